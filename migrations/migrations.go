@@ -1,0 +1,89 @@
+// Package migrations holds the schema as numbered SQL files and brings a database up to them.
+package migrations
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/database"
+	"github.com/pressly/goose/v3/lock"
+)
+
+//go:embed *.sql
+var files embed.FS
+
+// VersionError says that the database's schema is not the one that this binary was built for.
+type VersionError struct {
+	Have, Want int64 // schema versions: of the database, of the binary
+}
+
+func (e *VersionError) Error() string {
+	if e.Have > e.Want {
+		return fmt.Sprintf("the database's schema is version %d, newer than the %d this binary knows: run the newer shop", e.Have, e.Want)
+	}
+	return fmt.Sprintf("the database's schema is version %d, this binary needs %d: run `shop migrate`", e.Have, e.Want)
+}
+
+// Up applies what is missing and returns the names of the files applied. Any number of processes may
+// call it at once: one migrates, the others wait for it, up to five minutes. A schema newer than the
+// binary is a *VersionError and is left alone.
+func Up(ctx context.Context, db *sql.DB) ([]string, error) {
+	// A session lock, polled each second: a blocking lock would itself be a transaction that
+	// CREATE INDEX CONCURRENTLY in a migration waits for, and so a deadlock.
+	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 300))
+	if err != nil {
+		return nil, fmt.Errorf("migration lock: %w", err)
+	}
+	provider, err := newProvider(db, goose.WithSessionLocker(locker))
+	if err != nil {
+		return nil, err
+	}
+	if err := check(ctx, provider); err != nil {
+		var version *VersionError
+		if !errors.As(err, &version) || version.Have > version.Want {
+			return nil, err
+		}
+	}
+	results, err := provider.Up(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("migrate: %w", err)
+	}
+	var applied []string
+	for _, r := range results {
+		applied = append(applied, r.Source.Path)
+	}
+	return applied, nil
+}
+
+// Check returns nil if the database's schema is the binary's, else a *VersionError or what kept it
+// from looking. It changes nothing.
+func Check(ctx context.Context, db *sql.DB) error {
+	provider, err := newProvider(db)
+	if err != nil {
+		return err
+	}
+	return check(ctx, provider)
+}
+
+func newProvider(db *sql.DB, opts ...goose.ProviderOption) (*goose.Provider, error) {
+	provider, err := goose.NewProvider(database.DialectPostgres, db, files, opts...)
+	if err != nil {
+		return nil, fmt.Errorf("read migrations: %w", err)
+	}
+	return provider, nil
+}
+
+func check(ctx context.Context, provider *goose.Provider) error {
+	have, want, err := provider.GetVersions(ctx)
+	if err != nil {
+		return fmt.Errorf("read the schema version: %w", err)
+	}
+	if have != want {
+		return &VersionError{Have: have, Want: want}
+	}
+	return nil
+}
