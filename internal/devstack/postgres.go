@@ -1,0 +1,185 @@
+package devstack
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver that asks whether the server is ready
+)
+
+// ErrNoPostgres: the machine has no PostgreSQL server to run.
+var ErrNoPostgres = errors.New("no PostgreSQL server binaries (initdb, postgres) in PATH, in `pg_config --bindir` " +
+	"or in /usr/lib/postgresql: install them (Debian and Ubuntu: apt-get install postgresql; macOS: brew install postgresql), " +
+	"or give the address of a server")
+
+// Postgres is a private PostgreSQL server with a database and a superuser named shop.
+type Postgres struct {
+	process *process
+	port    int
+}
+
+// StartPostgres makes a database cluster in dir, which must exist, and runs it with the given settings.
+// It returns once the server answers: after about a second.
+func StartPostgres(ctx context.Context, dir string, settings map[string]string) (*Postgres, error) {
+	bin, err := postgresBin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	run, err := initCluster(ctx, bin, dir)
+	if err != nil {
+		return nil, err
+	}
+	return onFreePort(func(port int) (*Postgres, error) {
+		args := []string{
+			"-D", filepath.Join(dir, "data"), "-p", strconv.Itoa(port),
+			// No socket: its path would have to be shorter than a temporary directory may be.
+			"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=",
+		}
+		for _, name := range slices.Sorted(maps.Keys(settings)) {
+			args = append(args, "-c", name+"="+settings[name])
+		}
+		// SIGQUIT: an immediate shutdown, which unlike SIGKILL releases the shared memory.
+		cmd := run(childOf(syscall.SIGQUIT), "postgres", args...)
+		server, err := start(cmd, filepath.Join(dir, "postgres.log"))
+		if err != nil {
+			return nil, err
+		}
+		p := &Postgres{process: server, port: port}
+		if err := server.await(ctx, p.createDatabase); err != nil {
+			return nil, errors.Join(err, server.kill())
+		}
+		return p, nil
+	})
+}
+
+// URL is the address of the server's database.
+func (p *Postgres) URL() string { return p.url("shop") }
+
+func (p *Postgres) url(database string) string {
+	return fmt.Sprintf("postgres://shop@127.0.0.1:%d/%s?sslmode=disable", p.port, database)
+}
+
+// Stop ends the server, and the sessions that it has.
+func (p *Postgres) Stop() error { return p.process.stop(syscall.SIGINT) }
+
+func (p *Postgres) createDatabase(ctx context.Context) error {
+	db, err := sql.Open("pgx", p.url("postgres"))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	_, err = db.ExecContext(ctx, "CREATE DATABASE shop")
+	return err
+}
+
+// postgresBin finds the directory of the server's binaries, the newest of several.
+func postgresBin(ctx context.Context) (string, error) {
+	candidates := []string{}
+	if path, err := exec.LookPath("postgres"); err == nil {
+		candidates = append(candidates, filepath.Dir(path))
+	}
+	if out, err := exec.CommandContext(ctx, "pg_config", "--bindir").Output(); err == nil {
+		candidates = append(candidates, strings.TrimSpace(string(out)))
+	}
+	debian, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
+	slices.SortFunc(debian, func(a, b string) int { return cmp.Compare(majorVersion(b), majorVersion(a)) })
+	for _, dir := range append(candidates, debian...) {
+		_, noServer := os.Stat(filepath.Join(dir, "postgres"))
+		_, noInit := os.Stat(filepath.Join(dir, "initdb"))
+		if noServer == nil && noInit == nil {
+			return dir, nil
+		}
+	}
+	return "", ErrNoPostgres
+}
+
+// majorVersion of a directory like /usr/lib/postgresql/17/bin.
+func majorVersion(bin string) int {
+	v, _ := strconv.Atoi(filepath.Base(filepath.Dir(bin)))
+	return v
+}
+
+// runner makes a command of the server's user.
+type runner func(attr *syscall.SysProcAttr, name string, args ...string) *exec.Cmd
+
+// initCluster makes the database cluster and returns how to run the server on it: as whoever we are, or
+// for root, as someone that PostgreSQL accepts.
+func initCluster(ctx context.Context, bin, dir string) (runner, error) {
+	plain := func(attr *syscall.SysProcAttr, name string, args ...string) *exec.Cmd {
+		cmd := exec.Command(filepath.Join(bin, name), args...)
+		cmd.Dir, cmd.SysProcAttr = dir, attr
+		return cmd
+	}
+	if os.Geteuid() != 0 {
+		return plain, initdb(ctx, plain, dir)
+	}
+	inNamespace := func(attr *syscall.SysProcAttr, name string, args ...string) *exec.Cmd {
+		return plain(asNobody(attr), name, args...)
+	}
+	refused := initdb(ctx, inNamespace, dir)
+	if refused == nil {
+		return inNamespace, nil
+	}
+	asUser, err := userRunner(plain, dir)
+	if err != nil {
+		return nil, errors.Join(refused, err)
+	}
+	if err := initdb(ctx, asUser, dir); err != nil {
+		return nil, errors.Join(refused, err)
+	}
+	return asUser, nil
+}
+
+// userRunner runs commands as nobody, where user namespaces are refused. Nobody must own dir for that.
+func userRunner(plain runner, dir string) (runner, error) {
+	nobody, err := user.Lookup("nobody")
+	if err != nil {
+		return nil, fmt.Errorf("find a user for PostgreSQL: %w", err)
+	}
+	uid, uidErr := strconv.ParseUint(nobody.Uid, 10, 32)
+	gid, gidErr := strconv.ParseUint(nobody.Gid, 10, 32)
+	if err := errors.Join(uidErr, gidErr); err != nil {
+		return nil, fmt.Errorf("find a user for PostgreSQL: %w", err)
+	}
+	if err := os.Chown(dir, int(uid), int(gid)); err != nil {
+		return nil, fmt.Errorf("give PostgreSQL's directory to nobody: %w", err)
+	}
+	return func(attr *syscall.SysProcAttr, name string, args ...string) *exec.Cmd {
+		attr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+		return plain(attr, name, args...)
+	}, nil
+}
+
+func initdb(ctx context.Context, run runner, dir string) error {
+	data := filepath.Join(dir, "data")
+	if err := os.RemoveAll(data); err != nil {
+		return fmt.Errorf("clear %s: %w", data, err)
+	}
+	cmd := run(&syscall.SysProcAttr{}, "initdb", "-D", data, "-U", "shop", "-A", "trust",
+		"-E", "UTF8", "--locale=C.UTF-8", "--no-sync")
+	p, err := start(cmd, filepath.Join(dir, "initdb.log"))
+	if err != nil {
+		return err
+	}
+	select {
+	case <-p.ended:
+	case <-ctx.Done():
+		return errors.Join(ctx.Err(), p.kill())
+	}
+	if !cmd.ProcessState.Success() {
+		return fmt.Errorf("initdb: %s", p.logTail())
+	}
+	return nil
+}

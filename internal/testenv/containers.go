@@ -1,0 +1,76 @@
+package testenv
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/testcontainers/testcontainers-go"
+	"github.com/testcontainers/testcontainers-go/wait"
+)
+
+// errNoContainers: no container engine answers, or it has not and cannot pull the image.
+var errNoContainers = errors.New("no containers")
+
+func postgresContainer() (string, error) {
+	endpoint, err := runContainer(testcontainers.ContainerRequest{
+		Image:        cmp.Or(os.Getenv("POSTGRES_IMAGE"), "postgres:17.6-alpine"),
+		Env:          map[string]string{"POSTGRES_USER": "shop", "POSTGRES_PASSWORD": "shop", "POSTGRES_DB": "shop"},
+		Cmd:          []string{"postgres", "-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=300"},
+		ExposedPorts: []string{"5432/tcp"},
+		// The image starts the server twice: the first time to make the database, without TCP.
+		WaitingFor: wait.ForListeningPort("5432/tcp").WithStartupTimeout(time.Minute),
+	})
+	if err != nil {
+		return "", err
+	}
+	return "postgres://shop:shop@" + endpoint + "/shop?sslmode=disable", nil
+}
+
+func redisContainer() (string, error) {
+	endpoint, err := runContainer(testcontainers.ContainerRequest{
+		Image:        cmp.Or(os.Getenv("REDIS_IMAGE"), "redis:7.4-alpine"),
+		ExposedPorts: []string{"6379/tcp"},
+		WaitingFor:   wait.ForListeningPort("6379/tcp").WithStartupTimeout(time.Minute),
+	})
+	if err != nil {
+		return "", err
+	}
+	return "redis://" + endpoint + "/0", nil
+}
+
+// runContainer runs a container until all tests are done and returns the host:port of its one port.
+func runContainer(req testcontainers.ContainerRequest) (string, error) {
+	ctx, cancel := context.WithTimeout(background(), 3*time.Minute)
+	defer cancel()
+	if !engineAnswers(ctx) {
+		return "", errNoContainers
+	}
+	c, err := testcontainers.GenericContainer(ctx, testcontainers.GenericContainerRequest{ContainerRequest: req, Started: true})
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "testenv: no container of %s, the machine's own server is used: %v\n", req.Image, err)
+		return "", errors.Join(errNoContainers, testcontainers.TerminateContainer(c))
+	}
+	shared.onStop(func() error { return testcontainers.TerminateContainer(c) })
+	return c.Endpoint(ctx, "")
+}
+
+func engineAnswers(ctx context.Context) (answers bool) {
+	// The library panics where it finds no engine at all.
+	defer func() {
+		if recover() != nil {
+			answers = false
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	provider, err := testcontainers.NewDockerProvider()
+	if err != nil {
+		return false
+	}
+	defer provider.Close()
+	return provider.Health(ctx) == nil
+}

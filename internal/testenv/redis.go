@@ -1,0 +1,245 @@
+package testenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"example.com/shop/internal/devstack"
+)
+
+// Redis returns the URL of a Redis database that is the test's own, and empty.
+func Redis(t testing.TB) string {
+	t.Helper()
+	address, err := shared.redis.get(redisURL)
+	skipWithoutRedis(t, err)
+	rdb, url, err := takeDatabase(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := giveDatabaseBack(rdb); err != nil {
+			t.Error(err)
+		}
+	})
+	return url
+}
+
+func skipWithoutRedis(t testing.TB, err error) {
+	t.Helper()
+	if errors.Is(err, devstack.ErrNoRedis) {
+		Skip(t, "redis", err.Error())
+	}
+	if err != nil {
+		t.Fatalf("start Redis: %v", err)
+	}
+}
+
+func redisURL() (string, error) {
+	if address := os.Getenv("SHOP_TEST_REDIS_URL"); address != "" {
+		return address, nil
+	}
+	if address, err := redisContainer(); err == nil || !errors.Is(err, errNoContainers) {
+		return address, err
+	}
+	dir, err := tempDir()
+	if err != nil {
+		return "", err
+	}
+	server, err := devstack.StartRedis(background(), dir)
+	if err != nil {
+		return "", err
+	}
+	shared.onStop(server.Stop)
+	return server.URL(), nil
+}
+
+// takenKey marks a database as some test's. Test binaries run side by side and may share a server.
+const takenKey = "shop-test:taken"
+
+// takeDatabase finds a database of the server that no test uses and empties it.
+func takeDatabase(ctx context.Context, address string) (*redis.Client, string, error) {
+	opts, err := redis.ParseURL(address)
+	if err != nil {
+		return nil, "", fmt.Errorf("SHOP_TEST_REDIS_URL is not a Redis URL")
+	}
+	for {
+		for db := 1; db < 16; db++ {
+			o := *opts
+			o.DB = db
+			rdb := client(&o)
+			// Expires, should the test be killed: longer than any test, shorter than a morning.
+			free, err := rdb.SetNX(ctx, takenKey, os.Getpid(), 30*time.Minute).Result()
+			if err != nil {
+				rdb.Close()
+				return nil, "", fmt.Errorf("take a Redis database: %w", err)
+			}
+			if free {
+				return rdb, fmt.Sprintf("redis://%s%s/%d", userinfo(opts), opts.Addr, db), nil
+			}
+			rdb.Close()
+		}
+		select {
+		case <-ctx.Done():
+			return nil, "", fmt.Errorf("all Redis databases are taken: %w", ctx.Err())
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+func userinfo(o *redis.Options) string {
+	if o.Password == "" {
+		return ""
+	}
+	return o.Username + ":" + o.Password + "@"
+}
+
+// giveDatabaseBack leaves a database empty, and so free.
+func giveDatabaseBack(rdb *redis.Client) error {
+	defer rdb.Close()
+	if err := rdb.FlushDB(background()).Err(); err != nil {
+		return fmt.Errorf("empty the Redis database: %w", err)
+	}
+	return nil
+}
+
+func client(o *redis.Options) *redis.Client {
+	o.DisableIdentity = true
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return redis.NewClient(o)
+}
+
+// RedisServer returns a server of the test's own, that it may stop, kill, fill and restart.
+func RedisServer(t testing.TB, args ...string) *devstack.Redis {
+	t.Helper()
+	server, err := devstack.StartRedis(t.Context(), t.TempDir(), args...)
+	skipWithoutRedis(t, err)
+	t.Cleanup(func() {
+		if err := server.Kill(); err != nil {
+			t.Error(err)
+		}
+	})
+	return server
+}
+
+// RedisCluster returns the addresses of the masters of a three-node cluster, empty ones. The tests of a
+// binary share it, one after the other.
+func RedisCluster(t testing.TB) []string {
+	t.Helper()
+	nodes, err := shared.cluster.get(startCluster)
+	skipWithoutRedis(t, err)
+	for _, addr := range nodes {
+		rdb := client(&redis.Options{Addr: addr})
+		err := rdb.FlushAll(t.Context()).Err()
+		rdb.Close()
+		if err != nil {
+			t.Fatalf("empty cluster node %s: %v", addr, err)
+		}
+	}
+	return nodes
+}
+
+func startCluster() ([]string, error) {
+	ctx, cancel := context.WithTimeout(background(), time.Minute)
+	defer cancel()
+	dir, err := tempDir()
+	if err != nil {
+		return nil, err
+	}
+	var nodes []string
+	for i := range 3 {
+		addr, err := startNode(ctx, filepath.Join(dir, "node"+strconv.Itoa(i)))
+		if err != nil {
+			return nil, err
+		}
+		nodes = append(nodes, addr)
+	}
+	return nodes, joinCluster(ctx, nodes)
+}
+
+// startNode runs a cluster node. Its bus takes a port of its own choosing too; where that is taken, the
+// node is started once more on other ports.
+func startNode(ctx context.Context, dir string) (string, error) {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return "", err
+	}
+	bus, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	busPort := bus.Addr().(*net.TCPAddr).Port
+	bus.Close()
+	server, err := devstack.StartRedis(ctx, dir, "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(busPort),
+		"--cluster-node-timeout", "5000", "--cluster-require-full-coverage", "yes")
+	if err != nil {
+		return "", err
+	}
+	shared.onStop(server.Kill)
+	return server.Addr(), nil
+}
+
+// joinCluster gives each node a third of the slots, introduces them and waits until all agree.
+func joinCluster(ctx context.Context, nodes []string) error {
+	clients := make([]*redis.Client, len(nodes))
+	for i, addr := range nodes {
+		clients[i] = client(&redis.Options{Addr: addr})
+		defer clients[i].Close()
+	}
+	const slots = 16384
+	for i, rdb := range clients {
+		first, last := i*slots/len(nodes), (i+1)*slots/len(nodes)-1
+		if err := rdb.ClusterAddSlotsRange(ctx, first, last).Err(); err != nil {
+			return fmt.Errorf("assign slots: %w", err)
+		}
+		// Distinct epochs, or the nodes have to find out who is first.
+		if err := rdb.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err(); err != nil {
+			return fmt.Errorf("set epoch: %w", err)
+		}
+	}
+	busPort, err := clients[0].ConfigGet(ctx, "cluster-port").Result()
+	if err != nil {
+		return fmt.Errorf("read bus port: %w", err)
+	}
+	host, port, err := net.SplitHostPort(nodes[0])
+	if err != nil {
+		return err
+	}
+	for _, rdb := range clients[1:] {
+		if err := rdb.Do(ctx, "CLUSTER", "MEET", host, port, busPort["cluster-port"]).Err(); err != nil {
+			return fmt.Errorf("introduce nodes: %w", err)
+		}
+	}
+	for _, rdb := range clients {
+		if err := awaitCluster(ctx, rdb, len(nodes)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func awaitCluster(ctx context.Context, rdb *redis.Client, nodes int) error {
+	for {
+		info, err := rdb.ClusterInfo(ctx).Result()
+		if err != nil {
+			return fmt.Errorf("cluster info: %w", err)
+		}
+		if strings.Contains(info, "cluster_state:ok") && strings.Contains(info, fmt.Sprintf("cluster_size:%d\r", nodes)) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the cluster did not form: %s", strings.Join(strings.Fields(info), " "))
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}

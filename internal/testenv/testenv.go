@@ -1,0 +1,104 @@
+// Package testenv gives a test a clean PostgreSQL database and a clean Redis, real ones.
+//
+// The servers are, in this order: those that SHOP_TEST_DATABASE_URL and SHOP_TEST_REDIS_URL name; containers
+// of POSTGRES_IMAGE and REDIS_IMAGE, where a container engine answers and has or can pull them; the
+// machine's own binaries. A test binary starts them when a test first asks, and stops them at its end.
+//
+// What a machine lacks is skipped with a reason, unless SHOP_TEST_REQUIRE lists it: redis, containers or
+// browser, separated by commas.
+package testenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"example.com/shop/internal/devstack"
+)
+
+// Main runs a package's tests, stops what they started, and fails if a goroutine is left.
+func Main(m *testing.M) {
+	code := m.Run()
+	if err := shared.stop(); err != nil {
+		fmt.Fprintln(os.Stderr, "testenv:", err)
+		code = max(code, 1)
+	}
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, "testenv: goroutines are left:", err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// Skip skips a test for what the machine lacks, or fails it if SHOP_TEST_REQUIRE lists the feature.
+func Skip(t testing.TB, feature, reason string) {
+	t.Helper()
+	required := strings.Split(os.Getenv("SHOP_TEST_REQUIRE"), ",")
+	if slices.Contains(required, feature) {
+		t.Fatalf("%s, and SHOP_TEST_REQUIRE demands %s", reason, feature)
+	}
+	t.Skip(reason)
+}
+
+// shared is what the tests of one binary share: servers, started by the first who asks.
+var shared servers
+
+type servers struct {
+	mu    sync.Mutex
+	stops []func() error // the last started first
+
+	postgres lazy[*postgres]
+	redis    lazy[string]
+	cluster  lazy[[]string]
+	dir      lazy[string]
+}
+
+// onStop has something done once all tests have run.
+func (s *servers) onStop(f func() error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stops = append(s.stops, f)
+}
+
+func (s *servers) stop() error {
+	var errs []error
+	for _, f := range slices.Backward(s.stops) {
+		errs = append(errs, f())
+	}
+	return errors.Join(errs...)
+}
+
+// lazy is a value made once. An error stays too: what does not start now will not start for the next test.
+type lazy[T any] struct {
+	once  sync.Once
+	value T
+	err   error
+}
+
+func (l *lazy[T]) get(make func() (T, error)) (T, error) {
+	l.once.Do(func() { l.value, l.err = make() })
+	return l.value, l.err
+}
+
+// tempDir is where this binary's servers keep their files.
+func tempDir() (string, error) {
+	return shared.dir.get(func() (string, error) {
+		dir, err := devstack.TempDir()
+		if err == nil {
+			shared.onStop(func() error { return os.RemoveAll(dir) })
+		}
+		return dir, err
+	})
+}
+
+// background outlives the test that starts a server: the next ones use it too.
+func background() context.Context { return context.Background() }
