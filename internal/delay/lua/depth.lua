@@ -1,0 +1,11 @@
+-- Counts the tasks by state.
+--
+-- KEYS    1 due, 2 leased, 3 dead
+-- ARGV    none
+-- Returns scheduled for later, due now, leased, dead, µs that the oldest due task has waited
+
+local at = now()
+local all = redis.call('ZCARD', KEYS[1])
+local due = redis.call('ZCOUNT', KEYS[1], '-inf', at)
+local waited = due > 0 and at - head(KEYS[1]) or 0
+return { all - due, due, redis.call('ZCARD', KEYS[2]), redis.call('ZCARD', KEYS[3]), waited }

@@ -1,0 +1,25 @@
+-- Gives tasks back, due again after a wait. With an error the attempt counts as failed. A task whose
+-- lease is not the token's is left alone.
+--
+-- KEYS    1 due, 2 leased, 3 attempts, 4 errors
+-- ARGV    1 wake-up channel, 2 shard, 3 token, then triples: id, wait in µs, error ('': not a failure)
+-- Returns how many were held and are given back
+
+local ids = {}
+for i = 4, #ARGV, 3 do
+    ids[#ids + 1] = ARGV[i]
+end
+local at = now()
+local before = head(KEYS[1])
+local mine = held(KEYS[2], ARGV[3], ids)
+for _, i in ipairs(mine) do
+    local wait, err = ARGV[3 * i + 2], ARGV[3 * i + 3]
+    redis.call('ZREM', KEYS[2], ids[i])
+    redis.call('ZADD', KEYS[1], 'LT', at + wait, ids[i])
+    if err ~= '' then
+        redis.call('HINCRBY', KEYS[3], ids[i], 1)
+        redis.call('HSET', KEYS[4], ids[i], err)
+    end
+end
+announce(KEYS[1], before, ARGV[1], ARGV[2])
+return #mine

@@ -1,0 +1,75 @@
+package delay
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"example.com/shop/internal/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// newRedis returns a client of an empty Redis.
+func newRedis(t testing.TB) redis.UniversalClient {
+	t.Helper()
+	return connect(t, testenv.Redis(t))
+}
+
+func connect(t testing.TB, url string) redis.UniversalClient {
+	t.Helper()
+	rdb, err := Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { rdb.Close() })
+	return rdb
+}
+
+// onEachRedis runs a test on a single Redis and on a three-node cluster.
+func onEachRedis(t *testing.T, test func(t *testing.T, rdb redis.UniversalClient)) {
+	t.Run("single", func(t *testing.T) { test(t, newRedis(t)) })
+	t.Run("cluster", func(t *testing.T) {
+		nodes := testenv.RedisCluster(t)
+		test(t, connect(t, fmt.Sprintf("redis://%s?addr=%s&addr=%s", nodes[0], nodes[1], nodes[2])))
+	})
+}
+
+func newQueue(t testing.TB, rdb redis.UniversalClient, shards int) *Queue {
+	t.Helper()
+	q, err := NewQueue(rdb, Config{Kind: "test.kind", Shards: shards})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q
+}
+
+// redisTime is the time by the clock of the Redis that holds a shard.
+func redisTime(t testing.TB, q *Queue) int64 {
+	t.Helper()
+	us, err := redis.NewScript(`local t = redis.call('TIME') return t[1] * 1000000 + t[2]`).
+		Run(t.Context(), q.rdb, []string{q.shards[0].due}).Int64()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return us
+}
+
+// eventually waits for a state; its deadline is for a machine under heavy load.
+func eventually(t testing.TB, what string, reached func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for !reached() {
+		if ctx.Err() != nil {
+			t.Fatalf("never reached: %s", what)
+		}
+		pause(ctx, 2*time.Millisecond)
+	}
+}

@@ -1,0 +1,260 @@
+package delay
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"net"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"example.com/shop/internal/testenv"
+)
+
+func newOutbox(t testing.TB) *Outbox {
+	t.Helper()
+	db, err := sql.Open("pgx", testenv.Postgres(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return NewOutbox(db, "test.kind")
+}
+
+// owe writes outbox rows of a given age, due in an hour.
+func owe(t testing.TB, o *Outbox, age time.Duration, ids ...string) {
+	t.Helper()
+	_, err := o.db.ExecContext(t.Context(), `
+		INSERT INTO outbox (kind, task_id, due_at, created_at)
+		SELECT $1, id, now() + interval '1 hour', now() - $2 * interval '1 microsecond' FROM unnest($3::text[]) AS id`,
+		o.kind, age.Microseconds(), ids)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func backlog(t testing.TB, o *Outbox) int64 {
+	t.Helper()
+	n, _, err := o.Backlog(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func newRelay(q *Queue, o *Outbox, cfg RelayConfig) *Relay { return NewRelay(q, o, cfg, quiet(), nil) }
+
+func TestRelayPublishesWhatIsOlderThanTheGrace(t *testing.T) {
+	o, q := newOutbox(t), newQueue(t, newRedis(t), 1)
+	owe(t, o, time.Hour, "a", "b")
+	owe(t, o, 0, "young")
+	other := NewOutbox(o.db, "other.kind")
+	owe(t, other, time.Hour, "theirs")
+
+	r := newRelay(q, o, RelayConfig{Grace: time.Minute})
+	if n, err := r.RunOnce(t.Context()); n != 2 || err != nil {
+		t.Fatalf("relayed %d, %v; want 2", n, err)
+	}
+	places, err := q.Locate(t.Context(), []string{"a", "b", "young", "theirs"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []State{Scheduled, Scheduled, Absent, Absent} {
+		if places[i].State != want {
+			t.Errorf("message %d is %+v, want state %v", i, places[i], want)
+		}
+	}
+	if left := places[0].Left; left < 55*time.Minute || left > time.Hour {
+		t.Errorf("due in %v, want what was left of the hour", left)
+	}
+	if n := backlog(t, o); n != 1 {
+		t.Errorf("%d rows left, want the young one", n)
+	}
+	if n, err := r.RunOnce(t.Context()); n != 0 || err != nil {
+		t.Errorf("again: %d, %v", n, err)
+	}
+}
+
+// TestRelayCrash lets the relay die at each step: the rows are there again until Redis has the tasks.
+func TestRelayCrash(t *testing.T) {
+	o := newOutbox(t)
+	owe(t, o, time.Hour, "a", "b", "c")
+	down := errors.New("redis is down")
+	if _, err := o.take(t.Context(), 0, 2, func([]Message) error { return down }); !errors.Is(err, down) {
+		t.Errorf("take: %v", err)
+	}
+	if n := backlog(t, o); n != 3 {
+		t.Errorf("%d rows after a failed publish, want 3", n)
+	}
+	// Published, but dead before the commit.
+	ctx, cancel := context.WithCancel(t.Context())
+	if _, err := o.take(ctx, 0, 2, func([]Message) error { cancel(); return nil }); err == nil {
+		t.Error("committed under a cancelled context")
+	}
+	eventually(t, "rows back after the rollback", func() bool { return backlog(t, o) == 3 })
+}
+
+func TestRelaysShareTheOutbox(t *testing.T) {
+	const rows = 2000
+	o, q := newOutbox(t), newQueue(t, newRedis(t), 4)
+	var ids []string
+	for i := range rows {
+		ids = append(ids, strconv.Itoa(i))
+	}
+	owe(t, o, time.Hour, ids...)
+	var relays sync.WaitGroup
+	var mu sync.Mutex
+	total := 0
+	for range 3 {
+		relays.Go(func() {
+			r := newRelay(q, o, RelayConfig{Batch: 50})
+			for {
+				n, err := r.RunOnce(t.Context())
+				if err != nil {
+					t.Error(err)
+				}
+				if n == 0 {
+					return
+				}
+				mu.Lock()
+				total += n
+				mu.Unlock()
+			}
+		})
+	}
+	relays.Wait()
+	if total != rows {
+		t.Errorf("relayed %d messages, want each of %d once", total, rows)
+	}
+	if d := depth(t, q); d.Scheduled != rows {
+		t.Errorf("depth %+v, want %d scheduled", d, rows)
+	}
+}
+
+// TestRelayDrainsWhenRedisIsBack runs the loop over an outage.
+func TestRelayDrainsWhenRedisIsBack(t *testing.T) {
+	server := testenv.RedisServer(t)
+	o, q := newOutbox(t), newQueue(t, connect(t, server.URL()), 1)
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	owe(t, o, time.Hour, "a", "b")
+	r := newRelay(q, o, RelayConfig{Interval: 10 * time.Millisecond, MaxBackoff: 50 * time.Millisecond})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	eventually(t, "a failed run", func() bool { return testutil.ToFloat64(r.metrics.failures) > 0 })
+	if n := backlog(t, o); n != 2 {
+		t.Errorf("%d rows while Redis is down, want 2", n)
+	}
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "drained outbox", func() bool { return backlog(t, o) == 0 })
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if d := depth(t, q); d.Scheduled != 2 {
+		t.Errorf("depth %+v, want 2 scheduled", d)
+	}
+}
+
+func newPublisher(q *Queue, o *Outbox, cfg PublisherConfig) *Publisher {
+	return NewPublisher(q, o, cfg, quiet(), nil)
+}
+
+func results(p *Publisher) map[string]float64 {
+	counts := map[string]float64{}
+	for _, result := range []string{"ok", "failed", "breaker_open"} {
+		if n := testutil.ToFloat64(p.metrics.published.WithLabelValues(result)); n > 0 {
+			counts[result] = n
+		}
+	}
+	return counts
+}
+
+func TestPublishThenDelete(t *testing.T) {
+	o, q := newOutbox(t), newQueue(t, newRedis(t), 1)
+	owe(t, o, 0, "a", "b", "c")
+	p := newPublisher(q, o, PublisherConfig{Budget: 30 * time.Second})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	for _, id := range []string{"a", "b"} {
+		if !p.Publish(t.Context(), In(id, time.Hour)) {
+			t.Fatalf("%s was not published", id)
+		}
+	}
+	eventually(t, "rows of published messages deleted", func() bool { return backlog(t, o) == 1 })
+
+	// What is published last is deleted on the way out.
+	cancel()
+	if !p.Publish(ctx, In("c", time.Hour)) { // the customer's request may have ended: it is published all the same
+		t.Fatal("c was not published")
+	}
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	p.flush(t.Context(), p.collect(ctx, nil))
+	if n := backlog(t, o); n != 0 {
+		t.Errorf("%d rows left", n)
+	}
+	if d := depth(t, q); d.Scheduled != 3 {
+		t.Errorf("depth %+v, want 3 scheduled", d)
+	}
+}
+
+// TestBreaker: with Redis down a few publishes try, and then none; the outbox keeps every row.
+func TestBreaker(t *testing.T) {
+	server := testenv.RedisServer(t)
+	o, q := newOutbox(t), newQueue(t, connect(t, server.URL()), 1)
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	owe(t, o, 0, "a")
+	p := newPublisher(q, o, PublisherConfig{BreakerFailures: 3, BreakerOpen: 200 * time.Millisecond})
+	for range 3 {
+		if p.Publish(t.Context(), In("a", time.Hour)) {
+			t.Fatal("published to a dead Redis")
+		}
+	}
+	for range 100 {
+		p.Publish(t.Context(), In("a", time.Hour))
+	}
+	// A slow machine may see the breaker half-open once or twice: nothing near one try per publish.
+	if got := results(p); got["ok"] != 0 || got["failed"] < 3 || got["breaker_open"] < 50 {
+		t.Errorf("results %v, want about 3 failed and 100 breaker_open", got)
+	}
+	if n := backlog(t, o); n != 1 {
+		t.Errorf("%d rows, want the one that Redis does not have", n)
+	}
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the breaker closes", func() bool { return p.Publish(t.Context(), In("a", time.Hour)) })
+}
+
+// TestBudgetHoldsOnAHungRedis publishes to a server that accepts and never answers.
+func TestBudgetHoldsOnAHungRedis(t *testing.T) {
+	hung, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hung.Close()
+	q := newQueue(t, connect(t, "redis://"+hung.Addr().String()), 1)
+	p := newPublisher(q, newOutbox(t), PublisherConfig{Budget: 50 * time.Millisecond})
+	began := time.Now()
+	if p.Publish(t.Context(), In("a", time.Hour)) {
+		t.Fatal("published to a Redis that does not answer")
+	}
+	// Far from the budget, for a loaded machine; nearer than any of the client's own timeouts.
+	if took := time.Since(began); took > 900*time.Millisecond {
+		t.Errorf("took %v with a budget of 50 ms", took)
+	}
+}

@@ -1,0 +1,531 @@
+package delay
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// at is a score. Seeded scores are exact: since + d, where since is Redis's time when the test began.
+// A score that the operation computed is d after some instant during the operation.
+type at struct {
+	d     time.Duration
+	fresh bool
+}
+
+func seeded(d time.Duration) at { return at{d: d} }
+func fresh(d time.Duration) at  { return at{d: d, fresh: true} }
+
+// state is everything that a shard holds.
+type state struct {
+	due, leased, dead map[string]at
+	attempts          map[string]string
+	errors            map[string]string
+}
+
+const (
+	long  = time.Hour // far from the time that a test takes
+	lease = 2 * long
+)
+
+func seed(t *testing.T, q *Queue, since int64, s state) {
+	t.Helper()
+	shard := q.shards[0]
+	for key, set := range map[string]map[string]at{shard.due: s.due, shard.leased: s.leased, shard.dead: s.dead} {
+		for id, at := range set {
+			score := float64(since + at.d.Microseconds())
+			if err := q.rdb.ZAdd(t.Context(), key, redis.Z{Score: score, Member: id}).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for key, hash := range map[string]map[string]string{shard.attempts: s.attempts, shard.errs: s.errors} {
+		for id, v := range hash {
+			if err := q.rdb.HSet(t.Context(), key, id, v).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// expect compares everything in the shard with want. The operation ran between from and to.
+func expect(t *testing.T, q *Queue, since, from, to int64, want state) {
+	t.Helper()
+	shard := q.shards[0]
+	for name, set := range map[string]struct {
+		key  string
+		want map[string]at
+	}{
+		"due": {shard.due, want.due}, "leased": {shard.leased, want.leased}, "dead": {shard.dead, want.dead},
+	} {
+		members, err := q.rdb.ZRangeWithScores(t.Context(), set.key, 0, -1).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]int64{}
+		for _, z := range members {
+			got[z.Member.(string)] = int64(z.Score)
+		}
+		if !slices.Equal(slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(set.want))) {
+			t.Errorf("%s holds %v, want %v", name, slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(set.want)))
+			continue
+		}
+		for id, at := range set.want {
+			low, high := since+at.d.Microseconds(), since+at.d.Microseconds()
+			if at.fresh {
+				low, high = from+at.d.Microseconds(), to+at.d.Microseconds()
+			}
+			if got[id] < low || got[id] > high {
+				t.Errorf("%s has %s at %v, want %v", name, id,
+					time.Duration(got[id]-since)*time.Microsecond, at)
+			}
+		}
+	}
+	for name, hash := range map[string]struct {
+		key  string
+		want map[string]string
+	}{"attempts": {shard.attempts, want.attempts}, "errors": {shard.errs, want.errors}} {
+		got, err := q.rdb.HGetAll(t.Context(), hash.key).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !maps.Equal(got, hash.want) {
+			t.Errorf("%s: %v, want %v", name, got, hash.want)
+		}
+	}
+}
+
+// tokenAt makes the batch of a claim whose leases end at a seeded score.
+func tokenAt(since int64, d time.Duration) Batch {
+	return Batch{token: strconv.FormatInt(since+d.Microseconds(), 10)}
+}
+
+// TestQueueStates gives each operation a whole queue and compares the whole queue after it.
+func TestQueueStates(t *testing.T) {
+	type sets = map[string]at
+	schedule := func(id string, left time.Duration) func(context.Context, *Queue, Batch) (any, error) {
+		return func(ctx context.Context, q *Queue, _ Batch) (any, error) {
+			return nil, q.Schedule(ctx, In(id, left))
+		}
+	}
+	claim := func(limit int) func(context.Context, *Queue, Batch) (any, error) {
+		return func(ctx context.Context, q *Queue, _ Batch) (any, error) {
+			b, err := q.Claim(ctx, 0, limit, lease)
+			got := ""
+			for _, task := range b.Tasks {
+				got += task.ID + strconv.Itoa(task.Attempts) + " "
+			}
+			return got + b.Next.Round(long).String(), err
+		}
+	}
+	ack := func(ids ...string) func(context.Context, *Queue, Batch) (any, error) {
+		return func(ctx context.Context, q *Queue, mine Batch) (any, error) { return q.Ack(ctx, mine, ids...) }
+	}
+	retry := func(tasks ...Requeue) func(context.Context, *Queue, Batch) (any, error) {
+		return func(ctx context.Context, q *Queue, mine Batch) (any, error) { return q.Retry(ctx, mine, tasks...) }
+	}
+	bury := func(tasks ...Burial) func(context.Context, *Queue, Batch) (any, error) {
+		return func(ctx context.Context, q *Queue, mine Batch) (any, error) { return q.Bury(ctx, mine, tasks...) }
+	}
+	redrive := func(id string) func(context.Context, *Queue, Batch) (any, error) {
+		return func(ctx context.Context, q *Queue, _ Batch) (any, error) { return q.Redrive(ctx, id) }
+	}
+
+	mine := seeded(lease) // the end of the lease that the batch given to an operation names
+	tests := map[string]struct {
+		before state
+		do     func(context.Context, *Queue, Batch) (any, error)
+		gives  any
+		after  state
+	}{
+		"schedule: new": {
+			do:    schedule("a", long),
+			after: state{due: sets{"a": fresh(long)}},
+		},
+		"schedule: overdue keeps its place before the others": {
+			before: state{due: sets{"b": seeded(-long)}},
+			do:     schedule("a", -2*long),
+			after:  state{due: sets{"a": fresh(-2 * long), "b": seeded(-long)}},
+		},
+		"schedule: the earlier replaces": {
+			before: state{due: sets{"a": seeded(2 * long)}},
+			do:     schedule("a", long),
+			after:  state{due: sets{"a": fresh(long)}},
+		},
+		"schedule: the later changes nothing": {
+			before: state{due: sets{"a": seeded(long)}},
+			do:     schedule("a", 2*long),
+			after:  state{due: sets{"a": seeded(long)}},
+		},
+		"schedule: leased gets a second delivery": {
+			before: state{leased: sets{"a": mine}},
+			do:     schedule("a", 0),
+			after:  state{leased: sets{"a": mine}, due: sets{"a": fresh(0)}},
+		},
+		"schedule: dead stays dead": {
+			before: state{dead: sets{"a": seeded(-long)}},
+			do:     schedule("a", 0),
+			after:  state{dead: sets{"a": seeded(-long)}},
+		},
+
+		"claim: empty": {do: claim(10), gives: "0s"},
+		"claim: nothing due": {
+			before: state{due: sets{"a": seeded(long)}},
+			do:     claim(10),
+			gives:  "1h0m0s",
+			after:  state{due: sets{"a": seeded(long)}},
+		},
+		"claim: the earliest first, up to the limit": {
+			before: state{due: sets{"a": seeded(-long), "b": seeded(-3 * long), "c": seeded(-2 * long)}},
+			do:     claim(2),
+			gives:  "b0 c0 0s",
+			after:  state{due: sets{"a": seeded(-long)}, leased: sets{"b": fresh(lease), "c": fresh(lease)}},
+		},
+		"claim: tells failed attempts": {
+			before: state{due: sets{"a": seeded(-long)}, attempts: map[string]string{"a": "3"}, errors: map[string]string{"a": "why"}},
+			do:     claim(1),
+			gives:  "a3 2h0m0s",
+			after:  state{leased: sets{"a": fresh(lease)}, attempts: map[string]string{"a": "3"}, errors: map[string]string{"a": "why"}},
+		},
+		"claim: a live lease is not claimed, but wakes when it ends": {
+			before: state{leased: sets{"a": seeded(long)}, due: sets{"b": seeded(2 * long)}},
+			do:     claim(10),
+			gives:  "1h0m0s",
+			after:  state{leased: sets{"a": seeded(long)}, due: sets{"b": seeded(2 * long)}},
+		},
+		"claim: an expired lease is claimed again": {
+			before: state{leased: sets{"a": seeded(-long), "b": seeded(long)}},
+			do:     claim(10),
+			gives:  "a0 1h0m0s",
+			after:  state{leased: sets{"a": fresh(lease), "b": seeded(long)}},
+		},
+		"claim: expired leases beyond the limit wait for the next claim": {
+			before: state{leased: sets{"a": seeded(-2 * long), "b": seeded(-long)}},
+			do:     claim(1),
+			gives:  "a0 0s",
+			after:  state{leased: sets{"a": fresh(lease), "b": seeded(-long)}},
+		},
+		"claim: scheduled again while leased waits for the lease": {
+			before: state{leased: sets{"a": seeded(long)}, due: sets{"a": seeded(-long), "b": seeded(-long)}},
+			do:     claim(10),
+			gives:  "b0 1h0m0s",
+			after:  state{leased: sets{"a": seeded(long), "b": fresh(lease)}, due: sets{"a": seeded(long)}},
+		},
+		"claim: an expired lease and a second delivery are one": {
+			before: state{leased: sets{"a": seeded(-long)}, due: sets{"a": seeded(-2 * long)}},
+			do:     claim(10),
+			gives:  "a0 2h0m0s",
+			after:  state{leased: sets{"a": fresh(lease)}},
+		},
+		"claim: an expired lease keeps an earlier due time, not a later one": {
+			before: state{leased: sets{"a": seeded(-long)}, due: sets{"a": seeded(3 * long)}},
+			do:     claim(10),
+			gives:  "a0 2h0m0s",
+			after:  state{leased: sets{"a": fresh(lease)}},
+		},
+
+		"ack: forgets the task": {
+			before: state{leased: sets{"a": mine, "b": mine}, attempts: map[string]string{"a": "2"}, errors: map[string]string{"a": "why"}},
+			do:     ack("a", "b"),
+			gives:  2,
+		},
+		"ack: another's lease is not touched": {
+			before: state{leased: sets{"a": seeded(lease + time.Microsecond), "b": mine}, attempts: map[string]string{"a": "2"}},
+			do:     ack("a", "b"),
+			gives:  1,
+			after:  state{leased: sets{"a": seeded(lease + time.Microsecond)}, attempts: map[string]string{"a": "2"}},
+		},
+		"ack: too late, it is due again": {
+			before: state{due: sets{"a": seeded(-long)}},
+			do:     ack("a"),
+			gives:  0,
+			after:  state{due: sets{"a": seeded(-long)}},
+		},
+		"ack: keeps the second delivery": {
+			before: state{leased: sets{"a": mine}, due: sets{"a": seeded(long)}},
+			do:     ack("a"),
+			gives:  1,
+			after:  state{due: sets{"a": seeded(long)}},
+		},
+
+		"retry: not a failure": {
+			before: state{leased: sets{"a": mine}, attempts: map[string]string{"a": "1"}, errors: map[string]string{"a": "old"}},
+			do:     retry(Requeue{ID: "a", In: long}),
+			gives:  1,
+			after:  state{due: sets{"a": fresh(long)}, attempts: map[string]string{"a": "1"}, errors: map[string]string{"a": "old"}},
+		},
+		"retry: a failure is counted": {
+			before: state{leased: sets{"a": mine, "b": mine}, attempts: map[string]string{"a": "1"}, errors: map[string]string{"a": "old"}},
+			do:     retry(Requeue{ID: "a", In: long, Err: "new"}, Requeue{ID: "b", In: 2 * long, Err: "first"}),
+			gives:  2,
+			after: state{
+				due:      sets{"a": fresh(long), "b": fresh(2 * long)},
+				attempts: map[string]string{"a": "2", "b": "1"}, errors: map[string]string{"a": "new", "b": "first"},
+			},
+		},
+		"retry: a second delivery that is earlier stays": {
+			before: state{leased: sets{"a": mine}, due: sets{"a": seeded(long)}},
+			do:     retry(Requeue{ID: "a", In: 2 * long}),
+			gives:  1,
+			after:  state{due: sets{"a": seeded(long)}},
+		},
+		"retry: another's lease is not touched": {
+			before: state{leased: sets{"a": seeded(long)}},
+			do:     retry(Requeue{ID: "a", In: 0, Err: "mine"}),
+			gives:  0,
+			after:  state{leased: sets{"a": seeded(long)}},
+		},
+
+		"bury: with everything that was scheduled": {
+			before: state{leased: sets{"a": mine}, due: sets{"a": seeded(long)}, attempts: map[string]string{"a": "9"}},
+			do:     bury(Burial{ID: "a", Err: "last"}),
+			gives:  1,
+			after:  state{dead: sets{"a": fresh(0)}, attempts: map[string]string{"a": "10"}, errors: map[string]string{"a": "last"}},
+		},
+		"bury: another's lease is not touched": {
+			before: state{leased: sets{"a": seeded(long)}, due: sets{"a": seeded(long)}},
+			do:     bury(Burial{ID: "a", Err: "last"}),
+			gives:  0,
+			after:  state{leased: sets{"a": seeded(long)}, due: sets{"a": seeded(long)}},
+		},
+
+		"redrive: due now, with no attempts": {
+			before: state{dead: sets{"a": seeded(-long)}, attempts: map[string]string{"a": "10"}, errors: map[string]string{"a": "last"}},
+			do:     redrive("a"),
+			gives:  true,
+			after:  state{due: sets{"a": fresh(0)}},
+		},
+		"redrive: no such dead letter": {
+			before: state{due: sets{"a": seeded(long)}, attempts: map[string]string{"a": "1"}},
+			do:     redrive("a"),
+			gives:  false,
+			after:  state{due: sets{"a": seeded(long)}, attempts: map[string]string{"a": "1"}},
+		},
+	}
+	onEachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		q := newQueue(t, rdb, 1)
+		for name, test := range tests {
+			t.Run(name, func(t *testing.T) {
+				clear := q.shards[0]
+				rdb.Del(t.Context(), clear.due, clear.leased, clear.dead, clear.attempts, clear.errs)
+				since := redisTime(t, q)
+				seed(t, q, since, test.before)
+				from := redisTime(t, q)
+				gives, err := test.do(t.Context(), q, tokenAt(since, lease))
+				if err != nil {
+					t.Fatal(err)
+				}
+				// A message's wait is measured on this machine's monotonic clock, Redis's time on its
+				// own: a microsecond may be lost to rounding, none to waiting.
+				expect(t, q, since, from-1000, redisTime(t, q)+1000, test.after)
+				if gives != test.gives {
+					t.Errorf("gave %v, want %v", gives, test.gives)
+				}
+			})
+		}
+	})
+}
+
+// TestShardsSpread shows that a queue of many shards reaches every node of a cluster, that each id
+// stays in one shard, and that no script crosses slots.
+func TestShardsSpread(t *testing.T) {
+	onEachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		q := newQueue(t, rdb, 8)
+		var ids []string
+		var msgs []Message
+		for i := range 2500 {
+			ids = append(ids, "task-"+strconv.Itoa(i))
+			msgs = append(msgs, In(ids[i], -time.Second))
+		}
+		if err := q.Schedule(t.Context(), msgs...); err != nil {
+			t.Fatal(err)
+		}
+		places, err := q.Locate(t.Context(), ids)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, p := range places {
+			if p.State != Scheduled || p.Left > 0 {
+				t.Fatalf("%s is %+v, want it scheduled and due", ids[i], p)
+			}
+		}
+		delivered := map[string]int{}
+		for shard := range q.Shards() {
+			for {
+				b, err := q.Claim(t.Context(), shard, 100, lease)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(b.Tasks) == 0 {
+					break
+				}
+				for i, task := range b.Tasks {
+					delivered[task.ID]++
+					switch i % 3 {
+					case 0:
+						_, err = q.Ack(t.Context(), b, task.ID)
+					case 1:
+						_, err = q.Retry(t.Context(), b, Requeue{ID: task.ID, In: long})
+					case 2:
+						_, err = q.Bury(t.Context(), b, Burial{ID: task.ID, Err: "no"})
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+		if len(delivered) != len(ids) {
+			t.Errorf("delivered %d tasks, want %d", len(delivered), len(ids))
+		}
+		for id, n := range delivered {
+			if n != 1 {
+				t.Errorf("%s was delivered %d times", id, n)
+			}
+		}
+		letters, err := q.DeadLetters(t.Context(), 0, len(ids))
+		if err != nil {
+			t.Fatal(err)
+		}
+		depth, err := q.Depth(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if int(depth.Dead) != len(letters) || depth.Scheduled == 0 || depth.Due != 0 || depth.Leased != 0 {
+			t.Errorf("depth %+v with %d dead letters", depth, len(letters))
+		}
+		for _, letter := range letters {
+			if ok, err := q.Redrive(t.Context(), letter.ID); err != nil || !ok {
+				t.Fatalf("redrive %s: %v, %v", letter.ID, ok, err)
+			}
+		}
+		if n, err := q.Remove(t.Context(), ids...); err != nil || n != int(depth.Scheduled)+len(letters) {
+			t.Errorf("removed %d, %v; want %d", n, err, int(depth.Scheduled)+len(letters))
+		}
+	})
+}
+
+func TestWindowIsOrderedAndBounded(t *testing.T) {
+	q := newQueue(t, newRedis(t), 1)
+	for i, left := range []time.Duration{3 * long, -long, long, 2 * long} {
+		if err := q.Schedule(t.Context(), In(strconv.Itoa(i), left)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, test := range []struct {
+		ahead         time.Duration
+		offset, limit int
+		want          []string
+	}{
+		{0, 0, 10, []string{"1"}},
+		{2*long + time.Minute, 0, 10, []string{"1", "2", "3"}},
+		{2*long + time.Minute, 1, 1, []string{"2"}},
+		{2*long + time.Minute, 3, 10, []string{}},
+	} {
+		got, err := q.Window(t.Context(), 0, test.ahead, test.offset, test.limit)
+		if err != nil || !slices.Equal(got, test.want) {
+			t.Errorf("Window(%v, %d, %d) = %v, %v; want %v", test.ahead, test.offset, test.limit, got, err, test.want)
+		}
+	}
+}
+
+func TestDeadLettersLatestFirst(t *testing.T) {
+	q := newQueue(t, newRedis(t), 3)
+	for i := range 5 {
+		id := strconv.Itoa(i)
+		if err := q.Schedule(t.Context(), In(id, -time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		b, err := q.Claim(t.Context(), q.shardOf(id), 1, lease)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := q.Bury(t.Context(), b, Burial{ID: id, Err: "reason " + id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	page, err := q.DeadLetters(t.Context(), 1, 3)
+	if err != nil || len(page) != 3 {
+		t.Fatalf("page %v, %v", page, err)
+	}
+	for n, want := range []string{"3", "2", "1"} {
+		if l := page[n]; l.ID != want || l.Error != "reason "+want || l.Attempts != 1 || l.Kind != "test.kind" {
+			t.Errorf("letter %d is %+v, want id %s", n, l, want)
+		}
+	}
+	if rest, err := q.DeadLetters(t.Context(), 9, 3); err != nil || len(rest) != 0 {
+		t.Errorf("past the end: %v, %v", rest, err)
+	}
+}
+
+// TestSentinels follows the two steps of a restore and a wipe at each moment of it.
+func TestSentinels(t *testing.T) {
+	onEachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		q := newQueue(t, rdb, 8)
+		intact := func(want bool) {
+			t.Helper()
+			if got, err := q.Intact(t.Context()); err != nil || got != want {
+				t.Fatalf("Intact() = %v, %v; want %v", got, err, want)
+			}
+		}
+		step := func(do func(context.Context) error) {
+			t.Helper()
+			if err := do(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		lose := func(context.Context) error { return rdb.Del(t.Context(), q.shards[3].sentry).Err() }
+
+		intact(false)
+		step(q.BeginRestore)
+		intact(false)
+		step(q.EndRestore)
+		intact(true)
+		step(lose) // one node was wiped
+		intact(false)
+		step(q.BeginRestore)
+		step(lose) // and again, before the restore ended
+		step(q.EndRestore)
+		intact(false)
+	})
+}
+
+func TestNewQueueRefuses(t *testing.T) {
+	for _, cfg := range []Config{
+		{}, {Kind: "Order"}, {Kind: "a{b}"}, {Kind: "a b"}, {Kind: "ok", Shards: -1}, {Kind: "ok", Shards: 1025},
+	} {
+		if _, err := NewQueue(nil, cfg); err == nil {
+			t.Errorf("NewQueue(%+v) took it", cfg)
+		}
+	}
+}
+
+func TestConnectRefusesWithoutRepeatingThePassword(t *testing.T) {
+	for _, url := range []string{"", "http://localhost", "redis://:s3cret@host:notaport", "redis://host/notanumber"} {
+		rdb, err := Connect(url)
+		if err == nil {
+			rdb.Close()
+			t.Errorf("Connect(%q) took it", url)
+			continue
+		}
+		if strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("Connect(%q) repeats the password: %v", url, err)
+		}
+	}
+}
+
+func TestMicrosRoundsUp(t *testing.T) {
+	for d, want := range map[time.Duration]int64{
+		0: 0, 1: 1, 999: 1, 1000: 1, 1001: 2, time.Second: 1e6, -1: 0, -1000: -1, -1001: -1,
+	} {
+		if got := micros(d); got != want {
+			t.Errorf("micros(%d ns) = %d, want %d", d, got, want)
+		}
+	}
+}
