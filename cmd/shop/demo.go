@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"example.com/shop/internal/devstack"
+)
+
+// demoCommand is `shop demo`.
+type demoCommand struct {
+	HTTPAddr     string        `name:"http-addr" env:"SHOP_HTTP_ADDR" default:"127.0.0.1:8080" help:"Address to listen on; any free port if the default one is taken."`
+	OrderTimeout time.Duration `name:"order-timeout" env:"SHOP_ORDER_TIMEOUT" default:"30s" help:"How long an order may stay unpaid."`
+	logOptions
+}
+
+// A demo's reconciler is quick, so that one can watch it.
+const (
+	demoSchedule  = "@every 5s"
+	demoLookahead = 15 * time.Second
+	demoDrain     = time.Second
+)
+
+func (c *demoCommand) Run(ctx context.Context, to streams) error {
+	o := &serveOptions{
+		HTTPAddr:         c.HTTPAddr,
+		OrderTimeout:     c.OrderTimeout,
+		Roles:            []string{"api", "relay", "reconciler"}, // the worker is run by its fault
+		TokenKey:         rand.Text() + rand.Text(),
+		OpsToken:         rand.Text(),
+		databaseOptions:  databaseOptions{DatabaseURL: "private", DatabaseConns: 20},
+		redisOptions:     redisOptions{RedisURL: "private", QueueShards: 1},
+		reconcileOptions: reconcileOptions{ReconcileSchedule: demoSchedule, ReconcileLookahead: demoLookahead},
+	}
+	if err := o.validate(); err != nil {
+		return usageError{err}
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	go stopWithGoRun(ctx, stop)
+
+	fmt.Fprintln(to.err, "starting a private PostgreSQL and Redis …")
+	servers, err := startDemoServers(ctx)
+	if err != nil {
+		return err
+	}
+	defer servers.stop()
+	o.DatabaseURL, o.RedisURL = servers.postgres.URL(), servers.redis.URL()
+	return c.serve(ctx, o, servers, to)
+}
+
+func (c *demoCommand) serve(ctx context.Context, o *serveOptions, servers *demoServers, to streams) error {
+	if _, err := migrate(ctx, o.DatabaseURL); err != nil {
+		return err
+	}
+	log := newLogger(to.err, c.LogLevel, true)
+	a, err := newApp(ctx, o, demoDrain, log)
+	if err != nil {
+		return err
+	}
+	defer a.close()
+	if err := a.store.SeedProducts(ctx); err != nil {
+		return err
+	}
+	f := newFaults(a, servers.redis)
+	handler, err := a.handler(o, f)
+	if err != nil {
+		return err
+	}
+	ln, err := listenDemo(c.HTTPAddr)
+	if err != nil {
+		return fmt.Errorf("listen on SHOP_HTTP_ADDR: %w", err)
+	}
+	c.announce(to, ln.Addr(), o, servers)
+	return a.run(ctx, o, ln, handler, f.runWorker)
+}
+
+func (c *demoCommand) announce(to streams, addr net.Addr, o *serveOptions, servers *demoServers) {
+	url := "http://" + addr.String()
+	fmt.Fprintf(to.out, `
+shop is running; Ctrl-C stops it and removes everything.
+
+  shop        %[1]s
+  ops token   %[2]s
+  postgres    %[3]s
+  redis       %[4]s (%[5]s)
+  an order is cancelled if it is not paid within %[6]v
+
+  TOKEN=$(curl -sX POST %[1]s/api/customers | sed 's/.*"token":"\([^"]*\)".*/\1/')
+  curl -s %[1]s/api/products
+  curl -s -H "Authorization: Bearer $TOKEN" -H 'Content-Type: application/json' \
+       -d '{"items":[{"product_id":"01900000-0000-7000-8000-000000000001","quantity":2}]}' %[1]s/api/orders
+  curl -s -H "Authorization: Bearer %[2]s" %[1]s/ops/api/stats
+
+`, url, o.OpsToken, servers.postgres.URL(), servers.redis.URL(), servers.redisIs, c.OrderTimeout)
+}
+
+// listenDemo listens on addr, or, if that is the default and taken, on a free port.
+func listenDemo(addr string) (net.Listener, error) {
+	ln, err := net.Listen("tcp", addr)
+	if errors.Is(err, syscall.EADDRINUSE) && addr == "127.0.0.1:8080" {
+		return net.Listen("tcp", "127.0.0.1:0")
+	}
+	return ln, err
+}
+
+// demoRedis is the private Redis, or what stands in for it.
+type demoRedis interface {
+	URL() string
+	Stop() error
+	Restart(ctx context.Context) error
+}
+
+type demoServers struct {
+	dir      string
+	postgres *devstack.Postgres
+	redis    demoRedis
+	redisIs  string // which of the two
+}
+
+func startDemoServers(ctx context.Context) (*demoServers, error) {
+	dir, err := devstack.TempDir()
+	if err != nil {
+		return nil, err
+	}
+	s := &demoServers{dir: dir}
+	if err := s.start(ctx); err != nil {
+		s.stop()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *demoServers) start(ctx context.Context) (err error) {
+	data := filepath.Join(s.dir, "postgres")
+	if err := os.Mkdir(data, 0o700); err != nil {
+		return fmt.Errorf("make PostgreSQL's directory: %w", err)
+	}
+	if s.postgres, err = devstack.StartPostgres(ctx, data, nil); err != nil {
+		if errors.Is(err, devstack.ErrNoPostgres) {
+			err = fmt.Errorf("%w with `shop serve`; or run `docker compose up`", err)
+		}
+		return err
+	}
+	redis, err := devstack.StartRedis(ctx, s.dir)
+	if err == nil {
+		s.redis, s.redisIs = redis, "redis-server"
+		return nil
+	}
+	if !errors.Is(err, devstack.ErrNoRedis) {
+		return err
+	}
+	mini, err := devstack.StartMiniredis()
+	if err != nil {
+		return err
+	}
+	s.redis, s.redisIs = mini, "a stand-in within this process: there is no redis-server in PATH"
+	return nil
+}
+
+// stop ends what was started and removes its files, both servers at once.
+func (s *demoServers) stop() {
+	var stopping sync.WaitGroup
+	if s.postgres != nil {
+		stopping.Go(func() { s.postgres.Stop() })
+	}
+	if s.redis != nil {
+		stopping.Go(func() { s.redis.Stop() })
+	}
+	stopping.Wait()
+	if err := os.RemoveAll(s.dir); err != nil {
+		slog.Warn("the demo's files are left behind", "dir", s.dir, "error", err)
+	}
+}
+
+// stopWithGoRun ends the demo when `go run` is killed, which has no time to tell its child. Whoever starts
+// the binary another way may go and leave it running.
+func stopWithGoRun(ctx context.Context, stop func()) {
+	parent := os.Getppid()
+	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", parent))
+	if err != nil || filepath.Base(exe) != "go" {
+		return
+	}
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for os.Getppid() == parent {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+	stop()
+}

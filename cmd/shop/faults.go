@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"example.com/shop/internal/order"
+)
+
+// faults break the demo on demand. Each may be asked for twice.
+type faults struct {
+	app   *app
+	redis demoRedis
+
+	mu      sync.Mutex // one fault at a time
+	stopped bool       // Redis
+	paused  bool       // the worker
+	pause   chan struct{}
+	resume  chan struct{}
+}
+
+func newFaults(a *app, redis demoRedis) *faults {
+	return &faults{app: a, redis: redis, pause: make(chan struct{}), resume: make(chan struct{})}
+}
+
+// inject is the handler of POST /ops/api/faults/{fault}.
+func (f *faults) inject(c *gin.Context) error {
+	known := map[string]func(context.Context) error{
+		"redis-stop": f.stopRedis, "redis-start": f.startRedis, "redis-wipe": f.wipeRedis,
+		"worker-pause": f.pauseWorker, "worker-resume": f.resumeWorker,
+	}
+	fault, ok := known[c.Param("fault")]
+	if !ok {
+		return order.Errorf(order.CodeNotFound, "There is no fault %s.", c.Param("fault"))
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := fault(c.Request.Context()); err != nil {
+		return err
+	}
+	f.app.log.Warn("fault injected", "fault", c.Param("fault"))
+	c.Status(http.StatusNoContent)
+	return nil
+}
+
+func (f *faults) stopRedis(context.Context) error {
+	f.stopped = true
+	return f.redis.Stop()
+}
+
+func (f *faults) startRedis(ctx context.Context) error {
+	if !f.stopped {
+		return nil
+	}
+	if err := f.redis.Restart(context.WithoutCancel(ctx)); err != nil {
+		return err
+	}
+	f.stopped = false
+	return nil
+}
+
+func (f *faults) wipeRedis(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if err := f.app.rdb.FlushAll(ctx).Err(); err != nil {
+		return &order.Error{Code: order.CodeUnavailable, Detail: "Redis does not answer: start it first.", Err: fmt.Errorf("wipe Redis: %w", err)}
+	}
+	return nil
+}
+
+func (f *faults) pauseWorker(ctx context.Context) error { return f.tell(ctx, f.pause, true) }
+
+func (f *faults) resumeWorker(ctx context.Context) error { return f.tell(ctx, f.resume, false) }
+
+// tell has runWorker change between working and pausing, unless it does already what is asked.
+func (f *faults) tell(ctx context.Context, change chan struct{}, paused bool) error {
+	if f.paused == paused {
+		return nil
+	}
+	select {
+	case change <- struct{}{}:
+		f.paused = paused
+		return nil
+	case <-ctx.Done(): // the demo ends
+		return ctx.Err()
+	}
+}
+
+// runWorker runs the demo's worker until ctx ends, with the pauses that are asked for.
+func (f *faults) runWorker(ctx context.Context) error {
+	for {
+		working, stop := context.WithCancel(ctx)
+		ended := make(chan error, 1)
+		go func() { ended <- f.app.worker.Run(working) }()
+		select {
+		case <-f.pause:
+		case <-ctx.Done():
+		}
+		stop()
+		if err := <-ended; err != nil || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-f.resume:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}

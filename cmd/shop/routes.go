@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"example.com/shop/internal/order"
+)
+
+// requestTimeout ends a request's work, with time left to say so.
+const requestTimeout = 8 * time.Second
+
+// handler is every path of the process. faults are the demo's; nil elsewhere, and then their paths do
+// not exist.
+func (a *app) handler(o *serveOptions, faults *faults) (http.Handler, error) {
+	gin.SetMode(gin.ReleaseMode)
+	r := gin.New()
+	r.HandleMethodNotAllowed = true
+	r.Use(order.RequestID(), measure(a.registry), order.Log(a.log), order.Recover(a.log), secure, deadline)
+	r.NoRoute(order.NotFound)
+	r.NoMethod(order.MethodNotAllowed)
+
+	r.GET("/healthz", func(c *gin.Context) { c.JSON(http.StatusOK, gin.H{"status": "ok", "version": version()}) })
+	r.GET("/readyz", a.ready)
+	r.GET("/metrics", gin.WrapH(promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{})))
+	if !o.has("api") {
+		return r, nil
+	}
+
+	tokens, err := order.NewTokens([]byte(o.TokenKey))
+	if err != nil {
+		return nil, usageError{err}
+	}
+	a.orders.Routes(r, tokens)
+	a.opsRoutes(r.Group("/ops/api", requireOps(o.OpsToken)), faults)
+	r.GET("/openapi.yaml", func(c *gin.Context) { c.Data(http.StatusOK, "application/yaml", openAPI) })
+
+	// A browser sends the customer's cookie to whoever asks; only pages of this origin may have it act.
+	return http.NewCrossOriginProtection().Handler(r), nil
+}
+
+// secure sets what a browser must be told. Answers hold a customer's orders: nothing is cached.
+func secure(c *gin.Context) {
+	h := c.Writer.Header()
+	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'; base-uri 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+	c.Next()
+}
+
+func deadline(c *gin.Context) {
+	ctx, cancel := context.WithTimeout(c.Request.Context(), requestTimeout)
+	defer cancel()
+	c.Request = c.Request.WithContext(ctx)
+	c.Next()
+}
+
+// ready tells a load balancer whether to send requests here. Without Redis orders are still taken, and
+// cancelled a little later: degraded, but ready. Without the database nothing works.
+func (a *app) ready(c *gin.Context) {
+	ctx, cancel := context.WithTimeout(c.Request.Context(), time.Second)
+	defer cancel()
+	state := gin.H{"status": "ready", "postgres": "up", "redis": "up"}
+	status := http.StatusOK
+	if err := a.rdb.Ping(ctx).Err(); err != nil {
+		state["status"], state["redis"] = "degraded", "down"
+	}
+	if err := a.db.PingContext(c.Request.Context()); err != nil {
+		state["status"], state["postgres"] = "unready", "down"
+		status = http.StatusServiceUnavailable
+	}
+	c.JSON(status, state)
+}

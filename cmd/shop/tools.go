@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib"
+
+	"example.com/shop/internal/order"
+	"example.com/shop/migrations"
+)
+
+// migrateCommand is `shop migrate`.
+type migrateCommand struct {
+	Seed bool `name:"seed" env:"SHOP_SEED" help:"Add sample products, unless they are there."`
+	databaseOptions
+	logOptions
+}
+
+func (c *migrateCommand) Run(ctx context.Context, to streams) error {
+	if err := requireAll(map[string]string{"database-url": c.DatabaseURL}); err != nil {
+		return usageError{err}
+	}
+	// A look first, with its short timeouts and its error that names the address.
+	gdb, err := order.Open(ctx, c.DatabaseURL, 2)
+	if err != nil {
+		return err
+	}
+	pool, err := gdb.DB()
+	if err != nil {
+		return fmt.Errorf("database handle: %w", err)
+	}
+	defer pool.Close()
+
+	applied, err := migrate(ctx, c.DatabaseURL)
+	if err != nil {
+		return err
+	}
+	for _, name := range applied {
+		fmt.Fprintln(to.out, "applied", name)
+	}
+	if len(applied) == 0 {
+		fmt.Fprintln(to.out, "the schema is up to date")
+	}
+	if !c.Seed {
+		return nil
+	}
+	return order.NewStore(gdb).SeedProducts(ctx)
+}
+
+// migrate uses a connection of its own: the service's end statements after five seconds, and a migration
+// may take longer.
+func migrate(ctx context.Context, databaseURL string) ([]string, error) {
+	db, err := sql.Open("pgx", databaseURL)
+	if err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	defer db.Close()
+	return migrations.Up(ctx, db)
+}
+
+// toolOptions are what the one-off commands need of the service.
+type toolOptions struct {
+	databaseOptions
+	redisOptions
+	reconcileOptions
+	logOptions
+}
+
+func (o *toolOptions) open(ctx context.Context, to streams) (*app, error) {
+	if err := requireAll(map[string]string{"database-url": o.DatabaseURL, "redis-url": o.RedisURL}); err != nil {
+		return nil, usageError{err}
+	}
+	return newApp(ctx, &serveOptions{
+		databaseOptions: o.databaseOptions, redisOptions: o.redisOptions, reconcileOptions: o.reconcileOptions,
+	}, 0, newLogger(to.err, o.LogLevel, true))
+}
+
+// reconcileCommand is `shop reconcile`.
+type reconcileCommand struct {
+	toolOptions
+}
+
+func (c *reconcileCommand) Run(ctx context.Context, to streams) error {
+	a, err := c.open(ctx, to)
+	if err != nil {
+		return err
+	}
+	defer a.close()
+	report, err := a.reconciler.Sweep(ctx)
+	if err != nil {
+		return err
+	}
+	enc := json.NewEncoder(to.out)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(report); err != nil {
+		return fmt.Errorf("print the report: %w", err)
+	}
+	if report.Error != "" {
+		return fmt.Errorf("sweep %s: %s", report.Outcome, report.Error)
+	}
+	return nil
+}
+
+// doctorCommand is `shop doctor`.
+type doctorCommand struct {
+	toolOptions
+}
+
+func (c *doctorCommand) Run(ctx context.Context, to streams) error {
+	failed := false
+	check := func(what, good string, err error) {
+		if err != nil {
+			failed = true
+			fmt.Fprintf(to.out, "FAIL  %-12s %v\n", what, err)
+			return
+		}
+		fmt.Fprintf(to.out, "ok    %-12s %s\n", what, good)
+	}
+	a, err := c.open(ctx, to)
+	if err != nil {
+		return err
+	}
+	defer a.close()
+	check("postgres", "answers, and has this binary's schema", nil) // or there were no app
+	check("redis", "answers", a.pingRedis(ctx))
+	check("tasks", "Redis has what the last restore gave it", a.checkSentinels(ctx))
+	check("outbox", "nothing waits for long", a.checkOutbox(ctx))
+	check("reconciler", "swept lately", a.checkLastSweep(ctx))
+	check("invariants", "hold", a.checkInvariants(ctx, to))
+	if failed {
+		return errFailed
+	}
+	return nil
+}
+
+func (a *app) pingRedis(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	return a.rdb.Ping(ctx).Err()
+}
+
+func (a *app) checkSentinels(ctx context.Context) error {
+	intact, err := a.queue.Intact(ctx)
+	if err == nil && !intact {
+		err = fmt.Errorf("Redis was wiped or never filled: the reconciler restores it, or run `shop reconcile`") //nolint:staticcheck // a name
+	}
+	return err
+}
+
+// staleOutbox is far longer than the relay leaves a message while Redis answers.
+const staleOutbox = 30 * time.Second
+
+func (a *app) checkOutbox(ctx context.Context) error {
+	count, oldest, err := a.outbox.Backlog(ctx)
+	if err == nil && oldest > staleOutbox {
+		err = fmt.Errorf("%d messages wait for Redis, the oldest for %v: is a relay running?", count, oldest.Round(time.Second))
+	}
+	return err
+}
+
+func (a *app) checkLastSweep(ctx context.Context) error {
+	last, err := a.reconciler.Last(ctx)
+	switch {
+	case err != nil:
+		return err
+	case last == nil:
+		return fmt.Errorf("no sweep yet: is a reconciler running?")
+	case last.Error != "":
+		return fmt.Errorf("the last sweep was %s: %s", last.Outcome, last.Error)
+	case time.Since(last.StartedAt) > 2*a.reconciler.Bound():
+		return fmt.Errorf("the last sweep was %v ago: is a reconciler running?", time.Since(last.StartedAt).Round(time.Second))
+	}
+	return nil
+}
+
+func (a *app) checkInvariants(ctx context.Context, to streams) error {
+	violations, err := a.store.Invariants(ctx, a.reconciler.Bound())
+	if err != nil {
+		return err
+	}
+	for _, v := range violations {
+		fmt.Fprintf(to.out, "      invariant %d: %s: %s\n", v.Invariant, v.Subject, v.Detail)
+	}
+	if len(violations) > 0 {
+		return fmt.Errorf("%d violations", len(violations))
+	}
+	return nil
+}
+
+// versionCommand is `shop version`.
+type versionCommand struct{}
+
+func (versionCommand) Run(to streams) error {
+	_, err := fmt.Fprintln(to.out, "shop", version())
+	return err
+}

@@ -1,0 +1,115 @@
+package order_test
+
+import (
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/order"
+)
+
+const dueAtOnce = 20_000
+
+// BenchmarkCancelDue cancels 20,000 orders that are due at one instant the way a worker does: two loops,
+// batches of 500. BenchmarkCancelInOneStatement is its limit.
+func BenchmarkCancelDue(b *testing.B) {
+	s := newShop(b)
+	for b.Loop() {
+		b.StopTimer()
+		batches := make(chan []delay.Task, dueAtOnce)
+		for ids := range slices.Chunk(s.due(b, dueAtOnce), 500) {
+			tasks := make([]delay.Task, len(ids))
+			for i, id := range ids {
+				tasks[i].ID = id.String()
+			}
+			batches <- tasks
+		}
+		close(batches)
+		b.StartTimer()
+		var loops sync.WaitGroup
+		for range 2 {
+			loops.Go(func() {
+				for tasks := range batches {
+					if _, err := s.CancelDue(b.Context(), tasks); err != nil {
+						b.Error(err)
+					}
+				}
+			})
+		}
+		loops.Wait()
+	}
+	b.ReportMetric(dueAtOnce*float64(b.N)/b.Elapsed().Seconds(), "orders/s")
+	s.keepsPromise(b, 0)
+}
+
+func BenchmarkCancelInOneStatement(b *testing.B) {
+	s := newShop(b)
+	for b.Loop() {
+		b.StopTimer()
+		ids := s.due(b, dueAtOnce)
+		b.StartTimer()
+		s.exec(b, order.CancelDueSQL, ids, "worker")
+	}
+	b.ReportMetric(dueAtOnce*float64(b.N)/b.Elapsed().Seconds(), "orders/s")
+	s.keepsPromise(b, 0)
+}
+
+func BenchmarkPlace(b *testing.B) {
+	s := newShop(b)
+	customer := s.customer(b)
+	var products []uuid.UUID
+	for range 20 {
+		products = append(products, s.product(b, 1_000_000_000))
+	}
+	b.SetParallelism(8)
+	b.RunParallel(func(pb *testing.PB) {
+		for i := 0; pb.Next(); i++ {
+			s.place(b, customer, line(products[i%20], 1), line(products[(i+7)%20], 2))
+		}
+	})
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "orders/s")
+	s.keepsPromise(b, 0)
+}
+
+// due makes n orders over 20 products that are past their deadlines.
+func (s *shop) due(t testing.TB, n int) []uuid.UUID {
+	t.Helper()
+	for range 20 {
+		s.product(t, int64(n))
+	}
+	s.exec(t, `
+		WITH placed AS (
+			INSERT INTO orders (id, customer_id, total_cents, currency, created_at, expires_at)
+			SELECT gen_random_uuid(), $1, 100, 'EUR', now() - interval '1 hour', now() FROM generate_series(1, $2)
+			RETURNING id
+		), items AS (
+			INSERT INTO order_items
+			SELECT placed.id, product.id, 1, 100
+			FROM (SELECT id, row_number() OVER () % 20 AS n FROM placed) placed
+			JOIN (SELECT id, row_number() OVER () - 1 AS n FROM products WHERE available = supply AND supply = $2) product USING (n)
+			RETURNING product_id
+		)
+		UPDATE products SET available = available - sold.n FROM (SELECT product_id, count(*) AS n FROM items GROUP BY product_id) sold
+		WHERE id = product_id`, s.customer(t), n)
+	s.exec(t, `VACUUM ANALYZE`)
+	var ids []uuid.UUID
+	rows, err := s.db.QueryContext(t.Context(), `SELECT id FROM orders WHERE status = 'pending' ORDER BY expires_at, id`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return ids
+}

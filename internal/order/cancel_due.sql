@@ -1,0 +1,53 @@
+-- Cancels those of a batch of orders that are pending past their deadlines, releases their stock, and says
+-- of every order of the batch what became of it. Repeating it changes nothing.
+--
+-- $1 order ids · $2 actor for the audit trail
+WITH locked AS MATERIALIZED (
+    -- now() is the statement's start: an order that becomes due meanwhile is not due for this statement.
+    -- SKIP LOCKED: who holds an order is about to pay or cancel it; the rest of the batch need not wait.
+    SELECT id FROM orders
+    WHERE id = ANY ($1::uuid[]) AND status = 'pending' AND expires_at <= now()
+    ORDER BY id
+    FOR UPDATE SKIP LOCKED
+),
+cancelled AS (
+    -- greatest: a clock that steps back must not fail the batch.
+    UPDATE orders o SET status = 'cancelled', cancel_reason = 'timeout', cancelled_at = greatest(clock_timestamp(), o.expires_at)
+    FROM locked l
+    WHERE o.id = l.id
+    RETURNING o.id, o.expires_at, o.cancelled_at
+),
+quantities AS MATERIALIZED (
+    SELECT i.product_id, sum(i.quantity)::bigint AS quantity
+    FROM cancelled c JOIN order_items i ON i.order_id = c.id
+    GROUP BY i.product_id
+),
+stock AS MATERIALIZED (
+    -- In id order, as wherever products are locked: no deadlocks.
+    SELECT p.id, q.quantity
+    FROM products p JOIN quantities q ON q.product_id = p.id
+    ORDER BY p.id
+    FOR NO KEY UPDATE OF p
+),
+released AS (
+    UPDATE products p SET available = p.available + s.quantity
+    FROM stock s
+    WHERE p.id = s.id
+),
+events AS (
+    INSERT INTO order_events (order_id, type, actor, at)
+    SELECT id, 'cancelled', $2::text, cancelled_at FROM cancelled
+)
+SELECT asked.id,
+       CASE
+           WHEN c.id IS NOT NULL      THEN 'cancelled'
+           WHEN o.id IS NULL          THEN 'gone'
+           WHEN o.status <> 'pending' THEN 'terminal'
+           WHEN o.expires_at > now()  THEN 'not_due'
+           ELSE 'locked' -- or paid or cancelled since the statement began: asked again, it is terminal
+       END AS outcome,
+       -- microseconds from the deadline to the cancellation, or from the database's clock now to the deadline
+       coalesce(extract(epoch FROM coalesce(c.cancelled_at - c.expires_at, o.expires_at - clock_timestamp())) * 1000000, 0)::bigint AS micros
+FROM unnest($1::uuid[]) AS asked (id)
+LEFT JOIN orders o ON o.id = asked.id
+LEFT JOIN cancelled c ON c.id = asked.id

@@ -1,0 +1,100 @@
+package order_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"example.com/shop/internal/order"
+)
+
+// TestPlans looks at the plans, as a connection of the shop makes them, of the statements that must not
+// read the whole table.
+func TestPlans(t *testing.T) {
+	s := newShop(t)
+	s.fill(t)
+	due := query[string](t, s, `SELECT array_agg(id)::text FROM (SELECT id FROM orders WHERE status = 'pending' LIMIT 500) o`)
+
+	for name, test := range map[string]struct {
+		statement, params string
+		index             string
+	}{
+		"due":      {order.CancelDueSQL, fmt.Sprintf("'%s', 'worker'", due), "orders_pkey"},
+		"overdue":  {order.OverdueSQL, "0, 500", "orders_pending_deadline"},
+		"pending":  {order.PendingSQL, fmt.Sprintf("now(), '%s', 60000000, 500", uuid.Nil), "orders_pending_deadline"},
+		"all":      {order.PendingSQL, fmt.Sprintf("NULL, '%s', NULL, 500", uuid.Nil), "orders_pending_deadline"},
+		"lateness": {order.LatenessSQL, "", "orders_timed_out"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plan := s.explain(t, test.statement, test.params)
+			if !strings.Contains(plan, test.index) {
+				t.Errorf("does not use %s:\n%s", test.index, plan)
+			}
+			for _, table := range []string{"orders", "order_items", "order_events"} {
+				if strings.Contains(plan, "Seq Scan on "+table) {
+					t.Errorf("reads all of %s:\n%s", table, plan)
+				}
+			}
+			if test.index == "orders_pending_deadline" && strings.Contains(plan, "Sort") {
+				t.Errorf("sorts what the index has sorted:\n%s", plan)
+			}
+		})
+	}
+}
+
+// fill makes 60,000 orders, of which 3,000 are pending and 1,000 timed out lately.
+func (s *shop) fill(t *testing.T) {
+	t.Helper()
+	customer, product := s.customer(t), s.product(t, 60_000)
+	s.exec(t, `
+		INSERT INTO orders (id, customer_id, status, cancel_reason, total_cents, currency, created_at, expires_at, paid_at, cancelled_at)
+		SELECT gen_random_uuid(), $1, status, CASE status WHEN 'cancelled' THEN 'timeout' END, 100, 'EUR', at, at + interval '30 min',
+		       CASE status WHEN 'paid' THEN at END,
+		       CASE status WHEN 'cancelled' THEN at + interval '30 min' END
+		FROM (
+			SELECT CASE WHEN i % 20 = 0 THEN 'pending' WHEN i % 2 = 0 THEN 'paid' ELSE 'cancelled' END AS status,
+			       now() - i * interval '1.8 s' AS at
+			FROM generate_series(1, 60000) i
+		) o`, customer)
+	s.exec(t, `INSERT INTO order_items SELECT id, $1, 1, 100 FROM orders`, product)
+	s.exec(t, `INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'placed', 'customer', created_at FROM orders`)
+	s.exec(t, `INSERT INTO order_events (order_id, type, actor, at)
+		SELECT id, status, CASE status WHEN 'paid' THEN 'customer' ELSE 'worker' END, coalesce(paid_at, cancelled_at)
+		FROM orders WHERE status <> 'pending'`)
+	s.exec(t, `VACUUM ANALYZE`)
+}
+
+func (s *shop) explain(t *testing.T, statement, params string) string {
+	t.Helper()
+	conn, err := s.db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if params != "" {
+		params = "(" + params + ")"
+	}
+	if _, err := conn.ExecContext(t.Context(), `PREPARE examined AS `+statement); err != nil {
+		t.Fatal(err)
+	}
+	defer conn.ExecContext(t.Context(), `DEALLOCATE examined`)
+	rows, err := conn.QueryContext(t.Context(), `EXPLAIN EXECUTE examined`+params)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	var plan strings.Builder
+	for rows.Next() {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			t.Fatal(err)
+		}
+		plan.WriteString(text + "\n")
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return plan.String()
+}

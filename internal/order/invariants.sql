@@ -1,0 +1,48 @@
+-- The promise, as rows that contradict it: none in a healthy shop. One statement, so one snapshot.
+--
+-- $1 the bound in microseconds: how long past its deadline an order may still be pending
+WITH reserved AS (
+    SELECT i.product_id, sum(i.quantity) AS quantity
+    FROM order_items i JOIN orders o ON o.id = i.order_id
+    WHERE o.status IN ('pending', 'paid')
+    GROUP BY i.product_id
+),
+trail AS (
+    SELECT order_id,
+           count(*) FILTER (WHERE type = 'paid')      AS paid,
+           count(*) FILTER (WHERE type = 'cancelled') AS cancelled
+    FROM order_events
+    GROUP BY order_id
+),
+violations AS (
+    -- 1: a product's supply is what is available plus what pending and paid orders hold.
+    SELECT 1 AS invariant, 'product ' || p.id AS subject,
+           format('supply %s is not available %s + reserved %s', p.supply, p.available, coalesce(r.quantity, 0)) AS detail
+    FROM products p LEFT JOIN reserved r ON r.product_id = p.id
+    WHERE p.supply <> p.available + coalesce(r.quantity, 0)
+
+    -- 2: no order is both paid and cancelled; its trail ends in the one event that its status tells of.
+    UNION ALL
+    SELECT 2, 'order ' || o.id,
+           format('%s, paid at %s, cancelled at %s, with %s paid and %s cancelled events', o.status,
+                  coalesce(o.paid_at::text, 'no time'), coalesce(o.cancelled_at::text, 'no time'),
+                  coalesce(t.paid, 0), coalesce(t.cancelled, 0))
+    FROM orders o LEFT JOIN trail t ON t.order_id = o.id
+    WHERE (o.paid_at IS NOT NULL, o.cancelled_at IS NOT NULL) <> (o.status = 'paid', o.status = 'cancelled')
+       OR (coalesce(t.paid, 0), coalesce(t.cancelled, 0)) <> ((o.status = 'paid')::int, (o.status = 'cancelled')::int)
+
+    -- 3: no order is pending longer than the bound past its deadline.
+    UNION ALL
+    SELECT 3, 'order ' || id, format('pending %s past its deadline', now() - expires_at)
+    FROM orders
+    WHERE status = 'pending' AND expires_at < now() - $1::bigint * interval '1 microsecond'
+
+    -- 4: no order is paid at or after its deadline, and none times out before it.
+    UNION ALL
+    SELECT 4, 'order ' || id,
+           format('deadline %s, paid at %s, cancelled (%s) at %s', expires_at, coalesce(paid_at::text, 'no time'),
+                  coalesce(cancel_reason, 'no reason'), coalesce(cancelled_at::text, 'no time'))
+    FROM orders
+    WHERE paid_at >= expires_at OR (cancel_reason = 'timeout' AND cancelled_at < expires_at)
+)
+SELECT invariant, subject, detail FROM violations ORDER BY invariant, subject LIMIT 1000

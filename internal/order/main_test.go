@@ -1,0 +1,189 @@
+package order_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+// shop is a service on a database of the test's own, without a queue.
+type shop struct {
+	*order.Service
+	store     *order.Store
+	db        *sql.DB
+	published *published
+	url       string
+}
+
+const timeout = 30 * time.Minute
+
+func newShop(t testing.TB) *shop {
+	t.Helper()
+	return newShopWith(t, order.Config{Timeout: timeout})
+}
+
+func newShopWith(t testing.TB, cfg order.Config) *shop {
+	t.Helper()
+	url := testenv.Postgres(t)
+	gdb, err := order.Open(t.Context(), url, 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := gdb.DB()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	s := &shop{store: order.NewStore(gdb), db: db, published: &published{}, url: url}
+	s.Service = order.NewService(s.store, s.published, cfg, slog.New(slog.DiscardHandler), nil)
+	return s
+}
+
+// published keeps the messages that a service publishes.
+type published struct {
+	mu   sync.Mutex
+	msgs []delay.Message
+}
+
+func (p *published) Publish(_ context.Context, m delay.Message) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.msgs = append(p.msgs, m)
+	return true
+}
+
+func (p *published) all() []delay.Message {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.msgs
+}
+
+func (s *shop) customer(t testing.TB) uuid.UUID {
+	t.Helper()
+	id, err := s.SignUp(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// product adds a product at 1 euro.
+func (s *shop) product(t testing.TB, supply int64) uuid.UUID {
+	t.Helper()
+	return s.productIn(t, supply, "EUR")
+}
+
+func (s *shop) productIn(t testing.TB, supply int64, currency string) uuid.UUID {
+	t.Helper()
+	id := uuid.New()
+	s.exec(t, `INSERT INTO products (id, name, price_cents, currency, supply, available) VALUES ($1, $2, 100, $3, $4, $4)`,
+		id, "product "+id.String()[:4], currency, supply)
+	return id
+}
+
+func (s *shop) exec(t testing.TB, statement string, args ...any) {
+	t.Helper()
+	if _, err := s.db.ExecContext(t.Context(), statement, args...); err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+}
+
+// query reads one value.
+func query[T any](t testing.TB, s *shop, statement string, args ...any) T {
+	t.Helper()
+	var v T
+	if err := s.db.QueryRowContext(t.Context(), statement, args...).Scan(&v); err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+	return v
+}
+
+func (s *shop) available(t testing.TB, product uuid.UUID) int64 {
+	t.Helper()
+	return query[int64](t, s, `SELECT available FROM products WHERE id = $1`, product)
+}
+
+// place places an order that must succeed.
+func (s *shop) place(t testing.TB, customer uuid.UUID, lines ...order.Line) *order.Order {
+	t.Helper()
+	o, replayed, err := s.Place(t.Context(), customer, order.Placement{Lines: lines})
+	if err != nil || replayed {
+		t.Fatalf("place: replayed %v, %v", replayed, err)
+	}
+	return o
+}
+
+func line(product uuid.UUID, quantity int64) order.Line {
+	return order.Line{ProductID: product, Quantity: quantity}
+}
+
+// expireSQL moves an order an hour back, half an hour past its deadline.
+const expireSQL = `UPDATE orders SET created_at = created_at - interval '1 hour', expires_at = expires_at - interval '1 hour' WHERE id = $1`
+
+func (s *shop) expire(t testing.TB, id uuid.UUID) {
+	t.Helper()
+	s.exec(t, expireSQL, id)
+}
+
+// cancelDue has the worker's handler take orders, and returns its outcomes.
+func (s *shop) cancelDue(t testing.TB, ids ...uuid.UUID) []delay.Outcome {
+	t.Helper()
+	tasks := make([]delay.Task, len(ids))
+	for i, id := range ids {
+		tasks[i].ID = id.String()
+	}
+	outcomes, err := s.CancelDue(t.Context(), tasks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return outcomes
+}
+
+// keepsPromise fails the test for every violation of the promise.
+func (s *shop) keepsPromise(t testing.TB, bound time.Duration) {
+	t.Helper()
+	violations, err := s.store.Invariants(t.Context(), bound)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range violations {
+		t.Errorf("invariant %d: %s: %s", v.Invariant, v.Subject, v.Detail)
+	}
+}
+
+// codeOf is the code of a refusal, "" for no error.
+func codeOf(t testing.TB, err error) order.Code {
+	t.Helper()
+	if err == nil {
+		return ""
+	}
+	refusal, ok := errors.AsType[*order.Error](err)
+	if !ok {
+		t.Fatalf("not a refusal: %v", err)
+	}
+	return refusal.Code
+}
+
+// eventually waits for a state.
+func eventually(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(10 * time.Second); !is(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("in 10 seconds not seen: %s", what)
+		}
+	}
+}

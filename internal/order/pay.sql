@@ -1,0 +1,30 @@
+-- Pays a pending order before its deadline, and returns the order as it is now: paid by this statement
+-- (changed), paid before, or not payable. No row: the customer has no such order.
+--
+-- $1 order id · $2 customer id
+WITH locked AS MATERIALIZED (
+    SELECT * FROM orders WHERE id = $1::uuid AND customer_id = $2::uuid FOR UPDATE
+),
+decided AS MATERIALIZED (
+    -- The clock is read with the lock held: who waited for it past the deadline is too late.
+    SELECT *, clock_timestamp() AS at FROM locked
+),
+paid AS (
+    UPDATE orders o SET status = 'paid', paid_at = d.at
+    FROM decided d
+    WHERE o.id = d.id AND d.status = 'pending' AND d.at < d.expires_at
+    RETURNING o.id, o.status, o.paid_at
+),
+event AS (
+    INSERT INTO order_events (order_id, type, actor, at)
+    SELECT id, 'paid', 'customer', paid_at FROM paid
+)
+SELECT d.id, d.customer_id, coalesce(paid.status, d.status) AS status, d.cancel_reason, d.total_cents, d.currency,
+       d.created_at, d.expires_at, coalesce(paid.paid_at, d.paid_at) AS paid_at, d.cancelled_at,
+       d.at AS server_time, paid.id IS NOT NULL AS changed, (
+    SELECT json_agg(json_build_object('product_id', p.id, 'name', p.name,
+                                      'quantity', i.quantity, 'unit_price_cents', i.unit_price_cents) ORDER BY p.id)
+    FROM order_items i JOIN products p ON p.id = i.product_id
+    WHERE i.order_id = d.id
+) AS items
+FROM decided d LEFT JOIN paid ON paid.id = d.id

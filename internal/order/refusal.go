@@ -1,0 +1,116 @@
+package order
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+)
+
+// whyNotPlaced explains a placement that wrote nothing: the order that the idempotency key made before,
+// or an [Error] that names every line at fault. Neither means that what was in the way is gone by now,
+// and the placement should be tried again.
+func (s *Store) whyNotPlaced(ctx context.Context, customer uuid.UUID, p Placement) (*Order, error) {
+	before, err := s.placedBefore(ctx, customer, p)
+	if err != nil || before != nil {
+		return before, err
+	}
+	products, err := s.productsOf(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	for _, rule := range []func(Placement, map[uuid.UUID]Product) *Error{unknownProducts, mixedCurrencies, outOfStock} {
+		if refusal := rule(p, products); refusal != nil {
+			return nil, refusal
+		}
+	}
+	return nil, nil
+}
+
+// placedBefore returns the order that the idempotency key belongs to, nil if there is none.
+func (s *Store) placedBefore(ctx context.Context, customer uuid.UUID, p Placement) (*Order, error) {
+	if p.IdempotencyKey == "" {
+		return nil, nil
+	}
+	var before struct {
+		Order       `gorm:"embedded"`
+		Fingerprint []byte
+	}
+	result := s.orders(ctx).Where("o.customer_id = ? AND o.idempotency_key = ?", customer, p.IdempotencyKey).Scan(&before)
+	switch {
+	case result.Error != nil:
+		return nil, fmt.Errorf("look up idempotency key: %w", result.Error)
+	case result.RowsAffected == 0:
+		return nil, nil
+	case !bytes.Equal(before.Fingerprint, p.fingerprint()):
+		return nil, Errorf(CodeKeyReused, "The Idempotency-Key belongs to order %s, which asks for something else.", before.ID)
+	}
+	return &before.Order, nil
+}
+
+func (s *Store) productsOf(ctx context.Context, p Placement) (map[uuid.UUID]Product, error) {
+	ids := make([]uuid.UUID, len(p.Lines))
+	for i, line := range p.Lines {
+		ids[i] = line.ProductID
+	}
+	var products []Product
+	if err := s.db.WithContext(ctx).Find(&products, "id IN ?", ids).Error; err != nil {
+		return nil, fmt.Errorf("read ordered products: %w", err)
+	}
+	byID := make(map[uuid.UUID]Product, len(products))
+	for _, product := range products {
+		byID[product.ID] = product
+	}
+	return byID, nil
+}
+
+func unknownProducts(p Placement, products map[uuid.UUID]Product) *Error {
+	return refuse(CodeUnknownProduct, "Not everything that was ordered is on sale here.", p, "product_id", func(line Line) string {
+		if _, known := products[line.ProductID]; known {
+			return ""
+		}
+		return fmt.Sprintf("there is no product %s", line.ProductID)
+	})
+}
+
+func mixedCurrencies(p Placement, products map[uuid.UUID]Product) *Error {
+	var currencies []string
+	for _, line := range p.Lines {
+		if c := products[line.ProductID].Currency; !slices.Contains(currencies, c) {
+			currencies = append(currencies, c)
+		}
+	}
+	if len(currencies) == 1 {
+		return nil
+	}
+	return refuse(CodeMixedCurrencies, "One order has one currency: place an order for each.", p, "product_id", func(line Line) string {
+		return "is priced in " + products[line.ProductID].Currency
+	})
+}
+
+func outOfStock(p Placement, products map[uuid.UUID]Product) *Error {
+	return refuse(CodeOutOfStock, "There is not enough left of what was ordered.", p, "quantity", func(line Line) string {
+		product := products[line.ProductID]
+		if line.Quantity <= product.Available {
+			return ""
+		}
+		return fmt.Sprintf("%s: %d wanted, %d available", product.Name, line.Quantity, product.Available)
+	})
+}
+
+// refuse names a field of every line that a rule has something to say about, and returns nil if it has
+// nothing to say.
+func refuse(code Code, detail string, p Placement, field string, rule func(Line) string) *Error {
+	var faults []Fault
+	for i, line := range p.Lines {
+		if fault := rule(line); fault != "" {
+			faults = append(faults, Fault{Pointer: pointer(i, field), Detail: fault})
+		}
+	}
+	if len(faults) == 0 {
+		return nil
+	}
+	return &Error{Code: code, Detail: detail, Faults: faults}
+}

@@ -1,0 +1,188 @@
+package order
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"mime"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+	"github.com/google/uuid"
+)
+
+const (
+	maxBody      = 16 << 10 // bytes
+	maxKeyLength = 255
+	defaultLimit = 20
+	maxLimit     = 100
+)
+
+// object is a JSON object as it came. It is looked through by hand, and not decoded into a struct, so that
+// everything that is wrong with it can be named at once.
+type object map[string]any
+
+// unknown names the fields that an object at a JSON pointer should not have.
+func (o object) unknown(at string, known ...string) []Fault {
+	var faults []Fault
+	for _, name := range slices.Sorted(maps.Keys(o)) {
+		if !slices.Contains(known, name) {
+			escaped := strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
+			faults = append(faults, Fault{Pointer: at + "/" + escaped, Detail: "is not a known field"})
+		}
+	}
+	return faults
+}
+
+// readObject reads a request's body: one JSON object, and nothing after it.
+func readObject(c *gin.Context) (object, error) {
+	media, params, err := mime.ParseMediaType(c.GetHeader("Content-Type"))
+	charset := cmp.Or(params["charset"], "utf-8")
+	if err != nil || media != "application/json" || !strings.EqualFold(charset, "utf-8") {
+		return nil, Errorf(CodeMediaType, "The body must be application/json in UTF-8, and the Content-Type header must say so.")
+	}
+	decoder := json.NewDecoder(http.MaxBytesReader(c.Writer, c.Request.Body, maxBody))
+	decoder.UseNumber()
+	var body any
+	if err := decoder.Decode(&body); err != nil {
+		return nil, unreadable(err)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		if err == nil {
+			err = errors.New("there is more after the first value")
+		}
+		return nil, unreadable(err)
+	}
+	fields, ok := body.(map[string]any)
+	if !ok {
+		return nil, invalid(Fault{Pointer: "", Detail: "must be an object"})
+	}
+	return fields, nil
+}
+
+func unreadable(err error) error {
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return &Error{Code: CodeBodyTooLarge, Detail: fmt.Sprintf("The body is larger than %d bytes.", maxBody), Err: err}
+	}
+	return &Error{Code: CodeMalformed, Detail: fmt.Sprintf("The body is not one JSON value: %v.", err), Err: err}
+}
+
+func invalid(faults ...Fault) error {
+	return &Error{Code: CodeInvalid, Detail: "The request is not one that can be served.", Faults: faults}
+}
+
+func malformed(faults ...Fault) error {
+	return &Error{Code: CodeMalformed, Detail: "The request is not well-formed.", Faults: faults}
+}
+
+// readNothing refuses a body that says more than {}: what it asks for would not be done.
+func readNothing(c *gin.Context) error {
+	if c.Request.ContentLength == 0 {
+		return nil
+	}
+	body, err := readObject(c)
+	if err != nil {
+		return err
+	}
+	if faults := body.unknown(""); len(faults) > 0 {
+		return invalid(faults...)
+	}
+	return nil
+}
+
+func readPlacement(c *gin.Context) (Placement, error) {
+	key, err := idempotencyKey(c.Request.Header)
+	if err != nil {
+		return Placement{}, err
+	}
+	body, err := readObject(c)
+	if err != nil {
+		return Placement{}, err
+	}
+	lines, faults := readLines(body)
+	p := Placement{IdempotencyKey: key, Lines: lines}
+	if faults = append(faults, p.faults()...); len(faults) > 0 {
+		return Placement{}, invalid(faults...)
+	}
+	return p, nil
+}
+
+// readLines takes the lines from a placement's body and names the fields that it should not have. What is
+// missing or of another type is left zero, which is no line that can be placed.
+func readLines(body object) ([]Line, []Fault) {
+	faults := body.unknown("", "items")
+	items, _ := body["items"].([]any)
+	lines := make([]Line, len(items))
+	for i, item := range items {
+		fields, _ := item.(map[string]any)
+		faults = append(faults, object(fields).unknown(fmt.Sprintf("/items/%d", i), "product_id", "quantity")...)
+		if id, ok := fields["product_id"].(string); ok {
+			lines[i].ProductID, _ = parseID(id)
+		}
+		if quantity, ok := fields["quantity"].(json.Number); ok {
+			lines[i].Quantity, _ = strconv.ParseInt(quantity.String(), 10, 64)
+		}
+	}
+	return lines, faults
+}
+
+// idempotencyKey reads the optional header. A key that is there must be one that can be told from others.
+func idempotencyKey(h http.Header) (string, error) {
+	keys := h.Values("Idempotency-Key")
+	switch {
+	case len(keys) == 0:
+		return "", nil
+	case len(keys) > 1:
+		return "", malformed(Fault{Parameter: "Idempotency-Key", Detail: "must be sent once"})
+	case len(keys[0]) < 1 || len(keys[0]) > maxKeyLength || strings.ContainsFunc(keys[0], notPrintable):
+		return "", malformed(Fault{Parameter: "Idempotency-Key",
+			Detail: fmt.Sprintf("must be 1 to %d printable ASCII characters", maxKeyLength)})
+	}
+	return keys[0], nil
+}
+
+func notPrintable(r rune) bool { return r < ' ' || r > '~' }
+
+// readOrderID reads the id in a path, and has it logged.
+func readOrderID(c *gin.Context) (uuid.UUID, error) {
+	id, err := parseID(c.Param("id"))
+	if err != nil {
+		return uuid.Nil, malformed(Fault{Parameter: "id", Detail: "must be the UUID of an order"})
+	}
+	c.Set(orderIDKey, id.String())
+	return id, nil
+}
+
+// page is which part of a list is asked for.
+type page struct {
+	after *Cursor // nil: the first
+	limit int
+}
+
+func readPage(c *gin.Context) (page, error) {
+	p := page{limit: defaultLimit}
+	var faults []Fault
+	if text, ok := c.GetQuery("limit"); ok {
+		var err error
+		if p.limit, err = strconv.Atoi(text); err != nil || p.limit < 1 || p.limit > maxLimit {
+			faults = append(faults, Fault{Parameter: "limit", Detail: fmt.Sprintf("must be a whole number from 1 to %d", maxLimit)})
+		}
+	}
+	if text, ok := c.GetQuery("cursor"); ok {
+		after, err := ParseCursor(text)
+		if err != nil {
+			faults = append(faults, Fault{Parameter: "cursor", Detail: "must be the next_cursor of an earlier page"})
+		}
+		p.after = &after
+	}
+	if len(faults) > 0 {
+		return page{}, malformed(faults...)
+	}
+	return p, nil
+}

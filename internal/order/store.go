@@ -1,0 +1,222 @@
+package order
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+)
+
+// The steps of an order's life: one statement, one round trip, one transaction each.
+var (
+	//go:embed place.sql
+	placeSQL string
+	//go:embed pay.sql
+	paySQL string
+	//go:embed cancel.sql
+	cancelSQL string
+	//go:embed cancel_due.sql
+	cancelDueSQL string
+)
+
+// Store keeps orders in PostgreSQL.
+type Store struct {
+	db *gorm.DB
+}
+
+// NewStore returns a store in a database that [Open] connected to.
+func NewStore(db *gorm.DB) *Store {
+	return &Store{db: db}
+}
+
+// row runs a statement of at most one row and tells whether there is one.
+func (s *Store) row(ctx context.Context, dst any, statement string, args ...any) (found bool, err error) {
+	err = undeadlocked(func() error {
+		result := s.db.WithContext(ctx).Raw(statement, args...).Scan(dst)
+		found = result.RowsAffected > 0
+		return result.Error
+	})
+	return found, err
+}
+
+// undeadlocked repeats a statement that PostgreSQL rolled back to let another one finish. The statements
+// here lock in one order and do not deadlock each other; others might be run beside them by hand.
+func undeadlocked(run func() error) error {
+	const attempts = 3
+	var err error
+	for range attempts {
+		if err = run(); !brokenDeadlock(err) {
+			return err
+		}
+	}
+	return err
+}
+
+// place returns the order as placed, or nil if nothing was: whyNotPlaced tells the reason.
+func (s *Store) place(ctx context.Context, id, customer uuid.UUID, p Placement, timeout time.Duration) (*Order, error) {
+	var key, fingerprint any // NULL without a key
+	if p.IdempotencyKey != "" {
+		key, fingerprint = p.IdempotencyKey, p.fingerprint()
+	}
+	products, quantities := make([]uuid.UUID, len(p.Lines)), make([]int64, len(p.Lines))
+	for i, line := range p.Lines {
+		products[i], quantities[i] = line.ProductID, line.Quantity
+	}
+	var o Order
+	placed, err := s.row(ctx, &o, placeSQL,
+		id, customer, key, fingerprint, timeout.Microseconds(), products, quantities, CancelKind)
+	switch {
+	case violates(err, "orders_customer_id_fkey"):
+		return nil, unknownCustomer(err)
+	case err != nil:
+		return nil, fmt.Errorf("place order: %w", err)
+	case !placed:
+		return nil, nil
+	}
+	return &o, nil
+}
+
+// change is an order after an attempt to change it, and whether the attempt did.
+type change struct {
+	Order   `gorm:"embedded"`
+	Changed bool
+}
+
+func (s *Store) pay(ctx context.Context, id, customer uuid.UUID) (*change, error) {
+	return s.change(ctx, paySQL, id, customer)
+}
+
+func (s *Store) cancel(ctx context.Context, id, customer uuid.UUID) (*change, error) {
+	return s.change(ctx, cancelSQL, id, customer)
+}
+
+func (s *Store) change(ctx context.Context, statement string, id, customer uuid.UUID) (*change, error) {
+	var c change
+	found, err := s.row(ctx, &c, statement, id, customer)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("change order %s: %w", id, err)
+	case !found:
+		return nil, s.noOrder(ctx, id, customer)
+	}
+	return &c, nil
+}
+
+// orders selects orders as o, the way that [Order] holds them.
+func (s *Store) orders(ctx context.Context) *gorm.DB {
+	return s.db.WithContext(ctx).Table("orders o").Select(`o.*, clock_timestamp() AS server_time, (
+		SELECT json_agg(json_build_object('product_id', p.id, 'name', p.name,
+		                                  'quantity', i.quantity, 'unit_price_cents', i.unit_price_cents) ORDER BY p.id)
+		FROM order_items i JOIN products p ON p.id = i.product_id
+		WHERE i.order_id = o.id) AS items`)
+}
+
+func (s *Store) get(ctx context.Context, id, customer uuid.UUID) (*Order, error) {
+	var o Order
+	result := s.orders(ctx).Where("o.id = ? AND o.customer_id = ?", id, customer).Scan(&o)
+	switch {
+	case result.Error != nil:
+		return nil, fmt.Errorf("read order %s: %w", id, result.Error)
+	case result.RowsAffected == 0:
+		return nil, s.noOrder(ctx, id, customer)
+	}
+	return &o, nil
+}
+
+// list returns up to limit of a customer's orders, newest first, from after on if there is one.
+func (s *Store) list(ctx context.Context, customer uuid.UUID, after *Cursor, limit int) ([]Order, error) {
+	query := s.orders(ctx).Where("o.customer_id = ?", customer)
+	if after != nil {
+		query = query.Where("(o.created_at, o.id) < (?, ?)", after.at, after.id)
+	}
+	orders := []Order{}
+	if err := query.Order("o.created_at DESC, o.id DESC").Limit(limit).Scan(&orders).Error; err != nil {
+		return nil, fmt.Errorf("list orders: %w", err)
+	}
+	if len(orders) == 0 {
+		return orders, s.mustKnow(ctx, customer)
+	}
+	return orders, nil
+}
+
+func (s *Store) events(ctx context.Context, id, customer uuid.UUID) ([]Event, error) {
+	var events []Event
+	err := s.db.WithContext(ctx).Table("order_events e").
+		Joins("JOIN orders o ON o.id = e.order_id").
+		Select("e.type, e.actor, e.at").
+		Where("o.id = ? AND o.customer_id = ?", id, customer).
+		Order("e.id").Scan(&events).Error
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read events of order %s: %w", id, err)
+	case len(events) == 0: // an order has at least one
+		return nil, s.noOrder(ctx, id, customer)
+	}
+	return events, nil
+}
+
+// noOrder is the error for an order that the customer does not have: another's is none of theirs.
+func (s *Store) noOrder(ctx context.Context, id, customer uuid.UUID) error {
+	if err := s.mustKnow(ctx, customer); err != nil {
+		return err
+	}
+	return Errorf(CodeNotFound, "You have no order %s.", id)
+}
+
+// mustKnow returns an error if there is no such customer. A signed token outlives its customer when a
+// database is replaced; it is asked for only where nothing was found, so it costs the others nothing.
+func (s *Store) mustKnow(ctx context.Context, customer uuid.UUID) error {
+	var id string
+	known, err := s.row(ctx, &id, `SELECT id FROM customers WHERE id = $1`, customer)
+	switch {
+	case err != nil:
+		return fmt.Errorf("look up customer: %w", err)
+	case !known:
+		return unknownCustomer(nil)
+	}
+	return nil
+}
+
+func unknownCustomer(cause error) error {
+	return &Error{Code: CodeUnauthorized, Detail: "The token's customer does not exist any more: sign up again.", Err: cause}
+}
+
+func (s *Store) signUp(ctx context.Context, id uuid.UUID) error {
+	if err := s.db.WithContext(ctx).Exec(`INSERT INTO customers (id) VALUES (?)`, id).Error; err != nil {
+		return fmt.Errorf("sign up: %w", err)
+	}
+	return nil
+}
+
+func (s *Store) products(ctx context.Context) ([]Product, error) {
+	products := []Product{}
+	if err := s.db.WithContext(ctx).Order("name, id").Find(&products).Error; err != nil {
+		return nil, fmt.Errorf("list products: %w", err)
+	}
+	return products, nil
+}
+
+// SeedProducts adds the demo's products. Those that exist, whatever became of them, stay as they are.
+func (s *Store) SeedProducts(ctx context.Context) error {
+	products := []Product{
+		{Name: "Espresso beans, 1 kg", PriceCents: 2190, Supply: 120},
+		{Name: "Moka pot, 6 cups", PriceCents: 3450, Supply: 40},
+		{Name: "Hand grinder", PriceCents: 8900, Supply: 25},
+		{Name: "Porcelain cup", PriceCents: 1250, Supply: 200},
+		{Name: "Barista course, one seat", PriceCents: 14900, Supply: 6},
+	}
+	for i := range products {
+		// The same ids everywhere: seeding twice is seeding once, and examples can name them.
+		products[i].ID = uuid.MustParse(fmt.Sprintf("01900000-0000-7000-8000-%012d", i+1))
+		products[i].Currency = "EUR"
+		products[i].Available = products[i].Supply
+	}
+	if err := s.db.WithContext(ctx).Clauses(clause.OnConflict{DoNothing: true}).Create(&products).Error; err != nil {
+		return fmt.Errorf("seed products: %w", err)
+	}
+	return nil
+}

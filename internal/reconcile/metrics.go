@@ -1,0 +1,66 @@
+package reconcile
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+type metrics struct {
+	sweeps   *prometheus.CounterVec
+	repairs  *prometheus.CounterVec
+	examined prometheus.Counter
+	seconds  prometheus.Histogram
+	lastOK   prometheus.Gauge
+}
+
+func newMetrics(reg prometheus.Registerer, kind string) metrics {
+	f := promauto.With(reg)
+	labels := prometheus.Labels{"kind": kind}
+	return metrics{
+		sweeps: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "shop_reconcile_sweeps_total", ConstLabels: labels,
+			Help: "Sweeps, by result: ok, degraded (without Redis), failed or skipped (another instance swept).",
+		}, []string{"result"}),
+		repairs: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "shop_reconcile_repairs_total", ConstLabels: labels,
+			Help: "Repairs, by reason: missing, late, orphaned or overdue.",
+		}, []string{"reason"}),
+		examined: f.NewCounter(prometheus.CounterOpts{
+			Name: "shop_reconcile_examined_total", ConstLabels: labels,
+			Help: "Pending rows compared with the queue.",
+		}),
+		seconds: f.NewHistogram(prometheus.HistogramOpts{
+			Name: "shop_reconcile_sweep_seconds", ConstLabels: labels,
+			Help:    "Time that a sweep took.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 10),
+		}),
+		lastOK: f.NewGauge(prometheus.GaugeOpts{
+			Name: "shop_reconcile_last_success_timestamp_seconds", ConstLabels: labels,
+			Help: "When this process last completed a sweep, in seconds since 1970.",
+		}),
+	}
+}
+
+func (m metrics) observe(r Report) {
+	m.sweeps.WithLabelValues(string(r.Outcome)).Inc()
+	m.repairs.WithLabelValues("missing").Add(float64(r.Missing))
+	m.repairs.WithLabelValues("late").Add(float64(r.Late))
+	m.repairs.WithLabelValues("orphaned").Add(float64(r.Orphaned))
+	m.repairs.WithLabelValues("overdue").Add(float64(r.Overdue))
+	m.examined.Add(float64(r.Examined))
+	m.seconds.Observe(r.Took)
+	if r.Outcome == OK {
+		m.lastOK.SetToCurrentTime()
+	}
+}
+
+// notStarted counts a sweep that had no lock.
+func (m metrics) notStarted(err error) {
+	result := "failed"
+	if errors.Is(err, ErrBusy) {
+		result = "skipped"
+	}
+	m.sweeps.WithLabelValues(result).Inc()
+}

@@ -1,0 +1,193 @@
+package reconcile
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/robfig/cron/v3"
+)
+
+// ErrBusy: another process, or another goroutine, sweeps right now.
+var ErrBusy = errors.New("another sweep is under way")
+
+// Reconciler sweeps. Any number may run: a PostgreSQL advisory lock lets one of them at a time.
+type Reconciler struct {
+	db       *sql.DB
+	table    Table
+	queue    Queue
+	cfg      Config
+	schedule cron.Schedule
+	log      *slog.Logger
+	metrics  metrics
+}
+
+// New returns a reconciler that keeps its lock and its reports in db, or says what is wrong with cfg.
+func New(db *sql.DB, table Table, queue Queue, cfg Config, log *slog.Logger, reg prometheus.Registerer) (*Reconciler, error) {
+	cfg, schedule, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	return &Reconciler{
+		db: db, table: table, queue: queue, cfg: cfg, schedule: schedule,
+		log: log.With("kind", queue.Kind()), metrics: newMetrics(reg, queue.Kind()),
+	}, nil
+}
+
+// Bound is how long past its deadline a row may still be pending with Redis down or wiped: one interval
+// of the schedule and the grace.
+func (r *Reconciler) Bound() time.Duration { return longestGap(r.schedule) + r.cfg.Grace }
+
+// Run sweeps by the schedule, at the start, and when a probe finds Redis wiped or unreachable, until ctx
+// ends; then it returns nil.
+func (r *Reconciler) Run(ctx context.Context) error {
+	// One job for the schedule and the probes, so that they skip each other. Recover must be the
+	// innermost wrapper: a panic that passes SkipIfStillRunning of cron v3.0.1 keeps its token, and every
+	// later sweep is skipped.
+	logger := cronLog{r.log}
+	job := cron.NewChain(cron.SkipIfStillRunning(logger), cron.Recover(logger)).
+		Then(cron.FuncJob(func() { r.sweepByItself(ctx) }))
+	c := cron.New(cron.WithLocation(time.UTC), cron.WithLogger(logger))
+	c.Schedule(r.schedule, job)
+	c.Start()
+	defer func() { <-c.Stop().Done() }()
+
+	job.Run()
+	probes := time.NewTicker(r.cfg.Probe)
+	defer probes.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-probes.C:
+			if !r.intact(ctx) {
+				job.Run()
+			}
+		}
+	}
+}
+
+// intact tells whether Redis answers and has all that it should.
+func (r *Reconciler) intact(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	intact, err := r.queue.Intact(ctx)
+	return err == nil && intact
+}
+
+// sweepByItself is a sweep that no one waits for.
+func (r *Reconciler) sweepByItself(ctx context.Context) {
+	report, err := r.Sweep(ctx)
+	switch {
+	case ctx.Err() != nil:
+	case errors.Is(err, ErrBusy):
+		r.log.DebugContext(ctx, "sweep left to another instance")
+	case err != nil:
+		r.log.ErrorContext(ctx, "sweep failed", "error", err)
+	case report.Outcome != OK:
+		r.log.WarnContext(ctx, "sweep "+string(report.Outcome), "report", report)
+	case report.Repairs() > 0:
+		r.log.WarnContext(ctx, "sweep repaired", "report", report)
+	default:
+		r.log.DebugContext(ctx, "sweep found nothing", "report", report)
+	}
+}
+
+// Sweep compares and repairs once. The error is [ErrBusy], or what kept the sweep from starting; what went
+// wrong in it is in the report.
+func (r *Reconciler) Sweep(ctx context.Context) (Report, error) {
+	conn, err := r.lock(ctx)
+	if err != nil {
+		r.metrics.notStarted(err)
+		return Report{}, err
+	}
+	defer r.unlock(ctx, conn)
+	report := r.sweep(ctx)
+	r.metrics.observe(report)
+	if err := r.record(ctx, conn, report); err != nil && ctx.Err() == nil {
+		r.log.WarnContext(ctx, "the sweep's report is not recorded", "error", err)
+	}
+	return report, nil
+}
+
+// lock takes the sweep's lock, which is the session's: it goes with the connection if the process dies.
+func (r *Reconciler) lock(ctx context.Context) (*sql.Conn, error) {
+	conn, err := r.db.Conn(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("connect to sweep: %w", err)
+	}
+	var locked bool
+	err = conn.QueryRowContext(ctx, `SELECT pg_try_advisory_lock(hashtextextended($1, 0))`, r.lockName()).Scan(&locked)
+	switch {
+	case err != nil:
+		discard(conn) // the lock may be held: its answer was lost
+		return nil, fmt.Errorf("lock to sweep: %w", err)
+	case !locked:
+		conn.Close()
+		return nil, ErrBusy
+	}
+	return conn, nil
+}
+
+func (r *Reconciler) unlock(ctx context.Context, conn *sql.Conn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if _, err := conn.ExecContext(ctx, `SELECT pg_advisory_unlock(hashtextextended($1, 0))`, r.lockName()); err != nil {
+		discard(conn)
+		return
+	}
+	conn.Close()
+}
+
+func (r *Reconciler) lockName() string { return "reconcile " + r.queue.Kind() }
+
+// discard closes a connection for good, and with it the session and its locks, instead of giving it back
+// to the pool.
+func discard(conn *sql.Conn) {
+	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+	conn.Close()
+}
+
+// record keeps the report for whichever process is asked for the last one.
+func (r *Reconciler) record(ctx context.Context, conn *sql.Conn, report Report) error {
+	text, err := json.Marshal(report)
+	if err != nil {
+		return fmt.Errorf("encode report: %w", err)
+	}
+	_, err = conn.ExecContext(ctx, `
+		INSERT INTO reconcile_reports (kind, report) VALUES ($1, $2)
+		ON CONFLICT (kind) DO UPDATE SET report = excluded.report`, r.queue.Kind(), string(text))
+	return err
+}
+
+// Last returns the report of the last sweep, of whatever process; nil before the first.
+func (r *Reconciler) Last(ctx context.Context) (*Report, error) {
+	var text []byte
+	err := r.db.QueryRowContext(ctx, `SELECT report FROM reconcile_reports WHERE kind = $1`, r.queue.Kind()).Scan(&text)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read the last report: %w", err)
+	}
+	var report Report
+	if err := json.Unmarshal(text, &report); err != nil {
+		return nil, fmt.Errorf("decode the last report: %w", err)
+	}
+	return &report, nil
+}
+
+// cronLog hears of panics and of skipped activations.
+type cronLog struct{ log *slog.Logger }
+
+func (l cronLog) Info(msg string, keysAndValues ...any) { l.log.Debug("cron: "+msg, keysAndValues...) }
+
+func (l cronLog) Error(err error, msg string, keysAndValues ...any) {
+	l.log.Error("cron: "+msg, append(keysAndValues, "error", err)...)
+}

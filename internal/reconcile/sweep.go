@@ -1,0 +1,177 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// errQueue marks errors of the queue. They degrade a sweep; errors of the table fail it.
+type errQueue struct{ error }
+
+func (e errQueue) Unwrap() error { return e.error }
+
+// queueError marks err, unless it is nil.
+func queueError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return errQueue{err}
+}
+
+// sweep compares and repairs, under the lock.
+func (r *Reconciler) sweep(ctx context.Context) (report Report) {
+	report = Report{StartedAt: time.Now().UTC(), Outcome: OK}
+	defer func() { report.Took = time.Since(report.StartedAt).Seconds() }()
+	note := func(err error) {
+		if _, ok := errors.AsType[errQueue](err); ok {
+			report.fail(Degraded, err)
+		} else if err != nil {
+			report.fail(Failed, err)
+		}
+	}
+	// First what needs no queue, and is late already.
+	note(r.cancelOverdue(ctx, &report))
+
+	intact, err := r.queue.Intact(ctx)
+	if err != nil {
+		note(queueError(err))
+		return report
+	}
+	if intact {
+		note(r.refill(ctx, &report, r.cfg.Lookahead))
+	} else {
+		report.Full = true
+		note(r.restore(ctx, &report))
+	}
+	note(r.removeOrphans(ctx, &report))
+	return report
+}
+
+// cancelOverdue times out what should have been long ago, whoever failed to.
+func (r *Reconciler) cancelOverdue(ctx context.Context, report *Report) error {
+	for {
+		n, err := r.table.CancelOverdue(ctx, r.cfg.Grace, pageSize)
+		report.Overdue += n
+		if err != nil {
+			return fmt.Errorf("time out overdue rows: %w", err)
+		}
+		if n == 0 {
+			return nil // or all that is left is locked by others: the next sweep asks again
+		}
+	}
+}
+
+// restore fills a queue that has lost its memory. Only a walk that ended says so: what dies on the way,
+// or a queue that is wiped meanwhile, is restored again.
+func (r *Reconciler) restore(ctx context.Context, report *Report) error {
+	r.log.WarnContext(ctx, "the queue has lost its tasks, all pending rows are compared")
+	if err := r.queue.BeginRestore(ctx); err != nil {
+		return queueError(err)
+	}
+	if err := r.refill(ctx, report, -1); err != nil {
+		return err
+	}
+	return queueError(r.queue.EndRestore(ctx))
+}
+
+// progressEvery is how many rows a long sweep compares between two lines of log.
+const progressEvery = 100_000
+
+// refill walks the pending rows up to ahead, all of them if it is negative, and repairs their tasks.
+func (r *Reconciler) refill(ctx context.Context, report *Report, ahead time.Duration) error {
+	after := ""
+	for {
+		ids, left, next, err := r.table.Pending(ctx, after, ahead, pageSize)
+		if err != nil {
+			return err
+		}
+		if err := r.repairPage(ctx, report, ids, left, time.Now()); err != nil {
+			return queueError(err)
+		}
+		report.Examined += len(ids)
+		if report.Examined%progressEvery == 0 && len(ids) > 0 {
+			r.log.InfoContext(ctx, "sweep goes on", "examined", report.Examined, "missing", report.Missing)
+		}
+		if next == "" {
+			return nil
+		}
+		after = next
+	}
+}
+
+// repairPage compares a page of rows with their tasks. left was true at readAt: two clocks are compared
+// by what each says is left, and the time between their answers is taken off.
+func (r *Reconciler) repairPage(ctx context.Context, report *Report, ids []string, left []time.Duration, readAt time.Time) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	asked := time.Since(readAt)
+	places, err := r.queue.Locate(ctx, ids)
+	if err != nil {
+		return err
+	}
+	var missing, late, again []int
+	for i, place := range places {
+		switch {
+		case place.Leased:
+		case place.Dead:
+			report.Dead++
+		case !place.Scheduled:
+			missing = append(missing, i)
+		case place.Left > left[i]-asked+tolerance:
+			late = append(late, i)
+		}
+	}
+	again = append(append(again, missing...), late...)
+	if err := r.reschedule(ctx, ids, left, again, readAt); err != nil {
+		return err
+	}
+	report.Missing += len(missing)
+	report.Late += len(late)
+	return nil
+}
+
+// reschedule adds the tasks at some places of a page.
+func (r *Reconciler) reschedule(ctx context.Context, ids []string, left []time.Duration, places []int, readAt time.Time) error {
+	if len(places) == 0 {
+		return nil
+	}
+	lost, remaining := make([]string, len(places)), make([]time.Duration, len(places))
+	for n, i := range places {
+		lost[n], remaining[n] = ids[i], left[i]-time.Since(readAt)
+	}
+	return r.queue.Schedule(ctx, lost, remaining)
+}
+
+// removeOrphans drops tasks whose rows do not exist: the database was restored from a backup, say. A task
+// whose row has ended some other way is no orphan; the worker drops it when it is due.
+func (r *Reconciler) removeOrphans(ctx context.Context, report *Report) error {
+	for shard := range r.queue.Shards() {
+		// Workers take tasks from the front meanwhile, so a page may skip some: they are looked at by
+		// the next sweep.
+		for offset := 0; ; {
+			ids, err := r.queue.Window(ctx, shard, r.cfg.Lookahead, offset, pageSize)
+			if err != nil {
+				return queueError(err)
+			}
+			orphans, err := r.table.Unknown(ctx, ids)
+			if err != nil {
+				return err
+			}
+			removed := 0
+			if len(orphans) > 0 {
+				if removed, err = r.queue.Remove(ctx, orphans...); err != nil {
+					return queueError(err)
+				}
+			}
+			report.Orphaned += removed
+			offset += len(ids) - removed
+			if len(ids) < pageSize {
+				break
+			}
+		}
+	}
+	return nil
+}
