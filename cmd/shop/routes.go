@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"example.com/shop/internal/order"
+	"example.com/shop/web"
 )
 
 // requestTimeout ends a request's work, with time left to say so.
@@ -37,6 +38,7 @@ func (a *app) handler(o *serveOptions, faults *faults) (http.Handler, error) {
 	}
 	a.orders.Routes(r, tokens)
 	a.opsRoutes(r.Group("/ops/api", requireOps(o.OpsToken)), faults)
+	r.GET("/", gin.WrapH(http.FileServerFS(web.Files)))
 	r.GET("/openapi.yaml", func(c *gin.Context) { c.Data(http.StatusOK, "application/yaml", openAPI) })
 
 	// A browser sends the customer's cookie to whoever asks; only pages of this origin may have it act.
