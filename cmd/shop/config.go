@@ -58,12 +58,13 @@ func (o *serveOptions) has(role string) bool { return slices.Contains(o.Roles, r
 
 // validate names everything that keeps the options from being served.
 func (o *serveOptions) validate() error {
-	faults := []error{requireAll(map[string]string{
-		"http-addr": o.HTTPAddr, "database-url": o.DatabaseURL, "redis-url": o.RedisURL,
-	})}
+	required := map[string]string{"http-addr": o.HTTPAddr, "database-url": o.DatabaseURL, "redis-url": o.RedisURL}
+	var faults []error
 	if o.has("api") {
+		required["token-key"], required["ops-token"] = o.TokenKey, o.OpsToken
 		faults = append(faults, checkSecret("token-key", o.TokenKey, 32), checkSecret("ops-token", o.OpsToken, 16))
 	}
+	faults = append([]error{requireAll(required)}, faults...)
 	if _, _, err := net.SplitHostPort(o.HTTPAddr); o.HTTPAddr != "" && err != nil {
 		faults = append(faults, fmt.Errorf("SHOP_HTTP_ADDR (--http-addr) is no host:port: %w", err))
 	}
@@ -88,13 +89,13 @@ func requireAll(options map[string]string) error {
 	return fmt.Errorf("missing %s", strings.Join(missing, ", "))
 }
 
-// checkSecret refuses secrets that someone could guess: none, short ones, one character repeated and
-// the words that examples use.
+// checkSecret refuses secrets that someone could guess: short ones, one character repeated and the words
+// that examples use. That there is one at all is requireAll's to check.
 func checkSecret(flag, secret string, least int) error {
-	name := optionName(flag)
 	if secret == "" {
-		return fmt.Errorf("missing %s", name)
+		return nil
 	}
+	name := optionName(flag)
 	if len(secret) < least {
 		return fmt.Errorf("%s has %d bytes, want at least %d: try `openssl rand -hex 32`", name, len(secret), least)
 	}

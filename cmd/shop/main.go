@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -60,7 +61,8 @@ func exitCode(err error, stderr io.Writer) int {
 		return 0
 	}
 	if !errors.Is(err, errFailed) {
-		fmt.Fprintf(stderr, "shop: %v\n", err)
+		// Drivers spread their errors over lines.
+		fmt.Fprintln(stderr, "shop:", strings.Join(strings.Fields(err.Error()), " "))
 	}
 	if errors.As(err, new(usageError)) {
 		return 2
