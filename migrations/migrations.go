@@ -7,6 +7,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
@@ -38,13 +39,13 @@ func Up(ctx context.Context, db *sql.DB) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("migration lock: %w", err)
 	}
-	provider, err := newProvider(db, goose.WithSessionLocker(locker))
+	provider, err := goose.NewProvider(database.DialectPostgres, db, files, goose.WithSessionLocker(locker))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("read migrations: %w", err)
 	}
-	if err := check(ctx, provider); err != nil {
-		var version *VersionError
-		if !errors.As(err, &version) || version.Have > version.Want {
+	if err := Check(ctx, db); err != nil {
+		version, ok := errors.AsType[*VersionError](err)
+		if !ok || version.Have > version.Want {
 			return nil, err
 		}
 	}
@@ -60,30 +61,42 @@ func Up(ctx context.Context, db *sql.DB) ([]string, error) {
 }
 
 // Check returns nil if the database's schema is the binary's, else a *VersionError or what kept it
-// from looking. It changes nothing.
+// from looking. It changes nothing, where goose's own look would make its table.
 func Check(ctx context.Context, db *sql.DB) error {
-	provider, err := newProvider(db)
-	if err != nil {
-		return err
-	}
-	return check(ctx, provider)
-}
-
-func newProvider(db *sql.DB, opts ...goose.ProviderOption) (*goose.Provider, error) {
-	provider, err := goose.NewProvider(database.DialectPostgres, db, files, opts...)
-	if err != nil {
-		return nil, fmt.Errorf("read migrations: %w", err)
-	}
-	return provider, nil
-}
-
-func check(ctx context.Context, provider *goose.Provider) error {
-	have, want, err := provider.GetVersions(ctx)
+	have, err := applied(ctx, db)
 	if err != nil {
 		return fmt.Errorf("read the schema version: %w", err)
+	}
+	want, err := newest()
+	if err != nil {
+		return err
 	}
 	if have != want {
 		return &VersionError{Have: have, Want: want}
 	}
 	return nil
+}
+
+// applied is the version of a database, 0 if it never had one.
+func applied(ctx context.Context, db *sql.DB) (version int64, err error) {
+	var migrated bool
+	err = db.QueryRowContext(ctx, `SELECT to_regclass('goose_db_version') IS NOT NULL`).Scan(&migrated)
+	if err != nil || !migrated {
+		return 0, err
+	}
+	err = db.QueryRowContext(ctx, `SELECT coalesce(max(version_id), 0) FROM goose_db_version`).Scan(&version)
+	return version, err
+}
+
+// newest is the version of the last file.
+func newest() (int64, error) {
+	names, err := fs.Glob(files, "*.sql") // sorted
+	if err != nil || len(names) == 0 {
+		return 0, fmt.Errorf("read migrations: none are embedded: %w", err)
+	}
+	version, err := goose.NumericComponent(names[len(names)-1])
+	if err != nil {
+		return 0, fmt.Errorf("read migrations: %w", err)
+	}
+	return version, nil
 }
