@@ -11,8 +11,7 @@ WITH locked AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED
 ),
 cancelled AS (
-    -- greatest: a clock that steps back must not fail the batch.
-    UPDATE orders o SET status = 'cancelled', cancel_reason = 'timeout', cancelled_at = greatest(clock_timestamp(), o.expires_at)
+    UPDATE orders o SET status = 'cancelled', cancel_reason = 'timeout', cancelled_at = clock_timestamp()
     FROM locked l
     WHERE o.id = l.id
     RETURNING o.id, o.expires_at, o.cancelled_at

@@ -53,7 +53,7 @@ func TestLifecycle(t *testing.T) {
 			o := s.place(t, customer, line(product, 2))
 			for i, step := range test.steps {
 				after, err := step.do(s, customer, o.ID)
-				if codeOf(t, err) != step.code {
+				if codeOf(err) != step.code {
 					t.Fatalf("step %d: %v, want code %q", i, err, step.code)
 				}
 				if err == nil && (len(after.Items) != 1 || after.TotalCents != 200 || after.ServerTime.IsZero()) {
@@ -113,7 +113,7 @@ func TestAnotherCustomersOrder(t *testing.T) {
 		"pay":    func() error { _, err := s.Pay(t.Context(), other, o.ID); return err },
 		"cancel": func() error { _, err := s.Cancel(t.Context(), other, o.ID); return err },
 	} {
-		if err := do(); codeOf(t, err) != order.CodeNotFound {
+		if err := do(); codeOf(err) != order.CodeNotFound {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -154,7 +154,7 @@ func TestPayAfterWaitingPastTheDeadline(t *testing.T) {
 			if err := holder.Commit(); err != nil {
 				t.Fatal(err)
 			}
-			if err := <-refused; codeOf(t, err) != order.CodeDeadlinePassed {
+			if err := <-refused; codeOf(err) != order.CodeDeadlinePassed {
 				t.Errorf("%v, want %s", err, order.CodeDeadlinePassed)
 			}
 		})

@@ -66,7 +66,7 @@ func (m *model) place(rt *rapid.T) {
 	want := m.expectPlaced(key, lines)
 
 	o, replayed, err := m.shop.Place(m.t.Context(), m.customer, order.Placement{IdempotencyKey: key, Lines: lines})
-	if codeOf(m.t, err) != want {
+	if codeOf(err) != want {
 		rt.Fatalf("place: %v, want %q", err, want)
 	}
 	if err != nil {
@@ -135,7 +135,7 @@ func (m *model) pay(rt *rapid.T) {
 	default:
 		o.status = order.Paid
 	}
-	if _, err := m.shop.Pay(m.t.Context(), m.customer, o.id); codeOf(m.t, err) != want {
+	if _, err := m.shop.Pay(m.t.Context(), m.customer, o.id); codeOf(err) != want {
 		rt.Fatalf("pay %+v: %v, want %q", o, err, want)
 	}
 }
@@ -152,7 +152,7 @@ func (m *model) cancel(rt *rapid.T) {
 		o.status, o.reason = order.Cancelled, order.ByCustomer
 		m.move(o, 1)
 	}
-	if _, err := m.shop.Cancel(m.t.Context(), m.customer, o.id); codeOf(m.t, err) != want {
+	if _, err := m.shop.Cancel(m.t.Context(), m.customer, o.id); codeOf(err) != want {
 		rt.Fatalf("cancel %+v: %v, want %q", o, err, want)
 	}
 }

@@ -13,7 +13,6 @@ locked AS MATERIALIZED (
     -- other orders' items hold KEY SHARE locks on these rows.
     SELECT p.id, p.name, p.price_cents, p.currency, p.available, w.quantity
     FROM products p JOIN wanted w ON w.product_id = p.id
-    ORDER BY p.id
     FOR NO KEY UPDATE OF p
 ),
 accepted AS MATERIALIZED (

@@ -82,7 +82,7 @@ func TestPlaceRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, err := s.Place(t.Context(), customer, order.Placement{Lines: test.lines, IdempotencyKey: name})
-			if codeOf(t, err) != test.code {
+			if codeOf(err) != test.code {
 				t.Fatalf("refused with %v, want %s", err, test.code)
 			}
 			var pointers []string
@@ -106,7 +106,7 @@ func TestPlaceTellsWhatIsLeft(t *testing.T) {
 	s := newShop(t)
 	customer, product := s.customer(t), s.product(t, 2)
 	_, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(product, 3)}})
-	if codeOf(t, err) != order.CodeOutOfStock {
+	if codeOf(err) != order.CodeOutOfStock {
 		t.Fatal(err)
 	}
 	want := "product " + product.String()[:4] + ": 3 wanted, 2 available"
@@ -119,11 +119,11 @@ func TestPlaceOfAForgottenCustomer(t *testing.T) {
 	s := newShop(t)
 	product := s.product(t, 2)
 	_, _, err := s.Place(t.Context(), uuid.New(), order.Placement{Lines: []order.Line{line(product, 1)}})
-	if codeOf(t, err) != order.CodeUnauthorized {
+	if codeOf(err) != order.CodeUnauthorized {
 		t.Error(err)
 	}
 	_, _, err = s.List(t.Context(), uuid.New(), nil, 20)
-	if codeOf(t, err) != order.CodeUnauthorized {
+	if codeOf(err) != order.CodeUnauthorized {
 		t.Error(err)
 	}
 	s.keepsPromise(t, 0)
@@ -145,10 +145,10 @@ func TestPlaceAgainWithTheSameKey(t *testing.T) {
 	if err != nil || !replayed || again.ID != first.ID {
 		t.Errorf("again: %v, replayed %v, %v", again, replayed, err)
 	}
-	if _, _, err := place(customer, line(a, 1)); codeOf(t, err) != order.CodeKeyReused {
+	if _, _, err := place(customer, line(a, 1)); codeOf(err) != order.CodeKeyReused {
 		t.Errorf("something else with the same key: %v", err)
 	}
-	if _, _, err := place(customer, line(uuid.New(), 1)); codeOf(t, err) != order.CodeKeyReused {
+	if _, _, err := place(customer, line(uuid.New(), 1)); codeOf(err) != order.CodeKeyReused {
 		t.Errorf("something unknown with the same key: %v", err)
 	}
 	other, replayed, err := place(s.customer(t), line(a, 1))
@@ -172,7 +172,7 @@ func TestPlaceSellsTheLastOnesOnce(t *testing.T) {
 			switch _, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(product, 1)}}); {
 			case err == nil:
 				sold.Add(1)
-			case codeOf(t, err) == order.CodeOutOfStock:
+			case codeOf(err) == order.CodeOutOfStock:
 				refused.Add(1)
 			}
 		})
