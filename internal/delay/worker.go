@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -140,22 +141,29 @@ func (w *Worker) hint(shard int) {
 	}
 }
 
-// listen turns published hints into wake-ups. While Redis is away the client reconnects by itself; a
-// hint that is lost costs a task at most MaxIdle.
+// listen turns published hints into wake-ups. While Redis is away the client subscribes again by itself;
+// whenever it has, every shard is looked at, for the hints that no one heard. A hint that is lost on
+// the way costs a task at most MaxIdle.
 func (w *Worker) listen(ctx context.Context) error {
 	sub := w.queue.rdb.Subscribe(ctx, w.queue.channel())
 	defer sub.Close()
-	hints := sub.Channel()
+	messages := sub.ChannelWithSubscriptions()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case m := <-hints:
-			for shard := range w.queue.shards {
-				if w.queue.shards[shard].number == m.Payload {
-					w.hint(shard)
-				}
-			}
+		case message := <-messages:
+			w.hear(message)
+		}
+	}
+}
+
+// hear wakes a loop of the shard that a hint names, or after a new subscription one of each shard.
+func (w *Worker) hear(message any) {
+	hint, isHint := message.(*redis.Message)
+	for i, shard := range w.queue.shards {
+		if !isHint || hint.Payload == shard.number {
+			w.hint(i)
 		}
 	}
 }

@@ -10,18 +10,20 @@ import (
 )
 
 func TestLifecycle(t *testing.T) {
-	pay := func(s *shop, c, id uuid.UUID) (*order.Order, error) { return s.Pay(t.Context(), c, id) }
-	cancel := func(s *shop, c, id uuid.UUID) (*order.Order, error) { return s.Cancel(t.Context(), c, id) }
-	expire := func(s *shop, c, id uuid.UUID) (*order.Order, error) {
+	pay := func(t *testing.T, s *shop, c, id uuid.UUID) (*order.Order, error) { return s.Pay(t.Context(), c, id) }
+	cancel := func(t *testing.T, s *shop, c, id uuid.UUID) (*order.Order, error) {
+		return s.Cancel(t.Context(), c, id)
+	}
+	expire := func(t *testing.T, s *shop, c, id uuid.UUID) (*order.Order, error) {
 		s.expire(t, id)
 		return s.Get(t.Context(), c, id)
 	}
-	timeOut := func(s *shop, c, id uuid.UUID) (*order.Order, error) {
+	timeOut := func(t *testing.T, s *shop, c, id uuid.UUID) (*order.Order, error) {
 		s.cancelDue(t, id)
 		return s.Get(t.Context(), c, id)
 	}
 	type step struct {
-		do   func(s *shop, c, id uuid.UUID) (*order.Order, error)
+		do   func(t *testing.T, s *shop, c, id uuid.UUID) (*order.Order, error)
 		code order.Code
 	}
 
@@ -52,7 +54,7 @@ func TestLifecycle(t *testing.T) {
 			customer, product := s.customer(t), s.product(t, 5)
 			o := s.place(t, customer, line(product, 2))
 			for i, step := range test.steps {
-				after, err := step.do(s, customer, o.ID)
+				after, err := step.do(t, s, customer, o.ID)
 				if codeOf(err) != step.code {
 					t.Fatalf("step %d: %v, want code %q", i, err, step.code)
 				}

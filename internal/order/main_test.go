@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
@@ -24,17 +25,13 @@ type shop struct {
 	store     *order.Store
 	db        *sql.DB
 	published *published
+	metrics   *prometheus.Registry
 	url       string
 }
 
 const timeout = 30 * time.Minute
 
 func newShop(t testing.TB) *shop {
-	t.Helper()
-	return newShopWith(t, order.Config{Timeout: timeout})
-}
-
-func newShopWith(t testing.TB, cfg order.Config) *shop {
 	t.Helper()
 	url := testenv.Postgres(t)
 	gdb, err := order.Open(t.Context(), url, 20)
@@ -46,8 +43,8 @@ func newShopWith(t testing.TB, cfg order.Config) *shop {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { db.Close() })
-	s := &shop{store: order.NewStore(gdb), db: db, published: &published{}, url: url}
-	s.Service = order.NewService(s.store, s.published, cfg, slog.New(slog.DiscardHandler), nil)
+	s := &shop{store: order.NewStore(gdb), db: db, published: &published{}, metrics: prometheus.NewRegistry(), url: url}
+	s.Service = order.NewService(s.store, s.published, order.Config{Timeout: timeout}, slog.New(slog.DiscardHandler), s.metrics)
 	return s
 }
 

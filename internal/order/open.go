@@ -63,6 +63,7 @@ func Open(ctx context.Context, databaseURL string, conns int) (*gorm.DB, error) 
 		Logger:                 logger.Discard,
 		SkipDefaultTransaction: true,
 		DisableAutomaticPing:   true,
+		QueryFields:            true, // a new column must not change what a cached statement returns
 	})
 	if err != nil {
 		db.Close()

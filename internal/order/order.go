@@ -75,38 +75,37 @@ func (o *Order) left() time.Duration { return o.ExpiresAt.Sub(o.ServerTime) }
 
 // whyNotPaid says why an order is not paid after paying it was tried; nil if it is.
 func (o *Order) whyNotPaid() error {
-	if o.Status == Paid {
+	switch {
+	case o.Status == Paid:
 		return nil
+	case o.CancelReason == ByCustomer:
+		return Errorf(CodeOrderCancelled, "The order was cancelled by its customer at %s and cannot be paid any more.", stamp(*o.CancelledAt))
+	default:
+		return o.tooLate("paid")
 	}
-	return o.whyClosed("paid")
 }
 
 // whyNotCancelled says why an order is not cancelled by its customer after that was tried; nil if it is.
 func (o *Order) whyNotCancelled() error {
 	switch {
-	case o.Status == Cancelled && o.CancelReason == ByCustomer:
+	case o.CancelReason == ByCustomer:
 		return nil
 	case o.Status == Paid:
 		return Errorf(CodeOrderPaid, "The order was paid at %s and cannot be cancelled any more.", stamp(*o.PaidAt))
 	default:
-		return o.whyClosed("cancelled by its customer")
+		return o.tooLate("cancelled by its customer")
 	}
 }
 
-// whyClosed explains an order that its customer can no longer change. One that is still pending is past
-// its deadline too, or the attempt would have succeeded: the worker is on its way.
-func (o *Order) whyClosed(attempt string) error {
-	switch {
-	case o.Status == Cancelled && o.CancelReason == ByCustomer:
-		return Errorf(CodeOrderCancelled, "The order was cancelled by its customer at %s and cannot be %s any more.",
-			stamp(*o.CancelledAt), attempt)
-	case o.Status == Cancelled:
-		return Errorf(CodeDeadlinePassed, "The order was not paid by its deadline, %s. It is cancelled, cannot be %s any more, and its stock is released.",
-			stamp(o.ExpiresAt), attempt)
-	default:
-		return Errorf(CodeDeadlinePassed, "The order was not paid by its deadline, %s. It is about to be cancelled and cannot be %s any more.",
-			stamp(o.ExpiresAt), attempt)
+// tooLate explains an order whose deadline has passed. One that is still pending has only its cancellation
+// ahead of it: to its customer there is no difference.
+func (o *Order) tooLate(attempt string) error {
+	becomes := "It is about to be cancelled"
+	if o.Status == Cancelled {
+		becomes = "It is cancelled, its stock is released"
 	}
+	return Errorf(CodeDeadlinePassed, "The order was not paid by its deadline, %s. %s, and it cannot be %s any more.",
+		stamp(o.ExpiresAt), becomes, attempt)
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -13,6 +13,7 @@ locked AS MATERIALIZED (
     -- other orders' items hold KEY SHARE locks on these rows.
     SELECT p.id, p.name, p.price_cents, p.currency, p.available, w.quantity
     FROM products p JOIN wanted w ON w.product_id = p.id
+    ORDER BY p.id
     FOR NO KEY UPDATE OF p
 ),
 accepted AS MATERIALIZED (
@@ -28,7 +29,7 @@ placed AS (
     SELECT $1::uuid, $2::uuid, total_cents, currency, $3::text, $4::bytea, at, at + $5::bigint * interval '1 microsecond'
     FROM accepted
     ON CONFLICT ON CONSTRAINT orders_idempotency_key DO NOTHING
-    RETURNING *
+    RETURNING id, customer_id, status, total_cents, currency, created_at, expires_at
 ),
 reserved AS (
     -- p is the row's latest version, which locked holds, even if it is newer than the statement's snapshot.

@@ -35,19 +35,20 @@ func (s *Store) placedBefore(ctx context.Context, customer uuid.UUID, p Placemen
 		return nil, nil
 	}
 	var before struct {
-		Order       `gorm:"embedded"`
+		ID          uuid.UUID
 		Fingerprint []byte
 	}
-	result := s.orders(ctx).Where("o.customer_id = ? AND o.idempotency_key = ?", customer, p.IdempotencyKey).Scan(&before)
+	found, err := s.row(ctx, &before, `SELECT id, fingerprint FROM orders WHERE customer_id = $1 AND idempotency_key = $2`,
+		customer, p.IdempotencyKey)
 	switch {
-	case result.Error != nil:
-		return nil, fmt.Errorf("look up idempotency key: %w", result.Error)
-	case result.RowsAffected == 0:
+	case err != nil:
+		return nil, fmt.Errorf("look up idempotency key: %w", err)
+	case !found:
 		return nil, nil
 	case !bytes.Equal(before.Fingerprint, p.fingerprint()):
 		return nil, Errorf(CodeKeyReused, "The Idempotency-Key belongs to order %s, which asks for something else.", before.ID)
 	}
-	return &before.Order, nil
+	return s.get(ctx, before.ID, customer)
 }
 
 func (s *Store) productsOf(ctx context.Context, p Placement) (map[uuid.UUID]Product, error) {

@@ -70,6 +70,9 @@ func unreadable(err error) error {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return &Error{Code: CodeBodyTooLarge, Detail: fmt.Sprintf("The body is larger than %d bytes.", maxBody), Err: err}
 	}
+	if errors.Is(err, io.EOF) {
+		return &Error{Code: CodeMalformed, Detail: "The body is empty.", Err: err}
+	}
 	return &Error{Code: CodeMalformed, Detail: fmt.Sprintf("The body is not one JSON value: %v.", err), Err: err}
 }
 

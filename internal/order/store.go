@@ -108,7 +108,8 @@ func (s *Store) change(ctx context.Context, statement string, id, customer uuid.
 
 // orders selects orders as o, the way that [Order] holds them.
 func (s *Store) orders(ctx context.Context) *gorm.DB {
-	return s.db.WithContext(ctx).Table("orders o").Select(`o.*, clock_timestamp() AS server_time, (
+	return s.db.WithContext(ctx).Table("orders o").Select(`o.id, o.customer_id, o.status, o.cancel_reason, o.total_cents, o.currency,
+		o.created_at, o.expires_at, o.paid_at, o.cancelled_at, clock_timestamp() AS server_time, (
 		SELECT json_agg(json_build_object('product_id', p.id, 'name', p.name,
 		                                  'quantity', i.quantity, 'unit_price_cents', i.unit_price_cents) ORDER BY p.id)
 		FROM order_items i JOIN products p ON p.id = i.product_id
