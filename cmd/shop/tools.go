@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -146,7 +147,7 @@ func (a *app) pingRedis(ctx context.Context) error {
 func (a *app) checkSentinels(ctx context.Context) error {
 	intact, err := a.queue.Intact(ctx)
 	if err == nil && !intact {
-		err = fmt.Errorf("Redis was wiped or never filled: the reconciler restores it, or run `shop reconcile`") //nolint:staticcheck // a name
+		err = errors.New("wiped, or never filled: the reconciler restores them, or run `shop reconcile`")
 	}
 	return err
 }

@@ -1,7 +1,7 @@
 package order_test
 
 import (
-	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -12,22 +12,24 @@ import (
 	"example.com/shop/internal/order"
 )
 
-// TestPayRacesTimeout has customers pay orders in the very moments in which the worker cancels them.
+// TestPayRacesTimeout has customers pay orders in the very moments in which the worker cancels them: in
+// heats of 20 orders, whose deadlines are spread over about the time that a heat takes.
 func TestPayRacesTimeout(t *testing.T) {
-	const round = 500
-	rounds := 20
+	const heat = 20
+	orders := 10_000
 	if testing.Short() {
-		rounds = 2
+		orders = 1_000
 	}
 	s := newShop(t)
 	customer := s.customer(t)
 	paid, timedOut := 0, 0
-	apart := 500 * time.Microsecond
-	for range rounds {
-		race := s.ordersDueSoon(t, customer, round, apart)
-		won := race.run(t, s)
+	spread := 10 * time.Millisecond
+	for ids := range slices.Chunk(s.pending(t, customer, orders), heat) {
+		s.exec(t, `UPDATE orders SET expires_at = clock_timestamp() + random() * $2::float8 * interval '1 us' WHERE id = ANY ($1)`,
+			ids, spread.Microseconds())
+		won := s.race(t, customer, ids)
 		before := paid
-		for i, id := range race.ids {
+		for i, id := range ids {
 			status := query[order.Status](t, s, `SELECT status FROM orders WHERE id = $1`, id)
 			switch {
 			case won[i] && status == order.Paid:
@@ -38,36 +40,44 @@ func TestPayRacesTimeout(t *testing.T) {
 				t.Errorf("order %s is %s; its payment was accepted: %v", id, status, won[i])
 			}
 		}
-		if paid-before < round/4 {
-			apart = min(2*apart, 10*time.Millisecond) // the payments fall behind on this machine
+		if paid-before < heat/2 { // however fast the machine is, it stays a race
+			spread = spread * 5 / 4
+		} else {
+			spread = spread * 4 / 5
 		}
 	}
-	t.Logf("of %d orders %d were paid and %d timed out", rounds*round, paid, timedOut)
-	if least := rounds * round / 50; paid < least || timedOut < least {
+	t.Logf("of %d orders %d were paid and %d timed out", orders, paid, timedOut)
+	if least := orders / 5; paid < least || timedOut < least {
 		t.Errorf("no race: %d were paid, %d timed out, want %d of each at least", paid, timedOut, least)
 	}
 	s.keepsPromise(t, 0)
 }
 
-// race is a number of pending orders in the order of their deadlines.
-type race struct {
-	ids       []uuid.UUID
-	deadlines []time.Time
+// pending makes pending orders.
+func (s *shop) pending(t *testing.T, customer uuid.UUID, n int) []uuid.UUID {
+	t.Helper()
+	product := s.product(t, int64(n))
+	ids := make([]uuid.UUID, n)
+	for i := range ids {
+		ids[i] = uuid.New()
+	}
+	s.exec(t, `INSERT INTO orders (id, customer_id, total_cents, currency, created_at, expires_at)
+		SELECT id, $2, 100, 'EUR', now() - interval '1 hour', now() + interval '1 hour' FROM unnest($1::uuid[]) id`, ids, customer)
+	s.exec(t, `INSERT INTO order_items SELECT id, $1, 1, 100 FROM orders`, product)
+	s.exec(t, `UPDATE products SET available = 0 WHERE id = $1`, product)
+	return ids
 }
 
-// run pays each order at about its deadline and has it cancelled at its deadline, and returns which
-// payments were accepted.
-func (r race) run(t *testing.T, s *shop) []bool {
-	customer := query[uuid.UUID](t, s, `SELECT customer_id FROM orders WHERE id = $1`, r.ids[0])
-	won := make([]bool, len(r.ids))
+// race pays orders while they are cancelled, until none is pending, and returns which payments were
+// accepted.
+func (s *shop) race(t *testing.T, customer uuid.UUID, ids []uuid.UUID) []bool {
+	won := make([]bool, len(ids))
 	var racers sync.WaitGroup
-	next := make(chan int)
-	for range 8 {
+	const customers = 4
+	for first := range customers {
 		racers.Go(func() {
-			for i := range next {
-				// Not a wait for a state: each payment has to start about when its deadline is.
-				time.Sleep(time.Until(r.deadlines[i]) + rand.N(10*time.Millisecond) - 8*time.Millisecond)
-				_, err := s.Pay(t.Context(), customer, r.ids[i])
+			for i := first; i < len(ids); i += customers {
+				_, err := s.Pay(t.Context(), customer, ids[i])
 				if won[i] = err == nil; !won[i] && codeOf(err) != order.CodeDeadlinePassed {
 					t.Errorf("pay: %v", err)
 				}
@@ -75,76 +85,31 @@ func (r race) run(t *testing.T, s *shop) []bool {
 		})
 	}
 	for range 2 {
-		racers.Go(func() { s.cancelUntilDone(t, r.ids) })
+		racers.Go(func() { s.cancelUntilDone(t, ids) })
 	}
-	for i := range r.ids {
-		next <- i
-	}
-	close(next)
 	racers.Wait()
 	return won
 }
 
-// ordersDueSoon makes orders whose deadlines follow each other from now on.
-func (s *shop) ordersDueSoon(t *testing.T, customer uuid.UUID, n int, apart time.Duration) race {
-	t.Helper()
-	rows, err := s.db.QueryContext(t.Context(), `
-		WITH placed AS (
-			INSERT INTO orders (id, customer_id, total_cents, currency, created_at, expires_at)
-			SELECT gen_random_uuid(), $1, 100, 'EUR', now() - interval '1 hour', now() + interval '50 ms' + i * $4 * interval '1 us'
-			FROM generate_series(1, $3) i
-			RETURNING id, expires_at
-		), items AS (
-			INSERT INTO order_items SELECT id, $2, 1, 100 FROM placed
-		), reserved AS (
-			UPDATE products SET available = 0 WHERE id = $2
-		)
-		SELECT id, expires_at FROM placed ORDER BY expires_at`, customer, s.product(t, int64(n)), n, apart.Microseconds())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rows.Close()
-	var r race
-	for rows.Next() {
-		var id uuid.UUID
-		var deadline time.Time
-		if err := rows.Scan(&id, &deadline); err != nil {
-			t.Fatal(err)
-		}
-		r.ids, r.deadlines = append(r.ids, id), append(r.deadlines, deadline)
-	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
-
-// cancelUntilDone is a worker without a queue: it asks about the next few orders until none is pending, and
-// in between sleeps until the next of them is due.
+// cancelUntilDone is an impatient worker without a queue: it asks about orders until none is pending.
 func (s *shop) cancelUntilDone(t *testing.T, ids []uuid.UUID) {
-	var tasks []delay.Task
-	for _, id := range ids {
-		tasks = append(tasks, delay.Task{ID: id.String()})
+	tasks := make([]delay.Task, len(ids))
+	for i, id := range ids {
+		tasks[i].ID = id.String()
 	}
 	for len(tasks) > 0 {
-		batch := tasks[:min(20, len(tasks))]
-		outcomes, err := s.CancelDue(t.Context(), batch)
+		outcomes, err := s.CancelDue(t.Context(), tasks)
 		if err != nil {
 			t.Error(err)
 			return
 		}
 		var again []delay.Task
-		wait := time.Second
 		for i, outcome := range outcomes {
-			if in, retry := retryOf(outcome); retry {
-				again = append(again, batch[i])
-				wait = min(wait, in)
+			if outcome != delay.Done() {
+				again = append(again, tasks[i])
 			}
 		}
-		if len(again) == len(batch) {
-			time.Sleep(wait)
-		}
-		tasks = append(again, tasks[len(batch):]...)
+		tasks = again
 	}
 }
 

@@ -66,7 +66,7 @@ func (r *Reconciler) cancelOverdue(ctx context.Context, report *Report) error {
 // restore fills a queue that has lost its memory. Only a walk that ended says so: what dies on the way,
 // or a queue that is wiped meanwhile, is restored again.
 func (r *Reconciler) restore(ctx context.Context, report *Report) error {
-	r.log.WarnContext(ctx, "the queue has lost its tasks, all pending rows are compared")
+	r.log.InfoContext(ctx, "the queue is new or was wiped: all pending rows are compared with it")
 	if err := r.queue.BeginRestore(ctx); err != nil {
 		return queueError(err)
 	}

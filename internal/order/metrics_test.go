@@ -1,0 +1,64 @@
+package order_test
+
+import (
+	"testing"
+
+	"github.com/google/uuid"
+
+	"example.com/shop/internal/order"
+)
+
+func TestMetrics(t *testing.T) {
+	s := newShop(t)
+	customer, product := s.customer(t), s.product(t, 10)
+	for range 2 {
+		if _, _, err := s.Place(t.Context(), customer, order.Placement{IdempotencyKey: "k", Lines: []order.Line{line(product, 1)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(product, 11)}}); err == nil {
+		t.Fatal("sold more than there is")
+	}
+	paid, cancelled, late, repaired := s.place(t, customer, line(product, 1)), s.place(t, customer, line(product, 1)),
+		s.place(t, customer, line(product, 1)), s.place(t, customer, line(product, 1))
+	for range 2 {
+		if _, err := s.Pay(t.Context(), customer, paid.ID); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Cancel(t.Context(), customer, cancelled.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.expire(t, late.ID)
+	s.cancelDue(t, late.ID, paid.ID, repaired.ID, uuid.New())
+	s.expire(t, repaired.ID)
+	if _, err := s.CancelOverdue(t.Context(), 0, 10); err != nil {
+		t.Fatal(err)
+	}
+
+	families, err := s.metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			name := family.GetName()
+			for _, label := range m.GetLabel() {
+				name += " " + label.GetValue()
+			}
+			got[name] = m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	for name, want := range map[string]float64{
+		"shop_orders_placed_total": 5, "shop_orders_replayed_total": 1, "shop_orders_refused_total out-of-stock": 1, "shop_orders_paid_total": 1,
+		"shop_orders_cancelled_total customer": 1, "shop_orders_cancelled_total timeout": 2,
+		"shop_order_cancel_lateness_seconds worker": 1, "shop_order_cancel_lateness_seconds reconciler": 1,
+		"shop_cancel_outcomes_total cancelled": 2, "shop_cancel_outcomes_total terminal": 1,
+		"shop_cancel_outcomes_total not_due": 1, "shop_cancel_outcomes_total gone": 1,
+	} {
+		if got[name] != want {
+			t.Errorf("%s is %v, want %v", name, got[name], want)
+		}
+	}
+}
