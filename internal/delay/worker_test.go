@@ -339,6 +339,38 @@ func TestRedisGone(t *testing.T) {
 	})
 }
 
+// TestRedisOutOfMemory: nothing more can be scheduled, but what is scheduled is delivered, retried, buried
+// and acked, and leases still expire.
+func TestRedisOutOfMemory(t *testing.T) {
+	server := testenv.RedisServer(t)
+	q := newQueue(t, connect(t, server.URL()), 1)
+	scheduleNow(t, q, "done", "again", "dead", "expires")
+	if _, err := q.Claim(t.Context(), 0, 1, time.Microsecond); err != nil {
+		t.Fatal(err)
+	}
+	for setting, value := range map[string]string{"maxmemory-policy": "noeviction", "maxmemory": "1"} {
+		if err := q.rdb.ConfigSet(t.Context(), setting, value).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := q.Schedule(t.Context(), In("refused", time.Hour)); err == nil {
+		t.Error("scheduled without memory")
+	}
+	b, err := q.Claim(t.Context(), 0, 10, time.Hour)
+	if err != nil || len(b.Tasks) != 4 {
+		t.Fatalf("claimed %v, %v; want all four", b.Tasks, err)
+	}
+	_, ackErr := q.Ack(t.Context(), b, "done", "expires")
+	_, retryErr := q.Retry(t.Context(), b, Requeue{ID: "again", In: time.Hour, Err: "broken"})
+	_, buryErr := q.Bury(t.Context(), b, Burial{ID: "dead", Err: "broken"})
+	if err := errors.Join(ackErr, retryErr, buryErr); err != nil {
+		t.Error(err)
+	}
+	if got, want := depth(t, q), (Depth{Scheduled: 1, Dead: 1}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
 // TestHalfAnHour lets 30 minutes pass in the time that it takes to compute them: tasks are delivered at
 // their time, to the microsecond, with next to no commands while nothing is due.
 func TestHalfAnHour(t *testing.T) {

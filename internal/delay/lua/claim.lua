@@ -1,6 +1,7 @@
 -- Claims due tasks: takes them out of the due set (ZREM) and leases them to the caller (ZADD).
 -- Before that, expired leases go back to due, so a dead worker's tasks need no one to look for them.
--- The token is the lease's end: microseconds, and one script runs at a time, so no two claims share one.
+-- ZREM goes before ZADD: a Redis that is out of memory refuses a script whose first write adds, and lets
+-- one that has begun to write end. The token is the lease's end: microseconds, and one script runs at a time, so no two claims share one.
 --
 -- KEYS    1 due, 2 leased, 3 attempts
 -- ARGV    1 the most tasks to take (and the most expired leases to return), 2 lease in µs
@@ -12,8 +13,8 @@ local lease = at + ARGV[2]
 
 local expired = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', at, 'WITHSCORES', 'LIMIT', 0, ARGV[1])
 for i = 1, #expired, 2 do
-    redis.call('ZADD', KEYS[1], 'LT', expired[i + 1], expired[i])
     redis.call('ZREM', KEYS[2], expired[i])
+    redis.call('ZADD', KEYS[1], 'LT', expired[i + 1], expired[i])
 end
 
 local reply = { string.format('%.0f', lease), -1 }
@@ -25,6 +26,7 @@ if #ids > 0 then
     for i, id in ipairs(ids) do
         if leases[i] then
             -- Scheduled again while leased: a second delivery is owed, but never beside the first.
+            redis.call('ZREM', KEYS[1], id)
             redis.call('ZADD', KEYS[1], leases[i], id)
         else
             taken[#taken + 1] = id
