@@ -105,6 +105,7 @@ func (s *Service) timeOut(ctx context.Context, ids []uuid.UUID, actor Actor) ([]
 		if v.Outcome == cancelled {
 			s.metrics.cancelled.WithLabelValues(string(ByTimeout)).Inc()
 			s.metrics.lateness.WithLabelValues(string(actor)).Observe(v.duration().Seconds())
+			s.log.DebugContext(ctx, "unpaid order cancelled", "order_id", v.ID, "late", v.duration(), "actor", actor)
 		}
 	}
 	if n := count(verdicts, cancelled); n > 0 {
