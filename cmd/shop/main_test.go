@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/shop/internal/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+// newTestApp joins the rooms on a database and a Redis of the test's own.
+func newTestApp(t testing.TB, redisURL string, shards int) *app {
+	t.Helper()
+	return joinApp(t, testenv.Postgres(t), redisURL, shards)
+}
+
+func joinApp(t testing.TB, databaseURL, redisURL string, shards int) *app {
+	t.Helper()
+	a, err := newApp(t.Context(), &serveOptions{
+		OrderTimeout:     30 * time.Minute,
+		databaseOptions:  databaseOptions{DatabaseURL: databaseURL, DatabaseConns: 20},
+		redisOptions:     redisOptions{RedisURL: redisURL, QueueShards: shards},
+		reconcileOptions: reconcileOptions{ReconcileSchedule: "@every 30s", ReconcileLookahead: 2 * time.Minute},
+	}, time.Second, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(a.close)
+	return a
+}
+
+// pendingOrders makes n orders that are due one after the other in the seconds after due from now, of a
+// product that reserves their stock. They are in no outbox and in no queue.
+func pendingOrders(t testing.TB, a *app, n int, due time.Duration) []string {
+	t.Helper()
+	customer, product := uuid.New(), uuid.New()
+	mustExec(t, a, `INSERT INTO customers (id) VALUES ($1)`, customer)
+	mustExec(t, a, `INSERT INTO products (id, name, price_cents, currency, supply, available) VALUES ($1, 'thing', 100, 'EUR', $2, 0)`, product, n)
+	rows, err := a.db.QueryContext(t.Context(), `
+		WITH placed AS (
+			INSERT INTO orders (id, customer_id, total_cents, currency, created_at, expires_at)
+			SELECT gen_random_uuid(), $1, 100, 'EUR', now() - interval '1 day',
+			       now() + $3 * interval '1 microsecond' + n * interval '10 milliseconds'
+			FROM generate_series(1, $2::int) n
+			RETURNING id
+		), items AS (
+			INSERT INTO order_items SELECT id, $4, 1, 100 FROM placed
+		), events AS (
+			INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'placed', 'customer', now() FROM placed
+		)
+		SELECT id FROM placed`, customer, n, due.Microseconds(), product)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	var ids []string
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return ids
+}
+
+func mustExec(t testing.TB, a *app, statement string, args ...any) {
+	t.Helper()
+	if _, err := a.db.ExecContext(t.Context(), statement, args...); err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+}
+
+// eventually waits for a state; its deadline is for a machine under heavy load.
+func eventually(t testing.TB, what string, reached func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !reached() {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("never reached: %s", what)
+		case <-tick.C:
+		}
+	}
+}
