@@ -25,9 +25,23 @@ type databaseOptions struct {
 	DatabaseConns int    `name:"database-conns" env:"SHOP_DATABASE_CONNS" default:"20" help:"The most connections that this process opens to PostgreSQL."`
 }
 
+func (o databaseOptions) validate() error {
+	if o.DatabaseConns < 2 { // a sweep holds one for its lock
+		return fmt.Errorf("%s is %d, want at least 2", optionName("database-conns"), o.DatabaseConns)
+	}
+	return nil
+}
+
 type redisOptions struct {
 	RedisURL    string `name:"redis-url" env:"SHOP_REDIS_URL" placeholder:"URL" help:"Redis: redis://host:port/db; a cluster: redis://host:port?addr=host:port&addr=host:port."`
 	QueueShards int    `name:"queue-shards" env:"SHOP_QUEUE_SHARDS" default:"1" help:"Parts of the queue, spread over a cluster's slots; the same for every process."`
+}
+
+func (o redisOptions) validate() error {
+	if o.QueueShards < 1 {
+		return fmt.Errorf("%s is %d, want at least 1", optionName("queue-shards"), o.QueueShards)
+	}
+	return nil
 }
 
 type reconcileOptions struct {
@@ -64,12 +78,15 @@ func (o *serveOptions) validate() error {
 		required["token-key"], required["ops-token"] = o.TokenKey, o.OpsToken
 		faults = append(faults, checkSecret("token-key", o.TokenKey, 32), checkSecret("ops-token", o.OpsToken, 16))
 	}
-	faults = append([]error{requireAll(required)}, faults...)
+	faults = append([]error{requireAll(required), o.databaseOptions.validate(), o.redisOptions.validate()}, faults...)
+	if len(o.Roles) == 0 {
+		faults = append(faults, fmt.Errorf("%s names no role, want any of api, relay, worker, reconciler", optionName("roles")))
+	}
 	if _, _, err := net.SplitHostPort(o.HTTPAddr); o.HTTPAddr != "" && err != nil {
-		faults = append(faults, fmt.Errorf("SHOP_HTTP_ADDR (--http-addr) is no host:port: %w", err))
+		faults = append(faults, fmt.Errorf("%s is no host:port: %w", optionName("http-addr"), err))
 	}
 	if o.OrderTimeout < time.Second || o.OrderTimeout > 30*24*time.Hour {
-		faults = append(faults, fmt.Errorf("SHOP_ORDER_TIMEOUT (--order-timeout) is %v, want 1s to 720h", o.OrderTimeout))
+		faults = append(faults, fmt.Errorf("%s is %v, want 1s to 720h", optionName("order-timeout"), o.OrderTimeout))
 	}
 	return oneLine(faults...)
 }

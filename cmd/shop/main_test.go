@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"log/slog"
 	"testing"
 	"time"
@@ -41,7 +42,9 @@ func pendingOrders(t testing.TB, a *app, n int, due time.Duration) []string {
 	customer, product := uuid.New(), uuid.New()
 	mustExec(t, a, `INSERT INTO customers (id) VALUES ($1)`, customer)
 	mustExec(t, a, `INSERT INTO products (id, name, price_cents, currency, supply, available) VALUES ($1, 'thing', 100, 'EUR', $2, 0)`, product, n)
-	rows, err := a.db.QueryContext(t.Context(), `
+	conn := patient(t, a)
+	defer conn.Close()
+	rows, err := conn.QueryContext(t.Context(), `
 		WITH placed AS (
 			INSERT INTO orders (id, customer_id, total_cents, currency, created_at, expires_at)
 			SELECT gen_random_uuid(), $1, 100, 'EUR', now() - interval '1 day',
@@ -74,9 +77,24 @@ func pendingOrders(t testing.TB, a *app, n int, due time.Duration) []string {
 
 func mustExec(t testing.TB, a *app, statement string, args ...any) {
 	t.Helper()
-	if _, err := a.db.ExecContext(t.Context(), statement, args...); err != nil {
+	conn := patient(t, a)
+	defer conn.Close()
+	if _, err := conn.ExecContext(t.Context(), statement, args...); err != nil {
 		t.Fatalf("%s: %v", statement, err)
 	}
+}
+
+// patient returns a connection whose statements may take longer than the service's. It stays so.
+func patient(t testing.TB, a *app) *sql.Conn {
+	t.Helper()
+	conn, err := a.db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.ExecContext(t.Context(), `SET statement_timeout = 0`); err != nil {
+		t.Fatal(err)
+	}
+	return conn
 }
 
 // eventually waits for a state; its deadline is for a machine under heavy load.

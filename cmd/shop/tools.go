@@ -72,7 +72,8 @@ type toolOptions struct {
 }
 
 func (o *toolOptions) open(ctx context.Context, to streams) (*app, error) {
-	if err := requireAll(map[string]string{"database-url": o.DatabaseURL, "redis-url": o.RedisURL}); err != nil {
+	required := requireAll(map[string]string{"database-url": o.DatabaseURL, "redis-url": o.RedisURL})
+	if err := oneLine(required, o.databaseOptions.validate(), o.redisOptions.validate()); err != nil {
 		return nil, usageError{err}
 	}
 	return newApp(ctx, &serveOptions{

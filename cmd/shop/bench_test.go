@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/testenv"
+)
+
+// The figures of the README that need the inside of a process; e2e has those over HTTP. Each compares with
+// something in the same run, since no machine is like another.
+
+// BenchmarkDrain has 20,000 orders due at one instant: from due to all committed, with the worker as it is
+// in production, beside the one set-based statement that does the same.
+func BenchmarkDrain(b *testing.B) {
+	const orders = 20_000
+	a := newTestApp(b, testenv.Redis(b), 1)
+	var worked, inOneStatement time.Duration
+	for b.Loop() {
+		ids := dueAtOnce(b, a, orders)
+		stop := startWorker(b, a)
+		began := time.Now()
+		scheduleAll(b, a, ids, 0)
+		scheduled := time.Now()
+		awaitNonePending(b, a)
+		worked += time.Since(began)
+		b.ReportMetric(scheduled.Sub(began).Seconds(), "s-to-schedule")
+		stop()
+
+		dueAtOnce(b, a, orders)
+		began = time.Now()
+		mustExec(b, a, oneStatement)
+		inOneStatement += time.Since(began)
+	}
+	n := float64(orders * b.N)
+	b.ReportMetric(n/worked.Seconds(), "orders/s")
+	b.ReportMetric(n/inOneStatement.Seconds(), "orders/s-in-one-statement")
+	b.ReportMetric(inOneStatement.Seconds()/worked.Seconds(), "ratio")
+}
+
+// oneStatement is what a cancellation does, for all that is due at once and with no one to answer to.
+const oneStatement = `
+	WITH cancelled AS (
+		UPDATE orders SET status = 'cancelled', cancel_reason = 'timeout', cancelled_at = now()
+		WHERE status = 'pending' AND expires_at <= now()
+		RETURNING id
+	), released AS (
+		UPDATE products p SET available = available + r.quantity
+		FROM (SELECT product_id, sum(quantity)::bigint AS quantity FROM order_items JOIN cancelled ON id = order_id GROUP BY 1) r
+		WHERE p.id = r.product_id
+	)
+	INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'cancelled', 'worker', now() FROM cancelled`
+
+// dueAtOnce makes orders that are past their deadlines.
+func dueAtOnce(b *testing.B, a *app, n int) []string {
+	b.Helper()
+	ids := pendingOrders(b, a, n, -time.Hour)
+	mustExec(b, a, `VACUUM ANALYZE`)
+	return ids
+}
+
+func scheduleAll(b *testing.B, a *app, ids []string, left time.Duration) {
+	b.Helper()
+	for page := range slices.Chunk(ids, 1000) {
+		msgs := make([]delay.Message, len(page))
+		for i, id := range page {
+			msgs[i] = delay.In(id, left)
+		}
+		must(b, a.queue.Schedule(b.Context(), msgs...))
+	}
+}
+
+func startWorker(b *testing.B, a *app) (stop func()) {
+	b.Helper()
+	ctx, cancel := context.WithCancel(b.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- a.worker.Run(ctx) }()
+	return func() {
+		cancel()
+		must(b, <-ended)
+	}
+}
+
+func awaitNonePending(b *testing.B, a *app) {
+	b.Helper()
+	eventually(b, "nothing pending", func() bool {
+		var pending bool
+		err := a.db.QueryRowContext(b.Context(), `SELECT EXISTS (SELECT FROM orders WHERE status = 'pending')`).Scan(&pending)
+		return err == nil && !pending
+	})
+}
+
+// BenchmarkLateness has 200 orders due per second for 10 seconds.
+func BenchmarkLateness(b *testing.B) {
+	const perSecond, seconds = 200, 10
+	a := newTestApp(b, testenv.Redis(b), 1)
+	defer startWorker(b, a)()
+	for b.Loop() {
+		pendingOrders(b, a, perSecond*seconds, 2*time.Second)
+		mustExec(b, a, fmt.Sprintf(`
+			UPDATE orders SET expires_at = o.first + n * interval '%d microseconds'
+			FROM (SELECT id, row_number() OVER (ORDER BY expires_at) AS n, min(expires_at) OVER () AS first FROM orders WHERE status = 'pending') o
+			WHERE orders.id = o.id`, 1_000_000/perSecond))
+		if report := sweep(b, a); report.Missing != perSecond*seconds {
+			b.Fatalf("scheduled %+v", report)
+		}
+		awaitNonePending(b, a)
+	}
+	late, err := a.store.Lateness(b.Context())
+	must(b, err)
+	b.ReportMetric(late.Worker.P50*1000, "p50-ms")
+	b.ReportMetric(late.Worker.P99*1000, "p99-ms")
+	b.ReportMetric(late.Worker.Max*1000, "max-ms")
+}
+
+// BenchmarkIdle counts Redis's commands for 10 seconds with 100,000 tasks pending and none due.
+func BenchmarkIdle(b *testing.B) {
+	const tasks, seconds = 100_000, 10
+	a := newTestApp(b, testenv.RedisServer(b).URL(), 1)
+	ids := make([]string, tasks)
+	for i := range ids {
+		ids[i] = fmt.Sprint("task-", i)
+	}
+	scheduleAll(b, a, ids, time.Hour)
+	defer startWorker(b, a)()
+	for b.Loop() {
+		before := commandsProcessed(b, a)
+		<-time.After(seconds * time.Second)
+		b.ReportMetric(float64(commandsProcessed(b, a)-before-1)/seconds, "commands/s") // but for the question itself
+	}
+}
+
+func commandsProcessed(b *testing.B, a *app) (n int64) {
+	b.Helper()
+	info, err := a.rdb.InfoMap(b.Context(), "stats").Result()
+	must(b, err)
+	if _, err := fmt.Sscan(info["Stats"]["total_commands_processed"], &n); err != nil {
+		b.Fatal(err)
+	}
+	return n
+}
+
+// BenchmarkSweep sweeps with the same 10,000 orders in the look-ahead, in tables of 100,000 and of 1,000,000
+// pending orders.
+func BenchmarkSweep(b *testing.B) {
+	const near = 10_000
+	for _, pending := range []int{100_000, 1_000_000} {
+		b.Run(fmt.Sprint(pending), func(b *testing.B) {
+			a := newTestApp(b, testenv.Redis(b), 1)
+			must(b, a.queue.BeginRestore(b.Context()))
+			must(b, a.queue.EndRestore(b.Context()))
+			pendingOrders(b, a, near, 0)
+			mustExec(b, a, `UPDATE orders SET expires_at = now() + interval '100 seconds'`)
+			pendingOrders(b, a, pending-near, 24*time.Hour)
+			mustExec(b, a, `VACUUM ANALYZE`)
+			if report := sweep(b, a); report.Missing != near || report.Full {
+				b.Fatalf("first sweep %+v", report)
+			}
+			for b.Loop() {
+				if report := sweep(b, a); report.Examined != near || report.Repairs() != 0 {
+					b.Fatalf("sweep %+v", report)
+				}
+			}
+		})
+	}
+}

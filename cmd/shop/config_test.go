@@ -1,0 +1,392 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"example.com/shop/internal/testenv"
+)
+
+func testParser(t *testing.T, out io.Writer) *kong.Kong {
+	t.Helper()
+	parser, err := newParser(out, out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parser.Exit = func(int) {} // --help ends a process
+	return parser
+}
+
+// setEnvironment leaves of our variables only these: whoever runs the tests may have set some.
+func setEnvironment(t *testing.T, variables map[string]string) {
+	t.Helper()
+	for _, option := range allOptions(testParser(t, io.Discard)) {
+		t.Setenv(option.variable, "") // so that it is restored
+		if err := os.Unsetenv(option.variable); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, value := range variables {
+		t.Setenv(name, value)
+	}
+}
+
+func TestOptionsFromFlagsAndEnvironment(t *testing.T) {
+	all := []string{"api", "relay", "worker", "reconciler"}
+	tests := []struct {
+		name        string
+		environment map[string]string
+		args        []string
+		want        serveOptions
+	}{
+		{
+			name: "defaults",
+			want: serveOptions{OrderTimeout: 30 * time.Minute, Roles: all},
+		},
+		{
+			name: "environment",
+			environment: map[string]string{
+				"SHOP_HTTP_ADDR": ":80", "SHOP_ORDER_TIMEOUT": "1h", "SHOP_ROLES": "api,relay",
+				"SHOP_TOKEN_KEY": "key", "SHOP_OPS_TOKEN": "ops",
+			},
+			want: serveOptions{HTTPAddr: ":80", OrderTimeout: time.Hour, Roles: []string{"api", "relay"}, TokenKey: "key", OpsToken: "ops"},
+		},
+		{
+			name: "flags",
+			args: []string{"--http-addr=:80", "--order-timeout=1h", "--roles=api,relay", "--token-key=key", "--ops-token=ops"},
+			want: serveOptions{HTTPAddr: ":80", OrderTimeout: time.Hour, Roles: []string{"api", "relay"}, TokenKey: "key", OpsToken: "ops"},
+		},
+		{
+			name:        "a flag beats the environment",
+			environment: map[string]string{"SHOP_ORDER_TIMEOUT": "1h", "SHOP_ROLES": "api"},
+			args:        []string{"--order-timeout=2h", "--roles=worker"},
+			want:        serveOptions{OrderTimeout: 2 * time.Hour, Roles: []string{"worker"}},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			setEnvironment(t, tt.environment)
+			command, err := testParser(t, io.Discard).Parse(append([]string{"serve"}, tt.args...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := command.Selected().Target.Addr().Interface().(*serveCommand).serveOptions
+			if got.HTTPAddr != tt.want.HTTPAddr || got.OrderTimeout != tt.want.OrderTimeout || !slices.Equal(got.Roles, tt.want.Roles) ||
+				got.TokenKey != tt.want.TokenKey || got.OpsToken != tt.want.OpsToken {
+				t.Errorf("got %+v, want %+v", got, tt.want)
+			}
+		})
+	}
+}
+
+// valid is a set of options that may be served.
+func valid() serveOptions {
+	return serveOptions{
+		HTTPAddr:        "127.0.0.1:8080",
+		OrderTimeout:    30 * time.Minute,
+		Roles:           []string{"api", "relay", "worker", "reconciler"},
+		TokenKey:        "0123456789abcdef0123456789abcdef",
+		OpsToken:        "0123456789abcdef",
+		databaseOptions: databaseOptions{DatabaseURL: "postgres://shop@db/shop", DatabaseConns: 20},
+		redisOptions:    redisOptions{RedisURL: "redis://cache:6379/0", QueueShards: 1},
+	}
+}
+
+func TestValidate(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*serveOptions)
+		want   []string // parts of the error; none: valid
+	}{
+		{"valid", func(*serveOptions) {}, nil},
+		{"any address of a port", func(o *serveOptions) { o.HTTPAddr = ":0" }, nil},
+		{"shortest timeout", func(o *serveOptions) { o.OrderTimeout = time.Second }, nil},
+		{"longest timeout", func(o *serveOptions) { o.OrderTimeout = 720 * time.Hour }, nil},
+		{"no secrets without the API", func(o *serveOptions) {
+			o.Roles, o.TokenKey, o.OpsToken = []string{"relay", "worker", "reconciler"}, "", ""
+		}, nil},
+		{"nothing is given", func(o *serveOptions) { *o = serveOptions{Roles: []string{"api"}, OrderTimeout: time.Minute} }, []string{
+			"missing SHOP_DATABASE_URL (--database-url), SHOP_HTTP_ADDR (--http-addr), SHOP_OPS_TOKEN (--ops-token), " +
+				"SHOP_REDIS_URL (--redis-url), SHOP_TOKEN_KEY (--token-key)",
+		}},
+		{"addresses without the API", func(o *serveOptions) { *o = serveOptions{Roles: []string{"worker"}, OrderTimeout: time.Minute} }, []string{
+			"missing SHOP_DATABASE_URL (--database-url), SHOP_HTTP_ADDR (--http-addr), SHOP_REDIS_URL (--redis-url)",
+		}},
+		{"address without a port", func(o *serveOptions) { o.HTTPAddr = "localhost" }, []string{"SHOP_HTTP_ADDR (--http-addr)", "missing port"}},
+		{"timeout too short", func(o *serveOptions) { o.OrderTimeout = time.Second - 1 }, []string{"SHOP_ORDER_TIMEOUT (--order-timeout) is 999.999999ms, want 1s to 720h"}},
+		{"timeout too long", func(o *serveOptions) { o.OrderTimeout = 720*time.Hour + 1 }, []string{"SHOP_ORDER_TIMEOUT"}},
+		{"negative timeout", func(o *serveOptions) { o.OrderTimeout = -time.Hour }, []string{"SHOP_ORDER_TIMEOUT"}},
+		{"a default secret", func(o *serveOptions) { o.TokenKey = strings.Repeat("changeme", 4) }, []string{"SHOP_TOKEN_KEY (--token-key)", "changeme"}},
+		{"short secrets", func(o *serveOptions) { o.TokenKey, o.OpsToken = "x1", "x2" }, []string{
+			"SHOP_TOKEN_KEY (--token-key) has 2 bytes, want at least 32", "SHOP_OPS_TOKEN (--ops-token) has 2 bytes, want at least 16",
+		}},
+		{"all at once", func(o *serveOptions) { o.RedisURL, o.OpsToken, o.OrderTimeout, o.HTTPAddr = "", "x", 0, "x" }, []string{
+			"SHOP_REDIS_URL", "SHOP_OPS_TOKEN", "SHOP_ORDER_TIMEOUT", "SHOP_HTTP_ADDR",
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			o := valid()
+			tt.change(&o)
+			err := o.validate()
+			if (err == nil) != (tt.want == nil) {
+				t.Fatalf("got %v, want %q", err, tt.want)
+			}
+			for _, part := range tt.want {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("got %q, want %q in it", err, part)
+				}
+			}
+			if err != nil && strings.Contains(err.Error(), "\n") {
+				t.Errorf("more than one line: %q", err)
+			}
+		})
+	}
+}
+
+func TestCheckSecret(t *testing.T) {
+	tests := []struct {
+		name, secret, want string
+	}{
+		{"random", "9f86d081884c7d65", ""},
+		{"missing is found elsewhere", "", ""},
+		{"a byte short", "9f86d081884c7d6", "has 15 bytes, want at least 16"},
+		{"one character", strings.Repeat("a", 64), "repeats one character"},
+		{"a default", "changeme-9f86d081884c7d65", `the word "changeme"`},
+		{"a default in capitals", "9f86d081-PassWord-884c7d65", `the word "password"`},
+		{"an example's", "this-is-an-example-token", `the word "example"`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := ""
+			if err := checkSecret("ops-token", tt.secret, 16); err != nil {
+				got = err.Error()
+			}
+			if tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+			if tt.want != "" && !strings.HasPrefix(got, "SHOP_OPS_TOKEN (--ops-token) ") {
+				t.Errorf("%q does not begin with the option", got)
+			}
+			if tt.secret != "" && strings.Contains(got, tt.secret) {
+				t.Errorf("%q tells the secret", got)
+			}
+		})
+	}
+}
+
+// TestExitCodes has the program end before it serves: 2 tells the caller to change something, and what.
+func TestExitCodes(t *testing.T) {
+	secrets := []string{"--token-key=0123456789abcdef0123456789abcdef", "--ops-token=0123456789abcdef"}
+	database := "--database-url=" + testenv.Postgres(t)
+	serve := func(args ...string) []string {
+		return append(append([]string{"serve", "--http-addr=127.0.0.1:0"}, secrets...), args...)
+	}
+	tests := []struct {
+		name        string
+		environment map[string]string
+		args        []string
+		code        int
+		want        []string // parts of what is said
+	}{
+		{"version", nil, []string{"version"}, 0, []string{"shop "}},
+		{"no command", nil, nil, 2, []string{"expected one of"}},
+		{"unknown command", nil, []string{"sevre"}, 2, []string{"sevre"}},
+		{"unknown flag", nil, []string{"serve", "--port=1"}, 2, []string{"--port"}},
+		{"not a duration", nil, []string{"serve", "--order-timeout=30"}, 2, []string{"--order-timeout"}},
+		{"not a duration, in the environment", map[string]string{"SHOP_ORDER_TIMEOUT": "soon"}, []string{"serve"}, 2, []string{"SHOP_ORDER_TIMEOUT", "soon"}},
+		{"unknown role", nil, []string{"serve", "--roles=api,cook"}, 2, []string{"--roles", `"cook"`}},
+		{"unknown log level", nil, []string{"doctor", "--log-level=loud"}, 2, []string{"--log-level", `"loud"`}},
+		{"serve without anything", nil, []string{"serve"}, 2, []string{"SHOP_HTTP_ADDR", "SHOP_DATABASE_URL", "SHOP_REDIS_URL", "SHOP_TOKEN_KEY", "SHOP_OPS_TOKEN"}},
+		{"migrate without a database", nil, []string{"migrate"}, 2, []string{"SHOP_DATABASE_URL"}},
+		{"reconcile without servers", nil, []string{"reconcile"}, 2, []string{"SHOP_DATABASE_URL", "SHOP_REDIS_URL"}},
+		{"doctor without servers", nil, []string{"doctor"}, 2, []string{"SHOP_DATABASE_URL", "SHOP_REDIS_URL"}},
+		{"demo with a bad timeout", nil, []string{"demo", "--order-timeout=1ms"}, 2, []string{"SHOP_ORDER_TIMEOUT"}},
+		{"a database that is not there", nil, serve("--database-url=postgres://shop:hunter2@127.0.0.1:1/shop", "--redis-url=redis://127.0.0.1:1/0"), 1, []string{"127.0.0.1:1"}},
+		{"not a Redis URL", nil, serve(database, "--redis-url=http://:hunter2@cache"), 2, []string{"Redis URL"}},
+		{"not a schedule", nil, serve(database, "--redis-url=redis://127.0.0.1:1/0", "--reconcile-schedule=often"), 2, []string{`"often"`}},
+		{"an address that is not ours", nil, serve(database, "--redis-url=redis://127.0.0.1:1/0", "--http-addr=192.0.2.1:80"), 1, []string{"SHOP_HTTP_ADDR"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			setEnvironment(t, tt.environment)
+			var out strings.Builder
+			code := exitCode(run(t.Context(), tt.args, &out, &out), &out)
+			if code != tt.code {
+				t.Errorf("exit code %d, want %d", code, tt.code)
+			}
+			for _, part := range tt.want {
+				if !strings.Contains(out.String(), part) {
+					t.Errorf("said %q, want %q in it", out.String(), part)
+				}
+			}
+			if strings.Contains(out.String(), "hunter2") {
+				t.Errorf("tells a password: %q", out.String())
+			}
+			if said := strings.TrimSpace(out.String()); strings.Contains(said, "\n") {
+				t.Errorf("more than one line: %q", said)
+			}
+		})
+	}
+}
+
+func TestFailureThatWasSaidIsNotSaidAgain(t *testing.T) {
+	var out strings.Builder
+	if code := exitCode(fmt.Errorf("doctor: %w", errFailed), &out); code != 1 || out.Len() > 0 {
+		t.Errorf("exit code %d and %q, want 1 and nothing", code, out.String())
+	}
+	if code := exitCode(errors.New("two\n  lines"), &out); code != 1 || out.String() != "shop: two lines\n" {
+		t.Errorf("exit code %d and %q, want 1 and one line", code, out.String())
+	}
+}
+
+func TestHelpShowsEveryOption(t *testing.T) {
+	setEnvironment(t, nil)
+	for _, option := range allOptions(testParser(t, io.Discard)) {
+		for _, c := range option.commands {
+			help := helpOf(t, c.name)
+			flag := "--" + option.flag
+			if c.value != "" && !strings.Contains(help, flag+"="+c.value) {
+				flag += `="` + c.value + `"`
+			}
+			for _, part := range []string{flag, "($" + option.variable + ")"} {
+				if !strings.Contains(help, part) {
+					t.Errorf("shop %s --help does not show %s", c.name, part)
+				}
+			}
+		}
+	}
+}
+
+// helpOf is a command's help, in one line: it is wrapped to the width of the terminal.
+func helpOf(t *testing.T, command string) string {
+	t.Helper()
+	var out strings.Builder
+	if _, err := testParser(t, &out).Parse([]string{command, "--help"}); err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(strings.Fields(out.String()), " ")
+}
+
+func TestVariablesFollowTheirFlags(t *testing.T) {
+	options := allOptions(testParser(t, io.Discard))
+	if len(options) == 0 {
+		t.Fatal("no options at all")
+	}
+	for _, o := range options {
+		if got, want := fmt.Sprintf("%s (--%s)", o.variable, o.flag), optionName(o.flag); got != want {
+			t.Errorf("option %s, want %s", got, want)
+		}
+	}
+}
+
+// TestReadmeConfiguration compares the table of the README with the options. Where they differ it says
+// the line that belongs there.
+func TestReadmeConfiguration(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := configurationTable(string(readme))
+	for _, o := range allOptions(testParser(t, io.Discard)) {
+		want := o.row()
+		i := slices.IndexFunc(table, func(got []string) bool { return got[0] == want[0] })
+		if i < 0 {
+			t.Errorf("the README lacks\n| %s | %s |", strings.Join(want, " | "), o.help)
+			continue
+		}
+		got := table[i]
+		table = slices.Delete(table, i, i+1)
+		if !slices.Equal(got[:4], want) {
+			t.Errorf("the README has\n| %s |, want\n| %s |", strings.Join(got[:4], " | "), strings.Join(want, " | "))
+		}
+		if got[4] == "" {
+			t.Errorf("the README does not say what %s means", got[0])
+		}
+	}
+	for _, extra := range table {
+		t.Errorf("the README has %s, which is no option, or has it twice", extra[0])
+	}
+}
+
+var tableRow = regexp.MustCompile(`(?m)^\|(.*)\|$`)
+
+// configurationTable returns the rows of the README's table: variable, flag, default, commands, meaning.
+func configurationTable(readme string) [][]string {
+	_, section, _ := strings.Cut(readme, "\n## Configuration\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	var rows [][]string
+	for _, line := range tableRow.FindAllStringSubmatch(section, -1) {
+		cells := strings.Split(line[1], "|")
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		if len(cells) == 5 && strings.HasPrefix(cells[0], "`SHOP_") {
+			rows = append(rows, cells)
+		}
+	}
+	return rows
+}
+
+// option is what the model of the command line says of one option.
+type option struct {
+	variable, flag, help string
+	commands             []commandDefault
+}
+
+type commandDefault struct{ name, value string }
+
+// row is the option's line of the README's table without its meaning: the default is the first command's,
+// followed by those of the commands that have another.
+func (o option) row() []string {
+	show := func(value string) string {
+		if value == "" {
+			return "–"
+		}
+		return "`" + value + "`"
+	}
+	defaults := show(o.commands[0].value)
+	var names []string
+	for _, c := range o.commands {
+		names = append(names, "`"+c.name+"`")
+		if c.value != o.commands[0].value {
+			defaults += fmt.Sprintf(" (`%s`: %s)", c.name, show(c.value))
+		}
+	}
+	return []string{"`" + o.variable + "`", "`--" + o.flag + "`", defaults, strings.Join(names, ", ")}
+}
+
+// allOptions lists the options of all commands. `serve` comes first, it has most of them.
+func allOptions(parser *kong.Kong) []option {
+	commands := parser.Model.Leaves(true)
+	slices.SortStableFunc(commands, func(a, b *kong.Node) int { return cmp.Compare(rank(a), rank(b)) })
+	var options []option
+	for _, command := range commands {
+		for _, flag := range command.Flags {
+			i := slices.IndexFunc(options, func(o option) bool { return o.flag == flag.Name })
+			if i < 0 {
+				i = len(options)
+				options = append(options, option{variable: strings.Join(flag.Envs, ","), flag: flag.Name, help: flag.Help})
+			}
+			options[i].commands = append(options[i].commands, commandDefault{command.Name, flag.Default})
+		}
+	}
+	return options
+}
+
+func rank(command *kong.Node) int {
+	if command.Name == "serve" {
+		return 0
+	}
+	return 1
+}
