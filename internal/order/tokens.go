@@ -32,6 +32,7 @@ func NewTokens(key []byte) (*Tokens, error) {
 		jwt.WithIssuer(tokenIssuer),
 		jwt.WithAudience(tokenAudience),
 		jwt.WithExpirationRequired(),
+		jwt.WithStrictDecoding(),
 	)}, nil
 }
 

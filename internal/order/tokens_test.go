@@ -1,6 +1,7 @@
 package order_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -47,7 +48,8 @@ func TestTokens(t *testing.T) {
 		"signed with another key": sign(jwt.SigningMethodHS256, []byte("another key for tests, 32 bytes."), same),
 		"not signed":              sign(jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, same),
 		"signed otherwise":        sign(jwt.SigningMethodHS512, tokenKey, same),
-		"changed":                 issued[:len(issued)-2] + "AA",
+		"changed":                 flip(issued, strings.LastIndex(issued, ".")+1),
+		"changed in what it says": flip(issued, strings.Index(issued, ".")+20),
 		"expired":                 as(func(c *jwt.RegisteredClaims) { c.ExpiresAt = in(-time.Second) }),
 		"without an end":          as(func(c *jwt.RegisteredClaims) { c.ExpiresAt = nil }),
 		"not valid yet":           as(func(c *jwt.RegisteredClaims) { c.NotBefore = in(time.Hour) }),
@@ -64,6 +66,15 @@ func TestTokens(t *testing.T) {
 			t.Errorf("%s: taken for %s", name, got)
 		}
 	}
+}
+
+// flip changes one character.
+func flip(s string, at int) string {
+	other := "A"
+	if s[at] == 'A' {
+		other = "B"
+	}
+	return s[:at] + other + s[at+1:]
 }
 
 func TestTokensNeedALongKey(t *testing.T) {

@@ -1,0 +1,174 @@
+package e2e
+
+import (
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// demo starts `shop demo`. Its files go to a directory that any user may write to.
+func demo(t *testing.T, change func(*exec.Cmd), args ...string) *process {
+	t.Helper()
+	dir := t.TempDir()
+	for at := dir; at != os.TempDir() && len(at) > 1; at = filepath.Dir(at) {
+		must(t, os.Chmod(at, 0o777))
+	}
+	cmd := command(t, []string{"TMPDIR=" + dir, "HOME=" + dir},
+		append([]string{"demo", "--http-addr", "127.0.0.1:0"}, args...)...)
+	if change != nil {
+		change(cmd)
+	}
+	return start(t, cmd)
+}
+
+// TestDemo is the main job: sign up, order, pay one and leave another.
+func TestDemo(t *testing.T) {
+	began := time.Now()
+	p := demo(t, nil, "--order-timeout", "2s")
+	t.Logf("up after %v, the build included", time.Since(began)) // no machine is like another: measured only
+	c := p.signUp()
+	stock := c.available(beans)
+	paid, left := c.place(), c.place()
+	if got := c.available(beans); got != stock-2 {
+		t.Errorf("%d available after two orders of one, want %d", got, stock-2)
+	}
+	c.post(http.StatusOK, "/api/orders/"+paid.ID+"/pay")
+	c.post(http.StatusOK, "/api/orders/"+paid.ID+"/pay") // again: the same answer
+
+	late := c.cancelledOnTime(left.ID)
+	t.Logf("cancelled %v after the deadline", late)
+	if got := c.available(beans); got != stock-1 {
+		t.Errorf("%d available after the timeout, want %d", got, stock-1)
+	}
+	if o := c.order(paid.ID); o.Status != "paid" {
+		t.Errorf("the paid order is %+v", o)
+	}
+	refused := into[struct{ Type, Detail string }](t, c.post(http.StatusConflict, "/api/orders/"+left.ID+"/pay"))
+	if refused.Type != "/problems/deadline-passed" || refused.Detail == "" {
+		t.Errorf("paying too late is refused with %+v", refused)
+	}
+	events := into[struct{ Items []struct{ Type, Actor string } }](t, c.get("/api/orders/"+left.ID+"/events")).Items
+	if len(events) != 2 || events[0].Type != "placed" || events[1].Type != "cancelled" {
+		t.Errorf("audit trail %+v", events)
+	}
+	stats := into[struct{ Violations []any }](t, p.operator().get("/ops/api/stats"))
+	if stats.Violations == nil || len(stats.Violations) > 0 {
+		t.Errorf("violations: %v", stats.Violations)
+	}
+}
+
+// TestDemoFaults breaks the demo as its page does, each fault twice.
+func TestDemoFaults(t *testing.T) {
+	p := demo(t, nil, "--order-timeout", "3s")
+	c, ops := p.signUp(), p.operator()
+	fault := func(name string) {
+		t.Helper()
+		for range 2 {
+			ops.post(http.StatusNoContent, "/ops/api/faults/"+name)
+		}
+	}
+	fault("redis-wipe")
+	wiped := c.place()
+	fault("redis-wipe")
+	c.cancelledOnTime(wiped.ID)
+
+	fault("redis-stop")
+	stopped := c.place()
+	c.cancelledOnTime(stopped.ID) // by the reconciler
+	fault("redis-start")
+
+	fault("worker-pause")
+	paused := c.place()
+	c.cancelledOnTime(paused.ID)
+	fault("worker-resume")
+	c.cancelledOnTime(c.place().ID)
+	ops.post(http.StatusNotFound, "/ops/api/faults/no-such-fault")
+	c.post(http.StatusUnauthorized, "/ops/api/faults/redis-stop")
+}
+
+func TestDemoWithoutRedisServer(t *testing.T) {
+	p := demo(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "PATH="+t.TempDir()) }, "--order-timeout", "1s")
+	if !strings.Contains(p.text(), "stand-in") {
+		t.Error("the stand-in for Redis is not announced")
+	}
+	c := p.signUp()
+	c.cancelledOnTime(c.place().ID)
+}
+
+func TestDemoAsOrdinaryUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("the other tests run as an ordinary user already")
+	}
+	p := demo(t, func(cmd *exec.Cmd) {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		cmd.Dir = "/"
+	}, "--order-timeout", "1s")
+	c := p.signUp()
+	c.cancelledOnTime(c.place().ID)
+}
+
+// TestDemoLeavesNothing ends the demo as Ctrl-C does and as kill -9 does.
+func TestDemoLeavesNothing(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux ends the children of a killed parent")
+	}
+	for name, end := range map[string]func(*process){
+		"Ctrl-C":  func(p *process) { t.Logf("stopped in %v", p.interrupt()) },
+		"kill -9": (*process).kill,
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := demo(t, nil)
+			children := childrenOf(t, p.cmd.Process.Pid)
+			if len(children) < 2 {
+				t.Fatalf("the demo has the children %v, want PostgreSQL and Redis", children)
+			}
+			end(p)
+			eventually(t, "all children gone", func() bool {
+				for _, pid := range children {
+					if alive(pid) {
+						return false
+					}
+				}
+				return true
+			})
+		})
+	}
+}
+
+// childrenOf lists the processes that a process started.
+func childrenOf(t *testing.T, parent int) (children []int) {
+	t.Helper()
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	must(t, err)
+	for _, path := range stats {
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		must(t, err)
+		if fields := statOf(pid); len(fields) > 1 && fields[1] == strconv.Itoa(parent) {
+			children = append(children, pid)
+		}
+	}
+	return children
+}
+
+// statOf is a process's state, parent and what follows in /proc/PID/stat; nil if it is gone.
+func statOf(pid int) []string {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return nil
+	}
+	_, rest, _ := strings.Cut(string(text), ") ")
+	return strings.Fields(rest)
+}
+
+// alive tells whether a process runs; a zombie does not, it waits for its new parent to look.
+func alive(pid int) bool {
+	fields := statOf(pid)
+	return fields != nil && fields[0] != "Z"
+}

@@ -1,0 +1,222 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"example.com/shop/internal/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+// binary builds shop once.
+var binary = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "shop-e2e-")
+	if err != nil {
+		return "", err
+	}
+	if err := os.Chmod(dir, 0o755); err != nil { // another user runs it too
+		return "", err
+	}
+	path := filepath.Join(dir, "shop")
+	out, err := exec.Command("go", "build", "-o", path, "../cmd/shop").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build shop: %w: %s", err, out)
+	}
+	return path, nil
+})
+
+const (
+	tokenKey = "0123456789abcdef0123456789abcdef-e2e"
+	opsToken = "operators-of-e2e-0123"
+)
+
+// process is a running shop.
+type process struct {
+	t      testing.TB
+	cmd    *exec.Cmd
+	url    string
+	ops    string
+	ended  chan struct{}
+	mu     sync.Mutex
+	output []string
+}
+
+// command is a shop with arguments and environment, not started.
+func command(t testing.TB, env []string, args ...string) *exec.Cmd {
+	t.Helper()
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path, args...)
+	cmd.Env = append(os.Environ(), env...)
+	return cmd
+}
+
+// start starts a command and waits until it says that it serves.
+func start(t testing.TB, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{t: t, cmd: cmd, ops: opsToken, ended: make(chan struct{})}
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	logs, err := cmd.StderrPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	serving := make(chan string, 2)
+	var readers sync.WaitGroup
+	readers.Go(func() { p.read(out, serving) })
+	readers.Go(func() { p.read(logs, serving) })
+	go func() {
+		readers.Wait()
+		_ = cmd.Wait()
+		close(p.ended)
+	}()
+	t.Cleanup(func() {
+		p.kill()
+		if t.Failed() {
+			t.Logf("output of %v:\n%s", cmd.Args[1:], p.text())
+		}
+	})
+	select {
+	case p.url = <-serving:
+	case <-p.ended:
+		t.Fatalf("%v ended at once:\n%s", cmd.Args[1:], p.text())
+	case <-time.After(time.Minute):
+		t.Fatalf("%v does not serve", cmd.Args[1:])
+	}
+	return p
+}
+
+var (
+	demoURL = regexp.MustCompile(`^  shop +(http://\S+)`)
+	demoOps = regexp.MustCompile(`^  ops token +(\S+)`)
+)
+
+// read keeps the output and finds in it where the process serves: the demo prints it, serve logs it. The
+// demo's token comes right after its URL, and its last line is what it can be tried with.
+func (p *process) read(from io.Reader, serving chan<- string) {
+	lines := bufio.NewScanner(from)
+	url := ""
+	for lines.Scan() {
+		line := lines.Text()
+		p.mu.Lock()
+		p.output = append(p.output, line)
+		p.mu.Unlock()
+		var entry struct{ Msg, Addr string }
+		if m := demoURL.FindStringSubmatch(line); m != nil {
+			url = m[1]
+		} else if m := demoOps.FindStringSubmatch(line); m != nil {
+			p.ops = m[1]
+			serving <- url
+		} else if json.Unmarshal([]byte(line), &entry) == nil && entry.Msg == "serving" {
+			serving <- "http://" + entry.Addr
+		}
+	}
+}
+
+func (p *process) text() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Join(p.output, "\n")
+}
+
+// kill ends the process with SIGKILL, if it still runs.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.ended
+}
+
+// interrupt ends it as Ctrl-C does, and returns how long it took.
+func (p *process) interrupt() time.Duration {
+	p.t.Helper()
+	began := time.Now()
+	must(p.t, p.cmd.Process.Signal(syscall.SIGINT))
+	select {
+	case <-p.ended:
+	case <-time.After(time.Minute):
+		p.t.Fatal("does not stop")
+	}
+	return time.Since(began)
+}
+
+// site is a migrated database with products, and a Redis: what processes share.
+type site struct {
+	database, redis string
+	env             []string
+}
+
+func newSite(t testing.TB, redis string, env ...string) *site {
+	t.Helper()
+	s := &site{database: testenv.Postgres(t), redis: redis}
+	s.env = append([]string{
+		"SHOP_DATABASE_URL=" + s.database, "SHOP_REDIS_URL=" + redis, "SHOP_HTTP_ADDR=127.0.0.1:0",
+		"SHOP_TOKEN_KEY=" + tokenKey, "SHOP_OPS_TOKEN=" + opsToken,
+		"SHOP_ORDER_TIMEOUT=3s", "SHOP_RECONCILE_SCHEDULE=@every 2s", "SHOP_RECONCILE_LOOKAHEAD=10s",
+	}, env...)
+	s.run(t, "migrate", "--seed")
+	return s
+}
+
+// serve starts a process of the site.
+func (s *site) serve(t testing.TB, args ...string) *process {
+	t.Helper()
+	return start(t, command(t, s.env, append([]string{"serve"}, args...)...))
+}
+
+// run runs a command to its end, which must be a good one, and returns what it printed.
+func (s *site) run(t testing.TB, args ...string) string {
+	t.Helper()
+	out, err := command(t, s.env, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("shop %v: %v: %s", args, err, out)
+	}
+	return string(out)
+}
+
+// healthy has the doctor check everything, the invariants among it. A reconciler may be between two looks.
+func (s *site) healthy(t testing.TB) {
+	t.Helper()
+	eventually(t, "a healthy site", func() bool {
+		out, err := command(t, s.env, "doctor").CombinedOutput()
+		if err != nil && strings.Contains(string(out), "FAIL  invariants") {
+			t.Fatalf("invariants are broken: %s", out)
+		}
+		return err == nil
+	})
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually waits for a state; its deadline is for a machine under heavy load.
+func eventually(t testing.TB, what string, reached func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !reached() {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("never reached: %s", what)
+		case <-tick.C:
+		}
+	}
+}

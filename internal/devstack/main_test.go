@@ -1,0 +1,113 @@
+package devstack_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"example.com/shop/internal/devstack"
+	"example.com/shop/internal/testenv"
+)
+
+// helperVariable has the test binary play a program that uses this package, for tests that need another
+// process, or another user.
+const helperVariable = "DEVSTACK_TEST_HELPER"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(helperVariable) {
+	case "":
+		testenv.Main(m)
+	case "run":
+		exit(runServers())
+	case "no postgres":
+		exit(startHiddenPostgres())
+	}
+}
+
+func exit(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// runServers runs both servers until standard input ends, and says when they are ready.
+func runServers() error {
+	ctx := context.Background()
+	dir, err := devstack.TempDir()
+	if err != nil {
+		return err
+	}
+	data := filepath.Join(dir, "postgres")
+	if err := os.Mkdir(data, 0o700); err != nil {
+		return err
+	}
+	postgres, err := devstack.StartPostgres(ctx, data, nil)
+	if err != nil {
+		return err
+	}
+	redis, err := devstack.StartRedis(ctx, dir)
+	if err != nil {
+		return errors.Join(err, postgres.Stop())
+	}
+	fmt.Println("ready")
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return errors.Join(err, redis.Stop(), postgres.Stop(), os.RemoveAll(dir))
+}
+
+// helper is another process of this binary.
+type helper struct {
+	*exec.Cmd
+	stdin  io.Closer
+	stdout *bufio.Reader
+}
+
+// startHelper runs the test binary in a role, with a directory for its files. It is killed if the test
+// leaves it.
+func startHelper(t *testing.T, role, dir string, change func(*exec.Cmd)) helper {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe") // another user may not reach its real path
+	cmd.Env = append(os.Environ(), helperVariable+"="+role, "TMPDIR="+dir)
+	cmd.Dir = dir
+	cmd.Stderr = os.Stderr
+	cmd.WaitDelay = 10 * time.Second
+	if change != nil {
+		change(cmd)
+	}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
+	return helper{cmd, stdin, bufio.NewReader(stdout)}
+}
+
+// awaitReady waits until the helper's servers run.
+func (h helper) awaitReady(t *testing.T) {
+	t.Helper()
+	if said, err := h.stdout.ReadString('\n'); said != "ready\n" {
+		t.Fatalf("the helper said %q, then %v", said, err)
+	}
+}
+
+// needServers skips a test on a machine that cannot run both.
+func needServers(t *testing.T) {
+	t.Helper()
+	startRedis(t)
+	startPostgres(t, nil)
+}
