@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,7 +26,7 @@ func TestMain(m *testing.M) {
 	case "":
 		testenv.Main(m)
 	case "run":
-		exit(runServers())
+		exit(sayMissing(runServers()))
 	case "no postgres":
 		exit(startHiddenPostgres())
 	}
@@ -37,6 +38,19 @@ func exit(err error) {
 		os.Exit(1)
 	}
 	os.Exit(0)
+}
+
+// missing begins what a helper says on a machine that cannot run its servers.
+const missing = "missing "
+
+func sayMissing(err error) error {
+	for feature, sentinel := range lacks {
+		if errors.Is(err, sentinel) {
+			fmt.Println(missing + feature)
+			return nil
+		}
+	}
+	return err
 }
 
 // runServers runs both servers until standard input ends, and says when they are ready.
@@ -100,14 +114,11 @@ func startHelper(t *testing.T, role, dir string, change func(*exec.Cmd)) helper 
 // awaitReady waits until the helper's servers run.
 func (h helper) awaitReady(t *testing.T) {
 	t.Helper()
-	if said, err := h.stdout.ReadString('\n'); said != "ready\n" {
+	said, err := h.stdout.ReadString('\n')
+	if feature, ok := strings.CutPrefix(strings.TrimSpace(said), missing); ok {
+		testenv.Skip(t, feature, lacks[feature].Error())
+	}
+	if said != "ready\n" {
 		t.Fatalf("the helper said %q, then %v", said, err)
 	}
-}
-
-// needServers skips a test on a machine that cannot run both.
-func needServers(t *testing.T) {
-	t.Helper()
-	startRedis(t)
-	startPostgres(t, nil)
 }

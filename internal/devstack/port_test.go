@@ -6,7 +6,6 @@ import (
 	"net"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -97,34 +96,6 @@ func TestPostgresOnATakenPort(t *testing.T) {
 	<-server.ended
 	if said := server.logTail(); !strings.Contains(said, "ddress already in use") {
 		t.Errorf("the server said %q, which is not taken for a taken port", said)
-	}
-}
-
-// TestRedisIsNotTakenForAnother: the one that has the port answers, before the other knows that it must end.
-func TestRedisIsNotTakenForAnother(t *testing.T) {
-	first, err := StartRedis(t.Context(), t.TempDir())
-	if errors.Is(err, ErrNoRedis) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := first.Stop(); err != nil {
-			t.Error(err)
-		}
-	}()
-	second := &Redis{binary: first.binary, dir: t.TempDir(), port: first.port}
-	if err := second.Restart(t.Context()); err == nil || !strings.Contains(err.Error(), "ddress already in use") {
-		t.Errorf("started on a taken port: error %v", err)
-	}
-}
-
-func TestNewestPostgresFirst(t *testing.T) {
-	dirs := []string{"/usr/lib/postgresql/9.6/bin", "/usr/lib/postgresql/15/bin", "/usr/lib/postgresql/17/bin"}
-	newest := slices.MaxFunc(dirs, func(a, b string) int { return majorVersion(a) - majorVersion(b) })
-	if newest != dirs[2] {
-		t.Errorf("newest is %s, want %s", newest, dirs[2])
 	}
 }
 
