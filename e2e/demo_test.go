@@ -54,7 +54,9 @@ func TestDemo(t *testing.T) {
 	if refused.Type != "/problems/deadline-passed" || refused.Detail == "" {
 		t.Errorf("paying too late is refused with %+v", refused)
 	}
-	events := into[struct{ Items []struct{ Type, Actor string } }](t, c.get("/api/orders/"+left.ID+"/events")).Items
+	events := into[struct {
+		Items []struct{ Type, Actor string }
+	}](t, c.get("/api/orders/"+left.ID+"/events")).Items
 	if len(events) != 2 || events[0].Type != "placed" || events[1].Type != "cancelled" {
 		t.Errorf("audit trail %+v", events)
 	}

@@ -9,9 +9,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"example.com/shop/internal/devstack"
 )
@@ -169,16 +170,15 @@ func (s *demoServers) start(ctx context.Context) (err error) {
 
 // stop ends what was started and removes its files, both servers at once.
 func (s *demoServers) stop() {
-	var stopping sync.WaitGroup
+	var stopping errgroup.Group
 	if s.postgres != nil {
-		stopping.Go(func() { s.postgres.Stop() })
+		stopping.Go(s.postgres.Stop)
 	}
 	if s.redis != nil {
-		stopping.Go(func() { s.redis.Stop() })
+		stopping.Go(s.redis.Stop)
 	}
-	stopping.Wait()
-	if err := os.RemoveAll(s.dir); err != nil {
-		slog.Warn("the demo's files are left behind", "dir", s.dir, "error", err)
+	if err := errors.Join(stopping.Wait(), os.RemoveAll(s.dir)); err != nil {
+		slog.Warn("the demo leaves something behind", "dir", s.dir, "error", err)
 	}
 }
 

@@ -21,7 +21,7 @@ func (a *app) handler(o *serveOptions, faults *faults) (http.Handler, error) {
 	gin.SetMode(gin.ReleaseMode)
 	r := gin.New()
 	r.HandleMethodNotAllowed = true
-	r.Use(order.RequestID(), measure(a.registry), order.Log(a.log), order.Recover(a.log), secure, deadline)
+	r.Use(order.RequestID(), measure(a.registry), order.Log(a.log), order.Recover(a.log), secure, sameOrigin(), deadline)
 	r.NoRoute(order.NotFound)
 	r.NoMethod(order.MethodNotAllowed)
 
@@ -40,9 +40,19 @@ func (a *app) handler(o *serveOptions, faults *faults) (http.Handler, error) {
 	a.opsRoutes(r.Group("/ops/api", requireOps(o.OpsToken)), faults)
 	r.GET("/", gin.WrapH(http.FileServerFS(web.Files)))
 	r.GET("/openapi.yaml", func(c *gin.Context) { c.Data(http.StatusOK, "application/yaml", openAPI) })
+	return r, nil
+}
 
-	// A browser sends the customer's cookie to whoever asks; only pages of this origin may have it act.
-	return http.NewCrossOriginProtection().Handler(r), nil
+// sameOrigin refuses what the page of another site has a browser do with the customer's cookie. Clients that
+// are no browsers do not say where they come from, and pass.
+func sameOrigin() gin.HandlerFunc {
+	protection := http.NewCrossOriginProtection()
+	return order.Handle(func(c *gin.Context) error {
+		if err := protection.Check(c.Request); err != nil {
+			return &order.Error{Code: order.CodeCrossOrigin, Detail: "Another site's page may not do this here.", Err: err}
+		}
+		return nil
+	})
 }
 
 // secure sets what a browser must be told. Answers hold a customer's orders: nothing is cached.

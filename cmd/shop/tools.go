@@ -22,11 +22,11 @@ type migrateCommand struct {
 }
 
 func (c *migrateCommand) Run(ctx context.Context, to streams) error {
-	if err := requireAll(map[string]string{"database-url": c.DatabaseURL}); err != nil {
+	if err := oneLine(requireAll(map[string]string{"database-url": c.DatabaseURL}), c.databaseOptions.validate()); err != nil {
 		return usageError{err}
 	}
 	// A look first, with its short timeouts and its error that names the address.
-	gdb, err := order.Open(ctx, c.DatabaseURL, 2)
+	gdb, err := order.Open(ctx, c.DatabaseURL, c.DatabaseConns)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package delay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -93,7 +94,7 @@ func (q *Queue) Intact(ctx context.Context) (bool, error) {
 	for _, s := range q.shards {
 		state, err := q.rdb.Get(ctx, s.sentry).Result()
 		switch {
-		case err == redis.Nil:
+		case errors.Is(err, redis.Nil):
 			return false, nil
 		case err != nil:
 			return false, fmt.Errorf("read sentinel of %s: %w", q.kind, err)
@@ -118,7 +119,7 @@ func (q *Queue) BeginRestore(ctx context.Context) error {
 // wiped meanwhile its sentinel stays away, and [Queue.Intact] false.
 func (q *Queue) EndRestore(ctx context.Context) error {
 	for _, s := range q.shards {
-		if err := q.rdb.SetXX(ctx, s.sentry, complete, 0).Err(); err != nil && err != redis.Nil {
+		if err := q.rdb.SetXX(ctx, s.sentry, complete, 0).Err(); err != nil && !errors.Is(err, redis.Nil) {
 			return fmt.Errorf("set sentinel of %s: %w", q.kind, err)
 		}
 	}

@@ -19,7 +19,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver that asks whether the server is ready
 )
 
-// ErrNoPostgres: the machine has no PostgreSQL server to run.
+// ErrNoPostgres means that the machine has no PostgreSQL server to run.
 var ErrNoPostgres = errors.New("no PostgreSQL server binaries (initdb, postgres) in PATH, in `pg_config --bindir` " +
 	"or in /usr/lib/postgresql: install them (Debian and Ubuntu: apt-get install postgresql; macOS: brew install postgresql), " +
 	"or give the address of a server")

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// ErrNoRedis: the machine has no redis-server.
+// ErrNoRedis means that the machine has no redis-server.
 var ErrNoRedis = errors.New("no redis-server in PATH: install it (Debian and Ubuntu: apt-get install redis-server; " +
 	"macOS: brew install redis), or give the address of a server")
 

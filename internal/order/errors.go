@@ -20,6 +20,7 @@ type Code string
 const (
 	CodeMalformed        Code = "malformed-request"
 	CodeUnauthorized     Code = "unauthorized"
+	CodeCrossOrigin      Code = "cross-origin"
 	CodeNotFound         Code = "not-found"
 	CodeMethodNotAllowed Code = "method-not-allowed"
 	CodeBodyTooLarge     Code = "body-too-large"

@@ -362,6 +362,9 @@ func TestPages(t *testing.T) {
 		}
 		want = append(want, id)
 	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
 
 	var got []uuid.UUID
 	for query := "?limit=4"; ; {

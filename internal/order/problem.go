@@ -24,6 +24,7 @@ var problems = map[Code]struct {
 }{
 	CodeMalformed:        {http.StatusBadRequest, "Malformed request"},
 	CodeUnauthorized:     {http.StatusUnauthorized, "Not signed in"},
+	CodeCrossOrigin:      {http.StatusForbidden, "Request of another site"},
 	CodeNotFound:         {http.StatusNotFound, "Not found"},
 	CodeMethodNotAllowed: {http.StatusMethodNotAllowed, "Method not allowed"},
 	CodeBodyTooLarge:     {http.StatusRequestEntityTooLarge, "Request body too large"},

@@ -14,7 +14,7 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// ErrBusy: another process, or another goroutine, sweeps right now.
+// ErrBusy means that another process, or another goroutine, sweeps right now.
 var ErrBusy = errors.New("another sweep is under way")
 
 // Reconciler sweeps. Any number may run: a PostgreSQL advisory lock lets one of them at a time.

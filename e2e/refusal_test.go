@@ -1,0 +1,129 @@
+package e2e
+
+import (
+	"database/sql"
+	"errors"
+	"net/http"
+	"os/exec"
+	"strings"
+	"testing"
+
+	_ "github.com/jackc/pgx/v5/stdlib"
+
+	"example.com/shop/internal/testenv"
+)
+
+// refused runs a command that must fail with one line on standard error.
+func refused(t *testing.T, env []string, code int, args ...string) string {
+	t.Helper()
+	cmd := command(t, env, args...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	err := cmd.Run()
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if !ok || exit.ExitCode() != code {
+		t.Errorf("shop %v: %v, want exit code %d; it said %s", args, err, code, stderr.String())
+	}
+	text := strings.TrimSuffix(stderr.String(), "\n")
+	if strings.Contains(text, "\n") || !strings.HasPrefix(text, "shop: ") {
+		t.Errorf("shop %v said %q, want one line", args, text)
+	}
+	return text
+}
+
+func contains(t *testing.T, text string, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			t.Errorf("%q does not mention %s", text, part)
+		}
+	}
+}
+
+// TestRefusesToStart gives the program what it cannot run with: it says what is wrong and what is right.
+func TestRefusesToStart(t *testing.T) {
+	complete := []string{
+		"SHOP_DATABASE_URL=postgres://shop:hidden@127.0.0.1:1/shop", "SHOP_REDIS_URL=redis://127.0.0.1:1", "SHOP_HTTP_ADDR=127.0.0.1:0",
+		"SHOP_TOKEN_KEY=" + tokenKey, "SHOP_OPS_TOKEN=" + opsToken,
+	}
+	with := func(change ...string) []string { return append(append([]string{}, complete...), change...) }
+	for name, test := range map[string]struct {
+		env  []string
+		code int
+		args []string
+		says []string
+	}{
+		"nothing given":        {nil, 2, []string{"serve"}, []string{"SHOP_DATABASE_URL", "SHOP_REDIS_URL", "SHOP_HTTP_ADDR", "SHOP_TOKEN_KEY", "SHOP_OPS_TOKEN"}},
+		"short secret":         {with("SHOP_TOKEN_KEY=short"), 2, []string{"serve"}, []string{"SHOP_TOKEN_KEY", "32", "openssl rand"}},
+		"default secret":       {with("SHOP_OPS_TOKEN=changeme-changeme"), 2, []string{"serve"}, []string{"SHOP_OPS_TOKEN", "changeme"}},
+		"role that is none":    {complete, 2, []string{"serve", "--roles=api,cook"}, []string{"--roles", "cook"}},
+		"no role":              {complete, 2, []string{"serve", "--roles="}, []string{"SHOP_ROLES"}},
+		"timeout of nothing":   {with("SHOP_ORDER_TIMEOUT=0s"), 2, []string{"serve"}, []string{"SHOP_ORDER_TIMEOUT", "1s"}},
+		"address that is none": {with("SHOP_HTTP_ADDR=8080"), 2, []string{"serve"}, []string{"SHOP_HTTP_ADDR", "host:port"}},
+		"database that is not": {complete, 1, []string{"serve"}, []string{"PostgreSQL", "127.0.0.1:1"}},
+		"unknown command":      {nil, 2, []string{"sell"}, []string{"sell"}},
+		"unknown flag":         {nil, 2, []string{"serve", "--fast"}, []string{"--fast"}},
+		"migrate nowhere":      {nil, 2, []string{"migrate"}, []string{"SHOP_DATABASE_URL"}},
+		"doctor of nothing":    {nil, 2, []string{"doctor"}, []string{"SHOP_DATABASE_URL", "SHOP_REDIS_URL"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := refused(t, test.env, test.code, test.args...)
+			contains(t, text, test.says...)
+			if strings.Contains(text, "hidden") {
+				t.Errorf("the password is told: %s", text)
+			}
+		})
+	}
+}
+
+// TestRefusesAnotherSchema: a database that was never migrated, and one of a newer binary.
+func TestRefusesAnotherSchema(t *testing.T) {
+	site := newSite(t, testenv.Redis(t))
+	db, err := sql.Open("pgx", site.database)
+	must(t, err)
+	defer db.Close()
+	_, err = db.ExecContext(t.Context(), `INSERT INTO goose_db_version (version_id, is_applied) VALUES (9999, true)`)
+	must(t, err)
+	contains(t, refused(t, site.env, 1, "serve"), "9999", "newer")
+	contains(t, refused(t, site.env, 1, "migrate"), "9999", "newer")
+	_, err = db.ExecContext(t.Context(), `DROP TABLE goose_db_version`)
+	must(t, err)
+	contains(t, refused(t, site.env, 1, "serve"), "shop migrate")
+}
+
+func TestRefusesBadSchedules(t *testing.T) {
+	site := newSite(t, testenv.Redis(t))
+	contains(t, refused(t, append(site.env, "SHOP_RECONCILE_SCHEDULE=often"), 2, "serve"), "often", "@every")
+	contains(t, refused(t, append(site.env, "SHOP_RECONCILE_SCHEDULE=@every 1h"), 2, "serve"), "look-ahead")
+	contains(t, refused(t, append(site.env, "SHOP_REDIS_URL=http://nowhere"), 2, "serve"), "redis://")
+}
+
+// TestServeHasNoFaults: what breaks the demo does not exist in production, and the operators' API is closed
+// to everyone else.
+func TestServeHasNoFaults(t *testing.T) {
+	site := newSite(t, testenv.Redis(t))
+	p := site.serve(t)
+	ops, c := p.operator(), p.signUp()
+	ops.post(http.StatusNotFound, "/ops/api/faults/redis-wipe")
+	for _, r := range []request{
+		{method: "GET", path: "/ops/api/stats"}, {method: "POST", path: "/ops/api/reconcile"},
+		{method: "GET", path: "/ops/api/dead-letters"}, {method: "POST", path: "/ops/api/dead-letters/order.cancel/x/redrive"},
+	} {
+		c.expect(http.StatusUnauthorized, r)
+	}
+	ops.post(http.StatusOK, "/ops/api/reconcile")
+	ops.get("/ops/api/dead-letters")
+	ops.post(http.StatusNotFound, "/ops/api/dead-letters/order.cancel/x/redrive")
+	ops.expect(http.StatusBadRequest, request{method: "GET", path: "/ops/api/dead-letters?limit=0&cursor=x"})
+	ops.get("/healthz")
+	a := ops.expect(http.StatusNotFound, request{method: "GET", path: "/nothing/here"})
+	for header, want := range map[string]string{
+		"Content-Type": "application/problem+json", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
+	} {
+		if got := a.header.Get(header); got != want {
+			t.Errorf("%s: %q, want %q", header, got, want)
+		}
+	}
+	// A page of another site has the browser send the cookie, and may not act with it.
+	c.expect(http.StatusForbidden, request{method: "POST", path: "/api/orders", body: oneOfBeans, headers: []string{"Sec-Fetch-Site: cross-site"}})
+}
