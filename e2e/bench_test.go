@@ -43,7 +43,7 @@ func BenchmarkPlace(b *testing.B) {
 	defer postgres.Stop()
 
 	s := &site{database: postgres.URL(), redis: testenv.Redis(b), env: []string{
-		"SHOP_DATABASE_URL=" + postgres.URL(), "SHOP_HTTP_ADDR=127.0.0.1:0", "SHOP_LOG_LEVEL=warn",
+		"SHOP_DATABASE_URL=" + postgres.URL(), "SHOP_HTTP_ADDR=127.0.0.1:0",
 		"SHOP_TOKEN_KEY=" + tokenKey, "SHOP_OPS_TOKEN=" + opsToken,
 	}}
 	s.env = append(s.env, "SHOP_REDIS_URL="+s.redis)
@@ -132,7 +132,7 @@ func placeWithPgbench(b *testing.B, pgbench string, db *sql.DB, url string, prod
 	} {
 		statement = regexp.MustCompile(regexp.QuoteMeta(placeholder)+`\b`).ReplaceAllLiteralString(statement, value)
 	}
-	fmt.Fprintf(&script, "%s\n\\gset\nDELETE FROM outbox WHERE kind = 'bench' AND task_id = :'id';\n", regexp.MustCompile(`(?m)--.*$`).ReplaceAllString(statement, ""))
+	fmt.Fprintf(&script, "%s\n\\gset\nDELETE FROM outbox WHERE kind = 'bench' AND task_id = :id;\n", regexp.MustCompile(`(?m)--.*$`).ReplaceAllString(statement, ""))
 	file := filepath.Join(b.TempDir(), "place.sql")
 	must(b, os.WriteFile(file, []byte(script.String()), 0o600))
 	out, err := exec.CommandContext(b.Context(), pgbench, "-n", "-M", "prepared", "-c", strconv.Itoa(clients), "-j", "2",

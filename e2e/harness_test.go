@@ -105,23 +105,30 @@ var (
 	demoOps = regexp.MustCompile(`^  ops token +(\S+)`)
 )
 
-// read keeps the output and finds in it where the process serves: the demo prints it, serve logs it. The
-// demo's token comes right after its URL, and its last line is what it can be tried with.
+// keptLines is how much of its output is shown for a process that fails a test.
+const keptLines = 500
+
+// read keeps the output and finds in it where the process serves: the demo prints it, its token right
+// after, and serve logs it.
 func (p *process) read(from io.Reader, serving chan<- string) {
 	lines := bufio.NewScanner(from)
-	url := ""
+	url, found := "", false
 	for lines.Scan() {
 		line := lines.Text()
 		p.mu.Lock()
-		p.output = append(p.output, line)
+		p.output = append(p.output[max(0, len(p.output)-keptLines):], line)
 		p.mu.Unlock()
+		if found {
+			continue
+		}
 		var entry struct{ Msg, Addr string }
 		if m := demoURL.FindStringSubmatch(line); m != nil {
 			url = m[1]
 		} else if m := demoOps.FindStringSubmatch(line); m != nil {
-			p.ops = m[1]
+			p.ops, found = m[1], true
 			serving <- url
 		} else if json.Unmarshal([]byte(line), &entry) == nil && entry.Msg == "serving" {
+			found = true
 			serving <- "http://" + entry.Addr
 		}
 	}

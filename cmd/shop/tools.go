@@ -22,7 +22,7 @@ type migrateCommand struct {
 }
 
 func (c *migrateCommand) Run(ctx context.Context, to streams) error {
-	if err := oneLine(requireAll(map[string]string{"database-url": c.DatabaseURL}), c.databaseOptions.validate()); err != nil {
+	if err := oneLine(requireAll(map[string]string{"database-url": c.DatabaseURL}), c.validate()); err != nil {
 		return usageError{err}
 	}
 	// A look first, with its short timeouts and its error that names the address.
