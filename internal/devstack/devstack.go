@@ -90,20 +90,30 @@ func (p *process) await(ctx context.Context, ready func(context.Context) error) 
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		err := ready(ctx)
+		err := errNotListening
+		if p.listens() {
+			err = ready(ctx)
+		}
 		if err == nil {
 			return nil
 		}
-		// Looked at before the next try: a server that lost its port must not be taken for the one that
-		// has it now.
 		select {
 		case <-p.ended:
 			return fmt.Errorf("%s ended at once: %s", filepath.Base(p.cmd.Path), p.logTail())
 		case <-ctx.Done():
-			return fmt.Errorf("%s does not answer: %w: %s", filepath.Base(p.cmd.Path), err, p.logTail())
+			return fmt.Errorf("%s does not answer: %w: %w: %s", filepath.Base(p.cmd.Path), ctx.Err(), err, p.logTail())
 		case <-tick.C:
 		}
 	}
+}
+
+var errNotListening = errors.New("not listening yet")
+
+// listens reads in the child's own log that it has its port. What answers there could be another server,
+// which took the port first.
+func (p *process) listens() bool {
+	log, err := os.ReadFile(p.logPath)
+	return err == nil && bytes.Contains(bytes.ToLower(log), []byte("ready to accept connections"))
 }
 
 // logTail is the end of the server's log, on one line.

@@ -99,6 +99,26 @@ func TestPostgresOnATakenPort(t *testing.T) {
 	}
 }
 
+// TestRedisIsNotTakenForAnother: the one that has the port answers, before the other knows that it must end.
+func TestRedisIsNotTakenForAnother(t *testing.T) {
+	first, err := StartRedis(t.Context(), t.TempDir())
+	if errors.Is(err, ErrNoRedis) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := first.Stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	second := &Redis{binary: first.binary, dir: t.TempDir(), port: first.port}
+	if err := second.Restart(t.Context()); err == nil || !strings.Contains(err.Error(), "ddress already in use") {
+		t.Errorf("started on a taken port: error %v", err)
+	}
+}
+
 // take holds a port until the test ends.
 func take(t *testing.T, port int) {
 	t.Helper()

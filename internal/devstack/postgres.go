@@ -168,7 +168,7 @@ func initdb(ctx context.Context, run runner, dir string) error {
 	if err := os.RemoveAll(data); err != nil {
 		return fmt.Errorf("clear %s: %w", data, err)
 	}
-	cmd := run(&syscall.SysProcAttr{}, "initdb", "-D", data, "-U", "shop", "-A", "trust",
+	cmd := run(childOf(syscall.SIGKILL), "initdb", "-D", data, "-U", "shop", "-A", "trust",
 		"-E", "UTF8", "--locale=C.UTF-8", "--no-sync")
 	p, err := start(cmd, filepath.Join(dir, "initdb.log"))
 	if err != nil {

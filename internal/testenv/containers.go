@@ -47,15 +47,22 @@ func runContainer(req testcontainers.ContainerRequest) (string, error) {
 	ctx, cancel := context.WithTimeout(background(), 3*time.Minute)
 	defer cancel()
 	if !engineAnswers(ctx) {
-		return "", errNoContainers
+		return "", withoutContainers(errors.New("no container engine answers"))
 	}
 	c, err := testcontainers.GenericContainer(ctx, testcontainers.GenericContainerRequest{ContainerRequest: req, Started: true})
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "testenv: no container of %s, the machine's own server is used: %v\n", req.Image, err)
-		return "", errors.Join(errNoContainers, testcontainers.TerminateContainer(c))
+		return "", withoutContainers(errors.Join(fmt.Errorf("no container of %s: %w", req.Image, err), testcontainers.TerminateContainer(c)))
 	}
 	shared.onStop(func() error { return testcontainers.TerminateContainer(c) })
 	return c.Endpoint(ctx, "")
+}
+
+// withoutContainers lets the machine's own servers be used, unless containers are required.
+func withoutContainers(reason error) error {
+	if required("containers") {
+		return fmt.Errorf("SHOP_TEST_REQUIRE demands containers: %w", reason)
+	}
+	return fmt.Errorf("%w: %w", errNoContainers, reason)
 }
 
 func engineAnswers(ctx context.Context) (answers bool) {

@@ -4,8 +4,8 @@
 // of POSTGRES_IMAGE and REDIS_IMAGE, where a container engine answers and has or can pull them; the
 // machine's own binaries. A test binary starts them when a test first asks, and stops them at its end.
 //
-// What a machine lacks is skipped with a reason, unless SHOP_TEST_REQUIRE lists it: redis, containers or
-// browser, separated by commas.
+// What a machine lacks is skipped with a reason, unless SHOP_TEST_REQUIRE lists it, separated by commas:
+// postgres, redis, containers.
 package testenv
 
 import (
@@ -42,11 +42,19 @@ func Main(m *testing.M) {
 // Skip skips a test for what the machine lacks, or fails it if SHOP_TEST_REQUIRE lists the feature.
 func Skip(t testing.TB, feature, reason string) {
 	t.Helper()
-	required := strings.Split(os.Getenv("SHOP_TEST_REQUIRE"), ",")
-	if slices.Contains(required, feature) {
+	if required(feature) {
 		t.Fatalf("%s, and SHOP_TEST_REQUIRE demands %s", reason, feature)
 	}
 	t.Skip(reason)
+}
+
+func required(feature string) bool {
+	for name := range strings.SplitSeq(os.Getenv("SHOP_TEST_REQUIRE"), ",") {
+		if strings.TrimSpace(name) == feature {
+			return true
+		}
+	}
+	return false
 }
 
 // shared is what the tests of one binary share: servers, started by the first who asks.
