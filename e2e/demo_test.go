@@ -144,6 +144,27 @@ func TestDemoLeavesNothing(t *testing.T) {
 	}
 }
 
+// TestDemoEndsWithGoRun kills `go run`, which cannot tell its child: here a shell of that name stands in for it.
+func TestDemoEndsWithGoRun(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux tells who the parent is")
+	}
+	shell, err := os.ReadFile("/bin/sh")
+	must(t, err)
+	goRun := filepath.Join(t.TempDir(), "go")
+	must(t, os.WriteFile(goRun, shell, 0o700))
+	p := demo(t, func(cmd *exec.Cmd) {
+		cmd.Args = append([]string{"go", "-c", `"$0" "$@" & wait`, cmd.Path}, cmd.Args[1:]...)
+		cmd.Path = goRun
+	})
+	children := childrenOf(t, p.cmd.Process.Pid)
+	if len(children) != 1 {
+		t.Fatalf("the shell has the children %v, want the demo", children)
+	}
+	must(t, p.cmd.Process.Kill())
+	eventually(t, "the demo gone", func() bool { return !alive(children[0]) })
+}
+
 // childrenOf lists the processes that a process started.
 func childrenOf(t *testing.T, parent int) (children []int) {
 	t.Helper()

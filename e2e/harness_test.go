@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -54,7 +55,8 @@ type process struct {
 	output []string
 }
 
-// command is a shop with arguments and environment, not started.
+// command is a shop with arguments and environment, not started. Of our variables it has those of env alone:
+// whoever runs the tests may have set some.
 func command(t testing.TB, env []string, args ...string) *exec.Cmd {
 	t.Helper()
 	path, err := binary()
@@ -62,7 +64,8 @@ func command(t testing.TB, env []string, args ...string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(path, args...)
-	cmd.Env = append(os.Environ(), env...)
+	ours := func(variable string) bool { return strings.HasPrefix(variable, "SHOP_") }
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), ours), env...)
 	return cmd
 }
 

@@ -1,6 +1,7 @@
 package delay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -19,15 +20,9 @@ type PublisherConfig struct {
 }
 
 func (c PublisherConfig) withDefaults() PublisherConfig {
-	if c.Budget <= 0 {
-		c.Budget = 100 * time.Millisecond
-	}
-	if c.BreakerFailures <= 0 {
-		c.BreakerFailures = 5
-	}
-	if c.BreakerOpen <= 0 {
-		c.BreakerOpen = 2 * time.Second
-	}
+	c.Budget = cmp.Or(c.Budget, 100*time.Millisecond)
+	c.BreakerFailures = cmp.Or(c.BreakerFailures, 5)
+	c.BreakerOpen = cmp.Or(c.BreakerOpen, 2*time.Second)
 	return c
 }
 

@@ -1,6 +1,7 @@
 package delay
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -17,18 +18,10 @@ type RelayConfig struct {
 }
 
 func (c RelayConfig) withDefaults() RelayConfig {
-	if c.Interval <= 0 {
-		c.Interval = 500 * time.Millisecond
-	}
-	if c.Grace <= 0 {
-		c.Grace = time.Second
-	}
-	if c.Batch <= 0 {
-		c.Batch = 500
-	}
-	if c.MaxBackoff <= 0 {
-		c.MaxBackoff = 5 * time.Second
-	}
+	c.Interval = cmp.Or(c.Interval, 500*time.Millisecond)
+	c.Grace = cmp.Or(c.Grace, time.Second)
+	c.Batch = cmp.Or(c.Batch, 500)
+	c.MaxBackoff = cmp.Or(c.MaxBackoff, 5*time.Second)
 	return c
 }
 

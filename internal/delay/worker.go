@@ -1,6 +1,7 @@
 package delay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,26 +36,14 @@ type WorkerConfig struct {
 }
 
 func (c WorkerConfig) withDefaults() WorkerConfig {
-	or := func(d *time.Duration, def time.Duration) {
-		if *d <= 0 {
-			*d = def
-		}
-	}
-	if c.Loops <= 0 {
-		c.Loops = 2
-	}
-	if c.Batch <= 0 {
-		c.Batch = 500
-	}
-	if c.MaxAttempts <= 0 {
-		c.MaxAttempts = 10
-	}
-	c.Batch = min(c.Batch, chunk)
-	or(&c.Lease, 10*time.Second)
-	or(&c.MaxIdle, 5*time.Second)
-	or(&c.Drain, 3*time.Second)
-	or(&c.BackoffMin, time.Second)
-	or(&c.BackoffMax, 5*time.Minute)
+	c.Loops = cmp.Or(c.Loops, 2)
+	c.Batch = min(cmp.Or(c.Batch, 500), chunk)
+	c.Lease = cmp.Or(c.Lease, 10*time.Second)
+	c.MaxIdle = cmp.Or(c.MaxIdle, 5*time.Second)
+	c.Drain = cmp.Or(c.Drain, 3*time.Second)
+	c.MaxAttempts = cmp.Or(c.MaxAttempts, 10)
+	c.BackoffMin = cmp.Or(c.BackoffMin, time.Second)
+	c.BackoffMax = cmp.Or(c.BackoffMax, 5*time.Minute)
 	return c
 }
 

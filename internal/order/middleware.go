@@ -46,7 +46,7 @@ func Log(log *slog.Logger) gin.HandlerFunc {
 			slog.String("method", c.Request.Method),
 			slog.String("path", c.Request.URL.Path),
 			slog.Int("status", c.Writer.Status()),
-			slog.Duration("took", time.Since(started)),
+			slog.Float64("took_ms", float64(time.Since(started).Microseconds())/1000),
 		}
 		if id := c.GetString(orderIDKey); id != "" {
 			attrs = append(attrs, slog.String("order_id", id))

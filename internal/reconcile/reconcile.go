@@ -11,6 +11,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -101,18 +102,10 @@ const (
 
 // withDefaults fills cfg and returns its parsed schedule, or says what is wrong with it.
 func (cfg Config) withDefaults() (Config, cron.Schedule, error) {
-	if cfg.Schedule == "" {
-		cfg.Schedule = defaultSchedule
-	}
-	if cfg.Lookahead == 0 {
-		cfg.Lookahead = defaultLookahead
-	}
-	if cfg.Grace == 0 {
-		cfg.Grace = defaultGrace
-	}
-	if cfg.Probe == 0 {
-		cfg.Probe = defaultProbe
-	}
+	cfg.Schedule = cmp.Or(cfg.Schedule, defaultSchedule)
+	cfg.Lookahead = cmp.Or(cfg.Lookahead, defaultLookahead)
+	cfg.Grace = cmp.Or(cfg.Grace, defaultGrace)
+	cfg.Probe = cmp.Or(cfg.Probe, defaultProbe)
 	schedule, err := cron.ParseStandard(cfg.Schedule)
 	if err != nil {
 		return cfg, nil, fmt.Errorf("reconcile schedule %q: %w; want a cron expression (*/5 * * * *) or @every 30s", cfg.Schedule, err)
