@@ -20,7 +20,7 @@ race: ## All tests with the race detector
 	go test -race -timeout 20m ./...
 
 bench: ## Benchmarks, the figures of the README
-	go test -run '^$$' -bench . -benchtime 3x -timeout 30m ./e2e ./cmd/shop ./internal/order
+	go test -run '^$$' -bench . -benchtime 1x -timeout 30m ./e2e ./cmd/shop
 
 demo: ## Everything in one process
 	go run ./cmd/shop demo
