@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -247,6 +248,36 @@ func TestReconcilerRunsWhenRedisIsWiped(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+}
+
+// panickyTable panics in its first sweep.
+type panickyTable struct {
+	orderTable
+	sweeps *atomic.Int64
+}
+
+func (p panickyTable) CancelOverdue(ctx context.Context, grace time.Duration, limit int) (int, error) {
+	if p.sweeps.Add(1) == 1 {
+		panic("first sweep")
+	}
+	return p.orderTable.CancelOverdue(ctx, grace, limit)
+}
+
+// TestPanicDoesNotStopTheSweeps: in cron v3.0.1 one panic stops the job for good if Recover is not the
+// innermost wrapper.
+func TestPanicDoesNotStopTheSweeps(t *testing.T) {
+	a := newTestApp(t, testenv.Redis(t), 1)
+	must(t, a.queue.BeginRestore(t.Context())) // intact, so that no probe sweeps
+	must(t, a.queue.EndRestore(t.Context()))
+	table := panickyTable{orderTable{a.store, a.orders}, new(atomic.Int64)}
+	r, err := reconcile.New(a.db, table, cancelQueue{a.queue}, reconcile.Config{Schedule: "@every 1s"}, a.log, nil)
+	must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	eventually(t, "sweeps after the panic", func() bool { return table.sweeps.Load() >= 3 })
+	cancel()
+	must(t, <-ended)
 }
 
 func TestOneSweepAtATime(t *testing.T) {
