@@ -97,9 +97,7 @@ func TestDemoFaults(t *testing.T) {
 
 func TestDemoWithoutRedisServer(t *testing.T) {
 	p := demo(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "PATH="+t.TempDir()) }, "--order-timeout", "1s")
-	if !strings.Contains(p.text(), "stand-in") {
-		t.Error("the stand-in for Redis is not announced")
-	}
+	eventually(t, "the stand-in for Redis announced", func() bool { return strings.Contains(p.text(), "stand-in") })
 	c := p.signUp()
 	c.cancelledOnTime(c.place().ID)
 }
