@@ -33,11 +33,10 @@ func BenchmarkPlace(b *testing.B) {
 			b.Skip("no pgbench to compare with")
 		}
 	}
-	dir, err := devstack.TempDir()
+	dir, err := testenv.TempDir()
 	must(b, err)
-	defer os.RemoveAll(dir)
-	data := filepath.Join(dir, "postgres")
-	must(b, os.Mkdir(data, 0o700))
+	data, err := os.MkdirTemp(dir, "synced-postgres-")
+	must(b, err)
 	postgres, err := devstack.StartPostgres(b.Context(), data, map[string]string{"max_connections": "200"})
 	must(b, err)
 	defer postgres.Stop()

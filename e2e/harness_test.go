@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 
 // binary builds shop once.
 var binary = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "shop-e2e-")
+	dir, err := testenv.TempDir()
 	if err != nil {
 		return "", err
 	}

@@ -95,21 +95,5 @@ func (s *shop) due(t testing.TB, n int) []uuid.UUID {
 		UPDATE products SET available = available - sold.n FROM (SELECT product_id, count(*) AS n FROM items GROUP BY product_id) sold
 		WHERE id = product_id`, s.customer(t), n)
 	s.exec(t, `VACUUM ANALYZE`)
-	var ids []uuid.UUID
-	rows, err := s.db.QueryContext(t.Context(), `SELECT id FROM orders WHERE status = 'pending' ORDER BY expires_at, id`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var id uuid.UUID
-		if err := rows.Scan(&id); err != nil {
-			t.Fatal(err)
-		}
-		ids = append(ids, id)
-	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
-	return ids
+	return s.ids(t, `SELECT id FROM orders WHERE status = 'pending' ORDER BY expires_at, id`)
 }

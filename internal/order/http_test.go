@@ -343,28 +343,13 @@ func TestPages(t *testing.T) {
 	customer, product := s.customer(t), s.product(t, 1000)
 	auth := "Authorization: Bearer " + s.token(t, customer)
 	s.place(t, s.customer(t), line(product, 1)) // another's
-	var want []uuid.UUID
 	for i := range 25 {
 		o := s.place(t, customer, line(product, 1))
 		if i >= 10 && i < 15 { // placed in the same instant
 			s.exec(t, `UPDATE orders SET created_at = (SELECT min(created_at) FROM orders WHERE customer_id = $1) + interval '1 us' WHERE id = $2`, customer, o.ID)
 		}
 	}
-	rows, err := s.db.QueryContext(t.Context(), `SELECT id FROM orders WHERE customer_id = $1 ORDER BY created_at DESC, id DESC`, customer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var id uuid.UUID
-		if err := rows.Scan(&id); err != nil {
-			t.Fatal(err)
-		}
-		want = append(want, id)
-	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
+	want := s.ids(t, `SELECT id FROM orders WHERE customer_id = $1 ORDER BY created_at DESC, id DESC`, customer)
 
 	var got []uuid.UUID
 	for query := "?limit=4"; ; {

@@ -107,6 +107,27 @@ func query[T any](t testing.TB, s *shop, statement string, args ...any) T {
 	return v
 }
 
+// ids reads a column of ids.
+func (s *shop) ids(t testing.TB, statement string, args ...any) (ids []uuid.UUID) {
+	t.Helper()
+	rows, err := s.db.QueryContext(t.Context(), statement, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return ids
+}
+
 func (s *shop) available(t testing.TB, product uuid.UUID) int64 {
 	t.Helper()
 	return query[int64](t, s, `SELECT available FROM products WHERE id = $1`, product)

@@ -19,7 +19,8 @@ type Config struct {
 	Timeout time.Duration // from placing an order to its deadline
 }
 
-// publisher brings a message, whose outbox row is committed, to the queue, if it can right now.
+// publisher brings a message, whose outbox row is committed, to the queue, if it can right now. That ctx
+// ends, because the customer has hung up, does not keep it from it.
 type publisher interface {
 	Publish(ctx context.Context, m delay.Message) bool
 }
@@ -76,8 +77,7 @@ func (s *Service) place(ctx context.Context, customer uuid.UUID, p Placement) (o
 			return nil, false, err
 		}
 		if o != nil {
-			// The order is committed: a customer who has hung up changes nothing any more.
-			s.pub.Publish(context.WithoutCancel(ctx), delay.In(o.ID.String(), o.left()))
+			s.pub.Publish(ctx, delay.In(o.ID.String(), o.left()))
 			return o, false, nil
 		}
 		if o, err = s.store.whyNotPlaced(ctx, customer, p); o != nil || err != nil {

@@ -77,7 +77,7 @@ func postgresURL() (string, error) {
 	if address, err := postgresContainer(); err == nil || !errors.Is(err, errNoContainers) {
 		return address, err
 	}
-	dir, err := tempDir()
+	dir, err := TempDir()
 	if err != nil {
 		return "", err
 	}

@@ -52,7 +52,7 @@ func redisURL() (string, error) {
 	if address, err := redisContainer(); err == nil || !errors.Is(err, errNoContainers) {
 		return address, err
 	}
-	dir, err := tempDir()
+	dir, err := TempDir()
 	if err != nil {
 		return "", err
 	}
@@ -152,7 +152,7 @@ func RedisCluster(t testing.TB) []string {
 func startCluster() ([]string, error) {
 	ctx, cancel := context.WithTimeout(background(), time.Minute)
 	defer cancel()
-	dir, err := tempDir()
+	dir, err := TempDir()
 	if err != nil {
 		return nil, err
 	}

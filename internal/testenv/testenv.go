@@ -97,8 +97,9 @@ func (l *lazy[T]) get(make func() (T, error)) (T, error) {
 	return l.value, l.err
 }
 
-// tempDir is where this binary's servers keep their files.
-func tempDir() (string, error) {
+// TempDir is a directory that the tests of this binary share, and that is gone when they are done. Its
+// servers keep their files in it.
+func TempDir() (string, error) {
 	return shared.dir.get(func() (string, error) {
 		dir, err := devstack.TempDir()
 		if err == nil {
