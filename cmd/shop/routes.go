@@ -36,7 +36,7 @@ func (a *app) handler(o *serveOptions, faults *faults) (http.Handler, error) {
 	if err != nil {
 		return nil, usageError{err}
 	}
-	a.orders.Routes(r, tokens)
+	a.orders.Routes(r, tokens, a.feed)
 	a.opsRoutes(r.Group("/ops/api", requireOps(o.OpsToken)), faults)
 	r.GET("/", gin.WrapH(http.FileServerFS(web.Files)))
 	r.GET("/openapi.yaml", func(c *gin.Context) { c.Data(http.StatusOK, "application/yaml", openAPI) })
@@ -68,11 +68,18 @@ func secure(c *gin.Context) {
 }
 
 func deadline(c *gin.Context) {
+	if isStream(c) {
+		c.Next()
+		return
+	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), requestTimeout)
 	defer cancel()
 	c.Request = c.Request.WithContext(ctx)
 	c.Next()
 }
+
+// isStream tells the path whose answer takes as long as its reader stays.
+func isStream(c *gin.Context) bool { return c.FullPath() == order.StreamPath }
 
 // ready tells a load balancer whether to send requests here. Without Redis orders are still taken, and
 // cancelled a little later: degraded, but ready. Without the database nothing works.
