@@ -100,7 +100,7 @@ func TestPagePaysTooLate(t *testing.T) {
 	page.says(aOrder, "The deadline has passed")
 	page.click(payOrder)
 	page.says(aOrder, "The order was not paid by its deadline")
-	s.serve(t, "--roles=worker")
+	s.serve(t, "--roles=worker,relay")
 	page.says(aOrder, "Cancelled: not paid in time")
 }
 
@@ -211,21 +211,56 @@ func TestPageSleeps(t *testing.T) {
 	streams("1")
 	show(true)
 	streams("0")
+	value(page, chromedp.Evaluate[bool](`window.dispatchEvent(new Event("online"))`))
 	p.signUp().place()
 	page.says("#products", "10,000 left")
+	streams("0")
 	show(false)
 	page.says("#products", "9,999 left")
 	page.says(connection, "Live")
 	streams("1")
 }
 
+// TestPageSignsInAgain starts the service with another key under the page, which then is nobody's.
+func TestPageSignsInAgain(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, testenv.Redis(t), "SHOP_HTTP_ADDR="+freeAddress(t), "SHOP_ORDER_TIMEOUT=10m")
+	p := s.serve(t)
+	page := shopTab(t, p)
+	page.expect("ERR_")
+	page.expect("401")
+	page.click(buyBeans)
+	page.says(aOrder, "left to pay")
+	p.kill()
+	page.says(connection, "Reconnecting…")
+	start(t, command(t, s.env, "serve", "--token-key", "another-key-"+tokenKey))
+	page.says(connection, "Live")
+	page.says("#orders", "No orders yet")
+	page.click(buyBeans)
+	page.says(aOrder, "left to pay")
+}
+
+// TestPageBuysAgain gives up a purchase whose answers are all lost, cancels what it made after all, and buys again.
+func TestPageBuysAgain(t *testing.T) {
+	t.Parallel()
+	page := open(t, newBrowser(t), "about:blank")
+	page.script(answersOfOrders(`if (!window.found) { throw new TypeError('lost'); }`))
+	page.do(chromedp.Navigate(demo(t, nil, patient...).url))
+	page.says(connection, "Live")
+	page.click(buyBeans)
+	page.says("#messages", "may or may not be placed")
+	page.click(aOrder + ` button:not(.primary)`)
+	page.says(aOrder, "Cancelled by you")
+	value(page, chromedp.Evaluate[bool](`window.found = true`))
+	page.click(buyBeans)
+	page.until("a second order", func() bool { return page.count(aOrder) == 2 })
+	page.says(aOrder, "left to pay")
+}
+
 // TestPageReconnects kills the service under the page. Another one comes up at the same address.
 func TestPageReconnects(t *testing.T) {
 	t.Parallel()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	s := newSite(t, testenv.Redis(t), "SHOP_HTTP_ADDR="+free.Addr().String(), "SHOP_ORDER_TIMEOUT=1m")
-	free.Close()
+	s := newSite(t, testenv.Redis(t), "SHOP_HTTP_ADDR="+freeAddress(t), "SHOP_ORDER_TIMEOUT=10m")
 	p := s.serve(t)
 	page := shopTab(t, p)
 	page.expect("ERR_") // of connections that are refused or reset
@@ -244,6 +279,15 @@ func TestPageReconnects(t *testing.T) {
 	}
 }
 
+// freeAddress is one that nobody listens on, most likely for as long as the test takes.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer free.Close()
+	return free.Addr().String()
+}
+
 // TestPageWipe has an operator place orders and wipe Redis, and see the reconciler put the tasks back and the
 // worker cancel the orders on time.
 func TestPageWipe(t *testing.T) {
@@ -256,7 +300,10 @@ func TestPageWipe(t *testing.T) {
 	page.click(`[data-fault="place-orders"]`)
 	page.says("#log", "1,000 orders are placed")
 	page.click(`[data-fault="redis-wipe"]`)
-	page.says("#log", "tasks that Redis had lost are put back")
+	page.says("#log", "Redis is wiped")
+	eventually(t, "lost tasks put back", func() bool {
+		return strings.Contains(string(p.operator().get("/metrics").body), `shop_reconcile_repairs_total{kind="order.cancel",reason="missing"} 1000`)
+	})
 	page.says(`[data-stat="by-worker"]`, "1,000")
 	page.says(`[data-stat="pending"]`, "0")
 	if late := page.text(`[data-stat="by-reconciler"]`); late != "0" {
@@ -277,6 +324,9 @@ func TestPageFaults(t *testing.T) {
 	page.until("Redis up", func() bool { return !strings.Contains(page.text("#redis-node"), "down") })
 	page.click(`[data-fault="worker-pause"]`)
 	page.says(".worker", "paused")
+	if !value(page, chromedp.Evaluate[bool](`document.activeElement.dataset.fault === "worker-pause"`)) {
+		t.Error("a button that was pressed has lost the focus")
+	}
 	page.click(`[data-fault="worker-resume"]`)
 	page.until("the worker working", func() bool { return !strings.Contains(page.text(".worker"), "paused") })
 	page.click("#sweep-now")
@@ -359,7 +409,6 @@ func TestPageAccessible(t *testing.T) {
 	ops.click(`[data-fault="place-orders"]`)
 	ops.says("#log", "1,000 orders are placed")
 	ops.click(`[data-fault="redis-wipe"]`)
-	ops.says("#log", "put back")
 	ops.says(`[data-stat="by-worker"]`, "1,000")
 
 	shop := shopTab(t, p)

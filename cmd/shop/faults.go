@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -20,9 +21,9 @@ type faults struct {
 	app   *app
 	redis demoRedis
 
-	mu      sync.Mutex // one fault at a time
-	stopped bool       // Redis
-	paused  bool       // the worker
+	mu      sync.Mutex  // one fault at a time
+	stopped atomic.Bool // Redis
+	paused  atomic.Bool // the worker
 	pause   chan struct{}
 	resume  chan struct{}
 }
@@ -42,9 +43,7 @@ func (f *faults) state() *faultState {
 	if f == nil {
 		return nil
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return &faultState{f.stopped, f.paused}
+	return &faultState{f.stopped.Load(), f.paused.Load()}
 }
 
 // inject is the handler of POST /ops/api/faults/{fault}.
@@ -68,18 +67,18 @@ func (f *faults) inject(c *gin.Context) error {
 }
 
 func (f *faults) stopRedis(context.Context) error {
-	f.stopped = true
+	f.stopped.Store(true)
 	return f.redis.Stop()
 }
 
 func (f *faults) startRedis(ctx context.Context) error {
-	if !f.stopped {
+	if !f.stopped.Load() {
 		return nil
 	}
 	if err := f.redis.Restart(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}
-	f.stopped = false
+	f.stopped.Store(false)
 	return nil
 }
 
@@ -98,37 +97,43 @@ func (f *faults) resumeWorker(ctx context.Context) error { return f.tell(ctx, f.
 
 // tell has runWorker change between working and pausing, unless it does already what is asked.
 func (f *faults) tell(ctx context.Context, change chan struct{}, paused bool) error {
-	if f.paused == paused {
+	if f.paused.Load() == paused {
 		return nil
 	}
 	select {
 	case change <- struct{}{}:
-		f.paused = paused
+		f.paused.Store(paused)
 		return nil
 	case <-ctx.Done(): // the demo ends
 		return ctx.Err()
 	}
 }
 
-// What placeOrders places, and how many at a time.
+// What placeOrders places, how many at a time, and how long it may take, on a machine that is busy with it.
 const (
 	loadOrders  = 1000
 	loadClients = 8
+	loadTime    = 50 * time.Second
 )
 
 // placeOrders is the handler of POST /ops/api/faults/place-orders: a new customer who orders a thousand
 // things and pays for none.
 func (f *faults) placeOrders(c *gin.Context) error {
-	products, err := f.app.orders.Products(c.Request.Context())
+	ctx, cancel, err := unhurried(c, loadTime)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	products, err := f.app.orders.Products(ctx)
 	if err != nil {
 		return err
 	}
 	plenty := slices.MaxFunc(products, func(a, b order.Product) int { return cmp.Compare(a.Available, b.Available) })
-	customer, err := f.app.orders.SignUp(c.Request.Context())
+	customer, err := f.app.orders.SignUp(ctx)
 	if err != nil {
 		return err
 	}
-	clients, ctx := errgroup.WithContext(c.Request.Context())
+	clients, ctx := errgroup.WithContext(ctx)
 	clients.SetLimit(loadClients)
 	for range loadOrders {
 		clients.Go(func() error {

@@ -113,9 +113,26 @@ func (a *app) depth(ctx context.Context) (delay.Depth, error) {
 	return a.queue.Depth(ctx)
 }
 
-// sweep has the reconciler compare and repair now. It goes on if the operator hangs up.
+// unhurried lets a request take more time than others, and go on if the operator hangs up.
+func unhurried(c *gin.Context, most time.Duration) (context.Context, context.CancelFunc, error) {
+	if err := http.NewResponseController(c.Writer).SetWriteDeadline(time.Now().Add(most + time.Second)); err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Request.Context()), most)
+	return ctx, cancel, nil
+}
+
+// sweepTime is what an operator waits for at most: a sweep over all orders is no matter of seconds alone.
+const sweepTime = time.Minute
+
+// sweep has the reconciler compare and repair now.
 func (a *app) sweep(c *gin.Context) error {
-	report, err := a.reconciler.Sweep(context.WithoutCancel(c.Request.Context()))
+	ctx, cancel, err := unhurried(c, sweepTime)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	report, err := a.reconciler.Sweep(ctx)
 	if errors.Is(err, reconcile.ErrBusy) {
 		return order.Errorf(order.CodeBusy, "A sweep is under way, here or in another process: ask again when it is done.")
 	}

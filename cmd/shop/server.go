@@ -92,12 +92,12 @@ func (a *app) close() {
 
 // run runs the roles, and more if there are, until ctx ends or one of them fails, which ends the others.
 func (a *app) run(ctx context.Context, o *serveOptions, ln net.Listener, handler http.Handler, more ...func(context.Context) error) error {
+	defer a.announcing(ctx)()
 	parts, ctx := errgroup.WithContext(ctx)
 	for _, part := range more {
 		parts.Go(func() error { return part(ctx) })
 	}
 	parts.Go(func() error { return serveHTTP(ctx, ln, handler, a.log) })
-	parts.Go(func() error { return a.changes.Run(ctx) })
 	if o.has("api") {
 		parts.Go(func() error { return a.publisher.Run(ctx) })
 		parts.Go(func() error { return a.feed.Run(ctx) })
@@ -112,6 +112,23 @@ func (a *app) run(ctx context.Context, o *serveOptions, ln net.Listener, handler
 		parts.Go(func() error { return a.reconciler.Run(ctx) })
 	}
 	return parts.Wait()
+}
+
+// announcing tells open pages of changes until stop is called, so that what parts change while they end is told
+// too.
+func (a *app) announcing(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := a.changes.Run(ctx); err != nil {
+			a.log.Warn("open pages were not told of the last changes", "error", err)
+		}
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
 }
 
 // shutdownGrace is what requests under way get to finish.

@@ -92,6 +92,7 @@ func (c *reconcileCommand) Run(ctx context.Context, to streams) error {
 		return err
 	}
 	defer a.close()
+	defer a.announcing(ctx)()
 	report, err := a.reconciler.Sweep(ctx)
 	if err != nil {
 		return err

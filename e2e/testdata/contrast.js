@@ -26,7 +26,7 @@
   while (texts.nextNode()) {
     const text = texts.currentNode.textContent.trim();
     const node = texts.currentNode.parentElement;
-    if (!text || !node.checkVisibility() || node.closest('.visually-hidden, :disabled, .skip')) {
+    if (!text || !node.checkVisibility() || node.closest('.visually-hidden, :disabled, [aria-disabled=true], .skip')) {
       continue;
     }
     const style = getComputedStyle(node);

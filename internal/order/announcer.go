@@ -29,8 +29,8 @@ const (
 	announceRest = 50 * time.Millisecond // between two messages: what comes meanwhile shares the next
 )
 
-// Announcer tells every [Feed] what changed. It never waits and promises nothing: a hint that is lost
-// costs its customer a refresh a little later.
+// Announcer tells every [Feed] what changed. It never waits and promises nothing: whoever depends on a hint that
+// is lost has to look from time to time.
 type Announcer struct {
 	rdb   redis.UniversalClient
 	hints chan hint
@@ -57,13 +57,14 @@ func (a *Announcer) announce(customer, order uuid.UUID) {
 	}
 }
 
-// Run publishes until ctx ends.
+// Run publishes until ctx ends, and then what still waits, once. Whoever changes orders should have ended
+// before.
 func (a *Announcer) Run(ctx context.Context) error {
 	failing := false
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return a.flush()
 		case first := <-a.hints:
 			hints := a.gather(first)
 			err := a.publish(ctx, hints)
@@ -76,6 +77,15 @@ func (a *Announcer) Run(ctx context.Context) error {
 			}
 		}
 		rest(ctx, announceRest)
+	}
+}
+
+func (a *Announcer) flush() error {
+	select {
+	case first := <-a.hints:
+		return a.publish(context.Background(), a.gather(first))
+	default:
+		return nil
 	}
 }
 

@@ -34,7 +34,6 @@ const (
 	CodeOrderPaid        Code = "order-paid"
 	CodeOrderCancelled   Code = "order-cancelled"
 	CodeBusy             Code = "busy"
-	CodeTooManyStreams   Code = "too-many-streams"
 	CodeUnavailable      Code = "unavailable"
 	CodeInternal         Code = "internal"
 )

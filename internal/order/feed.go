@@ -1,12 +1,15 @@
 package order
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,8 +23,7 @@ const (
 	// A browser has six connections to a server that speaks HTTP/1.1, for all its tabs: two are left for requests.
 	streamsPerCustomer = 4
 	streamsPerProcess  = 10_000
-	// newsWaiting is what a stream's reader may be behind; at [announceRest] between two messages of each
-	// process that is a second, and more on top of what the connection buffers.
+	// newsWaiting is what a stream's reader may be behind, on top of what the connection buffers.
 	newsWaiting = 32
 	// feedQuiet is after what silence Redis is asked whether it still lives; the answer gets as long again.
 	feedQuiet = 3 * time.Second
@@ -39,6 +41,7 @@ type Feed struct {
 	mu      sync.Mutex
 	streams map[uuid.UUID]map[*stream]struct{} // by customer
 	count   int
+	joined  int64
 	live    bool
 	ended   bool
 }
@@ -46,15 +49,31 @@ type Feed struct {
 // stream is one reader's. The feed closes news when the reader is too slow, and at the end.
 type stream struct {
 	customer uuid.UUID
+	number   int64 // the older the lower
 	news     chan news
+	stock    chan struct{} // holds at most the one thing that there is to say: that stock changed
 }
 
-// news is what a stream is told at once: that the feed is live or not, or which of the customer's orders
-// changed, of which there may be none, and that stock did.
+// news is something that a stream is told.
 type news struct {
-	state  bool
-	live   bool
-	orders []uuid.UUID
+	kind   newsKind
+	orders []uuid.UUID // of ordersChanged
+}
+
+type newsKind int
+
+const (
+	feedLives newsKind = iota
+	feedSleeps
+	ordersChanged
+	replaced // by a newer stream of the customer
+)
+
+func stateOf(live bool) news {
+	if live {
+		return news{kind: feedLives}
+	}
+	return news{kind: feedSleeps}
 }
 
 // NewFeed returns a feed that [Feed.Run] starts.
@@ -136,7 +155,7 @@ func (f *Feed) setLive(live bool) bool {
 	f.live = live
 	for _, streams := range f.streams {
 		for s := range streams {
-			f.tell(s, news{state: true, live: live})
+			f.tell(s, stateOf(live))
 		}
 	}
 	return true
@@ -160,7 +179,13 @@ func (f *Feed) receive(message string) {
 	}
 	for customer, streams := range f.streams {
 		for s := range streams {
-			f.tell(s, news{orders: changed[customer]})
+			if orders := changed[customer]; orders != nil {
+				f.tell(s, news{kind: ordersChanged, orders: orders})
+			}
+			select {
+			case s.stock <- struct{}{}:
+			default: // will be told already
+			}
 		}
 	}
 }
@@ -176,7 +201,8 @@ func (f *Feed) tell(s *stream, n news) {
 	}
 }
 
-// join opens a stream for a customer. It begins with the state of the feed.
+// join opens a stream for a customer. It begins with the state of the feed. One too many ends the customer's
+// oldest, which may be dead: a connection whose other end is gone takes minutes to be found out.
 func (f *Feed) join(customer uuid.UUID) (*stream, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -185,17 +211,21 @@ func (f *Feed) join(customer uuid.UUID) (*stream, error) {
 		return nil, Errorf(CodeUnavailable, "The service is stopping. Connect again.")
 	case f.count >= streamsPerProcess:
 		return nil, Errorf(CodeUnavailable, "There are too many open event streams. Look at the orders from time to time instead.")
-	case len(f.streams[customer]) >= streamsPerCustomer:
-		return nil, Errorf(CodeTooManyStreams, "A customer may have %d event streams open, and you have. Close one first.", streamsPerCustomer)
 	}
-	s := &stream{customer: customer, news: make(chan news, newsWaiting)}
+	if streams := f.streams[customer]; len(streams) >= streamsPerCustomer {
+		oldest := slices.MinFunc(slices.Collect(maps.Keys(streams)), func(a, b *stream) int { return cmp.Compare(a.number, b.number) })
+		f.tell(oldest, news{kind: replaced})
+		f.remove(oldest)
+	}
+	f.joined++
+	s := &stream{customer: customer, number: f.joined, news: make(chan news, newsWaiting), stock: make(chan struct{}, 1)}
 	if f.streams[customer] == nil {
 		f.streams[customer] = map[*stream]struct{}{}
 	}
 	f.streams[customer][s] = struct{}{}
 	f.count++
 	f.open.Inc()
-	f.tell(s, news{state: true, live: f.live})
+	f.tell(s, stateOf(f.live))
 	return s, nil
 }
 

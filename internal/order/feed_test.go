@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -232,39 +233,47 @@ func TestFeedEnds(t *testing.T) {
 	}
 }
 
-// TestFeedLeavesConnections opens more streams than a browser could without losing its other requests.
+// TestFeedLeavesConnections opens more streams than a browser could without losing its other requests: the oldest gives way.
 func TestFeedLeavesConnections(t *testing.T) {
 	s := newShop(t)
 	p := newProcess(t, s, testenv.Redis(t))
 	customer := s.customer(t)
-	_, first := p.connect(t, customer)
+	others := p.listen(t, s.customer(t))
+	first, second := p.listen(t, customer), p.listen(t, customer)
 	for range 3 {
 		p.listen(t, customer)
 	}
-	if status, _ := p.connect(t, customer); status != http.StatusTooManyRequests {
-		t.Errorf("a fifth stream: %d", status)
+	next(t, first, `replaced {}`)
+	if _, open := <-first; open {
+		t.Error("the oldest of five streams goes on")
 	}
-	p.listen(t, s.customer(t)) // another customer's own
-	first.Close()
-	eventually(t, "room for another stream", func() bool {
-		status, _ := p.connect(t, customer)
-		return status == http.StatusOK
-	})
+	o, _, err := p.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(s.product(t, 1), 1)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range next(t, second, changed(o)) {
+		if strings.HasPrefix(e, "replaced") {
+			t.Error("more than the oldest stream was ended")
+		}
+	}
+	next(t, others, `products {}`)
 }
 
 // TestFeedDropsSlowReaders has a reader that takes nothing, and one that does.
 func TestFeedDropsSlowReaders(t *testing.T) {
 	f := order.NewFeed(nil, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-	slow, err := f.Join(uuid.New())
+	slowly, quickly := uuid.New(), uuid.New()
+	slow, err := f.Join(slowly)
 	if err != nil {
 		t.Fatal(err)
 	}
-	quick, err := f.Join(uuid.New())
+	quick, err := f.Join(quickly)
 	if err != nil {
 		t.Fatal(err)
 	}
+	message := fmt.Sprintf(`[{"customer":%q,"order":%q},{"customer":%q,"order":%q}]`, slowly, uuid.New(), quickly, uuid.New())
 	for range 1000 {
-		f.Receive(`[]`)
+		f.Receive(message)
 		<-quick.News()
 	}
 	n := 0

@@ -20,6 +20,8 @@ const (
 	heartbeat = 10 * time.Second
 	// writeTimeout is for one write to a reader that takes nothing.
 	writeTimeout = 10 * time.Second
+	// stockRest is between two events about stock: they go to everyone, and everyone looks.
+	stockRest = time.Second
 )
 
 // stream answers with server-sent events until the reader goes, is too slow, or the service stops.
@@ -40,13 +42,23 @@ func (a *api) stream(c *gin.Context) error {
 
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
+	rested := time.NewTimer(stockRest)
+	defer rested.Stop()
+	var stock <-chan struct{} // nil while it rests
 	for {
 		var events []byte
 		select {
 		case <-c.Request.Context().Done():
 			return nil
 		case <-beat.C:
-			events = event("heartbeat", struct{}{})
+			events = event("heartbeat", nothing)
+		case <-rested.C:
+			stock = s.stock
+			continue
+		case <-stock:
+			events = event("products", nothing)
+			stock = nil
+			rested.Reset(stockRest)
 		case n, more := <-s.news:
 			if !more {
 				return nil
@@ -59,20 +71,30 @@ func (a *api) stream(c *gin.Context) error {
 	}
 }
 
+// What events hold.
+type (
+	stateData struct {
+		Live bool `json:"live"`
+	}
+	orderData struct {
+		ID uuid.UUID `json:"id"`
+	}
+)
+
+var nothing = struct{}{}
+
 // events are the news as server-sent events.
-func (n news) events() []byte {
-	if n.state {
-		return event("state", struct {
-			Live bool `json:"live"`
-		}{n.live})
+func (n news) events() (all []byte) {
+	switch n.kind {
+	case feedLives, feedSleeps:
+		return event("state", stateData{n.kind == feedLives})
+	case replaced:
+		return event("replaced", nothing)
 	}
-	var all []byte
 	for _, id := range n.orders {
-		all = append(all, event("order", struct {
-			ID uuid.UUID `json:"id"`
-		}{id})...)
+		all = append(all, event("order", orderData{id})...)
 	}
-	return append(all, event("products", struct{}{})...)
+	return all
 }
 
 // event is one server-sent event. See https://html.spec.whatwg.org/multipage/server-sent-events.html.

@@ -1,5 +1,7 @@
 // The JSON API, and the clock that decides deadlines.
 
+import { wait } from './dom.js';
+
 // Problem is an answer that is not 2xx (RFC 9457), or no answer at all: then status is 0.
 export class Problem extends Error {
   constructor(status, detail, type = '') {
@@ -14,7 +16,7 @@ export class Problem extends Error {
   }
 }
 
-const unreachable = 'The service does not answer. It is asked again.';
+const unreachable = 'The service does not answer.';
 
 // request sends a request and returns what the answer holds; null if nothing. It throws a Problem.
 export async function request(method, path, { body, headers = {}, seconds = 10 } = {}) {
@@ -43,6 +45,20 @@ export async function request(method, path, { body, headers = {}, seconds = 10 }
   const faults = (answer?.errors ?? []).map((fault) => fault.detail).join('; ');
   const detail = answer?.detail ?? `The service answers ${response.status}.`;
   throw new Problem(response.status, faults ? `${detail} ${faults}.` : detail, answer?.type);
+}
+
+// insist does something, and again while it is open whether it was done: it must be harmless to repeat.
+export async function insist(act) {
+  for (let attempt = 0; ; attempt++) {
+    try {
+      return await act();
+    } catch (failure) {
+      if (!failure.passing || attempt === 3) {
+        throw failure;
+      }
+      await wait(500 * 2 ** attempt);
+    }
+  }
 }
 
 function parse(text) {

@@ -54,12 +54,17 @@ export class Message {
   }
 
   show(text) {
-    const dismiss = element('button', { type: 'button', className: 'quiet', onclick: () => this.clear() }, 'Dismiss');
+    const dismiss = element('button', { type: 'button', className: 'quiet', onclick: () => this.#dismiss() }, 'Dismiss');
     this.#place.replaceChildren(element('div', { className: 'message' }, element('p', {}, text), dismiss));
   }
 
   clear() {
     this.#place.replaceChildren();
+  }
+
+  #dismiss() {
+    this.clear();
+    document.querySelector('main').focus(); // not back to the top of the page
   }
 }
 

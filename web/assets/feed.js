@@ -4,9 +4,11 @@
 const pollEvery = 3_000;
 const reconnectAfter = 5_000;
 const silence = 25_000; // the server's heartbeat comes every 10 s
+const beatsPerLook = 3; // hints can be lost
 
 // Feed calls hear.everything() when anything may have changed, hear.order(id) and hear.products() when that did,
-// and hear.state(state) with 'live', 'polling' (the service has no live feed now) or 'reconnecting'.
+// and hear.state(state) with 'live', 'polling' (the service has no live feed now), 'elsewhere' (newer tabs have
+// taken its place) or 'reconnecting'.
 //
 // Only a tab that is looked at holds a connection: of the six that a browser has to a server over HTTP/1.1
 // each stream takes one for good.
@@ -17,24 +19,27 @@ export class Feed {
   #poll = 0;
   #watchdog = 0;
   #retry = 0;
+  #beats = 0;
 
   constructor(hear) {
     this.#hear = hear;
   }
 
   start() {
-    document.addEventListener('visibilitychange', () => (document.hidden ? this.#close() : this.#open()));
-    window.addEventListener('pageshow', (event) => event.persisted && this.#open());
+    document.addEventListener('visibilitychange', () => this.open());
+    window.addEventListener('pageshow', (event) => event.persisted && this.open());
     window.addEventListener('pagehide', () => this.#close());
-    window.addEventListener('online', () => this.#open());
+    window.addEventListener('online', () => this.open());
     window.addEventListener('offline', () => this.#lost());
-    if (!document.hidden) {
-      this.#open();
-    }
+    this.open();
   }
 
-  #open() {
+  // open connects anew, if the tab is looked at.
+  open() {
     this.#close();
+    if (document.hidden) {
+      return;
+    }
     this.#become('reconnecting');
     const source = new EventSource('/api/events');
     this.#source = source;
@@ -46,17 +51,30 @@ export class Feed {
     on('state', ({ live }) => this.#become(live ? 'live' : 'polling'));
     on('order', ({ id }) => this.#hear.order(id));
     on('products', () => this.#hear.products());
-    on('heartbeat', () => {});
+    on('heartbeat', () => {
+      this.#beats += 1;
+      if (this.#beats % beatsPerLook === 0) {
+        this.#hear.everything();
+      }
+    });
+    on('replaced', () => {
+      source.close();
+      clearTimeout(this.#watchdog);
+      this.#become('elsewhere');
+    });
     source.addEventListener('error', () => this.#lost());
     this.#watch();
   }
 
   // lost also stands for a refusal, after which an EventSource does not try again by itself.
   #lost() {
+    if (!this.#source || this.#state === 'elsewhere') {
+      return;
+    }
     this.#become('reconnecting');
-    if (this.#source?.readyState === EventSource.CLOSED) {
+    if (this.#source.readyState === EventSource.CLOSED) {
       clearTimeout(this.#retry);
-      this.#retry = setTimeout(() => this.#open(), reconnectAfter);
+      this.#retry = setTimeout(() => this.open(), reconnectAfter);
     }
   }
 
@@ -72,7 +90,7 @@ export class Feed {
   // watch opens the stream again if it stays silent: a connection can die without a word.
   #watch() {
     clearTimeout(this.#watchdog);
-    this.#watchdog = setTimeout(() => this.#open(), silence);
+    this.#watchdog = setTimeout(() => this.open(), silence);
   }
 
   // become looks at everything at every change: hints may have been missed.

@@ -12,10 +12,12 @@ const connection = byId('connection');
 /* ---- the operators' token ---- */
 
 // The demo's link carries the token in the fragment, which browsers do not send anywhere.
-const fragment = new URLSearchParams(location.hash.slice(1));
-if (fragment.has('token')) {
-  sessionStorage.setItem('ops token', fragment.get('token'));
-  history.replaceState(null, '', location.pathname);
+function takeTokenFromLink() {
+  const fragment = new URLSearchParams(location.hash.slice(1));
+  if (fragment.has('token')) {
+    sessionStorage.setItem('ops token', fragment.get('token'));
+    history.replaceState(null, '', location.pathname);
+  }
 }
 
 const ops = (method, path, seconds) =>
@@ -46,6 +48,7 @@ function show(state, text) {
 }
 
 let looking = false;
+let refreshed = 0;
 
 // look shows the figures every second or, of a service that takes longer to gather them, not more often than
 // a quarter of the time.
@@ -57,7 +60,9 @@ async function look() {
   while (!document.hidden) {
     const began = performance.now();
     try {
-      render(await ops('GET', '/stats'));
+      await render(await ops('GET', '/stats'));
+      refreshed = Date.now();
+      byId('dashboard').classList.remove('stale');
       show('live', 'Live');
     } catch (failure) {
       if (failure.status === 401) {
@@ -65,14 +70,26 @@ async function look() {
         askForToken(failure.message);
         break;
       }
-      show('failing', `Not refreshed: ${failure.message}`);
+      byId('dashboard').classList.add('stale');
+      show('failing', `${refreshed ? `As of ${timeOfDay(refreshed)}` : 'Not open yet'}: ${failure.message}`);
     }
     await wait(Math.max(1000, 3 * (performance.now() - began)));
   }
   looking = false;
 }
 
-document.addEventListener('visibilitychange', () => !document.hidden && sessionStorage.getItem('ops token') && look());
+// open looks, if there is a token to look with.
+function open() {
+  takeTokenFromLink();
+  if (sessionStorage.getItem('ops token')) {
+    look();
+  } else {
+    askForToken();
+  }
+}
+
+document.addEventListener('visibilitychange', () => !document.hidden && open());
+window.addEventListener('hashchange', open);
 
 let latest = null;
 
@@ -86,7 +103,7 @@ function render(stats) {
   renderCharts();
   renderSweep(stats.last_sweep);
   renderFaults(stats.faults);
-  renderDead(stats.queue?.dead);
+  return renderDead(stats.queue?.dead);
 }
 
 const promises = [
@@ -116,6 +133,8 @@ function renderInvariants(violations) {
   });
 }
 
+const mostCounted = 10_000; // of the last hour's timeouts
+
 function renderPicture({ redis, queue, orders, outbox, lateness, last_sweep: sweep, faults }) {
   const stat = (name, value, wrong = false) => {
     const node = document.querySelector(`[data-stat="${name}"]`);
@@ -128,8 +147,10 @@ function renderPicture({ redis, queue, orders, outbox, lateness, last_sweep: swe
   for (const state of ['scheduled', 'due', 'leased', 'dead']) {
     stat(state, queue ? number(queue[state]) : '–', state === 'dead' && queue?.dead > 0);
   }
-  stat('by-worker', number(lateness.worker.count));
-  stat('by-reconciler', number(lateness.reconciler.count));
+  const counted = lateness.worker.count + lateness.reconciler.count;
+  const atLeast = (n) => (counted < mostCounted ? number(n) : `${number(n)} of the last ${number(counted)}`);
+  stat('by-worker', atLeast(lateness.worker.count));
+  stat('by-reconciler', atLeast(lateness.reconciler.count));
   stat('swept', sweep ? timeOfDay(sweep.started_at) : '–');
   setText(byId('redis-state'), redis === 'up' ? '' : 'down');
   byId('redis-node').classList.toggle('broken', redis !== 'up');
@@ -194,27 +215,35 @@ function renderSweep(sweep) {
   lastSweep = sweep.started_at;
 }
 
-let lettersShown = null;
+let lettersShown = '';
 
-// renderDead reads the dead letters when their number changes.
+// renderDead shows the oldest dead letters, anew only if they are others: someone may be about to press a button.
 async function renderDead(count) {
   if (count === undefined) {
     setText(byId('dead-hint'), 'Redis, which keeps them, is down.');
     return;
   }
-  setText(byId('dead-hint'), count === 0 ? 'None. A task that fails 10 times comes here, with its error.' : `${number(count)} in all, the oldest first.`);
-  if (count === lettersShown) {
+  const { items } = count > 0 ? await ops('GET', '/dead-letters') : { items: [] };
+  setText(byId('dead-hint'), count === 0
+    ? 'None. A task that fails 10 times comes here, with its error.'
+    : `${number(count)} in all${count > items.length ? `, the oldest ${items.length} first` : ''}.`);
+  const letters = JSON.stringify(items);
+  if (letters === lettersShown) {
     return;
   }
-  lettersShown = count;
-  const { items } = count > 0 ? await ops('GET', '/dead-letters').catch(() => ({ items: [] })) : { items: [] };
-  byId('dead').replaceChildren(...items.map((letter) => element('li', {},
+  lettersShown = letters;
+  const list = byId('dead');
+  const focused = list.contains(document.activeElement);
+  list.replaceChildren(...items.map((letter) => element('li', {},
     element('code', {}, letter.id),
     element('p', {}, `${letter.kind}, failed ${letter.attempts} times, the last at ${timeOfDay(letter.buried_at)}: ${letter.error}`),
     element('button', {
       type: 'button', 'aria-label': `Redrive ${letter.id}`,
       onclick: (event) => act(event.target, `/dead-letters/${letter.kind}/${letter.id}/redrive`, 'Dead letter redriven: it is due again.'),
     }, 'Redrive'))));
+  if (focused) {
+    byId('dead-title').focus(); // not back to the top of the page
+  }
 }
 
 /* ---- what is done ---- */
@@ -230,19 +259,21 @@ function log(text) {
 
 // act has the service do something, which may take a while, and says when it is done.
 async function act(button, path, done) {
-  if (button.getAttribute('aria-disabled') === 'true') {
+  if (busy.has(button)) {
     return;
   }
-  button.setAttribute('aria-disabled', 'true');
+  busy.add(button);
   refusal.clear();
   try {
-    await ops('POST', path, 60);
+    await ops('POST', path, 70);
     log(done);
   } catch (failure) {
     refusal.show(failure.message);
   }
-  button.removeAttribute('aria-disabled');
+  busy.delete(button);
 }
+
+const busy = new Set();
 
 byId('sweep-now').addEventListener('click', (event) => act(event.target, '/reconcile', 'Swept.'));
 
@@ -257,7 +288,7 @@ const faultDone = {
 
 byId('fault-buttons').addEventListener('click', (event) => {
   const fault = event.target.dataset.fault;
-  if (fault && !event.target.disabled) {
+  if (fault && event.target.getAttribute('aria-disabled') !== 'true') {
     act(event.target, `/faults/${fault}`, faultDone[fault]);
   }
 });
@@ -267,9 +298,8 @@ function renderFaults(faults) {
   if (faults === null) {
     return;
   }
-  const only = (fault, possible) => {
-    document.querySelector(`[data-fault="${fault}"]`).disabled = !possible;
-  };
+  // And not disabled, which would take the focus away.
+  const only = (fault, possible) => document.querySelector(`[data-fault="${fault}"]`).setAttribute('aria-disabled', !possible);
   only('redis-wipe', !faults.redis_stopped);
   only('redis-stop', !faults.redis_stopped);
   only('redis-start', faults.redis_stopped);
@@ -277,8 +307,4 @@ function renderFaults(faults) {
   only('worker-resume', faults.worker_paused);
 }
 
-if (sessionStorage.getItem('ops token')) {
-  look();
-} else {
-  askForToken();
-}
+open();

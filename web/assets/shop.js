@@ -1,6 +1,6 @@
 // The shop as its customer sees it.
 
-import { request, serverClock } from './api.js';
+import { insist, request, serverClock } from './api.js';
 import { countdown, duration, element, Message, money, number, setText, timeOfDay, wait } from './dom.js';
 import { Feed } from './feed.js';
 
@@ -8,7 +8,6 @@ const pageSize = 20;
 const mostOrders = 100; // in one answer
 const messages = document.getElementById('messages');
 const refusal = new Message(messages); // of what was asked for last
-const outage = new Message(messages); // while the page cannot be refreshed
 const announcer = document.getElementById('announcer');
 
 /* ---- products ---- */
@@ -17,13 +16,13 @@ const announcer = document.getElementById('announcer');
 // and a reload repeat the request with it, and the same key makes one order.
 class Purchase {
   #slot;
-  #key;
+  #kept;
 
   constructor(product, quantity) {
     this.product = product;
     this.quantity = quantity;
     this.#slot = `purchase ${product} ${quantity}`;
-    this.#key = JSON.parse(sessionStorage.getItem(this.#slot))?.key ?? randomKey();
+    this.#kept = JSON.parse(sessionStorage.getItem(this.#slot));
   }
 
   // interrupted are the purchases that were being sent when the page was reloaded.
@@ -34,37 +33,32 @@ class Purchase {
       .map(([, product, quantity]) => new Purchase(product, Number(quantity)));
   }
 
-  #keep(sending) {
-    sessionStorage.setItem(this.#slot, JSON.stringify({ key: this.#key, sending }));
-  }
-
-  // send places the order, and tries again while the service cannot answer.
+  // send places the order. The key of an earlier try, that was given up, may turn out to have made an order that has
+  // ended since: this is another wish then.
   async send() {
-    this.#keep(true);
-    for (let attempt = 0; ; attempt++) {
-      try {
-        const order = await this.#place();
-        sessionStorage.removeItem(this.#slot);
-        return order;
-      } catch (failure) {
-        if (!failure.passing) {
-          sessionStorage.removeItem(this.#slot);
-          throw failure;
-        }
-        if (attempt === 3) {
-          this.#keep(false);
-          throw failure;
-        }
-        await wait(500 * 2 ** attempt);
-      }
-    }
+    const givenUp = this.#kept && !this.#kept.sending;
+    const order = await this.#place(this.#kept?.key ?? randomKey());
+    return givenUp && order.status !== 'pending' ? this.#place(randomKey()) : order;
   }
 
-  #place() {
-    return request('POST', '/api/orders', {
-      headers: { 'Idempotency-Key': this.#key },
-      body: { items: [{ product_id: this.product, quantity: this.quantity }] },
-    });
+  async #place(key) {
+    const keep = (sending) => sessionStorage.setItem(this.#slot, JSON.stringify({ key, sending }));
+    keep(true);
+    try {
+      const order = await insist(() => request('POST', '/api/orders', {
+        headers: { 'Idempotency-Key': key },
+        body: { items: [{ product_id: this.product, quantity: this.quantity }] },
+      }));
+      sessionStorage.removeItem(this.#slot);
+      return order;
+    } catch (failure) {
+      if (failure.passing) {
+        keep(false);
+      } else {
+        sessionStorage.removeItem(this.#slot);
+      }
+      throw failure;
+    }
   }
 }
 
@@ -75,6 +69,7 @@ class ProductCard {
   #stock = element('p', { className: 'stock' });
   #quantity;
   #buy;
+  #busy = false;
 
   constructor(product) {
     this.id = product.id;
@@ -107,30 +102,31 @@ class ProductCard {
   }
 
   async #submit() {
-    if (this.#buy.getAttribute('aria-disabled') === 'true') {
+    if (this.#busy) {
       return;
     }
-    this.#buy.setAttribute('aria-disabled', 'true'); // and not disabled, which would take the focus away
-    try {
-      await buy(new Purchase(this.id, this.#quantity.valueAsNumber));
-      this.#quantity.value = 1;
-    } finally {
-      this.#buy.setAttribute('aria-disabled', 'false');
-    }
+    this.#busy = true;
+    await buy(new Purchase(this.id, this.#quantity.valueAsNumber));
+    this.#quantity.value = 1;
+    this.#busy = false;
   }
 }
 
 async function buy(purchase) {
   refusal.clear();
   try {
+    await signedIn;
     const order = await purchase.send();
     orders.put(order);
     orders.show(order.id);
-    announcer.textContent = `Ordered: ${summary(order)}. Pay by ${timeOfDay(order.expires_at)}.`;
+    announcer.textContent = order.status === 'pending'
+      ? `Ordered: ${summary(order)}. Pay by ${timeOfDay(order.expires_at)}.`
+      : `${summary(order)}: ${settled(order)}.`;
   } catch (failure) {
     refusal.show(failure.passing
-      ? `${failure.message} Your order may or may not be placed: to try again is safe, it is placed once.`
+      ? `${failure.message} Your order may or may not be placed. Buy again: it is placed once.`
       : failure.message);
+    recover(failure);
   }
   products.refresh();
 }
@@ -176,6 +172,8 @@ class OrderCard {
   #timeline = element('ol', { className: 'timeline' });
   #details;
   #overdueSince = 0;
+  #busy = false;
+  #warned = Infinity;
 
   constructor(order) {
     const what = summary(order);
@@ -202,10 +200,10 @@ class OrderCard {
 
   update(order) {
     const before = this.#order;
-    this.#order = order;
-    if (before?.status === order.status) {
-      return;
+    if (before && (before.status === order.status || before.status !== 'pending')) {
+      return; // an answer from before the order ended may come after it
     }
+    this.#order = order;
     const pending = order.status === 'pending';
     const focused = this.#actions.contains(document.activeElement);
     this.node.dataset.status = order.status;
@@ -219,6 +217,7 @@ class OrderCard {
       setText(this.#state, settled(order));
     }
     if (before) {
+      setText(this.#words, '');
       announcer.textContent = `${summary(order)}: ${settled(order)}.`;
       this.#showTimeline();
     }
@@ -237,6 +236,7 @@ class OrderCard {
     setText(this.#state, left > 0 ? 'left to pay' : 'The deadline has passed. The order is being cancelled.');
     const whole = deadline - Date.parse(this.#order.created_at);
     this.#bar.style.setProperty('--left', Math.max(0, Math.min(1, left / whole)).toFixed(4));
+    this.#warn(left / 1000);
     const overdue = Math.floor(-left / 1000);
     if (left < -500 && overdue !== this.#overdueSince) {
       this.#overdueSince = overdue;
@@ -244,18 +244,29 @@ class OrderCard {
     }
   }
 
+  // warn tells who does not see the countdown.
+  #warn(seconds) {
+    const mark = [10, 60].find((mark) => seconds > 0 && seconds <= mark);
+    if (mark < this.#warned) {
+      this.#warned = mark;
+      announcer.textContent = `${summary(this.#order)}: ${Math.ceil(seconds)} seconds left to pay.`;
+    }
+  }
+
   async #do(action) {
+    if (this.#busy) {
+      return;
+    }
+    this.#busy = true;
     setText(this.#words, '');
-    this.#pay.setAttribute('aria-disabled', 'true');
-    this.#cancel.setAttribute('aria-disabled', 'true');
     try {
-      this.update(await request('POST', `/api/orders/${this.#order.id}/${action}`));
+      this.update(await insist(() => request('POST', `/api/orders/${this.#order.id}/${action}`)));
     } catch (failure) {
-      setText(this.#words, failure.message);
+      setText(this.#words, failure.passing ? `${failure.message} Try again: it is done once.` : failure.message);
+      recover(failure);
       orders.refresh();
     }
-    this.#pay.removeAttribute('aria-disabled');
-    this.#cancel.removeAttribute('aria-disabled');
+    this.#busy = false;
     products.refresh();
   }
 
@@ -325,6 +336,11 @@ class Orders {
     this.#list.setAttribute('aria-busy', 'false');
   }, 300);
 
+  forget() {
+    this.#cards.clear();
+    this.#list.replaceChildren();
+  }
+
   // look looks at one order: the newest are refreshed together, what is further down alone.
   async look(id) {
     this.refresh();
@@ -370,6 +386,7 @@ class Orders {
       const page = await request('GET', `/api/orders?limit=${pageSize}&cursor=${encodeURIComponent(this.#next)}`);
       page.items.forEach((order) => this.put(order));
       this.#setNext(page.next_cursor);
+      this.#cards.get(page.items[0]?.id)?.title.focus();
     } catch (failure) {
       refusal.show(failure.message);
     }
@@ -379,6 +396,7 @@ class Orders {
 // throttled makes a function that looks at something run one at a time and no oftener than every so many
 // milliseconds; what is asked for meanwhile is done once, afterwards. A failure is shown until it succeeds again.
 function throttled(look, milliseconds) {
+  const outage = new Message(messages);
   let busy = false;
   let again = false;
   let failed = false;
@@ -396,9 +414,10 @@ function throttled(look, milliseconds) {
       failed = false;
     } catch (failure) {
       if (!failed) {
-        outage.show(failure.message);
+        outage.show(`Not up to date: ${failure.message}`);
       }
       failed = true;
+      recover(failure);
     }
     await wait(milliseconds);
     busy = false;
@@ -419,6 +438,7 @@ const states = {
   live: 'Live',
   reconnecting: 'Reconnecting…',
   polling: 'Redis is away: refreshed every 3 s',
+  elsewhere: 'Live in newer tabs, here refreshed every 3 s',
 };
 
 const feed = new Feed({
@@ -427,7 +447,7 @@ const feed = new Feed({
     products.refresh();
   },
   order: (id) => orders.look(id),
-  products: () => products.refresh(),
+  products: () => wait(Math.random() * 500).then(products.refresh), // every open page is told at once
   state(state) {
     connection.dataset.state = state;
     setText(connection, states[state]);
@@ -437,26 +457,53 @@ const feed = new Feed({
 // signIn makes sure that the browser has a customer's cookie, however long the service takes to answer.
 // Scripts cannot see the cookie: that there is one is remembered beside it.
 async function signIn() {
-  for (;;) {
+  const trouble = new Message(messages);
+  for (let refused = 0; refused < 2; ) {
     try {
-      if (!localStorage.getItem('signed up')) {
-        await request('POST', '/api/customers');
-        localStorage.setItem('signed up', 'yes');
-      }
+      await alone(signUp);
       await request('GET', '/api/orders?limit=1');
+      trouble.clear();
       return;
     } catch (failure) {
       if (failure.status === 401) {
-        localStorage.removeItem('signed up'); // the cookie is gone or too old, or there are none
+        localStorage.removeItem('signed up'); // the cookie is gone, too old, or of another service
+        refused++;
+        continue;
       }
-      outage.show(failure.message);
+      trouble.show(failure.message);
     }
     await wait(2000);
   }
+  trouble.show('This page needs cookies, to know whose orders it shows.');
+  await new Promise(() => {}); // there is nothing to wait for
 }
 
+async function signUp() {
+  if (!localStorage.getItem('signed up')) {
+    await request('POST', '/api/customers');
+    localStorage.setItem('signed up', 'yes');
+  }
+}
+
+// alone does something that no other tab does meanwhile, where the browser can tell: over HTTPS and from localhost.
+const alone = (act) => navigator.locks?.request('sign up', act) ?? act();
+
+// recover signs in again if that is what is wrong: the cookie is too old, or the service does not know it any more.
+let recovering = false;
+async function recover(failure) {
+  if (failure.status !== 401 || recovering) {
+    return;
+  }
+  recovering = true;
+  signedIn = signIn();
+  await signedIn;
+  recovering = false;
+  orders.forget(); // those of another customer
+  feed.open();
+}
+
+let signedIn = signIn();
 products.refresh();
-await signIn();
-outage.clear();
+await signedIn;
 feed.start();
 Purchase.interrupted().forEach(buy);
