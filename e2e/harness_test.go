@@ -170,7 +170,13 @@ type site struct {
 
 func newSite(t testing.TB, redis string, env ...string) *site {
 	t.Helper()
-	s := &site{database: testenv.Postgres(t), redis: redis}
+	return newSiteAt(t, testenv.Postgres(t), redis, env...)
+}
+
+// newSiteAt is newSite on a given database, which may have no schema yet.
+func newSiteAt(t testing.TB, database, redis string, env ...string) *site {
+	t.Helper()
+	s := &site{database: database, redis: redis}
 	s.env = append([]string{
 		"SHOP_DATABASE_URL=" + s.database, "SHOP_REDIS_URL=" + redis, "SHOP_HTTP_ADDR=127.0.0.1:0",
 		"SHOP_TOKEN_KEY=" + tokenKey, "SHOP_OPS_TOKEN=" + opsToken,
