@@ -54,6 +54,13 @@ type running struct {
 	role string
 }
 
+// Where the tasks are in Redis.
+const (
+	dueKey      = "delay:{order.cancel:0}:due"
+	leasedKey   = "delay:{order.cancel:0}:leased"
+	attemptsKey = "delay:{order.cancel:0}:attempts"
+)
+
 const (
 	orderTimeout = 3 * time.Second
 	// supply is more than any load takes.
@@ -97,13 +104,17 @@ func (d *deployment) connect(database string) {
 	var err error
 	d.db, err = sql.Open("pgx", database)
 	must(d.t, err)
-	d.rdb = redis.NewClient(&redis.Options{
-		Addr: d.redis.Addr(), DisableIdentity: true,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	})
+	d.rdb = redisClient(d.redis.Addr())
 	d.t.Cleanup(func() {
 		d.db.Close()
 		d.rdb.Close()
+	})
+}
+
+func redisClient(addr string) *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Addr: addr, DisableIdentity: true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 }
 
@@ -184,7 +195,7 @@ func (d *deployment) number(query string, args ...any) (n float64) {
 
 func (d *deployment) leased() int64 {
 	d.t.Helper()
-	n, err := d.rdb.ZCard(d.t.Context(), "delay:{order.cancel:0}:leased").Result()
+	n, err := d.rdb.ZCard(d.t.Context(), leasedKey).Result()
 	must(d.t, err)
 	return n
 }
