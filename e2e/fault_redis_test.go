@@ -293,4 +293,3 @@ func failCancellation(d *deployment) {
 		d.t.Errorf("%v other orders had to wait for it", n)
 	}
 }
-

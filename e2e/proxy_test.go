@@ -71,10 +71,16 @@ func (p *proxy) HalfOpen() {
 	}
 }
 
-// Heal lets new connections through.
+// Heal lets new connections through. Of those that were half-open the server learns that they are gone, as by a
+// keepalive that is answered with a reset; the client, who has no keepalives through a proxy, does not.
 func (p *proxy) Heal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	for l := range p.links {
+		if l.dead && l.server != nil {
+			l.server.Close()
+		}
+	}
 	p.delay, p.cut, p.open = 0, false, false
 }
 
