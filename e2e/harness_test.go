@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -166,6 +167,7 @@ func (p *process) interrupt() time.Duration {
 type site struct {
 	database, redis string
 	env             []string
+	binary          string // of another version; "": this one
 }
 
 func newSite(t testing.TB, redis string, env ...string) *site {
@@ -186,16 +188,24 @@ func newSiteAt(t testing.TB, database, redis string, env ...string) *site {
 	return s
 }
 
+// command is a shop at the site, not started.
+func (s *site) command(t testing.TB, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := command(t, s.env, args...)
+	cmd.Path = cmp.Or(s.binary, cmd.Path)
+	return cmd
+}
+
 // serve starts a process of the site.
 func (s *site) serve(t testing.TB, args ...string) *process {
 	t.Helper()
-	return start(t, command(t, s.env, append([]string{"serve"}, args...)...))
+	return start(t, s.command(t, append([]string{"serve"}, args...)...))
 }
 
 // run runs a command to its end, which must be a good one, and returns what it printed.
 func (s *site) run(t testing.TB, args ...string) string {
 	t.Helper()
-	out, err := command(t, s.env, args...).CombinedOutput()
+	out, err := s.command(t, args...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("shop %v: %v: %s", args, err, out)
 	}
@@ -206,7 +216,7 @@ func (s *site) run(t testing.TB, args ...string) string {
 func (s *site) healthy(t testing.TB) {
 	t.Helper()
 	eventually(t, "a healthy site", func() bool {
-		out, err := command(t, s.env, "doctor").CombinedOutput()
+		out, err := s.command(t, "doctor").CombinedOutput()
 		if err != nil && strings.Contains(string(out), "FAIL  invariants") {
 			t.Fatalf("invariants are broken: %s", out)
 		}
