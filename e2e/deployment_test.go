@@ -104,6 +104,7 @@ func (d *deployment) connect(database string) {
 	var err error
 	d.db, err = sql.Open("pgx", database)
 	must(d.t, err)
+	d.db.SetMaxIdleConns(-1) // none outlives its statement: a server that was restarted is no surprise
 	d.rdb = redisClient(d.redis.Addr())
 	d.t.Cleanup(func() {
 		d.db.Close()
