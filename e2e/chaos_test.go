@@ -66,8 +66,8 @@ var troubles = []trouble{
 		return func() {}
 	}},
 	{"Redis read-only", redisServer, func(d *deployment, _ int) func() {
-		must(d.t, d.rdb.SlaveOf(d.t.Context(), "127.0.0.1", "1").Err())
-		return func() { must(d.t, d.rdb.SlaveOf(d.t.Context(), "NO", "ONE").Err()) }
+		must(d.t, d.rdb.ReplicaOf(d.t.Context(), "127.0.0.1", "1").Err())
+		return func() { must(d.t, d.rdb.ReplicaOf(d.t.Context(), "NO", "ONE").Err()) }
 	}},
 	{"Redis out of memory", redisServer, func(d *deployment, _ int) func() {
 		must(d.t, d.rdb.ConfigSet(d.t.Context(), "maxmemory", "1").Err())

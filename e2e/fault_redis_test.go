@@ -39,9 +39,9 @@ func TestRedisFaults(t *testing.T) {
 			thaw()
 		}},
 		{name: "read-only", bound: by, inject: func(d *deployment) {
-			must(d.t, d.rdb.SlaveOf(d.t.Context(), "127.0.0.1", "1").Err()) // a master that is not there
+			must(d.t, d.rdb.ReplicaOf(d.t.Context(), "127.0.0.1", "1").Err()) // a master that is not there
 			d.hold(4 * time.Second)
-			must(d.t, d.rdb.SlaveOf(d.t.Context(), "NO", "ONE").Err())
+			must(d.t, d.rdb.ReplicaOf(d.t.Context(), "NO", "ONE").Err())
 		}},
 		{name: "out of memory", bound: by, inject: func(d *deployment) {
 			limit := func(bytes string) { must(d.t, d.rdb.ConfigSet(d.t.Context(), "maxmemory", bytes).Err()) }
@@ -64,7 +64,7 @@ func failOver(d *deployment) {
 		info, err := rdb.Info(d.t.Context(), "replication").Result()
 		return err == nil && strings.Contains(info, "master_link_status:up")
 	})
-	must(d.t, rdb.SlaveOf(d.t.Context(), "NO", "ONE").Err())
+	must(d.t, rdb.ReplicaOf(d.t.Context(), "NO", "ONE").Err())
 	d.hold(2 * time.Second)
 	acknowledged, err := d.rdb.ZRange(d.t.Context(), dueKey, 0, -1).Result()
 	must(d.t, err)
