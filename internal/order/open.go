@@ -52,7 +52,7 @@ func Open(ctx context.Context, databaseURL string, conns int) (*gorm.DB, error) 
 		cfg.RuntimeParams[name] = value
 	}
 
-	db := stdlib.OpenDB(*cfg, stdlib.OptionAfterConnect(utcTimes))
+	db := stdlib.OpenDB(*cfg, stdlib.OptionAfterConnect(utcTimes), stdlib.OptionShouldPing(pingInTime))
 	db.SetMaxOpenConns(conns)
 	db.SetMaxIdleConns(conns)
 	db.SetConnMaxIdleTime(5 * time.Minute)
@@ -76,6 +76,21 @@ func Open(ctx context.Context, databaseURL string, conns int) (*gorm.DB, error) 
 		return nil, fmt.Errorf("open gorm: %w", err)
 	}
 	return gdb, nil
+}
+
+// pingTimeout is a thousand times what a ping takes.
+const pingTimeout = time.Second
+
+// pingInTime looks whether a connection that was idle still has a server. Where none answers, because the network
+// has forgotten the connection, a ping without a limit would take all the time that its request has, and so would
+// the next idle connection's. The true has the pool ping again: the connection is closed, so it is dropped at once.
+func pingInTime(ctx context.Context, p stdlib.ShouldPingParams) bool {
+	if p.IdleDuration <= time.Second {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	return p.Conn.PgConn().Ping(ctx) != nil
 }
 
 // utcTimes has times read in UTC, as the API shows them, instead of the machine's zone.
