@@ -66,19 +66,19 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-probes.C:
-			if !r.intact(ctx) {
+			if intact, err := r.intact(ctx); err != nil || !intact {
 				job.Run()
 			}
 		}
 	}
 }
 
-// intact tells whether Redis answers and has all that it should.
-func (r *Reconciler) intact(ctx context.Context) bool {
+// intact tells whether Redis has all that it should. It gives a Redis that hangs a second: what is overdue is
+// cancelled once a sweep, whatever becomes of Redis, and the next sweep waits for the end of this one.
+func (r *Reconciler) intact(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	intact, err := r.queue.Intact(ctx)
-	return err == nil && intact
+	return r.queue.Intact(ctx)
 }
 
 // sweepByItself is a sweep that no one waits for.
