@@ -29,6 +29,8 @@ func TestProcessFaults(t *testing.T) {
 			release := d.workersBusy()
 			workers := d.all("worker")
 			d.kill(workers...)
+			// Their statements, too: else PostgreSQL would bring them to their ends.
+			d.exec(`SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE ` + cancelling)
 			release()
 			if d.leased() == 0 {
 				d.t.Error("the workers held no lease")
@@ -89,6 +91,9 @@ func (d *deployment) restart(processes []*running) {
 	d.replace(processes...)
 }
 
+// cancelling are the sessions that wait to cancel what is due.
+const cancelling = `datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%SKIP LOCKED%'`
+
 // workersBusy waits until workers hold leases, and keeps them at it until released.
 func (d *deployment) workersBusy() (release func()) {
 	d.t.Helper()
@@ -96,7 +101,9 @@ func (d *deployment) workersBusy() (release func()) {
 		return d.number(`SELECT count(*) FROM orders WHERE cancel_reason = 'timeout'`) > 0
 	})
 	_, release = d.transaction(`SELECT FROM products FOR UPDATE`)
-	eventually(d.t, "leases", func() bool { return d.leased() > 0 })
+	eventually(d.t, "leases, and a statement that waits", func() bool {
+		return d.leased() > 0 && d.number(`SELECT count(*) FROM pg_stat_activity WHERE `+cancelling) > 0
+	})
 	return release
 }
 

@@ -10,9 +10,10 @@ import (
 )
 
 // TestRedisFaults: without Redis orders are taken as ever, none is refused, and what is due is cancelled by
-// the reconciler within its interval, 2 s here, and the grace of 2 s. The bounds leave a loaded machine as much again.
+// the reconciler within its interval, 2 s here, and the grace of 2 s. The bounds leave a loaded machine two
+// seconds more.
 func TestRedisFaults(t *testing.T) {
-	by := bound{late: 8 * time.Second, answer: 2 * time.Second}
+	by := bound{late: 6 * time.Second, answer: 2 * time.Second}
 	runFaults(t, []fault{
 		{name: "none", bound: bound{late: 2 * time.Second, answer: 2 * time.Second}, inject: func(d *deployment) {
 			d.hold(2 * time.Second)
