@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"net/url"
+	"runtime"
 	"slices"
 	"sync"
 	"syscall"
@@ -231,4 +232,18 @@ func frozen(t testing.TB, pids ...int) (thaw func()) {
 	t.Cleanup(thaw) // what is stopped does not stop
 	signal(t, syscall.SIGSTOP, pids...)
 	return thaw
+}
+
+// freezePostgres freezes all of PostgreSQL's processes, the one that starts the others first.
+func (d *deployment) freezePostgres() (thaw func()) {
+	d.t.Helper()
+	if runtime.GOOS != "linux" {
+		d.t.Skip("only Linux tells what PostgreSQL's processes are")
+	}
+	thawMain := frozen(d.t, d.postgres.Pid())
+	thawOthers := frozen(d.t, childrenOf(d.t, d.postgres.Pid())...)
+	return func() {
+		thawOthers()
+		thawMain()
+	}
 }

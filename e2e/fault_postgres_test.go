@@ -22,7 +22,7 @@ func TestPostgresFaults(t *testing.T) {
 		}},
 		// A statement gives up after 8 s, with its request.
 		{name: "hung", needs: own, bound: bound{late: 15 * time.Second, answer: 12 * time.Second, refused: true}, inject: func(d *deployment) {
-			thaw := frozen(d.t, append(childrenOf(d.t, d.postgres.Pid()), d.postgres.Pid())...)
+			thaw := d.freezePostgres()
 			d.hold(6 * time.Second)
 			thaw()
 		}},
