@@ -160,6 +160,7 @@ func TestChaos(t *testing.T) {
 		for _, mend := range mends {
 			mend()
 		}
+		d.exec(`UPDATE products SET supply = supply + 5, available = available + 5 WHERE id = $1`, course)
 		d.hold(s.calm)
 	}
 	load.served(1)

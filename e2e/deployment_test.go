@@ -64,7 +64,7 @@ const (
 
 const (
 	orderTimeout = 3 * time.Second
-	// supply is more than any load takes.
+	// supply is more than any load takes, but of the scarce product.
 	supply = 1_000_000
 )
 
@@ -89,7 +89,7 @@ func deploy(t *testing.T, n needs) *deployment {
 		database, redisURL = address.String(), "redis://"+d.toRedis.addr()+"/0"
 	}
 	d.site = newSiteAt(t, database, redisURL, "SHOP_ORDER_TIMEOUT="+d.timeout.String(), "SHOP_DATABASE_CONNS=8")
-	d.exec(`UPDATE products SET supply = $1, available = $1`, supply)
+	d.exec(`UPDATE products SET supply = $1, available = $1 WHERE id <> $2`, supply, course)
 	processes := n.processes
 	if processes == nil {
 		processes = []string{"api", "api", "worker", "worker", "relay", "reconciler", "reconciler"}

@@ -32,7 +32,7 @@ type call struct {
 type told struct {
 	unknown bool
 	created bool   // by this call
-	refused string // why a payment or cancellation was refused: paid, cancelled or late
+	refused string // why a payment or cancellation was refused: paid, cancelled or late; why an order was: stock
 	state
 }
 
@@ -77,10 +77,14 @@ func apply(s state, c call, a told) (state, bool) {
 	}
 	switch c.do {
 	case "place":
-		if s.at == "none" {
+		switch {
+		case a.refused == "stock":
+			return s, s.at == "none"
+		case s.at == "none":
 			return state{"pending", a.id}, a.unknown || a.created
+		default:
+			return s, a.unknown || !a.created && found == a.state
 		}
-		return s, a.unknown || !a.created && found == a.state
 	case "pay":
 		return end(s, "paid", a)
 	case "cancel":
@@ -149,7 +153,7 @@ func (h history) timed(timeout time.Duration) history {
 	for _, e := range h {
 		if e.do == "place" {
 			earliest = min(earliest, e.began+timeout)
-			if !e.unknown {
+			if !e.unknown && e.refused == "" {
 				latest = min(latest, e.ended+timeout)
 			}
 		}
@@ -185,6 +189,8 @@ func TestHistories(t *testing.T) {
 		"paid, answer lost, cancelled":   {history{do("place", 0, s, made), do("pay", s, 2*s, lost), do("look", 9*s, 9*s, at("timeout"))}, true},
 		"paid in spite of a lost answer": {history{do("place", 0, s, made), do("pay", s, 2*s, lost), do("look", 9*s, 9*s, at("paid"))}, true},
 		"lost order":                     {history{do("place", 0, s, made), do("look", 9*s, 9*s, told{state: state{"none", ""}})}, false},
+		"nothing left":                   {history{do("place", 0, s, refused("stock")), do("look", 9*s, 9*s, told{state: state{"none", ""}})}, true},
+		"nothing left, and yet placed":   {history{do("place", 0, s, refused("stock")), do("look", 9*s, 9*s, at("timeout"))}, false},
 		"never placed":                   {history{do("place", 0, s, lost), do("look", 9*s, 9*s, told{state: state{"none", ""}})}, true},
 		"placed under a lost answer":     {history{do("place", 0, s, lost), do("place", s, 2*s, at("pending"))}, true},
 		"one key, two orders":            {history{do("place", 0, s, made), do("place", s, 2*s, told{state: state{"pending", "b"}})}, false},

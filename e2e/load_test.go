@@ -48,6 +48,7 @@ var plans = []string{"leave", "leave", "leave", "pay", "pay", "pay twice", "canc
 const (
 	mokaPot = "01900000-0000-7000-8000-000000000002"
 	grinder = "01900000-0000-7000-8000-000000000003"
+	course  = "01900000-0000-7000-8000-000000000005" // scarce: most that ask for it come in vain
 )
 
 var baskets = []string{
@@ -55,6 +56,7 @@ var baskets = []string{
 	`{"items":[{"product_id":"` + mokaPot + `","quantity":1}]}`,
 	`{"items":[{"product_id":"` + grinder + `","quantity":2},{"product_id":"` + beans + `","quantity":1}]}`,
 	`{"items":[{"product_id":"` + beans + `","quantity":3},{"product_id":"` + mokaPot + `","quantity":1}]}`,
+	`{"items":[{"product_id":"` + course + `","quantity":1}]}`,
 }
 
 // open lets customers in: rate new orders per second, whatever becomes of them, as drawn from rng.
@@ -117,7 +119,7 @@ func (v *visit) run() {
 		v.ask("place")
 		return
 	}
-	if !v.insist("place") {
+	if !v.insist("place") || v.orderID() == "" { // no answer, or nothing left
 		return
 	}
 	v.load.answered.Add(1)
@@ -199,9 +201,10 @@ func (v *visit) orderID() string {
 	return v.id
 }
 
-// reasons are the refusals that say what an order is.
+// reasons are the refusals that say what an order is, or that there is none.
 var reasons = map[string]string{
 	"/problems/order-paid": "paid", "/problems/order-cancelled": "cancelled", "/problems/deadline-passed": "late",
+	"/problems/out-of-stock": "stock",
 }
 
 // understand reads an answer, and says what is wrong with one that must not be.
