@@ -1,4 +1,4 @@
-.PHONY: help check test race bench demo
+.PHONY: help check test race bench screenshots demo
 
 # Pinned apart from the app's modules; built from source the first time, for some minutes.
 LINT = go tool -modfile=tools.mod golangci-lint
@@ -21,6 +21,10 @@ race: ## All tests with the race detector
 
 bench: ## Benchmarks, the figures of the README
 	go test -run '^$$' -bench . -benchtime 1x -timeout 30m ./e2e ./cmd/shop
+
+screenshots: ## The README's pictures of the pages
+	go test ./e2e -count=1 -run TestPageAccessible -screenshots ../docs
+	rm -f docs/*-dark.png docs/*-phone.png
 
 demo: ## Everything in one process
 	go run ./cmd/shop demo

@@ -1,9 +1,25 @@
-// Package web holds the pages, embedded in the binary.
+// Package web holds the pages, embedded in the binary. They are written by hand and served as they are:
+// ES modules, no library, nothing that the Content-Security-Policy would have to make an exception for.
 package web
 
-import "embed"
+import (
+	"embed"
+	"io/fs"
+)
 
-// Files are the pages and what they load.
+// Pages are the documents.
 //
-//go:embed index.html
-var Files embed.FS
+//go:embed *.html
+var Pages embed.FS
+
+//go:embed assets
+var assets embed.FS
+
+// Assets returns what the pages load, below /assets.
+func Assets() fs.FS {
+	sub, err := fs.Sub(assets, "assets")
+	if err != nil {
+		panic(err) // the name is not valid
+	}
+	return sub
+}

@@ -91,6 +91,7 @@ func (c *demoCommand) announce(to streams, addr net.Addr, o *serveOptions, serve
 shop is running; Ctrl-C stops it and removes everything.
 
   shop        %[1]s
+  operations  %[1]s/ops#token=%[2]s
   ops token   %[2]s
   postgres    %[3]s
   redis       %[4]s (%[5]s)

@@ -1,13 +1,16 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/gin-gonic/gin"
+	"golang.org/x/sync/errgroup"
 
 	"example.com/shop/internal/order"
 )
@@ -26,6 +29,22 @@ type faults struct {
 
 func newFaults(a *app, redis demoRedis) *faults {
 	return &faults{app: a, redis: redis, pause: make(chan struct{}), resume: make(chan struct{})}
+}
+
+// faultState is what of the demo is broken on purpose.
+type faultState struct {
+	RedisStopped bool `json:"redis_stopped"`
+	WorkerPaused bool `json:"worker_paused"`
+}
+
+// state is nil outside the demo.
+func (f *faults) state() *faultState {
+	if f == nil {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return &faultState{f.stopped, f.paused}
 }
 
 // inject is the handler of POST /ops/api/faults/{fault}.
@@ -89,6 +108,39 @@ func (f *faults) tell(ctx context.Context, change chan struct{}, paused bool) er
 	case <-ctx.Done(): // the demo ends
 		return ctx.Err()
 	}
+}
+
+// What placeOrders places, and how many at a time.
+const (
+	loadOrders  = 1000
+	loadClients = 8
+)
+
+// placeOrders is the handler of POST /ops/api/faults/place-orders: a new customer who orders a thousand
+// things and pays for none.
+func (f *faults) placeOrders(c *gin.Context) error {
+	products, err := f.app.orders.Products(c.Request.Context())
+	if err != nil {
+		return err
+	}
+	plenty := slices.MaxFunc(products, func(a, b order.Product) int { return cmp.Compare(a.Available, b.Available) })
+	customer, err := f.app.orders.SignUp(c.Request.Context())
+	if err != nil {
+		return err
+	}
+	clients, ctx := errgroup.WithContext(c.Request.Context())
+	clients.SetLimit(loadClients)
+	for range loadOrders {
+		clients.Go(func() error {
+			_, _, err := f.app.orders.Place(ctx, customer, order.Placement{Lines: []order.Line{{ProductID: plenty.ID, Quantity: 1}}})
+			return err
+		})
+	}
+	if err := clients.Wait(); err != nil {
+		return err
+	}
+	c.Status(http.StatusNoContent)
+	return nil
 }
 
 // runWorker runs the demo's worker until ctx ends, with the pauses that are asked for.

@@ -24,12 +24,13 @@ var openAPI []byte
 
 // opsRoutes adds the operators' API.
 func (a *app) opsRoutes(r gin.IRouter, faults *faults) {
-	r.GET("/stats", order.Handle(a.stats))
+	r.GET("/stats", order.Handle(func(c *gin.Context) error { return a.stats(c, faults) }))
 	r.POST("/reconcile", order.Handle(a.sweep))
 	r.GET("/dead-letters", order.Handle(a.deadLetters))
 	r.POST("/dead-letters/:kind/:id/redrive", order.Handle(a.redrive))
 	if faults != nil {
 		r.POST("/faults/:fault", order.Handle(faults.inject))
+		r.POST("/faults/place-orders", order.Handle(faults.placeOrders))
 	}
 }
 
@@ -56,6 +57,7 @@ type stats struct {
 	Lateness   order.Lateness    `json:"lateness"`
 	LastSweep  *reconcile.Report `json:"last_sweep"`
 	Violations []order.Violation `json:"violations"`
+	Faults     *faultState       `json:"faults"`
 }
 
 type queueStats struct {
@@ -71,9 +73,9 @@ type outboxStats struct {
 	Oldest  float64 `json:"oldest_seconds"`
 }
 
-func (a *app) stats(c *gin.Context) error {
+func (a *app) stats(c *gin.Context, faults *faults) error {
 	ctx := c.Request.Context()
-	s := stats{Redis: "down"}
+	s := stats{Redis: "down", Faults: faults.state()}
 	if d, err := a.depth(ctx); err == nil {
 		s.Redis = "up"
 		s.Queue = &queueStats{d.Scheduled, d.Due, d.Leased, d.Dead, d.OldestDue.Seconds()}

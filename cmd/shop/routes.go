@@ -36,11 +36,17 @@ func (a *app) handler(o *serveOptions, faults *faults) (http.Handler, error) {
 	if err != nil {
 		return nil, usageError{err}
 	}
-	a.orders.Routes(r, tokens)
+	a.orders.Routes(r, tokens, a.feed)
 	a.opsRoutes(r.Group("/ops/api", requireOps(o.OpsToken)), faults)
-	r.GET("/", gin.WrapH(http.FileServerFS(web.Files)))
+	r.GET("/", page("index.html"))
+	r.GET("/ops", page("ops.html"))
+	r.StaticFS("/assets", &gin.OnlyFilesFS{FileSystem: http.FS(web.Assets())})
 	r.GET("/openapi.yaml", func(c *gin.Context) { c.Data(http.StatusOK, "application/yaml", openAPI) })
 	return r, nil
+}
+
+func page(name string) gin.HandlerFunc {
+	return func(c *gin.Context) { http.ServeFileFS(c.Writer, c.Request, web.Pages, name) }
 }
 
 // sameOrigin refuses what the page of another site has a browser do with the customer's cookie. Clients that
@@ -58,7 +64,8 @@ func sameOrigin() gin.HandlerFunc {
 // secure sets what a browser must be told. Answers hold a customer's orders: nothing is cached.
 func secure(c *gin.Context) {
 	h := c.Writer.Header()
-	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'; base-uri 'none'")
+	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "+
+		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
@@ -68,11 +75,18 @@ func secure(c *gin.Context) {
 }
 
 func deadline(c *gin.Context) {
+	if isStream(c) {
+		c.Next()
+		return
+	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), requestTimeout)
 	defer cancel()
 	c.Request = c.Request.WithContext(ctx)
 	c.Next()
 }
+
+// isStream tells the path whose answer takes as long as its reader stays.
+func isStream(c *gin.Context) bool { return c.FullPath() == order.StreamPath }
 
 // ready tells a load balancer whether to send requests here. Without Redis orders are still taken, and
 // cancelled a little later: degraded, but ready. Without the database nothing works.

@@ -28,6 +28,8 @@ type app struct {
 	outbox *delay.Outbox
 
 	orders     *order.Service
+	changes    *order.Announcer
+	feed       *order.Feed
 	store      *order.Store
 	publisher  *delay.Publisher
 	relay      *delay.Relay
@@ -72,7 +74,9 @@ func (a *app) build(ctx context.Context, o *serveOptions, store *order.Store, dr
 	a.outbox = delay.NewOutbox(a.db, order.CancelKind)
 	a.publisher = delay.NewPublisher(a.queue, a.outbox, delay.PublisherConfig{}, a.log, a.registry)
 	a.relay = delay.NewRelay(a.queue, a.outbox, delay.RelayConfig{}, a.log, a.registry)
-	a.orders = order.NewService(store, a.publisher, order.Config{Timeout: o.OrderTimeout}, a.log, a.registry)
+	a.changes = order.NewAnnouncer(a.rdb, a.log, a.registry)
+	a.feed = order.NewFeed(a.rdb, a.log, a.registry)
+	a.orders = order.NewService(store, a.publisher, a.changes, order.Config{Timeout: o.OrderTimeout}, a.log, a.registry)
 	a.worker = delay.NewWorker(a.queue, a.orders.CancelDue, delay.WorkerConfig{Drain: drain}, a.log, a.registry)
 	a.registry.MustRegister(delay.NewDepthCollector(a.queue, a.outbox))
 	a.reconciler, err = newReconciler(a, o.reconcileOptions)
@@ -93,8 +97,10 @@ func (a *app) run(ctx context.Context, o *serveOptions, ln net.Listener, handler
 		parts.Go(func() error { return part(ctx) })
 	}
 	parts.Go(func() error { return serveHTTP(ctx, ln, handler, a.log) })
+	parts.Go(func() error { return a.changes.Run(ctx) })
 	if o.has("api") {
 		parts.Go(func() error { return a.publisher.Run(ctx) })
+		parts.Go(func() error { return a.feed.Run(ctx) })
 	}
 	if o.has("relay") {
 		parts.Go(func() error { return a.relay.Run(ctx) })

@@ -60,6 +60,9 @@ func measure(reg prometheus.Registerer) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		began := time.Now()
 		c.Next()
+		if isStream(c) {
+			return
+		}
 		route := c.FullPath()
 		if route == "" {
 			route = "none"

@@ -37,7 +37,7 @@ events AS (
     INSERT INTO order_events (order_id, type, actor, at)
     SELECT id, 'cancelled', $2::text, cancelled_at FROM cancelled
 )
-SELECT asked.id,
+SELECT asked.id, o.customer_id,
        CASE
            WHEN c.id IS NOT NULL      THEN 'cancelled'
            WHEN o.id IS NULL          THEN 'gone'

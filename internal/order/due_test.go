@@ -208,6 +208,9 @@ func TestCancelOverdue(t *testing.T) {
 	if r := lateness.Reconciler; r.Count != 5 || r.P50 < late || r.P50 > late+60 || r.Max < r.P99 || r.P99 < r.P50 {
 		t.Errorf("lateness is %+v, want 5 of about %v s by the reconciler", lateness, late)
 	}
+	if last := lateness.Histogram[len(lateness.Histogram)-1]; last != (order.Bucket{Reconciler: 5}) {
+		t.Errorf("the last bucket of the histogram is %+v, want all 5", last)
+	}
 	if lateness.Worker != (order.Percentiles{}) {
 		t.Errorf("lateness is %+v, want none by the worker", lateness)
 	}

@@ -34,6 +34,7 @@ const (
 	CodeOrderPaid        Code = "order-paid"
 	CodeOrderCancelled   Code = "order-cancelled"
 	CodeBusy             Code = "busy"
+	CodeTooManyStreams   Code = "too-many-streams"
 	CodeUnavailable      Code = "unavailable"
 	CodeInternal         Code = "internal"
 )

@@ -25,7 +25,7 @@ func TestPlans(t *testing.T) {
 		"overdue":  {order.OverdueSQL, "0, 500", "orders_pending_deadline"},
 		"pending":  {order.PendingSQL, fmt.Sprintf("now(), '%s', 60000000, 500", uuid.Nil), "orders_pending_deadline"},
 		"all":      {order.PendingSQL, fmt.Sprintf("NULL, '%s', NULL, 500", uuid.Nil), "orders_pending_deadline"},
-		"lateness": {order.LatenessSQL, "", "orders_timed_out"},
+		"lateness": {order.LatenessSQL, "'{0.01, 1}'", "orders_timed_out"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plan := s.explain(t, test.statement, test.params)
@@ -73,14 +73,11 @@ func (s *shop) explain(t *testing.T, statement, params string) string {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if params != "" {
-		params = "(" + params + ")"
-	}
 	if _, err := conn.ExecContext(t.Context(), `PREPARE examined AS `+statement); err != nil {
 		t.Fatal(err)
 	}
 	defer conn.ExecContext(t.Context(), `DEALLOCATE examined`)
-	rows, err := conn.QueryContext(t.Context(), `EXPLAIN EXECUTE examined`+params)
+	rows, err := conn.QueryContext(t.Context(), `EXPLAIN EXECUTE examined (`+params+`)`)
 	if err != nil {
 		t.Fatal(err)
 	}

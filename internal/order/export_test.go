@@ -1,5 +1,7 @@
 package order
 
+import "github.com/google/uuid"
+
 // The statements, for the tests that look at their plans.
 var (
 	CancelDueSQL = cancelDueSQL
@@ -13,3 +15,10 @@ var (
 	Unavailable = unavailable
 	Problems    = problems
 )
+
+// A stream without its HTTP answer.
+
+func (f *Feed) Join(customer uuid.UUID) (*stream, error) { return f.join(customer) }
+func (f *Feed) Leave(s *stream)                          { f.leave(s) }
+func (f *Feed) Receive(message string)                   { f.receive(message) }
+func (s *stream) News() <-chan news                      { return s.news }

@@ -40,7 +40,19 @@ func (s *Store) Invariants(ctx context.Context, bound time.Duration) ([]Violatio
 type Lateness struct {
 	Worker     Percentiles `json:"worker"`
 	Reconciler Percentiles `json:"reconciler"`
+	Histogram  []Bucket    `json:"histogram"`
 }
+
+// Bucket counts cancellations that were late by less than Below seconds, and no less than the bucket before;
+// in the last bucket Below is nil.
+type Bucket struct {
+	Below      *float64 `json:"below_seconds"`
+	Worker     int64    `json:"worker"`
+	Reconciler int64    `json:"reconciler"`
+}
+
+// bucketBounds are where the buckets of a lateness histogram part, in seconds.
+var bucketBounds = []float64{.002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30}
 
 // Percentiles of a number of durations, in seconds.
 type Percentiles struct {
@@ -51,7 +63,7 @@ type Percentiles struct {
 }
 
 // latenessSQL looks at the last hour's timeouts, at most the latest 10,000, by the indexes
-// orders_timed_out and order_events_terminal.
+// orders_timed_out and order_events_terminal. It counts each actor's as a whole, with no bucket, and by bucket.
 const latenessSQL = `
 	WITH recent AS (
 		SELECT id, extract(epoch FROM cancelled_at - expires_at)::float8 AS late
@@ -59,29 +71,41 @@ const latenessSQL = `
 		WHERE cancel_reason = 'timeout' AND cancelled_at > now() - interval '1 hour'
 		ORDER BY cancelled_at DESC
 		LIMIT 10000
+	),
+	cancelled AS (
+		SELECT e.actor, late, width_bucket(late, $1::float8[]) AS bucket
+		FROM recent JOIN order_events e ON e.order_id = recent.id AND e.type = 'cancelled'
 	)
-	SELECT e.actor, count(*) AS count, max(late) AS max,
+	SELECT actor, bucket, count(*) AS count, max(late) AS max,
 	       percentile_cont(0.5)  WITHIN GROUP (ORDER BY late) AS p50,
 	       percentile_cont(0.99) WITHIN GROUP (ORDER BY late) AS p99
-	FROM recent JOIN order_events e ON e.order_id = recent.id AND e.type = 'cancelled'
-	GROUP BY e.actor`
+	FROM cancelled
+	GROUP BY GROUPING SETS ((actor), (actor, bucket))`
 
 // Lateness returns how late the cancellations of the last hour were.
 func (s *Store) Lateness(ctx context.Context) (Lateness, error) {
 	var rows []struct {
 		Actor       Actor
+		Bucket      *int
 		Percentiles `gorm:"embedded"`
 	}
-	if err := s.db.WithContext(ctx).Raw(latenessSQL).Scan(&rows).Error; err != nil {
+	if err := s.db.WithContext(ctx).Raw(latenessSQL, bucketBounds).Scan(&rows).Error; err != nil {
 		return Lateness{}, fmt.Errorf("read lateness: %w", err)
 	}
-	var l Lateness
+	l := Lateness{Histogram: make([]Bucket, len(bucketBounds)+1)}
+	for i := range bucketBounds {
+		l.Histogram[i].Below = &bucketBounds[i]
+	}
 	for _, row := range rows {
-		switch row.Actor {
-		case Worker:
+		switch {
+		case row.Actor == Worker && row.Bucket == nil:
 			l.Worker = row.Percentiles
-		case Reconciler:
+		case row.Actor == Reconciler && row.Bucket == nil:
 			l.Reconciler = row.Percentiles
+		case row.Actor == Worker:
+			l.Histogram[*row.Bucket].Worker = row.Count
+		case row.Actor == Reconciler:
+			l.Histogram[*row.Bucket].Reconciler = row.Count
 		}
 	}
 	return l, nil

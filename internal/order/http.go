@@ -17,15 +17,18 @@ const tokenCookie = "shop_token"
 type api struct {
 	orders *Service
 	tokens *Tokens
+	feed   *Feed
 }
 
 // Routes adds the customers' API below /api. Requests that carry the cookie are only safe from other
 // sites behind [http.CrossOriginProtection].
-func (s *Service) Routes(r gin.IRouter, tokens *Tokens) {
-	a := &api{orders: s, tokens: tokens}
+func (s *Service) Routes(r gin.IRouter, tokens *Tokens, feed *Feed) {
+	a := &api{orders: s, tokens: tokens, feed: feed}
 	open := r.Group("/api")
 	open.POST("/customers", Handle(a.signUp))
 	open.GET("/products", Handle(a.products))
+
+	r.GET(StreamPath, Handle(a.authenticate), Handle(a.stream))
 
 	own := open.Group("/orders", Handle(a.authenticate))
 	own.POST("", Handle(a.place))

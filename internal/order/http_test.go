@@ -20,6 +20,7 @@ import (
 	"github.com/getkin/kin-openapi/routers/legacy"
 	"github.com/gin-gonic/gin"
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"example.com/shop/internal/order"
 )
@@ -49,7 +50,7 @@ func newSite(t *testing.T) *site {
 	r.Use(order.RequestID(), order.Log(log), order.Recover(log))
 	r.NoRoute(order.NotFound)
 	r.NoMethod(order.MethodNotAllowed)
-	s.Routes(r, tokens)
+	s.Routes(r, tokens, order.NewFeed(nil, log, prometheus.NewRegistry()))
 	r.GET("/panic", func(*gin.Context) { panic("as asked") })
 	s.handler = r
 	return s

@@ -44,7 +44,8 @@ func newShop(t testing.TB) *shop {
 	}
 	t.Cleanup(func() { db.Close() })
 	s := &shop{store: order.NewStore(gdb), db: db, published: &published{}, metrics: prometheus.NewRegistry(), url: url}
-	s.Service = order.NewService(s.store, s.published, order.Config{Timeout: timeout}, slog.New(slog.DiscardHandler), s.metrics)
+	log := slog.New(slog.DiscardHandler)
+	s.Service = order.NewService(s.store, s.published, order.NewAnnouncer(nil, log, s.metrics), order.Config{Timeout: timeout}, log, s.metrics)
 	return s
 }
 

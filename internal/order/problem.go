@@ -38,6 +38,7 @@ var problems = map[Code]struct {
 	CodeOrderPaid:        {http.StatusConflict, "Order already paid"},
 	CodeOrderCancelled:   {http.StatusConflict, "Order already cancelled"},
 	CodeBusy:             {http.StatusConflict, "Already under way"},
+	CodeTooManyStreams:   {http.StatusTooManyRequests, "Too many event streams"},
 	CodeUnavailable:      {http.StatusServiceUnavailable, "Temporarily unavailable"},
 	CodeInternal:         {http.StatusInternalServerError, "Internal error"},
 }

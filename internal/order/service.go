@@ -29,14 +29,15 @@ type publisher interface {
 type Service struct {
 	store   *Store
 	pub     publisher
+	changes *Announcer
 	cfg     Config
 	log     *slog.Logger
 	metrics metrics
 }
 
 // NewService returns a service of the orders in a store. Its metrics are registered with reg.
-func NewService(s *Store, pub publisher, cfg Config, log *slog.Logger, reg prometheus.Registerer) *Service {
-	return &Service{store: s, pub: pub, cfg: cfg, log: log, metrics: newMetrics(reg)}
+func NewService(s *Store, pub publisher, changes *Announcer, cfg Config, log *slog.Logger, reg prometheus.Registerer) *Service {
+	return &Service{store: s, pub: pub, changes: changes, cfg: cfg, log: log, metrics: newMetrics(reg)}
 }
 
 // SignUp makes a new, anonymous customer.
@@ -77,6 +78,7 @@ func (s *Service) place(ctx context.Context, customer uuid.UUID, p Placement) (o
 			return nil, false, err
 		}
 		if o != nil {
+			s.changes.announce(customer, o.ID)
 			s.pub.Publish(ctx, delay.In(o.ID.String(), o.left()))
 			return o, false, nil
 		}
@@ -95,6 +97,7 @@ func (s *Service) Pay(ctx context.Context, customer, id uuid.UUID) (*Order, erro
 	}
 	if c.Changed {
 		s.metrics.paid.Inc()
+		s.changes.announce(customer, id)
 	}
 	return &c.Order, c.whyNotPaid()
 }
@@ -107,6 +110,7 @@ func (s *Service) Cancel(ctx context.Context, customer, id uuid.UUID) (*Order, e
 	}
 	if c.Changed {
 		s.metrics.cancelled.WithLabelValues(string(ByCustomer)).Inc()
+		s.changes.announce(customer, id)
 	}
 	return &c.Order, c.whyNotCancelled()
 }

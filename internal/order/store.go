@@ -204,10 +204,10 @@ func (s *Store) products(ctx context.Context) ([]Product, error) {
 // SeedProducts adds the demo's products. Those that exist, whatever became of them, stay as they are.
 func (s *Store) SeedProducts(ctx context.Context) error {
 	products := []Product{
-		{Name: "Espresso beans, 1 kg", PriceCents: 2190, Supply: 120},
+		{Name: "Espresso beans, 1 kg", PriceCents: 2190, Supply: 10_000},
 		{Name: "Moka pot, 6 cups", PriceCents: 3450, Supply: 40},
 		{Name: "Hand grinder", PriceCents: 8900, Supply: 25},
-		{Name: "Porcelain cup", PriceCents: 1250, Supply: 200},
+		{Name: "Porcelain cup", PriceCents: 1250, Supply: 2_000},
 		{Name: "Barista course, one seat", PriceCents: 14900, Supply: 6},
 	}
 	for i := range products {

@@ -105,6 +105,7 @@ func (s *Service) timeOut(ctx context.Context, ids []uuid.UUID, actor Actor) ([]
 		if v.Outcome == cancelled {
 			s.metrics.cancelled.WithLabelValues(string(ByTimeout)).Inc()
 			s.metrics.lateness.WithLabelValues(string(actor)).Observe(v.duration().Seconds())
+			s.changes.announce(v.CustomerID, v.ID)
 			s.log.DebugContext(ctx, "unpaid order cancelled", "order_id", v.ID, "late", v.duration(), "actor", actor)
 		}
 	}
@@ -125,9 +126,10 @@ const (
 
 // verdict is what became of one order that was asked to time out.
 type verdict struct {
-	ID      uuid.UUID
-	Outcome string
-	Micros  int64 // how late it was cancelled, or what is left until its deadline
+	ID         uuid.UUID
+	CustomerID uuid.UUID // nil for the id of no order
+	Outcome    string
+	Micros     int64 // how late it was cancelled, or what is left until its deadline
 }
 
 func (v verdict) duration() time.Duration { return time.Duration(v.Micros) * time.Microsecond }

@@ -1,0 +1,284 @@
+// The service as its operators see it.
+
+import { request } from './api.js';
+import { drawDepth, drawHistogram } from './charts.js';
+import { duration, element, Message, number, setText, timeOfDay, wait } from './dom.js';
+
+const byId = (id) => document.getElementById(id);
+const messages = byId('messages');
+const refusal = new Message(messages);
+const connection = byId('connection');
+
+/* ---- the operators' token ---- */
+
+// The demo's link carries the token in the fragment, which browsers do not send anywhere.
+const fragment = new URLSearchParams(location.hash.slice(1));
+if (fragment.has('token')) {
+  sessionStorage.setItem('ops token', fragment.get('token'));
+  history.replaceState(null, '', location.pathname);
+}
+
+const ops = (method, path, seconds) =>
+  request(method, `/ops/api${path}`, { seconds, headers: { Authorization: `Bearer ${sessionStorage.getItem('ops token')}` } });
+
+function askForToken(why) {
+  byId('dashboard').hidden = true;
+  byId('sign-in').hidden = false;
+  show('connecting', 'Closed');
+  if (why) {
+    refusal.show(why);
+  }
+}
+
+byId('sign-in').addEventListener('submit', (event) => {
+  event.preventDefault();
+  sessionStorage.setItem('ops token', byId('token').value);
+  byId('token').value = '';
+  refusal.clear();
+  look();
+});
+
+/* ---- what is looked at ---- */
+
+function show(state, text) {
+  connection.dataset.state = state;
+  setText(connection, text);
+}
+
+let looking = false;
+
+// look shows the figures every second or, of a service that takes longer to gather them, not more often than
+// a quarter of the time.
+async function look() {
+  if (looking) {
+    return;
+  }
+  looking = true;
+  while (!document.hidden) {
+    const began = performance.now();
+    try {
+      render(await ops('GET', '/stats'));
+      show('live', 'Live');
+    } catch (failure) {
+      if (failure.status === 401) {
+        sessionStorage.removeItem('ops token');
+        askForToken(failure.message);
+        break;
+      }
+      show('failing', `Not refreshed: ${failure.message}`);
+    }
+    await wait(Math.max(1000, 3 * (performance.now() - began)));
+  }
+  looking = false;
+}
+
+document.addEventListener('visibilitychange', () => !document.hidden && sessionStorage.getItem('ops token') && look());
+
+let latest = null;
+
+function render(stats) {
+  latest = stats;
+  byId('sign-in').hidden = true;
+  byId('dashboard').hidden = false;
+  renderInvariants(stats.violations);
+  renderPicture(stats);
+  sample(stats);
+  renderCharts();
+  renderSweep(stats.last_sweep);
+  renderFaults(stats.faults);
+  renderDead(stats.queue?.dead);
+}
+
+const promises = [
+  'For every product, supply is what is available, ordered and paid.',
+  'No order is both paid and cancelled; each ends once.',
+  'No order is pending past its deadline for longer than the bound.',
+  'Nothing is paid past its deadline, or cancelled by it too early.',
+];
+
+function renderInvariants(violations) {
+  const list = byId('invariants');
+  promises.forEach((promise, i) => {
+    const broken = violations?.filter((violation) => violation.invariant === i + 1) ?? [];
+    const [state, mark, says] = violations === null
+      ? ['unknown', '?', 'Not checked: there are too many orders to check in a second. shop doctor takes the time.']
+      : broken.length > 0
+        ? ['broken', '✗', `Broken: ${broken.slice(0, 3).map((v) => `${v.subject}: ${v.detail}`).join('; ')}${broken.length > 3 ? ` and ${broken.length - 3} more` : ''}`]
+        : ['holds', '✓', 'Holds'];
+    if (!list.children[i]) {
+      list.append(element('li', {}, element('span', { className: 'mark', 'aria-hidden': 'true' }),
+        element('div', {}, element('p', {}, promise), element('p', { className: 'detail' }))));
+    }
+    const row = list.children[i];
+    row.className = state;
+    setText(row.querySelector('.mark'), mark);
+    setText(row.querySelector('.detail'), says);
+  });
+}
+
+function renderPicture({ redis, queue, orders, outbox, lateness, last_sweep: sweep, faults }) {
+  const stat = (name, value, wrong = false) => {
+    const node = document.querySelector(`[data-stat="${name}"]`);
+    setText(node, value);
+    node.classList.toggle('wrong', wrong);
+  };
+  stat('pending', number(orders.pending));
+  stat('overdue', orders.oldest_overdue_seconds > 0 ? duration(orders.oldest_overdue_seconds) : 'none', orders.oldest_overdue_seconds > 1);
+  stat('outbox', number(outbox.backlog), outbox.oldest_seconds > 5);
+  for (const state of ['scheduled', 'due', 'leased', 'dead']) {
+    stat(state, queue ? number(queue[state]) : '–', state === 'dead' && queue?.dead > 0);
+  }
+  stat('by-worker', number(lateness.worker.count));
+  stat('by-reconciler', number(lateness.reconciler.count));
+  stat('swept', sweep ? timeOfDay(sweep.started_at) : '–');
+  setText(byId('redis-state'), redis === 'up' ? '' : 'down');
+  byId('redis-node').classList.toggle('broken', redis !== 'up');
+  setText(byId('worker-state'), faults?.worker_paused ? 'paused' : '');
+}
+
+const span = 2 * 60_000;
+const samples = [];
+
+function sample({ queue, orders, outbox }) {
+  const inRedis = queue ? queue.scheduled + queue.due + queue.leased : null;
+  samples.push({ at: performance.now(), pending: orders.pending, scheduled: inRedis, outbox: outbox.backlog });
+  while (samples[0].at < performance.now() - span) {
+    samples.shift();
+  }
+}
+
+function renderCharts() {
+  const { pending, scheduled, outbox } = samples.at(-1);
+  drawDepth(byId('depth'), samples, ['pending', 'scheduled', 'outbox'], span,
+    `Now ${number(pending)} orders are pending, ${scheduled === null ? 'Redis is down' : `${number(scheduled)} tasks are in Redis`}, ${number(outbox)} in the outbox.`);
+  renderLateness(latest.lateness);
+}
+
+window.addEventListener('resize', () => latest && renderCharts());
+
+function renderLateness({ worker, reconciler, histogram }) {
+  const rows = histogram.map(({ below_seconds: below, ...counts }, i) => ({
+    label: below === null ? `≥ ${duration(histogram[i - 1].below_seconds)}` : `< ${duration(below)}`,
+    ...counts,
+  }));
+  const told = (who, p) => `${who} ${number(p.count)}: median ${duration(p.p50_seconds)}, p99 ${duration(p.p99_seconds)}, most ${duration(p.max_seconds)}`;
+  const figures = [
+    worker.count > 0 && told('Workers cancelled', worker),
+    reconciler.count > 0 && told('The reconciler cancelled', reconciler),
+  ].filter(Boolean);
+  setText(byId('percentiles'), figures.length > 0 ? `${figures.join('. ')}.` : 'No order has timed out yet.');
+  drawHistogram(byId('lateness'), rows, 'Cancelled orders by how long after their deadlines');
+}
+
+let lastSweep = '';
+
+function renderSweep(sweep) {
+  if (!sweep || sweep.started_at === lastSweep) {
+    return;
+  }
+  const outcome = { ok: 'all well', degraded: 'without Redis', failed: 'failed' }[sweep.outcome];
+  setText(byId('sweep-summary'), `At ${timeOfDay(sweep.started_at)}, ${sweep.full ? 'over all pending orders' : 'over those due soon'}, in ${duration(sweep.took_seconds)}: ${outcome}${sweep.error ? `: ${sweep.error}` : ''}.`);
+  byId('sweep').replaceChildren(...['examined', 'missing', 'late', 'orphaned', 'overdue', 'dead'].map((name) =>
+    element('div', {}, element('dt', {}, name), element('dd', {}, number(sweep[name])))));
+  if (lastSweep !== '') {
+    for (const [name, what] of [
+      ['missing', 'tasks that Redis had lost are put back'],
+      ['late', 'tasks are moved forward'],
+      ['overdue', 'overdue orders are cancelled without Redis'],
+    ]) {
+      if (sweep[name] > 0) {
+        log(`The reconciler: ${number(sweep[name])} ${what}, in ${duration(sweep.took_seconds)}.`);
+      }
+    }
+  }
+  lastSweep = sweep.started_at;
+}
+
+let lettersShown = null;
+
+// renderDead reads the dead letters when their number changes.
+async function renderDead(count) {
+  if (count === undefined) {
+    setText(byId('dead-hint'), 'Redis, which keeps them, is down.');
+    return;
+  }
+  setText(byId('dead-hint'), count === 0 ? 'None. A task that fails 10 times comes here, with its error.' : `${number(count)} in all, the oldest first.`);
+  if (count === lettersShown) {
+    return;
+  }
+  lettersShown = count;
+  const { items } = count > 0 ? await ops('GET', '/dead-letters').catch(() => ({ items: [] })) : { items: [] };
+  byId('dead').replaceChildren(...items.map((letter) => element('li', {},
+    element('code', {}, letter.id),
+    element('p', {}, `${letter.kind}, failed ${letter.attempts} times, the last at ${timeOfDay(letter.buried_at)}: ${letter.error}`),
+    element('button', {
+      type: 'button', 'aria-label': `Redrive ${letter.id}`,
+      onclick: (event) => act(event.target, `/dead-letters/${letter.kind}/${letter.id}/redrive`, 'Dead letter redriven: it is due again.'),
+    }, 'Redrive'))));
+}
+
+/* ---- what is done ---- */
+
+function log(text) {
+  const list = byId('log');
+  list.querySelector('.hint')?.remove();
+  list.prepend(element('li', {}, element('time', {}, timeOfDay(Date.now())), element('span', {}, text)));
+  while (list.children.length > 50) {
+    list.lastChild.remove();
+  }
+}
+
+// act has the service do something, which may take a while, and says when it is done.
+async function act(button, path, done) {
+  if (button.getAttribute('aria-disabled') === 'true') {
+    return;
+  }
+  button.setAttribute('aria-disabled', 'true');
+  refusal.clear();
+  try {
+    await ops('POST', path, 60);
+    log(done);
+  } catch (failure) {
+    refusal.show(failure.message);
+  }
+  button.removeAttribute('aria-disabled');
+}
+
+byId('sweep-now').addEventListener('click', (event) => act(event.target, '/reconcile', 'Swept.'));
+
+const faultDone = {
+  'place-orders': '1,000 orders are placed, and no one pays them.',
+  'redis-wipe': 'Redis is wiped: it has forgotten every task.',
+  'redis-stop': 'Redis is stopped. Orders are still taken.',
+  'redis-start': 'Redis is started, empty.',
+  'worker-pause': 'The worker is paused. The reconciler cancels, later.',
+  'worker-resume': 'The worker works again.',
+};
+
+byId('fault-buttons').addEventListener('click', (event) => {
+  const fault = event.target.dataset.fault;
+  if (fault && !event.target.disabled) {
+    act(event.target, `/faults/${fault}`, faultDone[fault]);
+  }
+});
+
+function renderFaults(faults) {
+  byId('faults').hidden = faults === null;
+  if (faults === null) {
+    return;
+  }
+  const only = (fault, possible) => {
+    document.querySelector(`[data-fault="${fault}"]`).disabled = !possible;
+  };
+  only('redis-wipe', !faults.redis_stopped);
+  only('redis-stop', !faults.redis_stopped);
+  only('redis-start', faults.redis_stopped);
+  only('worker-pause', !faults.worker_paused);
+  only('worker-resume', faults.worker_paused);
+}
+
+if (sessionStorage.getItem('ops token')) {
+  look();
+} else {
+  askForToken();
+}
