@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -69,9 +70,14 @@ func (c *client) send(r request) answer {
 	return a
 }
 
+// patience is how long a customer waits for an answer: longer than the service takes to give up.
+const patience = 20 * time.Second
+
 // try is send for when there may be no answer.
 func (c *client) try(r request) (answer, error) {
-	req, err := http.NewRequestWithContext(c.t.Context(), r.method, c.base+r.path, strings.NewReader(r.body))
+	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, r.method, c.base+r.path, strings.NewReader(r.body))
 	if err != nil {
 		return answer{}, err
 	}

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-var namedTest = regexp.MustCompile("`((?:Test|Benchmark)[A-Za-z0-9]+)")
+// A subtest's name may be cut short by an ellipsis.
+var namedTest = regexp.MustCompile("`((?:Test|Benchmark)[A-Za-z0-9]+)(?:/([^`…]+))?")
 
 // TestReadmeNamesRealTests: a claim whose test was renamed or removed is a claim that nothing shows.
 func TestReadmeNamesRealTests(t *testing.T) {
@@ -22,6 +23,9 @@ func TestReadmeNamesRealTests(t *testing.T) {
 	for _, name := range named {
 		if !strings.Contains(tests, "func "+name[1]+"(") {
 			t.Errorf("the README names %s, which does not exist", name[1])
+		}
+		if subtest := strings.ReplaceAll(name[2], "_", " "); subtest != "" && !strings.Contains(tests, `"`+subtest) {
+			t.Errorf("the README names the subtest %q of %s, which does not exist", subtest, name[1])
 		}
 	}
 }

@@ -14,6 +14,7 @@ type RelayConfig struct {
 	Interval   time.Duration // between looks at an empty outbox: 500 ms
 	Grace      time.Duration // rows younger than this are left to the publisher: 1 s
 	Batch      int           // the most messages in one transaction: 500
+	Timeout    time.Duration // the most that one transaction may take: 10 s
 	MaxBackoff time.Duration // the longest wait while Redis or the database is away: 5 s
 }
 
@@ -21,6 +22,7 @@ func (c RelayConfig) withDefaults() RelayConfig {
 	c.Interval = cmp.Or(c.Interval, 500*time.Millisecond)
 	c.Grace = cmp.Or(c.Grace, time.Second)
 	c.Batch = cmp.Or(c.Batch, 500)
+	c.Timeout = cmp.Or(c.Timeout, 10*time.Second)
 	c.MaxBackoff = cmp.Or(c.MaxBackoff, 5*time.Second)
 	return c
 }
@@ -72,6 +74,9 @@ func (r *Relay) Run(ctx context.Context) error {
 
 // RunOnce publishes one batch of the outbox and returns how many messages it had.
 func (r *Relay) RunOnce(ctx context.Context) (int, error) {
+	// A connection whose other end is gone without a word would be waited for forever.
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
+	defer cancel()
 	n, err := r.outbox.take(ctx, r.cfg.Grace, r.cfg.Batch, func(msgs []Message) error {
 		// The rows are locked meanwhile: a Redis that hangs must not hold them long.
 		ctx, cancel := context.WithTimeout(ctx, time.Second)

@@ -24,15 +24,25 @@ var ErrNoPostgres = errors.New("no PostgreSQL server binaries (initdb, postgres)
 	"or in /usr/lib/postgresql: install them (Debian and Ubuntu: apt-get install postgresql; macOS: brew install postgresql), " +
 	"or give the address of a server")
 
-// Postgres is a private PostgreSQL server with a database and a superuser named shop.
+// Postgres is a private PostgreSQL server with a database and a superuser named shop. Its methods are for
+// one goroutine at a time.
 type Postgres struct {
-	process *process
-	port    int
+	run      runner
+	dir      string
+	env      []string
+	settings map[string]string
+	port     int
+	process  *process
 }
 
 // StartPostgres makes a database cluster in dir, which must exist, and runs it with the given settings.
 // It returns once the server answers: after about a second.
 func StartPostgres(ctx context.Context, dir string, settings map[string]string) (*Postgres, error) {
+	return StartPostgresEnv(ctx, nil, dir, settings)
+}
+
+// StartPostgresEnv is StartPostgres with more in the server's environment.
+func StartPostgresEnv(ctx context.Context, env []string, dir string, settings map[string]string) (*Postgres, error) {
 	bin, err := postgresBin(ctx)
 	if err != nil {
 		return nil, err
@@ -42,27 +52,43 @@ func StartPostgres(ctx context.Context, dir string, settings map[string]string) 
 		return nil, err
 	}
 	return onFreePort(func(port int) (*Postgres, error) {
-		args := []string{
-			"-D", filepath.Join(dir, "data"), "-p", strconv.Itoa(port),
-			// No socket: its path would have to be shorter than a temporary directory may be.
-			"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=",
-		}
-		for _, name := range slices.Sorted(maps.Keys(settings)) {
-			args = append(args, "-c", name+"="+settings[name])
-		}
-		// SIGQUIT: an immediate shutdown, which unlike SIGKILL releases the shared memory.
-		cmd := run(childOf(syscall.SIGQUIT), "postgres", args...)
-		server, err := start(cmd, filepath.Join(dir, "postgres.log"))
-		if err != nil {
+		p := &Postgres{run: run, dir: dir, env: env, settings: settings, port: port}
+		if err := p.start(ctx, p.createDatabase); err != nil {
 			return nil, err
-		}
-		p := &Postgres{process: server, port: port}
-		if err := server.await(ctx, p.createDatabase); err != nil {
-			return nil, errors.Join(err, server.kill())
 		}
 		return p, nil
 	})
 }
+
+// start runs the server and waits until it is ready.
+func (p *Postgres) start(ctx context.Context, ready func(context.Context) error) error {
+	args := []string{
+		"-D", filepath.Join(p.dir, "data"), "-p", strconv.Itoa(p.port),
+		// No socket: its path would have to be shorter than a temporary directory may be.
+		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=",
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.settings)) {
+		args = append(args, "-c", name+"="+p.settings[name])
+	}
+	// SIGQUIT: an immediate shutdown, which unlike SIGKILL releases the shared memory.
+	cmd := p.run(childOf(syscall.SIGQUIT), "postgres", args...)
+	cmd.Env = append(os.Environ(), p.env...)
+	server, err := start(cmd, filepath.Join(p.dir, "postgres.log"))
+	if err != nil {
+		return err
+	}
+	p.process = server
+	if err := server.await(ctx, ready); err != nil {
+		return errors.Join(err, server.kill())
+	}
+	return nil
+}
+
+// Restart starts the server again after Stop, at the same address and with its data.
+func (p *Postgres) Restart(ctx context.Context) error { return p.start(ctx, p.ping) }
+
+// Pid is the server's process id.
+func (p *Postgres) Pid() int { return p.process.cmd.Process.Pid }
 
 // URL is the address of the server's database.
 func (p *Postgres) URL() string { return p.url("shop") }
@@ -72,7 +98,7 @@ func (p *Postgres) url(database string) string {
 }
 
 // Stop ends the server, and the sessions that it has, at once: a clean shutdown would write a checkpoint
-// of data that are thrown away.
+// of data that are thrown away. Restarted, the server recovers as after a crash.
 func (p *Postgres) Stop() error { return p.process.stop(syscall.SIGQUIT) }
 
 func (p *Postgres) createDatabase(ctx context.Context) error {
@@ -83,6 +109,15 @@ func (p *Postgres) createDatabase(ctx context.Context) error {
 	defer db.Close()
 	_, err = db.ExecContext(ctx, "CREATE DATABASE shop")
 	return err
+}
+
+func (p *Postgres) ping(ctx context.Context) error {
+	db, err := sql.Open("pgx", p.URL())
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	return db.PingContext(ctx)
 }
 
 // postgresBin finds the directory of the server's binaries, the newest of several.

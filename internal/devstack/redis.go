@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -23,6 +24,7 @@ type Redis struct {
 	binary  string
 	dir     string
 	args    []string
+	env     []string
 	port    int
 	process *process
 }
@@ -30,12 +32,17 @@ type Redis struct {
 // StartRedis runs a server that keeps nothing on disk, unless args say otherwise, in dir, which must
 // exist. It returns once the server answers.
 func StartRedis(ctx context.Context, dir string, args ...string) (*Redis, error) {
+	return StartRedisEnv(ctx, nil, dir, args...)
+}
+
+// StartRedisEnv is StartRedis with more in the server's environment.
+func StartRedisEnv(ctx context.Context, env []string, dir string, args ...string) (*Redis, error) {
 	binary, err := exec.LookPath("redis-server")
 	if err != nil {
 		return nil, ErrNoRedis
 	}
 	return onFreePort(func(port int) (*Redis, error) {
-		r := &Redis{binary: binary, dir: dir, args: args, port: port}
+		r := &Redis{binary: binary, dir: dir, args: args, env: env, port: port}
 		return r, r.Restart(ctx)
 	})
 }
@@ -62,6 +69,7 @@ func (r *Redis) Restart(ctx context.Context) error {
 	}, r.args...)
 	cmd := exec.Command(r.binary, args...)
 	cmd.SysProcAttr = childOf(syscall.SIGKILL)
+	cmd.Env = append(os.Environ(), r.env...)
 	p, err := start(cmd, filepath.Join(r.dir, "redis-"+strconv.Itoa(r.port)+".log"))
 	if err != nil {
 		return err

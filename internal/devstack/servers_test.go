@@ -88,6 +88,31 @@ func TestPostgresHasItsSettings(t *testing.T) {
 	}
 }
 
+// TestRestartedPostgresHasItsData: Stop is a crash to the server, and it recovers what was committed.
+func TestRestartedPostgresHasItsData(t *testing.T) {
+	server := startPostgres(t, t.TempDir(), nil)
+	db, err := sql.Open("pgx", server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.ExecContext(t.Context(), `CREATE TABLE kept AS SELECT 42 AS answer`); err != nil {
+		t.Fatal(err)
+	}
+	before := server.Pid()
+	stop(t, server)
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if server.Pid() == before {
+		t.Errorf("process %d still, after a restart", before)
+	}
+	var answer int
+	if err := db.QueryRowContext(t.Context(), `SELECT answer FROM kept`).Scan(&answer); err != nil || answer != 42 {
+		t.Errorf("kept %d, %v; want 42", answer, err)
+	}
+}
+
 func TestRestartedRedisIsEmptyAtTheSameAddress(t *testing.T) {
 	tests := map[string]func(*devstack.Redis) error{"stopped": (*devstack.Redis).Stop, "killed": (*devstack.Redis).Kill}
 	for name, end := range tests {

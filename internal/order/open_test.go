@@ -39,6 +39,7 @@ func TestSession(t *testing.T) {
 	s := newShop(t)
 	for setting, want := range map[string]string{
 		"transaction_isolation": "read committed", "statement_timeout": "5s", "lock_timeout": "3s", "TimeZone": "UTC",
+		"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3",
 	} {
 		if got := query[string](t, s, `SELECT current_setting($1)`, setting); got != want {
 			t.Errorf("%s is %s, want %s", setting, got, want)

@@ -35,7 +35,7 @@ func New(db *sql.DB, table Table, queue Queue, cfg Config, log *slog.Logger, reg
 		return nil, err
 	}
 	return &Reconciler{
-		db: db, table: table, queue: queue, cfg: cfg, schedule: schedule,
+		db: db, table: inTime{table}, queue: queue, cfg: cfg, schedule: schedule,
 		log: log.With("kind", queue.Kind()), metrics: newMetrics(reg, queue.Kind()),
 	}, nil
 }
@@ -66,19 +66,19 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-probes.C:
-			if !r.intact(ctx) {
+			if intact, err := r.intact(ctx); err != nil || !intact {
 				job.Run()
 			}
 		}
 	}
 }
 
-// intact tells whether Redis answers and has all that it should.
-func (r *Reconciler) intact(ctx context.Context) bool {
+// intact tells whether Redis has all that it should. It gives a Redis that hangs a second: what is overdue is
+// cancelled once a sweep, whatever becomes of Redis, and the next sweep waits for the end of this one.
+func (r *Reconciler) intact(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	intact, err := r.queue.Intact(ctx)
-	return err == nil && intact
+	return r.queue.Intact(ctx)
 }
 
 // sweepByItself is a sweep that no one waits for.
@@ -118,6 +118,8 @@ func (r *Reconciler) Sweep(ctx context.Context) (Report, error) {
 
 // lock takes the sweep's lock, which is the session's: it goes with the connection if the process dies.
 func (r *Reconciler) lock(ctx context.Context) (*sql.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
+	defer cancel()
 	conn, err := r.db.Conn(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("connect to sweep: %w", err)
@@ -156,6 +158,8 @@ func discard(conn *sql.Conn) {
 
 // record keeps the report for whichever process is asked for the last one.
 func (r *Reconciler) record(ctx context.Context, conn *sql.Conn, report Report) error {
+	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
+	defer cancel()
 	text, err := json.Marshal(report)
 	if err != nil {
 		return fmt.Errorf("encode report: %w", err)
@@ -164,6 +168,31 @@ func (r *Reconciler) record(ctx context.Context, conn *sql.Conn, report Report) 
 		INSERT INTO reconcile_reports (kind, report) VALUES ($1, $2)
 		ON CONFLICT (kind) DO UPDATE SET report = excluded.report`, r.queue.Kind(), string(text))
 	return err
+}
+
+// databaseTimeout bounds each thing that a sweep asks of the database. A connection whose other end is gone
+// without a word would be waited for forever, and with it every later sweep.
+const databaseTimeout = 15 * time.Second
+
+// inTime is a table that answers in time, or with an error.
+type inTime struct{ table Table }
+
+func (t inTime) Pending(ctx context.Context, after string, ahead time.Duration, limit int) ([]string, []time.Duration, string, error) {
+	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
+	defer cancel()
+	return t.table.Pending(ctx, after, ahead, limit)
+}
+
+func (t inTime) Unknown(ctx context.Context, ids []string) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
+	defer cancel()
+	return t.table.Unknown(ctx, ids)
+}
+
+func (t inTime) CancelOverdue(ctx context.Context, grace time.Duration, limit int) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
+	defer cancel()
+	return t.table.CancelOverdue(ctx, grace, limit)
 }
 
 // Last returns the report of the last sweep, of whatever process; nil before the first.

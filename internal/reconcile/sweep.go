@@ -34,7 +34,7 @@ func (r *Reconciler) sweep(ctx context.Context) (report Report) {
 	// First what needs no queue, and is late already.
 	note(r.cancelOverdue(ctx, &report))
 
-	intact, err := r.queue.Intact(ctx)
+	intact, err := r.intact(ctx)
 	if err != nil {
 		note(queueError(err))
 		return report

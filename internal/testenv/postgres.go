@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -44,6 +45,33 @@ func Postgres(t testing.TB) string {
 		}
 	})
 	return server.database(name)
+}
+
+// PostgresServer returns a server of the test's own, that it may pause, stop and restart. Its database
+// has no schema.
+func PostgresServer(t testing.TB, settings map[string]string) *devstack.Postgres {
+	t.Helper()
+	return PostgresServerEnv(t, nil, settings)
+}
+
+// PostgresServerEnv is PostgresServer with more in the server's environment.
+func PostgresServerEnv(t testing.TB, env []string, settings map[string]string) *devstack.Postgres {
+	t.Helper()
+	all := maps.Clone(testSettings)
+	maps.Copy(all, settings)
+	server, err := devstack.StartPostgresEnv(t.Context(), env, t.TempDir(), all)
+	if errors.Is(err, devstack.ErrNoPostgres) {
+		Skip(t, "postgres", err.Error())
+	}
+	if err != nil {
+		t.Fatalf("start PostgreSQL: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := server.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return server
 }
 
 // testSettings trade durability, which no test of ours can observe (the machine would have to lose its

@@ -122,7 +122,13 @@ func client(o *redis.Options) *redis.Client {
 // RedisServer returns a server of the test's own, that it may stop, kill, fill and restart.
 func RedisServer(t testing.TB, args ...string) *devstack.Redis {
 	t.Helper()
-	server, err := devstack.StartRedis(t.Context(), t.TempDir(), args...)
+	return RedisServerEnv(t, nil, args...)
+}
+
+// RedisServerEnv is RedisServer with more in the server's environment.
+func RedisServerEnv(t testing.TB, env []string, args ...string) *devstack.Redis {
+	t.Helper()
+	server, err := devstack.StartRedisEnv(t.Context(), env, t.TempDir(), args...)
 	skipWithoutRedis(t, err)
 	t.Cleanup(func() {
 		if err := server.Kill(); err != nil {

@@ -5,7 +5,7 @@
 // machine's own binaries. A test binary starts them when a test first asks, and stops them at its end.
 //
 // What a machine lacks is skipped with a reason, unless SHOP_TEST_REQUIRE lists it, separated by commas:
-// postgres, redis, containers, browser.
+// postgres, redis, containers, browser, faketime (servers whose clocks are apart).
 package testenv
 
 import (
