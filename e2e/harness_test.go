@@ -133,6 +133,9 @@ func (p *process) read(from io.Reader, serving chan<- string) {
 		p.mu.Lock()
 		p.output = append(p.output[max(0, len(p.output)-keptLines):], line)
 		p.mu.Unlock()
+		if strings.Contains(line, `"status":500`) {
+			p.t.Logf("an internal error: %s", line) // kept however long the test goes on
+		}
 		if found {
 			continue
 		}
