@@ -3,7 +3,7 @@ ARG GO_IMAGE=golang:1.26.8-bookworm
 FROM ${GO_IMAGE} AS build
 WORKDIR /src
 # Where modules come from, when it is not the default: without a value they do nothing.
-ARG GOPROXY GOSUMDB GONOSUMDB GOPRIVATE
+ARG GOPROXY GOSUMDB GONOSUMDB GOPRIVATE GOFLAGS
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
