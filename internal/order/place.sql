@@ -32,8 +32,9 @@ placed AS (
     RETURNING id, customer_id, status, total_cents, currency, created_at, expires_at
 ),
 reserved AS (
-    -- p is the row's latest version, which locked holds, even if it is newer than the statement's snapshot.
-    UPDATE products p SET available = p.available - l.quantity
+    -- l is the row's latest version. p may be the snapshot's for as long as it takes to check the constraints:
+    -- too little, where stock has been released since.
+    UPDATE products p SET available = l.available - l.quantity
     FROM locked l CROSS JOIN placed
     WHERE p.id = l.id
 ),

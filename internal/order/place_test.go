@@ -212,6 +212,37 @@ func TestPlaceChargesThePriceOfTheMomentItGetsTheStock(t *testing.T) {
 	}
 }
 
+// TestPlaceGetsWhatWasReleasedMeanwhile has a customer wait for a product that is sold out when the statement
+// begins, and is not when it gets the row.
+func TestPlaceGetsWhatWasReleasedMeanwhile(t *testing.T) {
+	s := newShop(t)
+	customer, product := s.customer(t), s.product(t, 1)
+	s.exec(t, `UPDATE products SET available = 0 WHERE id = $1`, product)
+	tx, err := s.db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	if _, err := tx.ExecContext(t.Context(), `UPDATE products SET available = 1 WHERE id = $1`, product); err != nil {
+		t.Fatal(err)
+	}
+	placed := make(chan error, 1)
+	go func() {
+		_, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(product, 1)}})
+		placed <- err
+	}()
+	s.waitsForLock(t)
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-placed; err != nil {
+		t.Errorf("place: %v", err)
+	}
+	if got := s.available(t, product); got != 0 {
+		t.Errorf("%d available, want 0", got)
+	}
+}
+
 // waitsForLock waits until a statement waits for a lock.
 func (s *shop) waitsForLock(t *testing.T) {
 	t.Helper()
