@@ -1,8 +1,11 @@
 package e2e
 
 import (
+	"bufio"
 	"net/http"
+	"strings"
 	"testing"
+	"time"
 )
 
 // TestMainJob is what the service is for.
@@ -69,6 +72,80 @@ func TestOneOrderForOneKey(t *testing.T) {
 	other.post(http.StatusOK, "/api/orders/"+others.ID+"/cancel")
 	if got := c.available(beans); got != stock {
 		t.Errorf("%d available after both were cancelled, want %d", got, stock)
+	}
+}
+
+// TestEvents listens while one order is paid and another one times out: whatever is between the customer and
+// the service passes each event on as it comes.
+func TestEvents(t *testing.T) {
+	p := anywhere(t)
+	c := p.signUp()
+	heard := c.listen()
+	heard.await(`{"live":true}`)
+	paid := c.place()
+	heard.await(`{"id":"` + paid.ID + `"}`)
+	c.post(http.StatusOK, "/api/orders/"+paid.ID+"/pay")
+	heard.await(`{"id":"` + paid.ID + `"}`)
+	left := c.place()
+	heard.await(`{"id":"` + left.ID + `"}`)
+	heard.await(`{"id":"` + left.ID + `"}`)
+	if o := c.order(left.ID); o.Status != "cancelled" {
+		t.Errorf("heard of order %+v before it had changed", o)
+	}
+}
+
+// events are those of an open stream.
+type events struct {
+	t    testing.TB
+	data chan string
+}
+
+// listen opens a stream that stays open until the test ends.
+func (c *client) listen() events {
+	c.t.Helper()
+	req, err := http.NewRequestWithContext(c.t.Context(), http.MethodGet, c.base+"/api/events", http.NoBody)
+	must(c.t, err)
+	req.Header.Set("Authorization", "Bearer "+c.token)
+	resp, err := http.DefaultClient.Do(req)
+	must(c.t, err)
+	if resp.StatusCode != http.StatusOK {
+		c.t.Fatalf("GET /api/events: %d", resp.StatusCode)
+	}
+	all := events{c.t, make(chan string)}
+	ended := make(chan struct{})
+	c.t.Cleanup(func() {
+		resp.Body.Close()
+		<-ended
+	})
+	go func() {
+		defer close(ended)
+		lines := bufio.NewScanner(resp.Body)
+		for lines.Scan() {
+			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+				select {
+				case all.data <- data:
+				case <-req.Context().Done():
+					return
+				}
+			}
+		}
+	}()
+	return all
+}
+
+// await waits for an event with the data; its deadline is for a machine under heavy load.
+func (e events) await(data string) {
+	e.t.Helper()
+	deadline := time.After(time.Minute)
+	for {
+		select {
+		case got := <-e.data:
+			if got == data {
+				return
+			}
+		case <-deadline:
+			e.t.Fatalf("no event of %s", data)
+		}
 	}
 }
 
