@@ -149,6 +149,9 @@ func (e events) await(data string) {
 	}
 }
 
+// course is a seeded product of few seats.
+const course = "01900000-0000-7000-8000-000000000005"
+
 // TestRefusals asks for what must be refused, each in its own way.
 func TestRefusals(t *testing.T) {
 	p := anywhere(t)
@@ -165,7 +168,7 @@ func TestRefusals(t *testing.T) {
 		status int
 		code   string
 	}{
-		"more than there is":     {c, place(line(beans, "1000")), http.StatusConflict, "out-of-stock"},
+		"more than there is":     {c, place(line(course, "1000")), http.StatusConflict, "out-of-stock"},
 		"what is not on sale":    {c, place(line(o.ID, "1")), http.StatusUnprocessableEntity, "unknown-product"},
 		"nothing":                {c, place(line(beans, "0")), http.StatusUnprocessableEntity, "invalid-request"},
 		"a field that is none":   {c, place(`{"colour":"red"}`), http.StatusUnprocessableEntity, "invalid-request"},
