@@ -5,10 +5,11 @@ WORKDIR /src
 # Where modules come from, when it is not the default: without a value they do nothing.
 ARG GOPROXY GOSUMDB GONOSUMDB GOPRIVATE GOFLAGS
 COPY go.mod go.sum ./
-RUN go mod download
+RUN --mount=type=cache,target=/go/pkg/mod go mod download
 COPY . .
 ARG VERSION
-RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.stamped=${VERSION}" -o /shop ./cmd/shop
+RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
+    CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.stamped=${VERSION}" -o /shop ./cmd/shop
 
 # One static file, and the authorities for a PostgreSQL or Redis with TLS.
 FROM scratch

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -63,6 +64,7 @@ func deployed() bool { return os.Getenv("E2E_BASE_URL") != "" }
 func anywhere(t testing.TB) *process {
 	t.Helper()
 	if deployed() {
+		t.Cleanup(http.DefaultClient.CloseIdleConnections) // to a process of our own they end with it
 		return &process{t: t, url: os.Getenv("E2E_BASE_URL"), ops: os.Getenv("E2E_OPS_TOKEN")}
 	}
 	return newSite(t, testenv.Redis(t)).serve(t)
