@@ -1,4 +1,4 @@
-.PHONY: help check test race bench screenshots demo
+.PHONY: help check test race bench screenshots demo up observe down
 
 # Pinned apart from the app's modules; built from source the first time, for some minutes.
 LINT = go tool -modfile=tools.mod golangci-lint
@@ -28,3 +28,19 @@ screenshots: ## The README's pictures of the pages
 
 demo: ## Everything in one process
 	go run ./cmd/shop demo
+
+COMPOSE = VERSION=$$(git describe --always --dirty) docker compose
+
+up: .env ## Everything in containers, at http://127.0.0.1:8080
+	$(COMPOSE) up --wait
+
+observe: .env ## The same with Prometheus, and Grafana at http://127.0.0.1:3000
+	$(COMPOSE) --profile observability up --wait
+
+down: .env ## Stop the containers; their data stay in volumes
+	$(COMPOSE) --profile observability down
+
+.env: # random secrets, for docker compose
+	@umask 077; for name in POSTGRES_PASSWORD SHOP_TOKEN_KEY SHOP_OPS_TOKEN; do \
+		echo "$$name=$$(head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \n')"; \
+	done >$@

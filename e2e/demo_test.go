@@ -28,42 +28,11 @@ func demo(t *testing.T, change func(*exec.Cmd), args ...string) *process {
 	return start(t, cmd)
 }
 
-// TestDemo is the main job: sign up, order, pay one and leave another.
 func TestDemo(t *testing.T) {
 	began := time.Now()
 	p := demo(t, nil, "--order-timeout", "2s")
 	t.Logf("up after %v, the build included", time.Since(began)) // no machine is like another: measured only
-	c := p.signUp()
-	stock := c.available(beans)
-	paid, left := c.place(), c.place()
-	if got := c.available(beans); got != stock-2 {
-		t.Errorf("%d available after two orders of one, want %d", got, stock-2)
-	}
-	c.post(http.StatusOK, "/api/orders/"+paid.ID+"/pay")
-	c.post(http.StatusOK, "/api/orders/"+paid.ID+"/pay") // again: the same answer
-
-	late := c.cancelledOnTime(left.ID)
-	t.Logf("cancelled %v after the deadline", late)
-	if got := c.available(beans); got != stock-1 {
-		t.Errorf("%d available after the timeout, want %d", got, stock-1)
-	}
-	if o := c.order(paid.ID); o.Status != "paid" {
-		t.Errorf("the paid order is %+v", o)
-	}
-	refused := into[struct{ Type, Detail string }](t, c.post(http.StatusConflict, "/api/orders/"+left.ID+"/pay"))
-	if refused.Type != "/problems/deadline-passed" || refused.Detail == "" {
-		t.Errorf("paying too late is refused with %+v", refused)
-	}
-	events := into[struct {
-		Items []struct{ Type, Actor string }
-	}](t, c.get("/api/orders/"+left.ID+"/events")).Items
-	if len(events) != 2 || events[0].Type != "placed" || events[1].Type != "cancelled" {
-		t.Errorf("audit trail %+v", events)
-	}
-	stats := into[struct{ Violations []any }](t, p.operator().get("/ops/api/stats"))
-	if stats.Violations == nil || len(stats.Violations) > 0 {
-		t.Errorf("violations: %v", stats.Violations)
-	}
+	mainJob(t, p)
 }
 
 // TestDemoFaults breaks the demo as its page does, each fault twice.

@@ -70,6 +70,7 @@ const (
 
 func deploy(t *testing.T, n needs) *deployment {
 	t.Helper()
+	needsProcesses(t)
 	d := &deployment{t: t, timeout: orderTimeout, redis: testenv.RedisServerEnv(t, n.redisEnv, n.redis...)}
 	var database string
 	if n.postgres != nil || n.postgresEnv != nil {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -67,10 +68,33 @@ type process struct {
 	output []string
 }
 
+// deployed tells whether the tests go to a site that runs already, at E2E_BASE_URL. E2E_OPS_TOKEN opens its operators'
+// API, its orders time out within seconds, and it has no other customers: the tests count its stock.
+func deployed() bool { return os.Getenv("E2E_BASE_URL") != "" }
+
+// anywhere is where a test runs that needs the REST API only: the deployed site, or else a process of its own.
+func anywhere(t testing.TB) *process {
+	t.Helper()
+	if deployed() {
+		t.Cleanup(http.DefaultClient.CloseIdleConnections) // to a process of our own they end with it
+		return &process{t: t, url: os.Getenv("E2E_BASE_URL"), ops: os.Getenv("E2E_OPS_TOKEN")}
+	}
+	return newSite(t, testenv.Redis(t)).serve(t)
+}
+
+// needsProcesses skips a test that a deployed site is not enough for.
+func needsProcesses(t testing.TB) {
+	t.Helper()
+	if deployed() {
+		t.Skip("configures, stops or kills processes of its own: not on the site at E2E_BASE_URL")
+	}
+}
+
 // command is a shop with arguments and environment, not started. Of our variables it has those of env alone:
 // whoever runs the tests may have set some.
 func command(t testing.TB, env []string, args ...string) *exec.Cmd {
 	t.Helper()
+	needsProcesses(t)
 	path, err := binary()
 	if err != nil {
 		t.Fatal(err)

@@ -101,8 +101,7 @@ func TestRefusesBadSchedules(t *testing.T) {
 // TestServeHasNoFaults: what breaks the demo does not exist in production, and the operators' API is closed
 // to everyone else.
 func TestServeHasNoFaults(t *testing.T) {
-	site := newSite(t, testenv.Redis(t))
-	p := site.serve(t)
+	p := anywhere(t)
 	ops, c := p.operator(), p.signUp()
 	ops.post(http.StatusNotFound, "/ops/api/faults/redis-wipe")
 	for _, r := range []request{

@@ -17,6 +17,7 @@ type commands struct {
 	Migrate   migrateCommand   `cmd:"" help:"Bring the database's schema up to date."`
 	Reconcile reconcileCommand `cmd:"" help:"Compare the orders with Redis once, repair, and print the report."`
 	Doctor    doctorCommand    `cmd:"" help:"Check connections, schema version and the invariants."`
+	Health    healthCommand    `cmd:"" help:"Ask the process that listens at an address whether it is ready."`
 	Version   versionCommand   `cmd:"" help:"Print the version."`
 }
 

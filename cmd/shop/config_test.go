@@ -211,6 +211,8 @@ func TestExitCodes(t *testing.T) {
 		{"migrate without a database", nil, []string{"migrate"}, 2, []string{"SHOP_DATABASE_URL"}},
 		{"reconcile without servers", nil, []string{"reconcile"}, 2, []string{"SHOP_DATABASE_URL", "SHOP_REDIS_URL"}},
 		{"doctor without servers", nil, []string{"doctor"}, 2, []string{"SHOP_DATABASE_URL", "SHOP_REDIS_URL"}},
+		{"health of nothing", nil, []string{"health"}, 2, []string{"SHOP_HTTP_ADDR"}},
+		{"health of no address", nil, []string{"health", "--http-addr=8080"}, 2, []string{"SHOP_HTTP_ADDR", "missing port"}},
 		{"demo with a bad timeout", nil, []string{"demo", "--order-timeout=1ms"}, 2, []string{"SHOP_ORDER_TIMEOUT"}},
 		{"a database that is not there", nil, serve("--database-url=postgres://shop:hunter2@127.0.0.1:1/shop", "--redis-url=redis://127.0.0.1:1/0"), 1, []string{"127.0.0.1:1"}},
 		{"not a Redis URL", nil, serve(database, "--redis-url=http://:hunter2@cache"), 2, []string{"Redis URL"}},

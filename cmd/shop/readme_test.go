@@ -1,11 +1,15 @@
 package main
 
 import (
+	"encoding/json"
 	"io/fs"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // A subtest's name may be cut short by an ellipsis.
@@ -13,9 +17,7 @@ var namedTest = regexp.MustCompile("`((?:Test|Benchmark)[A-Za-z0-9]+)(?:/([^`…
 
 // TestReadmeNamesRealTests: a claim whose test was renamed or removed is a claim that nothing shows.
 func TestReadmeNamesRealTests(t *testing.T) {
-	readme, err := os.ReadFile("../../README.md")
-	must(t, err)
-	named := namedTest.FindAllStringSubmatch(string(readme), -1)
+	named := namedTest.FindAllStringSubmatch(readFile(t, "../../README.md"), -1)
 	if len(named) < 20 {
 		t.Errorf("the README names %d tests, want one in each row of its tables", len(named))
 	}
@@ -28,6 +30,118 @@ func TestReadmeNamesRealTests(t *testing.T) {
 			t.Errorf("the README names the subtest %q of %s, which does not exist", subtest, name[1])
 		}
 	}
+}
+
+var (
+	alertName   = regexp.MustCompile(`(?m)^ *- alert: (\w+)$`)
+	runbookOf   = regexp.MustCompile(`(?m)^ *runbook: README\.md#runbook (\w+)$`)
+	runbookName = regexp.MustCompile("(?m)^\\| `(\\w+)` \\|")
+)
+
+// TestEachAlertHasARunbookEntry: who is woken by an alert finds its name in the README, and nothing there is of no alert.
+func TestEachAlertHasARunbookEntry(t *testing.T) {
+	alerts := readFile(t, "../../observability/alerts.yml")
+	_, runbook, _ := strings.Cut(readFile(t, "../../README.md"), "\n## Runbook\n")
+	runbook, _, _ = strings.Cut(runbook, "\n## ")
+	names := submatches(alertName, alerts)
+	if len(names) == 0 {
+		t.Fatal("no alerts at all")
+	}
+	if annotated := submatches(runbookOf, alerts); !slices.Equal(annotated, names) {
+		t.Errorf("the alerts %q are annotated with the runbook entries %q", names, annotated)
+	}
+	if entries := submatches(runbookName, runbook); !slices.Equal(entries, names) {
+		t.Errorf("the runbook has entries of %q, want, in this order, of %q", entries, names)
+	}
+}
+
+var (
+	metricName = regexp.MustCompile(`\bshop_\w+`)
+	describes  = regexp.MustCompile(`fqName: "(\w+)"`)
+)
+
+// TestObservedMetricsExist: an alert on a metric that was renamed is silent for ever.
+func TestObservedMetricsExist(t *testing.T) {
+	a := newTestApp(t, "redis://127.0.0.1:1/0", 1)
+	if _, err := a.handler(&serveOptions{}, nil); err != nil { // the requests' metrics are its own
+		t.Fatal(err)
+	}
+	descriptions := make(chan *prometheus.Desc)
+	go func() { a.registry.Describe(descriptions); close(descriptions) }()
+	known := map[string]bool{}
+	for d := range descriptions {
+		for _, name := range submatches(describes, d.String()) {
+			for _, suffix := range []string{"", "_bucket", "_count", "_sum"} {
+				known[name+suffix] = true
+			}
+		}
+	}
+	_, runbook, _ := strings.Cut(readFile(t, "../../README.md"), "\n## Runbook\n")
+	for where, text := range map[string]string{
+		"an alert":      readFile(t, "../../observability/alerts.yml"),
+		"the dashboard": readFile(t, "../../observability/grafana/dashboards/shop.json"),
+		"the runbook":   runbook,
+	} {
+		for _, name := range metricName.FindAllString(text, -1) {
+			if !known[name] {
+				t.Errorf("%s looks at %s, which does not exist", where, name)
+			}
+		}
+	}
+}
+
+func TestDashboardIsJSON(t *testing.T) {
+	var dashboard struct {
+		UID    string
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	must(t, json.Unmarshal([]byte(readFile(t, "../../observability/grafana/dashboards/shop.json")), &dashboard))
+	if dashboard.UID == "" || len(dashboard.Panels) == 0 {
+		t.Errorf("a dashboard %q of %d panels", dashboard.UID, len(dashboard.Panels))
+	}
+	for _, panel := range dashboard.Panels {
+		if len(panel.Targets) == 0 || panel.Targets[0].Expr == "" {
+			t.Errorf("the panel %q asks for nothing", panel.Title)
+		}
+	}
+}
+
+var imageDefault = regexp.MustCompile(`\$\{(\w+_IMAGE):-([^}]+)\}`)
+
+// TestImagesAreTheSameEverywhere: the tests run on the versions that are deployed, pinned ones.
+func TestImagesAreTheSameEverywhere(t *testing.T) {
+	defaults := imageDefault.FindAllStringSubmatch(readFile(t, "../../docker-compose.yml"), -1)
+	others := readFile(t, "../../Dockerfile") + readFile(t, "../../internal/testenv/containers.go")
+	for _, d := range defaults {
+		name, image := d[1], d[2]
+		if !regexp.MustCompile(`:v?\d+\.\d+`).MatchString(image) {
+			t.Errorf("%s: %s has no version", name, image)
+		}
+		if strings.Contains(others, name) && !strings.Contains(others, image) {
+			t.Errorf("%s is %s in docker-compose.yml, and another one in the Dockerfile or in testenv", name, image)
+		}
+	}
+	if len(defaults) != 6 {
+		t.Errorf("docker-compose.yml has defaults for %d images, want 6", len(defaults))
+	}
+}
+
+func readFile(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	must(t, err)
+	return string(text)
+}
+
+// submatches is the first group of each match.
+func submatches(re *regexp.Regexp, text string) (first []string) {
+	for _, m := range re.FindAllStringSubmatch(text, -1) {
+		first = append(first, m[1])
+	}
+	return first
 }
 
 // testFiles is the text of all of the module's tests.

@@ -2,7 +2,8 @@
 //
 // The servers are, in this order: those that SHOP_TEST_DATABASE_URL and SHOP_TEST_REDIS_URL name; containers
 // of POSTGRES_IMAGE and REDIS_IMAGE, where a container engine answers and has or can pull them; the
-// machine's own binaries. A test binary starts them when a test first asks, and stops them at its end.
+// machine's own binaries, at once where SHOP_TEST_SERVERS is local. A test binary starts them when a test first asks,
+// and stops them at its end.
 //
 // What a machine lacks is skipped with a reason, unless SHOP_TEST_REQUIRE lists it, separated by commas:
 // postgres, redis, containers, browser, faketime (servers whose clocks are apart).

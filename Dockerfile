@@ -1,0 +1,23 @@
+ARG GO_IMAGE=golang:1.26.8-bookworm
+
+FROM ${GO_IMAGE} AS build
+WORKDIR /src
+# Where modules come from, when it is not the default: without a value they do nothing.
+ARG GOPROXY GOSUMDB GONOSUMDB GOPRIVATE GOFLAGS
+COPY go.mod go.sum ./
+RUN --mount=type=cache,target=/go/pkg/mod go mod download
+COPY . .
+ARG VERSION
+RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
+    CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.stamped=${VERSION}" -o /shop ./cmd/shop
+
+# One static file, and the authorities for a PostgreSQL or Redis with TLS.
+FROM scratch
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
+COPY --from=build /shop /shop
+USER 65532:65532
+ENV SHOP_HTTP_ADDR=:8080
+EXPOSE 8080
+HEALTHCHECK --interval=5s --timeout=3s --start-period=20s CMD ["/shop", "health"]
+ENTRYPOINT ["/shop"]
+CMD ["serve"]
