@@ -11,7 +11,7 @@ WITH wanted AS (
 locked AS MATERIALIZED (
     -- In id order, as wherever products are locked: no deadlocks. NO KEY, because the foreign keys of
     -- other orders' items hold KEY SHARE locks on these rows.
-    SELECT p.id, p.name, p.price_cents, p.currency, p.available, w.quantity
+    SELECT p.id, p.name, p.price_cents, p.currency, p.supply, p.available, w.quantity
     FROM products p JOIN wanted w ON w.product_id = p.id
     ORDER BY p.id
     FOR NO KEY UPDATE OF p
@@ -32,9 +32,9 @@ placed AS (
     RETURNING id, customer_id, status, total_cents, currency, created_at, expires_at
 ),
 reserved AS (
-    -- l is the row's latest version. p may be the snapshot's for as long as it takes to check the constraints:
-    -- too little, where stock has been released since.
-    UPDATE products p SET available = l.available - l.quantity
+    -- l is the row's latest version. The constraints are checked on what becomes of p, which may be the snapshot's
+    -- for as long as that takes: with stock, or a supply, that has grown since. So both come from l.
+    UPDATE products p SET available = l.available - l.quantity, supply = l.supply
     FROM locked l CROSS JOIN placed
     WHERE p.id = l.id
 ),

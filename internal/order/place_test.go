@@ -212,9 +212,18 @@ func TestPlaceChargesThePriceOfTheMomentItGetsTheStock(t *testing.T) {
 	}
 }
 
-// TestPlaceGetsWhatWasReleasedMeanwhile has a customer wait for a product that is sold out when the statement
-// begins, and is not when it gets the row.
-func TestPlaceGetsWhatWasReleasedMeanwhile(t *testing.T) {
+// TestPlaceGetsWhatCameMeanwhile has a customer wait for a product that is sold out when the statement begins, and
+// is not when it gets the row.
+func TestPlaceGetsWhatCameMeanwhile(t *testing.T) {
+	for name, change := range map[string]string{
+		"released":  `UPDATE products SET available = 1 WHERE id = $1`,
+		"delivered": `UPDATE products SET available = 5, supply = 5 WHERE id = $1`,
+	} {
+		t.Run(name, func(t *testing.T) { placeDuring(t, change) })
+	}
+}
+
+func placeDuring(t *testing.T, change string) {
 	s := newShop(t)
 	customer, product := s.customer(t), s.product(t, 1)
 	s.exec(t, `UPDATE products SET available = 0 WHERE id = $1`, product)
@@ -223,7 +232,7 @@ func TestPlaceGetsWhatWasReleasedMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback()
-	if _, err := tx.ExecContext(t.Context(), `UPDATE products SET available = 1 WHERE id = $1`, product); err != nil {
+	if _, err := tx.ExecContext(t.Context(), change, product); err != nil {
 		t.Fatal(err)
 	}
 	placed := make(chan error, 1)
@@ -238,8 +247,8 @@ func TestPlaceGetsWhatWasReleasedMeanwhile(t *testing.T) {
 	if err := <-placed; err != nil {
 		t.Errorf("place: %v", err)
 	}
-	if got := s.available(t, product); got != 0 {
-		t.Errorf("%d available, want 0", got)
+	if short := query[int64](t, s, `SELECT supply - available FROM products WHERE id = $1`, product); short != 1 {
+		t.Errorf("%d of the product ordered, want 1", short)
 	}
 }
 
