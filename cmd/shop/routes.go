@@ -21,7 +21,7 @@ func (a *app) handler(o *serveOptions, faults *faults) (http.Handler, error) {
 	gin.SetMode(gin.ReleaseMode)
 	r := gin.New()
 	r.HandleMethodNotAllowed = true
-	r.Use(order.RequestID(), measure(a.registry), order.Log(a.log), order.Recover(a.log), secure, sameOrigin(), deadline)
+	r.Use(order.RequestID(), measure(a.registry), order.Log(a.log, "/healthz", "/readyz", "/metrics"), order.Recover(a.log), secure, sameOrigin(), deadline)
 	r.NoRoute(order.NotFound)
 	r.NoMethod(order.MethodNotAllowed)
 

@@ -47,11 +47,12 @@ func newSite(t *testing.T) *site {
 	log := slog.New(slog.NewJSONHandler(s.log, nil))
 	r := gin.New()
 	r.HandleMethodNotAllowed = true
-	r.Use(order.RequestID(), order.Log(log), order.Recover(log))
+	r.Use(order.RequestID(), order.Log(log, "/healthz"), order.Recover(log))
 	r.NoRoute(order.NotFound)
 	r.NoMethod(order.MethodNotAllowed)
 	s.Routes(r, tokens, order.NewFeed(nil, log, prometheus.NewRegistry()))
 	r.GET("/panic", func(*gin.Context) { panic("as asked") })
+	r.GET("/healthz", func(c *gin.Context) { c.JSON(http.StatusOK, gin.H{"status": "ok", "version": "a test"}) })
 	s.handler = r
 	return s
 }
@@ -456,6 +457,15 @@ func TestPanicIsAProblem(t *testing.T) {
 		t.Errorf("answered %d %s", a.status, a.body)
 	}
 	if log := s.log.String(); !strings.Contains(log, "as asked") || !strings.Contains(log, "http_test.go") || !strings.Contains(log, "find-me") {
+		t.Errorf("logged %s", log)
+	}
+}
+
+func TestLogIsQuietAboutWhatMachinesAsk(t *testing.T) {
+	s := newSite(t)
+	s.send(t, "GET", "/healthz", "")
+	s.send(t, "GET", "/api/products", "")
+	if log := s.log.String(); strings.Contains(log, "/healthz") || !strings.Contains(log, "/api/products") {
 		t.Errorf("logged %s", log)
 	}
 }

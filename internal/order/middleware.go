@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -36,8 +37,9 @@ func RequestID() gin.HandlerFunc {
 
 func requestID(c *gin.Context) string { return c.GetString(requestIDKey) }
 
-// Log writes a line per request, with what it failed of.
-func Log(log *slog.Logger) gin.HandlerFunc {
+// Log writes a line per request, with what it failed of. Those of quiet routes, which machines ask every few
+// seconds, are for debugging, unless they fail.
+func Log(log *slog.Logger, quiet ...string) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		started := time.Now()
 		c.Next()
@@ -55,8 +57,11 @@ func Log(log *slog.Logger) gin.HandlerFunc {
 			attrs = append(attrs, slog.String("error", err.Error()))
 		}
 		level := slog.LevelInfo
-		if c.Writer.Status() >= http.StatusInternalServerError {
+		switch {
+		case c.Writer.Status() >= http.StatusInternalServerError:
 			level = slog.LevelError
+		case slices.Contains(quiet, c.FullPath()):
+			level = slog.LevelDebug
 		}
 		log.LogAttrs(c.Request.Context(), level, "request", attrs...)
 	}
