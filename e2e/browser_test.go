@@ -49,6 +49,7 @@ func chromium(t *testing.T) string {
 // newBrowser starts a browser that ends with the test.
 func newBrowser(t *testing.T) context.Context {
 	t.Helper()
+	needsProcesses(t) // for the pages that it opens
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium(t)), chromedp.UserDataDir(t.TempDir()),
 		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-quic", true)) // quiet about the world outside
 	if os.Geteuid() == 0 {
