@@ -143,7 +143,10 @@ func TestChaos(t *testing.T) {
 	plan := draw(rand.New(rand.NewPCG(seed, 1)), *chaosFor)
 	customers := rand.New(rand.NewPCG(seed, 2))
 	perSecond := 10 + customers.IntN(30)
-	t.Logf("replay with: go test ./e2e -run Chaos -chaos.for=%v -chaos.seed=%d", *chaosFor, seed)
+	t.Logf("replay with: go test ./e2e -timeout %v -run Chaos -chaos.for=%v -chaos.seed=%d", 10*time.Minute+*chaosFor, *chaosFor, seed)
+	if end, limited := t.Deadline(); limited && time.Until(end) < *chaosFor {
+		t.Fatalf("go test gives the tests %v more: say -timeout %v", time.Until(end), 10*time.Minute+*chaosFor)
+	}
 
 	d := deploy(t, needs{postgres: map[string]string{}, network: true})
 	must(t, d.rdb.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())

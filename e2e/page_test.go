@@ -187,6 +187,10 @@ func TestPageWithoutRedis(t *testing.T) {
 	p.operator().post(http.StatusNoContent, "/ops/api/faults/redis-stop")
 	page.says(connection, "Redis is away: refreshed every 3 s")
 	page.click(buyBeans)
+	page.until("the first order", func() bool { return page.count(aOrder) == 1 })
+	if left := page.text(aOrder + " .countdown"); !strings.HasPrefix(left, "0:0") {
+		t.Errorf("%q are left to pay, before the page has been refreshed", left)
+	}
 	page.says(aOrder, "Cancelled: not paid in time") // by the reconciler, and without a hint
 	p.operator().post(http.StatusNoContent, "/ops/api/faults/redis-start")
 	page.says(connection, "Live")

@@ -149,7 +149,7 @@ func (s *demoServers) start(ctx context.Context) (err error) {
 	}
 	if s.postgres, err = devstack.StartPostgres(ctx, data, nil); err != nil {
 		if errors.Is(err, devstack.ErrNoPostgres) {
-			err = fmt.Errorf("%w with `shop serve`; or run `docker compose up`", err)
+			err = fmt.Errorf("%w with `shop serve`; or run `make up`", err)
 		}
 		return err
 	}

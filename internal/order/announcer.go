@@ -57,21 +57,18 @@ func (a *Announcer) announce(customer, order uuid.UUID) {
 	}
 }
 
-// Run publishes until ctx ends, and then what still waits, once. Whoever changes orders should have ended
-// before.
+// Run publishes until ctx ends, and then what still waits, as long as Redis takes it. Whoever changes orders should
+// have ended before.
 func (a *Announcer) Run(ctx context.Context) error {
 	failing := false
 	for {
 		select {
 		case <-ctx.Done():
-			return a.flush()
+			return a.flush(ctx)
 		case first := <-a.hints:
 			hints := a.gather(first)
 			err := a.publish(ctx, hints)
-			if err != nil {
-				a.lost.Add(float64(len(hints)))
-			}
-			if failed := err != nil && ctx.Err() == nil; failed != failing {
+			if failed := err != nil; failed != failing && ctx.Err() == nil {
 				failing = failed
 				a.reportHealth(err)
 			}
@@ -80,12 +77,17 @@ func (a *Announcer) Run(ctx context.Context) error {
 	}
 }
 
-func (a *Announcer) flush() error {
-	select {
-	case first := <-a.hints:
-		return a.publish(context.Background(), a.gather(first))
-	default:
-		return nil
+func (a *Announcer) flush(ctx context.Context) error {
+	for {
+		select {
+		case first := <-a.hints:
+			if err := a.publish(ctx, a.gather(first)); err != nil {
+				a.lost.Add(float64(len(a.hints)))
+				return err
+			}
+		default:
+			return nil
+		}
 	}
 }
 
@@ -116,9 +118,10 @@ func (a *Announcer) publish(ctx context.Context, hints []hint) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second) // what is taken is told, too at the end
 	defer cancel()
 	if err := a.rdb.Publish(ctx, feedChannel, message).Err(); err != nil {
+		a.lost.Add(float64(len(hints)))
 		return fmt.Errorf("publish hints: %w", err)
 	}
 	return nil

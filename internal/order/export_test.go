@@ -16,6 +16,12 @@ var (
 	Problems    = problems
 )
 
+// FeedChannel is where an announcer publishes.
+const FeedChannel = feedChannel
+
+// Announce is what the service does with each change.
+func (a *Announcer) Announce(customer, order uuid.UUID) { a.announce(customer, order) }
+
 // A stream without its HTTP answer.
 
 func (f *Feed) Join(customer uuid.UUID) (*stream, error) { return f.join(customer) }

@@ -20,8 +20,9 @@ import (
 )
 
 const (
-	// A browser has six connections to a server that speaks HTTP/1.1, for all its tabs: two are left for requests.
-	streamsPerCustomer = 4
+	// streamsPerCustomer are those with one process. A browser has six connections to an address that speaks HTTP/1.1,
+	// for all its tabs: behind a balancer with two of us there are two left for requests.
+	streamsPerCustomer = 2
 	streamsPerProcess  = 10_000
 	// newsWaiting is what a stream's reader may be behind, on top of what the connection buffers.
 	newsWaiting = 32

@@ -36,7 +36,7 @@ export async function request(method, path, { body, headers = {}, seconds = 10 }
   }
   const answer = parse(text);
   if (response.ok) {
-    const time = (answer?.items?.[0] ?? answer)?.server_time;
+    const time = answer?.server_time ?? answer?.items?.[0]?.server_time; // an order's own items have none
     if (time) {
       serverClock.heard(time, sent);
     }
