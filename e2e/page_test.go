@@ -247,9 +247,10 @@ func TestPageSignsInAgain(t *testing.T) {
 // TestPageBuysAgain gives up a purchase whose answers are all lost, cancels what it made after all, and buys again.
 func TestPageBuysAgain(t *testing.T) {
 	t.Parallel()
+	p := demo(t, nil, patient...)
 	page := open(t, newBrowser(t), "about:blank")
 	page.script(answersOfOrders(`if (!window.found) { throw new TypeError('lost'); }`))
-	page.do(chromedp.Navigate(demo(t, nil, patient...).url))
+	page.do(chromedp.Navigate(p.url))
 	page.says(connection, "Live")
 	page.click(buyBeans)
 	page.says("#messages", "may or may not be placed")
@@ -276,6 +277,7 @@ func TestPageReconnects(t *testing.T) {
 	page.says("#messages", "The service does not answer")
 	s.serve(t)
 	page.says(connection, "Live")
+	page.until("no message any more", func() bool { return page.text("#messages") == "" }) // its place is given up, too
 	page.click(payOrder)
 	page.says(aOrder, "Paid at")
 	if text := page.text("#messages"); text != "" || !still() {

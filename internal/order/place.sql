@@ -1,6 +1,7 @@
 -- Places an order: reserves its stock and writes the order, its items, its first event and the outbox row
--- that has it cancelled at its deadline, all or nothing. No row comes back if nothing was written: a product
--- is unknown or short, the currencies differ, or the customer has used the idempotency key before.
+-- that has it cancelled at its deadline, all or nothing. If nothing was written, the row that comes back has no
+-- order but the products as they were locked: one is unknown or short, the currencies differ, or the customer has
+-- used the idempotency key before.
 --
 -- $1 order id · $2 customer id · $3 idempotency key or NULL · $4 fingerprint or NULL
 -- $5 time to pay in microseconds · $6 product ids · $7 their quantities · $8 kind of the outbox row
@@ -51,9 +52,16 @@ owed AS (
     INSERT INTO outbox (kind, task_id, due_at)
     SELECT $8::text, id::text, expires_at FROM placed
 )
-SELECT placed.*, clock_timestamp() AS server_time, (
-    SELECT json_agg(json_build_object('product_id', l.id, 'name', l.name,
-                                      'quantity', l.quantity, 'unit_price_cents', l.price_cents) ORDER BY l.id)
-    FROM locked l
-) AS items
-FROM placed
+SELECT placed.*, clock_timestamp() AS server_time,
+    (
+        SELECT json_agg(json_build_object('product_id', l.id, 'name', l.name,
+                                          'quantity', l.quantity, 'unit_price_cents', l.price_cents) ORDER BY l.id)
+        FROM locked l
+    ) AS items,
+    (
+        SELECT json_agg(json_build_object('id', l.id, 'name', l.name,
+                                          'currency', l.currency, 'available', l.available))
+        FROM locked l
+        WHERE placed.id IS NULL
+    ) AS locked
+FROM (VALUES (true)) AS always LEFT JOIN placed ON true

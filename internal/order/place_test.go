@@ -184,6 +184,36 @@ func TestPlaceSellsTheLastOnesOnce(t *testing.T) {
 	s.keepsPromise(t, 0)
 }
 
+// TestPlaceOfWhatComesAndGoes has customers take turns with the only one there is: whoever does not get it is told
+// that it is not there, though it may be back before they are.
+func TestPlaceOfWhatComesAndGoes(t *testing.T) {
+	s := newShop(t)
+	product := s.product(t, 1)
+	var had atomic.Int64
+	var wg sync.WaitGroup
+	for range 8 {
+		customer := s.customer(t)
+		wg.Go(func() {
+			for range 100 {
+				o, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(product, 1)}})
+				if err == nil {
+					had.Add(1)
+					_, err = s.Cancel(t.Context(), customer, o.ID)
+				}
+				if err != nil && codeOf(err) != order.CodeOutOfStock {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if had.Load() == 0 || s.available(t, product) != 1 {
+		t.Errorf("had %d times, %d left of 1", had.Load(), s.available(t, product))
+	}
+	s.keepsPromise(t, 0)
+}
+
 func TestPlaceChargesThePriceOfTheMomentItGetsTheStock(t *testing.T) {
 	s := newShop(t)
 	customer, product := s.customer(t), s.product(t, 5)

@@ -9,26 +9,6 @@ import (
 	"github.com/google/uuid"
 )
 
-// whyNotPlaced explains a placement that wrote nothing: the order that the idempotency key made before,
-// or an [Error] that names every line at fault. Neither means that what was in the way is gone by now,
-// and the placement should be tried again.
-func (s *Store) whyNotPlaced(ctx context.Context, customer uuid.UUID, p Placement) (*Order, error) {
-	before, err := s.placedBefore(ctx, customer, p)
-	if err != nil || before != nil {
-		return before, err
-	}
-	products, err := s.productsOf(ctx, p)
-	if err != nil {
-		return nil, err
-	}
-	for _, rule := range []func(Placement, map[uuid.UUID]Product) *Error{unknownProducts, mixedCurrencies, outOfStock} {
-		if refusal := rule(p, products); refusal != nil {
-			return nil, refusal
-		}
-	}
-	return nil, nil
-}
-
 // placedBefore returns the order that the idempotency key belongs to, nil if there is none.
 func (s *Store) placedBefore(ctx context.Context, customer uuid.UUID, p Placement) (*Order, error) {
 	if p.IdempotencyKey == "" {
@@ -51,20 +31,18 @@ func (s *Store) placedBefore(ctx context.Context, customer uuid.UUID, p Placemen
 	return s.get(ctx, before.ID, customer)
 }
 
-func (s *Store) productsOf(ctx context.Context, p Placement) (map[uuid.UUID]Product, error) {
-	ids := make([]uuid.UUID, len(p.Lines))
-	for i, line := range p.Lines {
-		ids[i] = line.ProductID
+// whyNotPlaced names every line at fault of a placement that wrote nothing, by the products that kept it from that.
+func whyNotPlaced(p Placement, locked []Product) error {
+	products := make(map[uuid.UUID]Product, len(locked))
+	for _, product := range locked {
+		products[product.ID] = product
 	}
-	var products []Product
-	if err := s.db.WithContext(ctx).Find(&products, "id IN ?", ids).Error; err != nil {
-		return nil, fmt.Errorf("read ordered products: %w", err)
+	for _, rule := range []func(Placement, map[uuid.UUID]Product) *Error{unknownProducts, mixedCurrencies, outOfStock} {
+		if refusal := rule(p, products); refusal != nil {
+			return refusal
+		}
 	}
-	byID := make(map[uuid.UUID]Product, len(products))
-	for _, product := range products {
-		byID[product.ID] = product
-	}
-	return byID, nil
+	return fmt.Errorf("nothing was placed, for no reason: %+v of %+v", p.Lines, locked)
 }
 
 func unknownProducts(p Placement, products map[uuid.UUID]Product) *Error {

@@ -71,22 +71,12 @@ func (s *Service) place(ctx context.Context, customer uuid.UUID, p Placement) (o
 	if faults := p.faults(); len(faults) > 0 {
 		return nil, false, &Error{Code: CodeInvalid, Detail: "The order is not one that can be placed.", Faults: faults}
 	}
-	// A refusal is looked into after the fact, and what was in the way may be gone by then.
-	const attempts = 3
-	for range attempts {
-		if o, err = s.store.place(ctx, newID(), customer, p, s.cfg.Timeout); err != nil {
-			return nil, false, err
-		}
-		if o != nil {
-			s.changes.announce(customer, o.ID)
-			s.pub.Publish(ctx, delay.In(o.ID.String(), o.left()))
-			return o, false, nil
-		}
-		if o, err = s.store.whyNotPlaced(ctx, customer, p); o != nil || err != nil {
-			return o, true, err
-		}
+	o, replayed, err = s.store.place(ctx, newID(), customer, p, s.cfg.Timeout)
+	if err == nil && !replayed {
+		s.changes.announce(customer, o.ID)
+		s.pub.Publish(ctx, delay.In(o.ID.String(), o.left()))
 	}
-	return nil, false, Errorf(CodeUnavailable, "The stock of what was ordered changes too quickly.")
+	return o, replayed, err
 }
 
 // Pay pays an order before its deadline. Repeating it is harmless.

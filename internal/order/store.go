@@ -56,8 +56,15 @@ func undeadlocked(run func() error) error {
 	return err
 }
 
-// place returns the order as placed, or nil if nothing was: whyNotPlaced tells the reason.
-func (s *Store) place(ctx context.Context, id, customer uuid.UUID, p Placement, timeout time.Duration) (*Order, error) {
+// placing is the answer of an attempt to place an order: the order, or if there is none the products that it asked
+// for, as they were when that was decided.
+type placing struct {
+	Order  `gorm:"embedded"`
+	Locked []Product `gorm:"serializer:json"`
+}
+
+// place returns the order as placed, now or before with the same idempotency key, or an [Error] that says why not.
+func (s *Store) place(ctx context.Context, id, customer uuid.UUID, p Placement, timeout time.Duration) (o *Order, replayed bool, err error) {
 	var key, fingerprint any // NULL without a key
 	if p.IdempotencyKey != "" {
 		key, fingerprint = p.IdempotencyKey, p.fingerprint()
@@ -66,18 +73,21 @@ func (s *Store) place(ctx context.Context, id, customer uuid.UUID, p Placement, 
 	for i, line := range p.Lines {
 		products[i], quantities[i] = line.ProductID, line.Quantity
 	}
-	var o Order
-	placed, err := s.row(ctx, &o, placeSQL,
+	var made placing
+	_, err = s.row(ctx, &made, placeSQL,
 		id, customer, key, fingerprint, timeout.Microseconds(), products, quantities, CancelKind)
 	switch {
 	case violates(err, "orders_customer_id_fkey"):
-		return nil, unknownCustomer(err)
+		return nil, false, unknownCustomer(err)
 	case err != nil:
-		return nil, fmt.Errorf("place order: %w", err)
-	case !placed:
-		return nil, nil
+		return nil, false, fmt.Errorf("place order: %w", err)
+	case made.ID == id:
+		return &made.Order, false, nil
 	}
-	return &o, nil
+	if o, err = s.placedBefore(ctx, customer, p); o != nil || err != nil {
+		return o, true, err
+	}
+	return nil, false, whyNotPlaced(p, made.Locked)
 }
 
 // change is an order after an attempt to change it, and whether the attempt did.
