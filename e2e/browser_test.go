@@ -50,8 +50,8 @@ func chromium(t *testing.T) string {
 func newBrowser(t *testing.T) context.Context {
 	t.Helper()
 	needsProcesses(t) // for the pages that it opens
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium(t)), chromedp.UserDataDir(t.TempDir()),
-		chromedp.Env("TMPDIR="+t.TempDir()), // it leaves things there
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium(t)),
+		chromedp.UserDataDir(t.TempDir()), chromedp.Env("TMPDIR="+t.TempDir()), // it leaves things in both
 		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-quic", true)) // quiet about the world outside
 	if os.Geteuid() == 0 {
 		options = append(options, chromedp.NoSandbox) // which does not work for root

@@ -11,6 +11,7 @@ import (
 // TestKilledAfter201 kills everything right after the answers: another process finds the orders and
 // cancels them on time.
 func TestKilledAfter201(t *testing.T) {
+	t.Parallel()
 	site := newSite(t, testenv.Redis(t), "SHOP_ORDER_TIMEOUT=5s")
 	p := site.serve(t)
 	c := p.signUp()
@@ -30,6 +31,7 @@ func TestKilledAfter201(t *testing.T) {
 // TestKilledBeforeRedis kills an API that never reached Redis: what it promised is in the outbox, and a relay
 // of another process brings it.
 func TestKilledBeforeRedis(t *testing.T) {
+	t.Parallel()
 	redis := testenv.RedisServer(t)
 	site := newSite(t, redis.URL(), "SHOP_ORDER_TIMEOUT=6s")
 	must(t, redis.Kill())
@@ -48,6 +50,7 @@ func TestKilledBeforeRedis(t *testing.T) {
 // TestKilledWorker kills a worker while orders come due. What it had claimed is delivered to another one
 // when its lease ends.
 func TestKilledWorker(t *testing.T) {
+	t.Parallel()
 	site := newSite(t, testenv.Redis(t), "SHOP_ORDER_TIMEOUT=2s")
 	api := site.serve(t, "--roles=api,relay")
 	doomed := site.serve(t, "--roles=worker")
@@ -71,6 +74,7 @@ func TestKilledWorker(t *testing.T) {
 // TestRolesApart runs two processes of each role. Customers of one API see what they did at the other, and
 // each order is cancelled once, by whomever.
 func TestRolesApart(t *testing.T) {
+	t.Parallel()
 	site := newSite(t, testenv.Redis(t))
 	var apis []*process
 	for range 2 {
@@ -100,6 +104,7 @@ func TestRolesApart(t *testing.T) {
 
 // TestGracefulStop stops a shop that is being asked: every request that was accepted is answered.
 func TestGracefulStop(t *testing.T) {
+	t.Parallel()
 	site := newSite(t, testenv.Redis(t))
 	p := site.serve(t)
 	c := p.signUp()

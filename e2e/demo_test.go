@@ -29,6 +29,7 @@ func demo(t *testing.T, change func(*exec.Cmd), args ...string) *process {
 }
 
 func TestDemo(t *testing.T) {
+	t.Parallel()
 	began := time.Now()
 	p := demo(t, nil, "--order-timeout", "2s")
 	t.Logf("up after %v, the build included", time.Since(began)) // no machine is like another: measured only
@@ -37,6 +38,7 @@ func TestDemo(t *testing.T) {
 
 // TestDemoFaults breaks the demo as its page does, each fault twice.
 func TestDemoFaults(t *testing.T) {
+	t.Parallel()
 	p := demo(t, nil, "--order-timeout", "3s")
 	c, ops := p.signUp(), p.operator()
 	fault := func(name string) {
@@ -65,6 +67,7 @@ func TestDemoFaults(t *testing.T) {
 }
 
 func TestDemoWithoutRedisServer(t *testing.T) {
+	t.Parallel()
 	p := demo(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "PATH="+t.TempDir()) }, "--order-timeout", "1s")
 	eventually(t, "the stand-in for Redis announced", func() bool { return strings.Contains(p.text(), "stand-in") })
 	c := p.signUp()
@@ -72,6 +75,7 @@ func TestDemoWithoutRedisServer(t *testing.T) {
 }
 
 func TestDemoAsOrdinaryUser(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("the other tests run as an ordinary user already")
 	}
@@ -85,6 +89,7 @@ func TestDemoAsOrdinaryUser(t *testing.T) {
 
 // TestDemoLeavesNothing ends the demo as Ctrl-C does and as kill -9 does.
 func TestDemoLeavesNothing(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux ends the children of a killed parent")
 	}
@@ -113,6 +118,7 @@ func TestDemoLeavesNothing(t *testing.T) {
 
 // TestDemoEndsWithGoRun kills `go run`, which cannot tell its child: here a shell of that name stands in for it.
 func TestDemoEndsWithGoRun(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux tells who the parent is")
 	}

@@ -76,6 +76,7 @@ func TestProcessFaults(t *testing.T) {
 		}},
 		{name: "two reconcilers alone", bound: soon, needs: needs{processes: []string{"api", "relay", "reconciler", "reconciler"}}, inject: func(d *deployment) {
 			d.hold(4 * time.Second)
+			d.start("worker") // which has nothing left to do
 		}},
 		{name: "rolling restart to a newer schema", bound: bound{late: 3 * time.Second, answer: 3 * time.Second}, inject: rollOut},
 		{name: "handler that always fails", bound: bound{late: time.Minute, answer: 3 * time.Second}, inject: failCancellation},

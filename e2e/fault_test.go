@@ -19,6 +19,7 @@ const rate = 40
 // runFaults injects each of the faults into a deployment of its own under load, and checks that everything that
 // was promised is kept, and its price.
 func runFaults(t *testing.T, faults []fault) {
+	t.Parallel()
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()

@@ -89,6 +89,7 @@ func TestRedisOutage(t *testing.T) {
 
 // TestRedisStaysDown: without any Redis the reconciler cancels, within its interval.
 func TestRedisStaysDown(t *testing.T) {
+	t.Parallel()
 	redis := testenv.RedisServer(t)
 	site := newSite(t, redis.URL())
 	must(t, redis.Kill())
@@ -108,6 +109,7 @@ func TestRedisStaysDown(t *testing.T) {
 
 // TestRedisWiped loses every task between placing and deadline.
 func TestRedisWiped(t *testing.T) {
+	t.Parallel()
 	redis := testenv.RedisServer(t)
 	site := newSite(t, redis.URL(), "SHOP_ORDER_TIMEOUT=8s")
 	p := site.serve(t)

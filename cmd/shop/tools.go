@@ -131,6 +131,7 @@ func (c *doctorCommand) Run(ctx context.Context, to streams) error {
 	check("postgres", "answers, and has this binary's schema", nil) // or there were no app
 	check("redis", "answers", a.pingRedis(ctx))
 	check("tasks", "Redis has what the last restore gave it", a.checkSentinels(ctx))
+	check("worker", "no task waits for long, none has failed for good", a.checkTasks(ctx))
 	check("outbox", "nothing waits for long", a.checkOutbox(ctx))
 	check("reconciler", "swept lately", a.checkLastSweep(ctx))
 	check("invariants", "hold", a.checkInvariants(ctx, to))
@@ -152,6 +153,23 @@ func (a *app) checkSentinels(ctx context.Context) error {
 		err = errors.New("wiped, or never filled: the reconciler restores them, or run `shop reconcile`")
 	}
 	return err
+}
+
+// staleTask is far longer than workers leave a task that is due.
+const staleTask = 10 * time.Second
+
+func (a *app) checkTasks(ctx context.Context) error {
+	depth, err := a.queue.Depth(ctx)
+	if err != nil {
+		return err
+	}
+	if depth.OldestDue > staleTask {
+		err = fmt.Errorf("%d tasks are due, the oldest for %v: is a worker running?", depth.Due, depth.OldestDue.Round(time.Second))
+	}
+	if depth.Dead > 0 {
+		err = errors.Join(err, fmt.Errorf("%d dead letters: GET /ops/api/dead-letters tells why; redrive them once that is mended", depth.Dead))
+	}
+	return oneLine(err)
 }
 
 // staleOutbox is far longer than the relay leaves a message while Redis answers.

@@ -93,7 +93,17 @@ func (s *shop) productIn(t testing.TB, supply int64, currency string) uuid.UUID 
 
 func (s *shop) exec(t testing.TB, statement string, args ...any) {
 	t.Helper()
-	if _, err := s.db.ExecContext(t.Context(), statement, args...); err != nil {
+	conn, err := s.db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	// The shop's own limit is not for whatever a test needs to be there.
+	if _, err := conn.ExecContext(t.Context(), `SET statement_timeout = 0`); err != nil {
+		t.Fatal(err)
+	}
+	defer conn.ExecContext(t.Context(), `RESET statement_timeout`)
+	if _, err := conn.ExecContext(t.Context(), statement, args...); err != nil {
 		t.Fatalf("%s: %v", statement, err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,13 +18,15 @@ import (
 // ErrBusy means that another process, or another goroutine, sweeps right now.
 var ErrBusy = errors.New("another sweep is under way")
 
-// Reconciler sweeps. Any number may run: a PostgreSQL advisory lock lets one of them at a time.
+// Reconciler sweeps. Any number may run: a PostgreSQL advisory lock lets one of them at a time. The lock saves work
+// and no more: if a session ends during a sweep, and another sweep begins, the two do the same things.
 type Reconciler struct {
 	db       *sql.DB
 	table    Table
 	queue    Queue
 	cfg      Config
 	schedule cron.Schedule
+	lockIdle time.Duration
 	log      *slog.Logger
 	metrics  metrics
 }
@@ -35,7 +38,7 @@ func New(db *sql.DB, table Table, queue Queue, cfg Config, log *slog.Logger, reg
 		return nil, err
 	}
 	return &Reconciler{
-		db: db, table: inTime{table}, queue: queue, cfg: cfg, schedule: schedule,
+		db: db, table: inTime{table}, queue: queue, cfg: cfg, schedule: schedule, lockIdle: lockIdle,
 		log: log.With("kind", queue.Kind()), metrics: newMetrics(reg, queue.Kind()),
 	}, nil
 }
@@ -110,13 +113,18 @@ func (r *Reconciler) Sweep(ctx context.Context) (Report, error) {
 	defer r.unlock(ctx, conn)
 	report := r.sweep(ctx)
 	r.metrics.observe(report)
-	if err := r.record(ctx, conn, report); err != nil && ctx.Err() == nil {
+	if err := r.record(ctx, report); err != nil && ctx.Err() == nil {
 		r.log.WarnContext(ctx, "the sweep's report is not recorded", "error", err)
 	}
 	return report, nil
 }
 
-// lock takes the sweep's lock, which is the session's: it goes with the connection if the process dies.
+// lockIdle is how long a sweep may hold its lock. One that takes longer hangs, or walks over millions of rows: others
+// may sweep, too, then.
+const lockIdle = 2 * time.Minute
+
+// lock takes the sweep's lock, which is the session's: it goes with the connection if the process dies. The session
+// itself asks for nothing more, so that the database ends it if the process hangs.
 func (r *Reconciler) lock(ctx context.Context) (*sql.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
 	defer cancel()
@@ -126,25 +134,26 @@ func (r *Reconciler) lock(ctx context.Context) (*sql.Conn, error) {
 	}
 	var locked bool
 	err = conn.QueryRowContext(ctx, `SELECT pg_try_advisory_lock(hashtextextended($1, 0))`, r.lockName()).Scan(&locked)
-	switch {
-	case err != nil:
-		discard(conn) // the lock may be held: its answer was lost
-		return nil, fmt.Errorf("lock to sweep: %w", err)
-	case !locked:
+	if err == nil && !locked {
 		conn.Close()
 		return nil, ErrBusy
+	}
+	if err == nil {
+		_, err = conn.ExecContext(ctx, `SELECT set_config('idle_session_timeout', $1, false)`, strconv.FormatInt(r.lockIdle.Milliseconds(), 10))
+	}
+	if err != nil {
+		discard(conn) // the lock may be held: its answer was lost
+		return nil, fmt.Errorf("lock to sweep: %w", err)
 	}
 	return conn, nil
 }
 
+// unlock gives the lock back at once, and ends a session that nobody else may use.
 func (r *Reconciler) unlock(ctx context.Context, conn *sql.Conn) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	if _, err := conn.ExecContext(ctx, `SELECT pg_advisory_unlock(hashtextextended($1, 0))`, r.lockName()); err != nil {
-		discard(conn)
-		return
-	}
-	conn.Close()
+	_, _ = conn.ExecContext(ctx, `SELECT pg_advisory_unlock(hashtextextended($1, 0))`, r.lockName()) // or it goes with the session
+	discard(conn)
 }
 
 func (r *Reconciler) lockName() string { return "reconcile " + r.queue.Kind() }
@@ -157,14 +166,14 @@ func discard(conn *sql.Conn) {
 }
 
 // record keeps the report for whichever process is asked for the last one.
-func (r *Reconciler) record(ctx context.Context, conn *sql.Conn, report Report) error {
+func (r *Reconciler) record(ctx context.Context, report Report) error {
 	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
 	defer cancel()
 	text, err := json.Marshal(report)
 	if err != nil {
 		return fmt.Errorf("encode report: %w", err)
 	}
-	_, err = conn.ExecContext(ctx, `
+	_, err = r.db.ExecContext(ctx, `
 		INSERT INTO reconcile_reports (kind, report) VALUES ($1, $2)
 		ON CONFLICT (kind) DO UPDATE SET report = excluded.report`, r.queue.Kind(), string(text))
 	return err

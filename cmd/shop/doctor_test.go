@@ -1,0 +1,65 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/testenv"
+)
+
+// TestDoctor breaks one thing after the other, and has the doctor find it.
+func TestDoctor(t *testing.T) {
+	for name, test := range map[string]struct {
+		harm func(t *testing.T, a *app)
+		want []string // what is said; nothing fails if it is empty
+	}{
+		"nothing": {func(*testing.T, *app) {}, nil},
+		"Redis wiped": {func(t *testing.T, a *app) {
+			must(t, a.rdb.FlushAll(t.Context()).Err())
+		}, []string{"FAIL  tasks", "shop reconcile"}},
+		"no worker": {func(t *testing.T, a *app) {
+			must(t, a.queue.Schedule(t.Context(), delay.In("1", -time.Minute)))
+		}, []string{"FAIL  worker", "1 tasks are due", "the oldest for 1m"}},
+		"a dead letter": {func(t *testing.T, a *app) {
+			must(t, a.queue.Schedule(t.Context(), delay.In("1", 0)))
+			batch, err := a.queue.Claim(t.Context(), 0, 1, time.Minute)
+			must(t, err)
+			_, err = a.queue.Bury(t.Context(), batch, delay.Burial{ID: "1"})
+			must(t, err)
+		}, []string{"FAIL  worker", "1 dead letters"}},
+		"no relay": {func(t *testing.T, a *app) {
+			mustExec(t, a, `INSERT INTO outbox (kind, task_id, due_at, created_at) VALUES ($1, '1', now(), now() - interval '1 min')`, order.CancelKind)
+		}, []string{"FAIL  outbox", "1 messages", "the oldest for 1m"}},
+		"no reconciler": {func(t *testing.T, a *app) {
+			mustExec(t, a, `UPDATE reconcile_reports SET report = jsonb_set(report::jsonb, '{started_at}', to_jsonb(now() - interval '1 hour'))`)
+		}, []string{"FAIL  reconciler", "the last sweep was 1h0m"}},
+		"stock": {func(t *testing.T, a *app) {
+			mustExec(t, a, `UPDATE products SET available = available + 1, supply = supply + 2`)
+		}, []string{"FAIL  invariants", "invariant 1: product"}},
+		"an order that nobody cancels": {func(t *testing.T, a *app) {
+			pendingOrders(t, a, 1, -time.Hour)
+		}, []string{"FAIL  invariants", "invariant 3: order"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			databaseURL, redisURL := testenv.Postgres(t), testenv.Redis(t)
+			a := joinApp(t, databaseURL, redisURL, 1)
+			pendingOrders(t, a, 1, time.Hour)
+			sweep(t, a)
+			test.harm(t, a)
+
+			var out strings.Builder
+			code := exitCode(run(t.Context(), []string{"doctor", "--database-url", databaseURL, "--redis-url", redisURL}, &out, &out), &out)
+			if wrong := len(test.want) > 0; (code != 0) != wrong || strings.Count(out.String(), "FAIL") != min(1, len(test.want)) {
+				t.Errorf("exit code %d, said:\n%s", code, out.String())
+			}
+			for _, part := range test.want {
+				if !strings.Contains(out.String(), part) {
+					t.Errorf("said:\n%s, want %q in it", out.String(), part)
+				}
+			}
+		})
+	}
+}
