@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -249,17 +250,84 @@ func TestPageBuysAgain(t *testing.T) {
 	t.Parallel()
 	p := demo(t, nil, patient...)
 	page := open(t, newBrowser(t), "about:blank")
-	page.script(answersOfOrders(`if (!window.found) { throw new TypeError('lost'); }`))
+	page.script(answersOfOrders(`window.answers = (window.answers ?? 0) + 1; if (!window.found) { throw new TypeError('lost'); }`))
+	answers := func(n int) { // four to each click
+		page.until("all answers lost", func() bool { return value(page, chromedp.Evaluate[int](`window.answers ?? 0`)) == n })
+		page.says("#messages", "may or may not be placed")
+	}
 	page.do(chromedp.Navigate(p.url))
 	page.says(connection, "Live")
+	page.ask("Espresso", 3)
 	page.click(buyBeans)
-	page.says("#messages", "may or may not be placed")
+	answers(4)
+	page.click(buyBeans) // as it advises: the same three
+	answers(8)
+	page.says(aOrder, "3 × Espresso beans")
+	if n := page.count(aOrder); n != 1 {
+		t.Errorf("one purchase made %d orders", n)
+	}
 	page.click(aOrder + ` button:not(.primary)`)
 	page.says(aOrder, "Cancelled by you")
 	value(page, chromedp.Evaluate[bool](`window.found = true`))
 	page.click(buyBeans)
 	page.until("a second order", func() bool { return page.count(aOrder) == 2 })
 	page.says(aOrder, "left to pay")
+}
+
+// ask fills in how many of a product are wanted.
+func (p *tab) ask(product string, quantity int) {
+	p.t.Helper()
+	value(p, chromedp.Evaluate[int](fmt.Sprintf(`document.querySelector('#products [aria-label^="Quantity of %s"]').value = %d`, product, quantity)))
+}
+
+// TestPageProducts: what changes while someone is about to press a button stays in its place and keeps the focus.
+func TestPageProducts(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, testenv.Redis(t), "SHOP_ORDER_TIMEOUT=10m")
+	page := shopTab(t, s.serve(t))
+	page.expect("409") // of what is refused
+	top := func() float64 {
+		return value(page, chromedp.Evaluate[float64](`document.querySelector('`+buyBeans+`').getBoundingClientRect().top`))
+	}
+	before := top()
+	page.ask("Barista", 7)
+	page.click(`button[aria-label^="Buy Barista"]`)
+	page.says("#messages", "7 wanted, 6 available")
+	if after := top(); after != before {
+		t.Errorf("a refusal moves a button from %v to %v", before, after)
+	}
+
+	page.ask("Barista", 6)
+	page.do(chromedp.SendKeys(chromedp.CSS(`input[aria-label^="Quantity of Barista"]`), kb.Enter))
+	page.says("#products", "Sold out")
+	if !value(page, chromedp.Evaluate[bool](`document.activeElement.ariaLabel.startsWith("Quantity of Barista")`)) {
+		t.Error("who bought the last ones has lost the focus")
+	}
+	page.click(`button[aria-label^="Buy Barista"]`)
+
+	db, err := sql.Open("pgx", s.database)
+	must(t, err)
+	defer db.Close()
+	_, err = db.ExecContext(t.Context(), `UPDATE products SET price_cents = 9990, name = 'Espresso beans, roasted today' WHERE name LIKE 'Espresso%'`)
+	must(t, err)
+	page.click(buyBeans)
+	page.says(aOrder, "Pay €99.90")
+	page.says("#products", "€99.90")
+	page.says("#products", "roasted today")
+	if n := page.count(aOrder); n != 2 {
+		t.Errorf("%d orders, want 2", n)
+	}
+}
+
+// TestPageWithoutCookies is in a browser that keeps nothing for the page.
+func TestPageWithoutCookies(t *testing.T) {
+	t.Parallel()
+	p := demo(t, nil, patient...)
+	page := open(t, newBrowser(t), "about:blank")
+	page.script(`Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('denied', 'SecurityError'); } });`)
+	page.do(chromedp.Navigate(p.url))
+	page.says("#messages", "needs cookies")
+	page.says("#products", "Espresso beans")
 }
 
 // TestPageReconnects kills the service under the page. Another one comes up at the same address.

@@ -25,12 +25,13 @@ var openAPI []byte
 // opsRoutes adds the operators' API.
 func (a *app) opsRoutes(r gin.IRouter, faults *faults) {
 	r.GET("/stats", order.Handle(func(c *gin.Context) error { return a.stats(c, faults) }))
-	r.POST("/reconcile", order.Handle(a.sweep))
+	nothing := order.Handle(order.ReadNothing)
+	r.POST("/reconcile", nothing, order.Handle(a.sweep))
 	r.GET("/dead-letters", order.Handle(a.deadLetters))
-	r.POST("/dead-letters/:kind/:id/redrive", order.Handle(a.redrive))
+	r.POST("/dead-letters/:kind/:id/redrive", nothing, order.Handle(a.redrive))
 	if faults != nil {
-		r.POST("/faults/:fault", order.Handle(faults.inject))
-		r.POST("/faults/place-orders", order.Handle(faults.placeOrders))
+		r.POST("/faults/:fault", nothing, order.Handle(faults.inject))
+		r.POST("/faults/place-orders", nothing, order.Handle(faults.placeOrders))
 	}
 }
 

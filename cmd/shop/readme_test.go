@@ -90,6 +90,30 @@ func TestObservedMetricsExist(t *testing.T) {
 	}
 }
 
+// TestAlertedSeriesBeginAtZero: increase() of a series that begins with its first event misses that one.
+func TestAlertedSeriesBeginAtZero(t *testing.T) {
+	families, err := newTestApp(t, "redis://127.0.0.1:1/0", 1).registry.Gather()
+	must(t, err)
+	there := map[string]bool{}
+	for _, family := range families {
+		for _, m := range family.Metric {
+			for _, label := range m.Label {
+				there[family.GetName()+"{"+label.GetName()+`="`+label.GetValue()+`"}`] = true
+			}
+		}
+	}
+	increased := regexp.MustCompile(`increase\((\w+)(\{\w+="\w+"\})`)
+	series := increased.FindAllStringSubmatch(readFile(t, "../../observability/alerts.yml"), -1)
+	for _, s := range series {
+		if name := strings.TrimSuffix(s[1], "_count") + s[2]; !there[name] {
+			t.Errorf("at the start there is no %s", name)
+		}
+	}
+	if len(series) < 4 {
+		t.Errorf("alerts look at %d series, want 4 or more", len(series))
+	}
+}
+
 func TestDashboardIsJSON(t *testing.T) {
 	var dashboard struct {
 		UID    string

@@ -91,7 +91,7 @@ func isStream(c *gin.Context) bool { return c.FullPath() == order.StreamPath }
 // ready tells a load balancer whether to send requests here. Without Redis orders are still taken, and
 // cancelled a little later: degraded, but ready. Without the database nothing works.
 func (a *app) ready(c *gin.Context) {
-	ctx, cancel := context.WithTimeout(c.Request.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(c.Request.Context(), time.Second/2) // who asks does not wait long
 	defer cancel()
 	state := gin.H{"status": "ready", "postgres": "up", "redis": "up"}
 	status := http.StatusOK

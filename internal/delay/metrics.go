@@ -47,12 +47,17 @@ type publisherMetrics struct {
 }
 
 func newPublisherMetrics(reg prometheus.Registerer, kind string) publisherMetrics {
-	return publisherMetrics{
+	m := publisherMetrics{
 		published: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 			Name: "shop_delay_published_total", ConstLabels: kindLabel(kind),
 			Help: "Messages on the fast path, by result: ok, failed or breaker_open.",
 		}, []string{"result"}),
 	}
+	// They begin at 0: of a series that begins with its first event, Prometheus does not see that one.
+	for _, result := range []string{"ok", "failed", "breaker_open"} {
+		m.published.WithLabelValues(result)
+	}
+	return m
 }
 
 type relayMetrics struct {

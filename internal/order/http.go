@@ -41,10 +41,11 @@ func (s *Service) Routes(r gin.IRouter, tokens *Tokens, feed *Feed) {
 
 // authenticate finds out who asks. A bearer token goes before the cookie.
 func (a *api) authenticate(c *gin.Context) error {
-	token, ok := bearer(c.GetHeader("Authorization"))
-	if !ok {
+	scheme, token, _ := strings.Cut(c.GetHeader("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") { // others may be for a proxy
 		token, _ = c.Cookie(tokenCookie)
 	}
+	token = strings.TrimSpace(token)
 	if token == "" {
 		return Errorf(CodeUnauthorized, "This needs a customer's token: sign up with POST /api/customers and send it as Authorization: Bearer.")
 	}
@@ -56,20 +57,11 @@ func (a *api) authenticate(c *gin.Context) error {
 	return nil
 }
 
-// bearer takes the token from an Authorization header; ok tells if there is such a header at all.
-func bearer(header string) (token string, ok bool) {
-	scheme, token, _ := strings.Cut(header, " ")
-	if !strings.EqualFold(scheme, "Bearer") {
-		return "", header != ""
-	}
-	return strings.TrimSpace(token), true
-}
-
 // customer is who asks, behind authenticate.
 func customer(c *gin.Context) uuid.UUID { return c.MustGet(customerKey).(uuid.UUID) }
 
 func (a *api) signUp(c *gin.Context) error {
-	if err := readNothing(c); err != nil {
+	if err := ReadNothing(c); err != nil {
 		return err
 	}
 	id, err := a.orders.SignUp(c.Request.Context())
@@ -155,14 +147,14 @@ func (a *api) get(c *gin.Context) error {
 }
 
 func (a *api) pay(c *gin.Context) error {
-	if err := readNothing(c); err != nil {
+	if err := ReadNothing(c); err != nil {
 		return err
 	}
 	return a.answer(c, a.orders.Pay)
 }
 
 func (a *api) cancel(c *gin.Context) error {
-	if err := readNothing(c); err != nil {
+	if err := ReadNothing(c); err != nil {
 		return err
 	}
 	return a.answer(c, a.orders.Cancel)

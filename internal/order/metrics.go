@@ -17,7 +17,7 @@ type metrics struct {
 
 func newMetrics(reg prometheus.Registerer) metrics {
 	f := promauto.With(reg)
-	return metrics{
+	m := metrics{
 		placed: f.NewCounter(prometheus.CounterOpts{
 			Name: "shop_orders_placed_total",
 			Help: "Orders placed.",
@@ -48,4 +48,12 @@ func newMetrics(reg prometheus.Registerer) metrics {
 			Help: "What became of orders that were asked to time out: cancelled, terminal (paid or cancelled before), not_due, locked or gone (no such order).",
 		}, []string{"outcome"}),
 	}
+	// They begin at 0: of a series that begins with its first event, Prometheus does not see that one.
+	for _, actor := range []Actor{Worker, Reconciler} {
+		m.lateness.WithLabelValues(string(actor))
+	}
+	for _, reason := range []CancelReason{ByTimeout, ByCustomer} {
+		m.cancelled.WithLabelValues(string(reason))
+	}
+	return m
 }

@@ -84,8 +84,8 @@ func malformed(faults ...Fault) error {
 	return &Error{Code: CodeMalformed, Detail: "The request is not well-formed.", Faults: faults}
 }
 
-// readNothing refuses a body that says more than {}: what it asks for would not be done.
-func readNothing(c *gin.Context) error {
+// ReadNothing refuses a body that says more than {}: what it asks for would not be done.
+func ReadNothing(c *gin.Context) error {
 	if c.Request.ContentLength == 0 {
 		return nil
 	}

@@ -18,7 +18,7 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer, kind string) metrics {
 	f := promauto.With(reg)
 	labels := prometheus.Labels{"kind": kind}
-	return metrics{
+	m := metrics{
 		sweeps: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "shop_reconcile_sweeps_total", ConstLabels: labels,
 			Help: "Sweeps, by result: ok, degraded (without Redis), failed or skipped (another instance swept).",
@@ -41,6 +41,11 @@ func newMetrics(reg prometheus.Registerer, kind string) metrics {
 			Help: "When this process last completed a sweep, in seconds since 1970.",
 		}),
 	}
+	// They begin at 0: of a series that begins with its first event, Prometheus does not see that one.
+	for _, reason := range []string{"missing", "late", "orphaned", "overdue"} {
+		m.repairs.WithLabelValues(reason)
+	}
+	return m
 }
 
 func (m metrics) observe(r Report) {

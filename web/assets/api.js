@@ -12,7 +12,7 @@ export class Problem extends Error {
 
   // passing says that the same request may well succeed in a moment, and that it is open whether it was done.
   get passing() {
-    return this.status === 0 || this.status === 502 || this.status === 503 || this.status === 504;
+    return [0, 408, 429, 502, 503, 504].includes(this.status);
   }
 }
 

@@ -23,10 +23,9 @@ function niceCeiling(n) {
   return [1, 2, 5, 10].map((m) => m * power).find((m) => m >= n);
 }
 
-const longestStep = 6_000; // between samples that a line joins: what was in a longer gap nobody knows
-
-// drawDepth draws lines over time. samples are {at, …} with a number, or null for unknown, for each of the
-// series; at and span are in milliseconds.
+// drawDepth draws lines over time. samples are {at, follows, …} with a number, or null for unknown, for each of the
+// series; at and span are in milliseconds. A line joins those that follow the one before without a gap, of which
+// nobody knows what was in it.
 export function drawDepth(place, samples, series, span, label) {
   const [left, bottom, height] = [44, 20, 256];
   const { drawing, width } = canvas(place, height, label);
@@ -42,7 +41,7 @@ export function drawDepth(place, samples, series, span, label) {
   drawing.append(svg('text', { x: width, y: height - 4, 'text-anchor': 'end' }, 'now'));
   for (const name of series) {
     const known = (s) => s[name] !== null && end - s.at <= span;
-    const joined = (a, b) => known(a) && b.at - a.at < longestStep;
+    const joined = (a, b) => known(a) && b.follows;
     const path = samples.map((s, i) => known(s) && `${i > 0 && joined(samples[i - 1], s) ? 'L' : 'M'}${x(s.at).toFixed(1)} ${y(s[name]).toFixed(1)}`);
     drawing.append(svg('path', { class: `line ${name}`, d: path.filter(Boolean).join('') }));
   }

@@ -26,7 +26,13 @@ export const money = (cents, currency) =>
 
 export const number = (n) => new Intl.NumberFormat('en-IE').format(n);
 
-export const timeOfDay = (time) => new Date(time).toLocaleTimeString('en-GB');
+// moment is the time of day, with the date if that is not today.
+export function moment(time) {
+  const at = new Date(time);
+  const clock = at.toLocaleTimeString('en-GB');
+  const today = at.toDateString() === new Date().toDateString();
+  return today ? clock : `${at.toLocaleDateString('en-GB', { day: 'numeric', month: 'short' })}, ${clock}`;
+}
 
 // countdown is "1:05" or "1:00:05": full seconds, rounded up, so that 0:00 is the deadline itself.
 export function countdown(milliseconds) {
@@ -54,17 +60,16 @@ export class Message {
   }
 
   show(text) {
-    const dismiss = element('button', { type: 'button', className: 'quiet', onclick: () => this.#dismiss() }, 'Dismiss');
+    const dismiss = element('button', { type: 'button', className: 'quiet', onclick: () => this.clear() }, 'Dismiss');
     this.#place.replaceChildren(element('div', { className: 'message' }, element('p', {}, text), dismiss));
   }
 
   clear() {
+    const focused = this.#place.contains(document.activeElement);
     this.#place.replaceChildren();
-  }
-
-  #dismiss() {
-    this.clear();
-    document.querySelector('main').focus(); // not back to the top of the page
+    if (focused) {
+      document.querySelector('main').focus({ preventScroll: true }); // not back to the top of the page
+    }
   }
 }
 

@@ -2,7 +2,7 @@
 
 import { request } from './api.js';
 import { drawDepth, drawHistogram } from './charts.js';
-import { duration, element, Message, number, setText, timeOfDay, wait } from './dom.js';
+import { duration, element, Message, moment, number, setText, wait } from './dom.js';
 
 const byId = (id) => document.getElementById(id);
 const messages = byId('messages');
@@ -26,6 +26,7 @@ const ops = (method, path, seconds) =>
 function askForToken(why) {
   byId('dashboard').hidden = true;
   byId('sign-in').hidden = false;
+  byId('token').focus();
   show('connecting', 'Closed');
   if (why) {
     refusal.show(why);
@@ -49,6 +50,7 @@ function show(state, text) {
 
 let looking = false;
 let refreshed = 0;
+let unbroken = false; // since the last sample
 
 // look shows the figures every second or, of a service that takes longer to gather them, not more often than
 // a quarter of the time.
@@ -57,11 +59,13 @@ async function look() {
     return;
   }
   looking = true;
+  unbroken = false;
   while (!document.hidden) {
     const began = performance.now();
     try {
       await render(await ops('GET', '/stats'));
       refreshed = Date.now();
+      unbroken = true;
       byId('dashboard').classList.remove('stale');
       show('live', 'Live');
     } catch (failure) {
@@ -70,8 +74,9 @@ async function look() {
         askForToken(failure.message);
         break;
       }
+      unbroken = false;
       byId('dashboard').classList.add('stale');
-      show('failing', `${refreshed ? `As of ${timeOfDay(refreshed)}` : 'Not open yet'}: ${failure.message}`);
+      show('failing', `${refreshed ? `As of ${moment(refreshed)}` : 'Not open yet'}: ${failure.message}`);
     }
     await wait(Math.max(1000, 3 * (performance.now() - began)));
   }
@@ -95,8 +100,12 @@ let latest = null;
 
 function render(stats) {
   latest = stats;
+  const signedIn = byId('sign-in').contains(document.activeElement);
   byId('sign-in').hidden = true;
   byId('dashboard').hidden = false;
+  if (signedIn) {
+    byId('main').focus({ preventScroll: true });
+  }
   renderInvariants(stats.violations);
   renderPicture(stats);
   sample(stats);
@@ -151,7 +160,7 @@ function renderPicture({ redis, queue, orders, outbox, lateness, last_sweep: swe
   const atLeast = (n) => (counted < mostCounted ? number(n) : `${number(n)} of the last ${number(counted)}`);
   stat('by-worker', atLeast(lateness.worker.count));
   stat('by-reconciler', atLeast(lateness.reconciler.count));
-  stat('swept', sweep ? timeOfDay(sweep.started_at) : '–');
+  stat('swept', sweep ? moment(sweep.started_at) : '–');
   setText(byId('redis-state'), redis === 'up' ? '' : 'down');
   byId('redis-node').classList.toggle('broken', redis !== 'up');
   setText(byId('worker-state'), faults?.worker_paused ? 'paused' : '');
@@ -162,7 +171,7 @@ const samples = [];
 
 function sample({ queue, orders, outbox }) {
   const inRedis = queue ? queue.scheduled + queue.due + queue.leased : null;
-  samples.push({ at: performance.now(), pending: orders.pending, scheduled: inRedis, outbox: outbox.backlog });
+  samples.push({ at: performance.now(), follows: unbroken, pending: orders.pending, scheduled: inRedis, outbox: outbox.backlog });
   while (samples[0].at < performance.now() - span) {
     samples.shift();
   }
@@ -198,7 +207,7 @@ function renderSweep(sweep) {
     return;
   }
   const outcome = { ok: 'all well', degraded: 'without Redis', failed: 'failed' }[sweep.outcome];
-  setText(byId('sweep-summary'), `At ${timeOfDay(sweep.started_at)}, ${sweep.full ? 'over all pending orders' : 'over those due soon'}, in ${duration(sweep.took_seconds)}: ${outcome}${sweep.error ? `: ${sweep.error}` : ''}.`);
+  setText(byId('sweep-summary'), `At ${moment(sweep.started_at)}, ${sweep.full ? 'over all pending orders' : 'over those due soon'}, in ${duration(sweep.took_seconds)}: ${outcome}${sweep.error ? `: ${sweep.error}` : ''}.`);
   byId('sweep').replaceChildren(...['examined', 'missing', 'late', 'orphaned', 'overdue', 'dead'].map((name) =>
     element('div', {}, element('dt', {}, name), element('dd', {}, number(sweep[name])))));
   if (lastSweep !== '') {
@@ -236,7 +245,7 @@ async function renderDead(count) {
   const focused = list.contains(document.activeElement);
   list.replaceChildren(...items.map((letter) => element('li', {},
     element('code', {}, letter.id),
-    element('p', {}, `${letter.kind}, failed ${letter.attempts} times, the last at ${timeOfDay(letter.buried_at)}: ${letter.error}`),
+    element('p', {}, `${letter.kind}, failed ${letter.attempts} times, the last at ${moment(letter.buried_at)}: ${letter.error}`),
     element('button', {
       type: 'button', 'aria-label': `Redrive ${letter.id}`,
       onclick: (event) => act(event.target, `/dead-letters/${letter.kind}/${letter.id}/redrive`, 'Dead letter redriven: it is due again.'),
@@ -251,7 +260,7 @@ async function renderDead(count) {
 function log(text) {
   const list = byId('log');
   list.querySelector('.hint')?.remove();
-  list.prepend(element('li', {}, element('time', {}, timeOfDay(Date.now())), element('span', {}, text)));
+  list.prepend(element('li', {}, element('time', {}, moment(Date.now())), element('span', {}, text)));
   while (list.children.length > 50) {
     list.lastChild.remove();
   }

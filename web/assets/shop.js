@@ -1,7 +1,7 @@
 // The shop as its customer sees it.
 
-import { insist, request, serverClock } from './api.js';
-import { countdown, duration, element, Message, money, number, setText, timeOfDay, wait } from './dom.js';
+import { insist, Problem, request, serverClock } from './api.js';
+import { countdown, duration, element, Message, moment, money, number, setText, wait } from './dom.js';
 import { Feed } from './feed.js';
 
 const pageSize = 20;
@@ -66,7 +66,10 @@ class Purchase {
 const randomKey = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, '0')).join('');
 
 class ProductCard {
+  #name = element('h3');
+  #price = element('p', { className: 'price' });
   #stock = element('p', { className: 'stock' });
+  #soldOut = false;
   #quantity;
   #buy;
   #busy = false;
@@ -75,9 +78,8 @@ class ProductCard {
     this.id = product.id;
     this.#quantity = element('input', {
       type: 'number', min: 1, max: 1000, value: 1, required: true, inputMode: 'numeric',
-      'aria-label': `Quantity of ${product.name}`,
     });
-    this.#buy = element('button', { type: 'submit', className: 'primary', 'aria-label': `Buy ${product.name}` }, 'Buy');
+    this.#buy = element('button', { type: 'submit', className: 'primary' }, 'Buy');
     const form = element('form', { className: 'buy' }, this.#quantity, this.#buy);
     // The second click of a double click does not mean a second order.
     this.#buy.addEventListener('click', (event) => event.detail > 1 && event.preventDefault());
@@ -85,42 +87,45 @@ class ProductCard {
       event.preventDefault();
       this.#submit();
     });
-    this.node = element('li', { className: 'card product' },
-      element('div', {},
-        element('h3', {}, product.name),
-        element('p', { className: 'price' }, money(product.price_cents, product.currency)),
-        this.#stock),
-      form);
+    this.node = element('li', { className: 'card product' }, element('div', {}, this.#name, this.#price, this.#stock), form);
   }
 
   update(product) {
     const left = product.available;
+    setText(this.#name, product.name);
+    setText(this.#price, money(product.price_cents, product.currency));
     setText(this.#stock, left > 0 ? `${number(left)} left` : 'Sold out');
-    this.node.classList.toggle('sold-out', left === 0);
-    this.#buy.disabled = left === 0;
-    this.#quantity.disabled = left === 0;
+    this.#quantity.setAttribute('aria-label', `Quantity of ${product.name}`);
+    this.#buy.setAttribute('aria-label', `Buy ${product.name}`);
+    this.#soldOut = left === 0;
+    this.#buy.setAttribute('aria-disabled', this.#soldOut); // and not disabled, which would take the focus away
+    this.#quantity.readOnly = this.#soldOut;
   }
 
   async #submit() {
-    if (this.#busy) {
+    if (this.#busy || this.#soldOut) {
       return;
     }
     this.#busy = true;
-    await buy(new Purchase(this.id, this.#quantity.valueAsNumber));
-    this.#quantity.value = 1;
+    if (await buy(new Purchase(this.id, this.#quantity.valueAsNumber))) {
+      this.#quantity.value = 1;
+    }
     this.#busy = false;
   }
 }
 
+// buy tells whether the purchase became an order.
 async function buy(purchase) {
   refusal.clear();
+  let bought = false;
   try {
     await signedIn;
     const order = await purchase.send();
+    bought = true;
     orders.put(order);
     orders.show(order.id);
     announcer.textContent = order.status === 'pending'
-      ? `Ordered: ${summary(order)}. Pay by ${timeOfDay(order.expires_at)}.`
+      ? `Ordered: ${summary(order)}. Pay by ${moment(order.expires_at)}.`
       : `${summary(order)}: ${settled(order)}.`;
   } catch (failure) {
     refusal.show(failure.passing
@@ -129,6 +134,7 @@ async function buy(purchase) {
     recover(failure);
   }
   products.refresh();
+  return bought;
 }
 
 class Products {
@@ -137,9 +143,14 @@ class Products {
 
   refresh = throttled(async () => {
     const { items } = await request('GET', '/api/products');
+    for (const [id, card] of this.#cards) {
+      if (!items.some((item) => item.id === id)) {
+        card.node.remove();
+        this.#cards.delete(id);
+      }
+    }
     if (items.length === 0) {
       this.#list.replaceChildren(element('li', { className: 'empty' }, 'Nothing is on sale.'));
-      this.#cards.clear();
     }
     for (const item of items) {
       if (!this.#cards.has(item.id)) {
@@ -188,9 +199,9 @@ class OrderCard {
     const title = element('h3', { tabIndex: -1 }, what);
     this.node = element('li', { className: 'card order', 'data-order': order.id },
       element('div', { className: 'order-head' },
-        element('div', {}, title, element('p', { className: 'hint' }, `${amount} · ordered at ${timeOfDay(order.created_at)}`)),
+        element('div', {}, title, element('p', { className: 'hint' }, `${amount} · ordered at ${moment(order.created_at)}`)),
         element('div', { className: 'order-state' }, this.#left, this.#state)),
-      this.#bar, this.#words, this.#actions, this.#details);
+      this.#bar, this.#actions, this.#words, this.#details);
     this.title = title;
   }
 
@@ -240,7 +251,7 @@ class OrderCard {
     const overdue = Math.floor(-left / 1000);
     if (left < -500 && overdue !== this.#overdueSince) {
       this.#overdueSince = overdue;
-      orders.refresh();
+      orders.look(this.#order.id);
     }
   }
 
@@ -288,14 +299,14 @@ class OrderCard {
     if (actor !== 'customer') {
       what += `, ${duration((Date.parse(at) - Date.parse(this.#order.expires_at)) / 1000)} after the deadline`;
     }
-    return element('li', {}, element('time', { dateTime: at }, timeOfDay(at)), element('span', {}, what));
+    return element('li', {}, element('time', { dateTime: at }, moment(at)), element('span', {}, what));
   }
 }
 
 // settled says how an order ended.
 function settled(order) {
   if (order.status === 'paid') {
-    return `Paid at ${timeOfDay(order.paid_at)}`;
+    return `Paid at ${moment(order.paid_at)}`;
   }
   return order.cancel_reason === 'timeout' ? 'Cancelled: not paid in time' : 'Cancelled by you';
 }
@@ -344,7 +355,8 @@ class Orders {
   // look looks at one order: the newest are refreshed together, what is further down alone.
   async look(id) {
     this.refresh();
-    if (this.#cards.has(id) && this.#cards.size > mostOrders) {
+    const newer = [...this.#cards.keys()].filter((other) => other > id).length; // ids sort by time
+    if (this.#cards.has(id) && newer >= mostOrders) {
       const order = await request('GET', `/api/orders/${id}`).catch(() => null); // the next hint, or click, will tell
       order && this.put(order);
     }
@@ -469,6 +481,9 @@ async function signIn() {
         localStorage.removeItem('signed up'); // the cookie is gone, too old, or of another service
         refused++;
         continue;
+      }
+      if (!(failure instanceof Problem)) {
+        break; // the browser keeps nothing for this page, cookies neither
       }
       trouble.show(failure.message);
     }
