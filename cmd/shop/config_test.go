@@ -216,6 +216,7 @@ func TestExitCodes(t *testing.T) {
 		{"demo with a bad timeout", nil, []string{"demo", "--order-timeout=1ms"}, 2, []string{"SHOP_ORDER_TIMEOUT"}},
 		{"a database that is not there", nil, serve("--database-url=postgres://shop:hunter2@127.0.0.1:1/shop", "--redis-url=redis://127.0.0.1:1/0"), 1, []string{"127.0.0.1:1"}},
 		{"not a Redis URL", nil, serve(database, "--redis-url=http://:hunter2@cache"), 2, []string{"Redis URL"}},
+		{"a Redis socket", nil, serve(database, "--redis-url=unix:///run/redis.sock"), 2, []string{"Redis URL", "redis://"}},
 		{"not a schedule", nil, serve(database, "--redis-url=redis://127.0.0.1:1/0", "--reconcile-schedule=often"), 2, []string{`"often"`}},
 		{"an address that is not ours", nil, serve(database, "--redis-url=redis://127.0.0.1:1/0", "--http-addr=192.0.2.1:80"), 1, []string{"SHOP_HTTP_ADDR"}},
 	}

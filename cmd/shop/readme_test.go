@@ -3,13 +3,16 @@ package main
 import (
 	"encoding/json"
 	"io/fs"
+	"net/http/httptest"
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
 // A subtest's name may be cut short by an ellipsis.
@@ -111,6 +114,23 @@ func TestAlertedSeriesBeginAtZero(t *testing.T) {
 	}
 	if len(series) < 4 {
 		t.Errorf("alerts look at %d series, want 4 or more", len(series))
+	}
+}
+
+// TestMethodsAreFew: callers make up methods, and each would be a series.
+func TestMethodsAreFew(t *testing.T) {
+	a := newTestApp(t, "redis://127.0.0.1:1/0", 1)
+	handler, err := a.handler(&serveOptions{}, nil)
+	must(t, err)
+	for i := range 10 {
+		recorder := httptest.NewRecorder()
+		handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), "BREW"+strconv.Itoa(i), "/healthz/", nil))
+		if recorder.Code < 400 || recorder.Header().Get("Content-Type") != "application/problem+json" {
+			t.Errorf("answered %d of the type %s", recorder.Code, recorder.Header().Get("Content-Type"))
+		}
+	}
+	if n, err := testutil.GatherAndCount(a.registry, "shop_http_request_seconds"); err != nil || n != 1 {
+		t.Errorf("%d series, %v", n, err)
 	}
 }
 

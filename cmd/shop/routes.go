@@ -21,6 +21,7 @@ func (a *app) handler(o *serveOptions, faults *faults) (http.Handler, error) {
 	gin.SetMode(gin.ReleaseMode)
 	r := gin.New()
 	r.HandleMethodNotAllowed = true
+	r.RedirectTrailingSlash = false // one spelling of each path, and a problem for the others
 	r.Use(order.RequestID(), measure(a.registry), order.Log(a.log, "/healthz", "/readyz", "/metrics"), order.Recover(a.log), secure, sameOrigin(), deadline)
 	r.NoRoute(order.NotFound)
 	r.NoMethod(order.MethodNotAllowed)
@@ -81,6 +82,8 @@ func deadline(c *gin.Context) {
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), requestTimeout)
 	defer cancel()
+	request := c.Request
+	defer func() { c.Request = request }() // who comes after it must not take its end for the caller's
 	c.Request = c.Request.WithContext(ctx)
 	c.Next()
 }
@@ -98,7 +101,9 @@ func (a *app) ready(c *gin.Context) {
 	if err := a.rdb.Ping(ctx).Err(); err != nil {
 		state["status"], state["redis"] = "degraded", "down"
 	}
-	if err := a.db.PingContext(c.Request.Context()); err != nil {
+	ctx, cancel = context.WithTimeout(c.Request.Context(), 2*time.Second)
+	defer cancel()
+	if err := a.db.PingContext(ctx); err != nil {
 		state["status"], state["postgres"] = "unready", "down"
 		status = http.StatusServiceUnavailable
 	}

@@ -228,24 +228,32 @@ type DeadLetter struct {
 // DeadLetters lists up to limit dead letters after the first offset, the latest first. It reads
 // offset+limit of each shard: dead letters are few, or are an incident.
 func (q *Queue) DeadLetters(ctx context.Context, offset, limit int) ([]DeadLetter, error) {
-	var all []DeadLetter
+	type grave struct {
+		redis.Z
+		shard shard
+	}
+	var all []grave
 	for _, s := range q.shards {
 		buried, err := q.rdb.ZRevRangeWithScores(ctx, s.dead, 0, int64(offset+limit-1)).Result()
 		if err != nil {
 			return nil, fmt.Errorf("list dead letters of %s: %w", q.kind, err)
 		}
 		for _, z := range buried {
-			letter, err := q.deadLetter(ctx, s, z)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, letter)
+			all = append(all, grave{z, s})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b DeadLetter) int {
-		return cmp.Or(b.BuriedAt.Compare(a.BuriedAt), cmp.Compare(a.ID, b.ID))
+	slices.SortFunc(all, func(a, b grave) int {
+		return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Member.(string), b.Member.(string)))
 	})
-	return all[min(offset, len(all)):min(offset+limit, len(all))], nil
+	var letters []DeadLetter
+	for _, g := range all[min(offset, len(all)):min(offset+limit, len(all))] {
+		letter, err := q.deadLetter(ctx, g.shard, g.Z)
+		if err != nil {
+			return nil, err
+		}
+		letters = append(letters, letter)
+	}
+	return letters, nil
 }
 
 func (q *Queue) deadLetter(ctx context.Context, s shard, z redis.Z) (DeadLetter, error) {

@@ -40,6 +40,9 @@ func parseURL(redisURL string) (*redis.UniversalOptions, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.Network != "tcp" {
+		return nil, errors.New("a socket's path, which UniversalOptions cannot hold")
+	}
 	return &redis.UniversalOptions{
 		Addrs: []string{o.Addr}, DB: o.DB,
 		Username: o.Username, Password: o.Password, TLSConfig: o.TLSConfig,

@@ -67,15 +67,21 @@ func (q *Queue) Window(ctx context.Context, shard int, ahead time.Duration, offs
 func (q *Queue) Remove(ctx context.Context, ids ...string) (int, error) {
 	removed := 0
 	err := q.byShard(ids, func(s shard, places []int) error {
-		members := make([]any, len(places))
+		members, fields := make([]any, len(places)), make([]string, len(places))
 		for n, i := range places {
-			members[n] = ids[i]
+			members[n], fields[n] = ids[i], ids[i]
 		}
-		n, err := q.rdb.ZRem(ctx, s.due, members...).Result()
-		removed += int(n)
+		var taken *redis.IntCmd
+		_, err := q.rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {
+			taken = p.ZRem(ctx, s.due, members...)
+			p.HDel(ctx, s.attempts, fields...)
+			p.HDel(ctx, s.errs, fields...)
+			return nil
+		})
 		if err != nil {
 			return fmt.Errorf("remove: %w", err)
 		}
+		removed += int(taken.Val())
 		return nil
 	})
 	return removed, err

@@ -11,7 +11,8 @@ decided AS MATERIALIZED (
     SELECT *, clock_timestamp() AS at FROM locked
 ),
 cancelled AS (
-    UPDATE orders o SET status = 'cancelled', cancel_reason = 'customer', cancelled_at = d.at
+    -- expires_at: the constraints are checked on what becomes of the snapshot's row first, whose deadline may be another.
+    UPDATE orders o SET status = 'cancelled', cancel_reason = 'customer', cancelled_at = d.at, expires_at = d.expires_at
     FROM decided d
     WHERE o.id = d.id AND d.status = 'pending' AND d.at < d.expires_at
     RETURNING o.id, o.status, o.cancel_reason, o.cancelled_at

@@ -3,6 +3,7 @@ package order
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -19,6 +20,38 @@ func (s *Store) cancelDue(ctx context.Context, ids []uuid.UUID, actor Actor) ([]
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cancel due orders: %w", err)
+	}
+	return verdicts, nil
+}
+
+// freeSQL tells which orders have no product that somebody holds.
+const freeSQL = `
+	WITH free AS MATERIALIZED (
+		SELECT id FROM products
+		WHERE id IN (SELECT product_id FROM order_items WHERE order_id = ANY ($1::uuid[]))
+		ORDER BY id
+		FOR NO KEY UPDATE SKIP LOCKED
+	)
+	SELECT asked.id FROM unnest($1::uuid[]) AS asked (id)
+	WHERE NOT EXISTS (
+		SELECT FROM order_items i
+		WHERE i.order_id = asked.id AND i.product_id NOT IN (SELECT id FROM free))`
+
+// cancelFree is cancelDue where somebody holds a product for long: its orders must not keep the others from their
+// cancellation. It waits for none; the orders that it passes by are blocked.
+func (s *Store) cancelFree(ctx context.Context, ids []uuid.UUID, actor Actor) ([]verdict, error) {
+	var free []uuid.UUID
+	if err := s.db.WithContext(ctx).Raw(freeSQL, ids).Scan(&free).Error; err != nil {
+		return nil, fmt.Errorf("look for orders that nobody blocks: %w", err)
+	}
+	verdicts, err := s.cancelDue(ctx, free, actor)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range ids {
+		if !slices.Contains(free, id) {
+			verdicts = append(verdicts, verdict{ID: id, Outcome: blocked})
+		}
 	}
 	return verdicts, nil
 }

@@ -107,6 +107,12 @@ func brokenDeadlock(err error) bool {
 	return ok && (pg.Code == "40001" || pg.Code == "40P01")
 }
 
+// lockTimedOut tells that a statement has waited for somebody's lock for as long as it may.
+func lockTimedOut(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == "55P03"
+}
+
 // violates tells that a statement was refused by a named constraint.
 func violates(err error, constraint string) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)

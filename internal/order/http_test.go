@@ -2,6 +2,7 @@ package order_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -401,6 +402,10 @@ func TestCookie(t *testing.T) {
 			if got := s.send(t, "GET", "/api/orders", "", "Cookie: shop_token="+cookie.Value); got.status != http.StatusOK {
 				t.Errorf("with the cookie: %d %s", got.status, got.body)
 			}
+			// What is meant for a proxy does not hide the cookie.
+			if got := s.send(t, "GET", "/api/orders", "", "Cookie: shop_token="+cookie.Value, "Authorization: Basic eDp5"); got.status != http.StatusOK {
+				t.Errorf("with the cookie and basic authorization: %d %s", got.status, got.body)
+			}
 			// A bearer token that is wrong is not made good by a cookie.
 			if got := s.send(t, "GET", "/api/orders", "", "Cookie: shop_token="+cookie.Value, "Authorization: Bearer x"); got.status != http.StatusUnauthorized {
 				t.Errorf("with the cookie and a wrong token: %d %s", got.status, got.body)
@@ -467,6 +472,35 @@ func TestLogIsQuietAboutWhatMachinesAsk(t *testing.T) {
 	s.send(t, "GET", "/api/products", "")
 	if log := s.log.String(); strings.Contains(log, "/healthz") || !strings.Contains(log, "/api/products") {
 		t.Errorf("logged %s", log)
+	}
+}
+
+// TestHangUpIsNoError: who hangs up is not told anything, and no one is called for it.
+func TestHangUpIsNoError(t *testing.T) {
+	s := newSite(t)
+	customer := s.customer(t)
+	ctx, hangUp := context.WithCancel(t.Context())
+	hangUp()
+	request := httptest.NewRequestWithContext(ctx, "GET", "/api/orders", nil)
+	request.Header.Set("Authorization", "Bearer "+s.token(t, customer))
+	recorder := httptest.NewRecorder()
+	s.handler.ServeHTTP(recorder, request)
+	if recorder.Code != 499 || !strings.Contains(s.log.String(), `"status":499`) || strings.Contains(s.log.String(), "ERROR") {
+		t.Errorf("status %d, logged %s", recorder.Code, s.log)
+	}
+}
+
+// TestBodyThatIsSaidToCome has a body of unknown length that turns out to be empty.
+func TestBodyThatIsSaidToCome(t *testing.T) {
+	s := newSite(t)
+	request := httptest.NewRequestWithContext(t.Context(), "POST", "/api/customers", io.MultiReader())
+	if request.ContentLength != -1 {
+		t.Fatalf("the length is %d", request.ContentLength)
+	}
+	recorder := httptest.NewRecorder()
+	s.handler.ServeHTTP(recorder, request)
+	if recorder.Code != http.StatusCreated {
+		t.Errorf("answered %d %s", recorder.Code, recorder.Body)
 	}
 }
 

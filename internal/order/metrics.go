@@ -45,7 +45,7 @@ func newMetrics(reg prometheus.Registerer) metrics {
 		}, []string{"path"}),
 		outcomes: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "shop_cancel_outcomes_total",
-			Help: "What became of orders that were asked to time out: cancelled, terminal (paid or cancelled before), not_due, locked or gone (no such order).",
+			Help: "What became of orders that were asked to time out: cancelled, terminal (paid or cancelled before), not_due, locked, blocked (a product of theirs is locked) or gone (no such order).",
 		}, []string{"outcome"}),
 	}
 	// They begin at 0: of a series that begins with its first event, Prometheus does not see that one.

@@ -10,7 +10,8 @@ decided AS MATERIALIZED (
     SELECT *, clock_timestamp() AS at FROM locked
 ),
 paid AS (
-    UPDATE orders o SET status = 'paid', paid_at = d.at
+    -- expires_at: the constraints are checked on what becomes of the snapshot's row first, whose deadline may be another.
+    UPDATE orders o SET status = 'paid', paid_at = d.at, expires_at = d.expires_at
     FROM decided d
     WHERE o.id = d.id AND d.status = 'pending' AND d.at < d.expires_at
     RETURNING o.id, o.status, o.paid_at

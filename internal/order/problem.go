@@ -1,6 +1,8 @@
 package order
 
 import (
+	"context"
+	"errors"
 	"net/http"
 
 	"github.com/gin-gonic/gin"
@@ -42,6 +44,10 @@ var problems = map[Code]struct {
 	CodeInternal:         {http.StatusInternalServerError, "Internal error"},
 }
 
+// statusHungUp is for the log and the metrics: whoever asked does not hear it, and it is no error of the service.
+// nginx has it under this number.
+const statusHungUp = 499
+
 // Fail answers a request with the problem that an error is, and ends its handling. It is the one place
 // where errors become answers; what is not an [Error] tells the caller nothing but the request's id.
 func Fail(c *gin.Context, err error) {
@@ -54,11 +60,15 @@ func Fail(c *gin.Context, err error) {
 	case CodeUnavailable:
 		c.Header("Retry-After", "1")
 	}
+	status := known.status
+	if errors.Is(c.Request.Context().Err(), context.Canceled) {
+		status = statusHungUp
+	}
 	c.Header("Content-Type", "application/problem+json")
-	c.AbortWithStatusJSON(known.status, Problem{
+	c.AbortWithStatusJSON(status, Problem{
 		Type:      "/problems/" + string(refusal.Code),
 		Title:     known.title,
-		Status:    known.status,
+		Status:    status,
 		Detail:    refusal.Detail,
 		Instance:  c.Request.URL.Path,
 		RequestID: requestID(c),

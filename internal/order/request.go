@@ -1,6 +1,7 @@
 package order
 
 import (
+	"bufio"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -86,9 +87,14 @@ func malformed(faults ...Fault) error {
 
 // ReadNothing refuses a body that says more than {}: what it asks for would not be done.
 func ReadNothing(c *gin.Context) error {
-	if c.Request.ContentLength == 0 {
+	buffered := bufio.NewReader(c.Request.Body)
+	if _, err := buffered.Peek(1); errors.Is(err, io.EOF) { // whatever its length was said to be
 		return nil
 	}
+	c.Request.Body = struct {
+		io.Reader
+		io.Closer
+	}{buffered, c.Request.Body}
 	body, err := readObject(c)
 	if err != nil {
 		return err

@@ -26,11 +26,28 @@ var (
 // Store keeps orders in PostgreSQL.
 type Store struct {
 	db *gorm.DB
+	// stock has room for the statements that may wait for a product which somebody holds. There are fewer than
+	// connections: while they wait, everything else goes on.
+	stock chan struct{}
 }
 
 // NewStore returns a store in a database that [Open] connected to.
 func NewStore(db *gorm.DB) *Store {
-	return &Store{db: db}
+	conns := 20
+	if pool, err := db.DB(); err == nil {
+		conns = pool.Stats().MaxOpenConnections
+	}
+	return &Store{db: db, stock: make(chan struct{}, max(1, conns*3/4))}
+}
+
+// enter waits for room to change stock.
+func (s *Store) enter(ctx context.Context) (leave func(), err error) {
+	select {
+	case s.stock <- struct{}{}:
+		return func() { <-s.stock }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait to change stock: %w", ctx.Err())
+	}
 }
 
 // row runs a statement of at most one row and tells whether there is one.
@@ -73,9 +90,14 @@ func (s *Store) place(ctx context.Context, id, customer uuid.UUID, p Placement, 
 	for i, line := range p.Lines {
 		products[i], quantities[i] = line.ProductID, line.Quantity
 	}
+	leave, err := s.enter(ctx)
+	if err != nil {
+		return nil, false, err
+	}
 	var made placing
 	_, err = s.row(ctx, &made, placeSQL,
 		id, customer, key, fingerprint, timeout.Microseconds(), products, quantities, CancelKind)
+	leave()
 	switch {
 	case violates(err, "orders_customer_id_fkey"):
 		return nil, false, unknownCustomer(err)
@@ -101,6 +123,11 @@ func (s *Store) pay(ctx context.Context, id, customer uuid.UUID) (*change, error
 }
 
 func (s *Store) cancel(ctx context.Context, id, customer uuid.UUID) (*change, error) {
+	leave, err := s.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	return s.change(ctx, cancelSQL, id, customer)
 }
 

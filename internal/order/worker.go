@@ -59,13 +59,16 @@ func postponed(ctx context.Context, tasks int) []delay.Outcome {
 	outcomes := make([]delay.Outcome, tasks)
 	for i := range outcomes {
 		if !errors.Is(ctx.Err(), context.Canceled) {
-			outcomes[i] = delay.RetryIn(500*time.Millisecond + rand.N(time.Second))
+			outcomes[i] = delay.RetryIn(aSecond())
 		} else {
 			outcomes[i] = delay.RetryIn(0)
 		}
 	}
 	return outcomes
 }
+
+// aSecond is about one, so that not all come back at once.
+func aSecond() time.Duration { return 500*time.Millisecond + rand.N(time.Second) }
 
 // CancelOverdue cancels up to limit orders that are pending longer than grace past their deadlines, without
 // the help of any queue, and returns how many. An order that cannot be cancelled does not keep the
@@ -97,6 +100,9 @@ func (s *Service) cancelOverdue(ctx context.Context, ids []uuid.UUID) (int, erro
 // timeOut cancels those of the orders that are due and counts what became of each.
 func (s *Service) timeOut(ctx context.Context, ids []uuid.UUID, actor Actor) ([]verdict, error) {
 	verdicts, err := s.store.cancelDue(ctx, ids, actor)
+	if lockTimedOut(err) {
+		verdicts, err = s.store.cancelFree(ctx, ids, actor)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -108,6 +114,9 @@ func (s *Service) timeOut(ctx context.Context, ids []uuid.UUID, actor Actor) ([]
 			s.changes.announce(v.CustomerID, v.ID)
 			s.log.DebugContext(ctx, "unpaid order cancelled", "order_id", v.ID, "late", v.duration(), "actor", actor)
 		}
+	}
+	if n := count(verdicts, blocked); n > 0 {
+		s.log.WarnContext(ctx, "orders that may be due wait for a product that somebody has locked", "orders", n)
 	}
 	if n := count(verdicts, cancelled); n > 0 {
 		s.log.InfoContext(ctx, "unpaid orders cancelled", "orders", n, "actor", actor)
@@ -122,6 +131,7 @@ const (
 	gone      = "gone"     // no such order
 	notDue    = "not_due"
 	locked    = "locked"
+	blocked   = "blocked" // by who holds one of its products; of cancelFree
 )
 
 // verdict is what became of one order that was asked to time out.
@@ -140,6 +150,8 @@ func (v verdict) taskOutcome() delay.Outcome {
 		return delay.RetryIn(max(v.duration(), 0))
 	case locked:
 		return delay.RetryIn(lockedRetry)
+	case blocked:
+		return delay.RetryIn(aSecond())
 	default:
 		return delay.Done()
 	}

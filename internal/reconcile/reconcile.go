@@ -110,6 +110,9 @@ func (cfg Config) withDefaults() (Config, cron.Schedule, error) {
 	if err != nil {
 		return cfg, nil, fmt.Errorf("reconcile schedule %q: %w; want a cron expression (*/5 * * * *) or @every 30s", cfg.Schedule, err)
 	}
+	if schedule.Next(time.Now()).IsZero() {
+		return cfg, nil, fmt.Errorf("reconcile schedule %q never comes", cfg.Schedule)
+	}
 	if cfg.Grace < 0 || cfg.Probe < 0 {
 		return cfg, nil, errors.New("reconcile grace and probe must not be negative")
 	}

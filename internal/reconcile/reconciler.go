@@ -18,8 +18,9 @@ import (
 // ErrBusy means that another process, or another goroutine, sweeps right now.
 var ErrBusy = errors.New("another sweep is under way")
 
-// Reconciler sweeps. Any number may run: a PostgreSQL advisory lock lets one of them at a time. The lock saves work
-// and no more: if a session ends during a sweep, and another sweep begins, the two do the same things.
+// Reconciler sweeps. Any number may run: a PostgreSQL advisory lock lets one of them at a time. The lock saves work:
+// if a session ends during a sweep, and another sweep begins, the two do the same things. If Redis is wiped, too, while
+// two restore it, the one may take the other's sentinel for its own; what is missing is found before it is due.
 type Reconciler struct {
 	db       *sql.DB
 	table    Table
@@ -113,7 +114,7 @@ func (r *Reconciler) Sweep(ctx context.Context) (Report, error) {
 	defer r.unlock(ctx, conn)
 	report := r.sweep(ctx)
 	r.metrics.observe(report)
-	if err := r.record(ctx, report); err != nil && ctx.Err() == nil {
+	if err := r.record(ctx, conn, report); err != nil && ctx.Err() == nil {
 		r.log.WarnContext(ctx, "the sweep's report is not recorded", "error", err)
 	}
 	return report, nil
@@ -133,19 +134,17 @@ func (r *Reconciler) lock(ctx context.Context) (*sql.Conn, error) {
 		return nil, fmt.Errorf("connect to sweep: %w", err)
 	}
 	var locked bool
-	err = conn.QueryRowContext(ctx, `SELECT pg_try_advisory_lock(hashtextextended($1, 0))`, r.lockName()).Scan(&locked)
-	if err == nil && !locked {
-		conn.Close()
-		return nil, ErrBusy
+	err = conn.QueryRowContext(ctx, `
+		SELECT pg_try_advisory_lock(hashtextextended($1, 0)) FROM set_config('idle_session_timeout', $2, false)`,
+		r.lockName(), strconv.FormatInt(r.lockIdle.Milliseconds(), 10)).Scan(&locked)
+	if err == nil && locked {
+		return conn, nil
 	}
-	if err == nil {
-		_, err = conn.ExecContext(ctx, `SELECT set_config('idle_session_timeout', $1, false)`, strconv.FormatInt(r.lockIdle.Milliseconds(), 10))
-	}
+	discard(conn) // its settings are for a sweep, and the lock may be held: its answer may be lost
 	if err != nil {
-		discard(conn) // the lock may be held: its answer was lost
 		return nil, fmt.Errorf("lock to sweep: %w", err)
 	}
-	return conn, nil
+	return nil, ErrBusy
 }
 
 // unlock gives the lock back at once, and ends a session that nobody else may use.
@@ -165,15 +164,16 @@ func discard(conn *sql.Conn) {
 	conn.Close()
 }
 
-// record keeps the report for whichever process is asked for the last one.
-func (r *Reconciler) record(ctx context.Context, report Report) error {
+// record keeps the report for whichever process is asked for the last one. A sweep that has lost its lock has lost
+// the connection too, and does not overwrite another's.
+func (r *Reconciler) record(ctx context.Context, conn *sql.Conn, report Report) error {
 	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
 	defer cancel()
 	text, err := json.Marshal(report)
 	if err != nil {
 		return fmt.Errorf("encode report: %w", err)
 	}
-	_, err = r.db.ExecContext(ctx, `
+	_, err = conn.ExecContext(ctx, `
 		INSERT INTO reconcile_reports (kind, report) VALUES ($1, $2)
 		ON CONFLICT (kind) DO UPDATE SET report = excluded.report`, r.queue.Kind(), string(text))
 	return err

@@ -51,14 +51,15 @@ func (r *Reconciler) sweep(ctx context.Context) (report Report) {
 
 // cancelOverdue times out what should have been long ago, whoever failed to.
 func (r *Reconciler) cancelOverdue(ctx context.Context, report *Report) error {
+	var failed error
 	for {
 		n, err := r.table.CancelOverdue(ctx, r.cfg.Grace, pageSize)
 		report.Overdue += n
-		if err != nil {
-			return fmt.Errorf("time out overdue rows: %w", err)
+		if err != nil && failed == nil {
+			failed = fmt.Errorf("time out overdue rows: %w", err)
 		}
 		if n == 0 {
-			return nil // or all that is left is locked by others: the next sweep asks again
+			return failed // or all that is left is locked by others: the next sweep asks again
 		}
 	}
 }

@@ -301,6 +301,23 @@ func TestWipeDuringARestore(t *testing.T) {
 	}
 }
 
+// poisoned has a row in each page that cannot be timed out.
+type poisoned struct{ *fakeTable }
+
+func (p poisoned) CancelOverdue(ctx context.Context, grace time.Duration, limit int) (int, error) {
+	n, _ := p.fakeTable.CancelOverdue(ctx, grace, limit-1)
+	return n, errDown
+}
+
+func TestSweepGoesOnPastARowThatCannotBeTimedOut(t *testing.T) {
+	table, queue := newFakes(3)
+	table.overdue = 3 * pageSize
+	report := sweepOnce(t, poisoned{table}, queue)
+	if report.Overdue != 3*pageSize || report.Outcome != Failed {
+		t.Errorf("reported %+v, want %d overdue and a failure", report, 3*pageSize)
+	}
+}
+
 func TestConfig(t *testing.T) {
 	for name, test := range map[string]struct {
 		cfg Config
@@ -312,6 +329,7 @@ func TestConfig(t *testing.T) {
 		"look-ahead of one interval":      {Config{Schedule: "@every 1m", Lookahead: time.Minute}, false},
 		"look-ahead below the rare hours": {Config{Schedule: "0 9,17 * * *", Lookahead: 16 * time.Hour}, false},
 		"negative grace":                  {Config{Grace: -1}, false},
+		"a day that never comes":          {Config{Schedule: "0 0 30 2 *", Lookahead: time.Hour}, false},
 	} {
 		table, queue := newFakes(0)
 		_, err := New(nil, table, queue, test.cfg, slog.New(slog.DiscardHandler), nil)

@@ -1,0 +1,131 @@
+package order_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/order"
+)
+
+// hold has somebody change a row, and not commit before release is called.
+func (s *shop) hold(t *testing.T, statement string, args ...any) (release func()) {
+	t.Helper()
+	tx, err := s.db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback() })
+	if _, err := tx.ExecContext(t.Context(), `SET LOCAL idle_in_transaction_session_timeout = 0`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.ExecContext(t.Context(), statement, args...); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := tx.Commit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestLockedProductKeepsNoOthers: while somebody holds one product, orders of the others time out.
+func TestLockedProductKeepsNoOthers(t *testing.T) {
+	for name, cancel := range map[string]func(*shop, []delay.Task) error{
+		"worker": func(s *shop, tasks []delay.Task) error {
+			_, err := s.CancelDue(t.Context(), tasks)
+			return err
+		},
+		"reconciler": func(s *shop, _ []delay.Task) error {
+			_, err := s.CancelOverdue(t.Context(), 0, 1000)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newShop(t)
+			customer, held, free := s.customer(t), s.product(t, 10), s.product(t, 10)
+			var tasks []delay.Task
+			for _, lines := range [][]order.Line{{line(held, 1)}, {line(free, 2)}, {line(free, 3), line(held, 1)}, {line(free, 4)}} {
+				o := s.place(t, customer, lines...)
+				s.expire(t, o.ID)
+				tasks = append(tasks, delay.Task{ID: o.ID.String()})
+			}
+			release := s.hold(t, `UPDATE products SET name = 'held' WHERE id = $1`, held)
+			if err := cancel(s, tasks); err != nil {
+				t.Fatal(err)
+			}
+			if h, f := s.available(t, held), s.available(t, free); h != 8 || f != 7 {
+				t.Errorf("available of the held product %d, want 8; of the other %d, want 7", h, f)
+			}
+			release()
+			if err := cancel(s, tasks); err != nil {
+				t.Fatal(err)
+			}
+			s.keepsPromise(t, 0)
+			if h, f := s.available(t, held), s.available(t, free); h != 10 || f != 10 {
+				t.Errorf("available afterwards %d and %d, want 10 and 10", h, f)
+			}
+		})
+	}
+}
+
+// TestLockedProductLeavesConnections has more customers want a locked product than there are connections.
+func TestLockedProductLeavesConnections(t *testing.T) {
+	s := newShop(t)
+	customer, product := s.customer(t), s.product(t, 100)
+	release := s.hold(t, `UPDATE products SET name = 'held' WHERE id = $1`, product)
+	ctx, cancel := context.WithCancel(t.Context())
+	var ended atomic.Int64
+	var wg sync.WaitGroup
+	for range 3 * s.db.Stats().MaxOpenConnections {
+		wg.Go(func() {
+			_, _, _ = s.Place(ctx, customer, order.Placement{Lines: []order.Line{line(product, 1)}})
+			ended.Add(1)
+		})
+	}
+	s.waitsForLock(t)
+	if _, err := s.Products(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if n := ended.Load(); n > 0 {
+		t.Errorf("%d had to end before others were served", n)
+	}
+	cancel()
+	release()
+	wg.Wait()
+	s.keepsPromise(t, 0)
+}
+
+// TestDeadlineMovedMeanwhile has a customer wait for an order whose deadline has passed when the statement begins,
+// and has not when it gets the row.
+func TestDeadlineMovedMeanwhile(t *testing.T) {
+	for name, do := range map[string]func(s *shop, customer, id uuid.UUID) (*order.Order, error){
+		"pay": func(s *shop, customer, id uuid.UUID) (*order.Order, error) { return s.Pay(t.Context(), customer, id) },
+		"cancel": func(s *shop, customer, id uuid.UUID) (*order.Order, error) {
+			return s.Cancel(t.Context(), customer, id)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newShop(t)
+			customer, product := s.customer(t), s.product(t, 1)
+			o := s.place(t, customer, line(product, 1))
+			s.expire(t, o.ID)
+			release := s.hold(t, `UPDATE orders SET expires_at = now() + interval '1 hour' WHERE id = $1`, o.ID)
+			done := make(chan error, 1)
+			go func() {
+				_, err := do(s, customer, o.ID)
+				done <- err
+			}()
+			s.waitsForLock(t)
+			release()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			s.keepsPromise(t, 0)
+		})
+	}
+}
