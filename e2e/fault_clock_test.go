@@ -71,7 +71,7 @@ func TestClockFaults(t *testing.T) {
 		redis, jump := clock(t, seconds.redis)
 		postgres, _ := clock(t, seconds.postgres)
 		faults = append(faults, fault{
-			name: name, needs: needs{redisEnv: redis, postgresEnv: postgres}, bound: bound{late: late, answer: 2 * time.Second},
+			name: name, needs: needs{redisEnv: redis, postgresEnv: postgres}, bound: bound{late: late, answer: 5 * time.Second},
 			inject: func(d *deployment) {
 				d.apart(seconds.redis, seconds.postgres)
 				d.hold(time.Second)
