@@ -64,7 +64,7 @@ func TestClockFaults(t *testing.T) {
 		"service ahead of both": {redis: behind, postgres: behind},
 		"all apart":             {redis: behind, postgres: ahead},
 	} {
-		late := 3 * time.Second
+		late := 5 * time.Second
 		if seconds.jump != 0 {
 			late = 8 * time.Second // an interval of the reconciler, a grace, and as much again
 		}
