@@ -64,14 +64,14 @@ func TestClockFaults(t *testing.T) {
 		"service ahead of both": {redis: behind, postgres: behind},
 		"all apart":             {redis: behind, postgres: ahead},
 	} {
-		late := 5 * time.Second
+		late := 3 * time.Second
 		if seconds.jump != 0 {
 			late = 8 * time.Second // an interval of the reconciler, a grace, and as much again
 		}
 		redis, jump := clock(t, seconds.redis)
 		postgres, _ := clock(t, seconds.postgres)
 		faults = append(faults, fault{
-			name: name, needs: needs{redisEnv: redis, postgresEnv: postgres}, bound: bound{late: late, answer: 5 * time.Second},
+			name: name, needs: needs{redisEnv: redis, postgresEnv: postgres}, bound: bound{late: late, answer: 2 * time.Second},
 			inject: func(d *deployment) {
 				d.apart(seconds.redis, seconds.postgres)
 				d.hold(time.Second)

@@ -9,17 +9,17 @@ import (
 func TestNetworkFaults(t *testing.T) {
 	between := needs{network: true}
 	runFaults(t, []fault{
-		{name: "Redis slow", needs: between, bound: bound{late: 8 * time.Second, answer: 5 * time.Second}, inject: func(d *deployment) {
+		{name: "Redis slow", needs: between, bound: bound{late: 8 * time.Second, answer: 2 * time.Second}, inject: func(d *deployment) {
 			d.toRedis.Slow(60 * time.Millisecond) // a round trip is longer than the budget to publish
 			d.hold(5 * time.Second)
 			d.toRedis.Heal()
 		}},
-		{name: "Redis cut off", needs: between, bound: bound{late: 8 * time.Second, answer: 5 * time.Second}, inject: func(d *deployment) {
+		{name: "Redis cut off", needs: between, bound: bound{late: 8 * time.Second, answer: 2 * time.Second}, inject: func(d *deployment) {
 			d.toRedis.Cut()
 			d.hold(4 * time.Second)
 			d.toRedis.Heal()
 		}},
-		{name: "Redis half-open", needs: between, bound: bound{late: 10 * time.Second, answer: 5 * time.Second}, inject: func(d *deployment) {
+		{name: "Redis half-open", needs: between, bound: bound{late: 10 * time.Second, answer: 2 * time.Second}, inject: func(d *deployment) {
 			d.toRedis.HalfOpen()
 			d.hold(4 * time.Second)
 			d.toRedis.Heal()

@@ -17,7 +17,7 @@ import (
 
 // TestProcessFaults kills and stops the service's own processes at their worst moments.
 func TestProcessFaults(t *testing.T) {
-	soon := bound{late: 8 * time.Second, answer: 6 * time.Second, refused: true}
+	soon := bound{late: 8 * time.Second, answer: 3 * time.Second, refused: true}
 	runFaults(t, []fault{
 		{name: "API killed between commit and ZADD", bound: soon, inject: func(d *deployment) {
 			thaw := frozen(d.t, d.redis.Pid()) // a publish takes 100 ms now
@@ -78,8 +78,8 @@ func TestProcessFaults(t *testing.T) {
 			d.hold(4 * time.Second)
 			d.start("worker") // which has nothing left to do
 		}},
-		{name: "rolling restart to a newer schema", bound: bound{late: 5 * time.Second, answer: 6 * time.Second}, inject: rollOut},
-		{name: "handler that always fails", bound: bound{late: time.Minute, answer: 6 * time.Second}, inject: failCancellation},
+		{name: "rolling restart to a newer schema", bound: bound{late: 3 * time.Second, answer: 3 * time.Second}, inject: rollOut},
+		{name: "handler that always fails", bound: bound{late: time.Minute, answer: 3 * time.Second}, inject: failCancellation},
 	})
 }
 

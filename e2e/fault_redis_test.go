@@ -13,9 +13,9 @@ import (
 // the reconciler within its interval, 2 s here, and the grace of 2 s. The bounds leave a loaded machine three
 // seconds more.
 func TestRedisFaults(t *testing.T) {
-	by := bound{late: 7 * time.Second, answer: 5 * time.Second}
+	by := bound{late: 7 * time.Second, answer: 2 * time.Second}
 	runFaults(t, []fault{
-		{name: "none", bound: bound{late: 5 * time.Second, answer: 5 * time.Second}, inject: func(d *deployment) {
+		{name: "none", bound: bound{late: 3 * time.Second, answer: 2 * time.Second}, inject: func(d *deployment) {
 			d.hold(2 * time.Second)
 		}},
 		{name: "restarted empty", bound: by, inject: func(d *deployment) {
