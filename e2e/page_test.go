@@ -345,7 +345,7 @@ func TestPageReconnects(t *testing.T) {
 	page.says("#messages", "The service does not answer")
 	s.serve(t)
 	page.says(connection, "Live")
-	page.until("no message any more", func() bool { return page.text("#messages") == "" }) // its place is given up, too
+	page.until("no message any more", func() bool { return page.text("#messages") == "" })
 	page.click(payOrder)
 	page.says(aOrder, "Paid at")
 	if text := page.text("#messages"); text != "" || !still() {

@@ -24,12 +24,12 @@ func TestDoctor(t *testing.T) {
 			must(t, a.queue.Schedule(t.Context(), delay.In("1", -time.Minute)))
 		}, []string{"FAIL  worker", "1 tasks are due", "the oldest for 1m"}},
 		"a dead letter": {func(t *testing.T, a *app) {
-			must(t, a.queue.Schedule(t.Context(), delay.In("1", 0)))
-			batch, err := a.queue.Claim(t.Context(), 0, 1, time.Minute)
-			must(t, err)
-			_, err = a.queue.Bury(t.Context(), batch, delay.Burial{ID: "1"})
-			must(t, err)
+			bury(t, a, "1")
 		}, []string{"FAIL  worker", "1 dead letters"}},
+		"no worker, and a dead letter": {func(t *testing.T, a *app) {
+			bury(t, a, "1")
+			must(t, a.queue.Schedule(t.Context(), delay.In("2", -time.Minute)))
+		}, []string{"is a worker running?; 1 dead letters"}},
 		"no relay": {func(t *testing.T, a *app) {
 			mustExec(t, a, `INSERT INTO outbox (kind, task_id, due_at, created_at) VALUES ($1, '1', now(), now() - interval '1 min')`, order.CancelKind)
 		}, []string{"FAIL  outbox", "1 messages", "the oldest for 1m"}},
@@ -62,4 +62,14 @@ func TestDoctor(t *testing.T) {
 			}
 		})
 	}
+}
+
+// bury makes a dead letter.
+func bury(t *testing.T, a *app, id string) {
+	t.Helper()
+	must(t, a.queue.Schedule(t.Context(), delay.In(id, 0)))
+	batch, err := a.queue.Claim(t.Context(), 0, 1, time.Minute)
+	must(t, err)
+	_, err = a.queue.Bury(t.Context(), batch, delay.Burial{ID: id})
+	must(t, err)
 }

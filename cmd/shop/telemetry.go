@@ -52,6 +52,10 @@ func newRegistry() *prometheus.Registry {
 	return reg
 }
 
+var methods = []string{
+	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
+}
+
 // measure observes each request by its route's pattern, not its path: paths have ids.
 func measure(reg prometheus.Registerer) gin.HandlerFunc {
 	seconds := promauto.With(reg).NewHistogramVec(prometheus.HistogramOpts{
@@ -70,7 +74,7 @@ func measure(reg prometheus.Registerer) gin.HandlerFunc {
 			route = "none"
 		}
 		method := c.Request.Method
-		if !slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions}, method) {
+		if !slices.Contains(methods, method) {
 			method = "other" // callers make up what they like
 		}
 		seconds.WithLabelValues(method, route, strconv.Itoa(c.Writer.Status())).

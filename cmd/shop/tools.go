@@ -163,13 +163,14 @@ func (a *app) checkTasks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var waiting, dead error
 	if depth.OldestDue > staleTask {
-		err = fmt.Errorf("%d tasks are due, the oldest for %v: is a worker running?", depth.Due, depth.OldestDue.Round(time.Second))
+		waiting = fmt.Errorf("%d tasks are due, the oldest for %v: is a worker running?", depth.Due, depth.OldestDue.Round(time.Second))
 	}
 	if depth.Dead > 0 {
-		err = errors.Join(err, fmt.Errorf("%d dead letters: GET /ops/api/dead-letters tells why; redrive them once that is mended", depth.Dead))
+		dead = fmt.Errorf("%d dead letters: GET /ops/api/dead-letters tells why; redrive them once that is mended", depth.Dead)
 	}
-	return oneLine(err)
+	return oneLine(waiting, dead)
 }
 
 // staleOutbox is far longer than the relay leaves a message while Redis answers.

@@ -29,14 +29,7 @@ func TestCancelDueAnswersForEveryTask(t *testing.T) {
 	for _, id := range []uuid.UUID{due, alsoDue, held} {
 		s.expire(t, id)
 	}
-	holder, err := s.db.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer holder.Rollback()
-	if _, err := holder.ExecContext(t.Context(), `SELECT FROM orders WHERE id = $1 FOR UPDATE`, held); err != nil {
-		t.Fatal(err)
-	}
+	s.hold(t, `SELECT FROM orders WHERE id = $1 FOR UPDATE`, held)
 
 	tasks := []delay.Task{
 		{ID: due.String()}, {ID: "no uuid"}, {ID: paid.String()}, {ID: held.String()}, {ID: early.String()},

@@ -103,14 +103,18 @@ func unavailable(err error) bool {
 
 // brokenDeadlock tells that a statement was rolled back in favour of another, and may just be repeated.
 func brokenDeadlock(err error) bool {
-	pg, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && (pg.Code == "40001" || pg.Code == "40P01")
+	return hasCode(err, "40001", "40P01")
 }
 
 // lockTimedOut tells that a statement has waited for somebody's lock for as long as it may.
 func lockTimedOut(err error) bool {
+	return hasCode(err, "55P03")
+}
+
+// hasCode tells that PostgreSQL gave one of these codes.
+func hasCode(err error, codes ...string) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && pg.Code == "55P03"
+	return ok && slices.Contains(codes, pg.Code)
 }
 
 // violates tells that a statement was refused by a named constraint.

@@ -12,27 +12,6 @@ import (
 	"example.com/shop/internal/order"
 )
 
-// hold has somebody change a row, and not commit before release is called.
-func (s *shop) hold(t *testing.T, statement string, args ...any) (release func()) {
-	t.Helper()
-	tx, err := s.db.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = tx.Rollback() })
-	if _, err := tx.ExecContext(t.Context(), `SET LOCAL idle_in_transaction_session_timeout = 0`); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.ExecContext(t.Context(), statement, args...); err != nil {
-		t.Fatal(err)
-	}
-	return func() {
-		if err := tx.Commit(); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 // TestLockedProductKeepsNoOthers: while somebody holds one product, orders of the others time out.
 func TestLockedProductKeepsNoOthers(t *testing.T) {
 	for name, cancel := range map[string]func(*shop, []delay.Task) error{

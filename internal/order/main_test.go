@@ -108,6 +108,27 @@ func (s *shop) exec(t testing.TB, statement string, args ...any) {
 	}
 }
 
+// hold has somebody change a row, and not commit before release is called.
+func (s *shop) hold(t *testing.T, statement string, args ...any) (release func()) {
+	t.Helper()
+	tx, err := s.db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback() })
+	if _, err := tx.ExecContext(t.Context(), `SET LOCAL idle_in_transaction_session_timeout = 0`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.ExecContext(t.Context(), statement, args...); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := tx.Commit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // query reads one value.
 func query[T any](t testing.TB, s *shop, statement string, args ...any) T {
 	t.Helper()

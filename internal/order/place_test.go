@@ -217,14 +217,7 @@ func TestPlaceOfWhatComesAndGoes(t *testing.T) {
 func TestPlaceChargesThePriceOfTheMomentItGetsTheStock(t *testing.T) {
 	s := newShop(t)
 	customer, product := s.customer(t), s.product(t, 5)
-	tx, err := s.db.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback()
-	if _, err := tx.ExecContext(t.Context(), `UPDATE products SET price_cents = 250, available = 3 WHERE id = $1`, product); err != nil {
-		t.Fatal(err)
-	}
+	release := s.hold(t, `UPDATE products SET price_cents = 250, available = 3 WHERE id = $1`, product)
 	placed := make(chan *order.Order, 1)
 	go func() {
 		o, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(product, 3)}})
@@ -234,9 +227,7 @@ func TestPlaceChargesThePriceOfTheMomentItGetsTheStock(t *testing.T) {
 		placed <- o
 	}()
 	s.waitsForLock(t)
-	if err := tx.Commit(); err != nil {
-		t.Fatal(err)
-	}
+	release()
 	if o := <-placed; o.TotalCents != 750 || s.available(t, product) != 0 {
 		t.Errorf("total %d, available %d, want 750 and 0", o.TotalCents, s.available(t, product))
 	}
@@ -257,23 +248,14 @@ func placeDuring(t *testing.T, change string) {
 	s := newShop(t)
 	customer, product := s.customer(t), s.product(t, 1)
 	s.exec(t, `UPDATE products SET available = 0 WHERE id = $1`, product)
-	tx, err := s.db.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback()
-	if _, err := tx.ExecContext(t.Context(), change, product); err != nil {
-		t.Fatal(err)
-	}
+	release := s.hold(t, change, product)
 	placed := make(chan error, 1)
 	go func() {
 		_, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(product, 1)}})
 		placed <- err
 	}()
 	s.waitsForLock(t)
-	if err := tx.Commit(); err != nil {
-		t.Fatal(err)
-	}
+	release()
 	if err := <-placed; err != nil {
 		t.Errorf("place: %v", err)
 	}

@@ -87,7 +87,7 @@ func malformed(faults ...Fault) error {
 
 // ReadNothing refuses a body that says more than {}: what it asks for would not be done.
 func ReadNothing(c *gin.Context) error {
-	buffered := bufio.NewReader(c.Request.Body)
+	buffered := bufio.NewReaderSize(c.Request.Body, 16)
 	if _, err := buffered.Peek(1); errors.Is(err, io.EOF) { // whatever its length was said to be
 		return nil
 	}

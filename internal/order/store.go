@@ -33,11 +33,11 @@ type Store struct {
 
 // NewStore returns a store in a database that [Open] connected to.
 func NewStore(db *gorm.DB) *Store {
-	conns := 20
+	room := 1
 	if pool, err := db.DB(); err == nil {
-		conns = pool.Stats().MaxOpenConnections
+		room = max(room, pool.Stats().MaxOpenConnections*3/4)
 	}
-	return &Store{db: db, stock: make(chan struct{}, max(1, conns*3/4))}
+	return &Store{db: db, stock: make(chan struct{}, room)}
 }
 
 // enter waits for room to change stock.
