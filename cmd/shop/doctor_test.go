@@ -18,7 +18,7 @@ func TestDoctor(t *testing.T) {
 	}{
 		"nothing": {func(*testing.T, *app) {}, nil},
 		"Redis wiped": {func(t *testing.T, a *app) {
-			must(t, a.rdb.FlushAll(t.Context()).Err())
+			must(t, a.rdb.FlushDB(t.Context()).Err())
 		}, []string{"FAIL  tasks", "shop reconcile"}},
 		"no worker": {func(t *testing.T, a *app) {
 			must(t, a.queue.Schedule(t.Context(), delay.In("1", -time.Minute)))

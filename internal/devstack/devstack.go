@@ -1,8 +1,9 @@
-// Package devstack runs a private PostgreSQL and a private Redis as child processes, for a demo and for
-// tests: from the binaries of the machine, on ports of their own, in a directory that is gone afterwards.
+// Package devstack runs a private PostgreSQL and a private Redis, for a demo and for tests: as child processes
+// from the binaries of the machine, or in containers ([Engine]), on ports of their own, in a directory that is
+// gone afterwards.
 //
-// A server does not outlive its parent: it stops when told to, and on Linux the kernel ends it when the
-// parent dies in any other way.
+// A server does not outlive its parent. It stops when told to. If the parent dies in any other way, Linux ends a
+// child process, and a container ends because its standard input does.
 package devstack
 
 import (
@@ -150,11 +151,16 @@ func onFreePort[T any](start func(port int) (T, error)) (T, error) {
 		if portErr != nil {
 			return server, portErr
 		}
-		if server, err = start(port); err == nil || !strings.Contains(err.Error(), "ddress already in use") {
+		if server, err = start(port); err == nil || !portIsTaken(err) {
 			break
 		}
 	}
 	return server, err
+}
+
+// portIsTaken reports whether a server, or the engine of its container, says so in its log.
+func portIsTaken(err error) bool {
+	return strings.Contains(err.Error(), "ddress already in use") || strings.Contains(err.Error(), "port is already allocated")
 }
 
 const dirPrefix = "shop-devstack-"
@@ -176,9 +182,14 @@ func removeStale() {
 	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), dirPrefix+"*"))
 	for _, dir := range dirs {
 		owner, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), dirPrefix), "-")
-		pid, err := strconv.Atoi(owner)
-		if err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+		if isGone(owner) {
 			_ = os.RemoveAll(dir)
 		}
 	}
+}
+
+// isGone reports whether a text is the id of a process that does not exist any more.
+func isGone(text string) bool {
+	pid, err := strconv.Atoi(text)
+	return err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
 }

@@ -22,13 +22,13 @@ import (
 const helperVariable = "DEVSTACK_TEST_HELPER"
 
 func TestMain(m *testing.M) {
-	switch os.Getenv(helperVariable) {
+	switch role := os.Getenv(helperVariable); role {
 	case "":
 		testenv.Main(m)
-	case "run":
-		exit(sayMissing(runServers()))
 	case "no postgres":
 		exit(startHiddenPostgres())
+	default:
+		exit(sayMissing(runServer(role)))
 	}
 }
 
@@ -53,28 +53,31 @@ func sayMissing(err error) error {
 	return err
 }
 
-// runServers runs both servers until standard input ends, and says when they are ready.
-func runServers() error {
-	ctx := context.Background()
+// startServer starts a server, named as its process is, in dir.
+func startServer(ctx context.Context, name, dir string) (interface{ Stop() error }, error) {
+	if name == "postgres" {
+		return devstack.StartPostgres(ctx, dir, nil)
+	}
+	return devstack.StartRedis(ctx, dir)
+}
+
+// runServer runs a server until standard input ends, and says when it is ready.
+func runServer(name string) error {
 	dir, err := devstack.TempDir()
 	if err != nil {
 		return err
 	}
-	data := filepath.Join(dir, "postgres")
+	data := filepath.Join(dir, "data")
 	if err := os.Mkdir(data, 0o700); err != nil {
 		return err
 	}
-	postgres, err := devstack.StartPostgres(ctx, data, nil)
+	server, err := startServer(context.Background(), name, data)
 	if err != nil {
-		return err
-	}
-	redis, err := devstack.StartRedis(ctx, dir)
-	if err != nil {
-		return errors.Join(err, postgres.Stop())
+		return errors.Join(err, os.RemoveAll(dir))
 	}
 	fmt.Println("ready")
 	_, err = io.Copy(io.Discard, os.Stdin)
-	return errors.Join(err, redis.Stop(), postgres.Stop(), os.RemoveAll(dir))
+	return errors.Join(err, server.Stop(), os.RemoveAll(dir))
 }
 
 // helper is another process of this binary.
@@ -111,7 +114,7 @@ func startHelper(t *testing.T, role, dir string, change func(*exec.Cmd)) helper 
 	return helper{cmd, stdin, bufio.NewReader(stdout)}
 }
 
-// awaitReady waits until the helper's servers run.
+// awaitReady waits until the helper's server runs.
 func (h helper) awaitReady(t *testing.T) {
 	t.Helper()
 	said, err := h.stdout.ReadString('\n')

@@ -1,15 +1,15 @@
-package devstack
+package devstack_test
 
 import (
 	"errors"
 	"fmt"
 	"net"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+
+	"example.com/shop/internal/devstack"
 )
 
 func TestOnFreePortTriesAgainOnlyIfThePortIsTaken(t *testing.T) {
@@ -30,7 +30,7 @@ func TestOnFreePortTriesAgainOnlyIfThePortIsTaken(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			starts := 0
-			server, err := onFreePort(func(int) (string, error) {
+			server, err := devstack.OnFreePort(func(int) (string, error) {
 				starts++
 				return strconv.Itoa(starts), tt.results[starts-1]
 			})
@@ -44,87 +44,61 @@ func TestOnFreePortTriesAgainOnlyIfThePortIsTaken(t *testing.T) {
 	}
 }
 
-// TestRedisOnATakenPort has somebody take the port between its choice and the server's start: what the
-// server says of it is understood.
+// TestRedisOnATakenPort: another process takes the port after it was chosen and before the server starts. The
+// server's message is recognized, and the next start has another port.
 func TestRedisOnATakenPort(t *testing.T) {
-	binary, err := exec.LookPath("redis-server")
-	if err != nil {
-		t.Skip(ErrNoRedis)
-	}
 	var ports []int
-	r, err := onFreePort(func(port int) (*Redis, error) {
+	r, err := devstack.OnFreePort(func(port int) (*devstack.Redis, error) {
 		if len(ports) == 0 {
 			take(t, port)
 		}
 		ports = append(ports, port)
-		r := &Redis{binary: binary, dir: t.TempDir(), port: port}
-		return r, r.Restart(t.Context())
+		return devstack.StartRedisOn(t.Context(), t.TempDir(), port)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := r.Stop(); err != nil {
-			t.Error(err)
-		}
-	}()
-	if len(ports) != 2 || r.port != ports[1] {
-		t.Errorf("ports tried %v, runs on %d; want the second", ports, r.port)
+	mustStart(t, err)
+	defer stop(t, r)
+	if want := net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[len(ports)-1])); len(ports) != 2 || r.Addr() != want {
+		t.Errorf("ports tried %v, runs at %s; want the second", ports, r.Addr())
 	}
 }
 
 func TestPostgresOnATakenPort(t *testing.T) {
-	bin, err := postgresBin(t.Context())
-	if err != nil {
-		t.Skip(err)
-	}
-	dir := t.TempDir()
-	run, err := initCluster(t.Context(), bin, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	port, err := freePort()
-	if err != nil {
-		t.Fatal(err)
-	}
-	take(t, port)
-	server, err := start(run(childOf(syscall.SIGQUIT), "postgres", "-D", filepath.Join(dir, "data"), "-p", strconv.Itoa(port),
-		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="), filepath.Join(dir, "postgres.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	<-server.ended
-	if said := server.logTail(); !strings.Contains(said, "ddress already in use") {
-		t.Errorf("the server said %q, which is not taken for a taken port", said)
-	}
+	_, err := devstack.StartPostgresOn(t.Context(), t.TempDir(), take(t, 0))
+	mustSayTaken(t, err)
 }
 
-// TestRedisIsNotTakenForAnother: the one that has the port answers, before the other knows that it must end.
+// TestRedisIsNotTakenForAnother: a server that already has the port answers before the new one has failed.
 func TestRedisIsNotTakenForAnother(t *testing.T) {
-	first, err := StartRedis(t.Context(), t.TempDir())
-	if errors.Is(err, ErrNoRedis) {
-		t.Skip(err)
-	}
+	_, port, err := net.SplitHostPort(startRedis(t, t.TempDir()).Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
-		if err := first.Stop(); err != nil {
-			t.Error(err)
-		}
-	}()
-	second := &Redis{binary: first.binary, dir: t.TempDir(), port: first.port}
-	if err := second.Restart(t.Context()); err == nil || !strings.Contains(err.Error(), "ddress already in use") {
-		t.Errorf("started on a taken port: error %v", err)
+	number, err := strconv.Atoi(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = devstack.StartRedisOn(t.Context(), t.TempDir(), number)
+	mustSayTaken(t, err)
+}
+
+// mustSayTaken skips the test if the machine lacks the server.
+func mustSayTaken(t *testing.T, err error) {
+	t.Helper()
+	if err == nil {
+		t.Fatal("started on a taken port")
+	}
+	if !strings.Contains(err.Error(), "ddress already in use") {
+		mustStart(t, err)
 	}
 }
 
-// take holds a port until the test ends.
-func take(t *testing.T, port int) {
+// take listens on a port until the test ends, and returns it; 0 is any.
+func take(t *testing.T, port int) int {
 	t.Helper()
 	ln, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { ln.Close() })
+	return ln.Addr().(*net.TCPAddr).Port
 }

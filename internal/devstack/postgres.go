@@ -90,6 +90,12 @@ func (p *Postgres) Restart(ctx context.Context) error { return p.start(ctx, p.pi
 // Pid is the server's process id.
 func (p *Postgres) Pid() int { return p.process.cmd.Process.Pid }
 
+// Log is what the server has logged since its last start.
+func (p *Postgres) Log() (string, error) {
+	log, err := os.ReadFile(p.process.logPath)
+	return string(log), err
+}
+
 // URL is the address of the server's database.
 func (p *Postgres) URL() string { return p.url("shop") }
 
@@ -111,8 +117,10 @@ func (p *Postgres) createDatabase(ctx context.Context) error {
 	return err
 }
 
-func (p *Postgres) ping(ctx context.Context) error {
-	db, err := sql.Open("pgx", p.URL())
+func (p *Postgres) ping(ctx context.Context) error { return pingPostgres(ctx, p.URL()) }
+
+func pingPostgres(ctx context.Context, url string) error {
+	db, err := sql.Open("pgx", url)
 	if err != nil {
 		return err
 	}
@@ -178,7 +186,8 @@ func initCluster(ctx context.Context, bin, dir string) (runner, error) {
 	return asUser, nil
 }
 
-// userRunner runs commands as nobody, where user namespaces are refused. Nobody must own dir for that.
+// userRunner runs commands as nobody, where user namespaces are refused: in a container, for example. Nobody must own
+// dir for that, and be able to reach it.
 func userRunner(plain runner, dir string) (runner, error) {
 	nobody, err := user.Lookup("nobody")
 	if err != nil {
@@ -192,10 +201,35 @@ func userRunner(plain runner, dir string) (runner, error) {
 	if err := os.Chown(dir, int(uid), int(gid)); err != nil {
 		return nil, fmt.Errorf("give PostgreSQL's directory to nobody: %w", err)
 	}
+	if err := openWay(dir); err != nil {
+		return nil, fmt.Errorf("let nobody reach PostgreSQL's directory: %w", err)
+	}
 	return func(attr *syscall.SysProcAttr, name string, args ...string) *exec.Cmd {
 		attr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 		return plain(attr, name, args...)
 	}, nil
+}
+
+// openWay lets every user pass through the directories above dir. It changes those below the machine's directory for
+// temporary files; the others must be open already.
+func openWay(dir string) error {
+	temporary := filepath.Clean(os.TempDir()) + string(filepath.Separator)
+	for at := filepath.Dir(dir); at != filepath.Dir(at); at = filepath.Dir(at) {
+		info, err := os.Stat(at)
+		if err != nil {
+			return err
+		}
+		if info.Mode()&0o001 != 0 {
+			continue
+		}
+		if !strings.HasPrefix(at, temporary) {
+			return fmt.Errorf("other users may not enter %s: set TMPDIR to a directory that they may", at)
+		}
+		if err := os.Chmod(at, info.Mode()|0o001); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func initdb(ctx context.Context, run runner, dir string) error {

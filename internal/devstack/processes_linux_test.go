@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -17,88 +18,127 @@ import (
 	"example.com/shop/internal/devstack"
 )
 
-// processesBelow lists the processes that work in a directory: both servers do, with all their children.
-func processesBelow(t *testing.T, dir string) []string {
+// processesOf lists the process of a server and those that it started. It finds the server by its directory: PostgreSQL
+// has that on its command line, Redis works in it.
+func processesOf(t *testing.T, name, dir string) (pids []int) {
 	t.Helper()
-	links, err := filepath.Glob("/proc/[0-9]*/cwd")
+	processes, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var found []string
-	for _, link := range links {
-		cwd, err := os.Readlink(link)
-		if err != nil || !strings.HasPrefix(cwd, dir+"/") {
-			continue // it has ended meanwhile, is another user's, or works elsewhere
+	children := map[int][]int{}
+	for _, process := range processes {
+		pid, _ := strconv.Atoi(filepath.Base(process))
+		program, _ := os.ReadFile(filepath.Join(process, "comm")) // empty if it has ended
+		command, _ := os.ReadFile(filepath.Join(process, "cmdline"))
+		works, _ := os.Readlink(filepath.Join(process, "cwd")) // of another user's process not even root may be told
+		if strings.TrimSpace(string(program)) == name && (strings.Contains(string(command), dir) || strings.HasPrefix(works, dir)) {
+			pids = append(pids, pid)
 		}
-		name, _ := os.ReadFile(filepath.Join(filepath.Dir(link), "comm"))
-		found = append(found, strings.TrimSpace(string(name))+" "+filepath.Base(filepath.Dir(link)))
-	}
-	return found
-}
-
-func wantProcesses(t *testing.T, dir string, names ...string) {
-	t.Helper()
-	all := strings.Join(processesBelow(t, dir), ", ")
-	for _, name := range names {
-		if !strings.Contains(all, name) {
-			t.Fatalf("no %s among the processes: %s", name, all)
+		if fields := statOf(pid); len(fields) > 1 {
+			parent, _ := strconv.Atoi(fields[1])
+			children[parent] = append(children[parent], pid)
 		}
 	}
+	for _, pid := range slices.Clone(pids) {
+		pids = append(pids, children[pid]...)
+	}
+	if len(pids) == 0 {
+		t.Fatalf("there is no %s in %s", name, dir)
+	}
+	return pids
 }
 
-func wantNoProcess(t *testing.T, dir string) {
+// statOf returns a process's state, its parent and what follows in /proc/PID/stat; nil if it is gone.
+func statOf(pid int) []string {
+	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return nil
+	}
+	_, rest, _ := strings.Cut(string(text), ") ")
+	return strings.Fields(rest)
+}
+
+// runs reports whether a process runs. A zombie does not, it waits for its new parent to look.
+func runs(pid int) bool {
+	fields := statOf(pid)
+	return fields != nil && fields[0] != "Z"
+}
+
+func wantGone(t *testing.T, pids []int) {
 	t.Helper()
-	if left := processesBelow(t, dir); len(left) > 0 {
-		t.Errorf("processes are left: %s", strings.Join(left, ", "))
+	if left := slices.DeleteFunc(slices.Clone(pids), func(pid int) bool { return !runs(pid) }); len(left) > 0 {
+		t.Errorf("processes are left: %d", left)
 	}
 }
 
-// awaitNoProcess gives those that have been told to end the time to do so.
-func awaitNoProcess(t *testing.T, dir string) {
+// awaitGone gives processes that were told to end the time to do so.
+func awaitGone(t *testing.T, pids []int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for len(processesBelow(t, dir)) > 0 {
+	for slices.ContainsFunc(pids, runs) && ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-			wantNoProcess(t, dir)
-			return
 		case <-tick.C:
 		}
+	}
+	wantGone(t, pids)
+}
+
+// openDir returns a directory that other users may enter, unlike one of t.TempDir.
+func openDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "open-to-all-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// eachServer runs a test for each kind of server, as a subtest with the name of the server's process.
+func eachServer(t *testing.T, test func(t *testing.T, name string)) {
+	for _, name := range []string{"postgres", "redis-server"} {
+		t.Run(name, func(t *testing.T) { test(t, name) })
 	}
 }
 
 func TestStopLeavesNoProcess(t *testing.T) {
-	dir := t.TempDir()
-	data := filepath.Join(dir, "postgres")
-	if err := os.Mkdir(data, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	postgres, redis := startPostgres(t, data, nil), startRedis(t, data)
-	wantProcesses(t, dir, "postgres", "redis-server "+strconv.Itoa(redis.Pid()))
-	for range 2 { // the second time there is nothing to do
-		stop(t, postgres)
-		stop(t, redis)
-		wantNoProcess(t, dir)
-	}
+	eachServer(t, func(t *testing.T, name string) {
+		dir := t.TempDir()
+		server, err := startServer(t.Context(), name, dir)
+		mustStart(t, err)
+		defer stop(t, server)
+		pids := processesOf(t, name, dir)
+		for range 2 { // the second time there is nothing to do
+			stop(t, server)
+			wantGone(t, pids)
+		}
+	})
 }
 
 func TestStartThatIsCancelledLeavesNoProcess(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, postgres := devstack.StartPostgres(ctx, t.TempDir(), nil)
-	_, redis := devstack.StartRedis(ctx, t.TempDir())
-	for _, err := range []error{postgres, redis} {
-		if !errors.Is(err, context.Canceled) {
+	eachServer(t, func(t *testing.T, name string) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := startServer(ctx, name, t.TempDir()); !errors.Is(err, context.Canceled) {
 			mustStart(t, err)
 			t.Error("started, though cancelled")
 		}
-	}
-	if left := children(t); len(left) > 0 {
-		t.Errorf("processes are left: %q", left)
-	}
+		if left := children(t); len(left) > 0 {
+			t.Errorf("processes are left: %q", left)
+		}
+	})
 }
 
 // children are the pids of this process's children, those too that do not work in their directory yet.
@@ -121,61 +161,57 @@ func children(t *testing.T) []string {
 }
 
 func TestServersEndWhenTheirParentIsKilled(t *testing.T) {
-	dir := t.TempDir()
-	h := startHelper(t, "run", dir, nil)
-	h.awaitReady(t)
-	wantProcesses(t, dir, "postgres", "redis-server")
-	if err := h.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if err := h.Wait(); err == nil {
-		t.Fatal("a killed helper ended well")
-	}
-	awaitNoProcess(t, dir)
-
-	t.Setenv("TMPDIR", dir)
-	mine, err := devstack.TempDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if left, _ := filepath.Glob(filepath.Join(dir, "shop-devstack-*")); len(left) != 1 || left[0] != mine {
-		t.Errorf("directories %q after the next TempDir, want only %s", left, mine)
-	}
-}
-
-// TestOrdinaryUser runs the servers as nobody if the tests run as root, who starts PostgreSQL another way.
-func TestOrdinaryUser(t *testing.T) {
-	dir, err := os.MkdirTemp("", "ordinary-user-") // below t.TempDir only its own user may go
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	h := startHelper(t, "run", dir, func(cmd *exec.Cmd) {
-		if os.Geteuid() != 0 {
-			return
-		}
-		const nobody = 65534
-		if err := os.Chown(dir, nobody, nobody); err != nil {
+	eachServer(t, func(t *testing.T, name string) {
+		dir := openDir(t)
+		h := startHelper(t, name, dir, nil)
+		h.awaitReady(t)
+		pids := processesOf(t, name, dir)
+		if err := h.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		if err := h.Wait(); err == nil {
+			t.Fatal("a killed helper ended well")
+		}
+		awaitGone(t, pids)
+
+		t.Setenv("TMPDIR", dir)
+		mine, err := devstack.TempDir()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if left, _ := filepath.Glob(filepath.Join(dir, "shop-devstack-*")); len(left) != 1 || left[0] != mine {
+			t.Errorf("directories %q after the next TempDir, want only %s", left, mine)
+		}
 	})
-	h.awaitReady(t)
-	wantProcesses(t, dir, "postgres", "redis-server")
-	if err := h.stdin.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := h.Wait(); err != nil {
-		t.Fatal(err)
-	}
-	wantNoProcess(t, dir)
-	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v, error %v", left, err)
-	}
+}
+
+// TestOrdinaryUser runs the servers as nobody if the tests run as root: root starts PostgreSQL another way.
+func TestOrdinaryUser(t *testing.T) {
+	eachServer(t, func(t *testing.T, name string) {
+		dir := openDir(t)
+		h := startHelper(t, name, dir, func(cmd *exec.Cmd) {
+			if os.Geteuid() != 0 {
+				return
+			}
+			const nobody = 65534
+			if err := os.Chown(dir, nobody, nobody); err != nil {
+				t.Fatal(err)
+			}
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		})
+		h.awaitReady(t)
+		pids := processesOf(t, name, dir)
+		if err := h.stdin.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		wantGone(t, pids)
+		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+			t.Errorf("left behind: %v, error %v", left, err)
+		}
+	})
 }
 
 // TestWithoutPostgres runs in a namespace where the machine's binaries are out of sight: they are looked

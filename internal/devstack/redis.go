@@ -37,14 +37,22 @@ func StartRedis(ctx context.Context, dir string, args ...string) (*Redis, error)
 
 // StartRedisEnv is StartRedis with more in the server's environment.
 func StartRedisEnv(ctx context.Context, env []string, dir string, args ...string) (*Redis, error) {
-	binary, err := exec.LookPath("redis-server")
+	binary, err := redisBinary()
 	if err != nil {
-		return nil, ErrNoRedis
+		return nil, err
 	}
 	return onFreePort(func(port int) (*Redis, error) {
 		r := &Redis{binary: binary, dir: dir, args: args, env: env, port: port}
 		return r, r.Restart(ctx)
 	})
+}
+
+func redisBinary() (string, error) {
+	path, err := exec.LookPath("redis-server")
+	if err != nil {
+		return "", ErrNoRedis
+	}
+	return path, nil
 }
 
 // Addr is the server's host:port.
@@ -75,15 +83,15 @@ func (r *Redis) Restart(ctx context.Context) error {
 		return err
 	}
 	r.process = p
-	if err := p.await(ctx, r.ping); err != nil {
+	if err := p.await(ctx, func(ctx context.Context) error { return pingRedis(ctx, r.Addr()) }); err != nil {
 		return errors.Join(err, p.kill())
 	}
 	return nil
 }
 
-// ping accepts any answer of a server that has loaded its data.
-func (r *Redis) ping(ctx context.Context) error {
-	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", r.Addr())
+// pingRedis accepts any answer of a server that has loaded its data.
+func pingRedis(ctx context.Context, addr string) error {
+	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return err
 	}

@@ -19,20 +19,42 @@ import (
 )
 
 // Redis returns the URL of a Redis database that is the test's own, and empty.
+//
+// On a machine without redis-server it is a stand-in within the test's process. The stand-in runs the same
+// commands and scripts, but nobody can kill, freeze or configure it: a test that does so calls [RedisServer].
+// A benchmark gets no stand-in, because its figures would say nothing about Redis.
 func Redis(t testing.TB) string {
 	t.Helper()
 	address, err := shared.redis.get(redisURL)
+	if _, benchmark := t.(*testing.B); errors.Is(err, devstack.ErrNoRedis) && !benchmark && !required("redis") {
+		return standIn(t)
+	}
 	skipWithoutRedis(t, err)
-	rdb, url, err := takeDatabase(t.Context(), address)
+	url, release, err := takeDatabase(t.Context(), address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := giveDatabaseBack(rdb); err != nil {
+		if err := release(); err != nil {
 			t.Error(err)
 		}
 	})
 	return url
+}
+
+// standIn returns the URL of a Redis in this process, which ends with the test.
+func standIn(t testing.TB) string {
+	t.Helper()
+	server, err := devstack.StartMiniredis()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return server.URL()
 }
 
 func skipWithoutRedis(t testing.TB, err error) {
@@ -64,37 +86,59 @@ func redisURL() (string, error) {
 	return server.URL(), nil
 }
 
-// takenKey marks a database as some test's. Test binaries run side by side and may share a server.
-const takenKey = "shop-test:taken"
-
-// takeDatabase finds a database of the server that no test uses and empties it.
-func takeDatabase(ctx context.Context, address string) (*redis.Client, string, error) {
+// takeDatabase takes a database of the server that no test uses, and empties it. Test binaries run at the same
+// time and may share a server, so a key in database 0 marks each database that is in use. It is not in the
+// database itself, because a test may flush that.
+func takeDatabase(ctx context.Context, address string) (url string, release func() error, err error) {
 	opts, err := redis.ParseURL(address)
 	if err != nil {
-		return nil, "", fmt.Errorf("SHOP_TEST_REDIS_URL is not a Redis URL")
+		return "", nil, fmt.Errorf("SHOP_TEST_REDIS_URL is not a Redis URL")
 	}
+	marks := database(opts, 0)
 	for {
 		for db := 1; db < 16; db++ {
-			o := *opts
-			o.DB = db
-			rdb := client(&o)
-			// Expires, should the test be killed: longer than any test, shorter than a morning.
-			free, err := rdb.SetNX(ctx, takenKey, os.Getpid(), 30*time.Minute).Result()
+			mark := fmt.Sprintf("testenv:database-%d-in-use", db)
+			// A killed test leaves its mark. The mark lives longer than any test takes.
+			taken, err := marks.SetNX(ctx, mark, os.Getpid(), 30*time.Minute).Result()
 			if err != nil {
-				rdb.Close()
-				return nil, "", fmt.Errorf("take a Redis database: %w", err)
+				marks.Close()
+				return "", nil, fmt.Errorf("take a Redis database: %w", err)
 			}
-			if free {
-				return rdb, fmt.Sprintf("redis://%s%s/%d", userinfo(opts), opts.Addr, db), nil
+			if !taken {
+				continue
 			}
-			rdb.Close()
+			release = func() error {
+				defer marks.Close()
+				return errors.Join(flush(opts, db), marks.Del(background(), mark).Err())
+			}
+			if err := flush(opts, db); err != nil {
+				return "", nil, errors.Join(err, release())
+			}
+			return fmt.Sprintf("redis://%s%s/%d", userinfo(opts), opts.Addr, db), release, nil
 		}
 		select {
 		case <-ctx.Done():
-			return nil, "", fmt.Errorf("all Redis databases are taken: %w", ctx.Err())
+			marks.Close()
+			return "", nil, fmt.Errorf("all Redis databases are in use: %w", ctx.Err())
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+}
+
+func flush(opts *redis.Options, db int) error {
+	rdb := database(opts, db)
+	defer rdb.Close()
+	if err := rdb.FlushDB(background()).Err(); err != nil {
+		return fmt.Errorf("empty Redis database %d: %w", db, err)
+	}
+	return nil
+}
+
+// database returns a client of one of a server's databases.
+func database(opts *redis.Options, db int) *redis.Client {
+	o := *opts
+	o.DB = db
+	return client(&o)
 }
 
 func userinfo(o *redis.Options) string {
@@ -102,15 +146,6 @@ func userinfo(o *redis.Options) string {
 		return ""
 	}
 	return o.Username + ":" + o.Password + "@"
-}
-
-// giveDatabaseBack leaves a database empty, and so free.
-func giveDatabaseBack(rdb *redis.Client) error {
-	defer rdb.Close()
-	if err := rdb.FlushDB(background()).Err(); err != nil {
-		return fmt.Errorf("empty the Redis database: %w", err)
-	}
-	return nil
 }
 
 func client(o *redis.Options) *redis.Client {

@@ -5,14 +5,17 @@
 // machine's own binaries, at once where SHOP_TEST_SERVERS is local. A test binary starts them when a test first asks,
 // and stops them at its end.
 //
-// What a machine lacks is skipped with a reason, unless SHOP_TEST_REQUIRE lists it, separated by commas:
-// postgres, redis, containers, browser, faketime (servers whose clocks are apart).
+// A test that needs something the machine lacks is skipped, and [Main] lists what was skipped and why. Of Redis
+// there is a stand-in for the tests that do not break it. SHOP_TEST_REQUIRE lists, separated by commas, what must
+// not be missing: postgres, redis, containers, browser, faketime (servers whose clocks are apart).
 package testenv
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -27,6 +30,7 @@ import (
 // Main runs a package's tests, stops what they started, and fails if a goroutine is left.
 func Main(m *testing.M) {
 	code := m.Run()
+	fmt.Fprint(os.Stderr, skipped.summary()) // go test shows it with -v, or if a test of the package failed
 	if err := shared.stop(); err != nil {
 		fmt.Fprintln(os.Stderr, "testenv:", err)
 		code = max(code, 1)
@@ -46,7 +50,45 @@ func Skip(t testing.TB, feature, reason string) {
 	if required(feature) {
 		t.Fatalf("%s, and SHOP_TEST_REQUIRE demands %s", reason, feature)
 	}
+	t.Cleanup(func() {
+		if t.Skipped() {
+			skipped.add(t.Name(), reason)
+		}
+	})
 	t.Skip(reason)
+}
+
+// skipped is what the tests of this binary were skipped for.
+var skipped skips
+
+// skips are the names of skipped tests, by reason.
+type skips struct {
+	mu    sync.Mutex
+	tests map[string][]string
+}
+
+func (s *skips) add(test, reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tests == nil {
+		s.tests = map[string][]string{}
+	}
+	s.tests[reason] = append(s.tests[reason], test)
+}
+
+// summary has one line for each reason, the most frequent first; it is empty if no test was skipped.
+func (s *skips) summary() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	reasons := slices.SortedFunc(maps.Keys(s.tests), func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(s.tests[b]), len(s.tests[a])), cmp.Compare(a, b))
+	})
+	var lines strings.Builder
+	for _, reason := range reasons {
+		tests := s.tests[reason]
+		fmt.Fprintf(&lines, "testenv: %d skipped: %s: %s\n", len(tests), reason, strings.Join(tests, ", "))
+	}
+	return lines.String()
 }
 
 func required(feature string) bool {
@@ -70,6 +112,9 @@ type servers struct {
 	cluster  lazy[[]string]
 	dir      lazy[string]
 }
+
+// AfterAll has f called once all tests of this binary have run. What was registered last is called first.
+func AfterAll(f func() error) { shared.onStop(f) }
 
 // onStop has something done once all tests have run.
 func (s *servers) onStop(f func() error) {
