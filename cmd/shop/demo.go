@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -50,7 +51,7 @@ func (c *demoCommand) Run(ctx context.Context, to streams) error {
 	go stopWithGoRun(ctx, stop)
 
 	fmt.Fprintln(to.err, "starting a private PostgreSQL and Redis …")
-	servers, err := startDemoServers(ctx)
+	servers, err := startDemoServers(ctx, to.err)
 	if err != nil {
 		return err
 	}
@@ -93,9 +94,9 @@ shop is running; Ctrl-C stops it and removes everything.
   shop        %[1]s
   operations  %[1]s/ops#token=%[2]s
   ops token   %[2]s
-  postgres    %[3]s
-  redis       %[4]s (%[5]s)
-  an order is cancelled if it is not paid within %[6]v
+  postgres    %[3]s (%[4]s)
+  redis       %[5]s (%[6]s)
+  an order is cancelled if it is not paid within %[7]v
 
   TOKEN=$(curl -sX POST %[1]s/api/customers | sed 's/.*"token":"\([^"]*\)".*/\1/')
   curl -s %[1]s/api/products
@@ -103,7 +104,7 @@ shop is running; Ctrl-C stops it and removes everything.
        -d '{"items":[{"product_id":"01900000-0000-7000-8000-000000000001","quantity":2}]}' %[1]s/api/orders
   curl -s -H "Authorization: Bearer %[2]s" %[1]s/ops/api/stats
 
-`, url, o.OpsToken, servers.postgres.URL(), servers.redis.URL(), servers.redisIs, c.OrderTimeout)
+`, url, o.OpsToken, servers.postgres.URL(), servers.postgresIs, servers.redis.URL(), servers.redisIs, c.OrderTimeout)
 }
 
 // listenDemo listens on addr, or, if that is the default and taken, on a free port.
@@ -115,47 +116,50 @@ func listenDemo(addr string) (net.Listener, error) {
 	return ln, err
 }
 
-// demoRedis is the private Redis, or what stands in for it.
-type demoRedis interface {
+// demoServer is one of the demo's servers: a child process, a container, or a stand-in within this process.
+type demoServer interface {
 	URL() string
 	Stop() error
 	Restart(ctx context.Context) error
 }
 
 type demoServers struct {
-	dir      string
-	postgres *devstack.Postgres
-	redis    demoRedis
-	redisIs  string // which of the two
+	dir                 string
+	postgres, redis     demoServer
+	postgresIs, redisIs string // which of the three
 }
 
-func startDemoServers(ctx context.Context) (*demoServers, error) {
+func startDemoServers(ctx context.Context, progress io.Writer) (*demoServers, error) {
 	dir, err := devstack.TempDir()
 	if err != nil {
 		return nil, err
 	}
 	s := &demoServers{dir: dir}
-	if err := s.start(ctx); err != nil {
+	err = s.startBinaries(ctx)
+	if errors.Is(err, devstack.ErrNoPostgres) {
+		err = s.startContainers(ctx, err, progress)
+	}
+	if err != nil {
 		s.stop()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *demoServers) start(ctx context.Context) (err error) {
+// startBinaries runs the machine's own servers, with a stand-in for a missing Redis.
+func (s *demoServers) startBinaries(ctx context.Context) error {
 	data := filepath.Join(s.dir, "postgres")
 	if err := os.Mkdir(data, 0o700); err != nil {
 		return fmt.Errorf("make PostgreSQL's directory: %w", err)
 	}
-	if s.postgres, err = devstack.StartPostgres(ctx, data, nil); err != nil {
-		if errors.Is(err, devstack.ErrNoPostgres) {
-			err = fmt.Errorf("%w with `shop serve`; or run `make up`", err)
-		}
+	postgres, err := devstack.StartPostgres(ctx, data, nil)
+	if err != nil {
 		return err
 	}
+	s.postgres, s.postgresIs = postgres, "a process of this machine's postgres"
 	redis, err := devstack.StartRedis(ctx, s.dir)
 	if err == nil {
-		s.redis, s.redisIs = redis, "redis-server"
+		s.redis, s.redisIs = redis, "a process of this machine's redis-server"
 		return nil
 	}
 	if !errors.Is(err, devstack.ErrNoRedis) {
@@ -166,6 +170,32 @@ func (s *demoServers) start(ctx context.Context) (err error) {
 		return err
 	}
 	s.redis, s.redisIs = mini, "a stand-in within this process: there is no redis-server in PATH"
+	return nil
+}
+
+// startContainers runs both servers in containers, because this machine has no PostgreSQL: noPostgres says so.
+func (s *demoServers) startContainers(ctx context.Context, noPostgres error, progress io.Writer) error {
+	engine, err := devstack.FindEngine(ctx)
+	if err != nil {
+		return fmt.Errorf("%w with `shop serve`; or start a container engine: %w", noPostgres, err)
+	}
+	fmt.Fprintf(progress, "this machine has no PostgreSQL server binaries: running %s and %s in containers with %s\n",
+		devstack.PostgresImage(), devstack.RedisImage(), engine)
+	for _, image := range []string{devstack.PostgresImage(), devstack.RedisImage()} {
+		if err := engine.Pull(ctx, image, progress); err != nil {
+			return err
+		}
+	}
+	postgres, err := engine.StartPostgres(ctx, s.dir)
+	if err != nil {
+		return err
+	}
+	s.postgres, s.postgresIs = postgres, "a container of "+devstack.PostgresImage()
+	redis, err := engine.StartRedis(ctx, s.dir)
+	if err != nil {
+		return err
+	}
+	s.redis, s.redisIs = redis, "a container of "+devstack.RedisImage()
 	return nil
 }
 

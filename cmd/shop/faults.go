@@ -19,7 +19,7 @@ import (
 // faults break the demo on demand. Each may be asked for twice.
 type faults struct {
 	app   *app
-	redis demoRedis
+	redis demoServer
 
 	mu      sync.Mutex  // one fault at a time
 	stopped atomic.Bool // Redis
@@ -28,7 +28,7 @@ type faults struct {
 	resume  chan struct{}
 }
 
-func newFaults(a *app, redis demoRedis) *faults {
+func newFaults(a *app, redis demoServer) *faults {
 	return &faults{app: a, redis: redis, pause: make(chan struct{}), resume: make(chan struct{})}
 }
 

@@ -2,7 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"flag"
 	"io/fs"
+	"maps"
 	"net/http/httptest"
 	"os"
 	"regexp"
@@ -158,14 +160,14 @@ var imageDefault = regexp.MustCompile(`\$\{(\w+_IMAGE):-([^}]+)\}`)
 // TestImagesAreTheSameEverywhere: the tests run on the versions that are deployed, pinned ones.
 func TestImagesAreTheSameEverywhere(t *testing.T) {
 	defaults := imageDefault.FindAllStringSubmatch(readFile(t, "../../docker-compose.yml"), -1)
-	others := readFile(t, "../../Dockerfile") + readFile(t, "../../internal/testenv/containers.go")
+	others := readFile(t, "../../Dockerfile") + readFile(t, "../../internal/devstack/container.go")
 	for _, d := range defaults {
 		name, image := d[1], d[2]
 		if !regexp.MustCompile(`:v?\d+\.\d+`).MatchString(image) {
 			t.Errorf("%s: %s has no version", name, image)
 		}
 		if strings.Contains(others, name) && !strings.Contains(others, image) {
-			t.Errorf("%s is %s in docker-compose.yml, and another one in the Dockerfile or in testenv", name, image)
+			t.Errorf("%s is %s in docker-compose.yml, and another one in the Dockerfile or in devstack", name, image)
 		}
 	}
 	if len(defaults) != 6 {
@@ -202,4 +204,43 @@ func testFiles(t *testing.T) string {
 		return err
 	}))
 	return text.String()
+}
+
+var bareEvents = flag.String("bare.events", "", "what `go test -json ./...` printed on a machine with Go and PostgreSQL alone: a file")
+
+var (
+	installs = regexp.MustCompile(`apt-get install ([a-z][a-z0-9.-]+)`)
+	skipsRow = regexp.MustCompile("(?m)^\\| `([a-z][a-z0-9.-]+)` \\|.*\\| (\\d+) \\|$")
+)
+
+// TestReadmeCountsSkips compares the README's table of skipped tests with what a bare machine skipped. The reason of
+// each skip names the package that the machine lacks.
+func TestReadmeCountsSkips(t *testing.T) {
+	if *bareEvents == "" {
+		t.Skip("the events of a bare machine are not given: .ci/bare/newcomer records them and runs this test with -bare.events")
+	}
+	skipped := map[string]int{}
+	output := map[string]string{} // of each test
+	for dec := json.NewDecoder(strings.NewReader(readFile(t, *bareEvents))); dec.More(); {
+		var event struct{ Action, Package, Test, Output string }
+		must(t, dec.Decode(&event))
+		test := event.Package + " " + event.Test
+		output[test] += event.Output
+		if m := installs.FindStringSubmatch(output[test]); event.Action == "skip" && event.Test != "" && m != nil {
+			skipped[m[1]]++
+		}
+	}
+	if len(skipped) == 0 {
+		t.Fatal("nothing was skipped: these are not a bare machine's events")
+	}
+	start, _, _ := strings.Cut(readFile(t, "../../README.md"), "\n## ")
+	documented := map[string]int{}
+	for _, row := range skipsRow.FindAllStringSubmatch(start, -1) {
+		n, err := strconv.Atoi(row[2])
+		must(t, err)
+		documented[row[1]] = n
+	}
+	if !maps.Equal(documented, skipped) {
+		t.Errorf("the README says that these packages' absence skips so many tests: %v; it was %v", documented, skipped)
+	}
 }

@@ -1,7 +1,6 @@
 package testenv
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +9,8 @@ import (
 
 	"github.com/testcontainers/testcontainers-go"
 	"github.com/testcontainers/testcontainers-go/wait"
+
+	"example.com/shop/internal/devstack"
 )
 
 // errNoContainers: no container engine answers, or it has not and cannot pull the image.
@@ -17,7 +18,7 @@ var errNoContainers = errors.New("no containers")
 
 func postgresContainer() (string, error) {
 	endpoint, err := runContainer(testcontainers.ContainerRequest{
-		Image:        cmp.Or(os.Getenv("POSTGRES_IMAGE"), "postgres:17.6-alpine"),
+		Image:        devstack.PostgresImage(),
 		Env:          map[string]string{"POSTGRES_USER": "shop", "POSTGRES_PASSWORD": "shop", "POSTGRES_DB": "shop"},
 		Cmd:          []string{"postgres", "-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=300"},
 		ExposedPorts: []string{"5432/tcp"},
@@ -33,7 +34,7 @@ func postgresContainer() (string, error) {
 
 func redisContainer() (string, error) {
 	endpoint, err := runContainer(testcontainers.ContainerRequest{
-		Image:        cmp.Or(os.Getenv("REDIS_IMAGE"), "redis:7.4.5-alpine"),
+		Image:        devstack.RedisImage(),
 		ExposedPorts: []string{"6379/tcp"},
 		WaitingFor:   wait.ForExec([]string{"redis-cli", "ping"}).WithStartupTimeout(2 * time.Minute),
 	})
