@@ -35,38 +35,55 @@ type tab struct {
 }
 
 // chromium finds the browser under the names that distributions give it.
-func chromium(t *testing.T) string {
-	t.Helper()
+func chromium() (path string, found bool) {
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
-			return path
+			return path, true
 		}
 	}
-	testenv.Skip(t, "browser", "there is no chromium in PATH")
-	return ""
+	return "", false
 }
 
-// newBrowser starts a browser that ends with the test.
-func newBrowser(t *testing.T) context.Context {
-	t.Helper()
-	needsProcesses(t) // for the pages that it opens
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium(t)),
-		chromedp.UserDataDir(t.TempDir()), chromedp.Env("TMPDIR="+t.TempDir()), // it leaves things in both
+// browser starts the browser that all tests share. It ends when they have run.
+var browser = sync.OnceValues(func() (context.Context, error) {
+	path, _ := chromium()
+	dir, err := testenv.TempDir()
+	if err != nil {
+		return nil, err
+	}
+	profile := filepath.Join(dir, "browser")
+	if err := os.Mkdir(profile, 0o700); err != nil {
+		return nil, err
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path),
+		chromedp.UserDataDir(profile), chromedp.Env("TMPDIR="+profile), // it leaves things in both
+		chromedp.Flag("disable-gpu", true),
 		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-quic", true)) // quiet about the world outside
 	if os.Geteuid() == 0 {
 		options = append(options, chromedp.NoSandbox) // which does not work for root
 	}
 	allocator, end := chromedp.NewExecAllocator(context.Background(), options...)
-	browser, _ := chromedp.NewContext(allocator)
-	t.Cleanup(end)
-	must(t, chromedp.Do(browser))
-	return browser
+	ctx, _ := chromedp.NewContext(allocator)
+	testenv.AfterAll(func() error { end(); return nil })
+	return ctx, chromedp.Do(ctx)
+})
+
+// needsBrowser skips a test that the machine, or the site at E2E_BASE_URL, has no browser for. It comes first: what
+// else such a test starts takes time.
+func needsBrowser(t *testing.T) {
+	t.Helper()
+	needsProcesses(t)
+	if _, found := chromium(); !found {
+		testenv.Skip(t, "browser", "no chromium in PATH (Debian: apt-get install chromium)")
+	}
 }
 
-// open opens a page as a new customer. At its end the test fails for every error that the page's console
-// has, violations of its Content-Security-Policy among them.
-func open(t *testing.T, browser context.Context, url string) *tab {
+// open opens a page as a new customer, who shares nothing with the others. At its end the test fails for every error
+// that the page's console has, violations of its Content-Security-Policy among them.
+func open(t *testing.T, url string) *tab {
 	t.Helper()
+	browser, err := browser()
+	must(t, err)
 	ctx, closeTab := chromedp.NewContext(browser, chromedp.WithNewBrowserContext())
 	p := &tab{t: t, ctx: ctx}
 	t.Cleanup(func() {

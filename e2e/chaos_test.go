@@ -136,6 +136,7 @@ func draw(rng *rand.Rand, total time.Duration) (plan []step) {
 // TestChaos breaks things at random while customers are at work. Whatever comes together: no order is lost, paid
 // and cancelled, or cancelled twice, all stock comes back, and every customer's answers are those of one order.
 func TestChaos(t *testing.T) {
+	t.Parallel()
 	seed := *chaosSeed
 	for seed == 0 {
 		seed = rand.Uint64()
@@ -148,7 +149,7 @@ func TestChaos(t *testing.T) {
 		t.Fatalf("go test gives the tests %v more: say -timeout %v", time.Until(end), 10*time.Minute+*chaosFor)
 	}
 
-	d := deploy(t, needs{postgres: map[string]string{}, network: true})
+	d := deploy(t, needs{postgres: map[string]string{}, redis: []string{}, network: true})
 	must(t, d.rdb.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
 	load := d.open(customers, perSecond)
 	injected := map[string]int{}

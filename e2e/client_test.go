@@ -38,12 +38,13 @@ type client struct {
 	token string
 }
 
-// answer is a response whose body was read.
+// answer is a response whose body was read. If none came, there are only the times.
 type answer struct {
 	status int
 	header http.Header
 	body   []byte
-	took   time.Duration
+	came   time.Time     // when it was read, or found not to come
+	took   time.Duration // from the request until then
 }
 
 // into decodes the body.
@@ -79,7 +80,7 @@ func (c *client) try(r request) (answer, error) {
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, r.method, c.base+r.path, strings.NewReader(r.body))
 	if err != nil {
-		return answer{}, err
+		return answer{came: time.Now()}, err
 	}
 	if r.body != "" {
 		req.Header.Set("Content-Type", "application/json")
@@ -94,14 +95,15 @@ func (c *client) try(r request) (answer, error) {
 	began := time.Now()
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return answer{}, err
+		return answer{came: time.Now(), took: time.Since(began)}, err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
+	came := time.Now()
 	if err != nil {
-		return answer{}, err
+		return answer{came: came, took: came.Sub(began)}, err
 	}
-	a := answer{resp.StatusCode, resp.Header, body, time.Since(began)}
+	a := answer{resp.StatusCode, resp.Header, body, came, came.Sub(began)}
 	return a, c.inContract(req, a)
 }
 

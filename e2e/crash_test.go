@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"net/http"
+	"syscall"
 	"testing"
 	"time"
 
@@ -100,6 +101,39 @@ func TestRolesApart(t *testing.T) {
 		t.Errorf("%d available, want %d: ten are paid", got, stock-10)
 	}
 	site.healthy(t)
+}
+
+// TestDrain stops a process behind a load balancer that looks at /readyz: after the process was told to stop it says
+// that it is not ready, and still serves. No request fails that was sent because the last look found it ready.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	const drain = 2 * time.Second
+	site := newSite(t, testenv.Redis(t), "SHOP_DRAIN="+drain.String())
+	p := site.serve(t)
+	c := p.signUp()
+	ready := func() bool {
+		a, err := c.try(request{method: "GET", path: "/readyz"})
+		return err == nil && a.status == http.StatusOK
+	}
+	if !ready() {
+		t.Fatal("not ready before it was told to stop")
+	}
+	must(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	told := time.Now()
+	for ready() {
+		c.get("/api/products")
+	}
+	a := c.expect(http.StatusServiceUnavailable, request{method: "GET", path: "/readyz"})
+	contains(t, string(a.body), `"status":"stopping"`)
+	o := c.place()
+	c.post(http.StatusOK, "/api/orders/"+o.ID+"/pay")
+	<-p.ended
+	if took := time.Since(told); took < drain {
+		t.Errorf("the listener closed after %v, want %v", took, drain)
+	}
+	if code := p.cmd.ProcessState.ExitCode(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
 }
 
 // TestGracefulStop stops a shop that is being asked: every request that was accepted is answered.

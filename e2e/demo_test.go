@@ -1,16 +1,22 @@
 package e2e
 
 import (
+	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"example.com/shop/internal/devstack"
+	"example.com/shop/internal/testenv"
 )
 
 // demo starts `shop demo`. Its files go to a directory that any user may write to.
@@ -87,11 +93,16 @@ func TestDemoAsOrdinaryUser(t *testing.T) {
 	c.cancelledOnTime(c.place().ID)
 }
 
-// TestDemoLeavesNothing ends the demo as Ctrl-C does and as kill -9 does.
+// TestDemoLeavesNothing ends the demo as Ctrl-C does and as kill -9 does. Without redis-server its Redis is not a
+// process of its own.
 func TestDemoLeavesNothing(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux ends the children of a killed parent")
+	}
+	servers := []string{"postgres"}
+	if _, err := exec.LookPath("redis-server"); err == nil {
+		servers = append(servers, "redis-server")
 	}
 	for name, end := range map[string]func(*process){
 		"Ctrl-C":  func(p *process) { t.Logf("stopped in %v", p.interrupt()) },
@@ -100,18 +111,16 @@ func TestDemoLeavesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := demo(t, nil)
 			children := childrenOf(t, p.cmd.Process.Pid)
-			if len(children) < 2 {
-				t.Fatalf("the demo has the children %v, want PostgreSQL and Redis", children)
+			var names []string
+			for _, pid := range children {
+				names = append(names, nameOf(pid))
+			}
+			slices.Sort(names)
+			if !slices.Equal(names, servers) {
+				t.Fatalf("the demo has the children %q, want %q", names, servers)
 			}
 			end(p)
-			eventually(t, "all children gone", func() bool {
-				for _, pid := range children {
-					if alive(pid) {
-						return false
-					}
-				}
-				return true
-			})
+			eventually(t, "all children gone", func() bool { return !slices.ContainsFunc(children, alive) })
 		})
 	}
 }
@@ -163,8 +172,99 @@ func statOf(pid int) []string {
 	return strings.Fields(rest)
 }
 
+// nameOf is the name of a process's program; "" if it is gone.
+func nameOf(pid int) string {
+	name, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm")
+	return strings.TrimSpace(string(name))
+}
+
 // alive tells whether a process runs; a zombie does not, it waits for its new parent to look.
 func alive(pid int) bool {
 	fields := statOf(pid)
 	return fields != nil && fields[0] != "Z"
+}
+
+// hidePostgres has a command run where PostgreSQL's binaries are out of sight, and of the programs in PATH only the
+// named one is there.
+func hidePostgres(t *testing.T, cmd *exec.Cmd, program string) {
+	t.Helper()
+	path, err := exec.LookPath(program)
+	must(t, err)
+	only := t.TempDir()
+	must(t, os.Symlink(path, filepath.Join(only, program)))
+	const installed = "/usr/lib/postgresql" // is looked at wherever PATH leads
+	mount := "true"
+	if _, err := os.Stat(installed); err == nil {
+		mount = "mount -t tmpfs none " + installed
+	}
+	unshare := []string{"unshare", "--mount"}
+	if os.Geteuid() != 0 {
+		unshare = append(unshare, "--map-root-user")
+	}
+	if out, err := exec.Command(unshare[0], append(unshare[1:], "sh", "-c", mount)...).CombinedOutput(); err != nil {
+		t.Skipf("cannot hide the PostgreSQL of this machine: %v: %s", err, out)
+	}
+	script := mount + ` && PATH="$0" && export PATH && exec "$@"`
+	cmd.Args = slices.Concat(unshare, []string{"sh", "-c", script, only, cmd.Path}, cmd.Args[1:])
+	cmd.Path, err = exec.LookPath(unshare[0])
+	must(t, err)
+}
+
+// TestContainerDemo runs the demo where there is no PostgreSQL but a container engine, breaks and mends its Redis, and
+// ends it as Ctrl-C does and as kill -9 does: no container is left.
+func TestContainerDemo(t *testing.T) {
+	t.Parallel()
+	needsProcesses(t)
+	engine, err := devstack.FindEngine(t.Context())
+	for _, image := range []string{devstack.PostgresImage(), devstack.RedisImage()} {
+		if err == nil {
+			err = engine.Pull(t.Context(), image, io.Discard)
+		}
+	}
+	if err != nil {
+		testenv.Skip(t, "containers", fmt.Sprintf("%v (Debian and Ubuntu: apt-get install docker.io)", err))
+	}
+	for name, end := range map[string]func(*process){
+		"Ctrl-C":  func(p *process) { t.Logf("stopped in %v", p.interrupt()) },
+		"kill -9": (*process).kill,
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := demo(t, func(cmd *exec.Cmd) { hidePostgres(t, cmd, engine.String()) }, "--order-timeout", "3s")
+			contains(t, p.text(), "this machine has no PostgreSQL", "a container of "+devstack.PostgresImage(), "a container of "+devstack.RedisImage())
+			containers := func() []string {
+				out, err := exec.Command(engine.String(), "ps", "--all", "--format", "{{.Names}}",
+					"--filter", fmt.Sprintf("name=devstack-%d-", p.cmd.Process.Pid)).Output()
+				must(t, err)
+				return strings.Fields(string(out))
+			}
+			if names := containers(); len(names) != 2 {
+				t.Errorf("the demo's containers are %q, want two", names)
+			}
+			c, ops := p.signUp(), p.operator()
+			ops.post(http.StatusNoContent, "/ops/api/faults/redis-stop")
+			if names := containers(); len(names) != 1 {
+				t.Errorf("with Redis stopped the demo's containers are %q, want one", names)
+			}
+			o := c.place()
+			ops.post(http.StatusNoContent, "/ops/api/faults/redis-start")
+			c.cancelledOnTime(o.ID)
+			c.cancelledOnTime(c.place().ID)
+			end(p)
+			eventually(t, "all containers gone", func() bool { return len(containers()) == 0 })
+		})
+	}
+}
+
+// TestDemoWithoutServers: there is neither PostgreSQL nor a container engine. One line names both ways out.
+func TestDemoWithoutServers(t *testing.T) {
+	t.Parallel()
+	cmd := command(t, nil, "demo")
+	hidePostgres(t, cmd, "true")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	if err := cmd.Run(); err == nil || cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("ended with %v, want exit code 1", err)
+	}
+	lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
+	contains(t, lines[len(lines)-1], "shop: no PostgreSQL server binaries", "apt-get install postgresql", "shop serve", "start a container engine", "docker version")
 }

@@ -20,22 +20,23 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// needs says what a deployment has for itself, besides a Redis.
+// needs says what a deployment has for itself.
 type needs struct {
-	postgres    map[string]string // a PostgreSQL server with these settings, and not a database on the shared one
+	postgres    map[string]string // a PostgreSQL server with these settings; nil: a database on the shared one
+	redis       []string          // a redis-server with these arguments; nil: a database on the shared one, or its stand-in
 	network     bool              // proxies before both servers
-	redis       []string          // Redis's arguments
 	postgresEnv []string
 	redisEnv    []string
 	processes   []string // roles of each process; nil: two of each, and one relay
+	env         []string // of the processes
 }
 
 // deployment is a whole shop: processes of each role, with servers that a test may break.
 type deployment struct {
 	*site
 	t        *testing.T
-	timeout  time.Duration // of an order
-	redis    *devstack.Redis
+	timeout  time.Duration      // of an order
+	redis    *devstack.Redis    // nil: shared, or a stand-in
 	postgres *devstack.Postgres // nil: shared
 
 	// The network; nil without proxies.
@@ -71,25 +72,14 @@ const (
 func deploy(t *testing.T, n needs) *deployment {
 	t.Helper()
 	needsProcesses(t)
-	d := &deployment{t: t, timeout: orderTimeout, redis: testenv.RedisServerEnv(t, n.redisEnv, n.redis...)}
-	var database string
-	if n.postgres != nil || n.postgresEnv != nil {
-		d.postgres = testenv.PostgresServerEnv(t, n.postgresEnv, n.postgres)
-		database = d.postgres.URL()
-	} else {
-		database = testenv.Postgres(t)
-	}
-	d.connect(database)
-
-	redisURL := d.redis.URL()
+	d := &deployment{t: t, timeout: orderTimeout}
+	redisURL, database := d.redisURL(n), d.postgresURL(n)
+	d.connect(database, redisURL)
 	if n.network {
-		address, err := url.Parse(database)
-		must(t, err)
-		d.toRedis, d.toPostgres = newProxy(t, d.redis.Addr()), newProxy(t, address.Host)
-		address.Host = d.toPostgres.addr()
-		database, redisURL = address.String(), "redis://"+d.toRedis.addr()+"/0"
+		d.toPostgres, database = proxied(t, database)
+		d.toRedis, redisURL = proxied(t, redisURL)
 	}
-	d.site = newSiteAt(t, database, redisURL, "SHOP_ORDER_TIMEOUT="+d.timeout.String(), "SHOP_DATABASE_CONNS=8")
+	d.site = newSiteAt(t, database, redisURL, append(n.env, "SHOP_ORDER_TIMEOUT="+d.timeout.String(), "SHOP_DATABASE_CONNS=8")...)
 	d.exec(`UPDATE products SET supply = $1, available = $1 WHERE id <> $2`, supply, course)
 	processes := n.processes
 	if processes == nil {
@@ -101,24 +91,54 @@ func deploy(t *testing.T, n needs) *deployment {
 	return d
 }
 
+func (d *deployment) postgresURL(n needs) string {
+	d.t.Helper()
+	if n.postgres == nil && n.postgresEnv == nil {
+		return testenv.Postgres(d.t)
+	}
+	d.postgres = testenv.PostgresServerEnv(d.t, n.postgresEnv, n.postgres)
+	return d.postgres.URL()
+}
+
+func (d *deployment) redisURL(n needs) string {
+	d.t.Helper()
+	if n.redis == nil && n.redisEnv == nil {
+		return testenv.Redis(d.t)
+	}
+	d.redis = testenv.RedisServerEnv(d.t, n.redisEnv, n.redis...)
+	return d.redis.URL()
+}
+
+// proxied puts a proxy before the server of a URL and returns the URL that leads through it.
+func proxied(t *testing.T, server string) (*proxy, string) {
+	t.Helper()
+	u, err := url.Parse(server)
+	must(t, err)
+	p := newProxy(t, u.Host)
+	u.Host = p.addr()
+	return p, u.String()
+}
+
 // connect opens the test's own connections.
-func (d *deployment) connect(database string) {
+func (d *deployment) connect(database, redisURL string) {
 	var err error
 	d.db, err = sql.Open("pgx", database)
 	must(d.t, err)
 	d.db.SetMaxIdleConns(-1) // none outlives its statement: a server that was restarted is no surprise
-	d.rdb = redisClient(d.redis.Addr())
+	d.rdb = redisClient(d.t, redisURL)
 	d.t.Cleanup(func() {
 		d.db.Close()
 		d.rdb.Close()
 	})
 }
 
-func redisClient(addr string) *redis.Client {
-	return redis.NewClient(&redis.Options{
-		Addr: addr, DisableIdentity: true,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	})
+func redisClient(t testing.TB, redisURL string) *redis.Client {
+	t.Helper()
+	o, err := redis.ParseURL(redisURL)
+	must(t, err)
+	o.DisableIdentity = true
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return redis.NewClient(o)
 }
 
 func (d *deployment) start(role string) *running {

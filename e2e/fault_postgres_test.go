@@ -42,22 +42,23 @@ func TestPostgresFaults(t *testing.T) {
 	})
 }
 
-// takeConnections leaves the service none: those that it has are ended until every slot is taken.
+// takeConnections leaves the service none: those that it has are ended until every slot is taken. The service connects
+// again at once, so the test does not rest either.
 func takeConnections(d *deployment) {
 	var taken []*sql.Conn
-	eventually(d.t, "all connections taken", func() bool {
-		for len(taken) < slots {
-			conn, err := d.db.Conn(d.t.Context())
-			if err != nil {
-				_, err := taken[0].ExecContext(d.t.Context(), `
-					SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'shop'`)
-				must(d.t, err)
-				return false
-			}
+	for began := time.Now(); len(taken) < slots; {
+		conn, err := d.db.Conn(d.t.Context())
+		if err == nil {
 			taken = append(taken, conn)
+			continue
 		}
-		return true
-	})
+		if time.Since(began) > time.Minute {
+			d.t.Fatalf("only %d connections taken: %v", len(taken), err)
+		}
+		_, err = taken[0].ExecContext(d.t.Context(), `
+			SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'shop'`)
+		must(d.t, err)
+	}
 	d.hold(3 * time.Second)
 	for _, conn := range taken {
 		conn.Close()

@@ -18,8 +18,9 @@ import (
 // TestProcessFaults kills and stops the service's own processes at their worst moments.
 func TestProcessFaults(t *testing.T) {
 	soon := bound{late: 8 * time.Second, answer: 3 * time.Second, refused: true}
+	own := needs{redis: []string{}}
 	runFaults(t, []fault{
-		{name: "API killed between commit and ZADD", bound: soon, inject: func(d *deployment) {
+		{name: "API killed between commit and ZADD", needs: own, bound: soon, inject: func(d *deployment) {
 			thaw := frozen(d.t, d.redis.Pid()) // a publish takes 100 ms now
 			eventually(d.t, "an order that Redis does not have", func() bool { return d.number(`SELECT count(*) FROM outbox`) > 0 })
 			apis := d.all("api")
@@ -54,7 +55,7 @@ func TestProcessFaults(t *testing.T) {
 				return strings.Contains(slow[0].text()+slow[1].text(), "leases ran out")
 			})
 		}},
-		{name: "relay killed in mid-batch", bound: soon, inject: func(d *deployment) {
+		{name: "relay killed in mid-batch", needs: own, bound: soon, inject: func(d *deployment) {
 			thaw := frozen(d.t, d.redis.Pid())
 			eventually(d.t, "a relay that waits for Redis, with rows in hand", func() bool {
 				return d.number(`SELECT count(*) FROM pg_stat_activity
@@ -65,7 +66,7 @@ func TestProcessFaults(t *testing.T) {
 			thaw()
 			d.replace(relays...)
 		}},
-		{name: "everything killed at once", needs: needs{postgres: map[string]string{}}, bound: soon, inject: func(d *deployment) {
+		{name: "everything killed at once", needs: needs{postgres: map[string]string{}, redis: []string{}}, bound: soon, inject: func(d *deployment) {
 			all := d.all("")
 			d.kill(all...)
 			must(d.t, d.redis.Kill())
@@ -78,7 +79,7 @@ func TestProcessFaults(t *testing.T) {
 			d.hold(4 * time.Second)
 			d.start("worker") // which has nothing left to do
 		}},
-		{name: "rolling restart to a newer schema", bound: bound{late: 3 * time.Second, answer: 3 * time.Second}, inject: rollOut},
+		{name: "rolling restart to a newer schema", bound: bound{late: 3 * time.Second, answer: 3 * time.Second}, needs: needs{env: []string{"SHOP_DRAIN=1s"}}, inject: rollOut},
 		{name: "handler that always fails", bound: bound{late: time.Minute, answer: 3 * time.Second}, inject: failCancellation},
 	})
 }
@@ -156,7 +157,7 @@ CREATE INDEX CONCURRENTLY orders_note ON orders (note) WHERE note IS NOT NULL;
 		return "", err
 	}
 	path := filepath.Join(dir, "shop-newer")
-	out, err := exec.Command("go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", path, "../cmd/shop").CombinedOutput()
+	out, err := exec.Command("go", "build", "-ldflags=-w", "-overlay", filepath.Join(dir, "overlay.json"), "-o", path, "../cmd/shop").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build a newer shop: %w: %s", err, out)
 	}
@@ -171,7 +172,7 @@ func rollOut(d *deployment) {
 	contains(d.t, d.run(d.t, "migrate"), "90000_note.sql")
 	for _, old := range d.all("") {
 		d.start(old.role)
-		d.remove(old) // as a load balancer does, before it ends
+		d.remove(old) // as a load balancer does during the drain: requests on their way to it are still served
 		d.t.Logf("%s stopped in %v", old.role, old.interrupt())
 	}
 }

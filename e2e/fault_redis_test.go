@@ -14,11 +14,12 @@ import (
 // seconds more.
 func TestRedisFaults(t *testing.T) {
 	by := bound{late: 7 * time.Second, answer: 2 * time.Second}
+	own := needs{redis: []string{}}
 	runFaults(t, []fault{
 		{name: "none", bound: bound{late: 3 * time.Second, answer: 2 * time.Second}, inject: func(d *deployment) {
 			d.hold(2 * time.Second)
 		}},
-		{name: "restarted empty", bound: by, inject: func(d *deployment) {
+		{name: "restarted empty", bound: by, needs: own, inject: func(d *deployment) {
 			must(d.t, d.redis.Kill())
 			d.hold(4 * time.Second)
 			must(d.t, d.redis.Restart(d.t.Context()))
@@ -30,21 +31,21 @@ func TestRedisFaults(t *testing.T) {
 		}},
 		{name: "wiped", bound: by, inject: func(d *deployment) {
 			for range 3 {
-				must(d.t, d.rdb.FlushAll(d.t.Context()).Err())
+				must(d.t, d.rdb.FlushDB(d.t.Context()).Err())
 				d.hold(time.Second)
 			}
 		}},
-		{name: "hung", bound: by, inject: func(d *deployment) {
+		{name: "hung", bound: by, needs: own, inject: func(d *deployment) {
 			thaw := frozen(d.t, d.redis.Pid())
 			d.hold(10 * time.Second)
 			thaw()
 		}},
-		{name: "read-only", bound: by, inject: func(d *deployment) {
+		{name: "read-only", bound: by, needs: own, inject: func(d *deployment) {
 			must(d.t, d.rdb.ReplicaOf(d.t.Context(), "127.0.0.1", "1").Err()) // a master that is not there
 			d.hold(4 * time.Second)
 			must(d.t, d.rdb.ReplicaOf(d.t.Context(), "NO", "ONE").Err())
 		}},
-		{name: "out of memory", bound: by, inject: func(d *deployment) {
+		{name: "out of memory", bound: by, needs: own, inject: func(d *deployment) {
 			limit := func(bytes string) { must(d.t, d.rdb.ConfigSet(d.t.Context(), "maxmemory", bytes).Err()) }
 			must(d.t, d.rdb.ConfigSet(d.t.Context(), "maxmemory-policy", "noeviction").Err())
 			limit("1")
@@ -59,7 +60,7 @@ func TestRedisFaults(t *testing.T) {
 func failOver(d *deployment) {
 	host, port, _ := strings.Cut(d.redis.Addr(), ":")
 	heir := testenv.RedisServer(d.t, "--replicaof", host+" "+port)
-	rdb := redisClient(heir.Addr())
+	rdb := redisClient(d.t, heir.URL())
 	defer rdb.Close()
 	eventually(d.t, "a replica in step", func() bool {
 		info, err := rdb.Info(d.t.Context(), "replication").Result()
@@ -76,6 +77,6 @@ func failOver(d *deployment) {
 	}
 	d.toRedis.Redirect(heir.Addr())
 	d.rdb.Close()
-	d.rdb = redisClient(heir.Addr())
+	d.rdb = redisClient(d.t, heir.URL())
 	d.hold(2 * time.Second)
 }

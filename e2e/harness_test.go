@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"io/fs"
@@ -13,7 +14,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -23,7 +26,14 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m) }
+// TestMain has more tests run at once than there are processors, unless the command line says how many: most of
+// the time they wait for a deadline or for a fault to end.
+func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
+		panic(err)
+	}
+	testenv.Main(m)
+}
 
 // binary builds shop once.
 var binary = sync.OnceValues(func() (string, error) {
@@ -45,7 +55,7 @@ var binary = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "shop")
-	out, err := exec.Command("go", "build", "-o", path, "../cmd/shop").CombinedOutput()
+	out, err := exec.Command("go", "build", "-ldflags=-w", "-o", path, "../cmd/shop").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build shop: %w: %s", err, out)
 	}
@@ -72,13 +82,15 @@ type process struct {
 // API, its orders time out within seconds, and it has no other customers: the tests count its stock.
 func deployed() bool { return os.Getenv("E2E_BASE_URL") != "" }
 
-// anywhere is where a test runs that needs the REST API only: the deployed site, or else a process of its own.
-func anywhere(t testing.TB) *process {
+// anywhere is where a test runs that needs the REST API only: the deployed site, one test after the other, or else
+// a process of its own, in parallel with other tests.
+func anywhere(t *testing.T) *process {
 	t.Helper()
 	if deployed() {
 		t.Cleanup(http.DefaultClient.CloseIdleConnections) // to a process of our own they end with it
 		return &process{t: t, url: os.Getenv("E2E_BASE_URL"), ops: os.Getenv("E2E_OPS_TOKEN")}
 	}
+	t.Parallel()
 	return newSite(t, testenv.Redis(t)).serve(t)
 }
 
@@ -220,7 +232,7 @@ func newSiteAt(t testing.TB, database, redis string, env ...string) *site {
 	s.env = append([]string{
 		"SHOP_DATABASE_URL=" + s.database, "SHOP_REDIS_URL=" + redis, "SHOP_HTTP_ADDR=127.0.0.1:0",
 		"SHOP_TOKEN_KEY=" + tokenKey, "SHOP_OPS_TOKEN=" + opsToken,
-		"SHOP_ORDER_TIMEOUT=3s", "SHOP_RECONCILE_SCHEDULE=@every 2s", "SHOP_RECONCILE_LOOKAHEAD=10s",
+		"SHOP_ORDER_TIMEOUT=3s", "SHOP_RECONCILE_SCHEDULE=@every 2s", "SHOP_RECONCILE_LOOKAHEAD=10s", "SHOP_DRAIN=0s",
 	}, env...)
 	s.run(t, "migrate", "--seed")
 	return s
@@ -269,18 +281,15 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// eventually waits for a state; its deadline is for a machine under heavy load.
+// eventually waits for a state; its deadline is for a machine under heavy load. It looks less and less often, because
+// each look takes time from the other tests.
 func eventually(t testing.TB, what string, reached func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !reached() {
-		select {
-		case <-ctx.Done():
+	for wait := 10 * time.Millisecond; !reached(); wait = min(2*wait, 200*time.Millisecond) {
+		if !pause(ctx, wait) {
 			t.Fatalf("never reached: %s", what)
-		case <-tick.C:
 		}
 	}
 }

@@ -37,9 +37,9 @@ type visit struct {
 	mu      sync.Mutex
 	history history
 	id      string
-	refused map[int]int // refusals by status, 0 where there was no answer
-	slowest time.Duration
-	wrong   []string // answers that no order has
+	refused map[int]int     // refusals by status, 0 where there was no answer
+	took    []time.Duration // of each answer
+	wrong   []string        // answers that no order has
 }
 
 // plans are what customers do; most leave.
@@ -173,7 +173,7 @@ func (v *visit) ask(do string) bool {
 	}
 	began := time.Since(v.load.began)
 	a, err := c.try(r)
-	ended := time.Since(v.load.began)
+	ended := a.came.Sub(v.load.began)
 	said, wrong := understand(a, err)
 	e := entry{call{do: do}, said, began, ended}
 	if said.unknown {
@@ -188,7 +188,7 @@ func (v *visit) ask(do string) bool {
 	if wrong != "" {
 		v.wrong = append(v.wrong, fmt.Sprintf("%s: %s", do, wrong))
 	}
-	v.slowest = max(v.slowest, ended-began)
+	v.took = append(v.took, a.took)
 	if said.unknown {
 		v.refused[a.status]++
 	}
@@ -253,7 +253,8 @@ func (d *deployment) settle() {
 type figures struct {
 	orders, calls  int
 	refused        map[int]int
-	slowest        time.Duration
+	excused        int           // of the refused, at most
+	slow, slowest  time.Duration // 99 of 100 answers took less than slow
 	latest         time.Duration // the last cancellation, after its deadline
 	timeouts, late int           // orders timed out; more than a second late
 }
@@ -270,8 +271,8 @@ func (f figures) String() string {
 	if refused == nil {
 		refused = []string{"none"}
 	}
-	return fmt.Sprintf("%d orders, %d calls; refused: %s; slowest answer %v; %d timed out, %d of them over 1 s late, the last %v late", f.orders, f.calls,
-		strings.Join(refused, ", "), f.slowest.Round(time.Millisecond), f.timeouts, f.late, f.latest.Round(time.Millisecond))
+	return fmt.Sprintf("%d orders, %d calls; refused: %s; 99 of 100 answers within %v, the slowest %v; %d timed out, %d of them over 1 s late, the last %v late", f.orders, f.calls,
+		strings.Join(refused, ", "), f.slow.Round(time.Millisecond), f.slowest.Round(time.Millisecond), f.timeouts, f.late, f.latest.Round(time.Millisecond))
 }
 
 // check compares what every customer was told with what there is, and with what can be.
@@ -280,12 +281,13 @@ func (l *load) check() figures {
 	t.Helper()
 	found, at := l.inDatabase()
 	f := figures{orders: len(found), refused: map[int]int{}}
+	var took []time.Duration
 	for _, v := range l.visits {
 		f.calls += len(v.history)
 		for status, n := range v.refused {
 			f.refused[status] += n
 		}
-		f.slowest = max(f.slowest, v.slowest)
+		took = append(took, v.took...)
 		there, ok := found[v.key]
 		if !ok {
 			there = state{at: "none"}
@@ -298,6 +300,8 @@ func (l *load) check() figures {
 			t.Errorf("%s (%s): %s", v.key, v.plan, wrong)
 		}
 	}
+	slices.Sort(took)
+	f.slow, f.slowest = took[len(took)*99/100], took[len(took)-1]
 	var latest float64
 	err := l.d.db.QueryRowContext(t.Context(), `
 		SELECT coalesce(max(extract(epoch FROM cancelled_at - expires_at)), 0), count(*),
@@ -332,7 +336,7 @@ func (l *load) inDatabase() (found map[string]state, at time.Duration) {
 // bound is what a fault may cost.
 type bound struct {
 	late    time.Duration // the last cancellation, after its deadline
-	answer  time.Duration // the slowest answer
+	answer  time.Duration // 99 of 100 answers; a busy machine may let one thread wait for seconds
 	refused bool          // customers may be refused, or get no answer, and must repeat
 }
 
@@ -345,10 +349,14 @@ func (b bound) check(t *testing.T, f figures) {
 	if f.latest > b.late {
 		t.Errorf("cancelled %v late, the bound is %v", f.latest, b.late)
 	}
-	if f.slowest > b.answer {
-		t.Errorf("answered after %v, the bound is %v", f.slowest, b.answer)
+	if f.slow > b.answer {
+		t.Errorf("one of 100 answers took %v, the bound is %v", f.slow, b.answer)
 	}
-	if len(f.refused) > 0 && !b.refused {
-		t.Errorf("refused (by status, 0 no answer): %v, want none", f.refused)
+	refused := 0
+	for _, n := range f.refused {
+		refused += n
+	}
+	if refused > f.excused && !b.refused {
+		t.Errorf("refused (by status, 0 no answer): %v, want at most %d", f.refused, f.excused)
 	}
 }

@@ -44,6 +44,7 @@ func (c *client) stats() stats {
 // TestRedisOutage stops Redis under a shop: orders are taken all the same, each within the retry budget and,
 // once the breaker is open, without it; Redis comes back, the backlog drains, every order is cancelled on time.
 func TestRedisOutage(t *testing.T) {
+	t.Parallel()
 	redis := testenv.RedisServer(t)
 	site := newSite(t, redis.URL(), "SHOP_ORDER_TIMEOUT=15s")
 	p := site.serve(t)

@@ -30,13 +30,23 @@ const (
 	connection = `#connection`
 )
 
-// patient is a demo whose orders do not time out while a slow machine looks at them.
-var patient = []string{"--order-timeout", "10m"}
+// pageTest begins a test of the pages.
+func pageTest(t *testing.T) {
+	t.Helper()
+	needsBrowser(t)
+	t.Parallel()
+}
+
+// patient is a shop whose orders do not time out while a slow machine looks at them.
+func patient(t *testing.T) *process {
+	t.Helper()
+	return newSite(t, testenv.Redis(t), "SHOP_ORDER_TIMEOUT=10m").serve(t)
+}
 
 // shopTab opens a shop, and waits until it is live.
 func shopTab(t *testing.T, p *process) *tab {
 	t.Helper()
-	page := open(t, newBrowser(t), p.url)
+	page := open(t, p.url)
 	page.says(connection, "Live")
 	page.says("#products", "Espresso beans")
 	page.says("#orders", "No orders yet")
@@ -46,15 +56,15 @@ func shopTab(t *testing.T, p *process) *tab {
 // opsTab opens the operators' view by the link that the demo prints.
 func opsTab(t *testing.T, p *process) *tab {
 	t.Helper()
-	page := open(t, newBrowser(t), p.url+"/ops#token="+p.ops)
+	page := open(t, p.url+"/ops#token="+p.ops)
 	page.says(connection, "Live")
 	return page
 }
 
 // TestPageTimeout leaves an order unpaid and watches it go, without a reload.
 func TestPageTimeout(t *testing.T) {
-	t.Parallel()
-	page := shopTab(t, demo(t, nil, "--order-timeout", "6s"))
+	pageTest(t)
+	page := shopTab(t, newSite(t, testenv.Redis(t), "SHOP_ORDER_TIMEOUT=6s").serve(t))
 	still := page.notReloaded()
 	page.says("#products", "10,000 left")
 	page.click(buyBeans)
@@ -72,8 +82,8 @@ func TestPageTimeout(t *testing.T) {
 }
 
 func TestPagePay(t *testing.T) {
-	t.Parallel()
-	page := shopTab(t, demo(t, nil, patient...))
+	pageTest(t)
+	page := shopTab(t, patient(t))
 	page.click(buyBeans)
 	page.click(payOrder)
 	page.says(aOrder, "Paid at")
@@ -83,8 +93,8 @@ func TestPagePay(t *testing.T) {
 }
 
 func TestPageCancel(t *testing.T) {
-	t.Parallel()
-	page := shopTab(t, demo(t, nil, patient...))
+	pageTest(t)
+	page := shopTab(t, patient(t))
 	page.click(buyBeans)
 	page.click(aOrder + ` button:not(.primary)`)
 	page.says(aOrder, "Cancelled by you")
@@ -93,7 +103,7 @@ func TestPageCancel(t *testing.T) {
 
 // TestPagePaysTooLate pays when the deadline has passed but no worker has cancelled the order.
 func TestPagePaysTooLate(t *testing.T) {
-	t.Parallel()
+	pageTest(t)
 	s := newSite(t, testenv.Redis(t), "SHOP_ORDER_TIMEOUT=1s")
 	page := shopTab(t, s.serve(t, "--roles=api"))
 	page.expect("409")
@@ -107,9 +117,9 @@ func TestPagePaysTooLate(t *testing.T) {
 
 // TestPageCountsByTheServersClock has a browser whose own clock is two hours ahead.
 func TestPageCountsByTheServersClock(t *testing.T) {
-	t.Parallel()
-	p := demo(t, nil, "--order-timeout", "1m")
-	page := open(t, newBrowser(t), "about:blank")
+	pageTest(t)
+	p := newSite(t, testenv.Redis(t), "SHOP_ORDER_TIMEOUT=1m").serve(t)
+	page := open(t, "about:blank")
 	page.script(`const now = Date.now; Date.now = () => now() + 2 * 3600_000;`)
 	page.do(chromedp.Navigate(p.url))
 	page.says(connection, "Live")
@@ -119,8 +129,8 @@ func TestPageCountsByTheServersClock(t *testing.T) {
 
 // TestPageBuysOnce clicks twice, and loses answers: to a first try, and to one that a reload cuts off.
 func TestPageBuysOnce(t *testing.T) {
-	t.Parallel()
-	page := shopTab(t, demo(t, nil, patient...))
+	pageTest(t)
+	page := shopTab(t, patient(t))
 	settled := func(orders int) {
 		t.Helper()
 		page.until(fmt.Sprintf("%d orders, and no purchase that is not settled", orders), func() bool {
@@ -163,8 +173,8 @@ func answersOfOrders(do string) string {
 
 // TestPageSecondCustomer has two customers look at one shop.
 func TestPageSecondCustomer(t *testing.T) {
-	t.Parallel()
-	p := demo(t, nil, patient...)
+	pageTest(t)
+	p := patient(t)
 	first := shopTab(t, p)
 	first.click(buyBeans)
 	first.says(aOrder, "left to pay")
@@ -182,7 +192,7 @@ func TestPageSecondCustomer(t *testing.T) {
 
 // TestPageWithoutRedis stops Redis under the page, and starts it again.
 func TestPageWithoutRedis(t *testing.T) {
-	t.Parallel()
+	pageTest(t)
 	p := demo(t, nil, "--order-timeout", "6s")
 	page := shopTab(t, p)
 	p.operator().post(http.StatusNoContent, "/ops/api/faults/redis-stop")
@@ -199,8 +209,8 @@ func TestPageWithoutRedis(t *testing.T) {
 
 // TestPageSleeps hides the tab: it gives its connection back, and is up to date when it is seen again.
 func TestPageSleeps(t *testing.T) {
-	t.Parallel()
-	p := demo(t, nil, patient...)
+	pageTest(t)
+	p := patient(t)
 	page := shopTab(t, p)
 	streams := func(n string) {
 		t.Helper()
@@ -228,7 +238,7 @@ func TestPageSleeps(t *testing.T) {
 
 // TestPageSignsInAgain starts the service with another key under the page, which then is nobody's.
 func TestPageSignsInAgain(t *testing.T) {
-	t.Parallel()
+	pageTest(t)
 	s := newSite(t, testenv.Redis(t), "SHOP_HTTP_ADDR="+freeAddress(t), "SHOP_ORDER_TIMEOUT=10m")
 	p := s.serve(t)
 	page := shopTab(t, p)
@@ -247,9 +257,9 @@ func TestPageSignsInAgain(t *testing.T) {
 
 // TestPageBuysAgain gives up a purchase whose answers are all lost, cancels what it made after all, and buys again.
 func TestPageBuysAgain(t *testing.T) {
-	t.Parallel()
-	p := demo(t, nil, patient...)
-	page := open(t, newBrowser(t), "about:blank")
+	pageTest(t)
+	p := patient(t)
+	page := open(t, "about:blank")
 	page.script(answersOfOrders(`window.answers = (window.answers ?? 0) + 1; if (!window.found) { throw new TypeError('lost'); }`))
 	answers := func(n int) { // four to each click
 		page.until("all answers lost", func() bool { return value(page, chromedp.Evaluate[int](`window.answers ?? 0`)) == n })
@@ -282,7 +292,7 @@ func (p *tab) ask(product string, quantity int) {
 
 // TestPageProducts: what changes while someone is about to press a button stays in its place and keeps the focus.
 func TestPageProducts(t *testing.T) {
-	t.Parallel()
+	pageTest(t)
 	s := newSite(t, testenv.Redis(t), "SHOP_ORDER_TIMEOUT=10m")
 	page := shopTab(t, s.serve(t))
 	page.expect("409") // of what is refused
@@ -321,9 +331,9 @@ func TestPageProducts(t *testing.T) {
 
 // TestPageWithoutCookies is in a browser that keeps nothing for the page.
 func TestPageWithoutCookies(t *testing.T) {
-	t.Parallel()
-	p := demo(t, nil, patient...)
-	page := open(t, newBrowser(t), "about:blank")
+	pageTest(t)
+	p := patient(t)
+	page := open(t, "about:blank")
 	page.script(`Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('denied', 'SecurityError'); } });`)
 	page.do(chromedp.Navigate(p.url))
 	page.says("#messages", "needs cookies")
@@ -332,7 +342,7 @@ func TestPageWithoutCookies(t *testing.T) {
 
 // TestPageReconnects kills the service under the page. Another one comes up at the same address.
 func TestPageReconnects(t *testing.T) {
-	t.Parallel()
+	pageTest(t)
 	s := newSite(t, testenv.Redis(t), "SHOP_HTTP_ADDR="+freeAddress(t), "SHOP_ORDER_TIMEOUT=10m")
 	p := s.serve(t)
 	page := shopTab(t, p)
@@ -365,7 +375,7 @@ func freeAddress(t *testing.T) string {
 // TestPageWipe has an operator place orders and wipe Redis, and see the reconciler put the tasks back and the
 // worker cancel the orders on time.
 func TestPageWipe(t *testing.T) {
-	t.Parallel()
+	pageTest(t)
 	p := demo(t, nil, "--order-timeout", "20s")
 	page := opsTab(t, p)
 	if shown := value(page, chromedp.Location()); strings.Contains(shown, p.ops) {
@@ -390,7 +400,7 @@ func TestPageWipe(t *testing.T) {
 
 // TestPageFaults breaks the demo from the page, and mends it.
 func TestPageFaults(t *testing.T) {
-	t.Parallel()
+	pageTest(t)
 	page := opsTab(t, demo(t, nil))
 	page.click(`[data-fault="redis-stop"]`)
 	page.says("#redis-node", "down")
@@ -431,11 +441,11 @@ func (s *site) bury(t *testing.T, id string) {
 
 // TestPageRedrives has a task that no worker could do.
 func TestPageRedrives(t *testing.T) {
-	t.Parallel()
+	pageTest(t)
 	s := newSite(t, testenv.Redis(t))
 	s.bury(t, "a-task-of-nothing")
 	p := s.serve(t)
-	page := open(t, newBrowser(t), p.url+"/ops")
+	page := open(t, p.url+"/ops")
 	page.expect("401")
 	page.says("#sign-in", "Operators' token")
 	page.do(chromedp.SendKeys(chromedp.CSS("#token"), "not the token"+kb.Enter))
@@ -451,8 +461,8 @@ func TestPageRedrives(t *testing.T) {
 
 // TestPageKeyboard orders and pays without a mouse.
 func TestPageKeyboard(t *testing.T) {
-	t.Parallel()
-	page := shopTab(t, demo(t, nil, patient...))
+	pageTest(t)
+	page := shopTab(t, patient(t))
 	tabTo := func(name string) {
 		t.Helper()
 		page.until("focus on "+name, func() bool {
@@ -480,7 +490,7 @@ func TestPageKeyboard(t *testing.T) {
 // TestPageAccessible looks at both views, wide and narrow, in light and dark: everything that can be operated has a name,
 // every text enough contrast, and nothing is wider than the screen. It makes the README's screenshots.
 func TestPageAccessible(t *testing.T) {
-	t.Parallel()
+	pageTest(t)
 	p := demo(t, nil, "--order-timeout", "20s")
 	ops := opsTab(t, p)
 	ops.click(`[data-fault="place-orders"]`)

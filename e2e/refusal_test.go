@@ -42,6 +42,7 @@ func contains(t *testing.T, text string, parts ...string) {
 
 // TestRefusesToStart gives the program what it cannot run with: it says what is wrong and what is right.
 func TestRefusesToStart(t *testing.T) {
+	t.Parallel()
 	complete := []string{
 		"SHOP_DATABASE_URL=postgres://shop:hidden@127.0.0.1:1/shop", "SHOP_REDIS_URL=redis://127.0.0.1:1", "SHOP_HTTP_ADDR=127.0.0.1:0",
 		"SHOP_TOKEN_KEY=" + tokenKey, "SHOP_OPS_TOKEN=" + opsToken,
@@ -76,15 +77,21 @@ func TestRefusesToStart(t *testing.T) {
 	}
 }
 
-// TestRefusesAnotherSchema: a database that was never migrated, and one of a newer binary.
-func TestRefusesAnotherSchema(t *testing.T) {
+// TestAnotherSchema: a process serves with a newer schema than its own and says so, as a rolling update and a rollback
+// need it. It refuses to start without a schema, and to migrate a newer one.
+func TestAnotherSchema(t *testing.T) {
+	t.Parallel()
 	site := newSite(t, testenv.Redis(t))
 	db, err := sql.Open("pgx", site.database)
 	must(t, err)
 	defer db.Close()
 	_, err = db.ExecContext(t.Context(), `INSERT INTO goose_db_version (version_id, is_applied) VALUES (9999, true)`)
 	must(t, err)
-	contains(t, refused(t, site.env, 1, "serve"), "9999", "newer")
+	p := site.serve(t)
+	contains(t, p.text(), "schema is newer", `"level":"WARN"`, "9999")
+	c := p.signUp()
+	c.cancelledOnTime(c.place().ID)
+	contains(t, site.run(t, "doctor"), "schema is version 9999, newer than")
 	contains(t, refused(t, site.env, 1, "migrate"), "9999", "newer")
 	_, err = db.ExecContext(t.Context(), `DROP TABLE goose_db_version`)
 	must(t, err)
@@ -92,6 +99,7 @@ func TestRefusesAnotherSchema(t *testing.T) {
 }
 
 func TestRefusesBadSchedules(t *testing.T) {
+	t.Parallel()
 	site := newSite(t, testenv.Redis(t))
 	contains(t, refused(t, append(site.env, "SHOP_RECONCILE_SCHEDULE=often"), 2, "serve"), "often", "@every")
 	contains(t, refused(t, append(site.env, "SHOP_RECONCILE_SCHEDULE=@every 1h"), 2, "serve"), "look-ahead")

@@ -22,8 +22,11 @@ type VersionError struct {
 	Have, Want int64 // schema versions: of the database, of the binary
 }
 
+// IsNewer reports whether the database's schema is newer than the binary's.
+func (e *VersionError) IsNewer() bool { return e.Have > e.Want }
+
 func (e *VersionError) Error() string {
-	if e.Have > e.Want {
+	if e.IsNewer() {
 		return fmt.Sprintf("the database's schema is version %d, newer than the %d this binary knows: run the newer shop", e.Have, e.Want)
 	}
 	return fmt.Sprintf("the database's schema is version %d, this binary needs %d: run `shop migrate`", e.Have, e.Want)
@@ -45,7 +48,7 @@ func Up(ctx context.Context, db *sql.DB) ([]string, error) {
 	}
 	if err := Check(ctx, db); err != nil {
 		version, ok := errors.AsType[*VersionError](err)
-		if !ok || version.Have > version.Want {
+		if !ok || version.IsNewer() {
 			return nil, err
 		}
 	}

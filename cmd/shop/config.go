@@ -62,6 +62,7 @@ type serveOptions struct {
 	Roles        []string      `name:"roles" env:"SHOP_ROLES" enum:"api,relay,worker,reconciler" default:"api,relay,worker,reconciler" help:"What this process does, any of api, relay, worker, reconciler."`
 	TokenKey     string        `name:"token-key" env:"SHOP_TOKEN_KEY" placeholder:"SECRET" help:"Signs the customers' tokens; at least 32 bytes."`
 	OpsToken     string        `name:"ops-token" env:"SHOP_OPS_TOKEN" placeholder:"SECRET" help:"Opens the operators' API; at least 16 bytes."`
+	Drain        time.Duration `name:"drain" env:"SHOP_DRAIN" default:"5s" help:"How long a process that is told to stop still serves while /readyz answers 503, so that a load balancer takes it out."`
 
 	databaseOptions
 	redisOptions
@@ -88,6 +89,9 @@ func (o *serveOptions) validate() error {
 	}
 	if o.OrderTimeout < time.Second || o.OrderTimeout > 30*24*time.Hour {
 		faults = append(faults, fmt.Errorf("%s is %v, want 1s to 720h", optionName("order-timeout"), o.OrderTimeout))
+	}
+	if o.Drain < 0 || o.Drain > 5*time.Minute {
+		faults = append(faults, fmt.Errorf("%s is %v, want 0s to 5m", optionName("drain"), o.Drain))
 	}
 	return oneLine(faults...)
 }

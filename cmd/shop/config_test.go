@@ -112,6 +112,8 @@ func TestValidate(t *testing.T) {
 		{"any address of a port", func(o *serveOptions) { o.HTTPAddr = ":0" }, nil},
 		{"shortest timeout", func(o *serveOptions) { o.OrderTimeout = time.Second }, nil},
 		{"longest timeout", func(o *serveOptions) { o.OrderTimeout = 720 * time.Hour }, nil},
+		{"no drain", func(o *serveOptions) { o.Drain = 0 }, nil},
+		{"longest drain", func(o *serveOptions) { o.Drain = 5 * time.Minute }, nil},
 		{"no secrets without the API", func(o *serveOptions) {
 			o.Roles, o.TokenKey, o.OpsToken = []string{"relay", "worker", "reconciler"}, "", ""
 		}, nil},
@@ -126,6 +128,8 @@ func TestValidate(t *testing.T) {
 		{"timeout too short", func(o *serveOptions) { o.OrderTimeout = time.Second - 1 }, []string{"SHOP_ORDER_TIMEOUT (--order-timeout) is 999.999999ms, want 1s to 720h"}},
 		{"timeout too long", func(o *serveOptions) { o.OrderTimeout = 720*time.Hour + 1 }, []string{"SHOP_ORDER_TIMEOUT"}},
 		{"negative timeout", func(o *serveOptions) { o.OrderTimeout = -time.Hour }, []string{"SHOP_ORDER_TIMEOUT"}},
+		{"drain too long", func(o *serveOptions) { o.Drain = 5*time.Minute + 1 }, []string{"SHOP_DRAIN (--drain)", "want 0s to 5m"}},
+		{"negative drain", func(o *serveOptions) { o.Drain = -1 }, []string{"SHOP_DRAIN"}},
 		{"a default secret", func(o *serveOptions) { o.TokenKey = strings.Repeat("changeme", 4) }, []string{"SHOP_TOKEN_KEY (--token-key)", "changeme"}},
 		{"short secrets", func(o *serveOptions) { o.TokenKey, o.OpsToken = "x1", "x2" }, []string{
 			"SHOP_TOKEN_KEY (--token-key) has 2 bytes, want at least 32", "SHOP_OPS_TOKEN (--ops-token) has 2 bytes, want at least 16",

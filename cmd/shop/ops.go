@@ -24,10 +24,10 @@ var openAPI []byte
 
 // opsRoutes adds the operators' API.
 func (a *app) opsRoutes(r gin.IRouter, faults *faults) {
-	r.GET("/stats", order.Handle(func(c *gin.Context) error { return a.stats(c, faults) }))
+	r.Match(order.Reading, "/stats", order.Handle(func(c *gin.Context) error { return a.stats(c, faults) }))
 	nothing := order.Handle(order.ReadNothing)
 	r.POST("/reconcile", nothing, order.Handle(a.sweep))
-	r.GET("/dead-letters", order.Handle(a.deadLetters))
+	r.Match(order.Reading, "/dead-letters", order.Handle(a.deadLetters))
 	r.POST("/dead-letters/:kind/:id/redrive", nothing, order.Handle(a.redrive))
 	if faults != nil {
 		r.POST("/faults/:fault", nothing, order.Handle(faults.inject))

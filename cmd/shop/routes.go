@@ -26,9 +26,9 @@ func (a *app) handler(o *serveOptions, faults *faults) (http.Handler, error) {
 	r.NoRoute(order.NotFound)
 	r.NoMethod(order.MethodNotAllowed)
 
-	r.GET("/healthz", func(c *gin.Context) { c.JSON(http.StatusOK, gin.H{"status": "ok", "version": version()}) })
-	r.GET("/readyz", a.ready)
-	r.GET("/metrics", gin.WrapH(promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{})))
+	r.Match(order.Reading, "/healthz", func(c *gin.Context) { c.JSON(http.StatusOK, gin.H{"status": "ok", "version": version()}) })
+	r.Match(order.Reading, "/readyz", a.ready)
+	r.Match(order.Reading, "/metrics", gin.WrapH(promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{})))
 	if !o.has("api") {
 		return r, nil
 	}
@@ -39,10 +39,10 @@ func (a *app) handler(o *serveOptions, faults *faults) (http.Handler, error) {
 	}
 	a.orders.Routes(r, tokens, a.feed)
 	a.opsRoutes(r.Group("/ops/api", requireOps(o.OpsToken)), faults)
-	r.GET("/", page("index.html"))
-	r.GET("/ops", page("ops.html"))
+	r.Match(order.Reading, "/", page("index.html"))
+	r.Match(order.Reading, "/ops", page("ops.html"))
 	r.StaticFS("/assets", &gin.OnlyFilesFS{FileSystem: http.FS(web.Assets())})
-	r.GET("/openapi.yaml", func(c *gin.Context) { c.Data(http.StatusOK, "application/yaml", openAPI) })
+	r.Match(order.Reading, "/openapi.yaml", func(c *gin.Context) { c.Data(http.StatusOK, "application/yaml", openAPI) })
 	return r, nil
 }
 
@@ -92,7 +92,8 @@ func deadline(c *gin.Context) {
 func isStream(c *gin.Context) bool { return c.FullPath() == order.StreamPath }
 
 // ready tells a load balancer whether to send requests here. Without Redis orders are still taken, and
-// cancelled a little later: degraded, but ready. Without the database nothing works.
+// cancelled a little later: degraded, but ready. Without the database nothing works. A process that is about
+// to stop still serves, but should get no new requests.
 func (a *app) ready(c *gin.Context) {
 	ctx, cancel := context.WithTimeout(c.Request.Context(), time.Second/2) // who asks does not wait long
 	defer cancel()
@@ -105,6 +106,10 @@ func (a *app) ready(c *gin.Context) {
 	defer cancel()
 	if err := a.db.PingContext(ctx); err != nil {
 		state["status"], state["postgres"] = "unready", "down"
+		status = http.StatusServiceUnavailable
+	}
+	if a.stopping.Load() {
+		state["status"] = "stopping"
 		status = http.StatusServiceUnavailable
 	}
 	c.JSON(status, state)

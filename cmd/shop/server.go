@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -38,11 +39,15 @@ type app struct {
 
 	registry *prometheus.Registry
 	log      *slog.Logger
+
+	newerSchema *migrations.VersionError // nil: the database's schema is this binary's
+	stopping    atomic.Bool              // the process was told to stop
 }
 
-// newApp connects to the database and builds the rooms. Redis may be down; a database that is down, or
-// of another schema, is an error.
-func newApp(ctx context.Context, o *serveOptions, drain time.Duration, log *slog.Logger) (*app, error) {
+// newApp connects to the database and builds the rooms. Redis may be down. A database that is down, or whose schema
+// is older than the binary's, is an error. A newer schema is not: during a rolling update, and after a rollback,
+// the processes of the older version go on with it.
+func newApp(ctx context.Context, o *serveOptions, workerDrain time.Duration, log *slog.Logger) (*app, error) {
 	gdb, err := order.Open(ctx, o.DatabaseURL, o.DatabaseConns)
 	if err != nil {
 		return nil, err
@@ -52,18 +57,22 @@ func newApp(ctx context.Context, o *serveOptions, drain time.Duration, log *slog
 		return nil, fmt.Errorf("database handle: %w", err)
 	}
 	a := &app{db: db, registry: newRegistry(), log: log}
-	if err := a.build(ctx, o, order.NewStore(gdb), drain); err != nil {
+	if err := a.build(ctx, o, order.NewStore(gdb), workerDrain); err != nil {
 		a.close()
 		return nil, err
 	}
 	return a, nil
 }
 
-func (a *app) build(ctx context.Context, o *serveOptions, store *order.Store, drain time.Duration) error {
-	if err := migrations.Check(ctx, a.db); err != nil {
+func (a *app) build(ctx context.Context, o *serveOptions, store *order.Store, workerDrain time.Duration) error {
+	err := migrations.Check(ctx, a.db)
+	if version, ok := errors.AsType[*migrations.VersionError](err); ok && version.IsNewer() {
+		a.newerSchema = version
+		a.log.Warn("the database's schema is newer than this binary's, as in a rolling update; this process goes on with it",
+			"schema", version.Have, "binary", version.Want)
+	} else if err != nil {
 		return err
 	}
-	var err error
 	if a.rdb, err = delay.Connect(o.RedisURL); err != nil {
 		return usageError{err}
 	}
@@ -77,7 +86,7 @@ func (a *app) build(ctx context.Context, o *serveOptions, store *order.Store, dr
 	a.changes = order.NewAnnouncer(a.rdb, a.log, a.registry)
 	a.feed = order.NewFeed(a.rdb, a.log, a.registry)
 	a.orders = order.NewService(store, a.publisher, a.changes, order.Config{Timeout: o.OrderTimeout}, a.log, a.registry)
-	a.worker = delay.NewWorker(a.queue, a.orders.CancelDue, delay.WorkerConfig{Drain: drain}, a.log, a.registry)
+	a.worker = delay.NewWorker(a.queue, a.orders.CancelDue, delay.WorkerConfig{Drain: workerDrain}, a.log, a.registry)
 	a.registry.MustRegister(delay.NewDepthCollector(a.queue, a.outbox))
 	a.reconciler, err = newReconciler(a, o.reconcileOptions)
 	return err
@@ -90,9 +99,12 @@ func (a *app) close() {
 	a.db.Close()
 }
 
-// run runs the roles, and more if there are, until ctx ends or one of them fails, which ends the others.
+// run runs the roles, and more if there are, until ctx ends and the drain is over, or until one of them fails, which
+// ends the others.
 func (a *app) run(ctx context.Context, o *serveOptions, ln net.Listener, handler http.Handler, more ...func(context.Context) error) error {
 	defer a.announcing(ctx)()
+	ctx, cancel := a.drained(ctx, o.Drain)
+	defer cancel()
 	parts, ctx := errgroup.WithContext(ctx)
 	for _, part := range more {
 		parts.Go(func() error { return part(ctx) })
@@ -112,6 +124,24 @@ func (a *app) run(ctx context.Context, o *serveOptions, ln net.Listener, handler
 		parts.Go(func() error { return a.reconciler.Run(ctx) })
 	}
 	return parts.Wait()
+}
+
+// drained returns a context that ends a while after ctx does. Meanwhile the process serves as before, but
+// [app.ready] tells load balancers to send it nothing more.
+func (a *app) drained(ctx context.Context, while time.Duration) (context.Context, context.CancelFunc) {
+	drained, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	forget := context.AfterFunc(ctx, func() {
+		defer cancel()
+		a.stopping.Store(true)
+		a.log.Info("stopping: /readyz answers 503 from now on", "drain", while.String())
+		timer := time.NewTimer(while)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-drained.Done(): // a part has failed
+		}
+	})
+	return drained, func() { forget(); cancel() }
 }
 
 // announcing tells open pages of changes until stop is called, so that what parts change while they end is told

@@ -128,7 +128,11 @@ func (c *doctorCommand) Run(ctx context.Context, to streams) error {
 		return err
 	}
 	defer a.close()
-	check("postgres", "answers, and has this binary's schema", nil) // or there were no app
+	schema := "this binary's"
+	if a.newerSchema != nil {
+		schema = fmt.Sprintf("version %d, newer than this binary's %d", a.newerSchema.Have, a.newerSchema.Want)
+	}
+	check("postgres", "answers; its schema is "+schema, nil) // or there were no app
 	check("redis", "answers", a.pingRedis(ctx))
 	check("tasks", "Redis has what the last restore gave it", a.checkSentinels(ctx))
 	check("worker", "no task waits for long, none has failed for good", a.checkTasks(ctx))

@@ -20,21 +20,24 @@ type api struct {
 	feed   *Feed
 }
 
+// Reading are the methods of a route that changes nothing. The server sends no body in answer to HEAD.
+var Reading = []string{http.MethodGet, http.MethodHead}
+
 // Routes adds the customers' API below /api. Requests that carry the cookie are only safe from other
 // sites behind [http.CrossOriginProtection].
 func (s *Service) Routes(r gin.IRouter, tokens *Tokens, feed *Feed) {
 	a := &api{orders: s, tokens: tokens, feed: feed}
 	open := r.Group("/api")
 	open.POST("/customers", Handle(a.signUp))
-	open.GET("/products", Handle(a.products))
+	open.Match(Reading, "/products", Handle(a.products))
 
-	r.GET(StreamPath, Handle(a.authenticate), Handle(a.stream))
+	r.Match(Reading, StreamPath, Handle(a.authenticate), Handle(a.stream))
 
 	own := open.Group("/orders", Handle(a.authenticate))
 	own.POST("", Handle(a.place))
-	own.GET("", Handle(a.list))
-	own.GET("/:id", Handle(a.get))
-	own.GET("/:id/events", Handle(a.events))
+	own.Match(Reading, "", Handle(a.list))
+	own.Match(Reading, "/:id", Handle(a.get))
+	own.Match(Reading, "/:id/events", Handle(a.events))
 	own.POST("/:id/pay", Handle(a.pay))
 	own.POST("/:id/cancel", Handle(a.cancel))
 }

@@ -15,6 +15,8 @@ import (
 // StreamPath is the path whose answer does not end: limits on the time of a request are not for it.
 const StreamPath = "/api/events"
 
+const eventStream = "text/event-stream"
+
 const (
 	// heartbeat keeps proxies from closing a quiet stream, and tells its reader that it is not dead.
 	heartbeat = 10 * time.Second
@@ -24,15 +26,20 @@ const (
 	stockRest = time.Second
 )
 
-// stream answers with server-sent events until the reader goes, is too slow, or the service stops.
+// stream answers with server-sent events until the reader goes, is too slow, or the service stops. A HEAD request
+// gets no events, and is answered at once.
 func (a *api) stream(c *gin.Context) error {
+	if c.Request.Method == http.MethodHead {
+		c.Header("Content-Type", eventStream)
+		return nil
+	}
 	s, err := a.feed.join(customer(c))
 	if err != nil {
 		return err
 	}
 	defer a.feed.leave(s)
 
-	c.Header("Content-Type", "text/event-stream")
+	c.Header("Content-Type", eventStream)
 	c.Header("X-Accel-Buffering", "no") // nginx would keep the events until it has a bufferful
 	w := eventWriter{c.Writer, http.NewResponseController(c.Writer)}
 	// Pages of a process that stops come back spread over time.

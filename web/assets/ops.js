@@ -226,7 +226,7 @@ function renderSweep(sweep) {
 
 let lettersShown = '';
 
-// renderDead shows the oldest dead letters, anew only if they are others: someone may be about to press a button.
+// renderDead shows the latest dead letters, anew only if they are others: someone may be about to press a button.
 async function renderDead(count) {
   if (count === undefined) {
     setText(byId('dead-hint'), 'Redis, which keeps them, is down.');
@@ -235,7 +235,7 @@ async function renderDead(count) {
   const { items } = count > 0 ? await ops('GET', '/dead-letters') : { items: [] };
   setText(byId('dead-hint'), count === 0
     ? 'None. A task that fails 10 times comes here, with its error.'
-    : `${number(count)} in all${count > items.length ? `, the oldest ${items.length} first` : ''}.`);
+    : `${number(count)} in all${count > items.length ? `, the latest ${items.length} first` : ''}.`);
   const letters = JSON.stringify(items);
   if (letters === lettersShown) {
     return;
