@@ -1,7 +1,8 @@
 .PHONY: help check test race bench screenshots demo up observe down
 
-# Pinned apart from the app's modules; built from source the first time, for some minutes.
+# Pinned apart from the app's modules; built from source the first time, the linter for some minutes.
 LINT = go tool -modfile=tools.mod golangci-lint
+TESTSUM = go tool -modfile=tools.mod gotestsum
 
 help: ## List the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /	/'
@@ -13,11 +14,11 @@ check: ## Format, vet, lint, and who may import whom
 	$(LINT) run
 	go test -count=1 -run TestArrows ./cmd/shop # go list looks at files that the test cache does not see
 
-test: ## All tests
-	go test ./...
+test: ## All tests; then lists those that were skipped, and why
+	$(TESTSUM) -- ./...
 
 race: ## All tests with the race detector
-	go test -race -timeout 20m ./...
+	$(TESTSUM) -- -race -timeout 20m ./...
 
 bench: ## Benchmarks, the figures of the README
 	go test -run '^$$' -bench . -benchtime 1x -timeout 30m ./e2e ./cmd/shop
