@@ -3,7 +3,8 @@
 // gone afterwards.
 //
 // A server does not outlive its parent. It stops when told to. If the parent dies in any other way, Linux ends a
-// child process, and a container ends because its standard input does.
+// child process, and a container ends because its standard input does. Its directory stays then, until the next
+// [TempDir].
 package devstack
 
 import (
@@ -16,7 +17,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -161,35 +161,4 @@ func onFreePort[T any](start func(port int) (T, error)) (T, error) {
 // portIsTaken reports whether a server, or the engine of its container, says so in its log.
 func portIsTaken(err error) bool {
 	return strings.Contains(err.Error(), "ddress already in use") || strings.Contains(err.Error(), "port is already allocated")
-}
-
-const dirPrefix = "shop-devstack-"
-
-// TempDir makes a directory for this process's servers, readable by them, and removes those that killed
-// processes left behind. The caller removes it.
-func TempDir() (string, error) {
-	removeStale()
-	dir, err := os.MkdirTemp("", dirPrefix+strconv.Itoa(os.Getpid())+"-")
-	if err != nil {
-		return "", fmt.Errorf("make a directory for the servers: %w", err)
-	}
-	return dir, nil
-}
-
-// removeStale removes the directories of processes that are gone. One that cannot be removed is
-// another user's.
-func removeStale() {
-	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), dirPrefix+"*"))
-	for _, dir := range dirs {
-		owner, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), dirPrefix), "-")
-		if isGone(owner) {
-			_ = os.RemoveAll(dir)
-		}
-	}
-}
-
-// isGone reports whether a text is the id of a process that does not exist any more.
-func isGone(text string) bool {
-	pid, err := strconv.Atoi(text)
-	return err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
 }

@@ -27,6 +27,8 @@ func TestMain(m *testing.M) {
 		testenv.Main(m)
 	case "no postgres":
 		exit(startHiddenPostgres())
+	case "no server":
+		exit(holdTempDir())
 	default:
 		exit(sayMissing(runServer(role)))
 	}
@@ -78,6 +80,17 @@ func runServer(name string) error {
 	fmt.Println("ready")
 	_, err = io.Copy(io.Discard, os.Stdin)
 	return errors.Join(err, server.Stop(), os.RemoveAll(dir))
+}
+
+// holdTempDir has a directory for servers, and none in it, until standard input ends.
+func holdTempDir() error {
+	dir, err := devstack.TempDir()
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return errors.Join(err, os.RemoveAll(dir))
 }
 
 // helper is another process of this binary.

@@ -179,10 +179,105 @@ func TestServersEndWhenTheirParentIsKilled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if left, _ := filepath.Glob(filepath.Join(dir, "shop-devstack-*")); len(left) != 1 || left[0] != mine {
+		if left := tempDirs(t, dir); !slices.Equal(left, []string{mine}) {
 			t.Errorf("directories %q after the next TempDir, want only %s", left, mine)
 		}
 	})
+}
+
+// tempDirs lists the directories for servers in a directory.
+func tempDirs(t *testing.T, dir string) []string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(dir, "shop-devstack-*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// TestTempDirGoesWithItsProcess renames directories of other processes, because the process id in the name proves
+// nothing: a killed process's id may be in use again, and a living one's is not seen from another container.
+func TestTempDirGoesWithItsProcess(t *testing.T) {
+	const none = 1<<31 - 1 // no kernel gives out such a pid
+	for name, test := range map[string]struct {
+		killed bool
+		pid    int // in the directory's name, instead of its process's
+	}{
+		"a killed process":                     {true, 0},
+		"a killed process, whose id is in use": {true, os.Getppid()},
+		"a living process":                     {false, 0},
+		"a living process, whose id is unseen": {false, none},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("TMPDIR", t.TempDir())
+			h := startHelper(t, "no server", os.TempDir(), nil)
+			h.awaitReady(t)
+			made := tempDirs(t, os.TempDir())
+			if len(made) != 1 {
+				t.Fatalf("the helper has made %q, want one directory", made)
+			}
+			theirs := made[0]
+			if test.pid != 0 {
+				theirs = filepath.Join(os.TempDir(), fmt.Sprintf("shop-devstack-%d-1", test.pid))
+				if err := os.Rename(made[0], theirs); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if test.killed {
+				if err := h.Process.Kill(); err != nil {
+					t.Fatal(err)
+				}
+				_ = h.Wait() // reports that it was killed
+				if left := tempDirs(t, os.TempDir()); !slices.Equal(left, []string{theirs}) {
+					t.Errorf("the killed process left %q, want %s", left, theirs)
+				}
+			}
+			mine, err := devstack.TempDir()
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := []string{mine}
+			if !test.killed {
+				want = append(want, theirs)
+				slices.Sort(want)
+			}
+			if left := tempDirs(t, os.TempDir()); !slices.Equal(left, want) {
+				t.Errorf("directories %q after the next TempDir, want %q", left, want)
+			}
+		})
+	}
+}
+
+// TestTempDirAmongOtherUsers has a user make a directory beside the one that another user's killed process left. Nobody
+// cannot remove root's. Root could remove nobody's, and must not look into it.
+func TestTempDirAmongOtherUsers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can make directories of another user")
+	}
+	const root, nobody = 0, 65534
+	for name, test := range map[string]struct{ user, other uint32 }{
+		"root":   {root, nobody},
+		"nobody": {nobody, root},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := openDir(t)
+			const gone = 1<<31 - 1 // no kernel gives out such a pid
+			theirs := filepath.Join(dir, fmt.Sprintf("shop-devstack-%d-1", gone))
+			pipe := filepath.Join(theirs, "lock") // to open it takes until somebody writes
+			err := errors.Join(os.Chmod(dir, 0o777|os.ModeSticky), os.Mkdir(theirs, 0o700), syscall.Mkfifo(pipe, 0o600),
+				os.Chown(pipe, int(test.other), int(test.other)), os.Chown(theirs, int(test.other), int(test.other)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			h := startHelper(t, "no server", dir, func(cmd *exec.Cmd) {
+				cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: test.user, Gid: test.user}}
+			})
+			h.awaitReady(t)
+			if found := tempDirs(t, dir); len(found) != 2 || !slices.Contains(found, theirs) {
+				t.Errorf("directories %q, want one beside %s", found, theirs)
+			}
+		})
+	}
 }
 
 // TestOrdinaryUser runs the servers as nobody if the tests run as root: root starts PostgreSQL another way.
