@@ -4,12 +4,15 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 var (
@@ -50,6 +53,12 @@ var troubles = []trouble{
 		_, release := d.transaction(`SELECT FROM orders WHERE status = 'pending' ORDER BY id FOR UPDATE`)
 		return release
 	}},
+	{"orders that cannot be cancelled", postgresServer, func(d *deployment, pick int) func() {
+		d.exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused'; END $$`)
+		d.exec(fmt.Sprintf(`CREATE TRIGGER refuse BEFORE UPDATE ON orders FOR EACH ROW
+			WHEN (NEW.cancel_reason = 'timeout' AND hashtext(NEW.id::text) %% 4 <> %d) EXECUTE FUNCTION refuse()`, pick%4))
+		return func() { d.exec(`DROP FUNCTION refuse() CASCADE`) }
+	}},
 	{"sessions ended", postgresServer, func(d *deployment, _ int) func() {
 		d.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'shop'`)
 		return func() {}
@@ -70,6 +79,10 @@ var troubles = []trouble{
 	{"Redis out of memory", redisServer, func(d *deployment, _ int) func() {
 		must(d.t, d.rdb.ConfigSet(d.t.Context(), "maxmemory", "1").Err())
 		return func() { must(d.t, d.rdb.ConfigSet(d.t.Context(), "maxmemory", "0").Err()) }
+	}},
+	{"foreign content in Redis", redisServer, func(d *deployment, pick int) func() {
+		d.litter(rand.New(rand.NewPCG(uint64(pick), 3)))
+		return func() {}
 	}},
 	{"way to PostgreSQL slow", postgresNetwork, func(d *deployment, _ int) func() { d.toPostgres.Slow(30 * time.Millisecond); return d.toPostgres.Heal }},
 	{"way to PostgreSQL cut", postgresNetwork, func(d *deployment, _ int) func() { d.toPostgres.Cut(); return d.toPostgres.Heal }},
@@ -93,6 +106,41 @@ var troubles = []trouble{
 	{"a process hung", processes, func(d *deployment, pick int) func() {
 		return frozen(d.t, d.all("")[pick%len(d.all(""))].cmd.Process.Pid)
 	}},
+}
+
+// litter writes over the queue's keys what the queue never writes: values of other types, scores without end, foreign
+// members, numbers that are none.
+func (d *deployment) litter(rng *rand.Rand) {
+	ctx := d.t.Context()
+	sets := []string{dueKey, leasedKey, deadKey}
+	keys := slices.Concat(sets, []string{attemptsKey, errorsKey, sentinelKey})
+	for range 1 + rng.IntN(4) {
+		switch key, set := keys[rng.IntN(len(keys))], sets[rng.IntN(len(sets))]; rng.IntN(6) {
+		case 0: // another type
+			must(d.t, d.rdb.Del(ctx, key).Err())
+			must(d.t, d.rdb.SAdd(ctx, key, "foreign").Err())
+		case 1:
+			must(d.t, d.rdb.Del(ctx, key).Err())
+			must(d.t, d.rdb.Set(ctx, key, "foreign", 0).Err())
+		case 2: // may fail on a key that holds another type by now
+			_ = d.rdb.ZAdd(ctx, set, redis.Z{Member: "foreign", Score: math.Inf(1 - 2*rng.IntN(2))}, redis.Z{Member: "\x00\xff", Score: 1e300}).Err()
+		case 3: // due, but not for 30,000 years
+			ids, _ := d.rdb.ZRange(ctx, dueKey, 0, -1).Result()
+			for _, id := range ids {
+				_ = d.rdb.ZAdd(ctx, dueKey, redis.Z{Member: id, Score: 1e18}).Err()
+			}
+		case 4:
+			ids, _ := d.rdb.ZRange(ctx, dueKey, 0, -1).Result()
+			for _, id := range ids {
+				_ = d.rdb.HSet(ctx, attemptsKey, id, []string{"x", "-1", "1e300", ""}[rng.IntN(4)]).Err()
+			}
+		case 5: // leases that never end
+			ids, _ := d.rdb.ZRange(ctx, leasedKey, 0, -1).Result()
+			for _, id := range append(ids, "foreign") {
+				_ = d.rdb.ZAdd(ctx, leasedKey, redis.Z{Member: id, Score: math.Inf(1)}).Err()
+			}
+		}
+	}
 }
 
 // killed kills processes and returns how to replace them.

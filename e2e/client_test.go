@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -16,6 +17,8 @@ import (
 	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/getkin/kin-openapi/routers"
 	"github.com/getkin/kin-openapi/routers/gorillamux"
+
+	"example.com/shop/internal/testenv"
 )
 
 // contract is openapi.yaml, with the paths that it has.
@@ -104,6 +107,9 @@ func (c *client) try(r request) (answer, error) {
 		return answer{came: came, took: came.Sub(began)}, err
 	}
 	a := answer{resp.StatusCode, resp.Header, body, came, came.Sub(began)}
+	if part := testenv.Inside(body); a.status >= 400 && part != "" {
+		return a, fmt.Errorf("%s %s: the problem tells %q: %s", r.method, r.path, part, body)
+	}
 	return a, c.inContract(req, a)
 }
 

@@ -60,7 +60,10 @@ type running struct {
 const (
 	dueKey      = "delay:{order.cancel:0}:due"
 	leasedKey   = "delay:{order.cancel:0}:leased"
+	deadKey     = "delay:{order.cancel:0}:dead"
 	attemptsKey = "delay:{order.cancel:0}:attempts"
+	errorsKey   = "delay:{order.cancel:0}:errors"
+	sentinelKey = "delay:{order.cancel:0}:sentinel"
 )
 
 const (

@@ -444,7 +444,7 @@ func TestPageRedrives(t *testing.T) {
 	pageTest(t)
 	s := newSite(t, testenv.Redis(t))
 	s.bury(t, "a-task-of-nothing")
-	p := s.serve(t)
+	p := s.serve(t, "--roles=api") // a reconciler would remove the task of no order
 	page := open(t, p.url+"/ops")
 	page.expect("401")
 	page.says("#sign-in", "Operators' token")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"example.com/shop/internal/delay"
@@ -23,7 +24,15 @@ func newReconciler(a *app, o reconcileOptions) (*reconcile.Reconciler, error) {
 // which counts them.
 type orderTable struct {
 	*order.Store
-	*order.Service
+	orders *order.Service
+}
+
+func (t orderTable) TimeOut(ctx context.Context, ids []string) (done, held int, err error) {
+	done, held, err = t.orders.TimeOut(ctx, ids)
+	if order.Unavailable(err) {
+		err = fmt.Errorf("%w: %w", reconcile.ErrUnavailable, err)
+	}
+	return done, held, err
 }
 
 // cancelQueue is the cancel tasks as a [reconcile.Queue]. Where the two rooms differ is only in the types
@@ -41,7 +50,7 @@ func (q cancelQueue) Locate(ctx context.Context, ids []string) ([]reconcile.Plac
 	for i, p := range found {
 		places[i] = reconcile.Place{
 			Scheduled: p.State == delay.Scheduled, Leased: p.State == delay.Leased, Dead: p.State == delay.Dead,
-			Left: p.Left,
+			Failed: p.Attempts > 0, Left: p.Left,
 		}
 	}
 	return places, nil

@@ -24,14 +24,14 @@ var openAPI []byte
 
 // opsRoutes adds the operators' API.
 func (a *app) opsRoutes(r gin.IRouter, faults *faults) {
-	r.Match(order.Reading, "/stats", order.Handle(func(c *gin.Context) error { return a.stats(c, faults) }))
-	nothing := order.Handle(order.ReadNothing)
-	r.POST("/reconcile", nothing, order.Handle(a.sweep))
-	r.Match(order.Reading, "/dead-letters", order.Handle(a.deadLetters))
-	r.POST("/dead-letters/:kind/:id/redrive", nothing, order.Handle(a.redrive))
+	r.Match(order.Reading, "/stats", order.Query(), order.Handle(func(c *gin.Context) error { return a.stats(c, faults) }))
+	bare := r.Group("", order.Query(), order.Handle(order.ReadNothing))
+	bare.POST("/reconcile", order.Handle(a.sweep))
+	r.Match(order.Reading, "/dead-letters", order.Query("limit", "cursor"), order.Handle(a.deadLetters))
+	bare.POST("/dead-letters/:kind/:id/redrive", order.Handle(a.redrive))
 	if faults != nil {
-		r.POST("/faults/:fault", nothing, order.Handle(faults.inject))
-		r.POST("/faults/place-orders", nothing, order.Handle(faults.placeOrders))
+		bare.POST("/faults/:fault", order.Handle(faults.inject))
+		bare.POST("/faults/place-orders", order.Handle(faults.placeOrders))
 	}
 }
 

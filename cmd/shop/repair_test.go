@@ -256,11 +256,11 @@ type panickyTable struct {
 	sweeps *atomic.Int64
 }
 
-func (p panickyTable) CancelOverdue(ctx context.Context, grace time.Duration, limit int) (int, error) {
+func (p panickyTable) Overdue(ctx context.Context, after string, grace time.Duration, limit int) (ids []string, next string, err error) {
 	if p.sweeps.Add(1) == 1 {
 		panic("first sweep")
 	}
-	return p.orderTable.CancelOverdue(ctx, grace, limit)
+	return p.orderTable.Overdue(ctx, after, grace, limit)
 }
 
 // TestPanicDoesNotStopTheSweeps: in cron v3.0.1 one panic stops the job for good if Recover is not the

@@ -28,7 +28,7 @@ func (a *app) handler(o *serveOptions, faults *faults) (http.Handler, error) {
 
 	r.Match(order.Reading, "/healthz", func(c *gin.Context) { c.JSON(http.StatusOK, gin.H{"status": "ok", "version": version()}) })
 	r.Match(order.Reading, "/readyz", a.ready)
-	r.Match(order.Reading, "/metrics", gin.WrapH(promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{})))
+	r.Match(order.Reading, "/metrics", gin.WrapH(promhttp.HandlerFor(&sharedGatherer{from: a.registry}, promhttp.HandlerOpts{})))
 	if !o.has("api") {
 		return r, nil
 	}
@@ -75,12 +75,14 @@ func secure(c *gin.Context) {
 	c.Next()
 }
 
+// deadline bounds the work of a request. The work goes on when the client closes its half of the connection: net/http
+// ends the request's context then, but the client may still read the answer.
 func deadline(c *gin.Context) {
 	if isStream(c) {
 		c.Next()
 		return
 	}
-	ctx, cancel := context.WithTimeout(c.Request.Context(), requestTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Request.Context()), requestTimeout)
 	defer cancel()
 	request := c.Request
 	defer func() { c.Request = request }() // who comes after it must not take its end for the caller's
@@ -92,7 +94,7 @@ func deadline(c *gin.Context) {
 func isStream(c *gin.Context) bool { return c.FullPath() == order.StreamPath }
 
 // ready tells a load balancer whether to send requests here. Without Redis orders are still taken, and
-// cancelled a little later: degraded, but ready. Without the database nothing works. A process that is about
+// cancelled a little later: degraded, but ready. Without the database, or its tables, nothing works. A process that is about
 // to stop still serves, but should get no new requests.
 func (a *app) ready(c *gin.Context) {
 	ctx, cancel := context.WithTimeout(c.Request.Context(), time.Second/2) // who asks does not wait long
@@ -104,7 +106,7 @@ func (a *app) ready(c *gin.Context) {
 	}
 	ctx, cancel = context.WithTimeout(c.Request.Context(), 2*time.Second)
 	defer cancel()
-	if err := a.db.PingContext(ctx); err != nil {
+	if err := a.store.Ready(ctx); err != nil {
 		state["status"], state["postgres"] = "unready", "down"
 		status = http.StatusServiceUnavailable
 	}

@@ -9,12 +9,14 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/gin-gonic/gin"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -50,6 +52,27 @@ func newRegistry() *prometheus.Registry {
 		collectors.NewBuildInfoCollector(),
 	)
 	return reg
+}
+
+// sharedGatherer gathers at most once a second: whoever may ask for metrics may ask often, and some of them are asked of
+// Redis and PostgreSQL. Callers only read what it returns.
+type sharedGatherer struct {
+	from prometheus.Gatherer
+
+	mu       sync.Mutex
+	at       time.Time
+	families []*dto.MetricFamily
+	err      error
+}
+
+func (g *sharedGatherer) Gather() ([]*dto.MetricFamily, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if time.Since(g.at) >= time.Second {
+		g.families, g.err = g.from.Gather()
+		g.at = time.Now()
+	}
+	return g.families, g.err
 }
 
 var methods = []string{

@@ -83,42 +83,104 @@ func (q *Queue) shardOf(id string) int {
 // answers no one else while a script runs.
 const chunk = 1000
 
-// byShard calls do for the places of ids in each shard, at most chunk at a time.
-func (q *Queue) byShard(ids []string, do func(s shard, places []int) error) error {
-	places := make([][]int, len(q.shards))
-	for i, id := range ids {
-		n := q.shardOf(id)
-		places[n] = append(places[n], i)
+// call is one run of a script, on keys of one shard.
+type call struct {
+	keys []string
+	args []any
+}
+
+// runEach runs a script once for each call, all in one round trip to each node, and returns the replies in the order of
+// the calls. With an error, too: each reply has its own, and some calls may have run.
+func (q *Queue) runEach(ctx context.Context, script *redis.Script, calls []call) ([]*redis.Cmd, error) {
+	replies := make([]*redis.Cmd, len(calls))
+	var unknown []int // to nodes that do not know the script yet
+	if len(calls) == 1 {
+		replies[0] = script.Run(ctx, q.rdb, calls[0].keys, calls[0].args...)
+		return replies, replies[0].Err()
 	}
-	for n, s := range q.shards {
-		for part := range slices.Chunk(places[n], chunk) {
-			if err := do(s, part); err != nil {
-				return fmt.Errorf("%s shard %d: %w", q.kind, n, err)
-			}
+	_, _ = q.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each reply has its own error
+		for i, c := range calls {
+			replies[i] = script.EvalSha(ctx, p, c.keys, c.args...)
+		}
+		return nil
+	})
+	for i := range replies {
+		if redis.HasErrorPrefix(replies[i].Err(), "NOSCRIPT") {
+			unknown = append(unknown, i)
+		} else if replies[i].Err() != nil {
+			return replies, replies[i].Err()
 		}
 	}
-	return nil
+	if len(unknown) == 0 {
+		return replies, nil
+	}
+	_, err := q.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, i := range unknown {
+			replies[i] = script.Eval(ctx, p, calls[i].keys, calls[i].args...)
+		}
+		return nil
+	})
+	return replies, err
+}
+
+// part is some of the ids that a caller named: those at these indexes, all of one shard.
+type part struct {
+	shard
+	indexes []int
+}
+
+// parts groups ids by their shards, at most chunk in each part.
+func (q *Queue) parts(ids []string) (parts []part) {
+	indexes := make([][]int, len(q.shards))
+	for i, id := range ids {
+		n := q.shardOf(id)
+		indexes[n] = append(indexes[n], i)
+	}
+	for n, s := range q.shards {
+		for some := range slices.Chunk(indexes[n], chunk) {
+			parts = append(parts, part{s, some})
+		}
+	}
+	return parts
+}
+
+// numbers reads a reply of want numbers.
+func numbers(reply *redis.Cmd, want int) ([]int64, error) {
+	n, err := reply.Int64Slice()
+	if err == nil && len(n) != want {
+		err = fmt.Errorf("the script returned %d numbers, want %d", len(n), want)
+	}
+	return n, err
 }
 
 // Schedule adds tasks. Scheduled again, a task keeps the earlier due time; while it is leased, a
 // second delivery follows when the lease has ended. A dead letter is left alone. On an error some of
 // the messages may have been scheduled; repeating the call is harmless.
 func (q *Queue) Schedule(ctx context.Context, msgs ...Message) error {
+	for some := range slices.Chunk(msgs, chunk) { // a round trip of more could outlast the client's timeout
+		if err := q.schedule(ctx, some); err != nil {
+			return fmt.Errorf("schedule %s: %w", q.kind, err)
+		}
+	}
+	return nil
+}
+
+func (q *Queue) schedule(ctx context.Context, msgs []Message) error {
 	ids := make([]string, len(msgs))
 	for i, m := range msgs {
 		ids[i] = m.ID
 	}
-	return q.byShard(ids, func(s shard, places []int) error {
-		args := make([]any, 0, 2+2*len(places))
-		args = append(args, q.channel(), s.number)
-		for _, i := range places {
+	var calls []call
+	for _, p := range q.parts(ids) {
+		args := make([]any, 0, 2+2*len(p.indexes))
+		args = append(args, q.channel(), p.number)
+		for _, i := range p.indexes {
 			args = append(args, ids[i], micros(msgs[i].Left()))
 		}
-		if err := scripts.schedule.Run(ctx, q.rdb, []string{s.due, s.dead}, args...).Err(); err != nil {
-			return fmt.Errorf("schedule: %w", err)
-		}
-		return nil
-	})
+		calls = append(calls, call{[]string{p.due, p.dead}, args})
+	}
+	_, err := q.runEach(ctx, scripts.schedule, calls)
+	return err
 }
 
 // Batch is what one claim took: tasks of one shard under one lease.
@@ -140,11 +202,38 @@ func (q *Queue) Claim(ctx context.Context, shard, limit int, lease time.Duration
 	if err != nil {
 		return Batch{}, fmt.Errorf("claim %s shard %d: %w", q.kind, shard, err)
 	}
-	b := Batch{shard: shard, token: reply[0].(string), Next: fromMicros(reply[1].(int64))}
-	for i := 2; i < len(reply); i += 2 {
-		b.Tasks = append(b.Tasks, Task{ID: reply[i].(string), Attempts: int(reply[i+1].(int64))})
+	b, err := batchOf(reply)
+	if err != nil {
+		return Batch{}, fmt.Errorf("claim %s shard %d: %w", q.kind, shard, err)
+	}
+	b.shard = shard
+	return b, nil
+}
+
+// batchOf reads the reply to a claim.
+func batchOf(reply []any) (Batch, error) {
+	if len(reply) < 2 || len(reply)%2 != 0 {
+		return Batch{}, errReply(reply)
+	}
+	token, isToken := reply[0].(string)
+	next, isNumber := reply[1].(int64)
+	if !isToken || !isNumber {
+		return Batch{}, errReply(reply)
+	}
+	b := Batch{token: token, Next: fromMicros(next)}
+	for pair := range slices.Chunk(reply[2:], 2) {
+		id, isID := pair[0].(string)
+		attempts, isCount := pair[1].(int64)
+		if !isID || !isCount {
+			return Batch{}, errReply(reply)
+		}
+		b.Tasks = append(b.Tasks, Task{ID: id, Attempts: int(attempts)})
 	}
 	return b, nil
+}
+
+func errReply(reply []any) error {
+	return fmt.Errorf("the script returned %.200q, want a token, a number, and pairs of an id and a number", fmt.Sprint(reply))
 }
 
 // Ack ends the leases of finished tasks and returns how many were still held. A task whose lease was
@@ -225,51 +314,71 @@ type DeadLetter struct {
 	BuriedAt time.Time `json:"buried_at"` // by Redis's clock
 }
 
+// grave is where a dead letter is.
+type grave struct {
+	shard
+	id       string
+	buriedAt float64 // the score
+}
+
 // DeadLetters lists up to limit dead letters after the first offset, the latest first. It reads
 // offset+limit of each shard: dead letters are few, or are an incident.
 func (q *Queue) DeadLetters(ctx context.Context, offset, limit int) ([]DeadLetter, error) {
-	type grave struct {
-		redis.Z
-		shard shard
+	buried := make([]*redis.ZSliceCmd, len(q.shards))
+	_, err := q.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, s := range q.shards {
+			buried[i] = p.ZRevRangeWithScores(ctx, s.dead, 0, int64(offset+limit-1))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list dead letters of %s: %w", q.kind, err)
 	}
 	var all []grave
-	for _, s := range q.shards {
-		buried, err := q.rdb.ZRevRangeWithScores(ctx, s.dead, 0, int64(offset+limit-1)).Result()
-		if err != nil {
-			return nil, fmt.Errorf("list dead letters of %s: %w", q.kind, err)
-		}
-		for _, z := range buried {
-			all = append(all, grave{z, s})
+	for i, s := range q.shards {
+		for _, z := range buried[i].Val() {
+			all = append(all, grave{s, z.Member.(string), z.Score})
 		}
 	}
 	slices.SortFunc(all, func(a, b grave) int {
-		return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Member.(string), b.Member.(string)))
+		return cmp.Or(cmp.Compare(b.buriedAt, a.buriedAt), cmp.Compare(a.id, b.id))
 	})
-	var letters []DeadLetter
-	for _, g := range all[min(offset, len(all)):min(offset+limit, len(all))] {
-		letter, err := q.deadLetter(ctx, g.shard, g.Z)
-		if err != nil {
-			return nil, err
+	return q.exhume(ctx, all[min(offset, len(all)):min(offset+limit, len(all))])
+}
+
+// exhume reads what is known of dead letters. Attempts and errors are for a person to read: a letter without readable
+// ones is listed all the same.
+func (q *Queue) exhume(ctx context.Context, graves []grave) ([]DeadLetter, error) {
+	if len(graves) == 0 {
+		return nil, nil
+	}
+	attempts, reasons := make([]*redis.StringCmd, len(graves)), make([]*redis.StringCmd, len(graves))
+	replies, _ := q.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each reply has its own error
+		for i, g := range graves {
+			attempts[i], reasons[i] = p.HGet(ctx, g.attempts, g.id), p.HGet(ctx, g.errs, g.id)
 		}
-		letters = append(letters, letter)
+		return nil
+	})
+	for _, reply := range replies {
+		if _, answered := errors.AsType[redis.Error](reply.Err()); reply.Err() != nil && !answered {
+			return nil, fmt.Errorf("read dead letters of %s: %w", q.kind, reply.Err())
+		}
+	}
+	letters := make([]DeadLetter, len(graves))
+	for i, g := range graves {
+		n, err := attempts[i].Int()
+		if err != nil {
+			n = 0
+		}
+		letters[i] = DeadLetter{Kind: q.kind, ID: g.id, Attempts: max(n, 0), Error: reasons[i].Val(), BuriedAt: timeOf(g.buriedAt)}
 	}
 	return letters, nil
 }
 
-func (q *Queue) deadLetter(ctx context.Context, s shard, z redis.Z) (DeadLetter, error) {
-	id := z.Member.(string)
-	attempts, err := q.rdb.HGet(ctx, s.attempts, id).Int()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return DeadLetter{}, fmt.Errorf("read dead letter %s: %w", id, err)
-	}
-	reason, err := q.rdb.HGet(ctx, s.errs, id).Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return DeadLetter{}, fmt.Errorf("read dead letter %s: %w", id, err)
-	}
-	return DeadLetter{
-		Kind: q.kind, ID: id, Attempts: attempts, Error: reason,
-		BuriedAt: time.UnixMicro(int64(z.Score)).UTC(),
-	}, nil
+// timeOf is the time of a score, or the nearest time that JSON can hold: a score may be anything.
+func timeOf(score float64) time.Time {
+	const end = 253402300799e6 // the last second of the year 9999; a float64 would round its last microsecond up
+	return time.UnixMicro(int64(max(0, min(end, score)))).UTC()
 }
 
 // Depth counts a queue's tasks by state.
@@ -283,9 +392,17 @@ type Depth struct {
 
 // Depth counts the tasks of all shards, each shard at one instant.
 func (q *Queue) Depth(ctx context.Context) (Depth, error) {
+	calls := make([]call, len(q.shards))
+	for i, s := range q.shards {
+		calls[i] = call{keys: []string{s.due, s.leased, s.dead}}
+	}
+	replies, err := q.runEach(ctx, scripts.depth, calls)
+	if err != nil {
+		return Depth{}, fmt.Errorf("depth of %s: %w", q.kind, err)
+	}
 	var d Depth
-	for _, s := range q.shards {
-		n, err := scripts.depth.Run(ctx, q.rdb, []string{s.due, s.leased, s.dead}).Int64Slice()
+	for _, reply := range replies {
+		n, err := numbers(reply, 5)
 		if err != nil {
 			return Depth{}, fmt.Errorf("depth of %s: %w", q.kind, err)
 		}
@@ -322,10 +439,10 @@ func clip(text string) string {
 var luaFiles embed.FS
 
 var scripts = struct {
-	schedule, claim, ack, retry, bury, redrive, locate, window, depth *redis.Script
+	schedule, claim, ack, retry, bury, redrive, locate, window, remote, depth, mend *redis.Script
 }{
 	load("schedule"), load("claim"), load("ack"), load("retry"), load("bury"), load("redrive"),
-	load("locate"), load("window"), load("depth"),
+	load("locate"), load("window"), load("remote"), load("depth"), load("mend"),
 }
 
 // load returns a script with the prelude before it. Run sends its hash, and its text only to a Redis

@@ -405,34 +405,11 @@ func TestShardsSpread(t *testing.T) {
 				t.Fatalf("redrive %s: %v, %v", letter.ID, ok, err)
 			}
 		}
-		if n, err := q.Remove(t.Context(), ids...); err != nil || n != int(depth.Scheduled)+len(letters) {
+		all := func(_ context.Context, ids []string) ([]string, error) { return ids, nil }
+		if n, err := q.RemoveOrphans(t.Context(), 2*long, all); err != nil || n != int(depth.Scheduled)+len(letters) {
 			t.Errorf("removed %d, %v; want %d", n, err, int(depth.Scheduled)+len(letters))
 		}
 	})
-}
-
-func TestWindowIsOrderedAndBounded(t *testing.T) {
-	q := newQueue(t, newRedis(t), 1)
-	for i, left := range []time.Duration{3 * long, -long, long, 2 * long} {
-		if err := q.Schedule(t.Context(), In(strconv.Itoa(i), left)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, test := range []struct {
-		ahead         time.Duration
-		offset, limit int
-		want          []string
-	}{
-		{0, 0, 10, []string{"1"}},
-		{2*long + time.Minute, 0, 10, []string{"1", "2", "3"}},
-		{2*long + time.Minute, 1, 1, []string{"2"}},
-		{2*long + time.Minute, 3, 10, []string{}},
-	} {
-		got, err := q.Window(t.Context(), 0, test.ahead, test.offset, test.limit)
-		if err != nil || !slices.Equal(got, test.want) {
-			t.Errorf("Window(%v, %d, %d) = %v, %v; want %v", test.ahead, test.offset, test.limit, got, err, test.want)
-		}
-	}
 }
 
 func TestDeadLettersLatestFirst(t *testing.T) {

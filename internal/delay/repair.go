@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -26,65 +27,185 @@ const (
 // Place is a task's state and, if it is scheduled or leased, the time until it is due or its lease
 // ends, by Redis's clock.
 type Place struct {
-	State State
-	Left  time.Duration
+	State    State
+	Left     time.Duration
+	Attempts int // failed ones
 }
 
 // Locate tells where each of the tasks is, in the order of ids.
 func (q *Queue) Locate(ctx context.Context, ids []string) ([]Place, error) {
-	found := make([]Place, len(ids))
-	err := q.byShard(ids, func(s shard, places []int) error {
-		args := make([]any, len(places))
-		for n, i := range places {
-			args[n] = ids[i]
+	parts := q.parts(ids)
+	calls := make([]call, len(parts))
+	for n, p := range parts {
+		args := make([]any, len(p.indexes))
+		for k, i := range p.indexes {
+			args[k] = ids[i]
 		}
-		reply, err := scripts.locate.Run(ctx, q.rdb, []string{s.due, s.leased, s.dead}, args...).Int64Slice()
-		if err != nil {
-			return fmt.Errorf("locate: %w", err)
-		}
-		for n, i := range places {
-			found[i] = Place{State: State(reply[2*n]), Left: fromMicros(reply[2*n+1])}
-		}
-		return nil
-	})
+		calls[n] = call{[]string{p.due, p.leased, p.dead, p.attempts}, args}
+	}
+	replies, err := q.runEach(ctx, scripts.locate, calls)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("locate %s: %w", q.kind, err)
+	}
+	found := make([]Place, len(ids))
+	for n, p := range parts {
+		values, err := numbers(replies[n], 3*len(p.indexes))
+		if err != nil {
+			return nil, fmt.Errorf("locate %s: %w", q.kind, err)
+		}
+		for k, i := range p.indexes {
+			found[i] = Place{State: State(values[3*k]), Left: fromMicros(values[3*k+1]), Attempts: int(values[3*k+2])}
+		}
 	}
 	return found, nil
 }
 
-// Window lists the ids of up to limit tasks of a shard that are due within ahead, the earliest first,
-// after the first offset. Leased tasks are not among them.
-func (q *Queue) Window(ctx context.Context, shard int, ahead time.Duration, offset, limit int) ([]string, error) {
-	ids, err := scripts.window.Run(ctx, q.rdb, []string{q.shards[shard].due}, micros(ahead), offset, limit).StringSlice()
-	if err != nil {
-		return nil, fmt.Errorf("window of %s shard %d: %w", q.kind, shard, err)
+// RemoveOrphans removes tasks that belong to nothing: unknown returns those of the ids that are not known. It looks at
+// all tasks that are due within ahead and, a page at a time, at those that are due last and at dead letters, which no
+// clock brings near. It returns how many tasks it removed. An error of unknown is returned as it is.
+//
+// Workers take tasks meanwhile, so a page may pass over some: the next call looks at them.
+func (q *Queue) RemoveOrphans(ctx context.Context, ahead time.Duration, unknown func(context.Context, []string) ([]string, error)) (removed int, err error) {
+	for offset, more := 0, true; more; {
+		var seen []sighting
+		if seen, more, err = q.window(ctx, ahead, offset); err != nil {
+			return removed, err
+		}
+		n, err := q.removeUnknown(ctx, seen, unknown)
+		removed += n
+		if err != nil {
+			return removed, err
+		}
+		if n == 0 { // or others are at this offset now
+			offset += q.page()
+		}
 	}
-	return ids, nil
+	seen, _, err := q.list(ctx, scripts.remote, q.page())
+	if err != nil {
+		return removed, err
+	}
+	n, err := q.removeUnknown(ctx, seen, unknown)
+	return removed + n, err
 }
 
-// Remove takes scheduled tasks out of the queue and returns how many there were.
-func (q *Queue) Remove(ctx context.Context, ids ...string) (int, error) {
-	removed := 0
-	err := q.byShard(ids, func(s shard, places []int) error {
-		members, fields := make([]any, len(places)), make([]string, len(places))
-		for n, i := range places {
-			members[n], fields[n] = ids[i], ids[i]
+// sighting is a task in the shard where it was found: other clients may have written it to any shard.
+type sighting struct {
+	shard int
+	id    string
+}
+
+func (q *Queue) removeUnknown(ctx context.Context, seen []sighting, unknown func(context.Context, []string) ([]string, error)) (removed int, err error) {
+	for some := range slices.Chunk(seen, chunk) {
+		ids := make([]string, len(some))
+		for i, s := range some {
+			ids[i] = s.id
 		}
-		var taken *redis.IntCmd
-		_, err := q.rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {
-			taken = p.ZRem(ctx, s.due, members...)
-			p.HDel(ctx, s.attempts, fields...)
-			p.HDel(ctx, s.errs, fields...)
-			return nil
-		})
+		orphans, err := unknown(ctx, ids)
 		if err != nil {
-			return fmt.Errorf("remove: %w", err)
+			return removed, err
 		}
-		removed += int(taken.Val())
+		n, err := q.remove(ctx, some, orphans)
+		removed += n
+		if err != nil {
+			return removed, err
+		}
+	}
+	return removed, nil
+}
+
+// page is how many tasks of each shard are looked at together.
+func (q *Queue) page() int { return max(1, chunk/len(q.shards)) }
+
+// window lists a page of the tasks of each shard that are due within ahead, after the first offset, and reports whether
+// a shard has more.
+func (q *Queue) window(ctx context.Context, ahead time.Duration, offset int) (seen []sighting, more bool, err error) {
+	return q.list(ctx, scripts.window, micros(ahead), offset, q.page())
+}
+
+// list runs a script that lists tasks on each shard and reports whether a shard gave a whole page.
+func (q *Queue) list(ctx context.Context, script *redis.Script, args ...any) (seen []sighting, full bool, err error) {
+	calls := make([]call, len(q.shards))
+	for i, s := range q.shards {
+		calls[i] = call{[]string{s.due, s.dead}, args}
+	}
+	replies, err := q.runEach(ctx, script, calls)
+	if err != nil {
+		return nil, false, fmt.Errorf("list tasks of %s: %w", q.kind, err)
+	}
+	for i, reply := range replies {
+		ids, err := reply.StringSlice()
+		if err != nil {
+			return nil, false, fmt.Errorf("list tasks of %s: %w", q.kind, err)
+		}
+		for _, id := range ids {
+			seen = append(seen, sighting{i, id})
+		}
+		full = full || len(ids) >= q.page()
+	}
+	return seen, full, nil
+}
+
+// remove takes those of the tasks that are orphans out of the shards where they were seen, scheduled or dead, and
+// returns how many there were.
+func (q *Queue) remove(ctx context.Context, seen []sighting, orphans []string) (removed int, err error) {
+	if len(orphans) == 0 {
+		return 0, nil
+	}
+	orphaned := make(map[string]bool, len(orphans))
+	for _, id := range orphans {
+		orphaned[id] = true
+	}
+	ids := make([][]string, len(q.shards))
+	for _, s := range seen {
+		if orphaned[s.id] {
+			ids[s.shard] = append(ids[s.shard], s.id)
+		}
+	}
+	var taken []*redis.IntCmd
+	_, err = q.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, s := range q.shards {
+			if len(ids[i]) == 0 {
+				continue
+			}
+			members := make([]any, len(ids[i]))
+			for k, id := range ids[i] {
+				members[k] = id
+			}
+			taken = append(taken, pipe.ZRem(ctx, s.due, members...), pipe.ZRem(ctx, s.dead, members...))
+			pipe.HDel(ctx, s.attempts, ids[i]...)
+			pipe.HDel(ctx, s.errs, ids[i]...)
+		}
 		return nil
 	})
-	return removed, err
+	for _, n := range taken {
+		removed += int(n.Val())
+	}
+	if err != nil {
+		return removed, fmt.Errorf("remove tasks of %s: %w", q.kind, err)
+	}
+	return removed, nil
+}
+
+// maxLease is far longer than any lease: a lease that ends later was not made by a claim.
+const maxLease = time.Hour
+
+// Mend renames those of the queue's keys that hold another type of value than the queue's, so that the queue can be
+// used again, and returns their new names, with an error, too. A key that was renamed before is replaced. Mend also ends
+// leases that would never end.
+func (q *Queue) Mend(ctx context.Context) (renamed []string, err error) {
+	calls := make([]call, len(q.shards))
+	for i, s := range q.shards {
+		calls[i] = call{[]string{s.due, s.leased, s.dead, s.attempts, s.errs, s.sentry}, []any{micros(maxLease)}}
+	}
+	replies, err := q.runEach(ctx, scripts.mend, calls)
+	for _, reply := range replies { // with an error, too: the shards of other nodes may be mended
+		names, _ := reply.StringSlice()
+		renamed = append(renamed, names...)
+	}
+	if err != nil {
+		return renamed, fmt.Errorf("mend %s: %w", q.kind, err)
+	}
+	return renamed, nil
 }
 
 // A sentinel key in each shard goes when its Redis loses its data. It is set in two steps, so that a
@@ -94,29 +215,21 @@ const (
 	complete  = "complete"
 )
 
-// Intact tells whether every shard still has what a restore once completed. False: all of Redis, or
+// Intact reports whether every shard still has what a restore once completed. False: all of Redis, or
 // one node of a cluster, was wiped, or never filled.
 func (q *Queue) Intact(ctx context.Context) (bool, error) {
-	for _, s := range q.shards {
-		state, err := q.rdb.Get(ctx, s.sentry).Result()
-		switch {
-		case errors.Is(err, redis.Nil):
-			return false, nil
-		case err != nil:
-			return false, fmt.Errorf("read sentinel of %s: %w", q.kind, err)
-		case state != complete:
-			return false, nil
-		}
+	states, err := q.onSentinels(ctx, func(p redis.Pipeliner, key string) redis.Cmder { return p.Get(ctx, key) })
+	if err != nil {
+		return false, fmt.Errorf("read sentinels of %s: %w", q.kind, err)
 	}
-	return true, nil
+	return !slices.ContainsFunc(states, func(state redis.Cmder) bool { return state.(*redis.StringCmd).Val() != complete }), nil
 }
 
 // BeginRestore notes that everything is about to be scheduled again.
 func (q *Queue) BeginRestore(ctx context.Context) error {
-	for _, s := range q.shards {
-		if err := q.rdb.Set(ctx, s.sentry, restoring, 0).Err(); err != nil {
-			return fmt.Errorf("set sentinel of %s: %w", q.kind, err)
-		}
+	_, err := q.onSentinels(ctx, func(p redis.Pipeliner, key string) redis.Cmder { return p.Set(ctx, key, restoring, 0) })
+	if err != nil {
+		return fmt.Errorf("set sentinels of %s: %w", q.kind, err)
 	}
 	return nil
 }
@@ -124,10 +237,26 @@ func (q *Queue) BeginRestore(ctx context.Context) error {
 // EndRestore notes that everything has been scheduled since [Queue.BeginRestore]. Where a shard was
 // wiped meanwhile its sentinel stays away, and [Queue.Intact] false.
 func (q *Queue) EndRestore(ctx context.Context) error {
-	for _, s := range q.shards {
-		if err := q.rdb.SetXX(ctx, s.sentry, complete, 0).Err(); err != nil && !errors.Is(err, redis.Nil) {
-			return fmt.Errorf("set sentinel of %s: %w", q.kind, err)
-		}
+	_, err := q.onSentinels(ctx, func(p redis.Pipeliner, key string) redis.Cmder { return p.SetXX(ctx, key, complete, 0) })
+	if err != nil {
+		return fmt.Errorf("set sentinels of %s: %w", q.kind, err)
 	}
 	return nil
+}
+
+// onSentinels runs a command for the sentinel of each shard. That there is none is no error.
+func (q *Queue) onSentinels(ctx context.Context, do func(p redis.Pipeliner, key string) redis.Cmder) ([]redis.Cmder, error) {
+	replies := make([]redis.Cmder, len(q.shards))
+	_, _ = q.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each reply has its own error
+		for i, s := range q.shards {
+			replies[i] = do(p, s.sentry)
+		}
+		return nil
+	})
+	for _, reply := range replies {
+		if err := reply.Err(); err != nil && !errors.Is(err, redis.Nil) {
+			return nil, err
+		}
+	}
+	return replies, nil
 }

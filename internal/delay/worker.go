@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Handler does the work of a batch and gives one outcome per task, in the same order. An error (or a
-// panic) means that nothing of the batch was applied: the worker halves the batch until the culprit
-// stands alone, and that one task fails. So an error is for what a task can be guilty of; where the
+// Handler does the work of a batch and gives one outcome per task, in the same order. After an error (or a
+// panic) the worker halves the batch until the culprit stands alone, and that one task fails; tasks of the batch
+// that were done are handled again. So an error is for what a task can be guilty of; where the
 // world is at fault, a database that is down, answer [RetryIn] for every task.
 //
 // The context ends before the lease does, and a little after the worker is told to stop.
@@ -235,6 +235,9 @@ func (w *Worker) call(ctx context.Context, tasks []Task) (outcomes []Outcome, er
 	return outcomes, err
 }
 
+// logged is how many tasks of a batch that failed have a line of the log each.
+const logged = 5
+
 // settle tells the queue what became of a batch and returns the shortest wait it asked for. If Redis
 // cannot be told, the leases run out and the tasks are delivered again.
 func (w *Worker) settle(ctx context.Context, b Batch, outcomes []Outcome) (soonest time.Duration, err error) {
@@ -245,6 +248,7 @@ func (w *Worker) settle(ctx context.Context, b Batch, outcomes []Outcome) (soone
 	var done []string
 	var again []Requeue
 	var dead []Burial
+	failed := 0 // and tried again
 	soonest = w.cfg.MaxIdle
 	for i, o := range outcomes {
 		task := b.Tasks[i]
@@ -256,13 +260,20 @@ func (w *Worker) settle(ctx context.Context, b Batch, outcomes []Outcome) (soone
 			done = append(done, task.ID)
 		case task.Attempts+1 >= w.cfg.MaxAttempts:
 			dead = append(dead, Burial{ID: task.ID, Err: o.err.Error()})
-			w.log.Error("task is a dead letter now", "task", task.ID, "attempts", task.Attempts+1, "error", o.err)
+			if len(dead) <= logged {
+				w.log.Error("task is a dead letter now", "task", task.ID, "attempts", task.Attempts+1, "error", o.err)
+			}
 		default:
 			wait := w.backoff(task.Attempts)
 			again = append(again, Requeue{ID: task.ID, In: wait, Err: o.err.Error()})
 			soonest = min(soonest, wait)
-			w.log.Warn("task failed, is tried again", "task", task.ID, "attempts", task.Attempts+1, "in", wait, "error", o.err)
+			if failed++; failed <= logged {
+				w.log.Warn("task failed, is tried again", "task", task.ID, "attempts", task.Attempts+1, "in", wait, "error", o.err)
+			}
 		}
+	}
+	if failed > logged || len(dead) > logged {
+		w.log.Warn("more tasks of the batch failed", "tried_again", max(failed-logged, 0), "dead", max(len(dead)-logged, 0))
 	}
 
 	var errs []error

@@ -3,10 +3,11 @@ package order
 import (
 	"context"
 	"fmt"
-	"slices"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
+	"gorm.io/gorm"
 )
 
 // cancelDue cancels those of the orders that are due and returns a verdict on each.
@@ -24,52 +25,105 @@ func (s *Store) cancelDue(ctx context.Context, ids []uuid.UUID, actor Actor) ([]
 	return verdicts, nil
 }
 
-// freeSQL tells which orders have no product that somebody holds.
-const freeSQL = `
+// locksSQL tells which orders have a product that another session holds, and of each the first such product.
+const locksSQL = `
 	WITH free AS MATERIALIZED (
 		SELECT id FROM products
 		WHERE id IN (SELECT product_id FROM order_items WHERE order_id = ANY ($1::uuid[]))
 		ORDER BY id
 		FOR NO KEY UPDATE SKIP LOCKED
 	)
-	SELECT asked.id FROM unnest($1::uuid[]) AS asked (id)
-	WHERE NOT EXISTS (
-		SELECT FROM order_items i
-		WHERE i.order_id = asked.id AND i.product_id NOT IN (SELECT id FROM free))`
+	SELECT asked.id, (
+		SELECT i.product_id FROM order_items i
+		WHERE i.order_id = asked.id AND i.product_id NOT IN (SELECT id FROM free)
+		ORDER BY i.product_id
+		LIMIT 1
+	) AS product
+	FROM unnest($1::uuid[]) AS asked (id)`
 
-// cancelFree is cancelDue where somebody holds a product for long: its orders must not keep the others from their
-// cancellation. It waits for none; the orders that it passes by are blocked.
-func (s *Store) cancelFree(ctx context.Context, ids []uuid.UUID, actor Actor) ([]verdict, error) {
-	var free []uuid.UUID
-	if err := s.db.WithContext(ctx).Raw(freeSQL, ids).Scan(&free).Error; err != nil {
-		return nil, fmt.Errorf("look for orders that nobody blocks: %w", err)
+// partByLocks parts orders into those whose products no other session holds right now, and the others by a product that
+// one does hold. It waits for none.
+func (s *Store) partByLocks(ctx context.Context, ids []uuid.UUID) (free []uuid.UUID, held map[uuid.UUID][]uuid.UUID, err error) {
+	var rows []struct {
+		ID      uuid.UUID
+		Product *uuid.UUID
 	}
-	verdicts, err := s.cancelDue(ctx, free, actor)
-	if err != nil {
-		return nil, err
+	if err := s.db.WithContext(ctx).Raw(locksSQL, ids).Scan(&rows).Error; err != nil {
+		return nil, nil, fmt.Errorf("look for orders whose products are held: %w", err)
 	}
-	for _, id := range ids {
-		if !slices.Contains(free, id) {
-			verdicts = append(verdicts, verdict{ID: id, Outcome: blocked})
+	held = make(map[uuid.UUID][]uuid.UUID)
+	for _, row := range rows {
+		if row.Product == nil {
+			free = append(free, row.ID)
+		} else {
+			held[*row.Product] = append(held[*row.Product], row.ID)
 		}
+	}
+	return free, held, nil
+}
+
+// cancelSoon is cancelDue that waits at most lockWait for a product which somebody holds. It then cancels none of the
+// orders, and lockTimedOut reports true of its error.
+func (s *Store) cancelSoon(ctx context.Context, ids []uuid.UUID, actor Actor) (verdicts []verdict, err error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	err = s.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+		if err := tx.Exec(`SET LOCAL lock_timeout = ` + strconv.FormatInt(lockWait.Milliseconds(), 10)).Error; err != nil {
+			return err
+		}
+		return tx.Raw(cancelDueSQL, ids, actor).Scan(&verdicts).Error
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cancel due orders: %w", err)
 	}
 	return verdicts, nil
 }
 
-// overdueSQL reads the head of the partial index orders_pending_deadline.
-const overdueSQL = `
-	SELECT id FROM orders
-	WHERE status = 'pending' AND expires_at < now() - $1::bigint * interval '1 microsecond'
-	ORDER BY expires_at, id
-	LIMIT $2`
+// lockWait is longer than a product is held by the placements that come before in its queue, and short enough for a
+// sweep to wait.
+const lockWait = 500 * time.Millisecond
 
-// overdue returns up to limit orders that are pending longer than grace past their deadlines.
-func (s *Store) overdue(ctx context.Context, grace time.Duration, limit int) ([]uuid.UUID, error) {
-	var ids []uuid.UUID
-	if err := s.db.WithContext(ctx).Raw(overdueSQL, grace.Microseconds(), limit).Scan(&ids).Error; err != nil {
-		return nil, fmt.Errorf("look for overdue orders: %w", err)
+// overdueSQL reads one page of the partial index orders_pending_deadline and nothing else.
+const overdueSQL = `
+	SELECT id, expires_at FROM orders
+	WHERE status = 'pending'
+	  AND (expires_at, id) > (coalesce($1::timestamptz, '-infinity'), $2::uuid)
+	  AND expires_at < now() - $3::bigint * interval '1 microsecond'
+	ORDER BY expires_at, id
+	LIMIT $4`
+
+// Overdue returns a page of the orders that are pending longer than grace past their deadlines, by deadline. after and
+// next are those of [Store.Pending].
+func (s *Store) Overdue(ctx context.Context, after string, grace time.Duration, limit int) (ids []string, next string, err error) {
+	fromAt, fromID, err := keyset(after)
+	if err != nil {
+		return nil, "", fmt.Errorf("overdue orders after %q: %w", after, err)
 	}
-	return ids, nil
+	var page []struct {
+		ID        uuid.UUID
+		ExpiresAt time.Time
+	}
+	if err := s.db.WithContext(ctx).Raw(overdueSQL, fromAt, fromID, grace.Microseconds(), limit).Scan(&page).Error; err != nil {
+		return nil, "", fmt.Errorf("look for overdue orders: %w", err)
+	}
+	for _, o := range page {
+		ids = append(ids, o.ID.String())
+	}
+	if len(page) == limit {
+		last := page[limit-1]
+		next = Cursor{at: last.ExpiresAt, id: last.ID}.String()
+	}
+	return ids, next, nil
+}
+
+// keyset reads the cursor of a page of pending orders. at is nil for the first page.
+func keyset(after string) (at any, id uuid.UUID, err error) {
+	if after == "" {
+		return nil, uuid.Nil, nil
+	}
+	from, err := ParseCursor(after)
+	return from.at, from.id, err
 }
 
 // pendingSQL reads one page of the partial index orders_pending_deadline and nothing else.
@@ -87,14 +141,11 @@ const pendingSQL = `
 // ahead looks at all. next is the after of the following page, "" on the last; the first page's after
 // is "".
 func (s *Store) Pending(ctx context.Context, after string, ahead time.Duration, limit int) (ids []string, left []time.Duration, next string, err error) {
-	var from Cursor
-	var fromAt, within any // NULL: from the start, without end
-	if after != "" {
-		if from, err = ParseCursor(after); err != nil {
-			return nil, nil, "", fmt.Errorf("pending orders after %q: %w", after, err)
-		}
-		fromAt = from.at
+	fromAt, fromID, err := keyset(after)
+	if err != nil {
+		return nil, nil, "", fmt.Errorf("pending orders after %q: %w", after, err)
 	}
+	var within any // NULL: without end
 	if ahead >= 0 {
 		within = ahead.Microseconds()
 	}
@@ -103,7 +154,7 @@ func (s *Store) Pending(ctx context.Context, after string, ahead time.Duration, 
 		ExpiresAt time.Time
 		Micros    int64
 	}
-	if err := s.db.WithContext(ctx).Raw(pendingSQL, fromAt, from.id, within, limit).Scan(&page).Error; err != nil {
+	if err := s.db.WithContext(ctx).Raw(pendingSQL, fromAt, fromID, within, limit).Scan(&page).Error; err != nil {
 		return nil, nil, "", fmt.Errorf("read pending orders: %w", err)
 	}
 	for _, o := range page {

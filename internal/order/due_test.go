@@ -78,9 +78,11 @@ func TestAPoisonedOrderIsFound(t *testing.T) {
 	if outcomes, err := s.CancelDue(t.Context(), tasks); err == nil {
 		t.Errorf("a batch with a poisoned task gave %v", outcomes)
 	}
-	n, err := s.CancelOverdue(t.Context(), 0, 10)
-	if n != 1 || err == nil || !strings.Contains(err.Error(), poisoned.String()) {
-		t.Errorf("cancelled %d, %v: want 1 and an error that names %s", n, err, poisoned)
+	if n, err := s.timeOut(t.Context(), 0, 10); n != 0 || err == nil || order.Unavailable(err) {
+		t.Errorf("cancelled %d, %v: want 0 and an error of the statement", n, err)
+	}
+	if done, held, err := s.TimeOut(t.Context(), []string{good.String(), "foreign"}); done != 1 || held != 0 || err != nil {
+		t.Errorf("%d cancelled, %d held, %v: want 1 and 0", done, held, err)
 	}
 	if s.available(t, sound) != 10 {
 		t.Error("the good order's stock is not released")
@@ -116,7 +118,7 @@ func TestCancelDueWithoutDatabase(t *testing.T) {
 	t.Run("the database is gone", func(t *testing.T) {
 		s.takeAway(t)
 		inASecond(t, t.Context())
-		if _, err := s.CancelOverdue(t.Context(), 0, 10); err == nil {
+		if _, err := s.timeOut(t.Context(), 0, 10); err == nil {
 			t.Error("cancelled overdue orders without a database")
 		}
 	})
@@ -163,7 +165,7 @@ func (s *shop) givesBack(t *testing.T, ctx context.Context, tasks []delay.Task, 
 func TestUnavailable(t *testing.T) {
 	for code, want := range map[string]bool{
 		"08006": true, "40P01": true, "53300": true, "57014": true, "57P01": true, "55P03": true, "25006": true, "58030": true,
-		"23514": false, "22003": false, "42P01": false, "XX000": false, "": false,
+		"42P01": true, "3F000": true, "23514": false, "22003": false, "42703": false, "XX000": false, "": false,
 	} {
 		if got := order.Unavailable(fmt.Errorf("cancel: %w", &pgconn.PgError{Code: code})); got != want {
 			t.Errorf("SQLSTATE %q: unavailable %v, want %v", code, got, want)
@@ -171,7 +173,7 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
-func TestCancelOverdue(t *testing.T) {
+func TestTimeOut(t *testing.T) {
 	s := newShop(t)
 	customer, product := s.customer(t), s.product(t, 10)
 	for range 5 {
@@ -184,7 +186,7 @@ func TestCancelOverdue(t *testing.T) {
 		limit int
 		want  int
 	}{{2 * time.Hour, 10, 0}, {time.Minute, 2, 2}, {time.Minute, 10, 3}, {0, 10, 0}} {
-		if n, err := s.CancelOverdue(t.Context(), step.grace, step.limit); n != step.want || err != nil {
+		if n, err := s.timeOut(t.Context(), step.grace, step.limit); n != step.want || err != nil {
 			t.Errorf("grace %v, limit %d: cancelled %d, %v, want %d", step.grace, step.limit, n, err, step.want)
 		}
 	}

@@ -23,6 +23,7 @@ const (
 	CodeCrossOrigin      Code = "cross-origin"
 	CodeNotFound         Code = "not-found"
 	CodeMethodNotAllowed Code = "method-not-allowed"
+	CodeRequestTimeout   Code = "request-timeout"
 	CodeBodyTooLarge     Code = "body-too-large"
 	CodeMediaType        Code = "unsupported-media-type"
 	CodeInvalid          Code = "invalid-request"
@@ -73,20 +74,20 @@ func refusalOf(err error) *Error {
 	if refusal, ok := errors.AsType[*Error](err); ok {
 		return refusal
 	}
-	if unavailable(err) {
+	if Unavailable(err) {
 		return &Error{Code: CodeUnavailable, Detail: "The service cannot answer right now. Repeat the request in a moment.", Err: err}
 	}
 	return &Error{Code: CodeInternal, Detail: "Something went wrong here. The request_id helps to find out what.", Err: err}
 }
 
 // passing are the classes and codes of errors that a statement is not guilty of: connection, rollback,
-// resources, operator, system; lock not available, read-only.
-var passing = []string{"08", "40", "53", "57", "58", "55P03", "25006"}
+// resources, operator, system; lock not available, read-only; no such schema or table, as while a backup is restored.
+var passing = []string{"08", "40", "53", "57", "58", "55P03", "25006", "3F000", "42P01"}
 
-// unavailable tells the world's faults, which pass, from a statement's own: the database cannot be
+// Unavailable reports whether an error is not a statement's own but the world's, and passes: the database cannot be
 // reached, is stopping, full, read-only after a failover, too slow, or chose this transaction to break
 // a deadlock.
-func unavailable(err error) bool {
+func Unavailable(err error) bool {
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		return true
 	}
@@ -115,10 +116,4 @@ func lockTimedOut(err error) bool {
 func hasCode(err error, codes ...string) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && slices.Contains(codes, pg.Code)
-}
-
-// violates tells that a statement was refused by a named constraint.
-func violates(err error, constraint string) bool {
-	pg, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && pg.ConstraintName == constraint
 }

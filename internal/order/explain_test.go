@@ -21,11 +21,12 @@ func TestPlans(t *testing.T) {
 		statement, params string
 		index             string
 	}{
-		"due":      {order.CancelDueSQL, fmt.Sprintf("'%s', 'worker'", due), "orders_pkey"},
-		"overdue":  {order.OverdueSQL, "0, 500", "orders_pending_deadline"},
-		"pending":  {order.PendingSQL, fmt.Sprintf("now(), '%s', 60000000, 500", uuid.Nil), "orders_pending_deadline"},
-		"all":      {order.PendingSQL, fmt.Sprintf("NULL, '%s', NULL, 500", uuid.Nil), "orders_pending_deadline"},
-		"lateness": {order.LatenessSQL, "'{0.01, 1}'", "orders_timed_out"},
+		"due":           {order.CancelDueSQL, fmt.Sprintf("'%s', 'worker'", due), "orders_pkey"},
+		"overdue":       {order.OverdueSQL, fmt.Sprintf("now(), '%s', 0, 500", uuid.Nil), "orders_pending_deadline"},
+		"first overdue": {order.OverdueSQL, fmt.Sprintf("NULL, '%s', 0, 500", uuid.Nil), "orders_pending_deadline"},
+		"pending":       {order.PendingSQL, fmt.Sprintf("now(), '%s', 60000000, 500", uuid.Nil), "orders_pending_deadline"},
+		"all":           {order.PendingSQL, fmt.Sprintf("NULL, '%s', NULL, 500", uuid.Nil), "orders_pending_deadline"},
+		"lateness":      {order.LatenessSQL, "'{0.01, 1}'", "orders_timed_out"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plan := s.explain(t, test.statement, test.params)
@@ -47,7 +48,7 @@ func TestPlans(t *testing.T) {
 // fill makes 60,000 orders, of which 3,000 are pending and 1,000 timed out lately.
 func (s *shop) fill(t *testing.T) {
 	t.Helper()
-	customer, product := s.customer(t), s.product(t, 60_000)
+	customer, product := s.knownCustomer(t), s.product(t, 60_000)
 	s.exec(t, `
 		INSERT INTO orders (id, customer_id, status, cancel_reason, total_cents, currency, created_at, expires_at, paid_at, cancelled_at)
 		SELECT gen_random_uuid(), $1, status, CASE status WHEN 'cancelled' THEN 'timeout' END, 100, 'EUR', at, at + interval '30 min',

@@ -12,8 +12,7 @@ var (
 
 // Cancellable things that are not for other packages.
 var (
-	Unavailable = unavailable
-	Problems    = problems
+	Problems = problems
 )
 
 // FeedChannel is where an announcer publishes.

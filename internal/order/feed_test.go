@@ -172,7 +172,7 @@ func TestFeed(t *testing.T) {
 	}
 	next(t, events, changed(late))
 	s.expire(t, overdue.ID)
-	if _, err := here.CancelOverdue(t.Context(), 0, 10); err != nil {
+	if _, _, err := here.TimeOut(t.Context(), []string{overdue.ID.String()}); err != nil {
 		t.Fatal(err)
 	}
 	next(t, events, changed(overdue))

@@ -12,6 +12,14 @@ import (
 //go:embed invariants.sql
 var invariantsSQL string
 
+// Ready returns an error if the database does not answer, or does not have the shop's tables.
+func (s *Store) Ready(ctx context.Context) error {
+	if err := s.db.WithContext(ctx).Exec(`SELECT FROM orders LIMIT 0`).Error; err != nil {
+		return fmt.Errorf("look for the table of orders: %w", err)
+	}
+	return nil
+}
+
 // Violation is a fact in the database that contradicts the promise.
 type Violation struct {
 	Invariant int    `json:"invariant"` // its number in invariants.sql

@@ -28,18 +28,18 @@ var Reading = []string{http.MethodGet, http.MethodHead}
 func (s *Service) Routes(r gin.IRouter, tokens *Tokens, feed *Feed) {
 	a := &api{orders: s, tokens: tokens, feed: feed}
 	open := r.Group("/api")
-	open.POST("/customers", Handle(a.signUp))
-	open.Match(Reading, "/products", Handle(a.products))
+	open.POST("/customers", Query(), Handle(a.signUp))
+	open.Match(Reading, "/products", Query(), Handle(a.products))
 
-	r.Match(Reading, StreamPath, Handle(a.authenticate), Handle(a.stream))
+	r.Match(Reading, StreamPath, Query(), Handle(a.authenticate), Handle(a.stream))
 
 	own := open.Group("/orders", Handle(a.authenticate))
-	own.POST("", Handle(a.place))
-	own.Match(Reading, "", Handle(a.list))
-	own.Match(Reading, "/:id", Handle(a.get))
-	own.Match(Reading, "/:id/events", Handle(a.events))
-	own.POST("/:id/pay", Handle(a.pay))
-	own.POST("/:id/cancel", Handle(a.cancel))
+	own.POST("", Query(), Handle(a.place))
+	own.Match(Reading, "", Query("limit", "cursor"), Handle(a.list))
+	own.Match(Reading, "/:id", Query(), Handle(a.get))
+	own.Match(Reading, "/:id/events", Query(), Handle(a.events))
+	own.POST("/:id/pay", Query(), Handle(a.pay))
+	own.POST("/:id/cancel", Query(), Handle(a.cancel))
 }
 
 // authenticate finds out who asks. A bearer token goes before the cookie.
@@ -67,10 +67,7 @@ func (a *api) signUp(c *gin.Context) error {
 	if err := ReadNothing(c); err != nil {
 		return err
 	}
-	id, err := a.orders.SignUp(c.Request.Context())
-	if err != nil {
-		return err
-	}
+	id := a.orders.SignUp()
 	token, err := a.tokens.Issue(id)
 	if err != nil {
 		return err

@@ -20,7 +20,7 @@ func TestLockedProductKeepsNoOthers(t *testing.T) {
 			return err
 		},
 		"reconciler": func(s *shop, _ []delay.Task) error {
-			_, err := s.CancelOverdue(t.Context(), 0, 1000)
+			_, err := s.timeOut(t.Context(), 0, 1000)
 			return err
 		},
 	} {

@@ -70,10 +70,14 @@ func (p *published) all() []delay.Message {
 
 func (s *shop) customer(t testing.TB) uuid.UUID {
 	t.Helper()
-	id, err := s.SignUp(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	return s.SignUp()
+}
+
+// knownCustomer is a customer whom the database knows, for orders that a test inserts by itself.
+func (s *shop) knownCustomer(t testing.TB) uuid.UUID {
+	t.Helper()
+	id := s.customer(t)
+	s.exec(t, `INSERT INTO customers (id) VALUES ($1)`, id)
 	return id
 }
 
@@ -199,6 +203,16 @@ func (s *shop) cancelDue(t testing.TB, ids ...uuid.UUID) []delay.Outcome {
 		t.Fatal(err)
 	}
 	return outcomes
+}
+
+// timeOut has the reconciler time out a page of the overdue orders, and returns how many it cancelled.
+func (s *shop) timeOut(ctx context.Context, grace time.Duration, limit int) (int, error) {
+	ids, _, err := s.store.Overdue(ctx, "", grace, limit)
+	if err != nil {
+		return 0, err
+	}
+	done, _, err := s.TimeOut(ctx, ids)
+	return done, err
 }
 
 // keepsPromise fails the test for every violation of the promise.

@@ -32,7 +32,7 @@ func TestMetrics(t *testing.T) {
 	s.expire(t, late.ID)
 	s.cancelDue(t, late.ID, paid.ID, repaired.ID, uuid.New())
 	s.expire(t, repaired.ID)
-	if _, err := s.CancelOverdue(t.Context(), 0, 10); err != nil {
+	if _, err := s.timeOut(t.Context(), 0, 10); err != nil {
 		t.Fatal(err)
 	}
 

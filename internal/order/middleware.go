@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -45,8 +46,8 @@ func Log(log *slog.Logger, quiet ...string) gin.HandlerFunc {
 		c.Next()
 		attrs := []slog.Attr{
 			slog.String("request_id", requestID(c)),
-			slog.String("method", c.Request.Method),
-			slog.String("path", c.Request.URL.Path),
+			slog.String("method", clip(c.Request.Method, 32)),
+			slog.String("path", clip(c.Request.URL.Path, 256)),
 			slog.Int("status", c.Writer.Status()),
 			slog.Float64("took_ms", float64(time.Since(started).Microseconds())/1000),
 		}
@@ -54,7 +55,7 @@ func Log(log *slog.Logger, quiet ...string) gin.HandlerFunc {
 			attrs = append(attrs, slog.String("order_id", id))
 		}
 		if err := c.Errors.Last(); err != nil {
-			attrs = append(attrs, slog.String("error", err.Error()))
+			attrs = append(attrs, slog.String("error", clip(err.Error(), 1000)))
 		}
 		level := slog.LevelInfo
 		switch {
@@ -65,6 +66,14 @@ func Log(log *slog.Logger, quiet ...string) gin.HandlerFunc {
 		}
 		log.LogAttrs(c.Request.Context(), level, "request", attrs...)
 	}
+}
+
+// clip bounds text that a client chose to at most so many bytes: one request must not fill the log.
+func clip(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
 // Recover answers a request whose handler panicked, and logs where.

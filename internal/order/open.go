@@ -28,6 +28,13 @@ var sessionSettings = map[string]string{
 	"lock_timeout":                        "3s", // longer than PostgreSQL takes to find a deadlock, 1s
 	"idle_in_transaction_session_timeout": "10s",
 
+	// A session of the pool is idle until a request needs it. A server that ends idle sessions would fail that request.
+	"idle_session_timeout": "0",
+
+	// An answer 201 means that the order survives a crash. A server, database or role may be set to answer before the
+	// commit is on disk.
+	"synchronous_commit": "on",
+
 	// A client that is gone without a word is found out in 25 s, instead of the usual two hours, and with its
 	// session go its locks: the reconciler's lasts as long as the session.
 	"tcp_keepalives_idle":     "10",

@@ -37,7 +37,22 @@ func TestOpenNothing(t *testing.T) {
 // TestSession checks that what the statements rely on holds whatever the database is set to.
 func TestSession(t *testing.T) {
 	s := newShop(t)
+	name := query[string](t, s, `SELECT current_database()`)
+	for _, setting := range []string{
+		"synchronous_commit = off", "idle_session_timeout = 500", "default_transaction_isolation = 'serializable'", "timezone = 'Asia/Tokyo'",
+	} {
+		s.exec(t, `ALTER DATABASE `+name+` SET `+setting)
+	}
+	gdb, err := order.Open(t.Context(), s.url, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.db, err = gdb.DB(); err != nil {
+		t.Fatal(err)
+	}
+	defer s.db.Close()
 	for setting, want := range map[string]string{
+		"synchronous_commit": "on", "idle_session_timeout": "0",
 		"transaction_isolation": "read committed", "statement_timeout": "5s", "lock_timeout": "3s", "TimeZone": "UTC",
 		"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3",
 	} {

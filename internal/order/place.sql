@@ -25,6 +25,12 @@ accepted AS MATERIALIZED (
        AND count(DISTINCT currency) = 1
        AND bool_and(quantity <= available)
 ),
+customer AS (
+    -- A customer is a row from their first order on: signing up writes nothing. The foreign key of the order is checked
+    -- at the statement's end.
+    INSERT INTO customers (id) SELECT $2::uuid FROM accepted
+    ON CONFLICT DO NOTHING
+),
 placed AS (
     INSERT INTO orders (id, customer_id, total_cents, currency, idempotency_key, fingerprint, created_at, expires_at)
     SELECT $1::uuid, $2::uuid, total_cents, currency, $3::text, $4::bytea, at, at + $5::bigint * interval '1 microsecond'

@@ -115,16 +115,44 @@ func TestPlaceTellsWhatIsLeft(t *testing.T) {
 	}
 }
 
-func TestPlaceOfAForgottenCustomer(t *testing.T) {
+// TestCustomersAreRowsOnceTheyOrder: clients that only sign up must not fill the database.
+func TestCustomersAreRowsOnceTheyOrder(t *testing.T) {
 	s := newShop(t)
-	product := s.product(t, 2)
-	_, _, err := s.Place(t.Context(), uuid.New(), order.Placement{Lines: []order.Line{line(product, 1)}})
-	if codeOf(err) != order.CodeUnauthorized {
+	customer, product := s.customer(t), s.product(t, 1)
+	known := func() int { return query[int](t, s, `SELECT count(*) FROM customers`) }
+	if orders, next, err := s.List(t.Context(), customer, nil, 20); len(orders) != 0 || next != nil || err != nil {
+		t.Errorf("orders of a new customer: %v, %v, %v", orders, next, err)
+	}
+	if _, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(product, 2)}}); codeOf(err) != order.CodeOutOfStock {
 		t.Error(err)
 	}
-	_, _, err = s.List(t.Context(), uuid.New(), nil, 20)
-	if codeOf(err) != order.CodeUnauthorized {
-		t.Error(err)
+	if n := known(); n != 0 {
+		t.Errorf("%d customers without an order are rows", n)
+	}
+	s.place(t, customer, line(product, 1))
+	if n := known(); n != 1 {
+		t.Errorf("%d customers are rows, want 1", n)
+	}
+	s.keepsPromise(t, 0)
+}
+
+// TestFirstOrdersAtOnce has a new customer place several orders at the same time.
+func TestFirstOrdersAtOnce(t *testing.T) {
+	s := newShop(t)
+	const tabs = 8
+	a, b := s.product(t, 10*tabs), s.product(t, 10*tabs)
+	for range 10 {
+		customer := s.customer(t)
+		var wg sync.WaitGroup
+		for i := range tabs {
+			wg.Go(func() {
+				lines := [][]order.Line{{line(a, 1)}, {line(b, 1)}, {line(a, 1), line(b, 1)}}[i%3]
+				if _, _, err := s.Place(t.Context(), customer, order.Placement{Lines: lines}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
 	}
 	s.keepsPromise(t, 0)
 }

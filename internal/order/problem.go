@@ -1,8 +1,6 @@
 package order
 
 import (
-	"context"
-	"errors"
 	"net/http"
 
 	"github.com/gin-gonic/gin"
@@ -29,6 +27,7 @@ var problems = map[Code]struct {
 	CodeCrossOrigin:      {http.StatusForbidden, "Request of another site"},
 	CodeNotFound:         {http.StatusNotFound, "Not found"},
 	CodeMethodNotAllowed: {http.StatusMethodNotAllowed, "Method not allowed"},
+	CodeRequestTimeout:   {http.StatusRequestTimeout, "Request too slow"},
 	CodeBodyTooLarge:     {http.StatusRequestEntityTooLarge, "Request body too large"},
 	CodeMediaType:        {http.StatusUnsupportedMediaType, "Unsupported media type"},
 	CodeInvalid:          {http.StatusUnprocessableEntity, "Invalid request"},
@@ -44,10 +43,6 @@ var problems = map[Code]struct {
 	CodeInternal:         {http.StatusInternalServerError, "Internal error"},
 }
 
-// statusHungUp is for the log and the metrics: whoever asked does not hear it, and it is no error of the service.
-// nginx has it under this number.
-const statusHungUp = 499
-
 // Fail answers a request with the problem that an error is, and ends its handling. It is the one place
 // where errors become answers; what is not an [Error] tells the caller nothing but the request's id.
 func Fail(c *gin.Context, err error) {
@@ -59,16 +54,14 @@ func Fail(c *gin.Context, err error) {
 		c.Header("WWW-Authenticate", "Bearer")
 	case CodeUnavailable:
 		c.Header("Retry-After", "1")
-	}
-	status := known.status
-	if errors.Is(c.Request.Context().Err(), context.Canceled) {
-		status = statusHungUp
+	case CodeRequestTimeout:
+		c.Header("Connection", "close") // RFC 9110, 15.5.9
 	}
 	c.Header("Content-Type", "application/problem+json")
-	c.AbortWithStatusJSON(status, Problem{
+	c.AbortWithStatusJSON(known.status, Problem{
 		Type:      "/problems/" + string(refusal.Code),
 		Title:     known.title,
-		Status:    status,
+		Status:    known.status,
 		Detail:    refusal.Detail,
 		Instance:  c.Request.URL.Path,
 		RequestID: requestID(c),
@@ -78,12 +71,12 @@ func Fail(c *gin.Context, err error) {
 
 // NotFound answers for paths that do not exist.
 func NotFound(c *gin.Context) {
-	Fail(c, Errorf(CodeNotFound, "There is nothing at %s.", c.Request.URL.Path))
+	Fail(c, Errorf(CodeNotFound, "There is nothing at %s.", clip(c.Request.URL.Path, 256)))
 }
 
 // MethodNotAllowed answers for methods that a path does not have.
 func MethodNotAllowed(c *gin.Context) {
-	Fail(c, Errorf(CodeMethodNotAllowed, "%s does not have the method %s.", c.Request.URL.Path, c.Request.Method))
+	Fail(c, Errorf(CodeMethodNotAllowed, "%s does not have the method %s.", clip(c.Request.URL.Path, 256), clip(c.Request.Method, 32)))
 }
 
 // Handle makes a gin handler of a function whose error is the answer: see [Fail].

@@ -21,7 +21,7 @@ func TestPayRacesTimeout(t *testing.T) {
 		orders = 1_000
 	}
 	s := newShop(t)
-	customer := s.customer(t)
+	customer := s.knownCustomer(t)
 	paid, timedOut := 0, 0
 	spread := 10 * time.Millisecond
 	for ids := range slices.Chunk(s.pending(t, customer, orders), heat) {
@@ -141,7 +141,7 @@ func TestNoDeadlocks(t *testing.T) {
 				if _, err := s.db.ExecContext(t.Context(), expireSQL, o.ID); err != nil {
 					t.Errorf("expire: %v", err)
 				}
-				if _, err := s.CancelOverdue(t.Context(), 0, 10); err != nil {
+				if _, err := s.timeOut(t.Context(), 0, 10); err != nil {
 					t.Errorf("cancel overdue: %v", err)
 				}
 			}

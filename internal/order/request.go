@@ -10,6 +10,8 @@ import (
 	"maps"
 	"mime"
 	"net/http"
+	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,16 +50,11 @@ func readObject(c *gin.Context) (object, error) {
 	if err != nil || media != "application/json" || !strings.EqualFold(charset, "utf-8") {
 		return nil, Errorf(CodeMediaType, "The body must be application/json in UTF-8, and the Content-Type header must say so.")
 	}
-	decoder := json.NewDecoder(http.MaxBytesReader(c.Writer, c.Request.Body, maxBody))
-	decoder.UseNumber()
-	var body any
-	if err := decoder.Decode(&body); err != nil {
-		return nil, unreadable(err)
+	if encoding := c.GetHeader("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
+		return nil, Errorf(CodeMediaType, "The body must not have a Content-Encoding.")
 	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		if err == nil {
-			err = errors.New("there is more after the first value")
-		}
+	body, err := readJSON(http.MaxBytesReader(c.Writer, c.Request.Body, maxBody))
+	if err != nil {
 		return nil, unreadable(err)
 	}
 	fields, ok := body.(map[string]any)
@@ -67,14 +64,100 @@ func readObject(c *gin.Context) (object, error) {
 	return fields, nil
 }
 
+// readJSON reads one JSON value, and nothing after it. It does so token by token, because a [json.Decoder] takes the
+// last of several fields of one name, and another reader of the same body may take the first: RFC 8259, section 4.
+func readJSON(r io.Reader) (any, error) {
+	decoder := json.NewDecoder(r)
+	decoder.UseNumber()
+	value, err := nextValue(decoder, 0)
+	if err != nil {
+		return nil, err
+	}
+	switch _, err := decoder.Token(); {
+	case err == nil:
+		return nil, jsonError("there is more after the first value")
+	case !errors.Is(err, io.EOF):
+		return nil, err
+	}
+	return value, nil
+}
+
+// jsonError says why a body is not one JSON value that can be read here.
+type jsonError string
+
+func (e jsonError) Error() string { return string(e) }
+
+// maxDepth is more than any request needs.
+const maxDepth = 10
+
+func nextValue(d *json.Decoder, depth int) (any, error) {
+	token, err := d.Token()
+	switch {
+	case errors.Is(err, io.EOF) && depth > 0:
+		return nil, io.ErrUnexpectedEOF
+	case err != nil:
+		return nil, err
+	case depth > maxDepth:
+		return nil, jsonError(fmt.Sprintf("it is nested deeper than %d levels", maxDepth))
+	}
+	switch token {
+	case json.Delim('{'):
+		return nextObject(d, depth)
+	case json.Delim('['):
+		return nextArray(d, depth)
+	}
+	return token, nil
+}
+
+func nextObject(d *json.Decoder, depth int) (any, error) {
+	fields := map[string]any{}
+	for d.More() {
+		name, err := nextValue(d, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		if _, twice := fields[name.(string)]; twice { // the decoder lets only strings be names
+			return nil, jsonError(fmt.Sprintf("it has the field %q twice", clip(name.(string), 100)))
+		}
+		if fields[name.(string)], err = nextValue(d, depth+1); err != nil {
+			return nil, err
+		}
+	}
+	_, err := nextValue(d, depth+1) // the end
+	return fields, err
+}
+
+func nextArray(d *json.Decoder, depth int) (any, error) {
+	values := []any{}
+	for d.More() {
+		value, err := nextValue(d, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		values = append(values, value)
+	}
+	_, err := nextValue(d, depth+1) // the end
+	return values, err
+}
+
+// unreadable is the answer to a body that cannot be read. The text of an error of the connection is not for the client:
+// it has addresses in it.
 func unreadable(err error) error {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return &Error{Code: CodeBodyTooLarge, Detail: fmt.Sprintf("The body is larger than %d bytes.", maxBody), Err: err}
 	}
-	if errors.Is(err, io.EOF) {
+	_, notJSON := errors.AsType[*json.SyntaxError](err)
+	_, unfit := errors.AsType[jsonError](err)
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return &Error{Code: CodeRequestTimeout, Detail: "The body did not come in time. Send it at once, after the headers.", Err: err}
+	case errors.Is(err, io.EOF):
 		return &Error{Code: CodeMalformed, Detail: "The body is empty.", Err: err}
+	case notJSON, unfit, errors.Is(err, io.ErrUnexpectedEOF):
+		return &Error{Code: CodeMalformed, Detail: fmt.Sprintf("The body is not one JSON value: %v.", err), Err: err}
+	default:
+		return &Error{Code: CodeMalformed, Detail: "The body cannot be read.", Err: err}
 	}
-	return &Error{Code: CodeMalformed, Detail: fmt.Sprintf("The body is not one JSON value: %v.", err), Err: err}
 }
 
 func invalid(faults ...Fault) error {
@@ -88,8 +171,11 @@ func malformed(faults ...Fault) error {
 // ReadNothing refuses a body that says more than {}: what it asks for would not be done.
 func ReadNothing(c *gin.Context) error {
 	buffered := bufio.NewReaderSize(c.Request.Body, 16)
-	if _, err := buffered.Peek(1); errors.Is(err, io.EOF) { // whatever its length was said to be
+	switch _, err := buffered.Peek(1); {
+	case errors.Is(err, io.EOF): // whatever its length was said to be
 		return nil
+	case err != nil:
+		return unreadable(err)
 	}
 	c.Request.Body = struct {
 		io.Reader
@@ -172,6 +258,31 @@ func readOrderID(c *gin.Context) (uuid.UUID, error) {
 type page struct {
 	after *Cursor // nil: the first
 	limit int
+}
+
+// Query refuses queries that are not well-formed and parameters that the route does not know, or knows once: what they
+// ask for would not be done.
+func Query(known ...string) gin.HandlerFunc {
+	return Handle(func(c *gin.Context) error {
+		query, err := url.ParseQuery(c.Request.URL.RawQuery)
+		if err != nil {
+			return &Error{Code: CodeMalformed, Detail: "The query is not well-formed: pairs of name=value are parted by &, " +
+				"and other characters than letters and digits are percent-encoded.", Err: err}
+		}
+		var faults []Fault
+		for _, name := range slices.Sorted(maps.Keys(query)) {
+			switch {
+			case !slices.Contains(known, name):
+				faults = append(faults, Fault{Parameter: clip(name, 100), Detail: "is not a known parameter"})
+			case len(query[name]) > 1:
+				faults = append(faults, Fault{Parameter: name, Detail: "must be given once"})
+			}
+		}
+		if len(faults) > 0 {
+			return malformed(faults...)
+		}
+		return nil
+	})
 }
 
 func readPage(c *gin.Context) (page, error) {

@@ -33,18 +33,20 @@ type Service struct {
 	cfg     Config
 	log     *slog.Logger
 	metrics metrics
+
+	stuck stuck
 }
 
 // NewService returns a service of the orders in a store. Its metrics are registered with reg.
 func NewService(s *Store, pub publisher, changes *Announcer, cfg Config, log *slog.Logger, reg prometheus.Registerer) *Service {
-	return &Service{store: s, pub: pub, changes: changes, cfg: cfg, log: log, metrics: newMetrics(reg)}
+	return &Service{
+		store: s, pub: pub, changes: changes, cfg: cfg, log: log, metrics: newMetrics(reg),
+		stuck: stuck{products: make(map[uuid.UUID]time.Time)},
+	}
 }
 
-// SignUp makes a new, anonymous customer.
-func (s *Service) SignUp(ctx context.Context) (uuid.UUID, error) {
-	id := newID()
-	return id, s.store.signUp(ctx, id)
-}
+// SignUp returns the id of a new, anonymous customer. The database knows customers who have ordered.
+func (s *Service) SignUp() uuid.UUID { return newID() }
 
 // Products lists what is on sale, by name.
 func (s *Service) Products(ctx context.Context) ([]Product, error) {
@@ -107,7 +109,7 @@ func (s *Service) Cancel(ctx context.Context, customer, id uuid.UUID) (*Order, e
 
 // unknownOutcome says what to do after an error that leaves open whether the database committed.
 func unknownOutcome(err error, advice string) error {
-	if !unavailable(err) {
+	if !Unavailable(err) {
 		return err
 	}
 	return &Error{Code: CodeUnavailable, Detail: "It is not certain whether this was done. " + advice, Err: err}

@@ -11,6 +11,7 @@ type metrics struct {
 	sweeps   *prometheus.CounterVec
 	repairs  *prometheus.CounterVec
 	examined prometheus.Counter
+	stuck    prometheus.Gauge
 	seconds  prometheus.Histogram
 	lastOK   prometheus.Gauge
 }
@@ -21,15 +22,19 @@ func newMetrics(reg prometheus.Registerer, kind string) metrics {
 	m := metrics{
 		sweeps: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "shop_reconcile_sweeps_total", ConstLabels: labels,
-			Help: "Sweeps, by result: ok, degraded (without Redis), failed or skipped (another instance swept).",
+			Help: "Sweeps, by result: ok, partial (overdue rows are left), degraded (without Redis), failed or skipped (another instance swept).",
 		}, []string{"result"}),
 		repairs: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "shop_reconcile_repairs_total", ConstLabels: labels,
-			Help: "Repairs, by reason: missing, late, orphaned or overdue.",
+			Help: "Repairs, by reason: missing, late, orphaned, overdue or set_aside.",
 		}, []string{"reason"}),
 		examined: f.NewCounter(prometheus.CounterOpts{
 			Name: "shop_reconcile_examined_total", ConstLabels: labels,
 			Help: "Pending rows compared with the queue.",
+		}),
+		stuck: f.NewGauge(prometheus.GaugeOpts{
+			Name: "shop_reconcile_stuck_rows", ConstLabels: labels,
+			Help: "Overdue rows that this process's last sweep could not time out, because they are locked or the table refuses.",
 		}),
 		seconds: f.NewHistogram(prometheus.HistogramOpts{
 			Name: "shop_reconcile_sweep_seconds", ConstLabels: labels,
@@ -42,7 +47,7 @@ func newMetrics(reg prometheus.Registerer, kind string) metrics {
 		}),
 	}
 	// They begin at 0: of a series that begins with its first event, Prometheus does not see that one.
-	for _, reason := range []string{"missing", "late", "orphaned", "overdue"} {
+	for _, reason := range []string{"missing", "late", "orphaned", "overdue", "set_aside"} {
 		m.repairs.WithLabelValues(reason)
 	}
 	return m
@@ -54,9 +59,11 @@ func (m metrics) observe(r Report) {
 	m.repairs.WithLabelValues("late").Add(float64(r.Late))
 	m.repairs.WithLabelValues("orphaned").Add(float64(r.Orphaned))
 	m.repairs.WithLabelValues("overdue").Add(float64(r.Overdue))
+	m.repairs.WithLabelValues("set_aside").Add(float64(r.SetAside))
+	m.stuck.Set(float64(r.Locked + r.Failed))
 	m.examined.Add(float64(r.Examined))
 	m.seconds.Observe(r.Took)
-	if r.Outcome == OK {
+	if r.Outcome == OK || r.Outcome == Partial {
 		m.lastOK.SetToCurrentTime()
 	}
 }
@@ -66,6 +73,7 @@ func (m metrics) notStarted(err error) {
 	result := "failed"
 	if errors.Is(err, ErrBusy) {
 		result = "skipped"
+		m.stuck.Set(0) // the other instance tells
 	}
 	m.sweeps.WithLabelValues(result).Inc()
 }

@@ -27,36 +27,49 @@ type Reconciler struct {
 	queue    Queue
 	cfg      Config
 	schedule cron.Schedule
+	gap      time.Duration // the longest between two activations of the schedule
 	lockIdle time.Duration
 	log      *slog.Logger
 	metrics  metrics
+
+	overdue overdue
 }
 
 // New returns a reconciler that keeps its lock and its reports in db, or says what is wrong with cfg.
 func New(db *sql.DB, table Table, queue Queue, cfg Config, log *slog.Logger, reg prometheus.Registerer) (*Reconciler, error) {
-	cfg, schedule, err := cfg.withDefaults()
+	cfg, schedule, gap, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
 	return &Reconciler{
-		db: db, table: inTime{table}, queue: queue, cfg: cfg, schedule: schedule, lockIdle: lockIdle,
-		log: log.With("kind", queue.Kind()), metrics: newMetrics(reg, queue.Kind()),
+		db: db, table: inTime{table}, queue: queue, cfg: cfg, schedule: schedule, gap: gap, lockIdle: lockIdle,
+		overdue: overdue{why: make(map[string]error)},
+		log:     log.With("kind", queue.Kind()), metrics: newMetrics(reg, queue.Kind()),
 	}, nil
 }
 
 // Bound is how long past its deadline a row may still be pending with Redis down or wiped: one interval
 // of the schedule and the grace.
-func (r *Reconciler) Bound() time.Duration { return longestGap(r.schedule) + r.cfg.Grace }
+func (r *Reconciler) Bound() time.Duration { return r.gap + r.cfg.Grace }
 
-// Run sweeps by the schedule, at the start, and when a probe finds Redis wiped or unreachable, until ctx
-// ends; then it returns nil.
-func (r *Reconciler) Run(ctx context.Context) error {
+// Run sweeps by the schedule, at the start, when a probe finds Redis wiped or unreachable, and in any case twice in each
+// look-ahead, until ctx ends; then it returns nil.
+func (r *Reconciler) Run(ctx context.Context) error { return r.run(ctx, r.sweepByItself) }
+
+func (r *Reconciler) run(ctx context.Context, sweep func(context.Context)) error {
+	// The schedule may have longer gaps than it seems, and cron goes by the wall clock, which may be set back.
+	longest := r.cfg.Lookahead / 2
+	idle := time.NewTimer(longest)
+	defer idle.Stop()
 	// One job for the schedule and the probes, so that they skip each other. Recover must be the
 	// innermost wrapper: a panic that passes SkipIfStillRunning of cron v3.0.1 keeps its token, and every
 	// later sweep is skipped.
 	logger := cronLog{r.log}
 	job := cron.NewChain(cron.SkipIfStillRunning(logger), cron.Recover(logger)).
-		Then(cron.FuncJob(func() { r.sweepByItself(ctx) }))
+		Then(cron.FuncJob(func() {
+			idle.Reset(longest)
+			sweep(ctx)
+		}))
 	c := cron.New(cron.WithLocation(time.UTC), cron.WithLogger(logger))
 	c.Schedule(r.schedule, job)
 	c.Start()
@@ -69,6 +82,9 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-idle.C:
+			idle.Reset(longest) // the job may be skipped
+			job.Run()
 		case <-probes.C:
 			if intact, err := r.intact(ctx); err != nil || !intact {
 				job.Run()
@@ -198,10 +214,16 @@ func (t inTime) Unknown(ctx context.Context, ids []string) ([]string, error) {
 	return t.table.Unknown(ctx, ids)
 }
 
-func (t inTime) CancelOverdue(ctx context.Context, grace time.Duration, limit int) (int, error) {
+func (t inTime) Overdue(ctx context.Context, after string, grace time.Duration, limit int) ([]string, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
 	defer cancel()
-	return t.table.CancelOverdue(ctx, grace, limit)
+	return t.table.Overdue(ctx, after, grace, limit)
+}
+
+func (t inTime) TimeOut(ctx context.Context, ids []string) (done, held int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
+	defer cancel()
+	return t.table.TimeOut(ctx, ids)
 }
 
 // Last returns the report of the last sweep, of whatever process; nil before the first.

@@ -3,7 +3,6 @@ package reconcile
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 )
 
@@ -31,9 +30,16 @@ func (r *Reconciler) sweep(ctx context.Context) (report Report) {
 			report.fail(Failed, err)
 		}
 	}
-	// First what needs no queue, and is late already.
-	note(r.cancelOverdue(ctx, &report))
+	// First what needs no queue, and is late already. Last what may take long, and of which little is to be hoped for.
+	note(r.overdue.walk(ctx, r.table, r.cfg.Grace, &report))
+	defer func() { note(r.overdue.takeApart(ctx, r.table, r.apartBudget(), &report)) }()
 
+	renamed, err := r.mend(ctx)
+	report.SetAside = len(renamed)
+	if err != nil {
+		note(queueError(err))
+		return report
+	}
 	intact, err := r.intact(ctx)
 	if err != nil {
 		note(queueError(err))
@@ -49,19 +55,15 @@ func (r *Reconciler) sweep(ctx context.Context) (report Report) {
 	return report
 }
 
-// cancelOverdue times out what should have been long ago, whoever failed to.
-func (r *Reconciler) cancelOverdue(ctx context.Context, report *Report) error {
-	var failed error
-	for {
-		n, err := r.table.CancelOverdue(ctx, r.cfg.Grace, pageSize)
-		report.Overdue += n
-		if err != nil && failed == nil {
-			failed = fmt.Errorf("time out overdue rows: %w", err)
-		}
-		if n == 0 {
-			return failed // or all that is left is locked by others: the next sweep asks again
-		}
+// mend has the queue set aside what it cannot use. It gives a Redis that hangs a second.
+func (r *Reconciler) mend(ctx context.Context) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	renamed, err := r.queue.Mend(ctx)
+	for _, name := range renamed {
+		r.log.ErrorContext(ctx, "a key held a value of another type than the queue's and was renamed; find the client that writes to this Redis", "key", name)
 	}
+	return renamed, err
 }
 
 // restore fills a queue that has lost its memory. Only a walk that ended says so: what dies on the way,
@@ -121,6 +123,8 @@ func (r *Reconciler) repairPage(ctx context.Context, report *Report, ids []strin
 			report.Dead++
 		case !place.Scheduled:
 			missing = append(missing, i)
+		case left[i] < 0, place.Failed:
+			// The row is overdue, and its task waits to be tried again: late on purpose.
 		case place.Left > left[i]-asked+tolerance:
 			late = append(late, i)
 		}
@@ -149,30 +153,14 @@ func (r *Reconciler) reschedule(ctx context.Context, ids []string, left []time.D
 // removeOrphans drops tasks whose rows do not exist: the database was restored from a backup, say. A task
 // whose row has ended some other way is no orphan; the worker drops it when it is due.
 func (r *Reconciler) removeOrphans(ctx context.Context, report *Report) error {
-	for shard := range r.queue.Shards() {
-		// Workers take tasks from the front meanwhile, so a page may skip some: they are looked at by
-		// the next sweep.
-		for offset := 0; ; {
-			ids, err := r.queue.Window(ctx, shard, r.cfg.Lookahead, offset, pageSize)
-			if err != nil {
-				return queueError(err)
-			}
-			orphans, err := r.table.Unknown(ctx, ids)
-			if err != nil {
-				return err
-			}
-			removed := 0
-			if len(orphans) > 0 {
-				if removed, err = r.queue.Remove(ctx, orphans...); err != nil {
-					return queueError(err)
-				}
-			}
-			report.Orphaned += removed
-			offset += len(ids) - removed
-			if len(ids) < pageSize {
-				break
-			}
-		}
+	var tableError error
+	n, err := r.queue.RemoveOrphans(ctx, r.cfg.Lookahead, func(ctx context.Context, ids []string) (unknown []string, err error) {
+		unknown, tableError = r.table.Unknown(ctx, ids)
+		return unknown, tableError
+	})
+	report.Orphaned += n
+	if tableError != nil {
+		return tableError
 	}
-	return nil
+	return queueError(err)
 }

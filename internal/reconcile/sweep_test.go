@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"strconv"
 	"testing"
@@ -13,15 +14,32 @@ import (
 
 var errDown = errors.New("down")
 
-// fakeTable has pending rows with what is left to each.
+// fakeTable has pending rows with what is left to each, and overdue rows.
 type fakeTable struct {
 	ids     []string
 	left    []time.Duration
-	overdue int
+	overdue []fate
+	took    time.Duration   // that each statement takes that times out rows
+	failed  error           // of each statement with a poisoned row
 	fails   map[string]bool // by method
 
 	aheads []time.Duration // what Pending was asked for
+	afters []string        // what Overdue was asked for
+
+	statements int // that timed out rows, or were to
 }
+
+// fate is what becomes of an overdue row that is asked to time out.
+type fate string
+
+const (
+	good     fate = "good"
+	locked   fate = "locked"
+	poisoned fate = "poisoned"
+	done     fate = "done" // timed out before
+)
+
+func rows(n int, f fate) []fate { return slices.Repeat([]fate{f}, n) }
 
 func (f *fakeTable) Pending(_ context.Context, after string, ahead time.Duration, limit int) ([]string, []time.Duration, string, error) {
 	if f.fails["Pending"] {
@@ -50,19 +68,60 @@ func (f *fakeTable) Unknown(_ context.Context, ids []string) ([]string, error) {
 	return unknown, nil
 }
 
-func (f *fakeTable) CancelOverdue(_ context.Context, _ time.Duration, limit int) (int, error) {
-	if f.fails["CancelOverdue"] {
-		return 0, errDown
+func (f *fakeTable) Overdue(_ context.Context, after string, _ time.Duration, limit int) (ids []string, next string, err error) {
+	f.afters = append(f.afters, after)
+	if f.fails["Overdue"] {
+		return nil, "", errDown
 	}
-	n := min(f.overdue, limit)
-	f.overdue -= n
-	return n, nil
+	at, _ := strconv.Atoi(after)
+	for ; at < len(f.overdue); at++ {
+		if f.overdue[at] == done {
+			continue
+		}
+		if len(ids) == limit {
+			return ids, strconv.Itoa(at), nil
+		}
+		ids = append(ids, strconv.Itoa(at))
+	}
+	return ids, "", nil
+}
+
+func (f *fakeTable) TimeOut(ctx context.Context, ids []string) (timedOut, held int, err error) {
+	f.statements++
+	if f.took > 0 {
+		select {
+		case <-time.After(f.took):
+		case <-ctx.Done():
+			return 0, 0, fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
+		}
+	}
+	if f.fails["TimeOut"] {
+		return 0, 0, ErrUnavailable
+	}
+	at := make([]int, len(ids))
+	for i, id := range ids {
+		at[i], _ = strconv.Atoi(id)
+		if f.overdue[at[i]] == poisoned {
+			return 0, 0, f.failed
+		}
+	}
+	for _, i := range at {
+		switch f.overdue[i] {
+		case good:
+			timedOut++
+			f.overdue[i] = done
+		case locked:
+			held++
+		}
+	}
+	return timedOut, held, nil
 }
 
 // fakeQueue has places of tasks, and ids in the order in which they are due.
 type fakeQueue struct {
 	places   map[string]Place
 	order    []string
+	wrong    []string // keys that hold another type of value
 	sentinel string
 	fails    map[string]bool
 	during   func(method string) // called as each method begins
@@ -79,7 +138,6 @@ func (f *fakeQueue) begin(method string) error {
 }
 
 func (f *fakeQueue) Kind() string { return "test.kind" }
-func (f *fakeQueue) Shards() int  { return 1 }
 
 func (f *fakeQueue) Locate(_ context.Context, ids []string) ([]Place, error) {
 	places := make([]Place, len(ids))
@@ -99,21 +157,25 @@ func (f *fakeQueue) Schedule(_ context.Context, ids []string, left []time.Durati
 	return nil
 }
 
-func (f *fakeQueue) Window(_ context.Context, _ int, _ time.Duration, offset, limit int) ([]string, error) {
-	if err := f.begin("Window"); err != nil {
+func (f *fakeQueue) Mend(context.Context) ([]string, error) {
+	if err := f.begin("Mend"); err != nil {
 		return nil, err
 	}
-	from := min(offset, len(f.order))
-	return slices.Clone(f.order[from:min(from+limit, len(f.order))]), nil
+	renamed := f.wrong
+	f.wrong = nil
+	return renamed, nil
 }
 
-func (f *fakeQueue) Remove(_ context.Context, ids ...string) (int, error) {
-	if err := f.begin("Remove"); err != nil {
+func (f *fakeQueue) RemoveOrphans(ctx context.Context, _ time.Duration, unknown func(context.Context, []string) ([]string, error)) (int, error) {
+	if err := f.begin("RemoveOrphans"); err != nil {
 		return 0, err
 	}
-	before := len(f.order)
-	f.order = slices.DeleteFunc(f.order, func(id string) bool { return slices.Contains(ids, id) })
-	return before - len(f.order), nil
+	orphans, err := unknown(ctx, f.order)
+	if err != nil {
+		return 0, err
+	}
+	f.order = slices.DeleteFunc(f.order, func(id string) bool { return slices.Contains(orphans, id) })
+	return len(orphans), nil
 }
 
 func (f *fakeQueue) Intact(context.Context) (bool, error) {
@@ -139,7 +201,7 @@ func (f *fakeQueue) wipe() { f.places, f.sentinel = map[string]Place{}, "" }
 
 // newFakes returns n pending rows, due in an hour, and a queue that has them all.
 func newFakes(n int) (*fakeTable, *fakeQueue) {
-	table := &fakeTable{fails: map[string]bool{}}
+	table := &fakeTable{fails: map[string]bool{}, failed: errDown}
 	queue := &fakeQueue{places: map[string]Place{}, sentinel: "complete", fails: map[string]bool{}}
 	for i := range n {
 		id := strconv.Itoa(i)
@@ -168,8 +230,8 @@ func sweepOnce(t testing.TB, table Table, queue Queue) Report {
 }
 
 func TestSweepRepairs(t *testing.T) {
-	const rows = 2*pageSize + 7
-	all := Report{Outcome: OK, Examined: rows}
+	const pending = 2*pageSize + 7
+	all := Report{Outcome: OK, Examined: pending}
 	with := func(change func(*Report)) Report {
 		r := all
 		change(&r)
@@ -193,6 +255,20 @@ func TestSweepRepairs(t *testing.T) {
 		"early": {func(_ *fakeTable, q *fakeQueue) {
 			q.places["1"] = Place{Scheduled: true, Left: -time.Hour}
 		}, all},
+		"late by more than any duration": {func(_ *fakeTable, q *fakeQueue) {
+			q.places["1"] = Place{Scheduled: true, Left: math.MaxInt64}
+		}, with(func(r *Report) { r.Late = 1 })},
+		"failed, and waits for its next attempt": {func(_ *fakeTable, q *fakeQueue) {
+			q.places["1"] = Place{Scheduled: true, Failed: true, Left: 2 * time.Hour}
+		}, all},
+		"overdue, and waits for its next attempt": {func(table *fakeTable, q *fakeQueue) {
+			table.left[1] = -time.Second
+			q.places["1"] = Place{Scheduled: true, Left: time.Minute}
+		}, all},
+		"overdue and missing": {func(table *fakeTable, q *fakeQueue) {
+			table.left[1] = -time.Second
+			delete(q.places, "1")
+		}, with(func(r *Report) { r.Missing = 1 })},
 		"leased, for however long": {func(_ *fakeTable, q *fakeQueue) {
 			q.places["1"] = Place{Leased: true, Left: 2 * time.Hour}
 		}, all},
@@ -205,19 +281,22 @@ func TestSweepRepairs(t *testing.T) {
 			}
 		}, with(func(r *Report) { r.Orphaned = 3 * pageSize })},
 		"overdue": {func(table *fakeTable, _ *fakeQueue) {
-			table.overdue = 2*pageSize + 1
+			table.overdue = rows(2*pageSize+1, good)
 		}, with(func(r *Report) { r.Overdue = 2*pageSize + 1 })},
-		"wiped": {func(_ *fakeTable, q *fakeQueue) { q.wipe() }, with(func(r *Report) { r.Full, r.Missing = true, rows })},
+		"set aside": {func(_ *fakeTable, q *fakeQueue) {
+			q.wrong = []string{"due:set-aside", "dead:set-aside"}
+		}, with(func(r *Report) { r.SetAside = 2 })},
+		"wiped": {func(_ *fakeTable, q *fakeQueue) { q.wipe() }, with(func(r *Report) { r.Full, r.Missing = true, pending })},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			table, queue := newFakes(rows)
+			table, queue := newFakes(pending)
 			test.lose(table, queue)
 			if got := sweepOnce(t, table, queue); got != test.want {
 				t.Errorf("reported %+v, want %+v", got, test.want)
 			}
 			// What is repaired stays repaired; a dead letter is still one.
-			if got, want := sweepOnce(t, table, queue), (Report{Outcome: OK, Examined: rows, Dead: test.want.Dead}); got != want {
+			if got, want := sweepOnce(t, table, queue), (Report{Outcome: OK, Examined: pending, Dead: test.want.Dead}); got != want {
 				t.Errorf("reported %+v the second time, want %+v", got, want)
 			}
 			if wantAhead := defaultLookahead; table.aheads[len(table.aheads)-1] != wantAhead {
@@ -240,19 +319,18 @@ func TestSweepAsksForAllAfterAWipe(t *testing.T) {
 // TestSweepWithoutTheQueue fails each call of the queue: the sweep is degraded, what the table alone allows
 // is done, and a restore that did not end does not count as one.
 func TestSweepWithoutTheQueue(t *testing.T) {
-	for _, method := range []string{"Intact", "BeginRestore", "Locate", "Schedule", "EndRestore", "Window", "Remove"} {
+	for _, method := range []string{"Mend", "Intact", "BeginRestore", "Locate", "Schedule", "EndRestore", "RemoveOrphans"} {
 		t.Run(method, func(t *testing.T) {
 			table, queue := newFakes(10)
 			queue.wipe()
 			queue.order = append(queue.order, "stray")
-			table.overdue = 5
+			table.overdue = rows(5, good)
 			queue.fails[method] = true
 			report := sweepOnce(t, table, queue)
 			if report.Outcome != Degraded || report.Error == "" || report.Overdue != 5 {
 				t.Errorf("reported %+v, want degraded with 5 overdue", report)
 			}
-			ended := method == "Window" || method == "Remove"
-			if (queue.sentinel == "complete") != ended {
+			if ended := method == "RemoveOrphans"; (queue.sentinel == "complete") != ended {
 				t.Errorf("the sentinel is %q", queue.sentinel)
 			}
 			clear(queue.fails)
@@ -264,10 +342,11 @@ func TestSweepWithoutTheQueue(t *testing.T) {
 }
 
 func TestSweepWithoutTheTable(t *testing.T) {
-	for _, method := range []string{"CancelOverdue", "Pending", "Unknown"} {
+	for _, method := range []string{"Overdue", "TimeOut", "Pending", "Unknown"} {
 		t.Run(method, func(t *testing.T) {
 			table, queue := newFakes(10)
 			queue.wipe()
+			table.overdue = rows(1, good)
 			table.fails[method] = true
 			if report := sweepOnce(t, table, queue); report.Outcome != Failed || report.Error == "" {
 				t.Errorf("reported %+v, want failed", report)
@@ -298,43 +377,5 @@ func TestWipeDuringARestore(t *testing.T) {
 	queue.during = nil
 	if report := sweepOnce(t, table, queue); !report.Full || report.Missing != 2*pageSize {
 		t.Errorf("the next sweep: %+v, want the two wiped pages restored", report)
-	}
-}
-
-// poisoned has a row in each page that cannot be timed out.
-type poisoned struct{ *fakeTable }
-
-func (p poisoned) CancelOverdue(ctx context.Context, grace time.Duration, limit int) (int, error) {
-	n, _ := p.fakeTable.CancelOverdue(ctx, grace, limit-1)
-	return n, errDown
-}
-
-func TestSweepGoesOnPastARowThatCannotBeTimedOut(t *testing.T) {
-	table, queue := newFakes(3)
-	table.overdue = 3 * pageSize
-	report := sweepOnce(t, poisoned{table}, queue)
-	if report.Overdue != 3*pageSize || report.Outcome != Failed {
-		t.Errorf("reported %+v, want %d overdue and a failure", report, 3*pageSize)
-	}
-}
-
-func TestConfig(t *testing.T) {
-	for name, test := range map[string]struct {
-		cfg Config
-		ok  bool
-	}{
-		"defaults":                        {Config{}, true},
-		"cron expression":                 {Config{Schedule: "*/5 * * * *", Lookahead: 10 * time.Minute}, true},
-		"no cron expression":              {Config{Schedule: "often"}, false},
-		"look-ahead of one interval":      {Config{Schedule: "@every 1m", Lookahead: time.Minute}, false},
-		"look-ahead below the rare hours": {Config{Schedule: "0 9,17 * * *", Lookahead: 16 * time.Hour}, false},
-		"negative grace":                  {Config{Grace: -1}, false},
-		"a day that never comes":          {Config{Schedule: "0 0 30 2 *", Lookahead: time.Hour}, false},
-	} {
-		table, queue := newFakes(0)
-		_, err := New(nil, table, queue, test.cfg, slog.New(slog.DiscardHandler), nil)
-		if (err == nil) != test.ok {
-			t.Errorf("%s: %v", name, err)
-		}
 	}
 }

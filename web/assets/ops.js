@@ -206,15 +206,16 @@ function renderSweep(sweep) {
   if (!sweep || sweep.started_at === lastSweep) {
     return;
   }
-  const outcome = { ok: 'all well', degraded: 'without Redis', failed: 'failed' }[sweep.outcome];
+  const outcome = { ok: 'all well', partial: 'overdue orders are left', degraded: 'without Redis', failed: 'failed' }[sweep.outcome];
   setText(byId('sweep-summary'), `At ${moment(sweep.started_at)}, ${sweep.full ? 'over all pending orders' : 'over those due soon'}, in ${duration(sweep.took_seconds)}: ${outcome}${sweep.error ? `: ${sweep.error}` : ''}.`);
-  byId('sweep').replaceChildren(...['examined', 'missing', 'late', 'orphaned', 'overdue', 'dead'].map((name) =>
-    element('div', {}, element('dt', {}, name), element('dd', {}, number(sweep[name])))));
+  byId('sweep').replaceChildren(...['examined', 'missing', 'late', 'orphaned', 'overdue', 'set_aside', 'locked', 'failed', 'dead'].map((name) =>
+    element('div', {}, element('dt', {}, name.replace('_', ' ')), element('dd', {}, number(sweep[name])))));
   if (lastSweep !== '') {
     for (const [name, what] of [
       ['missing', 'tasks that Redis had lost are put back'],
       ['late', 'tasks are moved forward'],
       ['overdue', 'overdue orders are cancelled without Redis'],
+      ['failed', 'overdue orders cannot be cancelled'],
     ]) {
       if (sweep[name] > 0) {
         log(`The reconciler: ${number(sweep[name])} ${what}, in ${duration(sweep.took_seconds)}.`);

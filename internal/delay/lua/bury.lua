@@ -16,7 +16,6 @@ for _, i in ipairs(mine) do
     redis.call('ZREM', KEYS[1], ids[i])
     redis.call('ZREM', KEYS[2], ids[i])
     redis.call('ZADD', KEYS[3], at, ids[i])
-    redis.call('HINCRBY', KEYS[4], ids[i], 1)
-    redis.call('HSET', KEYS[5], ids[i], ARGV[2 * i + 1])
+    fail(KEYS[4], KEYS[5], ids[i], ARGV[2 * i + 1])
 end
 return #mine

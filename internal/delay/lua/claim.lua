@@ -33,7 +33,7 @@ if #ids > 0 then
             leased[#leased + 1] = lease
             leased[#leased + 1] = id
             reply[#reply + 1] = id
-            reply[#reply + 1] = tonumber(failures[i] or 0)
+            reply[#reply + 1] = count(failures[i])
         end
     end
     if #taken > 0 then
@@ -42,9 +42,11 @@ if #ids > 0 then
     end
 end
 
-local due, lapse = head(KEYS[1]), head(KEYS[2])
-local next = due and lapse and math.min(due, lapse) or due or lapse
-if next then
-    reply[2] = math.max(next - at, 0)
+for _, key in ipairs({ KEYS[1], KEYS[2] }) do
+    local next = head(key)
+    if next then
+        local wait = math.max(left(next, at), 0)
+        reply[2] = reply[2] < 0 and wait or math.min(reply[2], wait)
+    end
 end
 return reply

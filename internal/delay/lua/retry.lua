@@ -17,8 +17,7 @@ for _, i in ipairs(mine) do
     redis.call('ZREM', KEYS[2], ids[i])
     redis.call('ZADD', KEYS[1], 'LT', at + wait, ids[i])
     if err ~= '' then
-        redis.call('HINCRBY', KEYS[3], ids[i], 1)
-        redis.call('HSET', KEYS[4], ids[i], err)
+        fail(KEYS[3], KEYS[4], ids[i], err)
     end
 end
 announce(KEYS[1], before, ARGV[1], ARGV[2])

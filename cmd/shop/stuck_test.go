@@ -1,0 +1,97 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/testenv"
+)
+
+// TestAnyShareOfStuckOrders draws poisoned, locked and good orders that are due, in any order, and has the worker or the
+// reconciler time them out: the good ones are cancelled at once, and the others are named for what they are.
+func TestAnyShareOfStuckOrders(t *testing.T) {
+	a := newTestApp(t, testenv.Redis(t), 1)
+	must(t, a.queue.BeginRestore(t.Context()))
+	must(t, a.queue.EndRestore(t.Context()))
+	rapid.Check(t, func(r *rapid.T) {
+		mustExec(t, a, `TRUNCATE orders, order_items, order_events, outbox`)
+		must(t, a.rdb.Del(t.Context(), "delay:{order.cancel:0}:due", "delay:{order.cancel:0}:attempts").Err())
+		kinds := rapid.SliceOfN(rapid.SampledFrom([]string{"good", "poisoned", "locked order", "locked product"}), 1, 30).Draw(r, "orders")
+		orders := map[string][]string{}
+		all := make([]string, len(kinds))
+		for i, kind := range kinds {
+			all[i] = uuid.NewString()
+			orders[kind] = append(orders[kind], all[i])
+		}
+		for kind, ids := range orders {
+			overdue(t, a, ids)
+			switch kind {
+			case "poisoned":
+				mustExec(t, a, `UPDATE products SET supply = 0 WHERE id IN (SELECT product_id FROM order_items WHERE order_id = $1)`, ids[0])
+			case "locked order":
+				defer lock(t, a, `SELECT FROM orders WHERE id = ANY ($1) FOR UPDATE`, ids)()
+			case "locked product":
+				defer lock(t, a, `SELECT FROM products WHERE id IN (SELECT product_id FROM order_items WHERE order_id = ANY ($1)) FOR UPDATE`, ids)()
+			}
+		}
+
+		if rapid.Bool().Draw(r, "by the worker") {
+			msgs := make([]delay.Message, len(all))
+			for i, id := range all {
+				msgs[i] = delay.In(id, 0)
+			}
+			must(t, a.queue.Schedule(t.Context(), msgs...))
+			_, _, err := a.worker.RunOnce(t.Context(), 0)
+			must(t, err)
+			places, err := a.queue.Locate(t.Context(), all)
+			must(t, err)
+			for i, p := range places {
+				if want := kinds[i] == "poisoned"; (p.Attempts == 1) != want || (p.State == delay.Absent) != (kinds[i] == "good") {
+					r.Errorf("the task of a %s order is %+v", kinds[i], p)
+				}
+			}
+		} else {
+			report := sweep(t, a)
+			locked, failed := len(orders["locked order"])+len(orders["locked product"]), len(orders["poisoned"])
+			// A part that fails may have rows that other sessions hold.
+			if report.Overdue != len(orders["good"]) || report.Locked > locked || report.Failed < failed || report.Failed > failed+locked {
+				r.Errorf("reported %+v of %v", report, kinds)
+			}
+		}
+		var pending int
+		must(t, a.db.QueryRowContext(t.Context(), `SELECT count(*) FROM orders WHERE status = 'pending' AND NOT id = ANY ($1)`, append([]string{}, orders["good"]...)).Scan(&pending))
+		if want := len(all) - len(orders["good"]); pending != want {
+			r.Errorf("%d orders of %v that cannot be cancelled are pending, want %d", pending, kinds, want)
+		}
+		must(t, a.db.QueryRowContext(t.Context(), `SELECT count(*) FROM orders WHERE status = 'pending' AND id = ANY ($1)`, append([]string{}, orders["good"]...)).Scan(&pending))
+		if pending > 0 {
+			r.Errorf("%d good orders of %v are pending", pending, kinds)
+		}
+	})
+}
+
+// overdue adds orders that are due since an hour, of a product of their own that reserves their stock.
+func overdue(t *testing.T, a *app, ids []string) {
+	t.Helper()
+	customer, product := uuid.New(), uuid.New()
+	mustExec(t, a, `INSERT INTO customers (id) VALUES ($1)`, customer)
+	mustExec(t, a, `INSERT INTO products (id, name, price_cents, currency, supply, available) VALUES ($1, 'thing', 100, 'EUR', $2, 0)`, product, len(ids))
+	mustExec(t, a, `
+		INSERT INTO orders (id, customer_id, total_cents, currency, created_at, expires_at)
+		SELECT id::uuid, $2, 100, 'EUR', now() - interval '2 hours', now() - interval '1 hour' FROM unnest($1::text[]) AS id`, ids, customer)
+	mustExec(t, a, `INSERT INTO order_items (order_id, product_id, quantity, unit_price_cents) SELECT id::uuid, $2, 1, 100 FROM unnest($1::text[]) AS id`, ids, product)
+	mustExec(t, a, `INSERT INTO order_events (order_id, type, actor, at) SELECT id::uuid, 'placed', 'customer', now() - interval '2 hours' FROM unnest($1::text[]) AS id`, ids)
+}
+
+// lock has another session hold rows until release is called.
+func lock(t *testing.T, a *app, statement string, args ...any) (release func()) {
+	t.Helper()
+	tx, err := a.db.BeginTx(t.Context(), nil)
+	must(t, err)
+	_, err = tx.ExecContext(t.Context(), statement, args...)
+	must(t, err)
+	return func() { must(t, tx.Rollback()) }
+}

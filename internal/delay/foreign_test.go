@@ -1,0 +1,180 @@
+package delay
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What Redis holds is input: other clients can have written anything there.
+
+// TestForeignAttempts puts into the hash of attempts what no script writes. It counts as what it can be read as, or as
+// nothing, and the next failure is counted from there.
+func TestForeignAttempts(t *testing.T) {
+	for value, want := range map[string]int{
+		"x": 0, "": 0, "-1": 0, "-inf": 0, "inf": 0, "nan": 0, "1e300": 0, "99999999999999999999": 0, "\xff\x00": 0,
+		"7": 7, "2.9": 2,
+	} {
+		t.Run(fmt.Sprintf("%q", value), func(t *testing.T) {
+			q := newQueue(t, newRedis(t), 1)
+			scheduleNow(t, q, "a", "b")
+			do(t, q, "HSET", q.shards[0].attempts, "a", value)
+			attempts := func(want int) {
+				t.Helper()
+				places, err := q.Locate(t.Context(), []string{"a", "b"})
+				if err != nil || places[0].Attempts != want {
+					t.Errorf("located %+v, %v; want %d attempts", places, err, want)
+				}
+			}
+			attempts(want)
+			got := map[string]int{}
+			w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) {
+				for _, task := range tasks {
+					got[task.ID] = task.Attempts
+				}
+				return all(tasks, Fail(nil)), nil
+			}, WorkerConfig{})
+			if n, _ := runOnce(t, w); n != 2 || got["a"] != want || got["b"] != 0 {
+				t.Errorf("delivered %d tasks with the attempts %v, want %d for a", n, got, want)
+			}
+			attempts(want + 1)
+		})
+	}
+}
+
+// TestForeignDeadLetters lists dead letters with odd values among good ones: all are there, and JSON can hold them.
+func TestForeignDeadLetters(t *testing.T) {
+	q := newQueue(t, newRedis(t), 3)
+	want := []string{"good"}
+	scheduleNow(t, q, "good")
+	b, err := q.Claim(t.Context(), q.shardOf("good"), 1, lease)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := q.Bury(t.Context(), b, Burial{ID: "good", Err: "why"}); err != nil {
+		t.Fatal(err)
+	}
+	bury := func(id, score string) {
+		want = append(want, id)
+		do(t, q, "ZADD", q.shards[q.shardOf(id)].dead, score, id)
+	}
+	for _, score := range []string{"1e18", "-1e18", "+inf", "-inf", "1e300", "0", "9.3e18", "253402300799999999"} {
+		bury("score "+score, score)
+	}
+	for _, attempts := range []string{"abc", "", "-1", "1e300", "99999999999999999999"} {
+		id := "attempts " + attempts
+		bury(id, "1")
+		do(t, q, "HSET", q.shards[q.shardOf(id)].attempts, id, attempts)
+	}
+	bury("\xff\x00", "1")
+
+	letters, err := q.DeadLetters(t.Context(), 0, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, letter := range letters {
+		got = append(got, letter.ID)
+		if _, err := json.Marshal(letter); err != nil {
+			t.Errorf("%+v: %v", letter, err)
+		}
+		if strings.HasPrefix(letter.ID, "attempts") && letter.ID != "attempts 99999999999999999999" && letter.Attempts != 0 {
+			t.Errorf("%s has %d attempts, want 0", letter.ID, letter.Attempts)
+		}
+		if letter.ID == "good" && (letter.Attempts != 1 || letter.Error != "why" || time.Since(letter.BuriedAt).Abs() > time.Hour) {
+			t.Errorf("the good one is %+v", letter)
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("listed %q, want %q", got, want)
+	}
+}
+
+// TestForeignScores puts scores into the due set and the leases that no clock reaches, or that no clock showed.
+func TestForeignScores(t *testing.T) {
+	const century = 100 * 365 * 24 * time.Hour
+	for score, never := range map[string]bool{"+inf": true, "1e300": true, "1e19": true, "-inf": false, "-1e300": false, "0": false} {
+		t.Run(score, func(t *testing.T) {
+			q := newQueue(t, newRedis(t), 1)
+			do(t, q, "ZADD", q.shards[0].due, score, "due")
+			do(t, q, "ZADD", q.shards[0].leased, score, "leased")
+			places, err := q.Locate(t.Context(), []string{"due", "leased"})
+			if err != nil || places[0].State != Scheduled || places[1].State != Leased {
+				t.Fatalf("located %+v, %v", places, err)
+			}
+			for _, p := range places {
+				if never && p.Left < century || !never && p.Left > -century/2 {
+					t.Errorf("%+v is left, which says the wrong thing of %s", p, score)
+				}
+			}
+			if d, err := q.Depth(t.Context()); err != nil || d.Due == 1 == never || !never && d.OldestDue < century/2 {
+				t.Errorf("depth %+v, %v", d, err)
+			}
+			b, err := q.Claim(t.Context(), 0, 10, lease)
+			if err != nil || (len(b.Tasks) == 0) != never || b.Next < 0 || never && b.Next < century {
+				t.Errorf("claimed %+v, %v", b, err)
+			}
+			// A task that is scheduled again comes in time.
+			mustSchedule(t, q, In("due", -time.Second))
+			if b, err := q.Claim(t.Context(), 0, 10, lease); never && (err != nil || len(b.Tasks) != 1) {
+				t.Errorf("claimed %+v, %v after it was scheduled again", b, err)
+			}
+		})
+	}
+}
+
+// TestForeignPlaces has a task in more than one set. A dead letter that is scheduled, too, is a dead letter: it cannot be
+// scheduled earlier.
+func TestForeignPlaces(t *testing.T) {
+	for name, test := range map[string]struct {
+		in   func(s shard) []string
+		want State
+	}{
+		"scheduled and leased":       {func(s shard) []string { return []string{s.due, s.leased} }, Leased},
+		"scheduled and dead":         {func(s shard) []string { return []string{s.due, s.dead} }, Dead},
+		"leased and dead":            {func(s shard) []string { return []string{s.leased, s.dead} }, Leased},
+		"scheduled, leased and dead": {func(s shard) []string { return []string{s.due, s.leased, s.dead} }, Leased},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := newQueue(t, newRedis(t), 1)
+			for _, key := range test.in(q.shards[0]) {
+				do(t, q, "ZADD", key, redisTime(t, q)+long.Microseconds(), "a")
+			}
+			if places, err := q.Locate(t.Context(), []string{"a"}); err != nil || places[0].State != test.want {
+				t.Errorf("located %+v, %v; want state %d", places, err, test.want)
+			}
+		})
+	}
+}
+
+// TestClaimReplies: a reply of another shape than the script's is an error.
+func TestClaimReplies(t *testing.T) {
+	for name, reply := range map[string][]any{
+		"nothing":              {},
+		"a token alone":        {"1"},
+		"a token of no text":   {int64(1), int64(1)},
+		"a wait of no number":  {"1", "1"},
+		"an id alone":          {"1", int64(1), "a"},
+		"an id of no text":     {"1", int64(1), nil, int64(0)},
+		"attempts of no count": {"1", int64(1), "a", "x"},
+	} {
+		if _, err := batchOf(reply); err == nil {
+			t.Errorf("%s was taken for a batch", name)
+		}
+	}
+	b, err := batchOf([]any{"7", int64(math.MaxInt32), "a", int64(2)})
+	if err != nil || b.token != "7" || !slices.Equal(b.Tasks, []Task{{"a", 2}}) {
+		t.Errorf("%+v, %v", b, err)
+	}
+	if err := errReply(slices.Repeat([]any{errors.New("long")}, 1000)); len(err.Error()) > 1000 {
+		t.Errorf("the error has %d bytes", len(err.Error()))
+	}
+}

@@ -1,0 +1,391 @@
+package delay
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"example.com/shop/internal/testenv"
+)
+
+// do sends one command that must succeed.
+func do(t testing.TB, q *Queue, args ...any) {
+	t.Helper()
+	if err := q.rdb.Do(t.Context(), args...).Err(); err != nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+}
+
+// knowing returns the function that RemoveOrphans asks, for a table that has these rows.
+func knowing(ids ...string) func(context.Context, []string) ([]string, error) {
+	return func(_ context.Context, asked []string) (unknown []string, err error) {
+		for _, id := range asked {
+			if !slices.Contains(ids, id) {
+				unknown = append(unknown, id)
+			}
+		}
+		return unknown, nil
+	}
+}
+
+// otherShard returns a shard to which an id does not belong.
+func otherShard(q *Queue, id string) shard { return q.shards[(q.shardOf(id)+1)%len(q.shards)] }
+
+// TestRemoveOrphans puts tasks of no row where any client can put them, beside tasks of rows, and removes them in one
+// call.
+func TestRemoveOrphans(t *testing.T) {
+	tests := map[string]func(t *testing.T, q *Queue, id string){
+		"due":                   func(t *testing.T, q *Queue, id string) { do(t, q, "ZADD", q.shards[q.shardOf(id)].due, 1, id) },
+		"due soon":              func(t *testing.T, q *Queue, id string) { mustSchedule(t, q, In(id, time.Minute)) },
+		"beyond the look-ahead": func(t *testing.T, q *Queue, id string) { mustSchedule(t, q, In(id, 1000*long)) },
+		"never due":             func(t *testing.T, q *Queue, id string) { do(t, q, "ZADD", q.shards[q.shardOf(id)].due, "+inf", id) },
+		"a dead letter":         func(t *testing.T, q *Queue, id string) { do(t, q, "ZADD", q.shards[q.shardOf(id)].dead, 1, id) },
+		"due in another shard":  func(t *testing.T, q *Queue, id string) { do(t, q, "ZADD", otherShard(q, id).due, 1, id) },
+		"dead in another shard": func(t *testing.T, q *Queue, id string) { do(t, q, "ZADD", otherShard(q, id).dead, "-inf", id) },
+	}
+	onEachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		for name, put := range tests {
+			t.Run(name, func(t *testing.T) {
+				q := newQueue(t, rdb, 3)
+				emptyQueue(t, q)
+				strays := []string{"stray", "\xff\x00\xfe", "", "two words"}
+				for _, id := range strays {
+					put(t, q, id)
+					do(t, q, "HSET", q.shards[q.shardOf(id)].attempts, id, 3)
+				}
+				rows := []string{"row-1", "row-2", "row-3"}
+				for _, id := range rows {
+					put(t, q, id)
+				}
+				n, err := q.RemoveOrphans(t.Context(), 2*time.Minute, knowing(rows...))
+				if err != nil || n != len(strays) {
+					t.Errorf("removed %d, %v; want %d", n, err, len(strays))
+				}
+				if d := depth(t, q); d.Scheduled+d.Due+d.Dead != int64(len(rows)) {
+					t.Errorf("%+v is left, want the %d tasks of rows", d, len(rows))
+				}
+			})
+		}
+	})
+}
+
+func mustSchedule(t testing.TB, q *Queue, msgs ...Message) {
+	t.Helper()
+	if err := q.Schedule(t.Context(), msgs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func emptyQueue(t testing.TB, q *Queue) {
+	t.Helper()
+	for _, s := range q.shards {
+		for _, key := range s.keys() {
+			do(t, q, "DEL", key)
+			do(t, q, "DEL", key+":set-aside")
+		}
+	}
+}
+
+func (s shard) keys() []string {
+	return []string{s.due, s.leased, s.dead, s.attempts, s.errs, s.sentry}
+}
+
+// TestRemoveOrphansPages has more orphans than one page, among more tasks of rows.
+func TestRemoveOrphansPages(t *testing.T) {
+	q := newQueue(t, newRedis(t), 2)
+	var rows []string
+	var msgs []Message
+	const each = 3 * chunk / 2
+	for i := range each {
+		rows = append(rows, "row-"+strconv.Itoa(i))
+		msgs = append(msgs, In(rows[i], time.Duration(i)*time.Millisecond), In("stray-"+strconv.Itoa(i), time.Duration(i)*time.Millisecond))
+	}
+	mustSchedule(t, q, msgs...)
+	known := map[string]bool{}
+	for _, id := range rows {
+		known[id] = true
+	}
+	n, err := q.RemoveOrphans(t.Context(), time.Minute, func(_ context.Context, ids []string) (unknown []string, err error) {
+		for _, id := range ids {
+			if !known[id] {
+				unknown = append(unknown, id)
+			}
+		}
+		return unknown, nil
+	})
+	if err != nil || n != each {
+		t.Errorf("removed %d, %v; want %d", n, err, each)
+	}
+	if d := depth(t, q); d.Scheduled+d.Due != each {
+		t.Errorf("%+v is left, want %d tasks", d, each)
+	}
+}
+
+// TestRemoveOrphansWithoutTheTable: as long as the table cannot say which rows exist, no task is removed.
+func TestRemoveOrphansWithoutTheTable(t *testing.T) {
+	q := newQueue(t, newRedis(t), 2)
+	scheduleNow(t, q, "a", "b")
+	down := errors.New("down")
+	n, err := q.RemoveOrphans(t.Context(), time.Minute, func(context.Context, []string) ([]string, error) { return nil, down })
+	if n != 0 || !errors.Is(err, down) {
+		t.Errorf("removed %d, %v; want the table's error", n, err)
+	}
+	if d := depth(t, q); d.Due != 2 {
+		t.Errorf("%+v is left, want two due", d)
+	}
+}
+
+// TestTaskThatIsNeverDue has a due time that no clock reaches. The handler of the task must decide what becomes of it.
+func TestTaskThatIsNeverDue(t *testing.T) {
+	q := newQueue(t, newRedis(t), 1)
+	for id, score := range map[string]string{"infinite": "+inf", "huge": "1e300"} {
+		do(t, q, "ZADD", q.shards[0].due, score, id)
+	}
+	mustSchedule(t, q, In("far", math.MaxInt64))
+	if _, err := q.RemoveOrphans(t.Context(), time.Minute, knowing("infinite", "huge", "far")); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := depth(t, q), (Depth{Due: 2, Scheduled: 1}); got != want {
+		t.Errorf("%+v, want %+v: the longest duration that can be scheduled stays", got, want)
+	}
+}
+
+// writers create a key of each type that a queue has, or has not.
+var writers = map[string]func(key string) []any{
+	"string": func(key string) []any { return []any{"SET", key, "foreign"} },
+	"list":   func(key string) []any { return []any{"RPUSH", key, "foreign"} },
+	"set":    func(key string) []any { return []any{"SADD", key, "foreign"} },
+	"hash":   func(key string) []any { return []any{"HSET", key, "foreign", "value"} },
+	"zset":   func(key string) []any { return []any{"ZADD", key, 1, "foreign"} },
+	"stream": func(key string) []any { return []any{"XADD", key, "*", "foreign", "value"} },
+}
+
+// operations are all that is asked of a queue.
+var operations = map[string]func(ctx context.Context, q *Queue) error{
+	"Schedule": func(ctx context.Context, q *Queue) error { return q.Schedule(ctx, In("a", 0)) },
+	"Claim":    func(ctx context.Context, q *Queue) error { _, err := q.Claim(ctx, 0, 10, lease); return err },
+	"Ack":      func(ctx context.Context, q *Queue) error { _, err := q.Ack(ctx, Batch{token: "1"}, "a"); return err },
+	"Retry": func(ctx context.Context, q *Queue) error {
+		_, err := q.Retry(ctx, Batch{token: "1"}, Requeue{ID: "a", Err: "broken"})
+		return err
+	},
+	"Bury": func(ctx context.Context, q *Queue) error {
+		_, err := q.Bury(ctx, Batch{token: "1"}, Burial{ID: "a", Err: "broken"})
+		return err
+	},
+	"Redrive":     func(ctx context.Context, q *Queue) error { _, err := q.Redrive(ctx, "a"); return err },
+	"Locate":      func(ctx context.Context, q *Queue) error { _, err := q.Locate(ctx, []string{"a"}); return err },
+	"Depth":       func(ctx context.Context, q *Queue) error { _, err := q.Depth(ctx); return err },
+	"DeadLetters": func(ctx context.Context, q *Queue) error { _, err := q.DeadLetters(ctx, 0, 10); return err },
+	"Intact":      func(ctx context.Context, q *Queue) error { _, err := q.Intact(ctx); return err },
+	"RemoveOrphans": func(ctx context.Context, q *Queue) error {
+		_, err := q.RemoveOrphans(ctx, time.Minute, knowing())
+		return err
+	},
+	"RunOnce": func(ctx context.Context, q *Queue) error {
+		w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) { return all(tasks, Fail(nil)), nil }, WorkerConfig{})
+		_, _, err := w.RunOnce(ctx, 0)
+		return err
+	},
+}
+
+// TestMend gives each key of a queue a value of each type. No operation panics on it; Mend renames exactly the keys of
+// a wrong type, and then each operation succeeds.
+func TestMend(t *testing.T) {
+	own := []string{"zset", "zset", "zset", "hash", "hash", "string"}
+	onEachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		q := newQueue(t, rdb, 2)
+		for i, key := range q.shards[0].keys() {
+			for kind, write := range writers {
+				t.Run(key+" is a "+kind, func(t *testing.T) {
+					for name, operate := range operations {
+						emptyQueue(t, q)
+						do(t, q, "ZADD", q.shards[0].leased, 1, "a") // for those that settle a lease
+						do(t, q, "DEL", key)
+						do(t, q, write(key)...)
+						err := operate(t.Context(), q)
+						if _, answered := errors.AsType[redis.Error](err); err != nil && !answered {
+							t.Errorf("%s: %v, want success or an answer of Redis", name, err)
+						}
+					}
+					emptyQueue(t, q)
+					do(t, q, "SET", key+":set-aside", "what was set aside before")
+					do(t, q, write(key)...)
+					var want []string
+					if kind != own[i] {
+						want = []string{key + ":set-aside"}
+					}
+					if got, err := q.Mend(t.Context()); err != nil || !slices.Equal(got, want) {
+						t.Errorf("renamed %q, %v; want %q", got, err, want)
+					}
+					if len(want) > 0 {
+						if is, err := rdb.Type(t.Context(), want[0]).Result(); err != nil || is != kind {
+							t.Errorf("%s is a %s, %v; want the %s that was set aside", want[0], is, err, kind)
+						}
+					}
+					for name, operate := range operations {
+						if err := operate(t.Context(), q); err != nil {
+							t.Errorf("%s after it was mended: %v", name, err)
+						}
+					}
+					if got, err := q.Mend(t.Context()); err != nil || len(got) > 0 {
+						t.Errorf("renamed %q, %v the second time", got, err)
+					}
+				})
+			}
+		}
+	})
+}
+
+// TestMendEndsEndlessLeases has leases that no claim has made, and one that a claim has.
+func TestMendEndsEndlessLeases(t *testing.T) {
+	q := newQueue(t, newRedis(t), 1)
+	scheduleNow(t, q, "claimed")
+	if _, err := q.Claim(t.Context(), 0, 1, 10*time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	for id, score := range map[string]string{"infinite": "+inf", "huge": "1e300", "tomorrow": strconv.FormatInt(redisTime(t, q)+24*long.Microseconds(), 10)} {
+		do(t, q, "ZADD", q.shards[0].leased, score, id)
+	}
+	if renamed, err := q.Mend(t.Context()); err != nil || len(renamed) > 0 {
+		t.Fatal(renamed, err)
+	}
+	if got, want := depth(t, q), (Depth{Due: 3, Leased: 1}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// trips counts the round trips of a client: one for each command and for each pipeline.
+type trips struct{ n atomic.Int64 }
+
+func (c *trips) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *trips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		c.n.Add(1)
+		return next(ctx, cmd)
+	}
+}
+
+func (c *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		c.n.Add(1)
+		return next(ctx, cmds)
+	}
+}
+
+// manyShards are more than one may wait for one after the other: at 4 ms a round trip that takes a second.
+const manyShards = 256
+
+// manyIDs are tasks in nearly all of the shards.
+func manyIDs() (ids []string, msgs []Message) {
+	for i := range chunk {
+		ids = append(ids, "task-"+strconv.Itoa(i))
+		msgs = append(msgs, In(ids[i], time.Hour))
+	}
+	return ids, msgs
+}
+
+// TestRoundTrips bounds how often each call waits for Redis, with many shards and scripts that Redis does not know.
+func TestRoundTrips(t *testing.T) {
+	q := newQueue(t, newRedis(t), manyShards)
+	if _, err := q.Intact(t.Context()); err != nil { // opens the connection, whose handshake would be counted
+		t.Fatal(err)
+	}
+	counter := &trips{}
+	q.rdb.AddHook(counter)
+	ids, msgs := manyIDs()
+	calls := []struct {
+		name string
+		most int64
+		do   func(context.Context) error
+	}{
+		{"Intact", 1, func(ctx context.Context) error { _, err := q.Intact(ctx); return err }},
+		{"BeginRestore", 1, q.BeginRestore},
+		{"EndRestore", 1, q.EndRestore},
+		{"Schedule", 2, func(ctx context.Context) error { return q.Schedule(ctx, msgs...) }},
+		{"Locate", 2, func(ctx context.Context) error { _, err := q.Locate(ctx, ids); return err }},
+		{"Depth", 2, func(ctx context.Context) error { _, err := q.Depth(ctx); return err }},
+		{"Mend", 2, func(ctx context.Context) error { _, err := q.Mend(ctx); return err }},
+		{"DeadLetters", 2, func(ctx context.Context) error { _, err := q.DeadLetters(ctx, 0, 100); return err }},
+		{"RemoveOrphans of none", 16, func(ctx context.Context) error {
+			_, err := q.RemoveOrphans(ctx, 2*time.Hour, knowing(ids...))
+			return err
+		}},
+		{"RemoveOrphans of all", 16, func(ctx context.Context) error {
+			n, err := q.RemoveOrphans(ctx, 2*time.Hour, knowing())
+			if n != len(ids) {
+				t.Errorf("removed %d orphans, want %d", n, len(ids))
+			}
+			return err
+		}},
+	}
+	for _, s := range q.shards {
+		do(t, q, "ZADD", s.dead, 1, "dead "+s.number)
+	}
+	ids = append(ids, deadIDs(q)...)
+	for _, call := range calls {
+		before := counter.n.Load()
+		if err := call.do(t.Context()); err != nil {
+			t.Errorf("%s: %v", call.name, err)
+		}
+		if n := counter.n.Load() - before; n > call.most {
+			t.Errorf("%s took %d round trips, want at most %d", call.name, n, call.most)
+		}
+	}
+}
+
+func deadIDs(q *Queue) (ids []string) {
+	for _, s := range q.shards {
+		ids = append(ids, "dead "+s.number)
+	}
+	return ids
+}
+
+// TestManyShardsWithoutRedis: a pipeline that did not reach Redis is an error of each call.
+func TestManyShardsWithoutRedis(t *testing.T) {
+	server := testenv.RedisServer(t)
+	q := newQueue(t, connect(t, server.URL()), manyShards)
+	ids, msgs := manyIDs()
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	calls := map[string]func(context.Context) error{
+		"Schedule":     func(ctx context.Context) error { return q.Schedule(ctx, msgs...) },
+		"Locate":       func(ctx context.Context) error { _, err := q.Locate(ctx, ids); return err },
+		"BeginRestore": q.BeginRestore,
+		"EndRestore":   q.EndRestore,
+		"Mend":         func(ctx context.Context) error { _, err := q.Mend(ctx); return err },
+	}
+	for name, operate := range operations {
+		if _, ok := calls[name]; !ok {
+			calls[name] = func(ctx context.Context) error { return operate(ctx, q) }
+		}
+	}
+	for name, call := range calls {
+		if err := call(t.Context()); err == nil {
+			t.Errorf("%s succeeded on a dead Redis", name)
+		}
+	}
+}
+
+// TestScriptsAreSentAgain has Redis forget the scripts before calls that run them on many shards.
+func TestScriptsAreSentAgain(t *testing.T) {
+	q := newQueue(t, newRedis(t), 8)
+	_, msgs := manyIDs()
+	for round := range 2 {
+		do(t, q, "SCRIPT", "FLUSH")
+		mustSchedule(t, q, msgs...)
+		do(t, q, "SCRIPT", "FLUSH")
+		if d := depth(t, q); d.Scheduled != int64(len(msgs)) {
+			t.Errorf("round %d: %+v, want %d scheduled", round, d, len(msgs))
+		}
+	}
+}
