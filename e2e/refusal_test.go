@@ -57,6 +57,13 @@ func TestRefusesToStart(t *testing.T) {
 		"nothing given":        {nil, 2, []string{"serve"}, []string{"SHOP_DATABASE_URL", "SHOP_REDIS_URL", "SHOP_HTTP_ADDR", "SHOP_TOKEN_KEY", "SHOP_OPS_TOKEN"}},
 		"short secret":         {with("SHOP_TOKEN_KEY=short"), 2, []string{"serve"}, []string{"SHOP_TOKEN_KEY", "32", "openssl rand"}},
 		"default secret":       {with("SHOP_OPS_TOKEN=changeme-changeme"), 2, []string{"serve"}, []string{"SHOP_OPS_TOKEN", "changeme"}},
+		"blank secret":         {with("SHOP_TOKEN_KEY= \t" + strings.Repeat(" ", 32) + "\n"), 2, []string{"serve"}, []string{"missing", "SHOP_TOKEN_KEY"}},
+		"repeated secret":      {with("SHOP_OPS_TOKEN=" + strings.Repeat("xy", 16)), 2, []string{"serve"}, []string{"SHOP_OPS_TOKEN", "2 different bytes"}},
+		"one secret for both":  {with("SHOP_OPS_TOKEN=" + tokenKey), 2, []string{"serve"}, []string{"SHOP_OPS_TOKEN", "same", "SHOP_TOKEN_KEY"}},
+		"secret given twice":   {with("SHOP_OPS_TOKEN_FILE=/dev/null"), 2, []string{"serve"}, []string{"SHOP_OPS_TOKEN_FILE", "not both"}},
+		"empty secret file":    {nil, 2, []string{"migrate", "--database-url-file=/dev/null"}, []string{"SHOP_DATABASE_URL_FILE", "/dev/null is empty"}},
+		"no secret file":       {nil, 2, []string{"doctor", "--redis-url-file=/nowhere"}, []string{"SHOP_REDIS_URL_FILE", "/nowhere"}},
+		"no look-ahead":        {complete, 2, []string{"doctor", "--reconcile-lookahead", "0"}, []string{"SHOP_RECONCILE_LOOKAHEAD", "0s"}},
 		"role that is none":    {complete, 2, []string{"serve", "--roles=api,cook"}, []string{"--roles", "cook"}},
 		"no role":              {complete, 2, []string{"serve", "--roles="}, []string{"SHOP_ROLES"}},
 		"timeout of nothing":   {with("SHOP_ORDER_TIMEOUT=0s"), 2, []string{"serve"}, []string{"SHOP_ORDER_TIMEOUT", "1s"}},
@@ -103,7 +110,10 @@ func TestRefusesBadSchedules(t *testing.T) {
 	site := newSite(t, testenv.Redis(t))
 	contains(t, refused(t, append(site.env, "SHOP_RECONCILE_SCHEDULE=often"), 2, "serve"), "often", "@every")
 	contains(t, refused(t, append(site.env, "SHOP_RECONCILE_SCHEDULE=@every 1h"), 2, "serve"), "look-ahead")
+	contains(t, refused(t, append(site.env, "SHOP_RECONCILE_SCHEDULE=@every 0s"), 2, "serve"), "@every 0s", "at least 1s")
+	contains(t, refused(t, append(site.env, "SHOP_RECONCILE_SCHEDULE=@every -5s"), 2, "reconcile"), "@every -5s", "at least 1s")
 	contains(t, refused(t, append(site.env, "SHOP_REDIS_URL=http://nowhere"), 2, "serve"), "redis://")
+	contains(t, refused(t, append(site.env, "SHOP_REDIS_URL=redis://127.0.0.1:1/-1"), 2, "doctor"), "database is -1")
 }
 
 // TestServeHasNoFaults: what breaks the demo does not exist in production, and the operators' API is closed

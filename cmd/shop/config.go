@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/alecthomas/kong"
 )
 
 // commands is the command line. Every option is a flag and an environment variable; a test compares
@@ -21,9 +24,13 @@ type commands struct {
 	Version   versionCommand   `cmd:"" help:"Print the version."`
 }
 
+// Options that hold secrets, passwords in addresses among them, are in pairs: the secret itself, and the name of a
+// file that holds it. See readSecrets.
+
 type databaseOptions struct {
-	DatabaseURL   string `name:"database-url" env:"SHOP_DATABASE_URL" placeholder:"URL" help:"PostgreSQL: postgres://user:password@host:port/database."`
-	DatabaseConns int    `name:"database-conns" env:"SHOP_DATABASE_CONNS" default:"20" help:"The most connections that this process opens to PostgreSQL."`
+	DatabaseURL     string `name:"database-url" env:"SHOP_DATABASE_URL" placeholder:"URL" help:"PostgreSQL: postgres://user:password@host:port/database."`
+	DatabaseURLFile string `name:"database-url-file" env:"SHOP_DATABASE_URL_FILE" placeholder:"FILE" help:"File that holds the database URL, instead of --database-url."`
+	DatabaseConns   int    `name:"database-conns" env:"SHOP_DATABASE_CONNS" default:"20" help:"The most connections that this process opens to PostgreSQL."`
 }
 
 func (o databaseOptions) validate() error {
@@ -34,8 +41,9 @@ func (o databaseOptions) validate() error {
 }
 
 type redisOptions struct {
-	RedisURL    string `name:"redis-url" env:"SHOP_REDIS_URL" placeholder:"URL" help:"Redis: redis://host:port/db; a cluster: redis://host:port?addr=host:port&addr=host:port."`
-	QueueShards int    `name:"queue-shards" env:"SHOP_QUEUE_SHARDS" default:"1" help:"Parts of the queue, spread over a cluster's slots; the same for every process."`
+	RedisURL     string `name:"redis-url" env:"SHOP_REDIS_URL" placeholder:"URL" help:"Redis: redis://host:port/db; a cluster: redis://host:port?addr=host:port&addr=host:port."`
+	RedisURLFile string `name:"redis-url-file" env:"SHOP_REDIS_URL_FILE" placeholder:"FILE" help:"File that holds the Redis URL, instead of --redis-url."`
+	QueueShards  int    `name:"queue-shards" env:"SHOP_QUEUE_SHARDS" default:"1" help:"Parts of the queue, spread over a cluster's slots; the same for every process."`
 }
 
 func (o redisOptions) validate() error {
@@ -50,6 +58,14 @@ type reconcileOptions struct {
 	ReconcileLookahead time.Duration `name:"reconcile-lookahead" env:"SHOP_RECONCILE_LOOKAHEAD" default:"2m" help:"Compare the orders that are due within this time; at least twice the schedule's interval."`
 }
 
+func (o reconcileOptions) validate() error {
+	if o.ReconcileLookahead <= 0 {
+		return fmt.Errorf("%s is %v, want at least twice the schedule's interval",
+			optionName("reconcile-lookahead"), o.ReconcileLookahead)
+	}
+	return nil
+}
+
 type logOptions struct {
 	LogLevel string `name:"log-level" env:"SHOP_LOG_LEVEL" enum:"debug,info,warn,error" default:"info" help:"debug, info, warn or error."`
 }
@@ -61,7 +77,9 @@ type serveOptions struct {
 	OrderTimeout time.Duration `name:"order-timeout" env:"SHOP_ORDER_TIMEOUT" default:"30m" help:"How long an order may stay unpaid."`
 	Roles        []string      `name:"roles" env:"SHOP_ROLES" enum:"api,relay,worker,reconciler" default:"api,relay,worker,reconciler" help:"What this process does, any of api, relay, worker, reconciler."`
 	TokenKey     string        `name:"token-key" env:"SHOP_TOKEN_KEY" placeholder:"SECRET" help:"Signs the customers' tokens; at least 32 bytes."`
+	TokenKeyFile string        `name:"token-key-file" env:"SHOP_TOKEN_KEY_FILE" placeholder:"FILE" help:"File that holds the token key, instead of --token-key."`
 	OpsToken     string        `name:"ops-token" env:"SHOP_OPS_TOKEN" placeholder:"SECRET" help:"Opens the operators' API; at least 16 bytes."`
+	OpsTokenFile string        `name:"ops-token-file" env:"SHOP_OPS_TOKEN_FILE" placeholder:"FILE" help:"File that holds the operators' token, instead of --ops-token."`
 	Drain        time.Duration `name:"drain" env:"SHOP_DRAIN" default:"5s" help:"How long a process that is told to stop still serves while /readyz answers 503, so that a load balancer takes it out."`
 
 	databaseOptions
@@ -78,9 +96,12 @@ func (o *serveOptions) validate() error {
 	var faults []error
 	if o.has("api") {
 		required["token-key"], required["ops-token"] = o.TokenKey, o.OpsToken
-		faults = append(faults, checkSecret("token-key", o.TokenKey, 32), checkSecret("ops-token", o.OpsToken, 16))
+		faults = append(faults,
+			checkSecret("token-key", o.TokenKey, 32), checkSecret("ops-token", o.OpsToken, 16), o.checkOpsToken())
 	}
-	faults = append([]error{requireAll(required), o.databaseOptions.validate(), o.redisOptions.validate()}, faults...)
+	faults = append([]error{
+		requireAll(required), o.databaseOptions.validate(), o.redisOptions.validate(), o.reconcileOptions.validate(),
+	}, faults...)
 	if len(o.Roles) == 0 {
 		faults = append(faults, fmt.Errorf("%s names no role, want any of api, relay, worker, reconciler", optionName("roles")))
 	}
@@ -94,6 +115,46 @@ func (o *serveOptions) validate() error {
 		faults = append(faults, fmt.Errorf("%s is %v, want 0s to 5m", optionName("drain"), o.Drain))
 	}
 	return oneLine(faults...)
+}
+
+// readSecrets sets a command's secrets from their files, and trims them. An option NAME is a secret if the command has an
+// option NAME-file. Blanks at both ends are not part of a secret: editors, `echo` and tools that mount secrets add a
+// newline, which an Authorization header cannot carry.
+func readSecrets(command *kong.Node) error {
+	flags := map[string]*kong.Flag{}
+	for _, flag := range command.Flags {
+		flags[flag.Name] = flag
+	}
+	var faults []error
+	for _, file := range command.Flags {
+		name, isFile := strings.CutSuffix(file.Name, "-file")
+		if secret := flags[name]; isFile && secret != nil {
+			value, err := readSecret(name, secret.Target.String(), file.Target.String())
+			secret.Target.SetString(value)
+			faults = append(faults, err)
+		}
+	}
+	return oneLine(faults...)
+}
+
+// readSecret returns a secret that is given as value or in a file.
+func readSecret(flag, value, file string) (string, error) {
+	value = strings.TrimSpace(value)
+	if file == "" {
+		return value, nil
+	}
+	name, fileName := optionName(flag), optionName(flag+"-file")
+	if value != "" {
+		return "", fmt.Errorf("%s and %s are given: want one, not both", name, fileName)
+	}
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", fileName, err)
+	}
+	if value = strings.TrimSpace(string(content)); value == "" {
+		return "", fmt.Errorf("%s: %s is empty, want the value of %s in it", fileName, file, name)
+	}
+	return value, nil
 }
 
 // requireAll names the options, given by flag name, that have no value.
@@ -111,7 +172,29 @@ func requireAll(options map[string]string) error {
 	return fmt.Errorf("missing %s", strings.Join(missing, ", "))
 }
 
-// checkSecret refuses secrets that someone could guess: short ones, one character repeated and the words
+// checkOpsToken refuses an operators' token that is the token key too, or that no request could show.
+func (o *serveOptions) checkOpsToken() error {
+	name := optionName("ops-token")
+	switch {
+	case o.OpsToken == "":
+		return nil
+	case o.OpsToken == o.TokenKey:
+		// Operators send their token over the network, and a reader of the key can sign any customer's token.
+		return fmt.Errorf("%s is the same as %s: set two random values, such as from `openssl rand -hex 32`",
+			name, optionName("token-key"))
+	case strings.ContainsFunc(o.OpsToken, func(r rune) bool { return r < ' ' || r > '~' }):
+		return fmt.Errorf("%s has a character that an Authorization header cannot carry: want printable ASCII characters",
+			name)
+	}
+	return nil
+}
+
+// leastVariety is how many different bytes a secret has at least. A secret of a few characters that are repeated has
+// fewer. `openssl rand -hex 32` has fewer once in 10^35 times, and the shortest secret that is long enough, from
+// `openssl rand -hex 8`, once in two million.
+const leastVariety = 5
+
+// checkSecret refuses secrets that someone could guess: short ones, a few characters repeated and the words
 // that examples use. That there is one at all is requireAll's to check.
 func checkSecret(flag, secret string, least int) error {
 	if secret == "" {
@@ -127,8 +210,13 @@ func checkSecret(flag, secret string, least int) error {
 			return fmt.Errorf("%s holds the word %q: set a random value, such as from `openssl rand -hex 32`", name, word)
 		}
 	}
-	if strings.Count(secret, secret[:1]) == len(secret) {
-		return fmt.Errorf("%s repeats one character: set a random value, such as from `openssl rand -hex 32`", name)
+	different := map[byte]bool{}
+	for _, b := range []byte(secret) {
+		different[b] = true
+	}
+	if len(different) < leastVariety {
+		return fmt.Errorf("%s has only %d different bytes, want at least %d: "+
+			"set a random value, such as from `openssl rand -hex 32`", name, len(different), leastVariety)
 	}
 	return nil
 }

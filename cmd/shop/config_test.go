@@ -2,10 +2,12 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -89,16 +91,117 @@ func TestOptionsFromFlagsAndEnvironment(t *testing.T) {
 	}
 }
 
+// TestSecrets gives each secret to each command that has it: as a value, and in a file.
+func TestSecrets(t *testing.T) {
+	const secret = "a value with blanks inside"
+	files := t.TempDir()
+	file := func(name, content string) string {
+		path := filepath.Join(files, name)
+		must(t, os.WriteFile(path, []byte(content), 0o600))
+		return path
+	}
+	mounted, spread, empty, blank := file("mounted", secret+"\n"), file("spread", " \t\r\n"+secret+"\r\n\n"), file("empty", ""), file("blank", " \n")
+	missing := filepath.Join(files, "missing")
+	tests := []struct {
+		name        string
+		value, file string
+		want        string
+		says        []string // parts of the error
+	}{
+		{"neither", "", "", "", nil},
+		{"a value", secret, "", secret, nil},
+		{"a value between blanks", " \t\r\n" + secret + "\n ", "", secret, nil},
+		{"a file", "", mounted, secret, nil},
+		{"a file with blanks around the value", "", spread, secret, nil},
+		{"a blank value", " \t\n", "", "", nil}, // missing, then, to the command that needs it
+		{"a blank value and a file", " ", mounted, secret, nil},
+		{"both", secret, mounted, "", []string{"OPTION", "OPTION_FILE", "not both"}},
+		{"a missing file", "", missing, "", []string{"OPTION_FILE", missing, "no such file"}},
+		{"a directory", "", files, "", []string{"OPTION_FILE", files, "is a directory"}},
+		{"an empty file", "", empty, "", []string{"OPTION_FILE", empty, "empty", "OPTION"}},
+		{"a file of blanks", "", blank, "", []string{"OPTION_FILE", blank, "empty", "OPTION"}},
+	}
+	for _, flag := range []string{"token-key", "ops-token", "database-url", "redis-url"} {
+		secretOption, fileOption := optionOf(t, flag), optionOf(t, flag+"-file")
+		for _, command := range secretOption.commands {
+			for _, tt := range tests {
+				for _, by := range []string{"flags", "environment"} {
+					t.Run(fmt.Sprintf("%s of %s by %s/%s", flag, command.name, by, tt.name), func(t *testing.T) {
+						args := []string{command.name, "--" + flag, tt.value, "--" + flag + "-file", tt.file}
+						setEnvironment(t, nil)
+						if by == "environment" {
+							args = args[:1]
+							t.Setenv(secretOption.variable, tt.value)
+							t.Setenv(fileOption.variable, tt.file)
+						}
+						got, err := parsedSecret(t, flag, args)
+						if tt.says == nil {
+							if err != nil || got != tt.want {
+								t.Errorf("got %q, %v; want %q", got, err, tt.want)
+							}
+							return
+						}
+						if err == nil {
+							t.Fatalf("got %q, want an error", got)
+						}
+						for _, part := range tt.says {
+							part = strings.NewReplacer("OPTION_FILE", optionName(flag+"-file"), "OPTION", optionName(flag)).Replace(part)
+							if !strings.Contains(err.Error(), part) {
+								t.Errorf("got %q, want %q in it", err, part)
+							}
+						}
+						if said := err.Error(); strings.Contains(said, secret) || strings.Contains(said, "\n") {
+							t.Errorf("got %q, want one line without the secret", said)
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+// parsedSecret returns the value of a secret that a command line leads to.
+func parsedSecret(t *testing.T, flag string, args []string) (string, error) {
+	t.Helper()
+	command, err := parse(testParser(t, io.Discard), args)
+	if err != nil {
+		return "", err
+	}
+	flags := command.Selected().Flags
+	i := slices.IndexFunc(flags, func(f *kong.Flag) bool { return f.Name == flag })
+	return flags[i].Target.String(), nil
+}
+
+func optionOf(t *testing.T, flag string) option {
+	t.Helper()
+	options := allOptions(testParser(t, io.Discard))
+	i := slices.IndexFunc(options, func(o option) bool { return o.flag == flag })
+	if i < 0 {
+		t.Fatalf("there is no option --%s", flag)
+	}
+	return options[i]
+}
+
+// TestEverySecretIsAFileToo: a command that has a secret has its file, and the other way round.
+func TestEverySecretIsAFileToo(t *testing.T) {
+	for _, o := range allOptions(testParser(t, io.Discard)) {
+		if secret, ok := strings.CutSuffix(o.flag, "-file"); ok && !slices.Equal(o.commands, optionOf(t, secret).commands) {
+			t.Errorf("--%s is an option of %v, --%s of %v", secret, optionOf(t, secret).commands, o.flag, o.commands)
+		}
+	}
+}
+
 // valid is a set of options that may be served.
 func valid() serveOptions {
 	return serveOptions{
-		HTTPAddr:        "127.0.0.1:8080",
-		OrderTimeout:    30 * time.Minute,
-		Roles:           []string{"api", "relay", "worker", "reconciler"},
-		TokenKey:        "0123456789abcdef0123456789abcdef",
-		OpsToken:        "0123456789abcdef",
-		databaseOptions: databaseOptions{DatabaseURL: "postgres://shop@db/shop", DatabaseConns: 20},
-		redisOptions:    redisOptions{RedisURL: "redis://cache:6379/0", QueueShards: 1},
+		HTTPAddr:         "127.0.0.1:8080",
+		OrderTimeout:     30 * time.Minute,
+		Roles:            []string{"api", "relay", "worker", "reconciler"},
+		TokenKey:         "0123456789abcdef0123456789abcdef",
+		OpsToken:         "0123456789abcdef",
+		databaseOptions:  databaseOptions{DatabaseURL: "postgres://shop@db/shop", DatabaseConns: 20},
+		redisOptions:     redisOptions{RedisURL: "redis://cache:6379/0", QueueShards: 1},
+		reconcileOptions: reconcileOptions{ReconcileSchedule: "@every 30s", ReconcileLookahead: 2 * time.Minute},
 	}
 }
 
@@ -134,6 +237,12 @@ func TestValidate(t *testing.T) {
 		{"short secrets", func(o *serveOptions) { o.TokenKey, o.OpsToken = "x1", "x2" }, []string{
 			"SHOP_TOKEN_KEY (--token-key) has 2 bytes, want at least 32", "SHOP_OPS_TOKEN (--ops-token) has 2 bytes, want at least 16",
 		}},
+		{"no look-ahead", func(o *serveOptions) { o.ReconcileLookahead = 0 }, []string{"SHOP_RECONCILE_LOOKAHEAD (--reconcile-lookahead) is 0s"}},
+		{"negative look-ahead", func(o *serveOptions) { o.ReconcileLookahead = -time.Minute }, []string{"SHOP_RECONCILE_LOOKAHEAD (--reconcile-lookahead) is -1m0s"}},
+		{"one secret for both", func(o *serveOptions) { o.OpsToken = o.TokenKey }, []string{"SHOP_OPS_TOKEN (--ops-token)", "SHOP_TOKEN_KEY (--token-key)", "same"}},
+		{"an ops token of two lines", func(o *serveOptions) { o.OpsToken = "0123456789\nabcdef" }, []string{"SHOP_OPS_TOKEN (--ops-token)", "header"}},
+		{"an ops token beyond ASCII", func(o *serveOptions) { o.OpsToken = "0123456789abcdé" }, []string{"SHOP_OPS_TOKEN (--ops-token)", "header"}},
+		{"an ops token of several words", func(o *serveOptions) { o.OpsToken = "correct horse battery staple" }, nil},
 		{"all at once", func(o *serveOptions) { o.RedisURL, o.OpsToken, o.OrderTimeout, o.HTTPAddr = "", "x", 0, "x" }, []string{
 			"SHOP_REDIS_URL", "SHOP_OPS_TOKEN", "SHOP_ORDER_TIMEOUT", "SHOP_HTTP_ADDR",
 		}},
@@ -165,7 +274,11 @@ func TestCheckSecret(t *testing.T) {
 		{"random", "9f86d081884c7d65", ""},
 		{"missing is found elsewhere", "", ""},
 		{"a byte short", "9f86d081884c7d6", "has 15 bytes, want at least 16"},
-		{"one character", strings.Repeat("a", 64), "repeats one character"},
+		{"one character", strings.Repeat("a", 64), "has only 1 different bytes, want at least 5"},
+		{"two characters", strings.Repeat("ab", 32), "has only 2 different bytes"},
+		{"two characters, the one once", strings.Repeat("a", 63) + "b", "has only 2 different bytes"},
+		{"four characters", strings.Repeat("1234", 8), "has only 4 different bytes"},
+		{"five characters", strings.Repeat("12345", 8), ""},
 		{"a default", "changeme-9f86d081884c7d65", `the word "changeme"`},
 		{"a default in capitals", "9f86d081-PassWord-884c7d65", `the word "password"`},
 		{"an example's", "this-is-an-example-token", `the word "example"`},
@@ -222,13 +335,24 @@ func TestExitCodes(t *testing.T) {
 		{"not a Redis URL", nil, serve(database, "--redis-url=http://:hunter2@cache"), 2, []string{"Redis URL"}},
 		{"a Redis socket", nil, serve(database, "--redis-url=unix:///run/redis.sock"), 2, []string{"Redis URL", "redis://"}},
 		{"not a schedule", nil, serve(database, "--redis-url=redis://127.0.0.1:1/0", "--reconcile-schedule=often"), 2, []string{`"often"`}},
+		{"database -1 of a Redis", nil, serve(database, "--redis-url=redis://:hunter2@127.0.0.1:1/-1"), 2, []string{"Redis URL", "-1"}},
+		{"a schedule of no interval", nil, serve(database, "--redis-url=redis://127.0.0.1:1/0", "--reconcile-schedule=@every 0s"), 2, []string{`"@every 0s"`, "at least 1s"}},
+		{"a schedule backwards", nil, serve(database, "--redis-url=redis://127.0.0.1:1/0", "--reconcile-schedule=@every -5s"), 2, []string{`"@every -5s"`, "at least 1s"}},
+		{"no look-ahead", nil, serve(database, "--redis-url=redis://127.0.0.1:1/0", "--reconcile-lookahead", "0"), 2, []string{"SHOP_RECONCILE_LOOKAHEAD"}},
+		{"a doctor without look-ahead", nil, []string{"doctor", database, "--redis-url=redis://127.0.0.1:1/0", "--reconcile-lookahead=-1s"}, 2, []string{"SHOP_RECONCILE_LOOKAHEAD"}},
+		{"a sweep without look-ahead", nil, []string{"reconcile", database, "--redis-url=redis://127.0.0.1:1/0", "--reconcile-lookahead=0"}, 2, []string{"SHOP_RECONCILE_LOOKAHEAD"}},
+		{"a blank token key", map[string]string{"SHOP_TOKEN_KEY": strings.Repeat(" ", 32)}, []string{"serve"}, 2, []string{"missing", "SHOP_TOKEN_KEY"}},
+		{"a secret's file that is missing", nil, []string{"migrate", "--database-url-file=/nowhere"}, 2, []string{"SHOP_DATABASE_URL_FILE", "/nowhere"}},
+		{"a secret and its file", nil, []string{"migrate", database, "--database-url-file=/nowhere"}, 2, []string{"SHOP_DATABASE_URL_FILE", "not both"}},
 		{"an address that is not ours", nil, serve(database, "--redis-url=redis://127.0.0.1:1/0", "--http-addr=192.0.2.1:80"), 1, []string{"SHOP_HTTP_ADDR"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			setEnvironment(t, tt.environment)
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // what should be refused might be served
+			defer cancel()
 			var out strings.Builder
-			code := exitCode(run(t.Context(), tt.args, &out, &out), &out)
+			code := exitCode(run(ctx, tt.args, &out, &out), &out)
 			if code != tt.code {
 				t.Errorf("exit code %d, want %d", code, tt.code)
 			}

@@ -64,6 +64,63 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
+// TestDoctorReadsDurability: another default of the database is no failure, but is said.
+func TestDoctorReadsDurability(t *testing.T) {
+	databaseURL, redisURL := testenv.Postgres(t), testenv.Redis(t)
+	a := joinApp(t, databaseURL, redisURL, 1)
+	sweep(t, a)
+	for value, want := range map[string]string{
+		"off":   "note  durability   synchronous_commit is off, but on in the shop's sessions",
+		"local": "ok    durability   synchronous_commit is local, and on in the shop's sessions",
+	} {
+		mustExec(t, a, `DO $$ BEGIN
+			EXECUTE format('ALTER DATABASE %I SET synchronous_commit = `+value+`', current_database());
+		END $$`)
+		var out strings.Builder
+		args := []string{"doctor", "--database-url", databaseURL, "--redis-url", redisURL}
+		code := exitCode(run(t.Context(), args, &out, &out), &out)
+		if code != 0 || !strings.Contains(out.String(), want) {
+			t.Errorf("synchronous_commit=%s: exit code %d, said:\n%s, want %q in it", value, code, out.String(), want)
+		}
+		for _, setting := range []string{"fsync", "full_page_writes"} {
+			if !strings.Contains(out.String(), "durability   "+setting+" is ") {
+				t.Errorf("said nothing of %s:\n%s", setting, out.String())
+			}
+		}
+	}
+}
+
+func TestAssess(t *testing.T) {
+	for name, test := range map[string]struct {
+		server order.Durability
+		want   []string // the verdict of each setting, and a part of what is said
+	}{
+		"durable": {order.Durability{Fsync: "on", FullPageWrites: "on", SynchronousCommit: "on"}, []string{
+			"ok: fsync is on", "ok: full_page_writes is on", "ok: synchronous_commit is on",
+		}},
+		"for tests": {order.Durability{Fsync: "off", FullPageWrites: "off", SynchronousCommit: "off"}, []string{
+			"warn: fsync is off: if the server's machine crashes, committed orders can be lost",
+			"warn: full_page_writes is off: if the server's machine crashes, committed orders can be lost",
+			"note: synchronous_commit is off, but on in the shop's sessions",
+		}},
+		"one warning": {order.Durability{Fsync: "on", FullPageWrites: "off", SynchronousCommit: "remote_apply"}, []string{
+			"ok: fsync is on", "warn: full_page_writes is off", "ok: synchronous_commit is remote_apply",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := assess(test.server)
+			if len(got) != len(test.want) {
+				t.Fatalf("got %q, want %q", got, test.want)
+			}
+			for i, a := range got {
+				if said := a.verdict + ": " + a.text; !strings.HasPrefix(said, test.want[i]) {
+					t.Errorf("got %q, want %q", said, test.want[i])
+				}
+			}
+		})
+	}
+}
+
 // bury makes a dead letter.
 func bury(t *testing.T, a *app, id string) {
 	t.Helper()

@@ -27,13 +27,22 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	command, err := parser.Parse(args)
+	command, err := parse(parser, args)
 	if err != nil {
 		return usageError{err}
 	}
 	command.BindTo(ctx, (*context.Context)(nil))
 	command.Bind(streams{out: stdout, err: stderr})
 	return command.Run()
+}
+
+// parse reads a command line, the SHOP_ environment and the files that they name.
+func parse(parser *kong.Kong, args []string) (*kong.Context, error) {
+	command, err := parser.Parse(args)
+	if err != nil {
+		return nil, err
+	}
+	return command, readSecrets(command.Selected())
 }
 
 // streams are where a command writes: what was asked for to out, what happens meanwhile to err.

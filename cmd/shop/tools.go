@@ -73,7 +73,8 @@ type toolOptions struct {
 
 func (o *toolOptions) open(ctx context.Context, to streams) (*app, error) {
 	required := requireAll(map[string]string{"database-url": o.DatabaseURL, "redis-url": o.RedisURL})
-	if err := oneLine(required, o.databaseOptions.validate(), o.redisOptions.validate()); err != nil {
+	err := oneLine(required, o.databaseOptions.validate(), o.redisOptions.validate(), o.reconcileOptions.validate())
+	if err != nil {
 		return nil, usageError{err}
 	}
 	return newApp(ctx, &serveOptions{
@@ -115,13 +116,14 @@ type doctorCommand struct {
 
 func (c *doctorCommand) Run(ctx context.Context, to streams) error {
 	failed := false
+	say := func(verdict, what, text string) { fmt.Fprintf(to.out, "%-4s  %-12s %s\n", verdict, what, text) }
 	check := func(what, good string, err error) {
 		if err != nil {
 			failed = true
-			fmt.Fprintf(to.out, "FAIL  %-12s %v\n", what, err)
+			say("FAIL", what, err.Error())
 			return
 		}
-		fmt.Fprintf(to.out, "ok    %-12s %s\n", what, good)
+		say("ok", what, good)
 	}
 	a, err := c.open(ctx, to)
 	if err != nil {
@@ -133,6 +135,13 @@ func (c *doctorCommand) Run(ctx context.Context, to streams) error {
 		schema = fmt.Sprintf("version %d, newer than this binary's %d", a.newerSchema.Have, a.newerSchema.Want)
 	}
 	check("postgres", "answers; its schema is "+schema, nil) // or there were no app
+	if durability, err := order.ReadDurability(ctx, c.DatabaseURL); err != nil {
+		check("durability", "", err)
+	} else {
+		for _, s := range assess(durability) {
+			say(s.verdict, "durability", s.text)
+		}
+	}
 	check("redis", "answers", a.pingRedis(ctx))
 	check("tasks", "Redis has what the last restore gave it", a.checkSentinels(ctx))
 	check("worker", "no task waits for long, none has failed for good", a.checkTasks(ctx))
@@ -143,6 +152,28 @@ func (c *doctorCommand) Run(ctx context.Context, to streams) error {
 		return errFailed
 	}
 	return nil
+}
+
+// assessment is what a setting of the server means for the shop.
+type assessment struct{ verdict, text string }
+
+// assess fails no setting: a server for tests is faster without them, and the shop works with it.
+func assess(d order.Durability) []assessment {
+	fsync := assessment{"ok", "fsync is " + d.Fsync}
+	if d.Fsync == "off" {
+		fsync = assessment{"warn", "fsync is off: if the server's machine crashes, committed orders can be lost or corrupt"}
+	}
+	pages := assessment{"ok", "full_page_writes is " + d.FullPageWrites}
+	if d.FullPageWrites == "off" {
+		pages = assessment{"warn", "full_page_writes is off: if the server's machine crashes, committed orders can be lost " +
+			"or corrupt, unless its file system never writes a page in part"}
+	}
+	commit := assessment{"ok", "synchronous_commit is " + d.SynchronousCommit + ", and on in the shop's sessions"}
+	if d.SynchronousCommit == "off" {
+		commit = assessment{"note", "synchronous_commit is off, but on in the shop's sessions: their commits are kept, " +
+			"those of other programs can be lost"}
+	}
+	return []assessment{fsync, pages, commit}
 }
 
 func (a *app) pingRedis(ctx context.Context) error {

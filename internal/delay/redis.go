@@ -2,6 +2,7 @@ package delay
 
 import (
 	"errors"
+	"fmt"
 	"net/url"
 	"time"
 
@@ -17,6 +18,9 @@ func Connect(redisURL string) (redis.UniversalClient, error) {
 	if err != nil {
 		// What the parsers say may repeat the URL, and with it a password.
 		return nil, errors.New("not a Redis URL: want redis://[user:password@]host:port[/db], or rediss:// for TLS")
+	}
+	if server.DB < 0 { // the client would use database 0 without a word
+		return nil, fmt.Errorf("not a Redis URL: its database is %d, want 0 or more", server.DB)
 	}
 	return redis.NewUniversalClient(withLimits(server)), nil
 }
