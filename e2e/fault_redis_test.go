@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -33,6 +34,12 @@ func TestRedisFaults(t *testing.T) {
 			for range 3 {
 				must(d.t, d.rdb.FlushDB(d.t.Context()).Err())
 				d.hold(time.Second)
+			}
+		}},
+		{name: "foreign content", bound: by, inject: func(d *deployment) {
+			for seed := range uint64(8) {
+				d.litter(rand.New(rand.NewPCG(seed, 3)))
+				d.hold(time.Second / 2)
 			}
 		}},
 		{name: "hung", bound: by, needs: own, inject: func(d *deployment) {

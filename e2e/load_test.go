@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"testing"
 	"time"
 )
 
@@ -340,23 +339,24 @@ type bound struct {
 	refused bool          // customers may be refused, or get no answer, and must repeat
 }
 
-func (b bound) check(t *testing.T, f figures) {
-	t.Helper()
-	t.Log(f)
+// exceeded says how the figures exceed the bound; nil if they do not.
+func (b bound) exceeded(f figures) (exceeded []string) {
+	add := func(format string, args ...any) { exceeded = append(exceeded, fmt.Sprintf(format, args...)) }
 	if f.timeouts == 0 {
-		t.Error("no order timed out: the load showed nothing")
+		add("no order timed out: the load showed nothing")
 	}
 	if f.latest > b.late {
-		t.Errorf("cancelled %v late, the bound is %v", f.latest, b.late)
+		add("cancelled %v late, the bound is %v", f.latest, b.late)
 	}
 	if f.slow > b.answer {
-		t.Errorf("one of 100 answers took %v, the bound is %v", f.slow, b.answer)
+		add("one of 100 answers took %v, the bound is %v", f.slow, b.answer)
 	}
 	refused := 0
 	for _, n := range f.refused {
 		refused += n
 	}
 	if refused > f.excused && !b.refused {
-		t.Errorf("refused (by status, 0 no answer): %v, want at most %d", f.refused, f.excused)
+		add("refused (by status, 0 no answer): %v, want at most %d", f.refused, f.excused)
 	}
+	return exceeded
 }

@@ -29,7 +29,7 @@ type orderTable struct {
 
 func (t orderTable) TimeOut(ctx context.Context, ids []string) (done, held int, err error) {
 	done, held, err = t.orders.TimeOut(ctx, ids)
-	if order.Unavailable(err) {
+	if order.Unavailable(err) && !order.TimedOut(err) { // some of the orders may take long, and others not
 		err = fmt.Errorf("%w: %w", reconcile.ErrUnavailable, err)
 	}
 	return done, held, err

@@ -215,7 +215,7 @@ func checkSecret(flag, secret string, least int) error {
 		different[b] = true
 	}
 	if len(different) < leastVariety {
-		return fmt.Errorf("%s has only %d different bytes, want at least %d: "+
+		return fmt.Errorf("%s has %d different bytes, want at least %d: "+
 			"set a random value, such as from `openssl rand -hex 32`", name, len(different), leastVariety)
 	}
 	return nil

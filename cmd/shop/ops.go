@@ -24,10 +24,10 @@ var openAPI []byte
 
 // opsRoutes adds the operators' API.
 func (a *app) opsRoutes(r gin.IRouter, faults *faults) {
-	r.Match(order.Reading, "/stats", order.Query(), order.Handle(func(c *gin.Context) error { return a.stats(c, faults) }))
-	bare := r.Group("", order.Query(), order.Handle(order.ReadNothing))
+	r.Match(order.Reading, "/stats", order.Parameters(), order.Handle(func(c *gin.Context) error { return a.stats(c, faults) }))
+	bare := r.Group("", order.Parameters(), order.Handle(order.ReadNothing))
 	bare.POST("/reconcile", order.Handle(a.sweep))
-	r.Match(order.Reading, "/dead-letters", order.Query("limit", "cursor"), order.Handle(a.deadLetters))
+	r.Match(order.Reading, "/dead-letters", order.Parameters("limit", "cursor"), order.Handle(a.deadLetters))
 	bare.POST("/dead-letters/:kind/:id/redrive", order.Handle(a.redrive))
 	if faults != nil {
 		bare.POST("/faults/:fault", order.Handle(faults.inject))

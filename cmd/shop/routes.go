@@ -75,8 +75,8 @@ func secure(c *gin.Context) {
 	c.Next()
 }
 
-// deadline bounds the work of a request. The work goes on when the client closes its half of the connection: net/http
-// ends the request's context then, but the client may still read the answer.
+// deadline bounds the work of a request. The work goes on when the client closes its half of the connection, or all of
+// it: net/http cannot tell the two apart and ends the request's context, but the client may still read the answer.
 func deadline(c *gin.Context) {
 	if isStream(c) {
 		c.Next()
@@ -84,8 +84,6 @@ func deadline(c *gin.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Request.Context()), requestTimeout)
 	defer cancel()
-	request := c.Request
-	defer func() { c.Request = request }() // who comes after it must not take its end for the caller's
 	c.Request = c.Request.WithContext(ctx)
 	c.Next()
 }

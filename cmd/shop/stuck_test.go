@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/testenv"
 )
 
@@ -71,6 +72,18 @@ func TestAnyShareOfStuckOrders(t *testing.T) {
 			r.Errorf("%d good orders of %v are pending", pending, kinds)
 		}
 	})
+}
+
+// TestSlowOrder: an order whose cancellation takes longer than a statement may does not keep the others from theirs.
+func TestSlowOrder(t *testing.T) {
+	a := newTestApp(t, testenv.Redis(t), 1)
+	ids := []string{uuid.NewString(), uuid.NewString(), uuid.NewString()}
+	overdue(t, a, ids)
+	mustExec(t, a, `CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(60); RETURN NEW; END $$`)
+	mustExec(t, a, `CREATE TRIGGER slow BEFORE UPDATE ON orders FOR EACH ROW WHEN (NEW.id = '`+ids[1]+`') EXECUTE FUNCTION slow()`)
+	if report := sweep(t, a); report.Overdue != 2 || report.Failed != 1 || report.Outcome != reconcile.Partial {
+		t.Errorf("reported %+v, want 2 cancelled and 1 failed", report)
+	}
 }
 
 // overdue adds orders that are due since an hour, of a product of their own that reserves their stock.

@@ -103,7 +103,7 @@ func (c *reconcileCommand) Run(ctx context.Context, to streams) error {
 	if err := enc.Encode(report); err != nil {
 		return fmt.Errorf("print the report: %w", err)
 	}
-	if report.Error != "" {
+	if !report.Clean() {
 		return fmt.Errorf("sweep %s: %s", report.Outcome, report.Error)
 	}
 	return nil
@@ -226,7 +226,7 @@ func (a *app) checkLastSweep(ctx context.Context) error {
 		return err
 	case last == nil:
 		return fmt.Errorf("no sweep yet: is a reconciler running?")
-	case last.Error != "":
+	case !last.Clean():
 		return fmt.Errorf("the last sweep was %s: %s", last.Outcome, last.Error)
 	case time.Since(last.StartedAt) > 2*a.reconciler.Bound():
 		return fmt.Errorf("the last sweep was %v ago: is a reconciler running?", time.Since(last.StartedAt).Round(time.Second))

@@ -67,9 +67,6 @@ func NewQueue(rdb redis.UniversalClient, cfg Config) (*Queue, error) {
 // Kind is the queue's kind.
 func (q *Queue) Kind() string { return q.kind }
 
-// Shards is the number of the queue's shards.
-func (q *Queue) Shards() int { return len(q.shards) }
-
 // channel carries the wake-up hints: the number of a shard whose head moved forward.
 func (q *Queue) channel() string { return "delay:" + q.kind + ":wake" }
 
@@ -193,12 +190,12 @@ type Batch struct {
 	token string
 }
 
-// Claim leases up to limit (at most 1,000) due tasks of a shard to the caller, for the given time.
+// Claim leases up to limit (at most 1,000) due tasks of a shard to the caller, for the given time (at most a day).
 // A task whose lease ends unsettled is due again.
 func (q *Queue) Claim(ctx context.Context, shard, limit int, lease time.Duration) (Batch, error) {
 	s := q.shards[shard]
 	reply, err := scripts.claim.Run(ctx, q.rdb, []string{s.due, s.leased, s.attempts},
-		min(limit, chunk), micros(lease)).Slice()
+		min(limit, chunk), micros(min(lease, maxLease))).Slice()
 	if err != nil {
 		return Batch{}, fmt.Errorf("claim %s shard %d: %w", q.kind, shard, err)
 	}

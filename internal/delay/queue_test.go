@@ -356,7 +356,7 @@ func TestShardsSpread(t *testing.T) {
 			}
 		}
 		delivered := map[string]int{}
-		for shard := range q.Shards() {
+		for shard := range q.shards {
 			for {
 				b, err := q.Claim(t.Context(), shard, 100, lease)
 				if err != nil {

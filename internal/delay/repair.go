@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -66,114 +67,117 @@ func (q *Queue) Locate(ctx context.Context, ids []string) ([]Place, error) {
 //
 // Workers take tasks meanwhile, so a page may pass over some: the next call looks at them.
 func (q *Queue) RemoveOrphans(ctx context.Context, ahead time.Duration, unknown func(context.Context, []string) ([]string, error)) (removed int, err error) {
-	for offset, more := 0, true; more; {
-		var seen []sighting
-		if seen, more, err = q.window(ctx, ahead, offset); err != nil {
+	offsets := make(map[int]int, len(q.shards)) // of the shards that may have more
+	for shard := range q.shards {
+		offsets[shard] = 0
+	}
+	for len(offsets) > 0 {
+		page := max(1, chunk/len(offsets))
+		var calls []call
+		shards := slices.Collect(maps.Keys(offsets))
+		for _, shard := range shards {
+			calls = append(calls, call{[]string{q.shards[shard].due}, []any{micros(ahead), offsets[shard], page}})
+		}
+		seen, err := q.list(ctx, scripts.window, shards, calls)
+		if err != nil {
 			return removed, err
 		}
-		n, err := q.removeUnknown(ctx, seen, unknown)
+		orphans, n, err := q.removeUnknown(ctx, seen, unknown)
 		removed += n
 		if err != nil {
 			return removed, err
 		}
-		if n == 0 { // or others are at this offset now
-			offset += q.page()
+		for i, shard := range shards {
+			if len(seen[i].ids) < page {
+				delete(offsets, shard)
+			}
+			for _, id := range seen[i].ids {
+				if _, more := offsets[shard]; more && !orphans[id] { // others are in the place of orphans now
+					offsets[shard]++
+				}
+			}
 		}
 	}
-	seen, _, err := q.list(ctx, scripts.remote, q.page())
-	if err != nil {
-		return removed, err
-	}
-	n, err := q.removeUnknown(ctx, seen, unknown)
+	n, err := q.removeRemote(ctx, unknown)
 	return removed + n, err
 }
 
-// sighting is a task in the shard where it was found: other clients may have written it to any shard.
+// removeRemote looks at a page of the tasks that are due last and of the dead letters.
+func (q *Queue) removeRemote(ctx context.Context, unknown func(context.Context, []string) ([]string, error)) (removed int, err error) {
+	page := max(1, chunk/len(q.shards))
+	shards, calls := make([]int, len(q.shards)), make([]call, len(q.shards))
+	for i, s := range q.shards {
+		shards[i], calls[i] = i, call{[]string{s.due, s.dead}, []any{page}}
+	}
+	seen, err := q.list(ctx, scripts.remote, shards, calls)
+	if err != nil {
+		return 0, err
+	}
+	_, removed, err = q.removeUnknown(ctx, seen, unknown)
+	return removed, err
+}
+
+// sighting is tasks in the shard where they were found: other clients may have written them to any shard.
 type sighting struct {
 	shard int
-	id    string
+	ids   []string
 }
 
-func (q *Queue) removeUnknown(ctx context.Context, seen []sighting, unknown func(context.Context, []string) ([]string, error)) (removed int, err error) {
-	for some := range slices.Chunk(seen, chunk) {
-		ids := make([]string, len(some))
-		for i, s := range some {
-			ids[i] = s.id
-		}
-		orphans, err := unknown(ctx, ids)
-		if err != nil {
-			return removed, err
-		}
-		n, err := q.remove(ctx, some, orphans)
-		removed += n
-		if err != nil {
-			return removed, err
-		}
-	}
-	return removed, nil
-}
-
-// page is how many tasks of each shard are looked at together.
-func (q *Queue) page() int { return max(1, chunk/len(q.shards)) }
-
-// window lists a page of the tasks of each shard that are due within ahead, after the first offset, and reports whether
-// a shard has more.
-func (q *Queue) window(ctx context.Context, ahead time.Duration, offset int) (seen []sighting, more bool, err error) {
-	return q.list(ctx, scripts.window, micros(ahead), offset, q.page())
-}
-
-// list runs a script that lists tasks on each shard and reports whether a shard gave a whole page.
-func (q *Queue) list(ctx context.Context, script *redis.Script, args ...any) (seen []sighting, full bool, err error) {
-	calls := make([]call, len(q.shards))
-	for i, s := range q.shards {
-		calls[i] = call{[]string{s.due, s.dead}, args}
-	}
+// list runs a script that lists tasks on some shards.
+func (q *Queue) list(ctx context.Context, script *redis.Script, shards []int, calls []call) ([]sighting, error) {
 	replies, err := q.runEach(ctx, script, calls)
 	if err != nil {
-		return nil, false, fmt.Errorf("list tasks of %s: %w", q.kind, err)
+		return nil, fmt.Errorf("list tasks of %s: %w", q.kind, err)
 	}
+	seen := make([]sighting, len(shards))
 	for i, reply := range replies {
 		ids, err := reply.StringSlice()
 		if err != nil {
-			return nil, false, fmt.Errorf("list tasks of %s: %w", q.kind, err)
+			return nil, fmt.Errorf("list tasks of %s: %w", q.kind, err)
 		}
-		for _, id := range ids {
-			seen = append(seen, sighting{i, id})
-		}
-		full = full || len(ids) >= q.page()
+		seen[i] = sighting{shards[i], ids}
 	}
-	return seen, full, nil
+	return seen, nil
+}
+
+// removeUnknown removes the tasks that unknown returns, and returns them.
+func (q *Queue) removeUnknown(ctx context.Context, seen []sighting, unknown func(context.Context, []string) ([]string, error)) (orphans map[string]bool, removed int, err error) {
+	var ids []string
+	for _, s := range seen {
+		ids = append(ids, s.ids...)
+	}
+	orphans = make(map[string]bool)
+	for some := range slices.Chunk(ids, chunk) {
+		found, err := unknown(ctx, some)
+		if err != nil {
+			return nil, 0, err
+		}
+		for _, id := range found {
+			orphans[id] = true
+		}
+	}
+	removed, err = q.remove(ctx, seen, orphans)
+	return orphans, removed, err
 }
 
 // remove takes those of the tasks that are orphans out of the shards where they were seen, scheduled or dead, and
 // returns how many there were.
-func (q *Queue) remove(ctx context.Context, seen []sighting, orphans []string) (removed int, err error) {
-	if len(orphans) == 0 {
-		return 0, nil
-	}
-	orphaned := make(map[string]bool, len(orphans))
-	for _, id := range orphans {
-		orphaned[id] = true
-	}
-	ids := make([][]string, len(q.shards))
-	for _, s := range seen {
-		if orphaned[s.id] {
-			ids[s.shard] = append(ids[s.shard], s.id)
-		}
-	}
+func (q *Queue) remove(ctx context.Context, seen []sighting, orphans map[string]bool) (removed int, err error) {
 	var taken []*redis.IntCmd
 	_, err = q.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for i, s := range q.shards {
-			if len(ids[i]) == 0 {
+		for _, found := range seen {
+			s := q.shards[found.shard]
+			ids := slices.DeleteFunc(slices.Clone(found.ids), func(id string) bool { return !orphans[id] })
+			if len(ids) == 0 {
 				continue
 			}
-			members := make([]any, len(ids[i]))
-			for k, id := range ids[i] {
-				members[k] = id
+			members := make([]any, len(ids))
+			for i, id := range ids {
+				members[i] = id
 			}
 			taken = append(taken, pipe.ZRem(ctx, s.due, members...), pipe.ZRem(ctx, s.dead, members...))
-			pipe.HDel(ctx, s.attempts, ids[i]...)
-			pipe.HDel(ctx, s.errs, ids[i]...)
+			pipe.HDel(ctx, s.attempts, ids...)
+			pipe.HDel(ctx, s.errs, ids...)
 		}
 		return nil
 	})
@@ -187,7 +191,7 @@ func (q *Queue) remove(ctx context.Context, seen []sighting, orphans []string) (
 }
 
 // maxLease is far longer than any lease: a lease that ends later was not made by a claim.
-const maxLease = time.Hour
+const maxLease = 24 * time.Hour
 
 // Mend renames those of the queue's keys that hold another type of value than the queue's, so that the queue can be
 // used again, and returns their new names, with an error, too. A key that was renamed before is replaced. Mend also ends

@@ -3,6 +3,7 @@ package delay
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -251,7 +252,7 @@ func TestMendEndsEndlessLeases(t *testing.T) {
 	if _, err := q.Claim(t.Context(), 0, 1, 10*time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	for id, score := range map[string]string{"infinite": "+inf", "huge": "1e300", "tomorrow": strconv.FormatInt(redisTime(t, q)+24*long.Microseconds(), 10)} {
+	for id, score := range map[string]string{"infinite": "+inf", "huge": "1e300", "tomorrow": strconv.FormatInt(redisTime(t, q)+25*long.Microseconds(), 10)} {
 		do(t, q, "ZADD", q.shards[0].leased, score, id)
 	}
 	if renamed, err := q.Mend(t.Context()); err != nil || len(renamed) > 0 {
@@ -338,6 +339,33 @@ func TestRoundTrips(t *testing.T) {
 		}
 		if n := counter.n.Load() - before; n > call.most {
 			t.Errorf("%s took %d round trips, want at most %d", call.name, n, call.most)
+		}
+	}
+}
+
+// TestRoundTripsOfOneFullShard has all tasks in one of many shards, as after a change of their number.
+func TestRoundTripsOfOneFullShard(t *testing.T) {
+	q := newQueue(t, newRedis(t), manyShards)
+	counter := &trips{}
+	q.rdb.AddHook(counter)
+	const tasks = 5000
+	for known, most := range map[bool]int64{true: 30, false: 60} { // of orphans each page is removed
+		args := []any{"ZADD", q.shards[7].due}
+		ids := make([]string, tasks)
+		for i := range ids {
+			ids[i] = fmt.Sprintf("task %d", i)
+			args = append(args, i, ids[i])
+		}
+		do(t, q, args...)
+		before, all := counter.n.Load(), knowing()
+		if known {
+			all = knowing(ids...)
+		}
+		if _, err := q.RemoveOrphans(t.Context(), time.Hour, all); err != nil {
+			t.Fatal(err)
+		}
+		if n := counter.n.Load() - before; n > most {
+			t.Errorf("known %v: %d round trips, want at most %d", known, n, most)
 		}
 	}
 }

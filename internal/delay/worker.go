@@ -27,7 +27,7 @@ type Handler func(ctx context.Context, tasks []Task) ([]Outcome, error)
 type WorkerConfig struct {
 	Loops       int           // claim loops per shard: 2
 	Batch       int           // the most tasks in one claim, up to 1,000: 500
-	Lease       time.Duration // how late a task may be whose worker was killed: 10 s
+	Lease       time.Duration // how late a task may be whose worker was killed, at most a day: 10 s
 	MaxIdle     time.Duration // the longest sleep, so the cost of a lost wake-up hint: 5 s
 	Drain       time.Duration // what a handler gets to finish once the worker must stop: 3 s
 	MaxAttempts int           // failures until a task is a dead letter: 10
@@ -38,7 +38,7 @@ type WorkerConfig struct {
 func (c WorkerConfig) withDefaults() WorkerConfig {
 	c.Loops = cmp.Or(c.Loops, 2)
 	c.Batch = min(cmp.Or(c.Batch, 500), chunk)
-	c.Lease = cmp.Or(c.Lease, 10*time.Second)
+	c.Lease = min(cmp.Or(c.Lease, 10*time.Second), maxLease)
 	c.MaxIdle = cmp.Or(c.MaxIdle, 5*time.Second)
 	c.Drain = cmp.Or(c.Drain, 3*time.Second)
 	c.MaxAttempts = cmp.Or(c.MaxAttempts, 10)

@@ -62,27 +62,28 @@ func (s *Store) partByLocks(ctx context.Context, ids []uuid.UUID) (free []uuid.U
 	return free, held, nil
 }
 
-// cancelSoon is cancelDue that waits at most lockWait for a product which somebody holds. It then cancels none of the
-// orders, and lockTimedOut reports true of its error.
-func (s *Store) cancelSoon(ctx context.Context, ids []uuid.UUID, actor Actor) (verdicts []verdict, err error) {
-	if len(ids) == 0 {
-		return nil, nil
-	}
-	err = s.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-		if err := tx.Exec(`SET LOCAL lock_timeout = ` + strconv.FormatInt(lockWait.Milliseconds(), 10)).Error; err != nil {
-			return err
+// cancelSoon is cancelDue that waits at most so long for a product that another session holds. It then cancels none of
+// the orders, and lockTimedOut reports true of its error.
+func (s *Store) cancelSoon(wait time.Duration) canceler {
+	setWait := `SET LOCAL lock_timeout = ` + strconv.FormatInt(wait.Milliseconds(), 10)
+	return func(ctx context.Context, ids []uuid.UUID, actor Actor) (verdicts []verdict, err error) {
+		if len(ids) == 0 {
+			return nil, nil
 		}
-		return tx.Raw(cancelDueSQL, ids, actor).Scan(&verdicts).Error
-	})
-	if err != nil {
-		return nil, fmt.Errorf("cancel due orders: %w", err)
+		err = undeadlocked(func() error {
+			return s.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+				if err := tx.Exec(setWait).Error; err != nil {
+					return err
+				}
+				return tx.Raw(cancelDueSQL, ids, actor).Scan(&verdicts).Error
+			})
+		})
+		if err != nil {
+			return nil, fmt.Errorf("cancel due orders: %w", err)
+		}
+		return verdicts, nil
 	}
-	return verdicts, nil
 }
-
-// lockWait is longer than a product is held by the placements that come before in its queue, and short enough for a
-// sweep to wait.
-const lockWait = 500 * time.Millisecond
 
 // overdueSQL reads one page of the partial index orders_pending_deadline and nothing else.
 const overdueSQL = `

@@ -81,8 +81,8 @@ func refusalOf(err error) *Error {
 }
 
 // passing are the classes and codes of errors that a statement is not guilty of: connection, rollback,
-// resources, operator, system; lock not available, read-only; no such schema or table, as while a backup is restored.
-var passing = []string{"08", "40", "53", "57", "58", "55P03", "25006", "3F000", "42P01"}
+// resources, operator, system; lock not available, read-only; no such schema, table or constraint, as while a backup is restored.
+var passing = []string{"08", "40", "53", "57", "58", "55P03", "25006", "3F000", "42P01", "42704"}
 
 // Unavailable reports whether an error is not a statement's own but the world's, and passes: the database cannot be
 // reached, is stopping, full, read-only after a failover, too slow, or chose this transaction to break
@@ -106,6 +106,10 @@ func Unavailable(err error) bool {
 func brokenDeadlock(err error) bool {
 	return hasCode(err, "40001", "40P01")
 }
+
+// TimedOut reports whether PostgreSQL ended a statement that took too long, as a statement on some orders may, and on
+// others not.
+func TimedOut(err error) bool { return hasCode(err, "57014") }
 
 // lockTimedOut tells that a statement has waited for somebody's lock for as long as it may.
 func lockTimedOut(err error) bool {

@@ -28,18 +28,18 @@ var Reading = []string{http.MethodGet, http.MethodHead}
 func (s *Service) Routes(r gin.IRouter, tokens *Tokens, feed *Feed) {
 	a := &api{orders: s, tokens: tokens, feed: feed}
 	open := r.Group("/api")
-	open.POST("/customers", Query(), Handle(a.signUp))
-	open.Match(Reading, "/products", Query(), Handle(a.products))
+	open.POST("/customers", Parameters(), Handle(a.signUp))
+	open.Match(Reading, "/products", Parameters(), Handle(a.products))
 
-	r.Match(Reading, StreamPath, Query(), Handle(a.authenticate), Handle(a.stream))
+	r.Match(Reading, StreamPath, Parameters(), Handle(a.authenticate), Handle(a.stream))
 
 	own := open.Group("/orders", Handle(a.authenticate))
-	own.POST("", Query(), Handle(a.place))
-	own.Match(Reading, "", Query("limit", "cursor"), Handle(a.list))
-	own.Match(Reading, "/:id", Query(), Handle(a.get))
-	own.Match(Reading, "/:id/events", Query(), Handle(a.events))
-	own.POST("/:id/pay", Query(), Handle(a.pay))
-	own.POST("/:id/cancel", Query(), Handle(a.cancel))
+	own.POST("", Parameters(), Handle(a.place))
+	own.Match(Reading, "", Parameters("limit", "cursor"), Handle(a.list))
+	own.Match(Reading, "/:id", Parameters(), Handle(a.get))
+	own.Match(Reading, "/:id/events", Parameters(), Handle(a.events))
+	own.POST("/:id/pay", Parameters(), Handle(a.pay))
+	own.POST("/:id/cancel", Parameters(), Handle(a.cancel))
 }
 
 // authenticate finds out who asks. A bearer token goes before the cookie.

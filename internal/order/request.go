@@ -260,9 +260,9 @@ type page struct {
 	limit int
 }
 
-// Query refuses queries that are not well-formed and parameters that the route does not know, or knows once: what they
-// ask for would not be done.
-func Query(known ...string) gin.HandlerFunc {
+// Parameters refuses queries that are not well-formed, parameters that the route does not know, and those that are
+// given twice: what they ask for would not be done.
+func Parameters(known ...string) gin.HandlerFunc {
 	return Handle(func(c *gin.Context) error {
 		query, err := url.ParseQuery(c.Request.URL.RawQuery)
 		if err != nil {

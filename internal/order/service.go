@@ -19,8 +19,8 @@ type Config struct {
 	Timeout time.Duration // from placing an order to its deadline
 }
 
-// publisher brings a message, whose outbox row is committed, to the queue, if it can right now. That ctx
-// ends, because the customer has hung up, does not keep it from it.
+// publisher brings a message, whose outbox row is committed, to the queue, if it can right now. The end of ctx does not
+// abort the publish.
 type publisher interface {
 	Publish(ctx context.Context, m delay.Message) bool
 }

@@ -9,58 +9,84 @@ import (
 	"github.com/google/uuid"
 )
 
+// TimeOut cancels those of the orders that are due, without the help of any queue. It returns how many it cancelled and
+// how many other sessions hold, or a product of theirs. Ids that are no order's count as neither. After an error some
+// may have been cancelled; [Unavailable] tells whether it is the orders' or the database's.
+func (s *Service) TimeOut(ctx context.Context, ids []string) (done, held int, err error) {
+	orders := make([]uuid.UUID, 0, len(ids))
+	for _, id := range ids {
+		if parsed, err := parseID(id); err == nil {
+			orders = append(orders, parsed)
+		}
+	}
+	verdicts, err := s.timeOut(ctx, orders, Reconciler, s.store.cancelSoon(lockWait))
+	return count(verdicts, cancelled), count(verdicts, locked) + count(verdicts, blocked), err
+}
+
 // canceler cancels those of the orders that are due, all or none, and returns a verdict on each.
 type canceler func(ctx context.Context, ids []uuid.UUID, actor Actor) ([]verdict, error)
 
-// timeOut cancels those of the orders that are due and returns a verdict on each. wait does so in one transaction, and
-// waits for their products as long as the actor has time. An error may come after some of the orders were cancelled.
-func (s *Service) timeOut(ctx context.Context, ids []uuid.UUID, actor Actor, wait canceler) ([]verdict, error) {
-	verdicts, err := s.cancel(ctx, ids, actor, wait)
-	s.observe(ctx, verdicts, actor)
-	return verdicts, err
-}
-
-// cancel cancels the orders by wait. When a statement has waited in vain for a product, the orders of products that are
-// held are set apart from the others, here and in what follows: a lock that stays must not keep the others waiting.
-func (s *Service) cancel(ctx context.Context, ids []uuid.UUID, actor Actor, wait canceler) ([]verdict, error) {
-	if !s.stuck.any() {
-		verdicts, err := wait(ctx, ids, actor)
+// timeOut cancels those of the orders that are due by cancel, which waits for products that other sessions hold. It
+// returns a verdict on each. An error may come after some of the orders were cancelled.
+//
+// When a statement has waited in vain for a product, the orders of products that are held are set apart from the others,
+// here and in what follows: a lock that stays must not keep the others waiting.
+func (s *Service) timeOut(ctx context.Context, ids []uuid.UUID, actor Actor, cancel canceler) ([]verdict, error) {
+	if !s.stuck.suspected() {
+		verdicts, err := cancel(ctx, ids, actor)
 		if !lockTimedOut(err) {
+			s.observe(ctx, verdicts, actor)
 			return verdicts, err
 		}
 		s.stuck.suspect()
 	}
+	verdicts, err := s.timeOutApart(ctx, ids, actor, cancel)
+	s.observe(ctx, verdicts, actor)
+	return verdicts, err
+}
+
+func (s *Service) timeOutApart(ctx context.Context, ids []uuid.UUID, actor Actor, cancel canceler) ([]verdict, error) {
 	free, held, err := s.store.partByLocks(ctx, ids)
 	if err != nil {
 		return nil, err
 	}
-	verdicts, err := s.store.cancelDue(ctx, free, actor)
+	verdicts, err := cancel(ctx, free, actor)
+	if lockTimedOut(err) { // locked since a moment ago
+		verdicts, err = leave(free), nil
+	}
 	for product, ids := range held {
 		if err != nil {
 			return verdicts, err
 		}
 		var some []verdict
-		some, err = s.cancelHeld(ctx, product, ids, actor)
+		some, err = s.timeOutHeld(ctx, product, ids, actor)
 		verdicts = append(verdicts, some...)
 	}
 	return verdicts, err
 }
 
-// cancelHeld cancels orders of a product that another session holds. A placement holds it for milliseconds: it waits a
-// little, unless it has lately waited in vain.
-func (s *Service) cancelHeld(ctx context.Context, product uuid.UUID, ids []uuid.UUID, actor Actor) ([]verdict, error) {
-	if !s.stuck.has(product) {
-		verdicts, err := s.store.cancelSoon(ctx, ids, actor)
-		if !lockTimedOut(err) {
-			return verdicts, err
-		}
-		s.stuck.add(product)
+// timeOutHeld cancels orders of a product that another session holds. A placement holds it for milliseconds, so it waits
+// a little.
+func (s *Service) timeOutHeld(ctx context.Context, product uuid.UUID, ids []uuid.UUID, actor Actor) ([]verdict, error) {
+	wait := s.stuck.wait(product)
+	if wait == 0 {
+		return leave(ids), nil
 	}
+	verdicts, err := s.store.cancelSoon(wait)(ctx, ids, actor)
+	if lockTimedOut(err) {
+		s.stuck.add(product)
+		return leave(ids), nil
+	}
+	return verdicts, err
+}
+
+// leave is the verdict on orders that are blocked.
+func leave(ids []uuid.UUID) []verdict {
 	verdicts := make([]verdict, len(ids))
 	for i, id := range ids {
 		verdicts[i] = verdict{ID: id, Outcome: blocked}
 	}
-	return verdicts, nil
+	return verdicts
 }
 
 // stuck remembers the products that statements have lately waited for in vain.
@@ -72,15 +98,17 @@ type stuck struct {
 
 const (
 	stuckFor = 5 * time.Second
-	// suspectFor is much longer, for then a batch waits as long as the session's lock_timeout.
+	// suspectFor is much longer, for then a batch of the worker waits as long as the session's lock_timeout.
 	suspectFor = time.Minute
-	// mostStuck is how many products are waited for in vain, one after the other, before all that are held are taken
-	// for stuck.
+	// lockWait is longer than a product is held by the placements that come before in its queue, and short enough for a
+	// sweep to wait. mostStuck products are waited for so long, one after the other, and the next ones for shortWait.
+	lockWait  = 500 * time.Millisecond
 	mostStuck = 3
+	shortWait = 50 * time.Millisecond
 )
 
-// any reports whether a statement has lately waited in vain.
-func (s *stuck) any() bool {
+// suspected reports whether a statement has lately waited in vain.
+func (s *stuck) suspected() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return time.Now().Before(s.until)
@@ -101,14 +129,21 @@ func (s *stuck) add(product uuid.UUID) {
 	s.products[product] = time.Now().Add(stuckFor)
 }
 
-// has reports whether a statement should not wait for a product that is held.
-func (s *stuck) has(product uuid.UUID) bool {
+// wait returns how long a statement should wait for a product that is held.
+func (s *stuck) wait(product uuid.UUID) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
 	maps.DeleteFunc(s.products, func(_ uuid.UUID, until time.Time) bool { return now.After(until) })
-	_, is := s.products[product]
-	return is || len(s.products) >= mostStuck
+	_, stuck := s.products[product]
+	switch {
+	case stuck:
+		return 0
+	case len(s.products) >= mostStuck:
+		return shortWait
+	default:
+		return lockWait
+	}
 }
 
 // observe counts, announces and logs what became of orders.

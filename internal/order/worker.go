@@ -39,6 +39,7 @@ func (s *Service) CancelDue(ctx context.Context, tasks []delay.Task) ([]delay.Ou
 		byID[v.ID.String()] = v
 	}
 	outcomes := make([]delay.Outcome, len(tasks))
+	dropped := 0
 	for i, task := range tasks {
 		v, known := byID[task.ID]
 		if !known { // not the id of any order
@@ -46,9 +47,14 @@ func (s *Service) CancelDue(ctx context.Context, tasks []delay.Task) ([]delay.Ou
 			s.metrics.outcomes.WithLabelValues(gone).Inc()
 		}
 		if v.Outcome == gone {
-			s.log.WarnContext(ctx, "task of no order dropped", "order_id", task.ID)
+			if dropped++; dropped == 1 {
+				s.log.WarnContext(ctx, "task of no order dropped", "order_id", clip(task.ID, 64))
+			}
 		}
 		outcomes[i] = v.taskOutcome()
+	}
+	if dropped > 1 {
+		s.log.WarnContext(ctx, "more tasks of no order dropped", "tasks", dropped-1)
 	}
 	return outcomes, nil
 }

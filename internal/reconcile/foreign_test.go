@@ -129,8 +129,8 @@ func (m *memory) TimeOut(_ context.Context, ids []string) (done, held int, err e
 const (
 	shards    = 3
 	lookahead = time.Hour
-	// longestLease is longer than any lease that a queue takes for one of its own: 1 h.
-	longestLease = time.Hour + time.Minute
+	// longestLease is longer than any lease that a queue takes for one of its own: a day.
+	longestLease = 24*time.Hour + time.Minute
 )
 
 var (
@@ -173,7 +173,7 @@ type machine struct {
 //   - each key has its type again, the queue is intact, and no task of no row is scheduled or dead;
 //   - the task of each pending row comes in time, unless it is leased, dead or has failed attempts: then the sweep
 //     after the row's deadline and the grace times it out;
-//   - once the leases that it left have ended, which takes an hour, the queue holds nothing foreign.
+//   - once the leases that it left have ended, which takes a day, the queue holds nothing foreign.
 func TestForeignContent(t *testing.T) {
 	rdb, err := delay.Connect(testenv.Redis(t))
 	if err != nil {

@@ -60,7 +60,6 @@ func (m metrics) observe(r Report) {
 	m.repairs.WithLabelValues("orphaned").Add(float64(r.Orphaned))
 	m.repairs.WithLabelValues("overdue").Add(float64(r.Overdue))
 	m.repairs.WithLabelValues("set_aside").Add(float64(r.SetAside))
-	m.stuck.Set(float64(r.Locked + r.Failed))
 	m.examined.Add(float64(r.Examined))
 	m.seconds.Observe(r.Took)
 	if r.Outcome == OK || r.Outcome == Partial {
@@ -73,7 +72,6 @@ func (m metrics) notStarted(err error) {
 	result := "failed"
 	if errors.Is(err, ErrBusy) {
 		result = "skipped"
-		m.stuck.Set(0) // the other instance tells
 	}
 	m.sweeps.WithLabelValues(result).Inc()
 }

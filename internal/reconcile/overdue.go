@@ -21,20 +21,23 @@ type overdue struct {
 	// one cannot be timed out. Some of the rows may have ended since.
 	parts [][]string
 	alone []string
+	// mended is set when a row was timed out that had failed: the next walk tries all of them together.
+	mended bool
+
+	most int // rows in why; more are tried with their page in each sweep
 }
 
 const (
-	// walkBudget is what a sweep spends on pages of overdue rows of which it can time out at most half. The next sweep
-	// goes on after them.
+	// walkBudget is what a sweep spends on pages of overdue rows of which it can time out at most half. It is for
+	// thousands of pages: those that failed before cost a read. The next sweep goes on after them.
 	walkBudget = 10 * time.Second
 	// aloneBudget is what a sweep spends on rows that failed alone.
 	aloneBudget = 200 * time.Millisecond
-	// mostFailing bounds the memory. Rows beyond it are tried with their page in each sweep.
 	mostFailing = 100_000
 )
 
-// apartBudget is what a sweep spends on taking apart what failed together: half an interval, so that sweeps keep
-// to their schedule.
+// apartBudget is what a sweep spends on taking apart what failed together: half an interval, so that sweeps keep to their
+// schedule. The next sweep goes on.
 func (r *Reconciler) apartBudget() time.Duration {
 	return max(min(r.gap/2, 10*time.Second), time.Second)
 }
@@ -44,20 +47,29 @@ func (r *Reconciler) apartBudget() time.Duration {
 func (o *overdue) walk(ctx context.Context, t Timeouts, grace time.Duration, report *Report) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	resumed := o.after != "" // the rows before it come at the end
-	seen := make(map[string]bool)
+	if o.mended {
+		clear(o.why)
+		o.parts, o.alone, o.mended = nil, nil, false
+	}
+	resumed := o.after != ""      // the rows before it come at the end
+	seen := make(map[string]bool) // of the rows in why
 	for spent := time.Duration(0); spent < walkBudget; {
 		began := time.Now()
 		ids, next, err := t.Overdue(ctx, o.after, grace, pageSize)
-		o.after = next // with an error, too: the next sweep begins anew
+		o.after = next // "" with an error: the next sweep begins anew
 		if err != nil {
 			return fmt.Errorf("look for overdue rows: %w", err)
 		}
-		done, held, err := o.try(ctx, t, o.fresh(ids, seen))
+		done, held, err := o.try(ctx, t, o.fresh(ids))
 		report.Overdue += done
 		report.Locked += held
 		if err != nil {
 			return err
+		}
+		for _, id := range ids {
+			if o.why[id] != nil {
+				seen[id] = true
+			}
 		}
 		if 2*done <= len(ids) {
 			spent += time.Since(began)
@@ -76,14 +88,9 @@ func (o *overdue) walk(ctx context.Context, t Timeouts, grace time.Duration, rep
 	return nil
 }
 
-// fresh returns the ids that have not failed before, and notes all as seen.
-func (o *overdue) fresh(ids []string, seen map[string]bool) (fresh []string) {
-	for _, id := range ids {
-		if seen[id] = true; o.why[id] == nil {
-			fresh = append(fresh, id)
-		}
-	}
-	return fresh
+// fresh returns the ids that have not failed before.
+func (o *overdue) fresh(ids []string) []string {
+	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return o.why[id] != nil })
 }
 
 // try times out rows. If they cannot be, it remembers them: its error is only about a table that cannot be used now.
@@ -98,7 +105,7 @@ func (o *overdue) try(ctx context.Context, t Timeouts, ids []string) (done, held
 	case errors.Is(err, ErrUnavailable) || ctx.Err() != nil:
 		o.forget(ids)
 		return done, held, fmt.Errorf("time out overdue rows: %w", err)
-	case len(o.why) < mostFailing:
+	case len(o.why) < o.most || o.why[ids[0]] != nil:
 		o.remember(ids, err)
 	}
 	return done, held, nil
@@ -143,17 +150,12 @@ func (o *overdue) takeApart(ctx context.Context, t Timeouts, budget time.Duratio
 				return err
 			}
 		}
-		if len(part) > 0 && len(o.failing(part)) == 0 { // it failed as a whole
-			o.begin()
+		if len(part) > 0 && len(o.failing(part)) == 0 { // though it failed as a whole
+			o.mended = true
+			return nil
 		}
 	}
 	return nil
-}
-
-// begin forgets all that failed, because the cause seems to be mended: the next sweep tries the rows together.
-func (o *overdue) begin() {
-	clear(o.why)
-	o.parts, o.alone = nil, nil
 }
 
 // tryAlone tries a few of the rows again that failed alone.
@@ -165,13 +167,14 @@ func (o *overdue) tryAlone(ctx context.Context, t Timeouts, report *Report) erro
 		}
 		id := o.failing(o.alone[:1])
 		o.alone = o.alone[1:]
-		done, _, err := o.try(ctx, t, id)
+		done, held, err := o.try(ctx, t, id)
 		report.Overdue += done
+		report.Locked += held
 		if err != nil {
 			return err
 		}
 		if done > 0 {
-			o.begin()
+			o.mended = true
 			return nil
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"pgregory.net/rapid"
 )
 
@@ -70,9 +69,6 @@ func TestSweepGoesOnPastRowsThatCannotBeTimedOut(t *testing.T) {
 			}
 			if n := table.count(good); n > 0 {
 				t.Errorf("%d good rows are left", n)
-			}
-			if n := testutil.ToFloat64(r.metrics.stuck); n != float64(test.locked+test.failed) {
-				t.Errorf("the metric says that %v rows are stuck, want %d", n, test.locked+test.failed)
 			}
 		})
 	}
@@ -152,11 +148,11 @@ func TestStatementsForRowsThatFail(t *testing.T) {
 func TestBudgetForLockedRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pages, perPage = 20, 3 * time.Second
-		const perSweep = int((walkBudget + perPage - 1) / perPage) // pages
 		table, queue := newFakes(3)
 		table.overdue = concat(rows(pages*pageSize, locked), rows(7, good))
 		table.took = perPage
 		r := newReconciler(t, table, queue)
+		const perSweep = int((walkBudget + perPage - 1) / perPage) // pages
 		for sweep := range pages/perSweep + 1 {
 			if n := table.count(good); n != 7 {
 				t.Fatalf("%d good rows before sweep %d: it got ahead of itself", n, sweep)
@@ -218,6 +214,29 @@ func TestSweepBeginsAgainAtTheEnd(t *testing.T) {
 	report := r.sweep(t.Context())
 	if report.Overdue != 1 || report.Locked != 2*pageSize {
 		t.Errorf("reported %+v, want 1 overdue and each of the others counted once", report)
+	}
+}
+
+// TestMoreRowsThatFailThanAreRemembered: none of the good rows among them is lost from sight.
+func TestMoreRowsThatFailThanAreRemembered(t *testing.T) {
+	table, queue := newFakes(0)
+	table.overdue = interleaved(3*pageSize, slices.Concat(rows(99, poisoned), rows(1, good))...)
+	r := newReconciler(t, table, queue)
+	r.overdue.most = 2*pageSize + 1
+	for sweep := 0; table.count(good) > 0; sweep++ {
+		if sweep == 10 {
+			t.Fatalf("%d good rows are left after %d sweeps", table.count(good), sweep)
+		}
+		r.sweep(t.Context())
+		for _, id := range slices.Concat(append(r.overdue.parts, r.overdue.alone)...) {
+			delete(r.overdue.why, id)
+		}
+		if len(r.overdue.why) > 0 {
+			t.Fatalf("%d rows are passed over and never tried again", len(r.overdue.why))
+		}
+		for _, id := range slices.Concat(append(r.overdue.parts, r.overdue.alone)...) {
+			r.overdue.why[id] = errDown
+		}
 	}
 }
 

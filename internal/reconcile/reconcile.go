@@ -2,7 +2,7 @@
 // timeouts, and repairs what the queue lost.
 //
 // The promise: whatever happens to Redis, a pending row's timeout is late by at most one interval of the
-// schedule. The table is the truth. A sweep looks at the pending rows whose deadlines are near, adds the
+// schedule and a grace, and what a sweep spends on rows that cannot be timed out. The table is the truth. A sweep looks at the pending rows whose deadlines are near, adds the
 // tasks that the queue does not have, moves forward those that it would deliver too late, removes the
 // tasks of no row, and times out by itself the rows that are overdue for longer than a grace. A Redis
 // that was wiped is noticed by its missing sentinels and filled again with every pending row.

@@ -43,7 +43,7 @@ func New(db *sql.DB, table Table, queue Queue, cfg Config, log *slog.Logger, reg
 	}
 	return &Reconciler{
 		db: db, table: inTime{table}, queue: queue, cfg: cfg, schedule: schedule, gap: gap, lockIdle: lockIdle,
-		overdue: overdue{why: make(map[string]error)},
+		overdue: overdue{why: make(map[string]error), most: mostFailing},
 		log:     log.With("kind", queue.Kind()), metrics: newMetrics(reg, queue.Kind()),
 	}, nil
 }
@@ -104,6 +104,8 @@ func (r *Reconciler) intact(ctx context.Context) (bool, error) {
 // sweepByItself is a sweep that no one waits for.
 func (r *Reconciler) sweepByItself(ctx context.Context) {
 	report, err := r.Sweep(ctx)
+	// A sweep that an operator asks for, in a process that may never sweep again, must not leave the gauge up.
+	r.metrics.stuck.Set(float64(report.Locked + report.Failed))
 	switch {
 	case ctx.Err() != nil:
 	case errors.Is(err, ErrBusy):

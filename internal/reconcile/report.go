@@ -41,11 +41,16 @@ type Report struct {
 
 	// Rows long past their deadlines that could not be timed out.
 	Locked int `json:"locked"` // other sessions hold them
-	Failed int `json:"failed"` // the table refused
+	Failed int `json:"failed"` // the table refused them, or others that they were tried with
 }
 
 // Repairs is the number of all repairs.
 func (r Report) Repairs() int { return r.Missing + r.Late + r.Orphaned + r.Overdue + r.SetAside }
+
+// Clean reports whether the sweep left nothing to mend: rows that other sessions hold are left to the next sweep.
+func (r Report) Clean() bool {
+	return r.Outcome == OK || r.Outcome == Partial && r.Failed == 0
+}
 
 // fail notes an outcome and its reason, unless the sweep has that outcome already, or a worse one.
 func (r *Report) fail(outcome Outcome, reason error) {
@@ -71,7 +76,7 @@ func (r *Report) stuck(failed int, reasons []error) {
 		for i, reason := range reasons {
 			texts[i] = clip(reason.Error(), 300)
 		}
-		r.fail(Partial, fmt.Errorf("%d overdue rows cannot be timed out, and other sessions hold %d: %s", r.Failed, r.Locked, strings.Join(texts, "; ")))
+		r.fail(Partial, fmt.Errorf("%d overdue rows cannot be timed out: %s; other sessions hold %d more", r.Failed, strings.Join(texts, "; "), r.Locked))
 	case r.Locked > 0:
 		r.fail(Partial, fmt.Errorf("other sessions hold %d overdue rows", r.Locked))
 	}

@@ -30,9 +30,9 @@ func (r *Reconciler) sweep(ctx context.Context) (report Report) {
 			report.fail(Failed, err)
 		}
 	}
-	// First what needs no queue, and is late already. Last what may take long, and of which little is to be hoped for.
+	// First what needs no queue, and is late already.
 	note(r.overdue.walk(ctx, r.table, r.cfg.Grace, &report))
-	defer func() { note(r.overdue.takeApart(ctx, r.table, r.apartBudget(), &report)) }()
+	note(r.overdue.takeApart(ctx, r.table, r.apartBudget(), &report))
 
 	renamed, err := r.mend(ctx)
 	report.SetAside = len(renamed)

@@ -1,6 +1,6 @@
 -- Lists tasks that are due within a time from now, the earliest first.
 --
--- KEYS    1 due, 2 dead (not used)
+-- KEYS    1 due
 -- ARGV    1 how far ahead in µs, 2 how many to skip, 3 the most to return
 -- Returns ids
 
