@@ -107,6 +107,7 @@ func TestClockFaults(t *testing.T) {
 		}
 		faults = append(faults, fault{
 			name: name, needs: needs{redisEnv: redis, postgresEnv: postgres}, excused: brokenLocks, bound: bound{late: late, answer: 2 * time.Second},
+			before: func() { jump(seconds.redis) },
 			inject: func(d *deployment) {
 				d.apart(seconds.redis, seconds.postgres)
 				d.hold(time.Second)

@@ -14,6 +14,7 @@ import (
 type fault struct {
 	name   string
 	needs  needs
+	before func()              // nil: there is nothing to do before the deployment starts
 	inject func(d *deployment) // breaks it, lets it last, and mends it
 	bound  bound
 	// excused counts the refusals that a tool of the test brought about, and not the fault; nil: none.
@@ -31,6 +32,9 @@ func runFaults(t *testing.T, faults []fault) {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			measured(t, func(t *testing.T) []string {
+				if f.before != nil {
+					f.before()
+				}
 				d := deploy(t, f.needs)
 				defer d.kill(d.all("")...)
 				return f.bound.exceeded(f.run(t, d))
