@@ -34,6 +34,7 @@ func TestProcessFaults(t *testing.T) {
 		{name: "worker killed with leases", bound: soon, inject: func(d *deployment) {
 			release := d.workersBusy()
 			workers := d.all("worker")
+			d.freezeWithLeases(workers)
 			d.kill(workers...)
 			// Their statements, too: else PostgreSQL would bring them to their ends.
 			d.exec(`SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE ` + cancelling)
@@ -46,7 +47,7 @@ func TestProcessFaults(t *testing.T) {
 		{name: "worker slower than its lease", bound: soon, inject: func(d *deployment) {
 			release := d.workersBusy()
 			slow := d.all("worker")
-			thaw := frozen(d.t, pids(slow)...)
+			thaw := d.freezeWithLeases(slow)
 			release()
 			d.start("worker")
 			d.hold(11 * time.Second) // the lease is 10 s
@@ -105,6 +106,20 @@ func (d *deployment) workersBusy() (release func()) {
 		return d.leased() > 0 && d.number(`SELECT count(*) FROM pg_stat_activity WHERE `+cancelling) > 0
 	})
 	return release
+}
+
+// freezeWithLeases freezes workers while they hold leases: they give tasks back whose product stays locked.
+func (d *deployment) freezeWithLeases(workers []*running) (thaw func()) {
+	d.t.Helper()
+	eventually(d.t, "workers that hold leases", func() bool {
+		thaw = frozen(d.t, pids(workers)...)
+		if d.leased() > 0 {
+			return true
+		}
+		thaw()
+		return false
+	})
+	return thaw
 }
 
 // failCancellation has the database refuse one order's cancellation. The others are not kept from theirs; the
