@@ -287,6 +287,7 @@ func TestPageBuysAgain(t *testing.T) {
 // ask fills in how many of a product are wanted.
 func (p *tab) ask(product string, quantity int) {
 	p.t.Helper()
+	p.says("#products", product) // the page may be live before it shows them
 	value(p, chromedp.Evaluate[int](fmt.Sprintf(`document.querySelector('#products [aria-label^="Quantity of %s"]').value = %d`, product, quantity)))
 }
 
