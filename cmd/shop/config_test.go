@@ -349,7 +349,7 @@ func TestExitCodes(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			setEnvironment(t, tt.environment)
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // what should be refused might be served
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // a command that should be refused may serve instead
 			defer cancel()
 			var out strings.Builder
 			code := exitCode(run(ctx, tt.args, &out, &out), &out)

@@ -44,8 +44,8 @@ type app struct {
 	stopping    atomic.Bool              // the process was told to stop
 }
 
-// newApp connects to the database and builds the rooms. Redis may be down. A database that is down, or whose schema
-// is older than the binary's, is an error. A newer schema is not: during a rolling update, and after a rollback,
+// newApp connects to the database and builds the components. Redis may be down. It returns an error if the database is
+// down, or if its schema is older than the binary's. A newer schema is not: during a rolling update, and after a rollback,
 // the processes of the older version go on with it.
 func newApp(ctx context.Context, o *serveOptions, workerDrain time.Duration, log *slog.Logger) (*app, error) {
 	gdb, err := order.Open(ctx, o.DatabaseURL, o.DatabaseConns)

@@ -54,8 +54,8 @@ func newRegistry() *prometheus.Registry {
 	return reg
 }
 
-// sharedGatherer gathers at most once a second: whoever may ask for metrics may ask often, and some of them are asked of
-// Redis and PostgreSQL. Callers only read what it returns.
+// sharedGatherer gathers at most once a second. Clients need no token for the metrics, and some metrics cost a query to
+// Redis or PostgreSQL. Callers only read what it returns.
 type sharedGatherer struct {
 	from prometheus.Gatherer
 

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// What Redis holds is input: other clients can have written anything there.
+// The content of Redis is input: other clients can write anything there.
 
 // TestForeignAttempts puts into the hash of attempts what no script writes. It counts as what it can be read as, or as
 // nothing, and the next failure is counted from there.

@@ -158,16 +158,6 @@ func TestTaskThatIsNeverDue(t *testing.T) {
 	}
 }
 
-// writers create a key of each type that a queue has, or has not.
-var writers = map[string]func(key string) []any{
-	"string": func(key string) []any { return []any{"SET", key, "foreign"} },
-	"list":   func(key string) []any { return []any{"RPUSH", key, "foreign"} },
-	"set":    func(key string) []any { return []any{"SADD", key, "foreign"} },
-	"hash":   func(key string) []any { return []any{"HSET", key, "foreign", "value"} },
-	"zset":   func(key string) []any { return []any{"ZADD", key, 1, "foreign"} },
-	"stream": func(key string) []any { return []any{"XADD", key, "*", "foreign", "value"} },
-}
-
 // operations are all that is asked of a queue.
 var operations = map[string]func(ctx context.Context, q *Queue) error{
 	"Schedule": func(ctx context.Context, q *Queue) error { return q.Schedule(ctx, In("a", 0)) },
@@ -204,7 +194,7 @@ func TestMend(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		q := newQueue(t, rdb, 2)
 		for i, key := range q.shards[0].keys() {
-			for kind, write := range writers {
+			for kind, write := range testenv.RedisTypes {
 				t.Run(key+" is a "+kind, func(t *testing.T) {
 					for name, operate := range operations {
 						emptyQueue(t, q)

@@ -17,11 +17,7 @@ func StartRedisOn(ctx context.Context, dir string, port int) (*Redis, error) {
 
 // StartPostgresOn is [StartPostgres] on a given port.
 func StartPostgresOn(ctx context.Context, dir string, port int) (*Postgres, error) {
-	bin, err := postgresBin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	run, err := initCluster(ctx, bin, dir)
+	run, err := initCluster(ctx, dir)
 	if err != nil {
 		return nil, err
 	}

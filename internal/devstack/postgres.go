@@ -43,11 +43,7 @@ func StartPostgres(ctx context.Context, dir string, settings map[string]string) 
 
 // StartPostgresEnv is StartPostgres with more in the server's environment.
 func StartPostgresEnv(ctx context.Context, env []string, dir string, settings map[string]string) (*Postgres, error) {
-	bin, err := postgresBin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	run, err := initCluster(ctx, bin, dir)
+	run, err := initCluster(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +156,11 @@ type runner func(attr *syscall.SysProcAttr, name string, args ...string) *exec.C
 
 // initCluster makes the database cluster and returns how to run the server on it: as whoever we are, or
 // for root, as someone that PostgreSQL accepts.
-func initCluster(ctx context.Context, bin, dir string) (runner, error) {
+func initCluster(ctx context.Context, dir string) (runner, error) {
+	bin, err := postgresBin(ctx)
+	if err != nil {
+		return nil, err
+	}
 	plain := func(attr *syscall.SysProcAttr, name string, args ...string) *exec.Cmd {
 		cmd := exec.Command(filepath.Join(bin, name), args...)
 		cmd.Dir, cmd.SysProcAttr = dir, attr

@@ -85,48 +85,6 @@ func (s *Store) cancelSoon(wait time.Duration) canceler {
 	}
 }
 
-// overdueSQL reads one page of the partial index orders_pending_deadline and nothing else.
-const overdueSQL = `
-	SELECT id, expires_at FROM orders
-	WHERE status = 'pending'
-	  AND (expires_at, id) > (coalesce($1::timestamptz, '-infinity'), $2::uuid)
-	  AND expires_at < now() - $3::bigint * interval '1 microsecond'
-	ORDER BY expires_at, id
-	LIMIT $4`
-
-// Overdue returns a page of the orders that are pending longer than grace past their deadlines, by deadline. after and
-// next are those of [Store.Pending].
-func (s *Store) Overdue(ctx context.Context, after string, grace time.Duration, limit int) (ids []string, next string, err error) {
-	fromAt, fromID, err := keyset(after)
-	if err != nil {
-		return nil, "", fmt.Errorf("overdue orders after %q: %w", after, err)
-	}
-	var page []struct {
-		ID        uuid.UUID
-		ExpiresAt time.Time
-	}
-	if err := s.db.WithContext(ctx).Raw(overdueSQL, fromAt, fromID, grace.Microseconds(), limit).Scan(&page).Error; err != nil {
-		return nil, "", fmt.Errorf("look for overdue orders: %w", err)
-	}
-	for _, o := range page {
-		ids = append(ids, o.ID.String())
-	}
-	if len(page) == limit {
-		last := page[limit-1]
-		next = Cursor{at: last.ExpiresAt, id: last.ID}.String()
-	}
-	return ids, next, nil
-}
-
-// keyset reads the cursor of a page of pending orders. at is nil for the first page.
-func keyset(after string) (at any, id uuid.UUID, err error) {
-	if after == "" {
-		return nil, uuid.Nil, nil
-	}
-	from, err := ParseCursor(after)
-	return from.at, from.id, err
-}
-
 // pendingSQL reads one page of the partial index orders_pending_deadline and nothing else.
 const pendingSQL = `
 	SELECT id, expires_at, (extract(epoch FROM expires_at - clock_timestamp()) * 1000000)::bigint AS micros
@@ -142,20 +100,37 @@ const pendingSQL = `
 // ahead looks at all. next is the after of the following page, "" on the last; the first page's after
 // is "".
 func (s *Store) Pending(ctx context.Context, after string, ahead time.Duration, limit int) (ids []string, left []time.Duration, next string, err error) {
-	fromAt, fromID, err := keyset(after)
-	if err != nil {
-		return nil, nil, "", fmt.Errorf("pending orders after %q: %w", after, err)
-	}
 	var within any // NULL: without end
 	if ahead >= 0 {
 		within = ahead.Microseconds()
+	}
+	return s.pendingPage(ctx, after, within, limit)
+}
+
+// Overdue returns a page of the orders that are pending longer than grace past their deadlines, by deadline. after and
+// next are those of [Store.Pending].
+func (s *Store) Overdue(ctx context.Context, after string, grace time.Duration, limit int) (ids []string, next string, err error) {
+	longer := grace.Microseconds() + 1
+	ids, _, next, err = s.pendingPage(ctx, after, -longer, limit)
+	return ids, next, err
+}
+
+// pendingPage returns a page of the pending orders whose deadlines are at most within microseconds from now.
+func (s *Store) pendingPage(ctx context.Context, after string, within any, limit int) (ids []string, left []time.Duration, next string, err error) {
+	var from Cursor
+	var fromAt any // NULL: from the start
+	if after != "" {
+		if from, err = ParseCursor(after); err != nil {
+			return nil, nil, "", fmt.Errorf("pending orders after %q: %w", after, err)
+		}
+		fromAt = from.at
 	}
 	var page []struct {
 		ID        uuid.UUID
 		ExpiresAt time.Time
 		Micros    int64
 	}
-	if err := s.db.WithContext(ctx).Raw(pendingSQL, fromAt, fromID, within, limit).Scan(&page).Error; err != nil {
+	if err := s.db.WithContext(ctx).Raw(pendingSQL, fromAt, from.id, within, limit).Scan(&page).Error; err != nil {
 		return nil, nil, "", fmt.Errorf("read pending orders: %w", err)
 	}
 	for _, o := range page {

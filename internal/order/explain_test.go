@@ -22,8 +22,8 @@ func TestPlans(t *testing.T) {
 		index             string
 	}{
 		"due":           {order.CancelDueSQL, fmt.Sprintf("'%s', 'worker'", due), "orders_pkey"},
-		"overdue":       {order.OverdueSQL, fmt.Sprintf("now(), '%s', 0, 500", uuid.Nil), "orders_pending_deadline"},
-		"first overdue": {order.OverdueSQL, fmt.Sprintf("NULL, '%s', 0, 500", uuid.Nil), "orders_pending_deadline"},
+		"overdue":       {order.PendingSQL, fmt.Sprintf("now(), '%s', -1, 500", uuid.Nil), "orders_pending_deadline"},
+		"first overdue": {order.PendingSQL, fmt.Sprintf("NULL, '%s', -1, 500", uuid.Nil), "orders_pending_deadline"},
 		"pending":       {order.PendingSQL, fmt.Sprintf("now(), '%s', 60000000, 500", uuid.Nil), "orders_pending_deadline"},
 		"all":           {order.PendingSQL, fmt.Sprintf("NULL, '%s', NULL, 500", uuid.Nil), "orders_pending_deadline"},
 		"lateness":      {order.LatenessSQL, "'{0.01, 1}'", "orders_timed_out"},

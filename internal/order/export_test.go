@@ -6,7 +6,6 @@ import "github.com/google/uuid"
 var (
 	CancelDueSQL = cancelDueSQL
 	PendingSQL   = pendingSQL
-	OverdueSQL   = overdueSQL
 	LatenessSQL  = latenessSQL
 )
 

@@ -141,16 +141,6 @@ var (
 	markers = []string{"", "complete", "restoring", "garbage", "\xff\x00"}
 )
 
-// writers create a key of each type.
-var writers = map[string]func(key string) []any{
-	"string": func(key string) []any { return []any{"SET", key, "foreign"} },
-	"list":   func(key string) []any { return []any{"RPUSH", key, "foreign"} },
-	"set":    func(key string) []any { return []any{"SADD", key, "foreign"} },
-	"hash":   func(key string) []any { return []any{"HSET", key, "foreign", "value"} },
-	"zset":   func(key string) []any { return []any{"ZADD", key, 1, "foreign"} },
-	"stream": func(key string) []any { return []any{"XADD", key, "*", "foreign", "value"} },
-}
-
 // machine runs the operations of a queue, in any order, and writes other content to its keys between any two of them.
 type machine struct {
 	ctx    context.Context
@@ -407,7 +397,7 @@ func (m *machine) corruptNumber() {
 func (m *machine) corruptType() {
 	key := m.key(rapid.IntRange(0, shards-1).Draw(m.t, "shard"), rapid.SampledFrom(keys).Draw(m.t, "key"))
 	m.do("DEL", key)
-	m.do(writers[m.anyType()](key)...)
+	m.do(testenv.RedisTypes[m.anyType()](key)...)
 }
 
 func (m *machine) anyType() string {
@@ -434,7 +424,7 @@ func (m *machine) deleteKeys() {
 // setAsideBefore takes the name that a key would get when it is set aside.
 func (m *machine) setAsideBefore() {
 	key := m.key(rapid.IntRange(0, shards-1).Draw(m.t, "shard"), rapid.SampledFrom(keys).Draw(m.t, "key"))
-	m.do(writers[m.anyType()](key + ":set-aside")...)
+	m.do(testenv.RedisTypes[m.anyType()](key + ":set-aside")...)
 }
 
 // meddle is called between the steps of a sweep.

@@ -284,3 +284,13 @@ func awaitCluster(ctx context.Context, rdb *redis.Client, nodes int) error {
 		}
 	}
 }
+
+// RedisTypes has, for each type of value in Redis, the command that writes one to a key.
+var RedisTypes = map[string]func(key string) []any{
+	"string": func(key string) []any { return []any{"SET", key, "foreign"} },
+	"list":   func(key string) []any { return []any{"RPUSH", key, "foreign"} },
+	"set":    func(key string) []any { return []any{"SADD", key, "foreign"} },
+	"hash":   func(key string) []any { return []any{"HSET", key, "foreign", "value"} },
+	"zset":   func(key string) []any { return []any{"ZADD", key, 1, "foreign"} },
+	"stream": func(key string) []any { return []any{"XADD", key, "*", "foreign", "value"} },
+}

@@ -1,7 +1,8 @@
 -- Put before every script. All times are microseconds by Redis's own clock: exact in a double until
 -- the year 2255, and as fine as PostgreSQL's, so nothing is ever rounded below its deadline.
 --
--- What the keys hold is input: anybody may have written it. A score may be infinite and a count may be no number.
+-- The content of the keys is input: other clients can write to them. A score can be infinite. A count can be text that
+-- is not a number.
 
 local function now()
     local t = redis.call('TIME')
