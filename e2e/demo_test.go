@@ -230,7 +230,8 @@ func TestContainerDemo(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := demo(t, func(cmd *exec.Cmd) { hidePostgres(t, cmd, engine.String()) }, "--order-timeout", "3s")
-			contains(t, p.text(), "this machine has no PostgreSQL", "a container of "+devstack.PostgresImage(), "a container of "+devstack.RedisImage())
+			eventually(t, "both servers listed", func() bool { return strings.Contains(p.text(), "a container of "+devstack.RedisImage()) })
+			contains(t, p.text(), "this machine has no PostgreSQL", "a container of "+devstack.PostgresImage())
 			containers := func() []string {
 				out, err := exec.Command(engine.String(), "ps", "--all", "--format", "{{.Names}}",
 					"--filter", fmt.Sprintf("name=devstack-%d-", p.cmd.Process.Pid)).Output()
