@@ -2,7 +2,7 @@ ARG GO_IMAGE=golang:1.26.8-bookworm
 
 FROM ${GO_IMAGE} AS build
 WORKDIR /src
-# Where modules come from, when it is not the default: without a value they do nothing.
+# The sources of Go modules. Without a value Go uses its default.
 ARG GOPROXY GOSUMDB GONOSUMDB GOPRIVATE GOFLAGS
 COPY go.mod go.sum ./
 RUN --mount=type=cache,target=/go/pkg/mod go mod download
@@ -11,7 +11,7 @@ ARG VERSION
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
     CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.stamped=${VERSION}" -o /shop ./cmd/shop
 
-# One static file, and the authorities for a PostgreSQL or Redis with TLS.
+# The image has one static binary, and the CA certificates for TLS connections to PostgreSQL and Redis.
 FROM scratch
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
 COPY --from=build /shop /shop

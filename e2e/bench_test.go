@@ -21,8 +21,8 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// BenchmarkPlace places orders over HTTP with 16 clients for 10 seconds, and beside it has pgbench run the
-// same statements with 16 clients on the same server. The server syncs to disk, as production does.
+// BenchmarkPlace places orders over HTTP with 16 clients for 10 seconds. For comparison, pgbench then runs the same
+// statements with 16 clients on the same server. PostgreSQL syncs to disk, as in production.
 func BenchmarkPlace(b *testing.B) {
 	const clients, seconds, products = 16, 10, 50
 	pgbench, err := exec.LookPath("pgbench")
@@ -30,7 +30,7 @@ func BenchmarkPlace(b *testing.B) {
 		if found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/pgbench"); len(found) > 0 {
 			pgbench = found[len(found)-1]
 		} else {
-			b.Skip("no pgbench to compare with")
+			b.Skip("pgbench is not installed")
 		}
 	}
 	dir, err := testenv.TempDir()
@@ -42,15 +42,15 @@ func BenchmarkPlace(b *testing.B) {
 	defer postgres.Stop()
 
 	s := &site{database: postgres.URL(), redis: testenv.Redis(b), env: []string{
-		"SHOP_DATABASE_URL=" + postgres.URL(), "SHOP_HTTP_ADDR=127.0.0.1:0",
-		"SHOP_TOKEN_KEY=" + tokenKey, "SHOP_OPS_TOKEN=" + opsToken,
+		envDatabaseURL + "=" + postgres.URL(), envHTTPAddr + "=127.0.0.1:0",
+		envTokenKey + "=" + tokenKey, envOpsToken + "=" + opsToken,
 	}}
-	s.env = append(s.env, "SHOP_REDIS_URL="+s.redis)
+	s.env = append(s.env, envRedisURL+"="+s.redis)
 	s.run(b, "migrate", "--seed")
 	db, err := sql.Open("pgx", s.database)
 	must(b, err)
 	defer db.Close()
-	ids := manyProducts(b, db, products)
+	ids := insertProducts(b, db, products)
 
 	p := s.serve(b)
 	for b.Loop() {
@@ -62,7 +62,8 @@ func BenchmarkPlace(b *testing.B) {
 	}
 }
 
-func manyProducts(b *testing.B, db *sql.DB, n int) (ids []string) {
+// insertProducts inserts n products with more stock than a benchmark can sell.
+func insertProducts(b *testing.B, db *sql.DB, n int) (ids []string) {
 	b.Helper()
 	for i := range n {
 		id := uuid.NewString()
@@ -74,7 +75,7 @@ func manyProducts(b *testing.B, db *sql.DB, n int) (ids []string) {
 	return ids
 }
 
-// placeOverHTTP returns the orders per second that clients place one after the other.
+// placeOverHTTP lets each client place one order after the other, and returns the orders per second of all clients.
 func placeOverHTTP(p *process, products []string, clients int, lasting time.Duration) float64 {
 	var placed atomic.Int64
 	var all sync.WaitGroup
@@ -99,7 +100,7 @@ func placeOverHTTP(p *process, products []string, clients int, lasting time.Dura
 				}
 				resp.Body.Close()
 				if resp.StatusCode != http.StatusCreated {
-					p.t.Errorf("answered %d", resp.StatusCode)
+					p.t.Errorf("POST /api/orders: %d, want 201", resp.StatusCode)
 					return
 				}
 				placed.Add(1)
@@ -112,7 +113,8 @@ func placeOverHTTP(p *process, products []string, clients int, lasting time.Dura
 
 var tps = regexp.MustCompile(`tps = ([0-9.]+) \(without`)
 
-// placeWithPgbench runs place.sql and the outbox row's deletion, each as prepared statements.
+// placeWithPgbench runs place.sql and the deletion of the outbox row as prepared statements with pgbench, and returns
+// the transactions per second.
 func placeWithPgbench(b *testing.B, pgbench string, db *sql.DB, url string, products []string, clients, seconds int) float64 {
 	b.Helper()
 	place, err := os.ReadFile("../internal/order/place.sql")
@@ -141,7 +143,7 @@ func placeWithPgbench(b *testing.B, pgbench string, db *sql.DB, url string, prod
 	}
 	m := tps.FindSubmatch(out)
 	if m == nil {
-		b.Fatalf("pgbench said %s", out)
+		b.Fatalf("pgbench printed no tps: %s", out)
 	}
 	rate, err := strconv.ParseFloat(string(m[1]), 64)
 	must(b, err)

@@ -22,19 +22,19 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-var screenshots = flag.String("screenshots", "", "a directory to keep screenshots of the pages in, such as ../docs")
+var screenshots = flag.String("screenshots", "", "the directory to write screenshots of the pages to, such as ../docs")
 
-// tab is a page that a customer of its own looks at.
+// tab is a browser's tab with a page. It has its own cookies, so it is a customer of its own.
 type tab struct {
 	t   *testing.T
 	ctx context.Context
 
 	mu       sync.Mutex
-	expected []string // parts of console errors that the test brings about
-	errors   []string
+	expected []string // parts of the console errors that the test causes
+	errors   []string // the other console errors
 }
 
-// chromium finds the browser under the names that distributions give it.
+// chromium returns the path of the browser, which has different names in different distributions.
 func chromium() (path string, found bool) {
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -44,7 +44,7 @@ func chromium() (path string, found bool) {
 	return "", false
 }
 
-// browser starts the browser that all tests share. It ends when they have run.
+// browser starts the browser that all tests share. It ends after the last test.
 var browser = sync.OnceValues(func() (context.Context, error) {
 	path, _ := chromium()
 	dir, err := testenv.TempDir()
@@ -56,11 +56,11 @@ var browser = sync.OnceValues(func() (context.Context, error) {
 		return nil, err
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path),
-		chromedp.UserDataDir(profile), chromedp.Env("TMPDIR="+profile), // it leaves things in both
+		chromedp.UserDataDir(profile), chromedp.Env("TMPDIR="+profile), // Chromium leaves files in both directories
 		chromedp.Flag("disable-gpu", true),
-		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-quic", true)) // quiet about the world outside
+		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-quic", true)) // no requests of the browser itself
 	if os.Geteuid() == 0 {
-		options = append(options, chromedp.NoSandbox) // which does not work for root
+		options = append(options, chromedp.NoSandbox) // the sandbox does not work for root
 	}
 	allocator, end := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, _ := chromedp.NewContext(allocator)
@@ -68,18 +68,18 @@ var browser = sync.OnceValues(func() (context.Context, error) {
 	return ctx, chromedp.Do(ctx)
 })
 
-// needsBrowser skips a test that the machine, or the site at E2E_BASE_URL, has no browser for. It comes first: what
-// else such a test starts takes time.
+// needsBrowser skips a test if the machine has no browser, or if E2E_BASE_URL is set. Tests call it before they start
+// anything, because starting takes time.
 func needsBrowser(t *testing.T) {
 	t.Helper()
 	needsProcesses(t)
 	if _, found := chromium(); !found {
-		testenv.Skip(t, "browser", "no chromium in PATH (Debian: apt-get install chromium)")
+		testenv.Skip(t, "browser", "chromium is not in PATH (Debian: apt-get install chromium)")
 	}
 }
 
-// open opens a page as a new customer, who shares nothing with the others. At its end the test fails for every error
-// that the page's console has, violations of its Content-Security-Policy among them.
+// open opens a page as a new customer. Each console error that the test does not expect fails the test when it ends. A
+// violation of the Content-Security-Policy is a console error.
 func open(t *testing.T, url string) *tab {
 	t.Helper()
 	browser, err := browser()
@@ -88,7 +88,7 @@ func open(t *testing.T, url string) *tab {
 	p := &tab{t: t, ctx: ctx}
 	t.Cleanup(func() {
 		if t.Failed() {
-			p.keep("failed")
+			p.screenshot("failed")
 		}
 		closeTab()
 		p.mu.Lock()
@@ -105,19 +105,19 @@ func open(t *testing.T, url string) *tab {
 func (p *tab) listen(event any) {
 	switch e := event.(type) {
 	case *runtime.EventExceptionThrown:
-		p.complain(fmt.Sprintf("exception %s %s", e.ExceptionDetails.Text, e.ExceptionDetails.Exception.Description))
+		p.consoleError(fmt.Sprintf("exception %s %s", e.ExceptionDetails.Text, e.ExceptionDetails.Exception.Description))
 	case *runtime.EventConsoleAPICalled:
 		for _, arg := range e.Args {
-			p.complain(fmt.Sprintf("%s %s %s", e.Type, arg.Description, arg.Value))
+			p.consoleError(fmt.Sprintf("%s %s %s", e.Type, arg.Description, arg.Value))
 		}
 	case *cdplog.EventEntryAdded:
 		if e.Entry.Level == cdplog.EntryLevelError || e.Entry.Level == cdplog.EntryLevelWarning {
-			p.complain(fmt.Sprintf("%s %s %s", e.Entry.Source, e.Entry.Text, e.Entry.URL))
+			p.consoleError(fmt.Sprintf("%s %s %s", e.Entry.Source, e.Entry.Text, e.Entry.URL))
 		}
 	}
 }
 
-func (p *tab) complain(text string) {
+func (p *tab) consoleError(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, part := range p.expected {
@@ -128,7 +128,7 @@ func (p *tab) complain(text string) {
 	p.errors = append(p.errors, text)
 }
 
-// expect says that the console will have errors with this text.
+// expect makes the tab ignore console errors that contain a text.
 func (p *tab) expect(part string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -140,7 +140,7 @@ func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	value(p, chromedp.Steps(steps...))
 }
 
-// value does something in a tab and returns what it gives.
+// value runs an action in a tab and returns its result.
 func value[T any](p *tab, action chromedp.Action[T]) T {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, time.Minute)
@@ -152,29 +152,30 @@ func value[T any](p *tab, action chromedp.Action[T]) T {
 	return v
 }
 
-// text is what a part of the page says, "" while there is no such part.
+// text returns the text of an element, or "" if there is no such element.
 func (p *tab) text(selector string) string {
 	p.t.Helper()
 	return value(p, chromedp.Evaluate[string](fmt.Sprintf(`document.querySelector(%q)?.innerText ?? ""`, selector)))
 }
 
-// says waits until a part of the page says something.
-func (p *tab) says(selector, text string) {
+// waitFor waits until an element's text contains a text.
+func (p *tab) waitFor(selector, text string) {
 	p.t.Helper()
 	p.until(fmt.Sprintf("%q in %s", text, selector), func() bool { return strings.Contains(p.text(selector), text) })
 }
 
-// until waits for a state of the page, and shows the page if it is not reached.
-func (p *tab) until(what string, reached func() bool) {
+// until waits until a condition holds. If the condition does not hold after a minute, the failure shows the page's
+// text.
+func (p *tab) until(condition string, holds func() bool) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, time.Minute)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for !reached() {
+	for !holds() {
 		select {
 		case <-ctx.Done():
-			p.t.Fatalf("never reached: %s; the page says:\n%s", what, p.text("body"))
+			p.t.Fatalf("the condition does not hold after a minute: %s; the page's text:\n%s", condition, p.text("body"))
 		case <-tick.C:
 		}
 	}
@@ -185,14 +186,14 @@ func (p *tab) click(selector string) {
 	p.do(chromedp.Click(chromedp.CSS(selector), chromedp.NodeEnabled))
 }
 
-// count counts the elements that a selector finds.
+// count counts the elements that match a selector.
 func (p *tab) count(selector string) int {
 	p.t.Helper()
 	return value(p, chromedp.Evaluate[int](fmt.Sprintf(`document.querySelectorAll(%q).length`, selector)))
 }
 
-// keep writes a screenshot of the whole page, if screenshots are to be kept.
-func (p *tab) keep(name string) {
+// screenshot writes a screenshot of the whole page, if -screenshots is set.
+func (p *tab) screenshot(name string) {
 	if *screenshots == "" {
 		return
 	}
@@ -200,11 +201,11 @@ func (p *tab) keep(name string) {
 	defer cancel()
 	png, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
 	if err := errors.Join(err, os.WriteFile(filepath.Join(*screenshots, name+".png"), png, 0o644)); err != nil {
-		p.t.Errorf("keep a screenshot: %v", err)
+		p.t.Errorf("write a screenshot: %v", err)
 	}
 }
 
-// script has every document that the tab loads from now on begin with a script.
+// script runs a script at the start of every document that the tab loads from now on.
 func (p *tab) script(source string) {
 	p.t.Helper()
 	p.do(chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
@@ -213,8 +214,9 @@ func (p *tab) script(source string) {
 	}))
 }
 
-// notReloaded marks the page, and returns a function that tells whether the mark is still there.
-func (p *tab) notReloaded() func() bool {
+// markDocument marks the document, and returns a function that reports whether the mark is still there: a reload would
+// remove it.
+func (p *tab) markDocument() (marked func() bool) {
 	p.t.Helper()
 	value(p, chromedp.Evaluate[bool](`window.mark = true`))
 	return func() bool { return value(p, chromedp.Evaluate[bool](`window.mark === true`)) }

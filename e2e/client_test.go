@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -21,52 +20,60 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// contract is openapi.yaml, with the paths that it has.
+// contract finds the operation of a request in openapi.yaml, or in demo.openapi.yaml, which has the demo's own paths.
 var contract = sync.OnceValues(func() (routers.Router, error) {
-	text, err := os.ReadFile("../cmd/shop/openapi.yaml")
+	loader := openapi3.NewLoader()
+	loader.IsExternalRefsAllowed = true // demo.openapi.yaml refers to components of openapi.yaml
+	doc, err := loader.LoadFromFile("../cmd/" + program + "/openapi.yaml")
 	if err != nil {
 		return nil, err
 	}
-	doc, err := openapi3.NewLoader().LoadFromData(text)
+	demo, err := loader.LoadFromFile("../cmd/" + program + "/demo.openapi.yaml")
 	if err != nil {
 		return nil, err
+	}
+	if err := demo.Validate(loader.Context); err != nil {
+		return nil, err
+	}
+	for path, item := range demo.Paths.Map() {
+		doc.Paths.Set(path, item)
 	}
 	return gorillamux.NewRouter(doc)
 })
 
-// client is one customer, or with the operators' token an operator.
+// client is a customer, or an operator if it has the operators' token.
 type client struct {
 	t     testing.TB
 	base  string
 	token string
 }
 
-// answer is a response whose body was read. If none came, there are only the times.
+// answer is a response whose body was read. If no response came, only ended and took are set.
 type answer struct {
 	status int
 	header http.Header
 	body   []byte
-	came   time.Time     // when it was read, or found not to come
-	took   time.Duration // from the request until then
+	ended  time.Time     // when the body was read, or the client gave up
+	took   time.Duration // from the request until ended
 }
 
-// into decodes the body.
-func into[T any](t testing.TB, a answer) T {
+// decode reads the body as JSON.
+func decode[T any](t testing.TB, a answer) T {
 	t.Helper()
 	var v T
 	if err := json.Unmarshal(a.body, &v); err != nil {
-		t.Fatalf("%s: %v", a.body, err)
+		t.Fatalf("decode the body %q: %v", a.body, err)
 	}
 	return v
 }
 
-// request is what to send; header lines are "Name: value".
+// request is a request to send.
 type request struct {
 	method, path, body string
-	headers            []string
+	headers            []string // lines "Name: value"
 }
 
-// send sends a request and checks the answer against the contract.
+// send sends a request and checks the response against the contract. It fails the test if no response comes.
 func (c *client) send(r request) answer {
 	c.t.Helper()
 	a, err := c.try(r)
@@ -74,16 +81,17 @@ func (c *client) send(r request) answer {
 	return a
 }
 
-// patience is how long a customer waits for an answer: longer than the service takes to give up.
-const patience = 20 * time.Second
+// requestTimeout is how long a client waits for a response. The service gives up on a request sooner.
+const requestTimeout = 20 * time.Second
 
-// try is send for when there may be no answer.
+// try is [client.send], but returns an error where send fails the test. With an error, the status of the answer is 0 if
+// no response came. Otherwise the response came but breaks the contract.
 func (c *client) try(r request) (answer, error) {
-	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(c.t.Context(), requestTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, r.method, c.base+r.path, strings.NewReader(r.body))
 	if err != nil {
-		return answer{came: time.Now()}, err
+		return answer{ended: time.Now()}, err
 	}
 	if r.body != "" {
 		req.Header.Set("Content-Type", "application/json")
@@ -98,42 +106,43 @@ func (c *client) try(r request) (answer, error) {
 	began := time.Now()
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return answer{came: time.Now(), took: time.Since(began)}, err
+		return answer{ended: time.Now(), took: time.Since(began)}, err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	came := time.Now()
+	ended := time.Now()
 	if err != nil {
-		return answer{came: came, took: came.Sub(began)}, err
+		return answer{ended: ended, took: ended.Sub(began)}, err
 	}
-	a := answer{resp.StatusCode, resp.Header, body, came, came.Sub(began)}
-	if part := testenv.Inside(body); a.status >= 400 && part != "" {
-		return a, fmt.Errorf("%s %s: the problem tells %q: %s", r.method, r.path, part, body)
+	a := answer{resp.StatusCode, resp.Header, body, ended, ended.Sub(began)}
+	if part := testenv.FindLeak(body); a.status >= 400 && part != "" {
+		return a, fmt.Errorf("%s %s: the problem exposes the internal detail %q: %s", r.method, r.path, part, body)
 	}
-	return a, c.inContract(req, a)
+	return a, c.validate(req, a)
 }
 
-func (c *client) inContract(req *http.Request, a answer) error {
+// validate checks a response against the contract.
+func (c *client) validate(req *http.Request, a answer) error {
 	router, err := contract()
 	if err != nil {
 		return err
 	}
-	asked, err := http.NewRequestWithContext(req.Context(), req.Method, req.URL.RequestURI(), http.NoBody)
+	bare, err := http.NewRequestWithContext(req.Context(), req.Method, req.URL.RequestURI(), http.NoBody)
 	if err != nil {
 		return err
 	}
-	route, params, err := router.FindRoute(asked)
+	route, params, err := router.FindRoute(bare)
 	if err != nil {
-		return nil //nolint:nilerr // the contract does not know the path: the test tries one that is not there
+		return nil //nolint:nilerr // the contract does not have the path: the test requests one that does not exist
 	}
 	return openapi3filter.ValidateResponse(req.Context(), &openapi3filter.ResponseValidationInput{
-		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: asked, PathParams: params, Route: route},
+		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: bare, PathParams: params, Route: route},
 		Status:                 a.status, Header: a.header, Body: io.NopCloser(bytes.NewReader(a.body)),
 		Options: &openapi3filter.Options{IncludeResponseStatus: true},
 	})
 }
 
-// expect sends a request that must be answered with a status.
+// expect sends a request, and fails the test if the response has another status.
 func (c *client) expect(status int, r request) answer {
 	c.t.Helper()
 	a := c.send(r)
@@ -157,64 +166,60 @@ func (c *client) post(status int, path string) answer {
 func (p *process) signUp() *client {
 	p.t.Helper()
 	c := &client{t: p.t, base: p.url}
-	c.token = into[struct{ Token string }](p.t, c.post(http.StatusCreated, "/api/customers")).Token
+	c.token = decode[struct{ Token string }](p.t, c.post(http.StatusCreated, "/api/customers")).Token
 	return c
 }
 
 // operator returns an operator of a process.
-func (p *process) operator() *client { return &client{t: p.t, base: p.url, token: p.ops} }
+func (p *process) operator() *client { return &client{t: p.t, base: p.url, token: p.opsToken} }
 
-// beans is a seeded product.
-const beans = "01900000-0000-7000-8000-000000000001"
-
-type order struct {
-	ID           string
-	Status       string
-	CancelReason string    `json:"cancel_reason"`
-	ExpiresAt    time.Time `json:"expires_at"`
-	CancelledAt  time.Time `json:"cancelled_at"`
-	ServerTime   time.Time `json:"server_time"`
+// create creates an item.
+func (c *client) create() item {
+	c.t.Helper()
+	return c.item(c.expect(http.StatusCreated, domain.create(domain.bodies[0], "")))
 }
 
-const oneOfBeans = `{"items":[{"product_id":"` + beans + `","quantity":1}]}`
-
-func (c *client) place() order {
+// confirm confirms an item.
+func (c *client) confirm(id string) {
 	c.t.Helper()
-	return into[order](c.t, c.expect(http.StatusCreated, request{method: "POST", path: "/api/orders", body: oneOfBeans}))
+	c.item(c.expect(http.StatusOK, domain.confirm(id)))
 }
 
-func (c *client) order(id string) order {
+// look returns the item with an id.
+func (c *client) look(id string) item {
 	c.t.Helper()
-	return into[order](c.t, c.get("/api/orders/"+id))
+	return c.item(c.expect(http.StatusOK, domain.get(id)))
 }
 
-func (c *client) available(product string) int {
+// item decodes an item.
+func (c *client) item(a answer) item {
 	c.t.Helper()
-	list := into[struct {
-		Items []struct {
-			ID        string
-			Available int
-		}
-	}](c.t, c.get("/api/products"))
-	for _, item := range list.Items {
-		if item.ID == product {
-			return item.Available
-		}
-	}
-	c.t.Fatalf("no product %s", product)
-	return 0
+	i, err := domain.decode(a.body)
+	must(c.t, err)
+	return i
 }
 
-// cancelledOnTime waits for an order's timeout and returns how late it was.
-func (c *client) cancelledOnTime(id string) time.Duration {
+// waitForTimeout waits until an item is cancelled by its timeout, and returns the time from its deadline until then.
+func (c *client) waitForTimeout(id string) time.Duration {
 	c.t.Helper()
-	var o order
-	eventually(c.t, "order "+id+" cancelled", func() bool {
-		o = c.order(id)
-		return o.Status == "cancelled"
+	var i item
+	eventually(c.t, "item "+id+" cancelled", func() bool {
+		i = c.look(id)
+		return i.status == timedOut || i.status == cancelled
 	})
-	if o.CancelReason != "timeout" || o.CancelledAt.Before(o.ExpiresAt) {
-		c.t.Fatalf("order %+v was not cancelled by its timeout", o)
+	if i.status != timedOut || i.cancelledAt.Before(i.deadline) {
+		c.t.Fatalf("item %+v was not cancelled by its timeout", i)
 	}
-	return o.CancelledAt.Sub(o.ExpiresAt)
+	return i.cancelledAt.Sub(i.deadline)
+}
+
+// waitForTimeouts waits until all of the items are cancelled by their timeouts, and returns the longest time from a
+// deadline until then.
+func (c *client) waitForTimeouts(items []item) (latest time.Duration) {
+	c.t.Helper()
+	for _, i := range items {
+		latest = max(latest, c.waitForTimeout(i.id))
+	}
+	c.t.Logf("the last of %d timeouts was %v late", len(items), latest)
+	return latest
 }

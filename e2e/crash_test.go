@@ -9,71 +9,64 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// TestKilledAfter201 kills everything right after the answers: another process finds the orders and
-// cancels them on time.
+// TestKilledAfter201 kills the process right after its responses. Another process must find the items and time them
+// out.
 func TestKilledAfter201(t *testing.T) {
 	t.Parallel()
-	site := newSite(t, testenv.Redis(t), "SHOP_ORDER_TIMEOUT=5s")
+	site := newSite(t, testenv.Redis(t), envTimeout+"=5s")
 	p := site.serve(t)
 	c := p.signUp()
-	var orders []order
+	var items []item
 	for range 20 {
-		orders = append(orders, c.place())
+		items = append(items, c.create())
 	}
 	p.kill()
 
 	c.base = site.serve(t).url
-	for _, o := range orders {
-		c.cancelledOnTime(o.ID)
-	}
-	site.healthy(t)
+	c.waitForTimeouts(items)
+	site.checkHealth(t)
 }
 
-// TestKilledBeforeRedis kills an API that never reached Redis: what it promised is in the outbox, and a relay
-// of another process brings it.
+// TestKilledBeforeRedis kills an API that never reached Redis. Its message is in the outbox, and the relay of another
+// process publishes it.
 func TestKilledBeforeRedis(t *testing.T) {
 	t.Parallel()
 	redis := testenv.RedisServer(t)
-	site := newSite(t, redis.URL(), "SHOP_ORDER_TIMEOUT=6s")
+	site := newSite(t, redis.URL(), envTimeout+"=6s")
 	must(t, redis.Kill())
 	api := site.serve(t, "--roles=api")
 	c := api.signUp()
-	o := c.place()
+	created := c.create()
 	api.kill()
 	must(t, redis.Restart(t.Context()))
 
-	c.base = site.serve(t, "--roles=api,relay,worker").url // no reconciler: the relay alone must do it
-	c.cancelledOnTime(o.ID)
+	c.base = site.serve(t, "--roles=api,relay,worker").url // without a reconciler, which would also schedule the task
+	c.waitForTimeout(created.id)
 	site.run(t, "reconcile")
-	site.healthy(t)
+	site.checkHealth(t)
 }
 
-// TestKilledWorker kills a worker while orders come due. What it had claimed is delivered to another one
-// when its lease ends.
+// TestKilledWorker kills a worker while items become due. When the worker's leases end, another worker gets its tasks.
 func TestKilledWorker(t *testing.T) {
 	t.Parallel()
-	site := newSite(t, testenv.Redis(t), "SHOP_ORDER_TIMEOUT=2s")
+	site := newSite(t, testenv.Redis(t), envTimeout+"=2s")
 	api := site.serve(t, "--roles=api,relay")
-	doomed := site.serve(t, "--roles=worker")
+	worker := site.serve(t, "--roles=worker")
 	c := api.signUp()
-	var orders []order
+	var items []item
 	for range 40 {
-		orders = append(orders, c.place())
+		items = append(items, c.create())
 	}
-	eventually(t, "the worker works", func() bool { return c.order(orders[0].ID).Status == "cancelled" })
-	doomed.kill()
+	eventually(t, "the worker times items out", func() bool { return c.look(items[0].id).status == timedOut })
+	worker.kill()
 	site.serve(t, "--roles=worker")
-	var latest time.Duration
-	for _, o := range orders {
-		latest = max(latest, c.cancelledOnTime(o.ID))
-	}
-	t.Logf("the latest of %d cancellations was %v late", len(orders), latest)
+	c.waitForTimeouts(items)
 	site.run(t, "reconcile")
-	site.healthy(t)
+	site.checkHealth(t)
 }
 
-// TestRolesApart runs two processes of each role. Customers of one API see what they did at the other, and
-// each order is cancelled once, by whomever.
+// TestRolesApart runs two processes of each role. Each API must show what a customer did at the other one. Each item
+// must time out once, by any worker or reconciler.
 func TestRolesApart(t *testing.T) {
 	t.Parallel()
 	site := newSite(t, testenv.Redis(t))
@@ -85,89 +78,88 @@ func TestRolesApart(t *testing.T) {
 		}
 	}
 	c := apis[0].signUp()
-	stock := c.available(beans)
-	var orders []order
+	before := domain.available(c)
+	var items []item
 	for i := range 30 {
 		c.base = apis[i%2].url
-		orders = append(orders, c.place())
+		items = append(items, c.create())
 	}
-	for _, o := range orders[:10] {
-		c.post(http.StatusOK, "/api/orders/"+o.ID+"/pay")
+	for _, i := range items[:10] {
+		c.confirm(i.id)
 	}
-	for _, o := range orders[10:] {
-		c.cancelledOnTime(o.ID)
+	c.waitForTimeouts(items[10:])
+	if got := domain.available(c); got != before-10 {
+		t.Errorf("%d available, want %d: ten are confirmed", got, before-10)
 	}
-	if got := c.available(beans); got != stock-10 {
-		t.Errorf("%d available, want %d: ten are paid", got, stock-10)
-	}
-	site.healthy(t)
+	site.checkHealth(t)
 }
 
-// TestDrain stops a process behind a load balancer that looks at /readyz: after the process was told to stop it says
-// that it is not ready, and still serves. No request fails that was sent because the last look found it ready.
+// TestDrain stops a process behind a load balancer that polls /readyz. After SIGTERM the process reports that it is not
+// ready, and still serves for a while. So the requests that the load balancer sends before its next poll succeed.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	const drain = 2 * time.Second
-	site := newSite(t, testenv.Redis(t), "SHOP_DRAIN="+drain.String())
+	site := newSite(t, testenv.Redis(t), envDrain+"="+drain.String())
 	p := site.serve(t)
 	c := p.signUp()
+	before := c.create()
 	ready := func() bool {
 		a, err := c.try(request{method: "GET", path: "/readyz"})
 		return err == nil && a.status == http.StatusOK
 	}
 	if !ready() {
-		t.Fatal("not ready before it was told to stop")
+		t.Fatal("/readyz reports that the process is not ready, before SIGTERM")
 	}
 	must(t, p.cmd.Process.Signal(syscall.SIGTERM))
-	told := time.Now()
+	signalled := time.Now()
 	for ready() {
-		c.get("/api/products")
+		c.look(before.id)
 	}
 	a := c.expect(http.StatusServiceUnavailable, request{method: "GET", path: "/readyz"})
 	contains(t, string(a.body), `"status":"stopping"`)
-	o := c.place()
-	c.post(http.StatusOK, "/api/orders/"+o.ID+"/pay")
+	c.confirm(c.create().id)
 	<-p.ended
-	if took := time.Since(told); took < drain {
-		t.Errorf("the listener closed after %v, want %v", took, drain)
+	if took := time.Since(signalled); took < drain {
+		t.Errorf("the listener closed %v after SIGTERM, want at least %v", took, drain)
 	}
 	if code := p.cmd.ProcessState.ExitCode(); code != 0 {
-		t.Errorf("exit code %d", code)
+		t.Errorf("exit code %d, want 0", code)
 	}
 }
 
-// TestGracefulStop stops a shop that is being asked: every request that was accepted is answered.
+// TestGracefulStop stops a process under load. The process must answer every request that it has accepted.
 func TestGracefulStop(t *testing.T) {
 	t.Parallel()
 	site := newSite(t, testenv.Redis(t))
 	p := site.serve(t)
 	c := p.signUp()
-	answered, stopped := make(chan int), make(chan struct{})
+	created := c.create()
+	statuses, stopped := make(chan int), make(chan struct{})
 	go func() {
-		defer close(answered)
+		defer close(statuses)
 		for {
-			a, err := c.try(request{method: "GET", path: "/api/products"})
+			a, err := c.try(domain.get(created.id))
 			select {
 			case <-stopped:
 				return
 			default:
 			}
 			if err != nil {
-				return // the next connection was refused: it stops
+				return // the listener is closed
 			}
-			answered <- a.status
+			statuses <- a.status
 		}
 	}()
 	for range 50 {
-		if status := <-answered; status != http.StatusOK {
-			t.Errorf("answered %d", status)
+		if status := <-statuses; status != http.StatusOK {
+			t.Errorf("status %d, want 200", status)
 		}
 	}
 	took := make(chan time.Duration, 1)
 	go func() { took <- p.interrupt() }()
-	for status := range answered {
+	for status := range statuses {
 		if status != http.StatusOK {
-			t.Errorf("answered %d while it stopped", status)
+			t.Errorf("status %d while the process stopped, want 200", status)
 		}
 	}
 	close(stopped)

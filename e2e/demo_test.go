@@ -19,7 +19,7 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// demo starts `shop demo`. Its files go to a directory that any user may write to.
+// demo starts the demo. It writes its files to a directory to which any user may write.
 func demo(t *testing.T, change func(*exec.Cmd), args ...string) *process {
 	t.Helper()
 	dir := t.TempDir()
@@ -34,18 +34,20 @@ func demo(t *testing.T, change func(*exec.Cmd), args ...string) *process {
 	return start(t, cmd)
 }
 
+// TestDemo tests the service's purpose on the demo.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
-	p := demo(t, nil, "--order-timeout", "2s")
-	t.Logf("up after %v, the build included", time.Since(began)) // no machine is like another: measured only
+	p := demo(t, nil, timeoutFlag, "2s")
+	t.Logf("the demo served after %v, including the build", time.Since(began)) // no bound: the time depends on the machine
 	mainJob(t, p)
 }
 
-// TestDemoFaults breaks the demo as its page does, each fault twice.
+// TestDemoFaults injects the demo's faults as its page does. It sends each request twice, because the requests are
+// idempotent.
 func TestDemoFaults(t *testing.T) {
 	t.Parallel()
-	p := demo(t, nil, "--order-timeout", "3s")
+	p := demo(t, nil, timeoutFlag, "3s")
 	c, ops := p.signUp(), p.operator()
 	fault := func(name string) {
 		t.Helper()
@@ -53,52 +55,63 @@ func TestDemoFaults(t *testing.T) {
 			ops.post(http.StatusNoContent, "/ops/api/faults/"+name)
 		}
 	}
+	active := func(redisStopped, workerPaused bool) {
+		t.Helper()
+		want := fmt.Sprintf(`{"redis_stopped":%t,"worker_paused":%t}`, redisStopped, workerPaused)
+		if got := string(ops.get("/ops/api/faults").body); got != want {
+			t.Errorf("active faults: %s, want %s", got, want)
+		}
+	}
+	active(false, false)
 	fault("redis-wipe")
-	wiped := c.place()
+	wiped := c.create()
 	fault("redis-wipe")
-	c.cancelledOnTime(wiped.ID)
+	c.waitForTimeout(wiped.id)
 
 	fault("redis-stop")
-	stopped := c.place()
-	c.cancelledOnTime(stopped.ID) // by the reconciler
+	active(true, false)
+	c.waitForTimeout(c.create().id) // by the reconciler
 	fault("redis-start")
 
 	fault("worker-pause")
-	paused := c.place()
-	c.cancelledOnTime(paused.ID)
+	active(false, true)
+	c.waitForTimeout(c.create().id) // by the reconciler
 	fault("worker-resume")
-	c.cancelledOnTime(c.place().ID)
+	active(false, false)
+	c.waitForTimeout(c.create().id)
 	ops.post(http.StatusNotFound, "/ops/api/faults/no-such-fault")
 	c.post(http.StatusUnauthorized, "/ops/api/faults/redis-stop")
 }
 
+// TestDemoWithoutRedisServer runs the demo with a PATH without redis-server. The demo uses a stand-in for Redis.
 func TestDemoWithoutRedisServer(t *testing.T) {
 	t.Parallel()
-	p := demo(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "PATH="+t.TempDir()) }, "--order-timeout", "1s")
-	eventually(t, "the stand-in for Redis announced", func() bool { return strings.Contains(p.text(), "stand-in") })
+	p := demo(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "PATH="+t.TempDir()) }, timeoutFlag, "1s")
+	eventually(t, "the demo prints that it uses a stand-in for Redis", func() bool { return strings.Contains(p.text(), "stand-in") })
 	c := p.signUp()
-	c.cancelledOnTime(c.place().ID)
+	c.waitForTimeout(c.create().id)
 }
 
+// TestDemoAsOrdinaryUser runs the demo as a user without privileges, in a directory that it cannot write to.
 func TestDemoAsOrdinaryUser(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
-		t.Skip("the other tests run as an ordinary user already")
+		t.Skip("not root: the other tests run the demo as an ordinary user already")
 	}
 	p := demo(t, func(cmd *exec.Cmd) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 		cmd.Dir = "/"
-	}, "--order-timeout", "1s")
+	}, timeoutFlag, "1s")
 	c := p.signUp()
-	c.cancelledOnTime(c.place().ID)
+	c.waitForTimeout(c.create().id)
 }
 
-// TestDemoLeavesNothing ends the demo as Ctrl-C does and as kill -9 does. Without redis-server its Redis is not a
-// process of its own.
+// TestDemoLeavesNothing ends the demo as Ctrl-C does and as kill -9 does, and checks that its servers end too. Without
+// redis-server, the demo has no process for Redis.
 func TestDemoLeavesNothing(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
-		t.Skip("only Linux ends the children of a killed parent")
+		t.Skip("only Linux can end the children of a killed process")
 	}
 	servers := []string{"postgres"}
 	if _, err := exec.LookPath("redis-server"); err == nil {
@@ -120,16 +133,17 @@ func TestDemoLeavesNothing(t *testing.T) {
 				t.Fatalf("the demo has the children %q, want %q", names, servers)
 			}
 			end(p)
-			eventually(t, "all children gone", func() bool { return !slices.ContainsFunc(children, alive) })
+			eventually(t, "all children ended", func() bool { return !slices.ContainsFunc(children, alive) })
 		})
 	}
 }
 
-// TestDemoEndsWithGoRun kills `go run`, which cannot tell its child: here a shell of that name stands in for it.
+// TestDemoEndsWithGoRun kills the demo's parent process, as a user kills go run. A killed go run cannot stop its child.
+// The test runs a shell under the name go in place of go run.
 func TestDemoEndsWithGoRun(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
-		t.Skip("only Linux tells who the parent is")
+		t.Skip("the parent process is found only on Linux, in /proc")
 	}
 	shell, err := os.ReadFile("/bin/sh")
 	must(t, err)
@@ -141,13 +155,13 @@ func TestDemoEndsWithGoRun(t *testing.T) {
 	})
 	children := childrenOf(t, p.cmd.Process.Pid)
 	if len(children) != 1 {
-		t.Fatalf("the shell has the children %v, want the demo", children)
+		t.Fatalf("the shell has the children %v, want only the demo", children)
 	}
 	must(t, p.cmd.Process.Kill())
-	eventually(t, "the demo gone", func() bool { return !alive(children[0]) })
+	eventually(t, "the demo has ended", func() bool { return !alive(children[0]) })
 }
 
-// childrenOf lists the processes that a process started.
+// childrenOf returns the ids of a process's children.
 func childrenOf(t *testing.T, parent int) (children []int) {
 	t.Helper()
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
@@ -162,7 +176,8 @@ func childrenOf(t *testing.T, parent int) (children []int) {
 	return children
 }
 
-// statOf is a process's state, parent and what follows in /proc/PID/stat; nil if it is gone.
+// statOf returns the fields of /proc/PID/stat from the state on; the second field is the parent's id. It returns nil if
+// the process has ended.
 func statOf(pid int) []string {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -172,27 +187,26 @@ func statOf(pid int) []string {
 	return strings.Fields(rest)
 }
 
-// nameOf is the name of a process's program; "" if it is gone.
+// nameOf returns the name of a process's program, or "" if the process has ended.
 func nameOf(pid int) string {
 	name, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm")
 	return strings.TrimSpace(string(name))
 }
 
-// alive tells whether a process runs; a zombie does not, it waits for its new parent to look.
+// alive reports whether a process runs. A zombie has ended, but its parent has not read its status yet.
 func alive(pid int) bool {
 	fields := statOf(pid)
 	return fields != nil && fields[0] != "Z"
 }
 
-// hidePostgres has a command run where PostgreSQL's binaries are out of sight, and of the programs in PATH only the
-// named one is there.
+// hidePostgres changes a command so that it finds no binaries of PostgreSQL, and only the named program in PATH.
 func hidePostgres(t *testing.T, cmd *exec.Cmd, program string) {
 	t.Helper()
 	path, err := exec.LookPath(program)
 	must(t, err)
 	only := t.TempDir()
 	must(t, os.Symlink(path, filepath.Join(only, program)))
-	const installed = "/usr/lib/postgresql" // is looked at wherever PATH leads
+	const installed = "/usr/lib/postgresql" // the demo looks there too, not only in PATH
 	mount := "true"
 	if _, err := os.Stat(installed); err == nil {
 		mount = "mount -t tmpfs none " + installed
@@ -202,7 +216,7 @@ func hidePostgres(t *testing.T, cmd *exec.Cmd, program string) {
 		unshare = append(unshare, "--map-root-user")
 	}
 	if out, err := exec.Command(unshare[0], append(unshare[1:], "sh", "-c", mount)...).CombinedOutput(); err != nil {
-		t.Skipf("cannot hide the PostgreSQL of this machine: %v: %s", err, out)
+		t.Skipf("cannot hide this machine's PostgreSQL in a mount namespace: %v: %s", err, out)
 	}
 	script := mount + ` && PATH="$0" && export PATH && exec "$@"`
 	cmd.Args = slices.Concat(unshare, []string{"sh", "-c", script, only, cmd.Path}, cmd.Args[1:])
@@ -210,8 +224,8 @@ func hidePostgres(t *testing.T, cmd *exec.Cmd, program string) {
 	must(t, err)
 }
 
-// TestContainerDemo runs the demo where there is no PostgreSQL but a container engine, breaks and mends its Redis, and
-// ends it as Ctrl-C does and as kill -9 does: no container is left.
+// TestContainerDemo runs the demo on a machine with a container engine but without PostgreSQL. It stops and starts the
+// demo's Redis. Then it ends the demo as Ctrl-C does and as kill -9 does, and checks that no container is left.
 func TestContainerDemo(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)
@@ -229,8 +243,8 @@ func TestContainerDemo(t *testing.T) {
 		"kill -9": (*process).kill,
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := demo(t, func(cmd *exec.Cmd) { hidePostgres(t, cmd, engine.String()) }, "--order-timeout", "3s")
-			eventually(t, "both servers listed", func() bool { return strings.Contains(p.text(), "a container of "+devstack.RedisImage()) })
+			p := demo(t, func(cmd *exec.Cmd) { hidePostgres(t, cmd, engine.String()) }, timeoutFlag, "3s")
+			eventually(t, "the demo lists both servers", func() bool { return strings.Contains(p.text(), "a container of "+devstack.RedisImage()) })
 			contains(t, p.text(), "this machine has no PostgreSQL", "a container of "+devstack.PostgresImage())
 			containers := func() []string {
 				out, err := exec.Command(engine.String(), "ps", "--all", "--format", "{{.Names}}",
@@ -246,17 +260,18 @@ func TestContainerDemo(t *testing.T) {
 			if names := containers(); len(names) != 1 {
 				t.Errorf("with Redis stopped the demo's containers are %q, want one", names)
 			}
-			o := c.place()
+			created := c.create()
 			ops.post(http.StatusNoContent, "/ops/api/faults/redis-start")
-			c.cancelledOnTime(o.ID)
-			c.cancelledOnTime(c.place().ID)
+			c.waitForTimeout(created.id)
+			c.waitForTimeout(c.create().id)
 			end(p)
-			eventually(t, "all containers gone", func() bool { return len(containers()) == 0 })
+			eventually(t, "all containers removed", func() bool { return len(containers()) == 0 })
 		})
 	}
 }
 
-// TestDemoWithoutServers: there is neither PostgreSQL nor a container engine. One line names both ways out.
+// TestDemoWithoutServers runs the demo without PostgreSQL and without a container engine. The last line of the output
+// names both remedies.
 func TestDemoWithoutServers(t *testing.T) {
 	t.Parallel()
 	cmd := command(t, nil, "demo")
@@ -264,8 +279,8 @@ func TestDemoWithoutServers(t *testing.T) {
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	if err := cmd.Run(); err == nil || cmd.ProcessState.ExitCode() != 1 {
-		t.Errorf("ended with %v, want exit code 1", err)
+		t.Errorf("the demo ended with %v, want exit code 1", err)
 	}
 	lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
-	contains(t, lines[len(lines)-1], "shop: no PostgreSQL server binaries", "apt-get install postgresql", "shop serve", "start a container engine", "docker version")
+	contains(t, lines[len(lines)-1], program+": no PostgreSQL server binaries", "apt-get install postgresql", program+" serve", "start a container engine", "docker version")
 }

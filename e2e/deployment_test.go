@@ -20,70 +20,68 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// needs says what a deployment has for itself.
+// needs describes the servers and processes that a test needs.
 type needs struct {
-	postgres    map[string]string // a PostgreSQL server with these settings; nil: a database on the shared one
-	redis       []string          // a redis-server with these arguments; nil: a database on the shared one, or its stand-in
-	network     bool              // proxies before both servers
-	postgresEnv []string
-	redisEnv    []string
-	processes   []string // roles of each process; nil: two of each, and one relay
-	env         []string // of the processes
+	postgres    map[string]string // a PostgreSQL server of its own with these settings; nil: as testenv.Postgres
+	redis       []string          // a redis-server of its own with these arguments; nil: as testenv.Redis
+	network     bool              // proxies in front of both servers
+	postgresEnv []string          // the environment of a PostgreSQL server of its own
+	redisEnv    []string          // the environment of a redis-server of its own
+	processes   []string          // the role of each process; nil: two of each role, and one relay
+	env         []string          // additional environment variables of the processes
 }
 
-// deployment is a whole shop: processes of each role, with servers that a test may break.
+// deployment is a whole service: processes of each role, and servers that a test may break.
 type deployment struct {
 	*site
 	t        *testing.T
-	timeout  time.Duration      // of an order
-	redis    *devstack.Redis    // nil: shared, or a stand-in
+	timeout  time.Duration      // of an item
+	redis    *devstack.Redis    // nil: shared, or the stand-in
 	postgres *devstack.Postgres // nil: shared
 
-	// The network; nil without proxies.
-	toRedis, toPostgres *proxy
+	toRedis, toPostgres *proxy // nil without needs.network
 
-	// The test's own ways to the servers, past the network.
+	// The test's own connections, which do not go through the proxies.
 	db  *sql.DB
 	rdb *redis.Client
 
 	mu        sync.Mutex
-	processes []*running
+	processes []*member
 }
 
-// running is a process of a deployment.
-type running struct {
+// member is a process of a deployment.
+type member struct {
 	*process
 	role string
 }
 
-// Where the tasks are in Redis.
+// The queue's keys in Redis.
 const (
-	dueKey      = "delay:{order.cancel:0}:due"
-	leasedKey   = "delay:{order.cancel:0}:leased"
-	deadKey     = "delay:{order.cancel:0}:dead"
-	attemptsKey = "delay:{order.cancel:0}:attempts"
-	errorsKey   = "delay:{order.cancel:0}:errors"
-	sentinelKey = "delay:{order.cancel:0}:sentinel"
+	keyPrefix   = "delay:{" + kind + ":0}:"
+	dueKey      = keyPrefix + "due"
+	leasedKey   = keyPrefix + "leased"
+	deadKey     = keyPrefix + "dead"
+	attemptsKey = keyPrefix + "attempts"
+	errorsKey   = keyPrefix + "errors"
+	markerKey   = keyPrefix + "marker" // the restore marker: if it is missing, Redis was wiped
 )
 
-const (
-	orderTimeout = 3 * time.Second
-	// supply is more than any load takes, but of the scarce product.
-	supply = 1_000_000
-)
+// itemTimeout is the timeout of a deployment's items.
+const itemTimeout = 3 * time.Second
 
+// deploy starts a deployment.
 func deploy(t *testing.T, n needs) *deployment {
 	t.Helper()
 	needsProcesses(t)
-	d := &deployment{t: t, timeout: orderTimeout}
+	d := &deployment{t: t, timeout: itemTimeout}
 	redisURL, database := d.redisURL(n), d.postgresURL(n)
 	d.connect(database, redisURL)
 	if n.network {
 		d.toPostgres, database = proxied(t, database)
 		d.toRedis, redisURL = proxied(t, redisURL)
 	}
-	d.site = newSiteAt(t, database, redisURL, append(n.env, "SHOP_ORDER_TIMEOUT="+d.timeout.String(), "SHOP_DATABASE_CONNS=8")...)
-	d.exec(`UPDATE products SET supply = $1, available = $1 WHERE id <> $2`, supply, course)
+	d.site = newSiteAt(t, database, redisURL, append(n.env, envTimeout+"="+d.timeout.String(), envDatabaseConns+"=8")...)
+	d.exec(domain.stock)
 	processes := n.processes
 	if processes == nil {
 		processes = []string{"api", "api", "worker", "worker", "relay", "reconciler", "reconciler"}
@@ -112,7 +110,7 @@ func (d *deployment) redisURL(n needs) string {
 	return d.redis.URL()
 }
 
-// proxied puts a proxy before the server of a URL and returns the URL that leads through it.
+// proxied puts a proxy in front of the server of a URL, and returns the URL that leads through the proxy.
 func proxied(t *testing.T, server string) (*proxy, string) {
 	t.Helper()
 	u, err := url.Parse(server)
@@ -127,7 +125,7 @@ func (d *deployment) connect(database, redisURL string) {
 	var err error
 	d.db, err = sql.Open("pgx", database)
 	must(d.t, err)
-	d.db.SetMaxIdleConns(-1) // none outlives its statement: a server that was restarted is no surprise
+	d.db.SetMaxIdleConns(-1) // no connection outlives its statement, so a restart of the server breaks none
 	d.rdb = redisClient(d.t, redisURL)
 	d.t.Cleanup(func() {
 		d.db.Close()
@@ -144,59 +142,60 @@ func redisClient(t testing.TB, redisURL string) *redis.Client {
 	return redis.NewClient(o)
 }
 
-func (d *deployment) start(role string) *running {
+// start starts one more process of a role.
+func (d *deployment) start(role string) *member {
 	d.t.Helper()
-	r := &running{d.serve(d.t, "--roles="+role), role}
+	m := &member{d.serve(d.t, "--roles="+role), role}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.processes = append(d.processes, r)
-	return r
+	d.processes = append(d.processes, m)
+	return m
 }
 
-// all returns the processes of a role, all of them if it is "".
-func (d *deployment) all(role string) []*running {
+// running returns the processes of a role, or of all roles if role is "".
+func (d *deployment) running(role string) []*member {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(d.processes), func(r *running) bool { return role != "" && r.role != role })
+	return slices.DeleteFunc(slices.Clone(d.processes), func(m *member) bool { return role != "" && m.role != role })
 }
 
-// remove takes a process out of the deployment, and out of the customers' way.
-func (d *deployment) remove(r *running) {
+// remove removes a process from the deployment: customers send it no more requests.
+func (d *deployment) remove(m *member) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.processes = slices.DeleteFunc(d.processes, func(other *running) bool { return other == r })
+	d.processes = slices.DeleteFunc(d.processes, func(other *member) bool { return other == m })
 }
 
 // kill ends processes with SIGKILL.
-func (d *deployment) kill(processes ...*running) {
-	for _, r := range processes {
-		_ = r.cmd.Process.Kill()
+func (d *deployment) kill(processes ...*member) {
+	for _, m := range processes {
+		_ = m.cmd.Process.Kill()
 	}
-	for _, r := range processes {
-		<-r.ended
-		d.remove(r)
+	for _, m := range processes {
+		<-m.ended
+		d.remove(m)
 	}
 }
 
-// replace starts processes of the same roles as those that were killed.
-func (d *deployment) replace(killed ...*running) {
+// replace starts one process for each killed process, with the same role.
+func (d *deployment) replace(killed ...*member) {
 	d.t.Helper()
-	for _, r := range killed {
-		d.start(r.role)
+	for _, m := range killed {
+		d.start(m.role)
 	}
 }
 
-// hold lets a fault last, with the customers at work.
-func (d *deployment) hold(long time.Duration) {
+// sleep waits while a fault lasts and the customers continue.
+func (d *deployment) sleep(duration time.Duration) {
 	d.t.Helper()
-	if !pause(d.t.Context(), long) {
-		d.t.Fatal("the test ends")
+	if !sleep(d.t.Context(), duration) {
+		d.t.Fatal("the test ended while a fault lasted")
 	}
 }
 
-// pause waits, and tells whether ctx let it.
-func pause(ctx context.Context, long time.Duration) bool {
-	timer := time.NewTimer(long)
+// sleep waits, and reports whether the whole duration passed before ctx ended.
+func sleep(ctx context.Context, duration time.Duration) bool {
+	timer := time.NewTimer(duration)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -206,19 +205,27 @@ func pause(ctx context.Context, long time.Duration) bool {
 	}
 }
 
+// exec executes a statement.
 func (d *deployment) exec(statement string, args ...any) {
 	d.t.Helper()
 	_, err := d.db.ExecContext(d.t.Context(), statement, args...)
 	must(d.t, err)
 }
 
-// number asks the database for a number.
+// number returns the number that a query selects.
 func (d *deployment) number(query string, args ...any) (n float64) {
 	d.t.Helper()
 	must(d.t, d.db.QueryRowContext(d.t.Context(), query, args...).Scan(&n))
 	return n
 }
 
+// items counts the items for which a condition holds, over the columns of domain.items.
+func (d *deployment) items(condition string, args ...any) float64 {
+	d.t.Helper()
+	return d.number(`SELECT count(*) FROM (`+domain.items+`) AS items WHERE `+condition, args...)
+}
+
+// leased counts the tasks on which workers hold leases.
 func (d *deployment) leased() int64 {
 	d.t.Helper()
 	n, err := d.rdb.ZCard(d.t.Context(), leasedKey).Result()
@@ -226,8 +233,9 @@ func (d *deployment) leased() int64 {
 	return n
 }
 
-// transaction begins one that the test holds open; it is rolled back with release, or at the test's end.
-func (d *deployment) transaction(statement string, args ...any) (tx *sql.Tx, release func()) {
+// lock executes a statement in a transaction and leaves the transaction open, so that its locks stay. The function
+// release, or the end of the test, rolls the transaction back.
+func (d *deployment) lock(statement string, args ...any) (tx *sql.Tx, release func()) {
 	d.t.Helper()
 	tx, err := d.db.BeginTx(context.WithoutCancel(d.t.Context()), nil)
 	must(d.t, err)
@@ -238,7 +246,7 @@ func (d *deployment) transaction(statement string, args ...any) (tx *sql.Tx, rel
 	return tx, release
 }
 
-// signal sends a signal to processes; those that are gone need none.
+// signal sends a signal to processes. It ignores processes that have ended.
 func signal(t testing.TB, sig syscall.Signal, pids ...int) {
 	t.Helper()
 	for _, pid := range pids {
@@ -248,26 +256,27 @@ func signal(t testing.TB, sig syscall.Signal, pids ...int) {
 	}
 }
 
-// frozen stops processes with SIGSTOP, as a hung machine or a paused container does, and returns how to let
-// them go on.
-func frozen(t testing.TB, pids ...int) (thaw func()) {
+// suspend stops processes with SIGSTOP, which simulates a machine that hangs or a container that is paused. The
+// function resume, or the end of the test, lets them continue.
+func suspend(t testing.TB, pids ...int) (resume func()) {
 	t.Helper()
-	thaw = sync.OnceFunc(func() { signal(t, syscall.SIGCONT, pids...) })
-	t.Cleanup(thaw) // what is stopped does not stop
+	resume = sync.OnceFunc(func() { signal(t, syscall.SIGCONT, pids...) })
+	t.Cleanup(resume) // a suspended process would ignore the signal to stop
 	signal(t, syscall.SIGSTOP, pids...)
-	return thaw
+	return resume
 }
 
-// freezePostgres freezes all of PostgreSQL's processes, the one that starts the others first.
-func (d *deployment) freezePostgres() (thaw func()) {
+// suspendPostgres suspends all processes of PostgreSQL. It suspends the postmaster first, because the postmaster starts
+// the others.
+func (d *deployment) suspendPostgres() (resume func()) {
 	d.t.Helper()
 	if runtime.GOOS != "linux" {
-		d.t.Skip("only Linux tells what PostgreSQL's processes are")
+		d.t.Skip("PostgreSQL's processes are found only on Linux, in /proc")
 	}
-	thawMain := frozen(d.t, d.postgres.Pid())
-	thawOthers := frozen(d.t, childrenOf(d.t, d.postgres.Pid())...)
+	resumePostmaster := suspend(d.t, d.postgres.Pid())
+	resumeOthers := suspend(d.t, childrenOf(d.t, d.postgres.Pid())...)
 	return func() {
-		thawOthers()
-		thawMain()
+		resumeOthers()
+		resumePostmaster()
 	}
 }

@@ -1,8 +1,11 @@
-// Package e2e drives the real binary as a child process: over HTTP, with every answer checked against
-// openapi.yaml, and by killing it and its servers. What needs HTTP alone also runs against a site that is
-// up already: E2E_BASE_URL=http://… E2E_OPS_TOKEN=… go test ./e2e.
+// Package e2e tests the program as a child process. The tests call the program's API over HTTP, check every response
+// against openapi.yaml, and kill the program and its servers. Tests that need only HTTP can also run against a site
+// that already runs: E2E_BASE_URL=http://… E2E_OPS_TOKEN=… go test ./e2e.
 //
-// The fault tests deploy several processes of each role (deployment_test.go), let customers in (load_test.go),
-// break one thing (fault_*_test.go) or many at random (chaos_test.go), mend it, and compare what each customer was
-// told with what there is and with a model of one order (history_test.go).
+// The fault tests start several processes of each role (deployment_test.go), put them under load (load_test.go), inject
+// one fault (fault_*_test.go) or many random ones (chaos_test.go), and end the faults. Then they compare the responses
+// that each customer got with the database and with a model of one item (history_test.go).
+//
+// These fault tests know the service's domain only through domain_test.go. A team that replaces orders with something
+// else that times out rewrites that file.
 package e2e

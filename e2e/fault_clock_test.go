@@ -12,28 +12,28 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// faketime is the environment of a server with a clock of its own.
+// faketime returns the environment of a server that libfaketime gives a clock of its own.
 func faketime(t *testing.T, settings ...string) (env []string) {
 	t.Helper()
 	found, _ := filepath.Glob("/usr/lib/*/faketime/libfaketime.so.1")
 	if len(found) == 0 {
-		testenv.Skip(t, "faketime", "no libfaketime (Debian and Ubuntu: apt-get install faketime)")
+		testenv.Skip(t, "faketime", "libfaketime is not installed (Debian and Ubuntu: apt-get install faketime)")
 	}
 	return append([]string{
-		// The allocator of redis-server asks for the time before the library is ready; libc's does not.
+		// The allocator of redis-server reads the clock before libfaketime is ready. The allocator of libc does not.
 		"LD_PRELOAD=" + found[0] + " libc.so.6",
 		"FAKETIME_DONT_FAKE_MONOTONIC=1",
 	}, settings...)
 }
 
-// shifted is the environment of a server whose clock is some seconds ahead of the machine's.
-func shifted(t *testing.T, ahead float64) (env []string) {
+// shiftedClock returns the environment of a server whose clock is some seconds ahead of the machine's.
+func shiftedClock(t *testing.T, ahead float64) (env []string) {
 	t.Helper()
 	return faketime(t, fmt.Sprintf("FAKETIME=%+.0f", ahead))
 }
 
-// jumping is shifted, with a clock that jumps when told.
-func jumping(t *testing.T, ahead float64) (env []string, jump func(ahead float64)) {
+// jumpingClock is shiftedClock with a function that changes how far the clock is ahead.
+func jumpingClock(t *testing.T, ahead float64) (env []string, jump func(ahead float64)) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "clock")
 	env = faketime(t, "FAKETIME_TIMESTAMP_FILE="+file, "FAKETIME_NO_CACHE=1")
@@ -46,42 +46,43 @@ func jumping(t *testing.T, ahead float64) (env []string, jump func(ahead float64
 	return env, jump
 }
 
-// brokenLocks counts the statements that PostgreSQL ended because of libfaketime. A signal handler that interrupts
-// libfaketime gets the machine's true time. If the server's clock is behind that, PostgreSQL's handler of timers
-// finds that all of them have run out, and ends a wait for a lock that began a millisecond ago. No test here holds
-// a lock for as long as lock_timeout, so there is no other reason.
+// brokenLocks counts the statements that PostgreSQL cancelled because of libfaketime. A signal handler that interrupts
+// libfaketime reads the machine's clock instead of the server's. If the server's clock is behind the machine's,
+// PostgreSQL's timer handler then finds that all timers have expired, and cancels a wait for a lock that began a
+// millisecond ago. No test of clocks holds a lock for as long as lock_timeout, so each lock timeout has this cause.
 func brokenLocks(d *deployment) int {
 	d.t.Helper()
-	if d.postgres == nil { // has the machine's clock
+	if d.postgres == nil { // the shared server has the machine's clock
 		return 0
 	}
 	log, err := d.postgres.Log()
 	must(d.t, err)
 	n := strings.Count(log, "canceling statement due to lock timeout")
 	if n > 0 {
-		d.t.Logf("libfaketime broke %d waits for a lock", n)
+		d.t.Logf("because of libfaketime, PostgreSQL cancelled %d waits for a lock", n)
 	}
 	return n
 }
 
-// apart checks what the servers' clocks say, in seconds ahead of the machine's.
-func (d *deployment) apart(redis, postgres float64) {
+// checkClocks checks how many seconds the servers' clocks are ahead of the machine's.
+func (d *deployment) checkClocks(redis, postgres float64) {
 	d.t.Helper()
-	check := func(server string, says, want float64) {
+	check := func(server string, now, want float64) {
 		d.t.Helper()
-		ahead := says - float64(time.Now().UnixMilli())/1000
+		ahead := now - float64(time.Now().UnixMilli())/1000
 		if math.Abs(ahead-want) > 5 {
-			d.t.Errorf("%s's clock is %v s ahead, want %v", server, ahead, want)
+			d.t.Errorf("%s's clock is %v s ahead of the machine's, want %v s", server, ahead, want)
 		}
 	}
-	says, err := d.rdb.Time(d.t.Context()).Result()
+	now, err := d.rdb.Time(d.t.Context()).Result()
 	must(d.t, err)
-	check("Redis", float64(says.Unix()), redis)
+	check("Redis", float64(now.Unix()), redis)
 	check("PostgreSQL", d.number(`SELECT extract(epoch FROM clock_timestamp())`), postgres)
 }
 
-// TestClockFaults: no two clocks are compared, so servers that are two minutes apart, from each other or
-// from the service, cost nothing. Tasks that a jump would make late are moved by the next sweep.
+// TestClockFaults sets the servers' clocks two minutes apart from each other or from the service's. This delays no
+// item, because the service never compares the times of two clocks. If Redis's clock jumps, the next sweep corrects the
+// due times of the tasks.
 func TestClockFaults(t *testing.T) {
 	const ahead, behind = 120, -120
 	var faults []fault
@@ -98,22 +99,23 @@ func TestClockFaults(t *testing.T) {
 	} {
 		late := 3 * time.Second
 		if seconds.jump != 0 {
-			late = 8 * time.Second // an interval of the reconciler, a grace, and as much again
+			late = 8 * time.Second // the reconciler's interval and grace are 2 s each; the bound is twice their sum
 		}
-		redis, jump := jumping(t, seconds.redis)
+		redis, jump := jumpingClock(t, seconds.redis)
 		var postgres []string // nil: the machine's clock
 		if seconds.postgres != 0 {
-			postgres = shifted(t, seconds.postgres)
+			postgres = shiftedClock(t, seconds.postgres)
 		}
 		faults = append(faults, fault{
-			name: name, needs: needs{redisEnv: redis, postgresEnv: postgres}, excused: brokenLocks, bound: bound{late: late, answer: 2 * time.Second},
+			name: name, needs: needs{redisEnv: redis, postgresEnv: postgres},
+			bound: bound{late: late, answer: 2 * time.Second}, excused: brokenLocks,
 			before: func() { jump(seconds.redis) },
 			inject: func(d *deployment) {
-				d.apart(seconds.redis, seconds.postgres)
-				d.hold(time.Second)
+				d.checkClocks(seconds.redis, seconds.postgres)
+				d.sleep(time.Second)
 				jump(seconds.redis + seconds.jump)
-				d.apart(seconds.redis+seconds.jump, seconds.postgres)
-				d.hold(2 * time.Second)
+				d.checkClocks(seconds.redis+seconds.jump, seconds.postgres)
+				d.sleep(2 * time.Second)
 			},
 		})
 	}

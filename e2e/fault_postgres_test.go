@@ -7,74 +7,74 @@ import (
 	"time"
 )
 
-// slots is the most connections that PostgreSQL takes.
-const slots = 60
+// maxConnections is PostgreSQL's max_connections.
+const maxConnections = 60
 
-// TestPostgresFaults: without PostgreSQL nothing is taken and nothing is due. Customers are refused, repeat with
-// the same key, and get one order.
+// TestPostgresFaults breaks PostgreSQL. Meanwhile no item is created and none times out. The service rejects requests,
+// and the customers repeat them with the same idempotency key. Each key must get at most one item.
 func TestPostgresFaults(t *testing.T) {
-	own := needs{postgres: map[string]string{"max_connections": strconv.Itoa(slots), "deadlock_timeout": "100ms"}}
+	own := needs{postgres: map[string]string{"max_connections": strconv.Itoa(maxConnections), "deadlock_timeout": "100ms"}}
 	runFaults(t, []fault{
-		{name: "restarted", needs: own, bound: bound{late: 8 * time.Second, answer: 5 * time.Second, refused: true}, inject: func(d *deployment) {
+		{name: "restarted", needs: own, bound: bound{late: 8 * time.Second, answer: 5 * time.Second, rejected: true}, inject: func(d *deployment) {
 			must(d.t, d.postgres.Stop())
-			d.hold(2 * time.Second)
+			d.sleep(2 * time.Second)
 			must(d.t, d.postgres.Restart(d.t.Context()))
 		}},
-		// A statement gives up after 8 s, with its request.
-		{name: "hung", needs: own, bound: bound{late: 15 * time.Second, answer: 12 * time.Second, refused: true}, inject: func(d *deployment) {
-			thaw := d.freezePostgres()
-			d.hold(6 * time.Second)
-			thaw()
+		// A request, with its statements, times out after 8 s.
+		{name: "hung", needs: own, bound: bound{late: 15 * time.Second, answer: 12 * time.Second, rejected: true}, inject: func(d *deployment) {
+			resume := d.suspendPostgres()
+			d.sleep(6 * time.Second)
+			resume()
 		}},
-		{name: "out of connections", needs: own, bound: bound{late: 10 * time.Second, answer: 10 * time.Second, refused: true}, inject: takeConnections},
-		// Who waits for a lock gives up after 3 s; the worker's batch is tried again within 1.5 s.
-		{name: "product locked", bound: bound{late: 15 * time.Second, answer: 8 * time.Second, refused: true}, inject: func(d *deployment) {
-			_, release := d.transaction(`SELECT FROM products WHERE id = $1 FOR UPDATE`, beans)
-			d.hold(5 * time.Second)
+		{name: "out of connections", needs: own, bound: bound{late: 10 * time.Second, answer: 10 * time.Second, rejected: true}, inject: takeConnections},
+		// A wait for a lock times out after 3 s. The worker retries its batch within 1.5 s.
+		{name: "product locked", bound: bound{late: 15 * time.Second, answer: 8 * time.Second, rejected: true}, inject: func(d *deployment) {
+			_, release := d.lock(domain.lockFirst)
+			d.sleep(5 * time.Second)
 			release()
 		}},
-		{name: "orders locked", bound: bound{late: 8 * time.Second, answer: 6 * time.Second, refused: true}, inject: func(d *deployment) {
-			_, release := d.transaction(`SELECT FROM orders WHERE status = 'pending' FOR UPDATE`)
-			d.hold(5 * time.Second)
+		{name: "orders locked", bound: bound{late: 8 * time.Second, answer: 6 * time.Second, rejected: true}, inject: func(d *deployment) {
+			_, release := d.lock(domain.lockPending)
+			d.sleep(5 * time.Second)
 			release()
 		}},
-		{name: "deadlocks", needs: own, bound: bound{late: 8 * time.Second, answer: 6 * time.Second, refused: true}, inject: deadlock},
+		{name: "deadlocks", needs: own, bound: bound{late: 8 * time.Second, answer: 6 * time.Second, rejected: true}, inject: causeDeadlocks},
 	})
 }
 
-// takeConnections leaves the service none: those that it has are ended until every slot is taken. The service connects
-// again at once, so the test does not rest either.
+// takeConnections takes all of PostgreSQL's connections. It terminates the service's sessions until the test has every
+// connection. The service connects again at once, so the test does not wait between two attempts.
 func takeConnections(d *deployment) {
 	var taken []*sql.Conn
-	for began := time.Now(); len(taken) < slots; {
+	for began := time.Now(); len(taken) < maxConnections; {
 		conn, err := d.db.Conn(d.t.Context())
 		if err == nil {
 			taken = append(taken, conn)
 			continue
 		}
 		if time.Since(began) > time.Minute {
-			d.t.Fatalf("only %d connections taken: %v", len(taken), err)
+			d.t.Fatalf("only %d of %d connections taken after a minute: %v", len(taken), maxConnections, err)
 		}
 		_, err = taken[0].ExecContext(d.t.Context(), `
-			SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'shop'`)
+			SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '`+program+`'`)
 		must(d.t, err)
 	}
-	d.hold(3 * time.Second)
+	d.sleep(3 * time.Second)
 	for _, conn := range taken {
 		conn.Close()
 	}
 }
 
-// deadlock locks products in the wrong order, again and again.
-func deadlock(d *deployment) {
+// causeDeadlocks repeatedly locks two resources in the opposite order to the service's.
+func causeDeadlocks(d *deployment) {
 	began := time.Now()
 	for time.Since(began) < 4*time.Second {
-		tx, release := d.transaction(`SELECT FROM products WHERE id = $1 FOR UPDATE`, grinder)
-		d.hold(20 * time.Millisecond)
-		_, _ = tx.ExecContext(d.t.Context(), `SELECT FROM products WHERE id = $1 FOR UPDATE`, beans) // one of the two is rolled back
+		tx, release := d.lock(domain.lockSecond)
+		d.sleep(20 * time.Millisecond)
+		_, _ = tx.ExecContext(d.t.Context(), domain.lockFirst) // PostgreSQL rolls back this transaction or the service's
 		release()
 	}
 	if n := d.number(`SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`); n == 0 {
-		d.t.Error("no deadlocks")
+		d.t.Error("no deadlock occurred, so the test proves nothing")
 	}
 }

@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,60 +16,60 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// TestProcessFaults kills and stops the service's own processes at their worst moments.
+// TestProcessFaults kills and suspends the service's own processes at the worst moments.
 func TestProcessFaults(t *testing.T) {
-	soon := bound{late: 8 * time.Second, answer: 3 * time.Second, refused: true}
+	redelivered := bound{late: 8 * time.Second, answer: 3 * time.Second, rejected: true}
 	own := needs{redis: []string{}}
 	runFaults(t, []fault{
-		{name: "API killed between commit and ZADD", needs: own, bound: soon, inject: func(d *deployment) {
-			thaw := frozen(d.t, d.redis.Pid()) // a publish takes 100 ms now
-			eventually(d.t, "an order that Redis does not have", func() bool { return d.number(`SELECT count(*) FROM outbox`) > 0 })
-			apis := d.all("api")
+		{name: "API killed between commit and ZADD", needs: own, bound: redelivered, inject: func(d *deployment) {
+			resume := suspend(d.t, d.redis.Pid()) // now a publish takes its whole budget of 100 ms
+			eventually(d.t, "an item whose task is not in Redis", func() bool { return d.number(`SELECT count(*) FROM outbox`) > 0 })
+			apis := d.running("api")
 			d.kill(apis...)
 			if d.number(`SELECT count(*) FROM outbox`) == 0 {
-				d.t.Error("Redis has every order")
+				d.t.Error("the outbox is empty, so Redis has every task and the test proves nothing")
 			}
-			thaw()
+			resume()
 			d.replace(apis...)
 		}},
-		{name: "worker killed with leases", bound: soon, inject: func(d *deployment) {
-			release := d.workersBusy()
-			workers := d.all("worker")
-			d.freezeWithLeases(workers)
+		{name: "worker killed with leases", bound: redelivered, inject: func(d *deployment) {
+			release := d.blockWorkers()
+			workers := d.running("worker")
+			d.suspendWithLeases(workers)
 			d.kill(workers...)
-			// Their statements, too: else PostgreSQL would bring them to their ends.
+			// Terminate the statements of the killed workers too: PostgreSQL would complete them after release.
 			d.exec(`SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE ` + cancelling)
 			release()
 			if d.leased() == 0 {
-				d.t.Error("the workers held no lease")
+				d.t.Error("the workers held no lease, so the test proves nothing")
 			}
 			d.replace(workers...)
 		}},
-		{name: "worker slower than its lease", bound: soon, inject: func(d *deployment) {
-			release := d.workersBusy()
-			slow := d.all("worker")
-			thaw := d.freezeWithLeases(slow)
+		{name: "worker slower than its lease", bound: redelivered, inject: func(d *deployment) {
+			release := d.blockWorkers()
+			slow := d.running("worker")
+			resume := d.suspendWithLeases(slow)
 			release()
 			d.start("worker")
-			d.hold(11 * time.Second) // the lease is 10 s
-			thaw()
-			eventually(d.t, "a worker that finds its lease gone", func() bool {
-				return strings.Contains(slow[0].text()+slow[1].text(), "leases ran out")
+			d.sleep(11 * time.Second) // a lease lasts 10 s
+			resume()
+			eventually(d.t, "a worker reports that its leases expired", func() bool {
+				return strings.Contains(slow[0].text()+slow[1].text(), "leases ended before their tasks were settled")
 			})
 		}},
-		{name: "relay killed in mid-batch", needs: own, bound: soon, inject: func(d *deployment) {
-			thaw := frozen(d.t, d.redis.Pid())
-			eventually(d.t, "a relay that waits for Redis, with rows in hand", func() bool {
+		{name: "relay killed in mid-batch", needs: own, bound: redelivered, inject: func(d *deployment) {
+			resume := suspend(d.t, d.redis.Pid())
+			eventually(d.t, "a relay that has deleted rows and waits for Redis, before it commits", func() bool {
 				return d.number(`SELECT count(*) FROM pg_stat_activity
 					WHERE datname = current_database() AND state = 'idle in transaction' AND query LIKE '%DELETE FROM outbox%'`) > 0
 			})
-			relays := d.all("relay")
+			relays := d.running("relay")
 			d.kill(relays...)
-			thaw()
+			resume()
 			d.replace(relays...)
 		}},
-		{name: "everything killed at once", needs: needs{postgres: map[string]string{}, redis: []string{}}, bound: soon, inject: func(d *deployment) {
-			all := d.all("")
+		{name: "everything killed at once", needs: needs{postgres: map[string]string{}, redis: []string{}}, bound: redelivered, inject: func(d *deployment) {
+			all := d.running("")
 			d.kill(all...)
 			must(d.t, d.redis.Kill())
 			must(d.t, d.postgres.Stop())
@@ -76,88 +77,81 @@ func TestProcessFaults(t *testing.T) {
 			must(d.t, d.redis.Restart(d.t.Context()))
 			d.replace(all...)
 		}},
-		{name: "two reconcilers alone", bound: soon, needs: needs{processes: []string{"api", "relay", "reconciler", "reconciler"}}, inject: func(d *deployment) {
-			d.hold(4 * time.Second)
-			d.start("worker") // which has nothing left to do
+		{name: "two reconcilers alone", bound: redelivered, needs: needs{processes: []string{"api", "relay", "reconciler", "reconciler"}}, inject: func(d *deployment) {
+			d.sleep(4 * time.Second)
+			d.start("worker") // the worker removes the tasks that are left in the queue
 		}},
-		{name: "rolling restart to a newer schema", bound: bound{late: 3 * time.Second, answer: 3 * time.Second}, needs: needs{env: []string{"SHOP_DRAIN=1s"}}, inject: rollOut},
-		{name: "handler that always fails", bound: bound{late: time.Minute, answer: 3 * time.Second}, inject: failCancellation},
+		{name: "rolling restart to a newer schema", bound: bound{late: 3 * time.Second, answer: 3 * time.Second}, needs: needs{env: []string{envDrain + "=1s"}}, inject: rollOut},
+		{name: "handler that always fails", bound: bound{late: time.Minute, answer: 3 * time.Second}, inject: failHandler},
 	})
 }
 
-func pids(processes []*running) (pids []int) {
-	for _, r := range processes {
-		pids = append(pids, r.cmd.Process.Pid)
+func pids(processes []*member) (pids []int) {
+	for _, m := range processes {
+		pids = append(pids, m.cmd.Process.Pid)
 	}
 	return pids
 }
 
-// cancelling are the sessions that wait to cancel what is due.
-const cancelling = `datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%SKIP LOCKED%'`
+// cancelling selects the sessions that wait for a lock in order to time items out.
+var cancelling = `datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '` + domain.cancelStatement + `'`
 
-// workersBusy waits until workers hold leases, and keeps them at it until released.
-func (d *deployment) workersBusy() (release func()) {
+// blockWorkers blocks the statements of the workers by locks until release, and waits until workers hold leases.
+func (d *deployment) blockWorkers() (release func()) {
 	d.t.Helper()
-	eventually(d.t, "orders that time out", func() bool {
-		return d.number(`SELECT count(*) FROM orders WHERE cancel_reason = 'timeout'`) > 0
-	})
-	_, release = d.transaction(`SELECT FROM products FOR UPDATE`)
-	eventually(d.t, "leases, and a statement that waits", func() bool {
+	eventually(d.t, "an item timed out", func() bool { return d.items(`status = 'timed out'`) > 0 })
+	_, release = d.lock(domain.lockResources)
+	eventually(d.t, "a worker that holds leases and waits for a lock", func() bool {
 		return d.leased() > 0 && d.number(`SELECT count(*) FROM pg_stat_activity WHERE `+cancelling) > 0
 	})
 	return release
 }
 
-// freezeWithLeases freezes workers while they hold leases: they give tasks back whose product stays locked.
-func (d *deployment) freezeWithLeases(workers []*running) (thaw func()) {
+// suspendWithLeases suspends workers while they hold leases. It may need several attempts, because blocked workers
+// give their tasks back after a while.
+func (d *deployment) suspendWithLeases(workers []*member) (resume func()) {
 	d.t.Helper()
-	eventually(d.t, "workers that hold leases", func() bool {
-		thaw = frozen(d.t, pids(workers)...)
+	eventually(d.t, "workers suspended while they hold leases", func() bool {
+		resume = suspend(d.t, pids(workers)...)
 		if d.leased() > 0 {
 			return true
 		}
-		thaw()
+		resume()
 		return false
 	})
-	return thaw
+	return resume
 }
 
-// failCancellation has the database refuse one order's cancellation. The others are not kept from theirs; the
-// task becomes a dead letter, which is seen, and redriven once the cause is mended.
-func failCancellation(d *deployment) {
-	c, ops := d.all("api")[0].signUp(), d.all("api")[0].operator()
-	poison := c.place().ID
-	d.exec(`UPDATE orders SET idempotency_key = 'poison', fingerprint = '' WHERE id = $1`, poison)
-	d.exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused'; END $$`)
-	d.exec(`CREATE TRIGGER refuse BEFORE UPDATE ON orders FOR EACH ROW WHEN (NEW.id = '` + poison + `') EXECUTE FUNCTION refuse()`)
-	// Ten attempts take minutes: nine are behind it.
+// failHandler makes the database reject one item's timeout. The other items must still time out, and the item's task
+// must become a dead letter. When the database accepts the timeout again, an operator redrives the dead letter.
+func failHandler(d *deployment) {
+	api := d.running("api")[0]
+	c, ops := api.signUp(), api.operator()
+	poison := c.item(c.expect(http.StatusCreated, domain.create(domain.bodies[0], "poison"))).id
+	d.exec(domain.rejectTimeouts(`NEW.id = '` + poison + `'`))
+	// Ten failed attempts would take minutes, so the test sets the number of the task's failed attempts to nine.
 	must(d.t, d.rdb.HSet(d.t.Context(), attemptsKey, poison, strconv.Itoa(9)).Err())
 	eventually(d.t, "a dead letter", func() bool {
-		letters := into[struct{ Items []struct{ ID, Error string } }](d.t, ops.get("/ops/api/dead-letters")).Items
-		return len(letters) == 1 && letters[0].ID == poison && strings.Contains(letters[0].Error, "refused")
+		letters := decode[struct{ Items []struct{ ID, Error string } }](d.t, ops.get("/ops/api/dead-letters")).Items
+		return len(letters) == 1 && letters[0].ID == poison && strings.Contains(letters[0].Error, "rejected")
 	})
-	d.hold(2 * time.Second)
-	d.exec(`DROP TRIGGER refuse ON orders`)
-	ops.post(204, "/ops/api/dead-letters/order.cancel/"+poison+"/redrive")
-	eventually(d.t, "its order cancelled", func() bool { return c.order(poison).Status == "cancelled" })
-	if n := d.number(`SELECT count(*) FROM orders WHERE id <> $1 AND cancelled_at > expires_at + interval '5 s'`, poison); n > 0 {
-		d.t.Errorf("%v other orders had to wait for it", n)
+	d.sleep(2 * time.Second)
+	d.exec(domain.acceptTimeouts)
+	ops.post(http.StatusNoContent, "/ops/api/dead-letters/"+kind+"/"+poison+"/redrive")
+	eventually(d.t, "its item timed out", func() bool { return c.look(poison).status == timedOut })
+	if n := d.items(`id <> $1 AND cancelled_at > deadline + interval '5 s'`, poison); n > 0 {
+		d.t.Errorf("%v other items timed out more than 5 s late", n)
 	}
 }
 
-// newer is a later version of the service, which has one migration more.
+// newer builds a later version of the program, which has one more migration.
 var newer = sync.OnceValues(func() (string, error) {
 	dir, err := testenv.TempDir()
 	if err != nil {
 		return "", err
 	}
 	migration := filepath.Join(dir, "90000_note.sql")
-	err = os.WriteFile(migration, []byte(`-- +goose NO TRANSACTION
--- +goose Up
-ALTER TABLE orders ADD COLUMN note text;
-CREATE INDEX CONCURRENTLY orders_note ON orders (note) WHERE note IS NOT NULL;
-`), 0o600)
-	if err != nil {
+	if err := os.WriteFile(migration, []byte(domain.migration), 0o600); err != nil {
 		return "", err
 	}
 	added, err := filepath.Abs("../migrations/90000_note.sql")
@@ -171,23 +165,23 @@ CREATE INDEX CONCURRENTLY orders_note ON orders (note) WHERE note IS NOT NULL;
 	if err := os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600); err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, "shop-newer")
-	out, err := exec.Command("go", "build", "-ldflags=-w", "-overlay", filepath.Join(dir, "overlay.json"), "-o", path, "../cmd/shop").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("build a newer shop: %w: %s", err, out)
+	path := filepath.Join(dir, program+"-newer")
+	build := exec.Command("go", "build", "-ldflags=-w", "-overlay", filepath.Join(dir, "overlay.json"), "-o", path, "../cmd/"+program)
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build a newer %s: %w: %s", program, err, out)
 	}
 	return path, nil
 })
 
-// rollOut migrates the database under the running processes, then replaces one after the other.
+// rollOut migrates the database while the processes run, then replaces one process after the other.
 func rollOut(d *deployment) {
 	path, err := newer()
 	must(d.t, err)
 	d.binary = path
 	contains(d.t, d.run(d.t, "migrate"), "90000_note.sql")
-	for _, old := range d.all("") {
+	for _, old := range d.running("") {
 		d.start(old.role)
-		d.remove(old) // as a load balancer does during the drain: requests on their way to it are still served
+		d.remove(old) // as a load balancer does during the drain; old still serves the requests that were already sent
 		d.t.Logf("%s stopped in %v", old.role, old.interrupt())
 	}
 }

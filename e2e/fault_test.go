@@ -10,66 +10,70 @@ import (
 	"time"
 )
 
-// fault is something that breaks while customers are at work.
+// fault is a fault that a test injects into a deployment under load.
 type fault struct {
 	name   string
 	needs  needs
-	before func()              // nil: there is nothing to do before the deployment starts
-	inject func(d *deployment) // breaks it, lets it last, and mends it
+	before func()              // called before the deployment starts; may be nil
+	inject func(d *deployment) // begins the fault, waits, and ends the fault
 	bound  bound
-	// excused counts the refusals that a tool of the test brought about, and not the fault; nil: none.
+	// excused counts the statements that one of the test's own tools broke. The service may reject as many requests.
+	// nil: the tools broke no statement.
 	excused func(d *deployment) int
 }
 
-// rate is how many orders are placed in a second.
+// rate is how many items a load creates in a second.
 const rate = 40
 
-// runFaults injects each of the faults into a deployment of its own under load, and checks that everything that
-// was promised is kept, and its price.
+// runFaults injects each fault into a deployment of its own under load. It checks the invariants, the responses that
+// each customer got, and the fault's bound.
 func runFaults(t *testing.T, faults []fault) {
 	t.Parallel()
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
-			measured(t, func(t *testing.T) []string {
+			checkBounds(t, func(t *testing.T) []string {
 				if f.before != nil {
 					f.before()
 				}
 				d := deploy(t, f.needs)
-				defer d.kill(d.all("")...)
+				defer d.kill(d.running("")...)
 				return f.bound.exceeded(f.run(t, d))
 			})
 		})
 	}
 }
 
-// measuring is held for reading by each bound that is measured, and for writing by one that is measured alone.
+// measuring lets a measurement run alone. Each measurement holds it for reading, and one that must run alone holds it
+// for writing.
 var measuring sync.RWMutex
 
-// measured measures bounds, and fails the test if they are exceeded.
+// checkBounds measures bounds, and fails the test if they are exceeded.
 //
-// They are, too, if other programs leave the service no processor. If so they are measured once more, with no other
-// bounds of this package beside them; then they must hold. Whatever else is checked must hold the first time.
-func measured(t *testing.T, measure func(t *testing.T) (exceeded []string)) {
+// A bound may also be exceeded because other programs leave the service no processor time. If the machine was busy,
+// checkBounds measures once more, with no other measurement of this package at the same time, and then the bounds must
+// hold. An error that measure reports to t always fails the test.
+func checkBounds(t *testing.T, measure func(t *testing.T) (exceeded []string)) {
 	t.Helper()
-	exceeded, crowded := besideOthers(t, measure)
+	exceeded, busy := measureTogether(t, measure)
 	switch {
-	case len(exceeded) > 0 && crowded && !t.Failed():
-		t.Logf("once more and alone, because the machine is busy: %q", exceeded)
+	case len(exceeded) > 0 && busy && !t.Failed():
+		t.Logf("measuring again, alone, because the machine was busy: %q", exceeded)
 		t.Run("alone", func(t *testing.T) {
 			measuring.Lock()
 			defer measuring.Unlock()
 			if exceeded := measure(t); len(exceeded) > 0 {
-				t.Errorf("%q", exceeded)
+				t.Errorf("bounds exceeded: %q", exceeded)
 			}
 		})
 	case len(exceeded) > 0:
-		t.Errorf("%q", exceeded)
+		t.Errorf("bounds exceeded: %q", exceeded)
 	}
 }
 
-// besideOthers measures, and reports whether processes waited for a processor for most of the time.
-func besideOthers(t *testing.T, measure func(t *testing.T) []string) (exceeded []string, crowded bool) {
+// measureTogether measures bounds while other tests may also measure theirs. It reports whether the machine was busy:
+// whether some process waited for a processor most of the time.
+func measureTogether(t *testing.T, measure func(t *testing.T) []string) (exceeded []string, busy bool) {
 	measuring.RLock()
 	defer measuring.RUnlock()
 	began, waited := time.Now(), cpuPressure()
@@ -78,22 +82,22 @@ func besideOthers(t *testing.T, measure func(t *testing.T) []string) (exceeded [
 }
 
 func (f fault) run(t *testing.T, d *deployment) figures {
-	load := d.open(rand.New(rand.NewPCG(1, 1)), rate)
-	load.served(rate / 2)
+	load := d.startLoad(rand.New(rand.NewPCG(1, 1)), rate)
+	load.waitForCreated(rate / 2)
 	f.inject(d)
-	load.served(rate / 2)
+	load.waitForCreated(rate / 2)
 	load.close()
 	d.settle()
-	found := load.check()
+	figures := load.check()
 	if f.excused != nil {
-		found.excused = f.excused(d)
+		figures.excused = f.excused(d)
 	}
-	t.Log(found)
-	return found
+	t.Log(figures)
+	return figures
 }
 
-// cpuPressure is how long some process has waited for a processor since the machine started; 0 where the kernel does
-// not tell. See https://docs.kernel.org/accounting/psi.html.
+// cpuPressure returns how long, since the machine started, at least one process has waited for a processor. It returns
+// 0 if the kernel does not report this time. See https://docs.kernel.org/accounting/psi.html.
 func cpuPressure() time.Duration {
 	text, err := os.ReadFile("/proc/pressure/cpu")
 	if err != nil {

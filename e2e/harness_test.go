@@ -24,27 +24,29 @@ import (
 	"time"
 
 	"example.com/shop/internal/testenv"
+	"example.com/shop/migrations"
 )
 
-// TestMain has more tests run at once than there are processors, unless the command line says how many: most of
-// the time they wait for a deadline or for a fault to end.
+// TestMain runs more tests at once than there are processors, unless the command line sets the number: most of the time
+// a test waits for a deadline, or for a fault to end.
 func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
 		panic(err)
 	}
-	testenv.Main(m)
+	testenv.Main(m, migrations.Up)
 }
 
-// binary builds shop once.
+// binary builds the program once.
 var binary = sync.OnceValues(func() (string, error) {
 	dir, err := testenv.TempDir()
 	if err != nil {
 		return "", err
 	}
-	if err := os.Chmod(dir, 0o755); err != nil { // another user runs it too
+	if err := os.Chmod(dir, 0o755); err != nil { // TestDemoAsOrdinaryUser runs the program as another user
 		return "", err
 	}
-	// The go command keeps a test's result until a file changes that the test has looked at.
+	// The go command reuses a test's result until a file or a directory changes that the test has opened. Opening the
+	// module's directories is enough: the listing of a directory shows a changed file by its time and size.
 	err = filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.Name() == ".git" {
 			return fs.SkipDir
@@ -54,56 +56,73 @@ var binary = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, "shop")
-	out, err := exec.Command("go", "build", "-ldflags=-w", "-o", path, "../cmd/shop").CombinedOutput()
+	path := filepath.Join(dir, program)
+	out, err := exec.Command("go", "build", "-ldflags=-w", "-o", path, "../cmd/"+program).CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("build shop: %w: %s", err, out)
+		return "", fmt.Errorf("build %s: %w: %s", program, err, out)
 	}
 	return path, nil
 })
+
+// The environment variables that the tests set.
+const (
+	envDatabaseURL   = envPrefix + "DATABASE_URL"
+	envDatabaseConns = envPrefix + "DATABASE_CONNS"
+	envRedisURL      = envPrefix + "REDIS_URL"
+	envHTTPAddr      = envPrefix + "HTTP_ADDR"
+	envTokenKey      = envPrefix + "TOKEN_KEY"
+	envOpsToken      = envPrefix + "OPS_TOKEN"
+	envRoles         = envPrefix + "ROLES"
+	envSchedule      = envPrefix + "RECONCILE_SCHEDULE"
+	envLookahead     = envPrefix + "RECONCILE_LOOKAHEAD"
+	envDrain         = envPrefix + "DRAIN"
+)
 
 const (
 	tokenKey = "0123456789abcdef0123456789abcdef-e2e"
 	opsToken = "operators-of-e2e-0123"
 )
 
-// process is a running shop.
+// process is a process of the program.
 type process struct {
-	t      testing.TB
-	cmd    *exec.Cmd
-	url    string
-	ops    string
-	ended  chan struct{}
+	t        testing.TB
+	cmd      *exec.Cmd // nil for the site at E2E_BASE_URL
+	url      string
+	opsToken string
+	ended    chan struct{} // closed when the process has ended and its output was read
+
 	mu     sync.Mutex
-	output []string
+	output []string // its last lines
 }
 
-// deployed tells whether the tests go to a site that runs already, at E2E_BASE_URL. E2E_OPS_TOKEN opens its operators'
-// API, its orders time out within seconds, and it has no other customers: the tests count its stock.
+// deployed reports whether the tests use a site that already runs, at E2E_BASE_URL. E2E_OPS_TOKEN is the token for its
+// operators' API. Its items must time out within seconds, and it must have no other customers, because the tests count
+// its stock.
 func deployed() bool { return os.Getenv("E2E_BASE_URL") != "" }
 
-// anywhere is where a test runs that needs the REST API only: the deployed site, one test after the other, or else
-// a process of its own, in parallel with other tests.
-func anywhere(t *testing.T) *process {
+// anySite returns the site for a test that needs only the REST API. It is the deployed site, where the tests run one
+// after the other. Without a deployed site it is a process of the test's own, and the test runs in parallel with
+// others.
+func anySite(t *testing.T) *process {
 	t.Helper()
 	if deployed() {
-		t.Cleanup(http.DefaultClient.CloseIdleConnections) // to a process of our own they end with it
-		return &process{t: t, url: os.Getenv("E2E_BASE_URL"), ops: os.Getenv("E2E_OPS_TOKEN")}
+		t.Cleanup(http.DefaultClient.CloseIdleConnections) // a process of our own closes them when it ends
+		return &process{t: t, url: os.Getenv("E2E_BASE_URL"), opsToken: os.Getenv("E2E_OPS_TOKEN")}
 	}
 	t.Parallel()
 	return newSite(t, testenv.Redis(t)).serve(t)
 }
 
-// needsProcesses skips a test that a deployed site is not enough for.
+// needsProcesses skips a test on a deployed site, because the test needs processes of its own.
 func needsProcesses(t testing.TB) {
 	t.Helper()
 	if deployed() {
-		t.Skip("configures, stops or kills processes of its own: not on the site at E2E_BASE_URL")
+		t.Skip("E2E_BASE_URL is set, and the test configures, stops or kills processes of its own")
 	}
 }
 
-// command is a shop with arguments and environment, not started. Of our variables it has those of env alone:
-// whoever runs the tests may have set some.
+// command returns a command that runs the program. The command is not started yet. Of the program's environment
+// variables it has only those in env, because the developer's own environment may set others.
 func command(t testing.TB, env []string, args ...string) *exec.Cmd {
 	t.Helper()
 	needsProcesses(t)
@@ -112,15 +131,15 @@ func command(t testing.TB, env []string, args ...string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(path, args...)
-	ours := func(variable string) bool { return strings.HasPrefix(variable, "SHOP_") }
+	ours := func(variable string) bool { return strings.HasPrefix(variable, envPrefix) }
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), ours), env...)
 	return cmd
 }
 
-// start starts a command and waits until it says that it serves.
+// start starts a command and waits until it serves.
 func start(t testing.TB, cmd *exec.Cmd) *process {
 	t.Helper()
-	p := &process{t: t, cmd: cmd, ops: opsToken, ended: make(chan struct{})}
+	p := &process{t: t, cmd: cmd, opsToken: opsToken, ended: make(chan struct{})}
 	out, err := cmd.StdoutPipe()
 	must(t, err)
 	logs, err := cmd.StderrPipe()
@@ -144,23 +163,23 @@ func start(t testing.TB, cmd *exec.Cmd) *process {
 	select {
 	case p.url = <-serving:
 	case <-p.ended:
-		t.Fatalf("%v ended at once:\n%s", cmd.Args[1:], p.text())
+		t.Fatalf("%v ended before it served:\n%s", cmd.Args[1:], p.text())
 	case <-time.After(time.Minute):
-		t.Fatalf("%v does not serve", cmd.Args[1:])
+		t.Fatalf("%v does not serve after a minute", cmd.Args[1:])
 	}
 	return p
 }
 
 var (
-	demoURL = regexp.MustCompile(`^  shop +(http://\S+)`)
+	demoURL = regexp.MustCompile(`^  ` + program + ` +(http://\S+)`)
 	demoOps = regexp.MustCompile(`^  ops token +(\S+)`)
 )
 
-// keptLines is how much of its output is shown for a process that fails a test.
+// keptLines is the number of lines of a process's output that a failed test shows.
 const keptLines = 500
 
-// read keeps the output and finds in it where the process serves: the demo prints it, its token right
-// after, and serve logs it.
+// read keeps the output, and sends the URL at which the process serves. The demo prints the URL and, right after it,
+// the operators' token. The command serve logs its address.
 func (p *process) read(from io.Reader, serving chan<- string) {
 	lines := bufio.NewScanner(from)
 	url, found := "", false
@@ -170,7 +189,7 @@ func (p *process) read(from io.Reader, serving chan<- string) {
 		p.output = append(p.output[max(0, len(p.output)-keptLines):], line)
 		p.mu.Unlock()
 		if strings.Contains(line, `"status":500`) {
-			p.t.Logf("an internal error: %s", line) // kept however long the test goes on
+			p.t.Logf("internal error: %s", line) // p.output may drop the line before the test ends
 		}
 		if found {
 			continue
@@ -179,7 +198,7 @@ func (p *process) read(from io.Reader, serving chan<- string) {
 		if m := demoURL.FindStringSubmatch(line); m != nil {
 			url = m[1]
 		} else if m := demoOps.FindStringSubmatch(line); m != nil {
-			p.ops, found = m[1], true
+			p.opsToken, found = m[1], true
 			serving <- url
 		} else if json.Unmarshal([]byte(line), &entry) == nil && entry.Msg == "serving" {
 			found = true
@@ -188,6 +207,7 @@ func (p *process) read(from io.Reader, serving chan<- string) {
 	}
 }
 
+// text returns the last lines of the output.
 func (p *process) text() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -200,7 +220,7 @@ func (p *process) kill() {
 	<-p.ended
 }
 
-// interrupt ends it as Ctrl-C does, and returns how long it took.
+// interrupt ends the process as Ctrl-C does, and returns how long that took.
 func (p *process) interrupt() time.Duration {
 	p.t.Helper()
 	began := time.Now()
@@ -208,16 +228,16 @@ func (p *process) interrupt() time.Duration {
 	select {
 	case <-p.ended:
 	case <-time.After(time.Minute):
-		p.t.Fatal("does not stop")
+		p.t.Fatal("the process still runs a minute after SIGINT")
 	}
 	return time.Since(began)
 }
 
-// site is a migrated database with products, and a Redis: what processes share.
+// site holds what processes share: a migrated and seeded database, a Redis, and the configuration.
 type site struct {
-	database, redis string
+	database, redis string // URLs
 	env             []string
-	binary          string // of another version; "": this one
+	binary          string // the path of another version of the program; "": this version
 }
 
 func newSite(t testing.TB, redis string, env ...string) *site {
@@ -225,20 +245,20 @@ func newSite(t testing.TB, redis string, env ...string) *site {
 	return newSiteAt(t, testenv.Postgres(t), redis, env...)
 }
 
-// newSiteAt is newSite on a given database, which may have no schema yet.
+// newSiteAt is newSite with a given database, which may be empty.
 func newSiteAt(t testing.TB, database, redis string, env ...string) *site {
 	t.Helper()
 	s := &site{database: database, redis: redis}
 	s.env = append([]string{
-		"SHOP_DATABASE_URL=" + s.database, "SHOP_REDIS_URL=" + redis, "SHOP_HTTP_ADDR=127.0.0.1:0",
-		"SHOP_TOKEN_KEY=" + tokenKey, "SHOP_OPS_TOKEN=" + opsToken,
-		"SHOP_ORDER_TIMEOUT=3s", "SHOP_RECONCILE_SCHEDULE=@every 2s", "SHOP_RECONCILE_LOOKAHEAD=10s", "SHOP_DRAIN=0s",
+		envDatabaseURL + "=" + database, envRedisURL + "=" + redis, envHTTPAddr + "=127.0.0.1:0",
+		envTokenKey + "=" + tokenKey, envOpsToken + "=" + opsToken,
+		envTimeout + "=3s", envSchedule + "=@every 2s", envLookahead + "=10s", envDrain + "=0s",
 	}, env...)
 	s.run(t, "migrate", "--seed")
 	return s
 }
 
-// command is a shop at the site, not started.
+// command returns a command that runs the program with the site's configuration. The command is not started yet.
 func (s *site) command(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := command(t, s.env, args...)
@@ -246,29 +266,30 @@ func (s *site) command(t testing.TB, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// serve starts a process of the site.
+// serve starts a process that serves the site.
 func (s *site) serve(t testing.TB, args ...string) *process {
 	t.Helper()
 	return start(t, s.command(t, append([]string{"serve"}, args...)...))
 }
 
-// run runs a command to its end, which must be a good one, and returns what it printed.
+// run runs a command, which must succeed, and returns its output.
 func (s *site) run(t testing.TB, args ...string) string {
 	t.Helper()
 	out, err := s.command(t, args...).CombinedOutput()
 	if err != nil {
-		t.Fatalf("shop %v: %v: %s", args, err, out)
+		t.Fatalf("%s %v: %v: %s", program, args, err, out)
 	}
 	return string(out)
 }
 
-// healthy has the doctor check everything, the invariants among it. A reconciler may be between two looks.
-func (s *site) healthy(t testing.TB) {
+// checkHealth runs the doctor, which also checks the invariants, until the doctor finds no fault. It repeats the check,
+// because a reconciler may still be repairing the queue. A broken invariant fails the test at once.
+func (s *site) checkHealth(t testing.TB) {
 	t.Helper()
-	eventually(t, "a healthy site", func() bool {
+	eventually(t, "the doctor finds no fault", func() bool {
 		out, err := s.command(t, "doctor").CombinedOutput()
 		if err != nil && strings.Contains(string(out), "FAIL  invariants") {
-			t.Fatalf("invariants are broken: %s", out)
+			t.Fatalf("an invariant does not hold: %s", out)
 		}
 		return err == nil
 	})
@@ -281,15 +302,15 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// eventually waits for a state; its deadline is for a machine under heavy load. It looks less and less often, because
-// each look takes time from the other tests.
-func eventually(t testing.TB, what string, reached func() bool) {
+// eventually waits until a condition holds, at most a minute, because the machine may be under heavy load. The checks
+// become less frequent, because each one takes processor time from other tests.
+func eventually(t testing.TB, condition string, holds func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	for wait := 10 * time.Millisecond; !reached(); wait = min(2*wait, 200*time.Millisecond) {
-		if !pause(ctx, wait) {
-			t.Fatalf("never reached: %s", what)
+	for wait := 10 * time.Millisecond; !holds(); wait = min(2*wait, 200*time.Millisecond) {
+		if !sleep(ctx, wait) {
+			t.Fatalf("the condition does not hold after a minute: %s", condition)
 		}
 	}
 }

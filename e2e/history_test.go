@@ -9,151 +9,170 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// The plain model of one order, and the check of what its customer was answered against it: is there an
-// order of instants, each between a call and its answer, at which one thing after the other could have
-// happened to a plain variable so that every answer is right?
+// This file has a model of one item, and compares the responses that the item's customer got with the model. The
+// responses are right if each call can be assigned an instant between its request and its response such that the model,
+// called in the order of these instants, gives the same responses (linearizability).
 
-// state is where an order is. expired: pending, and its deadline has passed.
+// state is the status and the id of an item.
 type state struct {
-	at string // none, pending, expired, paid, cancelled, timeout
-	id string // "" as long as no answer has told
+	status status
+	id     string // "" until a response has contained it
 }
 
-// call is one thing that was asked.
+// operation is an operation that a customer can call.
+type operation string
+
+const (
+	create  operation = "create"
+	confirm operation = "confirm"
+	cancel  operation = "cancel"
+	get     operation = "get"
+)
+
+// call is a customer's call of an operation.
 type call struct {
-	do string // place, pay, cancel, or look: read what there is
-	// By the one monotonic clock that all calls of a history are timed with: whether the deadline may have
-	// passed when the answer came, and whether it had when the call was made.
-	mayBeLate, isLate bool
+	operation operation
+	mayBeLate bool // the deadline may have passed before the response came
+	isLate    bool // the deadline had passed before the request was sent
 }
 
-// told is an answer: what the order became or was found to be. Unknown: it was lost, or it said that what
-// happened is not certain.
-type told struct {
-	unknown bool
-	created bool   // by this call
-	refused string // why a payment or cancellation was refused: paid, cancelled or late; why an order was: stock
-	state
+// rejection is the reason why a call was rejected.
+type rejection string
+
+const (
+	rejectedConfirmed rejection = "confirmed" // the item is confirmed
+	rejectedCancelled rejection = "cancelled" // its customer has cancelled it
+	rejectedLate      rejection = "late"      // its deadline has passed
+	rejectedExhausted rejection = "exhausted" // too little is left of the resource that a new item needs
+)
+
+// outcome is the content of a response, as far as the model knows it.
+type outcome struct {
+	unknown  bool // no response came, or the response does not tell whether the call took effect
+	created  bool // this call created the item
+	rejected rejection
+	state    // of the item after the call, unless the outcome is unknown or rejected
 }
 
-// after returns the states that an order may be in after a call with this answer; none: the answer is wrong.
-func after(s state, c call, a told) (next []state) {
-	for _, now := range meanwhile(s, c) {
-		did, allowed := apply(now, c, a)
+// step returns the states in which an item may be after a call with this outcome. It returns none if the outcome is
+// wrong.
+func step(s state, c call, o outcome) (next []state) {
+	for _, now := range elapse(s, c) {
+		after, allowed := apply(now, c, o)
 		if allowed {
-			next = append(next, did)
+			next = append(next, after)
 		}
-		if a.unknown && did != now {
-			next = append(next, now) // or it never arrived
+		if o.unknown && after != now {
+			next = append(next, now) // the request may have been lost
 		}
 	}
 	return next
 }
 
-// meanwhile returns what an order may have become by itself until a call.
-func meanwhile(s state, c call) []state {
-	expired, timeout := state{"expired", s.id}, state{"timeout", s.id}
+// elapse returns the states in which an item may be when a call takes effect: its deadline may have passed since s.
+func elapse(s state, c call) []state {
+	overdue, gone := state{expired, s.id}, state{timedOut, s.id}
 	switch {
-	case s.at == "pending" && c.isLate, s.at == "expired":
-		return []state{expired, timeout}
-	case s.at == "pending" && c.mayBeLate:
-		return []state{s, expired, timeout}
+	case s.status == pending && c.isLate, s.status == expired:
+		return []state{overdue, gone}
+	case s.status == pending && c.mayBeLate:
+		return []state{s, overdue, gone}
 	default:
 		return []state{s}
 	}
 }
 
-// apply makes a call at one instant, and tells whether the answer is right.
-func apply(s state, c call, a told) (state, bool) {
-	if a.id != "" && s.at != "none" {
-		if s.id != "" && s.id != a.id {
-			return s, false // another order under the same key
+// apply returns the state after a call, and reports whether the outcome is right.
+func apply(s state, c call, o outcome) (state, bool) {
+	if o.id != "" && s.status != absent {
+		if s.id != "" && s.id != o.id {
+			return s, false // a second item under the same key
 		}
-		s.id = a.id
+		s.id = o.id
 	}
-	found := s
-	if found.at == "expired" {
-		found.at = "pending" // to who looks, as long as it is not cancelled
+	shown := s
+	if shown.status == expired {
+		shown.status = pending // until a worker or a reconciler cancels it
 	}
-	switch c.do {
-	case "place":
+	switch c.operation {
+	case create:
 		switch {
-		case a.refused == "stock":
-			return s, s.at == "none"
-		case s.at == "none":
-			return state{"pending", a.id}, a.unknown || a.created
+		case o.rejected == rejectedExhausted:
+			return s, s.status == absent
+		case s.status == absent:
+			return state{pending, o.id}, o.unknown || o.created
 		default:
-			return s, a.unknown || !a.created && found == a.state
+			return s, o.unknown || !o.created && shown == o.state
 		}
-	case "pay":
-		return end(s, "paid", a)
-	case "cancel":
-		return end(s, "cancelled", a)
+	case confirm:
+		return end(s, confirmed, o)
+	case cancel:
+		return end(s, cancelled, o)
 	default:
-		return s, a.unknown || found == a.state
+		return s, o.unknown || shown == o.state
 	}
 }
 
-// end pays or cancels.
-func end(s state, end string, a told) (state, bool) {
-	late := s.at == "expired" || s.at == "timeout"
-	if s.at == "pending" {
-		s.at = end
+// end returns the state after a call that ends an item with a status, and reports whether the outcome is right.
+func end(s state, as status, o outcome) (state, bool) {
+	late := s.status == expired || s.status == timedOut
+	if s.status == pending {
+		s.status = as
 	}
 	switch {
-	case a.unknown:
+	case o.unknown:
 		return s, true
-	case a.refused == "late":
+	case o.rejected == rejectedLate:
 		return s, late
-	case a.refused != "":
-		return s, s.at == a.refused && s.at != end
+	case o.rejected != "":
+		return s, string(s.status) == string(o.rejected) && s.status != as
 	default:
-		return s, s.at == end
+		return s, s.status == as
 	}
 }
 
-var orderModel = (&porcupine.NondeterministicModel{
-	Init: func() []any { return []any{state{at: "none"}} },
-	Step: func(s, c, a any) []any {
+var itemModel = (&porcupine.NondeterministicModel{
+	Init: func() []any { return []any{state{status: absent}} },
+	Step: func(s, c, o any) []any {
 		var next []any
-		for _, state := range after(s.(state), c.(call), a.(told)) {
+		for _, state := range step(s.(state), c.(call), o.(outcome)) {
 			next = append(next, state)
 		}
 		return next
 	},
 }).ToModel()
 
-// never is when a lost answer comes: what was asked may happen at any time, or not at all.
+// never is the end of a call with an unknown outcome. The call may take effect at any later time, or not at all.
 const never = time.Duration(math.MaxInt64)
 
-// entry is a call with its answer.
+// entry is a call with its outcome. Its times are those of one monotonic clock.
 type entry struct {
 	call
-	told
+	outcome
 	began, ended time.Duration
 }
 
-// history is all that was asked about one order.
+// history holds all calls about one item.
 type history []entry
 
-// possible tells whether the answers are those of one order.
+// possible reports whether one item can give all these responses.
 func (h history) possible() bool {
 	var ops []porcupine.Operation
 	for i, e := range h {
-		ops = append(ops, porcupine.Operation{ClientId: i, Input: e.call, Output: e.told, Call: int64(e.began), Return: int64(e.ended)})
+		ops = append(ops, porcupine.Operation{ClientId: i, Input: e.call, Output: e.outcome, Call: int64(e.began), Return: int64(e.ended)})
 	}
-	const most = time.Minute // a history has some ten calls
-	return porcupine.CheckOperationsTimeout(orderModel, ops, most) == porcupine.Ok
+	const limit = time.Minute // a history has about ten calls
+	return porcupine.CheckOperationsTimeout(itemModel, ops, limit) == porcupine.Ok
 }
 
-// timed notes for each call whether the deadline was behind it. The deadline is the timeout after the instant
-// of placing, which is after the first attempt began and before the first that succeeded was answered.
+// timed sets mayBeLate and isLate of each call. The deadline is one timeout after the item was created. The item was
+// created after the first request to create it was sent, and before the first successful response to such a request.
 func (h history) timed(timeout time.Duration) history {
 	earliest, latest := never, never
 	for _, e := range h {
-		if e.do == "place" {
+		if e.operation == create {
 			earliest = min(earliest, e.began+timeout)
-			if !e.unknown && e.refused == "" {
+			if !e.unknown && e.rejected == "" {
 				latest = min(latest, e.ended+timeout)
 			}
 		}
@@ -166,45 +185,47 @@ func (h history) timed(timeout time.Duration) history {
 	return h
 }
 
-// TestHistories has the model judge histories, good and bad ones.
+// TestHistories checks that the model accepts possible histories and rejects impossible ones.
 func TestHistories(t *testing.T) {
 	const s = time.Second
 	const timeout = 3 * s
-	at := func(what string) told { return told{state: state{what, "a"}} }
-	made := told{created: true, state: state{"pending", "a"}}
-	refused := func(why string) told { return told{refused: why} }
-	lost := told{unknown: true}
-	do := func(what string, began, ended time.Duration, a told) entry {
-		if a.unknown {
+	is := func(status status) outcome { return outcome{state: state{status, "a"}} }
+	created := outcome{created: true, state: state{pending, "a"}}
+	second := outcome{state: state{pending, "b"}}
+	none := outcome{state: state{status: absent}}
+	rejected := func(why rejection) outcome { return outcome{rejected: why} }
+	lost := outcome{unknown: true}
+	do := func(operation operation, began, ended time.Duration, o outcome) entry {
+		if o.unknown {
 			ended = never
 		}
-		return entry{call{do: what}, a, began, ended}
+		return entry{call{operation: operation}, o, began, ended}
 	}
 	tests := map[string]struct {
 		history  history
 		possible bool
 	}{
-		"placed and paid":                {history{do("place", 0, s, made), do("pay", s, 2*s, at("paid")), do("look", 9*s, 9*s, at("paid"))}, true},
-		"paid and cancelled":             {history{do("place", 0, s, made), do("pay", s, 2*s, at("paid")), do("look", 9*s, 9*s, at("timeout"))}, false},
-		"paid, answer lost, cancelled":   {history{do("place", 0, s, made), do("pay", s, 2*s, lost), do("look", 9*s, 9*s, at("timeout"))}, true},
-		"paid in spite of a lost answer": {history{do("place", 0, s, made), do("pay", s, 2*s, lost), do("look", 9*s, 9*s, at("paid"))}, true},
-		"lost order":                     {history{do("place", 0, s, made), do("look", 9*s, 9*s, told{state: state{"none", ""}})}, false},
-		"nothing left":                   {history{do("place", 0, s, refused("stock")), do("look", 9*s, 9*s, told{state: state{"none", ""}})}, true},
-		"nothing left, and yet placed":   {history{do("place", 0, s, refused("stock")), do("look", 9*s, 9*s, at("timeout"))}, false},
-		"never placed":                   {history{do("place", 0, s, lost), do("look", 9*s, 9*s, told{state: state{"none", ""}})}, true},
-		"placed under a lost answer":     {history{do("place", 0, s, lost), do("place", s, 2*s, at("pending"))}, true},
-		"one key, two orders":            {history{do("place", 0, s, made), do("place", s, 2*s, told{state: state{"pending", "b"}})}, false},
-		"one key, placed twice":          {history{do("place", 0, s, made), do("place", s, 2*s, made)}, false},
-		"timed out too early":            {history{do("place", 0, s, made), do("look", s, 2*s, at("timeout"))}, false},
-		"refused too early":              {history{do("place", 0, s, made), do("pay", s, 2*s, refused("late"))}, false},
-		"refused in time":                {history{do("place", 0, s, made), do("pay", 4*s, 5*s, refused("late"))}, true},
-		"paid too late":                  {history{do("place", 0, s, made), do("pay", 4*s, 5*s, at("paid"))}, false},
-		"paid at the last moment":        {history{do("place", 0, s, made), do("pay", 3*s, 5*s, at("paid"))}, true},
-		"both paid and cancelled":        {history{do("place", 0, s, made), do("pay", s, 2*s, at("paid")), do("cancel", s, 2*s, at("cancelled"))}, false},
-		"one of the two":                 {history{do("place", 0, s, made), do("pay", s, 2*s, at("paid")), do("cancel", s, 2*s, refused("paid"))}, true},
-		"refused for no reason":          {history{do("place", 0, s, made), do("pay", s, 2*s, refused("cancelled"))}, false},
-		"paid, then pending again":       {history{do("place", 0, s, made), do("pay", s, 2*s, at("paid")), do("look", 3*s, 4*s, at("pending"))}, false},
-		"pending past its deadline":      {history{do("place", 0, s, made), do("look", 5*s, 6*s, at("pending")), do("pay", 6*s, 7*s, refused("late"))}, true},
+		"confirmed":                          {history{do(create, 0, s, created), do(confirm, s, 2*s, is(confirmed)), do(get, 9*s, 9*s, is(confirmed))}, true},
+		"confirmed, then timed out":          {history{do(create, 0, s, created), do(confirm, s, 2*s, is(confirmed)), do(get, 9*s, 9*s, is(timedOut))}, false},
+		"confirmation lost":                  {history{do(create, 0, s, created), do(confirm, s, 2*s, lost), do(get, 9*s, 9*s, is(timedOut))}, true},
+		"confirmation's response lost":       {history{do(create, 0, s, created), do(confirm, s, 2*s, lost), do(get, 9*s, 9*s, is(confirmed))}, true},
+		"created item lost":                  {history{do(create, 0, s, created), do(get, 9*s, 9*s, none)}, false},
+		"exhausted":                          {history{do(create, 0, s, rejected(rejectedExhausted)), do(get, 9*s, 9*s, none)}, true},
+		"exhausted, but created":             {history{do(create, 0, s, rejected(rejectedExhausted)), do(get, 9*s, 9*s, is(timedOut))}, false},
+		"never created":                      {history{do(create, 0, s, lost), do(get, 9*s, 9*s, none)}, true},
+		"created, response lost, repeated":   {history{do(create, 0, s, lost), do(create, s, 2*s, is(pending))}, true},
+		"one key, two items":                 {history{do(create, 0, s, created), do(create, s, 2*s, second)}, false},
+		"one key, created twice":             {history{do(create, 0, s, created), do(create, s, 2*s, created)}, false},
+		"timed out before the deadline":      {history{do(create, 0, s, created), do(get, s, 2*s, is(timedOut))}, false},
+		"rejected as late too early":         {history{do(create, 0, s, created), do(confirm, s, 2*s, rejected(rejectedLate))}, false},
+		"rejected as late":                   {history{do(create, 0, s, created), do(confirm, 4*s, 5*s, rejected(rejectedLate))}, true},
+		"confirmed after the deadline":       {history{do(create, 0, s, created), do(confirm, 4*s, 5*s, is(confirmed))}, false},
+		"confirmed at the last moment":       {history{do(create, 0, s, created), do(confirm, 3*s, 5*s, is(confirmed))}, true},
+		"both confirmed and cancelled":       {history{do(create, 0, s, created), do(confirm, s, 2*s, is(confirmed)), do(cancel, s, 2*s, is(cancelled))}, false},
+		"confirmed, cancellation rejected":   {history{do(create, 0, s, created), do(confirm, s, 2*s, is(confirmed)), do(cancel, s, 2*s, rejected(rejectedConfirmed))}, true},
+		"rejected as cancelled, but pending": {history{do(create, 0, s, created), do(confirm, s, 2*s, rejected(rejectedCancelled))}, false},
+		"confirmed, then pending again":      {history{do(create, 0, s, created), do(confirm, s, 2*s, is(confirmed)), do(get, 3*s, 4*s, is(pending))}, false},
+		"pending past its deadline":          {history{do(create, 0, s, created), do(get, 5*s, 6*s, is(pending)), do(confirm, 6*s, 7*s, rejected(rejectedLate))}, true},
 	}
 	for name, test := range tests {
 		if got := test.history.timed(timeout).possible(); got != test.possible {

@@ -14,57 +14,46 @@ import (
 	"time"
 )
 
-// load is customers at work: each visit is one customer with one order.
+// load simulates customers. Each visit is the calls of one customer about one item.
 type load struct {
 	d         *deployment
 	began     time.Time
 	customers []*client
 	visits    []*visit
-	answered  atomic.Int64 // visits whose order was placed
+	created   atomic.Int64 // the number of visits that created their item
 	stop      context.CancelFunc
 	running   sync.WaitGroup
 }
 
-// visit is what one customer asks about one order, and what the answers were.
+// visit is the calls of one customer about one item, and their outcomes.
 type visit struct {
 	load     *load
 	customer *client
-	key      string
+	key      string // the idempotency key
 	body     string
-	plan     string
+	plan     string // one of plans
 
 	mu      sync.Mutex
 	history history
-	id      string
-	refused map[int]int     // refusals by status, 0 where there was no answer
-	took    []time.Duration // of each answer
-	wrong   []string        // answers that no order has
+	id      string          // of the item
+	unknown map[int]int     // calls whose outcome is unknown, by the response's status; 0: no response
+	took    []time.Duration // of each response
+	wrong   []string        // messages about responses that break the contract
 }
 
-// plans are what customers do; most leave.
-var plans = []string{"leave", "leave", "leave", "pay", "pay", "pay twice", "cancel", "pay and cancel", "pay late", "place twice", "give up"}
-
-const (
-	mokaPot = "01900000-0000-7000-8000-000000000002"
-	grinder = "01900000-0000-7000-8000-000000000003"
-	course  = "01900000-0000-7000-8000-000000000005" // scarce: most that ask for it come in vain
-)
-
-var baskets = []string{
-	oneOfBeans,
-	`{"items":[{"product_id":"` + mokaPot + `","quantity":1}]}`,
-	`{"items":[{"product_id":"` + grinder + `","quantity":2},{"product_id":"` + beans + `","quantity":1}]}`,
-	`{"items":[{"product_id":"` + beans + `","quantity":3},{"product_id":"` + mokaPot + `","quantity":1}]}`,
-	`{"items":[{"product_id":"` + course + `","quantity":1}]}`,
+// plans are the plans of visits. A plan that occurs more often is chosen more often.
+var plans = []string{
+	"leave", "leave", "leave", "confirm", "confirm", "confirm twice", "cancel", "confirm and cancel", "confirm late",
+	"create twice", "give up",
 }
 
-// open lets customers in: rate new orders per second, whatever becomes of them, as drawn from rng.
-func (d *deployment) open(rng *rand.Rand, rate int) *load {
+// startLoad starts a load of rate visits a second, drawn from rng. The rate does not depend on the responses.
+func (d *deployment) startLoad(rng *rand.Rand, rate int) *load {
 	d.t.Helper()
 	ctx, stop := context.WithCancel(d.t.Context())
 	l := &load{d: d, began: time.Now(), stop: stop}
 	for range 5 {
-		l.customers = append(l.customers, d.all("api")[0].signUp())
+		l.customers = append(l.customers, d.running("api")[0].signUp())
 	}
 	l.running.Go(func() {
 		tick := time.NewTicker(time.Second / time.Duration(rate))
@@ -86,214 +75,211 @@ func (d *deployment) open(rng *rand.Rand, rate int) *load {
 	return l
 }
 
+// visit adds a visit.
 func (l *load) visit(rng *rand.Rand) *visit {
 	v := &visit{
 		load: l, customer: l.customers[rng.IntN(len(l.customers))], key: fmt.Sprintf("visit-%d", len(l.visits)),
-		body: baskets[rng.IntN(len(baskets))], plan: plans[rng.IntN(len(plans))], refused: map[int]int{},
+		body: domain.bodies[rng.IntN(len(domain.bodies))], plan: plans[rng.IntN(len(plans))], unknown: map[int]int{},
 	}
 	l.visits = append(l.visits, v)
 	return v
 }
 
-// served waits until as many more orders were placed.
-func (l *load) served(orders int64) {
+// waitForCreated waits until the load has created n more items.
+func (l *load) waitForCreated(n int64) {
 	l.d.t.Helper()
-	want := l.answered.Load() + orders
-	eventually(l.d.t, fmt.Sprintf("%d more orders placed", orders), func() bool { return l.answered.Load() >= want })
+	want := l.created.Load() + n
+	eventually(l.d.t, fmt.Sprintf("%d more items created", n), func() bool { return l.created.Load() >= want })
 }
 
-// close lets no more customers in and waits for those that are there.
+// close stops starting visits, and waits for the visits that run.
 func (l *load) close() {
 	l.stop()
 	l.running.Wait()
 }
 
+// run runs the visit's plan.
 func (v *visit) run() {
-	var beside sync.WaitGroup
-	defer beside.Wait()
-	if v.plan == "place twice" {
-		beside.Go(func() { v.insist("place") })
+	var concurrent sync.WaitGroup
+	defer concurrent.Wait()
+	if v.plan == "create twice" {
+		concurrent.Go(func() { v.retry(create) })
 	}
 	if v.plan == "give up" {
-		v.ask("place")
+		v.call(create)
 		return
 	}
-	if !v.insist("place") || v.orderID() == "" { // no answer, or nothing left
+	if !v.retry(create) || v.itemID() == "" { // no response, or the resource is exhausted
 		return
 	}
-	v.load.answered.Add(1)
+	v.load.created.Add(1)
 	switch v.plan {
-	case "pay":
-		v.ask("look")
-		v.insist("pay")
-	case "pay twice":
-		beside.Go(func() { v.insist("pay") })
-		v.insist("pay")
+	case "confirm":
+		v.call(get)
+		v.retry(confirm)
+	case "confirm twice":
+		concurrent.Go(func() { v.retry(confirm) })
+		v.retry(confirm)
 	case "cancel":
-		v.insist("cancel")
-	case "pay and cancel":
-		beside.Go(func() { v.insist("pay") })
-		v.insist("cancel")
-	case "pay late":
-		if pause(v.customer.t.Context(), v.load.d.timeout-10*time.Millisecond) {
-			v.insist("pay")
+		v.retry(cancel)
+	case "confirm and cancel":
+		concurrent.Go(func() { v.retry(confirm) })
+		v.retry(cancel)
+	case "confirm late":
+		if sleep(v.customer.t.Context(), v.load.d.timeout-10*time.Millisecond) {
+			v.retry(confirm)
 		}
 	}
 }
 
-// insist asks until there is a certain answer, as the answers advise, and tells whether there was one.
-func (v *visit) insist(do string) bool {
+// retry repeats a call until its outcome is known, and reports whether the outcome is known. Clients should do the
+// same: the service answers 503 if a repeated request may succeed.
+func (v *visit) retry(o operation) (known bool) {
 	const attempts = 8
 	for range attempts {
-		if v.ask(do) {
+		if v.call(o) {
 			return true
 		}
-		if !pause(v.customer.t.Context(), 300*time.Millisecond) {
+		if !sleep(v.customer.t.Context(), 300*time.Millisecond) {
 			return false
 		}
 	}
 	return false
 }
 
-// ask asks once, some API, and notes the answer; it tells whether it was a certain one.
-func (v *visit) ask(do string) bool {
-	apis := v.load.d.all("api")
+// call calls an operation once at one of the APIs, records the outcome, and reports whether the outcome is known.
+func (v *visit) call(o operation) (known bool) {
+	apis := v.load.d.running("api")
 	if len(apis) == 0 {
 		return false
 	}
 	c := *v.customer
-	c.base = apis[rand.N(len(apis))].url // which one is not the plan's to say: they come and go
-	r := request{method: "POST", path: "/api/orders/" + v.orderID() + "/" + do}
-	switch do {
-	case "place":
-		r = request{method: "POST", path: "/api/orders", body: v.body, headers: []string{"Idempotency-Key: " + v.key}}
-	case "look":
-		r = request{method: "GET", path: "/api/orders/" + v.orderID()}
+	c.base = apis[rand.N(len(apis))].url // not drawn from the seed: the set of APIs changes while faults are injected
+	var r request
+	switch id := v.itemID(); o {
+	case create:
+		r = domain.create(v.body, v.key)
+	case confirm:
+		r = domain.confirm(id)
+	case cancel:
+		r = domain.cancel(id)
+	case get:
+		r = domain.get(id)
 	}
 	began := time.Since(v.load.began)
 	a, err := c.try(r)
-	ended := a.came.Sub(v.load.began)
-	said, wrong := understand(a, err)
-	e := entry{call{do: do}, said, began, ended}
-	if said.unknown {
+	ended := a.ended.Sub(v.load.began)
+	result, wrong := interpret(a, err)
+	e := entry{call{operation: o}, result, began, ended}
+	if result.unknown {
 		e.ended = never
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.history = append(v.history, e)
-	if said.id != "" {
-		v.id = said.id
+	if result.id != "" {
+		v.id = result.id
 	}
 	if wrong != "" {
-		v.wrong = append(v.wrong, fmt.Sprintf("%s: %s", do, wrong))
+		v.wrong = append(v.wrong, fmt.Sprintf("%s: %s", o, wrong))
 	}
 	v.took = append(v.took, a.took)
-	if said.unknown {
-		v.refused[a.status]++
+	if result.unknown {
+		v.unknown[a.status]++
 	}
-	return !said.unknown
+	return !result.unknown
 }
 
-func (v *visit) orderID() string {
+func (v *visit) itemID() string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.id
 }
 
-// reasons are the refusals that say what an order is, or that there is none.
-var reasons = map[string]string{
-	"/problems/order-paid": "paid", "/problems/order-cancelled": "cancelled", "/problems/deadline-passed": "late",
-	"/problems/out-of-stock": "stock",
-}
-
-// understand reads an answer, and says what is wrong with one that must not be.
-func understand(a answer, err error) (told, string) {
-	lost := told{unknown: true}
+// interpret returns the outcome of a response, and a message if the response breaks the contract.
+func interpret(a answer, err error) (_ outcome, wrong string) {
+	unknown := outcome{unknown: true}
 	switch {
 	case err != nil && a.status != 0:
-		return lost, fmt.Sprintf("not in the contract: %v: %s", err, a.body)
+		return unknown, fmt.Sprintf("the response breaks the contract: %v: %s", err, a.body)
 	case err != nil, a.status == http.StatusServiceUnavailable:
-		// Even a refused connection: http.Transport may have repeated a request by itself, for its key.
-		return lost, ""
+		// The outcome is unknown even if the connection was refused: http.Transport repeats a request that has an
+		// idempotency key, and its first attempt may have taken effect.
+		return unknown, ""
 	case a.status == http.StatusOK, a.status == http.StatusCreated:
-		var o order
-		if err := json.Unmarshal(a.body, &o); err != nil {
-			return lost, err.Error()
+		i, err := domain.decode(a.body)
+		if err != nil {
+			return unknown, err.Error()
 		}
-		return told{created: a.status == http.StatusCreated, state: stateOf(o.ID, o.Status, o.CancelReason)}, ""
+		return outcome{created: a.status == http.StatusCreated, state: state{i.status, i.id}}, ""
 	case a.status == http.StatusConflict:
 		var problem struct{ Type string }
-		if err := json.Unmarshal(a.body, &problem); err != nil || reasons[problem.Type] == "" {
-			return lost, string(a.body)
+		if err := json.Unmarshal(a.body, &problem); err != nil || domain.rejections[problem.Type] == "" {
+			return unknown, fmt.Sprintf("unexpected problem: %s", a.body)
 		}
-		return told{refused: reasons[problem.Type]}, ""
+		return outcome{rejected: domain.rejections[problem.Type]}, ""
 	default:
-		return lost, fmt.Sprintf("%d %s", a.status, a.body)
+		return unknown, fmt.Sprintf("unexpected status %d: %s", a.status, a.body)
 	}
 }
 
-func stateOf(id, status, reason string) state {
-	if reason == "timeout" {
-		status = "timeout"
-	}
-	return state{status, id}
-}
-
-// settle waits until every order has ended and nothing is owed to Redis, and has the doctor check everything.
+// settle waits until every item has ended and the outbox is empty, and checks the deployment's health.
 func (d *deployment) settle() {
 	d.t.Helper()
-	eventually(d.t, "no order pending and an empty outbox", func() bool {
-		return d.number(`SELECT (SELECT count(*) FROM orders WHERE status = 'pending') + (SELECT count(*) FROM outbox)`) == 0
+	eventually(d.t, "no item pending and an empty outbox", func() bool {
+		return d.items(`status = 'pending'`)+d.number(`SELECT count(*) FROM outbox`) == 0
 	})
-	d.healthy(d.t)
+	d.checkHealth(d.t)
 }
 
-// figures are what a load met.
+// figures are the results of a load.
 type figures struct {
-	orders, calls  int
-	refused        map[int]int
-	excused        int           // of the refused, at most
-	slow, slowest  time.Duration // 99 of 100 answers took less than slow
-	latest         time.Duration // the last cancellation, after its deadline
-	timeouts, late int           // orders timed out; more than a second late
+	items, calls   int
+	unknown        map[int]int   // as in visit
+	excused        int           // the number of unknown outcomes that the test's own tools may have caused
+	slow, slowest  time.Duration // the p99 and the maximum of the time to respond
+	latest         time.Duration // the longest time from a deadline to the timeout
+	timeouts, late int           // items timed out, and those of them that were over a second late
 }
 
 func (f figures) String() string {
-	var refused []string
-	for _, status := range slices.Sorted(maps.Keys(f.refused)) {
-		name := fmt.Sprint(status)
+	var unknown []string
+	for _, status := range slices.Sorted(maps.Keys(f.unknown)) {
+		name := fmt.Sprint("status ", status)
 		if status == 0 {
-			name = "no answer"
+			name = "no response"
 		}
-		refused = append(refused, fmt.Sprintf("%d× %s", f.refused[status], name))
+		unknown = append(unknown, fmt.Sprintf("%d× %s", f.unknown[status], name))
 	}
-	if refused == nil {
-		refused = []string{"none"}
+	if unknown == nil {
+		unknown = []string{"none"}
 	}
-	return fmt.Sprintf("%d orders, %d calls; refused: %s; 99 of 100 answers within %v, the slowest %v; %d timed out, %d of them over 1 s late, the last %v late", f.orders, f.calls,
-		strings.Join(refused, ", "), f.slow.Round(time.Millisecond), f.slowest.Round(time.Millisecond), f.timeouts, f.late, f.latest.Round(time.Millisecond))
+	return fmt.Sprintf("%d items, %d calls; unknown outcomes: %s; 99 of 100 responses within %v, the slowest %v; "+
+		"%d timed out, %d of them over 1 s late, the last %v late",
+		f.items, f.calls, strings.Join(unknown, ", "), f.slow.Round(time.Millisecond), f.slowest.Round(time.Millisecond),
+		f.timeouts, f.late, f.latest.Round(time.Millisecond))
 }
 
-// check compares what every customer was told with what there is, and with what can be.
+// check compares the responses that each customer got with the model and the database.
 func (l *load) check() figures {
 	t := l.d.t
 	t.Helper()
-	found, at := l.inDatabase()
-	f := figures{orders: len(found), refused: map[int]int{}}
+	stored, at := l.stored()
+	f := figures{items: len(stored), unknown: map[int]int{}}
 	var took []time.Duration
 	for _, v := range l.visits {
 		f.calls += len(v.history)
-		for status, n := range v.refused {
-			f.refused[status] += n
+		for status, n := range v.unknown {
+			f.unknown[status] += n
 		}
 		took = append(took, v.took...)
-		there, ok := found[v.key]
+		found, ok := stored[v.key]
 		if !ok {
-			there = state{at: "none"}
+			found = state{status: absent}
 		}
-		whole := append(v.history, entry{call{do: "look"}, told{state: there}, at, at}).timed(l.d.timeout)
+		whole := append(v.history, entry{call{operation: get}, outcome{state: found}, at, at}).timed(l.d.timeout)
 		if !whole.possible() {
-			t.Errorf("%s (%s): no order has this history: %+v", v.key, v.plan, whole)
+			t.Errorf("%s (%s): no item can have this history; its last entry is the state in the database: %+v", v.key, v.plan, whole)
 		}
 		for _, wrong := range v.wrong {
 			t.Errorf("%s (%s): %s", v.key, v.plan, wrong)
@@ -303,60 +289,63 @@ func (l *load) check() figures {
 	f.slow, f.slowest = took[len(took)*99/100], took[len(took)-1]
 	var latest float64
 	err := l.d.db.QueryRowContext(t.Context(), `
-		SELECT coalesce(max(extract(epoch FROM cancelled_at - expires_at)), 0), count(*),
-		       count(*) FILTER (WHERE cancelled_at > expires_at + interval '1 s')
-		FROM orders WHERE cancel_reason = 'timeout'`).Scan(&latest, &f.timeouts, &f.late)
+		SELECT coalesce(max(extract(epoch FROM cancelled_at - deadline)), 0), count(*),
+		       count(*) FILTER (WHERE cancelled_at > deadline + interval '1 s')
+		FROM (`+domain.items+`) AS items WHERE status = 'timed out'`).Scan(&latest, &f.timeouts, &f.late)
 	must(t, err)
 	f.latest = time.Duration(latest * float64(time.Second))
 	return f
 }
 
-// inDatabase reads what became of every order, by its key, and when it was read.
-func (l *load) inDatabase() (found map[string]state, at time.Duration) {
+// stored returns the state of each item in the database by its key, and the time at which it began to read them.
+func (l *load) stored() (items map[string]state, at time.Duration) {
 	t := l.d.t
 	t.Helper()
 	at = time.Since(l.began)
-	rows, err := l.d.db.QueryContext(t.Context(), `SELECT idempotency_key, id, status, coalesce(cancel_reason, '') FROM orders`)
+	rows, err := l.d.db.QueryContext(t.Context(), `SELECT key, id, status FROM (`+domain.items+`) AS items`)
 	must(t, err)
 	defer rows.Close()
-	found = map[string]state{}
+	items = map[string]state{}
 	for rows.Next() {
-		var key, id, status, reason string
-		must(t, rows.Scan(&key, &id, &status, &reason))
-		if _, twice := found[key]; twice {
-			t.Errorf("two orders of %s", key)
+		var key, id string
+		var status status
+		must(t, rows.Scan(&key, &id, &status))
+		if _, twice := items[key]; twice {
+			t.Errorf("two items with the key %s", key)
 		}
-		found[key] = stateOf(id, status, reason)
+		items[key] = state{status, id}
 	}
 	must(t, rows.Err())
-	return found, at
+	return items, at
 }
 
-// bound is what a fault may cost.
+// bound limits the effects of a fault.
 type bound struct {
-	late    time.Duration // the last cancellation, after its deadline
-	answer  time.Duration // 99 of 100 answers; a busy machine may let one thread wait for seconds
-	refused bool          // customers may be refused, or get no answer, and must repeat
+	late time.Duration // the longest time from a deadline to the timeout
+	// answer bounds the p99 of the time to respond. It does not bound the maximum, because a busy machine may suspend a
+	// thread for seconds.
+	answer   time.Duration
+	rejected bool // requests may be rejected with 503, or get no response
 }
 
-// exceeded says how the figures exceed the bound; nil if they do not.
+// exceeded returns a message for each part of the bound that the figures exceed.
 func (b bound) exceeded(f figures) (exceeded []string) {
 	add := func(format string, args ...any) { exceeded = append(exceeded, fmt.Sprintf(format, args...)) }
 	if f.timeouts == 0 {
-		add("no order timed out: the load showed nothing")
+		add("no item timed out, so the load proves nothing")
 	}
 	if f.latest > b.late {
-		add("cancelled %v late, the bound is %v", f.latest, b.late)
+		add("an item timed out %v late, the bound is %v", f.latest, b.late)
 	}
 	if f.slow > b.answer {
-		add("one of 100 answers took %v, the bound is %v", f.slow, b.answer)
+		add("one of 100 responses took %v, the bound is %v", f.slow, b.answer)
 	}
-	refused := 0
-	for _, n := range f.refused {
-		refused += n
+	unknown := 0
+	for _, n := range f.unknown {
+		unknown += n
 	}
-	if refused > f.excused && !b.refused {
-		add("refused (by status, 0 no answer): %v, want at most %d", f.refused, f.excused)
+	if unknown > f.excused && !b.rejected {
+		add("%d calls with an unknown outcome, want at most %d; by status (0: no response): %v", unknown, f.excused, f.unknown)
 	}
 	return exceeded
 }

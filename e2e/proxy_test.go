@@ -8,23 +8,23 @@ import (
 	"time"
 )
 
-// proxy is the network between the service and one of its servers: good, slow, cut or half-open.
+// proxy simulates the network between the service and one of its servers. The network is good, slow, cut or half-open.
 type proxy struct {
 	ln net.Listener
 
-	mu     sync.Mutex
-	target string
-	delay  time.Duration // of each piece of data, either way
-	cut    bool          // who connects is hung up on
-	open   bool          // half-open: who connects is never answered
-	links  map[*link]bool
-	done   sync.WaitGroup
+	mu       sync.Mutex
+	target   string
+	delay    time.Duration // of each piece of data, in both directions
+	cut      bool          // new connections are reset
+	halfOpen bool          // new connections are accepted, but reach no server
+	links    map[*link]bool
+	done     sync.WaitGroup
 }
 
 // link is one connection through the proxy.
 type link struct {
 	client, server net.Conn
-	dead           bool // half-open: what either side sends is swallowed, and neither side is told
+	dead           bool // the link is half-open: all data is dropped, and both sides stay open
 }
 
 func newProxy(t testing.TB, target string) *proxy {
@@ -43,14 +43,14 @@ func newProxy(t testing.TB, target string) *proxy {
 
 func (p *proxy) addr() string { return p.ln.Addr().String() }
 
-// Slow delays everything.
+// Slow delays all data.
 func (p *proxy) Slow(delay time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay = delay
 }
 
-// Cut resets all connections, and whatever is connected from now on.
+// Cut resets all connections and, until Heal, new ones.
 func (p *proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -60,19 +60,19 @@ func (p *proxy) Cut() {
 	}
 }
 
-// HalfOpen swallows what is sent over all connections, those of now and those to come, and tells no one.
-// The connections of now are never heard of again: a firewall that has forgotten them.
+// HalfOpen drops the data of all connections and, until Heal, of new ones, while both sides stay open. The connections
+// that exist now stay dead after Heal, as if a firewall had forgotten them.
 func (p *proxy) HalfOpen() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.open = true
+	p.halfOpen = true
 	for l := range p.links {
 		l.dead = true
 	}
 }
 
-// Heal lets new connections through. Of those that were half-open the server learns that they are gone, as by a
-// keepalive that is answered with a reset; the client, who has no keepalives through a proxy, does not.
+// Heal ends the fault for new connections. It closes the server's side of half-open connections, as a reset in response
+// to a keepalive would. The client's side stays open, because no keepalive passes the proxy.
 func (p *proxy) Heal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -81,10 +81,10 @@ func (p *proxy) Heal() {
 			l.server.Close()
 		}
 	}
-	p.delay, p.cut, p.open = 0, false, false
+	p.delay, p.cut, p.halfOpen = 0, false, false
 }
 
-// Redirect sends new connections to another server and resets those there are.
+// Redirect connects new connections to another server and resets the existing ones.
 func (p *proxy) Redirect(target string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,29 +120,29 @@ func (p *proxy) serve(client net.Conn) {
 	delete(p.links, l)
 }
 
-// connect makes the link of a new connection, nil if it is refused. A half-open one has no server.
+// connect makes the link of a new connection, or resets the connection and returns nil. A half-open link has no server.
 func (p *proxy) connect(client net.Conn) *link {
 	p.mu.Lock()
-	target, refuse, open := p.target, p.cut, p.open
+	target, reset, halfOpen := p.target, p.cut, p.halfOpen
 	p.mu.Unlock()
-	l := &link{client: client, dead: open}
-	if !open && !refuse {
+	l := &link{client: client, dead: halfOpen}
+	if !halfOpen && !reset {
 		var err error
 		l.server, err = net.DialTimeout("tcp", target, 5*time.Second)
-		refuse = err != nil
+		reset = err != nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if refuse || p.cut {
+	if reset || p.cut {
 		l.reset()
 		return nil
 	}
-	l.dead = l.dead || p.open
+	l.dead = l.dead || p.halfOpen
 	p.links[l] = true
 	return l
 }
 
-// pump copies what one side says to the other, until either hangs up.
+// pump copies data from one side to the other, until either closes the connection.
 func (p *proxy) pump(l *link, to, from net.Conn) {
 	buf := make([]byte, 32<<10)
 	for {
@@ -151,7 +151,7 @@ func (p *proxy) pump(l *link, to, from net.Conn) {
 		delay, dead := p.delay, l.dead
 		p.mu.Unlock()
 		if dead {
-			// Its end is not passed on either: the other side is not told.
+			// If this side closes the connection, the other side stays open.
 			if err != nil {
 				from.Close()
 				return
@@ -181,7 +181,7 @@ func (l *link) close() {
 	}
 }
 
-// reset closes both sides at once, with RST: what is under way is lost.
+// reset closes both sides with RST, so that unsent data is lost.
 func (l *link) reset() {
 	for _, conn := range []net.Conn{l.client, l.server} {
 		if tcp, ok := conn.(*net.TCPConn); ok {

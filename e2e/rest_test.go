@@ -8,100 +8,99 @@ import (
 	"time"
 )
 
-// TestMainJob is what the service is for.
-func TestMainJob(t *testing.T) { mainJob(t, anywhere(t)) }
+// TestMainJob tests the service's purpose over its REST API.
+func TestMainJob(t *testing.T) { mainJob(t, anySite(t)) }
 
-// mainJob signs up, orders, pays one order and leaves another.
+// mainJob signs up, places two orders, pays one of them, and leaves the other one to its timeout.
 func mainJob(t *testing.T, p *process) {
 	t.Helper()
 	c := p.signUp()
 	stock := c.available(beans)
 	paid, left := c.place(), c.place()
 	if got := c.available(beans); got != stock-2 {
-		t.Errorf("%d available after two orders of one, want %d", got, stock-2)
+		t.Errorf("%d available after two orders, want %d", got, stock-2)
 	}
 	c.post(http.StatusOK, "/api/orders/"+paid.ID+"/pay")
-	c.post(http.StatusOK, "/api/orders/"+paid.ID+"/pay") // again: the same answer
+	c.post(http.StatusOK, "/api/orders/"+paid.ID+"/pay") // paying is idempotent
 
-	late := c.cancelledOnTime(left.ID)
-	t.Logf("cancelled %v after the deadline", late)
+	t.Logf("the unpaid order was cancelled %v after its deadline", c.waitForTimeout(left.ID))
 	if got := c.available(beans); got != stock-1 {
 		t.Errorf("%d available after the timeout, want %d", got, stock-1)
 	}
 	if o := c.order(paid.ID); o.Status != "paid" {
-		t.Errorf("the paid order is %+v", o)
+		t.Errorf("the paid order is %+v, want status paid", o)
 	}
-	refused := into[struct{ Type, Detail string }](t, c.post(http.StatusConflict, "/api/orders/"+left.ID+"/pay"))
-	if refused.Type != "/problems/deadline-passed" || refused.Detail == "" {
-		t.Errorf("paying too late is refused with %+v", refused)
+	late := decode[struct{ Type, Detail string }](t, c.post(http.StatusConflict, "/api/orders/"+left.ID+"/pay"))
+	if late.Type != "/problems/deadline-passed" || late.Detail == "" {
+		t.Errorf("paying too late: problem %+v, want /problems/deadline-passed with a detail", late)
 	}
-	events := into[struct {
+	events := decode[struct {
 		Items []struct{ Type, Actor string }
 	}](t, c.get("/api/orders/"+left.ID+"/events")).Items
 	if len(events) != 2 || events[0].Type != "placed" || events[1].Type != "cancelled" {
-		t.Errorf("audit trail %+v", events)
+		t.Errorf("audit trail %+v, want placed and cancelled", events)
 	}
-	stats := into[struct{ Violations []any }](t, p.operator().get("/ops/api/stats"))
+	stats := decode[struct{ Violations []any }](t, p.operator().get("/ops/api/stats"))
 	if stats.Violations == nil || len(stats.Violations) > 0 {
-		t.Errorf("violations: %v", stats.Violations)
+		t.Errorf("violations of invariants: %v, want an empty list", stats.Violations)
 	}
 }
 
-// TestOneOrderForOneKey repeats a request, as a client does that got no answer.
+// TestOneOrderForOneKey repeats a request with its idempotency key, as a client does if it got no response.
 func TestOneOrderForOneKey(t *testing.T) {
-	p := anywhere(t)
+	p := anySite(t)
 	c := p.signUp()
 	stock := c.available(beans)
-	ask := request{method: "POST", path: "/api/orders", body: oneOfBeans, headers: []string{"Idempotency-Key: cart 1"}}
-	first := into[order](t, c.expect(http.StatusCreated, ask))
+	place := domain.create(oneOfBeans, "cart 1")
+	first := decode[order](t, c.expect(http.StatusCreated, place))
 	for range 3 {
-		if again := into[order](t, c.expect(http.StatusOK, ask)); again.ID != first.ID {
-			t.Errorf("order %s, then %s for one key", first.ID, again.ID)
+		if again := decode[order](t, c.expect(http.StatusOK, place)); again.ID != first.ID {
+			t.Errorf("one key got order %s, then %s", first.ID, again.ID)
 		}
 	}
 	if got := c.available(beans); got != stock-1 {
 		t.Errorf("%d available after one order, want %d", got, stock-1)
 	}
-	ask.body = `{"items":[{"product_id":"` + beans + `","quantity":2}]}`
-	c.refused(http.StatusUnprocessableEntity, "idempotency-key-reused", ask)
+	place.body = `{"items":[{"product_id":"` + beans + `","quantity":2}]}`
+	c.rejected(http.StatusUnprocessableEntity, "idempotency-key-reused", place)
 	other := p.signUp()
-	ask.body = oneOfBeans
-	others := into[order](t, other.expect(http.StatusCreated, ask)) // the key is the customer's own
+	place.body = oneOfBeans
+	others := decode[order](t, other.expect(http.StatusCreated, place)) // each customer has keys of its own
 	c.post(http.StatusOK, "/api/orders/"+first.ID+"/cancel")
 	c.post(http.StatusOK, "/api/orders/"+first.ID+"/cancel")
 	other.post(http.StatusOK, "/api/orders/"+others.ID+"/cancel")
 	if got := c.available(beans); got != stock {
-		t.Errorf("%d available after both were cancelled, want %d", got, stock)
+		t.Errorf("%d available after both orders were cancelled, want %d", got, stock)
 	}
 }
 
-// TestEvents listens while one order is paid and another one times out: whatever is between the customer and
-// the service passes each event on as it comes.
+// TestEvents reads a stream while one order is paid and another one times out. On a deployed site it also checks that
+// no proxy between the client and the service buffers the stream.
 func TestEvents(t *testing.T) {
-	p := anywhere(t)
+	p := anySite(t)
 	c := p.signUp()
-	heard := c.listen()
-	heard.await(`{"live":true}`)
+	stream := c.listen()
+	stream.await(`{"live":true}`)
 	paid := c.place()
-	heard.await(`{"id":"` + paid.ID + `"}`)
+	stream.await(`{"id":"` + paid.ID + `"}`)
 	c.post(http.StatusOK, "/api/orders/"+paid.ID+"/pay")
-	heard.await(`{"id":"` + paid.ID + `"}`)
+	stream.await(`{"id":"` + paid.ID + `"}`)
 	left := c.place()
-	heard.await(`{"id":"` + left.ID + `"}`)
-	heard.await(`{"id":"` + left.ID + `"}`)
+	stream.await(`{"id":"` + left.ID + `"}`)
+	stream.await(`{"id":"` + left.ID + `"}`)
 	if o := c.order(left.ID); o.Status != "cancelled" {
-		t.Errorf("heard of order %+v before it had changed", o)
+		t.Errorf("the second event came while the order was still %+v", o)
 	}
 }
 
-// events are those of an open stream.
-type events struct {
+// eventStream is an open stream of events.
+type eventStream struct {
 	t    testing.TB
 	data chan string
 }
 
-// listen opens a stream that stays open until the test ends.
-func (c *client) listen() events {
+// listen opens a stream of the customer's events. It stays open until the test ends.
+func (c *client) listen() eventStream {
 	c.t.Helper()
 	req, err := http.NewRequestWithContext(c.t.Context(), http.MethodGet, c.base+"/api/events", http.NoBody)
 	must(c.t, err)
@@ -109,9 +108,9 @@ func (c *client) listen() events {
 	resp, err := http.DefaultClient.Do(req)
 	must(c.t, err)
 	if resp.StatusCode != http.StatusOK {
-		c.t.Fatalf("GET /api/events: %d", resp.StatusCode)
+		c.t.Fatalf("GET /api/events: %d, want 200", resp.StatusCode)
 	}
-	all := events{c.t, make(chan string)}
+	stream := eventStream{c.t, make(chan string)}
 	ended := make(chan struct{})
 	c.t.Cleanup(func() {
 		resp.Body.Close()
@@ -123,18 +122,18 @@ func (c *client) listen() events {
 		for lines.Scan() {
 			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
 				select {
-				case all.data <- data:
+				case stream.data <- data:
 				case <-req.Context().Done():
 					return
 				}
 			}
 		}
 	}()
-	return all
+	return stream
 }
 
-// await waits for an event with the data; its deadline is for a machine under heavy load.
-func (e events) await(data string) {
+// await waits for an event with the data, at most a minute, because the machine may be under heavy load.
+func (e eventStream) await(data string) {
 	e.t.Helper()
 	deadline := time.After(time.Minute)
 	for {
@@ -144,49 +143,95 @@ func (e events) await(data string) {
 				return
 			}
 		case <-deadline:
-			e.t.Fatalf("no event of %s", data)
+			e.t.Fatalf("no event %s after a minute", data)
 		}
 	}
 }
 
-// TestRefusals asks for what must be refused, each in its own way.
-func TestRefusals(t *testing.T) {
-	p := anywhere(t)
-	c, other, nobody := p.signUp(), p.signUp(), &client{t: t, base: p.url}
+// TestRejections sends requests that the service must reject, and checks the status and the problem.
+func TestRejections(t *testing.T) {
+	p := anySite(t)
+	c, other, anonymous := p.signUp(), p.signUp(), &client{t: t, base: p.url}
 	o := c.place()
 	c.post(http.StatusOK, "/api/orders/"+o.ID+"/pay")
-	place := func(body string) request { return request{method: "POST", path: "/api/orders", body: body} }
+	place := func(body string) request { return domain.create(body, "") }
 	line := func(product, quantity string) string {
 		return `{"items":[{"product_id":"` + product + `","quantity":` + quantity + `}]}`
 	}
 	for name, test := range map[string]struct {
-		by     *client
-		ask    request
-		status int
-		code   string
+		client  *client
+		request request
+		status  int
+		problem string
 	}{
-		"more than there is":     {c, place(line(course, "1000")), http.StatusConflict, "out-of-stock"},
-		"what is not on sale":    {c, place(line(o.ID, "1")), http.StatusUnprocessableEntity, "unknown-product"},
-		"nothing":                {c, place(line(beans, "0")), http.StatusUnprocessableEntity, "invalid-request"},
-		"a field that is none":   {c, place(`{"colour":"red"}`), http.StatusUnprocessableEntity, "invalid-request"},
-		"what is no JSON":        {c, place(`{"items":`), http.StatusBadRequest, "malformed-request"},
-		"without a token":        {nobody, place(oneOfBeans), http.StatusUnauthorized, "unauthorized"},
-		"another's order":        {other, request{method: "GET", path: "/api/orders/" + o.ID}, http.StatusNotFound, "not-found"},
-		"paying another's order": {other, request{method: "POST", path: "/api/orders/" + o.ID + "/pay"}, http.StatusNotFound, "not-found"},
-		"cancelling a paid one":  {c, request{method: "POST", path: "/api/orders/" + o.ID + "/cancel"}, http.StatusConflict, "order-paid"},
+		"out of stock":           {c, place(line(course, "1000")), http.StatusConflict, "out-of-stock"},
+		"unknown product":        {c, place(line(o.ID, "1")), http.StatusUnprocessableEntity, "unknown-product"},
+		"quantity 0":             {c, place(line(beans, "0")), http.StatusUnprocessableEntity, "invalid-request"},
+		"unknown field":          {c, place(`{"colour":"red"}`), http.StatusUnprocessableEntity, "invalid-request"},
+		"malformed JSON":         {c, place(`{"items":`), http.StatusBadRequest, "malformed-request"},
+		"no token":               {anonymous, place(oneOfBeans), http.StatusUnauthorized, "unauthorized"},
+		"another's order":        {other, domain.get(o.ID), http.StatusNotFound, "not-found"},
+		"paying another's order": {other, domain.confirm(o.ID), http.StatusNotFound, "not-found"},
+		"cancelling a paid one":  {c, domain.cancel(o.ID), http.StatusConflict, "order-paid"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			by := *test.by
+			by := *test.client
 			by.t = t
-			by.refused(test.status, test.code, test.ask)
+			by.rejected(test.status, test.problem, test.request)
 		})
 	}
 }
 
-// refused sends a request that must be refused with a status and a problem.
-func (c *client) refused(status int, code string, r request) {
-	c.t.Helper()
-	if got := into[struct{ Type string }](c.t, c.expect(status, r)).Type; got != "/problems/"+code {
-		c.t.Errorf("refused with %s, want /problems/%s", got, code)
+// TestServeHasNoFaults checks that the demo's API of faults does not exist in production, and that the operators' API
+// rejects clients without the operators' token.
+func TestServeHasNoFaults(t *testing.T) {
+	p := anySite(t)
+	ops, c := p.operator(), p.signUp()
+	ops.post(http.StatusNotFound, "/ops/api/faults/redis-wipe")
+	ops.expect(http.StatusNotFound, request{method: "GET", path: "/ops/api/faults"})
+	for _, r := range []request{
+		{method: "GET", path: "/ops/api/stats"}, {method: "POST", path: "/ops/api/reconcile"},
+		{method: "GET", path: "/ops/api/dead-letters"}, {method: "POST", path: "/ops/api/dead-letters/" + kind + "/x/redrive"},
+	} {
+		c.expect(http.StatusUnauthorized, r)
 	}
+	eventually(t, "a sweep starts, because no other sweep runs", func() bool {
+		return ops.send(request{method: "POST", path: "/ops/api/reconcile"}).status == http.StatusOK
+	})
+	ops.get("/ops/api/dead-letters")
+	ops.post(http.StatusNotFound, "/ops/api/dead-letters/"+kind+"/x/redrive")
+	ops.expect(http.StatusBadRequest, request{method: "GET", path: "/ops/api/dead-letters?limit=0&cursor=x"})
+	ops.get("/healthz")
+	a := ops.expect(http.StatusNotFound, request{method: "GET", path: "/nothing/here"})
+	for header, want := range map[string]string{
+		"Content-Type": "application/problem+json", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
+	} {
+		if got := a.header.Get(header); got != want {
+			t.Errorf("%s: %q, want %q", header, got, want)
+		}
+	}
+	// A page of another site can make the browser send a request with the customer's cookie.
+	forged := domain.create(domain.bodies[0], "")
+	forged.headers = []string{"Sec-Fetch-Site: cross-site"}
+	c.expect(http.StatusForbidden, forged)
+}
+
+// rejected sends a request that the service must reject with a status and a problem.
+func (c *client) rejected(status int, problem string, r request) {
+	c.t.Helper()
+	if got := decode[struct{ Type string }](c.t, c.expect(status, r)).Type; got != "/problems/"+problem {
+		c.t.Errorf("%s %s: problem %s, want /problems/%s", r.method, r.path, got, problem)
+	}
+}
+
+// place places an order.
+func (c *client) place() order {
+	c.t.Helper()
+	return decode[order](c.t, c.expect(http.StatusCreated, domain.create(oneOfBeans, "")))
+}
+
+// order returns an order.
+func (c *client) order(id string) order {
+	c.t.Helper()
+	return decode[order](c.t, c.expect(http.StatusOK, domain.get(id)))
 }

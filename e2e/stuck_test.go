@@ -8,86 +8,73 @@ import (
 	"github.com/google/uuid"
 )
 
-// TestOrdersThatCannotBeCancelled has thousands of overdue orders that cannot be cancelled, because their product was
-// withdrawn by hand or because another session holds them, and some good orders that are due after them. The good ones
-// keep their bound, with workers and without. When the cause is mended, the others are cancelled without a hand.
+// TestOrdersThatCannotBeCancelled inserts thousands of items that are stuck: they are due, but cannot be cancelled,
+// because their resource was withdrawn by hand or because another session holds a lock. Good items are due after them.
+// The good items must time out within their bound, with workers and without. When the test removes the cause, the stuck
+// items must time out too, without an operator.
 func TestOrdersThatCannotBeCancelled(t *testing.T) {
 	t.Parallel()
 	const stuck, good = 6000, 60
-	withdraw := func(d *deployment, product uuid.UUID) (mend func()) {
-		d.exec(`UPDATE products SET supply = 0, available = 0 WHERE id = $1`, product)
-		return func() { d.exec(`UPDATE products SET supply = $2 WHERE id = $1`, product, stuck) }
+	withdraw := func(d *deployment, batch uuid.UUID) (unblock func()) {
+		d.exec(domain.withdrawBatch, batch)
+		return func() { d.exec(domain.restoreBatch, batch, stuck) }
 	}
-	hold := func(statement string) func(*deployment, uuid.UUID) func() {
-		return func(d *deployment, product uuid.UUID) (mend func()) {
-			_, release := d.transaction(statement, product)
+	lock := func(statement string) func(*deployment, uuid.UUID) func() {
+		return func(d *deployment, batch uuid.UUID) (unblock func()) {
+			_, release := d.lock(statement, batch)
 			return release
 		}
 	}
-	ordersOf := `SELECT FROM orders WHERE id IN (SELECT order_id FROM order_items WHERE product_id = $1) FOR UPDATE`
-	withWorkers := []string{"worker", "worker", "relay", "reconciler"}
+	withWorkers, withoutWorkers := []string{"worker", "worker", "relay", "reconciler"}, []string{"relay", "reconciler"}
 	for name, test := range map[string]struct {
 		processes []string
-		spoil     func(d *deployment, product uuid.UUID) (mend func())
+		block     func(d *deployment, batch uuid.UUID) (unblock func())
 	}{
-		"withdrawn":                         {withWorkers, withdraw},
-		"withdrawn, without workers":        {[]string{"relay", "reconciler"}, withdraw},
-		"orders locked, without workers":    {[]string{"relay", "reconciler"}, hold(ordersOf)},
-		"a product locked":                  {withWorkers, hold(`SELECT FROM products WHERE id = $1 FOR UPDATE`)},
-		"a product locked, without workers": {[]string{"relay", "reconciler"}, hold(`SELECT FROM products WHERE id = $1 FOR UPDATE`)},
+		"withdrawn":                        {withWorkers, withdraw},
+		"withdrawn, without workers":       {withoutWorkers, withdraw},
+		"items locked, without workers":    {withoutWorkers, lock(domain.lockBatchItems)},
+		"resource locked":                  {withWorkers, lock(domain.lockBatchResource)},
+		"resource locked, without workers": {withoutWorkers, lock(domain.lockBatchResource)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			measured(t, func(t *testing.T) (exceeded []string) {
+			checkBounds(t, func(t *testing.T) (exceeded []string) {
 				d := deploy(t, needs{processes: test.processes})
-				bad := d.due(stuck, 4*time.Second)
-				mend := test.spoil(d, bad)
-				sound := d.due(good, 6*time.Second)
-				eventually(t, "good orders cancelled", func() bool { return d.pending(sound) == 0 })
+				bad := d.insertBatch(stuck, 4*time.Second)
+				unblock := test.block(d, bad)
+				sound := d.insertBatch(good, 6*time.Second)
+				eventually(t, "the good items timed out", func() bool { return d.pending(sound) == 0 })
 				if n := d.pending(bad); n != stuck {
-					t.Errorf("%v orders cannot be cancelled, want %d: the test shows nothing", n, stuck)
+					t.Errorf("%v items cannot be cancelled, want %d: the test proves nothing", n, stuck)
 				}
-				late := d.number(`SELECT max(extract(epoch FROM cancelled_at - expires_at))
-					FROM orders JOIN order_items ON order_id = id WHERE product_id = $1`, sound)
-				t.Logf("the last good order was cancelled %.2f s late", late)
-				// Interval and grace, 4 s, and half an interval. The bound leaves a loaded machine three seconds more.
+				late := d.number(`SELECT max(extract(epoch FROM cancelled_at - deadline))
+					FROM (`+domain.items+`) AS items WHERE batch = $1`, sound)
+				t.Logf("the last good item timed out %.2f s late", late)
+				// The interval and the grace are 2 s each, and half an interval is 1 s. The bound adds three seconds for
+				// a loaded machine.
 				if most := 8.0; late > most {
-					exceeded = append(exceeded, fmt.Sprintf("a good order was cancelled %.1f s late, the bound is %v s", late, most))
+					exceeded = append(exceeded, fmt.Sprintf("a good item timed out %.1f s late, the bound is %v s", late, most))
 				}
-				mend()
-				eventually(t, "the others cancelled", func() bool { return d.pending(bad) == 0 })
-				d.start("worker") // which drops the tasks that are left
-				d.healthy(t)
-				d.kill(d.all("")...)
+				unblock()
+				eventually(t, "the stuck items timed out", func() bool { return d.pending(bad) == 0 })
+				d.start("worker") // the worker removes the tasks that are left in the queue
+				d.checkHealth(t)
+				d.kill(d.running("")...)
 				return exceeded
 			})
 		})
 	}
 }
 
-// pending counts a product's pending orders.
-func (d *deployment) pending(product uuid.UUID) float64 {
+// pending counts a batch's pending items.
+func (d *deployment) pending(batch uuid.UUID) float64 {
 	d.t.Helper()
-	return d.number(`SELECT count(*) FROM orders JOIN order_items ON order_id = id WHERE product_id = $1 AND status = 'pending'`, product)
+	return d.items(`batch = $1 AND status = 'pending'`, batch)
 }
 
-// due adds orders of a product of their own, all due at one instant from now on, and has the relay schedule them.
-func (d *deployment) due(orders int, in time.Duration) (product uuid.UUID) {
+// insertBatch inserts n items that have a resource of their own and the same deadline, and returns their batch.
+func (d *deployment) insertBatch(n int, in time.Duration) (batch uuid.UUID) {
 	d.t.Helper()
-	product, customer := uuid.New(), uuid.New()
-	d.exec(`INSERT INTO customers (id) VALUES ($1)`, customer)
-	d.exec(`INSERT INTO products (id, name, price_cents, currency, supply, available) VALUES ($1, 'thing', 100, 'EUR', $2, 0)`, product, orders)
-	d.exec(`
-		WITH placed AS (
-			INSERT INTO orders (id, customer_id, total_cents, currency, created_at, expires_at)
-			SELECT gen_random_uuid(), $1, 100, 'EUR', now(), now() + $2 * interval '1 s'
-			FROM generate_series(1, $3::int)
-			RETURNING id, expires_at
-		), items AS (
-			INSERT INTO order_items (order_id, product_id, quantity, unit_price_cents) SELECT id, $4, 1, 100 FROM placed
-		), events AS (
-			INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'placed', 'customer', now() FROM placed
-		)
-		INSERT INTO outbox (kind, task_id, due_at) SELECT 'order.cancel', id::text, expires_at FROM placed`,
-		customer, in.Seconds(), orders, product)
-	return product
+	batch = uuid.New()
+	d.exec(domain.insertBatch, batch, in.Seconds(), n)
+	return batch
 }

@@ -1,4 +1,4 @@
-// Package migrations holds the schema as numbered SQL files and brings a database up to them.
+// Package migrations holds the database schema as numbered SQL files and applies them.
 package migrations
 
 import (
@@ -17,9 +17,9 @@ import (
 //go:embed *.sql
 var files embed.FS
 
-// VersionError says that the database's schema is not the one that this binary was built for.
+// VersionError means that the database's schema is not the one that this binary was built for.
 type VersionError struct {
-	Have, Want int64 // schema versions: of the database, of the binary
+	Have, Want int64 // schema versions of the database and of the binary; 0 is a database without a schema
 }
 
 // IsNewer reports whether the database's schema is newer than the binary's.
@@ -27,20 +27,21 @@ func (e *VersionError) IsNewer() bool { return e.Have > e.Want }
 
 func (e *VersionError) Error() string {
 	if e.IsNewer() {
-		return fmt.Sprintf("the database's schema is version %d, newer than the %d this binary knows: run the newer shop", e.Have, e.Want)
+		return fmt.Sprintf("the database has schema version %d, newer than version %d of this binary: use a newer shop binary", e.Have, e.Want)
 	}
-	return fmt.Sprintf("the database's schema is version %d, this binary needs %d: run `shop migrate`", e.Have, e.Want)
+	return fmt.Sprintf("the database has schema version %d, but this binary needs version %d: run `shop migrate`", e.Have, e.Want)
 }
 
-// Up applies what is missing and returns the names of the files applied. Any number of processes may
-// call it at once: one migrates, the others wait for it, up to five minutes. A schema newer than the
-// binary is a *VersionError and is left alone.
+// Up applies the migrations that the database lacks, and returns the names of the files that it applied.
+//
+// Several processes may call it at the same time: one of them migrates, and the others wait for it, for at most five
+// minutes. If the database's schema is newer than the binary's, Up changes nothing and returns a *[VersionError].
 func Up(ctx context.Context, db *sql.DB) ([]string, error) {
-	// A session lock, polled each second: a blocking lock would itself be a transaction that
-	// CREATE INDEX CONCURRENTLY in a migration waits for, and so a deadlock.
+	// Poll for the lock, once a second. A session that blocks on the lock is in a transaction, and CREATE INDEX
+	// CONCURRENTLY in a migration waits for that transaction, so both would wait for ever.
 	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 300))
 	if err != nil {
-		return nil, fmt.Errorf("migration lock: %w", err)
+		return nil, fmt.Errorf("set up the lock for migrations: %w", err)
 	}
 	provider, err := goose.NewProvider(database.DialectPostgres, db, files, goose.WithSessionLocker(locker))
 	if err != nil {
@@ -63,8 +64,8 @@ func Up(ctx context.Context, db *sql.DB) ([]string, error) {
 	return applied, nil
 }
 
-// Check returns nil if the database's schema is the binary's, else a *VersionError or what kept it
-// from looking. It changes nothing, where goose's own look would make its table.
+// Check compares the database's schema with the binary's. If they differ it returns a *[VersionError]. Check changes
+// nothing in the database, unlike goose's own check, which creates goose's table.
 func Check(ctx context.Context, db *sql.DB) error {
 	have, err := applied(ctx, db)
 	if err != nil {
@@ -80,7 +81,7 @@ func Check(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// applied is the version of a database, 0 if it never had one.
+// applied returns the schema version of a database, 0 if the database was never migrated.
 func applied(ctx context.Context, db *sql.DB) (version int64, err error) {
 	var migrated bool
 	err = db.QueryRowContext(ctx, `SELECT to_regclass('goose_db_version') IS NOT NULL`).Scan(&migrated)
@@ -91,11 +92,14 @@ func applied(ctx context.Context, db *sql.DB) (version int64, err error) {
 	return version, err
 }
 
-// newest is the version of the last file.
+// newest returns the version of the last embedded file.
 func newest() (int64, error) {
 	names, err := fs.Glob(files, "*.sql") // sorted
-	if err != nil || len(names) == 0 {
-		return 0, fmt.Errorf("read migrations: none are embedded: %w", err)
+	if err != nil {
+		return 0, fmt.Errorf("read migrations: %w", err)
+	}
+	if len(names) == 0 {
+		return 0, errors.New("read migrations: no *.sql file is embedded")
 	}
 	version, err := goose.NumericComponent(names[len(names)-1])
 	if err != nil {

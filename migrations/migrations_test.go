@@ -3,6 +3,7 @@ package migrations_test
 import (
 	"database/sql"
 	"errors"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -15,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// empty returns a database without a schema.
+// empty returns a database without a schema: TestMain passes no migrations to testenv.
 func empty(t *testing.T) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("pgx", testenv.Postgres(t))
@@ -23,8 +24,6 @@ func empty(t *testing.T) *sql.DB {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { db.Close() })
-	exec(t, db, `DROP SCHEMA public CASCADE`)
-	exec(t, db, `CREATE SCHEMA public`)
 	return db
 }
 
@@ -35,8 +34,8 @@ func exec(t *testing.T, db *sql.DB, statement string) {
 	}
 }
 
-// TestUp migrates from several processes at once: each file is applied by one of them.
-func TestUp(t *testing.T) {
+// TestConcurrentUpAppliesEachFileOnce calls Up from four sessions at the same time.
+func TestConcurrentUpAppliesEachFileOnce(t *testing.T) {
 	db := empty(t)
 	var mu sync.Mutex
 	var applied []string
@@ -53,33 +52,34 @@ func TestUp(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if len(applied) != 3 {
-		t.Errorf("applied %v, want each of the 3 files once", applied)
+	files, err := filepath.Glob("*.sql")
+	if err != nil || len(applied) != len(files) {
+		t.Errorf("four concurrent calls of Up applied %v, want each of %v once", applied, files)
 	}
 	if err := migrations.Check(t.Context(), db); err != nil {
 		t.Error(err)
 	}
 	if again, err := migrations.Up(t.Context(), db); err != nil || len(again) > 0 {
-		t.Errorf("a second time: %v, %v", again, err)
+		t.Errorf("Up on a migrated database applied %v, error %v; want no file and no error", again, err)
 	}
 }
 
-// TestCheckChangesNothing looks at a database that was never migrated.
+// TestCheckChangesNothing checks a database that was never migrated.
 func TestCheckChangesNothing(t *testing.T) {
 	db := empty(t)
 	err := migrations.Check(t.Context(), db)
 	version, ok := errors.AsType[*migrations.VersionError](err)
 	if !ok || version.Have != 0 || version.Want == 0 || !strings.Contains(err.Error(), "shop migrate") {
-		t.Errorf("Check: %v, want it to say what to run", err)
+		t.Errorf("Check of an empty database: %v, want a VersionError from version 0 that names `shop migrate`", err)
 	}
 	var tables int
 	if err := db.QueryRowContext(t.Context(), `SELECT count(*) FROM pg_tables WHERE schemaname = 'public'`).Scan(&tables); err != nil || tables != 0 {
-		t.Errorf("%d tables after a look (%v)", tables, err)
+		t.Errorf("%d tables after Check, error %v; want none", tables, err)
 	}
 }
 
-// TestNewerSchemaIsLeftAlone: another version of the service has been here.
-func TestNewerSchemaIsLeftAlone(t *testing.T) {
+// TestNewerSchemaIsRejected marks the database as migrated by a later version of the service.
+func TestNewerSchemaIsRejected(t *testing.T) {
 	db := empty(t)
 	if _, err := migrations.Up(t.Context(), db); err != nil {
 		t.Fatal(err)
@@ -88,7 +88,7 @@ func TestNewerSchemaIsLeftAlone(t *testing.T) {
 	_, upErr := migrations.Up(t.Context(), db)
 	for _, err := range []error{migrations.Check(t.Context(), db), upErr} {
 		if version, ok := errors.AsType[*migrations.VersionError](err); !ok || version.Have != 9999 {
-			t.Errorf("%v, want that 9999 is newer", err)
+			t.Errorf("got error %v, want a VersionError with version 9999", err)
 		}
 	}
 }

@@ -1,5 +1,5 @@
-// Package web holds the pages, embedded in the binary. They are written by hand and served as they are:
-// ES modules, no library, nothing that the Content-Security-Policy would have to make an exception for.
+// Package web embeds the pages in the binary. They are ES modules without a build step and without libraries, and they
+// need no exception in the Content-Security-Policy.
 package web
 
 import (
@@ -7,7 +7,7 @@ import (
 	"io/fs"
 )
 
-// Pages are the documents.
+// Pages holds the HTML documents, index.html and ops.html.
 //
 //go:embed *.html
 var Pages embed.FS
@@ -15,11 +15,11 @@ var Pages embed.FS
 //go:embed assets
 var assets embed.FS
 
-// Assets returns what the pages load, below /assets.
+// Assets returns the files that the pages load from /assets.
 func Assets() fs.FS {
 	sub, err := fs.Sub(assets, "assets")
 	if err != nil {
-		panic(err) // the name is not valid
+		panic(err) // unreachable: fs.Sub fails only if the directory's name is not valid
 	}
 	return sub
 }

@@ -11,11 +11,12 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// The figures of the README that need the inside of a process; e2e has those over HTTP. Each compares with
-// something in the same run, since no machine is like another.
+// These benchmarks measure those figures of the README that need access to the components. e2e measures the others,
+// over HTTP. Machines differ, so the README compares each figure with another figure of the same run, or with a bound.
 
-// BenchmarkDrain has 20,000 orders due at one instant: from due to all committed, with the worker as it is
-// in production, beside the one set-based statement that does the same.
+// BenchmarkDrain measures how fast a worker cancels 20,000 orders that are due at one instant. The time starts before
+// the tasks are scheduled, and ends when the last cancellation is committed. The benchmark compares it with one
+// set-based statement that does the same.
 func BenchmarkDrain(b *testing.B) {
 	const orders = 20_000
 	a := newTestApp(b, testenv.Redis(b), 1)
@@ -42,7 +43,7 @@ func BenchmarkDrain(b *testing.B) {
 	b.ReportMetric(inOneStatement.Seconds()/worked.Seconds(), "ratio")
 }
 
-// oneStatement is what a cancellation does, for all that is due at once and with no one to answer to.
+// oneStatement cancels all orders that are due, as the worker does, but without a queue and without a result per order.
 const oneStatement = `
 	WITH cancelled AS (
 		UPDATE orders SET status = 'cancelled', cancel_reason = 'timeout', cancelled_at = now()
@@ -55,7 +56,7 @@ const oneStatement = `
 	)
 	INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'cancelled', 'worker', now() FROM cancelled`
 
-// dueAtOnce makes orders that are past their deadlines.
+// dueAtOnce inserts n orders that are past their deadlines.
 func dueAtOnce(b *testing.B, a *app, n int) []string {
 	b.Helper()
 	ids := pendingOrders(b, a, n, -time.Hour)
@@ -63,6 +64,7 @@ func dueAtOnce(b *testing.B, a *app, n int) []string {
 	return ids
 }
 
+// scheduleAll schedules a task for each id, due after left.
 func scheduleAll(b *testing.B, a *app, ids []string, left time.Duration) {
 	b.Helper()
 	for page := range slices.Chunk(ids, 1000) {
@@ -70,31 +72,31 @@ func scheduleAll(b *testing.B, a *app, ids []string, left time.Duration) {
 		for i, id := range page {
 			msgs[i] = delay.In(id, left)
 		}
-		must(b, a.queue.Schedule(b.Context(), msgs...))
+		must(b, a.cancels.queue.Schedule(b.Context(), msgs...))
 	}
 }
 
 func startWorker(b *testing.B, a *app) (stop func()) {
 	b.Helper()
 	ctx, cancel := context.WithCancel(b.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- a.worker.Run(ctx) }()
+	result := make(chan error, 1)
+	go func() { result <- a.cancels.worker.Run(ctx) }()
 	return func() {
 		cancel()
-		must(b, <-ended)
+		must(b, <-result)
 	}
 }
 
 func awaitNonePending(b *testing.B, a *app) {
 	b.Helper()
-	eventually(b, "nothing pending", func() bool {
+	eventually(b, "no order is pending", func() bool {
 		var pending bool
 		err := a.db.QueryRowContext(b.Context(), `SELECT EXISTS (SELECT FROM orders WHERE status = 'pending')`).Scan(&pending)
 		return err == nil && !pending
 	})
 }
 
-// BenchmarkLateness has 200 orders due per second for 10 seconds.
+// BenchmarkLateness measures how late a worker cancels 200 orders per second that become due during 10 seconds.
 func BenchmarkLateness(b *testing.B) {
 	const perSecond, seconds = 200, 10
 	a := newTestApp(b, testenv.Redis(b), 1)
@@ -106,7 +108,7 @@ func BenchmarkLateness(b *testing.B) {
 			FROM (SELECT id, row_number() OVER (ORDER BY expires_at) AS n, min(expires_at) OVER () AS first FROM orders WHERE status = 'pending') o
 			WHERE orders.id = o.id`, 1_000_000/perSecond))
 		if report := sweep(b, a); report.Missing != perSecond*seconds {
-			b.Fatalf("scheduled %+v", report)
+			b.Fatalf("got the report %+v, want %d missing tasks", report, perSecond*seconds)
 		}
 		awaitNonePending(b, a)
 	}
@@ -117,7 +119,7 @@ func BenchmarkLateness(b *testing.B) {
 	b.ReportMetric(late.Worker.Max*1000, "max-ms")
 }
 
-// BenchmarkIdle counts Redis's commands for 10 seconds with 100,000 tasks pending and none due.
+// BenchmarkIdle counts the commands that Redis processes in 10 seconds, with 100,000 tasks scheduled and none due.
 func BenchmarkIdle(b *testing.B) {
 	const tasks, seconds = 100_000, 10
 	a := newTestApp(b, testenv.RedisServer(b).URL(), 1)
@@ -130,10 +132,11 @@ func BenchmarkIdle(b *testing.B) {
 	for b.Loop() {
 		before := commandsProcessed(b, a)
 		<-time.After(seconds * time.Second)
-		b.ReportMetric(float64(commandsProcessed(b, a)-before-1)/seconds, "commands/s") // but for the question itself
+		b.ReportMetric(float64(commandsProcessed(b, a)-before-1)/seconds, "commands/s") // 1: our own INFO
 	}
 }
 
+// commandsProcessed returns the number of commands that Redis has processed since it started.
 func commandsProcessed(b *testing.B, a *app) (n int64) {
 	b.Helper()
 	info, err := a.rdb.InfoMap(b.Context(), "stats").Result()
@@ -144,25 +147,25 @@ func commandsProcessed(b *testing.B, a *app) (n int64) {
 	return n
 }
 
-// BenchmarkSweep sweeps with the same 10,000 orders in the look-ahead, in tables of 100,000 and of 1,000,000
-// pending orders.
+// BenchmarkSweep measures a sweep with 10,000 orders within the look-ahead: first with 100,000 pending orders in total,
+// then with 1,000,000. The duration should depend only on the number of orders within the look-ahead.
 func BenchmarkSweep(b *testing.B) {
 	const near = 10_000
 	for _, pending := range []int{100_000, 1_000_000} {
 		b.Run(fmt.Sprint(pending), func(b *testing.B) {
 			a := newTestApp(b, testenv.Redis(b), 1)
-			must(b, a.queue.BeginRestore(b.Context()))
-			must(b, a.queue.EndRestore(b.Context()))
+			must(b, a.cancels.queue.BeginRestore(b.Context()))
+			must(b, a.cancels.queue.EndRestore(b.Context()))
 			pendingOrders(b, a, near, 0)
 			mustExec(b, a, `UPDATE orders SET expires_at = now() + interval '100 seconds'`)
 			pendingOrders(b, a, pending-near, 24*time.Hour)
 			mustExec(b, a, `VACUUM ANALYZE`)
 			if report := sweep(b, a); report.Missing != near || report.Full {
-				b.Fatalf("first sweep %+v", report)
+				b.Fatalf("first sweep: got the report %+v, want %d missing tasks and a sweep of the look-ahead only", report, near)
 			}
 			for b.Loop() {
 				if report := sweep(b, a); report.Examined != near || report.Repairs() != 0 {
-					b.Fatalf("sweep %+v", report)
+					b.Fatalf("got the report %+v, want %d orders examined and no repairs", report, near)
 				}
 			}
 		})

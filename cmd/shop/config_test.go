@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -25,15 +24,15 @@ func testParser(t *testing.T, out io.Writer) *kong.Kong {
 	if err != nil {
 		t.Fatal(err)
 	}
-	parser.Exit = func(int) {} // --help ends a process
+	parser.Exit = func(int) {} // otherwise --help ends the test process
 	return parser
 }
 
-// setEnvironment leaves of our variables only these: whoever runs the tests may have set some.
+// setEnvironment sets variables, and unsets the variables of all other options, which the tests may have inherited.
 func setEnvironment(t *testing.T, variables map[string]string) {
 	t.Helper()
 	for _, option := range allOptions(testParser(t, io.Discard)) {
-		t.Setenv(option.variable, "") // so that it is restored
+		t.Setenv(option.variable, "") // restores the variable after the test
 		if err := os.Unsetenv(option.variable); err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +68,7 @@ func TestOptionsFromFlagsAndEnvironment(t *testing.T) {
 			want: serveOptions{HTTPAddr: ":80", OrderTimeout: time.Hour, Roles: []string{"api", "relay"}, TokenKey: "key", OpsToken: "ops"},
 		},
 		{
-			name:        "a flag beats the environment",
+			name:        "a flag overrides the environment",
 			environment: map[string]string{"SHOP_ORDER_TIMEOUT": "1h", "SHOP_ROLES": "api"},
 			args:        []string{"--order-timeout=2h", "--roles=worker"},
 			want:        serveOptions{OrderTimeout: 2 * time.Hour, Roles: []string{"worker"}},
@@ -91,51 +90,51 @@ func TestOptionsFromFlagsAndEnvironment(t *testing.T) {
 	}
 }
 
-// TestSecrets gives each secret to each command that has it: as a value, and in a file.
+// TestSecrets checks each secret of each command, set as a value and in a file, by flags and by the environment.
 func TestSecrets(t *testing.T) {
-	const secret = "a value with blanks inside"
+	const secret = "a value with spaces inside"
 	files := t.TempDir()
 	file := func(name, content string) string {
 		path := filepath.Join(files, name)
 		must(t, os.WriteFile(path, []byte(content), 0o600))
 		return path
 	}
-	mounted, spread, empty, blank := file("mounted", secret+"\n"), file("spread", " \t\r\n"+secret+"\r\n\n"), file("empty", ""), file("blank", " \n")
+	mounted, padded, empty, blank := file("mounted", secret+"\n"), file("padded", " \t\r\n"+secret+"\r\n\n"), file("empty", ""), file("blank", " \n")
 	missing := filepath.Join(files, "missing")
 	tests := []struct {
 		name        string
 		value, file string
 		want        string
-		says        []string // parts of the error
+		wantErr     []string // parts of the error
 	}{
 		{"neither", "", "", "", nil},
 		{"a value", secret, "", secret, nil},
-		{"a value between blanks", " \t\r\n" + secret + "\n ", "", secret, nil},
+		{"a value in white space", " \t\r\n" + secret + "\n ", "", secret, nil},
 		{"a file", "", mounted, secret, nil},
-		{"a file with blanks around the value", "", spread, secret, nil},
-		{"a blank value", " \t\n", "", "", nil}, // missing, then, to the command that needs it
+		{"a file with white space around the value", "", padded, secret, nil},
+		{"a blank value", " \t\n", "", "", nil}, // the command that needs it reports it as missing
 		{"a blank value and a file", " ", mounted, secret, nil},
 		{"both", secret, mounted, "", []string{"OPTION", "OPTION_FILE", "not both"}},
 		{"a missing file", "", missing, "", []string{"OPTION_FILE", missing, "no such file"}},
 		{"a directory", "", files, "", []string{"OPTION_FILE", files, "is a directory"}},
 		{"an empty file", "", empty, "", []string{"OPTION_FILE", empty, "empty", "OPTION"}},
-		{"a file of blanks", "", blank, "", []string{"OPTION_FILE", blank, "empty", "OPTION"}},
+		{"a blank file", "", blank, "", []string{"OPTION_FILE", blank, "empty", "OPTION"}},
 	}
 	for _, flag := range []string{"token-key", "ops-token", "database-url", "redis-url"} {
 		secretOption, fileOption := optionOf(t, flag), optionOf(t, flag+"-file")
 		for _, command := range secretOption.commands {
 			for _, tt := range tests {
-				for _, by := range []string{"flags", "environment"} {
-					t.Run(fmt.Sprintf("%s of %s by %s/%s", flag, command.name, by, tt.name), func(t *testing.T) {
+				for _, source := range []string{"flags", "environment"} {
+					t.Run(fmt.Sprintf("%s of %s by %s/%s", flag, command.name, source, tt.name), func(t *testing.T) {
 						args := []string{command.name, "--" + flag, tt.value, "--" + flag + "-file", tt.file}
 						setEnvironment(t, nil)
-						if by == "environment" {
+						if source == "environment" {
 							args = args[:1]
 							t.Setenv(secretOption.variable, tt.value)
 							t.Setenv(fileOption.variable, tt.file)
 						}
 						got, err := parsedSecret(t, flag, args)
-						if tt.says == nil {
+						if tt.wantErr == nil {
 							if err != nil || got != tt.want {
 								t.Errorf("got %q, %v; want %q", got, err, tt.want)
 							}
@@ -144,14 +143,14 @@ func TestSecrets(t *testing.T) {
 						if err == nil {
 							t.Fatalf("got %q, want an error", got)
 						}
-						for _, part := range tt.says {
+						for _, part := range tt.wantErr {
 							part = strings.NewReplacer("OPTION_FILE", optionName(flag+"-file"), "OPTION", optionName(flag)).Replace(part)
 							if !strings.Contains(err.Error(), part) {
 								t.Errorf("got %q, want %q in it", err, part)
 							}
 						}
-						if said := err.Error(); strings.Contains(said, secret) || strings.Contains(said, "\n") {
-							t.Errorf("got %q, want one line without the secret", said)
+						if text := err.Error(); strings.Contains(text, secret) || strings.Contains(text, "\n") {
+							t.Errorf("got %q, want one line without the secret", text)
 						}
 					})
 				}
@@ -160,7 +159,7 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// parsedSecret returns the value of a secret that a command line leads to.
+// parsedSecret parses a command line, and returns the value of a secret.
 func parsedSecret(t *testing.T, flag string, args []string) (string, error) {
 	t.Helper()
 	command, err := parse(testParser(t, io.Discard), args)
@@ -177,22 +176,22 @@ func optionOf(t *testing.T, flag string) option {
 	options := allOptions(testParser(t, io.Discard))
 	i := slices.IndexFunc(options, func(o option) bool { return o.flag == flag })
 	if i < 0 {
-		t.Fatalf("there is no option --%s", flag)
+		t.Fatalf("no command has the option --%s", flag)
 	}
 	return options[i]
 }
 
-// TestEverySecretIsAFileToo: a command that has a secret has its file, and the other way round.
-func TestEverySecretIsAFileToo(t *testing.T) {
+// TestSecretsHaveFileOptions checks that each secret and the option of its file belong to the same commands.
+func TestSecretsHaveFileOptions(t *testing.T) {
 	for _, o := range allOptions(testParser(t, io.Discard)) {
 		if secret, ok := strings.CutSuffix(o.flag, "-file"); ok && !slices.Equal(o.commands, optionOf(t, secret).commands) {
-			t.Errorf("--%s is an option of %v, --%s of %v", secret, optionOf(t, secret).commands, o.flag, o.commands)
+			t.Errorf("--%s is an option of %v, but --%s of %v", secret, optionOf(t, secret).commands, o.flag, o.commands)
 		}
 	}
 }
 
-// valid is a set of options that may be served.
-func valid() serveOptions {
+// validOptions returns options that validate accepts.
+func validOptions() serveOptions {
 	return serveOptions{
 		HTTPAddr:         "127.0.0.1:8080",
 		OrderTimeout:     30 * time.Minute,
@@ -209,47 +208,47 @@ func TestValidate(t *testing.T) {
 	tests := []struct {
 		name   string
 		change func(*serveOptions)
-		want   []string // parts of the error; none: valid
+		want   []string // parts of the error; nil if the options are valid
 	}{
 		{"valid", func(*serveOptions) {}, nil},
-		{"any address of a port", func(o *serveOptions) { o.HTTPAddr = ":0" }, nil},
+		{"an address without a host", func(o *serveOptions) { o.HTTPAddr = ":0" }, nil},
 		{"shortest timeout", func(o *serveOptions) { o.OrderTimeout = time.Second }, nil},
 		{"longest timeout", func(o *serveOptions) { o.OrderTimeout = 720 * time.Hour }, nil},
 		{"no drain", func(o *serveOptions) { o.Drain = 0 }, nil},
 		{"longest drain", func(o *serveOptions) { o.Drain = 5 * time.Minute }, nil},
-		{"no secrets without the API", func(o *serveOptions) {
+		{"no secrets without the role api", func(o *serveOptions) {
 			o.Roles, o.TokenKey, o.OpsToken = []string{"relay", "worker", "reconciler"}, "", ""
 		}, nil},
-		{"nothing is given", func(o *serveOptions) { *o = serveOptions{Roles: []string{"api"}, OrderTimeout: time.Minute} }, []string{
+		{"no options", func(o *serveOptions) { *o = serveOptions{Roles: []string{"api"}, OrderTimeout: time.Minute} }, []string{
 			"missing SHOP_DATABASE_URL (--database-url), SHOP_HTTP_ADDR (--http-addr), SHOP_OPS_TOKEN (--ops-token), " +
 				"SHOP_REDIS_URL (--redis-url), SHOP_TOKEN_KEY (--token-key)",
 		}},
-		{"addresses without the API", func(o *serveOptions) { *o = serveOptions{Roles: []string{"worker"}, OrderTimeout: time.Minute} }, []string{
+		{"no options without the role api", func(o *serveOptions) { *o = serveOptions{Roles: []string{"worker"}, OrderTimeout: time.Minute} }, []string{
 			"missing SHOP_DATABASE_URL (--database-url), SHOP_HTTP_ADDR (--http-addr), SHOP_REDIS_URL (--redis-url)",
 		}},
-		{"address without a port", func(o *serveOptions) { o.HTTPAddr = "localhost" }, []string{"SHOP_HTTP_ADDR (--http-addr)", "missing port"}},
+		{"an address without a port", func(o *serveOptions) { o.HTTPAddr = "localhost" }, []string{"SHOP_HTTP_ADDR (--http-addr)", "missing port"}},
 		{"timeout too short", func(o *serveOptions) { o.OrderTimeout = time.Second - 1 }, []string{"SHOP_ORDER_TIMEOUT (--order-timeout) is 999.999999ms, want 1s to 720h"}},
 		{"timeout too long", func(o *serveOptions) { o.OrderTimeout = 720*time.Hour + 1 }, []string{"SHOP_ORDER_TIMEOUT"}},
 		{"negative timeout", func(o *serveOptions) { o.OrderTimeout = -time.Hour }, []string{"SHOP_ORDER_TIMEOUT"}},
 		{"drain too long", func(o *serveOptions) { o.Drain = 5*time.Minute + 1 }, []string{"SHOP_DRAIN (--drain)", "want 0s to 5m"}},
 		{"negative drain", func(o *serveOptions) { o.Drain = -1 }, []string{"SHOP_DRAIN"}},
-		{"a default secret", func(o *serveOptions) { o.TokenKey = strings.Repeat("changeme", 4) }, []string{"SHOP_TOKEN_KEY (--token-key)", "changeme"}},
+		{"a secret from an example", func(o *serveOptions) { o.TokenKey = strings.Repeat("changeme", 4) }, []string{"SHOP_TOKEN_KEY (--token-key)", "changeme"}},
 		{"short secrets", func(o *serveOptions) { o.TokenKey, o.OpsToken = "x1", "x2" }, []string{
 			"SHOP_TOKEN_KEY (--token-key) has 2 bytes, want at least 32", "SHOP_OPS_TOKEN (--ops-token) has 2 bytes, want at least 16",
 		}},
 		{"no look-ahead", func(o *serveOptions) { o.ReconcileLookahead = 0 }, []string{"SHOP_RECONCILE_LOOKAHEAD (--reconcile-lookahead) is 0s"}},
 		{"negative look-ahead", func(o *serveOptions) { o.ReconcileLookahead = -time.Minute }, []string{"SHOP_RECONCILE_LOOKAHEAD (--reconcile-lookahead) is -1m0s"}},
-		{"one secret for both", func(o *serveOptions) { o.OpsToken = o.TokenKey }, []string{"SHOP_OPS_TOKEN (--ops-token)", "SHOP_TOKEN_KEY (--token-key)", "same"}},
-		{"an ops token of two lines", func(o *serveOptions) { o.OpsToken = "0123456789\nabcdef" }, []string{"SHOP_OPS_TOKEN (--ops-token)", "header"}},
-		{"an ops token beyond ASCII", func(o *serveOptions) { o.OpsToken = "0123456789abcdé" }, []string{"SHOP_OPS_TOKEN (--ops-token)", "header"}},
-		{"an ops token of several words", func(o *serveOptions) { o.OpsToken = "correct horse battery staple" }, nil},
-		{"all at once", func(o *serveOptions) { o.RedisURL, o.OpsToken, o.OrderTimeout, o.HTTPAddr = "", "x", 0, "x" }, []string{
+		{"one value for both secrets", func(o *serveOptions) { o.OpsToken = o.TokenKey }, []string{"SHOP_OPS_TOKEN (--ops-token)", "SHOP_TOKEN_KEY (--token-key)", "same"}},
+		{"an operators' token of two lines", func(o *serveOptions) { o.OpsToken = "0123456789\nabcdef" }, []string{"SHOP_OPS_TOKEN (--ops-token)", "header"}},
+		{"an operators' token with a letter that is not ASCII", func(o *serveOptions) { o.OpsToken = "0123456789abcdé" }, []string{"SHOP_OPS_TOKEN (--ops-token)", "header"}},
+		{"an operators' token of several words", func(o *serveOptions) { o.OpsToken = "correct horse battery staple" }, nil},
+		{"several errors", func(o *serveOptions) { o.RedisURL, o.OpsToken, o.OrderTimeout, o.HTTPAddr = "", "x", 0, "x" }, []string{
 			"SHOP_REDIS_URL", "SHOP_OPS_TOKEN", "SHOP_ORDER_TIMEOUT", "SHOP_HTTP_ADDR",
 		}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			o := valid()
+			o := validOptions()
 			tt.change(&o)
 			err := o.validate()
 			if (err == nil) != (tt.want == nil) {
@@ -261,7 +260,7 @@ func TestValidate(t *testing.T) {
 				}
 			}
 			if err != nil && strings.Contains(err.Error(), "\n") {
-				t.Errorf("more than one line: %q", err)
+				t.Errorf("got %q, want one line", err)
 			}
 		})
 	}
@@ -272,16 +271,16 @@ func TestCheckSecret(t *testing.T) {
 		name, secret, want string
 	}{
 		{"random", "9f86d081884c7d65", ""},
-		{"missing is found elsewhere", "", ""},
-		{"a byte short", "9f86d081884c7d6", "has 15 bytes, want at least 16"},
+		{"empty", "", ""},
+		{"one byte too short", "9f86d081884c7d6", "has 15 bytes, want at least 16"},
 		{"one character", strings.Repeat("a", 64), "has 1 different bytes, want at least 5"},
 		{"two characters", strings.Repeat("ab", 32), "has 2 different bytes"},
-		{"two characters, the one once", strings.Repeat("a", 63) + "b", "has 2 different bytes"},
+		{"two characters, one of them once", strings.Repeat("a", 63) + "b", "has 2 different bytes"},
 		{"four characters", strings.Repeat("1234", 8), "has 4 different bytes"},
 		{"five characters", strings.Repeat("12345", 8), ""},
-		{"a default", "changeme-9f86d081884c7d65", `the word "changeme"`},
-		{"a default in capitals", "9f86d081-PassWord-884c7d65", `the word "password"`},
-		{"an example's", "this-is-an-example-token", `the word "example"`},
+		{"a word from an example", "changeme-9f86d081884c7d65", `the word "changeme"`},
+		{"a word from an example in capitals", "9f86d081-PassWord-884c7d65", `the word "password"`},
+		{"the word example", "this-is-an-example-token", `the word "example"`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -290,19 +289,20 @@ func TestCheckSecret(t *testing.T) {
 				got = err.Error()
 			}
 			if tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
-				t.Errorf("got %q, want %q", got, tt.want)
+				t.Errorf("got the error %q, want %q", got, tt.want)
 			}
 			if tt.want != "" && !strings.HasPrefix(got, "SHOP_OPS_TOKEN (--ops-token) ") {
-				t.Errorf("%q does not begin with the option", got)
+				t.Errorf("got the error %q, want the name of the option at its start", got)
 			}
 			if tt.secret != "" && strings.Contains(got, tt.secret) {
-				t.Errorf("%q tells the secret", got)
+				t.Errorf("got the error %q, want it without the secret", got)
 			}
 		})
 	}
 }
 
-// TestExitCodes has the program end before it serves: 2 tells the caller to change something, and what.
+// TestExitCodes runs commands that end before they serve. After exit code 2 the caller must change the command line or
+// the environment, and the message says which option.
 func TestExitCodes(t *testing.T) {
 	secrets := []string{"--token-key=0123456789abcdef0123456789abcdef", "--ops-token=0123456789abcdef"}
 	database := "--database-url=" + testenv.Postgres(t)
@@ -314,42 +314,42 @@ func TestExitCodes(t *testing.T) {
 		environment map[string]string
 		args        []string
 		code        int
-		want        []string // parts of what is said
+		want        []string // parts of the output
 	}{
 		{"version", nil, []string{"version"}, 0, []string{"shop "}},
 		{"no command", nil, nil, 2, []string{"expected one of"}},
 		{"unknown command", nil, []string{"sevre"}, 2, []string{"sevre"}},
 		{"unknown flag", nil, []string{"serve", "--port=1"}, 2, []string{"--port"}},
-		{"not a duration", nil, []string{"serve", "--order-timeout=30"}, 2, []string{"--order-timeout"}},
-		{"not a duration, in the environment", map[string]string{"SHOP_ORDER_TIMEOUT": "soon"}, []string{"serve"}, 2, []string{"SHOP_ORDER_TIMEOUT", "soon"}},
+		{"invalid duration", nil, []string{"serve", "--order-timeout=30"}, 2, []string{"--order-timeout"}},
+		{"invalid duration in the environment", map[string]string{"SHOP_ORDER_TIMEOUT": "soon"}, []string{"serve"}, 2, []string{"SHOP_ORDER_TIMEOUT", "soon"}},
 		{"unknown role", nil, []string{"serve", "--roles=api,cook"}, 2, []string{"--roles", `"cook"`}},
 		{"unknown log level", nil, []string{"doctor", "--log-level=loud"}, 2, []string{"--log-level", `"loud"`}},
-		{"serve without anything", nil, []string{"serve"}, 2, []string{"SHOP_HTTP_ADDR", "SHOP_DATABASE_URL", "SHOP_REDIS_URL", "SHOP_TOKEN_KEY", "SHOP_OPS_TOKEN"}},
+		{"serve without options", nil, []string{"serve"}, 2, []string{"SHOP_HTTP_ADDR", "SHOP_DATABASE_URL", "SHOP_REDIS_URL", "SHOP_TOKEN_KEY", "SHOP_OPS_TOKEN"}},
 		{"migrate without a database", nil, []string{"migrate"}, 2, []string{"SHOP_DATABASE_URL"}},
 		{"reconcile without servers", nil, []string{"reconcile"}, 2, []string{"SHOP_DATABASE_URL", "SHOP_REDIS_URL"}},
 		{"doctor without servers", nil, []string{"doctor"}, 2, []string{"SHOP_DATABASE_URL", "SHOP_REDIS_URL"}},
-		{"health of nothing", nil, []string{"health"}, 2, []string{"SHOP_HTTP_ADDR"}},
-		{"health of no address", nil, []string{"health", "--http-addr=8080"}, 2, []string{"SHOP_HTTP_ADDR", "missing port"}},
-		{"demo with a bad timeout", nil, []string{"demo", "--order-timeout=1ms"}, 2, []string{"SHOP_ORDER_TIMEOUT"}},
-		{"a database that is not there", nil, serve("--database-url=postgres://shop:hunter2@127.0.0.1:1/shop", "--redis-url=redis://127.0.0.1:1/0"), 1, []string{"127.0.0.1:1"}},
-		{"not a Redis URL", nil, serve(database, "--redis-url=http://:hunter2@cache"), 2, []string{"Redis URL"}},
-		{"a Redis socket", nil, serve(database, "--redis-url=unix:///run/redis.sock"), 2, []string{"Redis URL", "redis://"}},
-		{"not a schedule", nil, serve(database, "--redis-url=redis://127.0.0.1:1/0", "--reconcile-schedule=often"), 2, []string{`"often"`}},
-		{"database -1 of a Redis", nil, serve(database, "--redis-url=redis://:hunter2@127.0.0.1:1/-1"), 2, []string{"Redis URL", "-1"}},
-		{"a schedule of no interval", nil, serve(database, "--redis-url=redis://127.0.0.1:1/0", "--reconcile-schedule=@every 0s"), 2, []string{`"@every 0s"`, "at least 1s"}},
-		{"a schedule backwards", nil, serve(database, "--redis-url=redis://127.0.0.1:1/0", "--reconcile-schedule=@every -5s"), 2, []string{`"@every -5s"`, "at least 1s"}},
-		{"no look-ahead", nil, serve(database, "--redis-url=redis://127.0.0.1:1/0", "--reconcile-lookahead", "0"), 2, []string{"SHOP_RECONCILE_LOOKAHEAD"}},
-		{"a doctor without look-ahead", nil, []string{"doctor", database, "--redis-url=redis://127.0.0.1:1/0", "--reconcile-lookahead=-1s"}, 2, []string{"SHOP_RECONCILE_LOOKAHEAD"}},
-		{"a sweep without look-ahead", nil, []string{"reconcile", database, "--redis-url=redis://127.0.0.1:1/0", "--reconcile-lookahead=0"}, 2, []string{"SHOP_RECONCILE_LOOKAHEAD"}},
+		{"health without an address", nil, []string{"health"}, 2, []string{"SHOP_HTTP_ADDR"}},
+		{"health with an address without a port", nil, []string{"health", "--http-addr=8080"}, 2, []string{"SHOP_HTTP_ADDR", "missing port"}},
+		{"demo with a timeout that is too short", nil, []string{"demo", "--order-timeout=1ms"}, 2, []string{"SHOP_ORDER_TIMEOUT"}},
+		{"serve without a database server", nil, serve("--database-url=postgres://shop:hunter2@127.0.0.1:1/shop", "--redis-url=redis://127.0.0.1:1/0"), 1, []string{"127.0.0.1:1"}},
+		{"invalid scheme of the Redis URL", nil, serve(database, "--redis-url=http://:hunter2@cache"), 2, []string{"Redis URL"}},
+		{"Redis URL of a socket", nil, serve(database, "--redis-url=unix:///run/redis.sock"), 2, []string{"Redis URL", "redis://"}},
+		{"invalid schedule", nil, serve(database, "--redis-url=redis://127.0.0.1:1/0", "--reconcile-schedule=often"), 2, []string{`"often"`}},
+		{"Redis URL with the database -1", nil, serve(database, "--redis-url=redis://:hunter2@127.0.0.1:1/-1"), 2, []string{"Redis URL", "-1"}},
+		{"a schedule with the interval 0", nil, serve(database, "--redis-url=redis://127.0.0.1:1/0", "--reconcile-schedule=@every 0s"), 2, []string{`"@every 0s"`, "at least 1s"}},
+		{"a schedule with a negative interval", nil, serve(database, "--redis-url=redis://127.0.0.1:1/0", "--reconcile-schedule=@every -5s"), 2, []string{`"@every -5s"`, "at least 1s"}},
+		{"serve without a look-ahead", nil, serve(database, "--redis-url=redis://127.0.0.1:1/0", "--reconcile-lookahead", "0"), 2, []string{"SHOP_RECONCILE_LOOKAHEAD"}},
+		{"doctor with a negative look-ahead", nil, []string{"doctor", database, "--redis-url=redis://127.0.0.1:1/0", "--reconcile-lookahead=-1s"}, 2, []string{"SHOP_RECONCILE_LOOKAHEAD"}},
+		{"reconcile without a look-ahead", nil, []string{"reconcile", database, "--redis-url=redis://127.0.0.1:1/0", "--reconcile-lookahead=0"}, 2, []string{"SHOP_RECONCILE_LOOKAHEAD"}},
 		{"a blank token key", map[string]string{"SHOP_TOKEN_KEY": strings.Repeat(" ", 32)}, []string{"serve"}, 2, []string{"missing", "SHOP_TOKEN_KEY"}},
-		{"a secret's file that is missing", nil, []string{"migrate", "--database-url-file=/nowhere"}, 2, []string{"SHOP_DATABASE_URL_FILE", "/nowhere"}},
-		{"a secret and its file", nil, []string{"migrate", database, "--database-url-file=/nowhere"}, 2, []string{"SHOP_DATABASE_URL_FILE", "not both"}},
-		{"an address that is not ours", nil, serve(database, "--redis-url=redis://127.0.0.1:1/0", "--http-addr=192.0.2.1:80"), 1, []string{"SHOP_HTTP_ADDR"}},
+		{"a file of a secret that is missing", nil, []string{"migrate", "--database-url-file=/nowhere"}, 2, []string{"SHOP_DATABASE_URL_FILE", "/nowhere"}},
+		{"a secret as a value and in a file", nil, []string{"migrate", database, "--database-url-file=/nowhere"}, 2, []string{"SHOP_DATABASE_URL_FILE", "not both"}},
+		{"an address of another machine", nil, serve(database, "--redis-url=redis://127.0.0.1:1/0", "--http-addr=192.0.2.1:80"), 1, []string{"SHOP_HTTP_ADDR"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			setEnvironment(t, tt.environment)
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // a command that should be refused may serve instead
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // a command may serve instead
 			defer cancel()
 			var out strings.Builder
 			code := exitCode(run(ctx, tt.args, &out, &out), &out)
@@ -358,26 +358,27 @@ func TestExitCodes(t *testing.T) {
 			}
 			for _, part := range tt.want {
 				if !strings.Contains(out.String(), part) {
-					t.Errorf("said %q, want %q in it", out.String(), part)
+					t.Errorf("printed %q, want %q in it", out.String(), part)
 				}
 			}
 			if strings.Contains(out.String(), "hunter2") {
-				t.Errorf("tells a password: %q", out.String())
+				t.Errorf("printed %q, want it without the password", out.String())
 			}
-			if said := strings.TrimSpace(out.String()); strings.Contains(said, "\n") {
-				t.Errorf("more than one line: %q", said)
+			if text := strings.TrimSpace(out.String()); strings.Contains(text, "\n") {
+				t.Errorf("printed %q, want one line", text)
 			}
 		})
 	}
 }
 
-func TestFailureThatWasSaidIsNotSaidAgain(t *testing.T) {
+// TestExitCodeOutput checks that exitCode prints nothing for errFailed, and any other error in one line.
+func TestExitCodeOutput(t *testing.T) {
 	var out strings.Builder
 	if code := exitCode(fmt.Errorf("doctor: %w", errFailed), &out); code != 1 || out.Len() > 0 {
-		t.Errorf("exit code %d and %q, want 1 and nothing", code, out.String())
+		t.Errorf("got exit code %d and the output %q, want 1 and no output", code, out.String())
 	}
 	if code := exitCode(errors.New("two\n  lines"), &out); code != 1 || out.String() != "shop: two lines\n" {
-		t.Errorf("exit code %d and %q, want 1 and one line", code, out.String())
+		t.Errorf("got exit code %d and the output %q, want 1 and one line", code, out.String())
 	}
 }
 
@@ -399,7 +400,7 @@ func TestHelpShowsEveryOption(t *testing.T) {
 	}
 }
 
-// helpOf is a command's help, in one line: it is wrapped to the width of the terminal.
+// helpOf returns the help of a command in one line. Its lines depend on the width of the terminal.
 func helpOf(t *testing.T, command string) string {
 	t.Helper()
 	var out strings.Builder
@@ -409,76 +410,30 @@ func helpOf(t *testing.T, command string) string {
 	return strings.Join(strings.Fields(out.String()), " ")
 }
 
-func TestVariablesFollowTheirFlags(t *testing.T) {
+// TestVariableNames checks that each variable is named after its flag.
+func TestVariableNames(t *testing.T) {
 	options := allOptions(testParser(t, io.Discard))
 	if len(options) == 0 {
-		t.Fatal("no options at all")
+		t.Fatal("the command line has no options")
 	}
 	for _, o := range options {
 		if got, want := fmt.Sprintf("%s (--%s)", o.variable, o.flag), optionName(o.flag); got != want {
-			t.Errorf("option %s, want %s", got, want)
+			t.Errorf("got the option %s, want %s", got, want)
 		}
 	}
 }
 
-// TestReadmeConfiguration compares the table of the README with the options. Where they differ it says
-// the line that belongs there.
-func TestReadmeConfiguration(t *testing.T) {
-	readme, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	table := configurationTable(string(readme))
-	for _, o := range allOptions(testParser(t, io.Discard)) {
-		want := o.row()
-		i := slices.IndexFunc(table, func(got []string) bool { return got[0] == want[0] })
-		if i < 0 {
-			t.Errorf("the README lacks\n| %s | %s |", strings.Join(want, " | "), o.help)
-			continue
-		}
-		got := table[i]
-		table = slices.Delete(table, i, i+1)
-		if !slices.Equal(got[:4], want) {
-			t.Errorf("the README has\n| %s |, want\n| %s |", strings.Join(got[:4], " | "), strings.Join(want, " | "))
-		}
-		if got[4] == "" {
-			t.Errorf("the README does not say what %s means", got[0])
-		}
-	}
-	for _, extra := range table {
-		t.Errorf("the README has %s, which is no option, or has it twice", extra[0])
-	}
-}
-
-var tableRow = regexp.MustCompile(`(?m)^\|(.*)\|$`)
-
-// configurationTable returns the rows of the README's table: variable, flag, default, commands, meaning.
-func configurationTable(readme string) [][]string {
-	_, section, _ := strings.Cut(readme, "\n## Configuration\n")
-	section, _, _ = strings.Cut(section, "\n## ")
-	var rows [][]string
-	for _, line := range tableRow.FindAllStringSubmatch(section, -1) {
-		cells := strings.Split(line[1], "|")
-		for i := range cells {
-			cells[i] = strings.TrimSpace(cells[i])
-		}
-		if len(cells) == 5 && strings.HasPrefix(cells[0], "`SHOP_") {
-			rows = append(rows, cells)
-		}
-	}
-	return rows
-}
-
-// option is what the model of the command line says of one option.
+// option is an option of one or more commands, as the parser knows it.
 type option struct {
 	variable, flag, help string
 	commands             []commandDefault
 }
 
+// commandDefault is a command and the default value that it gives an option.
 type commandDefault struct{ name, value string }
 
-// row is the option's line of the README's table without its meaning: the default is the first command's,
-// followed by those of the commands that have another.
+// row returns the cells of the option in the table of docs/configuration.md, without the meaning. The default is that
+// of the first command. The defaults of other commands follow it if they differ.
 func (o option) row() []string {
 	show := func(value string) string {
 		if value == "" {
@@ -497,7 +452,7 @@ func (o option) row() []string {
 	return []string{"`" + o.variable + "`", "`--" + o.flag + "`", defaults, strings.Join(names, ", ")}
 }
 
-// allOptions lists the options of all commands. `serve` comes first, it has most of them.
+// allOptions returns the options of all commands. Those of `serve`, which has most of them, come first.
 func allOptions(parser *kong.Kong) []option {
 	commands := parser.Model.Leaves(true)
 	slices.SortStableFunc(commands, func(a, b *kong.Node) int { return cmp.Compare(rank(a), rank(b)) })
@@ -515,6 +470,7 @@ func allOptions(parser *kong.Kong) []option {
 	return options
 }
 
+// rank sorts serve before the other commands.
 func rank(command *kong.Node) int {
 	if command.Name == "serve" {
 		return 0

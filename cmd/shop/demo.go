@@ -20,12 +20,12 @@ import (
 
 // demoCommand is `shop demo`.
 type demoCommand struct {
-	HTTPAddr     string        `name:"http-addr" env:"SHOP_HTTP_ADDR" default:"127.0.0.1:8080" help:"Address to listen on; any free port if the default one is taken."`
-	OrderTimeout time.Duration `name:"order-timeout" env:"SHOP_ORDER_TIMEOUT" default:"30s" help:"How long an order may stay unpaid."`
+	HTTPAddr     string        `name:"http-addr" env:"SHOP_HTTP_ADDR" default:"127.0.0.1:8080" help:"The address to listen on. If the default is taken, the demo listens on a free port."`
+	OrderTimeout time.Duration `name:"order-timeout" env:"SHOP_ORDER_TIMEOUT" default:"30s" help:"The time that a customer has to pay an order."`
 	logOptions
 }
 
-// A demo's reconciler is quick, so that one can watch it.
+// The demo's reconciler sweeps often, so that an operator sees a repair soon.
 const (
 	demoSchedule  = "@every 5s"
 	demoLookahead = 15 * time.Second
@@ -36,7 +36,7 @@ func (c *demoCommand) Run(ctx context.Context, to streams) error {
 	o := &serveOptions{
 		HTTPAddr:         c.HTTPAddr,
 		OrderTimeout:     c.OrderTimeout,
-		Roles:            []string{"api", "relay", "reconciler"}, // the worker is run by its fault
+		Roles:            []string{"api", "relay", "reconciler"}, // faults.runWorker runs the worker
 		TokenKey:         rand.Text() + rand.Text(),
 		OpsToken:         rand.Text(),
 		databaseOptions:  databaseOptions{DatabaseURL: "private", DatabaseConns: 20},
@@ -74,7 +74,7 @@ func (c *demoCommand) serve(ctx context.Context, o *serveOptions, servers *demoS
 		return err
 	}
 	f := newFaults(a, servers.redis)
-	handler, err := a.handler(o, f)
+	handler, err := a.handler(o, f.routes)
 	if err != nil {
 		return err
 	}
@@ -82,21 +82,21 @@ func (c *demoCommand) serve(ctx context.Context, o *serveOptions, servers *demoS
 	if err != nil {
 		return fmt.Errorf("listen on SHOP_HTTP_ADDR: %w", err)
 	}
-	c.announce(to, ln.Addr(), o, servers)
+	c.printWelcome(to, ln.Addr(), o, servers)
 	return a.run(ctx, o, ln, handler, f.runWorker)
 }
 
-func (c *demoCommand) announce(to streams, addr net.Addr, o *serveOptions, servers *demoServers) {
+func (c *demoCommand) printWelcome(to streams, addr net.Addr, o *serveOptions, servers *demoServers) {
 	url := "http://" + addr.String()
 	fmt.Fprintf(to.out, `
-shop is running; Ctrl-C stops it and removes everything.
+shop is running. Ctrl-C stops it and deletes its data.
 
   shop        %[1]s
   operations  %[1]s/ops#token=%[2]s
   ops token   %[2]s
   postgres    %[3]s (%[4]s)
   redis       %[5]s (%[6]s)
-  an order is cancelled if it is not paid within %[7]v
+  An order that is not paid within %[7]v is cancelled.
 
   TOKEN=$(curl -sX POST %[1]s/api/customers | sed 's/.*"token":"\([^"]*\)".*/\1/')
   curl -s %[1]s/api/products
@@ -107,7 +107,7 @@ shop is running; Ctrl-C stops it and removes everything.
 `, url, o.OpsToken, servers.postgres.URL(), servers.postgresIs, servers.redis.URL(), servers.redisIs, c.OrderTimeout)
 }
 
-// listenDemo listens on addr, or, if that is the default and taken, on a free port.
+// listenDemo listens on addr. If addr is the default and is taken, listenDemo listens on a free port.
 func listenDemo(addr string) (net.Listener, error) {
 	ln, err := net.Listen("tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) && addr == "127.0.0.1:8080" {
@@ -116,7 +116,7 @@ func listenDemo(addr string) (net.Listener, error) {
 	return ln, err
 }
 
-// demoServer is one of the demo's servers: a child process, a container, or a stand-in within this process.
+// demoServer is a server of the demo: a child process, a container, or a stand-in within this process.
 type demoServer interface {
 	URL() string
 	Stop() error
@@ -126,7 +126,7 @@ type demoServer interface {
 type demoServers struct {
 	dir                 string
 	postgres, redis     demoServer
-	postgresIs, redisIs string // which of the three
+	postgresIs, redisIs string // how each of them runs, for the welcome text
 }
 
 func startDemoServers(ctx context.Context, progress io.Writer) (*demoServers, error) {
@@ -146,7 +146,7 @@ func startDemoServers(ctx context.Context, progress io.Writer) (*demoServers, er
 	return s, nil
 }
 
-// startBinaries runs the machine's own servers, with a stand-in for a missing Redis.
+// startBinaries runs the server binaries of this machine. A stand-in replaces a missing redis-server.
 func (s *demoServers) startBinaries(ctx context.Context) error {
 	data := filepath.Join(s.dir, "postgres")
 	if err := os.Mkdir(data, 0o700); err != nil {
@@ -173,7 +173,8 @@ func (s *demoServers) startBinaries(ctx context.Context) error {
 	return nil
 }
 
-// startContainers runs both servers in containers, because this machine has no PostgreSQL: noPostgres says so.
+// startContainers runs both servers in containers, because this machine has no PostgreSQL. If it has no container
+// engine either, the error names all remedies: it begins with noPostgres, the error of the search for PostgreSQL.
 func (s *demoServers) startContainers(ctx context.Context, noPostgres error, progress io.Writer) error {
 	engine, err := devstack.FindEngine(ctx)
 	if err != nil {
@@ -199,7 +200,7 @@ func (s *demoServers) startContainers(ctx context.Context, noPostgres error, pro
 	return nil
 }
 
-// stop ends what was started and removes its files, both servers at once.
+// stop stops both servers, at the same time, and removes their files.
 func (s *demoServers) stop() {
 	var stopping errgroup.Group
 	if s.postgres != nil {
@@ -209,12 +210,12 @@ func (s *demoServers) stop() {
 		stopping.Go(s.redis.Stop)
 	}
 	if err := errors.Join(stopping.Wait(), os.RemoveAll(s.dir)); err != nil {
-		slog.Warn("the demo leaves something behind", "dir", s.dir, "error", err)
+		slog.Warn("the demo could not clean up: remove its directory yourself", "dir", s.dir, "error", err)
 	}
 }
 
-// stopWithGoRun ends the demo when `go run` is killed, which has no time to tell its child. Whoever starts
-// the binary another way may go and leave it running.
+// stopWithGoRun stops the demo when its parent is `go run` and is killed: a killed parent cannot signal its child. A
+// demo with another parent, such as a shell, keeps running when that parent ends.
 func stopWithGoRun(ctx context.Context, stop func()) {
 	parent := os.Getppid()
 	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", parent))

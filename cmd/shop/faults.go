@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"fmt"
 	"net/http"
 	"slices"
@@ -14,36 +15,47 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"example.com/shop/internal/order"
+	"example.com/shop/internal/rest"
 )
 
-// faults break the demo on demand. Each may be asked for twice.
+//go:embed demo.openapi.yaml
+var demoOpenAPI []byte
+
+// faults injects faults into the demo, and removes them, when an operator requests it. A repeated request has no
+// further effect, with two exceptions: redis-wipe wipes Redis again, and place-orders places more orders. The REST
+// contract is demo.openapi.yaml.
 type faults struct {
 	app   *app
 	redis demoServer
 
-	mu      sync.Mutex  // one fault at a time
-	stopped atomic.Bool // Redis
-	paused  atomic.Bool // the worker
-	pause   chan struct{}
-	resume  chan struct{}
+	mu           sync.Mutex // held while a fault is injected or removed
+	redisStopped atomic.Bool
+	workerPaused atomic.Bool
+	pause        chan struct{} // received by runWorker while the worker runs
+	resume       chan struct{} // received by runWorker while the worker is paused
 }
 
 func newFaults(a *app, redis demoServer) *faults {
 	return &faults{app: a, redis: redis, pause: make(chan struct{}), resume: make(chan struct{})}
 }
 
-// faultState is what of the demo is broken on purpose.
+// routes adds the paths of demo.openapi.yaml to the operators' API.
+func (f *faults) routes(root, ops gin.IRouter) {
+	root.Match(rest.ReadMethods, "/demo-openapi.yaml", rest.Parameters(), func(c *gin.Context) { c.Data(http.StatusOK, "application/yaml", demoOpenAPI) })
+	ops.Match(rest.ReadMethods, "/faults", rest.Parameters(), func(c *gin.Context) { c.JSON(http.StatusOK, f.state()) })
+	post := ops.Group("/faults", rest.Parameters(), rest.Handle(rest.RequireEmptyBody))
+	post.POST("/:fault", rest.Handle(f.inject))
+	post.POST("/place-orders", rest.Handle(f.placeOrders))
+}
+
+// faultState is the answer to GET /ops/api/faults. The operators' page shows its fault buttons if it gets this answer.
 type faultState struct {
 	RedisStopped bool `json:"redis_stopped"`
 	WorkerPaused bool `json:"worker_paused"`
 }
 
-// state is nil outside the demo.
-func (f *faults) state() *faultState {
-	if f == nil {
-		return nil
-	}
-	return &faultState{f.stopped.Load(), f.paused.Load()}
+func (f *faults) state() faultState {
+	return faultState{RedisStopped: f.redisStopped.Load(), WorkerPaused: f.workerPaused.Load()}
 }
 
 // inject is the handler of POST /ops/api/faults/{fault}.
@@ -54,31 +66,32 @@ func (f *faults) inject(c *gin.Context) error {
 	}
 	fault, ok := known[c.Param("fault")]
 	if !ok {
-		return order.Errorf(order.CodeNotFound, "There is no fault %s.", c.Param("fault"))
+		return rest.NotFound.Errorf("There is no fault %s.", c.Param("fault"))
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := fault(c.Request.Context()); err != nil {
 		return err
 	}
-	f.app.log.Warn("fault injected", "fault", c.Param("fault"))
+	f.app.log.Warn("fault injected or removed", "fault", c.Param("fault"))
 	c.Status(http.StatusNoContent)
 	return nil
 }
 
 func (f *faults) stopRedis(context.Context) error {
-	f.stopped.Store(true)
+	f.redisStopped.Store(true)
 	return f.redis.Stop()
 }
 
 func (f *faults) startRedis(ctx context.Context) error {
-	if !f.stopped.Load() {
+	if !f.redisStopped.Load() {
 		return nil
 	}
+	// The end of the request does not abort the start, which has a time limit of its own.
 	if err := f.redis.Restart(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}
-	f.stopped.Store(false)
+	f.redisStopped.Store(false)
 	return nil
 }
 
@@ -86,40 +99,40 @@ func (f *faults) wipeRedis(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	if err := f.app.rdb.FlushAll(ctx).Err(); err != nil {
-		return &order.Error{Code: order.CodeUnavailable, Detail: "Redis does not answer: start it first.", Err: fmt.Errorf("wipe Redis: %w", err)}
+		return &rest.Error{Kind: rest.Unavailable, Detail: "Redis does not answer. Start Redis, then wipe it.", Err: fmt.Errorf("wipe Redis: %w", err)}
 	}
 	return nil
 }
 
-func (f *faults) pauseWorker(ctx context.Context) error { return f.tell(ctx, f.pause, true) }
+func (f *faults) pauseWorker(ctx context.Context) error { return f.switchWorker(ctx, f.pause, true) }
 
-func (f *faults) resumeWorker(ctx context.Context) error { return f.tell(ctx, f.resume, false) }
+func (f *faults) resumeWorker(ctx context.Context) error { return f.switchWorker(ctx, f.resume, false) }
 
-// tell has runWorker change between working and pausing, unless it does already what is asked.
-func (f *faults) tell(ctx context.Context, change chan struct{}, paused bool) error {
-	if f.paused.Load() == paused {
+// switchWorker sends on change, unless the worker is in the requested state already. It waits until runWorker receives.
+// It stops waiting when ctx ends, because runWorker no longer receives after the demo has begun to stop.
+func (f *faults) switchWorker(ctx context.Context, change chan struct{}, paused bool) error {
+	if f.workerPaused.Load() == paused {
 		return nil
 	}
 	select {
 	case change <- struct{}{}:
-		f.paused.Store(paused)
+		f.workerPaused.Store(paused)
 		return nil
-	case <-ctx.Done(): // the demo ends
+	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// What placeOrders places, how many at a time, and how long it may take, on a machine that is busy with it.
 const (
-	loadOrders  = 1000
-	loadClients = 8
-	loadTime    = 50 * time.Second
+	loadOrders  = 1000             // orders that placeOrders places
+	loadClients = 8                // placements at the same time
+	loadTime    = 50 * time.Second // the time limit for all placements: a busy machine is slow
 )
 
-// placeOrders is the handler of POST /ops/api/faults/place-orders: a new customer who orders a thousand
-// things and pays for none.
+// placeOrders is the handler of POST /ops/api/faults/place-orders. It places loadOrders orders of a new customer, who
+// pays none of them.
 func (f *faults) placeOrders(c *gin.Context) error {
-	ctx, cancel, err := unhurried(c, loadTime)
+	ctx, cancel, err := extendDeadline(c, loadTime)
 	if err != nil {
 		return err
 	}
@@ -128,13 +141,13 @@ func (f *faults) placeOrders(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	plenty := slices.MaxFunc(products, func(a, b order.Product) int { return cmp.Compare(a.Available, b.Available) })
+	product := slices.MaxFunc(products, func(a, b order.Product) int { return cmp.Compare(a.Available, b.Available) })
 	customer := f.app.orders.SignUp()
 	clients, ctx := errgroup.WithContext(ctx)
 	clients.SetLimit(loadClients)
 	for range loadOrders {
 		clients.Go(func() error {
-			_, _, err := f.app.orders.Place(ctx, customer, order.Placement{Lines: []order.Line{{ProductID: plenty.ID, Quantity: 1}}})
+			_, _, err := f.app.orders.Place(ctx, customer, order.Placement{Lines: []order.Line{{ProductID: product.ID, Quantity: 1}}})
 			return err
 		})
 	}
@@ -145,12 +158,12 @@ func (f *faults) placeOrders(c *gin.Context) error {
 	return nil
 }
 
-// runWorker runs the demo's worker until ctx ends, with the pauses that are asked for.
+// runWorker runs the demo's worker until ctx ends. It stops the worker on pause, and starts it again on resume.
 func (f *faults) runWorker(ctx context.Context) error {
 	for {
 		working, stop := context.WithCancel(ctx)
 		ended := make(chan error, 1)
-		go func() { ended <- f.app.worker.Run(working) }()
+		go func() { ended <- f.app.kinds.runWorkers(working) }()
 		select {
 		case <-f.pause:
 		case <-ctx.Done():

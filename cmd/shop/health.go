@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// healthCommand is `shop health`: what a container without a shell or curl checks itself with.
+// healthCommand is `shop health`. It is the health check of a container that has neither a shell nor curl.
 type healthCommand struct {
-	HTTPAddr string `name:"http-addr" env:"SHOP_HTTP_ADDR" placeholder:"HOST:PORT" help:"Address that the process listens on."`
+	HTTPAddr string `name:"http-addr" env:"SHOP_HTTP_ADDR" placeholder:"HOST:PORT" help:"The address that the process listens on."`
 }
 
-// healthTimeout is longer than readyz takes to find out that Redis is down.
+// healthTimeout is longer than /readyz waits for Redis.
 const healthTimeout = 2 * time.Second
 
 func (c *healthCommand) Run(ctx context.Context, to streams) error {
@@ -24,40 +24,40 @@ func (c *healthCommand) Run(ctx context.Context, to streams) error {
 	}
 	host, port, err := net.SplitHostPort(c.HTTPAddr)
 	if err != nil {
-		return usageError{fmt.Errorf("%s is no host:port: %w", optionName("http-addr"), err)}
+		return usageError{fmt.Errorf("%s is not of the form host:port: %w", optionName("http-addr"), err)}
 	}
-	if ip := net.ParseIP(host); host == "" || ip.IsUnspecified() { // all of the machine's addresses
+	if ip := net.ParseIP(host); host == "" || ip.IsUnspecified() { // listens on all addresses
 		host = "localhost"
 	}
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
-	said, err := readiness(ctx, "http://"+net.JoinHostPort(host, port)+"/readyz")
+	body, err := readiness(ctx, "http://"+net.JoinHostPort(host, port)+"/readyz")
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(to.out, said)
+	_, err = fmt.Fprintln(to.out, body)
 	return err
 }
 
-// readiness returns what a process says of itself if it is ready.
+// readiness returns the body of the answer of /readyz, or an error if the process is not ready.
 func readiness(ctx context.Context, url string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return "", err
 	}
-	direct := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // whatever HTTP_PROXY says
+	direct := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // ignores HTTP_PROXY
 	resp, err := direct.Do(req)
 	if err != nil {
 		return "", err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
 	if err != nil {
 		return "", fmt.Errorf("read %s: %w", url, err)
 	}
-	said := strings.TrimSpace(string(body))
+	body := strings.TrimSpace(string(text))
 	if resp.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("%s answers %d: %s", url, resp.StatusCode, said)
+		return "", fmt.Errorf("GET %s: want status 200, got %d: %s", url, resp.StatusCode, body)
 	}
-	return said, nil
+	return body, nil
 }

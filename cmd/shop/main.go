@@ -1,4 +1,5 @@
-// Command shop takes orders that must be paid by a deadline, and cancels on time those that are not.
+// Command shop takes orders that must be paid by a deadline. It cancels an order that is not paid in time, and releases
+// its stock.
 package main
 
 import (
@@ -16,12 +17,12 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once
+	context.AfterFunc(ctx, stop) // so that a second Ctrl-C ends the process at once
 	os.Exit(exitCode(run(ctx, os.Args[1:], os.Stdout, os.Stderr), os.Stderr))
 }
 
-// run is the program: it parses the command line and the SHOP_ environment and runs one command until
-// it is done or ctx ends.
+// run parses the command line and the SHOP_ variables of the environment, and runs one command until the command is
+// done or ctx ends.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	parser, err := newParser(stdout, stderr)
 	if err != nil {
@@ -36,7 +37,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return command.Run()
 }
 
-// parse reads a command line, the SHOP_ environment and the files that they name.
+// parse reads the command line, the SHOP_ variables of the environment, and the files of secrets that they name.
 func parse(parser *kong.Kong, args []string) (*kong.Context, error) {
 	command, err := parser.Parse(args)
 	if err != nil {
@@ -45,32 +46,33 @@ func parse(parser *kong.Kong, args []string) (*kong.Context, error) {
 	return command, readSecrets(command.Selected())
 }
 
-// streams are where a command writes: what was asked for to out, what happens meanwhile to err.
+// streams are the outputs of a command: out for its result, err for logs and errors.
 type streams struct{ out, err io.Writer }
 
 func newParser(stdout, stderr io.Writer) (*kong.Kong, error) {
 	return kong.New(&commands{},
 		kong.Name("shop"),
-		kong.Description("Orders that are cancelled, and their stock released, unless they are paid on time."),
+		kong.Description("Take orders, cancel those that are not paid by their deadline, and release their stock."),
 		kong.Writers(stdout, stderr),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		kong.Vars{"version": version()},
 	)
 }
 
-// usageError is a command line or an environment that cannot be run.
+// usageError is an error in the command line or the environment. The caller must change one of them.
 type usageError struct{ error }
 
-// errFailed ends a command that has said itself what is wrong.
+// errFailed is the error of a command that has already printed what is wrong.
 var errFailed = errors.New("failed")
 
-// exitCode reports err in one line: 2 for what the caller must change, 1 for what went wrong.
+// exitCode returns the exit code of the process: 0 for nil, 2 for a [usageError], 1 for any other error. It writes err
+// to stderr in one line, unless err is nil or errFailed.
 func exitCode(err error, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
 	if !errors.Is(err, errFailed) {
-		// Drivers spread their errors over lines.
+		// An error of a driver may have several lines.
 		fmt.Fprintln(stderr, "shop:", strings.Join(strings.Fields(err.Error()), " "))
 	}
 	if errors.As(err, new(usageError)) {

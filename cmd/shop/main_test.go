@@ -10,17 +10,19 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/shop/internal/testenv"
+	"example.com/shop/migrations"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m) }
+func TestMain(m *testing.M) { testenv.Main(m, migrations.Up) }
 
-// newTestApp joins the rooms on a database and a Redis of the test's own.
+// newTestApp returns an app on a new database.
 func newTestApp(t testing.TB, redisURL string, shards int) *app {
 	t.Helper()
-	return joinApp(t, testenv.Postgres(t), redisURL, shards)
+	return openApp(t, testenv.Postgres(t), redisURL, shards)
 }
 
-func joinApp(t testing.TB, databaseURL, redisURL string, shards int) *app {
+// openApp returns an app on a database that it may share with another app.
+func openApp(t testing.TB, databaseURL, redisURL string, shards int) *app {
 	t.Helper()
 	a, err := newApp(t.Context(), &serveOptions{
 		OrderTimeout:     30 * time.Minute,
@@ -35,14 +37,15 @@ func joinApp(t testing.TB, databaseURL, redisURL string, shards int) *app {
 	return a
 }
 
-// pendingOrders makes n orders that are due one after the other in the seconds after due from now, of a
-// product that reserves their stock. They are in no outbox and in no queue.
+// pendingOrders inserts n pending orders of a new product that reserve all of its stock, and returns their ids. The
+// first order is due in due + 10 ms, and each other order 10 ms after the one before. The orders have no outbox rows
+// and no tasks.
 func pendingOrders(t testing.TB, a *app, n int, due time.Duration) []string {
 	t.Helper()
 	customer, product := uuid.New(), uuid.New()
 	mustExec(t, a, `INSERT INTO customers (id) VALUES ($1)`, customer)
 	mustExec(t, a, `INSERT INTO products (id, name, price_cents, currency, supply, available) VALUES ($1, 'thing', 100, 'EUR', $2, 0)`, product, n)
-	conn := patient(t, a)
+	conn := withoutTimeout(t, a)
 	defer conn.Close()
 	rows, err := conn.QueryContext(t.Context(), `
 		WITH placed AS (
@@ -75,17 +78,19 @@ func pendingOrders(t testing.TB, a *app, n int, due time.Duration) []string {
 	return ids
 }
 
+// mustExec runs a statement, which may take longer than the statements of the service.
 func mustExec(t testing.TB, a *app, statement string, args ...any) {
 	t.Helper()
-	conn := patient(t, a)
+	conn := withoutTimeout(t, a)
 	defer conn.Close()
 	if _, err := conn.ExecContext(t.Context(), statement, args...); err != nil {
 		t.Fatalf("%s: %v", statement, err)
 	}
 }
 
-// patient returns a connection whose statements may take longer than the service's. It stays so.
-func patient(t testing.TB, a *app) *sql.Conn {
+// withoutTimeout returns a connection without the statement timeout of the service. The connection keeps this setting
+// in the pool.
+func withoutTimeout(t testing.TB, a *app) *sql.Conn {
 	t.Helper()
 	conn, err := a.db.Conn(t.Context())
 	if err != nil {
@@ -97,8 +102,8 @@ func patient(t testing.TB, a *app) *sql.Conn {
 	return conn
 }
 
-// eventually waits for a state; its deadline is for a machine under heavy load.
-func eventually(t testing.TB, what string, reached func() bool) {
+// eventually waits until reached returns true, and fails the test after 30 seconds. state describes the awaited state.
+func eventually(t testing.TB, state string, reached func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -107,7 +112,7 @@ func eventually(t testing.TB, what string, reached func() bool) {
 	for !reached() {
 		select {
 		case <-ctx.Done():
-			t.Fatalf("never reached: %s", what)
+			t.Fatalf("not reached within 30 s: %s", state)
 		case <-tick.C:
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"crypto/subtle"
 	_ "embed"
 	"errors"
-	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,39 +17,36 @@ import (
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/reconcile"
+	"example.com/shop/internal/rest"
 )
 
 //go:embed openapi.yaml
 var openAPI []byte
 
 // opsRoutes adds the operators' API.
-func (a *app) opsRoutes(r gin.IRouter, faults *faults) {
-	r.Match(order.Reading, "/stats", order.Parameters(), order.Handle(func(c *gin.Context) error { return a.stats(c, faults) }))
-	bare := r.Group("", order.Parameters(), order.Handle(order.ReadNothing))
-	bare.POST("/reconcile", order.Handle(a.sweep))
-	r.Match(order.Reading, "/dead-letters", order.Parameters("limit", "cursor"), order.Handle(a.deadLetters))
-	bare.POST("/dead-letters/:kind/:id/redrive", order.Handle(a.redrive))
-	if faults != nil {
-		bare.POST("/faults/:fault", order.Handle(faults.inject))
-		bare.POST("/faults/place-orders", order.Handle(faults.placeOrders))
-	}
+func (a *app) opsRoutes(r gin.IRouter) {
+	r.Match(rest.ReadMethods, "/stats", rest.Parameters(), rest.Handle(a.stats))
+	bare := r.Group("", rest.Parameters(), rest.Handle(rest.RequireEmptyBody))
+	bare.POST("/reconcile", rest.Handle(a.sweep))
+	r.Match(rest.ReadMethods, "/dead-letters", rest.Parameters("limit", "cursor"), rest.Handle(a.deadLetters))
+	bare.POST("/dead-letters/:kind/:id/redrive", rest.Handle(a.redrive))
 }
 
-// requireOps lets through who shows the operators' token. The hashes are compared, so that neither time
-// nor length tells anything of it.
+// requireOps rejects requests without the operators' token. It compares hashes, so that the duration of the comparison
+// discloses neither a part of the token nor its length.
 func requireOps(token string) gin.HandlerFunc {
 	want := sha256.Sum256([]byte(token))
-	return order.Handle(func(c *gin.Context) error {
-		scheme, shown, _ := strings.Cut(c.GetHeader("Authorization"), " ")
-		got := sha256.Sum256([]byte(shown))
+	return rest.Handle(func(c *gin.Context) error {
+		scheme, sent, _ := strings.Cut(c.GetHeader("Authorization"), " ")
+		got := sha256.Sum256([]byte(sent))
 		if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-			return order.Errorf(order.CodeUnauthorized, "This needs the operators' token, SHOP_OPS_TOKEN, sent as Authorization: Bearer.")
+			return rest.Unauthorized.Errorf("The request needs the operators' token, SHOP_OPS_TOKEN: send it as Authorization: Bearer.")
 		}
 		return nil
 	})
 }
 
-// stats is what an operator asks first. See openapi.yaml.
+// stats is the answer of GET /ops/api/stats. See openapi.yaml.
 type stats struct {
 	Redis      string            `json:"redis"`
 	Queue      *queueStats       `json:"queue"`
@@ -58,7 +55,6 @@ type stats struct {
 	Lateness   order.Lateness    `json:"lateness"`
 	LastSweep  *reconcile.Report `json:"last_sweep"`
 	Violations []order.Violation `json:"violations"`
-	Faults     *faultState       `json:"faults"`
 }
 
 type queueStats struct {
@@ -74,19 +70,19 @@ type outboxStats struct {
 	Oldest  float64 `json:"oldest_seconds"`
 }
 
-func (a *app) stats(c *gin.Context, faults *faults) error {
+func (a *app) stats(c *gin.Context) error {
 	ctx := c.Request.Context()
-	s := stats{Redis: "down", Faults: faults.state()}
-	if d, err := a.depth(ctx); err == nil {
+	s := stats{Redis: "down"}
+	if d, err := a.queueDepth(ctx); err == nil {
 		s.Redis = "up"
 		s.Queue = &queueStats{d.Scheduled, d.Due, d.Leased, d.Dead, d.OldestDue.Seconds()}
 	}
-	count, oldest, outboxErr := a.outbox.Backlog(ctx)
+	count, oldest, outboxErr := a.kinds.backlog(ctx)
 	s.Outbox = outboxStats{count, oldest.Seconds()}
 	var ordersErr, latenessErr, sweepErr error
 	s.Orders, ordersErr = a.store.Backlog(ctx)
 	s.Lateness, latenessErr = a.store.Lateness(ctx)
-	s.LastSweep, sweepErr = a.reconciler.Last(ctx)
+	s.LastSweep, sweepErr = a.kinds.lastSweep(ctx)
 	if err := errors.Join(outboxErr, ordersErr, latenessErr, sweepErr); err != nil {
 		return err
 	}
@@ -95,47 +91,49 @@ func (a *app) stats(c *gin.Context, faults *faults) error {
 	return nil
 }
 
-// violations checks the invariants, which reads every order: nil if that takes longer than a page that
-// refreshes itself should ask of a database. `shop doctor` takes the time.
+// violations returns the violations of the invariants, or nil if the check fails or takes more than a second. The limit
+// is needed because the check reads every order, and the operators' page requests it again and again. `shop doctor` has
+// no such limit.
 func (a *app) violations(ctx context.Context) []order.Violation {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	violations, err := a.store.Invariants(ctx, a.reconciler.Bound())
+	violations, err := a.store.Invariants(ctx, a.kinds.bound())
 	if err != nil {
 		return nil
 	}
 	return violations
 }
 
-// depth asks Redis, and gives up soon: the answer is wanted most when Redis is in trouble.
-func (a *app) depth(ctx context.Context) (delay.Depth, error) {
+// queueDepth waits at most a second for Redis. When Redis does not answer, operators need the other figures most.
+func (a *app) queueDepth(ctx context.Context) (delay.Depth, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	return a.queue.Depth(ctx)
+	return a.kinds.depth(ctx)
 }
 
-// unhurried lets a request take more time than others, and go on if the operator hangs up.
-func unhurried(c *gin.Context, most time.Duration) (context.Context, context.CancelFunc, error) {
-	if err := http.NewResponseController(c.Writer).SetWriteDeadline(time.Now().Add(most + time.Second)); err != nil {
+// extendDeadline allows a request to take longer than other requests: up to limit. It returns a context that ends after
+// this time. The context does not end when the operator closes the connection.
+func extendDeadline(c *gin.Context, limit time.Duration) (context.Context, context.CancelFunc, error) {
+	if err := http.NewResponseController(c.Writer).SetWriteDeadline(time.Now().Add(limit + time.Second)); err != nil {
 		return nil, nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Request.Context()), most)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Request.Context()), limit)
 	return ctx, cancel, nil
 }
 
-// sweepTime is what an operator waits for at most: a sweep over all orders is no matter of seconds alone.
+// sweepTime limits a sweep that an operator requests. A sweep of all pending orders takes longer than other requests.
 const sweepTime = time.Minute
 
-// sweep has the reconciler compare and repair now.
+// sweep compares the orders with the queue now, and answers with the report.
 func (a *app) sweep(c *gin.Context) error {
-	ctx, cancel, err := unhurried(c, sweepTime)
+	ctx, cancel, err := extendDeadline(c, sweepTime)
 	if err != nil {
 		return err
 	}
 	defer cancel()
-	report, err := a.reconciler.Sweep(ctx)
+	report, err := a.kinds.sweep(ctx)
 	if errors.Is(err, reconcile.ErrBusy) {
-		return order.Errorf(order.CodeBusy, "A sweep is under way, here or in another process: ask again when it is done.")
+		return rest.Busy.Errorf("A sweep is under way in this or another process. Repeat the request when it is done.")
 	}
 	if err != nil {
 		return err
@@ -145,16 +143,16 @@ func (a *app) sweep(c *gin.Context) error {
 }
 
 func (a *app) deadLetters(c *gin.Context) error {
-	limit, limitErr := queryInt(c, "limit", 20, 1, 100)
-	offset, cursorErr := queryInt(c, "cursor", 0, 0, 1_000_000)
-	if err := errors.Join(limitErr, cursorErr); err != nil {
-		return order.Errorf(order.CodeMalformed, "%s.", strings.ReplaceAll(err.Error(), "\n", "; "))
+	limit, limitErrs := rest.Limit(c)
+	offset, cursorErrs := rest.QueryInt(c, "cursor", 0, 0, 1_000_000)
+	if errs := slices.Concat(limitErrs, cursorErrs); len(errs) > 0 {
+		return rest.MalformedRequest(errs...)
 	}
-	letters, err := a.queue.DeadLetters(c.Request.Context(), offset, limit+1) // one more tells if there is a next page
+	letters, err := a.kinds.deadLetters(c.Request.Context(), offset, limit+1) // one more shows that there is a next page
 	if err != nil {
 		return redisDown(err)
 	}
-	page := deadLetterPage{Items: []delay.DeadLetter{}}
+	page := rest.ListPage[delay.DeadLetter]{Items: []delay.DeadLetter{}}
 	if len(letters) > limit {
 		next := strconv.Itoa(offset + limit)
 		page.NextCursor = &next
@@ -165,40 +163,19 @@ func (a *app) deadLetters(c *gin.Context) error {
 	return nil
 }
 
-// queryInt reads a whole number from the query.
-func queryInt(c *gin.Context, name string, absent, least, most int) (int, error) {
-	text, given := c.GetQuery(name)
-	if !given {
-		return absent, nil
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < least || n > most {
-		return 0, fmt.Errorf("%s must be a whole number from %d to %d", name, least, most)
-	}
-	return n, nil
-}
-
-type deadLetterPage struct {
-	Items      []delay.DeadLetter `json:"items"`
-	NextCursor *string            `json:"next_cursor"` // null on the last page
-}
-
 func (a *app) redrive(c *gin.Context) error {
 	kind, id := c.Param("kind"), c.Param("id")
-	found := false
-	if kind == a.queue.Kind() {
-		var err error
-		if found, err = a.queue.Redrive(c.Request.Context(), id); err != nil {
-			return redisDown(err)
-		}
+	found, err := a.kinds.redrive(c.Request.Context(), kind, id)
+	if err != nil {
+		return redisDown(err)
 	}
 	if !found {
-		return order.Errorf(order.CodeNotFound, "There is no dead letter %s of the kind %s.", id, kind)
+		return rest.NotFound.Errorf("There is no dead letter of the kind %s with the id %s.", kind, id)
 	}
 	c.Status(http.StatusNoContent)
 	return nil
 }
 
 func redisDown(err error) error {
-	return &order.Error{Code: order.CodeUnavailable, Detail: "Redis, which keeps the dead letters, does not answer.", Err: err}
+	return &rest.Error{Kind: rest.Unavailable, Detail: "Redis, which stores the dead letters, does not answer. Repeat the request when Redis is back.", Err: err}
 }

@@ -12,19 +12,20 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/order"
 	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/testenv"
 )
 
-// These tests lose or distort what Redis holds and have one sweep repair it.
+// These tests delete or damage data in Redis, and check that one sweep repairs it.
 
 // dueKey is the key of the due tasks of a queue with one shard.
 const dueKey = "delay:{order.cancel:0}:due"
 
-// sweep sweeps and returns the report without what differs each time.
+// sweep runs a sweep, and returns its report without the times.
 func sweep(t testing.TB, a *app) reconcile.Report {
 	t.Helper()
-	report, err := a.reconciler.Sweep(t.Context())
+	report, err := a.cancels.reconciler.Sweep(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,31 +33,34 @@ func sweep(t testing.TB, a *app) reconcile.Report {
 	return report
 }
 
-// filled returns an app with n pending orders, due within the look-ahead, that Redis knows.
-func filled(t testing.TB, redisURL string, shards, n int) (*app, []string) {
+// newFilledApp returns an app with n pending orders that are due within the look-ahead, and with their tasks in Redis.
+// It also returns the ids of the orders.
+func newFilledApp(t testing.TB, redisURL string, shards, n int) (*app, []string) {
 	t.Helper()
 	a := newTestApp(t, redisURL, shards)
 	ids := pendingOrders(t, a, n, time.Minute)
 	if got, want := sweep(t, a), (reconcile.Report{Full: true, Outcome: reconcile.OK, Examined: n, Missing: n}); got != want {
-		t.Fatalf("first sweep: %+v, want %+v", got, want)
+		t.Fatalf("the first sweep reported %+v, want %+v", got, want)
 	}
 	return a, ids
 }
 
-// scheduledRight checks that every order's task is due when the order is, but for the time that messages take.
-func scheduledRight(t testing.TB, a *app) {
+// checkScheduled checks that every pending order has a task that is due at most half a second after the order.
+func checkScheduled(t testing.TB, a *app) {
 	t.Helper()
-	ids, left, _, err := a.store.Pending(t.Context(), "", -1, 10_000)
-	if err != nil {
-		t.Fatal(err)
+	page, _, err := a.orders.Pending(t.Context(), "", reconcile.All, 10_000)
+	must(t, err)
+	ids := make([]string, len(page))
+	for i, m := range page {
+		ids[i] = m.ID
 	}
-	places, err := a.queue.Locate(t.Context(), ids)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, p := range places {
-		if p.State != delay.Scheduled || p.Left > left[i]+500*time.Millisecond {
-			t.Errorf("order %s has %v left, its task is %+v", ids[i], left[i], p)
+	began := time.Now()
+	locations, err := a.cancels.queue.Locate(t.Context(), ids)
+	must(t, err)
+	for i, task := range locations {
+		left := page[i].Due().Sub(began)
+		if task.State != delay.Scheduled || task.Left > left+500*time.Millisecond {
+			t.Errorf("order %s has %v left and its task is %+v, want a scheduled task with about the same time left", ids[i], left, task)
 		}
 	}
 }
@@ -65,7 +69,7 @@ func TestSweepRepairsRedis(t *testing.T) {
 	const n = 1500 // more than a page
 	ok := reconcile.Report{Outcome: reconcile.OK, Examined: n}
 	tests := map[string]struct {
-		lose   func(t *testing.T, a *app, ids []string)
+		damage func(t *testing.T, a *app, ids []string)
 		report func(*reconcile.Report)
 	}{
 		"in sync": {
@@ -88,7 +92,7 @@ func TestSweepRepairsRedis(t *testing.T) {
 			func(t *testing.T, a *app, _ []string) { shiftScores(t, a, 2*time.Minute) },
 			func(r *reconcile.Report) { r.Late = n },
 		},
-		"a clock that jumped ahead 2 minutes": { // early is harmless: the order is not due, and says so
+		"a clock that jumped ahead 2 minutes": { // an early task is harmless: the worker schedules it again
 			func(t *testing.T, a *app, _ []string) { shiftScores(t, a, -2*time.Minute) },
 			func(*reconcile.Report) {},
 		},
@@ -99,25 +103,25 @@ func TestSweepRepairsRedis(t *testing.T) {
 		"orphaned members": {
 			func(t *testing.T, a *app, _ []string) {
 				for _, id := range []string{uuid.NewString(), "no-uuid"} {
-					must(t, a.queue.Schedule(t.Context(), delay.In(id, time.Minute)))
+					must(t, a.cancels.queue.Schedule(t.Context(), delay.In(id, time.Minute)))
 				}
 			},
 			func(r *reconcile.Report) { r.Orphaned = 2 },
 		},
 		"a dead letter": {
 			func(t *testing.T, a *app, ids []string) {
-				must(t, a.queue.Schedule(t.Context(), delay.In(ids[3], -time.Hour)))
-				b, err := a.queue.Claim(t.Context(), 0, 1, time.Minute)
+				must(t, a.cancels.queue.Schedule(t.Context(), delay.In(ids[3], -time.Hour)))
+				b, err := a.cancels.queue.Claim(t.Context(), 0, 1, time.Minute)
 				must(t, err)
-				_, err = a.queue.Bury(t.Context(), b, delay.Burial{ID: ids[3], Err: "broken"})
+				_, err = a.cancels.queue.Bury(t.Context(), b, delay.Burial{ID: ids[3], Err: "broken"})
 				must(t, err)
 			},
 			func(r *reconcile.Report) { r.Dead = 1 },
 		},
 		"leased": {
 			func(t *testing.T, a *app, ids []string) {
-				must(t, a.queue.Schedule(t.Context(), delay.In(ids[3], -time.Hour)))
-				_, err := a.queue.Claim(t.Context(), 0, 1, time.Minute)
+				must(t, a.cancels.queue.Schedule(t.Context(), delay.In(ids[3], -time.Hour)))
+				_, err := a.cancels.queue.Claim(t.Context(), 0, 1, time.Minute)
 				must(t, err)
 			},
 			func(*reconcile.Report) {},
@@ -125,27 +129,27 @@ func TestSweepRepairsRedis(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			a, ids := filled(t, testenv.Redis(t), 1, n)
-			test.lose(t, a, ids)
+			a, ids := newFilledApp(t, testenv.Redis(t), 1, n)
+			test.damage(t, a, ids)
 			want := ok
 			test.report(&want)
 			if got := sweep(t, a); got != want {
 				t.Errorf("reported %+v, want %+v", got, want)
 			}
 			if want.Missing+want.Late > 0 {
-				scheduledRight(t, a)
+				checkScheduled(t, a)
 			}
 			want = reconcile.Report{Outcome: reconcile.OK, Examined: n, Dead: want.Dead}
 			if got := sweep(t, a); got != want {
 				t.Errorf("reported %+v the second time, want %+v", got, want)
 			}
-			countsRepairs(t, a, test.report)
+			checkRepairMetrics(t, a, test.report)
 		})
 	}
 }
 
-// countsRepairs checks the metrics against what a case's report says, and the n tasks of the first sweep.
-func countsRepairs(t *testing.T, a *app, report func(*reconcile.Report)) {
+// checkRepairMetrics checks that the metrics count the repairs of a case, and the tasks that the first sweep added.
+func checkRepairMetrics(t *testing.T, a *app, report func(*reconcile.Report)) {
 	t.Helper()
 	want := reconcile.Report{}
 	report(&want)
@@ -168,7 +172,7 @@ func countsRepairs(t *testing.T, a *app, report func(*reconcile.Report)) {
 		"missing": first + want.Missing, "late": want.Late, "orphaned": want.Orphaned, "overdue": want.Overdue,
 	} {
 		if got[reason] != float64(n) {
-			t.Errorf("%v repairs counted as %s, want %d", got[reason], reason, n)
+			t.Errorf("the metrics count %v repairs with the reason %s, want %d", got[reason], reason, n)
 		}
 	}
 }
@@ -180,8 +184,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// shiftScores makes the tasks look as they do to a Redis whose clock is apart: a failover to a server that
-// is 2 minutes behind leaves every task 2 minutes late.
+// shiftScores moves all tasks, as a failover to a Redis with another clock does. If the new clock is 2 minutes behind,
+// every task is 2 minutes late.
 func shiftScores(t *testing.T, a *app, by time.Duration) {
 	t.Helper()
 	members, err := a.rdb.ZRangeWithScores(t.Context(), dueKey, 0, -1).Result()
@@ -192,11 +196,11 @@ func shiftScores(t *testing.T, a *app, by time.Duration) {
 	must(t, a.rdb.ZAdd(t.Context(), dueKey, members...).Err())
 }
 
-// TestSweepRestoresOneNode wipes one master of a cluster: its shards are filled again.
+// TestSweepRestoresOneNode wipes one node of a cluster. A sweep restores the tasks of the node's shards.
 func TestSweepRestoresOneNode(t *testing.T) {
 	const n, shards = 500, 8
 	nodes := testenv.RedisCluster(t)
-	a, _ := filled(t, fmt.Sprintf("redis://%s?addr=%s&addr=%s", nodes[0], nodes[1], nodes[2]), shards, n)
+	a, _ := newFilledApp(t, fmt.Sprintf("redis://%s?addr=%s&addr=%s", nodes[0], nodes[1], nodes[2]), shards, n)
 	node := redis.NewClient(&redis.Options{Addr: nodes[0]})
 	defer node.Close()
 	keys, err := node.DBSize(t.Context()).Result()
@@ -204,12 +208,12 @@ func TestSweepRestoresOneNode(t *testing.T) {
 	must(t, node.FlushAll(t.Context()).Err())
 	report := sweep(t, a)
 	if !report.Full || report.Missing == 0 || report.Missing == n || keys == 0 {
-		t.Errorf("reported %+v after the wipe of a node with %d keys, want a full sweep that finds some missing", report, keys)
+		t.Errorf("after the wipe of a node with %d keys the sweep reported %+v, want a full one with some tasks missing", keys, report)
 	}
-	scheduledRight(t, a)
+	checkScheduled(t, a)
 }
 
-// TestSweepWithRedisDown: overdue orders are cancelled in SQL, once and with their stock.
+// TestSweepWithRedisDown sweeps without Redis. The overdue orders are cancelled once, and their stock is released.
 func TestSweepWithRedisDown(t *testing.T) {
 	server := testenv.RedisServer(t)
 	a := newTestApp(t, server.URL(), 1)
@@ -221,7 +225,7 @@ func TestSweepWithRedisDown(t *testing.T) {
 		t.Errorf("reported %+v, want degraded with 1200 overdue", report)
 	}
 	if left, err := a.store.Backlog(t.Context()); err != nil || left.Pending != 5 || left.OldestOverdue != 0 {
-		t.Errorf("%+v, %v; want the 5 that are not due", left, err)
+		t.Errorf("pending are %+v, %v; want the 5 orders that are not due", left, err)
 	}
 	violations, err := a.store.Invariants(t.Context(), time.Second)
 	if err != nil || len(violations) > 0 {
@@ -229,18 +233,19 @@ func TestSweepWithRedisDown(t *testing.T) {
 	}
 	late, err := a.store.Lateness(t.Context())
 	if err != nil || late.Reconciler.Count != 1200 || late.Worker.Count != 0 {
-		t.Errorf("lateness %+v, %v; want all by the reconciler", late, err)
+		t.Errorf("lateness %+v, %v; want all orders cancelled by the reconciler", late, err)
 	}
 }
 
-// TestReconcilerRunsWhenRedisIsWiped starts the loops and lets a probe find the wipe, long before the schedule.
+// TestReconcilerRunsWhenRedisIsWiped wipes Redis while a reconciler runs. A probe detects that and starts a sweep, long
+// before the schedule does.
 func TestReconcilerRunsWhenRedisIsWiped(t *testing.T) {
-	a, ids := filled(t, testenv.Redis(t), 1, 50)
+	a, ids := newFilledApp(t, testenv.Redis(t), 1, 50)
 	ended := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { ended <- a.reconciler.Run(ctx) }()
+	go func() { ended <- a.cancels.reconciler.Run(ctx) }()
 	must(t, a.rdb.FlushDB(t.Context()).Err())
-	eventually(t, "tasks are back", func() bool {
+	eventually(t, "the tasks are in Redis again", func() bool {
 		n, err := a.rdb.ZCard(t.Context(), dueKey).Result()
 		return err == nil && int(n) == len(ids)
 	})
@@ -250,27 +255,29 @@ func TestReconcilerRunsWhenRedisIsWiped(t *testing.T) {
 	}
 }
 
-// panickyTable panics in its first sweep.
+// panickyTable panics in the first sweep. It counts the sweeps by their reads of overdue orders.
 type panickyTable struct {
-	orderTable
+	*order.Service
 	sweeps *atomic.Int64
 }
 
-func (p panickyTable) Overdue(ctx context.Context, after string, grace time.Duration, limit int) (ids []string, next string, err error) {
-	if p.sweeps.Add(1) == 1 {
+func (p panickyTable) Pending(
+	ctx context.Context, after string, within time.Duration, limit int,
+) (page []delay.Message, next string, err error) {
+	if within < 0 && p.sweeps.Add(1) == 1 {
 		panic("first sweep")
 	}
-	return p.orderTable.Overdue(ctx, after, grace, limit)
+	return p.Service.Pending(ctx, after, within, limit)
 }
 
-// TestPanicDoesNotStopTheSweeps: in cron v3.0.1 one panic stops the job for good if Recover is not the
-// innermost wrapper.
+// TestPanicDoesNotStopTheSweeps panics in the first sweep. With cron v3.0.1 a panic stops the sweeps for ever, unless
+// Recover is the innermost wrapper.
 func TestPanicDoesNotStopTheSweeps(t *testing.T) {
 	a := newTestApp(t, testenv.Redis(t), 1)
-	must(t, a.queue.BeginRestore(t.Context())) // intact, so that no probe sweeps
-	must(t, a.queue.EndRestore(t.Context()))
-	table := panickyTable{orderTable{a.store, a.orders}, new(atomic.Int64)}
-	r, err := reconcile.New(a.db, table, cancelQueue{a.queue}, reconcile.Config{Schedule: "@every 1s"}, a.log, nil)
+	must(t, a.cancels.queue.BeginRestore(t.Context())) // so that no probe starts a sweep
+	must(t, a.cancels.queue.EndRestore(t.Context()))
+	table := panickyTable{a.orders, new(atomic.Int64)}
+	r, err := reconcile.New(a.db, table, a.cancels.queue, reconcile.Config{Schedule: "@every 1s"}, a.log, nil)
 	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -282,9 +289,9 @@ func TestPanicDoesNotStopTheSweeps(t *testing.T) {
 
 func TestOneSweepAtATime(t *testing.T) {
 	databaseURL, redisURL := testenv.Postgres(t), testenv.Redis(t)
-	a, b := joinApp(t, databaseURL, redisURL, 1), joinApp(t, databaseURL, redisURL, 1)
-	if last, err := b.reconciler.Last(t.Context()); err != nil || last != nil {
-		t.Errorf("before the first sweep: %v, %v", last, err)
+	a, b := openApp(t, databaseURL, redisURL, 1), openApp(t, databaseURL, redisURL, 1)
+	if last, err := b.cancels.reconciler.Last(t.Context()); err != nil || last != nil {
+		t.Errorf("before the first sweep the last report is %v, %v; want none", last, err)
 	}
 	holder, err := a.db.Conn(t.Context())
 	must(t, err)
@@ -292,24 +299,24 @@ func TestOneSweepAtATime(t *testing.T) {
 	if _, err := holder.ExecContext(t.Context(), `SELECT pg_advisory_lock(hashtextextended('reconcile order.cancel', 0))`); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.reconciler.Sweep(t.Context()); !errors.Is(err, reconcile.ErrBusy) {
-		t.Errorf("sweep beside another: %v, want ErrBusy", err)
+	if _, err := b.cancels.reconciler.Sweep(t.Context()); !errors.Is(err, reconcile.ErrBusy) {
+		t.Errorf("a sweep during another one returned %v, want ErrBusy", err)
 	}
-	// The other dies: its session, and with it the lock, is gone.
+	// The session that holds the lock ends, as if its process had died.
 	mustExec(t, a, `SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'`)
 	eventually(t, "the lock is free", func() bool {
-		_, err := b.reconciler.Sweep(t.Context())
+		_, err := b.cancels.reconciler.Sweep(t.Context())
 		return err == nil
 	})
-	if last, err := a.reconciler.Last(t.Context()); err != nil || last == nil || last.Outcome != reconcile.OK {
-		t.Errorf("the other instance's report: %v, %v", last, err)
+	if last, err := a.cancels.reconciler.Last(t.Context()); err != nil || last == nil || last.Outcome != reconcile.OK {
+		t.Errorf("the other instance's report is %v, %v; want one that is ok", last, err)
 	}
 }
 
-// TestNoFalseRepairs sweeps a queue in sync again and again.
+// TestNoFalseRepairs sweeps a queue that needs no repairs many times.
 func TestNoFalseRepairs(t *testing.T) {
-	a, _ := filled(t, testenv.Redis(t), 4, 3000)
-	// A machine under load may have let a task wait on its way to Redis, which makes it late by that.
+	a, _ := newFilledApp(t, testenv.Redis(t), 4, 3000)
+	// On a loaded machine a task may have been late on its way to Redis. The first sweeps repair it.
 	eventually(t, "a queue in sync", func() bool { return sweep(t, a).Repairs() == 0 })
 	for range 20 {
 		if report := sweep(t, a); report.Repairs() != 0 || report.Outcome != reconcile.OK {

@@ -8,94 +8,79 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"example.com/shop/internal/order"
+	"example.com/shop/internal/rest"
 	"example.com/shop/web"
 )
 
-// requestTimeout ends a request's work, with time left to say so.
+// requestTimeout is shorter than the time that [rest.Serve] gives a handler, so that the handler can answer with an
+// error.
 const requestTimeout = 8 * time.Second
 
-// handler is every path of the process. faults are the demo's; nil elsewhere, and then their paths do
-// not exist.
-func (a *app) handler(o *serveOptions, faults *faults) (http.Handler, error) {
+// streamPath is the path of the notifications. Its answers do not end.
+const streamPath = "/api/events"
+
+// handler returns the handler of all paths of the process. Each mount adds further routes to the root and to the
+// operators' API. The demo adds its faults this way.
+func (a *app) handler(o *serveOptions, mounts ...func(root, ops gin.IRouter)) (http.Handler, error) {
 	gin.SetMode(gin.ReleaseMode)
 	r := gin.New()
 	r.HandleMethodNotAllowed = true
-	r.RedirectTrailingSlash = false // one spelling of each path, and a problem for the others
-	r.Use(order.RequestID(), measure(a.registry), order.Log(a.log, "/healthz", "/readyz", "/metrics"), order.Recover(a.log), secure, sameOrigin(), deadline)
-	r.NoRoute(order.NotFound)
-	r.NoMethod(order.MethodNotAllowed)
+	r.RedirectTrailingSlash = false // each path has one spelling
+	r.Use(
+		rest.RequestID(),
+		rest.Measure(a.metrics, streamPath),
+		rest.Log(a.log, "/healthz", "/readyz", "/metrics"),
+		rest.Recover(a.log),
+		rest.SecurityHeaders,
+		rest.SameOrigin(),
+		rest.Deadline(requestTimeout, streamPath),
+	)
+	r.NoRoute(rest.NoRoute)
+	r.NoMethod(rest.NoMethod)
 
-	r.Match(order.Reading, "/healthz", func(c *gin.Context) { c.JSON(http.StatusOK, gin.H{"status": "ok", "version": version()}) })
-	r.Match(order.Reading, "/readyz", a.ready)
-	r.Match(order.Reading, "/metrics", gin.WrapH(promhttp.HandlerFor(&sharedGatherer{from: a.registry}, promhttp.HandlerOpts{})))
+	r.Match(rest.ReadMethods, "/healthz", func(c *gin.Context) { c.JSON(http.StatusOK, gin.H{"status": "ok", "version": version()}) })
+	r.Match(rest.ReadMethods, "/readyz", a.ready)
+	r.Match(rest.ReadMethods, "/metrics", gin.WrapH(promhttp.HandlerFor(&sharedGatherer{from: a.registry}, promhttp.HandlerOpts{})))
 	if !o.has("api") {
 		return r, nil
 	}
 
-	tokens, err := order.NewTokens([]byte(o.TokenKey))
+	tokens, err := rest.NewTokens(tokenConfig(o.TokenKey))
 	if err != nil {
 		return nil, usageError{err}
 	}
-	a.orders.Routes(r, tokens, a.feed)
-	a.opsRoutes(r.Group("/ops/api", requireOps(o.OpsToken)), faults)
-	r.Match(order.Reading, "/", page("index.html"))
-	r.Match(order.Reading, "/ops", page("ops.html"))
+	a.orders.Routes(r, tokens)
+	customer := func(c *gin.Context) string { return rest.Customer(c).String() }
+	r.Match(rest.ReadMethods, streamPath, rest.Parameters(), tokens.Authenticate(), a.hub.Stream(customer))
+	ops := r.Group("/ops/api", requireOps(o.OpsToken))
+	a.opsRoutes(ops)
+	for _, mount := range mounts {
+		mount(r, ops)
+	}
+	r.Match(rest.ReadMethods, "/", page("index.html"))
+	r.Match(rest.ReadMethods, "/ops", page("ops.html"))
 	r.StaticFS("/assets", &gin.OnlyFilesFS{FileSystem: http.FS(web.Assets())})
-	r.Match(order.Reading, "/openapi.yaml", func(c *gin.Context) { c.Data(http.StatusOK, "application/yaml", openAPI) })
+	r.Match(rest.ReadMethods, "/openapi.yaml", func(c *gin.Context) { c.Data(http.StatusOK, "application/yaml", openAPI) })
 	return r, nil
+}
+
+func tokenConfig(key string) rest.TokenConfig {
+	return rest.TokenConfig{
+		Key: []byte(key), Issuer: "shop", Audience: "shop-customers",
+		Cookie: "shop_token", CookiePath: "/api", SignUp: "sign up with POST /api/customers",
+	}
 }
 
 func page(name string) gin.HandlerFunc {
 	return func(c *gin.Context) { http.ServeFileFS(c.Writer, c.Request, web.Pages, name) }
 }
 
-// sameOrigin refuses what the page of another site has a browser do with the customer's cookie. Clients that
-// are no browsers do not say where they come from, and pass.
-func sameOrigin() gin.HandlerFunc {
-	protection := http.NewCrossOriginProtection()
-	return order.Handle(func(c *gin.Context) error {
-		if err := protection.Check(c.Request); err != nil {
-			return &order.Error{Code: order.CodeCrossOrigin, Detail: "Another site's page may not do this here.", Err: err}
-		}
-		return nil
-	})
-}
-
-// secure sets what a browser must be told. Answers hold a customer's orders: nothing is cached.
-func secure(c *gin.Context) {
-	h := c.Writer.Header()
-	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "+
-		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'")
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Referrer-Policy", "no-referrer")
-	h.Set("Cross-Origin-Opener-Policy", "same-origin")
-	h.Set("Cross-Origin-Resource-Policy", "same-origin")
-	h.Set("Cache-Control", "no-store")
-	c.Next()
-}
-
-// deadline bounds the work of a request. The work goes on when the client closes its half of the connection, or all of
-// it: net/http cannot tell the two apart and ends the request's context, but the client may still read the answer.
-func deadline(c *gin.Context) {
-	if isStream(c) {
-		c.Next()
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Request.Context()), requestTimeout)
-	defer cancel()
-	c.Request = c.Request.WithContext(ctx)
-	c.Next()
-}
-
-// isStream tells the path whose answer takes as long as its reader stays.
-func isStream(c *gin.Context) bool { return c.FullPath() == order.StreamPath }
-
-// ready tells a load balancer whether to send requests here. Without Redis orders are still taken, and
-// cancelled a little later: degraded, but ready. Without the database, or its tables, nothing works. A process that is about
-// to stop still serves, but should get no new requests.
+// ready tells a load balancer whether to send requests to this process. Without Redis the process is degraded but
+// ready: it accepts orders, and the reconciler cancels them a little late. Without the database, or without its tables,
+// the process is not ready. A process that is stopping still serves, but must get no new requests.
 func (a *app) ready(c *gin.Context) {
-	ctx, cancel := context.WithTimeout(c.Request.Context(), time.Second/2) // who asks does not wait long
+	// The limits are short, because a load balancer waits only a few seconds for the answer.
+	ctx, cancel := context.WithTimeout(c.Request.Context(), time.Second/2)
 	defer cancel()
 	state := gin.H{"status": "ready", "postgres": "up", "redis": "up"}
 	status := http.StatusOK

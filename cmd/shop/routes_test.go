@@ -16,32 +16,34 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
-	"example.com/shop/internal/order"
+	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
 )
 
-// TestHeadWhereGet: HEAD has the status and the type of GET's answer, and no body.
-func TestHeadWhereGet(t *testing.T) {
-	o := valid()
-	handler, err := newTestApp(t, "redis://127.0.0.1:1/0", 1).handler(&o, nil)
+// TestHeadMatchesGet checks that each path that answers GET answers HEAD with the same status and content type, and
+// without a body.
+func TestHeadMatchesGet(t *testing.T) {
+	o := validOptions()
+	a := newTestApp(t, "redis://127.0.0.1:1/0", 1)
+	handler, err := a.handler(&o, newFaults(a, nil).routes)
 	must(t, err)
-	has := map[string]bool{}
+	registered := map[string]bool{}
 	routes := handler.(*gin.Engine).Routes()
 	for _, r := range routes {
-		has[r.Method+" "+r.Path] = true
+		registered[r.Method+" "+r.Path] = true
 	}
 	for _, r := range routes {
-		if r.Method == http.MethodGet && !has["HEAD "+r.Path] {
-			t.Errorf("GET %s has no HEAD", r.Path)
+		if r.Method == http.MethodGet && !registered["HEAD "+r.Path] {
+			t.Errorf("there is a route GET %s, but no route HEAD %[1]s", r.Path)
 		}
 	}
 
 	server := httptest.NewServer(handler)
 	defer server.Close()
-	ask := func(method, path string) (head, body string) {
+	send := func(method, path string) (statusAndType, body string) {
 		req, err := http.NewRequestWithContext(t.Context(), method, server.URL+path, http.NoBody)
 		must(t, err)
-		req.Header.Set("Authorization", "Bearer "+o.OpsToken) // of operators; to customers' routes it is no token
+		req.Header.Set("Authorization", "Bearer "+o.OpsToken) // customers' routes answer 401
 		resp, err := server.Client().Do(req)
 		must(t, err)
 		defer resp.Body.Close()
@@ -49,25 +51,25 @@ func TestHeadWhereGet(t *testing.T) {
 		must(t, err)
 		return resp.Status + " " + resp.Header.Get("Content-Type"), string(text)
 	}
-	for _, path := range []string{"/", "/ops", "/assets/shop.js", "/openapi.yaml", "/healthz", "/readyz", "/metrics", "/api/products", "/api/orders", "/api/events", "/ops/api/stats", "/nothing"} {
-		want, _ := ask(http.MethodGet, path)
-		got, body := ask(http.MethodHead, path)
+	for _, path := range []string{"/", "/ops", "/assets/shop.js", "/openapi.yaml", "/healthz", "/readyz", "/metrics", "/api/products", "/api/orders", "/api/events", "/ops/api/stats", "/ops/api/faults", "/nothing"} {
+		want, _ := send(http.MethodGet, path)
+		got, body := send(http.MethodHead, path)
 		if got != want || body != "" {
-			t.Errorf("HEAD %s: %s with the body %q, want %s as GET has, and no body", path, got, body, want)
+			t.Errorf("HEAD %s: got %s with the body %q, want %s as for GET, and no body", path, got, body, want)
 		}
 	}
 }
 
-// TestHalfClosedClient has clients send a request and close their half of the connection: they are answered like any
-// other.
+// TestHalfClosedClient checks that a client gets its answer although it closes its half of the connection after the
+// request.
 func TestHalfClosedClient(t *testing.T) {
-	o := valid()
+	o := validOptions()
 	a := newTestApp(t, testenv.Redis(t), 1)
-	handler, err := a.handler(&o, nil)
+	handler, err := a.handler(&o)
 	must(t, err)
 	server := httptest.NewServer(handler)
 	defer server.Close()
-	tokens, err := order.NewTokens([]byte(o.TokenKey))
+	tokens, err := rest.NewTokens(tokenConfig(o.TokenKey))
 	must(t, err)
 	token, err := tokens.Issue(a.orders.SignUp())
 	must(t, err)
@@ -75,7 +77,7 @@ func TestHalfClosedClient(t *testing.T) {
 	mustExec(t, a, `INSERT INTO products (id, name, price_cents, currency, supply, available) VALUES ($1, 'thing', 100, 'EUR', 100, 100)`, product)
 	body := fmt.Sprintf(`{"items":[{"product_id":%q,"quantity":1}]}`, product)
 
-	for range 20 { // net/http sees the end of the connection at some time while it serves the request
+	for range 20 { // net/http may notice the end of the client's half at any time during the request
 		for _, test := range []struct {
 			request, body string
 			status        int
@@ -96,7 +98,7 @@ func TestHalfClosedClient(t *testing.T) {
 			text, err := io.ReadAll(resp.Body)
 			must(t, err)
 			if resp.StatusCode != test.status {
-				t.Errorf("%s: %d, want %d: %s", test.request, resp.StatusCode, test.status, text)
+				t.Errorf("%s: got status %d, want %d: %s", test.request, resp.StatusCode, test.status, text)
 			}
 			resp.Body.Close()
 			conn.Close()
@@ -104,12 +106,12 @@ func TestHalfClosedClient(t *testing.T) {
 	}
 }
 
-// TestUnreadyWithoutTables has the schema dropped, as while a backup is restored: the service is unready and answers
-// 503, and goes on when the tables are there again.
+// TestUnreadyWithoutTables drops the schema, as during the restore of a backup. The service must be unready and answer
+// 503 until all tables are back.
 func TestUnreadyWithoutTables(t *testing.T) {
-	o := valid()
+	o := validOptions()
 	a := newTestApp(t, testenv.Redis(t), 1)
-	handler, err := a.handler(&o, nil)
+	handler, err := a.handler(&o)
 	must(t, err)
 	status := func(path string) int {
 		recorder := httptest.NewRecorder()
@@ -117,37 +119,38 @@ func TestUnreadyWithoutTables(t *testing.T) {
 		return recorder.Code
 	}
 	tables := []string{"customers", "products", "orders", "order_items", "order_events", "outbox", "reconcile_reports"}
-	both := func(want int) {
+	expectBoth := func(want int) {
 		t.Helper()
 		for _, path := range []string{"/readyz", "/api/products"} {
 			if got := status(path); got != want {
-				t.Errorf("GET %s: %d, want %d", path, got, want)
+				t.Errorf("GET %s: got status %d, want %d", path, got, want)
 			}
 		}
 	}
-	both(http.StatusOK)
+	expectBoth(http.StatusOK)
 	mustExec(t, a, `CREATE SCHEMA backup`)
 	for _, table := range tables {
 		mustExec(t, a, `ALTER TABLE `+table+` SET SCHEMA backup`)
 	}
-	both(http.StatusServiceUnavailable)
+	expectBoth(http.StatusServiceUnavailable)
 	mustExec(t, a, `DROP SCHEMA public CASCADE`)
-	both(http.StatusServiceUnavailable)
-	// A restore makes the tables, then loads them, then adds indexes and constraints.
+	expectBoth(http.StatusServiceUnavailable)
+	// A restore creates the tables, then loads them, then adds indexes and constraints.
 	mustExec(t, a, `CREATE SCHEMA public`)
 	mustExec(t, a, `CREATE TABLE public.orders (LIKE backup.orders)`)
 	if got := status("/readyz"); got != http.StatusServiceUnavailable {
-		t.Errorf("while the tables are loaded: %d", got)
+		t.Errorf("GET /readyz with only the table orders, without its constraints: got status %d, want 503", got)
 	}
 	mustExec(t, a, `DROP TABLE public.orders`)
 	for _, table := range tables {
 		mustExec(t, a, `ALTER TABLE backup.`+table+` SET SCHEMA public`)
 	}
-	both(http.StatusOK)
+	expectBoth(http.StatusOK)
 }
 
-// TestMetricsAreShared: however often metrics are asked for, they are gathered at most once a second.
-func TestMetricsAreShared(t *testing.T) {
+// TestMetricsAreGatheredOncePerSecond checks that sharedGatherer gathers at most once a second, however many requests
+// there are.
+func TestMetricsAreGatheredOncePerSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gathered := 0
 		g := &sharedGatherer{from: prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
@@ -160,7 +163,7 @@ func TestMetricsAreShared(t *testing.T) {
 		}{{0, 1}, {0, 1}, {999 * time.Millisecond, 1}, {time.Millisecond, 2}, {0, 2}} {
 			<-time.After(step.wait)
 			if _, err := g.Gather(); err != nil || gathered != step.want {
-				t.Errorf("after %v gathered %d times, %v; want %d", step.wait, gathered, err, step.want)
+				t.Errorf("%v later: gathered %d times with the error %v, want %d times and no error", step.wait, gathered, err, step.want)
 			}
 		}
 	})

@@ -16,39 +16,42 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/live"
 	"example.com/shop/internal/order"
-	"example.com/shop/internal/reconcile"
+	"example.com/shop/internal/postgres"
+	"example.com/shop/internal/rest"
 	"example.com/shop/migrations"
 )
 
-// app is the rooms of one process, joined. Building it starts nothing.
+// app holds the components of one process. Building it starts none of them.
 type app struct {
-	db     *sql.DB
-	rdb    redis.UniversalClient
-	queue  *delay.Queue
-	outbox *delay.Outbox
+	db      *sql.DB
+	rdb     redis.UniversalClient
+	kinds   kinds
+	cancels *kind // the tasks that cancel orders
 
-	orders     *order.Service
-	changes    *order.Announcer
-	feed       *order.Feed
-	store      *order.Store
-	publisher  *delay.Publisher
-	relay      *delay.Relay
-	worker     *delay.Worker
-	reconciler *reconcile.Reconciler
+	orders   *order.Service
+	notifier *live.Notifier
+	hub      *live.Hub
+	store    *order.Store
 
 	registry *prometheus.Registry
+	metrics  prometheus.Registerer // of the registry, with the prefix shop_
 	log      *slog.Logger
 
-	newerSchema *migrations.VersionError // nil: the database's schema is this binary's
-	stopping    atomic.Bool              // the process was told to stop
+	newerSchema *migrations.VersionError // the versions, if the database's schema is newer than the binary's; else nil
+	stopping    atomic.Bool              // the process received a signal to stop
 }
 
-// newApp connects to the database and builds the components. Redis may be down. It returns an error if the database is
-// down, or if its schema is older than the binary's. A newer schema is not: during a rolling update, and after a rollback,
-// the processes of the older version go on with it.
+// liveConfig names the notifications. The pages of an order's customer learn which order has changed, and all pages
+// learn that the stock may have changed.
+var liveConfig = live.Config{Channel: "order:feed", TopicEvent: "order", BroadcastEvent: "products"}
+
+// newApp connects to the database and builds the components. It returns an error if the database is down, or if its
+// schema is older than the binary's. It accepts a newer schema: during a rolling update processes of the older version
+// continue to run, and after a rollback they start. Redis may be down.
 func newApp(ctx context.Context, o *serveOptions, workerDrain time.Duration, log *slog.Logger) (*app, error) {
-	gdb, err := order.Open(ctx, o.DatabaseURL, o.DatabaseConns)
+	gdb, err := postgres.Open(ctx, o.DatabaseURL, "shop", o.DatabaseConns)
 	if err != nil {
 		return nil, err
 	}
@@ -57,6 +60,7 @@ func newApp(ctx context.Context, o *serveOptions, workerDrain time.Duration, log
 		return nil, fmt.Errorf("database handle: %w", err)
 	}
 	a := &app{db: db, registry: newRegistry(), log: log}
+	a.metrics = prometheus.WrapRegistererWithPrefix("shop_", a.registry)
 	if err := a.build(ctx, o, order.NewStore(gdb), workerDrain); err != nil {
 		a.close()
 		return nil, err
@@ -68,7 +72,7 @@ func (a *app) build(ctx context.Context, o *serveOptions, store *order.Store, wo
 	err := migrations.Check(ctx, a.db)
 	if version, ok := errors.AsType[*migrations.VersionError](err); ok && version.IsNewer() {
 		a.newerSchema = version
-		a.log.Warn("the database's schema is newer than this binary's, as in a rolling update; this process goes on with it",
+		a.log.Warn("the database's schema is newer than this binary's, as in a rolling update; this process works with it",
 			"schema", version.Have, "binary", version.Want)
 	} else if err != nil {
 		return err
@@ -76,19 +80,13 @@ func (a *app) build(ctx context.Context, o *serveOptions, store *order.Store, wo
 	if a.rdb, err = delay.Connect(o.RedisURL); err != nil {
 		return usageError{err}
 	}
-	if a.queue, err = delay.NewQueue(a.rdb, delay.Config{Kind: order.CancelKind, Shards: o.QueueShards}); err != nil {
-		return usageError{err}
-	}
 	a.store = store
-	a.outbox = delay.NewOutbox(a.db, order.CancelKind)
-	a.publisher = delay.NewPublisher(a.queue, a.outbox, delay.PublisherConfig{}, a.log, a.registry)
-	a.relay = delay.NewRelay(a.queue, a.outbox, delay.RelayConfig{}, a.log, a.registry)
-	a.changes = order.NewAnnouncer(a.rdb, a.log, a.registry)
-	a.feed = order.NewFeed(a.rdb, a.log, a.registry)
-	a.orders = order.NewService(store, a.publisher, a.changes, order.Config{Timeout: o.OrderTimeout}, a.log, a.registry)
-	a.worker = delay.NewWorker(a.queue, a.orders.CancelDue, delay.WorkerConfig{Drain: workerDrain}, a.log, a.registry)
-	a.registry.MustRegister(delay.NewDepthCollector(a.queue, a.outbox))
-	a.reconciler, err = newReconciler(a, o.reconcileOptions)
+	a.notifier = live.NewNotifier(a.rdb, liveConfig, a.log, a.metrics)
+	a.hub = live.NewHub(a.rdb, liveConfig, a.log, a.metrics)
+	a.cancels, err = a.addKind(order.CancelKind, o, workerDrain, func(p *delay.Publisher) domain {
+		a.orders = order.NewService(store, p, a.notifier, order.Config{Timeout: o.OrderTimeout}, a.log, a.metrics)
+		return domain{handle: a.orders.CancelDue, table: a.orders}
+	})
 	return err
 }
 
@@ -99,97 +97,70 @@ func (a *app) close() {
 	a.db.Close()
 }
 
-// run runs the roles, and more if there are, until ctx ends and the drain is over, or until one of them fails, which
-// ends the others.
-func (a *app) run(ctx context.Context, o *serveOptions, ln net.Listener, handler http.Handler, more ...func(context.Context) error) error {
-	defer a.announcing(ctx)()
+// run runs the components of the roles, and the extra components, until ctx ends and the drain is over. If one of them
+// fails, run stops the others and returns the error.
+func (a *app) run(ctx context.Context, o *serveOptions, ln net.Listener, handler http.Handler, extra ...func(context.Context) error) error {
+	defer a.startNotifier(ctx)()
 	ctx, cancel := a.drained(ctx, o.Drain)
 	defer cancel()
-	parts, ctx := errgroup.WithContext(ctx)
-	for _, part := range more {
-		parts.Go(func() error { return part(ctx) })
+	components, ctx := errgroup.WithContext(ctx)
+	for _, component := range extra {
+		components.Go(func() error { return component(ctx) })
 	}
-	parts.Go(func() error { return serveHTTP(ctx, ln, handler, a.log) })
+	components.Go(func() error { return rest.Serve(ctx, ln, handler, a.log) })
 	if o.has("api") {
-		parts.Go(func() error { return a.publisher.Run(ctx) })
-		parts.Go(func() error { return a.feed.Run(ctx) })
-	}
-	if o.has("relay") {
-		parts.Go(func() error { return a.relay.Run(ctx) })
+		components.Go(func() error { return a.hub.Run(ctx) })
 	}
 	if o.has("worker") {
-		parts.Go(func() error { return a.worker.Run(ctx) })
+		components.Go(func() error { return a.kinds.runWorkers(ctx) })
 	}
-	if o.has("reconciler") {
-		parts.Go(func() error { return a.reconciler.Run(ctx) })
+	for _, k := range a.kinds {
+		if o.has("api") {
+			components.Go(func() error { return k.publisher.Run(ctx) })
+		}
+		if o.has("relay") {
+			components.Go(func() error { return k.relay.Run(ctx) })
+		}
+		if o.has("reconciler") {
+			components.Go(func() error { return k.reconciler.Run(ctx) })
+		}
 	}
-	return parts.Wait()
+	return components.Wait()
 }
 
-// drained returns a context that ends a while after ctx does. Meanwhile the process serves as before, but
-// [app.ready] tells load balancers to send it nothing more.
-func (a *app) drained(ctx context.Context, while time.Duration) (context.Context, context.CancelFunc) {
+// drained returns a context that ends later than ctx, by the duration drain. In the meantime the process serves as
+// before, but [app.ready] tells load balancers to send it no more requests.
+func (a *app) drained(ctx context.Context, drain time.Duration) (context.Context, context.CancelFunc) {
 	drained, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	forget := context.AfterFunc(ctx, func() {
 		defer cancel()
 		a.stopping.Store(true)
-		a.log.Info("stopping: /readyz answers 503 from now on", "drain", while.String())
-		timer := time.NewTimer(while)
+		a.log.Info("stopping: /readyz answers 503 from now on", "drain", drain.String())
+		timer := time.NewTimer(drain)
 		defer timer.Stop()
 		select {
 		case <-timer.C:
-		case <-drained.Done(): // a part has failed
+		case <-drained.Done(): // a component has failed
 		}
 	})
 	return drained, func() { forget(); cancel() }
 }
 
-// announcing tells open pages of changes until stop is called, so that what parts change while they end is told
-// too.
-func (a *app) announcing(ctx context.Context) (stop func()) {
+// startNotifier starts the notifier, which runs until the caller calls stop. The end of ctx does not stop it, because
+// the other components still change orders while they stop.
+func (a *app) startNotifier(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if err := a.changes.Run(ctx); err != nil {
-			a.log.Warn("open pages were not told of the last changes", "error", err)
+		if err := a.notifier.Run(ctx); err != nil {
+			a.log.Warn("the last notifications are lost; open pages show the changes after their next reload", "error", err)
 		}
 	}()
 	return func() {
 		cancel()
 		<-ended
 	}
-}
-
-// shutdownGrace is what requests under way get to finish.
-const shutdownGrace = 10 * time.Second
-
-// serveHTTP serves until ctx ends, then finishes what is under way.
-func serveHTTP(ctx context.Context, ln net.Listener, handler http.Handler, log *slog.Logger) error {
-	server := &http.Server{
-		Handler:           handler,
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       10 * time.Second,
-		WriteTimeout:      15 * time.Second, // longer than requestTimeout: a late answer is still an answer
-		IdleTimeout:       time.Minute,
-		MaxHeaderBytes:    16 << 10,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug), // clients that hang up
-	}
-	stopped := make(chan error, 1)
-	stop := context.AfterFunc(ctx, func() {
-		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
-		defer cancel()
-		stopped <- server.Shutdown(grace)
-	})
-	if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
-		stop()
-		return fmt.Errorf("serve HTTP: %w", err)
-	}
-	if err := <-stopped; err != nil {
-		log.Warn("requests were cut off at shutdown", "error", err)
-		return server.Close()
-	}
-	return nil
 }
 
 // serveCommand is `shop serve`.
@@ -207,7 +178,7 @@ func (c *serveCommand) Run(ctx context.Context, to streams) error {
 		return err
 	}
 	defer a.close()
-	handler, err := a.handler(&c.serveOptions, nil)
+	handler, err := a.handler(&c.serveOptions)
 	if err != nil {
 		return err
 	}

@@ -11,12 +11,13 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// TestAnyShareOfStuckOrders draws poisoned, locked and good orders that are due, in any order, and has the worker or the
-// reconciler time them out: the good ones are cancelled at once, and the others are named for what they are.
+// TestAnyShareOfStuckOrders draws poisoned, locked and good orders that are due, and has the worker or the reconciler
+// time them out. The good orders are cancelled at once. A poisoned order counts as failed: in its task if the worker
+// times it out, or in the report of the reconciler.
 func TestAnyShareOfStuckOrders(t *testing.T) {
 	a := newTestApp(t, testenv.Redis(t), 1)
-	must(t, a.queue.BeginRestore(t.Context()))
-	must(t, a.queue.EndRestore(t.Context()))
+	must(t, a.cancels.queue.BeginRestore(t.Context()))
+	must(t, a.cancels.queue.EndRestore(t.Context()))
 	rapid.Check(t, func(r *rapid.T) {
 		mustExec(t, a, `WITH i AS (DELETE FROM order_items), e AS (DELETE FROM order_events) DELETE FROM orders`)
 		must(t, a.rdb.Del(t.Context(), "delay:{order.cancel:0}:due", "delay:{order.cancel:0}:attempts").Err())
@@ -28,14 +29,14 @@ func TestAnyShareOfStuckOrders(t *testing.T) {
 			orders[kind] = append(orders[kind], all[i])
 		}
 		for kind, ids := range orders {
-			overdue(t, a, ids)
+			insertOverdue(t, a, ids)
 			switch kind {
 			case "poisoned":
 				mustExec(t, a, `UPDATE products SET supply = 0 WHERE id IN (SELECT product_id FROM order_items WHERE order_id = $1)`, ids[0])
 			case "locked order":
-				defer lock(t, a, `SELECT FROM orders WHERE id = ANY ($1) FOR UPDATE`, ids)()
+				defer holdLock(t, a, `SELECT FROM orders WHERE id = ANY ($1) FOR UPDATE`, ids)()
 			case "locked product":
-				defer lock(t, a, `SELECT FROM products WHERE id IN (SELECT product_id FROM order_items WHERE order_id = ANY ($1)) FOR UPDATE`, ids)()
+				defer holdLock(t, a, `SELECT FROM products WHERE id IN (SELECT product_id FROM order_items WHERE order_id = ANY ($1)) FOR UPDATE`, ids)()
 			}
 		}
 
@@ -44,50 +45,53 @@ func TestAnyShareOfStuckOrders(t *testing.T) {
 			for i, id := range all {
 				msgs[i] = delay.In(id, 0)
 			}
-			must(t, a.queue.Schedule(t.Context(), msgs...))
-			_, _, err := a.worker.RunOnce(t.Context(), 0)
+			must(t, a.cancels.queue.Schedule(t.Context(), msgs...))
+			_, _, err := a.cancels.worker.RunOnce(t.Context(), 0)
 			must(t, err)
-			places, err := a.queue.Locate(t.Context(), all)
+			locations, err := a.cancels.queue.Locate(t.Context(), all)
 			must(t, err)
-			for i, p := range places {
-				if want := kinds[i] == "poisoned"; (p.Attempts == 1) != want || (p.State == delay.Absent) != (kinds[i] == "good") {
-					r.Errorf("the task of a %s order is %+v", kinds[i], p)
+			for i, task := range locations {
+				failed, done := task.Attempts == 1, task.State == delay.Absent
+				if failed != (kinds[i] == "poisoned") || done != (kinds[i] == "good") {
+					r.Errorf("the task of a %s order is %+v, want one failed attempt if poisoned, and no task if good", kinds[i], task)
 				}
 			}
 		} else {
 			report := sweep(t, a)
 			locked, failed := len(orders["locked order"])+len(orders["locked product"]), len(orders["poisoned"])
-			// A part that fails may have rows that other sessions hold.
+			// The report may count a locked order as failed, if it was in one statement with a poisoned order.
 			if report.Overdue != len(orders["good"]) || report.Locked > locked || report.Failed < failed || report.Failed > failed+locked {
-				r.Errorf("reported %+v of %v", report, kinds)
+				r.Errorf("orders %v: got the report %+v, want overdue %d, locked at most %d, failed %d to %d",
+					kinds, report, len(orders["good"]), locked, failed, failed+locked)
 			}
 		}
 		var pending int
 		must(t, a.db.QueryRowContext(t.Context(), `SELECT count(*) FROM orders WHERE status = 'pending' AND NOT id = ANY ($1)`, append([]string{}, orders["good"]...)).Scan(&pending))
 		if want := len(all) - len(orders["good"]); pending != want {
-			r.Errorf("%d orders of %v that cannot be cancelled are pending, want %d", pending, kinds, want)
+			r.Errorf("orders %v: %d that cannot be cancelled are pending, want %d", kinds, pending, want)
 		}
 		must(t, a.db.QueryRowContext(t.Context(), `SELECT count(*) FROM orders WHERE status = 'pending' AND id = ANY ($1)`, append([]string{}, orders["good"]...)).Scan(&pending))
 		if pending > 0 {
-			r.Errorf("%d good orders of %v are pending", pending, kinds)
+			r.Errorf("orders %v: %d good ones are pending, want 0", kinds, pending)
 		}
 	})
 }
 
-// TestSlowOrder: an order whose cancellation takes longer than a statement may does not keep the others from theirs.
+// TestSlowOrder has an order whose cancellation takes longer than the statement timeout. The sweep cancels the other
+// orders.
 func TestSlowOrder(t *testing.T) {
 	a := newTestApp(t, testenv.Redis(t), 1)
 	ids := []string{uuid.NewString(), uuid.NewString(), uuid.NewString()}
-	overdue(t, a, ids)
+	insertOverdue(t, a, ids)
 	mustExec(t, a, `CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(60); RETURN NEW; END $$`)
 	mustExec(t, a, `CREATE TRIGGER slow BEFORE UPDATE ON orders FOR EACH ROW WHEN (NEW.id = '`+ids[1]+`') EXECUTE FUNCTION slow()`)
 	if report := sweep(t, a); report.Overdue != 2 || report.Failed != 1 || report.Outcome != reconcile.Partial {
-		t.Errorf("reported %+v, want 2 cancelled and 1 failed", report)
+		t.Errorf("got the report %+v, want partial with overdue 2 and failed 1", report)
 	}
 }
 
-// overdue adds orders that are due since an hour, of a product of their own that reserves their stock.
-func overdue(t *testing.T, a *app, ids []string) {
+// insertOverdue inserts orders that are overdue by an hour. They reserve the stock of a new product.
+func insertOverdue(t *testing.T, a *app, ids []string) {
 	t.Helper()
 	customer, product := uuid.New(), uuid.New()
 	mustExec(t, a, `INSERT INTO customers (id) VALUES ($1)`, customer)
@@ -99,8 +103,8 @@ func overdue(t *testing.T, a *app, ids []string) {
 	mustExec(t, a, `INSERT INTO order_events (order_id, type, actor, at) SELECT id::uuid, 'placed', 'customer', now() - interval '2 hours' FROM unnest($1::text[]) AS id`, ids)
 }
 
-// lock has another session hold rows until release is called.
-func lock(t *testing.T, a *app, statement string, args ...any) (release func()) {
+// holdLock executes a statement in a transaction of another session, which holds its locks until release is called.
+func holdLock(t *testing.T, a *app, statement string, args ...any) (release func()) {
 	t.Helper()
 	tx, err := a.db.BeginTx(t.Context(), nil)
 	must(t, err)

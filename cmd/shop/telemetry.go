@@ -5,26 +5,22 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/http"
 	"runtime/debug"
-	"slices"
-	"strconv"
 	"sync"
 	"time"
 
-	"github.com/gin-gonic/gin"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/redis/go-redis/v9"
 )
 
-// newLogger writes JSON lines, for machines, or text, for a person at a terminal.
+// newLogger returns a logger that writes JSON lines, or text for a terminal. All Redis clients of the process share one
+// logger, and newLogger makes them log to the new logger.
 func newLogger(w io.Writer, level string, text bool) *slog.Logger {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {
-		panic(err) // the command line lets only levels through
+		panic(err) // the command line accepts only the names of levels
 	}
 	opts := &slog.HandlerOptions{Level: l}
 	var h slog.Handler = slog.NewJSONHandler(w, opts)
@@ -36,14 +32,15 @@ func newLogger(w io.Writer, level string, text bool) *slog.Logger {
 	return log
 }
 
-// redisLog takes what the Redis client says of its connections. The rooms report an outage once; the
-// client's line for each connection is for debugging.
+// redisLog logs the messages of the Redis client at the level DEBUG. In an outage the client logs a message for each
+// connection. That is too much at a higher level, because our components log the outage once.
 type redisLog struct{ log *slog.Logger }
 
 func (l redisLog) Printf(ctx context.Context, format string, v ...any) {
 	l.log.DebugContext(ctx, "redis client", "message", fmt.Sprintf(format, v...))
 }
 
+// newRegistry returns a registry with the metrics of the Go runtime, the process and the build.
 func newRegistry() *prometheus.Registry {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(
@@ -54,8 +51,9 @@ func newRegistry() *prometheus.Registry {
 	return reg
 }
 
-// sharedGatherer gathers at most once a second. Clients need no token for the metrics, and some metrics cost a query to
-// Redis or PostgreSQL. Callers only read what it returns.
+// sharedGatherer gathers the metrics at most once a second. A call within a second of the last gathering returns the
+// same result. The reason is that clients need no token for /metrics, and some metrics cost a query to Redis or
+// PostgreSQL. Callers must not change the result.
 type sharedGatherer struct {
 	from prometheus.Gatherer
 
@@ -75,39 +73,10 @@ func (g *sharedGatherer) Gather() ([]*dto.MetricFamily, error) {
 	return g.families, g.err
 }
 
-var methods = []string{
-	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
-}
-
-// measure observes each request by its route's pattern, not its path: paths have ids.
-func measure(reg prometheus.Registerer) gin.HandlerFunc {
-	seconds := promauto.With(reg).NewHistogramVec(prometheus.HistogramOpts{
-		Name:    "shop_http_request_seconds",
-		Help:    "Time to answer a request.",
-		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5},
-	}, []string{"method", "route", "status"})
-	return func(c *gin.Context) {
-		began := time.Now()
-		c.Next()
-		if isStream(c) {
-			return
-		}
-		route := c.FullPath()
-		if route == "" {
-			route = "none"
-		}
-		method := c.Request.Method
-		if !slices.Contains(methods, method) {
-			method = "other" // callers make up what they like
-		}
-		seconds.WithLabelValues(method, route, strconv.Itoa(c.Writer.Status())).
-			Observe(time.Since(began).Seconds())
-	}
-}
-
-// stamped is set by the build: -ldflags "-X main.stamped=v1.2.3".
+// stamped is the version that the build sets with -ldflags "-X main.stamped=v1.2.3". It may be empty.
 var stamped string
 
+// version returns the version that the build set, or else the version of the module, or "(devel)".
 func version() string {
 	if stamped != "" {
 		return stamped

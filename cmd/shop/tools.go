@@ -11,12 +11,13 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"example.com/shop/internal/order"
+	"example.com/shop/internal/postgres"
 	"example.com/shop/migrations"
 )
 
 // migrateCommand is `shop migrate`.
 type migrateCommand struct {
-	Seed bool `name:"seed" env:"SHOP_SEED" help:"Add sample products, unless they are there."`
+	Seed bool `name:"seed" env:"SHOP_SEED" help:"Add sample products, unless they exist."`
 	databaseOptions
 	logOptions
 }
@@ -25,8 +26,9 @@ func (c *migrateCommand) Run(ctx context.Context, to streams) error {
 	if err := oneLine(requireAll(map[string]string{"database-url": c.DatabaseURL}), c.validate()); err != nil {
 		return usageError{err}
 	}
-	// A look first, with its short timeouts and its error that names the address.
-	gdb, err := order.Open(ctx, c.DatabaseURL, c.DatabaseConns)
+	// Open fails soon, with an error that names the address. Without this call, migrate would wait for a server that
+	// does not answer.
+	gdb, err := postgres.Open(ctx, c.DatabaseURL, "shop", c.DatabaseConns)
 	if err != nil {
 		return err
 	}
@@ -52,8 +54,8 @@ func (c *migrateCommand) Run(ctx context.Context, to streams) error {
 	return order.NewStore(gdb).SeedProducts(ctx)
 }
 
-// migrate uses a connection of its own: the service's end statements after five seconds, and a migration
-// may take longer.
+// migrate connects on its own. The sessions of the pool end a statement after five seconds, and a migration may take
+// longer.
 func migrate(ctx context.Context, databaseURL string) ([]string, error) {
 	db, err := sql.Open("pgx", databaseURL)
 	if err != nil {
@@ -63,7 +65,7 @@ func migrate(ctx context.Context, databaseURL string) ([]string, error) {
 	return migrations.Up(ctx, db)
 }
 
-// toolOptions are what the one-off commands need of the service.
+// toolOptions are the options of the commands that run once.
 type toolOptions struct {
 	databaseOptions
 	redisOptions
@@ -93,8 +95,8 @@ func (c *reconcileCommand) Run(ctx context.Context, to streams) error {
 		return err
 	}
 	defer a.close()
-	defer a.announcing(ctx)()
-	report, err := a.reconciler.Sweep(ctx)
+	defer a.startNotifier(ctx)()
+	report, err := a.kinds.sweep(ctx)
 	if err != nil {
 		return err
 	}
@@ -116,26 +118,26 @@ type doctorCommand struct {
 
 func (c *doctorCommand) Run(ctx context.Context, to streams) error {
 	failed := false
-	say := func(verdict, what, text string) { fmt.Fprintf(to.out, "%-4s  %-12s %s\n", verdict, what, text) }
-	check := func(what, good string, err error) {
+	say := func(verdict, subject, text string) { fmt.Fprintf(to.out, "%-4s  %-12s %s\n", verdict, subject, text) }
+	check := func(subject, good string, err error) {
 		if err != nil {
 			failed = true
-			say("FAIL", what, err.Error())
+			say("FAIL", subject, err.Error())
 			return
 		}
-		say("ok", what, good)
+		say("ok", subject, good)
 	}
 	a, err := c.open(ctx, to)
 	if err != nil {
 		return err
 	}
 	defer a.close()
-	schema := "this binary's"
+	schema := "that of this binary"
 	if a.newerSchema != nil {
 		schema = fmt.Sprintf("version %d, newer than this binary's %d", a.newerSchema.Have, a.newerSchema.Want)
 	}
-	check("postgres", "answers; its schema is "+schema, nil) // or there were no app
-	if durability, err := order.ReadDurability(ctx, c.DatabaseURL); err != nil {
+	check("postgres", "answers; its schema is "+schema, nil) // open returns an error otherwise
+	if durability, err := postgres.ReadDurability(ctx, c.DatabaseURL); err != nil {
 		check("durability", "", err)
 	} else {
 		for _, s := range assess(durability) {
@@ -143,22 +145,22 @@ func (c *doctorCommand) Run(ctx context.Context, to streams) error {
 		}
 	}
 	check("redis", "answers", a.pingRedis(ctx))
-	check("tasks", "Redis has what the last restore gave it", a.checkSentinels(ctx))
-	check("worker", "no task waits for long, none has failed for good", a.checkTasks(ctx))
-	check("outbox", "nothing waits for long", a.checkOutbox(ctx))
-	check("reconciler", "swept lately", a.checkLastSweep(ctx))
-	check("invariants", "hold", a.checkInvariants(ctx, to))
+	check("tasks", "Redis has the restore markers: it was not wiped", a.kinds.each(ctx, (*kind).checkMarkers))
+	check("worker", "no task has been due for long, and there are no dead letters", a.kinds.each(ctx, (*kind).checkTasks))
+	check("outbox", "no message has waited for long", a.kinds.each(ctx, (*kind).checkOutbox))
+	check("reconciler", "the last sweep was recent, and clean", a.kinds.each(ctx, (*kind).checkLastSweep))
+	check("invariants", "no row violates an invariant", a.checkInvariants(ctx, to))
 	if failed {
 		return errFailed
 	}
 	return nil
 }
 
-// assessment is what a setting of the server means for the shop.
+// assessment describes what one setting of the server means for the shop. Its verdict is ok, note or warn.
 type assessment struct{ verdict, text string }
 
-// assess fails no setting: a server for tests is faster without them, and the shop works with it.
-func assess(d order.Durability) []assessment {
+// assess returns no failure: the shop works with every setting, and a server for tests is faster without durability.
+func assess(d postgres.Durability) []assessment {
 	fsync := assessment{"ok", "fsync is " + d.Fsync}
 	if d.Fsync == "off" {
 		fsync = assessment{"warn", "fsync is off: if the server's machine crashes, committed orders can be lost or corrupt"}
@@ -166,12 +168,12 @@ func assess(d order.Durability) []assessment {
 	pages := assessment{"ok", "full_page_writes is " + d.FullPageWrites}
 	if d.FullPageWrites == "off" {
 		pages = assessment{"warn", "full_page_writes is off: if the server's machine crashes, committed orders can be lost " +
-			"or corrupt, unless its file system never writes a page in part"}
+			"or corrupt, unless its file system writes each page whole or not at all"}
 	}
-	commit := assessment{"ok", "synchronous_commit is " + d.SynchronousCommit + ", and on in the shop's sessions"}
+	commit := assessment{"ok", "synchronous_commit is " + d.SynchronousCommit + "; the shop's sessions set it to on"}
 	if d.SynchronousCommit == "off" {
-		commit = assessment{"note", "synchronous_commit is off, but on in the shop's sessions: their commits are kept, " +
-			"those of other programs can be lost"}
+		commit = assessment{"note", "synchronous_commit is off, but the shop's sessions set it to on: their commits survive a crash, " +
+			"those of other programs may not"}
 	}
 	return []assessment{fsync, pages, commit}
 }
@@ -182,19 +184,19 @@ func (a *app) pingRedis(ctx context.Context) error {
 	return a.rdb.Ping(ctx).Err()
 }
 
-func (a *app) checkSentinels(ctx context.Context) error {
-	intact, err := a.queue.Intact(ctx)
+func (k *kind) checkMarkers(ctx context.Context) error {
+	intact, err := k.queue.Intact(ctx)
 	if err == nil && !intact {
-		err = errors.New("wiped, or never filled: the reconciler restores them, or run `shop reconcile`")
+		err = errors.New("a restore marker is missing, because Redis was wiped or is new: wait until the reconciler restores the tasks, or run `shop reconcile`")
 	}
 	return err
 }
 
-// staleTask is far longer than workers leave a task that is due.
+// staleTask is much longer than a due task waits while a worker runs.
 const staleTask = 10 * time.Second
 
-func (a *app) checkTasks(ctx context.Context) error {
-	depth, err := a.queue.Depth(ctx)
+func (k *kind) checkTasks(ctx context.Context) error {
+	depth, err := k.queue.Depth(ctx)
 	if err != nil {
 		return err
 	}
@@ -203,24 +205,24 @@ func (a *app) checkTasks(ctx context.Context) error {
 		waiting = fmt.Errorf("%d tasks are due, the oldest for %v: is a worker running?", depth.Due, depth.OldestDue.Round(time.Second))
 	}
 	if depth.Dead > 0 {
-		dead = fmt.Errorf("%d dead letters: GET /ops/api/dead-letters tells why; redrive them once that is mended", depth.Dead)
+		dead = fmt.Errorf("%d dead letters: GET /ops/api/dead-letters lists their errors; remove the cause, then redrive them", depth.Dead)
 	}
 	return oneLine(waiting, dead)
 }
 
-// staleOutbox is far longer than the relay leaves a message while Redis answers.
+// staleOutbox is much longer than a message waits while a relay runs and Redis answers.
 const staleOutbox = 30 * time.Second
 
-func (a *app) checkOutbox(ctx context.Context) error {
-	count, oldest, err := a.outbox.Backlog(ctx)
+func (k *kind) checkOutbox(ctx context.Context) error {
+	count, oldest, err := k.outbox.Backlog(ctx)
 	if err == nil && oldest > staleOutbox {
 		err = fmt.Errorf("%d messages wait for Redis, the oldest for %v: is a relay running?", count, oldest.Round(time.Second))
 	}
 	return err
 }
 
-func (a *app) checkLastSweep(ctx context.Context) error {
-	last, err := a.reconciler.Last(ctx)
+func (k *kind) checkLastSweep(ctx context.Context) error {
+	last, err := k.reconciler.Last(ctx)
 	switch {
 	case err != nil:
 		return err
@@ -228,14 +230,14 @@ func (a *app) checkLastSweep(ctx context.Context) error {
 		return fmt.Errorf("no sweep yet: is a reconciler running?")
 	case !last.Clean():
 		return fmt.Errorf("the last sweep was %s: %s", last.Outcome, last.Error)
-	case time.Since(last.StartedAt) > 2*a.reconciler.Bound():
+	case time.Since(last.StartedAt) > 2*k.reconciler.Bound():
 		return fmt.Errorf("the last sweep was %v ago: is a reconciler running?", time.Since(last.StartedAt).Round(time.Second))
 	}
 	return nil
 }
 
 func (a *app) checkInvariants(ctx context.Context, to streams) error {
-	violations, err := a.store.Invariants(ctx, a.reconciler.Bound())
+	violations, err := a.store.Invariants(ctx, a.kinds.bound())
 	if err != nil {
 		return err
 	}

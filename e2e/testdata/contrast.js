@@ -1,5 +1,5 @@
-// Lists the texts of the page whose contrast with what is behind them is less than WCAG 2.2 AA asks for: 4.5, or 3 for
-// large text (24 px, or 18.66 px and bold). Disabled controls are exempt.
+// Lists the page's texts that have too little contrast with their background. WCAG 2.2 AA demands a ratio of 4.5, or of
+// 3 for large text (24 px, or 18.66 px and bold). Disabled controls are exempt.
 (() => {
   const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
   const rgba = (colour) => {

@@ -1,43 +1,51 @@
-// Package delay delivers a task no earlier than its due time, at least once, whatever dies in between.
+// Package delay delivers tasks at their due times, at least once, even if processes or servers die in between.
 //
-// A task is an id of a kind; the facts stay in the table of whoever scheduled it. Tasks wait in Redis
-// sorted sets ([Queue]) until a [Worker] claims them under a lease and hands them to a [Handler], in
-// batches. What is scheduled is first written to an [Outbox] table in the transaction that it belongs
-// to; a [Publisher] brings it to Redis right after the commit, and a [Relay] brings what the
-// publisher could not.
+// A task is a kind and an id, without further data: the program that schedules the task keeps the data in a table of
+// its own. Tasks wait in Redis sorted sets ([Queue]). A [Worker] claims due tasks under a lease and passes them to a
+// [Handler] in batches.
 //
-// Delivery is at least once and may be early by a little, so a handler asks its table whether the task
-// is really due and answers [RetryIn] if it is not. Handlers must be idempotent.
+// A program first writes a task to an [Outbox] table, in the transaction that makes the task necessary. After the
+// commit a [Publisher] copies the task to Redis. A [Relay] copies the tasks that the publisher could not copy.
 //
-// No two clocks are compared. Redis's clock orders the queue, and only durations reach it: what is
-// left until the due time, measured by the clock that owns the deadline.
+// A task may be delivered more than once, so handlers must be idempotent. A task may also be delivered early, for
+// instance after Redis's clock jumped. So a handler asks its table whether the task is due, and answers [RetryIn] if
+// the task is not due. [Timeouts] has such a handler, for rows that time out at a deadline.
+//
+// The package never compares two clocks. Redis's clock decides when a task is delivered. A process sends Redis only a
+// duration: the time left until the due time, measured by the clock that decides the deadline.
 package delay
 
-import "time"
+import (
+	"errors"
+	"time"
+)
 
-// Message asks for one delivery of a task. It keeps its wait on the local monotonic clock, so the time
-// it spends on its way to Redis is taken off and a changed wall clock does not matter.
+// Message requests one delivery of a task. It keeps the due time on the local monotonic clock. So the time that passes
+// before the message is sent to Redis counts as waited, and a changed wall clock does not matter.
 type Message struct {
 	ID  string
 	due time.Time
 }
 
-// In returns the message that asks for the delivery of id once left has passed from now; a negative
-// left is overdue. Call it as soon as the duration is known.
+// In returns a message that requests the delivery of the task id after the duration left. If left is negative, the task
+// is overdue. The duration begins with the call, so call In as soon as the duration is known.
 func In(id string, left time.Duration) Message {
 	return Message{ID: id, due: time.Now().Add(left)}
 }
 
-// Left is the time until the message's task is due, negative if it is overdue.
+// Due returns the time, on the local monotonic clock, when the task is due.
+func (m Message) Due() time.Time { return m.due }
+
+// Left returns the time left until the task is due, negative if the task is overdue.
 func (m Message) Left() time.Duration { return time.Until(m.due) }
 
-// Task is one delivery.
+// Task is a claimed task, as a [Handler] receives it.
 type Task struct {
 	ID       string
 	Attempts int // failed attempts so far
 }
 
-// Outcome says what becomes of a delivered task: [Done], [RetryIn] or [Fail].
+// Outcome is a handler's answer for one task: [Done], [RetryIn] or [Fail].
 type Outcome struct {
 	retry bool
 	in    time.Duration
@@ -47,15 +55,23 @@ type Outcome struct {
 // Done acknowledges the task.
 func Done() Outcome { return Outcome{} }
 
-// RetryIn returns the task to the queue, due again after d. It is not a failure and counts no attempt:
-// the answer for a task that came early, or whose row is locked by someone else.
+// RetryIn returns the task to the queue, due again after d. The attempt does not count as failed. Use RetryIn for a
+// task that came early, and for a task that could not be handled for a reason outside the task.
 func RetryIn(d time.Duration) Outcome { return Outcome{retry: true, in: d} }
 
-// Fail counts a failed attempt. The task is tried again after an exponential backoff and becomes a dead
-// letter with its last attempt. A nil err is a failure like any other.
+// Fail counts a failed attempt. The worker tries the task again after an exponential backoff. After the last attempt
+// the task becomes a dead letter. If err is nil, the attempt counts as failed too.
 func Fail(err error) Outcome {
 	if err == nil {
 		err = errNoReason
 	}
 	return Outcome{err: err}
 }
+
+var errNoReason = errors.New("the handler gave no reason")
+
+// Retry reports whether [RetryIn] returned the outcome, and returns the duration that was passed to RetryIn.
+func (o Outcome) Retry() (in time.Duration, ok bool) { return o.in, o.retry }
+
+// Err returns the error of an outcome that [Fail] returned, and nil for other outcomes.
+func (o Outcome) Err() error { return o.err }

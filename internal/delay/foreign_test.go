@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// The content of Redis is input: other clients can write anything there.
+// These tests write to the keys of a queue as other clients could.
 
-// TestForeignAttempts puts into the hash of attempts what no script writes. It counts as what it can be read as, or as
-// nothing, and the next failure is counted from there.
+// TestForeignAttempts writes values to the hash of attempts that no script writes. A value that is not a plausible
+// number of attempts counts as 0. The next failure adds 1.
 func TestForeignAttempts(t *testing.T) {
 	for value, want := range map[string]int{
 		"x": 0, "": 0, "-1": 0, "-inf": 0, "inf": 0, "nan": 0, "1e300": 0, "99999999999999999999": 0, "\xff\x00": 0,
@@ -27,9 +27,9 @@ func TestForeignAttempts(t *testing.T) {
 			do(t, q, "HSET", q.shards[0].attempts, "a", value)
 			attempts := func(want int) {
 				t.Helper()
-				places, err := q.Locate(t.Context(), []string{"a", "b"})
-				if err != nil || places[0].Attempts != want {
-					t.Errorf("located %+v, %v; want %d attempts", places, err, want)
+				locations, err := q.Locate(t.Context(), []string{"a", "b"})
+				if err != nil || locations[0].Attempts != want {
+					t.Errorf("located %+v, %v; want %d attempts of a", locations, err, want)
 				}
 			}
 			attempts(want)
@@ -41,14 +41,15 @@ func TestForeignAttempts(t *testing.T) {
 				return all(tasks, Fail(nil)), nil
 			}, WorkerConfig{})
 			if n, _ := runOnce(t, w); n != 2 || got["a"] != want || got["b"] != 0 {
-				t.Errorf("delivered %d tasks with the attempts %v, want %d for a", n, got, want)
+				t.Errorf("delivered %d tasks with the attempts %v, want 2 tasks with %d for a and 0 for b", n, got, want)
 			}
 			attempts(want + 1)
 		})
 	}
 }
 
-// TestForeignDeadLetters lists dead letters with odd values among good ones: all are there, and JSON can hold them.
+// TestForeignDeadLetters lists dead letters with unusual values among normal ones. All are listed, and JSON can hold
+// them.
 func TestForeignDeadLetters(t *testing.T) {
 	q := newQueue(t, newRedis(t), 3)
 	want := []string{"good"}
@@ -82,13 +83,13 @@ func TestForeignDeadLetters(t *testing.T) {
 	for _, letter := range letters {
 		got = append(got, letter.ID)
 		if _, err := json.Marshal(letter); err != nil {
-			t.Errorf("%+v: %v", letter, err)
+			t.Errorf("JSON cannot hold %+v: %v", letter, err)
 		}
 		if strings.HasPrefix(letter.ID, "attempts") && letter.ID != "attempts 99999999999999999999" && letter.Attempts != 0 {
 			t.Errorf("%s has %d attempts, want 0", letter.ID, letter.Attempts)
 		}
 		if letter.ID == "good" && (letter.Attempts != 1 || letter.Error != "why" || time.Since(letter.BuriedAt).Abs() > time.Hour) {
-			t.Errorf("the good one is %+v", letter)
+			t.Errorf("the normal dead letter is %+v, want one attempt, its error and a recent time", letter)
 		}
 	}
 	slices.Sort(got)
@@ -98,7 +99,7 @@ func TestForeignDeadLetters(t *testing.T) {
 	}
 }
 
-// TestForeignScores puts scores into the due set and the leases that no clock reaches, or that no clock showed.
+// TestForeignScores writes scores that no clock reaches, or that are long past, to the due set and to the leased set.
 func TestForeignScores(t *testing.T) {
 	const century = 100 * 365 * 24 * time.Hour
 	for score, never := range map[string]bool{"+inf": true, "1e300": true, "1e19": true, "-inf": false, "-1e300": false, "0": false} {
@@ -106,34 +107,34 @@ func TestForeignScores(t *testing.T) {
 			q := newQueue(t, newRedis(t), 1)
 			do(t, q, "ZADD", q.shards[0].due, score, "due")
 			do(t, q, "ZADD", q.shards[0].leased, score, "leased")
-			places, err := q.Locate(t.Context(), []string{"due", "leased"})
-			if err != nil || places[0].State != Scheduled || places[1].State != Leased {
-				t.Fatalf("located %+v, %v", places, err)
+			locations, err := q.Locate(t.Context(), []string{"due", "leased"})
+			if err != nil || locations[0].State != Scheduled || locations[1].State != Leased {
+				t.Fatalf("located %+v, %v; want one task scheduled and one leased", locations, err)
 			}
-			for _, p := range places {
+			for _, p := range locations {
 				if never && p.Left < century || !never && p.Left > -century/2 {
-					t.Errorf("%+v is left, which says the wrong thing of %s", p, score)
+					t.Errorf("located %+v for the score %s; want it far in the future: %v, or else far in the past", p, score, never)
 				}
 			}
 			if d, err := q.Depth(t.Context()); err != nil || d.Due == 1 == never || !never && d.OldestDue < century/2 {
-				t.Errorf("depth %+v, %v", d, err)
+				t.Errorf("depth %+v, %v; want a due task: %v", d, err, !never)
 			}
 			b, err := q.Claim(t.Context(), 0, 10, lease)
 			if err != nil || (len(b.Tasks) == 0) != never || b.Next < 0 || never && b.Next < century {
-				t.Errorf("claimed %+v, %v", b, err)
+				t.Errorf("claimed %+v, %v; want a task: %v", b, err, !never)
 			}
-			// A task that is scheduled again comes in time.
+			// A task that is scheduled again is delivered at its new due time.
 			mustSchedule(t, q, In("due", -time.Second))
 			if b, err := q.Claim(t.Context(), 0, 10, lease); never && (err != nil || len(b.Tasks) != 1) {
-				t.Errorf("claimed %+v, %v after it was scheduled again", b, err)
+				t.Errorf("claimed %+v, %v after it was scheduled again, want the task", b, err)
 			}
 		})
 	}
 }
 
-// TestForeignPlaces has a task in more than one set. A dead letter that is scheduled, too, is a dead letter: it cannot be
-// scheduled earlier.
-func TestForeignPlaces(t *testing.T) {
+// TestTaskInSeveralSets writes a task to more than one set. A task that is both dead and scheduled counts as dead,
+// because only a redrive may deliver a dead letter.
+func TestTaskInSeveralSets(t *testing.T) {
 	for name, test := range map[string]struct {
 		in   func(s shard) []string
 		want State
@@ -148,33 +149,33 @@ func TestForeignPlaces(t *testing.T) {
 			for _, key := range test.in(q.shards[0]) {
 				do(t, q, "ZADD", key, redisTime(t, q)+long.Microseconds(), "a")
 			}
-			if places, err := q.Locate(t.Context(), []string{"a"}); err != nil || places[0].State != test.want {
-				t.Errorf("located %+v, %v; want state %d", places, err, test.want)
+			if locations, err := q.Locate(t.Context(), []string{"a"}); err != nil || locations[0].State != test.want {
+				t.Errorf("located %+v, %v; want state %d", locations, err, test.want)
 			}
 		})
 	}
 }
 
-// TestClaimReplies: a reply of another shape than the script's is an error.
+// TestClaimReplies reads replies that the script of a claim cannot return. They are errors.
 func TestClaimReplies(t *testing.T) {
 	for name, reply := range map[string][]any{
-		"nothing":              {},
-		"a token alone":        {"1"},
-		"a token of no text":   {int64(1), int64(1)},
-		"a wait of no number":  {"1", "1"},
-		"an id alone":          {"1", int64(1), "a"},
-		"an id of no text":     {"1", int64(1), nil, int64(0)},
-		"attempts of no count": {"1", int64(1), "a", "x"},
+		"nothing":             {},
+		"a token alone":       {"1"},
+		"an integer as token": {int64(1), int64(1)},
+		"a text as wait":      {"1", "1"},
+		"an id alone":         {"1", int64(1), "a"},
+		"nil as id":           {"1", int64(1), nil, int64(0)},
+		"a text as attempts":  {"1", int64(1), "a", "x"},
 	} {
 		if _, err := batchOf(reply); err == nil {
-			t.Errorf("%s was taken for a batch", name)
+			t.Errorf("%s was read as a batch, want an error", name)
 		}
 	}
 	b, err := batchOf([]any{"7", int64(math.MaxInt32), "a", int64(2)})
 	if err != nil || b.token != "7" || !slices.Equal(b.Tasks, []Task{{"a", 2}}) {
-		t.Errorf("%+v, %v", b, err)
+		t.Errorf("read %+v, %v; want the token 7 and one task", b, err)
 	}
 	if err := errReply(slices.Repeat([]any{errors.New("long")}, 1000)); len(err.Error()) > 1000 {
-		t.Errorf("the error has %d bytes", len(err.Error()))
+		t.Errorf("the error has %d bytes, want at most 1000", len(err.Error()))
 	}
 }

@@ -10,9 +10,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"example.com/shop/internal/testenv"
+	"example.com/shop/migrations"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m) }
+func TestMain(m *testing.M) { testenv.Main(m, migrations.Up) }
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
@@ -50,7 +51,7 @@ func newQueue(t testing.TB, rdb redis.UniversalClient, shards int) *Queue {
 	return q
 }
 
-// redisTime is the time by the clock of the Redis that holds a shard.
+// redisTime returns the time by the clock of the Redis that holds shard 0, in microseconds.
 func redisTime(t testing.TB, q *Queue) int64 {
 	t.Helper()
 	us, err := redis.NewScript(`local t = redis.call('TIME') return t[1] * 1000000 + t[2]`).
@@ -61,15 +62,15 @@ func redisTime(t testing.TB, q *Queue) int64 {
 	return us
 }
 
-// eventually waits for a state; its deadline is for a machine under heavy load.
-func eventually(t testing.TB, what string, reached func() bool) {
+// eventually waits until reached returns true. The deadline is long, for a machine under heavy load.
+func eventually(t testing.TB, state string, reached func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	for !reached() {
 		if ctx.Err() != nil {
-			t.Fatalf("never reached: %s", what)
+			t.Fatalf("this state was not reached within 30 s: %s", state)
 		}
-		pause(ctx, 2*time.Millisecond)
+		sleep(ctx, 2*time.Millisecond)
 	}
 }

@@ -13,9 +13,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestQueueAgainstModel has rapid draw operations in any order and compares the whole queue with a
-// plain Go model after each. Time is moved by moving every score, in hours, so that the microseconds
-// that the test itself takes never decide what is due.
+// TestQueueAgainstModel runs random sequences of operations and compares the whole queue with a model in Go after each
+// operation. To simulate that time passes it moves every score, by hours: so the duration of the test itself does not
+// decide which tasks are due.
 func TestQueueAgainstModel(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		q := newQueue(t, rdb, 1)
@@ -30,10 +30,10 @@ func TestQueueAgainstModel(t *testing.T) {
 	})
 }
 
-// model is what the queue promises, without Redis. Its clock counts hours.
+// model behaves as the queue should, without Redis. Its clock counts hours.
 type model struct {
 	clock int
-	steps int // orders what has the same hour: the later write has the higher score
+	steps int // number of scores so far: of two scores in the same hour the one written later is higher
 	due   map[string]score
 	lease map[string]*claimed
 	dead  map[string]bool
@@ -46,7 +46,7 @@ func (a score) compare(b score) int {
 	return cmp.Or(cmp.Compare(a.hour, b.hour), cmp.Compare(a.step, b.step))
 }
 
-// claimed is a batch that the model's workers hold, or think that they hold.
+// claimed is a batch of a worker that holds its leases, or has lost them and does not know it.
 type claimed struct {
 	batch Batch
 	ends  score
@@ -69,14 +69,14 @@ func (m *model) schedule(id string, at score) {
 	}
 }
 
-// earliest sorts ids as a sorted set does: by score, then by name.
+// earliest sorts ids as a sorted set does: by score, then by id.
 func earliest(scores map[string]score) []string {
 	return slices.SortedFunc(maps.Keys(scores), func(a, b string) int {
 		return cmp.Or(scores[a].compare(scores[b]), cmp.Compare(a, b))
 	})
 }
 
-// claim returns what a claim must deliver.
+// claim changes the model as a claim does, and returns the ids that the claim must deliver.
 func (m *model) claim(limit int, c *claimed) []string {
 	ends := map[string]score{}
 	for id, l := range m.lease {
@@ -105,12 +105,12 @@ func (m *model) claim(limit int, c *claimed) []string {
 
 func first(ids []string, n int) []string { return ids[:min(n, len(ids))] }
 
-// machine runs each operation on both.
+// machine runs each operation on the queue and on the model.
 type machine struct {
 	ctx   context.Context
 	q     *Queue
 	model *model
-	held  []*claimed // every claim ever made, stale ones too
+	held  []*claimed // all claims of the test, also those whose leases have ended
 }
 
 var modelIDs = []string{"a", "b", "c", "d"}
@@ -147,7 +147,7 @@ func (m *machine) Claim(r *rapid.T) {
 	}
 }
 
-// settle draws a claim, maybe a stale one, and one of its tasks. It tells whether the lease still holds.
+// settle draws one of all claims and one of its tasks, and reports whether the claim still holds the task's lease.
 func (m *machine) settle(r *rapid.T) (c *claimed, id string, holds bool) {
 	if len(m.held) == 0 {
 		r.Skip("nothing was claimed yet")
@@ -202,7 +202,7 @@ func (m *machine) Redrive(r *rapid.T) {
 	ok, err := m.q.Redrive(m.ctx, id)
 	m.must(r, err)
 	if ok != m.model.dead[id] {
-		r.Fatalf("redrive %s gave %v", id, ok)
+		r.Fatalf("Redrive(%s) = %v, want %v", id, ok, m.model.dead[id])
 	}
 	if ok {
 		delete(m.model.dead, id)
@@ -211,7 +211,7 @@ func (m *machine) Redrive(r *rapid.T) {
 	}
 }
 
-// TimePasses moves every score back, and with them the tokens that name leases by their end.
+// TimePasses moves every score back. It moves the tokens too, because they are the scores of leases.
 func (m *machine) TimePasses(r *rapid.T) {
 	hours := rapid.IntRange(1, 2).Draw(r, "hours")
 	m.model.clock += hours
@@ -230,8 +230,8 @@ func (m *machine) TimePasses(r *rapid.T) {
 	}
 }
 
-// Check compares everything: what is in the model and not in Redis is lost, what is in Redis twice
-// is delivered twice.
+// Check compares all sets with the model. A task that is missing in Redis is lost, and a task that is there twice is
+// delivered twice.
 func (m *machine) Check(r *rapid.T) {
 	s := m.q.shards[0]
 	due, err := m.q.rdb.ZRange(m.ctx, s.due, 0, -1).Result()
@@ -259,7 +259,7 @@ func (m *machine) Check(r *rapid.T) {
 
 func (m *machine) settled(r *rapid.T, n int, holds bool) {
 	if (n == 1) != holds {
-		r.Fatalf("settled %d, but the lease holds: %v", n, holds)
+		r.Fatalf("%d leases were still held, want one exactly if the claim holds the lease: %v", n, holds)
 	}
 }
 

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// Outbox is the table of messages of one kind that are owed to Redis. Whoever schedules a task writes
-// its row in the transaction that makes the task necessary:
+// Outbox holds the messages of one kind: the rows of the table outbox that wait to be copied to Redis. A program
+// inserts the row of a task in the transaction that makes the task necessary:
 //
 //	INSERT INTO outbox (kind, task_id, due_at) VALUES (…)
 //
-// so that after a crash at any moment there is either neither or both.
+// So after a crash either both the transaction and its task exist, or neither does.
 type Outbox struct {
 	db   *sql.DB
 	kind string
@@ -23,7 +23,7 @@ func NewOutbox(db *sql.DB, kind string) *Outbox {
 	return &Outbox{db: db, kind: kind}
 }
 
-// Delete removes messages that Redis has. Ids without a row are ignored.
+// Delete removes the messages of tasks that are in Redis. It ignores ids without a row.
 func (o *Outbox) Delete(ctx context.Context, ids []string) error {
 	_, err := o.db.ExecContext(ctx, `DELETE FROM outbox WHERE kind = $1 AND task_id = ANY ($2)`, o.kind, ids)
 	if err != nil {
@@ -32,7 +32,7 @@ func (o *Outbox) Delete(ctx context.Context, ids []string) error {
 	return nil
 }
 
-// Backlog returns how many messages are owed and the age of the oldest, 0 if there is none.
+// Backlog returns the number of messages and the age of the oldest one. The age is 0 if there is no message.
 func (o *Outbox) Backlog(ctx context.Context) (count int64, oldest time.Duration, err error) {
 	var us int64
 	err = o.db.QueryRowContext(ctx, `
@@ -44,8 +44,8 @@ func (o *Outbox) Backlog(ctx context.Context) (count int64, oldest time.Duration
 	return count, fromMicros(us), nil
 }
 
-// takeSQL removes the oldest messages that are older than the grace and returns what is left of their
-// waits. SKIP LOCKED: any number of relays share the work.
+// takeSQL removes messages that are older than the grace, the oldest first, and returns the time left until each is
+// due. SKIP LOCKED lets several relays take different messages at the same time.
 const takeSQL = `
 	DELETE FROM outbox o USING (
 		SELECT task_id FROM outbox
@@ -55,14 +55,14 @@ const takeSQL = `
 	WHERE o.kind = $1 AND o.task_id = oldest.task_id
 	RETURNING o.task_id, (extract(epoch FROM o.due_at - clock_timestamp()) * 1000000)::bigint`
 
-// take removes up to limit messages older than grace, if publish accepts them: they are gone only once
-// it has, and a crash in between leaves them to be published again.
+// take removes up to limit messages that are older than grace, and passes them to publish. It commits only after
+// publish has succeeded, so a crash in between leaves the messages in the outbox.
 func (o *Outbox) take(ctx context.Context, grace time.Duration, limit int, publish func([]Message) error) (int, error) {
 	tx, err := o.db.BeginTx(ctx, nil)
 	if err != nil {
-		return 0, fmt.Errorf("begin relay: %w", err)
+		return 0, fmt.Errorf("begin the transaction of the relay: %w", err)
 	}
-	defer tx.Rollback() //nolint:errcheck // after a commit it has nothing to do
+	defer tx.Rollback() //nolint:errcheck // no effect after a commit
 
 	msgs, err := o.query(ctx, tx, grace, limit)
 	if err != nil {
@@ -75,7 +75,7 @@ func (o *Outbox) take(ctx context.Context, grace time.Duration, limit int, publi
 		return 0, err
 	}
 	if err := tx.Commit(); err != nil {
-		return 0, fmt.Errorf("commit relay: %w", err)
+		return 0, fmt.Errorf("commit the transaction of the relay: %w", err)
 	}
 	return len(msgs), nil
 }

@@ -26,8 +26,8 @@ func newOutbox(t testing.TB) *Outbox {
 	return NewOutbox(db, "test.kind")
 }
 
-// owe writes outbox rows of a given age, due in an hour.
-func owe(t testing.TB, o *Outbox, age time.Duration, ids ...string) {
+// write inserts outbox rows of a given age, due in an hour.
+func write(t testing.TB, o *Outbox, age time.Duration, ids ...string) {
 	t.Helper()
 	_, err := o.db.ExecContext(t.Context(), `
 		INSERT INTO outbox (kind, task_id, due_at, created_at)
@@ -49,52 +49,53 @@ func backlog(t testing.TB, o *Outbox) int64 {
 
 func newRelay(q *Queue, o *Outbox, cfg RelayConfig) *Relay { return NewRelay(q, o, cfg, quiet(), nil) }
 
-func TestRelayPublishesWhatIsOlderThanTheGrace(t *testing.T) {
+func TestRelayPublishesMessagesOlderThanTheGrace(t *testing.T) {
 	o, q := newOutbox(t), newQueue(t, newRedis(t), 1)
-	owe(t, o, time.Hour, "a", "b")
-	owe(t, o, 0, "young")
+	write(t, o, time.Hour, "a", "b")
+	write(t, o, 0, "young")
 	other := NewOutbox(o.db, "other.kind")
-	owe(t, other, time.Hour, "theirs")
+	write(t, other, time.Hour, "theirs")
 
 	r := newRelay(q, o, RelayConfig{Grace: time.Minute})
 	if n, err := r.RunOnce(t.Context()); n != 2 || err != nil {
-		t.Fatalf("relayed %d, %v; want 2", n, err)
+		t.Fatalf("relayed %d messages, %v; want 2", n, err)
 	}
-	places, err := q.Locate(t.Context(), []string{"a", "b", "young", "theirs"})
+	locations, err := q.Locate(t.Context(), []string{"a", "b", "young", "theirs"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []State{Scheduled, Scheduled, Absent, Absent} {
-		if places[i].State != want {
-			t.Errorf("message %d is %+v, want state %v", i, places[i], want)
+		if locations[i].State != want {
+			t.Errorf("task %d is %+v, want state %v", i, locations[i], want)
 		}
 	}
-	if left := places[0].Left; left < 55*time.Minute || left > time.Hour {
-		t.Errorf("due in %v, want what was left of the hour", left)
+	if left := locations[0].Left; left < 55*time.Minute || left > time.Hour {
+		t.Errorf("due in %v, want a little less than an hour", left)
 	}
 	if n := backlog(t, o); n != 1 {
-		t.Errorf("%d rows left, want the young one", n)
+		t.Errorf("%d rows are left, want only the young one", n)
 	}
 	if n, err := r.RunOnce(t.Context()); n != 0 || err != nil {
-		t.Errorf("again: %d, %v", n, err)
+		t.Errorf("the second run relayed %d messages, %v; want 0", n, err)
 	}
 }
 
-// TestRelayCrash lets the relay die at each step: the rows are there again until Redis has the tasks.
+// TestRelayCrash lets the relay's publish fail, and then ends its transaction between the publish and the commit. The
+// rows stay in the outbox.
 func TestRelayCrash(t *testing.T) {
 	o := newOutbox(t)
-	owe(t, o, time.Hour, "a", "b", "c")
+	write(t, o, time.Hour, "a", "b", "c")
 	down := errors.New("redis is down")
 	if _, err := o.take(t.Context(), 0, 2, func([]Message) error { return down }); !errors.Is(err, down) {
-		t.Errorf("take: %v", err)
+		t.Errorf("take returned %v, want the error of publish", err)
 	}
 	if n := backlog(t, o); n != 3 {
 		t.Errorf("%d rows after a failed publish, want 3", n)
 	}
-	// Published, but dead before the commit.
+	// The relay has published, but dies before the commit.
 	ctx, cancel := context.WithCancel(t.Context())
 	if _, err := o.take(ctx, 0, 2, func([]Message) error { cancel(); return nil }); err == nil {
-		t.Error("committed under a cancelled context")
+		t.Error("take returned no error under a cancelled context")
 	}
 	eventually(t, "rows back after the rollback", func() bool { return backlog(t, o) == 3 })
 }
@@ -106,7 +107,7 @@ func TestRelaysShareTheOutbox(t *testing.T) {
 	for i := range rows {
 		ids = append(ids, strconv.Itoa(i))
 	}
-	owe(t, o, time.Hour, ids...)
+	write(t, o, time.Hour, ids...)
 	var relays sync.WaitGroup
 	var mu sync.Mutex
 	total := 0
@@ -136,14 +137,14 @@ func TestRelaysShareTheOutbox(t *testing.T) {
 	}
 }
 
-// TestRelayDrainsWhenRedisIsBack runs the loop over an outage.
+// TestRelayDrainsWhenRedisIsBack runs the relay during an outage of Redis and after it.
 func TestRelayDrainsWhenRedisIsBack(t *testing.T) {
 	server := testenv.RedisServer(t)
 	o, q := newOutbox(t), newQueue(t, connect(t, server.URL()), 1)
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	owe(t, o, time.Hour, "a", "b")
+	write(t, o, time.Hour, "a", "b")
 	r := newRelay(q, o, RelayConfig{Interval: 10 * time.Millisecond, MaxBackoff: 50 * time.Millisecond})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -181,7 +182,7 @@ func results(p *Publisher) map[string]float64 {
 
 func TestPublishThenDelete(t *testing.T) {
 	o, q := newOutbox(t), newQueue(t, newRedis(t), 1)
-	owe(t, o, 0, "a", "b", "c")
+	write(t, o, 0, "a", "b", "c")
 	p := newPublisher(q, o, PublisherConfig{Budget: 30 * time.Second})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -193,9 +194,9 @@ func TestPublishThenDelete(t *testing.T) {
 	}
 	eventually(t, "rows of published messages deleted", func() bool { return backlog(t, o) == 1 })
 
-	// What is published last is deleted on the way out.
+	// Run deletes the rows of the last messages before it returns.
 	cancel()
-	if !p.Publish(ctx, In("c", time.Hour)) { // the customer's request may have ended: it is published all the same
+	if !p.Publish(ctx, In("c", time.Hour)) { // a cancelled context does not abort the publish
 		t.Fatal("c was not published")
 	}
 	if err := <-ended; err != nil {
@@ -203,44 +204,45 @@ func TestPublishThenDelete(t *testing.T) {
 	}
 	p.flush(t.Context(), p.collect(ctx, nil))
 	if n := backlog(t, o); n != 0 {
-		t.Errorf("%d rows left", n)
+		t.Errorf("%d rows are left, want none", n)
 	}
 	if d := depth(t, q); d.Scheduled != 3 {
 		t.Errorf("depth %+v, want 3 scheduled", d)
 	}
 }
 
-// TestBreaker: with Redis down a few publishes try, and then none; the outbox keeps every row.
+// TestBreaker publishes while Redis is down. A few publishes try Redis, then the breaker is open. The outbox keeps
+// every row.
 func TestBreaker(t *testing.T) {
 	server := testenv.RedisServer(t)
 	o, q := newOutbox(t), newQueue(t, connect(t, server.URL()), 1)
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	owe(t, o, 0, "a")
+	write(t, o, 0, "a")
 	p := newPublisher(q, o, PublisherConfig{BreakerFailures: 3, BreakerOpen: 200 * time.Millisecond})
 	for range 3 {
 		if p.Publish(t.Context(), In("a", time.Hour)) {
-			t.Fatal("published to a dead Redis")
+			t.Fatal("Publish succeeded while Redis was down")
 		}
 	}
 	for range 100 {
 		p.Publish(t.Context(), In("a", time.Hour))
 	}
-	// A slow machine may see the breaker half-open once or twice: nothing near one try per publish.
+	// On a slow machine the breaker may let one or two further publishes try Redis.
 	if got := results(p); got["ok"] != 0 || got["failed"] < 3 || got["breaker_open"] < 50 {
 		t.Errorf("results %v, want about 3 failed and 100 breaker_open", got)
 	}
 	if n := backlog(t, o); n != 1 {
-		t.Errorf("%d rows, want the one that Redis does not have", n)
+		t.Errorf("%d rows, want the row of the message that is not in Redis", n)
 	}
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the breaker closes", func() bool { return p.Publish(t.Context(), In("a", time.Hour)) })
+	eventually(t, "the breaker is closed", func() bool { return p.Publish(t.Context(), In("a", time.Hour)) })
 }
 
-// TestBudgetHoldsOnAHungRedis publishes to a server that accepts and never answers.
+// TestBudgetHoldsOnAHungRedis publishes to a server that accepts connections and never answers.
 func TestBudgetHoldsOnAHungRedis(t *testing.T) {
 	hung, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -251,9 +253,9 @@ func TestBudgetHoldsOnAHungRedis(t *testing.T) {
 	p := newPublisher(q, newOutbox(t), PublisherConfig{Budget: 50 * time.Millisecond})
 	began := time.Now()
 	if p.Publish(t.Context(), In("a", time.Hour)) {
-		t.Fatal("published to a Redis that does not answer")
+		t.Fatal("Publish succeeded on a Redis that does not answer")
 	}
-	// Far from the budget, for a loaded machine; nearer than any of the client's own timeouts.
+	// The limit is far above the budget, for a loaded machine, and below the client's own timeouts.
 	if took := time.Since(began); took > 900*time.Millisecond {
 		t.Errorf("took %v with a budget of 50 ms", took)
 	}

@@ -12,11 +12,11 @@ import (
 	"github.com/sony/gobreaker/v2"
 )
 
-// PublisherConfig tunes the fast path; zero fields get the defaults.
+// PublisherConfig configures a publisher. Zero fields get the defaults.
 type PublisherConfig struct {
-	Budget          time.Duration // the most that one Publish takes, retries included: 100 ms
-	BreakerFailures int           // failed publishes in a row that open the breaker: 5
-	BreakerOpen     time.Duration // how long it stays open before one publish tries again: 2 s
+	Budget          time.Duration // the longest time for one Publish, with its retries: 100 ms
+	BreakerFailures int           // consecutive failures that open the breaker: 5
+	BreakerOpen     time.Duration // the time until an open breaker lets one Publish try again: 2 s
 }
 
 func (c PublisherConfig) withDefaults() PublisherConfig {
@@ -26,8 +26,8 @@ func (c PublisherConfig) withDefaults() PublisherConfig {
 	return c
 }
 
-// Publisher is the fast path from a committed outbox row to Redis. Whether it works decides nothing but
-// when the task reaches Redis: a row that stays is the relay's.
+// Publisher is the fast path from a committed outbox row to Redis. If a publish fails, the task reaches Redis later:
+// the row stays in the outbox, and the relay copies it.
 type Publisher struct {
 	queue     *Queue
 	outbox    *Outbox
@@ -38,29 +38,29 @@ type Publisher struct {
 	published chan string
 }
 
-// NewPublisher returns a publisher. Its [Publisher.Run] must run too, for the rows to be deleted.
+// NewPublisher returns a publisher. Its [Publisher.Run] must run too, because it deletes the rows.
 func NewPublisher(q *Queue, o *Outbox, cfg PublisherConfig, log *slog.Logger, reg prometheus.Registerer) *Publisher {
 	cfg = cfg.withDefaults()
 	log = log.With("kind", q.kind)
 	return &Publisher{
 		queue: q, outbox: o, cfg: cfg, log: log,
 		metrics: newPublisherMetrics(reg, q.kind),
-		// Room for what a busy instance publishes while one DELETE is under way.
+		// The buffer must hold the ids that are published while one DELETE is under way.
 		published: make(chan string, 8*flushRows),
 		breaker: gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
 			Name:        "redis",
 			Timeout:     cfg.BreakerOpen,
 			ReadyToTrip: func(c gobreaker.Counts) bool { return int(c.ConsecutiveFailures) >= cfg.BreakerFailures },
 			OnStateChange: func(_ string, from, to gobreaker.State) {
-				log.Warn("publisher's breaker changed", "from", from.String(), "to", to.String())
+				log.Warn("the publisher's circuit breaker changed its state", "from", from.String(), "to", to.String())
 			},
 		}),
 	}
 }
 
-// Publish schedules a message whose outbox row is committed, and tells whether Redis has it. It takes
-// at most the budget, and nothing while the breaker is open. The caller has made its promise by then:
-// its context's end does not count, and there is no error for it to handle.
+// Publish schedules a message whose outbox row is committed, and reports whether it succeeded. It takes at most the
+// budget, and returns at once while the breaker is open. Cancelling ctx does not abort the publish, because the row is
+// committed already. The caller needs no error, because the relay repeats a failed publish.
 func (p *Publisher) Publish(ctx context.Context, m Message) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.Budget)
 	defer cancel()
@@ -74,13 +74,13 @@ func (p *Publisher) Publish(ctx context.Context, m Message) bool {
 		p.metrics.published.WithLabelValues("ok").Inc()
 		select {
 		case p.published <- m.ID:
-		default: // the relay publishes it once more and deletes the row
+		default: // the buffer is full: the relay publishes the message once more and deletes the row
 		}
 	case errors.Is(err, gobreaker.ErrOpenState), errors.Is(err, gobreaker.ErrTooManyRequests):
 		p.metrics.published.WithLabelValues("breaker_open").Inc()
 	default:
 		p.metrics.published.WithLabelValues("failed").Inc()
-		p.log.Warn("not published, left to the relay", "task", m.ID, "error", err)
+		p.log.Warn("message not published; the relay will publish it", "task", m.ID, "error", err)
 	}
 	return err == nil
 }
@@ -89,14 +89,14 @@ func shortBackoff() retry.Backoff {
 	return retry.WithMaxRetries(3, retry.WithJitterPercent(20, retry.NewExponential(10*time.Millisecond)))
 }
 
-// The rows of published messages are deleted together: one commit for many, and none for a customer
-// to wait for. A crash before it costs a second, harmless publish by the relay.
+// The rows of published messages are deleted together: one commit for many rows, and no caller of Publish waits for it.
+// After a crash before the commit the relay publishes the messages a second time, which is harmless.
 const (
 	flushRows  = 500
 	flushEvery = 50 * time.Millisecond
 )
 
-// Run deletes the outbox rows of published messages until ctx ends, then the last ones, and returns nil.
+// Run deletes the outbox rows of published messages until ctx ends. Then it deletes the last ones and returns nil.
 func (p *Publisher) Run(ctx context.Context) error {
 	for {
 		select {
@@ -109,7 +109,8 @@ func (p *Publisher) Run(ctx context.Context) error {
 	}
 }
 
-// collect adds what is published until a flush is due; after ctx's end only what is already there.
+// collect appends the ids of published messages until a flush is due. After ctx has ended it takes only the ids that
+// are in the buffer already.
 func (p *Publisher) collect(ctx context.Context, ids []string) []string {
 	due := time.NewTimer(flushEvery)
 	defer due.Stop()
@@ -139,6 +140,7 @@ func (p *Publisher) flush(ctx context.Context, ids []string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	if err := p.outbox.Delete(ctx, ids); err != nil {
-		p.log.Warn("published messages stay in the outbox, the relay repeats them", "messages", len(ids), "error", err)
+		p.log.Warn("published messages could not be deleted from the outbox; the relay publishes them again",
+			"messages", len(ids), "error", err)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// at is a score. Seeded scores are exact: since + d, where since is Redis's time when the test began.
-// A score that the operation computed is d after some instant during the operation.
+// at is a score: a time plus d. For a seeded score the time is since, which is Redis's time when the test began. For a
+// fresh score, which the operation computed, the time is some instant during the operation.
 type at struct {
 	d     time.Duration
 	fresh bool
@@ -22,7 +22,7 @@ type at struct {
 func seeded(d time.Duration) at { return at{d: d} }
 func fresh(d time.Duration) at  { return at{d: d, fresh: true} }
 
-// state is everything that a shard holds.
+// state is the content of a shard, without its marker.
 type state struct {
 	due, leased, dead map[string]at
 	attempts          map[string]string
@@ -30,7 +30,7 @@ type state struct {
 }
 
 const (
-	long  = time.Hour // far from the time that a test takes
+	long  = time.Hour // much longer than a test takes
 	lease = 2 * long
 )
 
@@ -54,7 +54,7 @@ func seed(t *testing.T, q *Queue, since int64, s state) {
 	}
 }
 
-// expect compares everything in the shard with want. The operation ran between from and to.
+// expect compares the content of shard 0 with want. The operation ran between from and to.
 func expect(t *testing.T, q *Queue, since, from, to int64, want state) {
 	t.Helper()
 	shard := q.shards[0]
@@ -96,17 +96,17 @@ func expect(t *testing.T, q *Queue, since, from, to int64, want state) {
 			t.Fatal(err)
 		}
 		if !maps.Equal(got, hash.want) {
-			t.Errorf("%s: %v, want %v", name, got, hash.want)
+			t.Errorf("%s holds %v, want %v", name, got, hash.want)
 		}
 	}
 }
 
-// tokenAt makes the batch of a claim whose leases end at a seeded score.
+// tokenAt returns the batch of a claim whose leases end at a seeded score.
 func tokenAt(since int64, d time.Duration) Batch {
 	return Batch{token: strconv.FormatInt(since+d.Microseconds(), 10)}
 }
 
-// TestQueueStates gives each operation a whole queue and compares the whole queue after it.
+// TestQueueStates runs each operation on a queue with a given content, and compares the whole content afterwards.
 func TestQueueStates(t *testing.T) {
 	type sets = map[string]at
 	schedule := func(id string, left time.Duration) func(context.Context, *Queue, Batch) (any, error) {
@@ -137,7 +137,7 @@ func TestQueueStates(t *testing.T) {
 		return func(ctx context.Context, q *Queue, _ Batch) (any, error) { return q.Redrive(ctx, id) }
 	}
 
-	mine := seeded(lease) // the end of the lease that the batch given to an operation names
+	mine := seeded(lease) // the end of the lease of the batch that each operation gets
 	tests := map[string]struct {
 		before state
 		do     func(context.Context, *Queue, Batch) (any, error)
@@ -148,27 +148,27 @@ func TestQueueStates(t *testing.T) {
 			do:    schedule("a", long),
 			after: state{due: sets{"a": fresh(long)}},
 		},
-		"schedule: overdue keeps its place before the others": {
+		"schedule: overdue tasks are sorted by their due times": {
 			before: state{due: sets{"b": seeded(-long)}},
 			do:     schedule("a", -2*long),
 			after:  state{due: sets{"a": fresh(-2 * long), "b": seeded(-long)}},
 		},
-		"schedule: the earlier replaces": {
+		"schedule: an earlier due time replaces a later one": {
 			before: state{due: sets{"a": seeded(2 * long)}},
 			do:     schedule("a", long),
 			after:  state{due: sets{"a": fresh(long)}},
 		},
-		"schedule: the later changes nothing": {
+		"schedule: a later due time changes nothing": {
 			before: state{due: sets{"a": seeded(long)}},
 			do:     schedule("a", 2*long),
 			after:  state{due: sets{"a": seeded(long)}},
 		},
-		"schedule: leased gets a second delivery": {
+		"schedule: a leased task gets a second delivery": {
 			before: state{leased: sets{"a": mine}},
 			do:     schedule("a", 0),
 			after:  state{leased: sets{"a": mine}, due: sets{"a": fresh(0)}},
 		},
-		"schedule: dead stays dead": {
+		"schedule: a dead letter stays dead": {
 			before: state{dead: sets{"a": seeded(-long)}},
 			do:     schedule("a", 0),
 			after:  state{dead: sets{"a": seeded(-long)}},
@@ -187,13 +187,13 @@ func TestQueueStates(t *testing.T) {
 			gives:  "b0 c0 0s",
 			after:  state{due: sets{"a": seeded(-long)}, leased: sets{"b": fresh(lease), "c": fresh(lease)}},
 		},
-		"claim: tells failed attempts": {
+		"claim: returns failed attempts": {
 			before: state{due: sets{"a": seeded(-long)}, attempts: map[string]string{"a": "3"}, errors: map[string]string{"a": "why"}},
 			do:     claim(1),
 			gives:  "a3 2h0m0s",
 			after:  state{leased: sets{"a": fresh(lease)}, attempts: map[string]string{"a": "3"}, errors: map[string]string{"a": "why"}},
 		},
-		"claim: a live lease is not claimed, but wakes when it ends": {
+		"claim: a leased task is not claimed; Next is the end of its lease": {
 			before: state{leased: sets{"a": seeded(long)}, due: sets{"b": seeded(2 * long)}},
 			do:     claim(10),
 			gives:  "1h0m0s",
@@ -211,56 +211,56 @@ func TestQueueStates(t *testing.T) {
 			gives:  "a0 0s",
 			after:  state{leased: sets{"a": fresh(lease), "b": seeded(-long)}},
 		},
-		"claim: scheduled again while leased waits for the lease": {
+		"claim: a second delivery waits for the end of the lease": {
 			before: state{leased: sets{"a": seeded(long)}, due: sets{"a": seeded(-long), "b": seeded(-long)}},
 			do:     claim(10),
 			gives:  "b0 1h0m0s",
 			after:  state{leased: sets{"a": seeded(long), "b": fresh(lease)}, due: sets{"a": seeded(long)}},
 		},
-		"claim: an expired lease and a second delivery are one": {
+		"claim: an expired lease and a second delivery make one delivery": {
 			before: state{leased: sets{"a": seeded(-long)}, due: sets{"a": seeded(-2 * long)}},
 			do:     claim(10),
 			gives:  "a0 2h0m0s",
 			after:  state{leased: sets{"a": fresh(lease)}},
 		},
-		"claim: an expired lease keeps an earlier due time, not a later one": {
+		"claim: the end of an expired lease replaces a later due time": {
 			before: state{leased: sets{"a": seeded(-long)}, due: sets{"a": seeded(3 * long)}},
 			do:     claim(10),
 			gives:  "a0 2h0m0s",
 			after:  state{leased: sets{"a": fresh(lease)}},
 		},
 
-		"ack: forgets the task": {
+		"ack: removes the task": {
 			before: state{leased: sets{"a": mine, "b": mine}, attempts: map[string]string{"a": "2"}, errors: map[string]string{"a": "why"}},
 			do:     ack("a", "b"),
 			gives:  2,
 		},
-		"ack: another's lease is not touched": {
+		"ack: another worker's lease is not changed": {
 			before: state{leased: sets{"a": seeded(lease + time.Microsecond), "b": mine}, attempts: map[string]string{"a": "2"}},
 			do:     ack("a", "b"),
 			gives:  1,
 			after:  state{leased: sets{"a": seeded(lease + time.Microsecond)}, attempts: map[string]string{"a": "2"}},
 		},
-		"ack: too late, it is due again": {
+		"ack: too late, the task is due again": {
 			before: state{due: sets{"a": seeded(-long)}},
 			do:     ack("a"),
 			gives:  0,
 			after:  state{due: sets{"a": seeded(-long)}},
 		},
-		"ack: keeps the second delivery": {
+		"ack: a second delivery stays": {
 			before: state{leased: sets{"a": mine}, due: sets{"a": seeded(long)}},
 			do:     ack("a"),
 			gives:  1,
 			after:  state{due: sets{"a": seeded(long)}},
 		},
 
-		"retry: not a failure": {
+		"retry: without an error no failure is counted": {
 			before: state{leased: sets{"a": mine}, attempts: map[string]string{"a": "1"}, errors: map[string]string{"a": "old"}},
 			do:     retry(Requeue{ID: "a", In: long}),
 			gives:  1,
 			after:  state{due: sets{"a": fresh(long)}, attempts: map[string]string{"a": "1"}, errors: map[string]string{"a": "old"}},
 		},
-		"retry: a failure is counted": {
+		"retry: with an error a failure is counted": {
 			before: state{leased: sets{"a": mine, "b": mine}, attempts: map[string]string{"a": "1"}, errors: map[string]string{"a": "old"}},
 			do:     retry(Requeue{ID: "a", In: long, Err: "new"}, Requeue{ID: "b", In: 2 * long, Err: "first"}),
 			gives:  2,
@@ -269,26 +269,26 @@ func TestQueueStates(t *testing.T) {
 				attempts: map[string]string{"a": "2", "b": "1"}, errors: map[string]string{"a": "new", "b": "first"},
 			},
 		},
-		"retry: a second delivery that is earlier stays": {
+		"retry: an earlier second delivery stays": {
 			before: state{leased: sets{"a": mine}, due: sets{"a": seeded(long)}},
 			do:     retry(Requeue{ID: "a", In: 2 * long}),
 			gives:  1,
 			after:  state{due: sets{"a": seeded(long)}},
 		},
-		"retry: another's lease is not touched": {
+		"retry: another worker's lease is not changed": {
 			before: state{leased: sets{"a": seeded(long)}},
 			do:     retry(Requeue{ID: "a", In: 0, Err: "mine"}),
 			gives:  0,
 			after:  state{leased: sets{"a": seeded(long)}},
 		},
 
-		"bury: with everything that was scheduled": {
+		"bury: removes a second delivery": {
 			before: state{leased: sets{"a": mine}, due: sets{"a": seeded(long)}, attempts: map[string]string{"a": "9"}},
 			do:     bury(Burial{ID: "a", Err: "last"}),
 			gives:  1,
 			after:  state{dead: sets{"a": fresh(0)}, attempts: map[string]string{"a": "10"}, errors: map[string]string{"a": "last"}},
 		},
-		"bury: another's lease is not touched": {
+		"bury: another worker's lease is not changed": {
 			before: state{leased: sets{"a": seeded(long)}, due: sets{"a": seeded(long)}},
 			do:     bury(Burial{ID: "a", Err: "last"}),
 			gives:  0,
@@ -312,8 +312,8 @@ func TestQueueStates(t *testing.T) {
 		q := newQueue(t, rdb, 1)
 		for name, test := range tests {
 			t.Run(name, func(t *testing.T) {
-				clear := q.shards[0]
-				rdb.Del(t.Context(), clear.due, clear.leased, clear.dead, clear.attempts, clear.errs)
+				s := q.shards[0]
+				rdb.Del(t.Context(), s.due, s.leased, s.dead, s.attempts, s.errs)
 				since := redisTime(t, q)
 				seed(t, q, since, test.before)
 				from := redisTime(t, q)
@@ -321,19 +321,18 @@ func TestQueueStates(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				// A message's wait is measured on this machine's monotonic clock, Redis's time on its
-				// own: a microsecond may be lost to rounding, none to waiting.
+				// The test's clock and Redis's clock differ by rounding: allow a millisecond.
 				expect(t, q, since, from-1000, redisTime(t, q)+1000, test.after)
 				if gives != test.gives {
-					t.Errorf("gave %v, want %v", gives, test.gives)
+					t.Errorf("returned %v, want %v", gives, test.gives)
 				}
 			})
 		}
 	})
 }
 
-// TestShardsSpread shows that a queue of many shards reaches every node of a cluster, that each id
-// stays in one shard, and that no script crosses slots.
+// TestShardsSpread runs all operations on a queue of many shards. Each id belongs to one shard, and no script uses keys
+// of two slots.
 func TestShardsSpread(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		q := newQueue(t, rdb, 8)
@@ -346,11 +345,11 @@ func TestShardsSpread(t *testing.T) {
 		if err := q.Schedule(t.Context(), msgs...); err != nil {
 			t.Fatal(err)
 		}
-		places, err := q.Locate(t.Context(), ids)
+		locations, err := q.Locate(t.Context(), ids)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, p := range places {
+		for i, p := range locations {
 			if p.State != Scheduled || p.Left > 0 {
 				t.Fatalf("%s is %+v, want it scheduled and due", ids[i], p)
 			}
@@ -386,7 +385,7 @@ func TestShardsSpread(t *testing.T) {
 		}
 		for id, n := range delivered {
 			if n != 1 {
-				t.Errorf("%s was delivered %d times", id, n)
+				t.Errorf("%s was delivered %d times, want once", id, n)
 			}
 		}
 		letters, err := q.DeadLetters(t.Context(), 0, len(ids))
@@ -398,11 +397,11 @@ func TestShardsSpread(t *testing.T) {
 			t.Fatal(err)
 		}
 		if int(depth.Dead) != len(letters) || depth.Scheduled == 0 || depth.Due != 0 || depth.Leased != 0 {
-			t.Errorf("depth %+v with %d dead letters", depth, len(letters))
+			t.Errorf("the queue holds %+v, want %d dead letters, some scheduled tasks and no others", depth, len(letters))
 		}
 		for _, letter := range letters {
 			if ok, err := q.Redrive(t.Context(), letter.ID); err != nil || !ok {
-				t.Fatalf("redrive %s: %v, %v", letter.ID, ok, err)
+				t.Fatalf("Redrive(%s) = %v, %v; want true", letter.ID, ok, err)
 			}
 		}
 		all := func(_ context.Context, ids []string) ([]string, error) { return ids, nil }
@@ -429,7 +428,7 @@ func TestDeadLettersLatestFirst(t *testing.T) {
 	}
 	page, err := q.DeadLetters(t.Context(), 1, 3)
 	if err != nil || len(page) != 3 {
-		t.Fatalf("page %v, %v", page, err)
+		t.Fatalf("listed %v, %v; want 3 dead letters", page, err)
 	}
 	for n, want := range []string{"3", "2", "1"} {
 		if l := page[n]; l.ID != want || l.Error != "reason "+want || l.Attempts != 1 || l.Kind != "test.kind" {
@@ -437,12 +436,12 @@ func TestDeadLettersLatestFirst(t *testing.T) {
 		}
 	}
 	if rest, err := q.DeadLetters(t.Context(), 9, 3); err != nil || len(rest) != 0 {
-		t.Errorf("past the end: %v, %v", rest, err)
+		t.Errorf("listed %v, %v past the end, want none", rest, err)
 	}
 }
 
-// TestSentinels follows the two steps of a restore and a wipe at each moment of it.
-func TestSentinels(t *testing.T) {
+// TestMarkers wipes a shard before, during and after a restore.
+func TestMarkers(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		q := newQueue(t, rdb, 8)
 		intact := func(want bool) {
@@ -457,7 +456,7 @@ func TestSentinels(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		lose := func(context.Context) error { return rdb.Del(t.Context(), q.shards[3].sentry).Err() }
+		lose := func(context.Context) error { return rdb.Del(t.Context(), q.shards[3].marker).Err() }
 
 		intact(false)
 		step(q.BeginRestore)
@@ -467,32 +466,32 @@ func TestSentinels(t *testing.T) {
 		step(lose) // one node was wiped
 		intact(false)
 		step(q.BeginRestore)
-		step(lose) // and again, before the restore ended
+		step(lose) // the node is wiped again, before the restore has ended
 		step(q.EndRestore)
 		intact(false)
 	})
 }
 
-func TestNewQueueRefuses(t *testing.T) {
+func TestNewQueueRejects(t *testing.T) {
 	for _, cfg := range []Config{
-		{}, {Kind: "Order"}, {Kind: "a{b}"}, {Kind: "a b"}, {Kind: "ok", Shards: -1}, {Kind: "ok", Shards: 1025},
+		{}, {Kind: "Upper"}, {Kind: "a{b}"}, {Kind: "a b"}, {Kind: "ok", Shards: -1}, {Kind: "ok", Shards: 1025},
 	} {
 		if _, err := NewQueue(nil, cfg); err == nil {
-			t.Errorf("NewQueue(%+v) took it", cfg)
+			t.Errorf("NewQueue(%+v) returned no error", cfg)
 		}
 	}
 }
 
-func TestConnectRefusesWithoutRepeatingThePassword(t *testing.T) {
+func TestConnectErrorHidesThePassword(t *testing.T) {
 	for _, url := range []string{"", "http://localhost", "redis://:s3cret@host:notaport", "redis://host/notanumber"} {
 		rdb, err := Connect(url)
 		if err == nil {
 			rdb.Close()
-			t.Errorf("Connect(%q) took it", url)
+			t.Errorf("Connect(%q) returned no error", url)
 			continue
 		}
 		if strings.Contains(err.Error(), "s3cret") {
-			t.Errorf("Connect(%q) repeats the password: %v", url, err)
+			t.Errorf("the error of Connect(%q) contains the password: %v", url, err)
 		}
 	}
 }

@@ -10,16 +10,16 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Connect returns a client for a Redis URL: redis://[user:password@]host:port[/db], rediss:// for TLS;
-// for a cluster name its other nodes with addr: redis://host:port?addr=host:port&addr=host:port.
-// It does not dial: a Redis that is down is an error of the first command, not of the start.
+// Connect returns a client for a Redis URL: redis://[user:password@]host:port[/db], or rediss:// for TLS. The URL of
+// a cluster names its other nodes with addr: redis://host:port?addr=host:port&addr=host:port. Connect does not dial. If
+// Redis is down, the first command returns an error.
 func Connect(redisURL string) (redis.UniversalClient, error) {
 	server, err := parseURL(redisURL)
 	if err != nil {
-		// What the parsers say may repeat the URL, and with it a password.
+		// The parser's error may repeat the URL, and with it a password.
 		return nil, errors.New("not a Redis URL: want redis://[user:password@]host:port[/db], or rediss:// for TLS")
 	}
-	if server.DB < 0 { // the client would use database 0 without a word
+	if server.DB < 0 { // the client would silently use database 0
 		return nil, fmt.Errorf("not a Redis URL: its database is %d, want 0 or more", server.DB)
 	}
 	return redis.NewUniversalClient(withLimits(server)), nil
@@ -45,7 +45,7 @@ func parseURL(redisURL string) (*redis.UniversalOptions, error) {
 		return nil, err
 	}
 	if o.Network != "tcp" {
-		return nil, errors.New("a socket's path, which UniversalOptions cannot hold")
+		return nil, errors.New("the URL names a socket, which UniversalOptions does not support")
 	}
 	return &redis.UniversalOptions{
 		Addrs: []string{o.Addr}, DB: o.DB,
@@ -54,17 +54,18 @@ func parseURL(redisURL string) (*redis.UniversalOptions, error) {
 }
 
 func withLimits(o *redis.UniversalOptions) *redis.UniversalOptions {
-	// Retries are decided where it is known whether a command may be repeated: a claim whose answer was
-	// lost must not be.
+	// The client does not retry. Only the caller knows whether a command may be repeated: a claim whose reply was lost
+	// must not be repeated.
 	o.MaxRetries = -1
 	o.DialerRetries = 1
-	// Deadlines of contexts hold for the socket too; without this a hung server holds a request for
-	// ReadTimeout, whatever its budget.
+	// Apply the deadline of a context to the socket too. Otherwise a Redis that hangs would block a caller for
+	// ReadTimeout, even if the caller's budget is shorter.
 	o.ContextTimeoutEnabled = true
 	o.DialTimeout = time.Second
 	o.ReadTimeout = 2 * time.Second
 	o.WriteTimeout = 2 * time.Second
-	// Servers before Redis 8 answer both handshakes with errors, on each connection.
+	// Do not send CLIENT SETINFO and CLIENT MAINT_NOTIFICATIONS on each new connection: older versions of Redis, for
+	// instance 7.0, answer them with errors.
 	o.DisableIdentity = true
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return o

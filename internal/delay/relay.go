@@ -9,13 +9,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// RelayConfig tunes a relay; zero fields get the defaults.
+// RelayConfig configures a relay. Zero fields get the defaults.
 type RelayConfig struct {
-	Interval   time.Duration // between looks at an empty outbox: 500 ms
-	Grace      time.Duration // rows younger than this are left to the publisher: 1 s
+	Interval   time.Duration // the sleep after a batch that was not full: 500 ms
+	Grace      time.Duration // the relay leaves younger rows to the publisher: 1 s
 	Batch      int           // the most messages in one transaction: 500
-	Timeout    time.Duration // the most that one transaction may take: 10 s
-	MaxBackoff time.Duration // the longest wait while Redis or the database is away: 5 s
+	Timeout    time.Duration // the longest time for one transaction: 10 s
+	MaxBackoff time.Duration // the longest sleep after failed runs: 5 s
 }
 
 func (c RelayConfig) withDefaults() RelayConfig {
@@ -27,7 +27,7 @@ func (c RelayConfig) withDefaults() RelayConfig {
 	return c
 }
 
-// Relay brings to Redis the outbox rows that the publisher left. Any number may run.
+// Relay copies to Redis the messages that the publisher left in the outbox. Any number of relays may run.
 type Relay struct {
 	queue   *Queue
 	outbox  *Outbox
@@ -44,7 +44,7 @@ func NewRelay(q *Queue, o *Outbox, cfg RelayConfig, log *slog.Logger, reg promet
 	}
 }
 
-// Run relays until ctx ends and returns nil.
+// Run relays messages until ctx ends, and returns nil.
 func (r *Relay) Run(ctx context.Context) error {
 	wait := r.cfg.Interval
 	failing := false
@@ -53,32 +53,32 @@ func (r *Relay) Run(ctx context.Context) error {
 		switch {
 		case err != nil && ctx.Err() == nil:
 			if !failing {
-				r.log.Warn("relay cannot publish, keeps trying", "error", err)
+				r.log.Warn("relay cannot copy messages to Redis; it keeps trying", "error", err)
 			}
 			failing = true
 			r.metrics.failures.Inc()
 			wait = min(2*wait, r.cfg.MaxBackoff)
 		case err == nil:
 			if failing {
-				r.log.Info("relay publishes again", "messages", n)
+				r.log.Info("relay copies messages to Redis again", "messages", n)
 			}
 			failing = false
 			wait = r.cfg.Interval
 		}
 		if err != nil || n < r.cfg.Batch {
-			pause(ctx, wait)
+			sleep(ctx, wait)
 		}
 	}
 	return nil
 }
 
-// RunOnce publishes one batch of the outbox and returns how many messages it had.
+// RunOnce copies one batch of the outbox to Redis and returns the number of its messages.
 func (r *Relay) RunOnce(ctx context.Context) (int, error) {
-	// A connection whose other end is gone without a word would be waited for forever.
+	// Without a timeout a connection whose other end is gone would block the relay for ever.
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
 	defer cancel()
 	n, err := r.outbox.take(ctx, r.cfg.Grace, r.cfg.Batch, func(msgs []Message) error {
-		// The rows are locked meanwhile: a Redis that hangs must not hold them long.
+		// The rows stay locked until Redis answers. If Redis hangs, the timeout releases them.
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		return r.queue.Schedule(ctx, msgs...)
@@ -87,7 +87,8 @@ func (r *Relay) RunOnce(ctx context.Context) (int, error) {
 	return n, err
 }
 
-func pause(ctx context.Context, d time.Duration) {
+// sleep returns when d has passed or when ctx has ended.
+func sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

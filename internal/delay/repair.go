@@ -2,7 +2,6 @@ package delay
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,72 +10,39 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// What a reconciler needs: to see what the queue knows, to remove what should not be there, and to
-// tell whether Redis has lost its memory.
+// Unknown returns those of the ids that belong to no row of a table.
+type Unknown func(ctx context.Context, ids []string) ([]string, error)
 
-// State is where a task is.
-type State uint8
-
-// The states of a task.
-const (
-	Absent State = iota
-	Scheduled
-	Leased
-	Dead
-)
-
-// Place is a task's state and, if it is scheduled or leased, the time until it is due or its lease
-// ends, by Redis's clock.
-type Place struct {
-	State    State
-	Left     time.Duration
-	Attempts int // failed ones
-}
-
-// Locate tells where each of the tasks is, in the order of ids.
-func (q *Queue) Locate(ctx context.Context, ids []string) ([]Place, error) {
-	parts := q.parts(ids)
-	calls := make([]call, len(parts))
-	for n, p := range parts {
-		args := make([]any, len(p.indexes))
-		for k, i := range p.indexes {
-			args[k] = ids[i]
-		}
-		calls[n] = call{[]string{p.due, p.leased, p.dead, p.attempts}, args}
-	}
-	replies, err := q.runEach(ctx, scripts.locate, calls)
-	if err != nil {
-		return nil, fmt.Errorf("locate %s: %w", q.kind, err)
-	}
-	found := make([]Place, len(ids))
-	for n, p := range parts {
-		values, err := numbers(replies[n], 3*len(p.indexes))
-		if err != nil {
-			return nil, fmt.Errorf("locate %s: %w", q.kind, err)
-		}
-		for k, i := range p.indexes {
-			found[i] = Place{State: State(values[3*k]), Left: fromMicros(values[3*k+1]), Attempts: int(values[3*k+2])}
-		}
-	}
-	return found, nil
-}
-
-// RemoveOrphans removes tasks that belong to nothing: unknown returns those of the ids that are not known. It looks at
-// all tasks that are due within ahead and, a page at a time, at those that are due last and at dead letters, which no
-// clock brings near. It returns how many tasks it removed. An error of unknown is returned as it is.
+// RemoveOrphans removes orphans: tasks without a row, which are those that unknown returns. It looks at all tasks that
+// are due within ahead from now. It also looks at one page of the tasks that are due last, and at one page of the dead
+// letters, because these may never become due within ahead. It returns the number of tasks that it removed. It returns
+// an error of unknown unchanged.
 //
-// Workers take tasks meanwhile, so a page may pass over some: the next call looks at them.
-func (q *Queue) RemoveOrphans(ctx context.Context, ahead time.Duration, unknown func(context.Context, []string) ([]string, error)) (removed int, err error) {
-	offsets := make(map[int]int, len(q.shards)) // of the shards that may have more
+// RemoveOrphans also makes tasks due now if no clock reaches their due times, because their handler knows when they are
+// really due.
+//
+// Workers claim tasks meanwhile, so RemoveOrphans may miss some tasks. The next call sees them.
+func (q *Queue) RemoveOrphans(ctx context.Context, ahead time.Duration, unknown Unknown) (removed int, err error) {
+	removed, err = q.removeWithin(ctx, ahead, unknown)
+	if err != nil {
+		return removed, err
+	}
+	n, err := q.removeBeyond(ctx, unknown)
+	return removed + n, err
+}
+
+// removeWithin looks at all tasks that are due within ahead. It reads a page of every shard in one round trip.
+func (q *Queue) removeWithin(ctx context.Context, ahead time.Duration, unknown Unknown) (removed int, err error) {
+	offsets := make(map[int]int, len(q.shards)) // offset of the next page, by shard; a shard without more pages is deleted
 	for shard := range q.shards {
 		offsets[shard] = 0
 	}
 	for len(offsets) > 0 {
 		page := max(1, chunk/len(offsets))
-		var calls []call
 		shards := slices.Collect(maps.Keys(offsets))
-		for _, shard := range shards {
-			calls = append(calls, call{[]string{q.shards[shard].due}, []any{micros(ahead), offsets[shard], page}})
+		calls := make([]call, len(shards))
+		for i, shard := range shards {
+			calls[i] = call{[]string{q.shards[shard].due}, []any{micros(ahead), offsets[shard], page}}
 		}
 		seen, err := q.list(ctx, scripts.window, shards, calls)
 		if err != nil {
@@ -87,29 +53,29 @@ func (q *Queue) RemoveOrphans(ctx context.Context, ahead time.Duration, unknown 
 		if err != nil {
 			return removed, err
 		}
-		for i, shard := range shards {
-			if len(seen[i].ids) < page {
-				delete(offsets, shard)
+		for _, s := range seen {
+			if len(s.ids) < page {
+				delete(offsets, s.shard)
+				continue
 			}
-			for _, id := range seen[i].ids {
-				if _, more := offsets[shard]; more && !orphans[id] { // others are in the place of orphans now
-					offsets[shard]++
+			for _, id := range s.ids {
+				if !orphans[id] { // the next tasks move up into the places of removed ones, so these do not count
+					offsets[s.shard]++
 				}
 			}
 		}
 	}
-	n, err := q.removeRemote(ctx, unknown)
-	return removed + n, err
+	return removed, nil
 }
 
-// removeRemote looks at a page of the tasks that are due last and of the dead letters.
-func (q *Queue) removeRemote(ctx context.Context, unknown func(context.Context, []string) ([]string, error)) (removed int, err error) {
+// removeBeyond looks at one page of the tasks that are due last, and at one page of the dead letters.
+func (q *Queue) removeBeyond(ctx context.Context, unknown Unknown) (removed int, err error) {
 	page := max(1, chunk/len(q.shards))
 	shards, calls := make([]int, len(q.shards)), make([]call, len(q.shards))
 	for i, s := range q.shards {
 		shards[i], calls[i] = i, call{[]string{s.due, s.dead}, []any{page}}
 	}
-	seen, err := q.list(ctx, scripts.remote, shards, calls)
+	seen, err := q.list(ctx, scripts.beyond, shards, calls)
 	if err != nil {
 		return 0, err
 	}
@@ -117,31 +83,34 @@ func (q *Queue) removeRemote(ctx context.Context, unknown func(context.Context, 
 	return removed, err
 }
 
-// sighting is tasks in the shard where they were found: other clients may have written them to any shard.
-type sighting struct {
+// shardTasks holds the ids of tasks that were found in a shard. An id may belong to another shard, because other
+// clients can write a task to any shard.
+type shardTasks struct {
 	shard int
 	ids   []string
 }
 
-// list runs a script that lists tasks on some shards.
-func (q *Queue) list(ctx context.Context, script *redis.Script, shards []int, calls []call) ([]sighting, error) {
+// list runs a script that lists tasks on some shards, and returns the tasks of each.
+func (q *Queue) list(ctx context.Context, script *redis.Script, shards []int, calls []call) ([]shardTasks, error) {
 	replies, err := q.runEach(ctx, script, calls)
 	if err != nil {
 		return nil, fmt.Errorf("list tasks of %s: %w", q.kind, err)
 	}
-	seen := make([]sighting, len(shards))
+	seen := make([]shardTasks, len(shards))
 	for i, reply := range replies {
 		ids, err := reply.StringSlice()
 		if err != nil {
 			return nil, fmt.Errorf("list tasks of %s: %w", q.kind, err)
 		}
-		seen[i] = sighting{shards[i], ids}
+		seen[i] = shardTasks{shards[i], ids}
 	}
 	return seen, nil
 }
 
-// removeUnknown removes the tasks that unknown returns, and returns them.
-func (q *Queue) removeUnknown(ctx context.Context, seen []sighting, unknown func(context.Context, []string) ([]string, error)) (orphans map[string]bool, removed int, err error) {
+// removeUnknown removes those of the tasks that unknown returns. It returns their ids, and the number of removed tasks.
+func (q *Queue) removeUnknown(
+	ctx context.Context, seen []shardTasks, unknown Unknown,
+) (orphans map[string]bool, removed int, err error) {
 	var ids []string
 	for _, s := range seen {
 		ids = append(ids, s.ids...)
@@ -160,10 +129,10 @@ func (q *Queue) removeUnknown(ctx context.Context, seen []sighting, unknown func
 	return orphans, removed, err
 }
 
-// remove takes those of the tasks that are orphans out of the shards where they were seen, scheduled or dead, and
-// returns how many there were.
-func (q *Queue) remove(ctx context.Context, seen []sighting, orphans map[string]bool) (removed int, err error) {
-	var taken []*redis.IntCmd
+// remove removes the orphans from the shards where they were found, whether they are scheduled or dead. It returns the
+// number of removed tasks.
+func (q *Queue) remove(ctx context.Context, seen []shardTasks, orphans map[string]bool) (removed int, err error) {
+	var counts []*redis.IntCmd
 	_, err = q.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for _, found := range seen {
 			s := q.shards[found.shard]
@@ -175,13 +144,13 @@ func (q *Queue) remove(ctx context.Context, seen []sighting, orphans map[string]
 			for i, id := range ids {
 				members[i] = id
 			}
-			taken = append(taken, pipe.ZRem(ctx, s.due, members...), pipe.ZRem(ctx, s.dead, members...))
+			counts = append(counts, pipe.ZRem(ctx, s.due, members...), pipe.ZRem(ctx, s.dead, members...))
 			pipe.HDel(ctx, s.attempts, ids...)
 			pipe.HDel(ctx, s.errs, ids...)
 		}
 		return nil
 	})
-	for _, n := range taken {
+	for _, n := range counts {
 		removed += int(n.Val())
 	}
 	if err != nil {
@@ -190,19 +159,20 @@ func (q *Queue) remove(ctx context.Context, seen []sighting, orphans map[string]
 	return removed, nil
 }
 
-// maxLease is far longer than any lease: a lease that ends later was not made by a claim.
+// maxLease is the longest lease of a claim. A lease that ends later was written by another client.
 const maxLease = 24 * time.Hour
 
-// Mend renames those of the queue's keys that hold another type of value than the queue's, so that the queue can be
-// used again, and returns their new names, with an error, too. A key that was renamed before is replaced. Mend also ends
-// leases that would never end.
+// Mend makes a queue usable again after another client wrote to its keys. It renames each key whose value has a wrong
+// type, to the name of the key with the suffix :set-aside, and overwrites the value of an earlier rename. It returns
+// the new names, even if it also returns an error. Mend also ends leases that have more than a day left, because no
+// claim makes such a lease.
 func (q *Queue) Mend(ctx context.Context) (renamed []string, err error) {
 	calls := make([]call, len(q.shards))
 	for i, s := range q.shards {
-		calls[i] = call{[]string{s.due, s.leased, s.dead, s.attempts, s.errs, s.sentry}, []any{micros(maxLease)}}
+		calls[i] = call{[]string{s.due, s.leased, s.dead, s.attempts, s.errs, s.marker}, []any{micros(maxLease)}}
 	}
 	replies, err := q.runEach(ctx, scripts.mend, calls)
-	for _, reply := range replies { // with an error, too: the shards of other nodes may be mended
+	for _, reply := range replies { // after an error too: the shards of other nodes may have been mended
 		names, _ := reply.StringSlice()
 		renamed = append(renamed, names...)
 	}
@@ -210,57 +180,4 @@ func (q *Queue) Mend(ctx context.Context) (renamed []string, err error) {
 		return renamed, fmt.Errorf("mend %s: %w", q.kind, err)
 	}
 	return renamed, nil
-}
-
-// A sentinel key in each shard goes when its Redis loses its data. It is set in two steps, so that a
-// wipe in the middle of a restore is not covered up by its end.
-const (
-	restoring = "restoring"
-	complete  = "complete"
-)
-
-// Intact reports whether every shard still has what a restore once completed. False: all of Redis, or
-// one node of a cluster, was wiped, or never filled.
-func (q *Queue) Intact(ctx context.Context) (bool, error) {
-	states, err := q.onSentinels(ctx, func(p redis.Pipeliner, key string) redis.Cmder { return p.Get(ctx, key) })
-	if err != nil {
-		return false, fmt.Errorf("read sentinels of %s: %w", q.kind, err)
-	}
-	return !slices.ContainsFunc(states, func(state redis.Cmder) bool { return state.(*redis.StringCmd).Val() != complete }), nil
-}
-
-// BeginRestore notes that everything is about to be scheduled again.
-func (q *Queue) BeginRestore(ctx context.Context) error {
-	_, err := q.onSentinels(ctx, func(p redis.Pipeliner, key string) redis.Cmder { return p.Set(ctx, key, restoring, 0) })
-	if err != nil {
-		return fmt.Errorf("set sentinels of %s: %w", q.kind, err)
-	}
-	return nil
-}
-
-// EndRestore notes that everything has been scheduled since [Queue.BeginRestore]. Where a shard was
-// wiped meanwhile its sentinel stays away, and [Queue.Intact] false.
-func (q *Queue) EndRestore(ctx context.Context) error {
-	_, err := q.onSentinels(ctx, func(p redis.Pipeliner, key string) redis.Cmder { return p.SetXX(ctx, key, complete, 0) })
-	if err != nil {
-		return fmt.Errorf("set sentinels of %s: %w", q.kind, err)
-	}
-	return nil
-}
-
-// onSentinels runs a command for the sentinel of each shard. That there is none is no error.
-func (q *Queue) onSentinels(ctx context.Context, do func(p redis.Pipeliner, key string) redis.Cmder) ([]redis.Cmder, error) {
-	replies := make([]redis.Cmder, len(q.shards))
-	_, _ = q.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each reply has its own error
-		for i, s := range q.shards {
-			replies[i] = do(p, s.sentry)
-		}
-		return nil
-	})
-	for _, reply := range replies {
-		if err := reply.Err(); err != nil && !errors.Is(err, redis.Nil) {
-			return nil, err
-		}
-	}
-	return replies, nil
 }

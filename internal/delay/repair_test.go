@@ -16,7 +16,7 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// do sends one command that must succeed.
+// do sends a command to Redis, and fails the test after an error.
 func do(t testing.TB, q *Queue, args ...any) {
 	t.Helper()
 	if err := q.rdb.Do(t.Context(), args...).Err(); err != nil {
@@ -24,11 +24,11 @@ func do(t testing.TB, q *Queue, args ...any) {
 	}
 }
 
-// knowing returns the function that RemoveOrphans asks, for a table that has these rows.
-func knowing(ids ...string) func(context.Context, []string) ([]string, error) {
-	return func(_ context.Context, asked []string) (unknown []string, err error) {
-		for _, id := range asked {
-			if !slices.Contains(ids, id) {
+// allBut returns the Unknown of a table with the given rows.
+func allBut(rows ...string) Unknown {
+	return func(_ context.Context, ids []string) (unknown []string, err error) {
+		for _, id := range ids {
+			if !slices.Contains(rows, id) {
 				unknown = append(unknown, id)
 			}
 		}
@@ -36,11 +36,11 @@ func knowing(ids ...string) func(context.Context, []string) ([]string, error) {
 	}
 }
 
-// otherShard returns a shard to which an id does not belong.
+// otherShard returns a shard that is not the shard of id.
 func otherShard(q *Queue, id string) shard { return q.shards[(q.shardOf(id)+1)%len(q.shards)] }
 
-// TestRemoveOrphans puts tasks of no row where any client can put them, beside tasks of rows, and removes them in one
-// call.
+// TestRemoveOrphans writes orphans, and tasks that have rows, to each place where other clients can write them. One
+// call removes the orphans and no other task.
 func TestRemoveOrphans(t *testing.T) {
 	tests := map[string]func(t *testing.T, q *Queue, id string){
 		"due":                   func(t *testing.T, q *Queue, id string) { do(t, q, "ZADD", q.shards[q.shardOf(id)].due, 1, id) },
@@ -56,8 +56,8 @@ func TestRemoveOrphans(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				q := newQueue(t, rdb, 3)
 				emptyQueue(t, q)
-				strays := []string{"stray", "\xff\x00\xfe", "", "two words"}
-				for _, id := range strays {
+				orphans := []string{"orphan", "\xff\x00\xfe", "", "two words"}
+				for _, id := range orphans {
 					put(t, q, id)
 					do(t, q, "HSET", q.shards[q.shardOf(id)].attempts, id, 3)
 				}
@@ -65,12 +65,12 @@ func TestRemoveOrphans(t *testing.T) {
 				for _, id := range rows {
 					put(t, q, id)
 				}
-				n, err := q.RemoveOrphans(t.Context(), 2*time.Minute, knowing(rows...))
-				if err != nil || n != len(strays) {
-					t.Errorf("removed %d, %v; want %d", n, err, len(strays))
+				n, err := q.RemoveOrphans(t.Context(), 2*time.Minute, allBut(rows...))
+				if err != nil || n != len(orphans) {
+					t.Errorf("removed %d, %v; want %d", n, err, len(orphans))
 				}
 				if d := depth(t, q); d.Scheduled+d.Due+d.Dead != int64(len(rows)) {
-					t.Errorf("%+v is left, want the %d tasks of rows", d, len(rows))
+					t.Errorf("%+v is left, want the %d tasks that have rows", d, len(rows))
 				}
 			})
 		}
@@ -95,10 +95,10 @@ func emptyQueue(t testing.TB, q *Queue) {
 }
 
 func (s shard) keys() []string {
-	return []string{s.due, s.leased, s.dead, s.attempts, s.errs, s.sentry}
+	return []string{s.due, s.leased, s.dead, s.attempts, s.errs, s.marker}
 }
 
-// TestRemoveOrphansPages has more orphans than one page, among more tasks of rows.
+// TestRemoveOrphansPages removes more orphans than one page holds. As many tasks that have rows are between them.
 func TestRemoveOrphansPages(t *testing.T) {
 	q := newQueue(t, newRedis(t), 2)
 	var rows []string
@@ -106,7 +106,7 @@ func TestRemoveOrphansPages(t *testing.T) {
 	const each = 3 * chunk / 2
 	for i := range each {
 		rows = append(rows, "row-"+strconv.Itoa(i))
-		msgs = append(msgs, In(rows[i], time.Duration(i)*time.Millisecond), In("stray-"+strconv.Itoa(i), time.Duration(i)*time.Millisecond))
+		msgs = append(msgs, In(rows[i], time.Duration(i)*time.Millisecond), In("orphan-"+strconv.Itoa(i), time.Duration(i)*time.Millisecond))
 	}
 	mustSchedule(t, q, msgs...)
 	known := map[string]bool{}
@@ -129,7 +129,7 @@ func TestRemoveOrphansPages(t *testing.T) {
 	}
 }
 
-// TestRemoveOrphansWithoutTheTable: as long as the table cannot say which rows exist, no task is removed.
+// TestRemoveOrphansWithoutTheTable calls RemoveOrphans with a table that returns an error. No task is removed.
 func TestRemoveOrphansWithoutTheTable(t *testing.T) {
 	q := newQueue(t, newRedis(t), 2)
 	scheduleNow(t, q, "a", "b")
@@ -143,22 +143,23 @@ func TestRemoveOrphansWithoutTheTable(t *testing.T) {
 	}
 }
 
-// TestTaskThatIsNeverDue has a due time that no clock reaches. The handler of the task must decide what becomes of it.
+// TestTaskThatIsNeverDue schedules tasks with due times that no clock reaches. They become due now, because their
+// handler knows when they are really due.
 func TestTaskThatIsNeverDue(t *testing.T) {
 	q := newQueue(t, newRedis(t), 1)
 	for id, score := range map[string]string{"infinite": "+inf", "huge": "1e300"} {
 		do(t, q, "ZADD", q.shards[0].due, score, id)
 	}
 	mustSchedule(t, q, In("far", math.MaxInt64))
-	if _, err := q.RemoveOrphans(t.Context(), time.Minute, knowing("infinite", "huge", "far")); err != nil {
+	if _, err := q.RemoveOrphans(t.Context(), time.Minute, allBut("infinite", "huge", "far")); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := depth(t, q), (Depth{Due: 2, Scheduled: 1}); got != want {
-		t.Errorf("%+v, want %+v: the longest duration that can be scheduled stays", got, want)
+		t.Errorf("the queue holds %+v, want %+v: the task with the longest Go duration stays scheduled", got, want)
 	}
 }
 
-// operations are all that is asked of a queue.
+// operations are the methods of a queue, and one run of a worker.
 var operations = map[string]func(ctx context.Context, q *Queue) error{
 	"Schedule": func(ctx context.Context, q *Queue) error { return q.Schedule(ctx, In("a", 0)) },
 	"Claim":    func(ctx context.Context, q *Queue) error { _, err := q.Claim(ctx, 0, 10, lease); return err },
@@ -177,7 +178,7 @@ var operations = map[string]func(ctx context.Context, q *Queue) error{
 	"DeadLetters": func(ctx context.Context, q *Queue) error { _, err := q.DeadLetters(ctx, 0, 10); return err },
 	"Intact":      func(ctx context.Context, q *Queue) error { _, err := q.Intact(ctx); return err },
 	"RemoveOrphans": func(ctx context.Context, q *Queue) error {
-		_, err := q.RemoveOrphans(ctx, time.Minute, knowing())
+		_, err := q.RemoveOrphans(ctx, time.Minute, allBut())
 		return err
 	},
 	"RunOnce": func(ctx context.Context, q *Queue) error {
@@ -187,8 +188,8 @@ var operations = map[string]func(ctx context.Context, q *Queue) error{
 	},
 }
 
-// TestMend gives each key of a queue a value of each type. No operation panics on it; Mend renames exactly the keys of
-// a wrong type, and then each operation succeeds.
+// TestMend writes a value of each type to each key of a queue. No operation panics. Mend renames exactly the keys whose
+// values have a wrong type, and then each operation succeeds.
 func TestMend(t *testing.T) {
 	own := []string{"zset", "zset", "zset", "hash", "hash", "string"}
 	onEachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
@@ -198,16 +199,16 @@ func TestMend(t *testing.T) {
 				t.Run(key+" is a "+kind, func(t *testing.T) {
 					for name, operate := range operations {
 						emptyQueue(t, q)
-						do(t, q, "ZADD", q.shards[0].leased, 1, "a") // for those that settle a lease
+						do(t, q, "ZADD", q.shards[0].leased, 1, "a") // for the operations that end leases
 						do(t, q, "DEL", key)
 						do(t, q, write(key)...)
 						err := operate(t.Context(), q)
 						if _, answered := errors.AsType[redis.Error](err); err != nil && !answered {
-							t.Errorf("%s: %v, want success or an answer of Redis", name, err)
+							t.Errorf("%s: %v, want no error or an error that Redis returned", name, err)
 						}
 					}
 					emptyQueue(t, q)
-					do(t, q, "SET", key+":set-aside", "what was set aside before")
+					do(t, q, "SET", key+":set-aside", "the value of an earlier rename")
 					do(t, q, write(key)...)
 					var want []string
 					if kind != own[i] {
@@ -218,16 +219,16 @@ func TestMend(t *testing.T) {
 					}
 					if len(want) > 0 {
 						if is, err := rdb.Type(t.Context(), want[0]).Result(); err != nil || is != kind {
-							t.Errorf("%s is a %s, %v; want the %s that was set aside", want[0], is, err, kind)
+							t.Errorf("%s is a %s, %v; want the %s of the renamed key", want[0], is, err, kind)
 						}
 					}
 					for name, operate := range operations {
 						if err := operate(t.Context(), q); err != nil {
-							t.Errorf("%s after it was mended: %v", name, err)
+							t.Errorf("%s after Mend: %v", name, err)
 						}
 					}
 					if got, err := q.Mend(t.Context()); err != nil || len(got) > 0 {
-						t.Errorf("renamed %q, %v the second time", got, err)
+						t.Errorf("the second call renamed %q, %v; want nothing", got, err)
 					}
 				})
 			}
@@ -235,8 +236,8 @@ func TestMend(t *testing.T) {
 	})
 }
 
-// TestMendEndsEndlessLeases has leases that no claim has made, and one that a claim has.
-func TestMendEndsEndlessLeases(t *testing.T) {
+// TestMendEndsForeignLeases ends leases that are longer than those of claims, and keeps the lease of a claim.
+func TestMendEndsForeignLeases(t *testing.T) {
 	q := newQueue(t, newRedis(t), 1)
 	scheduleNow(t, q, "claimed")
 	if _, err := q.Claim(t.Context(), 0, 1, 10*time.Minute); err != nil {
@@ -246,10 +247,10 @@ func TestMendEndsEndlessLeases(t *testing.T) {
 		do(t, q, "ZADD", q.shards[0].leased, score, id)
 	}
 	if renamed, err := q.Mend(t.Context()); err != nil || len(renamed) > 0 {
-		t.Fatal(renamed, err)
+		t.Fatalf("renamed %q, %v; want nothing", renamed, err)
 	}
 	if got, want := depth(t, q), (Depth{Due: 3, Leased: 1}); got != want {
-		t.Errorf("%+v, want %+v", got, want)
+		t.Errorf("the queue holds %+v, want %+v", got, want)
 	}
 }
 
@@ -272,10 +273,10 @@ func (c *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
-// manyShards are more than one may wait for one after the other: at 4 ms a round trip that takes a second.
+// manyShards is so large that one round trip for each shard would take a second, at 4 ms each.
 const manyShards = 256
 
-// manyIDs are tasks in nearly all of the shards.
+// manyIDs returns tasks that spread over nearly all shards.
 func manyIDs() (ids []string, msgs []Message) {
 	for i := range chunk {
 		ids = append(ids, "task-"+strconv.Itoa(i))
@@ -284,10 +285,10 @@ func manyIDs() (ids []string, msgs []Message) {
 	return ids, msgs
 }
 
-// TestRoundTrips bounds how often each call waits for Redis, with many shards and scripts that Redis does not know.
+// TestRoundTrips counts the round trips of each operation on many shards, with scripts that Redis does not know.
 func TestRoundTrips(t *testing.T) {
 	q := newQueue(t, newRedis(t), manyShards)
-	if _, err := q.Intact(t.Context()); err != nil { // opens the connection, whose handshake would be counted
+	if _, err := q.Intact(t.Context()); err != nil { // opens the connection, so that its handshake is not counted
 		t.Fatal(err)
 	}
 	counter := &trips{}
@@ -307,11 +308,11 @@ func TestRoundTrips(t *testing.T) {
 		{"Mend", 2, func(ctx context.Context) error { _, err := q.Mend(ctx); return err }},
 		{"DeadLetters", 2, func(ctx context.Context) error { _, err := q.DeadLetters(ctx, 0, 100); return err }},
 		{"RemoveOrphans of none", 16, func(ctx context.Context) error {
-			_, err := q.RemoveOrphans(ctx, 2*time.Hour, knowing(ids...))
+			_, err := q.RemoveOrphans(ctx, 2*time.Hour, allBut(ids...))
 			return err
 		}},
 		{"RemoveOrphans of all", 16, func(ctx context.Context) error {
-			n, err := q.RemoveOrphans(ctx, 2*time.Hour, knowing())
+			n, err := q.RemoveOrphans(ctx, 2*time.Hour, allBut())
 			if n != len(ids) {
 				t.Errorf("removed %d orphans, want %d", n, len(ids))
 			}
@@ -333,13 +334,14 @@ func TestRoundTrips(t *testing.T) {
 	}
 }
 
-// TestRoundTripsOfOneFullShard has all tasks in one of many shards, as after a change of their number.
+// TestRoundTripsOfOneFullShard counts the round trips if all tasks are in one of many shards, as after a change of the
+// number of shards.
 func TestRoundTripsOfOneFullShard(t *testing.T) {
 	q := newQueue(t, newRedis(t), manyShards)
 	counter := &trips{}
 	q.rdb.AddHook(counter)
 	const tasks = 5000
-	for known, most := range map[bool]int64{true: 30, false: 60} { // of orphans each page is removed
+	for known, most := range map[bool]int64{true: 30, false: 60} { // orphans take one more trip for each page
 		args := []any{"ZADD", q.shards[7].due}
 		ids := make([]string, tasks)
 		for i := range ids {
@@ -347,11 +349,11 @@ func TestRoundTripsOfOneFullShard(t *testing.T) {
 			args = append(args, i, ids[i])
 		}
 		do(t, q, args...)
-		before, all := counter.n.Load(), knowing()
+		before, unknown := counter.n.Load(), allBut()
 		if known {
-			all = knowing(ids...)
+			unknown = allBut(ids...)
 		}
-		if _, err := q.RemoveOrphans(t.Context(), time.Hour, all); err != nil {
+		if _, err := q.RemoveOrphans(t.Context(), time.Hour, unknown); err != nil {
 			t.Fatal(err)
 		}
 		if n := counter.n.Load() - before; n > most {
@@ -367,7 +369,7 @@ func deadIDs(q *Queue) (ids []string) {
 	return ids
 }
 
-// TestManyShardsWithoutRedis: a pipeline that did not reach Redis is an error of each call.
+// TestManyShardsWithoutRedis calls each operation while Redis is down. Each returns an error.
 func TestManyShardsWithoutRedis(t *testing.T) {
 	server := testenv.RedisServer(t)
 	q := newQueue(t, connect(t, server.URL()), manyShards)
@@ -389,12 +391,12 @@ func TestManyShardsWithoutRedis(t *testing.T) {
 	}
 	for name, call := range calls {
 		if err := call(t.Context()); err == nil {
-			t.Errorf("%s succeeded on a dead Redis", name)
+			t.Errorf("%s succeeded while Redis was down", name)
 		}
 	}
 }
 
-// TestScriptsAreSentAgain has Redis forget the scripts before calls that run them on many shards.
+// TestScriptsAreSentAgain flushes the scripts of Redis before calls that run them on many shards.
 func TestScriptsAreSentAgain(t *testing.T) {
 	q := newQueue(t, newRedis(t), 8)
 	_, msgs := manyIDs()

@@ -15,24 +15,30 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Handler does the work of a batch and gives one outcome per task, in the same order. After an error (or a
-// panic) the worker halves the batch until the culprit stands alone, and that one task fails; tasks of the batch
-// that were done are handled again. So an error is for what a task can be guilty of; where the
-// world is at fault, a database that is down, answer [RetryIn] for every task.
+// Handler handles a batch of tasks. It returns one outcome for each task, at the same index.
 //
-// The context ends before the lease does, and a little after the worker is told to stop.
+// After an error or a panic the worker calls the handler again with each half of the batch, and so on. A task fails if
+// the handler returns an error for this task alone. So tasks of a failed batch may be handled more than once. Return an
+// error only if a task can be the cause. If the cause is outside the tasks, for instance a database that does not
+// answer, return [RetryIn] for every task.
+//
+// The context ends before the lease does. All tasks that have no outcome then fail, because any of them may have taken
+// the time. If the worker must stop, the context ends at the latest when the drain time has passed. Then the tasks that
+// have no outcome are due again at once, and their attempts do not count as failed.
 type Handler func(ctx context.Context, tasks []Task) ([]Outcome, error)
 
-// WorkerConfig tunes a worker; zero fields get the defaults.
+// WorkerConfig configures a worker. Zero fields get the defaults.
 type WorkerConfig struct {
-	Loops       int           // claim loops per shard: 2
+	Loops       int           // claim loops for each shard: 2
 	Batch       int           // the most tasks in one claim, up to 1,000: 500
-	Lease       time.Duration // how late a task may be whose worker was killed, at most a day: 10 s
-	MaxIdle     time.Duration // the longest sleep, so the cost of a lost wake-up hint: 5 s
-	Drain       time.Duration // what a handler gets to finish once the worker must stop: 3 s
-	MaxAttempts int           // failures until a task is a dead letter: 10
-	BackoffMin  time.Duration // wait after the first failure, doubled by each further one: 1 s
-	BackoffMax  time.Duration // 5 min
+	Lease       time.Duration // of one batch, at most a day; the tasks of a killed worker wait until it ends: 10 s
+	MaxIdle     time.Duration // the longest sleep, and so the longest delay after a lost wake-up: 5 s
+	Drain       time.Duration // the time that the handler has left when the worker must stop: 3 s
+	MaxAttempts int           // failed attempts that make a task a dead letter: 10
+	// The wait after the first failed attempt is BackoffMin: 1 s. It doubles after each further one, up to BackoffMax:
+	// 5 min. Each wait is then made shorter or longer at random, by up to half of it.
+	BackoffMin time.Duration
+	BackoffMax time.Duration
 }
 
 func (c WorkerConfig) withDefaults() WorkerConfig {
@@ -47,14 +53,14 @@ func (c WorkerConfig) withDefaults() WorkerConfig {
 	return c
 }
 
-// Worker claims due tasks and has a handler do them. Run as many as needed, in as many processes.
+// Worker claims due tasks and calls a handler with them. Any number of workers may run, in any number of processes.
 type Worker struct {
 	queue   *Queue
 	handle  Handler
 	cfg     WorkerConfig
 	log     *slog.Logger
 	metrics workerMetrics
-	wake    []chan struct{} // one per shard; a hint more than the one waiting says nothing new
+	wake    []chan struct{} // one for each shard, buffered by one: wake-ups coalesce
 }
 
 // NewWorker returns a worker that [Worker.Run] starts.
@@ -70,7 +76,8 @@ func NewWorker(q *Queue, h Handler, cfg WorkerConfig, log *slog.Logger, reg prom
 	return w
 }
 
-// Run works until ctx ends, then finishes or hands back what it has claimed and returns nil.
+// Run works until ctx ends. Then it finishes the tasks that it has claimed, or returns them to the queue, and returns
+// nil.
 func (w *Worker) Run(ctx context.Context) error {
 	var loops errgroup.Group
 	loops.Go(func() error { return w.listen(ctx) })
@@ -82,8 +89,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	return loops.Wait()
 }
 
-// loop claims and handles one shard's batches. It does not poll: it sleeps until the next task is due,
-// and earlier if it is hinted that a new task became the next.
+// loop claims and handles batches of one shard. Between batches it sleeps until the next task is due, or until a
+// wake-up says that another task is due earlier.
 func (w *Worker) loop(ctx context.Context, shard int) error {
 	failing := false
 	for ctx.Err() == nil {
@@ -96,7 +103,7 @@ func (w *Worker) loop(ctx context.Context, shard int) error {
 		case err != nil:
 			w.sleep(ctx, shard, jitter(time.Second))
 		case n == w.cfg.Batch:
-			w.hint(shard) // more than one loop can take at once: have a sleeping one help
+			w.wakeUp(shard) // there may be more due tasks than one loop can claim: wake another loop
 		default:
 			w.sleep(ctx, shard, wait)
 		}
@@ -104,13 +111,14 @@ func (w *Worker) loop(ctx context.Context, shard int) error {
 	return nil
 }
 
-// reportHealth logs a change, not each of the attempts between.
+// reportHealth logs that the queue became unusable (err is not nil) or usable again. Failures in between are not
+// logged.
 func (w *Worker) reportHealth(err error) {
 	if err != nil {
-		w.log.Warn("worker cannot reach its queue, keeps trying", "error", err)
+		w.log.Warn("worker cannot use its queue; it keeps trying", "error", err)
 		return
 	}
-	w.log.Info("worker reaches its queue again")
+	w.log.Info("worker can use its queue again")
 }
 
 func (w *Worker) sleep(ctx context.Context, shard int, wait time.Duration) {
@@ -123,16 +131,15 @@ func (w *Worker) sleep(ctx context.Context, shard int, wait time.Duration) {
 	}
 }
 
-func (w *Worker) hint(shard int) {
+func (w *Worker) wakeUp(shard int) {
 	select {
 	case w.wake[shard] <- struct{}{}:
 	default:
 	}
 }
 
-// listen turns published hints into wake-ups. While Redis is away the client subscribes again by itself;
-// whenever it has, every shard is looked at, for the hints that no one heard. A hint that is lost on
-// the way costs a task at most MaxIdle.
+// listen receives wake-ups from Redis. After an outage the Redis client subscribes again by itself. A lost wake-up
+// delays a task by at most MaxIdle.
 func (w *Worker) listen(ctx context.Context) error {
 	sub := w.queue.rdb.Subscribe(ctx, w.queue.channel())
 	defer sub.Close()
@@ -142,23 +149,24 @@ func (w *Worker) listen(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case message := <-messages:
-			w.hear(message)
+			w.receive(message)
 		}
 	}
 }
 
-// hear wakes a loop of the shard that a hint names, or after a new subscription one of each shard.
-func (w *Worker) hear(message any) {
-	hint, isHint := message.(*redis.Message)
+// receive wakes a loop of the shard that a wake-up names. A message that is not a wake-up confirms a new subscription.
+// Then receive wakes a loop of each shard, because wake-ups may have been lost before the subscription.
+func (w *Worker) receive(message any) {
+	published, isWakeUp := message.(*redis.Message)
 	for i, shard := range w.queue.shards {
-		if !isHint || hint.Payload == shard.number {
-			w.hint(i)
+		if !isWakeUp || published.Payload == shard.number {
+			w.wakeUp(i)
 		}
 	}
 }
 
-// RunOnce claims one batch of a shard, has it handled and settles it. It returns how many tasks it
-// claimed and how long nothing more will be due, as far as it knows: MaxIdle if there is nothing.
+// RunOnce claims one batch of a shard, calls the handler and settles the batch. It returns the number of claimed tasks,
+// and the time until the shard's next task is due or its next lease ends. The time is MaxIdle if there is neither.
 func (w *Worker) RunOnce(ctx context.Context, shard int) (n int, wait time.Duration, err error) {
 	batch, err := w.queue.Claim(ctx, shard, w.cfg.Batch, w.cfg.Lease)
 	if err != nil {
@@ -173,34 +181,35 @@ func (w *Worker) RunOnce(ctx context.Context, shard int) (n int, wait time.Durat
 		return 0, batch.Next, nil
 	}
 	w.metrics.batch.Observe(float64(n))
-	soonest, err := w.settle(ctx, batch, w.outcomesInTime(ctx, batch.Tasks))
+	soonest, err := w.settle(ctx, batch, w.outcomesWithTimeout(ctx, batch.Tasks))
 	return n, max(min(time.Until(next), soonest), 0), err
 }
 
-// outcomesInTime gives the handler less than the lease, so that what it did is settled while the lease
-// still holds, and once ctx has ended what is left of the drain.
-func (w *Worker) outcomesInTime(ctx context.Context, tasks []Task) []Outcome {
+// outcomesWithTimeout gives the handler four fifths of the lease, so that the worker can settle the batch while it
+// holds the lease. When ctx ends, the handler has at most the drain time left.
+func (w *Worker) outcomesWithTimeout(ctx context.Context, tasks []Task) []Outcome {
 	handling, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.cfg.Lease*4/5)
 	defer cancel()
-	stopped := context.AfterFunc(ctx, func() { time.AfterFunc(w.cfg.Drain, cancel) })
-	defer stopped()
+	unregister := context.AfterFunc(ctx, func() { time.AfterFunc(w.cfg.Drain, cancel) })
+	defer unregister()
 
 	started := time.Now()
 	defer func() { w.metrics.handling.Observe(time.Since(started).Seconds()) }()
 	return w.outcomes(ctx, handling, tasks)
 }
 
-// outcomes has tasks handled, in halves where the whole cannot be.
+// outcomes calls the handler with tasks, and after an error with each half of them. The context stop ends when the
+// worker must stop, ctx when the handler must return.
 func (w *Worker) outcomes(stop, ctx context.Context, tasks []Task) []Outcome {
 	outcomes, err := w.call(ctx, tasks)
 	switch {
 	case err == nil:
 		return outcomes
 	case ctx.Err() != nil && stop.Err() != nil:
-		return all(tasks, RetryIn(0)) // the worker stops: handed back, no one's fault
+		return all(tasks, RetryIn(0)) // the worker stops: the attempt does not count as failed
 	case ctx.Err() != nil:
-		// Too slow for the lease. Who of the batch is to blame is unknown; the backoff's jitter
-		// parts them.
+		// The handler took too long. Any of the tasks may be the cause. The jitter of the backoff puts them into
+		// different batches next time.
 		return all(tasks, Fail(fmt.Errorf("not handled within %v: %w", w.cfg.Lease*4/5, err)))
 	case len(tasks) == 1:
 		return all(tasks, Fail(err))
@@ -209,6 +218,7 @@ func (w *Worker) outcomes(stop, ctx context.Context, tasks []Task) []Outcome {
 	return append(w.outcomes(stop, ctx, tasks[:half]), w.outcomes(stop, ctx, tasks[half:])...)
 }
 
+// all returns the same outcome for each task.
 func all(tasks []Task, o Outcome) []Outcome {
 	outcomes := make([]Outcome, len(tasks))
 	for i := range outcomes {
@@ -217,7 +227,7 @@ func all(tasks []Task, o Outcome) []Outcome {
 	return outcomes
 }
 
-// call runs the handler once and turns a panic or a wrong number of outcomes into an error.
+// call calls the handler once. It turns a panic, or a wrong number of outcomes, into an error.
 func (w *Worker) call(ctx context.Context, tasks []Task) (outcomes []Outcome, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -230,77 +240,91 @@ func (w *Worker) call(ctx context.Context, tasks []Task) (outcomes []Outcome, er
 	}()
 	outcomes, err = w.handle(ctx, tasks)
 	if err == nil && len(outcomes) != len(tasks) {
-		return nil, fmt.Errorf("handler gave %d outcomes for %d tasks", len(outcomes), len(tasks))
+		return nil, fmt.Errorf("the handler must return one outcome for each task: expected %d, found %d",
+			len(tasks), len(outcomes))
 	}
 	return outcomes, err
 }
 
-// logged is how many tasks of a batch that failed have a line of the log each.
-const logged = 5
+// settlement holds the outcomes of a batch, grouped by the operation that settles them.
+type settlement struct {
+	done    []string
+	again   []Requeue
+	dead    []Burial
+	soonest time.Duration // the time until the first of the tasks in again is due, at most MaxIdle
+}
 
-// settle tells the queue what became of a batch and returns the shortest wait it asked for. If Redis
-// cannot be told, the leases run out and the tasks are delivered again.
+// settle writes the outcomes of a batch to the queue. It returns the shortest wait of a task that is tried again, at
+// most MaxIdle. If Redis does not answer, the leases end and the tasks are delivered again.
 func (w *Worker) settle(ctx context.Context, b Batch, outcomes []Outcome) (soonest time.Duration, err error) {
-	// Settling outlives ctx: the work is done, and a task that is not acked is done twice.
+	// Settling goes on after ctx has ended: otherwise tasks that are handled already would be handled a second time.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-
-	var done []string
-	var again []Requeue
-	var dead []Burial
-	failed := 0 // and tried again
-	soonest = w.cfg.MaxIdle
-	for i, o := range outcomes {
-		task := b.Tasks[i]
-		switch {
-		case o.retry:
-			again = append(again, Requeue{ID: task.ID, In: o.in})
-			soonest = min(soonest, o.in)
-		case o.err == nil:
-			done = append(done, task.ID)
-		case task.Attempts+1 >= w.cfg.MaxAttempts:
-			dead = append(dead, Burial{ID: task.ID, Err: o.err.Error()})
-			if len(dead) <= logged {
-				w.log.Error("task is a dead letter now", "task", task.ID, "attempts", task.Attempts+1, "error", o.err)
-			}
-		default:
-			wait := w.backoff(task.Attempts)
-			again = append(again, Requeue{ID: task.ID, In: wait, Err: o.err.Error()})
-			soonest = min(soonest, wait)
-			if failed++; failed <= logged {
-				w.log.Warn("task failed, is tried again", "task", task.ID, "attempts", task.Attempts+1, "in", wait, "error", o.err)
-			}
-		}
-	}
-	if failed > logged || len(dead) > logged {
-		w.log.Warn("more tasks of the batch failed", "tried_again", max(failed-logged, 0), "dead", max(len(dead)-logged, 0))
-	}
-
+	s := w.decide(b.Tasks, outcomes)
 	var errs []error
 	count := func(outcome string, wanted, held int, err error) {
 		errs = append(errs, err)
 		w.metrics.settled.WithLabelValues(outcome).Add(float64(held))
 		if lost := wanted - held; err == nil && lost > 0 {
 			w.metrics.lost.Add(float64(lost))
-			w.log.Warn("leases ran out before their tasks were settled; they are delivered again", "outcome", outcome, "tasks", lost)
+			w.log.Warn("leases ended before their tasks were settled; the tasks are delivered again",
+				"outcome", outcome, "tasks", lost)
 		}
 	}
-	if len(done) > 0 {
-		held, err := w.queue.Ack(ctx, b, done...)
-		count("done", len(done), held, err)
+	if len(s.done) > 0 {
+		held, err := w.queue.Ack(ctx, b, s.done...)
+		count("done", len(s.done), held, err)
 	}
-	if len(again) > 0 {
-		held, err := w.queue.Retry(ctx, b, again...)
-		count("retry", len(again), held, err)
+	if len(s.again) > 0 {
+		held, err := w.queue.Retry(ctx, b, s.again...)
+		count("retry", len(s.again), held, err)
 	}
-	if len(dead) > 0 {
-		held, err := w.queue.Bury(ctx, b, dead...)
-		count("bury", len(dead), held, err)
+	if len(s.dead) > 0 {
+		held, err := w.queue.Bury(ctx, b, s.dead...)
+		count("bury", len(s.dead), held, err)
 	}
-	return soonest, errors.Join(errs...)
+	return s.soonest, errors.Join(errs...)
 }
 
-// backoff is the wait after a failure, given the failures before it.
+// maxLogged limits the log lines of a batch: those about failed tasks, and those about new dead letters.
+const maxLogged = 5
+
+// decide groups outcomes, and logs failed tasks and new dead letters.
+func (w *Worker) decide(tasks []Task, outcomes []Outcome) settlement {
+	s := settlement{soonest: w.cfg.MaxIdle}
+	failed := 0 // not counting the dead letters
+	for i, o := range outcomes {
+		task := tasks[i]
+		switch {
+		case o.retry:
+			s.again = append(s.again, Requeue{ID: task.ID, In: o.in})
+			s.soonest = min(s.soonest, o.in)
+		case o.err == nil:
+			s.done = append(s.done, task.ID)
+		case task.Attempts+1 >= w.cfg.MaxAttempts:
+			s.dead = append(s.dead, Burial{ID: task.ID, Err: o.err.Error()})
+			if len(s.dead) <= maxLogged {
+				w.log.Error("task is a dead letter now; remove the cause, then redrive it",
+					"task", task.ID, "attempts", task.Attempts+1, "error", o.err)
+			}
+		default:
+			wait := w.backoff(task.Attempts)
+			s.again = append(s.again, Requeue{ID: task.ID, In: wait, Err: o.err.Error()})
+			s.soonest = min(s.soonest, wait)
+			if failed++; failed <= maxLogged {
+				w.log.Warn("task failed and will be tried again",
+					"task", task.ID, "attempts", task.Attempts+1, "in", wait, "error", o.err)
+			}
+		}
+	}
+	if failed > maxLogged || len(s.dead) > maxLogged {
+		w.log.Warn("more tasks of the batch failed",
+			"tried_again", max(failed-maxLogged, 0), "dead", max(len(s.dead)-maxLogged, 0))
+	}
+	return s
+}
+
+// backoff returns the wait after a failed attempt. attempts is the number of failed attempts before it.
 func (w *Worker) backoff(attempts int) time.Duration {
 	wait := w.cfg.BackoffMin << min(attempts, 30)
 	if wait <= 0 || wait > w.cfg.BackoffMax {
@@ -309,7 +333,8 @@ func (w *Worker) backoff(attempts int) time.Duration {
 	return jitter(wait)
 }
 
-// jitter spreads what failed together over half to one and a half times d.
+// jitter returns a random duration from half of d to one and a half times d, so that tasks that failed together are not
+// tried again together.
 func jitter(d time.Duration) time.Duration {
 	return d/2 + rand.N(d)
 }

@@ -51,8 +51,8 @@ func runOnce(t testing.TB, w *Worker) (int, time.Duration) {
 	return n, wait
 }
 
-// TestPoisonDoesNotDelayOthers puts one task that no handler can do into a batch. The others are done
-// in the same claim, and the poisoned one alone fails.
+// TestPoisonDoesNotDelayOthers handles a batch with one poisoned task, which always causes an error. The other tasks of
+// the claim are done, and only the poisoned task fails.
 func TestPoisonDoesNotDelayOthers(t *testing.T) {
 	poisons := map[string]func() ([]Outcome, error){
 		"error":          func() ([]Outcome, error) { return nil, errors.New("cannot") },
@@ -78,13 +78,13 @@ func TestPoisonDoesNotDelayOthers(t *testing.T) {
 				t.Fatalf("claimed %d tasks, want 100", n)
 			}
 			if got, want := depth(t, q), (Depth{Scheduled: 1}); got != want {
-				t.Errorf("after the batch: %+v, want only the poisoned task, to be retried: %+v", got, want)
+				t.Errorf("after the batch: %+v, want only the poisoned task, which is tried again: %+v", got, want)
 			}
 			if calls > 20 {
-				t.Errorf("the handler was called %d times, want about 2·log2(100)", calls)
+				t.Errorf("the handler was called %d times, want at most 20: about 2·log2(100)", calls)
 			}
 
-			// Its last attempt makes it a dead letter.
+			// After its last attempt the task is a dead letter.
 			scheduleNow(t, q, "37")
 			runOnce(t, w)
 			letters, err := q.DeadLetters(t.Context(), 0, 10)
@@ -108,17 +108,17 @@ func TestOutcomes(t *testing.T) {
 	}, WorkerConfig{BackoffMin: 4 * time.Hour, BackoffMax: 4 * time.Hour})
 	runOnce(t, w)
 
-	places, err := q.Locate(t.Context(), []string{"done", "early", "fails"})
+	locations, err := q.Locate(t.Context(), []string{"done", "early", "fails"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p := places[0]; p.State != Absent {
-		t.Errorf("done is %+v", p)
+	if p := locations[0]; p.State != Absent {
+		t.Errorf("done is %+v, want absent", p)
 	}
-	if p := places[1]; p.State != Scheduled || p.Left < 59*time.Minute || p.Left > time.Hour {
+	if p := locations[1]; p.State != Scheduled || p.Left < 59*time.Minute || p.Left > time.Hour {
 		t.Errorf("early is %+v, want due in an hour", p)
 	}
-	if p := places[2]; p.State != Scheduled || p.Left < 119*time.Minute || p.Left > 6*time.Hour {
+	if p := locations[2]; p.State != Scheduled || p.Left < 119*time.Minute || p.Left > 6*time.Hour {
 		t.Errorf("fails is %+v, want due in 2 to 6 hours", p)
 	}
 	attempts, err := q.rdb.HGetAll(t.Context(), q.shards[0].attempts).Result()
@@ -127,7 +127,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// TestWaitCoversRetries: the time until the next look is the retry's, where that is the sooner.
+// TestWaitCoversRetries returns a task to the queue. The worker sleeps at most until the task is due again.
 func TestWaitCoversRetries(t *testing.T) {
 	q := newQueue(t, newRedis(t), 1)
 	scheduleNow(t, q, "a")
@@ -135,12 +135,12 @@ func TestWaitCoversRetries(t *testing.T) {
 		return all(tasks, RetryIn(3*time.Second)), nil
 	}, WorkerConfig{MaxIdle: time.Hour, Lease: 2 * time.Hour})
 	if _, wait := runOnce(t, w); wait > 3*time.Second {
-		t.Errorf("would sleep %v, want at most the 3 s of the retry", wait)
+		t.Errorf("the worker would sleep %v, want at most the 3 s of the retry", wait)
 	}
 }
 
-// TestWakeUp gives a sleeping worker, that would not look for an hour, tasks that are due at once: the first
-// perhaps before the worker has subscribed to the hints.
+// TestWakeUp schedules tasks that are due now. Without a wake-up the worker would sleep for an hour. The first task may
+// be scheduled before the worker has subscribed to wake-ups.
 func TestWakeUp(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		q := newQueue(t, rdb, 4)
@@ -153,12 +153,12 @@ func TestWakeUp(t *testing.T) {
 		for i := range 20 {
 			before := delivered.Load()
 			scheduleNow(t, q, strconv.Itoa(i))
-			eventually(t, "woken by "+strconv.Itoa(i), func() bool { return delivered.Load() > before })
+			eventually(t, "delivered "+strconv.Itoa(i), func() bool { return delivered.Load() > before })
 		}
 	})
 }
 
-// start runs a worker and returns what stops it, and fails the test if it takes long to.
+// start runs a worker. The returned function stops it, and fails the test if this takes long.
 func start(t testing.TB, w *Worker) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -170,15 +170,15 @@ func start(t testing.TB, w *Worker) (stop func()) {
 		select {
 		case err := <-ended:
 			if err != nil {
-				t.Errorf("Run: %v", err)
+				t.Errorf("Run returned %v, want nil", err)
 			}
 		case <-time.After(30 * time.Second):
-			t.Fatal("Run did not return")
+			t.Fatal("Run did not return within 30 s")
 		}
 	}
 }
 
-// TestEachDeliveredOnce drains many tasks with several workers over several shards.
+// TestEachDeliveredOnce delivers many tasks of several shards to several workers.
 func TestEachDeliveredOnce(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		const tasks = 10_000
@@ -197,7 +197,7 @@ func TestEachDeliveredOnce(t *testing.T) {
 			}
 			return all(batch, Done()), nil
 		}
-		// A lease that outlasts any stall of the machine: nothing may be delivered twice here.
+		// The lease is longer than any stall of the machine, because a task is delivered twice if its lease ends.
 		for range 3 {
 			defer start(t, newWorker(q, handle, WorkerConfig{Lease: time.Hour, MaxIdle: 100 * time.Millisecond}))()
 		}
@@ -212,39 +212,40 @@ func TestEachDeliveredOnce(t *testing.T) {
 		}
 		for id, n := range seen {
 			if n != 1 {
-				t.Errorf("%s was delivered %d times", id, n)
+				t.Errorf("%s was delivered %d times, want once", id, n)
 			}
 		}
 	})
 }
 
-// TestDeadWorkersLeaseExpires: what a killed worker held is delivered to another when the lease ends.
+// TestDeadWorkersLeaseExpires delivers the task of a killed worker to another worker when the lease has ended.
 func TestDeadWorkersLeaseExpires(t *testing.T) {
 	q := newQueue(t, newRedis(t), 1)
 	scheduleNow(t, q, "a")
 	killed, err := q.Claim(t.Context(), 0, 10, 300*time.Millisecond)
 	if err != nil || len(killed.Tasks) != 1 {
-		t.Fatal(killed, err)
+		t.Fatalf("claimed %v, %v; want one task", killed.Tasks, err)
 	}
 	var delivered atomic.Int64
 	w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) {
 		delivered.Add(1)
 		return all(tasks, Done()), nil
-	}, WorkerConfig{MaxIdle: time.Hour}) // no polling: it knows when the lease ends
+	}, WorkerConfig{MaxIdle: time.Hour}) // the worker must know when the lease ends
 	defer start(t, w)()
 	eventually(t, "delivered again", func() bool { return delivered.Load() == 1 })
 	if n, err := q.Ack(t.Context(), killed, "a"); err != nil || n != 0 {
-		t.Errorf("the dead worker's ack counted: %d, %v", n, err)
+		t.Errorf("the dead worker acknowledged %d tasks, %v; want 0", n, err)
 	}
 }
 
-// TestSlowHandlerLosesItsLease settles a batch whose lease has gone to another: counted, not undone.
+// TestSlowHandlerLosesItsLease settles a batch after another worker has claimed one of its tasks. The worker counts the
+// lost lease and does not end the other worker's lease.
 func TestSlowHandlerLosesItsLease(t *testing.T) {
 	q := newQueue(t, newRedis(t), 1)
 	scheduleNow(t, q, "a", "b")
 	other := Batch{}
 	w := newWorker(q, func(ctx context.Context, tasks []Task) ([]Outcome, error) {
-		// Another worker finds the lease expired while this one still works.
+		// The lease of a ends now, and another worker claims a.
 		if err := q.rdb.ZAdd(ctx, q.shards[0].leased, redis.Z{Score: 1, Member: "a"}).Err(); err != nil {
 			return nil, err
 		}
@@ -257,14 +258,14 @@ func TestSlowHandlerLosesItsLease(t *testing.T) {
 		t.Errorf("%v leases counted as lost, want 1", lost)
 	}
 	if got, want := depth(t, q), (Depth{Leased: 1}); got != want {
-		t.Errorf("%+v, want %+v: still the other's", got, want)
+		t.Errorf("the queue holds %+v, want %+v: the other worker's lease", got, want)
 	}
 	if n, err := q.Ack(t.Context(), other, "a"); err != nil || n != 1 {
-		t.Errorf("the other's ack: %d, %v", n, err)
+		t.Errorf("the other worker acknowledged %d tasks, %v; want 1", n, err)
 	}
 }
 
-// TestDrain stops a worker in the middle of a batch.
+// TestDrain stops a worker while its handler works.
 func TestDrain(t *testing.T) {
 	tests := map[string]struct {
 		drain  time.Duration
@@ -275,7 +276,7 @@ func TestDrain(t *testing.T) {
 			drain:  time.Hour,
 			handle: func(_ context.Context, release <-chan struct{}) error { <-release; return nil },
 		},
-		"hands back what it cannot finish": {
+		"returns tasks that it cannot finish": {
 			drain:  time.Millisecond,
 			handle: func(ctx context.Context, _ <-chan struct{}) error { <-ctx.Done(); return ctx.Err() },
 			want:   Depth{Due: 3},
@@ -303,16 +304,16 @@ func TestDrain(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := depth(t, q); got != test.want {
-				t.Errorf("left behind %+v, want %+v", got, test.want)
+				t.Errorf("the queue holds %+v, want %+v", got, test.want)
 			}
 			if n, err := q.rdb.HLen(t.Context(), q.shards[0].attempts).Result(); err != nil || n != 0 {
-				t.Errorf("stopping counted %d attempts (%v)", n, err)
+				t.Errorf("stopping the worker counted %d failed attempts (%v), want 0", n, err)
 			}
 		})
 	}
 }
 
-// TestRedisGone: a worker outlives its Redis and goes on when it is back.
+// TestRedisGone restarts Redis while a worker runs. The worker goes on afterwards.
 func TestRedisGone(t *testing.T) {
 	server := testenv.RedisServer(t)
 	q := newQueue(t, connect(t, server.URL()), 1)
@@ -328,19 +329,19 @@ func TestRedisGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := q.Schedule(t.Context(), In("while", 0)); err == nil {
-		t.Error("scheduled on a dead Redis")
+		t.Error("Schedule succeeded while Redis was down")
 	}
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "delivered after", func() bool {
-		_ = q.Schedule(t.Context(), In("after", 0)) // connections of the old server may still fail
+		_ = q.Schedule(t.Context(), In("after", 0)) // connections to the killed server may still fail
 		return delivered.Load() >= 2
 	})
 }
 
-// TestRedisOutOfMemory: nothing more can be scheduled, but what is scheduled is delivered, retried, buried
-// and acked, and leases still expire.
+// TestRedisOutOfMemory uses a Redis without free memory. It rejects new tasks. The tasks that it holds are delivered,
+// retried, buried and acknowledged, and their leases still expire.
 func TestRedisOutOfMemory(t *testing.T) {
 	server := testenv.RedisServer(t)
 	q := newQueue(t, connect(t, server.URL()), 1)
@@ -353,8 +354,8 @@ func TestRedisOutOfMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := q.Schedule(t.Context(), In("refused", time.Hour)); err == nil {
-		t.Error("scheduled without memory")
+	if err := q.Schedule(t.Context(), In("new", time.Hour)); err == nil {
+		t.Error("Schedule succeeded without memory")
 	}
 	b, err := q.Claim(t.Context(), 0, 10, time.Hour)
 	if err != nil || len(b.Tasks) != 4 {
@@ -367,12 +368,12 @@ func TestRedisOutOfMemory(t *testing.T) {
 		t.Error(err)
 	}
 	if got, want := depth(t, q), (Depth{Scheduled: 1, Dead: 1}); got != want {
-		t.Errorf("%+v, want %+v", got, want)
+		t.Errorf("the queue holds %+v, want %+v", got, want)
 	}
 }
 
-// TestHalfAnHour lets 30 minutes pass in the time that it takes to compute them: tasks are delivered at
-// their time, to the microsecond, with next to no commands while nothing is due.
+// TestHalfAnHour runs a worker for 31 minutes of a simulated clock. It delivers tasks within a millisecond of their due
+// times, and not before them.
 func TestHalfAnHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := miniredis.NewMiniRedis()
@@ -402,7 +403,7 @@ func TestHalfAnHour(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		pause(ctx, 31*time.Minute)
+		sleep(ctx, 31*time.Minute)
 		cancel()
 		if err := <-ended; err != nil {
 			t.Fatal(err)
@@ -412,7 +413,7 @@ func TestHalfAnHour(t *testing.T) {
 		}
 		for id, d := range late {
 			if d < 0 || d > time.Millisecond {
-				t.Errorf("%s was late by %v", id, d)
+				t.Errorf("%s was late by %v, want 0 to 1 ms", id, d)
 			}
 		}
 	})

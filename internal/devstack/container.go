@@ -17,21 +17,24 @@ import (
 	"time"
 )
 
-// ErrNoEngine means that the machine has no container engine that answers.
+// ErrNoEngine means that no container engine answers on this machine.
 var ErrNoEngine = errors.New("no container engine answers: neither `docker version` nor `podman version` succeeds")
 
-// PostgresImage is the image for a PostgreSQL in a container: docker-compose.yml's, or the value of its variable.
+// PostgresImage returns the image for PostgreSQL in a container: the value of POSTGRES_IMAGE or, without it, the same
+// default as in docker-compose.yml.
 func PostgresImage() string { return cmp.Or(os.Getenv("POSTGRES_IMAGE"), "postgres:17.6-alpine") }
 
-// RedisImage is the image for a Redis in a container: docker-compose.yml's, or the value of its variable.
+// RedisImage returns the image for Redis in a container: the value of REDIS_IMAGE or, without it, the same default as
+// in docker-compose.yml.
 func RedisImage() string { return cmp.Or(os.Getenv("REDIS_IMAGE"), "redis:7.4.5-alpine") }
 
-// Engine is a container engine, reached by its command line.
+// Engine is a container engine, Docker or Podman. This package calls the engine's command.
 type Engine struct {
 	command string
 }
 
-// FindEngine returns the first engine that answers, or [ErrNoEngine].
+// FindEngine returns Docker or, if Docker does not answer, Podman. If neither answers within 10 seconds, the error is
+// [ErrNoEngine].
 func FindEngine(ctx context.Context) (Engine, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -43,10 +46,10 @@ func FindEngine(ctx context.Context) (Engine, error) {
 	return Engine{}, ErrNoEngine
 }
 
-// String is the name of the engine's command.
+// String returns the name of the engine's command.
 func (e Engine) String() string { return e.command }
 
-// Pull fetches an image that the engine does not have. It writes the engine's progress to w.
+// Pull pulls an image, unless the engine has it. It writes the engine's output to w.
 func (e Engine) Pull(ctx context.Context, image string, w io.Writer) error {
 	if exec.CommandContext(ctx, e.command, "image", "inspect", image).Run() == nil {
 		return nil
@@ -59,42 +62,43 @@ func (e Engine) Pull(ctx context.Context, image string, w io.Writer) error {
 	return nil
 }
 
-// Container is a server in a container, which is gone when the server ends. Its methods are for one goroutine
-// at a time.
+// Container is a server in a container. The engine removes the container when the server ends. The methods must not be
+// called concurrently.
 type Container struct {
 	engine  Engine
 	image   string
-	dir     string            // for the log
-	env     map[string]string // of the server
+	dir     string            // the directory for the log
+	env     map[string]string // the server's environment
 	args    []string          // the server's command line
-	data    string            // the directory of the server's data, kept in memory
-	inside  int               // the port that the server listens on, within the container
-	port    int               // the same port, on this machine's 127.0.0.1
-	address string            // the URL, with %d for the port
+	data    string            // the directory in the container for the server's data, a tmpfs
+	inside  int               // the server's port in the container
+	port    int               // the port of 127.0.0.1 that the engine forwards to the server's port
+	address string            // the server's URL, with %d for the port
 	ping    func(ctx context.Context, c *Container) error
 
 	name    string
 	stdin   io.Closer
-	process *process // the engine's command, which runs as long as the container does
+	process *process // the engine's command; it runs as long as the container
 }
 
-// StartPostgres runs a PostgreSQL with a database and a superuser named shop, and keeps its log in dir. It returns
-// once the server answers.
+// StartPostgres runs a PostgreSQL server with a database and a superuser that are both named devstack, and waits until
+// the server answers. The server's log is in dir.
 func (e Engine) StartPostgres(ctx context.Context, dir string) (*Container, error) {
 	password := rand.Text()
 	return e.start(ctx, Container{
 		image: PostgresImage(), dir: dir, inside: 5432, data: "/var/lib/postgresql/data",
 		env: map[string]string{
-			"POSTGRES_USER": "shop", "POSTGRES_PASSWORD": password, "POSTGRES_DB": "shop",
+			"POSTGRES_USER": databaseName, "POSTGRES_PASSWORD": password, "POSTGRES_DB": databaseName,
 			"PGDATA": "/var/lib/postgresql/data/pgdata",
 		},
 		args:    []string{"postgres"},
-		address: "postgres://shop:" + password + "@127.0.0.1:%d/shop?sslmode=disable",
+		address: "postgres://" + databaseName + ":" + password + "@127.0.0.1:%d/" + databaseName + "?sslmode=disable",
 		ping:    func(ctx context.Context, c *Container) error { return pingPostgres(ctx, c.URL()) },
 	})
 }
 
-// StartRedis runs a Redis that keeps nothing on disk, and keeps its log in dir. It returns once the server answers.
+// StartRedis runs a Redis server that saves nothing to disk, and waits until the server answers. The server's log is in
+// dir.
 func (e Engine) StartRedis(ctx context.Context, dir string) (*Container, error) {
 	return e.start(ctx, Container{
 		image: RedisImage(), dir: dir, inside: 6379, data: "/data",
@@ -113,14 +117,15 @@ func (e Engine) start(ctx context.Context, c Container) (*Container, error) {
 	})
 }
 
-// URL is the address of the server.
+// URL returns the address of the server.
 func (c *Container) URL() string { return fmt.Sprintf(c.address, c.port) }
 
 func (c *Container) addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(c.port)) }
 
-// untilEOF runs the image's server as the container's first process, and ends it when standard input ends. The
-// engine closes that when its client is gone, however the client ended, so the container does not outlive us. The
-// first process ignores signals for which it has no handler: a server that is still being set up gets the next one.
+// untilEOF runs the image's server as process 1 of the container, and stops the server when standard input ends. The
+// engine closes standard input when its client, the command in [Container], ends for any reason. So the container does
+// not outlive this process. The kernel drops a signal to process 1 if the process has no handler for it. So the script
+// repeats the signal until the server has installed its handler.
 const untilEOF = `
 exec 3<&0
 (
@@ -129,7 +134,7 @@ exec 3<&0
 ) 2>/dev/null &
 exec docker-entrypoint.sh "$@" 3<&- </dev/null`
 
-// Restart starts the server again after Stop, at the same address and empty.
+// Restart starts the server again after [Container.Stop]. It has the same address and no data.
 func (c *Container) Restart(ctx context.Context) error {
 	c.name = containerName()
 	args := []string{
@@ -137,7 +142,7 @@ func (c *Container) Restart(ctx context.Context) error {
 		"--publish", fmt.Sprintf("127.0.0.1:%d:%d", c.port, c.inside), "--tmpfs", c.data + ":mode=1777",
 	}
 	for name := range c.env {
-		args = append(args, "--env", name) // the value is not for the list of processes
+		args = append(args, "--env", name) // without the value: other users can see the command line, but not the environment
 	}
 	args = append(args, "--entrypoint", "sh", c.image, "-c", untilEOF, "sh")
 	cmd := exec.Command(c.engine.command, append(args, c.args...)...)
@@ -148,7 +153,7 @@ func (c *Container) Restart(ctx context.Context) error {
 	cmd.SysProcAttr = childOf(syscall.SIGKILL)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
-		return fmt.Errorf("start a container: %w", err)
+		return fmt.Errorf("start the container: %w", err)
 	}
 	p, err := start(cmd, filepath.Join(c.dir, c.name+".log"))
 	if err != nil {
@@ -161,43 +166,45 @@ func (c *Container) Restart(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends the server, and with it the container. Stopped again, nothing happens.
+// Stop stops the server. The engine then removes the container. A second call has no effect.
 func (c *Container) Stop() error {
 	c.stdin.Close()
 	select {
 	case <-c.process.ended:
 		return nil
-	case <-time.After(startTimeout): // its setup ends first
+	case <-time.After(startTimeout): // an image that still sets up its server stops only after that
 	}
 	return errors.Join(c.process.kill(), c.engine.remove(context.Background(), c.name))
 }
 
+// remove removes a container. It returns nil if the container does not exist.
 func (e Engine) remove(ctx context.Context, name string) error {
-	said, err := exec.CommandContext(ctx, e.command, "rm", "--force", "--volumes", name).CombinedOutput()
-	if err != nil && !strings.Contains(strings.ToLower(string(said)), "no such container") {
-		return fmt.Errorf("%s rm: %w: %s", e.command, err, said)
+	output, err := exec.CommandContext(ctx, e.command, "rm", "--force", "--volumes", name).CombinedOutput()
+	if err != nil && !strings.Contains(strings.ToLower(string(output)), "no such container") {
+		return fmt.Errorf("%s rm %s: %w: %s", e.command, name, err, output)
 	}
 	return nil
 }
 
 const namePrefix = "devstack-"
 
-// containerName is one for a container of this process.
+// containerName returns a name for a container of this process: the prefix, the process id, random letters and the
+// host.
 func containerName() string {
-	host, _ := os.Hostname() // "" is as good: the engine's containers are most often all this machine's
+	host, _ := os.Hostname() // without a name, assume that only this machine uses the engine
 	return fmt.Sprintf("%s%d-%s-%s", namePrefix, os.Getpid(), strings.ToLower(rand.Text()[:8]), host)
 }
 
-// removeStale removes containers that were created but never started, because their process was killed in between.
-// It is a courtesy: an error says nothing about the containers to come.
+// removeStale removes the containers that processes of this machine created but did not start, because the processes
+// were killed before. It ignores errors, because the next container starts also if a stale one remains.
 func (e Engine) removeStale(ctx context.Context) {
 	host, _ := os.Hostname()
-	names, _ := exec.CommandContext(ctx, e.command, "ps", "--all", "--filter", "status=created", "--filter", "name="+namePrefix,
-		"--format", "{{.Names}}").Output()
+	names, _ := exec.CommandContext(ctx, e.command, "ps", "--all", "--filter", "status=created",
+		"--filter", "name="+namePrefix, "--format", "{{.Names}}").Output()
 	for name := range strings.FieldsSeq(string(names)) {
-		owner, rest, _ := strings.Cut(strings.TrimPrefix(name, namePrefix), "-")
-		_, there, _ := strings.Cut(rest, "-")
-		if there == host && isGone(owner) {
+		pid, rest, _ := strings.Cut(strings.TrimPrefix(name, namePrefix), "-")
+		_, origin, _ := strings.Cut(rest, "-")
+		if origin == host && isGone(pid) {
 			_ = e.remove(ctx, name)
 		}
 	}

@@ -1,10 +1,10 @@
-// Package devstack runs a private PostgreSQL and a private Redis, for a demo and for tests: as child processes
-// from the binaries of the machine, or in containers ([Engine]), on ports of their own, in a directory that is
-// gone afterwards.
+// Package devstack runs a private PostgreSQL and a private Redis, for a demo and for tests. A server is a child process
+// that runs the machine's own binaries, or a container ([Engine]). It listens on a free port of 127.0.0.1 and keeps its
+// files in a temporary directory. [Miniredis] is a stand-in for Redis within the process.
 //
-// A server does not outlive its parent. It stops when told to. If the parent dies in any other way, Linux ends a
-// child process, and a container ends because its standard input does. Its directory stays then, until the next
-// [TempDir].
+// A server does not outlive its parent process, even if the parent is killed: Linux then sends the child process a
+// signal that ends it, and a container ends because its standard input ends. The directory remains until the next call
+// of [TempDir] removes it. On other systems a child process of a killed parent keeps running.
 package devstack
 
 import (
@@ -22,38 +22,38 @@ import (
 	"time"
 )
 
-// startTimeout is far more than a server needs: half a second on an idle machine.
+// startTimeout limits how long a server may take to start. On an idle machine it takes half a second.
 const startTimeout = time.Minute
 
-// stopTimeout is what a server gets to stop before it is killed.
+// stopTimeout limits how long a server may take to stop. Then the server is killed.
 const stopTimeout = 5 * time.Second
 
-// process is a running child.
+// process is a child process.
 type process struct {
 	cmd     *exec.Cmd
 	logPath string
-	ended   chan struct{} // closed once the child is gone
+	ended   chan struct{} // closed when the child has ended
 }
 
-// start runs a command with its output in a log file.
+// start runs a command and writes its output to a log file.
 func start(cmd *exec.Cmd, logPath string) (*process, error) {
 	log, err := os.Create(logPath)
 	if err != nil {
-		return nil, fmt.Errorf("create server log: %w", err)
+		return nil, fmt.Errorf("create the server's log: %w", err)
 	}
-	defer log.Close() // the child has its own descriptor
+	defer log.Close() // the child has a descriptor of its own
 	cmd.Stdout, cmd.Stderr = log, log
 	p := &process{cmd: cmd, logPath: logPath, ended: make(chan struct{})}
 	started := make(chan error, 1)
 	go func() {
-		// The kernel's parent-death signal follows the thread that forked, not the process: this
-		// goroutine keeps its thread until the child is gone.
+		// Linux sends the parent-death signal when the thread that forked the child ends. So this goroutine keeps its
+		// thread until the child has ended. See PR_SET_PDEATHSIG in prctl(2).
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // how it ended is in its log
+			_ = cmd.Wait() // the child's log says why it ended
 		}
 		close(p.ended)
 	}()
@@ -63,10 +63,10 @@ func start(cmd *exec.Cmd, logPath string) (*process, error) {
 	return p, nil
 }
 
-// stop asks the child to end with a signal, and kills it if it does not.
+// stop sends the child a signal, and kills it if it does not end within stopTimeout.
 func (p *process) stop(sig syscall.Signal) error {
 	if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("stop server: %w", err)
+		return fmt.Errorf("stop the server: %w", err)
 	}
 	select {
 	case <-p.ended:
@@ -76,15 +76,16 @@ func (p *process) stop(sig syscall.Signal) error {
 	}
 }
 
+// kill kills the child and waits until it has ended.
 func (p *process) kill() error {
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("kill server: %w", err)
+		return fmt.Errorf("kill the server: %w", err)
 	}
 	<-p.ended
 	return nil
 }
 
-// await polls ready until it succeeds. A child that ends meanwhile is an error with the end of its log.
+// await calls ready until it succeeds. If the child ends first, await returns an error with the end of the child's log.
 func (p *process) await(ctx context.Context, ready func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -100,24 +101,24 @@ func (p *process) await(ctx context.Context, ready func(context.Context) error) 
 		}
 		select {
 		case <-p.ended:
-			return fmt.Errorf("%s ended at once: %s", filepath.Base(p.cmd.Path), p.logTail())
+			return fmt.Errorf("%s ended before it was ready: %s", filepath.Base(p.cmd.Path), p.logTail())
 		case <-ctx.Done():
-			return fmt.Errorf("%s does not answer: %w: %w: %s", filepath.Base(p.cmd.Path), ctx.Err(), err, p.logTail())
+			return fmt.Errorf("%s is not ready: %w: %w: %s", filepath.Base(p.cmd.Path), ctx.Err(), err, p.logTail())
 		case <-tick.C:
 		}
 	}
 }
 
-var errNotListening = errors.New("not listening yet")
+var errNotListening = errors.New("it does not listen on its port yet")
 
-// listens reads in the child's own log that it has its port. What answers there could be another server,
-// which took the port first.
+// listens reports whether the child's log says that the child listens on its port. An answer on that port would prove
+// nothing: it could come from another server that took the port first.
 func (p *process) listens() bool {
 	log, err := os.ReadFile(p.logPath)
 	return err == nil && bytes.Contains(bytes.ToLower(log), []byte("ready to accept connections"))
 }
 
-// logTail is the end of the server's log, on one line.
+// logTail returns the end of the child's log on one line, or why the log cannot be read.
 func (p *process) logTail() string {
 	log, err := os.ReadFile(p.logPath)
 	if err != nil {
@@ -131,8 +132,7 @@ func (p *process) logTail() string {
 	return strings.Join(strings.Fields(string(log)), " ")
 }
 
-// freePort asks the kernel for a port. Someone may take it before the server does, so a start that
-// fails is tried again with another.
+// freePort returns a free port of 127.0.0.1. Another process may take it before the server does. See [onFreePort].
 func freePort() (int, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -142,7 +142,8 @@ func freePort() (int, error) {
 	return ln.Addr().(*net.TCPAddr).Port, nil
 }
 
-// onFreePort calls start with a free port, again if the port was taken meanwhile.
+// onFreePort calls start with a free port. If another process took the port first, it tries another port. It tries at
+// most three ports.
 func onFreePort[T any](start func(port int) (T, error)) (T, error) {
 	var server T
 	var err error
@@ -158,7 +159,8 @@ func onFreePort[T any](start func(port int) (T, error)) (T, error) {
 	return server, err
 }
 
-// portIsTaken reports whether a server, or the engine of its container, says so in its log.
+// portIsTaken reports whether err contains the message of a server or a container engine that the port is in use.
 func portIsTaken(err error) bool {
-	return strings.Contains(err.Error(), "ddress already in use") || strings.Contains(err.Error(), "port is already allocated")
+	text := err.Error()
+	return strings.Contains(text, "ddress already in use") || strings.Contains(text, "port is already allocated")
 }

@@ -2,10 +2,10 @@ package devstack
 
 import "context"
 
-// OnFreePort is onFreePort, for tests.
+// OnFreePort exports onFreePort.
 func OnFreePort[T any](start func(port int) (T, error)) (T, error) { return onFreePort(start) }
 
-// StartRedisOn is [StartRedis] on a given port.
+// StartRedisOn is [StartRedis] with a given port.
 func StartRedisOn(ctx context.Context, dir string, port int) (*Redis, error) {
 	binary, err := redisBinary()
 	if err != nil {
@@ -15,7 +15,7 @@ func StartRedisOn(ctx context.Context, dir string, port int) (*Redis, error) {
 	return r, r.Restart(ctx)
 }
 
-// StartPostgresOn is [StartPostgres] on a given port.
+// StartPostgresOn is [StartPostgres] with a given port.
 func StartPostgresOn(ctx context.Context, dir string, port int) (*Postgres, error) {
 	run, err := initCluster(ctx, dir)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// helperVariable has the test binary play a program that uses this package, for tests that need another
-// process, or another user.
+// helperVariable makes the test binary run as a helper: a program that uses this package, for tests that need another
+// process or another user. Its value is the helper's role.
 const helperVariable = "DEVSTACK_TEST_HELPER"
 
 func TestMain(m *testing.M) {
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	case "no server":
 		exit(holdTempDir())
 	default:
-		exit(sayMissing(runServer(role)))
+		exit(reportMissing(runServer(role)))
 	}
 }
 
@@ -42,12 +42,14 @@ func exit(err error) {
 	os.Exit(0)
 }
 
-// missing begins what a helper says on a machine that cannot run its servers.
+// missing begins the line that a helper prints on a machine without the helper's server.
 const missing = "missing "
 
-func sayMissing(err error) error {
-	for feature, sentinel := range lacks {
-		if errors.Is(err, sentinel) {
+// reportMissing prints the line that begins with [missing] if err says that the machine lacks a server. It returns any
+// other error.
+func reportMissing(err error) error {
+	for feature, missingErr := range missingErrors {
+		if errors.Is(err, missingErr) {
 			fmt.Println(missing + feature)
 			return nil
 		}
@@ -55,7 +57,7 @@ func sayMissing(err error) error {
 	return err
 }
 
-// startServer starts a server, named as its process is, in dir.
+// startServer starts a server in dir. The name is the name of the server's process: postgres or redis-server.
 func startServer(ctx context.Context, name, dir string) (interface{ Stop() error }, error) {
 	if name == "postgres" {
 		return devstack.StartPostgres(ctx, dir, nil)
@@ -63,7 +65,7 @@ func startServer(ctx context.Context, name, dir string) (interface{ Stop() error
 	return devstack.StartRedis(ctx, dir)
 }
 
-// runServer runs a server until standard input ends, and says when it is ready.
+// runServer runs a server until standard input ends. It prints "ready" when the server answers.
 func runServer(name string) error {
 	dir, err := devstack.TempDir()
 	if err != nil {
@@ -82,7 +84,7 @@ func runServer(name string) error {
 	return errors.Join(err, server.Stop(), os.RemoveAll(dir))
 }
 
-// holdTempDir has a directory for servers, and none in it, until standard input ends.
+// holdTempDir makes a directory for servers, starts no server, and keeps the directory until standard input ends.
 func holdTempDir() error {
 	dir, err := devstack.TempDir()
 	if err != nil {
@@ -93,18 +95,18 @@ func holdTempDir() error {
 	return errors.Join(err, os.RemoveAll(dir))
 }
 
-// helper is another process of this binary.
+// helper is a process of this test binary that has a role.
 type helper struct {
 	*exec.Cmd
 	stdin  io.Closer
 	stdout *bufio.Reader
 }
 
-// startHelper runs the test binary in a role, with a directory for its files. It is killed if the test
-// leaves it.
+// startHelper starts a helper with a directory for its files. The helper is killed when the test ends. The function
+// change, if any, changes the command before it starts.
 func startHelper(t *testing.T, role, dir string, change func(*exec.Cmd)) helper {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "/proc/self/exe") // another user may not reach its real path
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe") // another user may not reach the binary's own path
 	cmd.Env = append(os.Environ(), helperVariable+"="+role, "TMPDIR="+dir)
 	cmd.Dir = dir
 	cmd.Stderr = os.Stderr
@@ -127,14 +129,14 @@ func startHelper(t *testing.T, role, dir string, change func(*exec.Cmd)) helper 
 	return helper{cmd, stdin, bufio.NewReader(stdout)}
 }
 
-// awaitReady waits until the helper's server runs.
+// awaitReady waits until the helper is ready, and skips the test if the machine lacks the helper's server.
 func (h helper) awaitReady(t *testing.T) {
 	t.Helper()
-	said, err := h.stdout.ReadString('\n')
-	if feature, ok := strings.CutPrefix(strings.TrimSpace(said), missing); ok {
-		testenv.Skip(t, feature, lacks[feature].Error())
+	line, err := h.stdout.ReadString('\n')
+	if feature, ok := strings.CutPrefix(strings.TrimSpace(line), missing); ok {
+		testenv.Skip(t, feature, missingErrors[feature].Error())
 	}
-	if said != "ready\n" {
-		t.Fatalf("the helper said %q, then %v", said, err)
+	if line != "ready\n" {
+		t.Fatalf("the helper printed %q, want \"ready\"; error %v", line, err)
 	}
 }

@@ -7,12 +7,12 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// Miniredis stands in for Redis where there is none: in this process, good enough to look at a demo.
+// Miniredis is a stand-in for Redis within this process, for a machine without redis-server.
 type Miniredis struct {
 	server *miniredis.Miniredis
 }
 
-// StartMiniredis runs a Redis in this process.
+// StartMiniredis starts a stand-in for Redis on a free port of 127.0.0.1.
 func StartMiniredis() (*Miniredis, error) {
 	server, err := miniredis.Run()
 	if err != nil {
@@ -21,16 +21,17 @@ func StartMiniredis() (*Miniredis, error) {
 	return &Miniredis{server}, nil
 }
 
-// URL is the server's address.
+// URL returns the server's address.
 func (m *Miniredis) URL() string { return "redis://" + m.server.Addr() + "/0" }
 
-// Stop ends the server. Stopped again, nothing happens.
+// Stop stops the server. A second call has no effect.
 func (m *Miniredis) Stop() error {
 	m.server.Close()
 	return nil
 }
 
-// Restart starts the server again after Stop, at the same address and empty, as a real one would be.
+// Restart starts the server again after [Miniredis.Stop]. It has the same address and no data, like a restarted
+// [Redis].
 func (m *Miniredis) Restart(context.Context) error {
 	m.server.FlushAll()
 	if err := m.server.Restart(); err != nil {

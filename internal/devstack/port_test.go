@@ -12,12 +12,12 @@ import (
 	"example.com/shop/internal/devstack"
 )
 
-func TestOnFreePortTriesAgainOnlyIfThePortIsTaken(t *testing.T) {
+func TestOnFreePortRetriesOnlyIfThePortIsTaken(t *testing.T) {
 	taken := fmt.Errorf("bind: %w", syscall.EADDRINUSE)
 	broken := errors.New("broken")
 	tests := []struct {
 		name    string
-		results []error // of one start after the other
+		results []error // one for each start
 		starts  int
 		want    error
 	}{
@@ -38,15 +38,15 @@ func TestOnFreePortTriesAgainOnlyIfThePortIsTaken(t *testing.T) {
 				t.Errorf("%d starts, error %v; want %d, %v", starts, err, tt.starts, tt.want)
 			}
 			if err == nil && server != strconv.Itoa(tt.starts) {
-				t.Errorf("server of start %s, want that of start %d", server, tt.starts)
+				t.Errorf("got the server of start %s, want that of start %d", server, tt.starts)
 			}
 		})
 	}
 }
 
-// TestRedisOnATakenPort: another process takes the port after it was chosen and before the server starts. The
-// server's message is recognized, and the next start has another port.
-func TestRedisOnATakenPort(t *testing.T) {
+// TestRedisRetriesOnATakenPort takes the port after it was chosen and before the server starts. OnFreePort must
+// recognize the server's message and try another port.
+func TestRedisRetriesOnATakenPort(t *testing.T) {
 	var ports []int
 	r, err := devstack.OnFreePort(func(port int) (*devstack.Redis, error) {
 		if len(ports) == 0 {
@@ -58,17 +58,18 @@ func TestRedisOnATakenPort(t *testing.T) {
 	mustStart(t, err)
 	defer stop(t, r)
 	if want := net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[len(ports)-1])); len(ports) != 2 || r.Addr() != want {
-		t.Errorf("ports tried %v, runs at %s; want the second", ports, r.Addr())
+		t.Errorf("tried the ports %v, runs at %s; want two ports and the second one in use", ports, r.Addr())
 	}
 }
 
-func TestPostgresOnATakenPort(t *testing.T) {
+func TestPostgresReportsATakenPort(t *testing.T) {
 	_, err := devstack.StartPostgresOn(t.Context(), t.TempDir(), take(t, 0))
-	mustSayTaken(t, err)
+	mustReportTaken(t, err)
 }
 
-// TestRedisIsNotTakenForAnother: a server that already has the port answers before the new one has failed.
-func TestRedisIsNotTakenForAnother(t *testing.T) {
+// TestRedisIsNotConfusedWithAnotherServer starts a server on the port of a running server. The running server answers
+// before the new one has failed.
+func TestRedisIsNotConfusedWithAnotherServer(t *testing.T) {
 	_, port, err := net.SplitHostPort(startRedis(t, t.TempDir()).Addr())
 	if err != nil {
 		t.Fatal(err)
@@ -78,21 +79,22 @@ func TestRedisIsNotTakenForAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = devstack.StartRedisOn(t.Context(), t.TempDir(), number)
-	mustSayTaken(t, err)
+	mustReportTaken(t, err)
 }
 
-// mustSayTaken skips the test if the machine lacks the server.
-func mustSayTaken(t *testing.T, err error) {
+// mustReportTaken fails the test if err does not say that the port is taken. It skips the test if the machine lacks the
+// server.
+func mustReportTaken(t *testing.T, err error) {
 	t.Helper()
 	if err == nil {
-		t.Fatal("started on a taken port")
+		t.Fatal("the server started on a port that was taken")
 	}
 	if !strings.Contains(err.Error(), "ddress already in use") {
 		mustStart(t, err)
 	}
 }
 
-// take listens on a port until the test ends, and returns it; 0 is any.
+// take listens on a port until the test ends, and returns the port. 0 stands for any free port.
 func take(t *testing.T, port int) int {
 	t.Helper()
 	ln, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))

@@ -16,16 +16,19 @@ import (
 	"strings"
 	"syscall"
 
-	_ "github.com/jackc/pgx/v5/stdlib" // the driver that asks whether the server is ready
+	_ "github.com/jackc/pgx/v5/stdlib" // registers the driver that connects to the server
 )
 
-// ErrNoPostgres means that the machine has no PostgreSQL server to run.
+// ErrNoPostgres means that the machine does not have PostgreSQL's server binaries.
 var ErrNoPostgres = errors.New("no PostgreSQL server binaries (initdb, postgres) in PATH, in `pg_config --bindir` " +
-	"or in /usr/lib/postgresql: install them (Debian and Ubuntu: apt-get install postgresql; macOS: brew install postgresql), " +
-	"or give the address of a server")
+	"or in /usr/lib/postgresql: install them (Debian and Ubuntu: apt-get install postgresql; " +
+	"macOS: brew install postgresql), or give the address of a server")
 
-// Postgres is a private PostgreSQL server with a database and a superuser named shop. Its methods are for
-// one goroutine at a time.
+// databaseName is the name of the server's database and of its superuser.
+const databaseName = "devstack"
+
+// Postgres is a private PostgreSQL server with a database and a superuser that are both named devstack. The methods
+// must not be called concurrently.
 type Postgres struct {
 	run      runner
 	dir      string
@@ -35,13 +38,14 @@ type Postgres struct {
 	process  *process
 }
 
-// StartPostgres makes a database cluster in dir, which must exist, and runs it with the given settings.
-// It returns once the server answers: after about a second.
+// StartPostgres makes a database cluster in dir, an existing directory, and runs a server on it. The settings are
+// server parameters, such as max_connections. StartPostgres waits until the server answers, which takes about a second.
+// If the machine has no PostgreSQL, the error is [ErrNoPostgres].
 func StartPostgres(ctx context.Context, dir string, settings map[string]string) (*Postgres, error) {
 	return StartPostgresEnv(ctx, nil, dir, settings)
 }
 
-// StartPostgresEnv is StartPostgres with more in the server's environment.
+// StartPostgresEnv is [StartPostgres] with additional environment variables, each NAME=VALUE, for the server.
 func StartPostgresEnv(ctx context.Context, env []string, dir string, settings map[string]string) (*Postgres, error) {
 	run, err := initCluster(ctx, dir)
 	if err != nil {
@@ -60,13 +64,13 @@ func StartPostgresEnv(ctx context.Context, env []string, dir string, settings ma
 func (p *Postgres) start(ctx context.Context, ready func(context.Context) error) error {
 	args := []string{
 		"-D", filepath.Join(p.dir, "data"), "-p", strconv.Itoa(p.port),
-		// No socket: its path would have to be shorter than a temporary directory may be.
+		// No Unix socket: the path of a temporary directory can be longer than a socket's path may be.
 		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=",
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.settings)) {
 		args = append(args, "-c", name+"="+p.settings[name])
 	}
-	// SIGQUIT: an immediate shutdown, which unlike SIGKILL releases the shared memory.
+	// SIGQUIT is an immediate shutdown. Unlike SIGKILL it releases the shared memory.
 	cmd := p.run(childOf(syscall.SIGQUIT), "postgres", args...)
 	cmd.Env = append(os.Environ(), p.env...)
 	server, err := start(cmd, filepath.Join(p.dir, "postgres.log"))
@@ -80,27 +84,27 @@ func (p *Postgres) start(ctx context.Context, ready func(context.Context) error)
 	return nil
 }
 
-// Restart starts the server again after Stop, at the same address and with its data.
+// Restart starts the server again after [Postgres.Stop]. It has the same address and the same data.
 func (p *Postgres) Restart(ctx context.Context) error { return p.start(ctx, p.ping) }
 
-// Pid is the server's process id.
+// Pid returns the id of the server's main process.
 func (p *Postgres) Pid() int { return p.process.cmd.Process.Pid }
 
-// Log is what the server has logged since its last start.
+// Log returns the server's log since its last start.
 func (p *Postgres) Log() (string, error) {
 	log, err := os.ReadFile(p.process.logPath)
 	return string(log), err
 }
 
-// URL is the address of the server's database.
-func (p *Postgres) URL() string { return p.url("shop") }
+// URL returns the address of the server's database.
+func (p *Postgres) URL() string { return p.url(databaseName) }
 
 func (p *Postgres) url(database string) string {
-	return fmt.Sprintf("postgres://shop@127.0.0.1:%d/%s?sslmode=disable", p.port, database)
+	return fmt.Sprintf("postgres://%s@127.0.0.1:%d/%s?sslmode=disable", databaseName, p.port, database)
 }
 
-// Stop ends the server, and the sessions that it has, at once: a clean shutdown would write a checkpoint
-// of data that are thrown away. Restarted, the server recovers as after a crash.
+// Stop stops the server and ends its sessions immediately. It skips the checkpoint of a clean shutdown, because most
+// callers then delete the data. A restarted server recovers as after a crash. A second call has no effect.
 func (p *Postgres) Stop() error { return p.process.stop(syscall.SIGQUIT) }
 
 func (p *Postgres) createDatabase(ctx context.Context) error {
@@ -109,7 +113,7 @@ func (p *Postgres) createDatabase(ctx context.Context) error {
 		return err
 	}
 	defer db.Close()
-	_, err = db.ExecContext(ctx, "CREATE DATABASE shop")
+	_, err = db.ExecContext(ctx, "CREATE DATABASE "+databaseName)
 	return err
 }
 
@@ -124,7 +128,8 @@ func pingPostgres(ctx context.Context, url string) error {
 	return db.PingContext(ctx)
 }
 
-// postgresBin finds the directory of the server's binaries, the newest of several.
+// postgresBin returns the directory of the server's binaries. It looks in PATH, then in pg_config's directory, then in
+// those of Debian's packages, the newest version first.
 func postgresBin(ctx context.Context) (string, error) {
 	candidates := []string{}
 	if path, err := exec.LookPath("postgres"); err == nil {
@@ -145,17 +150,17 @@ func postgresBin(ctx context.Context) (string, error) {
 	return "", ErrNoPostgres
 }
 
-// majorVersion of a directory like /usr/lib/postgresql/17/bin.
+// majorVersion returns the version in the name of a directory like /usr/lib/postgresql/17/bin, or 0.
 func majorVersion(bin string) int {
 	v, _ := strconv.Atoi(filepath.Base(filepath.Dir(bin)))
 	return v
 }
 
-// runner makes a command of the server's user.
+// runner returns a command that runs one of the server's binaries, as a user that PostgreSQL accepts.
 type runner func(attr *syscall.SysProcAttr, name string, args ...string) *exec.Cmd
 
-// initCluster makes the database cluster and returns how to run the server on it: as whoever we are, or
-// for root, as someone that PostgreSQL accepts.
+// initCluster makes the database cluster, and returns a runner for the server. PostgreSQL refuses to run as root. For
+// root the runner uses a user namespace or, where namespaces are not permitted, the user nobody.
 func initCluster(ctx context.Context, dir string) (runner, error) {
 	bin, err := postgresBin(ctx)
 	if err != nil {
@@ -172,22 +177,22 @@ func initCluster(ctx context.Context, dir string) (runner, error) {
 	inNamespace := func(attr *syscall.SysProcAttr, name string, args ...string) *exec.Cmd {
 		return plain(asNobody(attr), name, args...)
 	}
-	refused := initdb(ctx, inNamespace, dir)
-	if refused == nil {
+	namespaceErr := initdb(ctx, inNamespace, dir)
+	if namespaceErr == nil {
 		return inNamespace, nil
 	}
 	asUser, err := userRunner(plain, dir)
 	if err != nil {
-		return nil, errors.Join(refused, err)
+		return nil, errors.Join(namespaceErr, err)
 	}
 	if err := initdb(ctx, asUser, dir); err != nil {
-		return nil, errors.Join(refused, err)
+		return nil, errors.Join(namespaceErr, err)
 	}
 	return asUser, nil
 }
 
-// userRunner runs commands as nobody, where user namespaces are refused: in a container, for example. Nobody must own
-// dir for that, and be able to reach it.
+// userRunner returns a runner that runs commands as the user nobody. It is for machines that do not permit user
+// namespaces, such as most containers. It makes that user the owner of dir, and opens the directories above dir.
 func userRunner(plain runner, dir string) (runner, error) {
 	nobody, err := user.Lookup("nobody")
 	if err != nil {
@@ -199,10 +204,10 @@ func userRunner(plain runner, dir string) (runner, error) {
 		return nil, fmt.Errorf("find a user for PostgreSQL: %w", err)
 	}
 	if err := os.Chown(dir, int(uid), int(gid)); err != nil {
-		return nil, fmt.Errorf("give PostgreSQL's directory to nobody: %w", err)
+		return nil, fmt.Errorf("make the user nobody the owner of PostgreSQL's directory: %w", err)
 	}
-	if err := openWay(dir); err != nil {
-		return nil, fmt.Errorf("let nobody reach PostgreSQL's directory: %w", err)
+	if err := openParents(dir); err != nil {
+		return nil, fmt.Errorf("let the user nobody enter PostgreSQL's directory: %w", err)
 	}
 	return func(attr *syscall.SysProcAttr, name string, args ...string) *exec.Cmd {
 		attr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
@@ -210,9 +215,9 @@ func userRunner(plain runner, dir string) (runner, error) {
 	}, nil
 }
 
-// openWay lets every user pass through the directories above dir. It changes those below the machine's directory for
-// temporary files; the others must be open already.
-func openWay(dir string) error {
+// openParents lets every user pass through the directories above dir. It changes only directories within [os.TempDir].
+// If another directory is closed to other users, it returns an error.
+func openParents(dir string) error {
 	temporary := filepath.Clean(os.TempDir()) + string(filepath.Separator)
 	for at := filepath.Dir(dir); at != filepath.Dir(at); at = filepath.Dir(at) {
 		info, err := os.Stat(at)
@@ -223,7 +228,7 @@ func openWay(dir string) error {
 			continue
 		}
 		if !strings.HasPrefix(at, temporary) {
-			return fmt.Errorf("other users may not enter %s: set TMPDIR to a directory that they may", at)
+			return fmt.Errorf("%s is closed to other users: set TMPDIR to a directory that other users may enter", at)
 		}
 		if err := os.Chmod(at, info.Mode()|0o001); err != nil {
 			return err
@@ -232,12 +237,13 @@ func openWay(dir string) error {
 	return nil
 }
 
+// initdb makes a database cluster in dir/data. It first removes the files of an earlier attempt.
 func initdb(ctx context.Context, run runner, dir string) error {
 	data := filepath.Join(dir, "data")
 	if err := os.RemoveAll(data); err != nil {
-		return fmt.Errorf("clear %s: %w", data, err)
+		return fmt.Errorf("remove %s: %w", data, err)
 	}
-	cmd := run(childOf(syscall.SIGKILL), "initdb", "-D", data, "-U", "shop", "-A", "trust",
+	cmd := run(childOf(syscall.SIGKILL), "initdb", "-D", data, "-U", databaseName, "-A", "trust",
 		"-E", "UTF8", "--locale=C.UTF-8", "--no-sync")
 	p, err := start(cmd, filepath.Join(dir, "initdb.log"))
 	if err != nil {

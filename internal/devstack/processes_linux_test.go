@@ -18,8 +18,8 @@ import (
 	"example.com/shop/internal/devstack"
 )
 
-// processesOf lists the process of a server and those that it started. It finds the server by its directory: PostgreSQL
-// has that on its command line, Redis works in it.
+// processesOf returns the ids of a server's process and of its children. It finds the server by its directory:
+// PostgreSQL has it on its command line, and Redis has it as its working directory.
 func processesOf(t *testing.T, name, dir string) (pids []int) {
 	t.Helper()
 	processes, err := filepath.Glob("/proc/[0-9]*")
@@ -29,10 +29,12 @@ func processesOf(t *testing.T, name, dir string) (pids []int) {
 	children := map[int][]int{}
 	for _, process := range processes {
 		pid, _ := strconv.Atoi(filepath.Base(process))
-		program, _ := os.ReadFile(filepath.Join(process, "comm")) // empty if it has ended
+		program, _ := os.ReadFile(filepath.Join(process, "comm")) // empty if the process has ended
 		command, _ := os.ReadFile(filepath.Join(process, "cmdline"))
-		works, _ := os.Readlink(filepath.Join(process, "cwd")) // of another user's process not even root may be told
-		if strings.TrimSpace(string(program)) == name && (strings.Contains(string(command), dir) || strings.HasPrefix(works, dir)) {
+		// workDir is empty for another user's process: in some containers even root may not read the link.
+		workDir, _ := os.Readlink(filepath.Join(process, "cwd"))
+		inDir := strings.Contains(string(command), dir) || strings.HasPrefix(workDir, dir)
+		if strings.TrimSpace(string(program)) == name && inDir {
 			pids = append(pids, pid)
 		}
 		if fields := statOf(pid); len(fields) > 1 {
@@ -44,12 +46,12 @@ func processesOf(t *testing.T, name, dir string) (pids []int) {
 		pids = append(pids, children[pid]...)
 	}
 	if len(pids) == 0 {
-		t.Fatalf("there is no %s in %s", name, dir)
+		t.Fatalf("found no process %s in %s", name, dir)
 	}
 	return pids
 }
 
-// statOf returns a process's state, its parent and what follows in /proc/PID/stat; nil if it is gone.
+// statOf returns the fields of /proc/PID/stat from the process's state on, or nil if there is no such process.
 func statOf(pid int) []string {
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
@@ -59,7 +61,7 @@ func statOf(pid int) []string {
 	return strings.Fields(rest)
 }
 
-// runs reports whether a process runs. A zombie does not, it waits for its new parent to look.
+// runs reports whether a process runs. A zombie has ended, but its parent has not read its status yet.
 func runs(pid int) bool {
 	fields := statOf(pid)
 	return fields != nil && fields[0] != "Z"
@@ -68,11 +70,11 @@ func runs(pid int) bool {
 func wantGone(t *testing.T, pids []int) {
 	t.Helper()
 	if left := slices.DeleteFunc(slices.Clone(pids), func(pid int) bool { return !runs(pid) }); len(left) > 0 {
-		t.Errorf("processes are left: %d", left)
+		t.Errorf("processes %d still run, want none", left)
 	}
 }
 
-// awaitGone gives processes that were told to end the time to do so.
+// awaitGone waits until processes have ended, at most 30 seconds.
 func awaitGone(t *testing.T, pids []int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -88,7 +90,7 @@ func awaitGone(t *testing.T, pids []int) {
 	wantGone(t, pids)
 }
 
-// openDir returns a directory that other users may enter, unlike one of t.TempDir.
+// openDir returns a directory that other users may enter, unlike a directory of t.TempDir.
 func openDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "open-to-all-")
@@ -106,7 +108,7 @@ func openDir(t *testing.T) string {
 	return dir
 }
 
-// eachServer runs a test for each kind of server, as a subtest with the name of the server's process.
+// eachServer runs a test for each kind of server, in a subtest with the name of the server's process.
 func eachServer(t *testing.T, test func(t *testing.T, name string)) {
 	for _, name := range []string{"postgres", "redis-server"} {
 		t.Run(name, func(t *testing.T) { test(t, name) })
@@ -120,28 +122,28 @@ func TestStopLeavesNoProcess(t *testing.T) {
 		mustStart(t, err)
 		defer stop(t, server)
 		pids := processesOf(t, name, dir)
-		for range 2 { // the second time there is nothing to do
+		for range 2 { // the second call must have no effect
 			stop(t, server)
 			wantGone(t, pids)
 		}
 	})
 }
 
-func TestStartThatIsCancelledLeavesNoProcess(t *testing.T) {
+func TestCancelledStartLeavesNoProcess(t *testing.T) {
 	eachServer(t, func(t *testing.T, name string) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if _, err := startServer(ctx, name, t.TempDir()); !errors.Is(err, context.Canceled) {
 			mustStart(t, err)
-			t.Error("started, though cancelled")
+			t.Errorf("start with a cancelled context: error %v, want context.Canceled", err)
 		}
 		if left := children(t); len(left) > 0 {
-			t.Errorf("processes are left: %q", left)
+			t.Errorf("processes %q still run, want none", left)
 		}
 	})
 }
 
-// children are the pids of this process's children, those too that do not work in their directory yet.
+// children returns the ids of this process's children. It also finds a child that has not changed to its directory yet.
 func children(t *testing.T) []string {
 	t.Helper()
 	lists, err := filepath.Glob("/proc/self/task/*/children") // of each thread
@@ -170,7 +172,7 @@ func TestServersEndWhenTheirParentIsKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := h.Wait(); err == nil {
-			t.Fatal("a killed helper ended well")
+			t.Fatal("a killed helper ended with status 0")
 		}
 		awaitGone(t, pids)
 
@@ -185,28 +187,29 @@ func TestServersEndWhenTheirParentIsKilled(t *testing.T) {
 	})
 }
 
-// tempDirs lists the directories for servers in a directory.
+// tempDirs returns the directories that TempDir has made in dir.
 func tempDirs(t *testing.T, dir string) []string {
 	t.Helper()
-	found, err := filepath.Glob(filepath.Join(dir, "shop-devstack-*"))
+	found, err := filepath.Glob(filepath.Join(dir, "devstack-*"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return found
 }
 
-// TestTempDirGoesWithItsProcess renames directories of other processes, because the process id in the name proves
-// nothing: a killed process's id may be in use again, and a living one's is not seen from another container.
-func TestTempDirGoesWithItsProcess(t *testing.T) {
-	const none = 1<<31 - 1 // no kernel gives out such a pid
+// TestTempDirRemovesOnlyUnlockedDirectories gives directories of other processes a name with another process id. The
+// id in the name proves nothing: the id of a killed process may be in use again, and the id of a running process is
+// unknown in another container.
+func TestTempDirRemovesOnlyUnlockedDirectories(t *testing.T) {
+	const unusedPid = 1<<31 - 1 // above the largest pid of any kernel
 	for name, test := range map[string]struct {
 		killed bool
-		pid    int // in the directory's name, instead of its process's
+		pid    int // if not 0, replaces the process id in the directory's name
 	}{
-		"a killed process":                     {true, 0},
-		"a killed process, whose id is in use": {true, os.Getppid()},
-		"a living process":                     {false, 0},
-		"a living process, whose id is unseen": {false, none},
+		"killed process":                  {true, 0},
+		"killed process, its id in use":   {true, os.Getppid()},
+		"running process":                 {false, 0},
+		"running process, its id unknown": {false, unusedPid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("TMPDIR", t.TempDir())
@@ -214,11 +217,11 @@ func TestTempDirGoesWithItsProcess(t *testing.T) {
 			h.awaitReady(t)
 			made := tempDirs(t, os.TempDir())
 			if len(made) != 1 {
-				t.Fatalf("the helper has made %q, want one directory", made)
+				t.Fatalf("the helper made %q, want one directory", made)
 			}
 			theirs := made[0]
 			if test.pid != 0 {
-				theirs = filepath.Join(os.TempDir(), fmt.Sprintf("shop-devstack-%d-1", test.pid))
+				theirs = filepath.Join(os.TempDir(), fmt.Sprintf("devstack-%d-1", test.pid))
 				if err := os.Rename(made[0], theirs); err != nil {
 					t.Fatal(err)
 				}
@@ -227,7 +230,7 @@ func TestTempDirGoesWithItsProcess(t *testing.T) {
 				if err := h.Process.Kill(); err != nil {
 					t.Fatal(err)
 				}
-				_ = h.Wait() // reports that it was killed
+				_ = h.Wait() // returns the error that it was killed
 				if left := tempDirs(t, os.TempDir()); !slices.Equal(left, []string{theirs}) {
 					t.Errorf("the killed process left %q, want %s", left, theirs)
 				}
@@ -248,9 +251,9 @@ func TestTempDirGoesWithItsProcess(t *testing.T) {
 	}
 }
 
-// TestTempDirAmongOtherUsers has a user make a directory beside the one that another user's killed process left. Nobody
-// cannot remove root's. Root could remove nobody's, and must not look into it.
-func TestTempDirAmongOtherUsers(t *testing.T) {
+// TestTempDirKeepsDirectoriesOfOtherUsers calls TempDir where a killed process of another user has left a directory.
+// The user nobody cannot remove root's directory. Root could remove the directory of the user nobody, but must not examine it.
+func TestTempDirKeepsDirectoriesOfOtherUsers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can make directories of another user")
 	}
@@ -261,9 +264,9 @@ func TestTempDirAmongOtherUsers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := openDir(t)
-			const gone = 1<<31 - 1 // no kernel gives out such a pid
-			theirs := filepath.Join(dir, fmt.Sprintf("shop-devstack-%d-1", gone))
-			pipe := filepath.Join(theirs, "lock") // to open it takes until somebody writes
+			const unusedPid = 1<<31 - 1 // above the largest pid of any kernel
+			theirs := filepath.Join(dir, fmt.Sprintf("devstack-%d-1", unusedPid))
+			pipe := filepath.Join(theirs, "lock") // opening it blocks until another process writes to it
 			err := errors.Join(os.Chmod(dir, 0o777|os.ModeSticky), os.Mkdir(theirs, 0o700), syscall.Mkfifo(pipe, 0o600),
 				os.Chown(pipe, int(test.other), int(test.other)), os.Chown(theirs, int(test.other), int(test.other)))
 			if err != nil {
@@ -274,14 +277,15 @@ func TestTempDirAmongOtherUsers(t *testing.T) {
 			})
 			h.awaitReady(t)
 			if found := tempDirs(t, dir); len(found) != 2 || !slices.Contains(found, theirs) {
-				t.Errorf("directories %q, want one beside %s", found, theirs)
+				t.Errorf("directories %q, want %s and one more", found, theirs)
 			}
 		})
 	}
 }
 
-// TestOrdinaryUser runs the servers as nobody if the tests run as root: root starts PostgreSQL another way.
-func TestOrdinaryUser(t *testing.T) {
+// TestServersOfOrdinaryUser runs the servers as an ordinary user. If the tests run as root, this is the user nobody:
+// devstack starts PostgreSQL in another way for root.
+func TestServersOfOrdinaryUser(t *testing.T) {
 	eachServer(t, func(t *testing.T, name string) {
 		dir := openDir(t)
 		h := startHelper(t, name, dir, func(cmd *exec.Cmd) {
@@ -304,14 +308,14 @@ func TestOrdinaryUser(t *testing.T) {
 		}
 		wantGone(t, pids)
 		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-			t.Errorf("left behind: %v, error %v", left, err)
+			t.Errorf("files left in the directory: %v, error %v; want none", left, err)
 		}
 	})
 }
 
-// TestWithoutPostgres runs in a namespace where the machine's binaries are out of sight: they are looked
-// for not only in PATH.
-func TestWithoutPostgres(t *testing.T) {
+// TestMissingPostgresErrorNamesSolutions runs a helper in a mount namespace that hides the machine's PostgreSQL. An
+// empty PATH alone would not hide it, because StartPostgres also looks in other directories.
+func TestMissingPostgresErrorNamesSolutions(t *testing.T) {
 	dir := t.TempDir()
 	h := exec.CommandContext(t.Context(), "/proc/self/exe")
 	h.Env = append(os.Environ(), helperVariable+"=no postgres", "TMPDIR="+dir, "PATH="+dir)
@@ -320,26 +324,28 @@ func TestWithoutPostgres(t *testing.T) {
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
 	}
-	said, err := h.CombinedOutput()
+	output, err := h.CombinedOutput()
 	if _, ran := errors.AsType[*exec.ExitError](err); err != nil && !ran {
-		t.Skipf("no user namespaces here: %v", err)
+		t.Skipf("this machine does not permit user namespaces: %v", err)
 	}
-	if strings.Contains(string(said), cannotHide) {
-		t.Skip(string(said))
+	if strings.Contains(string(output), cannotHide) {
+		t.Skip(string(output))
 	}
 	if err != nil {
-		t.Fatalf("%v: %s", err, said)
+		t.Fatalf("%v: %s", err, output)
 	}
-	for _, wayOut := range []string{"initdb", "PATH", "pg_config", "apt-get install postgresql", "brew install postgresql", "address of a server"} {
-		if !strings.Contains(string(said), wayOut) {
-			t.Errorf("%q does not name %q", said, wayOut)
+	for _, want := range []string{
+		"initdb", "PATH", "pg_config", "apt-get install postgresql", "brew install postgresql", "address of a server",
+	} {
+		if !strings.Contains(string(output), want) {
+			t.Errorf("the error %q does not contain %q", output, want)
 		}
 	}
 }
 
 const cannotHide = "cannot hide the PostgreSQL of this machine"
 
-// startHiddenPostgres starts PostgreSQL where there is none to find, and says why that fails.
+// startHiddenPostgres hides the machine's PostgreSQL, tries to start it, and prints the error.
 func startHiddenPostgres() error {
 	const installed = "/usr/lib/postgresql"
 	if _, err := os.Stat(installed); err == nil {

@@ -4,5 +4,5 @@ package devstack_test
 
 import "errors"
 
-// startHiddenPostgres needs a file system of its own, which only Linux gives a process.
+// startHiddenPostgres needs a mount namespace, which only Linux has.
 func startHiddenPostgres() error { return errors.ErrUnsupported }

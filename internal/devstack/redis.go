@@ -15,11 +15,11 @@ import (
 	"time"
 )
 
-// ErrNoRedis means that the machine has no redis-server.
+// ErrNoRedis means that the machine does not have redis-server.
 var ErrNoRedis = errors.New("no redis-server in PATH: install it (Debian and Ubuntu: apt-get install redis-server; " +
 	"macOS: brew install redis), or give the address of a server")
 
-// Redis is a private Redis server. Its methods are for one goroutine at a time.
+// Redis is a private Redis server. The methods must not be called concurrently.
 type Redis struct {
 	binary  string
 	dir     string
@@ -29,13 +29,14 @@ type Redis struct {
 	process *process
 }
 
-// StartRedis runs a server that keeps nothing on disk, unless args say otherwise, in dir, which must
-// exist. It returns once the server answers.
+// StartRedis runs a server that saves nothing to disk. The server works in dir, an existing directory. The arguments
+// are added to its command line, and override the defaults. StartRedis waits until the server answers. If the machine
+// has no redis-server, the error is [ErrNoRedis].
 func StartRedis(ctx context.Context, dir string, args ...string) (*Redis, error) {
 	return StartRedisEnv(ctx, nil, dir, args...)
 }
 
-// StartRedisEnv is StartRedis with more in the server's environment.
+// StartRedisEnv is [StartRedis] with additional environment variables, each NAME=VALUE, for the server.
 func StartRedisEnv(ctx context.Context, env []string, dir string, args ...string) (*Redis, error) {
 	binary, err := redisBinary()
 	if err != nil {
@@ -55,22 +56,23 @@ func redisBinary() (string, error) {
 	return path, nil
 }
 
-// Addr is the server's host:port.
+// Addr returns the server's host:port.
 func (r *Redis) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(r.port)) }
 
-// URL is the address of the server's database 0.
+// URL returns the address of the server's database 0.
 func (r *Redis) URL() string { return "redis://" + r.Addr() + "/0" }
 
-// Pid is the server's process id.
+// Pid returns the server's process id.
 func (r *Redis) Pid() int { return r.process.cmd.Process.Pid }
 
-// Stop ends the server. Stopped again, nothing happens.
+// Stop stops the server. A second call has no effect.
 func (r *Redis) Stop() error { return r.process.stop(syscall.SIGTERM) }
 
-// Kill ends the server with SIGKILL.
+// Kill kills the server (SIGKILL). A second call has no effect.
 func (r *Redis) Kill() error { return r.process.kill() }
 
-// Restart starts the server again after Stop or Kill, at the same address. Without persistence it is empty.
+// Restart starts the server again after [Redis.Stop] or [Redis.Kill]. It has the same address, and no data unless the
+// arguments of [StartRedis] enable persistence.
 func (r *Redis) Restart(ctx context.Context) error {
 	args := append([]string{
 		"--bind", "127.0.0.1", "--port", strconv.Itoa(r.port), "--dir", r.dir, "--save", "", "--appendonly", "no",
@@ -89,7 +91,7 @@ func (r *Redis) Restart(ctx context.Context) error {
 	return nil
 }
 
-// pingRedis accepts any answer of a server that has loaded its data.
+// pingRedis sends a PING. It accepts any answer except LOADING, even an error: the server may require a password.
 func pingRedis(ctx context.Context, addr string) error {
 	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", addr)
 	if err != nil {

@@ -18,14 +18,14 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// lacks is what a machine may lack, by the names that SHOP_TEST_REQUIRE has for them.
-var lacks = map[string]error{"postgres": devstack.ErrNoPostgres, "redis": devstack.ErrNoRedis}
+// missingErrors holds the error for each server that a machine may lack, by the server's name in TEST_REQUIRE.
+var missingErrors = map[string]error{"postgres": devstack.ErrNoPostgres, "redis": devstack.ErrNoRedis}
 
-// mustStart skips the test for a server that the machine lacks, and fails it for another error.
+// mustStart skips the test if err says that the machine lacks the server, and fails it for any other error.
 func mustStart(t *testing.T, err error) {
 	t.Helper()
-	for feature, sentinel := range lacks {
-		if errors.Is(err, sentinel) {
+	for feature, missingErr := range missingErrors {
+		if errors.Is(err, missingErr) {
 			testenv.Skip(t, feature, err.Error())
 		}
 	}
@@ -83,13 +83,14 @@ func TestPostgresHasItsSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if database != "shop" || user != "shop" || connections != "17" || fsync != "off" {
-		t.Errorf("database %s, user %s, max_connections %s, fsync %s; want shop, shop, 17, off", database, user, connections, fsync)
+	if database != "devstack" || user != "devstack" || connections != "17" || fsync != "off" {
+		t.Errorf("database %s, user %s, max_connections %s, fsync %s; want devstack, devstack, 17, off",
+			database, user, connections, fsync)
 	}
 }
 
-// TestRestartedPostgresHasItsData: Stop is a crash to the server, and it recovers what was committed.
-func TestRestartedPostgresHasItsData(t *testing.T) {
+// TestRestartedPostgresKeepsItsData checks the recovery after Stop, which the server treats as a crash.
+func TestRestartedPostgresKeepsItsData(t *testing.T) {
 	server := startPostgres(t, t.TempDir(), nil)
 	db, err := sql.Open("pgx", server.URL())
 	if err != nil {
@@ -105,11 +106,11 @@ func TestRestartedPostgresHasItsData(t *testing.T) {
 		t.Fatal(err)
 	}
 	if server.Pid() == before {
-		t.Errorf("process %d still, after a restart", before)
+		t.Errorf("the process after the restart is still %d, want a new one", before)
 	}
 	var answer int
 	if err := db.QueryRowContext(t.Context(), `SELECT answer FROM kept`).Scan(&answer); err != nil || answer != 42 {
-		t.Errorf("kept %d, %v; want 42", answer, err)
+		t.Errorf("read %d, error %v; want 42", answer, err)
 	}
 }
 
@@ -137,7 +138,8 @@ type restartable interface {
 	Restart(context.Context) error
 }
 
-// checkRestart ends a server twice, as a caller may whose first attempt was not heard of, and starts it.
+// checkRestart ends a server twice, as a caller that repeats a request does, and restarts it. The restarted server must
+// be empty and have the same address.
 func checkRestart(t *testing.T, server restartable, end func() error) {
 	t.Helper()
 	ctx, url := t.Context(), server.URL()
@@ -152,49 +154,51 @@ func checkRestart(t *testing.T, server restartable, end func() error) {
 	}
 	if conn, err := net.Dial("tcp", rdb.Options().Addr); err == nil {
 		conn.Close()
-		t.Fatal("a server that has ended answers")
+		t.Fatal("the server accepts a connection after it ended")
 	}
 	if err := server.Restart(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if server.URL() != url {
-		t.Errorf("restarted at %s, was at %s", server.URL(), url)
+		t.Errorf("the restarted server is at %s, want %s", server.URL(), url)
 	}
 	if n, err := connect(t, url).DBSize(ctx).Result(); err != nil || n != 0 {
 		t.Errorf("%d keys after the restart, error %v; want none", n, err)
 	}
 }
 
-func TestRedisSaysWhyItDoesNotStart(t *testing.T) {
+func TestRedisStartErrorQuotesTheLog(t *testing.T) {
 	_, err := devstack.StartRedis(t.Context(), t.TempDir(), "--no-such-option", "1")
 	if errors.Is(err, devstack.ErrNoRedis) {
 		testenv.Skip(t, "redis", err.Error())
 	}
 	if err == nil || !strings.Contains(err.Error(), "no-such-option") {
-		t.Errorf("got %v, want the server's own words", err)
+		t.Errorf("got error %v, want one that quotes the server's message about no-such-option", err)
 	}
 }
 
-func TestWithoutRedisServer(t *testing.T) {
+func TestMissingRedisErrorNamesSolutions(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	_, err := devstack.StartRedis(t.Context(), t.TempDir())
 	if !errors.Is(err, devstack.ErrNoRedis) {
 		t.Fatalf("got %v, want ErrNoRedis", err)
 	}
-	for _, wayOut := range []string{"redis-server", "PATH", "apt-get install redis-server", "brew install redis", "address of a server"} {
-		if !strings.Contains(err.Error(), wayOut) {
-			t.Errorf("%q does not name %q", err, wayOut)
+	for _, want := range []string{
+		"redis-server", "PATH", "apt-get install redis-server", "brew install redis", "address of a server",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error %q does not contain %q", err, want)
 		}
 	}
 }
 
-func TestTempDirRemovesWhatTheDeadLeft(t *testing.T) {
+func TestTempDirRemovesDirectoriesOfEndedProcesses(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	const nobody = 1<<31 - 1 // no kernel gives out such a pid
-	dead := filepath.Join(os.TempDir(), "shop-devstack-"+strconv.Itoa(nobody)+"-1")
-	living := filepath.Join(os.TempDir(), "shop-devstack-"+strconv.Itoa(os.Getppid())+"-1")
-	someones := filepath.Join(os.TempDir(), "shop-devstack-notes-1")
-	for _, dir := range []string{dead, living, someones} {
+	const unusedPid = 1<<31 - 1 // above the largest pid of any kernel
+	ended := filepath.Join(os.TempDir(), "devstack-"+strconv.Itoa(unusedPid)+"-1")
+	running := filepath.Join(os.TempDir(), "devstack-"+strconv.Itoa(os.Getppid())+"-1")
+	foreign := filepath.Join(os.TempDir(), "devstack-notes-1") // made by another program
+	for _, dir := range []string{ended, running, foreign} {
 		if err := os.MkdirAll(filepath.Join(dir, "data"), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -207,12 +211,12 @@ func TestTempDirRemovesWhatTheDeadLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, dir := range []string{living, someones, first, second} {
+	for _, dir := range []string{running, foreign, first, second} {
 		if _, err := os.Stat(dir); err != nil {
-			t.Errorf("a directory that is not a dead process's: %v", err)
+			t.Errorf("TempDir must not remove this directory: %v", err)
 		}
 	}
-	if _, err := os.Stat(dead); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a dead process's directory: %v, want it gone", err)
+	if _, err := os.Stat(ended); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the directory of an ended process: %v, want that it does not exist", err)
 	}
 }

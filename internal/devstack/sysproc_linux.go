@@ -2,14 +2,14 @@ package devstack
 
 import "syscall"
 
-// childOf makes a child that has its own process group, so that a Ctrl-C at the terminal reaches the
-// parent alone, and that gets a signal when its parent dies.
+// childOf returns attributes for a child process. The child has a process group of its own, so that Ctrl-C at the
+// terminal reaches the parent only. The child receives the signal when its parent dies.
 func childOf(death syscall.Signal) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: death}
 }
 
-// asNobody is for PostgreSQL, which refuses to run as root: in a user namespace root is someone else,
-// and owns the same files.
+// asNobody adds a user namespace, in which root has the id of nobody and still owns its files. PostgreSQL refuses to
+// run as root, but runs in this namespace.
 func asNobody(attr *syscall.SysProcAttr) *syscall.SysProcAttr {
 	const nobody = 65534
 	attr.Cloneflags = syscall.CLONE_NEWUSER

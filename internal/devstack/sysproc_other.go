@@ -4,11 +4,11 @@ package devstack
 
 import "syscall"
 
-// childOf makes a child that has its own process group, so that a Ctrl-C at the terminal reaches the
-// parent alone. Only Linux can tie a child's life to its parent's.
+// childOf returns attributes for a child process. The child has a process group of its own, so that Ctrl-C at the
+// terminal reaches the parent only. Only Linux can send the child a signal when its parent dies.
 func childOf(syscall.Signal) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }
 
-// asNobody changes nothing: there are no user namespaces, and asUser comes next.
+// asNobody changes nothing, because only Linux has user namespaces. The caller then tries [userRunner].
 func asNobody(attr *syscall.SysProcAttr) *syscall.SysProcAttr { return attr }

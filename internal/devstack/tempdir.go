@@ -11,15 +11,16 @@ import (
 )
 
 const (
-	dirPrefix = "shop-devstack-"
-	// lockName is a file in such a directory that its process has locked. The kernel releases the lock when the process
-	// ends, however it ends. A process id alone would not do: it may be another process's by now, or one of another
-	// container that has the same directory for temporary files.
+	dirPrefix = "devstack-"
+	// lockName is a file in each directory. The process that made the directory holds a lock on the file. The kernel
+	// releases the lock when the process ends for any reason. The process id in the directory's name does not show
+	// whether the process runs: another process may have this id by now. In another container that shares the directory
+	// for temporary files, the id may belong to another process or to none.
 	lockName = "lock"
 )
 
-// TempDir makes a directory for this process's servers, readable by them, and removes those that killed
-// processes left behind. The caller removes it.
+// TempDir makes a directory for the servers of this process. The caller removes it after its servers have stopped.
+// TempDir also removes the directories that killed processes of this user have left.
 func TempDir() (string, error) {
 	removeStale()
 	dir, err := os.MkdirTemp("", dirPrefix+strconv.Itoa(os.Getpid())+"-")
@@ -32,8 +33,9 @@ func TempDir() (string, error) {
 	return dir, nil
 }
 
-// lock locks a directory until this process ends. The file gets its name when it is locked, so that no other process
-// can find it unlocked before. Its descriptor stays open, unlike that of an [os.File] that nothing refers to.
+// lock locks a directory until this process ends. It locks the lock file before it gives the file its final name, so
+// that no other process finds the file unlocked. It opens the file without [os.File], because the garbage collector
+// closes the descriptor of an unused os.File.
 func lock(dir string) error {
 	path := filepath.Join(dir, lockName)
 	fd, err := syscall.Open(path+".new", syscall.O_CREAT|syscall.O_RDWR|syscall.O_CLOEXEC, 0o600)
@@ -46,8 +48,8 @@ func lock(dir string) error {
 	return os.Rename(path+".new", path)
 }
 
-// removeStale removes this user's directories of processes that are gone. What cannot be removed, because a server is
-// still ending in it, the next call removes.
+// removeStale removes this user's directories of processes that have ended. It ignores errors: a server may still be
+// stopping in a directory, and the next call removes the directory.
 func removeStale() {
 	entries, _ := os.ReadDir(os.TempDir())
 	for _, entry := range entries {
@@ -58,8 +60,8 @@ func removeStale() {
 	}
 }
 
-// isOurs reports whether a path is a directory of this process's user. Another user's is not looked into: a named pipe
-// in place of the lock would block this process for ever.
+// isOurs reports whether dir is a directory of this process's user. A directory of another user must not be examined: a
+// named pipe in place of its lock file would block this process for ever.
 func isOurs(dir string) bool {
 	info, err := os.Lstat(dir)
 	if err != nil || !info.IsDir() {
@@ -69,13 +71,13 @@ func isOurs(dir string) bool {
 	return ok && int(stat.Uid) == os.Geteuid()
 }
 
-// isStale reports whether the process of a directory is gone. A process that was killed before it had the lock is known
-// by its id alone.
+// isStale reports whether the process that made the directory has ended. If the process was killed before it locked the
+// directory, the process id in the directory's name decides.
 func isStale(dir string) bool {
 	file, err := os.Open(filepath.Join(dir, lockName))
 	if errors.Is(err, os.ErrNotExist) {
-		owner, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), dirPrefix), "-")
-		return isGone(owner)
+		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), dirPrefix), "-")
+		return isGone(pid)
 	}
 	if err != nil {
 		return false
@@ -84,7 +86,7 @@ func isStale(dir string) bool {
 	return syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
 }
 
-// isGone reports whether a text is the id of a process that does not exist any more.
+// isGone reports whether text is the id of a process that does not exist.
 func isGone(text string) bool {
 	pid, err := strconv.Atoi(text)
 	return err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)

@@ -11,16 +11,17 @@ import (
 	"example.com/shop/internal/order"
 )
 
+// dueAtOnce is the number of orders that are due at one instant.
 const dueAtOnce = 20_000
 
-// BenchmarkCancelDue cancels 20,000 orders that are due at one instant the way a worker does: two loops,
-// batches of 500. BenchmarkCancelInOneStatement is its limit.
+// BenchmarkCancelDue cancels 20,000 overdue orders in batches of 500 by two goroutines, as a worker does.
+// BenchmarkCancelInOneStatement measures its upper limit.
 func BenchmarkCancelDue(b *testing.B) {
 	s := newShop(b)
 	for b.Loop() {
 		b.StopTimer()
 		batches := make(chan []delay.Task, dueAtOnce)
-		for ids := range slices.Chunk(s.due(b, dueAtOnce), 500) {
+		for ids := range slices.Chunk(s.overdueOrders(b, dueAtOnce), 500) {
 			tasks := make([]delay.Task, len(ids))
 			for i, id := range ids {
 				tasks[i].ID = id.String()
@@ -42,21 +43,23 @@ func BenchmarkCancelDue(b *testing.B) {
 		loops.Wait()
 	}
 	b.ReportMetric(dueAtOnce*float64(b.N)/b.Elapsed().Seconds(), "orders/s")
-	s.keepsPromise(b, 0)
+	s.checkInvariants(b, 0)
 }
 
+// BenchmarkCancelInOneStatement cancels 20,000 overdue orders with one statement.
 func BenchmarkCancelInOneStatement(b *testing.B) {
 	s := newShop(b)
 	for b.Loop() {
 		b.StopTimer()
-		ids := s.due(b, dueAtOnce)
+		ids := s.overdueOrders(b, dueAtOnce)
 		b.StartTimer()
 		s.exec(b, order.CancelDueSQL, ids, "worker")
 	}
 	b.ReportMetric(dueAtOnce*float64(b.N)/b.Elapsed().Seconds(), "orders/s")
-	s.keepsPromise(b, 0)
+	s.checkInvariants(b, 0)
 }
 
+// BenchmarkPlace places orders of two products each, from eight goroutines per CPU.
 func BenchmarkPlace(b *testing.B) {
 	s := newShop(b)
 	customer := s.customer(b)
@@ -71,11 +74,11 @@ func BenchmarkPlace(b *testing.B) {
 		}
 	})
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "orders/s")
-	s.keepsPromise(b, 0)
+	s.checkInvariants(b, 0)
 }
 
-// due makes n orders over 20 products that are past their deadlines.
-func (s *shop) due(t testing.TB, n int) []uuid.UUID {
+// overdueOrders inserts n pending orders whose deadline has passed, spread over 20 new products, and returns their ids.
+func (s *shop) overdueOrders(t testing.TB, n int) []uuid.UUID {
 	t.Helper()
 	for range 20 {
 		s.product(t, int64(n))

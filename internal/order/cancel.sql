@@ -1,24 +1,26 @@
--- Cancels a pending order for its customer before its deadline and releases its stock, and returns the
--- order as it is now: cancelled by this statement (changed), before, or not cancellable. No row: the customer
--- has no such order.
+-- Cancels a pending order for its customer before its deadline, releases its stock, and returns the order in its
+-- present state. changed is true if this statement cancelled the order. Otherwise the order was cancelled before, or it
+-- cannot be cancelled. The statement returns no row if the customer has no such order.
 --
 -- $1 order id · $2 customer id
 WITH locked AS MATERIALIZED (
     SELECT * FROM orders WHERE id = $1::uuid AND customer_id = $2::uuid FOR UPDATE
 ),
 decided AS MATERIALIZED (
-    -- The clock is read with the lock held: who waited for it past the deadline is too late.
+    -- The clock is read while the lock is held: a customer who waited for the lock past the deadline is too late.
     SELECT *, clock_timestamp() AS at FROM locked
 ),
 cancelled AS (
-    -- expires_at: the constraints are checked on what becomes of the snapshot's row first, whose deadline may be another.
+    -- expires_at = d.expires_at: PostgreSQL first computes the new row from the statement's snapshot and checks its
+    -- constraints, and only then follows the row to its latest version. If another session has moved the deadline since
+    -- the snapshot, d.at would violate a constraint with the old deadline.
     UPDATE orders o SET status = 'cancelled', cancel_reason = 'customer', cancelled_at = d.at, expires_at = d.expires_at
     FROM decided d
     WHERE o.id = d.id AND d.status = 'pending' AND d.at < d.expires_at
     RETURNING o.id, o.status, o.cancel_reason, o.cancelled_at
 ),
 stock AS MATERIALIZED (
-    -- In id order, as wherever products are locked: no deadlocks.
+    -- In id order, as in every statement that locks products, so that no two statements deadlock.
     SELECT p.id, i.quantity
     FROM cancelled c JOIN order_items i ON i.order_id = c.id JOIN products p ON p.id = i.product_id
     ORDER BY p.id

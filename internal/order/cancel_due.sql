@@ -1,10 +1,10 @@
--- Cancels those of a batch of orders that are pending past their deadlines, releases their stock, and says
--- of every order of the batch what became of it. Repeating it changes nothing.
+-- Cancels those orders of a batch that are pending and past their deadlines, releases their stock, and returns the
+-- outcome for every order of the batch. It is idempotent.
 --
--- $1 order ids · $2 actor for the audit trail
+-- $1 order ids · $2 actor of the events
 WITH locked AS MATERIALIZED (
-    -- now() is the statement's start: an order that becomes due meanwhile is not due for this statement.
-    -- SKIP LOCKED: who holds an order is about to pay or cancel it; the rest of the batch need not wait.
+    -- now() is the start of the transaction: an order that becomes due later is not due for this statement.
+    -- SKIP LOCKED: a session that holds an order is about to pay or cancel it. The rest of the batch need not wait.
     SELECT id FROM orders
     WHERE id = ANY ($1::uuid[]) AND status = 'pending' AND expires_at <= now()
     ORDER BY id
@@ -22,7 +22,7 @@ quantities AS MATERIALIZED (
     GROUP BY i.product_id
 ),
 stock AS MATERIALIZED (
-    -- In id order, as wherever products are locked: no deadlocks.
+    -- In id order, as in every statement that locks products, so that no two statements deadlock.
     SELECT p.id, q.quantity
     FROM products p JOIN quantities q ON q.product_id = p.id
     ORDER BY p.id
@@ -37,16 +37,16 @@ events AS (
     INSERT INTO order_events (order_id, type, actor, at)
     SELECT id, 'cancelled', $2::text, cancelled_at FROM cancelled
 )
-SELECT asked.id, o.customer_id,
+SELECT batch.id, o.customer_id,
        CASE
            WHEN c.id IS NOT NULL      THEN 'cancelled'
            WHEN o.id IS NULL          THEN 'gone'
            WHEN o.status <> 'pending' THEN 'terminal'
            WHEN o.expires_at > now()  THEN 'not_due'
-           ELSE 'locked' -- or paid or cancelled since the statement began: asked again, it is terminal
+           ELSE 'locked' -- or paid or cancelled since the statement began: a retry then finds the order terminal
        END AS outcome,
-       -- microseconds from the deadline to the cancellation, or from the database's clock now to the deadline
+       -- cancelled: microseconds from the deadline to the cancellation; not_due: microseconds from now to the deadline
        coalesce(extract(epoch FROM coalesce(c.cancelled_at - c.expires_at, o.expires_at - clock_timestamp())) * 1000000, 0)::bigint AS micros
-FROM unnest($1::uuid[]) AS asked (id)
-LEFT JOIN orders o ON o.id = asked.id
-LEFT JOIN cancelled c ON c.id = asked.id
+FROM unnest($1::uuid[]) AS batch (id)
+LEFT JOIN orders o ON o.id = batch.id
+LEFT JOIN cancelled c ON c.id = batch.id

@@ -2,165 +2,171 @@ package order
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 
 	"github.com/google/uuid"
 	"gorm.io/gorm"
+
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/postgres"
+	"example.com/shop/internal/rest"
 )
 
-// cancelDue cancels those of the orders that are due and returns a verdict on each.
-func (s *Store) cancelDue(ctx context.Context, ids []uuid.UUID, actor Actor) ([]verdict, error) {
-	if len(ids) == 0 {
-		return nil, nil
+// The statements for the worker and the reconciler, besides cancelDueSQL.
+var (
+	//go:embed split_by_locks.sql
+	splitByLocksSQL string
+	//go:embed pending.sql
+	pendingSQL string
+	//go:embed unknown.sql
+	unknownSQL string
+)
+
+// dueResult is a row of cancel_due.sql.
+type dueResult struct {
+	ID         uuid.UUID
+	CustomerID uuid.UUID
+	Outcome    string
+	Micros     int64 // late, if the outcome is cancelled; left, if it is not_due
+}
+
+// rowStates maps the outcomes of cancel_due.sql to the states of rows.
+var rowStates = map[string]delay.RowState{
+	"cancelled": delay.TimedOut,
+	"terminal":  delay.AlreadyEnded,
+	"gone":      delay.Gone,
+	"not_due":   delay.NotDue,
+	"locked":    delay.Locked,
+}
+
+func (r dueResult) verdict() delay.Verdict {
+	d := time.Duration(r.Micros) * time.Microsecond
+	v := delay.Verdict{ID: r.ID.String(), State: rowStates[r.Outcome], Owner: r.CustomerID.String()}
+	switch v.State {
+	case delay.TimedOut:
+		v.Late = d
+	case delay.NotDue:
+		v.Left = d
 	}
-	verdicts := make([]verdict, 0, len(ids))
-	err := undeadlocked(func() error {
-		return s.db.WithContext(ctx).Raw(cancelDueSQL, ids, actor).Scan(&verdicts).Error
+	return v
+}
+
+// cancelDue is the TimeOut of [delay.TimeoutTable]: it cancels those of the orders that are due, in one transaction, and
+// returns a verdict on each order. It waits at most lockWait for the lock of a product; 0 means the session's
+// lock_timeout.
+func (s *Store) cancelDue(
+	ctx context.Context, ids []string, by delay.Actor, lockWait time.Duration,
+) ([]delay.Verdict, error) {
+	orders, foreign := parseIDs(ids)
+	verdicts := make([]delay.Verdict, 0, len(ids))
+	for _, id := range foreign {
+		verdicts = append(verdicts, delay.Verdict{ID: id, State: delay.Gone})
+	}
+	if len(orders) == 0 {
+		return verdicts, nil
+	}
+	var results []dueResult
+	err := postgres.RetryDeadlock(func() error {
+		db := s.db.WithContext(ctx)
+		if lockWait == 0 {
+			return db.Raw(cancelDueSQL, orders, by).Scan(&results).Error
+		}
+		return db.Transaction(func(tx *gorm.DB) error {
+			setLimit := `SET LOCAL lock_timeout = ` + strconv.FormatInt(lockWait.Milliseconds(), 10)
+			if err := tx.Exec(setLimit).Error; err != nil {
+				return err
+			}
+			return tx.Raw(cancelDueSQL, orders, by).Scan(&results).Error
+		})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cancel due orders: %w", err)
 	}
+	for _, r := range results {
+		verdicts = append(verdicts, r.verdict())
+	}
 	return verdicts, nil
 }
 
-// locksSQL tells which orders have a product that another session holds, and of each the first such product.
-const locksSQL = `
-	WITH free AS MATERIALIZED (
-		SELECT id FROM products
-		WHERE id IN (SELECT product_id FROM order_items WHERE order_id = ANY ($1::uuid[]))
-		ORDER BY id
-		FOR NO KEY UPDATE SKIP LOCKED
-	)
-	SELECT asked.id, (
-		SELECT i.product_id FROM order_items i
-		WHERE i.order_id = asked.id AND i.product_id NOT IN (SELECT id FROM free)
-		ORDER BY i.product_id
-		LIMIT 1
-	) AS product
-	FROM unnest($1::uuid[]) AS asked (id)`
-
-// partByLocks parts orders into those whose products no other session holds right now, and the others by a product that
-// one does hold. It waits for none.
-func (s *Store) partByLocks(ctx context.Context, ids []uuid.UUID) (free []uuid.UUID, held map[uuid.UUID][]uuid.UUID, err error) {
+// splitByLocks is the Split of [delay.TimeoutTable]: it separates the orders whose products are free from those with a
+// product that another session holds right now. It groups the latter by the id of such a product. It waits for no lock.
+func (s *Store) splitByLocks(ctx context.Context, ids []string) (free []string, held map[string][]string, err error) {
+	orders, free := parseIDs(ids) // cancelDue returns the verdicts on foreign ids
 	var rows []struct {
 		ID      uuid.UUID
 		Product *uuid.UUID
 	}
-	if err := s.db.WithContext(ctx).Raw(locksSQL, ids).Scan(&rows).Error; err != nil {
-		return nil, nil, fmt.Errorf("look for orders whose products are held: %w", err)
+	if err := s.db.WithContext(ctx).Raw(splitByLocksSQL, orders).Scan(&rows).Error; err != nil {
+		return nil, nil, fmt.Errorf("find the orders whose products are locked: %w", err)
 	}
-	held = make(map[uuid.UUID][]uuid.UUID)
+	held = make(map[string][]string)
 	for _, row := range rows {
 		if row.Product == nil {
-			free = append(free, row.ID)
+			free = append(free, row.ID.String())
 		} else {
-			held[*row.Product] = append(held[*row.Product], row.ID)
+			held[row.Product.String()] = append(held[row.Product.String()], row.ID.String())
 		}
 	}
 	return free, held, nil
 }
 
-// cancelSoon is cancelDue that waits at most so long for a product that another session holds. It then cancels none of
-// the orders, and lockTimedOut reports true of its error.
-func (s *Store) cancelSoon(wait time.Duration) canceler {
-	setWait := `SET LOCAL lock_timeout = ` + strconv.FormatInt(wait.Milliseconds(), 10)
-	return func(ctx context.Context, ids []uuid.UUID, actor Actor) (verdicts []verdict, err error) {
-		if len(ids) == 0 {
-			return nil, nil
+// parseIDs separates the ids that may be ids of orders from foreign ones. The id of an order is a UUID in its canonical
+// form: a task with the same UUID in another form belongs to no order.
+func parseIDs(ids []string) (orders []uuid.UUID, foreign []string) {
+	orders = make([]uuid.UUID, 0, len(ids))
+	for _, id := range ids {
+		if parsed, err := rest.ParseID(id); err == nil && parsed.String() == id {
+			orders = append(orders, parsed)
+		} else {
+			foreign = append(foreign, id)
 		}
-		err = undeadlocked(func() error {
-			return s.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-				if err := tx.Exec(setWait).Error; err != nil {
-					return err
-				}
-				return tx.Raw(cancelDueSQL, ids, actor).Scan(&verdicts).Error
-			})
-		})
-		if err != nil {
-			return nil, fmt.Errorf("cancel due orders: %w", err)
-		}
-		return verdicts, nil
 	}
+	return orders, foreign
 }
 
-// pendingSQL reads one page of the partial index orders_pending_deadline and nothing else.
-const pendingSQL = `
-	SELECT id, expires_at, (extract(epoch FROM expires_at - clock_timestamp()) * 1000000)::bigint AS micros
-	FROM orders
-	WHERE status = 'pending'
-	  AND (expires_at, id) > (coalesce($1::timestamptz, '-infinity'), $2::uuid)
-	  AND expires_at <= coalesce(now() + $3::bigint * interval '1 microsecond', 'infinity')
-	ORDER BY expires_at, id
-	LIMIT $4`
-
-// Pending returns one page of the pending orders, by deadline, with the time that is left to each by the
-// database's clock, negative if it has passed. Only deadlines up to ahead from now are looked at; a negative
-// ahead looks at all. next is the after of the following page, "" on the last; the first page's after
-// is "".
-func (s *Store) Pending(ctx context.Context, after string, ahead time.Duration, limit int) (ids []string, left []time.Duration, next string, err error) {
-	var within any // NULL: without end
-	if ahead >= 0 {
-		within = ahead.Microseconds()
-	}
-	return s.pendingPage(ctx, after, within, limit)
-}
-
-// Overdue returns a page of the orders that are pending longer than grace past their deadlines, by deadline. after and
-// next are those of [Store.Pending].
-func (s *Store) Overdue(ctx context.Context, after string, grace time.Duration, limit int) (ids []string, next string, err error) {
-	longer := grace.Microseconds() + 1
-	ids, _, next, err = s.pendingPage(ctx, after, -longer, limit)
-	return ids, next, err
-}
-
-// pendingPage returns a page of the pending orders whose deadlines are at most within microseconds from now.
-func (s *Store) pendingPage(ctx context.Context, after string, within any, limit int) (ids []string, left []time.Duration, next string, err error) {
-	var from Cursor
-	var fromAt any // NULL: from the start
+// pending implements [Service.Pending].
+func (s *Store) pending(
+	ctx context.Context, after string, within time.Duration, limit int,
+) (page []delay.Message, next string, err error) {
+	var from rest.Cursor
+	var fromAt, limitMicros any // nil fromAt: the first page; nil limitMicros: deadlines at any time
 	if after != "" {
-		if from, err = ParseCursor(after); err != nil {
-			return nil, nil, "", fmt.Errorf("pending orders after %q: %w", after, err)
+		if from, err = rest.ParseCursor(after); err != nil {
+			return nil, "", fmt.Errorf("pending orders after %q: %w", after, err)
 		}
-		fromAt = from.at
+		fromAt = from.At
 	}
-	var page []struct {
+	if within < math.MaxInt64 {
+		limitMicros = within.Microseconds()
+	}
+	var orders []struct {
 		ID        uuid.UUID
 		ExpiresAt time.Time
 		Micros    int64
 	}
-	if err := s.db.WithContext(ctx).Raw(pendingSQL, fromAt, from.id, within, limit).Scan(&page).Error; err != nil {
-		return nil, nil, "", fmt.Errorf("read pending orders: %w", err)
+	err = s.db.WithContext(ctx).Raw(pendingSQL, fromAt, from.ID, limitMicros, limit).Scan(&orders).Error
+	if err != nil {
+		return nil, "", fmt.Errorf("read pending orders: %w", err)
 	}
-	for _, o := range page {
-		ids = append(ids, o.ID.String())
-		left = append(left, time.Duration(o.Micros)*time.Microsecond)
+	for _, o := range orders {
+		page = append(page, delay.In(o.ID.String(), time.Duration(o.Micros)*time.Microsecond))
 	}
-	if len(page) == limit {
-		last := page[limit-1]
-		next = Cursor{at: last.ExpiresAt, id: last.ID}.String()
+	if len(orders) == limit {
+		last := orders[limit-1]
+		next = rest.Cursor{At: last.ExpiresAt, ID: last.ID}.String()
 	}
-	return ids, left, next, nil
+	return page, next, nil
 }
 
-// Unknown returns those of the ids that are no order's, in whatever state, nor could be.
-func (s *Store) Unknown(ctx context.Context, ids []string) ([]string, error) {
-	var unknown []string
-	var candidates []uuid.UUID
-	for _, id := range ids {
-		parsed, err := parseID(id)
-		if err != nil || parsed.String() != id {
-			unknown = append(unknown, id)
-			continue
-		}
-		candidates = append(candidates, parsed)
-	}
+// unknown returns those of the ids for which there is no order of any status.
+func (s *Store) unknown(ctx context.Context, ids []string) ([]string, error) {
+	orders, unknown := parseIDs(ids)
 	var missing []string
-	err := s.db.WithContext(ctx).Raw(`
-		SELECT asked.id FROM unnest($1::uuid[]) AS asked (id)
-		WHERE NOT EXISTS (SELECT FROM orders o WHERE o.id = asked.id)`, candidates).Scan(&missing).Error
-	if err != nil {
+	if err := s.db.WithContext(ctx).Raw(unknownSQL, orders).Scan(&missing).Error; err != nil {
 		return nil, fmt.Errorf("look for unknown orders: %w", err)
 	}
 	return append(unknown, missing...), nil

@@ -3,22 +3,21 @@ package order_test
 import (
 	"context"
 	"database/sql"
-	"fmt"
+	"math"
 	"net/url"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
+	"example.com/shop/internal/postgres"
 )
 
-func TestCancelDueAnswersForEveryTask(t *testing.T) {
+func TestCancelDueReturnsAnOutcomeForEachTask(t *testing.T) {
 	s := newShop(t)
 	customer, a, b := s.customer(t), s.product(t, 10), s.product(t, 10)
 	due, alsoDue := s.place(t, customer, line(b, 1), line(a, 2)).ID, s.place(t, customer, line(a, 3)).ID
@@ -29,7 +28,7 @@ func TestCancelDueAnswersForEveryTask(t *testing.T) {
 	for _, id := range []uuid.UUID{due, alsoDue, held} {
 		s.expire(t, id)
 	}
-	s.hold(t, `SELECT FROM orders WHERE id = $1 FOR UPDATE`, held)
+	s.holdLock(t, `SELECT FROM orders WHERE id = $1 FOR UPDATE`, held)
 
 	tasks := []delay.Task{
 		{ID: due.String()}, {ID: "no uuid"}, {ID: paid.String()}, {ID: held.String()}, {ID: early.String()},
@@ -45,9 +44,9 @@ func TestCancelDueAnswersForEveryTask(t *testing.T) {
 			t.Errorf("task %d, %s: %+v, want %+v", i, tasks[i].ID, outcomes[i], want)
 		}
 	}
-	left, ok := retryOf(outcomes[4])
+	left, ok := outcomes[4].Retry()
 	if !ok || left > timeout || left < timeout-10*time.Second {
-		t.Errorf("the early one is asked for in %v, %v", left, ok)
+		t.Errorf("the order that is not due is tried again in %v (%v), want about %v", left, ok, timeout)
 	}
 	if s.available(t, a) != 10 || s.available(t, b) != 7 {
 		t.Errorf("available are %d and %d, want 10 and 7", s.available(t, a), s.available(t, b))
@@ -55,37 +54,33 @@ func TestCancelDueAnswersForEveryTask(t *testing.T) {
 
 	again := s.cancelDue(t, due, alsoDue)
 	if !slices.Equal(again, []delay.Outcome{delay.Done(), delay.Done()}) || s.available(t, a) != 10 {
-		t.Errorf("again: %+v, %d available", again, s.available(t, a))
+		t.Errorf("the second call returned %+v, and then %d are available; want two times done, and 10", again, s.available(t, a))
 	}
-	s.keepsPromise(t, time.Hour) // the held order is half an hour late
+	s.checkInvariants(t, time.Hour) // the held order is half an hour late
 }
 
-// retryOf reads from an outcome in what time it asks for its task again.
-func retryOf(o delay.Outcome) (in time.Duration, ok bool) {
-	v := reflect.ValueOf(o)
-	return time.Duration(v.FieldByName("in").Int()), v.FieldByName("retry").Bool()
-}
-
-func TestAPoisonedOrderIsFound(t *testing.T) {
+// TestPoisonedOrderFailsItsBatch has a batch with an order that cannot be cancelled. The statement fails as a whole, so
+// that the caller searches for the order. Without it the batch succeeds.
+func TestPoisonedOrderFailsItsBatch(t *testing.T) {
 	s := newShop(t)
 	customer, sound, broken := s.customer(t), s.product(t, 10), s.product(t, 10)
 	good, poisoned := s.place(t, customer, line(sound, 1)).ID, s.place(t, customer, line(broken, 1)).ID
-	s.exec(t, `UPDATE products SET supply = 9 WHERE id = $1`, broken) // its stock cannot be released
+	s.exec(t, `UPDATE products SET supply = 9 WHERE id = $1`, broken) // releasing the stock violates a constraint
 	s.expire(t, good)
 	s.expire(t, poisoned)
 
 	tasks := []delay.Task{{ID: good.String()}, {ID: poisoned.String()}}
 	if outcomes, err := s.CancelDue(t.Context(), tasks); err == nil {
-		t.Errorf("a batch with a poisoned task gave %v", outcomes)
+		t.Errorf("a batch with a poisoned task returned %v, want an error", outcomes)
 	}
-	if n, err := s.timeOut(t.Context(), 0, 10); n != 0 || err == nil || order.Unavailable(err) {
-		t.Errorf("cancelled %d, %v: want 0 and an error of the statement", n, err)
+	if n, err := s.timeOut(t.Context(), 0, 10); n != 0 || err == nil || postgres.Unavailable(err) {
+		t.Errorf("a batch with a poisoned order: %d cancelled, %v; want 0 and an error of the statement", n, err)
 	}
 	if done, held, err := s.TimeOut(t.Context(), []string{good.String(), "foreign"}); done != 1 || held != 0 || err != nil {
-		t.Errorf("%d cancelled, %d held, %v: want 1 and 0", done, held, err)
+		t.Errorf("the batch without the poisoned order: %d cancelled, %d held, %v; want 1, 0 and no error", done, held, err)
 	}
 	if s.available(t, sound) != 10 {
-		t.Error("the good order's stock is not released")
+		t.Errorf("%d of the good order's product available, want 10", s.available(t, sound))
 	}
 }
 
@@ -95,12 +90,12 @@ func TestCancelDueWithoutDatabase(t *testing.T) {
 	tasks := []delay.Task{{ID: o.ID.String()}, {ID: uuid.NewString()}}
 
 	inASecond := func(t *testing.T, ctx context.Context) {
-		s.givesBack(t, ctx, tasks, 500*time.Millisecond, 1500*time.Millisecond)
+		s.checkRetried(t, ctx, tasks, 500*time.Millisecond, 1500*time.Millisecond)
 	}
 	t.Run("the worker stops", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		s.givesBack(t, ctx, tasks, 0, 0)
+		s.checkRetried(t, ctx, tasks, 0, 0)
 	})
 	t.Run("the database hangs", func(t *testing.T) {
 		holder, err := s.db.BeginTx(t.Context(), nil)
@@ -116,16 +111,16 @@ func TestCancelDueWithoutDatabase(t *testing.T) {
 		inASecond(t, ctx)
 	})
 	t.Run("the database is gone", func(t *testing.T) {
-		s.takeAway(t)
+		s.disableDatabase(t)
 		inASecond(t, t.Context())
 		if _, err := s.timeOut(t.Context(), 0, 10); err == nil {
-			t.Error("cancelled overdue orders without a database")
+			t.Error("TimeOut returned no error without a database")
 		}
 	})
 }
 
-// takeAway ends all connections to the database and allows no new ones.
-func (s *shop) takeAway(t *testing.T) {
+// disableDatabase ends all connections to the database, and makes the server reject new ones.
+func (s *shop) disableDatabase(t *testing.T) {
 	t.Helper()
 	name := query[string](t, s, `SELECT current_database()`)
 	server, err := url.Parse(s.url)
@@ -148,27 +143,16 @@ func (s *shop) takeAway(t *testing.T) {
 	}
 }
 
-// givesBack checks that all tasks are to be asked for again in from min to max, without an error.
-func (s *shop) givesBack(t *testing.T, ctx context.Context, tasks []delay.Task, least, most time.Duration) {
+// checkRetried checks that CancelDue returns all tasks to the queue, due again in least to most.
+func (s *shop) checkRetried(t *testing.T, ctx context.Context, tasks []delay.Task, least, most time.Duration) {
 	t.Helper()
 	outcomes, err := s.CancelDue(ctx, tasks)
 	if err != nil || len(outcomes) != len(tasks) {
-		t.Fatalf("%v, %v", outcomes, err)
+		t.Fatalf("returned %v, %v; want %d outcomes", outcomes, err, len(tasks))
 	}
 	for _, outcome := range outcomes {
-		if in, ok := retryOf(outcome); !ok || in < least || in > most {
-			t.Errorf("asked for in %v (%v), want %v to %v", in, ok, least, most)
-		}
-	}
-}
-
-func TestUnavailable(t *testing.T) {
-	for code, want := range map[string]bool{
-		"08006": true, "40P01": true, "53300": true, "57014": true, "57P01": true, "55P03": true, "25006": true, "58030": true,
-		"42P01": true, "3F000": true, "42704": true, "23514": false, "22003": false, "42703": false, "XX000": false, "": false,
-	} {
-		if got := order.Unavailable(fmt.Errorf("cancel: %w", &pgconn.PgError{Code: code})); got != want {
-			t.Errorf("SQLSTATE %q: unavailable %v, want %v", code, got, want)
+		if in, ok := outcome.Retry(); !ok || in < least || in > most {
+			t.Errorf("the task is due again in %v (%v), want %v to %v", in, ok, least, most)
 		}
 	}
 }
@@ -193,7 +177,7 @@ func TestTimeOut(t *testing.T) {
 	if s.available(t, product) != 9 {
 		t.Errorf("%d available, want 9", s.available(t, product))
 	}
-	s.keepsPromise(t, 0)
+	s.checkInvariants(t, 0)
 
 	lateness, err := s.store.Lateness(t.Context())
 	if err != nil {
@@ -201,10 +185,10 @@ func TestTimeOut(t *testing.T) {
 	}
 	late := (time.Hour - timeout).Seconds()
 	if r := lateness.Reconciler; r.Count != 5 || r.P50 < late || r.P50 > late+60 || r.Max < r.P99 || r.P99 < r.P50 {
-		t.Errorf("lateness is %+v, want 5 of about %v s by the reconciler", lateness, late)
+		t.Errorf("lateness is %+v, want 5 orders about %v s late by the reconciler", lateness, late)
 	}
 	if last := lateness.Histogram[len(lateness.Histogram)-1]; last != (order.Bucket{Reconciler: 5}) {
-		t.Errorf("the last bucket of the histogram is %+v, want all 5", last)
+		t.Errorf("the last bucket of the histogram is %+v, want 5 by the reconciler", last)
 	}
 	if lateness.Worker != (order.Percentiles{}) {
 		t.Errorf("lateness is %+v, want none by the worker", lateness)
@@ -221,17 +205,17 @@ func TestBacklog(t *testing.T) {
 		return b
 	}
 	if b := backlog(); b != (order.Backlog{}) {
-		t.Errorf("of an empty shop: %+v", b)
+		t.Errorf("without orders the backlog is %+v, want none", b)
 	}
 	customer, product := s.customer(t), s.product(t, 10)
 	late := s.place(t, customer, line(product, 1)).ID
 	s.place(t, customer, line(product, 1))
 	if b := backlog(); b != (order.Backlog{Pending: 2}) {
-		t.Errorf("with two orders in time: %+v", b)
+		t.Errorf("with two orders in time the backlog is %+v, want 2 pending and none overdue", b)
 	}
 	s.expire(t, late)
 	if b := backlog(); b.Pending != 2 || b.OldestOverdue < 1800 || b.OldestOverdue > 1900 {
-		t.Errorf("with one half an hour late: %+v", b)
+		t.Errorf("with one order half an hour late the backlog is %+v, want 2 pending and about 1800 s overdue", b)
 	}
 }
 
@@ -255,51 +239,59 @@ func TestPending(t *testing.T) {
 	s.expire(t, late)
 	want = slices.Concat([]string{late.String()}, want[:3], want[5:], want[3:5])
 
-	walk := func(ahead time.Duration, limit int) (ids []string, left []time.Duration) {
+	walk := func(within time.Duration, limit int) (ids []string, left []time.Duration) {
 		for after, pages := "", 0; pages == 0 || after != ""; pages++ {
-			i, l, next, err := s.store.Pending(t.Context(), after, ahead, limit)
-			if err != nil || len(i) != len(l) || len(i) > limit {
-				t.Fatal(len(i), len(l), err)
+			page, next, err := s.Pending(t.Context(), after, within, limit)
+			if err != nil || len(page) > limit {
+				t.Fatalf("a page of %d orders, %v; want at most %d", len(page), err, limit)
 			}
-			ids, left, after = append(ids, i...), append(left, l...), next
+			for _, m := range page {
+				ids, left = append(ids, m.ID), append(left, m.Left())
+			}
+			after = next
 		}
 		return ids, left
 	}
 	for _, limit := range []int{1, 2, 3, 8, 100} {
-		ids, left := walk(-1, limit)
+		ids, left := walk(math.MaxInt64, limit)
 		if !slices.Equal(ids, want) {
 			t.Errorf("pages of %d: %v, want %v", limit, ids, want)
 		}
 		if left[0] > -29*time.Minute || left[1] > timeout || left[1] < timeout-time.Minute {
-			t.Errorf("left are %v", left)
+			t.Errorf("the times left are %v, want about -30m for the first order and %v for the second", left, timeout)
 		}
 	}
 	if ids, _ := walk(timeout, 2); !slices.Equal(ids, want[:6]) {
-		t.Errorf("up to %v ahead: %v, want %v", timeout, ids, want[:6])
+		t.Errorf("due within %v: %v, want %v", timeout, ids, want[:6])
 	}
 	if ids, _ := walk(0, 2); !slices.Equal(ids, want[:1]) {
-		t.Errorf("up to now: %v, want %v", ids, want[:1])
+		t.Errorf("due until now: %v, want %v", ids, want[:1])
 	}
-	if _, _, _, err := s.store.Pending(t.Context(), "nonsense", -1, 10); err == nil {
-		t.Error("took nonsense for a place to go on")
+	for overdueBy, want := range map[time.Duration][]string{time.Microsecond: want[:1], 25 * time.Minute: want[:1], time.Hour: nil} {
+		if ids, _ := walk(-overdueBy, 2); !slices.Equal(ids, want) {
+			t.Errorf("overdue by at least %v: %v, want %v", overdueBy, ids, want)
+		}
+	}
+	if _, _, err := s.Pending(t.Context(), "nonsense", math.MaxInt64, 10); err == nil {
+		t.Error("Pending accepts a text that is not a cursor, want an error")
 	}
 }
 
 func TestUnknown(t *testing.T) {
 	s := newShop(t)
 	o := s.place(t, s.customer(t), line(s.product(t, 1), 1))
-	known, stranger := o.ID.String(), uuid.NewString()
-	got, err := s.store.Unknown(t.Context(), []string{"no uuid", known, stranger, strings.ToUpper(known), ""})
+	known, absent := o.ID.String(), uuid.NewString()
+	got, err := s.Unknown(t.Context(), []string{"no uuid", known, absent, strings.ToUpper(known), ""})
 	if err != nil {
 		t.Fatal(err)
 	}
 	slices.Sort(got)
-	want := []string{"no uuid", stranger, strings.ToUpper(known), ""}
+	want := []string{"no uuid", absent, strings.ToUpper(known), ""}
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
 		t.Errorf("unknown are %q, want %q", got, want)
 	}
-	if got, err := s.store.Unknown(t.Context(), nil); len(got) != 0 || err != nil {
-		t.Errorf("of none %q are unknown, %v", got, err)
+	if got, err := s.Unknown(t.Context(), nil); len(got) != 0 || err != nil {
+		t.Errorf("without ids %q are unknown, %v; want none", got, err)
 	}
 }

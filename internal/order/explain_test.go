@@ -10,45 +10,45 @@ import (
 	"example.com/shop/internal/order"
 )
 
-// TestPlans looks at the plans, as a connection of the shop makes them, of the statements that must not
-// read the whole table.
-func TestPlans(t *testing.T) {
+// TestQueryPlans checks that the statements that run all the time use an index. It uses a connection of the shop's
+// pool, because the session settings influence the plan.
+func TestQueryPlans(t *testing.T) {
 	s := newShop(t)
-	s.fill(t)
+	s.fillTables(t)
 	due := query[string](t, s, `SELECT array_agg(id)::text FROM (SELECT id FROM orders WHERE status = 'pending' LIMIT 500) o`)
 
 	for name, test := range map[string]struct {
 		statement, params string
 		index             string
 	}{
-		"due":           {order.CancelDueSQL, fmt.Sprintf("'%s', 'worker'", due), "orders_pkey"},
-		"overdue":       {order.PendingSQL, fmt.Sprintf("now(), '%s', -1, 500", uuid.Nil), "orders_pending_deadline"},
-		"first overdue": {order.PendingSQL, fmt.Sprintf("NULL, '%s', -1, 500", uuid.Nil), "orders_pending_deadline"},
-		"pending":       {order.PendingSQL, fmt.Sprintf("now(), '%s', 60000000, 500", uuid.Nil), "orders_pending_deadline"},
-		"all":           {order.PendingSQL, fmt.Sprintf("NULL, '%s', NULL, 500", uuid.Nil), "orders_pending_deadline"},
-		"lateness":      {order.LatenessSQL, "'{0.01, 1}'", "orders_timed_out"},
+		"cancel due orders":    {order.CancelDueSQL, fmt.Sprintf("'%s', 'worker'", due), "orders_pkey"},
+		"overdue, next page":   {order.PendingSQL, fmt.Sprintf("now(), '%s', -1, 500", uuid.Nil), "orders_pending_deadline"},
+		"overdue, first page":  {order.PendingSQL, fmt.Sprintf("NULL, '%s', -1, 500", uuid.Nil), "orders_pending_deadline"},
+		"due within a minute":  {order.PendingSQL, fmt.Sprintf("now(), '%s', 60000000, 500", uuid.Nil), "orders_pending_deadline"},
+		"pending, first page":  {order.PendingSQL, fmt.Sprintf("NULL, '%s', NULL, 500", uuid.Nil), "orders_pending_deadline"},
+		"lateness percentiles": {order.LatenessSQL, "'{0.01, 1}'", "orders_timed_out"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plan := s.explain(t, test.statement, test.params)
 			if !strings.Contains(plan, test.index) {
-				t.Errorf("does not use %s:\n%s", test.index, plan)
+				t.Errorf("the plan does not use the index %s:\n%s", test.index, plan)
 			}
 			for _, table := range []string{"orders", "order_items", "order_events"} {
 				if strings.Contains(plan, "Seq Scan on "+table) {
-					t.Errorf("reads all of %s:\n%s", table, plan)
+					t.Errorf("the plan reads the whole table %s:\n%s", table, plan)
 				}
 			}
 			if test.index == "orders_pending_deadline" && strings.Contains(plan, "Sort") {
-				t.Errorf("sorts what the index has sorted:\n%s", plan)
+				t.Errorf("the plan sorts, although the index %s is in order:\n%s", test.index, plan)
 			}
 		})
 	}
 }
 
-// fill makes 60,000 orders, of which 3,000 are pending and 1,000 timed out lately.
-func (s *shop) fill(t *testing.T) {
+// fillTables inserts 60,000 orders. 3,000 of them are pending, and 1,000 timed out within the last hour.
+func (s *shop) fillTables(t *testing.T) {
 	t.Helper()
-	customer, product := s.knownCustomer(t), s.product(t, 60_000)
+	customer, product := s.insertCustomer(t), s.product(t, 60_000)
 	s.exec(t, `
 		INSERT INTO orders (id, customer_id, status, cancel_reason, total_cents, currency, created_at, expires_at, paid_at, cancelled_at)
 		SELECT gen_random_uuid(), $1, status, CASE status WHEN 'cancelled' THEN 'timeout' END, 100, 'EUR', at, at + interval '30 min',
@@ -67,6 +67,7 @@ func (s *shop) fill(t *testing.T) {
 	s.exec(t, `VACUUM ANALYZE`)
 }
 
+// explain returns the generic plan of a statement.
 func (s *shop) explain(t *testing.T, statement, params string) string {
 	t.Helper()
 	conn, err := s.db.Conn(t.Context())

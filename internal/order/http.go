@@ -2,69 +2,42 @@ package order
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
 	"net/http"
-	"strings"
+	"strconv"
 
 	"github.com/gin-gonic/gin"
 	"github.com/google/uuid"
+
+	"example.com/shop/internal/rest"
 )
 
-// tokenCookie carries the token of a customer who uses a browser. Scripts cannot read it, other sites
-// cannot have it sent.
-const tokenCookie = "shop_token"
-
-// api answers customers over HTTP.
+// api holds the HTTP handlers of the customers' API.
 type api struct {
 	orders *Service
-	tokens *Tokens
-	feed   *Feed
+	tokens *rest.Tokens
 }
 
-// Reading are the methods of a route that changes nothing. The server sends no body in answer to HEAD.
-var Reading = []string{http.MethodGet, http.MethodHead}
-
-// Routes adds the customers' API below /api. Requests that carry the cookie are only safe from other
-// sites behind [http.CrossOriginProtection].
-func (s *Service) Routes(r gin.IRouter, tokens *Tokens, feed *Feed) {
-	a := &api{orders: s, tokens: tokens, feed: feed}
+// Routes adds the customers' API below /api.
+func (s *Service) Routes(r gin.IRouter, tokens *rest.Tokens) {
+	a := &api{orders: s, tokens: tokens}
 	open := r.Group("/api")
-	open.POST("/customers", Parameters(), Handle(a.signUp))
-	open.Match(Reading, "/products", Parameters(), Handle(a.products))
+	open.POST("/customers", rest.Parameters(), rest.Handle(a.signUp))
+	open.Match(rest.ReadMethods, "/products", rest.Parameters(), rest.Handle(a.products))
 
-	r.Match(Reading, StreamPath, Parameters(), Handle(a.authenticate), Handle(a.stream))
-
-	own := open.Group("/orders", Handle(a.authenticate))
-	own.POST("", Parameters(), Handle(a.place))
-	own.Match(Reading, "", Parameters("limit", "cursor"), Handle(a.list))
-	own.Match(Reading, "/:id", Parameters(), Handle(a.get))
-	own.Match(Reading, "/:id/events", Parameters(), Handle(a.events))
-	own.POST("/:id/pay", Parameters(), Handle(a.pay))
-	own.POST("/:id/cancel", Parameters(), Handle(a.cancel))
+	own := open.Group("/orders", tokens.Authenticate())
+	own.POST("", rest.Parameters(), rest.Handle(a.place))
+	own.Match(rest.ReadMethods, "", rest.Parameters("limit", "cursor"), rest.Handle(a.list))
+	own.Match(rest.ReadMethods, "/:id", rest.Parameters(), rest.Handle(a.get))
+	own.Match(rest.ReadMethods, "/:id/events", rest.Parameters(), rest.Handle(a.events))
+	own.POST("/:id/pay", rest.Parameters(), rest.Handle(a.pay))
+	own.POST("/:id/cancel", rest.Parameters(), rest.Handle(a.cancel))
 }
-
-// authenticate finds out who asks. A bearer token goes before the cookie.
-func (a *api) authenticate(c *gin.Context) error {
-	scheme, token, _ := strings.Cut(c.GetHeader("Authorization"), " ")
-	if !strings.EqualFold(scheme, "Bearer") { // others may be for a proxy
-		token, _ = c.Cookie(tokenCookie)
-	}
-	token = strings.TrimSpace(token)
-	if token == "" {
-		return Errorf(CodeUnauthorized, "This needs a customer's token: sign up with POST /api/customers and send it as Authorization: Bearer.")
-	}
-	customer, err := a.tokens.Customer(token)
-	if err != nil {
-		return &Error{Code: CodeUnauthorized, Detail: "The token is not valid, or not any more: sign up again.", Err: err}
-	}
-	c.Set(customerKey, customer)
-	return nil
-}
-
-// customer is who asks, behind authenticate.
-func customer(c *gin.Context) uuid.UUID { return c.MustGet(customerKey).(uuid.UUID) }
 
 func (a *api) signUp(c *gin.Context) error {
-	if err := ReadNothing(c); err != nil {
+	if err := rest.RequireEmptyBody(c); err != nil {
 		return err
 	}
 	id := a.orders.SignUp()
@@ -72,11 +45,7 @@ func (a *api) signUp(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	http.SetCookie(c.Writer, &http.Cookie{
-		Name: tokenCookie, Value: token, Path: "/api", MaxAge: int(tokenLife.Seconds()),
-		HttpOnly: true, SameSite: http.SameSiteStrictMode,
-		Secure: c.Request.TLS != nil || strings.EqualFold(c.GetHeader("X-Forwarded-Proto"), "https"),
-	})
+	a.tokens.SetCookie(c, token)
 	c.JSON(http.StatusCreated, signUpAnswer{CustomerID: id, Token: token})
 	return nil
 }
@@ -86,17 +55,12 @@ type signUpAnswer struct {
 	Token      string    `json:"token"`
 }
 
-// items is the answer with a list that has one page.
-type items[T any] struct {
-	Items []T `json:"items"`
-}
-
 func (a *api) products(c *gin.Context) error {
 	products, err := a.orders.Products(c.Request.Context())
 	if err != nil {
 		return err
 	}
-	c.JSON(http.StatusOK, items[Product]{products})
+	c.JSON(http.StatusOK, rest.List[Product]{Items: products})
 	return nil
 }
 
@@ -105,11 +69,11 @@ func (a *api) place(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	o, replayed, err := a.orders.Place(c.Request.Context(), customer(c), placement)
+	o, replayed, err := a.orders.Place(c.Request.Context(), rest.Customer(c), placement)
 	if err != nil {
 		return err
 	}
-	c.Set(orderIDKey, o.ID.String())
+	logOrder(c, o.ID)
 	c.Header("Location", "/api/orders/"+o.ID.String())
 	status := http.StatusCreated
 	if replayed {
@@ -120,15 +84,15 @@ func (a *api) place(c *gin.Context) error {
 }
 
 func (a *api) list(c *gin.Context) error {
-	page, err := readPage(c)
+	page, err := rest.ReadPage(c)
 	if err != nil {
 		return err
 	}
-	orders, next, err := a.orders.List(c.Request.Context(), customer(c), page.after, page.limit)
+	orders, next, err := a.orders.List(c.Request.Context(), rest.Customer(c), page)
 	if err != nil {
 		return err
 	}
-	answer := orderPage{Items: orders}
+	answer := rest.ListPage[Order]{Items: orders}
 	if next != nil {
 		text := next.String()
 		answer.NextCursor = &text
@@ -137,36 +101,31 @@ func (a *api) list(c *gin.Context) error {
 	return nil
 }
 
-type orderPage struct {
-	Items      []Order `json:"items"`
-	NextCursor *string `json:"next_cursor"` // null on the last page
-}
-
 func (a *api) get(c *gin.Context) error {
 	return a.answer(c, a.orders.Get)
 }
 
 func (a *api) pay(c *gin.Context) error {
-	if err := ReadNothing(c); err != nil {
+	if err := rest.RequireEmptyBody(c); err != nil {
 		return err
 	}
 	return a.answer(c, a.orders.Pay)
 }
 
 func (a *api) cancel(c *gin.Context) error {
-	if err := ReadNothing(c); err != nil {
+	if err := rest.RequireEmptyBody(c); err != nil {
 		return err
 	}
 	return a.answer(c, a.orders.Cancel)
 }
 
-// answer answers with an order of the path, after something was done with it.
+// answer calls do for the order in the path, and answers with the order that it returns.
 func (a *api) answer(c *gin.Context, do func(ctx context.Context, customer, id uuid.UUID) (*Order, error)) error {
-	id, err := readOrderID(c)
+	id, err := readID(c)
 	if err != nil {
 		return err
 	}
-	o, err := do(c.Request.Context(), customer(c), id)
+	o, err := do(c.Request.Context(), rest.Customer(c), id)
 	if err != nil {
 		return err
 	}
@@ -175,14 +134,61 @@ func (a *api) answer(c *gin.Context, do func(ctx context.Context, customer, id u
 }
 
 func (a *api) events(c *gin.Context) error {
-	id, err := readOrderID(c)
+	id, err := readID(c)
 	if err != nil {
 		return err
 	}
-	events, err := a.orders.Events(c.Request.Context(), customer(c), id)
+	events, err := a.orders.Events(c.Request.Context(), rest.Customer(c), id)
 	if err != nil {
 		return err
 	}
-	c.JSON(http.StatusOK, items[Event]{events})
+	c.JSON(http.StatusOK, rest.List[Event]{Items: events})
 	return nil
+}
+
+// readID reads the order's id from the path, and logs it.
+func readID(c *gin.Context) (uuid.UUID, error) {
+	id, err := rest.PathID(c, "an order")
+	if err == nil {
+		logOrder(c, id)
+	}
+	return id, err
+}
+
+func logOrder(c *gin.Context, id uuid.UUID) { rest.AddLogAttr(c, slog.String("order_id", id.String())) }
+
+func readPlacement(c *gin.Context) (Placement, error) {
+	key, err := rest.IdempotencyKey(c)
+	if err != nil {
+		return Placement{}, err
+	}
+	body, err := rest.ReadObject(c)
+	if err != nil {
+		return Placement{}, err
+	}
+	lines, errs := readLines(body)
+	p := Placement{IdempotencyKey: key, Lines: lines}
+	if errs = append(errs, p.fieldErrors()...); len(errs) > 0 {
+		return Placement{}, rest.InvalidFields(errs...)
+	}
+	return p, nil
+}
+
+// readLines returns the lines of a placement's body, and an error for each unknown field. A field that is missing or
+// has a wrong type stays zero, and [Placement.fieldErrors] reports it.
+func readLines(body rest.Object) ([]Line, []rest.FieldError) {
+	errs := body.UnknownFields("", "items")
+	items, _ := body["items"].([]any)
+	lines := make([]Line, len(items))
+	for i, item := range items {
+		fields, _ := item.(map[string]any)
+		errs = append(errs, rest.Object(fields).UnknownFields(fmt.Sprintf("/items/%d", i), "product_id", "quantity")...)
+		if id, ok := fields["product_id"].(string); ok {
+			lines[i].ProductID, _ = rest.ParseID(id)
+		}
+		if quantity, ok := fields["quantity"].(json.Number); ok {
+			lines[i].Quantity, _ = strconv.ParseInt(quantity.String(), 10, 64)
+		}
+	}
+	return lines, errs
 }

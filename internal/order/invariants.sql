@@ -1,6 +1,7 @@
--- The promise, as rows that contradict it: none in a healthy shop. One statement, so one snapshot.
+-- Returns the rows that violate an invariant. A healthy database has none. All checks are one statement, so that they
+-- read one snapshot.
 --
--- $1 the bound in microseconds: how long past its deadline an order may still be pending
+-- $1 how long past its deadline an order may be pending, in microseconds
 WITH reserved AS (
     SELECT i.product_id, sum(i.quantity) AS quantity
     FROM order_items i JOIN orders o ON o.id = i.order_id
@@ -15,13 +16,13 @@ trail AS (
     GROUP BY order_id
 ),
 violations AS (
-    -- 1: a product's supply is what is available plus what pending and paid orders hold.
+    -- 1: the supply of a product is its available units plus those of its pending and paid orders.
     SELECT 1 AS invariant, 'product ' || p.id AS subject,
            format('supply %s is not available %s + reserved %s', p.supply, p.available, coalesce(r.quantity, 0)) AS detail
     FROM products p LEFT JOIN reserved r ON r.product_id = p.id
     WHERE p.supply <> p.available + coalesce(r.quantity, 0)
 
-    -- 2: no order is both paid and cancelled; its trail ends in the one event that its status tells of.
+    -- 2: no order is both paid and cancelled, and its trail has the one terminal event of its status.
     UNION ALL
     SELECT 2, 'order ' || o.id,
            format('%s, paid at %s, cancelled at %s, with %s paid and %s cancelled events', o.status,
@@ -31,7 +32,7 @@ violations AS (
     WHERE (o.paid_at IS NOT NULL, o.cancelled_at IS NOT NULL) <> (o.status = 'paid', o.status = 'cancelled')
        OR (coalesce(t.paid, 0), coalesce(t.cancelled, 0)) <> ((o.status = 'paid')::int, (o.status = 'cancelled')::int)
 
-    -- 3: no order is pending longer than the bound past its deadline.
+    -- 3: no order is pending longer past its deadline than the bound.
     UNION ALL
     SELECT 3, 'order ' || id, format('pending %s past its deadline', now() - expires_at)
     FROM orders

@@ -7,8 +7,10 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/shop/internal/order"
+	"example.com/shop/internal/rest"
 )
 
+// TestLifecycle takes one order through each sequence of steps that an order can meet.
 func TestLifecycle(t *testing.T) {
 	pay := func(t *testing.T, s *shop, c, id uuid.UUID) (*order.Order, error) { return s.Pay(t.Context(), c, id) }
 	cancel := func(t *testing.T, s *shop, c, id uuid.UUID) (*order.Order, error) {
@@ -22,9 +24,10 @@ func TestLifecycle(t *testing.T) {
 		s.cancelDue(t, id)
 		return s.Get(t.Context(), c, id)
 	}
+	noError := rest.Kind{}
 	type step struct {
 		do   func(t *testing.T, s *shop, c, id uuid.UUID) (*order.Order, error)
-		code order.Code
+		kind rest.Kind // of the error
 	}
 
 	s := newShop(t)
@@ -35,31 +38,31 @@ func TestLifecycle(t *testing.T) {
 		available int64 // of 5, with 2 ordered
 		events    []string
 	}{
-		"placed":                    {nil, order.Pending, "", 3, []string{"placed customer"}},
-		"paid":                      {[]step{{pay, ""}}, order.Paid, "", 3, []string{"placed customer", "paid customer"}},
-		"paid twice":                {[]step{{pay, ""}, {pay, ""}}, order.Paid, "", 3, []string{"placed customer", "paid customer"}},
-		"paid, then cancelled":      {[]step{{pay, ""}, {cancel, order.CodeOrderPaid}}, order.Paid, "", 3, []string{"placed customer", "paid customer"}},
-		"paid, then due":            {[]step{{pay, ""}, {timeOut, ""}, {pay, ""}}, order.Paid, "", 3, []string{"placed customer", "paid customer"}},
-		"cancelled":                 {[]step{{cancel, ""}}, order.Cancelled, order.ByCustomer, 5, []string{"placed customer", "cancelled customer"}},
-		"cancelled twice":           {[]step{{cancel, ""}, {cancel, ""}}, order.Cancelled, order.ByCustomer, 5, []string{"placed customer", "cancelled customer"}},
-		"cancelled, then paid":      {[]step{{cancel, ""}, {pay, order.CodeOrderCancelled}}, order.Cancelled, order.ByCustomer, 5, []string{"placed customer", "cancelled customer"}},
-		"asked too early":           {[]step{{timeOut, ""}}, order.Pending, "", 3, []string{"placed customer"}},
-		"late, not yet timed out":   {[]step{{expire, ""}, {pay, order.CodeDeadlinePassed}, {cancel, order.CodeDeadlinePassed}}, order.Pending, "", 3, []string{"placed customer"}},
-		"timed out":                 {[]step{{expire, ""}, {timeOut, ""}}, order.Cancelled, order.ByTimeout, 5, []string{"placed customer", "cancelled worker"}},
-		"timed out twice":           {[]step{{expire, ""}, {timeOut, ""}, {timeOut, ""}}, order.Cancelled, order.ByTimeout, 5, []string{"placed customer", "cancelled worker"}},
-		"timed out, then paid":      {[]step{{expire, ""}, {timeOut, ""}, {pay, order.CodeDeadlinePassed}}, order.Cancelled, order.ByTimeout, 5, []string{"placed customer", "cancelled worker"}},
-		"timed out, then cancelled": {[]step{{expire, ""}, {timeOut, ""}, {cancel, order.CodeDeadlinePassed}}, order.Cancelled, order.ByTimeout, 5, []string{"placed customer", "cancelled worker"}},
+		"placed":                     {nil, order.Pending, "", 3, []string{"placed customer"}},
+		"paid":                       {[]step{{pay, noError}}, order.Paid, "", 3, []string{"placed customer", "paid customer"}},
+		"paid twice":                 {[]step{{pay, noError}, {pay, noError}}, order.Paid, "", 3, []string{"placed customer", "paid customer"}},
+		"paid, then cancelled":       {[]step{{pay, noError}, {cancel, order.AlreadyPaid}}, order.Paid, "", 3, []string{"placed customer", "paid customer"}},
+		"paid, then task delivered":  {[]step{{pay, noError}, {timeOut, noError}, {pay, noError}}, order.Paid, "", 3, []string{"placed customer", "paid customer"}},
+		"cancelled":                  {[]step{{cancel, noError}}, order.Cancelled, order.ByCustomer, 5, []string{"placed customer", "cancelled customer"}},
+		"cancelled twice":            {[]step{{cancel, noError}, {cancel, noError}}, order.Cancelled, order.ByCustomer, 5, []string{"placed customer", "cancelled customer"}},
+		"cancelled, then paid":       {[]step{{cancel, noError}, {pay, order.AlreadyCancelled}}, order.Cancelled, order.ByCustomer, 5, []string{"placed customer", "cancelled customer"}},
+		"delivered too early":        {[]step{{timeOut, noError}}, order.Pending, "", 3, []string{"placed customer"}},
+		"overdue, not yet timed out": {[]step{{expire, noError}, {pay, order.DeadlinePassed}, {cancel, order.DeadlinePassed}}, order.Pending, "", 3, []string{"placed customer"}},
+		"timed out":                  {[]step{{expire, noError}, {timeOut, noError}}, order.Cancelled, order.ByTimeout, 5, []string{"placed customer", "cancelled worker"}},
+		"timed out twice":            {[]step{{expire, noError}, {timeOut, noError}, {timeOut, noError}}, order.Cancelled, order.ByTimeout, 5, []string{"placed customer", "cancelled worker"}},
+		"timed out, then paid":       {[]step{{expire, noError}, {timeOut, noError}, {pay, order.DeadlinePassed}}, order.Cancelled, order.ByTimeout, 5, []string{"placed customer", "cancelled worker"}},
+		"timed out, then cancelled":  {[]step{{expire, noError}, {timeOut, noError}, {cancel, order.DeadlinePassed}}, order.Cancelled, order.ByTimeout, 5, []string{"placed customer", "cancelled worker"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			customer, product := s.customer(t), s.product(t, 5)
 			o := s.place(t, customer, line(product, 2))
 			for i, step := range test.steps {
 				after, err := step.do(t, s, customer, o.ID)
-				if codeOf(err) != step.code {
-					t.Fatalf("step %d: %v, want code %q", i, err, step.code)
+				if kindOf(err) != step.kind {
+					t.Fatalf("step %d returns %v, want code %q", i, err, step.kind.Code)
 				}
 				if err == nil && (len(after.Items) != 1 || after.TotalCents != 200 || after.ServerTime.IsZero()) {
-					t.Errorf("step %d answers with %+v", i, after)
+					t.Errorf("step %d returns %+v; want 1 item, a total of 200 cents and the server's time", i, after)
 				}
 			}
 			o, err := s.Get(t.Context(), customer, o.ID)
@@ -67,10 +70,10 @@ func TestLifecycle(t *testing.T) {
 				t.Fatal(err)
 			}
 			if o.Status != test.status || o.CancelReason != test.reason {
-				t.Errorf("is %s %s, want %s %s", o.Status, o.CancelReason, test.status, test.reason)
+				t.Errorf("status is %q with reason %q, want %q with reason %q", o.Status, o.CancelReason, test.status, test.reason)
 			}
 			if (o.PaidAt != nil) != (o.Status == order.Paid) || (o.CancelledAt != nil) != (o.Status == order.Cancelled) {
-				t.Errorf("%s, paid at %v, cancelled at %v", o.Status, o.PaidAt, o.CancelledAt)
+				t.Errorf("the %s order is paid at %v and cancelled at %v", o.Status, o.PaidAt, o.CancelledAt)
 			}
 			if got := s.available(t, product); got != test.available {
 				t.Errorf("%d available, want %d", got, test.available)
@@ -79,19 +82,51 @@ func TestLifecycle(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var told []string
+			var trail []string
 			for _, e := range events {
-				told = append(told, e.Type+" "+string(e.Actor))
+				trail = append(trail, e.Type+" "+string(e.Actor))
 			}
-			if !slices.Equal(told, test.events) {
-				t.Errorf("trail is %q, want %q", told, test.events)
+			if !slices.Equal(trail, test.events) {
+				t.Errorf("audit trail is %q, want %q", trail, test.events)
 			}
 		})
 	}
-	s.keepsPromise(t, 2*timeout)
+	s.checkInvariants(t, 2*timeout)
 }
 
-func TestRepeatedPayIsTheSameAnswer(t *testing.T) {
+// TestChangesNotifyPages checks that each change of an order notifies its customer's pages once, and that a repeated
+// request does not.
+func TestChangesNotifyPages(t *testing.T) {
+	s := newShop(t)
+	customer, product := s.customer(t), s.product(t, 10)
+	place := func() *order.Order { return s.place(t, customer, line(product, 1)) }
+	paid, cancelled, late, overdue := place(), place(), place(), place()
+	for range 2 {
+		if _, err := s.Pay(t.Context(), customer, paid.ID); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Cancel(t.Context(), customer, cancelled.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.expire(t, late.ID)
+	for range 2 {
+		s.cancelDue(t, late.ID)
+	}
+	s.expire(t, overdue.ID)
+	for range 2 {
+		if _, err := s.timeOut(t.Context(), 0, 10); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, o := range map[string]*order.Order{"paid": paid, "cancelled": cancelled, "late": late, "overdue": overdue} {
+		if n := s.notified.of(o); n != 2 {
+			t.Errorf("%d notifications for the %s order, want 2: one for its placement, one for its end", n, name)
+		}
+	}
+}
+
+func TestRepeatedPayKeepsTimeOfPayment(t *testing.T) {
 	s := newShop(t)
 	customer, product := s.customer(t), s.product(t, 1)
 	o := s.place(t, customer, line(product, 1))
@@ -101,11 +136,11 @@ func TestRepeatedPayIsTheSameAnswer(t *testing.T) {
 	}
 	again, err := s.Pay(t.Context(), customer, o.ID)
 	if err != nil || !again.PaidAt.Equal(*first.PaidAt) {
-		t.Errorf("paid at %v, then at %v, %v", first.PaidAt, again.PaidAt, err)
+		t.Errorf("the second Pay returns %+v, %v; want an order paid at %v", again, err, first.PaidAt)
 	}
 }
 
-func TestAnotherCustomersOrder(t *testing.T) {
+func TestOrdersAreHiddenFromOtherCustomers(t *testing.T) {
 	s := newShop(t)
 	product, other := s.product(t, 1), s.customer(t)
 	o := s.place(t, s.customer(t), line(product, 1))
@@ -115,16 +150,18 @@ func TestAnotherCustomersOrder(t *testing.T) {
 		"pay":    func() error { _, err := s.Pay(t.Context(), other, o.ID); return err },
 		"cancel": func() error { _, err := s.Cancel(t.Context(), other, o.ID); return err },
 	} {
-		if err := do(); codeOf(err) != order.CodeNotFound {
-			t.Errorf("%s: %v", name, err)
+		if err := do(); kindOf(err) != rest.NotFound {
+			t.Errorf("%s returns %v, want code %s", name, err, rest.NotFound.Code)
 		}
 	}
-	if orders, next, err := s.List(t.Context(), other, nil, 20); err != nil || len(orders) != 0 || next != nil {
-		t.Errorf("list: %v, %v, %v", orders, next, err)
+	if orders, next, err := s.List(t.Context(), other, rest.Page{Limit: 20}); err != nil || len(orders) != 0 || next != nil {
+		t.Errorf("list returns %v, cursor %v, error %v; want no orders and no cursor", orders, next, err)
 	}
 }
 
-func TestPayAfterWaitingPastTheDeadline(t *testing.T) {
+// TestDeadlinePassesDuringLockWait has a customer pay or cancel an order whose row is locked. The deadline passes
+// before the lock is released.
+func TestDeadlinePassesDuringLockWait(t *testing.T) {
 	s := newShop(t)
 	for name, do := range map[string]func(c, id uuid.UUID) (*order.Order, error){
 		"pay":    func(c, id uuid.UUID) (*order.Order, error) { return s.Pay(t.Context(), c, id) },
@@ -138,16 +175,16 @@ func TestPayAfterWaitingPastTheDeadline(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer holder.Rollback()
-			// The holder moves the deadline too: the statement must decide by the row as it finds it.
+			// The holder moves the deadline too: the statement must decide by the row as it is once it has the lock.
 			if _, err := holder.ExecContext(t.Context(), `UPDATE orders SET expires_at = clock_timestamp() + interval '200 ms' WHERE id = $1`, o.ID); err != nil {
 				t.Fatal(err)
 			}
-			refused := make(chan error, 1)
+			result := make(chan error, 1)
 			go func() {
 				_, err := do(customer, o.ID)
-				refused <- err
+				result <- err
 			}()
-			s.waitsForLock(t)
+			s.waitUntilBlocked(t)
 			eventually(t, "the deadline to pass", func() bool {
 				var passed bool
 				err := holder.QueryRowContext(t.Context(), `SELECT clock_timestamp() >= expires_at FROM orders WHERE id = $1`, o.ID).Scan(&passed)
@@ -156,10 +193,10 @@ func TestPayAfterWaitingPastTheDeadline(t *testing.T) {
 			if err := holder.Commit(); err != nil {
 				t.Fatal(err)
 			}
-			if err := <-refused; codeOf(err) != order.CodeDeadlinePassed {
-				t.Errorf("%v, want %s", err, order.CodeDeadlinePassed)
+			if err := <-result; kindOf(err) != order.DeadlinePassed {
+				t.Errorf("%s returns %v, want code %s", name, err, order.DeadlinePassed.Code)
 			}
 		})
 	}
-	s.keepsPromise(t, timeout)
+	s.checkInvariants(t, timeout)
 }

@@ -12,8 +12,9 @@ import (
 	"example.com/shop/internal/order"
 )
 
-// TestLockedProductKeepsNoOthers: while somebody holds one product, orders of the others time out.
-func TestLockedProductKeepsNoOthers(t *testing.T) {
+// TestLockedProductDelaysNoOtherOrders locks one product. Meanwhile the overdue orders without this product are
+// cancelled.
+func TestLockedProductDelaysNoOtherOrders(t *testing.T) {
 	for name, cancel := range map[string]func(*shop, []delay.Task) error{
 		"worker": func(s *shop, tasks []delay.Task) error {
 			_, err := s.CancelDue(t.Context(), tasks)
@@ -33,30 +34,31 @@ func TestLockedProductKeepsNoOthers(t *testing.T) {
 				s.expire(t, o.ID)
 				tasks = append(tasks, delay.Task{ID: o.ID.String()})
 			}
-			release := s.hold(t, `UPDATE products SET name = 'held' WHERE id = $1`, held)
+			release := s.holdLock(t, `UPDATE products SET name = 'held' WHERE id = $1`, held)
 			if err := cancel(s, tasks); err != nil {
 				t.Fatal(err)
 			}
 			if h, f := s.available(t, held), s.available(t, free); h != 8 || f != 7 {
-				t.Errorf("available of the held product %d, want 8; of the other %d, want 7", h, f)
+				t.Errorf("%d of the locked product available, want 8; %d of the other, want 7", h, f)
 			}
 			release()
 			if err := cancel(s, tasks); err != nil {
 				t.Fatal(err)
 			}
-			s.keepsPromise(t, 0)
+			s.checkInvariants(t, 0)
 			if h, f := s.available(t, held), s.available(t, free); h != 10 || f != 10 {
-				t.Errorf("available afterwards %d and %d, want 10 and 10", h, f)
+				t.Errorf("after the lock is released: %d and %d available, want 10 and 10", h, f)
 			}
 		})
 	}
 }
 
-// TestLockedProductLeavesConnections has more customers want a locked product than there are connections.
+// TestLockedProductLeavesConnections places more orders of a locked product than the pool has connections. Other
+// requests still get a connection.
 func TestLockedProductLeavesConnections(t *testing.T) {
 	s := newShop(t)
 	customer, product := s.customer(t), s.product(t, 100)
-	release := s.hold(t, `UPDATE products SET name = 'held' WHERE id = $1`, product)
+	release := s.holdLock(t, `UPDATE products SET name = 'held' WHERE id = $1`, product)
 	ctx, cancel := context.WithCancel(t.Context())
 	var ended atomic.Int64
 	var wg sync.WaitGroup
@@ -66,22 +68,22 @@ func TestLockedProductLeavesConnections(t *testing.T) {
 			ended.Add(1)
 		})
 	}
-	s.waitsForLock(t)
+	s.waitUntilBlocked(t)
 	if _, err := s.Products(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if n := ended.Load(); n > 0 {
-		t.Errorf("%d had to end before others were served", n)
+		t.Errorf("%d orders of the locked product ended before another request was served, want 0", n)
 	}
 	cancel()
 	release()
 	wg.Wait()
-	s.keepsPromise(t, 0)
+	s.checkInvariants(t, 0)
 }
 
-// TestDeadlineMovedMeanwhile has a customer wait for an order whose deadline has passed when the statement begins,
-// and has not when it gets the row.
-func TestDeadlineMovedMeanwhile(t *testing.T) {
+// TestDeadlineExtendedDuringLockWait has a customer pay or cancel an order whose deadline has passed when the statement
+// begins. The holder of the row's lock moves the deadline into the future.
+func TestDeadlineExtendedDuringLockWait(t *testing.T) {
 	for name, do := range map[string]func(s *shop, customer, id uuid.UUID) (*order.Order, error){
 		"pay": func(s *shop, customer, id uuid.UUID) (*order.Order, error) { return s.Pay(t.Context(), customer, id) },
 		"cancel": func(s *shop, customer, id uuid.UUID) (*order.Order, error) {
@@ -93,18 +95,18 @@ func TestDeadlineMovedMeanwhile(t *testing.T) {
 			customer, product := s.customer(t), s.product(t, 1)
 			o := s.place(t, customer, line(product, 1))
 			s.expire(t, o.ID)
-			release := s.hold(t, `UPDATE orders SET expires_at = now() + interval '1 hour' WHERE id = $1`, o.ID)
+			release := s.holdLock(t, `UPDATE orders SET expires_at = now() + interval '1 hour' WHERE id = $1`, o.ID)
 			done := make(chan error, 1)
 			go func() {
 				_, err := do(s, customer, o.ID)
 				done <- err
 			}()
-			s.waitsForLock(t)
+			s.waitUntilBlocked(t)
 			release()
 			if err := <-done; err != nil {
-				t.Error(err)
+				t.Errorf("%s returns %v, want no error", name, err)
 			}
-			s.keepsPromise(t, 0)
+			s.checkInvariants(t, 0)
 		})
 	}
 }

@@ -14,17 +14,21 @@ import (
 
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
+	"example.com/shop/internal/postgres"
+	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/migrations"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m) }
+func TestMain(m *testing.M) { testenv.Main(m, migrations.Up) }
 
-// shop is a service on a database of the test's own, without a queue.
+// shop is a service with a database of its own. It has no queue: published records the messages.
 type shop struct {
 	*order.Service
 	store     *order.Store
 	db        *sql.DB
 	published *published
+	notified  *notified
 	metrics   *prometheus.Registry
 	url       string
 }
@@ -34,7 +38,7 @@ const timeout = 30 * time.Minute
 func newShop(t testing.TB) *shop {
 	t.Helper()
 	url := testenv.Postgres(t)
-	gdb, err := order.Open(t.Context(), url, 20)
+	gdb, err := postgres.Open(t.Context(), url, "test", 20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,13 +47,13 @@ func newShop(t testing.TB) *shop {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { db.Close() })
-	s := &shop{store: order.NewStore(gdb), db: db, published: &published{}, metrics: prometheus.NewRegistry(), url: url}
+	s := &shop{store: order.NewStore(gdb), db: db, published: &published{}, notified: &notified{}, metrics: prometheus.NewRegistry(), url: url}
 	log := slog.New(slog.DiscardHandler)
-	s.Service = order.NewService(s.store, s.published, order.NewAnnouncer(nil, log, s.metrics), order.Config{Timeout: timeout}, log, s.metrics)
+	s.Service = order.NewService(s.store, s.published, s.notified, order.Config{Timeout: timeout}, log, s.metrics)
 	return s
 }
 
-// published keeps the messages that a service publishes.
+// published is a publisher that records the messages.
 type published struct {
 	mu   sync.Mutex
 	msgs []delay.Message
@@ -68,26 +72,49 @@ func (p *published) all() []delay.Message {
 	return p.msgs
 }
 
+// notified is a notifier that counts the notifications of each order.
+type notified struct {
+	mu     sync.Mutex
+	counts map[string]int // by customer and order
+}
+
+func (n *notified) Notify(customer, order string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.counts == nil {
+		n.counts = map[string]int{}
+	}
+	n.counts[customer+" "+order]++
+}
+
+func (n *notified) of(o *order.Order) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.counts[o.CustomerID.String()+" "+o.ID.String()]
+}
+
+// customer returns the id of a new customer, who has no row in the database yet.
 func (s *shop) customer(t testing.TB) uuid.UUID {
 	t.Helper()
 	return s.SignUp()
 }
 
-// knownCustomer is a customer whom the database knows, for orders that a test inserts by itself.
-func (s *shop) knownCustomer(t testing.TB) uuid.UUID {
+// insertCustomer adds a customer to the database, for orders that a test inserts without [order.Service.Place].
+func (s *shop) insertCustomer(t testing.TB) uuid.UUID {
 	t.Helper()
 	id := s.customer(t)
 	s.exec(t, `INSERT INTO customers (id) VALUES ($1)`, id)
 	return id
 }
 
-// product adds a product at 1 euro.
+// product adds a product that costs 1 euro.
 func (s *shop) product(t testing.TB, supply int64) uuid.UUID {
 	t.Helper()
-	return s.productIn(t, supply, "EUR")
+	return s.productWithCurrency(t, supply, "EUR")
 }
 
-func (s *shop) productIn(t testing.TB, supply int64, currency string) uuid.UUID {
+// productWithCurrency adds a product that costs 1 unit of a currency.
+func (s *shop) productWithCurrency(t testing.TB, supply int64, currency string) uuid.UUID {
 	t.Helper()
 	id := uuid.New()
 	s.exec(t, `INSERT INTO products (id, name, price_cents, currency, supply, available) VALUES ($1, $2, 100, $3, $4, $4)`,
@@ -95,6 +122,7 @@ func (s *shop) productIn(t testing.TB, supply int64, currency string) uuid.UUID 
 	return id
 }
 
+// exec executes a statement without the statement timeout of the shop's sessions: a test may insert many rows.
 func (s *shop) exec(t testing.TB, statement string, args ...any) {
 	t.Helper()
 	conn, err := s.db.Conn(t.Context())
@@ -102,7 +130,6 @@ func (s *shop) exec(t testing.TB, statement string, args ...any) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	// The shop's own limit is not for whatever a test needs to be there.
 	if _, err := conn.ExecContext(t.Context(), `SET statement_timeout = 0`); err != nil {
 		t.Fatal(err)
 	}
@@ -112,8 +139,9 @@ func (s *shop) exec(t testing.TB, statement string, args ...any) {
 	}
 }
 
-// hold has somebody change a row, and not commit before release is called.
-func (s *shop) hold(t *testing.T, statement string, args ...any) (release func()) {
+// holdLock executes a statement in a transaction of another session. The transaction holds its locks until release
+// commits it, or the test ends.
+func (s *shop) holdLock(t *testing.T, statement string, args ...any) (release func()) {
 	t.Helper()
 	tx, err := s.db.BeginTx(t.Context(), nil)
 	if err != nil {
@@ -133,7 +161,7 @@ func (s *shop) hold(t *testing.T, statement string, args ...any) (release func()
 	}
 }
 
-// query reads one value.
+// query returns the one value that a statement selects.
 func query[T any](t testing.TB, s *shop, statement string, args ...any) T {
 	t.Helper()
 	var v T
@@ -143,7 +171,7 @@ func query[T any](t testing.TB, s *shop, statement string, args ...any) T {
 	return v
 }
 
-// ids reads a column of ids.
+// ids returns the ids that a statement selects.
 func (s *shop) ids(t testing.TB, statement string, args ...any) (ids []uuid.UUID) {
 	t.Helper()
 	rows, err := s.db.QueryContext(t.Context(), statement, args...)
@@ -164,17 +192,18 @@ func (s *shop) ids(t testing.TB, statement string, args ...any) (ids []uuid.UUID
 	return ids
 }
 
+// available returns the stock of a product that can be ordered.
 func (s *shop) available(t testing.TB, product uuid.UUID) int64 {
 	t.Helper()
 	return query[int64](t, s, `SELECT available FROM products WHERE id = $1`, product)
 }
 
-// place places an order that must succeed.
+// place places a new order, or fails the test.
 func (s *shop) place(t testing.TB, customer uuid.UUID, lines ...order.Line) *order.Order {
 	t.Helper()
 	o, replayed, err := s.Place(t.Context(), customer, order.Placement{Lines: lines})
 	if err != nil || replayed {
-		t.Fatalf("place: replayed %v, %v", replayed, err)
+		t.Fatalf("Place returns replayed %v, error %v; want a new order", replayed, err)
 	}
 	return o
 }
@@ -183,15 +212,16 @@ func line(product uuid.UUID, quantity int64) order.Line {
 	return order.Line{ProductID: product, Quantity: quantity}
 }
 
-// expireSQL moves an order an hour back, half an hour past its deadline.
+// expireSQL moves the times of an order back by an hour. A new order is then overdue by half an hour.
 const expireSQL = `UPDATE orders SET created_at = created_at - interval '1 hour', expires_at = expires_at - interval '1 hour' WHERE id = $1`
 
+// expire moves the deadline of a new order into the past.
 func (s *shop) expire(t testing.TB, id uuid.UUID) {
 	t.Helper()
 	s.exec(t, expireSQL, id)
 }
 
-// cancelDue has the worker's handler take orders, and returns its outcomes.
+// cancelDue passes the tasks of orders to the worker's handler, and returns the outcomes.
 func (s *shop) cancelDue(t testing.TB, ids ...uuid.UUID) []delay.Outcome {
 	t.Helper()
 	tasks := make([]delay.Task, len(ids))
@@ -205,47 +235,53 @@ func (s *shop) cancelDue(t testing.TB, ids ...uuid.UUID) []delay.Outcome {
 	return outcomes
 }
 
-// timeOut has the reconciler time out a page of the overdue orders, and returns how many it cancelled.
+// timeOut times out a page of the overdue orders, as the reconciler does, and returns the number of cancelled orders.
 func (s *shop) timeOut(ctx context.Context, grace time.Duration, limit int) (int, error) {
-	ids, _, err := s.store.Overdue(ctx, "", grace, limit)
+	page, _, err := s.Pending(ctx, "", -grace-time.Microsecond, limit)
 	if err != nil {
 		return 0, err
+	}
+	ids := make([]string, len(page))
+	for i, m := range page {
+		ids[i] = m.ID
 	}
 	done, _, err := s.TimeOut(ctx, ids)
 	return done, err
 }
 
-// keepsPromise fails the test for every violation of the promise.
-func (s *shop) keepsPromise(t testing.TB, bound time.Duration) {
+// checkInvariants fails the test for every violated invariant. No order may be pending longer than bound past its
+// deadline.
+func (s *shop) checkInvariants(t testing.TB, bound time.Duration) {
 	t.Helper()
 	violations, err := s.store.Invariants(t.Context(), bound)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, v := range violations {
-		t.Errorf("invariant %d: %s: %s", v.Invariant, v.Subject, v.Detail)
+		t.Errorf("invariant %d is violated: %s: %s", v.Invariant, v.Subject, v.Detail)
 	}
 }
 
-// codeOf is the code of a refusal, "" for no error, and of any other error something that is no code.
-func codeOf(err error) order.Code {
+// kindOf returns the kind of a rejection. For nil it returns the zero kind, and for any other error a kind that differs
+// from all declared kinds.
+func kindOf(err error) rest.Kind {
 	if err == nil {
-		return ""
+		return rest.Kind{}
 	}
-	if refusal, ok := errors.AsType[*order.Error](err); ok {
-		return refusal.Code
+	if rejection, ok := errors.AsType[*rest.Error](err); ok {
+		return rejection.Kind
 	}
-	return order.Code("not a refusal: " + err.Error())
+	return rest.Kind{Code: "not a rejection: " + err.Error()}
 }
 
-// eventually waits for a state.
-func eventually(t testing.TB, what string, is func() bool) {
+// eventually waits until reached returns true, and fails the test after 10 s. state describes the awaited state.
+func eventually(t testing.TB, state string, reached func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(10 * time.Second); !is(); <-tick.C {
+	for deadline := time.Now().Add(10 * time.Second); !reached(); <-tick.C {
 		if time.Now().After(deadline) {
-			t.Fatalf("in 10 seconds not seen: %s", what)
+			t.Fatalf("waited 10 s for %s", state)
 		}
 	}
 }

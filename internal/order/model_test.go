@@ -8,9 +8,10 @@ import (
 	"pgregory.net/rapid"
 
 	"example.com/shop/internal/order"
+	"example.com/shop/internal/rest"
 )
 
-// TestModel drives a shop and a plain model of it with the same steps, in any order.
+// TestModel applies the same random steps to a shop and to a model of it, and compares the two.
 func TestModel(t *testing.T) {
 	s := newShop(t)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -30,21 +31,22 @@ func TestModel(t *testing.T) {
 			"":        m.check,
 		})
 	})
-	s.keepsPromise(t, 2*timeout)
+	s.checkInvariants(t, 2*timeout)
 }
 
+// model is the expected state of a shop with one customer.
 type model struct {
 	t         *testing.T
 	shop      *shop
 	customer  uuid.UUID
 	products  []uuid.UUID
 	available map[uuid.UUID]int64
-	orders    []*modelled
+	orders    []*modelOrder
 	keys      map[string]placement
 }
 
-// modelled is what the model knows of an order.
-type modelled struct {
+// modelOrder is the expected state of an order.
+type modelOrder struct {
 	id      uuid.UUID
 	lines   []order.Line
 	status  order.Status
@@ -52,9 +54,10 @@ type modelled struct {
 	expired bool
 }
 
+// placement is the order that was placed with an idempotency key.
 type placement struct {
-	order *modelled
-	lines string
+	order *modelOrder
+	lines string // canonical
 }
 
 func (m *model) place(rt *rapid.T) {
@@ -66,58 +69,64 @@ func (m *model) place(rt *rapid.T) {
 	want := m.expectPlaced(key, lines)
 
 	o, replayed, err := m.shop.Place(m.t.Context(), m.customer, order.Placement{IdempotencyKey: key, Lines: lines})
-	if codeOf(err) != want {
-		rt.Fatalf("place: %v, want %q", err, want)
+	if kindOf(err) != want {
+		rt.Fatalf("Place returns %v, want code %q", err, want.Code)
 	}
 	if err != nil {
 		return
 	}
-	if before, known := m.keys[key]; known || replayed {
-		if !replayed || before.order.id != o.ID {
-			rt.Fatalf("key %q: order %s, replayed %v, want %+v", key, o.ID, replayed, before)
+	before, known := m.keys[key]
+	if replayed != known {
+		rt.Fatalf("Place with key %q returns replayed %v, want %v", key, replayed, known)
+	}
+	if known {
+		if o.ID != before.order.id {
+			rt.Fatalf("Place with key %q returns order %s, want the first order with the key, %s", key, o.ID, before.order.id)
 		}
 		return
 	}
-	placed := &modelled{id: o.ID, lines: lines, status: order.Pending}
+	placed := &modelOrder{id: o.ID, lines: lines, status: order.Pending}
 	m.orders = append(m.orders, placed)
-	m.move(placed, -1)
+	m.adjustStock(placed, -1)
 	if key != "" {
-		m.keys[key] = placement{placed, spell(lines)}
+		m.keys[key] = placement{placed, canonical(lines)}
 	}
 }
 
-func (m *model) expectPlaced(key string, lines []order.Line) order.Code {
+// expectPlaced returns the kind of error that Place must return, the zero kind for none.
+func (m *model) expectPlaced(key string, lines []order.Line) rest.Kind {
 	if before, known := m.keys[key]; known {
-		if before.lines != spell(lines) {
-			return order.CodeKeyReused
+		if before.lines != canonical(lines) {
+			return rest.KeyReused
 		}
-		return ""
+		return rest.Kind{}
 	}
 	for _, l := range lines {
 		if m.available[l.ProductID] < l.Quantity {
-			return order.CodeOutOfStock
+			return order.OutOfStock
 		}
 	}
-	return ""
+	return rest.Kind{}
 }
 
-// spell writes lines such that their order does not matter.
-func spell(lines []order.Line) string {
+// canonical formats lines. The same lines in another order give the same text.
+func canonical(lines []order.Line) string {
 	quantities := map[uuid.UUID]int64{}
 	for _, l := range lines {
 		quantities[l.ProductID] = l.Quantity
 	}
-	return fmt.Sprint(quantities) // sorted by key
+	return fmt.Sprint(quantities) // fmt sorts maps by key
 }
 
-// move takes an order's stock (-1) or puts it back (1).
-func (m *model) move(o *modelled, sign int64) {
+// adjustStock reserves the stock of an order (sign -1) or releases it (sign 1).
+func (m *model) adjustStock(o *modelOrder, sign int64) {
 	for _, l := range o.lines {
 		m.available[l.ProductID] += sign * l.Quantity
 	}
 }
 
-func (m *model) any(rt *rapid.T) *modelled {
+// drawOrder returns a random order, and skips the step if there is none.
+func (m *model) drawOrder(rt *rapid.T) *modelOrder {
 	if len(m.orders) == 0 {
 		rt.Skip("no orders")
 	}
@@ -125,42 +134,42 @@ func (m *model) any(rt *rapid.T) *modelled {
 }
 
 func (m *model) pay(rt *rapid.T) {
-	o := m.any(rt)
-	want := order.Code("")
+	o := m.drawOrder(rt)
+	want := rest.Kind{}
 	switch {
 	case o.status == order.Cancelled && o.reason == order.ByCustomer:
-		want = order.CodeOrderCancelled
+		want = order.AlreadyCancelled
 	case o.status == order.Cancelled, o.status == order.Pending && o.expired:
-		want = order.CodeDeadlinePassed
+		want = order.DeadlinePassed
 	default:
 		o.status = order.Paid
 	}
-	if _, err := m.shop.Pay(m.t.Context(), m.customer, o.id); codeOf(err) != want {
-		rt.Fatalf("pay %+v: %v, want %q", o, err, want)
+	if _, err := m.shop.Pay(m.t.Context(), m.customer, o.id); kindOf(err) != want {
+		rt.Fatalf("Pay of order %+v returns %v, want code %q", o, err, want.Code)
 	}
 }
 
 func (m *model) cancel(rt *rapid.T) {
-	o := m.any(rt)
-	want := order.Code("")
+	o := m.drawOrder(rt)
+	want := rest.Kind{}
 	switch {
 	case o.status == order.Paid:
-		want = order.CodeOrderPaid
+		want = order.AlreadyPaid
 	case o.status == order.Cancelled && o.reason == order.ByTimeout, o.status == order.Pending && o.expired:
-		want = order.CodeDeadlinePassed
+		want = order.DeadlinePassed
 	case o.status == order.Pending:
 		o.status, o.reason = order.Cancelled, order.ByCustomer
-		m.move(o, 1)
+		m.adjustStock(o, 1)
 	}
-	if _, err := m.shop.Cancel(m.t.Context(), m.customer, o.id); codeOf(err) != want {
-		rt.Fatalf("cancel %+v: %v, want %q", o, err, want)
+	if _, err := m.shop.Cancel(m.t.Context(), m.customer, o.id); kindOf(err) != want {
+		rt.Fatalf("Cancel of order %+v returns %v, want code %q", o, err, want.Code)
 	}
 }
 
 func (m *model) expire(rt *rapid.T) {
-	o := m.any(rt)
+	o := m.drawOrder(rt)
 	if o.status != order.Pending || o.expired {
-		rt.Skip("not to be expired")
+		rt.Skip("the order is not pending, or its deadline has passed already")
 	}
 	o.expired = true
 	m.shop.expire(m.t, o.id)
@@ -171,26 +180,27 @@ func (m *model) timeOut(rt *rapid.T) {
 		rt.Skip("no orders")
 	}
 	var ids []uuid.UUID
-	for _, o := range rapid.SliceOfN(rapid.SampledFrom(m.orders), 1, 5).Draw(rt, "orders") { // some twice
+	for _, o := range rapid.SliceOfN(rapid.SampledFrom(m.orders), 1, 5).Draw(rt, "orders") { // with duplicates
 		ids = append(ids, o.id)
 		if o.status == order.Pending && o.expired {
 			o.status, o.reason = order.Cancelled, order.ByTimeout
-			m.move(o, 1)
+			m.adjustStock(o, 1)
 		}
 	}
 	m.shop.cancelDue(m.t, ids...)
 }
 
+// check compares the shop with the model.
 func (m *model) check(rt *rapid.T) {
 	for product, want := range m.available {
 		if got := m.shop.available(m.t, product); got != want {
-			rt.Fatalf("%d of product %s are available, want %d", got, product, want)
+			rt.Fatalf("product %s: %d available, want %d", product, got, want)
 		}
 	}
 	for _, o := range m.orders {
 		got, err := m.shop.Get(m.t.Context(), m.customer, o.id)
 		if err != nil || got.Status != o.status || got.CancelReason != o.reason {
-			rt.Fatalf("order is %+v, %v, want %+v", got, err, o)
+			rt.Fatalf("Get returns %+v, %v; want %+v", got, err, o)
 		}
 	}
 }

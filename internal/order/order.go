@@ -1,17 +1,17 @@
-// Package order takes orders that reserve stock and must be paid by a deadline.
+// Package order places orders that reserve stock and must be paid by a deadline.
 //
-// The promise: an order that is not paid by its deadline is cancelled and its stock is released, once,
-// and a paid order is never cancelled. Every step of an order's life is one conditional statement
-// against the table, decided by the database's clock while the order's row is locked:
+// The promise: an order that is not paid by its deadline is cancelled and its stock is released, once, and a paid order
+// is never cancelled. Each step of an order's life is one conditional statement, which reads the database's clock while
+// it holds the lock of the order's row:
 //
 //	          pay, before the deadline
 //	pending ───────────────────────────▶ paid
 //	   │
-//	   ├─ cancelled by its customer, before the deadline ─▶ cancelled (customer)
-//	   └─ the deadline passes ────────────────────────────▶ cancelled (timeout)
+//	   ├─ its customer cancels, before the deadline ─▶ cancelled (customer)
+//	   └─ the deadline passes ───────────────────────▶ cancelled (timeout)
 //
-// The last arrow is walked by [Service.CancelDue], whenever a delayed task or the reconciler asks for
-// it. However late that is, nothing else can happen to an order once its deadline has passed.
+// The worker takes the last step with [Service.CancelDue] when the order's task is due. If it does not, the reconciler
+// takes the step with [Service.TimeOut]. However late that is, an order cannot be paid after its deadline.
 package order
 
 import (
@@ -22,9 +22,11 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"example.com/shop/internal/rest"
 )
 
-// Status is where an order is in its life.
+// Status is the state of an order.
 type Status string
 
 // An order starts as pending and ends as paid or cancelled.
@@ -34,7 +36,7 @@ const (
 	Cancelled Status = "cancelled"
 )
 
-// CancelReason says why an order was cancelled.
+// CancelReason is the reason why an order was cancelled.
 type CancelReason string
 
 // An order is cancelled because its deadline passed, or by its customer before that.
@@ -43,18 +45,18 @@ const (
 	ByCustomer CancelReason = "customer"
 )
 
-// Actor is who did what an event tells of.
+// Actor is the part of the system that caused an event.
 type Actor string
 
-// Worker and Reconciler cancel orders whose deadline has passed: the worker on time, when the delayed
-// task is delivered; the reconciler to repair what was not.
+// Worker and Reconciler cancel orders whose deadline has passed: the worker on time, when it claims their tasks; the
+// reconciler when it finds them overdue.
 const (
 	Customer   Actor = "customer"
 	Worker     Actor = "worker"
 	Reconciler Actor = "reconciler"
 )
 
-// Order is an order as its customer sees it. All times are the database's.
+// Order is an order as its customer sees it. All times are read from the database's clock.
 type Order struct {
 	ID           uuid.UUID    `json:"id"`
 	CustomerID   uuid.UUID    `json:"-"`
@@ -64,53 +66,54 @@ type Order struct {
 	Currency     string       `json:"currency"`
 	Items        []Item       `json:"items" gorm:"serializer:json"`
 	CreatedAt    time.Time    `json:"created_at"`
-	ExpiresAt    time.Time    `json:"expires_at"` // the deadline: paid before it or never
+	ExpiresAt    time.Time    `json:"expires_at"` // the deadline: the order must be paid earlier
 	PaidAt       *time.Time   `json:"paid_at,omitempty"`
 	CancelledAt  *time.Time   `json:"cancelled_at,omitempty"`
-	ServerTime   time.Time    `json:"server_time"` // when the database answered
+	ServerTime   time.Time    `json:"server_time"` // the time of the answer, by the database's clock
 }
 
-// left is the time until the deadline, by the one clock that both ends were read from.
+// left returns the time until the deadline. Both times are read from the same clock.
 func (o *Order) left() time.Duration { return o.ExpiresAt.Sub(o.ServerTime) }
 
-// whyNotPaid says why an order is not paid after paying it was tried; nil if it is.
+// whyNotPaid returns the reason why an order is not paid after pay.sql, or nil if it is paid.
 func (o *Order) whyNotPaid() error {
 	switch {
 	case o.Status == Paid:
 		return nil
 	case o.CancelReason == ByCustomer:
-		return Errorf(CodeOrderCancelled, "The order was cancelled by its customer at %s and cannot be paid any more.", stamp(*o.CancelledAt))
+		return AlreadyCancelled.Errorf("The order was cancelled by its customer at %s and cannot be paid any more.", stamp(*o.CancelledAt))
 	default:
 		return o.tooLate("paid")
 	}
 }
 
-// whyNotCancelled says why an order is not cancelled by its customer after that was tried; nil if it is.
+// whyNotCancelled returns the reason why the customer has not cancelled an order after cancel.sql, or nil if the
+// customer has cancelled it.
 func (o *Order) whyNotCancelled() error {
 	switch {
 	case o.CancelReason == ByCustomer:
 		return nil
 	case o.Status == Paid:
-		return Errorf(CodeOrderPaid, "The order was paid at %s and cannot be cancelled any more.", stamp(*o.PaidAt))
+		return AlreadyPaid.Errorf("The order was paid at %s and cannot be cancelled any more.", stamp(*o.PaidAt))
 	default:
 		return o.tooLate("cancelled by its customer")
 	}
 }
 
-// tooLate explains an order whose deadline has passed. One that is still pending has only its cancellation
-// ahead of it: to its customer there is no difference.
-func (o *Order) tooLate(attempt string) error {
-	becomes := "It is about to be cancelled"
+// tooLate returns the error for an order that cannot be changed any more because its deadline has passed. The order may
+// still be pending. change is a past participle: "paid".
+func (o *Order) tooLate(change string) error {
+	state := "It will be cancelled within seconds"
 	if o.Status == Cancelled {
-		becomes = "It is cancelled, its stock is released"
+		state = "It is cancelled, its stock is released"
 	}
-	return Errorf(CodeDeadlinePassed, "The order was not paid by its deadline, %s. %s, and it cannot be %s any more.",
-		stamp(o.ExpiresAt), becomes, attempt)
+	return DeadlinePassed.Errorf("The order was not paid by its deadline, %s. %s, and it cannot be %s any more.",
+		stamp(o.ExpiresAt), state, change)
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// Item is a line of an order. The price is the one at which it was ordered.
+// Item is a line of an order, with the price at the time of the order.
 type Item struct {
 	ProductID      uuid.UUID `json:"product_id"`
 	Name           string    `json:"name"`
@@ -125,67 +128,68 @@ type Event struct {
 	At    time.Time `json:"at"`
 }
 
-// Product is something on sale.
+// Product is a product on sale.
 type Product struct {
 	ID         uuid.UUID `json:"id"`
 	Name       string    `json:"name"`
 	PriceCents int64     `json:"price_cents"`
 	Currency   string    `json:"currency"`
-	Supply     int64     `json:"-"` // all there ever was
+	Supply     int64     `json:"-"` // available, plus the units of pending and paid orders
 	Available  int64     `json:"available"`
 }
 
-// Placement is what a customer orders.
+// Placement is a request for an order.
 type Placement struct {
-	// IdempotencyKey makes repeating the placement safe: the same key is the same order. Empty: no key.
+	// IdempotencyKey makes it safe to repeat a placement: a placement with the key of an earlier one returns the order
+	// that the earlier one placed. "" means no key.
 	IdempotencyKey string
 	Lines          []Line
 }
 
-// Line asks for a quantity of a product.
+// Line requests a quantity of a product.
 type Line struct {
 	ProductID uuid.UUID
 	Quantity  int64
 }
 
-// What one order may ask for.
+// The limits of one order.
 const (
 	maxLines    = 50
 	maxQuantity = 1000
 )
 
-// faults names everything that is wrong with a placement, whatever products there are.
-func (p Placement) faults() []Fault {
+// fieldErrors returns all errors of a placement that can be found without a look at the products.
+func (p Placement) fieldErrors() []rest.FieldError {
 	if len(p.Lines) < 1 || len(p.Lines) > maxLines {
-		return []Fault{{Pointer: "/items", Detail: fmt.Sprintf("must be a list of 1 to %d lines, has %d", maxLines, len(p.Lines))}}
+		return []rest.FieldError{{Pointer: "/items", Detail: fmt.Sprintf("must be a list of 1 to %d lines, has %d", maxLines, len(p.Lines))}}
 	}
-	var faults []Fault
-	first := make(map[uuid.UUID]int, len(p.Lines))
+	var errs []rest.FieldError
+	lineOf := make(map[uuid.UUID]int, len(p.Lines))
 	for i, line := range p.Lines {
-		fault := func(field, detail string) {
-			faults = append(faults, Fault{Pointer: pointer(i, field), Detail: detail})
+		add := func(field, detail string) {
+			errs = append(errs, rest.FieldError{Pointer: pointer(i, field), Detail: detail})
 		}
-		before, again := first[line.ProductID]
+		first, duplicate := lineOf[line.ProductID]
 		switch {
 		case line.ProductID == uuid.Nil:
-			fault("product_id", "must be the UUID of a product")
-		case again:
-			fault("product_id", fmt.Sprintf("is the product of %s again: ask for it in one line", pointer(before, "product_id")))
+			add("product_id", "must be the UUID of a product")
+		case duplicate:
+			add("product_id", fmt.Sprintf("is the same as %s: order a product in one line", pointer(first, "product_id")))
 		default:
-			first[line.ProductID] = i
+			lineOf[line.ProductID] = i
 		}
 		if line.Quantity < 1 || line.Quantity > maxQuantity {
-			fault("quantity", fmt.Sprintf("must be a whole number from 1 to %d", maxQuantity))
+			add("quantity", fmt.Sprintf("must be a whole number from 1 to %d", maxQuantity))
 		}
 	}
-	return faults
+	return errs
 }
 
-// pointer is the JSON pointer to a field of a line of a placement.
+// pointer returns the JSON pointer to a field of a line of a placement.
 func pointer(line int, field string) string { return fmt.Sprintf("/items/%d/%s", line, field) }
 
-// fingerprint tells placements apart that come with the same idempotency key. It is made of what is
-// ordered, so neither the order of the lines nor the spelling of the request matters.
+// fingerprint returns a hash of the lines, to detect that an idempotency key is reused for another placement. The order
+// of the lines and the formatting of the request do not change it.
 func (p Placement) fingerprint() []byte {
 	lines := make([]string, len(p.Lines))
 	for i, line := range p.Lines {

@@ -1,16 +1,19 @@
--- Pays a pending order before its deadline, and returns the order as it is now: paid by this statement
--- (changed), paid before, or not payable. No row: the customer has no such order.
+-- Pays a pending order before its deadline, and returns the order in its present state. changed is true if this
+-- statement paid the order. Otherwise the order was paid before, or it cannot be paid. The statement returns no row if
+-- the customer has no such order.
 --
 -- $1 order id · $2 customer id
 WITH locked AS MATERIALIZED (
     SELECT * FROM orders WHERE id = $1::uuid AND customer_id = $2::uuid FOR UPDATE
 ),
 decided AS MATERIALIZED (
-    -- The clock is read with the lock held: who waited for it past the deadline is too late.
+    -- The clock is read while the lock is held: a customer who waited for the lock past the deadline is too late.
     SELECT *, clock_timestamp() AS at FROM locked
 ),
 paid AS (
-    -- expires_at: the constraints are checked on what becomes of the snapshot's row first, whose deadline may be another.
+    -- expires_at = d.expires_at: PostgreSQL first computes the new row from the statement's snapshot and checks its
+    -- constraints, and only then follows the row to its latest version. If another session has moved the deadline since
+    -- the snapshot, d.at would violate a constraint with the old deadline.
     UPDATE orders o SET status = 'paid', paid_at = d.at, expires_at = d.expires_at
     FROM decided d
     WHERE o.id = d.id AND d.status = 'pending' AND d.at < d.expires_at

@@ -1,7 +1,7 @@
--- Places an order: reserves its stock and writes the order, its items, its first event and the outbox row
--- that has it cancelled at its deadline, all or nothing. If nothing was written, the row that comes back has no
--- order but the products as they were locked: one is unknown or short, the currencies differ, or the customer has
--- used the idempotency key before.
+-- Places an order: reserves its stock, and writes the order, its items, its first event, and the outbox row of the task
+-- that cancels it at its deadline. It writes all of that or nothing, and returns one row. It writes nothing if a
+-- product is unknown or out of stock, if the currencies differ, or if the customer has used the idempotency key before.
+-- Then the row has no order, and locked has the products as they were while their locks were held.
 --
 -- $1 order id · $2 customer id · $3 idempotency key or NULL · $4 fingerprint or NULL
 -- $5 time to pay in microseconds · $6 product ids · $7 their quantities · $8 kind of the outbox row
@@ -10,15 +10,15 @@ WITH wanted AS (
     FROM unnest($6::uuid[], $7::bigint[]) AS w (product_id, quantity)
 ),
 locked AS MATERIALIZED (
-    -- In id order, as wherever products are locked: no deadlocks. NO KEY, because the foreign keys of
-    -- other orders' items hold KEY SHARE locks on these rows.
+    -- In id order, as in every statement that locks products, so that no two statements deadlock. NO KEY, because the
+    -- foreign keys of other orders' items hold KEY SHARE locks on these rows.
     SELECT p.id, p.name, p.price_cents, p.currency, p.supply, p.available, w.quantity
     FROM products p JOIN wanted w ON w.product_id = p.id
     ORDER BY p.id
     FOR NO KEY UPDATE OF p
 ),
 accepted AS MATERIALIZED (
-    -- The clock is read with the locks held: the wait for them is not the customer's.
+    -- The clock is read while the locks are held, so that the wait for them does not shorten the time to pay.
     SELECT clock_timestamp() AS at, min(currency) AS currency, sum(price_cents * quantity)::bigint AS total_cents
     FROM locked
     HAVING count(*) = (SELECT count(*) FROM wanted)
@@ -26,8 +26,8 @@ accepted AS MATERIALIZED (
        AND bool_and(quantity <= available)
 ),
 customer AS (
-    -- A customer is a row from their first order on: signing up writes nothing. The foreign key of the order is checked
-    -- at the statement's end.
+    -- A sign-up writes nothing: the customer's row is written with the first order. PostgreSQL checks the foreign key of
+    -- the order at the end of the statement.
     INSERT INTO customers (id) SELECT $2::uuid FROM accepted
     ON CONFLICT DO NOTHING
 ),
@@ -39,8 +39,8 @@ placed AS (
     RETURNING id, customer_id, status, total_cents, currency, created_at, expires_at
 ),
 reserved AS (
-    -- l is the row's latest version. The constraints are checked on what becomes of p, which may be the snapshot's
-    -- for as long as that takes: with stock, or a supply, that has grown since. So both come from l.
+    -- l is the latest version of the row. PostgreSQL first computes the new row from p, the version of the statement's
+    -- snapshot, and checks its constraints. Stock or supply may have grown since the snapshot, so both come from l.
     UPDATE products p SET available = l.available - l.quantity, supply = l.supply
     FROM locked l CROSS JOIN placed
     WHERE p.id = l.id

@@ -12,19 +12,19 @@ import (
 	"example.com/shop/internal/order"
 )
 
-// TestPayRacesTimeout has customers pay orders in the very moments in which the worker cancels them: in
-// heats of 20 orders, whose deadlines are spread over about the time that a heat takes.
+// TestPayRacesTimeout has customers pay orders while a worker cancels them: exactly one of the two succeeds for each
+// order. The test takes batches of 20 orders, whose deadlines are spread over about the duration of a batch.
 func TestPayRacesTimeout(t *testing.T) {
-	const heat = 20
+	const batch = 20
 	orders := 10_000
 	if testing.Short() {
 		orders = 1_000
 	}
 	s := newShop(t)
-	customer := s.knownCustomer(t)
+	customer := s.insertCustomer(t)
 	paid, timedOut := 0, 0
 	spread := 10 * time.Millisecond
-	for ids := range slices.Chunk(s.pending(t, customer, orders), heat) {
+	for ids := range slices.Chunk(s.pendingOrders(t, customer, orders), batch) {
 		s.exec(t, `UPDATE orders SET expires_at = clock_timestamp() + random() * $2::float8 * interval '1 us' WHERE id = ANY ($1)`,
 			ids, spread.Microseconds())
 		won := s.race(t, customer, ids)
@@ -37,10 +37,10 @@ func TestPayRacesTimeout(t *testing.T) {
 			case !won[i] && status == order.Cancelled:
 				timedOut++
 			default:
-				t.Errorf("order %s is %s; its payment was accepted: %v", id, status, won[i])
+				t.Errorf("order %s is %s, and its payment succeeded: %v", id, status, won[i])
 			}
 		}
-		if paid-before < heat/2 { // however fast the machine is, it stays a race
+		if paid-before < batch/2 { // adapt to the speed of the machine: about half of the payments should succeed
 			spread = spread * 5 / 4
 		} else {
 			spread = spread * 4 / 5
@@ -48,13 +48,13 @@ func TestPayRacesTimeout(t *testing.T) {
 	}
 	t.Logf("of %d orders %d were paid and %d timed out", orders, paid, timedOut)
 	if least := orders / 5; paid < least || timedOut < least {
-		t.Errorf("no race: %d were paid, %d timed out, want %d of each at least", paid, timedOut, least)
+		t.Errorf("too few races between payments and timeouts: %d orders were paid and %d timed out, want at least %d of each", paid, timedOut, least)
 	}
-	s.keepsPromise(t, 0)
+	s.checkInvariants(t, 0)
 }
 
-// pending makes pending orders.
-func (s *shop) pending(t *testing.T, customer uuid.UUID, n int) []uuid.UUID {
+// pendingOrders inserts n pending orders, and returns their ids.
+func (s *shop) pendingOrders(t *testing.T, customer uuid.UUID, n int) []uuid.UUID {
 	t.Helper()
 	product := s.product(t, int64(n))
 	ids := make([]uuid.UUID, n)
@@ -68,8 +68,7 @@ func (s *shop) pending(t *testing.T, customer uuid.UUID, n int) []uuid.UUID {
 	return ids
 }
 
-// race pays orders while they are cancelled, until none is pending, and returns which payments were
-// accepted.
+// race pays orders while it cancels those that are due, until none is pending. It reports which payments succeeded.
 func (s *shop) race(t *testing.T, customer uuid.UUID, ids []uuid.UUID) []bool {
 	won := make([]bool, len(ids))
 	var racers sync.WaitGroup
@@ -78,7 +77,7 @@ func (s *shop) race(t *testing.T, customer uuid.UUID, ids []uuid.UUID) []bool {
 		racers.Go(func() {
 			for i := first; i < len(ids); i += customers {
 				_, err := s.Pay(t.Context(), customer, ids[i])
-				if won[i] = err == nil; !won[i] && codeOf(err) != order.CodeDeadlinePassed {
+				if won[i] = err == nil; !won[i] && kindOf(err) != order.DeadlinePassed {
 					t.Errorf("pay: %v", err)
 				}
 			}
@@ -91,7 +90,7 @@ func (s *shop) race(t *testing.T, customer uuid.UUID, ids []uuid.UUID) []bool {
 	return won
 }
 
-// cancelUntilDone is an impatient worker without a queue: it asks about orders until none is pending.
+// cancelUntilDone passes orders to the worker's handler again and again, until none is pending.
 func (s *shop) cancelUntilDone(t *testing.T, ids []uuid.UUID) {
 	tasks := make([]delay.Task, len(ids))
 	for i, id := range ids {
@@ -113,7 +112,8 @@ func (s *shop) cancelUntilDone(t *testing.T, ids []uuid.UUID) {
 	}
 }
 
-// TestNoDeadlocks has everything that locks several products do so at once, in opposite orders.
+// TestNoDeadlocks runs in parallel all operations that lock several products. The lines of the orders name the products
+// in different sequences.
 func TestNoDeadlocks(t *testing.T) {
 	s := newShop(t)
 	customer := s.customer(t)
@@ -142,18 +142,18 @@ func TestNoDeadlocks(t *testing.T) {
 					t.Errorf("expire: %v", err)
 				}
 				if _, err := s.timeOut(t.Context(), 0, 10); err != nil {
-					t.Errorf("cancel overdue: %v", err)
+					t.Errorf("time out: %v", err)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	// The store repeats what lost a deadlock, so errors alone would not tell.
-	eventually(t, "statistics of the database", func() bool {
+	// A deadlock causes no error here, because the store retries the statement. PostgreSQL counts the deadlocks.
+	eventually(t, "more than 500 commits in the statistics of the database", func() bool {
 		return query[int64](t, s, `SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()`) > 500
 	})
 	if n := query[int64](t, s, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`); n != 0 {
-		t.Errorf("%d deadlocks", n)
+		t.Errorf("%d deadlocks, want 0", n)
 	}
-	s.keepsPromise(t, 0)
+	s.checkInvariants(t, 0)
 }

@@ -8,47 +8,48 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// TestSchemaRefusesWhatMustNotBe writes what no code here would: the table is the last line of defence.
-func TestSchemaRefusesWhatMustNotBe(t *testing.T) {
+// TestSchemaRejectsInvalidRows writes rows that break the rules of an order's life. The constraints must reject them,
+// so that a bug in the code cannot store such rows.
+func TestSchemaRejectsInvalidRows(t *testing.T) {
 	s := newShop(t)
 	customer, product := s.customer(t), s.product(t, 10)
 	for name, test := range map[string]struct {
 		statement  string // $1: the id of a pending order
 		constraint string
 	}{
-		"a payment at the deadline":          {`UPDATE orders SET status = 'paid', paid_at = expires_at WHERE id = $1`, "orders_check1"},
-		"a timeout before the deadline":      {`UPDATE orders SET status = 'cancelled', cancel_reason = 'timeout', cancelled_at = expires_at - interval '1 us' WHERE id = $1`, "orders_cancel_reason"},
-		"a customer's cancellation after it": {`UPDATE orders SET status = 'cancelled', cancel_reason = 'customer', cancelled_at = expires_at WHERE id = $1`, "orders_cancel_reason"},
-		"another reason":                     {`UPDATE orders SET status = 'cancelled', cancel_reason = 'mood', cancelled_at = expires_at WHERE id = $1`, "orders_cancel_reason"},
-		"both paid and cancelled":            {`UPDATE orders SET status = 'cancelled', cancel_reason = 'customer', paid_at = created_at, cancelled_at = created_at WHERE id = $1`, "orders_status"},
-		"paid without a time":                {`UPDATE orders SET status = 'paid' WHERE id = $1`, "orders_status"},
-		"pending with a payment":             {`UPDATE orders SET paid_at = created_at WHERE id = $1`, "orders_status"},
-		"cancelled without a reason":         {`UPDATE orders SET status = 'cancelled', cancelled_at = created_at WHERE id = $1`, "orders_status"},
-		"another status":                     {`UPDATE orders SET status = 'lost' WHERE id = $1`, "orders_status"},
-		"no time to pay":                     {`UPDATE orders SET expires_at = created_at WHERE id = $1`, "orders_check"},
-		"a key without a fingerprint":        {`UPDATE orders SET idempotency_key = 'k' WHERE id = $1`, "orders_idempotency"},
-		"a second terminal event":            {`INSERT INTO order_events (order_id, type, actor, at) SELECT $1::uuid, type, 'worker', now() FROM unnest('{paid,cancelled}'::text[]) type`, "order_events_terminal"},
-		"more stock than supply":             {`UPDATE products SET available = supply + 1 WHERE id = (SELECT product_id FROM order_items WHERE order_id = $1)`, "products_check"},
-		"less stock than none":               {`UPDATE products SET available = -1 WHERE id = (SELECT product_id FROM order_items WHERE order_id = $1)`, "products_check"},
-		"an item without a quantity":         {`UPDATE order_items SET quantity = 0 WHERE order_id = $1`, "order_items_quantity_check"},
-		"an order that costs nothing":        {`UPDATE orders SET total_cents = 0 WHERE id = $1`, "orders_total_cents_check"},
+		"a payment at the deadline":                 {`UPDATE orders SET status = 'paid', paid_at = expires_at WHERE id = $1`, "orders_check1"},
+		"a timeout before the deadline":             {`UPDATE orders SET status = 'cancelled', cancel_reason = 'timeout', cancelled_at = expires_at - interval '1 us' WHERE id = $1`, "orders_cancel_reason"},
+		"a customer's cancellation at the deadline": {`UPDATE orders SET status = 'cancelled', cancel_reason = 'customer', cancelled_at = expires_at WHERE id = $1`, "orders_cancel_reason"},
+		"an unknown reason":                         {`UPDATE orders SET status = 'cancelled', cancel_reason = 'mood', cancelled_at = expires_at WHERE id = $1`, "orders_cancel_reason"},
+		"both paid and cancelled":                   {`UPDATE orders SET status = 'cancelled', cancel_reason = 'customer', paid_at = created_at, cancelled_at = created_at WHERE id = $1`, "orders_status"},
+		"paid without a time":                       {`UPDATE orders SET status = 'paid' WHERE id = $1`, "orders_status"},
+		"pending with a payment":                    {`UPDATE orders SET paid_at = created_at WHERE id = $1`, "orders_status"},
+		"cancelled without a reason":                {`UPDATE orders SET status = 'cancelled', cancelled_at = created_at WHERE id = $1`, "orders_status"},
+		"an unknown status":                         {`UPDATE orders SET status = 'lost' WHERE id = $1`, "orders_status"},
+		"a deadline at the placement":               {`UPDATE orders SET expires_at = created_at WHERE id = $1`, "orders_check"},
+		"an idempotency key without a fingerprint":  {`UPDATE orders SET idempotency_key = 'k' WHERE id = $1`, "orders_idempotency"},
+		"a second terminal event":                   {`INSERT INTO order_events (order_id, type, actor, at) SELECT $1::uuid, type, 'worker', now() FROM unnest('{paid,cancelled}'::text[]) type`, "order_events_terminal"},
+		"more stock than supply":                    {`UPDATE products SET available = supply + 1 WHERE id = (SELECT product_id FROM order_items WHERE order_id = $1)`, "products_check"},
+		"negative stock":                            {`UPDATE products SET available = -1 WHERE id = (SELECT product_id FROM order_items WHERE order_id = $1)`, "products_check"},
+		"an item without a quantity":                {`UPDATE order_items SET quantity = 0 WHERE order_id = $1`, "order_items_quantity_check"},
+		"an order that costs nothing":               {`UPDATE orders SET total_cents = 0 WHERE id = $1`, "orders_total_cents_check"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			id := s.place(t, customer, line(product, 1)).ID
 			_, err := s.db.ExecContext(t.Context(), test.statement, id)
 			pg, ok := errors.AsType[*pgconn.PgError](err)
 			if !ok || pg.ConstraintName != test.constraint {
-				t.Errorf("%v, want a violation of %s", err, test.constraint)
+				t.Errorf("the error is %v, want a violation of %s", err, test.constraint)
 			}
 			if _, err := s.Cancel(t.Context(), customer, id); err != nil {
-				t.Error(err)
+				t.Errorf("Cancel returns %v afterwards, want no error", err)
 			}
 		})
 	}
-	s.keepsPromise(t, 0)
+	s.checkInvariants(t, 0)
 }
 
-// TestInvariantsFindViolations takes the defences down and breaks the promise in every way.
+// TestInvariantsFindViolations drops the constraints and writes rows that violate each invariant.
 func TestInvariantsFindViolations(t *testing.T) {
 	s := newShop(t)
 	customer, product := s.customer(t), s.product(t, 100)
@@ -62,13 +63,13 @@ func TestInvariantsFindViolations(t *testing.T) {
 		statements []string // $1: the id of a pending order
 		violated   map[int]int
 	}{
-		"nothing":                     {0, nil, nil},
+		"no violation":                {0, nil, nil},
 		"stock lost":                  {0, []string{`UPDATE products SET available = available - 1 WHERE id = (SELECT product_id FROM order_items WHERE order_id = $1)`}, map[int]int{1: 1}},
 		"stock never reserved":        {0, []string{`DELETE FROM order_items WHERE order_id = $1`}, map[int]int{1: 1}},
-		"paid and cancelled":          {0, []string{`UPDATE orders SET status = 'paid', paid_at = created_at, cancelled_at = created_at WHERE id = $1`, event("paid")}, map[int]int{2: 1}},
+		"both paid and cancelled":     {0, []string{`UPDATE orders SET status = 'paid', paid_at = created_at, cancelled_at = created_at WHERE id = $1`, event("paid")}, map[int]int{2: 1}},
 		"no terminal event":           {0, []string{`UPDATE orders SET status = 'paid', paid_at = created_at WHERE id = $1`}, map[int]int{2: 1}},
 		"two terminal events":         {0, []string{`UPDATE orders SET status = 'paid', paid_at = created_at WHERE id = $1`, event("paid"), event("cancelled")}, map[int]int{2: 1}},
-		"terminal event, yet pending": {0, []string{event("cancelled")}, map[int]int{2: 1}},
+		"pending with terminal event": {0, []string{event("cancelled")}, map[int]int{2: 1}},
 		"pending too long":            {29 * time.Minute, []string{expireSQL}, map[int]int{3: 1}},
 		"pending within the bound":    {31 * time.Minute, []string{expireSQL}, nil},
 		"paid too late":               {0, []string{`UPDATE orders SET status = 'paid', paid_at = expires_at WHERE id = $1`, event("paid")}, map[int]int{4: 1}},
@@ -87,12 +88,12 @@ func TestInvariantsFindViolations(t *testing.T) {
 			for _, v := range violations {
 				violated[v.Invariant]++
 				if want := "order " + id.String(); v.Invariant > 1 && v.Subject != want {
-					t.Errorf("invariant %d is violated by %s, want %s", v.Invariant, v.Subject, want)
+					t.Errorf("subject of the violation of invariant %d is %q, want %q", v.Invariant, v.Subject, want)
 				}
 			}
 			for n := range 5 {
 				if violated[n] != test.violated[n] {
-					t.Errorf("invariant %d is violated %d times, want %d: %v", n, violated[n], test.violated[n], violations)
+					t.Errorf("invariant %d has %d violations, want %d: %v", n, violated[n], test.violated[n], violations)
 				}
 			}
 			s.exec(t, `DELETE FROM orders`)
@@ -101,6 +102,7 @@ func TestInvariantsFindViolations(t *testing.T) {
 	}
 }
 
+// TestSeedProducts checks that seeding again succeeds and does not reset the stock.
 func TestSeedProducts(t *testing.T) {
 	s := newShop(t)
 	for range 2 {
@@ -110,9 +112,8 @@ func TestSeedProducts(t *testing.T) {
 	}
 	products, err := s.Products(t.Context())
 	if err != nil || len(products) < 3 {
-		t.Fatal(len(products), err)
+		t.Fatalf("Products returns %d products, %v; want at least 3", len(products), err)
 	}
-	// What was sold since stays sold.
 	o := s.place(t, s.customer(t), line(products[0].ID, 1))
 	if err := s.store.SeedProducts(t.Context()); err != nil {
 		t.Fatal(err)
@@ -120,5 +121,5 @@ func TestSeedProducts(t *testing.T) {
 	if got := s.available(t, products[0].ID); got != products[0].Available-1 || o.Currency != "EUR" {
 		t.Errorf("%d available in %s, want %d in EUR", got, o.Currency, products[0].Available-1)
 	}
-	s.keepsPromise(t, 0)
+	s.checkInvariants(t, 0)
 }

@@ -9,110 +9,107 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/rest"
 )
 
-// CancelKind is the kind of the delayed tasks that cancel orders; a task's id is the order's.
+// CancelKind is the kind of the tasks that cancel orders. The id of a task is the id of its order.
 const CancelKind = "order.cancel"
 
-// Config of the service.
+// Config configures the service.
 type Config struct {
-	Timeout time.Duration // from placing an order to its deadline
+	Timeout time.Duration // from the placement of an order to its deadline
 }
 
-// publisher brings a message, whose outbox row is committed, to the queue, if it can right now. The end of ctx does not
-// abort the publish.
+// publisher publishes messages whose outbox rows are committed. Publish reports whether it succeeded: the relay repeats
+// a failed publish. Cancelling ctx does not abort the publish.
 type publisher interface {
 	Publish(ctx context.Context, m delay.Message) bool
 }
 
-// Service is what customers, the worker and the reconciler do with orders.
+// notifier tells open pages that an order of a customer has changed.
+type notifier interface {
+	Notify(customer, order string)
+}
+
+// Service implements the operations on orders: those of customers, of the worker and of the reconciler.
 type Service struct {
 	store   *Store
 	pub     publisher
-	changes *Announcer
+	notify  notifier
 	cfg     Config
 	log     *slog.Logger
 	metrics metrics
 
-	stuck stuck
+	timeouts *delay.Timeouts
 }
 
-// NewService returns a service of the orders in a store. Its metrics are registered with reg.
-func NewService(s *Store, pub publisher, changes *Announcer, cfg Config, log *slog.Logger, reg prometheus.Registerer) *Service {
-	return &Service{
-		store: s, pub: pub, changes: changes, cfg: cfg, log: log, metrics: newMetrics(reg),
-		stuck: stuck{products: make(map[uuid.UUID]time.Time)},
-	}
+// NewService returns a service for the orders of a store. It registers its metrics with reg.
+func NewService(s *Store, pub publisher, notify notifier, cfg Config, log *slog.Logger, reg prometheus.Registerer) *Service {
+	service := &Service{store: s, pub: pub, notify: notify, cfg: cfg, log: log, metrics: newMetrics(reg)}
+	service.timeouts = service.newTimeouts()
+	return service
 }
 
-// SignUp returns the id of a new, anonymous customer. The database knows customers who have ordered.
+// SignUp returns the id of a new, anonymous customer. It writes nothing: the first order writes the customer's row.
 func (s *Service) SignUp() uuid.UUID { return newID() }
 
-// Products lists what is on sale, by name.
+// Products lists the products by name.
 func (s *Service) Products(ctx context.Context) ([]Product, error) {
 	return s.store.products(ctx)
 }
 
-// Place reserves stock for a customer and starts the time that they have to pay. Repeated with the same
-// idempotency key it returns the order that it made the first time, as it is now, and true.
+// Place places an order: it reserves the stock, and the time to pay begins. If the customer has placed an order with
+// the same idempotency key before, Place returns that order in its present state, and replayed is true.
 func (s *Service) Place(ctx context.Context, customer uuid.UUID, p Placement) (o *Order, replayed bool, err error) {
 	o, replayed, err = s.place(ctx, customer, p)
 	switch {
 	case err != nil:
-		s.metrics.refused.WithLabelValues(string(refusalOf(err).Code)).Inc()
+		s.metrics.rejected.WithLabelValues(rest.AsError(err).Kind.Code).Inc()
 	case replayed:
 		s.metrics.replayed.Inc()
 	default:
 		s.metrics.placed.Inc()
 	}
-	return o, replayed, unknownOutcome(err, "Repeat the request with the same Idempotency-Key: it is the same order then. "+
+	return o, replayed, rest.OutcomeUnknown(err, "Repeat the request with the same Idempotency-Key: it then returns the same order. "+
 		"Without a key, look at your orders first.")
 }
 
 func (s *Service) place(ctx context.Context, customer uuid.UUID, p Placement) (o *Order, replayed bool, err error) {
-	if faults := p.faults(); len(faults) > 0 {
-		return nil, false, &Error{Code: CodeInvalid, Detail: "The order is not one that can be placed.", Faults: faults}
+	if errs := p.fieldErrors(); len(errs) > 0 {
+		return nil, false, rest.InvalidFields(errs...)
 	}
 	o, replayed, err = s.store.place(ctx, newID(), customer, p, s.cfg.Timeout)
 	if err == nil && !replayed {
-		s.changes.announce(customer, o.ID)
+		s.notify.Notify(customer.String(), o.ID.String())
 		s.pub.Publish(ctx, delay.In(o.ID.String(), o.left()))
 	}
 	return o, replayed, err
 }
 
-// Pay pays an order before its deadline. Repeating it is harmless.
+// Pay pays an order before its deadline. It is idempotent.
 func (s *Service) Pay(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
 	c, err := s.store.pay(ctx, id, customer)
 	if err != nil {
-		return nil, unknownOutcome(err, "Repeat the request: an order is paid once.")
+		return nil, rest.OutcomeUnknown(err, "Repeat the request: an order is paid once.")
 	}
 	if c.Changed {
 		s.metrics.paid.Inc()
-		s.changes.announce(customer, id)
+		s.notify.Notify(customer.String(), id.String())
 	}
 	return &c.Order, c.whyNotPaid()
 }
 
-// Cancel cancels an order before its deadline, for its customer. Repeating it is harmless.
+// Cancel cancels an order for its customer, before its deadline. It is idempotent.
 func (s *Service) Cancel(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
 	c, err := s.store.cancel(ctx, id, customer)
 	if err != nil {
-		return nil, unknownOutcome(err, "Repeat the request: an order is cancelled once.")
+		return nil, rest.OutcomeUnknown(err, "Repeat the request: an order is cancelled once.")
 	}
 	if c.Changed {
 		s.metrics.cancelled.WithLabelValues(string(ByCustomer)).Inc()
-		s.changes.announce(customer, id)
+		s.notify.Notify(customer.String(), id.String())
 	}
 	return &c.Order, c.whyNotCancelled()
-}
-
-// unknownOutcome says what to do after an error that leaves open whether the database committed.
-func unknownOutcome(err error, advice string) error {
-	if !Unavailable(err) {
-		return err
-	}
-	return &Error{Code: CodeUnavailable, Detail: "It is not certain whether this was done. " + advice, Err: err}
 }
 
 // Get returns one of a customer's orders.
@@ -125,20 +122,20 @@ func (s *Service) Events(ctx context.Context, customer, id uuid.UUID) ([]Event, 
 	return s.store.events(ctx, id, customer)
 }
 
-// List returns up to limit of a customer's orders, newest first, and where the next page starts, nil on the
-// last. The first page starts at nil.
-func (s *Service) List(ctx context.Context, customer uuid.UUID, after *Cursor, limit int) (orders []Order, next *Cursor, err error) {
-	orders, err = s.store.list(ctx, customer, after, limit+1) // one more tells if there is a next page
+// List returns a page of a customer's orders, newest first, and the cursor of the next page. The cursor is nil after
+// the last page.
+func (s *Service) List(ctx context.Context, customer uuid.UUID, page rest.Page) (orders []Order, next *rest.Cursor, err error) {
+	orders, err = s.store.list(ctx, customer, page.After, page.Limit+1) // one more shows that there is a next page
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(orders) > limit {
-		orders = orders[:limit]
-		last := orders[limit-1]
-		next = &Cursor{at: last.CreatedAt, id: last.ID}
+	if len(orders) > page.Limit {
+		orders = orders[:page.Limit]
+		last := orders[page.Limit-1]
+		next = &rest.Cursor{At: last.CreatedAt, ID: last.ID}
 	}
 	return orders, next, nil
 }
 
-// newID makes an id that sorts by time, so that new rows go to the end of their indexes.
+// newID returns a UUID of version 7, which sorts by time: new rows go to the end of their indexes.
 func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }

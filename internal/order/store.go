@@ -9,9 +9,13 @@ import (
 	"github.com/google/uuid"
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
+
+	"example.com/shop/internal/postgres"
+	"example.com/shop/internal/rest"
 )
 
-// The steps of an order's life: one statement, one round trip, one transaction each.
+// Each step of an order's life is one statement, which is one round trip and one transaction. Only cancelDue may first
+// set a lock_timeout in the transaction.
 var (
 	//go:embed place.sql
 	placeSQL string
@@ -25,34 +29,18 @@ var (
 
 // Store keeps orders in PostgreSQL.
 type Store struct {
-	db *gorm.DB
-	// stock has room for the statements that may wait for a product which somebody holds. There are fewer than
-	// connections: while they wait, everything else goes on.
-	stock chan struct{}
+	db   *gorm.DB
+	gate *postgres.Gate // for statements that may wait for a product's lock
 }
 
-// NewStore returns a store in a database that [Open] connected to.
+// NewStore returns a store in a database that [postgres.Open] connected to.
 func NewStore(db *gorm.DB) *Store {
-	room := 1
-	if pool, err := db.DB(); err == nil {
-		room = max(room, pool.Stats().MaxOpenConnections*3/4)
-	}
-	return &Store{db: db, stock: make(chan struct{}, room)}
+	return &Store{db: db, gate: postgres.NewGate(db)}
 }
 
-// enter waits for room to change stock.
-func (s *Store) enter(ctx context.Context) (leave func(), err error) {
-	select {
-	case s.stock <- struct{}{}:
-		return func() { <-s.stock }, nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("wait to change stock: %w", ctx.Err())
-	}
-}
-
-// row runs a statement of at most one row and tells whether there is one.
+// row runs a statement that returns at most one row, and reports whether there is one.
 func (s *Store) row(ctx context.Context, dst any, statement string, args ...any) (found bool, err error) {
-	err = undeadlocked(func() error {
+	err = postgres.RetryDeadlock(func() error {
 		result := s.db.WithContext(ctx).Raw(statement, args...).Scan(dst)
 		found = result.RowsAffected > 0
 		return result.Error
@@ -60,27 +48,15 @@ func (s *Store) row(ctx context.Context, dst any, statement string, args ...any)
 	return found, err
 }
 
-// undeadlocked repeats a statement that PostgreSQL rolled back to let another one finish. The statements
-// here lock in one order and do not deadlock each other; others might be run beside them by hand.
-func undeadlocked(run func() error) error {
-	const attempts = 3
-	var err error
-	for range attempts {
-		if err = run(); !brokenDeadlock(err) {
-			return err
-		}
-	}
-	return err
-}
-
-// placing is the answer of an attempt to place an order: the order, or if there is none the products that it asked
-// for, as they were when that was decided.
+// placing is the row that place.sql returns. If the statement placed no order, Locked has the products of the lines, as
+// they were while the statement held their locks.
 type placing struct {
 	Order  `gorm:"embedded"`
 	Locked []Product `gorm:"serializer:json"`
 }
 
-// place returns the order as placed, now or before with the same idempotency key, or an [Error] that says why not.
+// place places an order and returns it. If the customer has placed an order with the same idempotency key before, place
+// returns that order, and replayed is true. If it rejects the placement, it returns a [rest.Error] with the reason.
 func (s *Store) place(ctx context.Context, id, customer uuid.UUID, p Placement, timeout time.Duration) (o *Order, replayed bool, err error) {
 	var key, fingerprint any // NULL without a key
 	if p.IdempotencyKey != "" {
@@ -90,27 +66,27 @@ func (s *Store) place(ctx context.Context, id, customer uuid.UUID, p Placement, 
 	for i, line := range p.Lines {
 		products[i], quantities[i] = line.ProductID, line.Quantity
 	}
-	leave, err := s.enter(ctx)
+	leave, err := s.gate.Enter(ctx)
 	if err != nil {
 		return nil, false, err
 	}
-	var made placing
-	_, err = s.row(ctx, &made, placeSQL,
+	var result placing
+	_, err = s.row(ctx, &result, placeSQL,
 		id, customer, key, fingerprint, timeout.Microseconds(), products, quantities, CancelKind)
 	leave()
 	switch {
 	case err != nil:
 		return nil, false, fmt.Errorf("place order: %w", err)
-	case made.ID == id:
-		return &made.Order, false, nil
+	case result.ID == id:
+		return &result.Order, false, nil
 	}
 	if o, err = s.placedBefore(ctx, customer, p); o != nil || err != nil {
 		return o, true, err
 	}
-	return nil, false, whyNotPlaced(p, made.Locked)
+	return nil, false, whyNotPlaced(p, result.Locked)
 }
 
-// change is an order after an attempt to change it, and whether the attempt did.
+// change is the row that pay.sql and cancel.sql return: the order, and whether the statement changed it.
 type change struct {
 	Order   `gorm:"embedded"`
 	Changed bool
@@ -121,7 +97,7 @@ func (s *Store) pay(ctx context.Context, id, customer uuid.UUID) (*change, error
 }
 
 func (s *Store) cancel(ctx context.Context, id, customer uuid.UUID) (*change, error) {
-	leave, err := s.enter(ctx)
+	leave, err := s.gate.Enter(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +117,7 @@ func (s *Store) change(ctx context.Context, statement string, id, customer uuid.
 	return &c, nil
 }
 
-// orders selects orders as o, the way that [Order] holds them.
+// orders begins a query for the fields of [Order]. The alias of the table orders is o.
 func (s *Store) orders(ctx context.Context) *gorm.DB {
 	return s.db.WithContext(ctx).Table("orders o").Select(`o.id, o.customer_id, o.status, o.cancel_reason, o.total_cents, o.currency,
 		o.created_at, o.expires_at, o.paid_at, o.cancelled_at, clock_timestamp() AS server_time, (
@@ -163,11 +139,12 @@ func (s *Store) get(ctx context.Context, id, customer uuid.UUID) (*Order, error)
 	return &o, nil
 }
 
-// list returns up to limit of a customer's orders, newest first, from after on if there is one.
-func (s *Store) list(ctx context.Context, customer uuid.UUID, after *Cursor, limit int) ([]Order, error) {
+// list returns up to limit of a customer's orders, newest first. It starts behind the cursor after, or with the newest
+// order if after is nil.
+func (s *Store) list(ctx context.Context, customer uuid.UUID, after *rest.Cursor, limit int) ([]Order, error) {
 	query := s.orders(ctx).Where("o.customer_id = ?", customer)
 	if after != nil {
-		query = query.Where("(o.created_at, o.id) < (?, ?)", after.at, after.id)
+		query = query.Where("(o.created_at, o.id) < (?, ?)", after.At, after.ID)
 	}
 	orders := []Order{}
 	if err := query.Order("o.created_at DESC, o.id DESC").Limit(limit).Scan(&orders).Error; err != nil {
@@ -192,9 +169,10 @@ func (s *Store) events(ctx context.Context, id, customer uuid.UUID) ([]Event, er
 	return events, nil
 }
 
-// noOrder is the error for an order that the customer does not have. An order of another customer is one of those.
+// noOrder returns the error for an id that is not the id of one of the customer's orders. It does not disclose whether
+// another customer has an order with this id.
 func noOrder(id uuid.UUID) error {
-	return Errorf(CodeNotFound, "You have no order %s.", id)
+	return rest.NotFound.Errorf("You have no order %s.", id)
 }
 
 func (s *Store) products(ctx context.Context) ([]Product, error) {
@@ -205,7 +183,7 @@ func (s *Store) products(ctx context.Context) ([]Product, error) {
 	return products, nil
 }
 
-// SeedProducts adds the demo's products. Those that exist, whatever became of them, stay as they are.
+// SeedProducts adds the sample products. It leaves those that exist unchanged.
 func (s *Store) SeedProducts(ctx context.Context) error {
 	products := []Product{
 		{Name: "Espresso beans, 1 kg", PriceCents: 2190, Supply: 10_000},
@@ -215,7 +193,7 @@ func (s *Store) SeedProducts(ctx context.Context) error {
 		{Name: "Barista course, one seat", PriceCents: 14900, Supply: 6},
 	}
 	for i := range products {
-		// The same ids everywhere: seeding twice is seeding once, and examples can name them.
+		// Fixed ids make seeding idempotent, and examples can name the products.
 		products[i].ID = uuid.MustParse(fmt.Sprintf("01900000-0000-7000-8000-%012d", i+1))
 		products[i].Currency = "EUR"
 		products[i].Available = products[i].Supply

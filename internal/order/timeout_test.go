@@ -9,8 +9,9 @@ import (
 	"example.com/shop/internal/delay"
 )
 
-// TestCautious: after a statement has waited in vain for a product, the next ones do not wait for it.
-func TestCautious(t *testing.T) {
+// TestHeldProductIsSkipped locks a product for the whole test. The first batch waits for the lock until the
+// lock_timeout of the session. The second batch does not wait.
+func TestHeldProductIsSkipped(t *testing.T) {
 	s := newShop(t)
 	customer, held, free := s.customer(t), s.product(t, 10), s.product(t, 10)
 	tasks := make([]delay.Task, 2)
@@ -19,7 +20,7 @@ func TestCautious(t *testing.T) {
 		s.expire(t, o.ID)
 		tasks[i].ID = o.ID.String()
 	}
-	defer s.hold(t, `UPDATE products SET name = 'held' WHERE id = $1`, held)()
+	defer s.holdLock(t, `UPDATE products SET name = 'held' WHERE id = $1`, held)()
 	var took [2]time.Duration
 	for i := range took {
 		began := time.Now()
@@ -29,9 +30,9 @@ func TestCautious(t *testing.T) {
 		took[i] = time.Since(began)
 	}
 	if s.available(t, free) != 10 {
-		t.Error("the order of a product that nobody holds is not cancelled")
+		t.Errorf("%d of the free product available, want 10: its order is not cancelled", s.available(t, free))
 	}
 	if took[1] > took[0]/2 {
-		t.Errorf("the first batch took %v, the second %v: want much less", took[0], took[1])
+		t.Errorf("the first batch took %v and the second %v, want at most half of that for the second", took[0], took[1])
 	}
 }

@@ -17,63 +17,7 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// tasks is a queue of Redis as a [Queue].
-type tasks struct {
-	*delay.Queue
-	between func() // called before each step of a sweep that is about to use the queue
-}
-
-func (q tasks) Locate(ctx context.Context, ids []string) ([]Place, error) {
-	q.between()
-	found, err := q.Queue.Locate(ctx, ids)
-	places := make([]Place, len(found))
-	for i, p := range found {
-		places[i] = Place{
-			Scheduled: p.State == delay.Scheduled, Leased: p.State == delay.Leased, Dead: p.State == delay.Dead,
-			Failed: p.Attempts > 0, Left: p.Left,
-		}
-	}
-	return places, err
-}
-
-func (q tasks) Schedule(ctx context.Context, ids []string, left []time.Duration) error {
-	q.between()
-	msgs := make([]delay.Message, len(ids))
-	for i, id := range ids {
-		msgs[i] = delay.In(id, left[i])
-	}
-	return q.Queue.Schedule(ctx, msgs...)
-}
-
-func (q tasks) Mend(ctx context.Context) ([]string, error) {
-	q.between()
-	return q.Queue.Mend(ctx)
-}
-
-func (q tasks) RemoveOrphans(ctx context.Context, ahead time.Duration, unknown func(context.Context, []string) ([]string, error)) (int, error) {
-	q.between()
-	return q.Queue.RemoveOrphans(ctx, ahead, func(ctx context.Context, ids []string) ([]string, error) {
-		q.between()
-		return unknown(ctx, ids)
-	})
-}
-
-func (q tasks) Intact(ctx context.Context) (bool, error) {
-	q.between()
-	return q.Queue.Intact(ctx)
-}
-
-func (q tasks) BeginRestore(ctx context.Context) error {
-	q.between()
-	return q.Queue.BeginRestore(ctx)
-}
-
-func (q tasks) EndRestore(ctx context.Context) error {
-	q.between()
-	return q.Queue.EndRestore(ctx)
-}
-
-// memory is a [Table] in memory. The test moves its clock.
+// memory is a table in memory. The test moves its clock.
 type memory struct {
 	clock    time.Duration
 	ids      []string // by deadline
@@ -89,13 +33,15 @@ func (m *memory) add(id string, left time.Duration) {
 
 func (m *memory) left(id string) time.Duration { return m.deadline[id] - m.clock }
 
-func (m *memory) Pending(_ context.Context, _ string, ahead time.Duration, _ int) (ids []string, left []time.Duration, next string, err error) {
+func (m *memory) Pending(
+	_ context.Context, _ string, within time.Duration, _ int,
+) (page []delay.Message, next string, err error) {
 	for _, id := range m.ids {
-		if m.pending[id] && (ahead < 0 || m.left(id) <= ahead) {
-			ids, left = append(ids, id), append(left, m.left(id))
+		if m.pending[id] && m.left(id) <= within {
+			page = append(page, delay.In(id, m.left(id)))
 		}
 	}
-	return ids, left, "", nil
+	return page, "", nil
 }
 
 func (m *memory) Unknown(_ context.Context, ids []string) (unknown []string, err error) {
@@ -105,15 +51,6 @@ func (m *memory) Unknown(_ context.Context, ids []string) (unknown []string, err
 		}
 	}
 	return unknown, nil
-}
-
-func (m *memory) Overdue(_ context.Context, _ string, grace time.Duration, _ int) (ids []string, next string, err error) {
-	for _, id := range m.ids {
-		if m.pending[id] && m.left(id) < -grace {
-			ids = append(ids, id)
-		}
-	}
-	return ids, "", nil
 }
 
 func (m *memory) TimeOut(_ context.Context, ids []string) (done, held int, err error) {
@@ -129,19 +66,19 @@ func (m *memory) TimeOut(_ context.Context, ids []string) (done, held int, err e
 const (
 	shards    = 3
 	lookahead = time.Hour
-	// longestLease is longer than any lease that a queue takes for one of its own: a day.
+	// longestLease is longer than the longest lease of a claim, which is a day.
 	longestLease = 24*time.Hour + time.Minute
 )
 
 var (
-	keys    = []string{"due", "leased", "dead", "attempts", "errors", "sentinel"}
-	strays  = []string{"stray", "\xff\x00\xfe", "", "two words", "row-0\x00"}
+	keys    = []string{"due", "leased", "dead", "attempts", "errors", "marker"}
+	foreign = []string{"orphan", "\xff\x00\xfe", "", "two words", "row-0\x00"}
 	scores  = []string{"+inf", "-inf", "1e300", "-1e300", "1e18", "0", "1", "-0.5"}
 	numbers = []string{"x", "", "-1", "1e300", "inf", "nan", "99999999999999999999", "1", "7", "\xff\x00"}
 	markers = []string{"", "complete", "restoring", "garbage", "\xff\x00"}
 )
 
-// machine runs the operations of a queue, in any order, and writes other content to its keys between any two of them.
+// machine runs the operations of a queue in a random sequence, and writes foreign content to its keys between them.
 type machine struct {
 	ctx    context.Context
 	rdb    redis.UniversalClient
@@ -151,56 +88,60 @@ type machine struct {
 	table  *memory
 
 	t        *rapid.T
-	failing  bool // what the handler does
-	foreign  bool // content was written since the last sweep
-	meddling bool // content is written during a sweep
+	failing  bool // the handler returns failures
+	foreign  bool // foreign content was written since the last undisturbed sweep
+	meddling bool // a disturbed sweep is under way, during which foreign content is written
 	batches  []delay.Batch
 }
 
-// TestForeignContent writes anything to any key of a queue at any time. No operation panics; an operation is an error
-// only between such a write and the end of the next sweep. After that sweep, which no write disturbs:
+// TestForeignContent writes foreign content, that is, random values, to the keys of a queue, as other clients could. No
+// operation panics. Operations return errors only between such a write and the end of the next sweep. After a sweep
+// that no further write disturbs:
 //
-//   - each key has its type again, the queue is intact, and no task of no row is scheduled or dead;
-//   - the task of each pending row comes in time, unless it is leased, dead or has failed attempts: then the sweep
-//     after the row's deadline and the grace times it out;
-//   - once the leases that it left have ended, which takes a day, the queue holds nothing foreign.
+//   - Each key has its type again, the queue is intact, and no orphan is scheduled or dead.
+//   - The task of each pending row is delivered in time. If the task is leased, dead or has failed attempts, then the
+//     first sweep after the row's deadline and the grace times the row out.
+//   - After all leases have ended, which takes at most a day, the queue holds no orphans.
 func TestForeignContent(t *testing.T) {
-	rdb, err := delay.Connect(testenv.Redis(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rdb.Close()
+	url := testenv.Redis(t)
+	rdb, hooked := connect(t, url), connect(t, url)
+	var m *machine
+	hooked.AddHook(hook{
+		before: func(string) error { m.meddle(); return nil },
+		after:  func(string) {},
+	})
 	rapid.Check(t, func(rt *rapid.T) {
-		m := newMachine(t, rt, rdb)
+		m = newMachine(t, rt, rdb, hooked)
 		rt.Repeat(rapid.StateMachineActions(m))
 		m.recovers()
 	})
 }
 
-func newMachine(t *testing.T, rt *rapid.T, rdb redis.UniversalClient) *machine {
+// newMachine returns a machine on an empty Redis. The reconciler uses the client hooked, the machine the client rdb.
+func newMachine(t *testing.T, rt *rapid.T, rdb, hooked redis.UniversalClient) *machine {
 	m := &machine{
 		ctx: t.Context(), rdb: rdb, t: rt,
 		table: &memory{deadline: map[string]time.Duration{}, pending: map[string]bool{}},
 	}
 	m.do("FLUSHDB")
+	cfg := delay.Config{Kind: "test.kind", Shards: shards}
 	var err error
-	if m.queue, err = delay.NewQueue(rdb, delay.Config{Kind: "test.kind", Shards: shards}); err != nil {
-		t.Fatal(err)
-	}
+	m.queue, err = delay.NewQueue(rdb, cfg)
+	must(t, err)
+	swept, err := delay.NewQueue(hooked, cfg)
+	must(t, err)
 	quiet := slog.New(slog.DiscardHandler)
 	m.worker = delay.NewWorker(m.queue, m.handle, delay.WorkerConfig{
 		Lease: 10 * time.Minute, MaxAttempts: 3, BackoffMin: time.Minute, BackoffMax: 5 * time.Minute,
 	}, quiet, nil)
-	m.r, err = New(nil, m.table, tasks{m.queue, m.meddle}, Config{
+	m.r, err = New(nil, m.table, swept, Config{
 		Schedule: "@every 30m", Lookahead: lookahead, Grace: time.Minute,
 	}, quiet, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return m
 }
 
-// handle times rows out as a worker's handler does.
+// handle times out rows, as the handler of a worker.
 func (m *machine) handle(_ context.Context, batch []delay.Task) ([]delay.Outcome, error) {
 	outcomes := make([]delay.Outcome, len(batch))
 	for i, task := range batch {
@@ -219,15 +160,15 @@ func (m *machine) handle(_ context.Context, batch []delay.Task) ([]delay.Outcome
 	return outcomes, nil
 }
 
-// must fails the test for an error that no foreign content explains.
+// must fails the test after an error, unless foreign content may be the cause.
 func (m *machine) must(err error) {
 	m.t.Helper()
 	if err != nil && !m.foreign {
-		m.t.Fatalf("an error without foreign content: %v", err)
+		m.t.Fatalf("got the error %v, want none: there is no foreign content", err)
 	}
 }
 
-// do sends a command that may be refused for the type of its key.
+// do sends a command. It ignores the error, because Redis may reject the command if its key has another type.
 func (m *machine) do(args ...any) {
 	_ = m.rdb.Do(m.ctx, args...).Err()
 }
@@ -236,29 +177,29 @@ func (m *machine) key(shard int, name string) string {
 	return "delay:{test.kind:" + strconv.Itoa(shard) + "}:" + name
 }
 
-// anyID draws the id of a row or of none.
+// anyID draws the id of a row or a foreign id.
 func (m *machine) anyID() string {
 	if len(m.table.ids) > 0 && rapid.Bool().Draw(m.t, "of a row") {
 		return rapid.SampledFrom(m.table.ids).Draw(m.t, "id")
 	}
-	return rapid.SampledFrom(strays).Draw(m.t, "id")
+	return rapid.SampledFrom(foreign).Draw(m.t, "id")
 }
 
-// someShards draws one shard, or all of them: then the shard of an id is among them.
-func (m *machine) someShards() (prefixes []int) {
-	prefixes = []int{0, 1, 2}
+// someShards draws one shard, or all of them, which include the shard of each id.
+func (m *machine) someShards() []int {
+	all := []int{0, 1, 2}
 	if one := rapid.IntRange(0, 2*shards-1).Draw(m.t, "shard"); one < shards {
-		return prefixes[one : one+1]
+		return all[one : one+1]
 	}
-	return prefixes
+	return all
 }
 
 func drawMinutes(t *rapid.T, label string, from, to int) time.Duration {
 	return time.Duration(rapid.IntRange(from, to).Draw(t, label)) * time.Minute
 }
 
-// Place adds a row whose task may be lost on its way.
-func (m *machine) Place(t *rapid.T) {
+// Add adds a row. Its task may be lost on the way to Redis.
+func (m *machine) Add(t *rapid.T) {
 	m.t = t
 	id := "row-" + strconv.Itoa(len(m.table.ids))
 	left := drawMinutes(t, "left", 0, 90)
@@ -283,7 +224,7 @@ func (m *machine) Claim(t *rapid.T) {
 	}
 }
 
-// claimed draws a task of a batch that was claimed, maybe long ago.
+// claimed draws a task of a claimed batch. Its lease may have ended.
 func (m *machine) claimed(t *rapid.T) (delay.Batch, string) {
 	m.t = t
 	if len(m.batches) == 0 {
@@ -336,7 +277,7 @@ func (m *machine) TimePasses(t *rapid.T) {
 
 func (m *machine) pass(d time.Duration) {
 	m.table.clock += d
-	m.batches = nil // their tokens are scores, too
+	m.batches = nil // their tokens are the ends of leases, which have moved
 	for shard := range shards {
 		for _, name := range []string{"due", "leased"} {
 			members, _ := m.rdb.ZRange(m.ctx, m.key(shard, name), 0, -1).Result()
@@ -352,7 +293,7 @@ func (m *machine) Corrupt(t *rapid.T) {
 	m.corrupt()
 }
 
-// CorruptScore and CorruptNumber make sure that rapid draws them often.
+// CorruptScore and CorruptNumber are actions of their own, so that rapid draws them more often.
 func (m *machine) CorruptScore(t *rapid.T) {
 	m.t = t
 	m.corruptScore()
@@ -363,7 +304,7 @@ func (m *machine) CorruptNumber(t *rapid.T) {
 	m.corruptNumber()
 }
 
-// corrupt writes what no queue writes.
+// corrupt writes foreign content.
 func (m *machine) corrupt() {
 	m.foreign = true
 	rapid.SampledFrom([]func(){
@@ -372,11 +313,11 @@ func (m *machine) corrupt() {
 	}).Draw(m.t, "how")()
 }
 
-// corruptScore adds a member to a sorted set: with a score of no time, or with one within the time of the test.
+// corruptScore adds a member to a sorted set. Its score is extreme, or near the current time.
 func (m *machine) corruptScore() {
 	m.foreign = true
 	var score any = rapid.SampledFrom(scores).Draw(m.t, "score")
-	if rapid.Bool().Draw(m.t, "within the time of the test") {
+	if rapid.Bool().Draw(m.t, "near the current time") {
 		score = time.Now().Add(drawMinutes(m.t, "at", -60, 3*60)).UnixMicro()
 	}
 	name, id := rapid.SampledFrom(keys[:3]).Draw(m.t, "set"), m.anyID()
@@ -385,7 +326,7 @@ func (m *machine) corruptScore() {
 	}
 }
 
-// corruptNumber writes into the hashes.
+// corruptNumber writes a value to a hash.
 func (m *machine) corruptNumber() {
 	m.foreign = true
 	name, id, number := rapid.SampledFrom(keys[3:5]).Draw(m.t, "hash"), m.anyID(), rapid.SampledFrom(numbers).Draw(m.t, "number")
@@ -407,7 +348,7 @@ func (m *machine) anyType() string {
 func (m *machine) corruptMarker() {
 	marker := rapid.SampledFrom(markers).Draw(m.t, "marker")
 	for _, shard := range m.someShards() {
-		m.do("SET", m.key(shard, "sentinel"), marker)
+		m.do("SET", m.key(shard, "marker"), marker)
 	}
 }
 
@@ -421,20 +362,20 @@ func (m *machine) deleteKeys() {
 	}
 }
 
-// setAsideBefore takes the name that a key would get when it is set aside.
+// setAsideBefore writes to a key whose name Mend gives to a renamed key.
 func (m *machine) setAsideBefore() {
 	key := m.key(rapid.IntRange(0, shards-1).Draw(m.t, "shard"), rapid.SampledFrom(keys).Draw(m.t, "key"))
 	m.do(testenv.RedisTypes[m.anyType()](key + ":set-aside")...)
 }
 
-// meddle is called between the steps of a sweep.
+// meddle is called before each step of a sweep. During a disturbed sweep it sometimes writes foreign content.
 func (m *machine) meddle() {
 	if m.meddling && rapid.IntRange(0, 3).Draw(m.t, "meddle") == 0 {
 		m.corrupt()
 	}
 }
 
-// DisturbedSweep has content written during the sweep. What it cannot do, the next one does.
+// DisturbedSweep sweeps while foreign content is written. The next sweep must repair what remains.
 func (m *machine) DisturbedSweep(t *rapid.T) {
 	m.t = t
 	m.meddling = true
@@ -447,7 +388,7 @@ func (m *machine) Sweep(t *rapid.T) {
 	m.sweep()
 }
 
-// sweep sweeps undisturbed, and looks whether the queue is in order after it.
+// sweep runs an undisturbed sweep, and then checks the queue.
 func (m *machine) sweep() {
 	m.t.Helper()
 	report := m.r.sweep(m.ctx)
@@ -456,27 +397,29 @@ func (m *machine) sweep() {
 		m.t.Fatalf("the sweep reported %+v, want ok", report)
 	}
 	if renamed, err := m.queue.Mend(m.ctx); err != nil || len(renamed) > 0 {
-		m.t.Fatalf("there is more to mend after a sweep: %q, %v", renamed, err)
+		m.t.Fatalf("after a sweep Mend renamed %q, %v; want nothing", renamed, err)
 	}
 	if intact, err := m.queue.Intact(m.ctx); err != nil || !intact {
-		m.t.Fatalf("the queue is not intact after a sweep: %v", err)
+		m.t.Fatalf("after a sweep Intact() = %v, %v; want true", intact, err)
 	}
-	m.holdsNothingForeign("due", "dead")
-	for id, place := range m.places() {
+	m.holdsNoOrphans("due", "dead")
+	for id, location := range m.locations() {
+		// A row with 0 left counts as overdue, because time passes between the read of the table and the comparison.
 		left := m.table.left(id)
 		switch {
-		case !m.table.pending[id] || left > lookahead || left < 0 || place.Leased || place.Dead || place.Failed:
-		case !place.Scheduled || place.Left > left+tolerance:
-			m.t.Fatalf("after a sweep %s is due in %v and its task is %+v", id, left, place)
+		case !m.table.pending[id] || left > lookahead || left <= 0 || location.State == delay.Leased ||
+			location.State == delay.Dead || location.Attempts > 0:
+		case location.State != delay.Scheduled || location.Left > left+tolerance:
+			m.t.Fatalf("after a sweep %s has %v left and its task is %+v, want it due in time", id, left, location)
 		}
 		if m.table.pending[id] && left < -m.r.cfg.Grace {
-			m.t.Fatalf("after a sweep %s is overdue by %v", id, -left)
+			m.t.Fatalf("after a sweep %s is overdue by %v, want at most the grace", id, -left)
 		}
 	}
 }
 
-// holdsNothingForeign looks for tasks of no row.
-func (m *machine) holdsNothingForeign(names ...string) {
+// holdsNoOrphans checks that the sets hold no orphans.
+func (m *machine) holdsNoOrphans(names ...string) {
 	m.t.Helper()
 	for shard := range shards {
 		for _, name := range names {
@@ -485,43 +428,44 @@ func (m *machine) holdsNothingForeign(names ...string) {
 				m.t.Fatal(err)
 			}
 			if unknown, _ := m.table.Unknown(m.ctx, members); len(unknown) > 0 {
-				m.t.Fatalf("%s holds tasks of no row: %q", m.key(shard, name), unknown)
+				m.t.Fatalf("%s holds the orphans %q, want none", m.key(shard, name), unknown)
 			}
 		}
 	}
 }
 
-// places locates the tasks of all rows.
-func (m *machine) places() map[string]Place {
+// locations returns the locations of the tasks of all rows.
+func (m *machine) locations() map[string]delay.Location {
 	m.t.Helper()
-	found, err := m.r.queue.Locate(m.ctx, m.table.ids)
+	found, err := m.queue.Locate(m.ctx, m.table.ids)
 	m.must(err)
-	places := map[string]Place{}
+	locations := map[string]delay.Location{}
 	for i, p := range found {
-		places[m.table.ids[i]] = p
+		locations[m.table.ids[i]] = p
 	}
-	return places
+	return locations
 }
 
-// Check looks at the queue after each step.
+// Check reads the queue after each action.
 func (m *machine) Check(t *rapid.T) {
 	m.t = t
-	m.places()
+	m.locations()
 	_, err := m.queue.Depth(m.ctx)
 	m.must(err)
 	letters, err := m.queue.DeadLetters(m.ctx, 0, 100)
 	m.must(err)
 	if _, err := json.Marshal(letters); err != nil {
-		t.Fatalf("%+v: %v", letters, err)
+		t.Fatalf("JSON cannot hold %+v: %v", letters, err)
 	}
 }
 
-// recovers follows a queue that nobody meddles with any more.
+// recovers checks that the queue works again when no other client writes to it any more.
 func (m *machine) recovers() {
 	m.sweep()
 	inTime := map[string]bool{}
-	for id, place := range m.places() {
-		if m.table.pending[id] && place.Scheduled && !place.Failed && m.table.left(id) >= 0 && m.table.left(id) <= lookahead {
+	for id, location := range m.locations() {
+		if m.table.pending[id] && location.State == delay.Scheduled && location.Attempts == 0 &&
+			m.table.left(id) > 0 && m.table.left(id) <= lookahead {
 			inTime[id] = true
 		}
 	}
@@ -534,13 +478,13 @@ func (m *machine) recovers() {
 	}
 	m.sweep()
 	m.drain()
-	m.holdsNothingForeign("due", "leased", "dead")
+	m.holdsNoOrphans("due", "leased", "dead")
 
 	m.pass(2 * time.Hour) // past all deadlines
 	m.sweep()
 	for id, pending := range m.table.pending {
 		if pending {
-			m.t.Fatalf("%s is still pending", id)
+			m.t.Fatalf("%s is still pending after its deadline, the grace and a sweep", id)
 		}
 	}
 	const id = "last"
@@ -551,11 +495,11 @@ func (m *machine) recovers() {
 		m.t.Fatal("the task of a new row is not delivered")
 	}
 	if d, err := m.queue.Depth(m.ctx); err != nil || d.Scheduled+d.Due+d.Leased > 0 {
-		m.t.Fatalf("when all rows have ended the queue holds %+v, %v", d, err)
+		m.t.Fatalf("after all rows have ended the queue holds %+v, %v; want only dead letters", d, err)
 	}
 }
 
-// drain has the worker do all that is due.
+// drain runs the worker until no task is due.
 func (m *machine) drain() {
 	m.t.Helper()
 	for shard := range shards {
@@ -568,48 +512,39 @@ func (m *machine) drain() {
 	}
 }
 
-// newTasks returns a table of one row that has half an hour left, its queue, and what sweeps them.
+// newTasks returns a table of one row with half an hour left, its queue and a reconciler of both.
 func newTasks(t *testing.T) (*memory, *delay.Queue, *Reconciler, redis.UniversalClient) {
-	rdb, err := delay.Connect(testenv.Redis(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { rdb.Close() })
-	q, err := delay.NewQueue(rdb, delay.Config{Kind: "test.kind"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rdb := connect(t, testenv.Redis(t))
+	q := newQueue(t, rdb)
 	table := &memory{deadline: map[string]time.Duration{}, pending: map[string]bool{}}
 	table.add("a", 30*time.Minute)
-	r, err := New(nil, table, tasks{q, func() {}}, Config{Schedule: "@every 30m", Lookahead: lookahead}, slog.New(slog.DiscardHandler), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r, err := New(nil, table, q, Config{Schedule: "@every 30m", Lookahead: lookahead}, slog.New(slog.DiscardHandler), nil)
+	must(t, err)
 	return table, q, r, rdb
 }
 
-// TestLateByAnyScore gives the task of a row a due time that is too late: the sweep moves it forward.
+// TestLateByAnyScore gives the task of a row a due time that is too late. A sweep moves it forward.
 func TestLateByAnyScore(t *testing.T) {
 	for _, score := range []string{"+inf", "1e300", "1e19", "9.3e18", "9.1e15"} {
 		t.Run(score, func(t *testing.T) {
 			_, q, r, rdb := newTasks(t)
-			r.sweep(t.Context()) // restores
+			r.sweep(t.Context()) // fills the queue
 			if err := rdb.Do(t.Context(), "ZADD", "delay:{test.kind:0}:due", score, "a").Err(); err != nil {
 				t.Fatal(err)
 			}
 			if report := r.sweep(t.Context()); report.Late != 1 || report.Outcome != OK {
 				t.Errorf("reported %+v, want one late", report)
 			}
-			places, err := q.Locate(t.Context(), []string{"a"})
-			if err != nil || places[0].Left > 30*time.Minute || places[0].Left < 29*time.Minute {
-				t.Errorf("the task is %+v, %v; want it due in half an hour", places, err)
+			locations, err := q.Locate(t.Context(), []string{"a"})
+			if err != nil || locations[0].Left > 30*time.Minute || locations[0].Left < 29*time.Minute {
+				t.Errorf("the task is %+v, %v; want it due in half an hour", locations, err)
 			}
 		})
 	}
 }
 
-// TestSweepsLeaveTheBackoff: a task that fails again and again waits as long between its attempts as its worker says,
-// however often the reconciler sweeps meanwhile.
+// TestSweepsLeaveTheBackoff sweeps while a failed task waits for its next attempt. The sweeps do not make it due
+// earlier.
 func TestSweepsLeaveTheBackoff(t *testing.T) {
 	table, q, r, _ := newTasks(t)
 	r.sweep(t.Context())
@@ -639,7 +574,7 @@ func TestSweepsLeaveTheBackoff(t *testing.T) {
 				}
 			}
 			if attempts != 1 {
-				t.Errorf("%d attempts, want one: the next is due in an hour", attempts)
+				t.Errorf("%d attempts, want one, because the next is due in an hour", attempts)
 			}
 		})
 	}

@@ -1,9 +1,375 @@
 package reconcile
 
 import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
 	"testing"
+	"time"
 
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"example.com/shop/internal/delay"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/migrations"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m) }
+func TestMain(m *testing.M) { testenv.Main(m, migrations.Up) }
+
+var errDown = errors.New("down")
+
+// fakeTable is a table in memory. It has pending rows that are not due, and other rows that are overdue.
+type fakeTable struct {
+	ids     []string
+	left    []time.Duration // at the index of each id
+	overdue []fate          // the id of an overdue row is its index
+	took    time.Duration   // the time that each call of TimeOut takes
+	failed  error           // the error of each call of TimeOut with a poisoned row
+	fails   map[string]bool // the methods that return errDown; "Overdue" is Pending with a negative within
+
+	withins    []time.Duration // the arguments within of the calls of Pending, without negative ones
+	afters     []string        // the arguments after of the calls of Pending with a negative within
+	statements int             // the number of calls of TimeOut
+}
+
+// fate is what happens to an overdue row when a statement tries to time it out.
+type fate string
+
+const (
+	good     fate = "good"
+	locked   fate = "locked"
+	poisoned fate = "poisoned" // each statement on the row fails
+	done     fate = "done"     // the row has ended before
+)
+
+func rows(n int, f fate) []fate { return slices.Repeat([]fate{f}, n) }
+
+func (f *fakeTable) Pending(
+	_ context.Context, after string, within time.Duration, limit int,
+) (page []delay.Message, next string, err error) {
+	if within < 0 {
+		return f.overduePage(after, limit)
+	}
+	if f.fails["Pending"] {
+		return nil, "", errDown
+	}
+	f.withins = append(f.withins, within)
+	from, _ := strconv.Atoi(after)
+	to := min(from+limit, len(f.ids))
+	for i := from; i < to; i++ {
+		page = append(page, delay.In(f.ids[i], f.left[i]))
+	}
+	if to < len(f.ids) {
+		next = strconv.Itoa(to)
+	}
+	return page, next, nil
+}
+
+func (f *fakeTable) overduePage(after string, limit int) (page []delay.Message, next string, err error) {
+	f.afters = append(f.afters, after)
+	if f.fails["Overdue"] {
+		return nil, "", errDown
+	}
+	at, _ := strconv.Atoi(after)
+	for ; at < len(f.overdue); at++ {
+		if f.overdue[at] == done {
+			continue
+		}
+		if len(page) == limit {
+			return page, strconv.Itoa(at), nil
+		}
+		page = append(page, delay.In(strconv.Itoa(at), -time.Hour))
+	}
+	return page, "", nil
+}
+
+func (f *fakeTable) Unknown(_ context.Context, ids []string) ([]string, error) {
+	if f.fails["Unknown"] {
+		return nil, errDown
+	}
+	var unknown []string
+	for _, id := range ids {
+		if !slices.Contains(f.ids, id) {
+			unknown = append(unknown, id)
+		}
+	}
+	return unknown, nil
+}
+
+func (f *fakeTable) TimeOut(ctx context.Context, ids []string) (timedOut, held int, err error) {
+	f.statements++
+	if f.took > 0 {
+		select {
+		case <-time.After(f.took):
+		case <-ctx.Done():
+			return 0, 0, fmt.Errorf("%w: %w", delay.ErrUnavailable, ctx.Err())
+		}
+	}
+	if f.fails["TimeOut"] {
+		return 0, 0, delay.ErrUnavailable
+	}
+	indexes := make([]int, len(ids))
+	for i, id := range ids {
+		indexes[i], _ = strconv.Atoi(id)
+		if f.overdue[indexes[i]] == poisoned {
+			return 0, 0, f.failed
+		}
+	}
+	for _, i := range indexes {
+		switch f.overdue[i] {
+		case good:
+			timedOut++
+			f.overdue[i] = done
+		case locked:
+			held++
+		}
+	}
+	return timedOut, held, nil
+}
+
+// count returns the number of overdue rows with a fate.
+func (f *fakeTable) count(of fate) (n int) {
+	for _, row := range f.overdue {
+		if row == of {
+			n++
+		}
+	}
+	return n
+}
+
+// hook calls functions before and after each step of a queue. If before returns an error, the step returns this error.
+// A step has the name of the method of the queue to which it belongs. The name is "" for the other commands, and for a
+// command that repeats a step.
+type hook struct {
+	before func(step string) error
+	after  func(step string)
+}
+
+func (h hook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if err := h.before(stepOf(cmd)); err != nil {
+			cmd.SetErr(err)
+			return err
+		}
+		defer h.after(stepOf(cmd))
+		return next(ctx, cmd)
+	}
+}
+
+func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if err := h.before(stepOf(cmds[0])); err != nil {
+			for _, cmd := range cmds {
+				cmd.SetErr(err)
+			}
+			return err
+		}
+		defer h.after(stepOf(cmds[0]))
+		return next(ctx, cmds)
+	}
+}
+
+func stepOf(cmd redis.Cmder) string {
+	args := cmd.Args()
+	switch {
+	case cmd.Name() == "get":
+		return "Intact"
+	case cmd.Name() == "set" && args[2] == "restoring":
+		return "BeginRestore"
+	case cmd.Name() == "set" && args[2] == "complete":
+		return "EndRestore"
+	case cmd.Name() == "evalsha":
+		return stepsOfScripts()[args[1].(string)]
+	default:
+		return ""
+	}
+}
+
+// stepsOfScripts returns the names of steps by the hashes of their scripts. The client sends a hash with EVALSHA. If
+// Redis does not know the hash, the client repeats the step with EVAL and the text of the script.
+var stepsOfScripts = sync.OnceValue(func() map[string]string {
+	const dir = "../delay/lua"
+	read := func(name string) string {
+		text, err := os.ReadFile(filepath.Join(dir, name+".lua"))
+		if err != nil {
+			panic(err)
+		}
+		return string(text)
+	}
+	steps := map[string]string{}
+	for script, step := range map[string]string{
+		"mend": "Mend", "locate": "Locate", "schedule": "Schedule", "window": "RemoveOrphans",
+	} {
+		hash := sha1.Sum([]byte(read("prelude") + "\n" + read(script)))
+		steps[hex.EncodeToString(hash[:])] = step
+	}
+	return steps
+})
+
+// fixture is a table with its queue.
+type fixture struct {
+	table *fakeTable
+	queue *delay.Queue
+	rdb   redis.UniversalClient // without the hook
+
+	fails  map[string]bool   // the steps of the queue that return errDown
+	before func(step string) // called before each step of the queue
+	after  func(step string) // called after each step of the queue, before the queue gets the reply
+}
+
+// newFixture returns a table with n pending rows that are due in an hour, and a queue with their tasks.
+func newFixture(t testing.TB, n int) *fixture {
+	t.Helper()
+	url := testenv.Redis(t)
+	return fill(t, connect(t, url), connect(t, url), n)
+}
+
+// newSimulatedFixture is like newFixture, for use inside a synctest bubble. Its Redis runs in this process and uses the
+// bubble's clock.
+func newSimulatedFixture(t testing.TB, n int) *fixture {
+	t.Helper()
+	server := miniredis.NewMiniRedis()
+	t.Cleanup(server.Close)
+	client := func() redis.UniversalClient {
+		rdb := redis.NewUniversalClient(&redis.UniversalOptions{
+			Dialer:     func(context.Context, string, string) (net.Conn, error) { return server.Dial() },
+			MaxRetries: -1, ContextTimeoutEnabled: true, DisableIdentity: true,
+			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		})
+		t.Cleanup(func() { rdb.Close() })
+		return rdb
+	}
+	return fill(t, client(), client(), n)
+}
+
+func connect(t testing.TB, url string) redis.UniversalClient {
+	t.Helper()
+	rdb, err := delay.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { rdb.Close() })
+	return rdb
+}
+
+// fill returns the fixture of two clients of an empty Redis. The queue uses the first client, which gets the hook.
+func fill(t testing.TB, hooked, rdb redis.UniversalClient, n int) *fixture {
+	t.Helper()
+	f := &fixture{
+		table: &fakeTable{fails: map[string]bool{}, failed: errDown},
+		rdb:   rdb, fails: map[string]bool{},
+		before: func(string) {}, after: func(string) {},
+	}
+	hooked.AddHook(hook{
+		before: func(step string) error {
+			f.before(step)
+			if f.fails[step] {
+				return errDown
+			}
+			return nil
+		},
+		after: func(step string) { f.after(step) },
+	})
+	f.queue = newQueue(t, hooked)
+	msgs := make([]delay.Message, n)
+	for i := range n {
+		id := strconv.Itoa(i)
+		f.table.ids, f.table.left = append(f.table.ids, id), append(f.table.left, time.Hour)
+		msgs[i] = delay.In(id, time.Hour)
+	}
+	must(t, f.queue.Schedule(t.Context(), msgs...))
+	must(t, f.queue.BeginRestore(t.Context()))
+	must(t, f.queue.EndRestore(t.Context()))
+	return f
+}
+
+func newQueue(t testing.TB, rdb redis.UniversalClient) *delay.Queue {
+	t.Helper()
+	q, err := delay.NewQueue(rdb, delay.Config{Kind: "test.kind"})
+	must(t, err)
+	return q
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// key returns the name of a key of the queue.
+func key(name string) string { return "delay:{test.kind:0}:" + name }
+
+func (f *fixture) do(t testing.TB, args ...any) {
+	t.Helper()
+	if err := f.rdb.Do(t.Context(), args...).Err(); err != nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+}
+
+// move moves a task from the due set to the given set (due, leased or dead). Its score is left after now.
+func (f *fixture) move(t testing.TB, id, set string, left time.Duration) {
+	t.Helper()
+	now, err := f.rdb.Time(t.Context()).Result()
+	must(t, err)
+	f.do(t, "ZREM", key("due"), id)
+	f.do(t, "ZADD", key(set), now.Add(left).UnixMicro(), id)
+}
+
+func (f *fixture) wipe(t testing.TB) { f.do(t, "FLUSHDB") }
+
+// intact reports whether the restore marker is complete.
+func (f *fixture) intact(t testing.TB) bool {
+	t.Helper()
+	marker, err := f.rdb.Get(t.Context(), key("marker")).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		t.Fatal(err)
+	}
+	return marker == "complete"
+}
+
+func newReconciler(t testing.TB, f *fixture) *Reconciler {
+	t.Helper()
+	r, err := New(nil, f.table, f.queue, Config{}, slog.New(slog.DiscardHandler), nil)
+	must(t, err)
+	return r
+}
+
+// sweepOnce sweeps without the lock, with a new reconciler, and returns the report without its times.
+func sweepOnce(t testing.TB, f *fixture) Report {
+	t.Helper()
+	report := newReconciler(t, f).sweep(t.Context())
+	report.StartedAt, report.Took = time.Time{}, 0
+	return report
+}
+
+// orphans returns n ids that have no row.
+func orphans(n int) []string {
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = "orphan-" + strconv.Itoa(i)
+	}
+	return ids
+}
+
+// addArgs returns the command that adds members to a sorted set, with the score 1.
+func addArgs(key string, members []string) []any {
+	args := []any{"ZADD", key}
+	for _, member := range members {
+		args = append(args, 1, member)
+	}
+	return args
+}

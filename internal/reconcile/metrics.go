@@ -21,32 +21,34 @@ func newMetrics(reg prometheus.Registerer, kind string) metrics {
 	labels := prometheus.Labels{"kind": kind}
 	m := metrics{
 		sweeps: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "shop_reconcile_sweeps_total", ConstLabels: labels,
-			Help: "Sweeps, by result: ok, partial (overdue rows are left), degraded (without Redis), failed or skipped (another instance swept).",
+			Name: "reconcile_sweeps_total", ConstLabels: labels,
+			Help: "Sweeps, by result: ok, partial (some overdue rows could not be timed out), " +
+				"degraded (without Redis), failed, or skipped (another instance was sweeping).",
 		}, []string{"result"}),
 		repairs: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "shop_reconcile_repairs_total", ConstLabels: labels,
+			Name: "reconcile_repairs_total", ConstLabels: labels,
 			Help: "Repairs, by reason: missing, late, orphaned, overdue or set_aside.",
 		}, []string{"reason"}),
 		examined: f.NewCounter(prometheus.CounterOpts{
-			Name: "shop_reconcile_examined_total", ConstLabels: labels,
+			Name: "reconcile_examined_total", ConstLabels: labels,
 			Help: "Pending rows compared with the queue.",
 		}),
 		stuck: f.NewGauge(prometheus.GaugeOpts{
-			Name: "shop_reconcile_stuck_rows", ConstLabels: labels,
-			Help: "Overdue rows that this process's last sweep could not time out, because they are locked or the table refuses.",
+			Name: "reconcile_stuck_rows", ConstLabels: labels,
+			Help: "Overdue rows that this process's last sweep could not time out, because other sessions hold them " +
+				"or because the statement failed.",
 		}),
 		seconds: f.NewHistogram(prometheus.HistogramOpts{
-			Name: "shop_reconcile_sweep_seconds", ConstLabels: labels,
-			Help:    "Time that a sweep took.",
+			Name: "reconcile_sweep_seconds", ConstLabels: labels,
+			Help:    "Time that a sweep took, in seconds.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 10),
 		}),
 		lastOK: f.NewGauge(prometheus.GaugeOpts{
-			Name: "shop_reconcile_last_success_timestamp_seconds", ConstLabels: labels,
-			Help: "When this process last completed a sweep, in seconds since 1970.",
+			Name: "reconcile_last_success_timestamp_seconds", ConstLabels: labels,
+			Help: "Time of this process's last sweep with the result ok or partial, in seconds since 1970.",
 		}),
 	}
-	// They begin at 0: of a series that begins with its first event, Prometheus does not see that one.
+	// Create the series now, at 0: increase() in Prometheus does not count the event that creates a series.
 	for _, reason := range []string{"missing", "late", "orphaned", "overdue", "set_aside"} {
 		m.repairs.WithLabelValues(reason)
 	}
@@ -67,7 +69,7 @@ func (m metrics) observe(r Report) {
 	}
 }
 
-// notStarted counts a sweep that had no lock.
+// notStarted counts a sweep that could not start: skipped if another sweep has the lock, else failed.
 func (m metrics) notStarted(err error) {
 	result := "failed"
 	if errors.Is(err, ErrBusy) {

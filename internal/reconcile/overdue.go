@@ -8,93 +8,114 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"example.com/shop/internal/delay"
 )
 
-// overdue times out the rows that are overdue, and remembers between sweeps what keeps it from that.
+// overdue times out overdue rows. It remembers rows that could not be timed out, for the next sweeps.
+//
+// A statement on a page fails if one row of the page cannot be timed out. A sweep has two phases, so that the other
+// rows of the page and of later pages do not wait for long:
+//
+//   - [overdue.walk] tries the overdue rows page by page. It remembers all rows of a page that fails and goes on. Later
+//     walks skip the remembered rows.
+//   - [overdue.searchFailed] tries smaller and smaller parts of the remembered rows, until it has found the rows that
+//     cannot be timed out.
 type overdue struct {
 	mu    sync.Mutex
-	after string // where the next walk over the overdue rows begins
+	after string // the position where the next walk begins, for [Table.Pending]
 
-	// The rows that could not be timed out. A walk passes over them, so that it reaches the others.
-	why map[string]error
-	// The same rows by the attempts that failed, the longest ago first. A part has at least two rows, of which at least
-	// one cannot be timed out. Some of the rows may have ended since.
+	// failed holds the ids of the remembered rows, each with the error of the last statement on the row.
+	failed map[string]error
+	// parts holds, for each failed statement on several rows, the ids of these rows. alone holds the ids of the rows on
+	// which a statement of their own failed. Both are in the order of the failures, and may contain ids that are no
+	// longer in failed.
 	parts [][]string
 	alone []string
-	// mended is set when a row was timed out that had failed: the next walk tries all of them together.
-	mended bool
+	// retryAll makes the next walk try all rows. It is set when the cause of the failures may be gone: a row that
+	// failed alone was timed out, or no row of a failed part fails any more.
+	retryAll bool
 
-	most int // rows in why; more are tried with their page in each sweep
+	maxFailed int // when len(failed) reaches it, no further rows are remembered, and each walk tries their pages again
 }
 
 const (
-	// walkBudget is what a sweep spends on pages of overdue rows of which it can time out at most half. It is for
-	// thousands of pages: those that failed before cost a read. The next sweep goes on after them.
+	// walkBudget is the time that a walk spends on pages of which at most half of the rows are timed out. It suffices
+	// for thousands of pages of remembered rows, because such a page takes one read and no call of [Table.TimeOut].
 	walkBudget = 10 * time.Second
-	// aloneBudget is what a sweep spends on rows that failed alone.
+	// aloneBudget is the time that a sweep spends on rows that failed alone.
 	aloneBudget = 200 * time.Millisecond
-	mostFailing = 100_000
+	maxFailed   = 100_000
 )
 
-// apartBudget is what a sweep spends on taking apart what failed together: half an interval, so that sweeps keep to their
-// schedule. The next sweep goes on.
-func (r *Reconciler) apartBudget() time.Duration {
+// searchBudget is the time that a sweep spends on the search for rows that cannot be timed out: half an interval, so
+// that sweeps keep to their schedule.
+func (r *Reconciler) searchBudget() time.Duration {
 	return max(min(r.gap/2, 10*time.Second), time.Second)
 }
 
-// walk times out the overdue rows, page by page. A page that cannot be timed out is left to [overdue.takeApart], a page
-// that other sessions hold to the next sweep: neither keeps the pages after it waiting.
-func (o *overdue) walk(ctx context.Context, t Timeouts, grace time.Duration, report *Report) error {
+// walk times out the overdue rows, page by page. If the statement on a page fails, or other sessions hold rows of the
+// page, the walk goes on with the next page. If a walk has spent its budget, it ends. The next walk continues after its
+// last page. When that walk reaches the end of the table, it begins again with the first page.
+func (o *overdue) walk(ctx context.Context, t Table, grace time.Duration, report *Report) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.mended {
-		clear(o.why)
-		o.parts, o.alone, o.mended = nil, nil, false
+	if o.retryAll {
+		clear(o.failed)
+		o.parts, o.alone, o.retryAll = nil, nil, false
 	}
-	resumed := o.after != ""      // the rows before it come at the end
-	seen := make(map[string]bool) // of the rows in why
+	resumed := o.after != ""         // then the rows before o.after must be tried at the end
+	pending := make(map[string]bool) // the remembered rows that the walk has seen
 	for spent := time.Duration(0); spent < walkBudget; {
 		began := time.Now()
-		ids, next, err := t.Overdue(ctx, o.after, grace, pageSize)
-		o.after = next // "" with an error: the next sweep begins anew
+		page, next, err := t.Pending(ctx, o.after, -(grace + time.Microsecond), pageSize)
+		o.after = next // "" after an error, so that the next walk begins with the first page
 		if err != nil {
 			return fmt.Errorf("look for overdue rows: %w", err)
 		}
-		done, held, err := o.try(ctx, t, o.fresh(ids))
+		done, held, err := o.try(ctx, t, o.unfailed(page))
 		report.Overdue += done
 		report.Locked += held
 		if err != nil {
 			return err
 		}
-		for _, id := range ids {
-			if o.why[id] != nil {
-				seen[id] = true
+		for _, row := range page {
+			if o.failed[row.ID] != nil {
+				pending[row.ID] = true
 			}
 		}
-		if 2*done <= len(ids) {
+		if 2*done <= len(page) {
 			spent += time.Since(began)
 		}
 		switch {
 		case next != "":
-		case resumed:
+		case resumed: // begin again with the first page; the counts of the rows begin again too
 			resumed = false
-			report.Locked = 0 // all are counted from the beginning
-			clear(seen)
+			report.Locked = 0
+			clear(pending)
 		default:
-			maps.DeleteFunc(o.why, func(id string, _ error) bool { return !seen[id] }) // they have ended
+			ended := func(id string, _ error) bool { return !pending[id] }
+			maps.DeleteFunc(o.failed, ended)
 			return nil
 		}
 	}
 	return nil
 }
 
-// fresh returns the ids that have not failed before.
-func (o *overdue) fresh(ids []string) []string {
-	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return o.why[id] != nil })
+// unfailed returns the ids of the rows that are not remembered.
+func (o *overdue) unfailed(page []delay.Message) []string {
+	ids := make([]string, 0, len(page))
+	for _, row := range page {
+		if o.failed[row.ID] == nil {
+			ids = append(ids, row.ID)
+		}
+	}
+	return ids
 }
 
-// try times out rows. If they cannot be, it remembers them: its error is only about a table that cannot be used now.
-func (o *overdue) try(ctx context.Context, t Timeouts, ids []string) (done, held int, err error) {
+// try times out rows with one statement. If the statement fails, it remembers the rows. It returns an error only if the
+// table is unavailable or ctx has ended; then it forgets the rows, so that the next walk tries them.
+func (o *overdue) try(ctx context.Context, t Table, ids []string) (done, held int, err error) {
 	if len(ids) == 0 {
 		return 0, 0, nil
 	}
@@ -102,10 +123,10 @@ func (o *overdue) try(ctx context.Context, t Timeouts, ids []string) (done, held
 	switch {
 	case err == nil:
 		o.forget(ids)
-	case errors.Is(err, ErrUnavailable) || ctx.Err() != nil:
+	case errors.Is(err, delay.ErrUnavailable) || ctx.Err() != nil:
 		o.forget(ids)
 		return done, held, fmt.Errorf("time out overdue rows: %w", err)
-	case len(o.why) < o.most || o.why[ids[0]] != nil:
+	case len(o.failed) < o.maxFailed || o.failed[ids[0]] != nil:
 		o.remember(ids, err)
 	}
 	return done, held, nil
@@ -113,7 +134,7 @@ func (o *overdue) try(ctx context.Context, t Timeouts, ids []string) (done, held
 
 func (o *overdue) remember(ids []string, err error) {
 	for _, id := range ids {
-		o.why[id] = err
+		o.failed[id] = err
 	}
 	if len(ids) == 1 {
 		o.alone = append(o.alone, ids[0])
@@ -124,75 +145,76 @@ func (o *overdue) remember(ids []string, err error) {
 
 func (o *overdue) forget(ids []string) {
 	for _, id := range ids {
-		delete(o.why, id)
+		delete(o.failed, id)
 	}
 }
 
-// takeApart finds the rows that cannot be timed out among those that failed together: it tries a tenth of them at a
-// time, and tenths of these, until they stand alone. One among 1,000 takes 30 statements, 1,000 among 1,000 take 1,110.
-// When all stand alone it tries a few again.
-func (o *overdue) takeApart(ctx context.Context, t Timeouts, budget time.Duration, report *Report) (err error) {
+// searchFailed searches the remembered rows for those that cannot be timed out. It tries a tenth of the rows of a
+// failed statement at a time, then tenths of the tenths that fail, until single rows fail. To find one row among
+// 1,000 takes 30 statements. If none of 1,000 rows can be timed out, it takes 1,110 statements. A sweep that has no
+// part to search tries a few of the rows that failed alone again, because the cause may be gone.
+func (o *overdue) searchFailed(ctx context.Context, t Table, budget time.Duration, report *Report) (err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	defer func() { report.stuck(len(o.why), o.reasons()) }()
+	defer func() { report.stuck(len(o.failed), o.reasons()) }()
 	if len(o.parts) == 0 {
 		return o.tryAlone(ctx, t, report)
 	}
 	for began := time.Now(); len(o.parts) > 0 && time.Since(began) < budget; {
-		part := o.failing(o.parts[0])
+		part := o.stillFailed(o.parts[0])
 		o.parts = o.parts[1:]
-		for piece := range slices.Chunk(part, max(1, (len(part)+9)/10)) {
-			done, held, err := o.try(ctx, t, piece)
+		for tenth := range slices.Chunk(part, max(1, (len(part)+9)/10)) {
+			done, held, err := o.try(ctx, t, tenth)
 			report.Overdue += done
 			report.Locked += held
 			if err != nil {
-				o.forget(part) // the next walk tries them
+				o.forget(part) // so that the next walk tries its rows
 				return err
 			}
 		}
-		if len(part) > 0 && len(o.failing(part)) == 0 { // though it failed as a whole
-			o.mended = true
+		if len(part) > 0 && len(o.stillFailed(part)) == 0 { // no row of the failed part fails any more
+			o.retryAll = true
 			return nil
 		}
 	}
 	return nil
 }
 
-// tryAlone tries a few of the rows again that failed alone.
-func (o *overdue) tryAlone(ctx context.Context, t Timeouts, report *Report) error {
+// tryAlone tries again some of the rows that failed alone.
+func (o *overdue) tryAlone(ctx context.Context, t Table, report *Report) error {
 	began := time.Now()
 	for range len(o.alone) {
 		if time.Since(began) >= aloneBudget {
 			return nil
 		}
-		id := o.failing(o.alone[:1])
+		row := o.stillFailed(o.alone[:1])
 		o.alone = o.alone[1:]
-		done, held, err := o.try(ctx, t, id)
+		done, held, err := o.try(ctx, t, row)
 		report.Overdue += done
 		report.Locked += held
 		if err != nil {
 			return err
 		}
 		if done > 0 {
-			o.mended = true
+			o.retryAll = true
 			return nil
 		}
 	}
 	return nil
 }
 
-// failing returns those of the ids that are still remembered.
-func (o *overdue) failing(ids []string) []string {
-	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return o.why[id] == nil })
+// stillFailed returns those of the ids that are remembered.
+func (o *overdue) stillFailed(ids []string) []string {
+	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return o.failed[id] == nil })
 }
 
-// reasons returns why the first few rows could not be timed out.
+// reasons returns the errors of the first few remembered rows.
 func (o *overdue) reasons() []error {
 	const few = 3
 	var reasons []error
 	for _, part := range append([][]string{o.alone}, o.parts...) {
-		for _, id := range o.failing(part) {
-			if reasons = append(reasons, fmt.Errorf("%s: %w", id, o.why[id])); len(reasons) == few {
+		for _, id := range o.stillFailed(part) {
+			if reasons = append(reasons, fmt.Errorf("%s: %w", id, o.failed[id])); len(reasons) == few {
 				return reasons
 			}
 		}

@@ -12,24 +12,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// concat joins runs of rows.
+// concat joins sequences of rows.
 func concat(runs ...[]fate) []fate { return slices.Concat(runs...) }
 
 // interleaved repeats a few rows until there are n.
 func interleaved(n int, few ...fate) []fate { return slices.Repeat(few, n/len(few)) }
 
-// count returns how many rows have a fate.
-func (f *fakeTable) count(of fate) (n int) {
-	for _, row := range f.overdue {
-		if row == of {
-			n++
-		}
-	}
-	return n
-}
-
-// TestSweepGoesOnPastRowsThatCannotBeTimedOut has good rows among such rows, in more than one page: one sweep times out
-// all good ones, says that it was partial, and counts the others.
+// TestSweepGoesOnPastRowsThatCannotBeTimedOut mixes good rows with rows that are locked or poisoned, in several pages.
+// One sweep times out all good rows, counts the others and is partial.
 func TestSweepGoesOnPastRowsThatCannotBeTimedOut(t *testing.T) {
 	const page = pageSize
 	tests := map[string]struct {
@@ -48,10 +38,10 @@ func TestSweepGoesOnPastRowsThatCannotBeTimedOut(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			table, queue := newFakes(3)
-			table.overdue = test.overdue
-			wantDone := table.count(good)
-			r := newReconciler(t, table, queue)
+			f := newFixture(t, 3)
+			f.table.overdue = test.overdue
+			wantDone := f.table.count(good)
+			r := newReconciler(t, f)
 			for sweep := range 2 {
 				report := r.sweep(t.Context())
 				r.metrics.observe(report)
@@ -60,55 +50,57 @@ func TestSweepGoesOnPastRowsThatCannotBeTimedOut(t *testing.T) {
 						sweep, report, test.outcome, wantDone, test.locked, test.failed)
 				}
 				if (report.Error != "") != (test.outcome == Partial) || len(report.Error) > 200 {
-					t.Errorf("sweep %d has the error %q", sweep, report.Error)
+					t.Errorf("sweep %d has the error %q, want a short one if and only if it is partial", sweep, report.Error)
 				}
 				if report.Examined != 3 {
 					t.Errorf("sweep %d examined %d pending rows, want 3", sweep, report.Examined)
 				}
 				wantDone = 0
 			}
-			if n := table.count(good); n > 0 {
-				t.Errorf("%d good rows are left", n)
+			if n := f.table.count(good); n > 0 {
+				t.Errorf("%d good rows are left, want none", n)
 			}
 		})
 	}
 }
 
-// TestSweepAmongAnyRows draws rows of any fate in any order.
-func TestSweepAmongAnyRows(t *testing.T) {
+// TestSweepOfRandomRows sweeps a random sequence of rows.
+func TestSweepOfRandomRows(t *testing.T) {
+	f := newFixture(t, 1)
 	rapid.Check(t, func(rt *rapid.T) {
-		table, queue := newFakes(1)
+		f.table.overdue = nil
 		for range rapid.IntRange(0, 12).Draw(rt, "runs") {
 			of := rapid.SampledFrom([]fate{good, locked, poisoned}).Draw(rt, "fate")
-			table.overdue = append(table.overdue, rows(rapid.IntRange(1, pageSize+1).Draw(rt, "rows"), of)...)
+			f.table.overdue = append(f.table.overdue, rows(rapid.IntRange(1, pageSize+1).Draw(rt, "rows"), of)...)
 		}
 		want := Report{
 			Outcome: OK, Examined: 1,
-			Overdue: table.count(good), Locked: table.count(locked), Failed: table.count(poisoned),
+			Overdue: f.table.count(good), Locked: f.table.count(locked), Failed: f.table.count(poisoned),
 		}
 		if want.Locked+want.Failed > 0 {
 			want.Outcome = Partial
 		}
-		got := sweepOnce(t, table, queue)
+		got := sweepOnce(t, f)
 		if got.Error = ""; got != want {
 			rt.Fatalf("reported %+v, want %+v", got, want)
 		}
 	})
 }
 
-// TestReportStaysShort: the error of a sweep is logged and stored each time.
+// TestReportStaysShort lets statements return long errors. The error of a report stays short, because it is logged and
+// stored with each sweep.
 func TestReportStaysShort(t *testing.T) {
-	table, queue := newFakes(0)
-	table.overdue = rows(3*pageSize, poisoned)
-	table.failed = errors.New(strings.Repeat("a long reason ", 10_000))
-	report := sweepOnce(t, table, queue)
+	f := newFixture(t, 0)
+	f.table.overdue = rows(3*pageSize, poisoned)
+	f.table.failed = errors.New(strings.Repeat("a long reason ", 10_000))
+	report := sweepOnce(t, f)
 	if len(report.Error) > 1100 || !strings.HasPrefix(report.Error, "3000 overdue rows cannot be timed out") || strings.Count(report.Error, "reason") < 3 {
-		t.Errorf("the error has %d bytes: %.200s", len(report.Error), report.Error)
+		t.Errorf("the error has %d bytes, want at most 1100 with 3 reasons: %.200s", len(report.Error), report.Error)
 	}
 }
 
-// TestStatementsForRowsThatFail: one sweep finds the rows that cannot be timed out, the next ones spend little on them,
-// and when one of them can be timed out all are.
+// TestStatementsForRowsThatFail counts statements. One sweep finds the rows that cannot be timed out, and the next
+// sweeps spend few statements on them. When the cause is gone, two sweeps time out all of them.
 func TestStatementsForRowsThatFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, test := range map[string]struct {
@@ -119,97 +111,99 @@ func TestStatementsForRowsThatFail(t *testing.T) {
 			"a page":        {rows(pageSize, poisoned), 1111, 200},
 			"of two pages":  {concat(rows(1, poisoned), rows(2*pageSize-2, good), rows(1, poisoned)), 62, 2},
 		} {
-			table, queue := newFakes(0)
-			table.overdue, table.took = test.overdue, time.Millisecond
-			r := newReconciler(t, table, queue)
-			want := table.count(poisoned)
+			f := newSimulatedFixture(t, 0)
+			f.table.overdue, f.table.took = test.overdue, time.Millisecond
+			r := newReconciler(t, f)
+			want := f.table.count(poisoned)
 			for _, most := range []int{test.first, test.second} {
-				table.statements = 0
+				f.table.statements = 0
 				report := r.sweep(t.Context())
-				if report.Failed != want || table.statements > most || table.statements < min(want, most) {
-					t.Errorf("%s: %d of %d failed, with %d statements, want at most %d", name, report.Failed, want, table.statements, most)
+				if report.Failed != want || f.table.statements > most || f.table.statements < min(want, most) {
+					t.Errorf("%s: %d of %d rows failed, with %d statements, want at most %d statements", name, report.Failed, want, f.table.statements, most)
 				}
 			}
-			for i, of := range table.overdue {
+			for i, of := range f.table.overdue {
 				if of == poisoned {
-					table.overdue[i] = good
+					f.table.overdue[i] = good
 				}
 			}
 			r.sweep(t.Context())
-			if report := r.sweep(t.Context()); report.Outcome != OK || table.count(good) > 0 {
-				t.Errorf("%s: two sweeps after the cause was mended %d rows are left: %+v", name, table.count(good), report)
+			if report := r.sweep(t.Context()); report.Outcome != OK || f.table.count(good) > 0 {
+				t.Errorf("%s: after two sweeps without the cause %d rows are left: %+v", name, f.table.count(good), report)
 			}
 		}
 	})
 }
 
-// TestBudgetForLockedRows has more of them than one sweep may spend its time on. Each sweep goes on where the last one
-// stopped, so good rows behind them are timed out after some sweeps; then it begins again at the first row.
+// TestBudgetForLockedRows has more pages of locked rows than fit into the budget of a sweep, and good rows after them.
+// Each sweep goes on where the last one stopped, so the good rows are timed out after some sweeps. Then a sweep begins
+// with the first page again.
 func TestBudgetForLockedRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pages, perPage = 20, 3 * time.Second
-		table, queue := newFakes(3)
-		table.overdue = concat(rows(pages*pageSize, locked), rows(7, good))
-		table.took = perPage
-		r := newReconciler(t, table, queue)
+		f := newSimulatedFixture(t, 3)
+		f.table.overdue = concat(rows(pages*pageSize, locked), rows(7, good))
+		f.table.took = perPage
+		r := newReconciler(t, f)
 		const perSweep = int((walkBudget + perPage - 1) / perPage) // pages
 		for sweep := range pages/perSweep + 1 {
-			if n := table.count(good); n != 7 {
-				t.Fatalf("%d good rows before sweep %d: it got ahead of itself", n, sweep)
+			if n := f.table.count(good); n != 7 {
+				t.Fatalf("%d good rows are left before sweep %d, want all 7: the test must have enough pages before them", n, sweep)
 			}
 			report := r.sweep(t.Context())
 			if took := time.Duration(report.Took * float64(time.Second)); took >= walkBudget+2*perPage {
-				t.Errorf("sweep %d took %v, want at most the budget, a page that exceeds it, and the good one", sweep, took)
+				t.Errorf("sweep %d took %v, want at most the budget, the page that exceeds it, and the last page", sweep, took)
 			}
 			if report.Outcome != Partial || report.Examined != 3 {
-				t.Errorf("sweep %d: %+v", sweep, report)
+				t.Errorf("sweep %d reported %+v, want partial with 3 examined", sweep, report)
 			}
 		}
-		if n := table.count(good); n != 0 {
-			t.Errorf("%d good rows are left", n)
+		if n := f.table.count(good); n != 0 {
+			t.Errorf("%d good rows are left, want none", n)
 		}
-		asked := map[string]int{}
-		for _, after := range table.afters {
-			asked[after]++
+		reads := map[string]int{}
+		for _, after := range f.table.afters {
+			reads[after]++
 		}
 		for page := range pages {
 			after := ""
 			if page > 0 {
 				after = fmt.Sprint(page * pageSize)
 			}
-			if n := asked[after]; n == 0 || n > 2 || n > 1 && page > perSweep {
-				t.Errorf("page %d was asked for %d times, in %q", page, n, table.afters)
+			if n := reads[after]; n == 0 || n > 2 || n > 1 && page > perSweep {
+				t.Errorf("page %d was read %d times, want once, or twice at the beginning: %q", page, n, f.table.afters)
 			}
 		}
 	})
 }
 
-// TestBudgetForRowsThatFail has statements that take long to fail. Rows that share no page with such rows do not wait for
-// them, and the others are found after some sweeps.
+// TestBudgetForRowsThatFail lets slow statements fail. The first sweep times out good rows in other pages. Good rows in
+// the same pages are timed out after some sweeps.
 func TestBudgetForRowsThatFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		table, queue := newFakes(0)
-		table.overdue = concat(rows(2*pageSize, poisoned), interleaved(pageSize, slices.Concat(rows(99, poisoned), rows(1, good))...), rows(60, good))
-		table.took = 20 * time.Millisecond
-		r := newReconciler(t, table, queue)
-		budget := (walkBudget + r.apartBudget() + aloneBudget).Seconds() + 1
-		for sweep := 1; table.count(good) > 0; sweep++ {
+		f := newSimulatedFixture(t, 0)
+		f.table.overdue = concat(rows(2*pageSize, poisoned), interleaved(pageSize, slices.Concat(rows(99, poisoned), rows(1, good))...), rows(60, good))
+		f.table.took = 20 * time.Millisecond
+		r := newReconciler(t, f)
+		budget := (walkBudget + r.searchBudget() + aloneBudget).Seconds() + 1
+		for sweep := 1; f.table.count(good) > 0; sweep++ {
 			report := r.sweep(t.Context())
 			if report.Took > budget || report.Outcome != Partial {
-				t.Errorf("sweep %d took %v s of %v: %+v", sweep, report.Took, budget, report)
+				t.Errorf("sweep %d took %v s, want at most %v and partial: %+v", sweep, report.Took, budget, report)
 			}
-			if n := table.count(good); sweep == 1 && n > 10 || sweep == 10 && n > 0 {
+			if n := f.table.count(good); sweep == 1 && n > 10 || sweep == 10 && n > 0 {
 				t.Fatalf("%d good rows are left after sweep %d", n, sweep)
 			}
 		}
 	})
 }
 
-// TestSweepBeginsAgainAtTheEnd: rows before the one where a sweep goes on are tried in that sweep, too.
+// TestSweepBeginsAgainAtTheEnd starts a sweep in the middle. After the last page the sweep tries the pages before the
+// middle too.
 func TestSweepBeginsAgainAtTheEnd(t *testing.T) {
-	table, queue := newFakes(0)
-	table.overdue = concat(rows(1, good), rows(2*pageSize, locked))
-	r := newReconciler(t, table, queue)
+	f := newFixture(t, 0)
+	f.table.overdue = concat(rows(1, good), rows(2*pageSize, locked))
+	r := newReconciler(t, f)
 	r.overdue.after = fmt.Sprint(pageSize)
 	report := r.sweep(t.Context())
 	if report.Overdue != 1 || report.Locked != 2*pageSize {
@@ -217,37 +211,38 @@ func TestSweepBeginsAgainAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestMoreRowsThatFailThanAreRemembered: none of the good rows among them is lost from sight.
+// TestMoreRowsThatFailThanAreRemembered has good rows among more failing rows than a reconciler remembers. All good
+// rows are timed out after some sweeps.
 func TestMoreRowsThatFailThanAreRemembered(t *testing.T) {
-	table, queue := newFakes(0)
-	table.overdue = interleaved(3*pageSize, slices.Concat(rows(99, poisoned), rows(1, good))...)
-	r := newReconciler(t, table, queue)
-	r.overdue.most = 2*pageSize + 1
-	for sweep := 0; table.count(good) > 0; sweep++ {
+	f := newFixture(t, 0)
+	f.table.overdue = interleaved(3*pageSize, slices.Concat(rows(99, poisoned), rows(1, good))...)
+	r := newReconciler(t, f)
+	r.overdue.maxFailed = 2*pageSize + 1
+	for sweep := 0; f.table.count(good) > 0; sweep++ {
 		if sweep == 10 {
-			t.Fatalf("%d good rows are left after %d sweeps", table.count(good), sweep)
+			t.Fatalf("%d good rows are left after %d sweeps", f.table.count(good), sweep)
 		}
 		r.sweep(t.Context())
 		for _, id := range slices.Concat(append(r.overdue.parts, r.overdue.alone)...) {
-			delete(r.overdue.why, id)
+			delete(r.overdue.failed, id)
 		}
-		if len(r.overdue.why) > 0 {
-			t.Fatalf("%d rows are passed over and never tried again", len(r.overdue.why))
+		if len(r.overdue.failed) > 0 {
+			t.Fatalf("%d remembered rows would never be tried again", len(r.overdue.failed))
 		}
 		for _, id := range slices.Concat(append(r.overdue.parts, r.overdue.alone)...) {
-			r.overdue.why[id] = errDown
+			r.overdue.failed[id] = errDown
 		}
 	}
 }
 
-// TestRowsThatEndAreForgotten: a row that failed, and was ended in another way, is not counted any more.
+// TestRowsThatEndAreForgotten ends rows after a statement on them has failed. The next sweep does not count them.
 func TestRowsThatEndAreForgotten(t *testing.T) {
-	table, queue := newFakes(0)
-	table.overdue = rows(5, poisoned)
-	r := newReconciler(t, table, queue)
+	f := newFixture(t, 0)
+	f.table.overdue = rows(5, poisoned)
+	r := newReconciler(t, f)
 	r.sweep(t.Context())
-	table.overdue[1], table.overdue[3] = done, done
-	if report := r.sweep(t.Context()); report.Failed != 3 || len(r.overdue.why) != 3 {
-		t.Errorf("reported %+v, remembers %d rows, want 3", report, len(r.overdue.why))
+	f.table.overdue[1], f.table.overdue[3] = done, done
+	if report := r.sweep(t.Context()); report.Failed != 3 || len(r.overdue.failed) != 3 {
+		t.Errorf("reported %+v and remembers %d rows, want 3", report, len(r.overdue.failed))
 	}
 }

@@ -14,23 +14,22 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// TestHungSweepLosesItsLock has a sweep hang while it holds the lock, and another instance that wants it.
+// TestHungSweepLosesItsLock lets a sweep hang while it holds the lock. Another reconciler gets the lock.
 func TestHungSweepLosesItsLock(t *testing.T) {
 	db, err := sql.Open("pgx", testenv.Postgres(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	table, hanging := newFakes(1)
+	hanging, working := newFixture(t, 1), newFixture(t, 1)
 	hung, goOn := make(chan struct{}), make(chan struct{})
-	hanging.during = func(method string) {
-		if method == "Locate" {
+	hanging.before = func(step string) {
+		if step == "Locate" {
 			close(hung)
 			<-goOn
 		}
 	}
-	_, working := newFakes(1)
-	a, b := newReconciler(t, table, hanging), newReconciler(t, table, working)
+	a, b := newReconciler(t, hanging), newReconciler(t, working)
 	a.db, b.db = db, db
 	a.lockIdle = 500 * time.Millisecond
 	ended := make(chan error, 1)
@@ -50,13 +49,13 @@ func TestHungSweepLosesItsLock(t *testing.T) {
 			break
 		}
 		if !errors.Is(err, ErrBusy) {
-			t.Fatalf("sweep beside one that hangs: %v", err)
+			t.Fatalf("a sweep while another one hangs returned %v, want ErrBusy", err)
 		}
 		<-tick.C
 	}
 	close(goOn)
 	if err := <-ended; err != nil {
-		t.Errorf("the sweep that goes on: %v", err)
+		t.Errorf("the sweep that hung returned %v, want no error", err)
 	}
 }
 
@@ -75,12 +74,10 @@ func (o once) Next(t time.Time) time.Time {
 	return time.Time{}
 }
 
-// TestRunSweepsAfterASkip: a sweep of the schedule takes so long that the one which is wanted meanwhile is skipped. There
-// are sweeps after it.
+// TestRunSweepsAfterASkip runs a sweep that takes so long that the next one is skipped. Later sweeps still run.
 func TestRunSweepsAfterASkip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		table, queue := newFakes(1)
-		r := newReconciler(t, table, queue)
+		r := newReconciler(t, newSimulatedFixture(t, 1))
 		r.schedule, r.cfg.Lookahead, r.cfg.Probe = once{time.Now().Add(2 * time.Second)}, 10*time.Second, time.Hour
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -93,28 +90,27 @@ func TestRunSweepsAfterASkip(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := sweeps.Load(); n < 10 {
-			t.Errorf("%d sweeps in a minute, want one each 5 s", n)
+			t.Errorf("%d sweeps in a minute, want at least 10: one every 5 s", n)
 		}
 	})
 }
 
-// TestRunSweepsTwiceInEachLookahead has a schedule that says nothing, and sweeps that take long or panic.
+// TestRunSweepsTwiceInEachLookahead uses a schedule without activations, and sweeps that take long or panic.
 func TestRunSweepsTwiceInEachLookahead(t *testing.T) {
 	const lookahead = 10 * time.Second
 	sweeps := map[string]struct {
 		sweep func()
 		took  time.Duration
 	}{
-		"fast ones":            {sweep: func() {}},
-		"ones that panic":      {sweep: func() { panic("broken") }},
-		"slow ones":            {sweep: func() { <-time.After(3 * time.Second) }, took: 3 * time.Second},
-		"slower than it wants": {sweep: func() { <-time.After(7 * time.Second) }, took: 7 * time.Second},
+		"fast":                {sweep: func() {}},
+		"panicking":           {sweep: func() { panic("broken") }},
+		"slow":                {sweep: func() { <-time.After(3 * time.Second) }, took: 3 * time.Second},
+		"slower than the gap": {sweep: func() { <-time.After(7 * time.Second) }, took: 7 * time.Second},
 	}
 	for name, test := range sweeps {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				table, queue := newFakes(1)
-				r := newReconciler(t, table, queue)
+				r := newReconciler(t, newSimulatedFixture(t, 1))
 				r.schedule, r.gap, r.cfg.Lookahead, r.cfg.Probe = never{}, time.Hour, lookahead, 3*lookahead
 				ctx, cancel := context.WithTimeout(t.Context(), 10*lookahead)
 				defer cancel()
@@ -137,11 +133,10 @@ func TestRunSweepsTwiceInEachLookahead(t *testing.T) {
 	}
 }
 
-// TestRunSweepsByTheSchedule: where that sweeps often enough, there are no other sweeps.
+// TestRunSweepsByTheSchedule counts the sweeps of a schedule whose intervals are short enough. There are no others.
 func TestRunSweepsByTheSchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		table, queue := newFakes(1)
-		r := newReconciler(t, table, queue)
+		r := newReconciler(t, newSimulatedFixture(t, 1))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+time.Second)
 		defer cancel()
 		var sweeps atomic.Int64
@@ -149,7 +144,7 @@ func TestRunSweepsByTheSchedule(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := sweeps.Load(); n != 21 {
-			t.Errorf("%d sweeps in ten minutes, want one at the start and one each 30 s", n)
+			t.Errorf("%d sweeps in ten minutes, want 21: one at the start and one every 30 s", n)
 		}
 	})
 }

@@ -6,68 +6,69 @@ import (
 	"time"
 )
 
-// Outcome is how a sweep went.
+// Outcome is the result of a sweep.
 type Outcome string
 
-// A partial sweep did all that it could, but rows are left that are overdue and could not be timed out. A degraded
-// sweep had no Redis and did what the table alone allows. A failed one met an error.
+// The outcomes of sweeps.
 const (
 	OK       Outcome = "ok"
-	Partial  Outcome = "partial"
-	Degraded Outcome = "degraded"
-	Failed   Outcome = "failed"
+	Partial  Outcome = "partial"  // some overdue rows could not be timed out
+	Degraded Outcome = "degraded" // Redis returned an error; the overdue rows were timed out
+	Failed   Outcome = "failed"   // the table returned an error
 )
 
-// severity orders the outcomes: a sweep has the worst of those that apply.
+// severity orders the outcomes. If several outcomes apply to a sweep, the most severe one is reported.
 var severity = map[Outcome]int{OK: 0, Partial: 1, Degraded: 2, Failed: 3}
 
-// Report is what one sweep found and repaired.
+// Report says what one sweep found and repaired.
 type Report struct {
 	StartedAt time.Time `json:"started_at"` // by this machine's clock
 	Took      float64   `json:"took_seconds"`
-	Full      bool      `json:"full"` // all pending rows, not only those near their deadlines
+	Full      bool      `json:"full"` // the sweep compared all pending rows, not only those near their deadlines
 	Outcome   Outcome   `json:"outcome"`
-	Error     string    `json:"error"` // why the outcome is not ok
+	Error     string    `json:"error"` // the reason of the outcome; empty if the outcome is ok
 
-	Examined int `json:"examined"` // pending rows compared with the queue
-	Dead     int `json:"dead"`     // of them, those whose task is a dead letter: left to be redriven
+	Examined int `json:"examined"` // pending rows that were compared with the queue
+	Dead     int `json:"dead"`     // examined rows whose task is a dead letter, which an operator must redrive
 
 	// The repairs, by reason.
-	Missing  int `json:"missing"`   // tasks that the queue did not have, added
-	Late     int `json:"late"`      // tasks scheduled too late, moved forward
-	Orphaned int `json:"orphaned"`  // tasks of no row, removed
-	Overdue  int `json:"overdue"`   // rows long past their deadlines, timed out without the queue
-	SetAside int `json:"set_aside"` // keys with values that the queue cannot use, renamed
+	Missing  int `json:"missing"`   // missing tasks that were added
+	Late     int `json:"late"`      // tasks that were due too late and were moved forward
+	Orphaned int `json:"orphaned"`  // tasks without a row that were removed
+	Overdue  int `json:"overdue"`   // overdue rows that were timed out without the queue
+	SetAside int `json:"set_aside"` // keys that were renamed because their values had a wrong type
 
-	// Rows long past their deadlines that could not be timed out.
-	Locked int `json:"locked"` // other sessions hold them
-	Failed int `json:"failed"` // the table refused them, or others that they were tried with
+	// The overdue rows that could not be timed out.
+	Locked int `json:"locked"` // because other sessions hold their locks
+	Failed int `json:"failed"` // because a statement failed on them, or on another row of the same statement
 }
 
-// Repairs is the number of all repairs.
+// Repairs returns the number of all repairs.
 func (r Report) Repairs() int { return r.Missing + r.Late + r.Orphaned + r.Overdue + r.SetAside }
 
-// Clean reports whether the sweep left nothing to mend: rows that other sessions hold are left to the next sweep.
+// Clean reports whether the sweep ended without an error that an operator must look at. Rows that other sessions hold
+// are no such error, because the next sweep tries them again.
 func (r Report) Clean() bool {
 	return r.Outcome == OK || r.Outcome == Partial && r.Failed == 0
 }
 
-// fail notes an outcome and its reason, unless the sweep has that outcome already, or a worse one.
+// fail sets an outcome and its reason if the outcome is more severe than the current one.
 func (r *Report) fail(outcome Outcome, reason error) {
 	if severity[outcome] > severity[r.Outcome] {
 		r.Outcome, r.Error = outcome, clip(reason.Error(), 1000)
 	}
 }
 
-// clip bounds an error's text: it is logged and stored with each sweep.
-func clip(text string, most int) string {
-	if len(text) > most {
-		return strings.ToValidUTF8(text[:most], "") + "…"
+// clip shortens the text of an error to limit bytes, because it is logged and stored with each sweep.
+func clip(text string, limit int) string {
+	if len(text) > limit {
+		return strings.ToValidUTF8(text[:limit], "") + "…"
 	}
 	return text
 }
 
-// stuck notes how many overdue rows could not be timed out, and why the first of them could not.
+// stuck sets the number of overdue rows on which statements failed, and the outcome. The reasons are some of the
+// errors.
 func (r *Report) stuck(failed int, reasons []error) {
 	r.Failed = failed
 	switch {
@@ -76,8 +77,35 @@ func (r *Report) stuck(failed int, reasons []error) {
 		for i, reason := range reasons {
 			texts[i] = clip(reason.Error(), 300)
 		}
-		r.fail(Partial, fmt.Errorf("%d overdue rows cannot be timed out: %s; other sessions hold %d more", r.Failed, strings.Join(texts, "; "), r.Locked))
+		r.fail(Partial, fmt.Errorf("%d overdue rows cannot be timed out: %s; other sessions hold %d more",
+			r.Failed, strings.Join(texts, "; "), r.Locked))
 	case r.Locked > 0:
 		r.fail(Partial, fmt.Errorf("other sessions hold %d overdue rows", r.Locked))
 	}
+}
+
+// Sum returns the sum of the reports of several kinds, with the most severe outcome and its error, and the earliest
+// start.
+func Sum(reports ...Report) Report {
+	sum := Report{Outcome: OK}
+	for i, r := range reports {
+		if i == 0 || r.StartedAt.Before(sum.StartedAt) {
+			sum.StartedAt = r.StartedAt
+		}
+		if severity[r.Outcome] > severity[sum.Outcome] {
+			sum.Outcome, sum.Error = r.Outcome, r.Error
+		}
+		sum.Took += r.Took
+		sum.Full = sum.Full || r.Full
+		sum.Examined += r.Examined
+		sum.Dead += r.Dead
+		sum.Missing += r.Missing
+		sum.Late += r.Late
+		sum.Orphaned += r.Orphaned
+		sum.Overdue += r.Overdue
+		sum.SetAside += r.SetAside
+		sum.Locked += r.Locked
+		sum.Failed += r.Failed
+	}
+	return sum
 }

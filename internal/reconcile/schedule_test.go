@@ -30,11 +30,11 @@ func TestConfig(t *testing.T) {
 		"no expression":             {Config{Schedule: "often"}, "fields"},
 		"blanks":                    {Config{Schedule: " \n "}, "fields"},
 		"one interval":              {Config{Schedule: "@every 1m", Lookahead: time.Minute}, "less than twice 1m0s"},
-		"a year of hours":           {Config{Schedule: "@every 2000000h"}, "less than twice"},
+		"an interval of centuries":  {Config{Schedule: "@every 2000000h"}, "less than twice"},
 		"no interval":               {Config{Schedule: "@every 0s"}, "at least 1s"},
 		"a negative interval":       {Config{Schedule: "@every -5s"}, "at least 1s"},
 		"less than a second":        {Config{Schedule: "TZ=UTC @every 999ms"}, "at least 1s"},
-		"an interval of no number":  {Config{Schedule: "@every soon"}, "duration"},
+		"an interval of letters":    {Config{Schedule: "@every soon"}, "duration"},
 		"rare hours":                {Config{Schedule: "0 9,17 * * *", Lookahead: 16 * time.Hour}, "less than twice 16h0m0s"},
 		"a day of 25 hours":         {Config{Schedule: "TZ=Europe/Berlin 0 12 * * *", Lookahead: 48 * time.Hour}, "less than twice 25h0m0s"},
 		"one day of the month":      {Config{Schedule: "* * 1 * *"}, "less than twice"},
@@ -46,29 +46,29 @@ func TestConfig(t *testing.T) {
 		"a zone alone":              {Config{Schedule: "TZ=UTC"}, "time zone and then an expression"},
 		"a zone alone, for cron":    {Config{Schedule: "CRON_TZ=UTC"}, "time zone and then an expression"},
 		"a zone without a name":     {Config{Schedule: "TZ= * * * * *"}, "time zone and then an expression"},
-		"a zone that is none":       {Config{Schedule: "TZ=Mars/Olympus * * * * *"}, "time zone and then an expression"},
+		"an unknown zone":           {Config{Schedule: "TZ=Mars/Olympus * * * * *"}, "time zone and then an expression"},
 		"a zone of two lines":       {Config{Schedule: "TZ=UTC\n* * * * *"}, "time zone and then an expression"},
 		"an interval of two lines":  {Config{Schedule: "@every 1\ns"}, "duration"},
 		"a negative look-ahead":     {Config{Lookahead: -1}, "must not be negative"},
-		"the least look-ahead":      {Config{Lookahead: math.MinInt64}, "must not be negative"},
+		"the smallest look-ahead":   {Config{Lookahead: math.MinInt64}, "must not be negative"},
 		"a negative grace":          {Config{Grace: -1}, "must not be negative"},
 		"a negative time to probes": {Config{Probe: -1}, "must not be negative"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			table, queue := newFakes(0)
-			_, err := New(nil, table, queue, test.cfg, slog.New(slog.DiscardHandler), nil)
+			_, err := New(nil, &fakeTable{}, newQueue(t, nil), test.cfg, slog.New(slog.DiscardHandler), nil)
 			switch {
 			case test.want == "" && err != nil:
-				t.Errorf("refused: %v", err)
+				t.Errorf("got the error %v, want none", err)
 			case test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\n")):
-				t.Errorf("got %v, want one line with %q", err, test.want)
+				t.Errorf("got the error %v, want an error of one line that contains %q", err, test.want)
 			}
 		})
 	}
 }
 
-// TestGapsAtAnyTime begins at each hour of a week: whether a schedule is refused must not depend on it.
+// TestGapsAtAnyTime computes gaps from each hour of a week. A schedule must not be valid at one hour and invalid at
+// another.
 func TestGapsAtAnyTime(t *testing.T) {
 	monday := time.Date(2026, 6, 1, 0, 0, 30, 0, time.UTC)
 	for _, expression := range []string{"* * 1 * *", "* * * * 1-5", "*/1 9-17 * * *", "* 9 * * *", "* * * 6 *"} {
@@ -78,20 +78,20 @@ func TestGapsAtAnyTime(t *testing.T) {
 		}
 		for hour := range 7 * 24 {
 			if gap := longestGap(schedule, monday.Add(time.Duration(hour)*time.Hour), time.Minute); gap <= time.Minute {
-				t.Fatalf("the longest gap of %q from hour %d on is %v", expression, hour, gap)
+				t.Fatalf("the longest gap of %q from hour %d on is %v, want more than a minute", expression, hour, gap)
 			}
 		}
 	}
 }
 
-// expression is a cron expression with what it means, read in another way than cron does.
+// expression is a cron expression and the values that match each field. The test computes them without cron.
 type expression struct {
 	text                          string
 	minute, hour, dom, month, dow []bool
 	anyDayOfMonth, anyDayOfWeek   bool
 }
 
-// drawField draws a field of a cron expression and the values that it has.
+// drawField draws a field of a cron expression and its values.
 func drawField(t *rapid.T, label string, low, high int) (text string, has []bool, star bool) {
 	has = make([]bool, high+1)
 	var parts []string
@@ -136,7 +136,8 @@ func drawExpression(t *rapid.T) (e expression) {
 	return e
 }
 
-// matchesDay reports whether the expression has a day. Days of the month and of the week add up if neither is a star.
+// matchesDay reports whether the expression has activations on a day. If neither the day of month nor the day of week
+// is a star, one of the two must match.
 func (e expression) matchesDay(day time.Time) bool {
 	dom, dow := e.dom[day.Day()], e.dow[day.Weekday()]
 	if e.anyDayOfMonth || e.anyDayOfWeek {
@@ -145,7 +146,7 @@ func (e expression) matchesDay(day time.Time) bool {
 	return e.month[day.Month()] && (dom || dow)
 }
 
-// longestGap looks at each minute of a year in UTC, and as far beyond as a gap goes.
+// longestGap looks at each minute of a year in UTC, and at later minutes until the last gap has ended.
 func (e expression) longestGap(now time.Time) (longest time.Duration) {
 	var last, end time.Time
 	for day := now.Truncate(24 * time.Hour); day.Before(now.AddDate(12, 0, 0)); day = day.AddDate(0, 0, 1) {
@@ -169,7 +170,7 @@ func (e expression) longestGap(now time.Time) (longest time.Duration) {
 	return math.MaxInt64
 }
 
-// TestLongestGap compares it with what each minute of a year says.
+// TestLongestGap compares the result with a search through each minute of a year.
 func TestLongestGap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := drawExpression(t)
@@ -181,21 +182,21 @@ func TestLongestGap(t *testing.T) {
 		want := e.longestGap(now)
 		if want == math.MaxInt64 {
 			if !schedule.Next(now).IsZero() {
-				t.Fatalf("%q comes at %v", e.text, schedule.Next(now))
+				t.Fatalf("%q has an activation at %v, want none", e.text, schedule.Next(now))
 			}
 			return
 		}
 		if got := longestGap(schedule, now, math.MaxInt64); got != want {
 			t.Fatalf("the longest gap of %q is %v, want %v", e.text, got, want)
 		}
-		most := time.Duration(rapid.Int64Range(1, int64(100*time.Hour)).Draw(t, "most"))
-		if got := longestGap(schedule, now, most); got > most != (want > most) {
-			t.Fatalf("the first gap of %q longer than %v is %v, the longest is %v", e.text, most, got, want)
+		enough := time.Duration(rapid.Int64Range(1, int64(100*time.Hour)).Draw(t, "enough"))
+		if got := longestGap(schedule, now, enough); got > enough != (want > enough) {
+			t.Fatalf("longestGap of %q with enough %v is %v, but the longest gap is %v", e.text, enough, got, want)
 		}
 	})
 }
 
-// TestLongestGapInZones compares it with a walk over all activations, where clocks are put forward and back.
+// TestLongestGapInZones compares the result with a search through all activations, in zones with daylight saving time.
 func TestLongestGapInZones(t *testing.T) {
 	zones := []string{"America/New_York", "Europe/London", "Australia/Lord_Howe", "Africa/Cairo", "Asia/Kathmandu", "Local"}
 	rapid.Check(t, func(t *rapid.T) {
@@ -221,9 +222,9 @@ func TestLongestGapInZones(t *testing.T) {
 	})
 }
 
-// TestAnyScheduleIsTakenOrRefused gives New text of any kind: it returns, with an error of one line or with a schedule
-// whose gaps the look-ahead covers.
-func TestAnyScheduleIsTakenOrRefused(t *testing.T) {
+// TestAnyScheduleIsAcceptedOrRejected parses random text. The result is an error of one line, or a schedule whose
+// gaps are at most half of the look-ahead.
+func TestAnyScheduleIsAcceptedOrRejected(t *testing.T) {
 	pieces := []string{"TZ=", "CRON_TZ=", "UTC", "Europe/Berlin", " ", "  ", "\n", "\t", "@every", "@daily", "@", "1h", "-5s", "1ns", "9999999h",
 		"*", "*/5", "?", "1-5", "5-1", "/", ",", "-", "0", "59", "60", "mon", "jan", "99999999999999999999", "\xff", "é", "../../etc/passwd"}
 	text := rapid.OneOf(
@@ -239,9 +240,9 @@ func TestAnyScheduleIsTakenOrRefused(t *testing.T) {
 		filled, schedule, gap, err := cfg.withDefaults()
 		switch {
 		case err != nil && slices.ContainsFunc([]rune(err.Error()), func(r rune) bool { return r == '\n' || r == '\r' }):
-			t.Fatalf("%q is refused in more than one line: %v", cfg.Schedule, err)
+			t.Fatalf("%q is rejected with more than one line: %v", cfg.Schedule, err)
 		case err == nil && (gap <= 0 || gap > filled.Lookahead/2 || schedule.Next(time.Now()).IsZero()):
-			t.Fatalf("%q is taken, with a gap of %v and a look-ahead of %v", cfg.Schedule, gap, filled.Lookahead)
+			t.Fatalf("%q is accepted, with a gap of %v and a look-ahead of %v", cfg.Schedule, gap, filled.Lookahead)
 		}
 	})
 }

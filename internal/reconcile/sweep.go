@@ -4,45 +4,47 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"example.com/shop/internal/delay"
 )
 
-// errQueue marks errors of the queue. They degrade a sweep; errors of the table fail it.
-type errQueue struct{ error }
+// queueError marks errors of the queue. They make a sweep degraded; errors of the table make it failed.
+type queueError struct{ error }
 
-func (e errQueue) Unwrap() error { return e.error }
+func (e queueError) Unwrap() error { return e.error }
 
-// queueError marks err, unless it is nil.
-func queueError(err error) error {
+// asQueueError marks err, unless it is nil.
+func asQueueError(err error) error {
 	if err == nil {
 		return nil
 	}
-	return errQueue{err}
+	return queueError{err}
 }
 
-// sweep compares and repairs, under the lock.
+// sweep compares and repairs. The caller holds the lock.
 func (r *Reconciler) sweep(ctx context.Context) (report Report) {
 	report = Report{StartedAt: time.Now().UTC(), Outcome: OK}
 	defer func() { report.Took = time.Since(report.StartedAt).Seconds() }()
 	note := func(err error) {
-		if _, ok := errors.AsType[errQueue](err); ok {
+		if _, ok := errors.AsType[queueError](err); ok {
 			report.fail(Degraded, err)
 		} else if err != nil {
 			report.fail(Failed, err)
 		}
 	}
-	// First what needs no queue, and is late already.
+	// The overdue rows come first, because they are late already. They are timed out without the queue.
 	note(r.overdue.walk(ctx, r.table, r.cfg.Grace, &report))
-	note(r.overdue.takeApart(ctx, r.table, r.apartBudget(), &report))
+	note(r.overdue.searchFailed(ctx, r.table, r.searchBudget(), &report))
 
 	renamed, err := r.mend(ctx)
 	report.SetAside = len(renamed)
 	if err != nil {
-		note(queueError(err))
+		note(asQueueError(err))
 		return report
 	}
 	intact, err := r.intact(ctx)
 	if err != nil {
-		note(queueError(err))
+		note(asQueueError(err))
 		return report
 	}
 	if intact {
@@ -55,47 +57,50 @@ func (r *Reconciler) sweep(ctx context.Context) (report Report) {
 	return report
 }
 
-// mend has the queue set aside what it cannot use. It gives a Redis that hangs a second.
+// mend makes the queue usable after another client wrote to its keys, and logs the keys that it renamed. It waits at
+// most a second for a Redis that hangs.
 func (r *Reconciler) mend(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	renamed, err := r.queue.Mend(ctx)
 	for _, name := range renamed {
-		r.log.ErrorContext(ctx, "a key held a value of another type than the queue's and was renamed; find the client that writes to this Redis", "key", name)
+		r.log.ErrorContext(ctx, "a key of the queue held a value of a wrong type and was renamed; "+
+			"find the client that writes to this Redis", "key", name)
 	}
 	return renamed, err
 }
 
-// restore fills a queue that has lost its memory. Only a walk that ended says so: what dies on the way,
-// or a queue that is wiped meanwhile, is restored again.
+// restore fills a queue that was wiped or is new. It completes the restore markers only after the last page. If the
+// process dies, or Redis is wiped meanwhile, the next sweep restores again.
 func (r *Reconciler) restore(ctx context.Context, report *Report) error {
 	r.log.InfoContext(ctx, "the queue is new or was wiped: all pending rows are compared with it")
 	if err := r.queue.BeginRestore(ctx); err != nil {
-		return queueError(err)
+		return asQueueError(err)
 	}
-	if err := r.refill(ctx, report, -1); err != nil {
+	if err := r.refill(ctx, report, All); err != nil {
 		return err
 	}
-	return queueError(r.queue.EndRestore(ctx))
+	return asQueueError(r.queue.EndRestore(ctx))
 }
 
-// progressEvery is how many rows a long sweep compares between two lines of log.
+// progressEvery is the number of compared rows between two log lines of a long sweep.
 const progressEvery = 100_000
 
-// refill walks the pending rows up to ahead, all of them if it is negative, and repairs their tasks.
-func (r *Reconciler) refill(ctx context.Context, report *Report, ahead time.Duration) error {
+// refill compares pending rows with the queue, and repairs their tasks. The argument within selects the rows, as for
+// [Table.Pending].
+func (r *Reconciler) refill(ctx context.Context, report *Report, within time.Duration) error {
 	after := ""
 	for {
-		ids, left, next, err := r.table.Pending(ctx, after, ahead, pageSize)
+		page, next, err := r.table.Pending(ctx, after, within, pageSize)
 		if err != nil {
 			return err
 		}
-		if err := r.repairPage(ctx, report, ids, left, time.Now()); err != nil {
-			return queueError(err)
+		if err := r.repairPage(ctx, report, page); err != nil {
+			return asQueueError(err)
 		}
-		report.Examined += len(ids)
-		if report.Examined%progressEvery == 0 && len(ids) > 0 {
-			r.log.InfoContext(ctx, "sweep goes on", "examined", report.Examined, "missing", report.Missing)
+		report.Examined += len(page)
+		if report.Examined%progressEvery == 0 && len(page) > 0 {
+			r.log.InfoContext(ctx, "sweep in progress", "examined", report.Examined, "missing", report.Missing)
 		}
 		if next == "" {
 			return nil
@@ -104,63 +109,60 @@ func (r *Reconciler) refill(ctx context.Context, report *Report, ahead time.Dura
 	}
 }
 
-// repairPage compares a page of rows with their tasks. left was true at readAt: two clocks are compared
-// by what each says is left, and the time between their answers is taken off.
-func (r *Reconciler) repairPage(ctx context.Context, report *Report, ids []string, left []time.Duration, readAt time.Time) error {
-	if len(ids) == 0 {
+// repairPage compares a page of rows with their tasks, and schedules the tasks that are missing or due too late.
+func (r *Reconciler) repairPage(ctx context.Context, report *Report, page []delay.Message) error {
+	if len(page) == 0 {
 		return nil
 	}
-	asked := time.Since(readAt)
-	places, err := r.queue.Locate(ctx, ids)
+	ids := make([]string, len(page))
+	for i, row := range page {
+		ids[i] = row.ID
+	}
+	// Compute the time left of a row from the moment before the request to Redis. After the reply it would be shorter
+	// by the time that Redis took, and tasks would seem to be late.
+	asked := time.Now()
+	locations, err := r.queue.Locate(ctx, ids)
 	if err != nil {
 		return err
 	}
-	var missing, late, again []int
-	for i, place := range places {
+	var repairs []delay.Message
+	missing, late := 0, 0
+	for i, task := range locations {
+		left := page[i].Due().Sub(asked)
 		switch {
-		case place.Leased:
-		case place.Dead:
+		case task.State == delay.Leased: // a worker has it
+		case task.State == delay.Dead:
 			report.Dead++
-		case !place.Scheduled:
-			missing = append(missing, i)
-		case left[i] < 0, place.Failed:
-			// The row is overdue, and its task waits to be tried again: late on purpose.
-		case place.Left > left[i]-asked+tolerance:
-			late = append(late, i)
+		case task.State == delay.Absent:
+			missing++
+			repairs = append(repairs, page[i])
+		case left < 0, task.Attempts > 0:
+			// The worker may have postponed the task until its next attempt, so do not move it forward.
+		case task.Left-left > tolerance:
+			late++
+			repairs = append(repairs, page[i])
 		}
 	}
-	again = append(append(again, missing...), late...)
-	if err := r.reschedule(ctx, ids, left, again, readAt); err != nil {
+	if err := r.queue.Schedule(ctx, repairs...); err != nil {
 		return err
 	}
-	report.Missing += len(missing)
-	report.Late += len(late)
+	report.Missing += missing
+	report.Late += late
 	return nil
 }
 
-// reschedule adds the tasks at some places of a page.
-func (r *Reconciler) reschedule(ctx context.Context, ids []string, left []time.Duration, places []int, readAt time.Time) error {
-	if len(places) == 0 {
-		return nil
-	}
-	lost, remaining := make([]string, len(places)), make([]time.Duration, len(places))
-	for n, i := range places {
-		lost[n], remaining[n] = ids[i], left[i]-time.Since(readAt)
-	}
-	return r.queue.Schedule(ctx, lost, remaining)
-}
-
-// removeOrphans drops tasks whose rows do not exist: the database was restored from a backup, say. A task
-// whose row has ended some other way is no orphan; the worker drops it when it is due.
+// removeOrphans removes tasks whose rows do not exist, for instance because the database was restored from a backup.
+// The task of a row that has ended is no orphan: a worker acknowledges it when it is due.
 func (r *Reconciler) removeOrphans(ctx context.Context, report *Report) error {
 	var tableError error
-	n, err := r.queue.RemoveOrphans(ctx, r.cfg.Lookahead, func(ctx context.Context, ids []string) (unknown []string, err error) {
+	unknown := func(ctx context.Context, ids []string) (unknown []string, err error) {
 		unknown, tableError = r.table.Unknown(ctx, ids)
 		return unknown, tableError
-	})
+	}
+	n, err := r.queue.RemoveOrphans(ctx, r.cfg.Lookahead, unknown)
 	report.Orphaned += n
 	if tableError != nil {
 		return tableError
 	}
-	return queueError(err)
+	return asQueueError(err)
 }

@@ -13,23 +13,25 @@ import (
 	"example.com/shop/internal/devstack"
 )
 
-// errNoContainers: no container engine answers, or it has not and cannot pull the image.
+// errNoContainers means that no container can run: no engine answers, the engine neither has the image nor can pull it,
+// or TEST_SERVERS is local.
 var errNoContainers = errors.New("no containers")
 
 func postgresContainer() (string, error) {
 	endpoint, err := runContainer(testcontainers.ContainerRequest{
 		Image:        devstack.PostgresImage(),
-		Env:          map[string]string{"POSTGRES_USER": "shop", "POSTGRES_PASSWORD": "shop", "POSTGRES_DB": "shop"},
+		Env:          map[string]string{"POSTGRES_USER": "test", "POSTGRES_PASSWORD": "test", "POSTGRES_DB": "test"},
 		Cmd:          []string{"postgres", "-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=300"},
 		ExposedPorts: []string{"5432/tcp"},
-		// By TCP: the image starts the server twice, the first time to make the database, with its socket alone. An open
-		// port says nothing: the server listens before it answers, and the engine's proxy before the server.
-		WaitingFor: wait.ForExec([]string{"pg_isready", "--host=127.0.0.1", "--username=shop"}).WithStartupTimeout(2 * time.Minute),
+		// Check over TCP: to create the database, the image first starts a server that has only a Unix socket. An open
+		// port does not show that the server is ready: the engine's proxy listens before the server does.
+		WaitingFor: wait.ForExec([]string{"pg_isready", "--host=127.0.0.1", "--username=test"}).
+			WithStartupTimeout(2 * time.Minute),
 	})
 	if err != nil {
 		return "", err
 	}
-	return "postgres://shop:shop@" + endpoint + "/shop?sslmode=disable", nil
+	return "postgres://test:test@" + endpoint + "/test?sslmode=disable", nil
 }
 
 func redisContainer() (string, error) {
@@ -44,10 +46,10 @@ func redisContainer() (string, error) {
 	return "redis://" + endpoint + "/0", nil
 }
 
-// runContainer runs a container until all tests are done and returns the host:port of its one port.
+// runContainer runs a container until all tests are done, and returns the host:port of the only port that it exposes.
 func runContainer(req testcontainers.ContainerRequest) (string, error) {
-	if os.Getenv("SHOP_TEST_SERVERS") == "local" {
-		return "", withoutContainers(errors.New("SHOP_TEST_SERVERS is local"))
+	if os.Getenv("TEST_SERVERS") == "local" {
+		return "", withoutContainers(errors.New("TEST_SERVERS is local"))
 	}
 	ctx, cancel := context.WithTimeout(background(), 3*time.Minute)
 	defer cancel()
@@ -56,22 +58,25 @@ func runContainer(req testcontainers.ContainerRequest) (string, error) {
 	}
 	c, err := testcontainers.GenericContainer(ctx, testcontainers.GenericContainerRequest{ContainerRequest: req, Started: true})
 	if err != nil {
-		return "", withoutContainers(errors.Join(fmt.Errorf("no container of %s: %w", req.Image, err), testcontainers.TerminateContainer(c)))
+		err = fmt.Errorf("run a container of %s: %w", req.Image, err)
+		return "", withoutContainers(errors.Join(err, testcontainers.TerminateContainer(c)))
 	}
 	shared.onStop(func() error { return testcontainers.TerminateContainer(c) })
 	return c.Endpoint(ctx, "")
 }
 
-// withoutContainers lets the machine's own servers be used, unless containers are required.
+// withoutContainers returns an error that wraps errNoContainers, so that the caller uses the machine's own servers. If
+// TEST_REQUIRE lists containers, it returns another error.
 func withoutContainers(reason error) error {
 	if required("containers") {
-		return fmt.Errorf("SHOP_TEST_REQUIRE demands containers: %w", reason)
+		return fmt.Errorf("TEST_REQUIRE lists containers, but none can run: %w", reason)
 	}
 	return fmt.Errorf("%w: %w", errNoContainers, reason)
 }
 
+// engineAnswers reports whether a container engine answers.
 func engineAnswers(ctx context.Context) (answers bool) {
-	// The library panics where it finds no engine at all.
+	// testcontainers panics if it finds no engine.
 	defer func() {
 		if recover() != nil {
 			answers = false

@@ -14,18 +14,17 @@ import (
 	"testing"
 
 	"example.com/shop/internal/devstack"
-	"example.com/shop/migrations"
 )
 
-// postgres is a server with a migrated template database.
+// postgres is a server with a template database that has the schema.
 type postgres struct {
 	admin    *sql.DB
 	url      *url.URL
 	template string
 }
 
-// Postgres returns the URL of a database of the test's own, with the schema and no rows. It is a clone of
-// a template, and is dropped when the test ends.
+// Postgres returns the URL of a new database for the test. The database is a copy of a template that has the schema
+// given to [Main], and is dropped when the test ends.
 func Postgres(t testing.TB) string {
 	t.Helper()
 	server, err := shared.postgres.get(startPostgres)
@@ -35,7 +34,7 @@ func Postgres(t testing.TB) string {
 	if err != nil {
 		t.Fatalf("start PostgreSQL: %v", err)
 	}
-	name := "shop_test_" + strings.ToLower(rand.Text())
+	name := "test_" + strings.ToLower(rand.Text())
 	if err := server.create(t.Context(), name, server.template); err != nil {
 		t.Fatal(err)
 	}
@@ -47,14 +46,14 @@ func Postgres(t testing.TB) string {
 	return server.database(name)
 }
 
-// PostgresServer returns a server of the test's own, that it may pause, stop and restart. Its database
-// has no schema.
+// PostgresServer starts a server for one test, which may pause, stop and restart the server. Its database has no
+// tables. The server stops when the test ends.
 func PostgresServer(t testing.TB, settings map[string]string) *devstack.Postgres {
 	t.Helper()
 	return PostgresServerEnv(t, nil, settings)
 }
 
-// PostgresServerEnv is PostgresServer with more in the server's environment.
+// PostgresServerEnv is [PostgresServer] with additional environment variables, each NAME=VALUE, for the server.
 func PostgresServerEnv(t testing.TB, env []string, settings map[string]string) *devstack.Postgres {
 	t.Helper()
 	all := maps.Clone(testSettings)
@@ -74,8 +73,7 @@ func PostgresServerEnv(t testing.TB, env []string, settings map[string]string) *
 	return server
 }
 
-// testSettings trade durability, which no test of ours can observe (the machine would have to lose its
-// power), for speed.
+// testSettings trade durability for speed: no test makes the machine lose power.
 var testSettings = map[string]string{
 	"fsync": "off", "full_page_writes": "off", "max_connections": "300", "shared_buffers": "128MB",
 }
@@ -87,19 +85,19 @@ func startPostgres() (*postgres, error) {
 	}
 	u, err := url.Parse(address)
 	if err != nil {
-		return nil, fmt.Errorf("SHOP_TEST_DATABASE_URL is not a URL")
+		return nil, errors.New("TEST_DATABASE_URL: expected a URL like postgres://USER:PASSWORD@HOST:PORT/DATABASE")
 	}
 	admin, err := sql.Open("pgx", address)
 	if err != nil {
 		return nil, err
 	}
 	shared.onStop(admin.Close)
-	p := &postgres{admin: admin, url: u, template: "shop_template_" + strings.ToLower(rand.Text())}
+	p := &postgres{admin: admin, url: u, template: "template_" + strings.ToLower(rand.Text())}
 	return p, p.makeTemplate(background())
 }
 
 func postgresURL() (string, error) {
-	if address := os.Getenv("SHOP_TEST_DATABASE_URL"); address != "" {
+	if address := os.Getenv("TEST_DATABASE_URL"); address != "" {
 		return address, nil
 	}
 	if address, err := postgresContainer(); err == nil || !errors.Is(err, errNoContainers) {
@@ -123,32 +121,37 @@ func postgresURL() (string, error) {
 
 func (p *postgres) makeTemplate(ctx context.Context) error {
 	if _, err := p.admin.ExecContext(ctx, "CREATE DATABASE "+p.template); err != nil {
-		return fmt.Errorf("create template: %w", err)
+		return fmt.Errorf("create the template database: %w", err)
 	}
 	shared.onStop(func() error { return p.drop(p.template) })
 	db, err := sql.Open("pgx", p.database(p.template))
 	if err != nil {
 		return err
 	}
-	defer db.Close() // a template with a session cannot be cloned
-	_, err = migrations.Up(ctx, db)
-	return err
+	defer db.Close() // CREATE DATABASE fails while a session uses its template
+	for _, migrate := range shared.schema {
+		if _, err := migrate(ctx, db); err != nil {
+			return fmt.Errorf("apply the schema to the template database: %w", err)
+		}
+	}
+	return nil
 }
 
 func (p *postgres) create(ctx context.Context, name, template string) error {
 	if _, err := p.admin.ExecContext(ctx, "CREATE DATABASE "+name+" TEMPLATE "+template); err != nil {
-		return fmt.Errorf("clone template: %w", err)
+		return fmt.Errorf("copy the template database: %w", err)
 	}
 	return nil
 }
 
 func (p *postgres) drop(name string) error {
 	if _, err := p.admin.ExecContext(background(), "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)"); err != nil {
-		return fmt.Errorf("drop test database: %w", err)
+		return fmt.Errorf("drop the test database: %w", err)
 	}
 	return nil
 }
 
+// database returns the URL of one of the server's databases.
 func (p *postgres) database(name string) string {
 	u := *p.url
 	u.Path = "/" + name

@@ -18,11 +18,11 @@ import (
 	"example.com/shop/internal/devstack"
 )
 
-// Redis returns the URL of a Redis database that is the test's own, and empty.
+// Redis returns the URL of an empty Redis database that no other test uses.
 //
-// On a machine without redis-server it is a stand-in within the test's process. The stand-in runs the same
-// commands and scripts, but nobody can kill, freeze or configure it: a test that does so calls [RedisServer].
-// A benchmark gets no stand-in, because its figures would say nothing about Redis.
+// On a machine without redis-server the database is in a stand-in within the test's process, which runs the same
+// commands and scripts. A test that kills, freezes or configures its server calls [RedisServer] instead. A benchmark is
+// skipped, because measurements of the stand-in would say nothing about Redis.
 func Redis(t testing.TB) string {
 	t.Helper()
 	address, err := shared.redis.get(redisURL)
@@ -42,7 +42,7 @@ func Redis(t testing.TB) string {
 	return url
 }
 
-// standIn returns the URL of a Redis in this process, which ends with the test.
+// standIn returns the URL of a stand-in for Redis in this process. It stops when the test ends.
 func standIn(t testing.TB) string {
 	t.Helper()
 	server, err := devstack.StartMiniredis()
@@ -57,6 +57,7 @@ func standIn(t testing.TB) string {
 	return server.URL()
 }
 
+// skipWithoutRedis skips the test if err says that the machine lacks Redis, and fails it for any other error.
 func skipWithoutRedis(t testing.TB, err error) {
 	t.Helper()
 	if errors.Is(err, devstack.ErrNoRedis) {
@@ -68,7 +69,7 @@ func skipWithoutRedis(t testing.TB, err error) {
 }
 
 func redisURL() (string, error) {
-	if address := os.Getenv("SHOP_TEST_REDIS_URL"); address != "" {
+	if address := os.Getenv("TEST_REDIS_URL"); address != "" {
 		return address, nil
 	}
 	if address, err := redisContainer(); err == nil || !errors.Is(err, errNoContainers) {
@@ -86,23 +87,23 @@ func redisURL() (string, error) {
 	return server.URL(), nil
 }
 
-// takeDatabase takes a database of the server that no test uses, and empties it. Test binaries run at the same
-// time and may share a server, so a key in database 0 marks each database that is in use. It is not in the
-// database itself, because a test may flush that.
+// takeDatabase reserves a database of the server that no test uses, and empties it. Test binaries run at the same time
+// and may share a server, so a key in database 0 marks each database that is in use. The mark is not in the database
+// itself, because a test may flush that.
 func takeDatabase(ctx context.Context, address string) (url string, release func() error, err error) {
 	opts, err := redis.ParseURL(address)
 	if err != nil {
-		return "", nil, fmt.Errorf("SHOP_TEST_REDIS_URL is not a Redis URL")
+		return "", nil, errors.New("TEST_REDIS_URL: expected a URL like redis://USER:PASSWORD@HOST:PORT/0")
 	}
 	marks := database(opts, 0)
 	for {
 		for db := 1; db < 16; db++ {
 			mark := fmt.Sprintf("testenv:database-%d-in-use", db)
-			// A killed test leaves its mark. The mark lives longer than any test takes.
+			// The mark expires, because a killed test does not delete it. No test takes 30 minutes.
 			taken, err := marks.SetNX(ctx, mark, os.Getpid(), 30*time.Minute).Result()
 			if err != nil {
 				marks.Close()
-				return "", nil, fmt.Errorf("take a Redis database: %w", err)
+				return "", nil, fmt.Errorf("reserve a Redis database: %w", err)
 			}
 			if !taken {
 				continue
@@ -119,7 +120,7 @@ func takeDatabase(ctx context.Context, address string) (url string, release func
 		select {
 		case <-ctx.Done():
 			marks.Close()
-			return "", nil, fmt.Errorf("all Redis databases are in use: %w", ctx.Err())
+			return "", nil, fmt.Errorf("reserve a Redis database: other tests use all databases from 1 to 15: %w", ctx.Err())
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
@@ -129,12 +130,12 @@ func flush(opts *redis.Options, db int) error {
 	rdb := database(opts, db)
 	defer rdb.Close()
 	if err := rdb.FlushDB(background()).Err(); err != nil {
-		return fmt.Errorf("empty Redis database %d: %w", db, err)
+		return fmt.Errorf("flush Redis database %d: %w", db, err)
 	}
 	return nil
 }
 
-// database returns a client of one of a server's databases.
+// database returns a client of one of the server's databases.
 func database(opts *redis.Options, db int) *redis.Client {
 	o := *opts
 	o.DB = db
@@ -154,13 +155,14 @@ func client(o *redis.Options) *redis.Client {
 	return redis.NewClient(o)
 }
 
-// RedisServer returns a server of the test's own, that it may stop, kill, fill and restart.
+// RedisServer starts a server for one test, which may stop, kill, fill and restart the server. The arguments are added
+// to the server's command line. The server is killed when the test ends.
 func RedisServer(t testing.TB, args ...string) *devstack.Redis {
 	t.Helper()
 	return RedisServerEnv(t, nil, args...)
 }
 
-// RedisServerEnv is RedisServer with more in the server's environment.
+// RedisServerEnv is [RedisServer] with additional environment variables, each NAME=VALUE, for the server.
 func RedisServerEnv(t testing.TB, env []string, args ...string) *devstack.Redis {
 	t.Helper()
 	server, err := devstack.StartRedisEnv(t.Context(), env, t.TempDir(), args...)
@@ -173,8 +175,8 @@ func RedisServerEnv(t testing.TB, env []string, args ...string) *devstack.Redis 
 	return server
 }
 
-// RedisCluster returns the addresses of the masters of a three-node cluster, empty ones. The tests of a
-// binary share it, one after the other.
+// RedisCluster flushes a cluster and returns the host:port of each of its three masters. The tests of a binary share
+// the cluster, so tests that use it must not run in parallel.
 func RedisCluster(t testing.TB) []string {
 	t.Helper()
 	nodes, err := shared.cluster.get(startCluster)
@@ -184,7 +186,7 @@ func RedisCluster(t testing.TB) []string {
 		err := rdb.FlushAll(t.Context()).Err()
 		rdb.Close()
 		if err != nil {
-			t.Fatalf("empty cluster node %s: %v", addr, err)
+			t.Fatalf("flush cluster node %s: %v", addr, err)
 		}
 	}
 	return nodes
@@ -208,8 +210,8 @@ func startCluster() ([]string, error) {
 	return nodes, joinCluster(ctx, nodes)
 }
 
-// startNode runs a cluster node. Its bus takes a port of its own choosing too; where that is taken, the
-// node is started once more on other ports.
+// startNode runs a cluster node and returns its host:port. It chooses a free port for the cluster bus too, because the
+// default, the port for clients plus 10000, may be taken or out of range.
 func startNode(ctx context.Context, dir string) (string, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return "", err
@@ -229,7 +231,7 @@ func startNode(ctx context.Context, dir string) (string, error) {
 	return server.Addr(), nil
 }
 
-// joinCluster gives each node a third of the slots, introduces them and waits until all agree.
+// joinCluster assigns the hash slots evenly, has the nodes meet, and waits until all nodes report a complete cluster.
 func joinCluster(ctx context.Context, nodes []string) error {
 	clients := make([]*redis.Client, len(nodes))
 	for i, addr := range nodes {
@@ -242,14 +244,14 @@ func joinCluster(ctx context.Context, nodes []string) error {
 		if err := rdb.ClusterAddSlotsRange(ctx, first, last).Err(); err != nil {
 			return fmt.Errorf("assign slots: %w", err)
 		}
-		// Distinct epochs, or the nodes have to find out who is first.
+		// Nodes with equal epochs would first resolve the conflict, which takes longer.
 		if err := rdb.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err(); err != nil {
-			return fmt.Errorf("set epoch: %w", err)
+			return fmt.Errorf("set the node's configuration epoch: %w", err)
 		}
 	}
 	busPort, err := clients[0].ConfigGet(ctx, "cluster-port").Result()
 	if err != nil {
-		return fmt.Errorf("read bus port: %w", err)
+		return fmt.Errorf("read the port of the cluster bus: %w", err)
 	}
 	host, port, err := net.SplitHostPort(nodes[0])
 	if err != nil {
@@ -257,7 +259,7 @@ func joinCluster(ctx context.Context, nodes []string) error {
 	}
 	for _, rdb := range clients[1:] {
 		if err := rdb.Do(ctx, "CLUSTER", "MEET", host, port, busPort["cluster-port"]).Err(); err != nil {
-			return fmt.Errorf("introduce nodes: %w", err)
+			return fmt.Errorf("join the nodes: %w", err)
 		}
 	}
 	for _, rdb := range clients {
@@ -268,24 +270,27 @@ func joinCluster(ctx context.Context, nodes []string) error {
 	return nil
 }
 
+// awaitCluster waits until a node reports that the cluster is complete.
 func awaitCluster(ctx context.Context, rdb *redis.Client, nodes int) error {
 	for {
 		info, err := rdb.ClusterInfo(ctx).Result()
 		if err != nil {
-			return fmt.Errorf("cluster info: %w", err)
+			return fmt.Errorf("read the cluster's state: %w", err)
 		}
-		if strings.Contains(info, "cluster_state:ok") && strings.Contains(info, fmt.Sprintf("cluster_size:%d\r", nodes)) {
+		size := fmt.Sprintf("cluster_size:%d\r", nodes)
+		if strings.Contains(info, "cluster_state:ok") && strings.Contains(info, size) {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the cluster did not form: %s", strings.Join(strings.Fields(info), " "))
+			return fmt.Errorf("the Redis cluster is incomplete: expected cluster_state:ok and cluster_size:%d, found %s",
+				nodes, strings.Join(strings.Fields(info), " "))
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
 
-// RedisTypes has, for each type of value in Redis, the command that writes one to a key.
+// RedisTypes holds, for each type of value in Redis, the command that writes such a value to a key.
 var RedisTypes = map[string]func(key string) []any{
 	"string": func(key string) []any { return []any{"SET", key, "foreign"} },
 	"list":   func(key string) []any { return []any{"RPUSH", key, "foreign"} },

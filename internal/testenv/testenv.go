@@ -1,18 +1,23 @@
-// Package testenv gives a test a clean PostgreSQL database and a clean Redis, real ones.
+// Package testenv provides a test with a database of a real PostgreSQL and an empty database of a real Redis.
 //
-// The servers are, in this order: those that SHOP_TEST_DATABASE_URL and SHOP_TEST_REDIS_URL name; containers
-// of POSTGRES_IMAGE and REDIS_IMAGE, where a container engine answers and has or can pull them; the
-// machine's own binaries, at once where SHOP_TEST_SERVERS is local. A test binary starts them when a test first asks,
-// and stops them at its end.
+// For each of the two servers it uses the first of these that is available:
+//   - the server at TEST_DATABASE_URL or TEST_REDIS_URL;
+//   - a container of POSTGRES_IMAGE or REDIS_IMAGE, if a container engine answers and has the image or can pull it;
+//     TEST_SERVERS=local skips this step;
+//   - a child process that runs the machine's own binaries.
 //
-// A test that needs something the machine lacks is skipped, and [Main] lists what was skipped and why. Of Redis
-// there is a stand-in for the tests that do not break it. SHOP_TEST_REQUIRE lists, separated by commas, what must
-// not be missing: postgres, redis, containers, browser, faketime (servers whose clocks are apart).
+// A test binary starts a server when the first of its tests needs it, and stops it after the last test.
+//
+// A test is skipped if the machine lacks a feature that the test needs, and [Main] lists the skipped tests with the
+// reasons. On a machine without Redis, tests that call [Redis] use a stand-in. TEST_REQUIRE lists, separated by commas,
+// the features that the machine must have: postgres, redis, containers, browser, faketime (servers whose clocks
+// differ). If the machine lacks a required feature, the tests that need it fail.
 package testenv
 
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"maps"
@@ -27,28 +32,35 @@ import (
 	"example.com/shop/internal/devstack"
 )
 
-// Main runs a package's tests, stops what they started, and fails if a goroutine is left.
-func Main(m *testing.M) {
+// Migration applies a schema to a database, and returns the names of the files that it applied.
+type Migration func(ctx context.Context, db *sql.DB) ([]string, error)
+
+// Main runs a package's tests, stops their servers, and exits. Each database that [Postgres] returns has the schema
+// that the migrations make in their order. Without migrations the databases have no tables. The exit status is not 0 if
+// a test fails, a server does not stop, or a goroutine is still running.
+func Main(m *testing.M, schema ...Migration) {
+	shared.schema = schema
 	code := m.Run()
-	fmt.Fprint(os.Stderr, skipped.summary()) // go test shows it with -v, or if a test of the package failed
+	fmt.Fprint(os.Stderr, skipped.summary()) // go test shows it with -v, and if a test of the package fails
 	if err := shared.stop(); err != nil {
 		fmt.Fprintln(os.Stderr, "testenv:", err)
 		code = max(code, 1)
 	}
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, "testenv: goroutines are left:", err)
+			fmt.Fprintln(os.Stderr, "testenv: goroutines are still running after the tests:", err)
 			code = 1
 		}
 	}
 	os.Exit(code)
 }
 
-// Skip skips a test for what the machine lacks, or fails it if SHOP_TEST_REQUIRE lists the feature.
+// Skip skips a test because the machine lacks a feature. If TEST_REQUIRE lists the feature, Skip fails the test
+// instead. The reason says what is missing and how to install it.
 func Skip(t testing.TB, feature, reason string) {
 	t.Helper()
 	if required(feature) {
-		t.Fatalf("%s, and SHOP_TEST_REQUIRE demands %s", reason, feature)
+		t.Fatalf("%s, but TEST_REQUIRE lists %s", reason, feature)
 	}
 	t.Cleanup(func() {
 		if t.Skipped() {
@@ -58,13 +70,12 @@ func Skip(t testing.TB, feature, reason string) {
 	t.Skip(reason)
 }
 
-// skipped is what the tests of this binary were skipped for.
+// skipped holds the skipped tests of this binary.
 var skipped skips
 
-// skips are the names of skipped tests, by reason.
 type skips struct {
 	mu    sync.Mutex
-	tests map[string][]string
+	tests map[string][]string // the tests' names, by reason
 }
 
 func (s *skips) add(test, reason string) {
@@ -76,7 +87,7 @@ func (s *skips) add(test, reason string) {
 	s.tests[reason] = append(s.tests[reason], test)
 }
 
-// summary has one line for each reason, the most frequent first; it is empty if no test was skipped.
+// summary returns one line for each reason, the most frequent reason first. It is empty if no test was skipped.
 func (s *skips) summary() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,8 +102,9 @@ func (s *skips) summary() string {
 	return lines.String()
 }
 
+// required reports whether TEST_REQUIRE lists the feature.
 func required(feature string) bool {
-	for name := range strings.SplitSeq(os.Getenv("SHOP_TEST_REQUIRE"), ",") {
+	for name := range strings.SplitSeq(os.Getenv("TEST_REQUIRE"), ",") {
 		if strings.TrimSpace(name) == feature {
 			return true
 		}
@@ -100,12 +112,14 @@ func required(feature string) bool {
 	return false
 }
 
-// shared is what the tests of one binary share: servers, started by the first who asks.
+// shared holds the servers that the tests of one binary share.
 var shared servers
 
 type servers struct {
+	schema []Migration // set before the first test runs
+
 	mu    sync.Mutex
-	stops []func() error // the last started first
+	stops []func() error // called in reverse order
 
 	postgres lazy[*postgres]
 	redis    lazy[string]
@@ -113,10 +127,11 @@ type servers struct {
 	dir      lazy[string]
 }
 
-// AfterAll has f called once all tests of this binary have run. What was registered last is called first.
+// AfterAll registers a function that [Main] calls after all tests of this binary. The function that was registered last
+// is called first.
 func AfterAll(f func() error) { shared.onStop(f) }
 
-// onStop has something done once all tests have run.
+// onStop is [AfterAll].
 func (s *servers) onStop(f func() error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,7 +146,8 @@ func (s *servers) stop() error {
 	return errors.Join(errs...)
 }
 
-// lazy is a value made once. An error stays too: what does not start now will not start for the next test.
+// lazy is a value that is made once. It keeps an error too, because a server that did not start for one test will not
+// start for the next one.
 type lazy[T any] struct {
 	once  sync.Once
 	value T
@@ -143,8 +159,7 @@ func (l *lazy[T]) get(make func() (T, error)) (T, error) {
 	return l.value, l.err
 }
 
-// TempDir is a directory that the tests of this binary share, and that is gone when they are done. Its
-// servers keep their files in it.
+// TempDir returns a directory that the tests of this binary and their servers share. [Main] removes it after the tests.
 func TempDir() (string, error) {
 	return shared.dir.get(func() (string, error) {
 		dir, err := devstack.TempDir()
@@ -155,5 +170,5 @@ func TempDir() (string, error) {
 	})
 }
 
-// background outlives the test that starts a server: the next ones use it too.
+// background returns the context of shared servers. A shared server outlives the test that starts it.
 func background() context.Context { return context.Background() }

@@ -1,6 +1,7 @@
 package testenv_test
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -13,10 +14,20 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"example.com/shop/internal/testenv"
-	"example.com/shop/migrations"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m) }
+func TestMain(m *testing.M) { testenv.Main(m, createThings, addColor) }
+
+// createThings and addColor make the schema of this package's tests.
+func createThings(ctx context.Context, db *sql.DB) ([]string, error) {
+	_, err := db.ExecContext(ctx, "CREATE TABLE things (id int PRIMARY KEY)")
+	return nil, err
+}
+
+func addColor(ctx context.Context, db *sql.DB) ([]string, error) {
+	_, err := db.ExecContext(ctx, "ALTER TABLE things ADD COLUMN color text")
+	return nil, err
+}
 
 func open(t *testing.T, url string) *sql.DB {
 	t.Helper()
@@ -28,38 +39,34 @@ func open(t *testing.T, url string) *sql.DB {
 	return db
 }
 
-func customers(t *testing.T, db *sql.DB) (n int) {
+func countThings(t *testing.T, db *sql.DB) (n int) {
 	t.Helper()
-	if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM customers").Scan(&n); err != nil {
+	if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM things").Scan(&n); err != nil {
 		t.Fatal(err)
 	}
 	return n
 }
 
+// TestDatabasesAreIsolated also checks that each database has the schema of all migrations.
 func TestDatabasesAreIsolated(t *testing.T) {
 	one, other := open(t, testenv.Postgres(t)), open(t, testenv.Postgres(t))
-	for _, db := range []*sql.DB{one, other} {
-		if err := migrations.Check(t.Context(), db); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := one.ExecContext(t.Context(), "INSERT INTO customers (id) VALUES (gen_random_uuid())"); err != nil {
+	if _, err := one.ExecContext(t.Context(), "INSERT INTO things (id, color) VALUES (1, 'red')"); err != nil {
 		t.Fatal(err)
 	}
-	if n := customers(t, one); n != 1 {
-		t.Errorf("%d customers where one was added", n)
+	if n := countThings(t, one); n != 1 {
+		t.Errorf("%d rows in the database with one insert, want 1", n)
 	}
-	if n := customers(t, other); n != 0 {
-		t.Errorf("%d customers where none was added", n)
+	if n := countThings(t, other); n != 0 {
+		t.Errorf("%d rows in the other database, want 0", n)
 	}
-	if n := customers(t, open(t, testenv.Postgres(t))); n != 0 {
-		t.Errorf("%d customers in a new database", n)
+	if n := countThings(t, open(t, testenv.Postgres(t))); n != 0 {
+		t.Errorf("%d rows in a new database, want 0", n)
 	}
 }
 
-func TestDatabaseIsGoneAfterItsTest(t *testing.T) {
+func TestDatabaseIsDroppedAfterItsTest(t *testing.T) {
 	var url string
-	t.Run("its test", func(t *testing.T) {
+	t.Run("test with the database", func(t *testing.T) {
 		url = testenv.Postgres(t)
 		db, err := sql.Open("pgx", url)
 		if err != nil {
@@ -72,8 +79,8 @@ func TestDatabaseIsGoneAfterItsTest(t *testing.T) {
 	})
 	const invalidCatalogName = "3D000"
 	err := open(t, url).PingContext(t.Context())
-	if refused, ok := errors.AsType[*pgconn.PgError](err); !ok || refused.Code != invalidCatalogName {
-		t.Errorf("got %v, want that there is no such database", err)
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != invalidCatalogName {
+		t.Errorf("connecting after the test: %v, want SQLSTATE 3D000 (there is no such database)", err)
 	}
 }
 
@@ -95,7 +102,7 @@ func connectURL(t *testing.T, url string) *redis.Client {
 	return connect(t, opts)
 }
 
-// values are those of the keys that the tests set.
+// values returns the values of the keys that the tests set.
 func values(t *testing.T, rdb *redis.Client) string {
 	t.Helper()
 	got, err := rdb.MGet(t.Context(), "one", "other").Result()
@@ -118,10 +125,10 @@ func TestRedisDatabasesAreIsolated(t *testing.T) {
 	}
 }
 
-// TestRedisDatabaseIsEmptyAfterItsTest: the stand-in for a missing Redis is gone with its data.
+// TestRedisDatabaseIsEmptyAfterItsTest also accepts a refused connection, because a stand-in stops when its test ends.
 func TestRedisDatabaseIsEmptyAfterItsTest(t *testing.T) {
 	var url string
-	t.Run("its test", func(t *testing.T) {
+	t.Run("test with the database", func(t *testing.T) {
 		url = testenv.Redis(t)
 		if err := connectURL(t, url).Set(t.Context(), "one", 1, 0).Err(); err != nil {
 			t.Fatal(err)
@@ -129,15 +136,15 @@ func TestRedisDatabaseIsEmptyAfterItsTest(t *testing.T) {
 	})
 	got, err := connectURL(t, url).MGet(t.Context(), "one", "other").Result()
 	if err == nil && fmt.Sprint(got) != "[<nil> <nil>]" {
-		t.Errorf("left behind: %s", got)
+		t.Errorf("values after the test are %s, want none", got)
 	}
 	if err != nil && !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Error(err)
 	}
 }
 
-// TestRedisDatabaseMayBeFlushed: the mark that a database is in use is not in the database.
-func TestRedisDatabaseMayBeFlushed(t *testing.T) {
+// TestFlushedRedisDatabaseStaysReserved flushes a database, which must not remove the mark that the database is in use.
+func TestFlushedRedisDatabaseStaysReserved(t *testing.T) {
 	one := connectURL(t, testenv.Redis(t))
 	if err := one.FlushDB(t.Context()).Err(); err != nil {
 		t.Fatal(err)
@@ -151,31 +158,32 @@ func TestRedisDatabaseMayBeFlushed(t *testing.T) {
 	}
 }
 
-func TestRedisServerIsTheTestsOwn(t *testing.T) {
+func TestRedisServersAreIsolated(t *testing.T) {
 	one, other := testenv.RedisServer(t), testenv.RedisServer(t)
 	if err := one.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	if err := connectURL(t, other.URL()).Ping(t.Context()).Err(); err != nil {
-		t.Errorf("the one was killed, the other answers: %v", err)
+		t.Errorf("one server was killed, and a ping of the other failed: %v", err)
 	}
 }
 
-// TestClusterIsReal: a stand-in takes keys of several slots in one command, and hides the bug.
-func TestClusterIsReal(t *testing.T) {
+// TestClusterRejectsKeysOfTwoSlots checks that the cluster is real. A stand-in would accept keys of several slots in
+// one command, and so hide a bug.
+func TestClusterRejectsKeysOfTwoSlots(t *testing.T) {
 	nodes := testenv.RedisCluster(t)
 	if len(nodes) != 3 {
-		t.Fatalf("nodes %q, want three", nodes)
+		t.Fatalf("the cluster has the nodes %q, want three", nodes)
 	}
 	for _, addr := range nodes {
 		err := connect(t, &redis.Options{Addr: addr}).MSet(t.Context(), "{a}", 1, "{b}", 2).Err()
 		if err == nil || !strings.HasPrefix(err.Error(), "CROSSSLOT") {
-			t.Errorf("%s answers %v to keys of two slots, want CROSSSLOT", addr, err)
+			t.Errorf("%s answers %v to a command with keys of two slots, want CROSSSLOT", addr, err)
 		}
 	}
 }
 
-func TestClusterIsEmptyForEachTest(t *testing.T) {
+func TestClusterIsFlushedForEachTest(t *testing.T) {
 	keys := func() (total int64) {
 		nodes := testenv.RedisCluster(t)
 		rdb := redis.NewClusterClient(&redis.ClusterOptions{
@@ -201,40 +209,42 @@ func TestClusterIsEmptyForEachTest(t *testing.T) {
 	}
 }
 
-// verdict is a test that notes how it was ended, instead of ending.
-type verdict struct {
+// recorder is a testing.TB that records the first call of Skip or Fatalf. The call does not end the test.
+type recorder struct {
 	testing.TB
-	said string
+	ending string
 }
 
-func (v *verdict) Helper()                           {}
-func (v *verdict) Skip(args ...any)                  { v.end("skip: " + fmt.Sprint(args...)) }
-func (v *verdict) Fatalf(format string, args ...any) { v.end("fail: " + fmt.Sprintf(format, args...)) }
+func (r *recorder) Helper()          {}
+func (r *recorder) Skip(args ...any) { r.record("skip: " + fmt.Sprint(args...)) }
+func (r *recorder) Fatalf(format string, args ...any) {
+	r.record("fail: " + fmt.Sprintf(format, args...))
+}
 
-// end keeps the first: a real test would have ended with it.
-func (v *verdict) end(how string) {
-	if v.said == "" {
-		v.said = how
+// record keeps the first ending only, because a real test does not go on after it.
+func (r *recorder) record(ending string) {
+	if r.ending == "" {
+		r.ending = ending
 	}
 }
 
-func TestSkipObeysWhatIsRequired(t *testing.T) {
+func TestSkipFailsForARequiredFeature(t *testing.T) {
 	tests := []struct {
 		required, feature, want string
 	}{
 		{"", "redis", "skip: no redis"},
 		{"browser", "redis", "skip: no redis"},
-		{"redis", "redis", "fail: no redis, and SHOP_TEST_REQUIRE demands redis"},
-		{"browser,redis,postgres", "postgres", "fail: no postgres, and SHOP_TEST_REQUIRE demands postgres"},
+		{"redis", "redis", "fail: no redis, but TEST_REQUIRE lists redis"},
+		{"browser,redis,postgres", "postgres", "fail: no postgres, but TEST_REQUIRE lists postgres"},
 		{"redis-cluster", "redis", "skip: no redis"},
 	}
 	for _, tt := range tests {
-		t.Run(tt.feature+" of "+tt.required, func(t *testing.T) {
-			t.Setenv("SHOP_TEST_REQUIRE", tt.required)
-			v := &verdict{TB: t}
-			testenv.Skip(v, tt.feature, "no "+tt.feature)
-			if v.said != tt.want {
-				t.Errorf("got %q, want %q", v.said, tt.want)
+		t.Run(tt.feature+" with TEST_REQUIRE="+tt.required, func(t *testing.T) {
+			t.Setenv("TEST_REQUIRE", tt.required)
+			r := &recorder{TB: t}
+			testenv.Skip(r, tt.feature, "no "+tt.feature)
+			if r.ending != tt.want {
+				t.Errorf("got %q, want %q", r.ending, tt.want)
 			}
 		})
 	}

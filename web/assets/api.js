@@ -1,8 +1,8 @@
-// The JSON API, and the clock that decides deadlines.
+// The client of the JSON API, and the server's clock, which decides deadlines.
 
-import { wait } from './dom.js';
+import { sleep } from './dom.js';
 
-// Problem is an answer that is not 2xx (RFC 9457), or no answer at all: then status is 0.
+// Problem is an error answer of the service (RFC 9457). The status is 0 if no answer came.
 export class Problem extends Error {
   constructor(status, detail, type = '') {
     super(detail);
@@ -10,22 +10,23 @@ export class Problem extends Error {
     this.type = type;
   }
 
-  // passing says that the same request may well succeed in a moment, and that it is open whether it was done.
-  get passing() {
+  // transient reports whether a retry of the same request may succeed. The service may or may not have executed the
+  // request.
+  get transient() {
     return [0, 408, 429, 502, 503, 504].includes(this.status);
   }
 }
 
 const unreachable = 'The service does not answer.';
 
-// request sends a request and returns what the answer holds; null if nothing. It throws a Problem.
+// request sends a request and returns the decoded body of the answer, or null without one. It throws a Problem.
 export async function request(method, path, { body, headers = {}, seconds = 10 } = {}) {
   const options = { method, headers: { ...headers }, signal: AbortSignal.timeout(seconds * 1000) };
   if (body !== undefined) {
     options.headers['Content-Type'] = 'application/json';
     options.body = JSON.stringify(body);
   }
-  const sent = performance.now();
+  const sentAt = performance.now();
   let response;
   let text;
   try {
@@ -36,27 +37,28 @@ export async function request(method, path, { body, headers = {}, seconds = 10 }
   }
   const answer = parse(text);
   if (response.ok) {
-    const time = answer?.server_time ?? answer?.items?.[0]?.server_time; // an order's own items have none
+    const time = answer?.server_time ?? answer?.items?.[0]?.server_time; // an order, or the first of a list of orders
     if (time) {
-      serverClock.heard(time, sent);
+      serverClock.update(time, sentAt);
     }
     return answer;
   }
-  const faults = (answer?.errors ?? []).map((fault) => fault.detail).join('; ');
-  const detail = answer?.detail ?? `The service answers ${response.status}.`;
-  throw new Problem(response.status, faults ? `${detail} ${faults}.` : detail, answer?.type);
+  const fieldErrors = (answer?.errors ?? []).map((error) => error.detail).join('; ');
+  const detail = answer?.detail ?? `The service answers with the error ${response.status}.`;
+  throw new Problem(response.status, fieldErrors ? `${detail} ${fieldErrors}.` : detail, answer?.type);
 }
 
-// insist does something, and again while it is open whether it was done: it must be harmless to repeat.
-export async function insist(act) {
+// retry calls action, and up to three more times after transient problems. After a problem it is unknown whether the
+// service executed the action, so the action must be idempotent.
+export async function retry(action) {
   for (let attempt = 0; ; attempt++) {
     try {
-      return await act();
+      return await action();
     } catch (failure) {
-      if (!failure.passing || attempt === 3) {
+      if (!failure.transient || attempt === 3) {
         throw failure;
       }
-      await wait(500 * 2 ** attempt);
+      await sleep(500 * 2 ** attempt);
     }
   }
 }
@@ -65,46 +67,47 @@ function parse(text) {
   try {
     return JSON.parse(text);
   } catch {
-    return null; // a proxy's page, or nothing
+    return null; // the body is empty, or a proxy's error page
   }
 }
 
-// ServerClock tells the database's time. It goes by the browser's monotonic clock from the best of the last
-// minute's answers: what is unknown of a time in an answer is how long the answer was under way.
+// ServerClock estimates the database's time from the times in answers. Between answers it advances with the browser's
+// monotonic clock. An answer's time is uncertain by half of the round trip, so the clock uses the answer of the last
+// minute that had the shortest round trip.
 class ServerClock {
-  #offset = 0; // server time less performance.now(), in ms
-  #doubt = Infinity; // half of that answer's round trip
-  #heardAt = 0;
-  #drift = wallDrift();
+  #offset = 0; // server time minus performance.now(), in ms
+  #uncertainty = Infinity; // of the offset, in ms
+  #updatedAt = 0;
+  #wallOffset = wallOffset();
 
   now() {
     return performance.now() + this.#offset;
   }
 
-  // heard takes the time in an answer to a request that was sent at performance.now() = sent.
-  heard(time, sent) {
-    const received = performance.now();
-    const doubt = (received - sent) / 2;
-    if (doubt < this.#doubt || received - this.#heardAt > 60_000) {
-      this.#doubt = doubt;
-      this.#heardAt = received;
-      this.#offset = Date.parse(time) - (sent + received) / 2;
-      this.#drift = wallDrift();
+  // update takes the server's time from the answer to a request that was sent at sentAt, a value of performance.now().
+  update(time, sentAt) {
+    const receivedAt = performance.now();
+    const uncertainty = (receivedAt - sentAt) / 2;
+    if (uncertainty < this.#uncertainty || receivedAt - this.#updatedAt > 60_000) {
+      this.#uncertainty = uncertainty;
+      this.#updatedAt = receivedAt;
+      this.#offset = Date.parse(time) - (sentAt + receivedAt) / 2;
+      this.#wallOffset = wallOffset();
     }
   }
 
-  // slept says that performance.now() has stood still, as it does in some browsers while the machine
-  // sleeps. What was known of the server's time is forgotten then.
-  slept() {
-    if (Math.abs(wallDrift() - this.#drift) < 1000) {
+  // detectSleep reports whether the machine has slept since the last update. In some browsers performance.now() stands
+  // still while the machine sleeps. So after a sleep the next answer replaces the estimate.
+  detectSleep() {
+    if (Math.abs(wallOffset() - this.#wallOffset) < 1000) {
       return false;
     }
-    this.#doubt = Infinity;
-    this.#drift = wallDrift();
+    this.#uncertainty = Infinity;
+    this.#wallOffset = wallOffset();
     return true;
   }
 }
 
-const wallDrift = () => Date.now() - performance.now();
+const wallOffset = () => Date.now() - performance.now();
 
 export const serverClock = new ServerClock();

@@ -1,34 +1,34 @@
-// Charts in SVG, in pixels of the place that they have, so that their text is legible at any width.
+// Charts in SVG. One unit is one pixel of the container, so that the text has the same size at any width.
 
 const svg = (tag, attributes, text) => {
-  const made = document.createElementNS('http://www.w3.org/2000/svg', tag);
+  const node = document.createElementNS('http://www.w3.org/2000/svg', tag);
   for (const [name, value] of Object.entries(attributes)) {
-    made.setAttribute(name, value);
+    node.setAttribute(name, value);
   }
   if (text !== undefined) {
-    made.textContent = text;
+    node.textContent = text;
   }
-  return made;
+  return node;
 };
 
-function canvas(place, height, label) {
-  const width = Math.max(place.clientWidth, 200);
+function canvas(container, height, label) {
+  const width = Math.max(container.clientWidth, 200);
   const drawing = svg('svg', { viewBox: `0 0 ${width} ${height}`, height, role: 'img', 'aria-label': label });
   return { drawing, width };
 }
 
-// niceCeiling is the least of 1, 2, 5, 10, 20, … that is no less than n.
+// niceCeiling returns the smallest of 1, 2, 5, 10, 20, … that is n or more.
 function niceCeiling(n) {
   const power = 10 ** Math.floor(Math.log10(Math.max(n, 1)));
   return [1, 2, 5, 10].map((m) => m * power).find((m) => m >= n);
 }
 
-// drawDepth draws lines over time. samples are {at, follows, …} with a number, or null for unknown, for each of the
-// series; at and span are in milliseconds. A line joins those that follow the one before without a gap, of which
-// nobody knows what was in it.
-export function drawDepth(place, samples, series, span, label) {
+// drawDepth draws one line over time for each name in series. A sample is {at, follows, …} with a value for each of
+// the series; null means unknown. at and span are in milliseconds. A line joins a sample to the one before it if
+// follows is true. follows is false if samples are missing between the two.
+export function drawDepth(container, samples, series, span, label) {
   const [left, bottom, height] = [44, 20, 256];
-  const { drawing, width } = canvas(place, height, label);
+  const { drawing, width } = canvas(container, height, label);
   const top = niceCeiling(Math.max(1, ...samples.flatMap((s) => series.map((name) => s[name] ?? 0))));
   const end = samples.at(-1)?.at ?? 0;
   const x = (at) => left + (width - left) * (1 - (end - at) / span);
@@ -45,13 +45,13 @@ export function drawDepth(place, samples, series, span, label) {
     const path = samples.map((s, i) => known(s) && `${i > 0 && joined(samples[i - 1], s) ? 'L' : 'M'}${x(s.at).toFixed(1)} ${y(s[name]).toFixed(1)}`);
     drawing.append(svg('path', { class: `line ${name}`, d: path.filter(Boolean).join('') }));
   }
-  place.replaceChildren(drawing);
+  container.replaceChildren(drawing);
 }
 
 // drawHistogram draws a bar for each of rows, {label, worker, reconciler}.
-export function drawHistogram(place, rows, label) {
+export function drawHistogram(container, rows, label) {
   const [left, right, step] = [72, 52, 18];
-  const { drawing, width } = canvas(place, rows.length * step + 4, label);
+  const { drawing, width } = canvas(container, rows.length * step + 4, label);
   const most = Math.max(1, ...rows.map((row) => row.worker + row.reconciler));
   const length = (n) => (n > 0 ? Math.max(2, ((width - left - right) * n) / most) : 0);
   rows.forEach((row, i) => {
@@ -66,5 +66,5 @@ export function drawHistogram(place, rows, label) {
       drawing.append(svg('text', { x: left + worker + reconciler + 6, y: y + 12 }, count.toLocaleString('en-IE')));
     }
   });
-  place.replaceChildren(drawing);
+  container.replaceChildren(drawing);
 }

@@ -1,20 +1,22 @@
-// Small things to build and fill a page with.
+// Helpers to build a page and to format its texts.
 
-// element makes an element: properties are set on it, data-… and aria-… as attributes.
+// element creates an element and sets its properties. It sets names with a hyphen, such as data-… and aria-…, and role
+// as attributes.
 export function element(tag, properties = {}, ...children) {
-  const made = document.createElement(tag);
+  const node = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
     if (name.includes('-') || name === 'role') {
-      made.setAttribute(name, value);
+      node.setAttribute(name, value);
     } else {
-      made[name] = value;
+      node[name] = value;
     }
   }
-  made.append(...children);
-  return made;
+  node.append(...children);
+  return node;
 }
 
-// setText writes only what changed, so that neither selections nor screen readers are disturbed.
+// setText sets a node's text only if it differs. Setting an equal text would clear the user's selection, and a screen
+// reader would read the text again.
 export function setText(node, text) {
   if (node.textContent !== text) {
     node.textContent = text;
@@ -26,7 +28,7 @@ export const money = (cents, currency) =>
 
 export const number = (n) => new Intl.NumberFormat('en-IE').format(n);
 
-// moment is the time of day, with the date if that is not today.
+// moment returns the time of day. The date precedes it, unless the date is today.
 export function moment(time) {
   const at = new Date(time);
   const clock = at.toLocaleTimeString('en-GB');
@@ -34,7 +36,7 @@ export function moment(time) {
   return today ? clock : `${at.toLocaleDateString('en-GB', { day: 'numeric', month: 'short' })}, ${clock}`;
 }
 
-// countdown is "1:05" or "1:00:05": full seconds, rounded up, so that 0:00 is the deadline itself.
+// countdown returns "1:05" or "1:00:05". It rounds up to full seconds, so that it reaches 0:00 at the deadline.
 export function countdown(milliseconds) {
   const seconds = Math.max(0, Math.ceil(milliseconds / 1000));
   const two = (n) => String(n).padStart(2, '0');
@@ -42,7 +44,7 @@ export function countdown(milliseconds) {
   return h > 0 ? `${h}:${two(m)}:${two(s)}` : `${m}:${two(s)}`;
 }
 
-// duration is "4 ms", "1.2 s" or "12 s".
+// duration returns "4 ms", "1.2 s" or "12 s".
 export function duration(seconds) {
   if (seconds < 1) {
     return `${Math.round(seconds * 1000)} ms`;
@@ -50,28 +52,27 @@ export function duration(seconds) {
   return `${number(seconds < 10 ? Math.round(seconds * 10) / 10 : Math.round(seconds))} s`;
 }
 
-// Message has a place for one thing that went wrong.
+// Message shows at most one error message, which the user can dismiss, within container.
 export class Message {
-  #place;
+  #slot;
 
-  constructor(place) {
-    this.#place = element('div');
-    place.append(this.#place);
+  constructor(container) {
+    this.#slot = element('div');
+    container.append(this.#slot);
   }
 
   show(text) {
     const dismiss = element('button', { type: 'button', className: 'quiet', onclick: () => this.clear() }, 'Dismiss');
-    this.#place.replaceChildren(element('div', { className: 'message' }, element('p', {}, text), dismiss));
+    this.#slot.replaceChildren(element('div', { className: 'message' }, element('p', {}, text), dismiss));
   }
 
   clear() {
-    const focused = this.#place.contains(document.activeElement);
-    this.#place.replaceChildren();
+    const focused = this.#slot.contains(document.activeElement);
+    this.#slot.replaceChildren();
     if (focused) {
-      document.querySelector('main').focus({ preventScroll: true }); // not back to the top of the page
+      document.querySelector('main').focus({ preventScroll: true }); // otherwise the focus returns to the top of the page
     }
   }
 }
 
-// wait is over after a time.
-export const wait = (milliseconds) => new Promise((over) => setTimeout(over, milliseconds));
+export const sleep = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));

@@ -1,17 +1,18 @@
-// The service as its operators see it.
+// The operators' page.
 
 import { request } from './api.js';
 import { drawDepth, drawHistogram } from './charts.js';
-import { duration, element, Message, moment, number, setText, wait } from './dom.js';
+import { duration, element, Message, moment, number, setText, sleep } from './dom.js';
 
 const byId = (id) => document.getElementById(id);
 const messages = byId('messages');
-const refusal = new Message(messages);
+const actionError = new Message(messages);
 const connection = byId('connection');
 
 /* ---- the operators' token ---- */
 
-// The demo's link carries the token in the fragment, which browsers do not send anywhere.
+// takeTokenFromLink stores the token of the demo's link. The link has it in its fragment, which browsers do not send to
+// the server.
 function takeTokenFromLink() {
   const fragment = new URLSearchParams(location.hash.slice(1));
   if (fragment.has('token')) {
@@ -23,13 +24,13 @@ function takeTokenFromLink() {
 const ops = (method, path, seconds) =>
   request(method, `/ops/api${path}`, { seconds, headers: { Authorization: `Bearer ${sessionStorage.getItem('ops token')}` } });
 
-function askForToken(why) {
+function askForToken(reason) {
   byId('dashboard').hidden = true;
   byId('sign-in').hidden = false;
   byId('token').focus();
-  show('connecting', 'Closed');
-  if (why) {
-    refusal.show(why);
+  showConnection('connecting', 'Not signed in');
+  if (reason) {
+    actionError.show(reason);
   }
 }
 
@@ -37,37 +38,38 @@ byId('sign-in').addEventListener('submit', (event) => {
   event.preventDefault();
   sessionStorage.setItem('ops token', byId('token').value);
   byId('token').value = '';
-  refusal.clear();
-  look();
+  actionError.clear();
+  poll();
 });
 
-/* ---- what is looked at ---- */
+/* ---- figures ---- */
 
-function show(state, text) {
+function showConnection(state, text) {
   connection.dataset.state = state;
   setText(connection, text);
 }
 
-let looking = false;
-let refreshed = 0;
-let unbroken = false; // since the last sample
+let polling = false;
+let refreshedAt = 0;
+let unbroken = false; // no poll has failed since the last sample
 
-// look shows the figures every second or, of a service that takes longer to gather them, not more often than
-// a quarter of the time.
-async function look() {
-  if (looking) {
+// poll requests and shows the figures every second while the page is visible. If the service needs longer to gather
+// them, poll requests them less often, so that the service spends at most a quarter of its time on them.
+async function poll() {
+  if (polling) {
     return;
   }
-  looking = true;
+  polling = true;
   unbroken = false;
   while (!document.hidden) {
     const began = performance.now();
     try {
-      await render(await ops('GET', '/stats'));
-      refreshed = Date.now();
+      const [stats, faults] = await Promise.all([ops('GET', '/stats'), activeFaults()]);
+      await render(stats, faults);
+      refreshedAt = Date.now();
       unbroken = true;
       byId('dashboard').classList.remove('stale');
-      show('live', 'Live');
+      showConnection('live', 'Live');
     } catch (failure) {
       if (failure.status === 401) {
         sessionStorage.removeItem('ops token');
@@ -76,29 +78,47 @@ async function look() {
       }
       unbroken = false;
       byId('dashboard').classList.add('stale');
-      show('failing', `${refreshed ? `As of ${moment(refreshed)}` : 'Not open yet'}: ${failure.message}`);
+      showConnection('failing', `${refreshedAt ? `As of ${moment(refreshedAt)}` : 'Not connected yet'}: ${failure.message}`);
     }
-    await wait(Math.max(1000, 3 * (performance.now() - began)));
+    await sleep(Math.max(1000, 3 * (performance.now() - began)));
   }
-  looking = false;
+  polling = false;
 }
 
-// open looks, if there is a token to look with.
-function open() {
+let servesFaults = true; // false after the service has answered 404
+
+// activeFaults returns the faults that are active, or null if the service is not the demo. Only the demo serves them.
+async function activeFaults() {
+  if (!servesFaults) {
+    return null;
+  }
+  try {
+    return await ops('GET', '/faults');
+  } catch (failure) {
+    if (failure.status !== 404) {
+      throw failure;
+    }
+    servesFaults = false;
+    return null;
+  }
+}
+
+// start polls if the page has a token. Otherwise it asks for one.
+function start() {
   takeTokenFromLink();
   if (sessionStorage.getItem('ops token')) {
-    look();
+    poll();
   } else {
     askForToken();
   }
 }
 
-document.addEventListener('visibilitychange', () => !document.hidden && open());
-window.addEventListener('hashchange', open);
+document.addEventListener('visibilitychange', () => !document.hidden && start());
+window.addEventListener('hashchange', start);
 
 let latest = null;
 
-function render(stats) {
+function render(stats, faults) {
   latest = stats;
   const signedIn = byId('sign-in').contains(document.activeElement);
   byId('sign-in').hidden = true;
@@ -107,44 +127,44 @@ function render(stats) {
     byId('main').focus({ preventScroll: true });
   }
   renderInvariants(stats.violations);
-  renderPicture(stats);
-  sample(stats);
+  renderPicture(stats, faults);
+  addSample(stats);
   renderCharts();
   renderSweep(stats.last_sweep);
-  renderFaults(stats.faults);
+  renderFaults(faults);
   return renderDead(stats.queue?.dead);
 }
 
-const promises = [
-  'For every product, supply is what is available, ordered and paid.',
-  'No order is both paid and cancelled; each ends once.',
-  'No order is pending past its deadline for longer than the bound.',
-  'Nothing is paid past its deadline, or cancelled by it too early.',
+const invariants = [
+  'The supply of each product equals its available stock plus the quantities of its pending and paid orders.',
+  'No order is both paid and cancelled, and each order ends at most once.',
+  'No order stays pending past its deadline for longer than the stated bound.',
+  'No payment is accepted at or after the deadline, and no order times out before it.',
 ];
 
 function renderInvariants(violations) {
   const list = byId('invariants');
-  promises.forEach((promise, i) => {
+  invariants.forEach((invariant, i) => {
     const broken = violations?.filter((violation) => violation.invariant === i + 1) ?? [];
-    const [state, mark, says] = violations === null
-      ? ['unknown', '?', 'Not checked: there are too many orders to check in a second. shop doctor takes the time.']
+    const [state, mark, detail] = violations === null
+      ? ['unknown', '?', 'Not checked: there are too many orders to check within a second. To check them, run shop doctor.']
       : broken.length > 0
         ? ['broken', '✗', `Broken: ${broken.slice(0, 3).map((v) => `${v.subject}: ${v.detail}`).join('; ')}${broken.length > 3 ? ` and ${broken.length - 3} more` : ''}`]
         : ['holds', '✓', 'Holds'];
     if (!list.children[i]) {
       list.append(element('li', {}, element('span', { className: 'mark', 'aria-hidden': 'true' }),
-        element('div', {}, element('p', {}, promise), element('p', { className: 'detail' }))));
+        element('div', {}, element('p', {}, invariant), element('p', { className: 'detail' }))));
     }
     const row = list.children[i];
     row.className = state;
     setText(row.querySelector('.mark'), mark);
-    setText(row.querySelector('.detail'), says);
+    setText(row.querySelector('.detail'), detail);
   });
 }
 
-const mostCounted = 10_000; // of the last hour's timeouts
+const maxCounted = 10_000; // the API counts at most this many timeouts of the last hour, the latest ones
 
-function renderPicture({ redis, queue, orders, outbox, lateness, last_sweep: sweep, faults }) {
+function renderPicture({ redis, queue, orders, outbox, lateness, last_sweep: sweep }, faults) {
   const stat = (name, value, wrong = false) => {
     const node = document.querySelector(`[data-stat="${name}"]`);
     setText(node, value);
@@ -157,9 +177,9 @@ function renderPicture({ redis, queue, orders, outbox, lateness, last_sweep: swe
     stat(state, queue ? number(queue[state]) : '–', state === 'dead' && queue?.dead > 0);
   }
   const counted = lateness.worker.count + lateness.reconciler.count;
-  const atLeast = (n) => (counted < mostCounted ? number(n) : `${number(n)} of the last ${number(counted)}`);
-  stat('by-worker', atLeast(lateness.worker.count));
-  stat('by-reconciler', atLeast(lateness.reconciler.count));
+  const countText = (n) => (counted < maxCounted ? number(n) : `${number(n)} of the last ${number(counted)}`);
+  stat('by-worker', countText(lateness.worker.count));
+  stat('by-reconciler', countText(lateness.reconciler.count));
   stat('swept', sweep ? moment(sweep.started_at) : '–');
   setText(byId('redis-state'), redis === 'up' ? '' : 'down');
   byId('redis-node').classList.toggle('broken', redis !== 'up');
@@ -169,7 +189,7 @@ function renderPicture({ redis, queue, orders, outbox, lateness, last_sweep: swe
 const span = 2 * 60_000;
 const samples = [];
 
-function sample({ queue, orders, outbox }) {
+function addSample({ queue, orders, outbox }) {
   const inRedis = queue ? queue.scheduled + queue.due + queue.leased : null;
   samples.push({ at: performance.now(), follows: unbroken, pending: orders.pending, scheduled: inRedis, outbox: outbox.backlog });
   while (samples[0].at < performance.now() - span) {
@@ -180,7 +200,7 @@ function sample({ queue, orders, outbox }) {
 function renderCharts() {
   const { pending, scheduled, outbox } = samples.at(-1);
   drawDepth(byId('depth'), samples, ['pending', 'scheduled', 'outbox'], span,
-    `Now ${number(pending)} orders are pending, ${scheduled === null ? 'Redis is down' : `${number(scheduled)} tasks are in Redis`}, ${number(outbox)} in the outbox.`);
+    `Now: ${number(pending)} orders are pending. ${scheduled === null ? 'Redis is down' : `Redis holds ${number(scheduled)} tasks`}. The outbox holds ${number(outbox)} messages.`);
   renderLateness(latest.lateness);
 }
 
@@ -191,13 +211,13 @@ function renderLateness({ worker, reconciler, histogram }) {
     label: below === null ? `≥ ${duration(histogram[i - 1].below_seconds)}` : `< ${duration(below)}`,
     ...counts,
   }));
-  const told = (who, p) => `${who} ${number(p.count)}: median ${duration(p.p50_seconds)}, p99 ${duration(p.p99_seconds)}, most ${duration(p.max_seconds)}`;
+  const describe = (actor, p) => `${actor} cancelled ${number(p.count)}: median ${duration(p.p50_seconds)}, p99 ${duration(p.p99_seconds)}, maximum ${duration(p.max_seconds)}`;
   const figures = [
-    worker.count > 0 && told('Workers cancelled', worker),
-    reconciler.count > 0 && told('The reconciler cancelled', reconciler),
+    worker.count > 0 && describe('Workers', worker),
+    reconciler.count > 0 && describe('The reconciler', reconciler),
   ].filter(Boolean);
-  setText(byId('percentiles'), figures.length > 0 ? `${figures.join('. ')}.` : 'No order has timed out yet.');
-  drawHistogram(byId('lateness'), rows, 'Cancelled orders by how long after their deadlines');
+  setText(byId('percentiles'), figures.length > 0 ? `${figures.join('. ')}.` : 'No order has timed out in the last hour.');
+  drawHistogram(byId('lateness'), rows, 'Number of orders by the time from their deadline to their cancellation');
 }
 
 let lastSweep = '';
@@ -206,57 +226,58 @@ function renderSweep(sweep) {
   if (!sweep || sweep.started_at === lastSweep) {
     return;
   }
-  const outcome = { ok: 'all well', partial: 'overdue orders are left', degraded: 'without Redis', failed: 'failed' }[sweep.outcome];
-  setText(byId('sweep-summary'), `At ${moment(sweep.started_at)}, ${sweep.full ? 'over all pending orders' : 'over those due soon'}, in ${duration(sweep.took_seconds)}: ${outcome}${sweep.error ? `: ${sweep.error}` : ''}.`);
+  const outcome = { ok: 'ok', partial: 'some overdue orders remain', degraded: 'Redis was not usable', failed: 'failed' }[sweep.outcome];
+  setText(byId('sweep-summary'), `At ${moment(sweep.started_at)}, ${sweep.full ? 'all pending orders' : 'orders due soon'}, in ${duration(sweep.took_seconds)}: ${outcome}${sweep.error ? `: ${sweep.error}` : ''}.`);
   byId('sweep').replaceChildren(...['examined', 'missing', 'late', 'orphaned', 'overdue', 'set_aside', 'locked', 'failed', 'dead'].map((name) =>
     element('div', {}, element('dt', {}, name.replace('_', ' ')), element('dd', {}, number(sweep[name])))));
   if (lastSweep !== '') {
-    for (const [name, what] of [
-      ['missing', 'tasks that Redis had lost are put back'],
-      ['late', 'tasks are moved forward'],
-      ['overdue', 'overdue orders are cancelled without Redis'],
+    for (const [name, repair] of [
+      ['missing', 'tasks that Redis had lost are added again'],
+      ['late', 'tasks that were scheduled too late are moved to their deadlines'],
+      ['overdue', 'overdue orders are cancelled directly'],
       ['failed', 'overdue orders cannot be cancelled'],
     ]) {
       if (sweep[name] > 0) {
-        log(`The reconciler: ${number(sweep[name])} ${what}, in ${duration(sweep.took_seconds)}.`);
+        log(`The reconciler: ${number(sweep[name])} ${repair}, in ${duration(sweep.took_seconds)}.`);
       }
     }
   }
   lastSweep = sweep.started_at;
 }
 
-let lettersShown = '';
+let shownLetters = '';
 
-// renderDead shows the latest dead letters, anew only if they are others: someone may be about to press a button.
+// renderDead shows the latest dead letters. It keeps the list unless the letters have changed, because the operator may
+// be about to press one of its buttons.
 async function renderDead(count) {
   if (count === undefined) {
-    setText(byId('dead-hint'), 'Redis, which keeps them, is down.');
+    setText(byId('dead-hint'), 'Unknown: Redis, which stores them, is down.');
     return;
   }
   const { items } = count > 0 ? await ops('GET', '/dead-letters') : { items: [] };
   setText(byId('dead-hint'), count === 0
-    ? 'None. A task that fails 10 times comes here, with its error.'
-    : `${number(count)} in all${count > items.length ? `, the latest ${items.length} first` : ''}.`);
+    ? 'None. A task that fails 10 times is listed here, with its error.'
+    : count > items.length ? `The latest ${items.length} of ${number(count)}.` : `${number(count)} in total.`);
   const letters = JSON.stringify(items);
-  if (letters === lettersShown) {
+  if (letters === shownLetters) {
     return;
   }
-  lettersShown = letters;
+  shownLetters = letters;
   const list = byId('dead');
   const focused = list.contains(document.activeElement);
   list.replaceChildren(...items.map((letter) => element('li', {},
     element('code', {}, letter.id),
-    element('p', {}, `${letter.kind}, failed ${letter.attempts} times, the last at ${moment(letter.buried_at)}: ${letter.error}`),
+    element('p', {}, `${letter.kind}, failed ${letter.attempts} times, last at ${moment(letter.buried_at)}: ${letter.error}`),
     element('button', {
       type: 'button', 'aria-label': `Redrive ${letter.id}`,
-      onclick: (event) => act(event.target, `/dead-letters/${letter.kind}/${letter.id}/redrive`, 'Dead letter redriven: it is due again.'),
+      onclick: (event) => post(event.target, `/dead-letters/${letter.kind}/${letter.id}/redrive`, 'Dead letter redriven: its task is due again.'),
     }, 'Redrive'))));
   if (focused) {
-    byId('dead-title').focus(); // not back to the top of the page
+    byId('dead-title').focus(); // otherwise the focus returns to the top of the page
   }
 }
 
-/* ---- what is done ---- */
+/* ---- actions ---- */
 
 function log(text) {
   const list = byId('log');
@@ -267,39 +288,40 @@ function log(text) {
   }
 }
 
-// act has the service do something, which may take a while, and says when it is done.
-async function act(button, path, done) {
+// post sends the request of a button, and logs doneText after the answer, which may take up to a minute. Until then the
+// button does nothing.
+async function post(button, path, doneText) {
   if (busy.has(button)) {
     return;
   }
   busy.add(button);
-  refusal.clear();
+  actionError.clear();
   try {
     await ops('POST', path, 70);
-    log(done);
+    log(doneText);
   } catch (failure) {
-    refusal.show(failure.message);
+    actionError.show(failure.message);
   }
   busy.delete(button);
 }
 
 const busy = new Set();
 
-byId('sweep-now').addEventListener('click', (event) => act(event.target, '/reconcile', 'Swept.'));
+byId('sweep-now').addEventListener('click', (event) => post(event.target, '/reconcile', 'Swept.'));
 
-const faultDone = {
-  'place-orders': '1,000 orders are placed, and no one pays them.',
-  'redis-wipe': 'Redis is wiped: it has forgotten every task.',
-  'redis-stop': 'Redis is stopped. Orders are still taken.',
+const faultTexts = {
+  'place-orders': '1,000 orders are placed. They stay unpaid.',
+  'redis-wipe': 'Redis is wiped: it has lost all tasks.',
+  'redis-stop': 'Redis is stopped. The shop still accepts orders.',
   'redis-start': 'Redis is started, empty.',
-  'worker-pause': 'The worker is paused. The reconciler cancels, later.',
-  'worker-resume': 'The worker works again.',
+  'worker-pause': 'The worker is paused. The reconciler cancels overdue orders, a few seconds late.',
+  'worker-resume': 'The worker is resumed.',
 };
 
 byId('fault-buttons').addEventListener('click', (event) => {
   const fault = event.target.dataset.fault;
   if (fault && event.target.getAttribute('aria-disabled') !== 'true') {
-    act(event.target, `/faults/${fault}`, faultDone[fault]);
+    post(event.target, `/faults/${fault}`, faultTexts[fault]);
   }
 });
 
@@ -308,13 +330,13 @@ function renderFaults(faults) {
   if (faults === null) {
     return;
   }
-  // And not disabled, which would take the focus away.
-  const only = (fault, possible) => document.querySelector(`[data-fault="${fault}"]`).setAttribute('aria-disabled', !possible);
-  only('redis-wipe', !faults.redis_stopped);
-  only('redis-stop', !faults.redis_stopped);
-  only('redis-start', faults.redis_stopped);
-  only('worker-pause', !faults.worker_paused);
-  only('worker-resume', faults.worker_paused);
+  // Not the property disabled: it would remove the focus from the button.
+  const enable = (fault, possible) => document.querySelector(`[data-fault="${fault}"]`).setAttribute('aria-disabled', !possible);
+  enable('redis-wipe', !faults.redis_stopped);
+  enable('redis-stop', !faults.redis_stopped);
+  enable('redis-start', faults.redis_stopped);
+  enable('worker-pause', !faults.worker_paused);
+  enable('worker-resume', faults.worker_paused);
 }
 
-open();
+start();

@@ -1,68 +1,68 @@
-// The shop as its customer sees it.
+// The customers' page.
 
-import { insist, Problem, request, serverClock } from './api.js';
-import { countdown, duration, element, Message, moment, money, number, setText, wait } from './dom.js';
-import { Feed } from './feed.js';
+import { Problem, request, retry, serverClock } from './api.js';
+import { countdown, duration, element, Message, moment, money, number, setText, sleep } from './dom.js';
+import { Notifications } from './notifications.js';
 
 const pageSize = 20;
-const mostOrders = 100; // in one answer
+const maxPageSize = 100; // the API's limit
 const messages = document.getElementById('messages');
-const refusal = new Message(messages); // of what was asked for last
+const actionError = new Message(messages); // of the customer's last action
 const announcer = document.getElementById('announcer');
 
 /* ---- products ---- */
 
-// Purchase is one wish to buy. Its key is kept until it is known what became of it: a second click, a retry
-// and a reload repeat the request with it, and the same key makes one order.
+// Purchase places one order. It saves the request's idempotency key until an answer tells the outcome. A second click,
+// a retry and a reload repeat the request with the saved key, and the service places one order for a key.
 class Purchase {
-  #slot;
-  #kept;
+  #storageKey;
+  #saved; // {key, sending} of a request without an answer; null if there is none
 
   constructor(product, quantity) {
     this.product = product;
     this.quantity = quantity;
-    this.#slot = `purchase ${product} ${quantity}`;
-    this.#kept = JSON.parse(sessionStorage.getItem(this.#slot));
+    this.#storageKey = `purchase ${product} ${quantity}`;
+    this.#saved = JSON.parse(sessionStorage.getItem(this.#storageKey));
   }
 
-  // interrupted are the purchases that were being sent when the page was reloaded.
+  // interrupted returns the purchases whose requests a reload of the page interrupted.
   static interrupted() {
     return Object.entries({ ...sessionStorage })
-      .filter(([slot, kept]) => slot.startsWith('purchase ') && JSON.parse(kept).sending)
-      .map(([slot]) => slot.split(' '))
+      .filter(([storageKey, saved]) => storageKey.startsWith('purchase ') && JSON.parse(saved).sending)
+      .map(([storageKey]) => storageKey.split(' '))
       .map(([, product, quantity]) => new Purchase(product, Number(quantity)));
   }
 
-  // send places the order. The key of an earlier try, that was given up, may turn out to have made an order that has
-  // ended since: this is another wish then.
+  // send places the order. If the page gave up an earlier request, the saved key may belong to an order that was placed
+  // and has ended since. Then the customer wants another order, so send places one with a new key.
   async send() {
-    const givenUp = this.#kept && !this.#kept.sending;
-    const order = await this.#place(this.#kept?.key ?? randomKey());
+    const givenUp = this.#saved && !this.#saved.sending;
+    const order = await this.#place(this.#saved?.key ?? randomKey());
     return givenUp && order.status !== 'pending' ? this.#place(randomKey()) : order;
   }
 
   async #place(key) {
-    const keep = (sending) => sessionStorage.setItem(this.#slot, JSON.stringify({ key, sending }));
-    keep(true);
+    const save = (sending) => sessionStorage.setItem(this.#storageKey, JSON.stringify({ key, sending }));
+    save(true);
     try {
-      const order = await insist(() => request('POST', '/api/orders', {
+      const order = await retry(() => request('POST', '/api/orders', {
         headers: { 'Idempotency-Key': key },
         body: { items: [{ product_id: this.product, quantity: this.quantity }] },
       }));
-      sessionStorage.removeItem(this.#slot);
+      sessionStorage.removeItem(this.#storageKey);
       return order;
     } catch (failure) {
-      if (failure.passing) {
-        keep(false);
+      if (failure.transient) {
+        save(false);
       } else {
-        sessionStorage.removeItem(this.#slot);
+        sessionStorage.removeItem(this.#storageKey);
       }
       throw failure;
     }
   }
 }
 
-// randomKey does without crypto.randomUUID, which pages have only over HTTPS or from localhost.
+// randomKey does not use crypto.randomUUID, which browsers provide only over HTTPS and on localhost.
 const randomKey = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, '0')).join('');
 
 class ProductCard {
@@ -81,7 +81,7 @@ class ProductCard {
     });
     this.#buy = element('button', { type: 'submit', className: 'primary' }, 'Buy');
     const form = element('form', { className: 'buy' }, this.#quantity, this.#buy);
-    // The second click of a double click does not mean a second order.
+    // The second click of a double click must not place a second order.
     this.#buy.addEventListener('click', (event) => event.detail > 1 && event.preventDefault());
     form.addEventListener('submit', (event) => {
       event.preventDefault();
@@ -98,7 +98,7 @@ class ProductCard {
     this.#quantity.setAttribute('aria-label', `Quantity of ${product.name}`);
     this.#buy.setAttribute('aria-label', `Buy ${product.name}`);
     this.#soldOut = left === 0;
-    this.#buy.setAttribute('aria-disabled', this.#soldOut); // and not disabled, which would take the focus away
+    this.#buy.setAttribute('aria-disabled', this.#soldOut); // not the property disabled: it would remove the focus
     this.#quantity.readOnly = this.#soldOut;
   }
 
@@ -114,27 +114,27 @@ class ProductCard {
   }
 }
 
-// buy tells whether the purchase became an order.
+// buy places the order of a purchase, and reports whether it was placed.
 async function buy(purchase) {
-  refusal.clear();
-  let bought = false;
+  actionError.clear();
+  let placed = false;
   try {
     await signedIn;
     const order = await purchase.send();
-    bought = true;
+    placed = true;
     orders.put(order);
     orders.show(order.id);
     announcer.textContent = order.status === 'pending'
-      ? `Ordered: ${summary(order)}. Pay by ${moment(order.expires_at)}.`
-      : `${summary(order)}: ${settled(order)}.`;
+      ? `Order placed: ${summary(order)}. Pay by ${moment(order.expires_at)}.`
+      : `${summary(order)}: ${outcome(order)}.`;
   } catch (failure) {
-    refusal.show(failure.passing
-      ? `${failure.message} Your order may or may not be placed. Buy again: it is placed once.`
+    actionError.show(failure.transient
+      ? `${failure.message} Your order may or may not be placed. Press Buy again: it will not be placed twice.`
       : failure.message);
-    recover(failure);
+    signInAgain(failure);
   }
   products.refresh();
-  return bought;
+  return placed;
 }
 
 class Products {
@@ -150,7 +150,7 @@ class Products {
       }
     }
     if (items.length === 0) {
-      this.#list.replaceChildren(element('li', { className: 'empty' }, 'Nothing is on sale.'));
+      this.#list.replaceChildren(element('li', { className: 'empty' }, 'There are no products.'));
     }
     for (const item of items) {
       if (!this.#cards.has(item.id)) {
@@ -174,34 +174,34 @@ const summary = (order) => order.items.map((item) => (item.quantity > 1 ? `${ite
 class OrderCard {
   #order;
   #state = element('p', { className: 'state' });
-  #left = element('span', { className: 'countdown', role: 'timer' });
+  #countdown = element('span', { className: 'countdown', role: 'timer' });
   #bar = element('span', { className: 'bar-left', 'aria-hidden': 'true' });
-  #words = element('p', { className: 'words', role: 'alert' });
+  #error = element('p', { className: 'error', role: 'alert' });
   #pay;
   #cancel;
   #actions;
   #timeline = element('ol', { className: 'timeline' });
   #details;
-  #overdueSince = 0;
+  #overdueSeconds = 0; // how long the order was overdue when it was last requested
   #busy = false;
-  #warned = Infinity;
+  #announcedMark = Infinity; // in seconds before the deadline
 
   constructor(order) {
-    const what = summary(order);
+    const items = summary(order);
     const amount = money(order.total_cents, order.currency);
-    this.#pay = element('button', { type: 'button', className: 'primary', onclick: () => this.#do('pay') },
-      `Pay ${amount}`, element('span', { className: 'visually-hidden' }, ` for ${what}`));
-    this.#cancel = element('button', { type: 'button', onclick: () => this.#do('cancel') },
-      'Cancel', element('span', { className: 'visually-hidden' }, ` the order of ${what}`));
+    this.#pay = element('button', { type: 'button', className: 'primary', onclick: () => this.#send('pay') },
+      `Pay ${amount}`, element('span', { className: 'visually-hidden' }, ` for ${items}`));
+    this.#cancel = element('button', { type: 'button', onclick: () => this.#send('cancel') },
+      'Cancel', element('span', { className: 'visually-hidden' }, ` the order of ${items}`));
     this.#actions = element('div', { className: 'row' }, this.#pay, this.#cancel);
     this.#details = element('details', { ontoggle: () => this.#showTimeline() },
-      element('summary', {}, 'Timeline', element('span', { className: 'visually-hidden' }, ` of the order of ${what}`)), this.#timeline);
-    const title = element('h3', { tabIndex: -1 }, what);
+      element('summary', {}, 'Timeline', element('span', { className: 'visually-hidden' }, ` of the order of ${items}`)), this.#timeline);
+    const title = element('h3', { tabIndex: -1 }, items);
     this.node = element('li', { className: 'card order', 'data-order': order.id },
       element('div', { className: 'order-head' },
         element('div', {}, title, element('p', { className: 'hint' }, `${amount} · ordered at ${moment(order.created_at)}`)),
-        element('div', { className: 'order-state' }, this.#left, this.#state)),
-      this.#bar, this.#actions, this.#words, this.#details);
+        element('div', { className: 'order-state' }, this.#countdown, this.#state)),
+      this.#bar, this.#actions, this.#error, this.#details);
     this.title = title;
   }
 
@@ -212,69 +212,69 @@ class OrderCard {
   update(order) {
     const before = this.#order;
     if (before && (before.status === order.status || before.status !== 'pending')) {
-      return; // an answer from before the order ended may come after it
+      return; // an order that has ended does not change again: the answer is old
     }
     this.#order = order;
     const pending = order.status === 'pending';
     const focused = this.#actions.contains(document.activeElement);
     this.node.dataset.status = order.status;
     this.#actions.hidden = !pending;
-    this.#left.hidden = !pending;
+    this.#countdown.hidden = !pending;
     this.#bar.hidden = !pending;
     if (focused && !pending) {
-      this.title.focus(); // not back to the top of the page
+      this.title.focus(); // otherwise the focus returns to the top of the page
     }
     if (!pending) {
-      setText(this.#state, settled(order));
+      setText(this.#state, outcome(order));
     }
     if (before) {
-      setText(this.#words, '');
-      announcer.textContent = `${summary(order)}: ${settled(order)}.`;
+      setText(this.#error, '');
+      announcer.textContent = `${summary(order)}: ${outcome(order)}.`;
       this.#showTimeline();
     }
     this.tick();
   }
 
-  // tick shows the time that is left. It asks the service itself when the deadline has passed and no hint
-  // came that the order is cancelled.
+  // tick shows the time left. Once the deadline has passed, it requests the order every second, because the
+  // notification of the cancellation may be lost.
   tick() {
     if (this.#order.status !== 'pending') {
       return;
     }
     const deadline = Date.parse(this.#order.expires_at);
     const left = deadline - serverClock.now();
-    setText(this.#left, countdown(left));
+    setText(this.#countdown, countdown(left));
     setText(this.#state, left > 0 ? 'left to pay' : 'The deadline has passed. The order is being cancelled.');
     const whole = deadline - Date.parse(this.#order.created_at);
     this.#bar.style.setProperty('--left', Math.max(0, Math.min(1, left / whole)).toFixed(4));
-    this.#warn(left / 1000);
+    this.#announceTimeLeft(left / 1000);
     const overdue = Math.floor(-left / 1000);
-    if (left < -500 && overdue !== this.#overdueSince) {
-      this.#overdueSince = overdue;
-      orders.look(this.#order.id);
+    if (left < -500 && overdue !== this.#overdueSeconds) {
+      this.#overdueSeconds = overdue;
+      orders.refreshOne(this.#order.id);
     }
   }
 
-  // warn tells who does not see the countdown.
-  #warn(seconds) {
+  // announceTimeLeft announces to screen readers that a minute is left, and that ten seconds are left.
+  #announceTimeLeft(seconds) {
     const mark = [10, 60].find((mark) => seconds > 0 && seconds <= mark);
-    if (mark < this.#warned) {
-      this.#warned = mark;
+    if (mark < this.#announcedMark) {
+      this.#announcedMark = mark;
       announcer.textContent = `${summary(this.#order)}: ${Math.ceil(seconds)} seconds left to pay.`;
     }
   }
 
-  async #do(action) {
+  async #send(action) {
     if (this.#busy) {
       return;
     }
     this.#busy = true;
-    setText(this.#words, '');
+    setText(this.#error, '');
     try {
-      this.update(await insist(() => request('POST', `/api/orders/${this.#order.id}/${action}`)));
+      this.update(await retry(() => request('POST', `/api/orders/${this.#order.id}/${action}`)));
     } catch (failure) {
-      setText(this.#words, failure.passing ? `${failure.message} Try again: it is done once.` : failure.message);
-      recover(failure);
+      setText(this.#error, failure.transient ? `${failure.message} Try again: a repeated request takes effect only once.` : failure.message);
+      signInAgain(failure);
       orders.refresh();
     }
     this.#busy = false;
@@ -287,24 +287,24 @@ class OrderCard {
     }
     try {
       const { items } = await request('GET', `/api/orders/${this.#order.id}/events`);
-      this.#timeline.replaceChildren(...items.map((event) => this.#entry(event)));
+      this.#timeline.replaceChildren(...items.map((event) => this.#timelineEntry(event)));
     } catch (failure) {
       this.#timeline.replaceChildren(element('li', {}, failure.message));
     }
   }
 
-  #entry({ type, actor, at }) {
-    const who = { customer: 'by you', worker: 'by the worker', reconciler: 'by the reconciler' }[actor];
-    let what = `${type} ${who}`;
+  #timelineEntry({ type, actor, at }) {
+    const by = { customer: 'by you', worker: 'by the worker', reconciler: 'by the reconciler' }[actor];
+    let text = `${type} ${by}`;
     if (actor !== 'customer') {
-      what += `, ${duration((Date.parse(at) - Date.parse(this.#order.expires_at)) / 1000)} after the deadline`;
+      text += `, ${duration((Date.parse(at) - Date.parse(this.#order.expires_at)) / 1000)} after the deadline`;
     }
-    return element('li', {}, element('time', { dateTime: at }, moment(at)), element('span', {}, what));
+    return element('li', {}, element('time', { dateTime: at }, moment(at)), element('span', {}, text));
   }
 }
 
-// settled says how an order ended.
-function settled(order) {
+// outcome describes how an order ended.
+function outcome(order) {
   if (order.status === 'paid') {
     return `Paid at ${moment(order.paid_at)}`;
   }
@@ -315,7 +315,7 @@ class Orders {
   #list = document.getElementById('orders');
   #older = document.getElementById('older');
   #cards = new Map();
-  #next = null; // the cursor of what is not shown yet
+  #nextCursor = null; // of the first page that is not shown
 
   constructor() {
     this.#older.addEventListener('click', () => this.#showOlder());
@@ -323,41 +323,41 @@ class Orders {
   }
 
   #tick() {
-    if (serverClock.slept()) {
+    if (serverClock.detectSleep()) {
       this.refresh();
     }
     this.#cards.forEach((card) => card.tick());
   }
 
-  // refresh looks at the orders that are shown, newest first.
+  // refresh requests the newest orders: as many as are shown, or as many as one answer can hold.
   refresh = throttled(async () => {
-    const limit = Math.min(Math.max(pageSize, this.#cards.size), mostOrders);
+    const limit = Math.min(Math.max(pageSize, this.#cards.size), maxPageSize);
     const page = await request('GET', `/api/orders?limit=${limit}`);
     if (page.next_cursor && !page.items.some((order) => this.#cards.has(order.id))) {
-      this.#cards.clear(); // so many are new that some between these and those shown would be missing
+      this.#cards.clear(); // all are new: there may be further orders between them and those shown
     }
     page.items.forEach((order) => this.put(order));
     if (this.#cards.size <= page.items.length) {
-      this.#setNext(page.next_cursor);
+      this.#setNextCursor(page.next_cursor);
     }
     if (this.#cards.size === 0) {
       this.#list.replaceChildren(element('li', { className: 'empty' },
-        'No orders yet. Buy something, and see what happens if you do not pay.'));
+        'No orders yet. Buy a product, and watch what happens if you do not pay.'));
     }
     this.#list.setAttribute('aria-busy', 'false');
   }, 300);
 
-  forget() {
+  clear() {
     this.#cards.clear();
     this.#list.replaceChildren();
   }
 
-  // look looks at one order: the newest are refreshed together, what is further down alone.
-  async look(id) {
+  // refreshOne refreshes the newest orders. If the order id is shown but not among them, it requests the order alone.
+  async refreshOne(id) {
     this.refresh();
     const newer = [...this.#cards.keys()].filter((other) => other > id).length; // ids sort by time
-    if (this.#cards.has(id) && newer >= mostOrders) {
-      const order = await request('GET', `/api/orders/${id}`).catch(() => null); // the next hint, or click, will tell
+    if (this.#cards.has(id) && newer >= maxPageSize) {
+      const order = await request('GET', `/api/orders/${id}`).catch(() => null); // the next tick or notification retries
       order && this.put(order);
     }
   }
@@ -372,43 +372,44 @@ class Orders {
       this.#cards.set(order.id, card);
       card.update(order);
       this.#insert(card);
-    } else if (Date.parse(card.order.server_time) <= Date.parse(order.server_time)) { // answers can overtake each other
+    } else if (Date.parse(card.order.server_time) <= Date.parse(order.server_time)) { // answers may arrive out of order
       card.update(order);
     }
   }
 
-  // show brings an order into view, which on a phone is below the products.
+  // show scrolls to an order. On a phone the orders are below the products.
   show(id) {
     this.#cards.get(id).node.scrollIntoView({ block: 'nearest' });
   }
 
   #insert(card) {
     const id = card.node.dataset.order; // ids sort by time
-    const next = [...this.#list.children].find((node) => node.dataset.order < id);
-    this.#list.insertBefore(card.node, next ?? null);
+    const older = [...this.#list.children].find((node) => node.dataset.order < id);
+    this.#list.insertBefore(card.node, older ?? null);
   }
 
-  #setNext(cursor) {
-    this.#next = cursor;
+  #setNextCursor(cursor) {
+    this.#nextCursor = cursor;
     this.#older.hidden = cursor === null;
   }
 
   async #showOlder() {
     try {
-      const page = await request('GET', `/api/orders?limit=${pageSize}&cursor=${encodeURIComponent(this.#next)}`);
+      const page = await request('GET', `/api/orders?limit=${pageSize}&cursor=${encodeURIComponent(this.#nextCursor)}`);
       page.items.forEach((order) => this.put(order));
-      this.#setNext(page.next_cursor);
+      this.#setNextCursor(page.next_cursor);
       this.#cards.get(page.items[0]?.id)?.title.focus();
     } catch (failure) {
-      refusal.show(failure.message);
+      actionError.show(failure.message);
     }
   }
 }
 
-// throttled makes a function that looks at something run one at a time and no oftener than every so many
-// milliseconds; what is asked for meanwhile is done once, afterwards. A failure is shown until it succeeds again.
-function throttled(look, milliseconds) {
-  const outage = new Message(messages);
+// throttled returns a function that calls load: one call at a time, with a pause of the given milliseconds after each
+// call. Calls during a call or its pause are combined into one later call. It shows an error message until a call
+// succeeds.
+function throttled(load, milliseconds) {
+  const loadError = new Message(messages);
   let busy = false;
   let again = false;
   let failed = false;
@@ -419,19 +420,19 @@ function throttled(look, milliseconds) {
     }
     busy = true;
     try {
-      await look();
+      await load();
       if (failed) {
-        outage.clear();
+        loadError.clear();
       }
       failed = false;
     } catch (failure) {
       if (!failed) {
-        outage.show(`Not up to date: ${failure.message}`);
+        loadError.show(`Not up to date: ${failure.message} This page tries again automatically.`);
       }
       failed = true;
-      recover(failure);
+      signInAgain(failure);
     }
-    await wait(milliseconds);
+    await sleep(milliseconds);
     busy = false;
     if (again) {
       again = false;
@@ -446,51 +447,52 @@ const products = new Products();
 const orders = new Orders();
 
 const connection = document.getElementById('connection');
-const states = {
+const connectionTexts = {
   live: 'Live',
   reconnecting: 'Reconnecting…',
-  polling: 'Redis is away: refreshed every 3 s',
-  elsewhere: 'Live in newer tabs, here refreshed every 3 s',
+  polling: 'No live updates: refreshed every 3 s',
+  replaced: 'Live in your newer tabs, refreshed every 3 s here',
 };
 
-const feed = new Feed({
-  everything() {
+const notifications = new Notifications({
+  onChange() {
     orders.refresh();
     products.refresh();
   },
-  order: (id) => orders.look(id),
-  products: () => wait(Math.random() * 500).then(products.refresh), // every open page is told at once
-  state(state) {
+  onOrder: (id) => orders.refreshOne(id),
+  // All open pages get this notification at the same time. The random delay spreads their requests.
+  onProducts: () => sleep(Math.random() * 500).then(products.refresh),
+  onState(state) {
     connection.dataset.state = state;
-    setText(connection, states[state]);
+    setText(connection, connectionTexts[state]);
   },
 });
 
-// signIn makes sure that the browser has a customer's cookie, however long the service takes to answer.
-// Scripts cannot see the cookie: that there is one is remembered beside it.
+// signIn ensures that the browser has a customer's valid cookie. It retries until the service answers. Scripts cannot
+// read the cookie, so localStorage records that there is one.
 async function signIn() {
-  const trouble = new Message(messages);
-  for (let refused = 0; refused < 2; ) {
+  const signInError = new Message(messages);
+  for (let rejections = 0; rejections < 2; ) {
     try {
-      await alone(signUp);
+      await withSignUpLock(signUp);
       await request('GET', '/api/orders?limit=1');
-      trouble.clear();
+      signInError.clear();
       return;
     } catch (failure) {
       if (failure.status === 401) {
-        localStorage.removeItem('signed up'); // the cookie is gone, too old, or of another service
-        refused++;
+        localStorage.removeItem('signed up'); // the cookie is missing, expired, or signed with another key
+        rejections++;
         continue;
       }
       if (!(failure instanceof Problem)) {
-        break; // the browser keeps nothing for this page, cookies neither
+        break; // localStorage is denied, so the browser stores no cookies for this page either
       }
-      trouble.show(failure.message);
+      signInError.show(failure.message);
     }
-    await wait(2000);
+    await sleep(2000);
   }
-  trouble.show('This page needs cookies, to know whose orders it shows.');
-  await new Promise(() => {}); // there is nothing to wait for
+  signInError.show('This page needs cookies to show your orders. Allow cookies for this site, then reload the page.');
+  await new Promise(() => {}); // the rest of the page needs a customer
 }
 
 async function signUp() {
@@ -500,25 +502,26 @@ async function signUp() {
   }
 }
 
-// alone does something that no other tab does meanwhile, where the browser can tell: over HTTPS and from localhost.
-const alone = (act) => navigator.locks?.request('sign up', act) ?? act();
+// withSignUpLock calls action while no other tab signs up. Browsers provide locks only over HTTPS and on localhost;
+// elsewhere it calls action at once.
+const withSignUpLock = (action) => navigator.locks?.request('sign up', action) ?? action();
 
-// recover signs in again if that is what is wrong: the cookie is too old, or the service does not know it any more.
-let recovering = false;
-async function recover(failure) {
-  if (failure.status !== 401 || recovering) {
+// signInAgain signs in as a new customer if the service has rejected the cookie.
+let signingIn = false;
+async function signInAgain(failure) {
+  if (failure.status !== 401 || signingIn) {
     return;
   }
-  recovering = true;
+  signingIn = true;
   signedIn = signIn();
   await signedIn;
-  recovering = false;
-  orders.forget(); // those of another customer
-  feed.open();
+  signingIn = false;
+  orders.clear(); // they belong to the previous customer
+  notifications.connect();
 }
 
 let signedIn = signIn();
 products.refresh();
 await signedIn;
-feed.start();
+notifications.start();
 Purchase.interrupted().forEach(buy);

@@ -1,9 +1,9 @@
--- Acknowledges tasks: their leases end and their attempts are forgotten. A task whose lease is not
--- the token's (it expired and is someone else's, or it is acked already) is left alone.
+-- Acknowledges tasks: ends their leases and deletes their failed attempts and errors. A task whose lease does not have
+-- the token is not changed: its lease has ended, or the task is settled already.
 --
 -- KEYS    1 leased, 2 attempts, 3 errors
 -- ARGV    1 token, then ids
--- Returns how many were held and are acked
+-- Returns the number of tasks whose leases had the token
 
 local ids = { unpack(ARGV, 2) }
 local mine = {}

@@ -1,10 +1,10 @@
--- Moves tasks to the dead letters, with their last error; the attempt counts as failed. Whatever else
--- was scheduled for them goes too: one redrive delivers it. A task whose lease is not the token's is
--- left alone.
+-- Makes tasks dead letters, with their last errors. The attempt counts as failed. If a second delivery of a task is
+-- scheduled, it is removed, because only a redrive may deliver a dead letter. A task whose lease does not have the
+-- token is not changed.
 --
 -- KEYS    1 due, 2 leased, 3 dead, 4 attempts, 5 errors
 -- ARGV    1 token, then pairs: id, error
--- Returns how many were held and are buried
+-- Returns the number of tasks whose leases had the token
 
 local ids = {}
 for i = 2, #ARGV, 2 do

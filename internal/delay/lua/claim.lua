@@ -1,15 +1,19 @@
--- Claims due tasks: takes them out of the due set (ZREM) and leases them to the caller (ZADD).
--- Before that, expired leases go back to due, so a dead worker's tasks need no one to look for them.
--- ZREM goes before ZADD: a Redis that is out of memory refuses a script whose first write adds, and lets
--- one that has begun to write end. The token is the lease's end: microseconds, and one script runs at a time, so no two claims share one.
+-- Claims due tasks: removes them from the due set (ZREM) and leases them to the caller (ZADD). First it moves tasks
+-- whose leases have ended back to the due set, so that the tasks of a dead worker are delivered again.
+--
+-- ZREM comes before ZADD because of a Redis without free memory: it rejects a script whose first write needs memory,
+-- but does not stop a script after its first write.
+--
+-- The token of a claim is the time when its leases end. If a lease has ended, the next lease of the task ends later. So
+-- a worker that has lost its lease does not have the token of the next lease.
 --
 -- KEYS    1 due, 2 leased, 3 attempts
--- ARGV    1 the most tasks to take (and the most expired leases to return), 2 lease in µs
--- Returns token, µs until the next task is due or the next lease ends (-1: neither exists),
+-- ARGV    1 limit, both of the tasks to claim and of the ended leases to move, 2 time of the lease in µs
+-- Returns token, µs until the next task is due or the next lease ends (-1: there is neither),
 --         then pairs: id, failed attempts so far
 
 local at = now()
-local lease = at + ARGV[2]
+local lease_end = at + ARGV[2]
 
 local expired = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', at, 'WITHSCORES', 'LIMIT', 0, ARGV[1])
 for i = 1, #expired, 2 do
@@ -17,20 +21,20 @@ for i = 1, #expired, 2 do
     redis.call('ZADD', KEYS[1], 'LT', expired[i + 1], expired[i])
 end
 
-local reply = { string.format('%.0f', lease), -1 }
+local reply = { string.format('%.0f', lease_end), -1 }
 local ids = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', at, 'LIMIT', 0, ARGV[1])
 if #ids > 0 then
-    local leases = redis.call('ZMSCORE', KEYS[2], unpack(ids))
+    local other_ends = redis.call('ZMSCORE', KEYS[2], unpack(ids))
     local failures = redis.call('HMGET', KEYS[3], unpack(ids))
     local taken, leased = {}, {}
     for i, id in ipairs(ids) do
-        if leases[i] then
-            -- Scheduled again while leased: a second delivery is owed, but never beside the first.
+        if other_ends[i] then
+            -- The task was scheduled again while it is leased. Its second delivery waits for the end of the lease.
             redis.call('ZREM', KEYS[1], id)
-            redis.call('ZADD', KEYS[1], leases[i], id)
+            redis.call('ZADD', KEYS[1], other_ends[i], id)
         else
             taken[#taken + 1] = id
-            leased[#leased + 1] = lease
+            leased[#leased + 1] = lease_end
             leased[#leased + 1] = id
             reply[#reply + 1] = id
             reply[#reply + 1] = count(failures[i])

@@ -1,8 +1,9 @@
--- Counts the tasks by state.
+-- Counts tasks by state.
 --
 -- KEYS    1 due, 2 leased, 3 dead
 -- ARGV    none
--- Returns scheduled for later, due now, leased, dead, µs that the oldest due task has waited
+-- Returns the numbers of tasks that are due later, due now, leased and dead, and the µs that the oldest due task has
+--         waited
 
 local at = now()
 local all = redis.call('ZCARD', KEYS[1])

@@ -1,9 +1,9 @@
--- Tells where tasks are. Reads only, and all of them at one instant: read by single commands, a task
--- that moves from leased back to due between two of them would look lost.
+-- Returns the states of tasks, all at one instant. With one command for each set, a task that moves from one set to
+-- another between two commands could seem to be absent.
 --
 -- KEYS    1 due, 2 leased, 3 dead, 4 attempts
 -- ARGV    ids
--- Returns triples: place (0 absent, 1 scheduled, 2 leased, 3 dead), µs until it is due or its lease ends,
+-- Returns triples: state (0 absent, 1 scheduled, 2 leased, 3 dead), µs until the task is due or its lease ends,
 --         failed attempts so far
 
 local at = now()
@@ -13,15 +13,15 @@ local dead = redis.call('ZMSCORE', KEYS[3], unpack(ARGV))
 local failures = redis.call('HMGET', KEYS[4], unpack(ARGV))
 local reply = {}
 for i = 1, #ARGV do
-    local place, wait = 0, 0
+    local state, wait = 0, 0
     if leased[i] then
-        place, wait = 2, left(leased[i], at)
-    elseif dead[i] then -- even if another client has scheduled it, too: only a redrive changes when it is due
-        place = 3
+        state, wait = 2, left(leased[i], at)
+    elseif dead[i] then -- even if the task is also in the due set: only a redrive may deliver a dead letter
+        state = 3
     elseif due[i] then
-        place, wait = 1, left(due[i], at)
+        state, wait = 1, left(due[i], at)
     end
-    reply[#reply + 1] = place
+    reply[#reply + 1] = state
     reply[#reply + 1] = wait
     reply[#reply + 1] = count(failures[i])
 end

@@ -1,55 +1,56 @@
--- Put before every script. All times are microseconds by Redis's own clock: exact in a double until
--- the year 2255, and as fine as PostgreSQL's, so nothing is ever rounded below its deadline.
+-- This text comes before every script. All times are microseconds by Redis's clock. A double holds them exactly until
+-- the year 2255. PostgreSQL's times are microseconds too, so no due time is rounded to before its deadline.
 --
--- The content of the keys is input: other clients can write to them. A score can be infinite. A count can be text that
--- is not a number.
+-- Other clients can write to the keys, so the scripts do not trust their content: a score can be infinite, and a number
+-- of attempts can be any text.
 
 local function now()
     local t = redis.call('TIME')
     return t[1] * 1000000 + t[2]
 end
 
--- The longest time that a script returns: 285 years, which fit into a Go duration.
+-- The longest time that a script returns: 285 years, which a Go duration can hold.
 local far = 9e15
 
--- The time from at until a score, at most far either way.
+-- Returns the time from at until a score, between -far and far. Not every Lua reads "inf" as a number.
 local function left(score, at)
     local n = tonumber(score) or (string.find(score, '-', 1, true) and -math.huge or math.huge)
     return math.max(-far, math.min(far, n - at))
 end
 
--- A number of attempts, 0 for what is no such number.
+-- Returns a number of attempts, or 0 if the text is not such a number.
 local function count(text)
     local n = text and tonumber(text)
     return n and n >= 0 and n < 1e9 and math.floor(n) or 0
 end
 
--- The lowest score of a sorted set, or nil.
+-- Returns the lowest score of a sorted set, or nil if the set is empty.
 local function head(key)
     return redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
 end
 
--- Wakes sleeping workers if the head of the due set moved forward from what it was before.
-local function announce(due, before, channel, shard)
+-- Publishes a wake-up if the head of the due set has become earlier. The argument before is the head that the script
+-- read before its first write.
+local function wake(due, before, channel, shard)
     local after = head(due)
     if after and (not before or left(after, 0) < left(before, 0)) then
         redis.call('PUBLISH', channel, shard)
     end
 end
 
--- The places, counted from 1, of those ids whose lease is the one that token names.
+-- Returns the indexes, from 1, of the ids whose leases have the token.
 local function held(leased, token, ids)
     local scores = redis.call('ZMSCORE', leased, unpack(ids))
-    local places = {}
+    local indexes = {}
     for i = 1, #ids do
         if scores[i] and tonumber(scores[i]) == tonumber(token) then
-            places[#places + 1] = i
+            indexes[#indexes + 1] = i
         end
     end
-    return places
+    return indexes
 end
 
--- Counts a failed attempt of a task and keeps its error.
+-- Counts a failed attempt of a task and stores its error.
 local function fail(attempts, errors, id, err)
     redis.call('HSET', attempts, id, count(redis.call('HGET', attempts, id)) + 1)
     redis.call('HSET', errors, id, err)

@@ -1,4 +1,4 @@
--- Brings a dead letter back: due now, with no attempts against it.
+-- Makes a dead letter due now, with no failed attempts.
 --
 -- KEYS    1 due, 2 dead, 3 attempts, 4 errors
 -- ARGV    1 wake-up channel, 2 shard, 3 id
@@ -11,5 +11,5 @@ local before = head(KEYS[1])
 redis.call('HDEL', KEYS[3], ARGV[3])
 redis.call('HDEL', KEYS[4], ARGV[3])
 redis.call('ZADD', KEYS[1], 'LT', now(), ARGV[3])
-announce(KEYS[1], before, ARGV[1], ARGV[2])
+wake(KEYS[1], before, ARGV[1], ARGV[2])
 return 1

@@ -1,9 +1,9 @@
--- Gives tasks back, due again after a wait. With an error the attempt counts as failed. A task whose
--- lease is not the token's is left alone.
+-- Returns tasks to the due set, due again after a wait. If there is an error, the attempt counts as failed. A task
+-- whose lease does not have the token is not changed.
 --
 -- KEYS    1 due, 2 leased, 3 attempts, 4 errors
--- ARGV    1 wake-up channel, 2 shard, 3 token, then triples: id, wait in µs, error ('': not a failure)
--- Returns how many were held and are given back
+-- ARGV    1 wake-up channel, 2 shard, 3 token, then triples: id, wait in µs, error (empty: the attempt has not failed)
+-- Returns the number of tasks whose leases had the token
 
 local ids = {}
 for i = 4, #ARGV, 3 do
@@ -20,5 +20,5 @@ for _, i in ipairs(mine) do
         fail(KEYS[3], KEYS[4], ids[i], err)
     end
 end
-announce(KEYS[1], before, ARGV[1], ARGV[2])
+wake(KEYS[1], before, ARGV[1], ARGV[2])
 return #mine

@@ -1,7 +1,7 @@
--- Lists tasks that are due within a time from now, the earliest first.
+-- Lists the tasks that are due within a time from now, the earliest first.
 --
 -- KEYS    1 due
--- ARGV    1 how far ahead in µs, 2 how many to skip, 3 the most to return
+-- ARGV    1 time in µs, 2 number of tasks to skip, 3 limit of the tasks to return
 -- Returns ids
 
 return redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now() + ARGV[1], 'LIMIT', ARGV[2], ARGV[3])

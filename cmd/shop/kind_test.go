@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/reconcile"
+	"example.com/shop/internal/rest"
+	"example.com/shop/internal/testenv"
+)
+
+// emptyTable is a table without rows.
+type emptyTable struct{}
+
+func (emptyTable) Pending(context.Context, string, time.Duration, int) ([]delay.Message, string, error) {
+	return nil, "", nil
+}
+
+func (emptyTable) Unknown(context.Context, []string) ([]string, error) { return nil, nil }
+
+func (emptyTable) TimeOut(context.Context, []string) (done, held int, err error) { return 0, 0, nil }
+
+const secondKind = "test.second"
+
+// TestSeveralKinds adds a second kind to a process: the operators' API, the doctor's checks, the workers and the sweeps
+// include both.
+func TestSeveralKinds(t *testing.T) {
+	a := newTestApp(t, testenv.Redis(t), 1)
+	o := validOptions()
+	o.QueueShards = 1
+	handled := make(chan string, 10)
+	second, err := a.addKind(secondKind, &o, time.Second, func(*delay.Publisher) domain {
+		return domain{table: emptyTable{}, handle: func(_ context.Context, tasks []delay.Task) ([]delay.Outcome, error) {
+			outcomes := make([]delay.Outcome, len(tasks))
+			for i, task := range tasks {
+				handled <- task.ID
+				outcomes[i] = delay.Done()
+			}
+			return outcomes, nil
+		}}
+	})
+	must(t, err)
+	handler, err := a.handler(&o)
+	must(t, err)
+	server := httptest.NewServer(handler)
+	defer server.Close()
+	send := func(method, path string, answer any) int {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), method, server.URL+"/ops/api"+path, http.NoBody)
+		must(t, err)
+		req.Header.Set("Authorization", "Bearer "+o.OpsToken)
+		resp, err := server.Client().Do(req)
+		must(t, err)
+		defer resp.Body.Close()
+		if answer != nil {
+			must(t, json.NewDecoder(resp.Body).Decode(answer))
+		}
+		return resp.StatusCode
+	}
+
+	order1 := pendingOrders(t, a, 1, time.Hour)[0]
+	var report reconcile.Report
+	if status := send("POST", "/reconcile", &report); status != http.StatusOK || report.Outcome != reconcile.OK || report.Missing != 1 {
+		t.Errorf("a sweep is answered with %d %+v, want 200 and one missing task", status, report)
+	}
+	for _, k := range a.kinds {
+		if last, err := k.reconciler.Last(t.Context()); err != nil || last == nil {
+			t.Errorf("the last report of %s is %v, %v; want one for each kind", k.queue.Kind(), last, err)
+		}
+	}
+
+	bury(t, a.cancels.queue, "1")
+	bury(t, second.queue, "2")
+	must(t, second.queue.Schedule(t.Context(), delay.In("3", -time.Minute)))
+	mustExec(t, a, `INSERT INTO outbox (kind, task_id, due_at) VALUES ($1, '4', now()), ($2, '4', now())`, order.CancelKind, secondKind)
+	var s stats
+	send("GET", "/stats", &s)
+	if want := (queueStats{Scheduled: 1, Due: 1, Dead: 2, OldestDue: s.Queue.OldestDue}); *s.Queue != want || s.Outbox.Backlog != 2 {
+		t.Errorf("stats are %+v with %d messages in the outbox, want %+v and 2", *s.Queue, s.Outbox.Backlog, want)
+	}
+	if s.Queue.OldestDue < 59 || s.LastSweep == nil {
+		t.Errorf("the oldest due task has waited %v s, want 60; the last sweep is %v", s.Queue.OldestDue, s.LastSweep)
+	}
+	err = a.kinds.each(t.Context(), (*kind).checkTasks)
+	for _, want := range []string{order.CancelKind + ": 1 dead letters", secondKind + ": 1 tasks are due"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the doctor's check of tasks returns %v, want %q in it", err, want)
+		}
+	}
+
+	var page struct{ Items []delay.DeadLetter }
+	send("GET", "/dead-letters", &page)
+	kinds := map[string]string{}
+	for _, letter := range page.Items {
+		kinds[letter.Kind] = letter.ID
+	}
+	if len(page.Items) != 2 || kinds[order.CancelKind] != "1" || kinds[secondKind] != "2" {
+		t.Errorf("dead letters are %+v, want one of each kind", page.Items)
+	}
+	var problem rest.Problem
+	if status := send("GET", "/dead-letters?limit=0&cursor=x", &problem); status != http.StatusBadRequest || len(problem.Errors) != 2 {
+		t.Errorf("two wrong parameters are answered with %d %+v, want 400 and an error for each", status, problem)
+	}
+	if status := send("POST", "/dead-letters/"+secondKind+"/1/redrive", nil); status != http.StatusNotFound {
+		t.Errorf("redriving the task of another kind is answered with %d, want 404", status)
+	}
+	if status := send("POST", "/dead-letters/"+secondKind+"/2/redrive", nil); status != http.StatusNoContent {
+		t.Errorf("a redrive is answered with %d, want 204", status)
+	}
+
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- a.kinds.runWorkers(ctx) }()
+	got := []string{<-handled, <-handled}
+	slices.Sort(got)
+	if !slices.Equal(got, []string{"2", "3"}) {
+		t.Errorf("the worker of the second kind handled %v, want 2 and 3", got)
+	}
+	stop()
+	must(t, <-ended)
+	if locations, err := a.cancels.queue.Locate(t.Context(), []string{order1}); err != nil || locations[0].State != delay.Scheduled {
+		t.Errorf("the task of the order is %v, %v; want it scheduled", locations, err)
+	}
+}

@@ -1,0 +1,301 @@
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"io"
+	"io/fs"
+	"maps"
+	"net/url"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode"
+)
+
+// namedTest matches a test's name in a document. An ellipsis may shorten the name of a subtest.
+var namedTest = regexp.MustCompile("`((?:Test|Benchmark)[A-Za-z0-9]+)(?:/([^`…]+))?")
+
+// TestDocsNameRealTests checks that all tests that the documents name exist, and that each row of the table of failures
+// names a test.
+func TestDocsNameRealTests(t *testing.T) {
+	tests := testSources(t)
+	for _, doc := range documents(t) {
+		named := namedTest.FindAllStringSubmatch(readRepositoryFile(t, doc), -1)
+		if len(named) == 0 && (doc == readmeFile || doc == failuresFile) {
+			t.Errorf("%s names no tests", doc)
+		}
+		for _, name := range named {
+			if !strings.Contains(tests, "func "+name[1]+"(") {
+				t.Errorf("%s names %s, which does not exist", doc, name[1])
+			}
+			if subtest := strings.ReplaceAll(name[2], "_", " "); subtest != "" && !strings.Contains(tests, `"`+subtest) {
+				t.Errorf("%s names the subtest %q of %s, which does not exist", doc, subtest, name[1])
+			}
+		}
+	}
+	rows := tableRows(readRepositoryFile(t, failuresFile))
+	if len(rows) < 20 {
+		t.Errorf("%s has %d rows in its tables, want 20 or more", failuresFile, len(rows))
+	}
+	for _, row := range rows {
+		if !namedTest.MatchString(row[len(row)-1]) {
+			t.Errorf("the row %q of %s names no test in its last column", row[0], failuresFile)
+		}
+	}
+}
+
+// testSources returns the text of all tests of the module.
+func testSources(t *testing.T) string {
+	t.Helper()
+	var text strings.Builder
+	module := os.DirFS(repositoryRoot)
+	must(t, fs.WalkDir(module, ".", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		file, err := fs.ReadFile(module, path)
+		text.Write(file)
+		return err
+	}))
+	return text.String()
+}
+
+// tableRows returns the rows of all tables of a document, each as its cells. It omits the head rows of the tables.
+func tableRows(text string) [][]string {
+	var rows [][]string
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		switch {
+		case !strings.HasPrefix(line, "|"):
+		case strings.Trim(line, "|-: ") == "":
+			rows = rows[:max(0, len(rows)-1)] // the row above is the head
+		default:
+			cells := strings.Split(strings.Trim(line, "|"), "|")
+			for i := range cells {
+				cells[i] = strings.TrimSpace(cells[i])
+			}
+			rows = append(rows, cells)
+		}
+	}
+	return rows
+}
+
+var (
+	fenced     = regexp.MustCompile("(?ms)^```.*?^```$")
+	codeSpan   = regexp.MustCompile("`[^`\n]*`")
+	linkTarget = regexp.MustCompile(`\]\(([^()\s]+)\)`)
+	heading    = regexp.MustCompile(`(?m)^#{1,6} +(.+?) *$`)
+)
+
+// TestLinks checks that the relative links of the documents lead to files, and their anchors to headings, and that the
+// README links to every document.
+func TestLinks(t *testing.T) {
+	root := os.DirFS(repositoryRoot)
+	linked := map[string]bool{}
+	for _, from := range documents(t) {
+		text := codeSpan.ReplaceAllString(fenced.ReplaceAllString(readRepositoryFile(t, from), ""), "code")
+		for _, target := range submatches(linkTarget, text) {
+			address, err := url.Parse(target)
+			if err != nil {
+				t.Errorf("%s: the link %s: %v", from, target, err)
+				continue
+			}
+			if address.Scheme != "" {
+				continue
+			}
+			to := from // a link within the document
+			if address.Path != "" {
+				to = path.Join(path.Dir(from), address.Path)
+			}
+			if from == readmeFile {
+				linked[to] = true
+			}
+			if _, err := fs.Stat(root, to); err != nil {
+				t.Errorf("%s: the link %s leads nowhere: %v", from, target, err)
+			} else if address.Fragment != "" && !slices.Contains(anchorsOf(readRepositoryFile(t, to)), address.Fragment) {
+				t.Errorf("%s: the link %s leads to no heading of %s", from, target, to)
+			}
+		}
+	}
+	for _, doc := range documents(t) {
+		if doc != readmeFile && !linked[doc] {
+			t.Errorf("%s has no link to %s", readmeFile, doc)
+		}
+	}
+}
+
+// anchorsOf returns the anchors of a document's headings.
+func anchorsOf(text string) []string {
+	var anchors []string
+	for _, title := range submatches(heading, fenced.ReplaceAllString(text, "")) {
+		anchors = append(anchors, anchor(title))
+	}
+	return anchors
+}
+
+// anchor returns the anchor that GitHub gives to a heading that no other heading of the document repeats.
+func anchor(title string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == ' ':
+			return '-'
+		case r == '-' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r):
+			return unicode.ToLower(r)
+		default:
+			return -1
+		}
+	}, title)
+}
+
+func TestAnchorsOfHeadings(t *testing.T) {
+	const text = "# One and `two`, three\n```sh\n# not a heading\n```\n## A_b: c-d\ntext # not a heading\n"
+	if got, want := anchorsOf(text), []string{"one-and-two-three", "a_b-c-d"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestHeadingsAreUnique checks that no document has two headings with the same anchor, as [anchor] assumes.
+func TestHeadingsAreUnique(t *testing.T) {
+	for _, doc := range documents(t) {
+		if again := repeated(anchorsOf(readRepositoryFile(t, doc))); len(again) > 0 {
+			t.Errorf("%s has more than one heading with the anchors %q", doc, again)
+		}
+	}
+}
+
+// TestConfigurationTable compares the table of the document on configuration with the options. For each difference it
+// reports the line that the document should have.
+func TestConfigurationTable(t *testing.T) {
+	table := configurationTable(readRepositoryFile(t, configurationFile))
+	if len(table) == 0 {
+		t.Fatalf("%s has no table of options", configurationFile)
+	}
+	for _, row := range configurationTable(readRepositoryFile(t, readmeFile)) {
+		if !slices.ContainsFunc(table, func(r []string) bool { return slices.Equal(r, row) }) {
+			t.Errorf("%s has the row %q, want the row of %s", readmeFile, row, configurationFile)
+		}
+	}
+	for _, o := range allOptions(testParser(t, io.Discard)) {
+		want := o.row()
+		i := slices.IndexFunc(table, func(got []string) bool { return got[0] == want[0] })
+		if i < 0 {
+			t.Errorf("%s lacks\n| %s | %s |", configurationFile, strings.Join(want, " | "), o.help)
+			continue
+		}
+		got := table[i]
+		table = slices.Delete(table, i, i+1)
+		if !slices.Equal(got[:4], want) {
+			t.Errorf("%s has\n| %s |, want\n| %s |", configurationFile, strings.Join(got[:4], " | "), strings.Join(want, " | "))
+		}
+		if got[4] == "" {
+			t.Errorf("%s gives no meaning for %s", configurationFile, got[0])
+		}
+	}
+	for _, extra := range table {
+		t.Errorf("%s has a row for %s, which is not an option or has another row", configurationFile, extra[0])
+	}
+}
+
+// configurationTable returns the rows of a document's table of options: variable, flag, default, commands, meaning.
+func configurationTable(text string) [][]string {
+	return slices.DeleteFunc(tableRows(text), func(row []string) bool {
+		return len(row) != 5 || !strings.HasPrefix(row[0], "`"+optionPrefix)
+	})
+}
+
+// TestDocsNameRealVariables checks that each environment variable that the documents name is an option, or a variable of
+// the compose file.
+func TestDocsNameRealVariables(t *testing.T) {
+	known := submatches(regexp.MustCompile(`\$\{(\w+)`), readRepositoryFile(t, composeFile))
+	for _, o := range allOptions(testParser(t, io.Discard)) {
+		known = append(known, o.variable)
+	}
+	variable := regexp.MustCompile(`\b` + optionPrefix + `\w+`)
+	found := 0
+	for _, doc := range documents(t) {
+		for _, name := range variable.FindAllString(readRepositoryFile(t, doc), -1) {
+			found++
+			if !slices.Contains(known, name) {
+				t.Errorf("%s names the variable %s, which does not exist", doc, name)
+			}
+		}
+	}
+	if found == 0 {
+		t.Errorf("no document names a variable with the prefix %s", optionPrefix)
+	}
+}
+
+// TestDocsNameTheKind checks the kind of the tasks in the Redis keys that the documents show.
+func TestDocsNameTheKind(t *testing.T) {
+	key := regexp.MustCompile(`delay:\{([^}:]+):`)
+	found := 0
+	for _, doc := range documents(t) {
+		for _, kind := range submatches(key, readRepositoryFile(t, doc)) {
+			found++
+			if kind != taskKind {
+				t.Errorf("%s shows a Redis key of the kind %q, want %q", doc, kind, taskKind)
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no document shows a Redis key of the queue")
+	}
+}
+
+var bareEvents = flag.String("bare.events", "",
+	"file with the output of `go test -json ./...` on a machine that has only Go and PostgreSQL")
+
+// TestReadmeCountsSkips compares the README's table of skipped tests with the tests that a bare machine skipped. The
+// reason of each skip names the package that the machine lacks.
+func TestReadmeCountsSkips(t *testing.T) {
+	if *bareEvents == "" {
+		t.Skip("no events of a bare machine: .ci/bare/newcomer records them and runs this test with -bare.events")
+	}
+	install := regexp.MustCompile(`apt-get install ([a-z][a-z0-9.-]+)`)
+	events, err := os.Open(*bareEvents)
+	must(t, err)
+	defer events.Close()
+	skipped := map[string]int{}
+	output := map[string]string{} // by test
+	for dec := json.NewDecoder(events); dec.More(); {
+		var event struct{ Action, Package, Test, Output string }
+		must(t, dec.Decode(&event))
+		test := event.Package + " " + event.Test
+		output[test] += event.Output
+		if m := install.FindStringSubmatch(output[test]); event.Action == "skip" && event.Test != "" && m != nil {
+			skipped[m[1]]++
+		}
+	}
+	if len(skipped) == 0 {
+		t.Fatal("no test was skipped: these are not the events of a bare machine")
+	}
+	documented := documentedSkips(t)
+	if !maps.Equal(documented, skipped) {
+		t.Errorf("%s says that missing packages skip %v tests, the machine skipped %v", readmeFile, documented, skipped)
+	}
+}
+
+// TestReadmeHasSkips checks, on every machine, that the README has the table that [TestReadmeCountsSkips] compares.
+func TestReadmeHasSkips(t *testing.T) {
+	if len(documentedSkips(t)) == 0 {
+		t.Errorf("%s has no table of the tests that a missing package skips", readmeFile)
+	}
+}
+
+// documentedSkips returns the README's number of skipped tests for each missing package.
+func documentedSkips(t *testing.T) map[string]int {
+	t.Helper()
+	start, _, _ := strings.Cut(readRepositoryFile(t, readmeFile), "\n## ")
+	documented := map[string]int{}
+	for _, row := range tableRows(start) {
+		if n, err := strconv.Atoi(row[len(row)-1]); err == nil {
+			documented[strings.Trim(row[0], "`")] = n
+		}
+	}
+	return documented
+}

@@ -1,0 +1,223 @@
+package e2e
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+)
+
+// This file holds everything that the tests of faults, load, crashes and outages know about orders. A team that copies
+// the project rewrites this file, and keeps the files harness, client, proxy, deployment, load, history, chaos, crash,
+// outage, stuck and fault_*. The tests of the REST API, of the pages, of the configuration and of the demo also know
+// orders.
+
+// Names of the program.
+const (
+	program      = "shop"         // the binary, its directory under cmd, and its application_name in PostgreSQL
+	envPrefix    = "SHOP_"        // of its environment variables
+	metricPrefix = "shop_"        // of its metrics
+	kind         = "order.cancel" // of the tasks
+	envTimeout   = envPrefix + "ORDER_TIMEOUT"
+	timeoutFlag  = "--order-timeout" // of the demo
+)
+
+// item is one thing that times out.
+type item struct {
+	id          string
+	status      status
+	deadline    time.Time
+	cancelledAt time.Time // zero unless it was cancelled, by its customer or by its timeout
+}
+
+// status is the status of an item.
+type status string
+
+const (
+	absent    status = "absent" // the item was never created
+	pending   status = "pending"
+	expired   status = "expired" // pending past its deadline; the API and the table still show pending
+	confirmed status = "confirmed"
+	cancelled status = "cancelled" // by its customer
+	timedOut  status = "timed out"
+)
+
+// itemSpec describes the items of the service under test: the requests of its REST API, and the SQL with which the
+// tests read all items and block the service.
+type itemSpec struct {
+	// bodies are bodies of requests that create items. The first can be used any number of times. At least one of
+	// the others needs a scarce resource, so that a load exhausts it.
+	bodies []string
+	// create returns the request that creates an item from a body. A key that is not "" is its idempotency key.
+	create func(body, key string) request
+	// confirm, cancel and get return the requests of an item's customer.
+	confirm, cancel, get func(id string) request
+	// decode reads the body of a successful response to create, confirm, cancel or get.
+	decode func(body []byte) (item, error)
+	// rejections maps the type of a problem to the reason that the model knows.
+	rejections map[string]rejection
+	// available returns how many more items the first body can create.
+	available func(c *client) int
+
+	// items selects all items, with the columns key (the idempotency key), id, status (pending, confirmed,
+	// cancelled or timed out), deadline, cancelled_at, and batch (the batch of an item of insertBatch).
+	items string
+	// stock prepares the seeded database for a load. It adds so much of each resource, except the scarce one, that no
+	// load exhausts it.
+	stock string
+	// restock adds a little to the scarce resource.
+	restock string
+	// lockPending locks all pending items.
+	lockPending string
+	// lockResources locks all that the service locks in order to cancel items, in the service's order.
+	lockResources string
+	// lockFirst and lockSecond lock one resource each. Some bodies need both resources, and the service locks them in
+	// this order. The first body needs the resource of lockFirst.
+	lockFirst, lockSecond string
+	// rejectTimeouts makes the database reject the timeouts of the items for which a condition on NEW.id holds. The
+	// database's error contains "rejected".
+	rejectTimeouts func(condition string) string
+	// acceptTimeouts undoes rejectTimeouts.
+	acceptTimeouts string
+	// cancelStatement is a LIKE pattern of the statement that times items out.
+	cancelStatement string
+	// migration is a migration of a later version of the service.
+	migration string
+
+	// insertBatch inserts items with a resource of their own, and their messages into the outbox: $1 is the batch, a
+	// new UUID; $2 the time until their deadline in seconds; $3 the number of items.
+	insertBatch string
+	// withdrawBatch makes it impossible to cancel a batch's items, and restoreBatch makes it possible again: $1 is
+	// the batch. $2 of restoreBatch is the number of its items.
+	withdrawBatch, restoreBatch string
+	// lockBatchItems and lockBatchResource lock the items of a batch, or its resource: $1 is the batch.
+	lockBatchItems, lockBatchResource string
+}
+
+// domain is the service under test: orders that hold stock, and are cancelled unless they are paid in time.
+var domain = itemSpec{
+	bodies: []string{
+		oneOfBeans,
+		`{"items":[{"product_id":"` + mokaPot + `","quantity":1}]}`,
+		`{"items":[{"product_id":"` + grinder + `","quantity":2},{"product_id":"` + beans + `","quantity":1}]}`,
+		`{"items":[{"product_id":"` + beans + `","quantity":3},{"product_id":"` + mokaPot + `","quantity":1}]}`,
+		`{"items":[{"product_id":"` + course + `","quantity":1}]}`,
+	},
+	create: func(body, key string) request {
+		r := request{method: http.MethodPost, path: "/api/orders", body: body}
+		if key != "" {
+			r.headers = []string{"Idempotency-Key: " + key}
+		}
+		return r
+	},
+	confirm: func(id string) request { return request{method: http.MethodPost, path: "/api/orders/" + id + "/pay"} },
+	cancel: func(id string) request {
+		return request{method: http.MethodPost, path: "/api/orders/" + id + "/cancel"}
+	},
+	get:    func(id string) request { return request{method: http.MethodGet, path: "/api/orders/" + id} },
+	decode: decodeOrder,
+	rejections: map[string]rejection{
+		"/problems/order-paid":      rejectedConfirmed,
+		"/problems/order-cancelled": rejectedCancelled,
+		"/problems/deadline-passed": rejectedLate,
+		"/problems/out-of-stock":    rejectedExhausted,
+	},
+	available: func(c *client) int { return c.available(beans) },
+
+	items: `
+		SELECT idempotency_key AS key, id, expires_at AS deadline, cancelled_at, customer_id AS batch,
+		       CASE WHEN cancel_reason = 'timeout' THEN 'timed out' WHEN status = 'paid' THEN 'confirmed' ELSE status END AS status
+		FROM orders`,
+	stock:         `UPDATE products SET supply = 1000000, available = 1000000 WHERE id <> '` + course + `'`,
+	restock:       `UPDATE products SET supply = supply + 5, available = available + 5 WHERE id = '` + course + `'`,
+	lockPending:   `SELECT FROM orders WHERE status = 'pending' ORDER BY id FOR UPDATE`,
+	lockResources: `SELECT FROM products ORDER BY id FOR UPDATE`,
+	lockFirst:     `SELECT FROM products WHERE id = '` + beans + `' FOR UPDATE`,
+	lockSecond:    `SELECT FROM products WHERE id = '` + grinder + `' FOR UPDATE`,
+	rejectTimeouts: func(condition string) string {
+		return `
+			CREATE FUNCTION reject() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'rejected'; END $$;
+			CREATE TRIGGER reject BEFORE UPDATE ON orders FOR EACH ROW
+			WHEN (NEW.cancel_reason = 'timeout' AND ` + condition + `) EXECUTE FUNCTION reject()`
+	},
+	acceptTimeouts:  `DROP FUNCTION reject() CASCADE`,
+	cancelStatement: `%SKIP LOCKED%`,
+	migration: `-- +goose NO TRANSACTION
+-- +goose Up
+ALTER TABLE orders ADD COLUMN note text;
+CREATE INDEX CONCURRENTLY orders_note ON orders (note) WHERE note IS NOT NULL;
+`,
+
+	// A batch has a customer and a product of its own, both with the batch's id.
+	insertBatch: `
+		WITH customer AS (
+			INSERT INTO customers (id) VALUES ($1)
+		), product AS (
+			INSERT INTO products (id, name, price_cents, currency, supply, available) VALUES ($1, 'thing', 100, 'EUR', $3::bigint, 0)
+		), placed AS (
+			INSERT INTO orders (id, customer_id, total_cents, currency, created_at, expires_at)
+			SELECT gen_random_uuid(), $1, 100, 'EUR', now(), now() + $2 * interval '1 s'
+			FROM generate_series(1, $3::bigint)
+			RETURNING id, expires_at
+		), lines AS (
+			INSERT INTO order_items (order_id, product_id, quantity, unit_price_cents) SELECT id, $1, 1, 100 FROM placed
+		), events AS (
+			INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'placed', 'customer', now() FROM placed
+		)
+		INSERT INTO outbox (kind, task_id, due_at) SELECT '` + kind + `', id::text, expires_at FROM placed`,
+	withdrawBatch:     `UPDATE products SET supply = 0, available = 0 WHERE id = $1`,
+	restoreBatch:      `UPDATE products SET supply = $2 WHERE id = $1`,
+	lockBatchItems:    `SELECT FROM orders WHERE customer_id = $1 FOR UPDATE`,
+	lockBatchResource: `SELECT FROM products WHERE id = $1 FOR UPDATE`,
+}
+
+// Seeded products.
+const (
+	beans   = "01900000-0000-7000-8000-000000000001"
+	mokaPot = "01900000-0000-7000-8000-000000000002"
+	grinder = "01900000-0000-7000-8000-000000000003"
+	course  = "01900000-0000-7000-8000-000000000005" // the scarce resource: most orders for it are rejected
+)
+
+const oneOfBeans = `{"items":[{"product_id":"` + beans + `","quantity":1}]}`
+
+// order is an order as the REST API shows it.
+type order struct {
+	ID           string
+	Status       string
+	CancelReason string    `json:"cancel_reason"`
+	ExpiresAt    time.Time `json:"expires_at"`
+	CancelledAt  time.Time `json:"cancelled_at"`
+}
+
+func decodeOrder(body []byte) (item, error) {
+	var o order
+	if err := json.Unmarshal(body, &o); err != nil {
+		return item{}, err
+	}
+	i := item{o.ID, status(o.Status), o.ExpiresAt, o.CancelledAt}
+	switch {
+	case o.CancelReason == "timeout":
+		i.status = timedOut
+	case o.Status == "paid":
+		i.status = confirmed
+	}
+	return i, nil
+}
+
+// available returns how many of a product are available.
+func (c *client) available(product string) int {
+	c.t.Helper()
+	list := decode[struct {
+		Items []struct {
+			ID        string
+			Available int
+		}
+	}](c.t, c.get("/api/products"))
+	for _, p := range list.Items {
+		if p.ID == product {
+			return p.Available
+		}
+	}
+	c.t.Fatalf("GET /api/products: no product %s", product)
+	return 0
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/rest"
+)
+
+func handler(s *store, publisher *delay.Publisher, timeout time.Duration, log *slog.Logger) *gin.Engine {
+	gin.SetMode(gin.ReleaseMode)
+	r := gin.New()
+	r.HandleMethodNotAllowed = true
+	r.Use(rest.RequestID(), rest.Log(log), rest.Recover(log), rest.Deadline(8*time.Second))
+	r.NoRoute(rest.NoRoute)
+	r.NoMethod(rest.NoMethod)
+	r.POST("/invitations", rest.Handle(func(c *gin.Context) error {
+		email, err := readEmail(c)
+		if err != nil {
+			return err
+		}
+		i, err := s.create(c.Request.Context(), email, timeout)
+		if err != nil {
+			return err
+		}
+		// The invitation and its outbox row are committed. If Publish fails, the relay publishes the row.
+		publisher.Publish(c.Request.Context(), delay.In(i.ID.String(), i.ExpiresAt.Sub(i.ServerTime)))
+		c.JSON(http.StatusCreated, i)
+		return nil
+	}))
+	r.Match(rest.ReadMethods, "/invitations/:id", rest.Handle(func(c *gin.Context) error {
+		id, err := rest.PathID(c, "an invitation")
+		if err != nil {
+			return err
+		}
+		i, err := s.get(c.Request.Context(), id)
+		if err != nil {
+			return err
+		}
+		c.JSON(http.StatusOK, i)
+		return nil
+	}))
+	r.POST("/invitations/:id/accept", rest.Handle(func(c *gin.Context) error {
+		id, err := rest.PathID(c, "an invitation")
+		if err != nil {
+			return err
+		}
+		i, err := s.accept(c.Request.Context(), id)
+		if err != nil {
+			return rest.OutcomeUnknown(err, "Repeat the request: it is idempotent.")
+		}
+		if i.Status != "accepted" {
+			return errExpired.Errorf("The invitation was not accepted by its deadline, %s.", i.ExpiresAt.Format(time.RFC3339))
+		}
+		c.JSON(http.StatusOK, i)
+		return nil
+	}))
+	return r
+}
+
+var errExpired = rest.Kind{Code: "invitation-expired", Status: http.StatusConflict, Title: "Invitation expired"}
+
+func readEmail(c *gin.Context) (string, error) {
+	body, err := rest.ReadObject(c)
+	if err != nil {
+		return "", err
+	}
+	errs := body.UnknownFields("", "email")
+	email, _ := body["email"].(string)
+	if !strings.Contains(email, "@") {
+		errs = append(errs, rest.FieldError{Pointer: "/email", Detail: "must be an e-mail address"})
+	}
+	if len(errs) > 0 {
+		return "", rest.InvalidFields(errs...)
+	}
+	return email, nil
+}

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/testenv"
+	"example.com/shop/migrations"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m, migrations.Up) }
+
+// service is a running service.
+type service struct{ url string }
+
+// start runs the service on a new database until the test ends.
+func start(t *testing.T, redisURL string, timeout time.Duration) *service {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- serve(ctx, ln, testenv.Postgres(t), redisURL, timeout, slog.New(slog.DiscardHandler))
+	}()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		http.DefaultClient.CloseIdleConnections()
+	})
+	return &service{url: "http://" + ln.Addr().String()}
+}
+
+// send sends a request, and returns the status and the invitation of the answer.
+func (s *service) send(t *testing.T, method, path, body string) (int, invitation) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, s.url+path, bytes.NewBufferString(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var i struct {
+		invitation
+		Status any `json:"status"` // a problem has a number
+	}
+	if err := json.Unmarshal(text, &i); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	i.invitation.Status, _ = i.Status.(string)
+	return resp.StatusCode, i.invitation
+}
+
+func (s *service) create(t *testing.T) (path string) {
+	t.Helper()
+	status, i := s.send(t, "POST", "/invitations", `{"email":"ada@example.com"}`)
+	if status != http.StatusCreated || i.Status != "pending" {
+		t.Fatalf("POST /invitations is answered with %d, %+v; want 201 and a pending invitation", status, i)
+	}
+	return "/invitations/" + i.ID.String()
+}
+
+// waitForExpiry polls until an invitation has expired, and checks that it was not early.
+func (s *service) waitForExpiry(t *testing.T, path string) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(time.Minute); ; <-tick.C {
+		_, i := s.send(t, "GET", path, "")
+		if i.Status == "expired" {
+			if i.EndedAt.Before(i.ExpiresAt) {
+				t.Errorf("the invitation expired at %v, before its deadline %v", i.EndedAt, i.ExpiresAt)
+			}
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("a minute later the invitation is %+v, want it expired", i)
+		}
+	}
+}
+
+func TestInvitations(t *testing.T) {
+	s := start(t, testenv.Redis(t), time.Second)
+	accepted, expired := s.create(t), s.create(t)
+	for range 2 { // it is idempotent
+		if status, i := s.send(t, "POST", accepted+"/accept", ""); status != http.StatusOK || i.Status != "accepted" {
+			t.Errorf("the answer to accept is %d, %+v; want 200 and an accepted invitation", status, i)
+		}
+	}
+	s.waitForExpiry(t, expired)
+	if status, _ := s.send(t, "POST", expired+"/accept", ""); status != http.StatusConflict {
+		t.Errorf("accepting an expired invitation is answered with %d, want 409", status)
+	}
+	if _, i := s.send(t, "GET", accepted, ""); i.Status != "accepted" {
+		t.Errorf("after the deadline the accepted invitation is %s", i.Status)
+	}
+	for path, want := range map[string]int{"/invitations/x": 400, "/invitations/01900000-0000-7000-8000-000000000000": 404, "/x": 404} {
+		if status, _ := s.send(t, "GET", path, ""); status != want {
+			t.Errorf("GET %s is answered with %d, want %d", path, status, want)
+		}
+	}
+	if status, _ := s.send(t, "POST", "/invitations", `{"email":"nobody","x":1}`); status != http.StatusUnprocessableEntity {
+		t.Errorf("an invitation without an e-mail address is answered with %d, want 422", status)
+	}
+}
+
+// TestInvitationsAfterRedisWipe wipes Redis. The reconciler finds that the restore marker is missing, and restores the
+// task.
+func TestInvitationsAfterRedisWipe(t *testing.T) {
+	url := testenv.Redis(t)
+	s := start(t, url, 5*time.Second)
+	path := s.create(t)
+	rdb, err := delay.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rdb.Close()
+	if err := rdb.FlushDB(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.waitForExpiry(t, path)
+}

@@ -1,0 +1,265 @@
+package delay
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// fakeRows is a [TimeoutTable] in memory. A statement on a row that needs a held shared row waits until its limit and
+// does not get the lock.
+type fakeRows struct {
+	states map[string]RowState // what TimeOut finds, by id; other ids are Gone
+	shared map[string]string   // the key of the shared row that a row needs, by id
+	held   map[string]bool     // the shared rows that another session holds, by key
+	err    error               // the error of each statement
+
+	waits    []time.Duration // the limits of the statements that did not get the lock
+	splits   int
+	observed []Verdict
+	by       Actor
+}
+
+// Errors of PostgreSQL.
+var (
+	errShutdown         = &pgconn.PgError{Code: "57P01"}
+	errLockTimeout      = &pgconn.PgError{Code: "55P03"}
+	errStatementTimeout = &pgconn.PgError{Code: "57014"}
+)
+
+const sessionLockTimeout = 3 * time.Second
+
+func (f *fakeRows) table() TimeoutTable {
+	return TimeoutTable{TimeOut: f.timeOut, Split: f.split, Observe: f.observe}
+}
+
+func (f *fakeRows) timeOut(ctx context.Context, ids []string, _ Actor, lockWait time.Duration) ([]Verdict, error) {
+	if f.err != nil {
+		return nil, f.err
+	}
+	if slices.ContainsFunc(ids, func(id string) bool { return f.held[f.shared[id]] }) {
+		f.waits = append(f.waits, lockWait)
+		if lockWait == 0 {
+			lockWait = sessionLockTimeout
+		}
+		sleep(ctx, lockWait)
+		return nil, fmt.Errorf("statement: %w", errLockTimeout)
+	}
+	verdicts := make([]Verdict, len(ids))
+	for i, id := range ids {
+		verdicts[i] = Verdict{ID: id, State: Gone}
+		if state, ok := f.states[id]; ok {
+			verdicts[i].State = state
+		}
+		switch verdicts[i].State {
+		case TimedOut:
+			f.states[id] = AlreadyEnded
+		case NotDue:
+			verdicts[i].Left = time.Minute
+		}
+	}
+	return verdicts, nil
+}
+
+func (f *fakeRows) split(_ context.Context, ids []string) (free []string, held map[string][]string, err error) {
+	f.splits++
+	held = map[string][]string{}
+	for _, id := range ids {
+		if key := f.shared[id]; f.held[key] {
+			held[key] = append(held[key], id)
+		} else {
+			free = append(free, id)
+		}
+	}
+	return free, held, f.err
+}
+
+func (f *fakeRows) observe(_ context.Context, verdicts []Verdict, by Actor) {
+	f.observed, f.by = append(f.observed, verdicts...), by
+}
+
+func tasksOf(ids ...string) []Task {
+	tasks := make([]Task, len(ids))
+	for i, id := range ids {
+		tasks[i].ID = id
+	}
+	return tasks
+}
+
+// retryBetween fails the test if an outcome does not return its task to the queue within the given limits.
+func retryBetween(t *testing.T, o Outcome, least, most time.Duration) {
+	t.Helper()
+	if in, ok := o.Retry(); !ok || in < least || in > most {
+		t.Errorf("the task is due again in %v (%v), want %v to %v", in, ok, least, most)
+	}
+}
+
+func TestHandleTurnsVerdictsIntoOutcomes(t *testing.T) {
+	rows := &fakeRows{states: map[string]RowState{
+		"due": TimedOut, "ended": AlreadyEnded, "early": NotDue, "locked": Locked, "blocked": Blocked,
+	}}
+	var log bytes.Buffer
+	timeouts := NewTimeouts("test.kind", rows.table(), slog.New(slog.NewTextHandler(&log, nil)))
+	foreign := strings.Repeat("x", 1000)
+	outcomes, err := timeouts.Handle(t.Context(), tasksOf("due", foreign, "ended", "early", "locked", "blocked", "gone"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range []int{0, 1, 2, 6} {
+		if outcomes[i] != Done() {
+			t.Errorf("outcome %d is %+v, want done", i, outcomes[i])
+		}
+	}
+	retryBetween(t, outcomes[3], time.Minute, time.Minute)
+	retryBetween(t, outcomes[4], lockedRetry, lockedRetry)
+	retryBetween(t, outcomes[5], 500*time.Millisecond, 1500*time.Millisecond)
+	if len(rows.observed) != 7 || rows.by != ByWorker {
+		t.Errorf("%d verdicts were observed, by the %s; want 7 by the worker", len(rows.observed), rows.by)
+	}
+	if text := log.String(); strings.Count(text, "level=WARN") != 2 || strings.Contains(text, foreign) ||
+		!strings.Contains(text, "tasks=1") || !strings.Contains(text, "kind=test.kind") {
+		t.Errorf("the log of two tasks without a row is\n%s", text)
+	}
+}
+
+func TestHandleAfterErrors(t *testing.T) {
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	for name, test := range map[string]struct {
+		ctx         context.Context
+		err         error
+		postponed   bool
+		least, most time.Duration
+	}{
+		"unavailable":           {t.Context(), errShutdown, true, 500 * time.Millisecond, 1500 * time.Millisecond},
+		"slow statement":        {t.Context(), errStatementTimeout, true, 500 * time.Millisecond, 1500 * time.Millisecond},
+		"the worker stops":      {stopped, errShutdown, true, 0, 0},
+		"the error of some row": {t.Context(), errors.New("poisoned"), false, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rows := &fakeRows{err: fmt.Errorf("statement: %w", test.err)}
+			outcomes, err := NewTimeouts("test.kind", rows.table(), quiet()).Handle(test.ctx, tasksOf("a", "b"))
+			if !test.postponed {
+				if !errors.Is(err, test.err) {
+					t.Errorf("%v, %v; want the error", outcomes, err)
+				}
+				return
+			}
+			if err != nil || len(outcomes) != 2 {
+				t.Fatalf("%v, %v; want 2 outcomes", outcomes, err)
+			}
+			for _, outcome := range outcomes {
+				retryBetween(t, outcome, test.least, test.most)
+			}
+		})
+	}
+}
+
+// TestHandleWithoutAVerdict uses a statement that returns no verdict for one of its rows. Handle returns an error, so
+// that the task of this row is not acknowledged.
+func TestHandleWithoutAVerdict(t *testing.T) {
+	table := TimeoutTable{TimeOut: func(_ context.Context, ids []string, _ Actor, _ time.Duration) ([]Verdict, error) {
+		return []Verdict{{ID: ids[0], State: TimedOut}}, nil
+	}}
+	if outcomes, err := NewTimeouts("test.kind", table, quiet()).Handle(t.Context(), tasksOf("a", "b")); err == nil {
+		t.Errorf("outcomes %v, want an error", outcomes)
+	}
+}
+
+func TestTimeOutForTheReconciler(t *testing.T) {
+	rows := &fakeRows{states: map[string]RowState{"a": TimedOut, "b": TimedOut, "c": Locked, "d": Blocked, "e": NotDue}}
+	timeouts := NewTimeouts("test.kind", rows.table(), quiet())
+	done, held, err := timeouts.TimeOut(t.Context(), []string{"a", "b", "c", "d", "e", "gone"})
+	if done != 2 || held != 2 || err != nil || rows.by != ByReconciler {
+		t.Errorf("%d timed out, %d held, %v, by the %s; want 2 and 2 by the reconciler", done, held, err, rows.by)
+	}
+	rows.err = errors.New("must not be called")
+	if done, held, err := timeouts.TimeOut(t.Context(), nil); done != 0 || held != 0 || err != nil {
+		t.Errorf("without ids: %d timed out, %d held, %v", done, held, err)
+	}
+	for _, test := range []struct {
+		err         error
+		unavailable bool
+	}{{errShutdown, true}, {errLockTimeout, true}, {errStatementTimeout, false}, {errors.New("poisoned"), false}} {
+		rows.err = test.err
+		timeouts.waits.startSplitting() // so that Split returns the error
+		if _, _, err := timeouts.TimeOut(t.Context(), []string{"a"}); errors.Is(err, ErrUnavailable) != test.unavailable {
+			t.Errorf("%v wraps ErrUnavailable: %v, want %v", err, !test.unavailable, test.unavailable)
+		}
+	}
+}
+
+// TestHeldSharedRows uses sessions that hold shared rows for a long time. A row that needs no held row times out in
+// each call. A statement waits for each held row. The waits become short after several locks were not available, and
+// stop for a while after each lock that was not available.
+func TestHeldSharedRows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rows := &fakeRows{states: map[string]RowState{}, shared: map[string]string{}, held: map[string]bool{}}
+		ids := []string{"free"}
+		for i := range manySkipped + 2 {
+			id := fmt.Sprint("held-", i)
+			ids = append(ids, id)
+			rows.shared[id], rows.held["key of "+id] = "key of "+id, true
+		}
+		timeouts := NewTimeouts("test.kind", rows.table(), quiet())
+		call := func(name string, wantHeld int, wantWaits ...time.Duration) {
+			t.Helper()
+			for _, id := range ids {
+				rows.states[id] = TimedOut
+			}
+			rows.waits = nil
+			outcomes, err := timeouts.Handle(t.Context(), tasksOf(ids...))
+			if err != nil || outcomes[0] != Done() {
+				t.Fatalf("%s: %v, %v; want the free row timed out", name, outcomes, err)
+			}
+			held := 0
+			for _, o := range outcomes {
+				if _, again := o.Retry(); again {
+					held++
+				}
+			}
+			if held != wantHeld || !slices.Equal(rows.waits, wantWaits) {
+				t.Errorf("%s: %d rows are held, after waits of %v; want %d after %v", name, held, rows.waits, wantHeld, wantWaits)
+			}
+		}
+		all := len(ids) - 1
+		call("first", all, 0, maxLockWait, maxLockWait, maxLockWait, minLockWait, minLockWait)
+		call("second", all)
+		<-time.After(skipFor + time.Second)
+		call("after the skip", all, maxLockWait, maxLockWait, maxLockWait, minLockWait, minLockWait)
+		clear(rows.held)
+		call("released", 0)
+		splits := rows.splits
+		<-time.After(splitFor)
+		call("no longer split", 0)
+		if rows.splits != splits {
+			t.Error("the rows were split although no statement has lately failed to get a lock")
+		}
+	})
+}
+
+// TestLockTimeoutWithoutSplit uses a table without Split. After a lock timeout all rows are blocked.
+func TestLockTimeoutWithoutSplit(t *testing.T) {
+	rows := &fakeRows{err: errLockTimeout}
+	table := rows.table()
+	table.Split, table.Observe = nil, nil
+	timeouts := NewTimeouts("test.kind", table, quiet())
+	for range 2 {
+		outcomes, err := timeouts.Handle(t.Context(), tasksOf("a", "b"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range outcomes {
+			retryBetween(t, o, 500*time.Millisecond, 1500*time.Millisecond)
+		}
+	}
+}

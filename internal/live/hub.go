@@ -1,0 +1,268 @@
+package live
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"github.com/redis/go-redis/v9"
+
+	"example.com/shop/internal/rest"
+)
+
+const (
+	// maxPerTopic bounds the subscribers of a topic in one process. A browser opens at most six connections to an HTTP/1.1
+	// address for all its tabs. With two processes behind a load balancer, streams take four of them, and two are left
+	// for requests.
+	maxPerTopic   = 2
+	maxPerProcess = 10_000
+	// maxBehind is how many messages may wait for a subscriber, beside those that its connection buffers.
+	maxBehind = 32
+	// quietTimeout is the silence after which the hub pings Redis, and the time that Redis has to answer.
+	quietTimeout = 3 * time.Second
+)
+
+// Hub passes the notifications of all processes to the subscribers of this process. It tells the subscribers when it
+// loses and regains its connection to Redis, because notifications between the two are lost.
+type Hub struct {
+	cfg     Config
+	rdb     redis.UniversalClient
+	log     *slog.Logger
+	open    prometheus.Gauge
+	dropped prometheus.Counter
+
+	mu          sync.Mutex
+	subscribers map[string]map[*subscriber]struct{} // by topic
+	count       int
+	joined      int64
+	live        bool
+	ended       bool
+}
+
+// subscriber is one open page. The hub closes messages when the subscription ends.
+type subscriber struct {
+	topic     string
+	number    int64 // a later subscriber has a higher number
+	messages  chan message
+	broadcast chan struct{} // buffered by one: broadcasts coalesce
+}
+
+// message is sent to one subscriber.
+type message struct {
+	kind messageKind
+	ids  []string // that have changed, if the kind is changed
+}
+
+type messageKind int
+
+const (
+	hubLive messageKind = iota
+	hubNotLive
+	changed
+	replaced // a newer subscriber of the topic takes the place of this one
+)
+
+func liveMessage(live bool) message {
+	if live {
+		return message{kind: hubLive}
+	}
+	return message{kind: hubNotLive}
+}
+
+// NewHub returns a hub that receives notifications while [Hub.Run] runs.
+func NewHub(rdb redis.UniversalClient, cfg Config, log *slog.Logger, reg prometheus.Registerer) *Hub {
+	f := promauto.With(reg)
+	return &Hub{
+		cfg: cfg, rdb: rdb, log: log, subscribers: map[string]map[*subscriber]struct{}{},
+		open: f.NewGauge(prometheus.GaugeOpts{
+			Name: "feed_streams",
+			Help: "Open event streams.",
+		}),
+		dropped: f.NewCounter(prometheus.CounterOpts{
+			Name: "feed_streams_dropped_total",
+			Help: "Event streams that the hub ended because their clients read too slowly.",
+		}),
+	}
+}
+
+// Run receives notifications until ctx ends, and then ends every subscription.
+func (h *Hub) Run(ctx context.Context) error {
+	defer h.end()
+	for {
+		err := h.listen(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if h.setLive(false) {
+			h.log.Warn("the hub cannot listen to Redis; it keeps trying", "error", err)
+		}
+		sleep(ctx, time.Second)
+	}
+}
+
+// listen passes notifications on until Redis fails or does not answer a ping.
+func (h *Hub) listen(ctx context.Context) error {
+	sub := h.rdb.Subscribe(ctx, h.cfg.Channel)
+	defer sub.Close()
+	unregister := context.AfterFunc(ctx, func() { sub.Close() }) // ends a blocked read, because it ignores ctx
+	defer unregister()
+	pinged := false
+	for {
+		received, err := sub.ReceiveTimeout(ctx, quietTimeout)
+		if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() && !pinged && h.isLive() {
+			pinged = true
+			if err := sub.Ping(ctx); err != nil {
+				return fmt.Errorf("ping Redis: %w", err)
+			}
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("listen to %s: %w", h.cfg.Channel, err)
+		}
+		pinged = false
+		switch m := received.(type) {
+		case *redis.Subscription:
+			if h.setLive(true) {
+				h.log.Info("the hub listens to Redis")
+			}
+		case *redis.Message:
+			h.receive(m.Payload)
+		}
+	}
+}
+
+func (h *Hub) isLive() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.live
+}
+
+// setLive records whether the hub is connected to Redis, and reports whether that has changed. It tells each change to
+// every subscriber, so that the page requests the state that it may have missed.
+func (h *Hub) setLive(live bool) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.live == live {
+		return false
+	}
+	h.live = live
+	for _, subscribers := range h.subscribers {
+		for s := range subscribers {
+			h.send(s, liveMessage(live))
+		}
+	}
+	return true
+}
+
+// receive passes the notifications of one message to the subscribers of their topics. It also sends a broadcast to
+// every subscriber.
+func (h *Hub) receive(payload string) {
+	var notifications []notification
+	if err := json.Unmarshal([]byte(payload), &notifications); err != nil {
+		h.log.Warn("the hub ignored a message: want a JSON array of notifications; another client publishes to its channel",
+			"channel", h.cfg.Channel, "error", err)
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	ids := map[string][]string{}
+	for _, n := range notifications {
+		if h.subscribers[n.Topic] != nil {
+			ids[n.Topic] = append(ids[n.Topic], n.ID)
+		}
+	}
+	for topic, subscribers := range h.subscribers {
+		for s := range subscribers {
+			if ids[topic] != nil {
+				h.send(s, message{kind: changed, ids: ids[topic]})
+			}
+			select {
+			case s.broadcast <- struct{}{}:
+			default: // a broadcast is waiting already
+			}
+		}
+	}
+}
+
+// send queues a message for a subscriber. If the queue is full, send ends the subscription: the page connects again,
+// and requests everything. The caller holds mu.
+func (h *Hub) send(s *subscriber, m message) {
+	select {
+	case s.messages <- m:
+	default:
+		h.dropped.Inc()
+		h.remove(s)
+	}
+}
+
+// subscribe adds a subscriber of a topic. The subscriber's first message is the state of the hub. If the topic has too
+// many subscribers, the new one replaces the oldest. The oldest one's connection may be dead, and the server detects a
+// dead connection only after minutes.
+func (h *Hub) subscribe(topic string) (*subscriber, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.ended:
+		return nil, rest.Unavailable.Errorf("The service is stopping. Connect again.")
+	case h.count >= maxPerProcess:
+		return nil, rest.Unavailable.Errorf("There are too many open event streams. Poll instead of streaming.")
+	}
+	if subscribers := h.subscribers[topic]; len(subscribers) >= maxPerTopic {
+		oldest := slices.MinFunc(slices.Collect(maps.Keys(subscribers)),
+			func(a, b *subscriber) int { return cmp.Compare(a.number, b.number) })
+		h.send(oldest, message{kind: replaced})
+		h.remove(oldest)
+	}
+	h.joined++
+	s := &subscriber{topic: topic, number: h.joined, messages: make(chan message, maxBehind), broadcast: make(chan struct{}, 1)}
+	if h.subscribers[topic] == nil {
+		h.subscribers[topic] = map[*subscriber]struct{}{}
+	}
+	h.subscribers[topic][s] = struct{}{}
+	h.count++
+	h.open.Inc()
+	h.send(s, liveMessage(h.live))
+	return s, nil
+}
+
+// unsubscribe ends a subscription. It may be called again.
+func (h *Hub) unsubscribe(s *subscriber) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.remove(s)
+}
+
+// remove ends a subscription. It may be called again. The caller holds mu.
+func (h *Hub) remove(s *subscriber) {
+	if _, ok := h.subscribers[s.topic][s]; !ok {
+		return
+	}
+	close(s.messages)
+	delete(h.subscribers[s.topic], s)
+	if len(h.subscribers[s.topic]) == 0 {
+		delete(h.subscribers, s.topic)
+	}
+	h.count--
+	h.open.Dec()
+}
+
+func (h *Hub) end() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ended = true
+	for _, subscribers := range h.subscribers {
+		for s := range subscribers {
+			h.remove(s)
+		}
+	}
+}

@@ -1,0 +1,146 @@
+// Package live tells open pages that something has changed. A [Notifier] in the process that changes a row publishes a
+// notification through Redis pub/sub; the [Hub] of every process passes it to its subscribers as server-sent events.
+//
+// A notification names the row that changed, never its content, and may be lost, repeated or reordered: a page reads
+// the row again, and reads it from time to time without a notification.
+package live
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"github.com/redis/go-redis/v9"
+)
+
+// Config configures notifiers and hubs. Those that exchange notifications need the same configuration.
+type Config struct {
+	Channel        string // of Redis pub/sub
+	TopicEvent     string // the name of the event that tells a topic's subscribers which id has changed
+	BroadcastEvent string // the name of the event that tells all subscribers, once a second at most, of any change
+}
+
+// notification is the JSON form of a notification: an id of a topic has changed.
+type notification struct {
+	Topic string `json:"topic"`
+	ID    string `json:"id"`
+}
+
+const (
+	maxQueued       = 4096 // notifications in memory while Redis does not answer
+	maxPerMessage   = 1000
+	publishInterval = 50 * time.Millisecond // notifications of one interval share a message
+)
+
+// Notifier publishes notifications for every [Hub]. It never delays the caller, and it does not guarantee delivery.
+type Notifier struct {
+	cfg   Config
+	rdb   redis.UniversalClient
+	queue chan notification
+	log   *slog.Logger
+	lost  prometheus.Counter
+}
+
+// NewNotifier returns a notifier that publishes while [Notifier.Run] runs.
+func NewNotifier(rdb redis.UniversalClient, cfg Config, log *slog.Logger, reg prometheus.Registerer) *Notifier {
+	return &Notifier{
+		cfg: cfg, rdb: rdb, queue: make(chan notification, maxQueued), log: log,
+		lost: promauto.With(reg).NewCounter(prometheus.CounterOpts{
+			Name: "feed_hints_lost_total",
+			Help: "Notifications that no hub received, because Redis did not answer in time.",
+		}),
+	}
+}
+
+// Notify queues a notification that an id of a topic has changed. It drops the notification if the queue is full.
+func (n *Notifier) Notify(topic, id string) {
+	select {
+	case n.queue <- notification{topic, id}:
+	default:
+		n.lost.Inc()
+	}
+}
+
+// Run publishes notifications until ctx ends. Then it publishes those that are still queued, and returns the first
+// error. End ctx only after the last call of [Notifier.Notify], because a later notification may be lost.
+func (n *Notifier) Run(ctx context.Context) error {
+	failing := false
+	for {
+		select {
+		case <-ctx.Done():
+			return n.flush(ctx)
+		case first := <-n.queue:
+			err := n.publish(ctx, n.collect(first))
+			if failed := err != nil; failed != failing && ctx.Err() == nil {
+				failing = failed
+				n.logChange(err)
+			}
+		}
+		sleep(ctx, publishInterval)
+	}
+}
+
+func (n *Notifier) flush(ctx context.Context) error {
+	for {
+		select {
+		case first := <-n.queue:
+			if err := n.publish(ctx, n.collect(first)); err != nil {
+				n.lost.Add(float64(len(n.queue)))
+				return err
+			}
+		default:
+			return nil
+		}
+	}
+}
+
+func (n *Notifier) logChange(err error) {
+	if err != nil {
+		n.log.Warn("notifications are lost until Redis answers; meanwhile open pages only reload from time to time", "error", err)
+		return
+	}
+	n.log.Info("notifications reach Redis again")
+}
+
+// collect returns first and the queued notifications, at most as many as a message may have.
+func (n *Notifier) collect(first notification) []notification {
+	collected := []notification{first}
+	for len(collected) < maxPerMessage {
+		select {
+		case next := <-n.queue:
+			collected = append(collected, next)
+		default:
+			return collected
+		}
+	}
+	return collected
+}
+
+// publish sends a message. Cancelling ctx does not abort the publish, so that a shutdown loses no notification.
+func (n *Notifier) publish(ctx context.Context, notifications []notification) error {
+	message, err := json.Marshal(notifications)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if err := n.rdb.Publish(ctx, n.cfg.Channel, message).Err(); err != nil {
+		n.lost.Add(float64(len(notifications)))
+		return fmt.Errorf("publish notifications: %w", err)
+	}
+	return nil
+}
+
+// sleep waits for d, or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

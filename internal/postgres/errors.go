@@ -1,0 +1,64 @@
+package postgres
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// transient lists the classes (two characters) and codes of errors whose cause is outside the statement, so that the
+// same statement may succeed later: connection, transaction rollback, resources, operator intervention, system; lock
+// not available; read-only after a failover; missing schema, table or constraint, as while a backup is restored.
+// See https://www.postgresql.org/docs/current/errcodes-appendix.html.
+var transient = []string{"08", "40", "53", "57", "58", "55P03", "25006", "3F000", "42P01", "42704"}
+
+// Unavailable reports whether the cause of an error is the database or the network, and not the statement, so that the
+// same statement may succeed later. The server cannot be reached, or is stopping, full, read-only or too slow, or it
+// ended the transaction to resolve a deadlock. The error of an ended context counts too.
+func Unavailable(err error) bool {
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return true
+	}
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return slices.ContainsFunc(transient, func(code string) bool { return strings.HasPrefix(pg.Code, code) })
+	}
+	if _, ok := errors.AsType[net.Error](err); ok {
+		return true
+	}
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, driver.ErrBadConn) || pgconn.SafeToRetry(err)
+}
+
+// TimedOut reports whether PostgreSQL ended a statement because it ran longer than statement_timeout. [Unavailable]
+// reports true for such an error too, although the rows of the statement may be the cause.
+func TimedOut(err error) bool { return hasCode(err, "57014") }
+
+// LockTimedOut reports whether a statement waited for a lock of another session for as long as lock_timeout.
+func LockTimedOut(err error) bool { return hasCode(err, "55P03") }
+
+// RetryDeadlock runs a statement, and repeats it up to twice if PostgreSQL rolled it back to resolve a deadlock or a
+// serialization failure. The statements of the application lock rows in one order and do not deadlock each other. But
+// an operator's statement may deadlock with them.
+func RetryDeadlock(run func() error) error {
+	const attempts = 3
+	var err error
+	for range attempts {
+		if err = run(); !hasCode(err, "40001", "40P01") {
+			return err
+		}
+	}
+	return err
+}
+
+// hasCode reports whether an error is PostgreSQL's and has one of the codes.
+func hasCode(err error, codes ...string) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && slices.Contains(codes, pg.Code)
+}

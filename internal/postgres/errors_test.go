@@ -1,0 +1,46 @@
+package postgres_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"example.com/shop/internal/postgres"
+)
+
+// TestUnavailable checks codes of errors of the server (true) and of the statement (false).
+func TestUnavailable(t *testing.T) {
+	for code, want := range map[string]bool{
+		"08006": true, "40P01": true, "53300": true, "57014": true, "57P01": true, "55P03": true, "25006": true, "58030": true,
+		"42P01": true, "3F000": true, "42704": true, "23514": false, "22003": false, "42703": false, "XX000": false, "": false,
+	} {
+		if got := postgres.Unavailable(fmt.Errorf("cancel: %w", &pgconn.PgError{Code: code})); got != want {
+			t.Errorf("SQLSTATE %q: Unavailable returns %v, want %v", code, got, want)
+		}
+	}
+}
+
+func TestRetryDeadlock(t *testing.T) {
+	deadlock, otherError := &pgconn.PgError{Code: "40P01"}, &pgconn.PgError{Code: "23514"}
+	for name, test := range map[string]struct {
+		errs []error // of the first, second … run
+		runs int
+		want error
+	}{
+		"success":            {[]error{nil}, 1, nil},
+		"other error":        {[]error{otherError}, 1, otherError},
+		"deadlock once":      {[]error{deadlock, nil}, 2, nil},
+		"deadlock each time": {[]error{deadlock, deadlock, deadlock}, 3, deadlock},
+	} {
+		runs := 0
+		err := postgres.RetryDeadlock(func() error {
+			runs++
+			return test.errs[runs-1]
+		})
+		if !errors.Is(err, test.want) || runs != test.runs {
+			t.Errorf("%s: RetryDeadlock returns %v after %d runs, want %v after %d", name, err, runs, test.want, test.runs)
+		}
+	}
+}

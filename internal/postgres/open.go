@@ -1,0 +1,115 @@
+// Package postgres connects to PostgreSQL with session settings for short statements. It distinguishes errors of the
+// server from errors of the statement, and repeats statements that a deadlock ended.
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/stdlib"
+	"gorm.io/driver/postgres"
+	"gorm.io/gorm"
+	"gorm.io/gorm/logger"
+)
+
+const connectTimeout = 5 * time.Second
+
+// sessionSettings hold for every session of the pool, whatever the defaults of the server, database and role are.
+var sessionSettings = map[string]string{
+	"timezone": "UTC",
+
+	// The statements of the application are written for this level.
+	"default_transaction_isolation": "read committed",
+
+	// All statements should be short. A long one must not block the statements that wait for its locks.
+	"statement_timeout":                   "5s",
+	"lock_timeout":                        "3s", // longer than deadlock_timeout, 1s, after which PostgreSQL detects a deadlock
+	"idle_in_transaction_session_timeout": "10s",
+
+	// A session of the pool is idle until a request needs it. If the server ended idle sessions, that request would
+	// fail.
+	"idle_session_timeout": "0",
+
+	// The service answers 201 after a commit, and promises that the row survives a crash. With another default of the
+	// server, PostgreSQL could report a commit before it is on disk.
+	"synchronous_commit": "on",
+
+	// The server detects after 25 s that a client has vanished, instead of after two hours. Then it ends the session and
+	// releases its locks, the advisory lock of a reconciler among them.
+	"tcp_keepalives_idle":     "10",
+	"tcp_keepalives_interval": "5",
+	"tcp_keepalives_count":    "3",
+
+	// Every statement has one good plan, which uses an index and does not depend on the parameters. So PostgreSQL plans
+	// it once in each session. On SSDs a random read costs about as much as a sequential one.
+	"plan_cache_mode":  "force_generic_plan",
+	"random_page_cost": "1.1",
+}
+
+// Open connects to a database with at most conns connections. pg_stat_activity lists them under the name of the
+// application. The session settings are for short statements, not for migrations. An error names the address, but never
+// the password.
+func Open(ctx context.Context, databaseURL, application string, conns int) (*gorm.DB, error) {
+	cfg, err := pgx.ParseConfig(databaseURL)
+	if err != nil {
+		return nil, fmt.Errorf("database URL: %w", err) // pgx masks the password
+	}
+	cfg.ConnectTimeout = connectTimeout
+	cfg.RuntimeParams["application_name"] = application
+	for name, value := range sessionSettings {
+		cfg.RuntimeParams[name] = value
+	}
+
+	db := stdlib.OpenDB(*cfg, stdlib.OptionAfterConnect(scanUTC), stdlib.OptionShouldPing(pingIdle))
+	db.SetMaxOpenConns(conns)
+	db.SetMaxIdleConns(conns)
+	db.SetConnMaxIdleTime(5 * time.Minute)
+	db.SetConnMaxLifetime(time.Hour) // so that connections move to a server that was added or replaced
+
+	ping, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	if err := db.PingContext(ping); err != nil {
+		db.Close()
+		return nil, fmt.Errorf("connect to PostgreSQL at %s:%d, database %s: %w", cfg.Host, cfg.Port, cfg.Database, err)
+	}
+	// gorm neither prepares statements nor begins transactions: pgx caches prepared statements, and each statement of the
+	// application is a transaction of its own.
+	gdb, err := gorm.Open(postgres.New(postgres.Config{Conn: db}), &gorm.Config{
+		Logger:                 logger.Discard,
+		SkipDefaultTransaction: true,
+		DisableAutomaticPing:   true,
+		QueryFields:            true, // a new column must not change the result of a cached statement
+	})
+	if err != nil {
+		db.Close()
+		return nil, fmt.Errorf("open gorm: %w", err)
+	}
+	return gdb, nil
+}
+
+// pingTimeout is about a thousand times the usual duration of a ping.
+const pingTimeout = time.Second
+
+// pingIdle pings a connection that was idle, before a request uses it. A firewall may have dropped the connection
+// silently. A ping without a limit would then take all the time of the request. After a ping that fails, pgx has closed
+// the connection; pingIdle returns true, so that the pool pings again, gets an error at once, and drops the connection.
+func pingIdle(ctx context.Context, p stdlib.ShouldPingParams) bool {
+	if p.IdleDuration <= time.Second {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	return p.Conn.PgConn().Ping(ctx) != nil
+}
+
+// scanUTC makes pgx return times in UTC instead of the machine's zone.
+func scanUTC(_ context.Context, conn *pgx.Conn) error {
+	conn.TypeMap().RegisterType(&pgtype.Type{
+		Name: "timestamptz", OID: pgtype.TimestamptzOID,
+		Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC},
+	})
+	return nil
+}

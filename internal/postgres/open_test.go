@@ -1,0 +1,62 @@
+package postgres_test
+
+import (
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/shop/internal/postgres"
+	"example.com/shop/internal/testenv"
+)
+
+// TestOpenFails checks that the error of Open names the address or the mistake, and never the password.
+func TestOpenFails(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := listener.Addr().String()
+	listener.Close()
+
+	for name, test := range map[string]struct{ url, want string }{
+		"no server":   {"postgres://app:topsecret@" + closed + "/app", closed},
+		"invalid URL": {"postgres://app:topsecret@" + closed + ":x/app", "database URL"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			started := time.Now()
+			_, err := postgres.Open(t.Context(), test.url, "test", 1)
+			if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "topsecret") {
+				t.Errorf("the error is %v, want one that contains %q, and not the password", err, test.want)
+			}
+			if took := time.Since(started); took > 10*time.Second {
+				t.Errorf("Open took %v, want at most 10 s", took)
+			}
+		})
+	}
+}
+
+// TestSessionSettings changes the defaults of the database: the sessions of Open keep their own settings.
+func TestSessionSettings(t *testing.T) {
+	url := testenv.Postgres(t)
+	db := open(t, url)
+	name := query[string](t, db, `SELECT current_database()`)
+	for _, setting := range []string{
+		"synchronous_commit = off", "idle_session_timeout = 500", "default_transaction_isolation = 'serializable'", "timezone = 'Asia/Tokyo'",
+	} {
+		exec(t, db, `ALTER DATABASE `+name+` SET `+setting)
+	}
+	db = open(t, url)
+	for setting, want := range map[string]string{
+		"application_name": "test", "synchronous_commit": "on", "idle_session_timeout": "0",
+		"transaction_isolation": "read committed", "statement_timeout": "5s", "lock_timeout": "3s", "TimeZone": "UTC",
+		"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3",
+	} {
+		if got := query[string](t, db, `SELECT current_setting($1)`, setting); got != want {
+			t.Errorf("%s is %s, want %s", setting, got, want)
+		}
+	}
+	if zone := query[time.Time](t, db, `SELECT now()`).Location(); zone != time.UTC {
+		t.Errorf("a time that PostgreSQL returns is in zone %v, want UTC", zone)
+	}
+}

@@ -1,0 +1,98 @@
+package reconcile
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/robfig/cron/v3"
+)
+
+// parseSchedule parses a cron expression, in UTC or in the time zone that it names, or @every with a duration.
+func parseSchedule(text string) (cron.Schedule, error) {
+	if err := checkZone(text); err != nil {
+		return nil, err
+	}
+	schedule, err := cron.ParseStandard(text)
+	if err != nil {
+		return nil, errors.New(strings.Join(strings.Fields(err.Error()), " ")) // the text may contain line breaks
+	}
+	if _, every, ok := strings.Cut(text, "@every "); ok { // cron silently replaces a shorter interval by a second
+		if d, err := time.ParseDuration(every); err != nil || d < time.Second {
+			return nil, fmt.Errorf("the interval is %.20q, want at least 1s", every)
+		}
+	}
+	if schedule.Next(time.Now().UTC()).IsZero() {
+		return nil, errors.New("the expression never matches a time")
+	}
+	return schedule, nil
+}
+
+// checkZone returns an error if a time zone is unknown, or if no expression follows it. cron v3.0.1 panics on some of
+// these texts.
+func checkZone(text string) error {
+	_, rest, named := strings.Cut(text, "TZ=")
+	if !named {
+		return nil
+	}
+	zone, _, expression := strings.Cut(rest, " ")
+	if _, err := time.LoadLocation(zone); err != nil || zone == "" || !expression {
+		return errors.New("want a time zone and then an expression, as in TZ=UTC */5 * * * *")
+	}
+	return nil
+}
+
+// longestGap returns the longest time between two activations of the schedule, in the year that begins with the first
+// activation after now. If a gap is longer than enough, it may return this gap instead of the longest one, to save
+// time.
+func longestGap(schedule cron.Schedule, now time.Time, enough time.Duration) time.Duration {
+	switch schedule := schedule.(type) {
+	case cron.ConstantDelaySchedule:
+		return schedule.Delay
+	case *cron.SpecSchedule:
+		return longestGapOf(schedule, now.UTC(), enough)
+	default:
+		return math.MaxInt64 // parseSchedule returns no other type
+	}
+}
+
+// longestGapOf computes only the first activation of each hour, because cron takes a second to compute all activations
+// of a year. The other activations follow from the minutes, which are the same in every hour with activations.
+func longestGapOf(spec *cron.SpecSchedule, now time.Time, enough time.Duration) time.Duration {
+	last, longest := minutes(spec)
+	next := spec.Next(now)
+	for end := next.AddDate(1, 0, 0); next.Before(end) && longest <= enough; {
+		lastInHour := next.Add(time.Duration(max(0, last-minuteOf(spec, next))) * time.Minute)
+		if next = spec.Next(lastInHour); next.IsZero() { // there are no more activations
+			return math.MaxInt64
+		}
+		longest = max(longest, next.Sub(lastInHour))
+	}
+	return longest
+}
+
+// minutes returns the last minute of an hour that has an activation, and the longest time between two activations in an
+// hour.
+func minutes(spec *cron.SpecSchedule) (last int, longest time.Duration) {
+	first := true
+	for minute := range 60 {
+		if spec.Minute&(1<<minute) == 0 {
+			continue
+		}
+		if !first {
+			longest = max(longest, time.Duration(minute-last)*time.Minute)
+		}
+		first, last = false, minute
+	}
+	return last, longest
+}
+
+// minuteOf returns the minute of a time in the schedule's time zone, which is UTC unless the schedule names one.
+func minuteOf(spec *cron.SpecSchedule, t time.Time) int {
+	if spec.Location != time.Local {
+		t = t.In(spec.Location)
+	}
+	return t.Minute()
+}

@@ -1,0 +1,56 @@
+package rest
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Cursor is a keyset cursor: the key of a row in a list that is sorted by a time and then by an id. A page starts after
+// that row. So no row is repeated or skipped when other rows are added or removed between two pages.
+type Cursor struct {
+	At time.Time
+	ID uuid.UUID
+}
+
+var errCursor = errors.New("not a cursor of this list")
+
+// String returns the cursor in the form that clients see: opaque, and valid in a URL.
+func (c Cursor) String() string {
+	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "%d %s", c.At.UnixMicro(), c.ID))
+}
+
+// ParseCursor parses the result of [Cursor.String].
+func ParseCursor(s string) (Cursor, error) {
+	text, err := base64.RawURLEncoding.DecodeString(s)
+	if err != nil {
+		return Cursor{}, errCursor
+	}
+	micros, id, _ := strings.Cut(string(text), " ")
+	at, err := strconv.ParseInt(micros, 10, 64)
+	if err != nil || at < 0 || at > lastMicro {
+		return Cursor{}, errCursor
+	}
+	c := Cursor{At: time.UnixMicro(at)}
+	if c.ID, err = ParseID(id); err != nil {
+		return Cursor{}, errCursor
+	}
+	return c, nil
+}
+
+// lastMicro is the last day of the year 9999, in microseconds since 1970. PostgreSQL can store later times, but
+// [time.Time.MarshalJSON] returns an error for them.
+var lastMicro = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC).UnixMicro()
+
+// ParseID parses a UUID in its canonical form of 36 characters. [uuid.Parse] accepts several other forms.
+func ParseID(s string) (uuid.UUID, error) {
+	if len(s) != 36 {
+		return uuid.Nil, errors.New("not a UUID")
+	}
+	return uuid.Parse(s)
+}

@@ -1,0 +1,180 @@
+package rest
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"regexp"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// The keys of values in a request's gin.Context.
+const (
+	requestIDKey = "request_id"
+	logAttrsKey  = "log_attrs"
+	customerKey  = "customer"
+)
+
+var validRequestID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+
+// RequestID gives every request an id: the client's X-Request-ID if that is 1 to 64 letters, digits, dots, dashes and
+// underscores, else a random one. Answers, problems and log lines carry it.
+func RequestID() gin.HandlerFunc {
+	return func(c *gin.Context) {
+		id := c.GetHeader("X-Request-ID")
+		if !validRequestID.MatchString(id) {
+			id = rand.Text()
+		}
+		c.Set(requestIDKey, id)
+		c.Header("X-Request-ID", id)
+	}
+}
+
+func requestID(c *gin.Context) string { return c.GetString(requestIDKey) }
+
+// AddLogAttr adds an attribute to the line that [Log] writes for the request.
+func AddLogAttr(c *gin.Context, attr slog.Attr) {
+	attrs, _ := c.Get(logAttrsKey)
+	known, _ := attrs.([]slog.Attr)
+	c.Set(logAttrsKey, append(known, attr))
+}
+
+// Log writes a line for each request, with its error. Monitoring requests the quiet routes every few seconds: their
+// lines have the level DEBUG, unless the status is 500 or higher.
+func Log(log *slog.Logger, quiet ...string) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		started := time.Now()
+		c.Next()
+		attrs := []slog.Attr{
+			slog.String("request_id", requestID(c)),
+			slog.String("method", clip(c.Request.Method, 32)),
+			slog.String("path", clip(c.Request.URL.Path, 256)),
+			slog.Int("status", c.Writer.Status()),
+			slog.Float64("took_ms", float64(time.Since(started).Microseconds())/1000),
+		}
+		if added, ok := c.Get(logAttrsKey); ok {
+			attrs = append(attrs, added.([]slog.Attr)...)
+		}
+		if err := c.Errors.Last(); err != nil {
+			attrs = append(attrs, slog.String("error", clip(err.Error(), 1000)))
+		}
+		level := slog.LevelInfo
+		switch {
+		case c.Writer.Status() >= http.StatusInternalServerError:
+			level = slog.LevelError
+		case slices.Contains(quiet, c.FullPath()):
+			level = slog.LevelDebug
+		}
+		log.LogAttrs(c.Request.Context(), level, "request", attrs...)
+	}
+}
+
+// clip shortens a client's text to at most limit bytes and an ellipsis, so that one request cannot fill the log.
+func clip(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	return strings.ToValidUTF8(text[:limit], "") + "…"
+}
+
+// methods are the methods that [Measure] distinguishes. A client may send any other word as the method, and each would
+// make a new time series.
+var methods = []string{
+	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
+}
+
+// Measure observes the duration of each request by method, status and the pattern of its route. Paths contain ids and
+// would make too many series. Measure omits the routes in streams, whose answers do not end.
+func Measure(reg prometheus.Registerer, streams ...string) gin.HandlerFunc {
+	seconds := promauto.With(reg).NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "http_request_seconds",
+		Help:    "Time to answer a request.",
+		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5},
+	}, []string{"method", "route", "status"})
+	return func(c *gin.Context) {
+		began := time.Now()
+		c.Next()
+		route, method := c.FullPath(), c.Request.Method
+		if slices.Contains(streams, route) {
+			return
+		}
+		if route == "" {
+			route = "none"
+		}
+		if !slices.Contains(methods, method) {
+			method = "other"
+		}
+		seconds.WithLabelValues(method, route, strconv.Itoa(c.Writer.Status())).Observe(time.Since(began).Seconds())
+	}
+}
+
+// Recover answers with a problem if the handler of a request panics, and logs the stack. If the handler has written
+// part of its answer already, Recover closes the connection instead.
+func Recover(log *slog.Logger) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		defer func() {
+			p := recover()
+			if p == nil {
+				return
+			}
+			if p == http.ErrAbortHandler {
+				panic(p)
+			}
+			log.ErrorContext(c.Request.Context(), "handler panicked",
+				"request_id", requestID(c), "panic", p, "stack", string(debug.Stack()))
+			if c.Writer.Written() {
+				panic(http.ErrAbortHandler) // closes the connection: the client sees that the answer is incomplete
+			}
+			Fail(c, fmt.Errorf("handler panicked: %v", p))
+		}()
+		c.Next()
+	}
+}
+
+// Deadline limits the time to answer a request, except on the routes in streams, whose answers do not end. The handler
+// continues when the client closes its half of the connection, or the whole connection. net/http cannot distinguish the
+// two, and cancels the context of the request in both cases. But a client that closed only its half reads the answer.
+func Deadline(timeout time.Duration, streams ...string) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		if !slices.Contains(streams, c.FullPath()) {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Request.Context()), timeout)
+			defer cancel()
+			c.Request = c.Request.WithContext(ctx)
+		}
+		c.Next()
+	}
+}
+
+// SameOrigin rejects a request that a page of another site makes a browser send, except GET, HEAD and OPTIONS. It
+// accepts requests of clients that are not browsers. See [http.CrossOriginProtection].
+func SameOrigin() gin.HandlerFunc {
+	protection := http.NewCrossOriginProtection()
+	return Handle(func(c *gin.Context) error {
+		if err := protection.Check(c.Request); err != nil {
+			return &Error{Kind: CrossOrigin, Detail: "A page of another site may not send this request.", Err: err}
+		}
+		return nil
+	})
+}
+
+// SecurityHeaders tells browsers to load only the site's own files, and to cache nothing: answers hold customers' data.
+func SecurityHeaders(c *gin.Context) {
+	h := c.Writer.Header()
+	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "+
+		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+}

@@ -1,0 +1,91 @@
+package rest_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+
+	"example.com/shop/internal/rest"
+)
+
+// newHandler returns a handler with the middleware and a few routes, and its log.
+func newHandler() (http.Handler, *bytes.Buffer) {
+	gin.SetMode(gin.ReleaseMode)
+	text := &bytes.Buffer{}
+	log := slog.New(slog.NewJSONHandler(text, nil))
+	r := gin.New()
+	r.HandleMethodNotAllowed = true
+	r.Use(rest.RequestID(), rest.Log(log, "/quiet"), rest.Recover(log))
+	r.NoRoute(rest.NoRoute)
+	r.NoMethod(rest.NoMethod)
+	ok := func(c *gin.Context) { c.Status(http.StatusOK) }
+	r.GET("/", ok)
+	r.GET("/quiet", ok)
+	r.GET("/panic", func(*gin.Context) { panic("text of the panic") })
+	return r, text
+}
+
+// send sends a request with the header X-Request-ID, and returns the answer.
+func send(t *testing.T, h http.Handler, method, path, requestID string) *httptest.ResponseRecorder {
+	t.Helper()
+	request := httptest.NewRequestWithContext(t.Context(), method, path, nil)
+	request.Header.Set("X-Request-ID", requestID)
+	recorder := httptest.NewRecorder()
+	h.ServeHTTP(recorder, request)
+	return recorder
+}
+
+// TestRequestID checks that the middleware keeps a valid request id of the client, and replaces any other.
+func TestRequestID(t *testing.T) {
+	h, _ := newHandler()
+	for id, valid := range map[string]bool{
+		"a-valid_id.1": true, "": false, strings.Repeat("x", 65): false, "in two words": false, "a\"b": false,
+	} {
+		if got := send(t, h, "GET", "/", id).Header().Get("X-Request-Id"); (got == id) != valid || got == "" {
+			t.Errorf("client sends X-Request-ID %q: the answer has %q, want the same: %v", id, got, valid)
+		}
+	}
+}
+
+// TestRecover checks that a panic is answered with a problem that discloses nothing, and is logged with its stack.
+func TestRecover(t *testing.T) {
+	h, log := newHandler()
+	a := send(t, h, "GET", "/panic", "find-me")
+	var p rest.Problem
+	if err := json.Unmarshal(a.Body.Bytes(), &p); err != nil {
+		t.Fatal(err)
+	}
+	if a.Code != 500 || p.Type != "/problems/internal" || p.RequestID != "find-me" || strings.Contains(p.Detail, "text of the panic") {
+		t.Errorf("the answer is %d %s, want 500, the request id and no text of the panic", a.Code, a.Body)
+	}
+	for _, part := range []string{"text of the panic", "middleware_test.go", "find-me"} {
+		if !strings.Contains(log.String(), part) {
+			t.Errorf("the log lacks %q: %s", part, log)
+		}
+	}
+}
+
+func TestLogOmitsQuietRoutes(t *testing.T) {
+	h, log := newHandler()
+	send(t, h, "GET", "/quiet", "")
+	send(t, h, "GET", "/", "")
+	if text := log.String(); strings.Contains(text, "/quiet") || strings.Count(text, "\n") != 1 {
+		t.Errorf("the log is %q, want one line, for /", text)
+	}
+}
+
+// TestLogClipsPathsAndMethods sends a path and a method of thousands of bytes: the log contains only their start.
+func TestLogClipsPathsAndMethods(t *testing.T) {
+	h, log := newHandler()
+	send(t, h, "GET", "/"+strings.Repeat("é", 4000), "")
+	send(t, h, strings.Repeat("X", 4000), "/", "")
+	if text := log.String(); len(text) > 2000 || !strings.Contains(text, `é…"`) {
+		t.Errorf("the log has %d bytes, want at most 2000 and the clipped path: %.400s", len(text), text)
+	}
+}

@@ -1,0 +1,145 @@
+// Package rest provides the parts that every HTTP handler shares: errors as RFC 9457 problems, request ids, the log and
+// the metrics of requests, recovery from panics, customers' tokens, keyset cursors, the reading of bodies, queries and
+// idempotency keys, and a server with timeouts that stops gracefully.
+package rest
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+
+	"example.com/shop/internal/postgres"
+)
+
+// Kind is a kind of error that the service reports to clients. Other packages declare further kinds. The code is part
+// of the API: the type of the problem is /problems/ and the code.
+type Kind struct {
+	Code   string
+	Status int // the HTTP status of the answer
+	Title  string
+}
+
+// The kinds of error that every API has.
+var (
+	Malformed        = Kind{"malformed-request", http.StatusBadRequest, "Malformed request"}
+	Unauthorized     = Kind{"unauthorized", http.StatusUnauthorized, "Not signed in"}
+	CrossOrigin      = Kind{"cross-origin", http.StatusForbidden, "Request from another site"}
+	NotFound         = Kind{"not-found", http.StatusNotFound, "Not found"}
+	MethodNotAllowed = Kind{"method-not-allowed", http.StatusMethodNotAllowed, "Method not allowed"}
+	RequestTimeout   = Kind{"request-timeout", http.StatusRequestTimeout, "Request too slow"}
+	BodyTooLarge     = Kind{"body-too-large", http.StatusRequestEntityTooLarge, "Request body too large"}
+	MediaType        = Kind{"unsupported-media-type", http.StatusUnsupportedMediaType, "Unsupported media type"}
+	Invalid          = Kind{"invalid-request", http.StatusUnprocessableEntity, "Invalid request"}
+	KeyReused        = Kind{"idempotency-key-reused", http.StatusUnprocessableEntity, "Idempotency key reused"}
+	Busy             = Kind{"busy", http.StatusConflict, "Already under way"}
+	Unavailable      = Kind{"unavailable", http.StatusServiceUnavailable, "Temporarily unavailable"}
+	Internal         = Kind{"internal", http.StatusInternalServerError, "Internal error"}
+)
+
+// Errorf returns an error of the kind with a detail.
+func (k Kind) Errorf(format string, args ...any) *Error {
+	return &Error{Kind: k, Detail: fmt.Sprintf(format, args...)}
+}
+
+// Error is an error whose kind, detail and field errors the service reports to the client.
+type Error struct {
+	Kind   Kind
+	Detail string       // a sentence for the client
+	Fields []FieldError // one for each wrong field, parameter and header; nil if the error has another reason
+	Err    error        // the cause, for the log only; may be nil
+}
+
+// FieldError describes one wrong field, parameter or header of a request. A JSON pointer (RFC 6901) names a field of
+// the body.
+type FieldError struct {
+	Pointer   string `json:"pointer,omitempty"`
+	Parameter string `json:"parameter,omitempty"` // the name of a parameter or header
+	Detail    string `json:"detail"`
+}
+
+func (e *Error) Error() string {
+	if e.Err != nil {
+		return fmt.Sprintf("%s: %s: %v", e.Kind.Code, e.Detail, e.Err)
+	}
+	return fmt.Sprintf("%s: %s", e.Kind.Code, e.Detail)
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// AsError returns the [Error] to report to the client: err itself, or the [Error] that it wraps. For any other err it
+// returns a general [Error], which discloses only whether the client should repeat the request.
+func AsError(err error) *Error {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
+	}
+	if postgres.Unavailable(err) {
+		return &Error{Kind: Unavailable, Detail: "The service cannot answer right now. Repeat the request in a moment.", Err: err}
+	}
+	return &Error{Kind: Internal, Detail: "The service failed to answer. Its log has the cause under the request_id.", Err: err}
+}
+
+// OutcomeUnknown replaces an error after which the database may or may not have committed. The advice tells the client
+// how to find out. OutcomeUnknown returns any other error, and nil, unchanged.
+func OutcomeUnknown(err error, advice string) error {
+	if !postgres.Unavailable(err) {
+		return err
+	}
+	return &Error{Kind: Unavailable, Detail: "The request may or may not have taken effect. " + advice, Err: err}
+}
+
+// Problem is the body of an answer that reports an error. See RFC 9457.
+type Problem struct {
+	Type      string       `json:"type"`
+	Title     string       `json:"title"`
+	Status    int          `json:"status"`
+	Detail    string       `json:"detail"`
+	Instance  string       `json:"instance"`
+	RequestID string       `json:"request_id"`
+	Errors    []FieldError `json:"errors,omitempty"`
+}
+
+// Fail answers a request with the problem for an error, and skips the handlers that follow. [AsError] decides how much
+// of the error the client sees.
+func Fail(c *gin.Context, err error) {
+	_ = c.Error(err) // for Log
+	e := AsError(err)
+	switch e.Kind {
+	case Unauthorized:
+		c.Header("WWW-Authenticate", "Bearer")
+	case Unavailable:
+		c.Header("Retry-After", "1")
+	case RequestTimeout:
+		c.Header("Connection", "close") // RFC 9110, section 15.5.9
+	}
+	c.Header("Content-Type", "application/problem+json")
+	c.AbortWithStatusJSON(e.Kind.Status, Problem{
+		Type:      "/problems/" + e.Kind.Code,
+		Title:     e.Kind.Title,
+		Status:    e.Kind.Status,
+		Detail:    e.Detail,
+		Instance:  c.Request.URL.Path,
+		RequestID: requestID(c),
+		Errors:    e.Fields,
+	})
+}
+
+// NoRoute answers requests for paths that do not exist.
+func NoRoute(c *gin.Context) {
+	Fail(c, NotFound.Errorf("There is nothing at %s.", clip(c.Request.URL.Path, 256)))
+}
+
+// NoMethod answers requests with a method that the path does not support.
+func NoMethod(c *gin.Context) {
+	Fail(c, MethodNotAllowed.Errorf("%s does not support the method %s.", clip(c.Request.URL.Path, 256), clip(c.Request.Method, 32)))
+}
+
+// Handle returns a gin handler that calls do and answers its error with [Fail].
+func Handle(do func(*gin.Context) error) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		if err := do(c); err != nil {
+			Fail(c, err)
+		}
+	}
+}

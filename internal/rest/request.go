@@ -1,0 +1,306 @@
+package rest
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"mime"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+	"github.com/google/uuid"
+)
+
+const (
+	maxBody      = 16 << 10 // bytes
+	maxDepth     = 10       // levels of JSON
+	maxKeyLength = 255      // bytes of an idempotency key
+	defaultLimit = 20
+	maxLimit     = 100
+)
+
+// ReadMethods are the methods of a route that changes nothing. net/http sends no body in answer to HEAD.
+var ReadMethods = []string{http.MethodGet, http.MethodHead}
+
+// Object is a decoded JSON object. It is a map and not a struct, so that a handler can report all wrong fields at once.
+type Object map[string]any
+
+// UnknownFields returns an error for each field that is not known. at is the JSON pointer to the object, "" for the
+// whole body.
+func (o Object) UnknownFields(at string, known ...string) []FieldError {
+	var errs []FieldError
+	for _, name := range slices.Sorted(maps.Keys(o)) {
+		if !slices.Contains(known, name) {
+			escaped := strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
+			errs = append(errs, FieldError{Pointer: at + "/" + escaped, Detail: "is not a known field"})
+		}
+	}
+	return errs
+}
+
+// ReadObject reads the body of a request: one JSON object of at most 16 KiB in UTF-8. It returns an [Error] for any
+// other body.
+func ReadObject(c *gin.Context) (Object, error) {
+	media, params, err := mime.ParseMediaType(c.GetHeader("Content-Type"))
+	charset := cmp.Or(params["charset"], "utf-8")
+	if err != nil || media != "application/json" || !strings.EqualFold(charset, "utf-8") {
+		return nil, MediaType.Errorf("The body must be application/json in UTF-8, and the Content-Type header must say so.")
+	}
+	if encoding := c.GetHeader("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
+		return nil, MediaType.Errorf("The body must not have a Content-Encoding.")
+	}
+	body, err := readJSON(http.MaxBytesReader(c.Writer, c.Request.Body, maxBody))
+	if err != nil {
+		return nil, bodyError(err)
+	}
+	fields, ok := body.(map[string]any)
+	if !ok {
+		return nil, InvalidFields(FieldError{Pointer: "", Detail: "must be an object"})
+	}
+	return fields, nil
+}
+
+// RequireEmptyBody accepts a request without a body, or with the body {}. It rejects any other body, because the
+// service would ignore its content.
+func RequireEmptyBody(c *gin.Context) error {
+	buffered := bufio.NewReaderSize(c.Request.Body, 16)
+	switch _, err := buffered.Peek(1); {
+	case errors.Is(err, io.EOF): // Content-Length does not tell: a chunked body may be empty
+		return nil
+	case err != nil:
+		return bodyError(err)
+	}
+	c.Request.Body = struct {
+		io.Reader
+		io.Closer
+	}{buffered, c.Request.Body}
+	body, err := ReadObject(c)
+	if err != nil {
+		return err
+	}
+	if errs := body.UnknownFields(""); len(errs) > 0 {
+		return InvalidFields(errs...)
+	}
+	return nil
+}
+
+// readJSON reads one JSON value up to the end of r. It reads token by token, to reject an object that has two fields
+// with one name: [json.Decoder.Decode] would take the last of them, and another program might take the first. See RFC
+// 8259, section 4.
+func readJSON(r io.Reader) (any, error) {
+	decoder := json.NewDecoder(r)
+	decoder.UseNumber()
+	value, err := nextValue(decoder, 0)
+	if err != nil {
+		return nil, err
+	}
+	switch _, err := decoder.Token(); {
+	case err == nil:
+		return nil, jsonError("there is more after the first value")
+	case !errors.Is(err, io.EOF):
+		return nil, err
+	}
+	return value, nil
+}
+
+// jsonError describes valid JSON that the service does not accept.
+type jsonError string
+
+func (e jsonError) Error() string { return string(e) }
+
+func nextValue(d *json.Decoder, depth int) (any, error) {
+	token, err := d.Token()
+	switch {
+	case errors.Is(err, io.EOF) && depth > 0:
+		return nil, io.ErrUnexpectedEOF
+	case err != nil:
+		return nil, err
+	case depth > maxDepth:
+		return nil, jsonError(fmt.Sprintf("it is nested deeper than %d levels", maxDepth))
+	}
+	switch token {
+	case json.Delim('{'):
+		return nextObject(d, depth)
+	case json.Delim('['):
+		return nextArray(d, depth)
+	}
+	return token, nil
+}
+
+func nextObject(d *json.Decoder, depth int) (any, error) {
+	fields := map[string]any{}
+	for d.More() {
+		token, err := nextValue(d, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		name := token.(string) // the decoder accepts only strings as names
+		if _, duplicate := fields[name]; duplicate {
+			return nil, jsonError(fmt.Sprintf("it has the field %q twice", clip(name, 100)))
+		}
+		if fields[name], err = nextValue(d, depth+1); err != nil {
+			return nil, err
+		}
+	}
+	_, err := nextValue(d, depth+1) // the closing brace
+	return fields, err
+}
+
+func nextArray(d *json.Decoder, depth int) (any, error) {
+	values := []any{}
+	for d.More() {
+		value, err := nextValue(d, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		values = append(values, value)
+	}
+	_, err := nextValue(d, depth+1) // the closing bracket
+	return values, err
+}
+
+// bodyError returns the [Error] for a body that could not be read. An error of the connection contains addresses, so
+// the client does not see its text.
+func bodyError(err error) error {
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return &Error{Kind: BodyTooLarge, Detail: fmt.Sprintf("The body is larger than %d bytes.", maxBody), Err: err}
+	}
+	_, syntax := errors.AsType[*json.SyntaxError](err)
+	_, unaccepted := errors.AsType[jsonError](err)
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return &Error{Kind: RequestTimeout, Detail: "The body did not arrive in time. Send it at once, after the headers.", Err: err}
+	case errors.Is(err, io.EOF):
+		return &Error{Kind: Malformed, Detail: "The body is empty.", Err: err}
+	case syntax, unaccepted, errors.Is(err, io.ErrUnexpectedEOF):
+		return &Error{Kind: Malformed, Detail: fmt.Sprintf("The body is not acceptable JSON: %v.", err), Err: err}
+	default:
+		return &Error{Kind: Malformed, Detail: "The service cannot read the body.", Err: err}
+	}
+}
+
+// InvalidFields returns the error for well-formed JSON with wrong fields.
+func InvalidFields(errs ...FieldError) error {
+	return &Error{Kind: Invalid, Detail: "The request has invalid fields.", Fields: errs}
+}
+
+// MalformedRequest returns the error for wrong parameters and headers.
+func MalformedRequest(errs ...FieldError) error {
+	return &Error{Kind: Malformed, Detail: "The request is not well-formed.", Fields: errs}
+}
+
+// IdempotencyKey returns the value of the header Idempotency-Key: 1 to 255 printable ASCII characters. It returns "" if
+// the request does not have the header.
+func IdempotencyKey(c *gin.Context) (string, error) {
+	const name = "Idempotency-Key"
+	keys := c.Request.Header.Values(name)
+	switch {
+	case len(keys) == 0:
+		return "", nil
+	case len(keys) > 1:
+		return "", MalformedRequest(FieldError{Parameter: name, Detail: "must be sent once"})
+	case len(keys[0]) < 1 || len(keys[0]) > maxKeyLength || strings.ContainsFunc(keys[0], notPrintable):
+		return "", MalformedRequest(FieldError{Parameter: name,
+			Detail: fmt.Sprintf("must be 1 to %d printable ASCII characters", maxKeyLength)})
+	}
+	return keys[0], nil
+}
+
+func notPrintable(r rune) bool { return r < ' ' || r > '~' }
+
+// PathID reads the path parameter "id", a UUID. The error tells the client that it must be the UUID of owner, for
+// instance "a customer".
+func PathID(c *gin.Context, owner string) (uuid.UUID, error) {
+	id, err := ParseID(c.Param("id"))
+	if err != nil {
+		return uuid.Nil, MalformedRequest(FieldError{Parameter: "id", Detail: "must be the UUID of " + owner})
+	}
+	return id, nil
+}
+
+// Parameters rejects queries that are not well-formed, and parameters that are unknown or that the client sent twice.
+// The service would ignore them.
+func Parameters(known ...string) gin.HandlerFunc {
+	return Handle(func(c *gin.Context) error {
+		query, err := url.ParseQuery(c.Request.URL.RawQuery)
+		if err != nil {
+			return &Error{Kind: Malformed, Detail: "The query is not well-formed. It must consist of name=value pairs separated " +
+				"by &; characters other than letters and digits must be percent-encoded.", Err: err}
+		}
+		var errs []FieldError
+		for _, name := range slices.Sorted(maps.Keys(query)) {
+			switch {
+			case !slices.Contains(known, name):
+				errs = append(errs, FieldError{Parameter: clip(name, 100), Detail: "is not a known parameter"})
+			case len(query[name]) > 1:
+				errs = append(errs, FieldError{Parameter: name, Detail: "must be given once"})
+			}
+		}
+		if len(errs) > 0 {
+			return MalformedRequest(errs...)
+		}
+		return nil
+	})
+}
+
+// Page is the part of a list that a client requests.
+type Page struct {
+	After *Cursor // nil: the first page
+	Limit int     // 1 to 100
+}
+
+// ReadPage reads the query parameters limit and cursor.
+func ReadPage(c *gin.Context) (Page, error) {
+	limit, errs := Limit(c)
+	p := Page{Limit: limit}
+	if text, ok := c.GetQuery("cursor"); ok {
+		after, err := ParseCursor(text)
+		if err != nil {
+			errs = append(errs, FieldError{Parameter: "cursor", Detail: "must be the next_cursor of an earlier page"})
+		}
+		p.After = &after
+	}
+	if len(errs) > 0 {
+		return Page{}, MalformedRequest(errs...)
+	}
+	return p, nil
+}
+
+// Limit returns the query parameter limit, from 1 to 100, or 20 if the client did not send it.
+func Limit(c *gin.Context) (int, []FieldError) {
+	return QueryInt(c, "limit", defaultLimit, 1, maxLimit)
+}
+
+// QueryInt returns a query parameter that must be a whole number from least to most. It returns byDefault if the client
+// did not send the parameter.
+func QueryInt(c *gin.Context, name string, byDefault, least, most int) (int, []FieldError) {
+	text, ok := c.GetQuery(name)
+	if !ok {
+		return byDefault, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < least || n > most {
+		return 0, []FieldError{{Parameter: name, Detail: fmt.Sprintf("must be a whole number from %d to %d", least, most)}}
+	}
+	return n, nil
+}
+
+// List is the body of an answer with a whole list.
+type List[T any] struct {
+	Items []T `json:"items"`
+}
+
+// ListPage is the body of an answer with one page of a list.
+type ListPage[T any] struct {
+	Items      []T     `json:"items"`
+	NextCursor *string `json:"next_cursor"` // null on the last page
+}

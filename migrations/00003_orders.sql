@@ -1,0 +1,80 @@
+-- +goose Up
+-- CHECK constraints tie an order's status to its timestamps, and its timestamps to the deadline: no code path can
+-- store a late payment, an early timeout, or an order that is both paid and cancelled.
+
+CREATE TABLE customers (
+    id         uuid PRIMARY KEY,
+    created_at timestamptz NOT NULL DEFAULT now()
+);
+
+CREATE TABLE products (
+    id          uuid PRIMARY KEY,
+    name        text   NOT NULL CHECK (name <> ''),
+    price_cents bigint NOT NULL CHECK (price_cents BETWEEN 1 AND 1000000000),
+    currency    text   NOT NULL CHECK (currency ~ '^[A-Z]{3}$'),
+    supply      bigint NOT NULL CHECK (supply >= 0),
+    available   bigint NOT NULL CHECK (available BETWEEN 0 AND supply)
+) WITH (fillfactor = 50); -- updated most often: leave room in each page for HOT updates
+
+CREATE TABLE orders (
+    id              uuid PRIMARY KEY,
+    customer_id     uuid        NOT NULL REFERENCES customers,
+    status          text        NOT NULL DEFAULT 'pending',
+    cancel_reason   text,
+    total_cents     bigint      NOT NULL CHECK (total_cents > 0),
+    currency        text        NOT NULL,
+    idempotency_key text,
+    fingerprint     bytea,
+    created_at      timestamptz NOT NULL,
+    expires_at      timestamptz NOT NULL CHECK (expires_at > created_at),
+    paid_at         timestamptz CHECK (paid_at < expires_at),
+    cancelled_at    timestamptz,
+
+    CONSTRAINT orders_status CHECK (
+        CASE status
+            WHEN 'pending'   THEN paid_at IS NULL     AND cancelled_at IS NULL     AND cancel_reason IS NULL
+            WHEN 'paid'      THEN paid_at IS NOT NULL AND cancelled_at IS NULL     AND cancel_reason IS NULL
+            WHEN 'cancelled' THEN paid_at IS NULL     AND cancelled_at IS NOT NULL AND cancel_reason IS NOT NULL
+            ELSE false
+        END),
+    CONSTRAINT orders_cancel_reason CHECK (
+        CASE cancel_reason
+            WHEN 'timeout'  THEN cancelled_at >= expires_at
+            WHEN 'customer' THEN cancelled_at < expires_at
+            ELSE cancel_reason IS NULL
+        END),
+    CONSTRAINT orders_idempotency CHECK ((idempotency_key IS NULL) = (fingerprint IS NULL)),
+    CONSTRAINT orders_idempotency_key UNIQUE (customer_id, idempotency_key)
+) WITH (fillfactor = 80);
+
+-- The reconciler scans pending orders by deadline, overdue ones first. A partial index grows with the pending orders,
+-- not with the table.
+CREATE INDEX orders_pending_deadline ON orders (expires_at, id) WHERE status = 'pending';
+-- The list of a customer's orders, newest first, is paged by keyset.
+CREATE INDEX orders_customer ON orders (customer_id, created_at DESC, id DESC);
+-- The lateness figures read the most recent timeouts.
+CREATE INDEX orders_timed_out ON orders (cancelled_at) WHERE cancel_reason = 'timeout';
+
+CREATE TABLE order_items (
+    order_id         uuid   NOT NULL REFERENCES orders ON DELETE CASCADE,
+    product_id       uuid   NOT NULL REFERENCES products,
+    quantity         bigint NOT NULL CHECK (quantity > 0),
+    unit_price_cents bigint NOT NULL CHECK (unit_price_cents > 0),
+    PRIMARY KEY (order_id, product_id)
+);
+
+-- The audit trail. The actor is the customer, a worker (a timeout handled from the queue) or the reconciler (a timeout
+-- that no worker handled).
+CREATE TABLE order_events (
+    id       bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    order_id uuid        NOT NULL REFERENCES orders ON DELETE CASCADE,
+    type     text        NOT NULL CHECK (type IN ('placed', 'paid', 'cancelled')),
+    actor    text        NOT NULL CHECK (actor IN ('customer', 'worker', 'reconciler')),
+    at       timestamptz NOT NULL
+);
+CREATE INDEX order_events_order ON order_events (order_id, id);
+-- An order has at most one terminal event, however many requests and workers race.
+CREATE UNIQUE INDEX order_events_terminal ON order_events (order_id) WHERE type IN ('paid', 'cancelled');
+
+-- +goose Down
+DROP TABLE order_events, order_items, orders, products, customers;
