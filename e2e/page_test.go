@@ -455,7 +455,7 @@ func TestPageRedrives(t *testing.T) {
 	p := s.serve(t, "--roles=api") // a reconciler would remove a task without an order
 	page := open(t, p.url+"/ops")
 	page.expect("401")
-	page.expect("404") // of the faults, which only the demo serves
+	page.expect("/ops/api/faults") // only the demo serves it: 404
 	page.waitFor("#sign-in", "Operators' token")
 	page.do(chromedp.SendKeys(chromedp.CSS("#token"), "not the token"+kb.Enter))
 	page.waitFor("#messages", envOpsToken)

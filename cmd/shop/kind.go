@@ -142,6 +142,9 @@ func (all kinds) bound() (longest time.Duration) {
 
 // deadLetters returns up to limit dead letters of all kinds, the latest first. It skips the first offset dead letters.
 func (all kinds) deadLetters(ctx context.Context, offset, limit int) ([]delay.DeadLetter, error) {
+	if len(all) == 1 { // the queue reads the errors of the page only
+		return all[0].queue.DeadLetters(ctx, offset, limit)
+	}
 	var letters []delay.DeadLetter
 	for _, k := range all {
 		some, err := k.queue.DeadLetters(ctx, 0, offset+limit)

@@ -2,19 +2,24 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/gin-gonic/gin"
+	"github.com/golang-jwt/jwt/v5"
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	"golang.org/x/sync/errgroup"
 
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
@@ -167,4 +172,81 @@ func TestMetricsAreGatheredOncePerSecond(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestTokens checks the names in customers' tokens and of their cookie. If one changes, every customer loses access to
+// their orders.
+func TestTokens(t *testing.T) {
+	o := validOptions()
+	handler, err := newTestApp(t, "redis://127.0.0.1:1/0", 1).handler(&o)
+	must(t, err)
+	recorder := httptest.NewRecorder()
+	handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), "POST", "/api/customers", http.NoBody))
+	cookie, err := http.ParseSetCookie(recorder.Header().Get("Set-Cookie"))
+	must(t, err)
+	var claims jwt.RegisteredClaims
+	_, err = jwt.ParseWithClaims(cookie.Value, &claims, func(*jwt.Token) (any, error) { return []byte(o.TokenKey), nil })
+	must(t, err)
+	if cookie.Name != "shop_token" || cookie.Path != "/api" || claims.Issuer != "shop" || !slices.Equal(claims.Audience, []string{"shop-customers"}) {
+		t.Errorf("got the cookie %s for %s with a token of %s for %v, want shop_token for /api, of shop for shop-customers",
+			cookie.Name, cookie.Path, claims.Issuer, claims.Audience)
+	}
+}
+
+// TestEventsOfOtherCustomers opens the event streams of two customers. Each receives the ids of its own orders only, and
+// both receive the event products.
+func TestEventsOfOtherCustomers(t *testing.T) {
+	o := validOptions()
+	a := newTestApp(t, testenv.Redis(t), 1)
+	handler, err := a.handler(&o)
+	must(t, err)
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	var components errgroup.Group
+	components.Go(func() error { return a.hub.Run(ctx) })
+	components.Go(func() error { return a.notifier.Run(ctx) })
+	server := httptest.NewServer(handler)
+	defer func() {
+		stop()
+		must(t, components.Wait())
+		server.Close()
+	}()
+	tokens, err := rest.NewTokens(tokenConfig(o.TokenKey))
+	must(t, err)
+	alice, bob := a.orders.SignUp(), a.orders.SignUp()
+	// open returns a function that reads events up to the expected one, and returns all of them.
+	open := func(customer uuid.UUID) (readTo func(expected string) (all string)) {
+		token, err := tokens.Issue(customer)
+		must(t, err)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+streamPath, http.NoBody)
+		must(t, err)
+		req.Header.Set("Authorization", "Bearer "+token)
+		resp, err := server.Client().Do(req)
+		must(t, err)
+		t.Cleanup(func() { resp.Body.Close() })
+		lines := bufio.NewReader(resp.Body)
+		return func(expected string) (all string) {
+			t.Helper()
+			for !strings.HasSuffix(all, expected) {
+				line, err := lines.ReadString('\n')
+				all += line
+				if err != nil {
+					t.Fatalf("the stream ended after %q, want %q", all, expected)
+				}
+			}
+			return all
+		}
+	}
+	event := func(name string, id uuid.UUID) string { return fmt.Sprintf("event: %s\ndata: {\"id\":%q}\n", name, id) }
+	ofAlice, ofBob := open(alice), open(bob)
+	const isLive = "event: state\ndata: {\"live\":true}\n"
+	ofAlice(isLive)
+	ofBob(isLive)
+	first, second := uuid.New(), uuid.New()
+	a.notifier.Notify(alice.String(), first.String())
+	ofAlice(event("order", first))
+	ofAlice("event: products\ndata: {}\n")
+	a.notifier.Notify(bob.String(), second.String())
+	if all := ofBob(event("order", second)); strings.Contains(all, first.String()) {
+		t.Errorf("bob received %q, which names an order of alice", all)
+	}
 }

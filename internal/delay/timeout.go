@@ -136,8 +136,10 @@ func (v Verdict) outcome() Outcome {
 		return RetryIn(lockedRetry)
 	case Blocked:
 		return RetryIn(jitter(time.Second))
-	default:
+	case TimedOut, AlreadyEnded, Gone:
 		return Done()
+	default:
+		return Fail(fmt.Errorf("the statement returned the unknown state %q", v.State))
 	}
 }
 

@@ -105,12 +105,12 @@ func retryBetween(t *testing.T, o Outcome, least, most time.Duration) {
 
 func TestHandleTurnsVerdictsIntoOutcomes(t *testing.T) {
 	rows := &fakeRows{states: map[string]RowState{
-		"due": TimedOut, "ended": AlreadyEnded, "early": NotDue, "locked": Locked, "blocked": Blocked,
+		"due": TimedOut, "ended": AlreadyEnded, "early": NotDue, "locked": Locked, "blocked": Blocked, "odd": "canceled",
 	}}
 	var log bytes.Buffer
 	timeouts := NewTimeouts("test.kind", rows.table(), slog.New(slog.NewTextHandler(&log, nil)))
 	foreign := strings.Repeat("x", 1000)
-	outcomes, err := timeouts.Handle(t.Context(), tasksOf("due", foreign, "ended", "early", "locked", "blocked", "gone"))
+	outcomes, err := timeouts.Handle(t.Context(), tasksOf("due", foreign, "ended", "early", "locked", "blocked", "gone", "odd"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,8 +122,11 @@ func TestHandleTurnsVerdictsIntoOutcomes(t *testing.T) {
 	retryBetween(t, outcomes[3], time.Minute, time.Minute)
 	retryBetween(t, outcomes[4], lockedRetry, lockedRetry)
 	retryBetween(t, outcomes[5], 500*time.Millisecond, 1500*time.Millisecond)
-	if len(rows.observed) != 7 || rows.by != ByWorker {
-		t.Errorf("%d verdicts were observed, by the %s; want 7 by the worker", len(rows.observed), rows.by)
+	if err := outcomes[7].Err(); err == nil || !strings.Contains(err.Error(), "canceled") {
+		t.Errorf("the outcome of an unknown state is %+v, want Fail with an error that names it", outcomes[7])
+	}
+	if len(rows.observed) != 8 || rows.by != ByWorker {
+		t.Errorf("%d verdicts were observed, by the %s; want 8 by the worker", len(rows.observed), rows.by)
 	}
 	if text := log.String(); strings.Count(text, "level=WARN") != 2 || strings.Contains(text, foreign) ||
 		!strings.Contains(text, "tasks=1") || !strings.Contains(text, "kind=test.kind") {

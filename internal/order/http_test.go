@@ -546,7 +546,11 @@ func TestKindsAreInContract(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range regexp.MustCompile(`Kind\{(?:Code: )?"([a-z-]+)"`).FindAllStringSubmatch(string(source), -1) {
+		declaration := regexp.MustCompile(`Kind\{(?:Code: )?"([a-z-]+)"(, (?:Status: )?http\.Status\w+, (?:Title: )?"[A-Z].+"\})?`)
+		for _, m := range declaration.FindAllStringSubmatch(string(source), -1) {
+			if m[2] == "" {
+				t.Errorf("the kind %s has no status or no title", m[1])
+			}
 			if code := m[1]; seen[code] {
 				t.Errorf("two kinds have the code %s", code)
 			} else if !strings.Contains(string(contract), "- /problems/"+code+"\n") {

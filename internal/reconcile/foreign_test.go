@@ -404,10 +404,9 @@ func (m *machine) sweep() {
 	}
 	m.holdsNoOrphans("due", "dead")
 	for id, location := range m.locations() {
-		// A row with 0 left counts as overdue, because time passes between the read of the table and the comparison.
 		left := m.table.left(id)
 		switch {
-		case !m.table.pending[id] || left > lookahead || left <= 0 || location.State == delay.Leased ||
+		case !m.table.pending[id] || left > lookahead || left < 0 || location.State == delay.Leased ||
 			location.State == delay.Dead || location.Attempts > 0:
 		case location.State != delay.Scheduled || location.Left > left+tolerance:
 			m.t.Fatalf("after a sweep %s has %v left and its task is %+v, want it due in time", id, left, location)
@@ -465,7 +464,7 @@ func (m *machine) recovers() {
 	inTime := map[string]bool{}
 	for id, location := range m.locations() {
 		if m.table.pending[id] && location.State == delay.Scheduled && location.Attempts == 0 &&
-			m.table.left(id) > 0 && m.table.left(id) <= lookahead {
+			m.table.left(id) >= 0 && m.table.left(id) <= lookahead {
 			inTime[id] = true
 		}
 	}

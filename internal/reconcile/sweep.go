@@ -91,11 +91,12 @@ const progressEvery = 100_000
 func (r *Reconciler) refill(ctx context.Context, report *Report, within time.Duration) error {
 	after := ""
 	for {
+		readAt := time.Now()
 		page, next, err := r.table.Pending(ctx, after, within, pageSize)
 		if err != nil {
 			return err
 		}
-		if err := r.repairPage(ctx, report, page); err != nil {
+		if err := r.repairPage(ctx, report, page, readAt); err != nil {
 			return asQueueError(err)
 		}
 		report.Examined += len(page)
@@ -109,8 +110,9 @@ func (r *Reconciler) refill(ctx context.Context, report *Report, within time.Dur
 	}
 }
 
-// repairPage compares a page of rows with their tasks, and schedules the tasks that are missing or due too late.
-func (r *Reconciler) repairPage(ctx context.Context, report *Report, page []delay.Message) error {
+// repairPage compares a page of rows, read from readAt on, with their tasks. It schedules the tasks that are missing or
+// due too late.
+func (r *Reconciler) repairPage(ctx context.Context, report *Report, page []delay.Message, readAt time.Time) error {
 	if len(page) == 0 {
 		return nil
 	}
@@ -128,7 +130,6 @@ func (r *Reconciler) repairPage(ctx context.Context, report *Report, page []dela
 	var repairs []delay.Message
 	missing, late := 0, 0
 	for i, task := range locations {
-		left := page[i].Due().Sub(asked)
 		switch {
 		case task.State == delay.Leased: // a worker has it
 		case task.State == delay.Dead:
@@ -136,9 +137,10 @@ func (r *Reconciler) repairPage(ctx context.Context, report *Report, page []dela
 		case task.State == delay.Absent:
 			missing++
 			repairs = append(repairs, page[i])
-		case left < 0, task.Attempts > 0:
-			// The worker may have postponed the task until its next attempt, so do not move it forward.
-		case task.Left-left > tolerance:
+		case page[i].Due().Before(readAt), task.Attempts > 0:
+			// The row was overdue, or an attempt failed. The worker may have postponed the task until its next attempt, so
+			// do not move it forward.
+		case task.Left-page[i].Due().Sub(asked) > tolerance:
 			late++
 			repairs = append(repairs, page[i])
 		}
