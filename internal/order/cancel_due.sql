@@ -38,15 +38,17 @@ events AS (
     SELECT id, 'cancelled', $2::text, cancelled_at FROM cancelled
 )
 SELECT batch.id, o.customer_id,
+       -- the states of delay.RowState
        CASE
-           WHEN c.id IS NOT NULL      THEN 'cancelled'
+           WHEN c.id IS NOT NULL      THEN 'timed_out'
            WHEN o.id IS NULL          THEN 'gone'
-           WHEN o.status <> 'pending' THEN 'terminal'
+           WHEN o.status <> 'pending' THEN 'already_ended'
            WHEN o.expires_at > now()  THEN 'not_due'
-           ELSE 'locked' -- or paid or cancelled since the statement began: a retry then finds the order terminal
-       END AS outcome,
-       -- cancelled: microseconds from the deadline to the cancellation; not_due: microseconds from now to the deadline
-       coalesce(extract(epoch FROM coalesce(c.cancelled_at - c.expires_at, o.expires_at - clock_timestamp())) * 1000000, 0)::bigint AS micros
+           ELSE 'locked' -- or paid or cancelled since the statement began: a retry then finds that it has ended
+       END AS state,
+       -- in microseconds: how late the order was cancelled, and the time left until its deadline
+       coalesce(extract(epoch FROM c.cancelled_at - c.expires_at) * 1000000, 0)::bigint AS late_us,
+       coalesce(extract(epoch FROM o.expires_at - clock_timestamp()) * 1000000, 0)::bigint AS left_us
 FROM unnest($1::uuid[]) AS batch (id)
 LEFT JOIN orders o ON o.id = batch.id
 LEFT JOIN cancelled c ON c.id = batch.id

@@ -30,29 +30,16 @@ var (
 type dueResult struct {
 	ID         uuid.UUID
 	CustomerID uuid.UUID
-	Outcome    string
-	Micros     int64 // late, if the outcome is cancelled; left, if it is not_due
-}
-
-// rowStates maps the outcomes of cancel_due.sql to the states of rows.
-var rowStates = map[string]delay.RowState{
-	"cancelled": delay.TimedOut,
-	"terminal":  delay.AlreadyEnded,
-	"gone":      delay.Gone,
-	"not_due":   delay.NotDue,
-	"locked":    delay.Locked,
+	State      delay.RowState
+	LateUs     int64
+	LeftUs     int64
 }
 
 func (r dueResult) verdict() delay.Verdict {
-	d := time.Duration(r.Micros) * time.Microsecond
-	v := delay.Verdict{ID: r.ID.String(), State: rowStates[r.Outcome], Owner: r.CustomerID.String()}
-	switch v.State {
-	case delay.TimedOut:
-		v.Late = d
-	case delay.NotDue:
-		v.Left = d
+	return delay.Verdict{
+		ID: r.ID.String(), State: r.State, Owner: r.CustomerID.String(),
+		Late: time.Duration(r.LateUs) * time.Microsecond, Left: time.Duration(r.LeftUs) * time.Microsecond,
 	}
-	return v
 }
 
 // cancelDue is the TimeOut of [delay.TimeoutTable]: it cancels those of the orders that are due, in one transaction, and
