@@ -23,12 +23,17 @@ func newRedis(t testing.TB) redis.UniversalClient {
 	return connect(t, testenv.Redis(t))
 }
 
+// connect returns a client whose timeouts are longer than those of [Connect]: a machine under load may stand still for
+// seconds.
 func connect(t testing.TB, url string) redis.UniversalClient {
 	t.Helper()
-	rdb, err := Connect(url)
+	server, err := parseURL(url)
 	if err != nil {
 		t.Fatal(err)
 	}
+	options := withLimits(server)
+	options.DialTimeout, options.ReadTimeout, options.WriteTimeout = time.Minute, time.Minute, time.Minute
+	rdb := redis.NewUniversalClient(options)
 	t.Cleanup(func() { rdb.Close() })
 	return rdb
 }
