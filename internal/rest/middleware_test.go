@@ -31,11 +31,21 @@ func newHandler() (http.Handler, *bytes.Buffer) {
 	return r, text
 }
 
-// send sends a request with the header X-Request-ID, and returns the answer.
-func send(t *testing.T, h http.Handler, method, path, requestID string) *httptest.ResponseRecorder {
+// send sends a request with headers ("Name: value"), and returns the answer. The content type of a body is JSON, unless
+// a header sets another.
+func send(t *testing.T, h http.Handler, method, path, body string, headers ...string) *httptest.ResponseRecorder {
 	t.Helper()
-	request := httptest.NewRequestWithContext(t.Context(), method, path, nil)
-	request.Header.Set("X-Request-ID", requestID)
+	request := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
+	if body != "" {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		if name == "Content-Type" {
+			request.Header.Del(name)
+		}
+		request.Header.Add(name, value)
+	}
 	recorder := httptest.NewRecorder()
 	h.ServeHTTP(recorder, request)
 	return recorder
@@ -47,7 +57,7 @@ func TestRequestID(t *testing.T) {
 	for id, valid := range map[string]bool{
 		"a-valid_id.1": true, "": false, strings.Repeat("x", 65): false, "in two words": false, "a\"b": false,
 	} {
-		if got := send(t, h, "GET", "/", id).Header().Get("X-Request-Id"); (got == id) != valid || got == "" {
+		if got := send(t, h, "GET", "/", "", "X-Request-ID: "+id).Header().Get("X-Request-Id"); (got == id) != valid || got == "" {
 			t.Errorf("client sends X-Request-ID %q: the answer has %q, want the same: %v", id, got, valid)
 		}
 	}
@@ -56,7 +66,7 @@ func TestRequestID(t *testing.T) {
 // TestRecover checks that a panic is answered with a problem that discloses nothing, and is logged with its stack.
 func TestRecover(t *testing.T) {
 	h, log := newHandler()
-	a := send(t, h, "GET", "/panic", "find-me")
+	a := send(t, h, "GET", "/panic", "", "X-Request-ID: find-me")
 	var p rest.Problem
 	if err := json.Unmarshal(a.Body.Bytes(), &p); err != nil {
 		t.Fatal(err)
