@@ -6,6 +6,6 @@
 // one fault (fault_*_test.go) or many random ones (chaos_test.go), and end the faults. Then they compare the responses
 // that each customer got with the database and with a model of one item (history_test.go).
 //
-// These fault tests know the service's domain only through domain_test.go. A team that replaces orders with something
-// else that times out rewrites that file.
+// These fault tests know the service's domain only through domain_test.go. They call a thing that times out an item. A
+// team that times out other items rewrites that file.
 package e2e

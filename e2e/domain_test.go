@@ -44,8 +44,8 @@ const (
 // itemSpec describes the items of the service under test: the requests of its REST API, and the SQL with which the
 // tests read all items and block the service.
 type itemSpec struct {
-	// bodies are bodies of requests that create items. The first can be used any number of times. At least one of
-	// the others needs a scarce resource, so that a load exhausts it.
+	// bodies are bodies of requests that create items. After stock, each request with the first body creates another
+	// item. At least one of the other bodies needs a scarce resource, so that a load exhausts it.
 	bodies []string
 	// create returns the request that creates an item from a body. A key that is not "" is its idempotency key.
 	create func(body, key string) request
@@ -68,10 +68,11 @@ type itemSpec struct {
 	restock string
 	// lockPending locks all pending items.
 	lockPending string
-	// lockResources locks all that the service locks in order to cancel items, in the service's order.
+	// lockResources locks all resources for which the service's timeouts wait, in the service's order.
 	lockResources string
-	// lockFirst and lockSecond lock one resource each. Some bodies need both resources, and the service locks them in
-	// this order. The first body needs the resource of lockFirst.
+	// lockFirst and lockSecond each lock one resource. A request with the first body must wait for lockFirst. One of the
+	// other bodies needs both resources, and the service locks them in the order first, second: a test that locks them
+	// in the opposite order causes deadlocks.
 	lockFirst, lockSecond string
 	// rejectTimeouts makes the database reject the timeouts of the items for which a condition on NEW.id holds. The
 	// database's error contains "rejected".
@@ -86,8 +87,8 @@ type itemSpec struct {
 	// insertBatch inserts items with a resource of their own, and their messages into the outbox: $1 is the batch, a
 	// new UUID; $2 the time until their deadline in seconds; $3 the number of items.
 	insertBatch string
-	// withdrawBatch makes it impossible to cancel a batch's items, and restoreBatch makes it possible again: $1 is
-	// the batch. $2 of restoreBatch is the number of its items.
+	// withdrawBatch changes rows so that each statement that times out items of a batch fails, and restoreBatch undoes
+	// the change: $1 is the batch. restoreBatch must also use $2, the number of items in the batch.
 	withdrawBatch, restoreBatch string
 	// lockBatchItems and lockBatchResource lock the items of a batch, or its resource: $1 is the batch.
 	lockBatchItems, lockBatchResource string

@@ -28,12 +28,12 @@ func TestPostgresFaults(t *testing.T) {
 		}},
 		{name: "out of connections", needs: own, bound: bound{late: 10 * time.Second, answer: 10 * time.Second, rejected: true}, inject: takeConnections},
 		// A wait for a lock times out after 3 s. The worker retries its batch within 1.5 s.
-		{name: "product locked", bound: bound{late: 15 * time.Second, answer: 8 * time.Second, rejected: true}, inject: func(d *deployment) {
+		{name: "shared row locked", bound: bound{late: 15 * time.Second, answer: 8 * time.Second, rejected: true}, inject: func(d *deployment) {
 			_, release := d.lock(domain.lockFirst)
 			d.sleep(5 * time.Second)
 			release()
 		}},
-		{name: "orders locked", bound: bound{late: 8 * time.Second, answer: 6 * time.Second, rejected: true}, inject: func(d *deployment) {
+		{name: "items locked", bound: bound{late: 8 * time.Second, answer: 6 * time.Second, rejected: true}, inject: func(d *deployment) {
 			_, release := d.lock(domain.lockPending)
 			d.sleep(5 * time.Second)
 			release()

@@ -97,7 +97,7 @@ type process struct {
 
 // deployed reports whether the tests use a site that already runs, at E2E_BASE_URL. E2E_OPS_TOKEN is the token for its
 // operators' API. Its items must time out within seconds, and it must have no other customers, because the tests count
-// its stock.
+// how many more items it can create.
 func deployed() bool { return os.Getenv("E2E_BASE_URL") != "" }
 
 // anySite returns the site for a test that needs only the REST API. It is the deployed site, where the tests run one

@@ -8,11 +8,11 @@ import (
 	"github.com/google/uuid"
 )
 
-// TestOrdersThatCannotBeCancelled inserts thousands of items that are stuck: they are due, but cannot be cancelled,
-// because their resource was withdrawn by hand or because another session holds a lock. Good items are due after them.
-// The good items must time out within their bound, with workers and without. When the test removes the cause, the stuck
-// items must time out too, without an operator.
-func TestOrdersThatCannotBeCancelled(t *testing.T) {
+// TestItemsThatCannotTimeOut inserts thousands of items that are stuck: they are due, but cannot time out, because each
+// statement on them fails or because another session holds a lock. Good items are due after them. The good items must
+// time out within their bound, with workers and without. When the test removes the cause, the stuck items must time out
+// too, without an operator.
+func TestItemsThatCannotTimeOut(t *testing.T) {
 	t.Parallel()
 	const stuck, good = 6000, 60
 	withdraw := func(d *deployment, batch uuid.UUID) (unblock func()) {
@@ -44,7 +44,7 @@ func TestOrdersThatCannotBeCancelled(t *testing.T) {
 				sound := d.insertBatch(good, 6*time.Second)
 				eventually(t, "the good items timed out", func() bool { return d.pending(sound) == 0 })
 				if n := d.pending(bad); n != stuck {
-					t.Errorf("%v items cannot be cancelled, want %d: the test proves nothing", n, stuck)
+					t.Errorf("%v items cannot time out, want %d: the test proves nothing", n, stuck)
 				}
 				late := d.number(`SELECT max(extract(epoch FROM cancelled_at - deadline))
 					FROM (`+domain.items+`) AS items WHERE batch = $1`, sound)
