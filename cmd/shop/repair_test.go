@@ -19,8 +19,12 @@ import (
 
 // These tests delete or damage data in Redis, and check that one sweep repairs it.
 
-// dueKey is the key of the due tasks of a queue with one shard.
-const dueKey = "delay:{order.cancel:0}:due"
+// The keys of a queue with one shard.
+const (
+	keyPrefix   = "delay:{" + order.CancelKind + ":0}:"
+	dueKey      = keyPrefix + "due"
+	attemptsKey = keyPrefix + "attempts"
+)
 
 // sweep runs a sweep, and returns its report without the times.
 func sweep(t testing.TB, a *app) reconcile.Report {
@@ -296,7 +300,8 @@ func TestOneSweepAtATime(t *testing.T) {
 	holder, err := a.db.Conn(t.Context())
 	must(t, err)
 	defer holder.Close()
-	if _, err := holder.ExecContext(t.Context(), `SELECT pg_advisory_lock(hashtextextended('reconcile order.cancel', 0))`); err != nil {
+	const lockName = "reconcile " + order.CancelKind
+	if _, err := holder.ExecContext(t.Context(), `SELECT pg_advisory_lock(hashtextextended($1, 0))`, lockName); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.cancels.reconciler.Sweep(t.Context()); !errors.Is(err, reconcile.ErrBusy) {

@@ -20,7 +20,7 @@ func TestAnyShareOfStuckOrders(t *testing.T) {
 	must(t, a.cancels.queue.EndRestore(t.Context()))
 	rapid.Check(t, func(r *rapid.T) {
 		mustExec(t, a, `WITH i AS (DELETE FROM order_items), e AS (DELETE FROM order_events) DELETE FROM orders`)
-		must(t, a.rdb.Del(t.Context(), "delay:{order.cancel:0}:due", "delay:{order.cancel:0}:attempts").Err())
+		must(t, a.rdb.Del(t.Context(), dueKey, attemptsKey).Err())
 		kinds := rapid.SliceOfN(rapid.SampledFrom([]string{"good", "poisoned", "locked order", "locked product"}), 1, 30).Draw(r, "orders")
 		orders := map[string][]string{}
 		all := make([]string, len(kinds))
