@@ -14,7 +14,7 @@ CREATE TABLE products (
     currency    text   NOT NULL CHECK (currency ~ '^[A-Z]{3}$'),
     supply      bigint NOT NULL CHECK (supply >= 0),
     available   bigint NOT NULL CHECK (available BETWEEN 0 AND supply)
-) WITH (fillfactor = 50); -- updated most often: leave room in each page for HOT updates
+) WITH (fillfactor = 50); -- Placements update products often. The free half of each page lets PostgreSQL make HOT updates.
 
 CREATE TABLE orders (
     id              uuid PRIMARY KEY,

@@ -72,7 +72,7 @@ func scheduleAll(b *testing.B, a *app, ids []string, left time.Duration) {
 		for i, id := range page {
 			msgs[i] = delay.In(id, left)
 		}
-		must(b, a.cancels.queue.Schedule(b.Context(), msgs...))
+		must(b, a.kinds[0].queue.Schedule(b.Context(), msgs...))
 	}
 }
 
@@ -80,7 +80,7 @@ func startWorker(b *testing.B, a *app) (stop func()) {
 	b.Helper()
 	ctx, cancel := context.WithCancel(b.Context())
 	result := make(chan error, 1)
-	go func() { result <- a.cancels.worker.Run(ctx) }()
+	go func() { result <- a.kinds[0].worker.Run(ctx) }()
 	return func() {
 		cancel()
 		must(b, <-result)
@@ -154,8 +154,8 @@ func BenchmarkSweep(b *testing.B) {
 	for _, pending := range []int{100_000, 1_000_000} {
 		b.Run(fmt.Sprint(pending), func(b *testing.B) {
 			a := newTestApp(b, testenv.Redis(b), 1)
-			must(b, a.cancels.queue.BeginRestore(b.Context()))
-			must(b, a.cancels.queue.EndRestore(b.Context()))
+			must(b, a.kinds[0].queue.BeginRestore(b.Context()))
+			must(b, a.kinds[0].queue.EndRestore(b.Context()))
 			pendingOrders(b, a, near, 0)
 			mustExec(b, a, `UPDATE orders SET expires_at = now() + interval '100 seconds'`)
 			pendingOrders(b, a, pending-near, 24*time.Hour)

@@ -22,14 +22,14 @@ func TestDoctor(t *testing.T) {
 			must(t, a.rdb.FlushDB(t.Context()).Err())
 		}, []string{"FAIL  tasks", "shop reconcile"}},
 		"no worker": {func(t *testing.T, a *app) {
-			must(t, a.cancels.queue.Schedule(t.Context(), delay.In("1", -time.Minute)))
+			must(t, a.kinds[0].queue.Schedule(t.Context(), delay.In("1", -time.Minute)))
 		}, []string{"FAIL  worker", "1 tasks are due", "the oldest for 1m"}},
 		"a dead letter": {func(t *testing.T, a *app) {
-			bury(t, a.cancels.queue, "1")
+			bury(t, a.kinds[0].queue, "1")
 		}, []string{"FAIL  worker", "1 dead letters"}},
 		"no worker and a dead letter": {func(t *testing.T, a *app) {
-			bury(t, a.cancels.queue, "1")
-			must(t, a.cancels.queue.Schedule(t.Context(), delay.In("2", -time.Minute)))
+			bury(t, a.kinds[0].queue, "1")
+			must(t, a.kinds[0].queue.Schedule(t.Context(), delay.In("2", -time.Minute)))
 		}, []string{"is a worker running?; 1 dead letters"}},
 		"no relay": {func(t *testing.T, a *app) {
 			mustExec(t, a, `INSERT INTO outbox (kind, task_id, due_at, created_at) VALUES ($1, '1', now(), now() - interval '1 min')`, order.CancelKind)

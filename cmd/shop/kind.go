@@ -34,10 +34,10 @@ type domain struct {
 // the tasks that its rows need.
 func (a *app) addKind(
 	name string, o *serveOptions, workerDrain time.Duration, newDomain func(*delay.Publisher) domain,
-) (k *kind, err error) {
-	k = &kind{outbox: delay.NewOutbox(a.db, name)}
+) (err error) {
+	k := &kind{outbox: delay.NewOutbox(a.db, name)}
 	if k.queue, err = delay.NewQueue(a.rdb, delay.Config{Kind: name, Shards: o.QueueShards}); err != nil {
-		return nil, usageError{err}
+		return usageError{err}
 	}
 	k.publisher = delay.NewPublisher(k.queue, k.outbox, delay.PublisherConfig{}, a.log, a.metrics)
 	k.relay = delay.NewRelay(k.queue, k.outbox, delay.RelayConfig{}, a.log, a.metrics)
@@ -48,10 +48,10 @@ func (a *app) addKind(
 	k.reconciler, err = reconcile.New(a.db, d.table, k.queue,
 		reconcile.Config{Schedule: o.ReconcileSchedule, Lookahead: o.ReconcileLookahead}, a.log, a.metrics)
 	if err != nil {
-		return nil, usageError{err}
+		return usageError{err}
 	}
 	a.kinds = append(a.kinds, k)
-	return k, nil
+	return nil
 }
 
 // kinds holds all kinds of task of a process. Its methods combine the results of all kinds.

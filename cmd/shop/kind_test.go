@@ -37,7 +37,7 @@ func TestSeveralKinds(t *testing.T) {
 	o := validOptions()
 	o.QueueShards = 1
 	handled := make(chan string, 10)
-	second, err := a.addKind(secondKind, &o, time.Second, func(*delay.Publisher) domain {
+	err := a.addKind(secondKind, &o, time.Second, func(*delay.Publisher) domain {
 		return domain{table: emptyTable{}, handle: func(_ context.Context, tasks []delay.Task) ([]delay.Outcome, error) {
 			outcomes := make([]delay.Outcome, len(tasks))
 			for i, task := range tasks {
@@ -48,6 +48,7 @@ func TestSeveralKinds(t *testing.T) {
 		}}
 	})
 	must(t, err)
+	second := a.kinds[1]
 	handler, err := a.handler(&o)
 	must(t, err)
 	server := httptest.NewServer(handler)
@@ -77,7 +78,7 @@ func TestSeveralKinds(t *testing.T) {
 		}
 	}
 
-	bury(t, a.cancels.queue, "1")
+	bury(t, a.kinds[0].queue, "1")
 	bury(t, second.queue, "2")
 	must(t, second.queue.Schedule(t.Context(), delay.In("3", -time.Minute)))
 	mustExec(t, a, `INSERT INTO outbox (kind, task_id, due_at) VALUES ($1, '4', now()), ($2, '4', now())`, order.CancelKind, secondKind)
@@ -126,7 +127,7 @@ func TestSeveralKinds(t *testing.T) {
 	}
 	stop()
 	must(t, <-ended)
-	if locations, err := a.cancels.queue.Locate(t.Context(), []string{order1}); err != nil || locations[0].State != delay.Scheduled {
+	if locations, err := a.kinds[0].queue.Locate(t.Context(), []string{order1}); err != nil || locations[0].State != delay.Scheduled {
 		t.Errorf("the task of the order is %v, %v; want it scheduled", locations, err)
 	}
 }

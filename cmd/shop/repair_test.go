@@ -29,7 +29,7 @@ const (
 // sweep runs a sweep, and returns its report without the times.
 func sweep(t testing.TB, a *app) reconcile.Report {
 	t.Helper()
-	report, err := a.cancels.reconciler.Sweep(t.Context())
+	report, err := a.kinds[0].reconciler.Sweep(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func checkScheduled(t testing.TB, a *app) {
 		ids[i] = m.ID
 	}
 	began := time.Now()
-	locations, err := a.cancels.queue.Locate(t.Context(), ids)
+	locations, err := a.kinds[0].queue.Locate(t.Context(), ids)
 	must(t, err)
 	for i, task := range locations {
 		left := page[i].Due().Sub(began)
@@ -107,25 +107,25 @@ func TestSweepRepairsRedis(t *testing.T) {
 		"orphaned members": {
 			func(t *testing.T, a *app, _ []string) {
 				for _, id := range []string{uuid.NewString(), "no-uuid"} {
-					must(t, a.cancels.queue.Schedule(t.Context(), delay.In(id, time.Minute)))
+					must(t, a.kinds[0].queue.Schedule(t.Context(), delay.In(id, time.Minute)))
 				}
 			},
 			func(r *reconcile.Report) { r.Orphaned = 2 },
 		},
 		"a dead letter": {
 			func(t *testing.T, a *app, ids []string) {
-				must(t, a.cancels.queue.Schedule(t.Context(), delay.In(ids[3], -time.Hour)))
-				b, err := a.cancels.queue.Claim(t.Context(), 0, 1, time.Minute)
+				must(t, a.kinds[0].queue.Schedule(t.Context(), delay.In(ids[3], -time.Hour)))
+				b, err := a.kinds[0].queue.Claim(t.Context(), 0, 1, time.Minute)
 				must(t, err)
-				_, err = a.cancels.queue.Bury(t.Context(), b, delay.Burial{ID: ids[3], Err: "broken"})
+				_, err = a.kinds[0].queue.Bury(t.Context(), b, delay.Burial{ID: ids[3], Err: "broken"})
 				must(t, err)
 			},
 			func(r *reconcile.Report) { r.Dead = 1 },
 		},
 		"leased": {
 			func(t *testing.T, a *app, ids []string) {
-				must(t, a.cancels.queue.Schedule(t.Context(), delay.In(ids[3], -time.Hour)))
-				_, err := a.cancels.queue.Claim(t.Context(), 0, 1, time.Minute)
+				must(t, a.kinds[0].queue.Schedule(t.Context(), delay.In(ids[3], -time.Hour)))
+				_, err := a.kinds[0].queue.Claim(t.Context(), 0, 1, time.Minute)
 				must(t, err)
 			},
 			func(*reconcile.Report) {},
@@ -247,7 +247,7 @@ func TestReconcilerRunsWhenRedisIsWiped(t *testing.T) {
 	a, ids := newFilledApp(t, testenv.Redis(t), 1, 50)
 	ended := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { ended <- a.cancels.reconciler.Run(ctx) }()
+	go func() { ended <- a.kinds[0].reconciler.Run(ctx) }()
 	must(t, a.rdb.FlushDB(t.Context()).Err())
 	eventually(t, "the tasks are in Redis again", func() bool {
 		n, err := a.rdb.ZCard(t.Context(), dueKey).Result()
@@ -278,10 +278,10 @@ func (p panickyTable) Pending(
 // Recover is the innermost wrapper.
 func TestPanicDoesNotStopTheSweeps(t *testing.T) {
 	a := newTestApp(t, testenv.Redis(t), 1)
-	must(t, a.cancels.queue.BeginRestore(t.Context())) // so that no probe starts a sweep
-	must(t, a.cancels.queue.EndRestore(t.Context()))
+	must(t, a.kinds[0].queue.BeginRestore(t.Context())) // so that no probe starts a sweep
+	must(t, a.kinds[0].queue.EndRestore(t.Context()))
 	table := panickyTable{a.orders, new(atomic.Int64)}
-	r, err := reconcile.New(a.db, table, a.cancels.queue, reconcile.Config{Schedule: "@every 1s"}, a.log, nil)
+	r, err := reconcile.New(a.db, table, a.kinds[0].queue, reconcile.Config{Schedule: "@every 1s"}, a.log, nil)
 	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -294,7 +294,7 @@ func TestPanicDoesNotStopTheSweeps(t *testing.T) {
 func TestOneSweepAtATime(t *testing.T) {
 	databaseURL, redisURL := testenv.Postgres(t), testenv.Redis(t)
 	a, b := openApp(t, databaseURL, redisURL, 1), openApp(t, databaseURL, redisURL, 1)
-	if last, err := b.cancels.reconciler.Last(t.Context()); err != nil || last != nil {
+	if last, err := b.kinds[0].reconciler.Last(t.Context()); err != nil || last != nil {
 		t.Errorf("before the first sweep the last report is %v, %v; want none", last, err)
 	}
 	holder, err := a.db.Conn(t.Context())
@@ -304,16 +304,16 @@ func TestOneSweepAtATime(t *testing.T) {
 	if _, err := holder.ExecContext(t.Context(), `SELECT pg_advisory_lock(hashtextextended($1, 0))`, lockName); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.cancels.reconciler.Sweep(t.Context()); !errors.Is(err, reconcile.ErrBusy) {
+	if _, err := b.kinds[0].reconciler.Sweep(t.Context()); !errors.Is(err, reconcile.ErrBusy) {
 		t.Errorf("a sweep during another one returned %v, want ErrBusy", err)
 	}
 	// The session that holds the lock ends, as if its process had died.
 	mustExec(t, a, `SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'`)
 	eventually(t, "the lock is free", func() bool {
-		_, err := b.cancels.reconciler.Sweep(t.Context())
+		_, err := b.kinds[0].reconciler.Sweep(t.Context())
 		return err == nil
 	})
-	if last, err := a.cancels.reconciler.Last(t.Context()); err != nil || last == nil || last.Outcome != reconcile.OK {
+	if last, err := a.kinds[0].reconciler.Last(t.Context()); err != nil || last == nil || last.Outcome != reconcile.OK {
 		t.Errorf("the other instance's report is %v, %v; want one that is ok", last, err)
 	}
 }

@@ -25,10 +25,9 @@ import (
 
 // app holds the components of one process. Building it starts none of them.
 type app struct {
-	db      *sql.DB
-	rdb     redis.UniversalClient
-	kinds   kinds
-	cancels *kind // the tasks that cancel orders
+	db    *sql.DB
+	rdb   redis.UniversalClient
+	kinds kinds
 
 	orders   *order.Service
 	notifier *live.Notifier
@@ -83,11 +82,10 @@ func (a *app) build(ctx context.Context, o *serveOptions, store *order.Store, wo
 	a.store = store
 	a.notifier = live.NewNotifier(a.rdb, liveConfig, a.log, a.metrics)
 	a.hub = live.NewHub(a.rdb, liveConfig, a.log, a.metrics)
-	a.cancels, err = a.addKind(order.CancelKind, o, workerDrain, func(p *delay.Publisher) domain {
+	return a.addKind(order.CancelKind, o, workerDrain, func(p *delay.Publisher) domain {
 		a.orders = order.NewService(store, p, a.notifier, order.Config{Timeout: o.OrderTimeout}, a.log, a.metrics)
 		return domain{handle: a.orders.CancelDue, table: a.orders}
 	})
-	return err
 }
 
 func (a *app) close() {

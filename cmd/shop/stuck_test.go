@@ -16,8 +16,8 @@ import (
 // times it out, or in the report of the reconciler.
 func TestAnyShareOfStuckOrders(t *testing.T) {
 	a := newTestApp(t, testenv.Redis(t), 1)
-	must(t, a.cancels.queue.BeginRestore(t.Context()))
-	must(t, a.cancels.queue.EndRestore(t.Context()))
+	must(t, a.kinds[0].queue.BeginRestore(t.Context()))
+	must(t, a.kinds[0].queue.EndRestore(t.Context()))
 	rapid.Check(t, func(r *rapid.T) {
 		mustExec(t, a, `WITH i AS (DELETE FROM order_items), e AS (DELETE FROM order_events) DELETE FROM orders`)
 		must(t, a.rdb.Del(t.Context(), dueKey, attemptsKey).Err())
@@ -45,10 +45,10 @@ func TestAnyShareOfStuckOrders(t *testing.T) {
 			for i, id := range all {
 				msgs[i] = delay.In(id, 0)
 			}
-			must(t, a.cancels.queue.Schedule(t.Context(), msgs...))
-			_, _, err := a.cancels.worker.RunOnce(t.Context(), 0)
+			must(t, a.kinds[0].queue.Schedule(t.Context(), msgs...))
+			_, _, err := a.kinds[0].worker.RunOnce(t.Context(), 0)
 			must(t, err)
-			locations, err := a.cancels.queue.Locate(t.Context(), all)
+			locations, err := a.kinds[0].queue.Locate(t.Context(), all)
 			must(t, err)
 			for i, task := range locations {
 				failed, done := task.Attempts == 1, task.State == delay.Absent

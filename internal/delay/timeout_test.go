@@ -18,7 +18,7 @@ import (
 // fakeRows is a [TimeoutTable] in memory. A statement on a row that needs a held shared row waits until its limit and
 // does not get the lock.
 type fakeRows struct {
-	states map[string]RowState // what TimeOut finds, by id; other ids are Gone
+	states map[string]RowState // the state of each row, by id; TimeOut returns Gone for other ids
 	shared map[string]string   // the key of the shared row that a row needs, by id
 	held   map[string]bool     // the shared rows that another session holds, by key
 	err    error               // the error of each statement

@@ -23,6 +23,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/shop/internal/delay"
 	"example.com/shop/internal/rest"
 )
 
@@ -52,8 +53,8 @@ type Actor string
 // reconciler when it finds them overdue.
 const (
 	Customer   Actor = "customer"
-	Worker     Actor = "worker"
-	Reconciler Actor = "reconciler"
+	Worker           = Actor(delay.ByWorker)
+	Reconciler       = Actor(delay.ByReconciler)
 )
 
 // Order is an order as its customer sees it. All times are read from the database's clock.
