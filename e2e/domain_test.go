@@ -141,7 +141,7 @@ var domain = itemSpec{
 			WHEN (NEW.cancel_reason = 'timeout' AND ` + condition + `) EXECUTE FUNCTION reject()`
 	},
 	acceptTimeouts:  `DROP FUNCTION reject() CASCADE`,
-	cancelStatement: `%SKIP LOCKED%`,
+	cancelStatement: `-- Cancels those orders of a batch%`, // the first words of cancel_due.sql
 	migration: `-- +goose NO TRANSACTION
 -- +goose Up
 ALTER TABLE orders ADD COLUMN note text;

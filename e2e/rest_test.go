@@ -37,8 +37,13 @@ func mainJob(t *testing.T, p *process) {
 	events := decode[struct {
 		Items []struct{ Type, Actor string }
 	}](t, c.get("/api/orders/"+left.ID+"/events")).Items
-	if len(events) != 2 || events[0].Type != "placed" || events[1].Type != "cancelled" {
-		t.Errorf("audit trail %+v, want placed and cancelled", events)
+	var trail []string
+	for _, e := range events {
+		trail = append(trail, e.Type)
+	}
+	// Reminders are best effort.
+	if got := strings.Join(trail, " "); got != "placed reminded cancelled" && got != "placed cancelled" {
+		t.Errorf("the audit trail is %q, want placed, at most one reminded, and cancelled", got)
 	}
 	stats := decode[struct{ Violations []any }](t, p.operator().get("/ops/api/stats"))
 	if stats.Violations == nil || len(stats.Violations) > 0 {
@@ -88,8 +93,11 @@ func TestEvents(t *testing.T) {
 	left := c.place()
 	stream.await(`{"id":"` + left.ID + `"}`)
 	stream.await(`{"id":"` + left.ID + `"}`)
+	if c.order(left.ID).Status == "pending" { // the event was that of the reminder, which is best effort
+		stream.await(`{"id":"` + left.ID + `"}`)
+	}
 	if o := c.order(left.ID); o.Status != "cancelled" {
-		t.Errorf("the second event came while the order was still %+v", o)
+		t.Errorf("the last event came while the order was still %+v", o)
 	}
 }
 

@@ -73,14 +73,15 @@ type logOptions struct {
 // serveOptions are the options of a process that serves. Addresses and secrets have no defaults: production must set
 // them.
 type serveOptions struct {
-	HTTPAddr     string        `name:"http-addr" env:"SHOP_HTTP_ADDR" placeholder:"HOST:PORT" help:"The address to listen on. Without the role api, only health and metrics are served there."`
-	OrderTimeout time.Duration `name:"order-timeout" env:"SHOP_ORDER_TIMEOUT" default:"30m" help:"The time that a customer has to pay an order."`
-	Roles        []string      `name:"roles" env:"SHOP_ROLES" enum:"api,relay,worker,reconciler" default:"api,relay,worker,reconciler" help:"The roles of this process: any of api, relay, worker, reconciler."`
-	TokenKey     string        `name:"token-key" env:"SHOP_TOKEN_KEY" placeholder:"SECRET" help:"The key that signs the customers' tokens, at least 32 bytes."`
-	TokenKeyFile string        `name:"token-key-file" env:"SHOP_TOKEN_KEY_FILE" placeholder:"FILE" help:"The file with the token key, instead of --token-key."`
-	OpsToken     string        `name:"ops-token" env:"SHOP_OPS_TOKEN" placeholder:"SECRET" help:"The token for the operators' API, at least 16 bytes."`
-	OpsTokenFile string        `name:"ops-token-file" env:"SHOP_OPS_TOKEN_FILE" placeholder:"FILE" help:"The file with the operators' token, instead of --ops-token."`
-	Drain        time.Duration `name:"drain" env:"SHOP_DRAIN" default:"5s" help:"The time that a process continues to serve after SIGTERM. Meanwhile /readyz answers 503, so that the load balancer removes the process."`
+	HTTPAddr       string        `name:"http-addr" env:"SHOP_HTTP_ADDR" placeholder:"HOST:PORT" help:"The address to listen on. Without the role api, only health and metrics are served there."`
+	OrderTimeout   time.Duration `name:"order-timeout" env:"SHOP_ORDER_TIMEOUT" default:"30m" help:"The time that a customer has to pay an order."`
+	OrderExtension time.Duration `name:"order-extension" env:"SHOP_ORDER_EXTENSION" default:"0s" help:"The time by which a customer can extend the deadline of an order, once. 0s: not at all."`
+	Roles          []string      `name:"roles" env:"SHOP_ROLES" enum:"api,relay,worker,reconciler" default:"api,relay,worker,reconciler" help:"The roles of this process: any of api, relay, worker, reconciler."`
+	TokenKey       string        `name:"token-key" env:"SHOP_TOKEN_KEY" placeholder:"SECRET" help:"The key that signs the customers' tokens, at least 32 bytes."`
+	TokenKeyFile   string        `name:"token-key-file" env:"SHOP_TOKEN_KEY_FILE" placeholder:"FILE" help:"The file with the token key, instead of --token-key."`
+	OpsToken       string        `name:"ops-token" env:"SHOP_OPS_TOKEN" placeholder:"SECRET" help:"The token for the operators' API, at least 16 bytes."`
+	OpsTokenFile   string        `name:"ops-token-file" env:"SHOP_OPS_TOKEN_FILE" placeholder:"FILE" help:"The file with the operators' token, instead of --ops-token."`
+	Drain          time.Duration `name:"drain" env:"SHOP_DRAIN" default:"5s" help:"The time that a process continues to serve after SIGTERM. Meanwhile /readyz answers 503, so that the load balancer removes the process."`
 
 	databaseOptions
 	redisOptions
@@ -111,6 +112,9 @@ func (o *serveOptions) validate() error {
 	}
 	if o.OrderTimeout < time.Second || o.OrderTimeout > 30*24*time.Hour {
 		errs = append(errs, fmt.Errorf("%s is %v, want 1s to 720h", optionName("order-timeout"), o.OrderTimeout))
+	}
+	if o.OrderExtension < 0 || o.OrderExtension > 30*24*time.Hour {
+		errs = append(errs, fmt.Errorf("%s is %v, want 0s to 720h", optionName("order-extension"), o.OrderExtension))
 	}
 	if o.Drain < 0 || o.Drain > 5*time.Minute {
 		errs = append(errs, fmt.Errorf("%s is %v, want 0s to 5m", optionName("drain"), o.Drain))

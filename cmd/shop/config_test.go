@@ -214,6 +214,7 @@ func TestValidate(t *testing.T) {
 		{"an address without a host", func(o *serveOptions) { o.HTTPAddr = ":0" }, nil},
 		{"shortest timeout", func(o *serveOptions) { o.OrderTimeout = time.Second }, nil},
 		{"longest timeout", func(o *serveOptions) { o.OrderTimeout = 720 * time.Hour }, nil},
+		{"longest extension", func(o *serveOptions) { o.OrderExtension = 720 * time.Hour }, nil},
 		{"no drain", func(o *serveOptions) { o.Drain = 0 }, nil},
 		{"longest drain", func(o *serveOptions) { o.Drain = 5 * time.Minute }, nil},
 		{"no secrets without the role api", func(o *serveOptions) {
@@ -230,6 +231,8 @@ func TestValidate(t *testing.T) {
 		{"timeout too short", func(o *serveOptions) { o.OrderTimeout = time.Second - 1 }, []string{"SHOP_ORDER_TIMEOUT (--order-timeout) is 999.999999ms, want 1s to 720h"}},
 		{"timeout too long", func(o *serveOptions) { o.OrderTimeout = 720*time.Hour + 1 }, []string{"SHOP_ORDER_TIMEOUT"}},
 		{"negative timeout", func(o *serveOptions) { o.OrderTimeout = -time.Hour }, []string{"SHOP_ORDER_TIMEOUT"}},
+		{"extension too long", func(o *serveOptions) { o.OrderExtension = 720*time.Hour + 1 }, []string{"SHOP_ORDER_EXTENSION (--order-extension)", "want 0s to 720h"}},
+		{"negative extension", func(o *serveOptions) { o.OrderExtension = -1 }, []string{"SHOP_ORDER_EXTENSION"}},
 		{"drain too long", func(o *serveOptions) { o.Drain = 5*time.Minute + 1 }, []string{"SHOP_DRAIN (--drain)", "want 0s to 5m"}},
 		{"negative drain", func(o *serveOptions) { o.Drain = -1 }, []string{"SHOP_DRAIN"}},
 		{"a secret from an example", func(o *serveOptions) { o.TokenKey = strings.Repeat("changeme", 4) }, []string{"SHOP_TOKEN_KEY (--token-key)", "changeme"}},

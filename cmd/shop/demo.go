@@ -20,8 +20,9 @@ import (
 
 // demoCommand is `shop demo`.
 type demoCommand struct {
-	HTTPAddr     string        `name:"http-addr" env:"SHOP_HTTP_ADDR" default:"127.0.0.1:8080" help:"The address to listen on. If the default is taken, the demo listens on a free port."`
-	OrderTimeout time.Duration `name:"order-timeout" env:"SHOP_ORDER_TIMEOUT" default:"30s" help:"The time that a customer has to pay an order."`
+	HTTPAddr       string        `name:"http-addr" env:"SHOP_HTTP_ADDR" default:"127.0.0.1:8080" help:"The address to listen on. If the default is taken, the demo listens on a free port."`
+	OrderTimeout   time.Duration `name:"order-timeout" env:"SHOP_ORDER_TIMEOUT" default:"30s" help:"The time that a customer has to pay an order."`
+	OrderExtension time.Duration `name:"order-extension" env:"SHOP_ORDER_EXTENSION" default:"30s" help:"The time by which a customer can extend the deadline of an order, once. 0s: not at all."`
 	logOptions
 }
 
@@ -36,6 +37,7 @@ func (c *demoCommand) Run(ctx context.Context, to streams) error {
 	o := &serveOptions{
 		HTTPAddr:         c.HTTPAddr,
 		OrderTimeout:     c.OrderTimeout,
+		OrderExtension:   c.OrderExtension,
 		Roles:            []string{"api", "relay", "reconciler"}, // faults.runWorker runs the worker
 		TokenKey:         rand.Text() + rand.Text(),
 		OpsToken:         rand.Text(),

@@ -163,7 +163,7 @@ func (f *faults) runWorker(ctx context.Context) error {
 	for {
 		working, stop := context.WithCancel(ctx)
 		ended := make(chan error, 1)
-		go func() { ended <- f.app.kinds.runWorkers(working) }()
+		go func() { ended <- f.app.runWorkers(working) }()
 		select {
 		case <-f.pause:
 		case <-ctx.Done():

@@ -30,6 +30,7 @@ func (a *app) opsRoutes(r gin.IRouter) {
 	bare.POST("/reconcile", rest.Handle(a.sweep))
 	r.Match(rest.ReadMethods, "/dead-letters", rest.Parameters("limit", "cursor"), rest.Handle(a.deadLetters))
 	bare.POST("/dead-letters/:kind/:id/redrive", rest.Handle(a.redrive))
+	bare.POST("/products/:id/close-sale", rest.Handle(a.closeSale))
 }
 
 // requireOps rejects requests without the operators' token. It compares hashes, so that the duration of the comparison
@@ -139,6 +140,25 @@ func (a *app) sweep(c *gin.Context) error {
 		return err
 	}
 	c.JSON(http.StatusOK, report)
+	return nil
+}
+
+// closeSale brings the deadlines of a product's pending orders forward. It reads all pending orders, as a sweep may do.
+func (a *app) closeSale(c *gin.Context) error {
+	product, err := rest.PathID(c, "a product")
+	if err != nil {
+		return err
+	}
+	ctx, cancel, err := extendDeadline(c, sweepTime)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	closed, err := a.orders.CloseSale(ctx, product)
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, closed)
 	return nil
 }
 

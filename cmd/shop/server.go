@@ -29,10 +29,11 @@ type app struct {
 	rdb   redis.UniversalClient
 	kinds kinds
 
-	orders   *order.Service
-	notifier *live.Notifier
-	hub      *live.Hub
-	store    *order.Store
+	orders    *order.Service
+	reminders *reminders
+	notifier  *live.Notifier
+	hub       *live.Hub
+	store     *order.Store
 
 	registry *prometheus.Registry
 	metrics  prometheus.Registerer // of the registry, with the prefix shop_
@@ -82,10 +83,19 @@ func (a *app) build(ctx context.Context, o *serveOptions, store *order.Store, wo
 	a.store = store
 	a.notifier = live.NewNotifier(a.rdb, liveConfig, a.log, a.metrics)
 	a.hub = live.NewHub(a.rdb, liveConfig, a.log, a.metrics)
-	return a.addKind(order.CancelKind, o, workerDrain, func(p *delay.Publisher) domain {
-		a.orders = order.NewService(store, p, a.notifier, order.Config{Timeout: o.OrderTimeout}, a.log, a.metrics)
+	if a.reminders, err = a.newReminders(o); err != nil {
+		return err
+	}
+	err = a.addKind(order.CancelKind, o, workerDrain, func(p *delay.Publisher) domain {
+		a.orders = order.NewService(store, p, a.notifier,
+			order.Config{Timeout: o.OrderTimeout, Extension: o.OrderExtension, Reminders: a.reminders.schedule}, a.log, a.metrics)
 		return domain{handle: a.orders.CancelDue, table: a.orders}
 	})
+	if err != nil {
+		return err
+	}
+	a.reminders.work(a, workerDrain)
+	return nil
 }
 
 func (a *app) close() {
@@ -108,9 +118,10 @@ func (a *app) run(ctx context.Context, o *serveOptions, ln net.Listener, handler
 	components.Go(func() error { return rest.Serve(ctx, ln, handler, a.log) })
 	if o.has("api") {
 		components.Go(func() error { return a.hub.Run(ctx) })
+		components.Go(func() error { return a.reminders.schedule.Run(ctx) })
 	}
 	if o.has("worker") {
-		components.Go(func() error { return a.kinds.runWorkers(ctx) })
+		components.Go(func() error { return a.runWorkers(ctx) })
 	}
 	for _, k := range a.kinds {
 		if o.has("api") {

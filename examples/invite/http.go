@@ -29,7 +29,7 @@ func handler(s *store, publisher *delay.Publisher, timeout time.Duration, log *s
 			return err
 		}
 		// The invitation and its outbox row are committed. If Publish fails, the relay publishes the row.
-		publisher.Publish(c.Request.Context(), delay.In(i.ID.String(), i.ExpiresAt.Sub(i.ServerTime)))
+		publisher.Publish(c.Request.Context(), delay.At(i.ID.String(), i.ExpiresAt, i.ServerTime))
 		c.JSON(http.StatusCreated, i)
 		return nil
 	}))

@@ -25,12 +25,26 @@ import (
 type Message struct {
 	ID  string
 	due time.Time
+	row time.Time // the due time of the outbox row that the message is a copy of; zero if unknown
 }
 
 // In returns a message that requests the delivery of the task id after the duration left. If left is negative, the task
 // is overdue. The duration begins with the call, so call In as soon as the duration is known.
+//
+// A [Publisher] deletes the outbox row of the task after it has published the message, whatever due time the row has.
+// Use [At] for a task whose due time may move forward while it is in the outbox.
 func In(id string, left time.Duration) Message {
 	return Message{ID: id, due: time.Now().Add(left)}
+}
+
+// At returns a message that requests the delivery of the task id at the time due. Both due and now are read from the
+// clock that decides the deadline, with the precision of the database, and due is the due time of the outbox row. After
+// a [Publisher] has published the message, it deletes the row only if no transaction has moved the row's due time
+// forward in the meantime. The message keeps the duration from now to due, so call At as soon as now is known.
+func At(id string, due, now time.Time) Message {
+	m := In(id, due.Sub(now))
+	m.row = due
+	return m
 }
 
 // Due returns the time, on the local monotonic clock, when the task is due.

@@ -12,6 +12,10 @@ import (
 //
 //	INSERT INTO outbox (kind, task_id, due_at) VALUES (…)
 //
+// If the task may have a row already, the row keeps the earlier due time:
+//
+//	ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
+//
 // So after a crash either both the transaction and its task exist, or neither does.
 type Outbox struct {
 	db   *sql.DB
@@ -23,10 +27,29 @@ func NewOutbox(db *sql.DB, kind string) *Outbox {
 	return &Outbox{db: db, kind: kind}
 }
 
-// Delete removes the messages of tasks that are in Redis. It ignores ids without a row.
-func (o *Outbox) Delete(ctx context.Context, ids []string) error {
-	_, err := o.db.ExecContext(ctx, `DELETE FROM outbox WHERE kind = $1 AND task_id = ANY ($2)`, o.kind, ids)
-	if err != nil {
+// deleteSQL removes the rows of messages that are in Redis. A row whose due time is earlier than that of its message
+// stays: a transaction has moved it forward after the message was read. SKIP LOCKED leaves the rows that another session
+// is changing right now, so the statement never waits and cannot deadlock. The relay publishes the rows that stay.
+const deleteSQL = `
+	WITH published AS MATERIALIZED (
+		SELECT o.task_id
+		FROM unnest($2::text[], $3::timestamptz[]) AS m (task_id, due_at)
+		JOIN outbox o ON o.kind = $1 AND o.task_id = m.task_id AND o.due_at >= coalesce(m.due_at, '-infinity')
+		FOR UPDATE OF o SKIP LOCKED
+	)
+	DELETE FROM outbox o USING published p WHERE o.kind = $1 AND o.task_id = p.task_id`
+
+// Delete removes the rows of messages that are in Redis. It leaves a row that is due earlier than a message of [At], and
+// a row that another session has locked. It ignores messages without a row.
+func (o *Outbox) Delete(ctx context.Context, msgs []Message) error {
+	ids, dues := make([]string, len(msgs)), make([]*time.Time, len(msgs))
+	for i, m := range msgs {
+		ids[i] = m.ID
+		if !m.row.IsZero() {
+			dues[i] = &m.row
+		}
+	}
+	if _, err := o.db.ExecContext(ctx, deleteSQL, o.kind, ids, dues); err != nil {
 		return fmt.Errorf("delete published messages: %w", err)
 	}
 	return nil

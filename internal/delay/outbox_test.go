@@ -211,6 +211,128 @@ func TestPublishThenDelete(t *testing.T) {
 	}
 }
 
+// upsert owes a task that is due in the given time, as a statement of a domain does, and returns its message. A row that
+// exists keeps the earlier due time.
+func upsert(t testing.TB, o *Outbox, id string, in time.Duration) Message {
+	t.Helper()
+	var due, now time.Time
+	err := o.db.QueryRowContext(t.Context(), `
+		INSERT INTO outbox (kind, task_id, due_at)
+		VALUES ($1, $2, clock_timestamp() + $3 * interval '1 microsecond')
+		ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
+		RETURNING due_at, clock_timestamp()`, o.kind, id, in.Microseconds()).Scan(&due, &now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return At(id, due, now)
+}
+
+// TestRowPulledForwardBetweenPublishAndDelete moves the due time of a row forward after the publisher has published the
+// row, and before the publisher deletes it. The row must stay: otherwise Redis would deliver the task at its old due
+// time.
+func TestRowPulledForwardBetweenPublishAndDelete(t *testing.T) {
+	o, q := newOutbox(t), newQueue(t, newRedis(t), 1)
+	p := newPublisher(q, o, PublisherConfig{Budget: 30 * time.Second})
+	for _, id := range []string{"pulled", "kept"} {
+		if !p.Publish(t.Context(), upsert(t, o, id, time.Hour)) { // without Run: the deletion waits
+			t.Fatalf("%s was not published", id)
+		}
+	}
+	pulled := upsert(t, o, "pulled", time.Minute)
+	stopped, cancel := context.WithCancel(t.Context())
+	cancel()
+	flush := func() { p.flush(t.Context(), p.collect(stopped, nil)) }
+	flush()
+	if n := backlog(t, o); n != 1 {
+		t.Fatalf("%d rows after the deletion of the first messages, want the row that was pulled forward", n)
+	}
+
+	// The relay publishes the row, if the program that pulled it forward dies before it does.
+	relay := newRelay(q, o, RelayConfig{Grace: time.Nanosecond})
+	if n, err := relay.RunOnce(t.Context()); n != 1 || err != nil {
+		t.Fatalf("the relay published %d messages, %v; want 1", n, err)
+	}
+	if left := leftOf(t, q, "pulled"); left > time.Minute {
+		t.Errorf("the task is due in %v, want at most a minute", left)
+	}
+
+	// The program publishes it: its deletion, for the earlier due time, removes the row.
+	upsert(t, o, "pulled", 2*time.Minute)
+	upsert(t, o, "pulled", time.Until(pulled.Due()))
+	p.Publish(t.Context(), pulled)
+	flush()
+	if n := backlog(t, o); n != 0 {
+		t.Errorf("%d rows are left, want none: the row is not due earlier than the published message", n)
+	}
+}
+
+// leftOf returns the time until a scheduled task is due.
+func leftOf(t testing.TB, q *Queue, id string) time.Duration {
+	t.Helper()
+	locations, err := q.Locate(t.Context(), []string{id})
+	if err != nil || locations[0].State != Scheduled {
+		t.Fatalf("task %s is %+v, %v; want it scheduled", id, locations, err)
+	}
+	return locations[0].Left
+}
+
+// TestDeleteComparesDueTimes checks which rows the publisher deletes after it has published a message.
+func TestDeleteComparesDueTimes(t *testing.T) {
+	o := newOutbox(t)
+	for name, test := range map[string]struct {
+		message func(row Message) Message // of the row that exists when it is deleted
+		deleted bool
+	}{
+		"the row's due time":         {func(row Message) Message { return row }, true},
+		"an earlier due time":        {func(row Message) Message { return At(row.ID, row.row.Add(-time.Microsecond), row.row) }, true},
+		"a due time 1 µs later":      {func(row Message) Message { return At(row.ID, row.row.Add(time.Microsecond), row.row) }, false},
+		"no due time of a row":       {func(row Message) Message { return In(row.ID, time.Hour) }, true},
+		"the id of another task":     {func(row Message) Message { return At("other", row.row, row.row) }, false},
+		"another task, no due times": {func(Message) Message { return In("other", 0) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			row := upsert(t, o, name, time.Minute)
+			before := backlog(t, o)
+			if err := o.Delete(t.Context(), []Message{test.message(row)}); err != nil {
+				t.Fatal(err)
+			}
+			if deleted := backlog(t, o) < before; deleted != test.deleted {
+				t.Errorf("the row was deleted: %v, want %v", deleted, test.deleted)
+			}
+		})
+	}
+}
+
+// TestDeleteSkipsLockedRows has a transaction pull a row forward while the publisher deletes it. The publisher does not
+// wait for the transaction, and the row stays.
+func TestDeleteSkipsLockedRows(t *testing.T) {
+	o := newOutbox(t)
+	free, locked := upsert(t, o, "free", time.Hour), upsert(t, o, "locked", time.Hour)
+	tx, err := o.db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	if _, err := tx.ExecContext(t.Context(), `UPDATE outbox SET due_at = now() WHERE task_id = 'locked'`); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Delete(t.Context(), []Message{locked, free}); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if n := backlog(t, o); n != 1 {
+		t.Errorf("%d rows are left, want the row that was locked", n)
+	}
+	if err := o.Delete(t.Context(), []Message{locked}); err != nil {
+		t.Fatal(err)
+	}
+	if n := backlog(t, o); n != 1 {
+		t.Errorf("%d rows are left, want the row that was pulled forward", n)
+	}
+}
+
 // TestBreaker publishes while Redis is down. A few publishes try Redis, then the breaker is open. The outbox keeps
 // every row.
 func TestBreaker(t *testing.T) {

@@ -35,7 +35,7 @@ type Publisher struct {
 	breaker   *gobreaker.CircuitBreaker[struct{}]
 	log       *slog.Logger
 	metrics   publisherMetrics
-	published chan string
+	published chan Message
 }
 
 // NewPublisher returns a publisher. Its [Publisher.Run] must run too, because it deletes the rows.
@@ -45,8 +45,8 @@ func NewPublisher(q *Queue, o *Outbox, cfg PublisherConfig, log *slog.Logger, re
 	return &Publisher{
 		queue: q, outbox: o, cfg: cfg, log: log,
 		metrics: newPublisherMetrics(reg, q.kind),
-		// The buffer must hold the ids that are published while one DELETE is under way.
-		published: make(chan string, 8*flushRows),
+		// The buffer must hold the messages that are published while one DELETE is under way.
+		published: make(chan Message, 8*flushRows),
 		breaker: gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
 			Name:        "redis",
 			Timeout:     cfg.BreakerOpen,
@@ -73,7 +73,7 @@ func (p *Publisher) Publish(ctx context.Context, m Message) bool {
 	case err == nil:
 		p.metrics.published.WithLabelValues("ok").Inc()
 		select {
-		case p.published <- m.ID:
+		case p.published <- m:
 		default: // the buffer is full: the relay publishes the message once more and deletes the row
 		}
 	case errors.Is(err, gobreaker.ErrOpenState), errors.Is(err, gobreaker.ErrTooManyRequests):
@@ -103,44 +103,44 @@ func (p *Publisher) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			p.flush(ctx, p.collect(ctx, nil))
 			return nil
-		case id := <-p.published:
-			p.flush(ctx, p.collect(ctx, []string{id}))
+		case m := <-p.published:
+			p.flush(ctx, p.collect(ctx, []Message{m}))
 		}
 	}
 }
 
-// collect appends the ids of published messages until a flush is due. After ctx has ended it takes only the ids that
-// are in the buffer already.
-func (p *Publisher) collect(ctx context.Context, ids []string) []string {
+// collect appends published messages until a flush is due. After ctx has ended it takes only the messages that are in
+// the buffer already.
+func (p *Publisher) collect(ctx context.Context, msgs []Message) []Message {
 	due := time.NewTimer(flushEvery)
 	defer due.Stop()
-	for len(ids) < flushRows {
+	for len(msgs) < flushRows {
 		select {
-		case id := <-p.published:
-			ids = append(ids, id)
+		case m := <-p.published:
+			msgs = append(msgs, m)
 			continue
 		default:
 		}
 		select {
-		case id := <-p.published:
-			ids = append(ids, id)
+		case m := <-p.published:
+			msgs = append(msgs, m)
 		case <-due.C:
-			return ids
+			return msgs
 		case <-ctx.Done():
-			return ids
+			return msgs
 		}
 	}
-	return ids
+	return msgs
 }
 
-func (p *Publisher) flush(ctx context.Context, ids []string) {
-	if len(ids) == 0 {
+func (p *Publisher) flush(ctx context.Context, msgs []Message) {
+	if len(msgs) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	if err := p.outbox.Delete(ctx, ids); err != nil {
+	if err := p.outbox.Delete(ctx, msgs); err != nil {
 		p.log.Warn("published messages could not be deleted from the outbox; the relay publishes them again",
-			"messages", len(ids), "error", err)
+			"messages", len(msgs), "error", err)
 	}
 }

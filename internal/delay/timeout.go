@@ -34,7 +34,9 @@ type Verdict struct {
 	State RowState
 	Late  time.Duration // the time since the deadline, if the state is TimedOut
 	Left  time.Duration // the time until the deadline, if the state is NotDue
-	Owner string        // for [TimeoutTable.Observe], to know whom to notify; this package does not read it
+	// Owner and Reason are for [TimeoutTable.Observe]: whom to notify, and why the row ended. This package does not read
+	// them.
+	Owner, Reason string
 }
 
 // Actor is the component that times out rows.

@@ -1,20 +1,23 @@
--- Cancels those orders of a batch that are pending and past their deadlines, releases their stock, and returns the
+-- Cancels those orders of a batch that are pending and past their due times, releases their stock, and returns the
 -- outcome for every order of the batch. It is idempotent.
 --
 -- $1 order ids · $2 actor of the events
 WITH locked AS MATERIALIZED (
     -- now() is the start of the transaction: an order that becomes due later is not due for this statement.
     -- SKIP LOCKED: a session that holds an order is about to pay or cancel it. The rest of the batch need not wait.
-    SELECT id FROM orders
-    WHERE id = ANY ($1::uuid[]) AND status = 'pending' AND expires_at <= now()
+    SELECT id, expires_at, hold_until, cancel_requested_at FROM orders
+    WHERE id = ANY ($1::uuid[]) AND status = 'pending' AND due_at <= now()
     ORDER BY id
     FOR UPDATE SKIP LOCKED
 ),
 cancelled AS (
-    UPDATE orders o SET status = 'cancelled', cancel_reason = 'timeout', cancelled_at = clock_timestamp()
+    -- expires_at = l.expires_at and so on: see pay.sql.
+    UPDATE orders o SET status = 'cancelled', cancelled_at = clock_timestamp(),
+        cancel_reason = CASE WHEN l.cancel_requested_at IS NULL THEN 'timeout' ELSE 'customer' END,
+        expires_at = l.expires_at, hold_until = l.hold_until, cancel_requested_at = l.cancel_requested_at
     FROM locked l
     WHERE o.id = l.id
-    RETURNING o.id, o.expires_at, o.cancelled_at
+    RETURNING o.id, o.cancel_reason, o.due_at, o.cancelled_at
 ),
 quantities AS MATERIALIZED (
     SELECT i.product_id, sum(i.quantity)::bigint AS quantity
@@ -43,12 +46,13 @@ SELECT batch.id, o.customer_id,
            WHEN c.id IS NOT NULL      THEN 'timed_out'
            WHEN o.id IS NULL          THEN 'gone'
            WHEN o.status <> 'pending' THEN 'already_ended'
-           WHEN o.expires_at > now()  THEN 'not_due'
+           WHEN o.due_at > now()      THEN 'not_due'
            ELSE 'locked' -- or paid or cancelled since the statement began: a retry then finds that it has ended
        END AS state,
-       -- in microseconds: how late the order was cancelled, and the time left until its deadline
-       coalesce(extract(epoch FROM c.cancelled_at - c.expires_at) * 1000000, 0)::bigint AS late_us,
-       coalesce(extract(epoch FROM o.expires_at - clock_timestamp()) * 1000000, 0)::bigint AS left_us
+       c.cancel_reason AS reason,
+       -- in microseconds: how late the order was cancelled, and the time left until it is due
+       coalesce(extract(epoch FROM c.cancelled_at - c.due_at) * 1000000, 0)::bigint AS late_us,
+       coalesce(extract(epoch FROM o.due_at - clock_timestamp()) * 1000000, 0)::bigint AS left_us
 FROM unnest($1::uuid[]) AS batch (id)
 LEFT JOIN orders o ON o.id = batch.id
 LEFT JOIN cancelled c ON c.id = batch.id

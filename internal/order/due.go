@@ -31,13 +31,14 @@ type dueResult struct {
 	ID         uuid.UUID
 	CustomerID uuid.UUID
 	State      delay.RowState
+	Reason     string // of a cancellation
 	LateUs     int64
 	LeftUs     int64
 }
 
 func (r dueResult) verdict() delay.Verdict {
 	return delay.Verdict{
-		ID: r.ID.String(), State: r.State, Owner: r.CustomerID.String(),
+		ID: r.ID.String(), State: r.State, Owner: r.CustomerID.String(), Reason: r.Reason,
 		Late: time.Duration(r.LateUs) * time.Microsecond, Left: time.Duration(r.LeftUs) * time.Microsecond,
 	}
 }
@@ -120,7 +121,7 @@ func (s *Store) pending(
 	ctx context.Context, after string, within time.Duration, limit int,
 ) (page []delay.Message, next string, err error) {
 	var from rest.Cursor
-	var fromAt, limitMicros any // nil fromAt: the first page; nil limitMicros: deadlines at any time
+	var fromAt, limitMicros any // nil fromAt: the first page; nil limitMicros: due at any time
 	if after != "" {
 		if from, err = rest.ParseCursor(after); err != nil {
 			return nil, "", fmt.Errorf("pending orders after %q: %w", after, err)
@@ -131,9 +132,9 @@ func (s *Store) pending(
 		limitMicros = within.Microseconds()
 	}
 	var orders []struct {
-		ID        uuid.UUID
-		ExpiresAt time.Time
-		Micros    int64
+		ID     uuid.UUID
+		DueAt  time.Time
+		Micros int64
 	}
 	err = s.db.WithContext(ctx).Raw(pendingSQL, fromAt, from.ID, limitMicros, limit).Scan(&orders).Error
 	if err != nil {
@@ -144,7 +145,7 @@ func (s *Store) pending(
 	}
 	if len(orders) == limit {
 		last := orders[limit-1]
-		next = rest.Cursor{At: last.ExpiresAt, ID: last.ID}.String()
+		next = rest.Cursor{At: last.DueAt, ID: last.ID}.String()
 	}
 	return page, next, nil
 }

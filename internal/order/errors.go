@@ -13,5 +13,8 @@ var (
 	OutOfStock       = rest.Kind{Code: "out-of-stock", Status: http.StatusConflict, Title: "Out of stock"}
 	DeadlinePassed   = rest.Kind{Code: "deadline-passed", Status: http.StatusConflict, Title: "Payment deadline passed"}
 	AlreadyPaid      = rest.Kind{Code: "order-paid", Status: http.StatusConflict, Title: "Order already paid"}
+	CheckoutOpen     = rest.Kind{Code: "checkout-open", Status: http.StatusConflict, Title: "Checkout open"}
+	Cancelling       = rest.Kind{Code: "order-cancelling", Status: http.StatusConflict, Title: "Order is being cancelled"}
+	NotExtendable    = rest.Kind{Code: "not-extendable", Status: http.StatusConflict, Title: "Deadline cannot be extended"}
 	AlreadyCancelled = rest.Kind{Code: "order-cancelled", Status: http.StatusConflict, Title: "Order already cancelled"}
 )

@@ -26,6 +26,9 @@ func TestQueryPlans(t *testing.T) {
 		"overdue, first page":  {order.PendingSQL, fmt.Sprintf("NULL, '%s', -1, 500", uuid.Nil), "orders_pending_deadline"},
 		"due within a minute":  {order.PendingSQL, fmt.Sprintf("now(), '%s', 60000000, 500", uuid.Nil), "orders_pending_deadline"},
 		"pending, first page":  {order.PendingSQL, fmt.Sprintf("NULL, '%s', NULL, 500", uuid.Nil), "orders_pending_deadline"},
+		"sale, first page":     {order.CloseSaleSQL, fmt.Sprintf("'%s', 60000000, 'order.cancel', '', NULL, '%s', NULL, 500", uuid.Nil, uuid.Max), "orders_pending_deadline"},
+		"sale, next page":      {order.CloseSaleSQL, fmt.Sprintf("'%s', 60000000, 'order.cancel', 'k', now(), '%s', now(), 500", uuid.Nil, uuid.Nil), "order_items_pkey"},
+		"reminders":            {order.RemindSQL, fmt.Sprintf("'%s', 1000", due), "orders_pkey"},
 		"lateness percentiles": {order.LatenessSQL, "'{0.01, 1}'", "orders_timed_out"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -38,7 +41,7 @@ func TestQueryPlans(t *testing.T) {
 					t.Errorf("the plan reads the whole table %s:\n%s", table, plan)
 				}
 			}
-			if test.index == "orders_pending_deadline" && strings.Contains(plan, "Sort") {
+			if test.statement == order.PendingSQL && strings.Contains(plan, "Sort") {
 				t.Errorf("the plan sorts, although the index %s is in order:\n%s", test.index, plan)
 			}
 		})

@@ -5,4 +5,6 @@ var (
 	CancelDueSQL = cancelDueSQL
 	PendingSQL   = pendingSQL
 	LatenessSQL  = latenessSQL
+	CloseSaleSQL = closeSaleSQL
+	RemindSQL    = remindSQL
 )

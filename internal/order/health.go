@@ -36,7 +36,7 @@ type Violation struct {
 }
 
 // Invariants returns up to 1,000 violations of the invariants. A healthy database has none. bound is how long past its
-// deadline an order may be pending. The check reads every order, and only ctx limits its time.
+// due time an order may be pending. The check reads every order, and only ctx limits its time.
 func (s *Store) Invariants(ctx context.Context, bound time.Duration) ([]Violation, error) {
 	violations := []Violation{}
 	err := s.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
@@ -51,7 +51,7 @@ func (s *Store) Invariants(ctx context.Context, bound time.Duration) ([]Violatio
 	return violations, nil
 }
 
-// Lateness describes how long after their deadlines orders timed out, by the actor that cancelled them.
+// Lateness describes how long after their due times orders timed out, by the actor that cancelled them.
 type Lateness struct {
 	Worker     Percentiles `json:"worker"`
 	Reconciler Percentiles `json:"reconciler"`
@@ -109,10 +109,10 @@ func (s *Store) Lateness(ctx context.Context) (Lateness, error) {
 // Backlog summarizes the pending orders.
 type Backlog struct {
 	Pending       int64   `json:"pending"`
-	OldestOverdue float64 `json:"oldest_overdue_seconds"` // time since the earliest deadline; 0 if it has not passed
+	OldestOverdue float64 `json:"oldest_overdue_seconds"` // time since the earliest due time; 0 if it has not passed
 }
 
-// Backlog counts the pending orders, and returns the time since the earliest of their deadlines.
+// Backlog counts the pending orders, and returns the time since the earliest of their due times.
 func (s *Store) Backlog(ctx context.Context) (Backlog, error) {
 	var b Backlog
 	if err := s.db.WithContext(ctx).Raw(backlogSQL).Scan(&b).Error; err != nil {

@@ -34,6 +34,7 @@ func (s *Service) Routes(r gin.IRouter, tokens *rest.Tokens) {
 	own.Match(rest.ReadMethods, "/:id/events", rest.Parameters(), rest.Handle(a.events))
 	own.POST("/:id/pay", rest.Parameters(), rest.Handle(a.pay))
 	own.POST("/:id/cancel", rest.Parameters(), rest.Handle(a.cancel))
+	own.POST("/:id/extend", rest.Parameters(), rest.Handle(a.extend))
 }
 
 func (a *api) signUp(c *gin.Context) error {
@@ -102,25 +103,42 @@ func (a *api) list(c *gin.Context) error {
 }
 
 func (a *api) get(c *gin.Context) error {
-	return a.answer(c, a.orders.Get)
+	return a.answer(c, a.orders.Get, ok)
 }
+
+func ok(*Order) int { return http.StatusOK }
 
 func (a *api) pay(c *gin.Context) error {
 	if err := rest.RequireEmptyBody(c); err != nil {
 		return err
 	}
-	return a.answer(c, a.orders.Pay)
+	return a.answer(c, a.orders.Pay, ok)
 }
 
 func (a *api) cancel(c *gin.Context) error {
 	if err := rest.RequireEmptyBody(c); err != nil {
 		return err
 	}
-	return a.answer(c, a.orders.Cancel)
+	return a.answer(c, a.orders.Cancel, func(o *Order) int {
+		if o.Status == Pending { // it is held, and will be cancelled when the hold ends
+			return http.StatusAccepted
+		}
+		return http.StatusOK
+	})
 }
 
-// answer calls do for the order in the path, and answers with the order that it returns.
-func (a *api) answer(c *gin.Context, do func(ctx context.Context, customer, id uuid.UUID) (*Order, error)) error {
+func (a *api) extend(c *gin.Context) error {
+	if err := rest.RequireEmptyBody(c); err != nil {
+		return err
+	}
+	return a.answer(c, a.orders.Extend, ok)
+}
+
+// answer calls do for the order in the path, and answers with the order that it returns and with the status for this
+// order.
+func (a *api) answer(
+	c *gin.Context, do func(ctx context.Context, customer, id uuid.UUID) (*Order, error), status func(*Order) int,
+) error {
 	id, err := readID(c)
 	if err != nil {
 		return err
@@ -129,7 +147,7 @@ func (a *api) answer(c *gin.Context, do func(ctx context.Context, customer, id u
 	if err != nil {
 		return err
 	}
-	c.JSON(http.StatusOK, o)
+	c.JSON(status(o), o)
 	return nil
 }
 

@@ -223,6 +223,52 @@ func TestCustomerJourney(t *testing.T) {
 	}
 }
 
+// TestHeldOrderJourney extends an order, holds it, and cancels it. The hold ends, and the order is cancelled.
+func TestHeldOrderJourney(t *testing.T) {
+	s := newHTTPShop(t)
+	customer, product := s.customer(t), s.product(t, 5)
+	auth := "Authorization: Bearer " + s.token(t, customer)
+	placed := decode[order.Order](t, s.send(t, "POST", "/api/orders", orderBody(product, 2), auth))
+	if placed.ExtensionSeconds != extension.Seconds() || !placed.DueAt.Equal(placed.ExpiresAt) {
+		t.Errorf("the new order is %+v, want an extension of %v", placed, extension)
+	}
+	path := "/api/orders/" + placed.ID.String()
+	extended := s.send(t, "POST", path+"/extend", "", auth)
+	if o := decode[order.Order](t, extended); extended.status != http.StatusOK || !o.ExpiresAt.Equal(placed.ExpiresAt.Add(extension)) ||
+		strings.Contains(string(extended.body), "extension_seconds") {
+		t.Errorf("the extension is answered with %d %s, want 200 and an order that cannot be extended again", extended.status, extended.body)
+	}
+	s.hold(t, placed.ID)
+	for _, test := range []struct {
+		operation string
+		status    int
+		code      string // of the problem
+	}{
+		{"extend", http.StatusConflict, "not-extendable"}, {"pay", http.StatusConflict, "checkout-open"},
+		{"cancel", http.StatusAccepted, ""}, {"cancel", http.StatusAccepted, ""},
+		{"pay", http.StatusConflict, "order-cancelling"}, {"extend", http.StatusConflict, "not-extendable"},
+	} {
+		a := s.send(t, "POST", path+"/"+test.operation, "", auth)
+		if a.status != test.status || test.code != "" && a.problem(t).Type != "/problems/"+test.code {
+			t.Errorf("%s is answered with %d %s, want %d %s", test.operation, a.status, a.body, test.status, test.code)
+		}
+		if test.code != "" {
+			continue
+		}
+		if o := decode[order.Order](t, a); o.Status != order.Pending || o.CancelRequestedAt == nil || o.HoldUntil == nil {
+			t.Errorf("%s is answered with %s, want a pending order with cancel_requested_at and hold_until", test.operation, a.body)
+		}
+	}
+	s.release(t, placed.ID)
+	if a := s.send(t, "POST", path+"/cancel", "", auth); a.status != http.StatusOK || decode[order.Order](t, a).CancelReason != order.ByCustomer {
+		t.Errorf("cancelling the released order is answered with %d %s, want 200 and a cancelled order", a.status, a.body)
+	}
+	events := s.send(t, "GET", path+"/events", "", auth) // checked against the contract
+	if n := len(decode[struct{ Items []order.Event }](t, events).Items); n != 6 {
+		t.Errorf("%d events, want 6: %s", n, events.body)
+	}
+}
+
 // TestInvalidRequests checks the problem that answers each kind of invalid request, and that no order is placed. Of the
 // requests that package rest rejects, it sends only samples: they show that the routes use package rest, and that the
 // contract lists the answers. The tests of package rest send all of them.
@@ -243,40 +289,43 @@ func TestInvalidRequests(t *testing.T) {
 		kind               rest.Kind
 		fields             []string // pointers and parameters of the field errors
 	}{
-		"malformed JSON":           {"POST", "/api/orders", `{"items":[`, nil, 400, rest.Malformed, nil},
-		"text content type":        {"POST", "/api/orders", good, []string{"Content-Type: text/plain"}, 415, rest.MediaType, nil},
-		"body over the limit":      {"POST", "/api/orders", `{"items":"` + strings.Repeat("x", 16<<10) + `"}`, nil, 413, rest.BodyTooLarge, nil},
-		"no items":                 {"POST", "/api/orders", `{}`, nil, 422, rest.Invalid, []string{"/items"}},
-		"items not an array":       {"POST", "/api/orders", `{"items":{"0":1}}`, nil, 422, rest.Invalid, []string{"/items"}},
-		"empty items":              {"POST", "/api/orders", items(), nil, 422, rest.Invalid, []string{"/items"}},
-		"line not an object":       {"POST", "/api/orders", items(`7`), nil, 422, rest.Invalid, []string{"/items/0/product_id", "/items/0/quantity"}},
-		"unknown field":            {"POST", "/api/orders", `{"items":[{"product_id":"` + product + `","quantity":1}],"Items":1,"a/b~c":2}`, nil, 422, rest.Invalid, []string{"/Items", "/a~1b~0c"}},
-		"unknown field of a line":  {"POST", "/api/orders", items(`{"product_id":"` + product + `","quantity":1,"price_cents":1}`), nil, 422, rest.Invalid, []string{"/items/0/price_cents"}},
-		"quantity 0":               {"POST", "/api/orders", of("0"), nil, 422, rest.Invalid, []string{"/items/0/quantity"}},
-		"quantity -1":              {"POST", "/api/orders", of("-1"), nil, 422, rest.Invalid, []string{"/items/0/quantity"}},
-		"quantity 1001":            {"POST", "/api/orders", of("1001"), nil, 422, rest.Invalid, []string{"/items/0/quantity"}},
-		"quantity beyond int64":    {"POST", "/api/orders", of("99999999999999999999999999"), nil, 422, rest.Invalid, []string{"/items/0/quantity"}},
-		"quantity beyond float64":  {"POST", "/api/orders", of("1e400"), nil, 422, rest.Invalid, []string{"/items/0/quantity"}},
-		"fractional quantity":      {"POST", "/api/orders", of("1.5"), nil, 422, rest.Invalid, []string{"/items/0/quantity"}},
-		"quantity as a string":     {"POST", "/api/orders", of(`"1"`), nil, 422, rest.Invalid, []string{"/items/0/quantity"}},
-		"product id not a UUID":    {"POST", "/api/orders", items(`{"product_id":"1","quantity":1}`), nil, 422, rest.Invalid, []string{"/items/0/product_id"}},
-		"product UUID in braces":   {"POST", "/api/orders", items(`{"product_id":"{` + product + `}","quantity":1}`), nil, 422, rest.Invalid, []string{"/items/0/product_id"}},
-		"errors in several lines":  {"POST", "/api/orders", items(`{"product_id":"1","quantity":0,"x":1}`, `{"product_id":"`+product+`","quantity":1}`, `{"product_id":"`+product+`"}`), nil, 422, rest.Invalid, []string{"/items/0/x", "/items/0/product_id", "/items/0/quantity", "/items/2/product_id", "/items/2/quantity"}},
-		"51 lines":                 {"POST", "/api/orders", items(slices.Repeat([]string{`{"product_id":"` + product + `","quantity":1}`}, 51)...), nil, 422, rest.Invalid, []string{"/items"}},
-		"unknown products":         {"POST", "/api/orders", items(`{"product_id":"`+uuid.NewString()+`","quantity":1}`, `{"product_id":"`+product+`","quantity":1}`, `{"product_id":"`+uuid.NewString()+`","quantity":1}`), nil, 422, order.UnknownProduct, []string{"/items/0/product_id", "/items/2/product_id"}},
-		"out of stock":             {"POST", "/api/orders", items(`{"product_id":"`+product+`","quantity":6}`, `{"product_id":"`+few+`","quantity":2}`), nil, 409, order.OutOfStock, []string{"/items/0/quantity", "/items/1/quantity"}},
-		"idempotency key too long": {"POST", "/api/orders", good, []string{"Idempotency-Key: " + strings.Repeat("k", 256)}, 400, rest.Malformed, []string{"Idempotency-Key"}},
-		"order id not a UUID":      {"GET", "/api/orders/1", "", nil, 400, rest.Malformed, []string{"id"}},
-		"events: id not a UUID":    {"GET", "/api/orders/1/events", "", nil, 400, rest.Malformed, []string{"id"}},
-		"pay: id not a UUID":       {"POST", "/api/orders/1/pay", "", nil, 400, rest.Malformed, []string{"id"}},
-		"cancel: id not a UUID":    {"POST", "/api/orders/1/cancel", "", nil, 400, rest.Malformed, []string{"id"}},
-		"unknown order":            {"GET", "/api/orders/" + uuid.NewString(), "", nil, 404, rest.NotFound, nil},
-		"pay: body with a field":   {"POST", "/api/orders/" + uuid.NewString() + "/pay", `{"amount_cents":1}`, nil, 422, rest.Invalid, []string{"/amount_cents"}},
-		"pay: text body":           {"POST", "/api/orders/" + uuid.NewString() + "/pay", `1`, []string{"Content-Type: text/plain"}, 415, rest.MediaType, nil},
-		"bad limit and cursor":     {"GET", "/api/orders?limit=ten&cursor=x", "", nil, 400, rest.Malformed, []string{"limit", "cursor"}},
-		"unknown parameters":       {"GET", "/api/orders?limit=1&page=2&Cursor=x", "", nil, 400, rest.Malformed, []string{"Cursor", "page"}},
-		"place: query parameter":   {"POST", "/api/orders?limit=1", good, nil, 400, rest.Malformed, []string{"limit"}},
-		"method not allowed":       {"DELETE", "/api/orders", "", nil, 405, rest.MethodNotAllowed, nil},
+		"malformed JSON":            {"POST", "/api/orders", `{"items":[`, nil, 400, rest.Malformed, nil},
+		"text content type":         {"POST", "/api/orders", good, []string{"Content-Type: text/plain"}, 415, rest.MediaType, nil},
+		"body over the limit":       {"POST", "/api/orders", `{"items":"` + strings.Repeat("x", 16<<10) + `"}`, nil, 413, rest.BodyTooLarge, nil},
+		"no items":                  {"POST", "/api/orders", `{}`, nil, 422, rest.Invalid, []string{"/items"}},
+		"items not an array":        {"POST", "/api/orders", `{"items":{"0":1}}`, nil, 422, rest.Invalid, []string{"/items"}},
+		"empty items":               {"POST", "/api/orders", items(), nil, 422, rest.Invalid, []string{"/items"}},
+		"line not an object":        {"POST", "/api/orders", items(`7`), nil, 422, rest.Invalid, []string{"/items/0/product_id", "/items/0/quantity"}},
+		"unknown field":             {"POST", "/api/orders", `{"items":[{"product_id":"` + product + `","quantity":1}],"Items":1,"a/b~c":2}`, nil, 422, rest.Invalid, []string{"/Items", "/a~1b~0c"}},
+		"unknown field of a line":   {"POST", "/api/orders", items(`{"product_id":"` + product + `","quantity":1,"price_cents":1}`), nil, 422, rest.Invalid, []string{"/items/0/price_cents"}},
+		"quantity 0":                {"POST", "/api/orders", of("0"), nil, 422, rest.Invalid, []string{"/items/0/quantity"}},
+		"quantity -1":               {"POST", "/api/orders", of("-1"), nil, 422, rest.Invalid, []string{"/items/0/quantity"}},
+		"quantity 1001":             {"POST", "/api/orders", of("1001"), nil, 422, rest.Invalid, []string{"/items/0/quantity"}},
+		"quantity beyond int64":     {"POST", "/api/orders", of("99999999999999999999999999"), nil, 422, rest.Invalid, []string{"/items/0/quantity"}},
+		"quantity beyond float64":   {"POST", "/api/orders", of("1e400"), nil, 422, rest.Invalid, []string{"/items/0/quantity"}},
+		"fractional quantity":       {"POST", "/api/orders", of("1.5"), nil, 422, rest.Invalid, []string{"/items/0/quantity"}},
+		"quantity as a string":      {"POST", "/api/orders", of(`"1"`), nil, 422, rest.Invalid, []string{"/items/0/quantity"}},
+		"product id not a UUID":     {"POST", "/api/orders", items(`{"product_id":"1","quantity":1}`), nil, 422, rest.Invalid, []string{"/items/0/product_id"}},
+		"product UUID in braces":    {"POST", "/api/orders", items(`{"product_id":"{` + product + `}","quantity":1}`), nil, 422, rest.Invalid, []string{"/items/0/product_id"}},
+		"errors in several lines":   {"POST", "/api/orders", items(`{"product_id":"1","quantity":0,"x":1}`, `{"product_id":"`+product+`","quantity":1}`, `{"product_id":"`+product+`"}`), nil, 422, rest.Invalid, []string{"/items/0/x", "/items/0/product_id", "/items/0/quantity", "/items/2/product_id", "/items/2/quantity"}},
+		"51 lines":                  {"POST", "/api/orders", items(slices.Repeat([]string{`{"product_id":"` + product + `","quantity":1}`}, 51)...), nil, 422, rest.Invalid, []string{"/items"}},
+		"unknown products":          {"POST", "/api/orders", items(`{"product_id":"`+uuid.NewString()+`","quantity":1}`, `{"product_id":"`+product+`","quantity":1}`, `{"product_id":"`+uuid.NewString()+`","quantity":1}`), nil, 422, order.UnknownProduct, []string{"/items/0/product_id", "/items/2/product_id"}},
+		"out of stock":              {"POST", "/api/orders", items(`{"product_id":"`+product+`","quantity":6}`, `{"product_id":"`+few+`","quantity":2}`), nil, 409, order.OutOfStock, []string{"/items/0/quantity", "/items/1/quantity"}},
+		"idempotency key too long":  {"POST", "/api/orders", good, []string{"Idempotency-Key: " + strings.Repeat("k", 256)}, 400, rest.Malformed, []string{"Idempotency-Key"}},
+		"order id not a UUID":       {"GET", "/api/orders/1", "", nil, 400, rest.Malformed, []string{"id"}},
+		"events: id not a UUID":     {"GET", "/api/orders/1/events", "", nil, 400, rest.Malformed, []string{"id"}},
+		"pay: id not a UUID":        {"POST", "/api/orders/1/pay", "", nil, 400, rest.Malformed, []string{"id"}},
+		"cancel: id not a UUID":     {"POST", "/api/orders/1/cancel", "", nil, 400, rest.Malformed, []string{"id"}},
+		"extend: id not a UUID":     {"POST", "/api/orders/1/extend", "", nil, 400, rest.Malformed, []string{"id"}},
+		"extend: body with a field": {"POST", "/api/orders/" + uuid.NewString() + "/extend", `{"seconds":1}`, nil, 422, rest.Invalid, []string{"/seconds"}},
+		"extend: unknown order":     {"POST", "/api/orders/" + uuid.NewString() + "/extend", "", nil, 404, rest.NotFound, nil},
+		"unknown order":             {"GET", "/api/orders/" + uuid.NewString(), "", nil, 404, rest.NotFound, nil},
+		"pay: body with a field":    {"POST", "/api/orders/" + uuid.NewString() + "/pay", `{"amount_cents":1}`, nil, 422, rest.Invalid, []string{"/amount_cents"}},
+		"pay: text body":            {"POST", "/api/orders/" + uuid.NewString() + "/pay", `1`, []string{"Content-Type: text/plain"}, 415, rest.MediaType, nil},
+		"bad limit and cursor":      {"GET", "/api/orders?limit=ten&cursor=x", "", nil, 400, rest.Malformed, []string{"limit", "cursor"}},
+		"unknown parameters":        {"GET", "/api/orders?limit=1&page=2&Cursor=x", "", nil, 400, rest.Malformed, []string{"Cursor", "page"}},
+		"place: query parameter":    {"POST", "/api/orders?limit=1", good, nil, 400, rest.Malformed, []string{"limit"}},
+		"method not allowed":        {"DELETE", "/api/orders", "", nil, 405, rest.MethodNotAllowed, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := s.send(t, test.method, test.path, test.body, append(test.headers, auth)...)
@@ -420,7 +469,7 @@ func TestUnauthorized(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, path := range []string{"GET /api/orders", "POST /api/orders", "GET /api/orders/" + customer.String(), "GET /api/orders/" + customer.String() + "/events",
-				"POST /api/orders/" + customer.String() + "/pay", "POST /api/orders/" + customer.String() + "/cancel"} {
+				"POST /api/orders/" + customer.String() + "/pay", "POST /api/orders/" + customer.String() + "/cancel", "POST /api/orders/" + customer.String() + "/extend"} {
 				method, path, _ := strings.Cut(path, " ")
 				body := ""
 				if path == "/api/orders" && method == "POST" {

@@ -1,7 +1,7 @@
 -- Returns the rows that violate an invariant. A healthy database has none. All checks are one statement, so that they
 -- read one snapshot.
 --
--- $1 how long past its deadline an order may be pending, in microseconds
+-- $1 how long past its due time an order may be pending, in microseconds
 WITH reserved AS (
     SELECT i.product_id, sum(i.quantity) AS quantity
     FROM order_items i JOIN orders o ON o.id = i.order_id
@@ -32,18 +32,18 @@ violations AS (
     WHERE (o.paid_at IS NOT NULL, o.cancelled_at IS NOT NULL) <> (o.status = 'paid', o.status = 'cancelled')
        OR (coalesce(t.paid, 0), coalesce(t.cancelled, 0)) <> ((o.status = 'paid')::int, (o.status = 'cancelled')::int)
 
-    -- 3: no order is pending longer past its deadline than the bound.
+    -- 3: no order is pending longer past its due time than the bound. The due time is the deadline, or the end of a hold.
     UNION ALL
-    SELECT 3, 'order ' || id, format('pending %s past its deadline', now() - expires_at)
+    SELECT 3, 'order ' || id, format('pending %s past its due time', now() - due_at)
     FROM orders
-    WHERE status = 'pending' AND expires_at < now() - $1::bigint * interval '1 microsecond'
+    WHERE status = 'pending' AND due_at < now() - $1::bigint * interval '1 microsecond'
 
-    -- 4: no order is paid at or after its deadline, and none times out before it.
+    -- 4: no order is paid at or after its due time, and none is cancelled before it.
     UNION ALL
     SELECT 4, 'order ' || id,
-           format('deadline %s, paid at %s, cancelled (%s) at %s', expires_at, coalesce(paid_at::text, 'no time'),
+           format('due at %s, paid at %s, cancelled (%s) at %s', due_at, coalesce(paid_at::text, 'no time'),
                   coalesce(cancel_reason, 'no reason'), coalesce(cancelled_at::text, 'no time'))
     FROM orders
-    WHERE paid_at >= expires_at OR (cancel_reason = 'timeout' AND cancelled_at < expires_at)
+    WHERE paid_at >= due_at OR cancelled_at < due_at
 )
 SELECT invariant, subject, detail FROM violations ORDER BY invariant, subject LIMIT 1000

@@ -4,7 +4,7 @@
 --
 -- $1 upper bounds of the buckets in seconds
 WITH recent AS (
-    SELECT id, extract(epoch FROM cancelled_at - expires_at)::float8 AS late
+    SELECT id, extract(epoch FROM cancelled_at - due_at)::float8 AS late
     FROM orders
     WHERE cancel_reason = 'timeout' AND cancelled_at > now() - interval '1 hour'
     ORDER BY cancelled_at DESC

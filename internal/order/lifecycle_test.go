@@ -149,6 +149,7 @@ func TestOrdersAreHiddenFromOtherCustomers(t *testing.T) {
 		"events": func() error { _, err := s.Events(t.Context(), other, o.ID); return err },
 		"pay":    func() error { _, err := s.Pay(t.Context(), other, o.ID); return err },
 		"cancel": func() error { _, err := s.Cancel(t.Context(), other, o.ID); return err },
+		"extend": func() error { _, err := s.Extend(t.Context(), other, o.ID); return err },
 	} {
 		if err := do(); kindOf(err) != rest.NotFound {
 			t.Errorf("%s returns %v, want code %s", name, err, rest.NotFound.Code)

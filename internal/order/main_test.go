@@ -22,20 +22,26 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m, migrations.Up) }
 
-// shop is a service with a database of its own. It has no queue: published records the messages.
+// shop is a service with a database of its own. It has no queue: published and settled record the messages.
 type shop struct {
 	*order.Service
 	store     *order.Store
 	db        *sql.DB
 	published *published
+	settled   *published // tasks of held orders
 	notified  *notified
 	metrics   *prometheus.Registry
 	url       string
 }
 
-const timeout = 30 * time.Minute
+const (
+	timeout   = 30 * time.Minute
+	extension = 10 * time.Minute
+	heldKind  = "test.settle"
+)
 
-func newShop(t testing.TB) *shop {
+// newShop returns a shop. Each change changes its configuration.
+func newShop(t testing.TB, changes ...func(*order.Config)) *shop {
 	t.Helper()
 	url := testenv.Postgres(t)
 	gdb, err := postgres.Open(t.Context(), url, "test", 20)
@@ -47,9 +53,17 @@ func newShop(t testing.TB) *shop {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { db.Close() })
-	s := &shop{store: order.NewStore(gdb), db: db, published: &published{}, notified: &notified{}, metrics: prometheus.NewRegistry(), url: url}
-	log := slog.New(slog.DiscardHandler)
-	s.Service = order.NewService(s.store, s.published, s.notified, order.Config{Timeout: timeout}, log, s.metrics)
+	s := &shop{
+		store: order.NewStore(gdb), db: db, published: &published{}, settled: &published{}, notified: &notified{},
+		metrics: prometheus.NewRegistry(), url: url,
+	}
+	cfg := order.Config{
+		Timeout: timeout, Extension: extension, Held: order.HeldConfig{Kind: heldKind, Publisher: s.settled},
+	}
+	for _, change := range changes {
+		change(&cfg)
+	}
+	s.Service = order.NewService(s.store, s.published, s.notified, cfg, slog.New(slog.DiscardHandler), s.metrics)
 	return s
 }
 
@@ -76,10 +90,15 @@ func (p *published) all() []delay.Message {
 type notified struct {
 	mu     sync.Mutex
 	counts map[string]int // by customer and order
+	hook   func()         // called with the next notification, and then reset; may be nil
 }
 
 func (n *notified) Notify(customer, order string) {
 	n.mu.Lock()
+	if hook := n.hook; hook != nil {
+		n.hook = nil
+		hook()
+	}
 	defer n.mu.Unlock()
 	if n.counts == nil {
 		n.counts = map[string]int{}
@@ -212,8 +231,60 @@ func line(product uuid.UUID, quantity int64) order.Line {
 	return order.Line{ProductID: product, Quantity: quantity}
 }
 
+// passSQL moves the times of an order back, as if the time $2 in microseconds had passed.
+const passSQL = `
+	UPDATE orders SET created_at = created_at - passed, expires_at = expires_at - passed, hold_until = hold_until - passed,
+	       cancel_requested_at = cancel_requested_at - passed, extended_at = extended_at - passed
+	FROM (SELECT $2::bigint * interval '1 us' AS passed) AS time WHERE id = $1`
+
+// pass lets time pass for an order.
+func (s *shop) pass(t testing.TB, id uuid.UUID, d time.Duration) {
+	t.Helper()
+	s.exec(t, passSQL, id, d.Microseconds())
+}
+
+// holdTime is the time from the deadline of an order that [shop.hold] holds to the end of the hold.
+const holdTime = 5 * time.Minute
+
+// holdSQL holds a pending order, as the package that holds orders does.
+const holdSQL = `
+	WITH held AS (
+		UPDATE orders SET hold_until = expires_at + interval '5 min'
+		WHERE id = $1 AND status = 'pending' AND hold_until IS NULL AND cancel_requested_at IS NULL
+		  AND expires_at > clock_timestamp()
+		RETURNING id
+	)
+	INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'held', 'customer', clock_timestamp() FROM held RETURNING id`
+
+// releaseSQL ends the hold of a pending order, and owes the task that cancels it, because its due time becomes earlier.
+const releaseSQL = `
+	WITH released AS (
+		UPDATE orders SET hold_until = NULL WHERE id = $1 AND status = 'pending' AND hold_until IS NOT NULL RETURNING id
+	), owed AS (
+		INSERT INTO outbox (kind, task_id, due_at) SELECT 'order.cancel', id::text, clock_timestamp() FROM released
+		ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
+	)
+	INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'released', 'provider', clock_timestamp() FROM released`
+
+// payHeldSQL pays a held order before its hold ends.
+const payHeldSQL = `
+	WITH paid AS (
+		UPDATE orders SET status = 'paid', paid_at = clock_timestamp()
+		WHERE id = $1 AND status = 'pending' AND hold_until > clock_timestamp()
+		RETURNING id, paid_at
+	)
+	INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'paid', 'provider', paid_at FROM paid`
+
+func (s *shop) hold(t testing.TB, id uuid.UUID)    { t.Helper(); s.exec(t, holdSQL, id) }
+func (s *shop) release(t testing.TB, id uuid.UUID) { t.Helper(); s.exec(t, releaseSQL, id) }
+func (s *shop) payHeld(t testing.TB, id uuid.UUID) { t.Helper(); s.exec(t, payHeldSQL, id) }
+
 // expireSQL moves the times of an order back by an hour. A new order is then overdue by half an hour.
-const expireSQL = `UPDATE orders SET created_at = created_at - interval '1 hour', expires_at = expires_at - interval '1 hour' WHERE id = $1`
+const expireSQL = `
+	UPDATE orders SET created_at = created_at - interval '1 hour', expires_at = expires_at - interval '1 hour',
+	       hold_until = hold_until - interval '1 hour', cancel_requested_at = cancel_requested_at - interval '1 hour',
+	       extended_at = extended_at - interval '1 hour'
+	WHERE id = $1`
 
 // expire moves the deadline of a new order into the past.
 func (s *shop) expire(t testing.TB, id uuid.UUID) {

@@ -10,6 +10,9 @@ type metrics struct {
 	replayed  prometheus.Counter
 	rejected  *prometheus.CounterVec
 	paid      prometheus.Counter
+	extended  prometheus.Counter
+	forwarded prometheus.Counter
+	reminded  prometheus.Counter
 	cancelled *prometheus.CounterVec
 	lateness  *prometheus.HistogramVec
 	outcomes  *prometheus.CounterVec
@@ -32,7 +35,19 @@ func newMetrics(reg prometheus.Registerer) metrics {
 		}, []string{"reason"}),
 		paid: f.NewCounter(prometheus.CounterOpts{
 			Name: "orders_paid_total",
-			Help: "Orders paid.",
+			Help: "Orders paid at once.",
+		}),
+		extended: f.NewCounter(prometheus.CounterOpts{
+			Name: "orders_extended_total",
+			Help: "Orders whose deadline their customer extended.",
+		}),
+		forwarded: f.NewCounter(prometheus.CounterOpts{
+			Name: "orders_brought_forward_total",
+			Help: "Orders whose deadline an operator brought forward.",
+		}),
+		reminded: f.NewCounter(prometheus.CounterOpts{
+			Name: "orders_reminded_total",
+			Help: "Orders of whose deadline their customer was reminded.",
 		}),
 		cancelled: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "orders_cancelled_total",
@@ -40,7 +55,7 @@ func newMetrics(reg prometheus.Registerer) metrics {
 		}, []string{"reason"}),
 		lateness: f.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "order_cancel_lateness_seconds",
-			Help:    "Time from an order's deadline to its cancellation, by path: worker or reconciler.",
+			Help:    "Time from an unpaid order's due time to its timeout, by path: worker or reconciler.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600, 4 * 3600},
 		}, []string{"path"}),
 		outcomes: f.NewCounterVec(prometheus.CounterOpts{

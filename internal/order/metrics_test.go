@@ -36,6 +36,24 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	// A held order whose customer cancels it counts as cancelled by its customer, whoever ends it, and is not late.
+	held, extended := s.place(t, customer, line(product, 1)), s.place(t, customer, line(product, 1))
+	s.hold(t, held.ID)
+	if _, err := s.Cancel(t.Context(), customer, held.ID); err != nil {
+		t.Fatal(err)
+	}
+	s.expire(t, held.ID)
+	s.cancelDue(t, held.ID)
+	for range 2 {
+		_, _ = s.Extend(t.Context(), customer, extended.ID) // once
+	}
+	for range 2 {
+		if _, err := s.CloseSale(t.Context(), product); err != nil {
+			t.Fatal(err)
+		}
+		s.remind(t, extended.ID)
+	}
+
 	families, err := s.metrics.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -51,10 +69,10 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]float64{
-		"orders_placed_total": 5, "orders_replayed_total": 1, "orders_refused_total out-of-stock": 1, "orders_paid_total": 1,
-		"orders_cancelled_total customer": 1, "orders_cancelled_total timeout": 2,
+		"orders_placed_total": 7, "orders_extended_total": 1, "orders_brought_forward_total": 2, "orders_reminded_total": 1, "orders_replayed_total": 1, "orders_refused_total out-of-stock": 1, "orders_paid_total": 1,
+		"orders_cancelled_total customer": 2, "orders_cancelled_total timeout": 2,
 		"order_cancel_lateness_seconds worker": 1, "order_cancel_lateness_seconds reconciler": 1,
-		"cancel_outcomes_total cancelled": 2, "cancel_outcomes_total terminal": 1,
+		"cancel_outcomes_total cancelled": 3, "cancel_outcomes_total terminal": 1,
 		"cancel_outcomes_total not_due": 1, "cancel_outcomes_total gone": 1,
 	} {
 		if got[name] != want {

@@ -2,7 +2,9 @@ package order_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
@@ -23,15 +25,21 @@ func TestModel(t *testing.T) {
 			m.available[product] = supply
 		}
 		rt.Repeat(map[string]func(*rapid.T){
-			"place":   m.place,
-			"pay":     m.pay,
-			"cancel":  m.cancel,
-			"expire":  m.expire,
-			"timeOut": m.timeOut,
-			"":        m.check,
+			"place":     m.place,
+			"pay":       m.pay,
+			"cancel":    m.cancel,
+			"extend":    m.extend,
+			"hold":      m.hold,
+			"release":   m.release,
+			"payHeld":   m.payHeld,
+			"closeSale": m.closeSale,
+			"expire":    m.expire,
+			"endHold":   m.endHold,
+			"timeOut":   m.timeOut,
+			"":          m.check,
 		})
 	})
-	s.checkInvariants(t, 2*timeout)
+	s.checkInvariants(t, 24*time.Hour)
 }
 
 // model is the expected state of a shop with one customer.
@@ -51,7 +59,34 @@ type modelOrder struct {
 	lines   []order.Line
 	status  order.Status
 	reason  order.CancelReason
-	expired bool
+	expired bool // its deadline has passed
+
+	held      bool // pending or ended
+	holdOver  bool // its hold has ended, without a release
+	requested bool // its customer asked to cancel it while it was held
+	extended  bool
+	forward   bool // its deadline is at most a minute away
+}
+
+// rejected returns the kind of error for an order whose end, or whose deadline, rules out a change by its customer.
+func (o *modelOrder) rejected() rest.Kind {
+	switch {
+	case o.status == order.Paid:
+		return order.AlreadyPaid
+	case o.status == order.Cancelled && o.reason == order.ByCustomer:
+		return order.AlreadyCancelled
+	case o.status == order.Cancelled, o.expired:
+		return order.DeadlinePassed
+	}
+	return rest.Kind{}
+}
+
+// due reports whether the order is due to be cancelled.
+func (o *modelOrder) due() bool {
+	if o.held {
+		return o.holdOver
+	}
+	return o.expired || o.requested
 }
 
 // placement is the order that was placed with an idempotency key.
@@ -135,12 +170,15 @@ func (m *model) drawOrder(rt *rapid.T) *modelOrder {
 
 func (m *model) pay(rt *rapid.T) {
 	o := m.drawOrder(rt)
-	want := rest.Kind{}
+	want := o.rejected()
 	switch {
-	case o.status == order.Cancelled && o.reason == order.ByCustomer:
-		want = order.AlreadyCancelled
-	case o.status == order.Cancelled, o.status == order.Pending && o.expired:
-		want = order.DeadlinePassed
+	case o.status == order.Paid:
+		want = rest.Kind{}
+	case o.status == order.Pending && o.requested:
+		want = order.Cancelling
+	case want != rest.Kind{}:
+	case o.held:
+		want = order.CheckoutOpen
 	default:
 		o.status = order.Paid
 	}
@@ -151,19 +189,92 @@ func (m *model) pay(rt *rapid.T) {
 
 func (m *model) cancel(rt *rapid.T) {
 	o := m.drawOrder(rt)
-	want := rest.Kind{}
+	want := o.rejected()
 	switch {
-	case o.status == order.Paid:
-		want = order.AlreadyPaid
-	case o.status == order.Cancelled && o.reason == order.ByTimeout, o.status == order.Pending && o.expired:
-		want = order.DeadlinePassed
-	case o.status == order.Pending:
+	case want == order.AlreadyCancelled:
+		want = rest.Kind{}
+	case o.status == order.Pending && o.requested && o.held:
+		want = rest.Kind{}
+	case o.status == order.Pending && o.held && want == rest.Kind{}:
+		o.requested = true
+	case o.status == order.Pending && (o.requested || want == rest.Kind{}):
+		want = rest.Kind{}
 		o.status, o.reason = order.Cancelled, order.ByCustomer
 		m.adjustStock(o, 1)
 	}
 	if _, err := m.shop.Cancel(m.t.Context(), m.customer, o.id); kindOf(err) != want {
 		rt.Fatalf("Cancel of order %+v returns %v, want code %q", o, err, want.Code)
 	}
+}
+
+func (m *model) extend(rt *rapid.T) {
+	o := m.drawOrder(rt)
+	want := o.rejected()
+	switch {
+	case want != rest.Kind{}:
+	case o.requested, o.extended:
+		want = order.NotExtendable
+	default:
+		o.extended, o.forward = true, false
+	}
+	if _, err := m.shop.Extend(m.t.Context(), m.customer, o.id); kindOf(err) != want {
+		rt.Fatalf("Extend of order %+v returns %v, want code %q", o, err, want.Code)
+	}
+}
+
+// longHoldSQL holds an order until long after its deadline, so that the deadline can pass before the hold ends.
+const longHoldSQL = `UPDATE orders SET hold_until = expires_at + interval '10 hours' WHERE id = $1`
+
+func (m *model) hold(rt *rapid.T) {
+	o := m.drawOrder(rt)
+	if o.status != order.Pending || o.held || o.requested || o.expired {
+		rt.Skip("the order cannot be held")
+	}
+	o.held = true
+	m.shop.exec(m.t, longHoldSQL, o.id)
+}
+
+func (m *model) release(rt *rapid.T) {
+	o := m.drawOrder(rt)
+	if o.status != order.Pending || !o.held {
+		rt.Skip("the order is not pending, or not held")
+	}
+	o.held, o.holdOver = false, false
+	m.shop.release(m.t, o.id)
+}
+
+func (m *model) payHeld(rt *rapid.T) {
+	o := m.drawOrder(rt)
+	if o.status != order.Pending || !o.held || o.holdOver {
+		rt.Skip("the order is not pending, or its hold is over")
+	}
+	o.status = order.Paid
+	m.shop.payHeld(m.t, o.id)
+}
+
+func (m *model) closeSale(rt *rapid.T) {
+	product := rapid.SampledFrom(m.products).Draw(rt, "product")
+	var want int64
+	for _, o := range m.orders {
+		has := slices.ContainsFunc(o.lines, func(l order.Line) bool { return l.ProductID == product })
+		if has && o.status == order.Pending && !o.expired && !o.forward && (o.held || !o.requested) {
+			o.forward = true
+			want++
+		}
+	}
+	closed, err := m.shop.CloseSale(m.t.Context(), product)
+	if err != nil || closed.Orders != want {
+		rt.Fatalf("CloseSale returns %+v, %v; want %d orders", closed, err, want)
+	}
+}
+
+func (m *model) endHold(rt *rapid.T) {
+	o := m.drawOrder(rt)
+	if o.status != order.Pending || !o.held || o.holdOver {
+		rt.Skip("the order is not pending, or its hold is over")
+	}
+	o.expired, o.holdOver = true, true
+	m.shop.pass(m.t, o.id, 12*time.Hour)
 }
 
 func (m *model) expire(rt *rapid.T) {
@@ -182,8 +293,11 @@ func (m *model) timeOut(rt *rapid.T) {
 	var ids []uuid.UUID
 	for _, o := range rapid.SliceOfN(rapid.SampledFrom(m.orders), 1, 5).Draw(rt, "orders") { // with duplicates
 		ids = append(ids, o.id)
-		if o.status == order.Pending && o.expired {
+		if o.status == order.Pending && o.due() {
 			o.status, o.reason = order.Cancelled, order.ByTimeout
+			if o.requested {
+				o.reason = order.ByCustomer
+			}
 			m.adjustStock(o, 1)
 		}
 	}
@@ -199,7 +313,9 @@ func (m *model) check(rt *rapid.T) {
 	}
 	for _, o := range m.orders {
 		got, err := m.shop.Get(m.t.Context(), m.customer, o.id)
-		if err != nil || got.Status != o.status || got.CancelReason != o.reason {
+		if err != nil || got.Status != o.status || got.CancelReason != o.reason || (got.HoldUntil != nil) != o.held ||
+			(got.ExtendedAt != nil) != o.extended || (got.ExtensionSeconds > 0) != (o.rejected() == rest.Kind{} && !o.extended && !o.requested) ||
+			(got.CancelRequestedAt != nil) != (o.requested || o.reason == order.ByCustomer) {
 			rt.Fatalf("Get returns %+v, %v; want %+v", got, err, o)
 		}
 	}

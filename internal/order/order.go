@@ -12,6 +12,12 @@
 //
 // The worker takes the last step with [Service.CancelDue] when the order's task is due. If it does not, the reconciler
 // takes the step with [Service.TimeOut]. However late that is, an order cannot be paid after its deadline.
+//
+// Another package can hold a pending order beyond its deadline, while the customer pays it elsewhere: it sets
+// orders.hold_until, in a statement that holds the lock of the order's row. A held order cannot be paid with
+// [Service.Pay], and a request of its customer to cancel it is recorded only. It ends when the other package pays it or
+// clears the hold, at the latest when the hold ends. The due time of an order, orders.due_at, is when it ends unless it
+// is paid before: the end of its hold or, without a hold, the earlier of its deadline and the request to cancel it.
 package order
 
 import (
@@ -49,12 +55,14 @@ const (
 // Actor is the part of the system that caused an event.
 type Actor string
 
-// Worker and Reconciler cancel orders whose deadline has passed: the worker on time, when it claims their tasks; the
-// reconciler when it finds them overdue.
+// Worker and Reconciler cancel orders that are due: the worker on time, when it claims their tasks; the reconciler when it
+// finds them overdue. The operator moves deadlines. The provider says how the payment of a held order ended.
 const (
 	Customer   Actor = "customer"
 	Worker           = Actor(delay.ByWorker)
 	Reconciler       = Actor(delay.ByReconciler)
+	Operator   Actor = "operator"
+	Provider   Actor = "provider"
 )
 
 // Order is an order as its customer sees it. All times are read from the database's clock.
@@ -68,31 +76,53 @@ type Order struct {
 	Items        []Item       `json:"items" gorm:"serializer:json"`
 	CreatedAt    time.Time    `json:"created_at"`
 	ExpiresAt    time.Time    `json:"expires_at"` // the deadline: the order must be paid earlier
-	PaidAt       *time.Time   `json:"paid_at,omitempty"`
-	CancelledAt  *time.Time   `json:"cancelled_at,omitempty"`
-	ServerTime   time.Time    `json:"server_time"` // the time of the answer, by the database's clock
+	DueAt        time.Time    `json:"due_at"`     // when the order ends unless it is paid before
+
+	HoldUntil         *time.Time `json:"hold_until,omitempty"`          // the end of the hold; nil: the order is not held
+	CancelRequestedAt *time.Time `json:"cancel_requested_at,omitempty"` // when the customer asked to cancel the order
+	ExtendedAt        *time.Time `json:"extended_at,omitempty"`         // when the customer extended the deadline
+	PaidAt            *time.Time `json:"paid_at,omitempty"`
+	CancelledAt       *time.Time `json:"cancelled_at,omitempty"`
+	ServerTime        time.Time  `json:"server_time"` // the time of the answer, by the database's clock
+
+	// ExtensionSeconds is by how much the customer can extend the deadline now; 0: not at all.
+	ExtensionSeconds float64 `json:"extension_seconds,omitempty" gorm:"-"`
 }
 
-// left returns the time until the deadline. Both times are read from the same clock.
-func (o *Order) left() time.Duration { return o.ExpiresAt.Sub(o.ServerTime) }
-
-// whyNotPaid returns the reason why an order is not paid after pay.sql, or nil if it is paid.
-func (o *Order) whyNotPaid() error {
+// WhyNotPayable returns the reason why a payment of the order cannot begin at the time ServerTime, or nil if it can. The
+// fields ID, Status, CancelReason, ExpiresAt, HoldUntil, CancelRequestedAt, PaidAt, CancelledAt and ServerTime must be
+// set. The answer does not depend on whether the order is held.
+func (o *Order) WhyNotPayable() error {
 	switch {
 	case o.Status == Paid:
-		return nil
+		return AlreadyPaid.Errorf("The order was paid at %s.", stamp(*o.PaidAt))
 	case o.CancelReason == ByCustomer:
 		return AlreadyCancelled.Errorf("The order was cancelled by its customer at %s and cannot be paid any more.", stamp(*o.CancelledAt))
-	default:
+	case o.Status == Pending && o.CancelRequestedAt != nil:
+		return Cancelling.Errorf("The customer asked at %s to cancel the order, and it cannot be paid any more.", stamp(*o.CancelRequestedAt))
+	case o.Status == Cancelled || !o.ServerTime.Before(o.ExpiresAt):
 		return o.tooLate("paid")
+	default:
+		return nil
 	}
 }
 
+// whyNotPaid returns the reason why an order is not paid after pay.sql, or nil if it is paid.
+func (o *Order) whyNotPaid() error {
+	if o.Status == Paid {
+		return nil
+	}
+	if err := o.WhyNotPayable(); err != nil {
+		return err
+	}
+	return CheckoutOpen.Errorf("The order has an open checkout: pay it there.")
+}
+
 // whyNotCancelled returns the reason why the customer has not cancelled an order after cancel.sql, or nil if the
-// customer has cancelled it.
+// customer has cancelled it or has asked to cancel it.
 func (o *Order) whyNotCancelled() error {
 	switch {
-	case o.CancelReason == ByCustomer:
+	case o.CancelReason == ByCustomer, o.Status == Pending && o.CancelRequestedAt != nil:
 		return nil
 	case o.Status == Paid:
 		return AlreadyPaid.Errorf("The order was paid at %s and cannot be cancelled any more.", stamp(*o.PaidAt))
@@ -101,12 +131,35 @@ func (o *Order) whyNotCancelled() error {
 	}
 }
 
+// whyNotExtendable returns the reason why the deadline of an order cannot be extended at the time ServerTime, or nil if it
+// can.
+func (o *Order) whyNotExtendable() error {
+	switch {
+	case o.Status == Paid:
+		return AlreadyPaid.Errorf("The order was paid at %s.", stamp(*o.PaidAt))
+	case o.CancelReason == ByCustomer:
+		return AlreadyCancelled.Errorf("The order was cancelled by its customer at %s.", stamp(*o.CancelledAt))
+	case o.Status == Cancelled || !o.ServerTime.Before(o.ExpiresAt):
+		return o.tooLate("extended")
+	case o.CancelRequestedAt != nil:
+		return NotExtendable.Errorf("The customer asked at %s to cancel the order.", stamp(*o.CancelRequestedAt))
+	case o.ExtendedAt != nil:
+		return NotExtendable.Errorf("The deadline was extended at %s, and can be extended only once.", stamp(*o.ExtendedAt))
+	default:
+		return nil
+	}
+}
+
 // tooLate returns the error for an order that cannot be changed any more because its deadline has passed. The order may
 // still be pending. change is a past participle: "paid".
 func (o *Order) tooLate(change string) error {
 	state := "It will be cancelled within seconds"
-	if o.Status == Cancelled {
+	switch {
+	case o.Status == Cancelled:
 		state = "It is cancelled, its stock is released"
+	case o.HoldUntil != nil:
+		return DeadlinePassed.Errorf("The order was not paid by its deadline, %s. It is held until %s for its open checkout: "+
+			"only a payment there is still accepted.", stamp(o.ExpiresAt), stamp(*o.HoldUntil))
 	}
 	return DeadlinePassed.Errorf("The order was not paid by its deadline, %s. %s, and it cannot be %s any more.",
 		stamp(o.ExpiresAt), state, change)
@@ -124,7 +177,7 @@ type Item struct {
 
 // Event is an entry in an order's audit trail.
 type Event struct {
-	Type  string    `json:"type"` // placed, paid or cancelled
+	Type  string    `json:"type"` // see the constraint order_events_type
 	Actor Actor     `json:"actor"`
 	At    time.Time `json:"at"`
 }

@@ -1,13 +1,13 @@
--- Returns a page of the pending orders, sorted by deadline, with the microseconds left to each deadline by the
+-- Returns a page of the pending orders, sorted by due time, with the microseconds left to each due time by the
 -- database's clock. It reads one page of the partial index orders_pending_deadline and nothing else.
 --
--- $1 deadline and $2 id of the last order of the previous page (NULL and any id: the first page)
--- $3 maximum of the microseconds from now to a deadline, negative for overdue orders (NULL: no maximum)
+-- $1 due time and $2 id of the last order of the previous page (NULL and any id: the first page)
+-- $3 maximum of the microseconds from now to a due time, negative for overdue orders (NULL: no maximum)
 -- $4 maximum number of orders
-SELECT id, expires_at, (extract(epoch FROM expires_at - clock_timestamp()) * 1000000)::bigint AS micros
+SELECT id, due_at, (extract(epoch FROM due_at - clock_timestamp()) * 1000000)::bigint AS micros
 FROM orders
 WHERE status = 'pending'
-  AND (expires_at, id) > (coalesce($1::timestamptz, '-infinity'), $2::uuid)
-  AND expires_at <= coalesce(now() + $3::bigint * interval '1 microsecond', 'infinity')
-ORDER BY expires_at, id
+  AND (due_at, id) > (coalesce($1::timestamptz, '-infinity'), $2::uuid)
+  AND due_at <= coalesce(now() + $3::bigint * interval '1 microsecond', 'infinity')
+ORDER BY due_at, id
 LIMIT $4

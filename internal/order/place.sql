@@ -36,7 +36,7 @@ placed AS (
     SELECT $1::uuid, $2::uuid, total_cents, currency, $3::text, $4::bytea, at, at + $5::bigint * interval '1 microsecond'
     FROM accepted
     ON CONFLICT ON CONSTRAINT orders_idempotency_key DO NOTHING
-    RETURNING id, customer_id, status, total_cents, currency, created_at, expires_at
+    RETURNING id, customer_id, status, total_cents, currency, created_at, expires_at, due_at
 ),
 reserved AS (
     -- l is the latest version of the row. PostgreSQL first computes the new row from p, the version of the statement's
@@ -56,7 +56,7 @@ event AS (
 ),
 owed AS (
     INSERT INTO outbox (kind, task_id, due_at)
-    SELECT $8::text, id::text, expires_at FROM placed
+    SELECT $8::text, id::text, due_at FROM placed
 )
 SELECT placed.*, clock_timestamp() AS server_time,
     (

@@ -302,7 +302,11 @@ func testPlaceDuring(t *testing.T, change string) {
 // waitUntilBlocked waits until a session waits for a lock.
 func (s *shop) waitUntilBlocked(t *testing.T) {
 	t.Helper()
-	eventually(t, "a session that waits for a lock", func() bool {
-		return query[bool](t, s, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`)
-	})
+	eventually(t, "a session that waits for a lock", func() bool { return s.blocked(t) })
+}
+
+// blocked reports whether a session waits for a lock.
+func (s *shop) blocked(t *testing.T) bool {
+	t.Helper()
+	return query[bool](t, s, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`)
 }

@@ -112,6 +112,136 @@ func (s *shop) cancelUntilDone(t *testing.T, ids []uuid.UUID) {
 	}
 }
 
+// TestPayRacesHold has customers pay orders at once while the orders are held: exactly one of the two succeeds for each
+// order.
+func TestPayRacesHold(t *testing.T) {
+	s := newShop(t)
+	customer := s.insertCustomer(t)
+	ids := s.pendingOrders(t, customer, 400)
+	held := make([]bool, len(ids))
+	paid := make([]bool, len(ids))
+	var racers sync.WaitGroup
+	racers.Go(func() {
+		for i, id := range ids {
+			result, err := s.db.ExecContext(t.Context(), holdSQL, id)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			n, err := result.RowsAffected()
+			held[i] = n == 1 && err == nil
+		}
+	})
+	racers.Go(func() {
+		for i, id := range ids {
+			_, err := s.Pay(t.Context(), customer, id)
+			if paid[i] = err == nil; !paid[i] && kindOf(err) != order.CheckoutOpen {
+				t.Errorf("pay: %v", err)
+			}
+		}
+	})
+	racers.Wait()
+	for i, id := range ids {
+		if status := s.status(t, id); held[i] == paid[i] || (status == "paid") != paid[i] {
+			t.Errorf("order %s is %s; held: %v, paid at once: %v; want exactly one", id, status, held[i], paid[i])
+		}
+	}
+	s.checkTrails(t)
+}
+
+// TestCancelRacesCloseSale has customers cancel orders, held ones and others, while their deadlines are brought forward.
+func TestCancelRacesCloseSale(t *testing.T) {
+	s := newShop(t)
+	customer := s.insertCustomer(t)
+	ids := s.pendingOrders(t, customer, 600)
+	s.exec(t, `UPDATE orders SET hold_until = expires_at + interval '5 min' WHERE id = ANY ($1)`, ids[:300])
+	var racers sync.WaitGroup
+	for half := range 2 {
+		racers.Go(func() {
+			for i := half; i < len(ids); i += 2 {
+				if _, err := s.Cancel(t.Context(), customer, ids[i]); err != nil {
+					t.Errorf("cancel: %v", err)
+				}
+			}
+		})
+	}
+	product := s.onlyProduct(t)
+	for range 3 {
+		racers.Go(func() {
+			if _, err := s.CloseSale(t.Context(), product); err != nil {
+				t.Errorf("close sale: %v", err)
+			}
+		})
+	}
+	racers.Wait()
+	for i, id := range ids {
+		if status, want := s.status(t, id), map[bool]string{true: "pending", false: "cancelled customer"}[i < 300]; status != want {
+			t.Errorf("order %s is %s, want %s", id, status, want)
+		}
+	}
+	if n := query[int](t, s, `SELECT count(*) FROM outbox WHERE kind = $1 AND due_at <= clock_timestamp()`, heldKind); n != 300 {
+		t.Errorf("%d tasks of holds are due now, want 300", n)
+	}
+	s.checkTrails(t)
+}
+
+// TestExtendRacesTimeout has customers extend orders while a worker cancels them: exactly one of the two succeeds for
+// each order.
+func TestExtendRacesTimeout(t *testing.T) {
+	s := newShop(t)
+	customer := s.insertCustomer(t)
+	extended, timedOut := 0, 0
+	for ids := range slices.Chunk(s.pendingOrders(t, customer, 1000), 20) {
+		s.exec(t, `UPDATE orders SET expires_at = clock_timestamp() + random() * interval '15 ms' WHERE id = ANY ($1)`, ids)
+		won := make([]bool, len(ids))
+		var racers sync.WaitGroup
+		racers.Go(func() {
+			for i, id := range ids {
+				_, err := s.Extend(t.Context(), customer, id)
+				if won[i] = err == nil; !won[i] && kindOf(err) != order.DeadlinePassed {
+					t.Errorf("extend: %v", err)
+				}
+			}
+		})
+		for range 2 {
+			racers.Go(func() {
+				for range 5 {
+					s.cancelDue(t, ids...)
+				}
+			})
+		}
+		racers.Wait()
+		s.cancelDue(t, ids...)
+		for i, id := range ids {
+			switch status := s.status(t, id); {
+			case won[i] && status == "pending":
+				extended++
+			case !won[i] && status == "cancelled timeout":
+				timedOut++
+			default:
+				t.Errorf("order %s is %s, and its extension succeeded: %v", id, status, won[i])
+			}
+		}
+	}
+	t.Logf("%d orders were extended and %d timed out", extended, timedOut)
+	if extended < 50 || timedOut < 50 {
+		t.Errorf("too few races: %d orders were extended and %d timed out, want at least 50 of each", extended, timedOut)
+	}
+	s.checkTrails(t)
+}
+
+// checkTrails checks the invariants, and that nothing follows the terminal event of an order.
+func (s *shop) checkTrails(t *testing.T) {
+	t.Helper()
+	after := query[int](t, s, `
+		SELECT count(*) FROM order_events ended JOIN order_events e ON e.order_id = ended.order_id AND e.id > ended.id
+		WHERE ended.type IN ('paid', 'cancelled')`)
+	if after > 0 {
+		t.Errorf("%d events follow the end of their order, want none", after)
+	}
+	s.checkInvariants(t, time.Hour)
+}
+
 // TestNoDeadlocks runs in parallel all operations that lock several products. The lines of the orders name the products
 // in different sequences.
 func TestNoDeadlocks(t *testing.T) {

@@ -17,22 +17,35 @@ func TestSchemaRejectsInvalidRows(t *testing.T) {
 		statement  string // $1: the id of a pending order
 		constraint string
 	}{
-		"a payment at the deadline":                 {`UPDATE orders SET status = 'paid', paid_at = expires_at WHERE id = $1`, "orders_check1"},
-		"a timeout before the deadline":             {`UPDATE orders SET status = 'cancelled', cancel_reason = 'timeout', cancelled_at = expires_at - interval '1 us' WHERE id = $1`, "orders_cancel_reason"},
-		"a customer's cancellation at the deadline": {`UPDATE orders SET status = 'cancelled', cancel_reason = 'customer', cancelled_at = expires_at WHERE id = $1`, "orders_cancel_reason"},
-		"an unknown reason":                         {`UPDATE orders SET status = 'cancelled', cancel_reason = 'mood', cancelled_at = expires_at WHERE id = $1`, "orders_cancel_reason"},
-		"both paid and cancelled":                   {`UPDATE orders SET status = 'cancelled', cancel_reason = 'customer', paid_at = created_at, cancelled_at = created_at WHERE id = $1`, "orders_status"},
-		"paid without a time":                       {`UPDATE orders SET status = 'paid' WHERE id = $1`, "orders_status"},
-		"pending with a payment":                    {`UPDATE orders SET paid_at = created_at WHERE id = $1`, "orders_status"},
-		"cancelled without a reason":                {`UPDATE orders SET status = 'cancelled', cancelled_at = created_at WHERE id = $1`, "orders_status"},
-		"an unknown status":                         {`UPDATE orders SET status = 'lost' WHERE id = $1`, "orders_status"},
-		"a deadline at the placement":               {`UPDATE orders SET expires_at = created_at WHERE id = $1`, "orders_check"},
-		"an idempotency key without a fingerprint":  {`UPDATE orders SET idempotency_key = 'k' WHERE id = $1`, "orders_idempotency"},
-		"a second terminal event":                   {`INSERT INTO order_events (order_id, type, actor, at) SELECT $1::uuid, type, 'worker', now() FROM unnest('{paid,cancelled}'::text[]) type`, "order_events_terminal"},
-		"more stock than supply":                    {`UPDATE products SET available = supply + 1 WHERE id = (SELECT product_id FROM order_items WHERE order_id = $1)`, "products_check"},
-		"negative stock":                            {`UPDATE products SET available = -1 WHERE id = (SELECT product_id FROM order_items WHERE order_id = $1)`, "products_check"},
-		"an item without a quantity":                {`UPDATE order_items SET quantity = 0 WHERE order_id = $1`, "order_items_quantity_check"},
-		"an order that costs nothing":               {`UPDATE orders SET total_cents = 0 WHERE id = $1`, "orders_total_cents_check"},
+		"a payment at the deadline":                                                   {`UPDATE orders SET status = 'paid', paid_at = expires_at WHERE id = $1`, "orders_paid_at"},
+		"a timeout before the deadline":                                               {`UPDATE orders SET status = 'cancelled', cancel_reason = 'timeout', cancelled_at = expires_at - interval '1 us' WHERE id = $1`, "orders_cancelled_at"},
+		"a customer's cancellation at the deadline":                                   {`UPDATE orders SET status = 'cancelled', cancel_reason = 'customer', cancelled_at = expires_at WHERE id = $1`, "orders_cancel_reason"},
+		"a held payment at the end of the hold":                                       {`UPDATE orders SET hold_until = expires_at + interval '1 h', status = 'paid', paid_at = expires_at + interval '1 h' WHERE id = $1`, "orders_paid_at"},
+		"a timeout before the end of the hold":                                        {`UPDATE orders SET hold_until = expires_at + interval '1 h', status = 'cancelled', cancel_reason = 'timeout', cancelled_at = expires_at WHERE id = $1`, "orders_cancelled_at"},
+		"a held order cancelled at its customer's request before the end of the hold": {`UPDATE orders SET hold_until = expires_at + interval '1 h', status = 'cancelled', cancel_reason = 'customer', cancel_requested_at = created_at, cancelled_at = expires_at WHERE id = $1`, "orders_cancelled_at"},
+		"a payment after a request to cancel":                                         {`UPDATE orders SET cancel_requested_at = created_at, status = 'paid', paid_at = created_at WHERE id = $1`, "orders_paid_at"},
+		"a cancellation before the request":                                           {`UPDATE orders SET cancel_requested_at = created_at, status = 'cancelled', cancel_reason = 'customer', cancelled_at = created_at - interval '1 us' WHERE id = $1`, "orders_cancelled_at"},
+		"a timeout of an order that its customer cancels":                             {`UPDATE orders SET cancel_requested_at = created_at, status = 'cancelled', cancel_reason = 'timeout', cancelled_at = created_at WHERE id = $1`, "orders_cancel_reason"},
+		"a customer's cancellation without a request":                                 {`UPDATE orders SET status = 'cancelled', cancel_reason = 'customer', cancelled_at = expires_at WHERE id = $1`, "orders_cancel_reason"},
+		"a hold that ends at the deadline":                                            {`UPDATE orders SET hold_until = expires_at WHERE id = $1`, "orders_hold_until"},
+		"a request to cancel at the deadline":                                         {`UPDATE orders SET cancel_requested_at = expires_at WHERE id = $1`, "orders_cancel_requested_at"},
+		"an extension at the deadline":                                                {`UPDATE orders SET extended_at = expires_at WHERE id = $1`, "orders_extended_at"},
+		"two reminders":                                                               {`INSERT INTO order_events (order_id, type, actor, at) SELECT $1::uuid, 'reminded', 'worker', now() FROM generate_series(1, 2)`, "order_events_reminded"},
+		"an unknown event":                                                            {`INSERT INTO order_events (order_id, type, actor, at) VALUES ($1, 'lost', 'worker', now())`, "order_events_type"},
+		"an unknown actor":                                                            {`INSERT INTO order_events (order_id, type, actor, at) VALUES ($1, 'held', 'cat', now())`, "order_events_actor"},
+		"an unknown reason":                                                           {`UPDATE orders SET status = 'cancelled', cancel_reason = 'mood', cancelled_at = expires_at WHERE id = $1`, "orders_cancel_reason"},
+		"both paid and cancelled":                                                     {`UPDATE orders SET status = 'cancelled', cancel_reason = 'customer', cancel_requested_at = created_at, paid_at = created_at - interval '1 us', cancelled_at = created_at WHERE id = $1`, "orders_status"},
+		"paid without a time":                                                         {`UPDATE orders SET status = 'paid' WHERE id = $1`, "orders_status"},
+		"pending with a payment":                                                      {`UPDATE orders SET paid_at = created_at WHERE id = $1`, "orders_status"},
+		"cancelled without a reason":                                                  {`UPDATE orders SET status = 'cancelled', cancelled_at = expires_at WHERE id = $1`, "orders_status"},
+		"an unknown status":                                                           {`UPDATE orders SET status = 'lost' WHERE id = $1`, "orders_status"},
+		"a deadline at the placement":                                                 {`UPDATE orders SET expires_at = created_at WHERE id = $1`, "orders_check"},
+		"an idempotency key without a fingerprint":                                    {`UPDATE orders SET idempotency_key = 'k' WHERE id = $1`, "orders_idempotency"},
+		"a second terminal event":                                                     {`INSERT INTO order_events (order_id, type, actor, at) SELECT $1::uuid, type, 'worker', now() FROM unnest('{paid,cancelled}'::text[]) type`, "order_events_terminal"},
+		"more stock than supply":                                                      {`UPDATE products SET available = supply + 1 WHERE id = (SELECT product_id FROM order_items WHERE order_id = $1)`, "products_check"},
+		"negative stock":                                                              {`UPDATE products SET available = -1 WHERE id = (SELECT product_id FROM order_items WHERE order_id = $1)`, "products_check"},
+		"an item without a quantity":                                                  {`UPDATE order_items SET quantity = 0 WHERE order_id = $1`, "order_items_quantity_check"},
+		"an order that costs nothing":                                                 {`UPDATE orders SET total_cents = 0 WHERE id = $1`, "orders_total_cents_check"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			id := s.place(t, customer, line(product, 1)).ID
@@ -53,7 +66,7 @@ func TestSchemaRejectsInvalidRows(t *testing.T) {
 func TestInvariantsFindViolations(t *testing.T) {
 	s := newShop(t)
 	customer, product := s.customer(t), s.product(t, 100)
-	s.exec(t, `ALTER TABLE orders DROP CONSTRAINT orders_status, DROP CONSTRAINT orders_cancel_reason, DROP CONSTRAINT orders_check1`)
+	s.exec(t, `ALTER TABLE orders DROP CONSTRAINT orders_status, DROP CONSTRAINT orders_cancel_reason, DROP CONSTRAINT orders_paid_at, DROP CONSTRAINT orders_cancelled_at`)
 	s.exec(t, `DROP INDEX order_events_terminal`)
 	event := func(kind string) string {
 		return `INSERT INTO order_events (order_id, type, actor, at) VALUES ($1, '` + kind + `', 'worker', now())`
@@ -63,17 +76,22 @@ func TestInvariantsFindViolations(t *testing.T) {
 		statements []string // $1: the id of a pending order
 		violated   map[int]int
 	}{
-		"no violation":                {0, nil, nil},
-		"stock lost":                  {0, []string{`UPDATE products SET available = available - 1 WHERE id = (SELECT product_id FROM order_items WHERE order_id = $1)`}, map[int]int{1: 1}},
-		"stock never reserved":        {0, []string{`DELETE FROM order_items WHERE order_id = $1`}, map[int]int{1: 1}},
-		"both paid and cancelled":     {0, []string{`UPDATE orders SET status = 'paid', paid_at = created_at, cancelled_at = created_at WHERE id = $1`, event("paid")}, map[int]int{2: 1}},
-		"no terminal event":           {0, []string{`UPDATE orders SET status = 'paid', paid_at = created_at WHERE id = $1`}, map[int]int{2: 1}},
-		"two terminal events":         {0, []string{`UPDATE orders SET status = 'paid', paid_at = created_at WHERE id = $1`, event("paid"), event("cancelled")}, map[int]int{2: 1}},
-		"pending with terminal event": {0, []string{event("cancelled")}, map[int]int{2: 1}},
-		"pending too long":            {29 * time.Minute, []string{expireSQL}, map[int]int{3: 1}},
-		"pending within the bound":    {31 * time.Minute, []string{expireSQL}, nil},
-		"paid too late":               {0, []string{`UPDATE orders SET status = 'paid', paid_at = expires_at WHERE id = $1`, event("paid")}, map[int]int{4: 1}},
-		"timed out too early":         {0, []string{`UPDATE orders SET status = 'cancelled', cancel_reason = 'timeout', cancelled_at = created_at WHERE id = $1`, event("cancelled")}, map[int]int{1: 1, 4: 1}},
+		"no violation":                      {0, nil, nil},
+		"stock lost":                        {0, []string{`UPDATE products SET available = available - 1 WHERE id = (SELECT product_id FROM order_items WHERE order_id = $1)`}, map[int]int{1: 1}},
+		"stock never reserved":              {0, []string{`DELETE FROM order_items WHERE order_id = $1`}, map[int]int{1: 1}},
+		"both paid and cancelled":           {0, []string{`UPDATE orders SET status = 'paid', paid_at = created_at, cancelled_at = created_at WHERE id = $1`, event("paid")}, map[int]int{2: 1, 4: 1}},
+		"no terminal event":                 {0, []string{`UPDATE orders SET status = 'paid', paid_at = created_at WHERE id = $1`}, map[int]int{2: 1}},
+		"two terminal events":               {0, []string{`UPDATE orders SET status = 'paid', paid_at = created_at WHERE id = $1`, event("paid"), event("cancelled")}, map[int]int{2: 1}},
+		"pending with terminal event":       {0, []string{event("cancelled")}, map[int]int{2: 1}},
+		"pending too long":                  {29 * time.Minute, []string{expireSQL}, map[int]int{3: 1}},
+		"pending within the bound":          {31 * time.Minute, []string{expireSQL}, nil},
+		"paid too late":                     {0, []string{`UPDATE orders SET status = 'paid', paid_at = expires_at WHERE id = $1`, event("paid")}, map[int]int{4: 1}},
+		"held past the deadline":            {0, []string{`UPDATE orders SET hold_until = expires_at + interval '1 hour' WHERE id = $1`, expireSQL}, nil},
+		"pending after its hold":            {0, []string{`UPDATE orders SET hold_until = expires_at + interval '1 minute' WHERE id = $1`, expireSQL}, map[int]int{3: 1}},
+		"pending after a request to cancel": {29 * time.Minute, []string{`UPDATE orders SET cancel_requested_at = expires_at - interval '1 us' WHERE id = $1`, expireSQL}, map[int]int{3: 1}},
+		"paid during the hold":              {0, []string{`UPDATE orders SET hold_until = expires_at + interval '1 hour', status = 'paid', paid_at = expires_at WHERE id = $1`, event("paid")}, nil},
+		"paid at the end of the hold":       {0, []string{`UPDATE orders SET hold_until = expires_at + interval '1 hour', status = 'paid', paid_at = expires_at + interval '1 hour' WHERE id = $1`, event("paid")}, map[int]int{4: 1}},
+		"timed out too early":               {0, []string{`UPDATE orders SET status = 'cancelled', cancel_reason = 'timeout', cancelled_at = created_at WHERE id = $1`, event("cancelled")}, map[int]int{1: 1, 4: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			id := s.place(t, customer, line(product, 1)).ID

@@ -17,7 +17,18 @@ const CancelKind = "order.cancel"
 
 // Config configures the service.
 type Config struct {
-	Timeout time.Duration // from the placement of an order to its deadline
+	Timeout   time.Duration // from the placement of an order to its deadline
+	Extension time.Duration // by which a customer can extend the deadline, once; 0: not at all
+	Held      HeldConfig
+	Reminders *Reminders // of the placed orders; nil: there are no reminders
+}
+
+// HeldConfig tells the service what to do when the end of a held order changes: when its customer asks to cancel it, and
+// when an operator brings its deadline forward. Another package holds orders while their customers pay them. It sets and
+// clears orders.hold_until in its own statements.
+type HeldConfig struct {
+	Kind      string    // of the task that ends the hold; its id is the id of the order; "": orders are never held
+	Publisher publisher // of these tasks; nil if Kind is ""
 }
 
 // publisher publishes messages whose outbox rows are committed. Publish reports whether it succeeded: the relay repeats
@@ -81,12 +92,23 @@ func (s *Service) place(ctx context.Context, customer uuid.UUID, p Placement) (o
 	o, replayed, err = s.store.place(ctx, newID(), customer, p, s.cfg.Timeout)
 	if err == nil && !replayed {
 		s.notify.Notify(customer.String(), o.ID.String())
-		s.pub.Publish(ctx, delay.In(o.ID.String(), o.left()))
+		s.pub.Publish(ctx, delay.At(o.ID.String(), o.DueAt, o.ServerTime))
+		if s.cfg.Reminders != nil {
+			s.cfg.Reminders.Add(o.ID.String(), o.ExpiresAt.Sub(o.ServerTime)-s.reminderLead())
+		}
 	}
-	return o, replayed, err
+	return s.withExtension(o), replayed, err
 }
 
-// Pay pays an order before its deadline. It is idempotent.
+// withExtension sets the extension that an order's customer can have, and returns the order. o may be nil.
+func (s *Service) withExtension(o *Order) *Order {
+	if o != nil && s.cfg.Extension > 0 && o.whyNotExtendable() == nil {
+		o.ExtensionSeconds = s.cfg.Extension.Seconds()
+	}
+	return o
+}
+
+// Pay pays an order at once, before its deadline. It is idempotent. It rejects an order that is held.
 func (s *Service) Pay(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
 	c, err := s.store.pay(ctx, id, customer)
 	if err != nil {
@@ -96,25 +118,50 @@ func (s *Service) Pay(ctx context.Context, customer, id uuid.UUID) (*Order, erro
 		s.metrics.paid.Inc()
 		s.notify.Notify(customer.String(), id.String())
 	}
-	return &c.Order, c.whyNotPaid()
+	return s.withExtension(&c.Order), c.whyNotPaid()
 }
 
-// Cancel cancels an order for its customer, before its deadline. It is idempotent.
+// Cancel cancels an order for its customer, before its deadline. It is idempotent. An order that is held stays pending:
+// its customer's request is recorded, and the order is cancelled when its hold ends, unless it is paid before.
 func (s *Service) Cancel(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
-	c, err := s.store.cancel(ctx, id, customer)
+	c, err := s.store.cancel(ctx, id, customer, s.cfg.Held.Kind)
 	if err != nil {
 		return nil, rest.OutcomeUnknown(err, "Repeat the request: an order is cancelled once.")
 	}
 	if c.Changed {
-		s.metrics.cancelled.WithLabelValues(string(ByCustomer)).Inc()
 		s.notify.Notify(customer.String(), id.String())
+		switch {
+		case c.Status == Cancelled:
+			s.metrics.cancelled.WithLabelValues(string(ByCustomer)).Inc()
+		case s.cfg.Held.Kind != "":
+			s.cfg.Held.Publisher.Publish(ctx, delay.At(id.String(), *c.CancelRequestedAt, c.ServerTime))
+		}
 	}
 	return &c.Order, c.whyNotCancelled()
 }
 
+// Extend extends the deadline of an order by the configured time, once, and before it passes. If the order is held, the
+// hold ends later by the same time.
+func (s *Service) Extend(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
+	c, err := s.store.extend(ctx, id, customer, s.cfg.Extension)
+	if err != nil {
+		return nil, rest.OutcomeUnknown(err, "Look at the order before you repeat the request: its deadline is extended once.")
+	}
+	if c.Changed {
+		s.metrics.extended.Inc()
+		s.notify.Notify(customer.String(), id.String())
+		return &c.Order, nil
+	}
+	if err := c.whyNotExtendable(); err != nil {
+		return nil, err
+	}
+	return nil, NotExtendable.Errorf("Deadlines cannot be extended in this shop.")
+}
+
 // Get returns one of a customer's orders.
 func (s *Service) Get(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
-	return s.store.get(ctx, id, customer)
+	o, err := s.store.get(ctx, id, customer)
+	return s.withExtension(o), err
 }
 
 // Events returns the audit trail of one of a customer's orders, oldest first.
@@ -128,6 +175,9 @@ func (s *Service) List(ctx context.Context, customer uuid.UUID, page rest.Page) 
 	orders, err = s.store.list(ctx, customer, page.After, page.Limit+1) // one more shows that there is a next page
 	if err != nil {
 		return nil, nil, err
+	}
+	for i := range orders {
+		s.withExtension(&orders[i])
 	}
 	if len(orders) > page.Limit {
 		orders = orders[:page.Limit]

@@ -23,6 +23,8 @@ var (
 	paySQL string
 	//go:embed cancel.sql
 	cancelSQL string
+	//go:embed extend.sql
+	extendSQL string
 	//go:embed cancel_due.sql
 	cancelDueSQL string
 )
@@ -86,7 +88,7 @@ func (s *Store) place(ctx context.Context, id, customer uuid.UUID, p Placement, 
 	return nil, false, whyNotPlaced(p, result.Locked)
 }
 
-// change is the row that pay.sql and cancel.sql return: the order, and whether the statement changed it.
+// change is the row that pay.sql, cancel.sql and extend.sql return: the order, and whether the statement changed it.
 type change struct {
 	Order   `gorm:"embedded"`
 	Changed bool
@@ -96,18 +98,25 @@ func (s *Store) pay(ctx context.Context, id, customer uuid.UUID) (*change, error
 	return s.change(ctx, paySQL, id, customer)
 }
 
-func (s *Store) cancel(ctx context.Context, id, customer uuid.UUID) (*change, error) {
+// cancel cancels an order, or records the request if the order is held. heldKind is the kind of task to owe then, "" for
+// none.
+func (s *Store) cancel(ctx context.Context, id, customer uuid.UUID, heldKind string) (*change, error) {
 	leave, err := s.gate.Enter(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	return s.change(ctx, cancelSQL, id, customer)
+	return s.change(ctx, cancelSQL, id, customer, heldKind)
 }
 
-func (s *Store) change(ctx context.Context, statement string, id, customer uuid.UUID) (*change, error) {
+func (s *Store) extend(ctx context.Context, id, customer uuid.UUID, by time.Duration) (*change, error) {
+	return s.change(ctx, extendSQL, id, customer, by.Microseconds())
+}
+
+// change runs a statement whose parameters are an order, its customer, and more.
+func (s *Store) change(ctx context.Context, statement string, id, customer uuid.UUID, more ...any) (*change, error) {
 	var c change
-	found, err := s.row(ctx, &c, statement, id, customer)
+	found, err := s.row(ctx, &c, statement, append([]any{id, customer}, more...)...)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("change order %s: %w", id, err)
@@ -120,7 +129,8 @@ func (s *Store) change(ctx context.Context, statement string, id, customer uuid.
 // orders begins a query for the fields of [Order]. The alias of the table orders is o.
 func (s *Store) orders(ctx context.Context) *gorm.DB {
 	return s.db.WithContext(ctx).Table("orders o").Select(`o.id, o.customer_id, o.status, o.cancel_reason, o.total_cents, o.currency,
-		o.created_at, o.expires_at, o.paid_at, o.cancelled_at, clock_timestamp() AS server_time, (
+		o.created_at, o.expires_at, o.due_at, o.hold_until, o.cancel_requested_at, o.extended_at, o.paid_at, o.cancelled_at,
+		clock_timestamp() AS server_time, (
 		SELECT json_agg(json_build_object('product_id', p.id, 'name', p.name,
 		                                  'quantity', i.quantity, 'unit_price_cents', i.unit_price_cents) ORDER BY p.id)
 		FROM order_items i JOIN products p ON p.id = i.product_id

@@ -15,19 +15,19 @@ func (s *Service) newTimeouts() *delay.Timeouts {
 }
 
 // CancelDue is the [delay.Handler] of [CancelKind]. It cancels those of the tasks' orders that are pending and past
-// their deadlines.
+// their due times.
 func (s *Service) CancelDue(ctx context.Context, tasks []delay.Task) ([]delay.Outcome, error) {
 	return s.timeouts.Handle(ctx, tasks)
 }
 
-// TimeOut cancels, for the reconciler, those of the orders that are pending and past their deadlines. See
+// TimeOut cancels, for the reconciler, those of the orders that are pending and past their due times. See
 // [delay.Timeouts.TimeOut].
 func (s *Service) TimeOut(ctx context.Context, ids []string) (done, held int, err error) {
 	return s.timeouts.TimeOut(ctx, ids)
 }
 
-// Pending returns a page of at most limit pending orders, sorted by deadline, with the time left to each deadline by
-// the database's clock. It returns only orders whose deadlines are at most within from now. A negative within selects
+// Pending returns a page of at most limit pending orders, sorted by due time, with the time left to each due time by
+// the database's clock. It returns only orders whose due times are at most within from now. A negative within selects
 // the orders that are overdue by at least that much. The largest duration selects all. after is "" for the first page,
 // and then the next of the previous page. next is "" after the last page.
 func (s *Service) Pending(
@@ -59,10 +59,12 @@ func (s *Service) observe(ctx context.Context, verdicts []delay.Verdict, by dela
 		switch v.State {
 		case delay.TimedOut:
 			cancelled++
-			s.metrics.cancelled.WithLabelValues(string(ByTimeout)).Inc()
-			s.metrics.lateness.WithLabelValues(string(by)).Observe(v.Late.Seconds())
+			s.metrics.cancelled.WithLabelValues(v.Reason).Inc()
+			if v.Reason == string(ByTimeout) {
+				s.metrics.lateness.WithLabelValues(string(by)).Observe(v.Late.Seconds())
+			}
 			s.notify.Notify(v.Owner, v.ID)
-			s.log.DebugContext(ctx, "unpaid order cancelled", "order_id", v.ID, "late", v.Late, "actor", by)
+			s.log.DebugContext(ctx, "unpaid order cancelled", "order_id", v.ID, "reason", v.Reason, "late", v.Late, "actor", by)
 		case delay.Blocked:
 			blocked++
 		}
