@@ -1,0 +1,267 @@
+package stripesim
+
+import (
+	"context"
+	"crypto/subtle"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/stripe/stripe-go/v85"
+)
+
+// call is one request to the API.
+type call struct {
+	requestID string
+	key       string // the idempotency key; "" if the request has none
+	form      *form
+	id        string // of the object in the path; "" if the path has none
+}
+
+// endpoint executes a call in a transaction. An [apiError] is the answer to the client. Any other error is internal.
+type endpoint func(ctx context.Context, tx *sql.Tx, c *call) (any, error)
+
+// answer is what the simulator sends to the client of the API.
+type answer struct {
+	status   int
+	body     []byte
+	replayed bool // the answer of an earlier request with the same idempotency key
+}
+
+// apiError is an error that the client of the API sees. See https://docs.stripe.com/api/errors.
+type apiError struct {
+	status   int
+	executed bool // the execution had begun, so the error is stored for the idempotency key
+
+	Type    string `json:"type"`
+	Code    string `json:"code,omitempty"`
+	Message string `json:"message"`
+	Param   string `json:"param,omitempty"`
+}
+
+func (e *apiError) Error() string { return fmt.Sprintf("%s %s: %s", e.Type, e.Code, e.Message) }
+
+// invalidRequest returns an error that the simulator finds before it executes the request.
+func invalidRequest(code, param, message string) *apiError {
+	return &apiError{status: http.StatusBadRequest, Type: "invalid_request_error", Code: code, Param: param, Message: message}
+}
+
+// refused returns an error that depends on the state of an object.
+func refused(code, param, message string) *apiError {
+	e := invalidRequest(code, param, message)
+	e.executed = true
+	return e
+}
+
+// missing returns the error for an object that does not exist. kind is what Stripe calls the object in messages.
+func missing(kind, id, param string) *apiError {
+	e := refused("resource_missing", param, fmt.Sprintf("No such %s: '%s'", kind, id))
+	if param == "id" || param == "session" {
+		e.status = http.StatusNotFound
+	}
+	return e
+}
+
+// Handler serves the API, the checkout pages and the control API.
+func (s *Simulator) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("POST /v1/checkout/sessions", s.api(s.createSession))
+	mux.Handle("GET /v1/checkout/sessions/{id}", s.api(s.retrieveSession))
+	mux.Handle("POST /v1/checkout/sessions/{id}/expire", s.api(s.expireSession))
+	mux.Handle("POST /v1/refunds", s.api(s.createRefund))
+	mux.Handle("GET /v1/refunds", s.api(s.listRefunds))
+	mux.Handle("GET /v1/refunds/{id}", s.api(s.retrieveRefund))
+	mux.Handle("GET /v1/events", s.api(s.listEvents))
+	mux.Handle("GET /v1/events/{id}", s.api(s.retrieveEvent))
+	mux.Handle("/v1/", s.api(nil))
+	s.addCheckout(mux)
+	s.addControl(mux)
+	return http.NewCrossOriginProtection().Handler(mux)
+}
+
+const (
+	maxBody = 256 << 10 // bytes
+	// callTimeout bounds the execution of one call.
+	callTimeout = 10 * time.Second
+)
+
+// api returns the handler of an endpoint. The endpoint nil stands for the paths that do not exist.
+func (s *Simulator) api(e endpoint) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// The body must be read before the wait: only then does the server notice that a client disconnects.
+		body, readErr := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+		api := s.knobs.awaitAnswers(r.Context())
+		c := &call{requestID: newID("req_"), key: r.Header.Get("Idempotency-Key"), id: r.PathValue("id")}
+		var a answer
+		if err := s.readCall(r, c, e, string(body), readErr); err != nil {
+			a, _ = answerTo(nil, err)
+		} else {
+			// A client that disconnects does not abort the execution, as at Stripe.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), callTimeout)
+			defer cancel()
+			a = s.execute(ctx, r, c, e, api == "errors")
+		}
+		if api == "loses_answers" {
+			panic(http.ErrAbortHandler)
+		}
+		s.write(w, c, a)
+	})
+}
+
+// readCall checks everything of a request that does not depend on the endpoint.
+func (s *Simulator) readCall(r *http.Request, c *call, e endpoint, body string, readErr error) error {
+	if err := s.authenticate(r); err != nil {
+		return err
+	}
+	if e == nil {
+		return &apiError{status: http.StatusNotFound, Type: "invalid_request_error",
+			Message: fmt.Sprintf("Unrecognized request URL (%s: %s).", r.Method, r.URL.Path)}
+	}
+	if readErr != nil {
+		return invalidRequest("", "", "Invalid request: the body is too large, or did not arrive.")
+	}
+	if media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); body != "" && media != "application/x-www-form-urlencoded" {
+		return invalidRequest("", "", "Invalid request: the body must be application/x-www-form-urlencoded.")
+	}
+	if len(c.key) > 255 {
+		return &apiError{status: http.StatusBadRequest, Type: "idempotency_error", Message: "Idempotency keys can have up to 255 characters."}
+	}
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		c.key = "" // at Stripe, keys have an effect only on POST
+	}
+	encoded := r.URL.RawQuery
+	if encoded != "" && body != "" {
+		encoded += "&"
+	}
+	var err error
+	c.form, err = parseForm(encoded + body)
+	return err
+}
+
+func (s *Simulator) authenticate(r *http.Request) error {
+	key, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	message := "Invalid API Key provided."
+	switch {
+	case !ok:
+		message = "You did not provide an API key. Provide it in the Authorization header, using Bearer auth."
+	case subtle.ConstantTimeCompare([]byte(key), []byte(s.knobs.get().Key)) == 1:
+		return nil
+	}
+	return &apiError{status: http.StatusUnauthorized, Type: "invalid_request_error", Message: message}
+}
+
+// execute runs an endpoint, or replays the stored answer of the call's idempotency key. The effects and the stored
+// answer are committed together.
+func (s *Simulator) execute(ctx context.Context, r *http.Request, c *call, e endpoint, broken bool) answer {
+	var a answer
+	request := r.Method + " " + r.URL.Path + "?" + c.form.canonical()
+	err := s.transact(ctx, func(tx *sql.Tx) error {
+		stored, err := findAnswer(ctx, tx, c.key, request)
+		switch {
+		case err != nil:
+			return err
+		case broken:
+			a, _ = answerTo(nil, errBroken)
+			if stored != nil {
+				return nil
+			}
+			return storeAnswer(ctx, tx, c.key, request, a)
+		case stored != nil:
+			a = *stored
+			return nil
+		}
+		object, err := e(ctx, tx, c)
+		var executed bool
+		if a, executed = answerTo(object, err); !executed {
+			return err
+		}
+		return storeAnswer(ctx, tx, c.key, request, a)
+	})
+	if err != nil {
+		if _, expected := errors.AsType[*apiError](err); !expected {
+			s.log.Error("a call of the simulated API failed", "method", r.Method, "path", r.URL.Path, "request_id", c.requestID, "error", err)
+		}
+		a, _ = answerTo(nil, err)
+	}
+	wake(s.wakeTimers)
+	wake(s.wakeWebhook)
+	return a
+}
+
+// errBroken is the error of each call while the knob API is errors.
+var errBroken = errors.New("the knob api is errors")
+
+// answerTo returns the answer for an object or an error. It also reports whether the transaction of the call must be
+// committed.
+func answerTo(object any, err error) (a answer, commit bool) {
+	if err == nil {
+		return answer{status: http.StatusOK, body: encode(object)}, true
+	}
+	e, expected := errors.AsType[*apiError](err)
+	if !expected {
+		e = &apiError{status: http.StatusInternalServerError, Type: "api_error",
+			Message: "An unknown error occurred. The log of the simulator has the cause."}
+	}
+	return answer{status: e.status, body: encode(map[string]any{"error": e})}, e.executed
+}
+
+func (s *Simulator) write(w http.ResponseWriter, c *call, a answer) {
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Request-Id", c.requestID)
+	h.Set("Stripe-Version", stripe.APIVersion)
+	if c.key != "" {
+		h.Set("Idempotency-Key", c.key)
+	}
+	if a.replayed {
+		h.Set("Idempotent-Replayed", "true")
+	}
+	w.WriteHeader(a.status)
+	_, _ = w.Write(a.body) // the client may have disconnected
+}
+
+// encode returns v as JSON.
+func encode(v any) []byte {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // the types of this package always encode
+	}
+	return text
+}
+
+// list is a page of objects, the newest first.
+type list struct {
+	Object  string `json:"object"`
+	URL     string `json:"url"`
+	HasMore bool   `json:"has_more"`
+	Data    []any  `json:"data"`
+}
+
+// page holds the parameters of a list.
+type page struct {
+	limit int
+	after string // the id of the last object of the page before; "" for the first page
+}
+
+func (f *form) page() page {
+	return page{limit: int(f.integer("limit", 10, 1, 100)), after: f.optional("starting_after")}
+}
+
+// list returns up to p.limit of the objects. The caller has read one object more, if there is one.
+func (p page) list(url string, objects []any) list {
+	l := list{Object: "list", URL: url, Data: objects}
+	if len(objects) > p.limit {
+		l.HasMore, l.Data = true, objects[:p.limit]
+	}
+	if l.Data == nil {
+		l.Data = []any{}
+	}
+	return l
+}

@@ -1,0 +1,153 @@
+package stripesim
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	_ "embed"
+	"errors"
+	"html/template"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+//go:embed checkout.html
+var checkoutHTML string
+
+//go:embed checkout.css
+var checkoutCSS []byte
+
+var checkoutPage = template.Must(template.New("checkout").Funcs(template.FuncMap{
+	"money": money,
+	"times": func(a, b int64) int64 { return a * b },
+}).Parse(checkoutHTML))
+
+// checkoutView is the data of the checkout page.
+type checkoutView struct {
+	State       string // open, asking (the bank asks the customer), complete, expired or unknown
+	ID          string
+	Items       []lineItem
+	Amount      int64
+	Currency    string
+	Declined    bool // the customer's last try was declined
+	SuccessURL  string
+	CancelURL   string
+	BankSeconds int
+}
+
+// addCheckout adds the checkout pages. They work whatever the knob API says.
+func (s *Simulator) addCheckout(mux *http.ServeMux) {
+	mux.HandleFunc("GET /checkout.css", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/css; charset=utf-8")
+		_, _ = w.Write(checkoutCSS) // the client may have disconnected
+	})
+	mux.HandleFunc("GET /checkout/{session}", s.getCheckout)
+	mux.HandleFunc("POST /checkout/{session}/pay", s.postPay)
+	mux.HandleFunc("POST /checkout/{session}/decline", s.postDecline)
+	mux.HandleFunc("POST /checkout/{session}/bank", s.postBank)
+}
+
+// getCheckout shows a session. A customer whose bank asked goes back to the shop when the payment is complete.
+func (s *Simulator) getCheckout(w http.ResponseWriter, r *http.Request) {
+	row, err := s.readSession(r.Context(), r.PathValue("session"))
+	if err == nil && row.status == "complete" && r.URL.Query().Has("bank") {
+		redirect(w, row.returnURL())
+		return
+	}
+	s.showCheckout(w, row, err, http.StatusOK, false)
+}
+
+// postPay pays with a card that works.
+func (s *Simulator) postPay(w http.ResponseWriter, r *http.Request) {
+	id := r.PathValue("session")
+	// A browser that disconnects does not abort the payment.
+	row, err := s.pay(context.WithoutCancel(r.Context()), id)
+	if err == nil {
+		redirect(w, row.returnURL())
+		return
+	}
+	if errors.Is(err, sql.ErrNoRows) {
+		row, err = s.readSession(r.Context(), id)
+	}
+	s.showCheckout(w, row, err, http.StatusConflict, false)
+}
+
+// postDecline pays with a card that is declined. The session stays open.
+func (s *Simulator) postDecline(w http.ResponseWriter, r *http.Request) {
+	row, err := s.readSession(r.Context(), r.PathValue("session"))
+	s.showCheckout(w, row, err, http.StatusPaymentRequired, true)
+}
+
+// postBank pays with a card whose bank asks the customer.
+func (s *Simulator) postBank(w http.ResponseWriter, r *http.Request) {
+	id := r.PathValue("session")
+	if err := s.askBank(context.WithoutCancel(r.Context()), id); err != nil {
+		s.showCheckout(w, session{}, err, http.StatusOK, false)
+		return
+	}
+	redirect(w, "/checkout/"+url.PathEscape(id)+"?bank")
+}
+
+// readSession returns a session for a page. If the session is overdue, it expires it first.
+func (s *Simulator) readSession(ctx context.Context, id string) (row session, err error) {
+	err = s.transact(ctx, func(tx *sql.Tx) error {
+		row, err = s.findSession(ctx, tx, id)
+		return err
+	})
+	return row, err
+}
+
+// returnURL returns the address at which a customer who has paid comes back to the shop.
+func (s session) returnURL() string {
+	return strings.ReplaceAll(s.successURL, "{CHECKOUT_SESSION_ID}", s.id)
+}
+
+// showCheckout writes the page of a session, or of the error from reading it.
+func (s *Simulator) showCheckout(w http.ResponseWriter, row session, err error, status int, declined bool) {
+	view := checkoutView{
+		State: row.status, ID: row.id, Items: row.lineItems, Amount: row.amount, Currency: row.currency, Declined: declined,
+		SuccessURL: row.returnURL(), CancelURL: row.cancelURL.String, BankSeconds: int(s.cfg.BankDelay.Seconds()),
+	}
+	if row.status == "open" && row.bankPaysAt.Valid {
+		view.State = "asking"
+	}
+	if err != nil {
+		status, view = http.StatusInternalServerError, checkoutView{State: "broken"}
+		if e, ok := errors.AsType[*apiError](err); ok {
+			status, view.State = e.status, "unknown"
+		} else {
+			s.log.Error("a checkout page failed", "error", err)
+		}
+	}
+	var page bytes.Buffer
+	if err := checkoutPage.Execute(&page, view); err != nil {
+		panic(err) // the template fits the view
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Referrer-Policy", "same-origin")
+	h.Set("X-Content-Type-Options", "nosniff")
+	// Browsers apply form-action to the redirect after a form too, and that leads back to the shop.
+	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; base-uri 'none'; frame-ancestors 'none'; form-action 'self' "+
+		origin(row.successURL))
+	w.WriteHeader(status)
+	_, _ = w.Write(page.Bytes()) // the client may have disconnected
+}
+
+// origin returns the scheme, the host and the port of an address.
+func origin(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" {
+		return ""
+	}
+	return u.Scheme + "://" + u.Host
+}
+
+// redirect answers a request with 303, so that the browser GETs the address.
+func redirect(w http.ResponseWriter, to string) {
+	w.Header().Set("Location", to)
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusSeeOther)
+}

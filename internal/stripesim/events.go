@@ -1,0 +1,132 @@
+package stripesim
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/stripe/stripe-go/v85"
+)
+
+// eventObject is an event as the API answers it and webhooks carry it. See https://docs.stripe.com/api/events/object.
+type eventObject struct {
+	ID              string       `json:"id"`
+	Object          string       `json:"object"`
+	APIVersion      string       `json:"api_version"`
+	Created         int64        `json:"created"`
+	Data            eventData    `json:"data"`
+	Livemode        bool         `json:"livemode"`
+	PendingWebhooks int64        `json:"pending_webhooks"`
+	Request         eventRequest `json:"request"`
+	Type            string       `json:"type"`
+}
+
+type eventData struct {
+	Object json.RawMessage `json:"object"`
+}
+
+// eventRequest is the API request that caused the event. Its fields are nil if no request did.
+type eventRequest struct {
+	ID             *string `json:"id"`
+	IdempotencyKey *string `json:"idempotency_key"`
+}
+
+// record inserts an event about an object, and its deliveries. c is the call that causes the event, or nil.
+func (s *Simulator) record(ctx context.Context, tx *sql.Tx, kind string, object any, c *call) error {
+	var request, key sql.NullString
+	if c != nil {
+		request, key = optionalText(c.requestID), optionalText(c.key)
+	}
+	d := s.delivery()
+	_, err := tx.ExecContext(ctx, `
+		WITH event AS (
+			INSERT INTO stripesim.events (id, type, object, request_id, idempotency_key) VALUES ($1, $2, $3, $4, $5) RETURNING id
+		)
+		INSERT INTO stripesim.deliveries (event_id, state, due_at, held)
+		SELECT id, $6, clock_timestamp() + $7 * interval '1 microsecond', $8 FROM event, generate_series(1, $9)`,
+		newID("evt_"), kind, encode(object), request, key, d.state, d.delay.Microseconds(), d.held, d.copies)
+	return err
+}
+
+const eventColumns = `e.id, e.type, e.object, e.request_id, e.idempotency_key, e.created_at,
+	(SELECT count(*) FROM stripesim.deliveries d WHERE d.event_id = e.id AND d.state <> 'delivered')`
+
+func scanEvent(row interface{ Scan(...any) error }) (eventObject, error) {
+	e := eventObject{Object: "event", APIVersion: stripe.APIVersion}
+	var object []byte
+	var createdAt time.Time
+	err := row.Scan(&e.ID, &e.Type, &object, &e.Request.ID, &e.Request.IdempotencyKey, &createdAt, &e.PendingWebhooks)
+	e.Data.Object, e.Created = object, createdAt.Unix()
+	return e, err
+}
+
+// retrieveEvent is GET /v1/events/{id}.
+func (s *Simulator) retrieveEvent(ctx context.Context, tx *sql.Tx, c *call) (any, error) {
+	if err := c.form.end(); err != nil {
+		return nil, err
+	}
+	e, err := scanEvent(tx.QueryRowContext(ctx, `SELECT `+eventColumns+` FROM stripesim.events e WHERE e.id = $1`, c.id))
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, missing("event", c.id, "id")
+	}
+	return e, err
+}
+
+// listEvents is GET /v1/events.
+func (s *Simulator) listEvents(ctx context.Context, tx *sql.Tx, c *call) (any, error) {
+	f := c.form
+	p := f.page()
+	var kinds []string
+	if kind := f.optional("type"); kind != "" {
+		kinds = append(kinds, strings.ReplaceAll(kind, "*", "%"))
+	}
+	for i := range f.length("types") {
+		kinds = append(kinds, f.optional(fmt.Sprintf("types[%d]", i)))
+	}
+	from := max(f.integer("created[gte]", 0, 0, math.MaxInt32), f.integer("created[gt]", -1, 0, math.MaxInt32)+1)
+	to := min(f.integer("created[lte]", math.MaxInt32, 0, math.MaxInt32), f.integer("created[lt]", math.MaxInt32, 0, math.MaxInt32)-1)
+	if err := f.end(); err != nil {
+		return nil, err
+	}
+	before, err := position(ctx, tx, "event", p.after)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := tx.QueryContext(ctx, `
+		SELECT `+eventColumns+` FROM stripesim.events e
+		WHERE (coalesce(cardinality($1::text[]), 0) = 0 OR type LIKE ANY ($1)) AND seq < $2
+			AND floor(extract(epoch FROM created_at)) BETWEEN $3 AND $4
+		ORDER BY seq DESC LIMIT $5`, kinds, before, from, to, p.limit+1)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var objects []any
+	for rows.Next() {
+		e, err := scanEvent(rows)
+		if err != nil {
+			return nil, err
+		}
+		objects = append(objects, e)
+	}
+	return p.list("/v1/events", objects), rows.Err()
+}
+
+// position returns the seq of an object, as the exclusive upper bound of the next page. The id "" stands for the first
+// page. kind is refund or event.
+func position(ctx context.Context, tx *sql.Tx, kind, id string) (int64, error) {
+	if id == "" {
+		return math.MaxInt64, nil
+	}
+	var seq int64
+	err := tx.QueryRowContext(ctx, `SELECT seq FROM stripesim.`+kind+`s WHERE id = $1`, id).Scan(&seq)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, missing(kind, id, "starting_after")
+	}
+	return seq, err
+}

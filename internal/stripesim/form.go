@@ -1,0 +1,197 @@
+package stripesim
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// form holds the parameters of a request by their names in Stripe's bracket syntax, for instance
+// line_items[0][quantity]. Its methods take parameters out, so [form.end] finds the unknown ones. The first error stays,
+// and end returns it: Stripe reports one error at a time.
+type form struct {
+	values map[string]string
+	err    error
+}
+
+var parameterName = regexp.MustCompile(`^\w+(\[[^\[\]]*\])*$`)
+
+// parseForm reads parameters. A name that ends with [] is an element of a list, so it gets the next index.
+func parseForm(encoded string) (*form, error) {
+	query, err := url.ParseQuery(encoded)
+	if err != nil {
+		return nil, invalidRequest("", "", "Invalid request: the parameters are not form-encoded.")
+	}
+	f := &form{values: map[string]string{}}
+	for name, values := range query {
+		for i, value := range values {
+			if !utf8.ValidString(value) || strings.ContainsRune(value, 0) {
+				return nil, invalidRequest("", name, "Invalid string: want UTF-8 without NUL characters.")
+			}
+			if prefix, isList := strings.CutSuffix(name, "[]"); isList {
+				f.values[fmt.Sprintf("%s[%d]", prefix, i)] = value
+			} else {
+				f.values[name] = value // Stripe takes the last one
+			}
+		}
+		if !parameterName.MatchString(name) {
+			return nil, invalidRequest("parameter_unknown", name, "Received unknown parameter: "+name)
+		}
+	}
+	return f, nil
+}
+
+// canonical returns all parameters in one order, to compare two requests.
+func (f *form) canonical() string {
+	v := url.Values{}
+	for name, value := range f.values {
+		v.Set(name, value)
+	}
+	return v.Encode()
+}
+
+// end returns the first error, or an error for the parameters that no method has taken out.
+func (f *form) end() error {
+	if f.err != nil || len(f.values) == 0 {
+		return f.err
+	}
+	names := slices.Sorted(maps.Keys(f.values))
+	noun := "parameter"
+	if len(names) > 1 {
+		noun = "parameters"
+	}
+	return invalidRequest("parameter_unknown", names[0],
+		fmt.Sprintf("Received unknown %s: %s", noun, strings.Join(names, ", ")))
+}
+
+func (f *form) fail(err error) {
+	if f.err == nil {
+		f.err = err
+	}
+}
+
+// optional takes a parameter out. It returns "" if the parameter is absent. A parameter with an empty value is an error:
+// at Stripe that would unset a field, and nothing here can be unset.
+func (f *form) optional(name string) string {
+	value, ok := f.values[name]
+	delete(f.values, name)
+	if ok && value == "" {
+		f.fail(invalidRequest("parameter_invalid_empty", name, fmt.Sprintf("You passed an empty string for '%s'.", name)))
+	}
+	return value
+}
+
+func (f *form) required(name string) string {
+	if _, ok := f.values[name]; !ok {
+		f.fail(invalidRequest("parameter_missing", name, fmt.Sprintf("Missing required param: %s.", name)))
+		return ""
+	}
+	return f.optional(name)
+}
+
+// bounded takes an optional text of at most maxLength characters out.
+func (f *form) bounded(name string, maxLength int) string {
+	value := f.optional(name)
+	if utf8.RuneCountInString(value) > maxLength {
+		f.fail(invalidRequest("", name, fmt.Sprintf("Invalid string: must be at most %d characters", maxLength)))
+	}
+	return value
+}
+
+// oneOf takes an optional parameter out that must be one of the values.
+func (f *form) oneOf(name string, values ...string) string {
+	value := f.optional(name)
+	if value != "" && !slices.Contains(values, value) {
+		f.fail(invalidRequest("", name, fmt.Sprintf("Invalid %s: must be one of %s", name, strings.Join(values, ", "))))
+	}
+	return value
+}
+
+// integer takes an optional number out. It returns otherwise if the parameter is absent.
+func (f *form) integer(name string, otherwise, low, high int64) int64 {
+	value := f.optional(name)
+	if value == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseInt(value, 10, 64)
+	if err != nil {
+		f.fail(invalidRequest("parameter_invalid_integer", name, "Invalid integer: "+value))
+		return otherwise
+	}
+	switch {
+	case n < low:
+		f.fail(invalidRequest("parameter_invalid_integer", name, fmt.Sprintf("This value must be greater than or equal to %d.", low)))
+	case n > high:
+		f.fail(invalidRequest("parameter_invalid_integer", name, fmt.Sprintf("This value must be less than or equal to %d.", high)))
+	}
+	return n
+}
+
+func (f *form) boolean(name string) bool {
+	return f.oneOf(name, "true", "false") == "true"
+}
+
+// url takes an optional address out. It accepts only addresses whose origin can stand in a Content-Security-Policy.
+func (f *form) url(name string) string {
+	value := f.optional(name)
+	if value == "" {
+		return ""
+	}
+	u, err := url.Parse(value)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || !hostName.MatchString(u.Host) {
+		f.fail(invalidRequest("url_invalid", name, "Not a valid URL"))
+	}
+	return value
+}
+
+var hostName = regexp.MustCompile(`^[\w.-]+(:\d+)?$|^\[[0-9a-fA-F:]+\](:\d+)?$`)
+
+// length returns the number of elements of a list. The indexes of a list start at 0 and have no gaps.
+func (f *form) length(name string) int {
+	used := map[int]bool{}
+	for parameter := range f.values {
+		rest, ok := strings.CutPrefix(parameter, name+"[")
+		index, _, closed := strings.Cut(rest, "]")
+		if !ok || !closed {
+			continue
+		}
+		n, err := strconv.Atoi(index)
+		if err != nil || n < 0 || n > math.MaxInt32 {
+			f.fail(invalidRequest("", name, "Invalid array"))
+			return 0
+		}
+		used[n] = true
+	}
+	for n := range len(used) {
+		if !used[n] {
+			f.fail(invalidRequest("", name, "Invalid array"))
+			return 0
+		}
+	}
+	return len(used)
+}
+
+// metadata takes the object metadata out. The limits are Stripe's.
+func (f *form) metadata() map[string]string {
+	all := map[string]string{}
+	for parameter, value := range f.values {
+		key, ok := strings.CutPrefix(parameter, "metadata[")
+		if key, closed := strings.CutSuffix(key, "]"); ok && closed && !strings.Contains(key, "[") {
+			delete(f.values, parameter)
+			if key == "" || utf8.RuneCountInString(key) > 40 || utf8.RuneCountInString(value) > 500 {
+				f.fail(invalidRequest("", parameter, "Metadata keys can have up to 40 characters, and values up to 500 characters."))
+			}
+			all[key] = value
+		}
+	}
+	if len(all) > 50 {
+		f.fail(invalidRequest("", "metadata", "Metadata can have up to 50 keys."))
+	}
+	return all
+}

@@ -1,0 +1,139 @@
+package stripesim
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Knobs make the simulator misbehave. They apply from the next request and the next event on.
+type Knobs struct {
+	// API is the behaviour of the paths below /v1:
+	//   - up: requests are answered;
+	//   - down: connections are closed without an answer;
+	//   - hung: a request is not answered until the knob changes;
+	//   - loses_answers: requests are executed, and then their connections are closed without an answer;
+	//   - errors: requests are answered with status 500 and have no effect. As at Stripe, the 500 of a POST with an
+	//     idempotency key is stored and replayed.
+	API string `json:"api"`
+	// Sessions is accept, or refuse: creating a session is answered with status 400.
+	Sessions string `json:"sessions"`
+	// Refunds is the result of refunds:
+	//   - succeed: at once;
+	//   - pending: until the knob changes;
+	//   - fail: a refund is created as pending, and then fails.
+	Refunds string `json:"refunds"`
+	// Webhooks is the delivery of events:
+	//   - normal;
+	//   - lost: an event is listed, but not sent;
+	//   - doubled: each event is sent twice;
+	//   - late: events are sent after [Config.LateDelay];
+	//   - reordered: events are collected for [Config.ReorderDelay], and sent with the newest first.
+	Webhooks string `json:"webhooks"`
+	// Key is the API key that is valid. Requests with another key are answered with status 401.
+	Key string `json:"key"`
+}
+
+func (k Knobs) validate() error {
+	for _, knob := range []struct {
+		name, value string
+		known       []string
+	}{
+		{"api", k.API, []string{"up", "down", "hung", "loses_answers", "errors"}},
+		{"sessions", k.Sessions, []string{"accept", "refuse"}},
+		{"refunds", k.Refunds, []string{"succeed", "pending", "fail"}},
+		{"webhooks", k.Webhooks, []string{"normal", "lost", "doubled", "late", "reordered"}},
+	} {
+		if !slices.Contains(knob.known, knob.value) {
+			return fmt.Errorf("the knob %s is %q, want one of %s", knob.name, knob.value, strings.Join(knob.known, ", "))
+		}
+	}
+	if k.Key == "" {
+		return fmt.Errorf("the knob key is empty, want an API key")
+	}
+	return nil
+}
+
+// Knobs returns the current knobs.
+func (s *Simulator) Knobs() Knobs { return s.knobs.get() }
+
+// SetKnobs replaces all knobs. It returns an error, and changes nothing, if a value is unknown.
+func (s *Simulator) SetKnobs(k Knobs) error {
+	if err := k.validate(); err != nil {
+		return err
+	}
+	s.knobs.set(k)
+	wake(s.wakeTimers) // pending refunds may end now
+	return nil
+}
+
+// knobs holds the current knobs, and lets requests wait for a change.
+type knobs struct {
+	mu      sync.Mutex
+	current Knobs
+	changed chan struct{} // closed by the next change
+	stopped bool          // no request waits
+}
+
+func newKnobs(key string) knobs {
+	return knobs{
+		current: Knobs{API: "up", Sessions: "accept", Refunds: "succeed", Webhooks: "normal", Key: key},
+		changed: make(chan struct{}),
+	}
+}
+
+func (k *knobs) get() Knobs {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.current
+}
+
+func (k *knobs) set(to Knobs) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.current = to
+	k.wake()
+}
+
+// stop ends all waits. Later requests do not wait either, until start is called: a client may repeat a request at once,
+// and such a request must not delay the shutdown of the server.
+func (k *knobs) stop() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.stopped = true
+	k.wake()
+}
+
+func (k *knobs) start() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.stopped = false
+}
+
+// wake ends all waits. The caller holds mu.
+func (k *knobs) wake() {
+	close(k.changed)
+	k.changed = make(chan struct{})
+}
+
+// awaitAnswers returns the state of the API for a request, as soon as the API is not hung. If the API is down, or the
+// wait ends although the API is still hung, awaitAnswers closes the request's connection.
+func (k *knobs) awaitAnswers(ctx context.Context) string {
+	k.mu.Lock()
+	api, changed, stopped := k.current.API, k.changed, k.stopped
+	k.mu.Unlock()
+	if api == "hung" && !stopped {
+		select {
+		case <-ctx.Done():
+		case <-changed:
+			api = k.get().API
+		}
+	}
+	if api == "down" || api == "hung" {
+		panic(http.ErrAbortHandler)
+	}
+	return api
+}

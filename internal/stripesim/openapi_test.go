@@ -1,0 +1,169 @@
+package stripesim
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/stripe/stripe-go/v85"
+)
+
+// The module github.com/stripe/stripe-mock ships Stripe's published OpenAPI document, and a server that checks requests
+// against it. tools.mod pins it, so that it is not a dependency of the binary.
+const mockModule = "github.com/stripe/stripe-mock"
+
+// TestRequestsFollowStripesDocument sends the requests of the shop to stripe-mock, which rejects requests that Stripe's
+// OpenAPI document does not allow.
+func TestRequestsFollowStripesDocument(t *testing.T) {
+	client := newClient(t, startMock(t), "sk_test_123") // stripe-mock demands a key of this form
+	if _, err := client.V1CheckoutSessions.Create(t.Context(), &stripe.CheckoutSessionCreateParams{
+		Mode: stripe.String("gift"),
+	}); err == nil {
+		t.Fatal("stripe-mock accepted an unknown mode, so it checks nothing")
+	}
+	for name, err := range sendAll(t.Context(), client, "cs_test_1", "pi_1") {
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestSimulatorAcceptsTheSameRequests sends the requests of [TestRequestsFollowStripesDocument] to the simulator.
+func TestSimulatorAcceptsTheSameRequests(t *testing.T) {
+	f := newFixture(t)
+	open, paid := f.create(t), f.paid(t)
+	for name, err := range sendAll(t.Context(), f.stripe, open.ID, paid.PaymentIntent.ID) {
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// sendAll sends each request of the shop, and returns the errors by the requests' names.
+func sendAll(ctx context.Context, c *stripe.Client, session, intent string) map[string]error {
+	_, create := c.V1CheckoutSessions.Create(ctx, sessionParams())
+	_, retrieve := c.V1CheckoutSessions.Retrieve(ctx, session, nil)
+	_, expire := c.V1CheckoutSessions.Expire(ctx, session, nil)
+	_, refund := c.V1Refunds.Create(ctx, &stripe.RefundCreateParams{
+		PaymentIntent: stripe.String(intent), Amount: stripe.Int64(100), Metadata: map[string]string{"refund_id": "1"},
+	})
+	refunds := &stripe.RefundListParams{PaymentIntent: stripe.String(intent)}
+	refunds.Limit = stripe.Int64(100)
+	refunds.Single = true
+	events := &stripe.EventListParams{CreatedRange: &stripe.RangeQueryParams{GreaterThanOrEqual: 1}, Types: []*string{
+		stripe.String("checkout.session.completed"), stripe.String("checkout.session.expired"),
+		stripe.String("refund.created"), stripe.String("refund.updated"), stripe.String("refund.failed"),
+	}}
+	events.Single = true
+	return map[string]error{
+		"create a session": create, "retrieve a session": retrieve, "expire a session": expire, "create a refund": refund,
+		"list refunds": listError(ctx, c.V1Refunds.List(ctx, refunds)),
+		"list events":  listError(ctx, c.V1Events.List(ctx, events)),
+	}
+}
+
+func listError[T any](ctx context.Context, list *stripe.V1List[T]) error {
+	for _, err := range list.All(ctx) {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestAnswersFollowStripesDocument checks the simulator's objects against the schemas of Stripe's OpenAPI document.
+func TestAnswersFollowStripesDocument(t *testing.T) {
+	f := newFixture(t)
+	document := filepath.Join(strings.TrimSpace(goTool(t, "list", "-m", "-modfile=tools.mod", "-f", "{{.Dir}}", mockModule)),
+		"embedded", "openapi", "spec3.json")
+	text, err := os.ReadFile(document)
+	must(t, err)
+	api, err := openapi3.NewLoader().LoadFromData(text)
+	must(t, err)
+	check := func(schema, object string) {
+		t.Helper()
+		var value map[string]any
+		must(t, json.Unmarshal([]byte(object), &value))
+		s := api.Components.Schemas[schema].Value
+		if err := s.VisitJSON(value); err != nil {
+			t.Errorf("%s: %v", object, err)
+		}
+		for name := range value { // the schemas allow unknown fields, but a wrong name is a mistake
+			if s.Properties[name] == nil {
+				t.Errorf("%s has the field %q, which Stripe's document does not have", schema, name)
+			}
+		}
+	}
+	get := func(path string) string {
+		t.Helper()
+		res, body := f.call(t, http.MethodGet, path, nil)
+		if res.StatusCode != http.StatusOK {
+			t.Fatalf("GET %s answered %d %s", path, res.StatusCode, body)
+		}
+		return body
+	}
+	open, paid := f.create(t), f.paid(t)
+	check("checkout.session", get("/v1/checkout/sessions/"+open.ID))
+	check("checkout.session", get("/v1/checkout/sessions/"+paid.ID))
+	must(t, f.expire(t.Context(), open.ID))
+	check("checkout.session", get("/v1/checkout/sessions/"+open.ID))
+	for _, result := range []string{"succeed", "pending", "fail"} {
+		f.set(t, func(k *Knobs) { k.Refunds = result })
+		r, err := f.refund(t, paid.PaymentIntent.ID, 100)
+		must(t, err)
+		must(t, f.sim.settleRefunds(t.Context()))
+		check("refund", get("/v1/refunds/"+r.ID))
+	}
+	for _, e := range f.events(t, &stripe.EventListParams{}) {
+		check("event", get("/v1/events/"+e.ID))
+	}
+	_, err = f.stripe.V1CheckoutSessions.Retrieve(t.Context(), "cs_test_none", nil)
+	check("error", string(err.(*stripe.Error).LastResponse.RawJSON))
+}
+
+// startMock runs stripe-mock until the test ends, and returns its address.
+func startMock(t *testing.T) string {
+	t.Helper()
+	path := strings.TrimSpace(goTool(t, "tool", "-modfile=tools.mod", "-n", "stripe-mock"))
+	ctx, stop := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, path, "-http-addr", "127.0.0.1:0", "-https-addr", "127.0.0.1:0", "-strict-version-check=false")
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	t.Cleanup(func() {
+		stop()
+		_ = cmd.Wait() // it was killed
+	})
+	silent := time.AfterFunc(30*time.Second, stop) // ends the scan below
+	defer silent.Stop()
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if address, ok := strings.CutPrefix(lines.Text(), "Listening for HTTP at address: "); ok {
+			return "http://" + address
+		}
+	}
+	t.Fatal("stripe-mock did not print its address within 30 s")
+	return ""
+}
+
+// goTool runs the go command at the root of the repository, and returns its output. It needs Go's module proxy, or a
+// module cache that has the tool's modules.
+func goTool(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", args...)
+	cmd.Dir = filepath.Join("..", "..")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go %s: %v: %s", strings.Join(args, " "), err, stderr.String())
+	}
+	return string(out)
+}

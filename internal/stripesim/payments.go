@@ -1,0 +1,125 @@
+package stripesim
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+)
+
+// pay completes an open session with a captured payment, and records the event. The error is [sql.ErrNoRows] if the
+// session is not open: exactly one of two concurrent statements ends a session, because both lock its row.
+func (s *Simulator) pay(ctx context.Context, id string) (session, error) {
+	var row session
+	err := s.transact(ctx, func(tx *sql.Tx) (err error) {
+		row, err = scanSession(tx.QueryRowContext(ctx, `
+			UPDATE stripesim.sessions SET status = 'complete', payment_intent = $2
+			WHERE id = $1 AND status = 'open' AND expires_at > clock_timestamp()
+			RETURNING `+sessionColumns, id, newID("pi_")))
+		if err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, `INSERT INTO stripesim.payment_intents (id, session_id, amount, currency) VALUES ($1, $2, $3, $4)`,
+			row.paymentIntent, row.id, row.amount, row.currency)
+		if err != nil {
+			return err
+		}
+		return s.record(ctx, tx, "checkout.session.completed", s.object(row), nil)
+	})
+	wake(s.wakeWebhook)
+	return row, err
+}
+
+// askBank makes the customer's bank confirm the payment of an open session after [Config.BankDelay]. Until then the
+// session is open, and may be expired or paid. A repeated call has no effect.
+func (s *Simulator) askBank(ctx context.Context, id string) error {
+	_, err := s.db.ExecContext(ctx, `
+		UPDATE stripesim.sessions SET bank_pays_at = clock_timestamp() + $2 * interval '1 microsecond'
+		WHERE id = $1 AND status = 'open' AND bank_pays_at IS NULL`, id, s.cfg.BankDelay.Microseconds())
+	return err
+}
+
+// confirmBankPayments pays the sessions whose banks confirm the payment now.
+func (s *Simulator) confirmBankPayments(ctx context.Context) error {
+	ids, err := s.strings(ctx, `
+		SELECT id FROM stripesim.sessions WHERE status = 'open' AND bank_pays_at <= clock_timestamp() ORDER BY bank_pays_at LIMIT 1000`)
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if _, err := s.pay(ctx, id); err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+	}
+	return nil
+}
+
+// payment is a session with its money, for the ledger.
+type payment struct {
+	ClientReferenceID string  `json:"client_reference_id"`
+	SessionID         string  `json:"session_id"`
+	Status            string  `json:"status"`
+	PaymentStatus     string  `json:"payment_status"`
+	AmountCents       int64   `json:"amount_cents"`
+	Currency          string  `json:"currency"`
+	PaymentIntent     *string `json:"payment_intent,omitempty"`
+	CapturedCents     int64   `json:"captured_cents"`
+	RefundedCents     int64   `json:"refunded_cents"` // of refunds that have succeeded
+}
+
+// ledger returns all sessions in the order of their creation.
+func (s *Simulator) ledger(ctx context.Context) ([]payment, error) {
+	rows, err := s.db.QueryContext(ctx, `
+		SELECT coalesce(s.client_reference_id, ''), s.id, s.status, CASE WHEN p.id IS NULL THEN 'unpaid' ELSE 'paid' END,
+			s.amount_total, s.currency, p.id, coalesce(p.amount, 0),
+			(SELECT coalesce(sum(r.amount), 0)::bigint FROM stripesim.refunds r
+			 WHERE r.payment_intent = p.id AND r.status = 'succeeded')
+		FROM stripesim.sessions s LEFT JOIN stripesim.payment_intents p ON p.session_id = s.id
+		ORDER BY s.created_at, s.id`)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	all := []payment{}
+	for rows.Next() {
+		var p payment
+		err := rows.Scan(&p.ClientReferenceID, &p.SessionID, &p.Status, &p.PaymentStatus, &p.AmountCents, &p.Currency,
+			&p.PaymentIntent, &p.CapturedCents, &p.RefundedCents)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, p)
+	}
+	return all, rows.Err()
+}
+
+// Total is the money of one currency in the ledger, in its smallest unit.
+type Total struct {
+	Currency      string `json:"currency"` // lower case
+	CapturedCents int64  `json:"captured_cents"`
+	RefundedCents int64  `json:"refunded_cents"` // by refunds that have succeeded
+}
+
+// Totals returns the money of each currency in which customers have paid, sorted by currency.
+func (s *Simulator) Totals(ctx context.Context) ([]Total, error) {
+	rows, err := s.db.QueryContext(ctx, `
+		SELECT p.currency, sum(p.amount)::bigint, coalesce(sum(r.amount), 0)::bigint
+		FROM stripesim.payment_intents p LEFT JOIN (
+			SELECT payment_intent, sum(amount) AS amount FROM stripesim.refunds WHERE status = 'succeeded' GROUP BY payment_intent
+		) r ON r.payment_intent = p.id
+		GROUP BY p.currency
+		ORDER BY p.currency`)
+	if err != nil {
+		return nil, fmt.Errorf("read the simulator's ledger: %w", err)
+	}
+	defer rows.Close()
+	totals := []Total{}
+	for rows.Next() {
+		var t Total
+		if err := rows.Scan(&t.Currency, &t.CapturedCents, &t.RefundedCents); err != nil {
+			return nil, err
+		}
+		totals = append(totals, t)
+	}
+	return totals, rows.Err()
+}

@@ -1,0 +1,79 @@
+-- The simulator's own tables. Open runs this file each time, so every statement leaves alone what exists already.
+
+CREATE SCHEMA IF NOT EXISTS stripesim;
+
+-- A session's status changes once, by one conditional UPDATE: from open to complete or to expired.
+CREATE TABLE IF NOT EXISTS stripesim.sessions (
+    id                  text        PRIMARY KEY,
+    status              text        NOT NULL DEFAULT 'open' CHECK (status IN ('open', 'complete', 'expired')),
+    client_reference_id text,
+    amount_total        bigint      NOT NULL CHECK (amount_total > 0),
+    currency            text        NOT NULL,
+    line_items          json        NOT NULL,
+    metadata            json        NOT NULL,
+    adaptive_pricing    boolean     NOT NULL,
+    success_url         text        NOT NULL,
+    cancel_url          text,
+    created_at          timestamptz NOT NULL DEFAULT clock_timestamp(),
+    expires_at          timestamptz NOT NULL,
+    bank_pays_at        timestamptz, -- the time when the customer's bank confirms the payment, if it asks the customer
+    payment_intent      text        UNIQUE,
+    CHECK ((status = 'complete') = (payment_intent IS NOT NULL))
+);
+CREATE INDEX IF NOT EXISTS sessions_open ON stripesim.sessions (expires_at) WHERE status = 'open';
+CREATE INDEX IF NOT EXISTS sessions_bank ON stripesim.sessions (bank_pays_at)
+    WHERE status = 'open' AND bank_pays_at IS NOT NULL;
+
+-- A row is a captured payment.
+CREATE TABLE IF NOT EXISTS stripesim.payment_intents (
+    id         text        PRIMARY KEY,
+    session_id text        NOT NULL UNIQUE REFERENCES stripesim.sessions,
+    amount     bigint      NOT NULL CHECK (amount > 0),
+    currency   text        NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+CREATE TABLE IF NOT EXISTS stripesim.refunds (
+    id             text        PRIMARY KEY,
+    seq            bigint      GENERATED ALWAYS AS IDENTITY UNIQUE, -- the order of lists
+    payment_intent text        NOT NULL REFERENCES stripesim.payment_intents,
+    amount         bigint      NOT NULL CHECK (amount > 0),
+    currency       text        NOT NULL,
+    reason         text,
+    metadata       json        NOT NULL,
+    status         text        NOT NULL CHECK (status IN ('pending', 'succeeded', 'failed')),
+    created_at     timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+CREATE INDEX IF NOT EXISTS refunds_of_payment ON stripesim.refunds (payment_intent);
+CREATE INDEX IF NOT EXISTS refunds_pending ON stripesim.refunds (seq) WHERE status = 'pending';
+
+CREATE TABLE IF NOT EXISTS stripesim.events (
+    id              text        PRIMARY KEY,
+    seq             bigint      GENERATED ALWAYS AS IDENTITY UNIQUE, -- the order of lists
+    type            text        NOT NULL,
+    object          json        NOT NULL, -- as it was when the event happened
+    request_id      text,
+    idempotency_key text,
+    created_at      timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+CREATE TABLE IF NOT EXISTS stripesim.deliveries (
+    id       bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    event_id text        NOT NULL REFERENCES stripesim.events,
+    state    text        NOT NULL DEFAULT 'waiting' CHECK (state IN ('waiting', 'delivered', 'given_up')),
+    due_at   timestamptz NOT NULL, -- of the next try
+    held     boolean     NOT NULL DEFAULT false, -- is sent with other held deliveries, the newest first
+    tries    integer     NOT NULL DEFAULT 0,
+    error    text -- of the last try
+);
+CREATE INDEX IF NOT EXISTS deliveries_waiting ON stripesim.deliveries (due_at) WHERE state = 'waiting';
+CREATE INDEX IF NOT EXISTS deliveries_of_event ON stripesim.deliveries (event_id);
+
+CREATE TABLE IF NOT EXISTS stripesim.idempotency_keys (
+    key        text        PRIMARY KEY,
+    request    text        NOT NULL, -- the method, the path and the parameters
+    status     integer     NOT NULL,
+    body       bytea       NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+CREATE INDEX IF NOT EXISTS idempotency_keys_created ON stripesim.idempotency_keys (created_at);

@@ -1,0 +1,360 @@
+package stripesim
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The limits of a session. See https://docs.stripe.com/api/checkout/sessions/create.
+const (
+	minSessionLife = 30 * time.Minute
+	maxSessionLife = 24 * time.Hour
+	minAmount      = 50         // cents; https://docs.stripe.com/currencies#minimum-and-maximum-charge-amounts
+	maxAmount      = 99_999_999 // cents
+	maxLineItems   = 100
+)
+
+// currencies are the currencies of the simulator. They have cents.
+var currencies = []string{"eur", "usd", "gbp", "chf"}
+
+// session is a row of the table sessions.
+type session struct {
+	id                string
+	status            string
+	clientReferenceID sql.NullString
+	amount            int64
+	currency          string
+	lineItems         []lineItem
+	metadata          map[string]string
+	adaptivePricing   bool
+	successURL        string
+	cancelURL         sql.NullString
+	createdAt         time.Time
+	expiresAt         time.Time
+	bankPaysAt        sql.NullTime
+	paymentIntent     sql.NullString
+}
+
+type lineItem struct {
+	Name       string `json:"name"`
+	UnitAmount int64  `json:"unit_amount"`
+	Quantity   int64  `json:"quantity"`
+}
+
+const sessionColumns = `id, status, client_reference_id, amount_total, currency, line_items, metadata, adaptive_pricing,
+	success_url, cancel_url, created_at, expires_at, bank_pays_at, payment_intent`
+
+func scanSession(row interface{ Scan(...any) error }) (session, error) {
+	var s session
+	var items, metadata []byte
+	err := row.Scan(&s.id, &s.status, &s.clientReferenceID, &s.amount, &s.currency, &items, &metadata, &s.adaptivePricing,
+		&s.successURL, &s.cancelURL, &s.createdAt, &s.expiresAt, &s.bankPaysAt, &s.paymentIntent)
+	if err != nil {
+		return session{}, err
+	}
+	return s, errors.Join(json.Unmarshal(items, &s.lineItems), json.Unmarshal(metadata, &s.metadata))
+}
+
+// sessionObject is a Checkout Session as the API answers it. See https://docs.stripe.com/api/checkout/sessions/object.
+type sessionObject struct {
+	ID                 string            `json:"id"`
+	Object             string            `json:"object"`
+	AdaptivePricing    map[string]bool   `json:"adaptive_pricing"`
+	AmountSubtotal     int64             `json:"amount_subtotal"`
+	AmountTotal        int64             `json:"amount_total"`
+	AutomaticTax       automaticTax      `json:"automatic_tax"`
+	CancelURL          *string           `json:"cancel_url"`
+	ClientReferenceID  *string           `json:"client_reference_id"`
+	Created            int64             `json:"created"`
+	Currency           string            `json:"currency"`
+	CustomFields       []any             `json:"custom_fields"`
+	CustomText         customText        `json:"custom_text"`
+	Customer           *string           `json:"customer"`
+	CustomerCreation   string            `json:"customer_creation"`
+	ExpiresAt          int64             `json:"expires_at"`
+	Livemode           bool              `json:"livemode"`
+	Metadata           map[string]string `json:"metadata"`
+	Mode               string            `json:"mode"`
+	PaymentIntent      *string           `json:"payment_intent"`
+	PaymentMethodTypes []string          `json:"payment_method_types"`
+	PaymentStatus      string            `json:"payment_status"`
+	ShippingOptions    []any             `json:"shipping_options"`
+	Status             string            `json:"status"`
+	SuccessURL         string            `json:"success_url"`
+	TotalDetails       totalDetails      `json:"total_details"`
+	UIMode             string            `json:"ui_mode"`
+	URL                *string           `json:"url"`
+}
+
+type automaticTax struct {
+	Enabled   bool    `json:"enabled"`
+	Liability *string `json:"liability"`
+	Status    *string `json:"status"`
+}
+
+type customText struct {
+	AfterSubmit              *string `json:"after_submit"`
+	ShippingAddress          *string `json:"shipping_address"`
+	Submit                   *string `json:"submit"`
+	TermsOfServiceAcceptance *string `json:"terms_of_service_acceptance"`
+}
+
+type totalDetails struct {
+	AmountDiscount int64 `json:"amount_discount"`
+	AmountShipping int64 `json:"amount_shipping"`
+	AmountTax      int64 `json:"amount_tax"`
+}
+
+// object returns the session as the API answers it. An open session has the address of its checkout page.
+func (s session) object(publicURL string) sessionObject {
+	o := sessionObject{
+		ID: s.id, Object: "checkout.session", AdaptivePricing: map[string]bool{"enabled": s.adaptivePricing},
+		AmountSubtotal: s.amount, AmountTotal: s.amount, CancelURL: pointer(s.cancelURL),
+		ClientReferenceID: pointer(s.clientReferenceID), Created: s.createdAt.Unix(), Currency: s.currency,
+		CustomFields: []any{}, CustomerCreation: "if_required", ExpiresAt: s.expiresAt.Unix(), Metadata: s.metadata,
+		Mode: "payment", PaymentIntent: pointer(s.paymentIntent), PaymentMethodTypes: []string{"card"},
+		PaymentStatus: s.paymentStatus(), ShippingOptions: []any{}, Status: s.status, SuccessURL: s.successURL,
+		UIMode: "hosted_page",
+	}
+	if s.status == "open" {
+		url := publicURL + "/checkout/" + s.id
+		o.URL = &url
+	}
+	return o
+}
+
+func (s session) paymentStatus() string {
+	if s.paymentIntent.Valid {
+		return "paid"
+	}
+	return "unpaid"
+}
+
+// pointer returns nil for NULL.
+func pointer(s sql.NullString) *string {
+	if !s.Valid {
+		return nil
+	}
+	return &s.String
+}
+
+func (s *Simulator) object(row session) sessionObject {
+	public, _ := s.urls()
+	return row.object(public)
+}
+
+// createSession is POST /v1/checkout/sessions.
+func (s *Simulator) createSession(ctx context.Context, tx *sql.Tx, c *call) (any, error) {
+	if s.knobs.get().Sessions == "refuse" {
+		return nil, invalidRequest("", "", "Your account cannot currently make charges (the knob sessions is refuse).")
+	}
+	var now time.Time // the database's clock decides when a session expires
+	if err := tx.QueryRowContext(ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {
+		return nil, err
+	}
+	row, err := readSession(c.form, now)
+	if err != nil {
+		return nil, err
+	}
+	row, err = scanSession(tx.QueryRowContext(ctx, `
+		INSERT INTO stripesim.sessions (id, client_reference_id, amount_total, currency, line_items, metadata,
+			adaptive_pricing, success_url, cancel_url, created_at, expires_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) RETURNING `+sessionColumns,
+		newID("cs_test_"), row.clientReferenceID, row.amount, row.currency, encode(row.lineItems), encode(row.metadata),
+		row.adaptivePricing, row.successURL, row.cancelURL, now, row.expiresAt))
+	if err != nil {
+		return nil, err
+	}
+	return s.object(row), nil
+}
+
+// readSession returns the session that the parameters describe.
+func readSession(f *form, now time.Time) (session, error) {
+	var s session
+	if mode := f.required("mode"); mode != "payment" {
+		f.fail(invalidRequest("", "mode", "Invalid mode: the simulator supports only payment"))
+	}
+	s.lineItems, s.currency, s.amount = readLineItems(f)
+	if s.successURL = f.url("success_url"); s.successURL == "" {
+		f.fail(invalidRequest("parameter_missing", "success_url", "Missing required param: success_url."))
+	}
+	s.cancelURL = optionalText(f.url("cancel_url"))
+	s.clientReferenceID = optionalText(f.bounded("client_reference_id", 200))
+	s.metadata = f.metadata()
+	s.adaptivePricing = f.boolean("adaptive_pricing[enabled]")
+	for i := range f.length("payment_method_types") {
+		f.oneOf(fmt.Sprintf("payment_method_types[%d]", i), "card")
+	}
+	s.expiresAt = readExpiry(f, now)
+	return s, f.end()
+}
+
+func readExpiry(f *form, now time.Time) time.Time {
+	const year9999 = 253_402_300_799
+	seconds := f.integer("expires_at", now.Add(maxSessionLife).Unix(), 0, year9999)
+	// Stripe counts in whole seconds.
+	switch life := seconds - now.Unix(); {
+	case life < int64(minSessionLife.Seconds()):
+		f.fail(invalidRequest("", "expires_at", "The `expires_at` timestamp must be at least 30 minutes from Checkout Session creation."))
+	case life > int64(maxSessionLife.Seconds()):
+		f.fail(invalidRequest("", "expires_at", "The `expires_at` timestamp must be less than 24 hours from Checkout Session creation."))
+	}
+	return time.Unix(seconds, 0)
+}
+
+// readLineItems returns the items, their currency, and their total amount in cents.
+func readLineItems(f *form) (items []lineItem, currency string, total int64) {
+	count := f.length("line_items")
+	switch {
+	case count == 0:
+		f.fail(invalidRequest("parameter_missing", "line_items", "You must provide at least one line item."))
+	case count > maxLineItems:
+		f.fail(invalidRequest("", "line_items", fmt.Sprintf("Line items must not exceed %d.", maxLineItems)))
+		return nil, "", 0
+	}
+	for i := range count {
+		at := fmt.Sprintf("line_items[%d]", i)
+		price := at + "[price_data]"
+		item := lineItem{
+			Name:       f.required(price + "[product_data][name]"),
+			UnitAmount: f.integer(price+"[unit_amount]", -1, 0, maxAmount),
+			Quantity:   f.integer(at+"[quantity]", -1, 1, 999_999),
+		}
+		if item.UnitAmount < 0 {
+			f.fail(invalidRequest("parameter_missing", price+"[unit_amount]", fmt.Sprintf("Missing required param: %s[unit_amount].", price)))
+		}
+		if item.Quantity < 0 {
+			f.fail(invalidRequest("parameter_missing", at+"[quantity]", fmt.Sprintf("Missing required param: %s[quantity].", at)))
+		}
+		switch c := f.required(price + "[currency]"); {
+		case !slices.Contains(currencies, c):
+			f.fail(invalidRequest("", price+"[currency]", fmt.Sprintf("Invalid currency: %s. The simulator supports %s.", c, strings.Join(currencies, ", "))))
+		case currency != "" && c != currency:
+			f.fail(invalidRequest("", price+"[currency]", "All line items must have the same currency."))
+		default:
+			currency = c
+		}
+		items = append(items, item)
+		total += item.UnitAmount * item.Quantity // at most 10^8 · 10^6 · 100
+	}
+	switch {
+	case total < minAmount:
+		f.fail(invalidRequest("amount_too_small", "", fmt.Sprintf("The Checkout Session's total amount due must add up to at least %s.", money(minAmount, currency))))
+	case total > maxAmount:
+		f.fail(invalidRequest("amount_too_large", "", fmt.Sprintf("The Checkout Session's total amount due must be no more than %s.", money(maxAmount, currency))))
+	}
+	return items, currency, total
+}
+
+func optionalText(s string) sql.NullString { return sql.NullString{String: s, Valid: s != ""} }
+
+// money returns an amount of cents as text: "12.34 EUR".
+func money(cents int64, currency string) string {
+	return fmt.Sprintf("%d.%02d %s", cents/100, cents%100, strings.ToUpper(currency))
+}
+
+// retrieveSession is GET /v1/checkout/sessions/{id}.
+func (s *Simulator) retrieveSession(ctx context.Context, tx *sql.Tx, c *call) (any, error) {
+	if err := c.form.end(); err != nil {
+		return nil, err
+	}
+	row, err := s.findSession(ctx, tx, c.id)
+	if err != nil {
+		return nil, err
+	}
+	return s.object(row), nil
+}
+
+// expireSession is POST /v1/checkout/sessions/{id}/expire.
+func (s *Simulator) expireSession(ctx context.Context, tx *sql.Tx, c *call) (any, error) {
+	if err := c.form.end(); err != nil {
+		return nil, err
+	}
+	row, err := s.endSession(ctx, tx, c.id, c, `TRUE`)
+	if !errors.Is(err, sql.ErrNoRows) {
+		return s.object(row), err
+	}
+	if row, err = s.findSession(ctx, tx, c.id); err != nil {
+		return nil, err
+	}
+	return nil, refused("", "", fmt.Sprintf("Only Checkout Sessions with a status in [\"open\"] can be expired. "+
+		"This Checkout Session has a status of `%s`.", row.status))
+}
+
+// endSession changes an open session to expired, if it meets the condition, and records the event. The error is
+// [sql.ErrNoRows] if there is no such session.
+func (s *Simulator) endSession(ctx context.Context, tx *sql.Tx, id string, c *call, condition string) (session, error) {
+	row, err := scanSession(tx.QueryRowContext(ctx, `
+		UPDATE stripesim.sessions SET status = 'expired' WHERE id = $1 AND status = 'open' AND `+condition+`
+		RETURNING `+sessionColumns, id))
+	if err != nil {
+		return session{}, err
+	}
+	return row, s.record(ctx, tx, "checkout.session.expired", s.object(row), c)
+}
+
+// overdue is the condition of sessions whose time is over.
+const overdue = `expires_at <= clock_timestamp()`
+
+// findSession returns a session. If the session is overdue, findSession expires it first. The error is an [apiError] if
+// there is no such session.
+func (s *Simulator) findSession(ctx context.Context, tx *sql.Tx, id string) (session, error) {
+	row, err := scanSession(tx.QueryRowContext(ctx, `SELECT `+sessionColumns+` FROM stripesim.sessions WHERE id = $1`, id))
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return session{}, missing("checkout.session", id, "session")
+	case err != nil || row.status != "open":
+		return row, err
+	}
+	switch ended, err := s.endSession(ctx, tx, id, nil, overdue); {
+	case errors.Is(err, sql.ErrNoRows): // it is not overdue, or it has ended meanwhile
+		return scanSession(tx.QueryRowContext(ctx, `SELECT `+sessionColumns+` FROM stripesim.sessions WHERE id = $1`, id))
+	default:
+		return ended, err
+	}
+}
+
+// expireSessions expires the sessions that are overdue.
+func (s *Simulator) expireSessions(ctx context.Context) error {
+	ids, err := s.strings(ctx, `SELECT id FROM stripesim.sessions WHERE status = 'open' AND `+overdue+` ORDER BY expires_at LIMIT 1000`)
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		err := s.transact(ctx, func(tx *sql.Tx) error {
+			_, err := s.endSession(ctx, tx, id, nil, overdue)
+			return err
+		})
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+	}
+	if len(ids) > 0 {
+		wake(s.wakeWebhook)
+	}
+	return nil
+}
+
+// strings returns the values of a query's only column.
+func (s *Simulator) strings(ctx context.Context, query string, args ...any) ([]string, error) {
+	rows, err := s.db.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var all []string
+	for rows.Next() {
+		var value string
+		if err := rows.Scan(&value); err != nil {
+			return nil, err
+		}
+		all = append(all, value)
+	}
+	return all, rows.Err()
+}

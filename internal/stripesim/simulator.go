@@ -1,0 +1,258 @@
+// Package stripesim simulates the part of Stripe's API that takes payments with Checkout Sessions, for demos and for
+// tests without a network: sessions, refunds, events, webhooks and a hosted checkout page. Its state is in tables of
+// its own database.
+//
+// The simulator follows Stripe's documented rules: form encoding, idempotency keys, the limits of expires_at, one end
+// for each session, refunds of at most the captured amount, and webhooks that arrive at least once and in no order. It
+// rejects parameters that it does not know, so it also rejects parameters of Stripe's API that it does not support.
+//
+// [Knobs] make the simulator misbehave as a provider may: it is down, it is hung, it loses answers, or its webhooks are
+// lost.
+package stripesim
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"database/sql"
+	_ "embed"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+	"golang.org/x/sync/errgroup"
+)
+
+// Config configures a simulator. A duration or number that is zero gets its default.
+type Config struct {
+	DatabaseURL   string // of a database without other tables in the schema stripesim; [Open] makes the database and the schema
+	Key           string // the API key that requests must carry
+	WebhookSecret string // signs the webhooks; with several secrets, separated by commas, each one signs
+	WebhookURL    string // the address that receives the webhooks; "" for none
+	PublicURL     string // the simulator's own address as browsers see it, without a slash at the end
+	Log           *slog.Logger
+
+	BankDelay      time.Duration // the time until a bank that asks the customer confirms the payment; default 20 s
+	WebhookTimeout time.Duration // the time that the receiver of a webhook has to answer; default 3 s
+	WebhookRetry   time.Duration // the time before the second try of a webhook; it doubles for each later try; default 1 s
+	WebhookTries   int           // the number of tries of a webhook; default 12
+	LateDelay      time.Duration // the delay of late webhooks; default 5 s
+	ReorderDelay   time.Duration // the time that reordered webhooks are collected before they are sent; default 3 s
+	DatabaseConns  int           // the maximum number of connections to the database; default 10
+}
+
+// maxWebhookRetry bounds the time between two tries of a webhook.
+const maxWebhookRetry = time.Minute
+
+func (c Config) withDefaults() Config {
+	c.BankDelay = cmp.Or(c.BankDelay, 20*time.Second)
+	c.WebhookTimeout = cmp.Or(c.WebhookTimeout, 3*time.Second)
+	c.WebhookRetry = cmp.Or(c.WebhookRetry, time.Second)
+	c.WebhookTries = cmp.Or(c.WebhookTries, 12)
+	c.LateDelay = cmp.Or(c.LateDelay, 5*time.Second)
+	c.ReorderDelay = cmp.Or(c.ReorderDelay, 3*time.Second)
+	c.DatabaseConns = cmp.Or(c.DatabaseConns, 10)
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+	return c
+}
+
+// Simulator is a simulated payment provider. Its methods may be called concurrently.
+type Simulator struct {
+	cfg    Config
+	db     *sql.DB
+	client *http.Client // sends webhooks
+	log    *slog.Logger
+	knobs  knobs
+
+	mu         sync.Mutex
+	publicURL  string
+	webhookURL string
+
+	wakeTimers  chan struct{} // buffered by one: wake-ups coalesce
+	wakeWebhook chan struct{} // likewise
+}
+
+//go:embed schema.sql
+var schema string
+
+// Open connects to the database, and makes the database, the schema and the tables that do not exist yet.
+func Open(ctx context.Context, cfg Config) (*Simulator, error) {
+	cfg = cfg.withDefaults()
+	connConfig, err := pgx.ParseConfig(cfg.DatabaseURL)
+	if err != nil {
+		return nil, errors.New("the database URL of the simulator is wrong: want postgres://USER:PASSWORD@HOST:PORT/DATABASE")
+	}
+	if err := createDatabase(ctx, connConfig); err != nil {
+		return nil, err
+	}
+	db := stdlib.OpenDB(*connConfig)
+	db.SetMaxOpenConns(cfg.DatabaseConns)
+	db.SetMaxIdleConns(cfg.DatabaseConns)
+	s := &Simulator{
+		cfg: cfg, db: db, log: cfg.Log, knobs: newKnobs(cfg.Key),
+		publicURL: strings.TrimSuffix(cfg.PublicURL, "/"), webhookURL: cfg.WebhookURL,
+		client:     newWebhookClient(cfg.WebhookTimeout),
+		wakeTimers: make(chan struct{}, 1), wakeWebhook: make(chan struct{}, 1),
+	}
+	// The lock makes simulators that start at the same time create the tables one after the other.
+	err = s.transact(ctx, func(tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('stripesim.schema', 0))`); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, schema)
+		return err
+	})
+	if err != nil {
+		db.Close()
+		return nil, fmt.Errorf("create the simulator's tables: %w", err)
+	}
+	return s, nil
+}
+
+// createDatabase creates the database of the configuration if the server does not have it.
+func createDatabase(ctx context.Context, cfg *pgx.ConnConfig) error {
+	conn, err := pgx.ConnectConfig(ctx, cfg)
+	if err == nil {
+		return conn.Close(ctx)
+	}
+	if !hasCode(err, "3D000") { // invalid_catalog_name: the server has no such database
+		return fmt.Errorf("connect to the simulator's database: %w", err)
+	}
+	server := cfg.Copy()
+	server.Database = "postgres"
+	if conn, err = pgx.ConnectConfig(ctx, server); err != nil {
+		return fmt.Errorf("connect to the database postgres, to create the simulator's database: %w", err)
+	}
+	defer conn.Close(ctx) //nolint:errcheck // the connection has nothing left to do
+	_, err = conn.Exec(ctx, "CREATE DATABASE "+pgx.Identifier{cfg.Database}.Sanitize())
+	// Another simulator may have created it meanwhile: duplicate_database, or a violation of the catalog's unique index.
+	if err != nil && !hasCode(err, "42P04") && !hasCode(err, "23505") {
+		return fmt.Errorf("create the simulator's database: %w", err)
+	}
+	return nil
+}
+
+func hasCode(err error, code string) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == code
+}
+
+// Run sends the webhooks, and ends sessions, bank payments and pending refunds when their time has come. When ctx ends,
+// it ends the requests that are hung, and returns nil.
+func (s *Simulator) Run(ctx context.Context) error {
+	s.knobs.start()
+	defer s.knobs.stop()
+	loops, ctx := errgroup.WithContext(ctx)
+	loops.Go(func() error { s.repeat(ctx, s.wakeTimers, s.runTimers); return nil })
+	loops.Go(func() error { s.repeat(ctx, s.wakeWebhook, s.sendWebhooks); return nil })
+	return loops.Wait()
+}
+
+// Close ends the requests that are hung, and disconnects from the database. [Simulator.Run] must have returned.
+func (s *Simulator) Close() {
+	s.knobs.stop()
+	s.client.CloseIdleConnections()
+	s.db.Close()
+}
+
+const (
+	pollInterval = 100 * time.Millisecond
+	failureDelay = time.Second
+)
+
+// repeat calls step until ctx ends: after each wake-up, and at least every pollInterval. After an error it waits for
+// failureDelay instead.
+func (s *Simulator) repeat(ctx context.Context, wake <-chan struct{}, step func(context.Context) error) {
+	failing := false
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-wake:
+		case <-timer.C:
+		}
+		err := step(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil && !failing:
+			s.log.Warn("the simulator cannot use its database; it keeps trying", "error", err)
+		case err == nil && failing:
+			s.log.Info("the simulator uses its database again")
+		}
+		failing = err != nil
+		if failing {
+			timer.Reset(failureDelay)
+		} else {
+			timer.Reset(pollInterval)
+		}
+	}
+}
+
+// runTimers does everything whose time has come.
+func (s *Simulator) runTimers(ctx context.Context) error {
+	for _, step := range []func(context.Context) error{
+		s.confirmBankPayments, s.expireSessions, s.settleRefunds, s.deleteOldKeys,
+	} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// SetPublicURL sets the simulator's own address as browsers see it, for a simulator that is opened before its address
+// is known.
+func (s *Simulator) SetPublicURL(url string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.publicURL = strings.TrimSuffix(url, "/")
+}
+
+// SetWebhookURL sets the address that receives the webhooks. Events from before the simulator had an address are not
+// sent.
+func (s *Simulator) SetWebhookURL(url string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.webhookURL = url
+}
+
+// urls returns the addresses of the simulator and of the receiver of webhooks.
+func (s *Simulator) urls() (public, webhook string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.publicURL, s.webhookURL
+}
+
+// transact runs do in a transaction. It commits unless do returns an error.
+func (s *Simulator) transact(ctx context.Context, do func(*sql.Tx) error) error {
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() //nolint:errcheck // no effect after a commit
+	if err := do(tx); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// wake wakes a loop of [Simulator.Run].
+func wake(loop chan<- struct{}) {
+	select {
+	case loop <- struct{}{}:
+	default: // a wake-up is waiting already
+	}
+}
+
+// newID returns a random id with a prefix.
+func newID(prefix string) string { return prefix + rand.Text() }

@@ -1,0 +1,268 @@
+package stripesim
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stripe/stripe-go/v85"
+
+	"example.com/shop/internal/testenv"
+)
+
+func (f *fixture) events(t testing.TB, params *stripe.EventListParams) (all []*stripe.Event) {
+	t.Helper()
+	for e, err := range f.stripe.V1Events.List(t.Context(), params).All(t.Context()) {
+		must(t, err)
+		all = append(all, e)
+	}
+	return all
+}
+
+func TestWebhookCarriesTheEvent(t *testing.T) {
+	f := newFixture(t)
+	r := newReceiver(t, f.sim)
+	s := f.create(t)
+	p := &stripe.CheckoutSessionExpireParams{}
+	p.SetIdempotencyKey("close-1")
+	expired, err := f.stripe.V1CheckoutSessions.Expire(t.Context(), s.ID, p)
+	must(t, err)
+	sent := r.await(t, 1)[0] // ConstructEvent has checked its signature and its API version
+	eventually(t, func() bool { return f.events(t, &stripe.EventListParams{})[0].PendingWebhooks == 0 })
+	retrieved, err := f.stripe.V1Events.Retrieve(t.Context(), sent.ID, nil)
+	must(t, err)
+	for _, e := range []*stripe.Event{&sent, retrieved, f.events(t, &stripe.EventListParams{})[0]} {
+		var object stripe.CheckoutSession
+		must(t, json.Unmarshal(e.Data.Raw, &object))
+		if e.ID != sent.ID || e.ID[:4] != "evt_" || e.Object != "event" || e.Type != "checkout.session.expired" ||
+			e.APIVersion != stripe.APIVersion || e.Livemode || e.Created == 0 ||
+			e.Request.ID != expired.LastResponse.RequestID || e.Request.IdempotencyKey != "close-1" ||
+			object.ID != s.ID || object.Status != stripe.CheckoutSessionStatusExpired || object.ClientReferenceID != "attempt-1" {
+			t.Errorf("the event is %+v with the object %s", e, e.Data.Raw)
+		}
+	}
+	if sent.PendingWebhooks != 1 {
+		t.Errorf("the webhook says that %d webhooks are pending, want 1: itself", sent.PendingWebhooks)
+	}
+}
+
+func TestPaymentEvent(t *testing.T) {
+	f := newFixture(t)
+	r := newReceiver(t, f.sim)
+	s := f.paid(t)
+	e := r.await(t, 1)[0]
+	var object stripe.CheckoutSession
+	must(t, json.Unmarshal(e.Data.Raw, &object))
+	if e.Type != stripe.EventTypeCheckoutSessionCompleted || object.ID != s.ID || object.PaymentIntent.ID != s.PaymentIntent.ID ||
+		object.PaymentStatus != stripe.CheckoutSessionPaymentStatusPaid || object.AmountTotal != sessionTotal || e.Request.ID != "" {
+		t.Errorf("the event is %+v with the object %s", e, e.Data.Raw)
+	}
+}
+
+func TestFailedWebhookIsRetried(t *testing.T) {
+	f := newFixture(t)
+	r := newReceiver(t, f.sim)
+	statuses := []int{http.StatusInternalServerError, http.StatusFound, http.StatusNotFound, http.StatusAccepted}
+	r.answer = func(try int) int { return statuses[try-1] }
+	f.paid(t)
+	all := r.await(t, 4)
+	for _, e := range all {
+		if e.ID != all[0].ID {
+			t.Errorf("the retries have the events %s and %s, want the same one", all[0].ID, e.ID)
+		}
+	}
+	eventually(t, func() bool { return f.deliveries(t, "delivered") == 1 })
+}
+
+func (f *fixture) deliveries(t testing.TB, state string) int {
+	t.Helper()
+	return f.count(t, `SELECT count(*) FROM stripesim.deliveries WHERE state = $1`, state)
+}
+
+func TestRetryDelayDoublesUpToAMinute(t *testing.T) {
+	s := &Simulator{cfg: Config{}.withDefaults()}
+	for i, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60, 60, 60, 60} { // twelve tries
+		if got := s.retryDelay(i + 1); got != want*time.Second {
+			t.Errorf("the delay after try %d is %v, want %v", i+1, got, want*time.Second)
+		}
+	}
+}
+
+// TestFailedWebhookWaits checks that the next try waits for the delay.
+func TestFailedWebhookWaits(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.WebhookRetry = time.Hour })
+	r := newReceiver(t, f.sim)
+	r.answer = func(int) int { return http.StatusInternalServerError }
+	f.paid(t)
+	eventually(t, func() bool {
+		return f.count(t, `SELECT count(*) FROM stripesim.deliveries WHERE state = 'waiting' AND tries = 1 AND error LIKE '%500%'
+			AND due_at BETWEEN now() + interval '50 min' AND now() + interval '1 hour'`) == 1
+	})
+	if n := len(r.received()); n != 1 {
+		t.Errorf("the webhook was sent %d times, want once", n)
+	}
+}
+
+func TestWebhookIsGivenUp(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.WebhookTries = 3 })
+	r := newReceiver(t, f.sim)
+	r.answer = func(int) int { return http.StatusServiceUnavailable }
+	f.paid(t)
+	eventually(t, func() bool { return f.deliveries(t, "given_up") == 1 })
+	if n := len(r.received()); n != 3 {
+		t.Errorf("the webhook was sent %d times, want 3", n)
+	}
+	if e := f.events(t, &stripe.EventListParams{})[0]; e.PendingWebhooks != 1 {
+		t.Errorf("the event has %d pending webhooks, want 1", e.PendingWebhooks)
+	}
+}
+
+func TestReceiverThatDoesNotAnswer(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.WebhookTimeout = 50 * time.Millisecond })
+	stop := make(chan struct{})
+	var arrived receiver
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		arrived.answer = func(int) int { return 0 }
+		arrived.add(stripe.Event{})
+		<-stop
+	}))
+	defer server.Close()
+	defer close(stop)
+	f.sim.SetWebhookURL(server.URL)
+	f.paid(t)
+	arrived.await(t, 2)
+}
+
+func TestLostWebhook(t *testing.T) {
+	f := newFixture(t)
+	r := newReceiver(t, f.sim)
+	f.set(t, func(k *Knobs) { k.Webhooks = "lost" })
+	lost := f.paid(t)
+	f.set(t, func(k *Knobs) { k.Webhooks = "normal" })
+	f.paid(t)
+	if e := r.await(t, 1)[0]; e.Data.Object["id"] == lost.ID {
+		t.Error("a lost webhook arrived")
+	}
+	events := f.events(t, &stripe.EventListParams{})
+	if len(events) != 2 || events[1].Data.Object["id"] != lost.ID {
+		t.Errorf("the events are %v, want the lost one too", events)
+	}
+}
+
+func TestDoubledWebhook(t *testing.T) {
+	f := newFixture(t)
+	r := newReceiver(t, f.sim)
+	f.set(t, func(k *Knobs) { k.Webhooks = "doubled" })
+	f.paid(t)
+	if all := r.await(t, 2); all[0].ID != all[1].ID {
+		t.Errorf("the webhooks have the events %s and %s, want one event twice", all[0].ID, all[1].ID)
+	}
+}
+
+func TestLateWebhook(t *testing.T) {
+	f := newFixture(t)
+	r := newReceiver(t, f.sim)
+	f.set(t, func(k *Knobs) { k.Webhooks = "late" })
+	start := time.Now()
+	f.paid(t)
+	r.await(t, 1)
+	if late := time.Since(start); late < 300*time.Millisecond {
+		t.Errorf("the webhook came after %v, want at least 300ms", late)
+	}
+}
+
+func TestReorderedWebhooks(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.ReorderDelay = time.Hour })
+	r := newReceiver(t, f.sim)
+	f.set(t, func(k *Knobs) { k.Webhooks = "reordered" })
+	for range 3 {
+		f.paid(t)
+	}
+	f.set(t, func(k *Knobs) { k.Webhooks = "normal" })
+	f.paid(t) // is not held back
+	if first := r.await(t, 1)[0]; first.ID != f.events(t, &stripe.EventListParams{})[0].ID {
+		t.Errorf("the first webhook has the event %s, want the newest one", first.ID)
+	}
+	_, err := f.sim.db.ExecContext(t.Context(), `
+		UPDATE stripesim.deliveries SET due_at = now() WHERE id = (SELECT min(id) FROM stripesim.deliveries WHERE held)`)
+	must(t, err)
+	var sent, listed []string
+	for _, e := range r.await(t, 4) {
+		sent = append(sent, e.ID)
+	}
+	for _, e := range f.events(t, &stripe.EventListParams{}) { // the newest first
+		listed = append(listed, e.ID)
+	}
+	if !slices.Equal(sent, listed) {
+		t.Errorf("the webhooks arrived as %v, want the newest first: %v", sent, listed)
+	}
+}
+
+func TestNoWebhooksWithoutReceiver(t *testing.T) {
+	f := newFixture(t)
+	f.paid(t)
+	if n := f.count(t, `SELECT count(*) FROM stripesim.deliveries`); n != 0 {
+		t.Errorf("there are %d deliveries, want 0", n)
+	}
+}
+
+// TestWebhooksSurviveARestart makes an event in one simulator, and sends it from the next one.
+func TestWebhooksSurviveARestart(t *testing.T) {
+	database := testenv.Postgres(t)
+	sameDatabase := func(c *Config) { c.DatabaseURL = database }
+	first := newStoppedFixture(t, sameDatabase)
+	first.sim.SetWebhookURL("http://127.0.0.1:1/") // only so that deliveries are made
+	s := first.paid(t)
+	first.sim.Close()
+
+	second := newStoppedFixture(t, sameDatabase)
+	r := newReceiver(t, second.sim)
+	run(t, second.sim)
+	if e := r.await(t, 1)[0]; e.Data.Object["id"] != s.ID {
+		t.Errorf("the event is %+v", e)
+	}
+}
+
+func TestListOfEvents(t *testing.T) {
+	f := newFixture(t)
+	intent := f.paid(t).PaymentIntent.ID
+	must(t, f.expire(t.Context(), f.create(t).ID))
+	_, err := f.refund(t, intent, 1)
+	must(t, err)
+	_, err = f.sim.db.ExecContext(t.Context(), `UPDATE stripesim.events SET created_at = to_timestamp(1000) WHERE type = 'refund.created'`)
+	must(t, err)
+	for _, tc := range []struct {
+		name   string
+		params stripe.EventListParams
+		want   []stripe.EventType
+	}{
+		{"all", stripe.EventListParams{}, []stripe.EventType{"refund.created", "checkout.session.expired", "checkout.session.completed"}},
+		{"type", stripe.EventListParams{Type: stripe.String("refund.created")}, []stripe.EventType{"refund.created"}},
+		{"group", stripe.EventListParams{Type: stripe.String("checkout.session.*")}, []stripe.EventType{"checkout.session.expired", "checkout.session.completed"}},
+		{"types", stripe.EventListParams{Types: []*string{stripe.String("refund.created"), stripe.String("checkout.session.completed")}},
+			[]stripe.EventType{"refund.created", "checkout.session.completed"}},
+		{"none", stripe.EventListParams{Type: stripe.String("refund.failed")}, nil},
+		{"until", stripe.EventListParams{CreatedRange: &stripe.RangeQueryParams{LesserThanOrEqual: 1000}}, []stripe.EventType{"refund.created"}},
+		{"before", stripe.EventListParams{CreatedRange: &stripe.RangeQueryParams{LesserThan: 1000}}, nil},
+		{"since", stripe.EventListParams{CreatedRange: &stripe.RangeQueryParams{GreaterThanOrEqual: 1000}},
+			[]stripe.EventType{"refund.created", "checkout.session.expired", "checkout.session.completed"}},
+		{"after", stripe.EventListParams{CreatedRange: &stripe.RangeQueryParams{GreaterThan: 1000}},
+			[]stripe.EventType{"checkout.session.expired", "checkout.session.completed"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tc.params.Limit = stripe.Int64(2)
+			var got []stripe.EventType
+			for _, e := range f.events(t, &tc.params) {
+				got = append(got, e.Type)
+			}
+			if !slices.Equal(got, tc.want) {
+				t.Errorf("the events are %v, want %v", got, tc.want)
+			}
+		})
+	}
+	_, err = f.stripe.V1Events.Retrieve(t.Context(), "evt_none", nil)
+	expectError(t, err, http.StatusNotFound, stripe.ErrorTypeInvalidRequest, stripe.ErrorCodeResourceMissing, "id")
+}
