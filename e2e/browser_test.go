@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -30,8 +31,8 @@ type tab struct {
 	ctx context.Context
 
 	mu       sync.Mutex
-	expected []string // parts of the console errors that the test causes
-	errors   []string // the other console errors
+	expected [][]string // parts of the console errors that the test causes: an expected error contains all parts
+	errors   []string   // the other console errors
 }
 
 // chromium returns the path of the browser, which has different names in different distributions.
@@ -97,6 +98,8 @@ func open(t *testing.T, url string) *tab {
 			t.Errorf("console of %s: %s", url, e)
 		}
 	})
+	p.expect("404", "/api/payments")   // a service without a payment provider
+	p.expect("404", "/ops/api/faults") // only the demo serves it
 	must(t, chromedp.Listen(ctx, p.listen))
 	p.do(chromedp.EmulateViewport(1280, 900), chromedp.Navigate(url))
 	return p
@@ -120,19 +123,19 @@ func (p *tab) listen(event any) {
 func (p *tab) consoleError(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, part := range p.expected {
-		if strings.Contains(text, part) {
+	for _, parts := range p.expected {
+		if !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(text, part) }) {
 			return
 		}
 	}
 	p.errors = append(p.errors, text)
 }
 
-// expect makes the tab ignore console errors that contain a text.
-func (p *tab) expect(part string) {
+// expect makes the tab ignore console errors that contain all parts.
+func (p *tab) expect(parts ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.expected = append(p.expected, part)
+	p.expected = append(p.expected, parts)
 }
 
 func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {

@@ -57,9 +57,13 @@ func TestDemoFaults(t *testing.T) {
 	}
 	active := func(redisStopped, workerPaused bool) {
 		t.Helper()
-		want := fmt.Sprintf(`{"redis_stopped":%t,"worker_paused":%t}`, redisStopped, workerPaused)
-		if got := string(ops.get("/ops/api/faults").body); got != want {
-			t.Errorf("active faults: %s, want %s", got, want)
+		type faults struct {
+			RedisStopped bool `json:"redis_stopped"`
+			WorkerPaused bool `json:"worker_paused"`
+		}
+		want := faults{redisStopped, workerPaused}
+		if got := decode[faults](t, ops.get("/ops/api/faults")); got != want {
+			t.Errorf("active faults: %+v, want %+v", got, want)
 		}
 	}
 	active(false, false)

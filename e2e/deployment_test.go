@@ -29,13 +29,27 @@ type needs struct {
 	redisEnv    []string          // the environment of a redis-server of its own
 	processes   []string          // the role of each process; nil: two of each role, and one relay
 	env         []string          // additional environment variables of the processes
+
+	// party starts the second party, and returns the environment variables with which the processes find it. It may
+	// change the deployment's times, plans and kinds. nil: the service has no second party.
+	party func(d *deployment) (party, []string)
+}
+
+// party is a second party that may confirm items, as a payment provider does. Only the tests of the party know more.
+type party interface {
+	visit(v *visit)                   // runs a plan that only a deployment with the party has
+	settled() bool                    // reports whether nothing is under way between the service and the party
+	check(l *load) (figures []string) // compares the party's records with the service's and with the load
 }
 
 // deployment is a whole service: processes of each role, and servers that a test may break.
 type deployment struct {
 	*site
+	times
 	t        *testing.T
-	timeout  time.Duration      // of an item
+	plans    []string           // of the visits of a load
+	kinds    []string           // of the tasks
+	party    party              // nil: none
 	redis    *devstack.Redis    // nil: shared, or the stand-in
 	postgres *devstack.Postgres // nil: shared
 
@@ -55,16 +69,20 @@ type member struct {
 	role string
 }
 
-// The queue's keys in Redis.
-const (
-	keyPrefix   = "delay:{" + kind + ":0}:"
-	dueKey      = keyPrefix + "due"
-	leasedKey   = keyPrefix + "leased"
-	deadKey     = keyPrefix + "dead"
-	attemptsKey = keyPrefix + "attempts"
-	errorsKey   = keyPrefix + "errors"
-	markerKey   = keyPrefix + "marker" // the restore marker: if it is missing, Redis was wiped
-)
+// queueKeys are the keys of one kind's queue in Redis.
+type queueKeys struct {
+	due, leased, dead, attempts, errors string
+	marker                              string // the restore marker: if it is missing, Redis was wiped
+}
+
+// keysOf returns the keys of a kind's queue.
+func keysOf(kind string) queueKeys {
+	prefix := "delay:{" + kind + ":0}:"
+	return queueKeys{prefix + "due", prefix + "leased", prefix + "dead", prefix + "attempts", prefix + "errors", prefix + "marker"}
+}
+
+// queue holds the keys of the queue of timeouts.
+var queue = keysOf(kind)
 
 // itemTimeout is the timeout of a deployment's items.
 const itemTimeout = 3 * time.Second
@@ -73,14 +91,19 @@ const itemTimeout = 3 * time.Second
 func deploy(t *testing.T, n needs) *deployment {
 	t.Helper()
 	needsProcesses(t)
-	d := &deployment{t: t, timeout: itemTimeout}
+	d := &deployment{t: t, times: times{timeout: itemTimeout}, plans: plans, kinds: []string{kind}}
 	redisURL, database := d.redisURL(n), d.postgresURL(n)
 	d.connect(database, redisURL)
 	if n.network {
 		d.toPostgres, database = proxied(t, database)
 		d.toRedis, redisURL = proxied(t, redisURL)
 	}
-	d.site = newSiteAt(t, database, redisURL, append(n.env, envTimeout+"="+d.timeout.String(), envDatabaseConns+"=8")...)
+	env := append(slices.Clone(n.env), envTimeout+"="+d.timeout.String(), envDatabaseConns+"=8")
+	if n.party != nil {
+		p, partyEnv := n.party(d)
+		d.party, env = p, append(env, partyEnv...)
+	}
+	d.site = newSiteAt(t, database, redisURL, env...)
 	d.exec(domain.stock)
 	processes := n.processes
 	if processes == nil {
@@ -228,7 +251,7 @@ func (d *deployment) items(condition string, args ...any) float64 {
 // leased counts the tasks on which workers hold leases.
 func (d *deployment) leased() int64 {
 	d.t.Helper()
-	n, err := d.rdb.ZCard(d.t.Context(), leasedKey).Result()
+	n, err := d.rdb.ZCard(d.t.Context(), queue.leased).Result()
 	must(d.t, err)
 	return n
 }

@@ -7,5 +7,6 @@
 // that each customer got with the database and with a model of one item (history_test.go).
 //
 // These fault tests know the service's domain only through domain_test.go. They call a thing that times out an item. A
-// team that times out other items rewrites that file.
+// team that times out other items rewrites that file. Only payment_test.go and fault_payment_test.go know payments: to
+// the other files the payment provider is a second party. A team without payments deletes both.
 package e2e

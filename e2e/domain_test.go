@@ -23,8 +23,7 @@ const (
 
 // item is one thing that times out.
 type item struct {
-	id          string
-	status      status
+	state
 	deadline    time.Time
 	cancelledAt time.Time // zero unless it was cancelled, by its customer or by its timeout
 }
@@ -49,17 +48,19 @@ type itemSpec struct {
 	bodies []string
 	// create returns the request that creates an item from a body. A key that is not "" is its idempotency key.
 	create func(body, key string) request
-	// confirm, cancel and get return the requests of an item's customer.
-	confirm, cancel, get func(id string) request
-	// decode reads the body of a successful response to create, confirm, cancel or get.
+	// confirm, cancel, get and extend return the requests of an item's customer. Only visits of a second party's plans
+	// extend deadlines.
+	confirm, cancel, get, extend func(id string) request
+	// decode reads the body of a successful response to create, confirm, cancel, get or extend.
 	decode func(body []byte) (item, error)
 	// rejections maps the type of a problem to the reason that the model knows.
 	rejections map[string]rejection
 	// available returns how many more items the first body can create.
 	available func(c *client) int
 
-	// items selects all items, with the columns key (the idempotency key), id, status (pending, confirmed,
-	// cancelled or timed out), deadline, cancelled_at, and batch (the batch of an item of insertBatch).
+	// items selects all items, with the columns key (the idempotency key), id, status (pending, confirmed, cancelled or
+	// timed out), deadline, cancelled_at, held (whether the item was held at any time), extended (whether its customer
+	// has extended its deadline), and batch (the batch of an item of insertBatch).
 	items string
 	// stock prepares the seeded database for a load. It adds so much of each resource, except the scarce one, that no
 	// load exhausts it.
@@ -114,18 +115,26 @@ var domain = itemSpec{
 	cancel: func(id string) request {
 		return request{method: http.MethodPost, path: "/api/orders/" + id + "/cancel"}
 	},
-	get:    func(id string) request { return request{method: http.MethodGet, path: "/api/orders/" + id} },
+	get: func(id string) request { return request{method: http.MethodGet, path: "/api/orders/" + id} },
+	extend: func(id string) request {
+		return request{method: http.MethodPost, path: "/api/orders/" + id + "/extend"}
+	},
 	decode: decodeOrder,
 	rejections: map[string]rejection{
-		"/problems/order-paid":      rejectedConfirmed,
-		"/problems/order-cancelled": rejectedCancelled,
-		"/problems/deadline-passed": rejectedLate,
-		"/problems/out-of-stock":    rejectedExhausted,
+		"/problems/order-paid":       rejectedConfirmed,
+		"/problems/order-cancelled":  rejectedCancelled,
+		"/problems/deadline-passed":  rejectedLate,
+		"/problems/out-of-stock":     rejectedExhausted,
+		"/problems/checkout-open":    rejectedHeld,
+		"/problems/order-cancelling": rejectedCancelling,
+		"/problems/not-extendable":   rejectedExtension,
 	},
 	available: func(c *client) int { return c.available(beans) },
 
 	items: `
 		SELECT idempotency_key AS key, id, expires_at AS deadline, cancelled_at, customer_id AS batch,
+		       EXISTS (SELECT FROM order_events e WHERE e.order_id = orders.id AND e.type = 'held') AS held,
+		       extended_at IS NOT NULL AS extended,
 		       CASE WHEN cancel_reason = 'timeout' THEN 'timed out' WHEN status = 'paid' THEN 'confirmed' ELSE status END AS status
 		FROM orders`,
 	stock:         `UPDATE products SET supply = 1000000, available = 1000000 WHERE id <> '` + course + `'`,
@@ -183,11 +192,14 @@ const oneOfBeans = `{"items":[{"product_id":"` + beans + `","quantity":1}]}`
 
 // order is an order as the REST API shows it.
 type order struct {
-	ID           string
-	Status       string
-	CancelReason string    `json:"cancel_reason"`
-	ExpiresAt    time.Time `json:"expires_at"`
-	CancelledAt  time.Time `json:"cancelled_at"`
+	ID                string
+	Status            string
+	CancelReason      string    `json:"cancel_reason"`
+	ExpiresAt         time.Time `json:"expires_at"`
+	CancelledAt       time.Time `json:"cancelled_at"`
+	HoldUntil         time.Time `json:"hold_until"`
+	CancelRequestedAt time.Time `json:"cancel_requested_at"`
+	ExtendedAt        time.Time `json:"extended_at"`
 }
 
 func decodeOrder(body []byte) (item, error) {
@@ -195,14 +207,19 @@ func decodeOrder(body []byte) (item, error) {
 	if err := json.Unmarshal(body, &o); err != nil {
 		return item{}, err
 	}
-	i := item{o.ID, status(o.Status), o.ExpiresAt, o.CancelledAt}
+	s := state{status: status(o.Status), id: o.ID, extended: !o.ExtendedAt.IsZero()}
 	switch {
 	case o.CancelReason == "timeout":
-		i.status = timedOut
+		s.status = timedOut
 	case o.Status == "paid":
-		i.status = confirmed
+		s.status = confirmed
+	case s.status == pending:
+		s.cancelling = !o.CancelRequestedAt.IsZero()
+		if !o.HoldUntil.IsZero() {
+			s.hold = held
+		}
 	}
-	return i, nil
+	return item{s, o.ExpiresAt, o.CancelledAt}, nil
 }
 
 // available returns how many of a product are available.

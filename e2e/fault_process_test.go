@@ -130,7 +130,7 @@ func failHandler(d *deployment) {
 	poison := c.item(c.expect(http.StatusCreated, domain.create(domain.bodies[0], "poison"))).id
 	d.exec(domain.rejectTimeouts(`NEW.id = '` + poison + `'`))
 	// Ten failed attempts would take minutes, so the test sets the number of the task's failed attempts to nine.
-	must(d.t, d.rdb.HSet(d.t.Context(), attemptsKey, poison, strconv.Itoa(9)).Err())
+	must(d.t, d.rdb.HSet(d.t.Context(), queue.attempts, poison, strconv.Itoa(9)).Err())
 	eventually(d.t, "a dead letter", func() bool {
 		a := ops.send(request{method: "GET", path: "/ops/api/dead-letters"})
 		if a.status == http.StatusServiceUnavailable { // a Redis under load may not answer in time

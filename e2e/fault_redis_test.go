@@ -75,9 +75,9 @@ func failOver(d *deployment) {
 	})
 	must(d.t, rdb.ReplicaOf(d.t.Context(), "NO", "ONE").Err())
 	d.sleep(2 * time.Second)
-	acknowledged, err := d.rdb.ZRange(d.t.Context(), dueKey, 0, -1).Result()
+	acknowledged, err := d.rdb.ZRange(d.t.Context(), queue.due, 0, -1).Result()
 	must(d.t, err)
-	kept, err := rdb.ZMScore(d.t.Context(), dueKey, acknowledged...).Result()
+	kept, err := rdb.ZMScore(d.t.Context(), queue.due, acknowledged...).Result()
 	must(d.t, err)
 	if lost := len(acknowledged) - len(slices.DeleteFunc(kept, func(score float64) bool { return score == 0 })); lost == 0 {
 		d.t.Error("the failover lost no write, so the test proves nothing")

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -15,14 +16,17 @@ type fault struct {
 	name   string
 	needs  needs
 	before func()              // called before the deployment starts; may be nil
+	rate   int                 // how many items the load creates in a second; 0: rate
 	inject func(d *deployment) // begins the fault, waits, and ends the fault
 	bound  bound
 	// excused counts the statements that one of the test's own tools broke. The service may reject as many requests.
 	// nil: the tools broke no statement.
 	excused func(d *deployment) int
+	// party returns a message for each part of the second party's bound that is exceeded. nil: there is no such bound.
+	party func(d *deployment) (exceeded []string)
 }
 
-// rate is how many items a load creates in a second.
+// rate is how many items a load usually creates in a second.
 const rate = 40
 
 // runFaults injects each fault into a deployment of its own under load. It checks the invariants, the responses that
@@ -38,7 +42,11 @@ func runFaults(t *testing.T, faults []fault) {
 				}
 				d := deploy(t, f.needs)
 				defer d.kill(d.running("")...)
-				return f.bound.exceeded(f.run(t, d))
+				exceeded := f.bound.exceeded(f.run(t, d))
+				if f.party != nil {
+					exceeded = append(exceeded, f.party(d)...)
+				}
+				return exceeded
 			})
 		})
 	}
@@ -82,10 +90,11 @@ func measureTogether(t *testing.T, measure func(t *testing.T) []string) (exceede
 }
 
 func (f fault) run(t *testing.T, d *deployment) figures {
+	rate := cmp.Or(f.rate, rate)
 	load := d.startLoad(rand.New(rand.NewPCG(1, 1)), rate)
-	load.waitForCreated(rate / 2)
+	load.waitForCreated(int64(rate / 2))
 	f.inject(d)
-	load.waitForCreated(rate / 2)
+	load.waitForCreated(int64(rate / 2))
 	load.close()
 	d.settle()
 	figures := load.check()

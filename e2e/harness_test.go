@@ -30,7 +30,7 @@ import (
 // TestMain runs more tests at once than there are processors, unless the command line sets the number: most of the time
 // a test waits for a deadline, or for a fault to end.
 func TestMain(m *testing.M) {
-	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
+	if err := flag.Set("test.parallel", strconv.Itoa(5*runtime.GOMAXPROCS(0)/2)); err != nil {
 		panic(err)
 	}
 	testenv.Main(m, migrations.Up)
@@ -179,7 +179,7 @@ var (
 const keptLines = 500
 
 // read keeps the output, and sends the URL at which the process serves. The demo prints the URL and, right after it,
-// the operators' token. The command serve logs its address.
+// the operators' token. The other commands that serve log their address.
 func (p *process) read(from io.Reader, serving chan<- string) {
 	lines := bufio.NewScanner(from)
 	url, found := "", false
@@ -194,13 +194,13 @@ func (p *process) read(from io.Reader, serving chan<- string) {
 		if found {
 			continue
 		}
-		var entry struct{ Msg, Addr string }
+		var entry struct{ Addr string }
 		if m := demoURL.FindStringSubmatch(line); m != nil {
 			url = m[1]
 		} else if m := demoOps.FindStringSubmatch(line); m != nil {
 			p.opsToken, found = m[1], true
 			serving <- url
-		} else if json.Unmarshal([]byte(line), &entry) == nil && entry.Msg == "serving" {
+		} else if json.Unmarshal([]byte(line), &entry) == nil && entry.Addr != "" {
 			found = true
 			serving <- "http://" + entry.Addr
 		}

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -13,13 +14,26 @@ import (
 // responses are right if each call can be assigned an instant between its request and its response such that the model,
 // called in the order of these instants, gives the same responses (linearizability).
 
-// state is the status and the id of an item.
+// state is what the model knows of an item.
 type state struct {
-	status status
-	id     string // "" until a response has contained it
+	status     status
+	id         string // "" until a response has contained it
+	hold       holding
+	cancelling bool // its customer has asked to cancel it while it was held
+	extended   bool // its customer has extended its deadline
 }
 
-// operation is an operation that a customer can call.
+// holding tells whether a pending item is held for the service's second party (party in deployment_test.go). The item
+// then ends after its deadline, and the second party may still confirm it.
+type holding string
+
+const (
+	free    holding = ""
+	opening holding = "opening" // no response has confirmed the hold, so that it may end at any time
+	held    holding = "held"    // the hold lasts until the deadline or the request to cancel
+)
+
+// operation is an operation that a customer can call, or a decision of the second party.
 type operation string
 
 const (
@@ -27,29 +41,43 @@ const (
 	confirm operation = "confirm"
 	cancel  operation = "cancel"
 	get     operation = "get"
+	extend  operation = "extend" // the deadline
+	hold    operation = "hold"   // the item for the second party
+	settle  operation = "settle" // the second party's success, which confirms the item or is undone
 )
 
-// call is a customer's call of an operation.
+// passed tells whether a time has passed when a call takes effect.
+type passed struct {
+	maybe  bool // it may have passed before the response came
+	surely bool // it had passed before the request was sent
+}
+
+// call is a customer's call of an operation, or a decision of the second party.
 type call struct {
 	operation operation
-	mayBeLate bool // the deadline may have passed before the response came
-	isLate    bool // the deadline had passed before the request was sent
+	deadline  [2]passed // the item's deadline: the first one, and the extended one
+	holdEnd   [2]passed // the latest end of the item's hold: with each of the two deadlines
 }
 
 // rejection is the reason why a call was rejected.
 type rejection string
 
 const (
-	rejectedConfirmed rejection = "confirmed" // the item is confirmed
-	rejectedCancelled rejection = "cancelled" // its customer has cancelled it
-	rejectedLate      rejection = "late"      // its deadline has passed
-	rejectedExhausted rejection = "exhausted" // too little is left of the resource that a new item needs
+	rejectedConfirmed  rejection = "confirmed"  // the item is confirmed
+	rejectedCancelled  rejection = "cancelled"  // its customer has cancelled it
+	rejectedLate       rejection = "late"       // its deadline has passed
+	rejectedExhausted  rejection = "exhausted"  // too little is left of the resource that a new item needs
+	rejectedHeld       rejection = "held"       // the item is held
+	rejectedCancelling rejection = "cancelling" // its customer has asked to cancel it
+	rejectedExtension  rejection = "extension"  // its deadline was extended before, or it is being cancelled
+	rejectedByParty    rejection = "by party"   // the second party refuses to deal with the item
 )
 
 // outcome is the content of a response, as far as the model knows it.
 type outcome struct {
 	unknown  bool // no response came, or the response does not tell whether the call took effect
 	created  bool // this call created the item
+	undone   bool // the second party's success was undone; otherwise it confirmed the item
 	rejected rejection
 	state    // of the item after the call, unless the outcome is unknown or rejected
 }
@@ -69,17 +97,66 @@ func step(s state, c call, o outcome) (next []state) {
 	return next
 }
 
-// elapse returns the states in which an item may be when a call takes effect: its deadline may have passed since s.
+// elapse returns the states in which an item may be when a call takes effect, if it was in state s before.
 func elapse(s state, c call) []state {
-	overdue, gone := state{expired, s.id}, state{timedOut, s.id}
-	switch {
-	case s.status == pending && c.isLate, s.status == expired:
-		return []state{overdue, gone}
-	case s.status == pending && c.mayBeLate:
-		return []state{s, overdue, gone}
-	default:
-		return []state{s}
+	now := []state{s}
+	for i := 0; i < len(now); i++ {
+		for _, next := range becomes(now[i], c) {
+			if !slices.Contains(now, next) {
+				now = append(now, next)
+			}
+		}
 	}
+	return slices.DeleteFunc(now, func(s state) bool { return s.status == pending && c.deadline[s.which()].surely })
+}
+
+// becomes returns the states that may follow s without a call: the deadline passes, a hold ends, and an item that is not
+// held any more is cancelled.
+func becomes(s state, c call) (next []state) {
+	if s.status != pending && s.status != expired {
+		return nil
+	}
+	if s.status == pending && c.deadline[s.which()].maybe {
+		overdue := s
+		overdue.status = expired
+		next = append(next, overdue)
+	}
+	ends := s.cancelling || s.status == expired
+	switch {
+	case s.hold == opening, s.hold == held && ends:
+		released := s
+		released.hold = free
+		next = append(next, released)
+	case s.hold == free && s.cancelling:
+		next = append(next, s.ended(cancelled))
+	case s.hold == free && ends:
+		next = append(next, s.ended(timedOut))
+	}
+	return next
+}
+
+// which returns the index of the item's deadline in call.deadline and call.holdEnd.
+func (s state) which() int {
+	if s.extended {
+		return 1
+	}
+	return 0
+}
+
+// ended returns the state of an item that ends with a status.
+func (s state) ended(as status) state {
+	return state{status: as, id: s.id, extended: s.extended}
+}
+
+// shown returns the state as a response shows it.
+func (s state) shown() state {
+	if s.status == expired {
+		s.status = pending // until a worker or a reconciler cancels it
+	}
+	if s.hold == opening {
+		s.hold = held
+	}
+	return s
 }
 
 // apply returns the state after a call, and reports whether the outcome is right.
@@ -90,45 +167,87 @@ func apply(s state, c call, o outcome) (state, bool) {
 		}
 		s.id = o.id
 	}
-	shown := s
-	if shown.status == expired {
-		shown.status = pending // until a worker or a reconciler cancels it
-	}
 	switch c.operation {
 	case create:
 		switch {
 		case o.rejected == rejectedExhausted:
 			return s, s.status == absent
 		case s.status == absent:
-			return state{pending, o.id}, o.unknown || o.created
+			return state{status: pending, id: o.id}, o.unknown || o.created
 		default:
-			return s, o.unknown || !o.created && shown == o.state
+			return s, o.unknown || !o.created && s.shown() == o.state
 		}
-	case confirm:
-		return end(s, confirmed, o)
-	case cancel:
-		return end(s, cancelled, o)
+	case settle:
+		if o.undone { // the item had ended, or its hold had
+			return s, s.status != absent && s.status != pending
+		}
+		return s.ended(confirmed), s.hold == held && !c.holdEnd[s.which()].surely
+	case get:
+		return s, o.unknown || s.shown() == o.state
+	}
+	after, reasons := respond(s, c.operation)
+	if c.operation == hold {
+		o.extended = s.extended // the second party's response does not show it
+	}
+	switch {
+	case o.unknown && after.hold == held && s.hold != held:
+		after.hold = opening
+		return after, true
+	case o.unknown:
+		return after, true
+	case o.rejected == rejectedByParty:
+		return s, c.operation == hold && len(reasons) == 0 && s.hold != held
+	case o.rejected != "":
+		return s, slices.Contains(reasons, o.rejected)
 	default:
-		return s, o.unknown || shown == o.state
+		return after, len(reasons) == 0 && after.shown() == o.state
 	}
 }
 
-// end returns the state after a call that ends an item with a status, and reports whether the outcome is right.
-func end(s state, as status, o outcome) (state, bool) {
-	late := s.status == expired || s.status == timedOut
-	if s.status == pending {
-		s.status = as
-	}
+// respond returns the state after a call of confirm, cancel, extend or hold, or the reasons for which the service may
+// reject the call.
+func respond(s state, o operation) (after state, reasons []rejection) {
 	switch {
-	case o.unknown:
-		return s, true
-	case o.rejected == rejectedLate:
-		return s, late
-	case o.rejected != "":
-		return s, string(s.status) == string(o.rejected) && s.status != as
-	default:
-		return s, s.status == as
+	case s.status == absent:
+		return s, nil
+	case o == confirm && s.status == confirmed, o == cancel && s.status == cancelled:
+		return s, nil // a repeated call
+	case s.status == confirmed:
+		return s, []rejection{rejectedConfirmed}
+	case s.status == cancelled:
+		return s, []rejection{rejectedCancelled}
+	case s.status == timedOut:
+		return s, []rejection{rejectedLate}
 	}
+	if s.status == expired && (o != cancel || !s.cancelling) { // a repeated request to cancel is accepted at any time
+		reasons = append(reasons, rejectedLate)
+	}
+	if s.cancelling && o != cancel {
+		reasons = append(reasons, rejectedCancelling)
+	}
+	if s.hold != free && o == confirm {
+		reasons = append(reasons, rejectedHeld)
+	}
+	if o == extend && (s.extended || s.cancelling) {
+		reasons = append(reasons, rejectedExtension)
+	}
+	if reasons != nil {
+		return s, reasons
+	}
+	after = s
+	switch {
+	case o == confirm:
+		return s.ended(confirmed), nil
+	case o == cancel && s.hold == free && !s.cancelling:
+		return s.ended(cancelled), nil
+	case o == cancel:
+		after.cancelling = true
+	case o == hold:
+		after.hold = held
+	case o == extend:
+		after.extended = true
+	}
+	return after, nil
 }
 
 var itemModel = (&porcupine.NondeterministicModel{
@@ -152,6 +271,32 @@ type entry struct {
 	began, ended time.Duration
 }
 
+// String returns the call in one short line. Times are in seconds since the load began.
+func (e entry) String() string {
+	ended, result := fmt.Sprintf("%.3f", e.ended.Seconds()), ""
+	switch {
+	case e.unknown:
+		ended, result = "…", "unknown"
+	case e.rejected != "":
+		result = "rejected: " + string(e.rejected)
+	case e.operation == settle && e.undone:
+		result = "undone"
+	case e.operation == settle:
+		result = "confirms"
+	default:
+		result = fmt.Sprintf("%s %s", e.status, e.id)
+		for _, part := range []struct {
+			holds bool
+			text  string
+		}{{e.hold == held, " held"}, {e.cancelling, " cancelling"}, {e.extended, " extended"}, {e.created, ", created by this call"}} {
+			if part.holds {
+				result += part.text
+			}
+		}
+	}
+	return fmt.Sprintf("%s %.3f–%s: %s", e.operation, e.began.Seconds(), ended, result)
+}
+
 // history holds all calls about one item.
 type history []entry
 
@@ -165,22 +310,35 @@ func (h history) possible() bool {
 	return porcupine.CheckOperationsTimeout(itemModel, ops, limit) == porcupine.Ok
 }
 
-// timed sets mayBeLate and isLate of each call. The deadline is one timeout after the item was created. The item was
-// created after the first request to create it was sent, and before the first successful response to such a request.
-func (h history) timed(timeout time.Duration) history {
-	earliest, latest := never, never
+// times are the durations that decide when items end.
+type times struct {
+	timeout   time.Duration // of an item
+	extension time.Duration // by which a customer can move the deadline once
+	grace     time.Duration // from the deadline of a held item to the latest end of its hold
+}
+
+// timed sets the deadline and the end of the hold of each call. The first deadline is one timeout after the item was
+// created. The item was created after the first request to create it was sent, and before the first successful response
+// to such a request.
+func (h history) timed(after times) history {
+	earliest, latest := never, never // when the item was created
 	for _, e := range h {
 		if e.operation == create {
-			earliest = min(earliest, e.began+timeout)
+			earliest = min(earliest, e.began)
 			if !e.unknown && e.rejected == "" {
-				latest = min(latest, e.ended+timeout)
+				latest = min(latest, e.ended)
 			}
 		}
 	}
 	h = slices.Clone(h)
 	for i := range h {
-		h[i].mayBeLate = h[i].ended >= earliest
-		h[i].isLate = h[i].began >= latest
+		e := &h[i]
+		hasPassed := func(d time.Duration) passed { // d after the item was created
+			return passed{maybe: e.ended-d >= earliest, surely: e.began-d >= latest}
+		}
+		for which, deadline := range []time.Duration{after.timeout, after.timeout + after.extension} {
+			e.deadline[which], e.holdEnd[which] = hasPassed(deadline), hasPassed(deadline+after.grace)
+		}
 	}
 	return h
 }
@@ -188,11 +346,14 @@ func (h history) timed(timeout time.Duration) history {
 // TestHistories checks that the model accepts possible histories and rejects impossible ones.
 func TestHistories(t *testing.T) {
 	const s = time.Second
-	const timeout = 3 * s
-	is := func(status status) outcome { return outcome{state: state{status, "a"}} }
-	created := outcome{created: true, state: state{pending, "a"}}
-	second := outcome{state: state{pending, "b"}}
+	is := func(status status) outcome { return outcome{state: state{status: status, id: "a"}} }
+	created := outcome{created: true, state: state{status: pending, id: "a"}}
+	second := outcome{state: state{status: pending, id: "b"}}
 	none := outcome{state: state{status: absent}}
+	isHeld := outcome{state: state{status: pending, id: "a", hold: held}}
+	isCancelling := outcome{state: state{status: pending, id: "a", hold: held, cancelling: true}}
+	isExtended := func(status status) outcome { return outcome{state: state{status: status, id: "a", extended: true}} }
+	confirming, undone := outcome{}, outcome{undone: true}
 	rejected := func(why rejection) outcome { return outcome{rejected: why} }
 	lost := outcome{unknown: true}
 	do := func(operation operation, began, ended time.Duration, o outcome) entry {
@@ -201,34 +362,78 @@ func TestHistories(t *testing.T) {
 		}
 		return entry{call{operation: operation}, o, began, ended}
 	}
+	// In the histories below the deadline passes after 3 s, or after 5 s if it was extended. The hold ends 3 s later.
+	times := times{timeout: 3 * s, extension: 2 * s, grace: 3 * s}
 	tests := map[string]struct {
 		history  history
 		possible bool
 	}{
-		"confirmed":                          {history{do(create, 0, s, created), do(confirm, s, 2*s, is(confirmed)), do(get, 9*s, 9*s, is(confirmed))}, true},
-		"confirmed, then timed out":          {history{do(create, 0, s, created), do(confirm, s, 2*s, is(confirmed)), do(get, 9*s, 9*s, is(timedOut))}, false},
-		"confirmation lost":                  {history{do(create, 0, s, created), do(confirm, s, 2*s, lost), do(get, 9*s, 9*s, is(timedOut))}, true},
-		"confirmation's response lost":       {history{do(create, 0, s, created), do(confirm, s, 2*s, lost), do(get, 9*s, 9*s, is(confirmed))}, true},
-		"created item lost":                  {history{do(create, 0, s, created), do(get, 9*s, 9*s, none)}, false},
-		"exhausted":                          {history{do(create, 0, s, rejected(rejectedExhausted)), do(get, 9*s, 9*s, none)}, true},
-		"exhausted, but created":             {history{do(create, 0, s, rejected(rejectedExhausted)), do(get, 9*s, 9*s, is(timedOut))}, false},
-		"never created":                      {history{do(create, 0, s, lost), do(get, 9*s, 9*s, none)}, true},
-		"created, response lost, repeated":   {history{do(create, 0, s, lost), do(create, s, 2*s, is(pending))}, true},
-		"one key, two items":                 {history{do(create, 0, s, created), do(create, s, 2*s, second)}, false},
-		"one key, created twice":             {history{do(create, 0, s, created), do(create, s, 2*s, created)}, false},
-		"timed out before the deadline":      {history{do(create, 0, s, created), do(get, s, 2*s, is(timedOut))}, false},
-		"rejected as late too early":         {history{do(create, 0, s, created), do(confirm, s, 2*s, rejected(rejectedLate))}, false},
-		"rejected as late":                   {history{do(create, 0, s, created), do(confirm, 4*s, 5*s, rejected(rejectedLate))}, true},
-		"confirmed after the deadline":       {history{do(create, 0, s, created), do(confirm, 4*s, 5*s, is(confirmed))}, false},
-		"confirmed at the last moment":       {history{do(create, 0, s, created), do(confirm, 3*s, 5*s, is(confirmed))}, true},
-		"both confirmed and cancelled":       {history{do(create, 0, s, created), do(confirm, s, 2*s, is(confirmed)), do(cancel, s, 2*s, is(cancelled))}, false},
-		"confirmed, cancellation rejected":   {history{do(create, 0, s, created), do(confirm, s, 2*s, is(confirmed)), do(cancel, s, 2*s, rejected(rejectedConfirmed))}, true},
-		"rejected as cancelled, but pending": {history{do(create, 0, s, created), do(confirm, s, 2*s, rejected(rejectedCancelled))}, false},
-		"confirmed, then pending again":      {history{do(create, 0, s, created), do(confirm, s, 2*s, is(confirmed)), do(get, 3*s, 4*s, is(pending))}, false},
-		"pending past its deadline":          {history{do(create, 0, s, created), do(get, 5*s, 6*s, is(pending)), do(confirm, 6*s, 7*s, rejected(rejectedLate))}, true},
+		"confirmed":                                 {history{do(create, 0, s, created), do(confirm, s, 2*s, is(confirmed)), do(get, 9*s, 9*s, is(confirmed))}, true},
+		"confirmed, then timed out":                 {history{do(create, 0, s, created), do(confirm, s, 2*s, is(confirmed)), do(get, 9*s, 9*s, is(timedOut))}, false},
+		"confirmation lost":                         {history{do(create, 0, s, created), do(confirm, s, 2*s, lost), do(get, 9*s, 9*s, is(timedOut))}, true},
+		"confirmation's response lost":              {history{do(create, 0, s, created), do(confirm, s, 2*s, lost), do(get, 9*s, 9*s, is(confirmed))}, true},
+		"created item lost":                         {history{do(create, 0, s, created), do(get, 9*s, 9*s, none)}, false},
+		"exhausted":                                 {history{do(create, 0, s, rejected(rejectedExhausted)), do(get, 9*s, 9*s, none)}, true},
+		"exhausted, but created":                    {history{do(create, 0, s, rejected(rejectedExhausted)), do(get, 9*s, 9*s, is(timedOut))}, false},
+		"never created":                             {history{do(create, 0, s, lost), do(get, 9*s, 9*s, none)}, true},
+		"created, response lost, repeated":          {history{do(create, 0, s, lost), do(create, s, 2*s, is(pending))}, true},
+		"one key, two items":                        {history{do(create, 0, s, created), do(create, s, 2*s, second)}, false},
+		"one key, created twice":                    {history{do(create, 0, s, created), do(create, s, 2*s, created)}, false},
+		"timed out before the deadline":             {history{do(create, 0, s, created), do(get, s, 2*s, is(timedOut))}, false},
+		"rejected as late too early":                {history{do(create, 0, s, created), do(confirm, s, 2*s, rejected(rejectedLate))}, false},
+		"rejected as late":                          {history{do(create, 0, s, created), do(confirm, 4*s, 5*s, rejected(rejectedLate))}, true},
+		"confirmed after the deadline":              {history{do(create, 0, s, created), do(confirm, 4*s, 5*s, is(confirmed))}, false},
+		"confirmed at the last moment":              {history{do(create, 0, s, created), do(confirm, 3*s, 5*s, is(confirmed))}, true},
+		"both confirmed and cancelled":              {history{do(create, 0, s, created), do(confirm, s, 2*s, is(confirmed)), do(cancel, s, 2*s, is(cancelled))}, false},
+		"confirmed, cancellation rejected":          {history{do(create, 0, s, created), do(confirm, s, 2*s, is(confirmed)), do(cancel, s, 2*s, rejected(rejectedConfirmed))}, true},
+		"rejected as cancelled, but pending":        {history{do(create, 0, s, created), do(confirm, s, 2*s, rejected(rejectedCancelled))}, false},
+		"confirmed, then pending again":             {history{do(create, 0, s, created), do(confirm, s, 2*s, is(confirmed)), do(get, 3*s, 4*s, is(pending))}, false},
+		"pending past its deadline":                 {history{do(create, 0, s, created), do(get, 5*s, 6*s, is(pending)), do(confirm, 6*s, 7*s, rejected(rejectedLate))}, true},
+		"held, settled, confirmed":                  {history{do(create, 0, s, created), do(hold, s, 2*s, isHeld), do(settle, 5*s/2, 20*s, confirming), do(get, 20*s, 20*s, is(confirmed))}, true},
+		"held, settled, but timed out":              {history{do(create, 0, s, created), do(hold, s, 2*s, isHeld), do(settle, 5*s/2, 20*s, confirming), do(get, 20*s, 20*s, is(timedOut))}, false},
+		"held, undone, but confirmed":               {history{do(create, 0, s, created), do(hold, s, 2*s, isHeld), do(settle, 5*s/2, 20*s, undone), do(get, 20*s, 20*s, is(confirmed))}, false},
+		"held, undone, timed out":                   {history{do(create, 0, s, created), do(hold, s, 2*s, isHeld), do(settle, 5*s/2, 20*s, undone), do(get, 20*s, 20*s, is(timedOut))}, true},
+		"held, confirmed without a decision":        {history{do(create, 0, s, created), do(hold, s, 2*s, isHeld), do(get, 20*s, 20*s, is(confirmed))}, false},
+		"held, abandoned":                           {history{do(create, 0, s, created), do(hold, s, 2*s, isHeld), do(get, 20*s, 20*s, is(timedOut))}, true},
+		"held, pending after its deadline":          {history{do(create, 0, s, created), do(hold, s, 2*s, isHeld), do(get, 5*s, 5*s, isHeld), do(get, 20*s, 20*s, is(timedOut))}, true},
+		"held, timed out before its deadline":       {history{do(create, 0, s, created), do(hold, s, 2*s, isHeld), do(get, 5*s/2, 5*s/2, is(timedOut))}, false},
+		"held, released before its deadline":        {history{do(create, 0, s, created), do(hold, s, 2*s, isHeld), do(get, 5*s/2, 5*s/2, is(pending))}, false},
+		"held after a late request":                 {history{do(create, 0, s, created), do(hold, 4*s, 5*s, isHeld)}, false},
+		"hold rejected as late":                     {history{do(create, 0, s, created), do(hold, 4*s, 5*s, rejected(rejectedLate)), do(get, 20*s, 20*s, is(timedOut))}, true},
+		"settled between deadline and end of hold":  {history{do(create, 0, s, created), do(hold, s, 2*s, isHeld), do(settle, 5*s, 20*s, confirming), do(get, 20*s, 20*s, is(confirmed))}, true},
+		"settled after the end of the hold":         {history{do(create, 0, s, created), do(hold, s, 2*s, isHeld), do(settle, 8*s, 20*s, confirming), do(get, 20*s, 20*s, is(confirmed))}, false},
+		"undone after the end of the hold":          {history{do(create, 0, s, created), do(hold, s, 2*s, isHeld), do(settle, 8*s, 20*s, undone), do(get, 20*s, 20*s, is(timedOut))}, true},
+		"settled twice, both confirming":            {history{do(create, 0, s, created), do(hold, s, 2*s, isHeld), do(settle, 5*s/2, 20*s, confirming), do(settle, 5*s/2, 20*s, confirming), do(get, 20*s, 20*s, is(confirmed))}, false},
+		"settled twice, one undone":                 {history{do(create, 0, s, created), do(hold, s, 2*s, isHeld), do(settle, 5*s/2, 20*s, confirming), do(settle, 5*s/2, 20*s, undone), do(get, 20*s, 20*s, is(confirmed))}, true},
+		"settled without a hold":                    {history{do(create, 0, s, created), do(settle, 5*s/2, 20*s, confirming), do(get, 20*s, 20*s, is(confirmed))}, false},
+		"confirmed while held":                      {history{do(create, 0, s, created), do(hold, s, 2*s, isHeld), do(confirm, 5*s/2, 5*s/2, is(confirmed))}, false},
+		"confirmation rejected while held":          {history{do(create, 0, s, created), do(hold, s, 2*s, isHeld), do(confirm, 5*s/2, 5*s/2, rejected(rejectedHeld)), do(get, 20*s, 20*s, is(timedOut))}, true},
+		"confirmation rejected as held, never held": {history{do(create, 0, s, created), do(confirm, 5*s/2, 5*s/2, rejected(rejectedHeld))}, false},
+		"hold rejected after confirmation":          {history{do(create, 0, s, created), do(confirm, s, 2*s, is(confirmed)), do(hold, 5*s/2, 5*s/2, rejected(rejectedConfirmed))}, true},
+		"cancelled at once while held":              {history{do(create, 0, s, created), do(hold, s, 2*s, isHeld), do(cancel, 5*s/2, 5*s/2, is(cancelled))}, false},
+		"cancelled while held":                      {history{do(create, 0, s, created), do(hold, s, 2*s, isHeld), do(cancel, 5*s/2, 5*s/2, isCancelling), do(get, 20*s, 20*s, is(cancelled))}, true},
+		"cancelled while held, but settled":         {history{do(create, 0, s, created), do(hold, s, 2*s, isHeld), do(cancel, 5*s/2, 5*s/2, isCancelling), do(settle, 5*s/2, 20*s, confirming), do(get, 20*s, 20*s, is(confirmed))}, true},
+		"cancelled while held, then timed out":      {history{do(create, 0, s, created), do(hold, s, 2*s, isHeld), do(cancel, 5*s/2, 5*s/2, isCancelling), do(get, 20*s, 20*s, is(timedOut))}, false},
+		"cancelled while held, hold accepted again": {history{do(create, 0, s, created), do(hold, s, 2*s, isHeld), do(cancel, 5*s/2, 5*s/2, isCancelling), do(hold, 11*s/4, 11*s/4, isHeld)}, false},
+		"cancellation repeated after the deadline":  {history{do(create, 0, s, created), do(hold, s, 2*s, isHeld), do(cancel, 5*s/2, 5*s/2, lost), do(cancel, 8*s, 9*s, isCancelling), do(get, 20*s, 20*s, is(cancelled))}, true},
+		"cancelled after the deadline while held":   {history{do(create, 0, s, created), do(hold, s, 2*s, isHeld), do(cancel, 8*s, 9*s, isCancelling)}, false},
+		"being cancelled, never held":               {history{do(create, 0, s, created), do(cancel, s, 2*s, isCancelling)}, false},
+		"cancelled while the hold may exist":        {history{do(create, 0, s, created), do(hold, s, 2*s, lost), do(cancel, 5*s/2, 5*s/2, isCancelling), do(get, 20*s, 20*s, is(cancelled))}, true},
+		"cancelled where the hold was lost":         {history{do(create, 0, s, created), do(hold, s, 2*s, lost), do(cancel, 5*s/2, 5*s/2, is(cancelled))}, true},
+		"settled, the hold's response lost":         {history{do(create, 0, s, created), do(hold, s, 2*s, lost), do(settle, 5*s/2, 20*s, confirming), do(get, 20*s, 20*s, is(confirmed))}, false},
+		"refused by the party, confirmed":           {history{do(create, 0, s, created), do(hold, s, 2*s, rejected(rejectedByParty)), do(confirm, 5*s/2, 5*s/2, is(confirmed))}, true},
+		"refused by the party while held":           {history{do(create, 0, s, created), do(hold, s, 2*s, isHeld), do(hold, 5*s/2, 5*s/2, rejected(rejectedByParty))}, false},
+		"extended":                                  {history{do(create, 0, s, created), do(extend, s, 2*s, isExtended(pending)), do(confirm, 4*s, 4*s, isExtended(confirmed))}, true},
+		"extended, response lost":                   {history{do(create, 0, s, created), do(extend, s, 2*s, lost), do(confirm, 4*s, 4*s, isExtended(confirmed))}, true},
+		"extended, timed out too early":             {history{do(create, 0, s, created), do(extend, s, 2*s, isExtended(pending)), do(get, 4*s, 4*s, isExtended(timedOut))}, false},
+		"extended, confirmed after the deadline":    {history{do(create, 0, s, created), do(extend, s, 2*s, isExtended(pending)), do(confirm, 6*s, 7*s, isExtended(confirmed))}, false},
+		"extended twice":                            {history{do(create, 0, s, created), do(extend, s, 2*s, isExtended(pending)), do(extend, 5*s/2, 5*s/2, isExtended(pending))}, false},
+		"second extension rejected":                 {history{do(create, 0, s, created), do(extend, s, 2*s, isExtended(pending)), do(extend, 5*s/2, 5*s/2, rejected(rejectedExtension))}, true},
+		"extended after the deadline":               {history{do(create, 0, s, created), do(extend, 4*s, 5*s, isExtended(pending))}, false},
+		"held and extended, settled late":           {history{do(create, 0, s, created), do(hold, s, 2*s, isHeld), do(extend, 5*s/2, 5*s/2, outcome{state: state{status: pending, id: "a", hold: held, extended: true}}), do(settle, 7*s, 20*s, confirming), do(get, 20*s, 20*s, isExtended(confirmed))}, true},
 	}
 	for name, test := range tests {
-		if got := test.history.timed(timeout).possible(); got != test.possible {
+		if got := test.history.timed(times).possible(); got != test.possible {
 			t.Errorf("%s: possible %v, want %v", name, got, test.possible)
 		}
 	}

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -21,6 +22,7 @@ type load struct {
 	customers []*client
 	visits    []*visit
 	created   atomic.Int64 // the number of visits that created their item
+	broken    atomic.Int64 // the number of violations that check has found
 	stop      context.CancelFunc
 	running   sync.WaitGroup
 }
@@ -31,17 +33,19 @@ type visit struct {
 	customer *client
 	key      string // the idempotency key
 	body     string
-	plan     string // one of plans
+	plan     string // one of the deployment's plans
 
 	mu      sync.Mutex
 	history history
 	id      string          // of the item
+	since   time.Time       // when the response came that created the item
 	unknown map[int]int     // calls whose outcome is unknown, by the response's status; 0: no response
 	took    []time.Duration // of each response
+	party   []time.Duration // of each response to a call that needs the second party; unknown and took do not have them
 	wrong   []string        // messages about responses that break the contract
 }
 
-// plans are the plans of visits. A plan that occurs more often is chosen more often.
+// plans are the plans of visits, without those that need a second party. A plan that occurs more often is chosen more often.
 var plans = []string{
 	"leave", "leave", "leave", "confirm", "confirm", "confirm twice", "cancel", "confirm and cancel", "confirm late",
 	"create twice", "give up",
@@ -79,7 +83,7 @@ func (d *deployment) startLoad(rng *rand.Rand, rate int) *load {
 func (l *load) visit(rng *rand.Rand) *visit {
 	v := &visit{
 		load: l, customer: l.customers[rng.IntN(len(l.customers))], key: fmt.Sprintf("visit-%d", len(l.visits)),
-		body: domain.bodies[rng.IntN(len(domain.bodies))], plan: plans[rng.IntN(len(plans))], unknown: map[int]int{},
+		body: domain.bodies[rng.IntN(len(domain.bodies))], plan: l.d.plans[rng.IntN(len(l.d.plans))], unknown: map[int]int{},
 	}
 	l.visits = append(l.visits, v)
 	return v
@@ -114,6 +118,7 @@ func (v *visit) run() {
 	}
 	v.load.created.Add(1)
 	switch v.plan {
+	case "leave", "create twice":
 	case "confirm":
 		v.call(get)
 		v.retry(confirm)
@@ -126,18 +131,33 @@ func (v *visit) run() {
 		concurrent.Go(func() { v.retry(confirm) })
 		v.retry(cancel)
 	case "confirm late":
-		if sleep(v.customer.t.Context(), v.load.d.timeout-10*time.Millisecond) {
+		if v.sleepUntil(v.load.d.timeout - 10*time.Millisecond) {
 			v.retry(confirm)
 		}
+	default:
+		v.load.d.party.visit(v)
 	}
+}
+
+// sleepUntil waits until a time after the item was created, and reports whether the test still runs.
+func (v *visit) sleepUntil(after time.Duration) bool {
+	v.mu.Lock()
+	since := v.since
+	v.mu.Unlock()
+	return sleep(v.customer.t.Context(), time.Until(since.Add(after)))
 }
 
 // retry repeats a call until its outcome is known, and reports whether the outcome is known. Clients should do the
 // same: the service answers 503 if a repeated request may succeed.
 func (v *visit) retry(o operation) (known bool) {
+	return v.repeat(func() bool { return v.call(o) })
+}
+
+// repeat is retry with a function that calls an operation.
+func (v *visit) repeat(call func() (known bool)) (known bool) {
 	const attempts = 8
 	for range attempts {
-		if v.call(o) {
+		if call() {
 			return true
 		}
 		if !sleep(v.customer.t.Context(), 300*time.Millisecond) {
@@ -147,14 +167,8 @@ func (v *visit) retry(o operation) (known bool) {
 	return false
 }
 
-// call calls an operation once at one of the APIs, records the outcome, and reports whether the outcome is known.
+// call calls an operation once, records the outcome, and reports whether the outcome is known.
 func (v *visit) call(o operation) (known bool) {
-	apis := v.load.d.running("api")
-	if len(apis) == 0 {
-		return false
-	}
-	c := *v.customer
-	c.base = apis[rand.N(len(apis))].url // not drawn from the seed: the set of APIs changes while faults are injected
 	var r request
 	switch id := v.itemID(); o {
 	case create:
@@ -165,29 +179,61 @@ func (v *visit) call(o operation) (known bool) {
 		r = domain.cancel(id)
 	case get:
 		r = domain.get(id)
+	case extend:
+		r = domain.extend(id)
 	}
+	decode := func(body []byte) (state, error) {
+		i, err := domain.decode(body)
+		return i.state, err
+	}
+	_, known = v.send(o, r, decode)
+	return known
+}
+
+// send sends the request of an operation once to one of the APIs, records the outcome, and reports whether the outcome
+// is known. decode reads the item's state from the body of a successful response.
+func (v *visit) send(o operation, r request, decode func(body []byte) (state, error)) (_ answer, known bool) {
+	apis := v.load.d.running("api")
+	if len(apis) == 0 {
+		return answer{}, false
+	}
+	c := *v.customer
+	c.base = apis[rand.N(len(apis))].url // not drawn from the seed: the set of APIs changes while faults are injected
 	began := time.Since(v.load.began)
 	a, err := c.try(r)
-	ended := a.ended.Sub(v.load.began)
-	result, wrong := interpret(a, err)
-	e := entry{call{operation: o}, result, began, ended}
-	if result.unknown {
-		e.ended = never
-	}
+	result, wrong := interpret(a, err, decode)
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.history = append(v.history, e)
-	if result.id != "" {
-		v.id = result.id
+	v.record(o, result, began, a.ended.Sub(v.load.began))
+	if v.id == "" && result.id != "" {
+		v.id, v.since = result.id, a.ended
 	}
 	if wrong != "" {
 		v.wrong = append(v.wrong, fmt.Sprintf("%s: %s", o, wrong))
 	}
-	v.took = append(v.took, a.took)
-	if result.unknown {
+	switch {
+	case o == hold:
+		v.party = append(v.party, a.took)
+	case result.unknown:
 		v.unknown[a.status]++
+		fallthrough
+	default:
+		v.took = append(v.took, a.took)
 	}
-	return !result.unknown
+	return a, !result.unknown
+}
+
+// record adds a call to the history. The caller holds v.mu.
+func (v *visit) record(o operation, result outcome, began, ended time.Duration) {
+	if o == hold && result.rejected != "" {
+		// The service holds an item before it asks the second party, so that other calls may see the item held before
+		// this one is rejected.
+		v.history = append(v.history, entry{call{operation: o}, outcome{unknown: true}, began, ended})
+	}
+	if result.unknown {
+		ended = never
+	}
+	v.history = append(v.history, entry{call{operation: o}, result, began, ended})
 }
 
 func (v *visit) itemID() string {
@@ -196,8 +242,8 @@ func (v *visit) itemID() string {
 	return v.id
 }
 
-// interpret returns the outcome of a response, and a message if the response breaks the contract.
-func interpret(a answer, err error) (_ outcome, wrong string) {
+// interpret returns the outcome of a response, and a message if the response breaks the contract. decode is that of send.
+func interpret(a answer, err error, decode func(body []byte) (state, error)) (_ outcome, wrong string) {
 	unknown := outcome{unknown: true}
 	switch {
 	case err != nil && a.status != 0:
@@ -206,13 +252,13 @@ func interpret(a answer, err error) (_ outcome, wrong string) {
 		// The outcome is unknown even if the connection was refused: http.Transport repeats a request that has an
 		// idempotency key, and its first attempt may have taken effect.
 		return unknown, ""
-	case a.status == http.StatusOK, a.status == http.StatusCreated:
-		i, err := domain.decode(a.body)
+	case a.status == http.StatusOK, a.status == http.StatusCreated, a.status == http.StatusAccepted:
+		s, err := decode(a.body)
 		if err != nil {
 			return unknown, err.Error()
 		}
-		return outcome{created: a.status == http.StatusCreated, state: state{i.status, i.id}}, ""
-	case a.status == http.StatusConflict:
+		return outcome{created: a.status == http.StatusCreated, state: s}, ""
+	case a.status == http.StatusConflict, a.status == http.StatusBadGateway:
 		var problem struct{ Type string }
 		if err := json.Unmarshal(a.body, &problem); err != nil || domain.rejections[problem.Type] == "" {
 			return unknown, fmt.Sprintf("unexpected problem: %s", a.body)
@@ -223,12 +269,16 @@ func interpret(a answer, err error) (_ outcome, wrong string) {
 	}
 }
 
-// settle waits until every item has ended and the outbox is empty, and checks the deployment's health.
+// settle waits until every item has ended, the outbox is empty and nothing is under way with the second party. Then it
+// checks the deployment's health.
 func (d *deployment) settle() {
 	d.t.Helper()
 	eventually(d.t, "no item pending and an empty outbox", func() bool {
 		return d.items(`status = 'pending'`)+d.number(`SELECT count(*) FROM outbox`) == 0
 	})
+	if d.party != nil {
+		eventually(d.t, "nothing under way with the second party", d.party.settled)
+	}
 	d.checkHealth(d.t)
 }
 
@@ -238,8 +288,12 @@ type figures struct {
 	unknown        map[int]int   // as in visit
 	excused        int           // the number of unknown outcomes that the test's own tools may have caused
 	slow, slowest  time.Duration // the p99 and the maximum of the time to respond
-	latest         time.Duration // the longest time from a deadline to the timeout
-	timeouts, late int           // items timed out, and those of them that were over a second late
+	latest         time.Duration // the longest time from a deadline to the timeout, of the items that were never held
+	timeouts, late int           // items timed out that were never held, and those of them that were over a second late
+	held           time.Duration // the longest time from a deadline to the cancellation, of the items that were held
+	party          []string      // the figures of the second party
+	slowParty      time.Duration // the p99 of the time to respond to calls that need the second party
+	violations     int64         // the number of errors that check reported
 }
 
 func (f figures) String() string {
@@ -254,47 +308,76 @@ func (f figures) String() string {
 	if unknown == nil {
 		unknown = []string{"none"}
 	}
-	return fmt.Sprintf("%d items, %d calls; unknown outcomes: %s; 99 of 100 responses within %v, the slowest %v; "+
-		"%d timed out, %d of them over 1 s late, the last %v late",
+	text := fmt.Sprintf("%d items, %d calls; unknown outcomes: %s; 99 of 100 responses within %v, the slowest %v; "+
+		"%d timed out, %d of them over 1 s late, the last %v late; %d violations",
 		f.items, f.calls, strings.Join(unknown, ", "), f.slow.Round(time.Millisecond), f.slowest.Round(time.Millisecond),
-		f.timeouts, f.late, f.latest.Round(time.Millisecond))
+		f.timeouts, f.late, f.latest.Round(time.Millisecond), f.violations)
+	if f.party == nil {
+		return text
+	}
+	return fmt.Sprintf("%s; the last held item ended %v after its deadline; 99 of 100 responses that need the second party "+
+		"within %v; %s", text, f.held.Round(time.Millisecond), f.slowParty.Round(time.Millisecond), strings.Join(f.party, "; "))
 }
 
 // check compares the responses that each customer got with the model and the database.
 func (l *load) check() figures {
 	t := l.d.t
 	t.Helper()
+	f := figures{unknown: map[int]int{}}
+	if l.d.party != nil {
+		f.party = l.d.party.check(l)
+	}
 	stored, at := l.stored()
-	f := figures{items: len(stored), unknown: map[int]int{}}
-	var took []time.Duration
+	f.items = len(stored)
+	var took, party []time.Duration
 	for _, v := range l.visits {
 		f.calls += len(v.history)
 		for status, n := range v.unknown {
 			f.unknown[status] += n
 		}
-		took = append(took, v.took...)
+		took, party = append(took, v.took...), append(party, v.party...)
 		found, ok := stored[v.key]
 		if !ok {
 			found = state{status: absent}
 		}
-		whole := append(v.history, entry{call{operation: get}, outcome{state: found}, at, at}).timed(l.d.timeout)
+		whole := append(v.history, entry{call{operation: get}, outcome{state: found}, at, at}).timed(l.d.times)
 		if !whole.possible() {
-			t.Errorf("%s (%s): no item can have this history; its last entry is the state in the database: %+v", v.key, v.plan, whole)
+			l.violated("%s (%s): no item can have this history; its last entry is the state in the database: %v", v.key, v.plan, whole)
 		}
 		for _, wrong := range v.wrong {
-			t.Errorf("%s (%s): %s", v.key, v.plan, wrong)
+			l.violated("%s (%s): %s", v.key, v.plan, wrong)
 		}
 	}
-	slices.Sort(took)
-	f.slow, f.slowest = took[len(took)*99/100], took[len(took)-1]
-	var latest float64
+	f.slow, f.slowest = percentile(took, 99), percentile(took, 100)
+	f.slowParty = percentile(party, 99)
+	var latest, held float64
 	err := l.d.db.QueryRowContext(t.Context(), `
-		SELECT coalesce(max(extract(epoch FROM cancelled_at - deadline)), 0), count(*),
-		       count(*) FILTER (WHERE cancelled_at > deadline + interval '1 s')
-		FROM (`+domain.items+`) AS items WHERE status = 'timed out'`).Scan(&latest, &f.timeouts, &f.late)
+		SELECT coalesce(max(late) FILTER (WHERE NOT held), 0), count(*) FILTER (WHERE NOT held),
+		       count(*) FILTER (WHERE NOT held AND late > 1), coalesce(max(late) FILTER (WHERE held), 0)
+		FROM (
+			SELECT held, extract(epoch FROM cancelled_at - deadline) AS late
+			FROM (`+domain.items+`) AS items WHERE status = 'timed out' OR held AND status = 'cancelled'
+		) AS ended`).Scan(&latest, &f.timeouts, &f.late, &held)
 	must(t, err)
-	f.latest = time.Duration(latest * float64(time.Second))
+	f.latest, f.held = time.Duration(latest*float64(time.Second)), time.Duration(held*float64(time.Second))
+	f.violations = l.broken.Load()
 	return f
+}
+
+// violated reports an item, or the record of the second party, that is not as the customers' responses promise.
+func (l *load) violated(format string, args ...any) {
+	l.d.t.Helper()
+	l.broken.Add(1)
+	l.d.t.Errorf(format, args...)
+}
+
+// percentile returns the duration that percent of the durations do not exceed, or 0 if there is none.
+func percentile(took []time.Duration, percent int) time.Duration {
+	if len(took) == 0 {
+		return 0
+	}
+	slices.Sort(took)
+	return took[min(len(took)*percent/100, len(took)-1)]
 }
 
 // stored returns the state of each item in the database by its key, and the time at which it began to read them.
@@ -302,18 +385,18 @@ func (l *load) stored() (items map[string]state, at time.Duration) {
 	t := l.d.t
 	t.Helper()
 	at = time.Since(l.began)
-	rows, err := l.d.db.QueryContext(t.Context(), `SELECT key, id, status FROM (`+domain.items+`) AS items`)
+	rows, err := l.d.db.QueryContext(t.Context(), `SELECT key, id, status, extended FROM (`+domain.items+`) AS items`)
 	must(t, err)
 	defer rows.Close()
 	items = map[string]state{}
 	for rows.Next() {
-		var key, id string
-		var status status
-		must(t, rows.Scan(&key, &id, &status))
+		var key string
+		var s state
+		must(t, rows.Scan(&key, &s.id, &s.status, &s.extended))
 		if _, twice := items[key]; twice {
-			t.Errorf("two items with the key %s", key)
+			l.violated("two items with the key %s", key)
 		}
-		items[key] = state{status, id}
+		items[key] = s
 	}
 	must(t, rows.Err())
 	return items, at
@@ -326,6 +409,11 @@ type bound struct {
 	// thread for seconds.
 	answer   time.Duration
 	rejected bool // requests may be rejected with 503, or get no response
+	// held is the longest time from the deadline of an item that was held to its cancellation; 0: late.
+	held time.Duration
+	// party bounds the p99 of the time to respond to calls that need the second party. They may be rejected with 503.
+	// 0: answer.
+	party time.Duration
 }
 
 // exceeded returns a message for each part of the bound that the figures exceed.
@@ -336,6 +424,12 @@ func (b bound) exceeded(f figures) (exceeded []string) {
 	}
 	if f.latest > b.late {
 		add("an item timed out %v late, the bound is %v", f.latest, b.late)
+	}
+	if most := cmp.Or(b.held, b.late); f.held > most {
+		add("an item that was held ended %v after its deadline, the bound is %v", f.held, most)
+	}
+	if most := cmp.Or(b.party, b.answer); f.slowParty > most {
+		add("one of 100 responses that need the second party took %v, the bound is %v", f.slowParty, most)
 	}
 	if f.slow > b.answer {
 		add("one of 100 responses took %v, the bound is %v", f.slow, b.answer)

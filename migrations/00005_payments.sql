@@ -15,7 +15,7 @@ CREATE TABLE payment_attempts (
     payment_intent text        UNIQUE,
     captured_cents bigint      NOT NULL DEFAULT 0 CHECK (captured_cents >= 0),
     opened_at      timestamptz NOT NULL,
-    checked_at     timestamptz NOT NULL,
+    closing        boolean     NOT NULL DEFAULT false, -- the last check found that the attempt is closing
     next_check     timestamptz,
     ended_at       timestamptz,
 
@@ -32,8 +32,8 @@ CREATE TABLE payment_attempts (
 );
 CREATE UNIQUE INDEX payment_attempts_live ON payment_attempts (order_id) WHERE state IN ('creating', 'open');
 CREATE UNIQUE INDEX payment_attempts_applied ON payment_attempts (order_id) WHERE applied;
--- The reconciler reads the attempts that must be looked at.
-CREATE INDEX payment_attempts_due ON payment_attempts (next_check) WHERE next_check IS NOT NULL;
+-- The worker reads those attempts of some orders that must be looked at, and the reconciler all of them.
+CREATE INDEX payment_attempts_due ON payment_attempts (order_id) WHERE next_check IS NOT NULL;
 
 -- The ids of the provider's events, to store each event once. The bodies hold personal data and are not stored.
 CREATE TABLE provider_events (
@@ -51,7 +51,7 @@ CREATE TABLE refunds (
     try          int         NOT NULL DEFAULT 1 CHECK (try > 0), -- part of the key that the provider deduplicates by
     state        text        NOT NULL DEFAULT 'owed',
     provider_id  text        UNIQUE,
-    error        text, -- why it failed, or what the provider answered last
+    error        text, -- why it failed, or why the provider rejected the last try
     created_at   timestamptz NOT NULL,
     next_check   timestamptz,
     ended_at     timestamptz,
@@ -62,12 +62,14 @@ CREATE TABLE refunds (
         CASE state
             WHEN 'owed'      THEN ended_at IS NULL     AND next_check IS NOT NULL
             WHEN 'sent'      THEN ended_at IS NULL     AND next_check IS NOT NULL AND provider_id IS NOT NULL
-            WHEN 'confirmed' THEN ended_at IS NOT NULL AND next_check IS NULL     AND provider_id IS NOT NULL
+            WHEN 'confirmed' THEN ended_at IS NOT NULL AND provider_id IS NOT NULL
             WHEN 'failed'    THEN ended_at IS NOT NULL
             ELSE false
         END)
 );
 CREATE INDEX refunds_due ON refunds (next_check) WHERE next_check IS NOT NULL;
+CREATE INDEX refunds_failed ON refunds (ended_at) WHERE state = 'failed';
 
 -- +goose Down
+DELETE FROM outbox WHERE kind IN ('payment.settle', 'refund.send');
 DROP TABLE refunds, provider_events, payment_attempts;

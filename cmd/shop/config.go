@@ -20,6 +20,7 @@ type commands struct {
 	Migrate   migrateCommand   `cmd:"" help:"Create or update the schema of the database."`
 	Reconcile reconcileCommand `cmd:"" help:"Compare the orders with Redis once, repair the differences, and print the report."`
 	Doctor    doctorCommand    `cmd:"" help:"Check the connections, the schema, the queue, the outbox, the reconciler and the invariants."`
+	Provider  providerCommand  `cmd:"" help:"Run a simulator of the payment provider Stripe, for development and tests."`
 	Health    healthCommand    `cmd:"" help:"Check whether the process at an address is ready."`
 	Version   versionCommand   `cmd:"" help:"Print the version."`
 }
@@ -83,6 +84,7 @@ type serveOptions struct {
 	OpsTokenFile   string        `name:"ops-token-file" env:"SHOP_OPS_TOKEN_FILE" placeholder:"FILE" help:"The file with the operators' token, instead of --ops-token."`
 	Drain          time.Duration `name:"drain" env:"SHOP_DRAIN" default:"5s" help:"The time that a process continues to serve after SIGTERM. Meanwhile /readyz answers 503, so that the load balancer removes the process."`
 
+	paymentOptions
 	databaseOptions
 	redisOptions
 	reconcileOptions
@@ -102,6 +104,7 @@ func (o *serveOptions) validate() error {
 	}
 	errs = append([]error{
 		requireAll(required), o.databaseOptions.validate(), o.redisOptions.validate(), o.reconcileOptions.validate(),
+		o.paymentOptions.validate(o.has("api")),
 	}, errs...)
 	if len(o.Roles) == 0 {
 		errs = append(errs,

@@ -120,7 +120,9 @@ func TestSecrets(t *testing.T) {
 		{"an empty file", "", empty, "", []string{"OPTION_FILE", empty, "empty", "OPTION"}},
 		{"a blank file", "", blank, "", []string{"OPTION_FILE", blank, "empty", "OPTION"}},
 	}
-	for _, flag := range []string{"token-key", "ops-token", "database-url", "redis-url"} {
+	flags := []string{"token-key", "ops-token", "database-url", "redis-url"}
+	flags = append(flags, "stripe-key", "stripe-webhook-secret")
+	for _, flag := range flags {
 		secretOption, fileOption := optionOf(t, flag), optionOf(t, flag+"-file")
 		for _, command := range secretOption.commands {
 			for _, tt := range tests {
@@ -201,6 +203,7 @@ func validOptions() serveOptions {
 		databaseOptions:  databaseOptions{DatabaseURL: "postgres://shop@db/shop", DatabaseConns: 20},
 		redisOptions:     redisOptions{RedisURL: "redis://cache:6379/0", QueueShards: 1},
 		reconcileOptions: reconcileOptions{ReconcileSchedule: "@every 30s", ReconcileLookahead: 2 * time.Minute},
+		paymentOptions:   paymentOptions{paymentProviderOptions: paymentProviderOptions{StripeURL: "https://api.stripe.com"}, PaymentGrace: 2 * time.Minute},
 	}
 }
 
@@ -211,6 +214,13 @@ func TestValidate(t *testing.T) {
 		want   []string // parts of the error; nil if the options are valid
 	}{
 		{"valid", func(*serveOptions) {}, nil},
+		{"payments", func(o *serveOptions) {
+			o.StripeKey, o.WebhookSecret, o.PublicURL = "sk_test_1", "whsec_1, whsec_2", "https://shop.test"
+		}, nil},
+		{"payments without a webhook secret and a public URL", func(o *serveOptions) { o.StripeKey = "sk_test_1" }, []string{"SHOP_STRIPE_WEBHOOK_SECRET", "SHOP_PUBLIC_URL"}},
+		{"payments in a worker", func(o *serveOptions) { o.Roles, o.StripeKey = []string{"worker"}, "sk_test_1" }, nil},
+		{"payments with wrong URLs", func(o *serveOptions) { o.StripeURL, o.PublicURL = "api.stripe.com", "shop" }, []string{"SHOP_STRIPE_URL", "SHOP_PUBLIC_URL"}},
+		{"payments without a grace", func(o *serveOptions) { o.PaymentGrace = 0 }, []string{"SHOP_PAYMENT_GRACE", "1s to 24h"}},
 		{"an address without a host", func(o *serveOptions) { o.HTTPAddr = ":0" }, nil},
 		{"shortest timeout", func(o *serveOptions) { o.OrderTimeout = time.Second }, nil},
 		{"longest timeout", func(o *serveOptions) { o.OrderTimeout = 720 * time.Hour }, nil},

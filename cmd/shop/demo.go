@@ -43,6 +43,7 @@ func (c *demoCommand) Run(ctx context.Context, to streams) error {
 		OpsToken:         rand.Text(),
 		databaseOptions:  databaseOptions{DatabaseURL: "private", DatabaseConns: 20},
 		redisOptions:     redisOptions{RedisURL: "private", QueueShards: 1},
+		paymentOptions:   paymentOptions{paymentProviderOptions: paymentProviderOptions{StripeURL: "http://private"}, PaymentGrace: demoGrace},
 		reconcileOptions: reconcileOptions{ReconcileSchedule: demoSchedule, ReconcileLookahead: demoLookahead},
 	}
 	if err := o.validate(); err != nil {
@@ -67,6 +68,16 @@ func (c *demoCommand) serve(ctx context.Context, o *serveOptions, servers *demoS
 		return err
 	}
 	log := newLogger(to.err, c.LogLevel, true)
+	ln, err := listenDemo(c.HTTPAddr)
+	if err != nil {
+		return fmt.Errorf("listen on SHOP_HTTP_ADDR: %w", err)
+	}
+	defer ln.Close()
+	var payments demoPayments
+	if err := payments.start(ctx, o, "http://"+ln.Addr().String(), log); err != nil {
+		return err
+	}
+	defer payments.close()
 	a, err := newApp(ctx, o, demoDrain, log)
 	if err != nil {
 		return err
@@ -76,20 +87,22 @@ func (c *demoCommand) serve(ctx context.Context, o *serveOptions, servers *demoS
 		return err
 	}
 	f := newFaults(a, servers.redis)
+	f.payments = &payments
 	handler, err := a.handler(o, f.routes)
 	if err != nil {
 		return err
 	}
-	ln, err := listenDemo(c.HTTPAddr)
-	if err != nil {
-		return fmt.Errorf("listen on SHOP_HTTP_ADDR: %w", err)
-	}
 	c.printWelcome(to, ln.Addr(), o, servers)
-	return a.run(ctx, o, ln, handler, f.runWorker)
+	return a.run(ctx, o, ln, handler,
+		f.runWorker,
+		payments.run,
+	)
 }
 
 func (c *demoCommand) printWelcome(to streams, addr net.Addr, o *serveOptions, servers *demoServers) {
 	url := "http://" + addr.String()
+	more := ""
+	more += paymentsWelcome(o)
 	fmt.Fprintf(to.out, `
 shop is running. Ctrl-C stops it and deletes its data.
 
@@ -98,7 +111,7 @@ shop is running. Ctrl-C stops it and deletes its data.
   ops token   %[2]s
   postgres    %[3]s (%[4]s)
   redis       %[5]s (%[6]s)
-  An order that is not paid within %[7]v is cancelled.
+%[8]s  An order that is not paid within %[7]v is cancelled.
 
   TOKEN=$(curl -sX POST %[1]s/api/customers | sed 's/.*"token":"\([^"]*\)".*/\1/')
   curl -s %[1]s/api/products
@@ -106,7 +119,7 @@ shop is running. Ctrl-C stops it and deletes its data.
        -d '{"items":[{"product_id":"01900000-0000-7000-8000-000000000001","quantity":2}]}' %[1]s/api/orders
   curl -s -H "Authorization: Bearer %[2]s" %[1]s/ops/api/stats
 
-`, url, o.OpsToken, servers.postgres.URL(), servers.postgresIs, servers.redis.URL(), servers.redisIs, c.OrderTimeout)
+`, url, o.OpsToken, servers.postgres.URL(), servers.postgresIs, servers.redis.URL(), servers.redisIs, c.OrderTimeout, more)
 }
 
 // listenDemo listens on addr. If addr is the default and is taken, listenDemo listens on a free port.

@@ -25,8 +25,9 @@ var demoOpenAPI []byte
 // further effect, with two exceptions: redis-wipe wipes Redis again, and place-orders places more orders. The REST
 // contract is demo.openapi.yaml.
 type faults struct {
-	app   *app
-	redis demoServer
+	app      *app
+	redis    demoServer
+	payments *demoPayments
 
 	mu           sync.Mutex // held while a fault is injected or removed
 	redisStopped atomic.Bool
@@ -43,6 +44,7 @@ func newFaults(a *app, redis demoServer) *faults {
 func (f *faults) routes(root, ops gin.IRouter) {
 	root.Match(rest.ReadMethods, "/demo-openapi.yaml", rest.Parameters(), func(c *gin.Context) { c.Data(http.StatusOK, "application/yaml", demoOpenAPI) })
 	ops.Match(rest.ReadMethods, "/faults", rest.Parameters(), func(c *gin.Context) { c.JSON(http.StatusOK, f.state()) })
+	f.payments.routes(ops)
 	post := ops.Group("/faults", rest.Parameters(), rest.Handle(rest.RequireEmptyBody))
 	post.POST("/:fault", rest.Handle(f.inject))
 	post.POST("/place-orders", rest.Handle(f.placeOrders))
@@ -52,10 +54,13 @@ func (f *faults) routes(root, ops gin.IRouter) {
 type faultState struct {
 	RedisStopped bool `json:"redis_stopped"`
 	WorkerPaused bool `json:"worker_paused"`
+	*paymentFaultState
 }
 
 func (f *faults) state() faultState {
-	return faultState{RedisStopped: f.redisStopped.Load(), WorkerPaused: f.workerPaused.Load()}
+	s := faultState{RedisStopped: f.redisStopped.Load(), WorkerPaused: f.workerPaused.Load()}
+	s.paymentFaultState = f.payments.faultState()
+	return s
 }
 
 // inject is the handler of POST /ops/api/faults/{fault}.
@@ -64,6 +69,7 @@ func (f *faults) inject(c *gin.Context) error {
 		"redis-stop": f.stopRedis, "redis-start": f.startRedis, "redis-wipe": f.wipeRedis,
 		"worker-pause": f.pauseWorker, "worker-resume": f.resumeWorker,
 	}
+	f.payments.addFaults(known)
 	fault, ok := known[c.Param("fault")]
 	if !ok {
 		return rest.NotFound.Errorf("There is no fault %s.", c.Param("fault"))

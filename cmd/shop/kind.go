@@ -24,27 +24,31 @@ type kind struct {
 	reconciler *reconcile.Reconciler
 }
 
-// domain is the part of a kind that a domain package supplies: the handler of the worker, and the table of the reconciler.
+// domain is the part of a kind that a domain package supplies: the handler of the worker, and the table of the
+// reconciler. The configuration of the worker may be empty.
 type domain struct {
 	handle delay.Handler
+	worker delay.WorkerConfig
 	table  reconcile.Table
 }
 
-// addKind adds a kind of task to the process. newDomain gets the publisher of the kind, because a domain package publishes
-// the tasks that its rows need.
-func (a *app) addKind(
-	name string, o *serveOptions, workerDrain time.Duration, newDomain func(*delay.Publisher) domain,
-) (err error) {
-	k := &kind{outbox: delay.NewOutbox(a.db, name)}
+// newKind returns the components of a kind of task that fill its queue. A domain package gets the publisher, because it
+// publishes the tasks that its rows need. [app.addKind] adds the other components.
+func (a *app) newKind(name string, o *serveOptions) (k *kind, err error) {
+	k = &kind{outbox: delay.NewOutbox(a.db, name)}
 	if k.queue, err = delay.NewQueue(a.rdb, delay.Config{Kind: name, Shards: o.QueueShards}); err != nil {
-		return usageError{err}
+		return nil, usageError{err}
 	}
 	k.publisher = delay.NewPublisher(k.queue, k.outbox, delay.PublisherConfig{}, a.log, a.metrics)
 	k.relay = delay.NewRelay(k.queue, k.outbox, delay.RelayConfig{}, a.log, a.metrics)
 	a.metrics.MustRegister(delay.NewDepthCollector(k.queue, k.outbox))
+	return k, nil
+}
 
-	d := newDomain(k.publisher)
-	k.worker = delay.NewWorker(k.queue, d.handle, delay.WorkerConfig{Drain: workerDrain}, a.log, a.metrics)
+// addKind completes a kind with the components that empty its queue, and adds it to the process.
+func (a *app) addKind(k *kind, o *serveOptions, workerDrain time.Duration, d domain) (err error) {
+	d.worker.Drain = workerDrain
+	k.worker = delay.NewWorker(k.queue, d.handle, d.worker, a.log, a.metrics)
 	k.reconciler, err = reconcile.New(a.db, d.table, k.queue,
 		reconcile.Config{Schedule: o.ReconcileSchedule, Lookahead: o.ReconcileLookahead}, a.log, a.metrics)
 	if err != nil {

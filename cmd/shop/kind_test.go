@@ -37,18 +37,19 @@ func TestSeveralKinds(t *testing.T) {
 	o := validOptions()
 	o.QueueShards = 1
 	handled := make(chan string, 10)
-	err := a.addKind(secondKind, &o, time.Second, func(*delay.Publisher) domain {
-		return domain{table: emptyTable{}, handle: func(_ context.Context, tasks []delay.Task) ([]delay.Outcome, error) {
+	second, err := a.newKind(secondKind, &o)
+	must(t, err)
+	must(t, a.addKind(second, &o, time.Second, domain{
+		table: emptyTable{},
+		handle: func(_ context.Context, tasks []delay.Task) ([]delay.Outcome, error) {
 			outcomes := make([]delay.Outcome, len(tasks))
 			for i, task := range tasks {
 				handled <- task.ID
 				outcomes[i] = delay.Done()
 			}
 			return outcomes, nil
-		}}
-	})
-	must(t, err)
-	second := a.kinds[1]
+		},
+	}))
 	handler, err := a.handler(&o)
 	must(t, err)
 	server := httptest.NewServer(handler)

@@ -24,12 +24,15 @@ func newTestApp(t testing.TB, redisURL string, shards int) *app {
 // openApp returns an app on a database that it may share with another app.
 func openApp(t testing.TB, databaseURL, redisURL string, shards int) *app {
 	t.Helper()
-	a, err := newApp(t.Context(), &serveOptions{
-		OrderTimeout:     30 * time.Minute,
-		databaseOptions:  databaseOptions{DatabaseURL: databaseURL, DatabaseConns: 20},
-		redisOptions:     redisOptions{RedisURL: redisURL, QueueShards: shards},
-		reconcileOptions: reconcileOptions{ReconcileSchedule: "@every 30s", ReconcileLookahead: 2 * time.Minute},
-	}, time.Second, slog.New(slog.DiscardHandler))
+	o := validOptions()
+	o.DatabaseURL, o.RedisURL, o.QueueShards = databaseURL, redisURL, shards
+	return openAppWith(t, &o)
+}
+
+// openAppWith returns an app with the given options.
+func openAppWith(t testing.TB, o *serveOptions) *app {
+	t.Helper()
+	a, err := newApp(t.Context(), o, time.Second, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -87,22 +87,29 @@ func (a *app) stats(c *gin.Context) error {
 	if err := errors.Join(outboxErr, ordersErr, latenessErr, sweepErr); err != nil {
 		return err
 	}
-	s.Violations = a.violations(ctx)
+	s.Violations = a.violationsNow(ctx)
 	c.JSON(http.StatusOK, s)
 	return nil
 }
 
-// violations returns the violations of the invariants, or nil if the check fails or takes more than a second. The limit
-// is needed because the check reads every order, and the operators' page requests it again and again. `shop doctor` has
-// no such limit.
-func (a *app) violations(ctx context.Context) []order.Violation {
+// violationsNow returns the violations of the invariants, or nil if the check fails or takes more than a second. The
+// limit is needed because the check reads every order, and the operators' page requests it again and again. `shop
+// doctor` has no such limit.
+func (a *app) violationsNow(ctx context.Context) []order.Violation {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	violations, err := a.store.Invariants(ctx, a.kinds.bound())
+	violations, err := a.violations(ctx)
 	if err != nil {
 		return nil
 	}
 	return violations
+}
+
+// violations returns the violations of the invariants.
+func (a *app) violations(ctx context.Context) ([]order.Violation, error) {
+	all, err := a.store.Invariants(ctx, a.kinds.bound())
+	all, err = a.addPaymentViolations(ctx, all, err)
+	return all, err
 }
 
 // queueDepth waits at most a second for Redis. When Redis does not answer, operators need the other figures most.

@@ -15,8 +15,11 @@ import (
 // out: they may import any package.
 var allowedImports = map[string][]string{
 	"cmd/shop": {
-		"internal/delay", "internal/devstack", "internal/live", "internal/order", "internal/postgres", "internal/reconcile",
-		"internal/rest", "migrations", "web",
+		"internal/delay", "internal/devstack", "internal/live", "internal/order",
+		"internal/payment",
+		"internal/postgres", "internal/reconcile", "internal/rest",
+		"internal/stripesim", // the payment provider of the demo
+		"migrations", "web",
 	},
 	"examples/invite": {
 		"internal/delay", "internal/devstack", "internal/postgres", "internal/reconcile", "internal/rest", "migrations",
@@ -25,9 +28,11 @@ var allowedImports = map[string][]string{
 	"internal/devstack":  {},
 	"internal/live":      {"internal/rest"}, // for its errors
 	"internal/order":     {"internal/delay", "internal/postgres", "internal/rest"},
+	"internal/payment":   {"internal/delay", "internal/order", "internal/postgres", "internal/rest"},
 	"internal/postgres":  {},
 	"internal/reconcile": {"internal/delay"},
 	"internal/rest":      {"internal/postgres"}, // for the classes of its errors
+	"internal/stripesim": {},
 	"internal/testenv":   {"internal/devstack"}, // only tests import testenv
 	"migrations":         {},
 	"web":                {},

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"example.com/shop/internal/testenv"
 )
 
 // alert is one rule of the alerts' file.
@@ -98,10 +100,19 @@ func TestObservedMetricsExist(t *testing.T) {
 	}
 }
 
+// newObservedApp returns an app that has all metrics of the program.
+func newObservedApp(t *testing.T) *app {
+	t.Helper()
+	o := validOptions()
+	o.DatabaseURL, o.RedisURL = testenv.Postgres(t), "redis://127.0.0.1:1/0"
+	o.StripeKey, o.WebhookSecret, o.PublicURL = "sk_test_1", "whsec_1", "https://shop.test"
+	return openAppWith(t, &o)
+}
+
 // programMetrics returns the names of all series of the program.
 func programMetrics(t *testing.T) map[string]bool {
 	t.Helper()
-	a := newTestApp(t, "redis://127.0.0.1:1/0", 1)
+	a := newObservedApp(t)
 	if _, err := a.handler(&serveOptions{}); err != nil { // it registers the metrics of requests
 		t.Fatal(err)
 	}
@@ -177,7 +188,7 @@ func TestMetricsOfAnAlertExpression(t *testing.T) {
 // TestAlertedSeriesBeginAtZero checks that each series whose increase an alert observes exists when the program starts,
 // because increase() does not count the event with which a series begins.
 func TestAlertedSeriesBeginAtZero(t *testing.T) {
-	families, err := newTestApp(t, "redis://127.0.0.1:1/0", 1).registry.Gather()
+	families, err := newObservedApp(t).registry.Gather()
 	must(t, err)
 	exists := map[string]bool{}
 	for _, family := range families {

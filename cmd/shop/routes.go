@@ -54,6 +54,7 @@ func (a *app) handler(o *serveOptions, mounts ...func(root, ops gin.IRouter)) (h
 	r.Match(rest.ReadMethods, streamPath, rest.Parameters(), tokens.Authenticate(), a.hub.Stream(customer))
 	ops := r.Group("/ops/api", requireOps(o.OpsToken))
 	a.opsRoutes(ops)
+	a.paymentRoutes(r, ops, tokens)
 	for _, mount := range mounts {
 		mount(r, ops)
 	}

@@ -29,8 +29,12 @@ import (
 // without a body.
 func TestHeadMatchesGet(t *testing.T) {
 	o := validOptions()
-	a := newTestApp(t, "redis://127.0.0.1:1/0", 1)
-	handler, err := a.handler(&o, newFaults(a, nil).routes)
+	o.DatabaseURL, o.RedisURL = testenv.Postgres(t), "redis://127.0.0.1:1/0"
+	payments := newTestPayments(t, &o)
+	a := openAppWith(t, &o)
+	f := newFaults(a, nil)
+	f.payments = payments
+	handler, err := a.handler(&o, f.routes)
 	must(t, err)
 	registered := map[string]bool{}
 	routes := handler.(*gin.Engine).Routes()
@@ -56,7 +60,9 @@ func TestHeadMatchesGet(t *testing.T) {
 		must(t, err)
 		return resp.Status + " " + resp.Header.Get("Content-Type"), string(text)
 	}
-	for _, path := range []string{"/", "/ops", "/assets/shop.js", "/openapi.yaml", "/healthz", "/readyz", "/metrics", "/api/products", "/api/orders", "/api/events", "/ops/api/stats", "/ops/api/faults", "/nothing"} {
+	for _, path := range []string{"/", "/ops", "/assets/shop.js", "/openapi.yaml", "/healthz", "/readyz", "/metrics", "/api/products", "/api/orders", "/api/events", "/ops/api/stats", "/ops/api/faults",
+		"/api/payments", "/ops/api/payments", "/ops/api/provider-ledger",
+		"/nothing"} {
 		want, _ := send(http.MethodGet, path)
 		got, body := send(http.MethodHead, path)
 		if got != want || body != "" {

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
+	"gorm.io/gorm"
 
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/live"
@@ -30,10 +31,11 @@ type app struct {
 	kinds kinds
 
 	orders    *order.Service
+	store     *order.Store
 	reminders *reminders
+	payments  *payments // nil: the shop has no payment provider
 	notifier  *live.Notifier
 	hub       *live.Hub
-	store     *order.Store
 
 	registry *prometheus.Registry
 	metrics  prometheus.Registerer // of the registry, with the prefix shop_
@@ -61,14 +63,14 @@ func newApp(ctx context.Context, o *serveOptions, workerDrain time.Duration, log
 	}
 	a := &app{db: db, registry: newRegistry(), log: log}
 	a.metrics = prometheus.WrapRegistererWithPrefix("shop_", a.registry)
-	if err := a.build(ctx, o, order.NewStore(gdb), workerDrain); err != nil {
+	if err := a.build(ctx, o, gdb, workerDrain); err != nil {
 		a.close()
 		return nil, err
 	}
 	return a, nil
 }
 
-func (a *app) build(ctx context.Context, o *serveOptions, store *order.Store, workerDrain time.Duration) error {
+func (a *app) build(ctx context.Context, o *serveOptions, gdb *gorm.DB, workerDrain time.Duration) error {
 	err := migrations.Check(ctx, a.db)
 	if version, ok := errors.AsType[*migrations.VersionError](err); ok && version.IsNewer() {
 		a.newerSchema = version
@@ -80,18 +82,27 @@ func (a *app) build(ctx context.Context, o *serveOptions, store *order.Store, wo
 	if a.rdb, err = delay.Connect(o.RedisURL); err != nil {
 		return usageError{err}
 	}
-	a.store = store
 	a.notifier = live.NewNotifier(a.rdb, liveConfig, a.log, a.metrics)
 	a.hub = live.NewHub(a.rdb, liveConfig, a.log, a.metrics)
+	a.store = order.NewStore(gdb)
+
+	cancel, err := a.newKind(order.CancelKind, o)
+	if err != nil {
+		return err
+	}
+	config := order.Config{Timeout: o.OrderTimeout, Extension: o.OrderExtension}
+	if config.Held, err = a.buildPayments(gdb, o, cancel.publisher); err != nil {
+		return err
+	}
 	if a.reminders, err = a.newReminders(o); err != nil {
 		return err
 	}
-	err = a.addKind(order.CancelKind, o, workerDrain, func(p *delay.Publisher) domain {
-		a.orders = order.NewService(store, p, a.notifier,
-			order.Config{Timeout: o.OrderTimeout, Extension: o.OrderExtension, Reminders: a.reminders.schedule}, a.log, a.metrics)
-		return domain{handle: a.orders.CancelDue, table: a.orders}
-	})
-	if err != nil {
+	config.Reminders = a.reminders.schedule
+	a.orders = order.NewService(a.store, cancel.publisher, a.notifier, config, a.log, a.metrics)
+	if err := a.addKind(cancel, o, workerDrain, domain{handle: a.orders.CancelDue, table: a.orders}); err != nil {
+		return err
+	}
+	if err := a.addPayments(o, workerDrain); err != nil {
 		return err
 	}
 	a.reminders.work(a, workerDrain)
@@ -102,6 +113,7 @@ func (a *app) close() {
 	if a.rdb != nil {
 		a.rdb.Close()
 	}
+	a.closePayments()
 	a.db.Close()
 }
 
@@ -124,9 +136,7 @@ func (a *app) run(ctx context.Context, o *serveOptions, ln net.Listener, handler
 		components.Go(func() error { return a.runWorkers(ctx) })
 	}
 	for _, k := range a.kinds {
-		if o.has("api") {
-			components.Go(func() error { return k.publisher.Run(ctx) })
-		}
+		components.Go(func() error { return k.publisher.Run(ctx) }) // each role may publish tasks
 		if o.has("relay") {
 			components.Go(func() error { return k.relay.Run(ctx) })
 		}

@@ -70,17 +70,21 @@ type toolOptions struct {
 	databaseOptions
 	redisOptions
 	reconcileOptions
+	paymentProviderOptions
 	logOptions
 }
 
 func (o *toolOptions) open(ctx context.Context, to streams) (*app, error) {
 	required := requireAll(map[string]string{"database-url": o.DatabaseURL, "redis-url": o.RedisURL})
-	err := oneLine(required, o.databaseOptions.validate(), o.redisOptions.validate(), o.reconcileOptions.validate())
+	err := oneLine(required, o.databaseOptions.validate(), o.redisOptions.validate(), o.reconcileOptions.validate(),
+		o.paymentProviderOptions.validate(),
+	)
 	if err != nil {
 		return nil, usageError{err}
 	}
 	return newApp(ctx, &serveOptions{
 		databaseOptions: o.databaseOptions, redisOptions: o.redisOptions, reconcileOptions: o.reconcileOptions,
+		paymentOptions: paymentOptions{paymentProviderOptions: o.paymentProviderOptions},
 	}, 0, newLogger(to.err, o.LogLevel, true))
 }
 
@@ -237,7 +241,7 @@ func (k *kind) checkLastSweep(ctx context.Context) error {
 }
 
 func (a *app) checkInvariants(ctx context.Context, to streams) error {
-	violations, err := a.store.Invariants(ctx, a.kinds.bound())
+	violations, err := a.violations(ctx)
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,7 @@
 -- $1 order ids · $2 actor of the events
 WITH locked AS MATERIALIZED (
     -- now() is the start of the transaction: an order that becomes due later is not due for this statement.
-    -- SKIP LOCKED: a session that holds an order is about to pay or cancel it. The rest of the batch need not wait.
+    -- SKIP LOCKED: a session that has locked an order is about to pay or cancel it. The rest of the batch need not wait.
     SELECT id, expires_at, hold_until, cancel_requested_at FROM orders
     WHERE id = ANY ($1::uuid[]) AND status = 'pending' AND due_at <= now()
     ORDER BY id

@@ -56,13 +56,12 @@ const (
 type Actor string
 
 // Worker and Reconciler cancel orders that are due: the worker on time, when it claims their tasks; the reconciler when it
-// finds them overdue. The operator moves deadlines. The provider says how the payment of a held order ended.
+// finds them overdue. The statements also write "operator", for a deadline that an operator has moved, and "provider", for
+// a held order that was paid.
 const (
 	Customer   Actor = "customer"
 	Worker           = Actor(delay.ByWorker)
 	Reconciler       = Actor(delay.ByReconciler)
-	Operator   Actor = "operator"
-	Provider   Actor = "provider"
 )
 
 // Order is an order as its customer sees it. All times are read from the database's clock.

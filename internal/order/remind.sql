@@ -3,9 +3,9 @@
 --
 -- $1 order ids · $2 lead time in microseconds
 WITH locked AS MATERIALIZED (
-    -- The lock is the one that the foreign key of the event takes anyway. It is taken first, so that no order ends before
-    -- the event is added. SKIP LOCKED: a session that holds an order is about to end or to change it. The rest of the
-    -- batch need not wait, nor do sessions that need this statement's locks wait for that session.
+    -- The foreign key of the event takes this lock anyway. The statement takes it first, so that no order ends before the
+    -- event is added. SKIP LOCKED: a session that has locked an order is about to end or to change it. If the statement
+    -- waited for that session, then other sessions would wait for the orders that the statement has locked.
     SELECT id, expires_at FROM orders
     WHERE id = ANY ($1::uuid[]) AND status = 'pending' AND cancel_requested_at IS NULL
     ORDER BY id

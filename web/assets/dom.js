@@ -23,6 +23,23 @@ export function setText(node, text) {
   }
 }
 
+// renderList shows a node for each of items. It keeps the nodes unless the items have changed, because the user may be
+// about to press one of their buttons. If a node with the focus is removed, the element heading gets the focus.
+export function renderList(list, items, render, heading) {
+  const shown = JSON.stringify(items);
+  if (shownItems.get(list) === shown) {
+    return;
+  }
+  shownItems.set(list, shown);
+  const focused = list.contains(document.activeElement);
+  list.replaceChildren(...items.map(render));
+  if (focused) {
+    heading.focus(); // otherwise the focus returns to the top of the page
+  }
+}
+
+const shownItems = new WeakMap(); // of each list, as JSON
+
 export const money = (cents, currency) =>
   new Intl.NumberFormat('en-IE', { style: 'currency', currency }).format(cents / 100);
 

@@ -2,7 +2,8 @@
 
 import { request } from './api.js';
 import { drawDepth, drawHistogram } from './charts.js';
-import { duration, element, Message, moment, number, setText, sleep } from './dom.js';
+import { duration, element, Message, moment, number, renderList, setText, sleep } from './dom.js';
+import { renderPayments } from './opspayments.js';
 
 const byId = (id) => document.getElementById(id);
 const messages = byId('messages');
@@ -61,11 +62,17 @@ async function poll() {
   }
   polling = true;
   unbroken = false;
+  let productsLoaded = false;
   while (!document.hidden) {
     const began = performance.now();
     try {
-      const [stats, faults] = await Promise.all([ops('GET', '/stats'), activeFaults()]);
-      await render(stats, faults);
+      const [stats, faults, payments] = await Promise.all([ops('GET', '/stats'), optional('/faults'), optional('/payments')]);
+      const ledger = faults?.provider === undefined ? null : await optional('/provider-ledger');
+      await render(stats, faults, payments, ledger);
+      if (!productsLoaded) {
+        await loadProducts();
+        productsLoaded = true;
+      }
       refreshedAt = Date.now();
       unbroken = true;
       byId('dashboard').classList.remove('stale');
@@ -85,20 +92,21 @@ async function poll() {
   polling = false;
 }
 
-let servesFaults = true; // false after the service has answered 404
+const notServed = new Set(); // the paths that the service has answered with 404
 
-// activeFaults returns the faults that are active, or null if the service is not the demo. Only the demo serves them.
-async function activeFaults() {
-  if (!servesFaults) {
+// optional requests a path that not every service has: only the demo has faults, and only a service with a payment
+// provider has payments. It returns null if the service does not have the path.
+async function optional(path) {
+  if (notServed.has(path)) {
     return null;
   }
   try {
-    return await ops('GET', '/faults');
+    return await ops('GET', path);
   } catch (failure) {
     if (failure.status !== 404) {
       throw failure;
     }
-    servesFaults = false;
+    notServed.add(path);
     return null;
   }
 }
@@ -118,7 +126,7 @@ window.addEventListener('hashchange', start);
 
 let latest = null;
 
-function render(stats, faults) {
+function render(stats, faults, payments, ledger) {
   latest = stats;
   const signedIn = byId('sign-in').contains(document.activeElement);
   byId('sign-in').hidden = true;
@@ -126,26 +134,33 @@ function render(stats, faults) {
   if (signedIn) {
     byId('main').focus({ preventScroll: true });
   }
-  renderInvariants(stats.violations);
+  renderInvariants(stats.violations, payments !== null);
   renderPicture(stats, faults);
   addSample(stats);
   renderCharts();
   renderSweep(stats.last_sweep);
   renderFaults(faults);
+  renderPayments(payments, ledger, retryRefund);
   return renderDead(stats.queue?.dead);
 }
 
+// The number of an invariant is the one in a violation. Number 5, that an order survives a crash, is not a query.
 const invariants = [
-  'The supply of each product equals its available stock plus the quantities of its pending and paid orders.',
-  'No order is both paid and cancelled, and each order ends at most once.',
-  'No order stays pending past its deadline for longer than the stated bound.',
-  'No payment is accepted at or after the deadline, and no order times out before it.',
+  [1, 'The supply of each product equals its available stock plus the quantities of its pending and paid orders.'],
+  [2, 'No order is both paid and cancelled, and each order ends at most once.'],
+  [3, 'No order stays pending past its deadline, or past the end of its hold, for longer than the stated bound.'],
+  [4, 'No payment is accepted at or after the deadline, unless it was opened before; no order times out before it.'],
+];
+const paymentInvariants = [
+  [6, 'A paid order has one applied payment of its amount, or was paid at once.'],
+  [7, 'Captured money is either applied or returned.'],
+  [8, 'No check of a payment or of a refund is overdue.'],
 ];
 
-function renderInvariants(violations) {
+function renderInvariants(violations, withPayments) {
   const list = byId('invariants');
-  invariants.forEach((invariant, i) => {
-    const broken = violations?.filter((violation) => violation.invariant === i + 1) ?? [];
+  [...invariants, ...(withPayments ? paymentInvariants : [])].forEach(([n, invariant], i) => {
+    const broken = violations?.filter((violation) => violation.invariant === n) ?? [];
     const [state, mark, detail] = violations === null
       ? ['unknown', '?', 'Not checked: there are too many orders to check within a second. To check them, run shop doctor.']
       : broken.length > 0
@@ -245,10 +260,7 @@ function renderSweep(sweep) {
   lastSweep = sweep.started_at;
 }
 
-let shownLetters = '';
-
-// renderDead shows the latest dead letters. It keeps the list unless the letters have changed, because the operator may
-// be about to press one of its buttons.
+// renderDead shows the latest dead letters.
 async function renderDead(count) {
   if (count === undefined) {
     setText(byId('dead-hint'), 'Unknown: Redis, which stores them, is down.');
@@ -258,23 +270,13 @@ async function renderDead(count) {
   setText(byId('dead-hint'), count === 0
     ? 'None. A task that fails 10 times is listed here, with its error.'
     : count > items.length ? `The latest ${items.length} of ${number(count)}.` : `${number(count)} in total.`);
-  const letters = JSON.stringify(items);
-  if (letters === shownLetters) {
-    return;
-  }
-  shownLetters = letters;
-  const list = byId('dead');
-  const focused = list.contains(document.activeElement);
-  list.replaceChildren(...items.map((letter) => element('li', {},
+  renderList(byId('dead'), items, (letter) => element('li', {},
     element('code', {}, letter.id),
     element('p', {}, `${letter.kind}, failed ${letter.attempts} times, last at ${moment(letter.buried_at)}: ${letter.error}`),
     element('button', {
       type: 'button', 'aria-label': `Redrive ${letter.id}`,
       onclick: (event) => post(event.target, `/dead-letters/${letter.kind}/${letter.id}/redrive`, 'Dead letter redriven: its task is due again.'),
-    }, 'Redrive'))));
-  if (focused) {
-    byId('dead-title').focus(); // otherwise the focus returns to the top of the page
-  }
+    }, 'Redrive')), byId('dead-title'));
 }
 
 /* ---- actions ---- */
@@ -289,16 +291,19 @@ function log(text) {
 }
 
 // post sends the request of a button, and logs doneText after the answer, which may take up to a minute. Until then the
-// button does nothing.
-async function post(button, path, doneText) {
+// button does nothing. doneText is a text, or a function that returns a text for the answer. done, if given, is called
+// with the text.
+async function post(button, path, doneText, done) {
   if (busy.has(button)) {
     return;
   }
   busy.add(button);
   actionError.clear();
   try {
-    await ops('POST', path, 70);
-    log(doneText);
+    const answer = await ops('POST', path, 70);
+    const text = typeof doneText === 'function' ? doneText(answer) : doneText;
+    log(text);
+    done?.(text);
   } catch (failure) {
     actionError.show(failure.message);
   }
@@ -309,6 +314,40 @@ const busy = new Set();
 
 byId('sweep-now').addEventListener('click', (event) => post(event.target, '/reconcile', 'Swept.'));
 
+const retryRefund = (button, { id }) => post(button, `/refunds/${id}/retry`, `The refund ${id} is tried again.`);
+
+/* ---- closing a sale ---- */
+
+const saleProduct = byId('close-sale-product');
+
+async function loadProducts() {
+  const { items } = await request('GET', '/api/products');
+  const chosen = saleProduct.value;
+  saleProduct.replaceChildren(saleProduct.options[0], ...items.map(({ id, name }) => element('option', { value: id }, name)));
+  saleProduct.value = items.some(({ id }) => id === chosen) ? chosen : '';
+}
+
+byId('close-sale').addEventListener('submit', (event) => {
+  event.preventDefault();
+  const result = byId('close-sale-result');
+  setText(result, '');
+  const name = saleProduct.selectedOptions[0].text;
+  post(event.submitter, `/products/${saleProduct.value}/close-sale`, (answer) => closedText(name, answer), (text) => setText(result, text));
+});
+
+function closedText(name, { orders, deadline }) {
+  switch (orders) {
+    case 0:
+      return `${name}: no unpaid order has more than a minute left, so no deadline moves.`;
+    case 1:
+      return `${name}: the deadline of 1 unpaid order moves forward to ${moment(deadline)}.`;
+    default:
+      return `${name}: the deadlines of ${number(orders)} unpaid orders move forward to ${moment(deadline)}.`;
+  }
+}
+
+/* ---- faults ---- */
+
 const faultTexts = {
   'place-orders': '1,000 orders are placed. They stay unpaid.',
   'redis-wipe': 'Redis is wiped: it has lost all tasks.',
@@ -316,9 +355,18 @@ const faultTexts = {
   'redis-start': 'Redis is started, empty.',
   'worker-pause': 'The worker is paused. The reconciler cancels overdue orders, a few seconds late.',
   'worker-resume': 'The worker is resumed.',
+  'provider-down': 'The payment provider is stopped: it closes connections without an answer.',
+  'provider-hung': 'The payment provider hangs: it accepts requests and does not answer.',
+  'provider-loses-answers': 'The payment provider does what it is asked, and its answers are lost.',
+  'provider-up': 'The payment provider is started.',
+  'webhooks-normal': 'The payment provider sends its webhooks once, in order.',
+  'webhooks-lost': 'All webhooks are lost.',
+  'webhooks-doubled': 'Each webhook arrives twice.',
+  'webhooks-late': 'Webhooks arrive 5 s late.',
+  'webhooks-reordered': 'Webhooks arrive out of order.',
 };
 
-byId('fault-buttons').addEventListener('click', (event) => {
+byId('faults').addEventListener('click', (event) => {
   const fault = event.target.dataset.fault;
   if (fault && event.target.getAttribute('aria-disabled') !== 'true') {
     post(event.target, `/faults/${fault}`, faultTexts[fault]);
@@ -337,6 +385,23 @@ function renderFaults(faults) {
   enable('redis-start', faults.redis_stopped);
   enable('worker-pause', !faults.worker_paused);
   enable('worker-resume', faults.worker_paused);
+  renderProvider(faults);
+}
+
+const providerTexts = {
+  up: 'up', down: 'stopped', hung: 'hangs', loses_answers: 'loses its answers', errors: 'answers with errors',
+};
+
+// renderProvider shows the faults of the simulated payment provider.
+function renderProvider({ provider, webhooks }) {
+  byId('provider-faults').hidden = provider === undefined;
+  if (provider === undefined) {
+    return;
+  }
+  setText(byId('provider-state'), `Provider: ${providerTexts[provider]}`);
+  setText(byId('webhooks-state'), `Webhooks: ${webhooks}`);
+  document.querySelectorAll('[data-provider]').forEach((button) => button.setAttribute('aria-disabled', button.dataset.provider === provider));
+  document.querySelectorAll('[data-webhooks]').forEach((button) => button.setAttribute('aria-pressed', button.dataset.webhooks === webhooks));
 }
 
 start();

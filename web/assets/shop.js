@@ -1,14 +1,21 @@
 // The customers' page.
 
 import { Problem, request, retry, serverClock } from './api.js';
-import { countdown, duration, element, Message, moment, money, number, setText, sleep } from './dom.js';
+import { element, Message, moment, money, number, setText, sleep } from './dom.js';
 import { Notifications } from './notifications.js';
+import { OrderCard, outcome, summary } from './order.js';
+import { Payments } from './payments.js';
 
 const pageSize = 20;
 const maxPageSize = 100; // the API's limit
 const messages = document.getElementById('messages');
 const actionError = new Message(messages); // of the customer's last action
 const announcer = document.getElementById('announcer');
+
+// announce makes screen readers read a text.
+function announce(text) {
+  announcer.textContent = text;
+}
 
 /* ---- products ---- */
 
@@ -124,9 +131,9 @@ async function buy(purchase) {
     placed = true;
     orders.put(order);
     orders.show(order.id);
-    announcer.textContent = order.status === 'pending'
+    announce(order.status === 'pending'
       ? `Order placed: ${summary(order)}. Pay by ${moment(order.expires_at)}.`
-      : `${summary(order)}: ${outcome(order)}.`;
+      : `${summary(order)}: ${outcome(order)}.`);
   } catch (failure) {
     actionError.show(failure.transient
       ? `${failure.message} Your order may or may not be placed. Press Buy again: it will not be placed twice.`
@@ -169,155 +176,23 @@ class Products {
 
 /* ---- orders ---- */
 
-const summary = (order) => order.items.map((item) => (item.quantity > 1 ? `${item.quantity} × ${item.name}` : item.name)).join(', ');
-
-class OrderCard {
-  #order;
-  #state = element('p', { className: 'state' });
-  #countdown = element('span', { className: 'countdown', role: 'timer' });
-  #bar = element('span', { className: 'bar-left', 'aria-hidden': 'true' });
-  #error = element('p', { className: 'error', role: 'alert' });
-  #pay;
-  #cancel;
-  #actions;
-  #timeline = element('ol', { className: 'timeline' });
-  #details;
-  #overdueSeconds = 0; // how long the order was overdue when it was last requested
-  #busy = false;
-  #announcedMark = Infinity; // in seconds before the deadline
-
-  constructor(order) {
-    const items = summary(order);
-    const amount = money(order.total_cents, order.currency);
-    this.#pay = element('button', { type: 'button', className: 'primary', onclick: () => this.#send('pay') },
-      `Pay ${amount}`, element('span', { className: 'visually-hidden' }, ` for ${items}`));
-    this.#cancel = element('button', { type: 'button', onclick: () => this.#send('cancel') },
-      'Cancel', element('span', { className: 'visually-hidden' }, ` the order of ${items}`));
-    this.#actions = element('div', { className: 'row' }, this.#pay, this.#cancel);
-    this.#details = element('details', { ontoggle: () => this.#showTimeline() },
-      element('summary', {}, 'Timeline', element('span', { className: 'visually-hidden' }, ` of the order of ${items}`)), this.#timeline);
-    const title = element('h3', { tabIndex: -1 }, items);
-    this.node = element('li', { className: 'card order', 'data-order': order.id },
-      element('div', { className: 'order-head' },
-        element('div', {}, title, element('p', { className: 'hint' }, `${amount} · ordered at ${moment(order.created_at)}`)),
-        element('div', { className: 'order-state' }, this.#countdown, this.#state)),
-      this.#bar, this.#actions, this.#error, this.#details);
-    this.title = title;
-  }
-
-  get order() {
-    return this.#order;
-  }
-
-  update(order) {
-    const before = this.#order;
-    if (before && (before.status === order.status || before.status !== 'pending')) {
-      return; // an order that has ended does not change again: the answer is old
-    }
-    this.#order = order;
-    const pending = order.status === 'pending';
-    const focused = this.#actions.contains(document.activeElement);
-    this.node.dataset.status = order.status;
-    this.#actions.hidden = !pending;
-    this.#countdown.hidden = !pending;
-    this.#bar.hidden = !pending;
-    if (focused && !pending) {
-      this.title.focus(); // otherwise the focus returns to the top of the page
-    }
-    if (!pending) {
-      setText(this.#state, outcome(order));
-    }
-    if (before) {
-      setText(this.#error, '');
-      announcer.textContent = `${summary(order)}: ${outcome(order)}.`;
-      this.#showTimeline();
-    }
-    this.tick();
-  }
-
-  // tick shows the time left. Once the deadline has passed, it requests the order every second, because the
-  // notification of the cancellation may be lost.
-  tick() {
-    if (this.#order.status !== 'pending') {
-      return;
-    }
-    const deadline = Date.parse(this.#order.expires_at);
-    const left = deadline - serverClock.now();
-    setText(this.#countdown, countdown(left));
-    setText(this.#state, left > 0 ? 'left to pay' : 'The deadline has passed. The order is being cancelled.');
-    const whole = deadline - Date.parse(this.#order.created_at);
-    this.#bar.style.setProperty('--left', Math.max(0, Math.min(1, left / whole)).toFixed(4));
-    this.#announceTimeLeft(left / 1000);
-    const overdue = Math.floor(-left / 1000);
-    if (left < -500 && overdue !== this.#overdueSeconds) {
-      this.#overdueSeconds = overdue;
-      orders.refreshOne(this.#order.id);
-    }
-  }
-
-  // announceTimeLeft announces to screen readers that a minute is left, and that ten seconds are left.
-  #announceTimeLeft(seconds) {
-    const mark = [10, 60].find((mark) => seconds > 0 && seconds <= mark);
-    if (mark < this.#announcedMark) {
-      this.#announcedMark = mark;
-      announcer.textContent = `${summary(this.#order)}: ${Math.ceil(seconds)} seconds left to pay.`;
-    }
-  }
-
-  async #send(action) {
-    if (this.#busy) {
-      return;
-    }
-    this.#busy = true;
-    setText(this.#error, '');
-    try {
-      this.update(await retry(() => request('POST', `/api/orders/${this.#order.id}/${action}`)));
-    } catch (failure) {
-      setText(this.#error, failure.transient ? `${failure.message} Try again: a repeated request takes effect only once.` : failure.message);
-      signInAgain(failure);
-      orders.refresh();
-    }
-    this.#busy = false;
-    products.refresh();
-  }
-
-  async #showTimeline() {
-    if (!this.#details.open) {
-      return;
-    }
-    try {
-      const { items } = await request('GET', `/api/orders/${this.#order.id}/events`);
-      this.#timeline.replaceChildren(...items.map((event) => this.#timelineEntry(event)));
-    } catch (failure) {
-      this.#timeline.replaceChildren(element('li', {}, failure.message));
-    }
-  }
-
-  #timelineEntry({ type, actor, at }) {
-    const by = { customer: 'by you', worker: 'by the worker', reconciler: 'by the reconciler' }[actor];
-    let text = `${type} ${by}`;
-    if (actor !== 'customer') {
-      text += `, ${duration((Date.parse(at) - Date.parse(this.#order.expires_at)) / 1000)} after the deadline`;
-    }
-    return element('li', {}, element('time', { dateTime: at }, moment(at)), element('span', {}, text));
-  }
-}
-
-// outcome describes how an order ended.
-function outcome(order) {
-  if (order.status === 'paid') {
-    return `Paid at ${moment(order.paid_at)}`;
-  }
-  return order.cancel_reason === 'timeout' ? 'Cancelled: not paid in time' : 'Cancelled by you';
-}
-
 class Orders {
   #list = document.getElementById('orders');
   #older = document.getElementById('older');
   #cards = new Map();
   #nextCursor = null; // of the first page that is not shown
+  #payments;
+  #actions; // what an OrderCard needs of the page
 
-  constructor() {
+  constructor(payments) {
+    this.#payments = payments;
+    this.#actions = {
+      hasProvider: () => payments.provider,
+      put: (order) => this.put(order),
+      refresh: (id) => this.refreshOne(id),
+      announce,
+      acted: (failure) => this.#acted(failure),
+    };
     this.#older.addEventListener('click', () => this.#showOlder());
     setInterval(() => this.#tick(), 200);
   }
@@ -329,7 +204,8 @@ class Orders {
     this.#cards.forEach((card) => card.tick());
   }
 
-  // refresh requests the newest orders: as many as are shown, or as many as one answer can hold.
+  // refresh requests the newest orders, as many as are shown, or as many as one answer can hold. Then it requests the
+  // payments of all orders that are shown.
   refresh = throttled(async () => {
     const limit = Math.min(Math.max(pageSize, this.#cards.size), maxPageSize);
     const page = await request('GET', `/api/orders?limit=${limit}`);
@@ -345,16 +221,29 @@ class Orders {
         'No orders yet. Buy a product, and watch what happens if you do not pay.'));
     }
     this.#list.setAttribute('aria-busy', 'false');
+    await this.#refreshPayments();
   }, 300);
+
+  async #refreshPayments() {
+    if (!this.#payments.provider || this.#cards.size === 0) {
+      return;
+    }
+    const shown = [...this.#cards]; // without the orders that are placed meanwhile
+    const oldest = shown.map(([, card]) => card.order.created_at).reduce((a, b) => (Date.parse(a) < Date.parse(b) ? a : b));
+    await this.#payments.refresh(oldest);
+    shown.forEach(([id, card]) => card.updatePayments(this.#payments.of(id)));
+  }
 
   clear() {
     this.#cards.clear();
     this.#list.replaceChildren();
   }
 
-  // refreshOne refreshes the newest orders. If the order id is shown but not among them, it requests the order alone.
+  // refreshOne refreshes the newest orders and the payments. If the order id is shown but not among the newest, it
+  // requests the order alone.
   async refreshOne(id) {
     this.refresh();
+    this.#cards.get(id)?.showTimeline(); // a reminder changes nothing else
     const newer = [...this.#cards.keys()].filter((other) => other > id).length; // ids sort by time
     if (this.#cards.has(id) && newer >= maxPageSize) {
       const order = await request('GET', `/api/orders/${id}`).catch(() => null); // the next tick or notification retries
@@ -365,12 +254,11 @@ class Orders {
   put(order) {
     let card = this.#cards.get(order.id);
     if (!card) {
-      card = new OrderCard(order);
+      card = new OrderCard(order, this.#actions);
       if (this.#cards.size === 0) {
         this.#list.replaceChildren();
       }
       this.#cards.set(order.id, card);
-      card.update(order);
       this.#insert(card);
     } else if (Date.parse(card.order.server_time) <= Date.parse(order.server_time)) { // answers may arrive out of order
       card.update(order);
@@ -380,6 +268,15 @@ class Orders {
   // show scrolls to an order. On a phone the orders are below the products.
   show(id) {
     this.#cards.get(id).node.scrollIntoView({ block: 'nearest' });
+  }
+
+  // acted is called after each action on an order. The error is null if the action succeeded.
+  #acted(failure) {
+    if (failure) {
+      signInAgain(failure);
+      this.refresh();
+    }
+    products.refresh();
   }
 
   #insert(card) {
@@ -399,6 +296,7 @@ class Orders {
       page.items.forEach((order) => this.put(order));
       this.#setNextCursor(page.next_cursor);
       this.#cards.get(page.items[0]?.id)?.title.focus();
+      this.refresh(); // for their payments
     } catch (failure) {
       actionError.show(failure.message);
     }
@@ -444,7 +342,8 @@ function throttled(load, milliseconds) {
 /* ---- the page ---- */
 
 const products = new Products();
-const orders = new Orders();
+const payments = new Payments();
+const orders = new Orders(payments);
 
 const connection = document.getElementById('connection');
 const connectionTexts = {
@@ -468,14 +367,15 @@ const notifications = new Notifications({
   },
 });
 
-// signIn ensures that the browser has a customer's valid cookie. It retries until the service answers. Scripts cannot
-// read the cookie, so localStorage records that there is one.
+// signIn ensures that the browser has a customer's valid cookie, and learns whether the service has a payment provider.
+// It retries until the service answers. Scripts cannot read the cookie, so localStorage records that there is one.
 async function signIn() {
   const signInError = new Message(messages);
   for (let rejections = 0; rejections < 2; ) {
     try {
       await withSignUpLock(signUp);
       await request('GET', '/api/orders?limit=1');
+      await payments.detect();
       signInError.clear();
       return;
     } catch (failure) {

@@ -1,0 +1,35 @@
+-- Closes an attempt that its customer can no longer pay, and releases its order: the order is due now if its deadline
+-- has passed or its customer asked to cancel, and else at its deadline. The cancel task that the statement owes is the
+-- only way in which the order is cancelled. Returns the order, or no row if the attempt is not in the expected state.
+--
+-- $1 attempt id · $2 expected state · $3 kind of the cancel task · $4 actor of the event
+WITH locked AS MATERIALIZED (
+    SELECT * FROM orders WHERE id = (SELECT order_id FROM payment_attempts WHERE id = $1::uuid) FOR UPDATE
+),
+decided AS MATERIALIZED (
+    SELECT *, clock_timestamp() AS at FROM locked
+),
+closed AS (
+    UPDATE payment_attempts a
+    SET state = 'closed', ended_at = d.at, next_check = NULL, checkout_url = NULL
+    FROM decided d
+    WHERE a.id = $1::uuid AND a.state = $2::text
+    RETURNING a.order_id
+),
+released AS (
+    UPDATE orders o SET hold_until = NULL, expires_at = d.expires_at, cancel_requested_at = d.cancel_requested_at
+    FROM decided d JOIN closed ON closed.order_id = d.id
+    WHERE o.id = d.id AND d.status = 'pending'
+    RETURNING o.id, o.due_at
+),
+event AS (
+    INSERT INTO order_events (order_id, type, actor, at)
+    SELECT r.id, 'released', $4::text, d.at FROM released r JOIN decided d ON d.id = r.id
+),
+owed AS (
+    INSERT INTO outbox (kind, task_id, due_at)
+    SELECT $3::text, id::text, due_at FROM released
+    ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
+)
+SELECT d.id AS order_id, d.customer_id, r.due_at AS cancel_due_at, clock_timestamp() AS server_time
+FROM closed JOIN decided d ON d.id = closed.order_id LEFT JOIN released r ON r.id = d.id

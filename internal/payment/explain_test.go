@@ -1,0 +1,102 @@
+package payment_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"example.com/shop/internal/payment"
+)
+
+// TestQueryPlans checks that the statements that run all the time use indexes. It uses a connection of the shop's pool,
+// because the session settings influence the plan.
+func TestQueryPlans(t *testing.T) {
+	s := newShop(t)
+	s.fillTables(t)
+	id := uuid.NewString()
+	for name, test := range map[string]struct {
+		statement, params string
+		indexes           []string
+	}{
+		"open":            {payment.OpenSQL, fmt.Sprintf("'%s', '%s', '%s', 1, 'k', 5", id, id, id), []string{"orders_pkey", "payment_attempts_number"}},
+		"take":            {payment.TakeSQL, fmt.Sprintf("'{%s}', 1", id), []string{"payment_attempts_due", "Index Cond: (order_id = ANY", "orders_pkey"}},
+		"left":            {payment.LeftSQL, fmt.Sprintf("'{%s}'", id), []string{"payment_attempts_due", "Index Cond: (order_id = ANY", "orders_pkey"}},
+		"pending":         {payment.PendingSQL, fmt.Sprintf("NULL, '%s', NULL, 500", uuid.Nil), []string{"payment_attempts_due", "orders_pkey"}},
+		"close":           {payment.CloseSQL, fmt.Sprintf("'%s', 'open', 'k', 'worker'", id), []string{"payment_attempts_pkey", "orders_pkey"}},
+		"succeed":         {payment.SucceedSQL, fmt.Sprintf("'%s', 's', 'p', 1, 'eur', '%s', 'k', 'r', 'worker'", id, id), []string{"payment_attempts_pkey", "orders_pkey"}},
+		"webhook":         {payment.WebhookSQL, fmt.Sprintf("'e', 't', '%s', 's', 'k'", id), []string{"payment_attempts_pkey"}},
+		"refund webhook":  {payment.WebhookRefundSQL, "'e', 't', 'p', 'k'", []string{"payment_attempts_payment_intent_key", "refunds_attempt_id_key"}},
+		"take refunds":    {payment.RefundTakeSQL, fmt.Sprintf("'{%s}'", id), []string{"refunds_pkey", "payment_attempts_pkey"}},
+		"pending refunds": {payment.RefundPendingSQL, fmt.Sprintf("NULL, '%s', -1, 500", uuid.Nil), []string{"refunds_due"}},
+		"metrics":         {payment.UnsettledSQL, "", []string{"payment_attempts_live", "refunds_due", "refunds_failed"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plan := s.explain(t, test.statement, test.params)
+			for _, index := range test.indexes {
+				if !strings.Contains(plan, index) {
+					t.Errorf("the plan lacks %q:\n%s", index, plan)
+				}
+			}
+			for _, table := range []string{"orders", "payment_attempts", "refunds"} {
+				if strings.Contains(plan, "Seq Scan on "+table) {
+					t.Errorf("the plan reads the whole table %s:\n%s", table, plan)
+				}
+			}
+		})
+	}
+}
+
+// fillTables inserts 8,000 paid orders with an attempt each. 200 further orders have open attempts. Every tenth
+// attempt has a refund, of which 20 wait for a check and 10 failed.
+func (s *shop) fillTables(t *testing.T) {
+	t.Helper()
+	customer := uuid.New()
+	s.exec(t, `INSERT INTO customers (id) VALUES ($1)`, customer)
+	s.exec(t, `
+		INSERT INTO orders (id, customer_id, status, total_cents, currency, created_at, expires_at, hold_until, paid_at)
+		SELECT gen_random_uuid(), $1, CASE WHEN i <= 200 THEN 'pending' ELSE 'paid' END, 100, 'EUR', at, at + interval '30 min',
+		       at + interval '32 min', CASE WHEN i > 200 THEN at END
+		FROM (SELECT i, now() - i * interval '1 s' AS at FROM generate_series(1, 8200) i) o`, customer)
+	s.exec(t, `
+		INSERT INTO payment_attempts (id, order_id, number, amount_cents, currency, state, applied, session_id, checkout_url, payment_intent,
+			captured_cents, opened_at, next_check, ended_at)
+		SELECT gen_random_uuid(), id, 1, 100, 'eur', CASE WHEN live THEN 'open' ELSE 'succeeded' END, NOT live, 'cs_' || id, 'url',
+		       CASE WHEN NOT live THEN 'pi_' || id END, CASE WHEN live THEN 0 ELSE 100 END, created_at, CASE WHEN live THEN now() END, paid_at
+		FROM (SELECT *, status = 'pending' AS live FROM orders) o`)
+	s.exec(t, `
+		INSERT INTO refunds (id, attempt_id, reason, amount_cents, state, provider_id, created_at, next_check, ended_at)
+		SELECT gen_random_uuid(), id, 'late', 100, state, 're_' || id, now(), CASE state WHEN 'owed' THEN now() END, CASE WHEN state <> 'owed' THEN now() END
+		FROM (
+			SELECT id, CASE WHEN n <= 20 THEN 'owed' WHEN n <= 30 THEN 'failed' ELSE 'confirmed' END AS state
+			FROM (SELECT id, row_number() OVER () AS n FROM payment_attempts WHERE state = 'succeeded' LIMIT 800) a
+		) a`)
+	s.exec(t, `VACUUM ANALYZE`)
+}
+
+// explain returns the generic plan of a statement.
+func (s *shop) explain(t *testing.T, statement, params string) string {
+	t.Helper()
+	conn, err := s.db.Conn(t.Context())
+	must(t, err)
+	defer conn.Close()
+	_, err = conn.ExecContext(t.Context(), `PREPARE examined AS `+statement)
+	must(t, err)
+	defer conn.ExecContext(t.Context(), `DEALLOCATE examined`)
+	execute := "EXECUTE examined"
+	if params != "" {
+		execute += "(" + params + ")"
+	}
+	rows, err := conn.QueryContext(t.Context(), `EXPLAIN `+execute)
+	must(t, err)
+	defer rows.Close()
+	var plan strings.Builder
+	for rows.Next() {
+		var text string
+		must(t, rows.Scan(&text))
+		plan.WriteString(text + "\n")
+	}
+	must(t, rows.Err())
+	return plan.String()
+}

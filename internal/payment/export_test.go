@@ -1,0 +1,19 @@
+package payment
+
+// The statements whose plans TestQueryPlans checks.
+var (
+	OpenSQL          = openSQL
+	TakeSQL          = takeSQL
+	LeftSQL          = leftSQL
+	PendingSQL       = pendingSQL
+	CloseSQL         = closeSQL
+	SucceedSQL       = succeedSQL
+	WebhookSQL       = webhookSQL
+	WebhookRefundSQL = webhookRefundSQL
+	RefundTakeSQL    = refundTakeSQL
+	RefundPendingSQL = refundPendingSQL
+	UnsettledSQL     = unsettledSQL
+)
+
+// SetProvider replaces the provider of a service.
+func (s *Service) SetProvider(p *Provider) { s.provider = p }

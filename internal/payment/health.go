@@ -1,0 +1,106 @@
+package payment
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"gorm.io/gorm"
+
+	"example.com/shop/internal/order"
+)
+
+var (
+	//go:embed invariants.sql
+	invariantsSQL string
+	//go:embed stats.sql
+	statsSQL string
+	//go:embed unsettled.sql
+	unsettledSQL string
+)
+
+// Invariants returns up to 1,000 violations of the invariants of payments. A healthy database has none. bound is how
+// long a check may be overdue. The check reads every attempt, and only ctx limits its time.
+func (s *Store) Invariants(ctx context.Context, bound time.Duration) ([]order.Violation, error) {
+	violations := []order.Violation{}
+	err := s.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+		if err := tx.Exec(`SET LOCAL statement_timeout = 0`).Error; err != nil {
+			return err
+		}
+		return tx.Raw(invariantsSQL, bound.Microseconds()).Scan(&violations).Error
+	})
+	if err != nil {
+		return nil, fmt.Errorf("check invariants of payments: %w", err)
+	}
+	return violations, nil
+}
+
+// Stats returns the answer of GET /ops/api/payments: attempts, refunds, webhooks and money. It reads every attempt.
+func (s *Store) Stats(ctx context.Context) (json.RawMessage, error) {
+	var stats []byte
+	if err := s.db.WithContext(ctx).Raw(statsSQL).Row().Scan(&stats); err != nil {
+		return nil, fmt.Errorf("read the state of payments: %w", err)
+	}
+	return stats, nil
+}
+
+// unsettled is the row that unsettled.sql returns. Ages are in seconds.
+type unsettled struct {
+	Creating, Open, Closing int64
+	OldestClosing           float64
+	Unconfirmed             int64
+	OldestUnconfirmed       float64
+	Failed                  int64
+}
+
+// collector reads the attempts and refunds that have not ended at each scrape.
+type collector struct {
+	store                                            *Store
+	attempts, oldestClosing, refunds, oldest, failed *prometheus.Desc
+}
+
+// NewCollector returns a collector of the attempts and refunds that have not ended. If the database does not answer
+// within a second, the scrape lacks these metrics.
+func NewCollector(s *Store) prometheus.Collector {
+	return &collector{
+		store: s,
+		attempts: prometheus.NewDesc("payment_attempts",
+			"Live payment attempts, by state: creating, open, or closing (the provider is being asked to expire them).", []string{"state"}, nil),
+		oldestClosing: prometheus.NewDesc("payment_oldest_closing_seconds",
+			"Time that the oldest closing attempt has waited for the provider's answer, in seconds.", nil, nil),
+		refunds: prometheus.NewDesc("payment_refunds_unconfirmed",
+			"Refunds that the provider has not confirmed.", nil, nil),
+		oldest: prometheus.NewDesc("payment_refund_oldest_seconds",
+			"Age of the oldest refund that the provider has not confirmed, in seconds.", nil, nil),
+		failed: prometheus.NewDesc("payment_refunds_failed",
+			"Refunds that failed at the provider and wait for an operator.", nil, nil),
+	}
+}
+
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.attempts, c.oldestClosing, c.refunds, c.oldest, c.failed} {
+		ch <- d
+	}
+}
+
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	var u unsettled
+	if _, err := c.store.row(ctx, &u, unsettledSQL); err != nil {
+		return
+	}
+	gauge := func(desc *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, labels...)
+	}
+	gauge(c.attempts, float64(u.Creating), "creating")
+	gauge(c.attempts, float64(u.Open), "open")
+	gauge(c.attempts, float64(u.Closing), "closing")
+	gauge(c.oldestClosing, u.OldestClosing)
+	gauge(c.refunds, float64(u.Unconfirmed))
+	gauge(c.oldest, u.OldestUnconfirmed)
+	gauge(c.failed, float64(u.Failed))
+}

@@ -1,0 +1,114 @@
+package payment
+
+import (
+	"log/slog"
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+	"github.com/google/uuid"
+
+	"example.com/shop/internal/rest"
+)
+
+// api holds the HTTP handlers of payments.
+type api struct {
+	payments *Service
+}
+
+// Routes adds the customers' API below /api, and the receiver of the provider's webhooks.
+func (s *Service) Routes(r gin.IRouter, tokens *rest.Tokens) {
+	a := &api{payments: s}
+	own := r.Group("/api", tokens.Authenticate())
+	own.POST("/orders/:id/payments", rest.Parameters(), rest.Handle(rest.RequireEmptyBody), rest.Handle(a.open))
+	own.Match(rest.ReadMethods, "/orders/:id/payments", rest.Parameters(), rest.Handle(a.ofOrder))
+	own.Match(rest.ReadMethods, "/payments", rest.Parameters("limit", "cursor"), rest.Handle(a.list))
+	r.POST("/webhooks/stripe", rest.Handle(a.receive))
+}
+
+// OpsRoutes adds the operators' API.
+func (s *Service) OpsRoutes(ops gin.IRouter) {
+	a := &api{payments: s}
+	ops.Match(rest.ReadMethods, "/payments", rest.Parameters(), rest.Handle(a.stats))
+	ops.POST("/refunds/:id/retry", rest.Parameters(), rest.Handle(rest.RequireEmptyBody), rest.Handle(a.retryRefund))
+}
+
+func (a *api) open(c *gin.Context) error {
+	id, err := readOrderID(c)
+	if err != nil {
+		return err
+	}
+	attempt, opened, err := a.payments.Open(c.Request.Context(), rest.Customer(c), id)
+	if err != nil {
+		if rest.AsError(err).Kind == ProviderAway {
+			c.Header("Retry-After", "1")
+		}
+		return err
+	}
+	status := http.StatusOK
+	if opened {
+		status = http.StatusCreated
+	}
+	c.JSON(status, attempt)
+	return nil
+}
+
+func (a *api) ofOrder(c *gin.Context) error {
+	id, err := readOrderID(c)
+	if err != nil {
+		return err
+	}
+	attempts, err := a.payments.OfOrder(c.Request.Context(), rest.Customer(c), id)
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, rest.List[Attempt]{Items: attempts})
+	return nil
+}
+
+func (a *api) list(c *gin.Context) error {
+	page, err := rest.ReadPage(c)
+	if err != nil {
+		return err
+	}
+	attempts, next, err := a.payments.List(c.Request.Context(), rest.Customer(c), page)
+	if err != nil {
+		return err
+	}
+	answer := rest.ListPage[Attempt]{Items: attempts}
+	if next != nil {
+		text := next.String()
+		answer.NextCursor = &text
+	}
+	c.JSON(http.StatusOK, answer)
+	return nil
+}
+
+func (a *api) stats(c *gin.Context) error {
+	stats, err := a.payments.store.Stats(c.Request.Context())
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, stats)
+	return nil
+}
+
+func (a *api) retryRefund(c *gin.Context) error {
+	id, err := rest.PathID(c, "a refund")
+	if err != nil {
+		return err
+	}
+	if err := a.payments.RetryRefund(c.Request.Context(), id); err != nil {
+		return err
+	}
+	c.Status(http.StatusNoContent)
+	return nil
+}
+
+// readOrderID reads the order's id from the path, and logs it.
+func readOrderID(c *gin.Context) (uuid.UUID, error) {
+	id, err := rest.PathID(c, "an order")
+	if err == nil {
+		rest.AddLogAttr(c, slog.String("order_id", id.String()))
+	}
+	return id, err
+}

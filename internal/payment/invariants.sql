@@ -1,0 +1,39 @@
+-- Returns the rows that violate an invariant of payments. A healthy database has none. All checks are one statement, so
+-- that they read one snapshot. The numbers go on from those of orders.
+--
+-- $1 how long a check may be overdue, in microseconds
+WITH violations AS (
+    -- 6: an order that was paid at the provider has exactly one applied success, of its amount and currency. No other
+    -- order has one.
+    SELECT 6 AS invariant, 'order ' || o.id AS subject,
+           format('%s by %s, with %s applied successes', o.status, coalesce(e.actor, 'nobody'), count(a.id)) AS detail
+    FROM orders o
+    LEFT JOIN order_events e ON e.order_id = o.id AND e.type = 'paid'
+    LEFT JOIN payment_attempts a ON a.order_id = o.id AND a.applied
+    WHERE o.status = 'paid' OR a.id IS NOT NULL
+    GROUP BY o.id, e.actor
+    HAVING count(a.id) <> CASE WHEN o.status = 'paid' AND e.actor = 'provider' THEN 1 ELSE 0 END
+        OR bool_or((a.captured_cents, a.currency) <> (o.total_cents, lower(o.currency)))
+
+    -- 7: captured money has either paid the order or is refunded as a whole, never both.
+    UNION ALL
+    SELECT 7, 'attempt ' || a.id,
+           format('captured %s, applied: %s, refund of %s', a.captured_cents, a.applied, coalesce(r.amount_cents, 0))
+    FROM payment_attempts a LEFT JOIN refunds r ON r.attempt_id = a.id
+    WHERE a.captured_cents <> CASE WHEN a.applied THEN a.amount_cents ELSE 0 END + coalesce(r.amount_cents, 0)
+
+    -- 8: no check of an attempt or of a refund is overdue by more than the bound. See take.sql.
+    UNION ALL
+    SELECT 8, 'attempt ' || id, format('%s, its check is overdue by %s', state, now() - due_at)
+    FROM (
+        SELECT a.id, a.state, least(a.next_check, CASE WHEN NOT a.closing THEN least(o.expires_at, o.cancel_requested_at) END) AS due_at
+        FROM payment_attempts a JOIN orders o ON o.id = a.order_id
+        WHERE a.next_check IS NOT NULL
+    ) AS checks
+    WHERE due_at < now() - $1::bigint * interval '1 microsecond'
+    UNION ALL
+    SELECT 8, 'refund ' || id, format('%s, its check is overdue by %s', state, now() - next_check)
+    FROM refunds
+    WHERE next_check < now() - $1::bigint * interval '1 microsecond'
+)
+SELECT invariant, subject, detail FROM violations ORDER BY invariant, subject LIMIT 1000

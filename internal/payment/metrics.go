@@ -1,0 +1,51 @@
+package payment
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+type metrics struct {
+	opened   prometheus.Counter
+	ended    *prometheus.CounterVec
+	paid     prometheus.Counter
+	refunds  *prometheus.CounterVec
+	webhooks *prometheus.CounterVec
+}
+
+func newMetrics(reg prometheus.Registerer) metrics {
+	f := promauto.With(reg)
+	m := metrics{
+		opened: f.NewCounter(prometheus.CounterOpts{
+			Name: "payment_attempts_opened_total",
+			Help: "Payment attempts opened.",
+		}),
+		ended: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "payment_attempts_ended_total",
+			Help: "Payment attempts ended, by state: succeeded or closed.",
+		}, []string{"state"}),
+		paid: f.NewCounter(prometheus.CounterOpts{
+			Name: "payment_orders_paid_total",
+			Help: "Orders paid at the payment provider.",
+		}),
+		refunds: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "payment_refunds_total",
+			Help: "Refunds that reached a state: owed, sent, confirmed or failed.",
+		}, []string{"state"}),
+		webhooks: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "payment_webhooks_total",
+			Help: "Webhooks of the payment provider, by result: stored, repeated or rejected (the signature is wrong or old).",
+		}, []string{"result"}),
+	}
+	// These series begin at 0 now, because increase() does not count the event with which a series begins.
+	for _, state := range []State{Succeeded, Closed} {
+		m.ended.WithLabelValues(string(state))
+	}
+	for _, state := range []RefundState{Owed, Sent, Confirmed, Failed} {
+		m.refunds.WithLabelValues(string(state))
+	}
+	for _, result := range []string{"stored", "repeated", "rejected"} {
+		m.webhooks.WithLabelValues(result)
+	}
+	return m
+}

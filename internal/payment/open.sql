@@ -1,0 +1,44 @@
+-- Opens an attempt to pay an order, holds the order, and owes the task that settles it. Returns the order's state and
+-- the new attempt, if there is one. It opens none if the order is held already, cannot be paid any more, or has had five
+-- attempts. It also opens none if another session opens one at the same time: then the unique indexes reject the second.
+-- It returns no row if the customer has no such order.
+--
+-- $1 attempt id · $2 order id · $3 customer id · $4 grace in microseconds · $5 kind of the outbox row
+-- $6 maximum number of attempts of an order
+WITH locked AS MATERIALIZED (
+    SELECT * FROM orders WHERE id = $2::uuid AND customer_id = $3::uuid FOR UPDATE
+),
+decided AS MATERIALIZED (
+    -- The clock is read while the lock is held: a customer who waited for the lock past the deadline is too late.
+    SELECT *, clock_timestamp() AS at FROM locked
+),
+opened AS (
+    INSERT INTO payment_attempts (id, order_id, number, amount_cents, currency, opened_at, next_check)
+    SELECT $1::uuid, d.id, before.count + 1, d.total_cents, lower(d.currency), d.at,
+           least(d.at + interval '10 s', d.expires_at)
+    FROM decided d, (SELECT count(*) FROM payment_attempts WHERE order_id = $2::uuid) AS before
+    WHERE d.status = 'pending' AND d.cancel_requested_at IS NULL AND d.at < d.expires_at AND d.hold_until IS NULL
+      AND before.count < $6::bigint
+    ON CONFLICT DO NOTHING
+    RETURNING id, order_id, opened_at, next_check
+),
+held AS (
+    -- The other columns are copied for the reason that pay.sql gives.
+    UPDATE orders o SET hold_until = d.expires_at + $4::bigint * interval '1 microsecond',
+                        expires_at = d.expires_at, cancel_requested_at = d.cancel_requested_at
+    FROM decided d JOIN opened ON opened.order_id = d.id
+    WHERE o.id = d.id
+),
+event AS (
+    INSERT INTO order_events (order_id, type, actor, at)
+    SELECT order_id, 'held', 'customer', opened_at FROM opened
+),
+owed AS (
+    INSERT INTO outbox (kind, task_id, due_at)
+    SELECT $5::text, order_id::text, next_check FROM opened
+    ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
+)
+SELECT d.id, d.customer_id, d.status, d.cancel_reason, d.total_cents, d.currency, d.expires_at, d.hold_until,
+       d.cancel_requested_at, d.paid_at, d.cancelled_at, d.at AS server_time,
+       opened.id AS attempt_id, opened.opened_at, opened.next_check
+FROM decided d LEFT JOIN opened ON opened.order_id = d.id

@@ -1,0 +1,16 @@
+-- Stores the provider's session of an attempt that is creating, so that the customer may learn its URL. Returns the
+-- attempt, or no row if the attempt is not creating any more, or if its order may not be paid any more.
+--
+-- $1 attempt id · $2 session id · $3 URL of the checkout
+WITH locked AS MATERIALIZED (
+    SELECT * FROM orders WHERE id = (SELECT order_id FROM payment_attempts WHERE id = $1::uuid) FOR UPDATE
+),
+decided AS MATERIALIZED (
+    SELECT *, clock_timestamp() AS at FROM locked
+)
+UPDATE payment_attempts a
+SET state = 'open', session_id = $2::text, checkout_url = $3::text
+FROM decided d
+WHERE a.id = $1::uuid AND a.state = 'creating'
+  AND d.status = 'pending' AND d.cancel_requested_at IS NULL AND d.at < d.expires_at
+RETURNING a.id

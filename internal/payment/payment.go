@@ -1,0 +1,113 @@
+// Package payment lets customers pay orders at a payment provider.
+//
+// An attempt is one try to pay one order: a Checkout Session of Stripe. An order with a live attempt is held: it is not
+// cancelled at its deadline, but at the end of the hold, a grace later. At the deadline, or when the customer asks to
+// cancel, the attempt is closing. The provider is asked to expire the session first, and only the provider's answer
+// decides whether the order is paid or cancelled:
+//
+//	           the provider made the session       expired at the provider
+//	creating ─────────────────────────────▶ open ─────────────────────────▶ closed
+//	   │                                      │
+//	   │  refused, 30 s old, or closing       │  paid at the provider
+//	   └───────────────▶ closed               └────────────────────────────▶ succeeded
+//
+// A success pays its order if the order is pending, the hold has not ended, and the amount is right. Any other success
+// is refunded; the transaction that stores the success also stores the refund. If the provider does not answer by the
+// end of the hold, the order is cancelled like any other order. Its attempt goes on being closed.
+//
+// Nothing that the provider sends decides anything: a webhook only makes [Service.Settle] ask the provider sooner. So
+// lost, repeated, late and reordered webhooks do no harm.
+//
+// Each step is one conditional statement. Statements lock rows in this order: order, attempt, refund, products, outbox.
+// No statement and no transaction waits for the provider.
+package payment
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/shop/internal/rest"
+)
+
+// The kinds of the tasks. The id of a settle task is the id of an order: it settles the order's attempts. The id of a
+// refund task is the id of a refund.
+const (
+	SettleKind = "payment.settle"
+	RefundKind = "refund.send"
+)
+
+// The kinds of error that packages rest and order do not declare.
+var (
+	TooManyAttempts = rest.Kind{Code: "too-many-attempts", Status: http.StatusConflict, Title: "Too many payment attempts"}
+	ProviderAway    = rest.Kind{Code: "provider-unavailable", Status: http.StatusServiceUnavailable, Title: "Payment provider unavailable"}
+	CheckoutRefused = rest.Kind{Code: "checkout-refused", Status: http.StatusBadGateway, Title: "Checkout refused by the payment provider"}
+	BadSignature    = rest.Kind{Code: "bad-signature", Status: http.StatusBadRequest, Title: "Signature not valid"}
+	NotFailed       = rest.Kind{Code: "not-failed", Status: http.StatusConflict, Title: "Refund has not failed"}
+)
+
+// State is the state of an attempt.
+type State string
+
+// An attempt is live while it is creating or open.
+const (
+	Creating  State = "creating"  // the provider may or may not have made the session
+	Open      State = "open"      // the customer can pay
+	Closed    State = "closed"    // the customer cannot pay any more, and has not paid
+	Succeeded State = "succeeded" // the customer has paid
+)
+
+// Attempt is one try to pay an order at the provider, as its customer sees it.
+type Attempt struct {
+	ID          uuid.UUID  `json:"id"`
+	OrderID     uuid.UUID  `json:"order_id"`
+	State       State      `json:"state"`
+	Applied     bool       `json:"applied"` // the success paid the order
+	Closing     bool       `json:"closing"` // the attempt is live, but the provider is being asked to expire it
+	AmountCents int64      `json:"amount_cents"`
+	Currency    string     `json:"currency"`
+	CheckoutURL string     `json:"checkout_url,omitempty"` // only while the customer may pay there
+	OpenedAt    time.Time  `json:"opened_at"`
+	EndedAt     *time.Time `json:"ended_at,omitempty"`
+	Refund      *Refund    `json:"refund,omitempty" gorm:"serializer:json"`
+}
+
+// RefundState is the state of a refund.
+type RefundState string
+
+// The states of a refund.
+const (
+	Owed      RefundState = "owed"      // not known to the provider
+	Sent      RefundState = "sent"      // the provider has it, and has not confirmed it yet
+	Confirmed RefundState = "confirmed" // the provider has returned the money
+	Failed    RefundState = "failed"    // the provider could not return the money: an operator must act
+)
+
+// Reason is the reason why succeed.sql refunds a success:
+//
+//	late       the order was cancelled, its hold had ended, or the attempt was closed before
+//	duplicate  the order was paid before
+//	mismatch   the amount or the currency is not that of the order
+type Reason string
+
+// Refund is the refund of an attempt whose success did not pay the order.
+type Refund struct {
+	State       RefundState `json:"state"`
+	Reason      Reason      `json:"reason"`
+	AmountCents int64       `json:"amount_cents"`
+	EndedAt     *time.Time  `json:"ended_at,omitempty"`
+}
+
+const (
+	// createTime is how long an attempt may be creating. The provider's session of an older attempt is of no use: its
+	// URL has not left the shop, so nobody can pay there.
+	createTime = 30 * time.Second
+	// sessionTime is the time until the provider expires a session by itself, if nobody closes it before. Stripe's
+	// minimum is 30 minutes.
+	sessionTime = time.Hour
+)
+
+// BatchSize is the number of tasks in a batch. All tasks of a batch call the provider at the same time, so that two
+// timeouts of the provider, one after the other, fit into the time of a handler.
+const BatchSize = 8

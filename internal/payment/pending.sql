@@ -1,0 +1,19 @@
+-- Returns a page of the orders with attempts that must be checked, sorted by the time of the check, with the
+-- microseconds left until then. It reads all these attempts for each page: they are few, because an attempt lives as
+-- long as a customer is paying.
+--
+-- $1 time and $2 order id of the last row of the previous page (NULL and any id: the first page)
+-- $3 maximum of the microseconds from now to the check, negative for overdue checks (NULL: no maximum)
+-- $4 maximum number of rows
+SELECT id, due_at, (extract(epoch FROM due_at - clock_timestamp()) * 1000000)::bigint AS micros
+FROM (
+    SELECT a.order_id AS id, min(
+               least(a.next_check, CASE WHEN NOT a.closing THEN least(o.expires_at, o.cancel_requested_at) END)) AS due_at
+    FROM payment_attempts a JOIN orders o ON o.id = a.order_id
+    WHERE a.next_check IS NOT NULL
+    GROUP BY a.order_id
+) AS checks
+WHERE (due_at, id) > (coalesce($1::timestamptz, '-infinity'), $2::uuid)
+  AND due_at <= coalesce(now() + $3::bigint * interval '1 microsecond', 'infinity')
+ORDER BY due_at, id
+LIMIT $4

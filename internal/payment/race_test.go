@@ -1,0 +1,565 @@
+package payment_test
+
+import (
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/payment"
+	"example.com/shop/internal/stripesim"
+)
+
+// TestInterleavings plays the sequences of events that the review of the design found.
+func TestInterleavings(t *testing.T) {
+	s := newShop(t)
+	for name, test := range map[string]func(*testing.T, *shop){
+		"cancelled while held, the session closes before the deadline": cancelBeforeDeadline,
+		"paid between deadline and end of the hold":                    paidInGrace,
+		"paid in the grace, seen after the hold":                       paidInGraceSeenLate,
+		"create answered 500 under its key for ever":                   createBroken,
+		"create meets another request with its key":                    createInUse,
+		"extension longer than the grace":                              extendedWhileHeld,
+		"extended between the take and the deadline":                   extendedMeetsTake,
+		"the API key was rotated for an hour":                          keyRotated,
+		"the API key was rotated for an hour, and the order was paid":  keyRotatedPaid,
+		"the answer of create was lost, and repeated":                  createLost,
+		"the answer of expire was lost":                                expireLost,
+		"webhook before the answer of create":                          webhookBeforeCreate,
+		"webhook after the cancellation":                               webhookAfterCancellation,
+		"webhook lost":                                                 webhookLost,
+		"webhook doubled and stale":                                    webhookDoubled,
+		"provider down at the deadline, back before the hold ends":     providerBackInTime,
+		"provider down at the deadline, back after the hold has ended": providerBackLate,
+		"attempt closed as stale during create":                        staleDuringCreate,
+		"cancel request committed after the snapshot of the take":      cancelMeetsTake,
+		"pay meets close":                                              payMeetsClose,
+		"a check that fails is repeated soon":                          failedCheckIsRepeatedSoon,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s.setAPI(t, "up")
+			s.resetBreaker(t)
+			test(t, s)
+		})
+	}
+	s.check(t)
+}
+
+func (s *shop) cancel(t *testing.T, o *order.Order) {
+	t.Helper()
+	_, err := s.orders.Cancel(t.Context(), o.CustomerID, o.ID)
+	must(t, err)
+}
+
+// cancelBeforeDeadline: the released order is due now, not at its deadline.
+func cancelBeforeDeadline(t *testing.T, s *shop) {
+	o, _ := s.placeOpen(t)
+	s.cancel(t, o)
+	s.cancelDue(t, o.ID)
+	s.wantOrder(t, o, "pending held")
+	s.settle(t, o.ID)
+	if due := query[bool](t, s.db, `SELECT due_at = cancel_requested_at AND due_at <= now() AND now() < expires_at FROM orders WHERE id = $1`, o.ID); !due {
+		t.Error("the released order is not due now")
+	}
+	s.cancelDue(t, o.ID)
+	s.wantOrder(t, o, "cancelled customer")
+}
+
+func paidInGrace(t *testing.T, s *shop) {
+	o, a := s.placeOpen(t)
+	s.shiftToDeadline(t, o.ID, grace-5*time.Second)
+	if !s.pay(t, a.CheckoutURL) {
+		t.Fatal("the checkout rejects the payment")
+	}
+	s.cancelDue(t, o.ID)
+	s.settle(t, o.ID)
+	s.wantAttempt(t, o, a.ID, "succeeded applied")
+	s.wantOrder(t, o, "paid")
+	s.shift(t, o.ID, time.Minute)
+	s.cancelDue(t, o.ID)
+	s.wantOrder(t, o, "paid")
+}
+
+func paidInGraceSeenLate(t *testing.T, s *shop) {
+	o, a := s.placeOpen(t)
+	s.shiftToDeadline(t, o.ID, time.Second)
+	s.setAPI(t, "down")
+	s.pay(t, a.CheckoutURL)
+	s.settle(t, o.ID)
+	s.shift(t, o.ID, grace)
+	s.setAPI(t, "up")
+	s.cancelDue(t, o.ID)
+	s.wantOrder(t, o, "cancelled timeout")
+	s.settle(t, o.ID)
+	s.wantAttempt(t, o, a.ID, "succeeded late owed")
+	s.sendRefund(t, a.ID)
+	s.wantAttempt(t, o, a.ID, "succeeded late confirmed")
+}
+
+// createBroken: the provider stores its 500 for the key of the attempt. So the attempt can never succeed, and the
+// customer gets another attempt with another key.
+func createBroken(t *testing.T, s *shop) {
+	o := s.place(t)
+	s.setAPI(t, "errors")
+	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); kindOf(err) != payment.ProviderAway {
+		t.Fatalf("Open returns %v, want provider-unavailable", err)
+	}
+	s.setAPI(t, "up")
+	if _, opened, err := s.Open(t.Context(), o.CustomerID, o.ID); kindOf(err) != payment.CheckoutRefused || opened {
+		t.Fatalf("the second Open returns opened %v, error %v; want the first attempt, and checkout-refused", opened, err)
+	}
+	s.wantOrder(t, o, "pending")
+	a := s.open(t, o)
+	if n := s.latest(t, o); n.ID != a.ID {
+		t.Errorf("the third Open returns attempt %s, want the new one, %s", a.ID, n.ID)
+	}
+	s.cancel(t, o)
+	s.settle(t, o.ID)
+	s.cancelDue(t, o.ID)
+}
+
+// createInUse: the provider answers 409 to a request whose key another request is using. That says nothing about the
+// attempt, so a repeated request continues it.
+func createInUse(t *testing.T, s *shop) {
+	o := s.place(t)
+	other, err := s.simDB.BeginTx(t.Context(), nil) // a request that the provider executes
+	must(t, err)
+	defer other.Rollback()
+	s.hook(t, hook{call: "create", before: func() {
+		_, err := other.ExecContext(t.Context(), `SELECT pg_advisory_xact_lock(hashtextextended('key ' || $1, 0))`, s.latest(t, o).ID.String())
+		must(t, err)
+	}})
+	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); kindOf(err) != payment.ProviderAway {
+		t.Fatalf("Open returns %v, want provider-unavailable", err)
+	}
+	s.hooked.Store(nil)
+	must(t, other.Rollback())
+	first := s.latest(t, o)
+	if a := s.open(t, o); a.ID != first.ID {
+		t.Errorf("the repeated Open returns attempt %s, want %s", a.ID, first.ID)
+	}
+	s.cancel(t, o)
+	s.settle(t, o.ID)
+	s.cancelDue(t, o.ID)
+}
+
+func extendedWhileHeld(t *testing.T, s *shop) {
+	o, a := s.placeOpen(t)
+	s.shiftToDeadline(t, o.ID, -time.Second)
+	extended, err := s.orders.Extend(t.Context(), o.CustomerID, o.ID)
+	must(t, err)
+	if held := extended.HoldUntil.Sub(extended.ExpiresAt); held != grace {
+		t.Errorf("the hold ends %v after the new deadline, want %v", held, grace)
+	}
+	s.shift(t, o.ID, time.Second+grace) // to the old end of the hold
+	s.cancelDue(t, o.ID)
+	s.settleNow(t, o.ID)
+	s.wantAttempt(t, o, a.ID, "open")
+	s.wantOrder(t, o, "pending held")
+	s.shiftToDeadline(t, o.ID, time.Second)
+	s.pay(t, a.CheckoutURL)
+	s.settle(t, o.ID)
+	s.wantOrder(t, o, "paid")
+}
+
+// extendedMeetsTake: the take at the deadline does not see an extension that is committed a moment later. If the session
+// cannot be expired just then, the attempt must be open again.
+func extendedMeetsTake(t *testing.T, s *shop) {
+	o, a := s.placeOpen(t)
+	s.shiftToDeadline(t, o.ID, time.Millisecond)
+	s.setAPI(t, "down")
+	s.settle(t, o.ID)
+	s.exec(t, `UPDATE orders SET expires_at = expires_at + interval '1 hour', hold_until = hold_until + interval '1 hour' WHERE id = $1`, o.ID)
+	s.setAPI(t, "up")
+	s.wantAttempt(t, o, a.ID, "open")
+	s.settleNow(t, o.ID)
+	s.wantAttempt(t, o, a.ID, "open")
+	s.shiftToDeadline(t, o.ID, time.Millisecond)
+	s.settle(t, o.ID) // its closing begins at the new deadline, although its next check is later
+	s.wantAttempt(t, o, a.ID, "closed")
+	s.cancelDue(t, o.ID)
+}
+
+// TestCloseSaleWhileHeld checks that the hold moves with the deadline, and that the closing begins at the new deadline.
+func TestCloseSaleWhileHeld(t *testing.T) {
+	s := newShop(t)
+	unpaid, a := s.placeOpen(t)
+	paid, b := s.placeOpen(t)
+	s.shift(t, unpaid.ID, 10*time.Minute) // so that the next check is minutes away
+	s.settle(t, unpaid.ID)
+	s.exec(t, `DELETE FROM outbox`) // all tasks are published
+	closed, err := s.orders.CloseSale(t.Context(), s.product)
+	must(t, err)
+	if closed.Orders != 2 {
+		t.Fatalf("%d deadlines were moved, want 2", closed.Orders)
+	}
+	if n := query[int](t, s.db, `SELECT count(*) FROM orders o JOIN outbox b ON b.task_id = o.id::text
+		WHERE b.kind = 'payment.settle' AND b.due_at = o.expires_at AND o.hold_until = o.expires_at + interval '2 min'`); n != 2 {
+		t.Error("a settle task is not owed at the new deadline, or a hold does not end a grace later")
+	}
+	s.settleNow(t, unpaid.ID)
+	s.wantAttempt(t, unpaid, a.ID, "open") // never early
+	for _, o := range []*order.Order{unpaid, paid} {
+		s.shiftToDeadline(t, o.ID, time.Millisecond)
+	}
+	s.pay(t, b.CheckoutURL)
+	s.settle(t, unpaid.ID)
+	s.settle(t, paid.ID)
+	s.cancelDue(t, unpaid.ID)
+	s.cancelDue(t, paid.ID)
+	s.wantAttempt(t, unpaid, a.ID, "closed")
+	s.wantOrder(t, unpaid, "cancelled timeout")
+	s.wantOrder(t, paid, "paid")
+	s.check(t)
+}
+
+func (s *shop) rotateKey(t *testing.T, key string) {
+	t.Helper()
+	s.knob(t, func(k *stripesim.Knobs) { k.Key = key })
+}
+
+func keyRotated(t *testing.T, s *shop) {
+	o, a := s.placeOpen(t)
+	other := s.place(t)
+	s.rotateKey(t, "another")
+	defer s.rotateKey(t, apiKey)
+	if _, _, err := s.Open(t.Context(), other.CustomerID, other.ID); kindOf(err) != payment.ProviderAway {
+		t.Errorf("Open with a wrong key returns %v, want provider-unavailable", err)
+	}
+	for range 12 {
+		s.shift(t, o.ID, 5*time.Minute)
+		s.cancelDue(t, o.ID)
+		if _, again := s.settle(t, o.ID); !again { // handle checks that no task fails
+			t.Fatal("the settle task is done, want it to be due again")
+		}
+	}
+	s.wantOrder(t, o, "cancelled timeout")
+	s.wantAttempt(t, o, a.ID, "open closing")
+	s.rotateKey(t, apiKey)
+	s.settleNow(t, o.ID)
+	s.wantAttempt(t, o, a.ID, "closed")
+	s.open(t, other) // continues the attempt
+	if n := len(s.sessionsOf(t, s.latest(t, other).ID)); n != 1 {
+		t.Errorf("the continued attempt has %d sessions, want 1", n)
+	}
+}
+
+func keyRotatedPaid(t *testing.T, s *shop) {
+	o, a := s.placeOpen(t)
+	s.rotateKey(t, "another")
+	defer s.rotateKey(t, apiKey)
+	s.pay(t, a.CheckoutURL)
+	s.deliverAll(t, a.ID)
+	for range 12 {
+		s.shift(t, o.ID, 5*time.Minute)
+		s.settle(t, o.ID)
+		s.cancelDue(t, o.ID)
+	}
+	s.wantOrder(t, o, "cancelled timeout")
+	s.rotateKey(t, apiKey)
+	s.settleNow(t, o.ID)
+	s.wantAttempt(t, o, a.ID, "succeeded late owed")
+	s.rotateKey(t, "another")
+	s.refundNow(t, a)
+	s.wantAttempt(t, o, a.ID, "succeeded late owed")
+	s.rotateKey(t, apiKey)
+	s.refundNow(t, a)
+	s.wantAttempt(t, o, a.ID, "succeeded late confirmed")
+}
+
+// sessionsOf returns the provider's sessions of an attempt.
+func (s *shop) sessionsOf(t testing.TB, attempt uuid.UUID) (all []ledgerEntry) {
+	t.Helper()
+	for _, e := range s.ledger(t) {
+		if e.Attempt == attempt.String() {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+func createLost(t *testing.T, s *shop) {
+	o := s.place(t)
+	s.setAPI(t, "loses_answers")
+	if _, opened, err := s.Open(t.Context(), o.CustomerID, o.ID); kindOf(err) != payment.ProviderAway || !opened {
+		t.Fatalf("Open returns opened %v, error %v; want an opened attempt and provider-unavailable", opened, err)
+	}
+	s.setAPI(t, "up")
+	a, opened, err := s.Open(t.Context(), o.CustomerID, o.ID)
+	must(t, err)
+	if opened || len(s.sessionsOf(t, a.ID)) != 1 {
+		t.Errorf("the repeated Open returns opened %v, and the attempt has %d sessions; want false, 1", opened, len(s.sessionsOf(t, a.ID)))
+	}
+	s.pay(t, a.CheckoutURL)
+	s.settleNow(t, o.ID)
+	s.wantOrder(t, o, "paid")
+}
+
+func expireLost(t *testing.T, s *shop) {
+	o, a := s.placeOpen(t)
+	s.shiftToDeadline(t, o.ID, time.Second)
+	s.setAPI(t, "loses_answers")
+	s.settle(t, o.ID)
+	s.wantAttempt(t, o, a.ID, "open closing")
+	s.wantOrder(t, o, "pending held")
+	s.setAPI(t, "up")
+	s.shift(t, o.ID, 3*time.Second)
+	s.settle(t, o.ID)
+	s.wantAttempt(t, o, a.ID, "closed")
+	s.cancelDue(t, o.ID)
+	s.wantOrder(t, o, "cancelled timeout")
+}
+
+func webhookBeforeCreate(t *testing.T, s *shop) {
+	o := s.place(t)
+	s.hook(t, hook{call: "create", after: func() {
+		a := s.latest(t, o)
+		s.pay(t, s.checkoutOf(t, a.ID))
+		s.deliverAll(t, a.ID)
+		s.settle(t, o.ID)
+	}})
+	if a, _, err := s.Open(t.Context(), o.CustomerID, o.ID); kindOf(err) != order.AlreadyPaid {
+		t.Errorf("Open returns %+v, %v; want order-paid", a, err)
+	}
+	s.wantAttempt(t, o, s.latest(t, o).ID, "succeeded applied")
+	s.wantOrder(t, o, "paid")
+}
+
+func webhookAfterCancellation(t *testing.T, s *shop) {
+	o, a := s.placeOpen(t)
+	s.setAPI(t, "down")
+	s.shiftToDeadline(t, o.ID, grace)
+	s.cancelDue(t, o.ID)
+	s.settle(t, o.ID)
+	s.pay(t, a.CheckoutURL)
+	s.setAPI(t, "up")
+	s.deliverAll(t, a.ID)
+	if left, again := s.settle(t, o.ID); again {
+		t.Errorf("the task is due again in %v, want it done", left)
+	}
+	s.wantAttempt(t, o, a.ID, "succeeded late owed")
+	s.sendRefund(t, a.ID)
+	s.wantAttempt(t, o, a.ID, "succeeded late confirmed")
+	s.wantOrder(t, o, "cancelled timeout")
+}
+
+func webhookLost(t *testing.T, s *shop) {
+	o, a := s.placeOpen(t)
+	s.pay(t, a.CheckoutURL)
+	s.shift(t, o.ID, 10*time.Second)
+	s.settle(t, o.ID)
+	s.wantOrder(t, o, "paid")
+}
+
+// webhookDoubled: the stale event of the first attempt does not touch the second one.
+func webhookDoubled(t *testing.T, s *shop) {
+	o, first := s.placeOpen(t)
+	s.expireSession(t, first.ID)
+	s.settleNow(t, o.ID)
+	second := s.open(t, o)
+	for range 2 {
+		s.deliverAll(t, first.ID)
+		s.settle(t, o.ID)
+	}
+	s.wantAttempt(t, o, second.ID, "open")
+	s.wantOrder(t, o, "pending held")
+	s.pay(t, second.CheckoutURL)
+	for range 2 {
+		s.deliverAll(t, second.ID)
+		s.deliverAll(t, first.ID)
+		s.settle(t, o.ID)
+	}
+	s.wantAttempt(t, o, first.ID, "closed")
+	s.wantOrder(t, o, "paid")
+}
+
+func providerBackInTime(t *testing.T, s *shop) {
+	o, a := s.placeOpen(t)
+	s.setAPI(t, "down")
+	s.shiftToDeadline(t, o.ID, time.Second)
+	s.settle(t, o.ID)
+	s.shift(t, o.ID, time.Minute)
+	s.cancelDue(t, o.ID)
+	s.settle(t, o.ID)
+	s.wantOrder(t, o, "pending held")
+	s.setAPI(t, "up")
+	s.shift(t, o.ID, 10*time.Second)
+	s.settle(t, o.ID)
+	s.wantAttempt(t, o, a.ID, "closed")
+	s.cancelDue(t, o.ID)
+	s.wantOrder(t, o, "cancelled timeout")
+}
+
+func providerBackLate(t *testing.T, s *shop) {
+	o, a := s.placeOpen(t)
+	s.setAPI(t, "down")
+	s.shiftToDeadline(t, o.ID, grace)
+	s.settle(t, o.ID)
+	s.cancelDue(t, o.ID)
+	s.wantOrder(t, o, "cancelled timeout")
+	s.wantAttempt(t, o, a.ID, "open closing")
+	s.setAPI(t, "up")
+	s.shift(t, o.ID, time.Minute)
+	s.settle(t, o.ID)
+	s.wantAttempt(t, o, a.ID, "closed")
+}
+
+// staleDuringCreate: the attempt is closed while its session is made. Open expires the session and opens another attempt.
+func staleDuringCreate(t *testing.T, s *shop) {
+	o := s.place(t)
+	var once sync.Once
+	s.hook(t, hook{call: "create", after: func() {
+		once.Do(func() {
+			s.shift(t, o.ID, 31*time.Second)
+			s.settleNow(t, o.ID)
+		})
+	}})
+	a := s.open(t, o)
+	attempts, err := s.OfOrder(t.Context(), o.CustomerID, o.ID)
+	must(t, err)
+	if len(attempts) != 2 || attempts[0].ID != a.ID || attempts[1].State != payment.Closed {
+		t.Fatalf("the attempts are %+v, want a closed and an open one", attempts)
+	}
+	if status := s.entry(t, attempts[1].ID).Status; status != "expired" {
+		t.Errorf("the session of the closed attempt is %s, want expired", status)
+	}
+	s.pay(t, a.CheckoutURL)
+	s.settleNow(t, o.ID)
+	s.wantOrder(t, o, "paid")
+}
+
+// cancelMeetsTake: a take whose snapshot lacks the request to cancel must not hide the request until the next poll.
+func cancelMeetsTake(t *testing.T, s *shop) {
+	o, a := s.placeOpen(t)
+	s.shift(t, o.ID, 10*time.Minute) // then the next poll is minutes away
+	tx, err := s.db.BeginTx(t.Context(), nil)
+	must(t, err)
+	defer tx.Rollback()
+	_, err = tx.ExecContext(t.Context(), `UPDATE orders SET cancel_requested_at = clock_timestamp() WHERE id = $1`, o.ID)
+	must(t, err)
+	s.settle(t, o.ID)
+	must(t, tx.Commit())
+	s.settle(t, o.ID) // the task that the request owes
+	s.wantAttempt(t, o, a.ID, "closed")
+	s.cancelDue(t, o.ID)
+	s.wantOrder(t, o, "cancelled customer")
+}
+
+// payMeetsClose: of a payment and an expiry at the same time, one wins, and the order follows it.
+func payMeetsClose(t *testing.T, s *shop) {
+	for range 10 {
+		o, a := s.placeOpen(t)
+		s.shiftToDeadline(t, o.ID, time.Second)
+		paid := make(chan bool)
+		go func() { paid <- s.submit(t, a.CheckoutURL+"/pay") == 303 }()
+		s.settle(t, o.ID)
+		won := <-paid
+		s.settleNow(t, o.ID)
+		s.cancelDue(t, o.ID)
+		if won {
+			s.wantOrder(t, o, "paid")
+		} else {
+			s.wantOrder(t, o, "cancelled timeout")
+		}
+	}
+}
+
+// failedCheckIsRepeatedSoon: a webhook caused the check, so the next one must not wait for the next poll.
+func failedCheckIsRepeatedSoon(t *testing.T, s *shop) {
+	o, a := s.placeOpen(t)
+	s.shift(t, o.ID, 10*time.Minute)
+	s.pay(t, a.CheckoutURL)
+	s.deliverAll(t, a.ID)
+	s.setAPI(t, "down")
+	if left, again := s.settle(t, o.ID); !again || left > 10*time.Second {
+		t.Errorf("after a failed check the task is due again in %v, %v; want in 10 s", left, again)
+	}
+	s.setAPI(t, "up")
+	s.settleNow(t, o.ID)
+	s.wantOrder(t, o, "paid")
+}
+
+// TestTabsPayOneOrder checks that concurrent requests to pay an order get the same attempt, and that it has one session.
+func TestTabsPayOneOrder(t *testing.T) {
+	s := newShop(t)
+	o := s.place(t)
+	urls, opened := make([]string, 10), make([]bool, 10)
+	var tabs sync.WaitGroup
+	for i := range urls {
+		tabs.Go(func() {
+			a, isNew, err := s.Open(t.Context(), o.CustomerID, o.ID)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			urls[i], opened[i] = a.CheckoutURL, isNew
+		})
+	}
+	tabs.Wait()
+	news := 0
+	for i, url := range urls {
+		if url == "" || url != urls[0] {
+			t.Errorf("tab %d got the URL %q, tab 0 %q", i, url, urls[0])
+		}
+		if opened[i] {
+			news++
+		}
+	}
+	if sessions := s.ledger(t); len(sessions) != 1 || news != 1 {
+		t.Errorf("%d sessions and %d new attempts, want 1 of each", len(sessions), news)
+	}
+}
+
+// TestConcurrentSettlers checks that an attempt is settled once, and that the provider is asked once.
+func TestConcurrentSettlers(t *testing.T) {
+	s := newShop(t)
+	o, a := s.placeOpen(t)
+	s.pay(t, a.CheckoutURL)
+	s.checkNow(t, o.ID)
+	var settlers sync.WaitGroup
+	for i := range 8 {
+		settlers.Go(func() {
+			if i%2 == 0 {
+				if outcomes, err := s.Settle(t.Context(), []delay.Task{{ID: o.ID.String()}}); err != nil || outcomes[0].Err() != nil {
+					t.Errorf("Settle returns %v, %v", outcomes, err)
+				}
+			} else if _, _, err := s.Attempts().TimeOut(t.Context(), []string{o.ID.String()}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	settlers.Wait()
+	s.wantAttempt(t, o, a.ID, "succeeded applied")
+	if n := s.calls.of("retrieve"); n != 1 {
+		t.Errorf("the provider was asked %d times, want 1", n)
+	}
+	if n := query[int](t, s.db, `SELECT count(*) FROM order_events WHERE type = 'paid'`); n != 1 {
+		t.Errorf("%d events paid, want 1", n)
+	}
+	s.check(t)
+}
+
+// TestProviderSendsWebhooks checks that a webhook of the running simulator pays an order.
+func TestProviderSendsWebhooks(t *testing.T) {
+	s := newShop(t)
+	server := httptest.NewServer(s.handler)
+	t.Cleanup(server.Close)
+	s.sim.SetWebhookURL(server.URL + "/webhooks/stripe")
+	o, a := s.placeOpen(t)
+	s.settles.take()
+	s.pay(t, a.CheckoutURL)
+	var msgs []delay.Message
+	eventually(t, "the settle task of the webhook", func() bool {
+		msgs = append(msgs, s.settles.take()...)
+		return len(msgs) > 0
+	})
+	if msgs[0].ID != o.ID.String() || msgs[0].Left() > 0 {
+		t.Errorf("the webhook published %v, want the settle task of the order, due now", msgs)
+	}
+	s.settle(t, o.ID)
+	s.wantOrder(t, o, "paid")
+}

@@ -1,0 +1,167 @@
+package payment
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/rest"
+)
+
+var (
+	//go:embed refund_take.sql
+	refundTakeSQL string
+	//go:embed refund_move.sql
+	refundMoveSQL string
+	//go:embed refund_left.sql
+	refundLeftSQL string
+	//go:embed refund_pending.sql
+	refundPendingSQL string
+	//go:embed refund_retry.sql
+	refundRetrySQL string
+)
+
+// SendRefunds is the [delay.Handler] of [RefundKind]. It sends refunds to the provider, and asks until the provider
+// confirms them. Like [Service.Settle] it never fails.
+func (s *Service) SendRefunds(ctx context.Context, tasks []delay.Task) ([]delay.Outcome, error) {
+	return s.handle(ctx, tasks, s.sendRefunds, refundLeftSQL)
+}
+
+// takenRefund is a refund that refund_take.sql has taken.
+type takenRefund struct {
+	ID            uuid.UUID
+	State         RefundState
+	Try           int
+	AmountCents   int64
+	NextCheck     time.Time
+	PaymentIntent string
+	OrderID       uuid.UUID
+	CustomerID    uuid.UUID
+}
+
+// sendRefunds sends or checks those of the refunds that are due. It returns the number of refunds that ended, and an
+// error if the database cannot be used.
+func (s *Service) sendRefunds(ctx context.Context, ids []uuid.UUID, _ delay.Actor) (ended int, err error) {
+	var refunds []takenRefund
+	if err := s.store.rows(ctx, &refunds, refundTakeSQL, ids); err != nil {
+		return 0, fmt.Errorf("take refunds: %w", err)
+	}
+	return s.each(ctx, len(refunds), func(i int) bool {
+		ended, err := s.sendRefund(ctx, refunds[i])
+		s.logFailure(ctx, "refund", refunds[i].ID, err)
+		return ended
+	}), nil
+}
+
+// sendRefund looks first which refunds of the payment the provider has, and sends one only if money is missing. So a
+// refund whose answer was lost, and one that an operator made at the provider, count. It reports whether the refund
+// ended.
+func (s *Service) sendRefund(ctx context.Context, r takenRefund) (ended bool, err error) {
+	known, err := s.provider.refunds(ctx, r.PaymentIntent)
+	if err != nil {
+		return false, err
+	}
+	next, missing := r.progress(known)
+	if missing > 0 && r.State != Failed { // an operator decides about a refund that failed
+		sent, err := s.provider.refund(ctx, r.ID, r.Try, r.PaymentIntent, missing)
+		switch {
+		case final(err):
+			return false, s.moveRefund(ctx, r, refundStep{state: Owed, err: err.Error(), newKey: true})
+		case err != nil:
+			return false, err
+		}
+		next, _ = r.progress(append(known, sent))
+	}
+	err = s.moveRefund(ctx, r, next)
+	return err == nil && (next.state == Confirmed || next.state == Failed), err
+}
+
+// refundStep is the state to which a refund moves.
+type refundStep struct {
+	state      RefundState
+	providerID string
+	err        string
+	newKey     bool // the key of this try will never succeed
+}
+
+// progress compares a refund with the refunds of its payment at the provider. It returns the step that the refund takes
+// if nothing more is sent, and the amount that must be sent.
+func (r takenRefund) progress(known []providerRefund) (step refundStep, missing int64) {
+	var active, confirmed int64
+	step.state = Sent
+	for _, k := range known {
+		switch {
+		case k.state == Failed && k.try == r.Try:
+			step.err = "the payment provider could not return the money: " + k.reason
+		case k.state == Failed: // an earlier try
+		default:
+			step.providerID = k.id
+			active += k.amountCents
+			if k.state == Confirmed {
+				confirmed += k.amountCents
+			}
+		}
+	}
+	switch {
+	case confirmed >= r.AmountCents:
+		return refundStep{state: Confirmed, providerID: step.providerID}, 0
+	case active >= r.AmountCents:
+		return refundStep{state: Sent, providerID: step.providerID}, 0
+	case step.err != "":
+		return refundStep{state: Failed, err: step.err}, 0
+	default:
+		return step, r.AmountCents - active
+	}
+}
+
+// moveRefund stores a step of a refund, unless another session has moved the refund since it was taken.
+func (s *Service) moveRefund(ctx context.Context, r takenRefund, step refundStep) error {
+	var providerID, reason any // NULL if ""
+	if step.providerID != "" {
+		providerID = step.providerID
+	}
+	if step.err != "" {
+		reason = step.err
+	}
+	var moved struct{ ID uuid.UUID }
+	changed, err := s.store.row(ctx, &moved, refundMoveSQL, r.ID, r.State, r.Try, step.state, providerID, reason, step.newKey, r.NextCheck)
+	if err != nil {
+		return fmt.Errorf("store the state of refund %s: %w", r.ID, err)
+	}
+	if step.err != "" {
+		s.log.ErrorContext(ctx, "a refund did not succeed", "refund", r.ID, "order_id", r.OrderID, "state", step.state, "error", step.err)
+	}
+	if changed {
+		s.metrics.refunds.WithLabelValues(string(step.state)).Inc()
+		s.notify.Notify(r.CustomerID.String(), r.OrderID.String())
+	}
+	return nil
+}
+
+// RetryRefund sends a failed refund again, for an operator.
+func (s *Service) RetryRefund(ctx context.Context, id uuid.UUID) error {
+	var row struct {
+		Found      bool
+		DueAt      *time.Time // nil: the refund had not failed
+		OrderID    uuid.UUID
+		CustomerID uuid.UUID
+		ServerTime time.Time
+	}
+	if _, err := s.store.row(ctx, &row, refundRetrySQL, id, RefundKind); err != nil {
+		return fmt.Errorf("retry refund %s: %w", id, err)
+	}
+	switch {
+	case !row.Found:
+		return rest.NotFound.Errorf("There is no refund %s.", id)
+	case row.DueAt == nil:
+		return NotFailed.Errorf("The refund %s has not failed. It is sent, or was confirmed, without your help.", id)
+	}
+	s.metrics.refunds.WithLabelValues(string(Owed)).Inc()
+	s.notify.Notify(row.CustomerID.String(), row.OrderID.String())
+	s.publish.Refund.Publish(ctx, delay.At(id.String(), *row.DueAt, row.ServerTime))
+	return nil
+}

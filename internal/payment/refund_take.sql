@@ -1,0 +1,16 @@
+-- Takes the refunds that are due for a check, and moves their next check on, so that no other worker takes them
+-- meanwhile. Returns the taken refunds. It skips refunds that another session holds.
+--
+-- $1 refund ids
+WITH due AS MATERIALIZED (
+    SELECT id, clock_timestamp() AS at
+    FROM refunds
+    WHERE id = ANY ($1::uuid[]) AND next_check <= now()
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE refunds r
+SET next_check = due.at + least(greatest((due.at - r.created_at) / 10, interval '2 s'), interval '5 min')
+FROM due JOIN refunds old ON old.id = due.id JOIN payment_attempts a ON a.id = old.attempt_id
+    JOIN orders o ON o.id = a.order_id
+WHERE r.id = due.id
+RETURNING r.id, r.state, r.try, r.amount_cents, r.next_check, a.payment_intent, o.id AS order_id, o.customer_id

@@ -1,0 +1,194 @@
+package payment
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/rest"
+)
+
+// Config configures the service.
+type Config struct {
+	Grace          time.Duration // from the deadline of an order to the end of its hold
+	WebhookSecrets []string      // each of them verifies webhooks, so that a secret can be replaced without a gap
+}
+
+// publisher publishes messages whose outbox rows are committed. See [delay.Publisher].
+type publisher interface {
+	Publish(ctx context.Context, m delay.Message) bool
+}
+
+// Publishers holds the publishers of the kinds of task that payments owe.
+type Publishers struct {
+	Cancel publisher // of [order.CancelKind]
+	Settle publisher // of [SettleKind]
+	Refund publisher // of [RefundKind]
+}
+
+// notifier tells open pages that an order of a customer, or one of its payments, has changed.
+type notifier interface {
+	Notify(customer, order string)
+}
+
+// Service implements the operations on payments: those of customers, of the provider's webhooks, of the workers and of
+// the reconcilers.
+type Service struct {
+	store    *Store
+	provider *Provider
+	publish  Publishers
+	notify   notifier
+	cfg      Config
+	log      *slog.Logger
+	metrics  metrics
+}
+
+// NewService returns a service for the payments of a store. It registers its metrics with reg.
+func NewService(
+	s *Store, p *Provider, publish Publishers, notify notifier, cfg Config, log *slog.Logger, reg prometheus.Registerer,
+) *Service {
+	return &Service{store: s, provider: p, publish: publish, notify: notify, cfg: cfg, log: log, metrics: newMetrics(reg)}
+}
+
+// Open returns the live attempt of one of a customer's orders, with the URL of its checkout. It opens an attempt if the
+// order has none; then opened is true. It is idempotent: after an error, a repeated call continues the same attempt.
+func (s *Service) Open(ctx context.Context, customer, orderID uuid.UUID) (a *Attempt, opened bool, err error) {
+	const tries = 5 // an attempt may end, or another session may open one, between two statements
+	for range tries {
+		var isNew bool
+		if a, isNew, err = s.liveAttempt(ctx, customer, orderID); err != nil {
+			return nil, false, err
+		}
+		opened = opened || isNew
+		if a != nil && a.State == Creating {
+			a, err = s.createSession(ctx, customer, a)
+		}
+		if a != nil || err != nil {
+			return a, opened, err
+		}
+	}
+	return nil, false, providerAway(nil)
+}
+
+// liveAttempt returns the live attempt of an order, and opens one if there is none. It returns nil if neither is
+// possible because another session changes the order's attempts at the same time, or because the live attempt has begun
+// to close since open.sql read the order. The next call then returns the reason.
+func (s *Service) liveAttempt(ctx context.Context, customer, orderID uuid.UUID) (a *Attempt, opened bool, err error) {
+	o, err := s.store.open(ctx, newID(), orderID, customer, s.cfg.Grace)
+	if err != nil {
+		return nil, false, rest.OutcomeUnknown(err, "Repeat the request: it then continues the same payment.")
+	}
+	if o.AttemptID != nil {
+		s.metrics.opened.Inc()
+		s.notify.Notify(customer.String(), orderID.String())
+		s.publish.Settle.Publish(ctx, delay.At(orderID.String(), o.NextCheck, o.ServerTime))
+		return &Attempt{
+			ID: *o.AttemptID, OrderID: orderID, State: Creating, AmountCents: o.TotalCents, Currency: o.Currency, OpenedAt: o.OpenedAt,
+		}, true, nil
+	}
+	if err := o.WhyNotPayable(); err != nil {
+		return nil, false, err
+	}
+	a, err = s.store.live(ctx, orderID)
+	switch {
+	case err != nil:
+		return nil, false, err
+	case a != nil && a.Closing: // it has no URL any more
+		return nil, false, nil
+	case a != nil:
+		return a, false, nil
+	}
+	n, err := s.store.count(ctx, orderID)
+	if err == nil && n >= maxAttempts {
+		err = TooManyAttempts.Errorf("The order has had %d payment attempts, and may have at most %d.", n, maxAttempts)
+	}
+	return nil, false, err
+}
+
+// inUseWait is about as long as the provider takes to create a session.
+const inUseWait = 300 * time.Millisecond
+
+// createSession makes the provider's session of an attempt that is creating. It returns nil if the caller must look at the
+// attempt again: another request creates the session, or the attempt has ended meanwhile. Nobody can pay the session of
+// an attempt that has ended, because its URL has not left the shop.
+func (s *Service) createSession(ctx context.Context, customer uuid.UUID, a *Attempt) (*Attempt, error) {
+	request := ctx
+	ctx = context.WithoutCancel(ctx) // the session is not lost if the client disconnects
+	made, err := s.provider.create(ctx, a)
+	switch {
+	case final(err): // at once, so that the customer can try again
+		s.log.ErrorContext(ctx, "the payment provider refused to create a session", "attempt", a.ID, "error", err)
+		if err := s.close(ctx, a.ID, Creating, delay.Actor(order.Customer)); err != nil {
+			return nil, err
+		}
+		return nil, &rest.Error{Kind: CheckoutRefused, Err: err,
+			Detail: "The payment provider refused to open a checkout for this order. Nothing was charged. Try again, or pay another way."}
+	case inUse(err): // another request, of another tab, is creating the session
+		sleep(request, inUseWait)
+		return nil, nil
+	case err != nil:
+		return nil, providerAway(err)
+	}
+	isOpen, err := s.store.opened(ctx, a.ID, made)
+	if err != nil {
+		return nil, rest.OutcomeUnknown(err, "Repeat the request: it then continues the same payment.")
+	}
+	current, err := s.store.get(ctx, a.ID)
+	if err != nil {
+		return nil, err
+	}
+	if current != nil && current.State == Open && current.CheckoutURL != "" {
+		if isOpen {
+			s.notify.Notify(customer.String(), a.OrderID.String())
+		}
+		return current, nil
+	}
+	if _, err := s.provider.expire(ctx, made.id); err != nil { // it expires by itself after an hour
+		s.log.WarnContext(ctx, "a session that nobody can pay was not expired at the payment provider", "attempt", a.ID, "error", err)
+	}
+	return nil, nil
+}
+
+// sleep returns when d has passed or when ctx has ended.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// providerAway returns the error for a provider that does not answer.
+func providerAway(err error) error {
+	return &rest.Error{Kind: ProviderAway, Err: err,
+		Detail: "The payment provider does not answer. Nothing was charged. Repeat the request: it then continues the same payment."}
+}
+
+// OfOrder returns the attempts of one of a customer's orders, the latest first.
+func (s *Service) OfOrder(ctx context.Context, customer, orderID uuid.UUID) ([]Attempt, error) {
+	return s.store.ofOrder(ctx, customer, orderID)
+}
+
+// List returns a page of a customer's attempts, the latest first, and the cursor of the next page. The cursor is nil
+// after the last page.
+func (s *Service) List(ctx context.Context, customer uuid.UUID, page rest.Page) (attempts []Attempt, next *rest.Cursor, err error) {
+	attempts, err = s.store.list(ctx, customer, page.After, page.Limit+1) // one more shows that there is a next page
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(attempts) > page.Limit {
+		attempts = attempts[:page.Limit]
+		last := attempts[page.Limit-1]
+		next = &rest.Cursor{At: last.OpenedAt, ID: last.ID}
+	}
+	return attempts, next, nil
+}
+
+// newID returns a UUID of version 7, which sorts by time: new rows go to the end of their indexes.
+func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }

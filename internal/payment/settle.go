@@ -1,0 +1,195 @@
+package payment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+
+	"example.com/shop/internal/delay"
+)
+
+// Settle is the [delay.Handler] of [SettleKind]. It asks the provider about those attempts of the tasks' orders that are
+// due for a check. A task is due again at the next check of its order, and done when there is none. It never fails: an
+// attempt that cannot be settled now is checked again later, without end.
+func (s *Service) Settle(ctx context.Context, tasks []delay.Task) ([]delay.Outcome, error) {
+	return s.handle(ctx, tasks, s.settle, leftSQL)
+}
+
+// handle handles tasks with work, and then reads from the table when each of them is due again. Errors of work are no
+// errors of the tasks: taking a row has moved its next check on.
+func (s *Service) handle(
+	ctx context.Context, tasks []delay.Task, work func(context.Context, []uuid.UUID, delay.Actor) (int, error), leftStatement string,
+) ([]delay.Outcome, error) {
+	outcomes := make([]delay.Outcome, len(tasks)) // Done, also for the ids that no row can have
+	ids := make([]string, len(tasks))
+	for i, task := range tasks {
+		ids[i] = task.ID
+	}
+	rows, foreign := parseIDs(ids)
+	_, err := work(ctx, rows, delay.ByWorker)
+	var left map[uuid.UUID]time.Duration
+	if err == nil {
+		left, err = s.store.left(ctx, leftStatement, rows)
+	}
+	if err != nil {
+		s.log.WarnContext(ctx, "payments cannot be settled now; their tasks are postponed", "tasks", len(tasks), "error", err)
+	}
+	for i, id := range ids {
+		row, _ := uuid.Parse(id)
+		wait, again := left[row]
+		switch {
+		case slices.Contains(foreign, id):
+		case err != nil:
+			outcomes[i] = delay.RetryIn(jitter(time.Second))
+		case again:
+			outcomes[i] = delay.RetryIn(max(wait, minWait))
+		}
+	}
+	return outcomes, nil
+}
+
+// minWait is the wait for a row that is due, but that another session holds.
+const minWait = 100 * time.Millisecond
+
+// jitter returns a random duration from half of d to one and a half times d.
+func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d) }
+
+// settle asks the provider about those attempts of the orders that are due for a check. It returns the number of
+// attempts that ended, and an error if the database cannot be used.
+func (s *Service) settle(ctx context.Context, orders []uuid.UUID, by delay.Actor) (ended int, err error) {
+	attempts, err := s.store.take(ctx, orders)
+	if err != nil {
+		return 0, err
+	}
+	return s.each(ctx, len(attempts), func(i int) bool {
+		ended, err := s.settleOne(ctx, attempts[i], by)
+		if err != nil && !attempts[i].Closing { // take.sql has set the next check, which may be minutes away
+			err = errors.Join(err, s.store.checkSoon(ctx, attempts[i].ID))
+		}
+		s.logFailure(ctx, "attempt", attempts[i].ID, err)
+		return ended
+	}), nil
+}
+
+// each calls do for each of n rows, a few at the same time, and returns the number of calls that returned true. It
+// recovers from a panic of do, and logs it. The worker recovers from panics only in its own goroutine: in another one, a
+// panic would end the process, with the workers of all kinds.
+func (s *Service) each(ctx context.Context, n int, do func(i int) bool) int {
+	var count atomic.Int64
+	var calls errgroup.Group
+	calls.SetLimit(BatchSize)
+	for i := range n {
+		calls.Go(func() error {
+			defer func() {
+				if p := recover(); p != nil {
+					s.log.ErrorContext(ctx, "the check of a payment panicked; it is tried again", "panic", p, "stack", string(debug.Stack()))
+				}
+			}()
+			if do(i) {
+				count.Add(1)
+			}
+			return nil
+		})
+	}
+	_ = calls.Wait() // no call returns an error
+	return int(count.Load())
+}
+
+// logFailure logs why a row could not be settled. [Provider] logs once when the provider cannot be used, so logFailure
+// logs no such error. A provider that works and rejects the request, for example because it does not know the session,
+// is logged only here.
+func (s *Service) logFailure(ctx context.Context, what string, id uuid.UUID, err error) {
+	if err != nil && (!errors.Is(err, errProvider) || final(err)) {
+		s.log.WarnContext(ctx, "a payment could not be settled; it is tried again", what, id, "error", err)
+	}
+}
+
+// settleOne settles one attempt that take.sql has taken, and reports whether the attempt ended.
+func (s *Service) settleOne(ctx context.Context, a taken, by delay.Actor) (ended bool, err error) {
+	if a.SessionID == "" { // nobody can pay a session whose URL the shop does not know
+		if a.State == Creating && (a.Closing || a.Stale) {
+			err := s.close(ctx, a.ID, a.State, by)
+			return err == nil, err
+		}
+		return false, nil
+	}
+	current, err := s.ask(ctx, a)
+	switch {
+	case err != nil:
+		return false, err
+	case current.attempt != a.ID.String():
+		return false, fmt.Errorf("session %s at the payment provider belongs to attempt %q, want %s", current.id, current.attempt, a.ID)
+	case current.paid:
+		err = s.succeed(ctx, a.ID, current, by)
+		return err == nil, err
+	case current.expired && a.State == Closed:
+		return false, s.store.endChecks(ctx, a.ID)
+	case current.expired:
+		err = s.close(ctx, a.ID, a.State, by)
+		return err == nil, err
+	}
+	return false, nil
+}
+
+// ask returns the session of an attempt. If the attempt is closing, or was closed, ask first asks the provider to expire
+// the session. The provider refuses if the customer has paid before; only the session's own state decides.
+func (s *Service) ask(ctx context.Context, a taken) (session, error) {
+	if a.Closing || a.State == Closed {
+		expired, err := s.provider.expire(ctx, a.SessionID)
+		if err == nil && expired.expired || err != nil && !answered(err) {
+			return expired, err
+		}
+	}
+	return s.provider.retrieve(ctx, a.SessionID)
+}
+
+// close closes an attempt and has its order cancelled when that is due. It does nothing if the attempt is not in the
+// given state any more.
+func (s *Service) close(ctx context.Context, id uuid.UUID, state State, by delay.Actor) error {
+	done, err := s.store.close(ctx, id, state, by)
+	if err != nil || done == nil {
+		return err
+	}
+	s.metrics.ended.WithLabelValues(string(Closed)).Inc()
+	s.log.InfoContext(ctx, "payment attempt closed", "attempt", id, "order_id", done.OrderID, "was", state)
+	s.announce(ctx, done)
+	return nil
+}
+
+// succeed stores the success of an attempt, and has the money returned if the success did not pay the order. It does
+// nothing if the success is stored already.
+func (s *Service) succeed(ctx context.Context, id uuid.UUID, paid session, by delay.Actor) error {
+	refund := newID()
+	done, err := s.store.succeed(ctx, id, paid, refund, by)
+	if err != nil || done == nil {
+		return err
+	}
+	s.metrics.ended.WithLabelValues(string(Succeeded)).Inc()
+	if done.RefundReason == "" {
+		s.metrics.paid.Inc()
+		s.log.InfoContext(ctx, "order paid at the payment provider", "attempt", id, "order_id", done.OrderID)
+	} else {
+		s.metrics.refunds.WithLabelValues(string(Owed)).Inc()
+		s.log.WarnContext(ctx, "a payment did not pay its order and is refunded",
+			"attempt", id, "order_id", done.OrderID, "refund", refund, "reason", done.RefundReason)
+		s.publish.Refund.Publish(ctx, delay.At(refund.String(), done.RefundDueAt, done.ServerTime))
+	}
+	s.announce(ctx, done)
+	return nil
+}
+
+// announce schedules the cancellation of an order that was released, and notifies its customer.
+func (s *Service) announce(ctx context.Context, done *settlement) {
+	if done.CancelDueAt != nil {
+		s.publish.Cancel.Publish(ctx, delay.At(done.OrderID.String(), *done.CancelDueAt, done.ServerTime))
+	}
+	s.notify.Notify(done.CustomerID.String(), done.OrderID.String())
+}

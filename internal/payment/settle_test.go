@@ -1,0 +1,355 @@
+package payment_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/payment"
+	"example.com/shop/internal/reconcile"
+)
+
+// about reports whether two durations differ by less than a second.
+func about(got, want time.Duration) bool { return (got - want).Abs() < time.Second }
+
+// TestBackoffOfOpenAttempts checks the time between two polls: half the age of the attempt, from 10 s to 5 min, and no
+// later than the deadline.
+func TestBackoffOfOpenAttempts(t *testing.T) {
+	s := newShop(t)
+	for _, test := range []struct{ age, want time.Duration }{
+		{10 * time.Second, 10 * time.Second},
+		{20 * time.Second, 10 * time.Second},
+		{time.Minute, 30 * time.Second},
+		{4 * time.Minute, 2 * time.Minute},
+		{20 * time.Minute, 5 * time.Minute},
+		{27 * time.Minute, 3 * time.Minute}, // until the deadline
+	} {
+		o, a := s.placeOpen(t)
+		s.shift(t, o.ID, test.age)
+		if left, again := s.settle(t, o.ID); !again || !about(left, test.want) {
+			t.Errorf("an attempt of age %v is due again in %v, %v; want %v", test.age, left, again, test.want)
+		}
+		s.wantAttempt(t, o, a.ID, "open")
+	}
+}
+
+// TestBackoffOfClosingAttempts checks the time between two checks while the provider does not answer: a twentieth of the
+// time since the closing began, from 2 s to 1 min.
+func TestBackoffOfClosingAttempts(t *testing.T) {
+	s := newShop(t)
+	s.rotateKey(t, "another") // wrong keys do not open the breaker
+	defer s.rotateKey(t, apiKey)
+	for _, test := range []struct{ since, want time.Duration }{
+		{time.Second, 2 * time.Second},
+		{40 * time.Second, 2 * time.Second},
+		{time.Minute, 3 * time.Second},
+		{10 * time.Minute, 30 * time.Second},
+		{24 * time.Hour, time.Minute},
+	} {
+		s.rotateKey(t, apiKey)
+		byDeadline, _ := s.placeOpen(t)
+		byCustomer, _ := s.placeOpen(t)
+		s.rotateKey(t, "another")
+		s.shiftToDeadline(t, byDeadline.ID, test.since)
+		s.cancel(t, byCustomer)
+		s.shift(t, byCustomer.ID, test.since)
+		for _, o := range []*order.Order{byDeadline, byCustomer} {
+			if left, again := s.settle(t, o.ID); !again || !about(left, test.want) {
+				t.Errorf("an attempt that has been closing for %v is due again in %v, %v; want %v", test.since, left, again, test.want)
+			}
+		}
+	}
+}
+
+// TestBackoffOfRefunds checks the time between two checks of a refund: a tenth of its age, from 2 s to 5 min.
+func TestBackoffOfRefunds(t *testing.T) {
+	s := newShop(t)
+	s.setRefunds(t, "pending")
+	for _, test := range []struct{ age, want time.Duration }{
+		{0, 2 * time.Second},
+		{20 * time.Second, 2 * time.Second},
+		{10 * time.Minute, time.Minute},
+		{24 * time.Hour, 5 * time.Minute},
+	} {
+		o, a := s.late(t)
+		s.shift(t, o.ID, test.age)
+		if left, again := handle(t, s.SendRefunds, s.refundOf(t, a.ID))[0].Retry(); !again || !about(left, test.want) {
+			t.Errorf("a refund of age %v is due again in %v, %v; want %v", test.age, left, again, test.want)
+		}
+	}
+}
+
+// TestTakeDoesNotSpin checks that an attempt is not due right after a check, whatever has moved since the check before.
+func TestTakeDoesNotSpin(t *testing.T) {
+	s := newShop(t)
+	o, _ := s.placeOpen(t)
+	check := func(step string, calls int) {
+		t.Helper()
+		before := s.calls.of("expire") + s.calls.of("retrieve")
+		for i := range 3 {
+			if left, again := s.settle(t, o.ID); !again || left < time.Second {
+				t.Errorf("%s: check %d: due again in %v, %v; want later", step, i, left, again)
+			}
+		}
+		if n := s.calls.of("expire") + s.calls.of("retrieve") - before; n != calls {
+			t.Errorf("%s: the provider was asked %d times, want %d", step, n, calls)
+		}
+	}
+	check("opened", 0)
+	s.shift(t, o.ID, 10*time.Second)
+	check("first poll", 1)
+	_, err := s.orders.Extend(t.Context(), o.CustomerID, o.ID)
+	must(t, err)
+	check("extended", 0)
+	s.shift(t, o.ID, time.Minute)
+	check("poll after the extension", 1)
+
+	s.rotateKey(t, "another")
+	s.cancel(t, o)
+	check("cancel requested", 2) // expire and retrieve
+	s.shift(t, o.ID, 3*time.Second)
+	check("still closing", 2)
+	s.shiftToDeadline(t, o.ID, time.Second)
+	check("deadline passed while closing", 2)
+	s.cancelDue(t, o.ID)
+	s.shift(t, o.ID, time.Hour)
+	s.cancelDue(t, o.ID)
+	check("cancelled while closing", 2)
+	s.rotateKey(t, apiKey)
+	s.settleNow(t, o.ID)
+	if left, again := s.settle(t, o.ID); again {
+		t.Errorf("the task of a closed attempt is due again in %v, want it done", left)
+	}
+}
+
+// TestForeignTasks checks that tasks whose ids belong to no row are done, also while the database is away.
+func TestForeignTasks(t *testing.T) {
+	s := newShop(t)
+	o, _ := s.placeOpen(t)
+	foreign := []string{"", "7", "foreign", "{" + o.ID.String() + "}", "urn:uuid:" + o.ID.String(), uuid.NewString()}
+	for name, handler := range map[string]delay.Handler{"settle": s.Settle, "refund": s.SendRefunds} {
+		for i, outcome := range handle(t, handler, append(slices.Clone(foreign), o.ID.String())...) {
+			_, again := outcome.Retry()
+			if want := i == len(foreign) && name == "settle"; again != want {
+				t.Errorf("%s: task %d is due again: %v, want %v", name, i, again, want)
+			}
+		}
+	}
+	must(t, s.db.Close())
+	for name, handler := range map[string]delay.Handler{"settle": s.Settle, "refund": s.SendRefunds} {
+		outcomes := handle(t, handler, "foreign", o.ID.String())
+		if _, again := outcomes[0].Retry(); again {
+			t.Errorf("%s: a foreign task is due again without a database, want it done", name)
+		}
+		if left, again := outcomes[1].Retry(); !again || left < 500*time.Millisecond || left > 1500*time.Millisecond {
+			t.Errorf("%s: a task is due again in %v, %v without a database; want in about a second", name, left, again)
+		}
+	}
+}
+
+// TestPending reads the table of settle tasks page by page.
+func TestPending(t *testing.T) {
+	s := newShop(t)
+	orders := make([]*order.Order, 5)
+	for i := range orders {
+		orders[i], _ = s.placeOpen(t)
+		s.exec(t, `UPDATE payment_attempts SET next_check = now() + $2 * interval '1 minute' WHERE order_id = $1`, orders[i].ID, i-1)
+	}
+	s.cancel(t, orders[3]) // due now, although its next check is later
+	paid, a := s.placeOpen(t)
+	s.pay(t, a.CheckoutURL)
+	s.settleNow(t, paid.ID)
+
+	table := s.Attempts()
+	ids := func(within time.Duration, limit int) (all []uuid.UUID, pages int) {
+		var page []delay.Message
+		for next := ""; ; {
+			var err error
+			page, next, err = table.Pending(t.Context(), next, within, limit)
+			must(t, err)
+			pages++
+			for _, m := range page {
+				all = append(all, uuid.MustParse(m.ID))
+			}
+			if next == "" {
+				return all, pages
+			}
+		}
+	}
+	inOrder := func(indexes ...int) (want []uuid.UUID) {
+		for _, i := range indexes {
+			want = append(want, orders[i].ID)
+		}
+		return want
+	}
+	for _, test := range []struct {
+		name   string
+		within time.Duration
+		limit  int
+		want   []uuid.UUID
+		pages  int
+	}{
+		{"all, one page", reconcile.All, 10, inOrder(0, 1, 3, 2, 4), 1},
+		{"all, pages of 2", reconcile.All, 2, inOrder(0, 1, 3, 2, 4), 3},
+		{"all, pages of 1", reconcile.All, 1, inOrder(0, 1, 3, 2, 4), 6},
+		{"overdue by 30 s", -30 * time.Second, 10, inOrder(0), 1},
+		{"within 90 s", 90 * time.Second, 10, inOrder(0, 1, 3, 2), 1},
+		{"overdue by an hour", -time.Hour, 10, nil, 1},
+	} {
+		if got, pages := ids(test.within, test.limit); !slices.Equal(got, test.want) || pages != test.pages {
+			t.Errorf("%s: %v in %d pages, want %v in %d", test.name, got, pages, test.want, test.pages)
+		}
+	}
+	page, _, err := table.Pending(t.Context(), "", reconcile.All, 10)
+	must(t, err)
+	for i, want := range []time.Duration{-time.Minute, 0, 0, time.Minute, 3 * time.Minute} {
+		if math.Abs(float64(page[i].Left()-want)) > float64(10*time.Second) {
+			t.Errorf("row %d is due in %v, want %v", i, page[i].Left(), want)
+		}
+	}
+	if _, _, err := table.Pending(t.Context(), "nonsense", reconcile.All, 10); err == nil {
+		t.Error("Pending accepts a position that it did not return")
+	}
+}
+
+// TestPendingRefunds reads the table of refund tasks page by page.
+func TestPendingRefunds(t *testing.T) {
+	s := newShop(t)
+	var want []string
+	for range 3 {
+		_, a := s.late(t)
+		want = append(want, s.refundOf(t, a.ID))
+	}
+	o, a := s.late(t)
+	s.sendRefund(t, a.ID)
+	s.wantAttempt(t, o, a.ID, "succeeded late confirmed")
+	var got []string
+	for next, pages := "", 0; ; pages++ {
+		page, after, err := s.Refunds().Pending(t.Context(), next, reconcile.All, 2)
+		must(t, err)
+		for _, m := range page {
+			got = append(got, m.ID)
+		}
+		if next = after; next == "" || pages > 5 {
+			break
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the refunds that wait for a check are %v, want %v", got, want)
+	}
+}
+
+// TestUnknown checks which ids have no row.
+func TestUnknown(t *testing.T) {
+	s := newShop(t)
+	o, a := s.late(t)
+	other := s.place(t) // without attempts
+	foreign := "{" + o.ID.String() + "}"
+	for name, test := range map[string]struct {
+		table     *payment.Table
+		ids, want []string
+	}{
+		"attempts": {s.Attempts(), []string{o.ID.String(), other.ID.String(), foreign, "x"}, []string{foreign, "x", other.ID.String()}},
+		"refunds":  {s.Refunds(), []string{s.refundOf(t, a.ID), a.ID.String(), "x"}, []string{"x", a.ID.String()}},
+		"none":     {s.Refunds(), nil, nil},
+	} {
+		if got, err := test.table.Unknown(t.Context(), test.ids); err != nil || !slices.Equal(got, test.want) {
+			t.Errorf("%s: Unknown returns %v, %v; want %v", name, got, err, test.want)
+		}
+	}
+}
+
+// TestTimeOut checks that the reconciler settles overdue attempts and sends overdue refunds.
+func TestTimeOut(t *testing.T) {
+	s := newShop(t)
+	var ids []string
+	for range 20 { // more than a batch
+		o, a := s.placeOpen(t)
+		s.pay(t, a.CheckoutURL)
+		s.shiftToDeadline(t, o.ID, grace)
+		ids = append(ids, o.ID.String())
+	}
+	if done, held, err := s.Attempts().TimeOut(t.Context(), append(ids, "foreign")); done != len(ids) || held != 0 || err != nil {
+		t.Errorf("TimeOut of attempts returns %d, %d, %v; want %d", done, held, err, len(ids))
+	}
+	if n := query[int](t, s.db, `SELECT count(*) FROM order_events WHERE type = 'released' AND actor = 'reconciler'`); n != len(ids) {
+		t.Errorf("%d orders were released by the reconciler, want %d", n, len(ids))
+	}
+	handle(t, s.orders.CancelDue, ids...)
+	refunds, _, err := s.Refunds().Pending(t.Context(), "", reconcile.All, 100)
+	must(t, err)
+	ids = nil
+	for _, m := range refunds {
+		ids = append(ids, m.ID)
+	}
+	if done, held, err := s.Refunds().TimeOut(t.Context(), ids); done != 20 || held != 0 || err != nil {
+		t.Errorf("TimeOut of refunds returns %d, %d, %v; want 20", done, held, err)
+	}
+	s.check(t)
+}
+
+// TestTimeOutOfHungProvider checks that a provider that does not answer takes a bounded time of a sweep: one timeout,
+// then the breaker rejects all calls.
+func TestTimeOutOfHungProvider(t *testing.T) {
+	s := newShop(t)
+	var ids []string
+	for range 24 {
+		o, _ := s.placeOpen(t)
+		s.checkNow(t, o.ID)
+		ids = append(ids, o.ID.String())
+	}
+	s.setAPI(t, "hung")
+	began := time.Now()
+	done, held, err := s.Attempts().TimeOut(t.Context(), ids)
+	if took := time.Since(began); done != 0 || held != 0 || err != nil || took > 8*time.Second {
+		t.Errorf("TimeOut returns %d, %d, %v after %v; want nothing within 8 s", done, held, err, took)
+	}
+	if n := s.calls.of("retrieve"); n > 8 {
+		t.Errorf("the provider was asked %d times, want at most 8", n)
+	}
+	s.setAPI(t, "up")
+}
+
+// TestTimeOutWithoutDatabase checks the error while the database is away.
+func TestTimeOutWithoutDatabase(t *testing.T) {
+	s := newShop(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, table := range map[string]*payment.Table{"attempts": s.Attempts(), "refunds": s.Refunds()} {
+		_, _, err := table.TimeOut(ctx, []string{uuid.NewString()})
+		if !errors.Is(err, delay.ErrUnavailable) {
+			t.Errorf("%s: TimeOut returns %v, want an error that wraps delay.ErrUnavailable", name, err)
+		}
+		if _, _, err := table.TimeOut(ctx, nil); err != nil {
+			t.Errorf("%s: TimeOut of no ids returns %v, want nil", name, err)
+		}
+	}
+}
+
+// TestLockedAttempts checks that the handler waits for no lock of an attempt, and that the task is due again soon if the
+// attempt's closing has begun meanwhile.
+func TestLockedAttempts(t *testing.T) {
+	s := newShop(t)
+	o, a := s.placeOpen(t)
+	s.shift(t, o.ID, 10*time.Minute)
+	s.settle(t, o.ID) // then the next poll is minutes away
+	s.cancel(t, o)
+	tx, err := s.db.BeginTx(t.Context(), nil)
+	must(t, err)
+	defer tx.Rollback()
+	_, err = tx.ExecContext(t.Context(), `SELECT FROM payment_attempts WHERE id = $1 FOR UPDATE`, a.ID)
+	must(t, err)
+	if left, again := s.settle(t, o.ID); !again || left > 200*time.Millisecond {
+		t.Errorf("the task of a locked attempt is due again in %v, %v; want in 100 ms", left, again)
+	}
+	must(t, tx.Rollback())
+	s.settle(t, o.ID)
+	s.wantAttempt(t, o, a.ID, "closed")
+}

@@ -1,0 +1,49 @@
+-- Returns one JSON object: the attempts and refunds by state, the webhooks of the last hour, and the money of each
+-- currency. See openapi.yaml, PaymentStats.
+WITH attempt AS (
+    SELECT CASE WHEN a.state = 'open' AND (o.status <> 'pending' OR least(o.expires_at, o.cancel_requested_at) <= now())
+                THEN 'closing' ELSE a.state END AS state,
+           upper(a.currency) AS currency, a.applied, a.captured_cents, a.next_check,
+           r.state AS refund, coalesce(r.amount_cents, 0) AS refund_cents, r.next_check AS refund_check
+    FROM payment_attempts a JOIN orders o ON o.id = a.order_id LEFT JOIN refunds r ON r.attempt_id = a.id
+),
+money AS (
+    SELECT currency, sum(captured_cents) AS captured_cents,
+           coalesce(sum(captured_cents) FILTER (WHERE applied), 0) AS applied_cents,
+           coalesce(sum(refund_cents) FILTER (WHERE refund = 'confirmed'), 0) AS returned_cents,
+           coalesce(sum(refund_cents) FILTER (WHERE refund <> 'confirmed'), 0) AS owed_cents
+    FROM attempt
+    WHERE captured_cents > 0
+    GROUP BY currency
+)
+SELECT json_build_object(
+    'attempts', (
+        SELECT json_build_object('creating', count(*) FILTER (WHERE state = 'creating'), 'open', count(*) FILTER (WHERE state = 'open'),
+                                 'closing', count(*) FILTER (WHERE state = 'closing'), 'closed', count(*) FILTER (WHERE state = 'closed'),
+                                 'succeeded', count(*) FILTER (WHERE state = 'succeeded'))
+        FROM attempt
+    ),
+    'refunds', (
+        SELECT json_build_object('owed', count(*) FILTER (WHERE refund = 'owed'), 'sent', count(*) FILTER (WHERE refund = 'sent'),
+                                 'confirmed', count(*) FILTER (WHERE refund = 'confirmed'), 'failed', count(*) FILTER (WHERE refund = 'failed'))
+        FROM attempt
+    ),
+    'oldest_check_overdue_seconds', (
+        SELECT greatest(0, coalesce(extract(epoch FROM clock_timestamp() - min(least(next_check, refund_check))), 0))::float8 FROM attempt
+    ),
+    'webhooks', (
+        SELECT json_build_object('last_hour', count(*) FILTER (WHERE received_at > now() - interval '1 hour'), 'last_at', max(received_at))
+        FROM provider_events
+    ),
+    'money', (SELECT coalesce(json_agg(money ORDER BY currency), '[]') FROM money),
+    'failed_refunds', (
+        SELECT coalesce(json_agg(failed ORDER BY ended_at DESC), '[]')
+        FROM (
+            SELECT r.id, a.order_id, r.amount_cents, upper(a.currency) AS currency, r.error, r.ended_at
+            FROM refunds r JOIN payment_attempts a ON a.id = r.attempt_id
+            WHERE r.state = 'failed'
+            ORDER BY r.ended_at DESC
+            LIMIT 20
+        ) AS failed
+    )
+) AS stats

@@ -1,0 +1,321 @@
+package payment
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/google/uuid"
+	"gorm.io/gorm"
+
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/postgres"
+	"example.com/shop/internal/rest"
+)
+
+// Each step of an attempt and of a refund is one statement, which is one round trip and one transaction.
+var (
+	//go:embed open.sql
+	openSQL string
+	//go:embed opened.sql
+	openedSQL string
+	//go:embed take.sql
+	takeSQL string
+	//go:embed left.sql
+	leftSQL string
+	//go:embed pending.sql
+	pendingSQL string
+	//go:embed close.sql
+	closeSQL string
+	//go:embed succeed.sql
+	succeedSQL string
+)
+
+// maxAttempts is the number of attempts that an order may have.
+const maxAttempts = 5
+
+// Store keeps attempts and refunds in PostgreSQL.
+type Store struct {
+	db *gorm.DB
+}
+
+// NewStore returns a store in a database that [postgres.Open] connected to.
+func NewStore(db *gorm.DB) *Store { return &Store{db: db} }
+
+// row runs a statement that returns at most one row, and reports whether there is one.
+func (s *Store) row(ctx context.Context, dst any, statement string, args ...any) (found bool, err error) {
+	err = postgres.RetryDeadlock(func() error {
+		result := s.db.WithContext(ctx).Raw(statement, args...).Scan(dst)
+		found = result.RowsAffected > 0
+		return result.Error
+	})
+	return found, err
+}
+
+// rows runs a statement and scans its rows into dst, a pointer to a slice.
+func (s *Store) rows(ctx context.Context, dst any, statement string, args ...any) error {
+	return postgres.RetryDeadlock(func() error { return s.db.WithContext(ctx).Raw(statement, args...).Scan(dst).Error })
+}
+
+// opening is the row that open.sql returns: the order, and the attempt, if one was opened.
+type opening struct {
+	order.Order `gorm:"embedded"`
+	AttemptID   *uuid.UUID // nil: none was opened
+	OpenedAt    time.Time
+	NextCheck   time.Time
+}
+
+// open opens an attempt with the given id, unless the order cannot have one now.
+func (s *Store) open(ctx context.Context, id, orderID, customer uuid.UUID, grace time.Duration) (*opening, error) {
+	var o opening
+	found, err := s.row(ctx, &o, openSQL,
+		id, orderID, customer, grace.Microseconds(), SettleKind, maxAttempts)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("open payment of order %s: %w", orderID, err)
+	case !found:
+		return nil, rest.NotFound.Errorf("You have no order %s.", orderID)
+	}
+	return &o, nil
+}
+
+// opened stores the session of an attempt, and reports whether the attempt is open now because of that.
+func (s *Store) opened(ctx context.Context, id uuid.UUID, made session) (bool, error) {
+	var attempt struct{ ID uuid.UUID }
+	found, err := s.row(ctx, &attempt, openedSQL, id, made.id, made.url)
+	if err != nil {
+		return false, fmt.Errorf("store session of attempt %s: %w", id, err)
+	}
+	return found, nil
+}
+
+// attempts begins a query for the fields of [Attempt]. The alias of payment_attempts is a, of orders o.
+func (s *Store) attempts(ctx context.Context) *gorm.DB {
+	const closing = `(a.state IN ('creating', 'open') AND (o.status <> 'pending' OR least(o.expires_at, o.cancel_requested_at) <= now()))`
+	return s.db.WithContext(ctx).Table("payment_attempts a").Joins("JOIN orders o ON o.id = a.order_id").
+		Joins("LEFT JOIN refunds r ON r.attempt_id = a.id").
+		Select(`a.id, a.order_id, a.state, a.applied, ` + closing + ` AS closing, a.amount_cents, upper(a.currency) AS currency,
+			CASE WHEN NOT ` + closing + ` THEN coalesce(a.checkout_url, '') ELSE '' END AS checkout_url, a.opened_at, a.ended_at,
+			CASE WHEN r.id IS NOT NULL THEN json_build_object(
+				'state', r.state, 'reason', r.reason, 'amount_cents', r.amount_cents, 'ended_at', r.ended_at) END AS refund`)
+}
+
+// get returns an attempt.
+func (s *Store) get(ctx context.Context, id uuid.UUID) (*Attempt, error) {
+	return s.one(s.attempts(ctx).Where("a.id = ?", id))
+}
+
+// live returns the live attempt of an order, or nil if there is none.
+func (s *Store) live(ctx context.Context, orderID uuid.UUID) (*Attempt, error) {
+	return s.one(s.attempts(ctx).Where("a.order_id = ? AND a.state IN ('creating', 'open')", orderID))
+}
+
+func (s *Store) one(query *gorm.DB) (*Attempt, error) {
+	var a Attempt
+	result := query.Scan(&a)
+	switch {
+	case result.Error != nil:
+		return nil, fmt.Errorf("read payment attempt: %w", result.Error)
+	case result.RowsAffected == 0:
+		return nil, nil
+	}
+	return &a, nil
+}
+
+// count returns the number of an order's attempts.
+func (s *Store) count(ctx context.Context, orderID uuid.UUID) (n int64, err error) {
+	if err := s.db.WithContext(ctx).Table("payment_attempts").Where("order_id = ?", orderID).Count(&n).Error; err != nil {
+		return 0, fmt.Errorf("count payment attempts: %w", err)
+	}
+	return n, nil
+}
+
+// ofOrder returns the attempts of one of a customer's orders, the latest first.
+func (s *Store) ofOrder(ctx context.Context, customer, orderID uuid.UUID) ([]Attempt, error) {
+	attempts := []Attempt{}
+	query := s.attempts(ctx).Where("a.order_id = ? AND o.customer_id = ?", orderID, customer)
+	if err := query.Order("a.number DESC").Scan(&attempts).Error; err != nil {
+		return nil, fmt.Errorf("list payments of order %s: %w", orderID, err)
+	}
+	if len(attempts) > 0 {
+		return attempts, nil
+	}
+	var known bool
+	err := s.db.WithContext(ctx).Raw(`SELECT EXISTS (SELECT FROM orders WHERE id = ? AND customer_id = ?)`, orderID, customer).Scan(&known).Error
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("look for order %s: %w", orderID, err)
+	case !known:
+		return nil, rest.NotFound.Errorf("You have no order %s.", orderID)
+	}
+	return attempts, nil
+}
+
+// list returns up to limit of a customer's attempts, the latest first. It starts behind the cursor after, or with the
+// latest attempt if after is nil.
+func (s *Store) list(ctx context.Context, customer uuid.UUID, after *rest.Cursor, limit int) ([]Attempt, error) {
+	query := s.attempts(ctx).Where("o.customer_id = ?", customer)
+	if after != nil {
+		query = query.Where("(a.opened_at, a.id) < (?, ?)", after.At, after.ID)
+	}
+	attempts := []Attempt{}
+	if err := query.Order("a.opened_at DESC, a.id DESC").Limit(limit).Scan(&attempts).Error; err != nil {
+		return nil, fmt.Errorf("list payments: %w", err)
+	}
+	return attempts, nil
+}
+
+// taken is an attempt that take.sql has taken.
+type taken struct {
+	ID        uuid.UUID
+	OrderID   uuid.UUID
+	State     State
+	SessionID string // "" if the provider has not answered with a session
+	Closing   bool
+	Stale     bool // it is older than createTime
+}
+
+// take takes those attempts of the orders that are due for a check.
+func (s *Store) take(ctx context.Context, orders []uuid.UUID) (attempts []taken, err error) {
+	if err := s.rows(ctx, &attempts, takeSQL, orders, createTime.Microseconds()); err != nil {
+		return nil, fmt.Errorf("take payment attempts: %w", err)
+	}
+	return attempts, nil
+}
+
+// checkSoon makes an attempt due for a check in 10 s, unless it is due sooner.
+func (s *Store) checkSoon(ctx context.Context, id uuid.UUID) error {
+	err := s.db.WithContext(ctx).Exec(
+		`UPDATE payment_attempts SET next_check = least(next_check, clock_timestamp() + interval '10 s') WHERE id = ? AND next_check IS NOT NULL`,
+		id).Error
+	if err != nil {
+		return fmt.Errorf("move the check of attempt %s forward: %w", id, err)
+	}
+	return nil
+}
+
+// endChecks ends the checks of a closed attempt: the provider has confirmed that nobody has paid it.
+func (s *Store) endChecks(ctx context.Context, id uuid.UUID) error {
+	err := s.db.WithContext(ctx).Exec(`UPDATE payment_attempts SET next_check = NULL WHERE id = ? AND state = 'closed'`, id).Error
+	if err != nil {
+		return fmt.Errorf("end the checks of attempt %s: %w", id, err)
+	}
+	return nil
+}
+
+// settlement is the row that close.sql and succeed.sql return: the order of the attempt, and what is due now.
+type settlement struct {
+	OrderID      uuid.UUID
+	CustomerID   uuid.UUID
+	RefundReason Reason     // why the success is refunded; "": it is not, or the attempt did not succeed
+	RefundDueAt  time.Time  // when the refund is due, if there is one
+	CancelDueAt  *time.Time // when the order that was released is cancelled; nil: it was not released
+	ServerTime   time.Time
+}
+
+// close closes an attempt that is in the given state. It returns nil if the attempt is in another state.
+func (s *Store) close(ctx context.Context, id uuid.UUID, state State, by delay.Actor) (*settlement, error) {
+	var done settlement
+	found, err := s.row(ctx, &done, closeSQL, id, state, order.CancelKind, by)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("close attempt %s: %w", id, err)
+	case !found:
+		return nil, nil
+	}
+	return &done, nil
+}
+
+// succeed stores the success of an attempt. refund is the id of the refund if the success must be refunded. It returns
+// nil if the success is stored already.
+func (s *Store) succeed(ctx context.Context, id uuid.UUID, paid session, refund uuid.UUID, by delay.Actor) (*settlement, error) {
+	var done settlement
+	found, err := s.row(ctx, &done, succeedSQL,
+		id, paid.id, paid.intent, paid.amountCents, paid.currency, refund, order.CancelKind, RefundKind, by)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("store the success of attempt %s: %w", id, err)
+	case !found:
+		return nil, nil
+	}
+	return &done, nil
+}
+
+// left returns the time until the next check of each order or refund, for those that have one. statement is left.sql or
+// refund_left.sql.
+func (s *Store) left(ctx context.Context, statement string, ids []uuid.UUID) (map[uuid.UUID]time.Duration, error) {
+	var rows []struct {
+		ID     uuid.UUID
+		LeftUs int64
+	}
+	if err := s.rows(ctx, &rows, statement, ids); err != nil {
+		return nil, fmt.Errorf("read next checks: %w", err)
+	}
+	left := make(map[uuid.UUID]time.Duration, len(rows))
+	for _, row := range rows {
+		left[row.ID] = time.Duration(row.LeftUs) * time.Microsecond
+	}
+	return left, nil
+}
+
+// checks returns a page of checks, as [reconcile.Table] describes it. statement is pending.sql or refund_pending.sql.
+func (s *Store) checks(
+	ctx context.Context, statement, after string, within time.Duration, limit int,
+) (page []delay.Message, next string, err error) {
+	var from rest.Cursor
+	var fromAt, limitMicros any // nil fromAt: the first page; nil limitMicros: checks at any time
+	if after != "" {
+		if from, err = rest.ParseCursor(after); err != nil {
+			return nil, "", fmt.Errorf("checks after %q: %w", after, err)
+		}
+		fromAt = from.At
+	}
+	if within < math.MaxInt64 {
+		limitMicros = within.Microseconds()
+	}
+	var checks []struct {
+		ID     uuid.UUID
+		DueAt  time.Time
+		Micros int64
+	}
+	if err := s.rows(ctx, &checks, statement, fromAt, from.ID, limitMicros, limit); err != nil {
+		return nil, "", fmt.Errorf("read checks: %w", err)
+	}
+	for _, c := range checks {
+		page = append(page, delay.In(c.ID.String(), time.Duration(c.Micros)*time.Microsecond))
+	}
+	if len(checks) == limit {
+		last := checks[limit-1]
+		next = rest.Cursor{At: last.DueAt, ID: last.ID}.String()
+	}
+	return page, next, nil
+}
+
+// unknown returns those of the ids for which there is no row with this value in the column of the table.
+func (s *Store) unknown(ctx context.Context, table, column string, ids []string) ([]string, error) {
+	known, unknown := parseIDs(ids)
+	var missing []string
+	err := s.db.WithContext(ctx).Raw(`
+		SELECT batch.id FROM unnest($1::uuid[]) AS batch (id)
+		WHERE NOT EXISTS (SELECT FROM `+table+` t WHERE t.`+column+` = batch.id)`, known).Scan(&missing).Error
+	if err != nil {
+		return nil, fmt.Errorf("look for unknown ids in %s: %w", table, err)
+	}
+	return append(unknown, missing...), nil
+}
+
+// parseIDs separates the ids that may be ids of rows from foreign ones. A row's id is a UUID in its canonical form.
+func parseIDs(ids []string) (rows []uuid.UUID, foreign []string) {
+	rows = make([]uuid.UUID, 0, len(ids))
+	for _, id := range ids {
+		if parsed, err := rest.ParseID(id); err == nil && parsed.String() == id {
+			rows = append(rows, parsed)
+		} else {
+			foreign = append(foreign, id)
+		}
+	}
+	return rows, foreign
+}

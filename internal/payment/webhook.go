@@ -1,0 +1,157 @@
+package payment
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/google/uuid"
+	"github.com/stripe/stripe-go/v85"
+	"github.com/stripe/stripe-go/v85/webhook"
+
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/rest"
+)
+
+var (
+	//go:embed webhook.sql
+	webhookSQL string
+	//go:embed webhook_refund.sql
+	webhookRefundSQL string
+)
+
+// maxWebhook is the maximum size of a webhook's body, in bytes.
+const maxWebhook = 256 << 10
+
+// receive is the handler of POST /webhooks/stripe. It stores the event's id and makes the event's attempt or refund due
+// for a check, in one transaction. It answers 200 to every event with a valid signature: after any other answer the
+// provider sends the event again, and in the end it disables the endpoint.
+func (a *api) receive(c *gin.Context) error {
+	event, err := a.payments.verified(c)
+	if err != nil {
+		a.payments.metrics.webhooks.WithLabelValues("rejected").Inc()
+		return err
+	}
+	stored, err := a.payments.takeHint(c.Request.Context(), event)
+	if err != nil {
+		return err
+	}
+	result := "repeated"
+	if stored {
+		result = "stored"
+	}
+	a.payments.metrics.webhooks.WithLabelValues(result).Inc()
+	c.JSON(http.StatusOK, gin.H{"received": true})
+	return nil
+}
+
+// verified reads a webhook and checks its signature and age on the raw bytes, before anything else is done with them.
+func (s *Service) verified(c *gin.Context) (*hint, error) {
+	body, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, maxWebhook))
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	signature := c.GetHeader("Stripe-Signature")
+	err = errors.New("no webhook secret is configured")
+	for _, secret := range s.cfg.WebhookSecrets {
+		if err = webhook.ValidatePayload(body, signature, secret); err == nil {
+			return hintOf(body), nil
+		}
+	}
+	return nil, &rest.Error{Kind: BadSignature, Err: err,
+		Detail: "The header Stripe-Signature must have a signature of the body that is at most five minutes old, made with the webhook secret."}
+}
+
+// unreadable returns the error for a body that cannot be read.
+func unreadable(err error) error {
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return &rest.Error{Kind: rest.BodyTooLarge, Detail: fmt.Sprintf("The body is larger than %d bytes.", maxWebhook), Err: err}
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return &rest.Error{Kind: rest.RequestTimeout, Detail: "The body did not arrive in time. Send it at once, after the headers.", Err: err}
+	}
+	return &rest.Error{Kind: rest.Malformed, Detail: "The service cannot read the body.", Err: err}
+}
+
+// hint is the part of an event that the shop reads: which attempt or refund to ask the provider about.
+type hint struct {
+	id, kind string
+	attempt  *uuid.UUID // of a session
+	session  string
+	intent   string // of a refund
+}
+
+// hintOf reads an event. It decodes only the fields that it needs, because the other fields differ between the versions of
+// the API. The hint names no attempt and no payment if the event is about another kind of object.
+func hintOf(body []byte) *hint {
+	var event struct {
+		ID   string `json:"id"`
+		Type string `json:"type"`
+		Data struct {
+			Object json.RawMessage `json:"object"`
+		} `json:"data"`
+	}
+	if json.Unmarshal(body, &event) != nil || event.ID == "" {
+		return &hint{}
+	}
+	h := &hint{id: event.ID, kind: event.Type}
+	switch {
+	case strings.HasPrefix(h.kind, "checkout.session."):
+		var s struct {
+			ID                string `json:"id"`
+			ClientReferenceID string `json:"client_reference_id"`
+		}
+		if json.Unmarshal(event.Data.Object, &s) == nil && s.ID != "" {
+			if id, err := rest.ParseID(s.ClientReferenceID); err == nil {
+				h.attempt, h.session = &id, s.ID
+			}
+		}
+	case strings.HasPrefix(h.kind, "refund."):
+		var r struct {
+			PaymentIntent *stripe.PaymentIntent `json:"payment_intent"` // an id, or an object with an id
+		}
+		if json.Unmarshal(event.Data.Object, &r) == nil && r.PaymentIntent != nil {
+			h.intent = r.PaymentIntent.ID
+		}
+	}
+	return h
+}
+
+// received is the row that webhook.sql and webhook_refund.sql return.
+type received struct {
+	Stored     bool
+	Task       string // "": nothing is due
+	DueAt      time.Time
+	ServerTime time.Time
+}
+
+// takeHint stores an event and schedules the check that it asks for. It reports whether the event is new.
+func (s *Service) takeHint(ctx context.Context, h *hint) (stored bool, err error) {
+	if h.id == "" {
+		s.log.WarnContext(ctx, "a webhook has a valid signature, but no event with an id; it is ignored")
+		return false, nil
+	}
+	var row received
+	publish := s.publish.Settle
+	if h.intent != "" {
+		publish = s.publish.Refund
+		_, err = s.store.row(ctx, &row, webhookRefundSQL, h.id, h.kind, h.intent, RefundKind)
+	} else {
+		_, err = s.store.row(ctx, &row, webhookSQL, h.id, h.kind, h.attempt, h.session, SettleKind)
+	}
+	if err != nil {
+		return false, fmt.Errorf("store event %s: %w", h.id, err)
+	}
+	if row.Task != "" {
+		publish.Publish(ctx, delay.At(row.Task, row.DueAt, row.ServerTime))
+	}
+	return row.Stored, nil
+}

@@ -1,0 +1,342 @@
+// An order on the customers' page: its texts, its countdown and its buttons.
+
+import { request, retry, serverClock } from './api.js';
+import { countdown, duration, element, moment, money, setText } from './dom.js';
+import { CheckoutTab, refundText } from './payments.js';
+
+export const summary = (order) => order.items.map((item) => (item.quantity > 1 ? `${item.quantity} × ${item.name}` : item.name)).join(', ');
+
+// outcome describes how an order ended.
+export function outcome(order) {
+  if (order.status === 'paid') {
+    return `Paid at ${moment(order.paid_at)}`;
+  }
+  return order.cancel_reason === 'timeout' ? 'Cancelled: not paid in time' : 'Cancelled by you';
+}
+
+// phase returns where an order is in its life:
+//
+//   payable     the customer can pay it
+//   waiting     the deadline has passed, and the payment provider has not said yet whether the customer paid
+//   cancelling  the customer has cancelled it, and the payment provider must close the checkout first
+//   due         it is cancelled at any moment
+//   ended       it is paid or cancelled
+function phase(order, now) {
+  if (order.status !== 'pending') {
+    return 'ended';
+  }
+  if (now >= Date.parse(order.due_at)) {
+    return 'due';
+  }
+  if (order.cancel_requested_at) {
+    return 'cancelling';
+  }
+  return now >= Date.parse(order.expires_at) ? 'waiting' : 'payable';
+}
+
+// refreshEvery is how often a card requests its order, in ms, when the order may change at any moment. It does not rely
+// on the notification of the change, which may be lost.
+const refreshEvery = { due: 1000, waiting: 3000, cancelling: 3000 };
+
+// stateText is the text below the countdown.
+function stateText(order, phase, millisecondsLeft) {
+  switch (phase) {
+    case 'payable':
+      return timeLeftText(millisecondsLeft, remindBefore(order));
+    case 'waiting':
+      return 'The deadline has passed.';
+    case 'cancelling':
+      return 'Being cancelled: waiting for the payment provider';
+    case 'due':
+      return order.cancel_requested_at ? 'Being cancelled' : 'The deadline has passed. The order is being cancelled.';
+    default:
+      return outcome(order);
+  }
+}
+
+// remindBefore is how long before the deadline the service reminds the customer, in ms.
+const remindBefore = ({ created_at: from, expires_at: to }) => Math.min((Date.parse(to) - Date.parse(from)) / 3, 5 * 60_000);
+
+function timeLeftText(left, reminder) {
+  if (left > reminder) {
+    return 'left to pay';
+  }
+  return left > 60_000 ? `Only ${minutes(left)} left to pay` : 'Only seconds left to pay';
+}
+
+function minutes(milliseconds) {
+  const n = Math.ceil(milliseconds / 60_000);
+  return n === 1 ? '1 minute' : `${n} minutes`;
+}
+
+// noteTexts are the texts about the order's payments.
+function noteTexts(order, phase, payments) {
+  const notes = payments.filter((payment) => payment.refund).map(refundText);
+  if (phase === 'payable' && order.hold_until) {
+    notes.unshift(`Paying: held until ${moment(order.hold_until)}.`);
+  }
+  if (phase === 'waiting') {
+    notes.unshift(`Paying: held until ${moment(order.hold_until)}. The shop is asking the payment provider whether you paid.`);
+  }
+  if (order.status === 'cancelled' && payments.some(({ state }) => state === 'creating' || state === 'open')) {
+    notes.unshift('The payment provider has not answered yet. If you paid, your payment will be refunded.');
+  }
+  return notes;
+}
+
+// OrderCard shows one order. The page that it is on must have these methods:
+//
+//   hasProvider()  whether orders are paid at a payment provider
+//   put(order)     shows the newest state of an order
+//   refresh(id)    requests the order and its payments
+//   announce(text) makes screen readers read a text
+//   acted(failure) is called after each action of the customer, with the error if it failed
+export class OrderCard {
+  #page;
+  #order;
+  #payments = null; // not known yet
+  #phase = '';
+  #texts = []; // of the state and of the notes, as they are shown
+  #busy = false;
+  #refreshAt = Infinity;
+  #announcedMark = Infinity; // in ms before the deadline
+
+  #state = element('p', { className: 'state' });
+  #countdown = element('span', { className: 'countdown', role: 'timer' });
+  #bar = element('span', { className: 'bar-left', 'aria-hidden': 'true' });
+  #notes = element('ul', { className: 'notes' });
+  #error = element('p', { className: 'error', role: 'alert' });
+  #checkout;
+  #pay;
+  #payAtOnce;
+  #extend;
+  #cancel;
+  #actions;
+  #timeline = element('ol', { className: 'timeline' });
+  #details;
+
+  constructor(order, page) {
+    this.#page = page;
+    const items = summary(order);
+    const amount = money(order.total_cents, order.currency);
+    const of = (text) => element('span', { className: 'visually-hidden' }, text);
+    const button = (action, text, properties) => element('button', { type: 'button', 'data-action': action, ...properties }, text, of(` for ${items}`));
+    this.#checkout = element('a', { className: 'button primary', target: '_blank', rel: 'noopener' }, 'Open the checkout', of(` for ${items}`));
+    this.#pay = button('pay', `Pay ${amount}`, { className: 'primary', onclick: () => (page.hasProvider() ? this.#openCheckout() : this.#send('pay')) });
+    this.#payAtOnce = button('pay-at-once', 'Pay with store credit', { onclick: () => this.#send('pay') });
+    this.#extend = button('extend', element('span'), { onclick: () => this.#send('extend') });
+    this.#cancel = element('button', { type: 'button', 'data-action': 'cancel', onclick: () => this.#send('cancel') }, 'Cancel', of(` the order of ${items}`));
+    this.#actions = element('div', { className: 'row' }, this.#checkout, this.#pay, this.#payAtOnce, this.#extend, this.#cancel);
+    this.#details = element('details', { ontoggle: () => this.showTimeline() },
+      element('summary', {}, 'Timeline', of(` of the order of ${items}`)), this.#timeline);
+    this.title = element('h3', { tabIndex: -1 }, items);
+    this.node = element('li', { className: 'card order', 'data-order': order.id },
+      element('div', { className: 'order-head' },
+        element('div', {}, this.title, element('p', { className: 'hint' }, `${amount} · ordered at ${moment(order.created_at)}`)),
+        element('div', { className: 'order-state' }, this.#countdown, this.#state)),
+      this.#bar, this.#notes, this.#actions, this.#error, this.#details);
+    this.#order = order;
+    this.#show(false);
+  }
+
+  get order() {
+    return this.#order;
+  }
+
+  update(order) {
+    const before = this.#order;
+    if (before.status !== 'pending') {
+      return; // an order that has ended does not change again: the answer is old
+    }
+    this.#order = order;
+    if (order.expires_at !== before.expires_at) {
+      this.#announcedMark = Infinity;
+    }
+    if (['status', 'expires_at', 'hold_until', 'cancel_requested_at'].some((name) => order[name] !== before[name])) {
+      this.showTimeline();
+    }
+    if (order.status !== before.status) {
+      setText(this.#error, '');
+    }
+    this.#show(true);
+  }
+
+  updatePayments(payments) {
+    const announce = this.#payments !== null;
+    this.#payments = payments;
+    this.#show(announce);
+  }
+
+  // tick shows the time left.
+  tick() {
+    this.#show(true);
+    if (serverClock.now() >= this.#refreshAt) {
+      this.#refreshAt = serverClock.now() + refreshEvery[this.#phase];
+      this.#page.refresh(this.#order.id);
+    }
+  }
+
+  // show shows the order and its payments at the present time. If announce is true, screen readers read the new texts.
+  #show(announce) {
+    const now = serverClock.now();
+    const at = phase(this.#order, now);
+    const left = Date.parse(at === 'waiting' ? this.#order.hold_until : this.#order.expires_at) - now;
+    if (at !== this.#phase) {
+      this.#phase = at;
+      this.#refreshAt = refreshEvery[at] ? now + 500 : Infinity;
+    }
+    this.node.dataset.status = this.#order.status;
+    this.node.dataset.phase = at;
+    this.#showTimeLeft(left);
+    this.#showTexts(stateText(this.#order, at, left), noteTexts(this.#order, at, this.#payments ?? []), announce);
+    this.#showActions();
+    if (at === 'payable') {
+      this.#announceTimeLeft(left);
+    }
+  }
+
+  #showTimeLeft(left) {
+    const { created_at: created, expires_at: expires, hold_until: held } = this.#order;
+    const counts = ['payable', 'waiting', 'due'].includes(this.#phase) && !this.#order.cancel_requested_at;
+    this.#countdown.hidden = !counts;
+    this.#bar.hidden = !counts;
+    const [from, to] = this.#phase === 'waiting' ? [expires, held] : [created, expires];
+    const share = left / (Date.parse(to) - Date.parse(from));
+    setText(this.#countdown, countdown(left));
+    this.#bar.style.setProperty('--left', Math.max(0, Math.min(1, share)).toFixed(4));
+    this.#state.classList.toggle('urgent', this.#phase === 'payable' && left <= remindBefore(this.#order));
+  }
+
+  #showTexts(state, notes, announce) {
+    const before = this.#texts;
+    this.#texts = [state, ...notes];
+    if (this.#texts.join() === before.join()) {
+      return;
+    }
+    setText(this.#state, state);
+    this.#notes.replaceChildren(...notes.map((text) => element('li', {}, text)));
+    const news = this.#texts.filter((text) => !before.includes(text) && !text.endsWith('left to pay'));
+    if (announce && news.length > 0) {
+      this.#announce(news.map((text) => text.replace(/\.?$/, '.')).join(' '));
+    }
+  }
+
+  #showActions() {
+    const { hold_until: held, cancel_requested_at: cancelling, extension_seconds: extension } = this.#order;
+    // The service's clock decides whether the deadline has passed, so the buttons stay until the order is cancelled.
+    const payable = this.#phase === 'payable' || (this.#phase === 'due' && !held && !cancelling);
+    const url = this.#payments?.find((payment) => payment.checkout_url)?.checkout_url;
+    if (payable && url && this.#checkout.href !== url) {
+      this.#checkout.href = url;
+    }
+    if (extension) {
+      setText(this.#extend.firstChild, `Extend by ${extension % 60 === 0 ? minutes(extension * 1000) : duration(extension)}`);
+    }
+    const focused = this.#actions.contains(document.activeElement) ? document.activeElement : null;
+    this.#checkout.hidden = !payable || !url;
+    this.#pay.hidden = !payable || !this.#checkout.hidden;
+    this.#payAtOnce.hidden = !payable || !this.#page.hasProvider() || Boolean(held);
+    this.#extend.hidden = !payable || !extension;
+    this.#cancel.hidden = !payable;
+    this.#actions.hidden = !payable;
+    if (focused?.hidden) {
+      (this.#checkout.hidden ? this.title : this.#checkout).focus(); // otherwise the focus returns to the top of the page
+    }
+  }
+
+  // announceTimeLeft announces to screen readers the reminder, that a minute is left, and that ten seconds are left.
+  #announceTimeLeft(left) {
+    const mark = [10_000, 60_000, remindBefore(this.#order)].sort((a, b) => a - b).find((mark) => left > 0 && left <= mark);
+    if (mark < this.#announcedMark) {
+      this.#announcedMark = mark;
+      this.#announce(`${left > 60_000 ? minutes(left) : `${Math.ceil(left / 1000)} seconds`} left to pay.`);
+    }
+  }
+
+  #announce(text) {
+    this.#page.announce(`${summary(this.#order)}: ${text}`);
+  }
+
+  async #openCheckout() {
+    const tab = this.#busy ? null : new CheckoutTab();
+    await this.#act(async () => {
+      try {
+        const payment = await retry(() => request('POST', `/api/orders/${this.#order.id}/payments`));
+        if (!tab.load(payment.checkout_url)) {
+          setText(this.#error, 'The browser did not open the checkout in a new tab. Press Open the checkout.');
+        }
+      } catch (failure) {
+        tab.close();
+        throw failure;
+      }
+    });
+    this.#page.refresh(this.#order.id);
+  }
+
+  #send(action) {
+    return this.#act(async () => {
+      this.#page.put(await retry(() => request('POST', `/api/orders/${this.#order.id}/${action}`)));
+    });
+  }
+
+  // act does what a button is for, unless the card is busy. The action must be idempotent.
+  async #act(action) {
+    if (this.#busy) {
+      return;
+    }
+    this.#busy = true;
+    setText(this.#error, '');
+    let failed = null;
+    try {
+      await action();
+    } catch (failure) {
+      failed = failure;
+      setText(this.#error, failure.transient ? `${failure.message} Try again: a repeated request takes effect only once.` : failure.message);
+    }
+    this.#busy = false;
+    this.#page.acted(failed);
+  }
+
+  // showTimeline requests and shows the order's audit trail if the customer has opened it.
+  async showTimeline() {
+    if (!this.#details.open) {
+      return;
+    }
+    try {
+      const { items } = await request('GET', `/api/orders/${this.#order.id}/events`);
+      this.#timeline.replaceChildren(...items.map((event) =>
+        element('li', {}, element('time', { dateTime: event.at }, moment(event.at)), element('span', {}, eventText(event, this.#order)))));
+    } catch (failure) {
+      this.#timeline.replaceChildren(element('li', {}, failure.message));
+    }
+  }
+}
+
+const actors = {
+  customer: 'by you',
+  worker: 'by the worker',
+  reconciler: 'by the reconciler',
+  operator: 'by the shop',
+  provider: 'by the payment provider',
+};
+
+// eventText describes an event of the order's audit trail.
+function eventText({ type, actor, at }, order) {
+  const text = {
+    reminded: 'reminder sent',
+    extended: 'deadline extended',
+    brought_forward: 'deadline brought forward',
+    held: 'checkout opened',
+    released: 'checkout closed',
+    cancel_requested: 'cancellation requested',
+    paid: actor === 'customer' ? 'paid' : 'payment confirmed',
+  }[type] ?? type;
+  const late = type === 'cancelled' && actor !== 'customer' ? lateness(at, order) : '';
+  return `${text} ${actors[actor]}${late}`;
+}
+
+// lateness tells how long an order was overdue when it was cancelled at a time.
+function lateness(at, order) {
+  const after = order.hold_until ? 'the end of the hold' : order.cancel_requested_at ? 'your request' : 'the deadline';
+  return `, ${duration((Date.parse(at) - Date.parse(order.due_at)) / 1000)} after ${after}`;
+}
