@@ -49,7 +49,7 @@ func (r dueResult) verdict() delay.Verdict {
 func (s *Store) cancelDue(
 	ctx context.Context, ids []string, by delay.Actor, lockWait time.Duration,
 ) ([]delay.Verdict, error) {
-	orders, foreign := parseIDs(ids)
+	orders, foreign := rest.ParseIDs(ids)
 	verdicts := make([]delay.Verdict, 0, len(ids))
 	for _, id := range foreign {
 		verdicts = append(verdicts, delay.Verdict{ID: id, State: delay.Gone})
@@ -83,7 +83,7 @@ func (s *Store) cancelDue(
 // splitByLocks is the Split of [delay.TimeoutTable]: it separates the orders whose products are free from those with a
 // product that another session holds right now. It groups the latter by the id of such a product. It waits for no lock.
 func (s *Store) splitByLocks(ctx context.Context, ids []string) (free []string, held map[string][]string, err error) {
-	orders, free := parseIDs(ids) // cancelDue returns the verdicts on foreign ids
+	orders, free := rest.ParseIDs(ids) // cancelDue returns the verdicts on foreign ids
 	var rows []struct {
 		ID      uuid.UUID
 		Product *uuid.UUID
@@ -100,20 +100,6 @@ func (s *Store) splitByLocks(ctx context.Context, ids []string) (free []string, 
 		}
 	}
 	return free, held, nil
-}
-
-// parseIDs separates the ids that may be ids of orders from foreign ones. The id of an order is a UUID in its canonical
-// form: a task with the same UUID in another form belongs to no order.
-func parseIDs(ids []string) (orders []uuid.UUID, foreign []string) {
-	orders = make([]uuid.UUID, 0, len(ids))
-	for _, id := range ids {
-		if parsed, err := rest.ParseID(id); err == nil && parsed.String() == id {
-			orders = append(orders, parsed)
-		} else {
-			foreign = append(foreign, id)
-		}
-	}
-	return orders, foreign
 }
 
 // pending implements [Service.Pending].
@@ -152,7 +138,7 @@ func (s *Store) pending(
 
 // unknown returns those of the ids for which there is no order of any status.
 func (s *Store) unknown(ctx context.Context, ids []string) ([]string, error) {
-	orders, unknown := parseIDs(ids)
+	orders, unknown := rest.ParseIDs(ids)
 	var missing []string
 	if err := s.db.WithContext(ctx).Raw(unknownSQL, orders).Scan(&missing).Error; err != nil {
 		return nil, fmt.Errorf("look for unknown orders: %w", err)

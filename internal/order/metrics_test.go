@@ -36,7 +36,8 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// A held order whose customer cancels it counts as cancelled by its customer, whoever ends it, and is not late.
+	// If a customer asks to cancel a held order, and the worker cancels it later, the order counts as cancelled by its
+	// customer, and not as late.
 	held, extended := s.place(t, customer, line(product, 1)), s.place(t, customer, line(product, 1))
 	s.hold(t, held.ID)
 	if _, err := s.Cancel(t.Context(), customer, held.ID); err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/postgres"
+	"example.com/shop/internal/rest"
 )
 
 // RemindKind is the kind of the tasks that remind customers of deadlines. The id of a task is the id of its order.
@@ -91,7 +92,7 @@ type reminder struct {
 
 // remind adds the events of reminders, and returns the rows of remind.sql by the ids of their orders.
 func (s *Store) remind(ctx context.Context, ids []string, lead time.Duration) (map[string]reminder, error) {
-	orders, _ := parseIDs(ids)
+	orders, _ := rest.ParseIDs(ids)
 	var rows []reminder
 	_, err := s.row(ctx, &rows, remindSQL, orders, lead.Microseconds())
 	if err != nil {

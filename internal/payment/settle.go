@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/rest"
 )
 
 // Settle is the [delay.Handler] of [SettleKind]. It asks the provider about those attempts of the tasks' orders that are
@@ -33,7 +34,7 @@ func (s *Service) handle(
 	for i, task := range tasks {
 		ids[i] = task.ID
 	}
-	rows, foreign := parseIDs(ids)
+	rows, foreign := rest.ParseIDs(ids)
 	_, err := work(ctx, rows, delay.ByWorker)
 	var left map[uuid.UUID]time.Duration
 	if err == nil {

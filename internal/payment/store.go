@@ -296,7 +296,7 @@ func (s *Store) checks(
 
 // unknown returns those of the ids for which there is no row with this value in the column of the table.
 func (s *Store) unknown(ctx context.Context, table, column string, ids []string) ([]string, error) {
-	known, unknown := parseIDs(ids)
+	known, unknown := rest.ParseIDs(ids)
 	var missing []string
 	err := s.db.WithContext(ctx).Raw(`
 		SELECT batch.id FROM unnest($1::uuid[]) AS batch (id)
@@ -305,17 +305,4 @@ func (s *Store) unknown(ctx context.Context, table, column string, ids []string)
 		return nil, fmt.Errorf("look for unknown ids in %s: %w", table, err)
 	}
 	return append(unknown, missing...), nil
-}
-
-// parseIDs separates the ids that may be ids of rows from foreign ones. A row's id is a UUID in its canonical form.
-func parseIDs(ids []string) (rows []uuid.UUID, foreign []string) {
-	rows = make([]uuid.UUID, 0, len(ids))
-	for _, id := range ids {
-		if parsed, err := rest.ParseID(id); err == nil && parsed.String() == id {
-			rows = append(rows, parsed)
-		} else {
-			foreign = append(foreign, id)
-		}
-	}
-	return rows, foreign
 }

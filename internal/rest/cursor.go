@@ -54,3 +54,17 @@ func ParseID(s string) (uuid.UUID, error) {
 	}
 	return uuid.Parse(s)
 }
+
+// ParseIDs separates the ids that may be ids of rows from foreign ones. The id of a row is a UUID in its canonical form,
+// in lower case: the same UUID in another form is the id of no row.
+func ParseIDs(ids []string) (rows []uuid.UUID, foreign []string) {
+	rows = make([]uuid.UUID, 0, len(ids))
+	for _, id := range ids {
+		if parsed, err := ParseID(id); err == nil && parsed.String() == id {
+			rows = append(rows, parsed)
+		} else {
+			foreign = append(foreign, id)
+		}
+	}
+	return rows, foreign
+}

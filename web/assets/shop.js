@@ -182,7 +182,7 @@ class Orders {
   #cards = new Map();
   #nextCursor = null; // of the first page that is not shown
   #payments;
-  #actions; // what an OrderCard needs of the page
+  #actions; // the functions of the page that an OrderCard calls
 
   constructor(payments) {
     this.#payments = payments;
