@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"log/slog"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,7 +15,17 @@ import (
 	"example.com/shop/migrations"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m, migrations.Up) }
+// TestMain removes the service's own variables from the environment, because the developer's environment may set some.
+func TestMain(m *testing.M) {
+	for _, variable := range os.Environ() {
+		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "SHOP_") {
+			if err := os.Unsetenv(name); err != nil {
+				panic(err)
+			}
+		}
+	}
+	testenv.Main(m, migrations.Up)
+}
 
 // newTestApp returns an app on a new database.
 func newTestApp(t testing.TB, redisURL string, shards int) *app {
