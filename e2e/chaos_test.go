@@ -121,11 +121,14 @@ func (d *deployment) corrupt(rng *rand.Rand) {
 	keys := slices.Concat(sets, []string{queue.attempts, queue.errors, queue.marker})
 	for range 1 + rng.IntN(4) {
 		switch key, set := keys[rng.IntN(len(keys))], sets[rng.IntN(len(sets))]; rng.IntN(6) {
-		case 0: // another type
-			must(d.t, d.rdb.Del(ctx, key).Err())
-			must(d.t, d.rdb.SAdd(ctx, key, "foreign").Err())
-		case 1:
-			must(d.t, d.rdb.Del(ctx, key).Err())
+		case 0: // another type; in one transaction, because the service may write the key after it was deleted
+			_, err := d.rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {
+				p.Del(ctx, key)
+				p.SAdd(ctx, key, "foreign")
+				return nil
+			})
+			must(d.t, err)
+		case 1: // a third type
 			must(d.t, d.rdb.Set(ctx, key, "foreign", 0).Err())
 		case 2: // ZADD fails if another call has given the key another type
 			_ = d.rdb.ZAdd(ctx, set, redis.Z{Member: "foreign", Score: math.Inf(1 - 2*rng.IntN(2))}, redis.Z{Member: "\x00\xff", Score: 1e300}).Err()
