@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -372,13 +373,20 @@ func TestPageReconnects(t *testing.T) {
 	}
 }
 
-// freeAddress returns an address on which no process listens. The address very likely stays free during the test.
+// freeAddress returns an address on which no process listens, for a process that is started there more than once. The port
+// is below those that the system gives to connections and to listeners on any free port (from 32768 on, see ip(7)), so the
+// address stays free.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer free.Close()
-	return free.Addr().String()
+	for range 100 {
+		free, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.N(20_000)))
+		if err == nil {
+			defer free.Close()
+			return free.Addr().String()
+		}
+	}
+	t.Fatal("none of 100 ports is free")
+	return ""
 }
 
 // TestPageWipe places orders and wipes Redis on the operators' page. The reconciler must repair the queue, and the
