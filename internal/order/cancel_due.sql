@@ -17,7 +17,7 @@ cancelled AS (
         expires_at = l.expires_at, hold_until = l.hold_until, cancel_requested_at = l.cancel_requested_at
     FROM locked l
     WHERE o.id = l.id
-    RETURNING o.id, o.cancel_reason, o.due_at, o.cancelled_at
+    RETURNING o.id, o.customer_id, o.cancel_reason, o.due_at, o.cancelled_at
 ),
 quantities AS MATERIALIZED (
     SELECT i.product_id, sum(i.quantity)::bigint AS quantity
@@ -40,19 +40,22 @@ events AS (
     INSERT INTO order_events (order_id, type, actor, at)
     SELECT id, 'cancelled', $2::text, cancelled_at FROM cancelled
 )
+-- NOT IN uses a hash table. A join with cancelled can become a nested loop that compares each id of the batch with each
+-- cancelled order, because the planner expects few orders to be due. late_us and left_us are microseconds: how late the
+-- order was cancelled, and the time left until it is due.
+SELECT id, customer_id, 'timed_out' AS state, cancel_reason AS reason,
+       (extract(epoch FROM cancelled_at - due_at) * 1000000)::bigint AS late_us, 0::bigint AS left_us
+FROM cancelled
+UNION ALL
 SELECT batch.id, o.customer_id,
-       -- the states of delay.RowState
+       -- the other states of delay.RowState
        CASE
-           WHEN c.id IS NOT NULL      THEN 'timed_out'
            WHEN o.id IS NULL          THEN 'gone'
            WHEN o.status <> 'pending' THEN 'already_ended'
            WHEN o.due_at > now()      THEN 'not_due'
            ELSE 'locked' -- or paid or cancelled since the statement began: a retry then finds that it has ended
-       END AS state,
-       c.cancel_reason AS reason,
-       -- in microseconds: how late the order was cancelled, and the time left until it is due
-       coalesce(extract(epoch FROM c.cancelled_at - c.due_at) * 1000000, 0)::bigint AS late_us,
-       coalesce(extract(epoch FROM o.due_at - clock_timestamp()) * 1000000, 0)::bigint AS left_us
+       END,
+       NULL, 0, coalesce(extract(epoch FROM o.due_at - clock_timestamp()) * 1000000, 0)::bigint
 FROM unnest($1::uuid[]) AS batch (id)
 LEFT JOIN orders o ON o.id = batch.id
-LEFT JOIN cancelled c ON c.id = batch.id
+WHERE batch.id NOT IN (SELECT id FROM cancelled)

@@ -2,6 +2,7 @@ package order_test
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -41,12 +42,18 @@ func TestQueryPlans(t *testing.T) {
 					t.Errorf("the plan reads the whole table %s:\n%s", table, plan)
 				}
 			}
+			if test.statement == order.CancelDueSQL && quadratic.MatchString(plan) {
+				t.Errorf("the plan joins the batch with its cancelled orders in a loop over their product:\n%s", plan)
+			}
 			if test.statement == order.PendingSQL && strings.Contains(plan, "Sort") {
 				t.Errorf("the plan sorts, although the index %s is in order:\n%s", test.index, plan)
 			}
 		})
 	}
 }
+
+// quadratic matches a plan that compares each id of a batch with each row of another part of the statement.
+var quadratic = regexp.MustCompile(`Join Filter: .*\bbatch\b`)
 
 // fillTables inserts 60,000 orders. 3,000 of them are pending, and 1,000 timed out within the last hour.
 func (s *shop) fillTables(t *testing.T) {
