@@ -53,6 +53,10 @@ var chaosFaults = []chaosFault{
 		_, release := d.lock(domain.lockResources)
 		return release
 	}},
+	{"one resource locked", postgresServer, func(d *deployment, _ int) func() {
+		_, release := d.lock(domain.lockFirst)
+		return release
+	}},
 	{"pending items locked", postgresServer, func(d *deployment, _ int) func() {
 		_, release := d.lock(domain.lockPending)
 		return release

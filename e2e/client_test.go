@@ -213,13 +213,29 @@ func (c *client) waitForTimeout(id string) time.Duration {
 	return i.cancelledAt.Sub(i.deadline)
 }
 
-// waitForTimeouts waits until all of the items are cancelled by their timeouts, and returns the longest time from a
-// deadline until then.
-func (c *client) waitForTimeouts(items []item) (latest time.Duration) {
-	c.t.Helper()
+// owned is an item and its customer.
+type owned struct {
+	item
+	customer *client
+}
+
+// create creates an item for a new customer. Tests that create many items use it, because the service bounds what one
+// customer can have at a time.
+func (p *process) create() owned {
+	p.t.Helper()
+	c := p.signUp()
+	return owned{c.create(), c}
+}
+
+// waitForTimeouts waits until all of the items are cancelled by their timeouts, as this process shows them. It returns
+// the longest time from a deadline until then.
+func (p *process) waitForTimeouts(items []owned) (latest time.Duration) {
+	p.t.Helper()
 	for _, i := range items {
+		c := *i.customer
+		c.base = p.url
 		latest = max(latest, c.waitForTimeout(i.id))
 	}
-	c.t.Logf("the last of %d timeouts was %v late", len(items), latest)
+	p.t.Logf("the last of %d timeouts was %v late", len(items), latest)
 	return latest
 }

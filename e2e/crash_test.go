@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"net/http"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -15,15 +16,13 @@ func TestKilledAfter201(t *testing.T) {
 	t.Parallel()
 	site := newSite(t, testenv.Redis(t), envTimeout+"=5s")
 	p := site.serve(t)
-	c := p.signUp()
-	var items []item
+	var items []owned
 	for range 20 {
-		items = append(items, c.create())
+		items = append(items, p.create())
 	}
 	p.kill()
 
-	c.base = site.serve(t).url
-	c.waitForTimeouts(items)
+	site.serve(t).waitForTimeouts(items)
 	site.checkHealth(t)
 }
 
@@ -52,15 +51,15 @@ func TestKilledWorker(t *testing.T) {
 	site := newSite(t, testenv.Redis(t), envTimeout+"=2s")
 	api := site.serve(t, "--roles=api,relay")
 	worker := site.serve(t, "--roles=worker")
-	c := api.signUp()
-	var items []item
+	var items []owned
 	for range 40 {
-		items = append(items, c.create())
+		items = append(items, api.create())
 	}
-	eventually(t, "the worker times items out", func() bool { return c.look(items[0].id).status == timedOut })
+	first := items[0]
+	eventually(t, "the worker times items out", func() bool { return first.customer.look(first.id).status == timedOut })
 	worker.kill()
 	site.serve(t, "--roles=worker")
-	c.waitForTimeouts(items)
+	api.waitForTimeouts(items)
 	site.run(t, "reconcile")
 	site.checkHealth(t)
 }
@@ -79,17 +78,23 @@ func TestRolesApart(t *testing.T) {
 	}
 	c := apis[0].signUp()
 	before := domain.available(c)
-	var items []item
-	for i := range 30 {
+	var items []owned
+	for i := range 10 { // as many as one customer can have at a time
 		c.base = apis[i%2].url
-		items = append(items, c.create())
+		items = append(items, owned{c.create(), c})
 	}
-	for _, i := range items[:10] {
-		c.confirm(i.id)
+	for i := range 20 {
+		items = append(items, apis[i%2].create())
 	}
-	c.waitForTimeouts(items[10:])
-	if got := domain.available(c); got != before-10 {
-		t.Errorf("%d available, want %d: ten are confirmed", got, before-10)
+	for i, created := range items[:5] {
+		c.base = apis[(i+1)%2].url
+		c.confirm(created.id)
+	}
+	for i, api := range apis {
+		api.waitForTimeouts(slices.Concat(items[5:10], items[10+10*i:20+10*i]))
+	}
+	if got := domain.available(c); got != before-5 {
+		t.Errorf("%d available, want %d: five are confirmed", got, before-5)
 	}
 	site.checkHealth(t)
 }

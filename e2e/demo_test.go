@@ -166,7 +166,7 @@ func TestDemoEndsWithGoRun(t *testing.T) {
 }
 
 // childrenOf returns the ids of a process's children.
-func childrenOf(t *testing.T, parent int) (children []int) {
+func childrenOf(t testing.TB, parent int) (children []int) {
 	t.Helper()
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	must(t, err)

@@ -98,7 +98,7 @@ func deploy(t *testing.T, n needs) *deployment {
 		d.toPostgres, database = proxied(t, database)
 		d.toRedis, redisURL = proxied(t, redisURL)
 	}
-	env := append(slices.Clone(n.env), envTimeout+"="+d.timeout.String(), envDatabaseConns+"=8")
+	env := append(slices.Concat(domain.customerBounds, n.env), envTimeout+"="+d.timeout.String(), envDatabaseConns+"=8")
 	if n.party != nil {
 		p, partyEnv := n.party(d)
 		d.party, env = p, append(env, partyEnv...)

@@ -2,7 +2,10 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 )
 
@@ -46,6 +49,27 @@ type itemSpec struct {
 	// bodies are bodies of requests that create items. After stock, each request with the first body creates another
 	// item. At least one of the other bodies needs a scarce resource, so that a load exhausts it.
 	bodies []string
+	// rush returns the body of the i-th of the requests that are sent at the same moment, when many customers want the
+	// same resource. Each rush wants another resource, and less of it exists than is wanted. nil: no resource is scarce.
+	rush func(rush, i int) string
+	// units returns how many units of each resource an item with this body holds.
+	units func(body string) map[string]int
+	// supplies selects how many units of each resource items can hold: resource, units.
+	supplies string
+	// customerBounds are environment variables of a process. They set the bounds on what one customer can have at a time,
+	// so low that a load reaches them. The functions and queries below know these bounds. nil: there are no bounds.
+	customerBounds []string
+	// exceedsBounds reports whether a customer with exactly these items would exceed a bound with one more. All are given
+	// by their bodies.
+	exceedsBounds func(body string, items []string) bool
+	// openItems reads the ids of the customer's items from a problem that rejects a request because of a bound. They are
+	// those that count towards the bound.
+	openItems func(problem []byte) (ids []string, err error)
+	// beyondBounds counts the items after whose creation their customer exceeded a bound.
+	beyondBounds string
+	// batchMetric is the histogram of the number of items that were created in one transaction.
+	batchMetric string
+
 	// create returns the request that creates an item from a body. A key that is not "" is its idempotency key.
 	create func(body, key string) request
 	// confirm, cancel, get and extend return the requests of an item's customer. Only visits of a second party's plans
@@ -63,7 +87,7 @@ type itemSpec struct {
 	// has extended its deadline), and batch (the batch of an item of insertBatch).
 	items string
 	// stock prepares the seeded database for a load. It adds so much of each resource, except the scarce one, that no
-	// load exhausts it.
+	// load exhausts it, and the resources of the rushes.
 	stock string
 	// restock adds a little to the scarce resource.
 	restock string
@@ -73,8 +97,9 @@ type itemSpec struct {
 	lockResources string
 	// lockFirst and lockSecond each lock one resource. A request with the first body must wait for lockFirst. One of the
 	// other bodies needs both resources, and the service locks them in the order first, second: a test that locks them
-	// in the opposite order causes deadlocks.
+	// in the opposite order causes deadlocks. A request with the body independent needs neither.
 	lockFirst, lockSecond string
+	independent           string
 	// rejectTimeouts makes the database reject the timeouts of the items for which a condition on NEW.id holds. The
 	// database's error contains "rejected".
 	rejectTimeouts func(condition string) string
@@ -104,6 +129,47 @@ var domain = itemSpec{
 		`{"items":[{"product_id":"` + beans + `","quantity":3},{"product_id":"` + mokaPot + `","quantity":1}]}`,
 		`{"items":[{"product_id":"` + course + `","quantity":1}]}`,
 	},
+	rush: func(rush, i int) string {
+		hot := fmt.Sprintf(`{"product_id":"`+hotProduct+`%012d","quantity":%d}`, rush%hotProducts, 1+i%4/3)
+		if i%2 == 1 {
+			hot += `,{"product_id":"` + beans + `","quantity":1}` // an order that is rejected must take none of these
+		}
+		return `{"items":[` + hot + `]}`
+	},
+	units:          unitsOf,
+	supplies:       `SELECT id, available FROM products`,
+	customerBounds: []string{fmt.Sprintf("SHOP_MAX_OPEN_ORDERS=%d", maxOpenOrders), fmt.Sprintf("SHOP_MAX_OPEN_UNITS=%d", maxOpenUnits)},
+	exceedsBounds: func(body string, orders []string) bool {
+		if len(orders) == maxOpenOrders {
+			return true
+		}
+		units := unitsOf(body)
+		for _, order := range orders {
+			for product, n := range unitsOf(order) {
+				units[product] += n
+			}
+		}
+		return slices.Max(slices.Collect(maps.Values(units))) > maxOpenUnits
+	},
+	openItems: func(problem []byte) ([]string, error) {
+		var p struct {
+			OpenOrders []string `json:"open_orders"`
+		}
+		err := json.Unmarshal(problem, &p)
+		return p.OpenOrders, err
+	},
+	// The time of an order's end is read before its transaction commits. So at the times in the table a customer has no
+	// more open orders than the service saw.
+	beyondBounds: fmt.Sprintf(`
+		SELECT count(*) FROM orders o WHERE EXISTS (
+			SELECT FROM orders open JOIN order_items i ON i.order_id = open.id
+			WHERE open.customer_id = o.customer_id AND open.created_at <= o.created_at
+			  AND coalesce(open.cancelled_at, open.paid_at, 'infinity') > o.created_at
+			GROUP BY GROUPING SETS ((), (i.product_id))
+			HAVING GROUPING(i.product_id) = 1 AND count(DISTINCT open.id) > %d
+			    OR GROUPING(i.product_id) = 0 AND sum(i.quantity) > %d)`, maxOpenOrders, maxOpenUnits),
+	batchMetric: "orders_batch_size",
+
 	create: func(body, key string) request {
 		r := request{method: http.MethodPost, path: "/api/orders", body: body}
 		if key != "" {
@@ -121,13 +187,15 @@ var domain = itemSpec{
 	},
 	decode: decodeOrder,
 	rejections: map[string]rejection{
-		"/problems/order-paid":       rejectedConfirmed,
-		"/problems/order-cancelled":  rejectedCancelled,
-		"/problems/deadline-passed":  rejectedLate,
-		"/problems/out-of-stock":     rejectedExhausted,
-		"/problems/checkout-open":    rejectedHeld,
-		"/problems/order-cancelling": rejectedCancelling,
-		"/problems/not-extendable":   rejectedExtension,
+		"/problems/order-paid":           rejectedConfirmed,
+		"/problems/order-cancelled":      rejectedCancelled,
+		"/problems/deadline-passed":      rejectedLate,
+		"/problems/out-of-stock":         rejectedExhausted,
+		"/problems/too-many-open-orders": rejectedBound,
+		"/problems/overloaded":           rejectedOverloaded,
+		"/problems/checkout-open":        rejectedHeld,
+		"/problems/order-cancelling":     rejectedCancelling,
+		"/problems/not-extendable":       rejectedExtension,
 	},
 	available: func(c *client) int { return c.available(beans) },
 
@@ -137,12 +205,16 @@ var domain = itemSpec{
 		       extended_at IS NOT NULL AS extended,
 		       CASE WHEN cancel_reason = 'timeout' THEN 'timed out' WHEN status = 'paid' THEN 'confirmed' ELSE status END AS status
 		FROM orders`,
-	stock:         `UPDATE products SET supply = 1000000, available = 1000000 WHERE id <> '` + course + `'`,
+	stock: fmt.Sprintf(`
+		UPDATE products SET supply = 1000000, available = 1000000 WHERE id <> '`+course+`';
+		INSERT INTO products (id, name, price_cents, currency, supply, available)
+		SELECT ('`+hotProduct+`' || lpad(n::text, 12, '0'))::uuid, 'hot', 100, 'EUR', 5, 5 FROM generate_series(0, %d) AS n`, hotProducts-1),
 	restock:       `UPDATE products SET supply = supply + 5, available = available + 5 WHERE id = '` + course + `'`,
 	lockPending:   `SELECT FROM orders WHERE status = 'pending' ORDER BY id FOR UPDATE`,
 	lockResources: `SELECT FROM products ORDER BY id FOR UPDATE`,
 	lockFirst:     `SELECT FROM products WHERE id = '` + beans + `' FOR UPDATE`,
 	lockSecond:    `SELECT FROM products WHERE id = '` + grinder + `' FOR UPDATE`,
+	independent:   `{"items":[{"product_id":"` + mokaPot + `","quantity":1}]}`,
 	rejectTimeouts: func(condition string) string {
 		return `
 			CREATE FUNCTION reject() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'rejected'; END $$;
@@ -189,6 +261,36 @@ const (
 )
 
 const oneOfBeans = `{"items":[{"product_id":"` + beans + `","quantity":1}]}`
+
+// The ids of the products that rushes want begin with hotProduct and end with a number of 12 digits below hotProducts.
+const (
+	hotProduct  = "01900000-0000-7000-9000-"
+	hotProducts = 200
+)
+
+// The bounds on what a customer has not paid. A customer reaches the second one with two orders of three units.
+const (
+	maxOpenOrders = 3
+	maxOpenUnits  = 5
+)
+
+// unitsOf returns how many units of each product an order with this body has.
+func unitsOf(body string) map[string]int {
+	var order struct {
+		Items []struct {
+			ProductID string `json:"product_id"`
+			Quantity  int
+		}
+	}
+	if err := json.Unmarshal([]byte(body), &order); err != nil {
+		panic(err)
+	}
+	units := map[string]int{}
+	for _, line := range order.Items {
+		units[line.ProductID] += line.Quantity
+	}
+	return units
+}
 
 // order is an order as the REST API shows it.
 type order struct {

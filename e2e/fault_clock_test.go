@@ -49,7 +49,7 @@ func jumpingClock(t *testing.T, ahead float64) (env []string, jump func(ahead fl
 // brokenLocks counts the statements that PostgreSQL cancelled because of libfaketime. A signal handler that interrupts
 // libfaketime reads the machine's clock instead of the server's. If the server's clock is behind the machine's,
 // PostgreSQL's timer handler then finds that all timers have expired, and cancels a wait for a lock that began a
-// millisecond ago. No test of clocks holds a lock for as long as lock_timeout, so each lock timeout has this cause.
+// millisecond ago. No test of clocks holds a lock, so each lock timeout has this cause.
 func brokenLocks(d *deployment) int {
 	d.t.Helper()
 	if d.postgres == nil { // the shared server has the machine's clock

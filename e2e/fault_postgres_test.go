@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"database/sql"
+	"fmt"
+	"net/http"
 	"strconv"
 	"testing"
 	"time"
@@ -13,6 +15,7 @@ const maxConnections = 60
 // TestPostgresFaults breaks PostgreSQL. Meanwhile no item is created and none times out. The service rejects requests,
 // and the customers repeat them with the same idempotency key. Each key must get at most one item.
 func TestPostgresFaults(t *testing.T) {
+	var whileLocked []string // what went wrong with items that do not need the locked row
 	own := needs{postgres: map[string]string{"max_connections": strconv.Itoa(maxConnections), "deadlock_timeout": "100ms"}}
 	runFaults(t, []fault{
 		{name: "restarted", needs: own, bound: bound{late: 8 * time.Second, answer: 5 * time.Second, rejected: true}, inject: func(d *deployment) {
@@ -21,7 +24,7 @@ func TestPostgresFaults(t *testing.T) {
 			must(d.t, d.postgres.Restart(d.t.Context()))
 		}},
 		// A request, with its statements, times out after 8 s.
-		{name: "hung", needs: own, bound: bound{late: 15 * time.Second, answer: 12 * time.Second, rejected: true}, inject: func(d *deployment) {
+		{name: "hung", needs: own, bound: bound{late: 15 * time.Second, answer: 12 * time.Second, rejected: true}, also: someOverloaded, inject: func(d *deployment) {
 			resume := d.suspendPostgres()
 			d.sleep(6 * time.Second)
 			resume()
@@ -30,9 +33,9 @@ func TestPostgresFaults(t *testing.T) {
 		// A wait for a lock times out after 3 s. The worker retries its batch within 1.5 s.
 		{name: "shared row locked", bound: bound{late: 15 * time.Second, answer: 8 * time.Second, rejected: true}, inject: func(d *deployment) {
 			_, release := d.lock(domain.lockFirst)
-			d.sleep(5 * time.Second)
+			whileLocked = createIndependent(d, 5*time.Second)
 			release()
-		}},
+		}, also: func(f figures) []string { return append(contended(f), whileLocked...) }},
 		{name: "items locked", bound: bound{late: 8 * time.Second, answer: 6 * time.Second, rejected: true}, inject: func(d *deployment) {
 			_, release := d.lock(domain.lockPending)
 			d.sleep(5 * time.Second)
@@ -40,6 +43,31 @@ func TestPostgresFaults(t *testing.T) {
 		}},
 		{name: "deadlocks", needs: own, bound: bound{late: 8 * time.Second, answer: 6 * time.Second, rejected: true}, inject: causeDeadlocks},
 	})
+}
+
+// createIndependent creates items for a while, one after the other. They do not need a resource that the test has locked,
+// so they must not wait for it, although other items that are created at the same time do.
+func createIndependent(d *deployment, duration time.Duration) (exceeded []string) {
+	const most = 2 * time.Second // a batch waits for the lock for 200 ms, and then continues without those that need it
+	eventually(d.t, "a request waits for the lock", func() bool {
+		return d.number(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) > 0
+	})
+	apis := d.running("api")
+	var slowest time.Duration
+	began, n := time.Now(), 0
+	for ; time.Since(began) < duration; n++ {
+		a := apis[n%len(apis)].signUp().send(domain.create(domain.independent, fmt.Sprintf("independent-%d", n)))
+		if a.status != http.StatusCreated {
+			exceeded = append(exceeded, fmt.Sprintf("status %d of an item that does not need the locked row: %s", a.status, a.body))
+		}
+		slowest = max(slowest, a.took)
+		d.sleep(50 * time.Millisecond)
+	}
+	d.t.Logf("%d items that do not need the locked row: the slowest response took %v", n, slowest)
+	if slowest > most {
+		exceeded = append(exceeded, fmt.Sprintf("an item that does not need the locked row took %v, the bound is %v", slowest, most))
+	}
+	return exceeded
 }
 
 // takeConnections takes all of PostgreSQL's connections. It terminates the service's sessions until the test has every

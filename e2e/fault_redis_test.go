@@ -41,7 +41,7 @@ func TestRedisFaults(t *testing.T) {
 				d.sleep(time.Second / 2)
 			}
 		}},
-		{name: "hung", bound: swept, needs: own, inject: func(d *deployment) {
+		{name: "hung", bound: swept, needs: own, also: contended, inject: func(d *deployment) {
 			resume := suspend(d.t, d.redis.Pid())
 			d.sleep(10 * time.Second)
 			resume()

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"cmp"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -22,6 +23,8 @@ type fault struct {
 	// excused counts the statements that one of the test's own tools broke. The service may reject as many requests.
 	// nil: the tools broke no statement.
 	excused func(d *deployment) int
+	// also returns a message for each further expectation that the load's figures do not meet. nil: there is none.
+	also func(f figures) (exceeded []string)
 	// party returns a message for each part of the second party's bound that is exceeded. nil: there is no such bound.
 	party func(d *deployment) (exceeded []string)
 }
@@ -42,7 +45,11 @@ func runFaults(t *testing.T, faults []fault) {
 				}
 				d := deploy(t, f.needs)
 				defer d.kill(d.running("")...)
-				exceeded := f.bound.exceeded(f.run(t, d))
+				figures := f.run(t, d)
+				exceeded := f.bound.exceeded(figures)
+				if f.also != nil {
+					exceeded = append(exceeded, f.also(figures)...)
+				}
 				if f.party != nil {
 					exceeded = append(exceeded, f.party(d)...)
 				}
@@ -50,6 +57,28 @@ func runFaults(t *testing.T, faults []fault) {
 			})
 		})
 	}
+}
+
+// contended checks that customers competed: items were created in batches, some wanted more of a resource than there
+// was, and some were rejected because of a bound on what one customer can have.
+func contended(f figures) (exceeded []string) {
+	if f.created <= f.batches {
+		exceeded = append(exceeded, fmt.Sprintf("%.0f items were created in %.0f batches, so no batch had two", f.created, f.batches))
+	}
+	for why, possible := range map[rejection]bool{rejectedExhausted: domain.rush != nil, rejectedBound: domain.customerBounds != nil} {
+		if possible && f.rejected[why] == 0 {
+			exceeded = append(exceeded, fmt.Sprintf("no call was rejected for the reason %q, so the load proves nothing about it", why))
+		}
+	}
+	return exceeded
+}
+
+// someOverloaded checks that the service has rejected calls at once, instead of letting their customers wait.
+func someOverloaded(f figures) (exceeded []string) {
+	if f.rejected[rejectedOverloaded] == 0 {
+		exceeded = append(exceeded, "no call was rejected because the service was overloaded")
+	}
+	return exceeded
 }
 
 // measuring lets a measurement run alone. Each measurement holds it for reading, and one that must run alone holds it

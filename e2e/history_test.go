@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -41,6 +43,7 @@ const (
 	confirm operation = "confirm"
 	cancel  operation = "cancel"
 	get     operation = "get"
+	count   operation = "count"  // the item towards its customer's bound
 	extend  operation = "extend" // the deadline
 	hold    operation = "hold"   // the item for the second party
 	settle  operation = "settle" // the second party's success, which confirms the item or is undone
@@ -67,6 +70,8 @@ const (
 	rejectedCancelled  rejection = "cancelled"  // its customer has cancelled it
 	rejectedLate       rejection = "late"       // its deadline has passed
 	rejectedExhausted  rejection = "exhausted"  // too little is left of the resource that a new item needs
+	rejectedBound      rejection = "bound"      // its customer has as much as one customer can have at a time
+	rejectedOverloaded rejection = "overloaded" // too many items are being created: this call created none
 	rejectedHeld       rejection = "held"       // the item is held
 	rejectedCancelling rejection = "cancelling" // its customer has asked to cancel it
 	rejectedExtension  rejection = "extension"  // its deadline was extended before, or it is being cancelled
@@ -79,7 +84,8 @@ type outcome struct {
 	created  bool // this call created the item
 	undone   bool // the second party's success was undone; otherwise it confirmed the item
 	rejected rejection
-	state    // of the item after the call, unless the outcome is unknown or rejected
+	open     []string // if rejected is rejectedBound: the ids of the customer's items that the response names
+	state             // of the item after the call, unless the outcome is unknown or rejected
 }
 
 // step returns the states in which an item may be after a call with this outcome. It returns none if the outcome is
@@ -170,8 +176,10 @@ func apply(s state, c call, o outcome) (state, bool) {
 	switch c.operation {
 	case create:
 		switch {
-		case o.rejected == rejectedExhausted:
+		case o.rejected == rejectedExhausted, o.rejected == rejectedBound:
 			return s, s.status == absent
+		case o.rejected == rejectedOverloaded:
+			return s, true
 		case s.status == absent:
 			return state{status: pending, id: o.id}, o.unknown || o.created
 		default:
@@ -184,6 +192,8 @@ func apply(s state, c call, o outcome) (state, bool) {
 		return s.ended(confirmed), s.hold == held && !c.holdEnd[s.which()].surely
 	case get:
 		return s, o.unknown || s.shown() == o.state
+	case count:
+		return s, s.shown().status == pending
 	}
 	after, reasons := respond(s, c.operation)
 	if c.operation == hold {
@@ -310,6 +320,23 @@ func (h history) possible() bool {
 	return porcupine.CheckOperationsTimeout(itemModel, ops, limit) == porcupine.Ok
 }
 
+// with returns the history with additional entries of count. It leaves out those that follow from others, because the
+// time to check a history grows exponentially with the number of calls at the same time: if the item was pending at an
+// instant within one call, then also within each longer call around it.
+func (h history) with(counts history) history {
+	h = slices.Clone(h)
+	slices.SortStableFunc(counts, func(a, b entry) int { return cmp.Compare(a.ended-a.began, b.ended-b.began) })
+	for _, c := range counts {
+		follows := slices.ContainsFunc(h, func(e entry) bool {
+			return !e.unknown && e.rejected == "" && e.operation != settle && e.status == pending && c.began <= e.began && e.ended <= c.ended
+		})
+		if !follows {
+			h = append(h, c)
+		}
+	}
+	return h
+}
+
 // times are the durations that decide when items end.
 type times struct {
 	timeout   time.Duration // of an item
@@ -375,6 +402,19 @@ func TestHistories(t *testing.T) {
 		"created item lost":                         {history{do(create, 0, s, created), do(get, 9*s, 9*s, none)}, false},
 		"exhausted":                                 {history{do(create, 0, s, rejected(rejectedExhausted)), do(get, 9*s, 9*s, none)}, true},
 		"exhausted, but created":                    {history{do(create, 0, s, rejected(rejectedExhausted)), do(get, 9*s, 9*s, is(timedOut))}, false},
+		"rejected for the bound":                    {history{do(create, 0, s, rejected(rejectedBound)), do(get, 9*s, 9*s, none)}, true},
+		"rejected for the bound, but created":       {history{do(create, 0, s, created), do(create, 3*s/2, 2*s, rejected(rejectedBound))}, false},
+		"overloaded":                                {history{do(create, 0, s, rejected(rejectedOverloaded)), do(get, 9*s, 9*s, none)}, true},
+		"overloaded, but created":                   {history{do(create, 0, s, rejected(rejectedOverloaded)), do(get, 9*s, 9*s, is(timedOut))}, false},
+		"created, repeated while overloaded":        {history{do(create, 0, s, created), do(create, s, 2*s, rejected(rejectedOverloaded))}, true},
+		"counted while pending":                     {history{do(create, 0, s, created), do(count, s, 2*s, is(pending))}, true},
+		"counted while it was created":              {history{do(create, 0, 2*s, created), do(count, s, s, is(pending))}, true},
+		"counted before it was created":             {history{do(count, 0, s, is(pending)), do(create, 2*s, 5*s/2, created)}, false},
+		"counted past its deadline":                 {history{do(create, 0, s, created), do(count, 5*s, 6*s, is(pending)), do(get, 9*s, 9*s, is(timedOut))}, true},
+		"counted after its confirmation":            {history{do(create, 0, s, created), do(confirm, s, 2*s, is(confirmed)), do(count, 5*s/2, 5*s/2, is(pending))}, false},
+		"counted while it was confirmed":            {history{do(create, 0, s, created), do(confirm, s, 2*s, is(confirmed)), do(count, s, 5*s/2, is(pending))}, true},
+		"counted after its timeout":                 {history{do(create, 0, s, created), do(get, 4*s, 5*s, is(timedOut)), do(count, 6*s, 6*s, is(pending))}, false},
+		"counted, never created":                    {history{do(create, 0, s, lost), do(count, s, 2*s, is(pending)), do(get, 9*s, 9*s, none)}, false},
 		"never created":                             {history{do(create, 0, s, lost), do(get, 9*s, 9*s, none)}, true},
 		"created, response lost, repeated":          {history{do(create, 0, s, lost), do(create, s, 2*s, is(pending))}, true},
 		"one key, two items":                        {history{do(create, 0, s, created), do(create, s, 2*s, second)}, false},
@@ -431,6 +471,11 @@ func TestHistories(t *testing.T) {
 		"second extension rejected":                 {history{do(create, 0, s, created), do(extend, s, 2*s, isExtended(pending)), do(extend, 5*s/2, 5*s/2, rejected(rejectedExtension))}, true},
 		"extended after the deadline":               {history{do(create, 0, s, created), do(extend, 4*s, 5*s, isExtended(pending))}, false},
 		"held and extended, settled late":           {history{do(create, 0, s, created), do(hold, s, 2*s, isHeld), do(extend, 5*s/2, 5*s/2, outcome{state: state{status: pending, id: "a", hold: held, extended: true}}), do(settle, 7*s, 20*s, confirming), do(get, 20*s, 20*s, isExtended(confirmed))}, true},
+	}
+	at := func(began, ended time.Duration) entry { return do(count, began, ended, is(pending)) }
+	whole := history{do(create, 2*s, 3*s, created)}.with(history{at(s, 9*s), at(4*s, 5*s), at(4*s, 6*s), at(0, 2*s)})
+	if want := (history{do(create, 2*s, 3*s, created), at(4*s, 5*s), at(0, 2*s)}); !reflect.DeepEqual(whole, want) {
+		t.Errorf("the history with additional entries is %v, want %v", whole, want)
 	}
 	for name, test := range tests {
 		if got := test.history.timed(times).possible(); got != test.possible {

@@ -20,7 +20,9 @@ type load struct {
 	d         *deployment
 	began     time.Time
 	customers []*client
+	supplies  map[string]int // how many units of each resource there were when the load began
 	visits    []*visit
+	rushes    int
 	created   atomic.Int64 // the number of visits that created their item
 	broken    atomic.Int64 // the number of violations that check has found
 	stop      context.CancelFunc
@@ -51,24 +53,42 @@ var plans = []string{
 	"create twice", "give up",
 }
 
-// startLoad starts a load of rate visits a second, drawn from rng. The rate does not depend on the responses.
+const (
+	// The busy customers have as much as one customer can have for most of the time. The others rarely do.
+	busyCustomers, otherCustomers = 3, 100
+	// A rush is visits of rushSize customers that begin at the same moment and want the same resource. On average, one of
+	// rushEvery times at which a visit begins, a rush begins instead.
+	rushSize, rushEvery = 8, 32
+)
+
+// startLoad starts a load of rate visits a second on average, drawn from rng. The rate does not depend on the responses.
 func (d *deployment) startLoad(rng *rand.Rand, rate int) *load {
 	d.t.Helper()
 	ctx, stop := context.WithCancel(d.t.Context())
-	l := &load{d: d, began: time.Now(), stop: stop}
-	for range 5 {
+	l := &load{d: d, began: time.Now(), stop: stop, supplies: d.supplies()}
+	for range busyCustomers + otherCustomers {
 		l.customers = append(l.customers, d.running("api")[0].signUp())
 	}
 	l.running.Go(func() {
 		tick := time.NewTicker(time.Second / time.Duration(rate))
 		defer tick.Stop()
+		pause := 0 // the number of ticks without a visit that make up for a rush
 		for {
 			select {
 			case <-ctx.Done():
 				return
 			case <-tick.C:
-				v := l.visit(rng)
-				l.running.Go(v.run)
+			}
+			switch {
+			case pause > 0:
+				pause--
+			case domain.rush != nil && rng.IntN(rushEvery) == 0:
+				for _, v := range l.rush(rng) {
+					l.running.Go(v.run)
+				}
+				pause = rushSize - 1
+			default:
+				l.running.Go(l.visit(rng).run)
 			}
 		}
 	})
@@ -79,14 +99,49 @@ func (d *deployment) startLoad(rng *rand.Rand, rate int) *load {
 	return l
 }
 
-// visit adds a visit.
+// visit adds a visit. Each fourth one is a busy customer's.
 func (l *load) visit(rng *rand.Rand) *visit {
+	customer := busyCustomers + rng.IntN(otherCustomers)
+	if rng.IntN(4) == 0 {
+		customer = rng.IntN(busyCustomers)
+	}
+	return l.add(rng, customer, domain.bodies[rng.IntN(len(domain.bodies))])
+}
+
+// rush adds the visits of a rush.
+func (l *load) rush(rng *rand.Rand) (visits []*visit) {
+	for i := range rushSize {
+		visits = append(visits, l.add(rng, busyCustomers+rng.IntN(otherCustomers), domain.rush(l.rushes, i)))
+	}
+	l.rushes++
+	return visits
+}
+
+// add adds a visit of a customer, who wants an item with this body.
+func (l *load) add(rng *rand.Rand, customer int, body string) *visit {
 	v := &visit{
-		load: l, customer: l.customers[rng.IntN(len(l.customers))], key: fmt.Sprintf("visit-%d", len(l.visits)),
-		body: domain.bodies[rng.IntN(len(domain.bodies))], plan: l.d.plans[rng.IntN(len(l.d.plans))], unknown: map[int]int{},
+		load: l, customer: l.customers[customer], key: fmt.Sprintf("visit-%d", len(l.visits)),
+		body: body, plan: l.d.plans[rng.IntN(len(l.d.plans))], unknown: map[int]int{},
 	}
 	l.visits = append(l.visits, v)
 	return v
+}
+
+// supplies returns how many units of each resource items can hold.
+func (d *deployment) supplies() map[string]int {
+	d.t.Helper()
+	rows, err := d.db.QueryContext(d.t.Context(), domain.supplies)
+	must(d.t, err)
+	defer rows.Close()
+	supplies := map[string]int{}
+	for rows.Next() {
+		var resource string
+		var units int
+		must(d.t, rows.Scan(&resource, &units))
+		supplies[resource] = units
+	}
+	must(d.t, rows.Err())
+	return supplies
 }
 
 // waitForCreated waits until the load has created n more items.
@@ -113,7 +168,7 @@ func (v *visit) run() {
 		v.call(create)
 		return
 	}
-	if !v.retry(create) || v.itemID() == "" { // no response, or the resource is exhausted
+	if !v.retry(create) || v.itemID() == "" { // no response, or rejected
 		return
 	}
 	v.load.created.Add(1)
@@ -245,9 +300,16 @@ func (v *visit) itemID() string {
 // interpret returns the outcome of a response, and a message if the response breaks the contract. decode is that of send.
 func interpret(a answer, err error, decode func(body []byte) (state, error)) (_ outcome, wrong string) {
 	unknown := outcome{unknown: true}
+	var problem struct{ Type string }
+	if a.status >= 400 {
+		_ = json.Unmarshal(a.body, &problem)
+	}
+	rejected := outcome{rejected: domain.rejections[problem.Type]}
 	switch {
 	case err != nil && a.status != 0:
 		return unknown, fmt.Sprintf("the response breaks the contract: %v: %s", err, a.body)
+	case rejected.rejected == rejectedOverloaded:
+		return rejected, ""
 	case err != nil, a.status == http.StatusServiceUnavailable:
 		// The outcome is unknown even if the connection was refused: http.Transport repeats a request that has an
 		// idempotency key, and its first attempt may have taken effect.
@@ -259,11 +321,16 @@ func interpret(a answer, err error, decode func(body []byte) (state, error)) (_ 
 		}
 		return outcome{created: a.status == http.StatusCreated, state: s}, ""
 	case a.status == http.StatusConflict, a.status == http.StatusBadGateway:
-		var problem struct{ Type string }
-		if err := json.Unmarshal(a.body, &problem); err != nil || domain.rejections[problem.Type] == "" {
+		if rejected.rejected == "" {
 			return unknown, fmt.Sprintf("unexpected problem: %s", a.body)
 		}
-		return outcome{rejected: domain.rejections[problem.Type]}, ""
+		if rejected.rejected == rejectedBound {
+			rejected.open, err = domain.openItems(a.body)
+		}
+		if err != nil {
+			return unknown, fmt.Sprintf("%v: %s", err, a.body)
+		}
+		return rejected, ""
 	default:
 		return unknown, fmt.Sprintf("unexpected status %d: %s", a.status, a.body)
 	}
@@ -285,15 +352,18 @@ func (d *deployment) settle() {
 // figures are the results of a load.
 type figures struct {
 	items, calls   int
-	unknown        map[int]int   // as in visit
-	excused        int           // the number of unknown outcomes that the test's own tools may have caused
-	slow, slowest  time.Duration // the p99 and the maximum of the time to respond
-	latest         time.Duration // the longest time from a deadline to the timeout, of the items that were never held
-	timeouts, late int           // items timed out that were never held, and those of them that were over a second late
-	held           time.Duration // the longest time from a deadline to the cancellation, of the items that were held
-	party          []string      // the figures of the second party
-	slowParty      time.Duration // the p99 of the time to respond to calls that need the second party
-	violations     int64         // the number of errors that check reported
+	unknown        map[int]int       // as in visit
+	rejected       map[rejection]int // calls to create an item
+	created        float64           // the number of calls to create an item that the running APIs have put into batches
+	batches        float64           // the number of these batches
+	excused        int               // the number of unknown outcomes that the test's own tools may have caused
+	slow, slowest  time.Duration     // the p99 and the maximum of the time to respond
+	latest         time.Duration     // the longest time from a deadline to the timeout, of the items that were never held
+	timeouts, late int               // items timed out that were never held, and those of them that were over a second late
+	held           time.Duration     // the longest time from a deadline to the cancellation, of the items that were held
+	party          []string          // the figures of the second party
+	slowParty      time.Duration     // the p99 of the time to respond to calls that need the second party
+	violations     int64             // the number of errors that check reported
 }
 
 func (f figures) String() string {
@@ -308,9 +378,12 @@ func (f figures) String() string {
 	if unknown == nil {
 		unknown = []string{"none"}
 	}
-	text := fmt.Sprintf("%d items, %d calls; unknown outcomes: %s; 99 of 100 responses within %v, the slowest %v; "+
+	text := fmt.Sprintf("%d items, %d calls; unknown outcomes: %s; items not created: %d exhausted, %d beyond a bound, "+
+		"%d overloaded; %.0f batches of %.1f items; 99 of 100 responses within %v, the slowest %v; "+
 		"%d timed out, %d of them over 1 s late, the last %v late; %d violations",
-		f.items, f.calls, strings.Join(unknown, ", "), f.slow.Round(time.Millisecond), f.slowest.Round(time.Millisecond),
+		f.items, f.calls, strings.Join(unknown, ", "), f.rejected[rejectedExhausted], f.rejected[rejectedBound],
+		f.rejected[rejectedOverloaded], f.batches, f.created/max(f.batches, 1),
+		f.slow.Round(time.Millisecond), f.slowest.Round(time.Millisecond),
 		f.timeouts, f.late, f.latest.Round(time.Millisecond), f.violations)
 	if f.party == nil {
 		return text
@@ -323,12 +396,17 @@ func (f figures) String() string {
 func (l *load) check() figures {
 	t := l.d.t
 	t.Helper()
-	f := figures{unknown: map[int]int{}}
+	f := figures{unknown: map[int]int{}, rejected: map[rejection]int{}}
+	for _, api := range l.d.running("api") {
+		f.created += api.operator().metric(domain.batchMetric + "_sum")
+		f.batches += api.operator().metric(domain.batchMetric + "_count")
+	}
 	if l.d.party != nil {
 		f.party = l.d.party.check(l)
 	}
 	stored, at := l.stored()
 	f.items = len(stored)
+	counted := l.checkRejections(stored, f.rejected)
 	var took, party []time.Duration
 	for _, v := range l.visits {
 		f.calls += len(v.history)
@@ -340,7 +418,7 @@ func (l *load) check() figures {
 		if !ok {
 			found = state{status: absent}
 		}
-		whole := append(v.history, entry{call{operation: get}, outcome{state: found}, at, at}).timed(l.d.times)
+		whole := append(v.history.with(counted[v]), entry{call{operation: get}, outcome{state: found}, at, at}).timed(l.d.times)
 		if !whole.possible() {
 			l.violated("%s (%s): no item can have this history; its last entry is the state in the database: %v", v.key, v.plan, whole)
 		}
@@ -362,6 +440,103 @@ func (l *load) check() figures {
 	f.latest, f.held = time.Duration(latest*float64(time.Second)), time.Duration(held*float64(time.Second))
 	f.violations = l.broken.Load()
 	return f
+}
+
+// checkRejections checks the rejections of calls to create items, and counts them. A rejection because of a bound names
+// items of the customer. Each of them must have been pending during the call: checkRejections returns additional entries
+// of their histories, which say so.
+func (l *load) checkRejections(stored map[string]state, total map[rejection]int) (counted map[*visit]history) {
+	l.d.t.Helper()
+	if n := l.d.number(domain.beyondBounds); n > 0 {
+		l.violated("%v items were created beyond a bound of their customers", n)
+	}
+	holders := l.holders(stored)
+	byID := map[string]*visit{}
+	for _, v := range l.visits {
+		if found, ok := stored[v.key]; ok {
+			byID[found.id] = v
+		}
+	}
+	counted = map[*visit]history{}
+	for _, v := range l.visits {
+		for _, e := range v.history {
+			if e.operation != create {
+				continue
+			}
+			if e.rejected != "" {
+				total[e.rejected]++
+			}
+			switch {
+			case e.rejected == rejectedExhausted && !l.exhausted(v.body, e.ended, holders):
+				l.violated("%s: rejected at %v, although enough is left for %s", v.key, e.ended, v.body)
+			case e.rejected == rejectedBound:
+				l.checkBound(v, e, byID, counted)
+			}
+		}
+	}
+	return counted
+}
+
+// checkBound checks a rejection because of a bound.
+func (l *load) checkBound(v *visit, e entry, byID map[string]*visit, counted map[*visit]history) {
+	l.d.t.Helper()
+	var bodies []string
+	for _, id := range e.open {
+		other := byID[id]
+		if other == nil || other.customer != v.customer || other == v {
+			l.violated("%s: rejected because of %s, which is no other item of its customer", v.key, id)
+			continue
+		}
+		bodies = append(bodies, other.body)
+		seen := entry{call{operation: count}, outcome{state: state{status: pending, id: id}}, e.began, e.ended}
+		counted[other] = append(counted[other], seen)
+	}
+	if !domain.exceedsBounds(v.body, bodies) {
+		l.violated("%s: rejected because of a bound, which its customer does not reach with %s and items of %q", v.key, v.body, bodies)
+	}
+}
+
+// holder is an item that holds units of a resource.
+type holder struct {
+	from  time.Duration // when the first call began that may have created the item
+	units int
+}
+
+// holders returns the items that the load has created, by their resources.
+func (l *load) holders(stored map[string]state) map[string][]holder {
+	holders := map[string][]holder{}
+	for _, v := range l.visits {
+		if _, ok := stored[v.key]; !ok {
+			continue
+		}
+		from := never
+		for _, e := range v.history {
+			if e.operation == create {
+				from = min(from, e.began)
+			}
+		}
+		for resource, units := range domain.units(v.body) {
+			holders[resource] = append(holders[resource], holder{from, units})
+		}
+	}
+	return holders
+}
+
+// exhausted reports whether a resource that an item with this body needs may have been exhausted at a time. It does not
+// know when items released their units. So its answer is exact only until the first item releases some: for a rush.
+func (l *load) exhausted(body string, at time.Duration, holders map[string][]holder) bool {
+	for resource, needed := range domain.units(body) {
+		left := l.supplies[resource]
+		for _, h := range holders[resource] {
+			if h.from <= at {
+				left -= h.units
+			}
+		}
+		if left < needed {
+			return true
+		}
+	}
+	return false
 }
 
 // violated reports an item, or the record of the second party, that is not as the customers' responses promise.
@@ -433,6 +608,9 @@ func (b bound) exceeded(f figures) (exceeded []string) {
 	}
 	if f.slow > b.answer {
 		add("one of 100 responses took %v, the bound is %v", f.slow, b.answer)
+	}
+	if n := f.rejected[rejectedOverloaded]; n > 0 && !b.rejected {
+		add("%d calls rejected because the service was overloaded", n)
 	}
 	unknown := 0
 	for _, n := range f.unknown {

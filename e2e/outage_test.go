@@ -3,6 +3,7 @@ package e2e
 import (
 	"bufio"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,13 +15,24 @@ import (
 // published returns the number of publishes with a result, from the metrics: ok, failed or breaker_open.
 func (c *client) published(result string) int {
 	c.t.Helper()
+	return int(c.metric("delay_published_total", `result="`+result+`"`))
+}
+
+// metric returns the value of the first metric with a name, without the prefix, and with all the labels. It returns 0 if
+// there is none.
+func (c *client) metric(name string, labels ...string) float64 {
+	c.t.Helper()
 	lines := bufio.NewScanner(strings.NewReader(string(c.get("/metrics").body)))
 	for lines.Scan() {
-		if strings.HasPrefix(lines.Text(), metricPrefix+"delay_published_total") && strings.Contains(lines.Text(), `result="`+result+`"`) {
-			n, err := strconv.Atoi(lines.Text()[strings.LastIndex(lines.Text(), " ")+1:])
-			must(c.t, err)
-			return n
+		series, value, _ := strings.Cut(lines.Text(), " ")
+		family, given, _ := strings.Cut(series, "{")
+		lacks := func(label string) bool { return !strings.Contains(given, label) }
+		if family != metricPrefix+name || slices.ContainsFunc(labels, lacks) {
+			continue
 		}
+		n, err := strconv.ParseFloat(value, 64)
+		must(c.t, err)
+		return n
 	}
 	return 0
 }
@@ -45,18 +57,24 @@ func TestRedisOutage(t *testing.T) {
 	redis := testenv.RedisServer(t)
 	site := newSite(t, redis.URL(), envTimeout+"=15s")
 	p := site.serve(t)
-	c, ops := p.signUp(), p.operator()
-	items := []item{c.create()}
+	ops := p.operator()
+	items := []owned{p.create()}
+	eventually(t, "the first task is in Redis", func() bool { return ops.stats().Outbox.Backlog == 0 }) // published after the response
 
 	must(t, redis.Kill())
 	const outage = 30
 	var slowest, total time.Duration
 	for range outage {
+		c := p.signUp()
 		a := c.expect(http.StatusCreated, domain.create(domain.bodies[0], ""))
-		items = append(items, c.item(a))
+		items = append(items, owned{c.item(a), c})
 		slowest, total = max(slowest, a.took), total+a.took
 	}
-	failed, open := ops.published("failed"), ops.published("breaker_open")
+	var failed, open int
+	eventually(t, "the publish of each item has ended", func() bool {
+		failed, open = ops.published("failed"), ops.published("breaker_open")
+		return failed+open >= outage
+	})
 	t.Logf("%d items created without Redis: %v at most, %v on average; %d publishes failed, %d found the breaker open",
 		outage, slowest, total/outage, failed, open)
 	if slowest > 2*time.Second { // the budget, and the delays of a loaded machine
@@ -76,7 +94,7 @@ func TestRedisOutage(t *testing.T) {
 	must(t, redis.Restart(t.Context()))
 	eventually(t, "the outbox is empty", func() bool { return ops.stats().Outbox.Backlog == 0 })
 	// The service's own bound is one second. A loaded machine gets more.
-	if latest := c.waitForTimeouts(items); latest > 5*time.Second {
+	if latest := p.waitForTimeouts(items); latest > 5*time.Second {
 		t.Errorf("an item timed out %v late, the bound is 5 s", latest)
 	}
 	site.checkHealth(t)
@@ -107,10 +125,10 @@ func TestRedisWiped(t *testing.T) {
 	redis := testenv.RedisServer(t)
 	site := newSite(t, redis.URL(), envTimeout+"=8s")
 	p := site.serve(t)
-	c, ops := p.signUp(), p.operator()
-	var items []item
+	ops := p.operator()
+	var items []owned
 	for range 20 {
-		items = append(items, c.create())
+		items = append(items, p.create())
 	}
 	eventually(t, "all tasks are in Redis", func() bool {
 		s := ops.stats()
@@ -118,6 +136,6 @@ func TestRedisWiped(t *testing.T) {
 	})
 	must(t, redis.Kill())
 	must(t, redis.Restart(t.Context())) // without data: this server stores nothing on disk
-	c.waitForTimeouts(items)
+	p.waitForTimeouts(items)
 	site.checkHealth(t)
 }

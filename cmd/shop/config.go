@@ -67,6 +67,23 @@ func (o reconcileOptions) validate() error {
 	return nil
 }
 
+// boundOptions bound what one customer can hold without having paid it.
+type boundOptions struct {
+	MaxOpenOrders int64 `name:"max-open-orders" env:"SHOP_MAX_OPEN_ORDERS" default:"10" help:"The most orders that a customer can have without having paid them. 0: no bound."`
+	MaxOpenUnits  int64 `name:"max-open-units" env:"SHOP_MAX_OPEN_UNITS" default:"20" help:"The most units of a product in the orders that a customer has not paid. 0: no bound."`
+}
+
+func (o boundOptions) validate() error {
+	return oneLine(checkBound("max-open-orders", o.MaxOpenOrders), checkBound("max-open-units", o.MaxOpenUnits))
+}
+
+func checkBound(flag string, bound int64) error {
+	if bound < 0 {
+		return fmt.Errorf("%s is %d, want at least 1, or 0 for no bound", optionName(flag), bound)
+	}
+	return nil
+}
+
 type logOptions struct {
 	LogLevel string `name:"log-level" env:"SHOP_LOG_LEVEL" enum:"debug,info,warn,error" default:"info" help:"The lowest level to log: debug, info, warn or error."`
 }
@@ -84,6 +101,7 @@ type serveOptions struct {
 	OpsTokenFile   string        `name:"ops-token-file" env:"SHOP_OPS_TOKEN_FILE" placeholder:"FILE" help:"The file with the operators' token, instead of --ops-token."`
 	Drain          time.Duration `name:"drain" env:"SHOP_DRAIN" default:"5s" help:"The time that a process continues to serve after SIGTERM. Meanwhile /readyz answers 503, so that the load balancer removes the process."`
 
+	boundOptions
 	paymentOptions
 	databaseOptions
 	redisOptions
@@ -103,7 +121,7 @@ func (o *serveOptions) validate() error {
 			checkSecret("token-key", o.TokenKey, 32), checkSecret("ops-token", o.OpsToken, 16), o.checkOpsToken())
 	}
 	errs = append([]error{
-		requireAll(required), o.databaseOptions.validate(), o.redisOptions.validate(), o.reconcileOptions.validate(),
+		requireAll(required), o.boundOptions.validate(), o.databaseOptions.validate(), o.redisOptions.validate(), o.reconcileOptions.validate(),
 		o.paymentOptions.validate(o.has("api")),
 	}, errs...)
 	if len(o.Roles) == 0 {

@@ -243,6 +243,9 @@ func TestValidate(t *testing.T) {
 		{"negative timeout", func(o *serveOptions) { o.OrderTimeout = -time.Hour }, []string{"SHOP_ORDER_TIMEOUT"}},
 		{"extension too long", func(o *serveOptions) { o.OrderExtension = 720*time.Hour + 1 }, []string{"SHOP_ORDER_EXTENSION (--order-extension)", "want 0s to 720h"}},
 		{"negative extension", func(o *serveOptions) { o.OrderExtension = -1 }, []string{"SHOP_ORDER_EXTENSION"}},
+		{"negative bounds", func(o *serveOptions) { o.MaxOpenOrders, o.MaxOpenUnits = -1, -2 }, []string{
+			"SHOP_MAX_OPEN_ORDERS (--max-open-orders) is -1, want at least 1, or 0 for no bound", "SHOP_MAX_OPEN_UNITS (--max-open-units) is -2",
+		}},
 		{"drain too long", func(o *serveOptions) { o.Drain = 5*time.Minute + 1 }, []string{"SHOP_DRAIN (--drain)", "want 0s to 5m"}},
 		{"negative drain", func(o *serveOptions) { o.Drain = -1 }, []string{"SHOP_DRAIN"}},
 		{"a secret from an example", func(o *serveOptions) { o.TokenKey = strings.Repeat("changeme", 4) }, []string{"SHOP_TOKEN_KEY (--token-key)", "changeme"}},

@@ -23,6 +23,7 @@ type demoCommand struct {
 	HTTPAddr       string        `name:"http-addr" env:"SHOP_HTTP_ADDR" default:"127.0.0.1:8080" help:"The address to listen on. If the default is taken, the demo listens on a free port."`
 	OrderTimeout   time.Duration `name:"order-timeout" env:"SHOP_ORDER_TIMEOUT" default:"30s" help:"The time that a customer has to pay an order."`
 	OrderExtension time.Duration `name:"order-extension" env:"SHOP_ORDER_EXTENSION" default:"30s" help:"The time by which a customer can extend the deadline of an order, once. 0s: not at all."`
+	boundOptions
 	logOptions
 }
 
@@ -41,6 +42,7 @@ func (c *demoCommand) Run(ctx context.Context, to streams) error {
 		Roles:            []string{"api", "relay", "reconciler"}, // faults.runWorker runs the worker
 		TokenKey:         rand.Text() + rand.Text(),
 		OpsToken:         rand.Text(),
+		boundOptions:     c.boundOptions,
 		databaseOptions:  databaseOptions{DatabaseURL: "private", DatabaseConns: 20},
 		redisOptions:     redisOptions{RedisURL: "private", QueueShards: 1},
 		paymentOptions:   paymentOptions{paymentProviderOptions: paymentProviderOptions{StripeURL: "http://private"}, PaymentGrace: demoGrace},
@@ -95,6 +97,7 @@ func (c *demoCommand) serve(ctx context.Context, o *serveOptions, servers *demoS
 	c.printWelcome(to, ln.Addr(), o, servers)
 	return a.run(ctx, o, ln, handler,
 		f.runWorker,
+		f.sale.run,
 		payments.run,
 	)
 }

@@ -22,11 +22,12 @@ import (
 var demoOpenAPI []byte
 
 // faults injects faults into the demo, and removes them, when an operator requests it. A repeated request has no
-// further effect, with two exceptions: redis-wipe wipes Redis again, and place-orders places more orders. The REST
-// contract is demo.openapi.yaml.
+// further effect, with three exceptions: redis-wipe wipes Redis again, place-orders places more orders, and flash-sale
+// starts another sale. The REST contract is demo.openapi.yaml.
 type faults struct {
 	app      *app
 	redis    demoServer
+	sale     *flashSale
 	payments *demoPayments
 
 	mu           sync.Mutex // held while a fault is injected or removed
@@ -37,7 +38,7 @@ type faults struct {
 }
 
 func newFaults(a *app, redis demoServer) *faults {
-	return &faults{app: a, redis: redis, pause: make(chan struct{}), resume: make(chan struct{})}
+	return &faults{app: a, redis: redis, sale: newFlashSale(a), pause: make(chan struct{}), resume: make(chan struct{})}
 }
 
 // routes adds the paths of demo.openapi.yaml to the operators' API.
@@ -48,17 +49,19 @@ func (f *faults) routes(root, ops gin.IRouter) {
 	post := ops.Group("/faults", rest.Parameters(), rest.Handle(rest.RequireEmptyBody))
 	post.POST("/:fault", rest.Handle(f.inject))
 	post.POST("/place-orders", rest.Handle(f.placeOrders))
+	post.POST("/flash-sale", rest.Handle(f.sale.start))
 }
 
 // faultState is the answer to GET /ops/api/faults. The operators' page shows its fault buttons if it gets this answer.
 type faultState struct {
-	RedisStopped bool `json:"redis_stopped"`
-	WorkerPaused bool `json:"worker_paused"`
+	RedisStopped bool       `json:"redis_stopped"`
+	WorkerPaused bool       `json:"worker_paused"`
+	FlashSale    *saleState `json:"flash_sale"` // null before the first
 	*paymentFaultState
 }
 
 func (f *faults) state() faultState {
-	s := faultState{RedisStopped: f.redisStopped.Load(), WorkerPaused: f.workerPaused.Load()}
+	s := faultState{RedisStopped: f.redisStopped.Load(), WorkerPaused: f.workerPaused.Load(), FlashSale: f.sale.snapshot()}
 	s.paymentFaultState = f.payments.faultState()
 	return s
 }
@@ -135,8 +138,8 @@ const (
 	loadTime    = 50 * time.Second // the time limit for all placements: a busy machine is slow
 )
 
-// placeOrders is the handler of POST /ops/api/faults/place-orders. It places loadOrders orders of a new customer, who
-// pays none of them.
+// placeOrders is the handler of POST /ops/api/faults/place-orders. It places loadOrders orders that stay unpaid. Each
+// has a customer of its own, because the service limits the unpaid orders of a customer.
 func (f *faults) placeOrders(c *gin.Context) error {
 	ctx, cancel, err := extendDeadline(c, loadTime)
 	if err != nil {
@@ -148,12 +151,11 @@ func (f *faults) placeOrders(c *gin.Context) error {
 		return err
 	}
 	product := slices.MaxFunc(products, func(a, b order.Product) int { return cmp.Compare(a.Available, b.Available) })
-	customer := f.app.orders.SignUp()
 	clients, ctx := errgroup.WithContext(ctx)
 	clients.SetLimit(loadClients)
 	for range loadOrders {
 		clients.Go(func() error {
-			_, _, err := f.app.orders.Place(ctx, customer, order.Placement{Lines: []order.Line{{ProductID: product.ID, Quantity: 1}}})
+			_, _, err := f.app.orders.Place(ctx, f.app.orders.SignUp(), order.Placement{Lines: []order.Line{{ProductID: product.ID, Quantity: 1}}})
 			return err
 		})
 	}

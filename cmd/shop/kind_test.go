@@ -128,7 +128,8 @@ func TestSeveralKinds(t *testing.T) {
 	}
 	stop()
 	must(t, <-ended)
-	if locations, err := a.kinds[0].queue.Locate(t.Context(), []string{order1}); err != nil || locations[0].State != delay.Scheduled {
-		t.Errorf("the task of the order is %v, %v; want it scheduled", locations, err)
-	}
+	eventually(t, "the task of the order is scheduled", func() bool {
+		locations, err := a.kinds[0].queue.Locate(t.Context(), []string{order1})
+		return err == nil && locations[0].State == delay.Scheduled
+	})
 }

@@ -9,13 +9,22 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
 )
 
+// gcPercent makes Go's garbage collector run less often than by default, unless the variable GOGC is set. The service
+// has little memory in use and makes much garbage, so it would run many times a second. In a load test it took a sixth of
+// the processor time, and now the process needs some 20 MB more.
+const gcPercent = 400
+
 func main() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // so that a second Ctrl-C ends the process at once
 	os.Exit(exitCode(run(ctx, os.Args[1:], os.Stdout, os.Stderr), os.Stderr))

@@ -90,7 +90,9 @@ func (a *app) build(ctx context.Context, o *serveOptions, gdb *gorm.DB, workerDr
 	if err != nil {
 		return err
 	}
-	config := order.Config{Timeout: o.OrderTimeout, Extension: o.OrderExtension}
+	config := order.Config{
+		Timeout: o.OrderTimeout, Extension: o.OrderExtension, MaxOpenOrders: o.MaxOpenOrders, MaxOpenUnits: o.MaxOpenUnits,
+	}
 	if config.Held, err = a.buildPayments(gdb, o, cancel.publisher); err != nil {
 		return err
 	}
@@ -127,7 +129,7 @@ func (a *app) run(ctx context.Context, o *serveOptions, ln net.Listener, handler
 	for _, component := range extra {
 		components.Go(func() error { return component(ctx) })
 	}
-	components.Go(func() error { return rest.Serve(ctx, ln, handler, a.log) })
+	components.Go(func() error { return rest.Serve(ctx, ln, a.orders.Shed(handler), a.log) })
 	if o.has("api") {
 		components.Go(func() error { return a.hub.Run(ctx) })
 		components.Go(func() error { return a.reminders.schedule.Run(ctx) })

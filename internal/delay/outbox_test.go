@@ -211,6 +211,44 @@ func TestPublishThenDelete(t *testing.T) {
 	}
 }
 
+// TestPublishBatch publishes 200 messages in one round trip, and deletes all their rows.
+func TestPublishBatch(t *testing.T) {
+	rdb := newRedis(t)
+	o, q := newOutbox(t), newQueue(t, rdb, 1)
+	p := newPublisher(q, o, PublisherConfig{Budget: 30 * time.Second})
+	if !p.Publish(t.Context(), In("first", time.Hour)) { // now Redis knows the script
+		t.Fatal("the first message was not published")
+	}
+	ids := make([]string, 200)
+	msgs := make([]Message, len(ids))
+	for i := range ids {
+		ids[i] = "task-" + strconv.Itoa(i)
+		msgs[i] = In(ids[i], time.Hour)
+	}
+	write(t, o, 0, ids...)
+
+	counter := &trips{}
+	rdb.AddHook(counter)
+	if !p.Publish(t.Context(), msgs...) {
+		t.Fatal("the batch was not published")
+	}
+	if n := counter.n.Load(); n != 1 {
+		t.Errorf("Publish took %d round trips, want 1", n)
+	}
+	if d := depth(t, q); d.Scheduled != 201 {
+		t.Errorf("depth %+v, want 201 scheduled", d)
+	}
+	if n := testutil.ToFloat64(p.metrics.published.WithLabelValues("ok")); n != 201 {
+		t.Errorf("%v messages are counted, want 201", n)
+	}
+	stopped, cancel := context.WithCancel(t.Context())
+	cancel()
+	p.flush(t.Context(), p.collect(stopped, nil))
+	if n := backlog(t, o); n != 0 {
+		t.Errorf("%d rows are left, want none", n)
+	}
+}
+
 // upsert owes a task that is due in the given time, as a statement of a domain does, and returns its message. A row that
 // exists keeps the earlier due time.
 func upsert(t testing.TB, o *Outbox, id string, in time.Duration) Message {

@@ -58,29 +58,33 @@ func NewPublisher(q *Queue, o *Outbox, cfg PublisherConfig, log *slog.Logger, re
 	}
 }
 
-// Publish schedules a message whose outbox row is committed, and reports whether it succeeded. It takes at most the
-// budget, and returns at once while the breaker is open. Cancelling ctx does not abort the publish, because the row is
-// committed already. The caller needs no error, because the relay repeats a failed publish.
-func (p *Publisher) Publish(ctx context.Context, m Message) bool {
+// Publish schedules messages whose outbox rows are committed, in one round trip to each node of Redis, and reports whether
+// it succeeded. It takes at most the budget, and returns at once while the breaker is open. Cancelling ctx does not abort
+// the publish, because the rows are committed already. The caller needs no error, because the relay repeats a failed
+// publish.
+func (p *Publisher) Publish(ctx context.Context, msgs ...Message) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.Budget)
 	defer cancel()
 	_, err := p.breaker.Execute(func() (struct{}, error) {
 		return struct{}{}, retry.Do(ctx, shortBackoff(), func(ctx context.Context) error {
-			return retry.RetryableError(p.queue.Schedule(ctx, m))
+			return retry.RetryableError(p.queue.Schedule(ctx, msgs...))
 		})
 	})
 	switch {
 	case err == nil:
-		p.metrics.published.WithLabelValues("ok").Inc()
-		select {
-		case p.published <- m:
-		default: // the buffer is full: the relay publishes the message once more and deletes the row
+		p.metrics.published.WithLabelValues("ok").Add(float64(len(msgs)))
+		for _, m := range msgs {
+			select {
+			case p.published <- m:
+			default: // the buffer is full: the relay publishes the message once more and deletes the row
+			}
 		}
 	case errors.Is(err, gobreaker.ErrOpenState), errors.Is(err, gobreaker.ErrTooManyRequests):
-		p.metrics.published.WithLabelValues("breaker_open").Inc()
+		p.metrics.published.WithLabelValues("breaker_open").Add(float64(len(msgs)))
 	default:
-		p.metrics.published.WithLabelValues("failed").Inc()
-		p.log.Warn("message not published; the relay will publish it", "task", m.ID, "error", err)
+		p.metrics.published.WithLabelValues("failed").Add(float64(len(msgs)))
+		p.log.Warn("messages not published; the relay will publish them",
+			"messages", len(msgs), "first", msgs[0].ID, "error", err)
 	}
 	return err == nil
 }

@@ -3,6 +3,7 @@ package order_test
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,6 +50,42 @@ func TestQueryPlans(t *testing.T) {
 				t.Errorf("the plan sorts, although the index %s is in order:\n%s", test.index, plan)
 			}
 		})
+	}
+}
+
+// TestPlacementPlans checks that the statements of a batch of placements find each row with an index, for one placement and for
+// 200, with bounds and without.
+func TestPlacementPlans(t *testing.T) {
+	s := newShop(t)
+	s.fillTables(t)
+	s.exec(t, `INSERT INTO products SELECT gen_random_uuid(), 'product', 100, 'EUR', 0, 0 FROM generate_series(1, 5000)`)
+	s.exec(t, `INSERT INTO customers SELECT gen_random_uuid() FROM generate_series(1, 20000)`)
+	s.exec(t, `UPDATE orders SET customer_id = c.id FROM (SELECT id, row_number() OVER () AS n FROM customers) c
+		JOIN (SELECT id, row_number() OVER () % 20000 + 1 AS n FROM orders) o ON o.n = c.n WHERE orders.id = o.id`)
+	s.exec(t, `VACUUM ANALYZE`)
+	for _, n := range []int{1, 200} {
+		for _, bound := range []string{"NULL", "10"} {
+			t.Run(fmt.Sprintf("%d placements, bounds %s", n, bound), func(t *testing.T) {
+				ids, keys := "'{"+strings.Join(slices.Repeat([]string{uuid.NewString()}, n), ",")+"}'", "'{"+strings.Join(slices.Repeat([]string{"1"}, n), ",")+"}'"
+				numbers, hashes := keys, "'{"+strings.Join(slices.Repeat([]string{`"\\x00"`}, n), ",")+"}'"
+				place := s.explain(t, order.PlaceSQL, strings.Join([]string{ids, ids, numbers, keys, hashes, numbers, ids, numbers, numbers, numbers,
+					"1000000", "'order.cancel'", bound, bound}, ", "))
+				for _, index := range []string{"orders_pkey", "orders_idempotency_key", "orders_open", "order_items_pkey", "products_pkey"} {
+					if !strings.Contains(place, index) {
+						t.Errorf("the plan of place.sql does not use the index %s:\n%s", index, place)
+					}
+				}
+				lock := s.explain(t, order.LockSQL, ids+", "+ids+", '200'")
+				if !strings.Contains(lock, "products_pkey") {
+					t.Errorf("the plan of lock.sql does not use the index products_pkey:\n%s", lock)
+				}
+				for _, table := range []string{"orders", "order_items", "order_events", "customers", "outbox", "products"} {
+					if plan := place + lock; strings.Contains(plan, "Seq Scan on "+table) {
+						t.Errorf("a plan reads the whole table %s:\n%s", table, plan)
+					}
+				}
+			})
+		}
 	}
 }
 

@@ -40,7 +40,7 @@ type Violation struct {
 func (s *Store) Invariants(ctx context.Context, bound time.Duration) ([]Violation, error) {
 	violations := []Violation{}
 	err := s.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-		if err := tx.Exec(`SET LOCAL statement_timeout = 0`).Error; err != nil {
+		if err := tx.Exec(`SELECT set_config('statement_timeout', '0', true), set_config('enable_seqscan', 'on', true)`).Error; err != nil {
 			return err
 		}
 		return tx.Raw(invariantsSQL, bound.Microseconds()).Scan(&violations).Error

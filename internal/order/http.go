@@ -20,6 +20,22 @@ type api struct {
 	tokens *rest.Tokens
 }
 
+// Shed returns a handler that rejects placements while [Service.Admit] rejects them, and passes all other requests on to
+// next. Let it handle requests before any middleware.
+func (s *Service) Shed(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost && r.URL.Path == "/api/orders" {
+			done, err := s.Admit()
+			if err != nil {
+				rest.Reject(w, r, rest.AsError(err))
+				return
+			}
+			defer done()
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
 // Routes adds the customers' API below /api.
 func (s *Service) Routes(r gin.IRouter, tokens *rest.Tokens) {
 	a := &api{orders: s, tokens: tokens}

@@ -41,7 +41,7 @@ type httpShop struct {
 
 var tokenKey = []byte("a key for tests, of 32 bytes....")
 
-func newHTTPShop(t *testing.T) *httpShop {
+func newHTTPShop(t *testing.T, changes ...func(*order.Config)) *httpShop {
 	t.Helper()
 	gin.SetMode(gin.ReleaseMode)
 	tokens, err := rest.NewTokens(rest.TokenConfig{
@@ -50,7 +50,7 @@ func newHTTPShop(t *testing.T) *httpShop {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &httpShop{shop: newShop(t), contract: contract(t), tokens: tokens, log: &bytes.Buffer{}}
+	s := &httpShop{shop: newShop(t, changes...), contract: contract(t), tokens: tokens, log: &bytes.Buffer{}}
 	log := slog.New(slog.NewJSONHandler(s.log, nil))
 	r := gin.New()
 	r.HandleMethodNotAllowed = true
@@ -58,7 +58,7 @@ func newHTTPShop(t *testing.T) *httpShop {
 	r.NoRoute(rest.NoRoute)
 	r.NoMethod(rest.NoMethod)
 	s.Routes(r, tokens)
-	s.handler = r
+	s.handler = s.Shed(r)
 	return s
 }
 

@@ -4,7 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -25,13 +28,17 @@ func TestMain(m *testing.M) { testenv.Main(m, migrations.Up) }
 // shop is a service with a database of its own. It has no queue: published and settled record the messages.
 type shop struct {
 	*order.Service
-	store     *order.Store
-	db        *sql.DB
-	published *published
-	settled   *published // tasks of held orders
-	notified  *notified
-	metrics   *prometheus.Registry
-	url       string
+	t          testing.TB
+	store      *order.Store
+	db         *sql.DB
+	published  *published
+	settled    *published // tasks of held orders
+	notified   *notified
+	metrics    *prometheus.Registry
+	serviceLog *logText
+	url        string
+
+	neighbours *neighbours // of each placement; nil: Place places it alone
 }
 
 const (
@@ -43,7 +50,12 @@ const (
 // newShop returns a shop. Each change changes its configuration.
 func newShop(t testing.TB, changes ...func(*order.Config)) *shop {
 	t.Helper()
-	url := testenv.Postgres(t)
+	return newShopAt(t, testenv.Postgres(t), changes...)
+}
+
+// newShopAt returns a shop with the database at a URL.
+func newShopAt(t testing.TB, url string, changes ...func(*order.Config)) *shop {
+	t.Helper()
 	gdb, err := postgres.Open(t.Context(), url, "test", 20)
 	if err != nil {
 		t.Fatal(err)
@@ -54,8 +66,8 @@ func newShop(t testing.TB, changes ...func(*order.Config)) *shop {
 	}
 	t.Cleanup(func() { db.Close() })
 	s := &shop{
-		store: order.NewStore(gdb), db: db, published: &published{}, settled: &published{}, notified: &notified{},
-		metrics: prometheus.NewRegistry(), url: url,
+		t: t, store: order.NewStore(gdb), db: db, published: &published{}, settled: &published{}, notified: &notified{},
+		metrics: prometheus.NewRegistry(), serviceLog: &logText{}, url: url,
 	}
 	cfg := order.Config{
 		Timeout: timeout, Extension: extension, Held: order.HeldConfig{Kind: heldKind, Publisher: s.settled},
@@ -63,27 +75,73 @@ func newShop(t testing.TB, changes ...func(*order.Config)) *shop {
 	for _, change := range changes {
 		change(&cfg)
 	}
-	s.Service = order.NewService(s.store, s.published, s.notified, cfg, slog.New(slog.DiscardHandler), s.metrics)
+	s.Service = order.NewService(s.store, s.published, s.notified, cfg, slog.New(slog.NewTextHandler(s.serviceLog, nil)), s.metrics)
 	return s
+}
+
+// logText is the text of a log.
+type logText struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logText) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(line)
+}
+
+func (l *logText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 // published is a publisher that records the messages.
 type published struct {
-	mu   sync.Mutex
-	msgs []delay.Message
+	mu    sync.Mutex
+	msgs  []delay.Message
+	sizes []int // of the calls of Publish
 }
 
-func (p *published) Publish(_ context.Context, m delay.Message) bool {
+func (p *published) Publish(_ context.Context, msgs ...delay.Message) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.msgs = append(p.msgs, m)
+	p.msgs = append(p.msgs, msgs...)
+	p.sizes = append(p.sizes, len(msgs))
 	return true
+}
+
+// of returns how often the task of an order was published.
+func (p *published) of(id uuid.UUID) (times int) {
+	for _, m := range p.all() {
+		if m.ID == id.String() {
+			times++
+		}
+	}
+	return times
+}
+
+// calls returns the numbers of messages of the calls of Publish.
+func (p *published) calls() []int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.sizes)
 }
 
 func (p *published) all() []delay.Message {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.msgs
+	return slices.Clone(p.msgs)
+}
+
+// awaitPublished waits until as many messages are published as there are orders, and returns them: a placement is answered
+// before its task is published.
+func (s *shop) awaitPublished(t testing.TB) []delay.Message {
+	t.Helper()
+	orders := query[int](t, s, `SELECT count(*) FROM orders`)
+	eventually(t, fmt.Sprintf("%d published messages", orders), func() bool { return len(s.published.all()) >= orders })
+	return s.published.all()
 }
 
 // notified is a notifier that counts the notifications of each order.

@@ -3,10 +3,13 @@ package order
 import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"example.com/shop/internal/rest"
 )
 
 type metrics struct {
 	placed    prometheus.Counter
+	batchSize prometheus.Histogram
 	replayed  prometheus.Counter
 	rejected  *prometheus.CounterVec
 	paid      prometheus.Counter
@@ -24,6 +27,11 @@ func newMetrics(reg prometheus.Registerer) metrics {
 		placed: f.NewCounter(prometheus.CounterOpts{
 			Name: "orders_placed_total",
 			Help: "Orders placed.",
+		}),
+		batchSize: f.NewHistogram(prometheus.HistogramOpts{
+			Name:    "orders_batch_size",
+			Help:    "Placements that were placed together, in one transaction.",
+			Buckets: []float64{1, 2, 5, 10, 20, 50, 100, 200},
 		}),
 		replayed: f.NewCounter(prometheus.CounterOpts{
 			Name: "orders_replayed_total",
@@ -70,5 +78,6 @@ func newMetrics(reg prometheus.Registerer) metrics {
 	for _, reason := range []CancelReason{ByTimeout, ByCustomer} {
 		m.cancelled.WithLabelValues(string(reason))
 	}
+	m.rejected.WithLabelValues(rest.Overloaded.Code)
 	return m
 }

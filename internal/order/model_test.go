@@ -92,7 +92,8 @@ func (o *modelOrder) due() bool {
 // placement is the order that was placed with an idempotency key.
 type placement struct {
 	order *modelOrder
-	lines string // canonical
+	batch *batchOrder // instead of order, in a [batchModel]
+	lines string      // canonical
 }
 
 func (m *model) place(rt *rapid.T) {
@@ -124,7 +125,7 @@ func (m *model) place(rt *rapid.T) {
 	m.orders = append(m.orders, placed)
 	m.adjustStock(placed, -1)
 	if key != "" {
-		m.keys[key] = placement{placed, canonical(lines)}
+		m.keys[key] = placement{order: placed, lines: canonical(lines)}
 	}
 }
 

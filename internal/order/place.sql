@@ -1,73 +1,93 @@
--- Places an order: reserves its stock, and writes the order, its items, its first event, and the outbox row of the task
--- that cancels it at its deadline. It writes all of that or nothing, and returns one row. It writes nothing if a
--- product is unknown or out of stock, if the currencies differ, or if the customer has used the idempotency key before.
--- Then the row has no order, and locked has the products as they were while their locks were held.
+-- Places a batch of orders, whose products and customers lock.sql has locked in this transaction. For each order that it
+-- accepts it reserves the stock, and writes the order, its items, its first event, and the outbox row of the task that
+-- cancels it at its deadline. It returns one row for each placement.
 --
--- $1 order id · $2 customer id · $3 idempotency key or NULL · $4 fingerprint or NULL
--- $5 time to pay in microseconds · $6 product ids · $7 their quantities · $8 kind of the outbox row
-WITH wanted AS (
-    SELECT product_id, quantity
-    FROM unnest($6::uuid[], $7::bigint[]) AS w (product_id, quantity)
+-- It accepts a placement if all products exist and have one currency, and if the stock and the bounds of the customer
+-- suffice for it after all earlier placements of the batch, the rejected ones included. So it may leave out a placement
+-- that fits if an earlier one was rejected: the caller passes it to the next batch.
+--
+-- The planner knows nothing about the size of a batch, and joins the parts of a batch in a way that is slow for large
+-- ones. So there are few such joins: window functions carry what concerns a whole placement to each of its lines.
+--
+-- $1 order ids · $2 their customers · $3 their numbers among the customer's placements of the batch, from 1
+-- $4 their idempotency keys or NULL · $5 their fingerprints or NULL
+-- $6 the lines: the number of the placement, from 1 · $7 product ids · $8 quantities
+-- $9 units of the product in all earlier placements of the batch · $10 in those of the same customer
+-- $11 time to pay in microseconds · $12 kind of the outbox rows
+-- $13 the most open orders of a customer · $14 the most units of a product in them (NULL: no bound)
+WITH wanted AS MATERIALIZED (
+    SELECT w.*,
+           coalesce((SELECT o.id FROM orders o WHERE o.id = w.id), -- by a transaction whose connection was lost
+                    CASE WHEN w.idempotency_key IS NOT NULL THEN (
+                        SELECT o.id FROM orders o
+                        WHERE o.customer_id = w.customer_id AND o.idempotency_key = w.idempotency_key
+                    ) END) AS before_id,
+           CASE WHEN coalesce($13::bigint, $14::bigint) IS NOT NULL
+                THEN (SELECT count(*) FROM orders o WHERE o.customer_id = w.customer_id AND o.status = 'pending')
+           END AS open_orders
+    FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::bytea[]) WITH ORDINALITY
+         AS w (id, customer_id, nth, idempotency_key, fingerprint, n)
 ),
-locked AS MATERIALIZED (
-    -- In id order, as in every statement that locks products, so that no two statements deadlock. NO KEY, because the
-    -- foreign keys of other orders' items hold KEY SHARE locks on these rows.
-    SELECT p.id, p.name, p.price_cents, p.currency, p.supply, p.available, w.quantity
-    FROM products p JOIN wanted w ON w.product_id = p.id
-    ORDER BY p.id
-    FOR NO KEY UPDATE OF p
+decided AS MATERIALIZED (
+    SELECT w.*, l.product_id, l.quantity, p.price_cents, p.currency,
+           sum(p.price_cents * l.quantity) OVER placement AS total_cents,
+           row_number() OVER placement = 1 AS is_first,
+           bool_and(coalesce(l.quantity + l.earlier <= p.available, false)
+                    AND (l.quantity + l.own_earlier + CASE WHEN w.open_orders > 0 THEN (
+                             SELECT coalesce(sum(i.quantity), 0)
+                             FROM orders o JOIN order_items i ON i.order_id = o.id AND i.product_id = l.product_id
+                             WHERE o.customer_id = w.customer_id AND o.status = 'pending'
+                         ) ELSE 0 END <= $14::bigint) IS NOT FALSE
+               ) OVER placement
+               AND min(p.currency) OVER placement = max(p.currency) OVER placement
+               AND (w.open_orders + w.nth <= $13::bigint) IS NOT FALSE AS is_accepted
+    FROM wanted w
+    JOIN unnest($6::bigint[], $7::uuid[], $8::bigint[], $9::bigint[], $10::bigint[])
+         AS l (n, product_id, quantity, earlier, own_earlier) ON l.n = w.n
+    LEFT JOIN products p ON p.id = l.product_id
+    WHERE w.before_id IS NULL
+    WINDOW placement AS (PARTITION BY w.n)
 ),
 accepted AS MATERIALIZED (
     -- The clock is read while the locks are held, so that the wait for them does not shorten the time to pay.
-    SELECT clock_timestamp() AS at, min(currency) AS currency, sum(price_cents * quantity)::bigint AS total_cents
-    FROM locked
-    HAVING count(*) = (SELECT count(*) FROM wanted)
-       AND count(DISTINCT currency) = 1
-       AND bool_and(quantity <= available)
+    SELECT d.*, clock.at, clock.at + $11::bigint * interval '1 microsecond' AS expires_at
+    FROM decided d CROSS JOIN (SELECT clock_timestamp() AS at) AS clock
+    WHERE is_first AND is_accepted
 ),
 customer AS (
     -- A sign-up writes nothing: the customer's row is written with the first order. PostgreSQL checks the foreign key of
     -- the order at the end of the statement.
-    INSERT INTO customers (id) SELECT $2::uuid FROM accepted
+    INSERT INTO customers (id) SELECT customer_id FROM accepted
     ON CONFLICT DO NOTHING
 ),
 placed AS (
     INSERT INTO orders (id, customer_id, total_cents, currency, idempotency_key, fingerprint, created_at, expires_at)
-    SELECT $1::uuid, $2::uuid, total_cents, currency, $3::text, $4::bytea, at, at + $5::bigint * interval '1 microsecond'
-    FROM accepted
-    ON CONFLICT ON CONSTRAINT orders_idempotency_key DO NOTHING
-    RETURNING id, customer_id, status, total_cents, currency, created_at, expires_at, due_at
-),
-reserved AS (
-    -- l is the latest version of the row. PostgreSQL first computes the new row from p, the version of the statement's
-    -- snapshot, and checks its constraints. Stock or supply may have grown since the snapshot, so both come from l.
-    UPDATE products p SET available = l.available - l.quantity, supply = l.supply
-    FROM locked l CROSS JOIN placed
-    WHERE p.id = l.id
+    SELECT id, customer_id, total_cents, currency, idempotency_key, fingerprint, at, expires_at FROM accepted
 ),
 items AS (
     INSERT INTO order_items (order_id, product_id, quantity, unit_price_cents)
-    SELECT placed.id, l.id, l.quantity, l.price_cents
-    FROM locked l CROSS JOIN placed
+    SELECT id, product_id, quantity, price_cents FROM decided WHERE is_accepted
+),
+reserved AS (
+    UPDATE products p SET available = p.available - sold.quantity
+    FROM (SELECT product_id, sum(quantity) AS quantity FROM decided WHERE is_accepted GROUP BY product_id) sold
+    WHERE p.id = sold.product_id
 ),
 event AS (
     INSERT INTO order_events (order_id, type, actor, at)
-    SELECT id, 'placed', 'customer', created_at FROM placed
+    SELECT id, 'placed', 'customer', at FROM accepted
 ),
 owed AS (
+    -- expires_at is the due time of an order that is not held.
     INSERT INTO outbox (kind, task_id, due_at)
-    SELECT $8::text, id::text, due_at FROM placed
+    SELECT $12::text, id::text, expires_at FROM accepted
 )
-SELECT placed.*, clock_timestamp() AS server_time,
-    (
-        SELECT json_agg(json_build_object('product_id', l.id, 'name', l.name,
-                                          'quantity', l.quantity, 'unit_price_cents', l.price_cents) ORDER BY l.id)
-        FROM locked l
-    ) AS items,
-    (
-        SELECT json_agg(json_build_object('id', l.id, 'name', l.name,
-                                          'currency', l.currency, 'available', l.available))
-        FROM locked l
-        WHERE placed.id IS NULL
-    ) AS locked
-FROM (VALUES (true)) AS always LEFT JOIN placed ON true
+SELECT w.n, a.id IS NOT NULL AS placed, a.total_cents::bigint AS total_cents, a.currency, a.at AS created_at, a.expires_at,
+       w.before_id, clock_timestamp() AS server_time,
+       CASE WHEN a.id IS NULL AND w.open_orders > 0 THEN (
+           SELECT json_agg(json_build_object('order_id', o.id, 'product_id', i.product_id, 'quantity', i.quantity)
+                           ORDER BY o.created_at DESC, o.id DESC)
+           FROM orders o JOIN order_items i ON i.order_id = o.id
+           WHERE o.customer_id = w.customer_id AND o.status = 'pending'
+       ) END AS open_lines
+FROM wanted w LEFT JOIN accepted a ON a.n = w.n

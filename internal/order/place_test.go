@@ -9,12 +9,14 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
 )
 
-func TestPlace(t *testing.T) {
-	s := newShop(t)
+func TestPlace(t *testing.T) { aloneAndTogether(t, testPlace) }
+
+func testPlace(t *testing.T, s *shop) {
 	customer, a, b := s.customer(t), s.product(t, 10), s.product(t, 5)
 
 	o := s.place(t, customer, line(a, 3), line(b, 5))
@@ -34,9 +36,9 @@ func TestPlace(t *testing.T) {
 	if !query[bool](t, s, `SELECT due_at = $2 FROM outbox WHERE kind = $1 AND task_id = $3`, order.CancelKind, o.ExpiresAt, o.ID) {
 		t.Error("the outbox row is not due at the deadline of the order")
 	}
-	msgs := s.published.all()
-	if len(msgs) != 1 || msgs[0].ID != o.ID.String() {
-		t.Fatalf("published messages are %v, want one for order %s", msgs, o.ID)
+	msgs := slices.DeleteFunc(s.awaitPublished(t), func(m delay.Message) bool { return m.ID != o.ID.String() })
+	if len(msgs) != 1 {
+		t.Fatalf("published messages are %v, want one for order %s", s.published.all(), o.ID)
 	}
 	if left := msgs[0].Left(); left > timeout || left < timeout-10*time.Second {
 		t.Errorf("the published message has %v left, want %v", left, timeout)
@@ -57,8 +59,9 @@ func TestPlace(t *testing.T) {
 	s.checkInvariants(t, 0)
 }
 
-func TestPlaceRejected(t *testing.T) {
-	s := newShop(t)
+func TestPlaceRejected(t *testing.T) { aloneAndTogether(t, testPlaceRejected) }
+
+func testPlaceRejected(t *testing.T, s *shop) {
 	customer := s.customer(t)
 	plenty, few, dollars := s.product(t, 1000), s.product(t, 2), s.productWithCurrency(t, 10, "USD")
 	unknown := uuid.MustParse("00000000-0000-7000-8000-000000000001")
@@ -93,18 +96,25 @@ func TestPlaceRejected(t *testing.T) {
 			if !slices.Equal(pointers, test.fields) {
 				t.Errorf("field errors are at %v, want %v", pointers, test.fields)
 			}
-			if n := query[int](t, s, `SELECT (SELECT count(*) FROM orders) + (SELECT count(*) FROM outbox) + (SELECT count(*) FROM order_events)`); n != 0 {
-				t.Errorf("%d rows were written, want 0", n)
+			if n := query[int](t, s, `SELECT count(*) FROM orders WHERE customer_id = $1`, customer); n != 0 {
+				t.Errorf("%d orders were written, want 0", n)
+			}
+			if counts := query[string](t, s, `SELECT concat_ws(' ', (SELECT count(*) - count(o.id) FROM outbox LEFT JOIN orders o ON o.id::text = task_id),
+				(SELECT count(*) FROM order_events) - (SELECT count(*) FROM orders), (SELECT count(*) FROM order_items) - (SELECT count(*) FROM orders))`); counts != "0 0 0" {
+				t.Errorf("outbox rows, events and items without an order: %s, want none", counts)
 			}
 		})
 	}
-	if s.available(t, plenty) != 1000 || s.available(t, few) != 2 || len(s.published.all()) != 0 {
+	if s.available(t, plenty) != 1000 || s.available(t, few) != 2 || len(s.awaitPublished(t)) != query[int](t, s, `SELECT count(*) FROM orders`) {
 		t.Error("a rejected placement changed the stock or published a message")
 	}
 }
 
 func TestOutOfStockDetailNamesQuantities(t *testing.T) {
-	s := newShop(t)
+	aloneAndTogether(t, testOutOfStockDetailNamesQuantities)
+}
+
+func testOutOfStockDetailNamesQuantities(t *testing.T, s *shop) {
 	customer, product := s.customer(t), s.product(t, 2)
 	_, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(product, 3)}})
 	if kindOf(err) != order.OutOfStock {
@@ -119,9 +129,12 @@ func TestOutOfStockDetailNamesQuantities(t *testing.T) {
 // TestCustomerRowIsWrittenWithFirstOrder checks that a customer without orders has no row, because clients that only
 // sign up must not fill the database.
 func TestCustomerRowIsWrittenWithFirstOrder(t *testing.T) {
-	s := newShop(t)
+	aloneAndTogether(t, testCustomerRowIsWrittenWithFirstOrder)
+}
+
+func testCustomerRowIsWrittenWithFirstOrder(t *testing.T, s *shop) {
 	customer, product := s.customer(t), s.product(t, 1)
-	customers := func() int { return query[int](t, s, `SELECT count(*) FROM customers`) }
+	customers := func() int { return query[int](t, s, `SELECT count(*) FROM customers WHERE id = $1`, customer) }
 	if orders, next, err := s.List(t.Context(), customer, rest.Page{Limit: 20}); len(orders) != 0 || next != nil || err != nil {
 		t.Errorf("List for a new customer returns %v, cursor %v, error %v; want no orders and no cursor", orders, next, err)
 	}
@@ -129,11 +142,11 @@ func TestCustomerRowIsWrittenWithFirstOrder(t *testing.T) {
 		t.Errorf("Place returns %v, want code %s", err, order.OutOfStock.Code)
 	}
 	if n := customers(); n != 0 {
-		t.Errorf("%d customers without an order have a row, want 0", n)
+		t.Errorf("the customer has %d rows before the first order, want 0", n)
 	}
 	s.place(t, customer, line(product, 1))
 	if n := customers(); n != 1 {
-		t.Errorf("%d customers have a row, want 1", n)
+		t.Errorf("the customer has %d rows, want 1", n)
 	}
 	s.checkInvariants(t, 0)
 }
@@ -160,8 +173,9 @@ func TestParallelFirstOrders(t *testing.T) {
 	s.checkInvariants(t, 0)
 }
 
-func TestPlaceWithSameKey(t *testing.T) {
-	s := newShop(t)
+func TestPlaceWithSameKey(t *testing.T) { aloneAndTogether(t, testPlaceWithSameKey) }
+
+func testPlaceWithSameKey(t *testing.T, s *shop) {
 	customer, a, b := s.customer(t), s.product(t, 3), s.product(t, 3)
 	place := func(customer uuid.UUID, lines ...order.Line) (*order.Order, bool, error) {
 		return s.Place(t.Context(), customer, order.Placement{IdempotencyKey: "key", Lines: lines})
@@ -186,8 +200,9 @@ func TestPlaceWithSameKey(t *testing.T) {
 	if err != nil || replayed || other.ID == first.ID {
 		t.Errorf("same key, another customer: %v, replayed %v, %v; want a new order", other, replayed, err)
 	}
-	if s.available(t, a) != 0 || len(s.published.all()) != 2 {
-		t.Errorf("%d available and %d messages published, want 0 and 2", s.available(t, a), len(s.published.all()))
+	s.awaitPublished(t)
+	if n, m := s.published.of(first.ID), s.published.of(other.ID); s.available(t, a) != 0 || n != 1 || m != 1 {
+		t.Errorf("%d available, messages of the two orders published %d and %d times; want 0, 1 and 1", s.available(t, a), n, m)
 	}
 	s.checkInvariants(t, 0)
 }
@@ -249,7 +264,10 @@ func TestParallelPlaceAndCancelOfLastUnit(t *testing.T) {
 
 // TestPriceChangedDuringLockWait has a customer wait for a product while another session changes its price and stock.
 func TestPriceChangedDuringLockWait(t *testing.T) {
-	s := newShop(t)
+	aloneAndTogether(t, testPriceChangedDuringLockWait)
+}
+
+func testPriceChangedDuringLockWait(t *testing.T, s *shop) {
 	customer, product := s.customer(t), s.product(t, 5)
 	release := s.holdLock(t, `UPDATE products SET price_cents = 250, available = 3 WHERE id = $1`, product)
 	placed := make(chan *order.Order, 1)
@@ -274,13 +292,14 @@ func TestStockAddedDuringLockWait(t *testing.T) {
 		"released":  `UPDATE products SET available = 1 WHERE id = $1`,
 		"delivered": `UPDATE products SET available = 5, supply = 5 WHERE id = $1`,
 	} {
-		t.Run(name, func(t *testing.T) { testPlaceDuring(t, change) })
+		t.Run(name, func(t *testing.T) {
+			aloneAndTogether(t, func(t *testing.T, s *shop) { testPlaceDuring(t, s, change) })
+		})
 	}
 }
 
 // testPlaceDuring places an order of a sold-out product while a transaction executes change on the product.
-func testPlaceDuring(t *testing.T, change string) {
-	s := newShop(t)
+func testPlaceDuring(t *testing.T, s *shop, change string) {
 	customer, product := s.customer(t), s.product(t, 1)
 	s.exec(t, `UPDATE products SET available = 0 WHERE id = $1`, product)
 	release := s.holdLock(t, change, product)

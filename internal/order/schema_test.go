@@ -41,6 +41,7 @@ func TestSchemaRejectsInvalidRows(t *testing.T) {
 		"an unknown status":                                                           {`UPDATE orders SET status = 'lost' WHERE id = $1`, "orders_status"},
 		"a deadline at the placement":                                                 {`UPDATE orders SET expires_at = created_at WHERE id = $1`, "orders_check"},
 		"an idempotency key without a fingerprint":                                    {`UPDATE orders SET idempotency_key = 'k' WHERE id = $1`, "orders_idempotency"},
+		"an idempotency key used twice":                                               {`INSERT INTO orders (id, customer_id, total_cents, currency, idempotency_key, fingerprint, created_at, expires_at) SELECT gen_random_uuid(), customer_id, 1, 'EUR', 'k', '', created_at, expires_at FROM orders CROSS JOIN generate_series(1, 2) WHERE id = $1`, "orders_idempotency_key"},
 		"a second terminal event":                                                     {`INSERT INTO order_events (order_id, type, actor, at) SELECT $1::uuid, type, 'worker', now() FROM unnest('{paid,cancelled}'::text[]) type`, "order_events_terminal"},
 		"more stock than supply":                                                      {`UPDATE products SET available = supply + 1 WHERE id = (SELECT product_id FROM order_items WHERE order_id = $1)`, "products_check"},
 		"negative stock":                                                              {`UPDATE products SET available = -1 WHERE id = (SELECT product_id FROM order_items WHERE order_id = $1)`, "products_check"},

@@ -3,6 +3,7 @@ package order
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -19,6 +20,10 @@ const CancelKind = "order.cancel"
 type Config struct {
 	Timeout   time.Duration // from the placement of an order to its deadline
 	Extension time.Duration // by which a customer can extend the deadline, once; 0: not at all
+
+	MaxOpenOrders int64 // the most orders that a customer can have without having paid them; 0: no bound
+	MaxOpenUnits  int64 // the most units of a product in these orders of a customer; 0: no bound
+
 	Held      HeldConfig
 	Reminders *Reminders // of the placed orders; nil: there are no reminders
 }
@@ -34,7 +39,7 @@ type HeldConfig struct {
 // publisher publishes messages whose outbox rows are committed. Publish reports whether it succeeded: the relay repeats
 // a failed publish. Cancelling ctx does not abort the publish.
 type publisher interface {
-	Publish(ctx context.Context, m delay.Message) bool
+	Publish(ctx context.Context, msgs ...delay.Message) bool
 }
 
 // notifier tells open pages that an order of a customer has changed.
@@ -51,12 +56,17 @@ type Service struct {
 	log     *slog.Logger
 	metrics metrics
 
-	timeouts *delay.Timeouts
+	placements  *group[*placing]
+	held        heldQueues
+	underWay    atomic.Int64 // placements that Admit has admitted
+	overloadLog atomic.Bool  // a line about rejected placements was written a short time ago
+	timeouts    *delay.Timeouts
 }
 
 // NewService returns a service for the orders of a store. It registers its metrics with reg.
 func NewService(s *Store, pub publisher, notify notifier, cfg Config, log *slog.Logger, reg prometheus.Registerer) *Service {
 	service := &Service{store: s, pub: pub, notify: notify, cfg: cfg, log: log, metrics: newMetrics(reg)}
+	service.placements = service.newPlacements()
 	service.timeouts = service.newTimeouts()
 	return service
 }
@@ -67,37 +77,6 @@ func (s *Service) SignUp() uuid.UUID { return newID() }
 // Products lists the products by name.
 func (s *Service) Products(ctx context.Context) ([]Product, error) {
 	return s.store.products(ctx)
-}
-
-// Place places an order: it reserves the stock, and the time to pay begins. If the customer has placed an order with
-// the same idempotency key before, Place returns that order in its present state, and replayed is true.
-func (s *Service) Place(ctx context.Context, customer uuid.UUID, p Placement) (o *Order, replayed bool, err error) {
-	o, replayed, err = s.place(ctx, customer, p)
-	switch {
-	case err != nil:
-		s.metrics.rejected.WithLabelValues(rest.AsError(err).Kind.Code).Inc()
-	case replayed:
-		s.metrics.replayed.Inc()
-	default:
-		s.metrics.placed.Inc()
-	}
-	return o, replayed, rest.OutcomeUnknown(err, "Repeat the request with the same Idempotency-Key: it then returns the same order. "+
-		"Without a key, look at your orders first.")
-}
-
-func (s *Service) place(ctx context.Context, customer uuid.UUID, p Placement) (o *Order, replayed bool, err error) {
-	if errs := p.fieldErrors(); len(errs) > 0 {
-		return nil, false, rest.InvalidFields(errs...)
-	}
-	o, replayed, err = s.store.place(ctx, newID(), customer, p, s.cfg.Timeout)
-	if err == nil && !replayed {
-		s.notify.Notify(customer.String(), o.ID.String())
-		s.pub.Publish(ctx, delay.At(o.ID.String(), o.DueAt, o.ServerTime))
-		if s.cfg.Reminders != nil {
-			s.cfg.Reminders.Add(o.ID.String(), o.ExpiresAt.Sub(o.ServerTime)-s.reminderLead())
-		}
-	}
-	return s.withExtension(o), replayed, err
 }
 
 // withExtension sets the extension that an order's customer can have, and returns the order. o may be nil.

@@ -14,11 +14,9 @@ import (
 	"example.com/shop/internal/rest"
 )
 
-// Each step of an order's life is one statement, which is one round trip and one transaction. Only cancelDue may first
-// set a lock_timeout in the transaction.
+// Each step of an order's life is one round trip and one transaction, and each but the first is one statement. Only
+// cancelDue may first set a lock_timeout in the transaction.
 var (
-	//go:embed place.sql
-	placeSQL string
 	//go:embed pay.sql
 	paySQL string
 	//go:embed cancel.sql
@@ -48,44 +46,6 @@ func (s *Store) row(ctx context.Context, dst any, statement string, args ...any)
 		return result.Error
 	})
 	return found, err
-}
-
-// placing is the row that place.sql returns. If the statement placed no order, Locked has the products of the lines, as
-// they were while the statement held their locks.
-type placing struct {
-	Order  `gorm:"embedded"`
-	Locked []Product `gorm:"serializer:json"`
-}
-
-// place places an order and returns it. If the customer has placed an order with the same idempotency key before, place
-// returns that order, and replayed is true. If it rejects the placement, it returns a [rest.Error] with the reason.
-func (s *Store) place(ctx context.Context, id, customer uuid.UUID, p Placement, timeout time.Duration) (o *Order, replayed bool, err error) {
-	var key, fingerprint any // NULL without a key
-	if p.IdempotencyKey != "" {
-		key, fingerprint = p.IdempotencyKey, p.fingerprint()
-	}
-	products, quantities := make([]uuid.UUID, len(p.Lines)), make([]int64, len(p.Lines))
-	for i, line := range p.Lines {
-		products[i], quantities[i] = line.ProductID, line.Quantity
-	}
-	leave, err := s.gate.Enter(ctx)
-	if err != nil {
-		return nil, false, err
-	}
-	var result placing
-	_, err = s.row(ctx, &result, placeSQL,
-		id, customer, key, fingerprint, timeout.Microseconds(), products, quantities, CancelKind)
-	leave()
-	switch {
-	case err != nil:
-		return nil, false, fmt.Errorf("place order: %w", err)
-	case result.ID == id:
-		return &result.Order, false, nil
-	}
-	if o, err = s.placedBefore(ctx, customer, p); o != nil || err != nil {
-		return o, true, err
-	}
-	return nil, false, whyNotPlaced(p, result.Locked)
 }
 
 // change is the row that pay.sql, cancel.sql and extend.sql return: the order, and whether the statement changed it.

@@ -27,7 +27,7 @@ var (
 func (s *Store) Invariants(ctx context.Context, bound time.Duration) ([]order.Violation, error) {
 	violations := []order.Violation{}
 	err := s.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-		if err := tx.Exec(`SET LOCAL statement_timeout = 0`).Error; err != nil {
+		if err := tx.Exec(`SELECT set_config('statement_timeout', '0', true), set_config('enable_seqscan', 'on', true)`).Error; err != nil {
 			return err
 		}
 		return tx.Raw(invariantsSQL, bound.Microseconds()).Scan(&violations).Error

@@ -196,10 +196,10 @@ type published struct {
 	msgs []delay.Message
 }
 
-func (p *published) Publish(_ context.Context, m delay.Message) bool {
+func (p *published) Publish(_ context.Context, msgs ...delay.Message) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.msgs = append(p.msgs, m)
+	p.msgs = append(p.msgs, msgs...)
 	return true
 }
 

@@ -21,7 +21,7 @@ type Config struct {
 
 // publisher publishes messages whose outbox rows are committed. See [delay.Publisher].
 type publisher interface {
-	Publish(ctx context.Context, m delay.Message) bool
+	Publish(ctx context.Context, msgs ...delay.Message) bool
 }
 
 // Publishers holds the publishers of the kinds of task that payments owe.

@@ -43,6 +43,9 @@ func TimedOut(err error) bool { return hasCode(err, "57014") }
 // LockTimedOut reports whether a statement waited for a lock of another session for as long as lock_timeout.
 func LockTimedOut(err error) bool { return hasCode(err, "55P03") }
 
+// Duplicate reports whether a statement would have violated a unique constraint.
+func Duplicate(err error) bool { return hasCode(err, "23505") }
+
 // RetryDeadlock runs a statement, and repeats it up to twice if PostgreSQL rolled it back to resolve a deadlock or a
 // serialization failure. The statements of the application lock rows in one order and do not deadlock each other. But
 // an operator's statement may deadlock with them.

@@ -47,6 +47,10 @@ var sessionSettings = map[string]string{
 	// it once in each session. On SSDs a random read costs about as much as a sequential one.
 	"plan_cache_mode":  "force_generic_plan",
 	"random_page_cost": "1.1",
+
+	// A plan that is made while a table is empty reads the whole table, and a session keeps it until the table has new
+	// statistics: for a minute or more after the first order.
+	"enable_seqscan": "off",
 }
 
 // Open connects to a database with at most conns connections. pg_stat_activity lists them under the name of the

@@ -31,13 +31,17 @@ var validRequestID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 // underscores, else a random one. Answers, problems and log lines carry it.
 func RequestID() gin.HandlerFunc {
 	return func(c *gin.Context) {
-		id := c.GetHeader("X-Request-ID")
-		if !validRequestID.MatchString(id) {
-			id = rand.Text()
-		}
+		id := idOf(c.Request)
 		c.Set(requestIDKey, id)
 		c.Header("X-Request-ID", id)
 	}
+}
+
+func idOf(r *http.Request) string {
+	if id := r.Header.Get("X-Request-ID"); validRequestID.MatchString(id) {
+		return id
+	}
+	return rand.Text()
 }
 
 func requestID(c *gin.Context) string { return c.GetString(requestIDKey) }
@@ -49,12 +53,17 @@ func AddLogAttr(c *gin.Context, attr slog.Attr) {
 	c.Set(logAttrsKey, append(known, attr))
 }
 
-// Log writes a line for each request, with its error. Monitoring requests the quiet routes every few seconds: their
-// lines have the level DEBUG, unless the status is 500 or higher.
+// Log writes a line for each request, with its error. Two kinds of lines have the level DEBUG: those of the quiet routes,
+// which monitoring requests every few seconds, unless the status is 500 or higher; and those of requests rejected as
+// [Overloaded], because there are many of them.
 func Log(log *slog.Logger, quiet ...string) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		started := time.Now()
 		c.Next()
+		level := requestLevel(c, quiet)
+		if !log.Enabled(c.Request.Context(), level) {
+			return
+		}
 		attrs := []slog.Attr{
 			slog.String("request_id", requestID(c)),
 			slog.String("method", clip(c.Request.Method, 32)),
@@ -68,14 +77,22 @@ func Log(log *slog.Logger, quiet ...string) gin.HandlerFunc {
 		if err := c.Errors.Last(); err != nil {
 			attrs = append(attrs, slog.String("error", clip(err.Error(), 1000)))
 		}
-		level := slog.LevelInfo
-		switch {
-		case c.Writer.Status() >= http.StatusInternalServerError:
-			level = slog.LevelError
-		case slices.Contains(quiet, c.FullPath()):
-			level = slog.LevelDebug
-		}
 		log.LogAttrs(c.Request.Context(), level, "request", attrs...)
+	}
+}
+
+// requestLevel returns the level of the line for a request that was answered.
+func requestLevel(c *gin.Context, quiet []string) slog.Level {
+	err := c.Errors.Last()
+	switch {
+	case err != nil && AsError(err).Kind == Overloaded:
+		return slog.LevelDebug
+	case c.Writer.Status() >= http.StatusInternalServerError:
+		return slog.LevelError
+	case slices.Contains(quiet, c.FullPath()):
+		return slog.LevelDebug
+	default:
+		return slog.LevelInfo
 	}
 }
 

@@ -4,6 +4,7 @@
 package rest
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -35,6 +36,7 @@ var (
 	KeyReused        = Kind{"idempotency-key-reused", http.StatusUnprocessableEntity, "Idempotency key reused"}
 	Busy             = Kind{"busy", http.StatusConflict, "Already under way"}
 	Unavailable      = Kind{"unavailable", http.StatusServiceUnavailable, "Temporarily unavailable"}
+	Overloaded       = Kind{"overloaded", http.StatusServiceUnavailable, "Overloaded"}
 	Internal         = Kind{"internal", http.StatusInternalServerError, "Internal error"}
 )
 
@@ -48,7 +50,9 @@ type Error struct {
 	Kind   Kind
 	Detail string       // a sentence for the client
 	Fields []FieldError // one for each wrong field, parameter and header; nil if the error has another reason
-	Err    error        // the cause, for the log only; may be nil
+	// Extensions are further members of the problem, by their names; may be nil. See RFC 9457, section 3.2.
+	Extensions map[string]any
+	Err        error // the cause, for the log only; may be nil
 }
 
 // FieldError describes one wrong field, parameter or header of a request. A JSON pointer (RFC 6901) names a field of
@@ -98,6 +102,23 @@ type Problem struct {
 	Instance  string       `json:"instance"`
 	RequestID string       `json:"request_id"`
 	Errors    []FieldError `json:"errors,omitempty"`
+
+	Extensions map[string]any `json:"-"` // further members; see [Error]
+}
+
+// MarshalJSON puts the extensions beside the other members.
+func (p Problem) MarshalJSON() ([]byte, error) {
+	type members Problem // has no MarshalJSON
+	body, err := json.Marshal(members(p))
+	if err != nil || len(p.Extensions) == 0 {
+		return body, err
+	}
+	extensions, err := json.Marshal(p.Extensions)
+	if err != nil {
+		return nil, err
+	}
+	body[len(body)-1] = ','
+	return append(body, extensions[1:]...), nil
 }
 
 // Fail answers a request with the problem for an error, and skips the handlers that follow. [AsError] decides how much
@@ -105,24 +126,42 @@ type Problem struct {
 func Fail(c *gin.Context, err error) {
 	_ = c.Error(err) // for Log
 	e := AsError(err)
-	switch e.Kind {
-	case Unauthorized:
+	switch e.Kind.Status {
+	case http.StatusUnauthorized:
 		c.Header("WWW-Authenticate", "Bearer")
-	case Unavailable:
+	case http.StatusServiceUnavailable:
 		c.Header("Retry-After", "1")
-	case RequestTimeout:
+	case http.StatusRequestTimeout:
 		c.Header("Connection", "close") // RFC 9110, section 15.5.9
 	}
 	c.Header("Content-Type", "application/problem+json")
-	c.AbortWithStatusJSON(e.Kind.Status, Problem{
-		Type:      "/problems/" + e.Kind.Code,
-		Title:     e.Kind.Title,
-		Status:    e.Kind.Status,
-		Detail:    e.Detail,
-		Instance:  c.Request.URL.Path,
-		RequestID: requestID(c),
-		Errors:    e.Fields,
-	})
+	c.AbortWithStatusJSON(e.Kind.Status, e.problem(c.Request.URL.Path, requestID(c)))
+}
+
+// Reject answers a request with the problem for an error, outside of gin and without middleware.
+func Reject(w http.ResponseWriter, r *http.Request, e *Error) {
+	id := idOf(r)
+	body, err := json.Marshal(e.problem(r.URL.Path, id))
+	if err != nil {
+		http.Error(w, e.Kind.Title, e.Kind.Status)
+		return
+	}
+	h := w.Header()
+	h.Set("X-Request-ID", id)
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Cache-Control", "no-store")
+	if e.Kind.Status == http.StatusServiceUnavailable {
+		h.Set("Retry-After", "1")
+	}
+	w.WriteHeader(e.Kind.Status)
+	_, _ = w.Write(body) // the client may have gone
+}
+
+func (e *Error) problem(path, requestID string) Problem {
+	return Problem{
+		Type: "/problems/" + e.Kind.Code, Title: e.Kind.Title, Status: e.Kind.Status, Detail: e.Detail,
+		Instance: path, RequestID: requestID, Errors: e.Fields, Extensions: e.Extensions,
+	}
 }
 
 // NoRoute answers requests for paths that do not exist.

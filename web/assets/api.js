@@ -2,12 +2,15 @@
 
 import { sleep } from './dom.js';
 
-// Problem is an error answer of the service (RFC 9457). The status is 0 if no answer came.
+// Problem is an error answer of the service (RFC 9457). The status is 0 if no answer came. The code names the kind of
+// problem. Not every problem has the other members.
 export class Problem extends Error {
-  constructor(status, detail, type = '') {
+  constructor(status, detail, { code = '', openOrders = [], retryAfter = 0 } = {}) {
     super(detail);
     this.status = status;
-    this.type = type;
+    this.code = code;
+    this.openOrders = openOrders; // ids
+    this.retryAfter = retryAfter; // in seconds
   }
 
   // transient reports whether a retry of the same request may succeed. The service may or may not have executed the
@@ -45,12 +48,17 @@ export async function request(method, path, { body, headers = {}, seconds = 10 }
   }
   const fieldErrors = (answer?.errors ?? []).map((error) => error.detail).join('; ');
   const detail = answer?.detail ?? `The service answers with the error ${response.status}.`;
-  throw new Problem(response.status, fieldErrors ? `${detail} ${fieldErrors}.` : detail, answer?.type);
+  throw new Problem(response.status, fieldErrors ? `${detail} ${fieldErrors}.` : detail, {
+    code: answer?.type?.replace('/problems/', ''),
+    openOrders: answer?.open_orders,
+    retryAfter: Number(response.headers.get('Retry-After')) || 0,
+  });
 }
 
-// retry calls action, and up to three more times after transient problems. After a problem it is unknown whether the
-// service executed the action, so the action must be idempotent.
-export async function retry(action) {
+// retry calls action, and up to three more times after transient problems. Before each retry it calls waiting, if given,
+// with the problem. After a problem it is unknown whether the service executed the action, so the action must be
+// idempotent.
+export async function retry(action, waiting) {
   for (let attempt = 0; ; attempt++) {
     try {
       return await action();
@@ -58,7 +66,10 @@ export async function retry(action) {
       if (!failure.transient || attempt === 3) {
         throw failure;
       }
-      await sleep(500 * 2 ** attempt);
+      waiting?.(failure);
+      // The random part spreads the requests of the pages that the service has rejected at the same time.
+      const retryAfter = 1000 * failure.retryAfter * (1 + Math.random() / 2);
+      await sleep(Math.max(500 * 2 ** attempt, retryAfter));
     }
   }
 }

@@ -78,9 +78,15 @@ export class Message {
     container.append(this.#slot);
   }
 
-  show(text) {
-    const dismiss = element('button', { type: 'button', className: 'quiet', onclick: () => this.clear() }, 'Dismiss');
-    this.#slot.replaceChildren(element('div', { className: 'message' }, element('p', {}, text), dismiss));
+  // show shows a text. The optional action is a text and a function: the user can press a button with that text.
+  show(text, action) {
+    const button = (text, className, onclick) => element('button', { type: 'button', className, onclick }, text);
+    const buttons = element('div', { className: 'message-buttons' }, button('Dismiss', 'quiet', () => this.clear()));
+    if (action) {
+      const [name, act] = action;
+      buttons.prepend(button(name, '', () => { this.clear(); act(); }));
+    }
+    this.#slot.replaceChildren(element('div', { className: 'message' }, element('p', {}, text), buttons));
   }
 
   clear() {

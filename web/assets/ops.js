@@ -54,8 +54,11 @@ let polling = false;
 let refreshedAt = 0;
 let unbroken = false; // no poll has failed since the last sample
 
-// poll requests and shows the figures every second while the page is visible. If the service needs longer to gather
-// them, poll requests them less often, so that the service spends at most a quarter of its time on them.
+let pollNow = () => {}; // ends the wait for the next poll
+
+// poll requests and shows the figures every second while the page is visible, and four times a second during a flash
+// sale. If the service needs longer to gather them, poll requests them less often, so that the service spends at most a
+// quarter of its time on them.
 async function poll() {
   if (polling) {
     return;
@@ -63,12 +66,14 @@ async function poll() {
   polling = true;
   unbroken = false;
   let productsLoaded = false;
+  let pause = 1000;
   while (!document.hidden) {
     const began = performance.now();
     try {
       const [stats, faults, payments] = await Promise.all([ops('GET', '/stats'), optional('/faults'), optional('/payments')]);
       const ledger = faults?.provider === undefined ? null : await optional('/provider-ledger');
       await render(stats, faults, payments, ledger);
+      pause = faults?.flash_sale?.running ? 250 : 1000;
       if (!productsLoaded) {
         await loadProducts();
         productsLoaded = true;
@@ -87,7 +92,8 @@ async function poll() {
       byId('dashboard').classList.add('stale');
       showConnection('failing', `${refreshedAt ? `As of ${moment(refreshedAt)}` : 'Not connected yet'}: ${failure.message}`);
     }
-    await sleep(Math.max(1000, 3 * (performance.now() - began)));
+    const called = new Promise((resolve) => { pollNow = resolve; });
+    await Promise.race([called, sleep(Math.max(pause, 3 * (performance.now() - began)))]);
   }
   polling = false;
 }
@@ -304,6 +310,7 @@ async function post(button, path, doneText, done) {
     const text = typeof doneText === 'function' ? doneText(answer) : doneText;
     log(text);
     done?.(text);
+    pollNow();
   } catch (failure) {
     actionError.show(failure.message);
   }
@@ -350,6 +357,7 @@ function closedText(name, { orders, deadline }) {
 
 const faultTexts = {
   'place-orders': '1,000 orders are placed. They stay unpaid.',
+  'flash-sale': 'A flash sale has started.',
   'redis-wipe': 'Redis is wiped: it has lost all tasks.',
   'redis-stop': 'Redis is stopped. The shop still accepts orders.',
   'redis-start': 'Redis is started, empty.',
@@ -385,7 +393,55 @@ function renderFaults(faults) {
   enable('redis-start', faults.redis_stopped);
   enable('worker-pause', !faults.worker_paused);
   enable('worker-resume', faults.worker_paused);
+  enable('flash-sale', !faults.flash_sale?.running);
+  renderFlashSale(faults.flash_sale);
   renderProvider(faults);
+}
+
+let shownSale; // 'running', or the seconds of the result that is shown; undefined before the first answer
+
+// renderFlashSale shows the flash sale that runs, or the result of the last one. It logs each new result.
+function renderFlashSale(sale) {
+  byId('flash-sale').hidden = sale === null;
+  const shown = sale?.running ? 'running' : sale?.seconds ?? null;
+  const news = shownSale !== undefined && shownSale !== shown;
+  shownSale = shown;
+  if (sale === null) {
+    return;
+  }
+  const text = saleText(sale);
+  if (news && !sale.running) {
+    log(`Flash sale of the ${text}`);
+  }
+  setText(byId('flash-sale').querySelector('p'), text);
+  const progress = byId('flash-sale').querySelector('progress');
+  progress.max = sale.customers;
+  progress.value = sale.sold + sum(sale.refused) + sale.failed;
+}
+
+const sum = (counts) => Object.values(counts).reduce((total, n) => total + n, 0);
+
+function saleText({ running, product, units, sold, refused, failed, returned, seconds }) {
+  return [
+    `${product}: sold ${!running && sold === units ? 'exactly ' : ''}${number(sold)}`,
+    `refused ${number(sum(refused))}${reasons(refused)}`,
+    failed > 0 && `${number(failed)} without an answer`,
+    returned > 0 && `${number(returned)} came back from cancelled orders meanwhile`,
+    running ? `${duration(seconds)} so far` : `took ${duration(seconds)}`,
+  ].filter(Boolean).join(', ');
+}
+
+// reasons tells why the service has refused customers. refused has their numbers by the code of the problem.
+function reasons(refused) {
+  const texts = Object.entries(refused).map(([code, n]) => [code.replaceAll('-', ' '), n]);
+  switch (texts.length) {
+    case 0:
+      return '';
+    case 1:
+      return ` (${texts[0][0]})`;
+    default:
+      return ` (${texts.map(([text, n]) => `${number(n)} ${text}`).join(', ')})`;
+  }
 }
 
 const providerTexts = {

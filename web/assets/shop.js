@@ -42,20 +42,22 @@ class Purchase {
 
   // send places the order. If the page gave up an earlier request, the saved key may belong to an order that was placed
   // and has ended since. Then the customer wants another order, so send places one with a new key.
-  async send() {
+  //
+  // waiting is called with the problem before each retry of a request.
+  async send(waiting) {
     const givenUp = this.#saved && !this.#saved.sending;
-    const order = await this.#place(this.#saved?.key ?? randomKey());
-    return givenUp && order.status !== 'pending' ? this.#place(randomKey()) : order;
+    const order = await this.#place(this.#saved?.key ?? randomKey(), waiting);
+    return givenUp && order.status !== 'pending' ? this.#place(randomKey(), waiting) : order;
   }
 
-  async #place(key) {
+  async #place(key, waiting) {
     const save = (sending) => sessionStorage.setItem(this.#storageKey, JSON.stringify({ key, sending }));
     save(true);
     try {
       const order = await retry(() => request('POST', '/api/orders', {
         headers: { 'Idempotency-Key': key },
         body: { items: [{ product_id: this.product, quantity: this.quantity }] },
-      }));
+      }), waiting);
       sessionStorage.removeItem(this.#storageKey);
       return order;
     } catch (failure) {
@@ -72,17 +74,33 @@ class Purchase {
 // randomKey does not use crypto.randomUUID, which browsers provide only over HTTPS and on localhost.
 const randomKey = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, '0')).join('');
 
+const few = 5; // units left, of which the customer is warned
+
+function stockText(left) {
+  if (left === 0) {
+    return 'Sold out';
+  }
+  return left > few ? `${number(left)} left` : `Only ${left} left`;
+}
+
 class ProductCard {
+  #product;
   #name = element('h3');
   #price = element('p', { className: 'price' });
   #stock = element('p', { className: 'stock' });
-  #soldOut = false;
   #quantity;
   #buy;
   #busy = false;
 
+  // missed is the latest purchase that was refused because too few units were left: its quantity, the time of the
+  // refusal (a value of performance.now()), and what the note says: 'refused', 'sold out', 'few' or 'back'.
+  #missed = null;
+  #note = element('p');
+  #order = element('button', { type: 'button', onclick: () => this.#send(this.#orderable()) });
+  #noteRow = element('div', { className: 'missed', hidden: true }, this.#note, this.#order);
+
   constructor(product) {
-    this.id = product.id;
+    this.#product = product;
     this.#quantity = element('input', {
       type: 'number', min: 1, max: 1000, value: 1, required: true, inputMode: 'numeric',
     });
@@ -90,34 +108,107 @@ class ProductCard {
     const form = element('form', { className: 'buy' }, this.#quantity, this.#buy);
     // The second click of a double click must not place a second order.
     this.#buy.addEventListener('click', (event) => event.detail > 1 && event.preventDefault());
-    form.addEventListener('submit', (event) => {
+    form.addEventListener('submit', async (event) => {
       event.preventDefault();
-      this.#submit();
+      if (await this.#send(this.#quantity.valueAsNumber)) {
+        this.#quantity.value = 1;
+      }
     });
-    this.node = element('li', { className: 'card product' }, element('div', {}, this.#name, this.#price, this.#stock), form);
+    this.node = element('li', { className: 'card product', 'data-product': product.id },
+      element('div', { className: 'product-head' }, element('div', {}, this.#name, this.#price, this.#stock), form), this.#noteRow);
   }
 
-  update(product) {
+  get name() {
+    return this.#product.name;
+  }
+
+  // update shows a product of an answer to a request that was sent at requestedAt, a value of performance.now().
+  update(product, requestedAt) {
+    this.#product = product;
     const left = product.available;
     setText(this.#name, product.name);
     setText(this.#price, money(product.price_cents, product.currency));
-    setText(this.#stock, left > 0 ? `${number(left)} left` : 'Sold out');
+    setText(this.#stock, stockText(left));
+    this.node.dataset.stock = left === 0 ? 'none' : left > few ? 'enough' : 'few';
     this.#quantity.setAttribute('aria-label', `Quantity of ${product.name}`);
     this.#buy.setAttribute('aria-label', `Buy ${product.name}`);
-    this.#soldOut = left === 0;
-    this.#buy.setAttribute('aria-disabled', this.#soldOut); // not the property disabled: it would remove the focus
-    this.#quantity.readOnly = this.#soldOut;
+    this.#buy.setAttribute('aria-disabled', left === 0); // not the property disabled: it would remove the focus
+    this.#quantity.readOnly = left === 0;
+    if (this.#missed && requestedAt > this.#missed.at) {
+      this.#updateMissed();
+    }
   }
 
-  async #submit() {
-    if (this.#busy || this.#soldOut) {
-      return;
+  // miss tells the customer that a purchase was refused because too few units were left. The note stays with the
+  // product until the customer orders it, and says when the product is available again.
+  miss(quantity) {
+    this.#missed = { quantity, at: performance.now(), state: 'refused' };
+    this.#showMissed(`${this.#refusal()}: there is not enough stock.`);
+    announce(`${this.name}: ${this.#note.textContent}`);
+  }
+
+  #refusal() {
+    const { quantity } = this.#missed;
+    return quantity > 1 ? `Your order of ${number(quantity)} was not placed` : 'Your order was not placed';
+  }
+
+  // orderable is the quantity that the customer wanted, or less if less is left.
+  #orderable() {
+    return Math.min(this.#missed.quantity, this.#product.available);
+  }
+
+  #updateMissed() {
+    const { quantity, state } = this.#missed;
+    const left = this.#product.available;
+    if (left === 0) {
+      this.#missed.state = 'sold out';
+      this.#showMissed(`${this.#refusal()}: sold out. You will see here when it is available again.`);
+    } else if (left < quantity && ['refused', 'few'].includes(state)) {
+      this.#missed.state = 'few';
+      this.#showMissed(`${this.#refusal()}: only ${number(left)} ${left === 1 ? 'is' : 'are'} left.`);
+    } else {
+      this.#missed.state = 'back';
+      this.#showMissed(`${this.name} is available again.`);
+      if (state !== 'back') {
+        announce(`${this.name} is available again.`);
+      }
+    }
+  }
+
+  #showMissed(text) {
+    setText(this.#note, text);
+    const orderable = ['few', 'back'].includes(this.#missed.state);
+    if (orderable) {
+      setText(this.#order, `Order ${number(this.#orderable())}`);
+      this.#order.setAttribute('aria-label', `${this.#order.textContent} × ${this.name}`);
+    }
+    this.#hide(this.#order, !orderable);
+    this.#noteRow.hidden = false;
+  }
+
+  // clearMissed removes the note, because the customer has ordered the product.
+  clearMissed() {
+    this.#missed = null;
+    this.#hide(this.#noteRow, true);
+  }
+
+  #hide(node, hidden) {
+    const focused = node.contains(document.activeElement);
+    node.hidden = hidden;
+    if (hidden && focused) {
+      this.#buy.focus(); // otherwise the focus returns to the top of the page
+    }
+  }
+
+  // send orders a quantity, and reports whether the order was placed.
+  async #send(quantity) {
+    if (this.#busy || this.#product.available === 0) {
+      return false;
     }
     this.#busy = true;
-    if (await buy(new Purchase(this.id, this.#quantity.valueAsNumber))) {
-      this.#quantity.value = 1;
-    }
+    const placed = await buy(new Purchase(this.#product.id, quantity));
     this.#busy = false;
+    return placed;
   }
 }
 
@@ -127,28 +218,68 @@ async function buy(purchase) {
   let placed = false;
   try {
     await signedIn;
-    const order = await purchase.send();
+    const order = await purchase.send((failure) =>
+      failure.code === 'overloaded' && actionError.show('The shop is busy. Your order is sent again in a moment.'));
     placed = true;
+    actionError.clear();
+    products.ordered(purchase.product);
+    openOrders.close();
     orders.put(order);
     orders.show(order.id);
     announce(order.status === 'pending'
       ? `Order placed: ${summary(order)}. Pay by ${moment(order.expires_at)}.`
       : `${summary(order)}: ${outcome(order)}.`);
   } catch (failure) {
-    actionError.show(failure.transient
-      ? `${failure.message} Your order may or may not be placed. Press Buy again: it will not be placed twice.`
-      : failure.message);
+    actionError.clear();
+    explain(purchase, failure);
     signInAgain(failure);
   }
   products.refresh();
   return placed;
 }
 
+// explain shows why a purchase failed, and what the customer can do.
+function explain(purchase, failure) {
+  if (failure.code === 'out-of-stock' && products.has(purchase.product)) {
+    openOrders.close();
+    products.miss(purchase);
+  } else if (failure.code === 'too-many-open-orders' && failure.openOrders.length > 0) {
+    openOrders.show(purchase, failure);
+  } else if (failure.transient) {
+    const text = failure.code === 'overloaded' ? 'The shop is still busy.' : `${failure.message} Your order may or may not be placed.`;
+    actionError.show(`${text} Try again: your order will not be placed twice.`,
+      ['Try again', () => buy(new Purchase(purchase.product, purchase.quantity))]); // with the saved idempotency key
+  } else {
+    actionError.show(failure.message);
+  }
+}
+
 class Products {
   #list = document.getElementById('products');
   #cards = new Map();
 
+  has(id) {
+    return this.#cards.has(id);
+  }
+
+  // describe returns a purchase's product, with its quantity if it is more than one.
+  describe({ product, quantity }) {
+    const name = this.#cards.get(product)?.name ?? 'the product';
+    return quantity > 1 ? `${number(quantity)} × ${name}` : name;
+  }
+
+  // miss tells the customer that a purchase was refused because too few units were left.
+  miss({ product, quantity }) {
+    this.#cards.get(product).miss(quantity);
+  }
+
+  // ordered is called when the customer has ordered a product.
+  ordered(id) {
+    this.#cards.get(id)?.clearMissed();
+  }
+
   refresh = throttled(async () => {
+    const requestedAt = performance.now();
     const { items } = await request('GET', '/api/products');
     for (const [id, card] of this.#cards) {
       if (!items.some((item) => item.id === id)) {
@@ -168,7 +299,7 @@ class Products {
         this.#cards.set(item.id, card);
         this.#list.append(card.node);
       }
-      this.#cards.get(item.id).update(item);
+      this.#cards.get(item.id).update(item, requestedAt);
     }
     this.#list.setAttribute('aria-busy', 'false');
   }, 500);
@@ -235,6 +366,7 @@ class Orders {
   }
 
   clear() {
+    openOrders.close();
     this.#cards.clear();
     this.#list.replaceChildren();
   }
@@ -262,6 +394,24 @@ class Orders {
       this.#insert(card);
     } else if (Date.parse(card.order.server_time) <= Date.parse(order.server_time)) { // answers may arrive out of order
       card.update(order);
+    }
+    openOrders.update(order);
+  }
+
+  // moveTo moves the cards of orders to another list. It requests the orders that are not shown yet.
+  async moveTo(list, ids) {
+    const unknown = ids.filter((id) => !this.#cards.has(id));
+    const found = await Promise.all(unknown.map((id) => request('GET', `/api/orders/${id}`).catch(() => null)));
+    found.filter(Boolean).forEach((order) => this.put(order));
+    list.replaceChildren(...ids.filter((id) => this.#cards.has(id)).map((id) => this.#cards.get(id).node));
+    this.refresh(); // for their payments
+  }
+
+  // takeBack moves the cards back from another list.
+  takeBack(list) {
+    for (const node of [...list.children]) {
+      const card = this.#cards.get(node.dataset.order);
+      card?.node === node ? this.#insert(card) : node.remove();
     }
   }
 
@@ -299,6 +449,80 @@ class Orders {
       this.refresh(); // for their payments
     } catch (failure) {
       actionError.show(failure.message);
+    }
+  }
+}
+
+// OpenOrders shows why a purchase was refused: the customer has too many open orders. It shows these orders, so that the
+// customer can pay or cancel one, and offers to repeat the purchase when one has ended.
+class OpenOrders {
+  #panel = document.getElementById('open-orders');
+  #text = document.getElementById('open-orders-text');
+  #list = document.getElementById('open-orders-list');
+  #again = document.getElementById('order-again');
+  #purchase = null; // the one that was refused; null while nothing is shown
+  #ids = [];
+
+  constructor() {
+    this.#again.addEventListener('click', () => this.#repeat());
+    document.getElementById('close-open-orders').addEventListener('click', () => this.close());
+  }
+
+  async show(purchase, { message, openOrders }) {
+    this.close();
+    this.#purchase = purchase;
+    this.#ids = openOrders;
+    setText(this.#text, message);
+    setText(this.#again, `Order ${products.describe(purchase)}`);
+    this.#enable(false);
+    this.#panel.hidden = false;
+    announce(`Too many open orders. ${message}`);
+    await orders.moveTo(this.#list, openOrders);
+    const { top, bottom } = this.#text.getBoundingClientRect();
+    if (top < 0 || bottom > innerHeight) {
+      this.#panel.scrollIntoView(); // on a phone the orders are below the products
+    }
+  }
+
+  // update is called with the newest state of an order.
+  update({ id, status }) {
+    if (this.#purchase && status !== 'pending' && this.#ids.includes(id) && !this.#enabled) {
+      setText(this.#text, 'One of these orders has ended. You can order again.');
+      this.#enable(true);
+      announce(this.#text.textContent);
+    }
+  }
+
+  close() {
+    if (!this.#purchase) {
+      return;
+    }
+    this.#purchase = null;
+    const focused = this.#panel.contains(document.activeElement);
+    orders.takeBack(this.#list);
+    this.#panel.hidden = true;
+    if (focused) {
+      document.getElementById('orders-title').focus(); // otherwise the focus returns to the top of the page
+    }
+  }
+
+  get #enabled() {
+    return this.#again.getAttribute('aria-disabled') === 'false';
+  }
+
+  #enable(enabled) {
+    this.#again.setAttribute('aria-disabled', !enabled); // not the property disabled: it would remove the focus
+  }
+
+  async #repeat() {
+    if (!this.#enabled) {
+      return;
+    }
+    this.#enable(false);
+    const purchase = this.#purchase;
+    await buy(new Purchase(purchase.product, purchase.quantity));
+    if (this.#purchase === purchase) { // it failed for another reason
+      this.#enable(true);
     }
   }
 }
@@ -343,6 +567,7 @@ function throttled(load, milliseconds) {
 
 const products = new Products();
 const payments = new Payments();
+const openOrders = new OpenOrders();
 const orders = new Orders(payments);
 
 const connection = document.getElementById('connection');

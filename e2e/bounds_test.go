@@ -1,0 +1,109 @@
+package e2e
+
+import (
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// The default bounds on what a customer has not paid.
+const (
+	defaultOpenOrders = 10
+	defaultOpenUnits  = 20
+)
+
+// tooMany is the problem that rejects an order because of a bound.
+type tooMany struct {
+	Type       string
+	OpenOrders []string `json:"open_orders"`
+	Errors     []struct{ Pointer string }
+}
+
+// TestOpenOrders sends 50 requests of one customer at the same time. At no time may the customer have more open orders
+// than the default bound.
+func TestOpenOrders(t *testing.T) {
+	c := anySite(t).signUp()
+	const requests = 50
+	var mu sync.Mutex
+	var placed []string
+	var rejected []tooMany
+	var sent sync.WaitGroup
+	for range requests {
+		sent.Go(func() {
+			a, err := c.try(domain.create(oneOfBeans, ""))
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err != nil:
+				t.Error(err)
+			case a.status == http.StatusCreated:
+				placed = append(placed, decode[order](t, a).ID)
+			case a.status == http.StatusConflict:
+				rejected = append(rejected, decode[tooMany](t, a))
+			default:
+				t.Errorf("status %d: %s", a.status, a.body)
+			}
+		})
+	}
+	sent.Wait()
+	for _, id := range placed {
+		c.send(domain.cancel(id)) // on a slow machine some have timed out
+	}
+
+	if len(placed) < defaultOpenOrders || len(placed)+len(rejected) != requests {
+		t.Errorf("%d orders placed and %d rejected, want %d together and at least %d placed", len(placed), len(rejected), requests, defaultOpenOrders)
+	}
+	for _, r := range rejected {
+		foreign := func(id string) bool { return !slices.Contains(placed, id) }
+		if r.Type != "/problems/too-many-open-orders" || len(r.OpenOrders) != defaultOpenOrders || slices.ContainsFunc(r.OpenOrders, foreign) {
+			t.Errorf("problem %+v, want /problems/too-many-open-orders with %d of the orders %v", r, defaultOpenOrders, placed)
+		}
+	}
+	type life struct {
+		CreatedAt   time.Time `json:"created_at"`
+		CancelledAt time.Time `json:"cancelled_at"`
+	}
+	var lives []life
+	for _, id := range placed {
+		lives = append(lives, decode[life](t, c.expect(http.StatusOK, domain.get(id))))
+	}
+	for _, l := range lives {
+		open := 0
+		for _, other := range lives {
+			if !other.CreatedAt.After(l.CreatedAt) && other.CancelledAt.After(l.CreatedAt) {
+				open++
+			}
+		}
+		if open > defaultOpenOrders {
+			t.Errorf("%d orders were open at %v, want at most %d: %+v", open, l.CreatedAt, defaultOpenOrders, lives)
+		}
+	}
+	c.post(http.StatusOK, "/api/orders/"+c.place().ID+"/pay") // cancelled orders do not count
+}
+
+// TestOpenUnits places orders until their units reach the default bound.
+func TestOpenUnits(t *testing.T) {
+	c := anySite(t).signUp()
+	all := `{"items":[{"product_id":"` + beans + `","quantity":20}]}`
+	eventually(t, "an order beyond the bound before the deadline of the first", func() bool {
+		first := decode[order](t, c.expect(http.StatusCreated, domain.create(all, "")))
+		more := c.send(domain.create(oneOfBeans, ""))
+		if more.status == http.StatusCreated { // the first one may have timed out
+			c.send(domain.cancel(decode[order](t, more).ID))
+			if c.send(domain.cancel(first.ID)).status == http.StatusOK {
+				t.Fatalf("an order for one more unit was placed while %d units were open", defaultOpenUnits)
+			}
+			return false
+		}
+		c.send(domain.cancel(first.ID))
+		problem := decode[tooMany](t, more)
+		if more.status != http.StatusConflict || problem.Type != "/problems/too-many-open-orders" ||
+			!slices.Equal(problem.OpenOrders, []string{first.ID}) || len(problem.Errors) != 1 || problem.Errors[0].Pointer != "/items/0/quantity" {
+			t.Errorf("status %d, problem %+v, want 409, /problems/too-many-open-orders, the order %s and an error of the line's quantity",
+				more.status, problem, first.ID)
+		}
+		return true
+	})
+}

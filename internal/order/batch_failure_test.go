@@ -1,0 +1,460 @@
+package order_test
+
+import (
+	"bytes"
+	"database/sql"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/rest"
+	"example.com/shop/internal/testenv"
+)
+
+// admin returns a connection pool of its own for an operator.
+func (s *shop) admin(t *testing.T) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("pgx", s.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+// sessionsThatWait selects the sessions that wait for a lock.
+const sessionsThatWait = `FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
+
+// checkPlacedOnce checks that the answers are new orders, and that the database has exactly these orders, each with all its
+// rows. The tasks may be left to the relay.
+func (s *shop) checkPlacedOnce(t *testing.T, requests []request, results []result) {
+	t.Helper()
+	for i, r := range results {
+		if r.err != nil || r.replayed || r.order.CustomerID != requests[i].customer || len(r.order.Items) != len(requests[i].Lines) {
+			t.Errorf("placement %d: order %+v, replayed %v, error %v; want a new order", i, r.order, r.replayed, r.err)
+			continue
+		}
+		if rows := query[string](t, s, `SELECT concat((SELECT count(*) FROM orders WHERE customer_id = $1), (SELECT count(*) FROM order_events WHERE order_id = $2),
+			(SELECT count(*) FROM order_items WHERE order_id = $2), (SELECT count(*) FROM outbox WHERE task_id = $3))`,
+			r.order.CustomerID, r.order.ID, r.order.ID.String()); rows != fmt.Sprintf("11%d1", len(requests[i].Lines)) {
+			t.Errorf("placement %d: orders of the customer, events, items and outbox rows are %s, want 11%d1", i, rows, len(requests[i].Lines))
+		}
+	}
+	s.checkInvariants(t, 0)
+}
+
+// newCustomers returns n requests of new customers for one unit of a product, with idempotency keys.
+func (s *shop) newCustomers(n int, product uuid.UUID) (requests []request) {
+	for i := range n {
+		requests = append(requests, wantsWithKey(s.SignUp(), fmt.Sprint("key ", i), line(product, 1)))
+	}
+	return requests
+}
+
+// TestBatchWithDeadlock has PostgreSQL end the first two transactions of a batch to resolve deadlocks. A trigger raises the
+// errors.
+func TestBatchWithDeadlock(t *testing.T) {
+	for name, test := range map[string]struct {
+		deadlocks int
+		want      string
+	}{
+		"twice":   {2, "[placed placed placed]"},
+		"forever": {1000, "[unavailable unavailable unavailable]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newShop(t)
+			s.exec(t, `CREATE SEQUENCE transactions`)
+			s.exec(t, fmt.Sprintf(`CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+				IF nextval('transactions') <= %d THEN RAISE EXCEPTION 'deadlock' USING ERRCODE = 'deadlock_detected'; END IF;
+				RETURN NULL; END $$`, test.deadlocks))
+			s.exec(t, `CREATE TRIGGER fail AFTER INSERT ON order_items EXECUTE FUNCTION fail()`)
+			requests := s.newCustomers(3, s.product(t, 100))
+			results := s.placeTogether(t, requests...)
+			if got := fmt.Sprint(results); got != test.want {
+				t.Errorf("answers are %s, want %s", got, test.want)
+			}
+			if n := query[int](t, s, `SELECT last_value FROM transactions`); n != 3 {
+				t.Errorf("the batch took %d transactions, want 3", n)
+			}
+			if results[0].err == nil {
+				s.checkPlacedOnce(t, requests, results)
+			}
+		})
+	}
+}
+
+// TestBatchWithTerminatedSession terminates the session of a batch twice, while it waits for a lock.
+func TestBatchWithTerminatedSession(t *testing.T) {
+	s := newShop(t)
+	product := s.product(t, 100)
+	release := s.holdLock(t, `UPDATE products SET name = 'held' WHERE id = $1`, product)
+	requests := s.newCustomers(5, product)
+	batch := s.startTogether(t, t.Context(), requests...)
+	admin := s.admin(t)
+	for range 2 {
+		eventually(t, "a session that was terminated", func() bool {
+			var terminated int
+			err := admin.QueryRowContext(t.Context(), `SELECT count(pg_terminate_backend(pid)) `+sessionsThatWait).Scan(&terminated)
+			return err == nil && terminated > 0
+		})
+	}
+	release()
+	s.checkPlacedOnce(t, requests, batch.wait())
+}
+
+// TestBatchAfterAllSessionsWereTerminated terminates all idle sessions of the pool, as a restart of PostgreSQL does.
+func TestBatchAfterAllSessionsWereTerminated(t *testing.T) {
+	s := newShop(t)
+	product := s.product(t, 100)
+	for range 2 { // the pool pings a connection before its second use
+		var wg sync.WaitGroup
+		for range s.db.Stats().MaxOpenConnections {
+			wg.Go(func() {
+				if _, err := s.db.ExecContext(t.Context(), `SELECT pg_sleep(0.1)`); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+	if idle := s.db.Stats().Idle; idle < 10 {
+		t.Fatalf("the pool has %d idle connections, want at least 10", idle)
+	}
+	admin := s.admin(t)
+	eventually(t, "the end of all sessions of the pool", func() bool {
+		var sessions int
+		err := admin.QueryRowContext(t.Context(), `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+			WHERE datname = current_database() AND application_name = 'test'`).Scan(&sessions)
+		return err == nil && sessions == 0
+	})
+	requests := s.newCustomers(5, product)
+	s.checkPlacedOnce(t, requests, s.placeTogether(t, requests...))
+}
+
+// answerCutter is a proxy before PostgreSQL. After cutNext it closes one connection instead of passing on the server's
+// answer to a batch of placements, which is committed then.
+type answerCutter struct {
+	t      *testing.T
+	target string
+	ln     net.Listener
+	done   sync.WaitGroup
+
+	mu    sync.Mutex
+	onCut func() // called at the next cut; nil: nothing is cut
+}
+
+// newAnswerCutter starts a proxy, and returns it with the database's URL through it.
+func newAnswerCutter(t *testing.T, databaseURL string) (*answerCutter, string) {
+	t.Helper()
+	u, err := url.Parse(databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &answerCutter{t: t, target: u.Host, ln: ln}
+	p.done.Go(func() {
+		for {
+			client, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			p.done.Go(func() { p.serve(client) })
+		}
+	})
+	t.Cleanup(func() {
+		ln.Close()
+		p.done.Wait()
+	})
+	u.Host = ln.Addr().String()
+	return p, u.String()
+}
+
+func (p *answerCutter) cutNext(onCut func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.onCut = onCut
+}
+
+func (p *answerCutter) serve(client net.Conn) {
+	defer client.Close()
+	server, err := net.Dial("tcp", p.target)
+	if err != nil {
+		p.t.Error(err)
+		return
+	}
+	defer server.Close()
+	p.done.Go(func() {
+		defer server.Close()
+		buf := make([]byte, 64<<10)
+		for {
+			n, err := client.Read(buf)
+			if err != nil {
+				return
+			}
+			if _, err := server.Write(buf[:n]); err != nil {
+				return
+			}
+		}
+	})
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := server.Read(buf)
+		if err != nil || p.cuts(buf[:n]) {
+			return
+		}
+		if _, err := client.Write(buf[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// cuts reports whether an answer is to be cut: the next one with the results of lock.sql and place.sql, which ends outside
+// of a transaction.
+func (p *answerCutter) cuts(answer []byte) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	committed := bytes.Count(answer, []byte("SELECT ")) == 2 && bytes.HasSuffix(answer, []byte("Z\x00\x00\x00\x05I"))
+	if p.onCut == nil || !committed {
+		return false
+	}
+	p.onCut()
+	p.onCut = nil
+	return true
+}
+
+// TestBatchWhoseAnswerIsLost cuts the connection after PostgreSQL has committed a batch. The orders are placed once, and the
+// callers get them as new ones.
+func TestBatchWhoseAnswerIsLost(t *testing.T) {
+	direct := newShop(t)
+	proxy, proxied := newAnswerCutter(t, direct.url)
+	s := newShopAt(t, proxied)
+	product := direct.product(t, 10)
+	for _, n := range []int{1, 6} {
+		orders := query[int](t, direct, `SELECT count(*) FROM orders`)
+		committed := -1
+		proxy.cutNext(func() { committed = query[int](t, direct, `SELECT count(*) FROM orders`) - orders })
+		requests := s.newCustomers(n, product)
+		requests[n-1].IdempotencyKey = ""
+		s.checkPlacedOnce(t, requests, s.placeTogether(t, requests...))
+		if committed != n {
+			t.Errorf("%d orders were committed before the connection was cut, want %d", committed, n)
+		}
+	}
+
+	// The lost transaction has also rejected an order, and replayed one.
+	before := query[uuid.UUID](t, direct, `SELECT customer_id FROM orders WHERE idempotency_key IS NOT NULL ORDER BY id LIMIT 1`)
+	proxy.cutNext(func() {})
+	results := s.placeTogether(t, wants(s.SignUp(), line(product, 2)), wants(s.SignUp(), line(product, 2)),
+		wantsWithKey(before, "key 0", line(product, 1)), wants(s.SignUp(), line(product, 1)))
+	if got, want := fmt.Sprint(results), "[placed out-of-stock replayed placed]"; got != want {
+		t.Errorf("answers are %s, want %s", got, want)
+	}
+	s.checkInvariants(t, 0)
+}
+
+// failOrders makes PostgreSQL raise an error for each order of 7 units. options says when the trigger fires.
+func (s *shop) failOrders(t *testing.T, trigger, options string) {
+	t.Helper()
+	s.exec(t, `CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		IF NEW.quantity = 7 THEN RAISE EXCEPTION 'a bad order'; END IF; RETURN NEW; END $$`)
+	s.exec(t, `CREATE `+trigger+` fail AFTER INSERT ON order_items `+options+` FOR EACH ROW EXECUTE FUNCTION fail()`)
+}
+
+// TestBadOrderFailsAlone places batches with orders that make the statement, or the commit, fail.
+func TestBadOrderFailsAlone(t *testing.T) {
+	for name, trigger := range map[string][2]string{
+		"at the statement": {"TRIGGER", ""},
+		"at the commit":    {"CONSTRAINT TRIGGER", "DEFERRABLE INITIALLY DEFERRED"},
+	} {
+		for _, bad := range [][]int{{0}, {5}, {11}, {0, 1}, {2, 7, 9}} {
+			t.Run(fmt.Sprint(name, bad), func(t *testing.T) {
+				s := newShop(t)
+				s.failOrders(t, trigger[0], trigger[1])
+				product := s.product(t, 100)
+				requests := s.newCustomers(12, product)
+				for _, i := range bad {
+					requests[i].Lines[0].Quantity = 7
+				}
+				results := s.placeTogether(t, requests...)
+				for n, i := range bad {
+					err := results[i-n].err
+					if err == nil || !strings.Contains(err.Error(), "a bad order") || rest.AsError(err).Kind != rest.Internal {
+						t.Errorf("placement %d returns %v, want an internal error that wraps that of PostgreSQL", i, err)
+					}
+					results = append(results[:i-n:i-n], results[i-n+1:]...)
+					requests = append(requests[:i-n:i-n], requests[i-n+1:]...)
+				}
+				s.checkPlacedOnce(t, requests, results)
+				if n := query[int](t, s, `SELECT count(*) FROM orders`); n != len(requests) {
+					t.Errorf("there are %d orders, want %d", n, len(requests))
+				}
+			})
+		}
+	}
+}
+
+// TestLockedProductDelaysNoNeighbours locks a product for long. The neighbours in a batch are placed at once, and so are
+// later placements of other products, also those that follow in a batch with the locked product. The placements of the
+// locked product are placed when the lock is released.
+func TestLockedProductDelaysNoNeighbours(t *testing.T) {
+	s := newShop(t)
+	locked, other, free := s.product(t, 100), s.product(t, 100), s.product(t, 100)
+	release := s.holdLock(t, `UPDATE products SET name = 'held' WHERE id = ANY ($1)`, []uuid.UUID{locked, other})
+	mixed := func() (requests []request, isHeld []bool) {
+		for _, lines := range [][]order.Line{
+			{line(free, 1)}, {line(locked, 1)}, {line(free, 2), line(other, 1)}, {line(free, 3)}, {line(other, 2)}, {line(free, 4)},
+		} {
+			requests = append(requests, wants(s.SignUp(), lines...))
+			isHeld = append(isHeld, len(lines) > 1 || lines[0].ProductID != free)
+		}
+		return requests, isHeld
+	}
+	var all []request
+	var batches []*together
+	for range 2 {
+		requests, isHeld := mixed()
+		b := s.startTogether(t, t.Context(), requests...)
+		for i, held := range isHeld {
+			if !held {
+				<-b.done[i]
+			}
+		}
+		if _, _, err := s.Place(t.Context(), s.SignUp(), order.Placement{Lines: []order.Line{line(free, 1)}}); err != nil {
+			t.Errorf("another placement of the free product: %v", err)
+		}
+		for i, held := range isHeld {
+			select {
+			case <-b.done[i]:
+				if held {
+					t.Errorf("placement %d of a locked product returns %v before the lock is released", i, b.results[i])
+				}
+				if took := b.results[i].after; took > 2*time.Second {
+					t.Errorf("placement %d of the free product took %v, want about a second at most", i, took)
+				}
+			default:
+			}
+		}
+		all, batches = append(all, requests...), append(batches, b)
+	}
+	release()
+	var results []result
+	for _, b := range batches {
+		results = append(results, b.wait()...)
+	}
+	s.checkPlacedOnce(t, all, results)
+}
+
+// TestPlacementsOfLockedProductShareOneSession places many orders of a product that is locked for long. After the first one,
+// none of them waits in a session of its own, or delays the others. They get the stock in order of arrival.
+func TestPlacementsOfLockedProductShareOneSession(t *testing.T) {
+	s := newShop(t)
+	locked, free := s.product(t, 4), s.product(t, 1000)
+	release := s.holdLock(t, `UPDATE products SET name = 'held' WHERE id = $1`, locked)
+	first := s.startTogether(t, t.Context(), s.newCustomers(2, locked)...)
+	if _, _, err := s.Place(t.Context(), s.SignUp(), order.Placement{Lines: []order.Line{line(free, 1)}}); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "a batch that waits apart", func() bool {
+		return query[bool](t, s, `SELECT EXISTS (SELECT `+sessionsThatWait+` AND query LIKE 'SELECT FROM products%')`)
+	})
+	var others []*together
+	fastest := time.Hour
+	for range 10 {
+		requests := append(s.newCustomers(5, locked), s.newCustomers(1, free)...)
+		b := s.startTogether(t, t.Context(), requests...)
+		<-b.done[5]
+		if b.results[5].err != nil {
+			t.Errorf("a placement of the free product: %v", b.results[5].err)
+		}
+		if n := query[int](t, s, `SELECT count(*) `+sessionsThatWait); n > 1 {
+			t.Errorf("%d sessions wait for the locked product, want 1", n)
+		}
+		fastest = min(fastest, b.results[5].after)
+		others = append(others, b)
+	}
+	if fastest > order.ProductLockWait {
+		t.Errorf("each placement of the free product took at least %v, as long as a batch waits for a lock", fastest)
+	}
+	release()
+	if got := fmt.Sprint(first.wait()); got != "[placed placed]" {
+		t.Errorf("the answers to the first batch are %s, want [placed placed]", got)
+	}
+	for i, b := range others {
+		want := "[out-of-stock out-of-stock out-of-stock out-of-stock out-of-stock placed]"
+		if i == 0 {
+			want = "[placed placed out-of-stock out-of-stock out-of-stock placed]"
+		}
+		if got := fmt.Sprint(b.wait()); got != want {
+			t.Errorf("the answers to batch %d are %s, want %s", i, got, want)
+		}
+	}
+	s.checkInvariants(t, 0)
+}
+
+// TestProductLockedTooLong locks a product for longer than lock_timeout. Its placements are rejected, and their stock is
+// not reserved. The neighbours are placed.
+func TestProductLockedTooLong(t *testing.T) {
+	s := newShop(t)
+	locked, free := s.product(t, 100), s.product(t, 100)
+	release := s.holdLock(t, `UPDATE products SET name = 'held' WHERE id = $1`, locked)
+	results := s.placeTogether(t, wants(s.SignUp(), line(locked, 1)), wants(s.SignUp(), line(free, 1)), wants(s.SignUp(), line(free, 1), line(locked, 1)))
+	if got, want := fmt.Sprint(results), "[unavailable placed unavailable]"; got != want {
+		t.Errorf("answers are %s, want %s", got, want)
+	}
+	if took := results[0].after; took < 3*time.Second || took > 8*time.Second {
+		t.Errorf("the placement of the locked product was rejected after %v, want about 3 s", took)
+	}
+	release()
+	if n := s.available(t, locked); n != 100 {
+		t.Errorf("%d of the locked product available, want 100", n)
+	}
+	s.checkInvariants(t, 0)
+}
+
+// TestLockedCustomerDelaysNoNeighbours locks the row of a customer, for which no statement looks out. The other placements of
+// the batch are placed, and that of the customer when the lock is released.
+func TestLockedCustomerDelaysNoNeighbours(t *testing.T) {
+	s := newShop(t)
+	customer, product := s.insertCustomer(t), s.product(t, 100)
+	release := s.holdLock(t, `SELECT FROM customers WHERE id = $1 FOR UPDATE`, customer)
+	requests := s.newCustomers(8, product)
+	requests[5].customer = customer
+	b := s.startTogether(t, t.Context(), requests...)
+	for i := range requests {
+		if i == 5 {
+			continue
+		}
+		<-b.done[i]
+		if b.results[i].err != nil || b.results[i].after > 4*time.Second {
+			t.Errorf("placement %d of another customer returns %v after %v, want an order within two seconds", i, b.results[i].err, b.results[i].after)
+		}
+	}
+	select {
+	case <-b.done[5]:
+		t.Errorf("the placement of the locked customer returns %v before the lock is released", b.results[5])
+	default:
+	}
+	release()
+	s.checkPlacedOnce(t, requests, b.wait())
+}
+
+// TestBatchWithoutDatabase closes the pool: each caller gets an error.
+func TestBatchWithoutDatabase(t *testing.T) {
+	s := newShopAt(t, testenv.Postgres(t))
+	s.db.Close()
+	for i, r := range s.placeTogether(t, s.newCustomers(5, uuid.New())...) {
+		if r.err == nil {
+			t.Errorf("placement %d: Place returns no error", i)
+		}
+	}
+}

@@ -1,0 +1,401 @@
+package order_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/rest"
+)
+
+// request is a placement of a customer.
+type request struct {
+	customer uuid.UUID
+	order.Placement
+}
+
+// result is what Place returned for a request.
+type result struct {
+	order    *order.Order
+	replayed bool
+	err      error
+	after    time.Duration // from the start of the batch
+}
+
+// together is a batch of placements under way.
+type together struct {
+	results []result
+	done    []chan struct{} // closed when the result is there
+}
+
+// wait waits for all results.
+func (b *together) wait() []result {
+	for _, done := range b.done {
+		<-done
+	}
+	return b.results
+}
+
+// placeTogether places orders in one batch, in the order of the requests.
+func (s *shop) placeTogether(t testing.TB, requests ...request) []result {
+	t.Helper()
+	return s.startTogether(t, t.Context(), requests...).wait()
+}
+
+// startTogether begins to place orders in one batch, in the order of the requests.
+func (s *shop) startTogether(t testing.TB, ctx context.Context, requests ...request) *together {
+	t.Helper()
+	b := &together{make([]result, len(requests)), make([]chan struct{}, len(requests))}
+	queued, release := s.HoldLanes(true)
+	defer release()
+	began := time.Now()
+	for i, r := range requests {
+		b.done[i] = make(chan struct{})
+		before := queued()
+		go func() {
+			defer close(b.done[i])
+			o, replayed, err := s.Service.Place(ctx, r.customer, r.Placement)
+			b.results[i] = result{o, replayed, err, time.Since(began)}
+		}()
+		for arrived := false; !arrived; {
+			select {
+			case <-b.done[i]: // rejected without a batch
+				arrived = true
+			default:
+				arrived = queued() > before
+				runtime.Gosched()
+			}
+			if time.Since(began) > 10*time.Second {
+				t.Errorf("placement %d of a batch did not arrive in the queue within 10 s", i)
+				arrived = true
+			}
+		}
+	}
+	return b
+}
+
+// String describes the request briefly, with parts of ids.
+func (r request) String() string {
+	text := r.customer.String()[30:] + " " + r.IdempotencyKey + ":"
+	for _, l := range r.Lines {
+		text += fmt.Sprintf(" %d of %s", l.Quantity, l.ProductID.String()[:4])
+	}
+	return text
+}
+
+// wants returns a request without an idempotency key.
+func wants(customer uuid.UUID, lines ...order.Line) request {
+	return request{customer, order.Placement{Lines: lines}}
+}
+
+// wantsWithKey returns a request with an idempotency key.
+func wantsWithKey(customer uuid.UUID, key string, lines ...order.Line) request {
+	return request{customer, order.Placement{IdempotencyKey: key, Lines: lines}}
+}
+
+// String returns the code of the rejection, "replayed" or "placed".
+func (r result) String() string {
+	switch {
+	case r.err != nil:
+		return kindOf(r.err).Code
+	case r.replayed:
+		return "replayed"
+	}
+	return "placed"
+}
+
+// neighbours are the placements that [shop.Place] makes part of its batch: two before and two after that of the test. They
+// want a product that no test wants.
+type neighbours struct{ product uuid.UUID }
+
+// aloneAndTogether runs a test with a shop that places orders alone, and with one that places each order in a batch
+// among neighbours.
+func aloneAndTogether(t *testing.T, test func(t *testing.T, s *shop)) {
+	aloneAndTogetherWith(t, func(*order.Config) {}, test)
+}
+
+// aloneAndTogetherWith is aloneAndTogether with a change of the shops' configuration.
+func aloneAndTogetherWith(t *testing.T, change func(*order.Config), test func(t *testing.T, s *shop)) {
+	t.Run("alone", func(t *testing.T) { test(t, newShop(t, change)) })
+	t.Run("among neighbours", func(t *testing.T) {
+		s := newShop(t, change)
+		s.neighbours = &neighbours{s.product(t, 1_000_000)}
+		test(t, s)
+	})
+}
+
+// Place is [order.Service.Place]. In a shop with neighbours it places the order in a batch among them, and checks that each
+// of them gets its own answer.
+func (s *shop) Place(ctx context.Context, customer uuid.UUID, p order.Placement) (*order.Order, bool, error) {
+	if s.neighbours == nil {
+		return s.Service.Place(ctx, customer, p)
+	}
+	return s.neighbours.place(ctx, s, request{customer, p})
+}
+
+func (n *neighbours) place(ctx context.Context, s *shop, r request) (*order.Order, bool, error) {
+	// The test may run Place in another goroutine, where it must not call t.FailNow. Here only t.Errorf is called.
+	t := s.t
+	unknown := order.Line{ProductID: uuid.New(), Quantity: 1}
+	b := s.startTogether(t, ctx,
+		wants(s.SignUp(), line(n.product, 2)), wants(s.SignUp(), line(n.product, 1000), unknown), r,
+		wantsWithKey(s.SignUp(), "key", line(n.product, 3)), wants(s.SignUp(), unknown))
+	results := b.wait()
+	for i, want := range map[int]string{0: "placed", 1: "unknown-product", 3: "placed", 4: "unknown-product"} {
+		got := results[i]
+		if got.String() != want {
+			t.Errorf("neighbour %d: %v %v, want %s", i, got, got.err, want)
+		}
+		if got.order != nil && (len(got.order.Items) != 1 || got.order.Items[0].ProductID != n.product || got.order.Items[0].Quantity != got.order.TotalCents/100) {
+			t.Errorf("neighbour %d gets order %+v, want its own", i, got.order)
+		}
+	}
+	return results[2].order, results[2].replayed, results[2].err
+}
+
+// TestBatchDecidesInOrderOfArrival places batches of orders of up to three products. Each customer has one order.
+func TestBatchDecidesInOrderOfArrival(t *testing.T) {
+	const yes, no, unknown, mixed = "placed", "out-of-stock", "unknown-product", "mixed-currencies"
+	type lines = map[string]int64 // by product: A and B cost euros, D dollars, U does not exist
+	for name, test := range map[string]struct {
+		stock  lines
+		wanted []lines
+		want   []string
+	}{
+		"a smaller order fits after a rejected one": {lines{"A": 5}, []lines{{"A": 2}, {"A": 2}, {"A": 2}, {"A": 1}}, []string{yes, yes, no, yes}},
+		"a large order before all others":           {lines{"A": 5}, []lines{{"A": 6}, {"A": 5}, {"A": 1}}, []string{no, yes, no}},
+		"many rejected ones between":                {lines{"A": 4}, []lines{{"A": 3}, {"A": 2}, {"A": 4}, {"A": 1}, {"A": 1}}, []string{yes, no, no, yes, no}},
+		"sold out":                                  {lines{"A": 0}, []lines{{"A": 1}, {"A": 2}}, []string{no, no}},
+		"a rejected order takes nothing of its other products": {
+			lines{"A": 1, "B": 3}, []lines{{"A": 2, "B": 3}, {"B": 2}, {"A": 1, "B": 2}, {"A": 1, "B": 1}}, []string{no, yes, no, yes},
+		},
+		"the first in a chain decides all": {
+			lines{"A": 1, "B": 1, "D": 1},
+			[]lines{{"A": 2}, {"A": 1, "B": 1}, {"B": 1}, {"D": 1}}, []string{no, yes, no, yes},
+		},
+		"an order with another currency takes nothing":    {lines{"A": 1, "D": 1}, []lines{{"A": 1, "D": 1}, {"A": 1}, {"D": 1}}, []string{mixed, yes, yes}},
+		"an order with an unknown product takes nothing":  {lines{"A": 1}, []lines{{"A": 1, "U": 1}, {"A": 1}}, []string{unknown, yes}},
+		"an order that waits is not overtaken":            {lines{"A": 2, "B": 2}, []lines{{"A": 3, "B": 2}, {"A": 2, "B": 1}, {"A": 1}, {"B": 2}, {"B": 1}}, []string{no, yes, no, no, yes}},
+		"the last unit goes to the first of many":         {lines{"A": 1}, slices.Repeat([]lines{{"A": 1}}, 30), append([]string{yes}, slices.Repeat([]string{no}, 29)...)},
+		"rounds go on as long as stock is left":           {lines{"A": 3}, []lines{{"A": 4}, {"A": 2}, {"A": 2}, {"A": 1}, {"A": 1}}, []string{no, yes, no, yes, no}},
+		"an unknown product alone does not stop a batch":  {lines{"A": 1}, []lines{{"U": 1}, {"U": 1}, {"A": 1}}, []string{unknown, unknown, yes}},
+		"a batch of unknown products":                     {lines{"A": 1}, []lines{{"U": 1}, {"U": 2}}, []string{unknown, unknown}},
+		"reasons are found in their order, also together": {lines{"A": 0, "D": 1}, []lines{{"A": 1, "D": 1, "U": 1}, {"A": 1, "D": 1}, {"A": 1}}, []string{unknown, mixed, no}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newShop(t)
+			products := map[string]uuid.UUID{"U": uuid.New()}
+			for p, supply := range test.stock {
+				products[p] = s.productWithCurrency(t, supply, map[bool]string{true: "USD", false: "EUR"}[p == "D"])
+			}
+			var requests []request
+			left := lines{}
+			for p, n := range test.stock {
+				left[p] = n
+			}
+			for i, wanted := range test.wanted {
+				r := wants(s.customer(t))
+				for p, quantity := range wanted {
+					r.Lines = append(r.Lines, line(products[p], quantity))
+					if test.want[i] == yes {
+						left[p] -= quantity
+					}
+				}
+				requests = append(requests, r)
+			}
+			results := s.placeTogether(t, requests...)
+			if got := fmt.Sprint(results); got != fmt.Sprint(test.want) {
+				t.Errorf("answers are %s, want %s", got, test.want)
+			}
+			for i, r := range results {
+				if r.order != nil {
+					s.checkPlaced(t, requests[i], r.order)
+				}
+			}
+			for p, want := range left {
+				if got := s.available(t, products[p]); got != want {
+					t.Errorf("%d of product %s available, want %d", got, p, want)
+				}
+			}
+			s.checkInvariants(t, 0)
+		})
+	}
+}
+
+// checkPlaced checks that an order is that of a request, that the database has it with all its rows, and that its task was
+// published once.
+func (s *shop) checkPlaced(t testing.TB, r request, o *order.Order) {
+	t.Helper()
+	var lines []order.Line
+	for _, item := range o.Items {
+		lines = append(lines, line(item.ProductID, item.Quantity))
+	}
+	if o.CustomerID != r.customer || canonical(lines) != canonical(r.Lines) {
+		t.Errorf("the answer to %+v is order %+v, want its own order", r, o)
+	}
+	read, err := s.Get(t.Context(), r.customer, o.ID)
+	if err != nil {
+		t.Errorf("read the order of %+v: %v", r, err)
+		return
+	}
+	if !slices.Equal(read.Items, o.Items) || read.TotalCents != o.TotalCents || read.ExpiresAt != o.ExpiresAt || read.CreatedAt != o.CreatedAt ||
+		read.DueAt != o.DueAt || read.Currency != o.Currency {
+		t.Errorf("Place returns %+v, the database has %+v", o, read)
+	}
+	if rows := query[string](t, s, `SELECT concat((SELECT count(*) FROM order_events WHERE order_id = $1), (SELECT count(*) FROM outbox WHERE task_id = $2))`,
+		o.ID, o.ID.String()); rows != "11" {
+		t.Errorf("order %s has events and outbox rows %s, want one of each", o.ID, rows)
+	}
+	s.awaitPublished(t)
+	if n, m := s.published.of(o.ID), s.notified.of(o); n != 1 || m != 1 {
+		t.Errorf("order %s: its task was published %d times, and %d notifications were sent, want one of each", o.ID, n, m)
+	}
+}
+
+// TestBatchIsOneTransaction checks that a batch without rejections is one transaction: all its orders have one time.
+func TestBatchIsOneTransaction(t *testing.T) {
+	s := newShop(t)
+	a, b := s.product(t, 1000), s.product(t, 1000)
+	var requests []request
+	for i := range int64(200) {
+		requests = append(requests, wants(s.customer(t), line(a, i%3+1), line(b, 1)))
+	}
+	for i, r := range s.placeTogether(t, requests...) {
+		if r.err != nil {
+			t.Fatal(r.err)
+		}
+		s.checkPlaced(t, requests[i], r.order)
+	}
+	if n := query[int](t, s, `SELECT count(DISTINCT xmin::text) FROM orders`); n != 1 {
+		t.Errorf("200 orders were placed in %d transactions, want 1", n)
+	}
+	if n := len(s.published.calls()); n != 1 {
+		t.Errorf("their tasks were published in %d calls, want 1", n)
+	}
+	s.checkInvariants(t, 0)
+}
+
+// TestSameKeyInOneBatch places orders of one customer with one idempotency key in a batch, in which other customers want the
+// same product. The stock is 5.
+func TestSameKeyInOneBatch(t *testing.T) {
+	for name, test := range map[string]struct {
+		quantities []int64 // negative: of another customer, without a key
+		want       string
+	}{
+		"same lines":                             {[]int64{2, 2, 2}, "[placed replayed replayed]"},
+		"other lines":                            {[]int64{2, 3, 2}, "[placed idempotency-key-reused replayed]"},
+		"the first is rejected":                  {[]int64{6, 2, 2}, "[out-of-stock placed replayed]"},
+		"all are rejected":                       {[]int64{6, 7, 6, 8}, "[out-of-stock out-of-stock out-of-stock out-of-stock]"},
+		"the first two are rejected":             {[]int64{6, 7, 5, 6}, "[out-of-stock out-of-stock placed idempotency-key-reused]"},
+		"a repeated key is decided last":         {[]int64{6, 5, -1}, "[out-of-stock out-of-stock placed]"},
+		"a replay takes nothing":                 {[]int64{3, 3, -2, -1}, "[placed replayed placed out-of-stock]"},
+		"a reused key takes nothing":             {[]int64{3, 2, -2, -1}, "[placed idempotency-key-reused placed out-of-stock]"},
+		"an earlier customer leaves less":        {[]int64{-3, 3, 2, 2}, "[placed out-of-stock placed replayed]"},
+		"a rejected one between two that repeat": {[]int64{2, -9, 2, -3}, "[placed out-of-stock replayed placed]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newShop(t)
+			customer, product := s.customer(t), s.product(t, 5)
+			var requests []request
+			for _, n := range test.quantities {
+				if n < 0 {
+					requests = append(requests, wants(s.customer(t), line(product, -n)))
+				} else {
+					requests = append(requests, wantsWithKey(customer, "key", line(product, n)))
+				}
+			}
+			results := s.placeTogether(t, requests...)
+			if got := fmt.Sprint(results); got != test.want {
+				t.Errorf("answers are %s, want %s", got, test.want)
+			}
+			var id uuid.UUID // of the order with the key
+			for i, r := range results {
+				switch {
+				case r.err != nil:
+				case !r.replayed:
+					s.checkPlaced(t, requests[i], r.order)
+					if requests[i].IdempotencyKey != "" {
+						id = r.order.ID
+					}
+				case r.order.ID != id:
+					t.Errorf("placement %d is answered with order %s, want the order with its key, %s", i, r.order.ID, id)
+				}
+			}
+			s.checkInvariants(t, 0)
+		})
+	}
+}
+
+// TestKeyOfEarlierOrderInBatch places, in one batch, a replay of an order that exists, a placement that reuses its key, and
+// a new one of each of two customers.
+func TestKeyOfEarlierOrderInBatch(t *testing.T) {
+	s := newShop(t)
+	customer, other, product := s.customer(t), s.customer(t), s.product(t, 6)
+	first, _, err := s.Place(t.Context(), customer, order.Placement{IdempotencyKey: "key", Lines: []order.Line{line(product, 2)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Pay(t.Context(), customer, first.ID); err != nil {
+		t.Fatal(err)
+	}
+	results := s.placeTogether(t,
+		wantsWithKey(customer, "key", line(product, 2)), wantsWithKey(customer, "key", line(product, 1)),
+		wantsWithKey(other, "key", line(product, 2)), wants(customer, line(product, 2)), wants(other, line(product, 1)))
+	if got, want := fmt.Sprint(results), "[replayed idempotency-key-reused placed placed out-of-stock]"; got != want {
+		t.Errorf("answers are %s, want %s", got, want)
+	}
+	if o := results[0].order; o == nil || o.ID != first.ID || o.Status != order.Paid {
+		t.Errorf("the replay is %+v, want order %s in its present state, paid", o, first.ID)
+	}
+	s.checkInvariants(t, 0)
+}
+
+// TestRejectionInBatchNamesStock checks the field errors of rejected placements between accepted ones.
+func TestRejectionInBatchNamesStock(t *testing.T) {
+	s := newShop(t)
+	a, b := s.product(t, 5), s.product(t, 3)
+	results := s.placeTogether(t,
+		wants(s.customer(t), line(a, 3)), wants(s.customer(t), line(b, 1), line(a, 3)), wants(s.customer(t), line(a, 1), line(b, 2)),
+		wants(s.customer(t), line(a, 2), line(b, 2)))
+	if got, want := fmt.Sprint(results), "[placed out-of-stock placed out-of-stock]"; got != want {
+		t.Fatalf("answers are %s, want %s", got, want)
+	}
+	name := func(product uuid.UUID) string { return "product " + product.String()[:4] }
+	for i, want := range map[int][]rest.FieldError{
+		1: {{Pointer: "/items/1/quantity", Detail: name(a) + ": 3 wanted, 2 available"}},
+		3: {{Pointer: "/items/0/quantity", Detail: name(a) + ": 2 wanted, 1 available"}, {Pointer: "/items/1/quantity", Detail: name(b) + ": 2 wanted, 1 available"}},
+	} {
+		if got := results[i].err.(*rest.Error).Fields; !slices.Equal(got, want) {
+			t.Errorf("placement %d: field errors are %v, want %v", i, got, want)
+		}
+	}
+}
+
+// TestParallelPlacementsFormBatches places many orders in parallel, without a hook. Some of them are placed together.
+func TestParallelPlacementsFormBatches(t *testing.T) {
+	s := newShop(t)
+	product := s.product(t, 1_000_000)
+	var wg sync.WaitGroup
+	for range 64 {
+		wg.Go(func() {
+			for range 10 {
+				if _, _, err := s.Place(t.Context(), s.SignUp(), order.Placement{Lines: []order.Line{line(product, 1)}}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	orders, transactions := query[int](t, s, `SELECT count(*) FROM orders`), query[int](t, s, `SELECT count(DISTINCT xmin::text) FROM orders`)
+	if orders != 640 || transactions > orders/2 {
+		t.Errorf("%d orders were placed in %d transactions, want 640 in less than half as many", orders, transactions)
+	}
+	s.checkInvariants(t, 0)
+}

@@ -1,0 +1,310 @@
+package order_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/rest"
+)
+
+// checkTooManyOpen checks that an error is the rejection of a placement by a bound, with the pointers of its field errors and
+// the ids of the open orders, the newest first.
+func checkTooManyOpen(t *testing.T, err error, pointers []string, open ...*order.Order) {
+	t.Helper()
+	if kindOf(err) != order.TooManyOpen {
+		t.Errorf("Place returns %v, want code %s", err, order.TooManyOpen.Code)
+		return
+	}
+	rejection := err.(*rest.Error)
+	var got []string
+	for _, f := range rejection.Fields {
+		got = append(got, f.Pointer)
+	}
+	if !slices.Equal(got, pointers) {
+		t.Errorf("field errors are at %v, want %v", got, pointers)
+	}
+	want := []uuid.UUID{}
+	for _, o := range open {
+		want = append(want, o.ID)
+	}
+	if ids, ok := rejection.Extensions["open_orders"].([]uuid.UUID); !ok || !slices.Equal(ids, want) {
+		t.Errorf("open_orders is %v, want %v", rejection.Extensions["open_orders"], want)
+	}
+}
+
+// try places an order, and returns the error.
+func (s *shop) try(t testing.TB, customer uuid.UUID, lines ...order.Line) error {
+	t.Helper()
+	_, _, err := s.Place(t.Context(), customer, order.Placement{Lines: lines})
+	return err
+}
+
+func TestMaxOpenOrders(t *testing.T) {
+	aloneAndTogetherWith(t, bounds{orders: 3}.set, testMaxOpenOrders)
+}
+
+func testMaxOpenOrders(t *testing.T, s *shop) {
+	customer, a, b := s.customer(t), s.product(t, 100), s.product(t, 100)
+	first, second, third := s.place(t, customer, line(a, 1)), s.place(t, customer, line(a, 20), line(b, 1)), s.place(t, customer, line(b, 1))
+	checkTooManyOpen(t, s.try(t, customer, line(b, 1)), nil, third, second, first)
+	if n := s.available(t, b); n != 98 {
+		t.Errorf("%d available after the rejection, want 98", n)
+	}
+	s.place(t, s.customer(t), line(b, 1)) // the bound is for each customer
+
+	// A held order counts, also after its deadline.
+	s.hold(t, second.ID)
+	s.pass(t, second.ID, timeout)
+	checkTooManyOpen(t, s.try(t, customer, line(b, 1)), nil, third, first, second)
+
+	if _, err := s.Pay(t.Context(), customer, first.ID); err != nil {
+		t.Fatal(err)
+	}
+	fourth := s.place(t, customer, line(b, 1))
+	checkTooManyOpen(t, s.try(t, customer, line(b, 1)), nil, fourth, third, second)
+	if _, err := s.Cancel(t.Context(), customer, third.ID); err != nil {
+		t.Fatal(err)
+	}
+	fifth := s.place(t, customer, line(b, 1))
+	checkTooManyOpen(t, s.try(t, customer, line(b, 1)), nil, fifth, fourth, second)
+	s.payHeld(t, second.ID)
+	sixth := s.place(t, customer, line(b, 1))
+	s.expire(t, fourth.ID)
+	checkTooManyOpen(t, s.try(t, customer, line(b, 1)), nil, sixth, fifth, fourth) // overdue, but not cancelled yet
+	s.cancelDue(t, fourth.ID)
+	s.place(t, customer, line(b, 1))
+	s.checkInvariants(t, 0)
+}
+
+func TestMaxOpenUnits(t *testing.T) {
+	s := newShop(t, bounds{units: 5}.set)
+	customer, a, b := s.customer(t), s.product(t, 100), s.product(t, 100)
+	checkTooManyOpen(t, s.try(t, customer, line(b, 5), line(a, 6)), []string{"/items/1/quantity"})
+	first := s.place(t, customer, line(a, 3), line(b, 1))
+	onlyB := s.place(t, customer, line(b, 1))
+	second := s.place(t, customer, line(a, 2))
+	checkTooManyOpen(t, s.try(t, customer, line(b, 1), line(a, 1)), []string{"/items/1/quantity"}, second, first)
+	checkTooManyOpen(t, s.try(t, customer, line(b, 4), line(a, 1)), []string{"/items/0/quantity", "/items/1/quantity"}, second, onlyB, first)
+	s.place(t, customer, line(b, 3))
+	s.place(t, s.customer(t), line(a, 5))
+
+	_, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(a, 4)}})
+	name := "product " + a.String()[:4]
+	if want := name + ": 4 wanted, 5 in your open orders, at most 5 of both together"; kindOf(err) != order.TooManyOpen || err.(*rest.Error).Fields[0].Detail != want {
+		t.Errorf("the error is %v, with fields %v; want the detail %q", err, rest.AsError(err).Fields, want)
+	}
+
+	if _, err := s.Pay(t.Context(), customer, second.ID); err != nil {
+		t.Fatal(err)
+	}
+	s.place(t, customer, line(a, 2))
+	s.expire(t, first.ID)
+	s.cancelDue(t, first.ID)
+	s.place(t, customer, line(a, 3))
+	checkTooManyOpen(t, s.try(t, customer, line(a, 1)), []string{"/items/0/quantity"}, s.open(t, customer, a)...)
+	s.checkInvariants(t, 0)
+}
+
+// open returns the open orders of a customer with a product, the newest first.
+func (s *shop) open(t *testing.T, customer, product uuid.UUID) (open []*order.Order) {
+	t.Helper()
+	all, _, err := s.List(t.Context(), customer, rest.Page{Limit: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range all {
+		if o.Status == order.Pending && slices.ContainsFunc(o.Items, func(i order.Item) bool { return i.ProductID == product }) {
+			open = append(open, &o)
+		}
+	}
+	return open
+}
+
+// TestNoBounds checks that 0 is no bound.
+func TestNoBounds(t *testing.T) {
+	s := newShop(t)
+	customer, product := s.customer(t), s.product(t, 100_000)
+	requests := slices.Repeat([]request{wants(customer, line(product, 1000))}, 50)
+	for i, r := range s.placeTogether(t, requests...) {
+		if r.err != nil {
+			t.Errorf("placement %d: %v", i, r.err)
+		}
+	}
+}
+
+// TestBoundsInOneBatch places orders of one customer in one batch. The bounds are 2 orders, and 4 units of a product.
+func TestBoundsInOneBatch(t *testing.T) {
+	const yes, no, soldOut = "placed", "too-many-open-orders", "out-of-stock"
+	for name, test := range map[string]struct {
+		quantities []int64 // negative: of another customer
+		want       []string
+	}{
+		"more orders than the bound":              {[]int64{1, 1, 1, -1}, []string{yes, yes, no, yes}},
+		"more units than the bound":               {[]int64{3, 2, 1}, []string{yes, no, yes}},
+		"a rejected order counts for neither":     {[]int64{100, 5, 4}, []string{soldOut, no, yes}},
+		"rejected orders take no place of others": {[]int64{100, 100, 1, 1, 1}, []string{soldOut, soldOut, yes, yes, no}},
+		"customers have bounds of their own":      {[]int64{4, -4, 1, -1}, []string{yes, yes, no, no}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newShop(t, bounds{2, 4}.set)
+			customer, other, product := s.customer(t), s.customer(t), s.product(t, 50)
+			var requests []request
+			for _, n := range test.quantities {
+				if n < 0 {
+					requests = append(requests, wants(other, line(product, -n)))
+				} else {
+					requests = append(requests, wants(customer, line(product, n)))
+				}
+			}
+			if got := fmt.Sprint(s.placeTogether(t, requests...)); got != fmt.Sprint(test.want) {
+				t.Errorf("answers are %s, want %s", got, test.want)
+			}
+			s.checkInvariants(t, 0)
+		})
+	}
+}
+
+// TestRejectionNamesOrdersOfSameBatch checks that a rejection names the orders of its own batch first, because they are the
+// newest.
+func TestRejectionNamesOrdersOfSameBatch(t *testing.T) {
+	s := newShop(t, bounds{orders: 3}.set)
+	customer, product := s.customer(t), s.product(t, 50)
+	first := s.place(t, customer, line(product, 1))
+	results := s.placeTogether(t, wants(customer, line(product, 1)), wants(customer, line(product, 2)), wants(customer, line(product, 3)))
+	if got, want := fmt.Sprint(results), "[placed placed too-many-open-orders]"; got != want {
+		t.Fatalf("answers are %s, want %s", got, want)
+	}
+	checkTooManyOpen(t, results[2].err, nil, results[1].order, results[0].order, first)
+}
+
+// TestReasonsHaveAnOrder checks which reason a placement gets that has several: unknown product, mixed currencies, out of
+// stock, too many orders, too many units.
+func TestReasonsHaveAnOrder(t *testing.T) {
+	aloneAndTogetherWith(t, bounds{2, 5}.set, func(t *testing.T, s *shop) {
+		customer := s.customer(t)
+		euros, few, dollars := s.product(t, 100), s.product(t, 1), s.productWithCurrency(t, 100, "USD")
+		s.place(t, customer, line(euros, 1))
+		s.place(t, customer, line(euros, 1))
+		for _, test := range []struct {
+			lines []order.Line
+			want  rest.Kind
+		}{
+			{[]order.Line{line(uuid.New(), 1), line(dollars, 6), line(few, 2)}, order.UnknownProduct},
+			{[]order.Line{line(dollars, 6), line(few, 2)}, order.MixedCurrencies},
+			{[]order.Line{line(few, 6)}, order.OutOfStock},
+			{[]order.Line{line(euros, 6)}, order.TooManyOpen},
+		} {
+			if err := s.try(t, customer, test.lines...); kindOf(err) != test.want {
+				t.Errorf("lines %v: %v, want code %s", test.lines, err, test.want.Code)
+			}
+		}
+		checkTooManyOpen(t, s.try(t, customer, line(euros, 6)), nil, s.open(t, customer, euros)...)
+	})
+}
+
+// TestBoundDoesNotRejectReplay repeats the placement that reached the bound.
+func TestBoundDoesNotRejectReplay(t *testing.T) {
+	s := newShop(t, bounds{1, 2}.set)
+	customer, product := s.customer(t), s.product(t, 50)
+	p := order.Placement{IdempotencyKey: "key", Lines: []order.Line{line(product, 2)}}
+	for replay := range 2 {
+		if _, replayed, err := s.Place(t.Context(), customer, p); err != nil || replayed != (replay == 1) {
+			t.Errorf("Place returns replayed %v, %v; want replayed %v", replayed, err, replay == 1)
+		}
+	}
+	p.Lines[0].Quantity = 1
+	if _, _, err := s.Place(t.Context(), customer, p); kindOf(err) != rest.KeyReused {
+		t.Errorf("Place returns %v, want code %s", err, rest.KeyReused.Code)
+	}
+}
+
+// TestParallelPlacementsKeepBounds has one customer place 50 orders at the same time, at one or two services with the same
+// database. Another test wants a product of its own with each order, so that no product's lock protects the bound.
+func TestParallelPlacementsKeepBounds(t *testing.T) {
+	for name, test := range map[string]struct {
+		bounds   bounds
+		services int
+		products int
+		quantity int64
+		want     int64
+	}{
+		"orders of one product":                  {bounds{10, 0}, 1, 1, 1, 10},
+		"orders of many products":                {bounds{10, 0}, 1, 50, 1, 10},
+		"orders of many products, two services":  {bounds{10, 0}, 2, 50, 1, 10},
+		"units":                                  {bounds{0, 20}, 1, 1, 3, 6},
+		"units, two services":                    {bounds{0, 20}, 2, 1, 3, 6},
+		"units of two products, two services":    {bounds{0, 20}, 2, 2, 3, 12},
+		"orders and units, the units are bound":  {bounds{10, 4}, 2, 1, 1, 4},
+		"orders and units, the orders are bound": {bounds{5, 20}, 2, 3, 2, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			services := []*shop{newShop(t, test.bounds.set)}
+			s := services[0]
+			for len(services) < test.services {
+				services = append(services, newShopAt(t, s.url, test.bounds.set))
+			}
+			customer := s.customer(t)
+			var products []uuid.UUID
+			for range test.products {
+				products = append(products, s.product(t, 1000))
+			}
+			var placed, rejected atomic.Int64
+			var wg sync.WaitGroup
+			for i := range 50 {
+				wg.Go(func() {
+					_, _, err := services[i%len(services)].Place(t.Context(), customer,
+						order.Placement{Lines: []order.Line{line(products[i%len(products)], test.quantity)}})
+					switch kindOf(err) {
+					case rest.Kind{}:
+						placed.Add(1)
+					case order.TooManyOpen:
+						rejected.Add(1)
+					default:
+						t.Error(err)
+					}
+				})
+			}
+			wg.Wait()
+			if n := query[int64](t, s, `SELECT count(*) FROM orders WHERE customer_id = $1`, customer); n != test.want || placed.Load() != n || rejected.Load() != 50-n {
+				t.Errorf("%d placed, %d rejected, %d orders in the database; want %d placed, and all others rejected", placed.Load(), rejected.Load(), n, test.want)
+			}
+			s.checkInvariants(t, 0)
+		})
+	}
+}
+
+// TestTooManyOpenProblem checks the problem of a placement that exceeds a bound. The contract has its members.
+func TestTooManyOpenProblem(t *testing.T) {
+	s := newHTTPShop(t, bounds{2, 5}.set)
+	customer, product := s.customer(t), s.product(t, 50)
+	auth := "Authorization: Bearer " + s.token(t, customer)
+	check := func(quantity int, open []uuid.UUID, fields int) {
+		t.Helper()
+		a := s.send(t, "POST", "/api/orders", orderBody(product, quantity), auth)
+		p := a.problem(t)
+		got := decode[struct {
+			Open json.RawMessage `json:"open_orders"`
+		}](t, a).Open
+		want, err := json.Marshal(open)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.status != http.StatusConflict || p.Type != "/problems/too-many-open-orders" || p.Title != "Too many open orders" ||
+			string(got) != string(want) || len(p.Errors) != fields {
+			t.Errorf("an order of %d units is answered with %d %s, want 409, open_orders %s and %d field errors", quantity, a.status, a.body, want, fields)
+		}
+	}
+	check(6, []uuid.UUID{}, 1)
+	first := s.place(t, customer, line(product, 4))
+	check(2, []uuid.UUID{first.ID}, 1)
+	second := s.place(t, customer, line(product, 1))
+	check(1, []uuid.UUID{second.ID, first.ID}, 0)
+}

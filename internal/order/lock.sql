@@ -1,0 +1,25 @@
+-- Locks what a batch of placements needs, and returns the products: first the products, then the customers. The next
+-- statement of the transaction decides. It cannot be part of this statement: a statement that waits for a lock still
+-- sees the orders as they were before its wait.
+--
+-- $1 product ids · $2 customer ids · $3 lock_timeout for the rest of the transaction (NULL: that of the session)
+WITH setting AS MATERIALIZED (
+    SELECT set_config('lock_timeout', $3::text, true)
+),
+locked AS MATERIALIZED (
+    -- In id order, as in every statement that locks products, so that no two statements deadlock. NO KEY, because the
+    -- foreign keys of other orders' items hold KEY SHARE locks on these rows.
+    SELECT id, name, price_cents, currency, available
+    FROM products
+    WHERE id = ANY ($1::uuid[]) AND (SELECT count(*) FROM setting) = 1
+    ORDER BY id
+    FOR NO KEY UPDATE
+),
+customers AS MATERIALIZED (
+    -- A customer without orders has no row to lock. A session that holds these locks waits for no product, so the wait
+    -- for them is short. They are taken in one order too.
+    SELECT count(pg_advisory_xact_lock(key))
+    FROM (SELECT DISTINCT hashtextextended(id::text, 0) AS key FROM unnest($2::uuid[]) AS id ORDER BY key) AS keys
+    WHERE (SELECT count(*) FROM locked) > 0
+)
+SELECT locked.* FROM locked CROSS JOIN customers

@@ -1,0 +1,239 @@
+package order_test
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/rest"
+)
+
+// counter returns the value of a counter of the registry with the labels' values.
+func counter(t *testing.T, reg *prometheus.Registry, name string, labels ...string) float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			var values []string
+			for _, l := range m.GetLabel() {
+				values = append(values, l.GetValue())
+			}
+			if family.GetName() == name && strings.Join(values, " ") == strings.Join(labels, " ") {
+				return m.GetCounter().GetValue()
+			}
+		}
+	}
+	return 0
+}
+
+// TestOverload has placements wait for longer than the limit. Further ones are rejected at once, before authentication. All
+// other requests are served. When the queue moves, placements are accepted again.
+func TestOverload(t *testing.T) {
+	s := newHTTPShop(t)
+	customer, product := s.customer(t), s.product(t, 50)
+	auth := "Authorization: Bearer " + s.token(t, customer)
+	paid, cancelled := s.place(t, customer, line(product, 1)), s.place(t, customer, line(product, 1))
+	if err := admitted(s.Service); err != nil {
+		t.Fatalf("Admit returns %v for an idle service, want no error", err)
+	}
+
+	queued, release := s.HoldLanes(false)
+	began := time.Now()
+	var waiting []chan error
+	for range 3 {
+		before := queued()
+		result := make(chan error, 1)
+		go func() { result <- s.try(t, s.SignUp(), line(product, 1)) }()
+		eventually(t, "a placement in the queue", func() bool { return queued() > before })
+		waiting = append(waiting, result)
+	}
+	eventually(t, "an overloaded service", func() bool { return admitted(s.Service) != nil })
+	if waited := time.Since(began); waited < order.MaxPlacementWait {
+		t.Errorf("placements are rejected when the first one has waited for %v, want at least %v", waited, order.MaxPlacementWait)
+	}
+	counted := counter(t, s.metrics, "orders_refused_total", "overloaded")
+	if err := s.try(t, customer, line(product, 1)); kindOf(err) != rest.Overloaded {
+		t.Errorf("Place returns %v, want code %s", err, rest.Overloaded.Code)
+	}
+	for _, headers := range [][]string{nil, {auth}, {"Authorization: Bearer wrong"}} {
+		a := s.send(t, "POST", "/api/orders", orderBody(product, 1), headers...)
+		if a.status != http.StatusServiceUnavailable || a.problem(t).Type != "/problems/overloaded" || a.header.Get("Retry-After") != "1" {
+			t.Errorf("an order with headers %v is answered with %d %v %s, want 503, overloaded and Retry-After: 1", headers, a.status, a.header, a.body)
+		}
+	}
+	if got := counter(t, s.metrics, "orders_refused_total", "overloaded") - counted; got != 4 {
+		t.Errorf("4 rejected placements are counted as %v", got)
+	}
+	if n := strings.Count(s.serviceLog.String(), "placements are rejected"); n != 1 {
+		t.Errorf("the log has %d lines about rejected placements, want 1: %s", n, s.serviceLog)
+	}
+	for _, request := range []struct {
+		method, path string
+		status       int
+	}{
+		{"POST", "/api/orders/" + paid.ID.String() + "/pay", http.StatusOK},
+		{"POST", "/api/orders/" + cancelled.ID.String() + "/cancel", http.StatusOK},
+		{"GET", "/api/orders", http.StatusOK},
+		{"GET", "/api/products", http.StatusOK},
+	} {
+		if a := s.send(t, request.method, request.path, "", auth); a.status != request.status {
+			t.Errorf("%s %s is answered with %d %s while placements are rejected, want %d", request.method, request.path, a.status, a.body, request.status)
+		}
+	}
+
+	release()
+	for i, result := range waiting {
+		if err := <-result; err != nil {
+			t.Errorf("placement %d in the queue: %v", i, err)
+		}
+	}
+	if err := admitted(s.Service); err != nil {
+		t.Errorf("Admit returns %v after the queue has moved, want no error", err)
+	}
+	if a := s.send(t, "POST", "/api/orders", orderBody(product, 1), auth); a.status != http.StatusCreated {
+		t.Errorf("an order after the overload is answered with %d %s, want 201", a.status, a.body)
+	}
+	s.checkInvariants(t, 0)
+}
+
+// TestPlaceWithEndedContext ends the context of a caller whose placement waits in the queue. It is rejected, and is not
+// placed later. The others are.
+func TestPlaceWithEndedContext(t *testing.T) {
+	s := newShop(t)
+	product := s.product(t, 50)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	requests := s.newCustomers(3, product)
+	queued, release := s.HoldLanes(true)
+	results := make([]chan error, len(requests))
+	for i, r := range requests {
+		results[i] = make(chan error, 1)
+		before, callerCtx := queued(), t.Context()
+		if i == 1 {
+			callerCtx = ctx
+		}
+		go func() {
+			_, _, err := s.Place(callerCtx, r.customer, r.Placement)
+			results[i] <- err
+		}()
+		eventually(t, "a placement in the queue", func() bool { return queued() > before })
+	}
+	cancel()
+	if err := <-results[1]; kindOf(err) != rest.Overloaded {
+		t.Errorf("Place returns %v, want code %s", err, rest.Overloaded.Code)
+	}
+	release()
+	for _, i := range []int{0, 2} {
+		if err := <-results[i]; err != nil {
+			t.Errorf("placement %d: %v", i, err)
+		}
+	}
+	if n := query[int](t, s, `SELECT count(*) FROM orders WHERE customer_id = $1`, requests[1].customer); n != 0 {
+		t.Errorf("the customer whose placement was rejected has %d orders, want 0", n)
+	}
+	s.checkInvariants(t, 0)
+}
+
+// TestContextEndsDuringBatch ends the context of a caller whose placement is in a batch. The caller learns that the outcome
+// is unknown, and gets the order when it repeats the placement.
+func TestContextEndsDuringBatch(t *testing.T) {
+	s := newShop(t)
+	customer, product := s.customer(t), s.product(t, 50)
+	release := s.holdLock(t, `UPDATE products SET name = 'held' WHERE id = $1`, product)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	p := order.Placement{IdempotencyKey: "key", Lines: []order.Line{line(product, 1)}}
+	result := make(chan error, 1)
+	go func() {
+		_, _, err := s.Place(ctx, customer, p)
+		result <- err
+	}()
+	s.waitUntilBlocked(t)
+	cancel()
+	if err := <-result; kindOf(err) != rest.Unavailable || !strings.Contains(err.Error(), "may or may not") {
+		t.Errorf("Place returns %v, want code %s, and that the outcome is unknown", err, rest.Unavailable.Code)
+	}
+	release()
+	eventually(t, "the order", func() bool { return query[int](t, s, `SELECT count(*) FROM orders`) == 1 })
+	if _, replayed, err := s.Place(t.Context(), customer, p); err != nil || !replayed {
+		t.Errorf("the repeated Place returns replayed %v, %v; want a replay", replayed, err)
+	}
+	s.checkInvariants(t, 0)
+}
+
+// TestOverloadLog checks that the log has at most one line in 10 s about rejected placements.
+func TestOverloadLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &logText{}
+		s := order.NewService(&order.Store{}, &published{}, &notified{}, order.Config{Timeout: time.Hour},
+			slog.New(slog.NewTextHandler(log, nil)), prometheus.NewRegistry())
+		_, release := s.HoldLanes(false)
+		ctx, cancel := context.WithCancel(t.Context())
+		result := make(chan error)
+		go func() {
+			_, _, err := s.Place(ctx, s.SignUp(), order.Placement{Lines: []order.Line{line(uuid.New(), 1)}})
+			result <- err
+		}()
+		synctest.Wait()
+		<-time.After(order.MaxPlacementWait + 1)
+		for range 250 { // in 25 s
+			if kindOf(admitted(s)) != rest.Overloaded {
+				t.Fatal("Admit returns no error, want overloaded")
+			}
+			<-time.After(100 * time.Millisecond)
+		}
+		if n := strings.Count(log.String(), "placements are rejected"); n != 3 {
+			t.Errorf("the log has %d lines about placements that were rejected for 25 s, want 3", n)
+		}
+		cancel()
+		if err := <-result; kindOf(err) != rest.Overloaded {
+			t.Errorf("Place returns %v, want code %s", err, rest.Overloaded.Code)
+		}
+		if err := admitted(s); err != nil {
+			t.Errorf("Admit returns %v for an empty queue, want no error", err)
+		}
+		release()
+		<-time.After(time.Minute)
+	})
+}
+
+// admitted returns the error of Admit, for a placement that ends at once.
+func admitted(s *order.Service) error {
+	done, err := s.Admit()
+	if err == nil {
+		done()
+	}
+	return err
+}
+
+// TestTooManyPlacementsUnderWay admits as many placements as may be under way. The next one is rejected until one of them has
+// ended.
+func TestTooManyPlacementsUnderWay(t *testing.T) {
+	s := newShop(t)
+	var ends []func()
+	for range order.MaxUnderWay {
+		done, err := s.Admit()
+		if err != nil {
+			t.Fatalf("placement %d: %v", len(ends), err)
+		}
+		ends = append(ends, done)
+	}
+	if err := admitted(s.Service); kindOf(err) != rest.Overloaded {
+		t.Errorf("Admit returns %v for one placement too many, want code %s", err, rest.Overloaded.Code)
+	}
+	ends[0]()
+	if err := admitted(s.Service); err != nil {
+		t.Errorf("Admit returns %v after one placement has ended, want no error", err)
+	}
+}

@@ -1,0 +1,53 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"gorm.io/gorm"
+)
+
+// Pipeline runs the statements of a batch in one round trip and in one transaction, in their sequence. Each statement
+// has its own snapshot. After an error of PostgreSQL none of them has taken effect. They may have after any other error: the
+// connection may have been lost while PostgreSQL committed, and an error of one of the functions of [pgx.QueuedQuery] does
+// not stop the commit. These functions may be called before the commit: use what they read only after Pipeline has returned
+// nil.
+func Pipeline(ctx context.Context, db *gorm.DB, batch *pgx.Batch) error {
+	pool, err := db.DB()
+	if err != nil {
+		return fmt.Errorf("database handle: %w", err)
+	}
+	session, err := pool.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	// pgx puts statements without a BEGIN into one implicit transaction, which ends with the pipeline. See
+	// https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-PIPELINING.
+	err = session.Raw(func(driver any) error {
+		return driver.(*stdlib.Conn).Conn().SendBatch(ctx, batch).Close()
+	})
+	return errors.Join(err, session.Close())
+}
+
+// DropDead closes idle connections that the server has ended, as it ends all of them when it restarts. It stops at the first
+// one that answers, which the pool then uses next, and when no new connection can be made.
+func DropDead(ctx context.Context, db *gorm.DB) {
+	pool, err := db.DB()
+	if err != nil {
+		return
+	}
+	for range pool.Stats().MaxOpenConnections {
+		session, err := pool.Conn(ctx)
+		if err != nil {
+			return
+		}
+		err = session.PingContext(ctx)
+		session.Close()
+		if err == nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package rest_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+
+	"example.com/shop/internal/rest"
+)
+
+// TestProblemWithExtensions checks that extensions stand beside the other members of a problem, and that a problem without
+// them has no further members.
+func TestProblemWithExtensions(t *testing.T) {
+	base := []string{"detail", "instance", "request_id", "status", "title", "type"}
+	for name, test := range map[string]struct {
+		problem rest.Problem
+		members []string
+	}{
+		"none":            {rest.Problem{}, base},
+		"empty":           {rest.Problem{Extensions: map[string]any{}}, base},
+		"one":             {rest.Problem{Extensions: map[string]any{"open_orders": []string{"a", "b"}}}, append(slices.Clone(base), "open_orders")},
+		"two, and fields": {rest.Problem{Errors: []rest.FieldError{{Detail: "d"}}, Extensions: map[string]any{"x": 1, "y": "}"}}, append(slices.Clone(base), "errors", "x", "y")},
+	} {
+		body, err := json.Marshal(test.problem)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var members map[string]json.RawMessage
+		if err := json.Unmarshal(body, &members); err != nil {
+			t.Fatalf("%s: %v: %s", name, err, body)
+		}
+		slices.Sort(test.members)
+		if got := slices.Sorted(maps.Keys(members)); !slices.Equal(got, test.members) {
+			t.Errorf("%s: members are %v, want %v", name, got, test.members)
+		}
+		if name == "one" && string(members["open_orders"]) != `["a","b"]` {
+			t.Errorf("open_orders is %s, want a list", members["open_orders"])
+		}
+	}
+	if _, err := json.Marshal(rest.Problem{Extensions: map[string]any{"x": func() {}}}); err == nil {
+		t.Error("a problem with an extension that is no JSON is marshalled without an error")
+	}
+}
+
+// TestFailWithExtensions checks the answer to an error with extensions.
+func TestFailWithExtensions(t *testing.T) {
+	gin.SetMode(gin.ReleaseMode)
+	r := gin.New()
+	r.GET("/", rest.Handle(func(*gin.Context) error {
+		return &rest.Error{Kind: rest.Busy, Detail: "d", Extensions: map[string]any{"ids": []int{1, 2}}}
+	}))
+	a := send(t, r, "GET", "/", "")
+	var body struct {
+		Type string
+		IDs  []int
+	}
+	if err := json.Unmarshal(a.Body.Bytes(), &body); err != nil {
+		t.Fatal(err)
+	}
+	if a.Code != http.StatusConflict || body.Type != "/problems/busy" || !slices.Equal(body.IDs, []int{1, 2}) ||
+		a.Header().Get("Content-Type") != "application/problem+json" {
+		t.Errorf("the answer is %d %v %s, want 409, busy and the ids", a.Code, a.Header(), a.Body)
+	}
+}
+
+// TestLevelOfRequests checks the level of the line that Log writes for an answer. Requests rejected because of overload are
+// many, and have the level DEBUG.
+func TestLevelOfRequests(t *testing.T) {
+	gin.SetMode(gin.ReleaseMode)
+	text := &bytes.Buffer{}
+	log := slog.New(slog.NewJSONHandler(text, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	r := gin.New()
+	r.Use(rest.RequestID(), rest.Log(log, "/quiet", "/quiet/error"))
+	answer := func(err error) gin.HandlerFunc { return rest.Handle(func(*gin.Context) error { return err }) }
+	r.GET("/", answer(nil))
+	r.GET("/quiet", answer(nil))
+	r.GET("/quiet/error", answer(errors.New("failed")))
+	r.GET("/overloaded", answer(rest.Overloaded.Errorf("too many")))
+	r.GET("/unavailable", answer(rest.Unavailable.Errorf("down")))
+	r.GET("/not-found", answer(rest.NotFound.Errorf("none")))
+	for path, test := range map[string]struct {
+		level  string
+		status int
+	}{
+		"/": {"INFO", 200}, "/quiet": {"DEBUG", 200}, "/quiet/error": {"ERROR", 500}, "/overloaded": {"DEBUG", 503},
+		"/unavailable": {"ERROR", 503}, "/not-found": {"INFO", 404},
+	} {
+		text.Reset()
+		a := send(t, r, "GET", path, "")
+		var line struct {
+			Level  string
+			Path   string
+			Status int
+		}
+		if err := json.Unmarshal(text.Bytes(), &line); err != nil {
+			t.Fatalf("%s: the log is %q: %v", path, text, err)
+		}
+		if line.Level != test.level || line.Path != path || line.Status != test.status || a.Code != test.status {
+			t.Errorf("the answer to %s has status %d, and the log the line %s; want level %s and status %d", path, a.Code, text, test.level, test.status)
+		}
+		if retry := a.Header().Get("Retry-After"); (retry == "1") != (test.status == 503) {
+			t.Errorf("the answer to %s has Retry-After %q", path, retry)
+		}
+	}
+}
