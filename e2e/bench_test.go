@@ -2,71 +2,187 @@ package e2e
 
 import (
 	"database/sql"
+	"flag"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
+	"syscall"
 	"testing"
+	"text/tabwriter"
 	"time"
-
-	"github.com/google/uuid"
 
 	"example.com/shop/internal/devstack"
 	"example.com/shop/internal/testenv"
 )
 
-// BenchmarkPlace places orders over HTTP with 16 clients for 10 seconds. For comparison, pgbench then runs the same
-// statements with 16 clients on the same server. PostgreSQL syncs to disk, as in production.
+var placeFor = flag.Duration("place.for", 3500*time.Millisecond, "how long each of the measurements of BenchmarkPlace takes")
+
+// BenchmarkPlace places orders of one item over HTTP, with 1, 32 and 512 clients, for 1,000 products and for one
+// product. For comparison, pgbench runs the statement of the service with 16 clients for 50 products on the same
+// server. PostgreSQL syncs to disk, as in production.
+//
+// The measurements are repeated in rounds, because the speed of a machine changes from one minute to the next. The
+// table shows the median of the rounds, and in parentheses the least and the greatest value.
 func BenchmarkPlace(b *testing.B) {
-	const clients, seconds, products = 16, 10, 50
-	pgbench, err := exec.LookPath("pgbench")
-	if err != nil {
-		if found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/pgbench"); len(found) > 0 {
-			pgbench = found[len(found)-1]
-		} else {
-			b.Skip("pgbench is not installed")
+	const rounds = 5
+	pgbench := findPgbench(b)
+	s := newBenchSite(b, 1000)
+	measurements := []measurement{{"pgbench", func() sample { return s.placeWithPgbench(pgbench, 16, 50) }}}
+	for _, clients := range []int{1, 32, 512} {
+		measurements = append(measurements,
+			measurement{fmt.Sprint(clients, "-spread"), func() sample { return s.placeOverHTTP(clients, s.products) }},
+			measurement{fmt.Sprint(clients, "-hot"), func() sample { return s.placeOverHTTP(clients, s.products[:1]) }})
+	}
+	for b.Loop() {
+		closedLoop(b, s.addr(), 32, *placeFor, s.orders("", s.products)) // fills the pools and caches
+		samples := map[string][]sample{}
+		for round := range rounds {
+			for i := range measurements { // each round begins with another measurement
+				m := measurements[(round+i)%len(measurements)]
+				s.waitForRelay()
+				samples[m.name] = append(samples[m.name], m.run())
+			}
+		}
+		reportPlacements(b, measurements, samples)
+	}
+}
+
+// measurement is one row of the table of BenchmarkPlace.
+type measurement struct {
+	name string
+	run  func() sample
+}
+
+// sample is the result of a measurement in one round.
+type sample struct {
+	rate     float64 // orders per second
+	p50, p99 float64 // of the latency, in milliseconds; 0: unknown
+	failed   int     // responses that were not 201
+	cpu      usage   // for each order
+}
+
+func reportPlacements(b *testing.B, measurements []measurement, samples map[string][]sample) {
+	b.Helper()
+	rates := func(name string) []float64 { return values(samples[name], func(s sample) float64 { return s.rate }) }
+	base := median(rates("pgbench"))
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(table, "\torders/s\t/ pgbench\thot / spread\tp50 ms\tp99 ms\tservice µs\tPostgreSQL µs\tRedis µs\tclients µs\tfailed\t")
+	for _, m := range measurements {
+		all := samples[m.name]
+		column := func(of func(sample) float64) []float64 { return values(all, of) }
+		cpu := func(of func(usage) time.Duration) string {
+			return fmt.Sprintf("%.0f", median(column(func(s sample) float64 { return float64(of(s.cpu).Microseconds()) })))
+		}
+		p50, p99 := column(func(s sample) float64 { return s.p50 }), column(func(s sample) float64 { return s.p99 })
+		rate, hot, failed := median(rates(m.name)), "", 0
+		if clients, found := strings.CutSuffix(m.name, "-hot"); found {
+			ratio := rate / median(rates(clients+"-spread"))
+			hot = fmt.Sprintf("%.2f", ratio)
+			b.ReportMetric(ratio, "hot/spread-"+clients)
+		}
+		for _, s := range all {
+			failed += s.failed
+		}
+		fmt.Fprintf(table, "%s\t%s\t%.2f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t\n",
+			m.name, spread(rates(m.name), "%.0f"), rate/base, hot, spread(p50, "%.2f"), spread(p99, "%.2f"),
+			cpu(func(u usage) time.Duration { return u.service }), cpu(func(u usage) time.Duration { return u.postgres }),
+			cpu(func(u usage) time.Duration { return u.redis }), cpu(func(u usage) time.Duration { return u.clients }), failed)
+		b.ReportMetric(rate, "orders/s-"+m.name)
+		if m.name != "pgbench" {
+			b.ReportMetric(rate/base, "ratio-"+m.name)
+			b.ReportMetric(median(p99), "p99-ms-"+m.name)
 		}
 	}
+	must(b, table.Flush())
+	b.Logf("orders of one item; processor time for each order:\n%s", text.String())
+}
+
+func values(samples []sample, of func(sample) float64) (all []float64) {
+	for _, s := range samples {
+		all = append(all, of(s))
+	}
+	return all
+}
+
+func median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[len(sorted)/2]
+}
+
+// spread returns the median, the least and the greatest of the values. 0 means that a value is unknown.
+func spread(values []float64, format string) string {
+	if slices.Max(values) == 0 {
+		return "–"
+	}
+	return fmt.Sprintf(format+" ("+format+"–"+format+")", median(values), slices.Min(values), slices.Max(values))
+}
+
+// benchSite is a site with servers and a process of its own, for benchmarks of placements.
+type benchSite struct {
+	*site
+	b        *testing.B
+	postgres *devstack.Postgres
+	cache    *devstack.Redis
+	process  *process
+	db       *sql.DB
+	products []string
+	headers  [][]byte // of the requests of each customer that place an order, without the empty line
+}
+
+// newBenchSite starts the servers and the service, adds products, and signs up 2,000 customers. It adds env to the
+// environment of the service, which does not limit how much a customer may order: 2,000 customers would soon reach the
+// limits.
+func newBenchSite(b *testing.B, products int, env ...string) *benchSite {
+	b.Helper()
 	dir, err := testenv.TempDir()
 	must(b, err)
 	data, err := os.MkdirTemp(dir, "synced-postgres-")
 	must(b, err)
 	postgres, err := devstack.StartPostgres(b.Context(), data, map[string]string{"max_connections": "200"})
 	must(b, err)
-	defer postgres.Stop()
-
-	s := &site{database: postgres.URL(), redis: testenv.Redis(b), env: []string{
-		envDatabaseURL + "=" + postgres.URL(), envHTTPAddr + "=127.0.0.1:0",
+	b.Cleanup(func() {
+		if err := postgres.Stop(); err != nil {
+			b.Error(err)
+		}
+	})
+	s := &benchSite{b: b, postgres: postgres, cache: testenv.RedisServer(b)}
+	s.site = &site{database: postgres.URL(), redis: s.cache.URL()}
+	s.env = append([]string{
+		envDatabaseURL + "=" + s.database, envRedisURL + "=" + s.redis, envHTTPAddr + "=127.0.0.1:0",
 		envTokenKey + "=" + tokenKey, envOpsToken + "=" + opsToken,
-	}}
-	s.env = append(s.env, envRedisURL+"="+s.redis)
+		envMaxOpenOrders + "=0", envMaxOpenUnits + "=0",
+	}, env...)
 	s.run(b, "migrate", "--seed")
-	db, err := sql.Open("pgx", s.database)
+	s.db, err = sql.Open("pgx", s.database)
 	must(b, err)
-	defer db.Close()
-	ids := insertProducts(b, db, products)
-
-	p := s.serve(b)
-	for b.Loop() {
-		overHTTP := placeOverHTTP(p, ids, clients, seconds*time.Second)
-		sql := placeWithPgbench(b, pgbench, db, s.database, ids, clients, seconds)
-		b.ReportMetric(overHTTP, "orders/s-http")
-		b.ReportMetric(sql, "orders/s-pgbench")
-		b.ReportMetric(overHTTP/sql, "ratio")
+	b.Cleanup(func() { s.db.Close() })
+	s.products = insertProducts(b, s.db, products)
+	s.process = s.serve(b)
+	for range 2000 {
+		s.headers = append(s.headers, s.header("/api/orders", s.process.signUp().token, len(orderBody(nil, s.products[0]))))
 	}
+	return s
 }
 
-// insertProducts inserts n products with more stock than a benchmark can sell.
+// Variables that limit what a customer can order.
+const (
+	envMaxOpenOrders = envPrefix + "MAX_OPEN_ORDERS"
+	envMaxOpenUnits  = envPrefix + "MAX_OPEN_UNITS"
+)
+
+// insertProducts inserts n products with more stock than a benchmark can sell. Their ids are those of [benchID].
 func insertProducts(b *testing.B, db *sql.DB, n int) (ids []string) {
 	b.Helper()
 	for i := range n {
-		id := uuid.NewString()
+		id := fmt.Sprintf(benchID, i+1)
 		_, err := db.ExecContext(b.Context(), `INSERT INTO products (id, name, price_cents, currency, supply, available)
 			VALUES ($1, $2, 100, 'EUR', 1000000000, 1000000000)`, id, fmt.Sprint("product ", i))
 		must(b, err)
@@ -75,77 +191,197 @@ func insertProducts(b *testing.B, db *sql.DB, n int) (ids []string) {
 	return ids
 }
 
-// placeOverHTTP lets each client place one order after the other, and returns the orders per second of all clients.
-func placeOverHTTP(p *process, products []string, clients int, lasting time.Duration) float64 {
-	var placed atomic.Int64
-	var all sync.WaitGroup
-	http.DefaultTransport.(*http.Transport).MaxIdleConnsPerHost = clients
-	began := time.Now()
-	for n := range clients {
-		c := p.signUp()
-		all.Go(func() {
-			for i := n; time.Since(began) < lasting; i++ {
-				req, err := http.NewRequestWithContext(p.t.Context(), "POST", c.base+"/api/orders", strings.NewReader(
-					`{"items":[{"product_id":"`+products[i%len(products)]+`","quantity":1}]}`))
-				if err != nil {
-					p.t.Error(err)
-					return
-				}
-				req.Header.Set("Authorization", "Bearer "+c.token)
-				req.Header.Set("Content-Type", "application/json")
-				resp, err := http.DefaultClient.Do(req)
-				if err != nil {
-					p.t.Error(err)
-					return
-				}
-				resp.Body.Close()
-				if resp.StatusCode != http.StatusCreated {
-					p.t.Errorf("POST /api/orders: %d, want 201", resp.StatusCode)
-					return
-				}
-				placed.Add(1)
-			}
-		})
-	}
-	all.Wait()
-	return float64(placed.Load()) / time.Since(began).Seconds()
+// benchID is the format of the id of the n-th product, from 1, and of the n-th customer of pgbench. pgbench can compute
+// it.
+const benchID = "00000000-0000-7000-8000-%012d"
+
+func (s *benchSite) addr() string { return strings.TrimPrefix(s.process.url, "http://") }
+
+// header returns the header of a POST request of a customer, without the empty line.
+func (s *benchSite) header(path, token string, length int) []byte {
+	return fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n"+
+		"Content-Type: application/json\r\nContent-Length: %d\r\n", path, s.addr(), token, length)
 }
 
-var tps = regexp.MustCompile(`tps = ([0-9.]+) \(without`)
+func orderBody(buf []byte, product string) []byte {
+	buf = append(buf, `{"items":[{"product_id":"`...)
+	buf = append(buf, product...)
+	return append(buf, `","quantity":1}]}`...)
+}
 
-// placeWithPgbench runs place.sql and the deletion of the outbox row as prepared statements with pgbench, and returns
-// the transactions per second.
-func placeWithPgbench(b *testing.B, pgbench string, db *sql.DB, url string, products []string, clients, seconds int) float64 {
+// orders returns a requester that places orders of one item each. Each order is the next customer's, for a random one
+// of the products. With a key, the requests have idempotency keys that begin with it.
+func (s *benchSite) orders(key string, products []string) requester {
+	return func(buf []byte, i int) []byte {
+		buf = append(buf, s.headers[i%len(s.headers)]...)
+		if key != "" {
+			buf = append(buf, "Idempotency-Key: "...)
+			buf = append(buf, key...)
+			buf = append(strconv.AppendInt(buf, int64(i), 10), "\r\n"...)
+		}
+		return orderBody(append(buf, "\r\n"...), products[rand.IntN(len(products))])
+	}
+}
+
+// waitForRelay waits until the outbox is empty, so that no measurement includes work of the one before.
+func (s *benchSite) waitForRelay() {
+	s.b.Helper()
+	eventually(s.b, "the outbox is empty", func() (empty bool) {
+		must(s.b, s.db.QueryRowContext(s.b.Context(), `SELECT NOT EXISTS (SELECT FROM outbox)`).Scan(&empty))
+		return empty
+	})
+}
+
+// placeOverHTTP lets each client place one order after the other.
+func (s *benchSite) placeOverHTTP(clients int, products []string) sample {
+	s.b.Helper()
+	before := s.usage()
+	r := closedLoop(s.b, s.addr(), clients, *placeFor, s.orders("", products))
+	used := s.usage().since(before)
+	created := is(http.StatusCreated)
+	placed := r.count(created)
+	if placed == 0 {
+		s.b.Fatalf("no order was placed with %d clients; the process wrote:\n%s", clients, s.process.text())
+	}
+	return sample{
+		rate: r.rate(created), p50: milliseconds(percentile(r.latencies(created), 50)),
+		p99:    milliseconds(percentile(r.latencies(created), 99)),
+		failed: len(r.responses) - placed, cpu: used.each(placed),
+	}
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// findPgbench returns the path of pgbench. It skips the benchmark if pgbench is not installed.
+func findPgbench(b *testing.B) string {
 	b.Helper()
-	place, err := os.ReadFile("../internal/order/place.sql")
-	must(b, err)
-	customer := uuid.NewString()
-	_, err = db.ExecContext(b.Context(), `INSERT INTO customers (id) VALUES ($1)`, customer)
-	must(b, err)
-	_, err = db.ExecContext(b.Context(), `CREATE TABLE IF NOT EXISTS bench_products AS SELECT row_number() OVER () AS n, id FROM products WHERE name LIKE 'product %'`)
-	must(b, err)
-	var script strings.Builder
-	fmt.Fprintf(&script, "\\set n random(1, %d)\n", len(products))
-	statement := string(place)
-	for placeholder, value := range map[string]string{
-		"$1": "gen_random_uuid()", "$2": "'" + customer + "'", "$3": "NULL", "$4": "NULL", "$5": "1800000000",
-		"$6": "ARRAY[(SELECT id FROM bench_products WHERE n = :n)]", "$7": "ARRAY[1]", "$8": "'bench'",
-	} {
-		statement = regexp.MustCompile(regexp.QuoteMeta(placeholder)+`\b`).ReplaceAllLiteralString(statement, value)
+	if path, err := exec.LookPath("pgbench"); err == nil {
+		return path
 	}
-	fmt.Fprintf(&script, "%s\n\\gset\nDELETE FROM outbox WHERE kind = 'bench' AND task_id = :id;\n", regexp.MustCompile(`(?m)--.*$`).ReplaceAllString(statement, ""))
-	file := filepath.Join(b.TempDir(), "place.sql")
-	must(b, os.WriteFile(file, []byte(script.String()), 0o600))
-	out, err := exec.CommandContext(b.Context(), pgbench, "-n", "-M", "prepared", "-c", strconv.Itoa(clients), "-j", "2",
-		"-T", strconv.Itoa(seconds), "-f", file, url).CombinedOutput()
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/pgbench")
+	if len(found) == 0 {
+		b.Skip("pgbench is not installed")
+	}
+	return found[len(found)-1]
+}
+
+var (
+	tps          = regexp.MustCompile(`tps = ([0-9.]+) \(without`)
+	transactions = regexp.MustCompile(`number of transactions actually processed: (\d+)`)
+)
+
+// placeWithPgbench runs the statements that place an order, and the deletion of the outbox row, as prepared statements
+// with pgbench.
+func (s *benchSite) placeWithPgbench(pgbench string, clients, products int) sample {
+	s.b.Helper()
+	file := filepath.Join(s.b.TempDir(), "place.sql")
+	must(s.b, os.WriteFile(file, []byte(placeScript(s.b, products)), 0o600))
+	before := s.usage()
+	cmd := exec.CommandContext(s.b.Context(), pgbench, "-n", "-M", "prepared", "-c", strconv.Itoa(clients), "-j", "2",
+		"-T", strconv.Itoa(max(1, int(placeFor.Seconds()))), "-f", file, s.database)
+	out, err := cmd.CombinedOutput()
+	used := s.usage().since(before)
 	if err != nil {
-		b.Fatalf("pgbench: %v: %s", err, out)
+		s.b.Fatalf("pgbench: %v: %s", err, out)
 	}
-	m := tps.FindSubmatch(out)
+	used.clients = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	return sample{rate: figure(s.b, tps, out), cpu: used.each(int(figure(s.b, transactions, out)))}
+}
+
+// figure returns the number in the output of pgbench that the expression's group matches.
+func figure(b *testing.B, expression *regexp.Regexp, out []byte) float64 {
+	b.Helper()
+	m := expression.FindSubmatch(out)
 	if m == nil {
-		b.Fatalf("pgbench printed no tps: %s", out)
+		b.Fatalf("the output of pgbench does not match %s: %s", expression, out)
 	}
-	rate, err := strconv.ParseFloat(string(m[1]), 64)
+	n, err := strconv.ParseFloat(string(m[1]), 64)
 	must(b, err)
-	return rate
+	return n
+}
+
+// placeScript returns a script for pgbench. It places an order of a random one of 2,000 customers, as many as the load
+// over HTTP has, for a random product, and deletes the outbox row, as the publisher does.
+func placeScript(b *testing.B, products int) string {
+	b.Helper()
+	id := func(variable string) string {
+		return "('00000000-0000-7000-8000-' || lpad(:" + variable + "::text, 12, '0'))::uuid"
+	}
+	one := func(value string) string { return "ARRAY[" + value + "]" }
+	lock := sqlOf(b, "../internal/order/lock.sql", map[string]string{
+		"$1": one(id("product")), "$2": one(id("customer")), "$3": "'200'",
+	})
+	place := sqlOf(b, "../internal/order/place.sql", map[string]string{
+		"$1": one(id("order")), "$2": one(id("customer")), "$3": one("1"), "$4": one("NULL"), "$5": one("NULL"),
+		"$6": one("1"), "$7": one(id("product")), "$8": one("1"), "$9": one("0"), "$10": one("0"),
+		"$11": "1800000000", "$12": "'bench'", "$13": "NULL", "$14": "NULL",
+	})
+	return fmt.Sprintf("\\set customer random(1, 2000)\n\\set product random(1, %d)\n\\set order random(1, 999999999999)\n", products) +
+		"\\startpipeline\n" + lock + ";\n" + place + ";\n\\endpipeline\n" +
+		"DELETE FROM outbox WHERE kind = 'bench' AND task_id = " + id("order") + "::text;\n"
+}
+
+var comment = regexp.MustCompile(`(?m)--.*$`)
+
+// sqlOf returns the statement in a file, with values in place of its parameters, and without comments.
+func sqlOf(b *testing.B, file string, parameters map[string]string) string {
+	b.Helper()
+	statement, err := os.ReadFile(file)
+	must(b, err)
+	text := comment.ReplaceAllString(string(statement), "")
+	for parameter, value := range parameters {
+		text = regexp.MustCompile(regexp.QuoteMeta(parameter)+`\b`).ReplaceAllLiteralString(text, value)
+	}
+	return text
+}
+
+// usage is processor time.
+type usage struct{ service, postgres, redis, clients time.Duration }
+
+// usage returns the processor time used so far. That of the clients is the test's own.
+func (s *benchSite) usage() usage {
+	s.b.Helper()
+	var self syscall.Rusage
+	must(s.b, syscall.Getrusage(syscall.RUSAGE_SELF, &self))
+	return usage{
+		service: processorTime(s.b, s.process.cmd.Process.Pid), postgres: processorTime(s.b, s.postgres.Pid()),
+		redis:   processorTime(s.b, s.cache.Pid()),
+		clients: time.Duration(self.Utime.Nano() + self.Stime.Nano()),
+	}
+}
+
+func (u usage) since(before usage) usage {
+	return usage{
+		u.service - before.service, u.postgres - before.postgres, u.redis - before.redis, u.clients - before.clients,
+	}
+}
+
+// each returns the part of one of n orders.
+func (u usage) each(n int) usage {
+	d := time.Duration(max(n, 1))
+	return usage{u.service / d, u.postgres / d, u.redis / d, u.clients / d}
+}
+
+// processorTime returns the processor time that a process and its children have used, including the children that have
+// ended.
+func processorTime(b *testing.B, pid int) time.Duration {
+	b.Helper()
+	const tick = time.Second / 100 // the unit of /proc/PID/stat
+	const user, ended = 11, 13     // the indexes of utime and cutime; stime and cstime follow
+	sum := func(fields []string, indexes ...int) (ticks time.Duration) {
+		if len(fields) == 0 {
+			return 0
+		}
+		for _, i := range indexes {
+			n, err := strconv.Atoi(fields[i])
+			must(b, err)
+			ticks += time.Duration(n)
+		}
+		return ticks * tick
+	}
+	total := sum(statOf(pid), user, user+1, ended, ended+1)
+	for _, child := range childrenOf(b, pid) {
+		total += sum(statOf(child), user, user+1)
+	}
+	return total
 }

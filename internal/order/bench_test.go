@@ -1,8 +1,10 @@
 package order_test
 
 import (
+	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/uuid"
@@ -59,22 +61,37 @@ func BenchmarkCancelInOneStatement(b *testing.B) {
 	s.checkInvariants(b, 0)
 }
 
-// BenchmarkPlace places orders of two products each, from eight goroutines per CPU.
+// BenchmarkPlace places orders of one product each, from 1, 16 and 256 goroutines. The orders are spread over 1,000 products,
+// or all want the same one. Each order has a new customer.
 func BenchmarkPlace(b *testing.B) {
-	s := newShop(b)
-	customer := s.customer(b)
-	var products []uuid.UUID
-	for range 20 {
-		products = append(products, s.product(b, 1_000_000_000))
-	}
-	b.SetParallelism(8)
-	b.RunParallel(func(pb *testing.PB) {
-		for i := 0; pb.Next(); i++ {
-			s.place(b, customer, line(products[i%20], 1), line(products[(i+7)%20], 2))
+	for _, products := range []int{1000, 1} {
+		for _, goroutines := range []int{1, 16, 256} {
+			b.Run(fmt.Sprintf("products=%d/goroutines=%d", products, goroutines), func(b *testing.B) {
+				s := newShop(b)
+				var ids []uuid.UUID
+				for range products {
+					ids = append(ids, s.product(b, 1_000_000_000))
+				}
+				var next atomic.Int64
+				var wg sync.WaitGroup
+				b.ResetTimer()
+				for range goroutines {
+					wg.Go(func() {
+						for n := next.Add(1); n <= int64(b.N); n = next.Add(1) {
+							p := order.Placement{Lines: []order.Line{line(ids[n%int64(products)], 1)}}
+							if _, _, err := s.Place(b.Context(), s.SignUp(), p); err != nil {
+								b.Error(err)
+							}
+						}
+					})
+				}
+				wg.Wait()
+				b.StopTimer()
+				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "orders/s")
+				s.checkInvariants(b, 0)
+			})
 		}
-	})
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "orders/s")
-	s.checkInvariants(b, 0)
+	}
 }
 
 // overdueOrders inserts n pending orders whose deadline has passed, spread over 20 new products, and returns their ids.
@@ -96,7 +113,7 @@ func (s *shop) overdueOrders(t testing.TB, n int) []uuid.UUID {
 			RETURNING product_id
 		)
 		UPDATE products SET available = available - sold.n FROM (SELECT product_id, count(*) AS n FROM items GROUP BY product_id) sold
-		WHERE id = product_id`, s.customer(t), n)
+		WHERE id = product_id`, s.insertCustomer(t), n)
 	s.exec(t, `VACUUM ANALYZE`)
 	return s.ids(t, `SELECT id FROM orders WHERE status = 'pending' ORDER BY expires_at, id`)
 }

@@ -25,7 +25,8 @@ const costOrders = 2_000
 // figures hardly depend on the machine and its load.
 //
 // Each step begins after a checkpoint. When the step first changes an existing page, PostgreSQL writes an image of the
-// page to the WAL, so the images show over how many pages the step spreads its changes.
+// page to the WAL, so the images show over how many pages the step spreads its changes. The benchmark needs the extensions
+// pg_stat_statements and pg_walinspect, which are part of PostgreSQL's contrib.
 func BenchmarkCost(b *testing.B) {
 	for _, keys := range []bool{false, true} {
 		b.Run(fmt.Sprintf("keys=%v", keys), func(b *testing.B) {

@@ -1,0 +1,342 @@
+package e2e
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"math"
+	"net/http"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+)
+
+var (
+	overloadFor      = flag.Duration("overload.for", 8*time.Second, "how long each load of BenchmarkOverload takes")
+	overloadProducts = flag.Int("overload.products", 1, "the number of products that the customers of BenchmarkOverload want")
+	overloadSVG      = flag.String("overload.svg", "", "the file to draw the result of BenchmarkOverload to, such as ../docs/overload.svg")
+)
+
+// BenchmarkOverload offers orders at rates from half the capacity to four times the capacity. The capacity is
+// the rate that 64 clients reach that each wait for the response before they send the next order. The loads are open
+// loops: customers arrive independently of the responses, and the latency of an order counts from the arrival.
+//
+// The time to pay an order is the time from the start of one load to the start of the next. So the orders of a load
+// are cancelled while the next one runs, at about the rate at which they were placed. Meanwhile another customer pays
+// and cancels orders that were placed before the load.
+//
+// The load generator has processors of its own, so that it does not slow the service down when it offers more.
+func BenchmarkOverload(b *testing.B) {
+	s := newOverload(b)
+	for b.Loop() {
+		s.closedLoop() // fills the pools and caches; its orders are cancelled while the capacity is measured
+		capacity := max(s.closedLoop(), s.closedLoop())
+		var steps []loadStep
+		for _, factor := range []float64{0.5, 0.75, 1, 1.5, 2, 3, 4} {
+			steps = append(steps, s.offer(factor, capacity))
+		}
+		s.checkHealth(b)
+		s.report(capacity, steps)
+	}
+}
+
+const (
+	overloadConnections = 2000 // at most so many orders are under way
+	probeRate           = 5    // requests per second of the customer that pays and cancels
+)
+
+// overload is the site of BenchmarkOverload.
+type overload struct {
+	*benchSite
+	next   time.Time // when the next load starts
+	probe  *client   // the customer that pays and cancels
+	pinned bool      // the load generator has processors of its own
+}
+
+func newOverload(b *testing.B) *overload {
+	b.Helper()
+	s := &overload{next: time.Now()}
+	s.pinned = separate(b, func() {
+		s.benchSite = newBenchSite(b, *overloadProducts, envTimeout+"="+period().String())
+	})
+	s.probe = s.process.signUp()
+	return s
+}
+
+// period is the time from the start of one load to the start of the next.
+func period() time.Duration { return *overloadFor * 3 / 2 }
+
+// awaitStart waits until the next load is due, and returns when it starts. The time before is for orders that are still
+// under way.
+func (s *overload) awaitStart() time.Time {
+	sleep(s.b.Context(), time.Until(s.next))
+	now := time.Now()
+	s.next = now.Add(period())
+	return now
+}
+
+// closedLoop returns the rate that 64 clients reach.
+func (s *overload) closedLoop() float64 {
+	s.b.Helper()
+	key := fmt.Sprint(s.awaitStart().UnixNano(), "-")
+	return closedLoop(s.b, s.addr(), 64, *overloadFor, s.orders(key, s.products)).rate(is(http.StatusCreated))
+}
+
+// loadStep is the result of one load.
+type loadStep struct {
+	factor    float64     // offered / capacity
+	offered   float64     // orders per second, as the next three
+	good      float64     // 201
+	refused   float64     // 503
+	failed    float64     // other responses, and no response
+	failures  map[int]int // the failed responses by status; 0: no response
+	unsent    int         // orders that found no free connection until the load ended
+	p50, p99  time.Duration
+	lag       time.Duration // the p99
+	busy      float64       // the part of its processors' time that the generator used
+	cancelled int           // orders that became due during the load
+	late      time.Duration // the p99 of the time from when they were due until they were cancelled
+	probe     traffic
+}
+
+// offer runs one load, and meanwhile the load of the customer that pays and cancels.
+func (s *overload) offer(factor, capacity float64) loadStep {
+	s.b.Helper()
+	// The orders of the probe must be pending when the load ends. So they are placed shortly before it starts.
+	sleep(s.b.Context(), time.Until(s.next)-*overloadFor/8)
+	probe := s.probeOrders()
+	began := s.awaitStart()
+	probed := make(chan traffic, 1)
+	go func() {
+		probed <- openLoop(s.b, s.addr(), 20, steady(probeRate, *overloadFor), *overloadFor, probe)
+	}()
+	before := s.usage()
+	arrivals := poisson(factor*capacity, *overloadFor, uint64(factor*100))
+	key := fmt.Sprint(began.UnixNano(), "-")
+	r := openLoop(s.b, s.addr(), overloadConnections, arrivals, *overloadFor, s.orders(key, s.products))
+	used, took := s.usage().since(before), time.Since(began)
+
+	created, refused := is(http.StatusCreated), is(http.StatusServiceUnavailable)
+	failures := map[int]int{}
+	failed := func(status int) bool { return !created(status) && !refused(status) }
+	for _, response := range r.responses {
+		if failed(response.status) {
+			failures[response.status]++
+		}
+	}
+	accepted := r.latencies(created)
+	result := loadStep{
+		factor: factor, offered: float64(len(arrivals)) / overloadFor.Seconds(),
+		good: r.rate(created), refused: r.rate(refused), failed: r.rate(failed), failures: failures, unsent: r.unsent,
+		p50: percentile(accepted, 50), p99: percentile(accepted, 99), lag: percentile(r.lag, 99),
+		busy:  used.clients.Seconds() / took.Seconds() / float64(runtime.GOMAXPROCS(0)),
+		probe: <-probed,
+	}
+	// Leave the service some time: orders that are overdue are cancelled.
+	sleep(s.b.Context(), time.Until(began.Add(*overloadFor*5/4)))
+	result.cancelled, result.late = s.lateness(began, began.Add(*overloadFor))
+	return result
+}
+
+// probeOrders places the orders of the probe, and returns a requester that pays and cancels them in turn.
+func (s *overload) probeOrders() requester {
+	s.b.Helper()
+	var requests [][]byte
+	for i := range steady(probeRate, *overloadFor) {
+		var placed order
+		eventually(s.b, "an order of the probe is placed", func() bool {
+			a := s.probe.send(request{method: "POST", path: "/api/orders", body: string(orderBody(nil, s.products[0]))})
+			if a.status != http.StatusCreated {
+				return false
+			}
+			placed = decode[order](s.b, a)
+			return true
+		})
+		action := []string{"/pay", "/cancel"}[i%2]
+		requests = append(requests, append(s.header("/api/orders/"+placed.ID+action, s.probe.token, 0), "\r\n"...))
+	}
+	return func(buf []byte, i int) []byte { return append(buf, requests[i]...) }
+}
+
+// lateness returns the number of unpaid orders that were due between two times, and the p99 of the time from when they
+// were due until they were cancelled. Orders that are still pending count as cancelled now.
+func (s *overload) lateness(from, to time.Time) (n int, p99 time.Duration) {
+	s.b.Helper()
+	var seconds float64
+	must(s.b, s.db.QueryRowContext(s.b.Context(), `
+		SELECT count(*), coalesce(percentile_disc(0.99) WITHIN GROUP (ORDER BY
+			extract(epoch FROM coalesce(cancelled_at, clock_timestamp()) - due_at)), 0)
+		FROM orders WHERE due_at >= $1 AND due_at < $2 AND (cancel_reason = 'timeout' OR status = 'pending')`,
+		from, to).Scan(&n, &seconds))
+	return n, time.Duration(seconds * float64(time.Second))
+}
+
+// report logs a table. It has at most nine lines, because the log of a benchmark ends after ten.
+func (s *overload) report(capacity float64, steps []loadStep) {
+	s.b.Helper()
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(table, "load\toffered/s\tgood/s\t503/s\tfailed/s\tunsent\tp50 ms\tp99 ms\tdue\tlate p99 ms\t"+
+		"paid, cancelled\tp50 ms\tmax ms\tlag p99 ms\tbusy\t")
+	failures := map[int]int{}
+	for _, r := range steps {
+		for status, n := range r.failures {
+			failures[status] += n
+		}
+		succeeded := is(http.StatusOK)
+		all := r.probe.latencies(func(int) bool { return true })
+		fmt.Fprintf(table, "%g×\t%.0f\t%.0f\t%.0f\t%.0f\t%d\t%.1f\t%.1f\t%d\t%.1f\t%d of %d\t%.1f\t%.1f\t%.1f\t%.0f%%\t\n",
+			r.factor, r.offered, r.good, r.refused, r.failed, r.unsent, milliseconds(r.p50), milliseconds(r.p99),
+			r.cancelled, milliseconds(r.late), r.probe.count(succeeded), len(all)+r.probe.unsent,
+			milliseconds(percentile(all, 50)), milliseconds(percentile(all, 100)), milliseconds(r.lag), 100*r.busy)
+	}
+	must(s.b, table.Flush())
+	where := "the load generator has processors of its own"
+	if !s.pinned {
+		where = "the load generator and the service share their processors"
+	}
+	s.b.Logf("%d products; capacity: %.0f orders/s; %s; failed, by status (0: no response): %v\n%s",
+		len(s.products), capacity, where, failures, text.String())
+
+	best, last := 0.0, steps[len(steps)-1]
+	for _, r := range steps {
+		best = max(best, r.good)
+	}
+	s.b.ReportMetric(capacity, "orders/s-capacity")
+	s.b.ReportMetric(last.good/best, "goodput-4x/best")
+	s.b.ReportMetric(milliseconds(last.p99), "p99-ms-4x")
+	s.b.ReportMetric(milliseconds(last.late), "cancel-late-p99-ms-4x")
+	if *overloadSVG != "" {
+		must(s.b, os.WriteFile(*overloadSVG, []byte(drawOverload(steps)), 0o644))
+	}
+}
+
+// separate runs start on the first of the processors that the test may use, and then moves the test to the others. The
+// processes that start has started stay on the first. It reports whether that was possible. It needs two processors,
+// and the command taskset.
+func separate(b *testing.B, start func()) (separated bool) {
+	b.Helper()
+	_, err := binary() // the compiler may use all processors
+	must(b, err)
+	cpus := allowedProcessors(b)
+	if _, err := exec.LookPath("taskset"); err != nil || len(cpus) < 2 {
+		start()
+		return false
+	}
+	before := runtime.GOMAXPROCS(0)
+	b.Cleanup(func() {
+		pin(b, cpus)
+		runtime.GOMAXPROCS(before)
+	})
+	pin(b, cpus[:1])
+	start()
+	pin(b, cpus[1:])
+	runtime.GOMAXPROCS(len(cpus) - 1)
+	return true
+}
+
+// pin restricts all threads of the test to some processors. Processes and threads that they start inherit that.
+func pin(b *testing.B, cpus []string) {
+	b.Helper()
+	out, err := exec.Command("taskset", "-a", "-c", "-p", strings.Join(cpus, ","), strconv.Itoa(os.Getpid())).CombinedOutput()
+	if err != nil {
+		b.Fatalf("taskset: %v: %s", err, out)
+	}
+}
+
+// allowedProcessors returns the numbers of the processors that the test may use, or nil if the system does not tell.
+func allowedProcessors(b *testing.B) (cpus []string) {
+	b.Helper()
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return nil
+	}
+	_, rest, _ := strings.Cut(string(status), "Cpus_allowed_list:")
+	list, _, _ := strings.Cut(rest, "\n") // such as 0-3,8
+	for part := range strings.SplitSeq(strings.TrimSpace(list), ",") {
+		first, last, _ := strings.Cut(part, "-")
+		from, err := strconv.Atoi(first)
+		must(b, err)
+		to, err := strconv.Atoi(cmp.Or(last, first))
+		must(b, err)
+		for cpu := from; cpu <= to; cpu++ {
+			cpus = append(cpus, strconv.Itoa(cpu))
+		}
+	}
+	return cpus
+}
+
+// The drawing of BenchmarkOverload, in pixels.
+const (
+	svgLeft, svgRight   = 70.0, 570.0
+	svgTop, svgBottom   = 40.0, 340.0
+	svgWidth, svgHeight = 720, 400
+)
+
+// drawOverload draws the goodput and the rate of refused orders over the offered rate. The colors follow the reader's
+// choice of a light or a dark page.
+func drawOverload(steps []loadStep) string {
+	largest := 0.0
+	for _, r := range steps {
+		largest = max(largest, r.offered)
+	}
+	unit := tickUnit(largest)
+	limit := math.Ceil(largest/unit) * unit
+	x := func(rate float64) float64 { return svgLeft + rate/limit*(svgRight-svgLeft) }
+	y := func(rate float64) float64 { return svgBottom - rate/limit*(svgBottom-svgTop) }
+
+	var svg strings.Builder
+	fmt.Fprintf(&svg, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" font-family="sans-serif" font-size="13">
+<title>Orders accepted and refused each second, by the orders offered each second</title>
+<style>
+  .page { fill: #ffffff } text { fill: #1f2328 } .grid { stroke: #d1d9e0 } .ideal { stroke: #6e7781 }
+  .good { stroke: #0969da; fill: #0969da } .refused { stroke: #bc4c00; fill: #bc4c00 }
+  @media (prefers-color-scheme: dark) {
+    .page { fill: #0d1117 } text { fill: #e6edf3 } .grid { stroke: #30363d } .ideal { stroke: #8b949e }
+    .good { stroke: #4493f8; fill: #4493f8 } .refused { stroke: #f0883e; fill: #f0883e }
+  }
+  text.good, text.refused { stroke: none } polyline { fill: none !important; stroke-width: 2 }
+</style>
+<rect class="page" width="100%%" height="100%%"/>
+`, svgWidth, svgHeight)
+	for rate := 0.0; rate <= limit; rate += unit {
+		fmt.Fprintf(&svg, `<line class="grid" x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f"/>`, svgLeft, y(rate), svgRight, y(rate))
+		fmt.Fprintf(&svg, `<text x="%.1f" y="%.1f" text-anchor="end">%.0f</text>`, svgLeft-8, y(rate)+4, rate)
+		fmt.Fprintf(&svg, `<text x="%.1f" y="%.1f" text-anchor="middle">%.0f</text>`+"\n", x(rate), svgBottom+20, rate)
+	}
+	fmt.Fprintf(&svg, `<text x="%.1f" y="%.1f" text-anchor="middle">orders offered each second</text>`+"\n",
+		(svgLeft+svgRight)/2, svgBottom+44)
+	fmt.Fprintf(&svg, `<text x="%.1f" y="%.1f">orders each second</text>`+"\n", svgLeft-50, svgTop-18)
+	fmt.Fprintf(&svg, `<line class="ideal" stroke-dasharray="5 5" x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f"/>`,
+		x(0), y(0), x(largest), y(largest))
+	fmt.Fprintf(&svg, `<text x="%.1f" y="%.1f">all accepted</text>`+"\n", x(largest)+8, y(largest)+4)
+	curve := func(class, label string, rate func(loadStep) float64) {
+		var points []string
+		for _, r := range steps {
+			points = append(points, fmt.Sprintf("%.1f,%.1f", x(r.offered), y(rate(r))))
+			fmt.Fprintf(&svg, `<circle class="%s" cx="%.1f" cy="%.1f" r="3.5"/>`, class, x(r.offered), y(rate(r)))
+		}
+		fmt.Fprintf(&svg, `<polyline class="%s" points="%s"/>`, class, strings.Join(points, " "))
+		fmt.Fprintf(&svg, `<text class="%s" x="%.1f" y="%.1f">%s</text>`+"\n", class, x(largest)+8, y(rate(steps[len(steps)-1]))+4, label)
+	}
+	curve("good", "accepted (201)", func(r loadStep) float64 { return r.good })
+	curve("refused", "refused (503)", func(r loadStep) float64 { return r.refused })
+	return svg.String() + "</svg>\n"
+}
+
+// tickUnit returns 1, 2 or 5 times a power of ten, so that an axis up to largest has four to ten ticks.
+func tickUnit(largest float64) float64 {
+	unit := math.Pow(10, math.Floor(math.Log10(largest)))
+	switch {
+	case largest/unit < 2:
+		return unit / 5
+	case largest/unit < 5:
+		return unit / 2
+	}
+	return unit
+}
