@@ -18,8 +18,8 @@ const (
 	placementLanes = 2
 	// maxBatch limits the time for which a batch locks its products.
 	maxBatch = 200
-	// maxPlacementWait is the wait for a batch at which the service begins to reject placements. A client that waits longer
-	// has less from its order than from a fast rejection.
+	// maxPlacementWait is the wait for a batch at which the service begins to reject placements. So a client gets its order
+	// or a rejection within about a second.
 	maxPlacementWait = 500 * time.Millisecond
 	// maxUnderWay is the most placements that are under way at the same time. All of them together keep a machine busy for
 	// some tenths of a second. With more, they would wait for a processor, and so would the cancellations.
