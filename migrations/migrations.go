@@ -81,14 +81,23 @@ func Check(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// applied returns the schema version of a database, 0 if the database was never migrated.
+// applied returns the schema version of a database, 0 if the database was never migrated. It waits for up to 30 s for each
+// of its statements, because a process should start although the database is busy.
 func applied(ctx context.Context, db *sql.DB) (version int64, err error) {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer tx.Rollback() //nolint:errcheck // the transaction changes nothing
+	if _, err := tx.ExecContext(ctx, `SET LOCAL statement_timeout = '30s'`); err != nil {
+		return 0, err
+	}
 	var migrated bool
-	err = db.QueryRowContext(ctx, `SELECT to_regclass('goose_db_version') IS NOT NULL`).Scan(&migrated)
+	err = tx.QueryRowContext(ctx, `SELECT to_regclass('goose_db_version') IS NOT NULL`).Scan(&migrated)
 	if err != nil || !migrated {
 		return 0, err
 	}
-	err = db.QueryRowContext(ctx, `SELECT coalesce(max(version_id), 0) FROM goose_db_version`).Scan(&version)
+	err = tx.QueryRowContext(ctx, `SELECT coalesce(max(version_id), 0) FROM goose_db_version`).Scan(&version)
 	return version, err
 }
 
