@@ -224,3 +224,12 @@ func (p *tab) markDocument() (marked func() bool) {
 	value(p, chromedp.Evaluate[bool](`window.mark = true`))
 	return func() bool { return value(p, chromedp.Evaluate[bool](`window.mark === true`)) }
 }
+
+// front shows the tab instead of the tab that is shown now. A page that is not shown gets no notifications.
+func (p *tab) front() {
+	p.t.Helper()
+	p.do(chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
+		_, err := cdp.Call(ctx, target, cdppage.BringToFront, cdp.Empty{})
+		return err
+	}))
+}

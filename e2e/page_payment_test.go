@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chromedp/cdproto/cdp"
-	cdppage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
 
@@ -119,15 +117,6 @@ func (p *tab) popups() (opened []*target.Info) {
 		return nil
 	}))
 	return opened
-}
-
-// front shows the tab instead of the tab that is shown now. A page that is not shown gets no notifications.
-func (p *tab) front() {
-	p.t.Helper()
-	p.do(chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
-		_, err := cdp.Call(ctx, target, cdppage.BringToFront, cdp.Empty{})
-		return err
-	}))
 }
 
 // TestPageCheckout declines a payment in the checkout, and then pays. The page must show each step without a reload.
