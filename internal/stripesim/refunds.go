@@ -168,16 +168,17 @@ func (s *Simulator) listRefunds(ctx context.Context, tx *sql.Tx, c *call) (any, 
 
 // settleRefunds ends the pending refunds as the knob says.
 func (s *Simulator) settleRefunds(ctx context.Context) error {
+	ids, err := s.strings(ctx, `SELECT id FROM stripesim.refunds WHERE status = 'pending' ORDER BY seq LIMIT 1000`)
+	if err != nil {
+		return err
+	}
+	// The knob is read after the refunds, so a refund never ends as an earlier setting said.
 	status, event := "succeeded", "refund.updated"
 	switch s.knobs.get().Refunds {
 	case "pending":
 		return nil
 	case "fail":
 		status, event = "failed", "refund.failed"
-	}
-	ids, err := s.strings(ctx, `SELECT id FROM stripesim.refunds WHERE status = 'pending' ORDER BY seq LIMIT 1000`)
-	if err != nil {
-		return err
 	}
 	for _, id := range ids {
 		err := s.transact(ctx, func(tx *sql.Tx) error {
