@@ -15,7 +15,7 @@ const maxConnections = 60
 // TestPostgresFaults breaks PostgreSQL. Meanwhile no item is created and none times out. The service rejects requests,
 // and the customers repeat them with the same idempotency key. Each key must get at most one item.
 func TestPostgresFaults(t *testing.T) {
-	var whileLocked []string // what went wrong with items that do not need the locked row
+	var whileLocked []string // a message for each failure to create an item that does not need the locked row
 	own := needs{postgres: map[string]string{"max_connections": strconv.Itoa(maxConnections), "deadlock_timeout": "100ms"}}
 	runFaults(t, []fault{
 		{name: "restarted", needs: own, bound: bound{late: 8 * time.Second, answer: 5 * time.Second, rejected: true}, inject: func(d *deployment) {

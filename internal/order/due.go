@@ -102,35 +102,36 @@ func (s *Store) splitByLocks(ctx context.Context, ids []string) (free []string, 
 	return free, held, nil
 }
 
-// pending implements [Service.Pending].
-func (s *Store) pending(
-	ctx context.Context, after string, within time.Duration, limit int,
+// PendingPage returns a page of rows that are sorted by due time, as [Service.Pending] describes it. The statement has the
+// parameters and the columns of pending.sql.
+func PendingPage(
+	ctx context.Context, db *gorm.DB, statement, after string, within time.Duration, limit int,
 ) (page []delay.Message, next string, err error) {
 	var from rest.Cursor
 	var fromAt, limitMicros any // nil fromAt: the first page; nil limitMicros: due at any time
 	if after != "" {
 		if from, err = rest.ParseCursor(after); err != nil {
-			return nil, "", fmt.Errorf("pending orders after %q: %w", after, err)
+			return nil, "", fmt.Errorf("pending rows after %q: %w", after, err)
 		}
 		fromAt = from.At
 	}
 	if within < math.MaxInt64 {
 		limitMicros = within.Microseconds()
 	}
-	var orders []struct {
+	var rows []struct {
 		ID     uuid.UUID
 		DueAt  time.Time
 		Micros int64
 	}
-	err = s.db.WithContext(ctx).Raw(pendingSQL, fromAt, from.ID, limitMicros, limit).Scan(&orders).Error
+	err = db.WithContext(ctx).Raw(statement, fromAt, from.ID, limitMicros, limit).Scan(&rows).Error
 	if err != nil {
-		return nil, "", fmt.Errorf("read pending orders: %w", err)
+		return nil, "", fmt.Errorf("read pending rows: %w", err)
 	}
-	for _, o := range orders {
-		page = append(page, delay.In(o.ID.String(), time.Duration(o.Micros)*time.Microsecond))
+	for _, row := range rows {
+		page = append(page, delay.In(row.ID.String(), time.Duration(row.Micros)*time.Microsecond))
 	}
-	if len(orders) == limit {
-		last := orders[limit-1]
+	if len(rows) == limit {
+		last := rows[limit-1]
 		next = rest.Cursor{At: last.DueAt, ID: last.ID}.String()
 	}
 	return page, next, nil

@@ -10,7 +10,8 @@ import (
 )
 
 // heldQueues holds the placements that wait for products which other sessions have locked for long, in a queue for each
-// product. Only the first placement of a queue has tried to get the lock, so the others delay no batch.
+// product. Only the first batch of a queue has waited for the lock in a lane, so the placements that follow delay no
+// batch.
 type heldQueues struct {
 	mu        sync.Mutex
 	byProduct map[uuid.UUID][]*placing

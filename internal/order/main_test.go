@@ -353,11 +353,17 @@ func (s *shop) expire(t testing.TB, id uuid.UUID) {
 // cancelDue passes the tasks of orders to the worker's handler, and returns the outcomes.
 func (s *shop) cancelDue(t testing.TB, ids ...uuid.UUID) []delay.Outcome {
 	t.Helper()
+	return handle(t, s.CancelDue, ids...)
+}
+
+// handle passes the tasks of orders to a handler, and returns the outcomes.
+func handle(t testing.TB, handler delay.Handler, ids ...uuid.UUID) []delay.Outcome {
+	t.Helper()
 	tasks := make([]delay.Task, len(ids))
 	for i, id := range ids {
 		tasks[i].ID = id.String()
 	}
-	outcomes, err := s.CancelDue(t.Context(), tasks)
+	outcomes, err := handler(t.Context(), tasks)
 	if err != nil {
 		t.Fatal(err)
 	}

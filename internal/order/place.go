@@ -363,8 +363,13 @@ func (r placeResult) order(p *placing, products map[uuid.UUID]Product) *Order {
 // splitByProducts separates the placements whose products are free from those with a product that another session holds
 // right now. It groups the latter by such a product. It waits for no lock.
 func (s *Store) splitByProducts(ctx context.Context, batch []*placing) (free []*placing, held []heldBatch, err error) {
-	var locked []uuid.UUID
-	err = s.db.WithContext(ctx).Raw(heldProductsSQL, argumentsOf(batch).products).Scan(&locked).Error
+	var products, locked []uuid.UUID
+	for _, p := range batch {
+		for _, line := range p.Lines {
+			products = append(products, line.ProductID)
+		}
+	}
+	err = s.db.WithContext(ctx).Raw(heldProductsSQL, products).Scan(&locked).Error
 	if err != nil {
 		return nil, nil, fmt.Errorf("find the products that are locked: %w", err)
 	}

@@ -24,15 +24,7 @@ const reminderLead = 5 * time.Minute
 // remind passes the tasks of orders to the reminders' handler, and returns the outcomes.
 func (s *shop) remind(t testing.TB, ids ...uuid.UUID) []delay.Outcome {
 	t.Helper()
-	tasks := make([]delay.Task, len(ids))
-	for i, id := range ids {
-		tasks[i].ID = id.String()
-	}
-	outcomes, err := s.Remind(t.Context(), tasks)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return outcomes
+	return handle(t, s.Remind, ids...)
 }
 
 // TestRemind passes a batch of tasks to the handler twice: each order that is pending near its deadline gets one event.

@@ -33,7 +33,7 @@ func (s *Service) TimeOut(ctx context.Context, ids []string) (done, held int, er
 func (s *Service) Pending(
 	ctx context.Context, after string, within time.Duration, limit int,
 ) (page []delay.Message, next string, err error) {
-	return s.store.pending(ctx, after, within, limit)
+	return PendingPage(ctx, s.store.db, pendingSQL, after, within, limit)
 }
 
 // Unknown returns those of the ids for which there is no order of any status.

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/order"
 	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/rest"
 )
@@ -35,7 +36,7 @@ func (s *Service) Refunds() *Table {
 func (t *Table) Pending(
 	ctx context.Context, after string, within time.Duration, limit int,
 ) (page []delay.Message, next string, err error) {
-	return t.service.store.checks(ctx, t.pending, after, within, limit)
+	return order.PendingPage(ctx, t.service.store.db, t.pending, after, within, limit)
 }
 
 // Unknown returns those of the ids for which there is no row.

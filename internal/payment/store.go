@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/google/uuid"
@@ -259,39 +258,6 @@ func (s *Store) left(ctx context.Context, statement string, ids []uuid.UUID) (ma
 		left[row.ID] = time.Duration(row.LeftUs) * time.Microsecond
 	}
 	return left, nil
-}
-
-// checks returns a page of checks, as [reconcile.Table] describes it. statement is pending.sql or refund_pending.sql.
-func (s *Store) checks(
-	ctx context.Context, statement, after string, within time.Duration, limit int,
-) (page []delay.Message, next string, err error) {
-	var from rest.Cursor
-	var fromAt, limitMicros any // nil fromAt: the first page; nil limitMicros: checks at any time
-	if after != "" {
-		if from, err = rest.ParseCursor(after); err != nil {
-			return nil, "", fmt.Errorf("checks after %q: %w", after, err)
-		}
-		fromAt = from.At
-	}
-	if within < math.MaxInt64 {
-		limitMicros = within.Microseconds()
-	}
-	var checks []struct {
-		ID     uuid.UUID
-		DueAt  time.Time
-		Micros int64
-	}
-	if err := s.rows(ctx, &checks, statement, fromAt, from.ID, limitMicros, limit); err != nil {
-		return nil, "", fmt.Errorf("read checks: %w", err)
-	}
-	for _, c := range checks {
-		page = append(page, delay.In(c.ID.String(), time.Duration(c.Micros)*time.Microsecond))
-	}
-	if len(checks) == limit {
-		last := checks[limit-1]
-		next = rest.Cursor{At: last.DueAt, ID: last.ID}.String()
-	}
-	return page, next, nil
 }
 
 // unknown returns those of the ids for which there is no row with this value in the column of the table.

@@ -126,15 +126,7 @@ func (p Problem) MarshalJSON() ([]byte, error) {
 func Fail(c *gin.Context, err error) {
 	_ = c.Error(err) // for Log
 	e := AsError(err)
-	switch e.Kind.Status {
-	case http.StatusUnauthorized:
-		c.Header("WWW-Authenticate", "Bearer")
-	case http.StatusServiceUnavailable:
-		c.Header("Retry-After", "1")
-	case http.StatusRequestTimeout:
-		c.Header("Connection", "close") // RFC 9110, section 15.5.9
-	}
-	c.Header("Content-Type", "application/problem+json")
+	e.setHeaders(c.Writer.Header())
 	c.AbortWithStatusJSON(e.Kind.Status, e.problem(c.Request.URL.Path, requestID(c)))
 }
 
@@ -148,13 +140,23 @@ func Reject(w http.ResponseWriter, r *http.Request, e *Error) {
 	}
 	h := w.Header()
 	h.Set("X-Request-ID", id)
-	h.Set("Content-Type", "application/problem+json")
 	h.Set("Cache-Control", "no-store")
-	if e.Kind.Status == http.StatusServiceUnavailable {
-		h.Set("Retry-After", "1")
-	}
+	e.setHeaders(h)
 	w.WriteHeader(e.Kind.Status)
 	_, _ = w.Write(body) // the client may have gone
+}
+
+// setHeaders sets the headers that belong to the problem for an error.
+func (e *Error) setHeaders(h http.Header) {
+	switch e.Kind.Status {
+	case http.StatusUnauthorized:
+		h.Set("WWW-Authenticate", "Bearer")
+	case http.StatusServiceUnavailable:
+		h.Set("Retry-After", "1")
+	case http.StatusRequestTimeout:
+		h.Set("Connection", "close") // RFC 9110, section 15.5.9
+	}
+	h.Set("Content-Type", "application/problem+json")
 }
 
 func (e *Error) problem(path, requestID string) Problem {
