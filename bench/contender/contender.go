@@ -1,0 +1,130 @@
+// Package contender declares what each way to time out orders implements. The packages below it are the ways.
+package contender
+
+import (
+	"context"
+	"database/sql"
+	"log/slog"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+)
+
+// Contender is one way to time out orders. Its methods may be called concurrently.
+type Contender interface {
+	// Schedule arranges that each of the orders is cancelled when it is due. The orders are committed, and each is in the
+	// slice once. An order that is scheduled already gets a new due time, earlier or later.
+	Schedule(ctx context.Context, orders []Order) error
+	// Run cancels orders until ctx ends, and then returns nil within a second. It calls ready once, when it works. If a
+	// server does not answer, Run keeps trying.
+	Run(ctx context.Context, ready func()) error
+}
+
+// Cleaner is a [Contender] that keeps something outside of Redis and of the tables of the shop.
+type Cleaner interface {
+	// Clean removes everything that earlier runs left. It is called before Run and Schedule.
+	Clean(ctx context.Context) error
+}
+
+// Order is an order that must be cancelled when it is due. Due has the reading of the monotonic clock, so time.Until is
+// exact.
+type Order struct {
+	ID  string
+	Due time.Time
+}
+
+// Left returns the time until the order is due, at least 0.
+func (o Order) Left() time.Duration { return max(time.Until(o.Due), 0) }
+
+// Env is what a contender works with.
+type Env struct {
+	// Cancel cancels those of the orders that are due, in one transaction, as the shop does: status, stock and audit
+	// trail. It is idempotent. It returns the orders that came too early, each with its due time; the contender must
+	// schedule them again.
+	Cancel func(ctx context.Context, ids ...string) (early []Order, err error)
+
+	DB          *sql.DB // the shop's database
+	DatabaseURL string
+	Redis       redis.UniversalClient // nil unless the contender needs Redis
+	RedisURL    string
+	RabbitURL   string // amqp://…; empty unless the contender needs RabbitMQ
+	Log         *slog.Logger
+}
+
+// Server is a server that a contender needs besides PostgreSQL.
+type Server string
+
+// The servers.
+const (
+	Redis  Server = "Redis"
+	Rabbit Server = "RabbitMQ"
+)
+
+// Info describes a contender.
+type Info struct {
+	Name     string   // short, in lower case: the first column of the tables
+	Way      string   // how it works, in one sentence
+	Source   string   // the URL of the documentation or of the text that it follows
+	Settings string   // the settings that differ from the defaults, or that the source does not give
+	Servers  []Server // the servers that it needs besides PostgreSQL
+	// Cannot has the workloads that it cannot do, by name, each with the reason.
+	Cannot map[string]string
+
+	New func(ctx context.Context, env Env) (Contender, error)
+}
+
+// The names of workloads that a contender may not be able to do.
+const (
+	Reschedule = "reschedule" // a deadline that moves
+	StoreLost  = "store lost" // the store beside the table is wiped
+	Memory     = "memory"     // the store beside the table that grows with each pending order
+)
+
+// Workers is the number of goroutines that cancel orders at the same time, where a contender's source does not say it.
+const Workers = 8
+
+// Batch is the most orders in one transaction, where a contender's source does not say it.
+const Batch = 500
+
+// Repeat calls f until ctx ends. After an error it logs the first of a series, and waits a second.
+func Repeat(ctx context.Context, log *slog.Logger, f func(ctx context.Context) error) {
+	failing := false
+	for ctx.Err() == nil {
+		err := f(ctx)
+		if err == nil {
+			failing = false
+			continue
+		}
+		if !failing && ctx.Err() == nil {
+			log.Warn("the contender cannot work; it keeps trying", "error", err)
+		}
+		failing = true
+		Sleep(ctx, time.Second)
+	}
+}
+
+// Sleep returns when d has passed or when ctx has ended.
+func Sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// Each calls f for each item, from up to n goroutines. It returns the first error.
+func Each[T any](ctx context.Context, n int, items []T, f func(ctx context.Context, item T) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(n)
+	for _, item := range items {
+		group.Go(func() error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			return f(ctx, item)
+		})
+	}
+	return group.Wait()
+}
