@@ -2,14 +2,12 @@ package e2e
 
 import (
 	"database/sql"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +17,7 @@ import (
 	"time"
 
 	"example.com/shop/internal/devstack"
+	"example.com/shop/internal/pgbench"
 	"example.com/shop/internal/testenv"
 )
 
@@ -32,9 +31,8 @@ var placeFor = flag.Duration("place.for", 3500*time.Millisecond, "how long each 
 // table shows the median of the rounds, and in parentheses the least and the greatest value.
 func BenchmarkPlace(b *testing.B) {
 	const rounds = 5
-	pgbench := findPgbench(b)
 	s := newBenchSite(b, 1000)
-	measurements := []measurement{{"pgbench", func() sample { return s.placeWithPgbench(pgbench, 16, 50) }}}
+	measurements := []measurement{{"pgbench", func() sample { return s.placeWithPgbench(16, 50) }}}
 	for _, clients := range []int{1, 32, 512} {
 		measurements = append(measurements,
 			measurement{fmt.Sprint(clients, "-spread"), func() sample { return s.placeOverHTTP(clients, s.products) }},
@@ -178,11 +176,11 @@ const (
 	envMaxOpenUnits  = envPrefix + "MAX_OPEN_UNITS"
 )
 
-// insertProducts inserts n products with more stock than a benchmark can sell. Their ids are those of [benchID].
+// insertProducts inserts n products with more stock than a benchmark can sell. Their ids are those of [pgbench.ID].
 func insertProducts(b *testing.B, db *sql.DB, n int) (ids []string) {
 	b.Helper()
 	for i := range n {
-		id := fmt.Sprintf(benchID, i+1)
+		id := fmt.Sprintf(pgbench.ID, i+1)
 		_, err := db.ExecContext(b.Context(), `INSERT INTO products (id, name, price_cents, currency, supply, available)
 			VALUES ($1, $2, 100, 'EUR', 1000000000, 1000000000)`, id, fmt.Sprint("product ", i))
 		must(b, err)
@@ -190,10 +188,6 @@ func insertProducts(b *testing.B, db *sql.DB, n int) (ids []string) {
 	}
 	return ids
 }
-
-// benchID is the format of the id of the n-th product, from 1, and of the n-th customer of pgbench. pgbench can compute
-// it.
-const benchID = "00000000-0000-7000-8000-%012d"
 
 func (s *benchSite) addr() string { return strings.TrimPrefix(s.process.url, "http://") }
 
@@ -252,87 +246,20 @@ func (s *benchSite) placeOverHTTP(clients int, products []string) sample {
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// findPgbench returns the path of pgbench. It skips the benchmark if pgbench is not installed.
-func findPgbench(b *testing.B) string {
-	b.Helper()
-	if path, err := exec.LookPath("pgbench"); err == nil {
-		return path
-	}
-	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/pgbench")
-	if len(found) == 0 {
-		b.Skip("pgbench is not installed")
-	}
-	return found[len(found)-1]
-}
-
-var (
-	tps          = regexp.MustCompile(`tps = ([0-9.]+) \(without`)
-	transactions = regexp.MustCompile(`number of transactions actually processed: (\d+)`)
-)
-
-// placeWithPgbench runs the statements that place an order, and the deletion of the outbox row, as prepared statements
-// with pgbench.
-func (s *benchSite) placeWithPgbench(pgbench string, clients, products int) sample {
+// placeWithPgbench runs the statements that place an order with pgbench.
+func (s *benchSite) placeWithPgbench(clients, products int) sample {
 	s.b.Helper()
-	file := filepath.Join(s.b.TempDir(), "place.sql")
-	must(s.b, os.WriteFile(file, []byte(placeScript(s.b, products)), 0o600))
 	before := s.usage()
-	cmd := exec.CommandContext(s.b.Context(), pgbench, "-n", "-M", "prepared", "-c", strconv.Itoa(clients), "-j", "2",
-		"-T", strconv.Itoa(max(1, int(placeFor.Seconds()))), "-f", file, s.database)
-	out, err := cmd.CombinedOutput()
+	r, err := pgbench.Place(s.b.Context(), pgbench.Load{
+		Database: s.database, Module: "..", Clients: clients, Products: products, For: *placeFor,
+	})
+	if errors.Is(err, pgbench.ErrMissing) {
+		s.b.Skip(err)
+	}
+	must(s.b, err)
 	used := s.usage().since(before)
-	if err != nil {
-		s.b.Fatalf("pgbench: %v: %s", err, out)
-	}
-	used.clients = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-	return sample{rate: figure(s.b, tps, out), cpu: used.each(int(figure(s.b, transactions, out)))}
-}
-
-// figure returns the number in the output of pgbench that the expression's group matches.
-func figure(b *testing.B, expression *regexp.Regexp, out []byte) float64 {
-	b.Helper()
-	m := expression.FindSubmatch(out)
-	if m == nil {
-		b.Fatalf("the output of pgbench does not match %s: %s", expression, out)
-	}
-	n, err := strconv.ParseFloat(string(m[1]), 64)
-	must(b, err)
-	return n
-}
-
-// placeScript returns a script for pgbench. It places an order of a random one of 2,000 customers, as many as the load
-// over HTTP has, for a random product, and deletes the outbox row, as the publisher does.
-func placeScript(b *testing.B, products int) string {
-	b.Helper()
-	id := func(variable string) string {
-		return "('00000000-0000-7000-8000-' || lpad(:" + variable + "::text, 12, '0'))::uuid"
-	}
-	one := func(value string) string { return "ARRAY[" + value + "]" }
-	lock := sqlOf(b, "../internal/order/lock.sql", map[string]string{
-		"$1": one(id("product")), "$2": one(id("customer")), "$3": "'200'",
-	})
-	place := sqlOf(b, "../internal/order/place.sql", map[string]string{
-		"$1": one(id("order")), "$2": one(id("customer")), "$3": one("1"), "$4": one("NULL"), "$5": one("NULL"),
-		"$6": one("1"), "$7": one(id("product")), "$8": one("1"), "$9": one("0"), "$10": one("0"),
-		"$11": "1800000000", "$12": "'bench'", "$13": "NULL", "$14": "NULL",
-	})
-	return fmt.Sprintf("\\set customer random(1, 2000)\n\\set product random(1, %d)\n\\set order random(1, 999999999999)\n", products) +
-		"\\startpipeline\n" + lock + ";\n" + place + ";\n\\endpipeline\n" +
-		"DELETE FROM outbox WHERE kind = 'bench' AND task_id = " + id("order") + "::text;\n"
-}
-
-var comment = regexp.MustCompile(`(?m)--.*$`)
-
-// sqlOf returns the statement in a file, with values in place of its parameters, and without comments.
-func sqlOf(b *testing.B, file string, parameters map[string]string) string {
-	b.Helper()
-	statement, err := os.ReadFile(file)
-	must(b, err)
-	text := comment.ReplaceAllString(string(statement), "")
-	for parameter, value := range parameters {
-		text = regexp.MustCompile(regexp.QuoteMeta(parameter)+`\b`).ReplaceAllLiteralString(text, value)
-	}
-	return text
+	used.clients = r.CPU
+	return sample{rate: r.Rate, cpu: used.each(r.Orders)}
 }
 
 // usage is processor time.

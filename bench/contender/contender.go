@@ -9,6 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
+
+	"example.com/shop/internal/order"
 )
 
 // Contender is one way to time out orders. Its methods may be called concurrently.
@@ -44,6 +46,9 @@ type Env struct {
 	// schedule them again.
 	Cancel func(ctx context.Context, ids ...string) (early []Order, err error)
 
+	// Orders is the shop's service. Only the shop's own way uses it directly: its publisher is the contender.
+	Orders *order.Service
+
 	DB          *sql.DB // the shop's database
 	DatabaseURL string
 	Redis       redis.UniversalClient // nil unless the contender needs Redis
@@ -70,6 +75,11 @@ type Info struct {
 	Servers  []Server // the servers that it needs besides PostgreSQL
 	// Cannot has the workloads that it cannot do, by name, each with the reason.
 	Cannot map[string]string
+	// Period is the time between two looks at the orders, if it is so long that each workload runs only once.
+	Period time.Duration
+	// Recovery is the time after which its documentation promises to repeat the tasks of a killed process, if that is
+	// longer than 15 seconds.
+	Recovery time.Duration
 
 	New func(ctx context.Context, env Env) (Contender, error)
 }
@@ -78,7 +88,7 @@ type Info struct {
 const (
 	Reschedule = "reschedule" // a deadline that moves
 	StoreLost  = "store lost" // the store beside the table is wiped
-	Memory     = "memory"     // the store beside the table that grows with each pending order
+	Memory     = "memory"     // of the store beside the table
 )
 
 // Workers is the number of goroutines that cancel orders at the same time, where a contender's source does not say it.

@@ -29,6 +29,7 @@ var allowedImports = map[string][]string{
 	"internal/live":      {"internal/rest"}, // for its errors
 	"internal/order":     {"internal/delay", "internal/postgres", "internal/rest"},
 	"internal/payment":   {"internal/delay", "internal/order", "internal/postgres", "internal/rest"},
+	"internal/pgbench":   {}, // only benchmarks import pgbench
 	"internal/postgres":  {},
 	"internal/reconcile": {"internal/delay"},
 	"internal/rest":      {"internal/postgres"}, // for the classes of its errors

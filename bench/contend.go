@@ -1,0 +1,279 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"example.com/shop/bench/contender"
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/postgres"
+	"example.com/shop/internal/rest"
+)
+
+// A contender runs in a process of its own, so that its memory and processor time can be measured and so that it can be
+// killed. The benchmark sends requests to its standard input, and it writes one reply to each to its standard output. It
+// ends when its standard input ends.
+
+// request is a request to the process of a contender.
+type request struct {
+	Schedule []scheduled // schedule these orders
+	Counts   bool        // reply with the counts
+}
+
+// scheduled is a [contender.Order] for another process.
+type scheduled struct {
+	ID  string
+	Due int64 // nanoseconds since 1970
+}
+
+// reply is the reply to a request. The first reply comes without a request, when the contender works.
+type reply struct {
+	Error  string // empty: none
+	Addr   string // in the first reply: the address of the shop's REST interface
+	Counts counts
+}
+
+// counts are numbers of orders that the contender has delivered since its process started.
+type counts struct {
+	Cancelled int // cancelled by the delivery
+	Repeated  int // the order had ended before
+	Early     int // the order was not due
+}
+
+// contendOptions configure the process of a contender.
+type contendOptions struct {
+	Name                             string
+	Clean                            bool // remove what earlier runs left
+	DatabaseURL, RedisURL, RabbitURL string
+}
+
+// contend is the main function of the process of a contender.
+func contend(ctx context.Context, options string, in io.Reader, out io.Writer, logs io.Writer) error {
+	var o contendOptions
+	if err := json.Unmarshal([]byte(options), &o); err != nil {
+		return fmt.Errorf("decode the options: %w", err)
+	}
+	c, err := newChild(ctx, o, slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	parts, ctx := errgroup.WithContext(ctx)
+	ready := make(chan struct{})
+	parts.Go(func() error {
+		err := c.contender.Run(ctx, func() { close(ready) })
+		if err == nil && ctx.Err() == nil {
+			err = errors.New("the contender stopped before it was asked to")
+		}
+		return err
+	})
+	parts.Go(func() error { return rest.Serve(ctx, c.listener, c.handler, c.log) })
+	parts.Go(func() error {
+		defer cancel()
+		select {
+		case <-ready:
+			return c.serve(ctx, json.NewDecoder(in), json.NewEncoder(out))
+		case <-ctx.Done():
+			return nil
+		}
+	})
+	return parts.Wait()
+}
+
+// child is the process of a contender.
+type child struct {
+	contender contender.Contender
+	registry  *prometheus.Registry // of the metrics of the orders
+	listener  net.Listener
+	handler   http.Handler
+	log       *slog.Logger
+	closers   []func()
+}
+
+func newChild(ctx context.Context, o contendOptions, log *slog.Logger) (c *child, err error) {
+	info, err := find(o.Name)
+	if err != nil {
+		return nil, err
+	}
+	c = &child{registry: prometheus.NewRegistry(), log: log}
+	defer func() {
+		if err != nil {
+			c.close()
+		}
+	}()
+	gdb, err := postgres.Open(ctx, o.DatabaseURL, "bench", 20)
+	if err != nil {
+		return nil, err
+	}
+	env := contender.Env{DatabaseURL: o.DatabaseURL, RedisURL: o.RedisURL, RabbitURL: o.RabbitURL, Log: log}
+	if env.DB, err = gdb.DB(); err != nil {
+		return nil, err
+	}
+	c.closers = append(c.closers, func() { env.DB.Close() })
+	if env.Redis, err = delay.Connect(o.RedisURL); err != nil {
+		return nil, err
+	}
+	c.closers = append(c.closers, func() { env.Redis.Close() })
+
+	orders := order.NewService(order.NewStore(gdb), c, discard{}, order.Config{Timeout: time.Hour}, log, c.registry)
+	env.Orders = orders
+	env.Cancel = func(ctx context.Context, ids ...string) ([]contender.Order, error) {
+		return cancelDue(ctx, orders, ids)
+	}
+	if c.contender, err = info.New(ctx, env); err != nil {
+		return nil, fmt.Errorf("set up %s: %w", o.Name, err)
+	}
+	if cleaner, ok := c.contender.(contender.Cleaner); ok && o.Clean {
+		if err := cleaner.Clean(ctx); err != nil {
+			return nil, fmt.Errorf("clean up after earlier runs of %s: %w", o.Name, err)
+		}
+	}
+	return c, c.listen(orders)
+}
+
+// listen prepares the shop's REST interface, as cmd/shop does, but without a log of requests.
+func (c *child) listen(orders *order.Service) (err error) {
+	tokens, err := rest.NewTokens(rest.TokenConfig{Key: []byte(tokenKey), Issuer: "bench", Audience: "bench", Cookie: "bench", CookiePath: "/"})
+	if err != nil {
+		return err
+	}
+	gin.SetMode(gin.ReleaseMode)
+	router := gin.New()
+	router.ContextWithFallback = true
+	router.Use(rest.RequestID(), rest.Recover(c.log), rest.Deadline(8*time.Second))
+	orders.Routes(router, tokens)
+	c.handler = orders.Shed(router)
+	c.listener, err = net.Listen("tcp", "127.0.0.1:0")
+	return err
+}
+
+// tokenKey signs the tokens of the benchmark's customers.
+const tokenKey = "the benchmark's key for tokens: 32 bytes or more"
+
+func (c *child) close() {
+	for _, closer := range c.closers {
+		closer()
+	}
+}
+
+// serve writes the first reply, and then one reply to each request, until the requests end.
+func (c *child) serve(ctx context.Context, requests *json.Decoder, replies *json.Encoder) error {
+	if err := replies.Encode(reply{Addr: c.listener.Addr().String()}); err != nil {
+		return err
+	}
+	for {
+		var r request
+		if err := requests.Decode(&r); err != nil {
+			return nil //nolint:nilerr // the benchmark has closed the pipe
+		}
+		if err := replies.Encode(c.answer(ctx, r)); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *child) answer(ctx context.Context, r request) (a reply) {
+	var err error
+	if r.Counts {
+		a.Counts, err = c.counts()
+	} else {
+		orders := make([]contender.Order, len(r.Schedule))
+		for i, o := range r.Schedule {
+			orders[i] = contender.Order{ID: o.ID, Due: time.Now().Add(time.Until(time.Unix(0, o.Due)))}
+		}
+		err = c.contender.Schedule(ctx, orders)
+	}
+	if err != nil {
+		a.Error = err.Error()
+	}
+	return a
+}
+
+// counts reads the counters of the shop's service.
+func (c *child) counts() (n counts, err error) {
+	families, err := c.registry.Gather()
+	if err != nil {
+		return counts{}, err
+	}
+	for _, family := range families {
+		if family.GetName() != "cancel_outcomes_total" {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			value := int(m.GetCounter().GetValue())
+			switch m.GetLabel()[0].GetValue() {
+			case "cancelled":
+				n.Cancelled += value
+			case "terminal":
+				n.Repeated += value
+			case "not_due":
+				n.Early += value
+			}
+		}
+	}
+	return n, nil
+}
+
+// Publish schedules the tasks of orders that were placed over HTTP. A contender with a fast path of its own uses that.
+func (c *child) Publish(ctx context.Context, msgs ...delay.Message) bool {
+	if fast, ok := c.contender.(interface {
+		Publish(ctx context.Context, msgs ...delay.Message) bool
+	}); ok {
+		return fast.Publish(ctx, msgs...)
+	}
+	orders := make([]contender.Order, len(msgs))
+	for i, m := range msgs {
+		orders[i] = contender.Order{ID: m.ID, Due: m.Due()}
+	}
+	if err := c.contender.Schedule(context.WithoutCancel(ctx), orders); err != nil {
+		c.log.Warn("placed orders were not scheduled", "orders", len(orders), "error", err)
+		return false
+	}
+	return true
+}
+
+// cancelDue is Env.Cancel.
+func cancelDue(ctx context.Context, orders *order.Service, ids []string) (early []contender.Order, err error) {
+	tasks := make([]delay.Task, len(ids))
+	for i, id := range ids {
+		tasks[i].ID = id
+	}
+	outcomes, err := orders.CancelDue(ctx, tasks)
+	if err != nil {
+		return nil, err
+	}
+	for i, o := range outcomes {
+		if err := o.Err(); err != nil {
+			return nil, fmt.Errorf("cancel %s: %w", ids[i], err)
+		}
+		if in, again := o.Retry(); again {
+			early = append(early, contender.Order{ID: ids[i], Due: time.Now().Add(in)})
+		}
+	}
+	return early, nil
+}
+
+// discard is a notifier without open pages.
+type discard struct{}
+
+func (discard) Notify(string, string) {}
+
+// isContender reports whether this process was started to run a contender, and returns its options.
+func isContender() (options string, ok bool) { return os.LookupEnv(contendVariable) }
+
+const contendVariable = "BENCH_CONTEND"

@@ -1,0 +1,93 @@
+// Package ours is the shop's own way, assembled as in cmd/shop: an outbox with a publisher and a relay, a queue of Redis
+// sorted sets with leases, a worker that claims batches and sleeps until the next task is due, and a reconciler that
+// compares the table with the queue. All components have their defaults and run in one process.
+package ours
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"example.com/shop/bench/contender"
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/reconcile"
+)
+
+// Name is the name of the contender.
+const Name = "ours"
+
+// Contenders has the only variant.
+var Contenders = []contender.Info{{
+	Name:     Name,
+	Way:      "ZSET with leases, claimed in batches by a worker that sleeps until the next due time; outbox; reconciler.",
+	Source:   "README.md",
+	Settings: "defaults",
+	Servers:  []contender.Server{contender.Redis},
+	New: func(_ context.Context, env contender.Env) (contender.Contender, error) {
+		return newShop(env)
+	},
+}}
+
+// shop holds the components of the kind of task that cancels orders.
+type shop struct {
+	queue      *delay.Queue
+	publisher  *delay.Publisher
+	relay      *delay.Relay
+	worker     *delay.Worker
+	reconciler *reconcile.Reconciler
+}
+
+func newShop(env contender.Env) (*shop, error) {
+	queue, err := delay.NewQueue(env.Redis, delay.Config{Kind: order.CancelKind})
+	if err != nil {
+		return nil, err
+	}
+	outbox, metrics := delay.NewOutbox(env.DB, order.CancelKind), prometheus.NewRegistry()
+	reconciler, err := reconcile.New(env.DB, env.Orders, queue, reconcile.Config{}, env.Log, metrics)
+	if err != nil {
+		return nil, err
+	}
+	return &shop{
+		queue:      queue,
+		publisher:  delay.NewPublisher(queue, outbox, delay.PublisherConfig{}, env.Log, metrics),
+		relay:      delay.NewRelay(queue, outbox, delay.RelayConfig{}, env.Log, metrics),
+		worker:     delay.NewWorker(queue, env.Orders.CancelDue, delay.WorkerConfig{}, env.Log, metrics),
+		reconciler: reconciler,
+	}, nil
+}
+
+// Schedule adds the orders to the queue directly, because the benchmark's orders have no outbox rows.
+func (s *shop) Schedule(ctx context.Context, orders []contender.Order) error {
+	msgs := make([]delay.Message, len(orders))
+	for i, o := range orders {
+		msgs[i] = delay.In(o.ID, o.Left())
+	}
+	return s.queue.Schedule(ctx, msgs...)
+}
+
+// Publish is the fast path of orders that the service has placed, with their outbox rows.
+func (s *shop) Publish(ctx context.Context, msgs ...delay.Message) bool {
+	return s.publisher.Publish(ctx, msgs...)
+}
+
+// Run runs all components. It is ready when the reconciler has added all pending orders to an empty Redis.
+func (s *shop) Run(ctx context.Context, ready func()) error {
+	components, ctx := errgroup.WithContext(ctx)
+	for _, run := range []func(context.Context) error{s.publisher.Run, s.relay.Run, s.worker.Run, s.reconciler.Run} {
+		components.Go(func() error { return run(ctx) })
+	}
+	components.Go(func() error {
+		for ctx.Err() == nil {
+			if intact, err := s.queue.Intact(ctx); err == nil && intact {
+				ready()
+				return nil
+			}
+			contender.Sleep(ctx, 10*time.Millisecond)
+		}
+		return nil
+	})
+	return components.Wait()
+}

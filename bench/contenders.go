@@ -1,0 +1,41 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"example.com/shop/bench/contender"
+	"example.com/shop/bench/contender/ours"
+)
+
+// all returns all contenders.
+func all() []contender.Info {
+	return slices.Concat(
+		ours.Contenders,
+	)
+}
+
+// find returns the contender with a name.
+func find(name string) (contender.Info, error) {
+	for _, c := range all() {
+		if c.Name == name {
+			return c, nil
+		}
+	}
+	return contender.Info{}, fmt.Errorf("there is no contender %q; they are: %s", name, names(all()))
+}
+
+// matching returns the contenders whose names match.
+func matching(only *regexp.Regexp) []contender.Info {
+	return slices.DeleteFunc(all(), func(c contender.Info) bool { return !only.MatchString(c.Name) })
+}
+
+func names(contenders []contender.Info) string {
+	var names []string
+	for _, c := range contenders {
+		names = append(names, c.Name)
+	}
+	return strings.Join(names, "; ")
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"example.com/shop/bench/contender"
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/pgbench"
+)
+
+// The names of the limits, which stand in the tables beside the contenders.
+const (
+	oneStatement = "limit: one SQL statement"
+	bareZADD     = "limit: bare ZADD pipeline"
+	pgbenchPlace = "limit: pgbench, one by one"
+)
+
+// limits measures what no contender can exceed.
+func (b *bench) limits(ctx context.Context) error {
+	if err := b.empty(ctx); err != nil {
+		return err
+	}
+	if err := b.limitOfBurst(ctx); err != nil {
+		return err
+	}
+	r, err := pgbench.Place(ctx, pgbench.Load{
+		Database: b.databaseURL, Module: b.module, Clients: 16, Products: products, For: b.PlaceFor,
+	})
+	switch {
+	case errors.Is(err, pgbench.ErrMissing):
+		b.results.refuse(pgbenchPlace, place, err.Error())
+	case err != nil:
+		return err
+	default:
+		b.results.add(pgbenchPlace, metric{place, "rate"}, r.Rate)
+	}
+	return nil
+}
+
+// limitOfBurst cancels the orders of a burst with one statement.
+func (b *bench) limitOfBurst(ctx context.Context) error {
+	orders, err := b.place(ctx, repeated(time.Now(), b.Burst))
+	if err != nil {
+		return err
+	}
+	if err := b.settle(ctx); err != nil {
+		return err
+	}
+	tasks := make([]delay.Task, len(orders))
+	for i, o := range orders {
+		tasks[i].ID = o.ID
+	}
+	service := order.NewService(b.store, nil, discard{}, order.Config{}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	began := time.Now()
+	if _, err := service.CancelDue(ctx, tasks); err != nil {
+		return err
+	}
+	b.results.add(oneStatement, metric{burst, "rate"}, float64(b.Burst)/time.Since(began).Seconds())
+	return b.violations(ctx)
+}
+
+// limitOfSchedule adds the ids of orders to one sorted set, 1,000 in each round trip, and measures its memory.
+func (b *bench) limitOfSchedule(ctx context.Context, pending []scheduled) error {
+	if err := b.redis.FlushAll(ctx).Err(); err != nil {
+		return err
+	}
+	info, err := b.redis.Info(ctx, "memory").Result()
+	if err != nil {
+		return err
+	}
+	before, began := field(info, "used_memory"), time.Now()
+	for some := range slices.Chunk(pending, 1000) {
+		_, err := b.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for _, o := range some {
+				p.ZAdd(ctx, "bare", redis.Z{Score: float64(o.Due / 1000), Member: o.ID})
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	b.results.add(bareZADD, metric{growth, fmt.Sprint(len(pending), "/schedule")},
+		float64(len(pending))/time.Since(began).Seconds())
+	if info, err = b.redis.Info(ctx, "memory").Result(); err != nil {
+		return err
+	}
+	b.results.add(bareZADD, metric{contender.Memory, "redis"},
+		float64(field(info, "used_memory")-before)/float64(len(pending)))
+	return nil
+}
+
+// repeated returns n equal times.
+func repeated(at time.Time, n int) []time.Time {
+	times := make([]time.Time, n)
+	for i := range times {
+		times[i] = at
+	}
+	return times
+}

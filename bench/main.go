@@ -1,0 +1,101 @@
+// Command bench compares ways to time out orders. Each contender cancels the same orders with the shop's own statement,
+// on the same servers and in the same run. It prints tables, and writes report.md and plots.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"regexp"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if options, ok := isContender(); ok {
+		// The benchmark decides when this process ends, also after a Ctrl-C in its terminal.
+		if err := contend(context.WithoutCancel(ctx), options, os.Stdin, os.Stdout, os.Stderr); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	o, err := parse(os.Args[1:], os.Stderr)
+	if err != nil {
+		os.Exit(2)
+	}
+	if err := run(ctx, o, os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// options are the options of the command line.
+type options struct {
+	given
+	sizes
+	only   *regexp.Regexp // of the names of the contenders
+	report string         // the path of the report
+	module string         // the directory of the shop's module
+}
+
+// parse parses the command line. It has written an error to errs.
+func parse(args []string, errs io.Writer) (o options, err error) {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(errs)
+	isQuick := flags.Bool("quick", false, "check each contender on small workloads, in some minutes")
+	rounds := flags.Int("rounds", 0, "the number of rounds, at least 1 (default 5, with -quick 1)")
+	only := flags.String("only", "", "run only the contenders whose names match this regular expression")
+	flags.StringVar(&o.database, "database-url", "", "the URL of a PostgreSQL, in which the benchmark creates a database (default a private one)")
+	flags.StringVar(&o.redis, "redis-url", "", "the URL of an empty database of a Redis (default a private one)")
+	flags.StringVar(&o.report, "report", "report.md", "the file for the report; its plots go into the same directory")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	fail := func(err error) (options, error) {
+		fmt.Fprintln(errs, "bench:", err)
+		return o, err
+	}
+	if flags.NArg() > 0 {
+		return fail(fmt.Errorf("unexpected argument %q: there are only flags", flags.Arg(0)))
+	}
+	o.module, o.sizes = "..", full
+	if *isQuick {
+		o.sizes = quick
+	}
+	if *rounds < 0 {
+		return fail(fmt.Errorf("-rounds is %d, want at least 1", *rounds))
+	}
+	if *rounds > 0 {
+		o.Rounds = *rounds
+	}
+	if o.only, err = regexp.Compile(*only); err != nil {
+		return fail(fmt.Errorf("-only: %w", err))
+	}
+	return o, nil
+}
+
+// run runs the benchmark. It writes the tables to out and the progress to progress.
+func run(ctx context.Context, o options, out, progress io.Writer) error {
+	contenders := matching(o.only)
+	if len(contenders) == 0 {
+		return fmt.Errorf("-only matches none of the contenders; they are: %s", names(all()))
+	}
+	s, err := startServers(ctx, o.given)
+	if err != nil {
+		return err
+	}
+	b := &bench{servers: s, options: o, contenders: contenders, results: newResults(), progress: newProgress(progress)}
+	err = b.run(ctx)
+	if err == nil {
+		err = b.write(ctx, out)
+	}
+	if stopped := s.stop(); err == nil {
+		err = stopped
+	}
+	return err
+}

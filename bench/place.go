@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/valyala/fasthttp"
+	"golang.org/x/sync/errgroup"
+
+	"example.com/shop/internal/pgbench"
+)
+
+// placeClients is the number of clients that place orders over HTTP. Each sends its next request when it has the
+// response to the one before, so this workload measures a rate and no latency.
+const placeClients = 64
+
+// runPlace places orders over HTTP in the process of the contender, which schedules each of them. Their deadlines are an
+// hour away.
+func (t *trial) runPlace(ctx context.Context) error {
+	if err := t.settle(ctx); err != nil {
+		return err
+	}
+	client := &fasthttp.Client{MaxConnsPerHost: placeClients, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second}
+	defer client.CloseIdleConnections()
+	var tokens []string
+	for range placeClients {
+		token, err := signUp(client, t.w.addr)
+		if err != nil {
+			return err
+		}
+		tokens = append(tokens, token)
+	}
+	placed := make([]int, placeClients)
+	began := time.Now()
+	var clients errgroup.Group
+	for i, token := range tokens {
+		clients.Go(func() (err error) {
+			for n := i; time.Since(began) < t.PlaceFor && ctx.Err() == nil; n++ {
+				if err := placeOrder(client, t.w.addr, token, fmt.Sprintf(pgbench.ID, n%products+1)); err != nil {
+					return err
+				}
+				placed[i]++
+			}
+			return nil
+		})
+	}
+	err := clients.Wait()
+	seconds, total := time.Since(began).Seconds(), 0
+	for _, n := range placed {
+		total += n
+	}
+	if err == nil {
+		t.report(place, map[string]float64{"rate": float64(total) / seconds})
+	}
+	return err
+}
+
+// signUp returns the token of a new customer.
+func signUp(client *fasthttp.Client, addr string) (token string, err error) {
+	body, err := post(client, "http://"+addr+"/api/customers", "", "")
+	if err != nil {
+		return "", err
+	}
+	var answer struct{ Token string }
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return "", err
+	}
+	if answer.Token == "" {
+		return "", errors.New("the shop gave no token")
+	}
+	return answer.Token, nil
+}
+
+func placeOrder(client *fasthttp.Client, addr, token, product string) error {
+	_, err := post(client, "http://"+addr+"/api/orders", token, `{"items":[{"product_id":"`+product+`","quantity":1}]}`)
+	return err
+}
+
+// post sends a request, and returns the body of a response with status 201.
+func post(client *fasthttp.Client, url, token, body string) ([]byte, error) {
+	request, response := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
+	defer fasthttp.ReleaseRequest(request)
+	defer fasthttp.ReleaseResponse(response)
+	request.SetRequestURI(url)
+	request.Header.SetMethod(fasthttp.MethodPost)
+	if body != "" {
+		request.Header.SetContentType("application/json")
+		request.SetBodyString(body)
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	if err := client.Do(request, response); err != nil {
+		return nil, err
+	}
+	if response.StatusCode() != fasthttp.StatusCreated {
+		return nil, fmt.Errorf("POST %s: status %d, want 201: %.300s", url, response.StatusCode(), response.Body())
+	}
+	return append([]byte(nil), response.Body()...), nil
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"example.com/shop/bench/contender"
+)
+
+// worker is the process of a contender, seen from the benchmark.
+type worker struct {
+	info     contender.Info
+	cmd      *exec.Cmd
+	stdin    io.Closer
+	requests *json.Encoder
+	replies  *json.Decoder
+	log      string // the path of its log
+	addr     string // of the shop's REST interface
+}
+
+// startTimeout is how long a contender may take until it works. One that keeps a million orders in memory reads them
+// first.
+const startTimeout = 3 * time.Minute
+
+// start starts the process of a contender, and waits until it works. With clean it first removes what earlier runs left.
+func (s *servers) start(ctx context.Context, info contender.Info, clean bool) (*worker, error) {
+	if clean {
+		if err := s.redis.FlushAll(ctx).Err(); err != nil {
+			return nil, err
+		}
+	}
+	options, err := json.Marshal(contendOptions{
+		Name: info.Name, Clean: clean, DatabaseURL: s.databaseURL, RedisURL: s.redisURL, RabbitURL: s.rabbitURL(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	executable, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	w := &worker{info: info, cmd: exec.Command(executable), log: filepath.Join(s.dir, "contender.log")}
+	w.cmd.Env = append(os.Environ(), contendVariable+"="+string(options))
+	if err := w.launch(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", info.Name, err)
+	}
+	first, err := w.reply(startTimeout)
+	if err != nil {
+		return nil, errors.Join(err, w.kill())
+	}
+	w.addr = first.Addr
+	return w, nil
+}
+
+func (w *worker) launch() error {
+	in, err := w.cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	out, err := w.cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	log, err := os.Create(w.log)
+	if err != nil {
+		return err
+	}
+	defer log.Close() // the process has a descriptor of its own
+	w.cmd.Stderr = log
+	w.stdin, w.requests, w.replies = in, json.NewEncoder(in), json.NewDecoder(out)
+	return w.cmd.Start()
+}
+
+func (w *worker) pid() int32 { return int32(w.cmd.Process.Pid) }
+
+// ask sends a request and returns the reply.
+func (w *worker) ask(r request) (reply, error) {
+	if err := w.requests.Encode(r); err != nil {
+		return reply{}, fmt.Errorf("%s does not read: %w; its log ends with: %s", w.info.Name, err, w.logTail())
+	}
+	return w.reply(time.Minute)
+}
+
+// reply reads the next reply. It kills the process if there is none within the limit.
+func (w *worker) reply(limit time.Duration) (r reply, err error) {
+	timer := time.AfterFunc(limit, func() { _ = w.cmd.Process.Kill() })
+	defer timer.Stop()
+	if err := w.replies.Decode(&r); err != nil {
+		return r, fmt.Errorf("%s gave no reply: %w; its log ends with: %s", w.info.Name, err, w.logTail())
+	}
+	if r.Error != "" {
+		return r, fmt.Errorf("%s: %s", w.info.Name, r.Error)
+	}
+	return r, nil
+}
+
+// schedule schedules orders, 1,000 with each request.
+func (w *worker) schedule(orders []scheduled) error {
+	for some := range slices.Chunk(orders, 1000) {
+		if _, err := w.ask(request{Schedule: some}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *worker) counts() (counts, error) {
+	r, err := w.ask(request{Counts: true})
+	return r.Counts, err
+}
+
+// stop asks the process to end, and kills it if it does not end within some seconds.
+func (w *worker) stop() error {
+	w.stdin.Close()
+	timer := time.AfterFunc(10*time.Second, func() { _ = w.cmd.Process.Kill() })
+	defer timer.Stop()
+	if err := w.cmd.Wait(); err != nil {
+		return fmt.Errorf("%s: %w; its log ends with: %s", w.info.Name, err, w.logTail())
+	}
+	return nil
+}
+
+// kill kills the process (SIGKILL).
+func (w *worker) kill() error {
+	err := w.cmd.Process.Kill()
+	_ = w.cmd.Wait() // the error says that the process was killed
+	return err
+}
+
+// logTail returns the end of the log on one line.
+func (w *worker) logTail() string {
+	text, err := os.ReadFile(w.log)
+	if err != nil {
+		return err.Error()
+	}
+	const most = 1000
+	return strings.Join(strings.Fields(string(text[max(len(text)-most, 0):])), " ")
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"math"
+	"slices"
+)
+
+// metric is a figure of a workload.
+type metric struct{ workload, name string }
+
+// results holds the values of each contender's metrics, one for each round, and why a contender has no values.
+type results struct {
+	values map[string]map[metric][]float64
+	cannot map[string]map[string]string // by contender and workload
+}
+
+func newResults() *results {
+	return &results{values: map[string]map[metric][]float64{}, cannot: map[string]map[string]string{}}
+}
+
+func (r *results) add(contender string, m metric, value float64) {
+	if r.values[contender] == nil {
+		r.values[contender] = map[metric][]float64{}
+	}
+	r.values[contender][m] = append(r.values[contender][m], value)
+}
+
+func (r *results) of(contender string, m metric) []float64 { return r.values[contender][m] }
+
+// refuse notes why a contender has no values for a workload.
+func (r *results) refuse(contender, workload, reason string) {
+	if r.cannot[contender] == nil {
+		r.cannot[contender] = map[string]string{}
+	}
+	r.cannot[contender][workload] = reason
+}
+
+// median returns the median of values, or NaN if there are none.
+func median(values []float64) float64 { return quantile(values, 0.5) }
+
+// quantile returns the q-th quantile of values, or NaN if there are none.
+func quantile(values []float64, q float64) float64 {
+	if len(values) == 0 {
+		return math.NaN()
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[int(q*float64(len(sorted)-1)+0.5)]
+}

@@ -1,0 +1,366 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // registers the driver pgx
+	"github.com/redis/go-redis/v9"
+	"github.com/shirou/gopsutil/v4/cpu"
+	"github.com/shirou/gopsutil/v4/mem"
+	"github.com/shirou/gopsutil/v4/process"
+
+	"example.com/shop/bench/contender"
+	"example.com/shop/bench/rabbit"
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/devstack"
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/postgres"
+	"example.com/shop/migrations"
+)
+
+// given are the URLs of servers that the caller provides. The benchmark starts the others.
+type given struct{ database, redis string }
+
+// servers are the servers of a run. They hold nothing but what the benchmark writes.
+type servers struct {
+	dir         string
+	databaseURL string
+	redisURL    string
+	db          *sql.DB
+	store       *order.Store // for the limits and the invariants
+	redis       redis.UniversalClient
+	rabbit      *rabbit.Server   // nil: RabbitMQ is not installed
+	pids        map[string]int32 // of the servers that the benchmark has started
+	stops       []func() error   // in the order of the starts
+}
+
+// startServers starts servers, or connects to the given ones. In a given PostgreSQL it creates a database of its own.
+func startServers(ctx context.Context, g given) (s *servers, err error) {
+	s = &servers{pids: map[string]int32{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.stop())
+		}
+	}()
+	if s.dir, err = devstack.TempDir(); err != nil {
+		return nil, err
+	}
+	s.stops = append(s.stops, func() error { return os.RemoveAll(s.dir) })
+	for _, start := range []func(context.Context, given) error{s.startPostgres, s.startRedis, s.startRabbit} {
+		if err := start(ctx, g); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// stop stops everything that was started, the last first.
+func (s *servers) stop() error {
+	var errs []error
+	for _, stop := range slices.Backward(s.stops) {
+		errs = append(errs, stop())
+	}
+	return errors.Join(errs...)
+}
+
+// subdirectory makes a directory for the files of a server.
+func (s *servers) subdirectory(name string) (string, error) {
+	dir := filepath.Join(s.dir, name)
+	return dir, os.Mkdir(dir, 0o755)
+}
+
+// postgresSettings are the settings of PostgreSQL that differ from its defaults. It syncs each commit to disk, as by
+// default. It keeps the time of each commit, which is when an order is really cancelled.
+var postgresSettings = map[string]string{
+	"max_connections": "200", "shared_buffers": "512MB", "max_wal_size": "8GB", "track_commit_timestamp": "on",
+}
+
+func (s *servers) startPostgres(ctx context.Context, g given) error {
+	if s.databaseURL = g.database; g.database == "" {
+		dir, err := s.subdirectory("postgres")
+		if err != nil {
+			return err
+		}
+		server, err := devstack.StartPostgres(ctx, dir, postgresSettings)
+		if err != nil {
+			return err
+		}
+		s.stops = append(s.stops, server.Stop)
+		s.databaseURL, s.pids["PostgreSQL"] = server.URL(), int32(server.Pid())
+	}
+	if err := s.createDatabase(ctx); err != nil {
+		return fmt.Errorf("PostgreSQL: %w", err)
+	}
+	if _, err := migrations.Up(ctx, s.db); err != nil {
+		return err
+	}
+	var setting string
+	if err := s.db.QueryRowContext(ctx, `SHOW track_commit_timestamp`).Scan(&setting); err != nil {
+		return fmt.Errorf("PostgreSQL: %w", err)
+	}
+	if setting != "on" {
+		return errors.New("PostgreSQL: track_commit_timestamp is off, want on: the benchmark reads the times of commits; " +
+			"set it in postgresql.conf and restart the server")
+	}
+	return nil
+}
+
+// createDatabase creates a database of the benchmark's own, connects to it, and changes databaseURL to its address.
+func (s *servers) createDatabase(ctx context.Context) error {
+	address, err := url.Parse(s.databaseURL)
+	if err != nil {
+		return errors.New("its URL is not valid: want postgres://user:password@host:port/database")
+	}
+	server, err := sql.Open("pgx", address.String())
+	if err != nil {
+		return err
+	}
+	s.stops = append(s.stops, server.Close)
+	name := "bench_" + strings.ToLower(rand.Text())
+	if _, err := server.ExecContext(ctx, "CREATE DATABASE "+name); err != nil {
+		return err
+	}
+	s.stops = append(s.stops, func() error {
+		_, err := server.ExecContext(context.WithoutCancel(ctx), "DROP DATABASE "+name+" WITH (FORCE)")
+		return err
+	})
+	address.Path = "/" + name
+	s.databaseURL = address.String()
+	if s.db, err = sql.Open("pgx", s.databaseURL); err != nil {
+		return err
+	}
+	s.stops = append(s.stops, s.db.Close)
+	gdb, err := postgres.Open(ctx, s.databaseURL, "bench", 4)
+	if err != nil {
+		return err
+	}
+	pool, err := gdb.DB()
+	if err != nil {
+		return err
+	}
+	s.stops = append(s.stops, pool.Close)
+	s.store = order.NewStore(gdb)
+	return nil
+}
+
+// redisSettings are the settings of Redis that differ from devstack's: it appends each write to a file and syncs the
+// file every second, as its documentation recommends for data that matters.
+var redisSettings = []string{"--appendonly", "yes", "--appendfsync", "everysec"}
+
+func (s *servers) startRedis(ctx context.Context, g given) (err error) {
+	if s.redisURL = g.redis; g.redis == "" {
+		dir, err := s.subdirectory("redis")
+		if err != nil {
+			return err
+		}
+		server, err := devstack.StartRedis(ctx, dir, redisSettings...)
+		if err != nil {
+			return err
+		}
+		s.stops = append(s.stops, server.Stop)
+		s.redisURL, s.pids["Redis"] = server.URL(), int32(server.Pid())
+	}
+	if s.redis, err = delay.Connect(s.redisURL); err != nil {
+		return err
+	}
+	s.stops = append(s.stops, s.redis.Close)
+	keys, err := s.redis.DBSize(ctx).Result()
+	switch {
+	case err != nil:
+		return fmt.Errorf("connect to Redis: %w", err)
+	case keys > 0:
+		return fmt.Errorf("the database of Redis has %d keys, want an empty one: the benchmark deletes all keys", keys)
+	}
+	return nil
+}
+
+// startRabbit starts RabbitMQ, if it is installed.
+func (s *servers) startRabbit(ctx context.Context, _ given) error {
+	dir, err := s.subdirectory("rabbitmq")
+	if err != nil {
+		return err
+	}
+	s.rabbit, err = rabbit.Start(ctx, dir)
+	if errors.Is(err, rabbit.ErrMissing) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	s.stops = append(s.stops, s.rabbit.Stop)
+	s.pids["RabbitMQ"] = int32(s.rabbit.Pid())
+	return nil
+}
+
+// missing returns why the servers that a contender needs are not there, or "".
+func (s *servers) missing(info contender.Info) string {
+	if s.rabbit == nil && slices.Contains(info.Servers, contender.Rabbit) {
+		return rabbit.ErrMissing.Error()
+	}
+	return ""
+}
+
+func (s *servers) rabbitURL() string {
+	if s.rabbit == nil {
+		return ""
+	}
+	return s.rabbit.URL()
+}
+
+// wipe deletes what a contender has stored beside the table, as if the server's disk were lost.
+func (s *servers) wipe(ctx context.Context, info contender.Info) error {
+	if slices.Contains(info.Servers, contender.Rabbit) {
+		err := s.rabbit.Wipe(ctx)
+		s.pids["RabbitMQ"] = int32(s.rabbit.Pid())
+		return err
+	}
+	return s.redis.FlushAll(ctx).Err()
+}
+
+// usage is what the processes of a run use.
+type usage struct {
+	seconds       map[string]float64 // of processor time, by process
+	redisCommands int64
+	redisMemory   int64 // bytes
+	rabbitMemory  int64 // bytes
+	tables        int64 // bytes of the tables in PostgreSQL that are not the shop's
+	transactions  int64 // of PostgreSQL
+}
+
+// usage reads the counters of the servers, and of the process of a contender unless w is nil.
+func (s *servers) usage(ctx context.Context, w *worker) (u usage, err error) {
+	u.seconds = map[string]float64{}
+	pids := maps.Clone(s.pids)
+	if w != nil {
+		pids["process"] = w.pid()
+	}
+	for name, pid := range pids {
+		if u.seconds[name], err = processorTime(ctx, pid); err != nil {
+			return u, fmt.Errorf("processor time of %s: %w", name, err)
+		}
+	}
+	info, err := s.redis.Info(ctx, "stats", "memory").Result()
+	if err != nil {
+		return u, err
+	}
+	u.redisCommands = field(info, "total_commands_processed")
+	u.redisMemory = field(info, "used_memory")
+	if s.rabbit != nil {
+		if u.rabbitMemory, err = residentMemory(ctx, s.pids["RabbitMQ"]); err != nil {
+			return u, err
+		}
+	}
+	err = s.db.QueryRowContext(ctx, `SELECT
+		(SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class
+		 WHERE relkind = 'r' AND relname LIKE 'river%'),
+		(SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database())`).
+		Scan(&u.tables, &u.transactions)
+	return u, err
+}
+
+// field returns the integer value of a field in the reply to INFO.
+func field(info, name string) (n int64) {
+	if _, value, found := strings.Cut(info, "\n"+name+":"); found {
+		_, _ = fmt.Sscan(value, &n) // 0 if it is no integer
+	}
+	return n
+}
+
+// processorTime returns the seconds of processor time that a process and its children have used.
+func processorTime(ctx context.Context, pid int32) (seconds float64, err error) {
+	p, err := process.NewProcessWithContext(ctx, pid)
+	if err != nil {
+		return 0, err
+	}
+	t, err := p.TimesWithContext(ctx)
+	if err != nil {
+		return 0, err
+	}
+	seconds = t.User + t.System
+	children, err := p.ChildrenWithContext(ctx)
+	if err != nil {
+		return seconds, nil //nolint:nilerr // gopsutil returns an error if there are no children
+	}
+	for _, c := range children {
+		if t, err := c.TimesWithContext(ctx); err == nil { // it may have ended
+			seconds += t.User + t.System
+		}
+	}
+	return seconds, nil
+}
+
+func residentMemory(ctx context.Context, pid int32) (int64, error) {
+	p, err := process.NewProcessWithContext(ctx, pid)
+	if err != nil {
+		return 0, err
+	}
+	m, err := p.MemoryInfoWithContext(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return int64(m.RSS), nil
+}
+
+var versionNumber = regexp.MustCompile(`\d+(\.\d+)+`)
+
+// describe returns lines about the machine, and about the versions and the settings of the servers.
+func (s *servers) describe(ctx context.Context) (lines []string, err error) {
+	processors, err := cpu.InfoWithContext(ctx)
+	if err != nil {
+		return nil, err
+	}
+	memory, err := mem.VirtualMemoryWithContext(ctx)
+	if err != nil {
+		return nil, err
+	}
+	model := "unknown"
+	if len(processors) > 0 {
+		model = processors[0].ModelName
+	}
+	var database string
+	if err := s.db.QueryRowContext(ctx, `SHOW server_version`).Scan(&database); err != nil {
+		return nil, err
+	}
+	info, err := s.redis.Info(ctx, "server").Result()
+	if err != nil {
+		return nil, err
+	}
+	_, cache, _ := strings.Cut(info, "redis_version:")
+	lines = []string{
+		fmt.Sprintf("Machine: %d cores (%s), %d GiB of memory, %s/%s, shared by all processes of the benchmark",
+			runtime.NumCPU(), strings.TrimSpace(model), memory.Total>>30, runtime.GOOS, runtime.GOARCH),
+		"Go: " + strings.TrimPrefix(runtime.Version(), "go"),
+		"PostgreSQL: " + versionNumber.FindString(database) + "; " + settings(postgresSettings),
+		"Redis: " + versionNumber.FindString(cache) + "; " + strings.Join(redisSettings, " "),
+	}
+	if s.rabbit != nil {
+		version, err := s.rabbit.Version(ctx)
+		if err != nil {
+			return nil, err
+		}
+		lines = append(lines, "RabbitMQ: "+version)
+	}
+	return append(lines, "Date: "+time.Now().UTC().Format(time.DateOnly)), nil
+}
+
+func settings(values map[string]string) string {
+	var all []string
+	for name, value := range values {
+		all = append(all, name+"="+value)
+	}
+	slices.Sort(all)
+	return strings.Join(all, " ")
+}

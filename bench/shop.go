@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// products is the number of products that the orders are spread over.
+const products = 20
+
+// empty removes all orders, and adds products with stock. Their ids are those of [pgbench.ID].
+func (s *servers) empty(ctx context.Context) error {
+	return s.exec(ctx,
+		`TRUNCATE orders, customers, products, outbox CASCADE`,
+		fmt.Sprintf(`INSERT INTO products (id, name, price_cents, currency, supply, available)
+			SELECT ('00000000-0000-7000-8000-' || lpad(n::text, 12, '0'))::uuid, 'product ' || n, 100, 'EUR', 1000000000, 1000000000
+			FROM generate_series(1, %d) AS n`, products),
+		`VACUUM ANALYZE`)
+}
+
+// settle brings PostgreSQL into the same state before each measurement: statistics are up to date, dead rows are removed,
+// and no checkpoint is under way.
+func (s *servers) settle(ctx context.Context) error {
+	return s.exec(ctx, `VACUUM (ANALYZE) orders, order_items, order_events, products, outbox`, `CHECKPOINT`)
+}
+
+func (s *servers) exec(ctx context.Context, statements ...string) error {
+	for _, statement := range statements {
+		if _, err := s.db.ExecContext(ctx, statement); err != nil {
+			return fmt.Errorf("%.60s: %w", statement, err)
+		}
+	}
+	return nil
+}
+
+// insertSQL places orders of one item each, without the shop's decisions about stock and limits.
+const insertSQL = `
+	WITH placed AS (
+		INSERT INTO orders (id, customer_id, total_cents, currency, created_at, expires_at)
+		SELECT id, $2, 100, 'EUR', now() - interval '1 hour', to_timestamp(due / 1e6)
+		FROM unnest($1::uuid[], $3::bigint[]) AS o (id, due)
+		RETURNING id
+	), events AS (
+		INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'placed', 'customer', now() FROM placed
+	), items AS (
+		INSERT INTO order_items (order_id, product_id, quantity, unit_price_cents)
+		SELECT o.id, p.id, 1, 100
+		FROM (SELECT id, row_number() OVER () % $4 AS n FROM placed) o
+		JOIN (SELECT id, row_number() OVER () - 1 AS n FROM products) p USING (n)
+		RETURNING product_id
+	)
+	UPDATE products SET available = available - sold.n
+	FROM (SELECT product_id, count(*) AS n FROM items GROUP BY product_id) sold
+	WHERE id = product_id`
+
+// place inserts an order for each of the due times.
+func (s *servers) place(ctx context.Context, due []time.Time) ([]scheduled, error) {
+	orders := make([]scheduled, len(due))
+	for i := range due {
+		orders[i] = scheduled{ID: uuid.Must(uuid.NewV7()).String(), Due: due[i].Truncate(time.Microsecond).UnixNano()}
+	}
+	customer := uuid.New()
+	if _, err := s.db.ExecContext(ctx, `INSERT INTO customers (id) VALUES ($1)`, customer); err != nil {
+		return nil, err
+	}
+	const most = 50_000 // in one statement
+	for from := 0; from < len(orders); from += most {
+		some := orders[from:min(from+most, len(orders))]
+		ids, dues := make([]string, len(some)), make([]int64, len(some))
+		for i, o := range some {
+			ids[i], dues[i] = o.ID, o.Due/1000
+		}
+		if _, err := s.db.ExecContext(ctx, insertSQL, ids, customer, dues, products); err != nil {
+			return nil, fmt.Errorf("insert orders: %w", err)
+		}
+	}
+	return orders, nil
+}
+
+// move gives orders new due times.
+func (s *servers) move(ctx context.Context, orders []scheduled) error {
+	ids, dues := make([]string, len(orders)), make([]int64, len(orders))
+	for i, o := range orders {
+		ids[i], dues[i] = o.ID, o.Due/1000
+	}
+	_, err := s.db.ExecContext(ctx, `
+		UPDATE orders SET expires_at = to_timestamp(due / 1e6) FROM unnest($1::uuid[], $2::bigint[]) AS o (order_id, due)
+		WHERE id = order_id`, ids, dues)
+	return err
+}
+
+// lateness is when the orders of a measurement were cancelled: the time of the commit, by PostgreSQL's clock.
+type lateness struct {
+	Cancelled, Pending   int
+	P50, P99, P999, Max  float64 // seconds from the deadline to the commit
+	FirstCommit, LastEnd float64 // seconds from the earliest deadline to the first and to the last commit
+}
+
+const latenessSQL = `
+	WITH ended AS (
+		SELECT extract(epoch FROM pg_xact_commit_timestamp(xmin) - due_at)::float8 AS late, due_at,
+		       pg_xact_commit_timestamp(xmin) AS committed
+		FROM orders WHERE status = 'cancelled' AND due_at BETWEEN $1 AND $2
+	)
+	SELECT count(*), (SELECT count(*) FROM orders WHERE status = 'pending' AND due_at BETWEEN $1 AND $2),
+	       coalesce(percentile_disc(0.5) WITHIN GROUP (ORDER BY late), 0),
+	       coalesce(percentile_disc(0.99) WITHIN GROUP (ORDER BY late), 0),
+	       coalesce(percentile_disc(0.999) WITHIN GROUP (ORDER BY late), 0),
+	       coalesce(max(late), 0),
+	       coalesce(extract(epoch FROM min(committed) - $1::timestamptz), 0)::float8,
+	       coalesce(extract(epoch FROM max(committed) - $1::timestamptz), 0)::float8
+	FROM ended`
+
+// lateness reads the lateness of the orders whose deadlines are from the first time to the last.
+func (s *servers) lateness(ctx context.Context, first, last time.Time) (l lateness, err error) {
+	err = s.db.QueryRowContext(ctx, latenessSQL, first.Truncate(time.Microsecond), last).
+		Scan(&l.Cancelled, &l.Pending, &l.P50, &l.P99, &l.P999, &l.Max, &l.FirstCommit, &l.LastEnd)
+	if err != nil {
+		return l, fmt.Errorf("read the lateness: %w", err)
+	}
+	return l, nil
+}
+
+// pending returns the number of pending orders whose deadlines are at most last.
+func (s *servers) pending(ctx context.Context, last time.Time) (n int, err error) {
+	err = s.db.QueryRowContext(ctx, `SELECT count(*) FROM orders WHERE status = 'pending' AND due_at <= $1`, last).Scan(&n)
+	return n, err
+}
+
+// await waits until no order with a deadline up to last is pending. It returns early when ctx ends, and when none was
+// cancelled for the time patience. It first waits until last.
+func (s *servers) await(ctx context.Context, last time.Time, patience time.Duration) error {
+	left, progress := -1, time.Now()
+	for {
+		var some bool
+		err := s.db.QueryRowContext(ctx,
+			`SELECT EXISTS (SELECT FROM orders WHERE status = 'pending' AND due_at <= $1)`, last).Scan(&some)
+		if err != nil || !some {
+			return err
+		}
+		n, err := s.pending(ctx, last)
+		if err != nil {
+			return err
+		}
+		if n != left || time.Now().Before(last) {
+			left, progress = n, time.Now()
+		}
+		if time.Since(progress) > patience {
+			return nil
+		}
+		wait := time.NewTimer(100 * time.Millisecond)
+		select {
+		case <-ctx.Done():
+			wait.Stop()
+			return ctx.Err()
+		case <-wait.C:
+		}
+	}
+}
+
+// violations returns an error if an invariant of the shop is violated. Orders may be pending for any time.
+func (s *servers) violations(ctx context.Context) error {
+	found, err := s.store.Invariants(ctx, 24*time.Hour)
+	if err == nil && len(found) > 0 {
+		err = fmt.Errorf("%d violations of the shop's invariants, the first: %+v", len(found), found[0])
+	}
+	return err
+}
