@@ -183,11 +183,11 @@ func newProgress(to io.Writer) *progress { return &progress{to: to, began: time.
 // step begins the next step.
 func (p *progress) step(name string) {
 	p.done++
-	fmt.Fprintf(p.to, "\n%5.0f s, step %d of %d: %s:", time.Since(p.began).Seconds(), p.done, p.steps, name)
+	fmt.Fprintf(p.to, "\n%5.0f s, step %d of %d: %s", time.Since(p.began).Seconds(), p.done, p.steps, name)
 }
 
 // show adds the name of a workload to the line of the step.
-func (p *progress) show(workload string) { fmt.Fprint(p.to, " "+workload) }
+func (p *progress) show(workload string) { fmt.Fprint(p.to, ", "+workload) }
 
 // note writes a line about a failure.
 func (p *progress) note(text string) { fmt.Fprint(p.to, "\n        "+text) }

@@ -105,17 +105,14 @@ type child struct {
 	closers   []func()
 }
 
-func newChild(ctx context.Context, o contendOptions, log *slog.Logger) (c *child, err error) {
+// newChild builds the contender and the shop's REST interface. The process ends after an error, so newChild closes
+// nothing then.
+func newChild(ctx context.Context, o contendOptions, log *slog.Logger) (*child, error) {
 	info, err := find(o.Name)
 	if err != nil {
 		return nil, err
 	}
-	c = &child{registry: prometheus.NewRegistry(), log: log}
-	defer func() {
-		if err != nil {
-			c.close()
-		}
-	}()
+	c := &child{registry: prometheus.NewRegistry(), log: log}
 	gdb, err := postgres.Open(ctx, o.DatabaseURL, "bench", 20)
 	if err != nil {
 		return nil, err

@@ -7,13 +7,19 @@ import (
 	"strings"
 
 	"example.com/shop/bench/contender"
+	"example.com/shop/bench/contender/keyspace"
 	"example.com/shop/bench/contender/ours"
+	"example.com/shop/bench/contender/spop"
+	"example.com/shop/bench/contender/zset"
 )
 
 // all returns all contenders.
 func all() []contender.Info {
 	return slices.Concat(
 		ours.Contenders,
+		zset.Contenders,
+		spop.Contenders,
+		keyspace.Contenders,
 	)
 }
 

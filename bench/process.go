@@ -34,7 +34,7 @@ const startTimeout = 3 * time.Minute
 // start starts the process of a contender, and waits until it works. With clean it first removes what earlier runs left.
 func (s *servers) start(ctx context.Context, info contender.Info, clean bool) (*worker, error) {
 	if clean {
-		if err := s.redis.FlushAll(ctx).Err(); err != nil {
+		if err := s.cleanRedis(ctx); err != nil {
 			return nil, err
 		}
 	}

@@ -51,14 +51,14 @@ func (b *bench) tables() []table {
 		b.steadyTable(),
 		{
 			mixed, "Mixed delays",
-			fmt.Sprintf("%d orders with a delay of 8 s are scheduled before %d orders with delays from 1 to 3 s. "+
-				"The lateness is that of the latter, in milliseconds. One round.", b.Mixed, b.Mixed),
+			fmt.Sprintf("%d orders with a delay of %v are scheduled before %d orders with delays from %v to %v. "+
+				"The lateness is that of the latter, in milliseconds. One round.", b.Mixed, 8*b.Unit, b.Mixed, b.Unit, 3*b.Unit),
 			nil, latenessColumns(mixed, ""),
 		},
 		{
 			contender.Reschedule, "Reschedule",
-			fmt.Sprintf("The deadlines of %d orders move back by 2 s, and those of %d others forward by 2 s. "+
-				"Milliseconds from the new deadline. One round.", b.Reschedule, b.Reschedule),
+			fmt.Sprintf("The deadlines of %d orders move back by %v, and those of %d others forward by %v. "+
+				"Milliseconds from the new deadline. One round.", b.Reschedule, 2*b.Unit, b.Reschedule, 2*b.Unit),
 			nil, latenessColumns(contender.Reschedule, ""),
 		},
 		{
@@ -75,8 +75,8 @@ func (b *bench) tables() []table {
 		{
 			crash, "Crash",
 			fmt.Sprintf("The process is killed (SIGKILL) when a fifth of %d due orders is cancelled, and starts again at once. "+
-				"An order is lost if it is still pending when nothing was cancelled for %v (for asynq and River see below). One round.",
-				b.Burst, patience),
+				"An order is lost if it is still pending when nothing was cancelled for %v, or for the time after which the contender's documentation promises to repeat it. "+
+				"One round.", b.Burst, b.Patience),
 			nil, lossColumns(crash),
 		},
 		{

@@ -48,20 +48,16 @@ type servers struct {
 }
 
 // startServers starts servers, or connects to the given ones. In a given PostgreSQL it creates a database of its own.
-func startServers(ctx context.Context, g given) (s *servers, err error) {
-	s = &servers{pids: map[string]int32{}}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.stop())
-		}
-	}()
-	if s.dir, err = devstack.TempDir(); err != nil {
+func startServers(ctx context.Context, g given) (*servers, error) {
+	dir, err := devstack.TempDir()
+	if err != nil {
 		return nil, err
 	}
-	s.stops = append(s.stops, func() error { return os.RemoveAll(s.dir) })
+	s := &servers{dir: dir, pids: map[string]int32{}}
+	s.stops = append(s.stops, func() error { return os.RemoveAll(dir) })
 	for _, start := range []func(context.Context, given) error{s.startPostgres, s.startRedis, s.startRabbit} {
 		if err := start(ctx, g); err != nil {
-			return nil, err
+			return nil, errors.Join(err, s.stop())
 		}
 	}
 	return s, nil
@@ -218,6 +214,14 @@ func (s *servers) rabbitURL() string {
 		return ""
 	}
 	return s.rabbit.URL()
+}
+
+// cleanRedis removes all keys, and the setting that one of the contenders changes.
+func (s *servers) cleanRedis(ctx context.Context) error {
+	if err := s.redis.FlushAll(ctx).Err(); err != nil {
+		return err
+	}
+	return s.redis.ConfigSet(ctx, "notify-keyspace-events", "").Err()
 }
 
 // wipe deletes what a contender has stored beside the table, as if the server's disk were lost.

@@ -16,6 +16,7 @@ type sizes struct {
 	Steady     []int         // orders due per second
 	SteadyFor  time.Duration // how long
 	Breaking   []int         // more rates, in the first round, up to the first that the contender cannot keep up with
+	Unit       time.Duration // of the delays of the workloads below
 	Mixed      int           // orders with a long delay, and as many with a short one
 	Reschedule int           // orders that are moved forward, and as many that are moved back
 	PlaceFor   time.Duration // how long orders are placed over HTTP
@@ -23,19 +24,22 @@ type sizes struct {
 	Pending    []int         // orders that are pending and not due, while others are cancelled
 	IdleFor    time.Duration // how long a contender with the most pending orders is watched
 	GrowthDue  int           // orders that are due at one instant beside the pending ones
+	Patience   time.Duration // how long the benchmark waits for a contender that cancels no order
 }
 
 var full = sizes{
 	Rounds: 5, Burst: 10_000,
 	Steady: []int{200, 2_000}, SteadyFor: 2500 * time.Millisecond, Breaking: []int{5_000, 10_000, 20_000},
-	Mixed: 500, Reschedule: 500, PlaceFor: 2 * time.Second, Lost: 2_000,
+	Unit: time.Second, Mixed: 500, Reschedule: 500, PlaceFor: 2 * time.Second, Lost: 2_000,
 	Pending: []int{10_000, 100_000, 1_000_000}, IdleFor: 6 * time.Second, GrowthDue: 5_000,
+	Patience: 15 * time.Second,
 }
 
 var quick = sizes{
 	Rounds: 1, Burst: 200, Steady: []int{100}, SteadyFor: time.Second,
-	Mixed: 20, Reschedule: 20, PlaceFor: 300 * time.Millisecond, Lost: 100,
+	Unit: 300 * time.Millisecond, Mixed: 20, Reschedule: 20, PlaceFor: 300 * time.Millisecond, Lost: 100,
 	Pending: []int{1_000}, IdleFor: time.Second, GrowthDue: 100,
+	Patience: 7 * time.Second, // longer than the intervals at which asynq and River look
 }
 
 // The names of the workloads.
@@ -48,12 +52,6 @@ const (
 	growth = "growth"
 	crash  = "crash"
 )
-
-// patience is how long the benchmark waits for a contender that cancels no order.
-const patience = 15 * time.Second
-
-// limitOf returns how long the benchmark waits for a contender that cancels no order, after a crash.
-func limitOf(info contender.Info) time.Duration { return max(patience, info.Recovery+5*time.Second) }
 
 // trial is a contender in one round.
 type trial struct {
@@ -75,7 +73,7 @@ func (t *trial) lead(n int) time.Duration {
 		rate = 4_000
 	}
 	const insertRate = 15_000
-	return time.Second + time.Duration((float64(n)/insertRate+1.5*float64(n)/rate)*float64(time.Second))
+	return t.Unit + time.Duration((float64(n)/insertRate+1.5*float64(n)/rate)*float64(time.Second))
 }
 
 // prepare inserts and schedules an order for each of the offsets from a time that it returns. The time is later than the
@@ -104,7 +102,7 @@ func (t *trial) prepare(ctx context.Context, offsets []time.Duration) (start tim
 			return start, orders, nil
 		}
 		// The deadlines have passed already. These orders must be gone before the next attempt.
-		if err := t.await(ctx, due[len(due)-1], patience); err != nil {
+		if err := t.await(ctx, due[len(due)-1], t.Patience); err != nil {
 			return start, nil, err
 		}
 		lead *= 2
@@ -127,10 +125,9 @@ func evenly(rate int, lasting time.Duration) (offsets []time.Duration) {
 // cancelled waits for orders whose deadlines are from start to last, and returns their lateness. It gives up after a
 // while.
 func (t *trial) cancelled(ctx context.Context, start, last time.Time) (lateness, error) {
-	limit := max(t.info.Period, 20*time.Second) + patience
-	ctx, cancel := context.WithDeadline(ctx, last.Add(limit))
+	ctx, cancel := context.WithDeadline(ctx, last.Add(t.info.Period+20*time.Second))
 	defer cancel()
-	if err := t.await(ctx, last, max(t.info.Period, 0)+patience); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+	if err := t.await(ctx, last, t.info.Period+t.Patience); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return lateness{}, err
 	}
 	return t.lateness(context.WithoutCancel(ctx), start, last)
@@ -248,7 +245,7 @@ func (t *trial) runSteady(ctx context.Context) error {
 
 // runMixed schedules orders with a long delay, and then orders with short ones. It measures those with short ones.
 func (t *trial) runMixed(ctx context.Context) error {
-	const long, short, spread = 8 * time.Second, 1 * time.Second, 2 * time.Second
+	long, short, spread := 8*t.Unit, t.Unit, 2*t.Unit
 	offsets := make([]time.Duration, 0, 2*t.Mixed)
 	for range t.Mixed {
 		offsets = append(offsets, long)
@@ -273,7 +270,7 @@ func (t *trial) runMixed(ctx context.Context) error {
 
 // runReschedule moves the deadlines of half of the orders forward, and of the others back.
 func (t *trial) runReschedule(ctx context.Context) error {
-	const soon, later = 1 * time.Second, 5 * time.Second
+	soon, between, later := t.Unit, 3*t.Unit, 5*t.Unit
 	offsets := make([]time.Duration, 0, 2*t.Reschedule)
 	for i := range 2 * t.Reschedule {
 		offsets = append(offsets, []time.Duration{soon, later}[i%2])
@@ -282,7 +279,7 @@ func (t *trial) runReschedule(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	middle := start.Add(3 * time.Second).UnixNano()
+	middle := start.Add(between).UnixNano()
 	for i := range orders {
 		orders[i].Due = middle + int64(i%2) // one nanosecond: PostgreSQL stores the same microsecond
 	}
@@ -316,15 +313,15 @@ func (t *trial) runCrash(ctx context.Context) error {
 	if t.w, err = t.start(ctx, t.info, false); err != nil {
 		return err
 	}
-	if err := t.await(ctx, start, limitOf(t.info)); err != nil {
+	if err := t.await(ctx, start, max(t.Patience, t.info.Recovery)); err != nil {
 		return err
 	}
-	return t.reportLoss(ctx, crash, start, start)
+	return t.reportLoss(ctx, crash, start, start, counts{})
 }
 
 // untilCancelled waits until n orders with this deadline are cancelled, or for some seconds.
 func (t *trial) untilCancelled(ctx context.Context, due time.Time, n int) error {
-	for end := due.Add(patience); time.Now().Before(end); contender.Sleep(ctx, 5*time.Millisecond) {
+	for end := due.Add(t.Patience); time.Now().Before(end) && ctx.Err() == nil; contender.Sleep(ctx, 5*time.Millisecond) {
 		var cancelled int
 		err := t.db.QueryRowContext(ctx, `SELECT count(*) FROM orders WHERE status = 'cancelled' AND due_at = $1`, due).Scan(&cancelled)
 		if err != nil || cancelled >= n {
@@ -334,8 +331,9 @@ func (t *trial) untilCancelled(ctx context.Context, due time.Time, n int) error 
 	return nil
 }
 
-// reportLoss reports what became of the orders whose deadlines are from start to last, after a fault.
-func (t *trial) reportLoss(ctx context.Context, workload string, start, last time.Time) error {
+// reportLoss reports what became of the orders whose deadlines are from start to last, after a fault. before has the
+// counts of the process before these orders.
+func (t *trial) reportLoss(ctx context.Context, workload string, start, last time.Time, before counts) error {
 	l, err := t.lateness(ctx, start, last)
 	if err != nil {
 		return err
@@ -344,14 +342,18 @@ func (t *trial) reportLoss(ctx context.Context, workload string, start, last tim
 	if err != nil {
 		return err
 	}
-	t.report(workload, map[string]float64{"lost": float64(l.Pending), "doubled": float64(c.Repeated), "max": l.Max})
+	t.report(workload, map[string]float64{"lost": float64(l.Pending), "doubled": float64(c.Repeated - before.Repeated), "max": l.Max})
 	return nil
 }
 
 // runLost wipes the store beside the table while orders are scheduled.
 func (t *trial) runLost(ctx context.Context) error {
-	const spread = 2 * time.Second
-	start, _, err := t.prepare(ctx, evenly(t.Lost/int(spread.Seconds()), spread))
+	spread := 2 * t.Unit
+	start, _, err := t.prepare(ctx, evenly(int(float64(t.Lost)/spread.Seconds()), spread))
+	if err != nil {
+		return err
+	}
+	before, err := t.w.counts()
 	if err != nil {
 		return err
 	}
@@ -359,10 +361,10 @@ func (t *trial) runLost(ctx context.Context) error {
 		return err
 	}
 	last := start.Add(spread)
-	if err := t.await(ctx, last, patience); err != nil {
+	if err := t.await(ctx, last, t.Patience); err != nil {
 		return err
 	}
-	return t.reportLoss(ctx, contender.StoreLost, start, last)
+	return t.reportLoss(ctx, contender.StoreLost, start, last, before)
 }
 
 // runGrowth starts the contender, and cancels a burst beside pending orders that are in the table already. With the most
