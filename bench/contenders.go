@@ -8,8 +8,12 @@ import (
 
 	"example.com/shop/bench/contender"
 	"example.com/shop/bench/contender/keyspace"
+	"example.com/shop/bench/contender/levels"
 	"example.com/shop/bench/contender/ours"
+	"example.com/shop/bench/contender/redisson"
+	"example.com/shop/bench/contender/sharded"
 	"example.com/shop/bench/contender/spop"
+	"example.com/shop/bench/contender/youzan"
 	"example.com/shop/bench/contender/zset"
 )
 
@@ -20,6 +24,10 @@ func all() []contender.Info {
 		zset.Contenders,
 		spop.Contenders,
 		keyspace.Contenders,
+		redisson.Contenders,
+		youzan.Contenders,
+		sharded.Contenders,
+		levels.Contenders,
 	)
 }
 
