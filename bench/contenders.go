@@ -7,20 +7,31 @@ import (
 	"strings"
 
 	"example.com/shop/bench/contender"
+	"example.com/shop/bench/contender/asynq"
+	"example.com/shop/bench/contender/heap"
 	"example.com/shop/bench/contender/keyspace"
 	"example.com/shop/bench/contender/levels"
+	"example.com/shop/bench/contender/notify"
 	"example.com/shop/bench/contender/ours"
+	"example.com/shop/bench/contender/polling"
+	"example.com/shop/bench/contender/rabbitmq"
 	"example.com/shop/bench/contender/redisson"
+	"example.com/shop/bench/contender/river"
 	"example.com/shop/bench/contender/sharded"
 	"example.com/shop/bench/contender/spop"
+	"example.com/shop/bench/contender/wheel"
 	"example.com/shop/bench/contender/youzan"
 	"example.com/shop/bench/contender/zset"
 )
 
-// all returns all contenders.
+// all returns all contenders, in the order of the tables.
 func all() []contender.Info {
 	return slices.Concat(
 		ours.Contenders,
+		polling.Contenders,
+		notify.Contenders,
+		heap.Contenders,
+		wheel.Contenders,
 		zset.Contenders,
 		spop.Contenders,
 		keyspace.Contenders,
@@ -28,6 +39,9 @@ func all() []contender.Info {
 		youzan.Contenders,
 		sharded.Contenders,
 		levels.Contenders,
+		rabbitmq.Contenders,
+		asynq.Contenders,
+		river.Contenders,
 	)
 }
 
