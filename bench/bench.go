@@ -2,39 +2,57 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"example.com/shop/bench/contender"
 )
 
-// bench is a run of the benchmark.
+// bench is the part of a run that takes place on one set of servers.
 type bench struct {
 	*servers
 	options
 	contenders []contender.Info
 	results    *results
 	progress   *progress
+	first      bool // the part that measures the limits
+}
+
+// runOnServers starts the servers, runs all workloads, and stops the servers. The first part describes the servers in
+// the report.
+func (b *bench) runOnServers(ctx context.Context, r *report) (err error) {
+	if b.servers, err = startServers(ctx, b.given); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.stop()) }()
+	if b.first {
+		if r.setup, err = b.describe(ctx); err != nil {
+			return err
+		}
+	}
+	return b.run(ctx)
 }
 
 // run runs all workloads. The contenders take turns, and each round begins with another one, because the speed of a
 // machine changes from one minute to the next.
 func (b *bench) run(ctx context.Context) error {
-	b.progress.steps = (b.Rounds + len(b.Pending)) * len(b.contenders)
 	for round := range b.Rounds {
-		if err := b.limits(ctx); err != nil {
-			return fmt.Errorf("the limits: %w", err)
+		if b.first {
+			if err := b.limits(ctx); err != nil {
+				return fmt.Errorf("the limits: %w", err)
+			}
 		}
 		for i := range b.contenders {
 			info := b.contenders[(round+i)%len(b.contenders)]
-			b.progress.step(fmt.Sprintf("round %d of %d: %s", round+1, b.Rounds, info.Name))
-			if err := b.round(ctx, info, round == 0); err != nil {
+			step := b.progress.step(fmt.Sprintf("round %d of %d: %s", round+1, b.Rounds, info.Name))
+			if err := b.round(ctx, info, round == 0, step); err != nil {
 				return err
 			}
 		}
 	}
-	defer b.progress.end()
 	return b.grow(ctx)
 }
 
@@ -57,7 +75,7 @@ var workloads = []workload{
 
 // round runs the workloads of a round for one contender. If a workload fails, the report says so, and the round goes on
 // with the next one.
-func (b *bench) round(ctx context.Context, info contender.Info, first bool) error {
+func (b *bench) round(ctx context.Context, info contender.Info, first bool, show step) error {
 	if reason := b.missing(info); reason != "" {
 		for _, w := range workloads {
 			b.results.refuse(info.Name, w.name, reason)
@@ -65,6 +83,12 @@ func (b *bench) round(ctx context.Context, info contender.Info, first bool) erro
 		return nil
 	}
 	if info.Period > 0 && !first {
+		return nil
+	}
+	if info.Period > 0 && b.isQuick {
+		for _, w := range workloads {
+			b.results.refuse(info.Name, w.name, "not measured with -quick")
+		}
 		return nil
 	}
 	t := &trial{servers: b.servers, sizes: b.sizes, info: info, results: b.results, first: first}
@@ -80,11 +104,11 @@ func (b *bench) round(ctx context.Context, info contender.Info, first bool) erro
 		case w.once && !first:
 			continue
 		}
-		b.progress.show(w.name)
+		show(w.name)
 		if err := t.do(ctx, func() error { return w.run(t, ctx) }); ctx.Err() != nil {
 			return ctx.Err()
 		} else if err != nil {
-			b.progress.note(fmt.Sprintf("%s, %s: %v", info.Name, w.name, err))
+			show(err.Error())
 			b.results.refuse(info.Name, w.name, "failed: "+err.Error())
 		}
 	}
@@ -134,13 +158,15 @@ func (b *bench) grow(ctx context.Context) error {
 		if err := b.settle(ctx); err != nil {
 			return err
 		}
-		if err := b.limitOfSchedule(ctx, pending); err != nil {
-			return err
+		if b.first {
+			if err := b.limitOfSchedule(ctx, pending); err != nil {
+				return err
+			}
 		}
 		most := i == len(b.Pending)-1
 		for _, info := range b.contenders {
-			b.progress.step(fmt.Sprintf("%s pending: %s", short(n), info.Name))
-			if err := b.growWith(ctx, info, pending, most); err != nil {
+			step := b.progress.step(fmt.Sprintf("%s pending: %s", short(n), info.Name))
+			if err := b.growWith(ctx, info, pending, most, step); err != nil {
 				return err
 			}
 		}
@@ -148,16 +174,18 @@ func (b *bench) grow(ctx context.Context) error {
 	return nil
 }
 
-func (b *bench) growWith(ctx context.Context, info contender.Info, pending []scheduled, most bool) error {
+func (b *bench) growWith(ctx context.Context, info contender.Info, pending []scheduled, most bool, show step) error {
 	reason := b.missing(info)
 	if info.Period > 0 {
 		reason = fmt.Sprintf("not measured: it looks only every %v", info.Period)
 	}
 	if reason != "" {
-		b.results.refuse(info.Name, growth, reason)
-		b.results.refuse(info.Name, idle, reason)
+		for _, workload := range []string{growth, idle, contender.Memory} {
+			b.results.refuse(info.Name, workload, reason)
+		}
 		return nil
 	}
+	show(growth)
 	t := &trial{servers: b.servers, sizes: b.sizes, info: info, results: b.results}
 	defer t.end()
 	err := t.runGrowth(ctx, pending, most)
@@ -165,14 +193,15 @@ func (b *bench) growWith(ctx context.Context, info contender.Info, pending []sch
 		return ctx.Err()
 	}
 	if err != nil {
-		b.progress.note(fmt.Sprintf("%s, %s: %v", info.Name, growth, err))
+		show(err.Error())
 		b.results.refuse(info.Name, growth, "failed: "+err.Error())
 	}
 	return nil
 }
 
-// progress shows how far a run is: a line for each step, with the names of its workloads as they begin.
+// progress shows how far a run is.
 type progress struct {
+	mu          sync.Mutex
 	to          io.Writer
 	began       time.Time
 	steps, done int
@@ -180,17 +209,22 @@ type progress struct {
 
 func newProgress(to io.Writer) *progress { return &progress{to: to, began: time.Now()} }
 
+// step writes a line about a part of the step that has begun.
+type step func(part string)
+
 // step begins the next step.
-func (p *progress) step(name string) {
+func (p *progress) step(name string) step {
+	p.mu.Lock()
 	p.done++
-	fmt.Fprintf(p.to, "\n%5.0f s, step %d of %d: %s", time.Since(p.began).Seconds(), p.done, p.steps, name)
+	n := p.done
+	p.mu.Unlock()
+	return func(part string) { p.line(fmt.Sprintf("step %d of %d, %s: %s", n, p.steps, name, part)) }
 }
 
-// show adds the name of a workload to the line of the step.
-func (p *progress) show(workload string) { fmt.Fprint(p.to, ", "+workload) }
+func (p *progress) end() { p.line("done") }
 
-// note writes a line about a failure.
-func (p *progress) note(text string) { fmt.Fprint(p.to, "\n        "+text) }
-
-// end ends the last line.
-func (p *progress) end() { fmt.Fprintf(p.to, "\n%5.0f s, done\n", time.Since(p.began).Seconds()) }
+func (p *progress) line(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	fmt.Fprintf(p.to, "%5.0f s  %s\n", time.Since(p.began).Seconds(), text)
+}

@@ -11,6 +11,8 @@ import (
 	"os/signal"
 	"regexp"
 	"syscall"
+
+	"golang.org/x/sync/errgroup"
 )
 
 func main() {
@@ -39,20 +41,22 @@ type options struct {
 	given
 	sizes
 	only   *regexp.Regexp // of the names of the contenders
-	report string         // the path of the report
+	file   string         // the path of the report
 	module string         // the directory of the shop's module
+
+	isQuick bool
 }
 
 // parse parses the command line. It has written an error to errs.
 func parse(args []string, errs io.Writer) (o options, err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(errs)
-	isQuick := flags.Bool("quick", false, "check each contender on small workloads, in some minutes")
+	flags.BoolVar(&o.isQuick, "quick", false, "check each contender on small workloads, in some minutes")
 	rounds := flags.Int("rounds", 0, "the number of rounds, at least 1 (default 5, with -quick 1)")
 	only := flags.String("only", "", "run only the contenders whose names match this regular expression")
 	flags.StringVar(&o.database, "database-url", "", "the URL of a PostgreSQL, in which the benchmark creates a database (default a private one)")
 	flags.StringVar(&o.redis, "redis-url", "", "the URL of an empty database of a Redis (default a private one)")
-	flags.StringVar(&o.report, "report", "report.md", "the file for the report; its plots go into the same directory")
+	flags.StringVar(&o.file, "report", "report.md", "the file for the report; its plots go into the same directory")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -64,7 +68,7 @@ func parse(args []string, errs io.Writer) (o options, err error) {
 		return fail(fmt.Errorf("unexpected argument %q: there are only flags", flags.Arg(0)))
 	}
 	o.module, o.sizes = "..", full
-	if *isQuick {
+	if o.isQuick {
 		o.sizes = quick
 	}
 	if *rounds < 0 {
@@ -85,17 +89,26 @@ func run(ctx context.Context, o options, out, progress io.Writer) error {
 	if len(contenders) == 0 {
 		return fmt.Errorf("-only matches none of the contenders; they are: %s", names(all()))
 	}
-	s, err := startServers(ctx, o.given)
-	if err != nil {
+	r := newReport(o, contenders)
+	if err := measure(ctx, r, newProgress(progress)); err != nil {
 		return err
 	}
-	b := &bench{servers: s, options: o, contenders: contenders, results: newResults(), progress: newProgress(progress)}
-	err = b.run(ctx)
-	if err == nil {
-		err = b.write(ctx, out)
+	return r.write(out)
+}
+
+// measure runs all workloads, in the lanes of the options. All lanes end if one fails.
+func measure(ctx context.Context, r *report, p *progress) error {
+	p.steps = (r.Rounds + len(r.Pending)) * len(r.contenders)
+	defer p.end()
+	lanes, ctx := errgroup.WithContext(ctx)
+	for lane := range r.Lanes {
+		lanes.Go(func() error {
+			b := &bench{options: r.options, results: r.results, progress: p, first: lane == 0}
+			for i := lane; i < len(r.contenders); i += r.Lanes {
+				b.contenders = append(b.contenders, r.contenders[i])
+			}
+			return b.runOnServers(ctx, r)
+		})
 	}
-	if stopped := s.stop(); err == nil {
-		err = stopped
-	}
-	return err
+	return lanes.Wait()
 }

@@ -105,19 +105,19 @@ func colorOf(name string) string {
 }
 
 // rows returns the names with values of a metric: the limits first, and then the contenders.
-func (b *bench) rows(m metric, limits []string) (names []string) {
-	for _, c := range b.contenders {
+func (r *report) rows(m metric, limits []string) (names []string) {
+	for _, c := range r.contenders {
 		limits = append(limits, c.Name)
 	}
-	return slices.DeleteFunc(limits, func(name string) bool { return len(b.results.of(name, m)) == 0 })
+	return slices.DeleteFunc(limits, func(name string) bool { return len(r.results.of(name, m)) == 0 })
 }
 
 // barPlot draws the median of a metric as a bar for each row, and the least and the greatest value as a line.
-func (b *bench) barPlot(title string, m metric, limits []string) string {
-	names := b.rows(m, limits)
+func (r *report) barPlot(title string, m metric, limits []string) string {
+	names := r.rows(m, limits)
 	var values []float64
 	for _, name := range names {
-		values = append(values, b.results.of(name, m)...)
+		values = append(values, r.results.of(name, m)...)
 	}
 	a := newAxis(values, nameWidth, plotWidth-60)
 	bottom := float64(plotMargin + rowHeight*len(names))
@@ -125,7 +125,7 @@ func (b *bench) barPlot(title string, m metric, limits []string) string {
 	d.verticals(a, bottom)
 	for i, name := range names {
 		y := float64(plotMargin + rowHeight*i)
-		values := b.results.of(name, m)
+		values := r.results.of(name, m)
 		middle := median(values)
 		d.text(nameWidth-8, y+13, "end", textColor, name)
 		d.add(`<rect x="%d" y="%.1f" width="%.1f" height="%d" fill="%s"/>`, nameWidth, y+3, max(a.at(middle)-nameWidth, 1), rowHeight-6, colorOf(name))
@@ -137,10 +137,10 @@ func (b *bench) barPlot(title string, m metric, limits []string) string {
 }
 
 // rangePlot draws a line from the p50 to the greatest lateness of each contender, with a mark at the p99.
-func (b *bench) rangePlot(title, prefix string) string {
-	names := b.rows(metric{steady, prefix + "p99"}, nil)
+func (r *report) rangePlot(title, prefix string) string {
+	names := r.rows(metric{steady, prefix + "p99"}, nil)
 	of := func(name, figure string) float64 {
-		return 1000 * median(b.results.of(name, metric{steady, prefix + figure}))
+		return 1000 * median(r.results.of(name, metric{steady, prefix + figure}))
 	}
 	var values []float64
 	for _, name := range names {
@@ -161,13 +161,13 @@ func (b *bench) rangePlot(title, prefix string) string {
 }
 
 // linePlot draws the rate of a burst over the number of pending orders, a line for each contender.
-func (b *bench) linePlot(title string) string {
+func (r *report) linePlot(title string) string {
 	const top, height = float64(plotMargin), 460.0
 	var rates, pending []float64
-	for _, n := range b.Pending {
+	for _, n := range r.Pending {
 		pending = append(pending, float64(n))
-		for _, c := range b.contenders {
-			rates = append(rates, b.results.of(c.Name, metric{growth, fmt.Sprint(n, "/burst")})...)
+		for _, c := range r.contenders {
+			rates = append(rates, r.results.of(c.Name, metric{growth, fmt.Sprint(n, "/burst")})...)
 		}
 	}
 	x := newAxis(pending, 60, plotWidth-nameWidth)
@@ -183,8 +183,8 @@ func (b *bench) linePlot(title string) string {
 		y    float64
 	}
 	var ends []end
-	for _, c := range b.contenders {
-		if points, last := b.growthPoints(c, x, y); points != "" {
+	for _, c := range r.contenders {
+		if points, last := r.growthPoints(c, x, y); points != "" {
 			d.add(`<polyline points="%s" fill="none" stroke="%s" stroke-width="2"/>`, points, colorOf(c.Name))
 			ends = append(ends, end{c.Name, last})
 		}
@@ -201,9 +201,9 @@ func (b *bench) linePlot(title string) string {
 }
 
 // growthPoints returns the points of a contender's line, and the height of the last one.
-func (b *bench) growthPoints(c contender.Info, x, y axis) (points string, last float64) {
-	for _, n := range b.Pending {
-		values := b.results.of(c.Name, metric{growth, fmt.Sprint(n, "/burst")})
+func (r *report) growthPoints(c contender.Info, x, y axis) (points string, last float64) {
+	for _, n := range r.Pending {
+		values := r.results.of(c.Name, metric{growth, fmt.Sprint(n, "/burst")})
 		if len(values) > 0 {
 			last = y.at(median(values))
 			points += fmt.Sprintf("%.1f,%.1f ", x.at(float64(n)), last)

@@ -118,17 +118,6 @@ func (w *worker) counts() (counts, error) {
 	return r.Counts, err
 }
 
-// stop asks the process to end, and kills it if it does not end within some seconds.
-func (w *worker) stop() error {
-	w.stdin.Close()
-	timer := time.AfterFunc(10*time.Second, func() { _ = w.cmd.Process.Kill() })
-	defer timer.Stop()
-	if err := w.cmd.Wait(); err != nil {
-		return fmt.Errorf("%s: %w; its log ends with: %s", w.info.Name, err, w.logTail())
-	}
-	return nil
-}
-
 // kill kills the process (SIGKILL).
 func (w *worker) kill() error {
 	err := w.cmd.Process.Kill()

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"math"
@@ -13,6 +12,18 @@ import (
 	"example.com/shop/bench/contender"
 	"example.com/shop/bench/contender/ours"
 )
+
+// report is the result of a run.
+type report struct {
+	options
+	contenders []contender.Info
+	results    *results
+	setup      []string // lines about the machine and the servers
+}
+
+func newReport(o options, contenders []contender.Info) *report {
+	return &report{options: o, contenders: contenders, results: newResults()}
+}
 
 // table is a table of the report. Its rows are the contenders.
 type table struct {
@@ -33,12 +44,12 @@ type column struct {
 }
 
 // tables returns the tables of a run.
-func (b *bench) tables() []table {
+func (r *report) tables() []table {
 	return []table{
 		{
 			burst, "Burst",
 			fmt.Sprintf("%d orders are due at one instant. The rate counts from that instant to the last commit. The rate "+
-				"while working counts from the first commit.", b.Burst),
+				"while working counts from the first commit.", r.Burst),
 			[]string{oneStatement}, []column{
 				{title: "orders/s", metric: metric{burst, "rate"}, format: "%.0f"},
 				{title: "/ ours", metric: metric{burst, "rate"}, format: "%.2f", ratio: ours.Name},
@@ -48,17 +59,17 @@ func (b *bench) tables() []table {
 				{title: "not cancelled", metric: metric{burst, "pending"}, format: "%.0f"},
 			},
 		},
-		b.steadyTable(),
+		r.steadyTable(),
 		{
 			mixed, "Mixed delays",
 			fmt.Sprintf("%d orders with a delay of %v are scheduled before %d orders with delays from %v to %v. "+
-				"The lateness is that of the latter, in milliseconds. One round.", b.Mixed, 8*b.Unit, b.Mixed, b.Unit, 3*b.Unit),
+				"The lateness is that of the latter, in milliseconds. One round.", r.Mixed, 8*r.Unit, r.Mixed, r.Unit, 3*r.Unit),
 			nil, latenessColumns(mixed, ""),
 		},
 		{
 			contender.Reschedule, "Reschedule",
 			fmt.Sprintf("The deadlines of %d orders move back by %v, and those of %d others forward by %v. "+
-				"Milliseconds from the new deadline. One round.", b.Reschedule, 2*b.Unit, b.Reschedule, 2*b.Unit),
+				"Milliseconds from the new deadline. One round.", r.Reschedule, 2*r.Unit, r.Reschedule, 2*r.Unit),
 			nil, latenessColumns(contender.Reschedule, ""),
 		},
 		{
@@ -76,19 +87,19 @@ func (b *bench) tables() []table {
 			crash, "Crash",
 			fmt.Sprintf("The process is killed (SIGKILL) when a fifth of %d due orders is cancelled, and starts again at once. "+
 				"An order is lost if it is still pending when nothing was cancelled for %v, or for the time after which the contender's documentation promises to repeat it. "+
-				"One round.", b.Burst, b.Patience),
+				"One round.", r.Burst, r.Patience),
 			nil, lossColumns(crash),
 		},
 		{
 			contender.StoreLost, "Store lost",
-			fmt.Sprintf("Redis or RabbitMQ loses its data while %d orders are scheduled. RabbitMQ also restarts. One round.", b.Lost),
+			fmt.Sprintf("Redis or RabbitMQ loses its data while %d orders are scheduled. RabbitMQ also restarts. One round.", r.Lost),
 			nil, lossColumns(contender.StoreLost),
 		},
-		b.growthTable(),
+		r.growthTable(),
 		{
 			idle, "Idle",
 			fmt.Sprintf("%d orders are pending and none is due. Redis commands and PostgreSQL transactions a second, and "+
-				"processor time in percent of a core.", b.Pending[len(b.Pending)-1]),
+				"processor time in percent of a core.", r.Pending[len(r.Pending)-1]),
 			nil, []column{
 				{title: "Redis commands/s", metric: metric{idle, "redis"}, format: "%.1f"},
 				{title: "transactions/s", metric: metric{idle, "transactions"}, format: "%.1f"},
@@ -101,7 +112,7 @@ func (b *bench) tables() []table {
 		{
 			contender.Memory, "Memory",
 			fmt.Sprintf("Bytes for each of %d pending orders, beside the rows of the shop's tables. The process is its resident "+
-				"memory; RabbitMQ is the growth of its own.", b.Pending[len(b.Pending)-1]),
+				"memory; RabbitMQ is the growth of its own.", r.Pending[len(r.Pending)-1]),
 			[]string{bareZADD}, []column{
 				{title: "Redis", metric: metric{contender.Memory, "redis"}, format: "%.0f"},
 				{title: "/ bare ZSET", metric: metric{contender.Memory, "redis"}, format: "%.2f", ratio: bareZADD},
@@ -132,12 +143,12 @@ func lossColumns(workload string) []column {
 	}
 }
 
-func (b *bench) steadyTable() table {
+func (r *report) steadyTable() table {
 	t := table{workload: steady, title: "Steady", text: fmt.Sprintf("Deadlines are spread evenly over %v. The lateness is the "+
 		"time from the deadline to the commit, in milliseconds. All orders are scheduled before the first deadline, so the "+
 		"benchmark sends nothing meanwhile; its own timers were late by the time in the column lag (p99). A contender keeps up "+
-		"with a rate if it cancels 99 %% of the orders at most a second later than at the lowest rate.", b.SteadyFor)}
-	for _, rate := range b.Steady {
+		"with a rate if it cancels 99 %% of the orders at most a second later than at the lowest rate.", r.SteadyFor)}
+	for _, rate := range r.Steady {
 		prefix := fmt.Sprint(rate, "/")
 		columns := latenessColumns(steady, prefix)
 		columns = slices.Insert(columns[:len(columns)-1], 2,
@@ -152,16 +163,16 @@ func (b *bench) steadyTable() table {
 	return t
 }
 
-func (b *bench) growthTable() table {
+func (r *report) growthTable() table {
 	t := table{workload: growth, title: "Growth", limits: []string{bareZADD}, text: fmt.Sprintf(
 		"Other orders are pending and not due. Orders scheduled a second, and the rate of a burst of %d orders. One round.",
-		b.GrowthDue)}
-	for _, n := range b.Pending {
+		r.GrowthDue)}
+	for _, n := range r.Pending {
 		t.columns = append(t.columns, column{
 			title: fmt.Sprintf("%s pending: burst", short(n)), metric: metric{growth, fmt.Sprint(n, "/burst")}, format: "%.0f",
 		})
 	}
-	for _, n := range b.Pending {
+	for _, n := range r.Pending {
 		t.columns = append(t.columns, column{
 			title: fmt.Sprintf("%s: scheduled", short(n)), metric: metric{growth, fmt.Sprint(n, "/schedule")}, format: "%.0f",
 		})
@@ -182,58 +193,54 @@ func short(n int) string {
 }
 
 // write writes the tables to out, and the report and its plots to files.
-func (b *bench) write(ctx context.Context, out io.Writer) error {
-	lines, err := b.describe(ctx)
-	if err != nil {
-		return err
-	}
+func (r *report) write(out io.Writer) error {
 	var text strings.Builder
 	text.WriteString("# Side by side\n\nWays to time out orders, on the same orders and the same servers. Each cancels an order with " +
 		"the shop's own statement.\nFigures are the medians of the rounds, with the least and the greatest value in parentheses.\n\n")
-	for _, line := range append(lines, b.describeRun()) {
+	for _, line := range append(r.setup, r.describeRun()) {
 		fmt.Fprintf(&text, "- %s\n", line)
 	}
-	plots, err := b.plots()
+	plots, err := r.plots()
 	if err != nil {
 		return err
 	}
-	for _, t := range b.tables() {
-		b.writeTable(&text, t)
+	for _, t := range r.tables() {
+		r.writeTable(&text, t)
 		if plot, ok := plots[t.workload]; ok {
 			fmt.Fprintf(&text, "\n![%s](%s)\n", t.title, plot)
 		}
 	}
-	b.writeContenders(&text)
+	r.writeContenders(&text)
 	if _, err := io.WriteString(out, text.String()); err != nil {
 		return err
 	}
-	return os.WriteFile(b.report, []byte(text.String()), 0o644)
+	return os.WriteFile(r.file, []byte(text.String()), 0o644)
 }
 
-func (b *bench) describeRun() string {
+func (r *report) describeRun() string {
 	return fmt.Sprintf("Rounds: %d; the contenders take turns, and each round begins with another one. "+
-		"Workloads with one round say so", b.Rounds)
+		"Workloads with one round say so", r.Rounds)
 }
 
 // writeTable writes a table in Markdown, or nothing if no contender has a value.
-func (b *bench) writeTable(text *strings.Builder, t table) {
+func (r *report) writeTable(text *strings.Builder, t table) {
 	fmt.Fprintf(text, "\n## %s\n\n%s\n\n| |", t.title, t.text)
 	for _, c := range t.columns {
 		fmt.Fprintf(text, " %s |", c.title)
 	}
 	text.WriteString("\n| --- |" + strings.Repeat(" ---: |", len(t.columns)) + "\n")
 	rows := t.limits
-	for _, c := range b.contenders {
+	for _, c := range r.contenders {
 		rows = append(rows, c.Name)
 	}
 	for _, row := range rows {
-		if reason := b.results.cannot[row][t.workload]; reason != "" {
+		if reason := r.results.cannot[row][t.workload]; reason != "" {
 			fmt.Fprintf(text, "| %s | %s |%s\n", row, cannot(reason), strings.Repeat(" |", len(t.columns)-1))
 			continue
 		}
 		fmt.Fprintf(text, "| %s |", row)
 		for _, c := range t.columns {
-			fmt.Fprintf(text, " %s |", b.cell(row, c))
+			fmt.Fprintf(text, " %s |", r.cell(row, c))
 		}
 		text.WriteString("\n")
 	}
@@ -247,13 +254,13 @@ func cannot(reason string) string {
 }
 
 // cell returns the median of a metric, with the least and the greatest value if there are several.
-func (b *bench) cell(row string, c column) string {
-	values := slices.Clone(b.results.of(row, c.metric))
+func (r *report) cell(row string, c column) string {
+	values := slices.Clone(r.results.of(row, c.metric))
 	if len(values) == 0 {
 		return "–"
 	}
 	if c.ratio != "" {
-		base := median(b.results.of(c.ratio, c.metric))
+		base := median(r.results.of(c.ratio, c.metric))
 		if math.IsNaN(base) || base == 0 {
 			return "–"
 		}
@@ -273,21 +280,21 @@ func (b *bench) cell(row string, c column) string {
 }
 
 // writeContenders writes how each contender works, its settings and its source.
-func (b *bench) writeContenders(text *strings.Builder) {
+func (r *report) writeContenders(text *strings.Builder) {
 	text.WriteString("\n## Contenders\n\n| | Way | Settings | Source |\n| --- | --- | --- | --- |\n")
-	for _, c := range b.contenders {
+	for _, c := range r.contenders {
 		fmt.Fprintf(text, "| %s | %s | %s | %s |\n", c.Name, c.Way, c.Settings, c.Source)
 	}
 }
 
 // plots writes the plots beside the report, and returns their file names by workload.
-func (b *bench) plots() (files map[string]string, err error) {
+func (r *report) plots() (files map[string]string, err error) {
 	files = map[string]string{}
-	dir, base := filepath.Dir(b.report), strings.TrimSuffix(filepath.Base(b.report), ".md")
+	dir, base := filepath.Dir(r.file), strings.TrimSuffix(filepath.Base(r.file), ".md")
 	for workload, svg := range map[string]string{
-		burst:  b.barPlot("orders/s from the due instant to the last commit", metric{burst, "rate"}, []string{oneStatement}),
-		steady: b.rangePlot(fmt.Sprintf("milliseconds late at %d orders/s: p50, p99 and max", b.Steady[0]), fmt.Sprint(b.Steady[0], "/")),
-		growth: b.linePlot(fmt.Sprintf("orders/s of a burst of %d beside pending orders", b.GrowthDue)),
+		burst:  r.barPlot("orders/s from the due instant to the last commit", metric{burst, "rate"}, []string{oneStatement}),
+		steady: r.rangePlot(fmt.Sprintf("milliseconds late at %d orders/s: p50, p99 and max", r.Steady[0]), fmt.Sprint(r.Steady[0], "/")),
+		growth: r.linePlot(fmt.Sprintf("orders/s of a burst of %d beside pending orders", r.GrowthDue)),
 	} {
 		files[workload] = base + "-" + workload + ".svg"
 		if err := os.WriteFile(filepath.Join(dir, files[workload]), []byte(svg), 0o644); err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"math"
 	"slices"
+	"sync"
 )
 
 // metric is a figure of a workload.
@@ -10,6 +11,7 @@ type metric struct{ workload, name string }
 
 // results holds the values of each contender's metrics, one for each round, and why a contender has no values.
 type results struct {
+	mu     sync.Mutex
 	values map[string]map[metric][]float64
 	cannot map[string]map[string]string // by contender and workload
 }
@@ -19,16 +21,25 @@ func newResults() *results {
 }
 
 func (r *results) add(contender string, m metric, value float64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.values[contender] == nil {
 		r.values[contender] = map[metric][]float64{}
 	}
 	r.values[contender][m] = append(r.values[contender][m], value)
 }
 
-func (r *results) of(contender string, m metric) []float64 { return r.values[contender][m] }
+// of returns the values of a metric, in the order of the rounds.
+func (r *results) of(contender string, m metric) []float64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.values[contender][m]
+}
 
 // refuse notes why a contender has no values for a workload.
 func (r *results) refuse(contender, workload, reason string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.cannot[contender] == nil {
 		r.cannot[contender] = map[string]string{}
 	}

@@ -236,7 +236,7 @@ func (s *servers) wipe(ctx context.Context, info contender.Info) error {
 
 // usage is what the processes of a run use.
 type usage struct {
-	seconds       map[string]float64 // of processor time, by process
+	seconds       map[string]processorTimes // by the name of the program
 	redisCommands int64
 	redisMemory   int64 // bytes
 	rabbitMemory  int64 // bytes
@@ -246,13 +246,13 @@ type usage struct {
 
 // usage reads the counters of the servers, and of the process of a contender unless w is nil.
 func (s *servers) usage(ctx context.Context, w *worker) (u usage, err error) {
-	u.seconds = map[string]float64{}
+	u.seconds = map[string]processorTimes{}
 	pids := maps.Clone(s.pids)
 	if w != nil {
 		pids["process"] = w.pid()
 	}
 	for name, pid := range pids {
-		if u.seconds[name], err = processorTime(ctx, pid); err != nil {
+		if u.seconds[name], err = readProcessorTimes(ctx, pid); err != nil {
 			return u, fmt.Errorf("processor time of %s: %w", name, err)
 		}
 	}
@@ -283,27 +283,33 @@ func field(info, name string) (n int64) {
 	return n
 }
 
-// processorTime returns the seconds of processor time that a process and its children have used.
-func processorTime(ctx context.Context, pid int32) (seconds float64, err error) {
+// processorTimes has the seconds of processor time that a process and each of its children have used, by their ids.
+type processorTimes map[int32]float64
+
+func readProcessorTimes(ctx context.Context, pid int32) (processorTimes, error) {
 	p, err := process.NewProcessWithContext(ctx, pid)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	t, err := p.TimesWithContext(ctx)
-	if err != nil {
-		return 0, err
+	times := processorTimes{}
+	all := []*process.Process{p}
+	if children, err := p.ChildrenWithContext(ctx); err == nil { // it is an error to have no children
+		all = append(all, children...)
 	}
-	seconds = t.User + t.System
-	children, err := p.ChildrenWithContext(ctx)
-	if err != nil {
-		return seconds, nil //nolint:nilerr // gopsutil returns an error if there are no children
-	}
-	for _, c := range children {
-		if t, err := c.TimesWithContext(ctx); err == nil { // it may have ended
-			seconds += t.User + t.System
+	for _, p := range all {
+		if t, err := p.TimesWithContext(ctx); err == nil { // a child may have ended
+			times[p.Pid] = t.User + t.System
 		}
 	}
-	return seconds, nil
+	return times, nil
+}
+
+// since returns the seconds since an earlier reading. It leaves out processes that have ended.
+func (t processorTimes) since(before processorTimes) (seconds float64) {
+	for pid, s := range t {
+		seconds += s - before[pid]
+	}
+	return seconds
 }
 
 func residentMemory(ctx context.Context, pid int32) (int64, error) {
@@ -351,11 +357,7 @@ func (s *servers) describe(ctx context.Context) (lines []string, err error) {
 		"Redis: " + versionNumber.FindString(cache) + "; " + strings.Join(redisSettings, " "),
 	}
 	if s.rabbit != nil {
-		version, err := s.rabbit.Version(ctx)
-		if err != nil {
-			return nil, err
-		}
-		lines = append(lines, "RabbitMQ: "+version)
+		lines = append(lines, "RabbitMQ: "+s.rabbit.Version(ctx))
 	}
 	return append(lines, "Date: "+time.Now().UTC().Format(time.DateOnly)), nil
 }

@@ -24,22 +24,29 @@ type sizes struct {
 	Pending    []int         // orders that are pending and not due, while others are cancelled
 	IdleFor    time.Duration // how long a contender with the most pending orders is watched
 	GrowthDue  int           // orders that are due at one instant beside the pending ones
-	Patience   time.Duration // how long the benchmark waits for a contender that cancels no order
+
+	// How long the benchmark waits for orders that are not cancelled: without a fault, after a fault, and at most if the
+	// contender's documentation says that its recovery takes longer.
+	Patience, PatienceAfterFault, MaxRecovery time.Duration
+
+	Lanes int // contenders that run at the same time, each lane with servers of its own
 }
 
 var full = sizes{
 	Rounds: 5, Burst: 10_000,
-	Steady: []int{200, 2_000}, SteadyFor: 2500 * time.Millisecond, Breaking: []int{5_000, 10_000, 20_000},
-	Unit: time.Second, Mixed: 500, Reschedule: 500, PlaceFor: 2 * time.Second, Lost: 2_000,
+	Steady: []int{200, 2_000}, SteadyFor: 2 * time.Second, Breaking: []int{5_000, 10_000, 20_000},
+	Unit: time.Second, Mixed: 500, Reschedule: 500, PlaceFor: 1500 * time.Millisecond, Lost: 2_000,
 	Pending: []int{10_000, 100_000, 1_000_000}, IdleFor: 6 * time.Second, GrowthDue: 5_000,
-	Patience: 15 * time.Second,
+	Patience: 15 * time.Second, PatienceAfterFault: 8 * time.Second, MaxRecovery: 2 * time.Minute,
+	Lanes: 1,
 }
 
 var quick = sizes{
 	Rounds: 1, Burst: 200, Steady: []int{100}, SteadyFor: time.Second,
 	Unit: 300 * time.Millisecond, Mixed: 20, Reschedule: 20, PlaceFor: 300 * time.Millisecond, Lost: 100,
 	Pending: []int{1_000}, IdleFor: time.Second, GrowthDue: 100,
-	Patience: 7 * time.Second, // longer than the intervals at which asynq and River look
+	Patience: 15 * time.Second, PatienceAfterFault: 3 * time.Second, MaxRecovery: 15 * time.Second,
+	Lanes: 3,
 }
 
 // The names of the workloads.
@@ -51,6 +58,8 @@ const (
 	idle   = "idle"
 	growth = "growth"
 	crash  = "crash"
+
+	schedule = "schedule" // no workload of its own: how fast contenders schedule the orders of the others
 )
 
 // trial is a contender in one round.
@@ -63,16 +72,13 @@ type trial struct {
 	w       *worker // nil: not started
 }
 
-// scheduleRates remembers how many orders a second each contender schedules, so that the next deadlines are late enough.
-var scheduleRates = map[string]float64{}
-
 // lead returns a time within which n orders can be inserted and scheduled.
 func (t *trial) lead(n int) time.Duration {
-	rate := scheduleRates[t.info.Name]
-	if rate == 0 {
-		rate = 4_000
-	}
 	const insertRate = 15_000
+	rate := 4_000.0
+	if known := t.results.of(t.info.Name, metric{schedule, "rate"}); len(known) > 0 {
+		rate = known[len(known)-1]
+	}
 	return t.Unit + time.Duration((float64(n)/insertRate+1.5*float64(n)/rate)*float64(time.Second))
 }
 
@@ -96,9 +102,8 @@ func (t *trial) prepare(ctx context.Context, offsets []time.Duration) (start tim
 		if err := t.w.schedule(orders); err != nil {
 			return start, nil, err
 		}
-		scheduleRates[t.info.Name] = float64(len(orders)) / time.Since(scheduling).Seconds()
+		t.report(schedule, map[string]float64{"rate": float64(len(orders)) / time.Since(scheduling).Seconds()})
 		if slack := time.Until(start); slack > 0 {
-			t.results.add(t.info.Name, metric{burst, "slack"}, slack.Seconds())
 			return start, orders, nil
 		}
 		// The deadlines have passed already. These orders must be gone before the next attempt.
@@ -313,10 +318,15 @@ func (t *trial) runCrash(ctx context.Context) error {
 	if t.w, err = t.start(ctx, t.info, false); err != nil {
 		return err
 	}
-	if err := t.await(ctx, start, max(t.Patience, t.info.Recovery)); err != nil {
+	if err := t.await(ctx, start, t.patienceAfterCrash()); err != nil {
 		return err
 	}
 	return t.reportLoss(ctx, crash, start, start, counts{})
+}
+
+// patienceAfterCrash returns how long to wait for a contender that cancels no order after a crash.
+func (t *trial) patienceAfterCrash() time.Duration {
+	return max(t.PatienceAfterFault, min(t.info.Recovery, t.MaxRecovery))
 }
 
 // untilCancelled waits until n orders with this deadline are cancelled, or for some seconds.
@@ -361,7 +371,7 @@ func (t *trial) runLost(ctx context.Context) error {
 		return err
 	}
 	last := start.Add(spread)
-	if err := t.await(ctx, last, t.Patience); err != nil {
+	if err := t.await(ctx, last, t.PatienceAfterFault); err != nil {
 		return err
 	}
 	return t.reportLoss(ctx, contender.StoreLost, start, last, before)
@@ -390,6 +400,9 @@ func (t *trial) runGrowth(ctx context.Context, pending []scheduled, most bool) e
 		if err := t.idle(ctx, before, len(pending)); err != nil {
 			return err
 		}
+	}
+	if _, err := t.burst(ctx, t.GrowthDue/10); err != nil { // fills the pools and caches of a new process
+		return err
 	}
 	l, err := t.burst(ctx, t.GrowthDue)
 	if err != nil {
@@ -421,7 +434,11 @@ func (t *trial) idle(ctx context.Context, empty usage, n int) error {
 		"transactions": float64(after.transactions-before.transactions-1) / seconds,   // 1: the benchmark's SELECT
 	})
 	for name := range after.seconds {
-		t.report(idle, map[string]float64{name: 100 * (after.seconds[name] - before.seconds[name]) / seconds})
+		t.report(idle, map[string]float64{name: 100 * after.seconds[name].since(before.seconds[name]) / seconds})
+	}
+	if reason := t.info.Cannot[contender.Memory]; reason != "" {
+		t.results.refuse(t.info.Name, contender.Memory, reason)
+		return nil
 	}
 	each := func(bytes int64) float64 { return float64(max(bytes, 0)) / float64(n) }
 	t.report(contender.Memory, map[string]float64{

@@ -47,6 +47,7 @@ func info(name, settings string, config asynq.Config) contender.Info {
 		Source:   "https://github.com/hibiken/asynq/wiki/Getting-Started",
 		Settings: settings,
 		Servers:  []contender.Server{contender.Redis},
+		Recovery: 100 * time.Second, // the lease, the interval of the check, and the delay of the retry
 		New: func(_ context.Context, env contender.Env) (contender.Contender, error) {
 			return &tasks{
 				env:       env,

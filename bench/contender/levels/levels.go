@@ -29,8 +29,9 @@ var Contenders = []contender.Info{{
 	Source: "https://rocketmq.apache.org/docs/4.x/producer/04message3/",
 	Settings: "Redis Streams, not a broker. As RocketMQ: the levels; an empty level is read each 100 ms. " +
 		"Not from it: 500 orders a move; pending entries are delivered again after 10 s.",
-	Servers: []contender.Server{contender.Redis},
-	New:     open,
+	Servers:  []contender.Server{contender.Redis},
+	Recovery: 15 * time.Second, // the idle time of XAUTOCLAIM
+	New:      open,
 }}
 
 // delays are the default levels of RocketMQ 4.

@@ -49,12 +49,17 @@ var (
 )
 
 func info(name string, every time.Duration, job job) contender.Info {
+	var period time.Duration
+	if every > 10*time.Second {
+		period = every
+	}
 	return contender.Info{
 		Name: name,
 		Way:  "every " + every.String() + ", " + job.way,
 		Source: "https://www.besthub.dev/articles/how-to-build-a-reliable-15-minute-order-auto-cancel-in-java-" +
 			"from-na-ve-scheduled-to-production-ready-redisson-5371083a8e22",
 		Settings: job.settings,
+		Period:   period,
 		Cannot: map[string]string{
 			contender.Memory:    "no store besides the table",
 			contender.StoreLost: "no store besides the table",

@@ -58,7 +58,6 @@ func info(name, settings string, v variant) contender.Info {
 		Settings: settings,
 		Cannot: map[string]string{
 			contender.StoreLost: "it keeps nothing outside of PostgreSQL",
-			contender.Memory:    "it keeps nothing outside of PostgreSQL",
 		},
 		New: func(ctx context.Context, env contender.Env) (contender.Contender, error) { return newJobs(ctx, env, v) },
 	}

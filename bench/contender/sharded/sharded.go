@@ -32,8 +32,9 @@ var Contenders = []contender.Info{{
 		"dynein-building-a-distributed-delayed-job-queueing-system-93ab10f05f99",
 	Settings: "Redis, not DynamoDB and SQS. Not from the source: 4 shards, a tick of 100 ms (Dynein: 1 s), " +
 		"500 orders a move, locks of 5 s; pending entries are delivered again after 10 s.",
-	Servers: []contender.Server{contender.Redis},
-	New:     open,
+	Servers:  []contender.Server{contender.Redis},
+	Recovery: 20 * time.Second, // the lock of a shard, and the idle time of XAUTOCLAIM
+	New:      open,
 }}
 
 const (

@@ -30,8 +30,9 @@ var Contenders = []contender.Info{{
 	Source: "https://tech.youzan.com/queuing_delay/",
 	Settings: "As ouqiang/delay-queue: 3 buckets, a scan each second, due times in whole seconds (rounded up here), " +
 		"one job a pop, a TTR of 60 s (an example in its README). Not from it: 8 consumers; BLPOP waits for 0.5 s.",
-	Servers: []contender.Server{contender.Redis},
-	New:     open,
+	Servers:  []contender.Server{contender.Redis},
+	Recovery: 65 * time.Second, // the TTR, and a scan
+	New:      open,
 }}
 
 const (
