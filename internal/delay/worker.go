@@ -33,7 +33,7 @@ type WorkerConfig struct {
 	Loops       int           // claim loops for each shard: 2
 	Batch       int           // the most tasks in one claim, up to 1,000: 500
 	Lease       time.Duration // of one batch, at most a day; the tasks of a killed worker wait until it ends: 10 s
-	MaxIdle     time.Duration // the longest sleep, and so the longest delay after a lost wake-up: 30 s
+	MaxIdle     time.Duration // the longest sleep, and so the longest delay after a lost wake-up: 30 s, as between sweeps
 	Drain       time.Duration // the time that the handler has left when the worker must stop: 3 s
 	MaxAttempts int           // failed attempts that make a task a dead letter: 10
 	// The wait after the first failed attempt is BackoffMin: 1 s. It doubles after each further one, up to BackoffMax:

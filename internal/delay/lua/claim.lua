@@ -30,7 +30,7 @@ end
 local lease_end = at + ARGV[2]
 local reply = { string.format('%.0f', lease_end), next_wait() }
 if reply[2] ~= 0 then
-    return reply
+    return reply -- nothing to claim: an idle worker costs Redis few commands
 end
 
 local expired = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', at, 'WITHSCORES', 'LIMIT', 0, ARGV[1])
