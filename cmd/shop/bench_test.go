@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net"
 	"slices"
 	"testing"
 	"time"
@@ -78,9 +79,15 @@ func scheduleAll(b *testing.B, a *app, ids []string, left time.Duration) {
 
 func startWorker(b *testing.B, a *app) (stop func()) {
 	b.Helper()
+	return startInBackground(b, a.kinds[0].worker.Run)
+}
+
+// startInBackground starts a function that runs until its context ends.
+func startInBackground(b *testing.B, run func(context.Context) error) (stop func()) {
+	b.Helper()
 	ctx, cancel := context.WithCancel(b.Context())
 	result := make(chan error, 1)
-	go func() { result <- a.kinds[0].worker.Run(ctx) }()
+	go func() { result <- run(ctx) }()
 	return func() {
 		cancel()
 		must(b, <-result)
@@ -119,20 +126,56 @@ func BenchmarkLateness(b *testing.B) {
 	b.ReportMetric(late.Worker.Max*1000, "max-ms")
 }
 
-// BenchmarkIdle counts the commands that Redis processes in 10 seconds, with 100,000 tasks scheduled and none due.
+// BenchmarkIdle counts the commands that Redis processes in a minute, with 100,000 tasks scheduled and none due: those
+// of one worker, and those of a process with all roles and all kinds of task. The commands that scripts run count too.
 func BenchmarkIdle(b *testing.B) {
-	const tasks, seconds = 100_000, 10
-	a := newTestApp(b, testenv.RedisServer(b).URL(), 1)
-	ids := make([]string, tasks)
-	for i := range ids {
-		ids[i] = fmt.Sprint("task-", i)
-	}
-	scheduleAll(b, a, ids, time.Hour)
-	defer startWorker(b, a)()
+	const tasks = 100_000
+	b.Run("worker", func(b *testing.B) {
+		a := newTestApp(b, testenv.RedisServer(b).URL(), 1)
+		ids := make([]string, tasks)
+		for i := range ids {
+			ids[i] = fmt.Sprint("task-", i)
+		}
+		scheduleAll(b, a, ids, time.Hour)
+		defer startWorker(b, a)()
+		countCommands(b, a)
+	})
+	b.Run("process", func(b *testing.B) {
+		o := validOptions()
+		o.DatabaseURL, o.RedisURL = testenv.Postgres(b), testenv.RedisServer(b).URL()
+		newTestPayments(b, &o)
+		a := openAppWith(b, &o)
+		scheduleAll(b, a, pendingOrders(b, a, tasks, time.Hour), time.Hour)
+		mustExec(b, a, `VACUUM ANALYZE`)
+		must(b, a.kinds.each(b.Context(), func(k *kind, ctx context.Context) error {
+			_, err := k.reconciler.Sweep(ctx) // the first sweep is a restore
+			return err
+		}))
+		defer startProcess(b, a, &o)()
+		countCommands(b, a)
+	})
+}
+
+// startProcess runs all components of a process.
+func startProcess(b *testing.B, a *app, o *serveOptions) (stop func()) {
+	b.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(b, err)
+	handler, err := a.handler(o)
+	must(b, err)
+	return startInBackground(b, func(ctx context.Context) error { return a.run(ctx, o, ln, handler) })
+}
+
+// countCommands reports the commands per second that Redis processes in a minute. It begins after the start of the
+// components, which send more commands.
+func countCommands(b *testing.B, a *app) {
+	b.Helper()
+	const start, measured = 5 * time.Second, time.Minute
 	for b.Loop() {
+		<-time.After(start)
 		before := commandsProcessed(b, a)
-		<-time.After(seconds * time.Second)
-		b.ReportMetric(float64(commandsProcessed(b, a)-before-1)/seconds, "commands/s") // 1: our own INFO
+		<-time.After(measured)
+		b.ReportMetric(float64(commandsProcessed(b, a)-before-1)/measured.Seconds(), "commands/s") // 1: our own INFO
 	}
 }
 

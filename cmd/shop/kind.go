@@ -81,6 +81,15 @@ func (all kinds) runWorkers(ctx context.Context) error {
 	return workers.Wait()
 }
 
+// runReconcilers runs the reconcilers of all kinds until ctx ends.
+func (all kinds) runReconcilers(ctx context.Context) error {
+	reconcilers := make([]*reconcile.Reconciler, len(all))
+	for i, k := range all {
+		reconcilers[i] = k.reconciler
+	}
+	return reconcile.Run(ctx, reconcilers...)
+}
+
 // depth counts the tasks of all kinds.
 func (all kinds) depth(ctx context.Context) (sum delay.Depth, err error) {
 	for _, k := range all {

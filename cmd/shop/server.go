@@ -142,9 +142,9 @@ func (a *app) run(ctx context.Context, o *serveOptions, ln net.Listener, handler
 		if o.has("relay") {
 			components.Go(func() error { return k.relay.Run(ctx) })
 		}
-		if o.has("reconciler") {
-			components.Go(func() error { return k.reconciler.Run(ctx) })
-		}
+	}
+	if o.has("reconciler") {
+		components.Go(func() error { return a.kinds.runReconcilers(ctx) })
 	}
 	return components.Wait()
 }

@@ -46,7 +46,7 @@ func TestAnyShareOfStuckOrders(t *testing.T) {
 				msgs[i] = delay.In(id, 0)
 			}
 			must(t, a.kinds[0].queue.Schedule(t.Context(), msgs...))
-			_, _, err := a.kinds[0].worker.RunOnce(t.Context(), 0)
+			_, err := a.kinds[0].worker.RunOnce(t.Context(), 0)
 			must(t, err)
 			locations, err := a.kinds[0].queue.Locate(t.Context(), all)
 			must(t, err)

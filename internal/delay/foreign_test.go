@@ -40,7 +40,7 @@ func TestForeignAttempts(t *testing.T) {
 				}
 				return all(tasks, Fail(nil)), nil
 			}, WorkerConfig{})
-			if n, _ := runOnce(t, w); n != 2 || got["a"] != want || got["b"] != 0 {
+			if n := runOnce(t, w); n != 2 || got["a"] != want || got["b"] != 0 {
 				t.Errorf("delivered %d tasks with the attempts %v, want 2 tasks with %d for a and 0 for b", n, got, want)
 			}
 			attempts(want + 1)

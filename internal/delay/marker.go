@@ -20,52 +20,70 @@ const (
 // Intact reports whether a restore has completed since Redis was last wiped, for every shard. It is false if Redis, or
 // one node of a cluster, was wiped or is new, and while a restore is under way.
 func (q *Queue) Intact(ctx context.Context) (bool, error) {
-	states, err := q.onMarkers(ctx, func(p redis.Pipeliner, key string) redis.Cmder { return p.Get(ctx, key) })
-	if err != nil {
-		return false, fmt.Errorf("read restore markers of %s: %w", q.kind, err)
+	intact, err := Intact(ctx, q)
+	return err == nil && intact[0], err
+}
+
+// Intact calls [Queue.Intact] for queues that have the same client. It reads all markers with one command, or with one
+// command for each shard if Redis is a cluster.
+func Intact(ctx context.Context, queues ...*Queue) ([]bool, error) {
+	var keys []string
+	for _, q := range queues {
+		for _, s := range q.shards {
+			keys = append(keys, s.marker)
+		}
 	}
-	incomplete := func(state redis.Cmder) bool { return state.(*redis.StringCmd).Val() != complete }
-	return !slices.ContainsFunc(states, incomplete), nil
+	rdb, perCommand := queues[0].rdb, len(keys)
+	if _, cluster := rdb.(*redis.ClusterClient); cluster {
+		perCommand = 1 // the keys are in different slots
+	}
+	var reads []*redis.SliceCmd
+	_, err := rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for some := range slices.Chunk(keys, perCommand) {
+			reads = append(reads, p.MGet(ctx, some...))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read restore markers: %w", err)
+	}
+	var states []any
+	for _, read := range reads {
+		states = append(states, read.Val()...)
+	}
+	intact := make([]bool, len(queues))
+	for i, q := range queues {
+		of := states[:len(q.shards)]
+		states = states[len(q.shards):]
+		intact[i] = !slices.ContainsFunc(of, func(state any) bool { return state != complete })
+	}
+	return intact, nil
 }
 
 // BeginRestore sets the restore markers to note that the caller is about to schedule all tasks again.
 func (q *Queue) BeginRestore(ctx context.Context) error {
-	_, err := q.onMarkers(ctx, func(p redis.Pipeliner, key string) redis.Cmder {
-		return p.Set(ctx, key, restoring, 0)
-	})
-	if err != nil {
-		return fmt.Errorf("set restore markers of %s: %w", q.kind, err)
-	}
-	return nil
+	return q.setMarkers(ctx, func(p redis.Pipeliner, key string) { p.Set(ctx, key, restoring, 0) })
 }
 
 // EndRestore completes the restore markers: the caller has scheduled all tasks since [Queue.BeginRestore]. If a shard
 // was wiped in between, its marker stays absent and [Queue.Intact] stays false.
 func (q *Queue) EndRestore(ctx context.Context) error {
-	_, err := q.onMarkers(ctx, func(p redis.Pipeliner, key string) redis.Cmder {
-		return p.SetXX(ctx, key, complete, 0)
-	})
-	if err != nil {
-		return fmt.Errorf("set restore markers of %s: %w", q.kind, err)
-	}
-	return nil
+	return q.setMarkers(ctx, func(p redis.Pipeliner, key string) { p.SetXX(ctx, key, complete, 0) })
 }
 
-// onMarkers runs a command on the marker of each shard. A missing marker is not an error.
-func (q *Queue) onMarkers(
-	ctx context.Context, do func(p redis.Pipeliner, key string) redis.Cmder,
-) ([]redis.Cmder, error) {
-	replies := make([]redis.Cmder, len(q.shards))
-	_, _ = q.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each reply has its own error
-		for i, s := range q.shards {
-			replies[i] = do(p, s.marker)
+// setMarkers calls set for the marker of each shard. A marker that SetXX does not set, because it does not exist, is not
+// an error.
+func (q *Queue) setMarkers(ctx context.Context, set func(p redis.Pipeliner, key string)) error {
+	replies, _ := q.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each reply has its own error
+		for _, s := range q.shards {
+			set(p, s.marker)
 		}
 		return nil
 	})
 	for _, reply := range replies {
 		if err := reply.Err(); err != nil && !errors.Is(err, redis.Nil) {
-			return nil, err
+			return fmt.Errorf("set restore markers of %s: %w", q.kind, err)
 		}
 	}
-	return replies, nil
+	return nil
 }

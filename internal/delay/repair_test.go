@@ -183,7 +183,7 @@ var operations = map[string]func(ctx context.Context, q *Queue) error{
 	},
 	"RunOnce": func(ctx context.Context, q *Queue) error {
 		w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) { return all(tasks, Fail(nil)), nil }, WorkerConfig{})
-		_, _, err := w.RunOnce(ctx, 0)
+		_, err := w.RunOnce(ctx, 0)
 		return err
 	},
 }

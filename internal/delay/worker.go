@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -32,7 +33,7 @@ type WorkerConfig struct {
 	Loops       int           // claim loops for each shard: 2
 	Batch       int           // the most tasks in one claim, up to 1,000: 500
 	Lease       time.Duration // of one batch, at most a day; the tasks of a killed worker wait until it ends: 10 s
-	MaxIdle     time.Duration // the longest sleep, and so the longest delay after a lost wake-up: 5 s
+	MaxIdle     time.Duration // the longest sleep, and so the longest delay after a lost wake-up: 30 s, as between sweeps
 	Drain       time.Duration // the time that the handler has left when the worker must stop: 3 s
 	MaxAttempts int           // failed attempts that make a task a dead letter: 10
 	// The wait after the first failed attempt is BackoffMin: 1 s. It doubles after each further one, up to BackoffMax:
@@ -45,7 +46,7 @@ func (c WorkerConfig) withDefaults() WorkerConfig {
 	c.Loops = cmp.Or(c.Loops, 2)
 	c.Batch = min(cmp.Or(c.Batch, 500), chunk)
 	c.Lease = min(cmp.Or(c.Lease, 10*time.Second), maxLease)
-	c.MaxIdle = cmp.Or(c.MaxIdle, 5*time.Second)
+	c.MaxIdle = cmp.Or(c.MaxIdle, 30*time.Second)
 	c.Drain = cmp.Or(c.Drain, 3*time.Second)
 	c.MaxAttempts = cmp.Or(c.MaxAttempts, 10)
 	c.BackoffMin = cmp.Or(c.BackoffMin, time.Second)
@@ -60,7 +61,16 @@ type Worker struct {
 	cfg     WorkerConfig
 	log     *slog.Logger
 	metrics workerMetrics
-	wake    []chan struct{} // one for each shard, buffered by one: wake-ups coalesce
+	watches []watch // one for each shard
+}
+
+// watch is the part of a worker that the loops of one shard share. One loop at a time watches the shard: it sleeps until
+// a task is due, and claims a batch. Then the next loop watches, while this one handles the batch. So an idle shard
+// costs the same few commands, however many loops it has.
+type watch struct {
+	turn    chan time.Time // the loop that receives the time claims then, and sends the time of the next claim
+	wake    chan struct{}  // ends the sleep; buffered by one: wake-ups coalesce
+	failing atomic.Bool    // the last claim, or the settling of its batch, failed
 }
 
 // NewWorker returns a worker that [Worker.Run] starts.
@@ -68,10 +78,11 @@ func NewWorker(q *Queue, h Handler, cfg WorkerConfig, log *slog.Logger, reg prom
 	w := &Worker{
 		queue: q, handle: h, cfg: cfg.withDefaults(), log: log.With("kind", q.kind),
 		metrics: newWorkerMetrics(reg, q.kind),
-		wake:    make([]chan struct{}, len(q.shards)),
+		watches: make([]watch, len(q.shards)),
 	}
-	for i := range w.wake {
-		w.wake[i] = make(chan struct{}, 1)
+	for i := range w.watches {
+		w.watches[i].turn, w.watches[i].wake = make(chan time.Time, 1), make(chan struct{}, 1)
+		w.watches[i].turn <- time.Now()
 	}
 	return w
 }
@@ -89,23 +100,15 @@ func (w *Worker) Run(ctx context.Context) error {
 	return loops.Wait()
 }
 
-// loop claims and handles batches of one shard. Between batches it sleeps until the next task is due, or until a
-// wake-up says that another task is due earlier.
+// loop claims and handles batches of one shard.
 func (w *Worker) loop(ctx context.Context, shard int) error {
-	failing := false
 	for ctx.Err() == nil {
-		n, wait, err := w.RunOnce(ctx, shard)
-		if failed := err != nil && ctx.Err() == nil; failed != failing {
-			failing = failed
-			w.reportHealth(err)
+		batch, err := w.next(ctx, shard)
+		if err == nil {
+			err = w.finish(ctx, batch)
 		}
-		switch {
-		case err != nil:
-			w.sleep(ctx, shard, jitter(time.Second))
-		case n == w.cfg.Batch:
-			w.wakeUp(shard) // there may be more due tasks than one loop can claim: wake another loop
-		default:
-			w.sleep(ctx, shard, wait)
+		if failed := err != nil; ctx.Err() == nil && w.watches[shard].failing.Swap(failed) != failed {
+			w.reportHealth(err)
 		}
 	}
 	return nil
@@ -121,19 +124,46 @@ func (w *Worker) reportHealth(err error) {
 	w.log.Info("worker can use its queue again")
 }
 
-func (w *Worker) sleep(ctx context.Context, shard int, wait time.Duration) {
-	timer := time.NewTimer(min(wait, w.cfg.MaxIdle))
+// next waits for its turn to watch the shard. Then it sleeps until a task is due or a lease ends, or until a wake-up says
+// that another task is due earlier, and claims a batch. The batch may be empty.
+func (w *Worker) next(ctx context.Context, shard int) (batch Batch, err error) {
+	watch := &w.watches[shard]
+	var at time.Time
+	select {
+	case <-ctx.Done():
+		return Batch{}, ctx.Err()
+	case at = <-watch.turn:
+	}
+	defer func() { watch.turn <- at }()
+	timer := time.NewTimer(time.Until(at))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
+		return Batch{}, ctx.Err()
 	case <-timer.C:
-	case <-w.wake[shard]:
+	case <-watch.wake:
+	}
+	batch, wait, err := w.claim(ctx, shard)
+	at = time.Now().Add(wait)
+	return batch, err
+}
+
+// claim claims a batch of a shard. It returns the time to wait before the next claim.
+func (w *Worker) claim(ctx context.Context, shard int) (batch Batch, wait time.Duration, err error) {
+	batch, err = w.queue.Claim(ctx, shard, w.cfg.Batch, w.cfg.Lease)
+	switch {
+	case err != nil:
+		return Batch{}, jitter(time.Second), err
+	case batch.Next < 0:
+		return batch, w.cfg.MaxIdle, nil
+	default:
+		return batch, min(batch.Next, w.cfg.MaxIdle), nil
 	}
 }
 
 func (w *Worker) wakeUp(shard int) {
 	select {
-	case w.wake[shard] <- struct{}{}:
+	case w.watches[shard].wake <- struct{}{}:
 	default:
 	}
 }
@@ -143,7 +173,9 @@ func (w *Worker) wakeUp(shard int) {
 func (w *Worker) listen(ctx context.Context) error {
 	sub := w.queue.rdb.Subscribe(ctx, w.queue.channel())
 	defer sub.Close()
-	messages := sub.ChannelWithSubscriptions()
+	// The client's health check is off. It sends PING, but does not wait for the answer. TCP keep-alive detects a dead
+	// connection without a command.
+	messages := sub.ChannelWithSubscriptions(redis.WithChannelHealthCheckInterval(0))
 	for {
 		select {
 		case <-ctx.Done():
@@ -165,24 +197,22 @@ func (w *Worker) receive(message any) {
 	}
 }
 
-// RunOnce claims one batch of a shard, calls the handler and settles the batch. It returns the number of claimed tasks,
-// and the time until the shard's next task is due or its next lease ends. The time is MaxIdle if there is neither.
-func (w *Worker) RunOnce(ctx context.Context, shard int) (n int, wait time.Duration, err error) {
-	batch, err := w.queue.Claim(ctx, shard, w.cfg.Batch, w.cfg.Lease)
+// RunOnce claims one batch of a shard, calls the handler and settles the batch. It returns the number of claimed tasks.
+func (w *Worker) RunOnce(ctx context.Context, shard int) (n int, err error) {
+	batch, _, err := w.claim(ctx, shard)
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
-	if batch.Next < 0 {
-		batch.Next = w.cfg.MaxIdle
+	return len(batch.Tasks), w.finish(ctx, batch)
+}
+
+// finish calls the handler with the tasks of a batch and settles them.
+func (w *Worker) finish(ctx context.Context, batch Batch) error {
+	if len(batch.Tasks) == 0 {
+		return nil
 	}
-	next := time.Now().Add(batch.Next)
-	n = len(batch.Tasks)
-	if n == 0 {
-		return 0, batch.Next, nil
-	}
-	w.metrics.batch.Observe(float64(n))
-	soonest, err := w.settle(ctx, batch, w.outcomesWithTimeout(ctx, batch.Tasks))
-	return n, max(min(time.Until(next), soonest), 0), err
+	w.metrics.batch.Observe(float64(len(batch.Tasks)))
+	return w.settle(ctx, batch, w.outcomesWithTimeout(ctx, batch.Tasks))
 }
 
 // outcomesWithTimeout gives the handler four fifths of the lease, so that the worker can settle the batch while it
@@ -248,15 +278,14 @@ func (w *Worker) call(ctx context.Context, tasks []Task) (outcomes []Outcome, er
 
 // settlement holds the outcomes of a batch, grouped by the operation that settles them.
 type settlement struct {
-	done    []string
-	again   []Requeue
-	dead    []Burial
-	soonest time.Duration // the time until the first of the tasks in again is due, at most MaxIdle
+	done  []string
+	again []Requeue
+	dead  []Burial
 }
 
-// settle writes the outcomes of a batch to the queue. It returns the shortest wait of a task that is tried again, at
-// most MaxIdle. If Redis does not answer, the leases end and the tasks are delivered again.
-func (w *Worker) settle(ctx context.Context, b Batch, outcomes []Outcome) (soonest time.Duration, err error) {
+// settle writes the outcomes of a batch to the queue. If Redis does not answer, the leases end and the tasks are
+// delivered again.
+func (w *Worker) settle(ctx context.Context, b Batch, outcomes []Outcome) error {
 	// Settling goes on after ctx has ended: otherwise tasks that are handled already would be handled a second time.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
@@ -278,12 +307,13 @@ func (w *Worker) settle(ctx context.Context, b Batch, outcomes []Outcome) (soone
 	if len(s.again) > 0 {
 		held, err := w.queue.Retry(ctx, b, s.again...)
 		count("retry", len(s.again), held, err)
+		w.wakeUp(b.shard) // the first of these tasks may be due before the next claim
 	}
 	if len(s.dead) > 0 {
 		held, err := w.queue.Bury(ctx, b, s.dead...)
 		count("bury", len(s.dead), held, err)
 	}
-	return s.soonest, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
 // maxLogged limits the log lines of a batch: those about failed tasks, and those about new dead letters.
@@ -291,14 +321,13 @@ const maxLogged = 5
 
 // decide groups outcomes, and logs failed tasks and new dead letters.
 func (w *Worker) decide(tasks []Task, outcomes []Outcome) settlement {
-	s := settlement{soonest: w.cfg.MaxIdle}
+	var s settlement
 	failed := 0 // not counting the dead letters
 	for i, o := range outcomes {
 		task := tasks[i]
 		switch {
 		case o.retry:
 			s.again = append(s.again, Requeue{ID: task.ID, In: o.in})
-			s.soonest = min(s.soonest, o.in)
 		case o.err == nil:
 			s.done = append(s.done, task.ID)
 		case task.Attempts+1 >= w.cfg.MaxAttempts:
@@ -310,7 +339,6 @@ func (w *Worker) decide(tasks []Task, outcomes []Outcome) settlement {
 		default:
 			wait := w.backoff(task.Attempts)
 			s.again = append(s.again, Requeue{ID: task.ID, In: wait, Err: o.err.Error()})
-			s.soonest = min(s.soonest, wait)
 			if failed++; failed <= maxLogged {
 				w.log.Warn("task failed and will be tried again",
 					"task", task.ID, "attempts", task.Attempts+1, "in", wait, "error", o.err)

@@ -3,6 +3,7 @@ package delay
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 
 	"example.com/shop/internal/testenv"
 )
@@ -42,13 +44,13 @@ func depth(t testing.TB, q *Queue) Depth {
 	return d
 }
 
-func runOnce(t testing.TB, w *Worker) (int, time.Duration) {
+func runOnce(t testing.TB, w *Worker) int {
 	t.Helper()
-	n, wait, err := w.RunOnce(t.Context(), 0)
+	n, err := w.RunOnce(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return n, wait
+	return n
 }
 
 // TestPoisonDoesNotDelayOthers handles a batch with one poisoned task, which always causes an error. The other tasks of
@@ -74,7 +76,7 @@ func TestPoisonDoesNotDelayOthers(t *testing.T) {
 				return all(tasks, Done()), nil
 			}, WorkerConfig{MaxAttempts: 2, BackoffMin: time.Hour, BackoffMax: time.Hour})
 
-			if n, _ := runOnce(t, w); n != 100 {
+			if n := runOnce(t, w); n != 100 {
 				t.Fatalf("claimed %d tasks, want 100", n)
 			}
 			if got, want := depth(t, q), (Depth{Scheduled: 1}); got != want {
@@ -124,18 +126,6 @@ func TestOutcomes(t *testing.T) {
 	attempts, err := q.rdb.HGetAll(t.Context(), q.shards[0].attempts).Result()
 	if err != nil || len(attempts) != 1 || attempts["fails"] != "1" {
 		t.Errorf("attempts %v, %v; want only the failure counted", attempts, err)
-	}
-}
-
-// TestWaitCoversRetries returns a task to the queue. The worker sleeps at most until the task is due again.
-func TestWaitCoversRetries(t *testing.T) {
-	q := newQueue(t, newRedis(t), 1)
-	scheduleNow(t, q, "a")
-	w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) {
-		return all(tasks, RetryIn(3*time.Second)), nil
-	}, WorkerConfig{MaxIdle: time.Hour, Lease: 2 * time.Hour})
-	if _, wait := runOnce(t, w); wait > 3*time.Second {
-		t.Errorf("the worker would sleep %v, want at most the 3 s of the retry", wait)
 	}
 }
 
@@ -372,9 +362,8 @@ func TestRedisOutOfMemory(t *testing.T) {
 	}
 }
 
-// TestHalfAnHour runs a worker for 31 minutes of a simulated clock. It delivers tasks within a millisecond of their due
-// times, and not before them.
-func TestHalfAnHour(t *testing.T) {
+// simulate runs a test with a simulated clock, on a stand-in for Redis.
+func simulate(t *testing.T, test func(t *testing.T, q *Queue, server *miniredis.Miniredis)) {
 	synctest.Test(t, func(t *testing.T) {
 		server := miniredis.NewMiniRedis()
 		defer server.Close()
@@ -382,7 +371,14 @@ func TestHalfAnHour(t *testing.T) {
 			Dialer: func(context.Context, string, string) (net.Conn, error) { return server.Dial() },
 		}))
 		defer rdb.Close()
-		q := newQueue(t, rdb, 1)
+		test(t, newQueue(t, rdb, 1), server)
+	})
+}
+
+// TestHalfAnHour runs a worker for 31 minutes of a simulated clock. It delivers tasks within a millisecond of their due
+// times, and not before them.
+func TestHalfAnHour(t *testing.T) {
+	simulate(t, func(t *testing.T, q *Queue, _ *miniredis.Miniredis) {
 		began := time.Now()
 		late := map[string]time.Duration{}
 		w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) {
@@ -395,19 +391,13 @@ func TestHalfAnHour(t *testing.T) {
 			}
 			return all(tasks, Done()), nil
 		}, WorkerConfig{Loops: 1})
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- w.Run(ctx) }()
+		defer start(t, w)()
 		for _, after := range []time.Duration{30 * time.Minute, 10 * time.Minute, 10*time.Minute + 7*time.Microsecond} {
-			if err := q.Schedule(ctx, In(after.String(), after)); err != nil {
+			if err := q.Schedule(t.Context(), In(after.String(), after)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		sleep(ctx, 31*time.Minute)
-		cancel()
-		if err := <-ended; err != nil {
-			t.Fatal(err)
-		}
+		sleep(t.Context(), 31*time.Minute)
 		if len(late) != 3 {
 			t.Fatalf("delivered %v, want all three", late)
 		}
@@ -415,6 +405,120 @@ func TestHalfAnHour(t *testing.T) {
 			if d < 0 || d > time.Millisecond {
 				t.Errorf("%s was late by %v, want 0 to 1 ms", id, d)
 			}
+		}
+	})
+}
+
+// claimCommands is the number of commands of a claim that finds nothing due. It counts the commands that the script runs.
+const claimCommands = 4
+
+// TestIdleShard counts the commands of a worker without due tasks: one claim in MaxIdle, however many loops the shard
+// has.
+func TestIdleShard(t *testing.T) {
+	simulate(t, func(t *testing.T, q *Queue, server *miniredis.Miniredis) {
+		if err := q.Schedule(t.Context(), In("a", 2*time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		defer start(t, newWorker(q, nil, WorkerConfig{Loops: 5, MaxIdle: time.Minute}))()
+		sleep(t.Context(), time.Second)
+		before := server.CommandCount()
+		sleep(t.Context(), 20*time.Minute) // the client closes connections that were idle for half an hour
+		if n, want := server.CommandCount()-before, 20*claimCommands; n != want {
+			t.Errorf("the worker sent %d commands in 20 minutes, want %d: one claim in a minute", n, want)
+		}
+	})
+}
+
+// TestLoopsTakeTurns delivers tasks that become due while handlers work. As long as a loop is free, each task is
+// delivered at its due time.
+func TestLoopsTakeTurns(t *testing.T) {
+	const loops = 3
+	simulate(t, func(t *testing.T, q *Queue, _ *miniredis.Miniredis) {
+		began := time.Now()
+		var mu sync.Mutex
+		delivered := map[string]time.Duration{}
+		w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) {
+			mu.Lock()
+			for _, task := range tasks {
+				delivered[task.ID] = time.Since(began).Round(time.Second)
+			}
+			mu.Unlock()
+			sleep(t.Context(), 10*time.Second)
+			return all(tasks, Done()), nil
+		}, WorkerConfig{Loops: loops, Lease: time.Minute, MaxIdle: time.Hour})
+		for i := range loops + 1 {
+			if err := q.Schedule(t.Context(), In(strconv.Itoa(i), time.Duration(i+1)*time.Second)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		defer start(t, w)()
+		sleep(t.Context(), 30*time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		want := map[string]time.Duration{"0": 1 * time.Second, "1": 2 * time.Second, "2": 3 * time.Second, "3": 11 * time.Second}
+		if !maps.Equal(delivered, want) {
+			t.Errorf("delivered after %v, want %v: the last one when the first loop is free", delivered, want)
+		}
+	})
+}
+
+// TestLostWakeUp runs the loops of a worker without a subscription to wake-ups. It delivers a new task within MaxIdle,
+// and tries a task again when its retry is due.
+func TestLostWakeUp(t *testing.T) {
+	simulate(t, func(t *testing.T, q *Queue, _ *miniredis.Miniredis) {
+		began := time.Now()
+		var delivered []time.Duration
+		w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) {
+			if delivered = append(delivered, time.Since(began).Round(time.Second)); len(delivered) == 1 {
+				return all(tasks, RetryIn(3*time.Second)), nil
+			}
+			return all(tasks, Done()), nil
+		}, WorkerConfig{Lease: time.Hour, MaxIdle: time.Minute})
+		ctx, cancel := context.WithCancel(t.Context())
+		var loops errgroup.Group
+		for range 2 {
+			loops.Go(func() error { return w.loop(ctx, 0) })
+		}
+		sleep(ctx, 10*time.Second)
+		scheduleNow(t, q, "a")
+		sleep(ctx, 10*time.Minute)
+		cancel()
+		if err := loops.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		if want := []time.Duration{time.Minute, time.Minute + 3*time.Second}; !slices.Equal(delivered, want) {
+			t.Errorf("delivered after %v, want %v: at the next claim, and at the retry", delivered, want)
+		}
+	})
+}
+
+// TestFailingClaims counts the commands of a worker whose claims fail: one in about a second, however many loops the
+// shard has. A wake-up makes the worker try again at once.
+func TestFailingClaims(t *testing.T) {
+	simulate(t, func(t *testing.T, q *Queue, server *miniredis.Miniredis) {
+		if err := server.Set(q.shards[0].due, "not a sorted set"); err != nil {
+			t.Fatal(err)
+		}
+		delivered := make(chan struct{}, 1)
+		w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) {
+			delivered <- struct{}{}
+			return all(tasks, Done()), nil
+		}, WorkerConfig{Loops: 5})
+		defer start(t, w)()
+		sleep(t.Context(), time.Second)
+		before := server.CommandCount()
+		sleep(t.Context(), time.Minute)
+		if n := server.CommandCount() - before; n < 40*claimCommands || n > 120*claimCommands {
+			t.Errorf("the worker sent %d commands in a minute, want about %d: a claim in a second", n, 60*claimCommands)
+		}
+
+		synctest.Wait()
+		server.Del(q.shards[0].due)
+		scheduleNow(t, q, "a")
+		woken := time.Now()
+		<-delivered
+		if d := time.Since(woken); d > time.Millisecond {
+			t.Errorf("the task was delivered %v after its wake-up, want at once", d)
 		}
 	})
 }

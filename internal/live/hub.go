@@ -28,7 +28,7 @@ const (
 	maxPerProcess = 10_000
 	// maxBehind is how many messages may wait for a subscriber, beside those that its connection buffers.
 	maxBehind = 32
-	// quietTimeout is the silence after which the hub pings Redis, and the time that Redis has to answer.
+	// quietTimeout is the silence after which a hub with subscribers pings Redis, and the time that Redis has to answer.
 	quietTimeout = 3 * time.Second
 )
 
@@ -120,6 +120,9 @@ func (h *Hub) listen(ctx context.Context) error {
 	for {
 		received, err := sub.ReceiveTimeout(ctx, quietTimeout)
 		if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() && !pinged && h.isLive() {
+			if !h.hasSubscribers() {
+				continue // the state of the connection matters only to subscribers
+			}
 			pinged = true
 			if err := sub.Ping(ctx); err != nil {
 				return fmt.Errorf("ping Redis: %w", err)
@@ -145,6 +148,12 @@ func (h *Hub) isLive() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.live
+}
+
+func (h *Hub) hasSubscribers() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.count > 0
 }
 
 // setLive records whether the hub is connected to Redis, and reports whether that has changed. It tells each change to

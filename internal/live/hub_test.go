@@ -7,15 +7,19 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/gin-gonic/gin"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"example.com/shop/internal/testenv"
 )
@@ -181,6 +185,45 @@ func TestHubWithoutRedis(t *testing.T) {
 	next(t, events, hubIsLive)
 	p.Notify("alice", "1")
 	next(t, events, changedEvent("1"))
+}
+
+// TestQuietHub counts the pings of a hub that receives no notifications for a minute of a simulated clock. It pings
+// Redis only for subscribers.
+func TestQuietHub(t *testing.T) {
+	for subscribers, want := range []int{0, 20} {
+		synctest.Test(t, func(t *testing.T) {
+			server := miniredis.NewMiniRedis()
+			defer server.Close()
+			rdb := redis.NewClient(&redis.Options{
+				Dialer:                   func(context.Context, string, string) (net.Conn, error) { return server.Dial() },
+				DisableIdentity:          true,
+				MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+			})
+			defer rdb.Close()
+			hub := NewHub(rdb, testConfig, noLog, prometheus.NewRegistry())
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- hub.Run(ctx) }()
+			for range subscribers {
+				if _, err := hub.subscribe("alice"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			sleep(ctx, time.Second)
+			before := server.CommandCount()
+			sleep(ctx, time.Minute)
+			if n := server.CommandCount() - before; n != want {
+				t.Errorf("the hub with %d subscribers sent %d commands in a minute, want %d", subscribers, n, want)
+			}
+			if !hub.isLive() {
+				t.Error("the hub is not live")
+			}
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
 
 // TestNotifierFlushesAtShutdown queues more notifications than fit into one message, and stops the notifier. The

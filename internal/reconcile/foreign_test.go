@@ -263,7 +263,7 @@ func (m *machine) Work(t *rapid.T) {
 	m.t = t
 	m.failing = rapid.Bool().Draw(t, "failing")
 	for shard := range shards {
-		_, _, err := m.worker.RunOnce(m.ctx, shard)
+		_, err := m.worker.RunOnce(m.ctx, shard)
 		m.must(err)
 	}
 	m.failing = false
@@ -504,7 +504,7 @@ func (m *machine) drain() {
 	for shard := range shards {
 		for n := 1; n > 0; {
 			var err error
-			if n, _, err = m.worker.RunOnce(m.ctx, shard); err != nil {
+			if n, err = m.worker.RunOnce(m.ctx, shard); err != nil {
 				m.t.Fatal(err)
 			}
 		}
@@ -565,7 +565,7 @@ func TestSweepsLeaveTheBackoff(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 10 {
-				if _, _, err := w.RunOnce(t.Context(), 0); err != nil {
+				if _, err := w.RunOnce(t.Context(), 0); err != nil {
 					t.Fatal(err)
 				}
 				if report := r.sweep(t.Context()); report.Late != 0 || report.Missing != 0 || report.Outcome != OK {

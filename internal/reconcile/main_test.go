@@ -185,7 +185,7 @@ func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 func stepOf(cmd redis.Cmder) string {
 	args := cmd.Args()
 	switch {
-	case cmd.Name() == "get":
+	case cmd.Name() == "mget":
 		return "Intact"
 	case cmd.Name() == "set" && args[2] == "restoring":
 		return "BeginRestore"

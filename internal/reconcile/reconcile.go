@@ -60,8 +60,8 @@ type Config struct {
 	// Grace is how long a row may be overdue before the reconciler times it out: 2 s. A worker is expected to time out
 	// a row within the first second.
 	Grace time.Duration
-	// Probe is the time between two reads of the restore markers: 2 s. A read is one command for each shard. If a
-	// marker is missing or not complete, or Redis does not answer, a probe starts a sweep.
+	// Probe is the time between two reads of the restore markers: 2 s. A read is one command, or one for each shard if
+	// Redis is a cluster. If a marker is missing or not complete, or Redis does not answer, a probe starts a sweep.
 	Probe time.Duration
 }
 

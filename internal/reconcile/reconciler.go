@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/robfig/cron/v3"
+	"golang.org/x/sync/errgroup"
 
 	"example.com/shop/internal/delay"
 )
@@ -29,6 +30,7 @@ type Reconciler struct {
 	schedule cron.Schedule
 	gap      time.Duration // the longest time between two activations of the schedule
 	lockIdle time.Duration
+	wiped    chan struct{} // a probe has found that Redis was wiped or does not answer
 	log      *slog.Logger
 	metrics  metrics
 
@@ -45,7 +47,7 @@ func New(
 	}
 	return &Reconciler{
 		db: db, table: tableWithTimeouts{table}, queue: queue,
-		cfg: cfg, schedule: schedule, gap: gap, lockIdle: lockIdle,
+		cfg: cfg, schedule: schedule, gap: gap, lockIdle: lockIdle, wiped: make(chan struct{}),
 		overdue: overdue{failed: make(map[string]error), maxFailed: maxFailed},
 		log:     log.With("kind", queue.Kind()), metrics: newMetrics(reg, queue.Kind()),
 	}, nil
@@ -58,7 +60,48 @@ func (r *Reconciler) Bound() time.Duration { return r.gap + r.cfg.Grace }
 // Run sweeps until ctx ends, and then returns nil. It sweeps at the start, by the schedule, and when a probe finds that
 // Redis was wiped or does not answer. A sweep begins at the latest half a look-ahead after the previous one
 // began, or when the previous one ends, if that is later.
-func (r *Reconciler) Run(ctx context.Context) error { return r.run(ctx, r.sweepAndLog) }
+func (r *Reconciler) Run(ctx context.Context) error { return Run(ctx, r) }
+
+// Run runs reconcilers whose queues have the same Redis client. One probe reads the restore markers of all queues, at the
+// shortest of the configured times.
+func Run(ctx context.Context, reconcilers ...*Reconciler) error {
+	var components errgroup.Group
+	for _, r := range reconcilers {
+		components.Go(func() error { return r.run(ctx, r.sweepAndLog) })
+	}
+	components.Go(func() error { return probe(ctx, reconcilers) })
+	return components.Wait()
+}
+
+// probe reads the restore markers until ctx ends. It makes the reconcilers sweep whose markers are missing or not
+// complete, or all reconcilers if Redis does not answer, unless they are sweeping already.
+func probe(ctx context.Context, reconcilers []*Reconciler) error {
+	interval := reconcilers[0].cfg.Probe
+	queues := make([]*delay.Queue, len(reconcilers))
+	for i, r := range reconcilers {
+		interval = min(interval, r.cfg.Probe)
+		queues[i] = r.queue
+	}
+	ticks := time.NewTicker(interval)
+	defer ticks.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticks.C:
+		}
+		ok, err := intact(ctx, queues...)
+		for i, r := range reconcilers {
+			if err == nil && ok[i] {
+				continue
+			}
+			select {
+			case r.wiped <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
 
 func (r *Reconciler) run(ctx context.Context, sweep func(context.Context)) error {
 	// Activations may be further apart than the schedule says, because cron uses the wall clock, which an operator can
@@ -66,7 +109,7 @@ func (r *Reconciler) run(ctx context.Context, sweep func(context.Context)) error
 	longest := r.cfg.Lookahead / 2
 	idle := time.NewTimer(longest)
 	defer idle.Stop()
-	// The schedule, the probes and the timer run the same job, so that SkipIfStillRunning sees all of them. Recover
+	// The schedule, the probe and the timer run the same job, so that SkipIfStillRunning sees all of them. Recover
 	// must be the innermost wrapper: after a panic that passes through it, SkipIfStillRunning of cron v3.0.1 skips
 	// every later run.
 	logger := cronLog{r.log}
@@ -81,8 +124,6 @@ func (r *Reconciler) run(ctx context.Context, sweep func(context.Context)) error
 	defer func() { <-c.Stop().Done() }()
 
 	job.Run()
-	probes := time.NewTicker(r.cfg.Probe)
-	defer probes.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -90,20 +131,18 @@ func (r *Reconciler) run(ctx context.Context, sweep func(context.Context)) error
 		case <-idle.C:
 			idle.Reset(longest) // the job, which also resets the timer, may be skipped
 			job.Run()
-		case <-probes.C:
-			if intact, err := r.intact(ctx); err != nil || !intact {
-				job.Run()
-			}
+		case <-r.wiped:
+			job.Run()
 		}
 	}
 }
 
-// intact reports whether the restore markers are complete. It waits at most a second for a Redis that hangs, so that it
-// does not delay the next sweep: a sweep times out overdue rows even without Redis.
-func (r *Reconciler) intact(ctx context.Context) (bool, error) {
+// intact returns, for each queue, whether its restore markers are complete. It waits at most a second for a Redis that
+// hangs, so that it does not delay the next sweep: a sweep times out overdue rows even without Redis.
+func intact(ctx context.Context, queues ...*delay.Queue) ([]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	return r.queue.Intact(ctx)
+	return delay.Intact(ctx, queues...)
 }
 
 // sweepAndLog sweeps and logs the result, because the schedule cannot receive it.

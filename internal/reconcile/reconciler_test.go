@@ -10,7 +10,9 @@ import (
 	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib"
+	"golang.org/x/sync/errgroup"
 
+	"example.com/shop/internal/delay"
 	"example.com/shop/internal/testenv"
 )
 
@@ -78,7 +80,7 @@ func (o once) Next(t time.Time) time.Time {
 func TestRunSweepsAfterASkip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReconciler(t, newSimulatedFixture(t, 1))
-		r.schedule, r.cfg.Lookahead, r.cfg.Probe = once{time.Now().Add(2 * time.Second)}, 10*time.Second, time.Hour
+		r.schedule, r.cfg.Lookahead = once{time.Now().Add(2 * time.Second)}, 10*time.Second
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		var sweeps atomic.Int64
@@ -111,7 +113,7 @@ func TestRunSweepsTwiceInEachLookahead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newReconciler(t, newSimulatedFixture(t, 1))
-				r.schedule, r.gap, r.cfg.Lookahead, r.cfg.Probe = never{}, time.Hour, lookahead, 3*lookahead
+				r.schedule, r.gap, r.cfg.Lookahead = never{}, time.Hour, lookahead
 				ctx, cancel := context.WithTimeout(t.Context(), 10*lookahead)
 				defer cancel()
 				var began []time.Time
@@ -147,4 +149,55 @@ func TestRunSweepsByTheSchedule(t *testing.T) {
 			t.Errorf("%d sweeps in ten minutes, want 21: one at the start and one every 30 s", n)
 		}
 	})
+}
+
+// TestProbe runs two reconcilers for twenty seconds. They share a probe, which reads the markers of both queues with one
+// command every two seconds. A reconciler sweeps if a marker of its queue is missing, and both if Redis does not answer.
+func TestProbe(t *testing.T) {
+	const probes = 10
+	tests := map[string]struct {
+		happens func(t *testing.T, f *fixture)
+		want    [2]int // sweeps of each reconciler, without the one at its start
+	}{
+		"intact":                   {func(*testing.T, *fixture) {}, [2]int{0, 0}},
+		"a shard was wiped":        {func(t *testing.T, f *fixture) { f.do(t, "DEL", "delay:{test.other:2}:marker") }, [2]int{0, probes}},
+		"Redis was wiped":          {func(t *testing.T, f *fixture) { f.wipe(t) }, [2]int{probes, probes}},
+		"Redis returns no markers": {func(_ *testing.T, f *fixture) { f.fails["Intact"] = true }, [2]int{probes, probes}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newSimulatedFixture(t, 1)
+				other, err := delay.NewQueue(f.rdb, delay.Config{Kind: "test.other", Shards: 3})
+				must(t, err)
+				must(t, other.BeginRestore(t.Context()))
+				must(t, other.EndRestore(t.Context()))
+				reconcilers := []*Reconciler{newReconciler(t, f), newReconciler(t, f)}
+				reconcilers[1].queue = other
+				read := 0
+				f.before = func(string) { read++ }
+				test.happens(t, f)
+
+				ctx, cancel := context.WithTimeout(t.Context(), probes*defaultProbe+time.Second)
+				defer cancel()
+				var sweeps [2]int
+				var running errgroup.Group
+				for i, r := range reconcilers {
+					r.schedule = never{}
+					running.Go(func() error { return r.run(ctx, func(context.Context) { sweeps[i]++ }) })
+				}
+				running.Go(func() error { return probe(ctx, reconcilers) })
+				if err := running.Wait(); err != nil {
+					t.Fatal(err)
+				}
+				sweeps[0], sweeps[1] = sweeps[0]-1, sweeps[1]-1
+				if sweeps != test.want {
+					t.Errorf("the reconcilers swept %v times, want %v", sweeps, test.want)
+				}
+				if read != probes {
+					t.Errorf("the probe sent %d commands, want %d", read, probes)
+				}
+			})
+		})
+	}
 }

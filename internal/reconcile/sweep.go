@@ -42,12 +42,12 @@ func (r *Reconciler) sweep(ctx context.Context) (report Report) {
 		note(asQueueError(err))
 		return report
 	}
-	intact, err := r.intact(ctx)
+	ok, err := intact(ctx, r.queue)
 	if err != nil {
 		note(asQueueError(err))
 		return report
 	}
-	if intact {
+	if ok[0] {
 		note(r.refill(ctx, &report, r.cfg.Lookahead))
 	} else {
 		report.Full = true

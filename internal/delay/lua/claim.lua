@@ -13,7 +13,25 @@
 --         then pairs: id, failed attempts so far
 
 local at = now()
+
+-- Returns the second part of the reply. It is 0 if a task is due or a lease has ended.
+local function next_wait()
+    local soonest = -1
+    for _, key in ipairs({ KEYS[1], KEYS[2] }) do
+        local next = head(key)
+        if next then
+            local wait = math.max(left(next, at), 0)
+            soonest = soonest < 0 and wait or math.min(soonest, wait)
+        end
+    end
+    return soonest
+end
+
 local lease_end = at + ARGV[2]
+local reply = { string.format('%.0f', lease_end), next_wait() }
+if reply[2] ~= 0 then
+    return reply -- nothing to claim: an idle worker costs Redis few commands
+end
 
 local expired = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', at, 'WITHSCORES', 'LIMIT', 0, ARGV[1])
 for i = 1, #expired, 2 do
@@ -21,7 +39,6 @@ for i = 1, #expired, 2 do
     redis.call('ZADD', KEYS[1], 'LT', expired[i + 1], expired[i])
 end
 
-local reply = { string.format('%.0f', lease_end), -1 }
 local ids = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', at, 'LIMIT', 0, ARGV[1])
 if #ids > 0 then
     local other_ends = redis.call('ZMSCORE', KEYS[2], unpack(ids))
@@ -46,11 +63,5 @@ if #ids > 0 then
     end
 end
 
-for _, key in ipairs({ KEYS[1], KEYS[2] }) do
-    local next = head(key)
-    if next then
-        local wait = math.max(left(next, at), 0)
-        reply[2] = reply[2] < 0 and wait or math.min(reply[2], wait)
-    end
-end
+reply[2] = next_wait()
 return reply
