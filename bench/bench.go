@@ -24,7 +24,7 @@ type bench struct {
 // runOnServers starts the servers, runs all workloads, and stops the servers. The first part describes the servers in
 // the report.
 func (b *bench) runOnServers(ctx context.Context, r *report) (err error) {
-	if b.servers, err = startServers(ctx, b.given); err != nil {
+	if b.servers, err = startServers(ctx, b.given, b.contenders); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.stop()) }()
@@ -58,19 +58,20 @@ func (b *bench) run(ctx context.Context) error {
 
 // workload is one of the workloads of a round.
 type workload struct {
-	name string
-	run  func(t *trial, ctx context.Context) error
-	once bool // in the first round only
+	name  string
+	run   func(t *trial, ctx context.Context) error
+	once  bool // in the first round only
+	fresh bool // in a process and a store that hold nothing of the workloads before
 }
 
 var workloads = []workload{
-	{burst, (*trial).runBurst, false},
-	{steady, (*trial).runSteady, false},
-	{place, (*trial).runPlace, false},
-	{mixed, (*trial).runMixed, true},
-	{contender.Reschedule, (*trial).runReschedule, true},
-	{crash, (*trial).runCrash, true},
-	{contender.StoreLost, (*trial).runLost, true},
+	{name: burst, run: (*trial).runBurst},
+	{name: steady, run: (*trial).runSteady},
+	{name: mixed, run: (*trial).runMixed, once: true},
+	{name: contender.Reschedule, run: (*trial).runReschedule, once: true},
+	{name: crash, run: (*trial).runCrash, once: true, fresh: true},
+	{name: contender.StoreLost, run: (*trial).runLost, once: true, fresh: true},
+	{name: place, run: (*trial).runPlace, fresh: true}, // leaves orders that are pending for an hour
 }
 
 // round runs the workloads of a round for one contender. If a workload fails, the report says so, and the round goes on
@@ -105,6 +106,9 @@ func (b *bench) round(ctx context.Context, info contender.Info, first bool, show
 			continue
 		}
 		show(w.name)
+		if w.fresh {
+			t.end()
+		}
 		if err := t.do(ctx, func() error { return w.run(t, ctx) }); ctx.Err() != nil {
 			return ctx.Err()
 		} else if err != nil {

@@ -217,7 +217,7 @@ func TestAxis(t *testing.T) {
 
 // TestDatabaseMustKeepCommitTimes checks the error for a PostgreSQL without the times of commits.
 func TestDatabaseMustKeepCommitTimes(t *testing.T) {
-	_, err := startServers(t.Context(), given{database: testenv.Postgres(t)})
+	_, err := startServers(t.Context(), given{database: testenv.Postgres(t)}, nil)
 	if err == nil || !regexp.MustCompile(`track_commit_timestamp is off, want on`).MatchString(err.Error()) {
 		t.Errorf("got the error %v, want one about track_commit_timestamp", err)
 	}

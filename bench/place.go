@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -23,7 +24,10 @@ func (t *trial) runPlace(ctx context.Context) error {
 	if err := t.settle(ctx); err != nil {
 		return err
 	}
-	client := &fasthttp.Client{MaxConnsPerHost: placeClients, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second}
+	client := &fasthttp.Client{
+		MaxConnsPerHost: placeClients, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second,
+		Dial: func(addr string) (net.Conn, error) { return net.Dial("tcp", addr) }, // the default keeps a goroutine
+	}
 	defer client.CloseIdleConnections()
 	var tokens []string
 	for range placeClients {

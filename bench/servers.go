@@ -47,18 +47,24 @@ type servers struct {
 	stops       []func() error   // in the order of the starts
 }
 
-// startServers starts servers, or connects to the given ones. In a given PostgreSQL it creates a database of its own.
-func startServers(ctx context.Context, g given) (*servers, error) {
+// startServers starts the servers that contenders need, or connects to the given ones. In a given PostgreSQL it creates a
+// database of its own.
+func startServers(ctx context.Context, g given, contenders []contender.Info) (*servers, error) {
 	dir, err := devstack.TempDir()
 	if err != nil {
 		return nil, err
 	}
 	s := &servers{dir: dir, pids: map[string]int32{}}
 	s.stops = append(s.stops, func() error { return os.RemoveAll(dir) })
-	for _, start := range []func(context.Context, given) error{s.startPostgres, s.startRedis, s.startRabbit} {
-		if err := start(ctx, g); err != nil {
-			return nil, errors.Join(err, s.stop())
-		}
+	err = s.startPostgres(ctx, g)
+	if err == nil {
+		err = s.startRedis(ctx, g)
+	}
+	if err == nil && slices.ContainsFunc(contenders, needsRabbit) {
+		err = s.startRabbit(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.stop())
 	}
 	return s, nil
 }
@@ -184,7 +190,7 @@ func (s *servers) startRedis(ctx context.Context, g given) (err error) {
 }
 
 // startRabbit starts RabbitMQ, if it is installed.
-func (s *servers) startRabbit(ctx context.Context, _ given) error {
+func (s *servers) startRabbit(ctx context.Context) error {
 	dir, err := s.subdirectory("rabbitmq")
 	if err != nil {
 		return err
@@ -201,9 +207,11 @@ func (s *servers) startRabbit(ctx context.Context, _ given) error {
 	return nil
 }
 
+func needsRabbit(info contender.Info) bool { return slices.Contains(info.Servers, contender.Rabbit) }
+
 // missing returns why the servers that a contender needs are not there, or "".
 func (s *servers) missing(info contender.Info) string {
-	if s.rabbit == nil && slices.Contains(info.Servers, contender.Rabbit) {
+	if s.rabbit == nil && needsRabbit(info) {
 		return rabbit.ErrMissing.Error()
 	}
 	return ""
@@ -226,7 +234,7 @@ func (s *servers) cleanRedis(ctx context.Context) error {
 
 // wipe deletes what a contender has stored beside the table, as if the server's disk were lost.
 func (s *servers) wipe(ctx context.Context, info contender.Info) error {
-	if slices.Contains(info.Servers, contender.Rabbit) {
+	if needsRabbit(info) {
 		err := s.rabbit.Wipe(ctx)
 		s.pids["RabbitMQ"] = int32(s.rabbit.Pid())
 		return err

@@ -9,7 +9,7 @@ import (
 )
 
 // products is the number of products that the orders are spread over.
-const products = 20
+const products = 50
 
 // empty removes all orders, and adds products with stock. Their ids are those of [pgbench.ID].
 func (s *servers) empty(ctx context.Context) error {

@@ -34,8 +34,8 @@ type sizes struct {
 
 var full = sizes{
 	Rounds: 5, Burst: 10_000,
-	Steady: []int{200, 2_000}, SteadyFor: 2 * time.Second, Breaking: []int{5_000, 10_000, 20_000},
-	Unit: time.Second, Mixed: 500, Reschedule: 500, PlaceFor: 1500 * time.Millisecond, Lost: 2_000,
+	Steady: []int{200, 2_000}, SteadyFor: 1500 * time.Millisecond, Breaking: []int{5_000, 20_000},
+	Unit: 700 * time.Millisecond, Mixed: 500, Reschedule: 500, PlaceFor: time.Second, Lost: 2_000,
 	Pending: []int{10_000, 100_000, 1_000_000}, IdleFor: 6 * time.Second, GrowthDue: 5_000,
 	Patience: 15 * time.Second, PatienceAfterFault: 8 * time.Second, MaxRecovery: 2 * time.Minute,
 	Lanes: 1,
@@ -45,8 +45,8 @@ var quick = sizes{
 	Rounds: 1, Burst: 200, Steady: []int{100}, SteadyFor: time.Second,
 	Unit: 300 * time.Millisecond, Mixed: 20, Reschedule: 20, PlaceFor: 300 * time.Millisecond, Lost: 100,
 	Pending: []int{1_000}, IdleFor: time.Second, GrowthDue: 100,
-	Patience: 15 * time.Second, PatienceAfterFault: 3 * time.Second, MaxRecovery: 15 * time.Second,
-	Lanes: 3,
+	Patience: time.Minute, PatienceAfterFault: 3 * time.Second, MaxRecovery: 15 * time.Second,
+	Lanes: 4,
 }
 
 // The names of the workloads.
@@ -130,7 +130,7 @@ func evenly(rate int, lasting time.Duration) (offsets []time.Duration) {
 // cancelled waits for orders whose deadlines are from start to last, and returns their lateness. It gives up after a
 // while.
 func (t *trial) cancelled(ctx context.Context, start, last time.Time) (lateness, error) {
-	ctx, cancel := context.WithDeadline(ctx, last.Add(t.info.Period+20*time.Second))
+	ctx, cancel := context.WithDeadline(ctx, last.Add(t.info.Period+t.Patience+20*time.Second))
 	defer cancel()
 	if err := t.await(ctx, last, t.info.Period+t.Patience); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return lateness{}, err
