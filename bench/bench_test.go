@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/xml"
 	"errors"
 	"io"
@@ -23,11 +22,7 @@ import (
 // TestMain runs the tests, or a contender: the benchmark starts its own executable again for each contender.
 func TestMain(m *testing.M) {
 	if options, ok := isContender(); ok {
-		if err := contend(context.Background(), options, os.Stdin, os.Stdout, os.Stderr); err != nil {
-			_, _ = io.WriteString(os.Stderr, err.Error()+"\n")
-			os.Exit(1)
-		}
-		os.Exit(0)
+		os.Exit(contenderMain(options))
 	}
 	testenv.Main(m)
 }

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -60,7 +61,7 @@ type contendOptions struct {
 	DatabaseURL, RedisURL, RabbitURL string
 }
 
-// contend is the main function of the process of a contender.
+// contend runs a contender, and serves requests until in ends.
 func contend(ctx context.Context, options string, in io.Reader, out io.Writer, logs io.Writer) error {
 	var o contendOptions
 	if err := json.Unmarshal([]byte(options), &o); err != nil {
@@ -270,7 +271,18 @@ type discard struct{}
 
 func (discard) Notify(string, string) {}
 
+const contendVariable = "BENCH_CONTEND"
+
 // isContender reports whether this process was started to run a contender, and returns its options.
 func isContender() (options string, ok bool) { return os.LookupEnv(contendVariable) }
 
-const contendVariable = "BENCH_CONTEND"
+// contenderMain is the main function of the process of a contender. It returns the exit status. It ignores Ctrl-C: the
+// benchmark decides when the process ends.
+func contenderMain(options string) int {
+	signal.Ignore(os.Interrupt)
+	if err := contend(context.Background(), options, os.Stdin, os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}

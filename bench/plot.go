@@ -57,7 +57,9 @@ func (a axis) ticks() (values []float64) {
 // drawing collects the elements of an SVG.
 type drawing struct{ strings.Builder }
 
-func (d *drawing) add(format string, args ...any) { fmt.Fprintf(d, format+"\n", args...) }
+func (d *drawing) add(format string, args ...any) {
+	_, _ = fmt.Fprintf(d, format+"\n", args...) // writing to a strings.Builder does not fail
+}
 
 func (d *drawing) text(x, y float64, anchor, color, text string) {
 	d.add(`<text x="%.1f" y="%.1f" text-anchor="%s" fill="%s">%s</text>`, x, y, anchor, color, html.EscapeString(text))

@@ -19,7 +19,7 @@ import (
 // Contenders is the one variant.
 var Contenders = []contender.Info{{
 	Name:     "in-process heap",
-	Way:      "a delay queue in the process holds all pending orders, and workers cancel each order that is due",
+	Way:      "A delay queue in the process holds all pending orders, and workers cancel each order that is due.",
 	Source:   "https://docs.oracle.com/en/java/javase/21/docs/api/java.base/java/util/concurrent/DelayQueue.html",
 	Settings: "8 workers",
 	Cannot:   inprocess.Cannot,

@@ -25,7 +25,7 @@ import (
 // Contenders is the one variant.
 var Contenders = []contender.Info{{
 	Name:     "LISTEN/NOTIFY + timer",
-	Way:      "a process sleeps until the earliest due time in the table, and NOTIFY wakes it for an earlier one",
+	Way:      "A process sleeps until the earliest due time in the table, and NOTIFY wakes it for an earlier one.",
 	Source:   "https://www.postgresql.org/docs/current/sql-notify.html",
 	Settings: "one notification for each batch of placed orders; cancels pages of 500 orders",
 	Cannot: map[string]string{

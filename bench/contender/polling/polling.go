@@ -55,7 +55,7 @@ func info(name string, every time.Duration, job job) contender.Info {
 	}
 	return contender.Info{
 		Name: name,
-		Way:  "every " + every.String() + ", " + job.way,
+		Way:  "Every " + every.String() + ", " + job.way + ".",
 		Source: "https://www.besthub.dev/articles/how-to-build-a-reliable-15-minute-order-auto-cancel-in-java-" +
 			"from-na-ve-scheduled-to-production-ready-redisson-5371083a8e22",
 		Settings: job.settings,

@@ -20,8 +20,9 @@ import (
 	"sync"
 	"time"
 
-	"example.com/shop/bench/contender"
 	"github.com/redis/go-redis/v9"
+
+	"example.com/shop/bench/contender"
 )
 
 // Contenders has two variants: consumers take one element at a time, or all that are ready.

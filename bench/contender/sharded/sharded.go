@@ -18,9 +18,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"example.com/shop/bench/contender"
 	"example.com/shop/bench/contender/stream"
-	"github.com/redis/go-redis/v9"
 )
 
 // Contenders has the one variant.

@@ -12,8 +12,9 @@ import (
 	"sync"
 	"time"
 
-	"example.com/shop/bench/contender"
 	"github.com/redis/go-redis/v9"
+
+	"example.com/shop/bench/contender"
 )
 
 // Field is the field of an entry that has the ID of the order.

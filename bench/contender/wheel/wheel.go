@@ -27,7 +27,7 @@ import (
 var Contenders = []contender.Info{
 	{
 		Name:     "hashed timing wheel",
-		Way:      "a ring of slots in the process holds all pending orders; each tick delivers those of a slot",
+		Way:      "A ring of slots in the process holds all pending orders; each tick delivers those of a slot.",
 		Source:   "https://netty.io/4.2/api/io/netty/util/HashedWheelTimer.html",
 		Settings: "tick 100 ms and 512 slots, Netty's defaults; 8 workers",
 		Cannot:   inprocess.Cannot,
@@ -37,7 +37,7 @@ var Contenders = []contender.Info{
 	},
 	{
 		Name:     "hierarchical timing wheel",
-		Way:      "rings of finer and coarser slots in the process hold all pending orders",
+		Way:      "Rings of finer and coarser slots in the process hold all pending orders.",
 		Source:   "https://www.confluent.io/blog/apache-kafka-purgatory-hierarchical-timing-wheels/",
 		Settings: "tick 1 ms and 20 slots a ring, Kafka's defaults; 8 workers",
 		Cannot:   inprocess.Cannot,

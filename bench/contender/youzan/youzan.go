@@ -18,8 +18,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"example.com/shop/bench/contender"
 	"github.com/redis/go-redis/v9"
+
+	"example.com/shop/bench/contender"
 )
 
 // Contenders has the one variant.
