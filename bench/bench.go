@@ -33,12 +33,20 @@ func (b *bench) runOnServers(ctx context.Context, r *report) (err error) {
 			return err
 		}
 	}
-	return b.run(ctx)
+	return b.run(ctx, func() error {
+		if r.Lanes > 1 {
+			return nil // the other lanes are not as far
+		}
+		return r.write(io.Discard)
+	})
 }
 
-// run runs all workloads. The contenders take turns, and each round begins with another one, because the speed of a
-// machine changes from one minute to the next.
-func (b *bench) run(ctx context.Context) error {
+// run runs the workload growth, and then the others in rounds. The contenders take turns, and each round begins with another one, because the speed of a
+// machine changes from one minute to the next. It calls save after each round, so that an interrupted run has a report.
+func (b *bench) run(ctx context.Context, save func() error) error {
+	if err := b.grow(ctx, save); err != nil {
+		return err
+	}
 	for round := range b.Rounds {
 		if b.first {
 			if err := b.limits(ctx); err != nil {
@@ -52,8 +60,11 @@ func (b *bench) run(ctx context.Context) error {
 				return err
 			}
 		}
+		if err := save(); err != nil {
+			return err
+		}
 	}
-	return b.grow(ctx)
+	return nil
 }
 
 // workload is one of the workloads of a round.
@@ -71,7 +82,7 @@ var workloads = []workload{
 	{name: contender.Reschedule, run: (*trial).runReschedule, once: true},
 	{name: crash, run: (*trial).runCrash, once: true, fresh: true},
 	{name: contender.StoreLost, run: (*trial).runLost, once: true, fresh: true},
-	{name: place, run: (*trial).runPlace, fresh: true}, // leaves orders that are pending for an hour
+	{name: place, run: (*trial).runPlace, once: true, fresh: true}, // leaves orders that are pending for an hour
 }
 
 // round runs the workloads of a round for one contender. If a workload fails, the report says so, and the round goes on
@@ -148,7 +159,7 @@ func (t *trial) end() {
 }
 
 // grow runs the workload growth. The table has the same pending orders for all contenders.
-func (b *bench) grow(ctx context.Context) error {
+func (b *bench) grow(ctx context.Context, save func() error) error {
 	if err := b.empty(ctx); err != nil {
 		return err
 	}
@@ -173,6 +184,9 @@ func (b *bench) grow(ctx context.Context) error {
 			if err := b.growWith(ctx, info, pending, most, step); err != nil {
 				return err
 			}
+		}
+		if err := save(); err != nil {
+			return err
 		}
 	}
 	return nil

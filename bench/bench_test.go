@@ -197,6 +197,25 @@ func TestCell(t *testing.T) {
 	}
 }
 
+// TestBetterThanOurs checks the list of the contenders that are better than ours by at least 5 %.
+func TestBetterThanOurs(t *testing.T) {
+	r := newReport(options{}, []contender.Info{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: ours.Name}})
+	m := metric{burst, "rate"}
+	for name, value := range map[string]float64{"a": 0, "b": 104, "c": 200, ours.Name: 100} {
+		r.results.add(name, m, value)
+	}
+	c := column{metric: m, format: "%.0f", better: higher}
+	if got := r.betterThanOurs(c); !slices.Equal(got, []string{"c 200"}) {
+		t.Errorf("higher is better: got %q, want c only", got)
+	}
+	r.results.add("b", m, 50) // the median of two values is the greater one
+	r.results.add("b", m, 50)
+	c.better = lower
+	if got := r.betterThanOurs(c); !slices.Equal(got, []string{"b 50"}) {
+		t.Errorf("lower is better: got %q, want b only", got)
+	}
+}
+
 // TestAxis checks that an axis begins and ends with powers of ten, and ignores values without a logarithm.
 func TestAxis(t *testing.T) {
 	a := newAxis([]float64{0, 3, math.NaN(), 250}, 100, 400)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -41,7 +42,16 @@ type column struct {
 	format string
 	scale  float64 // by which the values are multiplied
 	ratio  string  // the contender or the limit by whose median this column divides; "": the value itself
+	better better
 }
+
+// better tells whether higher or lower values are better, for the list of the contenders that are better than ours.
+type better int
+
+const (
+	higher better = iota + 1
+	lower
+)
 
 // tables returns the tables of a run.
 func (r *report) tables() []table {
@@ -51,7 +61,7 @@ func (r *report) tables() []table {
 			fmt.Sprintf("%d orders are due at one instant. The rate counts from that instant to the last commit. The rate "+
 				"while working counts from the first commit.", r.Burst),
 			[]string{oneStatement}, []column{
-				{title: "orders/s", metric: metric{burst, "rate"}, format: "%.0f"},
+				{title: "orders/s", metric: metric{burst, "rate"}, format: "%.0f", better: higher},
 				{title: "/ ours", metric: metric{burst, "rate"}, format: "%.2f", ratio: ours.Name},
 				{title: "/ one statement", metric: metric{burst, "rate"}, format: "%.2f", ratio: oneStatement},
 				{title: "while working", metric: metric{burst, "working"}, format: "%.0f"},
@@ -63,22 +73,23 @@ func (r *report) tables() []table {
 		{
 			mixed, "Mixed delays",
 			fmt.Sprintf("%d orders with a delay of %v are scheduled before %d orders with delays from %v to %v. "+
-				"The lateness is that of the latter, in milliseconds. One round.", r.Mixed, 8*r.Unit, r.Mixed, r.Unit, 3*r.Unit),
+				"The lateness is that of the latter, in milliseconds.", r.Mixed, 8*r.Unit, r.Mixed, r.Unit, 3*r.Unit),
 			nil, latenessColumns(mixed, ""),
 		},
 		{
 			contender.Reschedule, "Reschedule",
 			fmt.Sprintf("The deadlines of %d orders move back by %v, and those of %d others forward by %v. "+
-				"Milliseconds from the new deadline. One round.", r.Reschedule, 2*r.Unit, r.Reschedule, 2*r.Unit),
+				"Milliseconds from the new deadline.", r.Reschedule, 2*r.Unit, r.Reschedule, 2*r.Unit),
 			nil, latenessColumns(contender.Reschedule, ""),
 		},
 		{
 			place, "Place over HTTP",
 			fmt.Sprintf("%d clients place orders of one item. The contender's process serves them with the shop's own handlers, "+
-				"and schedules each order. The clients send their next request after each response, so there is no latency to report.",
+				"and schedules each order. Each order has an outbox row, and only ours deletes it. The clients send their next request "+
+				"after each response, so there is no latency to report.",
 				placeClients),
 			[]string{pgbenchPlace}, []column{
-				{title: "orders/s", metric: metric{place, "rate"}, format: "%.0f"},
+				{title: "orders/s", metric: metric{place, "rate"}, format: "%.0f", better: higher},
 				{title: "/ ours", metric: metric{place, "rate"}, format: "%.2f", ratio: ours.Name},
 				{title: "/ pgbench", metric: metric{place, "rate"}, format: "%.2f", ratio: pgbenchPlace},
 			},
@@ -86,13 +97,14 @@ func (r *report) tables() []table {
 		{
 			crash, "Crash",
 			fmt.Sprintf("The process is killed (SIGKILL) when a fifth of %d due orders is cancelled, and starts again at once. "+
-				"An order is lost if it is still pending when nothing was cancelled for %v, or for the time after which the contender's documentation promises to repeat it. "+
-				"One round.", r.Burst, r.Patience),
+				"An order is lost if it is still pending when nothing was cancelled for %v, or for the time after which the "+
+				"contender's documentation promises to repeat it.",
+				r.Burst, r.PatienceAfterFault),
 			nil, lossColumns(crash),
 		},
 		{
 			contender.StoreLost, "Store lost",
-			fmt.Sprintf("Redis or RabbitMQ loses its data while %d orders are scheduled. RabbitMQ also restarts. One round.", r.Lost),
+			fmt.Sprintf("Redis or RabbitMQ loses its data while %d orders are scheduled. RabbitMQ also restarts.", r.Lost),
 			nil, lossColumns(contender.StoreLost),
 		},
 		r.growthTable(),
@@ -101,8 +113,8 @@ func (r *report) tables() []table {
 			fmt.Sprintf("%d orders are pending and none is due. Redis commands and PostgreSQL transactions a second, and "+
 				"processor time in percent of a core.", r.Pending[len(r.Pending)-1]),
 			nil, []column{
-				{title: "Redis commands/s", metric: metric{idle, "redis"}, format: "%.1f"},
-				{title: "transactions/s", metric: metric{idle, "transactions"}, format: "%.1f"},
+				{title: "Redis commands/s", metric: metric{idle, "redis"}, format: "%.1f", better: lower},
+				{title: "transactions/s", metric: metric{idle, "transactions"}, format: "%.1f", better: lower},
 				{title: "process %", metric: metric{idle, "process"}, format: "%.1f"},
 				{title: "Redis %", metric: metric{idle, "Redis"}, format: "%.1f"},
 				{title: "PostgreSQL %", metric: metric{idle, "PostgreSQL"}, format: "%.1f"},
@@ -114,7 +126,7 @@ func (r *report) tables() []table {
 			fmt.Sprintf("Bytes for each of %d pending orders, beside the rows of the shop's tables. The process is its resident "+
 				"memory; RabbitMQ is the growth of its own.", r.Pending[len(r.Pending)-1]),
 			[]string{bareZADD}, []column{
-				{title: "Redis", metric: metric{contender.Memory, "redis"}, format: "%.0f"},
+				{title: "Redis", metric: metric{contender.Memory, "redis"}, format: "%.0f", better: lower},
 				{title: "/ bare ZSET", metric: metric{contender.Memory, "redis"}, format: "%.2f", ratio: bareZADD},
 				{title: "process", metric: metric{contender.Memory, "process"}, format: "%.0f"},
 				{title: "RabbitMQ", metric: metric{contender.Memory, "rabbit"}, format: "%.0f"},
@@ -130,16 +142,20 @@ func latenessColumns(workload, prefix string) (columns []column) {
 			continue
 		}
 		title := strings.ReplaceAll(name, "p999", "p99.9")
-		columns = append(columns, column{title: title, metric: metric{workload, prefix + name}, format: "%.1f", scale: 1000})
+		c := column{title: title, metric: metric{workload, prefix + name}, format: "%.1f", scale: 1000}
+		if name == "p99" {
+			c.better = lower
+		}
+		columns = append(columns, c)
 	}
 	return append(columns, column{title: "not cancelled", metric: metric{workload, prefix + "pending"}, format: "%.0f"})
 }
 
 func lossColumns(workload string) []column {
 	return []column{
-		{title: "lost", metric: metric{workload, "lost"}, format: "%.0f"},
+		{title: "lost", metric: metric{workload, "lost"}, format: "%.0f", better: lower},
 		{title: "delivered again", metric: metric{workload, "doubled"}, format: "%.0f"},
-		{title: "latest, s", metric: metric{workload, "max"}, format: "%.1f"},
+		{title: "latest, s", metric: metric{workload, "max"}, format: "%.1f", better: lower},
 	}
 }
 
@@ -159,22 +175,24 @@ func (r *report) steadyTable() table {
 		}
 		t.columns = append(t.columns, columns...)
 	}
-	t.columns = append(t.columns, column{title: "keeps up with", metric: metric{steady, "kept"}, format: "%.0f/s"})
+	t.columns = append(t.columns, column{title: "keeps up with", metric: metric{steady, "kept"}, format: "%.0f/s", better: higher})
 	return t
 }
 
 func (r *report) growthTable() table {
 	t := table{workload: growth, title: "Growth", limits: []string{bareZADD}, text: fmt.Sprintf(
-		"Other orders are pending and not due. Orders scheduled a second, and the rate of a burst of %d orders. One round.",
+		"Other orders are pending and not due. Orders scheduled a second, and the rate of a burst of %d orders.",
 		r.GrowthDue)}
 	for _, n := range r.Pending {
 		t.columns = append(t.columns, column{
 			title: fmt.Sprintf("%s pending: burst", short(n)), metric: metric{growth, fmt.Sprint(n, "/burst")}, format: "%.0f",
+			better: higher,
 		})
 	}
 	for _, n := range r.Pending {
 		t.columns = append(t.columns, column{
 			title: fmt.Sprintf("%s: scheduled", short(n)), metric: metric{growth, fmt.Sprint(n, "/schedule")}, format: "%.0f",
+			better: higher,
 		})
 	}
 	return t
@@ -210,6 +228,7 @@ func (r *report) write(out io.Writer) error {
 			fmt.Fprintf(&text, "\n![%s](%s)\n", t.title, plot)
 		}
 	}
+	r.writeBetter(&text)
 	r.writeContenders(&text)
 	if _, err := io.WriteString(out, text.String()); err != nil {
 		return err
@@ -218,8 +237,8 @@ func (r *report) write(out io.Writer) error {
 }
 
 func (r *report) describeRun() string {
-	return fmt.Sprintf("Rounds: %d; the contenders take turns, and each round begins with another one. "+
-		"Workloads with one round say so", r.Rounds)
+	return fmt.Sprintf("Rounds: %d, of the workloads burst and steady; the contenders take turns, and each round begins with "+
+		"another one. The other workloads have one round", len(r.results.of(ours.Name, metric{burst, "rate"})))
 }
 
 // writeTable writes a table in Markdown, or nothing if no contender has a value.
@@ -277,6 +296,46 @@ func (r *report) cell(row string, c column) string {
 		return middle
 	}
 	return fmt.Sprintf("%s (%s–%s)", middle, least, greatest)
+}
+
+// writeBetter lists the contenders that are better than ours in a column. It leaves out differences of less than 5 %,
+// and contenders that have nothing to measure.
+func (r *report) writeBetter(text *strings.Builder) {
+	text.WriteString("\n## Where others are better than ours\n\nOnly differences of at least 5 % count.\n\n")
+	for _, t := range r.tables() {
+		for _, c := range t.columns {
+			if names := r.betterThanOurs(c); len(names) > 0 {
+				fmt.Fprintf(text, "- %s, %s (ours: %s): %s\n", t.title, c.title, r.cell(ours.Name, c), strings.Join(names, "; "))
+			}
+		}
+	}
+}
+
+// betterThanOurs returns the contenders with a better median than ours, each with the median, the best first.
+func (r *report) betterThanOurs(c column) (names []string) {
+	const margin = 1.05
+	type rival struct {
+		name  string
+		value float64
+	}
+	var rivals []rival
+	base := median(r.results.of(ours.Name, c.metric))
+	for _, info := range r.contenders {
+		value := median(r.results.of(info.Name, c.metric))
+		if c.better == higher && value > base*margin || c.better == lower && value*margin < base && value > 0 {
+			rivals = append(rivals, rival{info.Name, value})
+		}
+	}
+	slices.SortFunc(rivals, func(a, b rival) int {
+		if c.better == higher {
+			a, b = b, a
+		}
+		return cmp.Compare(a.value, b.value)
+	})
+	for _, rival := range rivals {
+		names = append(names, fmt.Sprintf("%s "+c.format, rival.name, rival.value*cmp.Or(c.scale, 1)))
+	}
+	return names
 }
 
 // writeContenders writes how each contender works, its settings and its source.

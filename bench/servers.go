@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -367,7 +368,23 @@ func (s *servers) describe(ctx context.Context) (lines []string, err error) {
 	if s.rabbit != nil {
 		lines = append(lines, "RabbitMQ: "+s.rabbit.Version(ctx))
 	}
-	return append(lines, "Date: "+time.Now().UTC().Format(time.DateOnly)), nil
+	return append(lines, "Modules: "+strings.Join(modules(), ", "), "Date: "+time.Now().UTC().Format(time.DateOnly)), nil
+}
+
+// modules returns the versions of the modules that contenders and clients come from.
+func modules() (versions []string) {
+	build, ok := debug.ReadBuildInfo()
+	if !ok {
+		return nil
+	}
+	for _, name := range []string{"hibiken/asynq", "riverqueue/river", "rabbitmq/amqp091-go", "redis/go-redis/v9", "jackc/pgx/v5"} {
+		for _, module := range build.Deps {
+			if module.Path == "github.com/"+name {
+				versions = append(versions, name+" "+module.Version)
+			}
+		}
+	}
+	return versions
 }
 
 func settings(values map[string]string) string {

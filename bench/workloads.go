@@ -11,7 +11,7 @@ import (
 
 // sizes are the sizes of the workloads.
 type sizes struct {
-	Rounds     int           // of the workloads burst, steady and place; the others run in the first round
+	Rounds     int           // of the workloads burst and steady; the others run in the first round
 	Burst      int           // orders that are due at one instant
 	Steady     []int         // orders due per second
 	SteadyFor  time.Duration // how long

@@ -72,7 +72,9 @@ func Place(ctx context.Context, l Load) (r Result, err error) {
 	if err != nil {
 		return r, err
 	}
-	r.Orders = int(n)
+	if r.Orders = int(n); r.Orders == 0 {
+		return r, nil // pgbench prints no rate
+	}
 	r.Rate, err = number(rate, out)
 	return r, err
 }
