@@ -46,7 +46,7 @@ type options struct {
 func parse(args []string, errs io.Writer) (o options, err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(errs)
-	flags.BoolVar(&o.isQuick, "quick", false, "check each contender on small workloads, in some minutes")
+	flags.BoolVar(&o.isQuick, "quick", false, "check each contender on small workloads, in about two minutes")
 	rounds := flags.Int("rounds", 0, "the number of rounds, at least 1 (default 5, with -quick 1)")
 	only := flags.String("only", "", "run only the contenders whose names match this regular expression")
 	flags.StringVar(&o.database, "database-url", "", "the URL of a PostgreSQL, in which the benchmark creates a database (default a private one)")

@@ -36,7 +36,7 @@ var full = sizes{
 	Rounds: 5, Burst: 10_000,
 	Steady: []int{200, 2_000}, SteadyFor: 1500 * time.Millisecond, Breaking: []int{5_000, 20_000},
 	Unit: 700 * time.Millisecond, Mixed: 500, Reschedule: 500, PlaceFor: time.Second, Lost: 2_000,
-	Pending: []int{10_000, 100_000, 1_000_000}, IdleFor: 6 * time.Second, GrowthDue: 5_000,
+	Pending: []int{10_000, 100_000, 1_000_000}, IdleFor: 4 * time.Second, GrowthDue: 5_000,
 	Patience: 15 * time.Second, PatienceAfterFault: 8 * time.Second, MaxRecovery: 2 * time.Minute,
 	Lanes: 1,
 }
@@ -45,7 +45,7 @@ var quick = sizes{
 	Rounds: 1, Burst: 200, Steady: []int{100}, SteadyFor: time.Second,
 	Unit: 300 * time.Millisecond, Mixed: 20, Reschedule: 20, PlaceFor: 300 * time.Millisecond, Lost: 100,
 	Pending: []int{1_000}, IdleFor: time.Second, GrowthDue: 100,
-	Patience: time.Minute, PatienceAfterFault: 3 * time.Second, MaxRecovery: 15 * time.Second,
+	Patience: 30 * time.Second, PatienceAfterFault: 3 * time.Second, MaxRecovery: 15 * time.Second,
 	Lanes: 4,
 }
 
