@@ -5,10 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
+	"io"
+	"net/http"
+	"strings"
 	"time"
 
-	"github.com/valyala/fasthttp"
 	"golang.org/x/sync/errgroup"
 
 	"example.com/shop/internal/pgbench"
@@ -24,14 +25,11 @@ func (t *trial) runPlace(ctx context.Context) error {
 	if err := t.settle(ctx); err != nil {
 		return err
 	}
-	client := &fasthttp.Client{
-		MaxConnsPerHost: placeClients, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second,
-		Dial: func(addr string) (net.Conn, error) { return net.Dial("tcp", addr) }, // the default keeps a goroutine
-	}
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: placeClients}, Timeout: 10 * time.Second}
 	defer client.CloseIdleConnections()
 	var tokens []string
 	for range placeClients {
-		token, err := signUp(client, t.w.addr)
+		token, err := signUp(ctx, client, t.w.addr)
 		if err != nil {
 			return err
 		}
@@ -43,7 +41,7 @@ func (t *trial) runPlace(ctx context.Context) error {
 	for i, token := range tokens {
 		clients.Go(func() (err error) {
 			for n := i; time.Since(began) < t.PlaceFor && ctx.Err() == nil; n++ {
-				if err := placeOrder(client, t.w.addr, token, fmt.Sprintf(pgbench.ID, n%products+1)); err != nil {
+				if err := placeOrder(ctx, client, t.w.addr, token, fmt.Sprintf(pgbench.ID, n%products+1)); err != nil {
 					return err
 				}
 				placed[i]++
@@ -63,8 +61,8 @@ func (t *trial) runPlace(ctx context.Context) error {
 }
 
 // signUp returns the token of a new customer.
-func signUp(client *fasthttp.Client, addr string) (token string, err error) {
-	body, err := post(client, "http://"+addr+"/api/customers", "", "")
+func signUp(ctx context.Context, client *http.Client, addr string) (token string, err error) {
+	body, err := post(ctx, client, "http://"+addr+"/api/customers", "", "")
 	if err != nil {
 		return "", err
 	}
@@ -78,30 +76,31 @@ func signUp(client *fasthttp.Client, addr string) (token string, err error) {
 	return answer.Token, nil
 }
 
-func placeOrder(client *fasthttp.Client, addr, token, product string) error {
-	_, err := post(client, "http://"+addr+"/api/orders", token, `{"items":[{"product_id":"`+product+`","quantity":1}]}`)
+func placeOrder(ctx context.Context, client *http.Client, addr, token, product string) error {
+	_, err := post(ctx, client, "http://"+addr+"/api/orders", token, `{"items":[{"product_id":"`+product+`","quantity":1}]}`)
 	return err
 }
 
 // post sends a request, and returns the body of a response with status 201.
-func post(client *fasthttp.Client, url, token, body string) ([]byte, error) {
-	request, response := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
-	defer fasthttp.ReleaseRequest(request)
-	defer fasthttp.ReleaseResponse(response)
-	request.SetRequestURI(url)
-	request.Header.SetMethod(fasthttp.MethodPost)
+func post(ctx context.Context, client *http.Client, url, token, body string) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
 	if body != "" {
-		request.Header.SetContentType("application/json")
-		request.SetBodyString(body)
+		request.Header.Set("Content-Type", "application/json")
 	}
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
-	if err := client.Do(request, response); err != nil {
+	response, err := client.Do(request)
+	if err != nil {
 		return nil, err
 	}
-	if response.StatusCode() != fasthttp.StatusCreated {
-		return nil, fmt.Errorf("POST %s: status %d, want 201: %.300s", url, response.StatusCode(), response.Body())
+	defer response.Body.Close()
+	answer, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusCreated {
+		err = fmt.Errorf("POST %s: status %d, want 201: %.300s", url, response.StatusCode, answer)
 	}
-	return append([]byte(nil), response.Body()...), nil
+	return answer, err
 }
