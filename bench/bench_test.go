@@ -155,7 +155,11 @@ func TestCommandLine(t *testing.T) {
 			t.Errorf("bench %s: error %v, printed %q; want %q", c.args, err, errs.String(), c.want)
 		}
 	}
-	o, err := parse([]string{"-rounds=7", "-only=^ours$"}, io.Discard)
+	o, err := parse([]string{"-quick", "-redis-url=redis://127.0.0.1:6379/0"}, io.Discard)
+	if err != nil || o.Lanes != 1 {
+		t.Errorf("with a given Redis there are %d lanes, error %v; want 1, because lanes cannot share servers", o.Lanes, err)
+	}
+	o, err = parse([]string{"-rounds=7", "-only=^ours$"}, io.Discard)
 	if err != nil || o.Rounds != 7 || len(matching(o.only)) != 1 {
 		t.Errorf("got %d rounds, %d contenders, error %v; want 7, 1, none", o.Rounds, len(matching(o.only)), err)
 	}

@@ -1,5 +1,9 @@
 // Command bench compares ways to time out orders. Each contender cancels the same orders with the shop's own statement,
-// on the same servers and in the same run. It prints tables, and writes report.md and plots.
+// on the same servers and in the same run. It prints tables, and writes report.md and plots:
+//
+//	cd bench && go run .
+//
+// A run takes more than an hour. It writes the report after each round, so an interrupted run has one, too.
 package main
 
 import (
@@ -46,7 +50,7 @@ type options struct {
 func parse(args []string, errs io.Writer) (o options, err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(errs)
-	flags.BoolVar(&o.isQuick, "quick", false, "check each contender on small workloads, in about two minutes")
+	flags.BoolVar(&o.isQuick, "quick", false, "check each contender on small workloads, in about three minutes")
 	rounds := flags.Int("rounds", 0, "the number of rounds, at least 1 (default 5, with -quick 1)")
 	only := flags.String("only", "", "run only the contenders whose names match this regular expression")
 	flags.StringVar(&o.database, "database-url", "", "the URL of a PostgreSQL, in which the benchmark creates a database (default a private one)")
@@ -65,6 +69,9 @@ func parse(args []string, errs io.Writer) (o options, err error) {
 	o.module, o.sizes = "..", full
 	if o.isQuick {
 		o.sizes = quick
+	}
+	if o.database != "" || o.redis != "" {
+		o.Lanes = 1 // each lane needs servers of its own
 	}
 	if *rounds < 0 {
 		return fail(fmt.Errorf("-rounds is %d, want at least 1", *rounds))
