@@ -98,12 +98,12 @@ func deploy(t *testing.T, n needs) *deployment {
 		d.toPostgres, database = proxied(t, database)
 		d.toRedis, redisURL = proxied(t, redisURL)
 	}
-	env := append(slices.Concat(domain.customerBounds, n.env), envTimeout+"="+d.timeout.String(), envDatabaseConns+"=8")
+	env := append(slices.Concat(domain.customerBounds, n.env), envDatabaseConns+"=8")
 	if n.party != nil {
-		p, partyEnv := n.party(d)
+		p, partyEnv := n.party(d) // may change the timeout
 		d.party, env = p, append(env, partyEnv...)
 	}
-	d.site = newSiteAt(t, database, redisURL, env...)
+	d.site = newSiteAt(t, database, redisURL, append(env, envTimeout+"="+d.timeout.String())...)
 	d.exec(domain.stock)
 	processes := n.processes
 	if processes == nil {
