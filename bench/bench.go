@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -42,8 +43,9 @@ func (b *bench) runOnServers(ctx context.Context, r *report) (err error) {
 	})
 }
 
-// run runs the workload growth, and then the others in rounds. The contenders take turns, and each round begins with another one, because the speed of a
-// machine changes from one minute to the next. It calls save after each round, so that an interrupted run has a report.
+// run runs the workload growth, and then the others in rounds. The contenders take turns, and each round begins with
+// another one, because the speed of a machine changes from one minute to the next. It calls save after each round, so that
+// an interrupted run has a report.
 func (b *bench) run(ctx context.Context, save func() error) error {
 	if err := b.grow(ctx, save); err != nil {
 		return err
@@ -90,35 +92,14 @@ var workloads = []workload{
 // round runs the workloads of a round for one contender. If a workload fails, the report says so, and the round goes on
 // with the next one.
 func (b *bench) round(ctx context.Context, info contender.Info, first bool, show step) error {
-	if reason := b.missing(info); reason != "" {
-		for _, w := range workloads {
-			b.results.refuse(info.Name, w.name, reason)
-		}
-		return nil
-	}
-	if info.Period > 0 && !first {
-		return nil
-	}
-	if info.Period > 0 && b.isQuick {
-		for _, w := range workloads {
-			b.results.refuse(info.Name, w.name, "not measured with -quick")
-		}
-		return nil
-	}
 	t := &trial{servers: b.servers, sizes: b.sizes, info: info, results: b.results, first: first}
 	defer t.end()
 	for _, w := range workloads {
-		switch reason := info.Cannot[w.name]; {
-		case reason != "":
+		if reason := b.whyNot(info, w); reason != "" {
 			b.results.refuse(info.Name, w.name, reason)
 			continue
-		case w.long && b.isQuick && info.Name != ours.Name:
-			b.results.refuse(info.Name, w.name, "not measured with -quick")
-			continue
-		case info.Period > 0 && w.name != burst && w.name != steady:
-			b.results.refuse(info.Name, w.name, fmt.Sprintf("not measured: it looks only every %v", info.Period))
-			continue
-		case w.once && !first:
+		}
+		if !first && (w.once || info.Period > 0) {
 			continue
 		}
 		show(w.name)
@@ -133,6 +114,23 @@ func (b *bench) round(ctx context.Context, info contender.Info, first bool, show
 		}
 	}
 	return nil
+}
+
+// whyNot returns why a contender does not run a workload, or "".
+func (b *bench) whyNot(info contender.Info, w workload) string {
+	if reason := b.missing(info); reason != "" {
+		return reason
+	}
+	if reason := info.Cannot[w.name]; reason != "" {
+		return reason
+	}
+	if info.Period > 0 && w.name != burst && w.name != steady {
+		return fmt.Sprintf("not measured: it looks only every %v", info.Period)
+	}
+	if b.isQuick && (info.Period > 0 || w.long && info.Name != ours.Name) {
+		return "not measured with -quick"
+	}
+	return ""
 }
 
 // do runs a workload in a clean process of the contender, or in that of the workload before. After an error the process
@@ -170,7 +168,7 @@ func (b *bench) grow(ctx context.Context, save func() error) error {
 	}
 	var pending []scheduled
 	for i, n := range b.Pending {
-		more, err := b.place(ctx, repeated(time.Now().Add(2*time.Hour), n-len(pending)))
+		more, err := b.place(ctx, slices.Repeat([]time.Time{time.Now().Add(2 * time.Hour)}, n-len(pending)))
 		if err != nil {
 			return err
 		}
@@ -198,11 +196,7 @@ func (b *bench) grow(ctx context.Context, save func() error) error {
 }
 
 func (b *bench) growWith(ctx context.Context, info contender.Info, pending []scheduled, most bool, show step) error {
-	reason := b.missing(info)
-	if info.Period > 0 {
-		reason = fmt.Sprintf("not measured: it looks only every %v", info.Period)
-	}
-	if reason != "" {
+	if reason := b.whyNot(info, workload{name: growth}); reason != "" {
 		for _, workload := range []string{growth, idle, contender.Memory} {
 			b.results.refuse(info.Name, workload, reason)
 		}

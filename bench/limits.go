@@ -48,7 +48,7 @@ func (b *bench) limits(ctx context.Context) error {
 
 // limitOfBurst cancels the orders of a burst with one statement.
 func (b *bench) limitOfBurst(ctx context.Context) error {
-	orders, err := b.place(ctx, repeated(time.Now(), b.Burst))
+	orders, err := b.place(ctx, slices.Repeat([]time.Time{time.Now()}, b.Burst))
 	if err != nil {
 		return err
 	}
@@ -97,13 +97,4 @@ func (b *bench) limitOfSchedule(ctx context.Context, pending []scheduled) error 
 	b.results.add(bareZADD, metric{contender.Memory, "redis"},
 		float64(field(info, "used_memory")-before)/float64(len(pending)))
 	return nil
-}
-
-// repeated returns n equal times.
-func repeated(at time.Time, n int) []time.Time {
-	times := make([]time.Time, n)
-	for i := range times {
-		times[i] = at
-	}
-	return times
 }

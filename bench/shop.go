@@ -3,9 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
+
+	"example.com/shop/bench/contender"
 )
 
 // products is the number of products that the orders are spread over.
@@ -66,12 +69,8 @@ func (s *servers) place(ctx context.Context, due []time.Time) ([]scheduled, erro
 		orders[i] = scheduled{ID: uuid.Must(uuid.NewV7()).String(), Due: due[i].Truncate(time.Microsecond).UnixNano()}
 	}
 	const most = 50_000 // in one statement
-	for from := 0; from < len(orders); from += most {
-		some := orders[from:min(from+most, len(orders))]
-		ids, dues := make([]string, len(some)), make([]int64, len(some))
-		for i, o := range some {
-			ids[i], dues[i] = o.ID, o.Due/1000
-		}
+	for some := range slices.Chunk(orders, most) {
+		ids, dues := columns(some)
 		if _, err := s.db.ExecContext(ctx, insertSQL, ids, dues, products); err != nil {
 			return nil, fmt.Errorf("insert orders: %w", err)
 		}
@@ -79,12 +78,17 @@ func (s *servers) place(ctx context.Context, due []time.Time) ([]scheduled, erro
 	return orders, nil
 }
 
+// columns returns the ids and the due times of orders. The due times are microseconds since 1970.
+func columns(orders []scheduled) (ids []string, dues []int64) {
+	for _, o := range orders {
+		ids, dues = append(ids, o.ID), append(dues, o.Due/1000)
+	}
+	return ids, dues
+}
+
 // move gives orders new due times.
 func (s *servers) move(ctx context.Context, orders []scheduled) error {
-	ids, dues := make([]string, len(orders)), make([]int64, len(orders))
-	for i, o := range orders {
-		ids[i], dues[i] = o.ID, o.Due/1000
-	}
+	ids, dues := columns(orders)
 	_, err := s.db.ExecContext(ctx, `
 		UPDATE orders SET expires_at = to_timestamp(due / 1e6) FROM unnest($1::uuid[], $2::bigint[]) AS o (order_id, due)
 		WHERE id = order_id`, ids, dues)
@@ -129,19 +133,13 @@ func (s *servers) pending(ctx context.Context, last time.Time) (n int, err error
 	return n, err
 }
 
-// await waits until no order with a deadline up to last is pending. It returns early when ctx ends, and when none was
-// cancelled for the time patience. It first waits until last.
+// await waits until no order with a deadline up to last is pending. It gives up when ctx ends, or when none was cancelled
+// for the time patience, which begins at last.
 func (s *servers) await(ctx context.Context, last time.Time, patience time.Duration) error {
 	left, progress := -1, time.Now()
 	for {
-		var some bool
-		err := s.db.QueryRowContext(ctx,
-			`SELECT EXISTS (SELECT FROM orders WHERE status = 'pending' AND due_at <= $1)`, last).Scan(&some)
-		if err != nil || !some {
-			return err
-		}
 		n, err := s.pending(ctx, last)
-		if err != nil {
+		if err != nil || n == 0 {
 			return err
 		}
 		if n != left || time.Now().Before(last) {
@@ -150,13 +148,18 @@ func (s *servers) await(ctx context.Context, last time.Time, patience time.Durat
 		if time.Since(progress) > patience {
 			return nil
 		}
-		wait := time.NewTimer(100 * time.Millisecond)
-		select {
-		case <-ctx.Done():
-			wait.Stop()
-			return ctx.Err()
-		case <-wait.C:
+		contender.Sleep(ctx, 100*time.Millisecond)
+		if err := ctx.Err(); err != nil {
+			return err
 		}
+	}
+}
+
+// values returns the figures of the lateness for the report. prefix comes before their names.
+func (l lateness) values(prefix string) map[string]float64 {
+	return map[string]float64{
+		prefix + "p50": l.P50, prefix + "p99": l.P99, prefix + "p999": l.P999, prefix + "max": l.Max,
+		prefix + "pending": float64(l.Pending),
 	}
 }
 

@@ -189,10 +189,8 @@ func (t *trial) steady(ctx context.Context, rate int) (keepsUp bool, err error) 
 		return false, err
 	}
 	prefix := fmt.Sprint(rate, "/")
-	t.report(steady, map[string]float64{
-		prefix + "p50": l.P50, prefix + "p99": l.P99, prefix + "p999": l.P999, prefix + "max": l.Max,
-		prefix + "pending": float64(l.Pending), prefix + "lag": (<-lag).Seconds(),
-	})
+	t.report(steady, l.values(prefix))
+	t.report(steady, map[string]float64{prefix + "lag": (<-lag).Seconds()})
 	usual := max(median(t.results.of(t.info.Name, metric{steady, fmt.Sprint(t.Steady[0], "/p99")})), t.info.Period.Seconds())
 	return l.Pending == 0 && l.P99 < usual+1, nil
 }
@@ -269,7 +267,7 @@ func (t *trial) runMixed(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.report(mixed, map[string]float64{"p50": l.P50, "p99": l.P99, "max": l.Max, "pending": float64(l.Pending)})
+	t.report(mixed, l.values(""))
 	return nil
 }
 
@@ -299,7 +297,7 @@ func (t *trial) runReschedule(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.report(contender.Reschedule, map[string]float64{"p50": l.P50, "p99": l.P99, "max": l.Max, "pending": float64(l.Pending)})
+	t.report(contender.Reschedule, l.values(""))
 	return nil
 }
 
