@@ -34,8 +34,9 @@ func (g *group[T]) Add(item T) bool    { return g.add(item) }
 func (g *group[T]) Remove(item T) bool { return g.remove(item) }
 func (g *group[T]) Overloaded() bool   { return g.overloaded() }
 
-// HoldLanes waits until all lanes are idle, and then keeps placements in the queue, as if all lanes were busy. release makes a batch of the first ones. queued
-// returns how many there are in the queue. With patient, no placement is rejected because it waits until release.
+// HoldLanes waits until all lanes are idle, and then keeps placements in the queue, as if all lanes were busy. release
+// makes a batch of the first ones. queued returns how many there are in the queue. With patient, no placement is
+// rejected because it waits until release.
 func (s *Service) HoldLanes(patient bool) (queued func() int, release func()) {
 	g := s.placements
 	g.mu.Lock()
