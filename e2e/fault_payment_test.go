@@ -100,8 +100,9 @@ func oweRefunds(d *deployment) {
 }
 
 // TestPaymentFaults breaks the payment provider, the network to it, its webhooks, and the shop's processes while customers
-// pay. TestChaos also breaks PostgreSQL and Redis while they do. Each payment that a customer saw succeed must end in goods or in a refund, and the provider's ledger
-// must agree. The provider delays no timeout of an item that nobody is paying.
+// pay. TestChaos also breaks PostgreSQL and Redis while they do. Each payment that a customer saw succeed must end in
+// goods or in a refund, and the provider's ledger must agree. The provider delays no timeout of an item that nobody is
+// paying.
 func TestPaymentFaults(t *testing.T) {
 	const late, rate = 3 * time.Second, 20
 

@@ -39,21 +39,21 @@ func runFaults(t *testing.T, faults []fault) {
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
-			checkBounds(t, func(t *testing.T) []string {
+			checkBounds(t, func(t *testing.T) excess {
 				if f.before != nil {
 					f.before()
 				}
 				d := deploy(t, f.needs)
 				defer d.kill(d.running("")...)
 				figures := f.run(t, d)
-				exceeded := f.bound.exceeded(figures)
+				var unmet []string
 				if f.also != nil {
-					exceeded = append(exceeded, f.also(figures)...)
+					unmet = append(unmet, f.also(figures)...)
 				}
 				if f.party != nil {
-					exceeded = append(exceeded, f.party(d)...)
+					unmet = append(unmet, f.party(d)...)
 				}
-				return exceeded
+				return func(slack int) []string { return append(f.bound.exceeded(figures, slack), unmet...) }
 			})
 		})
 	}
@@ -81,25 +81,34 @@ func someOverloaded(f figures) (exceeded []string) {
 	return exceeded
 }
 
+// excess returns a message for each bound that a measurement exceeded, when the bounds are slack times as wide as on an
+// idle machine.
+type excess func(slack int) []string
+
+// busySlack is the slack on a busy machine, where a process waits seconds for a processor.
+const busySlack = 3
+
 // measuring lets a measurement run alone. Each measurement holds it for reading, and one that must run alone holds it
 // for writing.
 var measuring sync.RWMutex
 
 // checkBounds measures bounds, and fails the test if they are exceeded.
 //
-// A bound may also be exceeded because other programs leave the service no processor time. If the machine was busy,
-// checkBounds measures once more, with no other measurement of this package at the same time, and then the bounds must
-// hold. An error that measure reports to t always fails the test.
-func checkBounds(t *testing.T, measure func(t *testing.T) (exceeded []string)) {
+// A bound may also be exceeded because other programs leave the service no processor time. So the bounds are wider if
+// the machine was busy. If it was busy and they are exceeded all the same, checkBounds measures once more, with no
+// other measurement of this package at the same time. An error that measure reports to t always fails the test.
+func checkBounds(t *testing.T, measure func(t *testing.T) excess) {
 	t.Helper()
-	exceeded, busy := measureTogether(t, measure)
+	measuring.RLock()
+	exceeded, busy := measureOnce(t, measure)
+	measuring.RUnlock()
 	switch {
 	case len(exceeded) > 0 && busy && !t.Failed():
 		t.Logf("measuring again, alone, because the machine was busy: %q", exceeded)
 		t.Run("alone", func(t *testing.T) {
 			measuring.Lock()
 			defer measuring.Unlock()
-			if exceeded := measure(t); len(exceeded) > 0 {
+			if exceeded, _ := measureOnce(t, measure); len(exceeded) > 0 {
 				t.Errorf("bounds exceeded: %q", exceeded)
 			}
 		})
@@ -108,14 +117,19 @@ func checkBounds(t *testing.T, measure func(t *testing.T) (exceeded []string)) {
 	}
 }
 
-// measureTogether measures bounds while other tests may also measure theirs. It reports whether the machine was busy:
-// whether some process waited for a processor for half of the time.
-func measureTogether(t *testing.T, measure func(t *testing.T) []string) (exceeded []string, busy bool) {
-	measuring.RLock()
-	defer measuring.RUnlock()
+// measureOnce returns which bounds were exceeded. It reports whether the machine was busy: whether some process waited
+// for a processor for half of the time.
+func measureOnce(t *testing.T, measure func(t *testing.T) excess) (exceeded []string, busy bool) {
+	t.Helper()
 	began, waited := time.Now(), cpuPressure()
-	exceeded = measure(t)
-	return exceeded, float64(cpuPressure()-waited) > 0.5*float64(time.Since(began))
+	excess := measure(t)
+	if busy = float64(cpuPressure()-waited) > 0.5*float64(time.Since(began)); !busy {
+		return excess(1), busy
+	}
+	if strict := excess(1); len(strict) > 0 {
+		t.Logf("the machine was busy, so the bounds are %d times as wide; exceeded were: %q", busySlack, strict)
+	}
+	return excess(busySlack), busy
 }
 
 func (f fault) run(t *testing.T, d *deployment) figures {

@@ -583,7 +583,7 @@ type bound struct {
 	// answer bounds the p99 of the time to respond. It does not bound the maximum, because a busy machine may suspend a
 	// thread for seconds.
 	answer   time.Duration
-	rejected bool // requests may be rejected with 503, or get no response
+	rejected bool // any number of requests may be rejected with 503, or get no response
 	// held is the longest time from the deadline of an item that was held to its cancellation; 0: late.
 	held time.Duration
 	// party bounds the p99 of the time to respond to calls that need the second party. They may be rejected with 503.
@@ -591,8 +591,15 @@ type bound struct {
 	party time.Duration
 }
 
-// exceeded returns a message for each part of the bound that the figures exceed.
-func (b bound) exceeded(f figures) (exceeded []string) {
+// mostOverloaded is how many of 100 requests the service may reject as overloaded if nothing but the load asks for it: a
+// machine that stops for half a second makes a queue that is too long.
+const mostOverloaded = 2
+
+// exceeded returns a message for each part of the bound, made slack times as wide, that the figures exceed.
+func (b bound) exceeded(f figures, slack int) (exceeded []string) {
+	for _, d := range []*time.Duration{&b.late, &b.answer, &b.held, &b.party} {
+		*d *= time.Duration(slack)
+	}
 	add := func(format string, args ...any) { exceeded = append(exceeded, fmt.Sprintf(format, args...)) }
 	if f.timeouts == 0 {
 		add("no item timed out, so the load proves nothing")
@@ -609,8 +616,8 @@ func (b bound) exceeded(f figures) (exceeded []string) {
 	if f.slow > b.answer {
 		add("one of 100 responses took %v, the bound is %v", f.slow, b.answer)
 	}
-	if n := f.rejected[rejectedOverloaded]; n > 0 && !b.rejected {
-		add("%d calls rejected because the service was overloaded", n)
+	if n := f.rejected[rejectedOverloaded]; n*100 > f.calls*mostOverloaded*slack && !b.rejected {
+		add("%d of %d calls rejected because the service was overloaded, want at most %d of 100", n, f.calls, mostOverloaded*slack)
 	}
 	unknown := 0
 	for _, n := range f.unknown {

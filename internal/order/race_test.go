@@ -16,7 +16,7 @@ import (
 // order. The test takes batches of 20 orders, whose deadlines are spread over about the duration of a batch.
 func TestPayRacesTimeout(t *testing.T) {
 	const batch = 20
-	orders := 10_000
+	orders := 4_000
 	if testing.Short() {
 		orders = 1_000
 	}
@@ -25,10 +25,9 @@ func TestPayRacesTimeout(t *testing.T) {
 	paid, timedOut := 0, 0
 	spread := 10 * time.Millisecond
 	for ids := range slices.Chunk(s.pendingOrders(t, customer, orders), batch) {
-		s.exec(t, `UPDATE orders SET expires_at = clock_timestamp() + random() * $2::float8 * interval '1 us' WHERE id = ANY ($1)`,
-			ids, spread.Microseconds())
+		s.spreadDeadlines(t, ids, spread)
 		won := s.race(t, customer, ids)
-		before := paid
+		spread = nextSpread(spread, won)
 		for i, id := range ids {
 			status := query[order.Status](t, s, `SELECT status FROM orders WHERE id = $1`, id)
 			switch {
@@ -40,17 +39,34 @@ func TestPayRacesTimeout(t *testing.T) {
 				t.Errorf("order %s is %s, and its payment succeeded: %v", id, status, won[i])
 			}
 		}
-		if paid-before < batch/2 { // adapt to the speed of the machine: about half of the payments should succeed
-			spread = spread * 5 / 4
-		} else {
-			spread = spread * 4 / 5
-		}
 	}
 	t.Logf("of %d orders %d were paid and %d timed out", orders, paid, timedOut)
 	if least := orders / 5; paid < least || timedOut < least {
 		t.Errorf("too few races between payments and timeouts: %d orders were paid and %d timed out, want at least %d of each", paid, timedOut, least)
 	}
 	s.checkInvariants(t, 0)
+}
+
+// spreadDeadlines gives each order a random deadline between now and spread.
+func (s *shop) spreadDeadlines(t *testing.T, ids []uuid.UUID, spread time.Duration) {
+	t.Helper()
+	s.exec(t, `UPDATE orders SET expires_at = clock_timestamp() + random() * $2::float8 * interval '1 us' WHERE id = ANY ($1)`,
+		ids, spread.Microseconds())
+}
+
+// nextSpread returns the spread of the next batch's deadlines, given which customers were in time in this batch. It
+// adapts to the speed of the machine: about half of the customers should be in time.
+func nextSpread(spread time.Duration, won []bool) time.Duration {
+	inTime := 0
+	for _, w := range won {
+		if w {
+			inTime++
+		}
+	}
+	if inTime < len(won)/2 {
+		return spread * 5 / 4
+	}
+	return spread * 4 / 5
 }
 
 // pendingOrders inserts n pending orders, and returns their ids.
@@ -186,13 +202,14 @@ func TestCancelRacesCloseSale(t *testing.T) {
 }
 
 // TestExtendRacesTimeout has customers extend orders while a worker cancels them: exactly one of the two succeeds for
-// each order.
+// each order. As in TestPayRacesTimeout, deadlines are spread over about the duration of a batch.
 func TestExtendRacesTimeout(t *testing.T) {
 	s := newShop(t)
 	customer := s.insertCustomer(t)
 	extended, timedOut := 0, 0
+	spread := 15 * time.Millisecond
 	for ids := range slices.Chunk(s.pendingOrders(t, customer, 1000), 20) {
-		s.exec(t, `UPDATE orders SET expires_at = clock_timestamp() + random() * interval '15 ms' WHERE id = ANY ($1)`, ids)
+		s.spreadDeadlines(t, ids, spread)
 		won := make([]bool, len(ids))
 		var racers sync.WaitGroup
 		racers.Go(func() {
@@ -211,6 +228,7 @@ func TestExtendRacesTimeout(t *testing.T) {
 			})
 		}
 		racers.Wait()
+		spread = nextSpread(spread, won)
 		s.cancelDue(t, ids...)
 		for i, id := range ids {
 			switch status := s.status(t, id); {
