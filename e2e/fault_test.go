@@ -99,16 +99,12 @@ var measuring sync.RWMutex
 // other measurement of this package at the same time. An error that measure reports to t always fails the test.
 func checkBounds(t *testing.T, measure func(t *testing.T) excess) {
 	t.Helper()
-	measuring.RLock()
-	exceeded, busy := measureOnce(t, measure)
-	measuring.RUnlock()
+	exceeded, busy := measureHolding(t, measuring.RLocker(), measure)
 	switch {
 	case len(exceeded) > 0 && busy && !t.Failed():
 		t.Logf("measuring again, alone, because the machine was busy: %q", exceeded)
 		t.Run("alone", func(t *testing.T) {
-			measuring.Lock()
-			defer measuring.Unlock()
-			if exceeded, _ := measureOnce(t, measure); len(exceeded) > 0 {
+			if exceeded, _ := measureHolding(t, &measuring, measure); len(exceeded) > 0 {
 				t.Errorf("bounds exceeded: %q", exceeded)
 			}
 		})
@@ -117,10 +113,12 @@ func checkBounds(t *testing.T, measure func(t *testing.T) excess) {
 	}
 }
 
-// measureOnce returns which bounds were exceeded. It reports whether the machine was busy: whether some process waited
-// for a processor for half of the time.
-func measureOnce(t *testing.T, measure func(t *testing.T) excess) (exceeded []string, busy bool) {
+// measureHolding measures while it holds a lock, and returns which bounds were exceeded. It reports whether the machine
+// was busy: whether some process waited for a processor for half of the time.
+func measureHolding(t *testing.T, l sync.Locker, measure func(t *testing.T) excess) (exceeded []string, busy bool) {
 	t.Helper()
+	l.Lock()
+	defer l.Unlock()
 	began, waited := time.Now(), cpuPressure()
 	excess := measure(t)
 	if busy = float64(cpuPressure()-waited) > 0.5*float64(time.Since(began)); !busy {
