@@ -146,7 +146,7 @@ func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 // value runs an action in a tab and returns its result.
 func value[T any](p *tab, action chromedp.Action[T]) T {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
 	v, err := chromedp.Run(ctx, action)
 	if err != nil {
@@ -167,18 +167,17 @@ func (p *tab) waitFor(selector, text string) {
 	p.until(fmt.Sprintf("%q in %s", text, selector), func() bool { return strings.Contains(p.text(selector), text) })
 }
 
-// until waits until a condition holds. If the condition does not hold after a minute, the failure shows the page's
-// text.
+// until is eventually for a page. If the condition does not hold, the failure shows the page's text.
 func (p *tab) until(condition string, holds func() bool) {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for !holds() {
 		select {
 		case <-ctx.Done():
-			p.t.Fatalf("the condition does not hold after a minute: %s; the page's text:\n%s", condition, p.text("body"))
+			p.t.Fatalf("the condition does not hold after %v: %s; the page's text:\n%s", patience, condition, p.text("body"))
 		case <-tick.C:
 		}
 	}
@@ -200,7 +199,7 @@ func (p *tab) screenshot(name string) {
 	if *screenshots == "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(p.ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
 	png, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
 	if err := errors.Join(err, os.WriteFile(filepath.Join(*screenshots, name+".png"), png, 0o644)); err != nil {

@@ -67,6 +67,15 @@ func decode[T any](t testing.TB, a answer) T {
 	return v
 }
 
+// rejection returns why the service rejected the request, or "" if the contract has no rejection of this kind.
+func (a answer) rejection() rejection {
+	var problem struct{ Type string }
+	if a.status >= http.StatusBadRequest {
+		_ = json.Unmarshal(a.body, &problem)
+	}
+	return rejections[problem.Type]
+}
+
 // request is a request to send.
 type request struct {
 	method, path, body string
@@ -142,10 +151,15 @@ func (c *client) validate(req *http.Request, a answer) error {
 	})
 }
 
-// expect sends a request, and fails the test if the response has another status.
+// expect sends a request, and fails the test if the response has another status. It repeats a request that the service
+// rejects because it is overloaded, as clients should, because a loaded machine may be too slow for a few requests.
 func (c *client) expect(status int, r request) answer {
 	c.t.Helper()
-	a := c.send(r)
+	var a answer
+	eventually(c.t, r.method+" "+r.path+" is not rejected because of overload", func() bool {
+		a = c.send(r)
+		return a.status == status || a.rejection() != rejectedOverloaded
+	})
 	if a.status != status {
 		c.t.Fatalf("%s %s: %d, want %d: %s", r.method, r.path, a.status, status, a.body)
 	}

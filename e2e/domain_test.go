@@ -77,8 +77,6 @@ type itemSpec struct {
 	confirm, cancel, get, extend func(id string) request
 	// decode reads the body of a successful response to create, confirm, cancel, get or extend.
 	decode func(body []byte) (item, error)
-	// rejections maps the type of a problem to the reason that the model knows.
-	rejections map[string]rejection
 	// available returns how many more items the first body can create.
 	available func(c *client) int
 
@@ -118,6 +116,19 @@ type itemSpec struct {
 	withdrawBatch, restoreBatch string
 	// lockBatchItems and lockBatchResource lock the items of a batch, or its resource: $1 is the batch.
 	lockBatchItems, lockBatchResource string
+}
+
+// rejections maps the type of a problem to the reason that the model knows.
+var rejections = map[string]rejection{
+	"/problems/order-paid":           rejectedConfirmed,
+	"/problems/order-cancelled":      rejectedCancelled,
+	"/problems/deadline-passed":      rejectedLate,
+	"/problems/out-of-stock":         rejectedExhausted,
+	"/problems/too-many-open-orders": rejectedBound,
+	"/problems/overloaded":           rejectedOverloaded,
+	"/problems/checkout-open":        rejectedHeld,
+	"/problems/order-cancelling":     rejectedCancelling,
+	"/problems/not-extendable":       rejectedExtension,
 }
 
 // domain is the service under test: orders that hold stock, and are cancelled unless they are paid in time.
@@ -185,18 +196,7 @@ var domain = itemSpec{
 	extend: func(id string) request {
 		return request{method: http.MethodPost, path: "/api/orders/" + id + "/extend"}
 	},
-	decode: decodeOrder,
-	rejections: map[string]rejection{
-		"/problems/order-paid":           rejectedConfirmed,
-		"/problems/order-cancelled":      rejectedCancelled,
-		"/problems/deadline-passed":      rejectedLate,
-		"/problems/out-of-stock":         rejectedExhausted,
-		"/problems/too-many-open-orders": rejectedBound,
-		"/problems/overloaded":           rejectedOverloaded,
-		"/problems/checkout-open":        rejectedHeld,
-		"/problems/order-cancelling":     rejectedCancelling,
-		"/problems/not-extendable":       rejectedExtension,
-	},
+	decode:    decodeOrder,
 	available: func(c *client) int { return c.available(beans) },
 
 	items: `

@@ -3,7 +3,6 @@ package e2e
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -300,11 +299,7 @@ func (v *visit) itemID() string {
 // interpret returns the outcome of a response, and a message if the response breaks the contract. decode is that of send.
 func interpret(a answer, err error, decode func(body []byte) (state, error)) (_ outcome, wrong string) {
 	unknown := outcome{unknown: true}
-	var problem struct{ Type string }
-	if a.status >= 400 {
-		_ = json.Unmarshal(a.body, &problem)
-	}
-	rejected := outcome{rejected: domain.rejections[problem.Type]}
+	rejected := outcome{rejected: a.rejection()}
 	switch {
 	case err != nil && a.status != 0:
 		return unknown, fmt.Sprintf("the response breaks the contract: %v: %s", err, a.body)

@@ -25,7 +25,7 @@ import (
 // provider is the service's second party. A team that leaves payments out deletes both files.
 
 func init() {
-	domain.rejections["/problems/checkout-refused"] = rejectedByParty
+	rejections["/problems/checkout-refused"] = rejectedByParty
 	chaosParty = startProvider(terms{})
 	chaosFaults = append(chaosFaults, providerFaults...)
 }

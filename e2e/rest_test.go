@@ -140,10 +140,10 @@ func (c *client) listen() eventStream {
 	return stream
 }
 
-// await waits for an event with the data, at most a minute, because the machine may be under heavy load.
+// await waits for an event with the data.
 func (e eventStream) await(data string) {
 	e.t.Helper()
-	deadline := time.After(time.Minute)
+	deadline := time.After(patience)
 	for {
 		select {
 		case got := <-e.data:
@@ -151,7 +151,7 @@ func (e eventStream) await(data string) {
 				return
 			}
 		case <-deadline:
-			e.t.Fatalf("no event %s after a minute", data)
+			e.t.Fatalf("no event %s after %v", data, patience)
 		}
 	}
 }
