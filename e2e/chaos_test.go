@@ -202,20 +202,32 @@ func TestChaos(t *testing.T) {
 	for seed == 0 {
 		seed = rand.Uint64()
 	}
-	plan := draw(rand.New(rand.NewPCG(seed, 1)), *chaosFor)
-	customers := rand.New(rand.NewPCG(seed, 2))
-	rate := 10 + customers.IntN(30)
 	needed := 10*time.Minute + *chaosFor
 	t.Logf("to repeat this plan: go test ./e2e -timeout %v -run Chaos -chaos.for=%v -chaos.seed=%d", needed, *chaosFor, seed)
 	if end, limited := t.Deadline(); limited && time.Until(end) < *chaosFor {
 		t.Fatalf("go test ends the tests in %v: run it with -timeout %v", time.Until(end), needed)
 	}
+	checkBounds(t, func(t *testing.T) excess {
+		d, f := injectRandom(t, seed)
+		return func(slack int) (exceeded []string) {
+			if bound := time.Duration(slack) * 20 * time.Second; f.latest > bound || f.held > d.grace+bound {
+				exceeded = append(exceeded, fmt.Sprintf("an item timed out %v late, and one that was held %v, the bounds are %v and %v",
+					f.latest, f.held, bound, d.grace+bound))
+			}
+			return exceeded
+		}
+	})
+}
 
+// injectRandom injects the faults that a seed determines into a deployment under load, and ends its processes.
+func injectRandom(t *testing.T, seed uint64) (*deployment, figures) {
 	d := deploy(t, needs{postgres: map[string]string{}, redis: []string{}, network: true, party: chaosParty})
+	defer func() { d.kill(d.running("")...) }()
 	must(t, d.rdb.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
-	load := d.startLoad(customers, rate)
+	customers := rand.New(rand.NewPCG(seed, 2))
+	load := d.startLoad(customers, 10+customers.IntN(30))
 	injected := map[string]int{}
-	for i, s := range plan {
+	for i, s := range draw(rand.New(rand.NewPCG(seed, 1)), *chaosFor) {
 		t.Logf("stage %d: %v", i, s)
 		var ends []func()
 		for _, index := range s.faults {
@@ -239,9 +251,7 @@ func TestChaos(t *testing.T) {
 		total += n
 	}
 	t.Logf("seed %d: %d faults injected (%d kinds) in %v; %v", seed, total, len(injected), *chaosFor, f)
-	if bound := 20 * time.Second; f.latest > bound || f.held > d.grace+bound {
-		t.Errorf("an item timed out %v late, and one that was held %v, the bounds are %v and %v", f.latest, f.held, bound, d.grace+bound)
-	}
+	return d, f
 }
 
 // TestChaosReplays checks that a seed determines the plan.

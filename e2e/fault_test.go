@@ -44,7 +44,7 @@ func runFaults(t *testing.T, faults []fault) {
 					f.before()
 				}
 				d := deploy(t, f.needs)
-				defer d.kill(d.running("")...)
+				defer func() { d.kill(d.running("")...) }()
 				figures := f.run(t, d)
 				var unmet []string
 				if f.also != nil {
