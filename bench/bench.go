@@ -20,7 +20,7 @@ type bench struct {
 	contenders []contender.Info
 	results    *results
 	progress   *progress
-	first      bool // the part that measures the limits
+	first      bool // whether this part measures the limits
 }
 
 // runOnServers starts the servers, runs all workloads, and stops the servers. The first part describes the servers in
@@ -75,18 +75,18 @@ type workload struct {
 	name  string
 	run   func(t *trial, ctx context.Context) error
 	once  bool // in the first round only
-	long  bool // with -quick only for the shop's own way
-	fresh bool // in a process and a store that hold nothing of the workloads before
+	long  bool // with -quick, only ours runs it
+	fresh bool // starts with a new process and an empty store
 }
 
 var workloads = []workload{
 	{name: burst, run: (*trial).runBurst},
 	{name: steady, run: (*trial).runSteady, long: true},
-	{name: mixed, run: (*trial).runMixed, once: true, long: true},
-	{name: contender.Reschedule, run: (*trial).runReschedule, once: true},
+	{name: mixed, run: (*trial).runMixed, long: true},
+	{name: contender.Reschedule, run: (*trial).runReschedule},
 	{name: crash, run: (*trial).runCrash, once: true, long: true, fresh: true},
 	{name: contender.StoreLost, run: (*trial).runLost, once: true, long: true, fresh: true},
-	{name: place, run: (*trial).runPlace, once: true, fresh: true}, // leaves orders that are pending for an hour
+	{name: place, run: (*trial).runPlace, fresh: true}, // leaves orders that are pending for an hour
 }
 
 // round runs the workloads of a round for one contender. If a workload fails, the report says so, and the round goes on
@@ -133,21 +133,24 @@ func (b *bench) whyNot(info contender.Info, w workload) string {
 	return ""
 }
 
-// do runs a workload in a clean process of the contender, or in that of the workload before. After an error the process
-// is killed.
+// do runs a workload. It starts the contender first, unless the process of the previous workload is still running. After
+// an error, or if orders are left, it ends the process.
 func (t *trial) do(ctx context.Context, workload func() error) (err error) {
 	if t.w == nil {
 		if err := t.empty(ctx); err != nil {
 			return err
 		}
-		if t.w, err = t.start(ctx, t.info, true); err != nil {
+		if err := t.clean(ctx, t.info); err != nil {
+			return err
+		}
+		if t.w, err = t.start(ctx, t.info); err != nil {
 			return err
 		}
 	}
 	if err = workload(); err == nil {
 		err = t.violations(ctx)
 	}
-	if err != nil {
+	if err != nil || t.backlog {
 		t.end()
 	}
 	return err
@@ -157,11 +160,12 @@ func (t *trial) do(ctx context.Context, workload func() error) (err error) {
 func (t *trial) end() {
 	if t.w != nil {
 		_ = t.w.kill() // it may have ended already
-		t.w = nil
+		t.w, t.backlog = nil, false
 	}
 }
 
-// grow runs the workload growth. The table has the same pending orders for all contenders.
+// grow runs the workload growth. The table has the same pending orders for all contenders, which take turns to be the
+// first.
 func (b *bench) grow(ctx context.Context, save func() error) error {
 	if err := b.empty(ctx); err != nil {
 		return err
@@ -176,13 +180,14 @@ func (b *bench) grow(ctx context.Context, save func() error) error {
 		if err := b.settle(ctx); err != nil {
 			return err
 		}
+		most := i == len(b.Pending)-1
 		if b.first {
-			if err := b.limitOfSchedule(ctx, pending); err != nil {
+			if err := b.limitOfSchedule(ctx, pending, most); err != nil {
 				return err
 			}
 		}
-		most := i == len(b.Pending)-1
-		for _, info := range b.contenders {
+		for j := range b.contenders {
+			info := b.contenders[(i+j)%len(b.contenders)]
 			step := b.progress.step(fmt.Sprintf("%s pending: %s", short(n), info.Name))
 			if err := b.growWith(ctx, info, pending, most, step); err != nil {
 				return err
@@ -212,6 +217,9 @@ func (b *bench) growWith(ctx context.Context, info contender.Info, pending []sch
 	if err != nil {
 		show(err.Error())
 		b.results.refuse(info.Name, growth, "failed: "+err.Error())
+	}
+	if err != nil || t.backlog {
+		return b.postpone(ctx)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"example.com/shop/bench/contender"
 	"example.com/shop/bench/contender/ours"
@@ -87,11 +89,8 @@ func measureQuick(t *testing.T) *report {
 // checkReport checks that the report has a row for each contender in each table, and that its plots are XML.
 func checkReport(t *testing.T, r *report) {
 	t.Helper()
-	var out strings.Builder
-	if err := r.write(&out); err != nil {
-		t.Fatal(err)
-	}
-	_, tables, _ := strings.Cut(out.String(), "\n## ")
+	text := written(t, r)
+	_, tables, _ := strings.Cut(text, "\n## ")
 	for section := range strings.SplitSeq(tables, "\n## ") {
 		title, rows, _ := strings.Cut(section, "\n")
 		if strings.HasPrefix(title, "Where others") {
@@ -108,14 +107,14 @@ func checkReport(t *testing.T, r *report) {
 		t.Fatalf("found no plots: %v", err)
 	}
 	for _, plot := range plots {
-		text, err := os.ReadFile(plot)
+		svg, err := os.ReadFile(plot)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := xml.Unmarshal(text, new(struct{})); err != nil {
+		if err := xml.Unmarshal(svg, new(struct{})); err != nil {
 			t.Errorf("%s is not XML: %v", filepath.Base(plot), err)
 		}
-		if !strings.Contains(out.String(), "("+filepath.Base(plot)+")") {
+		if !strings.Contains(text, "("+filepath.Base(plot)+")") {
 			t.Errorf("the report does not show %s", filepath.Base(plot))
 		}
 	}
@@ -145,7 +144,7 @@ func TestUnknownContender(t *testing.T) {
 // TestCommandLine checks the errors for wrong command lines.
 func TestCommandLine(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
-		{"-rounds=-1", "want at least 1"},
+		{"-rounds=-1", "want at least 0"},
 		{"-only=[", "-only"},
 		{"fast", `unexpected argument "fast"`},
 		{"-fast", "not defined: -fast"},
@@ -158,6 +157,10 @@ func TestCommandLine(t *testing.T) {
 	o, err := parse([]string{"-quick", "-redis-url=redis://127.0.0.1:6379/0"}, io.Discard)
 	if err != nil || o.Lanes != 1 {
 		t.Errorf("with a given Redis there are %d lanes, error %v; want 1, because lanes cannot share servers", o.Lanes, err)
+	}
+	o, err = parse([]string{"-rounds=0"}, io.Discard)
+	if err != nil || o.Rounds != full.Rounds {
+		t.Errorf("-rounds=0: got %d rounds, error %v; want the default of %d", o.Rounds, err, full.Rounds)
 	}
 	o, err = parse([]string{"-rounds=7", "-only=^ours$"}, io.Discard)
 	if err != nil || o.Rounds != 7 || len(matching(o.only)) != 1 {
@@ -178,7 +181,7 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// TestCell checks how a cell shows no value, one value, several values and a ratio.
+// TestCell checks how a cell shows no value, one value, several values, NaN and a ratio.
 func TestCell(t *testing.T) {
 	r := newReport(options{}, nil)
 	m := metric{burst, "rate"}
@@ -186,6 +189,8 @@ func TestCell(t *testing.T) {
 		r.results.add("a", m, v)
 	}
 	r.results.add("b", m, 50)
+	r.results.add("b", m, math.NaN())
+	r.results.add("NaN", m, math.NaN())
 	for _, c := range []struct {
 		row    string
 		column column
@@ -197,6 +202,9 @@ func TestCell(t *testing.T) {
 		{"b", column{metric: m, format: "%.2f", ratio: "a"}, "0.25"},
 		{"b", column{metric: m, format: "%.2f", ratio: "none"}, "–"},
 		{"none", column{metric: m, format: "%.0f"}, "–"},
+		{"NaN", column{metric: m, format: "%.0f"}, "–"},
+		{"NaN", column{metric: m, format: "%.2f", ratio: "a"}, "–"},
+		{"b", column{metric: m, format: "%.2f", ratio: "NaN"}, "–"},
 	} {
 		if got := r.cell(c.row, c.column); got != c.want {
 			t.Errorf("cell %s: got %q, want %q", c.row, got, c.want)
@@ -204,29 +212,150 @@ func TestCell(t *testing.T) {
 	}
 }
 
+// newTestReport returns a report of contenders with these names. It has the sizes of a full run.
+func newTestReport(t *testing.T, names ...string) *report {
+	var contenders []contender.Info
+	for _, name := range names {
+		contenders = append(contenders, contender.Info{Name: name})
+	}
+	return newReport(options{sizes: full, file: filepath.Join(t.TempDir(), "report.md")}, contenders)
+}
+
+// written returns the text of a report.
+func written(t *testing.T, r *report) string {
+	t.Helper()
+	var out strings.Builder
+	if err := r.write(&out); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
 // TestBetterThanOurs checks the list of the contenders that are better than ours by at least 5 %.
 func TestBetterThanOurs(t *testing.T) {
-	r := newReport(options{}, []contender.Info{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: ours.Name}})
-	m := metric{burst, "rate"}
-	for name, value := range map[string]float64{"a": 0, "b": 104, "c": 200, ours.Name: 100} {
-		r.results.add(name, m, value)
+	for _, c := range []struct {
+		name   string
+		better better
+		values map[string]float64
+		want   []string
+	}{
+		{"higher is better", higher, map[string]float64{"a": 0, "b": 104, "c": 200, "d": 106, ours.Name: 100}, []string{"c 200", "d 106"}},
+		{"lower is better", lower, map[string]float64{"a": 0, "b": 96, "c": 200, "d": 94, ours.Name: 100}, []string{"a 0", "d 94"}},
+		{"ours is 0, and higher is better", higher, map[string]float64{"a": 0, "b": 1, ours.Name: 0}, []string{"b 1"}},
+		{"ours is 0, and lower is better", lower, map[string]float64{"a": 0, "b": 1, ours.Name: 0}, nil},
+		{"ours is below 0", lower, map[string]float64{"a": -1, "b": -2, ours.Name: -1}, []string{"b -2"}},
+		{"ours has no value, and higher is better", higher, map[string]float64{"a": 0, "b": 1}, nil},
+		{"ours has no value, and lower is better", lower, map[string]float64{"a": 0, "b": 1}, nil},
+		{"others have no value", higher, map[string]float64{ours.Name: 1}, nil},
+		{"neither is better", 0, map[string]float64{"a": 0, "b": 2, ours.Name: 1}, nil},
+	} {
+		r := newTestReport(t, "a", "b", "c", "d", ours.Name)
+		m := metric{burst, "rate"}
+		for name, value := range c.values {
+			r.results.add(name, m, value)
+		}
+		if got := r.betterThanOurs(column{metric: m, format: "%.0f", better: c.better}); !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		}
 	}
-	c := column{metric: m, format: "%.0f", better: higher}
-	if got := r.betterThanOurs(c); !slices.Equal(got, []string{"c 200"}) {
-		t.Errorf("higher is better: got %q, want c only", got)
+}
+
+// TestBetterIsComplete checks that each column has a better direction, except ratios and the lag.
+func TestBetterIsComplete(t *testing.T) {
+	for _, table := range newTestReport(t).tables() {
+		for _, c := range table.columns {
+			if compared, want := c.better != 0, c.ratio == "" && !strings.HasSuffix(c.title, ": lag"); compared != want {
+				t.Errorf("%s, %s: compared with ours: %v, want %v", table.title, c.title, compared, want)
+			}
+		}
 	}
-	r.results.add("b", m, 50) // the median of two values is the greater one
-	r.results.add("b", m, 50)
-	c.better = lower
-	if got := r.betterThanOurs(c); !slices.Equal(got, []string{"b 50"}) {
-		t.Errorf("lower is better: got %q, want b only", got)
+}
+
+// TestBetterListIsShort checks that a line of the list has at most five names.
+func TestBetterListIsShort(t *testing.T) {
+	r := newTestReport(t, ours.Name, "a", "b", "c", "d", "e", "f", "g")
+	for i, c := range r.contenders {
+		r.results.add(c.Name, metric{burst, "rate"}, float64(10*(i+1)))
+	}
+	const want = "- Burst, orders/s, ours 10: g 80; f 70; e 60; d 50; c 40; and 2 more\n"
+	if text := written(t, r); !strings.Contains(text, want) {
+		t.Errorf("the report has no line %q:\n%s", want, text)
+	}
+}
+
+// TestReportTables checks which tables and rows a report has, and the number of rounds without ours.
+func TestReportTables(t *testing.T) {
+	r := newTestReport(t, "a", "b", "c")
+	for range 3 {
+		r.results.add("a", metric{burst, "rate"}, 100)
+	}
+	r.results.refuse("a", burst, "failed: once")
+	r.results.refuse("b", burst, "failed: each time")
+	r.results.refuse("c", crash, "no time")
+	text := written(t, r)
+	for _, want := range []string{
+		"\n- Rounds: 3;", "\n| a | 100 | – |", "\n| b | failed: each time |", "\n| c | – |", "\n## Crash\n", "(report-burst.svg)",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the report has no %q:\n%s", want, text)
+		}
+	}
+	for _, wrong := range []string{"failed: once", "## Steady", "## Memory", "steady.svg", "Where others", "Quick run"} {
+		if strings.Contains(text, wrong) {
+			t.Errorf("the report has %q:\n%s", wrong, text)
+		}
+	}
+}
+
+// TestReportOfQuickRun checks that the report of a quick run begins with a warning.
+func TestReportOfQuickRun(t *testing.T) {
+	r := newTestReport(t, ours.Name)
+	r.isQuick, r.sizes = true, quick
+	const want = "# Side by side\n\nQuick run: it checks that each contender works. Its figures mean nothing, because several " +
+		"contenders ran at the same time.\n"
+	if text := written(t, r); !strings.HasPrefix(text, want) {
+		t.Errorf("the report does not begin with %q:\n%s", want, text)
+	}
+}
+
+// TestP999TableColumns checks that the 99.9th percentile is shown only for enough orders.
+func TestP999TableColumns(t *testing.T) {
+	r := newTestReport(t)
+	r.Steady, r.SteadyFor = []int{1000, 2499, 2500}, 2*time.Second
+	var titles []string
+	for _, table := range r.tables() {
+		for _, c := range table.columns {
+			if strings.HasSuffix(c.title, "p99.9") {
+				titles = append(titles, table.title+", "+c.title)
+			}
+		}
+	}
+	if !slices.Equal(titles, []string{"Steady, 2500/s: p99.9"}) {
+		t.Errorf("the columns of p99.9 are %q, want one for 2500/s", titles)
+	}
+}
+
+// TestPlotsWithoutValues checks that plots have no coordinates that are NaN or infinite if values are absent or 0.
+func TestPlotsWithoutValues(t *testing.T) {
+	r := newTestReport(t, "none", "zero", "NaN")
+	prefix := fmt.Sprint(r.Steady[0], "/")
+	for _, m := range []metric{
+		{burst, "rate"}, {steady, prefix + "p99"}, {growth, fmt.Sprint(r.Pending[0], "/burst")},
+	} {
+		r.results.add("zero", m, 0) // but no p50
+		r.results.add("NaN", m, math.NaN())
+	}
+	for _, svg := range []string{r.barPlot("", metric{burst, "rate"}), r.rangePlot("", prefix), r.linePlot("")} {
+		if wrong := regexp.MustCompile(`="[^"]*(NaN|Inf)[^"]*"`).FindString(svg); wrong != "" {
+			t.Errorf("a plot has the attribute %s", wrong)
+		}
 	}
 }
 
 // TestAxis checks that an axis begins and ends with powers of ten, and ignores values without a logarithm.
 func TestAxis(t *testing.T) {
 	a := newAxis([]float64{0, 3, math.NaN(), 250}, 100, 400)
-	for value, want := range map[float64]float64{1: 100, 10: 200, 1000: 400, 0: 100} {
+	for value, want := range map[float64]float64{1: 100, 10: 200, 1000: 400, 0: 100, math.NaN(): 100} {
 		if got := a.at(value); math.Abs(got-want) > 1e-9 {
 			t.Errorf("%v is at %v, want %v", value, got, want)
 		}

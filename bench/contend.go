@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -40,24 +41,24 @@ type scheduled struct {
 	Due int64 // nanoseconds since 1970
 }
 
-// reply is the reply to a request. The first reply comes without a request, when the contender works.
+// reply is the reply to a request. The first reply comes without a request, when the contender can cancel orders.
 type reply struct {
 	Error  string // empty: none
 	Addr   string // in the first reply: the address of the shop's REST interface
 	Counts counts
 }
 
-// counts are numbers of orders that the contender has delivered since its process started.
+// counts are numbers of orders since the process started.
 type counts struct {
-	Cancelled int // cancelled by the delivery
-	Repeated  int // the order had ended before
-	Early     int // the order was not due
+	Cancelled   int // cancelled when the contender delivered them
+	Repeated    int // delivered after they had ended
+	Unscheduled int // placed over HTTP, but not scheduled because of an error
 }
 
 // contendOptions configure the process of a contender.
 type contendOptions struct {
 	Name                             string
-	Clean                            bool // remove what earlier runs left
+	Clean                            bool // only remove what earlier runs left
 	DatabaseURL, RedisURL, RabbitURL string
 }
 
@@ -72,8 +73,12 @@ func contend(ctx context.Context, options string, in io.Reader, out io.Writer, l
 		return err
 	}
 	defer c.close()
+	if o.Clean {
+		return c.clean(ctx)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	requests := receive(ctx, in, cancel)
 	parts, ctx := errgroup.WithContext(ctx)
 	ready := make(chan struct{})
 	parts.Go(func() error {
@@ -88,12 +93,32 @@ func contend(ctx context.Context, options string, in io.Reader, out io.Writer, l
 		defer cancel()
 		select {
 		case <-ready:
-			return c.serve(ctx, json.NewDecoder(in), json.NewEncoder(out))
+			return c.serve(ctx, requests, json.NewEncoder(out))
 		case <-ctx.Done():
 			return nil
 		}
 	})
 	return parts.Wait()
+}
+
+// receive decodes requests until in ends, and then calls ended.
+func receive(ctx context.Context, in io.Reader, ended func()) <-chan request {
+	requests := make(chan request)
+	go func() {
+		defer ended()
+		for decoder := json.NewDecoder(in); ; {
+			var r request
+			if err := decoder.Decode(&r); err != nil {
+				return // the benchmark has closed the pipe, or has ended
+			}
+			select {
+			case requests <- r:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return requests
 }
 
 // child is the process of a contender.
@@ -104,6 +129,8 @@ type child struct {
 	handler   http.Handler
 	log       *slog.Logger
 	closers   []func()
+
+	unscheduled atomic.Int64 // the number of orders that Publish could not schedule
 }
 
 // newChild builds the contender and the shop's REST interface. The process ends after an error, so newChild closes
@@ -136,12 +163,15 @@ func newChild(ctx context.Context, o contendOptions, log *slog.Logger) (*child, 
 	if c.contender, err = info.New(ctx, env); err != nil {
 		return nil, fmt.Errorf("set up %s: %w", o.Name, err)
 	}
-	if cleaner, ok := c.contender.(contender.Cleaner); ok && o.Clean {
-		if err := cleaner.Clean(ctx); err != nil {
-			return nil, fmt.Errorf("clean up after earlier runs of %s: %w", o.Name, err)
-		}
-	}
 	return c, c.listen(orders)
+}
+
+// clean removes what earlier runs left outside of Redis and of the tables of the shop.
+func (c *child) clean(ctx context.Context) error {
+	if cleaner, ok := c.contender.(contender.Cleaner); ok {
+		return cleaner.Clean(ctx)
+	}
+	return nil
 }
 
 // listen prepares the shop's REST interface, as cmd/shop does, but without a log of requests.
@@ -169,18 +199,19 @@ func (c *child) close() {
 	}
 }
 
-// serve writes the first reply, and then one reply to each request, until the requests end.
-func (c *child) serve(ctx context.Context, requests *json.Decoder, replies *json.Encoder) error {
+// serve writes the first reply, and then one reply to each request, until ctx ends.
+func (c *child) serve(ctx context.Context, requests <-chan request, replies *json.Encoder) error {
 	if err := replies.Encode(reply{Addr: c.listener.Addr().String()}); err != nil {
 		return err
 	}
 	for {
-		var r request
-		if err := requests.Decode(&r); err != nil {
-			return nil //nolint:nilerr // the benchmark has closed the pipe
-		}
-		if err := replies.Encode(c.answer(ctx, r)); err != nil {
-			return err
+		select {
+		case <-ctx.Done():
+			return nil
+		case r := <-requests:
+			if err := replies.Encode(c.answer(ctx, r)); err != nil {
+				return err
+			}
 		}
 	}
 }
@@ -208,6 +239,7 @@ func (c *child) counts() (n counts, err error) {
 	if err != nil {
 		return counts{}, err
 	}
+	n.Unscheduled = int(c.unscheduled.Load())
 	for _, family := range families {
 		if family.GetName() != "cancel_outcomes_total" {
 			continue
@@ -219,8 +251,6 @@ func (c *child) counts() (n counts, err error) {
 				n.Cancelled += value
 			case "terminal":
 				n.Repeated += value
-			case "not_due":
-				n.Early += value
 			}
 		}
 	}
@@ -239,6 +269,7 @@ func (c *child) Publish(ctx context.Context, msgs ...delay.Message) bool {
 		orders[i] = contender.Order{ID: m.ID, Due: m.Due()}
 	}
 	if err := c.contender.Schedule(context.WithoutCancel(ctx), orders); err != nil {
+		c.unscheduled.Add(int64(len(orders)))
 		c.log.Warn("placed orders were not scheduled", "orders", len(orders), "error", err)
 		return false
 	}

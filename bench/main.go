@@ -3,7 +3,8 @@
 //
 //	cd bench && go run .
 //
-// A run takes more than an hour. It writes the report after each round, so an interrupted run has one, too.
+// A run takes more than an hour. The benchmark writes the report after each round, so an interrupted run also leaves a
+// report.
 package main
 
 import (
@@ -46,15 +47,16 @@ type options struct {
 	isQuick bool
 }
 
-// parse parses the command line. It has written an error to errs.
+// parse parses the command line. If parse returns an error, it has printed it to errs.
 func parse(args []string, errs io.Writer) (o options, err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(errs)
 	flags.BoolVar(&o.isQuick, "quick", false, "check each contender on small workloads, in about three minutes")
-	rounds := flags.Int("rounds", 0, "the number of rounds, at least 1 (default 5, with -quick 1)")
+	rounds := flags.Int("rounds", 0,
+		fmt.Sprintf("the number of rounds; 0 means %d, or %d with -quick", full.Rounds, quick.Rounds))
 	only := flags.String("only", "", "run only the contenders whose names match this regular expression")
-	flags.StringVar(&o.database, "database-url", "", "the URL of a PostgreSQL, in which the benchmark creates a database (default a private one)")
-	flags.StringVar(&o.redis, "redis-url", "", "the URL of an empty database of a Redis (default a private one)")
+	flags.StringVar(&o.database, "database-url", "", "the URL of a PostgreSQL on this machine, in which the benchmark creates a database (default a private one)")
+	flags.StringVar(&o.redis, "redis-url", "", "the URL of an empty database of a Redis on this machine (default a private one)")
 	flags.StringVar(&o.file, "report", "report.md", "the file for the report; its plots go into the same directory")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -74,7 +76,7 @@ func parse(args []string, errs io.Writer) (o options, err error) {
 		o.Lanes = 1 // each lane needs servers of its own
 	}
 	if *rounds < 0 {
-		return fail(fmt.Errorf("-rounds is %d, want at least 1", *rounds))
+		return fail(fmt.Errorf("-rounds is %d, want at least 0", *rounds))
 	}
 	if *rounds > 0 {
 		o.Rounds = *rounds

@@ -49,15 +49,22 @@ func (t *trial) runPlace(ctx context.Context) error {
 			return nil
 		})
 	}
-	err := clients.Wait()
+	if err := clients.Wait(); err != nil {
+		return err
+	}
 	seconds, total := time.Since(began).Seconds(), 0
 	for _, n := range placed {
 		total += n
 	}
-	if err == nil {
-		t.report(place, map[string]float64{"rate": float64(total) / seconds})
+	after, err := t.w.counts()
+	if err != nil {
+		return err
 	}
-	return err
+	if after.Unscheduled > 0 {
+		return fmt.Errorf("%d of %d placed orders were not scheduled", after.Unscheduled, total)
+	}
+	t.report(place, map[string]float64{"rate": float64(total) / seconds})
+	return nil
 }
 
 // signUp returns the token of a new customer.

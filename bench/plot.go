@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"html"
 	"math"
@@ -29,7 +30,7 @@ const (
 // axis maps values to positions, by their logarithms.
 type axis struct{ low, high, from, to float64 }
 
-// newAxis returns an axis for the values, from a power of ten to a power of ten.
+// newAxis returns an axis for the values, from a power of ten to a power of ten. It ignores values without a logarithm.
 func newAxis(values []float64, from, to float64) axis {
 	positive := slices.DeleteFunc(slices.Clone(values), func(v float64) bool { return math.IsNaN(v) || v <= 0 })
 	if len(positive) == 0 {
@@ -39,8 +40,9 @@ func newAxis(values []float64, from, to float64) axis {
 	return axis{low, max(math.Ceil(math.Log10(slices.Max(positive))), low+1), from, to}
 }
 
+// at returns the position of a value, or the beginning of the axis if the value has no logarithm.
 func (a axis) at(value float64) float64 {
-	if value <= 0 {
+	if math.IsNaN(value) || value <= 0 {
 		return a.from
 	}
 	return a.from + (a.to-a.from)*(math.Log10(value)-a.low)/(a.high-a.low)
@@ -107,16 +109,13 @@ func colorOf(name string) string {
 }
 
 // rows returns the names with values of a metric: the limits first, and then the contenders.
-func (r *report) rows(m metric, limits []string) (names []string) {
-	for _, c := range r.contenders {
-		limits = append(limits, c.Name)
-	}
-	return slices.DeleteFunc(limits, func(name string) bool { return len(r.results.of(name, m)) == 0 })
+func (r *report) rows(m metric, limits ...string) []string {
+	return slices.DeleteFunc(r.rowNames(limits...), func(name string) bool { return len(r.results.of(name, m)) == 0 })
 }
 
 // barPlot draws the median of a metric as a bar for each row, and the least and the greatest value as a line.
-func (r *report) barPlot(title string, m metric, limits []string) string {
-	names := r.rows(m, limits)
+func (r *report) barPlot(title string, m metric, limits ...string) string {
+	names := r.rows(m, limits...)
 	var values []float64
 	for _, name := range names {
 		values = append(values, r.results.of(name, m)...)
@@ -140,7 +139,7 @@ func (r *report) barPlot(title string, m metric, limits []string) string {
 
 // rangePlot draws a line from the p50 to the greatest lateness of each contender, with a mark at the p99.
 func (r *report) rangePlot(title, prefix string) string {
-	names := r.rows(metric{steady, prefix + "p99"}, nil)
+	names := r.rows(metric{steady, prefix + "p99"})
 	of := func(name, figure string) float64 {
 		return 1000 * median(r.results.of(name, metric{steady, prefix + figure}))
 	}
@@ -192,7 +191,7 @@ func (r *report) linePlot(title string) string {
 		}
 	}
 	// Each name stands at the end of its line, or below the name above it.
-	slices.SortFunc(ends, func(a, b end) int { return int(a.y - b.y) })
+	slices.SortFunc(ends, func(a, b end) int { return cmp.Compare(a.y, b.y) })
 	free := top
 	for _, e := range ends {
 		at := max(e.y+4, free)

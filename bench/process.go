@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,24 +19,51 @@ import (
 type worker struct {
 	info     contender.Info
 	cmd      *exec.Cmd
-	stdin    io.Closer
 	requests *json.Encoder
 	replies  *json.Decoder
 	log      string // the path of its log
 	addr     string // of the shop's REST interface
 }
 
-// startTimeout is how long a contender may take until it works. One that keeps a million orders in memory reads them
-// first.
+// startTimeout is how long a contender may take until it can cancel orders. One that keeps a million orders in memory
+// reads them first.
 const startTimeout = 3 * time.Minute
 
-// start starts the process of a contender, and waits until it works. With clean it first removes what earlier runs left.
-func (s *servers) start(ctx context.Context, info contender.Info, clean bool) (*worker, error) {
-	if clean {
-		if err := s.cleanRedis(ctx); err != nil {
-			return nil, err
-		}
+// start starts the process of a contender, and waits until it can cancel orders. The process ends when ctx ends.
+func (s *servers) start(ctx context.Context, info contender.Info) (*worker, error) {
+	cmd, err := s.command(ctx, info, false)
+	if err != nil {
+		return nil, err
 	}
+	w := &worker{info: info, cmd: cmd, log: filepath.Join(s.dir, "contender.log")}
+	if err := w.launch(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", info.Name, err)
+	}
+	first, err := w.reply(startTimeout)
+	if err != nil {
+		return nil, errors.Join(err, w.kill())
+	}
+	w.addr = first.Addr
+	return w, nil
+}
+
+// clean removes what earlier runs of a contender left in Redis and in its own store.
+func (s *servers) clean(ctx context.Context, info contender.Info) error {
+	if err := s.cleanRedis(ctx); err != nil {
+		return err
+	}
+	cmd, err := s.command(ctx, info, true)
+	if err != nil {
+		return err
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("clean up after earlier runs of %s: %w: %s", info.Name, err, out)
+	}
+	return nil
+}
+
+// command returns the command that runs a contender, or with clean only removes what earlier runs left.
+func (s *servers) command(ctx context.Context, info contender.Info, clean bool) (*exec.Cmd, error) {
 	options, err := json.Marshal(contendOptions{
 		Name: info.Name, Clean: clean, DatabaseURL: s.databaseURL, RedisURL: s.redisURL, RabbitURL: s.rabbitURL(),
 	})
@@ -48,17 +74,9 @@ func (s *servers) start(ctx context.Context, info contender.Info, clean bool) (*
 	if err != nil {
 		return nil, err
 	}
-	w := &worker{info: info, cmd: exec.Command(executable), log: filepath.Join(s.dir, "contender.log")}
-	w.cmd.Env = append(os.Environ(), contendVariable+"="+string(options))
-	if err := w.launch(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", info.Name, err)
-	}
-	first, err := w.reply(startTimeout)
-	if err != nil {
-		return nil, errors.Join(err, w.kill())
-	}
-	w.addr = first.Addr
-	return w, nil
+	cmd := exec.CommandContext(ctx, executable)
+	cmd.Env = append(os.Environ(), contendVariable+"="+string(options))
+	return cmd, nil
 }
 
 func (w *worker) launch() error {
@@ -76,7 +94,7 @@ func (w *worker) launch() error {
 	}
 	defer log.Close() // the process has a descriptor of its own
 	w.cmd.Stderr = log
-	w.stdin, w.requests, w.replies = in, json.NewEncoder(in), json.NewDecoder(out)
+	w.requests, w.replies = json.NewEncoder(in), json.NewDecoder(out)
 	return w.cmd.Start()
 }
 

@@ -53,121 +53,51 @@ const (
 	lower
 )
 
+// minP999 is the number of orders from which the 99.9th percentile of their lateness is shown.
+const minP999 = 5000
+
+// fixedLevels belongs to the texts of the workloads in which the delays depend on the speed of the contender.
+const fixedLevels = "The two contenders with fixed levels of delay round each delay up to a level; a shop with one delay can " +
+	"choose an exact level."
+
 // tables returns the tables of a run.
 func (r *report) tables() []table {
 	return []table{
-		{
-			burst, "Burst",
-			fmt.Sprintf("%d orders are due at one instant. The rate counts from that instant to the last commit. The rate "+
-				"while working counts from the first commit.", r.Burst),
-			[]string{oneStatement}, []column{
-				{title: "orders/s", metric: metric{burst, "rate"}, format: "%.0f", better: higher},
-				{title: "/ ours", metric: metric{burst, "rate"}, format: "%.2f", ratio: ours.Name},
-				{title: "/ one statement", metric: metric{burst, "rate"}, format: "%.2f", ratio: oneStatement},
-				{title: "while working", metric: metric{burst, "working"}, format: "%.0f"},
-				{title: "delivered again", metric: metric{burst, "doubled"}, format: "%.0f"},
-				{title: "not cancelled", metric: metric{burst, "pending"}, format: "%.0f"},
-			},
-		},
-		r.steadyTable(),
-		{
-			mixed, "Mixed delays",
-			fmt.Sprintf("%d orders with a delay of %v are scheduled before %d orders with delays from %v to %v. "+
-				"The lateness is that of the latter, in milliseconds.", r.Mixed, 8*r.Unit, r.Mixed, r.Unit, 3*r.Unit),
-			nil, latenessColumns(mixed, ""),
-		},
-		{
-			contender.Reschedule, "Reschedule",
-			fmt.Sprintf("The deadlines of %d orders move back by %v, and those of %d others forward by %v. "+
-				"Milliseconds from the new deadline.", r.Reschedule, 2*r.Unit, r.Reschedule, 2*r.Unit),
-			nil, latenessColumns(contender.Reschedule, ""),
-		},
-		{
-			place, "Place over HTTP",
-			fmt.Sprintf("%d clients place orders of one item. The contender's process serves them with the shop's own handlers, "+
-				"and schedules each order. Each order has an outbox row, and only ours deletes it. The clients send their next request "+
-				"after each response, so there is no latency to report.",
-				placeClients),
-			[]string{pgbenchPlace}, []column{
-				{title: "orders/s", metric: metric{place, "rate"}, format: "%.0f", better: higher},
-				{title: "/ ours", metric: metric{place, "rate"}, format: "%.2f", ratio: ours.Name},
-				{title: "/ pgbench", metric: metric{place, "rate"}, format: "%.2f", ratio: pgbenchPlace},
-			},
-		},
-		{
-			crash, "Crash",
-			fmt.Sprintf("The process is killed (SIGKILL) when a fifth of %d due orders is cancelled, and starts again at once. "+
-				"An order is lost if it is still pending when nothing was cancelled for %v, or for the time after which the "+
-				"contender's documentation promises to repeat it.",
-				r.Burst, r.PatienceAfterFault),
-			nil, lossColumns(crash),
-		},
-		{
-			contender.StoreLost, "Store lost",
-			fmt.Sprintf("Redis or RabbitMQ loses its data while %d orders are scheduled. RabbitMQ also restarts.", r.Lost),
-			nil, lossColumns(contender.StoreLost),
-		},
-		r.growthTable(),
-		{
-			idle, "Idle",
-			fmt.Sprintf("%d orders are pending and none is due. Redis commands and PostgreSQL transactions a second, and "+
-				"processor time in percent of a core.", r.Pending[len(r.Pending)-1]),
-			nil, []column{
-				{title: "Redis commands/s", metric: metric{idle, "redis"}, format: "%.1f", better: lower},
-				{title: "transactions/s", metric: metric{idle, "transactions"}, format: "%.1f", better: lower},
-				{title: "process %", metric: metric{idle, "process"}, format: "%.1f"},
-				{title: "Redis %", metric: metric{idle, "Redis"}, format: "%.1f"},
-				{title: "PostgreSQL %", metric: metric{idle, "PostgreSQL"}, format: "%.1f"},
-				{title: "RabbitMQ %", metric: metric{idle, "RabbitMQ"}, format: "%.1f"},
-			},
-		},
-		{
-			contender.Memory, "Memory",
-			fmt.Sprintf("Bytes for each of %d pending orders, beside the rows of the shop's tables. The process is its resident "+
-				"memory; RabbitMQ is the growth of its own.", r.Pending[len(r.Pending)-1]),
-			[]string{bareZADD}, []column{
-				{title: "Redis", metric: metric{contender.Memory, "redis"}, format: "%.0f", better: lower},
-				{title: "/ bare ZSET", metric: metric{contender.Memory, "redis"}, format: "%.2f", ratio: bareZADD},
-				{title: "process", metric: metric{contender.Memory, "process"}, format: "%.0f"},
-				{title: "RabbitMQ", metric: metric{contender.Memory, "rabbit"}, format: "%.0f"},
-				{title: "own tables", metric: metric{contender.Memory, "tables"}, format: "%.0f"},
-			},
-		},
+		r.burstTable(), r.steadyTable(), r.mixedTable(), r.rescheduleTable(), r.placeTable(), r.crashTable(), r.lostTable(),
+		r.growthTable(), r.idleTable(), r.memoryTable(),
 	}
 }
 
-func latenessColumns(workload, prefix string) (columns []column) {
-	for _, name := range []string{"p50", "p99", "p999", "max"} {
-		if name == "p999" && prefix == "" {
-			continue
-		}
-		title := strings.ReplaceAll(name, "p999", "p99.9")
-		c := column{title: title, metric: metric{workload, prefix + name}, format: "%.1f", scale: 1000}
-		if name == "p99" {
-			c.better = lower
-		}
-		columns = append(columns, c)
-	}
-	return append(columns, column{title: "not cancelled", metric: metric{workload, prefix + "pending"}, format: "%.0f"})
-}
-
-func lossColumns(workload string) []column {
-	return []column{
-		{title: "lost", metric: metric{workload, "lost"}, format: "%.0f", better: lower},
-		{title: "delivered again", metric: metric{workload, "doubled"}, format: "%.0f"},
-		{title: "latest, s", metric: metric{workload, "max"}, format: "%.1f", better: lower},
+func (r *report) burstTable() table {
+	return table{
+		workload: burst, title: "Burst", limits: []string{oneStatement},
+		text: fmt.Sprintf("%d orders are due at one instant. The rate is the number of cancelled orders divided by the time from "+
+			"that instant to the last commit. The rate while working begins at the first commit. ", r.Burst) + fixedLevels,
+		columns: []column{
+			{title: "orders/s", metric: metric{burst, "rate"}, format: "%.0f", better: higher},
+			{title: "/ ours", metric: metric{burst, "rate"}, format: "%.2f", ratio: ours.Name},
+			{title: "/ one statement", metric: metric{burst, "rate"}, format: "%.2f", ratio: oneStatement},
+			{title: "while working", metric: metric{burst, "working"}, format: "%.0f", better: higher},
+			{title: "delivered again", metric: metric{burst, "doubled"}, format: "%.0f", better: lower},
+			{title: "not cancelled", metric: metric{burst, "pending"}, format: "%.0f", better: lower},
+		},
 	}
 }
 
 func (r *report) steadyTable() table {
-	t := table{workload: steady, title: "Steady", text: fmt.Sprintf("Deadlines are spread evenly over %v. The lateness is the "+
-		"time from the deadline to the commit, in milliseconds. All orders are scheduled before the first deadline, so the "+
-		"benchmark sends nothing meanwhile; its own timers were late by the time in the column lag (p99). A contender keeps up "+
-		"with a rate if it cancels 99 %% of the orders at most a second later than at the lowest rate.", r.SteadyFor)}
+	t := table{
+		workload: steady, title: "Steady",
+		text: fmt.Sprintf("Deadlines are spread evenly over %v, or over the time between two looks at the table if that is "+
+			"longer. The lateness is the time from the deadline to the commit, in milliseconds. All orders are scheduled before "+
+			"the first deadline, and the benchmark does not query the database before the last one; its own timers were late by "+
+			"the time in the column lag (p99). A contender keeps up with a rate if it cancels all orders, and its p99 is less "+
+			"than %v above that at the lowest rate. ",
+			r.SteadyFor, r.SteadyFor/10) + fixedLevels,
+	}
 	for _, rate := range r.Steady {
 		prefix := fmt.Sprint(rate, "/")
-		columns := latenessColumns(steady, prefix)
-		columns = slices.Insert(columns[:len(columns)-1], 2,
+		columns := latenessColumns(steady, prefix, int(float64(rate)*r.SteadyFor.Seconds()))
+		columns = slices.Insert(columns, 2,
 			column{title: "p99 / ours", metric: metric{steady, prefix + "p99"}, format: "%.1f", ratio: ours.Name})
 		columns = append(columns, column{title: "lag", metric: metric{steady, prefix + "lag"}, format: "%.1f", scale: 1000})
 		for i := range columns {
@@ -179,10 +109,64 @@ func (r *report) steadyTable() table {
 	return t
 }
 
+func (r *report) mixedTable() table {
+	return table{
+		workload: mixed, title: "Mixed delays",
+		text: fmt.Sprintf("%d orders with a delay of %v are scheduled before %d orders with delays from %v to %v. "+
+			"The figures are the lateness of the second group, in milliseconds.", r.Mixed, 5*r.Unit, r.Mixed, r.Unit, 3*r.Unit),
+		columns: latenessColumns(mixed, "", r.Mixed),
+	}
+}
+
+func (r *report) rescheduleTable() table {
+	return table{
+		workload: contender.Reschedule, title: "Reschedule",
+		text: fmt.Sprintf("%d orders get a deadline %v earlier, and %d others one %v later. The figures are the lateness after "+
+			"the new deadline, in milliseconds.", r.Reschedule, 2*r.Unit, r.Reschedule, 2*r.Unit),
+		columns: latenessColumns(contender.Reschedule, "", 2*r.Reschedule),
+	}
+}
+
+func (r *report) placeTable() table {
+	return table{
+		workload: place, title: "Place over HTTP", limits: []string{pgbenchPlace},
+		text: fmt.Sprintf("%d clients place orders of one item; pgbench uses %d clients. The contender's process serves them "+
+			"with the shop's own handlers, and schedules each order. Each order has an outbox row, and only ours deletes it. Each "+
+			"client sends its next request after the response to the one before, so there is no latency to report.",
+			placeClients, pgbenchClients),
+		columns: []column{
+			{title: "orders/s", metric: metric{place, "rate"}, format: "%.0f", better: higher},
+			{title: "/ ours", metric: metric{place, "rate"}, format: "%.2f", ratio: ours.Name},
+			{title: "/ pgbench", metric: metric{place, "rate"}, format: "%.2f", ratio: pgbenchPlace},
+		},
+	}
+}
+
+func (r *report) crashTable() table {
+	return table{
+		workload: crash, title: "Crash",
+		text: fmt.Sprintf("The process is killed (SIGKILL) when a fifth of %d due orders is cancelled, and starts again at once. "+
+			"An order is lost if it is still pending when nothing was cancelled for %v, or for the time after which the "+
+			"contender's documentation promises to repeat it, at most %v.", r.Burst, r.PatienceAfterFault, r.MaxRecovery),
+		columns: lossColumns(crash),
+	}
+}
+
+func (r *report) lostTable() table {
+	return table{
+		workload: contender.StoreLost, title: "Store lost",
+		text:    fmt.Sprintf("Redis or RabbitMQ loses its data while %d orders are scheduled. RabbitMQ also restarts.", r.Lost),
+		columns: lossColumns(contender.StoreLost),
+	}
+}
+
 func (r *report) growthTable() table {
-	t := table{workload: growth, title: "Growth", limits: []string{bareZADD}, text: fmt.Sprintf(
-		"Other orders are pending and not due. Orders scheduled a second, and the rate of a burst of %d orders.",
-		r.GrowthDue)}
+	t := table{
+		workload: growth, title: "Growth", limits: []string{bareZADD},
+		text: fmt.Sprintf("Orders are cancelled while others are pending and not due. The columns are the rate of a burst of %d "+
+			"orders, and how many orders per second are scheduled for it. In-process contenders, polling, LISTEN/NOTIFY "+
+			"and ours read the pending orders from the table when they start.", r.GrowthDue),
+	}
 	for _, n := range r.Pending {
 		t.columns = append(t.columns, column{
 			title: fmt.Sprintf("%s pending: burst", short(n)), metric: metric{growth, fmt.Sprint(n, "/burst")}, format: "%.0f",
@@ -196,6 +180,61 @@ func (r *report) growthTable() table {
 		})
 	}
 	return t
+}
+
+func (r *report) idleTable() table {
+	return table{
+		workload: idle, title: "Idle",
+		text: fmt.Sprintf("%d orders are pending and none is due. The columns are the Redis commands and the PostgreSQL "+
+			"transactions per second, and processor time in percent of a core, measured once, for %v.",
+			slices.Max(r.Pending), r.IdleFor),
+		columns: []column{
+			{title: "Redis commands/s", metric: metric{idle, "redis"}, format: "%.1f", better: lower},
+			{title: "transactions/s", metric: metric{idle, "transactions"}, format: "%.1f", better: lower},
+			{title: "process %", metric: metric{idle, "process"}, format: "%.1f", better: lower},
+			{title: "Redis %", metric: metric{idle, "Redis"}, format: "%.1f", better: lower},
+			{title: "PostgreSQL %", metric: metric{idle, "PostgreSQL"}, format: "%.1f", better: lower},
+			{title: "RabbitMQ %", metric: metric{idle, "RabbitMQ"}, format: "%.1f", better: lower},
+		},
+	}
+}
+
+func (r *report) memoryTable() table {
+	return table{
+		workload: contender.Memory, title: "Memory", limits: []string{bareZADD},
+		text: fmt.Sprintf("Bytes for each of %d pending orders, beside the rows of the shop's tables. Redis, RabbitMQ and own "+
+			"tables: growth per pending order. Process: the resident memory of the contender divided by the pending orders.",
+			slices.Max(r.Pending)),
+		columns: []column{
+			{title: "Redis", metric: metric{contender.Memory, "redis"}, format: "%.0f", better: lower},
+			{title: "/ bare ZSET", metric: metric{contender.Memory, "redis"}, format: "%.2f", ratio: bareZADD},
+			{title: "process", metric: metric{contender.Memory, "process"}, format: "%.0f", better: lower},
+			{title: "RabbitMQ", metric: metric{contender.Memory, "rabbit"}, format: "%.0f", better: lower},
+			{title: "own tables", metric: metric{contender.Memory, "tables"}, format: "%.0f", better: lower},
+		},
+	}
+}
+
+// latenessColumns returns the columns of a lateness, of which orders is the number of values. prefix comes before the
+// names of the metrics.
+func latenessColumns(workload, prefix string, orders int) (columns []column) {
+	for _, c := range []struct{ title, name string }{{"p50", "p50"}, {"p99", "p99"}, {"p99.9", "p999"}, {"max", "max"}} {
+		if c.name == "p999" && orders < minP999 {
+			continue
+		}
+		columns = append(columns,
+			column{title: c.title, metric: metric{workload, prefix + c.name}, format: "%.1f", scale: 1000, better: lower})
+	}
+	return append(columns,
+		column{title: "not cancelled", metric: metric{workload, prefix + "pending"}, format: "%.0f", better: lower})
+}
+
+func lossColumns(workload string) []column {
+	return []column{
+		{title: "lost", metric: metric{workload, "lost"}, format: "%.0f", better: lower},
+		{title: "delivered again", metric: metric{workload, "doubled"}, format: "%.0f", better: lower},
+		{title: "latest, s", metric: metric{workload, "max"}, format: "%.2f", better: lower},
+	}
 }
 
 // short returns a number of thousands or millions.
@@ -213,19 +252,16 @@ func short(n int) string {
 // write writes the tables to out, and the report and its plots to files.
 func (r *report) write(out io.Writer) error {
 	var text strings.Builder
-	text.WriteString("# Side by side\n\nWays to time out orders, on the same orders and the same servers. Each cancels an order with " +
+	text.WriteString("# Side by side\n\n" + r.warning() +
+		"Ways to time out orders, on the same orders and the same servers. Each cancels an order with " +
 		"the shop's own statement.\nFigures are the medians of the rounds, with the least and the greatest value in parentheses.\n\n")
 	for _, line := range append(r.setup, r.describeRun()) {
 		fmt.Fprintf(&text, "- %s\n", line)
 	}
-	plots, err := r.plots()
-	if err != nil {
-		return err
-	}
 	for _, t := range r.tables() {
 		r.writeTable(&text, t)
-		if plot, ok := plots[t.workload]; ok {
-			fmt.Fprintf(&text, "\n![%s](%s)\n", t.title, plot)
+		if err := r.writePlot(&text, t); err != nil {
+			return err
 		}
 	}
 	r.writeBetter(&text)
@@ -236,24 +272,60 @@ func (r *report) write(out io.Writer) error {
 	return os.WriteFile(r.file, []byte(text.String()), 0o644)
 }
 
-func (r *report) describeRun() string {
-	return fmt.Sprintf("Rounds: %d, of the workloads burst and steady; the contenders take turns, and each round begins with "+
-		"another one. The other workloads have one round", len(r.results.of(ours.Name, metric{burst, "rate"})))
+// warning returns a paragraph that comes first in the report of a quick run, and "" for others.
+func (r *report) warning() string {
+	if !r.isQuick {
+		return ""
+	}
+	reason := "several contenders ran at the same time"
+	if r.Lanes == 1 {
+		reason = "its workloads are small"
+	}
+	return "Quick run: it checks that each contender works. Its figures mean nothing, because " + reason + ".\n\n"
 }
 
-// writeTable writes a table in Markdown, or nothing if no contender has a value.
+func (r *report) describeRun() string {
+	return fmt.Sprintf("Rounds: %d; the contenders take turns, and each round begins with another one. The tables crash, store "+
+		"lost, growth, idle and memory, and the column \"keeps up with\", have one value for each contender", r.completed())
+}
+
+// completed returns the number of completed rounds. Some contenders run only in the first one, or fail in some.
+func (r *report) completed() (rounds int) {
+	for _, row := range r.rowNames(oneStatement) {
+		rounds = max(rounds, len(r.results.of(row, metric{burst, "rate"})))
+	}
+	return rounds
+}
+
+// rowNames returns the names of limits, and then those of the contenders.
+func (r *report) rowNames(limits ...string) []string {
+	names := slices.Clone(limits)
+	for _, c := range r.contenders {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+// hasValue reports whether a row has a value in a column of the table.
+func (r *report) hasValue(t table, row string) bool {
+	return slices.ContainsFunc(t.columns, func(c column) bool { return len(r.results.of(row, c.metric)) > 0 })
+}
+
+// writeTable writes a table in Markdown, or nothing if no row has a value or a reason why it has none.
 func (r *report) writeTable(text *strings.Builder, t table) {
+	rows := r.rowNames(t.limits...)
+	if !slices.ContainsFunc(rows, func(row string) bool {
+		return r.hasValue(t, row) || r.results.cannot[row][t.workload] != ""
+	}) {
+		return
+	}
 	fmt.Fprintf(text, "\n## %s\n\n%s\n\n| |", t.title, t.text)
 	for _, c := range t.columns {
 		fmt.Fprintf(text, " %s |", c.title)
 	}
 	text.WriteString("\n| --- |" + strings.Repeat(" ---: |", len(t.columns)) + "\n")
-	rows := t.limits
-	for _, c := range r.contenders {
-		rows = append(rows, c.Name)
-	}
 	for _, row := range rows {
-		if reason := r.results.cannot[row][t.workload]; reason != "" {
+		if reason := r.results.cannot[row][t.workload]; reason != "" && !r.hasValue(t, row) {
 			fmt.Fprintf(text, "| %s | %s |%s\n", row, cannot(reason), strings.Repeat(" |", len(t.columns)-1))
 			continue
 		}
@@ -272,7 +344,8 @@ func cannot(reason string) string {
 	return "cannot: " + reason
 }
 
-// cell returns the median of a metric, with the least and the greatest value if there are several.
+// cell returns the median of a metric, with the least and the greatest value if there are several, or a dash if there
+// is none.
 func (r *report) cell(row string, c column) string {
 	values := slices.Clone(r.results.of(row, c.metric))
 	if len(values) == 0 {
@@ -298,32 +371,50 @@ func (r *report) cell(row string, c column) string {
 	return fmt.Sprintf("%s (%s–%s)", middle, least, greatest)
 }
 
-// writeBetter lists the contenders that are better than ours in a column. It leaves out differences of less than 5 %,
-// and contenders that have nothing to measure.
+// writeBetter lists the contenders that are better than ours, for each column in which one direction is better.
 func (r *report) writeBetter(text *strings.Builder) {
-	text.WriteString("\n## Where others are better than ours\n\nOnly differences of at least 5 % count.\n\n")
+	const most = 5 // names in a line
+	if !slices.Contains(r.rowNames(), ours.Name) {
+		return
+	}
+	text.WriteString("\n## Where others are better than ours\n\nA line has the medians of a column, the best first. Only differences " +
+		"of at least 5 % count. The lines compare only contenders that have a value in the column.\n\n")
 	for _, t := range r.tables() {
 		for _, c := range t.columns {
-			if names := r.betterThanOurs(c); len(names) > 0 {
-				fmt.Fprintf(text, "- %s, %s (ours: %s): %s\n", t.title, c.title, r.cell(ours.Name, c), strings.Join(names, "; "))
+			names := r.betterThanOurs(c)
+			if len(names) == 0 {
+				continue
 			}
+			if more := len(names) - most; more > 0 {
+				names = append(names[:most], fmt.Sprintf("and %d more", more))
+			}
+			fmt.Fprintf(text, "- %s, %s, ours %s: %s\n", t.title, c.title, r.cell(ours.Name, c), strings.Join(names, "; "))
 		}
 	}
 }
 
-// betterThanOurs returns the contenders with a better median than ours, each with the median, the best first.
+// betterThanOurs returns the contenders with a better median than ours, each with the median, the best first. It leaves
+// out differences of less than 5 %, and contenders without a value.
 func (r *report) betterThanOurs(c column) (names []string) {
-	const margin = 1.05
+	const margin = 0.05
+	if c.better == 0 {
+		return nil
+	}
 	type rival struct {
 		name  string
 		value float64
 	}
 	var rivals []rival
 	base := median(r.results.of(ours.Name, c.metric))
-	for _, info := range r.contenders {
-		value := median(r.results.of(info.Name, c.metric))
-		if c.better == higher && value > base*margin || c.better == lower && value*margin < base && value > 0 {
-			rivals = append(rivals, rival{info.Name, value})
+	for _, name := range r.rowNames() {
+		value := median(r.results.of(name, c.metric))
+		gain := value - base
+		if c.better == lower {
+			gain = -gain
+		}
+		// If a value is absent, it is NaN, and the comparison is false.
+		if gain > margin*min(math.Abs(value), math.Abs(base)) {
+			rivals = append(rivals, rival{name, value})
 		}
 	}
 	slices.SortFunc(rivals, func(a, b rival) int {
@@ -346,19 +437,25 @@ func (r *report) writeContenders(text *strings.Builder) {
 	}
 }
 
-// plots writes the plots beside the report, and returns their file names by workload.
-func (r *report) plots() (files map[string]string, err error) {
-	files = map[string]string{}
-	dir, base := filepath.Dir(r.file), strings.TrimSuffix(filepath.Base(r.file), ".md")
-	for workload, svg := range map[string]string{
-		burst:  r.barPlot("orders/s from the due instant to the last commit", metric{burst, "rate"}, []string{oneStatement}),
-		steady: r.rangePlot(fmt.Sprintf("milliseconds late at %d orders/s: p50, p99 and max", r.Steady[0]), fmt.Sprint(r.Steady[0], "/")),
-		growth: r.linePlot(fmt.Sprintf("orders/s of a burst of %d beside pending orders", r.GrowthDue)),
-	} {
-		files[workload] = base + "-" + workload + ".svg"
-		if err := os.WriteFile(filepath.Join(dir, files[workload]), []byte(svg), 0o644); err != nil {
-			return nil, err
-		}
+// writePlot writes the plot of a table to a file beside the report, and a link to it to text. It writes nothing if the
+// table has no plot or no values.
+func (r *report) writePlot(text *strings.Builder, t table) error {
+	has := func(row string) bool { return r.hasValue(t, row) }
+	if !slices.ContainsFunc(r.rowNames(), has) {
+		return nil
 	}
-	return files, nil
+	var svg string
+	switch t.workload {
+	case burst:
+		svg = r.barPlot("orders/s from the due instant to the last commit", metric{burst, "rate"}, oneStatement)
+	case steady:
+		svg = r.rangePlot(fmt.Sprintf("milliseconds late at %d orders/s: p50, p99 and max", r.Steady[0]), fmt.Sprint(r.Steady[0], "/"))
+	case growth:
+		svg = r.linePlot(fmt.Sprintf("orders/s of a burst of %d beside pending orders", r.GrowthDue))
+	default:
+		return nil
+	}
+	name := strings.TrimSuffix(filepath.Base(r.file), ".md") + "-" + t.workload + ".svg"
+	fmt.Fprintf(text, "\n![%s](%s)\n", t.title, name)
+	return os.WriteFile(filepath.Join(filepath.Dir(r.file), name), []byte(svg), 0o644)
 }

@@ -20,7 +20,11 @@ func newResults() *results {
 	return &results{values: map[string]map[metric][]float64{}, cannot: map[string]map[string]string{}}
 }
 
+// add adds a value of a metric. It ignores NaN, so that a figure that does not exist has no value.
 func (r *results) add(contender string, m metric, value float64) {
+	if math.IsNaN(value) {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.values[contender] == nil {

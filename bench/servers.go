@@ -25,7 +25,6 @@ import (
 
 	"example.com/shop/bench/contender"
 	"example.com/shop/bench/rabbit"
-	"example.com/shop/internal/delay"
 	"example.com/shop/internal/devstack"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/postgres"
@@ -42,10 +41,12 @@ type servers struct {
 	redisURL    string
 	db          *sql.DB
 	store       *order.Store // for the limits and the invariants
-	redis       redis.UniversalClient
+	redis       *redis.Client
 	rabbit      *rabbit.Server   // nil: RabbitMQ is not installed
 	pids        map[string]int32 // of the servers that the benchmark has started
 	stops       []func() error   // in the order of the starts
+
+	keyspaceEvents string // the value of Redis's setting notify-keyspace-events before the run
 }
 
 // startServers starts the servers that contenders need, or connects to the given ones. In a given PostgreSQL it creates a
@@ -176,9 +177,12 @@ func (s *servers) startRedis(ctx context.Context, g given) (err error) {
 		s.stops = append(s.stops, server.Stop)
 		s.redisURL, s.pids["Redis"] = server.URL(), int32(server.Pid())
 	}
-	if s.redis, err = delay.Connect(s.redisURL); err != nil {
-		return err
+	redisOptions, err := redis.ParseURL(s.redisURL)
+	if err != nil {
+		return fmt.Errorf("the URL of Redis: %w", err)
 	}
+	redisOptions.ReadTimeout = time.Minute // deleting millions of keys takes seconds
+	s.redis = redis.NewClient(redisOptions)
 	s.stops = append(s.stops, s.redis.Close)
 	keys, err := s.redis.DBSize(ctx).Result()
 	switch {
@@ -187,8 +191,19 @@ func (s *servers) startRedis(ctx context.Context, g given) (err error) {
 	case keys > 0:
 		return fmt.Errorf("the database of Redis has %d keys, want an empty one: the benchmark deletes all keys", keys)
 	}
+	values, err := s.redis.ConfigGet(ctx, keyspaceEvents).Result()
+	if err != nil {
+		return fmt.Errorf("read a setting of Redis: %w", err)
+	}
+	s.keyspaceEvents = values[keyspaceEvents]
+	if g.redis != "" {
+		s.stops = append(s.stops, func() error { return s.cleanRedis(context.WithoutCancel(ctx)) })
+	}
 	return nil
 }
+
+// keyspaceEvents is the setting of Redis that one of the contenders changes.
+const keyspaceEvents = "notify-keyspace-events"
 
 // startRabbit starts RabbitMQ, if it is installed.
 func (s *servers) startRabbit(ctx context.Context) error {
@@ -225,12 +240,12 @@ func (s *servers) rabbitURL() string {
 	return s.rabbit.URL()
 }
 
-// cleanRedis removes all keys, and the setting that one of the contenders changes.
+// cleanRedis removes all keys of the benchmark's database, and the setting that one of the contenders changes.
 func (s *servers) cleanRedis(ctx context.Context) error {
-	if err := s.redis.FlushAll(ctx).Err(); err != nil {
+	if err := s.redis.FlushDB(ctx).Err(); err != nil {
 		return err
 	}
-	return s.redis.ConfigSet(ctx, "notify-keyspace-events", "").Err()
+	return s.redis.ConfigSet(ctx, keyspaceEvents, s.keyspaceEvents).Err()
 }
 
 // wipe deletes what a contender has stored beside the table, as if the server's disk were lost.
@@ -240,7 +255,7 @@ func (s *servers) wipe(ctx context.Context, info contender.Info) error {
 		s.pids["RabbitMQ"] = int32(s.rabbit.Pid())
 		return err
 	}
-	return s.redis.FlushAll(ctx).Err()
+	return s.redis.FlushDB(ctx).Err()
 }
 
 // usage is what the processes of a run use.
@@ -362,13 +377,21 @@ func (s *servers) describe(ctx context.Context) (lines []string, err error) {
 		fmt.Sprintf("Machine: %d cores (%s), %d GiB of memory, %s/%s, shared by all processes of the benchmark",
 			runtime.NumCPU(), strings.TrimSpace(model), memory.Total>>30, runtime.GOOS, runtime.GOARCH),
 		"Go: " + strings.TrimPrefix(runtime.Version(), "go"),
-		"PostgreSQL: " + versionNumber.FindString(database) + "; " + settings(postgresSettings),
-		"Redis: " + versionNumber.FindString(cache) + "; " + strings.Join(redisSettings, " "),
+		"PostgreSQL: " + versionNumber.FindString(database) + "; " + s.settingsOf("PostgreSQL", settings(postgresSettings)),
+		"Redis: " + versionNumber.FindString(cache) + "; " + s.settingsOf("Redis", strings.Join(redisSettings, " ")),
 	}
 	if s.rabbit != nil {
 		lines = append(lines, "RabbitMQ: "+s.rabbit.Version(ctx))
 	}
 	return append(lines, "Modules: "+strings.Join(modules(), ", "), "Date: "+time.Now().UTC().Format(time.DateOnly)), nil
+}
+
+// settingsOf returns the settings of a server, which the benchmark knows only if it has started the server.
+func (s *servers) settingsOf(server, settings string) string {
+	if s.pids[server] == 0 {
+		return "given; settings unknown"
+	}
+	return settings
 }
 
 // modules returns the versions of the modules that contenders and clients come from.

@@ -95,6 +95,12 @@ func (s *servers) move(ctx context.Context, orders []scheduled) error {
 	return err
 }
 
+// postpone gives the orders that a contender has left a deadline far away, so that the next contender does not find them
+// due.
+func (s *servers) postpone(ctx context.Context) error {
+	return s.exec(ctx, `UPDATE orders SET expires_at = now() + interval '2 hours' WHERE status = 'pending' AND due_at < now()`)
+}
+
 // lateness is when the orders of a measurement were cancelled: the time of the commit, by PostgreSQL's clock.
 type lateness struct {
 	Cancelled, Pending   int
@@ -133,16 +139,17 @@ func (s *servers) pending(ctx context.Context, last time.Time) (n int, err error
 	return n, err
 }
 
-// await waits until no order with a deadline up to last is pending. It gives up when ctx ends, or when none was cancelled
-// for the time patience, which begins at last.
+// await waits until last, and then until no order with a deadline up to last is pending. It gives up when ctx ends, or
+// when none was cancelled for the time patience.
 func (s *servers) await(ctx context.Context, last time.Time, patience time.Duration) error {
+	contender.Sleep(ctx, time.Until(last))
 	left, progress := -1, time.Now()
 	for {
 		n, err := s.pending(ctx, last)
 		if err != nil || n == 0 {
 			return err
 		}
-		if n != left || time.Now().Before(last) {
+		if n != left {
 			left, progress = n, time.Now()
 		}
 		if time.Since(progress) > patience {
@@ -155,12 +162,23 @@ func (s *servers) await(ctx context.Context, last time.Time, patience time.Durat
 	}
 }
 
-// values returns the figures of the lateness for the report. prefix comes before their names.
-func (l lateness) values(prefix string) map[string]float64 {
-	return map[string]float64{
-		prefix + "p50": l.P50, prefix + "p99": l.P99, prefix + "p999": l.P999, prefix + "max": l.Max,
-		prefix + "pending": float64(l.Pending),
+// rate returns how many orders were cancelled in a second, from the earliest deadline to the last commit.
+func (l lateness) rate() float64 {
+	if l.Cancelled == 0 {
+		return 0
 	}
+	return float64(l.Cancelled) / l.LastEnd
+}
+
+// values returns the figures of the lateness for the report. prefix comes before their names. If no order was cancelled,
+// there is no lateness.
+func (l lateness) values(prefix string) map[string]float64 {
+	values := map[string]float64{prefix + "pending": float64(l.Pending)}
+	if l.Cancelled > 0 {
+		values[prefix+"p50"], values[prefix+"p99"] = l.P50, l.P99
+		values[prefix+"p999"], values[prefix+"max"] = l.P999, l.Max
+	}
+	return values
 }
 
 // violations returns an error if an invariant of the shop is violated. Orders may be pending for any time.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"time"
 
 	"example.com/shop/bench/contender"
@@ -11,14 +13,14 @@ import (
 
 // sizes are the sizes of the workloads.
 type sizes struct {
-	Rounds     int           // of the workloads burst and steady; the others run in the first round
+	Rounds     int           // of the workloads that are measured in each round
 	Burst      int           // orders that are due at one instant
 	Steady     []int         // orders due per second
 	SteadyFor  time.Duration // how long
 	Breaking   []int         // more rates, in the first round, up to the first that the contender cannot keep up with
 	Unit       time.Duration // of the delays of the workloads below
 	Mixed      int           // orders with a long delay, and as many with a short one
-	Reschedule int           // orders that are moved forward, and as many that are moved back
+	Reschedule int           // orders that get an earlier deadline, and as many that get a later one
 	PlaceFor   time.Duration // how long orders are placed over HTTP
 	Lost       int           // orders that are scheduled when the store is lost
 	Pending    []int         // orders that are pending and not due, while others are cancelled
@@ -34,9 +36,9 @@ type sizes struct {
 
 var full = sizes{
 	Rounds: 5, Burst: 10_000,
-	Steady: []int{200, 2_000}, SteadyFor: 1500 * time.Millisecond, Breaking: []int{5_000, 20_000},
+	Steady: []int{200, 2_000}, SteadyFor: 3 * time.Second, Breaking: []int{5_000, 20_000},
 	Unit: 700 * time.Millisecond, Mixed: 500, Reschedule: 500, PlaceFor: time.Second, Lost: 2_000,
-	Pending: []int{10_000, 100_000, 1_000_000}, IdleFor: 4 * time.Second, GrowthDue: 5_000,
+	Pending: []int{10_000, 100_000, 1_000_000}, IdleFor: 20 * time.Second, GrowthDue: 5_000,
 	Patience: 15 * time.Second, PatienceAfterFault: 8 * time.Second, MaxRecovery: 2 * time.Minute,
 	Lanes: 1,
 }
@@ -59,7 +61,7 @@ const (
 	growth = "growth"
 	crash  = "crash"
 
-	schedule = "schedule" // no workload of its own: how fast contenders schedule the orders of the others
+	schedule = "schedule" // not a workload: the rate at which a contender schedules the orders of other workloads
 )
 
 // trial is a contender in one round.
@@ -70,16 +72,17 @@ type trial struct {
 	results *results
 	first   bool    // the first round
 	w       *worker // nil: not started
+	backlog bool    // the process has not cancelled all orders of a workload
 }
 
-// lead returns a time within which n orders can be inserted and scheduled.
+// lead returns a time within which n orders can be inserted and scheduled, as early as the contender needs.
 func (t *trial) lead(n int) time.Duration {
 	const insertRate = 15_000
 	rate := 4_000.0
 	if known := t.results.of(t.info.Name, metric{schedule, "rate"}); len(known) > 0 {
 		rate = known[len(known)-1]
 	}
-	return t.Unit + time.Duration((float64(n)/insertRate+1.5*float64(n)/rate)*float64(time.Second))
+	return t.Unit + t.info.Ahead + time.Duration((float64(n)/insertRate+1.5*float64(n)/rate)*float64(time.Second))
 }
 
 // prepare inserts and schedules an order for each of the offsets from a time that it returns. The time is later than the
@@ -103,11 +106,11 @@ func (t *trial) prepare(ctx context.Context, offsets []time.Duration) (start tim
 			return start, nil, err
 		}
 		t.report(schedule, map[string]float64{"rate": float64(len(orders)) / time.Since(scheduling).Seconds()})
-		if slack := time.Until(start); slack > 0 {
+		if time.Until(start) > t.info.Ahead {
 			return start, orders, nil
 		}
-		// The deadlines have passed already. These orders must be gone before the next attempt.
-		if err := t.await(ctx, due[len(due)-1], t.Patience); err != nil {
+		// It was too late to schedule them. These orders must be gone before the next attempt.
+		if err := t.await(ctx, slices.MaxFunc(due, time.Time.Compare), t.Patience); err != nil {
 			return start, nil, err
 		}
 		lead *= 2
@@ -127,15 +130,17 @@ func evenly(rate int, lasting time.Duration) (offsets []time.Duration) {
 	return offsets
 }
 
-// cancelled waits for orders whose deadlines are from start to last, and returns their lateness. It gives up after a
-// while.
+// cancelled waits until all orders due from start to last are cancelled, or until a time limit. It returns their
+// lateness.
 func (t *trial) cancelled(ctx context.Context, start, last time.Time) (lateness, error) {
 	ctx, cancel := context.WithDeadline(ctx, last.Add(t.info.Period+t.Patience+20*time.Second))
 	defer cancel()
 	if err := t.await(ctx, last, t.info.Period+t.Patience); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return lateness{}, err
 	}
-	return t.lateness(context.WithoutCancel(ctx), start, last)
+	l, err := t.lateness(context.WithoutCancel(ctx), start, last)
+	t.backlog = t.backlog || l.Pending > 0
+	return l, err
 }
 
 // burst cancels orders that are due at one instant.
@@ -148,6 +153,9 @@ func (t *trial) burst(ctx context.Context, n int) (l lateness, err error) {
 }
 
 func (t *trial) runBurst(ctx context.Context) error {
+	if t.info.Period > 0 {
+		contender.Sleep(ctx, rand.N(t.info.Period)) // so that the orders are not always due at the same time after a look
+	}
 	before, err := t.w.counts()
 	if err != nil {
 		return err
@@ -161,7 +169,7 @@ func (t *trial) runBurst(ctx context.Context) error {
 		return err
 	}
 	t.report(burst, map[string]float64{
-		"rate":    float64(l.Cancelled) / l.LastEnd,
+		"rate":    l.rate(),
 		"working": float64(l.Cancelled) / max(l.LastEnd-l.FirstCommit, 0.001),
 		"doubled": float64(after.Repeated - before.Repeated),
 		"pending": float64(l.Pending),
@@ -176,15 +184,16 @@ func (t *trial) report(workload string, values map[string]float64) {
 	}
 }
 
-// steady cancels orders whose deadlines are spread evenly. It reports whether the contender keeps up: whether orders are
-// cancelled at the end as soon after their deadlines as at the lowest rate.
+// steady cancels orders whose deadlines are spread evenly. It reports whether the contender keeps up: whether it cancels
+// all orders, and about as soon after their deadlines as at the lowest rate.
 func (t *trial) steady(ctx context.Context, rate int) (keepsUp bool, err error) {
-	start, _, err := t.prepare(ctx, evenly(rate, t.SteadyFor))
+	lasting := max(t.SteadyFor, t.info.Period)
+	start, _, err := t.prepare(ctx, evenly(rate, lasting))
 	if err != nil {
 		return false, err
 	}
-	lag := watchTimer(t.SteadyFor)
-	l, err := t.cancelled(ctx, start, start.Add(t.SteadyFor))
+	lag := watchTimer(start, lasting)
+	l, err := t.cancelled(ctx, start, start.Add(lasting))
 	if err != nil {
 		return false, err
 	}
@@ -192,13 +201,15 @@ func (t *trial) steady(ctx context.Context, rate int) (keepsUp bool, err error) 
 	t.report(steady, l.values(prefix))
 	t.report(steady, map[string]float64{prefix + "lag": (<-lag).Seconds()})
 	usual := max(median(t.results.of(t.info.Name, metric{steady, fmt.Sprint(t.Steady[0], "/p99")})), t.info.Period.Seconds())
-	return l.Pending == 0 && l.P99 < usual+1, nil
+	return l.Pending == 0 && l.P99 < usual+t.SteadyFor.Seconds()/10, nil
 }
 
-// watchTimer sends the 99th percentile of how late timers of this process are, which shows how busy the machine is.
-func watchTimer(lasting time.Duration) <-chan time.Duration {
+// watchTimer sends the 99th percentile of how late timers of this process are for a time from start on, which shows how
+// busy the machine is.
+func watchTimer(start time.Time, lasting time.Duration) <-chan time.Duration {
 	p99 := make(chan time.Duration, 1)
 	go func() {
+		<-time.After(time.Until(start))
 		var late []float64
 		const every = 5 * time.Millisecond
 		for end := time.Now().Add(lasting); time.Now().Before(end); {
@@ -248,7 +259,7 @@ func (t *trial) runSteady(ctx context.Context) error {
 
 // runMixed schedules orders with a long delay, and then orders with short ones. It measures those with short ones.
 func (t *trial) runMixed(ctx context.Context) error {
-	long, short, spread := 8*t.Unit, t.Unit, 2*t.Unit
+	long, short, spread := 5*t.Unit, t.Unit, 2*t.Unit
 	offsets := make([]time.Duration, 0, 2*t.Mixed)
 	for range t.Mixed {
 		offsets = append(offsets, long)
@@ -271,7 +282,7 @@ func (t *trial) runMixed(ctx context.Context) error {
 	return nil
 }
 
-// runReschedule moves the deadlines of half of the orders forward, and of the others back.
+// runReschedule makes half of the deadlines later and half earlier.
 func (t *trial) runReschedule(ctx context.Context) error {
 	soon, between, later := t.Unit, 3*t.Unit, 5*t.Unit
 	offsets := make([]time.Duration, 0, 2*t.Reschedule)
@@ -284,7 +295,7 @@ func (t *trial) runReschedule(ctx context.Context) error {
 	}
 	middle := start.Add(between).UnixNano()
 	for i := range orders {
-		orders[i].Due = middle + int64(i%2) // one nanosecond: PostgreSQL stores the same microsecond
+		orders[i].Due = middle
 	}
 	if err := t.move(ctx, orders); err != nil {
 		return err
@@ -313,7 +324,7 @@ func (t *trial) runCrash(ctx context.Context) error {
 	if err := t.w.kill(); err != nil {
 		return err
 	}
-	if t.w, err = t.start(ctx, t.info, false); err != nil {
+	if t.w, err = t.start(ctx, t.info); err != nil {
 		return err
 	}
 	if err := t.await(ctx, start, t.patienceAfterCrash()); err != nil {
@@ -327,12 +338,17 @@ func (t *trial) patienceAfterCrash() time.Duration {
 	return max(t.PatienceAfterFault, min(t.info.Recovery, t.MaxRecovery))
 }
 
-// untilCancelled waits until n orders with this deadline are cancelled, or for some seconds.
+// untilCancelled waits until the contender has cancelled n orders of a burst that is due at a time, or for some seconds.
+// It asks the process, because a query of the database would delay the burst.
 func (t *trial) untilCancelled(ctx context.Context, due time.Time, n int) error {
+	before, err := t.w.counts()
+	if err != nil {
+		return err
+	}
+	contender.Sleep(ctx, time.Until(due))
 	for end := due.Add(t.Patience); time.Now().Before(end) && ctx.Err() == nil; contender.Sleep(ctx, 5*time.Millisecond) {
-		var cancelled int
-		err := t.db.QueryRowContext(ctx, `SELECT count(*) FROM orders WHERE status = 'cancelled' AND due_at = $1`, due).Scan(&cancelled)
-		if err != nil || cancelled >= n {
+		now, err := t.w.counts()
+		if err != nil || now.Cancelled-before.Cancelled >= n {
 			return err
 		}
 	}
@@ -350,7 +366,10 @@ func (t *trial) reportLoss(ctx context.Context, workload string, start, last tim
 	if err != nil {
 		return err
 	}
-	t.report(workload, map[string]float64{"lost": float64(l.Pending), "doubled": float64(c.Repeated - before.Repeated), "max": l.Max})
+	t.report(workload, map[string]float64{"lost": float64(l.Pending), "doubled": float64(c.Repeated - before.Repeated)})
+	if l.Cancelled > 0 {
+		t.report(workload, map[string]float64{"max": l.Max})
+	}
 	return nil
 }
 
@@ -378,24 +397,23 @@ func (t *trial) runLost(ctx context.Context) error {
 // runGrowth starts the contender, and cancels a burst beside pending orders that are in the table already. With the most
 // pending orders it also measures their memory, and what an idle contender costs.
 func (t *trial) runGrowth(ctx context.Context, pending []scheduled, most bool) error {
-	if err := t.redis.FlushAll(ctx).Err(); err != nil {
+	if err := t.clean(ctx, t.info); err != nil {
 		return err
 	}
-	before, err := t.usage(ctx, nil)
+	empty, err := t.usage(ctx, nil)
 	if err != nil {
 		return err
 	}
-	if t.w, err = t.start(ctx, t.info, true); err != nil {
+	if t.w, err = t.start(ctx, t.info); err != nil {
 		return err
 	}
-	began := time.Now()
-	if err := t.w.schedule(pending); err != nil {
-		return err
+	if !t.info.Loads {
+		if err := t.w.schedule(pending); err != nil {
+			return err
+		}
 	}
-	prefix := fmt.Sprint(len(pending), "/")
-	t.report(growth, map[string]float64{prefix + "schedule": float64(len(pending)) / time.Since(began).Seconds()})
 	if most {
-		if err := t.idle(ctx, before, len(pending)); err != nil {
+		if err := t.idle(ctx, empty, len(pending)); err != nil {
 			return err
 		}
 	}
@@ -406,19 +424,23 @@ func (t *trial) runGrowth(ctx context.Context, pending []scheduled, most bool) e
 	if err != nil {
 		return err
 	}
-	t.report(growth, map[string]float64{prefix + "burst": float64(l.Cancelled) / l.LastEnd})
+	prefix := fmt.Sprint(len(pending), "/")
+	t.report(growth, map[string]float64{prefix + "burst": l.rate()})
+	if t.info.Cannot[contender.Memory] == "" { // the others schedule nothing
+		rates := t.results.of(t.info.Name, metric{schedule, "rate"})
+		t.report(growth, map[string]float64{prefix + "schedule": rates[len(rates)-1]})
+	}
 	return nil
 }
 
-// idle watches a contender with n pending orders, none of which is due.
+// idle watches a contender with n pending orders, none of which is due. empty is the usage without these orders.
 func (t *trial) idle(ctx context.Context, empty usage, n int) error {
-	contender.Sleep(ctx, t.IdleFor/2) // so that it has finished what scheduling left
+	contender.Sleep(ctx, 2*time.Second) // so that it has finished what scheduling left
 	before, err := t.usage(ctx, t.w)
 	if err != nil {
 		return err
 	}
-	memory, err := residentMemory(ctx, t.w.pid())
-	if err != nil {
+	if err := t.reportMemory(ctx, empty, before, n); err != nil {
 		return err
 	}
 	contender.Sleep(ctx, t.IdleFor)
@@ -432,16 +454,35 @@ func (t *trial) idle(ctx context.Context, empty usage, n int) error {
 		"transactions": float64(after.transactions-before.transactions-1) / seconds,   // 1: the benchmark's SELECT
 	})
 	for name := range after.seconds {
+		if name == string(contender.Rabbit) && !needsRabbit(t.info) {
+			continue
+		}
 		t.report(idle, map[string]float64{name: 100 * after.seconds[name].since(before.seconds[name]) / seconds})
 	}
+	return nil
+}
+
+// reportMemory reports the memory of n pending orders in the stores beside the table.
+func (t *trial) reportMemory(ctx context.Context, empty, filled usage, n int) error {
 	if reason := t.info.Cannot[contender.Memory]; reason != "" {
 		t.results.refuse(t.info.Name, contender.Memory, reason)
 		return nil
 	}
-	each := func(bytes int64) float64 { return float64(max(bytes, 0)) / float64(n) }
-	t.report(contender.Memory, map[string]float64{
-		"redis": each(before.redisMemory - empty.redisMemory), "process": each(memory),
-		"rabbit": each(before.rabbitMemory - empty.rabbitMemory), "tables": each(before.tables - empty.tables),
-	})
+	memory, err := residentMemory(ctx, t.w.pid())
+	if err != nil {
+		return err
+	}
+	each := func(bytes int64) float64 { return float64(bytes) / float64(n) }
+	values := map[string]float64{"process": each(memory)}
+	if slices.Contains(t.info.Servers, contender.Redis) {
+		values["redis"] = each(filled.redisMemory - empty.redisMemory)
+	}
+	if needsRabbit(t.info) {
+		values["rabbit"] = each(filled.rabbitMemory - empty.rabbitMemory)
+	}
+	if tables := filled.tables - empty.tables; tables > 0 {
+		values["tables"] = each(tables)
+	}
+	t.report(contender.Memory, values)
 	return nil
 }

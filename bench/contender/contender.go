@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"golang.org/x/sync/errgroup"
 
 	"example.com/shop/internal/order"
 )
@@ -18,8 +17,8 @@ type Contender interface {
 	// Schedule arranges that each of the orders is cancelled when it is due. The orders are committed, and each is in the
 	// slice once. An order that is scheduled already gets a new due time, earlier or later.
 	Schedule(ctx context.Context, orders []Order) error
-	// Run cancels orders until ctx ends, and then returns nil within a second. It calls ready once, when it works. If a
-	// server does not answer, Run keeps trying.
+	// Run cancels orders until ctx ends, and then returns nil within a second. It calls ready once, when it can cancel
+	// orders. If a server does not answer, Run keeps trying.
 	Run(ctx context.Context, ready func()) error
 }
 
@@ -29,7 +28,7 @@ type Cleaner interface {
 	Clean(ctx context.Context) error
 }
 
-// Order is an order that must be cancelled when it is due. Due has the reading of the monotonic clock, so time.Until is
+// Order is an order that must be cancelled when it is due. Due has a reading of the monotonic clock, so time.Until is
 // exact.
 type Order struct {
 	ID  string
@@ -38,6 +37,11 @@ type Order struct {
 
 // Left returns the time until the order is due, at least 0.
 func (o Order) Left() time.Duration { return max(time.Until(o.Due), 0) }
+
+// CeilMilli returns the milliseconds from 1970 until the order is due, rounded up, so that the order is not early.
+func (o Order) CeilMilli() int64 {
+	return o.Due.Add(time.Millisecond - time.Nanosecond).UnixMilli()
+}
 
 // Env is what a contender works with.
 type Env struct {
@@ -51,9 +55,9 @@ type Env struct {
 
 	DB          *sql.DB // the shop's database
 	DatabaseURL string
-	Redis       redis.UniversalClient // nil unless the contender needs Redis
+	Redis       redis.UniversalClient
 	RedisURL    string
-	RabbitURL   string // amqp://…; empty unless the contender needs RabbitMQ
+	RabbitURL   string // amqp://…; empty if no contender of the run needs RabbitMQ
 	Log         *slog.Logger
 }
 
@@ -77,9 +81,13 @@ type Info struct {
 	Cannot map[string]string
 	// Period is the time between two looks at the orders, if it is so long that each workload runs only once.
 	Period time.Duration
-	// Recovery is the time after which its documentation promises to repeat the tasks of a killed process, if that is
-	// longer than 15 seconds.
+	// Recovery is the longest time after which the contender repeats the tasks of a killed process, according to its
+	// documentation.
 	Recovery time.Duration
+	// Loads reports whether Run reads the pending orders from the table, so that nobody needs to schedule them again.
+	Loads bool
+	// Ahead is how long before its deadline an order must be scheduled to be treated like one with a long delay.
+	Ahead time.Duration
 
 	New func(ctx context.Context, env Env) (Contender, error)
 }
@@ -91,10 +99,10 @@ const (
 	Memory     = "memory"     // of the store beside the table
 )
 
-// Workers is the number of goroutines that cancel orders at the same time, where a contender's source does not say it.
+// Workers is the number of goroutines that cancel orders, unless the source of a contender gives a number.
 const Workers = 8
 
-// Batch is the most orders in one transaction, where a contender's source does not say it.
+// Batch is the most orders in one transaction, unless the source of a contender gives a number.
 const Batch = 500
 
 // Repeat calls f until ctx ends. After an error it logs the first of a series, and waits a second.
@@ -122,19 +130,4 @@ func Sleep(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 	case <-timer.C:
 	}
-}
-
-// Each calls f for each item, from up to n goroutines. It returns the first error.
-func Each[T any](ctx context.Context, n int, items []T, f func(ctx context.Context, item T) error) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(n)
-	for _, item := range items {
-		group.Go(func() error {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			return f(ctx, item)
-		})
-	}
-	return group.Wait()
 }

@@ -23,6 +23,7 @@ var Contenders = []contender.Info{{
 	Source:   "https://docs.oracle.com/en/java/javase/21/docs/api/java.base/java/util/concurrent/DelayQueue.html",
 	Settings: "8 workers",
 	Cannot:   inprocess.Cannot,
+	Loads:    true,
 	New: func(_ context.Context, env contender.Env) (contender.Contender, error) {
 		return inprocess.New(env, &delayQueue{changed: make(chan struct{}, 1)}), nil
 	},

@@ -1,5 +1,5 @@
-// Package inprocess is the part that the contenders share whose store is the memory of the process: it fills the store
-// from the table when the process starts, and its workers cancel one order each.
+// Package inprocess runs the contenders that keep the orders in the memory of the process. It loads the orders from the
+// table when the process starts. Its workers cancel one order at a time.
 package inprocess
 
 import (

@@ -1,15 +1,15 @@
-// Package keyspace times orders out with keys of Redis that expire. Each order has a key whose time to live is what is
-// left until the order is due. Redis publishes an event for each key that expires (keyspace notifications), and a
-// subscriber cancels the order whose id is in the key's name.
+// Package keyspace times out orders with keys of Redis that expire. Each order has a key, which expires when the order
+// is due. Redis publishes an event for each key that expires (keyspace notifications), and a subscriber cancels the
+// order whose id is in the key's name.
 //
 // The documentation of Redis names two weaknesses:
 //
 //   - The event is sent when Redis deletes the key, not when its time to live ends. Redis deletes an expired key when
 //     a command accesses it, or when its background cycle finds it. With many keys the event can be much later than the
 //     end of the time to live.
-//   - Events are Pub/Sub messages, which are fire and forget. Redis does not keep an event that nobody receives. So
-//     each key that expires while no subscriber is connected is an order that is never cancelled. A process that dies
-//     also loses the events that it has received.
+//   - Events are Pub/Sub messages, which are fire and forget. Redis does not keep an event that nobody receives. If a
+//     key expires while no subscriber is connected, its order is never cancelled. A process that dies also loses the
+//     events that it has received.
 //
 // Other known weaknesses:
 //
@@ -21,6 +21,7 @@ package keyspace
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -81,7 +82,7 @@ func (k *keyspace) listen(ctx context.Context, expired chan<- string, ready func
 	if err := k.env.Redis.ConfigSet(ctx, "notify-keyspace-events", "Ex").Err(); err != nil {
 		return err
 	}
-	events := k.env.Redis.PSubscribe(ctx, "__keyevent@0__:expired")
+	events := k.env.Redis.Subscribe(ctx, fmt.Sprintf("__keyevent@%d__:expired", database(k.env.Redis)))
 	defer events.Close()
 	// The end of ctx does not wake a Receive that waits. Close does.
 	stop := context.AfterFunc(ctx, func() { events.Close() })
@@ -106,6 +107,14 @@ func (k *keyspace) listen(ctx context.Context, expired chan<- string, ready func
 			return nil
 		}
 	}
+}
+
+// database returns the number of the client's database. A Redis Cluster has only database 0.
+func database(client redis.UniversalClient) int {
+	if c, ok := client.(*redis.Client); ok {
+		return c.Options().DB
+	}
+	return 0
 }
 
 // cancel cancels the next order. If it cannot, it sets the order's key again, because Redis does not repeat the event.

@@ -1,14 +1,13 @@
 // Package levels keeps a FIFO queue for each of a few fixed delays, as RocketMQ 4 does, here in Redis Streams. All
-// orders in one queue wait for the same time, so the head is always the next one that is due, and adding and moving an
-// order costs the same however many orders wait. A mover for each level moves orders that have waited long enough into
-// a ready stream, which a consumer group reads.
+// orders in one queue wait for the same time, so the head is always the next one that is due. The cost to add or to move
+// an order does not depend on the number of orders that wait. Each level has a mover. It moves orders that have waited
+// long enough into a ready stream, which a consumer group reads.
 //
-// An order goes to the shortest level that is not shorter than its delay: a user of RocketMQ 4 has to choose it in
-// order never to be early.
+// An order goes to the shortest level that is at least its delay, so that it is never early.
 //
 // Known weaknesses: a delay that is not a level is rounded up, by an hour in the worst case. An order that waits cannot
-// be moved or removed: a new due time adds a second entry, and the first one comes too early or for nothing. A delay
-// above the last level takes several rounds.
+// be moved or removed: a new due time adds a second entry, and the first one comes too early, or after the order
+// has ended. An order with a delay above the last level waits several times.
 package levels
 
 import (
@@ -101,7 +100,7 @@ func (q *queue) Schedule(ctx context.Context, orders []contender.Order) error {
 	return err
 }
 
-// levelFor returns the shortest level that is not shorter than the delay. An order with a longer delay than the last
+// levelFor returns the shortest level that is at least the delay. An order with a longer delay than the last
 // level comes back early, and is scheduled again.
 func levelFor(delay time.Duration) time.Duration {
 	for _, level := range delays {

@@ -2,10 +2,12 @@
 // process with the timer that an earlier order was placed, so that it need not poll.
 //
 // PostgreSQL delivers notifications only to sessions that listen at the time. So the process reads the earliest due
-// time from the table when it starts, after it has cancelled orders, and when it connects again. It does not notice
-// that a notification is missing because the placing process died before it sent one, or because the connection broke
-// without an error: an order that is due before all others is then late until the timer fires. Commits that notify wait
-// for each other, because each takes a lock that the whole server shares. So one notification announces a batch.
+// time from the table when it starts, after it has cancelled orders, and when it connects again.
+//
+// A notification can be missing: the placing process died before it sent one, or the connection broke without an error.
+// The process does not notice that. An order that is due before all others is then late, until the timer fires. Commits
+// that notify wait for each other, because each takes a lock that the whole server shares. So one notification announces
+// a batch.
 package notify
 
 import (
@@ -28,10 +30,8 @@ var Contenders = []contender.Info{{
 	Way:      "A process sleeps until the earliest due time in the table, and NOTIFY wakes it for an earlier one.",
 	Source:   "https://www.postgresql.org/docs/current/sql-notify.html",
 	Settings: "one notification for each batch of placed orders; cancels pages of 500 orders",
-	Cannot: map[string]string{
-		contender.Memory:    "no store besides the table",
-		contender.StoreLost: "no store besides the table",
-	},
+	Cannot:   pending.Cannot,
+	Loads:    true,
 	New: func(_ context.Context, env contender.Env) (contender.Contender, error) {
 		return &listener{env: env}, nil
 	},

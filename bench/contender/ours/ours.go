@@ -27,6 +27,7 @@ var Contenders = []contender.Info{{
 	Settings: "defaults",
 	Servers:  []contender.Server{contender.Redis},
 	Recovery: 15 * time.Second, // the lease, and some time
+	Loads:    true,
 	New: func(_ context.Context, env contender.Env) (contender.Contender, error) {
 		return newShop(env)
 	},

@@ -6,12 +6,13 @@
 // so the cost of a poll does not grow with the orders that are not due.
 //
 // An order is late by up to the interval, on average by half of it. If a poll takes longer than the interval, the next
-// one starts when it ends: one by one, a burst of orders delays all orders behind it. Each process polls, so several
-// processes read the same due orders.
+// one starts when it ends. So a burst of orders, cancelled one by one, delays all orders behind it. Each process polls,
+// so several processes read the same due orders.
 package polling
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"example.com/shop/bench/contender"
@@ -49,21 +50,23 @@ var (
 )
 
 func info(name string, every time.Duration, job job) contender.Info {
+	settings := job.settings
+	if every != time.Minute {
+		settings += "; the source polls every 60 s"
+	}
 	var period time.Duration
 	if every > 10*time.Second {
 		period = every
 	}
 	return contender.Info{
 		Name: name,
-		Way:  "Every " + every.String() + ", " + job.way + ".",
+		Way:  fmt.Sprintf("Every %d s, %s.", int(every.Seconds()), job.way),
 		Source: "https://www.besthub.dev/articles/how-to-build-a-reliable-15-minute-order-auto-cancel-in-java-" +
 			"from-na-ve-scheduled-to-production-ready-redisson-5371083a8e22",
-		Settings: job.settings,
+		Settings: settings,
 		Period:   period,
-		Cannot: map[string]string{
-			contender.Memory:    "no store besides the table",
-			contender.StoreLost: "no store besides the table",
-		},
+		Cannot:   pending.Cannot,
+		Loads:    true,
 		New: func(_ context.Context, env contender.Env) (contender.Contender, error) {
 			return &poller{env: env, every: every, cancelDue: job.cancelDue}, nil
 		},

@@ -7,18 +7,19 @@
 //   - Per-message TTL: one queue holds all orders, and each message has an expiration. RabbitMQ expires a message only
 //     at the head of its queue. So an order with a short delay waits behind orders with longer delays.
 //   - Per-queue TTL: each level of delay has a queue of its own, in which messages expire in the order in which they
-//     arrive. An order waits in the queue with the smallest level that is not shorter than its delay. So an order with
-//     a delay between two levels is late.
+//     arrive. An order waits in the queue of the shortest level that is at least its delay. So an order with a delay
+//     between two levels is late.
 //
-// Neither variant can find a message again. So an order with a new due time gets a second message, and the first one
-// arrives too early or without effect. A classic queue dead-letters messages without publisher confirms. So a message
-// can be lost if the server ends while it moves the message.
+// Neither variant can find a message again. So an order with a new due time gets a second message. The first message
+// then arrives too early, or after the order has ended. A classic queue dead-letters messages without publisher
+// confirms. So a message can be lost if the server ends while it moves the message.
 package rabbitmq
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -46,8 +47,7 @@ var Contenders = []contender.Info{
 		Settings: settings,
 		Servers:  []contender.Server{contender.Rabbit},
 		New: func(_ context.Context, env contender.Env) (contender.Contender, error) {
-			waiting := []level{{queue: "bench.message-ttl.waiting"}}
-			return &queue{env: env, due: "bench.message-ttl.due", waiting: waiting}, nil
+			return &queue{env: env, due: messageTTLDue, waiting: messageTTLWaiting()}, nil
 		},
 	},
 	{
@@ -57,13 +57,19 @@ var Contenders = []contender.Info{
 		Settings: settings + "; 14 levels of delay from 1 s to 24 h",
 		Servers:  []contender.Server{contender.Rabbit},
 		New: func(_ context.Context, env contender.Env) (contender.Contender, error) {
-			return &queue{env: env, due: "bench.queue-ttl.due", waiting: levels()}, nil
+			return &queue{env: env, due: queueTTLDue, waiting: queueTTLWaiting()}, nil
 		},
 	},
 }
 
-const settings = "durable classic queues, persistent messages, publisher confirms for each batch, prefetch 250, " +
-	"8 consumers that collect a batch for 5 ms"
+const settings = "durable classic queues in lazy mode, which RabbitMQ ignores from 3.12 on; persistent messages, " +
+	"publisher confirms for each batch, prefetch 250, 8 consumers that collect a batch for 5 ms"
+
+// The queues of expired messages.
+const (
+	messageTTLDue = "bench.message-ttl.due"
+	queueTTLDue   = "bench.queue-ttl.due"
+)
 
 // level is a queue in which messages wait. A ttl of 0 means that each message has its own.
 type level struct {
@@ -71,8 +77,11 @@ type level struct {
 	ttl   time.Duration
 }
 
-// levels returns the queues of the per-queue variant, the shortest delay first.
-func levels() []level {
+// messageTTLWaiting returns the queue of the per-message variant.
+func messageTTLWaiting() []level { return []level{{queue: "bench.message-ttl.waiting"}} }
+
+// queueTTLWaiting returns the queues of the per-queue variant, the shortest delay first.
+func queueTTLWaiting() []level {
 	var all []level
 	for _, ttl := range []time.Duration{
 		time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second,
@@ -92,10 +101,16 @@ type queue struct {
 	waiting []level // the queues in which messages wait
 
 	mu      sync.Mutex
-	publish *amqp.Channel // in confirm mode; nil before the first Schedule
+	publish *publishing // nil before the first Schedule
 }
 
-// Clean deletes the queues.
+// publishing is a connection with a channel in confirm mode.
+type publishing struct {
+	conn *amqp.Connection
+	ch   *amqp.Channel
+}
+
+// Clean deletes the queues of both variants, so that neither runs beside the messages of the other.
 func (q *queue) Clean(context.Context) error {
 	conn, err := amqp.Dial(q.env.RabbitURL)
 	if err != nil {
@@ -106,7 +121,8 @@ func (q *queue) Clean(context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, l := range append([]level{{queue: q.due}}, q.waiting...) {
+	due := []level{{queue: messageTTLDue}, {queue: queueTTLDue}}
+	for _, l := range slices.Concat(due, messageTTLWaiting(), queueTTLWaiting()) {
 		if _, err := ch.QueueDelete(l.queue, false, false, false); err != nil {
 			return fmt.Errorf("delete the queue %s: %w", l.queue, err)
 		}
@@ -158,12 +174,16 @@ func (q *queue) route(delay time.Duration) (name, expiration string) {
 	return q.waiting[len(q.waiting)-1].queue, ""
 }
 
-// publisher returns the channel for publishing. If the connection has failed, it connects again.
+// publisher returns the channel for publishing. If the channel or its connection has failed, it connects again.
 func (q *queue) publisher() (*amqp.Channel, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.publish != nil && !q.publish.IsClosed() {
-		return q.publish, nil
+	if q.publish != nil {
+		if !q.publish.ch.IsClosed() {
+			return q.publish.ch, nil
+		}
+		_ = q.publish.conn.Close() // RabbitMQ may have closed only the channel
+		q.publish = nil
 	}
 	conn, ch, err := q.connect()
 	if err != nil {
@@ -173,7 +193,7 @@ func (q *queue) publisher() (*amqp.Channel, error) {
 		_ = conn.Close()
 		return nil, err
 	}
-	q.publish = ch
+	q.publish = &publishing{conn, ch}
 	return ch, nil
 }
 
@@ -195,11 +215,13 @@ func (q *queue) connect() (*amqp.Connection, *amqp.Channel, error) {
 }
 
 func (q *queue) declare(ch *amqp.Channel) error {
-	if _, err := ch.QueueDeclare(q.due, true, false, false, false, nil); err != nil {
+	// Before RabbitMQ 3.12, lazy mode is the recommended mode of long queues. Later versions ignore it.
+	const mode, lazy = "x-queue-mode", "lazy"
+	if _, err := ch.QueueDeclare(q.due, true, false, false, false, amqp.Table{mode: lazy}); err != nil {
 		return err
 	}
 	for _, l := range q.waiting {
-		args := amqp.Table{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": q.due}
+		args := amqp.Table{mode: lazy, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": q.due}
 		if l.ttl > 0 {
 			args["x-message-ttl"] = l.ttl.Milliseconds()
 		}

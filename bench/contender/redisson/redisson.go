@@ -1,14 +1,14 @@
 // Package redisson does in Go what Redisson's RDelayedQueue does over an RBlockingQueue. The due times are in a ZSET,
 // the elements also in a list. A client moves due elements into a ready list, 100 a script, and then sets a local timer
-// for the next due time, which the script returns. If a new element is the first of the ZSET, its due time is published
-// on a channel, and all clients set their timers again. After each subscription a client looks at once. Consumers pop
-// the ready list with BLPOP.
+// for the next due time, which the script returns. If a new element is the first of the ZSET, the script publishes its
+// due time, and every client sets its timer to it. After each subscription a client looks at once. Consumers pop the
+// ready list with BLPOP.
 //
 // Redisson has the scripts in its class RedissonDelayedQueue and the timer in QueueTransferTask.
 //
-// Known weaknesses: elements that were popped by a process that dies are lost. LREM searches the list for each element
-// that is moved, so a move is slow if many elements wait that are not in the order of their due times. Redisson's
-// documentation calls RDelayedQueue deprecated, and refers to the Reliable Queue of the commercial edition.
+// Known weaknesses: a process that dies loses the elements that it has popped. A move searches the list for each element
+// with LREM. It is slow if the list is long and not in the order of the due times. Redisson's documentation calls
+// RDelayedQueue deprecated, and refers to the Reliable Queue of the commercial edition.
 package redisson
 
 import (
@@ -29,7 +29,7 @@ import (
 var Contenders = []contender.Info{
 	{
 		Name:   "Redisson's delayed queue",
-		Way:    "A ZSET of due times, a published first due time, and timers in the clients fill a list for consumers.",
+		Way:    "Clients set a timer to the first due time in a ZSET, and move due elements to a list for the consumers.",
 		Source: source,
 		Settings: "In Go, not Java. As Redisson: 100 elements a move, tried again 1.5 s after an error. " +
 			"Not from it: 8 consumers; BLPOP waits for 0.5 s; a failed cancellation is offered again after 1 s.",
@@ -62,7 +62,7 @@ const (
 	popWait    = "0.5"                   // seconds; an end of the context does not interrupt BLPOP
 )
 
-// offer adds an element. It publishes the due time if the element is the first one.
+// offer adds an element. It publishes the due time if the element is the first one. It returns 1.
 //
 // KEYS: timeouts, elements, channel. ARGV: due time in ms, element.
 const offer = `
@@ -71,6 +71,7 @@ redis.call('RPUSH', KEYS[2], ARGV[2])
 if redis.call('ZRANGE', KEYS[1], 0, 0)[1] == ARGV[2] then
 	redis.call('PUBLISH', KEYS[3], ARGV[1])
 end
+return 1
 `
 
 // move moves due elements to the ready list, without their 8 random bytes. It returns the due time of the next element.
@@ -109,13 +110,10 @@ func (q *queue) Schedule(ctx context.Context, orders []contender.Order) error {
 			var random [8]byte
 			_, _ = rand.Read(random[:]) // it never fails
 			pipe.Eval(ctx, offer, []string{timeoutsKey, elementsKey, channel},
-				ceilMilli(o.Due), string(random[:])+o.ID)
+				o.CeilMilli(), string(random[:])+o.ID)
 		}
 		return nil
 	})
-	if errors.Is(err, redis.Nil) { // the script returns nothing
-		return nil
-	}
 	return err
 }
 
@@ -241,6 +239,3 @@ func (q *queue) take(ctx context.Context) ([]string, error) {
 	slices.Sort(ids)
 	return slices.Compact(ids), nil
 }
-
-// ceilMilli returns t in milliseconds, rounded up, so that no element is due early.
-func ceilMilli(t time.Time) int64 { return t.Add(time.Millisecond - time.Nanosecond).UnixMilli() }

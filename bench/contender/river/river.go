@@ -1,14 +1,17 @@
 // Package river times out orders with River, a job queue on PostgreSQL: https://riverqueue.com/docs.
 //
-// An order is a job with the time when the order is due. One client, the elected leader, makes scheduled jobs available
-// every 5 seconds, including those of the next 5 seconds. Each client fetches the available jobs that are due, and runs
-// a worker for each job.
+// An order is a job with the time when the order is due. One client, the elected leader, looks at the scheduled jobs
+// every 5 seconds. It makes those available that are due before its next look. Each client fetches the available jobs
+// when they are due, and runs a worker for each job.
 //
-// So an order that is due less than 5 seconds after its placement can be up to 5 seconds late. River has no public
-// setting for that interval. A worker gets one job at a time, so each order is cancelled in a transaction of its own. A
-// job that is done stays in the table for a day. If a process is killed, its jobs in progress run again only after
-// RescueStuckJobsAfter, an hour by default. If that process was the leader, another client becomes the leader after up
-// to 15 seconds.
+// A job that is inserted at least 5 seconds before it is due is therefore available in time. A job that is inserted
+// later waits for the leader's next look, and can be up to 5 seconds late. River has no public setting for that
+// interval. A worker gets one job at a time, so each order is cancelled in a transaction of its own. A job that is done
+// stays in the table for a day.
+//
+// If a process is killed, its jobs in progress run again only after RescueStuckJobsAfter, an hour by default. The leader
+// looks for such jobs every 30 seconds. If the killed process was the leader, another client becomes the leader after up
+// to 21 seconds: the leader's row expires after 15 seconds, and the other clients try every 5 to 6 seconds.
 package river
 
 import (
@@ -30,12 +33,14 @@ import (
 var Contenders = []contender.Info{
 	info("River, as shipped",
 		"100 workers, as in the guide to get started; the other defaults: a fetch every second, at most every 100 ms",
-		variant{workers: 100}),
+		variant{workers: 100, recovery: time.Hour}), // the default of RescueStuckJobsAfter
 	info("River, tuned",
 		"500 workers, a fetch every 50 ms, at most every 10 ms, 16 connections, JobTimeout 10 s, "+
 			"RescueStuckJobsAfter 15 s; the interval of the scheduler, 5 s, has no public setting",
 		variant{
 			workers: 500, connections: 16,
+			// RescueStuckJobsAfter, the two intervals of the leader, 30 s and 5 s, the delay of the retry, and some time.
+			recovery: time.Minute,
 			config: river.Config{
 				FetchCooldown: 10 * time.Millisecond, FetchPollInterval: 50 * time.Millisecond,
 				JobTimeout: 10 * time.Second, RescueStuckJobsAfter: 15 * time.Second,
@@ -43,10 +48,11 @@ var Contenders = []contender.Info{
 		}),
 }
 
-// variant has the settings that differ from the defaults.
+// variant has the settings that differ from the defaults, and the longest time until a killed process's jobs run again.
 type variant struct {
 	workers     int
 	connections int32
+	recovery    time.Duration
 	config      river.Config
 }
 
@@ -59,7 +65,9 @@ func info(name, settings string, v variant) contender.Info {
 		Cannot: map[string]string{
 			contender.StoreLost: "it keeps nothing outside of PostgreSQL",
 		},
-		New: func(ctx context.Context, env contender.Env) (contender.Contender, error) { return newJobs(ctx, env, v) },
+		Recovery: v.recovery,
+		Ahead:    6 * time.Second, // the interval of the scheduler, and some time
+		New:      func(ctx context.Context, env contender.Env) (contender.Contender, error) { return newJobs(ctx, env, v) },
 	}
 }
 
@@ -129,11 +137,16 @@ const stopTimeout = 900 * time.Millisecond
 // Run runs the client. The client itself survives failures of PostgreSQL, once it has started.
 func (j *jobs) Run(ctx context.Context, ready func()) error {
 	contender.Repeat(ctx, j.env.Log, func(ctx context.Context) error {
+		earlier, err := j.leaderUntil(ctx)
+		if err != nil {
+			return err
+		}
 		if err := j.client.Start(ctx); err != nil {
 			return err
 		}
-		j.awaitLeader(ctx)
-		ready()
+		if j.awaitLeader(ctx, earlier) {
+			ready()
+		}
 		<-ctx.Done()
 		select {
 		case <-j.client.Stopped():
@@ -144,15 +157,24 @@ func (j *jobs) Run(ctx context.Context, ready func()) error {
 	return nil
 }
 
-// awaitLeader waits until a client is the leader. Only then do scheduled jobs become available.
-func (j *jobs) awaitLeader(ctx context.Context) {
-	elected := false
-	for !elected && ctx.Err() == nil {
-		const query = "SELECT EXISTS (SELECT FROM river_leader WHERE expires_at > now())"
-		if err := j.pool.QueryRow(ctx, query).Scan(&elected); err != nil || !elected {
-			contender.Sleep(ctx, 50*time.Millisecond)
+// leaderUntil returns when the leader's row expires. Without a leader that is a time in the past.
+func (j *jobs) leaderUntil(ctx context.Context) (until time.Time, err error) {
+	const query = "SELECT coalesce(max(expires_at), 'epoch') FROM river_leader"
+	err = j.pool.QueryRow(ctx, query).Scan(&until)
+	return until, err
+}
+
+// awaitLeader waits until the leader's row expires later than a time that was read before, and reports whether it does.
+// Without a leader no scheduled job becomes available. The row of a killed leader stays until it expires. Only a live
+// leader writes a later time, when it is elected and then every 5 seconds.
+func (j *jobs) awaitLeader(ctx context.Context, earlier time.Time) bool {
+	for ctx.Err() == nil {
+		if until, err := j.leaderUntil(ctx); err == nil && until.After(earlier) {
+			return true
 		}
+		contender.Sleep(ctx, 50*time.Millisecond)
 	}
+	return false
 }
 
 // timeout is a job's arguments.

@@ -2,12 +2,11 @@
 // dispatcher, the process that holds the lock of the shard. The dispatcher moves due orders into one Redis Stream,
 // which is the ready queue of all consumers.
 //
-// The division into partitioned schedules, one dispatcher for each partition, and a separate queue of jobs that are due
-// is Dynein's, the job queue of Airbnb, which has it on DynamoDB and SQS.
+// Dynein, the job queue of Airbnb, has the same parts on DynamoDB and SQS: partitioned schedules, a dispatcher for each
+// partition, and a separate queue of jobs that are due.
 //
 // Known weaknesses: dispatchers poll even if nothing is due. If a dispatcher dies, nobody dispatches its shard until
-// its lock expires. All shards are of little use if they are on one Redis server, because that server runs one command
-// at a time.
+// its lock expires. Shards on one Redis server are of little use, because that server runs one command at a time.
 package sharded
 
 import (
@@ -15,6 +14,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"hash/fnv"
+	mathrand "math/rand/v2"
 	"sync"
 	"time"
 
@@ -89,15 +89,15 @@ func open(_ context.Context, env contender.Env) (contender.Contender, error) {
 }
 
 func (q *queue) Schedule(ctx context.Context, orders []contender.Order) error {
-	var due [shards][]redis.Z
+	var due [shards][]contender.Order
 	for _, o := range orders {
 		shard := shardOf(o.ID)
-		due[shard] = append(due[shard], redis.Z{Score: float64(ceilMilli(o.Due)), Member: o.ID})
+		due[shard] = append(due[shard], o)
 	}
 	_, err := q.env.Redis.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for shard, members := range due {
-			if len(members) > 0 {
-				pipe.ZAdd(ctx, dueKey(shard), members...)
+			if err := contender.ZAdd(ctx, pipe, dueKey(shard), members); err != nil {
+				return err
 			}
 		}
 		return nil
@@ -105,10 +105,13 @@ func (q *queue) Schedule(ctx context.Context, orders []contender.Order) error {
 	return err
 }
 
+// Run runs the dispatchers and the consumers. Each dispatcher begins at a random time within a tick, so that their ticks
+// do not coincide.
 func (q *queue) Run(ctx context.Context, ready func()) error {
 	var dispatchers sync.WaitGroup
 	for shard := range shards {
 		dispatchers.Go(func() {
+			contender.Sleep(ctx, mathrand.N(tick))
 			contender.Repeat(ctx, q.env.Log, func(ctx context.Context) error { return q.dispatch(ctx, shard) })
 			q.release(ctx, shard)
 		})
@@ -144,6 +147,3 @@ func shardOf(id string) int {
 	_, _ = h.Write([]byte(id)) // it never fails
 	return int(h.Sum32() % shards)
 }
-
-// ceilMilli returns t in milliseconds, rounded up, so that no order is due early.
-func ceilMilli(t time.Time) int64 { return t.Add(time.Millisecond - time.Nanosecond).UnixMilli() }

@@ -1,4 +1,4 @@
-// Package spop times orders out with a sorted set and a set of Redis. The sorted set has each order with its due time
+// Package spop times out orders with a sorted set and a set of Redis. The sorted set has each order with its due time
 // as the score. Once a second a mover adds the due members to the set. Consumers take members from the set with SPOP,
 // which gives a member to one consumer only. They cancel the order, and last remove the member from the sorted set with
 // ZREM.
@@ -8,8 +8,8 @@
 // describes this way, so Source is the documentation of SPOP.
 //
 // The mover leaves the members in the sorted set, so a crash loses no task: a member that a dead consumer had taken is
-// moved again. But the mover does not know which members are in progress. It moves them again too, each second until
-// their ZREM, and another consumer takes them. The slower the cancels, the more orders are cancelled twice.
+// moved again. But the mover does not know which members are in progress. It moves those again too, each second until
+// their ZREM, and other consumers take them. The slower the cancels, the more orders are cancelled twice.
 //
 // Other known weaknesses:
 //
@@ -22,6 +22,7 @@ package spop
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -30,7 +31,8 @@ import (
 	"example.com/shop/bench/contender"
 )
 
-// interval is the time between moves, and the sleep of a consumer that found the set empty.
+// interval is the time between moves, and the sleep of a consumer that found the set empty. It is this
+// benchmark's choice.
 const interval = time.Second
 
 const (
@@ -40,11 +42,12 @@ const (
 
 // Contenders is the one variant.
 var Contenders = []contender.Info{{
-	Name:     "ZSET → Set, SPOP",
-	Way:      "A mover copies due members of a sorted set to a set; consumers SPOP, cancel, and ZREM last.",
-	Source:   "https://redis.io/docs/latest/commands/spop/",
-	Settings: "a move each second; 8 consumers, each sleeps 1 s when the set is empty; scores in ms",
-	Servers:  []contender.Server{contender.Redis},
+	Name:   "ZSET → Set, SPOP",
+	Way:    "A mover copies due members of a sorted set to a set; consumers SPOP, cancel, and ZREM last.",
+	Source: "https://redis.io/docs/latest/commands/spop/",
+	Settings: "Not from the source: a move each second; 8 consumers, each sleeps 1 s when the set is empty; " +
+		"scores in ms.",
+	Servers: []contender.Server{contender.Redis},
 	New: func(_ context.Context, env contender.Env) (contender.Contender, error) {
 		return &queue{env: env}, nil
 	},
@@ -54,21 +57,16 @@ type queue struct{ env contender.Env }
 
 // Schedule adds the orders to the sorted set, or gives the members that exist new scores.
 func (q *queue) Schedule(ctx context.Context, orders []contender.Order) error {
-	if len(orders) == 0 {
-		return nil
-	}
-	members := make([]redis.Z, len(orders))
-	for i, o := range orders {
-		members[i] = redis.Z{Score: float64(o.Due.UnixMilli()), Member: o.ID}
-	}
-	return q.env.Redis.ZAdd(ctx, delayed, members...).Err()
+	return contender.ZAdd(ctx, q.env.Redis, delayed, orders)
 }
 
-// Run runs the mover and the consumers.
+// Run runs the mover and the consumers. Each begins at a random time within the interval, so that they do not work in
+// step.
 func (q *queue) Run(ctx context.Context, ready func()) error {
 	ready = sync.OnceFunc(ready)
 	var group sync.WaitGroup
 	group.Go(func() {
+		contender.Sleep(ctx, rand.N(interval))
 		contender.Repeat(ctx, q.env.Log, func(ctx context.Context) error {
 			if err := q.move(ctx); err != nil {
 				return err
@@ -79,7 +77,10 @@ func (q *queue) Run(ctx context.Context, ready func()) error {
 		})
 	})
 	for range contender.Workers {
-		group.Go(func() { contender.Repeat(ctx, q.env.Log, q.consume) })
+		group.Go(func() {
+			contender.Sleep(ctx, rand.N(interval))
+			contender.Repeat(ctx, q.env.Log, q.consume)
+		})
 	}
 	group.Wait()
 	return nil

@@ -18,7 +18,7 @@ const (
 type hashed struct {
 	start time.Time
 	mu    sync.Mutex
-	next  int64 // the tick that the hand reaches next
+	next  int64 // the tick that the wheel reaches next
 	slots [hashedSlots][]timer
 }
 
@@ -41,7 +41,7 @@ func (w *hashed) Deliver(ctx context.Context, ids chan<- string) {
 			return
 		case <-ticker.C:
 		}
-		// The ticker drops ticks while workers keep the wheel waiting. The hand catches up with the clock.
+		// The ticker drops ticks while workers keep the wheel waiting. The wheel catches up with the clock.
 		for passed := int64(time.Since(w.start) / hashedTick); w.next <= passed; {
 			if !send(ctx, ids, w.turn()) {
 				return
@@ -50,7 +50,7 @@ func (w *hashed) Deliver(ctx context.Context, ids chan<- string) {
 	}
 }
 
-// turn moves the hand by one slot and removes the slot's timers that are due.
+// turn removes the due timers of the slot at the tick next, and moves on to the next slot.
 func (w *hashed) turn() (due []timer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

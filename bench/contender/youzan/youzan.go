@@ -26,7 +26,7 @@ import (
 // Contenders has the one variant.
 var Contenders = []contender.Info{{
 	Name: "Youzan's buckets",
-	Way: "A pool of jobs, and ZSETs of due times that a timer each scans every second into a ready list; " +
+	Way: "A pool holds the jobs; every second a timer for each ZSET of due times moves due jobs to a ready list; " +
 		"a reserved job comes back after its TTR unless it is finished.",
 	Source: "https://tech.youzan.com/queuing_delay/",
 	Settings: "As ouqiang/delay-queue: 3 buckets, a scan each second, due times in whole seconds (rounded up here), " +

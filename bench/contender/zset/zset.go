@@ -1,12 +1,12 @@
-// Package zset times orders out with a sorted set of Redis: the member is the order's id, the score is its due time in
-// milliseconds, and consumers poll the set for members with scores up to the current time. Articles on order timeouts
-// explain it in this order:
+// Package zset times out orders with a sorted set of Redis. The member is the order's id, and the score is its due time
+// in milliseconds. Consumers poll the set for members with scores up to the current time. Articles on order timeouts
+// explain three versions:
 //
-//   - The first version removes the member with ZREM and then cancels the order. Several consumers read the same member
-//     before one of them removes it, so an order is cancelled several times.
-//   - The second version looks at the reply of ZREM. Only the consumer that removed the member cancels the order.
-//   - For many orders, a Lua script reads and removes a batch of members in one call. Redis runs a script as a whole,
-//     so no other consumer reads the same members.
+//   - The first removes the member with ZREM and then cancels the order. Several consumers read the same member before
+//     one of them removes it, so an order is cancelled several times.
+//   - The second looks at the reply of ZREM. Only the consumer that removed the member cancels the order.
+//   - The third is for many orders. A Lua script reads and removes a batch of members in one call. Redis runs a script
+//     as a whole, so no other consumer reads the same members.
 //
 // Known weaknesses:
 //
@@ -19,6 +19,7 @@ package zset
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -27,8 +28,11 @@ import (
 	"example.com/shop/bench/contender"
 )
 
-// interval is the sleep of a consumer that found no more due members.
+// interval is the sleep of a consumer that found no more due members. It is this benchmark's choice.
 const interval = time.Second
+
+const settings = "Not from the source: 8 consumers, each sleeps 1 s when nothing is due (the source: 0.5 s, and only " +
+	"when the set is empty); scores in ms (the source: s)."
 
 const article = "https://github.com/Tyson0314/Java-learning/blob/master/docs/advance/system-design/" +
 	"2-order-timeout-auto-cancel.md"
@@ -39,7 +43,7 @@ var Contenders = []contender.Info{
 		Name:     "ZSET poll, ZREM unchecked",
 		Way:      "Consumers read the first due member of a sorted set, remove it, and cancel the order.",
 		Source:   article,
-		Settings: "8 consumers, each sleeps 1 s when nothing is due; scores in ms",
+		Settings: settings,
 		Servers:  []contender.Server{contender.Redis},
 		New:      newQueue("unchecked", (*queue).unchecked),
 	},
@@ -47,17 +51,18 @@ var Contenders = []contender.Info{
 		Name:     "ZSET poll, ZREM claim",
 		Way:      "As the unchecked poll, but only the consumer whose ZREM removed the member cancels the order.",
 		Source:   article,
-		Settings: "8 consumers, each sleeps 1 s when nothing is due; scores in ms",
+		Settings: settings,
 		Servers:  []contender.Server{contender.Redis},
 		New:      newQueue("claim", (*queue).claim),
 	},
 	{
-		Name:     "ZSET poll, batches",
-		Way:      "Consumers read and remove up to 500 due members in one script, and cancel them in one transaction.",
-		Source:   "https://github.com/redis/redis/issues/2801",
-		Settings: "8 consumers, each sleeps 1 s after a batch that was not full; batches of 500; scores in ms",
-		Servers:  []contender.Server{contender.Redis},
-		New:      newQueue("batches", (*queue).batch),
+		Name:   "ZSET poll, batches",
+		Way:    "Consumers read and remove up to 500 due members in one script, and cancel them in one transaction.",
+		Source: "https://github.com/redis/redis/issues/2801",
+		Settings: "Not from the source: 8 consumers, each sleeps 1 s after a batch that was not full; batches of 500; " +
+			"scores in ms.",
+		Servers: []contender.Server{contender.Redis},
+		New:     newQueue("batches", (*queue).batch),
 	},
 }
 
@@ -78,22 +83,16 @@ func newQueue(
 
 // Schedule adds the orders, or gives the members that exist new scores.
 func (q *queue) Schedule(ctx context.Context, orders []contender.Order) error {
-	if len(orders) == 0 {
-		return nil
-	}
-	members := make([]redis.Z, len(orders))
-	for i, o := range orders {
-		members[i] = redis.Z{Score: float64(o.Due.UnixMilli()), Member: o.ID}
-	}
-	return q.env.Redis.ZAdd(ctx, q.key, members...).Err()
+	return contender.ZAdd(ctx, q.env.Redis, q.key, orders)
 }
 
-// Run runs the consumers.
+// Run runs the consumers. Each begins at a random time within the interval, so that their polls do not coincide.
 func (q *queue) Run(ctx context.Context, ready func()) error {
 	ready = sync.OnceFunc(ready)
 	var consumers sync.WaitGroup
 	for range contender.Workers {
 		consumers.Go(func() {
+			contender.Sleep(ctx, rand.N(interval))
 			contender.Repeat(ctx, q.env.Log, func(ctx context.Context) error {
 				more, err := q.poll(ctx)
 				if err != nil {
