@@ -41,6 +41,15 @@ type scheduled struct {
 	Due int64 // nanoseconds since 1970
 }
 
+// contenderOrders returns the orders with the reading of this process's monotonic clock.
+func contenderOrders(all []scheduled) []contender.Order {
+	orders := make([]contender.Order, len(all))
+	for i, o := range all {
+		orders[i] = contender.Order{ID: o.ID, Due: time.Now().Add(time.Until(time.Unix(0, o.Due)))}
+	}
+	return orders
+}
+
 // reply is the reply to a request. The first reply comes without a request, when the contender can cancel orders.
 type reply struct {
 	Error  string // empty: none
@@ -221,11 +230,7 @@ func (c *child) answer(ctx context.Context, r request) (a reply) {
 	if r.Counts {
 		a.Counts, err = c.counts()
 	} else {
-		orders := make([]contender.Order, len(r.Schedule))
-		for i, o := range r.Schedule {
-			orders[i] = contender.Order{ID: o.ID, Due: time.Now().Add(time.Until(time.Unix(0, o.Due)))}
-		}
-		err = c.contender.Schedule(ctx, orders)
+		err = c.contender.Schedule(ctx, contenderOrders(r.Schedule))
 	}
 	if err != nil {
 		a.Error = err.Error()

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
 
 	"example.com/shop/bench/contender"
 	"example.com/shop/internal/delay"
@@ -68,8 +67,12 @@ func (b *bench) limitOfBurst(ctx context.Context) error {
 		return err
 	}
 	took := time.Since(began)
-	if left, err := b.pending(ctx, time.Now()); err != nil || left > 0 {
-		return errors.Join(err, fmt.Errorf("one statement left %d of %d orders pending", left, b.Burst))
+	left, err := b.pending(ctx, time.Now())
+	if err != nil {
+		return err
+	}
+	if left > 0 {
+		return fmt.Errorf("one statement left %d of %d orders pending", left, b.Burst)
 	}
 	b.results.add(oneStatement, metric{burst, "rate"}, float64(b.Burst)/took.Seconds())
 	return b.violations(ctx)
@@ -87,11 +90,7 @@ func (b *bench) limitOfSchedule(ctx context.Context, pending []scheduled, most b
 	}
 	before, began := field(info, "used_memory"), time.Now()
 	for some := range slices.Chunk(pending, 1000) {
-		members := make([]redis.Z, len(some))
-		for i, o := range some {
-			members[i] = redis.Z{Score: float64(o.Due / 1000), Member: o.ID}
-		}
-		if err := b.redis.ZAdd(ctx, "bare", members...).Err(); err != nil {
+		if err := contender.ZAdd(ctx, b.redis, "bare", contenderOrders(some)); err != nil {
 			return err
 		}
 	}

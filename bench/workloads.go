@@ -78,11 +78,20 @@ type trial struct {
 // lead returns a time within which n orders can be inserted and scheduled, as early as the contender needs.
 func (t *trial) lead(n int) time.Duration {
 	const insertRate = 15_000
-	rate := 4_000.0
-	if known := t.results.of(t.info.Name, metric{schedule, "rate"}); len(known) > 0 {
-		rate = known[len(known)-1]
+	rate, known := t.scheduleRate()
+	if !known {
+		rate = 4_000
 	}
 	return t.Unit + t.info.Ahead + time.Duration((float64(n)/insertRate+1.5*float64(n)/rate)*float64(time.Second))
+}
+
+// scheduleRate returns how many orders a second the contender scheduled the last time, if it has scheduled any.
+func (t *trial) scheduleRate() (rate float64, known bool) {
+	rates := t.results.of(t.info.Name, metric{schedule, "rate"})
+	if len(rates) == 0 {
+		return 0, false
+	}
+	return rates[len(rates)-1], true
 }
 
 // prepare inserts and schedules an order for each of the offsets from a time that it returns. The time is later than the
@@ -426,9 +435,8 @@ func (t *trial) runGrowth(ctx context.Context, pending []scheduled, most bool) e
 	}
 	prefix := fmt.Sprint(len(pending), "/")
 	t.report(growth, map[string]float64{prefix + "burst": l.rate()})
-	if t.info.Cannot[contender.Memory] == "" { // the others schedule nothing
-		rates := t.results.of(t.info.Name, metric{schedule, "rate"})
-		t.report(growth, map[string]float64{prefix + "schedule": rates[len(rates)-1]})
+	if rate, known := t.scheduleRate(); known && t.info.Cannot[contender.Memory] == "" { // the others schedule nothing
+		t.report(growth, map[string]float64{prefix + "schedule": rate})
 	}
 	return nil
 }
