@@ -8,8 +8,9 @@ WITH asked AS MATERIALIZED (
 ),
 locked AS MATERIALIZED (
     -- SKIP LOCKED: a session that holds an invitation is about to accept it. The rest of the batch need not wait.
+    -- CASE: see internal/order/cancel_due.sql.
     SELECT id FROM invitations
-    WHERE id IN (SELECT uuid FROM asked) AND status = 'pending' AND expires_at <= now()
+    WHERE id IN (SELECT uuid FROM asked) AND CASE status WHEN 'pending' THEN expires_at <= now() END
     ORDER BY id
     FOR UPDATE SKIP LOCKED
 ),

@@ -5,8 +5,10 @@
 WITH locked AS MATERIALIZED (
     -- now() is the start of the transaction: an order that becomes due later is not due for this statement.
     -- SKIP LOCKED: a session that has locked an order is about to pay or cancel it. The rest of the batch need not wait.
+    -- CASE: no index can serve such a condition, so PostgreSQL reads the orders by their ids. If the statistics say that few
+    -- orders are pending, it would otherwise read all that are due, and compare each with all ids of the batch.
     SELECT id, expires_at, hold_until, cancel_requested_at FROM orders
-    WHERE id = ANY ($1::uuid[]) AND status = 'pending' AND due_at <= now()
+    WHERE id = ANY ($1::uuid[]) AND CASE status WHEN 'pending' THEN due_at <= now() END
     ORDER BY id
     FOR UPDATE SKIP LOCKED
 ),

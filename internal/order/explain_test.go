@@ -53,6 +53,24 @@ func TestQueryPlans(t *testing.T) {
 	}
 }
 
+// TestQueryPlansWithoutPendingOrders checks that a batch is read by its ids, although the statistics say that no order is
+// pending. A backlog can grow before the next statistics.
+func TestQueryPlansWithoutPendingOrders(t *testing.T) {
+	s := newShop(t)
+	s.fillTables(t)
+	ids := query[string](t, s, `SELECT array_agg(id)::text FROM (SELECT id FROM orders WHERE status = 'pending' LIMIT 500) o`)
+	s.exec(t, `UPDATE orders SET status = 'paid', paid_at = created_at WHERE status = 'pending'`)
+	s.exec(t, `VACUUM ANALYZE orders`)
+	for name, plan := range map[string]string{
+		"cancel_due.sql": s.explain(t, order.CancelDueSQL, fmt.Sprintf("'%s', 'worker'", ids)),
+		"remind.sql":     s.explain(t, order.RemindSQL, fmt.Sprintf("'%s', 1000", ids)),
+	} {
+		if strings.Contains(plan, "orders_pending_deadline") || strings.Contains(plan, "orders_open") {
+			t.Errorf("the plan of %s reads all pending orders:\n%s", name, plan)
+		}
+	}
+}
+
 // TestPlacementPlans checks that the statements of a batch of placements find each row with an index, for one placement and for
 // 200, with bounds and without.
 func TestPlacementPlans(t *testing.T) {

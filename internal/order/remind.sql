@@ -6,8 +6,9 @@ WITH locked AS MATERIALIZED (
     -- The foreign key of the event takes this lock anyway. The statement takes it first, so that no order ends before the
     -- event is added. SKIP LOCKED: a session that has locked an order is about to end or to change it. If the statement
     -- waited for that session, then other sessions would wait for the orders that the statement has locked.
+    -- CASE: see cancel_due.sql.
     SELECT id, expires_at FROM orders
-    WHERE id = ANY ($1::uuid[]) AND status = 'pending' AND cancel_requested_at IS NULL
+    WHERE id = ANY ($1::uuid[]) AND CASE status WHEN 'pending' THEN cancel_requested_at IS NULL END
     ORDER BY id
     FOR KEY SHARE SKIP LOCKED
 ),
