@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -43,9 +44,9 @@ func (b *bench) runOnServers(ctx context.Context, r *report) (err error) {
 	})
 }
 
-// run runs the workload growth, and then the others in rounds. The contenders take turns, and each round begins with
-// another one, because the speed of a machine changes from one minute to the next. It calls save after each round, so that
-// an interrupted run has a report.
+// run runs the workload growth, and then the others in rounds. The contenders take turns, because the speed of a machine
+// changes from one minute to the next. Each round has an order of its own, so that a contender does not always follow the
+// same one. It calls save after each round, so that an interrupted run has a report.
 func (b *bench) run(ctx context.Context, save func() error) error {
 	if err := b.grow(ctx, save); err != nil {
 		return err
@@ -56,12 +57,15 @@ func (b *bench) run(ctx context.Context, save func() error) error {
 				return fmt.Errorf("the limits: %w", err)
 			}
 		}
-		for i := range b.contenders {
-			info := b.contenders[(round+i)%len(b.contenders)]
+		for _, i := range rand.Perm(len(b.contenders)) {
+			info := b.contenders[i]
 			step := b.progress.step(fmt.Sprintf("round %d of %d: %s", round+1, b.Rounds, info.Name))
 			if err := b.round(ctx, info, round == 0, step); err != nil {
 				return err
 			}
+		}
+		if b.first {
+			b.results.endRound()
 		}
 		if err := save(); err != nil {
 			return err

@@ -288,6 +288,7 @@ func TestReportTables(t *testing.T) {
 	r := newTestReport(t, "a", "b", "c")
 	for range 3 {
 		r.results.add("a", metric{burst, "rate"}, 100)
+		r.results.endRound()
 	}
 	r.results.refuse("a", burst, "failed: once")
 	r.results.refuse("b", burst, "failed: each time")

@@ -31,8 +31,10 @@ func (b *bench) limits(ctx context.Context) error {
 	if err := b.empty(ctx); err != nil {
 		return err
 	}
-	if err := b.limitOfBurst(ctx); err != nil {
-		return err
+	for range mostBursts {
+		if err := b.limitOfBurst(ctx); err != nil {
+			return err
+		}
 	}
 	r, err := pgbench.Place(ctx, pgbench.Load{
 		Database: b.databaseURL, Module: b.module, Clients: pgbenchClients, Products: products, For: b.PlaceFor,

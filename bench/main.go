@@ -3,7 +3,7 @@
 //
 //	cd bench && go run .
 //
-// A run takes more than an hour. The benchmark writes the report after each round, so an interrupted run also leaves a
+// A run takes more than two hours. The benchmark writes the report after each round, so an interrupted run also leaves a
 // report.
 package main
 

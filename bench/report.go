@@ -72,7 +72,8 @@ func (r *report) burstTable() table {
 	return table{
 		workload: burst, title: "Burst", limits: []string{oneStatement},
 		text: fmt.Sprintf("%d orders are due at one instant. The rate is the number of cancelled orders divided by the time from "+
-			"that instant to the last commit. The rate while working begins at the first commit. ", r.Burst) + fixedLevels,
+			"that instant to the last commit. The rate while working begins at the first commit. A round has up to %d bursts of a "+
+			"contender, until they took %v. ", r.Burst, mostBursts, r.BurstFor) + fixedLevels,
 		columns: []column{
 			{title: "orders/s", metric: metric{burst, "rate"}, format: "%.0f", better: higher},
 			{title: "/ ours", metric: metric{burst, "rate"}, format: "%.2f", ratio: ours.Name},
@@ -285,16 +286,8 @@ func (r *report) warning() string {
 }
 
 func (r *report) describeRun() string {
-	return fmt.Sprintf("Rounds: %d; the contenders take turns, and each round begins with another one. The tables crash, store "+
-		"lost, growth, idle and memory, and the column \"keeps up with\", have one value for each contender", r.completed())
-}
-
-// completed returns the number of completed rounds. Some contenders run only in the first one, or fail in some.
-func (r *report) completed() (rounds int) {
-	for _, row := range r.rowNames(oneStatement) {
-		rounds = max(rounds, len(r.results.of(row, metric{burst, "rate"})))
-	}
-	return rounds
+	return fmt.Sprintf("Rounds: %d; the contenders take turns, in an order that each round draws at random. The tables crash, store "+
+		"lost, growth, idle and memory, and the column \"keeps up with\", have one value for each contender", r.results.completed())
 }
 
 // rowNames returns the names of limits, and then those of the contenders.

@@ -9,9 +9,10 @@ import (
 // metric is a figure of a workload.
 type metric struct{ workload, name string }
 
-// results holds the values of each contender's metrics, one for each round, and why a contender has no values.
+// results holds the values of each contender's metrics, and why a contender has no values.
 type results struct {
 	mu     sync.Mutex
+	rounds int // completed
 	values map[string]map[metric][]float64
 	cannot map[string]map[string]string // by contender and workload
 }
@@ -33,7 +34,21 @@ func (r *results) add(contender string, m metric, value float64) {
 	r.values[contender][m] = append(r.values[contender][m], value)
 }
 
-// of returns the values of a metric, in the order of the rounds.
+// endRound counts a round.
+func (r *results) endRound() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rounds++
+}
+
+// completed returns the number of rounds that have ended.
+func (r *results) completed() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.rounds
+}
+
+// of returns the values of a metric, in the order in which they were measured.
 func (r *results) of(contender string, m metric) []float64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
