@@ -46,7 +46,7 @@ func (b *bench) runOnServers(ctx context.Context, r *report) (err error) {
 
 // run runs the workload growth, and then the others in rounds. The contenders take turns, because the speed of a machine
 // changes from one minute to the next. Each round has an order of its own, so that a contender does not always follow the
-// same one. It calls save after each round, so that an interrupted run has a report.
+// same contender. It calls save after each round, so that an interrupted run has a report.
 func (b *bench) run(ctx context.Context, save func() error) error {
 	if err := b.grow(ctx, save); err != nil {
 		return err

@@ -271,6 +271,20 @@ func TestBetterIsComplete(t *testing.T) {
 	}
 }
 
+// TestBetterThanOursAfterFault checks that the lateness after a fault is compared only if all orders were cancelled.
+func TestBetterThanOursAfterFault(t *testing.T) {
+	r := newTestReport(t, ours.Name, "complete", "incomplete")
+	for name, latest := range map[string]float64{ours.Name: 10, "complete": 2, "incomplete": 1} {
+		r.results.add(name, metric{crash, "max"}, latest)
+	}
+	r.results.add("complete", metric{crash, "lost"}, 0)
+	r.results.add("incomplete", metric{crash, "lost"}, 500)
+	const want = "- Crash, latest, s, ours 10.00: complete 2.00\n"
+	if text := written(t, r); !strings.Contains(text, want) {
+		t.Errorf("the report has no line %q:\n%s", want, text)
+	}
+}
+
 // TestBetterListIsShort checks that a line of the list has at most five names.
 func TestBetterListIsShort(t *testing.T) {
 	r := newTestReport(t, ours.Name, "a", "b", "c", "d", "e", "f", "g")

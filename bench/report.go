@@ -43,6 +43,7 @@ type column struct {
 	scale  float64 // by which the values are multiplied
 	ratio  string  // the contender or the limit by whose median this column divides; "": the value itself
 	better better
+	unless metric // a contender whose value of this metric is not 0 is not compared with ours
 }
 
 // better tells whether higher or lower values are better, for the list of the contenders that are better than ours.
@@ -57,8 +58,8 @@ const (
 const minP999 = 5000
 
 // fixedLevels belongs to the texts of the workloads in which the delays depend on the speed of the contender.
-const fixedLevels = "The two contenders with fixed levels of delay round each delay up to a level; a shop with one delay can " +
-	"choose an exact level."
+const fixedLevels = "\"Fixed delay levels\" and \"RabbitMQ, per-queue TTL\" round each delay up to a level. A shop with one delay " +
+	"can choose an exact level, and has neither this lateness nor the lower rate that it causes."
 
 // tables returns the tables of a run.
 func (r *report) tables() []table {
@@ -72,8 +73,10 @@ func (r *report) burstTable() table {
 	return table{
 		workload: burst, title: "Burst", limits: []string{oneStatement},
 		text: fmt.Sprintf("%d orders are due at one instant. The rate is the number of cancelled orders divided by the time from "+
-			"that instant to the last commit. The rate while working begins at the first commit. A round has up to %d bursts of a "+
-			"contender, until they took %v. ", r.Burst, mostBursts, r.BurstFor) + fixedLevels,
+			"that instant to the last commit. The rate while working begins at the first commit, and counts its orders, so it "+
+			"favors large batches. The limit is one statement in one session; several sessions together can exceed it. A round "+
+			"repeats the burst until the bursts of a contender took %v, at most %d times. ", r.Burst, r.BurstFor, mostBursts) +
+			fixedLevels,
 		columns: []column{
 			{title: "orders/s", metric: metric{burst, "rate"}, format: "%.0f", better: higher},
 			{title: "/ ours", metric: metric{burst, "rate"}, format: "%.2f", ratio: ours.Name},
@@ -91,9 +94,11 @@ func (r *report) steadyTable() table {
 		text: fmt.Sprintf("Deadlines are spread evenly over %v, or over the time between two looks at the table if that is "+
 			"longer. The lateness is the time from the deadline to the commit, in milliseconds. All orders are scheduled before "+
 			"the first deadline, and the benchmark does not query the database before the last one; its own timers were late by "+
-			"the time in the column lag (p99). A contender keeps up with a rate if it cancels all orders, and its p99 is less "+
-			"than %v above that at the lowest rate. ",
-			r.SteadyFor, r.SteadyFor/10) + fixedLevels,
+			"the time in the column lag (p99). A contender keeps up with a rate if, in one run of this length, it cancels all "+
+			"orders, and its p99 is less than %v above its own p99 at the lowest rate. The highest rate tried is %d/s. A "+
+			"contender that looks for due orders only every few seconds can pass at a rate that it cannot sustain; the burst "+
+			"shows that rate. ",
+			r.SteadyFor, r.SteadyFor/10, slices.Max(slices.Concat(r.Steady, r.Breaking))) + fixedLevels,
 	}
 	for _, rate := range r.Steady {
 		prefix := fmt.Sprint(rate, "/")
@@ -114,7 +119,8 @@ func (r *report) mixedTable() table {
 	return table{
 		workload: mixed, title: "Mixed delays",
 		text: fmt.Sprintf("%d orders with a delay of %v are scheduled before %d orders with delays from %v to %v. "+
-			"The figures are the lateness of the second group, in milliseconds.", r.Mixed, 5*r.Unit, r.Mixed, r.Unit, 3*r.Unit),
+			"The figures are the lateness of the second group, in milliseconds. RabbitMQ with a TTL for each message expires only "+
+			"the head of its queue, so the second group waits for the first.", r.Mixed, 5*r.Unit, r.Mixed, r.Unit, 3*r.Unit),
 		columns: latenessColumns(mixed, "", r.Mixed),
 	}
 }
@@ -131,10 +137,11 @@ func (r *report) rescheduleTable() table {
 func (r *report) placeTable() table {
 	return table{
 		workload: place, title: "Place over HTTP", limits: []string{pgbenchPlace},
-		text: fmt.Sprintf("%d clients place orders of one item; pgbench uses %d clients. The contender's process serves them "+
-			"with the shop's own handlers, and schedules each order. Each order has an outbox row, and only ours deletes it. Each "+
-			"client sends its next request after the response to the one before, so there is no latency to report.",
-			placeClients, pgbenchClients),
+		text: fmt.Sprintf("%d clients place orders of one item for %v. The contender's process serves them with the shop's own "+
+			"handlers, and schedules each order. Each order has an outbox row, and only ours deletes it. Each client sends its "+
+			"next request after the response to the one before, so the latency follows from the rate. pgbench has %d clients and "+
+			"a transaction for each order. The shop places waiting orders in one transaction, so it exceeds pgbench.",
+			placeClients, r.PlaceFor, pgbenchClients),
 		columns: []column{
 			{title: "orders/s", metric: metric{place, "rate"}, format: "%.0f", better: higher},
 			{title: "/ ours", metric: metric{place, "rate"}, format: "%.2f", ratio: ours.Name},
@@ -147,8 +154,10 @@ func (r *report) crashTable() table {
 	return table{
 		workload: crash, title: "Crash",
 		text: fmt.Sprintf("The process is killed (SIGKILL) when a fifth of %d due orders is cancelled, and starts again at once. "+
-			"An order is lost if it is still pending when nothing was cancelled for %v, or for the time after which the "+
-			"contender's documentation promises to repeat it, at most %v.", r.Burst, r.PatienceAfterFault, r.MaxRecovery),
+			"An order counts as not cancelled if it is still pending when nothing was cancelled for %v, or for the time after "+
+			"which the contender's documentation promises to repeat it, at most %v. River as shipped repeats an order after an "+
+			"hour, so its orders are late, not lost. The column latest has the greatest lateness of the cancelled orders.",
+			r.Burst, r.PatienceAfterFault, r.MaxRecovery),
 		columns: lossColumns(crash),
 	}
 }
@@ -156,7 +165,9 @@ func (r *report) crashTable() table {
 func (r *report) lostTable() table {
 	return table{
 		workload: contender.StoreLost, title: "Store lost",
-		text:    fmt.Sprintf("Redis or RabbitMQ loses its data while %d orders are scheduled. RabbitMQ also restarts.", r.Lost),
+		text: fmt.Sprintf("Redis or RabbitMQ loses its data while %d orders are scheduled. RabbitMQ also restarts. A contender that "+
+			"keeps nothing outside of the table has nothing to lose. Of the others, only ours compares its store with the table; "+
+			"a shop that uses another one can add such a sweep.", r.Lost),
 		columns: lossColumns(contender.StoreLost),
 	}
 }
@@ -165,8 +176,11 @@ func (r *report) growthTable() table {
 	t := table{
 		workload: growth, title: "Growth", limits: []string{bareZADD},
 		text: fmt.Sprintf("Orders are cancelled while others are pending and not due. The columns are the rate of a burst of %d "+
-			"orders, and how many orders per second are scheduled for it. In-process contenders, polling, LISTEN/NOTIFY "+
-			"and ours read the pending orders from the table when they start.", r.GrowthDue),
+			"orders, and how many orders per second are scheduled. The contenders take turns in the order of the table. The "+
+			"orders of the burst are scheduled after the pending ones, and are due two hours before them; in a shop with one "+
+			"delay, orders are due in the order in which they were placed. Two contenders suffer from this order: RabbitMQ with "+
+			"a TTL for each message expires only the head of its queue, and Redisson's queue searches its list past all "+
+			"pending orders.", r.GrowthDue),
 	}
 	for _, n := range r.Pending {
 		t.columns = append(t.columns, column{
@@ -187,7 +201,8 @@ func (r *report) idleTable() table {
 	return table{
 		workload: idle, title: "Idle",
 		text: fmt.Sprintf("%d orders are pending and none is due. The columns are the Redis commands and the PostgreSQL "+
-			"transactions per second, and processor time in percent of a core, measured once, for %v.",
+			"transactions per second, and processor time in percent of a core, measured once, for %v. Redis and PostgreSQL run "+
+			"for all contenders, even for one that does not use them.",
 			slices.Max(r.Pending), r.IdleFor),
 		columns: []column{
 			{title: "Redis commands/s", metric: metric{idle, "redis"}, format: "%.1f", better: lower},
@@ -204,7 +219,8 @@ func (r *report) memoryTable() table {
 	return table{
 		workload: contender.Memory, title: "Memory", limits: []string{bareZADD},
 		text: fmt.Sprintf("Bytes for each of %d pending orders, beside the rows of the shop's tables. Redis, RabbitMQ and own "+
-			"tables: growth per pending order. Process: the resident memory of the contender divided by the pending orders.",
+			"tables: growth per pending order. Process: the resident memory of the contender divided by the pending orders. Own "+
+			"tables are on disk and include their indexes; messages of RabbitMQ are also on disk.",
 			slices.Max(r.Pending)),
 		columns: []column{
 			{title: "Redis", metric: metric{contender.Memory, "redis"}, format: "%.0f", better: lower},
@@ -232,9 +248,9 @@ func latenessColumns(workload, prefix string, orders int) (columns []column) {
 
 func lossColumns(workload string) []column {
 	return []column{
-		{title: "lost", metric: metric{workload, "lost"}, format: "%.0f", better: lower},
+		{title: "not cancelled", metric: metric{workload, "lost"}, format: "%.0f", better: lower},
 		{title: "delivered again", metric: metric{workload, "doubled"}, format: "%.0f", better: lower},
-		{title: "latest, s", metric: metric{workload, "max"}, format: "%.2f", better: lower},
+		{title: "latest, s", metric: metric{workload, "max"}, format: "%.2f", better: lower, unless: metric{workload, "lost"}},
 	}
 }
 
@@ -254,8 +270,9 @@ func short(n int) string {
 func (r *report) write(out io.Writer) error {
 	var text strings.Builder
 	text.WriteString("# Side by side\n\n" + r.warning() +
-		"Ways to time out orders, on the same orders and the same servers. Each cancels an order with " +
-		"the shop's own statement.\nFigures are the medians of the rounds, with the least and the greatest value in parentheses.\n\n")
+		"This report compares ways to time out orders, on the same orders and the same servers. Each way cancels an order with\n" +
+		"the shop's own statement. A figure is the median of all measurements that did not fail. The least and the greatest value\n" +
+		"are in parentheses.\n\n")
 	for _, line := range append(r.setup, r.describeRun()) {
 		fmt.Fprintf(&text, "- %s\n", line)
 	}
@@ -371,7 +388,8 @@ func (r *report) writeBetter(text *strings.Builder) {
 		return
 	}
 	text.WriteString("\n## Where others are better than ours\n\nA line has the medians of a column, the best first. Only differences " +
-		"of at least 5 % count. The lines compare only contenders that have a value in the column.\n\n")
+		"of at least 5 % count; if the ranges in the table overlap, a difference can be chance. The lines compare only contenders " +
+		"that have a value in the column. The lateness after a fault is compared only if all orders were cancelled.\n\n")
 	for _, t := range r.tables() {
 		for _, c := range t.columns {
 			names := r.betterThanOurs(c)
@@ -387,7 +405,7 @@ func (r *report) writeBetter(text *strings.Builder) {
 }
 
 // betterThanOurs returns the contenders with a better median than ours, each with the median, the best first. It leaves
-// out differences of less than 5 %, and contenders without a value.
+// out differences of less than 5 %, contenders without a value, and those that [column.unless] excludes.
 func (r *report) betterThanOurs(c column) (names []string) {
 	const margin = 0.05
 	if c.better == 0 {
@@ -405,8 +423,9 @@ func (r *report) betterThanOurs(c column) (names []string) {
 		if c.better == lower {
 			gain = -gain
 		}
-		// If a value is absent, it is NaN, and the comparison is false.
-		if gain > margin*min(math.Abs(value), math.Abs(base)) {
+		// If a value is absent, it is NaN, and the comparisons are false.
+		excluded := median(r.results.of(name, c.unless)) > 0
+		if gain > margin*min(math.Abs(value), math.Abs(base)) && !excluded {
 			rivals = append(rivals, rival{name, value})
 		}
 	}

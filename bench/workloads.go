@@ -15,7 +15,7 @@ import (
 type sizes struct {
 	Rounds     int           // of the workloads that are measured in each round
 	Burst      int           // orders that are due at one instant
-	BurstFor   time.Duration // a round repeats the burst, at most three times in all, until the bursts took this long
+	BurstFor   time.Duration // a round repeats the burst until the bursts took this long, at most mostBursts times
 	Steady     []int         // orders due per second
 	SteadyFor  time.Duration // how long
 	Breaking   []int         // more rates, in the first round, up to the first that the contender cannot keep up with
@@ -25,7 +25,7 @@ type sizes struct {
 	PlaceFor   time.Duration // how long orders are placed over HTTP
 	Lost       int           // orders that are scheduled when the store is lost
 	Pending    []int         // orders that are pending and not due, while others are cancelled
-	IdleFor    time.Duration // how long a contender with the most pending orders is watched: ours sweeps every 30 s
+	IdleFor    time.Duration // how long a contender with the most pending orders is watched: one sweep of ours, each 30 s
 	GrowthDue  int           // orders that are due at one instant beside the pending ones
 
 	// How long the benchmark waits for orders that are not cancelled: without a fault, after a fault, and at most if the

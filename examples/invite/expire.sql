@@ -8,7 +8,7 @@ WITH asked AS MATERIALIZED (
 ),
 locked AS MATERIALIZED (
     -- SKIP LOCKED: a session that holds an invitation is about to accept it. The rest of the batch need not wait.
-    -- CASE: see internal/order/cancel_due.sql.
+    -- CASE: so that PostgreSQL does not read all due invitations for each batch; see internal/order/cancel_due.sql.
     SELECT id FROM invitations
     WHERE id IN (SELECT uuid FROM asked) AND CASE status WHEN 'pending' THEN expires_at <= now() END
     ORDER BY id

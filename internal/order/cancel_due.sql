@@ -5,8 +5,9 @@
 WITH locked AS MATERIALIZED (
     -- now() is the start of the transaction: an order that becomes due later is not due for this statement.
     -- SKIP LOCKED: a session that has locked an order is about to pay or cancel it. The rest of the batch need not wait.
-    -- CASE: no index can serve such a condition, so PostgreSQL reads the orders by their ids. If the statistics say that few
-    -- orders are pending, it would otherwise read all that are due, and compare each with all ids of the batch.
+    -- CASE: PostgreSQL cannot use the index of pending orders for it, so it reads the orders by their ids. With the plain
+    -- conditions, and statistics that say that few orders are pending, it would read all due orders for each batch, and
+    -- compare each of them with all ids.
     SELECT id, expires_at, hold_until, cancel_requested_at FROM orders
     WHERE id = ANY ($1::uuid[]) AND CASE status WHEN 'pending' THEN due_at <= now() END
     ORDER BY id
