@@ -52,7 +52,7 @@ func TestQuick(t *testing.T) {
 		}
 	}
 	for _, workload := range []string{crash, contender.StoreLost} {
-		if lost := r.results.of(ours.Name, metric{workload, "lost"}); !slices.Equal(lost, []float64{0}) {
+		if lost := r.results.of(ours.Name, metric{workload, "pending"}); !slices.Equal(lost, []float64{0}) {
 			t.Errorf("%s: the shop's own way lost %v orders, want 0", workload, lost)
 		}
 	}
@@ -277,8 +277,8 @@ func TestBetterThanOursAfterFault(t *testing.T) {
 	for name, latest := range map[string]float64{ours.Name: 10, "complete": 2, "incomplete": 1} {
 		r.results.add(name, metric{crash, "max"}, latest)
 	}
-	r.results.add("complete", metric{crash, "lost"}, 0)
-	r.results.add("incomplete", metric{crash, "lost"}, 500)
+	r.results.add("complete", metric{crash, "pending"}, 0)
+	r.results.add("incomplete", metric{crash, "pending"}, 500)
 	const want = "- Crash, latest, s, ours 10.00: complete 2.00\n"
 	if text := written(t, r); !strings.Contains(text, want) {
 		t.Errorf("the report has no line %q:\n%s", want, text)

@@ -43,7 +43,7 @@ type column struct {
 	scale  float64 // by which the values are multiplied
 	ratio  string  // the contender or the limit by whose median this column divides; "": the value itself
 	better better
-	unless metric // a contender whose value of this metric is not 0 is not compared with ours
+	unless metric // a contender whose value of this metric is above 0 is not compared with ours
 }
 
 // better tells whether higher or lower values are better, for the list of the contenders that are better than ours.
@@ -59,7 +59,7 @@ const minP999 = 5000
 
 // fixedLevels belongs to the texts of the workloads in which the delays depend on the speed of the contender.
 const fixedLevels = "\"Fixed delay levels\" and \"RabbitMQ, per-queue TTL\" round each delay up to a level. A shop with one delay " +
-	"can choose an exact level, and has neither this lateness nor the lower rate that it causes."
+	"can choose an exact level, and has neither the lateness nor the lower rate that the rounding causes."
 
 // tables returns the tables of a run.
 func (r *report) tables() []table {
@@ -140,7 +140,7 @@ func (r *report) placeTable() table {
 		text: fmt.Sprintf("%d clients place orders of one item for %v. The contender's process serves them with the shop's own "+
 			"handlers, and schedules each order. Each order has an outbox row, and only ours deletes it. Each client sends its "+
 			"next request after the response to the one before, so the latency follows from the rate. pgbench has %d clients and "+
-			"a transaction for each order. The shop places waiting orders in one transaction, so it exceeds pgbench.",
+			"a transaction for each order. The shop places waiting orders in one transaction, so it can exceed pgbench.",
 			placeClients, r.PlaceFor, pgbenchClients),
 		columns: []column{
 			{title: "orders/s", metric: metric{place, "rate"}, format: "%.0f", better: higher},
@@ -178,9 +178,9 @@ func (r *report) growthTable() table {
 		text: fmt.Sprintf("Orders are cancelled while others are pending and not due. The columns are the rate of a burst of %d "+
 			"orders, and how many orders per second are scheduled. The contenders take turns in the order of the table. The "+
 			"orders of the burst are scheduled after the pending ones, and are due two hours before them; in a shop with one "+
-			"delay, orders are due in the order in which they were placed. Two contenders suffer from this order: RabbitMQ with "+
-			"a TTL for each message expires only the head of its queue, and Redisson's queue searches its list past all "+
-			"pending orders.", r.GrowthDue),
+			"delay, orders are due in the order in which they were placed. RabbitMQ with a TTL for "+
+			"each message and Redisson suffer from this order: RabbitMQ expires only the head of its queue, and Redisson "+
+			"searches its list past all pending orders.", r.GrowthDue),
 	}
 	for _, n := range r.Pending {
 		t.columns = append(t.columns, column{
@@ -248,9 +248,9 @@ func latenessColumns(workload, prefix string, orders int) (columns []column) {
 
 func lossColumns(workload string) []column {
 	return []column{
-		{title: "not cancelled", metric: metric{workload, "lost"}, format: "%.0f", better: lower},
+		{title: "not cancelled", metric: metric{workload, "pending"}, format: "%.0f", better: lower},
 		{title: "delivered again", metric: metric{workload, "doubled"}, format: "%.0f", better: lower},
-		{title: "latest, s", metric: metric{workload, "max"}, format: "%.2f", better: lower, unless: metric{workload, "lost"}},
+		{title: "latest, s", metric: metric{workload, "max"}, format: "%.2f", better: lower, unless: metric{workload, "pending"}},
 	}
 }
 

@@ -395,7 +395,7 @@ func (t *trial) reportLoss(ctx context.Context, workload string, start, last tim
 	if err != nil {
 		return err
 	}
-	t.report(workload, map[string]float64{"lost": float64(l.Pending), "doubled": float64(c.Repeated - before.Repeated)})
+	t.report(workload, map[string]float64{"pending": float64(l.Pending), "doubled": float64(c.Repeated - before.Repeated)})
 	if l.Cancelled > 0 {
 		t.report(workload, map[string]float64{"max": l.Max})
 	}
