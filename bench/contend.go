@@ -164,7 +164,7 @@ func newChild(ctx context.Context, o contendOptions, log *slog.Logger) (*child, 
 	}
 	c.closers = append(c.closers, func() { env.Redis.Close() })
 
-	orders := order.NewService(order.NewStore(gdb), c, discard{}, order.Config{Timeout: time.Hour}, log, c.registry)
+	orders := order.NewService(order.NewStore(gdb), c, order.Config{Timeout: time.Hour}, log, c.registry)
 	env.Orders = orders
 	env.Cancel = func(ctx context.Context, ids ...string) ([]contender.Order, error) {
 		return cancelDue(ctx, orders, ids)

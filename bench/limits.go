@@ -63,7 +63,7 @@ func (b *bench) limitOfBurst(ctx context.Context) error {
 	for i, o := range orders {
 		tasks[i].ID = o.ID
 	}
-	service := order.NewService(b.store, nil, discard{}, order.Config{}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	service := order.NewService(b.store, nil, order.Config{}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	began := time.Now()
 	if _, err := service.CancelDue(ctx, tasks); err != nil {
 		return err

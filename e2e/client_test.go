@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -17,26 +18,31 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 	"github.com/getkin/kin-openapi/routers/gorillamux"
 
+	"example.com/shop/internal/app"
 	"example.com/shop/internal/testenv"
 )
 
-// contract finds the operation of a request in openapi.yaml, or in demo.openapi.yaml, which has the demo's own paths.
+// contract finds the operation of a request in the contract, whose pieces are in the folders of the parts.
 var contract = sync.OnceValues(func() (routers.Router, error) {
+	var pieces [][]byte
+	for _, file := range []string{"../cmd/" + program + "/openapi.yaml", "../internal/demo/openapi.yaml"} {
+		piece, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		pieces = append(pieces, piece)
+	}
+	text, err := app.MergeContract(pieces...)
+	if err != nil {
+		return nil, err
+	}
 	loader := openapi3.NewLoader()
-	loader.IsExternalRefsAllowed = true // demo.openapi.yaml refers to components of openapi.yaml
-	doc, err := loader.LoadFromFile("../cmd/" + program + "/openapi.yaml")
+	doc, err := loader.LoadFromData(text)
 	if err != nil {
 		return nil, err
 	}
-	demo, err := loader.LoadFromFile("../cmd/" + program + "/demo.openapi.yaml")
-	if err != nil {
+	if err := doc.Validate(loader.Context); err != nil {
 		return nil, err
-	}
-	if err := demo.Validate(loader.Context); err != nil {
-		return nil, err
-	}
-	for path, item := range demo.Paths.Map() {
-		doc.Paths.Set(path, item)
 	}
 	return gorillamux.NewRouter(doc)
 })

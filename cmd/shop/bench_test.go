@@ -58,7 +58,7 @@ const oneStatement = `
 	INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'cancelled', 'worker', now() FROM cancelled`
 
 // dueAtOnce inserts n orders that are past their deadlines.
-func dueAtOnce(b *testing.B, a *app, n int) []string {
+func dueAtOnce(b *testing.B, a *testApp, n int) []string {
 	b.Helper()
 	ids := pendingOrders(b, a, n, -time.Hour)
 	mustExec(b, a, `VACUUM ANALYZE`)
@@ -66,20 +66,20 @@ func dueAtOnce(b *testing.B, a *app, n int) []string {
 }
 
 // scheduleAll schedules a task for each id, due after left.
-func scheduleAll(b *testing.B, a *app, ids []string, left time.Duration) {
+func scheduleAll(b *testing.B, a *testApp, ids []string, left time.Duration) {
 	b.Helper()
 	for page := range slices.Chunk(ids, 1000) {
 		msgs := make([]delay.Message, len(page))
 		for i, id := range page {
 			msgs[i] = delay.In(id, left)
 		}
-		must(b, a.kinds[0].queue.Schedule(b.Context(), msgs...))
+		must(b, a.Kinds[0].Queue.Schedule(b.Context(), msgs...))
 	}
 }
 
-func startWorker(b *testing.B, a *app) (stop func()) {
+func startWorker(b *testing.B, a *testApp) (stop func()) {
 	b.Helper()
-	return startInBackground(b, a.kinds[0].worker.Run)
+	return startInBackground(b, a.Kinds[0].Worker.Run)
 }
 
 // startInBackground starts a function that runs until its context ends.
@@ -94,11 +94,11 @@ func startInBackground(b *testing.B, run func(context.Context) error) (stop func
 	}
 }
 
-func awaitNonePending(b *testing.B, a *app) {
+func awaitNonePending(b *testing.B, a *testApp) {
 	b.Helper()
 	eventually(b, "no order is pending", func() bool {
 		var pending bool
-		err := a.db.QueryRowContext(b.Context(), `SELECT EXISTS (SELECT FROM orders WHERE status = 'pending')`).Scan(&pending)
+		err := a.Pool.QueryRowContext(b.Context(), `SELECT EXISTS (SELECT FROM orders WHERE status = 'pending')`).Scan(&pending)
 		return err == nil && !pending
 	})
 }
@@ -147,28 +147,24 @@ func BenchmarkIdle(b *testing.B) {
 		a := openAppWith(b, &o)
 		scheduleAll(b, a, pendingOrders(b, a, tasks, time.Hour), time.Hour)
 		mustExec(b, a, `VACUUM ANALYZE`)
-		must(b, a.kinds.each(b.Context(), func(k *kind, ctx context.Context) error {
-			_, err := k.reconciler.Sweep(ctx) // the first sweep is a restore
-			return err
-		}))
-		defer startProcess(b, a, &o)()
+		_, err := a.Kinds.Sweep(b.Context()) // the first sweep is a restore
+		must(b, err)
+		defer startProcess(b, a)()
 		countCommands(b, a)
 	})
 }
 
 // startProcess runs all components of a process.
-func startProcess(b *testing.B, a *app, o *serveOptions) (stop func()) {
+func startProcess(b *testing.B, a *testApp) (stop func()) {
 	b.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(b, err)
-	handler, err := a.handler(o)
-	must(b, err)
-	return startInBackground(b, func(ctx context.Context) error { return a.run(ctx, o, ln, handler) })
+	return startInBackground(b, func(ctx context.Context) error { return a.Run(ctx, ln) })
 }
 
 // countCommands reports the commands per second that Redis processes in a minute. It begins after the start of the
 // components, which send more commands.
-func countCommands(b *testing.B, a *app) {
+func countCommands(b *testing.B, a *testApp) {
 	b.Helper()
 	const start, measured = 5 * time.Second, time.Minute
 	for b.Loop() {
@@ -180,9 +176,9 @@ func countCommands(b *testing.B, a *app) {
 }
 
 // commandsProcessed returns the number of commands that Redis has processed since it started.
-func commandsProcessed(b *testing.B, a *app) (n int64) {
+func commandsProcessed(b *testing.B, a *testApp) (n int64) {
 	b.Helper()
-	info, err := a.rdb.InfoMap(b.Context(), "stats").Result()
+	info, err := a.Redis.InfoMap(b.Context(), "stats").Result()
 	must(b, err)
 	if _, err := fmt.Sscan(info["Stats"]["total_commands_processed"], &n); err != nil {
 		b.Fatal(err)
@@ -197,8 +193,8 @@ func BenchmarkSweep(b *testing.B) {
 	for _, pending := range []int{100_000, 1_000_000} {
 		b.Run(fmt.Sprint(pending), func(b *testing.B) {
 			a := newTestApp(b, testenv.Redis(b), 1)
-			must(b, a.kinds[0].queue.BeginRestore(b.Context()))
-			must(b, a.kinds[0].queue.EndRestore(b.Context()))
+			must(b, a.Kinds[0].Queue.BeginRestore(b.Context()))
+			must(b, a.Kinds[0].Queue.EndRestore(b.Context()))
 			pendingOrders(b, a, near, 0)
 			mustExec(b, a, `UPDATE orders SET expires_at = now() + interval '100 seconds'`)
 			pendingOrders(b, a, pending-near, 24*time.Hour)

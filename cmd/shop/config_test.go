@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -15,12 +16,15 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"example.com/shop/internal/app"
+	"example.com/shop/internal/cli"
+	"example.com/shop/internal/option"
 	"example.com/shop/internal/testenv"
 )
 
 func testParser(t *testing.T, out io.Writer) *kong.Kong {
 	t.Helper()
-	parser, err := newParser(out, out)
+	parser, err := cli.NewParser(cli.Program{Name: "shop", Out: out, Err: out}, &commands{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,9 +35,9 @@ func testParser(t *testing.T, out io.Writer) *kong.Kong {
 // setEnvironment sets variables, and unsets the variables of all other options, which the tests may have inherited.
 func setEnvironment(t *testing.T, variables map[string]string) {
 	t.Helper()
-	for _, option := range allOptions(testParser(t, io.Discard)) {
-		t.Setenv(option.variable, "") // restores the variable after the test
-		if err := os.Unsetenv(option.variable); err != nil {
+	for _, o := range allOptions(testParser(t, io.Discard)) {
+		t.Setenv(o.variable, "") // restores the variable after the test
+		if err := os.Unsetenv(o.variable); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -44,15 +48,21 @@ func setEnvironment(t *testing.T, variables map[string]string) {
 
 func TestOptionsFromFlagsAndEnvironment(t *testing.T) {
 	all := []string{"api", "relay", "worker", "reconciler"}
+	type wanted struct {
+		addr            string
+		timeout         time.Duration
+		roles           []string
+		tokenKey, token string
+	}
 	tests := []struct {
 		name        string
 		environment map[string]string
 		args        []string
-		want        serveOptions
+		want        wanted
 	}{
 		{
 			name: "defaults",
-			want: serveOptions{OrderTimeout: 30 * time.Minute, Roles: all},
+			want: wanted{timeout: 30 * time.Minute, roles: all},
 		},
 		{
 			name: "environment",
@@ -60,18 +70,18 @@ func TestOptionsFromFlagsAndEnvironment(t *testing.T) {
 				"SHOP_HTTP_ADDR": ":80", "SHOP_ORDER_TIMEOUT": "1h", "SHOP_ROLES": "api,relay",
 				"SHOP_TOKEN_KEY": "key", "SHOP_OPS_TOKEN": "ops",
 			},
-			want: serveOptions{HTTPAddr: ":80", OrderTimeout: time.Hour, Roles: []string{"api", "relay"}, TokenKey: "key", OpsToken: "ops"},
+			want: wanted{":80", time.Hour, []string{"api", "relay"}, "key", "ops"},
 		},
 		{
 			name: "flags",
 			args: []string{"--http-addr=:80", "--order-timeout=1h", "--roles=api,relay", "--token-key=key", "--ops-token=ops"},
-			want: serveOptions{HTTPAddr: ":80", OrderTimeout: time.Hour, Roles: []string{"api", "relay"}, TokenKey: "key", OpsToken: "ops"},
+			want: wanted{":80", time.Hour, []string{"api", "relay"}, "key", "ops"},
 		},
 		{
 			name:        "a flag overrides the environment",
 			environment: map[string]string{"SHOP_ORDER_TIMEOUT": "1h", "SHOP_ROLES": "api"},
 			args:        []string{"--order-timeout=2h", "--roles=worker"},
-			want:        serveOptions{OrderTimeout: 2 * time.Hour, Roles: []string{"worker"}},
+			want:        wanted{timeout: 2 * time.Hour, roles: []string{"worker"}},
 		},
 	}
 	for _, tt := range tests {
@@ -81,9 +91,9 @@ func TestOptionsFromFlagsAndEnvironment(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := command.Selected().Target.Addr().Interface().(*serveCommand).serveOptions
-			if got.HTTPAddr != tt.want.HTTPAddr || got.OrderTimeout != tt.want.OrderTimeout || !slices.Equal(got.Roles, tt.want.Roles) ||
-				got.TokenKey != tt.want.TokenKey || got.OpsToken != tt.want.OpsToken {
+			c := command.Selected().Target.Addr().Interface().(*serveCommand)
+			got := wanted{c.HTTPAddr, c.Order.OrderTimeout, c.Roles, c.TokenKey, c.Ops.OpsToken}
+			if !reflect.DeepEqual(got, tt.want) {
 				t.Errorf("got %+v, want %+v", got, tt.want)
 			}
 		})
@@ -146,7 +156,7 @@ func TestSecrets(t *testing.T) {
 							t.Fatalf("got %q, want an error", got)
 						}
 						for _, part := range tt.wantErr {
-							part = strings.NewReplacer("OPTION_FILE", optionName(flag+"-file"), "OPTION", optionName(flag)).Replace(part)
+							part = strings.NewReplacer("OPTION_FILE", option.Name(flag+"-file"), "OPTION", option.Name(flag)).Replace(part)
 							if !strings.Contains(err.Error(), part) {
 								t.Errorf("got %q, want %q in it", err, part)
 							}
@@ -164,7 +174,7 @@ func TestSecrets(t *testing.T) {
 // parsedSecret parses a command line, and returns the value of a secret.
 func parsedSecret(t *testing.T, flag string, args []string) (string, error) {
 	t.Helper()
-	command, err := parse(testParser(t, io.Discard), args)
+	command, err := cli.Parse(testParser(t, io.Discard), args)
 	if err != nil {
 		return "", err
 	}
@@ -173,10 +183,10 @@ func parsedSecret(t *testing.T, flag string, args []string) (string, error) {
 	return flags[i].Target.String(), nil
 }
 
-func optionOf(t *testing.T, flag string) option {
+func optionOf(t *testing.T, flag string) optionRow {
 	t.Helper()
 	options := allOptions(testParser(t, io.Discard))
-	i := slices.IndexFunc(options, func(o option) bool { return o.flag == flag })
+	i := slices.IndexFunc(options, func(o optionRow) bool { return o.flag == flag })
 	if i < 0 {
 		t.Fatalf("no command has the option --%s", flag)
 	}
@@ -193,72 +203,73 @@ func TestSecretsHaveFileOptions(t *testing.T) {
 }
 
 // validOptions returns options that validate accepts.
-func validOptions() serveOptions {
-	return serveOptions{
-		HTTPAddr:         "127.0.0.1:8080",
-		OrderTimeout:     30 * time.Minute,
-		Roles:            []string{"api", "relay", "worker", "reconciler"},
-		TokenKey:         "0123456789abcdef0123456789abcdef",
-		OpsToken:         "0123456789abcdef",
-		databaseOptions:  databaseOptions{DatabaseURL: "postgres://shop@db/shop", DatabaseConns: 20},
-		redisOptions:     redisOptions{RedisURL: "redis://cache:6379/0", QueueShards: 1},
-		reconcileOptions: reconcileOptions{ReconcileSchedule: "@every 30s", ReconcileLookahead: 2 * time.Minute},
-		paymentOptions:   paymentOptions{paymentProviderOptions: paymentProviderOptions{StripeURL: "https://api.stripe.com"}, PaymentGrace: 2 * time.Minute},
-	}
+func validOptions() serveCommand {
+	o := serveCommand{Serve: cli.Serve{
+		HTTPAddr:  "127.0.0.1:8080",
+		Roles:     []string{app.API, app.Relay, app.Worker, app.Reconciler},
+		Database:  cli.Database{DatabaseURL: "postgres://shop@db/shop", DatabaseConns: 20},
+		Redis:     cli.Redis{RedisURL: "redis://cache:6379/0", QueueShards: 1},
+		Reconcile: cli.Reconcile{ReconcileSchedule: "@every 30s", ReconcileLookahead: 2 * time.Minute},
+	}}
+	o.TokenKey = "0123456789abcdef0123456789abcdef"
+	o.Ops.OpsToken = "0123456789abcdef"
+	o.Order.OrderTimeout = 30 * time.Minute
+	o.Payment.StripeURL, o.Payment.PaymentGrace = "https://api.stripe.com", 2*time.Minute
+	return o
 }
 
 func TestValidate(t *testing.T) {
 	tests := []struct {
 		name   string
-		change func(*serveOptions)
+		change func(*serveCommand)
 		want   []string // parts of the error; nil if the options are valid
 	}{
-		{"valid", func(*serveOptions) {}, nil},
-		{"payments", func(o *serveOptions) {
-			o.StripeKey, o.WebhookSecret, o.PublicURL = "sk_test_1", "whsec_1, whsec_2", "https://shop.test"
+		{"valid", func(*serveCommand) {}, nil},
+		{"payments", func(o *serveCommand) {
+			o.Payment.StripeKey, o.Payment.WebhookSecret, o.Payment.PublicURL = "sk_test_1", "whsec_1, whsec_2", "https://shop.test"
 		}, nil},
-		{"payments without a webhook secret and a public URL", func(o *serveOptions) { o.StripeKey = "sk_test_1" }, []string{"SHOP_STRIPE_WEBHOOK_SECRET", "SHOP_PUBLIC_URL"}},
-		{"payments in a worker", func(o *serveOptions) { o.Roles, o.StripeKey = []string{"worker"}, "sk_test_1" }, nil},
-		{"payments with wrong URLs", func(o *serveOptions) { o.StripeURL, o.PublicURL = "api.stripe.com", "shop" }, []string{"SHOP_STRIPE_URL", "SHOP_PUBLIC_URL"}},
-		{"payments without a grace", func(o *serveOptions) { o.PaymentGrace = 0 }, []string{"SHOP_PAYMENT_GRACE", "1s to 24h"}},
-		{"an address without a host", func(o *serveOptions) { o.HTTPAddr = ":0" }, nil},
-		{"shortest timeout", func(o *serveOptions) { o.OrderTimeout = time.Second }, nil},
-		{"longest timeout", func(o *serveOptions) { o.OrderTimeout = 720 * time.Hour }, nil},
-		{"longest extension", func(o *serveOptions) { o.OrderExtension = 720 * time.Hour }, nil},
-		{"no drain", func(o *serveOptions) { o.Drain = 0 }, nil},
-		{"longest drain", func(o *serveOptions) { o.Drain = 5 * time.Minute }, nil},
-		{"no secrets without the role api", func(o *serveOptions) {
-			o.Roles, o.TokenKey, o.OpsToken = []string{"relay", "worker", "reconciler"}, "", ""
+		{"payments without a webhook secret and a public URL", func(o *serveCommand) { o.Payment.StripeKey = "sk_test_1" }, []string{"SHOP_STRIPE_WEBHOOK_SECRET", "SHOP_PUBLIC_URL"}},
+		{"payments in a worker", func(o *serveCommand) { o.Roles, o.Payment.StripeKey = []string{"worker"}, "sk_test_1" }, nil},
+		{"payments with wrong URLs", func(o *serveCommand) { o.Payment.StripeURL, o.Payment.PublicURL = "api.stripe.com", "shop" }, []string{"SHOP_STRIPE_URL", "SHOP_PUBLIC_URL"}},
+		{"payments without a grace", func(o *serveCommand) { o.Payment.PaymentGrace = 0 }, []string{"SHOP_PAYMENT_GRACE", "1s to 24h"}},
+		{"an address without a host", func(o *serveCommand) { o.HTTPAddr = ":0" }, nil},
+		{"shortest timeout", func(o *serveCommand) { o.Order.OrderTimeout = time.Second }, nil},
+		{"longest timeout", func(o *serveCommand) { o.Order.OrderTimeout = 720 * time.Hour }, nil},
+		{"longest extension", func(o *serveCommand) { o.Order.OrderExtension = 720 * time.Hour }, nil},
+		{"no drain", func(o *serveCommand) { o.Drain = 0 }, nil},
+		{"longest drain", func(o *serveCommand) { o.Drain = 5 * time.Minute }, nil},
+		{"no secrets without the role api", func(o *serveCommand) {
+			o.Roles, o.TokenKey, o.Ops.OpsToken = []string{"relay", "worker", "reconciler"}, "", ""
 		}, nil},
-		{"no options", func(o *serveOptions) { *o = serveOptions{Roles: []string{"api"}, OrderTimeout: time.Minute} }, []string{
-			"missing SHOP_DATABASE_URL (--database-url), SHOP_HTTP_ADDR (--http-addr), SHOP_OPS_TOKEN (--ops-token), " +
-				"SHOP_REDIS_URL (--redis-url), SHOP_TOKEN_KEY (--token-key)",
+		{"no options", func(o *serveCommand) { *o = serveCommand{}; o.Roles = []string{app.API} }, []string{
+			"missing SHOP_DATABASE_URL (--database-url), SHOP_HTTP_ADDR (--http-addr), SHOP_REDIS_URL (--redis-url)",
+			"missing SHOP_TOKEN_KEY (--token-key)", "missing SHOP_OPS_TOKEN (--ops-token)",
 		}},
-		{"no options without the role api", func(o *serveOptions) { *o = serveOptions{Roles: []string{"worker"}, OrderTimeout: time.Minute} }, []string{
+		{"no options without the role api", func(o *serveCommand) { *o = serveCommand{}; o.Roles = []string{app.Worker} }, []string{
 			"missing SHOP_DATABASE_URL (--database-url), SHOP_HTTP_ADDR (--http-addr), SHOP_REDIS_URL (--redis-url)",
 		}},
-		{"an address without a port", func(o *serveOptions) { o.HTTPAddr = "localhost" }, []string{"SHOP_HTTP_ADDR (--http-addr)", "missing port"}},
-		{"timeout too short", func(o *serveOptions) { o.OrderTimeout = time.Second - 1 }, []string{"SHOP_ORDER_TIMEOUT (--order-timeout) is 999.999999ms, want 1s to 720h"}},
-		{"timeout too long", func(o *serveOptions) { o.OrderTimeout = 720*time.Hour + 1 }, []string{"SHOP_ORDER_TIMEOUT"}},
-		{"negative timeout", func(o *serveOptions) { o.OrderTimeout = -time.Hour }, []string{"SHOP_ORDER_TIMEOUT"}},
-		{"extension too long", func(o *serveOptions) { o.OrderExtension = 720*time.Hour + 1 }, []string{"SHOP_ORDER_EXTENSION (--order-extension)", "want 0s to 720h"}},
-		{"negative extension", func(o *serveOptions) { o.OrderExtension = -1 }, []string{"SHOP_ORDER_EXTENSION"}},
-		{"negative bounds", func(o *serveOptions) { o.MaxOpenOrders, o.MaxOpenUnits = -1, -2 }, []string{
+		{"an address without a port", func(o *serveCommand) { o.HTTPAddr = "localhost" }, []string{"SHOP_HTTP_ADDR (--http-addr)", "missing port"}},
+		{"timeout too short", func(o *serveCommand) { o.Order.OrderTimeout = time.Second - 1 }, []string{"SHOP_ORDER_TIMEOUT (--order-timeout) is 999.999999ms, want 1s to 720h"}},
+		{"timeout too long", func(o *serveCommand) { o.Order.OrderTimeout = 720*time.Hour + 1 }, []string{"SHOP_ORDER_TIMEOUT"}},
+		{"negative timeout", func(o *serveCommand) { o.Order.OrderTimeout = -time.Hour }, []string{"SHOP_ORDER_TIMEOUT"}},
+		{"extension too long", func(o *serveCommand) { o.Order.OrderExtension = 720*time.Hour + 1 }, []string{"SHOP_ORDER_EXTENSION (--order-extension)", "want 0s to 720h"}},
+		{"negative extension", func(o *serveCommand) { o.Order.OrderExtension = -1 }, []string{"SHOP_ORDER_EXTENSION"}},
+		{"negative bounds", func(o *serveCommand) { o.Order.MaxOpenOrders, o.Order.MaxOpenUnits = -1, -2 }, []string{
 			"SHOP_MAX_OPEN_ORDERS (--max-open-orders) is -1, want at least 1, or 0 for no bound", "SHOP_MAX_OPEN_UNITS (--max-open-units) is -2",
 		}},
-		{"drain too long", func(o *serveOptions) { o.Drain = 5*time.Minute + 1 }, []string{"SHOP_DRAIN (--drain)", "want 0s to 5m"}},
-		{"negative drain", func(o *serveOptions) { o.Drain = -1 }, []string{"SHOP_DRAIN"}},
-		{"a secret from an example", func(o *serveOptions) { o.TokenKey = strings.Repeat("changeme", 4) }, []string{"SHOP_TOKEN_KEY (--token-key)", "changeme"}},
-		{"short secrets", func(o *serveOptions) { o.TokenKey, o.OpsToken = "x1", "x2" }, []string{
+		{"drain too long", func(o *serveCommand) { o.Drain = 5*time.Minute + 1 }, []string{"SHOP_DRAIN (--drain)", "want 0s to 5m"}},
+		{"negative drain", func(o *serveCommand) { o.Drain = -1 }, []string{"SHOP_DRAIN"}},
+		{"a secret from an example", func(o *serveCommand) { o.TokenKey = strings.Repeat("changeme", 4) }, []string{"SHOP_TOKEN_KEY (--token-key)", "changeme"}},
+		{"short secrets", func(o *serveCommand) { o.TokenKey, o.Ops.OpsToken = "x1", "x2" }, []string{
 			"SHOP_TOKEN_KEY (--token-key) has 2 bytes, want at least 32", "SHOP_OPS_TOKEN (--ops-token) has 2 bytes, want at least 16",
 		}},
-		{"no look-ahead", func(o *serveOptions) { o.ReconcileLookahead = 0 }, []string{"SHOP_RECONCILE_LOOKAHEAD (--reconcile-lookahead) is 0s"}},
-		{"negative look-ahead", func(o *serveOptions) { o.ReconcileLookahead = -time.Minute }, []string{"SHOP_RECONCILE_LOOKAHEAD (--reconcile-lookahead) is -1m0s"}},
-		{"one value for both secrets", func(o *serveOptions) { o.OpsToken = o.TokenKey }, []string{"SHOP_OPS_TOKEN (--ops-token)", "SHOP_TOKEN_KEY (--token-key)", "same"}},
-		{"an operators' token of two lines", func(o *serveOptions) { o.OpsToken = "0123456789\nabcdef" }, []string{"SHOP_OPS_TOKEN (--ops-token)", "header"}},
-		{"an operators' token with a letter that is not ASCII", func(o *serveOptions) { o.OpsToken = "0123456789abcdé" }, []string{"SHOP_OPS_TOKEN (--ops-token)", "header"}},
-		{"an operators' token of several words", func(o *serveOptions) { o.OpsToken = "correct horse battery staple" }, nil},
-		{"several errors", func(o *serveOptions) { o.RedisURL, o.OpsToken, o.OrderTimeout, o.HTTPAddr = "", "x", 0, "x" }, []string{
+		{"no look-ahead", func(o *serveCommand) { o.ReconcileLookahead = 0 }, []string{"SHOP_RECONCILE_LOOKAHEAD (--reconcile-lookahead) is 0s"}},
+		{"negative look-ahead", func(o *serveCommand) { o.ReconcileLookahead = -time.Minute }, []string{"SHOP_RECONCILE_LOOKAHEAD (--reconcile-lookahead) is -1m0s"}},
+		{"one value for both secrets", func(o *serveCommand) { o.Ops.OpsToken = o.TokenKey }, []string{"SHOP_OPS_TOKEN (--ops-token)", "SHOP_TOKEN_KEY (--token-key)", "same"}},
+		{"an operators' token of two lines", func(o *serveCommand) { o.Ops.OpsToken = "0123456789\nabcdef" }, []string{"SHOP_OPS_TOKEN (--ops-token)", "header"}},
+		{"an operators' token with a letter that is not ASCII", func(o *serveCommand) { o.Ops.OpsToken = "0123456789abcdé" }, []string{"SHOP_OPS_TOKEN (--ops-token)", "header"}},
+		{"an operators' token of several words", func(o *serveCommand) { o.Ops.OpsToken = "correct horse battery staple" }, nil},
+		{"several errors", func(o *serveCommand) { o.RedisURL, o.Ops.OpsToken, o.Order.OrderTimeout, o.HTTPAddr = "", "x", 0, "x" }, []string{
 			"SHOP_REDIS_URL", "SHOP_OPS_TOKEN", "SHOP_ORDER_TIMEOUT", "SHOP_HTTP_ADDR",
 		}},
 	}
@@ -266,7 +277,7 @@ func TestValidate(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			o := validOptions()
 			tt.change(&o)
-			err := o.validate()
+			err := o.check()
 			if (err == nil) != (tt.want == nil) {
 				t.Fatalf("got %v, want %q", err, tt.want)
 			}
@@ -301,7 +312,7 @@ func TestCheckSecret(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got := ""
-			if err := checkSecret("ops-token", tt.secret, 16); err != nil {
+			if err := option.CheckSecret("ops-token", tt.secret, 16); err != nil {
 				got = err.Error()
 			}
 			if tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
@@ -368,7 +379,7 @@ func TestExitCodes(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // a command may serve instead
 			defer cancel()
 			var out strings.Builder
-			code := exitCode(run(ctx, tt.args, &out, &out), &out)
+			code := runCommand(ctx, tt.args, &out)
 			if code != tt.code {
 				t.Errorf("exit code %d, want %d", code, tt.code)
 			}
@@ -387,27 +398,28 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// TestExitCodeOutput checks that exitCode prints nothing for errFailed, and any other error in one line.
+// TestExitCodeOutput checks that nothing is printed for ErrFailed, and any other error in one line.
 func TestExitCodeOutput(t *testing.T) {
 	var out strings.Builder
-	if code := exitCode(fmt.Errorf("doctor: %w", errFailed), &out); code != 1 || out.Len() > 0 {
+	shop := cli.Program{Name: "shop", Err: &out}
+	if code := cli.ExitCode(fmt.Errorf("doctor: %w", cli.ErrFailed), shop); code != 1 || out.Len() > 0 {
 		t.Errorf("got exit code %d and the output %q, want 1 and no output", code, out.String())
 	}
-	if code := exitCode(errors.New("two\n  lines"), &out); code != 1 || out.String() != "shop: two lines\n" {
+	if code := cli.ExitCode(errors.New("two\n  lines"), shop); code != 1 || out.String() != "shop: two lines\n" {
 		t.Errorf("got exit code %d and the output %q, want 1 and one line", code, out.String())
 	}
 }
 
 func TestHelpShowsEveryOption(t *testing.T) {
 	setEnvironment(t, nil)
-	for _, option := range allOptions(testParser(t, io.Discard)) {
-		for _, c := range option.commands {
+	for _, o := range allOptions(testParser(t, io.Discard)) {
+		for _, c := range o.commands {
 			help := helpOf(t, c.name)
-			flag := "--" + option.flag
+			flag := "--" + o.flag
 			if c.value != "" && !strings.Contains(help, flag+"="+c.value) {
 				flag += `="` + c.value + `"`
 			}
-			for _, part := range []string{flag, "($" + option.variable + ")"} {
+			for _, part := range []string{flag, "($" + o.variable + ")"} {
 				if !strings.Contains(help, part) {
 					t.Errorf("shop %s --help does not show %s", c.name, part)
 				}
@@ -433,14 +445,14 @@ func TestVariableNames(t *testing.T) {
 		t.Fatal("the command line has no options")
 	}
 	for _, o := range options {
-		if got, want := fmt.Sprintf("%s (--%s)", o.variable, o.flag), optionName(o.flag); got != want {
+		if got, want := fmt.Sprintf("%s (--%s)", o.variable, o.flag), option.Name(o.flag); got != want {
 			t.Errorf("got the option %s, want %s", got, want)
 		}
 	}
 }
 
-// option is an option of one or more commands, as the parser knows it.
-type option struct {
+// optionRow is an option of one or more commands, as the parser knows it.
+type optionRow struct {
 	variable, flag, help string
 	commands             []commandDefault
 }
@@ -450,7 +462,7 @@ type commandDefault struct{ name, value string }
 
 // row returns the cells of the option in the table of docs/configuration.md, without the meaning. The default is that
 // of the first command. The defaults of other commands follow it if they differ.
-func (o option) row() []string {
+func (o optionRow) row() []string {
 	show := func(value string) string {
 		if value == "" {
 			return "–"
@@ -469,16 +481,16 @@ func (o option) row() []string {
 }
 
 // allOptions returns the options of all commands. Those of `serve`, which has most of them, come first.
-func allOptions(parser *kong.Kong) []option {
+func allOptions(parser *kong.Kong) []optionRow {
 	commands := parser.Model.Leaves(true)
 	slices.SortStableFunc(commands, func(a, b *kong.Node) int { return cmp.Compare(rank(a), rank(b)) })
-	var options []option
+	var options []optionRow
 	for _, command := range commands {
 		for _, flag := range command.Flags {
-			i := slices.IndexFunc(options, func(o option) bool { return o.flag == flag.Name })
+			i := slices.IndexFunc(options, func(o optionRow) bool { return o.flag == flag.Name })
 			if i < 0 {
 				i = len(options)
-				options = append(options, option{variable: strings.Join(flag.Envs, ","), flag: flag.Name, help: flag.Help})
+				options = append(options, optionRow{variable: strings.Join(flag.Envs, ","), flag: flag.Name, help: flag.Help})
 			}
 			options[i].commands = append(options[i].commands, commandDefault{command.Name, flag.Default})
 		}

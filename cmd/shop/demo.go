@@ -5,26 +5,28 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"syscall"
 	"time"
 
-	"golang.org/x/sync/errgroup"
+	"github.com/google/uuid"
 
-	"example.com/shop/internal/devstack"
+	"example.com/shop/internal/app"
+	"example.com/shop/internal/cli"
+	"example.com/shop/internal/demo"
+	"example.com/shop/internal/ops"
+	"example.com/shop/internal/order"
 )
 
 // demoCommand is `shop demo`.
 type demoCommand struct {
-	HTTPAddr       string        `name:"http-addr" env:"SHOP_HTTP_ADDR" default:"127.0.0.1:8080" help:"The address to listen on. If the default is taken, the demo listens on a free port."`
-	OrderTimeout   time.Duration `name:"order-timeout" env:"SHOP_ORDER_TIMEOUT" default:"30s" help:"The time that a customer has to pay an order."`
-	OrderExtension time.Duration `name:"order-extension" env:"SHOP_ORDER_EXTENSION" default:"30s" help:"The time by which a customer can extend the deadline of an order, once. 0s: not at all."`
-	boundOptions
-	logOptions
+	HTTPAddr       string        `name:"http-addr" default:"127.0.0.1:8080" help:"The address to listen on. If the default is taken, the demo listens on a free port."`
+	OrderTimeout   time.Duration `name:"order-timeout" default:"30s" help:"The time that a customer has to pay an order."`
+	OrderExtension time.Duration `name:"order-extension" default:"30s" help:"The time by which a customer can extend the deadline of an order, once. 0s: not at all."`
+	order.Bounds
+	cli.Log
 }
 
 // The demo's reconciler sweeps often, so that an operator sees a repair soon.
@@ -34,79 +36,91 @@ const (
 	demoDrain     = time.Second
 )
 
-func (c *demoCommand) Run(ctx context.Context, to streams) error {
-	o := &serveOptions{
-		HTTPAddr:         c.HTTPAddr,
-		OrderTimeout:     c.OrderTimeout,
-		OrderExtension:   c.OrderExtension,
-		Roles:            []string{"api", "relay", "reconciler"}, // faults.runWorker runs the worker
-		TokenKey:         rand.Text() + rand.Text(),
-		OpsToken:         rand.Text(),
-		boundOptions:     c.boundOptions,
-		databaseOptions:  databaseOptions{DatabaseURL: "private", DatabaseConns: 20},
-		redisOptions:     redisOptions{RedisURL: "private", QueueShards: 1},
-		paymentOptions:   paymentOptions{paymentProviderOptions: paymentProviderOptions{StripeURL: "http://private"}, PaymentGrace: demoGrace},
-		reconcileOptions: reconcileOptions{ReconcileSchedule: demoSchedule, ReconcileLookahead: demoLookahead},
+// options returns the options of the demo's process. Its servers are not known yet.
+func (c *demoCommand) options() *serveCommand {
+	o := &serveCommand{
+		Serve: cli.Serve{
+			HTTPAddr:  c.HTTPAddr,
+			Roles:     []string{app.API, app.Relay, app.Reconciler}, // package demo runs the worker
+			Database:  cli.Database{DatabaseURL: "private", DatabaseConns: 20},
+			Redis:     cli.Redis{RedisURL: "private", QueueShards: 1},
+			Reconcile: cli.Reconcile{ReconcileSchedule: demoSchedule, ReconcileLookahead: demoLookahead},
+		},
 	}
-	if err := o.validate(); err != nil {
-		return usageError{err}
+	o.TokenKey = rand.Text() + rand.Text()
+	o.Order = order.Options{OrderTimeout: c.OrderTimeout, OrderExtension: c.OrderExtension, Bounds: c.Bounds}
+	o.Ops = ops.Options{OpsToken: rand.Text()}
+	setDemoPayments(o)
+	return o
+}
+
+func (c *demoCommand) Run(ctx context.Context, program cli.Program) error {
+	o := c.options()
+	if err := o.check(); err != nil {
+		return app.NewUsageError(err)
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	go stopWithGoRun(ctx, stop)
 
-	fmt.Fprintln(to.err, "starting a private PostgreSQL and Redis …")
-	servers, err := startDemoServers(ctx, to.err)
+	fmt.Fprintln(program.Err, "starting a private PostgreSQL and Redis …")
+	servers, err := demo.StartServers(ctx, program.Err)
 	if err != nil {
 		return err
 	}
-	defer servers.stop()
-	o.DatabaseURL, o.RedisURL = servers.postgres.URL(), servers.redis.URL()
-	return c.serve(ctx, o, servers, to)
+	defer servers.Stop()
+	o.DatabaseURL, o.RedisURL = servers.Postgres.URL(), servers.Redis.URL()
+	return c.serve(ctx, o, servers, program)
 }
 
-func (c *demoCommand) serve(ctx context.Context, o *serveOptions, servers *demoServers, to streams) error {
-	if _, err := migrate(ctx, o.DatabaseURL); err != nil {
+func (c *demoCommand) serve(ctx context.Context, o *serveCommand, servers *demo.Servers, program cli.Program) error {
+	if _, err := cli.MigrateUp(ctx, o.DatabaseURL); err != nil {
 		return err
 	}
-	log := newLogger(to.err, c.LogLevel, true)
+	log := app.NewLogger(program.Err, c.LogLevel, true)
 	ln, err := listenDemo(c.HTTPAddr)
 	if err != nil {
-		return fmt.Errorf("listen on SHOP_HTTP_ADDR: %w", err)
+		return err
 	}
 	defer ln.Close()
-	var payments demoPayments
-	if err := payments.start(ctx, o, "http://"+ln.Addr().String(), log); err != nil {
+	payments, err := startDemoPayments(ctx, o, "http://"+ln.Addr().String(), log)
+	if err != nil {
 		return err
 	}
 	defer payments.close()
-	a, err := newApp(ctx, o, demoDrain, log)
+	config := o.Config(program)
+	config.WorkerDrain = demoDrain
+	p, err := app.Open(ctx, config, log)
 	if err != nil {
 		return err
 	}
-	defer a.close()
-	if err := a.store.SeedProducts(ctx); err != nil {
+	defer p.Close()
+	if err := order.NewStore(p.DB).SeedProducts(ctx); err != nil {
 		return err
 	}
-	f := newFaults(a, servers.redis)
-	f.payments = &payments
-	handler, err := a.handler(o, f.routes)
-	if err != nil {
-		return err
-	}
-	c.printWelcome(to, ln.Addr(), o, servers)
-	return a.run(ctx, o, ln, handler,
-		f.runWorker,
-		f.sale.run,
-		payments.run,
-	)
+	orders := addParts(p, &o.partOptions)
+	payments.addTo(p, demo.Add(p, servers.Redis, demoOrders{orders}))
+	c.printWelcome(program, ln.Addr(), o, servers)
+	return p.Run(ctx, ln)
 }
 
-func (c *demoCommand) printWelcome(to streams, addr net.Addr, o *serveOptions, servers *demoServers) {
+// demoOrders places the orders of package demo.
+type demoOrders struct{ orders *order.Service }
+
+// PlaceOne implements [demo.Orders]. The customer's id is the idempotency key, so that a repeated call places one order.
+func (d demoOrders) PlaceOne(ctx context.Context, customer, product uuid.UUID) error {
+	_, _, err := d.orders.Place(ctx, customer, order.Placement{
+		IdempotencyKey: customer.String(),
+		Lines:          []order.Line{{ProductID: product, Quantity: 1}},
+	})
+	return err
+}
+
+func (c *demoCommand) printWelcome(program cli.Program, addr net.Addr, o *serveCommand, servers *demo.Servers) {
 	url := "http://" + addr.String()
 	more := ""
 	more += paymentsWelcome(o)
-	fmt.Fprintf(to.out, `
+	fmt.Fprintf(program.Out, `
 shop is running. Ctrl-C stops it and deletes its data.
 
   shop        %[1]s
@@ -122,114 +136,16 @@ shop is running. Ctrl-C stops it and deletes its data.
        -d '{"items":[{"product_id":"01900000-0000-7000-8000-000000000001","quantity":2}]}' %[1]s/api/orders
   curl -s -H "Authorization: Bearer %[2]s" %[1]s/ops/api/stats
 
-`, url, o.OpsToken, servers.postgres.URL(), servers.postgresIs, servers.redis.URL(), servers.redisIs, c.OrderTimeout, more)
+`, url, o.Ops.OpsToken, servers.Postgres.URL(), servers.PostgresIs, servers.Redis.URL(), servers.RedisIs, c.OrderTimeout, more)
 }
 
 // listenDemo listens on addr. If addr is the default and is taken, listenDemo listens on a free port.
 func listenDemo(addr string) (net.Listener, error) {
-	ln, err := net.Listen("tcp", addr)
+	ln, err := cli.Listen(addr)
 	if errors.Is(err, syscall.EADDRINUSE) && addr == "127.0.0.1:8080" {
 		return net.Listen("tcp", "127.0.0.1:0")
 	}
 	return ln, err
-}
-
-// demoServer is a server of the demo: a child process, a container, or a stand-in within this process.
-type demoServer interface {
-	URL() string
-	Stop() error
-	Restart(ctx context.Context) error
-}
-
-type demoServers struct {
-	dir                 string
-	postgres, redis     demoServer
-	postgresIs, redisIs string // how each of them runs, for the welcome text
-}
-
-func startDemoServers(ctx context.Context, progress io.Writer) (*demoServers, error) {
-	dir, err := devstack.TempDir()
-	if err != nil {
-		return nil, err
-	}
-	s := &demoServers{dir: dir}
-	err = s.startBinaries(ctx)
-	if errors.Is(err, devstack.ErrNoPostgres) {
-		err = s.startContainers(ctx, err, progress)
-	}
-	if err != nil {
-		s.stop()
-		return nil, err
-	}
-	return s, nil
-}
-
-// startBinaries runs the server binaries of this machine. A stand-in replaces a missing redis-server.
-func (s *demoServers) startBinaries(ctx context.Context) error {
-	data := filepath.Join(s.dir, "postgres")
-	if err := os.Mkdir(data, 0o700); err != nil {
-		return fmt.Errorf("make PostgreSQL's directory: %w", err)
-	}
-	postgres, err := devstack.StartPostgres(ctx, data, nil)
-	if err != nil {
-		return err
-	}
-	s.postgres, s.postgresIs = postgres, "a process of this machine's postgres"
-	redis, err := devstack.StartRedis(ctx, s.dir)
-	if err == nil {
-		s.redis, s.redisIs = redis, "a process of this machine's redis-server"
-		return nil
-	}
-	if !errors.Is(err, devstack.ErrNoRedis) {
-		return err
-	}
-	mini, err := devstack.StartMiniredis()
-	if err != nil {
-		return err
-	}
-	s.redis, s.redisIs = mini, "a stand-in within this process: there is no redis-server in PATH"
-	return nil
-}
-
-// startContainers runs both servers in containers, because this machine has no PostgreSQL. If it has no container
-// engine either, the error names all remedies: it begins with noPostgres, the error of the search for PostgreSQL.
-func (s *demoServers) startContainers(ctx context.Context, noPostgres error, progress io.Writer) error {
-	engine, err := devstack.FindEngine(ctx)
-	if err != nil {
-		return fmt.Errorf("%w with `shop serve`; or start a container engine: %w", noPostgres, err)
-	}
-	fmt.Fprintf(progress, "this machine has no PostgreSQL server binaries: running %s and %s in containers with %s\n",
-		devstack.PostgresImage(), devstack.RedisImage(), engine)
-	for _, image := range []string{devstack.PostgresImage(), devstack.RedisImage()} {
-		if err := engine.Pull(ctx, image, progress); err != nil {
-			return err
-		}
-	}
-	postgres, err := engine.StartPostgres(ctx, s.dir)
-	if err != nil {
-		return err
-	}
-	s.postgres, s.postgresIs = postgres, "a container of "+devstack.PostgresImage()
-	redis, err := engine.StartRedis(ctx, s.dir)
-	if err != nil {
-		return err
-	}
-	s.redis, s.redisIs = redis, "a container of "+devstack.RedisImage()
-	return nil
-}
-
-// stop stops both servers, at the same time, and removes their files.
-func (s *demoServers) stop() {
-	var stopping errgroup.Group
-	if s.postgres != nil {
-		stopping.Go(s.postgres.Stop)
-	}
-	if s.redis != nil {
-		stopping.Go(s.redis.Stop)
-	}
-	if err := errors.Join(stopping.Wait(), os.RemoveAll(s.dir)); err != nil {
-		slog.Warn("the demo could not clean up: remove its directory yourself", "dir", s.dir, "error", err)
-	}
 }
 
 // stopWithGoRun stops the demo when its parent is `go run` and is killed: a killed parent cannot signal its child. A

@@ -14,6 +14,8 @@ import (
 	"github.com/gin-gonic/gin"
 	"golang.org/x/sync/errgroup"
 
+	"example.com/shop/internal/app"
+	"example.com/shop/internal/demo"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/stripesim"
 )
@@ -28,31 +30,44 @@ type demoPayments struct {
 	log *slog.Logger
 }
 
-// start opens the simulator with a database of its own in the shop's PostgreSQL.
-func (p *demoPayments) start(ctx context.Context, o *serveOptions, shopURL string, log *slog.Logger) error {
+// setDemoPayments sets the options of payments that are valid before the simulator runs.
+func setDemoPayments(o *serveCommand) {
+	o.Payment.StripeURL = "http://private"
+	o.Payment.PaymentGrace = demoGrace
+}
+
+// startDemoPayments opens the simulator with a database of its own in the shop's PostgreSQL.
+func startDemoPayments(ctx context.Context, o *serveCommand, shopURL string, log *slog.Logger) (*demoPayments, error) {
 	database, err := url.Parse(o.DatabaseURL)
 	if err != nil {
-		return fmt.Errorf("database URL: %w", err)
+		return nil, fmt.Errorf("database URL: %w", err)
 	}
 	database.Path = "/stripesim"
-	return p.open(ctx, o, database.String(), shopURL, log)
+	p := &demoPayments{}
+	return p, p.open(ctx, o, database.String(), shopURL, log)
+}
+
+// addTo adds the simulator, its ledger and its faults to the process of the demo.
+func (p *demoPayments) addTo(process *app.Process, f *demo.Faults) {
+	process.Go("", p.run)
+	process.Routes(p.routes)
+	p.addFaults(f)
 }
 
 // open opens the simulator on a free port, and sets the options with which the shop uses it. [demoPayments.run] serves
 // it.
-func (p *demoPayments) open(ctx context.Context, o *serveOptions, databaseURL, shopURL string, log *slog.Logger) (err error) {
+func (p *demoPayments) open(ctx context.Context, o *serveCommand, databaseURL, shopURL string, log *slog.Logger) (err error) {
 	p.log = log
 	if p.ln, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		return fmt.Errorf("listen for the payment provider: %w", err)
 	}
-	o.StripeURL = "http://" + p.ln.Addr().String()
-	o.StripeKey = "sk_test_" + rand.Text()
-	o.WebhookSecret = "whsec_" + rand.Text()
-	o.PublicURL = shopURL
-	o.PaymentGrace = demoGrace
+	o.Payment.StripeURL = "http://" + p.ln.Addr().String()
+	o.Payment.StripeKey = "sk_test_" + rand.Text()
+	o.Payment.WebhookSecret = "whsec_" + rand.Text()
+	o.Payment.PublicURL = shopURL
 	p.Simulator, err = stripesim.Open(ctx, stripesim.Config{
-		DatabaseURL: databaseURL, Key: o.StripeKey, WebhookSecret: o.WebhookSecret,
-		WebhookURL: shopURL + "/webhooks/stripe", PublicURL: o.StripeURL, Log: log,
+		DatabaseURL: databaseURL, Key: o.Payment.StripeKey, WebhookSecret: o.Payment.WebhookSecret,
+		WebhookURL: shopURL + "/webhooks/stripe", PublicURL: o.Payment.StripeURL, Log: log,
 	})
 	if err != nil {
 		p.ln.Close()
@@ -73,8 +88,8 @@ func (p *demoPayments) close() {
 	p.Close()
 }
 
-func paymentsWelcome(o *serveOptions) string {
-	return fmt.Sprintf("  payments    %s (a simulator of Stripe within this process; its ledger is at /sim/ledger)\n", o.StripeURL)
+func paymentsWelcome(o *serveCommand) string {
+	return fmt.Sprintf("  payments    %s (a simulator of Stripe within this process; its ledger is at /sim/ledger)\n", o.Payment.StripeURL)
 }
 
 // providerMoney is the money of one currency in the provider's ledger.
@@ -85,7 +100,7 @@ type providerMoney struct {
 }
 
 // routes adds the provider's ledger to the operators' API, so that their page can compare it with the shop's.
-func (p *demoPayments) routes(ops gin.IRouter) {
+func (p *demoPayments) routes(_, ops gin.IRouter) {
 	ops.Match(rest.ReadMethods, "/provider-ledger", rest.Parameters(), rest.Handle(func(c *gin.Context) error {
 		totals, err := p.Totals(c.Request.Context())
 		if err != nil {
@@ -100,31 +115,27 @@ func (p *demoPayments) routes(ops gin.IRouter) {
 	}))
 }
 
-// paymentFaultState is the part of [faultState] about the payment provider.
-type paymentFaultState struct {
-	Provider string `json:"provider"` // up, down, hung, loses_answers or errors
-	Webhooks string `json:"webhooks"` // normal, lost, doubled, late or reordered
-}
-
-func (p *demoPayments) faultState() *paymentFaultState {
-	knobs := p.Knobs()
-	return &paymentFaultState{knobs.API, knobs.Webhooks}
-}
-
-// addFaults adds the provider's faults by their names in demo.openapi.yaml.
-func (p *demoPayments) addFaults(known map[string]func(context.Context) error) {
+// addFaults adds the provider's faults and their state, by their names in the contract of the demo.
+func (p *demoPayments) addFaults(f *demo.Faults) {
 	for fault, api := range map[string]string{
 		"provider-up": "up", "provider-down": "down", "provider-hung": "hung", "provider-loses-answers": "loses_answers",
 	} {
-		known[fault] = p.setKnob(func(k *stripesim.Knobs) { k.API = api })
+		f.AddFault(fault, p.setKnob(func(k *stripesim.Knobs) { k.API = api }))
 	}
 	for _, webhooks := range []string{"normal", "lost", "doubled", "late", "reordered"} {
-		known["webhooks-"+webhooks] = p.setKnob(func(k *stripesim.Knobs) { k.Webhooks = webhooks })
+		f.AddFault("webhooks-"+webhooks, p.setKnob(func(k *stripesim.Knobs) { k.Webhooks = webhooks }))
 	}
+	f.AddState(func() map[string]any {
+		knobs := p.Knobs()
+		return map[string]any{
+			"provider": knobs.API,      // up, down, hung, loses_answers or errors
+			"webhooks": knobs.Webhooks, // normal, lost, doubled, late or reordered
+		}
+	})
 }
 
 // setKnob returns the fault that changes one knob of the simulator.
-func (p *demoPayments) setKnob(change func(*stripesim.Knobs)) func(context.Context) error {
+func (p *demoPayments) setKnob(change func(*stripesim.Knobs)) demo.Fault {
 	return func(context.Context) error {
 		knobs := p.Knobs()
 		change(&knobs)

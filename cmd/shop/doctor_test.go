@@ -7,40 +7,39 @@ import (
 
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
-	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/testenv"
 )
 
 // TestDoctor causes one fault in each case, and checks that `shop doctor` reports only that fault.
 func TestDoctor(t *testing.T) {
 	for name, test := range map[string]struct {
-		damage func(t *testing.T, a *app)
+		damage func(t *testing.T, a *testApp)
 		want   []string // parts of the output; nil if no check fails
 	}{
-		"no fault": {func(*testing.T, *app) {}, nil},
-		"Redis wiped": {func(t *testing.T, a *app) {
-			must(t, a.rdb.FlushDB(t.Context()).Err())
+		"no fault": {func(*testing.T, *testApp) {}, nil},
+		"Redis wiped": {func(t *testing.T, a *testApp) {
+			must(t, a.Redis.FlushDB(t.Context()).Err())
 		}, []string{"FAIL  tasks", "shop reconcile"}},
-		"no worker": {func(t *testing.T, a *app) {
-			must(t, a.kinds[0].queue.Schedule(t.Context(), delay.In("1", -time.Minute)))
+		"no worker": {func(t *testing.T, a *testApp) {
+			must(t, a.Kinds[0].Queue.Schedule(t.Context(), delay.In("1", -time.Minute)))
 		}, []string{"FAIL  worker", "1 tasks are due", "the oldest for 1m"}},
-		"a dead letter": {func(t *testing.T, a *app) {
-			bury(t, a.kinds[0].queue, "1")
+		"a dead letter": {func(t *testing.T, a *testApp) {
+			bury(t, a.Kinds[0].Queue, "1")
 		}, []string{"FAIL  worker", "1 dead letters"}},
-		"no worker and a dead letter": {func(t *testing.T, a *app) {
-			bury(t, a.kinds[0].queue, "1")
-			must(t, a.kinds[0].queue.Schedule(t.Context(), delay.In("2", -time.Minute)))
+		"no worker and a dead letter": {func(t *testing.T, a *testApp) {
+			bury(t, a.Kinds[0].Queue, "1")
+			must(t, a.Kinds[0].Queue.Schedule(t.Context(), delay.In("2", -time.Minute)))
 		}, []string{"is a worker running?; 1 dead letters"}},
-		"no relay": {func(t *testing.T, a *app) {
+		"no relay": {func(t *testing.T, a *testApp) {
 			mustExec(t, a, `INSERT INTO outbox (kind, task_id, due_at, created_at) VALUES ($1, '1', now(), now() - interval '1 min')`, order.CancelKind)
 		}, []string{"FAIL  outbox", "1 messages", "the oldest for 1m"}},
-		"no reconciler": {func(t *testing.T, a *app) {
+		"no reconciler": {func(t *testing.T, a *testApp) {
 			mustExec(t, a, `UPDATE reconcile_reports SET report = jsonb_set(report::jsonb, '{started_at}', to_jsonb(now() - interval '1 hour'))`)
 		}, []string{"FAIL  reconciler", "the last sweep was 1h0m"}},
-		"wrong stock": {func(t *testing.T, a *app) {
+		"wrong stock": {func(t *testing.T, a *testApp) {
 			mustExec(t, a, `UPDATE products SET available = available + 1, supply = supply + 2`)
 		}, []string{"FAIL  invariants", "invariant 1: product"}},
-		"an overdue order that is pending": {func(t *testing.T, a *app) {
+		"an overdue order that is pending": {func(t *testing.T, a *testApp) {
 			pendingOrders(t, a, 1, -time.Hour)
 		}, []string{"FAIL  invariants", "invariant 3: order"}},
 	} {
@@ -52,7 +51,7 @@ func TestDoctor(t *testing.T) {
 			test.damage(t, a)
 
 			var out strings.Builder
-			code := exitCode(run(t.Context(), []string{"doctor", "--database-url", databaseURL, "--redis-url", redisURL}, &out, &out), &out)
+			code := runCommand(t.Context(), []string{"doctor", "--database-url", databaseURL, "--redis-url", redisURL}, &out)
 			failures := min(1, len(test.want))
 			if got := strings.Count(out.String(), "FAIL"); code != failures || got != failures {
 				t.Errorf("got exit code %d and %d failures, want %d of both; printed:\n%s", code, got, failures, out.String())
@@ -80,7 +79,7 @@ func TestDoctorReadsDurability(t *testing.T) {
 		END $$`)
 		var out strings.Builder
 		args := []string{"doctor", "--database-url", databaseURL, "--redis-url", redisURL}
-		code := exitCode(run(t.Context(), args, &out, &out), &out)
+		code := runCommand(t.Context(), args, &out)
 		if code != 0 || !strings.Contains(out.String(), want) {
 			t.Errorf("synchronous_commit = %s: got exit code %d, want 0; printed:\n%s\nwant %q in it", value, code, out.String(), want)
 		}
@@ -89,37 +88,6 @@ func TestDoctorReadsDurability(t *testing.T) {
 				t.Errorf("printed:\n%s\nwant a line about %s", out.String(), setting)
 			}
 		}
-	}
-}
-
-func TestAssess(t *testing.T) {
-	for name, test := range map[string]struct {
-		server postgres.Durability
-		want   []string // the verdict of each setting, and the start of its text
-	}{
-		"durable": {postgres.Durability{Fsync: "on", FullPageWrites: "on", SynchronousCommit: "on"}, []string{
-			"ok: fsync is on", "ok: full_page_writes is on", "ok: synchronous_commit is on",
-		}},
-		"for tests": {postgres.Durability{Fsync: "off", FullPageWrites: "off", SynchronousCommit: "off"}, []string{
-			"warn: fsync is off: if the server's machine crashes, committed orders can be lost",
-			"warn: full_page_writes is off: if the server's machine crashes, committed orders can be lost",
-			"note: synchronous_commit is off, but the shop's sessions set it to on",
-		}},
-		"one warning": {postgres.Durability{Fsync: "on", FullPageWrites: "off", SynchronousCommit: "remote_apply"}, []string{
-			"ok: fsync is on", "warn: full_page_writes is off", "ok: synchronous_commit is remote_apply",
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got := assess(test.server)
-			if len(got) != len(test.want) {
-				t.Fatalf("got %q, want %q", got, test.want)
-			}
-			for i, a := range got {
-				if line := a.verdict + ": " + a.text; !strings.HasPrefix(line, test.want[i]) {
-					t.Errorf("got %q, want %q at its start", line, test.want[i])
-				}
-			}
-		})
 	}
 }
 

@@ -24,7 +24,7 @@ func TestHealth(t *testing.T) {
 	_, port, _ := strings.Cut(address, ":")
 	health := func(address string) (code int, output string) {
 		var out strings.Builder
-		code = exitCode(run(t.Context(), []string{"health", "--http-addr=" + address}, &out, &out), &out)
+		code = runCommand(t.Context(), []string{"health", "--http-addr=" + address}, &out)
 		return code, out.String()
 	}
 	for _, address := range []string{address, ":" + port, "0.0.0.0:" + port} {

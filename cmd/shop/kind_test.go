@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"example.com/shop/internal/app"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/reconcile"
@@ -35,22 +36,18 @@ const secondKind = "test.second"
 func TestSeveralKinds(t *testing.T) {
 	a := newTestApp(t, testenv.Redis(t), 1)
 	o := validOptions()
-	o.QueueShards = 1
 	handled := make(chan string, 10)
-	second, err := a.newKind(secondKind, &o)
-	must(t, err)
-	must(t, a.addKind(second, &o, time.Second, domain{
-		table: emptyTable{},
-		handle: func(_ context.Context, tasks []delay.Task) ([]delay.Outcome, error) {
-			outcomes := make([]delay.Outcome, len(tasks))
-			for i, task := range tasks {
-				handled <- task.ID
-				outcomes[i] = delay.Done()
-			}
-			return outcomes, nil
-		},
-	}))
-	handler, err := a.handler(&o)
+	second := a.NewKind(secondKind)
+	second.Handle(func(_ context.Context, tasks []delay.Task) ([]delay.Outcome, error) {
+		outcomes := make([]delay.Outcome, len(tasks))
+		for i, task := range tasks {
+			handled <- task.ID
+			outcomes[i] = delay.Done()
+		}
+		return outcomes, nil
+	}, delay.WorkerConfig{}, emptyTable{})
+	must(t, a.Err())
+	handler, err := a.Handler()
 	must(t, err)
 	server := httptest.NewServer(handler)
 	defer server.Close()
@@ -58,7 +55,7 @@ func TestSeveralKinds(t *testing.T) {
 		t.Helper()
 		req, err := http.NewRequestWithContext(t.Context(), method, server.URL+"/ops/api"+path, http.NoBody)
 		must(t, err)
-		req.Header.Set("Authorization", "Bearer "+o.OpsToken)
+		req.Header.Set("Authorization", "Bearer "+o.Ops.OpsToken)
 		resp, err := server.Client().Do(req)
 		must(t, err)
 		defer resp.Body.Close()
@@ -73,25 +70,33 @@ func TestSeveralKinds(t *testing.T) {
 	if status := send("POST", "/reconcile", &report); status != http.StatusOK || report.Outcome != reconcile.OK || report.Missing != 1 {
 		t.Errorf("a sweep is answered with %d %+v, want 200 and one missing task", status, report)
 	}
-	for _, k := range a.kinds {
-		if last, err := k.reconciler.Last(t.Context()); err != nil || last == nil {
-			t.Errorf("the last report of %s is %v, %v; want one for each kind", k.queue.Kind(), last, err)
+	for _, k := range a.Kinds {
+		if last, err := k.Reconciler.Last(t.Context()); err != nil || last == nil {
+			t.Errorf("the last report of %s is %v, %v; want one for each kind", k.Queue.Kind(), last, err)
 		}
 	}
 
-	bury(t, a.kinds[0].queue, "1")
-	bury(t, second.queue, "2")
-	must(t, second.queue.Schedule(t.Context(), delay.In("3", -time.Minute)))
+	bury(t, a.Kinds[0].Queue, "1")
+	bury(t, second.Queue, "2")
+	must(t, second.Queue.Schedule(t.Context(), delay.In("3", -time.Minute)))
 	mustExec(t, a, `INSERT INTO outbox (kind, task_id, due_at) VALUES ($1, '4', now()), ($2, '4', now())`, order.CancelKind, secondKind)
-	var s stats
+	var s struct {
+		Queue struct {
+			Scheduled, Due, Dead int64
+			OldestDue            float64 `json:"oldest_due_seconds"`
+		}
+		Outbox    struct{ Backlog int64 }
+		LastSweep *reconcile.Report `json:"last_sweep"`
+	}
 	send("GET", "/stats", &s)
-	if want := (queueStats{Scheduled: 1, Due: 1, Dead: 2, OldestDue: s.Queue.OldestDue}); *s.Queue != want || s.Outbox.Backlog != 2 {
-		t.Errorf("stats are %+v with %d messages in the outbox, want %+v and 2", *s.Queue, s.Outbox.Backlog, want)
+	if q := s.Queue; q.Scheduled != 1 || q.Due != 1 || q.Dead != 2 || s.Outbox.Backlog != 2 {
+		t.Errorf("stats are %+v with %d messages in the outbox, want 1 scheduled, 1 due and 2 dead tasks, and 2 messages", q, s.Outbox.Backlog)
 	}
 	if s.Queue.OldestDue < 59 || s.LastSweep == nil {
 		t.Errorf("the oldest due task has waited %v s, want 60; the last sweep is %v", s.Queue.OldestDue, s.LastSweep)
 	}
-	err = a.kinds.each(t.Context(), (*kind).checkTasks)
+	checks := a.Checks()
+	err = checks[slices.IndexFunc(checks, func(c app.Check) bool { return c.Subject == "worker" })].Run(t.Context())
 	for _, want := range []string{order.CancelKind + ": 1 dead letters", secondKind + ": 1 tasks are due"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the doctor's check of tasks returns %v, want %q in it", err, want)
@@ -120,7 +125,7 @@ func TestSeveralKinds(t *testing.T) {
 
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- a.kinds.runWorkers(ctx) }()
+	go func() { ended <- a.RunWorkers(ctx) }()
 	got := []string{<-handled, <-handled}
 	slices.Sort(got)
 	if !slices.Equal(got, []string{"2", "3"}) {
@@ -129,7 +134,7 @@ func TestSeveralKinds(t *testing.T) {
 	stop()
 	must(t, <-ended)
 	eventually(t, "the task of the order is scheduled", func() bool {
-		locations, err := a.kinds[0].queue.Locate(t.Context(), []string{order1})
+		locations, err := a.Kinds[0].Queue.Locate(t.Context(), []string{order1})
 		return err == nil && locations[0].State == delay.Scheduled
 	})
 }

@@ -1,19 +1,20 @@
 // Command shop takes orders that must be paid by a deadline. It cancels an order that is not paid in time, and releases
 // its stock.
+//
+// [parts.go] is the table of contents: it lists the parts that the program is made of.
 package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io"
 	"os"
-	"os/signal"
 	"runtime/debug"
-	"strings"
-	"syscall"
 
-	"github.com/alecthomas/kong"
+	"gorm.io/gorm"
+
+	"example.com/shop/internal/app"
+	"example.com/shop/internal/cli"
+	"example.com/shop/internal/option"
+	"example.com/shop/internal/order"
 )
 
 // gcPercent makes Go's garbage collector run less often than by default, unless the variable GOGC is set. The service
@@ -25,67 +26,104 @@ func main() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // so that a second Ctrl-C ends the process at once
-	os.Exit(exitCode(run(ctx, os.Args[1:], os.Stdout, os.Stderr), os.Stderr))
+	cli.Main(program(), &commands{})
 }
 
-// run parses the command line and the SHOP_ variables of the environment, and runs one command until the command is
-// done or ctx ends.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	parser, err := newParser(stdout, stderr)
+func program() cli.Program {
+	return cli.Program{
+		Name:        "shop",
+		Description: "Take orders, cancel those that are not paid by their deadline, and release their stock.",
+		Version:     version(),
+	}
+}
+
+// stamped is the version that the build sets with -ldflags "-X main.stamped=v1.2.3". It may be empty.
+var stamped string
+
+// version returns the version that the build set, or else the version of the module, or "(devel)".
+func version() string {
+	if stamped != "" {
+		return stamped
+	}
+	return cli.ModuleVersion()
+}
+
+// commands is the command line. Every option is a flag and an environment variable. docs/configuration.md lists the
+// options, and a test compares its table with them.
+//
+// A secret, or an address that may contain a password, has two options: the value itself, and the name of a file with
+// the value. See [option.ReadSecrets]. A command checks its options when it runs, because only then the files are read.
+type commands struct {
+	partCommands
+
+	Serve     serveCommand       `cmd:"" help:"Run the service, or some of its roles."`
+	Migrate   migrateCommand     `cmd:"" help:"Create or update the schema of the database."`
+	Reconcile reconcileCommand   `cmd:"" help:"Compare the orders with Redis once, repair the differences, and print the report."`
+	Doctor    doctorCommand      `cmd:"" help:"Check the connections, the schema, the queue, the outbox, the reconciler and the invariants."`
+	Health    cli.HealthCommand  `cmd:"" help:"Check whether the process at an address is ready."`
+	Version   cli.VersionCommand `cmd:"" help:"Print the version."`
+}
+
+// serveCommand is `shop serve`.
+type serveCommand struct {
+	cli.Serve
+	partOptions
+}
+
+func (c *serveCommand) check() error {
+	return option.Join(c.Check(), c.partOptions.check(c.Has(app.API)))
+}
+
+func (c *serveCommand) Run(ctx context.Context, program cli.Program) error {
+	if err := c.check(); err != nil {
+		return app.NewUsageError(err)
+	}
+	return c.Serve.Run(ctx, program, func(p *app.Process) { addParts(p, &c.partOptions) })
+}
+
+// migrateCommand is `shop migrate`.
+type migrateCommand struct{ cli.Migrate }
+
+func (c *migrateCommand) Run(ctx context.Context, program cli.Program) error {
+	return c.Migrate.Run(ctx, program, func(ctx context.Context, db *gorm.DB) error {
+		return order.NewStore(db).SeedProducts(ctx)
+	})
+}
+
+// toolCommand is a command that runs once, on the tables of all parts.
+type toolCommand struct {
+	cli.Tool
+	partToolOptions
+}
+
+func (c *toolCommand) open(ctx context.Context, program cli.Program) (*app.Process, error) {
+	if err := option.Join(c.Check(), c.partToolOptions.check()); err != nil {
+		return nil, app.NewUsageError(err)
+	}
+	o := c.partToolOptions.serving()
+	return c.Open(ctx, program, func(p *app.Process) { addParts(p, &o) })
+}
+
+// reconcileCommand is `shop reconcile`.
+type reconcileCommand struct{ toolCommand }
+
+func (c *reconcileCommand) Run(ctx context.Context, program cli.Program) error {
+	p, err := c.open(ctx, program)
 	if err != nil {
 		return err
 	}
-	command, err := parse(parser, args)
+	defer p.Close()
+	return cli.Sweep(ctx, program, p)
+}
+
+// doctorCommand is `shop doctor`.
+type doctorCommand struct{ toolCommand }
+
+func (c *doctorCommand) Run(ctx context.Context, program cli.Program) error {
+	p, err := c.open(ctx, program)
 	if err != nil {
-		return usageError{err}
+		return err
 	}
-	command.BindTo(ctx, (*context.Context)(nil))
-	command.Bind(streams{out: stdout, err: stderr})
-	return command.Run()
-}
-
-// parse reads the command line, the SHOP_ variables of the environment, and the files of secrets that they name.
-func parse(parser *kong.Kong, args []string) (*kong.Context, error) {
-	command, err := parser.Parse(args)
-	if err != nil {
-		return nil, err
-	}
-	return command, readSecrets(command.Selected())
-}
-
-// streams are the outputs of a command: out for its result, err for logs and errors.
-type streams struct{ out, err io.Writer }
-
-func newParser(stdout, stderr io.Writer) (*kong.Kong, error) {
-	return kong.New(&commands{},
-		kong.Name("shop"),
-		kong.Description("Take orders, cancel those that are not paid by their deadline, and release their stock."),
-		kong.Writers(stdout, stderr),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-		kong.Vars{"version": version()},
-	)
-}
-
-// usageError is an error in the command line or the environment. The caller must change one of them.
-type usageError struct{ error }
-
-// errFailed is the error of a command that has already printed what is wrong.
-var errFailed = errors.New("failed")
-
-// exitCode returns the exit code of the process: 0 for nil, 2 for a [usageError], 1 for any other error. It writes err
-// to stderr in one line, unless err is nil or errFailed.
-func exitCode(err error, stderr io.Writer) int {
-	if err == nil {
-		return 0
-	}
-	if !errors.Is(err, errFailed) {
-		// An error of a driver may have several lines.
-		fmt.Fprintln(stderr, "shop:", strings.Join(strings.Fields(err.Error()), " "))
-	}
-	if errors.As(err, new(usageError)) {
-		return 2
-	}
-	return 1
+	defer p.Close()
+	return cli.Doctor(ctx, program, p, c.DatabaseURL)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"database/sql"
+	"io"
 	"log/slog"
 	"os"
 	"strings"
@@ -11,6 +12,9 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/shop/internal/app"
+	"example.com/shop/internal/cli"
+	"example.com/shop/internal/order"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/migrations"
 )
@@ -27,35 +31,53 @@ func TestMain(m *testing.M) {
 	testenv.Main(m, migrations.Up)
 }
 
-// newTestApp returns an app on a new database.
-func newTestApp(t testing.TB, redisURL string, shards int) *app {
+// testApp is a process with all parts.
+type testApp struct {
+	*app.Process
+	orders *order.Service
+	store  *order.Store
+}
+
+// newTestApp returns a process on a new database.
+func newTestApp(t testing.TB, redisURL string, shards int) *testApp {
 	t.Helper()
 	return openApp(t, testenv.Postgres(t), redisURL, shards)
 }
 
-// openApp returns an app on a database that it may share with another app.
-func openApp(t testing.TB, databaseURL, redisURL string, shards int) *app {
+// openApp returns a process on a database that it may share with another one.
+func openApp(t testing.TB, databaseURL, redisURL string, shards int) *testApp {
 	t.Helper()
 	o := validOptions()
 	o.DatabaseURL, o.RedisURL, o.QueueShards = databaseURL, redisURL, shards
 	return openAppWith(t, &o)
 }
 
-// openAppWith returns an app with the given options.
-func openAppWith(t testing.TB, o *serveOptions) *app {
+// openAppWith returns a process with the given options.
+func openAppWith(t testing.TB, o *serveCommand) *testApp {
 	t.Helper()
-	a, err := newApp(t.Context(), o, time.Second, slog.New(slog.DiscardHandler))
+	config := o.Config(program())
+	config.WorkerDrain = time.Second
+	p, err := app.Open(t.Context(), config, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(a.close)
+	t.Cleanup(p.Close)
+	a := &testApp{p, addParts(p, &o.partOptions), order.NewStore(p.DB)}
+	must(t, a.Err())
 	return a
+}
+
+// runCommand runs a command of the program, whose output it writes to out. It returns the exit code.
+func runCommand(ctx context.Context, args []string, out io.Writer) int {
+	p := program()
+	p.Out, p.Err = out, out
+	return cli.ExitCode(cli.Run(ctx, p, &commands{}, args), p)
 }
 
 // pendingOrders inserts n pending orders of a new product that reserve all of its stock, and returns their ids. The
 // first order is due in due + 10 ms, and each other order 10 ms after the one before. The orders have no outbox rows
 // and no tasks.
-func pendingOrders(t testing.TB, a *app, n int, due time.Duration) []string {
+func pendingOrders(t testing.TB, a *testApp, n int, due time.Duration) []string {
 	t.Helper()
 	customer, product := uuid.New(), uuid.New()
 	mustExec(t, a, `INSERT INTO customers (id) VALUES ($1)`, customer)
@@ -94,7 +116,7 @@ func pendingOrders(t testing.TB, a *app, n int, due time.Duration) []string {
 }
 
 // mustExec runs a statement, which may take longer than the statements of the service.
-func mustExec(t testing.TB, a *app, statement string, args ...any) {
+func mustExec(t testing.TB, a *testApp, statement string, args ...any) {
 	t.Helper()
 	conn := withoutTimeout(t, a)
 	defer conn.Close()
@@ -105,9 +127,9 @@ func mustExec(t testing.TB, a *app, statement string, args ...any) {
 
 // withoutTimeout returns a connection without the statement timeout of the service. The connection keeps this setting
 // in the pool.
-func withoutTimeout(t testing.TB, a *app) *sql.Conn {
+func withoutTimeout(t testing.TB, a *testApp) *sql.Conn {
 	t.Helper()
-	conn, err := a.db.Conn(t.Context())
+	conn, err := a.Pool.Conn(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,11 +17,11 @@ import (
 // TestCloseSaleRoute closes the sale of a product over the operators' API.
 func TestCloseSaleRoute(t *testing.T) {
 	a, o := newTestApp(t, testenv.Redis(t), 1), validOptions()
-	handler, err := a.handler(&o)
+	handler, err := a.Handler()
 	must(t, err)
 	pendingOrders(t, a, 3, time.Hour)
 	var product uuid.UUID
-	must(t, a.db.QueryRowContext(t.Context(), `SELECT id FROM products`).Scan(&product))
+	must(t, a.Pool.QueryRowContext(t.Context(), `SELECT id FROM products`).Scan(&product))
 	for _, test := range []struct {
 		name, path, token string
 		status            int
@@ -29,10 +29,10 @@ func TestCloseSaleRoute(t *testing.T) {
 		problem           string
 	}{
 		{"unauthorized", product.String(), "x", http.StatusUnauthorized, 0, rest.Unauthorized.Code},
-		{"no UUID", "1", o.OpsToken, http.StatusBadRequest, 0, rest.Malformed.Code},
-		{"unknown product", uuid.NewString(), o.OpsToken, http.StatusNotFound, 0, rest.NotFound.Code},
-		{"product with three orders", product.String(), o.OpsToken, http.StatusOK, 3, ""},
-		{"again", product.String(), o.OpsToken, http.StatusOK, 0, ""},
+		{"no UUID", "1", o.Ops.OpsToken, http.StatusBadRequest, 0, rest.Malformed.Code},
+		{"unknown product", uuid.NewString(), o.Ops.OpsToken, http.StatusNotFound, 0, rest.NotFound.Code},
+		{"product with three orders", product.String(), o.Ops.OpsToken, http.StatusOK, 3, ""},
+		{"again", product.String(), o.Ops.OpsToken, http.StatusOK, 0, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			server := httptest.NewServer(handler)

@@ -9,7 +9,7 @@ import (
 
 // newTestPayments opens the demo's payment provider for a test, on the test's database, and sets its options. It does
 // not serve.
-func newTestPayments(t testing.TB, o *serveOptions) *demoPayments {
+func newTestPayments(t testing.TB, o *serveCommand) *demoPayments {
 	t.Helper()
 	var p demoPayments
 	must(t, p.open(t.Context(), o, testenv.Postgres(t), "http://127.0.0.1:1", slog.New(slog.DiscardHandler)))

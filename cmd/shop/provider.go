@@ -2,55 +2,47 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net"
-	"net/url"
 
 	"golang.org/x/sync/errgroup"
 
+	"example.com/shop/internal/app"
+	"example.com/shop/internal/cli"
+	"example.com/shop/internal/option"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/stripesim"
 )
 
 // providerCommand is `shop provider`.
 type providerCommand struct {
-	HTTPAddr                string `name:"http-addr" env:"SHOP_HTTP_ADDR" placeholder:"HOST:PORT" help:"The address to listen on."`
-	PublicURL               string `name:"public-url" env:"SHOP_PUBLIC_URL" placeholder:"URL" help:"The address of the simulator as browsers see it. The default is http:// and the address to listen on."`
-	StripeKey               string `name:"stripe-key" env:"SHOP_STRIPE_KEY" placeholder:"SECRET" help:"The secret key of Stripe's API. The simulator accepts only this key."`
-	StripeKeyFile           string `name:"stripe-key-file" env:"SHOP_STRIPE_KEY_FILE" placeholder:"FILE" help:"The file with the secret key, instead of --stripe-key."`
-	StripeWebhookSecret     string `name:"stripe-webhook-secret" env:"SHOP_STRIPE_WEBHOOK_SECRET" placeholder:"SECRET" help:"The secret that signs webhooks. Several secrets are separated by commas, and each of them signs."`
-	StripeWebhookSecretFile string `name:"stripe-webhook-secret-file" env:"SHOP_STRIPE_WEBHOOK_SECRET_FILE" placeholder:"FILE" help:"The file with the webhook secret, instead of --stripe-webhook-secret."`
-	WebhookURL              string `name:"webhook-url" env:"SHOP_WEBHOOK_URL" placeholder:"URL" help:"The address that the simulator sends webhooks to. Without it, it sends none."`
+	HTTPAddr                string `name:"http-addr" placeholder:"HOST:PORT" help:"The address to listen on."`
+	PublicURL               string `name:"public-url" placeholder:"URL" help:"The address of the simulator as browsers see it. The default is http:// and the address to listen on."`
+	StripeKey               string `name:"stripe-key" placeholder:"SECRET" help:"The secret key of Stripe's API. The simulator accepts only this key."`
+	StripeKeyFile           string `name:"stripe-key-file" placeholder:"FILE" help:"The file with the secret key, instead of --stripe-key."`
+	StripeWebhookSecret     string `name:"stripe-webhook-secret" placeholder:"SECRET" help:"The secret that signs webhooks. Several secrets are separated by commas, and each of them signs."`
+	StripeWebhookSecretFile string `name:"stripe-webhook-secret-file" placeholder:"FILE" help:"The file with the webhook secret, instead of --stripe-webhook-secret."`
+	WebhookURL              string `name:"webhook-url" placeholder:"URL" help:"The address that the simulator sends webhooks to. Without it, it sends none."`
 
-	databaseOptions
-	logOptions
+	cli.Database
+	cli.Log
 }
 
-// validate returns one error that contains all errors of the options.
-func (c *providerCommand) validate() error {
-	errs := []error{requireAll(map[string]string{
-		"http-addr": c.HTTPAddr, "database-url": c.DatabaseURL, "stripe-key": c.StripeKey, "stripe-webhook-secret": c.StripeWebhookSecret,
-	}), c.databaseOptions.validate(), checkURL("public-url", c.PublicURL), checkURL("webhook-url", c.WebhookURL)}
-	if _, _, err := net.SplitHostPort(c.HTTPAddr); c.HTTPAddr != "" && err != nil {
-		errs = append(errs, fmt.Errorf("%s is not of the form host:port: %w", optionName("http-addr"), err))
-	}
-	return oneLine(errs...)
+// check returns one error that names all options with wrong values.
+func (c *providerCommand) check() error {
+	return option.Join(
+		option.Require(map[string]string{
+			"http-addr": c.HTTPAddr, "database-url": c.DatabaseURL, "stripe-key": c.StripeKey, "stripe-webhook-secret": c.StripeWebhookSecret,
+		}),
+		c.Database.Check(), option.CheckURL("public-url", c.PublicURL), option.CheckURL("webhook-url", c.WebhookURL),
+		option.CheckHostPort("http-addr", c.HTTPAddr),
+	)
 }
 
-// checkURL accepts an absolute HTTP address, and no address.
-func checkURL(flag, address string) error {
-	u, err := url.Parse(address)
-	if address == "" || err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" {
-		return nil
+func (c *providerCommand) Run(ctx context.Context, program cli.Program) error {
+	if err := c.check(); err != nil {
+		return app.NewUsageError(err)
 	}
-	return fmt.Errorf("%s is %q, want an address like https://shop.example", optionName(flag), address)
-}
-
-func (c *providerCommand) Run(ctx context.Context, to streams) error {
-	if err := c.validate(); err != nil {
-		return usageError{err}
-	}
-	log := newLogger(to.err, c.LogLevel, false)
+	log := app.NewLogger(program.Err, c.LogLevel, false)
 	sim, err := stripesim.Open(ctx, stripesim.Config{
 		DatabaseURL: c.DatabaseURL, DatabaseConns: c.DatabaseConns, Key: c.StripeKey, WebhookSecret: c.StripeWebhookSecret,
 		WebhookURL: c.WebhookURL, PublicURL: c.PublicURL, Log: log,
@@ -59,14 +51,14 @@ func (c *providerCommand) Run(ctx context.Context, to streams) error {
 		return err
 	}
 	defer sim.Close()
-	ln, err := net.Listen("tcp", c.HTTPAddr)
+	ln, err := cli.Listen(c.HTTPAddr)
 	if err != nil {
-		return fmt.Errorf("listen on SHOP_HTTP_ADDR: %w", err)
+		return err
 	}
 	if c.PublicURL == "" {
 		sim.SetPublicURL("http://" + reachable(ln.Addr()))
 	}
-	log.Info("serving", "component", "payment provider (simulated)", "addr", ln.Addr().String(), "version", version())
+	log.Info("serving", "component", "payment provider (simulated)", "addr", ln.Addr().String(), "version", program.Version)
 	defer log.Info("stopped")
 	components, ctx := errgroup.WithContext(ctx)
 	components.Go(func() error { return sim.Run(ctx) })

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stripe/stripe-go/v85"
 
+	"example.com/shop/internal/cli"
 	"example.com/shop/internal/testenv"
 )
 
@@ -53,10 +54,12 @@ func TestProvider(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var log syncBuffer
+	shop := program()
+	shop.Out, shop.Err = io.Discard, &log
 	ended := make(chan error, 1)
 	go func() {
-		ended <- run(ctx, []string{"provider", "--http-addr=127.0.0.1:0", "--database-url=" + database.String(),
-			"--stripe-key=sk_test_1", "--stripe-webhook-secret=whsec_1"}, io.Discard, &log)
+		ended <- cli.Run(ctx, shop, &commands{}, []string{"provider", "--http-addr=127.0.0.1:0", "--database-url=" + database.String(),
+			"--stripe-key=sk_test_1", "--stripe-webhook-secret=whsec_1"})
 	}()
 	var started struct{ Addr string }
 	eventually(t, "the simulator logs its address", func() bool {
@@ -64,8 +67,9 @@ func TestProvider(t *testing.T) {
 		return complete && json.Unmarshal([]byte(line), &started) == nil && started.Addr != ""
 	})
 	address := "http://" + started.Addr
-	if body, err := readiness(t.Context(), address+"/readyz"); err != nil || body != `{"status":"ready"}` {
-		t.Errorf("/readyz answered %q, %v", body, err)
+	var health strings.Builder
+	if code := runCommand(t.Context(), []string{"health", "--http-addr=" + started.Addr}, &health); code != 0 || health.String() != `{"status":"ready"}`+"\n" {
+		t.Errorf("shop health ends with %d and prints %q, want 0 and that it is ready", code, health.String())
 	}
 
 	transport := &http.Transport{}
@@ -141,7 +145,7 @@ func TestProviderOptions(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var out strings.Builder
-			code := exitCode(run(t.Context(), append([]string{"provider"}, tt.args...), &out, &out), &out)
+			code := runCommand(t.Context(), append([]string{"provider"}, tt.args...), &out)
 			if code != tt.code || strings.Count(out.String(), "\n") != 1 {
 				t.Errorf("got exit code %d and %q, want %d and one line", code, out.String(), tt.code)
 			}

@@ -27,9 +27,9 @@ const (
 )
 
 // sweep runs a sweep, and returns its report without the times.
-func sweep(t testing.TB, a *app) reconcile.Report {
+func sweep(t testing.TB, a *testApp) reconcile.Report {
 	t.Helper()
-	report, err := a.kinds[0].reconciler.Sweep(t.Context())
+	report, err := a.Kinds[0].Reconciler.Sweep(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func sweep(t testing.TB, a *app) reconcile.Report {
 
 // newFilledApp returns an app with n pending orders that are due within the look-ahead, and with their tasks in Redis.
 // It also returns the ids of the orders.
-func newFilledApp(t testing.TB, redisURL string, shards, n int) (*app, []string) {
+func newFilledApp(t testing.TB, redisURL string, shards, n int) (*testApp, []string) {
 	t.Helper()
 	a := newTestApp(t, redisURL, shards)
 	ids := pendingOrders(t, a, n, time.Minute)
@@ -50,7 +50,7 @@ func newFilledApp(t testing.TB, redisURL string, shards, n int) (*app, []string)
 }
 
 // checkScheduled checks that every pending order has a task that is due at most half a second after the order.
-func checkScheduled(t testing.TB, a *app) {
+func checkScheduled(t testing.TB, a *testApp) {
 	t.Helper()
 	page, _, err := a.orders.Pending(t.Context(), "", reconcile.All, 10_000)
 	must(t, err)
@@ -59,7 +59,7 @@ func checkScheduled(t testing.TB, a *app) {
 		ids[i] = m.ID
 	}
 	began := time.Now()
-	locations, err := a.kinds[0].queue.Locate(t.Context(), ids)
+	locations, err := a.Kinds[0].Queue.Locate(t.Context(), ids)
 	must(t, err)
 	for i, task := range locations {
 		left := page[i].Due().Sub(began)
@@ -73,59 +73,59 @@ func TestSweepRepairsRedis(t *testing.T) {
 	const n = 1500 // more than a page
 	ok := reconcile.Report{Outcome: reconcile.OK, Examined: n}
 	tests := map[string]struct {
-		damage func(t *testing.T, a *app, ids []string)
+		damage func(t *testing.T, a *testApp, ids []string)
 		report func(*reconcile.Report)
 	}{
 		"in sync": {
-			func(*testing.T, *app, []string) {},
+			func(*testing.T, *testApp, []string) {},
 			func(*reconcile.Report) {},
 		},
 		"members deleted": {
-			func(t *testing.T, a *app, ids []string) {
-				must(t, a.rdb.ZRem(t.Context(), dueKey, ids[3], ids[900]).Err())
+			func(t *testing.T, a *testApp, ids []string) {
+				must(t, a.Redis.ZRem(t.Context(), dueKey, ids[3], ids[900]).Err())
 			},
 			func(r *reconcile.Report) { r.Missing = 2 },
 		},
 		"scores moved late": {
-			func(t *testing.T, a *app, ids []string) {
-				must(t, a.rdb.ZIncrBy(t.Context(), dueKey, 1e6, ids[3]).Err()) // a second
+			func(t *testing.T, a *testApp, ids []string) {
+				must(t, a.Redis.ZIncrBy(t.Context(), dueKey, 1e6, ids[3]).Err()) // a second
 			},
 			func(r *reconcile.Report) { r.Late = 1 },
 		},
 		"a clock that jumped back 2 minutes": {
-			func(t *testing.T, a *app, _ []string) { shiftScores(t, a, 2*time.Minute) },
+			func(t *testing.T, a *testApp, _ []string) { shiftScores(t, a, 2*time.Minute) },
 			func(r *reconcile.Report) { r.Late = n },
 		},
 		"a clock that jumped ahead 2 minutes": { // an early task is harmless: the worker schedules it again
-			func(t *testing.T, a *app, _ []string) { shiftScores(t, a, -2*time.Minute) },
+			func(t *testing.T, a *testApp, _ []string) { shiftScores(t, a, -2*time.Minute) },
 			func(*reconcile.Report) {},
 		},
 		"wiped": {
-			func(t *testing.T, a *app, _ []string) { must(t, a.rdb.FlushDB(t.Context()).Err()) },
+			func(t *testing.T, a *testApp, _ []string) { must(t, a.Redis.FlushDB(t.Context()).Err()) },
 			func(r *reconcile.Report) { r.Full, r.Missing = true, n },
 		},
 		"orphaned members": {
-			func(t *testing.T, a *app, _ []string) {
+			func(t *testing.T, a *testApp, _ []string) {
 				for _, id := range []string{uuid.NewString(), "no-uuid"} {
-					must(t, a.kinds[0].queue.Schedule(t.Context(), delay.In(id, time.Minute)))
+					must(t, a.Kinds[0].Queue.Schedule(t.Context(), delay.In(id, time.Minute)))
 				}
 			},
 			func(r *reconcile.Report) { r.Orphaned = 2 },
 		},
 		"a dead letter": {
-			func(t *testing.T, a *app, ids []string) {
-				must(t, a.kinds[0].queue.Schedule(t.Context(), delay.In(ids[3], -time.Hour)))
-				b, err := a.kinds[0].queue.Claim(t.Context(), 0, 1, time.Minute)
+			func(t *testing.T, a *testApp, ids []string) {
+				must(t, a.Kinds[0].Queue.Schedule(t.Context(), delay.In(ids[3], -time.Hour)))
+				b, err := a.Kinds[0].Queue.Claim(t.Context(), 0, 1, time.Minute)
 				must(t, err)
-				_, err = a.kinds[0].queue.Bury(t.Context(), b, delay.Burial{ID: ids[3], Err: "broken"})
+				_, err = a.Kinds[0].Queue.Bury(t.Context(), b, delay.Burial{ID: ids[3], Err: "broken"})
 				must(t, err)
 			},
 			func(r *reconcile.Report) { r.Dead = 1 },
 		},
 		"leased": {
-			func(t *testing.T, a *app, ids []string) {
-				must(t, a.kinds[0].queue.Schedule(t.Context(), delay.In(ids[3], -time.Hour)))
-				_, err := a.kinds[0].queue.Claim(t.Context(), 0, 1, time.Minute)
+			func(t *testing.T, a *testApp, ids []string) {
+				must(t, a.Kinds[0].Queue.Schedule(t.Context(), delay.In(ids[3], -time.Hour)))
+				_, err := a.Kinds[0].Queue.Claim(t.Context(), 0, 1, time.Minute)
 				must(t, err)
 			},
 			func(*reconcile.Report) {},
@@ -153,12 +153,12 @@ func TestSweepRepairsRedis(t *testing.T) {
 }
 
 // checkRepairMetrics checks that the metrics count the repairs of a case, and the tasks that the first sweep added.
-func checkRepairMetrics(t *testing.T, a *app, report func(*reconcile.Report)) {
+func checkRepairMetrics(t *testing.T, a *testApp, report func(*reconcile.Report)) {
 	t.Helper()
 	want := reconcile.Report{}
 	report(&want)
 	got := map[string]float64{}
-	families, err := a.registry.Gather()
+	families, err := a.Registry.Gather()
 	must(t, err)
 	for _, family := range families {
 		if family.GetName() == "shop_reconcile_repairs_total" {
@@ -190,14 +190,14 @@ func must(t testing.TB, err error) {
 
 // shiftScores moves all tasks, as a failover to a Redis with another clock does. If the new clock is 2 minutes behind,
 // every task is 2 minutes late.
-func shiftScores(t *testing.T, a *app, by time.Duration) {
+func shiftScores(t *testing.T, a *testApp, by time.Duration) {
 	t.Helper()
-	members, err := a.rdb.ZRangeWithScores(t.Context(), dueKey, 0, -1).Result()
+	members, err := a.Redis.ZRangeWithScores(t.Context(), dueKey, 0, -1).Result()
 	must(t, err)
 	for i := range members {
 		members[i].Score += float64(by.Microseconds())
 	}
-	must(t, a.rdb.ZAdd(t.Context(), dueKey, members...).Err())
+	must(t, a.Redis.ZAdd(t.Context(), dueKey, members...).Err())
 }
 
 // TestSweepRestoresOneNode wipes one node of a cluster. A sweep restores the tasks of the node's shards.
@@ -247,10 +247,10 @@ func TestReconcilerRunsWhenRedisIsWiped(t *testing.T) {
 	a, ids := newFilledApp(t, testenv.Redis(t), 1, 50)
 	ended := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { ended <- a.kinds[0].reconciler.Run(ctx) }()
-	must(t, a.rdb.FlushDB(t.Context()).Err())
+	go func() { ended <- a.Kinds[0].Reconciler.Run(ctx) }()
+	must(t, a.Redis.FlushDB(t.Context()).Err())
 	eventually(t, "the tasks are in Redis again", func() bool {
-		n, err := a.rdb.ZCard(t.Context(), dueKey).Result()
+		n, err := a.Redis.ZCard(t.Context(), dueKey).Result()
 		return err == nil && int(n) == len(ids)
 	})
 	cancel()
@@ -278,10 +278,10 @@ func (p panickyTable) Pending(
 // Recover is the innermost wrapper.
 func TestPanicDoesNotStopTheSweeps(t *testing.T) {
 	a := newTestApp(t, testenv.Redis(t), 1)
-	must(t, a.kinds[0].queue.BeginRestore(t.Context())) // so that no probe starts a sweep
-	must(t, a.kinds[0].queue.EndRestore(t.Context()))
+	must(t, a.Kinds[0].Queue.BeginRestore(t.Context())) // so that no probe starts a sweep
+	must(t, a.Kinds[0].Queue.EndRestore(t.Context()))
 	table := panickyTable{a.orders, new(atomic.Int64)}
-	r, err := reconcile.New(a.db, table, a.kinds[0].queue, reconcile.Config{Schedule: "@every 1s"}, a.log, nil)
+	r, err := reconcile.New(a.Pool, table, a.Kinds[0].Queue, reconcile.Config{Schedule: "@every 1s"}, a.Log, nil)
 	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -294,26 +294,26 @@ func TestPanicDoesNotStopTheSweeps(t *testing.T) {
 func TestOneSweepAtATime(t *testing.T) {
 	databaseURL, redisURL := testenv.Postgres(t), testenv.Redis(t)
 	a, b := openApp(t, databaseURL, redisURL, 1), openApp(t, databaseURL, redisURL, 1)
-	if last, err := b.kinds[0].reconciler.Last(t.Context()); err != nil || last != nil {
+	if last, err := b.Kinds[0].Reconciler.Last(t.Context()); err != nil || last != nil {
 		t.Errorf("before the first sweep the last report is %v, %v; want none", last, err)
 	}
-	holder, err := a.db.Conn(t.Context())
+	holder, err := a.Pool.Conn(t.Context())
 	must(t, err)
 	defer holder.Close()
 	const lockName = "reconcile " + order.CancelKind
 	if _, err := holder.ExecContext(t.Context(), `SELECT pg_advisory_lock(hashtextextended($1, 0))`, lockName); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.kinds[0].reconciler.Sweep(t.Context()); !errors.Is(err, reconcile.ErrBusy) {
+	if _, err := b.Kinds[0].Reconciler.Sweep(t.Context()); !errors.Is(err, reconcile.ErrBusy) {
 		t.Errorf("a sweep during another one returned %v, want ErrBusy", err)
 	}
 	// The session that holds the lock ends, as if its process had died.
 	mustExec(t, a, `SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'`)
 	eventually(t, "the lock is free", func() bool {
-		_, err := b.kinds[0].reconciler.Sweep(t.Context())
+		_, err := b.Kinds[0].Reconciler.Sweep(t.Context())
 		return err == nil
 	})
-	if last, err := a.kinds[0].reconciler.Last(t.Context()); err != nil || last == nil || last.Outcome != reconcile.OK {
+	if last, err := a.Kinds[0].Reconciler.Last(t.Context()); err != nil || last == nil || last.Outcome != reconcile.OK {
 		t.Errorf("the other instance's report is %v, %v; want one that is ok", last, err)
 	}
 }

@@ -15,20 +15,22 @@ import (
 // out: they may import any package.
 var allowedImports = map[string][]string{
 	"cmd/shop": {
-		"internal/delay", "internal/devstack", "internal/live", "internal/order",
-		"internal/payment",
-		"internal/postgres", "internal/reconcile", "internal/rest",
-		"internal/stripesim", // the payment provider of the demo
-		"migrations", "web",
+		"internal/app", "internal/cli", "internal/delay", "internal/demo", "internal/live", "internal/ops", "internal/option",
+		"internal/order", "internal/payment", "internal/rest", "internal/stripesim", "web",
 	},
 	"examples/invite": {
-		"internal/delay", "internal/devstack", "internal/postgres", "internal/reconcile", "internal/rest", "migrations",
+		"internal/app", "internal/cli", "internal/delay", "internal/devstack", "internal/postgres", "internal/reconcile", "internal/rest",
 	},
+	"internal/app":       {"internal/delay", "internal/option", "internal/postgres", "internal/reconcile", "internal/rest", "migrations"},
+	"internal/cli":       {"internal/app", "internal/option", "internal/postgres", "internal/reconcile", "migrations"},
 	"internal/delay":     {"internal/postgres"}, // for the classes of its errors
+	"internal/demo":      {"internal/app", "internal/devstack", "internal/rest"},
 	"internal/devstack":  {},
-	"internal/live":      {"internal/rest"}, // for its errors
-	"internal/order":     {"internal/delay", "internal/postgres", "internal/rest"},
-	"internal/payment":   {"internal/delay", "internal/order", "internal/postgres", "internal/rest"},
+	"internal/live":      {"internal/app", "internal/rest"},
+	"internal/ops":       {"internal/app", "internal/delay", "internal/option", "internal/reconcile", "internal/rest"},
+	"internal/option":    {},
+	"internal/order":     {"internal/app", "internal/delay", "internal/option", "internal/postgres", "internal/rest"},
+	"internal/payment":   {"internal/app", "internal/delay", "internal/option", "internal/order", "internal/postgres", "internal/rest"},
 	"internal/pgbench":   {}, // only benchmarks import pgbench
 	"internal/postgres":  {},
 	"internal/reconcile": {"internal/delay"},
@@ -36,7 +38,7 @@ var allowedImports = map[string][]string{
 	"internal/stripesim": {},
 	"internal/testenv":   {"internal/devstack"}, // only tests import testenv
 	"migrations":         {},
-	"web":                {},
+	"web":                {"internal/app", "internal/rest"},
 }
 
 func TestAllowedImports(t *testing.T) {

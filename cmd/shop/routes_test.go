@@ -11,16 +11,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/gin-gonic/gin"
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/google/uuid"
-	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
-	"golang.org/x/sync/errgroup"
 
+	"example.com/shop/internal/demo"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
 )
@@ -32,12 +29,12 @@ func TestHeadMatchesGet(t *testing.T) {
 	o.DatabaseURL, o.RedisURL = testenv.Postgres(t), "redis://127.0.0.1:1/0"
 	payments := newTestPayments(t, &o)
 	a := openAppWith(t, &o)
-	f := newFaults(a, nil)
-	f.payments = payments
-	handler, err := a.handler(&o, f.routes)
+	payments.addTo(a.Process, demo.Add(a.Process, nil, nil))
+	handler, err := a.Handler()
 	must(t, err)
 	registered := map[string]bool{}
-	routes := handler.(*gin.Engine).Routes()
+	var routes gin.RoutesInfo
+	a.Routes(func(root, _ gin.IRouter) { routes = root.(*gin.Engine).Routes() })
 	for _, r := range routes {
 		registered[r.Method+" "+r.Path] = true
 	}
@@ -52,7 +49,7 @@ func TestHeadMatchesGet(t *testing.T) {
 	send := func(method, path string) (statusAndType, body string) {
 		req, err := http.NewRequestWithContext(t.Context(), method, server.URL+path, http.NoBody)
 		must(t, err)
-		req.Header.Set("Authorization", "Bearer "+o.OpsToken) // customers' routes answer 401
+		req.Header.Set("Authorization", "Bearer "+o.Ops.OpsToken) // customers' routes answer 401
 		resp, err := server.Client().Do(req)
 		must(t, err)
 		defer resp.Body.Close()
@@ -76,7 +73,7 @@ func TestHeadMatchesGet(t *testing.T) {
 func TestHalfClosedClient(t *testing.T) {
 	o := validOptions()
 	a := newTestApp(t, testenv.Redis(t), 1)
-	handler, err := a.handler(&o)
+	handler, err := a.Handler()
 	must(t, err)
 	server := httptest.NewServer(handler)
 	defer server.Close()
@@ -120,9 +117,8 @@ func TestHalfClosedClient(t *testing.T) {
 // TestUnreadyWithoutTables drops the schema, as during the restore of a backup. The service must be unready and answer
 // 503 until all tables are back.
 func TestUnreadyWithoutTables(t *testing.T) {
-	o := validOptions()
 	a := newTestApp(t, testenv.Redis(t), 1)
-	handler, err := a.handler(&o)
+	handler, err := a.Handler()
 	must(t, err)
 	status := func(path string) int {
 		recorder := httptest.NewRecorder()
@@ -159,32 +155,11 @@ func TestUnreadyWithoutTables(t *testing.T) {
 	expectBoth(http.StatusOK)
 }
 
-// TestMetricsAreGatheredOncePerSecond checks that sharedGatherer gathers at most once a second, however many requests
-// there are.
-func TestMetricsAreGatheredOncePerSecond(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		gathered := 0
-		g := &sharedGatherer{from: prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
-			gathered++
-			return nil, nil
-		})}
-		for _, step := range []struct {
-			wait time.Duration
-			want int
-		}{{0, 1}, {0, 1}, {999 * time.Millisecond, 1}, {time.Millisecond, 2}, {0, 2}} {
-			<-time.After(step.wait)
-			if _, err := g.Gather(); err != nil || gathered != step.want {
-				t.Errorf("%v later: gathered %d times with the error %v, want %d times and no error", step.wait, gathered, err, step.want)
-			}
-		}
-	})
-}
-
 // TestTokens checks the names in customers' tokens and of their cookie. If one changes, every customer loses access to
 // their orders.
 func TestTokens(t *testing.T) {
 	o := validOptions()
-	handler, err := newTestApp(t, "redis://127.0.0.1:1/0", 1).handler(&o)
+	handler, err := newTestApp(t, "redis://127.0.0.1:1/0", 1).Handler()
 	must(t, err)
 	recorder := httptest.NewRecorder()
 	handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), "POST", "/api/customers", http.NoBody))
@@ -204,17 +179,15 @@ func TestTokens(t *testing.T) {
 func TestEventsOfOtherCustomers(t *testing.T) {
 	o := validOptions()
 	a := newTestApp(t, testenv.Redis(t), 1)
-	handler, err := a.handler(&o)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
-	var components errgroup.Group
-	components.Go(func() error { return a.hub.Run(ctx) })
-	components.Go(func() error { return a.notifier.Run(ctx) })
-	server := httptest.NewServer(handler)
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx, ln) }()
 	defer func() {
 		stop()
-		must(t, components.Wait())
-		server.Close()
+		must(t, <-ended)
+		http.DefaultClient.CloseIdleConnections()
 	}()
 	tokens, err := rest.NewTokens(tokenConfig(o.TokenKey))
 	must(t, err)
@@ -223,10 +196,10 @@ func TestEventsOfOtherCustomers(t *testing.T) {
 	open := func(customer uuid.UUID) (readTo func(expected string) (all string)) {
 		token, err := tokens.Issue(customer)
 		must(t, err)
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+streamPath, http.NoBody)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+ln.Addr().String()+"/api/events", http.NoBody)
 		must(t, err)
 		req.Header.Set("Authorization", "Bearer "+token)
-		resp, err := server.Client().Do(req)
+		resp, err := http.DefaultClient.Do(req)
 		must(t, err)
 		t.Cleanup(func() { resp.Body.Close() })
 		lines := bufio.NewReader(resp.Body)
@@ -248,10 +221,10 @@ func TestEventsOfOtherCustomers(t *testing.T) {
 	ofAlice(isLive)
 	ofBob(isLive)
 	first, second := uuid.New(), uuid.New()
-	a.notifier.Notify(alice.String(), first.String())
+	a.orders.Notify(alice.String(), first.String())
 	ofAlice(event("order", first))
 	ofAlice("event: products\ndata: {}\n")
-	a.notifier.Notify(bob.String(), second.String())
+	a.orders.Notify(bob.String(), second.String())
 	if all := ofBob(event("order", second)); strings.Contains(all, first.String()) {
 		t.Errorf("bob received %q, which names an order of alice", all)
 	}

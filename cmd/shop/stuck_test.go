@@ -16,11 +16,11 @@ import (
 // times it out, or in the report of the reconciler.
 func TestAnyShareOfStuckOrders(t *testing.T) {
 	a := newTestApp(t, testenv.Redis(t), 1)
-	must(t, a.kinds[0].queue.BeginRestore(t.Context()))
-	must(t, a.kinds[0].queue.EndRestore(t.Context()))
+	must(t, a.Kinds[0].Queue.BeginRestore(t.Context()))
+	must(t, a.Kinds[0].Queue.EndRestore(t.Context()))
 	rapid.Check(t, func(r *rapid.T) {
 		mustExec(t, a, `WITH i AS (DELETE FROM order_items), e AS (DELETE FROM order_events) DELETE FROM orders`)
-		must(t, a.rdb.Del(t.Context(), dueKey, attemptsKey).Err())
+		must(t, a.Redis.Del(t.Context(), dueKey, attemptsKey).Err())
 		kinds := rapid.SliceOfN(rapid.SampledFrom([]string{"good", "poisoned", "locked order", "locked product"}), 1, 30).Draw(r, "orders")
 		orders := map[string][]string{}
 		all := make([]string, len(kinds))
@@ -45,10 +45,10 @@ func TestAnyShareOfStuckOrders(t *testing.T) {
 			for i, id := range all {
 				msgs[i] = delay.In(id, 0)
 			}
-			must(t, a.kinds[0].queue.Schedule(t.Context(), msgs...))
-			_, err := a.kinds[0].worker.RunOnce(t.Context(), 0)
+			must(t, a.Kinds[0].Queue.Schedule(t.Context(), msgs...))
+			_, err := a.Kinds[0].Worker.RunOnce(t.Context(), 0)
 			must(t, err)
-			locations, err := a.kinds[0].queue.Locate(t.Context(), all)
+			locations, err := a.Kinds[0].Queue.Locate(t.Context(), all)
 			must(t, err)
 			for i, task := range locations {
 				failed, done := task.Attempts == 1, task.State == delay.Absent
@@ -66,11 +66,11 @@ func TestAnyShareOfStuckOrders(t *testing.T) {
 			}
 		}
 		var pending int
-		must(t, a.db.QueryRowContext(t.Context(), `SELECT count(*) FROM orders WHERE status = 'pending' AND NOT id = ANY ($1)`, append([]string{}, orders["good"]...)).Scan(&pending))
+		must(t, a.Pool.QueryRowContext(t.Context(), `SELECT count(*) FROM orders WHERE status = 'pending' AND NOT id = ANY ($1)`, append([]string{}, orders["good"]...)).Scan(&pending))
 		if want := len(all) - len(orders["good"]); pending != want {
 			r.Errorf("orders %v: %d that cannot be cancelled are pending, want %d", kinds, pending, want)
 		}
-		must(t, a.db.QueryRowContext(t.Context(), `SELECT count(*) FROM orders WHERE status = 'pending' AND id = ANY ($1)`, append([]string{}, orders["good"]...)).Scan(&pending))
+		must(t, a.Pool.QueryRowContext(t.Context(), `SELECT count(*) FROM orders WHERE status = 'pending' AND id = ANY ($1)`, append([]string{}, orders["good"]...)).Scan(&pending))
 		if pending > 0 {
 			r.Errorf("orders %v: %d good ones are pending, want 0", kinds, pending)
 		}
@@ -91,7 +91,7 @@ func TestSlowOrder(t *testing.T) {
 }
 
 // insertOverdue inserts orders that are overdue by an hour. They reserve the stock of a new product.
-func insertOverdue(t *testing.T, a *app, ids []string) {
+func insertOverdue(t *testing.T, a *testApp, ids []string) {
 	t.Helper()
 	customer, product := uuid.New(), uuid.New()
 	mustExec(t, a, `INSERT INTO customers (id) VALUES ($1)`, customer)
@@ -104,9 +104,9 @@ func insertOverdue(t *testing.T, a *app, ids []string) {
 }
 
 // holdLock executes a statement in a transaction of another session, which holds its locks until release is called.
-func holdLock(t *testing.T, a *app, statement string, args ...any) (release func()) {
+func holdLock(t *testing.T, a *testApp, statement string, args ...any) (release func()) {
 	t.Helper()
-	tx, err := a.db.BeginTx(t.Context(), nil)
+	tx, err := a.Pool.BeginTx(t.Context(), nil)
 	must(t, err)
 	_, err = tx.ExecContext(t.Context(), statement, args...)
 	must(t, err)

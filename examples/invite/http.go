@@ -1,7 +1,6 @@
 package main
 
 import (
-	"log/slog"
 	"net/http"
 	"strings"
 	"time"
@@ -12,13 +11,8 @@ import (
 	"example.com/shop/internal/rest"
 )
 
-func handler(s *store, publisher *delay.Publisher, timeout time.Duration, log *slog.Logger) *gin.Engine {
-	gin.SetMode(gin.ReleaseMode)
-	r := gin.New()
-	r.HandleMethodNotAllowed = true
-	r.Use(rest.RequestID(), rest.Log(log), rest.Recover(log), rest.Deadline(8*time.Second))
-	r.NoRoute(rest.NoRoute)
-	r.NoMethod(rest.NoMethod)
+// addRoutes adds the API. An invitation expires after timeout.
+func addRoutes(r gin.IRouter, s *store, publisher *delay.Publisher, timeout time.Duration) {
 	r.POST("/invitations", rest.Handle(func(c *gin.Context) error {
 		email, err := readEmail(c)
 		if err != nil {
@@ -60,7 +54,6 @@ func handler(s *store, publisher *delay.Publisher, timeout time.Duration, log *s
 		c.JSON(http.StatusOK, i)
 		return nil
 	}))
-	return r
 }
 
 var errExpired = rest.Kind{Code: "invitation-expired", Status: http.StatusConflict, Title: "Invitation expired"}

@@ -22,16 +22,11 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"golang.org/x/sync/errgroup"
 
+	"example.com/shop/internal/app"
+	"example.com/shop/internal/cli"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/devstack"
-	"example.com/shop/internal/postgres"
-	"example.com/shop/internal/reconcile"
-	"example.com/shop/internal/rest"
-	"example.com/shop/migrations"
 )
 
 func main() {
@@ -71,55 +66,33 @@ func run(ctx context.Context, addr string, timeout time.Duration, log *slog.Logg
 	return serve(ctx, ln, pg.URL(), redis.URL(), timeout, log)
 }
 
-// serve builds the components on existing servers, and runs them until ctx ends.
+// serve serves on existing servers until ctx ends.
 func serve(ctx context.Context, ln net.Listener, databaseURL, redisURL string, timeout time.Duration, log *slog.Logger) error {
-	gdb, err := postgres.Open(ctx, databaseURL, "invite", 20)
-	if err != nil {
-		return err
-	}
-	db, err := gdb.DB()
-	if err != nil {
-		return err
-	}
-	defer db.Close()
 	// The migrations create the outbox and the table of the reconciler's reports. Their other tables stay empty.
-	if _, err := migrations.Up(ctx, db); err != nil {
+	if _, err := cli.MigrateUp(ctx, databaseURL); err != nil {
 		return err
 	}
-	if err := gdb.Exec(schemaSQL).Error; err != nil {
+	p, err := app.Open(ctx, app.Config{
+		Name: "invite", DatabaseURL: databaseURL, DatabaseConns: 20, RedisURL: redisURL, QueueShards: 1,
+		Roles: []string{app.API, app.Relay, app.Worker, app.Reconciler},
+	}, log)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	if err := p.DB.Exec(schemaSQL).Error; err != nil {
 		return fmt.Errorf("create the table: %w", err)
 	}
-	rdb, err := delay.Connect(redisURL)
-	if err != nil {
-		return err
-	}
-	defer rdb.Close()
-	queue, err := delay.NewQueue(rdb, delay.Config{Kind: expireKind})
-	if err != nil {
-		return err
-	}
-
-	registry := prometheus.NewRegistry()
-	reg := prometheus.WrapRegistererWithPrefix("invite_", registry)
-	s := &store{db: gdb}
-	s.Timeouts = delay.NewTimeouts(expireKind, delay.TimeoutTable{TimeOut: s.expire}, log)
-	outbox := delay.NewOutbox(db, expireKind)
-	publisher := delay.NewPublisher(queue, outbox, delay.PublisherConfig{}, log, reg)
-	relay := delay.NewRelay(queue, outbox, delay.RelayConfig{}, log, reg)
-	worker := delay.NewWorker(queue, s.Handle, delay.WorkerConfig{}, log, reg)
-	reconciler, err := reconcile.New(db, s, queue, reconcile.Config{}, log, reg)
-	if err != nil {
-		return err
-	}
-
+	addInvitations(p, timeout)
 	log.Info("serving", "addr", ln.Addr().String())
-	components, ctx := errgroup.WithContext(ctx)
-	h := handler(s, publisher, timeout, log)
-	h.GET("/metrics", gin.WrapH(promhttp.HandlerFor(registry, promhttp.HandlerOpts{})))
-	components.Go(func() error { return rest.Serve(ctx, ln, h, log) })
-	components.Go(func() error { return publisher.Run(ctx) })
-	components.Go(func() error { return relay.Run(ctx) })
-	components.Go(func() error { return worker.Run(ctx) })
-	components.Go(func() error { return reconciler.Run(ctx) })
-	return components.Wait()
+	return p.Run(ctx, ln)
+}
+
+// addInvitations adds invitations to a process: their routes, and the kind of task that expires them.
+func addInvitations(p *app.Process, timeout time.Duration) {
+	expire := p.NewKind(expireKind)
+	s := &store{db: p.DB}
+	s.Timeouts = delay.NewTimeouts(expireKind, delay.TimeoutTable{TimeOut: s.expire}, p.Log)
+	expire.Handle(s.Handle, delay.WorkerConfig{}, s)
+	p.Routes(func(root, _ gin.IRouter) { addRoutes(root, s, expire.Publisher, timeout) })
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"net/http"
 	"time"
 
+	"github.com/gin-gonic/gin"
 	"github.com/google/uuid"
 
 	"example.com/shop/internal/rest"
@@ -37,13 +39,32 @@ func (s *Service) CloseSale(ctx context.Context, product uuid.UUID) (SaleClosed,
 	if err := s.store.requireProduct(ctx, product); err != nil {
 		return SaleClosed{}, err
 	}
-	closed, err := s.store.closeSale(ctx, product, s.cfg.Held.Kind, func(moved []movedOrder) {
+	closed, err := s.store.closeSale(ctx, product, s.holdKind, func(moved []movedOrder) {
 		s.metrics.forwarded.Add(float64(len(moved)))
 		for _, o := range moved {
-			s.notify.Notify(o.CustomerID.String(), o.ID.String())
+			s.Notify(o.CustomerID.String(), o.ID.String())
 		}
 	})
 	return closed, rest.OutcomeUnknown(err, "Repeat the request: it moves the deadlines that are not moved yet.")
+}
+
+// answerCloseSale is the handler of POST /ops/api/products/{id}/close-sale. It reads all pending orders, as a sweep may do.
+func (s *Service) answerCloseSale(c *gin.Context) error {
+	product, err := rest.PathID(c, "a product")
+	if err != nil {
+		return err
+	}
+	ctx, cancel, err := rest.ExtendDeadline(c, rest.LongRequest)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	closed, err := s.CloseSale(ctx, product)
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, closed)
+	return nil
 }
 
 func (s *Store) requireProduct(ctx context.Context, id uuid.UUID) error {

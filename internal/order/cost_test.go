@@ -117,7 +117,7 @@ func newMeasuredShop(b *testing.B, keys bool) *measuredShop {
 }
 
 func (s *measuredShop) service(timeToPay time.Duration) *order.Service {
-	return order.NewService(s.store, s.published, s.notified, order.Config{Timeout: timeToPay}, slog.New(slog.DiscardHandler),
+	return order.NewService(s.store, s.published, order.Config{Timeout: timeToPay}, slog.New(slog.DiscardHandler),
 		prometheus.NewRegistry())
 }
 

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"gorm.io/gorm"
+
+	"example.com/shop/internal/app"
 )
 
 var (
@@ -28,17 +30,10 @@ func (s *Store) Ready(ctx context.Context) error {
 	return nil
 }
 
-// Violation is a row that breaks an invariant.
-type Violation struct {
-	Invariant int    `json:"invariant"` // its number in invariants.sql
-	Subject   string `json:"subject"`   // the order or product, with its id
-	Detail    string `json:"detail"`
-}
-
 // Invariants returns up to 1,000 violations of the invariants. A healthy database has none. bound is how long past its
 // due time an order may be pending. The check reads every order, and only ctx limits its time.
-func (s *Store) Invariants(ctx context.Context, bound time.Duration) ([]Violation, error) {
-	violations := []Violation{}
+func (s *Store) Invariants(ctx context.Context, bound time.Duration) ([]app.Violation, error) {
+	violations := []app.Violation{}
 	err := s.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 		if err := tx.Exec(`SELECT set_config('statement_timeout', '0', true), set_config('enable_seqscan', 'on', true)`).Error; err != nil {
 			return err

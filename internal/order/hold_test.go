@@ -516,7 +516,8 @@ func TestNoExtension(t *testing.T) {
 // TestWithoutHeldKind cancels a held order in a shop without the package that holds orders. No task is owed, and the
 // order is cancelled when its hold ends.
 func TestWithoutHeldKind(t *testing.T) {
-	s := newShop(t, func(c *order.Config) { c.Held = order.HeldConfig{} })
+	s := newShop(t)
+	s.HoldBy("", nil)
 	customer, product := s.customer(t), s.product(t, 1)
 	id := s.place(t, customer, line(product, 1)).ID
 	s.hold(t, id)

@@ -70,12 +70,14 @@ func newShopAt(t testing.TB, url string, changes ...func(*order.Config)) *shop {
 		metrics: prometheus.NewRegistry(), serviceLog: &logText{}, url: url,
 	}
 	cfg := order.Config{
-		Timeout: timeout, Extension: extension, Held: order.HeldConfig{Kind: heldKind, Publisher: s.settled},
+		Timeout: timeout, Extension: extension,
 	}
 	for _, change := range changes {
 		change(&cfg)
 	}
-	s.Service = order.NewService(s.store, s.published, s.notified, cfg, slog.New(slog.NewTextHandler(s.serviceLog, nil)), s.metrics)
+	s.Service = order.NewService(s.store, s.published, cfg, slog.New(slog.NewTextHandler(s.serviceLog, nil)), s.metrics)
+	s.HoldBy(heldKind, s.settled)
+	s.OnChange(s.notified.Notify)
 	return s
 }
 

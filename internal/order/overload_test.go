@@ -169,7 +169,7 @@ func TestContextEndsDuringBatch(t *testing.T) {
 func TestOverloadLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &logText{}
-		s := order.NewService(&order.Store{}, &published{}, &notified{}, order.Config{Timeout: time.Hour},
+		s := order.NewService(&order.Store{}, &published{}, order.Config{Timeout: time.Hour},
 			slog.New(slog.NewTextHandler(log, nil)), prometheus.NewRegistry())
 		_, release := s.HoldLanes(false)
 		ctx, cancel := context.WithCancel(t.Context())

@@ -134,9 +134,9 @@ func (s *Service) finish(ctx context.Context, batch []*placing) {
 	for _, p := range batch {
 		if o := p.order; o != nil {
 			msgs = append(msgs, delay.At(o.ID.String(), o.DueAt, o.ServerTime))
-			s.notify.Notify(o.CustomerID.String(), o.ID.String())
-			if s.cfg.Reminders != nil {
-				s.cfg.Reminders.Add(o.ID.String(), o.ExpiresAt.Sub(o.ServerTime)-s.reminderLead())
+			s.Notify(o.CustomerID.String(), o.ID.String())
+			if s.reminders != nil {
+				s.reminders.Add(o.ID.String(), o.ExpiresAt.Sub(o.ServerTime)-s.reminderLead())
 			}
 		}
 		if p.isDecided() {

@@ -60,7 +60,7 @@ func (s *Service) Remind(ctx context.Context, tasks []delay.Task) ([]delay.Outco
 		r := reminders[id] // zero for an id that is no order's: the task is done
 		if r.Reminded {
 			s.metrics.reminded.Inc()
-			s.notify.Notify(r.CustomerID.String(), id)
+			s.Notify(r.CustomerID.String(), id)
 		}
 		if r.AgainUs != nil {
 			outcomes[i] = delay.RetryIn(time.Duration(max(*r.AgainUs, 0)) * time.Microsecond)

@@ -270,7 +270,8 @@ func TestPlacedOrderIsReminded(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	reminders := order.NewReminders(queue, log, prometheus.NewRegistry())
 	// The reminder is due two thirds of the time after the placement.
-	s := newShop(t, func(c *order.Config) { c.Timeout, c.Reminders = 1500*time.Millisecond, reminders })
+	s := newShop(t, func(c *order.Config) { c.Timeout = 1500 * time.Millisecond })
+	s.RemindWith(reminders)
 	worker := delay.NewWorker(queue, s.Remind, delay.WorkerConfig{}, log, prometheus.NewRegistry())
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup

@@ -24,37 +24,27 @@ type Config struct {
 	MaxOpenOrders int64 // the most orders that a customer can have without having paid them; 0: no bound
 	MaxOpenUnits  int64 // the most units of a product in these orders of a customer; 0: no bound
 
-	Held      HeldConfig
-	Reminders *Reminders // of the placed orders; nil: there are no reminders
 }
 
-// HeldConfig tells the service what to do when the end of a held order changes: when its customer asks to cancel it, and
-// when an operator brings its deadline forward. Another package holds orders while their customers pay them. It sets and
-// clears orders.hold_until in its own statements.
-type HeldConfig struct {
-	Kind      string    // of the task that ends the hold; its id is the id of the order; "": orders are never held
-	Publisher publisher // of these tasks; nil if Kind is ""
-}
-
-// publisher publishes messages whose outbox rows are committed. Publish reports whether it succeeded: the relay repeats
+// Publisher publishes messages whose outbox rows are committed. Publish reports whether it succeeded: the relay repeats
 // a failed publish. Cancelling ctx does not abort the publish.
-type publisher interface {
+type Publisher interface {
 	Publish(ctx context.Context, msgs ...delay.Message) bool
-}
-
-// notifier tells open pages that an order of a customer has changed.
-type notifier interface {
-	Notify(customer, order string)
 }
 
 // Service implements the operations on orders: those of customers, of the worker and of the reconciler.
 type Service struct {
 	store   *Store
-	pub     publisher
-	notify  notifier
+	pub     Publisher
 	cfg     Config
 	log     *slog.Logger
 	metrics metrics
+
+	reminders *Reminders // of the placed orders; nil: there are no reminders
+
+	holdKind string                       // of the task that ends a hold; "": orders are never held
+	holdPub  Publisher                    // of these tasks; nil if holdKind is ""
+	changed  func(customer, order string) // does nothing unless OnChange has set it
 
 	placements  *group[*placing]
 	held        heldQueues
@@ -64,12 +54,32 @@ type Service struct {
 }
 
 // NewService returns a service for the orders of a store. It registers its metrics with reg.
-func NewService(s *Store, pub publisher, notify notifier, cfg Config, log *slog.Logger, reg prometheus.Registerer) *Service {
-	service := &Service{store: s, pub: pub, notify: notify, cfg: cfg, log: log, metrics: newMetrics(reg)}
+func NewService(s *Store, pub Publisher, cfg Config, log *slog.Logger, reg prometheus.Registerer) *Service {
+	service := &Service{store: s, pub: pub, cfg: cfg, log: log, metrics: newMetrics(reg), changed: func(string, string) {}}
 	service.placements = service.newPlacements()
 	service.timeouts = service.newTimeouts()
 	return service
 }
+
+// HoldBy tells the service that another package holds orders while their customers pay them. That package sets and clears
+// orders.hold_until in its own statements. When the end of a held order changes, because its customer asks to cancel it
+// or an operator brings its deadline forward, the service owes a task of this kind, whose id is the id of the order. Call
+// HoldBy before the service is used.
+func (s *Service) HoldBy(kind string, pub Publisher) { s.holdKind, s.holdPub = kind, pub }
+
+// OnChange makes the service call changed, which must not block, after an order of a customer has changed. Call OnChange
+// before the service is used.
+func (s *Service) OnChange(changed func(customer, order string)) { s.changed = changed }
+
+// Notify calls the function of [Service.OnChange]. Packages that change what a customer sees of an order call it.
+func (s *Service) Notify(customer, order string) { s.changed(customer, order) }
+
+// Publisher returns the publisher of the tasks of [CancelKind]. A package that moves the due time of an order publishes
+// the task with it.
+func (s *Service) Publisher() Publisher { return s.pub }
+
+// RemindWith makes the service schedule a reminder of each placed order. Call it before the service is used.
+func (s *Service) RemindWith(r *Reminders) { s.reminders = r }
 
 // SignUp returns the id of a new, anonymous customer. It writes nothing: the first order writes the customer's row.
 func (s *Service) SignUp() uuid.UUID { return newID() }
@@ -95,7 +105,7 @@ func (s *Service) Pay(ctx context.Context, customer, id uuid.UUID) (*Order, erro
 	}
 	if c.Changed {
 		s.metrics.paid.Inc()
-		s.notify.Notify(customer.String(), id.String())
+		s.Notify(customer.String(), id.String())
 	}
 	return s.withExtension(&c.Order), c.whyNotPaid()
 }
@@ -103,17 +113,17 @@ func (s *Service) Pay(ctx context.Context, customer, id uuid.UUID) (*Order, erro
 // Cancel cancels an order for its customer, before its deadline. It is idempotent. An order that is held stays pending:
 // its customer's request is recorded, and the order is cancelled when its hold ends, unless it is paid before.
 func (s *Service) Cancel(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
-	c, err := s.store.cancel(ctx, id, customer, s.cfg.Held.Kind)
+	c, err := s.store.cancel(ctx, id, customer, s.holdKind)
 	if err != nil {
 		return nil, rest.OutcomeUnknown(err, "Repeat the request: an order is cancelled once.")
 	}
 	if c.Changed {
-		s.notify.Notify(customer.String(), id.String())
+		s.Notify(customer.String(), id.String())
 		switch {
 		case c.Status == Cancelled:
 			s.metrics.cancelled.WithLabelValues(string(ByCustomer)).Inc()
-		case s.cfg.Held.Kind != "":
-			s.cfg.Held.Publisher.Publish(ctx, delay.At(id.String(), *c.CancelRequestedAt, c.ServerTime))
+		case s.holdKind != "":
+			s.holdPub.Publish(ctx, delay.At(id.String(), *c.CancelRequestedAt, c.ServerTime))
 		}
 	}
 	return &c.Order, c.whyNotCancelled()
@@ -128,7 +138,7 @@ func (s *Service) Extend(ctx context.Context, customer, id uuid.UUID) (*Order, e
 	}
 	if c.Changed {
 		s.metrics.extended.Inc()
-		s.notify.Notify(customer.String(), id.String())
+		s.Notify(customer.String(), id.String())
 		return &c.Order, nil
 	}
 	if err := c.whyNotExtendable(); err != nil {

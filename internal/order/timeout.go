@@ -63,7 +63,7 @@ func (s *Service) observe(ctx context.Context, verdicts []delay.Verdict, by dela
 			if v.Reason == string(ByTimeout) {
 				s.metrics.lateness.WithLabelValues(string(by)).Observe(v.Late.Seconds())
 			}
-			s.notify.Notify(v.Owner, v.ID)
+			s.Notify(v.Owner, v.ID)
 			s.log.DebugContext(ctx, "unpaid order cancelled", "order_id", v.ID, "reason", v.Reason, "late", v.Late, "actor", by)
 		case delay.Blocked:
 			blocked++

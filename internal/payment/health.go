@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"gorm.io/gorm"
 
-	"example.com/shop/internal/order"
+	"example.com/shop/internal/app"
 )
 
 var (
@@ -24,8 +24,8 @@ var (
 
 // Invariants returns up to 1,000 violations of the invariants of payments. A healthy database has none. bound is how
 // long a check may be overdue. The check reads every attempt, and only ctx limits its time.
-func (s *Store) Invariants(ctx context.Context, bound time.Duration) ([]order.Violation, error) {
-	violations := []order.Violation{}
+func (s *Store) Invariants(ctx context.Context, bound time.Duration) ([]app.Violation, error) {
+	violations := []app.Violation{}
 	err := s.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 		if err := tx.Exec(`SELECT set_config('statement_timeout', '0', true), set_config('enable_seqscan', 'on', true)`).Error; err != nil {
 			return err

@@ -90,9 +90,9 @@ func newShop(t testing.TB) *shop {
 	s.Service = payment.NewService(s.store, s.provider,
 		payment.Publishers{Cancel: s.cancels, Settle: s.settles, Refund: s.refunds}, s.notified,
 		payment.Config{Grace: grace, WebhookSecrets: []string{secret, oldSecret}}, log, s.metrics)
-	s.orders = order.NewService(s.orderDB, s.cancels, s.notified, order.Config{
-		Timeout: timeout, Extension: extension, Held: order.HeldConfig{Kind: payment.SettleKind, Publisher: s.settles},
-	}, log, prometheus.NewRegistry())
+	s.orders = order.NewService(s.orderDB, s.cancels, order.Config{Timeout: timeout, Extension: extension}, log, prometheus.NewRegistry())
+	s.orders.HoldBy(payment.SettleKind, s.settles)
+	s.orders.OnChange(s.notified.Notify)
 	s.product = uuid.New()
 	s.exec(t, `INSERT INTO products (id, name, price_cents, currency, supply, available) VALUES ($1, 'Chair', 1000, 'EUR', 1000, 1000)`, s.product)
 	s.addRoutes(t)

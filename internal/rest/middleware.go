@@ -111,8 +111,9 @@ var methods = []string{
 }
 
 // Measure observes the duration of each request by method, status and the pattern of its route. Paths contain ids and
-// would make too many series. Measure omits the routes in streams, whose answers do not end.
-func Measure(reg prometheus.Registerer, streams ...string) gin.HandlerFunc {
+// would make too many series. Measure omits the routes for which isStream is true, because their answers do not end. nil
+// means that there are none.
+func Measure(reg prometheus.Registerer, isStream func(route string) bool) gin.HandlerFunc {
 	seconds := promauto.With(reg).NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "http_request_seconds",
 		Help:    "Time to answer a request.",
@@ -122,7 +123,7 @@ func Measure(reg prometheus.Registerer, streams ...string) gin.HandlerFunc {
 		began := time.Now()
 		c.Next()
 		route, method := c.FullPath(), c.Request.Method
-		if slices.Contains(streams, route) {
+		if isStream != nil && isStream(route) {
 			return
 		}
 		if route == "" {
@@ -158,12 +159,13 @@ func Recover(log *slog.Logger) gin.HandlerFunc {
 	}
 }
 
-// Deadline limits the time to answer a request, except on the routes in streams, whose answers do not end. The handler
+// Deadline limits the time to answer a request, except on the routes for which isStream is true, because their answers do
+// not end. nil means that there are none. The handler
 // continues when the client closes its half of the connection, or the whole connection. net/http cannot distinguish the
 // two, and cancels the context of the request in both cases. But a client that closed only its half reads the answer.
-func Deadline(timeout time.Duration, streams ...string) gin.HandlerFunc {
+func Deadline(timeout time.Duration, isStream func(route string) bool) gin.HandlerFunc {
 	return func(c *gin.Context) {
-		if !slices.Contains(streams, c.FullPath()) {
+		if isStream == nil || !isStream(c.FullPath()) {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Request.Context()), timeout)
 			defer cancel()
 			c.Request = c.Request.WithContext(ctx)

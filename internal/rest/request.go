@@ -3,6 +3,7 @@ package rest
 import (
 	"bufio"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gin-gonic/gin"
 	"github.com/google/uuid"
@@ -303,4 +305,17 @@ type List[T any] struct {
 type ListPage[T any] struct {
 	Items      []T     `json:"items"`
 	NextCursor *string `json:"next_cursor"` // null on the last page
+}
+
+// LongRequest limits requests that take longer than others: those that read all rows of a table.
+const LongRequest = time.Minute
+
+// ExtendDeadline allows a request to take longer than other requests: up to limit. It returns a context that ends after
+// this time. The context does not end when the client closes the connection.
+func ExtendDeadline(c *gin.Context, limit time.Duration) (context.Context, context.CancelFunc, error) {
+	if err := http.NewResponseController(c.Writer).SetWriteDeadline(time.Now().Add(limit + time.Second)); err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Request.Context()), limit)
+	return ctx, cancel, nil
 }

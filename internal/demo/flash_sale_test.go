@@ -1,31 +1,62 @@
-package main
+package demo
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 	"time"
 
 	"github.com/gin-gonic/gin"
+	"github.com/google/uuid"
 
+	"example.com/shop/internal/app"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/migrations"
 )
+
+func TestMain(m *testing.M) { testenv.Main(m, migrations.Up) }
+
+// testApp is a process with orders.
+type testApp struct {
+	*app.Process
+	orders *order.Service
+	store  *order.Store
+}
+
+func newTestApp(t *testing.T) *testApp {
+	t.Helper()
+	p, err := app.Open(t.Context(), app.Config{
+		Name: "test", DatabaseURL: testenv.Postgres(t), DatabaseConns: 20, RedisURL: testenv.Redis(t), QueueShards: 1,
+	}, slog.New(slog.DiscardHandler))
+	must(t, err)
+	t.Cleanup(p.Close)
+	return &testApp{p, order.Add(p, order.Options{OrderTimeout: time.Hour}, nil), order.NewStore(p.DB)}
+}
+
+// PlaceOne implements [Orders].
+func (a *testApp) PlaceOne(ctx context.Context, customer, product uuid.UUID) error {
+	_, _, err := a.orders.Place(ctx, customer, order.Placement{
+		IdempotencyKey: customer.String(), Lines: []order.Line{{ProductID: product, Quantity: 1}},
+	})
+	return err
+}
 
 // TestFlashSaleStops stops the process during a flash sale, while another session locks the product. The sale must end at
 // once, and no invariant may break. A goroutine that stays behind fails the package's tests. The product has a pending
 // order from before the sale.
 func TestFlashSaleStops(t *testing.T) {
-	a := newTestApp(t, testenv.Redis(t), 1)
+	a := newTestApp(t)
 	must(t, a.store.SeedProducts(t.Context()))
 	placement := order.Placement{Lines: []order.Line{{ProductID: saleProduct, Quantity: 7}}}
 	customer := a.orders.SignUp()
 	before, _, err := a.orders.Place(t.Context(), customer, placement)
 	must(t, err)
 
-	sale := newFlashSale(a)
+	sale := newFlashSale(a.Process, a)
 	gin.SetMode(gin.ReleaseMode)
 	r := gin.New()
 	r.POST("/", rest.Handle(sale.start))
@@ -50,7 +81,7 @@ func TestFlashSaleStops(t *testing.T) {
 	_, err = a.orders.Cancel(t.Context(), customer, before.ID)
 	must(t, err)
 
-	lock, err := a.db.BeginTx(t.Context(), nil)
+	lock, err := a.Pool.BeginTx(t.Context(), nil)
 	must(t, err)
 	_, err = lock.ExecContext(t.Context(), `SELECT FROM products WHERE id = $1 FOR UPDATE`, saleProduct)
 	must(t, err)
@@ -59,7 +90,7 @@ func TestFlashSaleStops(t *testing.T) {
 	go func() { ended <- sale.run(ctx) }()
 	eventually(t, "a customer waits for the lock", func() bool {
 		var waiting bool
-		must(t, a.db.QueryRowContext(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity
+		must(t, a.Pool.QueryRowContext(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity
 			WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waiting))
 		return waiting
 	})
@@ -75,7 +106,7 @@ func TestFlashSaleStops(t *testing.T) {
 	if state.Running || state.Sold != 0 || state.Failed != saleCustomers {
 		t.Errorf("the state after the sale is %+v, want it not running, and no answer for each of %d customers", state, saleCustomers)
 	}
-	if violations, err := a.violations(t.Context()); err != nil || len(violations) > 0 {
+	if violations, err := a.Violations(t.Context()); err != nil || len(violations) > 0 {
 		t.Errorf("after the sale the violations are %v, %v; want none", violations, err)
 	}
 	if returned, err := sale.returned(t.Context(), before.CreatedAt); err != nil || returned != 7 {
@@ -87,7 +118,7 @@ func TestFlashSaleStops(t *testing.T) {
 }
 
 // availableOf returns the available units of the product of the flash sale.
-func availableOf(t *testing.T, a *app) int64 {
+func availableOf(t *testing.T, a *testApp) int64 {
 	t.Helper()
 	products, err := a.orders.Products(t.Context())
 	must(t, err)
@@ -98,4 +129,27 @@ func availableOf(t *testing.T, a *app) int64 {
 	}
 	t.Fatal("the product of the flash sale does not exist")
 	return 0
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually waits until reached returns true, and fails the test after 30 seconds. state describes the awaited state.
+func eventually(t *testing.T, state string, reached func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !reached() {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("not reached within 30 s: %s", state)
+		case <-tick.C:
+		}
+	}
 }

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"context"
@@ -8,23 +8,28 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"example.com/shop/internal/app"
+	"example.com/shop/internal/option"
 )
 
-// healthCommand is `shop health`. It is the health check of a container that has neither a shell nor curl.
-type healthCommand struct {
-	HTTPAddr string `name:"http-addr" env:"SHOP_HTTP_ADDR" placeholder:"HOST:PORT" help:"The address that the process listens on."`
+// HealthCommand is `health`. It is the health check of a container that has neither a shell nor curl.
+type HealthCommand struct {
+	HTTPAddr string `name:"http-addr" placeholder:"HOST:PORT" help:"The address that the process listens on."`
 }
 
 // healthTimeout is longer than /readyz waits for Redis.
 const healthTimeout = 2 * time.Second
 
-func (c *healthCommand) Run(ctx context.Context, to streams) error {
-	if err := requireAll(map[string]string{"http-addr": c.HTTPAddr}); err != nil {
-		return usageError{err}
+// Run prints the body of the answer of /readyz. It returns an error if the process is not ready.
+func (c *HealthCommand) Run(ctx context.Context, program Program) error {
+	err := option.Join(option.Require(map[string]string{"http-addr": c.HTTPAddr}), option.CheckHostPort("http-addr", c.HTTPAddr))
+	if err != nil {
+		return app.NewUsageError(err)
 	}
 	host, port, err := net.SplitHostPort(c.HTTPAddr)
 	if err != nil {
-		return usageError{fmt.Errorf("%s is not of the form host:port: %w", optionName("http-addr"), err)}
+		return err // CheckHostPort has accepted it
 	}
 	if ip := net.ParseIP(host); host == "" || ip.IsUnspecified() { // listens on all addresses
 		host = "localhost"
@@ -35,7 +40,7 @@ func (c *healthCommand) Run(ctx context.Context, to streams) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(to.out, body)
+	_, err = fmt.Fprintln(program.Out, body)
 	return err
 }
 

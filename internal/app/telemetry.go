@@ -1,11 +1,10 @@
-package main
+package app
 
 import (
 	"context"
 	"fmt"
 	"io"
 	"log/slog"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -15,9 +14,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// newLogger returns a logger that writes JSON lines, or text for a terminal. All Redis clients of the process share one
-// logger, and newLogger makes them log to the new logger.
-func newLogger(w io.Writer, level string, text bool) *slog.Logger {
+// NewLogger returns a logger that writes JSON lines, or text for a terminal. All Redis clients of the process share one
+// logger, and NewLogger makes them log to the new logger.
+func NewLogger(w io.Writer, level string, text bool) *slog.Logger {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {
 		panic(err) // the command line accepts only the names of levels
@@ -71,19 +70,4 @@ func (g *sharedGatherer) Gather() ([]*dto.MetricFamily, error) {
 		g.at = time.Now()
 	}
 	return g.families, g.err
-}
-
-// stamped is the version that the build sets with -ldflags "-X main.stamped=v1.2.3". It may be empty.
-var stamped string
-
-// version returns the version that the build set, or else the version of the module, or "(devel)".
-func version() string {
-	if stamped != "" {
-		return stamped
-	}
-	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" {
-		return "(devel)"
-	}
-	return info.Main.Version
 }

@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 	"github.com/sethvargo/go-retry"
 	"golang.org/x/sync/errgroup"
 
-	"example.com/shop/internal/order"
+	"example.com/shop/internal/app"
 	"example.com/shop/internal/rest"
 )
 
@@ -32,7 +32,8 @@ var saleProduct = uuid.MustParse("01900000-0000-7000-8000-000000000003")
 // flashSale sells the last units of a product to many customers when an operator requests it. Each customer orders one
 // unit, and pays no order. One sale runs at a time.
 type flashSale struct {
-	app       *app
+	process   *app.Process
+	orders    Orders
 	busy      atomic.Bool    // a sale is being started, or runs
 	requested chan time.Time // received by run: when the stock was set; buffered by one, because busy admits one sale
 
@@ -41,7 +42,7 @@ type flashSale struct {
 	began time.Time
 }
 
-// saleState is the part of [faultState] about the flash sale.
+// saleState describes a flash sale.
 type saleState struct {
 	Running   bool           `json:"running"`
 	Product   string         `json:"product"`
@@ -54,8 +55,8 @@ type saleState struct {
 	Seconds   float64        `json:"seconds"`
 }
 
-func newFlashSale(a *app) *flashSale {
-	return &flashSale{app: a, requested: make(chan time.Time, 1)}
+func newFlashSale(p *app.Process, orders Orders) *flashSale {
+	return &flashSale{process: p, orders: orders, requested: make(chan time.Time, 1)}
 }
 
 // start is the handler of POST /ops/api/faults/flash-sale. It sets the stock, so that a database that is down fails the
@@ -74,7 +75,7 @@ func (s *flashSale) start(c *gin.Context) error {
 	s.state = &saleState{Running: true, Product: name, Units: saleUnits, Customers: saleCustomers, Refused: map[string]int{}}
 	s.mu.Unlock()
 	s.requested <- stockedAt
-	s.app.log.Warn("flash sale started", "product", name, "units", saleUnits, "customers", saleCustomers)
+	s.process.Log.Warn("flash sale started", "product", name, "units", saleUnits, "customers", saleCustomers)
 	c.Status(http.StatusAccepted)
 	return nil
 }
@@ -82,7 +83,7 @@ func (s *flashSale) start(c *gin.Context) error {
 // stock makes exactly saleUnits of the product available. The units of its pending and paid orders stay part of the
 // supply. stock returns the product's name, and the database's time.
 func (s *flashSale) stock(ctx context.Context) (name string, at time.Time, err error) {
-	err = s.app.db.QueryRowContext(ctx, `
+	err = s.process.Pool.QueryRowContext(ctx, `
 		UPDATE products SET supply = supply - available + $2, available = $2 WHERE id = $1
 		RETURNING name, clock_timestamp()`, saleProduct, saleUnits).Scan(&name, &at)
 	if err != nil {
@@ -119,18 +120,14 @@ func (s *flashSale) sell(ctx context.Context) {
 	_ = customers.Wait() // the functions return no errors
 }
 
-// buy orders one unit for a new customer. It repeats a request that has no definite answer, with the same idempotency
-// key.
+// buy orders one unit for a new customer. It repeats a request that has no definite answer, for the same
+// customer.
 func (s *flashSale) buy(ctx context.Context) error {
-	customer := s.app.orders.SignUp()
-	placement := order.Placement{
-		IdempotencyKey: customer.String(),
-		Lines:          []order.Line{{ProductID: saleProduct, Quantity: 1}},
-	}
+	customer := newCustomer()
 	return retry.Do(ctx, retry.NewConstant(saleRepeat), func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+		ctx, cancel := context.WithTimeout(ctx, app.RequestTimeout)
 		defer cancel()
-		_, _, err := s.app.orders.Place(ctx, customer, placement)
+		err := s.orders.PlaceOne(ctx, customer, saleProduct)
 		if err != nil && rest.AsError(err).Kind.Status == http.StatusServiceUnavailable {
 			return retry.RetryableError(err)
 		}
@@ -159,12 +156,12 @@ func (s *flashSale) end(ctx context.Context, stockedAt time.Time) {
 	took := time.Since(s.began)
 	returned, err := s.returned(ctx, stockedAt)
 	if err != nil && ctx.Err() == nil {
-		s.app.log.Warn("the units that were returned during the flash sale are unknown; the operators' page shows none", "error", err)
+		s.process.Log.Warn("the units that were returned during the flash sale are unknown; the operators' page shows none", "error", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.state.Running, s.state.Returned, s.state.Seconds = false, returned, took.Seconds()
-	s.app.log.Info("flash sale ended", "sold", s.state.Sold, "refused", s.state.Refused, "failed", s.state.Failed,
+	s.process.Log.Info("flash sale ended", "sold", s.state.Sold, "refused", s.state.Refused, "failed", s.state.Failed,
 		"returned", returned, "took", took.String())
 	s.busy.Store(false)
 }
@@ -172,7 +169,7 @@ func (s *flashSale) end(ctx context.Context, stockedAt time.Time) {
 // returned returns how many units of the product were returned to the stock by cancelled orders since a time. A sale
 // can sell these units too.
 func (s *flashSale) returned(ctx context.Context, since time.Time) (units int, err error) {
-	err = s.app.db.QueryRowContext(ctx, `
+	err = s.process.Pool.QueryRowContext(ctx, `
 		SELECT coalesce(sum(i.quantity), 0)
 		FROM orders o JOIN order_items i ON i.order_id = o.id
 		WHERE o.cancelled_at > $2 AND i.product_id = $1`, saleProduct, since).Scan(&units)

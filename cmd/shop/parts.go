@@ -1,0 +1,111 @@
+package main
+
+import (
+	_ "embed"
+
+	"example.com/shop/internal/app"
+	"example.com/shop/internal/live"
+	"example.com/shop/internal/ops"
+	"example.com/shop/internal/option"
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/payment"
+	"example.com/shop/internal/rest"
+	"example.com/shop/web"
+)
+
+// A part is a feature that a team may leave out. This file adds the parts to the program. To leave one out, delete its
+// files, which scripts/parts lists, and its lines here.
+
+// partCommands are the commands of the parts.
+type partCommands struct {
+	Demo     demoCommand     `cmd:"" help:"Run the whole service in one process, with a private PostgreSQL and Redis. Their data is deleted when it stops."`
+	Provider providerCommand `cmd:"" help:"Run a simulator of the payment provider Stripe, for development and tests."`
+}
+
+// partOptions are the options of the parts of a process that serves.
+type partOptions struct {
+	customerOptions
+	Order   order.Options   `embed:""`
+	Payment payment.Options `embed:""`
+	Ops     ops.Options     `embed:""`
+}
+
+// check returns one error that names all options with wrong values. api reports whether the process serves the API.
+func (o *partOptions) check(api bool) error {
+	errs := []error{
+		o.Order.Check(),
+		o.Payment.Check(api),
+	}
+	if api {
+		errs = append(errs,
+			o.customerOptions.check(),
+			o.Ops.Check(o.TokenKey),
+		)
+	}
+	return option.Join(errs...)
+}
+
+// partToolOptions are the options of the parts of a command that runs once.
+type partToolOptions struct {
+	Payment payment.ProviderOptions `embed:""`
+}
+
+func (o *partToolOptions) check() error {
+	return option.Join(
+		o.Payment.Check(),
+	)
+}
+
+// serving returns the options of a process that serves no requests.
+func (o *partToolOptions) serving() partOptions {
+	return partOptions{
+		Payment: payment.Options{ProviderOptions: o.Payment},
+	}
+}
+
+// addParts adds the parts to a process, and returns the orders.
+func addParts(p *app.Process, o *partOptions) *order.Service {
+	customers := newCustomers(p, o.TokenKey)
+	orders := order.Add(p, o.Order, customers)
+	live.Add(p, liveConfig, customers, orders.OnChange)
+	addReminders(p, orders)
+	payment.Add(p, o.Payment, customers, orders)
+	ops.Add(p, o.Ops)
+	web.Add(p)
+	p.Contract(openAPI)
+	return orders
+}
+
+// liveConfig names the notifications. The pages of an order's customer learn which order has changed, and all pages
+// learn that the stock may have changed.
+var liveConfig = live.Config{Channel: "order:feed", TopicEvent: "order", BroadcastEvent: "products"}
+
+//go:embed openapi.yaml
+var openAPI []byte
+
+// customerOptions are the options of the customers' tokens.
+type customerOptions struct {
+	TokenKey     string `name:"token-key" placeholder:"SECRET" help:"The key that signs the customers' tokens, at least 32 bytes."`
+	TokenKeyFile string `name:"token-key-file" placeholder:"FILE" help:"The file with the token key, instead of --token-key."`
+}
+
+func (o customerOptions) check() error {
+	return option.Join(option.Require(map[string]string{"token-key": o.TokenKey}), option.CheckSecret("token-key", o.TokenKey, 32))
+}
+
+// newCustomers returns the tokens of customers. A process that does not serve the API needs none, and gets nil.
+func newCustomers(p *app.Process, key string) *rest.Tokens {
+	if !p.Has(app.API) {
+		return nil
+	}
+	tokens, err := rest.NewTokens(tokenConfig(key))
+	p.Require(err)
+	return tokens
+}
+
+func tokenConfig(key string) rest.TokenConfig {
+	return rest.TokenConfig{
+		Key: []byte(key), Issuer: "shop", Audience: "shop-customers",
+		Cookie: "shop_token", CookiePath: "/api", SignUp: "sign up with POST /api/customers",
+	}
+}

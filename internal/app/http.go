@@ -1,0 +1,132 @@
+package app
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"example.com/shop/internal/rest"
+)
+
+// RequestTimeout limits the time of a request, except for the routes of [Process.Stream]. It is shorter than the time
+// that [rest.Serve] gives a handler, so that the handler can answer with an error.
+const RequestTimeout = 8 * time.Second
+
+// newRouter makes the router with the routes that every process has: the health checks and the metrics.
+func (p *Process) newRouter() {
+	gin.SetMode(gin.ReleaseMode)
+	r := gin.New()
+	r.HandleMethodNotAllowed = true
+	r.RedirectTrailingSlash = false // each path has one spelling
+	isStream := func(route string) bool { return p.streams[route] }
+	r.Use(
+		rest.RequestID(),
+		rest.Measure(p.Metrics, isStream),
+		rest.Log(p.Log, "/healthz", "/readyz", "/metrics"),
+		rest.Recover(p.Log),
+		rest.SecurityHeaders,
+		rest.SameOrigin(),
+		rest.Deadline(RequestTimeout, isStream),
+	)
+	r.NoRoute(rest.NoRoute)
+	r.NoMethod(rest.NoMethod)
+	r.Match(rest.ReadMethods, "/healthz", func(c *gin.Context) {
+		c.JSON(http.StatusOK, gin.H{"status": "ok", "version": p.cfg.Version})
+	})
+	r.Match(rest.ReadMethods, "/readyz", p.answerReady)
+	metrics := promhttp.HandlerFor(&sharedGatherer{from: p.Registry}, promhttp.HandlerOpts{})
+	r.Match(rest.ReadMethods, "/metrics", gin.WrapH(metrics))
+	p.router = r
+	p.ops = r.Group("/ops/api", func(c *gin.Context) {
+		if p.opsGuard == nil {
+			rest.NoRoute(c)
+			c.Abort()
+			return
+		}
+		p.opsGuard(c)
+	})
+}
+
+// Routes calls add with the router and with the group of the operators' API, if the process has the role API.
+func (p *Process) Routes(add func(root, ops gin.IRouter)) {
+	if p.Has(API) {
+		add(p.router, p.ops)
+	}
+}
+
+// GuardOps sets the handler that lets operators pass to the operators' API, and rejects all others. Without it, the
+// operators' API does not exist.
+func (p *Process) GuardOps(guard gin.HandlerFunc) { p.opsGuard = guard }
+
+// Stream marks a route whose answers do not end: they have no time limit, and their time is not measured.
+func (p *Process) Stream(route string) { p.streams[route] = true }
+
+// WrapHandler makes wrap see each request before the router and its middleware do.
+func (p *Process) WrapHandler(wrap func(http.Handler) http.Handler) { p.outer = append(p.outer, wrap) }
+
+// Handler returns the handler of all routes. Call it once, when all parts are added.
+func (p *Process) Handler() (http.Handler, error) {
+	if p.err != nil {
+		return nil, p.err
+	}
+	if err := p.serveContract(); err != nil {
+		return nil, err
+	}
+	var h http.Handler = p.router
+	for _, wrap := range p.outer {
+		h = wrap(h)
+	}
+	return h, nil
+}
+
+// serveContract adds the route of the OpenAPI document, if the parts have added pieces of it.
+func (p *Process) serveContract() error {
+	text, err := MergeContract(p.contract...)
+	if err != nil || text == nil {
+		return err
+	}
+	p.Routes(func(root, _ gin.IRouter) {
+		root.Match(rest.ReadMethods, "/openapi.yaml", func(c *gin.Context) { c.Data(http.StatusOK, "application/yaml", text) })
+	})
+	return nil
+}
+
+// Ready adds a check of the database to /readyz: for instance that the part's tables exist.
+func (p *Process) Ready(check func(context.Context) error) { p.ready = append(p.ready, check) }
+
+// answerReady tells a load balancer whether to send requests to this process. Without Redis the process is degraded but
+// ready: it accepts orders, and the reconciler cancels them a little late. Without the database, or without its tables,
+// the process is not ready. A process that is stopping still serves, but must get no new requests.
+func (p *Process) answerReady(c *gin.Context) {
+	// The limits are short, because a load balancer waits only a few seconds for the answer.
+	ctx, cancel := context.WithTimeout(c.Request.Context(), time.Second/2)
+	defer cancel()
+	state := gin.H{"status": "ready", "postgres": "up", "redis": "up"}
+	status := http.StatusOK
+	if err := p.Redis.Ping(ctx).Err(); err != nil {
+		state["status"], state["redis"] = "degraded", "down"
+	}
+	ctx, cancel = context.WithTimeout(c.Request.Context(), 2*time.Second)
+	defer cancel()
+	if err := p.checkReady(ctx); err != nil {
+		state["status"], state["postgres"] = "unready", "down"
+		status = http.StatusServiceUnavailable
+	}
+	if p.stopping.Load() {
+		state["status"] = "stopping"
+		status = http.StatusServiceUnavailable
+	}
+	c.JSON(status, state)
+}
+
+func (p *Process) checkReady(ctx context.Context) error {
+	for _, check := range p.ready {
+		if err := check(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}

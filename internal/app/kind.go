@@ -1,0 +1,179 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/option"
+	"example.com/shop/internal/reconcile"
+)
+
+// Kind holds the components of one kind of task: the queue; the outbox, publisher and relay, which fill the queue; the
+// worker, which empties it; and the reconciler, which compares it with a table.
+type Kind struct {
+	Queue      *delay.Queue
+	Outbox     *delay.Outbox
+	Publisher  *delay.Publisher
+	Worker     *delay.Worker         // set by Handle
+	Reconciler *reconcile.Reconciler // set by Handle
+
+	process *Process
+}
+
+// NewKind adds a kind of task with the components that fill its queue. The part gives the publisher to its service, and
+// then calls [Kind.Handle].
+func (p *Process) NewKind(name string) *Kind {
+	k := &Kind{Queue: p.NewQueue(name), Outbox: delay.NewOutbox(p.Pool, name), process: p}
+	k.Publisher = delay.NewPublisher(k.Queue, k.Outbox, delay.PublisherConfig{}, p.Log, p.Metrics)
+	relay := delay.NewRelay(k.Queue, k.Outbox, delay.RelayConfig{}, p.Log, p.Metrics)
+	p.Metrics.MustRegister(delay.NewDepthCollector(k.Queue, k.Outbox))
+	p.Go("", k.Publisher.Run) // each role may publish tasks
+	p.Go(Relay, relay.Run)
+	p.Kinds = append(p.Kinds, k)
+	return k
+}
+
+// Handle completes a kind: handle is the worker's handler, and table is what the reconciler compares with the queue. The
+// fields of worker may be zero.
+func (k *Kind) Handle(handle delay.Handler, worker delay.WorkerConfig, table reconcile.Table) {
+	p := k.process
+	k.Worker = p.Work(k.Queue, handle, worker)
+	var err error
+	k.Reconciler, err = reconcile.New(p.Pool, table, k.Queue, p.cfg.Reconcile, p.Log, p.Metrics)
+	p.Require(err)
+}
+
+// NewQueue returns the queue of a kind of task. Most parts call [Process.NewKind] instead: tasks of a queue without an
+// outbox and a reconciler are lost when Redis is.
+func (p *Process) NewQueue(kind string) *delay.Queue {
+	queue, err := delay.NewQueue(p.Redis, delay.Config{Kind: kind, Shards: p.cfg.QueueShards})
+	p.Require(err)
+	return queue
+}
+
+// Work adds a worker of a queue to the process, and returns it.
+func (p *Process) Work(queue *delay.Queue, handle delay.Handler, cfg delay.WorkerConfig) *delay.Worker {
+	cfg.Drain = p.cfg.WorkerDrain
+	w := delay.NewWorker(queue, handle, cfg, p.Log, p.Metrics)
+	p.workers = append(p.workers, w)
+	return w
+}
+
+// Kinds holds all kinds of task of a process. Its methods combine the results of all kinds.
+type Kinds []*Kind
+
+// runReconcilers runs the reconcilers of all kinds until ctx ends.
+func (all Kinds) runReconcilers(ctx context.Context) error {
+	reconcilers := make([]*reconcile.Reconciler, len(all))
+	for i, k := range all {
+		reconcilers[i] = k.Reconciler
+	}
+	return reconcile.Run(ctx, reconcilers...)
+}
+
+// Depth counts the tasks of all kinds.
+func (all Kinds) Depth(ctx context.Context) (sum delay.Depth, err error) {
+	for _, k := range all {
+		d, err := k.Queue.Depth(ctx)
+		if err != nil {
+			return delay.Depth{}, err
+		}
+		sum.Scheduled += d.Scheduled
+		sum.Due += d.Due
+		sum.Leased += d.Leased
+		sum.Dead += d.Dead
+		sum.OldestDue = max(sum.OldestDue, d.OldestDue)
+	}
+	return sum, nil
+}
+
+// Backlog returns the number of messages in the outboxes of all kinds, and the age of the oldest.
+func (all Kinds) Backlog(ctx context.Context) (count int64, oldest time.Duration, err error) {
+	for _, k := range all {
+		n, age, err := k.Outbox.Backlog(ctx)
+		if err != nil {
+			return 0, 0, err
+		}
+		count += n
+		oldest = max(oldest, age)
+	}
+	return count, oldest, nil
+}
+
+// Sweep sweeps the tables of all kinds, and returns the sum of the reports.
+func (all Kinds) Sweep(ctx context.Context) (reconcile.Report, error) {
+	reports := make([]reconcile.Report, len(all))
+	for i, k := range all {
+		var err error
+		if reports[i], err = k.Reconciler.Sweep(ctx); err != nil {
+			return reconcile.Report{}, err
+		}
+	}
+	return reconcile.Sum(reports...), nil
+}
+
+// LastSweep returns the sum of the reports of the kinds' last sweeps, or nil if some kind has had no sweep yet.
+func (all Kinds) LastSweep(ctx context.Context) (*reconcile.Report, error) {
+	reports := make([]reconcile.Report, len(all))
+	for i, k := range all {
+		last, err := k.Reconciler.Last(ctx)
+		if last == nil || err != nil {
+			return nil, err
+		}
+		reports[i] = *last
+	}
+	sum := reconcile.Sum(reports...)
+	return &sum, nil
+}
+
+// Bound returns how long past its deadline a row of any kind may be pending.
+func (all Kinds) Bound() (longest time.Duration) {
+	for _, k := range all {
+		longest = max(longest, k.Reconciler.Bound())
+	}
+	return longest
+}
+
+// DeadLetters returns up to limit dead letters of all kinds, the latest first. It skips the first offset dead letters.
+func (all Kinds) DeadLetters(ctx context.Context, offset, limit int) ([]delay.DeadLetter, error) {
+	if len(all) == 1 { // the queue reads the errors of the page only
+		return all[0].Queue.DeadLetters(ctx, offset, limit)
+	}
+	var letters []delay.DeadLetter
+	for _, k := range all {
+		some, err := k.Queue.DeadLetters(ctx, 0, offset+limit)
+		if err != nil {
+			return nil, err
+		}
+		letters = append(letters, some...)
+	}
+	slices.SortStableFunc(letters, func(a, b delay.DeadLetter) int {
+		return cmp.Or(b.BuriedAt.Compare(a.BuriedAt), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ID, b.ID))
+	})
+	return letters[min(offset, len(letters)):min(offset+limit, len(letters))], nil
+}
+
+// Redrive makes a dead letter of the named kind due now, and reports whether there was one.
+func (all Kinds) Redrive(ctx context.Context, name, id string) (bool, error) {
+	for _, k := range all {
+		if k.Queue.Kind() == name {
+			return k.Queue.Redrive(ctx, id)
+		}
+	}
+	return false, nil
+}
+
+// each calls do for each kind. It returns one error of one line with all errors, each with its kind.
+func (all Kinds) each(ctx context.Context, do func(*Kind, context.Context) error) error {
+	var errs []error
+	for _, k := range all {
+		if err := do(k, ctx); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", k.Queue.Kind(), err))
+		}
+	}
+	return option.Join(errs...)
+}

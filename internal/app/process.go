@@ -1,0 +1,253 @@
+// Package app holds what the parts of a service share in one process: the connections, the log, the metrics, the HTTP
+// router and the kinds of task.
+//
+// A part is a feature that a team can leave out: orders, payments, pages. [Open] returns a [Process] without parts. Each
+// part then adds itself: its routes with [Process.Routes], its kinds of task with [Process.NewKind], what it runs with
+// [Process.Go], its invariants with [Process.Invariant]. [Process.Run] runs them all. The package knows no part.
+//
+// The methods that add something return no error. They keep the first error, and [Process.Handler], [Process.Run] and
+// [Process.Err] return it.
+package app
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+	"gorm.io/gorm"
+
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/postgres"
+	"example.com/shop/internal/reconcile"
+	"example.com/shop/internal/rest"
+	"example.com/shop/migrations"
+)
+
+// The roles of a process. A process has one or more of them.
+const (
+	API        = "api"        // serves the routes of the parts
+	Relay      = "relay"      // publishes the outbox rows that the fast path has left
+	Worker     = "worker"     // handles tasks
+	Reconciler = "reconciler" // compares the tables with the queues, and repairs
+)
+
+// Config configures a process.
+type Config struct {
+	Name    string // the application_name of the sessions in PostgreSQL, and the prefix of the metrics
+	Version string // of the program, for /healthz
+
+	DatabaseURL   string
+	DatabaseConns int // the most connections to PostgreSQL; at least 2
+	RedisURL      string
+	QueueShards   int // of each kind's queue; the same for all processes
+
+	Roles       []string
+	Reconcile   reconcile.Config
+	Drain       time.Duration // how long the process serves after the context of Run has ended
+	WorkerDrain time.Duration // how long a worker may finish its tasks then; 0: the default of package delay
+}
+
+// UsageError is an error in an option: the user must change the command line or the environment.
+type UsageError struct{ error }
+
+// Unwrap returns the cause.
+func (e UsageError) Unwrap() error { return e.error }
+
+// NewUsageError returns err as a [UsageError].
+func NewUsageError(err error) error {
+	return UsageError{err}
+}
+
+// Process holds what the parts of one process share. The fields are for the parts, which do not change them.
+type Process struct {
+	DB       *gorm.DB // its sessions have the settings of package postgres
+	Pool     *sql.DB  // the connections of DB
+	Redis    redis.UniversalClient
+	Log      *slog.Logger
+	Metrics  prometheus.Registerer // with the prefix of the process
+	Registry *prometheus.Registry  // gathers all metrics of the process
+	Kinds    Kinds                 // in the order in which the parts have added them
+
+	// NewerSchema describes the difference if the database's schema is newer than the binary's. Otherwise it is nil.
+	NewerSchema *migrations.VersionError
+
+	cfg Config
+	err error // the first error of a method that adds something
+
+	router   *gin.Engine
+	ops      *gin.RouterGroup
+	opsGuard gin.HandlerFunc // nil: the process has no operators' API
+	outer    []func(http.Handler) http.Handler
+	streams  map[string]bool // the routes whose answers do not end
+	contract [][]byte        // the pieces
+
+	ready      []func(context.Context) error
+	invariants []InvariantCheck
+	figures    []figure
+
+	components []component
+	workers    []*delay.Worker
+	trailing   []func(context.Context) error
+	closers    []func()
+	stopping   atomic.Bool // the process received a signal to stop
+}
+
+// component is a function that runs while the process runs, if the process has the role.
+type component struct {
+	role string // "": every role
+	run  func(context.Context) error
+}
+
+// Open connects to the database and to Redis. It returns an error if the database is down, or if its schema lacks a
+// migration of the binary. It accepts a newer schema: during a rolling update processes of the older version continue to
+// run, and after a rollback they start. Redis may be down.
+func Open(ctx context.Context, cfg Config, log *slog.Logger) (*Process, error) {
+	db, err := postgres.Open(ctx, cfg.DatabaseURL, cfg.Name, cfg.DatabaseConns)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := db.DB()
+	if err != nil {
+		return nil, fmt.Errorf("database handle: %w", err)
+	}
+	p := &Process{DB: db, Pool: pool, Log: log, cfg: cfg, Registry: newRegistry(), streams: map[string]bool{}}
+	p.Metrics = prometheus.WrapRegistererWithPrefix(cfg.Name+"_", p.Registry)
+	if err := p.open(ctx); err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *Process) open(ctx context.Context) error {
+	err := migrations.Check(ctx, p.Pool)
+	if version, ok := errors.AsType[*migrations.VersionError](err); ok && version.IsNewer() {
+		p.NewerSchema = version
+		p.Log.Warn("the database's schema is newer than this binary's, as in a rolling update; this process works with it",
+			"schema", version.Have, "binary", version.Want)
+	} else if err != nil {
+		return err
+	}
+	if p.Redis, err = delay.Connect(p.cfg.RedisURL); err != nil {
+		return UsageError{err}
+	}
+	p.newRouter()
+	return nil
+}
+
+// Close closes the connections. Call it after Run has returned.
+func (p *Process) Close() {
+	for _, c := range slices.Backward(p.closers) {
+		c()
+	}
+	if p.Redis != nil {
+		p.Redis.Close()
+	}
+	p.Pool.Close()
+}
+
+// OnClose makes Close call f, before it closes the connections to the database and to Redis.
+func (p *Process) OnClose(f func()) { p.closers = append(p.closers, f) }
+
+// Err returns the first error of a method that adds something to the process.
+func (p *Process) Err() error { return p.err }
+
+// Require keeps the first error of a part: the process does not run if err is not nil. It is an error in an option.
+func (p *Process) Require(err error) {
+	if p.err == nil && err != nil {
+		p.err = UsageError{err}
+	}
+}
+
+// Has reports whether the process has a role.
+func (p *Process) Has(role string) bool { return slices.Contains(p.cfg.Roles, role) }
+
+// Go adds a function that runs while the process runs, if the process has the role. "" means every role. If the function
+// returns an error, the process stops.
+func (p *Process) Go(role string, run func(context.Context) error) {
+	p.components = append(p.components, component{role, run})
+}
+
+// GoTrailing adds a function that runs longer than all others: its context ends when they have returned. So it can pass
+// on what they do while they stop. Its error does not stop the process.
+func (p *Process) GoTrailing(run func(context.Context) error) { p.trailing = append(p.trailing, run) }
+
+// Run serves on ln and runs what the parts have added, until ctx ends and the drain is over. If a component fails, Run
+// stops the others and returns the error.
+func (p *Process) Run(ctx context.Context, ln net.Listener) error {
+	handler, err := p.Handler()
+	if err != nil {
+		return err
+	}
+	defer p.StartTrailing(ctx)()
+	ctx, cancel := p.drained(ctx)
+	defer cancel()
+	components, ctx := errgroup.WithContext(ctx)
+	components.Go(func() error { return rest.Serve(ctx, ln, handler, p.Log) })
+	for _, c := range p.components {
+		if c.role == "" || p.Has(c.role) {
+			components.Go(func() error { return c.run(ctx) })
+		}
+	}
+	if p.Has(Worker) {
+		components.Go(func() error { return p.RunWorkers(ctx) })
+	}
+	if p.Has(Reconciler) {
+		components.Go(func() error { return p.Kinds.runReconcilers(ctx) })
+	}
+	return components.Wait()
+}
+
+// RunWorkers runs all workers of the process until ctx ends. [Process.Run] calls it in a process with the role Worker.
+func (p *Process) RunWorkers(ctx context.Context) error {
+	workers, ctx := errgroup.WithContext(ctx)
+	for _, w := range p.workers {
+		workers.Go(func() error { return w.Run(ctx) })
+	}
+	return workers.Wait()
+}
+
+// StartTrailing starts the functions of [Process.GoTrailing], and returns a function that ends and awaits them. The end
+// of ctx does not end them. [Process.Run] calls it; call it only to do something without Run.
+func (p *Process) StartTrailing(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var running errgroup.Group
+	for _, run := range p.trailing {
+		running.Go(func() error { return run(ctx) })
+	}
+	return func() {
+		cancel()
+		if err := running.Wait(); err != nil {
+			p.Log.Warn("what the process did last may not be passed on", "error", err)
+		}
+	}
+}
+
+// drained returns a context that ends later than ctx, by the duration Drain. In the meantime the process serves as
+// before, but /readyz tells load balancers to send it no more requests.
+func (p *Process) drained(ctx context.Context) (context.Context, context.CancelFunc) {
+	drained, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	forget := context.AfterFunc(ctx, func() {
+		defer cancel()
+		p.stopping.Store(true)
+		p.Log.Info("stopping: /readyz answers 503 from now on", "drain", p.cfg.Drain.String())
+		timer := time.NewTimer(p.cfg.Drain)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-drained.Done(): // a component has failed
+		}
+	})
+	return drained, func() { forget(); cancel() }
+}

@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"example.com/shop/internal/app"
+	"example.com/shop/internal/postgres"
+)
+
+// Doctor checks a process and its database, and prints a line for each check. It returns [ErrFailed] if a check fails. It
+// is `doctor`.
+func Doctor(ctx context.Context, program Program, p *app.Process, databaseURL string) error {
+	d := doctor{program: program}
+	schema := "that of this binary"
+	if p.NewerSchema != nil {
+		schema = fmt.Sprintf("version %d, newer than this binary's %d", p.NewerSchema.Have, p.NewerSchema.Want)
+	}
+	d.check("postgres", "answers; its schema is "+schema, nil) // the process would not be open otherwise
+	if durability, err := postgres.ReadDurability(ctx, databaseURL); err != nil {
+		d.check("durability", "", err)
+	} else {
+		for _, a := range assess(durability) {
+			d.say(a.verdict, "durability", a.text)
+		}
+	}
+	for _, c := range p.Checks() {
+		d.check(c.Subject, c.Good, c.Run(ctx))
+	}
+	d.check("invariants", "no row violates an invariant", d.checkInvariants(ctx, p))
+	if d.failed {
+		return ErrFailed
+	}
+	return nil
+}
+
+// doctor prints the results of checks.
+type doctor struct {
+	program Program
+	failed  bool // a check has failed
+}
+
+// check prints good if err is nil, and err otherwise.
+func (d *doctor) check(subject, good string, err error) {
+	if err != nil {
+		d.failed = true
+		d.say("FAIL", subject, err.Error())
+		return
+	}
+	d.say("ok", subject, good)
+}
+
+func (d *doctor) say(verdict, subject, text string) {
+	fmt.Fprintf(d.program.Out, "%-4s  %-12s %s\n", verdict, subject, text)
+}
+
+// checkInvariants prints a line for each violation, and returns an error if there is one.
+func (d *doctor) checkInvariants(ctx context.Context, p *app.Process) error {
+	violations, err := p.Violations(ctx)
+	if err != nil {
+		return err
+	}
+	for _, v := range violations {
+		fmt.Fprintf(d.program.Out, "      invariant %d: %s: %s\n", v.Invariant, v.Subject, v.Detail)
+	}
+	if len(violations) > 0 {
+		return fmt.Errorf("%d violations", len(violations))
+	}
+	return nil
+}
+
+// assessment describes what one setting of the server means for the service. Its verdict is ok, note or warn.
+type assessment struct{ verdict, text string }
+
+// assess returns no failure: the service works with every setting, and a server for tests is faster without durability.
+func assess(d postgres.Durability) []assessment {
+	fsync := assessment{"ok", "fsync is " + d.Fsync}
+	if d.Fsync == "off" {
+		fsync = assessment{"warn", "fsync is off: if the server's machine crashes, committed orders can be lost or corrupt"}
+	}
+	pages := assessment{"ok", "full_page_writes is " + d.FullPageWrites}
+	if d.FullPageWrites == "off" {
+		pages = assessment{"warn", "full_page_writes is off: if the server's machine crashes, committed orders can be lost " +
+			"or corrupt, unless its file system writes each page whole or not at all"}
+	}
+	commit := assessment{"ok", "synchronous_commit is " + d.SynchronousCommit + "; the shop's sessions set it to on"}
+	if d.SynchronousCommit == "off" {
+		commit = assessment{"note", "synchronous_commit is off, but the shop's sessions set it to on: their commits survive a crash, " +
+			"those of other programs may not"}
+	}
+	return []assessment{fsync, pages, commit}
+}

@@ -1,0 +1,135 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	"example.com/shop/internal/app"
+	"example.com/shop/internal/option"
+	"example.com/shop/internal/reconcile"
+)
+
+// Database holds the options of the connections to PostgreSQL.
+type Database struct {
+	DatabaseURL     string `name:"database-url" placeholder:"URL" help:"The URL of PostgreSQL: postgres://user:password@host:port/database."`
+	DatabaseURLFile string `name:"database-url-file" placeholder:"FILE" help:"The file with the database URL, instead of --database-url."`
+	DatabaseConns   int    `name:"database-conns" default:"20" help:"The maximum number of connections from this process to PostgreSQL."`
+}
+
+// Check returns an error that names the options with wrong values.
+func (o Database) Check() error {
+	if o.DatabaseConns < 2 { // a sweep holds one for its lock, and needs another for its statements
+		return fmt.Errorf("%s is %d, want at least 2", option.Name("database-conns"), o.DatabaseConns)
+	}
+	return nil
+}
+
+// Redis holds the options of the connections to Redis, and of the queues in it.
+type Redis struct {
+	RedisURL     string `name:"redis-url" placeholder:"URL" help:"The URL of Redis: redis://host:port/db. For a cluster: redis://host:port?addr=host:port&addr=host:port."`
+	RedisURLFile string `name:"redis-url-file" placeholder:"FILE" help:"The file with the Redis URL, instead of --redis-url."`
+	QueueShards  int    `name:"queue-shards" default:"1" help:"The number of shards of the queue, spread over a cluster's slots. Use the same number for every process."`
+}
+
+// Check returns an error that names the options with wrong values.
+func (o Redis) Check() error {
+	if o.QueueShards < 1 {
+		return fmt.Errorf("%s is %d, want at least 1", option.Name("queue-shards"), o.QueueShards)
+	}
+	return nil
+}
+
+// Reconcile holds the options of the reconciler.
+type Reconcile struct {
+	ReconcileSchedule  string        `name:"reconcile-schedule" default:"@every 30s" help:"The schedule of the sweeps, which compare the orders with Redis: a cron expression or @every."`
+	ReconcileLookahead time.Duration `name:"reconcile-lookahead" default:"2m" help:"The sweeps compare the orders that are due within this time. It must be at least twice the schedule's interval."`
+}
+
+// Check returns an error that names the options with wrong values.
+func (o Reconcile) Check() error {
+	if o.ReconcileLookahead <= 0 {
+		return fmt.Errorf("%s is %v, want at least twice the schedule's interval",
+			option.Name("reconcile-lookahead"), o.ReconcileLookahead)
+	}
+	return nil
+}
+
+// Log holds the option of the log.
+type Log struct {
+	LogLevel string `name:"log-level" enum:"debug,info,warn,error" default:"info" help:"The lowest level to log: debug, info, warn or error."`
+}
+
+// Serve holds the options of a process that serves, except for those of its parts. Addresses and secrets have no
+// defaults: production must set them.
+type Serve struct {
+	HTTPAddr string        `name:"http-addr" placeholder:"HOST:PORT" help:"The address to listen on. Without the role api, only health and metrics are served there."`
+	Roles    []string      `name:"roles" enum:"api,relay,worker,reconciler" default:"api,relay,worker,reconciler" help:"The roles of this process: any of api, relay, worker, reconciler."`
+	Drain    time.Duration `name:"drain" default:"5s" help:"The time that a process continues to serve after SIGTERM. Meanwhile /readyz answers 503, so that the load balancer removes the process."`
+
+	Database
+	Redis
+	Reconcile
+	Log
+}
+
+// Has reports whether the process has a role.
+func (o *Serve) Has(role string) bool { return slices.Contains(o.Roles, role) }
+
+// Check returns one error that names all options with wrong values.
+func (o *Serve) Check() error {
+	errs := []error{
+		option.Require(map[string]string{"http-addr": o.HTTPAddr, "database-url": o.DatabaseURL, "redis-url": o.RedisURL}),
+		o.Database.Check(), o.Redis.Check(), o.Reconcile.Check(), option.CheckHostPort("http-addr", o.HTTPAddr),
+	}
+	if len(o.Roles) == 0 {
+		errs = append(errs, fmt.Errorf("%s is empty, want at least one of api, relay, worker, reconciler", option.Name("roles")))
+	}
+	if o.Drain < 0 || o.Drain > 5*time.Minute {
+		errs = append(errs, fmt.Errorf("%s is %v, want 0s to 5m", option.Name("drain"), o.Drain))
+	}
+	return option.Join(errs...)
+}
+
+// Config returns the configuration of the process.
+func (o *Serve) Config(program Program) app.Config {
+	return app.Config{
+		Name: program.Name, Version: program.Version,
+		DatabaseURL: o.DatabaseURL, DatabaseConns: o.DatabaseConns, RedisURL: o.RedisURL, QueueShards: o.QueueShards,
+		Roles:     o.Roles,
+		Reconcile: reconcile.Config{Schedule: o.ReconcileSchedule, Lookahead: o.ReconcileLookahead},
+		Drain:     o.Drain,
+	}
+}
+
+// Run opens a process, adds the parts with add, and serves until ctx ends.
+func (o *Serve) Run(ctx context.Context, program Program, add func(*app.Process)) error {
+	log := app.NewLogger(program.Err, o.LogLevel, false)
+	p, err := app.Open(ctx, o.Config(program), log)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	add(p)
+	if err := p.Err(); err != nil {
+		return err
+	}
+	ln, err := Listen(o.HTTPAddr)
+	if err != nil {
+		return err
+	}
+	log.Info("serving", "addr", ln.Addr().String(), "roles", o.Roles, "version", program.Version)
+	defer log.Info("stopped")
+	return p.Run(ctx, ln)
+}
+
+// Listen listens on the address of the option --http-addr.
+func Listen(address string) (net.Listener, error) {
+	ln, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", option.Name("http-addr"), err)
+	}
+	return ln, nil
+}

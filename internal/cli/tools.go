@@ -1,0 +1,114 @@
+package cli
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+
+	_ "github.com/jackc/pgx/v5/stdlib"
+	"gorm.io/gorm"
+
+	"example.com/shop/internal/app"
+	"example.com/shop/internal/option"
+	"example.com/shop/internal/postgres"
+	"example.com/shop/migrations"
+)
+
+// Migrate holds the options of `migrate`.
+type Migrate struct {
+	Seed bool `name:"seed" help:"Add sample products, unless they exist."`
+	Database
+	Log
+}
+
+// Run applies the migrations that the database lacks, and prints their names. If --seed is set, it calls seed.
+func (c *Migrate) Run(ctx context.Context, program Program, seed func(context.Context, *gorm.DB) error) error {
+	if err := option.Join(option.Require(map[string]string{"database-url": c.DatabaseURL}), c.Check()); err != nil {
+		return app.NewUsageError(err)
+	}
+	// Open fails soon, with an error that names the address. Without this call, migrate would wait for a server that
+	// does not answer.
+	db, err := postgres.Open(ctx, c.DatabaseURL, program.Name, c.DatabaseConns)
+	if err != nil {
+		return err
+	}
+	pool, err := db.DB()
+	if err != nil {
+		return fmt.Errorf("database handle: %w", err)
+	}
+	defer pool.Close()
+
+	applied, err := MigrateUp(ctx, c.DatabaseURL)
+	if err != nil {
+		return err
+	}
+	for _, name := range applied {
+		fmt.Fprintln(program.Out, "applied", name)
+	}
+	if len(applied) == 0 {
+		fmt.Fprintln(program.Out, "the schema is up to date")
+	}
+	if !c.Seed {
+		return nil
+	}
+	return seed(ctx, db)
+}
+
+// MigrateUp applies the migrations that a database lacks, and returns their names. It connects on its own, because the
+// sessions of package postgres end a statement after five seconds, and a migration may take longer.
+func MigrateUp(ctx context.Context, databaseURL string) ([]string, error) {
+	db, err := sql.Open("pgx", databaseURL)
+	if err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	defer db.Close()
+	return migrations.Up(ctx, db)
+}
+
+// Tool holds the options of the commands that run once, except for those of the parts.
+type Tool struct {
+	Database
+	Redis
+	Reconcile
+	Log
+}
+
+// Check returns one error that names all options with wrong values.
+func (o *Tool) Check() error {
+	return option.Join(option.Require(map[string]string{"database-url": o.DatabaseURL, "redis-url": o.RedisURL}),
+		o.Database.Check(), o.Redis.Check(), o.Reconcile.Check())
+}
+
+// Open opens a process without a role, and adds the parts with add.
+func (o *Tool) Open(ctx context.Context, program Program, add func(*app.Process)) (*app.Process, error) {
+	serve := Serve{Database: o.Database, Redis: o.Redis, Reconcile: o.Reconcile}
+	p, err := app.Open(ctx, serve.Config(program), app.NewLogger(program.Err, o.LogLevel, true))
+	if err != nil {
+		return nil, err
+	}
+	add(p)
+	if err := p.Err(); err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// Sweep sweeps the tables of all kinds of task once, and prints the report. It is `reconcile`.
+func Sweep(ctx context.Context, program Program, p *app.Process) error {
+	defer p.StartTrailing(ctx)()
+	report, err := p.Kinds.Sweep(ctx)
+	if err != nil {
+		return err
+	}
+	enc := json.NewEncoder(program.Out)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(report); err != nil {
+		return fmt.Errorf("print the report: %w", err)
+	}
+	if !report.Clean() {
+		return fmt.Errorf("sweep %s: %s", report.Outcome, report.Error)
+	}
+	return nil
+}

@@ -1,0 +1,215 @@
+// Package demo breaks a running service on request, so that one can watch its repair: it stops, starts and wipes Redis,
+// pauses the worker, places many orders, and runs flash sales. Its routes belong to the operators' API.
+package demo
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"maps"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+
+	"example.com/shop/internal/app"
+	"example.com/shop/internal/rest"
+)
+
+//go:embed openapi.yaml
+var contract []byte
+
+// Orders places the orders of the demo's loads.
+type Orders interface {
+	// PlaceOne places an order of one unit of a product for a customer, and may be repeated.
+	PlaceOne(ctx context.Context, customer, product uuid.UUID) error
+}
+
+// Faults injects faults, and removes them, when an operator requests it. A repeated request has no further effect, with
+// three exceptions: redis-wipe wipes Redis again, place-orders places more orders, and flash-sale starts another sale.
+// The REST contract is openapi.yaml.
+type Faults struct {
+	process *app.Process
+	orders  Orders
+	redis   Server
+	sale    *flashSale
+	known   map[string]Fault
+	states  []func() map[string]any
+
+	mu           sync.Mutex // held while a fault is injected or removed
+	redisStopped atomic.Bool
+	workerPaused atomic.Bool
+	pause        chan struct{} // received by runWorker while the worker runs
+	resume       chan struct{} // received by runWorker while the worker is paused
+}
+
+// Fault injects or removes a fault.
+type Fault func(context.Context) error
+
+// Add adds the faults to a process. The process does not have the role worker: Faults runs the workers, so that it can
+// pause them.
+func Add(p *app.Process, redis Server, orders Orders) *Faults {
+	f := &Faults{
+		process: p, orders: orders, redis: redis, sale: newFlashSale(p, orders),
+		pause: make(chan struct{}), resume: make(chan struct{}),
+	}
+	f.known = map[string]Fault{
+		"redis-stop": f.stopRedis, "redis-start": f.startRedis, "redis-wipe": f.wipeRedis,
+		"worker-pause": f.pauseWorker, "worker-resume": f.resumeWorker,
+	}
+	f.AddState(func() map[string]any {
+		return map[string]any{
+			"redis_stopped": f.redisStopped.Load(), "worker_paused": f.workerPaused.Load(), "flash_sale": f.sale.snapshot(),
+		}
+	})
+	p.Contract(contract)
+	p.Routes(f.routes)
+	p.Go("", f.runWorker)
+	p.Go("", f.sale.run)
+	return f
+}
+
+// AddFault adds a fault under its name in the path of the request.
+func (f *Faults) AddFault(name string, fault Fault) { f.known[name] = fault }
+
+// AddState adds values to the state of the faults.
+func (f *Faults) AddState(state func() map[string]any) { f.states = append(f.states, state) }
+
+// routes adds the paths of openapi.yaml to the operators' API.
+func (f *Faults) routes(root, ops gin.IRouter) {
+	root.Match(rest.ReadMethods, "/demo-openapi.yaml", rest.Parameters(), func(c *gin.Context) { c.Data(http.StatusOK, "application/yaml", contract) })
+	ops.Match(rest.ReadMethods, "/faults", rest.Parameters(), f.answerState)
+	post := ops.Group("/faults", rest.Parameters(), rest.Handle(rest.RequireEmptyBody))
+	post.POST("/:fault", rest.Handle(f.inject))
+	post.POST("/place-orders", rest.Handle(f.placeOrders))
+	post.POST("/flash-sale", rest.Handle(f.sale.start))
+}
+
+// answerState is the handler of GET /ops/api/faults. The operators' page shows its fault buttons if it gets this answer.
+func (f *Faults) answerState(c *gin.Context) {
+	all := map[string]any{}
+	for _, state := range f.states {
+		maps.Copy(all, state())
+	}
+	c.JSON(http.StatusOK, all)
+}
+
+// inject is the handler of POST /ops/api/faults/{fault}.
+func (f *Faults) inject(c *gin.Context) error {
+	fault, ok := f.known[c.Param("fault")]
+	if !ok {
+		return rest.NotFound.Errorf("There is no fault %s.", c.Param("fault"))
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := fault(c.Request.Context()); err != nil {
+		return err
+	}
+	f.process.Log.Warn("fault injected or removed", "fault", c.Param("fault"))
+	c.Status(http.StatusNoContent)
+	return nil
+}
+
+func (f *Faults) stopRedis(context.Context) error {
+	f.redisStopped.Store(true)
+	return f.redis.Stop()
+}
+
+func (f *Faults) startRedis(ctx context.Context) error {
+	if !f.redisStopped.Load() {
+		return nil
+	}
+	// The end of the request does not abort the start, which has a time limit of its own.
+	if err := f.redis.Restart(context.WithoutCancel(ctx)); err != nil {
+		return err
+	}
+	f.redisStopped.Store(false)
+	return nil
+}
+
+func (f *Faults) wipeRedis(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if err := f.process.Redis.FlushAll(ctx).Err(); err != nil {
+		return &rest.Error{Kind: rest.Unavailable, Detail: "Redis does not answer. Start Redis, then wipe it.", Err: fmt.Errorf("wipe Redis: %w", err)}
+	}
+	return nil
+}
+
+func (f *Faults) pauseWorker(ctx context.Context) error { return f.switchWorker(ctx, f.pause, true) }
+
+func (f *Faults) resumeWorker(ctx context.Context) error { return f.switchWorker(ctx, f.resume, false) }
+
+// switchWorker sends on change, unless the worker is in the requested state already. It waits until runWorker receives.
+// It stops waiting when ctx ends, because runWorker no longer receives after the demo has begun to stop.
+func (f *Faults) switchWorker(ctx context.Context, change chan struct{}, paused bool) error {
+	if f.workerPaused.Load() == paused {
+		return nil
+	}
+	select {
+	case change <- struct{}{}:
+		f.workerPaused.Store(paused)
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+const (
+	loadOrders  = 1000             // orders that placeOrders places
+	loadClients = 8                // placements at the same time
+	loadTime    = 50 * time.Second // the time limit for all placements: a busy machine is slow
+)
+
+// placeOrders is the handler of POST /ops/api/faults/place-orders. It places loadOrders orders that stay unpaid. Each
+// has a customer of its own, because the service limits the unpaid orders of a customer.
+func (f *Faults) placeOrders(c *gin.Context) error {
+	ctx, cancel, err := rest.ExtendDeadline(c, loadTime)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	var product uuid.UUID
+	err = f.process.Pool.QueryRowContext(ctx, `SELECT id FROM products ORDER BY available DESC LIMIT 1`).Scan(&product)
+	if err != nil {
+		return fmt.Errorf("read the product with the most stock: %w", err)
+	}
+	clients, ctx := errgroup.WithContext(ctx)
+	clients.SetLimit(loadClients)
+	for range loadOrders {
+		clients.Go(func() error { return f.orders.PlaceOne(ctx, newCustomer(), product) })
+	}
+	if err := clients.Wait(); err != nil {
+		return err
+	}
+	c.Status(http.StatusNoContent)
+	return nil
+}
+
+// runWorker runs the demo's worker until ctx ends. It stops the worker on pause, and starts it again on resume.
+func (f *Faults) runWorker(ctx context.Context) error {
+	for {
+		working, stop := context.WithCancel(ctx)
+		ended := make(chan error, 1)
+		go func() { ended <- f.process.RunWorkers(working) }()
+		select {
+		case <-f.pause:
+		case <-ctx.Done():
+		}
+		stop()
+		if err := <-ended; err != nil || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-f.resume:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func newCustomer() uuid.UUID { return uuid.Must(uuid.NewV7()) }

@@ -1,0 +1,26 @@
+package live
+
+import (
+	"github.com/gin-gonic/gin"
+
+	"example.com/shop/internal/app"
+	"example.com/shop/internal/rest"
+)
+
+// streamPath is the path of the notifications. Its answers do not end.
+const streamPath = "/api/events"
+
+// Add adds notifications to a process. The pages of a customer receive those on the customer's rows at GET /api/events.
+// Add calls onChange with the function to call when a row of a customer has changed.
+func Add(p *app.Process, cfg Config, customers *rest.Tokens, onChange func(changed func(customer, row string))) {
+	notifier := NewNotifier(p.Redis, cfg, p.Log, p.Metrics)
+	onChange(notifier.Notify)
+	p.GoTrailing(notifier.Run) // the other components still change rows while they stop
+	hub := NewHub(p.Redis, cfg, p.Log, p.Metrics)
+	p.Go(app.API, hub.Run)
+	p.Stream(streamPath)
+	p.Routes(func(root, _ gin.IRouter) {
+		customer := func(c *gin.Context) string { return rest.Customer(c).String() }
+		root.Match(rest.ReadMethods, streamPath, rest.Parameters(), customers.Authenticate(), hub.Stream(customer))
+	})
+}

@@ -1,0 +1,197 @@
+// Package ops serves the operators' API: the figures, the dead letters, and sweeps on request. The API needs a token of
+// its own. Other parts add routes to it.
+package ops
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"example.com/shop/internal/app"
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/option"
+	"example.com/shop/internal/reconcile"
+	"example.com/shop/internal/rest"
+)
+
+// Options are the options of the operators' API.
+type Options struct {
+	OpsToken     string `name:"ops-token" placeholder:"SECRET" help:"The token for the operators' API, at least 16 bytes."`
+	OpsTokenFile string `name:"ops-token-file" placeholder:"FILE" help:"The file with the operators' token, instead of --ops-token."`
+}
+
+// Check returns an error if the token is missing, is easy to guess, equals tokenKey, which signs the customers' tokens,
+// or has a character that a request cannot carry.
+func (o Options) Check(tokenKey string) error {
+	return option.Join(option.Require(map[string]string{"ops-token": o.OpsToken}),
+		option.CheckSecret("ops-token", o.OpsToken, 16), o.checkToken(tokenKey))
+}
+
+func (o Options) checkToken(tokenKey string) error {
+	name := option.Name("ops-token")
+	switch {
+	case o.OpsToken == "":
+		return nil
+	case o.OpsToken == tokenKey:
+		// Operators send their token over the network. An eavesdropper with the token key could sign a token for any
+		// customer.
+		return fmt.Errorf("%s is the same as %s: set two different random values, for example from `openssl rand -hex 32`",
+			name, option.Name("token-key"))
+	case strings.ContainsFunc(o.OpsToken, func(r rune) bool { return r < ' ' || r > '~' }):
+		return fmt.Errorf("%s contains a character that an Authorization header cannot carry: "+
+			"use only printable ASCII characters", name)
+	}
+	return nil
+}
+
+// Add adds the operators' API to a process.
+func Add(p *app.Process, o Options) {
+	p.GuardOps(requireToken(o.OpsToken))
+	a := &api{p}
+	p.Routes(func(_, ops gin.IRouter) {
+		ops.Match(rest.ReadMethods, "/stats", rest.Parameters(), rest.Handle(a.stats))
+		ops.Match(rest.ReadMethods, "/dead-letters", rest.Parameters("limit", "cursor"), rest.Handle(a.deadLetters))
+		bare := ops.Group("", rest.Parameters(), rest.Handle(rest.RequireEmptyBody))
+		bare.POST("/reconcile", rest.Handle(a.sweep))
+		bare.POST("/dead-letters/:kind/:id/redrive", rest.Handle(a.redrive))
+	})
+}
+
+// requireToken rejects requests without the operators' token. It compares hashes, so that the duration of the comparison
+// discloses neither a part of the token nor its length.
+func requireToken(token string) gin.HandlerFunc {
+	want := sha256.Sum256([]byte(token))
+	return rest.Handle(func(c *gin.Context) error {
+		scheme, sent, _ := strings.Cut(c.GetHeader("Authorization"), " ")
+		got := sha256.Sum256([]byte(sent))
+		if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+			return rest.Unauthorized.Errorf("The request needs the operators' token, %s_OPS_TOKEN: send it as Authorization: Bearer.", option.EnvPrefix)
+		}
+		return nil
+	})
+}
+
+// api holds the handlers.
+type api struct{ process *app.Process }
+
+// queueStats counts the tasks of all kinds.
+type queueStats struct {
+	Scheduled int64   `json:"scheduled"`
+	Due       int64   `json:"due"`
+	Leased    int64   `json:"leased"`
+	Dead      int64   `json:"dead"`
+	OldestDue float64 `json:"oldest_due_seconds"`
+}
+
+type outboxStats struct {
+	Backlog int64   `json:"backlog"`
+	Oldest  float64 `json:"oldest_seconds"`
+}
+
+// stats answers with the figures of the queues, and with those that the parts have added to the process.
+func (a *api) stats(c *gin.Context) error {
+	ctx := c.Request.Context()
+	s := map[string]any{"redis": "down", "queue": (*queueStats)(nil)}
+	if d, err := a.queueDepth(ctx); err == nil {
+		s["redis"] = "up"
+		s["queue"] = &queueStats{d.Scheduled, d.Due, d.Leased, d.Dead, d.OldestDue.Seconds()}
+	}
+	count, oldest, outboxErr := a.process.Kinds.Backlog(ctx)
+	s["outbox"] = outboxStats{count, oldest.Seconds()}
+	lastSweep, sweepErr := a.process.Kinds.LastSweep(ctx)
+	s["last_sweep"] = lastSweep
+	figures, figuresErr := a.process.Figures(ctx)
+	if err := errors.Join(outboxErr, sweepErr, figuresErr); err != nil {
+		return err
+	}
+	maps.Copy(s, figures)
+	s["violations"] = a.violationsNow(ctx)
+	c.JSON(http.StatusOK, s)
+	return nil
+}
+
+// violationsNow returns the violations of the invariants, or nil if the check fails or takes more than a second. The
+// limit is needed because the check reads every row, and the operators' page requests it again and again. The command
+// doctor has no such limit.
+func (a *api) violationsNow(ctx context.Context) []app.Violation {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	violations, err := a.process.Violations(ctx)
+	if err != nil {
+		return nil
+	}
+	return violations
+}
+
+// queueDepth waits at most a second for Redis. When Redis does not answer, operators need the other figures most.
+func (a *api) queueDepth(ctx context.Context) (delay.Depth, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	return a.process.Kinds.Depth(ctx)
+}
+
+// sweep compares the tables with the queues now, and answers with the report.
+func (a *api) sweep(c *gin.Context) error {
+	ctx, cancel, err := rest.ExtendDeadline(c, rest.LongRequest)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	report, err := a.process.Kinds.Sweep(ctx)
+	if errors.Is(err, reconcile.ErrBusy) {
+		return rest.Busy.Errorf("A sweep is under way in this or another process. Repeat the request when it is done.")
+	}
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, report)
+	return nil
+}
+
+func (a *api) deadLetters(c *gin.Context) error {
+	limit, limitErrs := rest.Limit(c)
+	offset, cursorErrs := rest.QueryInt(c, "cursor", 0, 0, 1_000_000)
+	if errs := slices.Concat(limitErrs, cursorErrs); len(errs) > 0 {
+		return rest.MalformedRequest(errs...)
+	}
+	letters, err := a.process.Kinds.DeadLetters(c.Request.Context(), offset, limit+1) // one more shows that there is a next page
+	if err != nil {
+		return redisDown(err)
+	}
+	page := rest.ListPage[delay.DeadLetter]{Items: []delay.DeadLetter{}}
+	if len(letters) > limit {
+		next := strconv.Itoa(offset + limit)
+		page.NextCursor = &next
+		letters = letters[:limit]
+	}
+	page.Items = append(page.Items, letters...)
+	c.JSON(http.StatusOK, page)
+	return nil
+}
+
+func (a *api) redrive(c *gin.Context) error {
+	kind, id := c.Param("kind"), c.Param("id")
+	found, err := a.process.Kinds.Redrive(c.Request.Context(), kind, id)
+	if err != nil {
+		return redisDown(err)
+	}
+	if !found {
+		return rest.NotFound.Errorf("There is no dead letter of the kind %s with the id %s.", kind, id)
+	}
+	c.Status(http.StatusNoContent)
+	return nil
+}
+
+func redisDown(err error) error {
+	return &rest.Error{Kind: rest.Unavailable, Detail: "Redis, which stores the dead letters, does not answer. Repeat the request when Redis is back.", Err: err}
+}

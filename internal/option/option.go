@@ -1,0 +1,146 @@
+// Package option checks the options of a command line, and reads secrets from files. Every option is a flag and an
+// environment variable, whose name follows from the flag: --http-addr and SHOP_HTTP_ADDR.
+package option
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+// EnvPrefix is the prefix of all environment variables of the program, without the underscore.
+const EnvPrefix = "SHOP"
+
+// Name returns the variable and the flag of an option: "SHOP_HTTP_ADDR (--http-addr)".
+func Name(flag string) string {
+	return fmt.Sprintf("%s_%s (--%s)", EnvPrefix, strings.ToUpper(strings.ReplaceAll(flag, "-", "_")), flag)
+}
+
+// Join joins errors into an error of one line. It returns nil if all of errs are nil.
+func Join(errs ...error) error {
+	var texts []string
+	for _, err := range errs {
+		if err != nil {
+			texts = append(texts, err.Error())
+		}
+	}
+	if len(texts) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(texts, "; "))
+}
+
+// Require returns an error that names the options without a value. The keys of options are the names of flags.
+func Require(options map[string]string) error {
+	var missing []string
+	for flag, value := range options {
+		if value == "" {
+			missing = append(missing, Name(flag))
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	slices.Sort(missing)
+	return fmt.Errorf("missing %s", strings.Join(missing, ", "))
+}
+
+// CheckURL accepts an absolute HTTP address, and no address.
+func CheckURL(flag, address string) error {
+	u, err := url.Parse(address)
+	if address == "" || err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" {
+		return nil
+	}
+	return fmt.Errorf("%s is %q, want an address like https://shop.example", Name(flag), address)
+}
+
+// CheckHostPort accepts HOST:PORT, and no address.
+func CheckHostPort(flag, address string) error {
+	if address == "" {
+		return nil
+	}
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return fmt.Errorf("%s is not of the form host:port: %w", Name(flag), err)
+	}
+	return nil
+}
+
+// minDifferentBytes is the minimum number of different bytes in a secret. It rejects secrets that repeat a few
+// characters. It almost never rejects a random secret: one in 10^35 from `openssl rand -hex 32`, and one in two million
+// from `openssl rand -hex 8`, which has the minimum length of the operators' token.
+const minDifferentBytes = 5
+
+// CheckSecret rejects secrets that are easy to guess: short ones, ones that repeat a few characters, and ones that
+// contain a word from an example. It accepts an empty secret, because [Require] reports it.
+func CheckSecret(flag, secret string, minBytes int) error {
+	if secret == "" {
+		return nil
+	}
+	name := Name(flag)
+	if len(secret) < minBytes {
+		return fmt.Errorf("%s has %d bytes, want at least %d: "+
+			"set a random value, for example from `openssl rand -hex 32`", name, len(secret), minBytes)
+	}
+	lower := strings.ToLower(secret)
+	for _, word := range []string{"changeme", "change-me", "secret", "password", "default", "example"} {
+		if strings.Contains(lower, word) {
+			return fmt.Errorf("%s contains the word %q: "+
+				"set a random value, for example from `openssl rand -hex 32`", name, word)
+		}
+	}
+	different := map[byte]bool{}
+	for _, b := range []byte(secret) {
+		different[b] = true
+	}
+	if len(different) < minDifferentBytes {
+		return fmt.Errorf("%s has %d different bytes, want at least %d: "+
+			"set a random value, for example from `openssl rand -hex 32`", name, len(different), minDifferentBytes)
+	}
+	return nil
+}
+
+// ReadSecrets sets the secrets of a command from their files, and trims them. The option NAME is a secret, or an address
+// that may contain a password, if the command has an option NAME-file. White space at the ends is not part of a secret:
+// editors, `echo` and tools that mount secrets add a newline, and an Authorization header cannot carry one.
+func ReadSecrets(command *kong.Node) error {
+	flags := map[string]*kong.Flag{}
+	for _, flag := range command.Flags {
+		flags[flag.Name] = flag
+	}
+	var errs []error
+	for _, file := range command.Flags {
+		name, isFile := strings.CutSuffix(file.Name, "-file")
+		if secret := flags[name]; isFile && secret != nil {
+			value, err := readSecret(name, secret.Target.String(), file.Target.String())
+			secret.Target.SetString(value)
+			errs = append(errs, err)
+		}
+	}
+	return Join(errs...)
+}
+
+// readSecret returns a secret that is set as a value or in a file. An unset secret is empty.
+func readSecret(flag, value, file string) (string, error) {
+	value = strings.TrimSpace(value)
+	if file == "" {
+		return value, nil
+	}
+	name, fileName := Name(flag), Name(flag+"-file")
+	if value != "" {
+		return "", fmt.Errorf("%s and %s are set: set one of them, not both", name, fileName)
+	}
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", fileName, err)
+	}
+	if value = strings.TrimSpace(string(content)); value == "" {
+		return "", fmt.Errorf("%s: the file %s is empty, want the value of %s in it", fileName, file, name)
+	}
+	return value, nil
+}

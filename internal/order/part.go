@@ -1,0 +1,70 @@
+package order
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"example.com/shop/internal/app"
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/option"
+	"example.com/shop/internal/rest"
+)
+
+// Options are the options of orders.
+type Options struct {
+	OrderTimeout   time.Duration `name:"order-timeout" default:"30m" help:"The time that a customer has to pay an order."`
+	OrderExtension time.Duration `name:"order-extension" default:"0s" help:"The time by which a customer can extend the deadline of an order, once. 0s: not at all."`
+
+	Bounds
+}
+
+// Bounds are the options that bound what one customer can hold without having paid it.
+type Bounds struct {
+	MaxOpenOrders int64 `name:"max-open-orders" default:"10" help:"The most orders that a customer can have without having paid them. 0: no bound."`
+	MaxOpenUnits  int64 `name:"max-open-units" default:"20" help:"The most units of a product in the orders that a customer has not paid. 0: no bound."`
+}
+
+// maxTimeout is the longest time between the placement of an order and its deadline, and the longest extension.
+const maxTimeout = 30 * 24 * time.Hour
+
+// Check returns one error that names all options with wrong values.
+func (o Options) Check() error {
+	errs := []error{checkBound("max-open-orders", o.MaxOpenOrders), checkBound("max-open-units", o.MaxOpenUnits)}
+	if o.OrderTimeout < time.Second || o.OrderTimeout > maxTimeout {
+		errs = append(errs, fmt.Errorf("%s is %v, want 1s to 720h", option.Name("order-timeout"), o.OrderTimeout))
+	}
+	if o.OrderExtension < 0 || o.OrderExtension > maxTimeout {
+		errs = append(errs, fmt.Errorf("%s is %v, want 0s to 720h", option.Name("order-extension"), o.OrderExtension))
+	}
+	return option.Join(errs...)
+}
+
+func checkBound(flag string, bound int64) error {
+	if bound < 0 {
+		return fmt.Errorf("%s is %d, want at least 1, or 0 for no bound", option.Name(flag), bound)
+	}
+	return nil
+}
+
+// Add adds orders to a process: the customers' API, the kind of task that cancels orders, the invariants and the figures.
+func Add(p *app.Process, o Options, customers *rest.Tokens) *Service {
+	cancel := p.NewKind(CancelKind)
+	store := NewStore(p.DB)
+	s := NewService(store, cancel.Publisher, Config{
+		Timeout: o.OrderTimeout, Extension: o.OrderExtension, MaxOpenOrders: o.MaxOpenOrders, MaxOpenUnits: o.MaxOpenUnits,
+	}, p.Log, p.Metrics)
+	cancel.Handle(s.CancelDue, delay.WorkerConfig{}, s)
+	p.Routes(func(root, ops gin.IRouter) {
+		s.Routes(root, customers)
+		ops.POST("/products/:id/close-sale", rest.Parameters(), rest.Handle(rest.RequireEmptyBody), rest.Handle(s.answerCloseSale))
+	})
+	p.WrapHandler(s.Shed)
+	p.Ready(store.Ready)
+	p.Invariant(store.Invariants)
+	p.Figure("orders", func(ctx context.Context) (any, error) { return store.Backlog(ctx) })
+	p.Figure("lateness", func(ctx context.Context) (any, error) { return store.Lateness(ctx) })
+	return s
+}

@@ -1,0 +1,90 @@
+package payment
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"example.com/shop/internal/app"
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/option"
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/rest"
+)
+
+// ProviderOptions are the options of every process that calls the payment provider. Without a key the process has no
+// payments.
+type ProviderOptions struct {
+	StripeURL     string `name:"stripe-url" default:"https://api.stripe.com" help:"The URL of the payment provider's API: Stripe, or shop provider."`
+	StripeKey     string `name:"stripe-key" placeholder:"SECRET" help:"The secret key of the payment provider's API. Without it customers cannot pay at a checkout."`
+	StripeKeyFile string `name:"stripe-key-file" placeholder:"FILE" help:"The file with the provider's key, instead of --stripe-key."`
+}
+
+// Check returns one error that names all options with wrong values.
+func (o ProviderOptions) Check() error {
+	return option.Join(option.CheckURL("stripe-url", o.StripeURL), option.Require(map[string]string{"stripe-url": o.StripeURL}))
+}
+
+// Options are the options of payments of a process that serves.
+type Options struct {
+	ProviderOptions
+	WebhookSecret     string        `name:"stripe-webhook-secret" placeholder:"SECRET" help:"The secret that signs the provider's webhooks. Several secrets are separated by commas, to replace one without a gap."`
+	WebhookSecretFile string        `name:"stripe-webhook-secret-file" placeholder:"FILE" help:"The file with the webhook secret, instead of --stripe-webhook-secret."`
+	PublicURL         string        `name:"public-url" placeholder:"URL" help:"The URL of the shop's pages, where browsers return to from the checkout."`
+	PaymentGrace      time.Duration `name:"payment-grace" default:"2m" help:"The time after an order's deadline in which a checkout that is open can still end with a payment. Then the order is cancelled."`
+}
+
+// Check returns one error that names all options with wrong values. api reports whether the process serves the API.
+func (o Options) Check(api bool) error {
+	errs := []error{o.ProviderOptions.Check(), option.CheckURL("public-url", o.PublicURL)}
+	if o.PaymentGrace < time.Second || o.PaymentGrace > 24*time.Hour {
+		errs = append(errs, fmt.Errorf("%s is %v, want 1s to 24h", option.Name("payment-grace"), o.PaymentGrace))
+	}
+	if o.StripeKey != "" && api {
+		errs = append(errs, option.Require(map[string]string{"stripe-webhook-secret": o.WebhookSecret, "public-url": o.PublicURL}))
+	}
+	return option.Join(errs...)
+}
+
+// webhookSecrets returns the secrets that verify webhooks.
+func (o Options) webhookSecrets() (secrets []string) {
+	for secret := range strings.SplitSeq(o.WebhookSecret, ",") {
+		if secret = strings.TrimSpace(secret); secret != "" {
+			secrets = append(secrets, secret)
+		}
+	}
+	return secrets
+}
+
+// checkLease is how long a check may wait for the lease of a killed worker.
+const checkLease = 10 * time.Second
+
+// Add adds payments of orders to a process, if the options have a key of the provider.
+func Add(p *app.Process, o Options, customers *rest.Tokens, orders *order.Service) {
+	if o.StripeKey == "" {
+		return
+	}
+	provider := NewProvider(
+		ProviderConfig{URL: o.StripeURL, Key: o.StripeKey, PublicURL: strings.TrimRight(o.PublicURL, "/")}, p.Log)
+	p.OnClose(provider.Close)
+	settle, refund := p.NewKind(SettleKind), p.NewKind(RefundKind)
+	orders.HoldBy(SettleKind, settle.Publisher)
+	store := NewStore(p.DB)
+	s := NewService(store, provider,
+		Publishers{Cancel: orders.Publisher(), Settle: settle.Publisher, Refund: refund.Publisher}, orders,
+		Config{Grace: o.PaymentGrace, WebhookSecrets: o.webhookSecrets()}, p.Log, p.Metrics)
+	small := delay.WorkerConfig{Batch: BatchSize} // each task waits for the provider
+	settle.Handle(s.Settle, small, s.Attempts())
+	refund.Handle(s.SendRefunds, small, s.Refunds())
+	p.Metrics.MustRegister(NewCollector(store))
+	p.Invariant(func(ctx context.Context, bound time.Duration) ([]app.Violation, error) {
+		return store.Invariants(ctx, bound+checkLease)
+	})
+	p.Routes(func(root, ops gin.IRouter) {
+		s.Routes(root, customers)
+		s.OpsRoutes(ops)
+	})
+}
