@@ -72,4 +72,5 @@ CREATE INDEX refunds_failed ON refunds (ended_at) WHERE state = 'failed';
 
 -- +goose Down
 DELETE FROM outbox WHERE kind IN ('payment.settle', 'refund.send');
+DELETE FROM reconcile_reports WHERE kind IN ('payment.settle', 'refund.send');
 DROP TABLE refunds, provider_events, payment_attempts;

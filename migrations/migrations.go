@@ -8,7 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
 	"github.com/pressly/goose/v3/lock"
@@ -17,45 +21,71 @@ import (
 //go:embed *.sql
 var files embed.FS
 
-// VersionError means that the database's schema is not the one that this binary was built for.
+// VersionError means that the database's migrations are not those of this binary.
+//
+// The error compares all migrations, not only the newest ones, because a part can be left out of a binary, or added later
+// with a number below the newest. If the database has a migration that the binary lacks, that is an error only if the
+// binary has no newer one. Otherwise the migration belongs to a part that was left out.
 type VersionError struct {
-	Have, Want int64 // schema versions of the database and of the binary; 0 is a database without a schema
+	Have, Want int64   // the newest migrations of the database and of the binary; 0 is a database without a schema
+	Missing    []int64 // the binary's migrations that the database lacks, in ascending order
+	Unknown    []int64 // the database's migrations that the binary lacks, in ascending order
 }
 
-// IsNewer reports whether the database's schema is newer than the binary's.
-func (e *VersionError) IsNewer() bool { return e.Have > e.Want }
+// IsNewer reports whether the database has all migrations of the binary, and a newer one. The binary works with such a
+// database.
+func (e *VersionError) IsNewer() bool { return e.Have > e.Want && len(e.Missing) == 0 }
 
 func (e *VersionError) Error() string {
-	if e.IsNewer() {
-		return fmt.Sprintf("the database has schema version %d, newer than version %d of this binary: use a newer shop binary", e.Have, e.Want)
+	if e.Have <= e.Want {
+		return fmt.Sprintf("the database lacks %s of this binary: run `shop migrate`", list(e.Missing))
 	}
-	return fmt.Sprintf("the database has schema version %d, but this binary needs version %d: run `shop migrate`", e.Have, e.Want)
+	newer := fmt.Sprintf("the database has schema version %d, newer than version %d of this binary", e.Have, e.Want)
+	if len(e.Missing) > 0 {
+		return fmt.Sprintf("%s, and lacks %s of this binary: use a shop binary that has all of them", newer, list(e.Missing))
+	}
+	return newer + ": use a newer shop binary"
 }
 
-// Up applies the migrations that the database lacks, and returns the names of the files that it applied.
+// list returns "migration 5" or "migrations 4, 5 and 6". There is at least one version.
+func list(versions []int64) string {
+	words := make([]string, len(versions))
+	for i, v := range versions {
+		words[i] = strconv.FormatInt(v, 10)
+	}
+	last := len(words) - 1
+	if last == 0 {
+		return "migration " + words[0]
+	}
+	return "migrations " + strings.Join(words[:last], ", ") + " and " + words[last]
+}
+
+// Up applies the migrations that the database lacks, and returns the names of the files that it applied. It also applies
+// those that are older than the newest migration of the database.
 //
 // Several processes may call it at the same time: one of them migrates, and the others wait for it, for at most five
-// minutes. If the database's schema is newer than the binary's, Up changes nothing and returns a *[VersionError].
-func Up(ctx context.Context, db *sql.DB) ([]string, error) {
-	// Poll for the lock, once a second. A session that blocks on the lock is in a transaction, and CREATE INDEX
-	// CONCURRENTLY in a migration waits for that transaction, so both would wait for ever.
-	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 300))
-	if err != nil {
-		return nil, fmt.Errorf("set up the lock for migrations: %w", err)
+// minutes. If the database has a migration that is newer than all of the binary's, Up changes nothing and returns a
+// *[VersionError].
+func Up(ctx context.Context, db *sql.DB) ([]string, error) { return up(ctx, db, files) }
+
+// Check compares the database's migrations with the binary's. If the database lacks one, or has one that is newer than all
+// of the binary's, Check returns a *[VersionError]. It changes nothing in the database, unlike goose's own check, which
+// creates goose's table.
+func Check(ctx context.Context, db *sql.DB) error { return check(ctx, db, files) }
+
+func up(ctx context.Context, db *sql.DB, files fs.FS) ([]string, error) {
+	err := check(ctx, db, files)
+	difference, ok := errors.AsType[*VersionError](err)
+	if !ok || difference.Have > difference.Want {
+		return nil, err
 	}
-	provider, err := goose.NewProvider(database.DialectPostgres, db, files, goose.WithSessionLocker(locker))
+	provider, err := newProvider(db, files)
 	if err != nil {
-		return nil, fmt.Errorf("read migrations: %w", err)
-	}
-	if err := Check(ctx, db); err != nil {
-		version, ok := errors.AsType[*VersionError](err)
-		if !ok || version.IsNewer() {
-			return nil, err
-		}
+		return nil, err
 	}
 	results, err := provider.Up(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("migrate: %w", err)
+		return nil, explain(err, difference.Unknown)
 	}
 	var applied []string
 	for _, r := range results {
@@ -64,55 +94,100 @@ func Up(ctx context.Context, db *sql.DB) ([]string, error) {
 	return applied, nil
 }
 
-// Check compares the database's schema with the binary's. If they differ it returns a *[VersionError]. Check changes
-// nothing in the database, unlike goose's own check, which creates goose's table.
-func Check(ctx context.Context, db *sql.DB) error {
+// duplicateTable is the SQLSTATE of a statement that creates a table or an index that exists already.
+const duplicateTable = "42P07"
+
+// explain returns the error of a migration with the name of the file. If the file creates what exists already, one of the
+// unknown migrations may have created it. Then the release with that migration must apply its other migrations first.
+func explain(err error, unknown []int64) error {
+	if partial, ok := errors.AsType[*goose.PartialError](err); ok {
+		err = fmt.Errorf("%s: %w", partial.Failed.Source.Path, partial.Err)
+	}
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == duplicateTable && len(unknown) > 0 {
+		return fmt.Errorf("migrate: %w: the database has %[2]s, unlike this binary: run `shop migrate` of the last release with %[2]s, then of this one",
+			err, list(unknown))
+	}
+	return fmt.Errorf("migrate: %w", err)
+}
+
+func check(ctx context.Context, db *sql.DB, files fs.FS) error {
+	provider, err := newProvider(db, files)
+	if err != nil {
+		return err
+	}
 	have, err := applied(ctx, db)
 	if err != nil {
 		return fmt.Errorf("read the schema version: %w", err)
 	}
-	want, err := newest()
-	if err != nil {
-		return err
+	var want []int64
+	for _, source := range provider.ListSources() {
+		want = append(want, source.Version)
 	}
-	if have != want {
-		return &VersionError{Have: have, Want: want}
+	e := &VersionError{Have: newest(have), Want: newest(want), Missing: without(want, have), Unknown: without(have, want)}
+	if len(e.Missing) == 0 && e.Have <= e.Want {
+		return nil
 	}
-	return nil
+	return e
 }
 
-// applied returns the schema version of a database, 0 if the database was never migrated. It waits for up to 30 s for each
+// newProvider reads the names of the files, and does not use the database.
+func newProvider(db *sql.DB, files fs.FS) (*goose.Provider, error) {
+	// Poll for the lock, once a second. A session that blocks on the lock is in a transaction, and CREATE INDEX
+	// CONCURRENTLY in a migration waits for that transaction, so both would wait for ever.
+	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 300))
+	if err != nil {
+		return nil, fmt.Errorf("set up the lock for migrations: %w", err)
+	}
+	provider, err := goose.NewProvider(database.DialectPostgres, db, files,
+		goose.WithSessionLocker(locker), goose.WithAllowOutofOrder(true))
+	if err != nil {
+		return nil, fmt.Errorf("read migrations: %w", err)
+	}
+	return provider, nil
+}
+
+// applied returns the versions of the migrations that a database has, in ascending order. It waits for up to 30 s for each
 // of its statements, because a process should start although the database is busy.
-func applied(ctx context.Context, db *sql.DB) (version int64, err error) {
+func applied(ctx context.Context, db *sql.DB) ([]int64, error) {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer tx.Rollback() //nolint:errcheck // the transaction changes nothing
 	if _, err := tx.ExecContext(ctx, `SET LOCAL statement_timeout = '30s'`); err != nil {
-		return 0, err
+		return nil, err
 	}
 	var migrated bool
 	err = tx.QueryRowContext(ctx, `SELECT to_regclass('goose_db_version') IS NOT NULL`).Scan(&migrated)
 	if err != nil || !migrated {
-		return 0, err
+		return nil, err
 	}
-	err = tx.QueryRowContext(ctx, `SELECT coalesce(max(version_id), 0) FROM goose_db_version`).Scan(&version)
-	return version, err
+	// goose's own row has version 0.
+	rows, err := tx.QueryContext(ctx, `SELECT DISTINCT version_id FROM goose_db_version WHERE version_id > 0 ORDER BY version_id`)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var versions []int64
+	for rows.Next() {
+		var version int64
+		if err := rows.Scan(&version); err != nil {
+			return nil, err
+		}
+		versions = append(versions, version)
+	}
+	return versions, rows.Err()
 }
 
-// newest returns the version of the last embedded file.
-func newest() (int64, error) {
-	names, err := fs.Glob(files, "*.sql") // sorted
-	if err != nil {
-		return 0, fmt.Errorf("read migrations: %w", err)
+// newest returns the last of some versions in ascending order, 0 if there is none.
+func newest(versions []int64) int64 {
+	if len(versions) == 0 {
+		return 0
 	}
-	if len(names) == 0 {
-		return 0, errors.New("read migrations: no *.sql file is embedded")
-	}
-	version, err := goose.NumericComponent(names[len(names)-1])
-	if err != nil {
-		return 0, fmt.Errorf("read migrations: %w", err)
-	}
-	return version, nil
+	return versions[len(versions)-1]
+}
+
+// without returns those of the versions that are not among the others.
+func without(versions, others []int64) []int64 {
+	return slices.DeleteFunc(slices.Clone(versions), func(v int64) bool { return slices.Contains(others, v) })
 }

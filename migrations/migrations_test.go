@@ -4,12 +4,13 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/fstest"
 
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
@@ -74,121 +75,11 @@ func TestCheckChangesNothing(t *testing.T) {
 	db := empty(t)
 	err := migrations.Check(t.Context(), db)
 	version, ok := errors.AsType[*migrations.VersionError](err)
-	if !ok || version.Have != 0 || version.Want == 0 || !strings.Contains(err.Error(), "shop migrate") {
+	if !ok || version.Have != 0 || version.Want == 0 || len(version.Missing) == 0 || !strings.Contains(err.Error(), "shop migrate") {
 		t.Errorf("Check of an empty database: %v, want a VersionError from version 0 that names `shop migrate`", err)
 	}
-	var tables int
-	if err := db.QueryRowContext(t.Context(), `SELECT count(*) FROM pg_tables WHERE schemaname = 'public'`).Scan(&tables); err != nil || tables != 0 {
-		t.Errorf("%d tables after Check, error %v; want none", tables, err)
-	}
-}
-
-// migrate moves the schema to a version, up or down.
-func migrate(t *testing.T, db *sql.DB, to int64) {
-	t.Helper()
-	provider, err := goose.NewProvider(database.DialectPostgres, db, os.DirFS("."))
-	if err != nil {
-		t.Fatal(err)
-	}
-	have, err := provider.GetDBVersion(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if have > to {
-		_, err = provider.DownTo(t.Context(), to)
-	} else {
-		_, err = provider.UpTo(t.Context(), to)
-	}
-	if err != nil {
-		t.Fatalf("migrate from version %d to %d: %v", have, to, err)
-	}
-}
-
-// The versions before and after the migration of holds.
-const (
-	beforeHolds = 3
-	withHolds   = 4
-)
-
-// orders returns the number of orders by status and reason, and their due times, relative to the placement.
-func orders(t *testing.T, db *sql.DB, due string) map[string]string {
-	t.Helper()
-	rows, err := db.QueryContext(t.Context(), `
-		SELECT concat_ws(' ', idempotency_key, status, cancel_reason), extract(epoch FROM `+due+` - created_at)::int FROM orders`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rows.Close()
-	found := map[string]string{}
-	for rows.Next() {
-		var order, due string
-		if err := rows.Scan(&order, &due); err != nil {
-			t.Fatal(err)
-		}
-		found[order] = due
-	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
-	return found
-}
-
-// TestOrdersSurviveTheMigrationOfHolds moves a database with orders in every state up, down and up again.
-func TestOrdersSurviveTheMigrationOfHolds(t *testing.T) {
-	db := empty(t)
-	migrate(t, db, beforeHolds)
-	exec(t, db, `INSERT INTO customers (id) VALUES ('00000000-0000-0000-0000-000000000001')`)
-	const insert = `
-		INSERT INTO orders (idempotency_key, id, customer_id, total_cents, currency, fingerprint, created_at, %s)
-		SELECT o.key, gen_random_uuid(), '00000000-0000-0000-0000-000000000001', 1, 'EUR', '', timestamptz '2026-01-01 00:00Z', %s
-		FROM (SELECT timestamptz '2026-01-01 00:00Z' AS t, interval '1 s' AS s) base, LATERAL (VALUES %s) o %s`
-	old := fmt.Sprintf(insert, "expires_at, status, cancel_reason, paid_at, cancelled_at", "t + 100 * s, status, reason, paid, cancelled", `
-		('pending', 'pending', NULL, NULL::timestamptz, NULL::timestamptz), ('paid', 'paid', NULL, t + 99 * s, NULL),
-		('timed out', 'cancelled', 'timeout', NULL, t + 100 * s), ('cancelled', 'cancelled', 'customer', NULL, t + 50 * s)`,
-		"(key, status, reason, paid, cancelled)")
-	exec(t, db, old)
-
-	migrate(t, db, withHolds)
-	want := map[string]string{
-		"pending pending": "100", "paid paid": "100", "timed out cancelled timeout": "100", "cancelled cancelled customer": "50",
-	}
-	if got := orders(t, db, "due_at"); !maps.Equal(got, want) {
-		t.Errorf("after the migration the orders and their due times are %v, want %v", got, want)
-	}
-	exec(t, db, fmt.Sprintf(insert, "expires_at, hold_until, cancel_requested_at, extended_at, status, cancel_reason, paid_at, cancelled_at",
-		"t + 100 * s, t + hold * s, t + requested * s, t + extended * s, status, reason, t + paid * s, t + cancelled * s", `
-		('held', 150, NULL::int, NULL::int, 'pending', NULL, NULL::int, NULL::int),
-		('held, being cancelled', 150, 20, NULL, 'pending', NULL, NULL, NULL),
-		('released, being cancelled', NULL, 20, NULL, 'pending', NULL, NULL, NULL),
-		('extended', NULL, NULL, 30, 'pending', NULL, NULL, NULL),
-		('held, paid late', 150, NULL, NULL, 'paid', NULL, 120, NULL),
-		('held, extended, paid', 150, NULL, 30, 'paid', NULL, 90, NULL),
-		('held, being cancelled, paid', 150, 20, NULL, 'paid', NULL, 120, NULL),
-		('held, timed out', 150, NULL, NULL, 'cancelled', 'timeout', NULL, 150),
-		('held, cancelled', 150, 20, 10, 'cancelled', 'customer', NULL, 151),
-		('released, timed out', NULL, NULL, NULL, 'cancelled', 'timeout', NULL, 130),
-		('released, cancelled', NULL, 20, NULL, 'cancelled', 'customer', NULL, 130)`,
-		"(key, hold, requested, extended, status, reason, paid, cancelled)"))
-	exec(t, db, `
-		INSERT INTO order_events (order_id, type, actor, at)
-		SELECT o.id, e.type, e.actor, now() FROM orders o CROSS JOIN (VALUES ('placed', 'customer'), ('reminded', 'worker'), ('held', 'customer'),
-			('released', 'provider'), ('extended', 'customer'), ('brought_forward', 'operator'), ('cancel_requested', 'customer')) e (type, actor)
-		UNION ALL
-		SELECT id, status, 'provider', now() FROM orders WHERE status <> 'pending'`)
-	all := orders(t, db, "due_at")
-
-	migrate(t, db, beforeHolds)
-	down := orders(t, db, "expires_at")
-	if len(down) != 15 || down["held, paid late paid"] != "150" || down["held, cancelled cancelled customer"] != "150" ||
-		down["held pending"] != "150" || down["released, being cancelled pending"] != "100" {
-		t.Errorf("after the way down the orders and their deadlines are %v, want 15 with the ends of their holds as deadlines", down)
-	}
-	exec(t, db, `UPDATE orders SET idempotency_key = 'again ' || idempotency_key`)
-	exec(t, db, old) // the old constraints hold again
-
-	migrate(t, db, withHolds)
-	if up := orders(t, db, "due_at"); len(up) != len(all)+4 || up["again held, paid late paid"] != "150" || up["again released, cancelled cancelled customer"] != "20" {
-		t.Errorf("after the way up the orders and their due times are %v, want those of %v, and 4 more", up, all)
+	if tables := schema(t, db); tables != "" {
+		t.Errorf("after Check the database has\n%s\nwant nothing", tables)
 	}
 }
 
@@ -201,8 +92,182 @@ func TestNewerSchemaIsRejected(t *testing.T) {
 	exec(t, db, `INSERT INTO goose_db_version (version_id, is_applied) VALUES (9999, true)`)
 	_, upErr := migrations.Up(t.Context(), db)
 	for _, err := range []error{migrations.Check(t.Context(), db), upErr} {
-		if version, ok := errors.AsType[*migrations.VersionError](err); !ok || version.Have != 9999 {
+		if version, ok := errors.AsType[*migrations.VersionError](err); !ok || version.Have != 9999 || !version.IsNewer() {
 			t.Errorf("got error %v, want a VersionError with version 9999", err)
 		}
+	}
+}
+
+// schema returns what the migrations created, a line each, without the order of a table's columns.
+func schema(t *testing.T, db *sql.DB) (lines string) {
+	t.Helper()
+	err := db.QueryRowContext(t.Context(), `
+		WITH relation AS (
+			SELECT oid, relname, relkind, reloptions FROM pg_class
+			WHERE relnamespace = 'public'::regnamespace AND relname NOT LIKE 'goose_db_version%'
+		)
+		SELECT coalesce(string_agg(line, E'\n' ORDER BY line), '') FROM (
+			SELECT concat_ws(' ', 'relation', relname, relkind, reloptions::text) FROM relation
+			UNION ALL
+			SELECT concat_ws(' ', 'column', relname, attname, format_type(atttypid, atttypmod), attnotnull, attidentity, attgenerated,
+				pg_get_expr(adbin, adrelid))
+			FROM pg_attribute JOIN relation ON relation.oid = attrelid LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
+			WHERE attnum > 0 AND NOT attisdropped
+			UNION ALL
+			SELECT concat_ws(' ', 'constraint', relname, conname, pg_get_constraintdef(c.oid)) FROM pg_constraint c JOIN relation ON relation.oid = conrelid
+			UNION ALL
+			SELECT pg_get_indexdef(indexrelid) FROM pg_index JOIN relation ON relation.oid = indexrelid
+			UNION ALL
+			SELECT pg_get_triggerdef(g.oid) FROM pg_trigger g JOIN relation ON relation.oid = tgrelid WHERE NOT tgisinternal
+			UNION ALL
+			SELECT pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND prokind IN ('f', 'p')
+			UNION ALL
+			SELECT concat_ws(' ', 'type', typname, array(SELECT enumlabel FROM pg_enum WHERE enumtypid = y.oid ORDER BY enumsortorder)::text)
+			FROM pg_type y WHERE typnamespace = 'public'::regnamespace AND typtype IN ('e', 'd')
+		) found (line)`).Scan(&lines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lines
+}
+
+// TestDownUndoesUp applies the files one after the other, then takes each one back, and applies all of them again.
+func TestDownUndoesUp(t *testing.T) {
+	db := empty(t)
+	provider, err := goose.NewProvider(database.DialectPostgres, db, os.DirFS("."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	after := []string{schema(t, db)} // the schema after each number of files
+	for range provider.ListSources() {
+		if _, err := provider.UpByOne(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		after = append(after, schema(t, db))
+	}
+	last := len(after) - 1
+	for n := last; n > 0; n-- {
+		down, err := provider.Down(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := schema(t, db); got != after[n-1] || got == after[n] {
+			t.Errorf("after the way down of %s the schema is\n%s\nwant that before its way up:\n%s", down.Source.Path, got, after[n-1])
+		}
+	}
+	if _, err := provider.Up(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := schema(t, db); got != after[last] {
+		t.Errorf("after the second way up the schema is\n%s\nwant that after the first one:\n%s", got, after[last])
+	}
+}
+
+// binary returns the files of a binary with some migrations. Each of them creates a table.
+func binary(versions ...int) fstest.MapFS {
+	files := fstest.MapFS{}
+	for _, v := range versions {
+		statements := fmt.Sprintf("-- +goose Up\nCREATE TABLE part_%[1]d ();\n-- +goose Down\nDROP TABLE part_%[1]d;\n", v)
+		files[fmt.Sprintf("%05d_part.sql", v)] = &fstest.MapFile{Data: []byte(statements)}
+	}
+	return files
+}
+
+// TestBinariesWithOtherMigrations migrates a database with one binary, then checks and migrates it with another one. At
+// the end processes of both binaries must be able to work with it, as in a rolling update and after a rollback.
+func TestBinariesWithOtherMigrations(t *testing.T) {
+	for name, test := range map[string]struct {
+		first, second fstest.MapFS
+		check         string   // the error of Check; "": none
+		works         bool     // a process of the second binary starts before its migration
+		applied       []string // by the second binary
+		refused       bool     // the second binary does not migrate
+	}{
+		"the same":                         {binary(1, 2), binary(1, 2), "", true, nil, false},
+		"a database without a schema":      {nil, binary(1, 2, 4), "the database lacks migrations 1, 2 and 4 of this binary: run `shop migrate`", false, []string{"00001_part.sql", "00002_part.sql", "00004_part.sql"}, false},
+		"a newer binary":                   {binary(1, 2), binary(1, 2, 3, 4), "the database lacks migrations 3 and 4 of this binary: run `shop migrate`", false, []string{"00003_part.sql", "00004_part.sql"}, false},
+		"an older binary":                  {binary(1, 2, 3), binary(1, 2), "the database has schema version 3, newer than version 2 of this binary: use a newer shop binary", true, nil, true},
+		"a part left out":                  {binary(1, 2, 3), binary(1, 3), "", true, nil, false},
+		"a part left out, another added":   {binary(1, 2, 3), binary(1, 3, 4), "the database lacks migration 4 of this binary: run `shop migrate`", false, []string{"00004_part.sql"}, false},
+		"a part added with a lower number": {binary(1, 3), binary(1, 2, 3), "the database lacks migration 2 of this binary: run `shop migrate`", false, []string{"00002_part.sql"}, false},
+		"each lacks a migration":           {binary(1, 3), binary(1, 2), "the database has schema version 3, newer than version 2 of this binary, and lacks migration 2 of this binary: use a shop binary that has all of them", false, nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db := empty(t)
+			if test.first != nil {
+				if _, err := migrations.UpFrom(t.Context(), db, test.first); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := schema(t, db)
+			err := migrations.CheckFrom(t.Context(), db, test.second)
+			if text := message(err); text != test.check {
+				t.Errorf("Check returns %q, want %q", text, test.check)
+			}
+			if works(err) != test.works {
+				t.Errorf("a process of the second binary starts: %v, want %v", works(err), test.works)
+			}
+			applied, err := migrations.UpFrom(t.Context(), db, test.second)
+			if (err != nil) != test.refused || test.refused && err.Error() != test.check || !slices.Equal(applied, test.applied) {
+				t.Errorf("Up applies %v, error %v; want %v, refused %v", applied, err, test.applied, test.refused)
+			}
+			if changed := schema(t, db) != before; changed != (test.applied != nil) {
+				t.Errorf("Up changes the schema: %v, want %v", changed, !changed)
+			}
+			if err := migrations.CheckFrom(t.Context(), db, test.second); !test.refused && err != nil {
+				t.Errorf("after Up Check of the second binary returns %v", err)
+			}
+			if test.first == nil {
+				return
+			}
+			if err := migrations.CheckFrom(t.Context(), db, test.first); !works(err) {
+				t.Errorf("after Up of the second binary Check of the first one returns %v", err)
+			}
+		})
+	}
+}
+
+func message(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// works reports whether a process starts after this result of Check.
+func works(err error) bool {
+	version, ok := errors.AsType[*migrations.VersionError](err)
+	return err == nil || ok && version.IsNewer()
+}
+
+// TestFailedMigration applies a file whose last statement fails, because its table exists.
+func TestFailedMigration(t *testing.T) {
+	const advice = "the database has migration 3, unlike this binary: run `shop migrate` of the last release with migration 3, then of this one"
+	for name, test := range map[string]struct {
+		first, second fstest.MapFS
+		advice        bool
+	}{
+		"created by an unknown migration": {binary(1, 3), binary(1), true},
+		"created by a known migration":    {binary(1, 3), binary(1, 3), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db := empty(t)
+			if _, err := migrations.UpFrom(t.Context(), db, test.first); err != nil {
+				t.Fatal(err)
+			}
+			before := schema(t, db)
+			test.second["00004_clash.sql"] = &fstest.MapFile{Data: []byte("-- +goose Up\nCREATE TABLE half ();\nCREATE TABLE part_3 ();\n")}
+			applied, err := migrations.UpFrom(t.Context(), db, test.second)
+			if text := message(err); !strings.Contains(text, `00004_clash.sql: ERROR: relation "part_3" already exists`) ||
+				strings.Contains(text, advice) != test.advice || len(applied) > 0 {
+				t.Errorf("Up applies %v, error %v; want none and an error that names the file and the table, advice %v", applied, err, test.advice)
+			}
+			if got := schema(t, db); got != before {
+				t.Errorf("after the failure the schema is\n%s\nwant it unchanged:\n%s", got, before)
+			}
+			if version, ok := errors.AsType[*migrations.VersionError](migrations.CheckFrom(t.Context(), db, test.second)); !ok || !slices.Equal(version.Missing, []int64{4}) {
+				t.Errorf("after the failure the difference is %v, want that migration 4 is missing", version)
+			}
+		})
 	}
 }
