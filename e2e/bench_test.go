@@ -99,7 +99,7 @@ func reportPlacements(b *testing.B, measurements []measurement, samples map[stri
 			b.ReportMetric(median(p99), "p99-ms-"+m.name)
 		}
 	}
-	must(b, table.Flush())
+	testenv.Must(b, table.Flush())
 	b.Logf("orders of one item; processor time for each order:\n%s", text.String())
 }
 
@@ -141,11 +141,11 @@ type benchSite struct {
 func newBenchSite(b *testing.B, products int, env ...string) *benchSite {
 	b.Helper()
 	dir, err := testenv.TempDir()
-	must(b, err)
+	testenv.Must(b, err)
 	data, err := os.MkdirTemp(dir, "synced-postgres-")
-	must(b, err)
+	testenv.Must(b, err)
 	postgres, err := devstack.StartPostgres(b.Context(), data, map[string]string{"max_connections": "200"})
-	must(b, err)
+	testenv.Must(b, err)
 	b.Cleanup(func() {
 		if err := postgres.Stop(); err != nil {
 			b.Error(err)
@@ -160,7 +160,7 @@ func newBenchSite(b *testing.B, products int, env ...string) *benchSite {
 	}, env...)
 	s.run(b, "migrate", "--seed")
 	s.db, err = sql.Open("pgx", s.database)
-	must(b, err)
+	testenv.Must(b, err)
 	b.Cleanup(func() { s.db.Close() })
 	s.products = insertProducts(b, s.db, products)
 	s.process = s.serve(b)
@@ -183,7 +183,7 @@ func insertProducts(b *testing.B, db *sql.DB, n int) (ids []string) {
 		id := fmt.Sprintf(pgbench.ID, i+1)
 		_, err := db.ExecContext(b.Context(), `INSERT INTO products (id, name, price_cents, currency, supply, available)
 			VALUES ($1, $2, 100, 'EUR', 1000000000, 1000000000)`, id, fmt.Sprint("product ", i))
-		must(b, err)
+		testenv.Must(b, err)
 		ids = append(ids, id)
 	}
 	return ids
@@ -221,7 +221,7 @@ func (s *benchSite) orders(key string, products []string) requester {
 func (s *benchSite) waitForRelay() {
 	s.b.Helper()
 	eventually(s.b, "the outbox is empty", func() (empty bool) {
-		must(s.b, s.db.QueryRowContext(s.b.Context(), `SELECT NOT EXISTS (SELECT FROM outbox)`).Scan(&empty))
+		testenv.Must(s.b, s.db.QueryRowContext(s.b.Context(), `SELECT NOT EXISTS (SELECT FROM outbox)`).Scan(&empty))
 		return empty
 	})
 }
@@ -256,7 +256,7 @@ func (s *benchSite) placeWithPgbench(clients, products int) sample {
 	if errors.Is(err, pgbench.ErrMissing) {
 		s.b.Skip(err)
 	}
-	must(s.b, err)
+	testenv.Must(s.b, err)
 	used := s.usage().since(before)
 	used.clients = r.CPU
 	return sample{rate: r.Rate, cpu: used.each(r.Orders)}
@@ -269,7 +269,7 @@ type usage struct{ service, postgres, redis, clients time.Duration }
 func (s *benchSite) usage() usage {
 	s.b.Helper()
 	var self syscall.Rusage
-	must(s.b, syscall.Getrusage(syscall.RUSAGE_SELF, &self))
+	testenv.Must(s.b, syscall.Getrusage(syscall.RUSAGE_SELF, &self))
 	return usage{
 		service: processorTime(s.b, s.process.cmd.Process.Pid), postgres: processorTime(s.b, s.postgres.Pid()),
 		redis:   processorTime(s.b, s.cache.Pid()),
@@ -301,7 +301,7 @@ func processorTime(b *testing.B, pid int) time.Duration {
 		}
 		for _, i := range indexes {
 			n, err := strconv.Atoi(fields[i])
-			must(b, err)
+			testenv.Must(b, err)
 			ticks += time.Duration(n)
 		}
 		return ticks * tick

@@ -84,7 +84,7 @@ func needsBrowser(t *testing.T) {
 func open(t *testing.T, url string) *tab {
 	t.Helper()
 	browser, err := browser()
-	must(t, err)
+	testenv.Must(t, err)
 	ctx, closeTab := chromedp.NewContext(browser, chromedp.WithNewBrowserContext())
 	p := &tab{t: t, ctx: ctx}
 	t.Cleanup(func() {
@@ -100,7 +100,7 @@ func open(t *testing.T, url string) *tab {
 	})
 	p.expect("404", "/api/payments")   // a service without a payment provider
 	p.expect("404", "/ops/api/faults") // only the demo serves it
-	must(t, chromedp.Listen(ctx, p.listen))
+	testenv.Must(t, chromedp.Listen(ctx, p.listen))
 	p.do(chromedp.EmulateViewport(1280, 900), chromedp.Navigate(url))
 	return p
 }

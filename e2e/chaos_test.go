@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"example.com/shop/internal/testenv"
 )
 
 var (
@@ -45,8 +47,8 @@ var chaosParty func(d *deployment) (party, []string)
 
 var chaosFaults = []chaosFault{
 	{"PostgreSQL restarted", postgresServer, func(d *deployment, _ int) func() {
-		must(d.t, d.postgres.Stop())
-		return func() { must(d.t, d.postgres.Restart(d.t.Context())) }
+		testenv.Must(d.t, d.postgres.Stop())
+		return func() { testenv.Must(d.t, d.postgres.Restart(d.t.Context())) }
 	}},
 	{"PostgreSQL hung", postgresServer, func(d *deployment, _ int) func() { return d.suspendPostgres() }},
 	{"resources locked", postgresServer, func(d *deployment, _ int) func() {
@@ -70,21 +72,21 @@ var chaosFaults = []chaosFault{
 		return func() {}
 	}},
 	{"Redis restarted empty", redisServer, func(d *deployment, _ int) func() {
-		must(d.t, d.redis.Kill())
-		return func() { must(d.t, d.redis.Restart(d.t.Context())) }
+		testenv.Must(d.t, d.redis.Kill())
+		return func() { testenv.Must(d.t, d.redis.Restart(d.t.Context())) }
 	}},
 	{"Redis hung", redisServer, func(d *deployment, _ int) func() { return suspend(d.t, d.redis.Pid()) }},
 	{"Redis wiped", redisServer, func(d *deployment, _ int) func() {
-		must(d.t, d.rdb.FlushAll(d.t.Context()).Err())
+		testenv.Must(d.t, d.rdb.FlushAll(d.t.Context()).Err())
 		return func() {}
 	}},
 	{"Redis read-only", redisServer, func(d *deployment, _ int) func() {
-		must(d.t, d.rdb.ReplicaOf(d.t.Context(), "127.0.0.1", "1").Err())
-		return func() { must(d.t, d.rdb.ReplicaOf(d.t.Context(), "NO", "ONE").Err()) }
+		testenv.Must(d.t, d.rdb.ReplicaOf(d.t.Context(), "127.0.0.1", "1").Err())
+		return func() { testenv.Must(d.t, d.rdb.ReplicaOf(d.t.Context(), "NO", "ONE").Err()) }
 	}},
 	{"Redis out of memory", redisServer, func(d *deployment, _ int) func() {
-		must(d.t, d.rdb.ConfigSet(d.t.Context(), "maxmemory", "1").Err())
-		return func() { must(d.t, d.rdb.ConfigSet(d.t.Context(), "maxmemory", "0").Err()) }
+		testenv.Must(d.t, d.rdb.ConfigSet(d.t.Context(), "maxmemory", "1").Err())
+		return func() { testenv.Must(d.t, d.rdb.ConfigSet(d.t.Context(), "maxmemory", "0").Err()) }
 	}},
 	{"foreign content in Redis", redisServer, func(d *deployment, pick int) func() {
 		d.corrupt(rand.New(rand.NewPCG(uint64(pick), 3)))
@@ -131,9 +133,9 @@ func (d *deployment) corrupt(rng *rand.Rand) {
 				p.SAdd(ctx, key, "foreign")
 				return nil
 			})
-			must(d.t, err)
+			testenv.Must(d.t, err)
 		case 1: // a third type
-			must(d.t, d.rdb.Set(ctx, key, "foreign", 0).Err())
+			testenv.Must(d.t, d.rdb.Set(ctx, key, "foreign", 0).Err())
 		case 2: // ZADD fails if another call has given the key another type
 			_ = d.rdb.ZAdd(ctx, set, redis.Z{Member: "foreign", Score: math.Inf(1 - 2*rng.IntN(2))}, redis.Z{Member: "\x00\xff", Score: 1e300}).Err()
 		case 3: // due in 30,000 years
@@ -223,7 +225,7 @@ func TestChaos(t *testing.T) {
 func injectRandom(t *testing.T, seed uint64) (*deployment, figures) {
 	d := deploy(t, needs{postgres: map[string]string{}, redis: []string{}, network: true, party: chaosParty})
 	defer func() { d.kill(d.running("")...) }()
-	must(t, d.rdb.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
+	testenv.Must(t, d.rdb.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
 	customers := rand.New(rand.NewPCG(seed, 2))
 	load := d.startLoad(customers, 10+customers.IntN(30))
 	injected := map[string]int{}

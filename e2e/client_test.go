@@ -92,7 +92,7 @@ type request struct {
 func (c *client) send(r request) answer {
 	c.t.Helper()
 	a, err := c.try(r)
-	must(c.t, err)
+	testenv.Must(c.t, err)
 	return a
 }
 
@@ -215,7 +215,7 @@ func (c *client) look(id string) item {
 func (c *client) item(a answer) item {
 	c.t.Helper()
 	i, err := domain.decode(a.body)
-	must(c.t, err)
+	testenv.Must(c.t, err)
 	return i
 }
 

@@ -92,10 +92,10 @@ func TestAnotherSchema(t *testing.T) {
 	t.Parallel()
 	site := newSite(t, testenv.Redis(t))
 	db, err := sql.Open("pgx", site.database)
-	must(t, err)
+	testenv.Must(t, err)
 	defer db.Close()
 	_, err = db.ExecContext(t.Context(), `INSERT INTO goose_db_version (version_id, is_applied) VALUES (9999, true)`)
-	must(t, err)
+	testenv.Must(t, err)
 	p := site.serve(t)
 	contains(t, p.text(), "schema is newer", `"level":"WARN"`, "9999")
 	c := p.signUp()
@@ -103,7 +103,7 @@ func TestAnotherSchema(t *testing.T) {
 	contains(t, site.run(t, "doctor"), "schema is version 9999, newer than")
 	contains(t, fails(t, site.env, 1, "migrate"), "9999", "newer")
 	_, err = db.ExecContext(t.Context(), `DROP TABLE goose_db_version`)
-	must(t, err)
+	testenv.Must(t, err)
 	contains(t, fails(t, site.env, 1, "serve"), program+" migrate")
 }
 

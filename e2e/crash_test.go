@@ -32,12 +32,12 @@ func TestKilledBeforeRedis(t *testing.T) {
 	t.Parallel()
 	redis := testenv.RedisServer(t)
 	site := newSite(t, redis.URL(), envTimeout+"=6s")
-	must(t, redis.Kill())
+	testenv.Must(t, redis.Kill())
 	api := site.serve(t, "--roles=api")
 	c := api.signUp()
 	created := c.create()
 	api.kill()
-	must(t, redis.Restart(t.Context()))
+	testenv.Must(t, redis.Restart(t.Context()))
 
 	c.base = site.serve(t, "--roles=api,relay,worker").url // without a reconciler, which would also schedule the task
 	c.waitForTimeout(created.id)
@@ -115,7 +115,7 @@ func TestDrain(t *testing.T) {
 	if !ready() {
 		t.Fatal("/readyz reports that the process is not ready, before SIGTERM")
 	}
-	must(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	testenv.Must(t, p.cmd.Process.Signal(syscall.SIGTERM))
 	signalled := time.Now()
 	for ready() {
 		c.look(before.id)

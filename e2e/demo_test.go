@@ -24,7 +24,7 @@ func demo(t *testing.T, change func(*exec.Cmd), args ...string) *process {
 	t.Helper()
 	dir := t.TempDir()
 	for at := dir; at != os.TempDir() && len(at) > 1; at = filepath.Dir(at) {
-		must(t, os.Chmod(at, 0o777))
+		testenv.Must(t, os.Chmod(at, 0o777))
 	}
 	cmd := command(t, []string{"TMPDIR=" + dir, "HOME=" + dir},
 		append([]string{"demo", "--http-addr", "127.0.0.1:0"}, args...)...)
@@ -150,9 +150,9 @@ func TestDemoEndsWithGoRun(t *testing.T) {
 		t.Skip("the parent process is found only on Linux, in /proc")
 	}
 	shell, err := os.ReadFile("/bin/sh")
-	must(t, err)
+	testenv.Must(t, err)
 	goRun := filepath.Join(t.TempDir(), "go")
-	must(t, os.WriteFile(goRun, shell, 0o700))
+	testenv.Must(t, os.WriteFile(goRun, shell, 0o700))
 	p := demo(t, func(cmd *exec.Cmd) {
 		cmd.Args = append([]string{"go", "-c", `"$0" "$@" & wait`, cmd.Path}, cmd.Args[1:]...)
 		cmd.Path = goRun
@@ -161,7 +161,7 @@ func TestDemoEndsWithGoRun(t *testing.T) {
 	if len(children) != 1 {
 		t.Fatalf("the shell has the children %v, want only the demo", children)
 	}
-	must(t, p.cmd.Process.Kill())
+	testenv.Must(t, p.cmd.Process.Kill())
 	eventually(t, "the demo has ended", func() bool { return !alive(children[0]) })
 }
 
@@ -169,10 +169,10 @@ func TestDemoEndsWithGoRun(t *testing.T) {
 func childrenOf(t testing.TB, parent int) (children []int) {
 	t.Helper()
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	must(t, err)
+	testenv.Must(t, err)
 	for _, path := range stats {
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		must(t, err)
+		testenv.Must(t, err)
 		if fields := statOf(pid); len(fields) > 1 && fields[1] == strconv.Itoa(parent) {
 			children = append(children, pid)
 		}
@@ -207,9 +207,9 @@ func alive(pid int) bool {
 func hidePostgres(t *testing.T, cmd *exec.Cmd, program string) {
 	t.Helper()
 	path, err := exec.LookPath(program)
-	must(t, err)
+	testenv.Must(t, err)
 	only := t.TempDir()
-	must(t, os.Symlink(path, filepath.Join(only, program)))
+	testenv.Must(t, os.Symlink(path, filepath.Join(only, program)))
 	const installed = "/usr/lib/postgresql" // the demo looks there too, not only in PATH
 	mount := "true"
 	if _, err := os.Stat(installed); err == nil {
@@ -225,7 +225,7 @@ func hidePostgres(t *testing.T, cmd *exec.Cmd, program string) {
 	script := mount + ` && PATH="$0" && export PATH && exec "$@"`
 	cmd.Args = slices.Concat(unshare, []string{"sh", "-c", script, only, cmd.Path}, cmd.Args[1:])
 	cmd.Path, err = exec.LookPath(unshare[0])
-	must(t, err)
+	testenv.Must(t, err)
 }
 
 // TestContainerDemo runs the demo on a machine with a container engine but without PostgreSQL. It stops and starts the
@@ -253,7 +253,7 @@ func TestContainerDemo(t *testing.T) {
 			containers := func() []string {
 				out, err := exec.Command(engine.String(), "ps", "--all", "--format", "{{.Names}}",
 					"--filter", fmt.Sprintf("name=devstack-%d-", p.cmd.Process.Pid)).Output()
-				must(t, err)
+				testenv.Must(t, err)
 				return strings.Fields(string(out))
 			}
 			if names := containers(); len(names) != 2 {

@@ -137,7 +137,7 @@ func (d *deployment) redisURL(n needs) string {
 func proxied(t *testing.T, server string) (*proxy, string) {
 	t.Helper()
 	u, err := url.Parse(server)
-	must(t, err)
+	testenv.Must(t, err)
 	p := newProxy(t, u.Host)
 	u.Host = p.addr()
 	return p, u.String()
@@ -147,7 +147,7 @@ func proxied(t *testing.T, server string) (*proxy, string) {
 func (d *deployment) connect(database, redisURL string) {
 	var err error
 	d.db, err = sql.Open("pgx", database)
-	must(d.t, err)
+	testenv.Must(d.t, err)
 	d.db.SetMaxIdleConns(-1) // no connection outlives its statement, so a restart of the server breaks none
 	d.rdb = redisClient(d.t, redisURL)
 	d.t.Cleanup(func() {
@@ -159,7 +159,7 @@ func (d *deployment) connect(database, redisURL string) {
 func redisClient(t testing.TB, redisURL string) *redis.Client {
 	t.Helper()
 	o, err := redis.ParseURL(redisURL)
-	must(t, err)
+	testenv.Must(t, err)
 	o.DisableIdentity = true
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return redis.NewClient(o)
@@ -232,13 +232,13 @@ func sleep(ctx context.Context, duration time.Duration) bool {
 func (d *deployment) exec(statement string, args ...any) {
 	d.t.Helper()
 	_, err := d.db.ExecContext(d.t.Context(), statement, args...)
-	must(d.t, err)
+	testenv.Must(d.t, err)
 }
 
 // number returns the number that a query selects.
 func (d *deployment) number(query string, args ...any) (n float64) {
 	d.t.Helper()
-	must(d.t, d.db.QueryRowContext(d.t.Context(), query, args...).Scan(&n))
+	testenv.Must(d.t, d.db.QueryRowContext(d.t.Context(), query, args...).Scan(&n))
 	return n
 }
 
@@ -252,7 +252,7 @@ func (d *deployment) items(condition string, args ...any) float64 {
 func (d *deployment) leased() int64 {
 	d.t.Helper()
 	n, err := d.rdb.ZCard(d.t.Context(), queue.leased).Result()
-	must(d.t, err)
+	testenv.Must(d.t, err)
 	return n
 }
 
@@ -261,11 +261,11 @@ func (d *deployment) leased() int64 {
 func (d *deployment) lock(statement string, args ...any) (tx *sql.Tx, release func()) {
 	d.t.Helper()
 	tx, err := d.db.BeginTx(context.WithoutCancel(d.t.Context()), nil)
-	must(d.t, err)
+	testenv.Must(d.t, err)
 	release = func() { _ = tx.Rollback() }
 	d.t.Cleanup(release)
 	_, err = tx.ExecContext(d.t.Context(), statement, args...)
-	must(d.t, err)
+	testenv.Must(d.t, err)
 	return tx, release
 }
 

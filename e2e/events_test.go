@@ -15,10 +15,10 @@ func TestEventsOutliveTimeouts(t *testing.T) {
 	t.Parallel()
 	p := newSite(t, testenv.Redis(t)).serve(t)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.url+"/api/events", http.NoBody)
-	must(t, err)
+	testenv.Must(t, err)
 	req.Header.Set("Authorization", "Bearer "+p.signUp().token)
 	resp, err := http.DefaultClient.Do(req)
-	must(t, err)
+	testenv.Must(t, err)
 	defer resp.Body.Close()
 	heartbeats := 0
 	lines := bufio.NewScanner(resp.Body)

@@ -39,8 +39,8 @@ func jumpingClock(t *testing.T, ahead float64) (env []string, jump func(ahead fl
 	env = faketime(t, "FAKETIME_TIMESTAMP_FILE="+file, "FAKETIME_NO_CACHE=1")
 	jump = func(ahead float64) {
 		t.Helper()
-		must(t, os.WriteFile(file+".new", fmt.Appendf(nil, "%+.0f", ahead), 0o644))
-		must(t, os.Rename(file+".new", file))
+		testenv.Must(t, os.WriteFile(file+".new", fmt.Appendf(nil, "%+.0f", ahead), 0o644))
+		testenv.Must(t, os.Rename(file+".new", file))
 	}
 	jump(ahead)
 	return env, jump
@@ -56,7 +56,7 @@ func brokenLocks(d *deployment) int {
 		return 0
 	}
 	log, err := d.postgres.Log()
-	must(d.t, err)
+	testenv.Must(d.t, err)
 	n := strings.Count(log, "canceling statement due to lock timeout")
 	if n > 0 {
 		d.t.Logf("because of libfaketime, PostgreSQL cancelled %d waits for a lock", n)
@@ -75,7 +75,7 @@ func (d *deployment) checkClocks(redis, postgres float64) {
 		}
 	}
 	now, err := d.rdb.Time(d.t.Context()).Result()
-	must(d.t, err)
+	testenv.Must(d.t, err)
 	check("Redis", float64(now.Unix()), redis)
 	check("PostgreSQL", d.number(`SELECT extract(epoch FROM clock_timestamp())`), postgres)
 }

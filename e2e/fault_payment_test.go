@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"example.com/shop/internal/testenv"
 )
 
 // The parts of a deployment that only payments have.
@@ -157,7 +159,7 @@ func (c *client) checkout(order string) payment {
 func (p *provider) pays(pay payment) {
 	p.d.t.Helper()
 	resp, err := pageClient.Post(pay.CheckoutURL+"/pay", "application/x-www-form-urlencoded", http.NoBody)
-	must(p.d.t, err)
+	testenv.Must(p.d.t, err)
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusSeeOther {
 		p.d.t.Fatalf("paying at %s: status %d, want 303", pay.CheckoutURL, resp.StatusCode)

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"example.com/shop/internal/testenv"
 )
 
 // maxConnections is PostgreSQL's max_connections.
@@ -19,9 +21,9 @@ func TestPostgresFaults(t *testing.T) {
 	own := needs{postgres: map[string]string{"max_connections": strconv.Itoa(maxConnections), "deadlock_timeout": "100ms"}}
 	runFaults(t, []fault{
 		{name: "restarted", needs: own, bound: bound{late: 8 * time.Second, answer: 5 * time.Second, rejected: true}, inject: func(d *deployment) {
-			must(d.t, d.postgres.Stop())
+			testenv.Must(d.t, d.postgres.Stop())
 			d.sleep(2 * time.Second)
-			must(d.t, d.postgres.Restart(d.t.Context()))
+			testenv.Must(d.t, d.postgres.Restart(d.t.Context()))
 		}},
 		// A request, with its statements, times out after 8 s.
 		{name: "hung", needs: own, bound: bound{late: 15 * time.Second, answer: 12 * time.Second, rejected: true}, also: someOverloaded, inject: func(d *deployment) {
@@ -89,7 +91,7 @@ func takeConnections(d *deployment) {
 		}
 		_, err = taken[0].ExecContext(d.t.Context(), `
 			SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '`+program+`'`)
-		must(d.t, err)
+		testenv.Must(d.t, err)
 	}
 	d.sleep(3 * time.Second)
 	for _, conn := range taken {

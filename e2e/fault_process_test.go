@@ -71,10 +71,10 @@ func TestProcessFaults(t *testing.T) {
 		{name: "everything killed at once", needs: needs{postgres: map[string]string{}, redis: []string{}}, bound: redelivered, inject: func(d *deployment) {
 			all := d.running("")
 			d.kill(all...)
-			must(d.t, d.redis.Kill())
-			must(d.t, d.postgres.Stop())
-			must(d.t, d.postgres.Restart(d.t.Context()))
-			must(d.t, d.redis.Restart(d.t.Context()))
+			testenv.Must(d.t, d.redis.Kill())
+			testenv.Must(d.t, d.postgres.Stop())
+			testenv.Must(d.t, d.postgres.Restart(d.t.Context()))
+			testenv.Must(d.t, d.redis.Restart(d.t.Context()))
 			d.replace(all...)
 		}},
 		{name: "two reconcilers alone", bound: redelivered, needs: needs{processes: []string{"api", "relay", "reconciler", "reconciler"}}, inject: func(d *deployment) {
@@ -130,7 +130,7 @@ func failHandler(d *deployment) {
 	poison := c.item(c.expect(http.StatusCreated, domain.create(domain.bodies[0], "poison"))).id
 	d.exec(domain.rejectTimeouts(`NEW.id = '` + poison + `'`))
 	// Ten failed attempts would take minutes, so the test sets the number of the task's failed attempts to nine.
-	must(d.t, d.rdb.HSet(d.t.Context(), queue.attempts, poison, strconv.Itoa(9)).Err())
+	testenv.Must(d.t, d.rdb.HSet(d.t.Context(), queue.attempts, poison, strconv.Itoa(9)).Err())
 	eventually(d.t, "a dead letter", func() bool {
 		a := ops.send(request{method: "GET", path: "/ops/api/dead-letters"})
 		if a.status == http.StatusServiceUnavailable { // a Redis under load may not answer in time
@@ -180,7 +180,7 @@ var newer = sync.OnceValues(func() (string, error) {
 // rollOut migrates the database while the processes run, then replaces one process after the other.
 func rollOut(d *deployment) {
 	path, err := newer()
-	must(d.t, err)
+	testenv.Must(d.t, err)
 	d.binary = path
 	contains(d.t, d.run(d.t, "migrate"), "90000_note.sql")
 	for _, old := range d.running("") {

@@ -20,18 +20,18 @@ func TestRedisFaults(t *testing.T) {
 			d.sleep(2 * time.Second)
 		}},
 		{name: "restarted empty", bound: swept, needs: own, inject: func(d *deployment) {
-			must(d.t, d.redis.Kill())
+			testenv.Must(d.t, d.redis.Kill())
 			d.sleep(4 * time.Second)
-			must(d.t, d.redis.Restart(d.t.Context()))
+			testenv.Must(d.t, d.redis.Restart(d.t.Context()))
 		}},
 		{name: "restarted with its AOF", bound: swept, needs: needs{redis: []string{"--appendonly", "yes"}}, inject: func(d *deployment) {
-			must(d.t, d.redis.Kill())
+			testenv.Must(d.t, d.redis.Kill())
 			d.sleep(time.Second)
-			must(d.t, d.redis.Restart(d.t.Context()))
+			testenv.Must(d.t, d.redis.Restart(d.t.Context()))
 		}},
 		{name: "wiped", bound: swept, inject: func(d *deployment) {
 			for range 3 {
-				must(d.t, d.rdb.FlushDB(d.t.Context()).Err())
+				testenv.Must(d.t, d.rdb.FlushDB(d.t.Context()).Err())
 				d.sleep(time.Second)
 			}
 		}},
@@ -47,13 +47,13 @@ func TestRedisFaults(t *testing.T) {
 			resume()
 		}},
 		{name: "read-only", bound: swept, needs: own, inject: func(d *deployment) {
-			must(d.t, d.rdb.ReplicaOf(d.t.Context(), "127.0.0.1", "1").Err()) // no server listens there
+			testenv.Must(d.t, d.rdb.ReplicaOf(d.t.Context(), "127.0.0.1", "1").Err()) // no server listens there
 			d.sleep(4 * time.Second)
-			must(d.t, d.rdb.ReplicaOf(d.t.Context(), "NO", "ONE").Err())
+			testenv.Must(d.t, d.rdb.ReplicaOf(d.t.Context(), "NO", "ONE").Err())
 		}},
 		{name: "out of memory", bound: swept, needs: own, inject: func(d *deployment) {
-			limit := func(bytes string) { must(d.t, d.rdb.ConfigSet(d.t.Context(), "maxmemory", bytes).Err()) }
-			must(d.t, d.rdb.ConfigSet(d.t.Context(), "maxmemory-policy", "noeviction").Err())
+			limit := func(bytes string) { testenv.Must(d.t, d.rdb.ConfigSet(d.t.Context(), "maxmemory", bytes).Err()) }
+			testenv.Must(d.t, d.rdb.ConfigSet(d.t.Context(), "maxmemory-policy", "noeviction").Err())
 			limit("1")
 			d.sleep(4 * time.Second)
 			limit("0")
@@ -73,12 +73,12 @@ func failOver(d *deployment) {
 		info, err := rdb.Info(d.t.Context(), "replication").Result()
 		return err == nil && strings.Contains(info, "master_link_status:up")
 	})
-	must(d.t, rdb.ReplicaOf(d.t.Context(), "NO", "ONE").Err())
+	testenv.Must(d.t, rdb.ReplicaOf(d.t.Context(), "NO", "ONE").Err())
 	d.sleep(2 * time.Second)
 	acknowledged, err := d.rdb.ZRange(d.t.Context(), queue.due, 0, -1).Result()
-	must(d.t, err)
+	testenv.Must(d.t, err)
 	kept, err := rdb.ZMScore(d.t.Context(), queue.due, acknowledged...).Result()
-	must(d.t, err)
+	testenv.Must(d.t, err)
 	if lost := len(acknowledged) - len(slices.DeleteFunc(kept, func(score float64) bool { return score == 0 })); lost == 0 {
 		d.t.Error("the failover lost no write, so the test proves nothing")
 	}

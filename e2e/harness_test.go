@@ -3,7 +3,6 @@ package e2e
 import (
 	"bufio"
 	"cmp"
-	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -141,10 +140,10 @@ func start(t testing.TB, cmd *exec.Cmd) *process {
 	t.Helper()
 	p := &process{t: t, cmd: cmd, opsToken: opsToken, ended: make(chan struct{})}
 	out, err := cmd.StdoutPipe()
-	must(t, err)
+	testenv.Must(t, err)
 	logs, err := cmd.StderrPipe()
-	must(t, err)
-	must(t, cmd.Start())
+	testenv.Must(t, err)
+	testenv.Must(t, cmd.Start())
 	serving := make(chan string, 2)
 	var readers sync.WaitGroup
 	readers.Go(func() { p.read(out, serving) })
@@ -224,7 +223,7 @@ func (p *process) kill() {
 func (p *process) interrupt() time.Duration {
 	p.t.Helper()
 	began := time.Now()
-	must(p.t, p.cmd.Process.Signal(syscall.SIGINT))
+	testenv.Must(p.t, p.cmd.Process.Signal(syscall.SIGINT))
 	select {
 	case <-p.ended:
 	case <-time.After(patience):
@@ -295,26 +294,12 @@ func (s *site) checkHealth(t testing.TB) {
 	})
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // patience is how long a test waits for what takes seconds on an idle machine, because the machine may be under heavy
 // load.
 const patience = 3 * time.Minute
 
-// eventually waits until a condition holds. The checks become less frequent, because each one takes processor time from
-// other tests.
-func eventually(t testing.TB, condition string, holds func() bool) {
+// eventually is [testenv.EventuallyWithin] with the limit for processes.
+func eventually(t testing.TB, state string, reached func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	for wait := 10 * time.Millisecond; !holds(); wait = min(2*wait, 200*time.Millisecond) {
-		if !sleep(ctx, wait) {
-			t.Fatalf("the condition does not hold after %v: %s", patience, condition)
-		}
-	}
+	testenv.EventuallyWithin(t, patience, state, reached)
 }

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"example.com/shop/internal/testenv"
 )
 
 // load simulates customers. Each visit is the calls of one customer about one item.
@@ -130,16 +132,16 @@ func (l *load) add(rng *rand.Rand, customer int, body string) *visit {
 func (d *deployment) supplies() map[string]int {
 	d.t.Helper()
 	rows, err := d.db.QueryContext(d.t.Context(), domain.supplies)
-	must(d.t, err)
+	testenv.Must(d.t, err)
 	defer rows.Close()
 	supplies := map[string]int{}
 	for rows.Next() {
 		var resource string
 		var units int
-		must(d.t, rows.Scan(&resource, &units))
+		testenv.Must(d.t, rows.Scan(&resource, &units))
 		supplies[resource] = units
 	}
-	must(d.t, rows.Err())
+	testenv.Must(d.t, rows.Err())
 	return supplies
 }
 
@@ -431,7 +433,7 @@ func (l *load) check() figures {
 			SELECT held, extract(epoch FROM cancelled_at - deadline) AS late
 			FROM (`+domain.items+`) AS items WHERE status = 'timed out' OR held AND status = 'cancelled'
 		) AS ended`).Scan(&latest, &f.timeouts, &f.late, &held)
-	must(t, err)
+	testenv.Must(t, err)
 	f.latest, f.held = time.Duration(latest*float64(time.Second)), time.Duration(held*float64(time.Second))
 	f.violations = l.broken.Load()
 	return f
@@ -556,19 +558,19 @@ func (l *load) stored() (items map[string]state, at time.Duration) {
 	t.Helper()
 	at = time.Since(l.began)
 	rows, err := l.d.db.QueryContext(t.Context(), `SELECT key, id, status, extended FROM (`+domain.items+`) AS items`)
-	must(t, err)
+	testenv.Must(t, err)
 	defer rows.Close()
 	items = map[string]state{}
 	for rows.Next() {
 		var key string
 		var s state
-		must(t, rows.Scan(&key, &s.id, &s.status, &s.extended))
+		testenv.Must(t, rows.Scan(&key, &s.id, &s.status, &s.extended))
 		if _, twice := items[key]; twice {
 			l.violated("two items with the key %s", key)
 		}
 		items[key] = s
 	}
-	must(t, rows.Err())
+	testenv.Must(t, rows.Err())
 	return items, at
 }
 

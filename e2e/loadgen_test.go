@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"example.com/shop/internal/testenv"
 )
 
 // The load generator of the benchmarks shares the processors with the service that it measures. So it does not use
@@ -71,7 +73,7 @@ func closedLoop(t testing.TB, addr string, clients int, lasting time.Duration, n
 	t.Helper()
 	conns := newConns(addr, clients, lasting)
 	for _, c := range conns {
-		must(t, c.connect())
+		testenv.Must(t, c.connect())
 	}
 	r := traffic{lasting: lasting}
 	var sent atomic.Int64

@@ -31,7 +31,7 @@ func (c *client) metric(name string, labels ...string) float64 {
 			continue
 		}
 		n, err := strconv.ParseFloat(value, 64)
-		must(c.t, err)
+		testenv.Must(c.t, err)
 		return n
 	}
 	return 0
@@ -61,7 +61,7 @@ func TestRedisOutage(t *testing.T) {
 	items := []owned{p.create()}
 	eventually(t, "the first task is in Redis", func() bool { return ops.stats().Outbox.Backlog == 0 }) // published after the response
 
-	must(t, redis.Kill())
+	testenv.Must(t, redis.Kill())
 	const outage = 30
 	var slowest, total time.Duration
 	for range outage {
@@ -91,7 +91,7 @@ func TestRedisOutage(t *testing.T) {
 		t.Errorf("stats %+v, want Redis down and %d messages in the outbox", s, outage)
 	}
 
-	must(t, redis.Restart(t.Context()))
+	testenv.Must(t, redis.Restart(t.Context()))
 	eventually(t, "the outbox is empty", func() bool { return ops.stats().Outbox.Backlog == 0 })
 	// The service's own bound is one second. A loaded machine gets more.
 	if latest := p.waitForTimeouts(items); latest > 5*time.Second {
@@ -105,7 +105,7 @@ func TestRedisStaysDown(t *testing.T) {
 	t.Parallel()
 	redis := testenv.RedisServer(t)
 	site := newSite(t, redis.URL())
-	must(t, redis.Kill())
+	testenv.Must(t, redis.Kill())
 	p := site.serve(t) // the service also starts without Redis
 	c := p.signUp()
 	before := domain.available(c)
@@ -134,8 +134,8 @@ func TestRedisWiped(t *testing.T) {
 		s := ops.stats()
 		return s.Queue != nil && s.Queue.Scheduled == len(items) && s.Outbox.Backlog == 0
 	})
-	must(t, redis.Kill())
-	must(t, redis.Restart(t.Context())) // without data: this server stores nothing on disk
+	testenv.Must(t, redis.Kill())
+	testenv.Must(t, redis.Restart(t.Context())) // without data: this server stores nothing on disk
 	p.waitForTimeouts(items)
 	site.checkHealth(t)
 }

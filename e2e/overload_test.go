@@ -14,6 +14,8 @@ import (
 	"testing"
 	"text/tabwriter"
 	"time"
+
+	"example.com/shop/internal/testenv"
 )
 
 var (
@@ -168,7 +170,7 @@ func (s *overload) probeOrders() requester {
 func (s *overload) lateness(from, to time.Time) (n int, p99 time.Duration) {
 	s.b.Helper()
 	var seconds float64
-	must(s.b, s.db.QueryRowContext(s.b.Context(), `
+	testenv.Must(s.b, s.db.QueryRowContext(s.b.Context(), `
 		SELECT count(*), coalesce(percentile_disc(0.99) WITHIN GROUP (ORDER BY
 			extract(epoch FROM coalesce(cancelled_at, clock_timestamp()) - due_at)), 0)
 		FROM orders WHERE due_at >= $1 AND due_at < $2 AND (cancel_reason = 'timeout' OR status = 'pending')`,
@@ -195,7 +197,7 @@ func (s *overload) report(capacity float64, steps []loadStep) {
 			r.cancelled, milliseconds(r.late), r.probe.count(succeeded), len(all)+r.probe.unsent,
 			milliseconds(percentile(all, 50)), milliseconds(percentile(all, 100)), milliseconds(r.lag), 100*r.busy)
 	}
-	must(s.b, table.Flush())
+	testenv.Must(s.b, table.Flush())
 	where := "the load generator has processors of its own"
 	if !s.pinned {
 		where = "the load generator and the service share their processors"
@@ -212,7 +214,7 @@ func (s *overload) report(capacity float64, steps []loadStep) {
 	s.b.ReportMetric(milliseconds(last.p99), "p99-ms-4x")
 	s.b.ReportMetric(milliseconds(last.late), "cancel-late-p99-ms-4x")
 	if *overloadSVG != "" {
-		must(s.b, os.WriteFile(*overloadSVG, []byte(drawOverload(steps)), 0o644))
+		testenv.Must(s.b, os.WriteFile(*overloadSVG, []byte(drawOverload(steps)), 0o644))
 	}
 }
 
@@ -222,7 +224,7 @@ func (s *overload) report(capacity float64, steps []loadStep) {
 func separate(b *testing.B, start func()) (separated bool) {
 	b.Helper()
 	_, err := binary() // the compiler may use all processors
-	must(b, err)
+	testenv.Must(b, err)
 	cpus := allowedProcessors(b)
 	if _, err := exec.LookPath("taskset"); err != nil || len(cpus) < 2 {
 		start()
@@ -261,9 +263,9 @@ func allowedProcessors(b *testing.B) (cpus []string) {
 	for part := range strings.SplitSeq(strings.TrimSpace(list), ",") {
 		first, last, _ := strings.Cut(part, "-")
 		from, err := strconv.Atoi(first)
-		must(b, err)
+		testenv.Must(b, err)
 		to, err := strconv.Atoi(cmp.Or(last, first))
-		must(b, err)
+		testenv.Must(b, err)
 		for cpu := from; cpu <= to; cpu++ {
 			cpus = append(cpus, strconv.Itoa(cpu))
 		}

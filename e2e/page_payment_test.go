@@ -54,10 +54,10 @@ func (s *paidSite) turn(t *testing.T, knob, value string) {
 func (s *paidSite) control(t *testing.T, method, path, body string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, s.provider.url+path, strings.NewReader(body))
-	must(t, err)
+	testenv.Must(t, err)
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := http.DefaultClient.Do(req)
-	must(t, err)
+	testenv.Must(t, err)
 	defer resp.Body.Close()
 	if resp.StatusCode/100 != 2 {
 		t.Fatalf("%s %s: status %d, want 2xx", method, path, resp.StatusCode)
@@ -99,7 +99,7 @@ func (p *tab) popup(url string) *tab {
 		return id != ""
 	})
 	ctx, _ := chromedp.NewContext(p.ctx, chromedp.WithTargetID(id)) // it ends with p
-	must(p.t, chromedp.Do(ctx))                                     // attach for longer than one action
+	testenv.Must(p.t, chromedp.Do(ctx))                             // attach for longer than one action
 	return &tab{t: p.t, ctx: ctx}
 }
 
@@ -107,7 +107,7 @@ func (p *tab) popup(url string) *tab {
 func (p *tab) popups() (opened []*target.Info) {
 	p.t.Helper()
 	infos, err := chromedp.Targets(p.ctx)
-	must(p.t, err)
+	testenv.Must(p.t, err)
 	p.do(chromedp.Func(func(_ context.Context, own *chromedp.Target) error {
 		for _, info := range infos {
 			if info.OpenerID == own.TargetID {

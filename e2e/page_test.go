@@ -327,10 +327,10 @@ func TestPageProducts(t *testing.T) {
 	page.click(buyCourse)
 
 	db, err := sql.Open("pgx", s.database)
-	must(t, err)
+	testenv.Must(t, err)
 	defer db.Close()
 	_, err = db.ExecContext(t.Context(), `UPDATE products SET price_cents = 9990, name = 'Espresso beans, roasted today' WHERE name LIKE 'Espresso%'`)
-	must(t, err)
+	testenv.Must(t, err)
 	page.click(buyBeans)
 	page.waitFor(aOrder, "Pay €99.90")
 	page.waitFor("#products", "€99.90")
@@ -445,15 +445,15 @@ func TestPageFaults(t *testing.T) {
 func (s *site) bury(t *testing.T, id string) {
 	t.Helper()
 	rdb, err := delay.Connect(s.redis)
-	must(t, err)
+	testenv.Must(t, err)
 	defer rdb.Close()
 	queue, err := delay.NewQueue(rdb, delay.Config{Kind: kind, Shards: 1})
-	must(t, err)
-	must(t, queue.Schedule(t.Context(), delay.In(id, 0)))
+	testenv.Must(t, err)
+	testenv.Must(t, queue.Schedule(t.Context(), delay.In(id, 0)))
 	batch, err := queue.Claim(t.Context(), 0, 1, time.Minute)
-	must(t, err)
+	testenv.Must(t, err)
 	n, err := queue.Bury(t.Context(), batch, delay.Burial{ID: id, Err: "buried by a test"})
-	must(t, err)
+	testenv.Must(t, err)
 	if n != 1 {
 		t.Fatalf("%d tasks buried, want 1", n)
 	}
@@ -557,7 +557,7 @@ func (p *tab) checkLook(t *testing.T, name string) {
 	}{{name, 1120, 900, "light"}, {name + "-dark", 1120, 900, "dark"}, {name + "-phone", 390, 844, "light"}, {name + "-phone-dark", 390, 844, "dark"}} {
 		p.do(chromedp.EmulateViewport(view.width, view.height), colours(view.scheme))
 		poor, err := os.ReadFile("testdata/contrast.js")
-		must(t, err)
+		testenv.Must(t, err)
 		for _, text := range value(p, chromedp.Evaluate[[]string](string(poor))) {
 			t.Errorf("%s: too little contrast: %s", view.name, text)
 		}

@@ -6,6 +6,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"example.com/shop/internal/testenv"
 )
 
 // TestPayAtCheckout pays an order at the provider's checkout, and cancels another order whose checkout is open. On a
@@ -75,16 +77,16 @@ func (c *client) openCheckout(order string) (p payment, ok bool) {
 func press(t *testing.T, provider, checkout string) int {
 	t.Helper()
 	page, err := url.Parse(checkout)
-	must(t, err)
+	testenv.Must(t, err)
 	browser := &http.Client{
 		Timeout:       10 * time.Second,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	defer browser.CloseIdleConnections()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, provider+page.Path+"/pay", http.NoBody)
-	must(t, err)
+	testenv.Must(t, err)
 	resp, err := browser.Do(req)
-	must(t, err)
+	testenv.Must(t, err)
 	defer resp.Body.Close()
 	return resp.StatusCode
 }

@@ -163,7 +163,7 @@ var healthy = knobs{API: "up", Sessions: "accept", Refunds: "succeed", Webhooks:
 func (p *provider) turn(k knobs) {
 	p.d.t.Helper()
 	body, err := json.Marshal(k)
-	must(p.d.t, err)
+	testenv.Must(p.d.t, err)
 	p.control(http.MethodPut, "/sim/knobs", body)
 }
 
@@ -177,13 +177,13 @@ func (p *provider) turned(k knobs) (heal func()) {
 func (p *provider) control(method, path string, body []byte) []byte {
 	p.d.t.Helper()
 	req, err := http.NewRequestWithContext(p.d.t.Context(), method, "http://"+p.toPages.addr()+path, bytes.NewReader(body))
-	must(p.d.t, err)
+	testenv.Must(p.d.t, err)
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := http.DefaultClient.Do(req)
-	must(p.d.t, err)
+	testenv.Must(p.d.t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	must(p.d.t, err)
+	testenv.Must(p.d.t, err)
 	if resp.StatusCode/100 != 2 {
 		p.d.t.Fatalf("%s %s: %d: %s", method, path, resp.StatusCode, text)
 	}
@@ -205,7 +205,7 @@ type row struct {
 func (p *provider) ledger() map[string]row {
 	p.d.t.Helper()
 	var list struct{ Payments []row }
-	must(p.d.t, json.Unmarshal(p.control(http.MethodGet, "/sim/ledger", nil), &list))
+	testenv.Must(p.d.t, json.Unmarshal(p.control(http.MethodGet, "/sim/ledger", nil), &list))
 	rows := map[string]row{}
 	for _, r := range list.Payments {
 		if _, twice := rows[r.Attempt]; twice {

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"example.com/shop/internal/testenv"
 )
 
 // proxy simulates the network between the service and one of its servers. The network is good, slow, cut or half-open.
@@ -30,7 +32,7 @@ type link struct {
 func newProxy(t testing.TB, target string) *proxy {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	testenv.Must(t, err)
 	p := &proxy{ln: ln, target: target, links: map[*link]bool{}}
 	p.done.Go(p.accept)
 	t.Cleanup(func() {

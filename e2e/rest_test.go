@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"example.com/shop/internal/testenv"
 )
 
 // TestMainJob tests the service's purpose over its REST API.
@@ -111,10 +113,10 @@ type eventStream struct {
 func (c *client) listen() eventStream {
 	c.t.Helper()
 	req, err := http.NewRequestWithContext(c.t.Context(), http.MethodGet, c.base+"/api/events", http.NoBody)
-	must(c.t, err)
+	testenv.Must(c.t, err)
 	req.Header.Set("Authorization", "Bearer "+c.token)
 	resp, err := http.DefaultClient.Do(req)
-	must(c.t, err)
+	testenv.Must(c.t, err)
 	if resp.StatusCode != http.StatusOK {
 		c.t.Fatalf("GET /api/events: %d, want 200", resp.StatusCode)
 	}

@@ -73,7 +73,7 @@ func scheduleAll(b *testing.B, a *testApp, ids []string, left time.Duration) {
 		for i, id := range page {
 			msgs[i] = delay.In(id, left)
 		}
-		must(b, a.Kinds[0].Queue.Schedule(b.Context(), msgs...))
+		testenv.Must(b, a.Kinds[0].Queue.Schedule(b.Context(), msgs...))
 	}
 }
 
@@ -90,13 +90,13 @@ func startInBackground(b *testing.B, run func(context.Context) error) (stop func
 	go func() { result <- run(ctx) }()
 	return func() {
 		cancel()
-		must(b, <-result)
+		testenv.Must(b, <-result)
 	}
 }
 
 func awaitNonePending(b *testing.B, a *testApp) {
 	b.Helper()
-	eventually(b, "no order is pending", func() bool {
+	testenv.Eventually(b, "no order is pending", func() bool {
 		var pending bool
 		err := a.Pool.QueryRowContext(b.Context(), `SELECT EXISTS (SELECT FROM orders WHERE status = 'pending')`).Scan(&pending)
 		return err == nil && !pending
@@ -120,7 +120,7 @@ func BenchmarkLateness(b *testing.B) {
 		awaitNonePending(b, a)
 	}
 	late, err := a.store.Lateness(b.Context())
-	must(b, err)
+	testenv.Must(b, err)
 	b.ReportMetric(late.Worker.P50*1000, "p50-ms")
 	b.ReportMetric(late.Worker.P99*1000, "p99-ms")
 	b.ReportMetric(late.Worker.Max*1000, "max-ms")
@@ -148,7 +148,7 @@ func BenchmarkIdle(b *testing.B) {
 		scheduleAll(b, a, pendingOrders(b, a, tasks, time.Hour), time.Hour)
 		mustExec(b, a, `VACUUM ANALYZE`)
 		_, err := a.Kinds.Sweep(b.Context()) // the first sweep is a restore
-		must(b, err)
+		testenv.Must(b, err)
 		defer startProcess(b, a)()
 		countCommands(b, a)
 	})
@@ -158,7 +158,7 @@ func BenchmarkIdle(b *testing.B) {
 func startProcess(b *testing.B, a *testApp) (stop func()) {
 	b.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(b, err)
+	testenv.Must(b, err)
 	return startInBackground(b, func(ctx context.Context) error { return a.Run(ctx, ln) })
 }
 
@@ -179,7 +179,7 @@ func countCommands(b *testing.B, a *testApp) {
 func commandsProcessed(b *testing.B, a *testApp) (n int64) {
 	b.Helper()
 	info, err := a.Redis.InfoMap(b.Context(), "stats").Result()
-	must(b, err)
+	testenv.Must(b, err)
 	if _, err := fmt.Sscan(info["Stats"]["total_commands_processed"], &n); err != nil {
 		b.Fatal(err)
 	}
@@ -193,8 +193,8 @@ func BenchmarkSweep(b *testing.B) {
 	for _, pending := range []int{100_000, 1_000_000} {
 		b.Run(fmt.Sprint(pending), func(b *testing.B) {
 			a := newTestApp(b, testenv.Redis(b), 1)
-			must(b, a.Kinds[0].Queue.BeginRestore(b.Context()))
-			must(b, a.Kinds[0].Queue.EndRestore(b.Context()))
+			testenv.Must(b, a.Kinds[0].Queue.BeginRestore(b.Context()))
+			testenv.Must(b, a.Kinds[0].Queue.EndRestore(b.Context()))
 			pendingOrders(b, a, near, 0)
 			mustExec(b, a, `UPDATE orders SET expires_at = now() + interval '100 seconds'`)
 			pendingOrders(b, a, pending-near, 24*time.Hour)

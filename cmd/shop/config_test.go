@@ -106,7 +106,7 @@ func TestSecrets(t *testing.T) {
 	files := t.TempDir()
 	file := func(name, content string) string {
 		path := filepath.Join(files, name)
-		must(t, os.WriteFile(path, []byte(content), 0o600))
+		testenv.Must(t, os.WriteFile(path, []byte(content), 0o600))
 		return path
 	}
 	mounted, padded, empty, blank := file("mounted", secret+"\n"), file("padded", " \t\r\n"+secret+"\r\n\n"), file("empty", ""), file("blank", " \n")

@@ -18,17 +18,17 @@ func TestDoctor(t *testing.T) {
 	}{
 		"no fault": {func(*testing.T, *testApp) {}, nil},
 		"Redis wiped": {func(t *testing.T, a *testApp) {
-			must(t, a.Redis.FlushDB(t.Context()).Err())
+			testenv.Must(t, a.Redis.FlushDB(t.Context()).Err())
 		}, []string{"FAIL  tasks", "shop reconcile"}},
 		"no worker": {func(t *testing.T, a *testApp) {
-			must(t, a.Kinds[0].Queue.Schedule(t.Context(), delay.In("1", -time.Minute)))
+			testenv.Must(t, a.Kinds[0].Queue.Schedule(t.Context(), delay.In("1", -time.Minute)))
 		}, []string{"FAIL  worker", "1 tasks are due", "the oldest for 1m"}},
 		"a dead letter": {func(t *testing.T, a *testApp) {
 			bury(t, a.Kinds[0].Queue, "1")
 		}, []string{"FAIL  worker", "1 dead letters"}},
 		"no worker and a dead letter": {func(t *testing.T, a *testApp) {
 			bury(t, a.Kinds[0].Queue, "1")
-			must(t, a.Kinds[0].Queue.Schedule(t.Context(), delay.In("2", -time.Minute)))
+			testenv.Must(t, a.Kinds[0].Queue.Schedule(t.Context(), delay.In("2", -time.Minute)))
 		}, []string{"is a worker running?; 1 dead letters"}},
 		"no relay": {func(t *testing.T, a *testApp) {
 			mustExec(t, a, `INSERT INTO outbox (kind, task_id, due_at, created_at) VALUES ($1, '1', now(), now() - interval '1 min')`, order.CancelKind)
@@ -94,9 +94,9 @@ func TestDoctorReadsDurability(t *testing.T) {
 // bury makes a task a dead letter.
 func bury(t *testing.T, q *delay.Queue, id string) {
 	t.Helper()
-	must(t, q.Schedule(t.Context(), delay.In(id, 0)))
+	testenv.Must(t, q.Schedule(t.Context(), delay.In(id, 0)))
 	batch, err := q.Claim(t.Context(), 0, 1, time.Minute)
-	must(t, err)
+	testenv.Must(t, err)
 	_, err = q.Bury(t.Context(), batch, delay.Burial{ID: id})
-	must(t, err)
+	testenv.Must(t, err)
 }

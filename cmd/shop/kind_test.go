@@ -46,21 +46,21 @@ func TestSeveralKinds(t *testing.T) {
 		}
 		return outcomes, nil
 	}, delay.WorkerConfig{}, emptyTable{})
-	must(t, a.Err())
+	testenv.Must(t, a.Err())
 	handler, err := a.Handler()
-	must(t, err)
+	testenv.Must(t, err)
 	server := httptest.NewServer(handler)
 	defer server.Close()
 	send := func(method, path string, answer any) int {
 		t.Helper()
 		req, err := http.NewRequestWithContext(t.Context(), method, server.URL+"/ops/api"+path, http.NoBody)
-		must(t, err)
+		testenv.Must(t, err)
 		req.Header.Set("Authorization", "Bearer "+o.Ops.OpsToken)
 		resp, err := server.Client().Do(req)
-		must(t, err)
+		testenv.Must(t, err)
 		defer resp.Body.Close()
 		if answer != nil {
-			must(t, json.NewDecoder(resp.Body).Decode(answer))
+			testenv.Must(t, json.NewDecoder(resp.Body).Decode(answer))
 		}
 		return resp.StatusCode
 	}
@@ -78,7 +78,7 @@ func TestSeveralKinds(t *testing.T) {
 
 	bury(t, a.Kinds[0].Queue, "1")
 	bury(t, second.Queue, "2")
-	must(t, second.Queue.Schedule(t.Context(), delay.In("3", -time.Minute)))
+	testenv.Must(t, second.Queue.Schedule(t.Context(), delay.In("3", -time.Minute)))
 	mustExec(t, a, `INSERT INTO outbox (kind, task_id, due_at) VALUES ($1, '4', now()), ($2, '4', now())`, order.CancelKind, secondKind)
 	var s struct {
 		Queue struct {
@@ -132,8 +132,8 @@ func TestSeveralKinds(t *testing.T) {
 		t.Errorf("the worker of the second kind handled %v, want 2 and 3", got)
 	}
 	stop()
-	must(t, <-ended)
-	eventually(t, "the task of the order is scheduled", func() bool {
+	testenv.Must(t, <-ended)
+	testenv.Eventually(t, "the task of the order is scheduled", func() bool {
 		locations, err := a.Kinds[0].Queue.Locate(t.Context(), []string{order1})
 		return err == nil && locations[0].State == delay.Scheduled
 	})

@@ -63,7 +63,7 @@ func openAppWith(t testing.TB, o *serveCommand) *testApp {
 	}
 	t.Cleanup(p.Close)
 	a := &testApp{p, addParts(p, &o.partOptions), order.NewStore(p.DB)}
-	must(t, a.Err())
+	testenv.Must(t, a.Err())
 	return a
 }
 
@@ -137,20 +137,4 @@ func withoutTimeout(t testing.TB, a *testApp) *sql.Conn {
 		t.Fatal(err)
 	}
 	return conn
-}
-
-// eventually waits until reached returns true, and fails the test after 30 seconds. state describes the awaited state.
-func eventually(t testing.TB, state string, reached func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !reached() {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("not reached within 30 s: %s", state)
-		case <-tick.C:
-		}
-	}
 }

@@ -18,10 +18,10 @@ import (
 func TestCloseSaleRoute(t *testing.T) {
 	a, o := newTestApp(t, testenv.Redis(t), 1), validOptions()
 	handler, err := a.Handler()
-	must(t, err)
+	testenv.Must(t, err)
 	pendingOrders(t, a, 3, time.Hour)
 	var product uuid.UUID
-	must(t, a.Pool.QueryRowContext(t.Context(), `SELECT id FROM products`).Scan(&product))
+	testenv.Must(t, a.Pool.QueryRowContext(t.Context(), `SELECT id FROM products`).Scan(&product))
 	for _, test := range []struct {
 		name, path, token string
 		status            int
@@ -39,16 +39,16 @@ func TestCloseSaleRoute(t *testing.T) {
 			defer server.Close()
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
 				server.URL+"/ops/api/products/"+test.path+"/close-sale", http.NoBody)
-			must(t, err)
+			testenv.Must(t, err)
 			req.Header.Set("Authorization", "Bearer "+test.token)
 			resp, err := server.Client().Do(req)
-			must(t, err)
+			testenv.Must(t, err)
 			defer resp.Body.Close()
 			var answer struct {
 				order.SaleClosed
 				Type string
 			}
-			must(t, json.NewDecoder(resp.Body).Decode(&answer))
+			testenv.Must(t, json.NewDecoder(resp.Body).Decode(&answer))
 			if resp.StatusCode != test.status || answer.Orders != test.orders || test.problem != "" && answer.Type != "/problems/"+test.problem {
 				t.Errorf("the answer is %d %+v, want %d, %d orders, problem %q", resp.StatusCode, answer, test.status, test.orders, test.problem)
 			}

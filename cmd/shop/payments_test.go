@@ -12,7 +12,7 @@ import (
 func newTestPayments(t testing.TB, o *serveCommand) *demoPayments {
 	t.Helper()
 	var p demoPayments
-	must(t, p.open(t.Context(), o, testenv.Postgres(t), "http://127.0.0.1:1", slog.New(slog.DiscardHandler)))
+	testenv.Must(t, p.open(t.Context(), o, testenv.Postgres(t), "http://127.0.0.1:1", slog.New(slog.DiscardHandler)))
 	t.Cleanup(p.close)
 	return &p
 }

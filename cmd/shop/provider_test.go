@@ -41,9 +41,9 @@ func (b *syncBuffer) String() string {
 func TestProvider(t *testing.T) {
 	setEnvironment(t, nil)
 	database, err := url.Parse(testenv.Postgres(t))
-	must(t, err)
+	testenv.Must(t, err)
 	admin, err := sql.Open("pgx", database.String())
-	must(t, err)
+	testenv.Must(t, err)
 	t.Cleanup(func() { admin.Close() })
 	database.Path += "_provider"
 	t.Cleanup(func() {
@@ -62,7 +62,7 @@ func TestProvider(t *testing.T) {
 			"--stripe-key=sk_test_1", "--stripe-webhook-secret=whsec_1"})
 	}()
 	var started struct{ Addr string }
-	eventually(t, "the simulator logs its address", func() bool {
+	testenv.Eventually(t, "the simulator logs its address", func() bool {
 		line, _, complete := strings.Cut(log.String(), "\n")
 		return complete && json.Unmarshal([]byte(line), &started) == nil && started.Addr != ""
 	})
@@ -88,7 +88,7 @@ func TestProvider(t *testing.T) {
 			},
 		}},
 	})
-	must(t, err)
+	testenv.Must(t, err)
 	if want := address + "/checkout/" + session.ID; session.URL != want {
 		t.Errorf("the checkout is at %q, want %q", session.URL, want)
 	}
@@ -117,9 +117,9 @@ func TestProvider(t *testing.T) {
 func setKnobs(t *testing.T, address, knobs string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, address+"/sim/knobs", strings.NewReader(knobs))
-	must(t, err)
+	testenv.Must(t, err)
 	res, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
-	must(t, err)
+	testenv.Must(t, err)
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
 		t.Fatalf("PUT /sim/knobs answered %d, want 200", res.StatusCode)

@@ -53,14 +53,14 @@ func newFilledApp(t testing.TB, redisURL string, shards, n int) (*testApp, []str
 func checkScheduled(t testing.TB, a *testApp) {
 	t.Helper()
 	page, _, err := a.orders.Pending(t.Context(), "", reconcile.All, 10_000)
-	must(t, err)
+	testenv.Must(t, err)
 	ids := make([]string, len(page))
 	for i, m := range page {
 		ids[i] = m.ID
 	}
 	began := time.Now()
 	locations, err := a.Kinds[0].Queue.Locate(t.Context(), ids)
-	must(t, err)
+	testenv.Must(t, err)
 	for i, task := range locations {
 		left := page[i].Due().Sub(began)
 		if task.State != delay.Scheduled || task.Left > left+500*time.Millisecond {
@@ -82,13 +82,13 @@ func TestSweepRepairsRedis(t *testing.T) {
 		},
 		"members deleted": {
 			func(t *testing.T, a *testApp, ids []string) {
-				must(t, a.Redis.ZRem(t.Context(), dueKey, ids[3], ids[900]).Err())
+				testenv.Must(t, a.Redis.ZRem(t.Context(), dueKey, ids[3], ids[900]).Err())
 			},
 			func(r *reconcile.Report) { r.Missing = 2 },
 		},
 		"scores moved late": {
 			func(t *testing.T, a *testApp, ids []string) {
-				must(t, a.Redis.ZIncrBy(t.Context(), dueKey, 1e6, ids[3]).Err()) // a second
+				testenv.Must(t, a.Redis.ZIncrBy(t.Context(), dueKey, 1e6, ids[3]).Err()) // a second
 			},
 			func(r *reconcile.Report) { r.Late = 1 },
 		},
@@ -101,32 +101,32 @@ func TestSweepRepairsRedis(t *testing.T) {
 			func(*reconcile.Report) {},
 		},
 		"wiped": {
-			func(t *testing.T, a *testApp, _ []string) { must(t, a.Redis.FlushDB(t.Context()).Err()) },
+			func(t *testing.T, a *testApp, _ []string) { testenv.Must(t, a.Redis.FlushDB(t.Context()).Err()) },
 			func(r *reconcile.Report) { r.Full, r.Missing = true, n },
 		},
 		"orphaned members": {
 			func(t *testing.T, a *testApp, _ []string) {
 				for _, id := range []string{uuid.NewString(), "no-uuid"} {
-					must(t, a.Kinds[0].Queue.Schedule(t.Context(), delay.In(id, time.Minute)))
+					testenv.Must(t, a.Kinds[0].Queue.Schedule(t.Context(), delay.In(id, time.Minute)))
 				}
 			},
 			func(r *reconcile.Report) { r.Orphaned = 2 },
 		},
 		"a dead letter": {
 			func(t *testing.T, a *testApp, ids []string) {
-				must(t, a.Kinds[0].Queue.Schedule(t.Context(), delay.In(ids[3], -time.Hour)))
+				testenv.Must(t, a.Kinds[0].Queue.Schedule(t.Context(), delay.In(ids[3], -time.Hour)))
 				b, err := a.Kinds[0].Queue.Claim(t.Context(), 0, 1, time.Minute)
-				must(t, err)
+				testenv.Must(t, err)
 				_, err = a.Kinds[0].Queue.Bury(t.Context(), b, delay.Burial{ID: ids[3], Err: "broken"})
-				must(t, err)
+				testenv.Must(t, err)
 			},
 			func(r *reconcile.Report) { r.Dead = 1 },
 		},
 		"leased": {
 			func(t *testing.T, a *testApp, ids []string) {
-				must(t, a.Kinds[0].Queue.Schedule(t.Context(), delay.In(ids[3], -time.Hour)))
+				testenv.Must(t, a.Kinds[0].Queue.Schedule(t.Context(), delay.In(ids[3], -time.Hour)))
 				_, err := a.Kinds[0].Queue.Claim(t.Context(), 0, 1, time.Minute)
-				must(t, err)
+				testenv.Must(t, err)
 			},
 			func(*reconcile.Report) {},
 		},
@@ -159,7 +159,7 @@ func checkRepairMetrics(t *testing.T, a *testApp, report func(*reconcile.Report)
 	report(&want)
 	got := map[string]float64{}
 	families, err := a.Registry.Gather()
-	must(t, err)
+	testenv.Must(t, err)
 	for _, family := range families {
 		if family.GetName() == "shop_reconcile_repairs_total" {
 			for _, m := range family.GetMetric() {
@@ -181,23 +181,16 @@ func checkRepairMetrics(t *testing.T, a *testApp, report func(*reconcile.Report)
 	}
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // shiftScores moves all tasks, as a failover to a Redis with another clock does. If the new clock is 2 minutes behind,
 // every task is 2 minutes late.
 func shiftScores(t *testing.T, a *testApp, by time.Duration) {
 	t.Helper()
 	members, err := a.Redis.ZRangeWithScores(t.Context(), dueKey, 0, -1).Result()
-	must(t, err)
+	testenv.Must(t, err)
 	for i := range members {
 		members[i].Score += float64(by.Microseconds())
 	}
-	must(t, a.Redis.ZAdd(t.Context(), dueKey, members...).Err())
+	testenv.Must(t, a.Redis.ZAdd(t.Context(), dueKey, members...).Err())
 }
 
 // TestSweepRestoresOneNode wipes one node of a cluster. A sweep restores the tasks of the node's shards.
@@ -208,8 +201,8 @@ func TestSweepRestoresOneNode(t *testing.T) {
 	node := redis.NewClient(&redis.Options{Addr: nodes[0]})
 	defer node.Close()
 	keys, err := node.DBSize(t.Context()).Result()
-	must(t, err)
-	must(t, node.FlushAll(t.Context()).Err())
+	testenv.Must(t, err)
+	testenv.Must(t, node.FlushAll(t.Context()).Err())
 	report := sweep(t, a)
 	if !report.Full || report.Missing == 0 || report.Missing == n || keys == 0 {
 		t.Errorf("after the wipe of a node with %d keys the sweep reported %+v, want a full one with some tasks missing", keys, report)
@@ -223,7 +216,7 @@ func TestSweepWithRedisDown(t *testing.T) {
 	a := newTestApp(t, server.URL(), 1)
 	pendingOrders(t, a, 1200, -time.Minute)
 	pendingOrders(t, a, 5, time.Minute)
-	must(t, server.Kill())
+	testenv.Must(t, server.Kill())
 	report := sweep(t, a)
 	if report.Outcome != reconcile.Degraded || report.Overdue != 1200 || report.Error == "" {
 		t.Errorf("reported %+v, want degraded with 1200 overdue", report)
@@ -248,8 +241,8 @@ func TestReconcilerRunsWhenRedisIsWiped(t *testing.T) {
 	ended := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { ended <- a.Kinds[0].Reconciler.Run(ctx) }()
-	must(t, a.Redis.FlushDB(t.Context()).Err())
-	eventually(t, "the tasks are in Redis again", func() bool {
+	testenv.Must(t, a.Redis.FlushDB(t.Context()).Err())
+	testenv.Eventually(t, "the tasks are in Redis again", func() bool {
 		n, err := a.Redis.ZCard(t.Context(), dueKey).Result()
 		return err == nil && int(n) == len(ids)
 	})
@@ -278,17 +271,17 @@ func (p panickyTable) Pending(
 // Recover is the innermost wrapper.
 func TestPanicDoesNotStopTheSweeps(t *testing.T) {
 	a := newTestApp(t, testenv.Redis(t), 1)
-	must(t, a.Kinds[0].Queue.BeginRestore(t.Context())) // so that no probe starts a sweep
-	must(t, a.Kinds[0].Queue.EndRestore(t.Context()))
+	testenv.Must(t, a.Kinds[0].Queue.BeginRestore(t.Context())) // so that no probe starts a sweep
+	testenv.Must(t, a.Kinds[0].Queue.EndRestore(t.Context()))
 	table := panickyTable{a.orders, new(atomic.Int64)}
 	r, err := reconcile.New(a.Pool, table, a.Kinds[0].Queue, reconcile.Config{Schedule: "@every 1s"}, a.Log, nil)
-	must(t, err)
+	testenv.Must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
-	eventually(t, "sweeps after the panic", func() bool { return table.sweeps.Load() >= 3 })
+	testenv.Eventually(t, "sweeps after the panic", func() bool { return table.sweeps.Load() >= 3 })
 	cancel()
-	must(t, <-ended)
+	testenv.Must(t, <-ended)
 }
 
 func TestOneSweepAtATime(t *testing.T) {
@@ -298,7 +291,7 @@ func TestOneSweepAtATime(t *testing.T) {
 		t.Errorf("before the first sweep the last report is %v, %v; want none", last, err)
 	}
 	holder, err := a.Pool.Conn(t.Context())
-	must(t, err)
+	testenv.Must(t, err)
 	defer holder.Close()
 	const lockName = "reconcile " + order.CancelKind
 	if _, err := holder.ExecContext(t.Context(), `SELECT pg_advisory_lock(hashtextextended($1, 0))`, lockName); err != nil {
@@ -309,7 +302,7 @@ func TestOneSweepAtATime(t *testing.T) {
 	}
 	// The session that holds the lock ends, as if its process had died.
 	mustExec(t, a, `SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'`)
-	eventually(t, "the lock is free", func() bool {
+	testenv.Eventually(t, "the lock is free", func() bool {
 		_, err := b.Kinds[0].Reconciler.Sweep(t.Context())
 		return err == nil
 	})
@@ -322,7 +315,7 @@ func TestOneSweepAtATime(t *testing.T) {
 func TestNoFalseRepairs(t *testing.T) {
 	a, _ := newFilledApp(t, testenv.Redis(t), 4, 3000)
 	// On a loaded machine a task may have been late on its way to Redis. The first sweeps repair it.
-	eventually(t, "a queue in sync", func() bool { return sweep(t, a).Repairs() == 0 })
+	testenv.Eventually(t, "a queue in sync", func() bool { return sweep(t, a).Repairs() == 0 })
 	for range 20 {
 		if report := sweep(t, a); report.Repairs() != 0 || report.Outcome != reconcile.OK {
 			t.Fatalf("reported %+v", report)

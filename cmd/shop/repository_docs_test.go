@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+
+	"example.com/shop/internal/testenv"
 )
 
 // namedTest matches a test's name in a document. An ellipsis may shorten the name of a subtest.
@@ -54,7 +56,7 @@ func testSources(t *testing.T) string {
 	t.Helper()
 	var text strings.Builder
 	module := os.DirFS(repositoryRoot)
-	must(t, fs.WalkDir(module, ".", func(path string, _ fs.DirEntry, err error) error {
+	testenv.Must(t, fs.WalkDir(module, ".", func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, "_test.go") {
 			return err
 		}
@@ -258,13 +260,13 @@ func TestReadmeCountsSkips(t *testing.T) {
 	}
 	install := regexp.MustCompile(`apt-get install ([a-z][a-z0-9.-]+)`)
 	events, err := os.Open(*bareEvents)
-	must(t, err)
+	testenv.Must(t, err)
 	defer events.Close()
 	skipped := map[string]int{}
 	output := map[string]string{} // by test
 	for dec := json.NewDecoder(events); dec.More(); {
 		var event struct{ Action, Package, Test, Output string }
-		must(t, dec.Decode(&event))
+		testenv.Must(t, dec.Decode(&event))
 		test := event.Package + " " + event.Test
 		output[test] += event.Output
 		if m := install.FindStringSubmatch(output[test]); event.Action == "skip" && event.Test != "" && m != nil {

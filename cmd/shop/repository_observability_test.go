@@ -186,7 +186,7 @@ func TestMetricsOfAnAlertExpression(t *testing.T) {
 // because increase() does not count the event with which a series begins.
 func TestAlertedSeriesBeginAtZero(t *testing.T) {
 	families, err := newObservedApp(t).Registry.Gather()
-	must(t, err)
+	testenv.Must(t, err)
 	exists := map[string]bool{}
 	for _, family := range families {
 		for _, m := range family.Metric {
@@ -225,7 +225,7 @@ func readDashboard(t *testing.T) []dashboardPanel {
 		UID    string
 		Panels []dashboardPanel
 	}
-	must(t, json.Unmarshal([]byte(readRepositoryFile(t, dashboardFile)), &dashboard))
+	testenv.Must(t, json.Unmarshal([]byte(readRepositoryFile(t, dashboardFile)), &dashboard))
 	if dashboard.UID == "" || len(dashboard.Panels) == 0 {
 		t.Fatalf("the dashboard has the uid %q and %d panels, want a uid and a panel", dashboard.UID, len(dashboard.Panels))
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"example.com/shop/internal/order"
+	"example.com/shop/internal/testenv"
 )
 
 // The files repository_*_test.go check that the documents, the alerts, the images and the imports agree with the
@@ -35,7 +36,7 @@ const (
 func readRepositoryFile(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(repositoryRoot, path))
-	must(t, err)
+	testenv.Must(t, err)
 	return string(text)
 }
 
@@ -43,7 +44,7 @@ func readRepositoryFile(t *testing.T, path string) string {
 func documents(t *testing.T) []string {
 	t.Helper()
 	docs, err := fs.Glob(os.DirFS(repositoryRoot), docsFolder+"/*.md")
-	must(t, err)
+	testenv.Must(t, err)
 	if len(docs) == 0 {
 		t.Fatalf("found no documents in %s", docsFolder)
 	}

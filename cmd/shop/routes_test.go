@@ -31,7 +31,7 @@ func TestHeadMatchesGet(t *testing.T) {
 	a := openAppWith(t, &o)
 	payments.addTo(a.Process, demo.Add(a.Process, nil, nil))
 	handler, err := a.Handler()
-	must(t, err)
+	testenv.Must(t, err)
 	registered := map[string]bool{}
 	var routes gin.RoutesInfo
 	a.Routes(func(root, _ gin.IRouter) { routes = root.(*gin.Engine).Routes() })
@@ -48,13 +48,13 @@ func TestHeadMatchesGet(t *testing.T) {
 	defer server.Close()
 	send := func(method, path string) (statusAndType, body string) {
 		req, err := http.NewRequestWithContext(t.Context(), method, server.URL+path, http.NoBody)
-		must(t, err)
+		testenv.Must(t, err)
 		req.Header.Set("Authorization", "Bearer "+o.Ops.OpsToken) // customers' routes answer 401
 		resp, err := server.Client().Do(req)
-		must(t, err)
+		testenv.Must(t, err)
 		defer resp.Body.Close()
 		text, err := io.ReadAll(resp.Body)
-		must(t, err)
+		testenv.Must(t, err)
 		return resp.Status + " " + resp.Header.Get("Content-Type"), string(text)
 	}
 	for _, path := range []string{"/", "/ops", "/assets/shop.js", "/openapi.yaml", "/healthz", "/readyz", "/metrics", "/api/products", "/api/orders", "/api/events", "/ops/api/stats", "/ops/api/faults",
@@ -74,13 +74,13 @@ func TestHalfClosedClient(t *testing.T) {
 	o := validOptions()
 	a := newTestApp(t, testenv.Redis(t), 1)
 	handler, err := a.Handler()
-	must(t, err)
+	testenv.Must(t, err)
 	server := httptest.NewServer(handler)
 	defer server.Close()
 	tokens, err := rest.NewTokens(tokenConfig(o.TokenKey))
-	must(t, err)
+	testenv.Must(t, err)
 	token, err := tokens.Issue(a.orders.SignUp())
-	must(t, err)
+	testenv.Must(t, err)
 	product := uuid.New()
 	mustExec(t, a, `INSERT INTO products (id, name, price_cents, currency, supply, available) VALUES ($1, 'thing', 100, 'EUR', 100, 100)`, product)
 	body := fmt.Sprintf(`{"items":[{"product_id":%q,"quantity":1}]}`, product)
@@ -96,15 +96,15 @@ func TestHalfClosedClient(t *testing.T) {
 			{"POST /api/orders", "{}", http.StatusUnprocessableEntity},
 		} {
 			conn, err := net.Dial("tcp", server.Listener.Addr().String())
-			must(t, err)
+			testenv.Must(t, err)
 			_, err = fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: shop\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
 				test.request, token, len(test.body), test.body)
-			must(t, err)
-			must(t, conn.(*net.TCPConn).CloseWrite())
+			testenv.Must(t, err)
+			testenv.Must(t, conn.(*net.TCPConn).CloseWrite())
 			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-			must(t, err)
+			testenv.Must(t, err)
 			text, err := io.ReadAll(resp.Body)
-			must(t, err)
+			testenv.Must(t, err)
 			if resp.StatusCode != test.status {
 				t.Errorf("%s: got status %d, want %d: %s", test.request, resp.StatusCode, test.status, text)
 			}
@@ -119,7 +119,7 @@ func TestHalfClosedClient(t *testing.T) {
 func TestUnreadyWithoutTables(t *testing.T) {
 	a := newTestApp(t, testenv.Redis(t), 1)
 	handler, err := a.Handler()
-	must(t, err)
+	testenv.Must(t, err)
 	status := func(path string) int {
 		recorder := httptest.NewRecorder()
 		handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), "GET", path, nil))
@@ -160,14 +160,14 @@ func TestUnreadyWithoutTables(t *testing.T) {
 func TestTokens(t *testing.T) {
 	o := validOptions()
 	handler, err := newTestApp(t, "redis://127.0.0.1:1/0", 1).Handler()
-	must(t, err)
+	testenv.Must(t, err)
 	recorder := httptest.NewRecorder()
 	handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), "POST", "/api/customers", http.NoBody))
 	cookie, err := http.ParseSetCookie(recorder.Header().Get("Set-Cookie"))
-	must(t, err)
+	testenv.Must(t, err)
 	var claims jwt.RegisteredClaims
 	_, err = jwt.ParseWithClaims(cookie.Value, &claims, func(*jwt.Token) (any, error) { return []byte(o.TokenKey), nil })
-	must(t, err)
+	testenv.Must(t, err)
 	if cookie.Name != "shop_token" || cookie.Path != "/api" || claims.Issuer != "shop" || !slices.Equal(claims.Audience, []string{"shop-customers"}) {
 		t.Errorf("got the cookie %s for %s with a token of %s for %v, want shop_token for /api, of shop for shop-customers",
 			cookie.Name, cookie.Path, claims.Issuer, claims.Audience)
@@ -180,27 +180,27 @@ func TestEventsOfOtherCustomers(t *testing.T) {
 	o := validOptions()
 	a := newTestApp(t, testenv.Redis(t), 1)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	testenv.Must(t, err)
 	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run(ctx, ln) }()
 	defer func() {
 		stop()
-		must(t, <-ended)
+		testenv.Must(t, <-ended)
 		http.DefaultClient.CloseIdleConnections()
 	}()
 	tokens, err := rest.NewTokens(tokenConfig(o.TokenKey))
-	must(t, err)
+	testenv.Must(t, err)
 	alice, bob := a.orders.SignUp(), a.orders.SignUp()
 	// open returns a function that reads events up to the expected one, and returns all of them.
 	open := func(customer uuid.UUID) (readTo func(expected string) (all string)) {
 		token, err := tokens.Issue(customer)
-		must(t, err)
+		testenv.Must(t, err)
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+ln.Addr().String()+"/api/events", http.NoBody)
-		must(t, err)
+		testenv.Must(t, err)
 		req.Header.Set("Authorization", "Bearer "+token)
 		resp, err := http.DefaultClient.Do(req)
-		must(t, err)
+		testenv.Must(t, err)
 		t.Cleanup(func() { resp.Body.Close() })
 		lines := bufio.NewReader(resp.Body)
 		return func(expected string) (all string) {

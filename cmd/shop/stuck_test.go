@@ -16,11 +16,11 @@ import (
 // times it out, or in the report of the reconciler.
 func TestAnyShareOfStuckOrders(t *testing.T) {
 	a := newTestApp(t, testenv.Redis(t), 1)
-	must(t, a.Kinds[0].Queue.BeginRestore(t.Context()))
-	must(t, a.Kinds[0].Queue.EndRestore(t.Context()))
+	testenv.Must(t, a.Kinds[0].Queue.BeginRestore(t.Context()))
+	testenv.Must(t, a.Kinds[0].Queue.EndRestore(t.Context()))
 	rapid.Check(t, func(r *rapid.T) {
 		mustExec(t, a, `WITH i AS (DELETE FROM order_items), e AS (DELETE FROM order_events) DELETE FROM orders`)
-		must(t, a.Redis.Del(t.Context(), dueKey, attemptsKey).Err())
+		testenv.Must(t, a.Redis.Del(t.Context(), dueKey, attemptsKey).Err())
 		kinds := rapid.SliceOfN(rapid.SampledFrom([]string{"good", "poisoned", "locked order", "locked product"}), 1, 30).Draw(r, "orders")
 		orders := map[string][]string{}
 		all := make([]string, len(kinds))
@@ -34,9 +34,9 @@ func TestAnyShareOfStuckOrders(t *testing.T) {
 			case "poisoned":
 				mustExec(t, a, `UPDATE products SET supply = 0 WHERE id IN (SELECT product_id FROM order_items WHERE order_id = $1)`, ids[0])
 			case "locked order":
-				defer holdLock(t, a, `SELECT FROM orders WHERE id = ANY ($1) FOR UPDATE`, ids)()
+				defer testenv.HoldLock(t, a.Pool, `SELECT FROM orders WHERE id = ANY ($1) FOR UPDATE`, ids)()
 			case "locked product":
-				defer holdLock(t, a, `SELECT FROM products WHERE id IN (SELECT product_id FROM order_items WHERE order_id = ANY ($1)) FOR UPDATE`, ids)()
+				defer testenv.HoldLock(t, a.Pool, `SELECT FROM products WHERE id IN (SELECT product_id FROM order_items WHERE order_id = ANY ($1)) FOR UPDATE`, ids)()
 			}
 		}
 
@@ -45,11 +45,11 @@ func TestAnyShareOfStuckOrders(t *testing.T) {
 			for i, id := range all {
 				msgs[i] = delay.In(id, 0)
 			}
-			must(t, a.Kinds[0].Queue.Schedule(t.Context(), msgs...))
+			testenv.Must(t, a.Kinds[0].Queue.Schedule(t.Context(), msgs...))
 			_, err := a.Kinds[0].Worker.RunOnce(t.Context(), 0)
-			must(t, err)
+			testenv.Must(t, err)
 			locations, err := a.Kinds[0].Queue.Locate(t.Context(), all)
-			must(t, err)
+			testenv.Must(t, err)
 			for i, task := range locations {
 				failed, done := task.Attempts == 1, task.State == delay.Absent
 				if failed != (kinds[i] == "poisoned") || done != (kinds[i] == "good") {
@@ -66,11 +66,11 @@ func TestAnyShareOfStuckOrders(t *testing.T) {
 			}
 		}
 		var pending int
-		must(t, a.Pool.QueryRowContext(t.Context(), `SELECT count(*) FROM orders WHERE status = 'pending' AND NOT id = ANY ($1)`, append([]string{}, orders["good"]...)).Scan(&pending))
+		testenv.Must(t, a.Pool.QueryRowContext(t.Context(), `SELECT count(*) FROM orders WHERE status = 'pending' AND NOT id = ANY ($1)`, append([]string{}, orders["good"]...)).Scan(&pending))
 		if want := len(all) - len(orders["good"]); pending != want {
 			r.Errorf("orders %v: %d that cannot be cancelled are pending, want %d", kinds, pending, want)
 		}
-		must(t, a.Pool.QueryRowContext(t.Context(), `SELECT count(*) FROM orders WHERE status = 'pending' AND id = ANY ($1)`, append([]string{}, orders["good"]...)).Scan(&pending))
+		testenv.Must(t, a.Pool.QueryRowContext(t.Context(), `SELECT count(*) FROM orders WHERE status = 'pending' AND id = ANY ($1)`, append([]string{}, orders["good"]...)).Scan(&pending))
 		if pending > 0 {
 			r.Errorf("orders %v: %d good ones are pending, want 0", kinds, pending)
 		}
@@ -101,14 +101,4 @@ func insertOverdue(t *testing.T, a *testApp, ids []string) {
 		SELECT id::uuid, $2, 100, 'EUR', now() - interval '2 hours', now() - interval '1 hour' FROM unnest($1::text[]) AS id`, ids, customer)
 	mustExec(t, a, `INSERT INTO order_items (order_id, product_id, quantity, unit_price_cents) SELECT id::uuid, $2, 1, 100 FROM unnest($1::text[]) AS id`, ids, product)
 	mustExec(t, a, `INSERT INTO order_events (order_id, type, actor, at) SELECT id::uuid, 'placed', 'customer', now() - interval '2 hours' FROM unnest($1::text[]) AS id`, ids)
-}
-
-// holdLock executes a statement in a transaction of another session, which holds its locks until release is called.
-func holdLock(t *testing.T, a *testApp, statement string, args ...any) (release func()) {
-	t.Helper()
-	tx, err := a.Pool.BeginTx(t.Context(), nil)
-	must(t, err)
-	_, err = tx.ExecContext(t.Context(), statement, args...)
-	must(t, err)
-	return func() { must(t, tx.Rollback()) }
 }

@@ -1,7 +1,6 @@
 package delay
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"testing"
@@ -65,17 +64,4 @@ func redisTime(t testing.TB, q *Queue) int64 {
 		t.Fatal(err)
 	}
 	return us
-}
-
-// eventually waits until reached returns true. The deadline is long, for a machine under heavy load.
-func eventually(t testing.TB, state string, reached func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	for !reached() {
-		if ctx.Err() != nil {
-			t.Fatalf("this state was not reached within 30 s: %s", state)
-		}
-		sleep(ctx, 2*time.Millisecond)
-	}
 }

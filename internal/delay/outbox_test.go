@@ -97,7 +97,7 @@ func TestRelayCrash(t *testing.T) {
 	if _, err := o.take(ctx, 0, 2, func([]Message) error { cancel(); return nil }); err == nil {
 		t.Error("take returned no error under a cancelled context")
 	}
-	eventually(t, "rows back after the rollback", func() bool { return backlog(t, o) == 3 })
+	testenv.Eventually(t, "rows back after the rollback", func() bool { return backlog(t, o) == 3 })
 }
 
 func TestRelaysShareTheOutbox(t *testing.T) {
@@ -149,14 +149,14 @@ func TestRelayDrainsWhenRedisIsBack(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
-	eventually(t, "a failed run", func() bool { return testutil.ToFloat64(r.metrics.failures) > 0 })
+	testenv.Eventually(t, "a failed run", func() bool { return testutil.ToFloat64(r.metrics.failures) > 0 })
 	if n := backlog(t, o); n != 2 {
 		t.Errorf("%d rows while Redis is down, want 2", n)
 	}
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "drained outbox", func() bool { return backlog(t, o) == 0 })
+	testenv.Eventually(t, "drained outbox", func() bool { return backlog(t, o) == 0 })
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
@@ -192,7 +192,7 @@ func TestPublishThenDelete(t *testing.T) {
 			t.Fatalf("%s was not published", id)
 		}
 	}
-	eventually(t, "rows of published messages deleted", func() bool { return backlog(t, o) == 1 })
+	testenv.Eventually(t, "rows of published messages deleted", func() bool { return backlog(t, o) == 1 })
 
 	// Run deletes the rows of the last messages before it returns.
 	cancel()
@@ -399,7 +399,7 @@ func TestBreaker(t *testing.T) {
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the breaker is closed", func() bool { return p.Publish(t.Context(), In("a", time.Hour)) })
+	testenv.Eventually(t, "the breaker is closed", func() bool { return p.Publish(t.Context(), In("a", time.Hour)) })
 }
 
 // TestBudgetHoldsOnAHungRedis publishes to a server that accepts connections and never answers.

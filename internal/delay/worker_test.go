@@ -143,7 +143,7 @@ func TestWakeUp(t *testing.T) {
 		for i := range 20 {
 			before := delivered.Load()
 			scheduleNow(t, q, strconv.Itoa(i))
-			eventually(t, "delivered "+strconv.Itoa(i), func() bool { return delivered.Load() > before })
+			testenv.Eventually(t, "delivered "+strconv.Itoa(i), func() bool { return delivered.Load() > before })
 		}
 	})
 }
@@ -194,7 +194,7 @@ func TestEachDeliveredOnce(t *testing.T) {
 		if err := q.Schedule(t.Context(), msgs...); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "empty queue", func() bool { return depth(t, q) == Depth{} })
+		testenv.Eventually(t, "empty queue", func() bool { return depth(t, q) == Depth{} })
 		mu.Lock()
 		defer mu.Unlock()
 		if len(seen) != tasks {
@@ -222,7 +222,7 @@ func TestDeadWorkersLeaseExpires(t *testing.T) {
 		return all(tasks, Done()), nil
 	}, WorkerConfig{MaxIdle: time.Hour}) // the worker must know when the lease ends
 	defer start(t, w)()
-	eventually(t, "delivered again", func() bool { return delivered.Load() == 1 })
+	testenv.Eventually(t, "delivered again", func() bool { return delivered.Load() == 1 })
 	if n, err := q.Ack(t.Context(), killed, "a"); err != nil || n != 0 {
 		t.Errorf("the dead worker acknowledged %d tasks, %v; want 0", n, err)
 	}
@@ -314,7 +314,7 @@ func TestRedisGone(t *testing.T) {
 	}, WorkerConfig{MaxIdle: 50 * time.Millisecond})
 	defer start(t, w)()
 	scheduleNow(t, q, "before")
-	eventually(t, "delivered before", func() bool { return delivered.Load() == 1 })
+	testenv.Eventually(t, "delivered before", func() bool { return delivered.Load() == 1 })
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -324,7 +324,7 @@ func TestRedisGone(t *testing.T) {
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "delivered after", func() bool {
+	testenv.Eventually(t, "delivered after", func() bool {
 		_ = q.Schedule(t.Context(), In("after", 0)) // connections to the killed server may still fail
 		return delivered.Load() >= 2
 	})

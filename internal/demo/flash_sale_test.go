@@ -32,7 +32,7 @@ func newTestApp(t *testing.T) *testApp {
 	p, err := app.Open(t.Context(), app.Config{
 		Name: "test", DatabaseURL: testenv.Postgres(t), DatabaseConns: 20, RedisURL: testenv.Redis(t), QueueShards: 1,
 	}, slog.New(slog.DiscardHandler))
-	must(t, err)
+	testenv.Must(t, err)
 	t.Cleanup(p.Close)
 	return &testApp{p, order.Add(p, order.Options{OrderTimeout: time.Hour}, nil), order.NewStore(p.DB)}
 }
@@ -50,11 +50,11 @@ func (a *testApp) PlaceOne(ctx context.Context, customer, product uuid.UUID) err
 // order from before the sale.
 func TestFlashSaleStops(t *testing.T) {
 	a := newTestApp(t)
-	must(t, a.store.SeedProducts(t.Context()))
+	testenv.Must(t, a.store.SeedProducts(t.Context()))
 	placement := order.Placement{Lines: []order.Line{{ProductID: saleProduct, Quantity: 7}}}
 	customer := a.orders.SignUp()
 	before, _, err := a.orders.Place(t.Context(), customer, placement)
-	must(t, err)
+	testenv.Must(t, err)
 
 	sale := newFlashSale(a.Process, a)
 	gin.SetMode(gin.ReleaseMode)
@@ -79,28 +79,28 @@ func TestFlashSaleStops(t *testing.T) {
 		t.Errorf("a second flash sale is answered with %d, want 409", got)
 	}
 	_, err = a.orders.Cancel(t.Context(), customer, before.ID)
-	must(t, err)
+	testenv.Must(t, err)
 
 	lock, err := a.Pool.BeginTx(t.Context(), nil)
-	must(t, err)
+	testenv.Must(t, err)
 	_, err = lock.ExecContext(t.Context(), `SELECT FROM products WHERE id = $1 FOR UPDATE`, saleProduct)
-	must(t, err)
+	testenv.Must(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- sale.run(ctx) }()
-	eventually(t, "a customer waits for the lock", func() bool {
+	testenv.Eventually(t, "a customer waits for the lock", func() bool {
 		var waiting bool
-		must(t, a.Pool.QueryRowContext(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity
+		testenv.Must(t, a.Pool.QueryRowContext(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity
 			WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waiting))
 		return waiting
 	})
 	stop()
 	stopped := time.Now()
-	must(t, <-ended)
+	testenv.Must(t, <-ended)
 	if took := time.Since(stopped); took > 3*time.Second { // a second, on a machine that is not busy
 		t.Errorf("a stopped sale ended after %v, want about a second at most", took)
 	}
-	must(t, lock.Rollback())
+	testenv.Must(t, lock.Rollback())
 
 	state := sale.snapshot()
 	if state.Running || state.Sold != 0 || state.Failed != saleCustomers {
@@ -121,7 +121,7 @@ func TestFlashSaleStops(t *testing.T) {
 func availableOf(t *testing.T, a *testApp) int64 {
 	t.Helper()
 	products, err := a.orders.Products(t.Context())
-	must(t, err)
+	testenv.Must(t, err)
 	for _, product := range products {
 		if product.ID == saleProduct {
 			return product.Available
@@ -129,27 +129,4 @@ func availableOf(t *testing.T, a *testApp) int64 {
 	}
 	t.Fatal("the product of the flash sale does not exist")
 	return 0
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// eventually waits until reached returns true, and fails the test after 30 seconds. state describes the awaited state.
-func eventually(t *testing.T, state string, reached func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !reached() {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("not reached within 30 s: %s", state)
-		case <-tick.C:
-		}
-	}
 }

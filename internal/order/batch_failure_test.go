@@ -41,7 +41,7 @@ func (s *shop) checkPlacedOnce(t *testing.T, requests []request, results []resul
 			t.Errorf("placement %d: order %+v, replayed %v, error %v; want a new order", i, r.order, r.replayed, r.err)
 			continue
 		}
-		if rows := query[string](t, s, `SELECT concat((SELECT count(*) FROM orders WHERE customer_id = $1), (SELECT count(*) FROM order_events WHERE order_id = $2),
+		if rows := testenv.Query[string](t, s.db, `SELECT concat((SELECT count(*) FROM orders WHERE customer_id = $1), (SELECT count(*) FROM order_events WHERE order_id = $2),
 			(SELECT count(*) FROM order_items WHERE order_id = $2), (SELECT count(*) FROM outbox WHERE task_id = $3))`,
 			r.order.CustomerID, r.order.ID, r.order.ID.String()); rows != fmt.Sprintf("11%d1", len(requests[i].Lines)) {
 			t.Errorf("placement %d: orders of the customer, events, items and outbox rows are %s, want 11%d1", i, rows, len(requests[i].Lines))
@@ -80,7 +80,7 @@ func TestBatchWithDeadlock(t *testing.T) {
 			if got := fmt.Sprint(results); got != test.want {
 				t.Errorf("answers are %s, want %s", got, test.want)
 			}
-			if n := query[int](t, s, `SELECT last_value FROM transactions`); n != 3 {
+			if n := testenv.Query[int](t, s.db, `SELECT last_value FROM transactions`); n != 3 {
 				t.Errorf("the batch took %d transactions, want 3", n)
 			}
 			if results[0].err == nil {
@@ -94,12 +94,12 @@ func TestBatchWithDeadlock(t *testing.T) {
 func TestBatchWithTerminatedSession(t *testing.T) {
 	s := newShop(t)
 	product := s.product(t, 100)
-	release := s.holdLock(t, `UPDATE products SET name = 'held' WHERE id = $1`, product)
+	release := testenv.HoldLock(t, s.db, `UPDATE products SET name = 'held' WHERE id = $1`, product)
 	requests := s.newCustomers(5, product)
 	batch := s.startTogether(t, t.Context(), requests...)
 	admin := s.admin(t)
 	for range 2 {
-		eventually(t, "a session that was terminated", func() bool {
+		testenv.Eventually(t, "a session that was terminated", func() bool {
 			var terminated int
 			err := admin.QueryRowContext(t.Context(), `SELECT count(pg_terminate_backend(pid)) `+sessionsThatWait).Scan(&terminated)
 			return err == nil && terminated > 0
@@ -128,7 +128,7 @@ func TestBatchAfterAllSessionsWereTerminated(t *testing.T) {
 		t.Fatalf("the pool has %d idle connections, want at least 10", idle)
 	}
 	admin := s.admin(t)
-	eventually(t, "the end of all sessions of the pool", func() bool {
+	testenv.Eventually(t, "the end of all sessions of the pool", func() bool {
 		var sessions int
 		err := admin.QueryRowContext(t.Context(), `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
 			WHERE datname = current_database() AND application_name = 'test'`).Scan(&sessions)
@@ -240,9 +240,9 @@ func TestBatchWhoseAnswerIsLost(t *testing.T) {
 	s := newShopAt(t, proxied)
 	product := direct.product(t, 10)
 	for _, n := range []int{1, 6} {
-		orders := query[int](t, direct, `SELECT count(*) FROM orders`)
+		orders := testenv.Query[int](t, direct.db, `SELECT count(*) FROM orders`)
 		committed := -1
-		proxy.cutNext(func() { committed = query[int](t, direct, `SELECT count(*) FROM orders`) - orders })
+		proxy.cutNext(func() { committed = testenv.Query[int](t, direct.db, `SELECT count(*) FROM orders`) - orders })
 		requests := s.newCustomers(n, product)
 		requests[n-1].IdempotencyKey = ""
 		s.checkPlacedOnce(t, requests, s.placeTogether(t, requests...))
@@ -252,7 +252,7 @@ func TestBatchWhoseAnswerIsLost(t *testing.T) {
 	}
 
 	// The lost transaction has also rejected an order, and replayed one.
-	before := query[uuid.UUID](t, direct, `SELECT customer_id FROM orders WHERE idempotency_key IS NOT NULL ORDER BY id LIMIT 1`)
+	before := testenv.Query[uuid.UUID](t, direct.db, `SELECT customer_id FROM orders WHERE idempotency_key IS NOT NULL ORDER BY id LIMIT 1`)
 	proxy.cutNext(func() {})
 	results := s.placeTogether(t, wants(s.SignUp(), line(product, 2)), wants(s.SignUp(), line(product, 2)),
 		wantsWithKey(before, "key 0", line(product, 1)), wants(s.SignUp(), line(product, 1)))
@@ -295,7 +295,7 @@ func TestBadOrderFailsAlone(t *testing.T) {
 					requests = append(requests[:i-n:i-n], requests[i-n+1:]...)
 				}
 				s.checkPlacedOnce(t, requests, results)
-				if n := query[int](t, s, `SELECT count(*) FROM orders`); n != len(requests) {
+				if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM orders`); n != len(requests) {
 					t.Errorf("there are %d orders, want %d", n, len(requests))
 				}
 			})
@@ -309,7 +309,7 @@ func TestBadOrderFailsAlone(t *testing.T) {
 func TestLockedProductDelaysNoNeighbours(t *testing.T) {
 	s := newShop(t)
 	locked, other, free := s.product(t, 100), s.product(t, 100), s.product(t, 100)
-	release := s.holdLock(t, `UPDATE products SET name = 'held' WHERE id = ANY ($1)`, []uuid.UUID{locked, other})
+	release := testenv.HoldLock(t, s.db, `UPDATE products SET name = 'held' WHERE id = ANY ($1)`, []uuid.UUID{locked, other})
 	mixed := func() (requests []request, isHeld []bool) {
 		for _, lines := range [][]order.Line{
 			{line(free, 1)}, {line(locked, 1)}, {line(free, 2), line(other, 1)}, {line(free, 3)}, {line(other, 2)}, {line(free, 4)},
@@ -359,13 +359,13 @@ func TestLockedProductDelaysNoNeighbours(t *testing.T) {
 func TestPlacementsOfLockedProductShareOneSession(t *testing.T) {
 	s := newShop(t)
 	locked, free := s.product(t, 4), s.product(t, 1000)
-	release := s.holdLock(t, `UPDATE products SET name = 'held' WHERE id = $1`, locked)
+	release := testenv.HoldLock(t, s.db, `UPDATE products SET name = 'held' WHERE id = $1`, locked)
 	first := s.startTogether(t, t.Context(), s.newCustomers(2, locked)...)
 	if _, _, err := s.Place(t.Context(), s.SignUp(), order.Placement{Lines: []order.Line{line(free, 1)}}); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "a batch that waits apart", func() bool {
-		return query[bool](t, s, `SELECT EXISTS (SELECT `+sessionsThatWait+` AND query LIKE 'SELECT FROM products%')`)
+	testenv.Eventually(t, "a batch that waits apart", func() bool {
+		return testenv.Query[bool](t, s.db, `SELECT EXISTS (SELECT `+sessionsThatWait+` AND query LIKE 'SELECT FROM products%')`)
 	})
 	var others []*together
 	fastest := time.Hour
@@ -376,7 +376,7 @@ func TestPlacementsOfLockedProductShareOneSession(t *testing.T) {
 		if b.results[5].err != nil {
 			t.Errorf("a placement of the free product: %v", b.results[5].err)
 		}
-		if n := query[int](t, s, `SELECT count(*) `+sessionsThatWait); n > 1 {
+		if n := testenv.Query[int](t, s.db, `SELECT count(*) `+sessionsThatWait); n > 1 {
 			t.Errorf("%d sessions wait for the locked product, want 1", n)
 		}
 		fastest = min(fastest, b.results[5].after)
@@ -406,7 +406,7 @@ func TestPlacementsOfLockedProductShareOneSession(t *testing.T) {
 func TestProductLockedTooLong(t *testing.T) {
 	s := newShop(t)
 	locked, free := s.product(t, 100), s.product(t, 100)
-	release := s.holdLock(t, `UPDATE products SET name = 'held' WHERE id = $1`, locked)
+	release := testenv.HoldLock(t, s.db, `UPDATE products SET name = 'held' WHERE id = $1`, locked)
 	results := s.placeTogether(t, wants(s.SignUp(), line(locked, 1)), wants(s.SignUp(), line(free, 1)), wants(s.SignUp(), line(free, 1), line(locked, 1)))
 	if got, want := fmt.Sprint(results), "[unavailable placed unavailable]"; got != want {
 		t.Errorf("answers are %s, want %s", got, want)
@@ -426,7 +426,7 @@ func TestProductLockedTooLong(t *testing.T) {
 func TestLockedCustomerDelaysNoNeighbours(t *testing.T) {
 	s := newShop(t)
 	customer, product := s.insertCustomer(t), s.product(t, 100)
-	release := s.holdLock(t, `SELECT FROM customers WHERE id = $1 FOR UPDATE`, customer)
+	release := testenv.HoldLock(t, s.db, `SELECT FROM customers WHERE id = $1 FOR UPDATE`, customer)
 	requests := s.newCustomers(8, product)
 	requests[5].customer = customer
 	b := s.startTogether(t, t.Context(), requests...)

@@ -357,7 +357,7 @@ func (m *batchModel) check(rt *rapid.T) {
 			}
 		}
 	}
-	rows := query[string](m.t, m.shop, `SELECT concat_ws(' ', count(*) FILTER (WHERE NOT EXISTS (SELECT FROM order_events e WHERE e.order_id = o.id AND type = 'placed')),
+	rows := testenv.Query[string](m.t, m.shop.db, `SELECT concat_ws(' ', count(*) FILTER (WHERE NOT EXISTS (SELECT FROM order_events e WHERE e.order_id = o.id AND type = 'placed')),
 		count(*) FILTER (WHERE NOT EXISTS (SELECT FROM outbox WHERE task_id = o.id::text)),
 		count(*) FILTER (WHERE total_cents <> (SELECT sum(quantity * unit_price_cents) FROM order_items i WHERE i.order_id = o.id))) FROM orders o WHERE customer_id = ANY ($1)`, m.customers)
 	if rows != "0 0 0" {

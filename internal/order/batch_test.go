@@ -13,6 +13,7 @@ import (
 
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
+	"example.com/shop/internal/testenv"
 )
 
 // request is a placement of a customer.
@@ -249,7 +250,7 @@ func (s *shop) checkPlaced(t testing.TB, r request, o *order.Order) {
 		read.DueAt != o.DueAt || read.Currency != o.Currency {
 		t.Errorf("Place returns %+v, the database has %+v", o, read)
 	}
-	if rows := query[string](t, s, `SELECT concat((SELECT count(*) FROM order_events WHERE order_id = $1), (SELECT count(*) FROM outbox WHERE task_id = $2))`,
+	if rows := testenv.Query[string](t, s.db, `SELECT concat((SELECT count(*) FROM order_events WHERE order_id = $1), (SELECT count(*) FROM outbox WHERE task_id = $2))`,
 		o.ID, o.ID.String()); rows != "11" {
 		t.Errorf("order %s has events and outbox rows %s, want one of each", o.ID, rows)
 	}
@@ -273,7 +274,7 @@ func TestBatchIsOneTransaction(t *testing.T) {
 		}
 		s.checkPlaced(t, requests[i], r.order)
 	}
-	if n := query[int](t, s, `SELECT count(DISTINCT xmin::text) FROM orders`); n != 1 {
+	if n := testenv.Query[int](t, s.db, `SELECT count(DISTINCT xmin::text) FROM orders`); n != 1 {
 		t.Errorf("200 orders were placed in %d transactions, want 1", n)
 	}
 	if n := len(s.published.calls()); n != 1 {
@@ -393,7 +394,7 @@ func TestParallelPlacementsFormBatches(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	orders, transactions := query[int](t, s, `SELECT count(*) FROM orders`), query[int](t, s, `SELECT count(DISTINCT xmin::text) FROM orders`)
+	orders, transactions := testenv.Query[int](t, s.db, `SELECT count(*) FROM orders`), testenv.Query[int](t, s.db, `SELECT count(DISTINCT xmin::text) FROM orders`)
 	if orders != 640 || transactions > orders/2 {
 		t.Errorf("%d orders were placed in %d transactions, want 640 in less than half as many", orders, transactions)
 	}

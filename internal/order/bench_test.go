@@ -11,6 +11,7 @@ import (
 
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
+	"example.com/shop/internal/testenv"
 )
 
 // dueAtOnce is the number of orders that are due at one instant.
@@ -115,5 +116,5 @@ func (s *shop) overdueOrders(t testing.TB, n int) []uuid.UUID {
 		UPDATE products SET available = available - sold.n FROM (SELECT product_id, count(*) AS n FROM items GROUP BY product_id) sold
 		WHERE id = product_id`, s.insertCustomer(t), n)
 	s.exec(t, `VACUUM ANALYZE`)
-	return s.ids(t, `SELECT id FROM orders WHERE status = 'pending' ORDER BY expires_at, id`)
+	return testenv.QueryAll[uuid.UUID](t, s.db, `SELECT id FROM orders WHERE status = 'pending' ORDER BY expires_at, id`)
 }

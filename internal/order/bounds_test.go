@@ -13,6 +13,7 @@ import (
 
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
+	"example.com/shop/internal/testenv"
 )
 
 // checkTooManyOpen checks that an error is the rejection of a placement by a bound, with the pointers of its field errors and
@@ -273,7 +274,7 @@ func TestParallelPlacementsKeepBounds(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			if n := query[int64](t, s, `SELECT count(*) FROM orders WHERE customer_id = $1`, customer); n != test.want || placed.Load() != n || rejected.Load() != 50-n {
+			if n := testenv.Query[int64](t, s.db, `SELECT count(*) FROM orders WHERE customer_id = $1`, customer); n != test.want || placed.Load() != n || rejected.Load() != 50-n {
 				t.Errorf("%d placed, %d rejected, %d orders in the database; want %d placed, and all others rejected", placed.Load(), rejected.Load(), n, test.want)
 			}
 			s.checkInvariants(t, 0)

@@ -10,6 +10,7 @@ import (
 
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
+	"example.com/shop/internal/testenv"
 )
 
 // TestCloseSale brings the deadlines of a product's orders forward, and leaves those of other orders.
@@ -74,19 +75,19 @@ func TestCloseSaleGivesAWholeMinute(t *testing.T) {
 	customer, product := s.customer(t), s.product(t, 2)
 	locked := s.place(t, customer, line(product, 1)).ID
 	s.place(t, customer, line(product, 1))
-	release := s.holdLock(t, `SELECT FROM orders WHERE id = $1 FOR UPDATE`, locked)
+	release := testenv.HoldLock(t, s.db, `SELECT FROM orders WHERE id = $1 FOR UPDATE`, locked)
 	done := make(chan error, 1)
 	go func() {
 		_, err := s.CloseSale(t.Context(), product)
 		done <- err
 	}()
 	s.waitUntilBlocked(t)
-	released := query[time.Time](t, s, `SELECT clock_timestamp()`)
+	released := testenv.Query[time.Time](t, s.db, `SELECT clock_timestamp()`)
 	release()
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if first := query[time.Time](t, s, `SELECT min(expires_at) FROM orders`); first.Sub(released) < time.Minute {
+	if first := testenv.Query[time.Time](t, s.db, `SELECT min(expires_at) FROM orders`); first.Sub(released) < time.Minute {
 		t.Errorf("a deadline is %v after the end of the wait, want at least a minute", first.Sub(released))
 	}
 }
@@ -104,7 +105,7 @@ func TestCloseSaleFindsReleasedOrder(t *testing.T) {
 	if err != nil || closed.Orders != 600 {
 		t.Errorf("CloseSale returns %+v, %v; want 600 orders", closed, err)
 	}
-	if late := query[int](t, s, `SELECT count(*) FROM orders WHERE expires_at > $1`, closed.Deadline); late != 0 {
+	if late := testenv.Query[int](t, s.db, `SELECT count(*) FROM orders WHERE expires_at > $1`, closed.Deadline); late != 0 {
 		t.Errorf("%d orders have a later deadline than %v, want none", late, closed.Deadline)
 	}
 }
@@ -112,7 +113,7 @@ func TestCloseSaleFindsReleasedOrder(t *testing.T) {
 // onlyProduct returns the id of the only product.
 func (s *shop) onlyProduct(t testing.TB) uuid.UUID {
 	t.Helper()
-	return s.ids(t, `SELECT id FROM products`)[0]
+	return testenv.QueryAll[uuid.UUID](t, s.db, `SELECT id FROM products`)[0]
 }
 
 // TestCloseSaleInPagesDuringTraffic closes the sale of a product that has several pages of orders, while customers place,
@@ -158,22 +159,22 @@ func TestCloseSaleInPagesDuringTraffic(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if events := query[int64](t, s, `SELECT count(*) FROM order_events WHERE type = 'brought_forward'`); closed.Orders != events || events < 500 {
+	if events := testenv.Query[int64](t, s.db, `SELECT count(*) FROM order_events WHERE type = 'brought_forward'`); closed.Orders != events || events < 500 {
 		t.Errorf("CloseSale returns %d orders, with %d events; want the same number, and at least 500", closed.Orders, events)
 	}
 	// Customers may have extended a deadline after it was brought forward.
-	later := s.ids(t, `SELECT id FROM orders WHERE id = ANY ($1) AND status = 'pending' AND extended_at IS NULL AND expires_at > $2`, ids, closed.Deadline)
+	later := testenv.QueryAll[uuid.UUID](t, s.db, `SELECT id FROM orders WHERE id = ANY ($1) AND status = 'pending' AND extended_at IS NULL AND expires_at > $2`, ids, closed.Deadline)
 	if len(later) > 0 {
 		t.Errorf("%d pending orders have a later deadline than %v, want none; among them %v", len(later), closed.Deadline, later[0])
 	}
-	unowed := s.ids(t, `
+	unowed := testenv.QueryAll[uuid.UUID](t, s.db, `
 		SELECT o.id FROM orders o JOIN order_events e ON e.order_id = o.id AND e.type = 'brought_forward'
 		LEFT JOIN outbox x ON x.kind = $1 AND x.task_id = o.id::text AND x.due_at <= o.due_at
 		WHERE o.status = 'pending' AND o.hold_until IS NULL AND x.task_id IS NULL`, order.CancelKind)
 	if len(unowed) > 0 {
 		t.Errorf("%d orders that were brought forward have no task due then, want none; among them %v", len(unowed), unowed[0])
 	}
-	if n := query[int](t, s, `
+	if n := testenv.Query[int](t, s.db, `
 		SELECT count(*) FROM orders o JOIN order_events e ON e.order_id = o.id AND e.type = 'brought_forward'
 		WHERE o.created_at > (SELECT min(at) FROM order_events WHERE type = 'brought_forward')`); n > 0 {
 		t.Errorf("%d orders that were placed later were brought forward, want none", n)

@@ -154,11 +154,11 @@ func (s *measuredShop) measure(b *testing.B, name string, step func()) {
 	s.exec(b, `CHECKPOINT`)
 	before := s.rowCounts(b)
 	s.exec(b, `SELECT pg_stat_statements_reset()`)
-	begin := query[string](b, s.shop, `SELECT pg_current_wal_insert_lsn()`)
+	begin := testenv.Query[string](b, s.shop.db, `SELECT pg_current_wal_insert_lsn()`)
 	step()
-	end := query[string](b, s.shop, `SELECT pg_current_wal_insert_lsn()`)
-	used := query[float64](b, s.shop, `SELECT sum(shared_blks_hit + shared_blks_read) FROM pg_stat_statements`)
-	dirtied := query[float64](b, s.shop, `SELECT sum(shared_blks_dirtied) FROM pg_stat_statements`)
+	end := testenv.Query[string](b, s.shop.db, `SELECT pg_current_wal_insert_lsn()`)
+	used := testenv.Query[float64](b, s.shop.db, `SELECT sum(shared_blks_hit + shared_blks_read) FROM pg_stat_statements`)
+	dirtied := testenv.Query[float64](b, s.shop.db, `SELECT sum(shared_blks_dirtied) FROM pg_stat_statements`)
 
 	var report strings.Builder
 	fmt.Fprintf(&report, "\n%s, per order:\n", name)

@@ -15,6 +15,7 @@ import (
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/postgres"
+	"example.com/shop/internal/testenv"
 )
 
 func TestCancelDueReturnsAnOutcomeForEachTask(t *testing.T) {
@@ -28,7 +29,7 @@ func TestCancelDueReturnsAnOutcomeForEachTask(t *testing.T) {
 	for _, id := range []uuid.UUID{due, alsoDue, held} {
 		s.expire(t, id)
 	}
-	s.holdLock(t, `SELECT FROM orders WHERE id = $1 FOR UPDATE`, held)
+	testenv.HoldLock(t, s.db, `SELECT FROM orders WHERE id = $1 FOR UPDATE`, held)
 
 	tasks := []delay.Task{
 		{ID: due.String()}, {ID: "no uuid"}, {ID: paid.String()}, {ID: held.String()}, {ID: early.String()},
@@ -122,7 +123,7 @@ func TestCancelDueWithoutDatabase(t *testing.T) {
 // disableDatabase ends all connections to the database, and makes the server reject new ones.
 func (s *shop) disableDatabase(t *testing.T) {
 	t.Helper()
-	name := query[string](t, s, `SELECT current_database()`)
+	name := testenv.Query[string](t, s.db, `SELECT current_database()`)
 	server, err := url.Parse(s.url)
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/shop/internal/order"
+	"example.com/shop/internal/testenv"
 )
 
 // TestQueryPlans checks that the statements that run all the time use an index. It uses a connection of the shop's
@@ -17,7 +18,7 @@ import (
 func TestQueryPlans(t *testing.T) {
 	s := newShop(t)
 	s.fillTables(t)
-	due := query[string](t, s, `SELECT array_agg(id)::text FROM (SELECT id FROM orders WHERE status = 'pending' LIMIT 500) o`)
+	due := testenv.Query[string](t, s.db, `SELECT array_agg(id)::text FROM (SELECT id FROM orders WHERE status = 'pending' LIMIT 500) o`)
 
 	for name, test := range map[string]struct {
 		statement, params string
@@ -34,7 +35,7 @@ func TestQueryPlans(t *testing.T) {
 		"lateness percentiles": {order.LatenessSQL, "'{0.01, 1}'", "orders_timed_out"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			plan := s.explain(t, test.statement, test.params)
+			plan := testenv.Explain(t, s.db, test.statement, test.params)
 			if !strings.Contains(plan, test.index) {
 				t.Errorf("the plan does not use the index %s:\n%s", test.index, plan)
 			}
@@ -58,12 +59,12 @@ func TestQueryPlans(t *testing.T) {
 func TestQueryPlansWithoutPendingOrders(t *testing.T) {
 	s := newShop(t)
 	s.fillTables(t)
-	ids := query[string](t, s, `SELECT array_agg(id)::text FROM (SELECT id FROM orders WHERE status = 'pending' LIMIT 500) o`)
+	ids := testenv.Query[string](t, s.db, `SELECT array_agg(id)::text FROM (SELECT id FROM orders WHERE status = 'pending' LIMIT 500) o`)
 	s.exec(t, `UPDATE orders SET status = 'paid', paid_at = created_at WHERE status = 'pending'`)
 	s.exec(t, `VACUUM ANALYZE orders`)
 	for name, plan := range map[string]string{
-		"cancel_due.sql": s.explain(t, order.CancelDueSQL, fmt.Sprintf("'%s', 'worker'", ids)),
-		"remind.sql":     s.explain(t, order.RemindSQL, fmt.Sprintf("'%s', 1000", ids)),
+		"cancel_due.sql": testenv.Explain(t, s.db, order.CancelDueSQL, fmt.Sprintf("'%s', 'worker'", ids)),
+		"remind.sql":     testenv.Explain(t, s.db, order.RemindSQL, fmt.Sprintf("'%s', 1000", ids)),
 	} {
 		if !strings.Contains(plan, "orders_pkey") {
 			t.Errorf("the plan of %s does not read the orders by their ids:\n%s", name, plan)
@@ -91,14 +92,14 @@ func TestPlacementPlans(t *testing.T) {
 			t.Run(fmt.Sprintf("%d placements, bounds %s", n, bound), func(t *testing.T) {
 				ids, keys := "'{"+strings.Join(slices.Repeat([]string{uuid.NewString()}, n), ",")+"}'", "'{"+strings.Join(slices.Repeat([]string{"1"}, n), ",")+"}'"
 				numbers, hashes := keys, "'{"+strings.Join(slices.Repeat([]string{`"\\x00"`}, n), ",")+"}'"
-				place := s.explain(t, order.PlaceSQL, strings.Join([]string{ids, ids, numbers, keys, hashes, numbers, ids, numbers, numbers, numbers,
+				place := testenv.Explain(t, s.db, order.PlaceSQL, strings.Join([]string{ids, ids, numbers, keys, hashes, numbers, ids, numbers, numbers, numbers,
 					"1000000", "'order.cancel'", bound, bound}, ", "))
 				for _, index := range []string{"orders_pkey", "orders_idempotency_key", "orders_open", "order_items_pkey", "products_pkey"} {
 					if !strings.Contains(place, index) {
 						t.Errorf("the plan of place.sql does not use the index %s:\n%s", index, place)
 					}
 				}
-				lock := s.explain(t, order.LockSQL, ids+", "+ids+", '200'")
+				lock := testenv.Explain(t, s.db, order.LockSQL, ids+", "+ids+", '200'")
 				if !strings.Contains(lock, "products_pkey") {
 					t.Errorf("the plan of lock.sql does not use the index products_pkey:\n%s", lock)
 				}
@@ -135,35 +136,4 @@ func (s *shop) fillTables(t *testing.T) {
 		SELECT id, status, CASE status WHEN 'paid' THEN 'customer' ELSE 'worker' END, coalesce(paid_at, cancelled_at)
 		FROM orders WHERE status <> 'pending'`)
 	s.exec(t, `VACUUM ANALYZE`)
-}
-
-// explain returns the generic plan of a statement.
-func (s *shop) explain(t *testing.T, statement, params string) string {
-	t.Helper()
-	conn, err := s.db.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if _, err := conn.ExecContext(t.Context(), `PREPARE examined AS `+statement); err != nil {
-		t.Fatal(err)
-	}
-	defer conn.ExecContext(t.Context(), `DEALLOCATE examined`)
-	rows, err := conn.QueryContext(t.Context(), `EXPLAIN EXECUTE examined (`+params+`)`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rows.Close()
-	var plan strings.Builder
-	for rows.Next() {
-		var text string
-		if err := rows.Scan(&text); err != nil {
-			t.Fatal(err)
-		}
-		plan.WriteString(text + "\n")
-	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
-	return plan.String()
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.com/shop/internal/order"
+	"example.com/shop/internal/testenv"
 )
 
 // stepper is a handler of batches that waits with each batch until the test releases one.
@@ -198,7 +199,7 @@ func TestGroupHandlesEachItemOnce(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		eventually(t, "an idle group", func() bool { return handled.Load()+removed.Load() == goroutines*items && running.Load() == 0 })
+		testenv.Eventually(t, "an idle group", func() bool { return handled.Load()+removed.Load() == goroutines*items && running.Load() == 0 })
 		for goroutine := range goroutines {
 			for number := range items {
 				if n := times[goroutine][number].Load(); n != 1 {

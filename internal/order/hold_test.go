@@ -12,6 +12,7 @@ import (
 
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
+	"example.com/shop/internal/testenv"
 )
 
 // steps are what can happen to an order. Each returns the error of the operation, if it has one.
@@ -261,26 +262,26 @@ func (s *shop) step(t *testing.T, step string, customer, product, id uuid.UUID) 
 // status returns the status of an order and the reason of its cancellation.
 func (s *shop) status(t testing.TB, id uuid.UUID) string {
 	t.Helper()
-	return query[string](t, s, `SELECT concat_ws(' ', status, cancel_reason) FROM orders WHERE id = $1`, id)
+	return testenv.Query[string](t, s.db, `SELECT concat_ws(' ', status, cancel_reason) FROM orders WHERE id = $1`, id)
 }
 
 // trail returns the events of an order, each with its actor.
 func (s *shop) trail(t testing.TB, id uuid.UUID) []string {
 	t.Helper()
-	text := query[string](t, s, `SELECT string_agg(type || ' ' || actor, ',' ORDER BY id) FROM order_events WHERE order_id = $1`, id)
+	text := testenv.Query[string](t, s.db, `SELECT string_agg(type || ' ' || actor, ',' ORDER BY id) FROM order_events WHERE order_id = $1`, id)
 	return strings.Split(text, ",")
 }
 
 // owed returns the kinds of the outbox rows of an order, each after a blank.
 func (s *shop) owed(t testing.TB, id uuid.UUID) string {
 	t.Helper()
-	return query[string](t, s, `SELECT coalesce(string_agg(' ' || kind, '' ORDER BY kind), '') FROM outbox WHERE task_id = $1`, id.String())
+	return testenv.Query[string](t, s.db, `SELECT coalesce(string_agg(' ' || kind, '' ORDER BY kind), '') FROM outbox WHERE task_id = $1`, id.String())
 }
 
 // outboxLeft returns the time until an outbox row is due, by the database's clock.
 func (s *shop) outboxLeft(t testing.TB, kind string, id uuid.UUID) time.Duration {
 	t.Helper()
-	us := query[int64](t, s, `SELECT (extract(epoch FROM due_at - clock_timestamp()) * 1000000)::bigint FROM outbox WHERE kind = $1 AND task_id = $2`,
+	us := testenv.Query[int64](t, s.db, `SELECT (extract(epoch FROM due_at - clock_timestamp()) * 1000000)::bigint FROM outbox WHERE kind = $1 AND task_id = $2`,
 		kind, id.String())
 	return time.Duration(us) * time.Microsecond
 }
@@ -316,13 +317,13 @@ func TestStatementSeesMovedOrder(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					release := s.holdLock(t, statement, id)
+					release := testenv.HoldLock(t, s.db, statement, id)
 					done := make(chan error, 1)
 					go func() { done <- do(t, s, customer, product, id) }()
 					// An operation that does not concern the old version of the order does not wait.
 					var err error
 					ended := false
-					eventually(t, "an operation that ends or waits for a lock", func() bool {
+					testenv.Eventually(t, "an operation that ends or waits for a lock", func() bool {
 						select {
 						case err = <-done:
 							ended = true
@@ -343,7 +344,7 @@ func TestStatementSeesMovedOrder(t *testing.T) {
 			}
 		}
 	}
-	if n := query[int](t, s, `SELECT count(*) FROM orders WHERE paid_at >= due_at OR cancelled_at < due_at`); n > 0 {
+	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM orders WHERE paid_at >= due_at OR cancelled_at < due_at`); n > 0 {
 		t.Errorf("%d orders ended at a wrong time, want 0", n)
 	}
 }
@@ -377,7 +378,7 @@ func TestTimeoutSeesMovedOrder(t *testing.T) {
 			if statement == order.CancelDueSQL {
 				t.Fatalf("cancel_due.sql has no line %q", condition)
 			}
-			release := s.holdLock(t, `SELECT `+lock)
+			release := testenv.HoldLock(t, s.db, `SELECT `+lock)
 			done := make(chan error, 1)
 			go func() {
 				_, err := s.db.ExecContext(t.Context(), statement, []uuid.UUID{id}, "worker")

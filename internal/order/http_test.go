@@ -345,7 +345,7 @@ func TestInvalidRequests(t *testing.T) {
 			}
 		})
 	}
-	if n := query[int](t, s.shop, `SELECT count(*) FROM orders`); n != 0 {
+	if n := testenv.Query[int](t, s.shop.db, `SELECT count(*) FROM orders`); n != 0 {
 		t.Errorf("%d orders were placed, want 0", n)
 	}
 	s.checkInvariants(t, 0)
@@ -387,7 +387,7 @@ func TestParallelRequestsWithOneKeyPlaceOneOrder(t *testing.T) {
 	if got := s.available(t, product); got != 3 {
 		t.Errorf("%d available, want 3", got)
 	}
-	if n := query[int](t, s.shop, `SELECT count(*) FROM outbox`); n != 1 {
+	if n := testenv.Query[int](t, s.shop.db, `SELECT count(*) FROM outbox`); n != 1 {
 		t.Errorf("%d outbox rows, want 1", n)
 	}
 	s.checkInvariants(t, 0)
@@ -406,7 +406,7 @@ func TestPagination(t *testing.T) {
 			s.exec(t, `UPDATE orders SET created_at = (SELECT min(created_at) FROM orders WHERE customer_id = $1) + interval '1 us' WHERE id = $2`, customer, o.ID)
 		}
 	}
-	want := s.ids(t, `SELECT id FROM orders WHERE customer_id = $1 ORDER BY created_at DESC, id DESC`, customer)
+	want := testenv.QueryAll[uuid.UUID](t, s.db, `SELECT id FROM orders WHERE customer_id = $1 ORDER BY created_at DESC, id DESC`, customer)
 
 	var got []uuid.UUID
 	for query := "?limit=4"; ; {

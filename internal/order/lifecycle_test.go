@@ -8,6 +8,7 @@ import (
 
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
+	"example.com/shop/internal/testenv"
 )
 
 // TestLifecycle takes one order through each sequence of steps that an order can meet.
@@ -186,7 +187,7 @@ func TestDeadlinePassesDuringLockWait(t *testing.T) {
 				result <- err
 			}()
 			s.waitUntilBlocked(t)
-			eventually(t, "the deadline to pass", func() bool {
+			testenv.Eventually(t, "the deadline to pass", func() bool {
 				var passed bool
 				err := holder.QueryRowContext(t.Context(), `SELECT clock_timestamp() >= expires_at FROM orders WHERE id = $1`, o.ID).Scan(&passed)
 				return err == nil && passed

@@ -10,6 +10,7 @@ import (
 
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
+	"example.com/shop/internal/testenv"
 )
 
 // TestLockedProductDelaysNoOtherOrders locks one product. Meanwhile the overdue orders without this product are
@@ -34,7 +35,7 @@ func TestLockedProductDelaysNoOtherOrders(t *testing.T) {
 				s.expire(t, o.ID)
 				tasks = append(tasks, delay.Task{ID: o.ID.String()})
 			}
-			release := s.holdLock(t, `UPDATE products SET name = 'held' WHERE id = $1`, held)
+			release := testenv.HoldLock(t, s.db, `UPDATE products SET name = 'held' WHERE id = $1`, held)
 			if err := cancel(s, tasks); err != nil {
 				t.Fatal(err)
 			}
@@ -58,7 +59,7 @@ func TestLockedProductDelaysNoOtherOrders(t *testing.T) {
 func TestLockedProductLeavesConnections(t *testing.T) {
 	s := newShop(t)
 	customer, product := s.customer(t), s.product(t, 100)
-	release := s.holdLock(t, `UPDATE products SET name = 'held' WHERE id = $1`, product)
+	release := testenv.HoldLock(t, s.db, `UPDATE products SET name = 'held' WHERE id = $1`, product)
 	ctx, cancel := context.WithCancel(t.Context())
 	var ended atomic.Int64
 	var wg sync.WaitGroup
@@ -95,7 +96,7 @@ func TestDeadlineExtendedDuringLockWait(t *testing.T) {
 			customer, product := s.customer(t), s.product(t, 1)
 			o := s.place(t, customer, line(product, 1))
 			s.expire(t, o.ID)
-			release := s.holdLock(t, `UPDATE orders SET expires_at = now() + interval '1 hour' WHERE id = $1`, o.ID)
+			release := testenv.HoldLock(t, s.db, `UPDATE orders SET expires_at = now() + interval '1 hour' WHERE id = $1`, o.ID)
 			done := make(chan error, 1)
 			go func() {
 				_, err := do(s, customer, o.ID)

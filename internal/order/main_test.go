@@ -141,8 +141,8 @@ func (p *published) all() []delay.Message {
 // before its task is published.
 func (s *shop) awaitPublished(t testing.TB) []delay.Message {
 	t.Helper()
-	orders := query[int](t, s, `SELECT count(*) FROM orders`)
-	eventually(t, fmt.Sprintf("%d published messages", orders), func() bool { return len(s.published.all()) >= orders })
+	orders := testenv.Query[int](t, s.db, `SELECT count(*) FROM orders`)
+	testenv.Eventually(t, fmt.Sprintf("%d published messages", orders), func() bool { return len(s.published.all()) >= orders })
 	return s.published.all()
 }
 
@@ -201,80 +201,16 @@ func (s *shop) productWithCurrency(t testing.TB, supply int64, currency string) 
 	return id
 }
 
-// exec executes a statement without the statement timeout of the shop's sessions: a test may insert many rows.
+// exec is [testenv.Exec] in the shop's database.
 func (s *shop) exec(t testing.TB, statement string, args ...any) {
 	t.Helper()
-	conn, err := s.db.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if _, err := conn.ExecContext(t.Context(), `SET statement_timeout = 0`); err != nil {
-		t.Fatal(err)
-	}
-	defer conn.ExecContext(t.Context(), `RESET statement_timeout`)
-	if _, err := conn.ExecContext(t.Context(), statement, args...); err != nil {
-		t.Fatalf("%s: %v", statement, err)
-	}
-}
-
-// holdLock executes a statement in a transaction of another session. The transaction holds its locks until release
-// commits it, or the test ends.
-func (s *shop) holdLock(t *testing.T, statement string, args ...any) (release func()) {
-	t.Helper()
-	tx, err := s.db.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = tx.Rollback() })
-	if _, err := tx.ExecContext(t.Context(), `SET LOCAL idle_in_transaction_session_timeout = 0`); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.ExecContext(t.Context(), statement, args...); err != nil {
-		t.Fatal(err)
-	}
-	return func() {
-		if err := tx.Commit(); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// query returns the one value that a statement selects.
-func query[T any](t testing.TB, s *shop, statement string, args ...any) T {
-	t.Helper()
-	var v T
-	if err := s.db.QueryRowContext(t.Context(), statement, args...).Scan(&v); err != nil {
-		t.Fatalf("%s: %v", statement, err)
-	}
-	return v
-}
-
-// ids returns the ids that a statement selects.
-func (s *shop) ids(t testing.TB, statement string, args ...any) (ids []uuid.UUID) {
-	t.Helper()
-	rows, err := s.db.QueryContext(t.Context(), statement, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var id uuid.UUID
-		if err := rows.Scan(&id); err != nil {
-			t.Fatal(err)
-		}
-		ids = append(ids, id)
-	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
-	return ids
+	testenv.Exec(t, s.db, statement, args...)
 }
 
 // available returns the stock of a product that can be ordered.
 func (s *shop) available(t testing.TB, product uuid.UUID) int64 {
 	t.Helper()
-	return query[int64](t, s, `SELECT available FROM products WHERE id = $1`, product)
+	return testenv.Query[int64](t, s.db, `SELECT available FROM products WHERE id = $1`, product)
 }
 
 // place places a new order, or fails the test.
@@ -409,16 +345,4 @@ func kindOf(err error) rest.Kind {
 		return rejection.Kind
 	}
 	return rest.Kind{Code: "not a rejection: " + err.Error()}
-}
-
-// eventually waits until reached returns true, and fails the test after 10 s. state describes the awaited state.
-func eventually(t testing.TB, state string, reached func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(10 * time.Second); !reached(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited 10 s for %s", state)
-		}
-	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
+	"example.com/shop/internal/testenv"
 )
 
 // counter returns the value of a counter of the registry with the labels' values.
@@ -52,8 +53,8 @@ func TestOverload(t *testing.T) {
 	began := time.Now()
 	waiting := make(chan error, 1)
 	go func() { waiting <- s.try(t, s.SignUp(), line(product, 1)) }()
-	eventually(t, "a placement in the queue", func() bool { return queued() > 0 })
-	eventually(t, "an overloaded service", func() bool { return admitted(s.Service) != nil })
+	testenv.Eventually(t, "a placement in the queue", func() bool { return queued() > 0 })
+	testenv.Eventually(t, "an overloaded service", func() bool { return admitted(s.Service) != nil })
 	if waited := time.Since(began); waited < order.MaxPlacementWait {
 		t.Errorf("placements are rejected when the first one has waited for %v, want at least %v", waited, order.MaxPlacementWait)
 	}
@@ -120,7 +121,7 @@ func TestPlaceWithEndedContext(t *testing.T) {
 			_, _, err := s.Place(callerCtx, r.customer, r.Placement)
 			results[i] <- err
 		}()
-		eventually(t, "a placement in the queue", func() bool { return queued() > before })
+		testenv.Eventually(t, "a placement in the queue", func() bool { return queued() > before })
 	}
 	cancel()
 	if err := <-results[1]; kindOf(err) != rest.Overloaded {
@@ -132,7 +133,7 @@ func TestPlaceWithEndedContext(t *testing.T) {
 			t.Errorf("placement %d: %v", i, err)
 		}
 	}
-	if n := query[int](t, s, `SELECT count(*) FROM orders WHERE customer_id = $1`, requests[1].customer); n != 0 {
+	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM orders WHERE customer_id = $1`, requests[1].customer); n != 0 {
 		t.Errorf("the customer whose placement was rejected has %d orders, want 0", n)
 	}
 	s.checkInvariants(t, 0)
@@ -143,7 +144,7 @@ func TestPlaceWithEndedContext(t *testing.T) {
 func TestContextEndsDuringBatch(t *testing.T) {
 	s := newShop(t)
 	customer, product := s.customer(t), s.product(t, 50)
-	release := s.holdLock(t, `UPDATE products SET name = 'held' WHERE id = $1`, product)
+	release := testenv.HoldLock(t, s.db, `UPDATE products SET name = 'held' WHERE id = $1`, product)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	p := order.Placement{IdempotencyKey: "key", Lines: []order.Line{line(product, 1)}}
@@ -158,7 +159,7 @@ func TestContextEndsDuringBatch(t *testing.T) {
 		t.Errorf("Place returns %v, want code %s, and that the outcome is unknown", err, rest.Unavailable.Code)
 	}
 	release()
-	eventually(t, "the order", func() bool { return query[int](t, s, `SELECT count(*) FROM orders`) == 1 })
+	testenv.Eventually(t, "the order", func() bool { return testenv.Query[int](t, s.db, `SELECT count(*) FROM orders`) == 1 })
 	if _, replayed, err := s.Place(t.Context(), customer, p); err != nil || !replayed {
 		t.Errorf("the repeated Place returns replayed %v, %v; want a replay", replayed, err)
 	}

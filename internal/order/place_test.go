@@ -12,6 +12,7 @@ import (
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
+	"example.com/shop/internal/testenv"
 )
 
 func TestPlace(t *testing.T) { aloneAndTogether(t, testPlace) }
@@ -33,7 +34,7 @@ func testPlace(t *testing.T, s *shop) {
 	if s.available(t, a) != 7 || s.available(t, b) != 0 {
 		t.Errorf("%d and %d available, want 7 and 0", s.available(t, a), s.available(t, b))
 	}
-	if !query[bool](t, s, `SELECT due_at = $2 FROM outbox WHERE kind = $1 AND task_id = $3`, order.CancelKind, o.ExpiresAt, o.ID) {
+	if !testenv.Query[bool](t, s.db, `SELECT due_at = $2 FROM outbox WHERE kind = $1 AND task_id = $3`, order.CancelKind, o.ExpiresAt, o.ID) {
 		t.Error("the outbox row is not due at the deadline of the order")
 	}
 	msgs := slices.DeleteFunc(s.awaitPublished(t), func(m delay.Message) bool { return m.ID != o.ID.String() })
@@ -96,16 +97,16 @@ func testPlaceRejected(t *testing.T, s *shop) {
 			if !slices.Equal(pointers, test.fields) {
 				t.Errorf("field errors are at %v, want %v", pointers, test.fields)
 			}
-			if n := query[int](t, s, `SELECT count(*) FROM orders WHERE customer_id = $1`, customer); n != 0 {
+			if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM orders WHERE customer_id = $1`, customer); n != 0 {
 				t.Errorf("%d orders were written, want 0", n)
 			}
-			if counts := query[string](t, s, `SELECT concat_ws(' ', (SELECT count(*) - count(o.id) FROM outbox LEFT JOIN orders o ON o.id::text = task_id),
+			if counts := testenv.Query[string](t, s.db, `SELECT concat_ws(' ', (SELECT count(*) - count(o.id) FROM outbox LEFT JOIN orders o ON o.id::text = task_id),
 				(SELECT count(*) FROM order_events) - (SELECT count(*) FROM orders), (SELECT count(*) FROM order_items) - (SELECT count(*) FROM orders))`); counts != "0 0 0" {
 				t.Errorf("outbox rows, events and items without an order: %s, want none", counts)
 			}
 		})
 	}
-	if s.available(t, plenty) != 1000 || s.available(t, few) != 2 || len(s.awaitPublished(t)) != query[int](t, s, `SELECT count(*) FROM orders`) {
+	if s.available(t, plenty) != 1000 || s.available(t, few) != 2 || len(s.awaitPublished(t)) != testenv.Query[int](t, s.db, `SELECT count(*) FROM orders`) {
 		t.Error("a rejected placement changed the stock or published a message")
 	}
 }
@@ -134,7 +135,9 @@ func TestCustomerRowIsWrittenWithFirstOrder(t *testing.T) {
 
 func testCustomerRowIsWrittenWithFirstOrder(t *testing.T, s *shop) {
 	customer, product := s.customer(t), s.product(t, 1)
-	customers := func() int { return query[int](t, s, `SELECT count(*) FROM customers WHERE id = $1`, customer) }
+	customers := func() int {
+		return testenv.Query[int](t, s.db, `SELECT count(*) FROM customers WHERE id = $1`, customer)
+	}
 	if orders, next, err := s.List(t.Context(), customer, rest.Page{Limit: 20}); len(orders) != 0 || next != nil || err != nil {
 		t.Errorf("List for a new customer returns %v, cursor %v, error %v; want no orders and no cursor", orders, next, err)
 	}
@@ -269,7 +272,7 @@ func TestPriceChangedDuringLockWait(t *testing.T) {
 
 func testPriceChangedDuringLockWait(t *testing.T, s *shop) {
 	customer, product := s.customer(t), s.product(t, 5)
-	release := s.holdLock(t, `UPDATE products SET price_cents = 250, available = 3 WHERE id = $1`, product)
+	release := testenv.HoldLock(t, s.db, `UPDATE products SET price_cents = 250, available = 3 WHERE id = $1`, product)
 	placed := make(chan *order.Order, 1)
 	go func() {
 		o, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(product, 3)}})
@@ -302,7 +305,7 @@ func TestStockAddedDuringLockWait(t *testing.T) {
 func testPlaceDuring(t *testing.T, s *shop, change string) {
 	customer, product := s.customer(t), s.product(t, 1)
 	s.exec(t, `UPDATE products SET available = 0 WHERE id = $1`, product)
-	release := s.holdLock(t, change, product)
+	release := testenv.HoldLock(t, s.db, change, product)
 	placed := make(chan error, 1)
 	go func() {
 		_, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(product, 1)}})
@@ -313,7 +316,7 @@ func testPlaceDuring(t *testing.T, s *shop, change string) {
 	if err := <-placed; err != nil {
 		t.Errorf("Place returns %v, want an order", err)
 	}
-	if reserved := query[int64](t, s, `SELECT supply - available FROM products WHERE id = $1`, product); reserved != 1 {
+	if reserved := testenv.Query[int64](t, s.db, `SELECT supply - available FROM products WHERE id = $1`, product); reserved != 1 {
 		t.Errorf("%d units reserved, want 1", reserved)
 	}
 }
@@ -321,11 +324,11 @@ func testPlaceDuring(t *testing.T, s *shop, change string) {
 // waitUntilBlocked waits until a session waits for a lock.
 func (s *shop) waitUntilBlocked(t *testing.T) {
 	t.Helper()
-	eventually(t, "a session that waits for a lock", func() bool { return s.blocked(t) })
+	testenv.Eventually(t, "a session that waits for a lock", func() bool { return s.blocked(t) })
 }
 
 // blocked reports whether a session waits for a lock.
 func (s *shop) blocked(t *testing.T) bool {
 	t.Helper()
-	return query[bool](t, s, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`)
+	return testenv.Query[bool](t, s.db, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`)
 }

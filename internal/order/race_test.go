@@ -10,6 +10,7 @@ import (
 
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
+	"example.com/shop/internal/testenv"
 )
 
 // TestPayRacesTimeout has customers pay orders while a worker cancels them: exactly one of the two succeeds for each
@@ -29,7 +30,7 @@ func TestPayRacesTimeout(t *testing.T) {
 		won := s.race(t, customer, ids)
 		spread = nextSpread(spread, won)
 		for i, id := range ids {
-			status := query[order.Status](t, s, `SELECT status FROM orders WHERE id = $1`, id)
+			status := testenv.Query[order.Status](t, s.db, `SELECT status FROM orders WHERE id = $1`, id)
 			switch {
 			case won[i] && status == order.Paid:
 				paid++
@@ -195,7 +196,7 @@ func TestCancelRacesCloseSale(t *testing.T) {
 			t.Errorf("order %s is %s, want %s", id, status, want)
 		}
 	}
-	if n := query[int](t, s, `SELECT count(*) FROM outbox WHERE kind = $1 AND due_at <= clock_timestamp()`, heldKind); n != 300 {
+	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM outbox WHERE kind = $1 AND due_at <= clock_timestamp()`, heldKind); n != 300 {
 		t.Errorf("%d tasks of holds are due now, want 300", n)
 	}
 	s.checkTrails(t)
@@ -251,7 +252,7 @@ func TestExtendRacesTimeout(t *testing.T) {
 // checkTrails checks the invariants, and that nothing follows the terminal event of an order.
 func (s *shop) checkTrails(t *testing.T) {
 	t.Helper()
-	after := query[int](t, s, `
+	after := testenv.Query[int](t, s.db, `
 		SELECT count(*) FROM order_events ended JOIN order_events e ON e.order_id = ended.order_id AND e.id > ended.id
 		WHERE ended.type IN ('paid', 'cancelled')`)
 	if after > 0 {
@@ -297,10 +298,10 @@ func TestNoDeadlocks(t *testing.T) {
 	}
 	wg.Wait()
 	// A deadlock causes no error here, because the store retries the statement. PostgreSQL counts the deadlocks.
-	eventually(t, "more than 500 commits in the statistics of the database", func() bool {
-		return query[int64](t, s, `SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()`) > 500
+	testenv.Eventually(t, "more than 500 commits in the statistics of the database", func() bool {
+		return testenv.Query[int64](t, s.db, `SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()`) > 500
 	})
-	if n := query[int64](t, s, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`); n != 0 {
+	if n := testenv.Query[int64](t, s.db, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`); n != 0 {
 		t.Errorf("%d deadlocks, want 0", n)
 	}
 	s.checkInvariants(t, 0)

@@ -88,7 +88,7 @@ func TestRemindSkipsLockedOrders(t *testing.T) {
 	locked, free := s.place(t, customer, line(product, 1)).ID, s.place(t, customer, line(product, 1)).ID
 	s.pass(t, locked, 25*time.Minute)
 	s.pass(t, free, 25*time.Minute)
-	release := s.holdLock(t, `SELECT FROM orders WHERE id = $1 FOR UPDATE`, locked)
+	release := testenv.HoldLock(t, s.db, `SELECT FROM orders WHERE id = $1 FOR UPDATE`, locked)
 	outcomes := s.remind(t, locked, free)
 	if outcomes[0] != delay.RetryIn(100*time.Millisecond) || outcomes[1] != delay.Done() {
 		t.Errorf("outcomes are %+v, want the locked order in 100 ms, and done", outcomes)
@@ -127,7 +127,7 @@ func TestNoReminderAfterTheEnd(t *testing.T) {
 		}
 	})
 	racers.Wait()
-	if n := query[int](t, s, `SELECT count(*) FROM order_events WHERE type = 'reminded'`); n == 0 {
+	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM order_events WHERE type = 'reminded'`); n == 0 {
 		t.Error("no order was reminded before its end: the test is too slow")
 	}
 	s.checkTrails(t)
@@ -288,7 +288,7 @@ func TestPlacedOrderIsReminded(t *testing.T) {
 	if _, err := s.Pay(t.Context(), customer, paid.ID); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "no task of a reminder is left", func() bool {
+	testenv.Eventually(t, "no task of a reminder is left", func() bool {
 		depth, err := queue.Depth(t.Context())
 		return err == nil && depth == delay.Depth{} && len(s.trail(t, unpaid.ID)) == 2
 	})

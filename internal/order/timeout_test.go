@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/testenv"
 )
 
 // TestHeldProductIsSkipped locks a product for the whole test. The first batch waits for the lock until the
@@ -20,7 +21,7 @@ func TestHeldProductIsSkipped(t *testing.T) {
 		s.expire(t, o.ID)
 		tasks[i].ID = o.ID.String()
 	}
-	defer s.holdLock(t, `UPDATE products SET name = 'held' WHERE id = $1`, held)()
+	defer testenv.HoldLock(t, s.db, `UPDATE products SET name = 'held' WHERE id = $1`, held)()
 	var took [2]time.Duration
 	for i := range took {
 		began := time.Now()

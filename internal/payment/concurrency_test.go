@@ -12,6 +12,7 @@ import (
 	"example.com/shop/internal/payment"
 	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/rest"
+	"example.com/shop/internal/testenv"
 )
 
 // TestStatementsFollowMovedOrders checks statements that wait for the lock of an order while another session moves its
@@ -86,16 +87,16 @@ func TestStatementsFollowMovedOrders(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o, wait := test.prepare(t)
 			tx, err := s.db.BeginTx(t.Context(), nil)
-			must(t, err)
+			testenv.Must(t, err)
 			defer tx.Rollback()
 			_, err = tx.ExecContext(t.Context(), test.moves, o.ID)
-			must(t, err)
+			testenv.Must(t, err)
 			ended := make(chan error, 1)
 			go func() { ended <- wait(context.WithoutCancel(t.Context())) }()
-			eventually(t, "a statement that waits for the lock", func() bool {
-				return query[bool](t, s.db, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`)
+			testenv.Eventually(t, "a statement that waits for the lock", func() bool {
+				return testenv.Query[bool](t, s.db, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`)
 			})
-			must(t, tx.Commit())
+			testenv.Must(t, tx.Commit())
 			if err := <-ended; kindOf(err) != test.rejects {
 				t.Fatalf("the statement returns %v, want kind %q", err, test.rejects.Code)
 			}
@@ -115,7 +116,7 @@ func (s *shop) settleAll(t *testing.T, orders ...*order.Order) {
 		s.cancelDue(t, o.ID)
 	}
 	page, _, err := s.Refunds().Pending(t.Context(), "", reconcile.All, 1000)
-	must(t, err)
+	testenv.Must(t, err)
 	for _, m := range page {
 		s.exec(t, `UPDATE refunds SET next_check = now() WHERE id = $1`, m.ID)
 		handle(t, s.SendRefunds, m.ID)
@@ -212,15 +213,15 @@ func TestConcurrentSteps(t *testing.T) {
 	s.settleAll(t, orders...)
 	for _, o := range orders {
 		s.cancelDue(t, o.ID)
-		if status := query[string](t, s.db, `SELECT status FROM orders WHERE id = $1`, o.ID); status == "pending" {
+		if status := testenv.Query[string](t, s.db, `SELECT status FROM orders WHERE id = $1`, o.ID); status == "pending" {
 			t.Errorf("order %s is pending, want it ended", o.ID)
 		}
 	}
-	if n := query[int](t, s.db, `SELECT count(*) FROM (SELECT order_id FROM payment_attempts WHERE applied GROUP BY 1 HAVING count(*) > 1) AS twice`); n > 0 {
+	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM (SELECT order_id FROM payment_attempts WHERE applied GROUP BY 1 HAVING count(*) > 1) AS twice`); n > 0 {
 		t.Errorf("%d orders were paid twice", n)
 	}
 	s.check(t)
-	if n := query[int](t, s.db, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`); n > 0 {
+	if n := testenv.Query[int](t, s.db, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`); n > 0 {
 		t.Errorf("PostgreSQL resolved %d deadlocks, want none", n)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/shop/internal/payment"
+	"example.com/shop/internal/testenv"
 )
 
 // TestQueryPlans checks that the statements that run all the time use indexes. It uses a connection of the shop's pool,
@@ -33,7 +34,7 @@ func TestQueryPlans(t *testing.T) {
 		"metrics":         {payment.UnsettledSQL, "", []string{"payment_attempts_live", "refunds_due", "refunds_failed"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			plan := s.explain(t, test.statement, test.params)
+			plan := testenv.Explain(t, s.db, test.statement, test.params)
 			for _, index := range test.indexes {
 				if !strings.Contains(plan, index) {
 					t.Errorf("the plan lacks %q:\n%s", index, plan)
@@ -73,30 +74,4 @@ func (s *shop) fillTables(t *testing.T) {
 			FROM (SELECT id, row_number() OVER () AS n FROM payment_attempts WHERE state = 'succeeded' LIMIT 800) a
 		) a`)
 	s.exec(t, `VACUUM ANALYZE`)
-}
-
-// explain returns the generic plan of a statement.
-func (s *shop) explain(t *testing.T, statement, params string) string {
-	t.Helper()
-	conn, err := s.db.Conn(t.Context())
-	must(t, err)
-	defer conn.Close()
-	_, err = conn.ExecContext(t.Context(), `PREPARE examined AS `+statement)
-	must(t, err)
-	defer conn.ExecContext(t.Context(), `DEALLOCATE examined`)
-	execute := "EXECUTE examined"
-	if params != "" {
-		execute += "(" + params + ")"
-	}
-	rows, err := conn.QueryContext(t.Context(), `EXPLAIN `+execute)
-	must(t, err)
-	defer rows.Close()
-	var plan strings.Builder
-	for rows.Next() {
-		var text string
-		must(t, rows.Scan(&text))
-		plan.WriteString(text + "\n")
-	}
-	must(t, rows.Err())
-	return plan.String()
 }

@@ -33,11 +33,11 @@ type client struct {
 func (s *shop) client(t *testing.T, customer uuid.UUID) *client {
 	t.Helper()
 	doc, err := openapi3.NewLoader().LoadFromFile("../../cmd/shop/openapi.yaml")
-	must(t, err)
+	testenv.Must(t, err)
 	router, err := legacy.NewRouter(doc)
-	must(t, err)
+	testenv.Must(t, err)
 	token, err := s.tokens.Issue(customer)
-	must(t, err)
+	testenv.Must(t, err)
 	return &client{s, router, token}
 }
 
@@ -71,7 +71,7 @@ func (c *client) send(t *testing.T, method, path, body string, status int, kind 
 func (c *client) checkContract(t *testing.T, req *http.Request, recorder *httptest.ResponseRecorder) {
 	t.Helper()
 	route, params, err := c.contract.FindRoute(req)
-	must(t, err)
+	testenv.Must(t, err)
 	err = openapi3filter.ValidateResponse(t.Context(), &openapi3filter.ResponseValidationInput{
 		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: req, PathParams: params, Route: route},
 		Status:                 recorder.Code, Header: recorder.Header(), Body: io.NopCloser(bytes.NewReader(recorder.Body.Bytes())),
@@ -144,7 +144,7 @@ func TestRejectedPayments(t *testing.T) {
 	}{
 		"paid at once": {func(o *order.Order) {
 			_, err := s.orders.Pay(t.Context(), customer, o.ID)
-			must(t, err)
+			testenv.Must(t, err)
 		}, 409, "order-paid"},
 		"cancelled": {func(o *order.Order) { s.cancel(t, o) }, 409, "order-cancelled"},
 		"being cancelled": {func(o *order.Order) {
@@ -324,7 +324,7 @@ func (s *shop) checkMetrics(t *testing.T, want map[string]float64) {
 	t.Helper()
 	s.metrics.MustRegister(payment.NewCollector(s.store))
 	families, err := s.metrics.Gather()
-	must(t, err)
+	testenv.Must(t, err)
 	got := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"example.com/shop/internal/testenv"
 )
 
 // TestInvariantsFindBrokenRows breaks rows by hand, and checks that the invariant finds exactly them.
@@ -15,7 +17,7 @@ func TestInvariantsFindBrokenRows(t *testing.T) {
 	s.settleNow(t, paid.ID)
 	atOnce := s.place(t)
 	_, err := s.orders.Pay(t.Context(), atOnce.CustomerID, atOnce.ID)
-	must(t, err)
+	testenv.Must(t, err)
 	open, openAttempt := s.placeOpen(t)
 	late, lateAttempt := s.late(t)
 	refund := s.refundOf(t, lateAttempt.ID)
@@ -24,7 +26,7 @@ func TestInvariantsFindBrokenRows(t *testing.T) {
 	violations := func() map[string]int {
 		t.Helper()
 		all, err := s.store.Invariants(t.Context(), bound)
-		must(t, err)
+		testenv.Must(t, err)
 		found := map[string]int{}
 		for _, v := range all {
 			found[v.Subject] = v.Invariant

@@ -9,6 +9,7 @@ import (
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/payment"
 	"example.com/shop/internal/stripesim"
+	"example.com/shop/internal/testenv"
 )
 
 // TestTransitions takes each step of the table of transitions in the design.
@@ -53,8 +54,8 @@ func openCommitsFirst(t *testing.T, s *shop) {
 	s.hook(t, hook{call: "create", before: func() {
 		a := s.latest(t, o)
 		state, url = string(a.State), a.CheckoutURL
-		holds = query[bool](t, s.db, `SELECT hold_until = expires_at + interval '2 min' FROM orders WHERE id = $1`, o.ID)
-		owed = query[bool](t, s.db, `SELECT EXISTS (SELECT FROM outbox JOIN payment_attempts a ON task_id = order_id::text
+		holds = testenv.Query[bool](t, s.db, `SELECT hold_until = expires_at + interval '2 min' FROM orders WHERE id = $1`, o.ID)
+		owed = testenv.Query[bool](t, s.db, `SELECT EXISTS (SELECT FROM outbox JOIN payment_attempts a ON task_id = order_id::text
 			WHERE kind = 'payment.settle' AND order_id = $1 AND due_at = next_check)`, o.ID)
 	}})
 	a := s.open(t, o)
@@ -64,7 +65,7 @@ func openCommitsFirst(t *testing.T, s *shop) {
 	if a.AmountCents != 1000 || a.Currency != "EUR" || a.OrderID != o.ID || a.Closing {
 		t.Errorf("the attempt is %+v", a)
 	}
-	if n := query[int](t, s.db, `SELECT count(*) FROM order_events WHERE order_id = $1 AND type = 'held' AND actor = 'customer'`, o.ID); n != 1 {
+	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM order_events WHERE order_id = $1 AND type = 'held' AND actor = 'customer'`, o.ID); n != 1 {
 		t.Errorf("%d events held, want 1", n)
 	}
 	if s.notified.of(o) < 3 { // placed, held, opened
@@ -79,7 +80,7 @@ func openAgain(t *testing.T, s *shop) {
 	o, first := s.placeOpen(t)
 	creates := s.calls.of("create")
 	second, opened, err := s.Open(t.Context(), o.CustomerID, o.ID)
-	must(t, err)
+	testenv.Must(t, err)
 	if opened || second.ID != first.ID || second.CheckoutURL != first.CheckoutURL || s.calls.of("create") != creates {
 		t.Errorf("the second Open returns %+v, opened %v; want the first attempt and no call", second, opened)
 	}
@@ -139,7 +140,7 @@ func createRefused(t *testing.T, s *shop) {
 	}
 	s.wantAttempt(t, o, s.latest(t, o).ID, "closed")
 	s.wantOrder(t, o, "pending")
-	if due := query[bool](t, s.db, `SELECT due_at = expires_at FROM orders WHERE id = $1`, o.ID); !due {
+	if due := testenv.Query[bool](t, s.db, `SELECT due_at = expires_at FROM orders WHERE id = $1`, o.ID); !due {
 		t.Error("the released order is not due at its deadline")
 	}
 	s.open(t, o) // the customer can try again
@@ -172,7 +173,7 @@ func creatingIsCancelled(t *testing.T, s *shop) {
 		t.Fatal(err)
 	}
 	_, err := s.orders.Cancel(t.Context(), o.CustomerID, o.ID)
-	must(t, err)
+	testenv.Must(t, err)
 	s.settle(t, o.ID) // due although its next check is later
 	s.wantAttempt(t, o, s.latest(t, o).ID, "closed")
 	s.cancelDue(t, o.ID)
@@ -220,7 +221,7 @@ func openClosesAtDeadline(t *testing.T, s *shop) {
 func openClosesOnCancel(t *testing.T, s *shop) {
 	o, a := s.placeOpen(t)
 	current, err := s.orders.Cancel(t.Context(), o.CustomerID, o.ID)
-	must(t, err)
+	testenv.Must(t, err)
 	if current.Status != order.Pending || current.CancelRequestedAt == nil {
 		t.Fatalf("Cancel of a held order returns %+v, want a pending order with the request", current)
 	}
@@ -253,7 +254,7 @@ func openSucceeds(t *testing.T, s *shop) {
 	s.settleNow(t, o.ID)
 	s.wantAttempt(t, o, a.ID, "succeeded applied")
 	s.wantOrder(t, o, "paid")
-	if n := query[int](t, s.db, `SELECT count(*) FROM order_events WHERE order_id = $1 AND type = 'paid' AND actor = 'provider'`, o.ID); n != 1 {
+	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM order_events WHERE order_id = $1 AND type = 'paid' AND actor = 'provider'`, o.ID); n != 1 {
 		t.Errorf("%d events paid by the provider, want 1", n)
 	}
 	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); kindOf(err) != order.AlreadyPaid {
@@ -278,7 +279,7 @@ func creatingSucceeds(t *testing.T, s *shop) {
 func closingSucceeds(t *testing.T, s *shop) {
 	o, a := s.placeOpen(t)
 	_, err := s.orders.Cancel(t.Context(), o.CustomerID, o.ID)
-	must(t, err)
+	testenv.Must(t, err)
 	s.pay(t, a.CheckoutURL) // the customer is faster than the shop
 	s.settle(t, o.ID)
 	s.wantAttempt(t, o, a.ID, "succeeded applied")
@@ -412,7 +413,7 @@ func holdEnds(t *testing.T, s *shop) {
 // wantOwed checks that the outbox has a task that is due now.
 func (s *shop) wantOwed(t *testing.T, kind, id string) {
 	t.Helper()
-	if !query[bool](t, s.db, `SELECT EXISTS (SELECT FROM outbox WHERE kind = $1 AND task_id = $2 AND due_at <= now())`, kind, id) {
+	if !testenv.Query[bool](t, s.db, `SELECT EXISTS (SELECT FROM outbox WHERE kind = $1 AND task_id = $2 AND due_at <= now())`, kind, id) {
 		t.Errorf("the outbox has no task %s %s that is due", kind, id)
 	}
 }
@@ -440,7 +441,7 @@ func TestAttemptsOfAnOrderAreLimited(t *testing.T) {
 func (s *shop) latest(t testing.TB, o *order.Order) *payment.Attempt {
 	t.Helper()
 	attempts, err := s.OfOrder(t.Context(), o.CustomerID, o.ID)
-	must(t, err)
+	testenv.Must(t, err)
 	if len(attempts) == 0 {
 		t.Fatalf("order %s has no attempts", o.ID)
 	}
@@ -458,5 +459,5 @@ func (s *shop) hook(t testing.TB, h hook) {
 func (s *shop) expireSession(t testing.TB, attempt uuid.UUID) {
 	t.Helper()
 	_, err := s.simDB.ExecContext(t.Context(), `UPDATE stripesim.sessions SET expires_at = clock_timestamp() WHERE client_reference_id = $1`, attempt)
-	must(t, err)
+	testenv.Must(t, err)
 }

@@ -75,9 +75,9 @@ func newShop(t testing.TB) *shop {
 	t.Helper()
 	gin.SetMode(gin.ReleaseMode)
 	gdb, err := postgres.Open(t.Context(), testenv.Postgres(t), "test", 20)
-	must(t, err)
+	testenv.Must(t, err)
 	db, err := gdb.DB()
-	must(t, err)
+	testenv.Must(t, err)
 	t.Cleanup(func() { db.Close() })
 	s := &shop{
 		store: payment.NewStore(gdb), orderDB: order.NewStore(gdb), db: db, metrics: prometheus.NewRegistry(),
@@ -106,11 +106,11 @@ func (s *shop) startProvider(t testing.TB) {
 	sim, err := stripesim.Open(t.Context(), stripesim.Config{
 		DatabaseURL: address, Key: apiKey, WebhookSecret: secret, BankDelay: time.Hour, WebhookRetry: 10 * time.Millisecond,
 	})
-	must(t, err)
+	testenv.Must(t, err)
 	t.Cleanup(sim.Close)
 	s.sim = sim
 	s.simDB, err = sql.Open("pgx", address)
-	must(t, err)
+	testenv.Must(t, err)
 	t.Cleanup(func() { s.simDB.Close() })
 	api := sim.Handler()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -131,7 +131,7 @@ func (s *shop) startProvider(t testing.TB) {
 	go func() { ended <- sim.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		must(t, <-ended)
+		testenv.Must(t, <-ended)
 	})
 }
 
@@ -140,7 +140,7 @@ func (s *shop) addRoutes(t testing.TB) {
 	tokens, err := rest.NewTokens(rest.TokenConfig{
 		Key: []byte("a key for tests, of 32 bytes...."), Issuer: "test", Audience: "customers", Cookie: "test_token", CookiePath: "/api", SignUp: "sign up",
 	})
-	must(t, err)
+	testenv.Must(t, err)
 	s.tokens = tokens
 	log := slog.New(slog.DiscardHandler)
 	r := gin.New()
@@ -233,35 +233,10 @@ func (n *notified) of(o *order.Order) int {
 	return n.counts[o.CustomerID.String()+" "+o.ID.String()]
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// exec executes a statement without the statement timeout of the shop's sessions: a test may insert many rows.
+// exec is [testenv.Exec] in the shop's database.
 func (s *shop) exec(t testing.TB, statement string, args ...any) {
 	t.Helper()
-	conn, err := s.db.Conn(t.Context())
-	must(t, err)
-	defer conn.Close()
-	_, err = conn.ExecContext(t.Context(), `SET statement_timeout = 0`)
-	must(t, err)
-	defer conn.ExecContext(t.Context(), `RESET statement_timeout`)
-	if _, err := conn.ExecContext(t.Context(), statement, args...); err != nil {
-		t.Fatalf("%s: %v", statement, err)
-	}
-}
-
-// query returns the one value that a statement selects.
-func query[T any](t testing.TB, db *sql.DB, statement string, args ...any) T {
-	t.Helper()
-	var v T
-	if err := db.QueryRowContext(t.Context(), statement, args...).Scan(&v); err != nil {
-		t.Fatalf("%s: %v", statement, err)
-	}
-	return v
+	testenv.Exec(t, s.db, statement, args...)
 }
 
 // place places an order of 10 euros for a new customer.
@@ -273,7 +248,7 @@ func (s *shop) place(t testing.TB) *order.Order {
 func (s *shop) placeFor(t testing.TB, customer uuid.UUID) *order.Order {
 	t.Helper()
 	o, _, err := s.orders.Place(t.Context(), customer, order.Placement{Lines: []order.Line{{ProductID: s.product, Quantity: 1}}})
-	must(t, err)
+	testenv.Must(t, err)
 	o.CustomerID = customer
 	return o
 }
@@ -282,7 +257,7 @@ func (s *shop) placeFor(t testing.TB, customer uuid.UUID) *order.Order {
 func (s *shop) open(t testing.TB, o *order.Order) *payment.Attempt {
 	t.Helper()
 	a, _, err := s.Open(t.Context(), o.CustomerID, o.ID)
-	must(t, err)
+	testenv.Must(t, err)
 	if a.State != payment.Open || a.CheckoutURL == "" {
 		t.Fatalf("Open returns %+v, want an open attempt with the URL of its checkout", a)
 	}
@@ -319,18 +294,18 @@ func (s *shop) submit(t testing.TB, address string) int {
 func sendRequest(t testing.TB, method, address, contentType, body string) int {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(body))
-	must(t, err)
+	testenv.Must(t, err)
 	req.Header.Set("Content-Type", contentType)
 	res, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
-	must(t, err)
-	must(t, res.Body.Close())
+	testenv.Must(t, err)
+	testenv.Must(t, res.Body.Close())
 	return res.StatusCode
 }
 
 // checkoutOf returns the URL of the checkout of an attempt whose session the shop may not know.
 func (s *shop) checkoutOf(t testing.TB, attempt uuid.UUID) string {
 	t.Helper()
-	return s.simURL + "/checkout/" + query[string](t, s.simDB, `SELECT id FROM stripesim.sessions WHERE client_reference_id = $1`, attempt)
+	return s.simURL + "/checkout/" + testenv.Query[string](t, s.simDB, `SELECT id FROM stripesim.sessions WHERE client_reference_id = $1`, attempt)
 }
 
 // knob changes the provider's knobs.
@@ -338,7 +313,7 @@ func (s *shop) knob(t testing.TB, change func(*stripesim.Knobs)) {
 	t.Helper()
 	k := s.sim.Knobs()
 	change(&k)
-	must(t, s.sim.SetKnobs(k))
+	testenv.Must(t, s.sim.SetKnobs(k))
 }
 
 func (s *shop) setAPI(t testing.TB, api string) {
@@ -386,7 +361,7 @@ func (s *shop) shift(t testing.TB, id uuid.UUID, by time.Duration) {
 	t.Helper()
 	us := by.Microseconds()
 	tx, err := s.db.BeginTx(t.Context(), nil)
-	must(t, err)
+	testenv.Must(t, err)
 	defer tx.Rollback()
 	for _, statement := range []string{
 		`UPDATE orders SET created_at = created_at - d, expires_at = expires_at - d, hold_until = hold_until - d,
@@ -402,13 +377,13 @@ func (s *shop) shift(t testing.TB, id uuid.UUID, by time.Duration) {
 			t.Fatalf("%s: %v", statement, err)
 		}
 	}
-	must(t, tx.Commit())
+	testenv.Must(t, tx.Commit())
 }
 
 // shiftToDeadline moves the clock of an order to a time after its deadline, negative for before.
 func (s *shop) shiftToDeadline(t testing.TB, id uuid.UUID, after time.Duration) {
 	t.Helper()
-	left := query[float64](t, s.db, `SELECT extract(epoch FROM expires_at - clock_timestamp()) FROM orders WHERE id = $1`, id)
+	left := testenv.Query[float64](t, s.db, `SELECT extract(epoch FROM expires_at - clock_timestamp()) FROM orders WHERE id = $1`, id)
 	s.shift(t, id, time.Duration(left*float64(time.Second))+after)
 }
 
@@ -428,7 +403,7 @@ func handle(t testing.TB, handler delay.Handler, ids ...string) []delay.Outcome 
 		tasks[i].ID = id
 	}
 	outcomes, err := handler(t.Context(), tasks)
-	must(t, err)
+	testenv.Must(t, err)
 	if len(outcomes) != len(ids) {
 		t.Fatalf("the handler returns %d outcomes for %d tasks", len(outcomes), len(ids))
 	}
@@ -468,7 +443,7 @@ func (s *shop) sendRefund(t testing.TB, attempt uuid.UUID) {
 
 func (s *shop) refundOf(t testing.TB, attempt uuid.UUID) string {
 	t.Helper()
-	return query[string](t, s.db, `SELECT id::text FROM refunds WHERE attempt_id = $1`, attempt)
+	return testenv.Query[string](t, s.db, `SELECT id::text FROM refunds WHERE attempt_id = $1`, attempt)
 }
 
 // refundNow is sendRefund for a refund that is due.
@@ -482,7 +457,7 @@ func (s *shop) refundNow(t testing.TB, a *payment.Attempt) {
 func (s *shop) attempt(t testing.TB, o *order.Order, id uuid.UUID) *payment.Attempt {
 	t.Helper()
 	attempts, err := s.OfOrder(t.Context(), o.CustomerID, o.ID)
-	must(t, err)
+	testenv.Must(t, err)
 	for i := range attempts {
 		if attempts[i].ID == id {
 			return &attempts[i]
@@ -516,7 +491,7 @@ func (s *shop) wantAttempt(t testing.TB, o *order.Order, id uuid.UUID, want stri
 func (s *shop) wantOrder(t testing.TB, o *order.Order, want string) {
 	t.Helper()
 	current, err := s.orders.Get(t.Context(), o.CustomerID, o.ID)
-	must(t, err)
+	testenv.Must(t, err)
 	got := string(current.Status)
 	if current.CancelReason != "" {
 		got += " " + string(current.CancelReason)
@@ -543,16 +518,16 @@ func (s *shop) events(t testing.TB, attempt uuid.UUID) (all []event) {
 		WHERE e.object->>'client_reference_id' = $1
 		   OR e.object->>'payment_intent' IN (SELECT payment_intent FROM stripesim.sessions WHERE client_reference_id = $1)
 		ORDER BY seq`, attempt.String())
-	must(t, err)
+	testenv.Must(t, err)
 	defer rows.Close()
 	for rows.Next() {
 		var e event
 		var object []byte
-		must(t, rows.Scan(&e.id, &e.kind, &object))
+		testenv.Must(t, rows.Scan(&e.id, &e.kind, &object))
 		e.body = eventBody(e.id, e.kind, "2025-01-01.other", object)
 		all = append(all, e)
 	}
-	must(t, rows.Err())
+	testenv.Must(t, rows.Err())
 	return all
 }
 
@@ -607,12 +582,12 @@ type ledgerEntry struct {
 func (s *shop) ledger(t testing.TB) []ledgerEntry {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.simURL+"/sim/ledger", nil)
-	must(t, err)
+	testenv.Must(t, err)
 	res, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
-	must(t, err)
+	testenv.Must(t, err)
 	defer res.Body.Close()
 	var answer struct{ Payments []ledgerEntry }
-	must(t, json.NewDecoder(res.Body).Decode(&answer))
+	testenv.Must(t, json.NewDecoder(res.Body).Decode(&answer))
 	return answer.Payments
 }
 
@@ -632,14 +607,14 @@ func (s *shop) entry(t testing.TB, attempt uuid.UUID) ledgerEntry {
 func (s *shop) check(t testing.TB) {
 	t.Helper()
 	violations, err := s.orderDB.Invariants(t.Context(), time.Minute)
-	must(t, err)
+	testenv.Must(t, err)
 	more, err := s.store.Invariants(t.Context(), 24*time.Hour)
-	must(t, err)
+	testenv.Must(t, err)
 	for _, v := range append(violations, more...) {
 		t.Errorf("invariant %d is violated: %s: %s", v.Invariant, v.Subject, v.Detail)
 	}
 	for _, e := range s.ledger(t) {
-		kept := query[int64](t, s.db, `SELECT coalesce((SELECT o.total_cents FROM payment_attempts a JOIN orders o ON o.id = a.order_id
+		kept := testenv.Query[int64](t, s.db, `SELECT coalesce((SELECT o.total_cents FROM payment_attempts a JOIN orders o ON o.id = a.order_id
 			WHERE a.id = $1 AND a.applied AND o.status = 'paid'), 0)`, e.Attempt)
 		if e.Captured-e.Refunded != kept {
 			t.Errorf("attempt %s: the provider captured %d and refunded %d, the order has %d of it", e.Attempt, e.Captured, e.Refunded, kept)
@@ -657,16 +632,4 @@ func kindOf(err error) rest.Kind {
 		return rejection.Kind
 	}
 	return rest.Kind{Code: "not a rejection: " + err.Error()}
-}
-
-// eventually waits until reached returns true, and fails the test after 10 s. state describes the awaited state.
-func eventually(t testing.TB, state string, reached func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(10 * time.Second); !reached(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited 10 s for %s", state)
-		}
-	}
 }

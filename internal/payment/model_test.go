@@ -13,6 +13,7 @@ import (
 	"example.com/shop/internal/payment"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/stripesim"
+	"example.com/shop/internal/testenv"
 )
 
 // TestModel applies random steps to one order: of its customer, of the provider, of the workers, and of the time. Then
@@ -117,7 +118,7 @@ func (m *model) deliver(rt *rapid.T) {
 
 func (m *model) attempts() []payment.Attempt {
 	attempts, err := m.shop.OfOrder(m.t.Context(), m.order.CustomerID, m.order.ID)
-	must(m.t, err)
+	testenv.Must(m.t, err)
 	return attempts
 }
 
@@ -157,7 +158,7 @@ func (m *model) extend(rt *rapid.T) {
 
 func (m *model) closeSale(*rapid.T) {
 	_, err := m.shop.orders.CloseSale(m.t.Context(), m.shop.product)
-	must(m.t, err)
+	testenv.Must(m.t, err)
 }
 
 func (m *model) timePasses(rt *rapid.T) {
@@ -167,7 +168,7 @@ func (m *model) timePasses(rt *rapid.T) {
 
 // moveTo moves the clock of the order to just after the time in one of its columns, if that is in the future.
 func (m *model) moveTo(column string) {
-	left := query[float64](m.t, m.shop.db, `SELECT greatest(0, coalesce(extract(epoch FROM `+column+` - clock_timestamp()), 0)) FROM orders WHERE id = $1`, m.order.ID)
+	left := testenv.Query[float64](m.t, m.shop.db, `SELECT greatest(0, coalesce(extract(epoch FROM `+column+` - clock_timestamp()), 0)) FROM orders WHERE id = $1`, m.order.ID)
 	m.shop.shift(m.t, m.order.ID, time.Duration(left*float64(time.Second))+time.Millisecond)
 }
 
@@ -199,7 +200,7 @@ func (m *model) knobKey(rt *rapid.T) {
 }
 
 func (m *model) heal() {
-	must(m.t, m.shop.sim.SetKnobs(stripesim.Knobs{API: "up", Sessions: "accept", Refunds: "succeed", Webhooks: "normal", Key: apiKey}))
+	testenv.Must(m.t, m.shop.sim.SetKnobs(stripesim.Knobs{API: "up", Sessions: "accept", Refunds: "succeed", Webhooks: "normal", Key: apiKey}))
 	m.shop.resetBreaker(m.t)
 }
 
@@ -207,7 +208,7 @@ func (m *model) heal() {
 // while it is pending with a live attempt.
 func (m *model) checkStep(rt *rapid.T) {
 	o, err := m.shop.orders.Get(m.t.Context(), m.order.CustomerID, m.order.ID)
-	must(m.t, err)
+	testenv.Must(m.t, err)
 	if m.ended != "" && o.Status != m.ended {
 		rt.Fatalf("the order was %s and is %s", m.ended, o.Status)
 	}
@@ -231,7 +232,7 @@ func (m *model) finish(rt *rapid.T) {
 	s := m.shop
 	m.heal()
 	m.moveTo("expires_at")
-	eventually(m.t, "the end of all attempts and refunds", func() bool {
+	testenv.Eventually(m.t, "the end of all attempts and refunds", func() bool {
 		m.settleNow(rt)
 		m.cancelTask(rt)
 		for _, a := range m.attempts() {
@@ -239,12 +240,12 @@ func (m *model) finish(rt *rapid.T) {
 				continue
 			}
 			if a.Refund.State == payment.Failed {
-				must(m.t, s.RetryRefund(m.t.Context(), uuid.MustParse(s.refundOf(m.t, a.ID))))
+				testenv.Must(m.t, s.RetryRefund(m.t.Context(), uuid.MustParse(s.refundOf(m.t, a.ID))))
 			}
 			s.refundNow(m.t, &a)
 		}
 		m.checkStep(rt)
-		return m.ended != "" && query[bool](m.t, s.db, `SELECT coalesce(bool_and(a.next_check IS NULL AND r.next_check IS NULL
+		return m.ended != "" && testenv.Query[bool](m.t, s.db, `SELECT coalesce(bool_and(a.next_check IS NULL AND r.next_check IS NULL
 			AND coalesce(r.state, '') <> 'failed'), true) FROM payment_attempts a LEFT JOIN refunds r ON r.attempt_id = a.id WHERE a.order_id = $1`, m.order.ID)
 	})
 	m.checkOutcome(rt)
@@ -266,14 +267,14 @@ func (m *model) checkOutcome(rt *rapid.T) {
 			applied++
 		}
 	}
-	byProvider := query[bool](m.t, m.shop.db, `SELECT EXISTS (SELECT FROM order_events WHERE order_id = $1 AND type = 'paid' AND actor = 'provider')`, m.order.ID)
+	byProvider := testenv.Query[bool](m.t, m.shop.db, `SELECT EXISTS (SELECT FROM order_events WHERE order_id = $1 AND type = 'paid' AND actor = 'provider')`, m.order.ID)
 	if (applied == 1) != byProvider || applied > 1 {
 		rt.Fatalf("%d successes are applied, the provider paid the order: %v", applied, byProvider)
 	}
 	violations, err := m.shop.store.Invariants(m.t.Context(), time.Minute)
-	must(m.t, err)
+	testenv.Must(m.t, err)
 	more, err := m.shop.orderDB.Invariants(m.t.Context(), time.Minute)
-	must(m.t, err)
+	testenv.Must(m.t, err)
 	if len(violations)+len(more) > 0 {
 		rt.Fatalf("violated invariants: %v %v", violations, more)
 	}

@@ -12,6 +12,7 @@ import (
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/payment"
 	"example.com/shop/internal/stripesim"
+	"example.com/shop/internal/testenv"
 )
 
 // TestInterleavings plays the sequences of events that the review of the design found.
@@ -52,7 +53,7 @@ func TestInterleavings(t *testing.T) {
 func (s *shop) cancel(t *testing.T, o *order.Order) {
 	t.Helper()
 	_, err := s.orders.Cancel(t.Context(), o.CustomerID, o.ID)
-	must(t, err)
+	testenv.Must(t, err)
 }
 
 // cancelBeforeDeadline: the released order is due now, not at its deadline.
@@ -62,7 +63,7 @@ func cancelBeforeDeadline(t *testing.T, s *shop) {
 	s.cancelDue(t, o.ID)
 	s.wantOrder(t, o, "pending held")
 	s.settle(t, o.ID)
-	if due := query[bool](t, s.db, `SELECT due_at = cancel_requested_at AND due_at <= now() AND now() < expires_at FROM orders WHERE id = $1`, o.ID); !due {
+	if due := testenv.Query[bool](t, s.db, `SELECT due_at = cancel_requested_at AND due_at <= now() AND now() < expires_at FROM orders WHERE id = $1`, o.ID); !due {
 		t.Error("the released order is not due now")
 	}
 	s.cancelDue(t, o.ID)
@@ -127,17 +128,17 @@ func createBroken(t *testing.T, s *shop) {
 func createInUse(t *testing.T, s *shop) {
 	o := s.place(t)
 	other, err := s.simDB.BeginTx(t.Context(), nil) // a request that the provider executes
-	must(t, err)
+	testenv.Must(t, err)
 	defer other.Rollback()
 	s.hook(t, hook{call: "create", before: func() {
 		_, err := other.ExecContext(t.Context(), `SELECT pg_advisory_xact_lock(hashtextextended('key ' || $1, 0))`, s.latest(t, o).ID.String())
-		must(t, err)
+		testenv.Must(t, err)
 	}})
 	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); kindOf(err) != payment.ProviderAway {
 		t.Fatalf("Open returns %v, want provider-unavailable", err)
 	}
 	s.hooked.Store(nil)
-	must(t, other.Rollback())
+	testenv.Must(t, other.Rollback())
 	first := s.latest(t, o)
 	if a := s.open(t, o); a.ID != first.ID {
 		t.Errorf("the repeated Open returns attempt %s, want %s", a.ID, first.ID)
@@ -151,7 +152,7 @@ func extendedWhileHeld(t *testing.T, s *shop) {
 	o, a := s.placeOpen(t)
 	s.shiftToDeadline(t, o.ID, -time.Second)
 	extended, err := s.orders.Extend(t.Context(), o.CustomerID, o.ID)
-	must(t, err)
+	testenv.Must(t, err)
 	if held := extended.HoldUntil.Sub(extended.ExpiresAt); held != grace {
 		t.Errorf("the hold ends %v after the new deadline, want %v", held, grace)
 	}
@@ -193,11 +194,11 @@ func TestCloseSaleWhileHeld(t *testing.T) {
 	s.settle(t, unpaid.ID)
 	s.exec(t, `DELETE FROM outbox`) // all tasks are published
 	closed, err := s.orders.CloseSale(t.Context(), s.product)
-	must(t, err)
+	testenv.Must(t, err)
 	if closed.Orders != 2 {
 		t.Fatalf("%d deadlines were moved, want 2", closed.Orders)
 	}
-	if n := query[int](t, s.db, `SELECT count(*) FROM orders o JOIN outbox b ON b.task_id = o.id::text
+	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM orders o JOIN outbox b ON b.task_id = o.id::text
 		WHERE b.kind = 'payment.settle' AND b.due_at = o.expires_at AND o.hold_until = o.expires_at + interval '2 min'`); n != 2 {
 		t.Error("a settle task is not owed at the new deadline, or a hold does not end a grace later")
 	}
@@ -290,7 +291,7 @@ func createLost(t *testing.T, s *shop) {
 	}
 	s.setAPI(t, "up")
 	a, opened, err := s.Open(t.Context(), o.CustomerID, o.ID)
-	must(t, err)
+	testenv.Must(t, err)
 	if opened || len(s.sessionsOf(t, a.ID)) != 1 {
 		t.Errorf("the repeated Open returns opened %v, and the attempt has %d sessions; want false, 1", opened, len(s.sessionsOf(t, a.ID)))
 	}
@@ -420,7 +421,7 @@ func staleDuringCreate(t *testing.T, s *shop) {
 	}})
 	a := s.open(t, o)
 	attempts, err := s.OfOrder(t.Context(), o.CustomerID, o.ID)
-	must(t, err)
+	testenv.Must(t, err)
 	if len(attempts) != 2 || attempts[0].ID != a.ID || attempts[1].State != payment.Closed {
 		t.Fatalf("the attempts are %+v, want a closed and an open one", attempts)
 	}
@@ -437,12 +438,12 @@ func cancelMeetsTake(t *testing.T, s *shop) {
 	o, a := s.placeOpen(t)
 	s.shift(t, o.ID, 10*time.Minute) // then the next poll is minutes away
 	tx, err := s.db.BeginTx(t.Context(), nil)
-	must(t, err)
+	testenv.Must(t, err)
 	defer tx.Rollback()
 	_, err = tx.ExecContext(t.Context(), `UPDATE orders SET cancel_requested_at = clock_timestamp() WHERE id = $1`, o.ID)
-	must(t, err)
+	testenv.Must(t, err)
 	s.settle(t, o.ID)
-	must(t, tx.Commit())
+	testenv.Must(t, tx.Commit())
 	s.settle(t, o.ID) // the task that the request owes
 	s.wantAttempt(t, o, a.ID, "closed")
 	s.cancelDue(t, o.ID)
@@ -537,7 +538,7 @@ func TestConcurrentSettlers(t *testing.T) {
 	if n := s.calls.of("retrieve"); n != 1 {
 		t.Errorf("the provider was asked %d times, want 1", n)
 	}
-	if n := query[int](t, s.db, `SELECT count(*) FROM order_events WHERE type = 'paid'`); n != 1 {
+	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM order_events WHERE type = 'paid'`); n != 1 {
 		t.Errorf("%d events paid, want 1", n)
 	}
 	s.check(t)
@@ -553,7 +554,7 @@ func TestProviderSendsWebhooks(t *testing.T) {
 	s.settles.take()
 	s.pay(t, a.CheckoutURL)
 	var msgs []delay.Message
-	eventually(t, "the settle task of the webhook", func() bool {
+	testenv.Eventually(t, "the settle task of the webhook", func() bool {
 		msgs = append(msgs, s.settles.take()...)
 		return len(msgs) > 0
 	})

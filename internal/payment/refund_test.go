@@ -13,6 +13,7 @@ import (
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/payment"
 	"example.com/shop/internal/stripesim"
+	"example.com/shop/internal/testenv"
 )
 
 // TestRefunds takes refunds through the failures of the provider.
@@ -41,7 +42,7 @@ func TestRefunds(t *testing.T) {
 			if e := s.entry(t, a.ID); e.Refunded != e.Captured {
 				t.Errorf("the provider captured %d and refunded %d, want the same", e.Captured, e.Refunded)
 			}
-			if n := query[int](t, s.db, `SELECT count(*) FROM refunds WHERE next_check IS NOT NULL`); n != 0 {
+			if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM refunds WHERE next_check IS NOT NULL`); n != 0 {
 				t.Errorf("%d refunds wait for a check, want none", n)
 			}
 		})
@@ -85,8 +86,8 @@ func refundIsPending(t *testing.T, s *shop, o *order.Order, a *payment.Attempt) 
 func (s *shop) awaitRefund(t *testing.T, a *payment.Attempt, status string) {
 	t.Helper()
 	intent := s.entry(t, a.ID).Intent
-	eventually(t, "the refund's status "+status, func() bool {
-		return query[bool](t, s.simDB, `SELECT coalesce(bool_and(status = $2), false) FROM stripesim.refunds WHERE payment_intent = $1`, intent, status)
+	testenv.Eventually(t, "the refund's status "+status, func() bool {
+		return testenv.Query[bool](t, s.simDB, `SELECT coalesce(bool_and(status = $2), false) FROM stripesim.refunds WHERE payment_intent = $1`, intent, status)
 	})
 }
 
@@ -102,7 +103,7 @@ func (s *shop) failRefund(t *testing.T, o *order.Order, a *payment.Attempt) {
 	if outcomes := handle(t, s.SendRefunds, s.refundOf(t, a.ID)); outcomes[0] != (handle(t, s.SendRefunds, "foreign")[0]) {
 		t.Errorf("the task of a failed refund is %v, want it done", outcomes[0])
 	}
-	reason := query[string](t, s.db, `SELECT error FROM refunds WHERE attempt_id = $1`, a.ID)
+	reason := testenv.Query[string](t, s.db, `SELECT error FROM refunds WHERE attempt_id = $1`, a.ID)
 	if !strings.Contains(reason, "expired_or_canceled_card") {
 		t.Errorf("the refund's error is %q, want the provider's reason", reason)
 	}
@@ -112,7 +113,7 @@ func refundFails(t *testing.T, s *shop, o *order.Order, a *payment.Attempt) {
 	s.failRefund(t, o, a)
 	id := uuid.MustParse(s.refundOf(t, a.ID))
 	s.refunds.take()
-	must(t, s.RetryRefund(t.Context(), id))
+	testenv.Must(t, s.RetryRefund(t.Context(), id))
 	if msgs := s.refunds.take(); len(msgs) != 1 || msgs[0].ID != id.String() || msgs[0].Left() > 0 {
 		t.Errorf("published tasks: %v, want that of the refund, due now", msgs)
 	}
@@ -134,7 +135,7 @@ func refundFailsAfterConfirmation(t *testing.T, s *shop, o *order.Order, a *paym
 	if ended := s.attempt(t, o, a.ID).Refund.EndedAt; ended == nil || time.Since(*ended) > time.Minute {
 		t.Errorf("the failed refund ended at %v, want now", ended)
 	}
-	must(t, s.RetryRefund(t.Context(), uuid.MustParse(s.refundOf(t, a.ID))))
+	testenv.Must(t, s.RetryRefund(t.Context(), uuid.MustParse(s.refundOf(t, a.ID))))
 	s.sendRefund(t, a.ID)
 }
 
@@ -143,7 +144,7 @@ func (s *shop) failAtBank(t *testing.T, a *payment.Attempt) {
 	t.Helper()
 	intent := s.entry(t, a.ID).Intent
 	_, err := s.simDB.ExecContext(t.Context(), `UPDATE stripesim.refunds SET status = 'failed' WHERE payment_intent = $1`, intent)
-	must(t, err)
+	testenv.Must(t, err)
 	s.deliver(t, eventBody("evt_"+uuid.NewString(), "refund.failed", "v", fmt.Appendf(nil, `{"object":"refund","payment_intent":%q}`, intent)))
 }
 
@@ -156,7 +157,7 @@ func refundFailsDuringCheck(t *testing.T, s *shop, o *order.Order, a *payment.At
 	s.sendRefund(t, a.ID)
 	s.wantAttempt(t, o, a.ID, "succeeded late failed")
 	s.hooked.Store(nil)
-	must(t, s.RetryRefund(t.Context(), uuid.MustParse(s.refundOf(t, a.ID))))
+	testenv.Must(t, s.RetryRefund(t.Context(), uuid.MustParse(s.refundOf(t, a.ID))))
 	s.sendRefund(t, a.ID)
 }
 
@@ -165,12 +166,12 @@ func (s *shop) returnMoney(t *testing.T, a *payment.Attempt, cents string) {
 	t.Helper()
 	form := url.Values{"payment_intent": {s.entry(t, a.ID).Intent}, "amount": {cents}}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.simURL+"/v1/refunds", strings.NewReader(form.Encode()))
-	must(t, err)
+	testenv.Must(t, err)
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	req.Header.Set("Authorization", "Bearer "+apiKey)
 	res, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
-	must(t, err)
-	must(t, res.Body.Close())
+	testenv.Must(t, err)
+	testenv.Must(t, res.Body.Close())
 	if res.StatusCode != http.StatusOK {
 		t.Fatalf("the operator's refund is answered with %d, want 200", res.StatusCode)
 	}
@@ -179,7 +180,7 @@ func (s *shop) returnMoney(t *testing.T, a *payment.Attempt, cents string) {
 // refundCount returns the number of an attempt's refunds at the provider.
 func (s *shop) refundCount(t *testing.T, a *payment.Attempt) int {
 	t.Helper()
-	return query[int](t, s.simDB, `SELECT count(*) FROM stripesim.refunds WHERE payment_intent = $1`, s.entry(t, a.ID).Intent)
+	return testenv.Query[int](t, s.simDB, `SELECT count(*) FROM stripesim.refunds WHERE payment_intent = $1`, s.entry(t, a.ID).Intent)
 }
 
 func refundByOperator(t *testing.T, s *shop, o *order.Order, a *payment.Attempt) {
@@ -227,7 +228,7 @@ func refundAnswerLost(t *testing.T, s *shop, o *order.Order, a *payment.Attempt)
 // refundBroken: the 500 is stored for the key, so the refund needs another key. It must not get one after an error that
 // says nothing about the key.
 func refundBroken(t *testing.T, s *shop, o *order.Order, a *payment.Attempt) {
-	try := func() int { return query[int](t, s.db, `SELECT try FROM refunds WHERE attempt_id = $1`, a.ID) }
+	try := func() int { return testenv.Query[int](t, s.db, `SELECT try FROM refunds WHERE attempt_id = $1`, a.ID) }
 	s.hook(t, hook{call: "refund", before: func() { s.setAPI(t, "errors") }})
 	s.sendRefund(t, a.ID)
 	if try() != 1 {

@@ -13,6 +13,7 @@ import (
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/payment"
+	"example.com/shop/internal/testenv"
 )
 
 // TestRejectedCheckIsLogged checks that the log has the answer of a provider that works, but does not know a session. No
@@ -80,7 +81,7 @@ func TestRetryOfRefundNotifiesTheCustomer(t *testing.T) {
 	o, a := s.late(t)
 	s.failRefund(t, o, a)
 	before := s.notified.of(o)
-	must(t, s.RetryRefund(t.Context(), uuid.MustParse(s.refundOf(t, a.ID))))
+	testenv.Must(t, s.RetryRefund(t.Context(), uuid.MustParse(s.refundOf(t, a.ID))))
 	if n := s.notified.of(o) - before; n != 1 {
 		t.Errorf("%d notifications, want 1", n)
 	}

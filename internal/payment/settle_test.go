@@ -14,6 +14,7 @@ import (
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/payment"
 	"example.com/shop/internal/reconcile"
+	"example.com/shop/internal/testenv"
 )
 
 // about reports whether two durations differ by less than a second.
@@ -106,7 +107,7 @@ func TestTakeDoesNotSpin(t *testing.T) {
 	s.shift(t, o.ID, 10*time.Second)
 	check("first poll", 1)
 	_, err := s.orders.Extend(t.Context(), o.CustomerID, o.ID)
-	must(t, err)
+	testenv.Must(t, err)
 	check("extended", 0)
 	s.shift(t, o.ID, time.Minute)
 	check("poll after the extension", 1)
@@ -142,7 +143,7 @@ func TestForeignTasks(t *testing.T) {
 			}
 		}
 	}
-	must(t, s.db.Close())
+	testenv.Must(t, s.db.Close())
 	for name, handler := range map[string]delay.Handler{"settle": s.Settle, "refund": s.SendRefunds} {
 		outcomes := handle(t, handler, "foreign", o.ID.String())
 		if _, again := outcomes[0].Retry(); again {
@@ -173,7 +174,7 @@ func TestPending(t *testing.T) {
 		for next := ""; ; {
 			var err error
 			page, next, err = table.Pending(t.Context(), next, within, limit)
-			must(t, err)
+			testenv.Must(t, err)
 			pages++
 			for _, m := range page {
 				all = append(all, uuid.MustParse(m.ID))
@@ -208,7 +209,7 @@ func TestPending(t *testing.T) {
 		}
 	}
 	page, _, err := table.Pending(t.Context(), "", reconcile.All, 10)
-	must(t, err)
+	testenv.Must(t, err)
 	for i, want := range []time.Duration{-time.Minute, 0, 0, time.Minute, 3 * time.Minute} {
 		if math.Abs(float64(page[i].Left()-want)) > float64(10*time.Second) {
 			t.Errorf("row %d is due in %v, want %v", i, page[i].Left(), want)
@@ -233,7 +234,7 @@ func TestPendingRefunds(t *testing.T) {
 	var got []string
 	for next, pages := "", 0; ; pages++ {
 		page, after, err := s.Refunds().Pending(t.Context(), next, reconcile.All, 2)
-		must(t, err)
+		testenv.Must(t, err)
 		for _, m := range page {
 			got = append(got, m.ID)
 		}
@@ -279,12 +280,12 @@ func TestTimeOut(t *testing.T) {
 	if done, held, err := s.Attempts().TimeOut(t.Context(), append(ids, "foreign")); done != len(ids) || held != 0 || err != nil {
 		t.Errorf("TimeOut of attempts returns %d, %d, %v; want %d", done, held, err, len(ids))
 	}
-	if n := query[int](t, s.db, `SELECT count(*) FROM order_events WHERE type = 'released' AND actor = 'reconciler'`); n != len(ids) {
+	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM order_events WHERE type = 'released' AND actor = 'reconciler'`); n != len(ids) {
 		t.Errorf("%d orders were released by the reconciler, want %d", n, len(ids))
 	}
 	handle(t, s.orders.CancelDue, ids...)
 	refunds, _, err := s.Refunds().Pending(t.Context(), "", reconcile.All, 100)
-	must(t, err)
+	testenv.Must(t, err)
 	ids = nil
 	for _, m := range refunds {
 		ids = append(ids, m.ID)
@@ -342,14 +343,14 @@ func TestLockedAttempts(t *testing.T) {
 	s.settle(t, o.ID) // then the next poll is minutes away
 	s.cancel(t, o)
 	tx, err := s.db.BeginTx(t.Context(), nil)
-	must(t, err)
+	testenv.Must(t, err)
 	defer tx.Rollback()
 	_, err = tx.ExecContext(t.Context(), `SELECT FROM payment_attempts WHERE id = $1 FOR UPDATE`, a.ID)
-	must(t, err)
+	testenv.Must(t, err)
 	if left, again := s.settle(t, o.ID); !again || left > 200*time.Millisecond {
 		t.Errorf("the task of a locked attempt is due again in %v, %v; want in 100 ms", left, again)
 	}
-	must(t, tx.Rollback())
+	testenv.Must(t, tx.Rollback())
 	s.settle(t, o.ID)
 	s.wantAttempt(t, o, a.ID, "closed")
 }

@@ -27,10 +27,10 @@ import (
 func TestRejectedWebhooks(t *testing.T) {
 	gin.SetMode(gin.ReleaseMode)
 	gdb, err := postgres.Open(t.Context(), testenv.Postgres(t), "test", 1)
-	must(t, err)
+	testenv.Must(t, err)
 	db, err := gdb.DB()
-	must(t, err)
-	must(t, db.Close())
+	testenv.Must(t, err)
+	testenv.Must(t, db.Close())
 	newHandler := func(secrets ...string) (*shop, *prometheus.Registry) {
 		reg := prometheus.NewRegistry()
 		log := slog.New(slog.DiscardHandler)
@@ -87,7 +87,7 @@ func TestRejectedWebhooks(t *testing.T) {
 func webhooks(t *testing.T, reg *prometheus.Registry, result string) float64 {
 	t.Helper()
 	families, err := reg.Gather()
-	must(t, err)
+	testenv.Must(t, err)
 	for _, f := range families {
 		if f.GetName() != "payment_webhooks_total" {
 			continue
@@ -109,7 +109,7 @@ func TestForeignEvents(t *testing.T) {
 	o, a := s.placeOpen(t)
 	s.settles.take()
 	state := func() string {
-		return query[string](t, s.db, `SELECT json_agg(a)::text FROM payment_attempts a`)
+		return testenv.Query[string](t, s.db, `SELECT json_agg(a)::text FROM payment_attempts a`)
 	}
 	before := state()
 	session := func(reference string) []byte {
@@ -134,7 +134,7 @@ func TestForeignEvents(t *testing.T) {
 			id := "evt_" + uuid.NewString()
 			s.deliver(t, eventBody(id, test.kind, "1999-01-01", test.object))
 			s.deliver(t, eventBody(id, test.kind, "1999-01-01", test.object))
-			if n := query[int](t, s.db, `SELECT count(*) FROM provider_events WHERE id = $1 AND type = $2`, id, test.kind); n != 1 {
+			if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM provider_events WHERE id = $1 AND type = $2`, id, test.kind); n != 1 {
 				t.Errorf("the event is stored %d times, want once", n)
 			}
 		})
@@ -176,7 +176,7 @@ func TestConcurrentDeliveries(t *testing.T) {
 		})
 	}
 	deliveries.Wait()
-	if n := query[int](t, s.db, `SELECT count(*) FROM provider_events`); n != 1 {
+	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM provider_events`); n != 1 {
 		t.Errorf("the event is stored %d times, want once", n)
 	}
 	if stored, repeated := webhooks(t, s.metrics, "stored"), webhooks(t, s.metrics, "repeated"); stored != 1 || repeated != 7 {
@@ -185,7 +185,7 @@ func TestConcurrentDeliveries(t *testing.T) {
 	if msgs := s.settles.take(); len(msgs) != 1 || msgs[0].ID != o.ID.String() {
 		t.Errorf("published settle tasks: %v, want one of the order", msgs)
 	}
-	if n := query[int](t, s.db, `SELECT count(*) FROM outbox WHERE kind = 'payment.settle' AND task_id = $1 AND due_at <= now()`, o.ID.String()); n != 1 {
+	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM outbox WHERE kind = 'payment.settle' AND task_id = $1 AND due_at <= now()`, o.ID.String()); n != 1 {
 		t.Errorf("%d settle tasks are owed now, want 1", n)
 	}
 	if n, err := testutil.GatherAndCount(s.metrics, "payment_webhooks_total"); n != 3 || err != nil {

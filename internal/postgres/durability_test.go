@@ -21,7 +21,7 @@ func TestReadDurability(t *testing.T) {
 	}
 	database := strings.TrimPrefix(address.Path, "/")
 	role := "role_of_" + database
-	exec(t, db, `CREATE ROLE `+role+` LOGIN PASSWORD 'secret'`)
+	testenv.Exec(t, db, `CREATE ROLE `+role+` LOGIN PASSWORD 'secret'`)
 	t.Cleanup(func() {
 		if _, err := db.ExecContext(context.Background(), `DROP ROLE `+role); err != nil {
 			t.Error(err)
@@ -34,13 +34,13 @@ func TestReadDurability(t *testing.T) {
 		{`ALTER ROLE ` + role + ` SET synchronous_commit = remote_write`, "remote_write"},
 		{`ALTER ROLE ` + role + ` IN DATABASE ` + database + ` SET synchronous_commit = local`, "local"},
 	} {
-		exec(t, db, change.statement)
+		testenv.Exec(t, db, change.statement)
 		got, err := postgres.ReadDurability(t.Context(), address.String())
 		if err != nil {
 			t.Fatal(err)
 		}
 		want := postgres.Durability{
-			Fsync: query[string](t, db, `SHOW fsync`), FullPageWrites: query[string](t, db, `SHOW full_page_writes`),
+			Fsync: testenv.Query[string](t, db, `SHOW fsync`), FullPageWrites: testenv.Query[string](t, db, `SHOW full_page_writes`),
 			SynchronousCommit: change.want,
 		}
 		if got != want {

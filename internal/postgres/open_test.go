@@ -40,11 +40,11 @@ func TestOpenFails(t *testing.T) {
 func TestSessionSettings(t *testing.T) {
 	url := testenv.Postgres(t)
 	db := open(t, url)
-	name := query[string](t, db, `SELECT current_database()`)
+	name := testenv.Query[string](t, db, `SELECT current_database()`)
 	for _, setting := range []string{
 		"synchronous_commit = off", "idle_session_timeout = 500", "default_transaction_isolation = 'serializable'", "timezone = 'Asia/Tokyo'",
 	} {
-		exec(t, db, `ALTER DATABASE `+name+` SET `+setting)
+		testenv.Exec(t, db, `ALTER DATABASE `+name+` SET `+setting)
 	}
 	db = open(t, url)
 	for setting, want := range map[string]string{
@@ -52,11 +52,11 @@ func TestSessionSettings(t *testing.T) {
 		"transaction_isolation": "read committed", "statement_timeout": "5s", "lock_timeout": "3s", "TimeZone": "UTC",
 		"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3",
 	} {
-		if got := query[string](t, db, `SELECT current_setting($1)`, setting); got != want {
+		if got := testenv.Query[string](t, db, `SELECT current_setting($1)`, setting); got != want {
 			t.Errorf("%s is %s, want %s", setting, got, want)
 		}
 	}
-	if zone := query[time.Time](t, db, `SELECT now()`).Location(); zone != time.UTC {
+	if zone := testenv.Query[time.Time](t, db, `SELECT now()`).Location(); zone != time.UTC {
 		t.Errorf("a time that PostgreSQL returns is in zone %v, want UTC", zone)
 	}
 }

@@ -21,11 +21,7 @@ func openGorm(t *testing.T, conns int) *gorm.DB {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pool, err := db.DB()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { pool.Close() })
+	pool(t, db)
 	return db
 }
 
@@ -42,15 +38,12 @@ func queueInt(b *pgx.Batch, got *[]int, statement string, args ...any) {
 // newTable adds a table of numbers. A trigger rejects 7 at the commit, and a unique constraint rejects duplicates.
 func newTable(t *testing.T, db *gorm.DB) (count func() int) {
 	t.Helper()
-	pool, err := db.DB()
-	if err != nil {
-		t.Fatal(err)
-	}
-	exec(t, pool, `CREATE TABLE numbers (n int UNIQUE)`)
-	exec(t, pool, `CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+	pool := pool(t, db)
+	testenv.Exec(t, pool, `CREATE TABLE numbers (n int UNIQUE)`)
+	testenv.Exec(t, pool, `CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 		IF NEW.n = 7 THEN RAISE EXCEPTION 'seven'; END IF; RETURN NEW; END $$`)
-	exec(t, pool, `CREATE CONSTRAINT TRIGGER fail AFTER INSERT ON numbers DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION fail()`)
-	return func() int { return query[int](t, pool, `SELECT count(*) FROM numbers`) }
+	testenv.Exec(t, pool, `CREATE CONSTRAINT TRIGGER fail AFTER INSERT ON numbers DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION fail()`)
+	return func() int { return testenv.Query[int](t, pool, `SELECT count(*) FROM numbers`) }
 }
 
 // TestPipelineIsOneTransaction checks that the statements of a pipeline are one transaction, and that each of them sees the
@@ -73,17 +66,10 @@ func TestPipelineIsOneTransaction(t *testing.T) {
 		if len(got) != 5 || got[0] != got[3] || got[1] != run || got[2] != run+1 || got[4] != 123 || count() != run+1 {
 			t.Errorf("results are %v, and there are %d rows; want one transaction, and %d rows", got, count(), run+1)
 		}
-		if timeout := query[string](t, must(db.DB()), `SELECT current_setting('lock_timeout')`); timeout != "3s" {
+		if timeout := testenv.Query[string](t, pool(t, db), `SELECT current_setting('lock_timeout')`); timeout != "3s" {
 			t.Errorf("lock_timeout is %s after the transaction, want 3s", timeout)
 		}
 	}
-}
-
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
 }
 
 // TestPipelineFails checks that no statement has an effect if one of them or the commit fails, and that the session is
@@ -167,7 +153,7 @@ func TestPipelineWithEndedContext(t *testing.T) {
 func TestDropDead(t *testing.T) {
 	const conns = 8
 	db := openGorm(t, conns)
-	pool := must(db.DB())
+	pool := pool(t, db)
 	for range 2 { // the pool pings a connection before its second use
 		errs := make(chan error)
 		for range conns {

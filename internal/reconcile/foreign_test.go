@@ -127,9 +127,9 @@ func newMachine(t *testing.T, rt *rapid.T, rdb, hooked redis.UniversalClient) *m
 	cfg := delay.Config{Kind: "test.kind", Shards: shards}
 	var err error
 	m.queue, err = delay.NewQueue(rdb, cfg)
-	must(t, err)
+	testenv.Must(t, err)
 	swept, err := delay.NewQueue(hooked, cfg)
-	must(t, err)
+	testenv.Must(t, err)
 	quiet := slog.New(slog.DiscardHandler)
 	m.worker = delay.NewWorker(m.queue, m.handle, delay.WorkerConfig{
 		Lease: 10 * time.Minute, MaxAttempts: 3, BackoffMin: time.Minute, BackoffMax: 5 * time.Minute,
@@ -137,7 +137,7 @@ func newMachine(t *testing.T, rt *rapid.T, rdb, hooked redis.UniversalClient) *m
 	m.r, err = New(nil, m.table, swept, Config{
 		Schedule: "@every 30m", Lookahead: lookahead, Grace: time.Minute,
 	}, quiet, nil)
-	must(t, err)
+	testenv.Must(t, err)
 	return m
 }
 
@@ -518,7 +518,7 @@ func newTasks(t *testing.T) (*memory, *delay.Queue, *Reconciler, redis.Universal
 	table := &memory{deadline: map[string]time.Duration{}, pending: map[string]bool{}}
 	table.add("a", 30*time.Minute)
 	r, err := New(nil, table, q, Config{Schedule: "@every 30m", Lookahead: lookahead}, slog.New(slog.DiscardHandler), nil)
-	must(t, err)
+	testenv.Must(t, err)
 	return table, q, r, rdb
 }
 

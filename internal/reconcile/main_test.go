@@ -290,24 +290,17 @@ func fill(t testing.TB, hooked, rdb redis.UniversalClient, n int) *fixture {
 		f.table.ids, f.table.left = append(f.table.ids, id), append(f.table.left, time.Hour)
 		msgs[i] = delay.In(id, time.Hour)
 	}
-	must(t, f.queue.Schedule(t.Context(), msgs...))
-	must(t, f.queue.BeginRestore(t.Context()))
-	must(t, f.queue.EndRestore(t.Context()))
+	testenv.Must(t, f.queue.Schedule(t.Context(), msgs...))
+	testenv.Must(t, f.queue.BeginRestore(t.Context()))
+	testenv.Must(t, f.queue.EndRestore(t.Context()))
 	return f
 }
 
 func newQueue(t testing.TB, rdb redis.UniversalClient) *delay.Queue {
 	t.Helper()
 	q, err := delay.NewQueue(rdb, delay.Config{Kind: "test.kind"})
-	must(t, err)
+	testenv.Must(t, err)
 	return q
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // key returns the name of a key of the queue.
@@ -324,7 +317,7 @@ func (f *fixture) do(t testing.TB, args ...any) {
 func (f *fixture) move(t testing.TB, id, set string, left time.Duration) {
 	t.Helper()
 	now, err := f.rdb.Time(t.Context()).Result()
-	must(t, err)
+	testenv.Must(t, err)
 	f.do(t, "ZREM", key("due"), id)
 	f.do(t, "ZADD", key(set), now.Add(left).UnixMicro(), id)
 }
@@ -344,7 +337,7 @@ func (f *fixture) intact(t testing.TB) bool {
 func newReconciler(t testing.TB, f *fixture) *Reconciler {
 	t.Helper()
 	r, err := New(nil, f.table, f.queue, Config{}, slog.New(slog.DiscardHandler), nil)
-	must(t, err)
+	testenv.Must(t, err)
 	return r
 }
 

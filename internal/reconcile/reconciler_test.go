@@ -169,9 +169,9 @@ func TestProbe(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newSimulatedFixture(t, 1)
 				other, err := delay.NewQueue(f.rdb, delay.Config{Kind: "test.other", Shards: 3})
-				must(t, err)
-				must(t, other.BeginRestore(t.Context()))
-				must(t, other.EndRestore(t.Context()))
+				testenv.Must(t, err)
+				testenv.Must(t, other.BeginRestore(t.Context()))
+				testenv.Must(t, other.EndRestore(t.Context()))
 				reconcilers := []*Reconciler{newReconciler(t, f), newReconciler(t, f)}
 				reconcilers[1].queue = other
 				read := 0

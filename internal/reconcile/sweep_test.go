@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/testenv"
 )
 
 func TestSweepRepairs(t *testing.T) {
@@ -170,7 +171,7 @@ func TestSlowRedisMakesNoTaskLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newSimulatedFixture(t, 10)
 		_, err := f.queue.Locate(t.Context(), f.table.ids) // so that Redis knows the script, and the step is one command
-		must(t, err)
+		testenv.Must(t, err)
 		f.after = func(step string) {
 			if step == "Locate" {
 				<-time.After(4 * tolerance)

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stripe/stripe-go/v85"
+
+	"example.com/shop/internal/testenv"
 )
 
 func TestCheckoutPage(t *testing.T) {
@@ -14,7 +16,7 @@ func TestCheckoutPage(t *testing.T) {
 	params := sessionParams()
 	params.LineItems[0].PriceData.ProductData.Name = stripe.String(`<script>alert("1")</script>`)
 	s, err := f.stripe.V1CheckoutSessions.Create(t.Context(), params)
-	must(t, err)
+	testenv.Must(t, err)
 	res, page := f.send(t, http.MethodGet, "/checkout/"+s.ID, "", "")
 	if res.StatusCode != http.StatusOK || res.Header.Get("Cache-Control") != "no-store" {
 		t.Errorf("the page answered %d %v", res.StatusCode, res.Header)
@@ -55,7 +57,7 @@ func TestCheckoutLeadsBackToTheShop(t *testing.T) {
 func TestCheckoutThatHasEnded(t *testing.T) {
 	f := newFixture(t)
 	paid, expired := f.paid(t), f.create(t)
-	must(t, f.expire(t.Context(), expired.ID))
+	testenv.Must(t, f.expire(t.Context(), expired.ID))
 	for id, want := range map[string]string{
 		paid.ID: "This payment is complete", expired.ID: "This checkout has expired. Nothing was charged.", "cs_test_none": "There is no checkout at this address",
 	} {
@@ -94,7 +96,7 @@ func TestCheckoutWhileTheBankAsks(t *testing.T) {
 func TestCheckoutWithoutDatabase(t *testing.T) {
 	f := newStoppedFixture(t)
 	s := f.create(t)
-	must(t, f.sim.db.Close())
+	testenv.Must(t, f.sim.db.Close())
 	for _, form := range []string{"pay", "decline", "bank"} {
 		res, page := f.send(t, http.MethodPost, "/checkout/"+s.ID+"/"+form, "", "")
 		if res.StatusCode != http.StatusInternalServerError || !strings.Contains(page, "The checkout is not available right now") || strings.Contains(page, "sql:") {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stripe/stripe-go/v85"
+
+	"example.com/shop/internal/testenv"
 )
 
 func (f *fixture) createWithKey(t testing.TB, key string, change func(*stripe.CheckoutSessionCreateParams)) (*stripe.CheckoutSession, error) {
@@ -29,13 +31,13 @@ func replayed(s *stripe.CheckoutSession) bool {
 func TestSameKeyReplaysAnswer(t *testing.T) {
 	f := newFixture(t)
 	first, err := f.createWithKey(t, "key-1", unchanged)
-	must(t, err)
+	testenv.Must(t, err)
 	if replayed(first) || first.LastResponse.IdempotencyKey != "key-1" {
 		t.Errorf("the header of the first answer is %v", first.LastResponse.Header)
 	}
 	f.submit(t, first.ID, "pay") // the answer stays that of the first request
 	second, err := f.createWithKey(t, "key-1", unchanged)
-	must(t, err)
+	testenv.Must(t, err)
 	if !replayed(second) || string(second.LastResponse.RawJSON) != string(first.LastResponse.RawJSON) {
 		t.Errorf("the second answer is %v %s, want the first one again: %s",
 			second.LastResponse.Header, second.LastResponse.RawJSON, first.LastResponse.RawJSON)
@@ -44,7 +46,7 @@ func TestSameKeyReplaysAnswer(t *testing.T) {
 		t.Errorf("both requests have the id %s", first.LastResponse.RequestID)
 	}
 	third, err := f.createWithKey(t, "key-2", unchanged)
-	must(t, err)
+	testenv.Must(t, err)
 	if third.ID == first.ID || replayed(third) {
 		t.Errorf("another key returned the session of the first one")
 	}
@@ -53,7 +55,7 @@ func TestSameKeyReplaysAnswer(t *testing.T) {
 func TestSameKeyOfOtherRequest(t *testing.T) {
 	f := newFixture(t)
 	s, err := f.createWithKey(t, "key", unchanged)
-	must(t, err)
+	testenv.Must(t, err)
 	_, err = f.createWithKey(t, "key", func(p *stripe.CheckoutSessionCreateParams) { p.ClientReferenceID = stripe.String("2") })
 	expectError(t, err, http.StatusBadRequest, stripe.ErrorTypeIdempotency, "", "")
 
@@ -75,10 +77,10 @@ func TestReplayAfterTheLimitsOfExpiresAt(t *testing.T) {
 		"line_items[0][price_data][unit_amount]": {"1000"},
 	}
 	parsed, err := parseForm(form.Encode())
-	must(t, err)
+	testenv.Must(t, err)
 	_, err = f.sim.db.ExecContext(t.Context(), `INSERT INTO stripesim.idempotency_keys (key, request, status, body) VALUES ($1, $2, 200, '{}')`,
 		"key", "POST /v1/checkout/sessions?"+parsed.canonical())
-	must(t, err)
+	testenv.Must(t, err)
 	res, body := f.call(t, http.MethodPost, "/v1/checkout/sessions", form, "Idempotency-Key", "key")
 	if res.StatusCode != http.StatusOK || body != "{}" || res.Header.Get("Idempotent-Replayed") != "true" {
 		t.Errorf("answered %d %s", res.StatusCode, body)
@@ -91,7 +93,7 @@ func TestRejectedRequestsAreNotStored(t *testing.T) {
 	_, err := f.createWithKey(t, "invalid", func(p *stripe.CheckoutSessionCreateParams) { p.Mode = nil })
 	expectError(t, err, http.StatusBadRequest, stripe.ErrorTypeInvalidRequest, stripe.ErrorCodeParameterMissing, "mode")
 	_, err = f.createWithKey(t, "invalid", unchanged)
-	must(t, err)
+	testenv.Must(t, err)
 
 	f.set(t, func(k *Knobs) { k.Sessions = "refuse" })
 	_, err = f.createWithKey(t, "refused", unchanged)
@@ -101,7 +103,7 @@ func TestRejectedRequestsAreNotStored(t *testing.T) {
 	expectError(t, err, http.StatusUnauthorized, stripe.ErrorTypeInvalidRequest, "", "")
 	f.set(t, func(k *Knobs) { k.Key = testKey })
 	s, err := f.createWithKey(t, "refused", unchanged)
-	must(t, err)
+	testenv.Must(t, err)
 	if replayed(s) {
 		t.Error("a request that was not executed was replayed")
 	}
@@ -119,10 +121,10 @@ func TestRefusalsOfStateAreStored(t *testing.T) {
 	}
 	f.set(t, func(k *Knobs) { k.Refunds = "pending" })
 	_, err := f.refund(t, s.PaymentIntent.ID, sessionTotal)
-	must(t, err)
+	testenv.Must(t, err)
 	expectError(t, send(), http.StatusBadRequest, stripe.ErrorTypeInvalidRequest, stripe.ErrorCodeChargeAlreadyRefunded, "")
 	f.set(t, func(k *Knobs) { k.Refunds = "fail" }) // the first refund leaves its amount again
-	eventually(t, func() bool { return f.count(t, `SELECT count(*) FROM stripesim.refunds WHERE status = 'failed'`) == 1 })
+	testenv.Eventually(t, "a failed refund", func() bool { return f.count(t, `SELECT count(*) FROM stripesim.refunds WHERE status = 'failed'`) == 1 })
 	expectError(t, send(), http.StatusBadRequest, stripe.ErrorTypeInvalidRequest, stripe.ErrorCodeChargeAlreadyRefunded, "")
 	if n := f.count(t, `SELECT count(*) FROM stripesim.refunds`); n != 1 {
 		t.Errorf("there are %d refunds, want 1", n)
@@ -132,7 +134,7 @@ func TestRefusalsOfStateAreStored(t *testing.T) {
 func TestServerErrorIsStored(t *testing.T) {
 	f := newFixture(t)
 	before, err := f.createWithKey(t, "before", unchanged)
-	must(t, err)
+	testenv.Must(t, err)
 	f.set(t, func(k *Knobs) { k.API = "errors" })
 	for _, key := range []string{"key", "before"} {
 		_, err := f.createWithKey(t, key, unchanged)
@@ -145,7 +147,7 @@ func TestServerErrorIsStored(t *testing.T) {
 	_, err = f.createWithKey(t, "key", unchanged)
 	expectError(t, err, http.StatusInternalServerError, stripe.ErrorTypeAPI, "", "")
 	after, err := f.createWithKey(t, "before", unchanged)
-	must(t, err)
+	testenv.Must(t, err)
 	if after.ID != before.ID || !replayed(after) {
 		t.Error("the stored answer of a key changed while the API answered with errors")
 	}
@@ -185,25 +187,25 @@ func TestConcurrentCreatesWithOneKey(t *testing.T) {
 func TestKeyInUse(t *testing.T) {
 	f := newFixture(t)
 	tx, err := f.sim.db.BeginTx(t.Context(), nil)
-	must(t, err)
+	testenv.Must(t, err)
 	defer tx.Rollback()
 	_, err = findAnswer(t.Context(), tx, "key", "another request")
-	must(t, err)
+	testenv.Must(t, err)
 	_, err = f.createWithKey(t, "key", unchanged)
 	expectError(t, err, http.StatusConflict, stripe.ErrorTypeIdempotency, stripe.ErrorCodeIdempotencyKeyInUse, "")
-	must(t, tx.Rollback())
+	testenv.Must(t, tx.Rollback())
 	_, err = f.createWithKey(t, "key", unchanged)
-	must(t, err)
+	testenv.Must(t, err)
 }
 
 func TestKeysAreForgottenAfterADay(t *testing.T) {
 	f := newFixture(t)
 	first, err := f.createWithKey(t, "key", unchanged)
-	must(t, err)
+	testenv.Must(t, err)
 	age := func(hours int) {
 		_, err := f.sim.db.ExecContext(t.Context(), `UPDATE stripesim.idempotency_keys SET created_at = now() - $1 * interval '1 hour'`, hours)
-		must(t, err)
-		must(t, f.sim.deleteOldKeys(t.Context()))
+		testenv.Must(t, err)
+		testenv.Must(t, f.sim.deleteOldKeys(t.Context()))
 	}
 	age(23)
 	if s, err := f.createWithKey(t, "key", unchanged); err != nil || s.ID != first.ID {
@@ -232,5 +234,5 @@ func TestTooLongKey(t *testing.T) {
 	res, body := f.call(t, http.MethodPost, "/v1/refunds", url.Values{}, "Idempotency-Key", key)
 	expectBody(t, res, body, http.StatusBadRequest, "idempotency_error", "", "")
 	_, err := f.createWithKey(t, key[:255], unchanged)
-	must(t, err)
+	testenv.Must(t, err)
 }

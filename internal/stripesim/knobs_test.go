@@ -54,7 +54,7 @@ func TestAnswersAreLostAfterExecution(t *testing.T) {
 	}
 	f.set(t, func(k *Knobs) { k.API = "up" })
 	s, err := f.createWithKey(t, "key", unchanged)
-	must(t, err)
+	testenv.Must(t, err)
 	if _, ok := ledger[s.ID]; !ok || !replayed(s) {
 		t.Errorf("the same key returned the session %s, want the first one again", s.ID)
 	}
@@ -164,7 +164,7 @@ func TestAPIKey(t *testing.T) {
 	_, err := f.stripe.V1CheckoutSessions.Create(t.Context(), sessionParams())
 	expectError(t, err, http.StatusUnauthorized, stripe.ErrorTypeInvalidRequest, "", "")
 	_, err = newClient(t, f.url, "sk_test_rotated").V1CheckoutSessions.Create(t.Context(), sessionParams())
-	must(t, err)
+	testenv.Must(t, err)
 }
 
 func TestUnknownPath(t *testing.T) {
@@ -191,7 +191,7 @@ func TestControlOfKnobs(t *testing.T) {
 	get := func() (k Knobs) {
 		t.Helper()
 		_, body := f.send(t, http.MethodGet, "/sim/knobs", "", "")
-		must(t, json.Unmarshal([]byte(body), &k))
+		testenv.Must(t, json.Unmarshal([]byte(body), &k))
 		return k
 	}
 	want := Knobs{API: "up", Sessions: "accept", Refunds: "succeed", Webhooks: "normal", Key: testKey}
@@ -255,7 +255,7 @@ func TestRequestsFromOtherSites(t *testing.T) {
 
 func TestOpenCreatesTheDatabaseOnce(t *testing.T) {
 	address, err := url.Parse(testenv.Postgres(t))
-	must(t, err)
+	testenv.Must(t, err)
 	admin := newStoppedFixture(t, func(c *Config) { c.DatabaseURL = address.String() })
 	name := address.Path[1:] + "_sim"
 	address.Path = "/" + name

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -45,7 +46,7 @@ func newFixture(t testing.TB, changes ...func(*Config)) *fixture {
 		change(&cfg)
 	}
 	sim, err := Open(t.Context(), cfg)
-	must(t, err)
+	testenv.Must(t, err)
 	t.Cleanup(sim.Close)
 	server := httptest.NewServer(sim.Handler())
 	t.Cleanup(server.Close)
@@ -116,14 +117,14 @@ func lineItemParams(name string, unitAmount, quantity int64) *stripe.CheckoutSes
 func (f *fixture) create(t testing.TB) *stripe.CheckoutSession {
 	t.Helper()
 	s, err := f.stripe.V1CheckoutSessions.Create(t.Context(), sessionParams())
-	must(t, err)
+	testenv.Must(t, err)
 	return s
 }
 
 func (f *fixture) retrieve(t testing.TB, id string) *stripe.CheckoutSession {
 	t.Helper()
 	s, err := f.stripe.V1CheckoutSessions.Retrieve(t.Context(), id, nil)
-	must(t, err)
+	testenv.Must(t, err)
 	return s
 }
 
@@ -153,7 +154,7 @@ func (f *fixture) set(t testing.TB, change func(*Knobs)) {
 	t.Helper()
 	k := f.sim.Knobs()
 	change(&k)
-	must(t, f.sim.SetKnobs(k))
+	testenv.Must(t, f.sim.SetKnobs(k))
 }
 
 // submit submits a form of the checkout page, and does not follow the redirect.
@@ -167,7 +168,7 @@ func (f *fixture) submit(t testing.TB, session, form string) response {
 func (f *fixture) send(t testing.TB, method, path, contentType, body string) (response, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, f.url+path, strings.NewReader(body))
-	must(t, err)
+	testenv.Must(t, err)
 	if contentType != "" {
 		req.Header.Set("Content-Type", contentType)
 	}
@@ -178,7 +179,7 @@ func (f *fixture) send(t testing.TB, method, path, contentType, body string) (re
 func (f *fixture) call(t testing.TB, method, path string, form url.Values, header ...string) (response, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, f.url+path, strings.NewReader(form.Encode()))
-	must(t, err)
+	testenv.Must(t, err)
 	req.Header.Set("Authorization", "Bearer "+testKey)
 	if form != nil {
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
@@ -199,10 +200,10 @@ func roundTrip(t testing.TB, req *http.Request) (response, string) {
 	t.Helper()
 	transport := &http.Transport{DisableKeepAlives: true}
 	res, err := transport.RoundTrip(req)
-	must(t, err)
+	testenv.Must(t, err)
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
-	must(t, err)
+	testenv.Must(t, err)
 	return response{res.StatusCode, res.Header}, string(body)
 }
 
@@ -213,7 +214,7 @@ func (f *fixture) ledger(t testing.TB) map[string]payment {
 		t.Fatalf("the ledger answered %d: %s", res.StatusCode, body)
 	}
 	var ledger struct{ Payments []payment }
-	must(t, json.Unmarshal([]byte(body), &ledger))
+	testenv.Must(t, json.Unmarshal([]byte(body), &ledger))
 	bySession := map[string]payment{}
 	for _, p := range ledger.Payments {
 		bySession[p.SessionID] = p
@@ -281,29 +282,8 @@ func (r *receiver) received() []stripe.Event {
 // await waits until n events have arrived, and returns them.
 func (r *receiver) await(t testing.TB, n int) []stripe.Event {
 	t.Helper()
-	eventually(t, func() bool { return len(r.received()) >= n })
+	testenv.Eventually(t, fmt.Sprintf("%d received webhooks", n), func() bool { return len(r.received()) >= n })
 	return r.received()
-}
-
-// eventually waits until done returns true.
-func eventually(t testing.TB, done func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !done() {
-		if time.Now().After(deadline) {
-			t.Fatal("the expected state did not come within 20 s")
-		}
-		<-tick.C
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // newStoppedFixture is newFixture without Run.
@@ -314,7 +294,7 @@ func newStoppedFixture(t testing.TB, changes ...func(*Config)) *fixture {
 		change(&cfg)
 	}
 	sim, err := Open(t.Context(), cfg)
-	must(t, err)
+	testenv.Must(t, err)
 	t.Cleanup(sim.Close)
 	server := httptest.NewServer(sim.Handler())
 	t.Cleanup(server.Close)
@@ -332,7 +312,7 @@ func inProcess(handler http.Handler, path string) int {
 
 func (f *fixture) count(t testing.TB, query string, args ...any) (n int) {
 	t.Helper()
-	must(t, f.sim.db.QueryRowContext(t.Context(), query, args...).Scan(&n))
+	testenv.Must(t, f.sim.db.QueryRowContext(t.Context(), query, args...).Scan(&n))
 	return n
 }
 

@@ -14,6 +14,8 @@ import (
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/stripe/stripe-go/v85"
+
+	"example.com/shop/internal/testenv"
 )
 
 // The module github.com/stripe/stripe-mock ships Stripe's published OpenAPI document, and a server that checks requests
@@ -85,13 +87,13 @@ func TestAnswersFollowStripesDocument(t *testing.T) {
 	document := filepath.Join(strings.TrimSpace(goTool(t, "list", "-m", "-modfile=tools.mod", "-f", "{{.Dir}}", mockModule)),
 		"embedded", "openapi", "spec3.json")
 	text, err := os.ReadFile(document)
-	must(t, err)
+	testenv.Must(t, err)
 	api, err := openapi3.NewLoader().LoadFromData(text)
-	must(t, err)
+	testenv.Must(t, err)
 	check := func(schema, object string) {
 		t.Helper()
 		var value map[string]any
-		must(t, json.Unmarshal([]byte(object), &value))
+		testenv.Must(t, json.Unmarshal([]byte(object), &value))
 		s := api.Components.Schemas[schema].Value
 		if err := s.VisitJSON(value); err != nil {
 			t.Errorf("%s: %v", object, err)
@@ -113,13 +115,13 @@ func TestAnswersFollowStripesDocument(t *testing.T) {
 	open, paid := f.create(t), f.paid(t)
 	check("checkout.session", get("/v1/checkout/sessions/"+open.ID))
 	check("checkout.session", get("/v1/checkout/sessions/"+paid.ID))
-	must(t, f.expire(t.Context(), open.ID))
+	testenv.Must(t, f.expire(t.Context(), open.ID))
 	check("checkout.session", get("/v1/checkout/sessions/"+open.ID))
 	for _, result := range []string{"succeed", "pending", "fail"} {
 		f.set(t, func(k *Knobs) { k.Refunds = result })
 		r, err := f.refund(t, paid.PaymentIntent.ID, 100)
-		must(t, err)
-		must(t, f.sim.settleRefunds(t.Context()))
+		testenv.Must(t, err)
+		testenv.Must(t, f.sim.settleRefunds(t.Context()))
 		check("refund", get("/v1/refunds/"+r.ID))
 	}
 	for _, e := range f.events(t, &stripe.EventListParams{}) {
@@ -136,8 +138,8 @@ func startMock(t *testing.T) string {
 	ctx, stop := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, path, "-http-addr", "127.0.0.1:0", "-https-addr", "127.0.0.1:0", "-strict-version-check=false")
 	out, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
+	testenv.Must(t, err)
+	testenv.Must(t, cmd.Start())
 	t.Cleanup(func() {
 		stop()
 		_ = cmd.Wait() // it was killed

@@ -7,12 +7,14 @@ import (
 	"testing"
 
 	"github.com/stripe/stripe-go/v85"
+
+	"example.com/shop/internal/testenv"
 )
 
 func (f *fixture) refunds(t testing.TB, params *stripe.RefundListParams) (all []*stripe.Refund) {
 	t.Helper()
 	for r, err := range f.stripe.V1Refunds.List(t.Context(), params).All(t.Context()) {
-		must(t, err)
+		testenv.Must(t, err)
 		all = append(all, r)
 	}
 	return all
@@ -22,9 +24,9 @@ func TestRefunds(t *testing.T) {
 	f := newFixture(t)
 	intent := f.paid(t).PaymentIntent.ID
 	first, err := f.refund(t, intent, 1000)
-	must(t, err)
+	testenv.Must(t, err)
 	retrieved, err := f.stripe.V1Refunds.Retrieve(t.Context(), first.ID, nil)
-	must(t, err)
+	testenv.Must(t, err)
 	for _, r := range []*stripe.Refund{first, retrieved} {
 		if r.ID != first.ID || r.ID[:3] != "re_" || r.Object != "refund" || r.Amount != 1000 || r.Currency != stripe.CurrencyEUR ||
 			r.Status != stripe.RefundStatusSucceeded || r.PaymentIntent.ID != intent || r.Metadata["attempt"] != "1" || r.Charge == nil {
@@ -34,7 +36,7 @@ func TestRefunds(t *testing.T) {
 	_, err = f.refund(t, intent, sessionTotal-1000+1)
 	expectError(t, err, http.StatusBadRequest, stripe.ErrorTypeInvalidRequest, "", "amount")
 	rest, err := f.stripe.V1Refunds.Create(t.Context(), &stripe.RefundCreateParams{PaymentIntent: stripe.String(intent)})
-	must(t, err)
+	testenv.Must(t, err)
 	if rest.Amount != sessionTotal-1000 {
 		t.Errorf("a refund without an amount has the amount %d, want the rest, %d", rest.Amount, sessionTotal-1000)
 	}
@@ -94,10 +96,10 @@ func TestListOfRefunds(t *testing.T) {
 	var want []string // the newest first
 	for n := range 5 {
 		r, err := f.refund(t, first, int64(100+n))
-		must(t, err)
+		testenv.Must(t, err)
 		want = append([]string{r.ID}, want...)
 		_, err = f.refund(t, second, 10)
-		must(t, err)
+		testenv.Must(t, err)
 	}
 	params := &stripe.RefundListParams{PaymentIntent: &first}
 	params.Limit = stripe.Int64(2) // three pages
@@ -132,8 +134,8 @@ func TestRefundStaysPendingUntilKnobChanges(t *testing.T) {
 	f.set(t, func(k *Knobs) { k.Refunds = "pending" })
 	intent := f.paid(t).PaymentIntent.ID
 	pending, err := f.refund(t, intent, sessionTotal)
-	must(t, err)
-	must(t, f.sim.settleRefunds(t.Context()))
+	testenv.Must(t, err)
+	testenv.Must(t, f.sim.settleRefunds(t.Context()))
 	if got, err := f.stripe.V1Refunds.Retrieve(t.Context(), pending.ID, nil); err != nil || got.Status != stripe.RefundStatusPending {
 		t.Errorf("the refund is %v, %v; want it pending", got, err)
 	}
@@ -159,13 +161,13 @@ func TestFailedRefundLeavesItsAmount(t *testing.T) {
 	f.set(t, func(k *Knobs) { k.Refunds = "fail" })
 	intent := f.paid(t).PaymentIntent.ID
 	failing, err := f.refund(t, intent, sessionTotal)
-	must(t, err)
+	testenv.Must(t, err)
 	if failing.Status != stripe.RefundStatusPending {
 		t.Errorf("the new refund is %s, want pending", failing.Status)
 	}
 	f.awaitRefundEvents(t, r, failing.ID, map[string]string{"refund.created": "pending", "refund.failed": "failed"})
 	failed, err := f.stripe.V1Refunds.Retrieve(t.Context(), failing.ID, nil)
-	must(t, err)
+	testenv.Must(t, err)
 	if failed.Status != stripe.RefundStatusFailed || failed.FailureReason == "" {
 		t.Errorf("the refund is %+v, want it failed, with a reason", failed)
 	}

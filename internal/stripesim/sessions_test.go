@@ -10,13 +10,15 @@ import (
 	"time"
 
 	"github.com/stripe/stripe-go/v85"
+
+	"example.com/shop/internal/testenv"
 )
 
 func TestCreatedSessionIsOpen(t *testing.T) {
 	f := newFixture(t)
 	params := sessionParams()
 	s, err := f.stripe.V1CheckoutSessions.Create(t.Context(), params)
-	must(t, err)
+	testenv.Must(t, err)
 	for _, got := range []*stripe.CheckoutSession{s, f.retrieve(t, s.ID)} {
 		switch {
 		case got.ID != s.ID || got.ID[:8] != "cs_test_",
@@ -129,7 +131,7 @@ func TestSessionIsExpiredOnce(t *testing.T) {
 	f := newFixture(t)
 	s := f.create(t)
 	expired, err := f.stripe.V1CheckoutSessions.Expire(t.Context(), s.ID, nil)
-	must(t, err)
+	testenv.Must(t, err)
 	for _, got := range []*stripe.CheckoutSession{expired, f.retrieve(t, s.ID)} {
 		if got.Status != stripe.CheckoutSessionStatusExpired || got.PaymentStatus != stripe.CheckoutSessionPaymentStatusUnpaid ||
 			got.URL != "" || got.PaymentIntent != nil {
@@ -172,7 +174,7 @@ func TestUnknownSession(t *testing.T) {
 func (f *fixture) makeOverdue(t testing.TB, id string) {
 	t.Helper()
 	_, err := f.sim.db.ExecContext(t.Context(), `UPDATE stripesim.sessions SET expires_at = now() - interval '1 second' WHERE id = $1`, id)
-	must(t, err)
+	testenv.Must(t, err)
 }
 
 func TestOverdueSessionExpiresByItself(t *testing.T) {
@@ -227,7 +229,7 @@ func TestCloseMeetsPay(t *testing.T) {
 		INSERT INTO stripesim.sessions (id, amount_total, currency, line_items, metadata, adaptive_pricing, success_url, expires_at)
 		SELECT 'cs_test_' || n, 100, 'eur', '[]', '{}', false, 'https://shop.example/', now() + interval '1 hour'
 		FROM generate_series(1, $1) n`, races)
-	must(t, err)
+	testenv.Must(t, err)
 
 	handler := f.sim.Handler()
 	ids := make(chan string)
@@ -299,7 +301,7 @@ func TestBankConfirmsPayment(t *testing.T) {
 		t.Errorf("the session is %s while the bank asks, want open", got.Status)
 	}
 	f.endBankDelay(t)
-	eventually(t, func() bool { return f.retrieve(t, s.ID).PaymentStatus == stripe.CheckoutSessionPaymentStatusPaid })
+	testenv.Eventually(t, "a paid session", func() bool { return f.retrieve(t, s.ID).PaymentStatus == stripe.CheckoutSessionPaymentStatusPaid })
 	res, _ := f.send(t, http.MethodGet, "/checkout/"+s.ID+"?bank", "", "")
 	if want := "https://shop.example/orders/1?session=" + s.ID; res.StatusCode != http.StatusSeeOther || res.Header.Get("Location") != want {
 		t.Errorf("the page answered %d %v, want a redirect to %s", res.StatusCode, res.Header, want)
@@ -311,7 +313,7 @@ func (f *fixture) endBankDelay(t testing.TB) {
 	t.Helper()
 	result, err := f.sim.db.ExecContext(t.Context(), `
 		UPDATE stripesim.sessions SET bank_pays_at = now() WHERE bank_pays_at BETWEEN now() + interval '50 min' AND now() + interval '1 hour'`)
-	must(t, err)
+	testenv.Must(t, err)
 	if n, err := result.RowsAffected(); n != 1 || err != nil {
 		t.Errorf("the bank confirms %d payments in an hour (%v), want 1", n, err)
 	}
@@ -321,9 +323,9 @@ func TestExpiredSessionIsNotPaidByBank(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.BankDelay = time.Hour })
 	s := f.create(t)
 	f.submit(t, s.ID, "bank")
-	must(t, f.expire(t.Context(), s.ID))
+	testenv.Must(t, f.expire(t.Context(), s.ID))
 	f.endBankDelay(t)
-	must(t, f.sim.confirmBankPayments(t.Context()))
+	testenv.Must(t, f.sim.confirmBankPayments(t.Context()))
 	if got := f.ledger(t)[s.ID]; got.Status != "expired" || got.CapturedCents != 0 {
 		t.Errorf("the ledger has %+v, want an expired session without money", got)
 	}

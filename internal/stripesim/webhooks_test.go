@@ -16,7 +16,7 @@ import (
 func (f *fixture) events(t testing.TB, params *stripe.EventListParams) (all []*stripe.Event) {
 	t.Helper()
 	for e, err := range f.stripe.V1Events.List(t.Context(), params).All(t.Context()) {
-		must(t, err)
+		testenv.Must(t, err)
 		all = append(all, e)
 	}
 	return all
@@ -29,14 +29,14 @@ func TestWebhookCarriesTheEvent(t *testing.T) {
 	p := &stripe.CheckoutSessionExpireParams{}
 	p.SetIdempotencyKey("close-1")
 	expired, err := f.stripe.V1CheckoutSessions.Expire(t.Context(), s.ID, p)
-	must(t, err)
+	testenv.Must(t, err)
 	sent := r.await(t, 1)[0] // ConstructEvent has checked its signature and its API version
-	eventually(t, func() bool { return f.events(t, &stripe.EventListParams{})[0].PendingWebhooks == 0 })
+	testenv.Eventually(t, "no pending webhook", func() bool { return f.events(t, &stripe.EventListParams{})[0].PendingWebhooks == 0 })
 	retrieved, err := f.stripe.V1Events.Retrieve(t.Context(), sent.ID, nil)
-	must(t, err)
+	testenv.Must(t, err)
 	for _, e := range []*stripe.Event{&sent, retrieved, f.events(t, &stripe.EventListParams{})[0]} {
 		var object stripe.CheckoutSession
-		must(t, json.Unmarshal(e.Data.Raw, &object))
+		testenv.Must(t, json.Unmarshal(e.Data.Raw, &object))
 		if e.ID != sent.ID || e.ID[:4] != "evt_" || e.Object != "event" || e.Type != "checkout.session.expired" ||
 			e.APIVersion != stripe.APIVersion || e.Livemode || e.Created == 0 ||
 			e.Request.ID != expired.LastResponse.RequestID || e.Request.IdempotencyKey != "close-1" ||
@@ -55,7 +55,7 @@ func TestPaymentEvent(t *testing.T) {
 	s := f.paid(t)
 	e := r.await(t, 1)[0]
 	var object stripe.CheckoutSession
-	must(t, json.Unmarshal(e.Data.Raw, &object))
+	testenv.Must(t, json.Unmarshal(e.Data.Raw, &object))
 	if e.Type != stripe.EventTypeCheckoutSessionCompleted || object.ID != s.ID || object.PaymentIntent.ID != s.PaymentIntent.ID ||
 		object.PaymentStatus != stripe.CheckoutSessionPaymentStatusPaid || object.AmountTotal != sessionTotal || e.Request.ID != "" {
 		t.Errorf("the event is %+v with the object %s", e, e.Data.Raw)
@@ -74,7 +74,7 @@ func TestFailedWebhookIsRetried(t *testing.T) {
 			t.Errorf("the retries have the events %s and %s, want the same one", all[0].ID, e.ID)
 		}
 	}
-	eventually(t, func() bool { return f.deliveries(t, "delivered") == 1 })
+	testenv.Eventually(t, "a delivered webhook", func() bool { return f.deliveries(t, "delivered") == 1 })
 }
 
 func (f *fixture) deliveries(t testing.TB, state string) int {
@@ -97,7 +97,7 @@ func TestFailedWebhookWaits(t *testing.T) {
 	r := newReceiver(t, f.sim)
 	r.answer = func(int) int { return http.StatusInternalServerError }
 	f.paid(t)
-	eventually(t, func() bool {
+	testenv.Eventually(t, "a webhook that waits for its second try", func() bool {
 		return f.count(t, `SELECT count(*) FROM stripesim.deliveries WHERE state = 'waiting' AND tries = 1 AND error LIKE '%500%'
 			AND due_at BETWEEN now() + interval '50 min' AND now() + interval '1 hour'`) == 1
 	})
@@ -111,7 +111,7 @@ func TestWebhookIsGivenUp(t *testing.T) {
 	r := newReceiver(t, f.sim)
 	r.answer = func(int) int { return http.StatusServiceUnavailable }
 	f.paid(t)
-	eventually(t, func() bool { return f.deliveries(t, "given_up") == 1 })
+	testenv.Eventually(t, "a webhook that is given up", func() bool { return f.deliveries(t, "given_up") == 1 })
 	if n := len(r.received()); n != 3 {
 		t.Errorf("the webhook was sent %d times, want 3", n)
 	}
@@ -188,7 +188,7 @@ func TestReorderedWebhooks(t *testing.T) {
 	}
 	_, err := f.sim.db.ExecContext(t.Context(), `
 		UPDATE stripesim.deliveries SET due_at = now() WHERE id = (SELECT min(id) FROM stripesim.deliveries WHERE held)`)
-	must(t, err)
+	testenv.Must(t, err)
 	var sent, listed []string
 	for _, e := range r.await(t, 4) {
 		sent = append(sent, e.ID)
@@ -229,11 +229,11 @@ func TestWebhooksSurviveARestart(t *testing.T) {
 func TestListOfEvents(t *testing.T) {
 	f := newFixture(t)
 	intent := f.paid(t).PaymentIntent.ID
-	must(t, f.expire(t.Context(), f.create(t).ID))
+	testenv.Must(t, f.expire(t.Context(), f.create(t).ID))
 	_, err := f.refund(t, intent, 1)
-	must(t, err)
+	testenv.Must(t, err)
 	_, err = f.sim.db.ExecContext(t.Context(), `UPDATE stripesim.events SET created_at = to_timestamp(1000) WHERE type = 'refund.created'`)
-	must(t, err)
+	testenv.Must(t, err)
 	for _, tc := range []struct {
 		name   string
 		params stripe.EventListParams

@@ -1,0 +1,92 @@
+package testenv
+
+import (
+	"database/sql"
+	"strings"
+	"testing"
+)
+
+// Query returns the one value that a statement selects.
+func Query[T any](t testing.TB, db *sql.DB, statement string, args ...any) T {
+	t.Helper()
+	var v T
+	if err := db.QueryRowContext(t.Context(), statement, args...).Scan(&v); err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+	return v
+}
+
+// QueryAll returns the values that a statement selects, one a row.
+func QueryAll[T any](t testing.TB, db *sql.DB, statement string, args ...any) (all []T) {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), statement, args...)
+	if err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var v T
+		Must(t, rows.Scan(&v))
+		all = append(all, v)
+	}
+	Must(t, rows.Err())
+	return all
+}
+
+// Exec executes a statement without the statement timeout of the service's sessions: a test may insert many rows.
+func Exec(t testing.TB, db *sql.DB, statement string, args ...any) {
+	t.Helper()
+	conn, err := db.Conn(t.Context())
+	Must(t, err)
+	defer conn.Close()
+	_, err = conn.ExecContext(t.Context(), `SET statement_timeout = 0`)
+	Must(t, err)
+	defer conn.ExecContext(t.Context(), `RESET statement_timeout`)
+	if _, err := conn.ExecContext(t.Context(), statement, args...); err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+}
+
+// HoldLock executes a statement in a transaction of its own. The transaction keeps its locks until release commits it,
+// or the test ends.
+func HoldLock(t testing.TB, db *sql.DB, statement string, args ...any) (release func()) {
+	t.Helper()
+	tx, err := db.BeginTx(t.Context(), nil)
+	Must(t, err)
+	t.Cleanup(func() { _ = tx.Rollback() })
+	_, err = tx.ExecContext(t.Context(), `SET LOCAL idle_in_transaction_session_timeout = 0`)
+	Must(t, err)
+	_, err = tx.ExecContext(t.Context(), statement, args...)
+	Must(t, err)
+	return func() {
+		t.Helper()
+		Must(t, tx.Commit())
+	}
+}
+
+// Explain returns the plan of a prepared statement in a session of the pool, whose settings influence the plan. params are
+// SQL literals, separated by commas, or "" for a statement without parameters.
+func Explain(t testing.TB, db *sql.DB, statement, params string) string {
+	t.Helper()
+	conn, err := db.Conn(t.Context()) // a prepared statement belongs to its session
+	Must(t, err)
+	defer conn.Close()
+	_, err = conn.ExecContext(t.Context(), `PREPARE examined AS `+statement)
+	Must(t, err)
+	defer conn.ExecContext(t.Context(), `DEALLOCATE examined`)
+	execute := `EXPLAIN EXECUTE examined`
+	if params != "" {
+		execute += " (" + params + ")"
+	}
+	rows, err := conn.QueryContext(t.Context(), execute)
+	Must(t, err)
+	defer rows.Close()
+	var plan strings.Builder
+	for rows.Next() {
+		var line string
+		Must(t, rows.Scan(&line))
+		plan.WriteString(line + "\n")
+	}
+	Must(t, rows.Err())
+	return plan.String()
+}
