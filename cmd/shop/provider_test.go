@@ -18,24 +18,6 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// syncBuffer is a log that a command writes while a test reads it.
-type syncBuffer struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
-
 // TestProvider runs `shop provider` on a database that does not exist yet, creates a session, and stops the command
 // while a request is hung.
 func TestProvider(t *testing.T) {
@@ -53,7 +35,7 @@ func TestProvider(t *testing.T) {
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	var log syncBuffer
+	var log testenv.Log
 	shop := program()
 	shop.Out, shop.Err = io.Discard, &log
 	ended := make(chan error, 1)

@@ -81,26 +81,18 @@ func TestFlashSaleStops(t *testing.T) {
 	_, err = a.orders.Cancel(t.Context(), customer, before.ID)
 	testenv.Must(t, err)
 
-	lock, err := a.Pool.BeginTx(t.Context(), nil)
-	testenv.Must(t, err)
-	_, err = lock.ExecContext(t.Context(), `SELECT FROM products WHERE id = $1 FOR UPDATE`, saleProduct)
-	testenv.Must(t, err)
+	release := testenv.HoldLock(t, a.Pool, `SELECT FROM products WHERE id = $1 FOR UPDATE`, saleProduct)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- sale.run(ctx) }()
-	testenv.Eventually(t, "a customer waits for the lock", func() bool {
-		var waiting bool
-		testenv.Must(t, a.Pool.QueryRowContext(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity
-			WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waiting))
-		return waiting
-	})
+	testenv.AwaitLockWait(t, a.Pool)
 	stop()
 	stopped := time.Now()
 	testenv.Must(t, <-ended)
 	if took := time.Since(stopped); took > 3*time.Second { // a second, on a machine that is not busy
 		t.Errorf("a stopped sale ended after %v, want about a second at most", took)
 	}
-	testenv.Must(t, lock.Rollback())
+	release()
 
 	state := sale.snapshot()
 	if state.Running || state.Sold != 0 || state.Failed != saleCustomers {

@@ -12,6 +12,7 @@ import (
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
 )
 
 // TestBatchModel places random batches of orders in a shop, and one by one in a model of it, and compares the two. Between
@@ -260,7 +261,7 @@ func (m *batchModel) compare(rt *rapid.T, requests []request, i int, got result,
 		}
 		return
 	}
-	kind, customer := kindOf(got.err), requests[i].customer
+	kind, customer := parttest.KindOf(got.err), requests[i].customer
 	var fields []string
 	for _, f := range got.err.(*rest.Error).Fields {
 		fields = append(fields, f.Pointer)

@@ -14,6 +14,7 @@ import (
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
 )
 
 // request is a placement of a customer.
@@ -105,7 +106,7 @@ func wantsWithKey(customer uuid.UUID, key string, lines ...order.Line) request {
 func (r result) String() string {
 	switch {
 	case r.err != nil:
-		return kindOf(r.err).Code
+		return parttest.KindOf(r.err).Code
 	case r.replayed:
 		return "replayed"
 	}
@@ -255,7 +256,7 @@ func (s *shop) checkPlaced(t testing.TB, r request, o *order.Order) {
 		t.Errorf("order %s has events and outbox rows %s, want one of each", o.ID, rows)
 	}
 	s.awaitPublished(t)
-	if n, m := s.published.of(o.ID), s.notified.of(o); n != 1 || m != 1 {
+	if n, m := s.published.Of(o.ID), s.notified.Of(o.CustomerID, o.ID); n != 1 || m != 1 {
 		t.Errorf("order %s: its task was published %d times, and %d notifications were sent, want one of each", o.ID, n, m)
 	}
 }
@@ -277,7 +278,7 @@ func TestBatchIsOneTransaction(t *testing.T) {
 	if n := testenv.Query[int](t, s.db, `SELECT count(DISTINCT xmin::text) FROM orders`); n != 1 {
 		t.Errorf("200 orders were placed in %d transactions, want 1", n)
 	}
-	if n := len(s.published.calls()); n != 1 {
+	if n := len(s.published.Calls()); n != 1 {
 		t.Errorf("their tasks were published in %d calls, want 1", n)
 	}
 	s.checkInvariants(t, 0)

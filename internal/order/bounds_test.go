@@ -14,13 +14,14 @@ import (
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
 )
 
 // checkTooManyOpen checks that an error is the rejection of a placement by a bound, with the pointers of its field errors and
 // the ids of the open orders, the newest first.
 func checkTooManyOpen(t *testing.T, err error, pointers []string, open ...*order.Order) {
 	t.Helper()
-	if kindOf(err) != order.TooManyOpen {
+	if parttest.KindOf(err) != order.TooManyOpen {
 		t.Errorf("Place returns %v, want code %s", err, order.TooManyOpen.Code)
 		return
 	}
@@ -99,7 +100,7 @@ func TestMaxOpenUnits(t *testing.T) {
 
 	_, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(a, 4)}})
 	name := "product " + a.String()[:4]
-	if want := name + ": 4 wanted, 5 in your open orders, at most 5 of both together"; kindOf(err) != order.TooManyOpen || err.(*rest.Error).Fields[0].Detail != want {
+	if want := name + ": 4 wanted, 5 in your open orders, at most 5 of both together"; parttest.KindOf(err) != order.TooManyOpen || err.(*rest.Error).Fields[0].Detail != want {
 		t.Errorf("the error is %v, with fields %v; want the detail %q", err, rest.AsError(err).Fields, want)
 	}
 
@@ -203,7 +204,7 @@ func TestReasonsHaveAnOrder(t *testing.T) {
 			{[]order.Line{line(few, 6)}, order.OutOfStock},
 			{[]order.Line{line(euros, 6)}, order.TooManyOpen},
 		} {
-			if err := s.try(t, customer, test.lines...); kindOf(err) != test.want {
+			if err := s.try(t, customer, test.lines...); parttest.KindOf(err) != test.want {
 				t.Errorf("lines %v: %v, want code %s", test.lines, err, test.want.Code)
 			}
 		}
@@ -222,7 +223,7 @@ func TestBoundDoesNotRejectReplay(t *testing.T) {
 		}
 	}
 	p.Lines[0].Quantity = 1
-	if _, _, err := s.Place(t.Context(), customer, p); kindOf(err) != rest.KeyReused {
+	if _, _, err := s.Place(t.Context(), customer, p); parttest.KindOf(err) != rest.KeyReused {
 		t.Errorf("Place returns %v, want code %s", err, rest.KeyReused.Code)
 	}
 }
@@ -263,7 +264,7 @@ func TestParallelPlacementsKeepBounds(t *testing.T) {
 				wg.Go(func() {
 					_, _, err := services[i%len(services)].Place(t.Context(), customer,
 						order.Placement{Lines: []order.Line{line(products[i%len(products)], test.quantity)}})
-					switch kindOf(err) {
+					switch parttest.KindOf(err) {
 					case rest.Kind{}:
 						placed.Add(1)
 					case order.TooManyOpen:

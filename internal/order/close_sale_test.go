@@ -11,6 +11,7 @@ import (
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
 )
 
 // TestCloseSale brings the deadlines of a product's orders forward, and leaves those of other orders.
@@ -37,9 +38,9 @@ func TestCloseSale(t *testing.T) {
 		if err != nil || !near(o.ExpiresAt.Sub(o.ServerTime), test.left) {
 			t.Errorf("the deadline of the order %s is %v, at %v, %v; want about %v left", name, o.ExpiresAt, o.ServerTime, err, test.left)
 		}
-		if moved := test.left == time.Minute; moved != o.ExpiresAt.Equal(closed.Deadline) || s.notified.of(o) != map[bool]int{false: 1, true: 2}[moved] {
+		if moved := test.left == time.Minute; moved != o.ExpiresAt.Equal(closed.Deadline) || s.notified.Of(o.CustomerID, o.ID) != map[bool]int{false: 1, true: 2}[moved] {
 			t.Errorf("the deadline of the order %s is %v, with %d notifications; want %v exactly if it is moved, and a notification then",
-				name, o.ExpiresAt, s.notified.of(o), closed.Deadline)
+				name, o.ExpiresAt, s.notified.Of(o.CustomerID, o.ID), closed.Deadline)
 		}
 		if due := s.outboxLeft(t, order.CancelKind, test.id); name != "held" && name != "with an early deadline" && !near(due, test.left) {
 			t.Errorf("the task of the order %s is due in %v, want about %v", name, due, test.left)
@@ -63,7 +64,7 @@ func TestCloseSale(t *testing.T) {
 	if again, err := s.CloseSale(t.Context(), product); err != nil || again.Orders != 0 {
 		t.Errorf("the second CloseSale returns %+v, %v; want no orders", again, err)
 	}
-	if _, err := s.CloseSale(t.Context(), uuid.New()); kindOf(err) != rest.NotFound {
+	if _, err := s.CloseSale(t.Context(), uuid.New()); parttest.KindOf(err) != rest.NotFound {
 		t.Errorf("CloseSale of an unknown product returns %v, want code %s", err, rest.NotFound.Code)
 	}
 	s.checkInvariants(t, 0)
@@ -81,7 +82,7 @@ func TestCloseSaleGivesAWholeMinute(t *testing.T) {
 		_, err := s.CloseSale(t.Context(), product)
 		done <- err
 	}()
-	s.waitUntilBlocked(t)
+	testenv.AwaitLockWait(t, s.db)
 	released := testenv.Query[time.Time](t, s.db, `SELECT clock_timestamp()`)
 	release()
 	if err := <-done; err != nil {
@@ -100,7 +101,7 @@ func TestCloseSaleFindsReleasedOrder(t *testing.T) {
 	ids := s.pendingOrders(t, customer, 600) // more than a page
 	released := ids[0]
 	s.exec(t, `UPDATE orders SET expires_at = expires_at - interval '10 min', hold_until = expires_at + interval '1 hour' WHERE id = $1`, released)
-	s.notified.hook = func() { s.release(t, released) }
+	s.notified.BeforeNext(func() { s.release(t, released) })
 	closed, err := s.CloseSale(t.Context(), s.onlyProduct(t))
 	if err != nil || closed.Orders != 600 {
 		t.Errorf("CloseSale returns %+v, %v; want 600 orders", closed, err)
@@ -132,7 +133,7 @@ func TestCloseSaleInPagesDuringTraffic(t *testing.T) {
 	background := func(do func(id uuid.UUID) error, of []uuid.UUID) {
 		traffic.Go(func() {
 			for i := 0; i < len(of) && !stop.Load(); i++ {
-				if err := do(of[i]); err != nil && kindOf(err).Code != "" && kindOf(err).Status == 0 {
+				if err := do(of[i]); err != nil && parttest.KindOf(err).Code != "" && parttest.KindOf(err).Status == 0 {
 					t.Error(err)
 				}
 			}

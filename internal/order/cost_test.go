@@ -15,6 +15,7 @@ import (
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
 	"example.com/shop/migrations"
 )
 
@@ -97,7 +98,7 @@ func newMeasuredShop(b *testing.B, keys bool) *measuredShop {
 	if _, err := migrations.Up(b.Context(), migrated); err != nil {
 		b.Fatal(err)
 	}
-	s := &measuredShop{keys: keys, shop: &shop{store: order.NewStore(gdb), db: db, published: &published{}, notified: &notified{}}}
+	s := &measuredShop{keys: keys, shop: &shop{store: order.NewStore(gdb), db: db, published: &parttest.Published{}, notified: &parttest.Notified{}}}
 	s.Service = s.service(timeout)
 	s.exec(b, `CREATE EXTENSION pg_stat_statements`)
 	s.exec(b, `CREATE EXTENSION pg_walinspect`)

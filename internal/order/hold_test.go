@@ -13,6 +13,7 @@ import (
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
 )
 
 // steps are what can happen to an order. Each returns the error of the operation, if it has one.
@@ -174,7 +175,7 @@ func TestOperationsInEachState(t *testing.T) {
 				}
 				code := "ok"
 				if err := s.step(t, operation, customer, product, id); err != nil {
-					code = kindOf(err).Code
+					code = parttest.KindOf(err).Code
 				}
 				got := code + " " + s.status(t, id)
 				if added := s.trail(t, id)[len(before):]; len(added) > 0 {
@@ -329,13 +330,13 @@ func TestStatementSeesMovedOrder(t *testing.T) {
 							ended = true
 						default:
 						}
-						return ended || s.blocked(t)
+						return ended || testenv.WaitsForLock(t, s.db)
 					})
 					release()
 					if !ended {
 						err = <-done
 					}
-					if kind := kindOf(err); strings.HasPrefix(kind.Code, "not a rejection") {
+					if kind := parttest.KindOf(err); strings.HasPrefix(kind.Code, "not a rejection") {
 						t.Errorf("%s returns %v, want no error or a rejection", operation, err)
 					}
 					s.exec(t, `UPDATE products SET available = (SELECT supply - count(*) FROM orders WHERE id = $2 AND status <> 'cancelled') WHERE id = $1 AND available = 1`,
@@ -384,7 +385,7 @@ func TestTimeoutSeesMovedOrder(t *testing.T) {
 				_, err := s.db.ExecContext(t.Context(), statement, []uuid.UUID{id}, "worker")
 				done <- err
 			}()
-			s.waitUntilBlocked(t)
+			testenv.AwaitLockWait(t, s.db)
 			s.exec(t, test.change, id)
 			release()
 			if err := <-done; err != nil {
@@ -455,10 +456,10 @@ func TestCancelOfHeldOrderOwesItsTask(t *testing.T) {
 	if left := s.outboxLeft(t, heldKind, o.ID); left > 0 {
 		t.Errorf("the task is due in %v, want now", left)
 	}
-	if tasks := s.settled.all(); len(tasks) != 1 || tasks[0].ID != o.ID.String() || tasks[0].Left() > 0 {
+	if tasks := s.settled.All(); len(tasks) != 1 || tasks[0].ID != o.ID.String() || tasks[0].Left() > 0 {
 		t.Errorf("%+v are published, want the task of order %s, due now", tasks, o.ID)
 	}
-	if n := s.notified.of(o); n != 2 {
+	if n := s.notified.Of(o.CustomerID, o.ID); n != 2 {
 		t.Errorf("%d notifications, want 2: one for the placement, one for the request", n)
 	}
 	if got := s.trail(t, o.ID); len(got) != 3 {
@@ -485,7 +486,7 @@ func TestExtensionLongerThanTheHold(t *testing.T) {
 	if left, ok := s.cancelDue(t, id)[0].Retry(); !ok || !near(left, extension) {
 		t.Errorf("at the end of the old hold the task is due again in %v (%v), want about %v", left, ok, extension)
 	}
-	if _, err := s.Pay(t.Context(), customer, id); kindOf(err) != order.CheckoutOpen {
+	if _, err := s.Pay(t.Context(), customer, id); parttest.KindOf(err) != order.CheckoutOpen {
 		t.Errorf("Pay returns %v, want code %s", err, order.CheckoutOpen.Code)
 	}
 	s.release(t, id)
@@ -503,13 +504,13 @@ func TestNoExtension(t *testing.T) {
 	s := newShop(t, func(c *order.Config) { c.Extension = 0 })
 	customer, product := s.customer(t), s.product(t, 2)
 	o := s.place(t, customer, line(product, 1))
-	if _, err := s.Extend(t.Context(), customer, o.ID); kindOf(err) != order.NotExtendable || o.ExtensionSeconds != 0 {
+	if _, err := s.Extend(t.Context(), customer, o.ID); parttest.KindOf(err) != order.NotExtendable || o.ExtensionSeconds != 0 {
 		t.Errorf("Extend of an order with extension_seconds %v returns %v, want code %s", o.ExtensionSeconds, err, order.NotExtendable.Code)
 	}
 	if _, err := s.Pay(t.Context(), customer, o.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Extend(t.Context(), customer, o.ID); kindOf(err) != order.AlreadyPaid {
+	if _, err := s.Extend(t.Context(), customer, o.ID); parttest.KindOf(err) != order.AlreadyPaid {
 		t.Errorf("Extend of a paid order returns %v, want code %s", err, order.AlreadyPaid.Code)
 	}
 }

@@ -18,62 +18,37 @@ import (
 	"testing"
 	"time"
 
-	"github.com/getkin/kin-openapi/openapi3"
-	"github.com/getkin/kin-openapi/openapi3filter"
-	"github.com/getkin/kin-openapi/routers"
-	"github.com/getkin/kin-openapi/routers/legacy"
-	"github.com/gin-gonic/gin"
 	"github.com/google/uuid"
 
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
 )
 
-// httpShop is a shop behind its HTTP API. Every answer is checked against the contract, openapi.yaml.
+// contract says what the service answers.
+var contract = sync.OnceValues(func() (*parttest.Contract, error) {
+	return parttest.LoadContract("../..")
+})
+
+// httpShop is a shop behind its HTTP API. Every answer is checked against the contract.
 type httpShop struct {
 	*shop
 	handler  http.Handler
-	contract routers.Router
+	contract *parttest.Contract
 	tokens   *rest.Tokens
 	log      *bytes.Buffer
 }
 
-var tokenKey = []byte("a key for tests, of 32 bytes....")
-
 func newHTTPShop(t *testing.T, changes ...func(*order.Config)) *httpShop {
 	t.Helper()
-	gin.SetMode(gin.ReleaseMode)
-	tokens, err := rest.NewTokens(rest.TokenConfig{
-		Key: tokenKey, Issuer: "test", Audience: "customers", Cookie: "test_token", CookiePath: "/api", SignUp: "sign up",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &httpShop{shop: newShop(t, changes...), contract: contract(t), tokens: tokens, log: &bytes.Buffer{}}
-	log := slog.New(slog.NewJSONHandler(s.log, nil))
-	r := gin.New()
-	r.HandleMethodNotAllowed = true
-	r.Use(rest.RequestID(), rest.Log(log), rest.Recover(log))
-	r.NoRoute(rest.NoRoute)
-	r.NoMethod(rest.NoMethod)
-	s.Routes(r, tokens)
+	contract, err := contract()
+	testenv.Must(t, err)
+	s := &httpShop{shop: newShop(t, changes...), contract: contract, tokens: parttest.NewTokens(t), log: &bytes.Buffer{}}
+	r := parttest.NewRouter(slog.New(slog.NewJSONHandler(s.log, nil)))
+	s.Routes(r, s.tokens)
 	s.handler = s.Shed(r)
 	return s
-}
-
-// contract loads the contract, with its routes.
-func contract(t *testing.T) routers.Router {
-	t.Helper()
-	doc, err := openapi3.NewLoader().LoadFromFile("../../cmd/shop/openapi.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	router, err := legacy.NewRouter(doc) // validates the document, examples included
-	if err != nil {
-		t.Fatal(err)
-	}
-	return router
 }
 
 // answer is a response whose body was read.
@@ -106,56 +81,11 @@ func (s *httpShop) token(t *testing.T, customer uuid.UUID) string {
 	return token
 }
 
-// send sends a request with headers ("Name: value") and checks its answer against the contract. The content type of a
-// body is JSON, unless a header sets another.
+// send sends a request with headers ("Name: value"), and checks its answer against the contract.
 func (s *httpShop) send(t *testing.T, method, path, body string, headers ...string) answer {
 	t.Helper()
-	request := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
-	if body != "" {
-		request.Header.Set("Content-Type", "application/json")
-	}
-	for _, h := range headers {
-		name, value, _ := strings.Cut(h, ": ")
-		if name == "Content-Type" {
-			request.Header.Del(name)
-		}
-		request.Header.Add(name, value)
-	}
-	recorder := httptest.NewRecorder()
-	s.handler.ServeHTTP(recorder, request)
-	a := answer{recorder.Code, recorder.Header(), recorder.Body.Bytes()}
-	s.checkContract(t, request, a)
-	return a
-}
-
-// checkContract checks an answer against the contract. Only 404 and 405 may answer a request that the contract does not
-// list.
-func (s *httpShop) checkContract(t *testing.T, request *http.Request, a answer) {
-	t.Helper()
-	if a.header.Get("X-Request-Id") == "" {
-		t.Errorf("%s %s: the answer has no X-Request-Id", request.Method, request.URL)
-	}
-	route, params, err := s.contract.FindRoute(request)
-	if err != nil {
-		if a.status != http.StatusNotFound && a.status != http.StatusMethodNotAllowed {
-			t.Errorf("%s %s: not in the contract: %v", request.Method, request.URL, err)
-		}
-		return
-	}
-	err = openapi3filter.ValidateResponse(t.Context(), &openapi3filter.ResponseValidationInput{
-		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: request, PathParams: params, Route: route},
-		Status:                 a.status, Header: a.header, Body: io.NopCloser(bytes.NewReader(a.body)),
-		Options: &openapi3filter.Options{IncludeResponseStatus: true},
-	})
-	if err != nil {
-		t.Errorf("%s %s: the answer violates the contract: %v", request.Method, request.URL, err)
-	}
-	if a.status >= 400 && a.header.Get("Content-Type") != "application/problem+json" {
-		t.Errorf("%s %s: content type of the problem is %q, want application/problem+json", request.Method, request.URL, a.header.Get("Content-Type"))
-	}
-	if part := testenv.FindLeak(a.body); a.status >= 400 && part != "" {
-		t.Errorf("%s %s: the problem discloses %q, which is internal: %s", request.Method, request.URL, part, a.body)
-	}
+	recorder := s.contract.Send(t, s.handler, method, path, body, headers...)
+	return answer{recorder.Code, recorder.Header(), recorder.Body.Bytes()}
 }
 
 // orderBody returns the body of a request that places an order of one product.
@@ -521,7 +451,9 @@ func (s *httpShop) sendPartialBody(t *testing.T, addr, path, header string) answ
 		t.Fatal(err)
 	}
 	a := answer{resp.StatusCode, resp.Header, body}
-	s.checkContract(t, request, a)
+	if err := s.contract.Check(request, a.status, a.header, a.body); err != nil {
+		t.Error(err)
+	}
 	return a
 }
 

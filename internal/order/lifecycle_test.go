@@ -9,6 +9,7 @@ import (
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
 )
 
 // TestLifecycle takes one order through each sequence of steps that an order can meet.
@@ -59,7 +60,7 @@ func TestLifecycle(t *testing.T) {
 			o := s.place(t, customer, line(product, 2))
 			for i, step := range test.steps {
 				after, err := step.do(t, s, customer, o.ID)
-				if kindOf(err) != step.kind {
+				if parttest.KindOf(err) != step.kind {
 					t.Fatalf("step %d returns %v, want code %q", i, err, step.kind.Code)
 				}
 				if err == nil && (len(after.Items) != 1 || after.TotalCents != 200 || after.ServerTime.IsZero()) {
@@ -121,7 +122,7 @@ func TestChangesNotifyPages(t *testing.T) {
 		}
 	}
 	for name, o := range map[string]*order.Order{"paid": paid, "cancelled": cancelled, "late": late, "overdue": overdue} {
-		if n := s.notified.of(o); n != 2 {
+		if n := s.notified.Of(o.CustomerID, o.ID); n != 2 {
 			t.Errorf("%d notifications for the %s order, want 2: one for its placement, one for its end", n, name)
 		}
 	}
@@ -152,7 +153,7 @@ func TestOrdersAreHiddenFromOtherCustomers(t *testing.T) {
 		"cancel": func() error { _, err := s.Cancel(t.Context(), other, o.ID); return err },
 		"extend": func() error { _, err := s.Extend(t.Context(), other, o.ID); return err },
 	} {
-		if err := do(); kindOf(err) != rest.NotFound {
+		if err := do(); parttest.KindOf(err) != rest.NotFound {
 			t.Errorf("%s returns %v, want code %s", name, err, rest.NotFound.Code)
 		}
 	}
@@ -186,7 +187,7 @@ func TestDeadlinePassesDuringLockWait(t *testing.T) {
 				_, err := do(customer, o.ID)
 				result <- err
 			}()
-			s.waitUntilBlocked(t)
+			testenv.AwaitLockWait(t, s.db)
 			testenv.Eventually(t, "the deadline to pass", func() bool {
 				var passed bool
 				err := holder.QueryRowContext(t.Context(), `SELECT clock_timestamp() >= expires_at FROM orders WHERE id = $1`, o.ID).Scan(&passed)
@@ -195,7 +196,7 @@ func TestDeadlinePassesDuringLockWait(t *testing.T) {
 			if err := holder.Commit(); err != nil {
 				t.Fatal(err)
 			}
-			if err := <-result; kindOf(err) != order.DeadlinePassed {
+			if err := <-result; parttest.KindOf(err) != order.DeadlinePassed {
 				t.Errorf("%s returns %v, want code %s", name, err, order.DeadlinePassed.Code)
 			}
 		})

@@ -69,7 +69,7 @@ func TestLockedProductLeavesConnections(t *testing.T) {
 			ended.Add(1)
 		})
 	}
-	s.waitUntilBlocked(t)
+	testenv.AwaitLockWait(t, s.db)
 	if _, err := s.Products(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -102,7 +102,7 @@ func TestDeadlineExtendedDuringLockWait(t *testing.T) {
 				_, err := do(s, customer, o.ID)
 				done <- err
 			}()
-			s.waitUntilBlocked(t)
+			testenv.AwaitLockWait(t, s.db)
 			release()
 			if err := <-done; err != nil {
 				t.Errorf("%s returns %v, want no error", name, err)

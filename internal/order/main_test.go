@@ -3,12 +3,8 @@ package order_test
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,8 +14,8 @@ import (
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/postgres"
-	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
 	"example.com/shop/migrations"
 )
 
@@ -31,11 +27,11 @@ type shop struct {
 	t          testing.TB
 	store      *order.Store
 	db         *sql.DB
-	published  *published
-	settled    *published // tasks of held orders
-	notified   *notified
+	published  *parttest.Published
+	settled    *parttest.Published // tasks of held orders
+	notified   *parttest.Notified
 	metrics    *prometheus.Registry
-	serviceLog *logText
+	serviceLog *testenv.Log
 	url        string
 
 	neighbours *neighbours // of each placement; nil: Place places it alone
@@ -66,8 +62,8 @@ func newShopAt(t testing.TB, url string, changes ...func(*order.Config)) *shop {
 	}
 	t.Cleanup(func() { db.Close() })
 	s := &shop{
-		t: t, store: order.NewStore(gdb), db: db, published: &published{}, settled: &published{}, notified: &notified{},
-		metrics: prometheus.NewRegistry(), serviceLog: &logText{}, url: url,
+		t: t, store: order.NewStore(gdb), db: db, published: &parttest.Published{}, settled: &parttest.Published{}, notified: &parttest.Notified{},
+		metrics: prometheus.NewRegistry(), serviceLog: &testenv.Log{}, url: url,
 	}
 	cfg := order.Config{
 		Timeout: timeout, Extension: extension,
@@ -81,95 +77,13 @@ func newShopAt(t testing.TB, url string, changes ...func(*order.Config)) *shop {
 	return s
 }
 
-// logText is the text of a log.
-type logText struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *logText) Write(line []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(line)
-}
-
-func (l *logText) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
-// published is a publisher that records the messages.
-type published struct {
-	mu    sync.Mutex
-	msgs  []delay.Message
-	sizes []int // of the calls of Publish
-}
-
-func (p *published) Publish(_ context.Context, msgs ...delay.Message) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.msgs = append(p.msgs, msgs...)
-	p.sizes = append(p.sizes, len(msgs))
-	return true
-}
-
-// of returns how often the task of an order was published.
-func (p *published) of(id uuid.UUID) (times int) {
-	for _, m := range p.all() {
-		if m.ID == id.String() {
-			times++
-		}
-	}
-	return times
-}
-
-// calls returns the numbers of messages of the calls of Publish.
-func (p *published) calls() []int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Clone(p.sizes)
-}
-
-func (p *published) all() []delay.Message {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Clone(p.msgs)
-}
-
 // awaitPublished waits until as many messages are published as there are orders, and returns them: a placement is answered
 // before its task is published.
 func (s *shop) awaitPublished(t testing.TB) []delay.Message {
 	t.Helper()
 	orders := testenv.Query[int](t, s.db, `SELECT count(*) FROM orders`)
-	testenv.Eventually(t, fmt.Sprintf("%d published messages", orders), func() bool { return len(s.published.all()) >= orders })
-	return s.published.all()
-}
-
-// notified is a notifier that counts the notifications of each order.
-type notified struct {
-	mu     sync.Mutex
-	counts map[string]int // by customer and order
-	hook   func()         // called with the next notification, and then reset; may be nil
-}
-
-func (n *notified) Notify(customer, order string) {
-	n.mu.Lock()
-	if hook := n.hook; hook != nil {
-		n.hook = nil
-		hook()
-	}
-	defer n.mu.Unlock()
-	if n.counts == nil {
-		n.counts = map[string]int{}
-	}
-	n.counts[customer+" "+order]++
-}
-
-func (n *notified) of(o *order.Order) int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.counts[o.CustomerID.String()+" "+o.ID.String()]
+	testenv.Eventually(t, fmt.Sprintf("%d published messages", orders), func() bool { return len(s.published.All()) >= orders })
+	return s.published.All()
 }
 
 // customer returns the id of a new customer, who has no row in the database yet.
@@ -291,21 +205,7 @@ func (s *shop) expire(t testing.TB, id uuid.UUID) {
 // cancelDue passes the tasks of orders to the worker's handler, and returns the outcomes.
 func (s *shop) cancelDue(t testing.TB, ids ...uuid.UUID) []delay.Outcome {
 	t.Helper()
-	return handle(t, s.CancelDue, ids...)
-}
-
-// handle passes the tasks of orders to a handler, and returns the outcomes.
-func handle(t testing.TB, handler delay.Handler, ids ...uuid.UUID) []delay.Outcome {
-	t.Helper()
-	tasks := make([]delay.Task, len(ids))
-	for i, id := range ids {
-		tasks[i].ID = id.String()
-	}
-	outcomes, err := handler(t.Context(), tasks)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return outcomes
+	return parttest.Handle(t, s.CancelDue, ids...)
 }
 
 // timeOut times out a page of the overdue orders, as the reconciler does, and returns the number of cancelled orders.
@@ -333,16 +233,4 @@ func (s *shop) checkInvariants(t testing.TB, bound time.Duration) {
 	for _, v := range violations {
 		t.Errorf("invariant %d is violated: %s: %s", v.Invariant, v.Subject, v.Detail)
 	}
-}
-
-// kindOf returns the kind of a rejection. For nil it returns the zero kind, and for any other error a kind that differs
-// from all declared kinds.
-func kindOf(err error) rest.Kind {
-	if err == nil {
-		return rest.Kind{}
-	}
-	if rejection, ok := errors.AsType[*rest.Error](err); ok {
-		return rejection.Kind
-	}
-	return rest.Kind{Code: "not a rejection: " + err.Error()}
 }

@@ -11,6 +11,7 @@ import (
 
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
+	"example.com/shop/internal/testenv/parttest"
 )
 
 // TestModel applies the same random steps to a shop and to a model of it, and compares the two.
@@ -105,7 +106,7 @@ func (m *model) place(rt *rapid.T) {
 	want := m.expectPlaced(key, lines)
 
 	o, replayed, err := m.shop.Place(m.t.Context(), m.customer, order.Placement{IdempotencyKey: key, Lines: lines})
-	if kindOf(err) != want {
+	if parttest.KindOf(err) != want {
 		rt.Fatalf("Place returns %v, want code %q", err, want.Code)
 	}
 	if err != nil {
@@ -183,7 +184,7 @@ func (m *model) pay(rt *rapid.T) {
 	default:
 		o.status = order.Paid
 	}
-	if _, err := m.shop.Pay(m.t.Context(), m.customer, o.id); kindOf(err) != want {
+	if _, err := m.shop.Pay(m.t.Context(), m.customer, o.id); parttest.KindOf(err) != want {
 		rt.Fatalf("Pay of order %+v returns %v, want code %q", o, err, want.Code)
 	}
 }
@@ -203,7 +204,7 @@ func (m *model) cancel(rt *rapid.T) {
 		o.status, o.reason = order.Cancelled, order.ByCustomer
 		m.adjustStock(o, 1)
 	}
-	if _, err := m.shop.Cancel(m.t.Context(), m.customer, o.id); kindOf(err) != want {
+	if _, err := m.shop.Cancel(m.t.Context(), m.customer, o.id); parttest.KindOf(err) != want {
 		rt.Fatalf("Cancel of order %+v returns %v, want code %q", o, err, want.Code)
 	}
 }
@@ -218,7 +219,7 @@ func (m *model) extend(rt *rapid.T) {
 	default:
 		o.extended, o.forward = true, false
 	}
-	if _, err := m.shop.Extend(m.t.Context(), m.customer, o.id); kindOf(err) != want {
+	if _, err := m.shop.Extend(m.t.Context(), m.customer, o.id); parttest.KindOf(err) != want {
 		rt.Fatalf("Extend of order %+v returns %v, want code %q", o, err, want.Code)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
 )
 
 // counter returns the value of a counter of the registry with the labels' values.
@@ -59,7 +60,7 @@ func TestOverload(t *testing.T) {
 		t.Errorf("placements are rejected when the first one has waited for %v, want at least %v", waited, order.MaxPlacementWait)
 	}
 	counted := counter(t, s.metrics, "orders_refused_total", "overloaded")
-	if err := s.try(t, customer, line(product, 1)); kindOf(err) != rest.Overloaded {
+	if err := s.try(t, customer, line(product, 1)); parttest.KindOf(err) != rest.Overloaded {
 		t.Errorf("Place returns %v, want code %s", err, rest.Overloaded.Code)
 	}
 	for _, headers := range [][]string{nil, {auth}, {"Authorization: Bearer wrong"}} {
@@ -124,7 +125,7 @@ func TestPlaceWithEndedContext(t *testing.T) {
 		testenv.Eventually(t, "a placement in the queue", func() bool { return queued() > before })
 	}
 	cancel()
-	if err := <-results[1]; kindOf(err) != rest.Overloaded {
+	if err := <-results[1]; parttest.KindOf(err) != rest.Overloaded {
 		t.Errorf("Place returns %v, want code %s", err, rest.Overloaded.Code)
 	}
 	release()
@@ -153,9 +154,9 @@ func TestContextEndsDuringBatch(t *testing.T) {
 		_, _, err := s.Place(ctx, customer, p)
 		result <- err
 	}()
-	s.waitUntilBlocked(t)
+	testenv.AwaitLockWait(t, s.db)
 	cancel()
-	if err := <-result; kindOf(err) != rest.Unavailable || !strings.Contains(err.Error(), "may or may not") {
+	if err := <-result; parttest.KindOf(err) != rest.Unavailable || !strings.Contains(err.Error(), "may or may not") {
 		t.Errorf("Place returns %v, want code %s, and that the outcome is unknown", err, rest.Unavailable.Code)
 	}
 	release()
@@ -169,8 +170,8 @@ func TestContextEndsDuringBatch(t *testing.T) {
 // TestOverloadLog checks that the log has at most one line in 10 s about rejected placements.
 func TestOverloadLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := &logText{}
-		s := order.NewService(&order.Store{}, &published{}, order.Config{Timeout: time.Hour},
+		log := &testenv.Log{}
+		s := order.NewService(&order.Store{}, &parttest.Published{}, order.Config{Timeout: time.Hour},
 			slog.New(slog.NewTextHandler(log, nil)), prometheus.NewRegistry())
 		_, release := s.HoldLanes(false)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -182,7 +183,7 @@ func TestOverloadLog(t *testing.T) {
 		synctest.Wait()
 		<-time.After(order.MaxPlacementWait + 1)
 		for range 250 { // in 25 s
-			if kindOf(admitted(s)) != rest.Overloaded {
+			if parttest.KindOf(admitted(s)) != rest.Overloaded {
 				t.Fatal("Admit returns no error, want overloaded")
 			}
 			<-time.After(100 * time.Millisecond)
@@ -191,7 +192,7 @@ func TestOverloadLog(t *testing.T) {
 			t.Errorf("the log has %d lines about placements that were rejected for 25 s, want 3", n)
 		}
 		cancel()
-		if err := <-result; kindOf(err) != rest.Overloaded {
+		if err := <-result; parttest.KindOf(err) != rest.Overloaded {
 			t.Errorf("Place returns %v, want code %s", err, rest.Overloaded.Code)
 		}
 		if err := admitted(s); err != nil {
@@ -223,7 +224,7 @@ func TestTooManyPlacementsUnderWay(t *testing.T) {
 		}
 		ends = append(ends, done)
 	}
-	if err := admitted(s.Service); kindOf(err) != rest.Overloaded {
+	if err := admitted(s.Service); parttest.KindOf(err) != rest.Overloaded {
 		t.Errorf("Admit returns %v for one placement too many, want code %s", err, rest.Overloaded.Code)
 	}
 	ends[0]()

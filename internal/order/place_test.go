@@ -13,6 +13,7 @@ import (
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
 )
 
 func TestPlace(t *testing.T) { aloneAndTogether(t, testPlace) }
@@ -39,7 +40,7 @@ func testPlace(t *testing.T, s *shop) {
 	}
 	msgs := slices.DeleteFunc(s.awaitPublished(t), func(m delay.Message) bool { return m.ID != o.ID.String() })
 	if len(msgs) != 1 {
-		t.Fatalf("published messages are %v, want one for order %s", s.published.all(), o.ID)
+		t.Fatalf("published messages are %v, want one for order %s", s.published.All(), o.ID)
 	}
 	if left := msgs[0].Left(); left > timeout || left < timeout-10*time.Second {
 		t.Errorf("the published message has %v left, want %v", left, timeout)
@@ -87,7 +88,7 @@ func testPlaceRejected(t *testing.T, s *shop) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, err := s.Place(t.Context(), customer, order.Placement{Lines: test.lines, IdempotencyKey: name})
-			if kindOf(err) != test.kind {
+			if parttest.KindOf(err) != test.kind {
 				t.Fatalf("Place returns %v, want code %s", err, test.kind.Code)
 			}
 			var pointers []string
@@ -118,7 +119,7 @@ func TestOutOfStockDetailNamesQuantities(t *testing.T) {
 func testOutOfStockDetailNamesQuantities(t *testing.T, s *shop) {
 	customer, product := s.customer(t), s.product(t, 2)
 	_, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(product, 3)}})
-	if kindOf(err) != order.OutOfStock {
+	if parttest.KindOf(err) != order.OutOfStock {
 		t.Fatal(err)
 	}
 	want := "product " + product.String()[:4] + ": 3 wanted, 2 available"
@@ -141,7 +142,7 @@ func testCustomerRowIsWrittenWithFirstOrder(t *testing.T, s *shop) {
 	if orders, next, err := s.List(t.Context(), customer, rest.Page{Limit: 20}); len(orders) != 0 || next != nil || err != nil {
 		t.Errorf("List for a new customer returns %v, cursor %v, error %v; want no orders and no cursor", orders, next, err)
 	}
-	if _, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(product, 2)}}); kindOf(err) != order.OutOfStock {
+	if _, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(product, 2)}}); parttest.KindOf(err) != order.OutOfStock {
 		t.Errorf("Place returns %v, want code %s", err, order.OutOfStock.Code)
 	}
 	if n := customers(); n != 0 {
@@ -193,10 +194,10 @@ func testPlaceWithSameKey(t *testing.T, s *shop) {
 	if err != nil || !replayed || again.ID != first.ID {
 		t.Errorf("same key and lines: %v, replayed %v, %v; want a replay of order %s", again, replayed, err, first.ID)
 	}
-	if _, _, err := place(customer, line(a, 1)); kindOf(err) != rest.KeyReused {
+	if _, _, err := place(customer, line(a, 1)); parttest.KindOf(err) != rest.KeyReused {
 		t.Errorf("same key, other lines: %v, want code %s", err, rest.KeyReused.Code)
 	}
-	if _, _, err := place(customer, line(uuid.New(), 1)); kindOf(err) != rest.KeyReused {
+	if _, _, err := place(customer, line(uuid.New(), 1)); parttest.KindOf(err) != rest.KeyReused {
 		t.Errorf("same key, unknown product: %v, want code %s", err, rest.KeyReused.Code)
 	}
 	other, replayed, err := place(s.customer(t), line(a, 1))
@@ -204,7 +205,7 @@ func testPlaceWithSameKey(t *testing.T, s *shop) {
 		t.Errorf("same key, another customer: %v, replayed %v, %v; want a new order", other, replayed, err)
 	}
 	s.awaitPublished(t)
-	if n, m := s.published.of(first.ID), s.published.of(other.ID); s.available(t, a) != 0 || n != 1 || m != 1 {
+	if n, m := s.published.Of(first.ID), s.published.Of(other.ID); s.available(t, a) != 0 || n != 1 || m != 1 {
 		t.Errorf("%d available, messages of the two orders published %d and %d times; want 0, 1 and 1", s.available(t, a), n, m)
 	}
 	s.checkInvariants(t, 0)
@@ -222,7 +223,7 @@ func TestParallelPlacementsDoNotOversell(t *testing.T) {
 			switch _, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(product, 1)}}); {
 			case err == nil:
 				sold.Add(1)
-			case kindOf(err) == order.OutOfStock:
+			case parttest.KindOf(err) == order.OutOfStock:
 				rejected.Add(1)
 			}
 		})
@@ -251,7 +252,7 @@ func TestParallelPlaceAndCancelOfLastUnit(t *testing.T) {
 					placed.Add(1)
 					_, err = s.Cancel(t.Context(), customer, o.ID)
 				}
-				if err != nil && kindOf(err) != order.OutOfStock {
+				if err != nil && parttest.KindOf(err) != order.OutOfStock {
 					t.Error(err)
 					return
 				}
@@ -281,7 +282,7 @@ func testPriceChangedDuringLockWait(t *testing.T, s *shop) {
 		}
 		placed <- o
 	}()
-	s.waitUntilBlocked(t)
+	testenv.AwaitLockWait(t, s.db)
 	release()
 	if o := <-placed; o != nil && (o.TotalCents != 750 || s.available(t, product) != 0) {
 		t.Errorf("total is %d cents, %d available; want 750 and 0", o.TotalCents, s.available(t, product))
@@ -311,7 +312,7 @@ func testPlaceDuring(t *testing.T, s *shop, change string) {
 		_, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(product, 1)}})
 		placed <- err
 	}()
-	s.waitUntilBlocked(t)
+	testenv.AwaitLockWait(t, s.db)
 	release()
 	if err := <-placed; err != nil {
 		t.Errorf("Place returns %v, want an order", err)
@@ -319,16 +320,4 @@ func testPlaceDuring(t *testing.T, s *shop, change string) {
 	if reserved := testenv.Query[int64](t, s.db, `SELECT supply - available FROM products WHERE id = $1`, product); reserved != 1 {
 		t.Errorf("%d units reserved, want 1", reserved)
 	}
-}
-
-// waitUntilBlocked waits until a session waits for a lock.
-func (s *shop) waitUntilBlocked(t *testing.T) {
-	t.Helper()
-	testenv.Eventually(t, "a session that waits for a lock", func() bool { return s.blocked(t) })
-}
-
-// blocked reports whether a session waits for a lock.
-func (s *shop) blocked(t *testing.T) bool {
-	t.Helper()
-	return testenv.Query[bool](t, s.db, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`)
 }

@@ -11,6 +11,7 @@ import (
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
 )
 
 // TestPayRacesTimeout has customers pay orders while a worker cancels them: exactly one of the two succeeds for each
@@ -94,7 +95,7 @@ func (s *shop) race(t *testing.T, customer uuid.UUID, ids []uuid.UUID) []bool {
 		racers.Go(func() {
 			for i := first; i < len(ids); i += customers {
 				_, err := s.Pay(t.Context(), customer, ids[i])
-				if won[i] = err == nil; !won[i] && kindOf(err) != order.DeadlinePassed {
+				if won[i] = err == nil; !won[i] && parttest.KindOf(err) != order.DeadlinePassed {
 					t.Errorf("pay: %v", err)
 				}
 			}
@@ -152,7 +153,7 @@ func TestPayRacesHold(t *testing.T) {
 	racers.Go(func() {
 		for i, id := range ids {
 			_, err := s.Pay(t.Context(), customer, id)
-			if paid[i] = err == nil; !paid[i] && kindOf(err) != order.CheckoutOpen {
+			if paid[i] = err == nil; !paid[i] && parttest.KindOf(err) != order.CheckoutOpen {
 				t.Errorf("pay: %v", err)
 			}
 		}
@@ -216,7 +217,7 @@ func TestExtendRacesTimeout(t *testing.T) {
 		racers.Go(func() {
 			for i, id := range ids {
 				_, err := s.Extend(t.Context(), customer, id)
-				if won[i] = err == nil; !won[i] && kindOf(err) != order.DeadlinePassed {
+				if won[i] = err == nil; !won[i] && parttest.KindOf(err) != order.DeadlinePassed {
 					t.Errorf("extend: %v", err)
 				}
 			}

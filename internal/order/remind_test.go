@@ -16,6 +16,7 @@ import (
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
 )
 
 // reminderLead is the time between the reminder and the deadline of a test's order.
@@ -24,7 +25,7 @@ const reminderLead = 5 * time.Minute
 // remind passes the tasks of orders to the reminders' handler, and returns the outcomes.
 func (s *shop) remind(t testing.TB, ids ...uuid.UUID) []delay.Outcome {
 	t.Helper()
-	return handle(t, s.Remind, ids...)
+	return parttest.Handle(t, s.Remind, ids...)
 }
 
 // TestRemind passes a batch of tasks to the handler twice: each order that is pending near its deadline gets one event.
@@ -73,8 +74,8 @@ func TestRemind(t *testing.T) {
 			if reminded := slices.Contains(s.trail(t, o.ID), "reminded worker"); reminded != test.reminded {
 				t.Errorf("the trail is %q; the customer was reminded: %v, want %v", s.trail(t, o.ID), reminded, test.reminded)
 			}
-			if test.setup == "pass 25m" && s.notified.of(o) != 2 {
-				t.Errorf("%d notifications, want 2: one for the placement, one for the reminder", s.notified.of(o))
+			if test.setup == "pass 25m" && s.notified.Of(o.CustomerID, o.ID) != 2 {
+				t.Errorf("%d notifications, want 2: one for the placement, one for the reminder", s.notified.Of(o.CustomerID, o.ID))
 			}
 		})
 	}

@@ -13,6 +13,7 @@ import (
 	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
 )
 
 // TestStatementsFollowMovedOrders checks statements that wait for the lock of an order while another session moves its
@@ -86,18 +87,12 @@ func TestStatementsFollowMovedOrders(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, wait := test.prepare(t)
-			tx, err := s.db.BeginTx(t.Context(), nil)
-			testenv.Must(t, err)
-			defer tx.Rollback()
-			_, err = tx.ExecContext(t.Context(), test.moves, o.ID)
-			testenv.Must(t, err)
+			release := testenv.HoldLock(t, s.db, test.moves, o.ID)
 			ended := make(chan error, 1)
 			go func() { ended <- wait(context.WithoutCancel(t.Context())) }()
-			testenv.Eventually(t, "a statement that waits for the lock", func() bool {
-				return testenv.Query[bool](t, s.db, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`)
-			})
-			testenv.Must(t, tx.Commit())
-			if err := <-ended; kindOf(err) != test.rejects {
+			testenv.AwaitLockWait(t, s.db)
+			release()
+			if err := <-ended; parttest.KindOf(err) != test.rejects {
 				t.Fatalf("the statement returns %v, want kind %q", err, test.rejects.Code)
 			}
 			s.wantOrder(t, o, test.want)
@@ -132,7 +127,7 @@ func TestConcurrentSteps(t *testing.T) {
 	var deliveries []event
 	var mu sync.Mutex // guards deliveries
 	allow := func(err error) {
-		if kind := kindOf(err); err != nil && kind.Status != 409 && kind != payment.ProviderAway && kind != payment.CheckoutRefused {
+		if kind := parttest.KindOf(err); err != nil && kind.Status != 409 && kind != payment.ProviderAway && kind != payment.CheckoutRefused {
 			t.Error(err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"example.com/shop/internal/payment"
 	"example.com/shop/internal/stripesim"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
 )
 
 // TestTransitions takes each step of the table of transitions in the design.
@@ -68,8 +69,8 @@ func openCommitsFirst(t *testing.T, s *shop) {
 	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM order_events WHERE order_id = $1 AND type = 'held' AND actor = 'customer'`, o.ID); n != 1 {
 		t.Errorf("%d events held, want 1", n)
 	}
-	if s.notified.of(o) < 3 { // placed, held, opened
-		t.Errorf("the customer is notified %d times, want at least 3", s.notified.of(o))
+	if s.notified.Of(o.CustomerID, o.ID) < 3 { // placed, held, opened
+		t.Errorf("the customer is notified %d times, want at least 3", s.notified.Of(o.CustomerID, o.ID))
 	}
 	if session := s.entry(t, a.ID); session.Amount != 1000 || session.Status != "open" {
 		t.Errorf("the provider's session is %+v, want an open one of 1000", session)
@@ -84,7 +85,7 @@ func openAgain(t *testing.T, s *shop) {
 	if opened || second.ID != first.ID || second.CheckoutURL != first.CheckoutURL || s.calls.of("create") != creates {
 		t.Errorf("the second Open returns %+v, opened %v; want the first attempt and no call", second, opened)
 	}
-	if _, err := s.orders.Pay(t.Context(), o.CustomerID, o.ID); kindOf(err) != order.CheckoutOpen {
+	if _, err := s.orders.Pay(t.Context(), o.CustomerID, o.ID); parttest.KindOf(err) != order.CheckoutOpen {
 		t.Errorf("Pay of the held order returns %v, want checkout-open", err)
 	}
 }
@@ -97,7 +98,7 @@ func openMeetsCancel(t *testing.T, s *shop) {
 			t.Error(err)
 		}
 	}})
-	if a, _, err := s.Open(t.Context(), o.CustomerID, o.ID); kindOf(err) != order.Cancelling {
+	if a, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.KindOf(err) != order.Cancelling {
 		t.Fatalf("Open returns %+v, %v; want order-cancelling", a, err)
 	}
 	s.cancelAfterClosing(t, o, "cancelled customer")
@@ -106,7 +107,7 @@ func openMeetsCancel(t *testing.T, s *shop) {
 func openMeetsDeadline(t *testing.T, s *shop) {
 	o := s.place(t)
 	s.hook(t, hook{call: "create", after: func() { s.shiftToDeadline(t, o.ID, time.Second) }})
-	if a, _, err := s.Open(t.Context(), o.CustomerID, o.ID); kindOf(err) != order.DeadlinePassed {
+	if a, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.KindOf(err) != order.DeadlinePassed {
 		t.Fatalf("Open returns %+v, %v; want deadline-passed", a, err)
 	}
 	s.cancelAfterClosing(t, o, "cancelled timeout")
@@ -135,7 +136,7 @@ func createRefused(t *testing.T, s *shop) {
 	s.knob(t, func(k *stripesim.Knobs) { k.Sessions = "refuse" })
 	_, _, err := s.Open(t.Context(), o.CustomerID, o.ID)
 	s.knob(t, func(k *stripesim.Knobs) { k.Sessions = "accept" })
-	if kindOf(err) != payment.CheckoutRefused {
+	if parttest.KindOf(err) != payment.CheckoutRefused {
 		t.Fatalf("Open returns %v, want checkout-refused", err)
 	}
 	s.wantAttempt(t, o, s.latest(t, o).ID, "closed")
@@ -150,7 +151,7 @@ func creatingIsStale(t *testing.T, s *shop) {
 	o := s.place(t)
 	s.setAPI(t, "down")
 	_, opened, err := s.Open(t.Context(), o.CustomerID, o.ID)
-	if kindOf(err) != payment.ProviderAway || !opened {
+	if parttest.KindOf(err) != payment.ProviderAway || !opened {
 		t.Fatalf("Open returns opened %v, error %v; want an opened attempt and provider-unavailable", opened, err)
 	}
 	a := s.latest(t, o)
@@ -169,7 +170,7 @@ func creatingIsStale(t *testing.T, s *shop) {
 func creatingIsCancelled(t *testing.T, s *shop) {
 	o := s.place(t)
 	s.setAPI(t, "down")
-	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); kindOf(err) != payment.ProviderAway {
+	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.KindOf(err) != payment.ProviderAway {
 		t.Fatal(err)
 	}
 	_, err := s.orders.Cancel(t.Context(), o.CustomerID, o.ID)
@@ -184,7 +185,7 @@ func creatingMeetsDeadline(t *testing.T, s *shop) {
 	o := s.place(t)
 	s.shiftToDeadline(t, o.ID, -5*time.Second)
 	s.setAPI(t, "down")
-	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); kindOf(err) != payment.ProviderAway {
+	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.KindOf(err) != payment.ProviderAway {
 		t.Fatal(err)
 	}
 	s.shiftToDeadline(t, o.ID, time.Millisecond)
@@ -203,7 +204,7 @@ func openClosesAtDeadline(t *testing.T, s *shop) {
 	}
 	s.cancelDue(t, o.ID)
 	s.wantOrder(t, o, "pending held")
-	s.cancels.take()
+	s.cancels.Take()
 	s.exec(t, `DELETE FROM outbox`)
 	s.settle(t, o.ID)
 	s.wantAttempt(t, o, a.ID, "closed")
@@ -211,7 +212,7 @@ func openClosesAtDeadline(t *testing.T, s *shop) {
 	if status := s.entry(t, a.ID).Status; status != "expired" {
 		t.Errorf("the session is %s, want expired", status)
 	}
-	if msgs := s.cancels.take(); len(msgs) != 1 || msgs[0].ID != o.ID.String() || msgs[0].Left() > 0 {
+	if msgs := s.cancels.Take(); len(msgs) != 1 || msgs[0].ID != o.ID.String() || msgs[0].Left() > 0 {
 		t.Errorf("published cancel tasks: %v, want that of the order, due now", msgs)
 	}
 	s.cancelDue(t, o.ID)
@@ -225,7 +226,7 @@ func openClosesOnCancel(t *testing.T, s *shop) {
 	if current.Status != order.Pending || current.CancelRequestedAt == nil {
 		t.Fatalf("Cancel of a held order returns %+v, want a pending order with the request", current)
 	}
-	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); kindOf(err) != order.Cancelling {
+	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.KindOf(err) != order.Cancelling {
 		t.Errorf("Open returns %v, want order-cancelling", err)
 	}
 	s.settle(t, o.ID)
@@ -257,7 +258,7 @@ func openSucceeds(t *testing.T, s *shop) {
 	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM order_events WHERE order_id = $1 AND type = 'paid' AND actor = 'provider'`, o.ID); n != 1 {
 		t.Errorf("%d events paid by the provider, want 1", n)
 	}
-	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); kindOf(err) != order.AlreadyPaid {
+	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.KindOf(err) != order.AlreadyPaid {
 		t.Errorf("Open of the paid order returns %v, want order-paid", err)
 	}
 }
@@ -265,7 +266,7 @@ func openSucceeds(t *testing.T, s *shop) {
 func creatingSucceeds(t *testing.T, s *shop) {
 	o := s.place(t)
 	s.hook(t, hook{call: "create", lose: true})
-	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); kindOf(err) != payment.ProviderAway {
+	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.KindOf(err) != payment.ProviderAway {
 		t.Fatal(err)
 	}
 	a := s.latest(t, o)
@@ -292,10 +293,10 @@ func succeedsAfterCancellation(t *testing.T, s *shop) {
 	s.shiftToDeadline(t, o.ID, grace)
 	s.cancelDue(t, o.ID)
 	s.wantOrder(t, o, "cancelled timeout")
-	s.refunds.take()
+	s.refunds.Take()
 	s.settle(t, o.ID)
 	s.wantAttempt(t, o, a.ID, "succeeded late owed")
-	if msgs := s.refunds.take(); len(msgs) != 1 || msgs[0].ID != s.refundOf(t, a.ID) || msgs[0].Left() > 0 {
+	if msgs := s.refunds.Take(); len(msgs) != 1 || msgs[0].ID != s.refundOf(t, a.ID) || msgs[0].Left() > 0 {
 		t.Errorf("published refund tasks: %v, want that of the refund, due now", msgs)
 	}
 	s.sendRefund(t, a.ID)
@@ -344,7 +345,7 @@ func succeedsWithOtherAmount(t *testing.T, s *shop) {
 func (s *shop) closeCreating(t *testing.T, o *order.Order) *payment.Attempt {
 	t.Helper()
 	s.hook(t, hook{call: "create", lose: true})
-	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); kindOf(err) != payment.ProviderAway {
+	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.KindOf(err) != payment.ProviderAway {
 		t.Fatal(err)
 	}
 	s.hooked.Store(nil)
@@ -427,7 +428,7 @@ func TestAttemptsOfAnOrderAreLimited(t *testing.T) {
 		s.expireSession(t, a.ID)
 		s.settleNow(t, o.ID)
 	}
-	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); kindOf(err) != payment.TooManyAttempts {
+	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.KindOf(err) != payment.TooManyAttempts {
 		t.Errorf("the sixth Open returns %v, want too-many-attempts", err)
 	}
 	s.wantOrder(t, o, "pending")

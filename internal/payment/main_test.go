@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -17,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gin-gonic/gin"
 	"github.com/google/uuid"
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver pgx
 	"github.com/prometheus/client_golang/prometheus"
@@ -30,6 +28,7 @@ import (
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/stripesim"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
 	"example.com/shop/migrations"
 )
 
@@ -60,8 +59,8 @@ type shop struct {
 	handler  http.Handler // with all routes of payments
 	tokens   *rest.Tokens
 
-	cancels, settles, refunds *published
-	notified                  *notified
+	cancels, settles, refunds *parttest.Published
+	notified                  *parttest.Notified
 
 	sim     *stripesim.Simulator
 	simDB   *sql.DB
@@ -73,7 +72,6 @@ type shop struct {
 
 func newShop(t testing.TB) *shop {
 	t.Helper()
-	gin.SetMode(gin.ReleaseMode)
 	gdb, err := postgres.Open(t.Context(), testenv.Postgres(t), "test", 20)
 	testenv.Must(t, err)
 	db, err := gdb.DB()
@@ -81,7 +79,7 @@ func newShop(t testing.TB) *shop {
 	t.Cleanup(func() { db.Close() })
 	s := &shop{
 		store: payment.NewStore(gdb), orderDB: order.NewStore(gdb), db: db, metrics: prometheus.NewRegistry(),
-		cancels: &published{}, settles: &published{}, refunds: &published{}, notified: &notified{},
+		cancels: &parttest.Published{}, settles: &parttest.Published{}, refunds: &parttest.Published{}, notified: &parttest.Notified{},
 	}
 	s.startProvider(t)
 	log := slog.New(slog.DiscardHandler)
@@ -137,18 +135,9 @@ func (s *shop) startProvider(t testing.TB) {
 
 func (s *shop) addRoutes(t testing.TB) {
 	t.Helper()
-	tokens, err := rest.NewTokens(rest.TokenConfig{
-		Key: []byte("a key for tests, of 32 bytes...."), Issuer: "test", Audience: "customers", Cookie: "test_token", CookiePath: "/api", SignUp: "sign up",
-	})
-	testenv.Must(t, err)
-	s.tokens = tokens
-	log := slog.New(slog.DiscardHandler)
-	r := gin.New()
-	r.HandleMethodNotAllowed = true
-	r.Use(rest.RequestID(), rest.Log(log), rest.Recover(log))
-	r.NoRoute(rest.NoRoute)
-	r.NoMethod(rest.NoMethod)
-	s.Routes(r, tokens)
+	s.tokens = parttest.NewTokens(t)
+	r := parttest.NewRouter(slog.New(slog.DiscardHandler))
+	s.Routes(r, s.tokens)
 	s.OpsRoutes(r.Group("/ops/api"))
 	s.handler = r
 }
@@ -188,49 +177,6 @@ func callName(r *http.Request) string {
 	default:
 		return "list refunds"
 	}
-}
-
-// published is a publisher that records the messages.
-type published struct {
-	mu   sync.Mutex
-	msgs []delay.Message
-}
-
-func (p *published) Publish(_ context.Context, msgs ...delay.Message) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.msgs = append(p.msgs, msgs...)
-	return true
-}
-
-// take returns the recorded messages, and forgets them.
-func (p *published) take() []delay.Message {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	msgs := p.msgs
-	p.msgs = nil
-	return msgs
-}
-
-// notified is a notifier that counts the notifications of each order.
-type notified struct {
-	mu     sync.Mutex
-	counts map[string]int // by customer and order
-}
-
-func (n *notified) Notify(customer, order string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.counts == nil {
-		n.counts = map[string]int{}
-	}
-	n.counts[customer+" "+order]++
-}
-
-func (n *notified) of(o *order.Order) int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.counts[o.CustomerID.String()+" "+o.ID.String()]
 }
 
 // exec is [testenv.Exec] in the shop's database.
@@ -395,18 +341,10 @@ func (s *shop) checkNow(t testing.TB, id uuid.UUID) {
 		WHERE a.id = r.attempt_id AND a.order_id = $1 AND r.next_check IS NOT NULL`, id)
 }
 
-// handle passes tasks to a handler, and returns the outcomes.
+// handle is [parttest.Handle] for tasks of which none may fail.
 func handle(t testing.TB, handler delay.Handler, ids ...string) []delay.Outcome {
 	t.Helper()
-	tasks := make([]delay.Task, len(ids))
-	for i, id := range ids {
-		tasks[i].ID = id
-	}
-	outcomes, err := handler(t.Context(), tasks)
-	testenv.Must(t, err)
-	if len(outcomes) != len(ids) {
-		t.Fatalf("the handler returns %d outcomes for %d tasks", len(outcomes), len(ids))
-	}
+	outcomes := parttest.Handle(t, handler, ids...)
 	for i, outcome := range outcomes {
 		if outcome.Err() != nil {
 			t.Fatalf("task %s fails: %v; want no task to fail", ids[i], outcome.Err())
@@ -620,16 +558,4 @@ func (s *shop) check(t testing.TB) {
 			t.Errorf("attempt %s: the provider captured %d and refunded %d, the order has %d of it", e.Attempt, e.Captured, e.Refunded, kept)
 		}
 	}
-}
-
-// kindOf returns the kind of a rejection. For nil it returns the zero kind, and for any other error a kind that differs
-// from all declared kinds.
-func kindOf(err error) rest.Kind {
-	if err == nil {
-		return rest.Kind{}
-	}
-	if rejection, ok := errors.AsType[*rest.Error](err); ok {
-		return rejection.Kind
-	}
-	return rest.Kind{Code: "not a rejection: " + err.Error()}
 }

@@ -14,6 +14,7 @@ import (
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/stripesim"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
 )
 
 // TestModel applies random steps to one order: of its customer, of the provider, of the workers, and of the time. Then
@@ -74,7 +75,7 @@ func (m *model) open(rt *rapid.T) {
 	a, _, err := m.shop.Open(m.t.Context(), m.order.CustomerID, m.order.ID)
 	switch {
 	case err != nil:
-		if !slices.Contains(openErrors, kindOf(err)) {
+		if !slices.Contains(openErrors, parttest.KindOf(err)) {
 			rt.Fatalf("Open returns %v", err)
 		}
 	case a.State != payment.Open || a.Closing || a.CheckoutURL == "":
@@ -136,7 +137,7 @@ func (m *model) sendRefunds(*rapid.T) {
 
 // allow fails the run if err is neither nil nor of one of the kinds.
 func allow(rt *rapid.T, err error, kinds ...rest.Kind) {
-	if err != nil && !slices.Contains(kinds, kindOf(err)) {
+	if err != nil && !slices.Contains(kinds, parttest.KindOf(err)) {
 		rt.Fatalf("unexpected error: %v", err)
 	}
 }

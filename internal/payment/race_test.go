@@ -13,6 +13,7 @@ import (
 	"example.com/shop/internal/payment"
 	"example.com/shop/internal/stripesim"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
 )
 
 // TestInterleavings plays the sequences of events that the review of the design found.
@@ -106,11 +107,11 @@ func paidInGraceSeenLate(t *testing.T, s *shop) {
 func createBroken(t *testing.T, s *shop) {
 	o := s.place(t)
 	s.setAPI(t, "errors")
-	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); kindOf(err) != payment.ProviderAway {
+	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.KindOf(err) != payment.ProviderAway {
 		t.Fatalf("Open returns %v, want provider-unavailable", err)
 	}
 	s.setAPI(t, "up")
-	if _, opened, err := s.Open(t.Context(), o.CustomerID, o.ID); kindOf(err) != payment.CheckoutRefused || opened {
+	if _, opened, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.KindOf(err) != payment.CheckoutRefused || opened {
 		t.Fatalf("the second Open returns opened %v, error %v; want the first attempt, and checkout-refused", opened, err)
 	}
 	s.wantOrder(t, o, "pending")
@@ -134,7 +135,7 @@ func createInUse(t *testing.T, s *shop) {
 		_, err := other.ExecContext(t.Context(), `SELECT pg_advisory_xact_lock(hashtextextended('key ' || $1, 0))`, s.latest(t, o).ID.String())
 		testenv.Must(t, err)
 	}})
-	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); kindOf(err) != payment.ProviderAway {
+	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.KindOf(err) != payment.ProviderAway {
 		t.Fatalf("Open returns %v, want provider-unavailable", err)
 	}
 	s.hooked.Store(nil)
@@ -228,7 +229,7 @@ func keyRotated(t *testing.T, s *shop) {
 	other := s.place(t)
 	s.rotateKey(t, "another")
 	defer s.rotateKey(t, apiKey)
-	if _, _, err := s.Open(t.Context(), other.CustomerID, other.ID); kindOf(err) != payment.ProviderAway {
+	if _, _, err := s.Open(t.Context(), other.CustomerID, other.ID); parttest.KindOf(err) != payment.ProviderAway {
 		t.Errorf("Open with a wrong key returns %v, want provider-unavailable", err)
 	}
 	for range 12 {
@@ -286,7 +287,7 @@ func (s *shop) sessionsOf(t testing.TB, attempt uuid.UUID) (all []ledgerEntry) {
 func createLost(t *testing.T, s *shop) {
 	o := s.place(t)
 	s.setAPI(t, "loses_answers")
-	if _, opened, err := s.Open(t.Context(), o.CustomerID, o.ID); kindOf(err) != payment.ProviderAway || !opened {
+	if _, opened, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.KindOf(err) != payment.ProviderAway || !opened {
 		t.Fatalf("Open returns opened %v, error %v; want an opened attempt and provider-unavailable", opened, err)
 	}
 	s.setAPI(t, "up")
@@ -323,7 +324,7 @@ func webhookBeforeCreate(t *testing.T, s *shop) {
 		s.deliverAll(t, a.ID)
 		s.settle(t, o.ID)
 	}})
-	if a, _, err := s.Open(t.Context(), o.CustomerID, o.ID); kindOf(err) != order.AlreadyPaid {
+	if a, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.KindOf(err) != order.AlreadyPaid {
 		t.Errorf("Open returns %+v, %v; want order-paid", a, err)
 	}
 	s.wantAttempt(t, o, s.latest(t, o).ID, "succeeded applied")
@@ -437,13 +438,9 @@ func staleDuringCreate(t *testing.T, s *shop) {
 func cancelMeetsTake(t *testing.T, s *shop) {
 	o, a := s.placeOpen(t)
 	s.shift(t, o.ID, 10*time.Minute) // then the next poll is minutes away
-	tx, err := s.db.BeginTx(t.Context(), nil)
-	testenv.Must(t, err)
-	defer tx.Rollback()
-	_, err = tx.ExecContext(t.Context(), `UPDATE orders SET cancel_requested_at = clock_timestamp() WHERE id = $1`, o.ID)
-	testenv.Must(t, err)
+	commit := testenv.HoldLock(t, s.db, `UPDATE orders SET cancel_requested_at = clock_timestamp() WHERE id = $1`, o.ID)
 	s.settle(t, o.ID)
-	testenv.Must(t, tx.Commit())
+	commit()
 	s.settle(t, o.ID) // the task that the request owes
 	s.wantAttempt(t, o, a.ID, "closed")
 	s.cancelDue(t, o.ID)
@@ -551,11 +548,11 @@ func TestProviderSendsWebhooks(t *testing.T) {
 	t.Cleanup(server.Close)
 	s.sim.SetWebhookURL(server.URL + "/webhooks/stripe")
 	o, a := s.placeOpen(t)
-	s.settles.take()
+	s.settles.Take()
 	s.pay(t, a.CheckoutURL)
 	var msgs []delay.Message
 	testenv.Eventually(t, "the settle task of the webhook", func() bool {
-		msgs = append(msgs, s.settles.take()...)
+		msgs = append(msgs, s.settles.Take()...)
 		return len(msgs) > 0
 	})
 	if msgs[0].ID != o.ID.String() || msgs[0].Left() > 0 {

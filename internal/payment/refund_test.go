@@ -14,6 +14,7 @@ import (
 	"example.com/shop/internal/payment"
 	"example.com/shop/internal/stripesim"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
 )
 
 // TestRefunds takes refunds through the failures of the provider.
@@ -69,11 +70,11 @@ func (s *shop) setRefunds(t testing.TB, refunds string) {
 
 func refundIsPending(t *testing.T, s *shop, o *order.Order, a *payment.Attempt) {
 	s.setRefunds(t, "pending")
-	before := s.notified.of(o)
+	before := s.notified.Of(o.CustomerID, o.ID)
 	s.sendRefund(t, a.ID)
 	s.wantAttempt(t, o, a.ID, "succeeded late sent")
-	if s.notified.of(o) != before+1 {
-		t.Errorf("the customer got %d notifications, want 1", s.notified.of(o)-before)
+	if s.notified.Of(o.CustomerID, o.ID) != before+1 {
+		t.Errorf("the customer got %d notifications, want 1", s.notified.Of(o.CustomerID, o.ID)-before)
 	}
 	s.refundNow(t, a)
 	s.wantAttempt(t, o, a.ID, "succeeded late sent")
@@ -112,13 +113,13 @@ func (s *shop) failRefund(t *testing.T, o *order.Order, a *payment.Attempt) {
 func refundFails(t *testing.T, s *shop, o *order.Order, a *payment.Attempt) {
 	s.failRefund(t, o, a)
 	id := uuid.MustParse(s.refundOf(t, a.ID))
-	s.refunds.take()
+	s.refunds.Take()
 	testenv.Must(t, s.RetryRefund(t.Context(), id))
-	if msgs := s.refunds.take(); len(msgs) != 1 || msgs[0].ID != id.String() || msgs[0].Left() > 0 {
+	if msgs := s.refunds.Take(); len(msgs) != 1 || msgs[0].ID != id.String() || msgs[0].Left() > 0 {
 		t.Errorf("published tasks: %v, want that of the refund, due now", msgs)
 	}
 	s.wantAttempt(t, o, a.ID, "succeeded late owed")
-	if err := s.RetryRefund(t.Context(), id); kindOf(err) != payment.NotFailed {
+	if err := s.RetryRefund(t.Context(), id); parttest.KindOf(err) != payment.NotFailed {
 		t.Errorf("a second retry returns %v, want not-failed", err)
 	}
 	s.sendRefund(t, a.ID)
@@ -273,7 +274,7 @@ func refundConfirmedAgain(t *testing.T, s *shop, o *order.Order, a *payment.Atte
 // TestRetryOfUnknownRefund checks the error for a refund that does not exist.
 func TestRetryOfUnknownRefund(t *testing.T) {
 	s := newShop(t)
-	if err := s.RetryRefund(t.Context(), uuid.New()); kindOf(err).Code != "not-found" {
+	if err := s.RetryRefund(t.Context(), uuid.New()); parttest.KindOf(err).Code != "not-found" {
 		t.Errorf("RetryRefund returns %v, want not-found", err)
 	}
 }

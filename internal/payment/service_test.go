@@ -80,9 +80,9 @@ func TestRetryOfRefundNotifiesTheCustomer(t *testing.T) {
 	s := newShop(t)
 	o, a := s.late(t)
 	s.failRefund(t, o, a)
-	before := s.notified.of(o)
+	before := s.notified.Of(o.CustomerID, o.ID)
 	testenv.Must(t, s.RetryRefund(t.Context(), uuid.MustParse(s.refundOf(t, a.ID))))
-	if n := s.notified.of(o) - before; n != 1 {
+	if n := s.notified.Of(o.CustomerID, o.ID) - before; n != 1 {
 		t.Errorf("%d notifications, want 1", n)
 	}
 }

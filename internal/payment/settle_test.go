@@ -342,15 +342,11 @@ func TestLockedAttempts(t *testing.T) {
 	s.shift(t, o.ID, 10*time.Minute)
 	s.settle(t, o.ID) // then the next poll is minutes away
 	s.cancel(t, o)
-	tx, err := s.db.BeginTx(t.Context(), nil)
-	testenv.Must(t, err)
-	defer tx.Rollback()
-	_, err = tx.ExecContext(t.Context(), `SELECT FROM payment_attempts WHERE id = $1 FOR UPDATE`, a.ID)
-	testenv.Must(t, err)
+	release := testenv.HoldLock(t, s.db, `SELECT FROM payment_attempts WHERE id = $1 FOR UPDATE`, a.ID)
 	if left, again := s.settle(t, o.ID); !again || left > 200*time.Millisecond {
 		t.Errorf("the task of a locked attempt is due again in %v, %v; want in 100 ms", left, again)
 	}
-	testenv.Must(t, tx.Rollback())
+	release()
 	s.settle(t, o.ID)
 	s.wantAttempt(t, o, a.ID, "closed")
 }

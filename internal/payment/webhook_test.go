@@ -107,7 +107,7 @@ func webhooks(t *testing.T, reg *prometheus.Registry, result string) float64 {
 func TestForeignEvents(t *testing.T) {
 	s := newShop(t)
 	o, a := s.placeOpen(t)
-	s.settles.take()
+	s.settles.Take()
 	state := func() string {
 		return testenv.Query[string](t, s.db, `SELECT json_agg(a)::text FROM payment_attempts a`)
 	}
@@ -142,7 +142,7 @@ func TestForeignEvents(t *testing.T) {
 	for _, body := range []string{``, `[]`, `{}`, `{"id":7}`, `not JSON`} {
 		s.deliver(t, []byte(body))
 	}
-	if after := state(); after != before || len(s.settles.take()) > 0 {
+	if after := state(); after != before || len(s.settles.Take()) > 0 {
 		t.Errorf("the attempts have changed:\n%s\n%s", before, after)
 	}
 	s.wantAttempt(t, o, a.ID, "open")
@@ -165,7 +165,7 @@ func TestConcurrentDeliveries(t *testing.T) {
 	s := newShop(t)
 	o, a := s.placeOpen(t)
 	s.pay(t, a.CheckoutURL)
-	s.settles.take()
+	s.settles.Take()
 	body := s.events(t, a.ID)[0].body
 	var deliveries sync.WaitGroup
 	for range 8 {
@@ -182,7 +182,7 @@ func TestConcurrentDeliveries(t *testing.T) {
 	if stored, repeated := webhooks(t, s.metrics, "stored"), webhooks(t, s.metrics, "repeated"); stored != 1 || repeated != 7 {
 		t.Errorf("%v webhooks are counted as stored and %v as repeated, want 1 and 7", stored, repeated)
 	}
-	if msgs := s.settles.take(); len(msgs) != 1 || msgs[0].ID != o.ID.String() {
+	if msgs := s.settles.Take(); len(msgs) != 1 || msgs[0].ID != o.ID.String() {
 		t.Errorf("published settle tasks: %v, want one of the order", msgs)
 	}
 	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM outbox WHERE kind = 'payment.settle' AND task_id = $1 AND due_at <= now()`, o.ID.String()); n != 1 {

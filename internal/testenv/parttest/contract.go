@@ -1,0 +1,104 @@
+package parttest
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+	"github.com/getkin/kin-openapi/routers/gorillamux"
+
+	"example.com/shop/internal/app"
+	"example.com/shop/internal/testenv"
+)
+
+// Contract is an OpenAPI document, which says what an HTTP API answers.
+type Contract struct{ operations routers.Router }
+
+// LoadContract reads, merges and validates the contract, examples included. Its pieces are the files openapi.yaml in the
+// folders of the packages below root, the module's directory.
+func LoadContract(root string) (*Contract, error) {
+	var pieces [][]byte
+	for _, pattern := range []string{"cmd/*/openapi.yaml", "internal/*/openapi.yaml"} {
+		files, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range files {
+			piece, err := os.ReadFile(file)
+			if err != nil {
+				return nil, err
+			}
+			pieces = append(pieces, piece)
+		}
+	}
+	text, err := app.MergeContract(pieces...)
+	if err != nil {
+		return nil, err
+	}
+	loader := openapi3.NewLoader()
+	doc, err := loader.LoadFromData(text)
+	if err != nil {
+		return nil, fmt.Errorf("read the contract: %w", err)
+	}
+	if err := doc.Validate(loader.Context); err != nil {
+		return nil, fmt.Errorf("validate the contract: %w", err)
+	}
+	operations, err := gorillamux.NewRouter(doc)
+	if err != nil {
+		return nil, fmt.Errorf("find the operations of the contract: %w", err)
+	}
+	return &Contract{operations}, nil
+}
+
+// Check returns an error if the answer to a request breaks the contract, lacks a request id, or is an error that
+// discloses an internal detail of the service. A request that the contract does not list must be answered with 404 or
+// 405.
+func (c *Contract) Check(request *http.Request, status int, header http.Header, body []byte) error {
+	if err := c.check(request, status, header, body); err != nil {
+		return fmt.Errorf("%s %s is answered with %d %s: %w", request.Method, request.URL.RequestURI(), status, body, err)
+	}
+	return nil
+}
+
+func (c *Contract) check(request *http.Request, status int, header http.Header, body []byte) error {
+	if header.Get("X-Request-Id") == "" {
+		return fmt.Errorf("the answer has no X-Request-Id")
+	}
+	if part := testenv.FindLeak(body); status >= http.StatusBadRequest && part != "" {
+		return fmt.Errorf("the answer discloses %q, which is internal", part)
+	}
+	// The operations are found by method and path. The contract does not name the host.
+	bare, err := http.NewRequestWithContext(request.Context(), request.Method, request.URL.RequestURI(), http.NoBody)
+	if err != nil {
+		return err
+	}
+	route, params, err := c.operations.FindRoute(bare)
+	if err != nil {
+		return checkUnlisted(status, header, err)
+	}
+	return openapi3filter.ValidateResponse(request.Context(), &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: bare, PathParams: params, Route: route},
+		Status:                 status, Header: header, Body: io.NopCloser(bytes.NewReader(body)),
+		Options: &openapi3filter.Options{IncludeResponseStatus: true},
+	})
+}
+
+// checkUnlisted checks the answer to a request for which the contract has no operation. cause says why it has none.
+func checkUnlisted(status int, header http.Header, cause error) error {
+	if status != http.StatusNotFound && status != http.StatusMethodNotAllowed {
+		return fmt.Errorf("the contract does not list the request (%w), want 404 or 405", cause)
+	}
+	if got := header.Get("Content-Type"); got != problemType {
+		return fmt.Errorf("the content type is %q, want %s", got, problemType)
+	}
+	return nil
+}
+
+// problemType is the content type of all errors.
+const problemType = "application/problem+json"

@@ -1,0 +1,72 @@
+package parttest
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+
+	"example.com/shop/internal/rest"
+	"example.com/shop/internal/testenv"
+)
+
+// NewRouter returns a router with the middleware of the service and without routes.
+func NewRouter(log *slog.Logger) *gin.Engine {
+	gin.SetMode(gin.ReleaseMode)
+	r := gin.New()
+	r.HandleMethodNotAllowed = true
+	r.Use(rest.RequestID(), rest.Log(log), rest.Recover(log))
+	r.NoRoute(rest.NoRoute)
+	r.NoMethod(rest.NoMethod)
+	return r
+}
+
+// NewTokens returns the issuer of the customers' tokens.
+func NewTokens(t testing.TB) *rest.Tokens {
+	t.Helper()
+	tokens, err := rest.NewTokens(rest.TokenConfig{
+		Key: []byte("a key for tests, of 32 bytes...."), Issuer: "test", Audience: "customers",
+		Cookie: "test_token", CookiePath: "/api", SignUp: "sign up",
+	})
+	testenv.Must(t, err)
+	return tokens
+}
+
+// Send passes a request with headers ("Name: value") to a handler, checks the answer against the contract, and returns
+// the answer. The content type of a body is JSON, unless a header sets another.
+func (c *Contract) Send(t testing.TB, h http.Handler, method, path, body string, headers ...string) *httptest.ResponseRecorder {
+	t.Helper()
+	request := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
+	if body != "" {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	for _, header := range headers {
+		name, value, _ := strings.Cut(header, ": ")
+		if name == "Content-Type" {
+			request.Header.Del(name)
+		}
+		request.Header.Add(name, value)
+	}
+	answer := httptest.NewRecorder()
+	h.ServeHTTP(answer, request)
+	if err := c.Check(request, answer.Code, answer.Header(), answer.Body.Bytes()); err != nil {
+		t.Error(err)
+	}
+	return answer
+}
+
+// KindOf returns the kind of a rejection. For nil it returns the zero kind, and for any other error a kind that differs
+// from all declared kinds.
+func KindOf(err error) rest.Kind {
+	if err == nil {
+		return rest.Kind{}
+	}
+	if rejection, ok := errors.AsType[*rest.Error](err); ok {
+		return rejection.Kind
+	}
+	return rest.Kind{Code: "not a rejection: " + err.Error()}
+}
