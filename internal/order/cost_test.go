@@ -13,7 +13,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.com/shop/internal/order"
-	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
 	"example.com/shop/migrations"
@@ -81,15 +80,7 @@ func newMeasuredShop(b *testing.B, keys bool) *measuredShop {
 		// Nothing but the measured statements writes WAL.
 		"autovacuum": "off", "checkpoint_timeout": "1h", "max_wal_size": "10GB", "bgwriter_lru_maxpages": "0",
 	})
-	gdb, err := postgres.Open(b.Context(), server.URL(), "test", 1)
-	if err != nil {
-		b.Fatal(err)
-	}
-	db, err := gdb.DB()
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { db.Close() })
+	gdb, db := parttest.OpenDB(b, server.URL(), 1)
 	migrated, err := sql.Open("pgx", server.URL())
 	if err != nil {
 		b.Fatal(err)

@@ -16,6 +16,42 @@ import (
 	"example.com/shop/internal/testenv/parttest"
 )
 
+// holdTime is the time from the deadline of an order that [shop.hold] holds to the end of the hold.
+const holdTime = 5 * time.Minute
+
+// holdSQL holds a pending order, as the package that holds orders does.
+const holdSQL = `
+	WITH held AS (
+		UPDATE orders SET hold_until = expires_at + interval '5 min'
+		WHERE id = $1 AND status = 'pending' AND hold_until IS NULL AND cancel_requested_at IS NULL
+		  AND expires_at > clock_timestamp()
+		RETURNING id
+	)
+	INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'held', 'customer', clock_timestamp() FROM held RETURNING id`
+
+// releaseSQL ends the hold of a pending order, and owes the task that cancels it, because its due time becomes earlier.
+const releaseSQL = `
+	WITH released AS (
+		UPDATE orders SET hold_until = NULL WHERE id = $1 AND status = 'pending' AND hold_until IS NOT NULL RETURNING id
+	), owed AS (
+		INSERT INTO outbox (kind, task_id, due_at) SELECT 'order.cancel', id::text, clock_timestamp() FROM released
+		ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
+	)
+	INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'released', 'provider', clock_timestamp() FROM released`
+
+// payHeldSQL pays a held order before its hold ends.
+const payHeldSQL = `
+	WITH paid AS (
+		UPDATE orders SET status = 'paid', paid_at = clock_timestamp()
+		WHERE id = $1 AND status = 'pending' AND hold_until > clock_timestamp()
+		RETURNING id, paid_at
+	)
+	INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'paid', 'provider', paid_at FROM paid`
+
+func (s *shop) hold(t testing.TB, id uuid.UUID)    { t.Helper(); s.exec(t, holdSQL, id) }
+func (s *shop) release(t testing.TB, id uuid.UUID) { t.Helper(); s.exec(t, releaseSQL, id) }
+func (s *shop) payHeld(t testing.TB, id uuid.UUID) { t.Helper(); s.exec(t, payHeldSQL, id) }
+
 // steps are what can happen to an order. Each returns the error of the operation, if it has one.
 type steps map[string]func(t *testing.T, s *shop, customer, product, id uuid.UUID) error
 

@@ -13,7 +13,6 @@ import (
 
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
-	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
 	"example.com/shop/migrations"
@@ -52,15 +51,7 @@ func newShop(t testing.TB, changes ...func(*order.Config)) *shop {
 // newShopAt returns a shop with the database at a URL.
 func newShopAt(t testing.TB, url string, changes ...func(*order.Config)) *shop {
 	t.Helper()
-	gdb, err := postgres.Open(t.Context(), url, "test", 20)
-	if err != nil {
-		t.Fatal(err)
-	}
-	db, err := gdb.DB()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { db.Close() })
+	gdb, db := parttest.OpenDB(t, url, 20)
 	s := &shop{
 		t: t, store: order.NewStore(gdb), db: db, published: &parttest.Published{}, settled: &parttest.Published{}, notified: &parttest.Notified{},
 		metrics: prometheus.NewRegistry(), serviceLog: &testenv.Log{}, url: url,
@@ -153,42 +144,6 @@ func (s *shop) pass(t testing.TB, id uuid.UUID, d time.Duration) {
 	s.exec(t, passSQL, id, d.Microseconds())
 }
 
-// holdTime is the time from the deadline of an order that [shop.hold] holds to the end of the hold.
-const holdTime = 5 * time.Minute
-
-// holdSQL holds a pending order, as the package that holds orders does.
-const holdSQL = `
-	WITH held AS (
-		UPDATE orders SET hold_until = expires_at + interval '5 min'
-		WHERE id = $1 AND status = 'pending' AND hold_until IS NULL AND cancel_requested_at IS NULL
-		  AND expires_at > clock_timestamp()
-		RETURNING id
-	)
-	INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'held', 'customer', clock_timestamp() FROM held RETURNING id`
-
-// releaseSQL ends the hold of a pending order, and owes the task that cancels it, because its due time becomes earlier.
-const releaseSQL = `
-	WITH released AS (
-		UPDATE orders SET hold_until = NULL WHERE id = $1 AND status = 'pending' AND hold_until IS NOT NULL RETURNING id
-	), owed AS (
-		INSERT INTO outbox (kind, task_id, due_at) SELECT 'order.cancel', id::text, clock_timestamp() FROM released
-		ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
-	)
-	INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'released', 'provider', clock_timestamp() FROM released`
-
-// payHeldSQL pays a held order before its hold ends.
-const payHeldSQL = `
-	WITH paid AS (
-		UPDATE orders SET status = 'paid', paid_at = clock_timestamp()
-		WHERE id = $1 AND status = 'pending' AND hold_until > clock_timestamp()
-		RETURNING id, paid_at
-	)
-	INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'paid', 'provider', paid_at FROM paid`
-
-func (s *shop) hold(t testing.TB, id uuid.UUID)    { t.Helper(); s.exec(t, holdSQL, id) }
-func (s *shop) release(t testing.TB, id uuid.UUID) { t.Helper(); s.exec(t, releaseSQL, id) }
-func (s *shop) payHeld(t testing.TB, id uuid.UUID) { t.Helper(); s.exec(t, payHeldSQL, id) }
-
 // expireSQL moves the times of an order back by an hour. A new order is then overdue by half an hour.
 const expireSQL = `
 	UPDATE orders SET created_at = created_at - interval '1 hour', expires_at = expires_at - interval '1 hour',
@@ -227,9 +182,7 @@ func (s *shop) timeOut(ctx context.Context, grace time.Duration, limit int) (int
 func (s *shop) checkInvariants(t testing.TB, bound time.Duration) {
 	t.Helper()
 	violations, err := s.store.Invariants(t.Context(), bound)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
 	for _, v := range violations {
 		t.Errorf("invariant %d is violated: %s: %s", v.Invariant, v.Subject, v.Detail)
 	}

@@ -16,7 +16,7 @@ import (
 	"example.com/shop/internal/testenv/parttest"
 )
 
-// TestInterleavings plays the sequences of events that the review of the design found.
+// TestInterleavings plays sequences of events that are hard to handle, and checks the invariants after each.
 func TestInterleavings(t *testing.T) {
 	s := newShop(t)
 	for name, test := range map[string]func(*testing.T, *shop){
@@ -46,9 +46,9 @@ func TestInterleavings(t *testing.T) {
 			s.setAPI(t, "up")
 			s.resetBreaker(t)
 			test(t, s)
+			s.check(t)
 		})
 	}
-	s.check(t)
 }
 
 func (s *shop) cancel(t *testing.T, o *order.Order) {

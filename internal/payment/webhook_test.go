@@ -2,9 +2,11 @@ package payment_test
 
 import (
 	"bytes"
+	"encoding/hex"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +17,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stripe/stripe-go/v85/webhook"
 
 	"example.com/shop/internal/payment"
 	"example.com/shop/internal/postgres"
@@ -190,5 +193,68 @@ func TestConcurrentDeliveries(t *testing.T) {
 	}
 	if n, err := testutil.GatherAndCount(s.metrics, "payment_webhooks_total"); n != 3 || err != nil {
 		t.Errorf("payment_webhooks_total has %d series, error %v; want 3", n, err)
+	}
+}
+
+// event is an event at the provider.
+type event struct {
+	id, kind string
+	body     []byte // as webhooks carry it
+}
+
+// events returns the provider's events about a session or a payment intent, the oldest first.
+func (s *shop) events(t testing.TB, attempt uuid.UUID) (all []event) {
+	t.Helper()
+	rows, err := s.simDB.QueryContext(t.Context(), `
+		SELECT e.id, e.type, e.object FROM stripesim.events e
+		WHERE e.object->>'client_reference_id' = $1
+		   OR e.object->>'payment_intent' IN (SELECT payment_intent FROM stripesim.sessions WHERE client_reference_id = $1)
+		ORDER BY seq`, attempt.String())
+	testenv.Must(t, err)
+	defer rows.Close()
+	for rows.Next() {
+		var e event
+		var object []byte
+		testenv.Must(t, rows.Scan(&e.id, &e.kind, &object))
+		e.body = eventBody(e.id, e.kind, "2025-01-01.other", object)
+		all = append(all, e)
+	}
+	testenv.Must(t, rows.Err())
+	return all
+}
+
+func eventBody(id, kind, version string, object []byte) []byte {
+	return fmt.Appendf(nil, `{"id":%q,"object":"event","api_version":%q,"created":1,"type":%q,"data":{"object":%s}}`, id, version, kind, object)
+}
+
+// signature returns the header of a webhook.
+func signature(body []byte, secret string, at time.Time) string {
+	return fmt.Sprintf("t=%d,v1=%s", at.Unix(), hex.EncodeToString(webhook.ComputeSignature(at, body, secret)))
+}
+
+// deliver sends a webhook with a right signature, and checks that the answer is 200.
+func (s *shop) deliver(t testing.TB, body []byte) {
+	t.Helper()
+	if a := s.post(t, body, signature(body, secret, time.Now())); a.Code != http.StatusOK || a.Body.String() != `{"received":true}` {
+		t.Fatalf("the webhook is answered with %d %s, want 200", a.Code, a.Body)
+	}
+}
+
+func (s *shop) post(t testing.TB, body []byte, signature string) *httptest.ResponseRecorder {
+	t.Helper()
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/webhooks/stripe", strings.NewReader(string(body)))
+	if signature != "" {
+		req.Header.Set("Stripe-Signature", signature)
+	}
+	recorder := httptest.NewRecorder()
+	s.handler.ServeHTTP(recorder, req)
+	return recorder
+}
+
+// deliverAll delivers all events about an attempt, the oldest first.
+func (s *shop) deliverAll(t testing.TB, attempt uuid.UUID) {
+	t.Helper()
+	for _, e := range s.events(t, attempt) {
+		s.deliver(t, e.body)
 	}
 }
