@@ -13,26 +13,21 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gin-gonic/gin"
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stripe/stripe-go/v85/webhook"
 
 	"example.com/shop/internal/payment"
-	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
 )
 
 // TestRejectedWebhooks sends webhooks that are not the provider's to a handler whose database is closed. A request that
 // reaches the database answers 500 here.
 func TestRejectedWebhooks(t *testing.T) {
-	gin.SetMode(gin.ReleaseMode)
-	gdb, err := postgres.Open(t.Context(), testenv.Postgres(t), "test", 1)
-	testenv.Must(t, err)
-	db, err := gdb.DB()
-	testenv.Must(t, err)
+	gdb, db := parttest.OpenDB(t, testenv.Postgres(t), 1)
 	testenv.Must(t, db.Close())
 	newHandler := func(secrets ...string) (*shop, *prometheus.Registry) {
 		reg := prometheus.NewRegistry()

@@ -12,18 +12,13 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"example.com/shop/internal/rest"
+	"example.com/shop/internal/testenv/parttest"
 )
 
 // newHandler returns a handler with the middleware and a few routes, and its log.
 func newHandler() (http.Handler, *bytes.Buffer) {
-	gin.SetMode(gin.ReleaseMode)
 	text := &bytes.Buffer{}
-	log := slog.New(slog.NewJSONHandler(text, nil))
-	r := gin.New()
-	r.HandleMethodNotAllowed = true
-	r.Use(rest.RequestID(), rest.Log(log, "/quiet"), rest.Recover(log))
-	r.NoRoute(rest.NoRoute)
-	r.NoMethod(rest.NoMethod)
+	r := parttest.NewRouter(slog.New(slog.NewJSONHandler(text, nil)), "/quiet")
 	ok := func(c *gin.Context) { c.Status(http.StatusOK) }
 	r.GET("/", ok)
 	r.GET("/quiet", ok)
@@ -31,23 +26,11 @@ func newHandler() (http.Handler, *bytes.Buffer) {
 	return r, text
 }
 
-// send sends a request with headers ("Name: value"), and returns the answer. The content type of a body is JSON, unless
-// a header sets another.
+// send passes a request to a handler, and returns the answer.
 func send(t *testing.T, h http.Handler, method, path, body string, headers ...string) *httptest.ResponseRecorder {
 	t.Helper()
-	request := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
-	if body != "" {
-		request.Header.Set("Content-Type", "application/json")
-	}
-	for _, h := range headers {
-		name, value, _ := strings.Cut(h, ": ")
-		if name == "Content-Type" {
-			request.Header.Del(name)
-		}
-		request.Header.Add(name, value)
-	}
 	recorder := httptest.NewRecorder()
-	h.ServeHTTP(recorder, request)
+	h.ServeHTTP(recorder, parttest.NewRequest(t, method, path, body, headers...))
 	return recorder
 }
 

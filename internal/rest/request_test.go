@@ -20,17 +20,12 @@ import (
 
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
 )
 
 // newAPI returns an API of things. Its handlers read requests with the functions of this package, and answer 200.
 func newAPI() http.Handler {
-	gin.SetMode(gin.ReleaseMode)
-	log := slog.New(slog.DiscardHandler)
-	r := gin.New()
-	r.HandleMethodNotAllowed = true
-	r.Use(rest.RequestID(), rest.Log(log), rest.Recover(log))
-	r.NoRoute(rest.NoRoute)
-	r.NoMethod(rest.NoMethod)
+	r := parttest.NewRouter(slog.New(slog.DiscardHandler))
 	r.POST("/things", rest.Parameters(), rest.Handle(createThing))
 	r.GET("/things", rest.Parameters("limit", "cursor"), rest.Handle(func(c *gin.Context) error {
 		_, err := rest.ReadPage(c)

@@ -38,10 +38,19 @@ type fixture struct {
 // newFixture starts a simulator on a database of its own. The changes change its configuration.
 func newFixture(t testing.TB, changes ...func(*Config)) *fixture {
 	t.Helper()
-	cfg := Config{
-		DatabaseURL: testenv.Postgres(t), Key: testKey, WebhookSecret: testSecret,
-		WebhookRetry: 10 * time.Millisecond, WebhookTries: 5, LateDelay: 300 * time.Millisecond,
+	soon := func(c *Config) {
+		c.WebhookRetry, c.WebhookTries, c.LateDelay = 10*time.Millisecond, 5, 300*time.Millisecond
 	}
+	f := newStoppedFixture(t, append([]func(*Config){soon}, changes...)...)
+	f.sim.SetPublicURL(f.url)
+	run(t, f.sim)
+	return f
+}
+
+// newStoppedFixture is newFixture without Run, and with the times of the default configuration.
+func newStoppedFixture(t testing.TB, changes ...func(*Config)) *fixture {
+	t.Helper()
+	cfg := Config{DatabaseURL: testenv.Postgres(t), Key: testKey, WebhookSecret: testSecret}
 	for _, change := range changes {
 		change(&cfg)
 	}
@@ -50,8 +59,6 @@ func newFixture(t testing.TB, changes ...func(*Config)) *fixture {
 	t.Cleanup(sim.Close)
 	server := httptest.NewServer(sim.Handler())
 	t.Cleanup(server.Close)
-	sim.SetPublicURL(server.URL)
-	run(t, sim)
 	return &fixture{sim: sim, url: server.URL, stripe: newClient(t, server.URL, testKey)}
 }
 
@@ -284,21 +291,6 @@ func (r *receiver) await(t testing.TB, n int) []stripe.Event {
 	t.Helper()
 	testenv.Eventually(t, fmt.Sprintf("%d received webhooks", n), func() bool { return len(r.received()) >= n })
 	return r.received()
-}
-
-// newStoppedFixture is newFixture without Run.
-func newStoppedFixture(t testing.TB, changes ...func(*Config)) *fixture {
-	t.Helper()
-	cfg := Config{DatabaseURL: testenv.Postgres(t), Key: testKey, WebhookSecret: testSecret}
-	for _, change := range changes {
-		change(&cfg)
-	}
-	sim, err := Open(t.Context(), cfg)
-	testenv.Must(t, err)
-	t.Cleanup(sim.Close)
-	server := httptest.NewServer(sim.Handler())
-	t.Cleanup(server.Close)
-	return &fixture{sim: sim, url: server.URL, stripe: newClient(t, server.URL, testKey)}
 }
 
 // inProcess sends a POST without a body to the handler, not over the network, and returns the status.

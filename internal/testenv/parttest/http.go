@@ -14,12 +14,13 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// NewRouter returns a router with the middleware of the service and without routes.
-func NewRouter(log *slog.Logger) *gin.Engine {
+// NewRouter returns a router with the middleware of the service and without routes. Requests of the quiet paths are not
+// logged.
+func NewRouter(log *slog.Logger, quiet ...string) *gin.Engine {
 	gin.SetMode(gin.ReleaseMode)
 	r := gin.New()
 	r.HandleMethodNotAllowed = true
-	r.Use(rest.RequestID(), rest.Log(log), rest.Recover(log))
+	r.Use(rest.RequestID(), rest.Log(log, quiet...), rest.Recover(log))
 	r.NoRoute(rest.NoRoute)
 	r.NoMethod(rest.NoMethod)
 	return r
@@ -36,9 +37,9 @@ func NewTokens(t testing.TB) *rest.Tokens {
 	return tokens
 }
 
-// Send passes a request with headers ("Name: value") to a handler, checks the answer against the contract, and returns
-// the answer. The content type of a body is JSON, unless a header sets another.
-func (c *Contract) Send(t testing.TB, h http.Handler, method, path, body string, headers ...string) *httptest.ResponseRecorder {
+// NewRequest returns a request with headers ("Name: value") for a handler. The content type of a body is JSON, unless a
+// header sets another.
+func NewRequest(t testing.TB, method, path, body string, headers ...string) *http.Request {
 	t.Helper()
 	request := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
 	if body != "" {
@@ -51,7 +52,14 @@ func (c *Contract) Send(t testing.TB, h http.Handler, method, path, body string,
 		}
 		request.Header.Add(name, value)
 	}
-	answer := httptest.NewRecorder()
+	return request
+}
+
+// Send passes the request that [NewRequest] makes to a handler, checks the answer against the contract, and returns the
+// answer.
+func (c *Contract) Send(t testing.TB, h http.Handler, method, path, body string, headers ...string) *httptest.ResponseRecorder {
+	t.Helper()
+	request, answer := NewRequest(t, method, path, body, headers...), httptest.NewRecorder()
 	h.ServeHTTP(answer, request)
 	if err := c.Check(request, answer.Code, answer.Header(), answer.Body.Bytes()); err != nil {
 		t.Error(err)

@@ -1,6 +1,3 @@
-// Package parttest helps to test a part of the service without a queue and without a process. It records what the part
-// publishes and of whom it notifies customers, passes tasks to the part's handlers, and checks the answers of the part's
-// routes against the contract.
 package parttest
 
 import (
