@@ -41,7 +41,7 @@ func Exec(t testing.TB, db *sql.DB, statement string, args ...any) {
 	defer conn.Close()
 	_, err = conn.ExecContext(t.Context(), `SET statement_timeout = 0`)
 	Must(t, err)
-	defer conn.ExecContext(t.Context(), `RESET statement_timeout`)
+	defer func() { _, _ = conn.ExecContext(t.Context(), `RESET statement_timeout`) }()
 	if _, err := conn.ExecContext(t.Context(), statement, args...); err != nil {
 		t.Fatalf("%s: %v", statement, err)
 	}
@@ -73,7 +73,7 @@ func Explain(t testing.TB, db *sql.DB, statement, params string) string {
 	defer conn.Close()
 	_, err = conn.ExecContext(t.Context(), `PREPARE examined AS `+statement)
 	Must(t, err)
-	defer conn.ExecContext(t.Context(), `DEALLOCATE examined`)
+	defer func() { _, _ = conn.ExecContext(t.Context(), `DEALLOCATE examined`) }()
 	execute := `EXPLAIN EXECUTE examined`
 	if params != "" {
 		execute += " (" + params + ")"
