@@ -37,7 +37,7 @@ var allowedImports = map[string][]string{
 	"internal/rest":             {"internal/postgres"}, // for the classes of its errors
 	"internal/stripesim":        {},
 	"internal/testenv":          {"internal/devstack"}, // only tests import testenv
-	"internal/testenv/parttest": {"internal/app", "internal/delay", "internal/rest", "internal/testenv"},
+	"internal/testenv/parttest": {"internal/app", "internal/delay", "internal/postgres", "internal/rest", "internal/testenv"},
 	"migrations":                {},
 	"web":                       {"internal/app", "internal/rest"},
 }
