@@ -92,3 +92,9 @@ func TestLoadContractFails(t *testing.T) {
 		t.Error("LoadContract accepts a file that does not exist, want an error")
 	}
 }
+
+// TestContractOfThisModule checks that the pieces of this module's contract fit together.
+func TestContractOfThisModule(t *testing.T) {
+	_, err := parttest.LoadContract("../../..")
+	testenv.Must(t, err)
+}
