@@ -32,6 +32,10 @@ func (s *shop) admin(t *testing.T) *sql.DB {
 // sessionsThatWait selects the sessions that wait for a lock.
 const sessionsThatWait = `FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
 
+// sessionLockTimeout is the lock_timeout of the sessions of [postgres.Open]. A batch that waited for a lock without a shorter
+// limit would take at least as long.
+const sessionLockTimeout = 3 * time.Second
+
 // checkPlacedOnce checks that the answers are new orders, and that the database has exactly these orders, each with all its
 // rows. The tasks may be left to the relay.
 func (s *shop) checkPlacedOnce(t *testing.T, requests []request, results []result) {
@@ -76,7 +80,7 @@ func TestBatchWithDeadlock(t *testing.T) {
 				RETURN NULL; END $$`, test.deadlocks))
 			s.exec(t, `CREATE TRIGGER fail AFTER INSERT ON order_items EXECUTE FUNCTION fail()`)
 			requests := s.newCustomers(3, s.product(t, 100))
-			results := s.placeTogether(t, requests...)
+			results := s.placeInOneBatch(t, requests...)
 			if got := fmt.Sprint(results); got != test.want {
 				t.Errorf("answers are %s, want %s", got, test.want)
 			}
@@ -94,9 +98,9 @@ func TestBatchWithDeadlock(t *testing.T) {
 func TestBatchWithTerminatedSession(t *testing.T) {
 	s := newShop(t)
 	product := s.product(t, 100)
-	release := testenv.HoldLock(t, s.db, `UPDATE products SET name = 'held' WHERE id = $1`, product)
+	release := testenv.HoldLock(t, s.db, `UPDATE products SET name = 'locked' WHERE id = $1`, product)
 	requests := s.newCustomers(5, product)
-	batch := s.startTogether(t, t.Context(), requests...)
+	batch := s.startBatch(t, t.Context(), requests...)
 	admin := s.admin(t)
 	for range 2 {
 		testenv.Eventually(t, "a session that was terminated", func() bool {
@@ -135,7 +139,7 @@ func TestBatchAfterAllSessionsWereTerminated(t *testing.T) {
 		return err == nil && sessions == 0
 	})
 	requests := s.newCustomers(5, product)
-	s.checkPlacedOnce(t, requests, s.placeTogether(t, requests...))
+	s.checkPlacedOnce(t, requests, s.placeInOneBatch(t, requests...))
 }
 
 // answerCutter is a proxy before PostgreSQL. After cutNext it closes one connection instead of passing on the server's
@@ -245,7 +249,7 @@ func TestBatchWhoseAnswerIsLost(t *testing.T) {
 		proxy.cutNext(func() { committed = testenv.Query[int](t, direct.db, `SELECT count(*) FROM orders`) - orders })
 		requests := s.newCustomers(n, product)
 		requests[n-1].IdempotencyKey = ""
-		s.checkPlacedOnce(t, requests, s.placeTogether(t, requests...))
+		s.checkPlacedOnce(t, requests, s.placeInOneBatch(t, requests...))
 		if committed != n {
 			t.Errorf("%d orders were committed before the connection was cut, want %d", committed, n)
 		}
@@ -254,7 +258,7 @@ func TestBatchWhoseAnswerIsLost(t *testing.T) {
 	// The lost transaction has also rejected an order, and replayed one.
 	before := testenv.Query[uuid.UUID](t, direct.db, `SELECT customer_id FROM orders WHERE idempotency_key IS NOT NULL ORDER BY id LIMIT 1`)
 	proxy.cutNext(func() {})
-	results := s.placeTogether(t, wants(s.SignUp(), line(product, 2)), wants(s.SignUp(), line(product, 2)),
+	results := s.placeInOneBatch(t, wants(s.SignUp(), line(product, 2)), wants(s.SignUp(), line(product, 2)),
 		wantsWithKey(before, "key 0", line(product, 1)), wants(s.SignUp(), line(product, 1)))
 	if got, want := fmt.Sprint(results), "[placed out-of-stock replayed placed]"; got != want {
 		t.Errorf("answers are %s, want %s", got, want)
@@ -285,7 +289,7 @@ func TestBadOrderFailsAlone(t *testing.T) {
 				for _, i := range bad {
 					requests[i].Lines[0].Quantity = 7
 				}
-				results := s.placeTogether(t, requests...)
+				results := s.placeInOneBatch(t, requests...)
 				for n, i := range bad {
 					err := results[i-n].err
 					if err == nil || !strings.Contains(err.Error(), "a bad order") || rest.AsError(err).Kind != rest.Internal {
@@ -309,37 +313,39 @@ func TestBadOrderFailsAlone(t *testing.T) {
 func TestLockedProductDelaysNoNeighbours(t *testing.T) {
 	s := newShop(t)
 	locked, other, free := s.product(t, 100), s.product(t, 100), s.product(t, 100)
-	release := testenv.HoldLock(t, s.db, `UPDATE products SET name = 'held' WHERE id = ANY ($1)`, []uuid.UUID{locked, other})
-	mixed := func() (requests []request, isHeld []bool) {
+	release := testenv.HoldLock(t, s.db, `UPDATE products SET name = 'locked' WHERE id = ANY ($1)`, []uuid.UUID{locked, other})
+	mixed := func() (requests []request, isLocked []bool) {
 		for _, lines := range [][]order.Line{
 			{line(free, 1)}, {line(locked, 1)}, {line(free, 2), line(other, 1)}, {line(free, 3)}, {line(other, 2)}, {line(free, 4)},
 		} {
 			requests = append(requests, wants(s.SignUp(), lines...))
-			isHeld = append(isHeld, len(lines) > 1 || lines[0].ProductID != free)
+			isLocked = append(isLocked, len(lines) > 1 || lines[0].ProductID != free)
 		}
-		return requests, isHeld
+		return requests, isLocked
 	}
 	var all []request
-	var batches []*together
+	var batches []*batchUnderWay
 	for range 2 {
-		requests, isHeld := mixed()
-		b := s.startTogether(t, t.Context(), requests...)
-		for i, held := range isHeld {
-			if !held {
-				<-b.done[i]
+		requests, isLocked := mixed()
+		b := s.startBatch(t, t.Context(), requests...)
+		for i, locked := range isLocked {
+			if locked {
+				continue
+			}
+			<-b.done[i]
+			if r := b.results[i]; r.err != nil || r.after >= sessionLockTimeout {
+				t.Errorf("placement %d of the free product returns error %v after %v, want an order before the lock_timeout of a session, %v",
+					i, r.err, r.after, sessionLockTimeout)
 			}
 		}
 		if _, _, err := s.Place(t.Context(), s.SignUp(), order.Placement{Lines: []order.Line{line(free, 1)}}); err != nil {
 			t.Errorf("another placement of the free product: %v", err)
 		}
-		for i, held := range isHeld {
+		for i, locked := range isLocked {
 			select {
 			case <-b.done[i]:
-				if held {
+				if locked {
 					t.Errorf("placement %d of a locked product returns %v before the lock is released", i, b.results[i])
-				}
-				if took := b.results[i].after; took > 5*time.Second {
-					t.Errorf("placement %d of the free product took %v, want about a second", i, took)
 				}
 			default:
 			}
@@ -359,19 +365,20 @@ func TestLockedProductDelaysNoNeighbours(t *testing.T) {
 func TestPlacementsOfLockedProductShareOneSession(t *testing.T) {
 	s := newShop(t)
 	locked, free := s.product(t, 4), s.product(t, 1000)
-	release := testenv.HoldLock(t, s.db, `UPDATE products SET name = 'held' WHERE id = $1`, locked)
-	first := s.startTogether(t, t.Context(), s.newCustomers(2, locked)...)
+	release := testenv.HoldLock(t, s.db, `UPDATE products SET name = 'locked' WHERE id = $1`, locked)
+	first := s.startBatch(t, t.Context(), s.newCustomers(2, locked)...)
 	if _, _, err := s.Place(t.Context(), s.SignUp(), order.Placement{Lines: []order.Line{line(free, 1)}}); err != nil {
 		t.Error(err)
 	}
-	testenv.Eventually(t, "a batch that waits apart", func() bool {
+	testenv.Eventually(t, "a session that waits for the locked product", func() bool {
 		return testenv.Query[bool](t, s.db, `SELECT EXISTS (SELECT `+sessionsThatWait+` AND query LIKE 'SELECT FROM products%')`)
 	})
-	var others []*together
-	fastest := time.Hour
-	for range 10 {
+	var others []*batchUnderWay
+	const rounds = 10
+	slow := 0 // placements of the free product that took as long as a batch waits for a lock
+	for range rounds {
 		requests := append(s.newCustomers(5, locked), s.newCustomers(1, free)...)
-		b := s.startTogether(t, t.Context(), requests...)
+		b := s.startBatch(t, t.Context(), requests...)
 		<-b.done[5]
 		if b.results[5].err != nil {
 			t.Errorf("a placement of the free product: %v", b.results[5].err)
@@ -379,11 +386,14 @@ func TestPlacementsOfLockedProductShareOneSession(t *testing.T) {
 		if n := testenv.Query[int](t, s.db, `SELECT count(*) `+sessionsThatWait); n > 1 {
 			t.Errorf("%d sessions wait for the locked product, want 1", n)
 		}
-		fastest = min(fastest, b.results[5].after)
+		if b.results[5].after >= order.ProductLockWait {
+			slow++
+		}
 		others = append(others, b)
 	}
-	if fastest > order.ProductLockWait {
-		t.Errorf("each placement of the free product took at least %v, as long as a batch waits for a lock", fastest)
+	if slow > rounds/2 { // a busy machine may be slow in some rounds
+		t.Errorf("%d of %d placements of the free product took at least %v, as long as a batch waits for a lock; want none",
+			slow, rounds, order.ProductLockWait)
 	}
 	release()
 	if got := fmt.Sprint(first.wait()); got != "[placed placed]" {
@@ -406,8 +416,8 @@ func TestPlacementsOfLockedProductShareOneSession(t *testing.T) {
 func TestProductLockedTooLong(t *testing.T) {
 	s := newShop(t)
 	locked, free := s.product(t, 100), s.product(t, 100)
-	release := testenv.HoldLock(t, s.db, `UPDATE products SET name = 'held' WHERE id = $1`, locked)
-	results := s.placeTogether(t, wants(s.SignUp(), line(locked, 1)), wants(s.SignUp(), line(free, 1)), wants(s.SignUp(), line(free, 1), line(locked, 1)))
+	release := testenv.HoldLock(t, s.db, `UPDATE products SET name = 'locked' WHERE id = $1`, locked)
+	results := s.placeInOneBatch(t, wants(s.SignUp(), line(locked, 1)), wants(s.SignUp(), line(free, 1)), wants(s.SignUp(), line(free, 1), line(locked, 1)))
 	if got, want := fmt.Sprint(results), "[unavailable placed unavailable]"; got != want {
 		t.Errorf("answers are %s, want %s", got, want)
 	}
@@ -429,14 +439,15 @@ func TestLockedCustomerDelaysNoNeighbours(t *testing.T) {
 	release := testenv.HoldLock(t, s.db, `SELECT FROM customers WHERE id = $1 FOR UPDATE`, customer)
 	requests := s.newCustomers(8, product)
 	requests[5].customer = customer
-	b := s.startTogether(t, t.Context(), requests...)
+	b := s.startBatch(t, t.Context(), requests...)
 	for i := range requests {
 		if i == 5 {
 			continue
 		}
 		<-b.done[i]
-		if b.results[i].err != nil || b.results[i].after > 8*time.Second {
-			t.Errorf("placement %d of another customer returns %v after %v, want an order within two seconds", i, b.results[i].err, b.results[i].after)
+		if r := b.results[i]; r.err != nil || r.after >= sessionLockTimeout {
+			t.Errorf("placement %d of another customer returns error %v after %v, want an order before the lock_timeout of a session, %v",
+				i, r.err, r.after, sessionLockTimeout)
 		}
 	}
 	select {
@@ -452,7 +463,7 @@ func TestLockedCustomerDelaysNoNeighbours(t *testing.T) {
 func TestBatchWithoutDatabase(t *testing.T) {
 	s := newShopAt(t, testenv.Postgres(t))
 	s.db.Close()
-	for i, r := range s.placeTogether(t, s.newCustomers(5, uuid.New())...) {
+	for i, r := range s.placeInOneBatch(t, s.newCustomers(5, uuid.New())...) {
 		if r.err == nil {
 			t.Errorf("placement %d: Place returns no error", i)
 		}

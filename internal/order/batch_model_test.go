@@ -93,7 +93,7 @@ func (m *batchModel) placeBatch(rt *rapid.T) {
 	for _, i := range turns(requests) {
 		want[i] = m.place(requests[i])
 	}
-	results := m.shop.placeTogether(m.t, requests...)
+	results := m.shop.placeInOneBatch(m.t, requests...)
 	for i, got := range results {
 		if o := want[i].order; o != nil && !want[i].replay && got.order != nil {
 			o.id, o.createdAt = got.order.ID, got.order.CreatedAt

@@ -31,31 +31,31 @@ type result struct {
 	after    time.Duration // from the start of the batch
 }
 
-// together is a batch of placements under way.
-type together struct {
+// batchUnderWay is a batch of placements under way.
+type batchUnderWay struct {
 	results []result
 	done    []chan struct{} // closed when the result is there
 }
 
 // wait waits for all results.
-func (b *together) wait() []result {
+func (b *batchUnderWay) wait() []result {
 	for _, done := range b.done {
 		<-done
 	}
 	return b.results
 }
 
-// placeTogether places orders in one batch, in the order of the requests.
-func (s *shop) placeTogether(t testing.TB, requests ...request) []result {
+// placeInOneBatch places orders in one batch, in the order of the requests.
+func (s *shop) placeInOneBatch(t testing.TB, requests ...request) []result {
 	t.Helper()
-	return s.startTogether(t, t.Context(), requests...).wait()
+	return s.startBatch(t, t.Context(), requests...).wait()
 }
 
-// startTogether begins to place orders in one batch, in the order of the requests.
-func (s *shop) startTogether(t testing.TB, ctx context.Context, requests ...request) *together {
+// startBatch begins to place orders in one batch, in the order of the requests.
+func (s *shop) startBatch(t testing.TB, ctx context.Context, requests ...request) *batchUnderWay {
 	t.Helper()
-	b := &together{make([]result, len(requests)), make([]chan struct{}, len(requests))}
-	queued, release := s.HoldLanes(true)
+	b := &batchUnderWay{make([]result, len(requests)), make([]chan struct{}, len(requests))}
+	queued, release := s.Pause(true)
 	defer release()
 	began := time.Now()
 	for i, r := range requests {
@@ -146,7 +146,7 @@ func (n *neighbours) place(ctx context.Context, s *shop, r request) (*order.Orde
 	// The test may run Place in another goroutine, where it must not call t.FailNow. Here only t.Errorf is called.
 	t := s.t
 	unknown := order.Line{ProductID: uuid.New(), Quantity: 1}
-	b := s.startTogether(t, ctx,
+	b := s.startBatch(t, ctx,
 		wants(s.SignUp(), line(n.product, 2)), wants(s.SignUp(), line(n.product, 1000), unknown), r,
 		wantsWithKey(s.SignUp(), "key", line(n.product, 3)), wants(s.SignUp(), unknown))
 	results := b.wait()
@@ -212,7 +212,7 @@ func TestBatchDecidesInOrderOfArrival(t *testing.T) {
 				}
 				requests = append(requests, r)
 			}
-			results := s.placeTogether(t, requests...)
+			results := s.placeInOneBatch(t, requests...)
 			if got := fmt.Sprint(results); got != fmt.Sprint(test.want) {
 				t.Errorf("answers are %s, want %s", got, test.want)
 			}
@@ -269,7 +269,7 @@ func TestBatchIsOneTransaction(t *testing.T) {
 	for i := range int64(200) {
 		requests = append(requests, wants(s.customer(t), line(a, i%3+1), line(b, 1)))
 	}
-	for i, r := range s.placeTogether(t, requests...) {
+	for i, r := range s.placeInOneBatch(t, requests...) {
 		if r.err != nil {
 			t.Fatal(r.err)
 		}
@@ -313,7 +313,7 @@ func TestSameKeyInOneBatch(t *testing.T) {
 					requests = append(requests, wantsWithKey(customer, "key", line(product, n)))
 				}
 			}
-			results := s.placeTogether(t, requests...)
+			results := s.placeInOneBatch(t, requests...)
 			if got := fmt.Sprint(results); got != test.want {
 				t.Errorf("answers are %s, want %s", got, test.want)
 			}
@@ -347,7 +347,7 @@ func TestKeyOfEarlierOrderInBatch(t *testing.T) {
 	if _, err := s.Pay(t.Context(), customer, first.ID); err != nil {
 		t.Fatal(err)
 	}
-	results := s.placeTogether(t,
+	results := s.placeInOneBatch(t,
 		wantsWithKey(customer, "key", line(product, 2)), wantsWithKey(customer, "key", line(product, 1)),
 		wantsWithKey(other, "key", line(product, 2)), wants(customer, line(product, 2)), wants(other, line(product, 1)))
 	if got, want := fmt.Sprint(results), "[replayed idempotency-key-reused placed placed out-of-stock]"; got != want {
@@ -363,7 +363,7 @@ func TestKeyOfEarlierOrderInBatch(t *testing.T) {
 func TestRejectionInBatchNamesStock(t *testing.T) {
 	s := newShop(t)
 	a, b := s.product(t, 5), s.product(t, 3)
-	results := s.placeTogether(t,
+	results := s.placeInOneBatch(t,
 		wants(s.customer(t), line(a, 3)), wants(s.customer(t), line(b, 1), line(a, 3)), wants(s.customer(t), line(a, 1), line(b, 2)),
 		wants(s.customer(t), line(a, 2), line(b, 2)))
 	if got, want := fmt.Sprint(results), "[placed out-of-stock placed out-of-stock]"; got != want {
@@ -398,6 +398,24 @@ func TestParallelPlacementsFormBatches(t *testing.T) {
 	orders, transactions := testenv.Query[int](t, s.db, `SELECT count(*) FROM orders`), testenv.Query[int](t, s.db, `SELECT count(DISTINCT xmin::text) FROM orders`)
 	if orders != 640 || transactions > orders/2 {
 		t.Errorf("%d orders were placed in %d transactions, want 640 in less than half as many", orders, transactions)
+	}
+	s.checkInvariants(t, 0)
+}
+
+// TestPlaceWithoutBatches places orders one by one with the statements alone, as a service without batches would.
+func TestPlaceWithoutBatches(t *testing.T) {
+	s := newShop(t)
+	customer, product := s.customer(t), s.product(t, 3)
+	p := order.Placement{Lines: []order.Line{line(product, 2)}}
+	o, err := s.PlaceAlone(t.Context(), customer, p)
+	if err != nil || o == nil || o.CustomerID != customer || len(o.Items) != 1 {
+		t.Fatalf("the first placement returns order %+v, error %v; want an order", o, err)
+	}
+	if o, err := s.PlaceAlone(t.Context(), customer, p); kindOf(err) != order.OutOfStock || o != nil {
+		t.Errorf("the second placement returns order %+v, error %v; want code %s", o, err, order.OutOfStock.Code)
+	}
+	if n := s.available(t, product); n != 1 {
+		t.Errorf("%d of the product available, want 1", n)
 	}
 	s.checkInvariants(t, 0)
 }

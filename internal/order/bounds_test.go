@@ -135,7 +135,7 @@ func TestNoBounds(t *testing.T) {
 	s := newShop(t)
 	customer, product := s.customer(t), s.product(t, 100_000)
 	requests := slices.Repeat([]request{wants(customer, line(product, 1000))}, 50)
-	for i, r := range s.placeTogether(t, requests...) {
+	for i, r := range s.placeInOneBatch(t, requests...) {
 		if r.err != nil {
 			t.Errorf("placement %d: %v", i, r.err)
 		}
@@ -166,7 +166,7 @@ func TestBoundsInOneBatch(t *testing.T) {
 					requests = append(requests, wants(customer, line(product, n)))
 				}
 			}
-			if got := fmt.Sprint(s.placeTogether(t, requests...)); got != fmt.Sprint(test.want) {
+			if got := fmt.Sprint(s.placeInOneBatch(t, requests...)); got != fmt.Sprint(test.want) {
 				t.Errorf("answers are %s, want %s", got, test.want)
 			}
 			s.checkInvariants(t, 0)
@@ -180,7 +180,7 @@ func TestRejectionNamesOrdersOfSameBatch(t *testing.T) {
 	s := newShop(t, bounds{orders: 3}.set)
 	customer, product := s.customer(t), s.product(t, 50)
 	first := s.place(t, customer, line(product, 1))
-	results := s.placeTogether(t, wants(customer, line(product, 1)), wants(customer, line(product, 2)), wants(customer, line(product, 3)))
+	results := s.placeInOneBatch(t, wants(customer, line(product, 1)), wants(customer, line(product, 2)), wants(customer, line(product, 3)))
 	if got, want := fmt.Sprint(results), "[placed placed too-many-open-orders]"; got != want {
 		t.Fatalf("answers are %s, want %s", got, want)
 	}

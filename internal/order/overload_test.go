@@ -50,7 +50,7 @@ func TestOverload(t *testing.T) {
 		t.Fatalf("Admit returns %v for an idle service, want no error", err)
 	}
 
-	queued, release := s.HoldLanes(false)
+	queued, release := s.Pause(false)
 	began := time.Now()
 	waiting := make(chan error, 1)
 	go func() { waiting <- s.try(t, s.SignUp(), line(product, 1)) }()
@@ -72,8 +72,8 @@ func TestOverload(t *testing.T) {
 	if got := counter(t, s.metrics, "orders_refused_total", "overloaded") - counted; got != 4 {
 		t.Errorf("4 rejected placements are counted as %v", got)
 	}
-	if n := strings.Count(s.serviceLog.String(), "placements are rejected"); n != 1 {
-		t.Errorf("the log has %d lines about rejected placements, want 1: %s", n, s.serviceLog)
+	if log := s.serviceLog.String(); strings.Count(log, "placements are rejected") != 1 || !strings.Contains(log, "waited too long") {
+		t.Errorf("the log is %q, want one line about rejected placements with the reason that the first one has waited too long", log)
 	}
 	for _, request := range []struct {
 		method, path string
@@ -110,7 +110,7 @@ func TestPlaceWithEndedContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	requests := s.newCustomers(3, product)
-	queued, release := s.HoldLanes(true)
+	queued, release := s.Pause(true)
 	results := make([]chan error, len(requests))
 	for i, r := range requests {
 		results[i] = make(chan error, 1)
@@ -145,7 +145,7 @@ func TestPlaceWithEndedContext(t *testing.T) {
 func TestContextEndsDuringBatch(t *testing.T) {
 	s := newShop(t)
 	customer, product := s.customer(t), s.product(t, 50)
-	release := testenv.HoldLock(t, s.db, `UPDATE products SET name = 'held' WHERE id = $1`, product)
+	release := testenv.HoldLock(t, s.db, `UPDATE products SET name = 'locked' WHERE id = $1`, product)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	p := order.Placement{IdempotencyKey: "key", Lines: []order.Line{line(product, 1)}}
@@ -173,7 +173,7 @@ func TestOverloadLog(t *testing.T) {
 		log := &testenv.Log{}
 		s := order.NewService(&order.Store{}, &parttest.Published{}, order.Config{Timeout: time.Hour},
 			slog.New(slog.NewTextHandler(log, nil)), prometheus.NewRegistry())
-		_, release := s.HoldLanes(false)
+		_, release := s.Pause(false)
 		ctx, cancel := context.WithCancel(t.Context())
 		result := make(chan error)
 		go func() {
@@ -226,6 +226,9 @@ func TestTooManyPlacementsUnderWay(t *testing.T) {
 	}
 	if err := admitted(s.Service); parttest.KindOf(err) != rest.Overloaded {
 		t.Errorf("Admit returns %v for one placement too many, want code %s", err, rest.Overloaded.Code)
+	}
+	if log := s.serviceLog.String(); strings.Count(log, "placements are rejected") != 1 || !strings.Contains(log, "too many are under way") {
+		t.Errorf("the log is %q, want one line about rejected placements with the reason that too many are under way", log)
 	}
 	ends[0]()
 	if err := admitted(s.Service); err != nil {

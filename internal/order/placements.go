@@ -1,39 +1,67 @@
 package order
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 
+	"example.com/shop/internal/batch"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/rest"
 )
 
-// Placements that arrive while others are being placed are placed together: a batch costs PostgreSQL little more than
-// one order does, because it starts one transaction and syncs the log once.
+// The bounds of the batches of placements. [batch.Config] says what a larger or smaller value would do.
 const (
-	// With two batches under way, one is executed while the log is synced for the other. More would be smaller, and would
-	// wait for each other at a product that all customers want.
+	// placementLanes is the largest number of batches under way at the same time.
 	placementLanes = 2
-	// maxBatch limits the time for which a batch locks its products.
+	// maxBatch is the largest number of placements in a batch. More would hold the products' locks for longer.
 	maxBatch = 200
-	// maxPlacementWait is the wait for a batch at which the service begins to reject placements. So a client gets its order
-	// or a rejection within about a second.
+	// maxPlacementWait is the time that the first placement in the queue may wait before further ones are rejected. So a
+	// client gets its order or a rejection within about a second.
 	maxPlacementWait = 500 * time.Millisecond
-	// maxUnderWay is the most placements that are under way at the same time. All of them together keep a machine busy for
-	// some tenths of a second. With more, they would wait for a processor, and so would the cancellations.
+	// maxUnderWay is the largest number of placements under way at the same time. They keep a machine busy for some tenths
+	// of a second. More would wait for a processor, and so would the cancellations.
 	maxUnderWay = 1000
-	// productLockWait is longer than sessions usually hold the lock of a product.
+	// productLockWait is the time that a batch waits for a lock. Sessions usually hold the lock of a product for less. A
+	// longer wait would delay the placements of other products.
 	productLockWait = 200 * time.Millisecond
-	// batchTimeout is longer than the statement_timeout, and shorter than the time that a client has for its request.
+	// batchTimeout is the time limit for a batch. It is longer than the statement_timeout, and shorter than the time that a
+	// client has for its request.
 	batchTimeout = 7 * time.Second
-	// overloadLogInterval is the shortest time between two lines of the log about rejected placements.
-	overloadLogInterval = 10 * time.Second
 )
 
-func (s *Service) newPlacements() *group[*placing] {
-	return &group[*placing]{run: s.placeBatch, lanes: placementLanes, size: maxBatch, maxWait: maxPlacementWait}
+// newPlacements returns the queue in which placements wait for their batches.
+func (s *Service) newPlacements() *batch.Queue[*placing, uuid.UUID] {
+	return batch.New(batch.Config{
+		Lanes: placementLanes, Size: maxBatch, MaxWait: maxPlacementWait, MaxUnderWay: maxUnderWay,
+		LockWait: productLockWait, Timeout: batchTimeout,
+		OnReject: func(reason string) {
+			s.log.Warn("placements are rejected, because more arrive than can be placed", "reason", reason,
+				"max_wait", maxPlacementWait.String(), "max_under_way", maxUnderWay)
+		},
+	}, batch.Table[*placing, uuid.UUID]{
+		Handle:  s.placeBatch,
+		Handled: s.publishTasks,
+		Rows:    (*placing).products,
+		Locked:  s.store.lockedProducts,
+		WaitFor: s.store.waitForProduct,
+		Gate:    s.store.gate,
+	})
+}
+
+// Admit admits a placement. It returns [rest.Overloaded] while earlier placements wait too long for their batches, or too
+// many are under way. It costs little: call it before anything else is done for a placement, and call done at its end.
+func (s *Service) Admit() (done func(), err error) {
+	done, err = s.placements.Admit()
+	if err != nil {
+		s.countRejected(errOverloaded)
+		return nil, errOverloaded
+	}
+	return done, nil
 }
 
 // Place places an order: it reserves the stock, and the time to pay begins. If the customer has placed an order with
@@ -56,52 +84,26 @@ func (s *Service) place(ctx context.Context, customer uuid.UUID, p Placement) (o
 		return nil, false, rest.InvalidFields(errs...)
 	}
 	placing := newPlacing(customer, p)
-	if !s.placements.add(placing) {
-		return nil, false, errOverloaded
-	}
-	select {
-	case <-placing.decided:
-	case <-ctx.Done():
-		if s.placements.remove(placing) {
-			return nil, false, errOverloaded
-		}
-		return nil, false, placementUnknown(ctx.Err())
-	}
+	err = s.placements.Do(ctx, placing) // placeBatch places it
 	switch {
-	case placing.err != nil:
-		return nil, false, placementUnknown(placing.err)
+	case errors.Is(err, batch.ErrOverloaded):
+		return nil, false, errOverloaded
+	case err != nil:
+		return nil, false, placementUnknown(fmt.Errorf("place order: %w", err))
+	case placing.rejection != nil:
+		return nil, false, placing.rejection
 	case placing.before != nil:
-		o, err = s.store.placedBefore(ctx, placing)
+		o, err = s.placedBefore(ctx, placing)
 		return s.withExtension(o), *placing.before != placing.id, placementUnknown(err)
 	default:
 		return s.withExtension(placing.order), false, nil
 	}
 }
 
-// errOverloaded rejects a placement that would wait, or has waited, too long for its batch.
+// errOverloaded rejects a placement because more arrive than can be placed: the first one in the queue, or this one, has
+// waited too long for its batch, or too many are under way.
 var errOverloaded = rest.Overloaded.Errorf(
 	"More orders arrive than the shop can place right now. Nothing was ordered: repeat the request in a moment.")
-
-// Admit admits a placement. It returns [rest.Overloaded] while earlier placements wait too long for their batches, or too
-// many are under way. It costs little: call it before anything else is done for a placement, and call done at its end.
-func (s *Service) Admit() (done func(), err error) {
-	if s.underWay.Add(1) > maxUnderWay || s.placements.overloaded() {
-		s.underWay.Add(-1)
-		s.countRejected(errOverloaded)
-		return nil, errOverloaded
-	}
-	return func() { s.underWay.Add(-1) }, nil
-}
-
-// countRejected counts a placement that was rejected.
-func (s *Service) countRejected(err error) {
-	kind := rest.AsError(err).Kind
-	s.metrics.rejected.WithLabelValues(kind.Code).Inc()
-	if kind == rest.Overloaded && s.overloadLog.CompareAndSwap(false, true) {
-		s.log.Warn("placements are rejected, because they would wait too long for their batch", "max_wait", maxPlacementWait.String())
-		time.AfterFunc(overloadLogInterval, func() { s.overloadLog.Store(false) })
-	}
-}
 
 // placementUnknown replaces an error after which the order may or may not have been placed.
 func placementUnknown(err error) error {
@@ -109,41 +111,62 @@ func placementUnknown(err error) error {
 		"Without a key, look at your orders first.")
 }
 
-// placeBatch places a batch, and publishes the tasks of its orders. Placements that wait for a product which another session
-// has locked for long do not delay the next batch.
-func (s *Service) placeBatch(batch []*placing) {
-	if batch = s.held.join(batch); len(batch) == 0 {
-		return
+// countRejected counts a placement that was rejected.
+func (s *Service) countRejected(err error) {
+	s.metrics.rejected.WithLabelValues(rest.AsError(err).Kind.Code).Inc()
+}
+
+// placeBatch is the Handle of [batch.Table]: it places a batch, and returns those placements that are not decided after
+// an error.
+func (s *Service) placeBatch(
+	ctx context.Context, placings []*placing, lockWait time.Duration,
+) (left []*placing, err error) {
+	err = s.store.place(ctx, placings, s.placeOptions(), lockWait)
+	if err == nil {
+		s.metrics.batchSize.Observe(float64(len(placings)))
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), batchTimeout)
-	defer cancel()
-	s.metrics.batchSize.Observe(float64(len(batch)))
-	held := s.store.placeBatch(ctx, batch, s.terms(), productLockWait)
-	s.finish(ctx, batch)
-	s.placeApart(held)
+	for _, o := range placedOrders(placings) {
+		s.Notify(o.CustomerID.String(), o.ID.String())
+		if s.reminders != nil {
+			s.reminders.Add(o.ID.String(), o.ExpiresAt.Sub(o.ServerTime)-s.reminderLead())
+		}
+	}
+	return undecided(placings), err
 }
 
-func (s *Service) terms() terms {
-	return terms{timeout: s.cfg.Timeout, maxOpen: s.cfg.MaxOpenOrders, maxUnits: s.cfg.MaxOpenUnits}
+func (s *Service) placeOptions() placeOptions {
+	return placeOptions{timeout: s.cfg.Timeout, maxOpen: s.cfg.MaxOpenOrders, maxUnits: s.cfg.MaxOpenUnits}
 }
 
-// finish passes the decisions on a batch to the callers, and publishes the tasks of its orders. The callers do not wait for
-// Redis: the orders and the tasks are committed.
-func (s *Service) finish(ctx context.Context, batch []*placing) {
+// publishTasks is the Handled of [batch.Table]: it publishes the tasks of the orders that a batch has placed. The callers
+// of Place do not wait for Redis: the orders and the outbox rows of their tasks are committed.
+func (s *Service) publishTasks(ctx context.Context, placings []*placing) {
 	var msgs []delay.Message
-	for _, p := range batch {
-		if o := p.order; o != nil {
-			msgs = append(msgs, delay.At(o.ID.String(), o.DueAt, o.ServerTime))
-			s.Notify(o.CustomerID.String(), o.ID.String())
-			if s.reminders != nil {
-				s.reminders.Add(o.ID.String(), o.ExpiresAt.Sub(o.ServerTime)-s.reminderLead())
-			}
-		}
-		if p.isDecided() {
-			close(p.decided)
-		}
+	for _, o := range placedOrders(placings) {
+		msgs = append(msgs, delay.At(o.ID.String(), o.DueAt, o.ServerTime))
 	}
 	if len(msgs) > 0 {
 		s.pub.Publish(ctx, msgs...)
 	}
+}
+
+func placedOrders(placings []*placing) (orders []*Order) {
+	for _, p := range placings {
+		if p.order != nil {
+			orders = append(orders, p.order)
+		}
+	}
+	return orders
+}
+
+// placedBefore returns the order that the customer of a placement has placed before with the same idempotency key.
+func (s *Service) placedBefore(ctx context.Context, p *placing) (*Order, error) {
+	fingerprint, err := s.store.fingerprint(ctx, *p.before)
+	if err != nil {
+		return nil, err
+	}
+	if p.IdempotencyKey != "" && !bytes.Equal(fingerprint, p.fingerprint()) {
+		return nil, rest.KeyReused.Errorf("The Idempotency-Key belongs to order %s, which has other lines.", p.before)
+	}
+	return s.store.get(ctx, *p.before, p.customer)
 }

@@ -3,12 +3,12 @@ package order
 import (
 	"context"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"example.com/shop/internal/batch"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/rest"
 )
@@ -46,11 +46,8 @@ type Service struct {
 	holdPub  Publisher                    // of these tasks; nil if holdKind is ""
 	changed  func(customer, order string) // does nothing unless OnChange has set it
 
-	placements  *group[*placing]
-	held        heldQueues
-	underWay    atomic.Int64 // placements that Admit has admitted
-	overloadLog atomic.Bool  // a line about rejected placements was written a short time ago
-	timeouts    *delay.Timeouts
+	placements *batch.Queue[*placing, uuid.UUID] // of those that wait for their batches
+	timeouts   *delay.Timeouts
 }
 
 // NewService returns a service for the orders of a store. It registers its metrics with reg.

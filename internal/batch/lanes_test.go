@@ -1,4 +1,4 @@
-package order_test
+package batch_test
 
 import (
 	"fmt"
@@ -9,8 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"example.com/shop/internal/order"
-	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/batch"
 )
 
 // stepper is a handler of batches that waits with each batch until the test releases one.
@@ -37,18 +36,18 @@ func (s *stepper[T]) batches() (batches [][]T) {
 	return batches
 }
 
-// TestGroupHandlesLoneItemAtOnce checks that an item does not wait for others: neither for the first time nor after the
-// group was idle.
-func TestGroupHandlesLoneItemAtOnce(t *testing.T) {
+// TestLanesHandleLoneItemAtOnce checks that an item does not wait for others: neither for the first time nor after the
+// lanes were idle.
+func TestLanesHandleLoneItemAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		s := newStepper[int]()
 		close(s.proceed)
-		g := order.NewGroup(s.run, 2, 100, time.Second)
+		l := batch.NewLanes(s.run, 2, 100, time.Second)
 		for i := range 3 {
-			g.Add(i)
+			l.Add(i)
 			if got := fmt.Sprint(s.batches()); got != fmt.Sprintf("[[%d]]", i) {
-				t.Errorf("after item %d is added to an idle group, the batches are %s, want the item alone", i, got)
+				t.Errorf("after item %d is added to idle lanes, the batches are %s, want the item alone", i, got)
 			}
 		}
 		if waited := time.Since(began); waited != 0 {
@@ -57,16 +56,16 @@ func TestGroupHandlesLoneItemAtOnce(t *testing.T) {
 	})
 }
 
-// TestGroupFormsBatches checks that the items that arrive while all lanes are busy make up the next batches, in order of
+// TestLanesFormBatches checks that the items that arrive while all lanes are busy make up the next batches, in order of
 // arrival, and that a batch has no more items than its size.
-func TestGroupFormsBatches(t *testing.T) {
+func TestLanesFormBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStepper[int]()
-		g := order.NewGroup(s.run, 2, 3, time.Hour)
+		l := batch.NewLanes(s.run, 2, 3, time.Hour)
 		add := func(from, to int) {
 			for i := from; i <= to; i++ {
-				if !g.Add(i) {
-					t.Errorf("the group does not take item %d", i)
+				if !l.Add(i) {
+					t.Errorf("item %d is not taken", i)
 				}
 			}
 		}
@@ -91,7 +90,7 @@ func TestGroupFormsBatches(t *testing.T) {
 		s.proceed <- struct{}{}
 		check("the queue is empty", "[]")
 		add(10, 10)
-		check("the group was idle", "[[10]]")
+		check("the lanes were idle", "[[10]]")
 		add(11, 12)
 		check("one lane is busy", "[[11]]")
 		close(s.proceed)
@@ -99,17 +98,17 @@ func TestGroupFormsBatches(t *testing.T) {
 	})
 }
 
-// TestGroupRejectsWhileFirstItemWaitsTooLong checks that a group takes no items while the first item of its queue has
+// TestLanesRejectWhileFirstItemWaitsTooLong checks that no items are taken while the first item of its queue has
 // waited for longer than the limit.
-func TestGroupRejectsWhileFirstItemWaitsTooLong(t *testing.T) {
+func TestLanesRejectWhileFirstItemWaitsTooLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 500 * time.Millisecond
 		s := newStepper[string]()
-		g := order.NewGroup(s.run, 1, 1, limit)
+		l := batch.NewLanes(s.run, 1, 1, limit)
 		check := func(when string, want bool) {
 			t.Helper()
-			if g.Overloaded() == want || g.Add(when) != want {
-				t.Errorf("%s: the group takes an item: %v, want %v", when, !want, want)
+			if l.Overloaded() == want || l.Add(when) != want {
+				t.Errorf("%s: an item is taken: %v, want %v", when, !want, want)
 			}
 		}
 		check("idle", true)
@@ -124,7 +123,7 @@ func TestGroupRejectsWhileFirstItemWaitsTooLong(t *testing.T) {
 		check("the next item is the first, and arrived later", true)
 		<-time.After(limit)
 		check("the next item has waited too long", false)
-		if !g.Remove("the first item has waited as long as it may") {
+		if !l.Remove("the first item has waited as long as it may") {
 			t.Error("the first item is not in the queue")
 		}
 		check("the first item was removed, and the next one arrived as late", true)
@@ -135,19 +134,19 @@ func TestGroupRejectsWhileFirstItemWaitsTooLong(t *testing.T) {
 	})
 }
 
-// TestGroupRemove removes an item of a batch, items of the queue, and one that was never added.
-func TestGroupRemove(t *testing.T) {
+// TestLanesRemove removes an item of a batch, items of the queue, and one that was never added.
+func TestLanesRemove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStepper[int]()
-		g := order.NewGroup(s.run, 1, 10, time.Hour)
+		l := batch.NewLanes(s.run, 1, 10, time.Hour)
 		for i := range 4 {
-			g.Add(i)
+			l.Add(i)
 		}
 		for _, test := range []struct {
 			item int
 			want bool
 		}{{0, false}, {1, true}, {1, false}, {2, true}, {4, false}} {
-			if got := g.Remove(test.item); got != test.want {
+			if got := l.Remove(test.item); got != test.want {
 				t.Errorf("item %d: Remove returns %v, want %v", test.item, got, test.want)
 			}
 		}
@@ -158,58 +157,64 @@ func TestGroupRemove(t *testing.T) {
 	})
 }
 
-// TestGroupHandlesEachItemOnce adds items in parallel, and removes some of them. Each item is handled or removed once. With
+// TestLanesHandleEachItemOnce adds items in parallel, and removes some of them. Each item is handled or removed once. With
 // one lane, the items of each goroutine are handled in their order.
-func TestGroupHandlesEachItemOnce(t *testing.T) {
+func TestLanesHandleEachItemOnce(t *testing.T) {
 	const goroutines, items, size = 32, 300, 7
 	type item struct{ goroutine, number int }
 	for _, lanes := range []int{1, 2, 5} {
-		var running, most, handled atomic.Int64
-		var times [goroutines][items]atomic.Int64
-		var last [goroutines]atomic.Int64 // the last handled item, from 1
-		run := func(batch []item) {
-			n := running.Add(1)
-			defer running.Add(-1)
-			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
-			}
-			if len(batch) == 0 || len(batch) > size {
-				t.Errorf("a batch has %d items, want 1 to %d", len(batch), size)
-			}
-			for _, i := range batch {
-				times[i.goroutine][i.number].Add(1)
-				if before := last[i.goroutine].Swap(int64(i.number) + 1); lanes == 1 && before > int64(i.number) {
-					t.Errorf("goroutine %d: item %d is handled after item %d", i.goroutine, i.number, before-1)
+		synctest.Test(t, func(t *testing.T) {
+			var running, most, handled atomic.Int64
+			var times [goroutines][items]atomic.Int64
+			var last [goroutines]atomic.Int64 // the last handled item, from 1
+			run := func(batch []item) {
+				n := running.Add(1)
+				defer running.Add(-1)
+				for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 				}
-			}
-			handled.Add(int64(len(batch)))
-		}
-		g := order.NewGroup(run, lanes, size, time.Hour)
-		var removed atomic.Int64
-		var wg sync.WaitGroup
-		for goroutine := range goroutines {
-			wg.Go(func() {
-				for number := range items {
-					i := item{goroutine, number}
-					g.Add(i)
-					if number%5 == 0 && g.Remove(i) {
-						removed.Add(1)
-						times[goroutine][number].Add(1)
+				if len(batch) == 0 || len(batch) > size {
+					t.Errorf("a batch has %d items, want 1 to %d", len(batch), size)
+				}
+				for _, i := range batch {
+					times[i.goroutine][i.number].Add(1)
+					if before := last[i.goroutine].Swap(int64(i.number) + 1); lanes == 1 && before > int64(i.number) {
+						t.Errorf("goroutine %d: item %d is handled after item %d", i.goroutine, i.number, before-1)
 					}
 				}
-			})
-		}
-		wg.Wait()
-		testenv.Eventually(t, "an idle group", func() bool { return handled.Load()+removed.Load() == goroutines*items && running.Load() == 0 })
-		for goroutine := range goroutines {
-			for number := range items {
-				if n := times[goroutine][number].Load(); n != 1 {
-					t.Errorf("item %d of goroutine %d was handled or removed %d times, want once", number, goroutine, n)
+				handled.Add(int64(len(batch)))
+			}
+			l := batch.NewLanes(run, lanes, size, time.Hour)
+			var removed atomic.Int64
+			var wg sync.WaitGroup
+			for goroutine := range goroutines {
+				wg.Go(func() {
+					for number := range items {
+						i := item{goroutine, number}
+						l.Add(i)
+						if number%5 == 0 && l.Remove(i) {
+							removed.Add(1)
+							times[goroutine][number].Add(1)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			synctest.Wait()
+			if handled.Load()+removed.Load() != goroutines*items || running.Load() != 0 {
+				t.Errorf("%d items were handled and %d removed, %d batches are under way; want %d items in all and no batch",
+					handled.Load(), removed.Load(), running.Load(), goroutines*items)
+			}
+			for goroutine := range goroutines {
+				for number := range items {
+					if n := times[goroutine][number].Load(); n != 1 {
+						t.Errorf("item %d of goroutine %d was handled or removed %d times, want once", number, goroutine, n)
+					}
 				}
 			}
-		}
-		if most.Load() > int64(lanes) {
-			t.Errorf("%d batches were under way at the same time, want at most %d", most.Load(), lanes)
-		}
-		t.Logf("%d lanes: %d of %d items removed", lanes, removed.Load(), goroutines*items)
+			if most.Load() > int64(lanes) {
+				t.Errorf("%d batches were under way at the same time, want at most %d", most.Load(), lanes)
+			}
+			t.Logf("%d lanes: %d of %d items removed", lanes, removed.Load(), goroutines*items)
+		})
 	}
 }

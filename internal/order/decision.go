@@ -2,7 +2,6 @@ package order
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"slices"
 
@@ -11,28 +10,58 @@ import (
 	"example.com/shop/internal/rest"
 )
 
-// placedBefore returns the order that the customer of a placement has placed before with the same idempotency key.
-func (s *Store) placedBefore(ctx context.Context, p *placing) (*Order, error) {
-	var fingerprint []byte
-	err := s.db.WithContext(ctx).Raw(`SELECT fingerprint FROM orders WHERE id = $1`, p.before).Row().Scan(&fingerprint)
-	if err != nil {
-		return nil, fmt.Errorf("read the order with the same idempotency key: %w", err)
+// decide decides the placements of a batch. It leaves a placement undecided if place.sql did not accept it only because of an
+// earlier one, which was rejected.
+func decide(batch []*placing, products map[uuid.UUID]Product, results []placeResult, o placeOptions) {
+	open := make(map[uuid.UUID][]openLine) // by customer, of the orders that this transaction placed, the newest first
+	for i, p := range batch {
+		r := results[i]
+		switch {
+		case r.Placed:
+			p.order = r.order(p, products)
+			for _, line := range p.Lines {
+				product := products[line.ProductID]
+				product.Available -= line.Quantity
+				products[line.ProductID] = product
+				open[p.customer] = slices.Insert(open[p.customer], 0, openLine{p.id, line.ProductID, line.Quantity})
+			}
+		case r.BeforeID != nil:
+			p.before = r.BeforeID
+		}
 	}
-	if p.IdempotencyKey != "" && !bytes.Equal(fingerprint, p.fingerprint()) {
-		return nil, rest.KeyReused.Errorf("The Idempotency-Key belongs to order %s, which has other lines.", p.before)
+	// A placement that is accepted leaves enough for all earlier ones. So one that does not fit after the whole transaction
+	// did not fit at its turn either. The others are decided in the next round.
+	for i, p := range batch {
+		if !p.isDecided() {
+			p.rejection = whyNotPlaced(p.Placement, products, slices.Concat(open[p.customer], results[i].OpenLines), o)
+		}
 	}
-	return s.get(ctx, *p.before, p.customer)
+}
+
+// order returns the order of a placement that place.sql has accepted.
+func (r placeResult) order(p *placing, products map[uuid.UUID]Product) *Order {
+	o := &Order{
+		ID: p.id, CustomerID: p.customer, Status: Pending, TotalCents: *r.TotalCents, Currency: *r.Currency,
+		CreatedAt: *r.CreatedAt, ExpiresAt: *r.ExpiresAt, DueAt: *r.ExpiresAt, ServerTime: r.ServerTime,
+		Items: make([]Item, len(p.Lines)),
+	}
+	for i, line := range p.Lines {
+		product := products[line.ProductID]
+		o.Items[i] = Item{line.ProductID, product.Name, line.Quantity, product.PriceCents}
+	}
+	slices.SortFunc(o.Items, func(a, b Item) int { return bytes.Compare(a.ProductID[:], b.ProductID[:]) })
+	return o
 }
 
 // whyNotPlaced returns the reason why a placement cannot be accepted, with a field error for every wrong line, or nil if it
 // can. products has the existing products of the lines. open has the lines of the customer's open orders.
-func whyNotPlaced(p Placement, products map[uuid.UUID]Product, open []openLine, t terms) error {
+func whyNotPlaced(p Placement, products map[uuid.UUID]Product, open []openLine, o placeOptions) error {
 	for _, check := range []func(Placement, map[uuid.UUID]Product) *rest.Error{unknownProducts, mixedCurrencies, outOfStock} {
 		if rejection := check(p, products); rejection != nil {
 			return rejection
 		}
 	}
-	if rejection := tooManyOpen(p, products, open, t); rejection != nil {
+	if rejection := tooManyOpen(p, products, open, o); rejection != nil {
 		return rejection
 	}
 	return nil
@@ -74,10 +103,10 @@ func outOfStock(p Placement, products map[uuid.UUID]Product) *rest.Error {
 
 // tooManyOpen checks the bounds of what a customer can hold without having paid. Its error names the open orders: all of
 // them, or those with the product that the customer holds too many units of.
-func tooManyOpen(p Placement, products map[uuid.UUID]Product, open []openLine, t terms) *rest.Error {
-	if orders := ordersOf(open, nil); t.maxOpen > 0 && int64(len(orders)) >= t.maxOpen {
+func tooManyOpen(p Placement, products map[uuid.UUID]Product, open []openLine, o placeOptions) *rest.Error {
+	if orders := ordersOf(open, nil); o.maxOpen > 0 && int64(len(orders)) >= o.maxOpen {
 		rejection := TooManyOpen.Errorf("You have %d orders that are not paid, and can have at most %d: pay or cancel one of them.",
-			len(orders), t.maxOpen)
+			len(orders), o.maxOpen)
 		return withOpenOrders(rejection, orders)
 	}
 	units := make(map[uuid.UUID]int64)
@@ -86,12 +115,12 @@ func tooManyOpen(p Placement, products map[uuid.UUID]Product, open []openLine, t
 	}
 	var over []uuid.UUID
 	rejection := rejectLines(TooManyOpen, "You would hold too many units of a product in orders that are not paid.", p, "quantity", func(line Line) string {
-		if t.maxUnits == 0 || units[line.ProductID]+line.Quantity <= t.maxUnits {
+		if o.maxUnits == 0 || units[line.ProductID]+line.Quantity <= o.maxUnits {
 			return ""
 		}
 		over = append(over, line.ProductID)
 		return fmt.Sprintf("%s: %d wanted, %d in your open orders, at most %d of both together",
-			products[line.ProductID].Name, line.Quantity, units[line.ProductID], t.maxUnits)
+			products[line.ProductID].Name, line.Quantity, units[line.ProductID], o.maxUnits)
 	})
 	if rejection == nil {
 		return nil

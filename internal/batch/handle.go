@@ -1,0 +1,130 @@
+package batch
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"example.com/shop/internal/postgres"
+)
+
+// runLane handles a batch in a lane. Items that need a shared row for which others wait already wait with them.
+func (q *Queue[T, K]) runLane(batch []*waiter[T]) {
+	batch = q.rows.join(batch, q.table.Rows)
+	if len(batch) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), q.cfg.Timeout)
+	defer cancel()
+	q.handle(ctx, batch, q.cfg.LockWait)
+}
+
+// handle handles a batch, in parts if it fails as a whole. Items that wait for longer than lockWait for a lock go on
+// waiting apart; with a lockWait of 0 there are none.
+func (q *Queue[T, K]) handle(ctx context.Context, batch []*waiter[T], lockWait time.Duration) {
+	var handled []T
+	for parts := [][]*waiter[T]{batch}; len(parts) > 0; {
+		part := parts[0]
+		parts = parts[1:]
+		done, left, err := q.handlePart(ctx, part, lockWait)
+		handled = append(handled, done...)
+		switch {
+		case len(left) == 0:
+		case postgres.LockTimedOut(err) && lockWait > 0:
+			parts = append(q.setApart(ctx, left), parts...)
+		case len(left) == 1, postgres.Unavailable(err):
+			fail(left, err)
+		default: // an item causes the error, and the others must not fail with it
+			parts = append(halves(left), parts...)
+		}
+	}
+	if len(handled) > 0 {
+		q.table.Handled(ctx, handled)
+	}
+}
+
+// handlePart handles a part of a batch. It returns the items that were handled, whose callers have their results now, and
+// the others.
+func (q *Queue[T, K]) handlePart(
+	ctx context.Context, part []*waiter[T], lockWait time.Duration,
+) (handled []T, left []*waiter[T], err error) {
+	items := make([]T, len(part))
+	for i, w := range part {
+		items[i] = w.item
+	}
+	leftItems, err := q.table.Handle(ctx, items, lockWait)
+	for _, w := range part {
+		if err != nil && slices.Contains(leftItems, w.item) {
+			left = append(left, w)
+			continue
+		}
+		handled = append(handled, w.item)
+		close(w.done)
+	}
+	return handled, left, err
+}
+
+// setApart is called with a part of a batch that has waited for a lock for too long. It sets those items apart that need
+// a locked row, and returns the others, in parts to handle next.
+func (q *Queue[T, K]) setApart(ctx context.Context, part []*waiter[T]) (next [][]*waiter[T]) {
+	free, locked, err := q.splitByLocks(ctx, part)
+	switch {
+	case err != nil:
+		fail(part, err)
+		return nil
+	case len(locked) == 0 && len(part) == 1: // it waits for a row that is not shared
+		go q.handleAlone(part[0])
+		return nil
+	case len(locked) == 0: // one of the items waits for a row that is not shared
+		return halves(part)
+	}
+	for row, items := range locked {
+		if q.rows.add(row, items) {
+			go q.handleWhenFree(row)
+		}
+	}
+	if len(free) == 0 {
+		return nil
+	}
+	return [][]*waiter[T]{free}
+}
+
+// splitByLocks separates the items whose shared rows are free from those that need a row which another session has locked
+// now. It returns the latter by such a row.
+func (q *Queue[T, K]) splitByLocks(
+	ctx context.Context, part []*waiter[T],
+) (free []*waiter[T], locked map[K][]*waiter[T], err error) {
+	var rows []K
+	for _, w := range part {
+		rows = append(rows, q.table.Rows(w.item)...)
+	}
+	lockedRows, err := q.table.Locked(ctx, rows)
+	if err != nil {
+		return nil, nil, err
+	}
+	locked = make(map[K][]*waiter[T])
+	for _, w := range part {
+		rows := q.table.Rows(w.item)
+		i := slices.IndexFunc(rows, func(row K) bool { return slices.Contains(lockedRows, row) })
+		if i < 0 {
+			free = append(free, w)
+		} else {
+			locked[rows[i]] = append(locked[rows[i]], w)
+		}
+	}
+	return free, locked, nil
+}
+
+// halves returns the two halves of a part with at least two items.
+func halves[T comparable](part []*waiter[T]) [][]*waiter[T] {
+	half := len(part) / 2
+	return [][]*waiter[T]{part[:half], part[half:]}
+}
+
+// fail tells the callers that their items were not handled.
+func fail[T comparable](part []*waiter[T], err error) {
+	for _, w := range part {
+		w.err = err
+		close(w.done)
+	}
+}
