@@ -8,7 +8,7 @@
 //	Do ─▶ queue ─▶ lane ─▶ Table.Handle ─▶ Do returns ─▶ Table.Handled
 //	                         │      ▲
 //	                         ▼      │
-//	                items of a locked row wait apart
+//	                         queues of locked rows
 //
 // The trouble of one item does not concern the others of its batch:
 //

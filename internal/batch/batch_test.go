@@ -58,12 +58,16 @@ type table struct {
 	reasons     []string // of OnReject
 }
 
-// newQueue returns a queue with a lane, so that tests can tell which calls follow each other.
+// newQueue returns a queue, and its table. With one lane, a test can tell which calls follow each other.
 func newQueue(lanes int) (*batch.Queue[*item, string], *table) {
 	table := &table{locks: map[string]chan struct{}{}}
 	return batch.New(batch.Config{
 		Lanes: lanes, Size: size, MaxWait: maxWait, MaxUnderWay: maxUnderWay, LockWait: lockWait, Timeout: timeLimit,
-		OnReject: func(reason string) { table.reasons = append(table.reasons, reason) },
+		OnReject: func(reason string) {
+			table.mu.Lock()
+			defer table.mu.Unlock()
+			table.reasons = append(table.reasons, reason)
+		},
 	}, batch.Table[*item, string]{
 		Handle: table.handle,
 		Handled: func(_ context.Context, items []*item) {
@@ -75,6 +79,28 @@ func newQueue(lanes int) (*batch.Queue[*item, string], *table) {
 		WaitFor: table.waitFor,
 		Gate:    table,
 	}), table
+}
+
+// allCalls returns the calls since the last check.
+func (t *table) allCalls() []string { return snapshot(t, &t.calls) }
+
+// doneItems returns the names of the handled items.
+func (t *table) doneItems() []string { return snapshot(t, &t.done) }
+
+// allReasons returns the reasons that OnReject was called with.
+func (t *table) allReasons() []string { return snapshot(t, &t.reasons) }
+
+func snapshot(t *table, list *[]string) []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(*list)
+}
+
+// sessionsInGate returns how many sessions are in the gate.
+func (t *table) sessionsInGate() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.inGate
 }
 
 func (t *table) record(call string, items ...*item) {
@@ -191,8 +217,7 @@ func (t *table) Enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// checkCalls compares the calls since the last check with those wanted. Those of items that wait apart may come at any
-// time: a call that begins with "…" is not compared.
+// checkCalls compares the calls since the last check with those wanted.
 func (t *table) checkCalls(tt *testing.T, when string, want ...string) {
 	tt.Helper()
 	synctest.Wait()
@@ -279,11 +304,11 @@ func TestBadItemFailsAlone(t *testing.T) {
 					}
 				}
 				time.Sleep(time.Second)
-				if !slices.Equal(table.done, good) {
-					t.Errorf("%q are handled, want %q", table.done, good)
+				if !slices.Equal(table.doneItems(), good) {
+					t.Errorf("%q are handled, want %q", table.doneItems(), good)
 				}
 				var handled []string
-				for _, call := range table.calls {
+				for _, call := range table.allCalls() {
 					if names, found := strings.CutPrefix(call, "handled "); found {
 						handled = append(handled, names)
 					}
@@ -402,9 +427,38 @@ func TestItemsOfLockedRowFormBatches(t *testing.T) {
 			}
 		}
 		time.Sleep(publishTime)
-		if len(table.done) != len(results) || !slices.IsSorted(table.done) {
-			t.Errorf("%d items are handled in the sequence %v, want %d in order of arrival", len(table.done), table.done, len(results))
+		for _, call := range table.allCalls() {
+			if n := len(strings.Fields(call)) - 1; n > size {
+				t.Errorf("a batch has %d items, want at most %d: %s", n, size, call)
+			}
 		}
+		if len(table.doneItems()) != len(results) || !slices.IsSorted(table.doneItems()) {
+			t.Errorf("%d items are handled in the sequence %v, want %d in order of arrival", len(table.doneItems()), table.doneItems(), len(results))
+		}
+	})
+}
+
+// TestBatchesOfLockedRowShareOneSession has batches in two lanes wait for a lock of the same row. One session waits for both.
+func TestBatchesOfLockedRowShareOneSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, table := newQueue(2)
+		release := table.lock("row")
+		for _, name := range []string{"a", "b"} {
+			go func() {
+				if err := q.Do(t.Context(), &item{name: name, rows: []string{"row"}}); err != nil {
+					t.Errorf("item %s: Do returns %v, want nil", name, err)
+				}
+			}()
+			time.Sleep(handleTime)
+		}
+		time.Sleep(time.Second)
+		table.checkCalls(t, "two batches", "handle a", "handle b", "wait row")
+		if n := table.sessionsInGate(); n != 1 {
+			t.Errorf("%d sessions wait for the row, want 1", n)
+		}
+		release()
+		time.Sleep(handleTime + publishTime)
+		table.checkCalls(t, "the row is free", "handle a b", "handled a b")
 	})
 }
 
@@ -427,8 +481,8 @@ func TestRowLockedTooLong(t *testing.T) {
 		}
 		release()
 		table.checkCalls(t, "a row that is locked too long", "handle a", "wait row")
-		if table.inGate != 0 {
-			t.Errorf("%d sessions are in the gate, want 0", table.inGate)
+		if table.sessionsInGate() != 0 {
+			t.Errorf("%d sessions are in the gate, want 0", table.sessionsInGate())
 		}
 	})
 }
@@ -473,8 +527,8 @@ func TestLockedRowThatIsNotShared(t *testing.T) {
 					}
 				}
 				time.Sleep(2 * time.Minute)
-				if table.inGate != 0 {
-					t.Errorf("%d sessions are in the gate, want 0", table.inGate)
+				if table.sessionsInGate() != 0 {
+					t.Errorf("%d sessions are in the gate, want 0", table.sessionsInGate())
 				}
 			})
 		})
@@ -496,8 +550,8 @@ func TestGateBoundsWaits(t *testing.T) {
 			}
 		}
 		leaveToo()
-		if table.done != nil {
-			t.Errorf("%v are handled, want none", table.done)
+		if table.doneItems() != nil {
+			t.Errorf("%v are handled, want none", table.doneItems())
 		}
 	})
 }
@@ -524,8 +578,8 @@ func TestItemsWhoseCallersHaveGone(t *testing.T) {
 				results[0].err, results[1].err, context.DeadlineExceeded)
 		}
 		time.Sleep(publishTime)
-		if fmt.Sprint(table.done) != "[b]" {
-			t.Errorf("%v are handled, want [b]", table.done)
+		if fmt.Sprint(table.doneItems()) != "[b]" {
+			t.Errorf("%v are handled, want [b]", table.doneItems())
 		}
 	})
 }
@@ -603,8 +657,8 @@ func TestAdmit(t *testing.T) {
 		}
 		time.Sleep(batch.RejectLogInterval)
 		want := []string{"too many are under way", "the first one in the queue has waited too long for its batch"}
-		if !slices.Equal(table.reasons, want) {
-			t.Errorf("OnReject is called with the reasons %q, want %q", table.reasons, want)
+		if !slices.Equal(table.allReasons(), want) {
+			t.Errorf("OnReject is called with the reasons %q, want %q", table.allReasons(), want)
 		}
 	})
 }
@@ -622,8 +676,8 @@ func TestOnRejectInterval(t *testing.T) {
 			_, _ = q.Admit()
 			time.Sleep(100 * time.Millisecond)
 		}
-		if len(table.reasons) != 3 {
-			t.Errorf("OnReject is called %d times in 25 s, want 3", len(table.reasons))
+		if len(table.allReasons()) != 3 {
+			t.Errorf("OnReject is called %d times in 25 s, want 3", len(table.allReasons()))
 		}
 		time.Sleep(batch.RejectLogInterval)
 	})

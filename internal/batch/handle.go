@@ -19,8 +19,8 @@ func (q *Queue[T, K]) runLane(batch []*waiter[T]) {
 	q.handle(ctx, batch, q.cfg.LockWait)
 }
 
-// handle handles a batch, in parts if it fails as a whole. Items that wait for longer than lockWait for a lock go on
-// waiting apart; with a lockWait of 0 there are none.
+// handle handles a batch, in parts if it fails as a whole. It passes the items that would wait for longer than lockWait for
+// a lock to goroutines of their own; with a lockWait of 0 there are none.
 func (q *Queue[T, K]) handle(ctx context.Context, batch []*waiter[T], lockWait time.Duration) {
 	var handled []T
 	for parts := [][]*waiter[T]{batch}; len(parts) > 0; {
@@ -31,7 +31,7 @@ func (q *Queue[T, K]) handle(ctx context.Context, batch []*waiter[T], lockWait t
 		switch {
 		case len(left) == 0:
 		case postgres.LockTimedOut(err) && lockWait > 0:
-			parts = append(q.setApart(ctx, left), parts...)
+			parts = append(q.queueLocked(ctx, left), parts...)
 		case len(left) == 1, postgres.Unavailable(err):
 			fail(left, err)
 		default: // an item causes the error, and the others must not fail with it
@@ -64,9 +64,9 @@ func (q *Queue[T, K]) handlePart(
 	return handled, left, err
 }
 
-// setApart is called with a part of a batch that has waited for a lock for too long. It sets those items apart that need
-// a locked row, and returns the others, in parts to handle next.
-func (q *Queue[T, K]) setApart(ctx context.Context, part []*waiter[T]) (next [][]*waiter[T]) {
+// queueLocked is called with a part of a batch that has waited for a lock for too long. It puts the items that need a locked
+// row into the queue of the row, and returns the others, in parts to handle next.
+func (q *Queue[T, K]) queueLocked(ctx context.Context, part []*waiter[T]) (next [][]*waiter[T]) {
 	free, locked, err := q.splitByLocks(ctx, part)
 	switch {
 	case err != nil:

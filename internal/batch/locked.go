@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// lockedRows are the shared rows that other sessions have locked for long, each with the items that wait for it. Only the
-// first of these items have waited for the lock in a lane, so those that follow delay no batch.
+// lockedRows are the shared rows that other sessions have locked for long, each with the queue of the items that wait for
+// it. Only the first of these items have waited for the lock in a lane, so those that follow delay no batch.
 type lockedRows[T comparable, K comparable] struct {
 	mu      sync.Mutex
 	waiting map[K][]*waiter[T]
