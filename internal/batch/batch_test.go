@@ -72,7 +72,7 @@ func newQueue(lanes int) (*batch.Queue[*item, string], *table) {
 		Handle: table.handle,
 		Handled: func(_ context.Context, items []*item) {
 			table.record("handled", items...)
-			time.Sleep(publishTime)
+			<-time.After(publishTime)
 		},
 		Rows:    func(i *item) []string { return i.rows },
 		Locked:  table.locked,
@@ -115,7 +115,7 @@ func (t *table) record(call string, items ...*item) {
 // handle fails if an item is bad, or if it does not get a lock in time.
 func (t *table) handle(ctx context.Context, items []*item, lockWait time.Duration) (left []*item, err error) {
 	t.record("handle", items...)
-	time.Sleep(handleTime)
+	<-time.After(handleTime)
 	if lockWait == 0 {
 		lockWait = lockTimeout
 	}
@@ -276,7 +276,7 @@ func TestDoReturnsBeforeHandled(t *testing.T) {
 			}
 		}
 		table.checkCalls(t, "a batch", "handle a b c", "handled a b c")
-		time.Sleep(publishTime)
+		<-time.After(publishTime)
 	})
 }
 
@@ -303,7 +303,7 @@ func TestBadItemFailsAlone(t *testing.T) {
 						t.Errorf("item %q: Do returns %v", names[n], r.err)
 					}
 				}
-				time.Sleep(time.Second)
+				<-time.After(time.Second)
 				if !slices.Equal(table.doneItems(), good) {
 					t.Errorf("%q are handled, want %q", table.doneItems(), good)
 				}
@@ -352,7 +352,7 @@ func TestBatchHandledInPart(t *testing.T) {
 		if results[0].after != handleTime {
 			t.Errorf("the first item was handled after %v, want %v", results[0].after, handleTime)
 		}
-		time.Sleep(publishTime)
+		<-time.After(publishTime)
 	})
 }
 
@@ -368,7 +368,7 @@ func TestLockedRowDelaysNoOthers(t *testing.T) {
 		if got, want := first[1].after, lockWait+2*handleTime; got != want {
 			t.Errorf("an item without the row in the first batch took %v, want %v", got, want)
 		}
-		time.Sleep(publishTime)
+		<-time.After(publishTime)
 		table.checkCalls(t, "the first batch", "handle a b c", "handle b", "wait row", "handled b")
 		var later []*result
 		for _, name := range []string{"d", "e"} {
@@ -379,7 +379,7 @@ func TestLockedRowDelaysNoOthers(t *testing.T) {
 			}
 			later = append(later, results[0])
 		}
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		table.checkCalls(t, "later batches", "handle d'", "handled d'", "handle e'", "handled e'")
 		for _, r := range append(later, first[0], first[2]) {
 			if r.after != 0 {
@@ -392,10 +392,10 @@ func TestLockedRowDelaysNoOthers(t *testing.T) {
 				t.Error(r.err)
 			}
 		}
-		time.Sleep(publishTime)
+		<-time.After(publishTime)
 		table.checkCalls(t, "the row is free", "handle a c d e", "handled a c d e")
 		start(q, needsRow("f"))
-		time.Sleep(publishTime + handleTime)
+		<-time.After(publishTime + handleTime)
 		table.checkCalls(t, "the row was free", "handle f", "handled f")
 	})
 }
@@ -413,20 +413,20 @@ func TestItemsOfLockedRowFormBatches(t *testing.T) {
 				items = append(items, &item{name: fmt.Sprintf("%d%c", n, 'a'+m), rows: []string{"row"}})
 			}
 			results = append(results, start(q, items...)...)
-			time.Sleep(lockWait + 2*handleTime)
+			<-time.After(lockWait + 2*handleTime)
 		}
 		release()
 		synctest.Wait()
-		time.Sleep(handleTime / 2) // the first batch is under way
+		<-time.After(handleTime / 2) // the first batch is under way
 		release = table.lock("row")
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		release()
 		for _, r := range results {
 			if <-r.done; r.err != nil {
 				t.Error(r.err)
 			}
 		}
-		time.Sleep(publishTime)
+		<-time.After(publishTime)
 		for _, call := range table.allCalls() {
 			if n := len(strings.Fields(call)) - 1; n > size {
 				t.Errorf("a batch has %d items, want at most %d: %s", n, size, call)
@@ -449,15 +449,15 @@ func TestBatchesOfLockedRowShareOneSession(t *testing.T) {
 					t.Errorf("item %s: Do returns %v, want nil", name, err)
 				}
 			}()
-			time.Sleep(handleTime)
+			<-time.After(handleTime)
 		}
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		table.checkCalls(t, "two batches", "handle a", "handle b", "wait row")
 		if n := table.sessionsInGate(); n != 1 {
 			t.Errorf("%d sessions wait for the row, want 1", n)
 		}
 		release()
-		time.Sleep(handleTime + publishTime)
+		<-time.After(handleTime + publishTime)
 		table.checkCalls(t, "the row is free", "handle a b", "handled a b")
 	})
 }
@@ -469,7 +469,7 @@ func TestRowLockedTooLong(t *testing.T) {
 		q, table := newQueue(1)
 		release := table.lock("row")
 		results := start(q, &item{name: "a", rows: []string{"row"}})
-		time.Sleep(2 * time.Second)
+		<-time.After(2 * time.Second)
 		results = append(results, start(q, &item{name: "b", rows: []string{"row"}})...)
 		for n, r := range results {
 			if <-r.done; !errors.Is(r.err, errLockTimeout) {
@@ -526,7 +526,7 @@ func TestLockedRowThatIsNotShared(t *testing.T) {
 						t.Errorf("the item with the row: Do returns %v after %v, want %v when the lock is released or times out", r.err, r.after, test.err)
 					}
 				}
-				time.Sleep(2 * time.Minute)
+				<-time.After(2 * time.Minute)
 				if table.sessionsInGate() != 0 {
 					t.Errorf("%d sessions are in the gate, want 0", table.sessionsInGate())
 				}
@@ -565,9 +565,9 @@ func TestItemsWhoseCallersHaveGone(t *testing.T) {
 		leaveToo, _ := table.Enter(t.Context())
 		release := table.lock("row")
 		results := start(q, &item{name: "a", rows: []string{"row"}})
-		time.Sleep(5 * time.Second)
+		<-time.After(5 * time.Second)
 		results = append(results, start(q, &item{name: "b", rows: []string{"row"}})...)
-		time.Sleep(timeLimit - 5*time.Second + lockWait/2) // the time limit of the session began with the wait for the row
+		<-time.After(timeLimit - 5*time.Second + lockWait/2) // the time limit of the session began with the wait for the row
 		leave()
 		leaveToo()
 		release()
@@ -577,7 +577,7 @@ func TestItemsWhoseCallersHaveGone(t *testing.T) {
 			t.Errorf("Do returns %v and %v, want %v for the first item and nil for the second",
 				results[0].err, results[1].err, context.DeadlineExceeded)
 		}
-		time.Sleep(publishTime)
+		<-time.After(publishTime)
 		if fmt.Sprint(table.doneItems()) != "[b]" {
 			t.Errorf("%v are handled, want [b]", table.doneItems())
 		}
@@ -599,9 +599,9 @@ func TestDoWithEndedContext(t *testing.T) {
 		if err := <-errs; !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, batch.ErrOverloaded) {
 			t.Errorf("in a batch: Do returns %v, want %v", err, context.DeadlineExceeded)
 		}
-		time.Sleep(handleTime + publishTime)
+		<-time.After(handleTime + publishTime)
 		table.checkCalls(t, "one item was removed", "handle in a batch", "handled in a batch")
-		time.Sleep(batch.RejectLogInterval)
+		<-time.After(batch.RejectLogInterval)
 	})
 }
 
@@ -632,12 +632,12 @@ func TestAdmit(t *testing.T) {
 			}
 			done()
 		}
-		time.Sleep(batch.RejectLogInterval)
+		<-time.After(batch.RejectLogInterval)
 
 		_, resume := q.Pause(false)
 		errs := make(chan error, 1)
 		go func() { errs <- q.Do(t.Context(), &item{name: "a"}) }()
-		time.Sleep(maxWait + 1)
+		<-time.After(maxWait + 1)
 		for range maxUnderWay + 1 { // a rejected item is not under way
 			if _, err := q.Admit(); !errors.Is(err, batch.ErrOverloaded) {
 				t.Errorf("Admit returns %v while an item waits too long, want %v", err, batch.ErrOverloaded)
@@ -655,7 +655,7 @@ func TestAdmit(t *testing.T) {
 		} else {
 			done()
 		}
-		time.Sleep(batch.RejectLogInterval)
+		<-time.After(batch.RejectLogInterval)
 		want := []string{"too many are under way", "the first one in the queue has waited too long for its batch"}
 		if !slices.Equal(table.allReasons(), want) {
 			t.Errorf("OnReject is called with the reasons %q, want %q", table.allReasons(), want)
@@ -674,11 +674,11 @@ func TestOnRejectInterval(t *testing.T) {
 		}
 		for range 250 { // in 25 s
 			_, _ = q.Admit()
-			time.Sleep(100 * time.Millisecond)
+			<-time.After(100 * time.Millisecond)
 		}
 		if len(table.allReasons()) != 3 {
 			t.Errorf("OnReject is called %d times in 25 s, want 3", len(table.allReasons()))
 		}
-		time.Sleep(batch.RejectLogInterval)
+		<-time.After(batch.RejectLogInterval)
 	})
 }
