@@ -21,25 +21,26 @@ var allowedImports = map[string][]string{
 	"examples/invite": {
 		"internal/app", "internal/cli", "internal/delay", "internal/devstack", "internal/postgres", "internal/reconcile", "internal/rest",
 	},
-	"internal/app":       {"internal/delay", "internal/option", "internal/postgres", "internal/reconcile", "internal/rest", "migrations"},
-	"internal/batch":     {"internal/postgres"}, // for the classes of its errors
-	"internal/cli":       {"internal/app", "internal/option", "internal/postgres", "internal/reconcile", "migrations"},
-	"internal/delay":     {"internal/postgres"}, // for the classes of its errors
-	"internal/demo":      {"internal/app", "internal/devstack", "internal/rest"},
-	"internal/devstack":  {},
-	"internal/live":      {"internal/app", "internal/rest"},
-	"internal/ops":       {"internal/app", "internal/delay", "internal/option", "internal/reconcile", "internal/rest"},
-	"internal/option":    {},
-	"internal/order":     {"internal/app", "internal/batch", "internal/delay", "internal/option", "internal/postgres", "internal/rest"},
-	"internal/payment":   {"internal/app", "internal/delay", "internal/option", "internal/order", "internal/postgres", "internal/rest"},
-	"internal/pgbench":   {}, // only benchmarks import pgbench
-	"internal/postgres":  {},
-	"internal/reconcile": {"internal/delay"},
-	"internal/rest":      {"internal/postgres"}, // for the classes of its errors
-	"internal/stripesim": {},
-	"internal/testenv":   {"internal/devstack"}, // only tests import testenv
-	"migrations":         {},
-	"web":                {"internal/app", "internal/rest"},
+	"internal/app":              {"internal/delay", "internal/option", "internal/postgres", "internal/reconcile", "internal/rest", "migrations"},
+	"internal/batch":            {"internal/postgres"}, // for the classes of its errors
+	"internal/cli":              {"internal/app", "internal/option", "internal/postgres", "internal/reconcile", "migrations"},
+	"internal/delay":            {"internal/postgres"}, // for the classes of its errors
+	"internal/demo":             {"internal/app", "internal/devstack", "internal/rest"},
+	"internal/devstack":         {},
+	"internal/live":             {"internal/app", "internal/rest"},
+	"internal/ops":              {"internal/app", "internal/delay", "internal/option", "internal/reconcile", "internal/rest"},
+	"internal/option":           {},
+	"internal/order":            {"internal/app", "internal/batch", "internal/delay", "internal/option", "internal/postgres", "internal/rest"},
+	"internal/payment":          {"internal/app", "internal/delay", "internal/option", "internal/order", "internal/postgres", "internal/rest"},
+	"internal/pgbench":          {}, // only benchmarks import pgbench
+	"internal/postgres":         {},
+	"internal/reconcile":        {"internal/delay"},
+	"internal/rest":             {"internal/postgres"}, // for the classes of its errors
+	"internal/stripesim":        {},
+	"internal/testenv":          {"internal/devstack"}, // only tests import testenv
+	"internal/testenv/parttest": {"internal/app", "internal/delay", "internal/postgres", "internal/rest", "internal/testenv"},
+	"migrations":                {},
+	"web":                       {"internal/app", "internal/rest"},
 }
 
 func TestAllowedImports(t *testing.T) {
