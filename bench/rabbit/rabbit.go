@@ -24,6 +24,9 @@ import (
 var ErrMissing = errors.New("no rabbitmq-server in PATH or /usr/lib/rabbitmq: install it " +
 	"(Debian and Ubuntu: apt-get install rabbitmq-server)")
 
+// errPortTaken means that the server did not start because another process uses one of its ports.
+var errPortTaken = errors.New("a port is taken")
+
 // startTimeout limits how long a server may take to start. On an idle machine it takes five seconds.
 const startTimeout = time.Minute
 
@@ -40,7 +43,8 @@ type Server struct {
 }
 
 // Start runs a server that keeps its files in dir, an existing directory, and waits until it accepts connections. If
-// the machine has no RabbitMQ, the error is [ErrMissing].
+// another process takes one of the server's ports first, Start tries other ports. If the machine has no RabbitMQ, the
+// error is [ErrMissing].
 func Start(ctx context.Context, dir string) (*Server, error) {
 	script, err := findScript()
 	if err != nil {
@@ -50,12 +54,23 @@ func Start(ctx context.Context, dir string) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the directory for RabbitMQ: %w", err)
 	}
-	ports, err := freePorts(3)
-	if err != nil {
-		return nil, err
-	}
+	var s *Server
+	err = whilePortTaken(func() error {
+		ports, err := freePorts()
+		if err != nil {
+			return err
+		}
+		s, err = startOn(ctx, script, dir, ports)
+		return err
+	})
+	return s, err
+}
+
+// startOn starts a server that listens on the ports.
+func startOn(ctx context.Context, script, dir string, ports [3]int) (*Server, error) {
 	s := &Server{script: script, dir: dir, port: ports[0], dist: ports[1], names: ports[2]}
 	epmd := exec.Command("epmd", "-address", "127.0.0.1", "-port", strconv.Itoa(s.names))
+	var err error
 	if s.epmd, err = start(epmd, filepath.Join(dir, "epmd.log")); err != nil {
 		return nil, err
 	}
@@ -89,15 +104,18 @@ func (s *Server) Pid() int { return s.broker.cmd.Process.Pid }
 // no effect.
 func (s *Server) Stop() error { return errors.Join(s.broker.kill(), s.epmd.kill()) }
 
-// Wipe kills the server (SIGKILL), deletes its data and starts it again with the same address.
+// Wipe kills the server (SIGKILL), deletes its data and starts it again with the same address. If another process uses
+// one of the server's ports for a short time, as a client's connection does, Wipe starts the server once more.
 func (s *Server) Wipe(ctx context.Context) error {
 	if err := s.broker.kill(); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(s.data()); err != nil {
-		return fmt.Errorf("delete the data of RabbitMQ: %w", err)
-	}
-	return s.startBroker(ctx)
+	return whilePortTaken(func() error {
+		if err := os.RemoveAll(s.data()); err != nil {
+			return fmt.Errorf("delete the data of RabbitMQ: %w", err)
+		}
+		return s.startBroker(ctx)
+	})
 }
 
 // Version returns the version that the server reports, or "unknown" if the server does not answer.
@@ -127,10 +145,23 @@ func (s *Server) startBroker(ctx context.Context) error {
 		return err
 	}
 	s.broker = broker
-	if err := broker.await(ctx, "Server startup complete"); err != nil {
-		return errors.Join(err, broker.kill())
+	err = broker.await(ctx, "Server startup complete")
+	if err == nil {
+		return nil
 	}
-	return nil
+	if s.portTaken() {
+		err = fmt.Errorf("%w: %w", errPortTaken, err)
+	}
+	return errors.Join(err, broker.kill())
+}
+
+// portTaken reports whether the server did not start because another process uses one of its ports.
+func (s *Server) portTaken() bool {
+	if s.epmd.hasEnded() { // epmd ends by itself only if it cannot listen
+		return true
+	}
+	log, err := os.ReadFile(s.broker.logPath)
+	return err == nil && (bytes.Contains(log, []byte("eaddrinuse")) || bytes.Contains(log, []byte("dist_port_already_used")))
 }
 
 // environment returns the server's whole environment, so that neither the machine's configuration nor RABBITMQ_
@@ -199,6 +230,16 @@ func start(cmd *exec.Cmd, logPath string) (*process, error) {
 	return p, nil
 }
 
+// hasEnded reports whether the child has ended.
+func (p *process) hasEnded() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
 // kill kills the child and waits until it has ended.
 func (p *process) kill() error {
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -239,16 +280,26 @@ func tail(log []byte) string {
 	return strings.Join(strings.Fields(string(log[max(0, len(log)-most):])), " ")
 }
 
-// freePorts returns n free ports of 127.0.0.1.
-func freePorts(n int) ([]int, error) {
-	var ports []int
-	for range n {
+// whilePortTaken calls start until its error is not [errPortTaken]. It calls start at most three times.
+func whilePortTaken(start func() error) (err error) {
+	for range 3 {
+		if err = start(); !errors.Is(err, errPortTaken) {
+			break
+		}
+	}
+	return err
+}
+
+// freePorts returns three free ports of 127.0.0.1. Another process may take one before the server does. See
+// [whilePortTaken].
+func freePorts() (ports [3]int, err error) {
+	for i := range ports {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
-			return nil, fmt.Errorf("find a free port: %w", err)
+			return ports, fmt.Errorf("find a free port: %w", err)
 		}
 		defer ln.Close() // only at the end, so that the ports differ
-		ports = append(ports, ln.Addr().(*net.TCPAddr).Port)
+		ports[i] = ln.Addr().(*net.TCPAddr).Port
 	}
 	return ports, nil
 }
