@@ -72,6 +72,7 @@ func TestCloseSale(t *testing.T) {
 
 // TestCloseSaleGivesAWholeMinute has CloseSale wait for the lock of an order.
 func TestCloseSaleGivesAWholeMinute(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	customer, product := s.customer(t), s.product(t, 2)
 	locked := s.place(t, customer, line(product, 1)).ID
@@ -96,6 +97,7 @@ func TestCloseSaleGivesAWholeMinute(t *testing.T) {
 // TestCloseSaleFindsReleasedOrder ends the hold of an order between two pages. The order's due time moves back, before
 // the end of the first page.
 func TestCloseSaleFindsReleasedOrder(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	customer := s.insertCustomer(t)
 	ids := s.pendingOrders(t, customer, 600) // more than a page
@@ -120,6 +122,7 @@ func (s *shop) onlyProduct(t testing.TB) uuid.UUID {
 // TestCloseSaleInPagesDuringTraffic closes the sale of a product that has several pages of orders, while customers place,
 // pay, cancel and extend orders of the product, and while orders are held and released.
 func TestCloseSaleInPagesDuringTraffic(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	customer := s.insertCustomer(t)
 	ids := s.pendingOrders(t, customer, 1700)

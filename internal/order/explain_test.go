@@ -13,11 +13,19 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// TestQueryPlans checks that the statements that run all the time use an index. It uses a connection of the shop's
-// pool, because the session settings influence the plan.
+// TestQueryPlans checks the plans of statements on large tables. It uses a connection of the shop's pool, because the
+// session settings influence the plan. Filling the tables takes most of the time, so all plans are of the same tables.
 func TestQueryPlans(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	s.fillTables(t)
+	t.Run("statements that run all the time", s.testQueryPlans)
+	t.Run("placements", s.testPlacementPlans)
+	t.Run("no pending orders", s.testPlansWithoutPendingOrders)
+}
+
+// testQueryPlans checks that the statements that run all the time use an index.
+func (s *shop) testQueryPlans(t *testing.T) {
 	due := testenv.Query[string](t, s.db, `SELECT array_agg(id)::text FROM (SELECT id FROM orders WHERE status = 'pending' LIMIT 500) o`)
 
 	for name, test := range map[string]struct {
@@ -54,11 +62,9 @@ func TestQueryPlans(t *testing.T) {
 	}
 }
 
-// TestQueryPlansWithoutPendingOrders checks that a batch is read by its ids, although the statistics say that no order is
+// testPlansWithoutPendingOrders checks that a batch is read by its ids, although the statistics say that no order is
 // pending. A backlog can grow before the next statistics.
-func TestQueryPlansWithoutPendingOrders(t *testing.T) {
-	s := newShop(t)
-	s.fillTables(t)
+func (s *shop) testPlansWithoutPendingOrders(t *testing.T) {
 	ids := testenv.Query[string](t, s.db, `SELECT array_agg(id)::text FROM (SELECT id FROM orders WHERE status = 'pending' LIMIT 500) o`)
 	s.exec(t, `UPDATE orders SET status = 'paid', paid_at = created_at WHERE status = 'pending'`)
 	s.exec(t, `VACUUM ANALYZE orders`)
@@ -77,11 +83,9 @@ func TestQueryPlansWithoutPendingOrders(t *testing.T) {
 	}
 }
 
-// TestPlacementPlans checks that the statements of a batch of placements find each row with an index, for one placement and for
+// testPlacementPlans checks that the statements of a batch of placements find each row with an index, for one placement and for
 // 200, with bounds and without.
-func TestPlacementPlans(t *testing.T) {
-	s := newShop(t)
-	s.fillTables(t)
+func (s *shop) testPlacementPlans(t *testing.T) {
 	s.exec(t, `INSERT INTO products SELECT gen_random_uuid(), 'product', 100, 'EUR', 0, 0 FROM generate_series(1, 5000)`)
 	s.exec(t, `INSERT INTO customers SELECT gen_random_uuid() FROM generate_series(1, 20000)`)
 	s.exec(t, `UPDATE orders SET customer_id = c.id FROM (SELECT id, row_number() OVER () AS n FROM customers) c

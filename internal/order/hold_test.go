@@ -59,6 +59,7 @@ type steps map[string]func(t *testing.T, s *shop, customer, product, id uuid.UUI
 // error or "ok", the status of the order after the operation, the events that the operation added, and the kinds of task
 // that it owes.
 func TestOperationsInEachState(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	for state, test := range map[string]struct {
 		setup   string            // steps, separated by commas
@@ -330,6 +331,7 @@ func near(got, want time.Duration) bool { return got <= want && got > want-10*ti
 // statement's snapshot has the old version of the row: it must decide by the new version, and must not violate a
 // constraint with values of the old one.
 func TestStatementSeesMovedOrder(t *testing.T) {
+	t.Parallel()
 	changes := map[string]string{
 		"held":             `UPDATE orders SET hold_until = expires_at + interval '5 min' WHERE id = $1 AND hold_until IS NULL`,
 		"released":         `UPDATE orders SET hold_until = NULL WHERE id = $1`,
@@ -389,6 +391,7 @@ func TestStatementSeesMovedOrder(t *testing.T) {
 // TestTimeoutSeesMovedOrder moves an order between the moment of the snapshot of the worker's statement and the moment
 // when it locks the order.
 func TestTimeoutSeesMovedOrder(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	for name, test := range map[string]struct{ setup, change, status string }{
 		"extended":                {"pass 31m", `UPDATE orders SET expires_at = now() + interval '1 h' WHERE id = $1`, "pending"},
@@ -437,6 +440,7 @@ func TestTimeoutSeesMovedOrder(t *testing.T) {
 // TestHeldOrderIsNotCancelledBeforeItsHoldEnds delivers the task of a held order at the deadline, and then at the end of
 // the hold.
 func TestHeldOrderIsNotCancelledBeforeItsHoldEnds(t *testing.T) {
+	t.Parallel()
 	for name, cancelled := range map[string]bool{"timeout": false, "customer": true} {
 		t.Run(name, func(t *testing.T) {
 			s := newShop(t)

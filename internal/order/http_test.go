@@ -95,6 +95,7 @@ func orderBody(product uuid.UUID, quantity int) string {
 
 // TestCustomerJourney signs up, lists the products, and places, reads, pays and cancels orders.
 func TestCustomerJourney(t *testing.T) {
+	t.Parallel()
 	s := newHTTPShop(t)
 	product := s.product(t, 5)
 
@@ -155,6 +156,7 @@ func TestCustomerJourney(t *testing.T) {
 
 // TestHeldOrderJourney extends an order, holds it, and cancels it. The hold ends, and the order is cancelled.
 func TestHeldOrderJourney(t *testing.T) {
+	t.Parallel()
 	s := newHTTPShop(t)
 	customer, product := s.customer(t), s.product(t, 5)
 	auth := "Authorization: Bearer " + s.token(t, customer)
@@ -203,6 +205,7 @@ func TestHeldOrderJourney(t *testing.T) {
 // requests that package rest rejects, it sends only samples: they show that the routes use package rest, and that the
 // contract lists the answers. The tests of package rest send all of them.
 func TestInvalidRequests(t *testing.T) {
+	t.Parallel()
 	s := newHTTPShop(t)
 	product, few := s.product(t, 5).String(), s.product(t, 1).String()
 	auth := "Authorization: Bearer " + s.token(t, s.customer(t))
@@ -326,6 +329,7 @@ func TestParallelRequestsWithOneKeyPlaceOneOrder(t *testing.T) {
 // TestPagination reads all pages of a list while new orders are added at its start: they neither shift nor repeat the
 // older ones.
 func TestPagination(t *testing.T) {
+	t.Parallel()
 	s := newHTTPShop(t)
 	customer, product := s.customer(t), s.product(t, 1000)
 	auth := "Authorization: Bearer " + s.token(t, customer)
@@ -417,6 +421,7 @@ func TestUnauthorized(t *testing.T) {
 
 // TestBodyReadTimeout sends requests of which only a part of the body arrives within the server's ReadTimeout.
 func TestBodyReadTimeout(t *testing.T) {
+	t.Parallel()
 	s := newHTTPShop(t)
 	server := httptest.NewUnstartedServer(s.handler)
 	server.Config.ReadTimeout = 100 * time.Millisecond

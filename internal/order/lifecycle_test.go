@@ -14,6 +14,7 @@ import (
 
 // TestLifecycle takes one order through each sequence of steps that an order can meet.
 func TestLifecycle(t *testing.T) {
+	t.Parallel()
 	pay := func(t *testing.T, s *shop, c, id uuid.UUID) (*order.Order, error) { return s.Pay(t.Context(), c, id) }
 	cancel := func(t *testing.T, s *shop, c, id uuid.UUID) (*order.Order, error) {
 		return s.Cancel(t.Context(), c, id)
@@ -165,6 +166,7 @@ func TestOrdersAreHiddenFromOtherCustomers(t *testing.T) {
 // TestDeadlinePassesDuringLockWait has a customer pay or cancel an order whose row is locked. The deadline passes
 // before the lock is released.
 func TestDeadlinePassesDuringLockWait(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	for name, do := range map[string]func(c, id uuid.UUID) (*order.Order, error){
 		"pay":    func(c, id uuid.UUID) (*order.Order, error) { return s.Pay(t.Context(), c, id) },

@@ -85,6 +85,7 @@ func TestLockedProductLeavesConnections(t *testing.T) {
 // TestDeadlineExtendedDuringLockWait has a customer pay or cancel an order whose deadline has passed when the statement
 // begins. The holder of the row's lock moves the deadline into the future.
 func TestDeadlineExtendedDuringLockWait(t *testing.T) {
+	t.Parallel()
 	for name, do := range map[string]func(s *shop, customer, id uuid.UUID) (*order.Order, error){
 		"pay": func(s *shop, customer, id uuid.UUID) (*order.Order, error) { return s.Pay(t.Context(), customer, id) },
 		"cancel": func(s *shop, customer, id uuid.UUID) (*order.Order, error) {

@@ -16,6 +16,7 @@ import (
 
 // TestModel applies the same random steps to a shop and to a model of it, and compares the two.
 func TestModel(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &model{t: t, shop: s, customer: s.customer(t), keys: map[string]placement{}, available: map[uuid.UUID]int64{}}

@@ -113,6 +113,7 @@ func testPlaceRejected(t *testing.T, s *shop) {
 }
 
 func TestOutOfStockDetailNamesQuantities(t *testing.T) {
+	t.Parallel()
 	aloneAndTogether(t, testOutOfStockDetailNamesQuantities)
 }
 
@@ -131,6 +132,7 @@ func testOutOfStockDetailNamesQuantities(t *testing.T, s *shop) {
 // TestCustomerRowIsWrittenWithFirstOrder checks that a customer without orders has no row, because clients that only
 // sign up must not fill the database.
 func TestCustomerRowIsWrittenWithFirstOrder(t *testing.T) {
+	t.Parallel()
 	aloneAndTogether(t, testCustomerRowIsWrittenWithFirstOrder)
 }
 
@@ -268,6 +270,7 @@ func TestParallelPlaceAndCancelOfLastUnit(t *testing.T) {
 
 // TestPriceChangedDuringLockWait has a customer wait for a product while another session changes its price and stock.
 func TestPriceChangedDuringLockWait(t *testing.T) {
+	t.Parallel()
 	aloneAndTogether(t, testPriceChangedDuringLockWait)
 }
 
@@ -292,6 +295,7 @@ func testPriceChangedDuringLockWait(t *testing.T, s *shop) {
 // TestStockAddedDuringLockWait has a customer wait for a product that is sold out when the statement begins. The holder
 // of the row's lock adds stock.
 func TestStockAddedDuringLockWait(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string]string{
 		"released":  `UPDATE products SET available = 1 WHERE id = $1`,
 		"delivered": `UPDATE products SET available = 5, supply = 5 WHERE id = $1`,

@@ -2,6 +2,7 @@ package order_test
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 // TestPayRacesTimeout has customers pay orders while a worker cancels them: exactly one of the two succeeds for each
 // order. The test takes batches of 20 orders, whose deadlines are spread over about the duration of a batch.
 func TestPayRacesTimeout(t *testing.T) {
+	t.Parallel()
 	const batch = 20
 	orders := 4_000
 	if testing.Short() {
@@ -30,15 +32,14 @@ func TestPayRacesTimeout(t *testing.T) {
 		s.spreadDeadlines(t, ids, spread)
 		won := s.race(t, customer, ids)
 		spread = nextSpread(spread, won)
-		for i, id := range ids {
-			status := testenv.Query[order.Status](t, s.db, `SELECT status FROM orders WHERE id = $1`, id)
+		for i, status := range s.statuses(t, ids) {
 			switch {
 			case won[i] && status == order.Paid:
 				paid++
 			case !won[i] && status == order.Cancelled:
 				timedOut++
 			default:
-				t.Errorf("order %s is %s, and its payment succeeded: %v", id, status, won[i])
+				t.Errorf("order %s is %s, and its payment succeeded: %v", ids[i], status, won[i])
 			}
 		}
 	}
@@ -54,6 +55,20 @@ func (s *shop) spreadDeadlines(t *testing.T, ids []uuid.UUID, spread time.Durati
 	t.Helper()
 	s.exec(t, `UPDATE orders SET expires_at = clock_timestamp() + random() * $2::float8 * interval '1 us' WHERE id = ANY ($1)`,
 		ids, spread.Microseconds())
+}
+
+// statuses returns the statuses of orders.
+func (s *shop) statuses(t *testing.T, ids []uuid.UUID) (statuses []order.Status) {
+	t.Helper()
+	stored := testenv.Query[string](t, s.db, `SELECT string_agg(o.status, ',' ORDER BY n)
+		FROM unnest($1::uuid[]) WITH ORDINALITY AS batch (id, n) JOIN orders o USING (id)`, ids)
+	for status := range strings.SplitSeq(stored, ",") {
+		statuses = append(statuses, order.Status(status))
+	}
+	if len(statuses) != len(ids) {
+		t.Fatalf("found %d of %d orders", len(statuses), len(ids))
+	}
+	return statuses
 }
 
 // nextSpread returns the spread of the next batch's deadlines, given which customers were in time in this batch. It
@@ -133,6 +148,7 @@ func (s *shop) cancelUntilDone(t *testing.T, ids []uuid.UUID) {
 // TestPayRacesHold has customers pay orders at once while the orders are held: exactly one of the two succeeds for each
 // order.
 func TestPayRacesHold(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	customer := s.insertCustomer(t)
 	ids := s.pendingOrders(t, customer, 400)
@@ -169,6 +185,7 @@ func TestPayRacesHold(t *testing.T) {
 
 // TestCancelRacesCloseSale has customers cancel orders, held ones and others, while their deadlines are brought forward.
 func TestCancelRacesCloseSale(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	customer := s.insertCustomer(t)
 	ids := s.pendingOrders(t, customer, 600)
@@ -206,6 +223,7 @@ func TestCancelRacesCloseSale(t *testing.T) {
 // TestExtendRacesTimeout has customers extend orders while a worker cancels them: exactly one of the two succeeds for
 // each order. As in TestPayRacesTimeout, deadlines are spread over about the duration of a batch.
 func TestExtendRacesTimeout(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	customer := s.insertCustomer(t)
 	extended, timedOut := 0, 0

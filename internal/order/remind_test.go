@@ -30,6 +30,7 @@ func (s *shop) remind(t testing.TB, ids ...uuid.UUID) []delay.Outcome {
 
 // TestRemind passes a batch of tasks to the handler twice: each order that is pending near its deadline gets one event.
 func TestRemind(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	customer, product := s.customer(t), s.product(t, 100)
 	for name, test := range map[string]struct {
@@ -102,6 +103,7 @@ func TestRemindSkipsLockedOrders(t *testing.T) {
 
 // TestNoReminderAfterTheEnd pays and cancels orders while their reminders are delivered, each several times.
 func TestNoReminderAfterTheEnd(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	customer := s.insertCustomer(t)
 	ids := s.pendingOrders(t, customer, 600)
@@ -136,6 +138,7 @@ func TestNoReminderAfterTheEnd(t *testing.T) {
 
 // TestRemindErrors checks that a reminder never fails.
 func TestRemindErrors(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	customer, product := s.customer(t), s.product(t, 2)
 	good, bad := s.place(t, customer, line(product, 1)).ID, s.place(t, customer, line(product, 1)).ID
@@ -259,6 +262,7 @@ func TestRemindersAreDroppedOnError(t *testing.T) {
 
 // TestPlacedOrderIsReminded places orders, and runs the reminders and their worker on a real queue.
 func TestPlacedOrderIsReminded(t *testing.T) {
+	t.Parallel()
 	rdb, err := delay.Connect(testenv.Redis(t))
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 // TestSchemaRejectsInvalidRows writes rows that break the rules of an order's life. The constraints must reject them,
 // so that a bug in the code cannot store such rows.
 func TestSchemaRejectsInvalidRows(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	customer, product := s.customer(t), s.product(t, 10)
 	for name, test := range map[string]struct {
@@ -129,6 +130,7 @@ func TestSchemaAcceptsOrdersInEveryState(t *testing.T) {
 
 // TestInvariantsFindViolations drops the constraints and writes rows that violate each invariant.
 func TestInvariantsFindViolations(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	customer, product := s.customer(t), s.product(t, 100)
 	s.exec(t, `ALTER TABLE orders DROP CONSTRAINT orders_status, DROP CONSTRAINT orders_cancel_reason, DROP CONSTRAINT orders_paid_at, DROP CONSTRAINT orders_cancelled_at`)

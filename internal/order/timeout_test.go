@@ -13,6 +13,7 @@ import (
 // TestHeldProductIsSkipped locks a product for the whole test. The first batch waits for the lock until the
 // lock_timeout of the session. The second batch does not wait.
 func TestHeldProductIsSkipped(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	customer, held, free := s.customer(t), s.product(t, 10), s.product(t, 10)
 	tasks := make([]delay.Task, 2)
