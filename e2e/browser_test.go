@@ -35,9 +35,10 @@ type tab struct {
 	errors   []string   // the other console errors
 }
 
-// chromium returns the path of the browser, which has different names in different distributions.
+// chromium returns the path of the browser, which has different names in different distributions. The one without
+// windows comes first: a test of a page takes a third of the processor time with it.
 func chromium() (path string, found bool) {
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+	for _, name := range []string{"chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
 			return path, true
 		}
@@ -75,7 +76,7 @@ func needsBrowser(t *testing.T) {
 	t.Helper()
 	needsProcesses(t)
 	if _, found := chromium(); !found {
-		testenv.Skip(t, "browser", "chromium is not in PATH (Debian: apt-get install chromium)")
+		testenv.Skip(t, "browser", "chromium is not in PATH (Debian: apt-get install chromium, or chromium-headless-shell, which is faster)")
 	}
 }
 
