@@ -137,6 +137,24 @@ func TestRelaysShareTheOutbox(t *testing.T) {
 	}
 }
 
+// TestRelaySkipsLockedRows has another relay hold the oldest row. The relay publishes the other one, and does not wait.
+func TestRelaySkipsLockedRows(t *testing.T) {
+	o, q := newOutbox(t), newQueue(t, newRedis(t), 1)
+	write(t, o, 2*time.Hour, "locked")
+	write(t, o, time.Hour, "free")
+	tx, err := o.db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	if _, err := tx.ExecContext(t.Context(), `SELECT FROM outbox WHERE task_id = 'locked' FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := newRelay(q, o, RelayConfig{}).RunOnce(t.Context()); n != 1 || err != nil {
+		t.Errorf("relayed %d messages, %v; want the one that is free", n, err)
+	}
+}
+
 // TestRelayDrainsWhenRedisIsBack runs the relay during an outage of Redis and after it.
 func TestRelayDrainsWhenRedisIsBack(t *testing.T) {
 	server := testenv.RedisServer(t)

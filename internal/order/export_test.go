@@ -6,8 +6,9 @@ import (
 	"github.com/google/uuid"
 )
 
-// The statements whose plans TestQueryPlans checks, and which benchmarks execute.
+// The statements whose plans or locks tests check, and which benchmarks execute.
 var (
+	CancelSQL    = cancelSQL
 	CancelDueSQL = cancelDueSQL
 	PlaceSQL     = placeSQL
 	LockSQL      = lockSQL

@@ -163,7 +163,7 @@ func TestOrdersAreHiddenFromOtherCustomers(t *testing.T) {
 	}
 }
 
-// TestDeadlinePassesDuringLockWait has a customer pay or cancel an order whose row is locked. The deadline passes
+// TestDeadlinePassesDuringLockWait has a customer pay, cancel or extend an order whose row is locked. The deadline passes
 // before the lock is released.
 func TestDeadlinePassesDuringLockWait(t *testing.T) {
 	t.Parallel()
@@ -171,6 +171,7 @@ func TestDeadlinePassesDuringLockWait(t *testing.T) {
 	for name, do := range map[string]func(c, id uuid.UUID) (*order.Order, error){
 		"pay":    func(c, id uuid.UUID) (*order.Order, error) { return s.Pay(t.Context(), c, id) },
 		"cancel": func(c, id uuid.UUID) (*order.Order, error) { return s.Cancel(t.Context(), c, id) },
+		"extend": func(c, id uuid.UUID) (*order.Order, error) { return s.Extend(t.Context(), c, id) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			customer, product := s.customer(t), s.product(t, 1)

@@ -1,7 +1,9 @@
 package order_test
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -54,32 +56,45 @@ func TestLockedProductDelaysNoOtherOrders(t *testing.T) {
 	}
 }
 
-// TestLockedProductLeavesConnections places more orders of a locked product than the pool has connections. Other
-// requests still get a connection.
+// TestLockedProductLeavesConnections places or cancels more orders of a locked product than the pool has connections.
+// Other requests still get a connection.
 func TestLockedProductLeavesConnections(t *testing.T) {
-	s := newShop(t)
-	customer, product := s.customer(t), s.product(t, 100)
-	release := testenv.HoldLock(t, s.db, `UPDATE products SET name = 'held' WHERE id = $1`, product)
-	ctx, cancel := context.WithCancel(t.Context())
-	var ended atomic.Int64
-	var wg sync.WaitGroup
-	for range 3 * s.db.Stats().MaxOpenConnections {
-		wg.Go(func() {
+	for name, do := range map[string]func(ctx context.Context, s *shop, customer, product, id uuid.UUID){
+		"place": func(ctx context.Context, s *shop, customer, product, _ uuid.UUID) {
 			_, _, _ = s.Place(ctx, customer, order.Placement{Lines: []order.Line{line(product, 1)}})
-			ended.Add(1)
+		},
+		"cancel": func(ctx context.Context, s *shop, customer, _, id uuid.UUID) { _, _ = s.Cancel(ctx, customer, id) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newShop(t)
+			customer, product := s.customer(t), s.product(t, 1000)
+			ids := make([]uuid.UUID, 3*s.db.Stats().MaxOpenConnections)
+			for i := range ids {
+				ids[i] = s.place(t, customer, line(product, 1)).ID
+			}
+			release := testenv.HoldLock(t, s.db, `UPDATE products SET name = 'held' WHERE id = $1`, product)
+			ctx, cancel := context.WithCancel(t.Context())
+			var ended atomic.Int64
+			var wg sync.WaitGroup
+			for _, id := range ids {
+				wg.Go(func() {
+					do(ctx, s, customer, product, id)
+					ended.Add(1)
+				})
+			}
+			testenv.AwaitLockWait(t, s.db)
+			if _, err := s.Products(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if n := ended.Load(); n > 0 {
+				t.Errorf("%d requests for the locked product ended before another request was served, want 0", n)
+			}
+			cancel()
+			release()
+			wg.Wait()
+			s.checkInvariants(t, 0)
 		})
 	}
-	testenv.AwaitLockWait(t, s.db)
-	if _, err := s.Products(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if n := ended.Load(); n > 0 {
-		t.Errorf("%d orders of the locked product ended before another request was served, want 0", n)
-	}
-	cancel()
-	release()
-	wg.Wait()
-	s.checkInvariants(t, 0)
 }
 
 // TestDeadlineExtendedDuringLockWait has a customer pay or cancel an order whose deadline has passed when the statement
@@ -111,4 +126,68 @@ func TestDeadlineExtendedDuringLockWait(t *testing.T) {
 			s.checkInvariants(t, 0)
 		})
 	}
+}
+
+// TestProductsAreLockedInIDOrder locks one of two products, and runs each statement that locks both. A statement that waits
+// for the product with the higher id must have locked the other one.
+func TestProductsAreLockedInIDOrder(t *testing.T) {
+	s := newShop(t)
+	customer, high, low := s.customer(t), s.product(t, 10), s.product(t, 10)
+	for bytes.Compare(low[:], high[:]) > 0 {
+		low = s.product(t, 10)
+	}
+	place := func() uuid.UUID { return s.place(t, customer, line(high, 1), line(low, 1)).ID }
+	due, pending := place(), place()
+	s.expire(t, due)
+	for name, test := range map[string]struct {
+		statement string
+		args      []any
+	}{
+		"place":    {order.LockSQL, []any{[]uuid.UUID{high, low}, []uuid.UUID{customer}, "0"}},
+		"cancel":   {order.CancelSQL, []any{pending, customer, ""}},
+		"time out": {order.CancelDueSQL, []any{[]uuid.UUID{due}, "worker"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			release := testenv.HoldLock(t, s.db, `SELECT FROM products WHERE id = $1 FOR UPDATE`, high)
+			tx, err := s.db.BeginTx(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := tx.ExecContext(t.Context(), `SET LOCAL lock_timeout = 0`); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			go func() {
+				_, err := tx.ExecContext(t.Context(), test.statement, test.args...)
+				ended <- errors.Join(err, tx.Rollback())
+			}()
+			testenv.AwaitLockWait(t, s.db)
+			if testenv.Query[bool](t, s.db, `SELECT EXISTS (SELECT FROM products WHERE id = $1 FOR UPDATE SKIP LOCKED)`, low) {
+				t.Error("the statement waits for the product with the higher id, and has not locked the other one")
+			}
+			release()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestProductLocksAllowNewItems holds the lock that the insertion of an order's items takes on their product. It delays no
+// statement that changes the stock.
+func TestProductLocksAllowNewItems(t *testing.T) {
+	s := newShop(t)
+	customer, product := s.customer(t), s.product(t, 10)
+	place := func() uuid.UUID { return s.place(t, customer, line(product, 1)).ID }
+	due, pending := place(), place()
+	s.expire(t, due)
+	testenv.HoldLock(t, s.db, `SELECT FROM products WHERE id = $1 FOR KEY SHARE`, product)
+	place()
+	if _, err := s.Cancel(t.Context(), customer, pending); err != nil {
+		t.Errorf("cancel: %v", err)
+	}
+	if outcome := s.cancelDue(t, due)[0]; outcome != delay.Done() {
+		t.Errorf("the timeout returns %+v, want done", outcome)
+	}
+	s.checkInvariants(t, 0)
 }
