@@ -1,4 +1,4 @@
-.PHONY: help check test race bench screenshots demo copy up observe down
+.PHONY: help check test race mutants bench screenshots demo copy up observe down
 
 # tools.mod pins the tools apart from the service's own modules. Go builds a tool when it is first used. Building the
 # linter takes some minutes.
@@ -20,6 +20,9 @@ test: ## Run all tests; list the skipped tests and the reasons
 
 race: ## Run all tests with the race detector
 	$(TESTSUM) -- -race -timeout 20m ./...
+
+mutants: ## Break rules on purpose, one after the other, and check that the tests notice; it takes some minutes
+	scripts/mutants
 
 bench: ## Run the benchmarks of the README
 	go test -run '^$$' -bench . -benchtime 1x -timeout 30m ./e2e ./cmd/shop
