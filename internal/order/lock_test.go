@@ -37,7 +37,7 @@ func TestLockedProductDelaysNoOtherOrders(t *testing.T) {
 				s.expire(t, o.ID)
 				tasks = append(tasks, delay.Task{ID: o.ID.String()})
 			}
-			release := testenv.HoldLock(t, s.db, `UPDATE products SET name = 'held' WHERE id = $1`, held)
+			release := testenv.HoldLock(t, s.db, `UPDATE products SET name = 'locked' WHERE id = $1`, held)
 			if err := cancel(s, tasks); err != nil {
 				t.Fatal(err)
 			}
@@ -72,7 +72,7 @@ func TestLockedProductLeavesConnections(t *testing.T) {
 			for i := range ids {
 				ids[i] = s.place(t, customer, line(product, 1)).ID
 			}
-			release := testenv.HoldLock(t, s.db, `UPDATE products SET name = 'held' WHERE id = $1`, product)
+			release := testenv.HoldLock(t, s.db, `UPDATE products SET name = 'locked' WHERE id = $1`, product)
 			ctx, cancel := context.WithCancel(t.Context())
 			var ended atomic.Int64
 			var wg sync.WaitGroup
