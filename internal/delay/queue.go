@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"example.com/shop/internal/clip"
 )
 
 // Config configures a queue.
@@ -176,12 +178,16 @@ type Requeue struct {
 	Err string        // why the attempt failed; empty if the attempt does not count as failed
 }
 
+// maxError is the length in bytes to which the queue shortens the error of a failed attempt. Redis stores one such text for
+// each task that failed, so a larger limit takes more of its memory, and a smaller one tells operators less.
+const maxError = 500
+
 // Retry returns tasks to the queue, and returns the number of leases that were still held.
 func (q *Queue) Retry(ctx context.Context, b Batch, tasks ...Requeue) (int, error) {
 	s := q.shards[b.shard]
 	return q.settle(ctx, "retry", scripts.retry, []string{s.due, s.leased, s.attempts, s.errs},
 		[]any{q.channel(), s.number, b.token}, len(tasks), func(args []any, i int) []any {
-			return append(args, tasks[i].ID, micros(tasks[i].In), clip(tasks[i].Err))
+			return append(args, tasks[i].ID, micros(tasks[i].In), clip.Text(tasks[i].Err, maxError))
 		})
 }
 
@@ -196,7 +202,7 @@ func (q *Queue) Bury(ctx context.Context, b Batch, tasks ...Burial) (int, error)
 	s := q.shards[b.shard]
 	return q.settle(ctx, "bury", scripts.bury, []string{s.due, s.leased, s.dead, s.attempts, s.errs},
 		[]any{b.token}, len(tasks), func(args []any, i int) []any {
-			return append(args, tasks[i].ID, clip(tasks[i].Err))
+			return append(args, tasks[i].ID, clip.Text(tasks[i].Err, maxError))
 		})
 }
 

@@ -5,7 +5,6 @@ import (
 	"embed"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -119,12 +118,3 @@ func micros(d time.Duration) int64 {
 }
 
 func fromMicros(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
-
-// clip shortens the text of an error. Redis stores one such text for each task that failed, for operators to read.
-func clip(text string) string {
-	const limit = 500
-	if len(text) > limit {
-		return strings.ToValidUTF8(text[:limit], "") + "…"
-	}
-	return text
-}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"example.com/shop/internal/clip"
 )
 
 // Outcome is the result of a sweep.
@@ -55,16 +57,8 @@ func (r Report) Clean() bool {
 // fail sets an outcome and its reason if the outcome is more severe than the current one.
 func (r *Report) fail(outcome Outcome, reason error) {
 	if severity[outcome] > severity[r.Outcome] {
-		r.Outcome, r.Error = outcome, clip(reason.Error(), 1000)
+		r.Outcome, r.Error = outcome, clip.Text(reason.Error(), 1000)
 	}
-}
-
-// clip shortens the text of an error to limit bytes, because it is logged and stored with each sweep.
-func clip(text string, limit int) string {
-	if len(text) > limit {
-		return strings.ToValidUTF8(text[:limit], "") + "…"
-	}
-	return text
 }
 
 // stuck sets the number of overdue rows on which statements failed, and the outcome. The reasons are some of the
@@ -75,7 +69,7 @@ func (r *Report) stuck(failed int, reasons []error) {
 	case r.Failed > 0:
 		texts := make([]string, len(reasons))
 		for i, reason := range reasons {
-			texts[i] = clip(reason.Error(), 300)
+			texts[i] = clip.Text(reason.Error(), 300)
 		}
 		r.fail(Partial, fmt.Errorf("%d overdue rows cannot be timed out: %s; other sessions hold %d more",
 			r.Failed, strings.Join(texts, "; "), r.Locked))

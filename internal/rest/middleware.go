@@ -10,12 +10,13 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"example.com/shop/internal/clip"
 )
 
 // The keys of values in a request's gin.Context.
@@ -66,8 +67,8 @@ func Log(log *slog.Logger, quiet ...string) gin.HandlerFunc {
 		}
 		attrs := []slog.Attr{
 			slog.String("request_id", requestID(c)),
-			slog.String("method", clip(c.Request.Method, 32)),
-			slog.String("path", clip(c.Request.URL.Path, 256)),
+			slog.String("method", clip.Text(c.Request.Method, 32)),
+			slog.String("path", clip.Text(c.Request.URL.Path, 256)),
 			slog.Int("status", c.Writer.Status()),
 			slog.Float64("took_ms", float64(time.Since(started).Microseconds())/1000),
 		}
@@ -75,7 +76,7 @@ func Log(log *slog.Logger, quiet ...string) gin.HandlerFunc {
 			attrs = append(attrs, added.([]slog.Attr)...)
 		}
 		if err := c.Errors.Last(); err != nil {
-			attrs = append(attrs, slog.String("error", clip(err.Error(), 1000)))
+			attrs = append(attrs, slog.String("error", clip.Text(err.Error(), 1000)))
 		}
 		log.LogAttrs(c.Request.Context(), level, "request", attrs...)
 	}
@@ -94,14 +95,6 @@ func requestLevel(c *gin.Context, quiet []string) slog.Level {
 	default:
 		return slog.LevelInfo
 	}
-}
-
-// clip shortens a client's text to at most limit bytes and an ellipsis, so that one request cannot fill the log.
-func clip(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	return strings.ToValidUTF8(text[:limit], "") + "…"
 }
 
 // methods are the methods that [Measure] distinguishes. A client may send any other word as the method, and each would

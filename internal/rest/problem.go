@@ -1,5 +1,5 @@
 // Package rest provides the parts that every HTTP handler shares: errors as RFC 9457 problems, request ids, the log and
-// the metrics of requests, recovery from panics, customers' tokens, keyset cursors, the reading of bodies, queries and
+// the metrics of requests, recovery from panics, customers' tokens, the reading of bodies, queries, pages and
 // idempotency keys, and a server with timeouts that stops gracefully.
 package rest
 
@@ -11,6 +11,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"example.com/shop/internal/clip"
 	"example.com/shop/internal/postgres"
 )
 
@@ -168,12 +169,12 @@ func (e *Error) problem(path, requestID string) Problem {
 
 // NoRoute answers requests for paths that do not exist.
 func NoRoute(c *gin.Context) {
-	Fail(c, NotFound.Errorf("There is nothing at %s.", clip(c.Request.URL.Path, 256)))
+	Fail(c, NotFound.Errorf("There is nothing at %s.", clip.Text(c.Request.URL.Path, 256)))
 }
 
 // NoMethod answers requests with a method that the path does not support.
 func NoMethod(c *gin.Context) {
-	Fail(c, MethodNotAllowed.Errorf("%s does not support the method %s.", clip(c.Request.URL.Path, 256), clip(c.Request.Method, 32)))
+	Fail(c, MethodNotAllowed.Errorf("%s does not support the method %s.", clip.Text(c.Request.URL.Path, 256), clip.Text(c.Request.Method, 32)))
 }
 
 // Handle returns a gin handler that calls do and answers its error with [Fail].

@@ -20,6 +20,9 @@ import (
 
 	"github.com/gin-gonic/gin"
 	"github.com/google/uuid"
+
+	"example.com/shop/internal/clip"
+	"example.com/shop/internal/keyset"
 )
 
 const (
@@ -147,7 +150,7 @@ func nextObject(d *json.Decoder, depth int) (any, error) {
 		}
 		name := token.(string) // the decoder accepts only strings as names
 		if _, duplicate := fields[name]; duplicate {
-			return nil, jsonError(fmt.Sprintf("it has the field %q twice", clip(name, 100)))
+			return nil, jsonError(fmt.Sprintf("it has the field %q twice", clip.Text(name, 100)))
 		}
 		if fields[name], err = nextValue(d, depth+1); err != nil {
 			return nil, err
@@ -222,7 +225,7 @@ func notPrintable(r rune) bool { return r < ' ' || r > '~' }
 // PathID reads the path parameter "id", a UUID. The error tells the client that it must be the UUID of owner, for
 // instance "a customer".
 func PathID(c *gin.Context, owner string) (uuid.UUID, error) {
-	id, err := ParseID(c.Param("id"))
+	id, err := keyset.ParseID(c.Param("id"))
 	if err != nil {
 		return uuid.Nil, MalformedRequest(FieldError{Parameter: "id", Detail: "must be the UUID of " + owner})
 	}
@@ -242,7 +245,7 @@ func Parameters(known ...string) gin.HandlerFunc {
 		for _, name := range slices.Sorted(maps.Keys(query)) {
 			switch {
 			case !slices.Contains(known, name):
-				errs = append(errs, FieldError{Parameter: clip(name, 100), Detail: "is not a known parameter"})
+				errs = append(errs, FieldError{Parameter: clip.Text(name, 100), Detail: "is not a known parameter"})
 			case len(query[name]) > 1:
 				errs = append(errs, FieldError{Parameter: name, Detail: "must be given once"})
 			}
@@ -256,8 +259,8 @@ func Parameters(known ...string) gin.HandlerFunc {
 
 // Page is the part of a list that a client requests.
 type Page struct {
-	After *Cursor // nil: the first page
-	Limit int     // 1 to 100
+	After *keyset.Cursor // nil: the first page
+	Limit int            // 1 to 100
 }
 
 // ReadPage reads the query parameters limit and cursor.
@@ -265,7 +268,7 @@ func ReadPage(c *gin.Context) (Page, error) {
 	limit, errs := Limit(c)
 	p := Page{Limit: limit}
 	if text, ok := c.GetQuery("cursor"); ok {
-		after, err := ParseCursor(text)
+		after, err := keyset.ParseCursor(text)
 		if err != nil {
 			errs = append(errs, FieldError{Parameter: "cursor", Detail: "must be the next_cursor of an earlier page"})
 		}

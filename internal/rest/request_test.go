@@ -18,6 +18,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
@@ -200,7 +201,7 @@ func TestValidRequests(t *testing.T) {
 		"start":                 {"POST", "/things/" + thingID + "/start", "", nil},
 		"first page":            {"GET", "/things", "", nil},
 		"limit 1":               {"GET", "/things?limit=1", "", nil},
-		"limit 100, cursor":     {"GET", "/things?limit=100&cursor=" + rest.Cursor{At: time.UnixMicro(1)}.String(), "", nil},
+		"limit 100, cursor":     {"GET", "/things?limit=100&cursor=" + keyset.Cursor{At: time.UnixMicro(1)}.String(), "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if a := send(t, h, test.method, test.path, test.body, test.headers...); a.Code != http.StatusOK {

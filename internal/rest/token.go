@@ -10,6 +10,8 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/google/uuid"
+
+	"example.com/shop/internal/keyset"
 )
 
 const (
@@ -69,7 +71,7 @@ func (t *Tokens) Customer(token string) (uuid.UUID, error) {
 	if _, err := t.parser.ParseWithClaims(token, &claims, func(*jwt.Token) (any, error) { return t.cfg.Key, nil }); err != nil {
 		return uuid.Nil, err
 	}
-	customer, err := ParseID(claims.Subject)
+	customer, err := keyset.ParseID(claims.Subject)
 	if err != nil {
 		return uuid.Nil, errors.New("the token's subject is not a customer's id")
 	}

@@ -1,4 +1,8 @@
-package rest
+// Package keyset has the keys of rows: ids, and the cursors of lists that are read page by page.
+//
+// A keyset cursor is the key of the last row of a page. The next page begins after this key, so the database finds it by
+// an index, and no row is repeated or skipped when other rows are added or removed between two pages.
+package keyset
 
 import (
 	"encoding/base64"
@@ -11,8 +15,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Cursor is a keyset cursor: the key of a row in a list that is sorted by a time and then by an id. A page starts after
-// that row. So no row is repeated or skipped when other rows are added or removed between two pages.
+// Cursor is the key of a row in a list that is sorted by a time and then by an id.
 type Cursor struct {
 	At time.Time
 	ID uuid.UUID
@@ -46,6 +49,9 @@ func ParseCursor(s string) (Cursor, error) {
 // lastMicro is the last day of the year 9999, in microseconds since 1970. PostgreSQL can store later times, but
 // [time.Time.MarshalJSON] returns an error for them.
 var lastMicro = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC).UnixMicro()
+
+// NewID returns a UUID of version 7. Such ids sort by the time of their creation, so new rows go to the end of an index.
+func NewID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
 // ParseID parses a UUID in its canonical form of 36 characters. [uuid.Parse] accepts several other forms.
 func ParseID(s string) (uuid.UUID, error) {
