@@ -1,11 +1,13 @@
 package main
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
+	"github.com/google/uuid"
 
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/rest"
@@ -34,7 +36,7 @@ func addRoutes(r gin.IRouter, s *store, publisher *delay.Publisher, timeout time
 		}
 		i, err := s.get(c.Request.Context(), id)
 		if err != nil {
-			return err
+			return notFound(err, id)
 		}
 		c.JSON(http.StatusOK, i)
 		return nil
@@ -46,7 +48,7 @@ func addRoutes(r gin.IRouter, s *store, publisher *delay.Publisher, timeout time
 		}
 		i, err := s.accept(c.Request.Context(), id)
 		if err != nil {
-			return rest.OutcomeUnknown(err, "Repeat the request: it is idempotent.")
+			return rest.OutcomeUnknown(notFound(err, id), "Repeat the request: it is idempotent.")
 		}
 		if i.Status != "accepted" {
 			return errExpired.Errorf("The invitation was not accepted by its deadline, %s.", i.ExpiresAt.Format(time.RFC3339))
@@ -54,6 +56,14 @@ func addRoutes(r gin.IRouter, s *store, publisher *delay.Publisher, timeout time
 		c.JSON(http.StatusOK, i)
 		return nil
 	}))
+}
+
+// notFound replaces errUnknown by the error for the client. It returns any other error unchanged.
+func notFound(err error, id uuid.UUID) error {
+	if errors.Is(err, errUnknown) {
+		return rest.NotFound.Errorf("There is no invitation %s.", id)
+	}
+	return err
 }
 
 var errExpired = rest.Kind{Code: "invitation-expired", Status: http.StatusConflict, Title: "Invitation expired"}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -11,9 +12,9 @@ import (
 	"gorm.io/gorm"
 
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/reconcile"
-	"example.com/shop/internal/rest"
 )
 
 // expireKind is the kind of the tasks that expire invitations. The id of a task is the id of its invitation.
@@ -54,9 +55,12 @@ type store struct {
 
 var _ reconcile.Table = (*store)(nil)
 
+// errUnknown means that there is no invitation with this id.
+var errUnknown = errors.New("there is no invitation with this id")
+
 func (s *store) create(ctx context.Context, email string, timeout time.Duration) (*invitation, error) {
 	var i invitation
-	err := s.db.WithContext(ctx).Raw(createSQL, uuid.Must(uuid.NewV7()), email, timeout.Microseconds(), expireKind).Scan(&i).Error
+	err := s.db.WithContext(ctx).Raw(createSQL, keyset.NewID(), email, timeout.Microseconds(), expireKind).Scan(&i).Error
 	if err != nil {
 		return nil, fmt.Errorf("create invitation: %w", err)
 	}
@@ -79,7 +83,7 @@ func (s *store) one(ctx context.Context, id uuid.UUID, statement string) (*invit
 	case err != nil:
 		return nil, fmt.Errorf("read or change invitation %s: %w", id, err)
 	case i.ID == uuid.Nil:
-		return nil, rest.NotFound.Errorf("There is no invitation %s.", id)
+		return nil, errUnknown
 	}
 	return &i, nil
 }

@@ -12,8 +12,8 @@ import (
 	"gorm.io/gorm"
 
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/postgres"
-	"example.com/shop/internal/rest"
 )
 
 // The statements for the worker and the reconciler, besides cancelDueSQL.
@@ -49,7 +49,7 @@ func (r dueResult) verdict() delay.Verdict {
 func (s *Store) cancelDue(
 	ctx context.Context, ids []string, by delay.Actor, lockWait time.Duration,
 ) ([]delay.Verdict, error) {
-	orders, foreign := rest.ParseIDs(ids)
+	orders, foreign := keyset.ParseIDs(ids)
 	verdicts := make([]delay.Verdict, 0, len(ids))
 	for _, id := range foreign {
 		verdicts = append(verdicts, delay.Verdict{ID: id, State: delay.Gone})
@@ -83,7 +83,7 @@ func (s *Store) cancelDue(
 // splitByLocks is the Split of [delay.TimeoutTable]: it separates the orders whose products are free from those with a
 // product that another session holds right now. It groups the latter by the id of such a product. It waits for no lock.
 func (s *Store) splitByLocks(ctx context.Context, ids []string) (free []string, held map[string][]string, err error) {
-	orders, free := rest.ParseIDs(ids) // cancelDue returns the verdicts on foreign ids
+	orders, free := keyset.ParseIDs(ids) // cancelDue returns the verdicts on foreign ids
 	var rows []struct {
 		ID      uuid.UUID
 		Product *uuid.UUID
@@ -107,10 +107,10 @@ func (s *Store) splitByLocks(ctx context.Context, ids []string) (free []string, 
 func PendingPage(
 	ctx context.Context, db *gorm.DB, statement, after string, within time.Duration, limit int,
 ) (page []delay.Message, next string, err error) {
-	var from rest.Cursor
+	var from keyset.Cursor
 	var fromAt, limitMicros any // nil fromAt: the first page; nil limitMicros: due at any time
 	if after != "" {
-		if from, err = rest.ParseCursor(after); err != nil {
+		if from, err = keyset.ParseCursor(after); err != nil {
 			return nil, "", fmt.Errorf("pending rows after %q: %w", after, err)
 		}
 		fromAt = from.At
@@ -132,14 +132,14 @@ func PendingPage(
 	}
 	if len(rows) == limit {
 		last := rows[limit-1]
-		next = rest.Cursor{At: last.DueAt, ID: last.ID}.String()
+		next = keyset.Cursor{At: last.DueAt, ID: last.ID}.String()
 	}
 	return page, next, nil
 }
 
 // unknown returns those of the ids for which there is no order of any status.
 func (s *Store) unknown(ctx context.Context, ids []string) ([]string, error) {
-	orders, unknown := rest.ParseIDs(ids)
+	orders, unknown := keyset.ParseIDs(ids)
 	var missing []string
 	if err := s.db.WithContext(ctx).Raw(unknownSQL, orders).Scan(&missing).Error; err != nil {
 		return nil, fmt.Errorf("look for unknown orders: %w", err)

@@ -11,6 +11,7 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/google/uuid"
 
+	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/rest"
 )
 
@@ -218,7 +219,7 @@ func readLines(body rest.Object) ([]Line, []rest.FieldError) {
 		fields, _ := item.(map[string]any)
 		errs = append(errs, rest.Object(fields).UnknownFields(fmt.Sprintf("/items/%d", i), "product_id", "quantity")...)
 		if id, ok := fields["product_id"].(string); ok {
-			lines[i].ProductID, _ = rest.ParseID(id)
+			lines[i].ProductID, _ = keyset.ParseID(id)
 		}
 		if quantity, ok := fields["quantity"].(json.Number); ok {
 			lines[i].Quantity, _ = strconv.ParseInt(quantity.String(), 10, 64)

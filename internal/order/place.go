@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/postgres"
 )
 
@@ -54,7 +55,7 @@ type placing struct {
 }
 
 func newPlacing(customer uuid.UUID, p Placement) *placing {
-	return &placing{id: newID(), customer: customer, Placement: p}
+	return &placing{id: keyset.NewID(), customer: customer, Placement: p}
 }
 
 func (p *placing) isDecided() bool { return p.order != nil || p.before != nil || p.rejection != nil }

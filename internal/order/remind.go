@@ -14,8 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/postgres"
-	"example.com/shop/internal/rest"
 )
 
 // RemindKind is the kind of the tasks that remind customers of deadlines. The id of a task is the id of its order.
@@ -92,7 +92,7 @@ type reminder struct {
 
 // remind adds the events of reminders, and returns the rows of remind.sql by the ids of their orders.
 func (s *Store) remind(ctx context.Context, ids []string, lead time.Duration) (map[string]reminder, error) {
-	orders, _ := rest.ParseIDs(ids)
+	orders, _ := keyset.ParseIDs(ids)
 	var rows []reminder
 	_, err := s.row(ctx, &rows, remindSQL, orders, lead.Microseconds())
 	if err != nil {

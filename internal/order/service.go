@@ -2,6 +2,7 @@ package order
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"example.com/shop/internal/batch"
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/rest"
 )
 
@@ -79,7 +81,7 @@ func (s *Service) Publisher() Publisher { return s.pub }
 func (s *Service) RemindWith(r *Reminders) { s.reminders = r }
 
 // SignUp returns the id of a new, anonymous customer. It writes nothing: the first order writes the customer's row.
-func (s *Service) SignUp() uuid.UUID { return newID() }
+func (s *Service) SignUp() uuid.UUID { return keyset.NewID() }
 
 // Products lists the products by name.
 func (s *Service) Products(ctx context.Context) ([]Product, error) {
@@ -98,7 +100,7 @@ func (s *Service) withExtension(o *Order) *Order {
 func (s *Service) Pay(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
 	c, err := s.store.pay(ctx, id, customer)
 	if err != nil {
-		return nil, rest.OutcomeUnknown(err, "Repeat the request: an order is paid once.")
+		return nil, rest.OutcomeUnknown(notFound(err, id), "Repeat the request: an order is paid once.")
 	}
 	if c.Changed {
 		s.metrics.paid.Inc()
@@ -112,7 +114,7 @@ func (s *Service) Pay(ctx context.Context, customer, id uuid.UUID) (*Order, erro
 func (s *Service) Cancel(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
 	c, err := s.store.cancel(ctx, id, customer, s.holdKind)
 	if err != nil {
-		return nil, rest.OutcomeUnknown(err, "Repeat the request: an order is cancelled once.")
+		return nil, rest.OutcomeUnknown(notFound(err, id), "Repeat the request: an order is cancelled once.")
 	}
 	if c.Changed {
 		s.Notify(customer.String(), id.String())
@@ -131,7 +133,7 @@ func (s *Service) Cancel(ctx context.Context, customer, id uuid.UUID) (*Order, e
 func (s *Service) Extend(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
 	c, err := s.store.extend(ctx, id, customer, s.cfg.Extension)
 	if err != nil {
-		return nil, rest.OutcomeUnknown(err, "Look at the order before you repeat the request: its deadline is extended once.")
+		return nil, rest.OutcomeUnknown(notFound(err, id), "Look at the order before you repeat the request: its deadline is extended once.")
 	}
 	if c.Changed {
 		s.metrics.extended.Inc()
@@ -147,17 +149,18 @@ func (s *Service) Extend(ctx context.Context, customer, id uuid.UUID) (*Order, e
 // Get returns one of a customer's orders.
 func (s *Service) Get(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
 	o, err := s.store.get(ctx, id, customer)
-	return s.withExtension(o), err
+	return s.withExtension(o), notFound(err, id)
 }
 
 // Events returns the audit trail of one of a customer's orders, oldest first.
 func (s *Service) Events(ctx context.Context, customer, id uuid.UUID) ([]Event, error) {
-	return s.store.events(ctx, id, customer)
+	events, err := s.store.events(ctx, id, customer)
+	return events, notFound(err, id)
 }
 
 // List returns a page of a customer's orders, newest first, and the cursor of the next page. The cursor is nil after
 // the last page.
-func (s *Service) List(ctx context.Context, customer uuid.UUID, page rest.Page) (orders []Order, next *rest.Cursor, err error) {
+func (s *Service) List(ctx context.Context, customer uuid.UUID, page rest.Page) (orders []Order, next *keyset.Cursor, err error) {
 	orders, err = s.store.list(ctx, customer, page.After, page.Limit+1) // one more shows that there is a next page
 	if err != nil {
 		return nil, nil, err
@@ -168,10 +171,16 @@ func (s *Service) List(ctx context.Context, customer uuid.UUID, page rest.Page) 
 	if len(orders) > page.Limit {
 		orders = orders[:page.Limit]
 		last := orders[page.Limit-1]
-		next = &rest.Cursor{At: last.CreatedAt, ID: last.ID}
+		next = &keyset.Cursor{At: last.CreatedAt, ID: last.ID}
 	}
 	return orders, next, nil
 }
 
-// newID returns a UUID of version 7, which sorts by time: new rows go to the end of their indexes.
-func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
+// notFound replaces errNoOrder by the error for the customer, which does not disclose whether another customer has an order
+// with this id. It returns any other error, and nil, unchanged.
+func notFound(err error, id uuid.UUID) error {
+	if errors.Is(err, errNoOrder) {
+		return rest.NotFound.Errorf("You have no order %s.", id)
+	}
+	return err
+}

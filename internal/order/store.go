@@ -3,6 +3,7 @@ package order
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"time"
 
@@ -10,8 +11,8 @@ import (
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
 
+	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/postgres"
-	"example.com/shop/internal/rest"
 )
 
 // Each step of an order's life is one round trip and one transaction, and each but the first is one statement. Only
@@ -48,6 +49,10 @@ func (s *Store) row(ctx context.Context, dst any, statement string, args ...any)
 	return found, err
 }
 
+// errNoOrder means that an id is not the id of one of the customer's orders. Another customer may have an order with this
+// id.
+var errNoOrder = errors.New("the customer has no order with this id")
+
 // change is the row that pay.sql, cancel.sql and extend.sql return: the order, and whether the statement changed it.
 type change struct {
 	Order   `gorm:"embedded"`
@@ -81,7 +86,7 @@ func (s *Store) change(ctx context.Context, statement string, id, customer uuid.
 	case err != nil:
 		return nil, fmt.Errorf("change order %s: %w", id, err)
 	case !found:
-		return nil, noOrder(id)
+		return nil, errNoOrder
 	}
 	return &c, nil
 }
@@ -104,14 +109,14 @@ func (s *Store) get(ctx context.Context, id, customer uuid.UUID) (*Order, error)
 	case result.Error != nil:
 		return nil, fmt.Errorf("read order %s: %w", id, result.Error)
 	case result.RowsAffected == 0:
-		return nil, noOrder(id)
+		return nil, errNoOrder
 	}
 	return &o, nil
 }
 
 // list returns up to limit of a customer's orders, newest first. It starts behind the cursor after, or with the newest
 // order if after is nil.
-func (s *Store) list(ctx context.Context, customer uuid.UUID, after *rest.Cursor, limit int) ([]Order, error) {
+func (s *Store) list(ctx context.Context, customer uuid.UUID, after *keyset.Cursor, limit int) ([]Order, error) {
 	query := s.orders(ctx).Where("o.customer_id = ?", customer)
 	if after != nil {
 		query = query.Where("(o.created_at, o.id) < (?, ?)", after.At, after.ID)
@@ -134,15 +139,9 @@ func (s *Store) events(ctx context.Context, id, customer uuid.UUID) ([]Event, er
 	case err != nil:
 		return nil, fmt.Errorf("read events of order %s: %w", id, err)
 	case len(events) == 0: // an order has at least one
-		return nil, noOrder(id)
+		return nil, errNoOrder
 	}
 	return events, nil
-}
-
-// noOrder returns the error for an id that is not the id of one of the customer's orders. It does not disclose whether
-// another customer has an order with this id.
-func noOrder(id uuid.UUID) error {
-	return rest.NotFound.Errorf("You have no order %s.", id)
 }
 
 func (s *Store) products(ctx context.Context) ([]Product, error) {

@@ -9,9 +9,9 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/postgres"
-	"example.com/shop/internal/rest"
 )
 
 // Table is a table of rows that must be checked at the provider, as package reconcile sees it. A row is overdue when its
@@ -50,7 +50,7 @@ const checkTime = 5 * time.Second
 // TimeOut checks those of the rows whose checks are overdue, and returns the number of those that ended. A row that the
 // provider cannot decide now is no failure: its next check is later.
 func (t *Table) TimeOut(ctx context.Context, ids []string) (done, held int, err error) {
-	rows, _ := rest.ParseIDs(ids)
+	rows, _ := keyset.ParseIDs(ids)
 	began := time.Now()
 	for batch := range slices.Chunk(rows, BatchSize) {
 		ended, err := t.check(ctx, batch, delay.ByReconciler)

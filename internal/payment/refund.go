@@ -2,27 +2,11 @@ package payment
 
 import (
 	"context"
-	_ "embed"
-	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/rest"
-)
-
-var (
-	//go:embed refund_take.sql
-	refundTakeSQL string
-	//go:embed refund_move.sql
-	refundMoveSQL string
-	//go:embed refund_left.sql
-	refundLeftSQL string
-	//go:embed refund_pending.sql
-	refundPendingSQL string
-	//go:embed refund_retry.sql
-	refundRetrySQL string
 )
 
 // SendRefunds is the [delay.Handler] of [RefundKind]. It sends refunds to the provider, and asks until the provider
@@ -31,24 +15,12 @@ func (s *Service) SendRefunds(ctx context.Context, tasks []delay.Task) ([]delay.
 	return s.handle(ctx, tasks, s.sendRefunds, refundLeftSQL)
 }
 
-// takenRefund is a refund that refund_take.sql has taken.
-type takenRefund struct {
-	ID            uuid.UUID
-	State         RefundState
-	Try           int
-	AmountCents   int64
-	NextCheck     time.Time
-	PaymentIntent string
-	OrderID       uuid.UUID
-	CustomerID    uuid.UUID
-}
-
 // sendRefunds sends or checks those of the refunds that are due. It returns the number of refunds that ended, and an
 // error if the database cannot be used.
 func (s *Service) sendRefunds(ctx context.Context, ids []uuid.UUID, _ delay.Actor) (ended int, err error) {
-	var refunds []takenRefund
-	if err := s.store.rows(ctx, &refunds, refundTakeSQL, ids); err != nil {
-		return 0, fmt.Errorf("take refunds: %w", err)
+	refunds, err := s.store.takeRefunds(ctx, ids)
+	if err != nil {
+		return 0, err
 	}
 	return s.each(ctx, len(refunds), func(i int) bool {
 		ended, err := s.sendRefund(ctx, refunds[i])
@@ -78,14 +50,6 @@ func (s *Service) sendRefund(ctx context.Context, r takenRefund) (ended bool, er
 	}
 	err = s.moveRefund(ctx, r, next)
 	return err == nil && (next.state == Confirmed || next.state == Failed), err
-}
-
-// refundStep is the state to which a refund moves.
-type refundStep struct {
-	state      RefundState
-	providerID string
-	err        string
-	newKey     bool // the key of this try will never succeed
 }
 
 // progress compares a refund with the refunds of its payment at the provider. It returns the step that the refund takes
@@ -120,17 +84,9 @@ func (r takenRefund) progress(known []providerRefund) (step refundStep, missing 
 
 // moveRefund stores a step of a refund, unless another session has moved the refund since it was taken.
 func (s *Service) moveRefund(ctx context.Context, r takenRefund, step refundStep) error {
-	var providerID, reason any // NULL if ""
-	if step.providerID != "" {
-		providerID = step.providerID
-	}
-	if step.err != "" {
-		reason = step.err
-	}
-	var moved struct{ ID uuid.UUID }
-	changed, err := s.store.row(ctx, &moved, refundMoveSQL, r.ID, r.State, r.Try, step.state, providerID, reason, step.newKey, r.NextCheck)
+	changed, err := s.store.moveRefund(ctx, r, step)
 	if err != nil {
-		return fmt.Errorf("store the state of refund %s: %w", r.ID, err)
+		return err
 	}
 	if step.err != "" {
 		s.log.ErrorContext(ctx, "a refund did not succeed", "refund", r.ID, "order_id", r.OrderID, "state", step.state, "error", step.err)
@@ -144,24 +100,17 @@ func (s *Service) moveRefund(ctx context.Context, r takenRefund, step refundStep
 
 // RetryRefund sends a failed refund again, for an operator.
 func (s *Service) RetryRefund(ctx context.Context, id uuid.UUID) error {
-	var row struct {
-		Found      bool
-		DueAt      *time.Time // nil: the refund had not failed
-		OrderID    uuid.UUID
-		CustomerID uuid.UUID
-		ServerTime time.Time
-	}
-	if _, err := s.store.row(ctx, &row, refundRetrySQL, id, RefundKind); err != nil {
-		return fmt.Errorf("retry refund %s: %w", id, err)
-	}
+	again, err := s.store.retryRefund(ctx, id)
 	switch {
-	case !row.Found:
+	case err != nil:
+		return err
+	case !again.Found:
 		return rest.NotFound.Errorf("There is no refund %s.", id)
-	case row.DueAt == nil:
+	case again.DueAt == nil:
 		return NotFailed.Errorf("The refund %s has not failed. It is sent, or was confirmed, without your help.", id)
 	}
 	s.metrics.refunds.WithLabelValues(string(Owed)).Inc()
-	s.notify.Notify(row.CustomerID.String(), row.OrderID.String())
-	s.publish.Refund.Publish(ctx, delay.At(id.String(), *row.DueAt, row.ServerTime))
+	s.notify.Notify(again.CustomerID.String(), again.OrderID.String())
+	s.publish.Refund.Publish(ctx, delay.At(id.String(), *again.DueAt, again.ServerTime))
 	return nil
 }

@@ -2,6 +2,7 @@ package payment
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
 )
@@ -79,9 +81,9 @@ func (s *Service) Open(ctx context.Context, customer, orderID uuid.UUID) (a *Att
 // possible because another session changes the order's attempts at the same time, or because the live attempt has begun
 // to close since open.sql read the order. The next call then returns the reason.
 func (s *Service) liveAttempt(ctx context.Context, customer, orderID uuid.UUID) (a *Attempt, opened bool, err error) {
-	o, err := s.store.open(ctx, newID(), orderID, customer, s.cfg.Grace)
+	o, err := s.store.open(ctx, keyset.NewID(), orderID, customer, s.cfg.Grace)
 	if err != nil {
-		return nil, false, rest.OutcomeUnknown(err, "Repeat the request: it then continues the same payment.")
+		return nil, false, rest.OutcomeUnknown(notFound(err, orderID), "Repeat the request: it then continues the same payment.")
 	}
 	if o.AttemptID != nil {
 		s.metrics.opened.Inc()
@@ -129,7 +131,10 @@ func (s *Service) createSession(ctx context.Context, customer uuid.UUID, a *Atte
 		return nil, &rest.Error{Kind: CheckoutRefused, Err: err,
 			Detail: "The payment provider refused to open a checkout for this order. Nothing was charged. Try again, or pay another way."}
 	case inUse(err): // another request, of another tab, is creating the session
-		sleep(request, inUseWait)
+		select {
+		case <-time.After(inUseWait):
+		case <-request.Done():
+		}
 		return nil, nil
 	case err != nil:
 		return nil, providerAway(err)
@@ -154,16 +159,6 @@ func (s *Service) createSession(ctx context.Context, customer uuid.UUID, a *Atte
 	return nil, nil
 }
 
-// sleep returns when d has passed or when ctx has ended.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
-}
-
 // providerAway returns the error for a provider that does not answer.
 func providerAway(err error) error {
 	return &rest.Error{Kind: ProviderAway, Err: err,
@@ -172,12 +167,13 @@ func providerAway(err error) error {
 
 // OfOrder returns the attempts of one of a customer's orders, the latest first.
 func (s *Service) OfOrder(ctx context.Context, customer, orderID uuid.UUID) ([]Attempt, error) {
-	return s.store.ofOrder(ctx, customer, orderID)
+	attempts, err := s.store.ofOrder(ctx, customer, orderID)
+	return attempts, notFound(err, orderID)
 }
 
 // List returns a page of a customer's attempts, the latest first, and the cursor of the next page. The cursor is nil
 // after the last page.
-func (s *Service) List(ctx context.Context, customer uuid.UUID, page rest.Page) (attempts []Attempt, next *rest.Cursor, err error) {
+func (s *Service) List(ctx context.Context, customer uuid.UUID, page rest.Page) (attempts []Attempt, next *keyset.Cursor, err error) {
 	attempts, err = s.store.list(ctx, customer, page.After, page.Limit+1) // one more shows that there is a next page
 	if err != nil {
 		return nil, nil, err
@@ -185,10 +181,16 @@ func (s *Service) List(ctx context.Context, customer uuid.UUID, page rest.Page) 
 	if len(attempts) > page.Limit {
 		attempts = attempts[:page.Limit]
 		last := attempts[page.Limit-1]
-		next = &rest.Cursor{At: last.OpenedAt, ID: last.ID}
+		next = &keyset.Cursor{At: last.OpenedAt, ID: last.ID}
 	}
 	return attempts, next, nil
 }
 
-// newID returns a UUID of version 7, which sorts by time: new rows go to the end of their indexes.
-func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
+// notFound replaces errNoOrder by the error for the customer, which does not disclose whether another customer has an order
+// with this id. It returns any other error, and nil, unchanged.
+func notFound(err error, orderID uuid.UUID) error {
+	if errors.Is(err, errNoOrder) {
+		return rest.NotFound.Errorf("You have no order %s.", orderID)
+	}
+	return err
+}

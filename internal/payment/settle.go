@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"example.com/shop/internal/delay"
-	"example.com/shop/internal/rest"
+	"example.com/shop/internal/keyset"
 )
 
 // Settle is the [delay.Handler] of [SettleKind]. It asks the provider about those attempts of the tasks' orders that are
@@ -34,7 +34,7 @@ func (s *Service) handle(
 	for i, task := range tasks {
 		ids[i] = task.ID
 	}
-	rows, foreign := rest.ParseIDs(ids)
+	rows, foreign := keyset.ParseIDs(ids)
 	_, err := work(ctx, rows, delay.ByWorker)
 	var left map[uuid.UUID]time.Duration
 	if err == nil {
@@ -168,7 +168,7 @@ func (s *Service) close(ctx context.Context, id uuid.UUID, state State, by delay
 // succeed stores the success of an attempt, and has the money returned if the success did not pay the order. It does
 // nothing if the success is stored already.
 func (s *Service) succeed(ctx context.Context, id uuid.UUID, paid session, by delay.Actor) error {
-	refund := newID()
+	refund := keyset.NewID()
 	done, err := s.store.succeed(ctx, id, paid, refund, by)
 	if err != nil || done == nil {
 		return err

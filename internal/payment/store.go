@@ -3,6 +3,7 @@ package payment
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"time"
 
@@ -10,9 +11,9 @@ import (
 	"gorm.io/gorm"
 
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/postgres"
-	"example.com/shop/internal/rest"
 )
 
 // Each step of an attempt and of a refund is one statement, which is one round trip and one transaction.
@@ -43,6 +44,10 @@ type Store struct {
 
 // NewStore returns a store in a database that [postgres.Open] connected to.
 func NewStore(db *gorm.DB) *Store { return &Store{db: db} }
+
+// errNoOrder means that an id is not the id of one of the customer's orders. Another customer may have an order with this
+// id.
+var errNoOrder = errors.New("the customer has no order with this id")
 
 // row runs a statement that returns at most one row, and reports whether there is one.
 func (s *Store) row(ctx context.Context, dst any, statement string, args ...any) (found bool, err error) {
@@ -76,7 +81,7 @@ func (s *Store) open(ctx context.Context, id, orderID, customer uuid.UUID, grace
 	case err != nil:
 		return nil, fmt.Errorf("open payment of order %s: %w", orderID, err)
 	case !found:
-		return nil, rest.NotFound.Errorf("You have no order %s.", orderID)
+		return nil, errNoOrder
 	}
 	return &o, nil
 }
@@ -148,14 +153,14 @@ func (s *Store) ofOrder(ctx context.Context, customer, orderID uuid.UUID) ([]Att
 	case err != nil:
 		return nil, fmt.Errorf("look for order %s: %w", orderID, err)
 	case !known:
-		return nil, rest.NotFound.Errorf("You have no order %s.", orderID)
+		return nil, errNoOrder
 	}
 	return attempts, nil
 }
 
 // list returns up to limit of a customer's attempts, the latest first. It starts behind the cursor after, or with the
 // latest attempt if after is nil.
-func (s *Store) list(ctx context.Context, customer uuid.UUID, after *rest.Cursor, limit int) ([]Attempt, error) {
+func (s *Store) list(ctx context.Context, customer uuid.UUID, after *keyset.Cursor, limit int) ([]Attempt, error) {
 	query := s.attempts(ctx).Where("o.customer_id = ?", customer)
 	if after != nil {
 		query = query.Where("(a.opened_at, a.id) < (?, ?)", after.At, after.ID)
@@ -262,7 +267,7 @@ func (s *Store) left(ctx context.Context, statement string, ids []uuid.UUID) (ma
 
 // unknown returns those of the ids for which there is no row with this value in the column of the table.
 func (s *Store) unknown(ctx context.Context, table, column string, ids []string) ([]string, error) {
-	known, unknown := rest.ParseIDs(ids)
+	known, unknown := keyset.ParseIDs(ids)
 	var missing []string
 	err := s.db.WithContext(ctx).Raw(`
 		SELECT batch.id FROM unnest($1::uuid[]) AS batch (id)

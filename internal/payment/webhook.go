@@ -2,7 +2,6 @@ package payment
 
 import (
 	"context"
-	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/gin-gonic/gin"
 	"github.com/google/uuid"
@@ -18,14 +16,8 @@ import (
 	"github.com/stripe/stripe-go/v85/webhook"
 
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/rest"
-)
-
-var (
-	//go:embed webhook.sql
-	webhookSQL string
-	//go:embed webhook_refund.sql
-	webhookRefundSQL string
 )
 
 // maxWebhook is the maximum size of a webhook's body, in bytes.
@@ -110,7 +102,7 @@ func hintOf(body []byte) *hint {
 			ClientReferenceID string `json:"client_reference_id"`
 		}
 		if json.Unmarshal(event.Data.Object, &s) == nil && s.ID != "" {
-			if id, err := rest.ParseID(s.ClientReferenceID); err == nil {
+			if id, err := keyset.ParseID(s.ClientReferenceID); err == nil {
 				h.attempt, h.session = &id, s.ID
 			}
 		}
@@ -125,30 +117,19 @@ func hintOf(body []byte) *hint {
 	return h
 }
 
-// received is the row that webhook.sql and webhook_refund.sql return.
-type received struct {
-	Stored     bool
-	Task       string // "": nothing is due
-	DueAt      time.Time
-	ServerTime time.Time
-}
-
 // takeHint stores an event and schedules the check that it asks for. It reports whether the event is new.
 func (s *Service) takeHint(ctx context.Context, h *hint) (stored bool, err error) {
 	if h.id == "" {
 		s.log.WarnContext(ctx, "a webhook has a valid signature, but no event with an id; it is ignored")
 		return false, nil
 	}
-	var row received
+	row, err := s.store.storeEvent(ctx, h)
+	if err != nil {
+		return false, err
+	}
 	publish := s.publish.Settle
 	if h.intent != "" {
 		publish = s.publish.Refund
-		_, err = s.store.row(ctx, &row, webhookRefundSQL, h.id, h.kind, h.intent, RefundKind)
-	} else {
-		_, err = s.store.row(ctx, &row, webhookSQL, h.id, h.kind, h.attempt, h.session, SettleKind)
-	}
-	if err != nil {
-		return false, fmt.Errorf("store event %s: %w", h.id, err)
 	}
 	if row.Task != "" {
 		publish.Publish(ctx, delay.At(row.Task, row.DueAt, row.ServerTime))
