@@ -1,26 +1,23 @@
 -- Expires those invitations of a batch that are pending and past their deadlines, and returns the state of each
 -- invitation of the batch. It is idempotent.
 --
--- $1 ids of tasks, as text. An id that is not a UUID is not the id of an invitation: its state is gone.
-WITH asked AS MATERIALIZED (
-    SELECT id, CASE WHEN id ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN id::uuid END AS uuid
-    FROM unnest($1::text[]) AS t (id)
-),
-locked AS MATERIALIZED (
-    -- SKIP LOCKED: a session that holds an invitation is about to accept it. The rest of the batch need not wait.
+-- $1 ids · $2 actor: the worker or the reconciler
+WITH locked AS MATERIALIZED (
+    -- SKIP LOCKED: a session that has locked an invitation is about to accept it. The rest of the batch need not wait.
     -- CASE: so that PostgreSQL does not read all due invitations for each batch; see internal/order/cancel_due.sql.
     SELECT id FROM invitations
-    WHERE id IN (SELECT uuid FROM asked) AND CASE status WHEN 'pending' THEN expires_at <= now() END
+    WHERE id = ANY ($1::uuid[]) AND CASE status WHEN 'pending' THEN expires_at <= now() END
     ORDER BY id
     FOR UPDATE SKIP LOCKED
 ),
 expired AS (
-    UPDATE invitations i SET status = 'expired', ended_at = clock_timestamp()
+    UPDATE invitations i SET status = 'expired', ended_at = clock_timestamp(), expired_by = $2::text
     FROM locked l
     WHERE i.id = l.id
     RETURNING i.id, i.expires_at, i.ended_at
 )
-SELECT asked.id,
+SELECT batch.id,
+       -- the states of deadline.RowState
        CASE
            WHEN e.id IS NOT NULL      THEN 'timed_out'
            WHEN i.id IS NULL          THEN 'gone'
@@ -31,6 +28,6 @@ SELECT asked.id,
        -- microseconds from the deadline to the expiry, and from now to the deadline
        coalesce(extract(epoch FROM e.ended_at - e.expires_at) * 1000000, 0)::bigint AS late_us,
        greatest(coalesce(extract(epoch FROM i.expires_at - clock_timestamp()) * 1000000, 0), 0)::bigint AS left_us
-FROM asked
-LEFT JOIN invitations i ON i.id = asked.uuid
-LEFT JOIN expired e ON e.id = asked.uuid
+FROM unnest($1::uuid[]) AS batch (id)
+LEFT JOIN invitations i ON i.id = batch.id
+LEFT JOIN expired e ON e.id = batch.id

@@ -5,16 +5,15 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"strings"
+	"log/slog"
 	"time"
 
 	"github.com/google/uuid"
 	"gorm.io/gorm"
 
-	"example.com/shop/internal/delay"
+	"example.com/shop/internal/deadline"
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/postgres"
-	"example.com/shop/internal/reconcile"
 )
 
 // expireKind is the kind of the tasks that expire invitations. The id of a task is the id of its invitation.
@@ -47,13 +46,17 @@ var (
 	unknownSQL string
 )
 
-// store keeps invitations in PostgreSQL. It is a [reconcile.Table]; its Timeouts provide the method TimeOut.
-type store struct {
-	*delay.Timeouts
-	db *gorm.DB
+// newTable returns the table of invitations. To time out an invitation means to expire it. Invitations share no rows.
+func newTable(db *gorm.DB, log *slog.Logger) *deadline.Table {
+	return deadline.NewTable(db, expireKind, deadline.Statements{
+		TimeOut: expireSQL, Pending: pendingSQL, Unknown: unknownSQL,
+	}, nil, log)
 }
 
-var _ reconcile.Table = (*store)(nil)
+// store keeps invitations in PostgreSQL.
+type store struct {
+	db *gorm.DB
+}
 
 // errUnknown means that there is no invitation with this id.
 var errUnknown = errors.New("there is no invitation with this id")
@@ -86,58 +89,4 @@ func (s *store) one(ctx context.Context, id uuid.UUID, statement string) (*invit
 		return nil, errUnknown
 	}
 	return &i, nil
-}
-
-// expire is the TimeOut of [delay.TimeoutTable]. Invitations share no rows, so there is no lock to wait for.
-func (s *store) expire(ctx context.Context, ids []string, _ delay.Actor, _ time.Duration) ([]delay.Verdict, error) {
-	var rows []struct {
-		ID     string
-		State  delay.RowState
-		LateUs int64
-		LeftUs int64
-	}
-	if err := s.db.WithContext(ctx).Raw(expireSQL, ids).Scan(&rows).Error; err != nil {
-		return nil, fmt.Errorf("expire invitations: %w", err)
-	}
-	verdicts := make([]delay.Verdict, len(rows))
-	for i, row := range rows {
-		verdicts[i] = delay.Verdict{ID: row.ID, State: row.State, Late: micros(row.LateUs), Left: micros(row.LeftUs)}
-	}
-	return verdicts, nil
-}
-
-func micros(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
-
-// Pending implements [reconcile.Table]. A cursor is the deadline and the id of the last invitation of a page.
-func (s *store) Pending(ctx context.Context, after string, within time.Duration, limit int) ([]delay.Message, string, error) {
-	at, id, found := strings.Cut(after, " ")
-	if !found {
-		at, id = "-infinity", uuid.Nil.String()
-	}
-	var rows []struct {
-		ID        string
-		ExpiresAt string
-		Micros    int64
-	}
-	if err := s.db.WithContext(ctx).Raw(pendingSQL, at, id, within.Microseconds(), limit).Scan(&rows).Error; err != nil {
-		return nil, "", fmt.Errorf("read pending invitations: %w", err)
-	}
-	page := make([]delay.Message, len(rows))
-	next := ""
-	for i, row := range rows {
-		page[i] = delay.In(row.ID, micros(row.Micros))
-		if i == limit-1 {
-			next = row.ExpiresAt + " " + row.ID
-		}
-	}
-	return page, next, nil
-}
-
-// Unknown implements [reconcile.Table].
-func (s *store) Unknown(ctx context.Context, ids []string) (unknown []string, err error) {
-	err = s.db.WithContext(ctx).Raw(unknownSQL, ids).Scan(&unknown).Error
-	if err != nil {
-		return nil, fmt.Errorf("look for unknown invitations: %w", err)
-	}
-	return unknown, nil
 }

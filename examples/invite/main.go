@@ -91,8 +91,7 @@ func serve(ctx context.Context, ln net.Listener, databaseURL, redisURL string, t
 // addInvitations adds invitations to a process: their routes, and the kind of task that expires them.
 func addInvitations(p *app.Process, timeout time.Duration) {
 	expire := p.NewKind(expireKind)
-	s := &store{db: p.DB}
-	s.Timeouts = delay.NewTimeouts(expireKind, delay.TimeoutTable{TimeOut: s.expire}, p.Log)
-	expire.Handle(s.Handle, delay.WorkerConfig{}, s)
-	p.Routes(func(root, _ gin.IRouter) { addRoutes(root, s, expire.Publisher, timeout) })
+	table := newTable(p.DB, p.Log)
+	expire.Handle(table.Handle, delay.WorkerConfig{}, table)
+	p.Routes(func(root, _ gin.IRouter) { addRoutes(root, &store{db: p.DB}, expire.Publisher, timeout) })
 }

@@ -6,6 +6,7 @@ CREATE TABLE IF NOT EXISTS invitations (
     created_at timestamptz NOT NULL,
     expires_at timestamptz NOT NULL CHECK (expires_at > created_at),
     ended_at   timestamptz,
+    expired_by text, -- the actor, worker or reconciler; NULL: the invitation has not expired
 
     -- No code path can store a late acceptance or an early expiry. A CHECK accepts NULL, so the branches exclude it.
     CONSTRAINT invitations_status CHECK (

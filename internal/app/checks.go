@@ -6,25 +6,19 @@ import (
 	"fmt"
 	"time"
 
+	"example.com/shop/internal/deadline"
 	"example.com/shop/internal/option"
 )
 
-// Violation is a row that breaks an invariant.
-type Violation struct {
-	Invariant int    `json:"invariant"` // its number in the file of invariants
-	Subject   string `json:"subject"`   // the row, with its id
-	Detail    string `json:"detail"`
-}
-
 // InvariantCheck returns the violations of a part's invariants. bound is how long past its due time a row may be pending.
-type InvariantCheck func(ctx context.Context, bound time.Duration) ([]Violation, error)
+type InvariantCheck func(ctx context.Context, bound time.Duration) ([]deadline.Violation, error)
 
 // Invariant adds a check of invariants. `doctor` and the operators' page show its violations.
 func (p *Process) Invariant(check InvariantCheck) { p.invariants = append(p.invariants, check) }
 
 // Violations returns the violations of the invariants of all parts.
-func (p *Process) Violations(ctx context.Context) ([]Violation, error) {
-	all := []Violation{}
+func (p *Process) Violations(ctx context.Context) ([]deadline.Violation, error) {
+	all := []deadline.Violation{}
 	for _, check := range p.invariants {
 		some, err := check(ctx, p.Kinds.Bound())
 		if err != nil {

@@ -9,13 +9,14 @@
 //
 // A task may be delivered more than once, so handlers must be idempotent. A task may also be delivered early, for
 // instance after Redis's clock jumped. So a handler asks its table whether the task is due, and answers [RetryIn] if
-// the task is not due. [Timeouts] has such a handler, for rows that time out at a deadline.
+// the task is not due.
 //
 // The package never compares two clocks. Redis's clock decides when a task is delivered. A process sends Redis only a
 // duration: the time left until the due time, measured by the clock that decides the deadline.
 package delay
 
 import (
+	"context"
 	"errors"
 	"time"
 )
@@ -72,6 +73,17 @@ func Done() Outcome { return Outcome{} }
 // RetryIn returns the task to the queue, due again after d. The attempt does not count as failed. Use RetryIn for a
 // task that came early, and for a task that could not be handled for a reason outside the task.
 func RetryIn(d time.Duration) Outcome { return Outcome{retry: true, in: d} }
+
+// RetrySoon returns the task to the queue, due again in about a second. Use RetrySoon for a task that could not be handled
+// because a server is away or a row is locked. The durations are random, so that tasks that were postponed together do not
+// come back together. If ctx was cancelled, because the worker stops, the task is due at once, so that another worker can
+// claim it.
+func RetrySoon(ctx context.Context) Outcome {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return RetryIn(0)
+	}
+	return RetryIn(jitter(time.Second))
+}
 
 // Fail counts a failed attempt. The worker tries the task again after an exponential backoff. After the last attempt
 // the task becomes a dead letter. If err is nil, the attempt counts as failed too.

@@ -1,6 +1,7 @@
 package delay
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"testing"
@@ -64,4 +65,12 @@ func redisTime(t testing.TB, q *Queue) int64 {
 		t.Fatal(err)
 	}
 	return us
+}
+
+// sleep returns when d has passed or when ctx has ended.
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
 }

@@ -66,7 +66,10 @@ func (r *Relay) Run(ctx context.Context) error {
 			wait = r.cfg.Interval
 		}
 		if err != nil || n < r.cfg.Batch {
-			sleep(ctx, wait)
+			select {
+			case <-time.After(wait):
+			case <-ctx.Done():
+			}
 		}
 	}
 	return nil
@@ -85,14 +88,4 @@ func (r *Relay) RunOnce(ctx context.Context) (int, error) {
 	})
 	r.metrics.relayed.Add(float64(n))
 	return n, err
-}
-
-// sleep returns when d has passed or when ctx has ended.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"example.com/shop/internal/app"
+	"example.com/shop/internal/deadline"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/option"
 	"example.com/shop/internal/reconcile"
@@ -123,7 +124,7 @@ func (a *api) stats(c *gin.Context) error {
 // violationsNow returns the violations of the invariants, or nil if the check fails or takes more than a second. The
 // limit is needed because the check reads every row, and the operators' page requests it again and again. The command
 // doctor has no such limit.
-func (a *api) violationsNow(ctx context.Context) []app.Violation {
+func (a *api) violationsNow(ctx context.Context) []deadline.Violation {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	violations, err := a.process.Violations(ctx)

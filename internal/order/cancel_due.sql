@@ -46,12 +46,12 @@ events AS (
 -- NOT IN uses a hash table. A join with cancelled can become a nested loop that compares each id of the batch with each
 -- cancelled order, because the planner expects few orders to be due. late_us and left_us are microseconds: how late the
 -- order was cancelled, and the time left until it is due.
-SELECT id, customer_id, 'timed_out' AS state, cancel_reason AS reason,
+SELECT id, customer_id AS owner, 'timed_out' AS state, cancel_reason AS reason,
        (extract(epoch FROM cancelled_at - due_at) * 1000000)::bigint AS late_us, 0::bigint AS left_us
 FROM cancelled
 UNION ALL
 SELECT batch.id, o.customer_id,
-       -- the other states of delay.RowState
+       -- the other states of deadline.RowState
        CASE
            WHEN o.id IS NULL          THEN 'gone'
            WHEN o.status <> 'pending' THEN 'already_ended'

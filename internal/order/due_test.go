@@ -1,10 +1,6 @@
 package order_test
 
 import (
-	"context"
-	"database/sql"
-	"math"
-	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -12,9 +8,10 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/shop/internal/deadline"
 	"example.com/shop/internal/delay"
-	"example.com/shop/internal/order"
 	"example.com/shop/internal/postgres"
+	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/testenv"
 )
 
@@ -77,84 +74,11 @@ func TestPoisonedOrderFailsItsBatch(t *testing.T) {
 	if n, err := s.timeOut(t.Context(), 0, 10); n != 0 || err == nil || postgres.Unavailable(err) {
 		t.Errorf("a batch with a poisoned order: %d cancelled, %v; want 0 and an error of the statement", n, err)
 	}
-	if done, held, err := s.TimeOut(t.Context(), []string{good.String(), "foreign"}); done != 1 || held != 0 || err != nil {
-		t.Errorf("the batch without the poisoned order: %d cancelled, %d held, %v; want 1, 0 and no error", done, held, err)
+	if done, locked, err := s.TimeOut(t.Context(), []string{good.String(), "foreign"}); done != 1 || locked != 0 || err != nil {
+		t.Errorf("the batch without the poisoned order: %d cancelled, %d locked, %v; want 1, 0 and no error", done, locked, err)
 	}
 	if s.available(t, sound) != 10 {
 		t.Errorf("%d of the good order's product available, want 10", s.available(t, sound))
-	}
-}
-
-func TestCancelDueWithoutDatabase(t *testing.T) {
-	s := newShop(t)
-	o := s.place(t, s.customer(t), line(s.product(t, 1), 1))
-	tasks := []delay.Task{{ID: o.ID.String()}, {ID: uuid.NewString()}}
-
-	inASecond := func(t *testing.T, ctx context.Context) {
-		s.checkRetried(t, ctx, tasks, 500*time.Millisecond, 1500*time.Millisecond)
-	}
-	t.Run("the worker stops", func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		s.checkRetried(t, ctx, tasks, 0, 0)
-	})
-	t.Run("the database hangs", func(t *testing.T) {
-		holder, err := s.db.BeginTx(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer holder.Rollback()
-		if _, err := holder.ExecContext(t.Context(), `LOCK orders`); err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		defer cancel()
-		inASecond(t, ctx)
-	})
-	t.Run("the database is gone", func(t *testing.T) {
-		s.disableDatabase(t)
-		inASecond(t, t.Context())
-		if _, err := s.timeOut(t.Context(), 0, 10); err == nil {
-			t.Error("TimeOut returned no error without a database")
-		}
-	})
-}
-
-// disableDatabase ends all connections to the database, and makes the server reject new ones.
-func (s *shop) disableDatabase(t *testing.T) {
-	t.Helper()
-	name := testenv.Query[string](t, s.db, `SELECT current_database()`)
-	server, err := url.Parse(s.url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server.Path = "/postgres"
-	admin, err := sql.Open("pgx", server.String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer admin.Close()
-	for _, statement := range []string{
-		`ALTER DATABASE ` + name + ` ALLOW_CONNECTIONS false`,
-		`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '` + name + `'`,
-	} {
-		if _, err := admin.ExecContext(t.Context(), statement); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// checkRetried checks that CancelDue returns all tasks to the queue, due again in least to most.
-func (s *shop) checkRetried(t *testing.T, ctx context.Context, tasks []delay.Task, least, most time.Duration) {
-	t.Helper()
-	outcomes, err := s.CancelDue(ctx, tasks)
-	if err != nil || len(outcomes) != len(tasks) {
-		t.Fatalf("returned %v, %v; want %d outcomes", outcomes, err, len(tasks))
-	}
-	for _, outcome := range outcomes {
-		if in, ok := outcome.Retry(); !ok || in < least || in > most {
-			t.Errorf("the task is due again in %v (%v), want %v to %v", in, ok, least, most)
-		}
 	}
 }
 
@@ -188,30 +112,30 @@ func TestTimeOut(t *testing.T) {
 	if r := lateness.Reconciler; r.Count != 5 || r.P50 < late || r.P50 > late+60 || r.Max < r.P99 || r.P99 < r.P50 {
 		t.Errorf("lateness is %+v, want 5 orders about %v s late by the reconciler", lateness, late)
 	}
-	if last := lateness.Histogram[len(lateness.Histogram)-1]; last != (order.Bucket{Reconciler: 5}) {
+	if last := lateness.Histogram[len(lateness.Histogram)-1]; last != (deadline.Bucket{Reconciler: 5}) {
 		t.Errorf("the last bucket of the histogram is %+v, want 5 by the reconciler", last)
 	}
-	if lateness.Worker != (order.Percentiles{}) {
+	if lateness.Worker != (deadline.Percentiles{}) {
 		t.Errorf("lateness is %+v, want none by the worker", lateness)
 	}
 }
 
 func TestBacklog(t *testing.T) {
 	s := newShop(t)
-	backlog := func() order.Backlog {
+	backlog := func() deadline.Backlog {
 		b, err := s.store.Backlog(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		return b
 	}
-	if b := backlog(); b != (order.Backlog{}) {
+	if b := backlog(); b != (deadline.Backlog{}) {
 		t.Errorf("without orders the backlog is %+v, want none", b)
 	}
 	customer, product := s.customer(t), s.product(t, 10)
 	late := s.place(t, customer, line(product, 1)).ID
 	s.place(t, customer, line(product, 1))
-	if b := backlog(); b != (order.Backlog{Pending: 2}) {
+	if b := backlog(); b != (deadline.Backlog{Pending: 2}) {
 		t.Errorf("with two orders in time the backlog is %+v, want 2 pending and none overdue", b)
 	}
 	s.expire(t, late)
@@ -254,7 +178,7 @@ func TestPending(t *testing.T) {
 		return ids, left
 	}
 	for _, limit := range []int{1, 2, 3, 8, 100} {
-		ids, left := walk(math.MaxInt64, limit)
+		ids, left := walk(reconcile.All, limit)
 		if !slices.Equal(ids, want) {
 			t.Errorf("pages of %d: %v, want %v", limit, ids, want)
 		}
@@ -272,9 +196,6 @@ func TestPending(t *testing.T) {
 		if ids, _ := walk(-overdueBy, 2); !slices.Equal(ids, want) {
 			t.Errorf("overdue by at least %v: %v, want %v", overdueBy, ids, want)
 		}
-	}
-	if _, _, err := s.Pending(t.Context(), "nonsense", math.MaxInt64, 10); err == nil {
-		t.Error("Pending accepts a text that is not a cursor, want an error")
 	}
 }
 

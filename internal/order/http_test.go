@@ -467,7 +467,7 @@ func TestRequestsWithoutDatabase(t *testing.T) {
 	s := newHTTPShop(t)
 	product := s.product(t, 1)
 	auth := "Authorization: Bearer " + s.token(t, s.customer(t))
-	s.disableDatabase(t)
+	testenv.DisablePostgres(t, s.url)
 	for request, advice := range map[string]string{
 		"GET /api/products": "Repeat",
 		"GET /api/orders":   "Repeat",

@@ -11,7 +11,7 @@
 //	   └─ the deadline passes ───────────────────────▶ cancelled (timeout)
 //
 // The worker takes the last step with [Service.CancelDue] when the order's task is due. If it does not, the reconciler
-// takes the step with [Service.TimeOut]. However late that is, an order cannot be paid after its deadline.
+// takes the step with [deadline.Table.TimeOut]. However late that is, an order cannot be paid after its deadline.
 //
 // Another package can hold a pending order beyond its deadline, while the customer pays it elsewhere: it sets
 // orders.hold_until, in a statement that holds the lock of the order's row. A held order cannot be paid with
@@ -29,7 +29,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"example.com/shop/internal/delay"
+	"example.com/shop/internal/deadline"
 	"example.com/shop/internal/rest"
 )
 
@@ -60,8 +60,8 @@ type Actor string
 // a held order that was paid.
 const (
 	Customer   Actor = "customer"
-	Worker           = Actor(delay.ByWorker)
-	Reconciler       = Actor(delay.ByReconciler)
+	Worker           = Actor(deadline.ByWorker)
+	Reconciler       = Actor(deadline.ByReconciler)
 )
 
 // Order is an order as its customer sees it. All times are read from the database's clock.

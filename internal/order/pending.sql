@@ -4,7 +4,7 @@
 -- $1 due time and $2 id of the last order of the previous page (NULL and any id: the first page)
 -- $3 maximum of the microseconds from now to a due time, negative for overdue orders (NULL: no maximum)
 -- $4 maximum number of orders
-SELECT id, due_at, (extract(epoch FROM due_at - clock_timestamp()) * 1000000)::bigint AS micros
+SELECT id, due_at, (extract(epoch FROM due_at - clock_timestamp()) * 1000000)::bigint AS left_us
 FROM orders
 WHERE status = 'pending'
   AND (due_at, id) > (coalesce($1::timestamptz, '-infinity'), $2::uuid)

@@ -3,10 +3,8 @@ package order
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"time"
 
 	"github.com/google/uuid"
@@ -48,7 +46,11 @@ func (s *Service) Remind(ctx context.Context, tasks []delay.Task) ([]delay.Outco
 	switch {
 	case postgres.Unavailable(err):
 		s.log.WarnContext(ctx, "the database cannot add reminders now; their tasks are postponed", "tasks", len(tasks), "error", err)
-		return postponedReminders(ctx, len(tasks)), nil
+		outcomes := make([]delay.Outcome, len(tasks))
+		for i := range outcomes {
+			outcomes[i] = delay.RetrySoon(ctx)
+		}
+		return outcomes, nil
 	case err != nil && len(tasks) > 1:
 		return nil, err // the worker searches for the task that causes the error
 	case err != nil:
@@ -67,19 +69,6 @@ func (s *Service) Remind(ctx context.Context, tasks []delay.Task) ([]delay.Outco
 		}
 	}
 	return outcomes, nil
-}
-
-// postponedReminders returns n outcomes with which the tasks are due again in about a second, or at once if the worker
-// stops, so that another worker can claim them.
-func postponedReminders(ctx context.Context, n int) []delay.Outcome {
-	outcomes := make([]delay.Outcome, n)
-	for i := range outcomes {
-		outcomes[i] = delay.RetryIn(time.Second/2 + rand.N(time.Second))
-		if errors.Is(ctx.Err(), context.Canceled) {
-			outcomes[i] = delay.RetryIn(0)
-		}
-	}
-	return outcomes
 }
 
 // reminder is a row of remind.sql.

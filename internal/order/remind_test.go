@@ -157,7 +157,7 @@ func TestRemindErrors(t *testing.T) {
 		}
 	}
 
-	s.disableDatabase(t)
+	testenv.DisablePostgres(t, s.url)
 	outcomes, err := s.Remind(t.Context(), tasks)
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.com/shop/internal/batch"
+	"example.com/shop/internal/deadline"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/rest"
@@ -36,6 +37,8 @@ type Publisher interface {
 
 // Service implements the operations on orders: those of customers, of the worker and of the reconciler.
 type Service struct {
+	*deadline.Table // the orders that time out; its methods are for the reconciler
+
 	store   *Store
 	pub     Publisher
 	cfg     Config
@@ -49,14 +52,13 @@ type Service struct {
 	changed  func(customer, order string) // does nothing unless OnChange has set it
 
 	placements *batch.Queue[*placing, uuid.UUID] // of those that wait for their batches
-	timeouts   *delay.Timeouts
 }
 
 // NewService returns a service for the orders of a store. It registers its metrics with reg.
 func NewService(s *Store, pub Publisher, cfg Config, log *slog.Logger, reg prometheus.Registerer) *Service {
 	service := &Service{store: s, pub: pub, cfg: cfg, log: log, metrics: newMetrics(reg), changed: func(string, string) {}}
 	service.placements = service.newPlacements()
-	service.timeouts = service.newTimeouts()
+	service.Table = service.newTable()
 	return service
 }
 

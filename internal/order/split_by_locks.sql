@@ -1,5 +1,5 @@
--- Returns each order of a batch with the first of its products that another session holds right now, or with NULL if no
--- session holds any. It waits for no lock.
+-- Returns each order of a batch with the first of its products that another session has locked, or with NULL if none of
+-- its products is locked. It waits for no lock.
 --
 -- $1 order ids
 WITH free AS MATERIALIZED (
@@ -13,5 +13,5 @@ SELECT batch.id, (
     WHERE i.order_id = batch.id AND i.product_id NOT IN (SELECT id FROM free)
     ORDER BY i.product_id
     LIMIT 1
-) AS product
+) AS locked
 FROM unnest($1::uuid[]) AS batch (id)

@@ -15,8 +15,8 @@ import (
 	"example.com/shop/internal/postgres"
 )
 
-// Each step of an order's life is one round trip and one transaction, and each but the first is one statement. Only
-// cancelDue may first set a lock_timeout in the transaction.
+// Each step of an order's life is one round trip and one transaction, and each but the first is one statement. See also
+// due.go, for the step that the worker and the reconciler take.
 var (
 	//go:embed pay.sql
 	paySQL string
@@ -24,8 +24,6 @@ var (
 	cancelSQL string
 	//go:embed extend.sql
 	extendSQL string
-	//go:embed cancel_due.sql
-	cancelDueSQL string
 )
 
 // Store keeps orders in PostgreSQL.

@@ -8,9 +8,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"gorm.io/gorm"
 
-	"example.com/shop/internal/app"
+	"example.com/shop/internal/deadline"
 )
 
 var (
@@ -24,18 +23,8 @@ var (
 
 // Invariants returns up to 1,000 violations of the invariants of payments. A healthy database has none. bound is how
 // long a check may be overdue. The check reads every attempt, and only ctx limits its time.
-func (s *Store) Invariants(ctx context.Context, bound time.Duration) ([]app.Violation, error) {
-	violations := []app.Violation{}
-	err := s.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-		if err := tx.Exec(`SELECT set_config('statement_timeout', '0', true), set_config('enable_seqscan', 'on', true)`).Error; err != nil {
-			return err
-		}
-		return tx.Raw(invariantsSQL, bound.Microseconds()).Scan(&violations).Error
-	})
-	if err != nil {
-		return nil, fmt.Errorf("check invariants of payments: %w", err)
-	}
-	return violations, nil
+func (s *Store) Invariants(ctx context.Context, bound time.Duration) ([]deadline.Violation, error) {
+	return deadline.FindViolations(ctx, s.db, invariantsSQL, bound)
 }
 
 // Stats returns the answer of GET /ops/api/payments: attempts, refunds, webhooks and money. It reads every attempt.

@@ -9,6 +9,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"example.com/shop/internal/app"
+	"example.com/shop/internal/deadline"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/option"
 	"example.com/shop/internal/order"
@@ -80,7 +81,7 @@ func Add(p *app.Process, o Options, customers *rest.Tokens, orders *order.Servic
 	settle.Handle(s.Settle, small, s.Attempts())
 	refund.Handle(s.SendRefunds, small, s.Refunds())
 	p.Metrics.MustRegister(NewCollector(store))
-	p.Invariant(func(ctx context.Context, bound time.Duration) ([]app.Violation, error) {
+	p.Invariant(func(ctx context.Context, bound time.Duration) ([]deadline.Violation, error) {
 		return store.Invariants(ctx, bound+checkLease)
 	})
 	p.Routes(func(root, ops gin.IRouter) {

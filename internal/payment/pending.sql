@@ -5,7 +5,7 @@
 -- $1 time and $2 order id of the last row of the previous page (NULL and any id: the first page)
 -- $3 maximum of the microseconds from now to the check, negative for overdue checks (NULL: no maximum)
 -- $4 maximum number of rows
-SELECT id, due_at, (extract(epoch FROM due_at - clock_timestamp()) * 1000000)::bigint AS micros
+SELECT id, due_at, (extract(epoch FROM due_at - clock_timestamp()) * 1000000)::bigint AS left_us
 FROM (
     SELECT a.order_id AS id, min(
                least(a.next_check, CASE WHEN NOT a.closing THEN least(o.expires_at, o.cancel_requested_at) END)) AS due_at

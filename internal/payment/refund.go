@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/shop/internal/deadline"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/rest"
 )
@@ -17,7 +18,7 @@ func (s *Service) SendRefunds(ctx context.Context, tasks []delay.Task) ([]delay.
 
 // sendRefunds sends or checks those of the refunds that are due. It returns the number of refunds that ended, and an
 // error if the database cannot be used.
-func (s *Service) sendRefunds(ctx context.Context, ids []uuid.UUID, _ delay.Actor) (ended int, err error) {
+func (s *Service) sendRefunds(ctx context.Context, ids []uuid.UUID, _ deadline.Actor) (ended int, err error) {
 	refunds, err := s.store.takeRefunds(ctx, ids)
 	if err != nil {
 		return 0, err

@@ -16,8 +16,6 @@ var (
 	refundMoveSQL string
 	//go:embed refund_left.sql
 	refundLeftSQL string
-	//go:embed refund_pending.sql
-	refundPendingSQL string
 	//go:embed refund_retry.sql
 	refundRetrySQL string
 )

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"example.com/shop/internal/deadline"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/order"
@@ -125,7 +126,7 @@ func (s *Service) createSession(ctx context.Context, customer uuid.UUID, a *Atte
 	switch {
 	case final(err): // at once, so that the customer can try again
 		s.log.ErrorContext(ctx, "the payment provider refused to create a session", "attempt", a.ID, "error", err)
-		if err := s.close(ctx, a.ID, Creating, delay.Actor(order.Customer)); err != nil {
+		if err := s.close(ctx, a.ID, Creating, deadline.Actor(order.Customer)); err != nil {
 			return nil, err
 		}
 		return nil, &rest.Error{Kind: CheckoutRefused, Err: err,

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"runtime/debug"
 	"slices"
 	"sync/atomic"
@@ -13,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 
+	"example.com/shop/internal/deadline"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/keyset"
 )
@@ -27,7 +27,7 @@ func (s *Service) Settle(ctx context.Context, tasks []delay.Task) ([]delay.Outco
 // handle handles tasks with work, and then reads from the table when each of them is due again. Errors of work are no
 // errors of the tasks: taking a row has moved its next check on.
 func (s *Service) handle(
-	ctx context.Context, tasks []delay.Task, work func(context.Context, []uuid.UUID, delay.Actor) (int, error), leftStatement string,
+	ctx context.Context, tasks []delay.Task, work func(context.Context, []uuid.UUID, deadline.Actor) (int, error), leftStatement string,
 ) ([]delay.Outcome, error) {
 	outcomes := make([]delay.Outcome, len(tasks)) // Done, also for the ids that no row can have
 	ids := make([]string, len(tasks))
@@ -35,7 +35,7 @@ func (s *Service) handle(
 		ids[i] = task.ID
 	}
 	rows, foreign := keyset.ParseIDs(ids)
-	_, err := work(ctx, rows, delay.ByWorker)
+	_, err := work(ctx, rows, deadline.ByWorker)
 	var left map[uuid.UUID]time.Duration
 	if err == nil {
 		left, err = s.store.left(ctx, leftStatement, rows)
@@ -49,7 +49,7 @@ func (s *Service) handle(
 		switch {
 		case slices.Contains(foreign, id):
 		case err != nil:
-			outcomes[i] = delay.RetryIn(jitter(time.Second))
+			outcomes[i] = delay.RetrySoon(ctx)
 		case again:
 			outcomes[i] = delay.RetryIn(max(wait, minWait))
 		}
@@ -60,12 +60,9 @@ func (s *Service) handle(
 // minWait is the wait for a row that is due, but that another session holds.
 const minWait = 100 * time.Millisecond
 
-// jitter returns a random duration from half of d to one and a half times d.
-func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d) }
-
 // settle asks the provider about those attempts of the orders that are due for a check. It returns the number of
 // attempts that ended, and an error if the database cannot be used.
-func (s *Service) settle(ctx context.Context, orders []uuid.UUID, by delay.Actor) (ended int, err error) {
+func (s *Service) settle(ctx context.Context, orders []uuid.UUID, by deadline.Actor) (ended int, err error) {
 	attempts, err := s.store.take(ctx, orders)
 	if err != nil {
 		return 0, err
@@ -114,7 +111,7 @@ func (s *Service) logFailure(ctx context.Context, what string, id uuid.UUID, err
 }
 
 // settleOne settles one attempt that take.sql has taken, and reports whether the attempt ended.
-func (s *Service) settleOne(ctx context.Context, a taken, by delay.Actor) (ended bool, err error) {
+func (s *Service) settleOne(ctx context.Context, a taken, by deadline.Actor) (ended bool, err error) {
 	if a.SessionID == "" { // nobody can pay a session whose URL the shop does not know
 		if a.State == Creating && (a.Closing || a.Stale) {
 			err := s.close(ctx, a.ID, a.State, by)
@@ -154,7 +151,7 @@ func (s *Service) ask(ctx context.Context, a taken) (session, error) {
 
 // close closes an attempt and has its order cancelled when that is due. It does nothing if the attempt is not in the
 // given state any more.
-func (s *Service) close(ctx context.Context, id uuid.UUID, state State, by delay.Actor) error {
+func (s *Service) close(ctx context.Context, id uuid.UUID, state State, by deadline.Actor) error {
 	done, err := s.store.close(ctx, id, state, by)
 	if err != nil || done == nil {
 		return err
@@ -167,7 +164,7 @@ func (s *Service) close(ctx context.Context, id uuid.UUID, state State, by delay
 
 // succeed stores the success of an attempt, and has the money returned if the success did not pay the order. It does
 // nothing if the success is stored already.
-func (s *Service) succeed(ctx context.Context, id uuid.UUID, paid session, by delay.Actor) error {
+func (s *Service) succeed(ctx context.Context, id uuid.UUID, paid session, by deadline.Actor) error {
 	refund := keyset.NewID()
 	done, err := s.store.succeed(ctx, id, paid, refund, by)
 	if err != nil || done == nil {

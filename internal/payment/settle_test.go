@@ -325,8 +325,8 @@ func TestTimeOutWithoutDatabase(t *testing.T) {
 	cancel()
 	for name, table := range map[string]*payment.Table{"attempts": s.Attempts(), "refunds": s.Refunds()} {
 		_, _, err := table.TimeOut(ctx, []string{uuid.NewString()})
-		if !errors.Is(err, delay.ErrUnavailable) {
-			t.Errorf("%s: TimeOut returns %v, want an error that wraps delay.ErrUnavailable", name, err)
+		if !errors.Is(err, reconcile.ErrUnavailable) {
+			t.Errorf("%s: TimeOut returns %v, want an error that wraps reconcile.ErrUnavailable", name, err)
 		}
 		if _, _, err := table.TimeOut(ctx, nil); err != nil {
 			t.Errorf("%s: TimeOut of no ids returns %v, want nil", name, err)

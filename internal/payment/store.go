@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 	"gorm.io/gorm"
 
-	"example.com/shop/internal/delay"
+	"example.com/shop/internal/deadline"
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/postgres"
@@ -26,8 +26,6 @@ var (
 	takeSQL string
 	//go:embed left.sql
 	leftSQL string
-	//go:embed pending.sql
-	pendingSQL string
 	//go:embed close.sql
 	closeSQL string
 	//go:embed succeed.sql
@@ -221,7 +219,7 @@ type settlement struct {
 }
 
 // close closes an attempt that is in the given state. It returns nil if the attempt is in another state.
-func (s *Store) close(ctx context.Context, id uuid.UUID, state State, by delay.Actor) (*settlement, error) {
+func (s *Store) close(ctx context.Context, id uuid.UUID, state State, by deadline.Actor) (*settlement, error) {
 	var done settlement
 	found, err := s.row(ctx, &done, closeSQL, id, state, order.CancelKind, by)
 	switch {
@@ -235,7 +233,7 @@ func (s *Store) close(ctx context.Context, id uuid.UUID, state State, by delay.A
 
 // succeed stores the success of an attempt. refund is the id of the refund if the success must be refunded. It returns
 // nil if the success is stored already.
-func (s *Store) succeed(ctx context.Context, id uuid.UUID, paid session, refund uuid.UUID, by delay.Actor) (*settlement, error) {
+func (s *Store) succeed(ctx context.Context, id uuid.UUID, paid session, refund uuid.UUID, by deadline.Actor) (*settlement, error) {
 	var done settlement
 	found, err := s.row(ctx, &done, succeedSQL,
 		id, paid.id, paid.intent, paid.amountCents, paid.currency, refund, order.CancelKind, RefundKind, by)
@@ -263,17 +261,4 @@ func (s *Store) left(ctx context.Context, statement string, ids []uuid.UUID) (ma
 		left[row.ID] = time.Duration(row.LeftUs) * time.Microsecond
 	}
 	return left, nil
-}
-
-// unknown returns those of the ids for which there is no row with this value in the column of the table.
-func (s *Store) unknown(ctx context.Context, table, column string, ids []string) ([]string, error) {
-	known, unknown := keyset.ParseIDs(ids)
-	var missing []string
-	err := s.db.WithContext(ctx).Raw(`
-		SELECT batch.id FROM unnest($1::uuid[]) AS batch (id)
-		WHERE NOT EXISTS (SELECT FROM `+table+` t WHERE t.`+column+` = batch.id)`, known).Scan(&missing).Error
-	if err != nil {
-		return nil, fmt.Errorf("look for unknown ids in %s: %w", table, err)
-	}
-	return append(unknown, missing...), nil
 }

@@ -113,11 +113,11 @@ func (f *fakeTable) TimeOut(ctx context.Context, ids []string) (timedOut, held i
 		select {
 		case <-time.After(f.took):
 		case <-ctx.Done():
-			return 0, 0, fmt.Errorf("%w: %w", delay.ErrUnavailable, ctx.Err())
+			return 0, 0, fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
 		}
 	}
 	if f.fails["TimeOut"] {
-		return 0, 0, delay.ErrUnavailable
+		return 0, 0, ErrUnavailable
 	}
 	indexes := make([]int, len(ids))
 	for i, id := range ids {

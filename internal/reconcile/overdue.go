@@ -123,7 +123,7 @@ func (o *overdue) try(ctx context.Context, t Table, ids []string) (done, held in
 	switch {
 	case err == nil:
 		o.forget(ids)
-	case errors.Is(err, delay.ErrUnavailable) || ctx.Err() != nil:
+	case errors.Is(err, ErrUnavailable) || ctx.Err() != nil:
 		o.forget(ids)
 		return done, held, fmt.Errorf("time out overdue rows: %w", err)
 	case len(o.failed) < o.maxFailed || o.failed[ids[0]] != nil:

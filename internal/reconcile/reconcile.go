@@ -16,6 +16,7 @@ package reconcile
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -28,7 +29,10 @@ import (
 // All is the argument within of [Table.Pending] that selects all pending rows, whatever their deadlines.
 const All time.Duration = math.MaxInt64
 
-// Table is the rows that time out.
+// ErrUnavailable means that a table cannot be used now, for a reason outside its rows. A later call may succeed.
+var ErrUnavailable = errors.New("the table is not available")
+
+// Table is the rows that time out. Package deadline has one for the statements of a domain.
 type Table interface {
 	// Pending returns a page of at most limit pending rows, sorted by deadline, with the time left to each deadline by
 	// the table's clock.
@@ -44,8 +48,8 @@ type Table interface {
 	Unknown(ctx context.Context, ids []string) ([]string, error)
 	// TimeOut times out those of the rows that are overdue. It returns the number of rows that it timed out, and the
 	// number of overdue rows that it left because other sessions hold their locks. An error that wraps
-	// [delay.ErrUnavailable] concerns the whole table. After any other error the reconciler tries smaller parts of the
-	// ids, to find the rows that cause it. [delay.Timeouts] has this method.
+	// [ErrUnavailable] concerns the whole table. After any other error the reconciler tries smaller parts of the
+	// ids, to find the rows that cause it.
 	TimeOut(ctx context.Context, ids []string) (done, held int, err error)
 }
 

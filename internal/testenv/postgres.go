@@ -46,6 +46,29 @@ func Postgres(t testing.TB) string {
 	return server.database(name)
 }
 
+// DisablePostgres makes a database that [Postgres] returned unavailable: the server ends all sessions of the database, and
+// rejects new ones.
+func DisablePostgres(t testing.TB, databaseURL string) {
+	t.Helper()
+	u, err := url.Parse(databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := shared.postgres.get(startPostgres)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := strings.TrimPrefix(u.Path, "/")
+	for _, statement := range []string{
+		`ALTER DATABASE ` + name + ` ALLOW_CONNECTIONS false`,
+		`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '` + name + `'`,
+	} {
+		if _, err := server.admin.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // PostgresServer starts a server for one test, which may pause, stop and restart the server. Its database has no
 // tables. The server stops when the test ends.
 func PostgresServer(t testing.TB, settings map[string]string) *devstack.Postgres {

@@ -1,4 +1,4 @@
-package delay
+package deadline
 
 import (
 	"bytes"
@@ -13,14 +13,17 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/reconcile"
 )
 
-// fakeRows is a [TimeoutTable] in memory. A statement on a row that needs a held shared row waits until its limit and
+// fakeRows is rows in memory. A statement on a row that needs a locked shared row waits until its limit and
 // does not get the lock.
 type fakeRows struct {
 	states map[string]RowState // the state of each row, by id; TimeOut returns Gone for other ids
 	shared map[string]string   // the key of the shared row that a row needs, by id
-	held   map[string]bool     // the shared rows that another session holds, by key
+	locked map[string]bool     // the shared rows that another session has locked, by key
 	err    error               // the error of each statement
 
 	waits    []time.Duration // the limits of the statements that did not get the lock
@@ -38,20 +41,23 @@ var (
 
 const sessionLockTimeout = 3 * time.Second
 
-func (f *fakeRows) table() TimeoutTable {
-	return TimeoutTable{TimeOut: f.timeOut, Split: f.split, Observe: f.observe}
+func (f *fakeRows) table() *Table {
+	return &Table{timeOutRows: f.timeOut, splitRows: f.split, observe: f.observe, log: slog.New(slog.DiscardHandler)}
 }
 
 func (f *fakeRows) timeOut(ctx context.Context, ids []string, _ Actor, lockWait time.Duration) ([]Verdict, error) {
 	if f.err != nil {
 		return nil, f.err
 	}
-	if slices.ContainsFunc(ids, func(id string) bool { return f.held[f.shared[id]] }) {
+	if slices.ContainsFunc(ids, func(id string) bool { return f.locked[f.shared[id]] }) {
 		f.waits = append(f.waits, lockWait)
 		if lockWait == 0 {
 			lockWait = sessionLockTimeout
 		}
-		sleep(ctx, lockWait)
+		select {
+		case <-time.After(lockWait):
+		case <-ctx.Done():
+		}
 		return nil, fmt.Errorf("statement: %w", errLockTimeout)
 	}
 	verdicts := make([]Verdict, len(ids))
@@ -70,25 +76,25 @@ func (f *fakeRows) timeOut(ctx context.Context, ids []string, _ Actor, lockWait 
 	return verdicts, nil
 }
 
-func (f *fakeRows) split(_ context.Context, ids []string) (free []string, held map[string][]string, err error) {
+func (f *fakeRows) split(_ context.Context, ids []string) (free []string, locked map[string][]string, err error) {
 	f.splits++
-	held = map[string][]string{}
+	locked = map[string][]string{}
 	for _, id := range ids {
-		if key := f.shared[id]; f.held[key] {
-			held[key] = append(held[key], id)
+		if key := f.shared[id]; f.locked[key] {
+			locked[key] = append(locked[key], id)
 		} else {
 			free = append(free, id)
 		}
 	}
-	return free, held, f.err
+	return free, locked, f.err
 }
 
 func (f *fakeRows) observe(_ context.Context, verdicts []Verdict, by Actor) {
 	f.observed, f.by = append(f.observed, verdicts...), by
 }
 
-func tasksOf(ids ...string) []Task {
-	tasks := make([]Task, len(ids))
+func tasksOf(ids ...string) []delay.Task {
+	tasks := make([]delay.Task, len(ids))
 	for i, id := range ids {
 		tasks[i].ID = id
 	}
@@ -96,7 +102,7 @@ func tasksOf(ids ...string) []Task {
 }
 
 // retryBetween fails the test if an outcome does not return its task to the queue within the given limits.
-func retryBetween(t *testing.T, o Outcome, least, most time.Duration) {
+func retryBetween(t *testing.T, o delay.Outcome, least, most time.Duration) {
 	t.Helper()
 	if in, ok := o.Retry(); !ok || in < least || in > most {
 		t.Errorf("the task is due again in %v (%v), want %v to %v", in, ok, least, most)
@@ -108,14 +114,15 @@ func TestHandleTurnsVerdictsIntoOutcomes(t *testing.T) {
 		"due": TimedOut, "ended": AlreadyEnded, "early": NotDue, "locked": Locked, "blocked": Blocked, "odd": "canceled",
 	}}
 	var log bytes.Buffer
-	timeouts := NewTimeouts("test.kind", rows.table(), slog.New(slog.NewTextHandler(&log, nil)))
+	table := rows.table()
+	table.log = slog.New(slog.NewTextHandler(&log, nil))
 	foreign := strings.Repeat("x", 1000)
-	outcomes, err := timeouts.Handle(t.Context(), tasksOf("due", foreign, "ended", "early", "locked", "blocked", "gone", "odd"))
+	outcomes, err := table.Handle(t.Context(), tasksOf("due", foreign, "ended", "early", "locked", "blocked", "gone", "odd"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, i := range []int{0, 1, 2, 6} {
-		if outcomes[i] != Done() {
+		if outcomes[i] != delay.Done() {
 			t.Errorf("outcome %d is %+v, want done", i, outcomes[i])
 		}
 	}
@@ -129,7 +136,7 @@ func TestHandleTurnsVerdictsIntoOutcomes(t *testing.T) {
 		t.Errorf("%d verdicts were observed, by the %s; want 8 by the worker", len(rows.observed), rows.by)
 	}
 	if text := log.String(); strings.Count(text, "level=WARN") != 2 || strings.Contains(text, foreign) ||
-		!strings.Contains(text, "tasks=1") || !strings.Contains(text, "kind=test.kind") {
+		!strings.Contains(text, "tasks=1") {
 		t.Errorf("the log of two tasks without a row is\n%s", text)
 	}
 }
@@ -150,7 +157,7 @@ func TestHandleAfterErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			rows := &fakeRows{err: fmt.Errorf("statement: %w", test.err)}
-			outcomes, err := NewTimeouts("test.kind", rows.table(), quiet()).Handle(test.ctx, tasksOf("a", "b"))
+			outcomes, err := rows.table().Handle(test.ctx, tasksOf("a", "b"))
 			if !test.postponed {
 				if !errors.Is(err, test.err) {
 					t.Errorf("%v, %v; want the error", outcomes, err)
@@ -170,68 +177,68 @@ func TestHandleAfterErrors(t *testing.T) {
 // TestHandleWithoutAVerdict uses a statement that returns no verdict for one of its rows. Handle returns an error, so
 // that the task of this row is not acknowledged.
 func TestHandleWithoutAVerdict(t *testing.T) {
-	table := TimeoutTable{TimeOut: func(_ context.Context, ids []string, _ Actor, _ time.Duration) ([]Verdict, error) {
+	table := &Table{timeOutRows: func(_ context.Context, ids []string, _ Actor, _ time.Duration) ([]Verdict, error) {
 		return []Verdict{{ID: ids[0], State: TimedOut}}, nil
 	}}
-	if outcomes, err := NewTimeouts("test.kind", table, quiet()).Handle(t.Context(), tasksOf("a", "b")); err == nil {
+	if outcomes, err := table.Handle(t.Context(), tasksOf("a", "b")); err == nil {
 		t.Errorf("outcomes %v, want an error", outcomes)
 	}
 }
 
 func TestTimeOutForTheReconciler(t *testing.T) {
 	rows := &fakeRows{states: map[string]RowState{"a": TimedOut, "b": TimedOut, "c": Locked, "d": Blocked, "e": NotDue}}
-	timeouts := NewTimeouts("test.kind", rows.table(), quiet())
-	done, held, err := timeouts.TimeOut(t.Context(), []string{"a", "b", "c", "d", "e", "gone"})
-	if done != 2 || held != 2 || err != nil || rows.by != ByReconciler {
-		t.Errorf("%d timed out, %d held, %v, by the %s; want 2 and 2 by the reconciler", done, held, err, rows.by)
+	table := rows.table()
+	done, locked, err := table.TimeOut(t.Context(), []string{"a", "b", "c", "d", "e", "gone"})
+	if done != 2 || locked != 2 || err != nil || rows.by != ByReconciler {
+		t.Errorf("%d timed out, %d locked, %v, by the %s; want 2 and 2 by the reconciler", done, locked, err, rows.by)
 	}
 	rows.err = errors.New("must not be called")
-	if done, held, err := timeouts.TimeOut(t.Context(), nil); done != 0 || held != 0 || err != nil {
-		t.Errorf("without ids: %d timed out, %d held, %v", done, held, err)
+	if done, locked, err := table.TimeOut(t.Context(), nil); done != 0 || locked != 0 || err != nil {
+		t.Errorf("without ids: %d timed out, %d locked, %v", done, locked, err)
 	}
 	for _, test := range []struct {
 		err         error
 		unavailable bool
 	}{{errShutdown, true}, {errLockTimeout, true}, {errStatementTimeout, false}, {errors.New("poisoned"), false}} {
 		rows.err = test.err
-		timeouts.waits.startSplitting() // so that Split returns the error
-		if _, _, err := timeouts.TimeOut(t.Context(), []string{"a"}); errors.Is(err, ErrUnavailable) != test.unavailable {
+		table.waits.startSplitting() // so that splitRows returns the error
+		if _, _, err := table.TimeOut(t.Context(), []string{"a"}); errors.Is(err, reconcile.ErrUnavailable) != test.unavailable {
 			t.Errorf("%v wraps ErrUnavailable: %v, want %v", err, !test.unavailable, test.unavailable)
 		}
 	}
 }
 
-// TestHeldSharedRows uses sessions that hold shared rows for a long time. A row that needs no held row times out in
-// each call. A statement waits for each held row. The waits become short after several locks were not available, and
+// TestLockedSharedRows uses sessions that keep locks of shared rows for a long time. A row that needs no locked row times
+// out in each call. A statement waits for each locked row. The waits become short after several locks were not available, and
 // stop for a while after each lock that was not available.
-func TestHeldSharedRows(t *testing.T) {
+func TestLockedSharedRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rows := &fakeRows{states: map[string]RowState{}, shared: map[string]string{}, held: map[string]bool{}}
+		rows := &fakeRows{states: map[string]RowState{}, shared: map[string]string{}, locked: map[string]bool{}}
 		ids := []string{"free"}
 		for i := range manySkipped + 2 {
-			id := fmt.Sprint("held-", i)
+			id := fmt.Sprint("locked-", i)
 			ids = append(ids, id)
-			rows.shared[id], rows.held["key of "+id] = "key of "+id, true
+			rows.shared[id], rows.locked["key of "+id] = "key of "+id, true
 		}
-		timeouts := NewTimeouts("test.kind", rows.table(), quiet())
-		call := func(name string, wantHeld int, wantWaits ...time.Duration) {
+		table := rows.table()
+		call := func(name string, wantBlocked int, wantWaits ...time.Duration) {
 			t.Helper()
 			for _, id := range ids {
 				rows.states[id] = TimedOut
 			}
 			rows.waits = nil
-			outcomes, err := timeouts.Handle(t.Context(), tasksOf(ids...))
-			if err != nil || outcomes[0] != Done() {
+			outcomes, err := table.Handle(t.Context(), tasksOf(ids...))
+			if err != nil || outcomes[0] != delay.Done() {
 				t.Fatalf("%s: %v, %v; want the free row timed out", name, outcomes, err)
 			}
-			held := 0
+			blocked := 0
 			for _, o := range outcomes {
 				if _, again := o.Retry(); again {
-					held++
+					blocked++
 				}
 			}
-			if held != wantHeld || !slices.Equal(rows.waits, wantWaits) {
-				t.Errorf("%s: %d rows are held, after waits of %v; want %d after %v", name, held, rows.waits, wantHeld, wantWaits)
+			if blocked != wantBlocked || !slices.Equal(rows.waits, wantWaits) {
+				t.Errorf("%s: %d rows are blocked, after waits of %v; want %d after %v", name, blocked, rows.waits, wantBlocked, wantWaits)
 			}
 		}
 		all := len(ids) - 1
@@ -239,7 +246,7 @@ func TestHeldSharedRows(t *testing.T) {
 		call("second", all)
 		<-time.After(skipFor + time.Second)
 		call("after the skip", all, maxLockWait, maxLockWait, maxLockWait, minLockWait, minLockWait)
-		clear(rows.held)
+		clear(rows.locked)
 		call("released", 0)
 		splits := rows.splits
 		<-time.After(splitFor)
@@ -250,14 +257,13 @@ func TestHeldSharedRows(t *testing.T) {
 	})
 }
 
-// TestLockTimeoutWithoutSplit uses a table without Split. After a lock timeout all rows are blocked.
+// TestLockTimeoutWithoutSplit uses rows without shared rows. After a lock timeout all rows are blocked.
 func TestLockTimeoutWithoutSplit(t *testing.T) {
 	rows := &fakeRows{err: errLockTimeout}
 	table := rows.table()
-	table.Split, table.Observe = nil, nil
-	timeouts := NewTimeouts("test.kind", table, quiet())
+	table.splitRows, table.observe = nil, nil
 	for range 2 {
-		outcomes, err := timeouts.Handle(t.Context(), tasksOf("a", "b"))
+		outcomes, err := table.Handle(t.Context(), tasksOf("a", "b"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,117 @@
+package deadline
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"gorm.io/gorm"
+)
+
+// CheckReady returns an error if the database does not answer, or lacks one of the relations. Name indexes: the restore of
+// a backup creates them last.
+func CheckReady(ctx context.Context, db *gorm.DB, relations ...string) error {
+	err := db.WithContext(ctx).Exec(`SELECT name::regclass FROM unnest($1::text[]) AS required (name)`, relations).Error
+	if err != nil {
+		return fmt.Errorf("check for the relations %v: %w", relations, err)
+	}
+	return nil
+}
+
+// Violation is a row that breaks an invariant.
+type Violation struct {
+	Invariant int    `json:"invariant"` // its number in the statement
+	Subject   string `json:"subject"`   // the row, with its id
+	Detail    string `json:"detail"`
+}
+
+// FindViolations returns the rows that break the invariants of a domain. A healthy database has none. The check may read
+// every row, and only ctx limits its time.
+//
+// The statement has the parameter $1, how long a row may be overdue, in microseconds. It returns the columns invariant,
+// subject and detail, and limits the number of rows.
+func FindViolations(ctx context.Context, db *gorm.DB, statement string, overdue time.Duration) ([]Violation, error) {
+	violations := []Violation{}
+	err := db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+		if err := tx.Exec(`SELECT set_config('statement_timeout', '0', true), set_config('enable_seqscan', 'on', true)`).Error; err != nil {
+			return err
+		}
+		return tx.Raw(statement, overdue.Microseconds()).Scan(&violations).Error
+	})
+	if err != nil {
+		return nil, fmt.Errorf("check invariants: %w", err)
+	}
+	return violations, nil
+}
+
+// Backlog summarizes the pending rows.
+type Backlog struct {
+	Pending       int64   `json:"pending"`
+	OldestOverdue float64 `json:"oldest_overdue_seconds"` // time since the earliest due time; 0 if it has not passed
+}
+
+// ReadBacklog runs a statement that returns one row, with the columns of [Backlog]: pending and oldest_overdue.
+func ReadBacklog(ctx context.Context, db *gorm.DB, statement string) (Backlog, error) {
+	var b Backlog
+	if err := db.WithContext(ctx).Raw(statement).Scan(&b).Error; err != nil {
+		return Backlog{}, fmt.Errorf("count pending rows: %w", err)
+	}
+	return b, nil
+}
+
+// Lateness describes how long after their due times rows timed out, by the actor that timed them out.
+type Lateness struct {
+	Worker     Percentiles `json:"worker"`
+	Reconciler Percentiles `json:"reconciler"`
+	Histogram  []Bucket    `json:"histogram"`
+}
+
+// Bucket counts the timeouts that were late by less than Below seconds and that no earlier bucket counts. In the last
+// bucket Below is nil: it counts the rest.
+type Bucket struct {
+	Below      *float64 `json:"below_seconds"`
+	Worker     int64    `json:"worker"`
+	Reconciler int64    `json:"reconciler"`
+}
+
+// bucketBounds are the upper bounds of the buckets of a lateness histogram, in seconds.
+var bucketBounds = []float64{.002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30}
+
+// Percentiles summarizes Count durations, in seconds.
+type Percentiles struct {
+	Count int64   `json:"count"`
+	P50   float64 `json:"p50_seconds"`
+	P99   float64 `json:"p99_seconds"`
+	Max   float64 `json:"max_seconds"`
+}
+
+// ReadLateness runs a statement on the latest timeouts. The statement has the parameter $1, the upper bounds of buckets in
+// seconds (float8[]). It returns the columns actor, bucket, count, p50, p99 and max: one row for all timeouts of an actor
+// (bucket NULL), and one for each bucket with timeouts. width_bucket gives the number of a bucket.
+func ReadLateness(ctx context.Context, db *gorm.DB, statement string) (Lateness, error) {
+	var rows []struct {
+		Actor       Actor
+		Bucket      *int
+		Percentiles `gorm:"embedded"`
+	}
+	if err := db.WithContext(ctx).Raw(statement, bucketBounds).Scan(&rows).Error; err != nil {
+		return Lateness{}, fmt.Errorf("read lateness: %w", err)
+	}
+	l := Lateness{Histogram: make([]Bucket, len(bucketBounds)+1)}
+	for i := range bucketBounds {
+		l.Histogram[i].Below = &bucketBounds[i]
+	}
+	for _, row := range rows {
+		switch {
+		case row.Actor == ByWorker && row.Bucket == nil:
+			l.Worker = row.Percentiles
+		case row.Actor == ByReconciler && row.Bucket == nil:
+			l.Reconciler = row.Percentiles
+		case row.Actor == ByWorker:
+			l.Histogram[*row.Bucket].Worker = row.Count
+		case row.Actor == ByReconciler:
+			l.Histogram[*row.Bucket].Reconciler = row.Count
+		}
+	}
+	return l, nil
+}

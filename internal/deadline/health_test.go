@@ -1,0 +1,90 @@
+package deadline
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/shop/internal/postgres"
+)
+
+func TestCheckReady(t *testing.T) {
+	l := newLibrary(t, 2)
+	if err := CheckReady(t.Context(), l.gdb, "loans_pending", "books"); err != nil {
+		t.Errorf("CheckReady returns %v, want nil", err)
+	}
+	err := CheckReady(t.Context(), l.gdb, "books", "missing_index")
+	if err == nil || !postgres.Unavailable(err) || !strings.Contains(err.Error(), "missing_index") {
+		t.Errorf("without an index CheckReady returns %v, want an error that names it and counts as unavailable", err)
+	}
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	if err := CheckReady(stopped, l.gdb, "books"); err == nil {
+		t.Error("after the end of its context CheckReady returns nil")
+	}
+}
+
+// TestFindViolations checks that a check of all rows may take longer than other statements, and may read whole tables.
+// Afterwards the session has its settings again.
+func TestFindViolations(t *testing.T) {
+	l := newLibrary(t, 1)
+	const settings = `current_setting('statement_timeout') || ' ' || current_setting('enable_seqscan')`
+	found, err := FindViolations(t.Context(), l.gdb, `
+		SELECT 3 AS invariant, 'loan 1' AS subject, `+settings+` || ' ' || $1::bigint AS detail`, 2*time.Second)
+	if want := (Violation{3, "loan 1", "0 on 2000000"}); err != nil || len(found) != 1 || found[0] != want {
+		t.Errorf("the violations are %+v, %v; want %+v", found, err, want)
+	}
+	var after string
+	if err := l.db.QueryRowContext(t.Context(), `SELECT `+settings).Scan(&after); err != nil || after != "5s off" {
+		t.Errorf("afterwards the settings are %q, %v; want 5s and off", after, err)
+	}
+	found, err = FindViolations(t.Context(), l.gdb, `SELECT 1 AS invariant, '' AS subject, '' AS detail WHERE $1::bigint < 0`, time.Second)
+	if text, _ := json.Marshal(found); err != nil || string(text) != "[]" {
+		t.Errorf("without a violation the answer is %s, %v; want an empty list", text, err)
+	}
+}
+
+func TestReadBacklog(t *testing.T) {
+	l := newLibrary(t, 2)
+	got, err := ReadBacklog(t.Context(), l.gdb, `SELECT 7::bigint AS pending, 1.5::float8 AS oldest_overdue`)
+	if want := (Backlog{Pending: 7, OldestOverdue: 1.5}); got != want || err != nil {
+		t.Errorf("the backlog is %+v, %v; want %+v", got, err, want)
+	}
+}
+
+// TestReadLateness reads the lateness of some timeouts as JSON, as operators' pages read it.
+func TestReadLateness(t *testing.T) {
+	l := newLibrary(t, 2)
+	got, err := ReadLateness(t.Context(), l.gdb, `
+		SELECT actor, bucket, count(*) AS count, max(late) AS max,
+		       percentile_cont(0.5)  WITHIN GROUP (ORDER BY late) AS p50,
+		       percentile_cont(0.99) WITHIN GROUP (ORDER BY late) AS p99
+		FROM (
+			SELECT actor, late, width_bucket(late, $1::float8[]) AS bucket
+			FROM (VALUES ('worker', 0.001::float8), ('worker', 0.003), ('worker', 0.002), ('reconciler', 60)) AS timeouts (actor, late)
+		) AS timeouts
+		GROUP BY GROUPING SETS ((actor), (actor, bucket))`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`{"worker":{"count":3,"p50_seconds":0.002,"p99_seconds":0.00298,"max_seconds":0.003},`,
+		`"reconciler":{"count":1,"p50_seconds":60,"p99_seconds":60,"max_seconds":60},`,
+		`"histogram":[{"below_seconds":0.002,"worker":1,"reconciler":0},{"below_seconds":0.005,"worker":2,"reconciler":0},` +
+			`{"below_seconds":0.01,"worker":0,"reconciler":0},`,
+		`{"below_seconds":30,"worker":0,"reconciler":0},{"below_seconds":null,"worker":0,"reconciler":1}]}`,
+	} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the lateness lacks %s:\n%s", want, text)
+		}
+	}
+	if n := len(got.Histogram); n != 14 {
+		t.Errorf("the histogram has %d buckets, want 14", n)
+	}
+}

@@ -1,0 +1,168 @@
+package deadline
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"log/slog"
+	"testing"
+	"time"
+
+	"gorm.io/gorm"
+
+	"example.com/shop/internal/keyset"
+	"example.com/shop/internal/postgres"
+	"example.com/shop/internal/testenv"
+)
+
+// The tests time out loans of books: when a loan is due, its book is free again.
+const schemaSQL = `
+	CREATE TABLE books (id uuid PRIMARY KEY, free bigint NOT NULL);
+	CREATE TABLE loans (
+		id       uuid        PRIMARY KEY,
+		book_id  uuid        NOT NULL REFERENCES books,
+		status   text        NOT NULL DEFAULT 'pending' CHECK (status IN ('pending', 'returned', 'expired')),
+		due_at   timestamptz NOT NULL,
+		ended_at timestamptz,
+		ended_by text
+	);
+	CREATE INDEX loans_pending ON loans (due_at, id) WHERE status = 'pending'`
+
+var loanStatements = Statements{
+	TimeOut: `
+		WITH locked AS MATERIALIZED (
+			SELECT id FROM loans
+			WHERE id = ANY ($1::uuid[]) AND status = 'pending' AND due_at <= now()
+			ORDER BY id FOR UPDATE SKIP LOCKED
+		),
+		expired AS (
+			UPDATE loans l SET status = 'expired', ended_at = clock_timestamp(), ended_by = $2::text
+			FROM locked WHERE l.id = locked.id RETURNING l.*
+		),
+		freed AS (
+			UPDATE books b SET free = free + 1 FROM expired e WHERE b.id = e.book_id
+		)
+		SELECT batch.id, CASE
+		           WHEN e.id IS NOT NULL      THEN 'timed_out'
+		           WHEN l.id IS NULL          THEN 'gone'
+		           WHEN l.status <> 'pending' THEN 'already_ended'
+		           WHEN l.due_at > now()      THEN 'not_due'
+		           ELSE 'locked'
+		       END AS state,
+		       coalesce(extract(epoch FROM e.ended_at - e.due_at) * 1000000, 0)::bigint AS late_us,
+		       greatest(coalesce(extract(epoch FROM l.due_at - clock_timestamp()) * 1000000, 0), 0)::bigint AS left_us,
+		       e.book_id AS owner, CASE WHEN e.id IS NOT NULL THEN 'overdue' END AS reason
+		FROM unnest($1::uuid[]) AS batch (id)
+		LEFT JOIN loans l ON l.id = batch.id
+		LEFT JOIN expired e ON e.id = batch.id`,
+	Split: `
+		WITH free AS MATERIALIZED (
+			SELECT id FROM books WHERE id IN (SELECT book_id FROM loans WHERE id = ANY ($1::uuid[]))
+			FOR NO KEY UPDATE SKIP LOCKED
+		)
+		SELECT batch.id, (SELECT book_id FROM loans l WHERE l.id = batch.id AND book_id NOT IN (SELECT id FROM free)) AS locked
+		FROM unnest($1::uuid[]) AS batch (id)`,
+	Pending: `
+		SELECT id, due_at, (extract(epoch FROM due_at - clock_timestamp()) * 1000000)::bigint AS left_us
+		FROM loans
+		WHERE status = 'pending' AND (due_at, id) > (coalesce($1::timestamptz, '-infinity'), $2::uuid)
+		  AND due_at <= coalesce(now() + $3::bigint * interval '1 microsecond', 'infinity')
+		ORDER BY due_at, id
+		LIMIT $4`,
+	Unknown: `
+		SELECT batch.id FROM unnest($1::uuid[]) AS batch (id)
+		WHERE NOT EXISTS (SELECT FROM loans l WHERE l.id = batch.id)`,
+}
+
+func TestMain(m *testing.M) {
+	testenv.Main(m, func(ctx context.Context, db *sql.DB) ([]string, error) {
+		_, err := db.ExecContext(ctx, schemaSQL)
+		return []string{"loans"}, err
+	})
+}
+
+// library is a database with books and loans.
+type library struct {
+	*Table
+	gdb *gorm.DB
+	db  *sql.DB
+	url string
+
+	logged   bytes.Buffer
+	observed []Verdict
+	by       Actor
+}
+
+// newLibrary returns a library whose pool has the given number of connections.
+func newLibrary(t *testing.T, conns int) *library {
+	t.Helper()
+	l := &library{url: testenv.Postgres(t)}
+	var err error
+	if l.gdb, err = postgres.Open(t.Context(), l.url, "test", conns); err != nil {
+		t.Fatal(err)
+	}
+	if l.db, err = l.gdb.DB(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.db.Close() })
+	l.Table = NewTable(l.gdb, "loan.expire", loanStatements, l.observe, slog.New(slog.NewTextHandler(&l.logged, nil)))
+	return l
+}
+
+func (l *library) observe(_ context.Context, verdicts []Verdict, by Actor) {
+	l.observed, l.by = append(l.observed, verdicts...), by
+}
+
+func (l *library) exec(t *testing.T, statement string, args ...any) {
+	t.Helper()
+	if _, err := l.db.ExecContext(t.Context(), statement, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// book adds a book that is not free, and returns its id.
+func (l *library) book(t *testing.T) string {
+	t.Helper()
+	id := keyset.NewID().String()
+	l.exec(t, `INSERT INTO books (id, free) VALUES ($1, 0)`, id)
+	return id
+}
+
+// loan adds a loan of a book that is due after the duration in, and returns its id.
+func (l *library) loan(t *testing.T, book string, in time.Duration) string {
+	t.Helper()
+	id := keyset.NewID().String()
+	l.exec(t, `INSERT INTO loans (id, book_id, due_at) VALUES ($1, $2, now() + $3 * interval '1 microsecond')`, id, book, in.Microseconds())
+	return id
+}
+
+// free returns how often a book was freed.
+func (l *library) free(t *testing.T, book string) (n int) {
+	t.Helper()
+	if err := l.db.QueryRowContext(t.Context(), `SELECT free FROM books WHERE id = $1`, book).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// lock runs a statement in a session that keeps its locks until release, at the latest until the end of the test.
+func (l *library) lock(t *testing.T, statement string, args ...any) (release func()) {
+	t.Helper()
+	session, err := sql.Open("pgx", l.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx, err := session.BeginTx(context.WithoutCancel(t.Context()), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	release = func() {
+		_ = tx.Rollback() // a second call returns sql.ErrTxDone
+		session.Close()
+	}
+	t.Cleanup(release)
+	if _, err := tx.ExecContext(t.Context(), statement, args...); err != nil {
+		t.Fatal(err)
+	}
+	return release
+}

@@ -1,0 +1,180 @@
+package deadline
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/postgres"
+	"example.com/shop/internal/reconcile"
+)
+
+// Handle is the [delay.Handler] of the tasks. A task is done when its row has ended or does not exist. A task that came early
+// is due again at its deadline.
+func (t *Table) Handle(ctx context.Context, tasks []delay.Task) ([]delay.Outcome, error) {
+	ids := make([]string, len(tasks))
+	for i, task := range tasks {
+		ids[i] = task.ID
+	}
+	verdicts, err := t.timeOut(ctx, ids, ByWorker, 0)
+	switch {
+	case postgres.Unavailable(err):
+		t.log.WarnContext(ctx, "the database cannot time out rows now; their tasks are postponed",
+			"tasks", len(tasks), "error", err)
+		outcomes := make([]delay.Outcome, len(tasks))
+		for i := range outcomes {
+			outcomes[i] = delay.RetrySoon(ctx)
+		}
+		return outcomes, nil
+	case err != nil:
+		return nil, err
+	}
+	byID := make(map[string]Verdict, len(verdicts))
+	for _, v := range verdicts {
+		byID[v.ID] = v
+	}
+	outcomes := make([]delay.Outcome, len(tasks))
+	for i, id := range ids {
+		v, found := byID[id]
+		if !found {
+			return nil, fmt.Errorf("internal inconsistency: expected a verdict on each task, found none on %.64q", id)
+		}
+		outcomes[i] = v.outcome(ctx)
+	}
+	t.logGone(ctx, verdicts)
+	return outcomes, nil
+}
+
+// lockedRetry is the wait before the next attempt on a row that another session has locked. It is short, because that
+// session is probably ending the row.
+const lockedRetry = 100 * time.Millisecond
+
+func (v Verdict) outcome(ctx context.Context) delay.Outcome {
+	switch v.State {
+	case NotDue:
+		return delay.RetryIn(max(v.Left, 0))
+	case Locked:
+		return delay.RetryIn(lockedRetry)
+	case Blocked:
+		return delay.RetrySoon(ctx)
+	case TimedOut, AlreadyEnded, Gone:
+		return delay.Done()
+	default:
+		return delay.Fail(fmt.Errorf("the statement returned the unknown state %q", v.State))
+	}
+}
+
+// logGone logs the tasks without a row: the first one with its id, and the number of the others.
+func (t *Table) logGone(ctx context.Context, verdicts []Verdict) {
+	gone := 0
+	for _, v := range verdicts {
+		if v.State != Gone {
+			continue
+		}
+		if gone++; gone == 1 {
+			t.log.WarnContext(ctx, "a task was dropped because its row does not exist",
+				"task", fmt.Sprintf("%.64s", v.ID))
+		}
+	}
+	if gone > 1 {
+		t.log.WarnContext(ctx, "more tasks were dropped because their rows do not exist", "tasks", gone-1)
+	}
+}
+
+// TimeOut times out those of the rows that are due, for a reconciler. It returns in done the number of rows
+// that it timed out, and in locked the number of due rows that it left because other sessions have locked them, or a
+// shared row that they need. After an error some of the rows may have been timed out. The error wraps
+// [reconcile.ErrUnavailable] if its cause is outside the rows.
+func (t *Table) TimeOut(ctx context.Context, ids []string) (done, locked int, err error) {
+	verdicts, err := t.timeOut(ctx, ids, ByReconciler, maxLockWait)
+	for _, v := range verdicts {
+		switch v.State {
+		case TimedOut:
+			done++
+		case Locked, Blocked:
+			locked++
+		}
+	}
+	if postgres.Unavailable(err) && !postgres.TimedOut(err) { // a statement may exceed its time because of its rows
+		err = fmt.Errorf("%w: %w", reconcile.ErrUnavailable, err)
+	}
+	return done, locked, err
+}
+
+// timeOut times out rows, and has the verdicts observed.
+func (t *Table) timeOut(ctx context.Context, ids []string, by Actor, lockWait time.Duration) ([]Verdict, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	verdicts, err := t.timeOutBatch(ctx, ids, by, lockWait)
+	if t.observe != nil {
+		t.observe(ctx, verdicts, by)
+	}
+	return verdicts, err
+}
+
+// timeOutBatch times out all rows with one statement, unless they must be split by the locks of their shared rows.
+func (t *Table) timeOutBatch(ctx context.Context, ids []string, by Actor, lockWait time.Duration) ([]Verdict, error) {
+	if t.waits.splitting() {
+		return t.timeOutSplit(ctx, ids, by, lockWait)
+	}
+	verdicts, err := t.timeOutRows(ctx, ids, by, lockWait)
+	switch {
+	case !postgres.LockTimedOut(err):
+		return verdicts, err
+	case t.splitRows == nil:
+		return blocked(ids), nil
+	}
+	t.waits.startSplitting()
+	return t.timeOutSplit(ctx, ids, by, lockWait)
+}
+
+// timeOutSplit times out the rows whose shared rows are free with one statement, and the rows that need a locked shared
+// row with one statement for each shared row.
+func (t *Table) timeOutSplit(ctx context.Context, ids []string, by Actor, lockWait time.Duration) ([]Verdict, error) {
+	free, locked, err := t.splitRows(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	var verdicts []Verdict
+	if len(free) > 0 {
+		verdicts, err = t.timeOutRows(ctx, free, by, lockWait)
+		if postgres.LockTimedOut(err) { // another session has locked a shared row after the split
+			verdicts, err = blocked(free), nil
+		}
+	}
+	for key, ids := range locked {
+		if err != nil {
+			return verdicts, err
+		}
+		var some []Verdict
+		some, err = t.timeOutLocked(ctx, key, ids, by)
+		verdicts = append(verdicts, some...)
+	}
+	return verdicts, err
+}
+
+// timeOutLocked times out the rows that need a shared row that another session has locked. The statement waits a little
+// for the lock, because most sessions keep a lock for milliseconds.
+func (t *Table) timeOutLocked(ctx context.Context, key string, ids []string, by Actor) ([]Verdict, error) {
+	wait := t.waits.limit(key)
+	if wait == 0 {
+		return blocked(ids), nil
+	}
+	verdicts, err := t.timeOutRows(ctx, ids, by, wait)
+	if postgres.LockTimedOut(err) {
+		t.waits.skip(key)
+		return blocked(ids), nil
+	}
+	return verdicts, err
+}
+
+// blocked returns the verdict [Blocked] for each id.
+func blocked(ids []string) []Verdict {
+	verdicts := make([]Verdict, len(ids))
+	for i, id := range ids {
+		verdicts[i] = Verdict{ID: id, State: Blocked}
+	}
+	return verdicts
+}
