@@ -19,17 +19,17 @@ func TestCancelDueReturnsAnOutcomeForEachTask(t *testing.T) {
 	s := newShop(t)
 	customer, a, b := s.customer(t), s.product(t, 10), s.product(t, 10)
 	due, alsoDue := s.place(t, customer, line(b, 1), line(a, 2)).ID, s.place(t, customer, line(a, 3)).ID
-	paid, held, early := s.place(t, customer, line(b, 1)).ID, s.place(t, customer, line(b, 1)).ID, s.place(t, customer, line(b, 1)).ID
+	paid, locked, early := s.place(t, customer, line(b, 1)).ID, s.place(t, customer, line(b, 1)).ID, s.place(t, customer, line(b, 1)).ID
 	if _, err := s.Pay(t.Context(), customer, paid); err != nil {
 		t.Fatal(err)
 	}
-	for _, id := range []uuid.UUID{due, alsoDue, held} {
+	for _, id := range []uuid.UUID{due, alsoDue, locked} {
 		s.expire(t, id)
 	}
-	testenv.HoldLock(t, s.db, `SELECT FROM orders WHERE id = $1 FOR UPDATE`, held)
+	testenv.HoldLock(t, s.db, `SELECT FROM orders WHERE id = $1 FOR UPDATE`, locked)
 
 	tasks := []delay.Task{
-		{ID: due.String()}, {ID: "no uuid"}, {ID: paid.String()}, {ID: held.String()}, {ID: early.String()},
+		{ID: due.String()}, {ID: "no uuid"}, {ID: paid.String()}, {ID: locked.String()}, {ID: early.String()},
 		{ID: uuid.NewString()}, {ID: strings.ToUpper(paid.String())}, {ID: alsoDue.String()},
 	}
 	outcomes, err := s.CancelDue(t.Context(), tasks)
@@ -54,7 +54,7 @@ func TestCancelDueReturnsAnOutcomeForEachTask(t *testing.T) {
 	if !slices.Equal(again, []delay.Outcome{delay.Done(), delay.Done()}) || s.available(t, a) != 10 {
 		t.Errorf("the second call returned %+v, and then %d are available; want two times done, and 10", again, s.available(t, a))
 	}
-	s.checkInvariants(t, time.Hour) // the held order is half an hour late
+	s.checkInvariants(t, time.Hour) // the locked order is half an hour late
 }
 
 // TestPoisonedOrderFailsItsBatch has a batch with an order that cannot be cancelled. The statement fails as a whole, so
@@ -215,5 +215,34 @@ func TestUnknown(t *testing.T) {
 	}
 	if got, err := s.Unknown(t.Context(), nil); len(got) != 0 || err != nil {
 		t.Errorf("without ids %q are unknown, %v; want none", got, err)
+	}
+}
+
+// TestLockedProductIsSkipped locks a product for the whole test. The first batch waits for the lock until the
+// lock_timeout of the session. The second batch does not wait.
+func TestLockedProductIsSkipped(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	customer, locked, free := s.customer(t), s.product(t, 10), s.product(t, 10)
+	tasks := make([]delay.Task, 2)
+	for i, product := range []uuid.UUID{locked, free} {
+		o := s.place(t, customer, line(product, 1))
+		s.expire(t, o.ID)
+		tasks[i].ID = o.ID.String()
+	}
+	defer testenv.HoldLock(t, s.db, `UPDATE products SET name = 'locked' WHERE id = $1`, locked)()
+	var took [2]time.Duration
+	for i := range took {
+		began := time.Now()
+		if _, err := s.CancelDue(t.Context(), tasks); err != nil {
+			t.Fatal(err)
+		}
+		took[i] = time.Since(began)
+	}
+	if s.available(t, free) != 10 {
+		t.Errorf("%d of the free product available, want 10: its order is not cancelled", s.available(t, free))
+	}
+	if took[1] > took[0]/2 {
+		t.Errorf("the first batch took %v and the second %v, want at most half of that for the second", took[0], took[1])
 	}
 }
