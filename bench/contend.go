@@ -192,7 +192,7 @@ func (c *child) listen(orders *order.Service) (err error) {
 	gin.SetMode(gin.ReleaseMode)
 	router := gin.New()
 	router.ContextWithFallback = true
-	router.Use(rest.RequestID(), rest.Recover(c.log), rest.Deadline(8*time.Second))
+	router.Use(rest.RequestID(), rest.Recover(c.log), rest.Deadline(8*time.Second, nil))
 	orders.Routes(router, tokens)
 	c.handler = orders.Shed(router)
 	c.listener, err = net.Listen("tcp", "127.0.0.1:0")
@@ -301,11 +301,6 @@ func cancelDue(ctx context.Context, orders *order.Service, ids []string) (early 
 	}
 	return early, nil
 }
-
-// discard is a notifier without open pages.
-type discard struct{}
-
-func (discard) Notify(string, string) {}
 
 const contendVariable = "BENCH_CONTEND"
 
