@@ -1,5 +1,5 @@
 // Package e2e tests the program as a child process. The tests call the program's API over HTTP, check every response
-// against openapi.yaml, and kill the program and its servers. Tests that need only HTTP can also run against a site
+// against the REST contract, and kill the program and its servers. Tests that need only HTTP can also run against a site
 // that already runs: E2E_BASE_URL=http://… E2E_OPS_TOKEN=… go test ./e2e.
 //
 // The fault tests start several processes of each role (deployment_test.go), put them under load (load_test.go), inject

@@ -1,8 +1,6 @@
 package main
 
 import (
-	_ "embed"
-
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/live"
 	"example.com/shop/internal/ops"
@@ -72,16 +70,12 @@ func addParts(p *app.Process, o *partOptions) *order.Service {
 	payment.Add(p, o.Payment, customers, orders)
 	ops.Add(p, o.Ops)
 	web.Add(p)
-	p.Contract(openAPI)
 	return orders
 }
 
 // liveConfig names the notifications. The pages of an order's customer learn which order has changed, and all pages
 // learn that the stock may have changed.
 var liveConfig = live.Config{Channel: "order:feed", TopicEvent: "order", BroadcastEvent: "products"}
-
-//go:embed openapi.yaml
-var openAPI []byte
 
 // customerOptions are the options of the customers' tokens.
 type customerOptions struct {

@@ -80,6 +80,13 @@ func TestMergeContract(t *testing.T) {
 	if err != nil || string(merged) != want {
 		t.Errorf("merged:\n%s%v\nwant:\n%s", merged, err, want)
 	}
+	merged, err = MergeContract([]byte(base), []byte("components: {schemas: {Stats: {required: [a], properties: {a: {}}}}}"),
+		[]byte("security: []\ninfo: {}\nx-more: 1"), []byte("components: {schemas: {Stats: {required: [b], properties: {b: {}}}}}"))
+	want = "openapi: 3.0.3\ninfo: {}\ntags: [{name: a}]\nsecurity: []\npaths:\n  /a: {get: {}}\ncomponents:\n  schemas:\n    A: {type: string}\n" +
+		"    Stats: {required: [a, b], properties: {a: {}, b: {}}}\nx-more: 1\n"
+	if err != nil || string(merged) != want {
+		t.Errorf("merged:\n%s%v\nwant the sections sorted, and the figures of both parts:\n%s", merged, err, want)
+	}
 	for piece, want := range map[string]string{
 		"openapi: 3.1.0":                 "/openapi",
 		"paths: {/a: {post: {}}}":        "/paths//a",

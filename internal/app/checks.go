@@ -35,7 +35,8 @@ type figure struct {
 	read func(context.Context) (any, error)
 }
 
-// Figure adds a value under a name to the answer of GET /ops/api/stats. The value is encoded as JSON.
+// Figure adds a value under a name to the answer of GET /ops/api/stats. The value is encoded as JSON. The part's piece of
+// the contract describes it as a property of the schema Stats.
 func (p *Process) Figure(name string, read func(context.Context) (any, error)) {
 	p.figures = append(p.figures, figure{name, read})
 }

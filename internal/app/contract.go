@@ -2,17 +2,27 @@ package app
 
 import (
 	"bytes"
+	_ "embed"
 	"fmt"
+	"slices"
 
 	"go.yaml.in/yaml/v3"
 )
 
-// Contract adds a piece of the OpenAPI document that the process serves at /openapi.yaml. Each part adds the paths,
-// schemas and tags of its own routes. A name that two pieces define is an error.
+// ownContract is the piece of the contract about the routes of the package. It also has what the pieces of several parts
+// refer to: problems, parameters of pages, and the operators' token.
+//
+//go:embed openapi.yaml
+var ownContract []byte
+
+// Contract adds a piece of the OpenAPI document that the process serves at /openapi.yaml. Each part adds the tags, paths
+// and components of its own routes. See [MergeContract].
 func (p *Process) Contract(piece []byte) { p.contract = append(p.contract, piece) }
 
-// MergeContract merges pieces of an OpenAPI document. The pieces share the maps paths and components, and the list tags.
-// Everything else may stand in one piece only.
+// MergeContract merges pieces of an OpenAPI document. Each piece can add entries to paths, to the maps in components, and
+// to the list tags. A part adds its figures to the properties of the schema Stats, and to the list of those that are
+// required. Everything else may be in one piece only: that two pieces define the same name is an error. The entries are in
+// the order of the pieces.
 func MergeContract(pieces ...[]byte) ([]byte, error) {
 	var merged *yaml.Node
 	for _, piece := range pieces {
@@ -34,6 +44,7 @@ func MergeContract(pieces ...[]byte) ([]byte, error) {
 	if merged == nil {
 		return nil, nil
 	}
+	sortSections(merged)
 	var text bytes.Buffer
 	enc := yaml.NewEncoder(&text)
 	enc.SetIndent(2)
@@ -52,7 +63,7 @@ func mergeMaps(into, from *yaml.Node, path string) error {
 		switch {
 		case have == nil:
 			into.Content = append(into.Content, key, value)
-		case at == "/tags" && have.Kind == value.Kind:
+		case isShared(at) && have.Kind == yaml.SequenceNode && value.Kind == yaml.SequenceNode:
 			have.Content = append(have.Content, value.Content...)
 		case isShared(at) && have.Kind == yaml.MappingNode && value.Kind == yaml.MappingNode:
 			if err := mergeMaps(have, value, at); err != nil {
@@ -65,12 +76,12 @@ func mergeMaps(into, from *yaml.Node, path string) error {
 	return nil
 }
 
-// isShared reports whether several pieces may have entries in the map at path: in paths, in components and in the maps
-// of components.
+// isShared reports whether several pieces can have entries in the map or list at path.
 func isShared(path string) bool {
 	switch path {
-	case "/paths", "/components", "/components/schemas", "/components/responses", "/components/parameters",
-		"/components/examples", "/components/headers", "/components/requestBodies", "/components/securitySchemes":
+	case "/tags", "/paths", "/components", "/components/schemas", "/components/responses", "/components/parameters",
+		"/components/examples", "/components/headers", "/components/requestBodies", "/components/securitySchemes",
+		"/components/schemas/Stats", "/components/schemas/Stats/properties", "/components/schemas/Stats/required":
 		return true
 	}
 	return false
@@ -84,4 +95,19 @@ func entry(m *yaml.Node, key string) *yaml.Node {
 		}
 	}
 	return nil
+}
+
+// sortSections sorts the sections of a document, which are the keys of its outermost map, in the order in which readers
+// expect them. Other keys come last.
+func sortSections(doc *yaml.Node) {
+	order := []string{"openapi", "info", "servers", "tags", "security", "paths", "components"}
+	sections := slices.Collect(slices.Chunk(doc.Content, 2)) // each with its key and its value
+	rank := func(section []*yaml.Node) int {
+		if i := slices.Index(order, section[0].Value); i >= 0 {
+			return i
+		}
+		return len(order)
+	}
+	slices.SortStableFunc(sections, func(a, b []*yaml.Node) int { return rank(a) - rank(b) })
+	doc.Content = slices.Concat(sections...)
 }

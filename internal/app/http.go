@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -84,8 +85,11 @@ func (p *Process) Handler() (http.Handler, error) {
 
 // serveContract adds the route of the OpenAPI document, if the parts have added pieces of it.
 func (p *Process) serveContract() error {
-	text, err := MergeContract(p.contract...)
-	if err != nil || text == nil {
+	if len(p.contract) == 0 {
+		return nil
+	}
+	text, err := MergeContract(append(slices.Clone(p.contract), ownContract)...)
+	if err != nil {
 		return err
 	}
 	p.Routes(func(root, _ gin.IRouter) {
@@ -98,8 +102,8 @@ func (p *Process) serveContract() error {
 func (p *Process) Ready(check func(context.Context) error) { p.ready = append(p.ready, check) }
 
 // answerReady tells a load balancer whether to send requests to this process. Without Redis the process is degraded but
-// ready: it accepts orders, and the reconciler cancels them a little late. Without the database, or without its tables,
-// the process is not ready. A process that is stopping still serves, but must get no new requests.
+// ready: it answers requests, and the reconcilers handle what is due a little late. Without the database, or without its
+// tables, the process is not ready. A process that is stopping still serves, but must get no new requests.
 func (p *Process) answerReady(c *gin.Context) {
 	// The limits are short, because a load balancer waits only a few seconds for the answer.
 	ctx, cancel := context.WithTimeout(c.Request.Context(), time.Second/2)

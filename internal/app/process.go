@@ -90,7 +90,7 @@ type Process struct {
 	opsGuard gin.HandlerFunc // nil: the process has no operators' API
 	outer    []func(http.Handler) http.Handler
 	streams  map[string]bool // the routes whose answers do not end
-	contract [][]byte        // the pieces
+	contract [][]byte        // the pieces of the parts
 
 	ready      []func(context.Context) error
 	invariants []InvariantCheck

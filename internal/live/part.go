@@ -1,11 +1,16 @@
 package live
 
 import (
+	_ "embed"
+
 	"github.com/gin-gonic/gin"
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/rest"
 )
+
+//go:embed openapi.yaml
+var contract []byte
 
 // streamPath is the path of the notifications. Its answers do not end.
 const streamPath = "/api/events"
@@ -18,6 +23,7 @@ func Add(p *app.Process, cfg Config, customers *rest.Tokens, onChange func(chang
 	p.GoTrailing(notifier.Run) // the other components still change rows while they stop
 	hub := NewHub(p.Redis, cfg, p.Log, p.Metrics)
 	p.Go(app.API, hub.Run)
+	p.Contract(contract)
 	p.Stream(streamPath)
 	p.Routes(func(root, _ gin.IRouter) {
 		customer := func(c *gin.Context) string { return rest.Customer(c).String() }

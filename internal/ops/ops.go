@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
+	_ "embed"
 	"errors"
 	"fmt"
 	"maps"
@@ -24,6 +25,9 @@ import (
 	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/rest"
 )
+
+//go:embed openapi.yaml
+var contract []byte
 
 // Options are the options of the operators' API.
 type Options struct {
@@ -58,6 +62,7 @@ func (o Options) checkToken(tokenKey string) error {
 // Add adds the operators' API to a process.
 func Add(p *app.Process, o Options) {
 	p.GuardOps(requireToken(o.OpsToken))
+	p.Contract(contract)
 	a := &api{p}
 	p.Routes(func(_, ops gin.IRouter) {
 		ops.Match(rest.ReadMethods, "/stats", rest.Parameters(), rest.Handle(a.stats))

@@ -2,6 +2,7 @@ package order
 
 import (
 	"context"
+	_ "embed"
 	"net/http"
 	"time"
 
@@ -10,6 +11,9 @@ import (
 
 	"example.com/shop/internal/rest"
 )
+
+//go:embed close_sale.openapi.yaml
+var closeSaleContract []byte
 
 // SaleClosed is the result of [Service.CloseSale].
 type SaleClosed struct {

@@ -10,8 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -487,36 +485,5 @@ func TestRequestsWithoutDatabase(t *testing.T) {
 		if took := time.Since(started); took > 5*time.Second {
 			t.Errorf("%s took %v, want at most 5 s", request, took)
 		}
-	}
-}
-
-// TestKindsAreInContract reads the kinds of error from the sources that declare them. The contract must list each code,
-// and no two kinds may have the same code.
-func TestKindsAreInContract(t *testing.T) {
-	contract, err := os.ReadFile("../../cmd/shop/openapi.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	seen := map[string]bool{}
-	for _, name := range []string{"errors.go", "../rest/problem.go"} {
-		source, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		declaration := regexp.MustCompile(`Kind\{(?:Code: )?"([a-z-]+)"(, (?:Status: )?http\.Status\w+, (?:Title: )?"[A-Z].+"\})?`)
-		for _, m := range declaration.FindAllStringSubmatch(string(source), -1) {
-			if m[2] == "" {
-				t.Errorf("the kind %s has no status or no title", m[1])
-			}
-			if code := m[1]; seen[code] {
-				t.Errorf("two kinds have the code %s", code)
-			} else if !strings.Contains(string(contract), "- /problems/"+code+"\n") {
-				t.Errorf("the contract does not list /problems/%s", code)
-			}
-			seen[m[1]] = true
-		}
-	}
-	if len(seen) < 15 {
-		t.Fatalf("the sources declare only the codes %v, want at least 15", seen)
 	}
 }

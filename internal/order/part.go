@@ -2,6 +2,7 @@ package order
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"time"
 
@@ -12,6 +13,9 @@ import (
 	"example.com/shop/internal/option"
 	"example.com/shop/internal/rest"
 )
+
+//go:embed openapi.yaml
+var contract []byte
 
 // Options are the options of orders.
 type Options struct {
@@ -61,6 +65,8 @@ func Add(p *app.Process, o Options, customers *rest.Tokens) *Service {
 		s.Routes(root, customers)
 		ops.POST("/products/:id/close-sale", rest.Parameters(), rest.Handle(rest.RequireEmptyBody), rest.Handle(s.answerCloseSale))
 	})
+	p.Contract(contract)
+	p.Contract(closeSaleContract)
 	p.WrapHandler(s.Shed)
 	p.Ready(store.Ready)
 	p.Invariant(store.Invariants)

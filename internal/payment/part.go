@@ -2,6 +2,7 @@ package payment
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"strings"
 	"time"
@@ -15,6 +16,9 @@ import (
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
 )
+
+//go:embed openapi.yaml
+var contract []byte
 
 // ProviderOptions are the options of every process that calls the payment provider. Without a key the process has no
 // payments.
@@ -84,6 +88,7 @@ func Add(p *app.Process, o Options, customers *rest.Tokens, orders *order.Servic
 	p.Invariant(func(ctx context.Context, bound time.Duration) ([]deadline.Violation, error) {
 		return store.Invariants(ctx, bound+checkLease)
 	})
+	p.Contract(contract)
 	p.Routes(func(root, ops gin.IRouter) {
 		s.Routes(root, customers)
 		s.OpsRoutes(ops)

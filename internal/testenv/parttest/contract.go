@@ -20,22 +20,20 @@ import (
 // Contract is an OpenAPI document, which says what an HTTP API answers.
 type Contract struct{ operations routers.Router }
 
-// LoadContract reads, merges and validates the contract, examples included. Its pieces are the files openapi.yaml in the
+// LoadContract reads, merges and validates the contract, examples included. Its pieces are the files *openapi.yaml in the
 // folders of the packages below root, the module's directory.
 func LoadContract(root string) (*Contract, error) {
+	files, err := filepath.Glob(filepath.Join(root, "internal/*/*openapi.yaml"))
+	if err != nil {
+		return nil, err
+	}
 	var pieces [][]byte
-	for _, pattern := range []string{"cmd/*/openapi.yaml", "internal/*/openapi.yaml"} {
-		files, err := filepath.Glob(filepath.Join(root, pattern))
+	for _, file := range files {
+		piece, err := os.ReadFile(file)
 		if err != nil {
 			return nil, err
 		}
-		for _, file := range files {
-			piece, err := os.ReadFile(file)
-			if err != nil {
-				return nil, err
-			}
-			pieces = append(pieces, piece)
-		}
+		pieces = append(pieces, piece)
 	}
 	text, err := app.MergeContract(pieces...)
 	if err != nil {

@@ -5,6 +5,8 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -97,4 +99,93 @@ func TestLoadContractFails(t *testing.T) {
 func TestContractOfThisModule(t *testing.T) {
 	_, err := parttest.LoadContract("../../..")
 	testenv.Must(t, err)
+}
+
+// TestContractWithoutAPart leaves out each piece of this module's contract alone, and then all of them at once. What is
+// left must be valid, because a team can delete the folder of a part. The pieces of the packages app and order are
+// always there: the first is about every process, the second has the document's title.
+func TestContractWithoutAPart(t *testing.T) {
+	var core []string
+	others := map[string]string{} // by file
+	for _, file := range pieces(t, "*") {
+		text, err := os.ReadFile(file)
+		testenv.Must(t, err)
+		if name := filepath.ToSlash(file); strings.HasSuffix(name, "/app/openapi.yaml") || strings.HasSuffix(name, "/order/openapi.yaml") {
+			core = append(core, string(text))
+		} else {
+			others[file] = string(text)
+		}
+	}
+	if len(core) != 2 {
+		t.Fatalf("found %d of the pieces of app and order, want 2", len(core))
+	}
+	for leftOut := range others {
+		rest := slices.Clone(core)
+		for file, text := range others {
+			if file != leftOut {
+				rest = append(rest, text)
+			}
+		}
+		if _, err := load(t, rest...); err != nil {
+			t.Errorf("without %s the contract is not valid: %v", leftOut, err)
+		}
+	}
+	if _, err := load(t, core...); err != nil {
+		t.Errorf("the contract of app and order alone is not valid: %v", err)
+	}
+}
+
+// TestKindsAreInContract reads the kinds of error from the sources that declare them. The contract's pieces in the folder
+// of the package must describe each code. Those of package rest, which has no routes, are in the piece of package app. No
+// two kinds may have the same code.
+func TestKindsAreInContract(t *testing.T) {
+	sources, err := filepath.Glob("../../*/*.go")
+	testenv.Must(t, err)
+	declaration := regexp.MustCompile(`Kind\{(?:Code: )?"([a-z-]+)"(, (?:Status: )?http\.Status\w+, (?:Title: )?"[A-Z].+"\})?`)
+	seen := map[string]bool{}
+	for _, name := range sources {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		source, err := os.ReadFile(name)
+		testenv.Must(t, err)
+		folder := filepath.Base(filepath.Dir(name))
+		if folder == "rest" {
+			folder = "app"
+		}
+		for _, m := range declaration.FindAllStringSubmatch(string(source), -1) {
+			code := m[1]
+			if m[2] == "" {
+				t.Errorf("the kind %s has no status or no title", code)
+			}
+			if seen[code] {
+				t.Errorf("two kinds have the code %s", code)
+			}
+			seen[code] = true
+			if !describes(t, pieces(t, folder), code) {
+				t.Errorf("no piece of the contract in internal/%s describes `/problems/%s`, which %s declares", folder, code, name)
+			}
+		}
+	}
+	if len(seen) < 10 {
+		t.Fatalf("the sources declare only the codes %v, want at least 10", seen)
+	}
+}
+
+// describes reports whether one of the pieces describes a code.
+func describes(t *testing.T, pieces []string, code string) bool {
+	t.Helper()
+	return slices.ContainsFunc(pieces, func(file string) bool {
+		text, err := os.ReadFile(file)
+		testenv.Must(t, err)
+		return strings.Contains(string(text), "`/problems/"+code+"`")
+	})
+}
+
+// pieces returns the files of this module's contract that are in a folder, which is a pattern.
+func pieces(t *testing.T, folder string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("../..", folder, "*openapi.yaml"))
+	testenv.Must(t, err)
+	return files
 }
