@@ -6,6 +6,7 @@ import (
 	"embed"
 	"io/fs"
 	"net/http"
+	"strings"
 
 	"github.com/gin-gonic/gin"
 
@@ -19,17 +20,31 @@ var pages embed.FS
 //go:embed assets
 var assets embed.FS
 
-// Add adds the pages to a process: the shop at /, the operators' page at /ops, and their files below /assets.
+// Add adds the pages to a process: the shop, index.html, at /, the operators' page, ops.html, at /ops, and their files
+// below /assets.
 func Add(p *app.Process) {
 	files, err := fs.Sub(assets, "assets")
 	if err != nil {
 		panic(err) // unreachable: fs.Sub fails only if the directory's name is not valid
 	}
+	names, err := fs.Glob(pages, "*.html")
+	if err != nil {
+		panic(err) // unreachable: fs.Glob fails only if the pattern is not valid
+	}
 	p.Routes(func(root, _ gin.IRouter) {
-		root.Match(rest.ReadMethods, "/", page("index.html"))
-		root.Match(rest.ReadMethods, "/ops", page("ops.html"))
+		for _, name := range names {
+			root.Match(rest.ReadMethods, pagePath(name), page(name))
+		}
 		root.StaticFS("/assets", &gin.OnlyFilesFS{FileSystem: http.FS(files)})
 	})
+}
+
+// pagePath returns the path of the page in the named file.
+func pagePath(name string) string {
+	if name == "index.html" {
+		return "/"
+	}
+	return "/" + strings.TrimSuffix(name, ".html")
 }
 
 func page(name string) gin.HandlerFunc {

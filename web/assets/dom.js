@@ -98,4 +98,17 @@ export class Message {
   }
 }
 
+// addParts imports the modules that the page's links with data-part name, and calls their functions add with the page.
+export async function addParts(page) {
+  for (const { href } of document.querySelectorAll('link[data-part]')) {
+    const { add } = await import(href);
+    add(page);
+  }
+}
+
+// addStylesheet adds the style sheet of a part.
+export function addStylesheet(href) {
+  document.head.append(element('link', { rel: 'stylesheet', href }));
+}
+
 export const sleep = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));

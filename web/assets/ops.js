@@ -2,8 +2,7 @@
 
 import { request } from './api.js';
 import { drawDepth, drawHistogram } from './charts.js';
-import { duration, element, Message, moment, number, renderList, setText, sleep } from './dom.js';
-import { renderPayments } from './opspayments.js';
+import { addParts, duration, element, Message, moment, number, renderList, setText, sleep } from './dom.js';
 
 const byId = (id) => document.getElementById(id);
 const messages = byId('messages');
@@ -54,30 +53,24 @@ let polling = false;
 let refreshedAt = 0;
 let unbroken = false; // no poll has failed since the last sample
 
+let pause = 1000; // between polls, in ms
 let pollNow = () => {}; // ends the wait for the next poll
 
-// poll requests and shows the figures every second while the page is visible, and four times a second during a flash
-// sale. If the service needs longer to gather them, poll requests them less often, so that the service spends at most a
-// quarter of its time on them.
+// poll requests and shows the figures every second while the page is visible, or more often if a part asks for it. If
+// the service needs longer to gather them, poll requests them less often, so that the service spends at most a quarter of
+// its time on them.
 async function poll() {
   if (polling) {
     return;
   }
   polling = true;
   unbroken = false;
-  let productsLoaded = false;
-  let pause = 1000;
   while (!document.hidden) {
     const began = performance.now();
     try {
-      const [stats, faults, payments] = await Promise.all([ops('GET', '/stats'), optional('/faults'), optional('/payments')]);
-      const ledger = faults?.provider === undefined ? null : await optional('/provider-ledger');
-      await render(stats, faults, payments, ledger);
-      pause = faults?.flash_sale?.running ? 250 : 1000;
-      if (!productsLoaded) {
-        await loadProducts();
-        productsLoaded = true;
-      }
+      const [stats] = await Promise.all([ops('GET', '/stats'), ...sections.map((section) => section.load())]);
+      pause = 1000;
+      await render(stats);
       refreshedAt = Date.now();
       unbroken = true;
       byId('dashboard').classList.remove('stale');
@@ -100,8 +93,7 @@ async function poll() {
 
 const notServed = new Set(); // the paths that the service has answered with 404
 
-// optional requests a path that not every service has: only the demo has faults, and only a service with a payment
-// provider has payments. It returns null if the service does not have the path.
+// optional requests a path that not every service has. It returns null if the service does not have the path.
 async function optional(path) {
   if (notServed.has(path)) {
     return null;
@@ -127,12 +119,9 @@ function start() {
   }
 }
 
-document.addEventListener('visibilitychange', () => !document.hidden && start());
-window.addEventListener('hashchange', start);
-
 let latest = null;
 
-function render(stats, faults, payments, ledger) {
+function render(stats) {
   latest = stats;
   const signedIn = byId('sign-in').contains(document.activeElement);
   byId('sign-in').hidden = true;
@@ -140,13 +129,12 @@ function render(stats, faults, payments, ledger) {
   if (signedIn) {
     byId('main').focus({ preventScroll: true });
   }
-  renderInvariants(stats.violations, payments !== null);
-  renderPicture(stats, faults);
+  renderInvariants(stats.violations);
+  renderPicture(stats);
   addSample(stats);
   renderCharts();
   renderSweep(stats.last_sweep);
-  renderFaults(faults);
-  renderPayments(payments, ledger, retryRefund);
+  sections.forEach((section) => section.render());
   return renderDead(stats.queue?.dead);
 }
 
@@ -155,17 +143,12 @@ const invariants = [
   [1, 'The supply of each product equals its available stock plus the quantities of its pending and paid orders.'],
   [2, 'No order is both paid and cancelled, and each order ends at most once.'],
   [3, 'No order stays pending past its deadline, or past the end of its hold, for longer than the stated bound.'],
-  [4, 'No payment is accepted at or after the deadline, unless it was opened before; no order times out before it.'],
-];
-const paymentInvariants = [
-  [6, 'A paid order has one applied payment of its amount, or was paid at once.'],
-  [7, 'Captured money is either applied or returned.'],
-  [8, 'No check of a payment or of a refund is overdue.'],
+  [4, 'No order is paid at or after its deadline, or after the end of its hold; no order times out before it.'],
 ];
 
-function renderInvariants(violations, withPayments) {
+function renderInvariants(violations) {
   const list = byId('invariants');
-  [...invariants, ...(withPayments ? paymentInvariants : [])].forEach(([n, invariant], i) => {
+  invariants.forEach(([n, invariant], i) => {
     const broken = violations?.filter((violation) => violation.invariant === n) ?? [];
     const [state, mark, detail] = violations === null
       ? ['unknown', '?', 'Not checked: there are too many orders to check within a second. To check them, run shop doctor.']
@@ -185,7 +168,7 @@ function renderInvariants(violations, withPayments) {
 
 const maxCounted = 10_000; // the API counts at most this many timeouts of the last hour, the latest ones
 
-function renderPicture({ redis, queue, orders, outbox, lateness, last_sweep: sweep }, faults) {
+function renderPicture({ redis, queue, orders, outbox, lateness, last_sweep: sweep }) {
   const stat = (name, value, wrong = false) => {
     const node = document.querySelector(`[data-stat="${name}"]`);
     setText(node, value);
@@ -204,7 +187,6 @@ function renderPicture({ redis, queue, orders, outbox, lateness, last_sweep: swe
   stat('swept', sweep ? moment(sweep.started_at) : '–');
   setText(byId('redis-state'), redis === 'up' ? '' : 'down');
   byId('redis-node').classList.toggle('broken', redis !== 'up');
-  setText(byId('worker-state'), faults?.worker_paused ? 'paused' : '');
 }
 
 const span = 2 * 60_000;
@@ -287,14 +269,7 @@ async function renderDead(count) {
 
 /* ---- actions ---- */
 
-function log(text) {
-  const list = byId('log');
-  list.querySelector('.hint')?.remove();
-  list.prepend(element('li', {}, element('time', {}, moment(Date.now())), element('span', {}, text)));
-  while (list.children.length > 50) {
-    list.lastChild.remove();
-  }
-}
+let log = () => {}; // a part may show the log of the operator's actions and of repairs
 
 // post sends the request of a button, and logs doneText after the answer, which may take up to a minute. Until then the
 // button does nothing. doneText is a text, or a function that returns a text for the answer. done, if given, is called
@@ -321,143 +296,39 @@ const busy = new Set();
 
 byId('sweep-now').addEventListener('click', (event) => post(event.target, '/reconcile', 'Swept.'));
 
-const retryRefund = (button, { id }) => post(button, `/refunds/${id}/retry`, `The refund ${id} is tried again.`);
+/* ---- the page ---- */
 
-/* ---- closing a sale ---- */
+const sections = []; // of the parts
 
-const saleProduct = byId('close-sale-product');
+// page is what the parts of the page can use and change. A part is a module with a function add. See ops.html.
+const page = {
+  optional,
+  post,
+  log: (text) => log(text),
 
-async function loadProducts() {
-  const { items } = await request('GET', '/api/products');
-  const chosen = saleProduct.value;
-  saleProduct.replaceChildren(saleProduct.options[0], ...items.map(({ id, name }) => element('option', { value: id }, name)));
-  saleProduct.value = items.some(({ id }) => id === chosen) ? chosen : '';
-}
+  // logBy sets the function that shows a text in the log.
+  logBy(show) {
+    log = show;
+  },
 
-byId('close-sale').addEventListener('submit', (event) => {
-  event.preventDefault();
-  const result = byId('close-sale-result');
-  setText(result, '');
-  const name = saleProduct.selectedOptions[0].text;
-  post(event.submitter, `/products/${saleProduct.value}/close-sale`, (answer) => closedText(name, answer), (text) => setText(result, text));
-});
+  // addSection adds something that the page shows. Each poll calls its asynchronous method load, and then, if nothing
+  // failed, its method render.
+  addSection(section) {
+    sections.push(section);
+  },
 
-function closedText(name, { orders, deadline }) {
-  switch (orders) {
-    case 0:
-      return `${name}: no unpaid order has more than a minute left, so no deadline moves.`;
-    case 1:
-      return `${name}: the deadline of 1 unpaid order moves forward to ${moment(deadline)}.`;
-    default:
-      return `${name}: the deadlines of ${number(orders)} unpaid orders move forward to ${moment(deadline)}.`;
-  }
-}
+  // addInvariants adds invariants that the service checks, as their numbers and texts.
+  addInvariants(...more) {
+    invariants.push(...more);
+  },
 
-/* ---- faults ---- */
-
-const faultTexts = {
-  'place-orders': '1,000 orders are placed. They stay unpaid.',
-  'flash-sale': 'A flash sale has started.',
-  'redis-wipe': 'Redis is wiped: it has lost all tasks.',
-  'redis-stop': 'Redis is stopped. The shop still accepts orders.',
-  'redis-start': 'Redis is started, empty.',
-  'worker-pause': 'The worker is paused. The reconciler cancels overdue orders, a few seconds late.',
-  'worker-resume': 'The worker is resumed.',
-  'provider-down': 'The payment provider is stopped: it closes connections without an answer.',
-  'provider-hung': 'The payment provider hangs: it accepts requests and does not answer.',
-  'provider-loses-answers': 'The payment provider does what it is asked, and its answers are lost.',
-  'provider-up': 'The payment provider is started.',
-  'webhooks-normal': 'The payment provider sends its webhooks once, in order.',
-  'webhooks-lost': 'All webhooks are lost.',
-  'webhooks-doubled': 'Each webhook arrives twice.',
-  'webhooks-late': 'Webhooks arrive 5 s late.',
-  'webhooks-reordered': 'Webhooks arrive out of order.',
+  // pollWithin makes the next poll come after at most some milliseconds. A method render calls it.
+  pollWithin(milliseconds) {
+    pause = Math.min(pause, milliseconds);
+  },
 };
 
-byId('faults').addEventListener('click', (event) => {
-  const fault = event.target.dataset.fault;
-  if (fault && event.target.getAttribute('aria-disabled') !== 'true') {
-    post(event.target, `/faults/${fault}`, faultTexts[fault]);
-  }
-});
-
-function renderFaults(faults) {
-  byId('faults').hidden = faults === null;
-  if (faults === null) {
-    return;
-  }
-  // Not the property disabled: it would remove the focus from the button.
-  const enable = (fault, possible) => document.querySelector(`[data-fault="${fault}"]`).setAttribute('aria-disabled', !possible);
-  enable('redis-wipe', !faults.redis_stopped);
-  enable('redis-stop', !faults.redis_stopped);
-  enable('redis-start', faults.redis_stopped);
-  enable('worker-pause', !faults.worker_paused);
-  enable('worker-resume', faults.worker_paused);
-  enable('flash-sale', !faults.flash_sale?.running);
-  renderFlashSale(faults.flash_sale);
-  renderProvider(faults);
-}
-
-let shownSale; // 'running', or the seconds of the result that is shown; undefined before the first answer
-
-// renderFlashSale shows the flash sale that runs, or the result of the last one. It logs each new result.
-function renderFlashSale(sale) {
-  byId('flash-sale').hidden = sale === null;
-  const shown = sale?.running ? 'running' : sale?.seconds ?? null;
-  const news = shownSale !== undefined && shownSale !== shown;
-  shownSale = shown;
-  if (sale === null) {
-    return;
-  }
-  const text = saleText(sale);
-  if (news && !sale.running) {
-    log(`Flash sale of the ${text}`);
-  }
-  setText(byId('flash-sale').querySelector('p'), text);
-  const progress = byId('flash-sale').querySelector('progress');
-  progress.max = sale.customers;
-  progress.value = sale.sold + sum(sale.refused) + sale.failed;
-}
-
-const sum = (counts) => Object.values(counts).reduce((total, n) => total + n, 0);
-
-function saleText({ running, product, units, sold, refused, failed, returned, seconds }) {
-  return [
-    `${product}: sold ${!running && sold === units ? 'exactly ' : ''}${number(sold)}`,
-    `refused ${number(sum(refused))}${reasons(refused)}`,
-    failed > 0 && `${number(failed)} without an answer`,
-    returned > 0 && `${number(returned)} came back from cancelled orders meanwhile`,
-    running ? `${duration(seconds)} so far` : `took ${duration(seconds)}`,
-  ].filter(Boolean).join(', ');
-}
-
-// reasons tells why the service has refused customers. refused has their numbers by the code of the problem.
-function reasons(refused) {
-  const texts = Object.entries(refused).map(([code, n]) => [code.replaceAll('-', ' '), n]);
-  switch (texts.length) {
-    case 0:
-      return '';
-    case 1:
-      return ` (${texts[0][0]})`;
-    default:
-      return ` (${texts.map(([text, n]) => `${number(n)} ${text}`).join(', ')})`;
-  }
-}
-
-const providerTexts = {
-  up: 'up', down: 'stopped', hung: 'hangs', loses_answers: 'loses its answers', errors: 'answers with errors',
-};
-
-// renderProvider shows the faults of the simulated payment provider.
-function renderProvider({ provider, webhooks }) {
-  byId('provider-faults').hidden = provider === undefined;
-  if (provider === undefined) {
-    return;
-  }
-  setText(byId('provider-state'), `Provider: ${providerTexts[provider]}`);
-  setText(byId('webhooks-state'), `Webhooks: ${webhooks}`);
-  document.querySelectorAll('[data-provider]').forEach((button) => button.setAttribute('aria-disabled', button.dataset.provider === provider));
-  document.querySelectorAll('[data-webhooks]').forEach((button) => button.setAttribute('aria-pressed', button.dataset.webhooks === webhooks));
-}
-
+await addParts(page);
+document.addEventListener('visibilitychange', () => !document.hidden && start());
+window.addEventListener('hashchange', start);
 start();

@@ -1,13 +1,60 @@
-// The section "Payments" of the operators' page.
+// The section "Payments" of the operators' page, and the faults of the demo's simulated payment provider.
 
-import { duration, element, money, moment, number, renderList, setText } from './dom.js';
+import { addStylesheet, duration, element, money, moment, number, renderList, setText } from './dom.js';
 
 const byId = (id) => document.getElementById(id);
+
+// add adds the section and the faults to the operators' page.
+export function add(page) {
+  addStylesheet('/assets/opspayments.css');
+  byId('promise').after(newSection());
+  let simulated = false; // whether the provider is the demo's simulator, which has a ledger
+  page.addFaults?.(newFaults(), faultTexts, (faults) => {
+    simulated = faults.provider !== undefined;
+    renderFaults(faults);
+  });
+
+  let payments = null;
+  let ledger = null;
+  let withInvariants = false;
+  const retry = (button, { id }) => page.post(button, `/refunds/${id}/retry`, `The refund ${id} is tried again.`);
+  page.addSection({
+    async load() {
+      [payments, ledger] = await Promise.all([page.optional('/payments'), simulated ? page.optional('/provider-ledger') : null]);
+      if (payments !== null && !withInvariants) {
+        page.addInvariants(...invariants);
+        withInvariants = true;
+      }
+    },
+    render: () => renderPayments(payments, ledger, retry),
+  });
+}
+
+const invariants = [
+  [6, 'A paid order has one applied payment of its amount, or was paid at once.'],
+  [7, 'Captured money is either applied or returned.'],
+  [8, 'No check of a payment or of a refund is overdue.'],
+];
+
+function newSection() {
+  const part = (name, ...nodes) => element('div', {}, element('h3', {}, name), ...nodes);
+  return element('section', { id: 'payments', 'aria-labelledby': 'payments-title', hidden: true },
+    element('h2', { id: 'payments-title', tabIndex: -1 }, 'Payments'),
+    element('div', { className: 'card payments' },
+      part('Attempts to pay', element('dl', { id: 'attempts', className: 'facts' })),
+      part('Refunds', element('dl', { id: 'refunds', className: 'facts' })),
+      part('Money', element('div', { id: 'money' }), element('p', { id: 'money-hint', className: 'hint' }), element('p', { id: 'ledger', hidden: true })),
+      part('Payment provider', element('dl', { id: 'provider', className: 'facts wide' })),
+      element('div', { id: 'failed-refunds', className: 'failed-refunds', hidden: true },
+        element('h3', {}, 'Failed refunds'),
+        element('p', { className: 'hint' }, 'The provider could not return this money. Find out why at the provider, then try again.'),
+        element('ul', { id: 'failed-refund-list', className: 'dead' }))));
+}
 
 // renderPayments shows the answer of GET /ops/api/payments, or hides the section if it is null. ledger is the answer of
 // GET /ops/api/provider-ledger, or null: only the demo has it. retry is called when the operator wants to try a failed
 // refund again: with the button, and with the refund.
-export function renderPayments(payments, ledger, retry) {
+function renderPayments(payments, ledger, retry) {
   byId('payments').hidden = payments === null;
   if (payments === null) {
     return;
@@ -69,4 +116,52 @@ function renderFailedRefunds(failed, retry) {
     element('p', {}, `${money(refund.amount_cents, refund.currency)} for the order ${refund.order_id}, failed at ${moment(refund.ended_at)}: ${refund.error}`),
     element('button', { type: 'button', 'aria-label': `Try the refund ${refund.id} again`, onclick: (event) => retry(event.target, refund) }, 'Try again')),
   byId('payments-title'));
+}
+
+/* ---- the faults of the simulated provider ---- */
+
+const faultTexts = {
+  'provider-down': 'The payment provider is stopped: it closes connections without an answer.',
+  'provider-hung': 'The payment provider hangs: it accepts requests and does not answer.',
+  'provider-loses-answers': 'The payment provider does what it is asked, and its answers are lost.',
+  'provider-up': 'The payment provider is started.',
+  'webhooks-normal': 'The payment provider sends its webhooks once, in order.',
+  'webhooks-lost': 'All webhooks are lost.',
+  'webhooks-doubled': 'Each webhook arrives twice.',
+  'webhooks-late': 'Webhooks arrive 5 s late.',
+  'webhooks-reordered': 'Webhooks arrive out of order.',
+};
+
+function newFaults() {
+  const knob = (id, text, ...buttons) => element('div', { className: 'row', role: 'group', 'aria-labelledby': id },
+    element('p', { id, className: 'knob-state' }, text), ...buttons);
+  const button = (fault, name, attribute, value) => element('button', { type: 'button', 'data-fault': fault, [attribute]: value }, name);
+  const provider = (fault, name, state) => button(`provider-${fault}`, name, 'data-provider', state);
+  const webhooks = (mode, name) => button(`webhooks-${mode}`, name, 'data-webhooks', mode);
+  return element('div', { id: 'provider-faults', className: 'knobs', hidden: true },
+    element('p', { className: 'hint' }, 'Stop the provider while you pay an order. Wait until the deadline has passed, then start the provider. '
+      + 'The order is paid, or it is cancelled and the payment is refunded.'),
+    knob('provider-state', '',
+      provider('down', 'Stop the provider', 'down'),
+      provider('hung', 'Hang the provider', 'hung'),
+      provider('loses-answers', 'Lose its answers', 'loses_answers'),
+      provider('up', 'Start the provider', 'up')),
+    knob('webhooks-state', 'Webhooks',
+      webhooks('normal', 'Normal'), webhooks('lost', 'Lost'), webhooks('doubled', 'Doubled'), webhooks('late', 'Late'), webhooks('reordered', 'Reordered')));
+}
+
+const providerTexts = {
+  up: 'up', down: 'stopped', hung: 'hangs', loses_answers: 'loses its answers', errors: 'answers with errors',
+};
+
+// renderFaults shows the present faults of the provider.
+function renderFaults({ provider, webhooks }) {
+  byId('provider-faults').hidden = provider === undefined;
+  if (provider === undefined) {
+    return;
+  }
+  setText(byId('provider-state'), `Provider: ${providerTexts[provider]}`);
+  setText(byId('webhooks-state'), `Webhooks: ${webhooks}`);
+  document.querySelectorAll('[data-provider]').forEach((button) => button.setAttribute('aria-disabled', button.dataset.provider === provider));
+  document.querySelectorAll('[data-webhooks]').forEach((button) => button.setAttribute('aria-pressed', button.dataset.webhooks === webhooks));
 }

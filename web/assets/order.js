@@ -2,7 +2,6 @@
 
 import { request, retry, serverClock } from './api.js';
 import { countdown, duration, element, moment, money, setText } from './dom.js';
-import { CheckoutTab, refundText } from './payments.js';
 
 export const summary = (order) => order.items.map((item) => (item.quantity > 1 ? `${item.quantity} × ${item.name}` : item.name)).join(', ');
 
@@ -17,8 +16,8 @@ export function outcome(order) {
 // phase returns where an order is in its life:
 //
 //   payable     the customer can pay it
-//   waiting     the deadline has passed, and the payment provider has not said yet whether the customer paid
-//   cancelling  the customer has cancelled it, and the payment provider must close the checkout first
+//   waiting     the deadline has passed, and the order is held: it may still be paid
+//   cancelling  the customer has cancelled it, and the order is held until it is certain that it is not paid
 //   due         it is cancelled at any moment
 //   ended       it is paid or cancelled
 function phase(order, now) {
@@ -46,7 +45,7 @@ function stateText(order, phase, millisecondsLeft) {
     case 'waiting':
       return 'The deadline has passed.';
     case 'cancelling':
-      return 'Being cancelled: waiting for the payment provider';
+      return 'Being cancelled';
     case 'due':
       return order.cancel_requested_at ? 'Being cancelled' : 'The deadline has passed. The order is being cancelled.';
     default:
@@ -69,32 +68,25 @@ function minutes(milliseconds) {
   return n === 1 ? '1 minute' : `${n} minutes`;
 }
 
-// noteTexts are the texts about the order's payments.
-function noteTexts(order, phase, payments) {
-  const notes = payments.filter((payment) => payment.refund).map(refundText);
-  if (phase === 'payable' && order.hold_until) {
-    notes.unshift(`Paying: held until ${moment(order.hold_until)}.`);
-  }
-  if (phase === 'waiting') {
-    notes.unshift(`Paying: held until ${moment(order.hold_until)}. The shop is asking the payment provider whether you paid.`);
-  }
-  if (order.status === 'cancelled' && payments.some(({ state }) => state === 'creating' || state === 'open')) {
-    notes.unshift('The payment provider has not answered yet. If you paid, your payment will be refunded.');
-  }
-  return notes;
-}
-
 // OrderCard shows one order. The page that it is on must have these methods:
 //
-//   hasProvider()  whether orders are paid at a payment provider
-//   put(order)     shows the newest state of an order
-//   refresh(id)    requests the order and its payments
-//   announce(text) makes screen readers read a text
-//   acted(failure) is called after each action of the customer, with the error if it failed
+//   put(order)        shows the newest state of an order
+//   refresh(id)       requests the order
+//   announce(text)    makes screen readers read a text
+//   acted(failure)    is called after each action of the customer, with the error if it failed
+//   newWayToPay(card) returns a way to pay the card's order, or null if the customer can pay it only with store credit
+//
+// A way to pay holds the order. It must have these members:
+//
+//   buttons                      its buttons and links
+//   showButtons(order, payable)  shows or hides them
+//   stateText(phase)             returns the text below the countdown, or undefined for the card's own text
+//   noteTexts(order, phase)      returns the texts below the bar
+//   eventTexts(event)            returns its texts for an event of the audit trail: what happened, and by whom. If one is
+//                                undefined, the card uses its own.
 export class OrderCard {
   #page;
   #order;
-  #payments = null; // not known yet
   #phase = '';
   #texts = []; // of the state and of the notes, as they are shown
   #busy = false;
@@ -106,9 +98,8 @@ export class OrderCard {
   #bar = element('span', { className: 'bar-left', 'aria-hidden': 'true' });
   #notes = element('ul', { className: 'notes' });
   #error = element('p', { className: 'error', role: 'alert' });
-  #checkout;
-  #pay;
-  #payAtOnce;
+  #wayToPay;
+  #pay; // with store credit
   #extend;
   #cancel;
   #actions;
@@ -117,16 +108,19 @@ export class OrderCard {
 
   constructor(order, page) {
     this.#page = page;
+    this.#order = order;
     const items = summary(order);
     const amount = money(order.total_cents, order.currency);
     const of = (text) => element('span', { className: 'visually-hidden' }, text);
     const button = (action, text, properties) => element('button', { type: 'button', 'data-action': action, ...properties }, text, of(` for ${items}`));
-    this.#checkout = element('a', { className: 'button primary', target: '_blank', rel: 'noopener' }, 'Open the checkout', of(` for ${items}`));
-    this.#pay = button('pay', `Pay ${amount}`, { className: 'primary', onclick: () => (page.hasProvider() ? this.#openCheckout() : this.#send('pay')) });
-    this.#payAtOnce = button('pay-at-once', 'Pay with store credit', { onclick: () => this.#send('pay') });
+    this.#wayToPay = page.newWayToPay(this);
+    const pay = { onclick: () => this.#send('pay') };
+    this.#pay = this.#wayToPay
+      ? button('pay-at-once', 'Pay with store credit', pay)
+      : button('pay', `Pay ${amount}`, { className: 'primary', ...pay });
     this.#extend = button('extend', element('span'), { onclick: () => this.#send('extend') });
     this.#cancel = element('button', { type: 'button', 'data-action': 'cancel', onclick: () => this.#send('cancel') }, 'Cancel', of(` the order of ${items}`));
-    this.#actions = element('div', { className: 'row' }, this.#checkout, this.#pay, this.#payAtOnce, this.#extend, this.#cancel);
+    this.#actions = element('div', { className: 'row' }, ...(this.#wayToPay?.buttons ?? []), this.#pay, this.#extend, this.#cancel);
     this.#details = element('details', { ontoggle: () => this.showTimeline() },
       element('summary', {}, 'Timeline', of(` of the order of ${items}`)), this.#timeline);
     this.title = element('h3', { tabIndex: -1 }, items);
@@ -135,8 +129,7 @@ export class OrderCard {
         element('div', {}, this.title, element('p', { className: 'hint' }, `${amount} · ordered at ${moment(order.created_at)}`)),
         element('div', { className: 'order-state' }, this.#countdown, this.#state)),
       this.#bar, this.#notes, this.#actions, this.#error, this.#details);
-    this.#order = order;
-    this.#show(false);
+    this.show(false);
   }
 
   get order() {
@@ -158,26 +151,25 @@ export class OrderCard {
     if (order.status !== before.status) {
       setText(this.#error, '');
     }
-    this.#show(true);
+    this.show(true);
   }
 
-  updatePayments(payments) {
-    const announce = this.#payments !== null;
-    this.#payments = payments;
-    this.#show(announce);
+  // refresh requests the order.
+  refresh() {
+    this.#page.refresh(this.#order.id);
   }
 
   // tick shows the time left.
   tick() {
-    this.#show(true);
+    this.show(true);
     if (serverClock.now() >= this.#refreshAt) {
       this.#refreshAt = serverClock.now() + refreshEvery[this.#phase];
-      this.#page.refresh(this.#order.id);
+      this.refresh();
     }
   }
 
-  // show shows the order and its payments at the present time. If announce is true, screen readers read the new texts.
-  #show(announce) {
+  // show shows the order at the present time. If announce is true, screen readers read the new texts.
+  show(announce) {
     const now = serverClock.now();
     const at = phase(this.#order, now);
     const left = Date.parse(at === 'waiting' ? this.#order.hold_until : this.#order.expires_at) - now;
@@ -188,7 +180,8 @@ export class OrderCard {
     this.node.dataset.status = this.#order.status;
     this.node.dataset.phase = at;
     this.#showTimeLeft(left);
-    this.#showTexts(stateText(this.#order, at, left), noteTexts(this.#order, at, this.#payments ?? []), announce);
+    this.#showTexts(this.#wayToPay?.stateText(at) ?? stateText(this.#order, at, left),
+      this.#wayToPay?.noteTexts(this.#order, at) ?? [], announce);
     this.#showActions();
     if (at === 'payable') {
       this.#announceTimeLeft(left);
@@ -225,22 +218,18 @@ export class OrderCard {
     const { hold_until: held, cancel_requested_at: cancelling, extension_seconds: extension } = this.#order;
     // The service's clock decides whether the deadline has passed, so the buttons stay until the order is cancelled.
     const payable = this.#phase === 'payable' || (this.#phase === 'due' && !held && !cancelling);
-    const url = this.#payments?.find((payment) => payment.checkout_url)?.checkout_url;
-    if (payable && url && this.#checkout.href !== url) {
-      this.#checkout.href = url;
-    }
     if (extension) {
       setText(this.#extend.firstChild, `Extend by ${extension % 60 === 0 ? minutes(extension * 1000) : duration(extension)}`);
     }
     const focused = this.#actions.contains(document.activeElement) ? document.activeElement : null;
-    this.#checkout.hidden = !payable || !url;
-    this.#pay.hidden = !payable || !this.#checkout.hidden;
-    this.#payAtOnce.hidden = !payable || !this.#page.hasProvider() || Boolean(held);
+    this.#wayToPay?.showButtons(this.#order, payable);
+    this.#pay.hidden = !payable || Boolean(this.#wayToPay && held);
     this.#extend.hidden = !payable || !extension;
     this.#cancel.hidden = !payable;
     this.#actions.hidden = !payable;
     if (focused?.hidden) {
-      (this.#checkout.hidden ? this.title : this.#checkout).focus(); // otherwise the focus returns to the top of the page
+      const link = this.#wayToPay?.buttons.find((button) => button.matches('a:not([hidden])'));
+      (link ?? this.title).focus(); // otherwise the focus returns to the top of the page
     }
   }
 
@@ -257,30 +246,18 @@ export class OrderCard {
     this.#page.announce(`${summary(this.#order)}: ${text}`);
   }
 
-  async #openCheckout() {
-    const tab = this.#busy ? null : new CheckoutTab();
-    await this.#act(async () => {
-      try {
-        const payment = await retry(() => request('POST', `/api/orders/${this.#order.id}/payments`));
-        if (!tab.load(payment.checkout_url)) {
-          setText(this.#error, 'The browser did not open the checkout in a new tab. Press Open the checkout.');
-        }
-      } catch (failure) {
-        tab.close();
-        throw failure;
-      }
-    });
-    this.#page.refresh(this.#order.id);
-  }
-
   #send(action) {
-    return this.#act(async () => {
+    return this.act(async () => {
       this.#page.put(await retry(() => request('POST', `/api/orders/${this.#order.id}/${action}`)));
     });
   }
 
+  get busy() {
+    return this.#busy;
+  }
+
   // act does what a button is for, unless the card is busy. The action must be idempotent.
-  async #act(action) {
+  async act(action) {
     if (this.#busy) {
       return;
     }
@@ -305,34 +282,27 @@ export class OrderCard {
     try {
       const { items } = await request('GET', `/api/orders/${this.#order.id}/events`);
       this.#timeline.replaceChildren(...items.map((event) =>
-        element('li', {}, element('time', { dateTime: event.at }, moment(event.at)), element('span', {}, eventText(event, this.#order)))));
+        element('li', {}, element('time', { dateTime: event.at }, moment(event.at)), element('span', {},
+          eventText(event, this.#order, this.#wayToPay?.eventTexts(event))))));
     } catch (failure) {
       this.#timeline.replaceChildren(element('li', {}, failure.message));
     }
   }
 }
 
-const actors = {
-  customer: 'by you',
-  worker: 'by the worker',
-  reconciler: 'by the reconciler',
-  operator: 'by the shop',
-  provider: 'by the payment provider',
+const actors = { customer: 'by you', operator: 'by the shop' };
+
+const events = {
+  reminded: 'reminder sent',
+  extended: 'deadline extended',
+  brought_forward: 'deadline brought forward',
+  cancel_requested: 'cancellation requested',
 };
 
-// eventText describes an event of the order's audit trail.
-function eventText({ type, actor, at }, order) {
-  const text = {
-    reminded: 'reminder sent',
-    extended: 'deadline extended',
-    brought_forward: 'deadline brought forward',
-    held: 'checkout opened',
-    released: 'checkout closed',
-    cancel_requested: 'cancellation requested',
-    paid: actor === 'customer' ? 'paid' : 'payment confirmed',
-  }[type] ?? type;
+// eventText describes an event of the order's audit trail. The texts of a way to pay replace its own.
+function eventText({ type, actor, at }, order, { what, by } = {}) {
   const late = type === 'cancelled' && actor !== 'customer' ? lateness(at, order) : '';
-  return `${text} ${actors[actor]}${late}`;
+  return `${what ?? events[type] ?? type} ${by ?? actors[actor] ?? `by the ${actor}`}${late}`;
 }
 
 // lateness tells how long an order was overdue when it was cancelled at a time.

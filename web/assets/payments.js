@@ -1,18 +1,23 @@
-// The customer's payments at the payment provider. A service without a provider answers their paths with 404.
+// The customer's payments at the payment provider: another way to pay an order. A service without a provider answers the
+// paths of payments with 404.
 
-import { request } from './api.js';
-import { money, moment } from './dom.js';
+import { request, retry } from './api.js';
+import { element, money, moment, setText } from './dom.js';
+import { summary } from './order.js';
 
 const pageSize = 100; // the API's limit
 
-export class Payments {
-  #provider = false;
-  #payments = []; // newest first
+// add adds the payments to the customers' page.
+export function add(page) {
+  const payments = new Payments();
+  page.onSignIn(() => payments.detect());
+  page.onOrders((cards) => payments.refresh(cards));
+  page.payBy((card) => payments.newCheckout(card));
+}
 
-  // provider reports whether the service has a payment provider. It is known after detect.
-  get provider() {
-    return this.#provider;
-  }
+class Payments {
+  #provider = false; // whether the service has a payment provider
+  #checkouts = new WeakMap(); // of each card
 
   async detect() {
     try {
@@ -26,26 +31,120 @@ export class Payments {
     }
   }
 
-  // refresh requests all payments of the orders that were placed at the time since or later.
-  async refresh(since) {
-    const found = [];
-    let cursor = '';
-    do {
-      const page = await request('GET', `/api/payments?limit=${pageSize}${cursor && `&cursor=${encodeURIComponent(cursor)}`}`);
-      found.push(...page.items);
-      cursor = page.next_cursor;
-    } while (cursor && Date.parse(found.at(-1).opened_at) >= Date.parse(since));
-    this.#payments = found;
+  // newCheckout returns the checkout of a card, or null if the service has no payment provider.
+  newCheckout(card) {
+    if (!this.#provider) {
+      return null;
+    }
+    const checkout = new Checkout(card);
+    this.#checkouts.set(card, checkout);
+    return checkout;
   }
 
-  // of returns the payments of an order, newest first.
-  of(orderId) {
-    return this.#payments.filter((payment) => payment.order_id === orderId);
+  // refresh requests and shows the payments of the cards' orders.
+  async refresh(cards) {
+    if (!this.#provider || cards.length === 0) {
+      return;
+    }
+    const oldest = Math.min(...cards.map((card) => Date.parse(card.order.created_at)));
+    const payments = await paymentsSince(oldest);
+    for (const card of cards) {
+      this.#checkouts.get(card)?.update(payments.filter((payment) => payment.order_id === card.order.id));
+    }
+  }
+}
+
+// paymentsSince returns all payments of the orders that were placed at a time, in ms, or later. The newest is the first.
+async function paymentsSince(time) {
+  const found = [];
+  let cursor = '';
+  do {
+    const page = await request('GET', `/api/payments?limit=${pageSize}${cursor && `&cursor=${encodeURIComponent(cursor)}`}`);
+    found.push(...page.items);
+    cursor = page.next_cursor;
+  } while (cursor && Date.parse(found.at(-1).opened_at) >= time);
+  return found;
+}
+
+// Checkout pays the order of a card at the provider, and shows the order's payments. See OrderCard for its members.
+class Checkout {
+  #card;
+  #payments = null; // of the order, newest first; null if they are not known yet
+  #link;
+  #pay;
+
+  constructor(card) {
+    this.#card = card;
+    const { order } = card;
+    const of = () => element('span', { className: 'visually-hidden' }, ` for ${summary(order)}`);
+    this.#link = element('a', { className: 'button primary', target: '_blank', rel: 'noopener' }, 'Open the checkout', of());
+    this.#pay = element('button', { type: 'button', className: 'primary', 'data-action': 'pay', onclick: () => this.#open() },
+      `Pay ${money(order.total_cents, order.currency)}`, of());
+    this.buttons = [this.#link, this.#pay];
+  }
+
+  update(payments) {
+    const announce = this.#payments !== null;
+    this.#payments = payments;
+    this.#card.show(announce);
+  }
+
+  showButtons(order, payable) {
+    const url = this.#payments?.find((payment) => payment.checkout_url)?.checkout_url;
+    if (payable && url && this.#link.href !== url) {
+      this.#link.href = url;
+    }
+    this.#link.hidden = !payable || !url;
+    this.#pay.hidden = !payable || !this.#link.hidden;
+  }
+
+  stateText(phase) {
+    return phase === 'cancelling' ? 'Being cancelled: waiting for the payment provider' : undefined;
+  }
+
+  noteTexts(order, phase) {
+    const payments = this.#payments ?? [];
+    const notes = payments.filter((payment) => payment.refund).map(refundText);
+    if (phase === 'payable' && order.hold_until) {
+      notes.unshift(`Paying: held until ${moment(order.hold_until)}.`);
+    }
+    if (phase === 'waiting') {
+      notes.unshift(`Paying: held until ${moment(order.hold_until)}. The shop is asking the payment provider whether you paid.`);
+    }
+    if (order.status === 'cancelled' && payments.some(({ state }) => state === 'creating' || state === 'open')) {
+      notes.unshift('The payment provider has not answered yet. If you paid, your payment will be refunded.');
+    }
+    return notes;
+  }
+
+  eventTexts({ type, actor }) {
+    return {
+      what: { held: 'checkout opened', released: 'checkout closed', paid: actor === 'customer' ? 'paid' : 'payment confirmed' }[type],
+      by: actor === 'provider' ? 'by the payment provider' : undefined,
+    };
+  }
+
+  // open opens the provider's checkout page in a new tab.
+  async #open() {
+    const tab = this.#card.busy ? null : new CheckoutTab();
+    const id = this.#card.order.id;
+    await this.#card.act(async () => {
+      try {
+        const payment = await retry(() => request('POST', `/api/orders/${id}/payments`));
+        if (!tab.load(payment.checkout_url)) {
+          throw new Error('The browser did not open the checkout in a new tab. Press Open the checkout.');
+        }
+      } catch (failure) {
+        tab.close();
+        throw failure;
+      }
+    });
+    this.#card.refresh();
   }
 }
 
 // refundText describes a payment's refund.
-export function refundText({ refund, currency }) {
+function refundText({ refund, currency }) {
   const amount = money(refund.amount_cents, currency);
   const payment = {
     late: `Your payment of ${amount} came too late and`,
@@ -64,7 +163,7 @@ export function refundText({ refund, currency }) {
 
 // CheckoutTab is the browser tab for the provider's checkout page. A browser opens a tab only in the handler of a
 // click, so the tab opens before the service has answered with the page's address.
-export class CheckoutTab {
+class CheckoutTab {
   #tab = window.open('about:blank', '_blank'); // null if the browser blocks it
 
   constructor() {

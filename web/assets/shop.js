@@ -1,10 +1,8 @@
 // The customers' page.
 
 import { Problem, request, retry, serverClock } from './api.js';
-import { element, Message, moment, money, number, setText, sleep } from './dom.js';
-import { Notifications } from './notifications.js';
+import { addParts, element, Message, moment, money, number, setText, sleep } from './dom.js';
 import { OrderCard, outcome, summary } from './order.js';
-import { Payments } from './payments.js';
 
 const pageSize = 20;
 const maxPageSize = 100; // the API's limit
@@ -312,18 +310,15 @@ class Orders {
   #older = document.getElementById('older');
   #cards = new Map();
   #nextCursor = null; // of the first page that is not shown
-  #payments;
-  #actions; // the functions of the page that an OrderCard calls
+  #actions = { // the functions of the page that an OrderCard calls
+    put: (order) => this.put(order),
+    refresh: (id) => this.refreshOne(id),
+    announce,
+    acted: (failure) => this.#acted(failure),
+    newWayToPay: (card) => newWayToPay(card),
+  };
 
-  constructor(payments) {
-    this.#payments = payments;
-    this.#actions = {
-      hasProvider: () => payments.provider,
-      put: (order) => this.put(order),
-      refresh: (id) => this.refreshOne(id),
-      announce,
-      acted: (failure) => this.#acted(failure),
-    };
+  constructor() {
     this.#older.addEventListener('click', () => this.#showOlder());
     setInterval(() => this.#tick(), 200);
   }
@@ -335,8 +330,8 @@ class Orders {
     this.#cards.forEach((card) => card.tick());
   }
 
-  // refresh requests the newest orders, as many as are shown, or as many as one answer can hold. Then it requests the
-  // payments of all orders that are shown.
+  // refresh requests the newest orders, as many as are shown, or as many as one answer can hold. Then the parts refresh
+  // what they show of all orders that are shown.
   refresh = throttled(async () => {
     const limit = Math.min(Math.max(pageSize, this.#cards.size), maxPageSize);
     const page = await request('GET', `/api/orders?limit=${limit}`);
@@ -352,18 +347,9 @@ class Orders {
         'No orders yet. Buy a product, and watch what happens if you do not pay.'));
     }
     this.#list.setAttribute('aria-busy', 'false');
-    await this.#refreshPayments();
+    const shown = [...this.#cards.values()]; // without the orders that are placed meanwhile
+    await Promise.all(refreshers.map((refresh) => refresh(shown)));
   }, 300);
-
-  async #refreshPayments() {
-    if (!this.#payments.provider || this.#cards.size === 0) {
-      return;
-    }
-    const shown = [...this.#cards]; // without the orders that are placed meanwhile
-    const oldest = shown.map(([, card]) => card.order.created_at).reduce((a, b) => (Date.parse(a) < Date.parse(b) ? a : b));
-    await this.#payments.refresh(oldest);
-    shown.forEach(([id, card]) => card.updatePayments(this.#payments.of(id)));
-  }
 
   clear() {
     openOrders.close();
@@ -371,8 +357,7 @@ class Orders {
     this.#list.replaceChildren();
   }
 
-  // refreshOne refreshes the newest orders and the payments. If the order id is shown but not among the newest, it
-  // requests the order alone.
+  // refreshOne refreshes the newest orders. If the order id is shown but not among the newest, it requests the order alone.
   async refreshOne(id) {
     this.refresh();
     this.#cards.get(id)?.showTimeline(); // a reminder changes nothing else
@@ -404,7 +389,7 @@ class Orders {
     const found = await Promise.all(unknown.map((id) => request('GET', `/api/orders/${id}`).catch(() => null)));
     found.filter(Boolean).forEach((order) => this.put(order));
     list.replaceChildren(...ids.filter((id) => this.#cards.has(id)).map((id) => this.#cards.get(id).node));
-    this.refresh(); // for their payments
+    this.refresh(); // for what the parts show of them
   }
 
   // takeBack moves the cards back from another list.
@@ -446,7 +431,7 @@ class Orders {
       page.items.forEach((order) => this.put(order));
       this.#setNextCursor(page.next_cursor);
       this.#cards.get(page.items[0]?.id)?.title.focus();
-      this.refresh(); // for their payments
+      this.refresh(); // for what the parts show of them
     } catch (failure) {
       actionError.show(failure.message);
     }
@@ -566,41 +551,76 @@ function throttled(load, milliseconds) {
 /* ---- the page ---- */
 
 const products = new Products();
-const payments = new Payments();
 const openOrders = new OpenOrders();
-const orders = new Orders(payments);
+const orders = new Orders();
 
+const pollEvery = 3_000; // in ms, while the page does not learn of changes in another way
 const connection = document.getElementById('connection');
-const connectionTexts = {
-  live: 'Live',
-  reconnecting: 'Reconnecting…',
-  polling: 'No live updates: refreshed every 3 s',
-  replaced: 'Live in your newer tabs, refreshed every 3 s here',
+
+function refreshAll() {
+  orders.refresh();
+  products.refresh();
+}
+
+// These are set and filled by the parts of the page.
+let notifications = null; // what tells the page about changes, besides polling
+let newWayToPay = () => null; // see OrderCard
+const signInSteps = [];
+const refreshers = [];
+
+// page is what the parts of the page can use and change. A part is a module with a function add. See index.html.
+const page = {
+  refreshAll,
+  refreshOrder: (id) => orders.refreshOne(id),
+  refreshProducts: products.refresh,
+
+  // showConnection shows how the page learns of changes. Unless the state is 'live', the page polls.
+  showConnection(state, text) {
+    connection.dataset.state = state;
+    setText(connection, text);
+  },
+
+  // notifyBy sets what tells the page about changes. Its method connect is called each time the customer has signed in.
+  notifyBy(source) {
+    notifications = source;
+  },
+
+  // payBy sets the function that returns the way to pay of a new OrderCard, or null.
+  payBy(newWay) {
+    newWayToPay = newWay;
+  },
+
+  // onSignIn adds an asynchronous function that signIn calls when the browser has a valid cookie. The cards are made
+  // after it.
+  onSignIn(step) {
+    signInSteps.push(step);
+  },
+
+  // onOrders adds an asynchronous function that is called with all cards after the orders have been requested.
+  onOrders(refresh) {
+    refreshers.push(refresh);
+  },
 };
 
-const notifications = new Notifications({
-  onChange() {
-    orders.refresh();
-    products.refresh();
-  },
-  onOrder: (id) => orders.refreshOne(id),
-  // All open pages get this notification at the same time. The random delay spreads their requests.
-  onProducts: () => sleep(Math.random() * 500).then(products.refresh),
-  onState(state) {
-    connection.dataset.state = state;
-    setText(connection, connectionTexts[state]);
-  },
-});
+// startUpdates subscribes the page to changes, and shows the present state.
+function startUpdates() {
+  if (notifications) {
+    notifications.connect();
+  } else {
+    page.showConnection('timed', 'Refreshed every 3 s');
+    refreshAll();
+  }
+}
 
-// signIn ensures that the browser has a customer's valid cookie, and learns whether the service has a payment provider.
-// It retries until the service answers. Scripts cannot read the cookie, so localStorage records that there is one.
+// signIn ensures that the browser has a customer's valid cookie, and takes the parts' steps of signing in. It retries
+// until the service answers. Scripts cannot read the cookie, so localStorage records that there is one.
 async function signIn() {
   const signInError = new Message(messages);
   for (let rejections = 0; rejections < 2; ) {
     try {
       await withSignUpLock(signUp);
       await request('GET', '/api/orders?limit=1');
-      await payments.detect();
+      await Promise.all(signInSteps.map((step) => step()));
       signInError.clear();
       return;
     } catch (failure) {
@@ -642,11 +662,12 @@ async function signInAgain(failure) {
   await signedIn;
   signingIn = false;
   orders.clear(); // they belong to the previous customer
-  notifications.connect();
+  startUpdates();
 }
 
-let signedIn = signIn();
+let signedIn = addParts(page).then(signIn);
 products.refresh();
 await signedIn;
-notifications.start();
+startUpdates();
+setInterval(() => connection.dataset.state !== 'live' && !document.hidden && refreshAll(), pollEvery);
 Purchase.interrupted().forEach(buy);
