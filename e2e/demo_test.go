@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -163,44 +162,6 @@ func TestDemoEndsWithGoRun(t *testing.T) {
 	}
 	testenv.Must(t, p.cmd.Process.Kill())
 	eventually(t, "the demo has ended", func() bool { return !alive(children[0]) })
-}
-
-// childrenOf returns the ids of a process's children.
-func childrenOf(t testing.TB, parent int) (children []int) {
-	t.Helper()
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	testenv.Must(t, err)
-	for _, path := range stats {
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		testenv.Must(t, err)
-		if fields := statOf(pid); len(fields) > 1 && fields[1] == strconv.Itoa(parent) {
-			children = append(children, pid)
-		}
-	}
-	return children
-}
-
-// statOf returns the fields of /proc/PID/stat from the state on; the second field is the parent's id. It returns nil if
-// the process has ended.
-func statOf(pid int) []string {
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return nil
-	}
-	_, rest, _ := strings.Cut(string(text), ") ")
-	return strings.Fields(rest)
-}
-
-// nameOf returns the name of a process's program, or "" if the process has ended.
-func nameOf(pid int) string {
-	name, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm")
-	return strings.TrimSpace(string(name))
-}
-
-// alive reports whether a process runs. A zombie has ended, but its parent has not read its status yet.
-func alive(pid int) bool {
-	fields := statOf(pid)
-	return fields != nil && fields[0] != "Z"
 }
 
 // hidePostgres changes a command so that it finds no binaries of PostgreSQL, and only the named program in PATH.

@@ -10,7 +10,7 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// This file tests what the pages show when many customers want the same product, and when the service refuses orders.
+// This file tests what the customers' page shows when a product is sold out, and when the service refuses orders.
 
 const (
 	theCourse  = `[data-product="` + course + `"]`
@@ -18,6 +18,10 @@ const (
 	noteAction = theCourse + ` .missed button`
 	openOrders = `#open-orders`
 )
+
+// withoutPolling is a script after which the page requests nothing from time to time, if it has another way to learn of
+// changes.
+var withoutPolling string
 
 // TestPageSoldOut sells the last units of a product to another customer. The page must warn that few are left, and must
 // show that the product is sold out and that it is available again, without a reload. A customer whose order was refused
@@ -27,10 +31,10 @@ func TestPageSoldOut(t *testing.T) {
 	p := slowSite(t)
 	page := open(t, "about:blank")
 	page.script(heldProducts)
-	page.script(onlyNotifications)
+	page.script(withoutPolling)
 	page.expect("409") // the refused purchases
 	page.do(chromedp.Navigate(p.url))
-	page.waitFor(connection, "Live")
+	page.waitFor(connection, connected)
 	page.waitFor(theCourse+" .stock", "6 left")
 	still := page.markDocument()
 	other := p.signUp()
@@ -87,18 +91,6 @@ const heldProducts = `{
 	};
 }`
 
-// onlyNotifications is a script after which the page requests nothing from time to time, but only when a notification
-// tells it to, or when the customer does something.
-const onlyNotifications = `{
-	window.EventSource = class extends EventSource {
-		addEventListener(name, listener) {
-			name === 'heartbeat' || super.addEventListener(name, listener);
-		}
-	};
-	const real = window.setTimeout;
-	window.setTimeout = (f, milliseconds) => milliseconds > 20_000 ? 0 : real(f, milliseconds); // the connection is silent
-}`
-
 // TestPageTooManyOpenOrders places more orders than a customer may have open. The page must show the open orders, and
 // let the customer order again when one has ended.
 func TestPageTooManyOpenOrders(t *testing.T) {
@@ -142,7 +134,7 @@ func TestPageOverloaded(t *testing.T) {
 	page := open(t, "about:blank")
 	page.script(overloaded)
 	page.do(chromedp.Navigate(p.url))
-	page.waitFor(connection, "Live")
+	page.waitFor(connection, connected)
 	page.waitFor("#products", "Espresso beans")
 	page.click(buyBeans)
 	page.waitFor("#messages", "The shop is busy. Your order is sent again in a moment.")
@@ -182,80 +174,5 @@ const overloaded = `{
 		}
 		const problem = { type: '/problems/overloaded', title: 'Overloaded', status: 503, detail: 'Too many orders.' };
 		return new Response(JSON.stringify(problem), { status: 503, headers: { 'Retry-After': '1' } });
-	};
-}`
-
-// TestPageFlashSale starts a flash sale on the operators' page while an order of the product is pending. The page must
-// show the sale while it runs, and its result. The customers' page must show that the product is sold out.
-func TestPageFlashSale(t *testing.T) {
-	pageTest(t)
-	p := demo(t, nil, timeoutFlag, "5m")
-	c := p.signUp()
-	c.expect(http.StatusCreated, domain.create(domain.bodies[2], "")) // two of the product
-	page := shopTab(t, p)
-	ops := open(t, "about:blank")
-	ops.script(runningSale)
-	ops.do(chromedp.Navigate(p.url + "/ops#token=" + p.opsToken))
-	ops.waitFor("#flash-sale", "Hand grinder: sold 100, refused 1,150 (1,149 out of stock, 1 too many open orders), 1.3 s so far")
-	answered := func() float64 {
-		return value(ops, chromedp.Evaluate[float64](`document.querySelector("#flash-sale progress").position`))
-	}
-	if got := answered(); got != 0.25 {
-		t.Errorf("the bar shows that %v of the customers have an answer, want a quarter", got)
-	}
-	if ops.count(startSale+`[aria-disabled="true"]`) != 1 {
-		t.Error("the page offers to start a flash sale while one runs")
-	}
-	ops.screenshot("sale-ops-running")
-	value(ops, chromedp.Evaluate[bool](`window.ended = true`))
-	ops.until("no flash sale", func() bool { return ops.count("#flash-sale[hidden]") == 1 })
-	ops.click(startSale)
-	ops.waitFor("#flash-sale", "Hand grinder: sold exactly 100, refused 4,900 (out of stock), took ")
-	ops.waitFor("#log", "Flash sale of the Hand grinder: sold exactly 100")
-	page.front()
-	page.waitFor(`[data-product="`+grinder+`"] .stock`, "Sold out")
-	if n := c.available(grinder); n != 0 {
-		t.Errorf("after the flash sale %d are available, want 0", n)
-	}
-	operator := p.operator()
-	type result struct {
-		FlashSale struct {
-			Sold, Failed, Returned int
-			Refused                map[string]int
-		} `json:"flash_sale"`
-	}
-	sale := decode[result](t, operator.get("/ops/api/faults")).FlashSale
-	if sale.Sold != 100 || sale.Refused["out-of-stock"] != 4900 || sale.Failed != 0 || sale.Returned != 0 {
-		t.Errorf("the result is %+v, want 100 sold and 4,900 out of stock", sale)
-	}
-	stats := decode[struct{ Orders struct{ Pending int } }](t, operator.get("/ops/api/stats"))
-	if stats.Orders.Pending != 101 {
-		t.Errorf("after the flash sale %d orders are pending, want 101: those of the sale and the one before it", stats.Orders.Pending)
-	}
-	ops.front()
-	ops.until("all invariants hold", func() bool { return ops.count("#invariants li") == ops.count("#invariants .holds") })
-	ops.checkLook(t, "sale-ops")
-	if answered() != 1 || ops.count(startSale+`[aria-disabled="false"]`) != 1 {
-		t.Errorf("the page shows the flash sale as running after its end: %s", ops.text("#flash-sale"))
-	}
-	operator.post(http.StatusAccepted, "/ops/api/faults/flash-sale") // while the orders of the first one are pending
-}
-
-const startSale = `[data-fault="flash-sale"]`
-
-// runningSale is a script that shows the page a flash sale that runs, until window.ended is true. A real sale may end
-// before the page has seen it.
-const runningSale = `{
-	const real = window.fetch;
-	window.fetch = async (path, options) => {
-		const answer = await real(path, options);
-		if (path !== '/ops/api/faults' || window.ended) {
-			return answer;
-		}
-		const sale = {
-			running: true, product: 'Hand grinder', units: 100, customers: 5000, sold: 100,
-			refused: { 'out-of-stock': 1149, 'too-many-open-orders': 1 }, failed: 0, returned: 0, seconds: 1.3,
-		};
-		return Response.json({ ...await answer.json(), flash_sale: sale });
 	};
 }`

@@ -5,14 +5,10 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
-	"net"
-	"net/http"
 	"os"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/chromedp/cdproto/accessibility"
 	"github.com/chromedp/cdproto/cdp"
@@ -20,7 +16,6 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"example.com/shop/internal/delay"
 	"example.com/shop/internal/testenv"
 )
 
@@ -29,6 +24,7 @@ const (
 	aOrder      = `#orders .order`
 	payOrder    = aOrder + ` [data-action="pay"]`
 	cancelOrder = aOrder + ` [data-action="cancel"]`
+	extendOrder = aOrder + ` [data-action="extend"]`
 	connection  = `#connection`
 )
 
@@ -39,27 +35,22 @@ func pageTest(t *testing.T) {
 	t.Parallel()
 }
 
+// connected is what the shop's page shows when it learns of changes. Without live notifications it polls.
+var connected = "Refreshed every 3 s"
+
 // slowSite returns a process whose orders do not time out during a test, even on a slow machine.
 func slowSite(t *testing.T) *process {
 	t.Helper()
 	return newSite(t, testenv.Redis(t), envTimeout+"=10m").serve(t)
 }
 
-// shopTab opens the shop's page, and waits until it is live.
+// shopTab opens the shop's page, and waits until it learns of changes.
 func shopTab(t *testing.T, p *process) *tab {
 	t.Helper()
 	page := open(t, p.url)
-	page.waitFor(connection, "Live")
+	page.waitFor(connection, connected)
 	page.waitFor("#products", "Espresso beans")
 	page.waitFor("#orders", "No orders yet")
-	return page
-}
-
-// opsTab opens the operators' page by the link that the demo prints.
-func opsTab(t *testing.T, p *process) *tab {
-	t.Helper()
-	page := open(t, p.url+"/ops#token="+p.opsToken)
-	page.waitFor(connection, "Live")
 	return page
 }
 
@@ -128,7 +119,7 @@ func TestPageCountsByTheServersClock(t *testing.T) {
 	page := open(t, "about:blank")
 	page.script(`const now = Date.now; Date.now = () => now() + 2 * 3600_000;`)
 	page.do(chromedp.Navigate(p.url))
-	page.waitFor(connection, "Live")
+	page.waitFor(connection, connected)
 	page.click(buyBeans)
 	page.waitFor(aOrder+" .countdown", "0:5")
 }
@@ -151,18 +142,18 @@ func TestPageBuysOnce(t *testing.T) {
 
 	page.script(answersOfOrders(`if (!window.lost) { window.lost = true; throw new TypeError('lost'); }`))
 	page.do(chromedp.Reload())
-	page.waitFor(connection, "Live")
+	page.waitFor(connection, connected)
 	page.click(buyBeans)
 	settled(2)
 
 	page.script(answersOfOrders(`await new Promise(() => {})`)) // it never resolves
 	page.do(chromedp.Reload())
-	page.waitFor(connection, "Live")
+	page.waitFor(connection, connected)
 	page.click(buyBeans)
 	page.until("three orders", func() bool { return page.count(aOrder) == 3 }) // a notification shows it
 	page.script(answersOfOrders(``))
 	page.do(chromedp.Reload()) // the page repeats the request with the same idempotency key
-	page.waitFor(connection, "Live")
+	page.waitFor(connection, connected)
 	settled(3)
 }
 
@@ -197,52 +188,6 @@ func TestPageSecondCustomer(t *testing.T) {
 	}
 }
 
-// TestPageWithoutRedis stops Redis while the page is open, and starts it again. Meanwhile the page polls.
-func TestPageWithoutRedis(t *testing.T) {
-	pageTest(t)
-	p := demo(t, nil, timeoutFlag, "6s")
-	page := shopTab(t, p)
-	p.operator().post(http.StatusNoContent, "/ops/api/faults/redis-stop")
-	page.waitFor(connection, "No live updates: refreshed every 3 s")
-	page.click(buyBeans)
-	page.until("the first order", func() bool { return page.count(aOrder) == 1 })
-	if left := page.text(aOrder + " .countdown"); !strings.HasPrefix(left, "0:0") {
-		t.Errorf("the countdown is %q right after the order, want 0:0…", left)
-	}
-	page.waitFor(aOrder, "Cancelled: not paid in time") // by the reconciler, and without a notification
-	p.operator().post(http.StatusNoContent, "/ops/api/faults/redis-start")
-	page.waitFor(connection, "Live")
-}
-
-// TestPageSleeps hides the tab. The page must close its stream, and be up to date when the tab is shown again.
-func TestPageSleeps(t *testing.T) {
-	pageTest(t)
-	p := slowSite(t)
-	page := shopTab(t, p)
-	streams := func(n string) {
-		t.Helper()
-		eventually(t, n+" open streams", func() bool {
-			return strings.Contains(string(p.operator().get("/metrics").body), "\n"+metricPrefix+"feed_streams "+n+"\n")
-		})
-	}
-	show := func(hidden bool) {
-		t.Helper()
-		value(page, chromedp.Evaluate[bool](fmt.Sprintf(
-			`Object.defineProperty(document, "hidden", {value: %t, configurable: true}), document.dispatchEvent(new Event("visibilitychange"))`, hidden)))
-	}
-	streams("1")
-	show(true)
-	streams("0")
-	value(page, chromedp.Evaluate[bool](`window.dispatchEvent(new Event("online"))`))
-	p.signUp().place()
-	page.waitFor("#products", "10,000 left")
-	streams("0")
-	show(false)
-	page.waitFor("#products", "9,999 left")
-	page.waitFor(connection, "Live")
-	streams("1")
-}
-
 // TestPageSignsInAgain restarts the service with another token key while the page is open. This invalidates the page's
 // token, and the page must sign up as a new customer.
 func TestPageSignsInAgain(t *testing.T) {
@@ -255,9 +200,9 @@ func TestPageSignsInAgain(t *testing.T) {
 	page.click(buyBeans)
 	page.waitFor(aOrder, "left to pay")
 	p.kill()
-	page.waitFor(connection, "Reconnecting…")
+	page.waitFor("#messages", "The service does not answer")
 	start(t, command(t, s.env, "serve", "--token-key", "another-key-"+tokenKey))
-	page.waitFor(connection, "Live")
+	page.waitFor(connection, connected)
 	page.waitFor("#orders", "No orders yet")
 	page.click(buyBeans)
 	page.waitFor(aOrder, "left to pay")
@@ -275,7 +220,7 @@ func TestPageBuysAgain(t *testing.T) {
 		page.waitFor("#messages", "may or may not be placed")
 	}
 	page.do(chromedp.Navigate(p.url))
-	page.waitFor(connection, "Live")
+	page.waitFor(connection, connected)
 	page.setQuantity("Espresso", 3)
 	page.click(buyBeans)
 	answers(4)
@@ -351,134 +296,6 @@ func TestPageWithoutCookies(t *testing.T) {
 	page.waitFor("#products", "Espresso beans")
 }
 
-// TestPageReconnects kills the service while the page is open, and starts another process at the same address.
-func TestPageReconnects(t *testing.T) {
-	pageTest(t)
-	s := newSite(t, testenv.Redis(t), envHTTPAddr+"="+freeAddress(t), envTimeout+"=10m")
-	p := s.serve(t)
-	page := shopTab(t, p)
-	page.expect("ERR_") // connections are refused or reset
-	still := page.markDocument()
-	page.click(buyBeans)
-	page.waitFor(aOrder, "left to pay")
-	p.kill()
-	page.waitFor(connection, "Reconnecting…")
-	page.waitFor("#messages", "The service does not answer")
-	s.serve(t)
-	page.waitFor(connection, "Live")
-	page.until("the message disappears", func() bool { return page.text("#messages") == "" })
-	page.click(payOrder)
-	page.waitFor(aOrder, "Paid at")
-	if text := page.text("#messages"); text != "" || !still() {
-		t.Errorf("after the outage: message %q, page not reloaded: %v; want no message and no reload", text, still())
-	}
-}
-
-// freeAddress returns an address on which no process listens, for a process that is started there more than once. The port
-// is below those that the system gives to connections and to listeners on any free port (from 32768 on, see ip(7)), so the
-// address stays free.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	for range 100 {
-		free, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.N(20_000)))
-		if err == nil {
-			defer free.Close()
-			return free.Addr().String()
-		}
-	}
-	t.Fatal("none of 100 ports is free")
-	return ""
-}
-
-// TestPageWipe places orders and wipes Redis on the operators' page. The reconciler must repair the queue, and the
-// worker must cancel the orders on time.
-func TestPageWipe(t *testing.T) {
-	pageTest(t)
-	p := demo(t, nil, timeoutFlag, "20s")
-	page := opsTab(t, p)
-	if shown := value(page, chromedp.Location()); strings.Contains(shown, p.opsToken) {
-		t.Errorf("the page leaves the token in its address: %s", shown)
-	}
-	page.click(`[data-fault="place-orders"]`)
-	page.waitFor("#log", "1,000 orders are placed")
-	page.click(`[data-fault="redis-wipe"]`)
-	page.waitFor("#log", "Redis is wiped")
-	eventually(t, "the reconciler has scheduled the lost tasks again", func() bool {
-		return strings.Contains(string(p.operator().get("/metrics").body), metricPrefix+`reconcile_repairs_total{kind="`+kind+`",reason="missing"} 1000`)
-	})
-	page.waitFor(`[data-stat="by-worker"]`, "1,000")
-	page.waitFor(`[data-stat="pending"]`, "0")
-	if late := page.text(`[data-stat="by-reconciler"]`); late != "0" {
-		t.Errorf("the reconciler cancelled %s orders, want 0: the worker is on time", late)
-	}
-	invariants := 4
-	invariants += 3 // of payments at a checkout
-	if holds := page.count("#invariants .holds"); holds != invariants {
-		t.Errorf("the page shows that %d invariants hold, want %d: %s", holds, invariants, page.text("#invariants"))
-	}
-}
-
-// TestPageFaults injects and ends the demo's faults on the page.
-func TestPageFaults(t *testing.T) {
-	pageTest(t)
-	page := opsTab(t, demo(t, nil))
-	page.click(`[data-fault="redis-stop"]`)
-	page.waitFor("#redis-node", "down")
-	page.click(`[data-fault="redis-start"]`)
-	page.until("Redis is up", func() bool { return !strings.Contains(page.text("#redis-node"), "down") })
-	page.click(`[data-fault="worker-pause"]`)
-	page.waitFor(".worker", "paused")
-	if !value(page, chromedp.Evaluate[bool](`document.activeElement.dataset.fault === "worker-pause"`)) {
-		t.Error("the pressed button has lost the focus")
-	}
-	page.click(`[data-fault="worker-resume"]`)
-	page.until("the worker is not paused any more", func() bool { return !strings.Contains(page.text(".worker"), "paused") })
-	page.expect("409") // the reconciler may be sweeping
-	page.until("a sweep", func() bool {
-		page.click("#sweep-now")
-		return strings.Contains(page.text("#log"), "Swept.")
-	})
-	page.waitFor("#sweep", "examined")
-}
-
-// bury adds a dead letter.
-func (s *site) bury(t *testing.T, id string) {
-	t.Helper()
-	rdb, err := delay.Connect(s.redis)
-	testenv.Must(t, err)
-	defer rdb.Close()
-	queue, err := delay.NewQueue(rdb, delay.Config{Kind: kind, Shards: 1})
-	testenv.Must(t, err)
-	testenv.Must(t, queue.Schedule(t.Context(), delay.In(id, 0)))
-	batch, err := queue.Claim(t.Context(), 0, 1, time.Minute)
-	testenv.Must(t, err)
-	n, err := queue.Bury(t.Context(), batch, delay.Burial{ID: id, Err: "buried by a test"})
-	testenv.Must(t, err)
-	if n != 1 {
-		t.Fatalf("%d tasks buried, want 1", n)
-	}
-}
-
-// TestPageRedrives signs in on the operators' page and redrives a dead letter.
-func TestPageRedrives(t *testing.T) {
-	pageTest(t)
-	s := newSite(t, testenv.Redis(t))
-	s.bury(t, "task-without-item")
-	p := s.serve(t, "--roles=api") // a reconciler would remove a task without an order
-	page := open(t, p.url+"/ops")
-	page.expect("401")
-	page.waitFor("#sign-in", "Operators' token")
-	page.do(chromedp.SendKeys(chromedp.CSS("#token"), "not the token"+kb.Enter))
-	page.waitFor("#messages", envOpsToken)
-	page.do(chromedp.SendKeys(chromedp.CSS("#token"), opsToken+kb.Enter))
-	page.waitFor("#dead", "task-without-item")
-	if page.count("#faults:not([hidden])") != 0 {
-		t.Error("the page has buttons for faults outside the demo")
-	}
-	page.click("#dead button")
-	page.waitFor("#dead-hint", "None.")
-}
-
 // TestPageKeyboard orders and pays without a mouse.
 func TestPageKeyboard(t *testing.T) {
 	pageTest(t)
@@ -507,42 +324,20 @@ func TestPageKeyboard(t *testing.T) {
 	page.waitFor(aOrder+" .timeline", "paid by you")
 }
 
-// payNow is the button that pays an order without leaving the page. With a payment provider, payOrder leaves it.
-var payNow = payOrder
-
-// TestPageAccessible checks both pages, wide and narrow, light and dark. Every control must have a name, every text
-// must have enough contrast, and no page may be wider than the screen. With -screenshots it takes the README's
-// screenshots.
-func TestPageAccessible(t *testing.T) {
+// TestPageExtends waits until the deadline is near, and then extends it.
+func TestPageExtends(t *testing.T) {
 	pageTest(t)
-	p := demo(t, nil, timeoutFlag, "20s")
-	ops := opsTab(t, p)
-	ops.click(`[data-fault="place-orders"]`)
-	ops.waitFor("#log", "1,000 orders are placed")
-	ops.click(`[data-fault="redis-wipe"]`)
-	ops.waitFor(`[data-stat="by-worker"]`, "1,000")
-
-	shop := shopTab(t, p)
-	shop.click(buyBeans)
-	shop.click(payNow)
-	shop.waitFor(aOrder, "Paid at")
-	shop.click(`button[aria-label^="Buy Porcelain"]`)
-	shop.until("two orders", func() bool { return shop.count(aOrder) == 2 })
-	shop.click(cancelOrder)
-	shop.waitFor(aOrder, "Cancelled by you")
-	shop.click(`button[aria-label^="Buy Moka"]`)
-	shop.until("three orders", func() bool { return shop.count(aOrder) == 3 })
-	shop.click(aOrder + `:nth-child(3) summary`)
-	shop.waitFor(aOrder+":nth-child(3) .timeline", "paid by you")
-	shop.click(payOrder) // in the checkout, which stays open
-	shop.waitFor(openCheckout, "Open the checkout")
-	shop.front() // not the tab of the checkout
-
-	ops.click(`[data-fault="place-orders"]`)
-	ops.waitFor(`[data-stat="scheduled"]`, "1,00")
-
-	for name, page := range map[string]*tab{"shop": shop, "ops": ops} {
-		t.Run(name, func(t *testing.T) { page.checkLook(t, name) })
+	page := shopTab(t, newSite(t, testenv.Redis(t), envTimeout+"=18s", envPrefix+"ORDER_EXTENSION=2m").serve(t))
+	page.click(buyBeans)
+	page.click(aOrder + " summary")
+	page.waitFor(aOrder+" .state", "Only seconds left to pay")
+	page.waitFor("#announcer", "seconds left to pay")
+	page.waitFor(extendOrder, "Extend by 2 minutes")
+	page.click(extendOrder)
+	page.waitFor(aOrder+" .countdown", "2:")
+	page.waitFor(aOrder+" .timeline", "deadline extended by you")
+	if page.count(extendOrder+":not([hidden])") != 0 {
+		t.Error("the customer can extend the deadline twice")
 	}
 }
 
@@ -594,8 +389,8 @@ func (p *tab) checkNames(t *testing.T) {
 	if n := p.count("h1"); n != 1 {
 		t.Errorf("%d headings of level one, want 1", n)
 	}
-	if roles["button"] < 3 || roles["heading"] < 4 {
-		t.Errorf("roles %v: want at least 3 buttons and 4 headings", roles)
+	if roles["button"] < 2 || roles["heading"] < 4 {
+		t.Errorf("roles %v: want at least 2 buttons and 4 headings", roles)
 	}
 }
 

@@ -1,17 +1,17 @@
 package e2e
 
 import (
-	"bufio"
 	"net/http"
 	"strings"
 	"testing"
-	"time"
-
-	"example.com/shop/internal/testenv"
 )
 
 // TestMainJob tests the service's purpose over its REST API.
 func TestMainJob(t *testing.T) { mainJob(t, anySite(t)) }
+
+// noViolations checks that the service finds no violation of its invariants. A service without the operators' API does
+// not tell.
+var noViolations = func(*testing.T, *process) {}
 
 // mainJob signs up, places two orders, pays one of them, and leaves the other one to its timeout.
 func mainJob(t *testing.T, p *process) {
@@ -47,10 +47,7 @@ func mainJob(t *testing.T, p *process) {
 	if got := strings.Join(trail, " "); got != "placed reminded cancelled" && got != "placed cancelled" {
 		t.Errorf("the audit trail is %q, want placed, at most one reminded, and cancelled", got)
 	}
-	stats := decode[struct{ Violations []any }](t, p.operator().get("/ops/api/stats"))
-	if stats.Violations == nil || len(stats.Violations) > 0 {
-		t.Errorf("violations of invariants: %v, want an empty list", stats.Violations)
-	}
+	noViolations(t, p)
 }
 
 // TestOneOrderForOneKey repeats a request with its idempotency key, as a client does if it got no response.
@@ -78,83 +75,6 @@ func TestOneOrderForOneKey(t *testing.T) {
 	other.post(http.StatusOK, "/api/orders/"+others.ID+"/cancel")
 	if got := c.available(beans); got != stock {
 		t.Errorf("%d available after both orders were cancelled, want %d", got, stock)
-	}
-}
-
-// TestEvents reads a stream while one order is paid and another one times out. On a deployed site it also checks that
-// no proxy between the client and the service buffers the stream.
-func TestEvents(t *testing.T) {
-	p := anySite(t)
-	c := p.signUp()
-	stream := c.listen()
-	stream.await(`{"live":true}`)
-	paid := c.place()
-	stream.await(`{"id":"` + paid.ID + `"}`)
-	c.post(http.StatusOK, "/api/orders/"+paid.ID+"/pay")
-	stream.await(`{"id":"` + paid.ID + `"}`)
-	left := c.place()
-	stream.await(`{"id":"` + left.ID + `"}`)
-	stream.await(`{"id":"` + left.ID + `"}`)
-	if c.order(left.ID).Status == "pending" { // the event was that of the reminder, which is best effort
-		stream.await(`{"id":"` + left.ID + `"}`)
-	}
-	if o := c.order(left.ID); o.Status != "cancelled" {
-		t.Errorf("the last event came while the order was still %+v", o)
-	}
-}
-
-// eventStream is an open stream of events.
-type eventStream struct {
-	t    testing.TB
-	data chan string
-}
-
-// listen opens a stream of the customer's events. It stays open until the test ends.
-func (c *client) listen() eventStream {
-	c.t.Helper()
-	req, err := http.NewRequestWithContext(c.t.Context(), http.MethodGet, c.base+"/api/events", http.NoBody)
-	testenv.Must(c.t, err)
-	req.Header.Set("Authorization", "Bearer "+c.token)
-	resp, err := http.DefaultClient.Do(req)
-	testenv.Must(c.t, err)
-	if resp.StatusCode != http.StatusOK {
-		c.t.Fatalf("GET /api/events: %d, want 200", resp.StatusCode)
-	}
-	stream := eventStream{c.t, make(chan string)}
-	ended := make(chan struct{})
-	c.t.Cleanup(func() {
-		resp.Body.Close()
-		<-ended
-	})
-	go func() {
-		defer close(ended)
-		lines := bufio.NewScanner(resp.Body)
-		for lines.Scan() {
-			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
-				select {
-				case stream.data <- data:
-				case <-req.Context().Done():
-					return
-				}
-			}
-		}
-	}()
-	return stream
-}
-
-// await waits for an event with the data.
-func (e eventStream) await(data string) {
-	e.t.Helper()
-	deadline := time.After(patience)
-	for {
-		select {
-		case got := <-e.data:
-			if got == data {
-				return
-			}
-		case <-deadline:
-			e.t.Fatalf("no event %s after %v", data, patience)
-		}
 	}
 }
 
@@ -192,27 +112,12 @@ func TestRejections(t *testing.T) {
 	}
 }
 
-// TestServeHasNoFaults checks that the demo's API of faults does not exist in production, and that the operators' API
-// rejects clients without the operators' token.
-func TestServeHasNoFaults(t *testing.T) {
+// TestHeaders checks the headers that protect the browsers of customers.
+func TestHeaders(t *testing.T) {
 	p := anySite(t)
-	ops, c := p.operator(), p.signUp()
-	ops.post(http.StatusNotFound, "/ops/api/faults/redis-wipe")
-	ops.expect(http.StatusNotFound, request{method: "GET", path: "/ops/api/faults"})
-	for _, r := range []request{
-		{method: "GET", path: "/ops/api/stats"}, {method: "POST", path: "/ops/api/reconcile"},
-		{method: "GET", path: "/ops/api/dead-letters"}, {method: "POST", path: "/ops/api/dead-letters/" + kind + "/x/redrive"},
-	} {
-		c.expect(http.StatusUnauthorized, r)
-	}
-	eventually(t, "a sweep starts, because no other sweep runs", func() bool {
-		return ops.send(request{method: "POST", path: "/ops/api/reconcile"}).status == http.StatusOK
-	})
-	ops.get("/ops/api/dead-letters")
-	ops.post(http.StatusNotFound, "/ops/api/dead-letters/"+kind+"/x/redrive")
-	ops.expect(http.StatusBadRequest, request{method: "GET", path: "/ops/api/dead-letters?limit=0&cursor=x"})
-	ops.get("/healthz")
-	a := ops.expect(http.StatusNotFound, request{method: "GET", path: "/nothing/here"})
+	c := p.signUp()
+	c.get("/healthz")
+	a := c.expect(http.StatusNotFound, request{method: "GET", path: "/nothing/here"})
 	for header, want := range map[string]string{
 		"Content-Type": "application/problem+json", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
 	} {

@@ -25,6 +25,9 @@ import (
 
 var screenshots = flag.String("screenshots", "", "the directory to write screenshots of the pages to, such as ../docs")
 
+// notServed are paths that a page requests to learn whether the service has them. The files of the parts add theirs.
+var notServed []string
+
 // tab is a browser's tab with a page. It has its own cookies, so it is a customer of its own.
 type tab struct {
 	t   *testing.T
@@ -99,8 +102,9 @@ func open(t *testing.T, url string) *tab {
 			t.Errorf("console of %s: %s", url, e)
 		}
 	})
-	p.expect("404", "/api/payments")   // a service without a payment provider
-	p.expect("404", "/ops/api/faults") // only the demo serves it
+	for _, path := range notServed {
+		p.expect("404", path)
+	}
 	testenv.Must(t, chromedp.Listen(ctx, p.listen))
 	p.do(chromedp.EmulateViewport(1280, 900), chromedp.Navigate(url))
 	return p

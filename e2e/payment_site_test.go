@@ -1,0 +1,47 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"example.com/shop/internal/testenv"
+)
+
+// paidSite is a shop whose customers pay at a simulated payment provider. Each is a process.
+type paidSite struct {
+	shop     *process
+	provider *process
+}
+
+func newPaidSite(t *testing.T, env ...string) *paidSite {
+	t.Helper()
+	shopAddr := freeAddress(t)
+	secrets := []string{envPrefix + "STRIPE_KEY=sk_test_page", envPrefix + "STRIPE_WEBHOOK_SECRET=whsec_page"}
+	provider := start(t, command(t, append(secrets, envDatabaseURL+"="+testenv.Postgres(t), envHTTPAddr+"=127.0.0.1:0",
+		envPrefix+"WEBHOOK_URL=http://"+shopAddr+"/webhooks/stripe"), "provider"))
+	env = append(append(secrets, envHTTPAddr+"="+shopAddr, envPrefix+"STRIPE_URL="+provider.url,
+		envPrefix+"PUBLIC_URL=http://"+shopAddr), env...)
+	return &paidSite{shop: newSite(t, testenv.Redis(t), env...).serve(t), provider: provider}
+}
+
+// turn turns a knob of the provider.
+func (s *paidSite) turn(t *testing.T, knob, value string) {
+	t.Helper()
+	s.control(t, http.MethodPut, "/sim/knobs", fmt.Sprintf(`{%q: %q}`, knob, value))
+}
+
+// control sends a request to the provider's control API.
+func (s *paidSite) control(t *testing.T, method, path, body string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, s.provider.url+path, strings.NewReader(body))
+	testenv.Must(t, err)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	testenv.Must(t, err)
+	defer resp.Body.Close()
+	if resp.StatusCode/100 != 2 {
+		t.Fatalf("%s %s: status %d, want 2xx", method, path, resp.StatusCode)
+	}
+}
