@@ -9,4 +9,8 @@
 // These fault tests know the service's domain only through domain_test.go. They call a thing that times out an item. A
 // team that times out other items rewrites that file. Only payment_test.go and fault_payment_test.go know payments: to
 // the other files the payment provider is a second party. A team without payments deletes both.
+//
+// The names of the files tell which parts of the service their tests need: page (the web pages), payment, live
+// (notifications), remind (reminders), ops (the operators' API), closesale and demo. A file whose tests need several
+// parts names all of them: page_ops_payment_test.go. To leave a part out, delete the files that name it.
 package e2e

@@ -55,9 +55,6 @@ func TestScriptsOfParts(t *testing.T) {
 			}
 		}
 	}
-	if len(parts) == 0 {
-		t.Fatal("no page names a part in a line with data-part, want some")
-	}
 	for _, name := range glob(t, assets, "assets/*.js") {
 		for _, match := range importFile.FindAllStringSubmatch(read(t, assets, name), -1) {
 			if slices.Contains(parts, match[1]) {
