@@ -54,7 +54,7 @@ func TestProcessFaults(t *testing.T) {
 			d.sleep(11 * time.Second) // a lease lasts 10 s
 			resume()
 			eventually(d.t, "a worker reports that its leases expired", func() bool {
-				return strings.Contains(slow[0].text()+slow[1].text(), "leases ended before their tasks were settled")
+				return strings.Contains(slow[0].text()+slow[1].text(), "leases ended before the outcomes of their tasks were written")
 			})
 		}},
 		{name: "relay killed in mid-batch", needs: own, bound: redelivered, inject: func(d *deployment) {

@@ -60,12 +60,12 @@ func (q *Queue) DeadLetters(ctx context.Context, offset, limit int) ([]DeadLette
 	slices.SortFunc(entries, func(a, b deadEntry) int {
 		return cmp.Or(cmp.Compare(b.buriedAt, a.buriedAt), cmp.Compare(a.id, b.id))
 	})
-	return q.readLetters(ctx, entries[min(offset, len(entries)):min(offset+limit, len(entries))])
+	return q.readDeadLetters(ctx, entries[min(offset, len(entries)):min(offset+limit, len(entries))])
 }
 
-// readLetters reads the attempts and errors of dead letters. It returns a dead letter even if Redis holds no readable
+// readDeadLetters reads the attempts and errors of dead letters. It returns a dead letter even if Redis has no readable
 // attempts or error of it, because operators need the list most when the content of Redis is damaged.
-func (q *Queue) readLetters(ctx context.Context, entries []deadEntry) ([]DeadLetter, error) {
+func (q *Queue) readDeadLetters(ctx context.Context, entries []deadEntry) ([]DeadLetter, error) {
 	if len(entries) == 0 {
 		return nil, nil
 	}
@@ -96,6 +96,6 @@ func (q *Queue) readLetters(ctx context.Context, entries []deadEntry) ([]DeadLet
 
 // timeOf returns the time of a score, or the nearest time that JSON can hold: other clients can write any score.
 func timeOf(score float64) time.Time {
-	const end = 253402300799e6 // the last second of the year 9999; a float64 would round its last microsecond up
-	return time.UnixMicro(int64(max(0, min(end, score)))).UTC()
+	const latest = 253402300799e6 // the last second of the year 9999; a float64 would round its last microsecond up
+	return time.UnixMicro(int64(max(0, min(latest, score)))).UTC()
 }

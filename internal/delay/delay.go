@@ -24,9 +24,9 @@ import (
 // Message requests one delivery of a task. It keeps the due time on the local monotonic clock. So the time that passes
 // before the message is sent to Redis counts as waited, and a changed wall clock does not matter.
 type Message struct {
-	ID  string
-	due time.Time
-	row time.Time // the due time of the outbox row that the message is a copy of; zero if unknown
+	ID     string
+	due    time.Time
+	rowDue time.Time // the due time of the outbox row of the task; zero if unknown
 }
 
 // In returns a message that requests the delivery of the task id after the duration left. If left is negative, the task
@@ -44,7 +44,7 @@ func In(id string, left time.Duration) Message {
 // forward in the meantime. The message keeps the duration from now to due, so call At as soon as now is known.
 func At(id string, due, now time.Time) Message {
 	m := In(id, due.Sub(now))
-	m.row = due
+	m.rowDue = due
 	return m
 }
 
@@ -75,8 +75,8 @@ func Done() Outcome { return Outcome{} }
 func RetryIn(d time.Duration) Outcome { return Outcome{retry: true, in: d} }
 
 // RetrySoon returns the task to the queue, due again in about a second. Use RetrySoon for a task that could not be handled
-// because a server is away or a row is locked. The durations are random, so that tasks that were postponed together do not
-// come back together. If ctx was cancelled, because the worker stops, the task is due at once, so that another worker can
+// because a server is away or a row is locked. The durations are random, so that tasks that were postponed at the same time do
+// not all come back at the same time. If ctx was cancelled, because the worker stops, the task is due at once, so that another worker can
 // claim it.
 func RetrySoon(ctx context.Context) Outcome {
 	if errors.Is(ctx.Err(), context.Canceled) {

@@ -38,7 +38,7 @@ func TestForeignAttempts(t *testing.T) {
 				for _, task := range tasks {
 					got[task.ID] = task.Attempts
 				}
-				return all(tasks, Fail(nil)), nil
+				return sameForAll(tasks, Fail(nil)), nil
 			}, WorkerConfig{})
 			if n := runOnce(t, w); n != 2 || got["a"] != want || got["b"] != 0 {
 				t.Errorf("delivered %d tasks with the attempts %v, want 2 tasks with %d for a and 0 for b", n, got, want)

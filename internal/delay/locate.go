@@ -11,41 +11,41 @@ type State uint8
 
 // The states of a task. The script locate returns the same numbers.
 const (
-	Absent State = iota
-	Scheduled
-	Leased
-	Dead
+	Absent    State = iota // the queue does not have the task
+	Scheduled              // the task waits for its due time, or is due and waits for a worker
+	Leased                 // a worker has claimed the task
+	Dead                   // the task is a dead letter
 )
 
 // Location is the state of a task in the queue.
 type Location struct {
 	State    State
-	Left     time.Duration // until a scheduled task is due, or until the lease of a leased task ends, by Redis's clock
+	Left     time.Duration // the time until a scheduled task is due or the lease of a leased task ends, by Redis's clock
 	Attempts int           // failed attempts so far
 }
 
 // Locate returns one location for each id, at the same index.
 func (q *Queue) Locate(ctx context.Context, ids []string) ([]Location, error) {
-	parts := q.parts(ids)
-	calls := make([]call, len(parts))
-	for n, p := range parts {
-		args := make([]any, len(p.indexes))
-		for k, i := range p.indexes {
+	groups := q.groupByShard(ids)
+	calls := make([]call, len(groups))
+	for n, g := range groups {
+		args := make([]any, len(g.indexes))
+		for k, i := range g.indexes {
 			args[k] = ids[i]
 		}
-		calls[n] = call{[]string{p.due, p.leased, p.dead, p.attempts}, args}
+		calls[n] = call{[]string{g.due, g.leased, g.dead, g.attempts}, args}
 	}
 	replies, err := q.runEach(ctx, scripts.locate, calls)
 	if err != nil {
 		return nil, fmt.Errorf("locate %s: %w", q.kind, err)
 	}
 	found := make([]Location, len(ids))
-	for n, p := range parts {
-		values, err := integers(replies[n], 3*len(p.indexes))
+	for n, g := range groups {
+		values, err := integers(replies[n], 3*len(g.indexes))
 		if err != nil {
 			return nil, fmt.Errorf("locate %s: %w", q.kind, err)
 		}
-		for k, i := range p.indexes {
+		for k, i := range g.indexes {
 			found[i] = Location{
 				State: State(values[3*k]), Left: fromMicros(values[3*k+1]), Attempts: int(values[3*k+2]),
 			}

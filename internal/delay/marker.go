@@ -39,8 +39,8 @@ func Intact(ctx context.Context, queues ...*Queue) ([]bool, error) {
 	}
 	var reads []*redis.SliceCmd
 	_, err := rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for some := range slices.Chunk(keys, perCommand) {
-			reads = append(reads, p.MGet(ctx, some...))
+		for chunk := range slices.Chunk(keys, perCommand) {
+			reads = append(reads, p.MGet(ctx, chunk...))
 		}
 		return nil
 	})
@@ -53,9 +53,9 @@ func Intact(ctx context.Context, queues ...*Queue) ([]bool, error) {
 	}
 	intact := make([]bool, len(queues))
 	for i, q := range queues {
-		of := states[:len(q.shards)]
+		own := states[:len(q.shards)]
 		states = states[len(q.shards):]
-		intact[i] = !slices.ContainsFunc(of, func(state any) bool { return state != complete })
+		intact[i] = !slices.ContainsFunc(own, func(state any) bool { return state != complete })
 	}
 	return intact, nil
 }

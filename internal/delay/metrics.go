@@ -12,7 +12,7 @@ import (
 func kindLabel(kind string) prometheus.Labels { return prometheus.Labels{"kind": kind} }
 
 type workerMetrics struct {
-	settled  *prometheus.CounterVec
+	outcomes *prometheus.CounterVec
 	lost     prometheus.Counter
 	batch    prometheus.Histogram
 	handling prometheus.Histogram
@@ -21,13 +21,13 @@ type workerMetrics struct {
 func newWorkerMetrics(reg prometheus.Registerer, kind string) workerMetrics {
 	f := promauto.With(reg)
 	return workerMetrics{
-		settled: f.NewCounterVec(prometheus.CounterOpts{
+		outcomes: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "delay_settled_total", ConstLabels: kindLabel(kind),
-			Help: "Settled deliveries, by outcome: done, retry or bury.",
+			Help: "Deliveries that a worker acknowledged, retried or buried, by outcome: done, retry or bury.",
 		}, []string{"outcome"}),
 		lost: f.NewCounter(prometheus.CounterOpts{
 			Name: "delay_leases_lost_total", ConstLabels: kindLabel(kind),
-			Help: "Deliveries whose lease ended before they were settled.",
+			Help: "Deliveries whose lease ended before the worker acknowledged, retried or buried them.",
 		}),
 		batch: f.NewHistogram(prometheus.HistogramOpts{
 			Name: "delay_batch_tasks", ConstLabels: kindLabel(kind),

@@ -107,10 +107,10 @@ func first(ids []string, n int) []string { return ids[:min(n, len(ids))] }
 
 // machine runs each operation on the queue and on the model.
 type machine struct {
-	ctx   context.Context
-	q     *Queue
-	model *model
-	held  []*claimed // all claims of the test, also those whose leases have ended
+	ctx    context.Context
+	q      *Queue
+	model  *model
+	claims []*claimed // all claims of the test, also those whose leases have ended
 }
 
 var modelIDs = []string{"a", "b", "c", "d"}
@@ -143,39 +143,39 @@ func (m *machine) Claim(r *rapid.T) {
 		r.Fatalf("claimed %v, want %v", got, want)
 	}
 	if len(got) > 0 {
-		m.held = append(m.held, c)
+		m.claims = append(m.claims, c)
 	}
 }
 
-// settle draws one of all claims and one of its tasks, and reports whether the claim still holds the task's lease.
-func (m *machine) settle(r *rapid.T) (c *claimed, id string, holds bool) {
-	if len(m.held) == 0 {
+// drawClaimed draws one of all claims and one of its tasks, and reports whether the claim still has the task's lease.
+func (m *machine) drawClaimed(r *rapid.T) (c *claimed, id string, leased bool) {
+	if len(m.claims) == 0 {
 		r.Skip("nothing was claimed yet")
 	}
-	c = rapid.SampledFrom(m.held).Draw(r, "claim")
+	c = rapid.SampledFrom(m.claims).Draw(r, "claim")
 	id = rapid.SampledFrom(c.batch.Tasks).Draw(r, "task").ID
 	return c, id, m.model.lease[id] == c
 }
 
 func (m *machine) Ack(r *rapid.T) {
-	c, id, holds := m.settle(r)
+	c, id, leased := m.drawClaimed(r)
 	n, err := m.q.Ack(m.ctx, c.batch, id)
 	m.must(r, err)
-	m.settled(r, n, holds)
-	if holds {
+	m.checkEnded(r, n, leased)
+	if leased {
 		delete(m.model.lease, id)
 		delete(m.model.fails, id)
 	}
 }
 
 func (m *machine) Retry(r *rapid.T) {
-	c, id, holds := m.settle(r)
+	c, id, leased := m.drawClaimed(r)
 	hours := rapid.IntRange(0, 3).Draw(r, "hours")
 	reason := rapid.SampledFrom([]string{"", "broken"}).Draw(r, "error")
 	n, err := m.q.Retry(m.ctx, c.batch, Requeue{ID: id, In: time.Duration(hours) * time.Hour, Err: reason})
 	m.must(r, err)
-	m.settled(r, n, holds)
-	if holds {
+	m.checkEnded(r, n, leased)
+	if leased {
 		delete(m.model.lease, id)
 		m.model.schedule(id, m.model.in(hours))
 		if reason != "" {
@@ -185,11 +185,11 @@ func (m *machine) Retry(r *rapid.T) {
 }
 
 func (m *machine) Bury(r *rapid.T) {
-	c, id, holds := m.settle(r)
+	c, id, leased := m.drawClaimed(r)
 	n, err := m.q.Bury(m.ctx, c.batch, Burial{ID: id, Err: "broken"})
 	m.must(r, err)
-	m.settled(r, n, holds)
-	if holds {
+	m.checkEnded(r, n, leased)
+	if leased {
 		delete(m.model.lease, id)
 		delete(m.model.due, id)
 		m.model.dead[id] = true
@@ -223,7 +223,7 @@ func (m *machine) TimePasses(r *rapid.T) {
 			m.must(r, m.q.rdb.ZIncrBy(m.ctx, key, float64(back), id).Err())
 		}
 	}
-	for _, c := range m.held {
+	for _, c := range m.claims {
 		end, err := strconv.ParseInt(c.batch.token, 10, 64)
 		m.must(r, err)
 		c.batch.token = strconv.FormatInt(end+back, 10)
@@ -257,9 +257,9 @@ func (m *machine) Check(r *rapid.T) {
 	}
 }
 
-func (m *machine) settled(r *rapid.T, n int, holds bool) {
-	if (n == 1) != holds {
-		r.Fatalf("%d leases were still held, want one exactly if the claim holds the lease: %v", n, holds)
+func (m *machine) checkEnded(r *rapid.T, n int, leased bool) {
+	if (n == 1) != leased {
+		r.Fatalf("%d leases were ended, want one exactly if the claim has the lease: %v", n, leased)
 	}
 }
 

@@ -45,8 +45,8 @@ func (o *Outbox) Delete(ctx context.Context, msgs []Message) error {
 	ids, dues := make([]string, len(msgs)), make([]*time.Time, len(msgs))
 	for i, m := range msgs {
 		ids[i] = m.ID
-		if !m.row.IsZero() {
-			dues[i] = &m.row
+		if !m.rowDue.IsZero() {
+			dues[i] = &m.rowDue
 		}
 	}
 	if _, err := o.db.ExecContext(ctx, deleteSQL, o.kind, ids, dues); err != nil {
@@ -87,7 +87,7 @@ func (o *Outbox) take(ctx context.Context, grace time.Duration, limit int, publi
 	}
 	defer tx.Rollback() //nolint:errcheck // no effect after a commit
 
-	msgs, err := o.query(ctx, tx, grace, limit)
+	msgs, err := o.takeRows(ctx, tx, grace, limit)
 	if err != nil {
 		return 0, fmt.Errorf("take from the outbox: %w", err)
 	}
@@ -103,7 +103,8 @@ func (o *Outbox) take(ctx context.Context, grace time.Duration, limit int, publi
 	return len(msgs), nil
 }
 
-func (o *Outbox) query(ctx context.Context, tx *sql.Tx, grace time.Duration, limit int) ([]Message, error) {
+// takeRows runs takeSQL.
+func (o *Outbox) takeRows(ctx context.Context, tx *sql.Tx, grace time.Duration, limit int) ([]Message, error) {
 	rows, err := tx.QueryContext(ctx, takeSQL, o.kind, grace.Microseconds(), limit)
 	if err != nil {
 		return nil, err

@@ -340,10 +340,10 @@ func TestDeleteComparesDueTimes(t *testing.T) {
 		deleted bool
 	}{
 		"the row's due time":         {func(row Message) Message { return row }, true},
-		"an earlier due time":        {func(row Message) Message { return At(row.ID, row.row.Add(-time.Microsecond), row.row) }, true},
-		"a due time 1 µs later":      {func(row Message) Message { return At(row.ID, row.row.Add(time.Microsecond), row.row) }, false},
+		"an earlier due time":        {func(row Message) Message { return At(row.ID, row.rowDue.Add(-time.Microsecond), row.rowDue) }, true},
+		"a due time 1 µs later":      {func(row Message) Message { return At(row.ID, row.rowDue.Add(time.Microsecond), row.rowDue) }, false},
 		"no due time of a row":       {func(row Message) Message { return In(row.ID, time.Hour) }, true},
-		"the id of another task":     {func(row Message) Message { return At("other", row.row, row.row) }, false},
+		"the id of another task":     {func(row Message) Message { return At("other", row.rowDue, row.rowDue) }, false},
 		"another task, no due times": {func(Message) Message { return In("other", 0) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -14,9 +14,9 @@ import (
 
 // PublisherConfig configures a publisher. Zero fields get the defaults.
 type PublisherConfig struct {
-	Budget          time.Duration // the longest time for one Publish, with its retries: 100 ms
-	BreakerFailures int           // consecutive failures that open the breaker: 5
-	BreakerOpen     time.Duration // the time until an open breaker lets one Publish try again: 2 s
+	Budget          time.Duration // the longest time for one Publish, with its retries. Default 100 ms
+	BreakerFailures int           // the number of consecutive failures that opens the breaker. Default 5
+	BreakerOpen     time.Duration // the time until an open breaker lets one Publish try again. Default 2 s
 }
 
 func (c PublisherConfig) withDefaults() PublisherConfig {
@@ -45,7 +45,7 @@ func NewPublisher(q *Queue, o *Outbox, cfg PublisherConfig, log *slog.Logger, re
 	return &Publisher{
 		queue: q, outbox: o, cfg: cfg, log: log,
 		metrics: newPublisherMetrics(reg, q.kind),
-		// The buffer must hold the messages that are published while one DELETE is under way.
+		// The buffer keeps the messages that are published while one DELETE is under way.
 		published: make(chan Message, 8*flushRows),
 		breaker: gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
 			Name:        "redis",
@@ -89,15 +89,21 @@ func (p *Publisher) Publish(ctx context.Context, msgs ...Message) bool {
 	return err == nil
 }
 
+// shortBackoff returns the waits between the retries of one Publish.
 func shortBackoff() retry.Backoff {
 	return retry.WithMaxRetries(3, retry.WithJitterPercent(20, retry.NewExponential(10*time.Millisecond)))
 }
 
-// The rows of published messages are deleted together: one commit for many rows, and no caller of Publish waits for it.
+// One statement deletes the rows of many published messages, so they share a commit, and no caller of Publish waits for it.
 // After a crash before the commit the relay publishes the messages a second time, which is harmless.
 const (
-	flushRows  = 500
-	flushEvery = 50 * time.Millisecond
+	// flushRows is the largest number of rows that one statement deletes. With more, a statement keeps its locks for longer.
+	// With fewer, more commits are needed.
+	flushRows = 500
+	// flushDelay is the time for which a statement waits for further messages, if it has fewer than flushRows. With a longer
+	// delay the rows stay in the outbox for longer, until the relay would publish them once more. With a shorter one more
+	// commits are needed.
+	flushDelay = 50 * time.Millisecond
 )
 
 // Run deletes the outbox rows of published messages until ctx ends. Then it deletes the last ones and returns nil.
@@ -116,7 +122,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 // collect appends published messages until a flush is due. After ctx has ended it takes only the messages that are in
 // the buffer already.
 func (p *Publisher) collect(ctx context.Context, msgs []Message) []Message {
-	due := time.NewTimer(flushEvery)
+	due := time.NewTimer(flushDelay)
 	defer due.Stop()
 	for len(msgs) < flushRows {
 		select {
@@ -137,6 +143,7 @@ func (p *Publisher) collect(ctx context.Context, msgs []Message) []Message {
 	return msgs
 }
 
+// flush deletes the outbox rows of messages.
 func (p *Publisher) flush(ctx context.Context, msgs []Message) {
 	if len(msgs) == 0 {
 		return

@@ -18,8 +18,8 @@ import (
 type Config struct {
 	// Kind names the queue: lower case letters, digits, dots and dashes. Each kind has its own keys.
 	Kind string
-	// Shards is the number of parts of the queue, which spread over the slots of a Redis Cluster: at most 1,024; 0
-	// means 1. Every process must be configured with the same number.
+	// Shards is the number of parts of the queue, which spread over the slots of a Redis Cluster. It is at most 1,024.
+	// Default 1. Every process must be configured with the same number.
 	//
 	// After a change of the number, the reconciler finds tasks missing in their new shards and adds them. The copies in
 	// the old shards do no harm: they are delivered too, or stay in Redis unread if their shard no longer exists.
@@ -81,8 +81,8 @@ func (q *Queue) shardOf(id string) int {
 // may have been scheduled; repeating the call is harmless.
 func (q *Queue) Schedule(ctx context.Context, msgs ...Message) error {
 	// A round trip with more messages could take longer than the client's timeout.
-	for some := range slices.Chunk(msgs, chunk) {
-		if err := q.schedule(ctx, some); err != nil {
+	for chunk := range slices.Chunk(msgs, maxIDs) {
+		if err := q.schedule(ctx, chunk); err != nil {
 			return fmt.Errorf("schedule %s: %w", q.kind, err)
 		}
 	}
@@ -95,13 +95,13 @@ func (q *Queue) schedule(ctx context.Context, msgs []Message) error {
 		ids[i] = m.ID
 	}
 	var calls []call
-	for _, p := range q.parts(ids) {
-		args := make([]any, 0, 2+2*len(p.indexes))
-		args = append(args, q.channel(), p.number)
-		for _, i := range p.indexes {
+	for _, g := range q.groupByShard(ids) {
+		args := make([]any, 0, 2+2*len(g.indexes))
+		args = append(args, q.channel(), g.number)
+		for _, i := range g.indexes {
 			args = append(args, ids[i], micros(msgs[i].Left()))
 		}
-		calls = append(calls, call{[]string{p.due, p.dead}, args})
+		calls = append(calls, call{[]string{g.due, g.dead}, args})
 	}
 	_, err := q.runEach(ctx, scripts.schedule, calls)
 	return err
@@ -119,12 +119,12 @@ type Batch struct {
 }
 
 // Claim leases up to limit due tasks of a shard to the caller, for the given time. Shards are numbered from 0. Claim
-// reduces a limit above 1,000 to 1,000, and a lease longer than a day to a day. A task is due again if it is not
-// settled (by Ack, Retry or Bury) before its lease ends.
+// reduces a limit above 1,000 to 1,000, and a lease longer than a day to a day. A task is due again when its lease ends,
+// unless the caller acknowledges, retries or buries the task before.
 func (q *Queue) Claim(ctx context.Context, shard, limit int, lease time.Duration) (Batch, error) {
 	s := q.shards[shard]
 	reply, err := scripts.claim.Run(ctx, q.rdb, []string{s.due, s.leased, s.attempts},
-		min(limit, chunk), micros(min(lease, maxLease))).Slice()
+		min(limit, maxIDs), micros(min(lease, maxLease))).Slice()
 	if err != nil {
 		return Batch{}, fmt.Errorf("claim %s shard %d: %w", q.kind, shard, err)
 	}
@@ -163,29 +163,30 @@ func errReply(reply []any) error {
 		fmt.Sprint(reply))
 }
 
-// Ack ends the leases of finished tasks and returns the number of leases that were still held. It does not change a
-// task whose lease has ended: the task is due again, or leased to another worker.
+// Ack acknowledges claimed tasks: it ends their leases, and removes the tasks. It returns the number of these tasks. It
+// does not count or change a task whose lease has ended already: the task is due again, or leased to another worker.
 func (q *Queue) Ack(ctx context.Context, b Batch, ids ...string) (int, error) {
 	s := q.shards[b.shard]
-	return q.settle(ctx, "ack", scripts.ack, []string{s.leased, s.attempts, s.errs},
+	return q.endLeases(ctx, "ack", scripts.ack, []string{s.leased, s.attempts, s.errs},
 		[]any{b.token}, len(ids), func(args []any, i int) []any { return append(args, ids[i]) })
 }
 
 // Requeue tells [Queue.Retry] when a claimed task is due again.
 type Requeue struct {
 	ID  string
-	In  time.Duration // the task is due again after this time
+	In  time.Duration // the time until the task is due again
 	Err string        // why the attempt failed; empty if the attempt does not count as failed
 }
 
-// maxError is the length in bytes to which the queue shortens the error of a failed attempt. Redis stores one such text for
-// each task that failed, so a larger limit takes more of its memory, and a smaller one tells operators less.
+// maxError is the length, in bytes, to which the queue shortens the error of a failed attempt. Redis stores one such text
+// for each task that failed. A larger limit takes more of its memory, and a smaller one tells operators less.
 const maxError = 500
 
-// Retry returns tasks to the queue, and returns the number of leases that were still held.
+// Retry ends the leases of claimed tasks and schedules the tasks again. It returns the number of these tasks. It does not
+// count or change a task whose lease has ended already.
 func (q *Queue) Retry(ctx context.Context, b Batch, tasks ...Requeue) (int, error) {
 	s := q.shards[b.shard]
-	return q.settle(ctx, "retry", scripts.retry, []string{s.due, s.leased, s.attempts, s.errs},
+	return q.endLeases(ctx, "retry", scripts.retry, []string{s.due, s.leased, s.attempts, s.errs},
 		[]any{q.channel(), s.number, b.token}, len(tasks), func(args []any, i int) []any {
 			return append(args, tasks[i].ID, micros(tasks[i].In), clip.Text(tasks[i].Err, maxError))
 		})
@@ -197,33 +198,33 @@ type Burial struct {
 	Err string // why the last attempt failed
 }
 
-// Bury makes tasks dead letters, and returns the number of leases that were still held.
+// Bury ends the leases of claimed tasks and makes the tasks dead letters. It returns the number of these tasks. It does not
+// count or change a task whose lease has ended already.
 func (q *Queue) Bury(ctx context.Context, b Batch, tasks ...Burial) (int, error) {
 	s := q.shards[b.shard]
-	return q.settle(ctx, "bury", scripts.bury, []string{s.due, s.leased, s.dead, s.attempts, s.errs},
+	return q.endLeases(ctx, "bury", scripts.bury, []string{s.due, s.leased, s.dead, s.attempts, s.errs},
 		[]any{b.token}, len(tasks), func(args []any, i int) []any {
 			return append(args, tasks[i].ID, clip.Text(tasks[i].Err, maxError))
 		})
 }
 
-// settle runs a script that ends the leases of n tasks, and returns the number of leases that were still held. The
-// arguments of the script are head, followed by the arguments that add appends for each task.
-func (q *Queue) settle(ctx context.Context, name string, script *redis.Script, keys []string,
-	head []any, n int, add func(args []any, i int) []any,
-) (int, error) {
-	held := 0
-	for from := 0; from < n; from += chunk {
-		args := slices.Clone(head)
-		for i := from; i < min(from+chunk, n); i++ {
+// endLeases runs a script that ends the leases of n tasks, and returns the number of leases that it ended. The arguments of
+// the script are first, followed by the arguments that add appends for each task.
+func (q *Queue) endLeases(ctx context.Context, name string, script *redis.Script, keys []string,
+	first []any, n int, add func(args []any, i int) []any,
+) (ended int, err error) {
+	for from := 0; from < n; from += maxIDs {
+		args := slices.Clone(first)
+		for i := from; i < min(from+maxIDs, n); i++ {
 			args = add(args, i)
 		}
 		count, err := script.Run(ctx, q.rdb, keys, args...).Int()
 		if err != nil {
-			return held, fmt.Errorf("%s %s: %w", name, q.kind, err)
+			return ended, fmt.Errorf("%s %s: %w", name, q.kind, err)
 		}
-		held += count
+		ended += count
 	}
-	return held, nil
+	return ended, nil
 }
 
 // Depth is the number of a queue's tasks, by state.

@@ -11,11 +11,11 @@ import (
 
 // RelayConfig configures a relay. Zero fields get the defaults.
 type RelayConfig struct {
-	Interval   time.Duration // the sleep after a batch that was not full: 500 ms
-	Grace      time.Duration // the relay leaves younger rows to the publisher: 1 s
-	Batch      int           // the most messages in one transaction: 500
-	Timeout    time.Duration // the longest time for one transaction: 10 s
-	MaxBackoff time.Duration // the longest sleep after failed runs: 5 s
+	Interval   time.Duration // the sleep after a batch that was not full. Default 500 ms
+	Grace      time.Duration // the age up to which the relay leaves a row to the publisher. Default 1 s
+	Batch      int           // the largest number of messages in one transaction. Default 500
+	Timeout    time.Duration // the longest time for one transaction. Default 10 s
+	MaxBackoff time.Duration // the longest sleep after failed runs. Default 5 s
 }
 
 func (c RelayConfig) withDefaults() RelayConfig {

@@ -18,8 +18,8 @@ type Unknown func(ctx context.Context, ids []string) ([]string, error)
 // letters, because these may never become due within ahead. It returns the number of tasks that it removed. It returns
 // an error of unknown unchanged.
 //
-// RemoveOrphans also makes tasks due now if no clock reaches their due times, because their handler knows when they are
-// really due.
+// RemoveOrphans also makes tasks due now whose due times are too far in the future for Go, because their handler knows
+// when they are really due.
 //
 // Workers claim tasks meanwhile, so RemoveOrphans may miss some tasks. The next call sees them.
 func (q *Queue) RemoveOrphans(ctx context.Context, ahead time.Duration, unknown Unknown) (removed int, err error) {
@@ -27,24 +27,24 @@ func (q *Queue) RemoveOrphans(ctx context.Context, ahead time.Duration, unknown 
 	if err != nil {
 		return removed, err
 	}
-	n, err := q.removeBeyond(ctx, unknown)
+	n, err := q.removeLastDue(ctx, unknown)
 	return removed + n, err
 }
 
 // removeWithin looks at all tasks that are due within ahead. It reads a page of every shard in one round trip.
 func (q *Queue) removeWithin(ctx context.Context, ahead time.Duration, unknown Unknown) (removed int, err error) {
-	offsets := make(map[int]int, len(q.shards)) // offset of the next page, by shard; a shard without more pages is deleted
+	offsets := make(map[int]int, len(q.shards)) // the offset of the next page, by shard; without the shards that have no more
 	for shard := range q.shards {
 		offsets[shard] = 0
 	}
 	for len(offsets) > 0 {
-		page := max(1, chunk/len(offsets))
+		page := max(1, maxIDs/len(offsets))
 		shards := slices.Collect(maps.Keys(offsets))
 		calls := make([]call, len(shards))
 		for i, shard := range shards {
 			calls[i] = call{[]string{q.shards[shard].due}, []any{micros(ahead), offsets[shard], page}}
 		}
-		seen, err := q.list(ctx, scripts.window, shards, calls)
+		seen, err := q.list(ctx, scripts.dueWithin, shards, calls)
 		if err != nil {
 			return removed, err
 		}
@@ -59,7 +59,7 @@ func (q *Queue) removeWithin(ctx context.Context, ahead time.Duration, unknown U
 				continue
 			}
 			for _, id := range s.ids {
-				if !orphans[id] { // the next tasks move up into the places of removed ones, so these do not count
+				if !orphans[id] { // removed tasks do not count, because the tasks after them have moved up
 					offsets[s.shard]++
 				}
 			}
@@ -68,14 +68,14 @@ func (q *Queue) removeWithin(ctx context.Context, ahead time.Duration, unknown U
 	return removed, nil
 }
 
-// removeBeyond looks at one page of the tasks that are due last, and at one page of the dead letters.
-func (q *Queue) removeBeyond(ctx context.Context, unknown Unknown) (removed int, err error) {
-	page := max(1, chunk/len(q.shards))
+// removeLastDue looks at one page of the tasks that are due last, and at one page of the dead letters.
+func (q *Queue) removeLastDue(ctx context.Context, unknown Unknown) (removed int, err error) {
+	page := max(1, maxIDs/len(q.shards))
 	shards, calls := make([]int, len(q.shards)), make([]call, len(q.shards))
 	for i, s := range q.shards {
 		shards[i], calls[i] = i, call{[]string{s.due, s.dead}, []any{page}}
 	}
-	seen, err := q.list(ctx, scripts.beyond, shards, calls)
+	seen, err := q.list(ctx, scripts.lastDue, shards, calls)
 	if err != nil {
 		return 0, err
 	}
@@ -116,8 +116,8 @@ func (q *Queue) removeUnknown(
 		ids = append(ids, s.ids...)
 	}
 	orphans = make(map[string]bool)
-	for some := range slices.Chunk(ids, chunk) {
-		found, err := unknown(ctx, some)
+	for chunk := range slices.Chunk(ids, maxIDs) {
+		found, err := unknown(ctx, chunk)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -159,25 +159,26 @@ func (q *Queue) remove(ctx context.Context, seen []shardTasks, orphans map[strin
 	return removed, nil
 }
 
-// maxLease is the longest lease of a claim. A lease that ends later was written by another client.
+// maxLease is the longest lease of a claim. With a larger maximum, the tasks of a killed worker could wait for longer, and
+// fewer of the leases that another client wrote would be found. With a smaller one, handlers would have less time.
 const maxLease = 24 * time.Hour
 
-// Mend makes a queue usable again after another client wrote to its keys. It renames each key whose value has a wrong
-// type, to the name of the key with the suffix :set-aside, and overwrites the value of an earlier rename. It returns
-// the new names, even if it also returns an error. Mend also ends leases that have more than a day left, because no
+// RepairKeys makes a queue usable again after another client wrote to its keys. It renames each key whose value has a
+// wrong type, to the name of the key with the suffix :set-aside, and overwrites the value of an earlier rename. It returns
+// the new names, even if it also returns an error. RepairKeys also ends leases that have more than a day left, because no
 // claim makes such a lease.
-func (q *Queue) Mend(ctx context.Context) (renamed []string, err error) {
+func (q *Queue) RepairKeys(ctx context.Context) (renamed []string, err error) {
 	calls := make([]call, len(q.shards))
 	for i, s := range q.shards {
 		calls[i] = call{[]string{s.due, s.leased, s.dead, s.attempts, s.errs, s.marker}, []any{micros(maxLease)}}
 	}
-	replies, err := q.runEach(ctx, scripts.mend, calls)
-	for _, reply := range replies { // after an error too: the shards of other nodes may have been mended
+	replies, err := q.runEach(ctx, scripts.repairKeys, calls)
+	for _, reply := range replies { // after an error too: the keys of other shards may have been renamed
 		names, _ := reply.StringSlice()
 		renamed = append(renamed, names...)
 	}
 	if err != nil {
-		return renamed, fmt.Errorf("mend %s: %w", q.kind, err)
+		return renamed, fmt.Errorf("repair the keys of %s: %w", q.kind, err)
 	}
 	return renamed, nil
 }

@@ -45,7 +45,7 @@ func TestRemoveOrphans(t *testing.T) {
 	tests := map[string]func(t *testing.T, q *Queue, id string){
 		"due":                   func(t *testing.T, q *Queue, id string) { do(t, q, "ZADD", q.shards[q.shardOf(id)].due, 1, id) },
 		"due soon":              func(t *testing.T, q *Queue, id string) { mustSchedule(t, q, In(id, time.Minute)) },
-		"beyond the look-ahead": func(t *testing.T, q *Queue, id string) { mustSchedule(t, q, In(id, 1000*long)) },
+		"after the look-ahead":  func(t *testing.T, q *Queue, id string) { mustSchedule(t, q, In(id, 1000*long)) },
 		"never due":             func(t *testing.T, q *Queue, id string) { do(t, q, "ZADD", q.shards[q.shardOf(id)].due, "+inf", id) },
 		"a dead letter":         func(t *testing.T, q *Queue, id string) { do(t, q, "ZADD", q.shards[q.shardOf(id)].dead, 1, id) },
 		"due in another shard":  func(t *testing.T, q *Queue, id string) { do(t, q, "ZADD", otherShard(q, id).due, 1, id) },
@@ -103,7 +103,7 @@ func TestRemoveOrphansPages(t *testing.T) {
 	q := newQueue(t, newRedis(t), 2)
 	var rows []string
 	var msgs []Message
-	const each = 3 * chunk / 2
+	const each = 3 * maxIDs / 2
 	for i := range each {
 		rows = append(rows, "row-"+strconv.Itoa(i))
 		msgs = append(msgs, In(rows[i], time.Duration(i)*time.Millisecond), In("orphan-"+strconv.Itoa(i), time.Duration(i)*time.Millisecond))
@@ -182,15 +182,15 @@ var operations = map[string]func(ctx context.Context, q *Queue) error{
 		return err
 	},
 	"RunOnce": func(ctx context.Context, q *Queue) error {
-		w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) { return all(tasks, Fail(nil)), nil }, WorkerConfig{})
+		w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) { return sameForAll(tasks, Fail(nil)), nil }, WorkerConfig{})
 		_, err := w.RunOnce(ctx, 0)
 		return err
 	},
 }
 
-// TestMend writes a value of each type to each key of a queue. No operation panics. Mend renames exactly the keys whose
-// values have a wrong type, and then each operation succeeds.
-func TestMend(t *testing.T) {
+// TestRepairKeys writes a value of each type to each key of a queue. No operation panics. RepairKeys renames exactly the keys
+// whose values have a wrong type, and then each operation succeeds.
+func TestRepairKeys(t *testing.T) {
 	own := []string{"zset", "zset", "zset", "hash", "hash", "string"}
 	onEachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		q := newQueue(t, rdb, 2)
@@ -214,7 +214,7 @@ func TestMend(t *testing.T) {
 					if kind != own[i] {
 						want = []string{key + ":set-aside"}
 					}
-					if got, err := q.Mend(t.Context()); err != nil || !slices.Equal(got, want) {
+					if got, err := q.RepairKeys(t.Context()); err != nil || !slices.Equal(got, want) {
 						t.Errorf("renamed %q, %v; want %q", got, err, want)
 					}
 					if len(want) > 0 {
@@ -224,10 +224,10 @@ func TestMend(t *testing.T) {
 					}
 					for name, operate := range operations {
 						if err := operate(t.Context(), q); err != nil {
-							t.Errorf("%s after Mend: %v", name, err)
+							t.Errorf("%s after RepairKeys: %v", name, err)
 						}
 					}
-					if got, err := q.Mend(t.Context()); err != nil || len(got) > 0 {
+					if got, err := q.RepairKeys(t.Context()); err != nil || len(got) > 0 {
 						t.Errorf("the second call renamed %q, %v; want nothing", got, err)
 					}
 				})
@@ -236,8 +236,8 @@ func TestMend(t *testing.T) {
 	})
 }
 
-// TestMendEndsForeignLeases ends leases that are longer than those of claims, and keeps the lease of a claim.
-func TestMendEndsForeignLeases(t *testing.T) {
+// TestRepairKeysEndsForeignLeases ends leases that are longer than those of claims, and keeps the lease of a claim.
+func TestRepairKeysEndsForeignLeases(t *testing.T) {
 	q := newQueue(t, newRedis(t), 1)
 	scheduleNow(t, q, "claimed")
 	if _, err := q.Claim(t.Context(), 0, 1, 10*time.Minute); err != nil {
@@ -246,7 +246,7 @@ func TestMendEndsForeignLeases(t *testing.T) {
 	for id, score := range map[string]string{"infinite": "+inf", "huge": "1e300", "tomorrow": strconv.FormatInt(redisTime(t, q)+25*long.Microseconds(), 10)} {
 		do(t, q, "ZADD", q.shards[0].leased, score, id)
 	}
-	if renamed, err := q.Mend(t.Context()); err != nil || len(renamed) > 0 {
+	if renamed, err := q.RepairKeys(t.Context()); err != nil || len(renamed) > 0 {
 		t.Fatalf("renamed %q, %v; want nothing", renamed, err)
 	}
 	if got, want := depth(t, q), (Depth{Due: 3, Leased: 1}); got != want {
@@ -278,7 +278,7 @@ const manyShards = 256
 
 // manyIDs returns tasks that spread over nearly all shards.
 func manyIDs() (ids []string, msgs []Message) {
-	for i := range chunk {
+	for i := range maxIDs {
 		ids = append(ids, "task-"+strconv.Itoa(i))
 		msgs = append(msgs, In(ids[i], time.Hour))
 	}
@@ -305,7 +305,7 @@ func TestRoundTrips(t *testing.T) {
 		{"Schedule", 2, func(ctx context.Context) error { return q.Schedule(ctx, msgs...) }},
 		{"Locate", 2, func(ctx context.Context) error { _, err := q.Locate(ctx, ids); return err }},
 		{"Depth", 2, func(ctx context.Context) error { _, err := q.Depth(ctx); return err }},
-		{"Mend", 2, func(ctx context.Context) error { _, err := q.Mend(ctx); return err }},
+		{"RepairKeys", 2, func(ctx context.Context) error { _, err := q.RepairKeys(ctx); return err }},
 		{"DeadLetters", 2, func(ctx context.Context) error { _, err := q.DeadLetters(ctx, 0, 100); return err }},
 		{"RemoveOrphans of none", 16, func(ctx context.Context) error {
 			_, err := q.RemoveOrphans(ctx, 2*time.Hour, allBut(ids...))
@@ -382,7 +382,7 @@ func TestManyShardsWithoutRedis(t *testing.T) {
 		"Locate":       func(ctx context.Context) error { _, err := q.Locate(ctx, ids); return err },
 		"BeginRestore": q.BeginRestore,
 		"EndRestore":   q.EndRestore,
-		"Mend":         func(ctx context.Context) error { _, err := q.Mend(ctx); return err },
+		"RepairKeys":   func(ctx context.Context) error { _, err := q.RepairKeys(ctx); return err },
 	}
 	for name, operate := range operations {
 		if _, ok := calls[name]; !ok {

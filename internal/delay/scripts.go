@@ -14,10 +14,10 @@ import (
 var luaFiles embed.FS
 
 var scripts = struct {
-	schedule, claim, ack, retry, bury, redrive, locate, window, beyond, depth, mend *redis.Script
+	schedule, claim, ack, retry, bury, redrive, locate, depth, dueWithin, lastDue, repairKeys *redis.Script
 }{
 	load("schedule"), load("claim"), load("ack"), load("retry"), load("bury"), load("redrive"),
-	load("locate"), load("window"), load("beyond"), load("depth"), load("mend"),
+	load("locate"), load("depth"), load("due_within"), load("last_due"), load("repair_keys"),
 }
 
 // load returns a script with the prelude before it. The client first sends only the script's hash. It sends the text to
@@ -33,11 +33,12 @@ func load(name string) *redis.Script {
 	return redis.NewScript(read("prelude") + "\n" + read(name))
 }
 
-// chunk is the largest number of ids in one call of a script. It is small for two reasons: unpack in Lua fails from
-// about 8,000 values on, and Redis serves no other client while a script runs.
-const chunk = 1000
+// maxIDs is the largest number of ids in one call of a script. More would make the other clients of Redis wait longer,
+// because Redis serves nobody else while a script runs; from about 8,000 ids on, unpack in Lua fails. Fewer would take more
+// round trips.
+const maxIDs = 1000
 
-// call is one run of a script, on keys of one shard.
+// call holds the arguments for one run of a script, on keys of one shard.
 type call struct {
 	keys []string
 	args []any
@@ -58,19 +59,19 @@ func (q *Queue) runEach(ctx context.Context, script *redis.Script, calls []call)
 		}
 		return nil
 	})
-	var unsent []int // calls to nodes that do not know the script yet
+	var unknown []int // the indexes of calls to nodes that do not know the script yet
 	for i := range replies {
 		if redis.HasErrorPrefix(replies[i].Err(), "NOSCRIPT") {
-			unsent = append(unsent, i)
+			unknown = append(unknown, i)
 		} else if replies[i].Err() != nil {
 			return replies, replies[i].Err()
 		}
 	}
-	if len(unsent) == 0 {
+	if len(unknown) == 0 {
 		return replies, nil
 	}
 	_, err := q.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, i := range unsent {
+		for _, i := range unknown {
 			replies[i] = script.Eval(ctx, p, calls[i].keys, calls[i].args...)
 		}
 		return nil
@@ -78,25 +79,25 @@ func (q *Queue) runEach(ctx context.Context, script *redis.Script, calls []call)
 	return replies, err
 }
 
-// part holds ids of one shard, as their indexes in the list that a caller passed.
-type part struct {
+// idGroup holds ids of one shard, as their indexes in the list that a caller passed.
+type idGroup struct {
 	shard
 	indexes []int
 }
 
-// parts groups ids by their shards, at most chunk ids in each part.
-func (q *Queue) parts(ids []string) (parts []part) {
+// groupByShard groups ids by their shards, at most maxIDs in each group.
+func (q *Queue) groupByShard(ids []string) (groups []idGroup) {
 	indexes := make([][]int, len(q.shards))
 	for i, id := range ids {
 		n := q.shardOf(id)
 		indexes[n] = append(indexes[n], i)
 	}
 	for n, s := range q.shards {
-		for some := range slices.Chunk(indexes[n], chunk) {
-			parts = append(parts, part{s, some})
+		for chunk := range slices.Chunk(indexes[n], maxIDs) {
+			groups = append(groups, idGroup{s, chunk})
 		}
 	}
-	return parts
+	return groups
 }
 
 // integers reads a reply that must consist of want integers.

@@ -30,21 +30,19 @@ type Handler func(ctx context.Context, tasks []Task) ([]Outcome, error)
 
 // WorkerConfig configures a worker. Zero fields get the defaults.
 type WorkerConfig struct {
-	Loops       int           // claim loops for each shard: 2
-	Batch       int           // the most tasks in one claim, up to 1,000: 500
-	Lease       time.Duration // of one batch, at most a day; the tasks of a killed worker wait until it ends: 10 s
-	MaxIdle     time.Duration // the longest sleep, and so the longest delay after a lost wake-up: 30 s, as between sweeps
-	Drain       time.Duration // the time that the handler has left when the worker must stop: 3 s
-	MaxAttempts int           // failed attempts that make a task a dead letter: 10
-	// The wait after the first failed attempt is BackoffMin: 1 s. It doubles after each further one, up to BackoffMax:
-	// 5 min. Each wait is then made shorter or longer at random, by up to half of it.
-	BackoffMin time.Duration
-	BackoffMax time.Duration
+	Loops       int           // the number of claim loops for each shard. Default 2
+	Batch       int           // the largest number of tasks in one claim, at most 1,000. Default 500
+	Lease       time.Duration // the lease of a batch, at most a day. Default 10 s. The tasks of a killed worker wait for its end
+	MaxIdle     time.Duration // the longest sleep, and so the longest delay after a lost wake-up. Default 30 s
+	Drain       time.Duration // the time that the handler has left when the worker must stop. Default 3 s
+	MaxAttempts int           // the number of failed attempts that makes a task a dead letter. Default 10
+	BackoffMin  time.Duration // the wait after the first failed attempt. Default 1 s. It doubles after each further one
+	BackoffMax  time.Duration // the longest wait after a failed attempt, before half of it is added or taken off at random. Default 5 min
 }
 
 func (c WorkerConfig) withDefaults() WorkerConfig {
 	c.Loops = cmp.Or(c.Loops, 2)
-	c.Batch = min(cmp.Or(c.Batch, 500), chunk)
+	c.Batch = min(cmp.Or(c.Batch, 500), maxIDs)
 	c.Lease = min(cmp.Or(c.Lease, 10*time.Second), maxLease)
 	c.MaxIdle = cmp.Or(c.MaxIdle, 30*time.Second)
 	c.Drain = cmp.Or(c.Drain, 3*time.Second)
@@ -57,7 +55,7 @@ func (c WorkerConfig) withDefaults() WorkerConfig {
 // Worker claims due tasks and calls a handler with them. Any number of workers may run, in any number of processes.
 type Worker struct {
 	queue   *Queue
-	handle  Handler
+	handler Handler
 	cfg     WorkerConfig
 	log     *slog.Logger
 	metrics workerMetrics
@@ -68,15 +66,15 @@ type Worker struct {
 // a task is due, and claims a batch. Then the next loop watches, while this one handles the batch. So an idle shard
 // costs the same few commands, however many loops it has.
 type watch struct {
-	turn    chan time.Time // the loop that receives the time claims then, and sends the time of the next claim
+	turn    chan time.Time // has the time of the next claim; the loop that receives it watches the shard
 	wake    chan struct{}  // ends the sleep; buffered by one: wake-ups coalesce
-	failing atomic.Bool    // the last claim, or the settling of its batch, failed
+	failing atomic.Bool    // the last claim failed, or the outcomes of its batch could not be written
 }
 
 // NewWorker returns a worker that [Worker.Run] starts.
 func NewWorker(q *Queue, h Handler, cfg WorkerConfig, log *slog.Logger, reg prometheus.Registerer) *Worker {
 	w := &Worker{
-		queue: q, handle: h, cfg: cfg.withDefaults(), log: log.With("kind", q.kind),
+		queue: q, handler: h, cfg: cfg.withDefaults(), log: log.With("kind", q.kind),
 		metrics: newWorkerMetrics(reg, q.kind),
 		watches: make([]watch, len(q.shards)),
 	}
@@ -103,9 +101,9 @@ func (w *Worker) Run(ctx context.Context) error {
 // loop claims and handles batches of one shard.
 func (w *Worker) loop(ctx context.Context, shard int) error {
 	for ctx.Err() == nil {
-		batch, err := w.next(ctx, shard)
+		batch, err := w.claimNext(ctx, shard)
 		if err == nil {
-			err = w.finish(ctx, batch)
+			err = w.handle(ctx, batch)
 		}
 		if failed := err != nil; ctx.Err() == nil && w.watches[shard].failing.Swap(failed) != failed {
 			w.reportHealth(err)
@@ -124,9 +122,9 @@ func (w *Worker) reportHealth(err error) {
 	w.log.Info("worker can use its queue again")
 }
 
-// next waits for its turn to watch the shard. Then it sleeps until a task is due or a lease ends, or until a wake-up says
+// claimNext waits for its turn to watch the shard. Then it sleeps until a task is due or a lease ends, or until a wake-up says
 // that another task is due earlier, and claims a batch. The batch may be empty.
-func (w *Worker) next(ctx context.Context, shard int) (batch Batch, err error) {
+func (w *Worker) claimNext(ctx context.Context, shard int) (batch Batch, err error) {
 	watch := &w.watches[shard]
 	var at time.Time
 	select {
@@ -161,6 +159,7 @@ func (w *Worker) claim(ctx context.Context, shard int) (batch Batch, wait time.D
 	}
 }
 
+// wakeUp ends the sleep of the loop that watches a shard.
 func (w *Worker) wakeUp(shard int) {
 	select {
 	case w.watches[shard].wake <- struct{}{}:
@@ -197,26 +196,27 @@ func (w *Worker) receive(message any) {
 	}
 }
 
-// RunOnce claims one batch of a shard, calls the handler and settles the batch. It returns the number of claimed tasks.
+// RunOnce claims one batch of a shard, calls the handler and writes the outcomes to the queue. It
+// returns the number of claimed tasks.
 func (w *Worker) RunOnce(ctx context.Context, shard int) (n int, err error) {
 	batch, _, err := w.claim(ctx, shard)
 	if err != nil {
 		return 0, err
 	}
-	return len(batch.Tasks), w.finish(ctx, batch)
+	return len(batch.Tasks), w.handle(ctx, batch)
 }
 
-// finish calls the handler with the tasks of a batch and settles them.
-func (w *Worker) finish(ctx context.Context, batch Batch) error {
+// handle calls the handler with the tasks of a batch and writes the outcomes to the queue.
+func (w *Worker) handle(ctx context.Context, batch Batch) error {
 	if len(batch.Tasks) == 0 {
 		return nil
 	}
 	w.metrics.batch.Observe(float64(len(batch.Tasks)))
-	return w.settle(ctx, batch, w.outcomesWithTimeout(ctx, batch.Tasks))
+	return w.writeOutcomes(ctx, batch, w.outcomesWithTimeout(ctx, batch.Tasks))
 }
 
-// outcomesWithTimeout gives the handler four fifths of the lease, so that the worker can settle the batch while it
-// holds the lease. When ctx ends, the handler has at most the drain time left.
+// outcomesWithTimeout gives the handler four fifths of the lease, so that the worker can write the outcomes before the
+// lease ends. When ctx ends, the handler has at most the drain time left.
 func (w *Worker) outcomesWithTimeout(ctx context.Context, tasks []Task) []Outcome {
 	handling, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.cfg.Lease*4/5)
 	defer cancel()
@@ -236,20 +236,20 @@ func (w *Worker) outcomes(stop, ctx context.Context, tasks []Task) []Outcome {
 	case err == nil:
 		return outcomes
 	case ctx.Err() != nil && stop.Err() != nil:
-		return all(tasks, RetryIn(0)) // the worker stops: the attempt does not count as failed
+		return sameForAll(tasks, RetryIn(0)) // the worker stops: the attempt does not count as failed
 	case ctx.Err() != nil:
 		// The handler took too long. Any of the tasks may be the cause. The jitter of the backoff puts them into
 		// different batches next time.
-		return all(tasks, Fail(fmt.Errorf("not handled within %v: %w", w.cfg.Lease*4/5, err)))
+		return sameForAll(tasks, Fail(fmt.Errorf("not handled within %v: %w", w.cfg.Lease*4/5, err)))
 	case len(tasks) == 1:
-		return all(tasks, Fail(err))
+		return sameForAll(tasks, Fail(err))
 	}
 	half := len(tasks) / 2
 	return append(w.outcomes(stop, ctx, tasks[:half]), w.outcomes(stop, ctx, tasks[half:])...)
 }
 
-// all returns the same outcome for each task.
-func all(tasks []Task, o Outcome) []Outcome {
+// sameForAll returns the same outcome for each task.
+func sameForAll(tasks []Task, o Outcome) []Outcome {
 	outcomes := make([]Outcome, len(tasks))
 	for i := range outcomes {
 		outcomes[i] = o
@@ -268,7 +268,7 @@ func (w *Worker) call(ctx context.Context, tasks []Task) (outcomes []Outcome, er
 			err = fmt.Errorf("handler panicked: %v", p)
 		}
 	}()
-	outcomes, err = w.handle(ctx, tasks)
+	outcomes, err = w.handler(ctx, tasks)
 	if err == nil && len(outcomes) != len(tasks) {
 		return nil, fmt.Errorf("the handler must return one outcome for each task: expected %d, found %d",
 			len(tasks), len(outcomes))
@@ -276,80 +276,81 @@ func (w *Worker) call(ctx context.Context, tasks []Task) (outcomes []Outcome, er
 	return outcomes, err
 }
 
-// settlement holds the outcomes of a batch, grouped by the operation that settles them.
-type settlement struct {
-	done  []string
-	again []Requeue
-	dead  []Burial
+// groupedOutcomes are the outcomes of a batch, grouped by the method of [Queue] that writes them.
+type groupedOutcomes struct {
+	ack   []string
+	retry []Requeue
+	bury  []Burial
 }
 
-// settle writes the outcomes of a batch to the queue. If Redis does not answer, the leases end and the tasks are
+// writeOutcomes writes the outcomes of a batch to the queue. If Redis does not answer, the leases end and the tasks are
 // delivered again.
-func (w *Worker) settle(ctx context.Context, b Batch, outcomes []Outcome) error {
-	// Settling goes on after ctx has ended: otherwise tasks that are handled already would be handled a second time.
+func (w *Worker) writeOutcomes(ctx context.Context, b Batch, outcomes []Outcome) error {
+	// Write them also after ctx has ended: otherwise tasks that are handled already would be handled a second time.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	s := w.decide(b.Tasks, outcomes)
+	grouped := w.group(b.Tasks, outcomes)
 	var errs []error
-	count := func(outcome string, wanted, held int, err error) {
+	count := func(outcome string, wanted, written int, err error) {
 		errs = append(errs, err)
-		w.metrics.settled.WithLabelValues(outcome).Add(float64(held))
-		if lost := wanted - held; err == nil && lost > 0 {
+		w.metrics.outcomes.WithLabelValues(outcome).Add(float64(written))
+		if lost := wanted - written; err == nil && lost > 0 {
 			w.metrics.lost.Add(float64(lost))
-			w.log.Warn("leases ended before their tasks were settled; the tasks are delivered again",
+			w.log.Warn("leases ended before the outcomes of their tasks were written; the tasks are delivered again",
 				"outcome", outcome, "tasks", lost)
 		}
 	}
-	if len(s.done) > 0 {
-		held, err := w.queue.Ack(ctx, b, s.done...)
-		count("done", len(s.done), held, err)
+	if len(grouped.ack) > 0 {
+		written, err := w.queue.Ack(ctx, b, grouped.ack...)
+		count("done", len(grouped.ack), written, err)
 	}
-	if len(s.again) > 0 {
-		held, err := w.queue.Retry(ctx, b, s.again...)
-		count("retry", len(s.again), held, err)
+	if len(grouped.retry) > 0 {
+		written, err := w.queue.Retry(ctx, b, grouped.retry...)
+		count("retry", len(grouped.retry), written, err)
 		w.wakeUp(b.shard) // the first of these tasks may be due before the next claim
 	}
-	if len(s.dead) > 0 {
-		held, err := w.queue.Bury(ctx, b, s.dead...)
-		count("bury", len(s.dead), held, err)
+	if len(grouped.bury) > 0 {
+		written, err := w.queue.Bury(ctx, b, grouped.bury...)
+		count("bury", len(grouped.bury), written, err)
 	}
 	return errors.Join(errs...)
 }
 
-// maxLogged limits the log lines of a batch: those about failed tasks, and those about new dead letters.
+// maxLogged is the largest number of log lines about the failed tasks of a batch, and of those about its new dead letters.
+// More would fill the log when a server is away. With fewer, operators would see fewer of the causes.
 const maxLogged = 5
 
-// decide groups outcomes, and logs failed tasks and new dead letters.
-func (w *Worker) decide(tasks []Task, outcomes []Outcome) settlement {
-	var s settlement
+// group groups outcomes, and logs failed tasks and new dead letters.
+func (w *Worker) group(tasks []Task, outcomes []Outcome) groupedOutcomes {
+	var grouped groupedOutcomes
 	failed := 0 // not counting the dead letters
 	for i, o := range outcomes {
 		task := tasks[i]
 		switch {
 		case o.retry:
-			s.again = append(s.again, Requeue{ID: task.ID, In: o.in})
+			grouped.retry = append(grouped.retry, Requeue{ID: task.ID, In: o.in})
 		case o.err == nil:
-			s.done = append(s.done, task.ID)
+			grouped.ack = append(grouped.ack, task.ID)
 		case task.Attempts+1 >= w.cfg.MaxAttempts:
-			s.dead = append(s.dead, Burial{ID: task.ID, Err: o.err.Error()})
-			if len(s.dead) <= maxLogged {
+			grouped.bury = append(grouped.bury, Burial{ID: task.ID, Err: o.err.Error()})
+			if len(grouped.bury) <= maxLogged {
 				w.log.Error("task is a dead letter now; remove the cause, then redrive it",
 					"task", task.ID, "attempts", task.Attempts+1, "error", o.err)
 			}
 		default:
 			wait := w.backoff(task.Attempts)
-			s.again = append(s.again, Requeue{ID: task.ID, In: wait, Err: o.err.Error()})
+			grouped.retry = append(grouped.retry, Requeue{ID: task.ID, In: wait, Err: o.err.Error()})
 			if failed++; failed <= maxLogged {
 				w.log.Warn("task failed and will be tried again",
 					"task", task.ID, "attempts", task.Attempts+1, "in", wait, "error", o.err)
 			}
 		}
 	}
-	if failed > maxLogged || len(s.dead) > maxLogged {
+	if failed > maxLogged || len(grouped.bury) > maxLogged {
 		w.log.Warn("more tasks of the batch failed",
-			"tried_again", max(failed-maxLogged, 0), "dead", max(len(s.dead)-maxLogged, 0))
+			"tried_again", max(failed-maxLogged, 0), "dead", max(len(grouped.bury)-maxLogged, 0))
 	}
-	return s
+	return grouped
 }
 
 // backoff returns the wait after a failed attempt. attempts is the number of failed attempts before it.
@@ -361,8 +362,8 @@ func (w *Worker) backoff(attempts int) time.Duration {
 	return jitter(wait)
 }
 
-// jitter returns a random duration from half of d to one and a half times d, so that tasks that failed together are not
-// tried again together.
+// jitter returns a random duration from half of d to one and a half times d, so that tasks that failed at the same time are
+// not all tried again at the same time.
 func jitter(d time.Duration) time.Duration {
 	return d/2 + rand.N(d)
 }

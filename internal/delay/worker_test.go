@@ -73,7 +73,7 @@ func TestPoisonDoesNotDelayOthers(t *testing.T) {
 				if slices.ContainsFunc(tasks, func(task Task) bool { return task.ID == "37" }) {
 					return poison()
 				}
-				return all(tasks, Done()), nil
+				return sameForAll(tasks, Done()), nil
 			}, WorkerConfig{MaxAttempts: 2, BackoffMin: time.Hour, BackoffMax: time.Hour})
 
 			if n := runOnce(t, w); n != 100 {
@@ -137,7 +137,7 @@ func TestWakeUp(t *testing.T) {
 		var delivered atomic.Int64
 		w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) {
 			delivered.Add(int64(len(tasks)))
-			return all(tasks, Done()), nil
+			return sameForAll(tasks, Done()), nil
 		}, WorkerConfig{MaxIdle: time.Hour})
 		defer start(t, w)()
 		for i := range 20 {
@@ -185,7 +185,7 @@ func TestEachDeliveredOnce(t *testing.T) {
 			for _, task := range batch {
 				seen[task.ID]++
 			}
-			return all(batch, Done()), nil
+			return sameForAll(batch, Done()), nil
 		}
 		// The lease is longer than any stall of the machine, because a task is delivered twice if its lease ends.
 		for range 3 {
@@ -219,7 +219,7 @@ func TestDeadWorkersLeaseExpires(t *testing.T) {
 	var delivered atomic.Int64
 	w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) {
 		delivered.Add(1)
-		return all(tasks, Done()), nil
+		return sameForAll(tasks, Done()), nil
 	}, WorkerConfig{MaxIdle: time.Hour}) // the worker must know when the lease ends
 	defer start(t, w)()
 	testenv.Eventually(t, "delivered again", func() bool { return delivered.Load() == 1 })
@@ -228,7 +228,7 @@ func TestDeadWorkersLeaseExpires(t *testing.T) {
 	}
 }
 
-// TestSlowHandlerLosesItsLease settles a batch after another worker has claimed one of its tasks. The worker counts the
+// TestSlowHandlerLosesItsLease writes the outcomes of a batch after another worker has claimed one of its tasks. The worker counts the
 // lost lease and does not end the other worker's lease.
 func TestSlowHandlerLosesItsLease(t *testing.T) {
 	q := newQueue(t, newRedis(t), 1)
@@ -241,7 +241,7 @@ func TestSlowHandlerLosesItsLease(t *testing.T) {
 		}
 		var err error
 		other, err = q.Claim(ctx, 0, 10, time.Hour)
-		return all(tasks, Done()), err
+		return sameForAll(tasks, Done()), err
 	}, WorkerConfig{})
 	runOnce(t, w)
 	if lost := testutil.ToFloat64(w.metrics.lost); lost != 1 {
@@ -282,7 +282,7 @@ func TestDrain(t *testing.T) {
 				if err := test.handle(ctx, release); err != nil {
 					return nil, err
 				}
-				return all(tasks, Done()), nil
+				return sameForAll(tasks, Done()), nil
 			}, WorkerConfig{Loops: 1, Lease: time.Hour, Drain: test.drain})
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
@@ -310,7 +310,7 @@ func TestRedisGone(t *testing.T) {
 	var delivered atomic.Int64
 	w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) {
 		delivered.Add(int64(len(tasks)))
-		return all(tasks, Done()), nil
+		return sameForAll(tasks, Done()), nil
 	}, WorkerConfig{MaxIdle: 50 * time.Millisecond})
 	defer start(t, w)()
 	scheduleNow(t, q, "before")
@@ -389,7 +389,7 @@ func TestHalfAnHour(t *testing.T) {
 				}
 				late[task.ID] = time.Since(began) - after
 			}
-			return all(tasks, Done()), nil
+			return sameForAll(tasks, Done()), nil
 		}, WorkerConfig{Loops: 1})
 		defer start(t, w)()
 		for _, after := range []time.Duration{30 * time.Minute, 10 * time.Minute, 10*time.Minute + 7*time.Microsecond} {
@@ -444,7 +444,7 @@ func TestLoopsTakeTurns(t *testing.T) {
 			}
 			mu.Unlock()
 			sleep(t.Context(), 10*time.Second)
-			return all(tasks, Done()), nil
+			return sameForAll(tasks, Done()), nil
 		}, WorkerConfig{Loops: loops, Lease: time.Minute, MaxIdle: time.Hour})
 		for i := range loops + 1 {
 			if err := q.Schedule(t.Context(), In(strconv.Itoa(i), time.Duration(i+1)*time.Second)); err != nil {
@@ -470,9 +470,9 @@ func TestLostWakeUp(t *testing.T) {
 		var delivered []time.Duration
 		w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) {
 			if delivered = append(delivered, time.Since(began).Round(time.Second)); len(delivered) == 1 {
-				return all(tasks, RetryIn(3*time.Second)), nil
+				return sameForAll(tasks, RetryIn(3*time.Second)), nil
 			}
-			return all(tasks, Done()), nil
+			return sameForAll(tasks, Done()), nil
 		}, WorkerConfig{Lease: time.Hour, MaxIdle: time.Minute})
 		ctx, cancel := context.WithCancel(t.Context())
 		var loops errgroup.Group
@@ -502,7 +502,7 @@ func TestFailingClaims(t *testing.T) {
 		delivered := make(chan struct{}, 1)
 		w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) {
 			delivered <- struct{}{}
-			return all(tasks, Done()), nil
+			return sameForAll(tasks, Done()), nil
 		}, WorkerConfig{Loops: 5})
 		defer start(t, w)()
 		sleep(t.Context(), time.Second)

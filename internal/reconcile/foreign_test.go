@@ -362,7 +362,7 @@ func (m *machine) deleteKeys() {
 	}
 }
 
-// setAsideBefore writes to a key whose name Mend gives to a renamed key.
+// setAsideBefore writes to a key whose name RepairKeys gives to a renamed key.
 func (m *machine) setAsideBefore() {
 	key := m.key(rapid.IntRange(0, shards-1).Draw(m.t, "shard"), rapid.SampledFrom(keys).Draw(m.t, "key"))
 	m.do(testenv.RedisTypes[m.anyType()](key + ":set-aside")...)
@@ -396,8 +396,8 @@ func (m *machine) sweep() {
 	if report.Outcome != OK {
 		m.t.Fatalf("the sweep reported %+v, want ok", report)
 	}
-	if renamed, err := m.queue.Mend(m.ctx); err != nil || len(renamed) > 0 {
-		m.t.Fatalf("after a sweep Mend renamed %q, %v; want nothing", renamed, err)
+	if renamed, err := m.queue.RepairKeys(m.ctx); err != nil || len(renamed) > 0 {
+		m.t.Fatalf("after a sweep RepairKeys renamed %q, %v; want nothing", renamed, err)
 	}
 	if intact, err := m.queue.Intact(m.ctx); err != nil || !intact {
 		m.t.Fatalf("after a sweep Intact() = %v, %v; want true", intact, err)

@@ -211,7 +211,7 @@ var stepsOfScripts = sync.OnceValue(func() map[string]string {
 	}
 	steps := map[string]string{}
 	for script, step := range map[string]string{
-		"mend": "Mend", "locate": "Locate", "schedule": "Schedule", "window": "RemoveOrphans",
+		"repair_keys": "RepairKeys", "locate": "Locate", "schedule": "Schedule", "due_within": "RemoveOrphans",
 	} {
 		hash := sha1.Sum([]byte(read("prelude") + "\n" + read(script)))
 		steps[hex.EncodeToString(hash[:])] = step

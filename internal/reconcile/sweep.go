@@ -62,7 +62,7 @@ func (r *Reconciler) sweep(ctx context.Context) (report Report) {
 func (r *Reconciler) mend(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	renamed, err := r.queue.Mend(ctx)
+	renamed, err := r.queue.RepairKeys(ctx)
 	for _, name := range renamed {
 		r.log.ErrorContext(ctx, "a key of the queue held a value of a wrong type and was renamed; "+
 			"find the client that writes to this Redis", "key", name)

@@ -101,7 +101,7 @@ func TestRestoreReadsAllRows(t *testing.T) {
 // TestSweepWithoutTheQueue lets each step of the queue fail. The sweep is degraded and times out the overdue rows. If
 // the restore did not end, the marker is not complete.
 func TestSweepWithoutTheQueue(t *testing.T) {
-	for _, step := range []string{"Mend", "Intact", "BeginRestore", "Locate", "Schedule", "EndRestore", "RemoveOrphans"} {
+	for _, step := range []string{"RepairKeys", "Intact", "BeginRestore", "Locate", "Schedule", "EndRestore", "RemoveOrphans"} {
 		t.Run(step, func(t *testing.T) {
 			f := newFixture(t, 10)
 			f.wipe(t)

@@ -11,11 +11,11 @@ for i = 2, #ARGV, 2 do
     ids[#ids + 1] = ARGV[i]
 end
 local at = now()
-local mine = held(KEYS[2], ARGV[1], ids)
-for _, i in ipairs(mine) do
+local indexes = with_token(KEYS[2], ARGV[1], ids)
+for _, i in ipairs(indexes) do
     redis.call('ZREM', KEYS[1], ids[i])
     redis.call('ZREM', KEYS[2], ids[i])
     redis.call('ZADD', KEYS[3], at, ids[i])
     fail(KEYS[4], KEYS[5], ids[i], ARGV[2 * i + 1])
 end
-return #mine
+return #indexes

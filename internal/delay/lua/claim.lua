@@ -14,13 +14,14 @@
 
 local at = now()
 
--- Returns the second part of the reply. It is 0 if a task is due or a lease has ended.
+-- Returns the µs until the next task is due or the next lease ends: 0 if a task is due or a lease has ended, -1 if there is
+-- neither a task nor a lease.
 local function next_wait()
     local soonest = -1
     for _, key in ipairs({ KEYS[1], KEYS[2] }) do
-        local next = head(key)
-        if next then
-            local wait = math.max(left(next, at), 0)
+        local score = lowest_score(key)
+        if score then
+            local wait = math.max(time_left(score, at), 0)
             soonest = soonest < 0 and wait or math.min(soonest, wait)
         end
     end
@@ -30,7 +31,7 @@ end
 local lease_end = at + ARGV[2]
 local reply = { string.format('%.0f', lease_end), next_wait() }
 if reply[2] ~= 0 then
-    return reply -- nothing to claim: an idle worker costs Redis few commands
+    return reply -- nothing is due: the script ends here, so that an idle worker costs Redis few commands
 end
 
 local expired = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', at, 'WITHSCORES', 'LIMIT', 0, ARGV[1])
@@ -54,7 +55,7 @@ if #ids > 0 then
             leased[#leased + 1] = lease_end
             leased[#leased + 1] = id
             reply[#reply + 1] = id
-            reply[#reply + 1] = count(failures[i])
+            reply[#reply + 1] = attempts_of(failures[i])
         end
     end
     if #taken > 0 then

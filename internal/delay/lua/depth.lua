@@ -8,5 +8,5 @@
 local at = now()
 local all = redis.call('ZCARD', KEYS[1])
 local due = redis.call('ZCOUNT', KEYS[1], '-inf', at)
-local waited = due > 0 and -left(head(KEYS[1]), at) or 0
+local waited = due > 0 and -time_left(lowest_score(KEYS[1]), at) or 0
 return { all - due, due, redis.call('ZCARD', KEYS[2]), redis.call('ZCARD', KEYS[3]), waited }

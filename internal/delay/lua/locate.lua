@@ -15,14 +15,14 @@ local reply = {}
 for i = 1, #ARGV do
     local state, wait = 0, 0
     if leased[i] then
-        state, wait = 2, left(leased[i], at)
+        state, wait = 2, time_left(leased[i], at)
     elseif dead[i] then -- even if the task is also in the due set: only a redrive may deliver a dead letter
         state = 3
     elseif due[i] then
-        state, wait = 1, left(due[i], at)
+        state, wait = 1, time_left(due[i], at)
     end
     reply[#reply + 1] = state
     reply[#reply + 1] = wait
-    reply[#reply + 1] = count(failures[i])
+    reply[#reply + 1] = attempts_of(failures[i])
 end
 return reply

@@ -9,37 +9,37 @@ local function now()
     return t[1] * 1000000 + t[2]
 end
 
--- The longest time that a script returns: 285 years, which a Go duration can hold.
-local far = 9e15
+-- The longest time that a script returns, in microseconds: 285 years. A Go duration cannot hold more than 292 years.
+local max_time = 9e15
 
--- Returns the time from at until a score, between -far and far. Not every Lua reads "inf" as a number.
-local function left(score, at)
+-- Returns the time from at until a score, between -max_time and max_time. Not every Lua reads "inf" as a number.
+local function time_left(score, at)
     local n = tonumber(score) or (string.find(score, '-', 1, true) and -math.huge or math.huge)
-    return math.max(-far, math.min(far, n - at))
+    return math.max(-max_time, math.min(max_time, n - at))
 end
 
--- Returns a number of attempts, or 0 if the text is not such a number.
-local function count(text)
+-- Reads a number of failed attempts. Returns 0 if the text is not such a number.
+local function attempts_of(text)
     local n = text and tonumber(text)
     return n and n >= 0 and n < 1e9 and math.floor(n) or 0
 end
 
 -- Returns the lowest score of a sorted set, or nil if the set is empty.
-local function head(key)
+local function lowest_score(key)
     return redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
 end
 
--- Publishes a wake-up if the head of the due set has become earlier. The argument before is the head that the script
--- read before its first write.
+-- Publishes a wake-up if the earliest due time has become earlier. The argument before is the lowest score of the due set
+-- that the script read before its first write.
 local function wake(due, before, channel, shard)
-    local after = head(due)
-    if after and (not before or left(after, 0) < left(before, 0)) then
+    local after = lowest_score(due)
+    if after and (not before or time_left(after, 0) < time_left(before, 0)) then
         redis.call('PUBLISH', channel, shard)
     end
 end
 
 -- Returns the indexes, from 1, of the ids whose leases have the token.
-local function held(leased, token, ids)
+local function with_token(leased, token, ids)
     local scores = redis.call('ZMSCORE', leased, unpack(ids))
     local indexes = {}
     for i = 1, #ids do
@@ -52,6 +52,6 @@ end
 
 -- Counts a failed attempt of a task and stores its error.
 local function fail(attempts, errors, id, err)
-    redis.call('HSET', attempts, id, count(redis.call('HGET', attempts, id)) + 1)
+    redis.call('HSET', attempts, id, attempts_of(redis.call('HGET', attempts, id)) + 1)
     redis.call('HSET', errors, id, err)
 end

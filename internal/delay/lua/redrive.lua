@@ -7,7 +7,7 @@
 if redis.call('ZREM', KEYS[2], ARGV[3]) == 0 then
     return 0
 end
-local before = head(KEYS[1])
+local before = lowest_score(KEYS[1])
 redis.call('HDEL', KEYS[3], ARGV[3])
 redis.call('HDEL', KEYS[4], ARGV[3])
 redis.call('ZADD', KEYS[1], 'LT', now(), ARGV[3])

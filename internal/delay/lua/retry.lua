@@ -10,9 +10,9 @@ for i = 4, #ARGV, 3 do
     ids[#ids + 1] = ARGV[i]
 end
 local at = now()
-local before = head(KEYS[1])
-local mine = held(KEYS[2], ARGV[3], ids)
-for _, i in ipairs(mine) do
+local before = lowest_score(KEYS[1])
+local indexes = with_token(KEYS[2], ARGV[3], ids)
+for _, i in ipairs(indexes) do
     local wait, err = ARGV[3 * i + 2], ARGV[3 * i + 3]
     redis.call('ZREM', KEYS[2], ids[i])
     redis.call('ZADD', KEYS[1], 'LT', at + wait, ids[i])
@@ -21,4 +21,4 @@ for _, i in ipairs(mine) do
     end
 end
 wake(KEYS[1], before, ARGV[1], ARGV[2])
-return #mine
+return #indexes

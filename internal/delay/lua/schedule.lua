@@ -6,7 +6,7 @@
 -- Returns the number of ids that are dead letters and were not changed
 
 local at = now()
-local before = head(KEYS[1])
+local before = lowest_score(KEYS[1])
 local skipped = 0
 for i = 3, #ARGV, 2 do
     if redis.call('ZSCORE', KEYS[2], ARGV[i]) then

@@ -1,4 +1,4 @@
--- Makes the keys usable again after another client wrote to them. A key whose value has a wrong type is renamed: then
+-- Repairs the keys after another client wrote to them. A key whose value has a wrong type is renamed: then
 -- the queue can use the key again, and an operator can look at the value. A lease with more time left than the
 -- longest lease was not written by a claim, but by another client. Its task is made due now, for at most 1,000 tasks in
 -- one run.
@@ -18,8 +18,8 @@ for i, key in ipairs(KEYS) do
 end
 
 local at = now()
-local latest = string.format('%.0f', at + ARGV[1])
-local too_long = redis.call('ZRANGEBYSCORE', KEYS[2], '(' .. latest, '+inf', 'LIMIT', 0, 1000)
+local latest_end = string.format('%.0f', at + ARGV[1])
+local too_long = redis.call('ZRANGEBYSCORE', KEYS[2], '(' .. latest_end, '+inf', 'LIMIT', 0, 1000)
 for _, id in ipairs(too_long) do
     redis.call('ZREM', KEYS[2], id)
     redis.call('ZADD', KEYS[1], 'LT', at, id)

@@ -1,6 +1,6 @@
 -- Lists the tasks that are due last, and dead letters. If there are more dead letters than the limit, it chooses some
--- at random. It also makes tasks due now if no clock reaches their due times, because their handler knows when they are
--- really due.
+-- at random. It also makes tasks due now whose due times are too far in the future for Go: their handler knows when they
+-- are really due.
 --
 -- KEYS    1 due, 2 dead
 -- ARGV    1 limit of each of the two lists
@@ -12,8 +12,8 @@ for _, id in ipairs(redis.call('ZRANDMEMBER', KEYS[2], ARGV[1])) do
 end
 
 local at = now()
-local never = string.format('(%.0f', at + 1e16) -- later than the longest Go duration
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], never, '+inf', 'LIMIT', 0, 1000)) do
+local unreachable = string.format('(%.0f', at + 1e16) -- 317 years from now; a Go duration holds at most 292
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], unreachable, '+inf', 'LIMIT', 0, 1000)) do
     redis.call('ZADD', KEYS[1], at, id)
 end
 return ids
