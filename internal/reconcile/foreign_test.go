@@ -53,7 +53,7 @@ func (m *memory) Unknown(_ context.Context, ids []string) (unknown []string, err
 	return unknown, nil
 }
 
-func (m *memory) TimeOut(_ context.Context, ids []string) (done, held int, err error) {
+func (m *memory) TimeOut(_ context.Context, ids []string) (done, locked int, err error) {
 	for _, id := range ids {
 		if m.pending[id] && m.left(id) < 0 {
 			m.pending[id] = false

@@ -13,13 +13,14 @@ import (
 // ErrBusy means that another process or goroutine is sweeping.
 var ErrBusy = errors.New("another sweep is under way")
 
-// lockIdle is the longest time for which a sweep holds its lock. If a sweep takes longer, because it hangs or compares
-// millions of rows, another process may sweep at the same time.
+// lockIdle is the longest time for which a sweep has its lock. With a longer time a process that hangs would stop the sweeps
+// of the others for longer. With a shorter one a sweep that compares millions of rows would lose its lock, so that another
+// process would repeat its work at the same time.
 const lockIdle = 2 * time.Minute
 
 // lock takes the advisory lock of the sweeps. The lock belongs to the session of the returned connection, so PostgreSQL
-// releases it if the process dies. If the process hangs, idle_session_timeout ends the session, which is idle while it
-// holds the lock.
+// releases it if the process dies. The session is idle until the end of the sweep. If the process hangs,
+// idle_session_timeout ends the session.
 func (r *Reconciler) lock(ctx context.Context) (*sql.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
 	defer cancel()
@@ -34,7 +35,7 @@ func (r *Reconciler) lock(ctx context.Context) (*sql.Conn, error) {
 	if err == nil && locked {
 		return conn, nil
 	}
-	discard(conn) // the session has a changed setting; after an error it may even hold the lock
+	discard(conn) // the session has a changed setting, and after an error it may even have the lock
 	if err != nil {
 		return nil, fmt.Errorf("take the lock of the sweeps: %w", err)
 	}
@@ -51,6 +52,7 @@ func (r *Reconciler) unlock(ctx context.Context, conn *sql.Conn) {
 	discard(conn)
 }
 
+// lockName returns the name that the advisory lock is a hash of.
 func (r *Reconciler) lockName() string { return "reconcile " + r.queue.Kind() }
 
 // discard closes a connection, and with it the session, instead of returning it to the pool.

@@ -107,7 +107,7 @@ func (f *fakeTable) Unknown(_ context.Context, ids []string) ([]string, error) {
 	return unknown, nil
 }
 
-func (f *fakeTable) TimeOut(ctx context.Context, ids []string) (timedOut, held int, err error) {
+func (f *fakeTable) TimeOut(ctx context.Context, ids []string) (timedOut, notTimedOut int, err error) {
 	f.statements++
 	if f.took > 0 {
 		select {
@@ -132,10 +132,10 @@ func (f *fakeTable) TimeOut(ctx context.Context, ids []string) (timedOut, held i
 			timedOut++
 			f.overdue[i] = done
 		case locked:
-			held++
+			notTimedOut++
 		}
 	}
-	return timedOut, held, nil
+	return timedOut, notTimedOut, nil
 }
 
 // count returns the number of overdue rows with a fate.

@@ -35,8 +35,8 @@ func newMetrics(reg prometheus.Registerer, kind string) metrics {
 		}),
 		stuck: f.NewGauge(prometheus.GaugeOpts{
 			Name: "reconcile_stuck_rows", ConstLabels: labels,
-			Help: "Overdue rows that this process's last sweep could not time out, because other sessions hold them " +
-				"or because the statement failed.",
+			Help: "Overdue rows that this process's last sweep could not time out, because other sessions have locked " +
+				"them or because the statement failed.",
 		}),
 		seconds: f.NewHistogram(prometheus.HistogramOpts{
 			Name: "reconcile_sweep_seconds", ConstLabels: labels,

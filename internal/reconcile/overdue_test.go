@@ -223,13 +223,13 @@ func TestMoreRowsThatFailThanAreRemembered(t *testing.T) {
 			t.Fatalf("%d good rows are left after %d sweeps", f.table.count(good), sweep)
 		}
 		r.sweep(t.Context())
-		for _, id := range slices.Concat(append(r.overdue.parts, r.overdue.alone)...) {
+		for _, id := range slices.Concat(append(r.overdue.failedBatches, r.overdue.failedAlone)...) {
 			delete(r.overdue.failed, id)
 		}
 		if len(r.overdue.failed) > 0 {
 			t.Fatalf("%d remembered rows would never be tried again", len(r.overdue.failed))
 		}
-		for _, id := range slices.Concat(append(r.overdue.parts, r.overdue.alone)...) {
+		for _, id := range slices.Concat(append(r.overdue.failedBatches, r.overdue.failedAlone)...) {
 			r.overdue.failed[id] = errDown
 		}
 	}

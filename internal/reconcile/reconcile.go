@@ -47,25 +47,26 @@ type Table interface {
 	// Unknown returns those of the ids for which there is no row, pending or not.
 	Unknown(ctx context.Context, ids []string) ([]string, error)
 	// TimeOut times out those of the rows that are overdue. It returns the number of rows that it timed out, and the
-	// number of overdue rows that it left because other sessions hold their locks. An error that wraps
+	// number of overdue rows that it left because other sessions have locked them. An error that wraps
 	// [ErrUnavailable] concerns the whole table. After any other error the reconciler tries smaller parts of the
 	// ids, to find the rows that cause it.
-	TimeOut(ctx context.Context, ids []string) (done, held int, err error)
+	TimeOut(ctx context.Context, ids []string) (done, locked int, err error)
 }
 
 // Config configures a reconciler. Zero fields get the defaults.
 type Config struct {
 	// Schedule says when to sweep: a cron expression, in UTC unless it begins with a time zone (TZ=Europe/Berlin), or
-	// @every with a duration of at least a second. The default is @every 30s.
+	// @every with a duration of at least a second. Default @every 30s.
 	Schedule string
-	// Lookahead is how near a deadline must be for a sweep to look at its task: 2 min. It must be at least two
-	// intervals of the schedule. Then a sweep looks at a task before the task is due, even if one sweep is missed.
+	// Lookahead is the time before a row's deadline from which on sweeps look at its task. It must be at least two
+	// intervals of the schedule: then a sweep looks at a task before the task is due, even if one sweep is missed.
+	// Default 2 min.
 	Lookahead time.Duration
-	// Grace is how long a row may be overdue before the reconciler times it out: 2 s. A worker is expected to time out
-	// a row within the first second.
+	// Grace is the time for which a row may be overdue before the reconciler times it out. Default 2 s. A worker is
+	// expected to time out a row within the first second.
 	Grace time.Duration
-	// Probe is the time between two reads of the restore markers: 2 s. A read is one command, or one for each shard if
-	// Redis is a cluster. If a marker is missing or not complete, or Redis does not answer, a probe starts a sweep.
+	// Probe is the time between two probes. Default 2 s. A probe reads the restore markers, with one command, or with one for
+	// each shard if Redis is a cluster. If a marker is missing or not complete, or Redis does not answer, it starts a sweep.
 	Probe time.Duration
 }
 
@@ -75,10 +76,11 @@ const (
 	defaultGrace     = 2 * time.Second
 	defaultProbe     = 2 * time.Second
 
-	// tolerance is how much later than its row's deadline a task may be due. It is half of the second within which a
-	// worker is expected to time out a row, and much longer than the time between the reads of the two clocks.
+	// tolerance is the time by which a task may be due later than its row's deadline. With a longer one, rows time out late.
+	// With a shorter one, the time between the reads of the two clocks makes tasks seem late that are not.
 	tolerance = 500 * time.Millisecond
-	// pageSize is chosen so that a statement or a script takes a few milliseconds for a page.
+	// pageSize is the largest number of rows that a statement or a script gets. With more, it keeps locks or blocks Redis for
+	// more than a few milliseconds. With fewer, a sweep takes more round trips.
 	pageSize = 1000
 )
 
@@ -98,11 +100,11 @@ func (cfg Config) withDefaults() (Config, cron.Schedule, time.Duration, error) {
 		return cfg, nil, 0, fmt.Errorf("reconcile look-ahead %v, grace %v and probe %v must not be negative",
 			cfg.Lookahead, cfg.Grace, cfg.Probe)
 	}
-	gap := longestGap(schedule, time.Now(), cfg.Lookahead/2)
-	if gap > cfg.Lookahead/2 {
+	interval := longestInterval(schedule, time.Now(), cfg.Lookahead/2)
+	if interval > cfg.Lookahead/2 {
 		return cfg, nil, 0, fmt.Errorf("reconcile look-ahead %v is less than twice %v, the time between two "+
 			"activations of the schedule %q: a lost task could be due before a sweep looks for it; "+
-			"choose a longer look-ahead or shorter intervals", cfg.Lookahead, gap, cfg.Schedule)
+			"choose a longer look-ahead or shorter intervals", cfg.Lookahead, interval, cfg.Schedule)
 	}
-	return cfg, schedule, gap, nil
+	return cfg, schedule, interval, nil
 }

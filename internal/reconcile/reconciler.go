@@ -19,7 +19,7 @@ import (
 // Reconciler runs sweeps. Any number of reconcilers may run, in any number of processes: a PostgreSQL advisory lock
 // lets one of them sweep at a time.
 //
-// The lock only saves work. If the session that holds the lock ends during a sweep, another sweep may begin, and both
+// The lock only saves work. If the session that has the lock ends during a sweep, another sweep may begin, and both
 // may do the same repairs. If Redis is wiped while both restore it, one sweep may complete the restore markers of the
 // other, although tasks are missing. Then later sweeps find these tasks before they are due.
 type Reconciler struct {
@@ -28,34 +28,34 @@ type Reconciler struct {
 	queue    *delay.Queue
 	cfg      Config
 	schedule cron.Schedule
-	gap      time.Duration // the longest time between two activations of the schedule
+	interval time.Duration // the longest time between two activations of the schedule
 	lockIdle time.Duration
-	wiped    chan struct{} // a probe has found that Redis was wiped or does not answer
+	sweepNow chan struct{} // a probe sends to it when Redis was wiped or does not answer
 	log      *slog.Logger
 	metrics  metrics
 
-	overdue overdue
+	overdue overdueRows
 }
 
 // New returns a reconciler that keeps its lock and its reports in db. An error describes an invalid field of cfg.
 func New(
 	db *sql.DB, table Table, queue *delay.Queue, cfg Config, log *slog.Logger, reg prometheus.Registerer,
 ) (*Reconciler, error) {
-	cfg, schedule, gap, err := cfg.withDefaults()
+	cfg, schedule, interval, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
 	return &Reconciler{
 		db: db, table: tableWithTimeouts{table}, queue: queue,
-		cfg: cfg, schedule: schedule, gap: gap, lockIdle: lockIdle, wiped: make(chan struct{}),
-		overdue: overdue{failed: make(map[string]error), maxFailed: maxFailed},
+		cfg: cfg, schedule: schedule, interval: interval, lockIdle: lockIdle, sweepNow: make(chan struct{}),
+		overdue: overdueRows{failed: make(map[string]error), maxFailed: maxFailed},
 		log:     log.With("kind", queue.Kind()), metrics: newMetrics(reg, queue.Kind()),
 	}, nil
 }
 
 // Bound returns how long past its deadline a row may be pending while Redis is down or wiped: one interval of the
 // schedule and the grace.
-func (r *Reconciler) Bound() time.Duration { return r.gap + r.cfg.Grace }
+func (r *Reconciler) Bound() time.Duration { return r.interval + r.cfg.Grace }
 
 // Run sweeps until ctx ends, and then returns nil. It sweeps at the start, by the schedule, and when a probe finds that
 // Redis was wiped or does not answer. A sweep begins at the latest half a look-ahead after the previous one
@@ -96,18 +96,19 @@ func probe(ctx context.Context, reconcilers []*Reconciler) error {
 				continue
 			}
 			select {
-			case r.wiped <- struct{}{}:
+			case r.sweepNow <- struct{}{}:
 			default:
 			}
 		}
 	}
 }
 
+// run calls sweep at the times that [Reconciler.Run] describes.
 func (r *Reconciler) run(ctx context.Context, sweep func(context.Context)) error {
 	// Activations may be further apart than the schedule says, because cron uses the wall clock, which an operator can
 	// set back. The timer idle does not depend on the wall clock.
-	longest := r.cfg.Lookahead / 2
-	idle := time.NewTimer(longest)
+	maxIdle := r.cfg.Lookahead / 2
+	idle := time.NewTimer(maxIdle)
 	defer idle.Stop()
 	// The schedule, the probe and the timer run the same job, so that SkipIfStillRunning sees all of them. Recover
 	// must be the innermost wrapper: after a panic that passes through it, SkipIfStillRunning of cron v3.0.1 skips
@@ -115,7 +116,7 @@ func (r *Reconciler) run(ctx context.Context, sweep func(context.Context)) error
 	logger := cronLog{r.log}
 	job := cron.NewChain(cron.SkipIfStillRunning(logger), cron.Recover(logger)).
 		Then(cron.FuncJob(func() {
-			idle.Reset(longest)
+			idle.Reset(maxIdle)
 			sweep(ctx)
 		}))
 	c := cron.New(cron.WithLocation(time.UTC), cron.WithLogger(logger))
@@ -129,9 +130,9 @@ func (r *Reconciler) run(ctx context.Context, sweep func(context.Context)) error
 		case <-ctx.Done():
 			return nil
 		case <-idle.C:
-			idle.Reset(longest) // the job, which also resets the timer, may be skipped
+			idle.Reset(maxIdle) // the job, which also resets the timer, may be skipped
 			job.Run()
-		case <-r.wiped:
+		case <-r.sweepNow:
 			job.Run()
 		}
 	}
@@ -183,7 +184,7 @@ func (r *Reconciler) Sweep(ctx context.Context) (Report, error) {
 	return report, nil
 }
 
-// record stores the report, so that any process can read the last one. It uses the connection that holds the lock. A
+// record stores the report, so that any process can read the last one. It uses the connection that has the lock. A
 // sweep that has lost the lock has lost this connection too, so it cannot overwrite a later report.
 func (r *Reconciler) record(ctx context.Context, conn *sql.Conn, report Report) error {
 	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
@@ -215,8 +216,8 @@ func (r *Reconciler) Last(ctx context.Context) (*Report, error) {
 	return &report, nil
 }
 
-// databaseTimeout bounds each call to the database. Without it a connection whose other end is gone would block this
-// sweep and every later one.
+// databaseTimeout is the longest time for one call to the database. With a longer one, a connection whose other end is gone
+// delays a sweep, and with it all later ones, for longer. With a shorter one, calls fail that a slow database would answer.
 const databaseTimeout = 15 * time.Second
 
 // tableWithTimeouts bounds the time of each call to a table.
@@ -236,7 +237,7 @@ func (t tableWithTimeouts) Unknown(ctx context.Context, ids []string) ([]string,
 	return t.table.Unknown(ctx, ids)
 }
 
-func (t tableWithTimeouts) TimeOut(ctx context.Context, ids []string) (done, held int, err error) {
+func (t tableWithTimeouts) TimeOut(ctx context.Context, ids []string) (done, locked int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
 	defer cancel()
 	return t.table.TimeOut(ctx, ids)

@@ -16,7 +16,7 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// TestHungSweepLosesItsLock lets a sweep hang while it holds the lock. Another reconciler gets the lock.
+// TestHungSweepLosesItsLock lets a sweep hang while it has the lock. Another reconciler gets the lock.
 func TestHungSweepLosesItsLock(t *testing.T) {
 	db, err := sql.Open("pgx", testenv.Postgres(t))
 	if err != nil {
@@ -113,7 +113,7 @@ func TestRunSweepsTwiceInEachLookahead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newReconciler(t, newSimulatedFixture(t, 1))
-				r.schedule, r.gap, r.cfg.Lookahead = never{}, time.Hour, lookahead
+				r.schedule, r.interval, r.cfg.Lookahead = never{}, time.Hour, lookahead
 				ctx, cancel := context.WithTimeout(t.Context(), 10*lookahead)
 				defer cancel()
 				var began []time.Time

@@ -41,29 +41,29 @@ type Report struct {
 	SetAside int `json:"set_aside"` // keys that were renamed because their values had a wrong type
 
 	// The overdue rows that could not be timed out.
-	Locked int `json:"locked"` // because other sessions hold their locks
+	Locked int `json:"locked"` // because other sessions have locked them
 	Failed int `json:"failed"` // because a statement failed on them, or on another row of the same statement
 }
 
 // Repairs returns the number of all repairs.
 func (r Report) Repairs() int { return r.Missing + r.Late + r.Orphaned + r.Overdue + r.SetAside }
 
-// Clean reports whether the sweep ended without an error that an operator must look at. Rows that other sessions hold
-// are no such error, because the next sweep tries them again.
+// Clean reports whether the sweep ended without an error that an operator must look at. Rows that other sessions
+// have locked are no such error, because the next sweep tries them again.
 func (r Report) Clean() bool {
 	return r.Outcome == OK || r.Outcome == Partial && r.Failed == 0
 }
 
-// fail sets an outcome and its reason if the outcome is more severe than the current one.
-func (r *Report) fail(outcome Outcome, reason error) {
+// worsen sets an outcome and its reason if the outcome is more severe than the current one.
+func (r *Report) worsen(outcome Outcome, reason error) {
 	if severity[outcome] > severity[r.Outcome] {
 		r.Outcome, r.Error = outcome, clip.Text(reason.Error(), 1000)
 	}
 }
 
-// stuck sets the number of overdue rows on which statements failed, and the outcome. The reasons are some of the
-// errors.
-func (r *Report) stuck(failed int, reasons []error) {
+// setFailed sets the number of overdue rows on which statements failed, and the outcome. The reasons are some of the errors
+// of these statements.
+func (r *Report) setFailed(failed int, reasons []error) {
 	r.Failed = failed
 	switch {
 	case r.Failed > 0:
@@ -71,10 +71,10 @@ func (r *Report) stuck(failed int, reasons []error) {
 		for i, reason := range reasons {
 			texts[i] = clip.Text(reason.Error(), 300)
 		}
-		r.fail(Partial, fmt.Errorf("%d overdue rows cannot be timed out: %s; other sessions hold %d more",
+		r.worsen(Partial, fmt.Errorf("%d overdue rows cannot be timed out: %s; other sessions have locked %d more",
 			r.Failed, strings.Join(texts, "; "), r.Locked))
 	case r.Locked > 0:
-		r.fail(Partial, fmt.Errorf("other sessions hold %d overdue rows", r.Locked))
+		r.worsen(Partial, fmt.Errorf("other sessions have locked %d overdue rows", r.Locked))
 	}
 }
 

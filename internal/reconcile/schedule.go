@@ -44,23 +44,23 @@ func checkZone(text string) error {
 	return nil
 }
 
-// longestGap returns the longest time between two activations of the schedule, in the year that begins with the first
-// activation after now. If a gap is longer than enough, it may return this gap instead of the longest one, to save
-// time.
-func longestGap(schedule cron.Schedule, now time.Time, enough time.Duration) time.Duration {
+// longestInterval returns the longest time between two activations of the schedule, in the year that begins with the first
+// activation after now. If an interval is longer than enough, it may return this one instead of the longest, to
+// save time.
+func longestInterval(schedule cron.Schedule, now time.Time, enough time.Duration) time.Duration {
 	switch schedule := schedule.(type) {
 	case cron.ConstantDelaySchedule:
 		return schedule.Delay
 	case *cron.SpecSchedule:
-		return longestGapOf(schedule, now.UTC(), enough)
+		return longestIntervalOf(schedule, now.UTC(), enough)
 	default:
 		return math.MaxInt64 // parseSchedule returns no other type
 	}
 }
 
-// longestGapOf computes only the first activation of each hour, because cron takes a second to compute all activations
+// longestIntervalOf computes only the first activation of each hour, because cron takes a second to compute all activations
 // of a year. The other activations follow from the minutes, which are the same in every hour with activations.
-func longestGapOf(spec *cron.SpecSchedule, now time.Time, enough time.Duration) time.Duration {
+func longestIntervalOf(spec *cron.SpecSchedule, now time.Time, enough time.Duration) time.Duration {
 	last, longest := minutes(spec)
 	next := spec.Next(now)
 	for end := next.AddDate(1, 0, 0); next.Before(end) && longest <= enough; {

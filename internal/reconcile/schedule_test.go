@@ -77,7 +77,7 @@ func TestGapsAtAnyTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		for hour := range 7 * 24 {
-			if gap := longestGap(schedule, monday.Add(time.Duration(hour)*time.Hour), time.Minute); gap <= time.Minute {
+			if gap := longestInterval(schedule, monday.Add(time.Duration(hour)*time.Hour), time.Minute); gap <= time.Minute {
 				t.Fatalf("the longest gap of %q from hour %d on is %v, want more than a minute", expression, hour, gap)
 			}
 		}
@@ -146,8 +146,8 @@ func (e expression) matchesDay(day time.Time) bool {
 	return e.month[day.Month()] && (dom || dow)
 }
 
-// longestGap looks at each minute of a year in UTC, and at later minutes until the last gap has ended.
-func (e expression) longestGap(now time.Time) (longest time.Duration) {
+// longestInterval looks at each minute of a year in UTC, and at later minutes until the last gap has ended.
+func (e expression) longestInterval(now time.Time) (longest time.Duration) {
 	var last, end time.Time
 	for day := now.Truncate(24 * time.Hour); day.Before(now.AddDate(12, 0, 0)); day = day.AddDate(0, 0, 1) {
 		if !e.matchesDay(day) {
@@ -170,8 +170,8 @@ func (e expression) longestGap(now time.Time) (longest time.Duration) {
 	return math.MaxInt64
 }
 
-// TestLongestGap compares the result with a search through each minute of a year.
-func TestLongestGap(t *testing.T) {
+// TestLongestInterval compares the result with a search through each minute of a year.
+func TestLongestInterval(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := drawExpression(t)
 		now := time.Unix(rapid.Int64Range(1_780_000_000, 1_900_000_000).Draw(t, "now"), 0).UTC()
@@ -179,25 +179,25 @@ func TestLongestGap(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%q: %v", e.text, err)
 		}
-		want := e.longestGap(now)
+		want := e.longestInterval(now)
 		if want == math.MaxInt64 {
 			if !schedule.Next(now).IsZero() {
 				t.Fatalf("%q has an activation at %v, want none", e.text, schedule.Next(now))
 			}
 			return
 		}
-		if got := longestGap(schedule, now, math.MaxInt64); got != want {
+		if got := longestInterval(schedule, now, math.MaxInt64); got != want {
 			t.Fatalf("the longest gap of %q is %v, want %v", e.text, got, want)
 		}
 		enough := time.Duration(rapid.Int64Range(1, int64(100*time.Hour)).Draw(t, "enough"))
-		if got := longestGap(schedule, now, enough); got > enough != (want > enough) {
-			t.Fatalf("longestGap of %q with enough %v is %v, but the longest gap is %v", e.text, enough, got, want)
+		if got := longestInterval(schedule, now, enough); got > enough != (want > enough) {
+			t.Fatalf("longestInterval of %q with enough %v is %v, but the longest gap is %v", e.text, enough, got, want)
 		}
 	})
 }
 
-// TestLongestGapInZones compares the result with a search through all activations, in zones with daylight saving time.
-func TestLongestGapInZones(t *testing.T) {
+// TestLongestIntervalInZones compares the result with a search through all activations, in zones with daylight saving time.
+func TestLongestIntervalInZones(t *testing.T) {
 	zones := []string{"America/New_York", "Europe/London", "Australia/Lord_Howe", "Africa/Cairo", "Asia/Kathmandu", "Local"}
 	rapid.Check(t, func(t *rapid.T) {
 		zone := rapid.SampledFrom(zones).Draw(t, "zone")
@@ -216,7 +216,7 @@ func TestLongestGapInZones(t *testing.T) {
 			want = max(want, next.Sub(at))
 			at = next
 		}
-		if got := longestGap(schedule, now, math.MaxInt64); got != want {
+		if got := longestInterval(schedule, now, math.MaxInt64); got != want {
 			t.Fatalf("the longest gap of %q is %v, want %v", text, got, want)
 		}
 	})

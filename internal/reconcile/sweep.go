@@ -21,74 +21,75 @@ func asQueueError(err error) error {
 	return queueError{err}
 }
 
-// sweep compares and repairs. The caller holds the lock.
+// sweep compares and repairs. The caller has the lock of the sweeps.
 func (r *Reconciler) sweep(ctx context.Context) (report Report) {
 	report = Report{StartedAt: time.Now().UTC(), Outcome: OK}
 	defer func() { report.Took = time.Since(report.StartedAt).Seconds() }()
-	note := func(err error) {
+	noteError := func(err error) {
 		if _, ok := errors.AsType[queueError](err); ok {
-			report.fail(Degraded, err)
+			report.worsen(Degraded, err)
 		} else if err != nil {
-			report.fail(Failed, err)
+			report.worsen(Failed, err)
 		}
 	}
 	// The overdue rows come first, because they are late already. They are timed out without the queue.
-	note(r.overdue.walk(ctx, r.table, r.cfg.Grace, &report))
-	note(r.overdue.searchFailed(ctx, r.table, r.searchBudget(), &report))
+	noteError(r.overdue.walk(ctx, r.table, r.cfg.Grace, &report))
+	noteError(r.overdue.searchFailed(ctx, r.table, r.searchBudget(), &report))
 
-	renamed, err := r.mend(ctx)
+	renamed, err := r.repairKeys(ctx)
 	report.SetAside = len(renamed)
 	if err != nil {
-		note(asQueueError(err))
+		noteError(asQueueError(err))
 		return report
 	}
 	ok, err := intact(ctx, r.queue)
 	if err != nil {
-		note(asQueueError(err))
+		noteError(asQueueError(err))
 		return report
 	}
 	if ok[0] {
-		note(r.refill(ctx, &report, r.cfg.Lookahead))
+		noteError(r.repairTasks(ctx, &report, r.cfg.Lookahead))
 	} else {
 		report.Full = true
-		note(r.restore(ctx, &report))
+		noteError(r.restore(ctx, &report))
 	}
-	note(r.removeOrphans(ctx, &report))
+	noteError(r.removeOrphans(ctx, &report))
 	return report
 }
 
-// mend makes the queue usable after another client wrote to its keys, and logs the keys that it renamed. It waits at
+// repairKeys makes the queue usable after another client wrote to its keys, and logs the keys that it renamed. It waits at
 // most a second for a Redis that hangs.
-func (r *Reconciler) mend(ctx context.Context) ([]string, error) {
+func (r *Reconciler) repairKeys(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	renamed, err := r.queue.RepairKeys(ctx)
 	for _, name := range renamed {
-		r.log.ErrorContext(ctx, "a key of the queue held a value of a wrong type and was renamed; "+
+		r.log.ErrorContext(ctx, "a key of the queue had a value of a wrong type and was renamed; "+
 			"find the client that writes to this Redis", "key", name)
 	}
 	return renamed, err
 }
 
-// restore fills a queue that was wiped or is new. It completes the restore markers only after the last page. If the
+// restore adds the tasks of all pending rows to a queue that was wiped or is new. It completes the restore markers only after the last page. If the
 // process dies, or Redis is wiped meanwhile, the next sweep restores again.
 func (r *Reconciler) restore(ctx context.Context, report *Report) error {
 	r.log.InfoContext(ctx, "the queue is new or was wiped: all pending rows are compared with it")
 	if err := r.queue.BeginRestore(ctx); err != nil {
 		return asQueueError(err)
 	}
-	if err := r.refill(ctx, report, All); err != nil {
+	if err := r.repairTasks(ctx, report, All); err != nil {
 		return err
 	}
 	return asQueueError(r.queue.EndRestore(ctx))
 }
 
-// progressEvery is the number of compared rows between two log lines of a long sweep.
+// progressEvery is the number of compared rows between two log lines of a long sweep. With a larger number an operator waits
+// longer for a line, and with a smaller one more lines fill the log. It is a multiple of pageSize.
 const progressEvery = 100_000
 
-// refill compares pending rows with the queue, and repairs their tasks. The argument within selects the rows, as for
+// repairTasks compares pending rows with the queue, and repairs their tasks. The argument within selects the rows, as for
 // [Table.Pending].
-func (r *Reconciler) refill(ctx context.Context, report *Report, within time.Duration) error {
+func (r *Reconciler) repairTasks(ctx context.Context, report *Report, within time.Duration) error {
 	after := ""
 	for {
 		readAt := time.Now()
