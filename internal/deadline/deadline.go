@@ -38,8 +38,8 @@ type Verdict struct {
 	State RowState
 	Late  time.Duration // the time since the deadline, if the state is TimedOut
 	Left  time.Duration // the time until the deadline, if the state is NotDue
-	// Owner and Reason are for the function that observes verdicts: whom to notify, and why the row ended. This package
-	// does not read them.
+	// Owner is whom to notify, and Reason is why the row ended. They are for the function that observes verdicts: this
+	// package does not read them.
 	Owner, Reason string
 }
 
@@ -108,13 +108,14 @@ type Table struct {
 	// timeOutRows returns one verdict for each id. It waits at most lockWait for the lock of a shared row; 0 means the
 	// lock_timeout of the session. If it does not get the lock in this time, it returns PostgreSQL's error
 	// lock_not_available (55P03).
-	timeOutRows func(ctx context.Context, ids []string, by Actor, lockWait time.Duration) ([]Verdict, error)
+	timeOutRows func(ctx context.Context, ids []string, actor Actor, lockWait time.Duration) ([]Verdict, error)
 	// splitRows returns in free the ids of rows whose shared rows are not locked now. It returns in locked the other ids,
 	// by the key of a shared row that another session has locked. It is nil if timeouts change no shared rows.
 	splitRows func(ctx context.Context, ids []string) (free []string, locked map[string][]string, err error)
-	observe   func(ctx context.Context, verdicts []Verdict, by Actor) // may be nil
-	log       *slog.Logger
-	waits     lockWaits
+	// observe is called with the verdicts of each call of the worker or of the reconciler. It may be nil.
+	observe func(ctx context.Context, verdicts []Verdict, actor Actor)
+	log     *slog.Logger
+	waits   lockWaits
 }
 
 // NewTable returns the table whose rows are timed out by the tasks of a kind.
@@ -122,7 +123,8 @@ type Table struct {
 // The function observe is called with the verdicts of each call of the worker or of the reconciler, to count and to log
 // them and to notify others. It may be nil.
 func NewTable(
-	db *gorm.DB, kind string, s Statements, observe func(ctx context.Context, verdicts []Verdict, by Actor), log *slog.Logger,
+	db *gorm.DB, kind string, s Statements, observe func(ctx context.Context, verdicts []Verdict, actor Actor),
+	log *slog.Logger,
 ) *Table {
 	run := runner{db: db, statements: s}
 	t := &Table{

@@ -20,12 +20,12 @@ func CheckReady(ctx context.Context, db *gorm.DB, relations ...string) error {
 
 // Violation is a row that breaks an invariant.
 type Violation struct {
-	Invariant int    `json:"invariant"` // its number in the statement
+	Invariant int    `json:"invariant"` // the number of the invariant in the statement
 	Subject   string `json:"subject"`   // the row, with its id
 	Detail    string `json:"detail"`
 }
 
-// FindViolations returns the rows that break the invariants of a domain. A healthy database has none. The check may read
+// FindViolations returns the rows that break the invariants of a domain. A correct database has none. The check may read
 // every row, and only ctx limits its time.
 //
 // The statement has the parameter $1, how long a row may be overdue, in microseconds. It returns the columns invariant,
@@ -47,7 +47,7 @@ func FindViolations(ctx context.Context, db *gorm.DB, statement string, overdue 
 // Backlog summarizes the pending rows.
 type Backlog struct {
 	Pending       int64   `json:"pending"`
-	OldestOverdue float64 `json:"oldest_overdue_seconds"` // time since the earliest due time; 0 if it has not passed
+	OldestOverdue float64 `json:"oldest_overdue_seconds"` // the time since the earliest due time; 0 if it has not passed
 }
 
 // ReadBacklog runs a statement that returns one row, with the columns of [Backlog]: pending and oldest_overdue.

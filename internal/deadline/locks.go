@@ -9,8 +9,8 @@ import (
 // lockWaits remembers the shared rows whose locks statements did not get in time.
 type lockWaits struct {
 	mu         sync.Mutex
-	splitUntil time.Time            // until then rows are split by the locks of their shared rows before each statement
-	skipUntil  map[string]time.Time // by the key of a shared row: until then no statement waits for its lock
+	splitUntil time.Time            // the time until which rows are split by the locks of their shared rows before each statement
+	skipUntil  map[string]time.Time // the times until which no statement waits for the lock of a shared row, by its key
 }
 
 const (
@@ -18,15 +18,19 @@ const (
 	// that need the shared row wait longer after its lock is released. With a shorter time the other rows wait for it more
 	// often.
 	skipFor = 5 * time.Second
-	// splitFor is the time for which rows are split by the locks of their shared rows before each statement. It is
-	// long, because a statement on rows that were not split may wait as long as the lock_timeout of the session.
+	// splitFor is the time for which rows are split by the locks of their shared rows before each statement. With a longer
+	// time more statements are run to split rows that no lock concerns. With a shorter one, a statement on rows that are not
+	// split waits more often, for as long as the lock_timeout of the session.
 	splitFor = time.Minute
-	// maxLockWait is the time for which a statement waits for the lock of a shared row that another session has locked. It
-	// is longer than sessions usually keep such a lock, and short compared to a sweep.
+	// maxLockWait is the time for which a statement waits for the lock of a shared row that another session has locked. With
+	// a longer time a sweep waits longer for a row that stays locked. With a shorter one statements do not get locks that
+	// sessions keep for no longer than usual.
 	maxLockWait = 500 * time.Millisecond
-	// minLockWait is this time after statements did not get the locks of manySkipped shared rows. It is short, so that the
-	// waits for many locked rows together remain short compared to a sweep.
+	// minLockWait is what maxLockWait is reduced to while many shared rows are skipped. With a longer time the waits for many
+	// locked rows take up a sweep. With a shorter one statements do not get the locks of rows that are free in a moment.
 	minLockWait = 50 * time.Millisecond
+	// manySkipped is the number of skipped shared rows from which on statements wait only for minLockWait. With more, the
+	// statements for the first locked rows take longer. With fewer, a few long locks make all waits short.
 	manySkipped = 3
 )
 
@@ -55,20 +59,18 @@ func (w *lockWaits) skip(key string) {
 	w.skipUntil[key] = time.Now().Add(skipFor)
 }
 
-// limit returns how long a statement should wait for the lock of a shared row that another session has locked; 0 means
-// not at all.
-func (w *lockWaits) limit(key string) time.Duration {
+// limit returns the time for which a statement should wait for the lock of a shared row that another session has locked. It
+// reports in skipped whether no statement should wait for this lock now.
+func (w *lockWaits) limit(key string) (wait time.Duration, skipped bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
 	maps.DeleteFunc(w.skipUntil, func(_ string, until time.Time) bool { return now.After(until) })
-	_, skipped := w.skipUntil[key]
-	switch {
-	case skipped:
-		return 0
-	case len(w.skipUntil) >= manySkipped:
-		return minLockWait
-	default:
-		return maxLockWait
+	if _, skipped = w.skipUntil[key]; skipped {
+		return 0, true
 	}
+	if len(w.skipUntil) >= manySkipped {
+		return minLockWait, false
+	}
+	return maxLockWait, false
 }

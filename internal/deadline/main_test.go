@@ -90,7 +90,7 @@ type library struct {
 
 	logged   bytes.Buffer
 	observed []Verdict
-	by       Actor
+	actor    Actor
 }
 
 // newLibrary returns a library whose pool has the given number of connections.
@@ -109,8 +109,8 @@ func newLibrary(t *testing.T, conns int) *library {
 	return l
 }
 
-func (l *library) observe(_ context.Context, verdicts []Verdict, by Actor) {
-	l.observed, l.by = append(l.observed, verdicts...), by
+func (l *library) observe(_ context.Context, verdicts []Verdict, actor Actor) {
+	l.observed, l.actor = append(l.observed, verdicts...), actor
 }
 
 func (l *library) exec(t *testing.T, statement string, args ...any) {

@@ -20,7 +20,7 @@ type runner struct {
 }
 
 // timeOut is [Table.timeOutRows].
-func (r runner) timeOut(ctx context.Context, ids []string, by Actor, lockWait time.Duration) ([]Verdict, error) {
+func (r runner) timeOut(ctx context.Context, ids []string, actor Actor, lockWait time.Duration) ([]Verdict, error) {
 	uuids, foreign := keyset.ParseIDs(ids)
 	verdicts := make([]Verdict, 0, len(ids))
 	for _, id := range foreign {
@@ -39,14 +39,14 @@ func (r runner) timeOut(ctx context.Context, ids []string, by Actor, lockWait ti
 	err := postgres.RetryDeadlock(func() error {
 		db := r.db.WithContext(ctx)
 		if lockWait == 0 {
-			return db.Raw(r.statements.TimeOut, uuids, by).Scan(&rows).Error
+			return db.Raw(r.statements.TimeOut, uuids, actor).Scan(&rows).Error
 		}
 		return db.Transaction(func(tx *gorm.DB) error {
 			setLimit := `SET LOCAL lock_timeout = ` + strconv.FormatInt(lockWait.Milliseconds(), 10)
 			if err := tx.Exec(setLimit).Error; err != nil {
 				return err
 			}
-			return tx.Raw(r.statements.TimeOut, uuids, by).Scan(&rows).Error
+			return tx.Raw(r.statements.TimeOut, uuids, actor).Scan(&rows).Error
 		})
 	})
 	if err != nil {
@@ -63,7 +63,7 @@ func (r runner) timeOut(ctx context.Context, ids []string, by Actor, lockWait ti
 
 // split is [Table.splitRows].
 func (r runner) split(ctx context.Context, ids []string) (free []string, locked map[string][]string, err error) {
-	uuids, free := keyset.ParseIDs(ids) // timeOut returns the verdicts on foreign ids
+	uuids, free := keyset.ParseIDs(ids) // foreign ids count as free: they need no shared row
 	var rows []struct {
 		ID     string
 		Locked *string

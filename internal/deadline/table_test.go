@@ -36,8 +36,8 @@ func TestHandle(t *testing.T) {
 		t.Errorf("the book was freed %d times, want once", n)
 	}
 	i := slices.IndexFunc(l.observed, func(v Verdict) bool { return v.ID == due })
-	if i < 0 || len(l.observed) != 7 || l.by != ByWorker {
-		t.Fatalf("%d verdicts were observed, by the %s; want 7 by the worker, one of them on %s", len(l.observed), l.by, due)
+	if i < 0 || len(l.observed) != 7 || l.actor != ByWorker {
+		t.Fatalf("%d verdicts were observed, by the %s; want 7 by the worker, one of them on %s", len(l.observed), l.actor, due)
 	}
 	got := l.observed[i]
 	if got.Late < time.Minute || got.Late > 2*time.Minute {
@@ -72,9 +72,9 @@ func TestTimeOut(t *testing.T) {
 	if n, left, err := l.TimeOut(t.Context(), []string{"foreign"}); n != 0 || left != 0 || err != nil {
 		t.Errorf("of a foreign id: %d timed out, %d locked, %v; want none", n, left, err)
 	}
-	var by []byte
-	if err := l.db.QueryRowContext(t.Context(), `SELECT string_agg(DISTINCT ended_by, ',') FROM loans`).Scan(&by); err != nil || string(by) != "reconciler" {
-		t.Errorf("the loans were timed out by %q, %v; want the reconciler", by, err)
+	var actors []byte
+	if err := l.db.QueryRowContext(t.Context(), `SELECT string_agg(DISTINCT ended_by, ',') FROM loans`).Scan(&actors); err != nil || string(actors) != "reconciler" {
+		t.Errorf("the loans were timed out by %q, %v; want the reconciler", actors, err)
 	}
 }
 

@@ -46,10 +46,12 @@ func (t *Table) Handle(ctx context.Context, tasks []delay.Task) ([]delay.Outcome
 	return outcomes, nil
 }
 
-// lockedRetry is the wait before the next attempt on a row that another session has locked. It is short, because that
-// session is probably ending the row.
+// lockedRetry is the time before the next attempt on a row that another session has locked. Most such sessions end the row
+// within milliseconds. With a longer time, the other rows time out late. With a shorter one, rows that stay locked cost
+// more attempts.
 const lockedRetry = 100 * time.Millisecond
 
+// outcome returns the outcome of the task of a row.
 func (v Verdict) outcome(ctx context.Context) delay.Outcome {
 	switch v.State {
 	case NotDue:
@@ -102,24 +104,24 @@ func (t *Table) TimeOut(ctx context.Context, ids []string) (done, locked int, er
 	return done, locked, err
 }
 
-// timeOut times out rows, and has the verdicts observed.
-func (t *Table) timeOut(ctx context.Context, ids []string, by Actor, lockWait time.Duration) ([]Verdict, error) {
+// timeOut times out rows, and calls observe with the verdicts.
+func (t *Table) timeOut(ctx context.Context, ids []string, actor Actor, lockWait time.Duration) ([]Verdict, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	verdicts, err := t.timeOutBatch(ctx, ids, by, lockWait)
+	verdicts, err := t.timeOutBatch(ctx, ids, actor, lockWait)
 	if t.observe != nil {
-		t.observe(ctx, verdicts, by)
+		t.observe(ctx, verdicts, actor)
 	}
 	return verdicts, err
 }
 
 // timeOutBatch times out all rows with one statement, unless they must be split by the locks of their shared rows.
-func (t *Table) timeOutBatch(ctx context.Context, ids []string, by Actor, lockWait time.Duration) ([]Verdict, error) {
+func (t *Table) timeOutBatch(ctx context.Context, ids []string, actor Actor, lockWait time.Duration) ([]Verdict, error) {
 	if t.waits.splitting() {
-		return t.timeOutSplit(ctx, ids, by, lockWait)
+		return t.timeOutSplit(ctx, ids, actor, lockWait)
 	}
-	verdicts, err := t.timeOutRows(ctx, ids, by, lockWait)
+	verdicts, err := t.timeOutRows(ctx, ids, actor, lockWait)
 	switch {
 	case !postgres.LockTimedOut(err):
 		return verdicts, err
@@ -127,19 +129,19 @@ func (t *Table) timeOutBatch(ctx context.Context, ids []string, by Actor, lockWa
 		return blocked(ids), nil
 	}
 	t.waits.startSplitting()
-	return t.timeOutSplit(ctx, ids, by, lockWait)
+	return t.timeOutSplit(ctx, ids, actor, lockWait)
 }
 
 // timeOutSplit times out the rows whose shared rows are free with one statement, and the rows that need a locked shared
 // row with one statement for each shared row.
-func (t *Table) timeOutSplit(ctx context.Context, ids []string, by Actor, lockWait time.Duration) ([]Verdict, error) {
+func (t *Table) timeOutSplit(ctx context.Context, ids []string, actor Actor, lockWait time.Duration) ([]Verdict, error) {
 	free, locked, err := t.splitRows(ctx, ids)
 	if err != nil {
 		return nil, err
 	}
 	var verdicts []Verdict
 	if len(free) > 0 {
-		verdicts, err = t.timeOutRows(ctx, free, by, lockWait)
+		verdicts, err = t.timeOutRows(ctx, free, actor, lockWait)
 		if postgres.LockTimedOut(err) { // another session has locked a shared row after the split
 			verdicts, err = blocked(free), nil
 		}
@@ -148,21 +150,21 @@ func (t *Table) timeOutSplit(ctx context.Context, ids []string, by Actor, lockWa
 		if err != nil {
 			return verdicts, err
 		}
-		var some []Verdict
-		some, err = t.timeOutLocked(ctx, key, ids, by)
-		verdicts = append(verdicts, some...)
+		var ofKey []Verdict
+		ofKey, err = t.timeOutLocked(ctx, key, ids, actor)
+		verdicts = append(verdicts, ofKey...)
 	}
 	return verdicts, err
 }
 
 // timeOutLocked times out the rows that need a shared row that another session has locked. The statement waits a little
 // for the lock, because most sessions keep a lock for milliseconds.
-func (t *Table) timeOutLocked(ctx context.Context, key string, ids []string, by Actor) ([]Verdict, error) {
-	wait := t.waits.limit(key)
-	if wait == 0 {
+func (t *Table) timeOutLocked(ctx context.Context, key string, ids []string, actor Actor) ([]Verdict, error) {
+	wait, skipped := t.waits.limit(key)
+	if skipped {
 		return blocked(ids), nil
 	}
-	verdicts, err := t.timeOutRows(ctx, ids, by, wait)
+	verdicts, err := t.timeOutRows(ctx, ids, actor, wait)
 	if postgres.LockTimedOut(err) {
 		t.waits.skip(key)
 		return blocked(ids), nil

@@ -29,7 +29,7 @@ type fakeRows struct {
 	waits    []time.Duration // the limits of the statements that did not get the lock
 	splits   int
 	observed []Verdict
-	by       Actor
+	actor    Actor
 }
 
 // Errors of PostgreSQL.
@@ -89,8 +89,8 @@ func (f *fakeRows) split(_ context.Context, ids []string) (free []string, locked
 	return free, locked, f.err
 }
 
-func (f *fakeRows) observe(_ context.Context, verdicts []Verdict, by Actor) {
-	f.observed, f.by = append(f.observed, verdicts...), by
+func (f *fakeRows) observe(_ context.Context, verdicts []Verdict, actor Actor) {
+	f.observed, f.actor = append(f.observed, verdicts...), actor
 }
 
 func tasksOf(ids ...string) []delay.Task {
@@ -132,8 +132,8 @@ func TestHandleTurnsVerdictsIntoOutcomes(t *testing.T) {
 	if err := outcomes[7].Err(); err == nil || !strings.Contains(err.Error(), "canceled") {
 		t.Errorf("the outcome of an unknown state is %+v, want Fail with an error that names it", outcomes[7])
 	}
-	if len(rows.observed) != 8 || rows.by != ByWorker {
-		t.Errorf("%d verdicts were observed, by the %s; want 8 by the worker", len(rows.observed), rows.by)
+	if len(rows.observed) != 8 || rows.actor != ByWorker {
+		t.Errorf("%d verdicts were observed, by the %s; want 8 by the worker", len(rows.observed), rows.actor)
 	}
 	if text := log.String(); strings.Count(text, "level=WARN") != 2 || strings.Contains(text, foreign) ||
 		!strings.Contains(text, "tasks=1") {
@@ -189,8 +189,8 @@ func TestTimeOutForTheReconciler(t *testing.T) {
 	rows := &fakeRows{states: map[string]RowState{"a": TimedOut, "b": TimedOut, "c": Locked, "d": Blocked, "e": NotDue}}
 	table := rows.table()
 	done, locked, err := table.TimeOut(t.Context(), []string{"a", "b", "c", "d", "e", "gone"})
-	if done != 2 || locked != 2 || err != nil || rows.by != ByReconciler {
-		t.Errorf("%d timed out, %d locked, %v, by the %s; want 2 and 2 by the reconciler", done, locked, err, rows.by)
+	if done != 2 || locked != 2 || err != nil || rows.actor != ByReconciler {
+		t.Errorf("%d timed out, %d locked, %v, by the %s; want 2 and 2 by the reconciler", done, locked, err, rows.actor)
 	}
 	rows.err = errors.New("must not be called")
 	if done, locked, err := table.TimeOut(t.Context(), nil); done != 0 || locked != 0 || err != nil {

@@ -46,8 +46,8 @@ func ParseCursor(s string) (Cursor, error) {
 	return c, nil
 }
 
-// lastMicro is the last day of the year 9999, in microseconds since 1970. PostgreSQL can store later times, but
-// [time.Time.MarshalJSON] returns an error for them.
+// lastMicro is the latest time of a cursor, in microseconds since 1970: the first moment of the last day of the year 9999.
+// PostgreSQL can store later times, but [time.Time.MarshalJSON] returns an error for times after that year.
 var lastMicro = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC).UnixMicro()
 
 // NewID returns a UUID of version 7. Such ids sort by the time of their creation, so new rows go to the end of an index.

@@ -21,14 +21,18 @@ import (
 )
 
 const (
-	// maxPerTopic bounds the subscribers of a topic in one process. A browser opens at most six connections to an HTTP/1.1
-	// address for all its tabs. With two processes behind a load balancer, streams take four of them, and two are left
-	// for requests.
-	maxPerTopic   = 2
+	// maxPerTopic is the largest number of subscribers of a topic in one process. A browser opens at most six connections to
+	// an HTTP/1.1 address for all its tabs. With two processes behind a load balancer, streams take four of them, and two
+	// are left for requests. More streams would leave none, and fewer would end the streams of open tabs.
+	maxPerTopic = 2
+	// maxPerProcess is the largest number of subscribers in one process. More would take more memory, and more processor
+	// time for each broadcast. Fewer would make more pages poll.
 	maxPerProcess = 10_000
-	// maxBehind is how many messages may wait for a subscriber, beside those that its connection buffers.
+	// maxBehind is the largest number of messages that wait for a subscriber, beside those that its connection buffers. More
+	// would take more memory for clients that read too slowly. Fewer would end streams that are slow for a moment.
 	maxBehind = 32
-	// quietTimeout is the silence after which a hub with subscribers pings Redis, and the time that Redis has to answer.
+	// quietTimeout is the time without a message after which a hub with subscribers pings Redis, and the time that Redis has
+	// to answer. With a longer one, pages learn later that the hub is not connected. A shorter one costs more pings.
 	quietTimeout = 3 * time.Second
 )
 
@@ -38,15 +42,15 @@ type Hub struct {
 	cfg     Config
 	rdb     redis.UniversalClient
 	log     *slog.Logger
-	open    prometheus.Gauge
-	dropped prometheus.Counter
+	open    prometheus.Gauge   // open streams
+	dropped prometheus.Counter // streams that the hub ended because their clients read too slowly
 
 	mu          sync.Mutex
 	subscribers map[string]map[*subscriber]struct{} // by topic
-	count       int
-	joined      int64
-	live        bool
-	ended       bool
+	count       int                                 // subscribers now
+	joined      int64                               // subscribers so far
+	live        bool                                // the hub is connected to Redis
+	ended       bool                                // Run has ended: there are no more subscribers
 }
 
 // subscriber is one open page. The hub closes messages when the subscription ends.
@@ -59,24 +63,26 @@ type subscriber struct {
 
 // message is sent to one subscriber.
 type message struct {
-	kind messageKind
-	ids  []string // that have changed, if the kind is changed
+	typ messageType
+	ids []string // the ids that have changed, if the type is changed
 }
 
-type messageKind int
+// messageType says what a message tells its subscriber.
+type messageType int
 
 const (
-	hubLive messageKind = iota
-	hubNotLive
-	changed
-	replaced // a newer subscriber of the topic takes the place of this one
+	hubLive    messageType = iota // the hub is connected to Redis
+	hubNotLive                    // the hub has lost its connection
+	changed                       // ids of the topic have changed
+	replaced                      // a newer subscriber of the topic takes the place of this one
 )
 
+// liveMessage returns the message that the hub is connected to Redis, or is not.
 func liveMessage(live bool) message {
 	if live {
-		return message{kind: hubLive}
+		return message{typ: hubLive}
 	}
-	return message{kind: hubNotLive}
+	return message{typ: hubNotLive}
 }
 
 // NewHub returns a hub that receives notifications while [Hub.Run] runs.
@@ -97,7 +103,7 @@ func NewHub(rdb redis.UniversalClient, cfg Config, log *slog.Logger, reg prometh
 
 // Run receives notifications until ctx ends, and then ends every subscription.
 func (h *Hub) Run(ctx context.Context) error {
-	defer h.end()
+	defer h.removeAll()
 	for {
 		err := h.listen(ctx)
 		if ctx.Err() != nil {
@@ -144,6 +150,7 @@ func (h *Hub) listen(ctx context.Context) error {
 	}
 }
 
+// isLive reports whether the hub is connected to Redis.
 func (h *Hub) isLive() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -193,7 +200,7 @@ func (h *Hub) receive(payload string) {
 	for topic, subscribers := range h.subscribers {
 		for s := range subscribers {
 			if ids[topic] != nil {
-				h.send(s, message{kind: changed, ids: ids[topic]})
+				h.send(s, message{typ: changed, ids: ids[topic]})
 			}
 			select {
 			case s.broadcast <- struct{}{}:
@@ -229,7 +236,7 @@ func (h *Hub) subscribe(topic string) (*subscriber, error) {
 	if subscribers := h.subscribers[topic]; len(subscribers) >= maxPerTopic {
 		oldest := slices.MinFunc(slices.Collect(maps.Keys(subscribers)),
 			func(a, b *subscriber) int { return cmp.Compare(a.number, b.number) })
-		h.send(oldest, message{kind: replaced})
+		h.send(oldest, message{typ: replaced})
 		h.remove(oldest)
 	}
 	h.joined++
@@ -265,7 +272,8 @@ func (h *Hub) remove(s *subscriber) {
 	h.open.Dec()
 }
 
-func (h *Hub) end() {
+// removeAll ends every subscription, and rejects later ones.
+func (h *Hub) removeAll() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ended = true

@@ -19,7 +19,7 @@ import (
 
 // Config configures notifiers and hubs. Those that exchange notifications need the same configuration.
 type Config struct {
-	Channel        string // of Redis pub/sub
+	Channel        string // the channel of Redis pub/sub
 	TopicEvent     string // the name of the event that tells a topic's subscribers which id has changed
 	BroadcastEvent string // the name of the event that tells all subscribers, once a second at most, of any change
 }
@@ -31,9 +31,15 @@ type notification struct {
 }
 
 const (
-	maxQueued       = 4096 // notifications in memory while Redis does not answer
-	maxPerMessage   = 1000
-	publishInterval = 50 * time.Millisecond // notifications of one interval share a message
+	// maxQueued is the largest number of notifications in memory while Redis does not answer. More would take more memory, and
+	// reach pages that have reloaded since. With fewer, a burst could lose notifications.
+	maxQueued = 4096
+	// maxPerMessage is the largest number of notifications in one message. More would make the hubs wait longer for a large
+	// message. With fewer, a burst would take more messages.
+	maxPerMessage = 1000
+	// publishInterval is the time between two messages. The notifications of one interval share a message. With a longer
+	// interval pages change later, and with a shorter one there are more messages.
+	publishInterval = 50 * time.Millisecond
 )
 
 // Notifier publishes notifications for every [Hub]. It never delays the caller, and it does not guarantee delivery.
@@ -42,7 +48,7 @@ type Notifier struct {
 	rdb   redis.UniversalClient
 	queue chan notification
 	log   *slog.Logger
-	lost  prometheus.Counter
+	lost  prometheus.Counter // notifications that were not published
 }
 
 // NewNotifier returns a notifier that publishes while [Notifier.Run] runs.
@@ -84,6 +90,7 @@ func (n *Notifier) Run(ctx context.Context) error {
 	}
 }
 
+// flush publishes the notifications that are queued. After an error it counts the others as lost.
 func (n *Notifier) flush(ctx context.Context) error {
 	for {
 		select {
@@ -98,6 +105,7 @@ func (n *Notifier) flush(ctx context.Context) error {
 	}
 }
 
+// logChange logs that publishing began to fail (err is not nil) or succeeds again.
 func (n *Notifier) logChange(err error) {
 	if err != nil {
 		n.log.Warn("notifications are lost until Redis answers; meanwhile open pages only reload from time to time", "error", err)

@@ -16,12 +16,14 @@ import (
 const eventStream = "text/event-stream"
 
 const (
-	// heartbeat is shorter than the idle timeouts of proxies. A page detects a dead connection by missing heartbeats.
+	// heartbeat is the time between two heartbeat events. A page detects a dead connection by missing heartbeats. With a
+	// longer time pages detect it later, and proxies may close a connection that is idle. A shorter one costs more writes.
 	heartbeat = 10 * time.Second
-	// writeTimeout bounds one write to a client that does not read.
+	// writeTimeout is the longest time for one write to a client. With a longer one, clients that do not read keep their
+	// connections for longer. With a shorter one, clients with slow networks lose their streams.
 	writeTimeout = 10 * time.Second
-	// broadcastInterval is the minimum time between two broadcasts to a subscriber. It limits the load, because every
-	// page requests its data again after each broadcast.
+	// broadcastInterval is the shortest time between two broadcasts to a subscriber. After each broadcast every page requests
+	// its data again. A shorter interval makes more load, and with a longer one pages show older data.
 	broadcastInterval = time.Second
 )
 
@@ -85,7 +87,7 @@ func (h *Hub) stream(c *gin.Context, s *subscriber) {
 	}
 }
 
-// The data of events.
+// The data of events, as JSON.
 type (
 	stateData struct {
 		Live bool `json:"live"`
@@ -98,17 +100,17 @@ type (
 var empty = struct{}{}
 
 // events returns a message as server-sent events.
-func (h *Hub) events(m message) (all []byte) {
-	switch m.kind {
+func (h *Hub) events(m message) (text []byte) {
+	switch m.typ {
 	case hubLive, hubNotLive:
-		return event("state", stateData{m.kind == hubLive})
+		return event("state", stateData{m.typ == hubLive})
 	case replaced:
 		return event("replaced", empty)
 	}
 	for _, id := range m.ids {
-		all = append(all, event(h.cfg.TopicEvent, changedData{id})...)
+		text = append(text, event(h.cfg.TopicEvent, changedData{id})...)
 	}
-	return all
+	return text
 }
 
 // event returns one server-sent event. See https://html.spec.whatwg.org/multipage/server-sent-events.html.
