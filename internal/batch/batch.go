@@ -71,7 +71,7 @@ type Config struct {
 	// wait for each other at a row that all items need.
 	Lanes int
 
-	// Size is the largest number of items of a batch. More would hold the locks of the shared rows for longer. Fewer would
+	// Size is the largest number of items of a batch. More would keep the locks of the shared rows for longer. Fewer would
 	// take more transactions.
 	Size int
 
@@ -85,12 +85,12 @@ type Config struct {
 	MaxUnderWay int64
 
 	// LockWait is the time for which a batch in a lane waits for a lock. A longer one delays the other items of the batch.
-	// With one that is shorter than sessions usually hold these locks, many batches are handled in parts.
+	// With one that is shorter than sessions usually keep these locks, many batches are handled in parts.
 	LockWait time.Duration
 
-	// Timeout is the time limit for a batch, and for the wait for a locked shared row together with the batches after it.
-	// It must be longer than the statement_timeout of the sessions, which is the better error. With one that is longer than
-	// callers wait, items would be handled whose callers have gone.
+	// Timeout is the longest time for a batch. It is also the longest time for a wait for a locked shared row and the batches
+	// of the items that waited. A Timeout below the statement_timeout of the sessions would hide PostgreSQL's error. With a
+	// Timeout that is longer than callers wait, items would be handled whose callers have gone.
 	Timeout time.Duration
 
 	// OnReject is called with the reason when items are rejected, for the log: at most once in 10 s.
@@ -109,7 +109,7 @@ type Queue[T comparable, K comparable] struct {
 	rows  lockedRows[T, K]
 
 	underWay     atomic.Int64 // items that Admit has admitted and that have not ended
-	rejectLogged atomic.Bool  // OnReject was called a short time ago
+	rejectLogged atomic.Bool  // OnReject was called less than rejectLogInterval ago
 }
 
 // New returns a queue.
@@ -165,10 +165,11 @@ func (q *Queue[T, K]) Admit() (done func(), err error) {
 // waitsTooLong is the reason for OnReject while MaxWait is exceeded.
 const waitsTooLong = "the first one in the queue has waited too long for its batch"
 
-// rejectLogInterval is the shortest time between two calls of OnReject. A shorter one would fill the log under overload.
+// rejectLogInterval is the shortest time between two calls of OnReject. A shorter one would fill the log under overload. With
+// a longer one an operator would learn of a second overload late.
 const rejectLogInterval = 10 * time.Second
 
-// reject returns [ErrOverloaded]. It passes the reason to OnReject, unless it has done so a short time ago.
+// reject returns [ErrOverloaded]. It passes the reason to OnReject, at most once in rejectLogInterval.
 func (q *Queue[T, K]) reject(reason string) error {
 	if q.rejectLogged.CompareAndSwap(false, true) {
 		q.cfg.OnReject(reason)

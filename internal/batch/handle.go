@@ -8,20 +8,21 @@ import (
 	"example.com/shop/internal/postgres"
 )
 
-// runLane handles a batch in a lane. Items that need a shared row for which others wait already wait with them.
+// runLane handles a batch in a lane. An item that needs a shared row for which other items wait is put into their queue.
 func (q *Queue[T, K]) runLane(batch []*waiter[T]) {
-	batch = q.rows.join(batch, q.table.Rows)
+	batch = q.rows.enqueue(batch, q.table.Rows)
 	if len(batch) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), q.cfg.Timeout)
 	defer cancel()
-	q.handle(ctx, batch, q.cfg.LockWait)
+	q.handleInParts(ctx, batch, q.cfg.LockWait)
 }
 
-// handle handles a batch, in parts if it fails as a whole. It passes the items that would wait for longer than lockWait for
-// a lock to goroutines of their own; with a lockWait of 0 there are none.
-func (q *Queue[T, K]) handle(ctx context.Context, batch []*waiter[T], lockWait time.Duration) {
+// handleInParts handles a batch, in parts if it fails as a whole. It passes the items that would wait for longer than
+// lockWait for a lock to goroutines of their own. With a lockWait of 0 all items wait for as long as the lock_timeout of the
+// session, and there are no such goroutines.
+func (q *Queue[T, K]) handleInParts(ctx context.Context, batch []*waiter[T], lockWait time.Duration) {
 	var handled []T
 	for parts := [][]*waiter[T]{batch}; len(parts) > 0; {
 		part := parts[0]
@@ -32,7 +33,7 @@ func (q *Queue[T, K]) handle(ctx context.Context, batch []*waiter[T], lockWait t
 		case len(left) == 0:
 		case postgres.LockTimedOut(err) && lockWait > 0:
 			parts = append(q.queueLocked(ctx, left), parts...)
-		case len(left) == 1, postgres.Unavailable(err):
+		case len(left) == 1, postgres.Unavailable(err): // the item or the database causes the error
 			fail(left, err)
 		default: // an item causes the error, and the others must not fail with it
 			parts = append(halves(left), parts...)
@@ -79,7 +80,7 @@ func (q *Queue[T, K]) queueLocked(ctx context.Context, part []*waiter[T]) (next 
 		return halves(part)
 	}
 	for row, items := range locked {
-		if q.rows.add(row, items) {
+		if q.rows.enqueueFor(row, items) {
 			go q.handleWhenFree(row)
 		}
 	}

@@ -10,13 +10,13 @@ import (
 // while fewer than max batches are under way. The items that arrive later make up the next batch.
 type lanes[T comparable] struct {
 	run     func([]T)     // handles a batch
-	max     int           // the largest number of batches under way at the same time
-	size    int           // the largest number of items of a batch
-	maxWait time.Duration // while the first item in the queue has waited longer, no further items are taken
+	max     int           // the largest number of batches under way at the same time: [Config.Lanes]
+	size    int           // the largest number of items of a batch: [Config.Size]
+	maxWait time.Duration // the time for which the first item in the queue may wait: [Config.MaxWait]
 
 	mu      sync.Mutex
-	running int // batches under way
-	queue   []arrival[T]
+	running int          // batches under way
+	queue   []arrival[T] // in order of arrival
 }
 
 // arrival is an item in the queue.
@@ -48,6 +48,7 @@ func (l *lanes[T]) overloaded() bool {
 	return l.overloadedAt(time.Now())
 }
 
+// overloadedAt is overloaded at a given time. The caller has locked the mutex.
 func (l *lanes[T]) overloadedAt(now time.Time) bool {
 	return len(l.queue) > 0 && now.Sub(l.queue[0].at) > l.maxWait
 }
@@ -82,7 +83,7 @@ func (l *lanes[T]) next() []T {
 	return batch
 }
 
-// take removes a batch from the queue. The caller holds the mutex.
+// take removes a batch from the queue. The caller has locked the mutex.
 func (l *lanes[T]) take() []T {
 	n := min(len(l.queue), l.size)
 	batch := make([]T, n)

@@ -11,11 +11,12 @@ import (
 // it. Only the first of these items have waited for the lock in a lane, so those that follow delay no batch.
 type lockedRows[T comparable, K comparable] struct {
 	mu      sync.Mutex
-	waiting map[K][]*waiter[T]
+	waiting map[K][]*waiter[T] // the items that wait for a row, by its key, in order of arrival
 }
 
-// join has those items of a batch wait that need a row for which others wait, and returns the rest of the batch.
-func (r *lockedRows[T, K]) join(batch []*waiter[T], rows func(T) []K) []*waiter[T] {
+// enqueue puts those items of a batch into the queue of a row that need a row for which others wait. It returns the other
+// items.
+func (r *lockedRows[T, K]) enqueue(batch []*waiter[T], rows func(T) []K) []*waiter[T] {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.waiting) == 0 {
@@ -32,8 +33,8 @@ func (r *lockedRows[T, K]) join(batch []*waiter[T], rows func(T) []K) []*waiter[
 	})
 }
 
-// add has items wait for a row, and reports whether they are the first.
-func (r *lockedRows[T, K]) add(row K, items []*waiter[T]) (isFirst bool) {
+// enqueueFor puts items into the queue of a row, and reports whether they are the first.
+func (r *lockedRows[T, K]) enqueueFor(row K, items []*waiter[T]) (isFirst bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before, found := r.waiting[row]
@@ -67,7 +68,7 @@ func (q *Queue[T, K]) handleWhenFree(row K) {
 	}
 	items = q.failExpired(items)
 	for batch := range slices.Chunk(items, q.cfg.Size) {
-		q.handle(ctx, batch, q.cfg.LockWait)
+		q.handleInParts(ctx, batch, q.cfg.LockWait)
 	}
 }
 
@@ -97,5 +98,5 @@ func (q *Queue[T, K]) handleAlone(w *waiter[T]) {
 		return
 	}
 	defer leave()
-	q.handle(ctx, alone, 0)
+	q.handleInParts(ctx, alone, 0)
 }

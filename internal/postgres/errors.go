@@ -50,7 +50,7 @@ func Duplicate(err error) bool { return hasCode(err, "23505") }
 // serialization failure. The statements of the application lock rows in one order and do not deadlock each other. But
 // an operator's statement may deadlock with them.
 func RetryDeadlock(run func() error) error {
-	const attempts = 3
+	const attempts = 3 // more would load a database on which statements deadlock again and again; fewer would return more errors
 	var err error
 	for range attempts {
 		if err = run(); !hasCode(err, "40001", "40P01") {

@@ -15,18 +15,21 @@ import (
 	"gorm.io/gorm/logger"
 )
 
+// connectTimeout is the longest time for a new connection. With a longer one, callers wait longer for a server that is gone. A
+// shorter one would fail while a server is slow for a moment.
 const connectTimeout = 5 * time.Second
 
-// sessionSettings hold for every session of the pool, whatever the defaults of the server, database and role are.
+// sessionSettings are the settings of every session of the pool, whatever the defaults of the server, database and role are.
 var sessionSettings = map[string]string{
 	"timezone": "UTC",
 
 	// The statements of the application are written for this level.
 	"default_transaction_isolation": "read committed",
 
-	// All statements should be short. A long one must not block the statements that wait for its locks.
+	// All statements should be short. A long one must not block the statements that wait for its locks. PostgreSQL looks for a
+	// deadlock after a second (deadlock_timeout). A shorter lock_timeout would end the statements of a deadlock before.
 	"statement_timeout":                   "5s",
-	"lock_timeout":                        "3s", // longer than deadlock_timeout, 1s, after which PostgreSQL detects a deadlock
+	"lock_timeout":                        "3s",
 	"idle_in_transaction_session_timeout": "10s",
 
 	// A session of the pool is idle until a request needs it. If the server ended idle sessions, that request would
@@ -94,7 +97,8 @@ func Open(ctx context.Context, databaseURL, application string, conns int) (*gor
 	return gdb, nil
 }
 
-// pingTimeout is about a thousand times the usual duration of a ping.
+// pingTimeout is the longest time for a ping, which usually takes a millisecond. With a longer one, a request waits longer when
+// its connection is dead. With a shorter one, the pool drops connections to a server that is slow for a moment.
 const pingTimeout = time.Second
 
 // pingIdle pings a connection that was idle, before a request uses it. A firewall may have dropped the connection
