@@ -65,16 +65,16 @@ func (e Engine) Pull(ctx context.Context, image string, w io.Writer) error {
 // Container is a server in a container. The engine removes the container when the server ends. The methods must not be
 // called concurrently.
 type Container struct {
-	engine  Engine
-	image   string
-	dir     string            // the directory for the log
-	env     map[string]string // the server's environment
-	args    []string          // the server's command line
-	data    string            // the directory in the container for the server's data, a tmpfs
-	inside  int               // the server's port in the container
-	port    int               // the port of 127.0.0.1 that the engine forwards to the server's port
-	address string            // the server's URL, with %d for the port
-	ping    func(ctx context.Context, c *Container) error
+	engine     Engine
+	image      string
+	dir        string            // the directory for the log
+	env        map[string]string // the server's environment
+	args       []string          // the server's command line
+	data       string            // the directory in the container for the server's data, a tmpfs
+	serverPort int               // the server's port in the container
+	port       int               // the port of 127.0.0.1 that the engine forwards to the server's port
+	address    string            // the server's URL, with %d for the port
+	ping       func(ctx context.Context, c *Container) error
 
 	name    string
 	stdin   io.Closer
@@ -86,7 +86,7 @@ type Container struct {
 func (e Engine) StartPostgres(ctx context.Context, dir string) (*Container, error) {
 	password := rand.Text()
 	return e.start(ctx, Container{
-		image: PostgresImage(), dir: dir, inside: 5432, data: "/var/lib/postgresql/data",
+		image: PostgresImage(), dir: dir, serverPort: 5432, data: "/var/lib/postgresql/data",
 		env: map[string]string{
 			"POSTGRES_USER": databaseName, "POSTGRES_PASSWORD": password, "POSTGRES_DB": databaseName,
 			"PGDATA": "/var/lib/postgresql/data/pgdata",
@@ -101,7 +101,7 @@ func (e Engine) StartPostgres(ctx context.Context, dir string) (*Container, erro
 // dir.
 func (e Engine) StartRedis(ctx context.Context, dir string) (*Container, error) {
 	return e.start(ctx, Container{
-		image: RedisImage(), dir: dir, inside: 6379, data: "/data",
+		image: RedisImage(), dir: dir, serverPort: 6379, data: "/data",
 		args:    []string{"redis-server", "--save", "", "--appendonly", "no"},
 		address: "redis://127.0.0.1:%d/0",
 		ping:    func(ctx context.Context, c *Container) error { return pingRedis(ctx, c.addr()) },
@@ -139,7 +139,7 @@ func (c *Container) Restart(ctx context.Context) error {
 	c.name = containerName()
 	args := []string{
 		"run", "--rm", "--interactive", "--name", c.name,
-		"--publish", fmt.Sprintf("127.0.0.1:%d:%d", c.port, c.inside), "--tmpfs", c.data + ":mode=1777",
+		"--publish", fmt.Sprintf("127.0.0.1:%d:%d", c.port, c.serverPort), "--tmpfs", c.data + ":mode=1777",
 	}
 	for name := range c.env {
 		args = append(args, "--env", name) // without the value: other users can see the command line, but not the environment
@@ -186,6 +186,7 @@ func (e Engine) remove(ctx context.Context, name string) error {
 	return nil
 }
 
+// namePrefix begins the names of the containers of this package.
 const namePrefix = "devstack-"
 
 // containerName returns a name for a container of this process: the prefix, the process id, random letters and the

@@ -22,10 +22,12 @@ import (
 	"time"
 )
 
-// startTimeout limits how long a server may take to start. On an idle machine it takes half a second.
+// startTimeout is the longest time for the start of a server. On an idle machine a start takes half a second. With a longer
+// time a caller learns later that a server does not start. With a shorter one a start fails on a busy machine.
 const startTimeout = time.Minute
 
-// stopTimeout limits how long a server may take to stop. Then the server is killed.
+// stopTimeout is the time that a server has to stop, before it is killed. With a longer time a caller waits longer for a server
+// that hangs. With a shorter one a server that is busy is killed.
 const stopTimeout = 5 * time.Second
 
 // process is a child process.
@@ -125,9 +127,9 @@ func (p *process) logTail() string {
 		return err.Error()
 	}
 	log = bytes.TrimSpace(log)
-	const most = 600
-	if len(log) > most {
-		log = log[len(log)-most:]
+	const maxTail = 600 // bytes; more would hide the error in a long line, and fewer could leave out the cause
+	if len(log) > maxTail {
+		log = log[len(log)-maxTail:]
 	}
 	return strings.Join(strings.Fields(string(log)), " ")
 }

@@ -31,9 +31,9 @@ const databaseName = "devstack"
 // must not be called concurrently.
 type Postgres struct {
 	run      runner
-	dir      string
-	env      []string
-	settings map[string]string
+	dir      string            // the directory of the cluster and of the log
+	env      []string          // additional environment variables of the server
+	settings map[string]string // server parameters
 	port     int
 	process  *process
 }
@@ -159,7 +159,7 @@ func majorVersion(bin string) int {
 // runner returns a command that runs one of the server's binaries, as a user that PostgreSQL accepts.
 type runner func(attr *syscall.SysProcAttr, name string, args ...string) *exec.Cmd
 
-// initCluster makes the database cluster, and returns a runner for the server. PostgreSQL refuses to run as root. For
+// initCluster makes the database cluster, and returns a runner for the server. PostgreSQL does not run as root. For
 // root the runner uses a user namespace or, where namespaces are not permitted, the user nobody.
 func initCluster(ctx context.Context, dir string) (runner, error) {
 	bin, err := postgresBin(ctx)

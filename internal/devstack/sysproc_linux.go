@@ -8,7 +8,7 @@ func childOf(death syscall.Signal) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: death}
 }
 
-// asNobody adds a user namespace, in which root has the id of nobody and still owns its files. PostgreSQL refuses to
+// asNobody adds a user namespace, in which root has the id of nobody and still owns its files. PostgreSQL does not
 // run as root, but runs in this namespace.
 func asNobody(attr *syscall.SysProcAttr) *syscall.SysProcAttr {
 	const nobody = 65534

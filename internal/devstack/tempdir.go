@@ -11,8 +11,9 @@ import (
 )
 
 const (
+	// dirPrefix begins the names of the directories of this package.
 	dirPrefix = "devstack-"
-	// lockName is a file in each directory. The process that made the directory holds a lock on the file. The kernel
+	// lockName is a file in each directory. The process that made the directory has locked the file. The kernel
 	// releases the lock when the process ends for any reason. The process id in the directory's name does not show
 	// whether the process runs: another process may have this id by now. In another container that shares the directory
 	// for temporary files, the id may belong to another process or to none.

@@ -37,7 +37,7 @@ type answer struct {
 // apiError is an error that the client of the API sees. See https://docs.stripe.com/api/errors.
 type apiError struct {
 	status   int
-	executed bool // the execution had begun, so the error is stored for the idempotency key
+	executed bool // the execution had begun, so the simulator stores the error for the idempotency key
 
 	Type    string `json:"type"`
 	Code    string `json:"code,omitempty"`
@@ -52,16 +52,16 @@ func invalidRequest(code, param, message string) *apiError {
 	return &apiError{status: http.StatusBadRequest, Type: "invalid_request_error", Code: code, Param: param, Message: message}
 }
 
-// refused returns an error that depends on the state of an object.
-func refused(code, param, message string) *apiError {
+// rejectedByState returns an error that depends on the state of an object.
+func rejectedByState(code, param, message string) *apiError {
 	e := invalidRequest(code, param, message)
 	e.executed = true
 	return e
 }
 
-// missing returns the error for an object that does not exist. kind is what Stripe calls the object in messages.
-func missing(kind, id, param string) *apiError {
-	e := refused("resource_missing", param, fmt.Sprintf("No such %s: '%s'", kind, id))
+// missing returns the error for an object that does not exist. noun is what Stripe calls the object in messages.
+func missing(noun, id, param string) *apiError {
+	e := rejectedByState("resource_missing", param, fmt.Sprintf("No such %s: '%s'", noun, id))
 	if param == "id" || param == "session" {
 		e.status = http.StatusNotFound
 	}
@@ -86,8 +86,11 @@ func (s *Simulator) Handler() http.Handler {
 }
 
 const (
-	maxBody = 256 << 10 // bytes
-	// callTimeout bounds the execution of one call.
+	// maxBody is the largest size of a request, in bytes. A larger one would take more memory. A smaller one would reject sessions
+	// with many line items.
+	maxBody = 256 << 10
+	// callTimeout is the longest time for one call. With a longer one, a call keeps its locks for longer when the database
+	// hangs. With a shorter one, calls fail on a slow machine.
 	callTimeout = 10 * time.Second
 )
 

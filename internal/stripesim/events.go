@@ -37,7 +37,7 @@ type eventRequest struct {
 }
 
 // record inserts an event about an object, and its deliveries. c is the call that causes the event, or nil.
-func (s *Simulator) record(ctx context.Context, tx *sql.Tx, kind string, object any, c *call) error {
+func (s *Simulator) record(ctx context.Context, tx *sql.Tx, eventType string, object any, c *call) error {
 	var request, key sql.NullString
 	if c != nil {
 		request, key = optionalText(c.requestID), optionalText(c.key)
@@ -49,7 +49,7 @@ func (s *Simulator) record(ctx context.Context, tx *sql.Tx, kind string, object 
 		)
 		INSERT INTO stripesim.deliveries (event_id, state, due_at, held)
 		SELECT id, $6, clock_timestamp() + $7 * interval '1 microsecond', $8 FROM event, generate_series(1, $9)`,
-		newID("evt_"), kind, encode(object), request, key, d.state, d.delay.Microseconds(), d.held, d.copies)
+		newID("evt_"), eventType, encode(object), request, key, d.state, d.delay.Microseconds(), d.reordered, d.copies)
 	return err
 }
 
@@ -81,12 +81,12 @@ func (s *Simulator) retrieveEvent(ctx context.Context, tx *sql.Tx, c *call) (any
 func (s *Simulator) listEvents(ctx context.Context, tx *sql.Tx, c *call) (any, error) {
 	f := c.form
 	p := f.page()
-	var kinds []string
-	if kind := f.optional("type"); kind != "" {
-		kinds = append(kinds, strings.ReplaceAll(kind, "*", "%"))
+	var types []string
+	if pattern := f.optional("type"); pattern != "" {
+		types = append(types, strings.ReplaceAll(pattern, "*", "%"))
 	}
 	for i := range f.length("types") {
-		kinds = append(kinds, f.optional(fmt.Sprintf("types[%d]", i)))
+		types = append(types, f.optional(fmt.Sprintf("types[%d]", i)))
 	}
 	from := max(f.integer("created[gte]", 0, 0, math.MaxInt32), f.integer("created[gt]", -1, 0, math.MaxInt32)+1)
 	to := min(f.integer("created[lte]", math.MaxInt32, 0, math.MaxInt32), f.integer("created[lt]", math.MaxInt32, 0, math.MaxInt32)-1)
@@ -101,7 +101,7 @@ func (s *Simulator) listEvents(ctx context.Context, tx *sql.Tx, c *call) (any, e
 		SELECT `+eventColumns+` FROM stripesim.events e
 		WHERE (coalesce(cardinality($1::text[]), 0) = 0 OR type LIKE ANY ($1)) AND seq < $2
 			AND floor(extract(epoch FROM created_at)) BETWEEN $3 AND $4
-		ORDER BY seq DESC LIMIT $5`, kinds, before, from, to, p.limit+1)
+		ORDER BY seq DESC LIMIT $5`, types, before, from, to, p.limit+1)
 	if err != nil {
 		return nil, err
 	}
@@ -118,15 +118,15 @@ func (s *Simulator) listEvents(ctx context.Context, tx *sql.Tx, c *call) (any, e
 }
 
 // position returns the seq of an object, as the exclusive upper bound of the next page. The id "" stands for the first
-// page. kind is refund or event.
-func position(ctx context.Context, tx *sql.Tx, kind, id string) (int64, error) {
+// page. noun is refund or event.
+func position(ctx context.Context, tx *sql.Tx, noun, id string) (int64, error) {
 	if id == "" {
 		return math.MaxInt64, nil
 	}
 	var seq int64
-	err := tx.QueryRowContext(ctx, `SELECT seq FROM stripesim.`+kind+`s WHERE id = $1`, id).Scan(&seq)
+	err := tx.QueryRowContext(ctx, `SELECT seq FROM stripesim.`+noun+`s WHERE id = $1`, id).Scan(&seq)
 	if errors.Is(err, sql.ErrNoRows) {
-		return 0, missing(kind, id, "starting_after")
+		return 0, missing(noun, id, "starting_after")
 	}
 	return seq, err
 }

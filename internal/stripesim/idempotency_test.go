@@ -96,21 +96,21 @@ func TestRejectedRequestsAreNotStored(t *testing.T) {
 	testenv.Must(t, err)
 
 	f.set(t, func(k *Knobs) { k.Sessions = "refuse" })
-	_, err = f.createWithKey(t, "refused", unchanged)
+	_, err = f.createWithKey(t, "rejected", unchanged)
 	expectError(t, err, http.StatusBadRequest, stripe.ErrorTypeInvalidRequest, "", "")
 	f.set(t, func(k *Knobs) { k.Sessions = "accept"; k.Key = "sk_test_rotated" })
-	_, err = f.createWithKey(t, "refused", unchanged)
+	_, err = f.createWithKey(t, "rejected", unchanged)
 	expectError(t, err, http.StatusUnauthorized, stripe.ErrorTypeInvalidRequest, "", "")
 	f.set(t, func(k *Knobs) { k.Key = testKey })
-	s, err := f.createWithKey(t, "refused", unchanged)
+	s, err := f.createWithKey(t, "rejected", unchanged)
 	testenv.Must(t, err)
 	if replayed(s) {
 		t.Error("a request that was not executed was replayed")
 	}
 }
 
-// TestRefusalsOfStateAreStored repeats a refused request after the state has changed.
-func TestRefusalsOfStateAreStored(t *testing.T) {
+// TestRejectionsByStateAreStored repeats a rejected request after the state has changed.
+func TestRejectionsByStateAreStored(t *testing.T) {
 	f := newFixture(t)
 	s := f.paid(t)
 	send := func() error {

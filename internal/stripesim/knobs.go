@@ -19,7 +19,7 @@ type Knobs struct {
 	//   - errors: requests are answered with status 500 and have no effect. As at Stripe, the 500 of a POST with an
 	//     idempotency key is stored and replayed.
 	API string `json:"api"`
-	// Sessions is accept, or refuse: creating a session is answered with status 400.
+	// Sessions is accept, or refuse: then creating a session is answered with status 400.
 	Sessions string `json:"sessions"`
 	// Refunds is the result of refunds:
 	//   - succeed: at once;

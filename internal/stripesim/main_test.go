@@ -230,15 +230,15 @@ func (f *fixture) ledger(t testing.TB) map[string]payment {
 }
 
 // expectError checks an error of stripe-go.
-func expectError(t testing.TB, err error, status int, kind stripe.ErrorType, code stripe.ErrorCode, param string) {
+func expectError(t testing.TB, err error, status int, errorType stripe.ErrorType, code stripe.ErrorCode, param string) {
 	t.Helper()
 	e, ok := errors.AsType[*stripe.Error](err)
 	if !ok {
 		t.Errorf("the error is %v, want an error of the API", err)
 		return
 	}
-	if e.HTTPStatusCode != status || e.Type != kind || e.Code != code || e.Param != param || e.Msg == "" || e.RequestID == "" {
-		t.Errorf("the error is %v, want status %d, type %q, code %q, param %q, a message and a request id", e, status, kind, code, param)
+	if e.HTTPStatusCode != status || e.Type != errorType || e.Code != code || e.Param != param || e.Msg == "" || e.RequestID == "" {
+		t.Errorf("the error is %v, want status %d, type %q, code %q, param %q, a message and a request id", e, status, errorType, code, param)
 	}
 }
 
@@ -309,7 +309,7 @@ func (f *fixture) count(t testing.TB, query string, args ...any) (n int) {
 }
 
 // expectBody checks an error that was not read with stripe-go.
-func expectBody(t testing.TB, res response, body string, status int, kind, code, param string) {
+func expectBody(t testing.TB, res response, body string, status int, errorType, code, param string) {
 	t.Helper()
 	var got struct {
 		Error struct{ Type, Code, Message, Param string }
@@ -318,8 +318,8 @@ func expectBody(t testing.TB, res response, body string, status int, kind, code,
 		t.Errorf("the body is %q: %v", body, err)
 	}
 	e := got.Error
-	if res.StatusCode != status || e.Type != kind || e.Code != code || e.Param != param || e.Message == "" || res.Header.Get("Request-Id") == "" {
+	if res.StatusCode != status || e.Type != errorType || e.Code != code || e.Param != param || e.Message == "" || res.Header.Get("Request-Id") == "" {
 		t.Errorf("answered %d %s, want status %d, type %q, code %q, param %q, a message and a request id",
-			res.StatusCode, body, status, kind, code, param)
+			res.StatusCode, body, status, errorType, code, param)
 	}
 }

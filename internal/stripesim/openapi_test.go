@@ -121,7 +121,7 @@ func TestAnswersFollowStripesDocument(t *testing.T) {
 		f.set(t, func(k *Knobs) { k.Refunds = result })
 		r, err := f.refund(t, paid.PaymentIntent.ID, 100)
 		testenv.Must(t, err)
-		testenv.Must(t, f.sim.settleRefunds(t.Context()))
+		testenv.Must(t, f.sim.endPendingRefunds(t.Context()))
 		check("refund", get("/v1/refunds/"+r.ID))
 	}
 	for _, e := range f.events(t, &stripe.EventListParams{}) {

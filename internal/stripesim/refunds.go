@@ -84,10 +84,10 @@ func (s *Simulator) createRefund(ctx context.Context, tx *sql.Tx, c *call) (any,
 	case err != nil:
 		return nil, err
 	case left == 0:
-		return nil, refused("charge_already_refunded", "", fmt.Sprintf("Charge %s has already been refunded.",
+		return nil, rejectedByState("charge_already_refunded", "", fmt.Sprintf("Charge %s has already been refunded.",
 			refund{paymentIntent: paymentIntent}.object().Charge))
 	case amount > left:
-		return nil, refused("", "amount", fmt.Sprintf("Refund amount (%s) is greater than unrefunded amount on charge (%s)",
+		return nil, rejectedByState("", "amount", fmt.Sprintf("Refund amount (%s) is greater than unrefunded amount on charge (%s)",
 			money(amount, currency), money(left, currency)))
 	case amount == 0:
 		amount = left
@@ -166,8 +166,8 @@ func (s *Simulator) listRefunds(ctx context.Context, tx *sql.Tx, c *call) (any, 
 	return p.list("/v1/refunds", objects), rows.Err()
 }
 
-// settleRefunds ends the pending refunds as the knob says.
-func (s *Simulator) settleRefunds(ctx context.Context) error {
+// endPendingRefunds ends the pending refunds as the knob says.
+func (s *Simulator) endPendingRefunds(ctx context.Context) error {
 	ids, err := s.strings(ctx, `SELECT id FROM stripesim.refunds WHERE status = 'pending' ORDER BY seq LIMIT 1000`)
 	if err != nil {
 		return err

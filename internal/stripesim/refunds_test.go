@@ -135,7 +135,7 @@ func TestRefundStaysPendingUntilKnobChanges(t *testing.T) {
 	intent := f.paid(t).PaymentIntent.ID
 	pending, err := f.refund(t, intent, sessionTotal)
 	testenv.Must(t, err)
-	testenv.Must(t, f.sim.settleRefunds(t.Context()))
+	testenv.Must(t, f.sim.endPendingRefunds(t.Context()))
 	if got, err := f.stripe.V1Refunds.Retrieve(t.Context(), pending.ID, nil); err != nil || got.Status != stripe.RefundStatusPending {
 		t.Errorf("the refund is %v, %v; want it pending", got, err)
 	}

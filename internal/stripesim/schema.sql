@@ -62,7 +62,7 @@ CREATE TABLE IF NOT EXISTS stripesim.deliveries (
     event_id text        NOT NULL REFERENCES stripesim.events,
     state    text        NOT NULL DEFAULT 'waiting' CHECK (state IN ('waiting', 'delivered', 'given_up')),
     due_at   timestamptz NOT NULL, -- of the next try
-    held     boolean     NOT NULL DEFAULT false, -- is sent with other held deliveries, the newest first
+    held     boolean     NOT NULL DEFAULT false, -- reordered: is sent with the other reordered deliveries, the newest first
     tries    integer     NOT NULL DEFAULT 0,
     error    text -- of the last try
 );

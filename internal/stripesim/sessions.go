@@ -17,7 +17,7 @@ const (
 	maxSessionLife = 24 * time.Hour
 	minAmount      = 50         // cents; https://docs.stripe.com/currencies#minimum-and-maximum-charge-amounts
 	maxAmount      = 99_999_999 // cents
-	maxLineItems   = 100
+	maxLineItems   = 100        // line items of a session
 )
 
 // currencies are the currencies of the simulator. They have cents.
@@ -283,7 +283,7 @@ func (s *Simulator) expireSession(ctx context.Context, tx *sql.Tx, c *call) (any
 	if row, err = s.findSession(ctx, tx, c.id); err != nil {
 		return nil, err
 	}
-	return nil, refused("", "", fmt.Sprintf("Only Checkout Sessions with a status in [\"open\"] can be expired. "+
+	return nil, rejectedByState("", "", fmt.Sprintf("Only Checkout Sessions with a status in [\"open\"] can be expired. "+
 		"This Checkout Session has a status of `%s`.", row.status))
 }
 

@@ -39,16 +39,17 @@ type Config struct {
 	PublicURL     string // the simulator's own address as browsers see it, without a slash at the end
 	Log           *slog.Logger
 
-	BankDelay      time.Duration // the time until a bank that asks the customer confirms the payment; default 20 s
-	WebhookTimeout time.Duration // the time that the receiver of a webhook has to answer; default 3 s
-	WebhookRetry   time.Duration // the time before the second try of a webhook; it doubles for each later try; default 1 s
-	WebhookTries   int           // the number of tries of a webhook; default 12
-	LateDelay      time.Duration // the delay of late webhooks; default 5 s
-	ReorderDelay   time.Duration // the time that reordered webhooks are collected before they are sent; default 3 s
-	DatabaseConns  int           // the maximum number of connections to the database; default 10
+	BankDelay      time.Duration // the time until a bank that asks the customer confirms the payment. Default 20 s
+	WebhookTimeout time.Duration // the time that the receiver of a webhook has to answer. Default 3 s
+	WebhookRetry   time.Duration // the time before the second try of a webhook. Default 1 s. It doubles for each later try
+	WebhookTries   int           // the number of tries of a webhook. Default 12
+	LateDelay      time.Duration // the delay of late webhooks. Default 5 s
+	ReorderDelay   time.Duration // the time for which reordered webhooks are collected before they are sent. Default 3 s
+	DatabaseConns  int           // the largest number of connections to the database. Default 10
 }
 
-// maxWebhookRetry bounds the time between two tries of a webhook.
+// maxWebhookRetry is the longest time between two tries of a webhook. With a longer one, the merchant gets a webhook later after
+// an outage. With a shorter one, the simulator gives up sooner, because the number of tries is limited.
 const maxWebhookRetry = time.Minute
 
 func (c Config) withDefaults() Config {
@@ -72,11 +73,11 @@ type Simulator struct {
 	knobs  knobs
 
 	mu         sync.Mutex
-	publicURL  string
-	webhookURL string
+	publicURL  string // see Config.PublicURL
+	webhookURL string // see Config.WebhookURL
 
-	wakeTimers  chan struct{} // buffered by one: wake-ups coalesce
-	wakeWebhook chan struct{} // likewise
+	wakeTimers  chan struct{} // makes Run look for what is due; buffered by one: wake-ups coalesce
+	wakeWebhook chan struct{} // makes Run look for webhooks to send; buffered by one: wake-ups coalesce
 }
 
 //go:embed schema.sql
@@ -163,7 +164,11 @@ func (s *Simulator) Close() {
 }
 
 const (
+	// pollInterval is the time between two steps of a loop without a wake-up. With a longer one, sessions, payments and webhooks
+	// are late. A shorter one costs more queries.
 	pollInterval = 100 * time.Millisecond
+	// failureDelay is the time between two steps after an error. With a longer one, the simulator works again later after an
+	// outage of its database. A shorter one costs more attempts.
 	failureDelay = time.Second
 )
 
@@ -198,10 +203,10 @@ func (s *Simulator) repeat(ctx context.Context, wake <-chan struct{}, step func(
 	}
 }
 
-// runTimers does everything whose time has come.
+// runTimers ends what is due: bank payments, sessions, pending refunds and old idempotency keys.
 func (s *Simulator) runTimers(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
-		s.confirmBankPayments, s.expireSessions, s.settleRefunds, s.deleteOldKeys,
+		s.confirmBankPayments, s.expireSessions, s.endPendingRefunds, s.deleteOldKeys,
 	} {
 		if err := step(ctx); err != nil {
 			return err

@@ -17,16 +17,20 @@ import (
 )
 
 const (
-	webhookBatch       = 32 // deliveries that one statement claims
-	webhookConcurrency = 8  // deliveries that are sent at the same time
+	// webhookBatch is the largest number of deliveries that one statement claims. With more, the deliveries of a killed
+	// process wait longer for another one. With fewer, more statements are needed.
+	webhookBatch = 32
+	// webhookConcurrency is the largest number of deliveries that are sent at the same time. More would load the receiver.
+	// Fewer would delay the others when the receiver is slow.
+	webhookConcurrency = 8
 )
 
 // delivery describes the rows of the table deliveries for a new event.
 type delivery struct {
-	copies int
-	state  string
-	delay  time.Duration
-	held   bool
+	copies    int
+	state     string
+	delay     time.Duration
+	reordered bool
 }
 
 // delivery returns the deliveries of an event that happens now, as the knob says.
@@ -43,21 +47,21 @@ func (s *Simulator) delivery() delivery {
 	case "late":
 		d.delay = s.cfg.LateDelay
 	case "reordered":
-		d.delay, d.held = s.cfg.ReorderDelay, true
+		d.delay, d.reordered = s.cfg.ReorderDelay, true
 	}
 	return d
 }
 
-// claimed is a delivery that this process sends. Another process does not claim it before the time for the answer and
-// a margin are over.
+// claimed is a delivery that this process sends. Another process does not claim it before the leaseTime has passed.
 type claimed struct {
-	id    int64
-	tries int // with this one
-	held  bool
-	event eventObject
+	id        int64
+	tries     int // the number of tries, with this one
+	reordered bool
+	event     eventObject
 }
 
-// claimSQL takes the deliveries that are due. If a held one is due, it takes all held ones.
+// claimSQL takes the deliveries that are due. If a reordered one is due, it takes all reordered ones. The column held marks
+// them.
 const claimSQL = `
 	WITH due AS (
 		SELECT id, held FROM stripesim.deliveries
@@ -70,6 +74,7 @@ const claimSQL = `
 	)
 	SELECT c.id, c.tries, c.held, ` + eventColumns + ` FROM claimed c JOIN stripesim.events e ON e.id = c.event_id`
 
+// claim claims a batch of deliveries.
 func (s *Simulator) claim(ctx context.Context) ([]claimed, error) {
 	rows, err := s.db.QueryContext(ctx, claimSQL, webhookBatch, s.leaseTime().Microseconds())
 	if err != nil {
@@ -79,7 +84,7 @@ func (s *Simulator) claim(ctx context.Context) ([]claimed, error) {
 	var all []claimed
 	for rows.Next() {
 		var c claimed
-		c.event, err = scanEvent(prefixed{rows, []any{&c.id, &c.tries, &c.held}})
+		c.event, err = scanEvent(prefixed{rows, []any{&c.id, &c.tries, &c.reordered}})
 		if err != nil {
 			return nil, err
 		}
@@ -88,7 +93,8 @@ func (s *Simulator) claim(ctx context.Context) ([]claimed, error) {
 	return all, rows.Err()
 }
 
-// leaseTime is longer than it takes to send a batch, even if each receiver answers as late as it may.
+// leaseTime returns the time for which other processes leave the deliveries of a batch to this process. In this time it can
+// send the batch one after the other, even if the receiver answers each as late as it may.
 func (s *Simulator) leaseTime() time.Duration {
 	return webhookBatch*s.cfg.WebhookTimeout + 10*time.Second
 }
@@ -109,17 +115,17 @@ func (s *Simulator) sendWebhooks(ctx context.Context) error {
 	}
 	var senders errgroup.Group
 	senders.SetLimit(webhookConcurrency)
-	var held []claimed
+	var reordered []claimed
 	for _, c := range all {
-		if c.held {
-			held = append(held, c)
+		if c.reordered {
+			reordered = append(reordered, c)
 			continue
 		}
 		senders.Go(func() error { return s.send(ctx, c) })
 	}
-	slices.SortFunc(held, func(a, b claimed) int { return cmp.Compare(b.id, a.id) })
+	slices.SortFunc(reordered, func(a, b claimed) int { return cmp.Compare(b.id, a.id) })
 	senders.Go(func() error {
-		for _, c := range held {
+		for _, c := range reordered {
 			if err := s.send(ctx, c); err != nil {
 				return err
 			}

@@ -182,7 +182,7 @@ func TestReorderedWebhooks(t *testing.T) {
 		f.paid(t)
 	}
 	f.set(t, func(k *Knobs) { k.Webhooks = "normal" })
-	f.paid(t) // is not held back
+	f.paid(t) // is sent at once
 	if first := r.await(t, 1)[0]; first.ID != f.events(t, &stripe.EventListParams{})[0].ID {
 		t.Errorf("the first webhook has the event %s, want the newest one", first.ID)
 	}
