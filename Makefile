@@ -48,9 +48,5 @@ observe: .env ## Also run Prometheus, and Grafana at http://127.0.0.1:3000
 down: .env ## Stop the containers; keep their data in volumes
 	$(COMPOSE) --profile observability down
 
-.env: # random secrets for docker-compose.yml
-	@umask 077; for name in POSTGRES_PASSWORD SHOP_TOKEN_KEY SHOP_OPS_TOKEN \
-		SHOP_STRIPE_KEY SHOP_STRIPE_WEBHOOK_SECRET \
-	; do \
-		echo "$$name=$$(head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \n')"; \
-	done >$@
+.env: # the compose files, and random secrets
+	@umask 077; scripts/env >$@

@@ -22,8 +22,8 @@ import (
 // namedTest matches a test's name in a document. An ellipsis may shorten the name of a subtest.
 var namedTest = regexp.MustCompile("`((?:Test|Benchmark)[A-Za-z0-9]+)(?:/([^`…]+))?")
 
-// TestDocsNameRealTests checks that all tests that the documents name exist, and that each row of the table of failures
-// names a test.
+// TestDocsNameRealTests checks that all tests that the documents name exist, and that each row of a table of failures names
+// a test.
 func TestDocsNameRealTests(t *testing.T) {
 	tests := testSources(t)
 	for _, doc := range documents(t) {
@@ -40,15 +40,27 @@ func TestDocsNameRealTests(t *testing.T) {
 			}
 		}
 	}
-	rows := tableRows(readRepositoryFile(t, failuresFile))
-	if len(rows) < 20 {
-		t.Errorf("%s has %d rows in its tables, want 20 or more", failuresFile, len(rows))
+	if rows := failureRows(readRepositoryFile(t, failuresFile)); len(rows) < 20 {
+		t.Errorf("%s has %d rows in its tables of failures, want 20 or more", failuresFile, len(rows))
 	}
-	for _, row := range rows {
-		if !namedTest.MatchString(row[len(row)-1]) {
-			t.Errorf("the row %q of %s names no test in its last column", row[0], failuresFile)
+	for _, doc := range documents(t) {
+		for _, row := range failureRows(readRepositoryFile(t, doc)) {
+			if !namedTest.MatchString(row[len(row)-1]) {
+				t.Errorf("the row %q of %s names no test in its last column", row[0], doc)
+			}
 		}
 	}
+}
+
+// failureRows returns the rows of a document's tables of failures, whose first column is Fault.
+func failureRows(text string) [][]string {
+	var rows [][]string
+	for _, table := range strings.Split(text, "\n\n") {
+		if strings.HasPrefix(table, "| Fault |") {
+			rows = append(rows, tableRows(table)...)
+		}
+	}
+	return rows
 }
 
 // testSources returns the text of all tests of the module.
@@ -170,36 +182,42 @@ func TestHeadingsAreUnique(t *testing.T) {
 	}
 }
 
-// TestConfigurationTable compares the table of the document on configuration with the options. For each difference it
-// reports the line that the document should have.
+// TestConfigurationTable compares the documents' tables of options with the options. Each option has one row, in the
+// document on configuration or in that of its part. For each difference the test reports the line that the document should
+// have.
 func TestConfigurationTable(t *testing.T) {
-	table := configurationTable(readRepositoryFile(t, configurationFile))
-	if len(table) == 0 {
-		t.Fatalf("%s has no table of options", configurationFile)
+	type documented struct {
+		doc string
+		row []string
 	}
-	for _, row := range configurationTable(readRepositoryFile(t, readmeFile)) {
-		if !slices.ContainsFunc(table, func(r []string) bool { return slices.Equal(r, row) }) {
-			t.Errorf("%s has the row %q, want the row of %s", readmeFile, row, configurationFile)
+	table := map[string]documented{} // by variable
+	for _, doc := range documents(t) {
+		rows := configurationTable(readRepositoryFile(t, doc))
+		if doc == configurationFile && len(rows) == 0 {
+			t.Errorf("%s has no table of options", doc)
+		}
+		for _, row := range rows {
+			if other, twice := table[row[0]]; twice {
+				t.Errorf("%s has a row for %s, which has one in %s", doc, row[0], other.doc)
+			}
+			table[row[0]] = documented{doc, row}
 		}
 	}
 	for _, o := range allOptions(testParser(t, io.Discard)) {
 		want := o.row()
-		i := slices.IndexFunc(table, func(got []string) bool { return got[0] == want[0] })
-		if i < 0 {
+		got, ok := table[want[0]]
+		delete(table, want[0])
+		switch {
+		case !ok:
 			t.Errorf("%s lacks\n| %s | %s |", configurationFile, strings.Join(want, " | "), o.help)
-			continue
-		}
-		got := table[i]
-		table = slices.Delete(table, i, i+1)
-		if !slices.Equal(got[:4], want) {
-			t.Errorf("%s has\n| %s |, want\n| %s |", configurationFile, strings.Join(got[:4], " | "), strings.Join(want, " | "))
-		}
-		if got[4] == "" {
-			t.Errorf("%s gives no meaning for %s", configurationFile, got[0])
+		case !slices.Equal(got.row[:4], want):
+			t.Errorf("%s has\n| %s |, want\n| %s |", got.doc, strings.Join(got.row[:4], " | "), strings.Join(want, " | "))
+		case got.row[4] == "":
+			t.Errorf("%s gives no meaning for %s", got.doc, want[0])
 		}
 	}
-	for _, extra := range table {
-		t.Errorf("%s has a row for %s, which is not an option or has another row", configurationFile, extra[0])
+	for variable, extra := range table {
+		t.Errorf("%s has a row for %s, which is not an option", extra.doc, variable)
 	}
 }
 
@@ -210,10 +228,13 @@ func configurationTable(text string) [][]string {
 	})
 }
 
-// TestDocsNameRealVariables checks that each environment variable that the documents name is an option, or a variable of
-// the compose file.
+// TestDocsNameRealVariables checks that each environment variable that the documents name is an option, or a variable of a
+// compose file.
 func TestDocsNameRealVariables(t *testing.T) {
-	known := submatches(regexp.MustCompile(`\$\{(\w+)`), readRepositoryFile(t, composeFile))
+	var known []string
+	for _, file := range repositoryFiles(t, composeFiles) {
+		known = append(known, submatches(regexp.MustCompile(`\$\{(\w+)`), readRepositoryFile(t, file))...)
+	}
 	for _, o := range allOptions(testParser(t, io.Discard)) {
 		known = append(known, o.variable)
 	}

@@ -12,9 +12,9 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// alert is one rule of the alerts' file.
+// alert is one rule of a file of alerts.
 type alert struct {
-	name, expr, runbook string
+	file, name, expr, runbook string
 }
 
 var (
@@ -27,41 +27,50 @@ var (
 // readAlerts returns all alerts. Each must have a name, an expression and the address of its runbook entry.
 func readAlerts(t *testing.T) []alert {
 	t.Helper()
-	rules := alertStart.Split(readRepositoryFile(t, alertsFile), -1)[1:]
-	if len(rules) == 0 {
-		t.Fatalf("found no alerts in %s", alertsFile)
-	}
-	alerts := make([]alert, len(rules))
-	for i, rule := range rules {
-		names, exprs, runbooks := submatches(alertName, rule), submatches(alertExpr, rule), submatches(alertRunbook, rule)
-		if len(names) != 1 || len(exprs) != 1 || len(runbooks) != 1 {
-			t.Fatalf("alert %d of %s has the names %q, the expressions %q and the runbook entries %q, want one of each, on one line",
-				i+1, alertsFile, names, exprs, runbooks)
+	var alerts []alert
+	for _, file := range repositoryFiles(t, alertsFiles) {
+		rules := alertStart.Split(readRepositoryFile(t, file), -1)[1:]
+		if len(rules) == 0 {
+			t.Fatalf("found no alerts in %s", file)
 		}
-		alerts[i] = alert{name: names[0], expr: exprs[0], runbook: runbooks[0]}
+		for i, rule := range rules {
+			names, exprs, runbooks := submatches(alertName, rule), submatches(alertExpr, rule), submatches(alertRunbook, rule)
+			if len(names) != 1 || len(exprs) != 1 || len(runbooks) != 1 {
+				t.Fatalf("alert %d of %s has the names %q, the expressions %q and the runbook entries %q, want one of each, on one line",
+					i+1, file, names, exprs, runbooks)
+			}
+			alerts = append(alerts, alert{file: file, name: names[0], expr: exprs[0], runbook: runbooks[0]})
+		}
 	}
 	return alerts
 }
 
-// TestEachAlertHasARunbookEntry checks that the runbook has one heading for each alert, in the same order, and that each
-// alert links to its own.
+// TestEachAlertHasARunbookEntry checks that the section Alerts of the documents has one heading for each alert, in the
+// same order, and that each alert links to its own.
 func TestEachAlertHasARunbookEntry(t *testing.T) {
-	_, section, _ := strings.Cut(readRepositoryFile(t, runbookFile), "\n## Alerts\n")
-	section, _, _ = strings.Cut(section, "\n## ")
-	entries := submatches(regexp.MustCompile(`(?m)^### (\w+)$`), section)
-	var names []string
+	linked := map[string][]string{} // the alerts' names, by document
 	for _, alert := range readAlerts(t) {
-		names = append(names, alert.name)
-		if want := runbookFile + "#" + anchor(alert.name); alert.runbook != want {
-			t.Errorf("alert %s links to the runbook entry %s, want %s", alert.name, alert.runbook, want)
+		doc, fragment, _ := strings.Cut(alert.runbook, "#")
+		linked[doc] = append(linked[doc], alert.name)
+		if fragment != anchor(alert.name) {
+			t.Errorf("alert %s of %s links to %s, want %s#%s", alert.name, alert.file, alert.runbook, doc, anchor(alert.name))
 		}
 	}
-	if !slices.Equal(entries, names) {
-		t.Errorf("the section Alerts of %s has entries for %q, want, in this order, %q", runbookFile, entries, names)
+	for _, doc := range documents(t) {
+		_, section, _ := strings.Cut(readRepositoryFile(t, doc), "\n## Alerts\n")
+		section, _, _ = strings.Cut(section, "\n## ")
+		entries := submatches(regexp.MustCompile(`(?m)^### (\w+)$`), section)
+		if !slices.Equal(entries, linked[doc]) {
+			t.Errorf("the section Alerts of %s has entries for %q, want, in this order, %q", doc, entries, linked[doc])
+		}
+		delete(linked, doc)
+	}
+	for doc, names := range linked {
+		t.Errorf("the alerts %q link to %s, which is not a document", names, doc)
 	}
 }
 
-// TestObservedMetricsExist checks that the alerts, the dashboard and the documents name only metrics that the program
+// TestObservedMetricsExist checks that the alerts, the dashboards and the documents name only metrics that the program
 // has. An alert on a metric that does not exist would never fire.
 func TestObservedMetricsExist(t *testing.T) {
 	known := programMetrics(t)
@@ -79,9 +88,9 @@ func TestObservedMetricsExist(t *testing.T) {
 	for _, alert := range readAlerts(t) {
 		check("alert "+alert.name, alert.expr)
 	}
-	for _, panel := range readDashboard(t) {
+	for _, panel := range readPanels(t) {
 		for _, target := range panel.Targets {
-			check("the dashboard's panel "+panel.Title, target.Expr)
+			check("the panel "+panel.Title, target.Expr)
 		}
 	}
 
@@ -219,21 +228,31 @@ type dashboardPanel struct {
 	Targets []struct{ Expr string }
 }
 
-func readDashboard(t *testing.T) []dashboardPanel {
+// readPanels returns the panels of all dashboards. Each dashboard must have a uid of its own and a panel.
+func readPanels(t *testing.T) []dashboardPanel {
 	t.Helper()
-	var dashboard struct {
-		UID    string
-		Panels []dashboardPanel
+	var panels []dashboardPanel
+	files := map[string]string{} // by uid
+	for _, file := range repositoryFiles(t, dashboardFiles) {
+		var dashboard struct {
+			UID    string
+			Panels []dashboardPanel
+		}
+		testenv.Must(t, json.Unmarshal([]byte(readRepositoryFile(t, file)), &dashboard))
+		if dashboard.UID == "" || len(dashboard.Panels) == 0 {
+			t.Fatalf("%s has the uid %q and %d panels, want a uid and a panel", file, dashboard.UID, len(dashboard.Panels))
+		}
+		if other := files[dashboard.UID]; other != "" {
+			t.Errorf("%s has the uid %q, which %s has too", file, dashboard.UID, other)
+		}
+		files[dashboard.UID] = file
+		panels = append(panels, dashboard.Panels...)
 	}
-	testenv.Must(t, json.Unmarshal([]byte(readRepositoryFile(t, dashboardFile)), &dashboard))
-	if dashboard.UID == "" || len(dashboard.Panels) == 0 {
-		t.Fatalf("the dashboard has the uid %q and %d panels, want a uid and a panel", dashboard.UID, len(dashboard.Panels))
-	}
-	return dashboard.Panels
+	return panels
 }
 
 func TestEachDashboardPanelHasAnExpression(t *testing.T) {
-	for _, panel := range readDashboard(t) {
+	for _, panel := range readPanels(t) {
 		if len(panel.Targets) == 0 {
 			t.Errorf("the panel %q has no targets", panel.Title)
 		}

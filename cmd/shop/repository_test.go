@@ -27,9 +27,12 @@ const (
 	failuresFile      = "docs/failures.md"
 	runbookFile       = "docs/runbook.md"
 	configurationFile = "docs/configuration.md"
-	alertsFile        = "observability/alerts.yml"
-	dashboardFile     = "observability/grafana/dashboards/shop.json"
-	composeFile       = "docker-compose.yml"
+	ownImage          = "shop:${VERSION:-dev}"
+
+	// Each part has files of its own, which match these patterns.
+	alertsFiles    = "observability/alerts*.yml"
+	dashboardFiles = "observability/grafana/dashboards/*.json"
+	composeFiles   = "docker-compose*.yml"
 )
 
 // readRepositoryFile returns the text of a file whose path is relative to the repository's root.
@@ -40,15 +43,21 @@ func readRepositoryFile(t *testing.T, path string) string {
 	return string(text)
 }
 
+// repositoryFiles returns the paths that match a pattern, relative to the repository's root. There must be one.
+func repositoryFiles(t *testing.T, pattern string) []string {
+	t.Helper()
+	paths, err := fs.Glob(os.DirFS(repositoryRoot), pattern)
+	testenv.Must(t, err)
+	if len(paths) == 0 {
+		t.Fatalf("found no files %s", pattern)
+	}
+	return paths
+}
+
 // documents returns the paths of the README and of all documents, relative to the repository's root.
 func documents(t *testing.T) []string {
 	t.Helper()
-	docs, err := fs.Glob(os.DirFS(repositoryRoot), docsFolder+"/*.md")
-	testenv.Must(t, err)
-	if len(docs) == 0 {
-		t.Fatalf("found no documents in %s", docsFolder)
-	}
-	return append([]string{readmeFile}, docs...)
+	return append([]string{readmeFile}, repositoryFiles(t, docsFolder+"/*.md")...)
 }
 
 // submatches returns the first group of each match.
