@@ -71,7 +71,7 @@ func TestSeveralKinds(t *testing.T) {
 		t.Errorf("a sweep is answered with %d %+v, want 200 and one missing task", status, report)
 	}
 	for _, k := range a.Kinds {
-		if last, err := k.Reconciler.Last(t.Context()); err != nil || last == nil {
+		if last, _, err := k.Reconciler.Last(t.Context()); err != nil || last == nil {
 			t.Errorf("the last report of %s is %v, %v; want one for each kind", k.Queue.Kind(), last, err)
 		}
 	}

@@ -287,7 +287,7 @@ func TestPanicDoesNotStopTheSweeps(t *testing.T) {
 func TestOneSweepAtATime(t *testing.T) {
 	databaseURL, redisURL := testenv.Postgres(t), testenv.Redis(t)
 	a, b := openApp(t, databaseURL, redisURL, 1), openApp(t, databaseURL, redisURL, 1)
-	if last, err := b.Kinds[0].Reconciler.Last(t.Context()); err != nil || last != nil {
+	if last, _, err := b.Kinds[0].Reconciler.Last(t.Context()); err != nil || last != nil {
 		t.Errorf("before the first sweep the last report is %v, %v; want none", last, err)
 	}
 	holder, err := a.Pool.Conn(t.Context())
@@ -306,7 +306,7 @@ func TestOneSweepAtATime(t *testing.T) {
 		_, err := b.Kinds[0].Reconciler.Sweep(t.Context())
 		return err == nil
 	})
-	if last, err := a.Kinds[0].Reconciler.Last(t.Context()); err != nil || last == nil || last.Outcome != reconcile.OK {
+	if last, _, err := a.Kinds[0].Reconciler.Last(t.Context()); err != nil || last == nil || last.Outcome != reconcile.OK {
 		t.Errorf("the other instance's report is %v, %v; want one that is ok", last, err)
 	}
 }

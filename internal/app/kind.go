@@ -120,7 +120,7 @@ func (all Kinds) Sweep(ctx context.Context) (reconcile.Report, error) {
 func (all Kinds) LastSweep(ctx context.Context) (*reconcile.Report, error) {
 	reports := make([]reconcile.Report, len(all))
 	for i, k := range all {
-		last, err := k.Reconciler.Last(ctx)
+		last, _, err := k.Reconciler.Last(ctx)
 		if last == nil || err != nil {
 			return nil, err
 		}

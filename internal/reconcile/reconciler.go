@@ -184,8 +184,9 @@ func (r *Reconciler) Sweep(ctx context.Context) (Report, error) {
 	return report, nil
 }
 
-// record stores the report, so that any process can read the last one. It uses the connection that has the lock. A
-// sweep that has lost the lock has lost this connection too, so it cannot overwrite a later report.
+// record stores the report, so that any process can read the last one. The stored start is a time by the database's clock,
+// because other processes compare it with the present time. The connection is the one that holds the lock. A sweep that
+// has lost the lock has lost this connection too, so it cannot overwrite a later report.
 func (r *Reconciler) record(ctx context.Context, conn *sql.Conn, report Report) error {
 	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
 	defer cancel()
@@ -194,26 +195,31 @@ func (r *Reconciler) record(ctx context.Context, conn *sql.Conn, report Report) 
 		return fmt.Errorf("encode report: %w", err)
 	}
 	_, err = conn.ExecContext(ctx, `
-		INSERT INTO reconcile_reports (kind, report) VALUES ($1, $2)
-		ON CONFLICT (kind) DO UPDATE SET report = excluded.report`, r.queue.Kind(), string(text))
+		INSERT INTO reconcile_reports (kind, report)
+		VALUES ($1, jsonb_set($2, '{started_at}', to_jsonb(clock_timestamp() - $3 * interval '1 microsecond')))
+		ON CONFLICT (kind) DO UPDATE SET report = excluded.report`,
+		r.queue.Kind(), string(text), int64(report.Took*1e6))
 	return err
 }
 
-// Last returns the report of the last sweep of any process, or nil if there was none.
-func (r *Reconciler) Last(ctx context.Context) (*Report, error) {
+// Last returns the report of the last sweep of any process, or nil if there was none. age is the time since that sweep
+// began, by the database's clock.
+func (r *Reconciler) Last(ctx context.Context) (report *Report, age time.Duration, err error) {
 	var text []byte
-	err := r.db.QueryRowContext(ctx, `SELECT report FROM reconcile_reports WHERE kind = $1`, r.queue.Kind()).Scan(&text)
+	var seconds float64
+	err = r.db.QueryRowContext(ctx, `
+		SELECT report, extract(epoch FROM clock_timestamp() - (report->>'started_at')::timestamptz)
+		FROM reconcile_reports WHERE kind = $1`, r.queue.Kind()).Scan(&text, &seconds)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return nil, nil
+		return nil, 0, nil
 	case err != nil:
-		return nil, fmt.Errorf("read the last report: %w", err)
+		return nil, 0, fmt.Errorf("read the last report: %w", err)
 	}
-	var report Report
 	if err := json.Unmarshal(text, &report); err != nil {
-		return nil, fmt.Errorf("decode the last report: %w", err)
+		return nil, 0, fmt.Errorf("decode the last report: %w", err)
 	}
-	return &report, nil
+	return report, time.Duration(seconds * float64(time.Second)), nil
 }
 
 // databaseTimeout is the longest time for one call to the database. With a longer one, a connection whose other end is gone

@@ -61,6 +61,28 @@ func TestHungSweepLosesItsLock(t *testing.T) {
 	}
 }
 
+// TestAgeOfTheLastSweep records reports of machines whose clocks are wrong. The age is by the database's clock.
+func TestAgeOfTheLastSweep(t *testing.T) {
+	db, err := sql.Open("pgx", testenv.Postgres(t))
+	testenv.Must(t, err)
+	defer db.Close()
+	r := newReconciler(t, newFixture(t, 0))
+	r.db = db
+	conn, err := db.Conn(t.Context())
+	testenv.Must(t, err)
+	defer conn.Close()
+	for _, wrong := range []time.Duration{-time.Hour, time.Hour} {
+		const took = 20 // seconds
+		testenv.Must(t, r.record(t.Context(), conn, Report{StartedAt: time.Now().Add(wrong), Took: took, Outcome: OK}))
+		last, age, err := r.Last(t.Context())
+		testenv.Must(t, err)
+		if last.Took != took || age < took*time.Second || age > (took+10)*time.Second {
+			t.Errorf("with a clock that is wrong by %v: the sweep took %v s and began %v ago, want %d s, and that long ago",
+				wrong, last.Took, age, took)
+		}
+	}
+}
+
 // never is a schedule without activations.
 type never struct{}
 

@@ -24,7 +24,7 @@ var severity = map[Outcome]int{OK: 0, Partial: 1, Degraded: 2, Failed: 3}
 
 // Report says what one sweep found and repaired.
 type Report struct {
-	StartedAt time.Time `json:"started_at"` // by this machine's clock
+	StartedAt time.Time `json:"started_at"` // by this machine's clock; by the database's in the report of [Reconciler.Last]
 	Took      float64   `json:"took_seconds"`
 	Full      bool      `json:"full"` // the sweep compared all pending rows, not only those near their deadlines
 	Outcome   Outcome   `json:"outcome"`
