@@ -460,9 +460,14 @@ type optionRow struct {
 // commandDefault is a command and the default value that it gives an option.
 type commandDefault struct{ name, value string }
 
-// row returns the cells of the option in the table of docs/configuration.md, without the meaning. The default is that
-// of the first command. The defaults of other commands follow it if they differ.
+// row returns the cells of the option in the documents' tables, without the meaning. The default is that of the first
+// command. The defaults of other commands follow it if they differ. A command of a part stands only in the rows of the
+// options that no other command has, so that the other rows stay as they are without the part.
 func (o optionRow) row() []string {
+	ofPart := func(c commandDefault) bool { return isPartCommand(c.name) }
+	if slices.ContainsFunc(o.commands, func(c commandDefault) bool { return !ofPart(c) }) {
+		o.commands = slices.DeleteFunc(slices.Clone(o.commands), ofPart)
+	}
 	show := func(value string) string {
 		if value == "" {
 			return "–"
@@ -478,6 +483,16 @@ func (o optionRow) row() []string {
 		}
 	}
 	return []string{"`" + o.variable + "`", "`--" + o.flag + "`", defaults, strings.Join(names, ", ")}
+}
+
+// isPartCommand reports whether a command is in [partCommands].
+func isPartCommand(name string) bool {
+	for i := range reflect.TypeFor[partCommands]().NumField() {
+		if strings.ToLower(reflect.TypeFor[partCommands]().Field(i).Name) == name {
+			return true
+		}
+	}
+	return false
 }
 
 // allOptions returns the options of all commands. Those of `serve`, which has most of them, come first.
