@@ -219,6 +219,7 @@ func (r *Reconciler) Last(ctx context.Context) (report *Report, age time.Duratio
 	if err := json.Unmarshal(text, &report); err != nil {
 		return nil, 0, fmt.Errorf("decode the last report: %w", err)
 	}
+	report.StartedAt = report.StartedAt.UTC() // the database wrote it in the time zone of its session
 	return report, time.Duration(seconds * float64(time.Second)), nil
 }
 
