@@ -82,10 +82,16 @@ func (c *serveCommand) Run(ctx context.Context, program cli.Program) error {
 }
 
 // migrateCommand is `shop migrate`.
-type migrateCommand struct{ cli.Migrate }
+type migrateCommand struct {
+	Seed bool `name:"seed" help:"Add sample products, unless they exist."`
+	cli.Migrate
+}
 
 func (c *migrateCommand) Run(ctx context.Context, program cli.Program) error {
 	return c.Migrate.Run(ctx, program, func(ctx context.Context, db *gorm.DB) error {
+		if !c.Seed {
+			return nil
+		}
 		return order.NewStore(db).SeedProducts(ctx)
 	})
 }

@@ -8,10 +8,13 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/gin-gonic/gin"
 	"github.com/google/uuid"
 	"gorm.io/gorm"
 
+	"example.com/shop/internal/app"
 	"example.com/shop/internal/deadline"
+	"example.com/shop/internal/delay"
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/postgres"
 )
@@ -44,7 +47,29 @@ var (
 	pendingSQL string
 	//go:embed unknown.sql
 	unknownSQL string
+	//go:embed invariants.sql
+	invariantsSQL string
 )
+
+// addInvitations adds invitations to a process: their routes, the kind of task that expires them, and their invariants.
+func addInvitations(p *app.Process, timeout time.Duration) {
+	expire := p.NewKind(expireKind)
+	table := newTable(p.DB, p.Log)
+	expire.Handle(table.Handle, delay.WorkerConfig{}, table)
+	p.Routes(func(root, _ gin.IRouter) { addRoutes(root, &store{db: p.DB}, expire.Publisher, timeout) })
+	p.Ready(func(ctx context.Context) error { return deadline.CheckReady(ctx, p.DB, "invitations_pending_deadline") })
+	p.Invariant(func(ctx context.Context, bound time.Duration) ([]deadline.Violation, error) {
+		return deadline.FindViolations(ctx, p.DB, invariantsSQL, bound)
+	})
+}
+
+// createTable creates the table of invitations, unless it exists.
+func createTable(ctx context.Context, db *gorm.DB) error {
+	if err := db.WithContext(ctx).Exec(schemaSQL).Error; err != nil {
+		return fmt.Errorf("create the table of invitations: %w", err)
+	}
+	return nil
+}
 
 // newTable returns the table of invitations. To time out an invitation means to expire it. Invitations share no rows.
 func newTable(db *gorm.DB, log *slog.Logger) *deadline.Table {

@@ -3,14 +3,19 @@ package main
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
+	"example.com/shop/internal/app"
+	"example.com/shop/internal/cli"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/migrations"
@@ -29,15 +34,21 @@ func start(t *testing.T, redisURL string, timeout time.Duration) *service {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
+	p, err := app.Open(ctx, app.Config{
+		Name: "invite", DatabaseURL: testenv.Postgres(t), DatabaseConns: 20, RedisURL: redisURL, QueueShards: 1,
+		Roles: []string{app.API, app.Relay, app.Worker, app.Reconciler},
+	}, slog.New(slog.DiscardHandler))
+	testenv.Must(t, err)
+	testenv.Must(t, createTable(ctx, p.DB))
+	addInvitations(p, timeout)
 	ended := make(chan error, 1)
-	go func() {
-		ended <- serve(ctx, ln, testenv.Postgres(t), redisURL, timeout, slog.New(slog.DiscardHandler))
-	}()
+	go func() { ended <- p.Run(ctx, ln) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
+		p.Close()
 		http.DefaultClient.CloseIdleConnections()
 	})
 	return &service{url: "http://" + ln.Addr().String()}
@@ -121,6 +132,41 @@ func TestInvitations(t *testing.T) {
 	}
 	if status, _ := s.send(t, "POST", "/invitations", `{"email":"nobody","x":1}`); status != http.StatusUnprocessableEntity {
 		t.Errorf("an invitation without an e-mail address is answered with %d, want 422", status)
+	}
+}
+
+// TestCommands runs the commands that need no process that serves. The doctor finds no fault after a sweep, and finds an
+// invitation that is pending too long.
+func TestCommands(t *testing.T) {
+	database := testenv.Postgres(t)
+	servers := []string{"--database-url=" + database, "--redis-url=" + testenv.Redis(t)}
+	var out strings.Builder
+	run := func(command string, options ...string) error {
+		p := program()
+		p.Out, p.Err = &out, &out
+		return cli.Run(t.Context(), p, &commands{}, append([]string{command}, options...))
+	}
+	for range 2 { // it is idempotent
+		testenv.Must(t, run("migrate", servers[0]))
+	}
+	testenv.Must(t, run("reconcile", servers...))
+	if err := run("doctor", servers...); err != nil {
+		t.Errorf("doctor: %v: %s", err, out.String())
+	}
+	db, err := sql.Open("pgx", database)
+	testenv.Must(t, err)
+	defer db.Close()
+	_, err = db.ExecContext(t.Context(), `INSERT INTO invitations (id, email, created_at, expires_at)
+		VALUES (gen_random_uuid(), 'ada@example.com', now() - interval '2 days', now() - interval '1 day')`)
+	testenv.Must(t, err)
+	out.Reset()
+	if err := run("doctor", servers...); err == nil || !strings.Contains(out.String(), "pending 1 day") {
+		t.Errorf("doctor: error %v, want one, because an invitation is pending past its deadline: %s", err, out.String())
+	}
+	for command, option := range map[string]string{"serve": "--timeout=0s", "reconcile": "--database-conns=1"} {
+		if err := run(command, append(servers, option)...); !errors.As(err, new(app.UsageError)) || !strings.Contains(err.Error(), "want at least") {
+			t.Errorf("%s %s: error %v, want one of the option", command, option, err)
+		}
 	}
 }
 

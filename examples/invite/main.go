@@ -1,97 +1,120 @@
 // Command invite is a minimal service on the packages that every copy keeps. An invitation expires unless it is
-// accepted within a minute. The service has one table, no shared rows, and no page. It runs on a private PostgreSQL, and
-// on a stand-in for Redis within its process:
+// accepted within a minute. The service has one table, no shared rows, no page and no authentication, except for the
+// operators' API. The command demo runs it on a private PostgreSQL, and on a stand-in for Redis within its process:
 //
-//	go run ./examples/invite
+//	go run ./examples/invite demo
 //	curl -d '{"email":"ada@example.com"}' -H 'Content-Type: application/json' localhost:8090/invitations
 //	curl -X POST localhost:8090/invitations/ID/accept
 //
-// It has no authentication. docs/make-it-yours.md walks through it.
+// docs/make-it-yours.md walks through it. The fault tests of package e2e run against it too.
 package main
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
-	"log/slog"
-	"net"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
-
-	"github.com/gin-gonic/gin"
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/cli"
-	"example.com/shop/internal/delay"
-	"example.com/shop/internal/devstack"
+	"example.com/shop/internal/ops"
+	"example.com/shop/internal/option"
 )
 
-func main() {
-	addr := flag.String("addr", "127.0.0.1:8090", "address to listen on")
-	timeout := flag.Duration("timeout", time.Minute, "time to accept an invitation")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, *addr, *timeout, slog.New(slog.NewTextHandler(os.Stderr, nil)))
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "invite:", err)
-		os.Exit(1)
+func main() { cli.Main(program(), &commands{}) }
+
+func program() cli.Program {
+	return cli.Program{
+		Name:        "invite",
+		Description: "Create invitations, and expire those that are not accepted by their deadline.",
+		Version:     cli.ModuleVersion(),
 	}
 }
 
-// run starts PostgreSQL and the stand-in for Redis, and serves until ctx ends.
-func run(ctx context.Context, addr string, timeout time.Duration, log *slog.Logger) (err error) {
-	dir, err := devstack.TempDir()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	pg, err := devstack.StartPostgres(ctx, dir, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, pg.Stop()) }()
-	redis, err := devstack.StartMiniredis()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, redis.Stop()) }()
-	ln, err := net.Listen("tcp", addr)
-	if err != nil {
-		return fmt.Errorf("listen on -addr: %w", err)
-	}
-	return serve(ctx, ln, pg.URL(), redis.URL(), timeout, log)
+// commands is the command line. Every option is a flag and an environment variable.
+type commands struct {
+	Serve     serveCommand       `cmd:"" help:"Run the service, or some of its roles."`
+	Migrate   migrateCommand     `cmd:"" help:"Create or update the schema of the database."`
+	Reconcile reconcileCommand   `cmd:"" help:"Compare the invitations with Redis once, repair the differences, and print the report."`
+	Doctor    doctorCommand      `cmd:"" help:"Check the connections, the schema, the queue, the outbox, the reconciler and the invariants."`
+	Demo      demoCommand        `cmd:"" help:"Run the whole service in one process, with a private PostgreSQL. Its data is deleted when it stops."`
+	Health    cli.HealthCommand  `cmd:"" help:"Check whether the process at an address is ready."`
+	Version   cli.VersionCommand `cmd:"" help:"Print the version."`
 }
 
-// serve serves on existing servers until ctx ends.
-func serve(ctx context.Context, ln net.Listener, databaseURL, redisURL string, timeout time.Duration, log *slog.Logger) error {
-	// The migrations create the outbox and the table of the reconciler's reports. Their other tables stay empty.
-	if _, err := cli.MigrateUp(ctx, databaseURL); err != nil {
-		return err
+// timeoutOption is the option of invitations.
+type timeoutOption struct {
+	Timeout time.Duration `name:"timeout" default:"1m" help:"The time to accept an invitation."`
+}
+
+func (o timeoutOption) check() error {
+	if o.Timeout < time.Second {
+		return fmt.Errorf("%s is %v, want at least 1s", option.Name("timeout"), o.Timeout)
 	}
-	p, err := app.Open(ctx, app.Config{
-		Name: "invite", DatabaseURL: databaseURL, DatabaseConns: 20, RedisURL: redisURL, QueueShards: 1,
-		Roles: []string{app.API, app.Relay, app.Worker, app.Reconciler},
-	}, log)
+	return nil
+}
+
+// serveCommand is `invite serve`.
+type serveCommand struct {
+	cli.Serve
+	timeoutOption
+	Ops ops.Options `embed:""`
+}
+
+func (c *serveCommand) Run(ctx context.Context, program cli.Program) error {
+	errs := []error{c.Check(), c.timeoutOption.check()}
+	if c.Has(app.API) {
+		errs = append(errs, c.Ops.Check(""))
+	}
+	if err := option.Join(errs...); err != nil {
+		return app.NewUsageError(err)
+	}
+	return c.Serve.Run(ctx, program, c.addParts)
+}
+
+// addParts adds the parts to a process.
+func (c *serveCommand) addParts(p *app.Process) {
+	addInvitations(p, c.Timeout)
+	ops.Add(p, c.Ops)
+}
+
+// migrateCommand is `invite migrate`. The migrations create the outbox and the table of the reconciler's reports. They
+// also create the tables of orders, which stay empty here.
+type migrateCommand struct{ cli.Migrate }
+
+func (c *migrateCommand) Run(ctx context.Context, program cli.Program) error {
+	return c.Migrate.Run(ctx, program, createTable)
+}
+
+// toolCommand is a command that runs once.
+type toolCommand struct{ cli.Tool }
+
+func (c *toolCommand) open(ctx context.Context, program cli.Program) (*app.Process, error) {
+	if err := c.Check(); err != nil {
+		return nil, app.NewUsageError(err)
+	}
+	return c.Open(ctx, program, new(serveCommand).addParts)
+}
+
+// reconcileCommand is `invite reconcile`.
+type reconcileCommand struct{ toolCommand }
+
+func (c *reconcileCommand) Run(ctx context.Context, program cli.Program) error {
+	p, err := c.open(ctx, program)
 	if err != nil {
 		return err
 	}
 	defer p.Close()
-	if err := p.DB.Exec(schemaSQL).Error; err != nil {
-		return fmt.Errorf("create the table: %w", err)
-	}
-	addInvitations(p, timeout)
-	log.Info("serving", "addr", ln.Addr().String())
-	return p.Run(ctx, ln)
+	return cli.Sweep(ctx, program, p)
 }
 
-// addInvitations adds invitations to a process: their routes, and the kind of task that expires them.
-func addInvitations(p *app.Process, timeout time.Duration) {
-	expire := p.NewKind(expireKind)
-	table := newTable(p.DB, p.Log)
-	expire.Handle(table.Handle, delay.WorkerConfig{}, table)
-	p.Routes(func(root, _ gin.IRouter) { addRoutes(root, &store{db: p.DB}, expire.Publisher, timeout) })
+// doctorCommand is `invite doctor`.
+type doctorCommand struct{ toolCommand }
+
+func (c *doctorCommand) Run(ctx context.Context, program cli.Program) error {
+	p, err := c.open(ctx, program)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	return cli.Doctor(ctx, program, p, c.DatabaseURL)
 }

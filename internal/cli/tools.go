@@ -17,13 +17,13 @@ import (
 
 // Migrate holds the options of `migrate`.
 type Migrate struct {
-	Seed bool `name:"seed" help:"Add sample products, unless they exist."`
 	Database
 	Log
 }
 
-// Run applies the migrations that the database lacks, and prints their names. If --seed is set, it calls seed.
-func (c *Migrate) Run(ctx context.Context, program Program, seed func(context.Context, *gorm.DB) error) error {
+// Run applies the migrations that the database lacks, and prints their names. Then it calls finish, which adds what the
+// program needs besides: for instance sample rows, or tables that are not in package migrations.
+func (c *Migrate) Run(ctx context.Context, program Program, finish func(context.Context, *gorm.DB) error) error {
 	if err := option.Join(option.Require(map[string]string{"database-url": c.DatabaseURL}), c.Check()); err != nil {
 		return app.NewUsageError(err)
 	}
@@ -49,10 +49,7 @@ func (c *Migrate) Run(ctx context.Context, program Program, seed func(context.Co
 	if len(applied) == 0 {
 		fmt.Fprintln(program.Out, "the schema is up to date")
 	}
-	if !c.Seed {
-		return nil
-	}
-	return seed(ctx, db)
+	return finish(ctx, db)
 }
 
 // MigrateUp applies the migrations that a database lacks, and returns their names. It connects on its own, because the
