@@ -51,21 +51,17 @@ var chaosFaults = []chaosFault{
 		return func() { testenv.Must(d.t, d.postgres.Restart(d.t.Context())) }
 	}},
 	{"PostgreSQL hung", postgresServer, func(d *deployment, _ int) func() { return d.suspendPostgres() }},
-	{"resources locked", postgresServer, func(d *deployment, _ int) func() {
-		_, release := d.lock(domain.lockResources)
-		return release
-	}},
-	{"one resource locked", postgresServer, func(d *deployment, _ int) func() {
-		_, release := d.lock(domain.lockFirst)
+	{"timeouts blocked by locks", postgresServer, func(d *deployment, _ int) func() {
+		_, release := d.lock(domain.blockTimeouts)
 		return release
 	}},
 	{"pending items locked", postgresServer, func(d *deployment, _ int) func() {
-		_, release := d.lock(domain.lockPending)
+		_, release := d.lock(domain.lockPending())
 		return release
 	}},
 	{"most timeouts rejected", postgresServer, func(d *deployment, pick int) func() {
 		d.exec(domain.rejectTimeouts(fmt.Sprintf(`hashtext(NEW.id::text) %% 4 <> %d`, pick%4)))
-		return func() { d.exec(domain.acceptTimeouts) }
+		return func() { d.exec(acceptTimeouts) }
 	}},
 	{"sessions terminated", postgresServer, func(d *deployment, _ int) func() {
 		d.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '` + program + `'`)
@@ -116,6 +112,16 @@ var chaosFaults = []chaosFault{
 		all := d.running("")
 		return suspend(d.t, all[pick%len(all)].cmd.Process.Pid)
 	}},
+}
+
+func init() {
+	if domain.resources == nil {
+		return
+	}
+	chaosFaults = append(chaosFaults, chaosFault{"one resource locked", postgresServer, func(d *deployment, _ int) func() {
+		_, release := d.lock(domain.resources.lockFirst)
+		return release
+	}})
 }
 
 // corrupt writes values into the keys of a kind's queue that the queue itself never writes: values of other types, infinite
@@ -241,7 +247,9 @@ func injectRandom(t *testing.T, seed uint64) (*deployment, figures) {
 		for _, end := range ends {
 			end()
 		}
-		d.exec(domain.restock)
+		if domain.resources != nil {
+			d.exec(domain.resources.restock)
+		}
 		d.sleep(s.calm)
 	}
 	load.waitForCreated(1)

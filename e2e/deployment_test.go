@@ -91,20 +91,25 @@ const itemTimeout = 3 * time.Second
 func deploy(t *testing.T, n needs) *deployment {
 	t.Helper()
 	needsProcesses(t)
-	d := &deployment{t: t, times: times{timeout: itemTimeout}, plans: plans, kinds: []string{kind}}
+	d := &deployment{t: t, times: times{timeout: itemTimeout}, plans: possiblePlans(), kinds: []string{kind}}
 	redisURL, database := d.redisURL(n), d.postgresURL(n)
 	d.connect(database, redisURL)
 	if n.network {
 		d.toPostgres, database = proxied(t, database)
 		d.toRedis, redisURL = proxied(t, redisURL)
 	}
-	env := append(slices.Concat(domain.customerBounds, n.env), envDatabaseConns+"=8")
+	env := append(slices.Clone(n.env), envDatabaseConns+"=8")
+	if domain.bounds != nil {
+		env = append(env, domain.bounds.env...)
+	}
 	if n.party != nil {
 		p, partyEnv := n.party(d) // may change the timeout
 		d.party, env = p, append(env, partyEnv...)
 	}
 	d.site = newSiteAt(t, database, redisURL, append(env, envTimeout+"="+d.timeout.String())...)
-	d.exec(domain.stock)
+	if domain.resources != nil {
+		d.exec(domain.resources.stock)
+	}
 	processes := n.processes
 	if processes == nil {
 		processes = []string{"api", "api", "worker", "worker", "relay", "reconciler", "reconciler"}

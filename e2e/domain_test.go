@@ -1,28 +1,55 @@
 package e2e
 
 import (
-	"encoding/json"
+	"cmp"
 	"fmt"
 	"maps"
 	"net/http"
+	"os"
 	"slices"
+	"testing"
 	"time"
+
+	"example.com/shop/internal/option"
+	"example.com/shop/internal/testenv/parttest"
 )
 
-// This file holds everything that the tests of faults, load, crashes and outages know about orders. A team that copies
-// the project rewrites this file, and keeps the files harness, client, proxy, deployment, load, history, chaos, crash,
-// outage, stuck and fault_*. The tests of the REST API, of the pages, of the configuration and of the demo also know
-// orders.
+// The fault tests run against one of these services, which E2E_DOMAIN names. Each has a file of its own, domain_*_test.go.
+// By default it is order. A team with another service adds a file and a line. These tests are in the files harness, client, proxy, deployment,
+// load, history, chaos, crash, outage, stuck and fault_*, and know the service only through domainSpec. The other tests
+// know orders.
+var domains = map[string]domainSpec{
+	"order":  orders,
+	"invite": invitations,
+}
+
+// domain is the service under test.
+var domain = func() domainSpec {
+	name := cmp.Or(os.Getenv("E2E_DOMAIN"), "order")
+	spec, ok := domains[name]
+	if !ok {
+		panic(fmt.Sprintf("E2E_DOMAIN is %q, want one of %q", name, slices.Sorted(maps.Keys(domains))))
+	}
+	return spec
+}()
+
+// needsOrders skips a test of what only the service of orders has.
+func needsOrders(t testing.TB) {
+	t.Helper()
+	if program != orders.program {
+		t.Skip("E2E_DOMAIN names a service without orders")
+	}
+}
 
 // Names of the program.
-const (
-	program      = "shop"         // the binary, its directory under cmd, and its application_name in PostgreSQL
-	envPrefix    = "SHOP_"        // of its environment variables
-	metricPrefix = "shop_"        // of its metrics
-	kind         = "order.cancel" // of the tasks
-	envTimeout   = envPrefix + "ORDER_TIMEOUT"
-	timeoutFlag  = "--order-timeout" // of the demo
+var (
+	program      = domain.program
+	kind         = domain.kind
+	metricPrefix = program + "_"
+	envTimeout   = envPrefix + domain.timeout
 )
+
+const envPrefix = option.EnvPrefix + "_"
 
 // item is one thing that times out.
 type item struct {
@@ -43,12 +70,67 @@ const (
 	timedOut  status = "timed out"
 )
 
-// itemSpec describes the items of the service under test: the requests of its REST API, and the SQL with which the
-// tests read all items and block the service.
-type itemSpec struct {
-	// bodies are bodies of requests that create items. After stock, each request with the first body creates another
-	// item. At least one of the other bodies needs a scarce resource, so that a load exhausts it.
+// domainSpec describes a service under test: its program, the requests of its REST API, and the SQL with which the tests
+// read all items and block the service.
+type domainSpec struct {
+	program string   // the binary, its application_name in PostgreSQL, and the prefix of its metrics
+	source  string   // the directory of its package main
+	migrate []string // the command that creates the tables, and the rows that the tests need
+	kind    string   // of the tasks that time items out
+	timeout string   // the environment variable of the time from an item's creation to its deadline, without the prefix
+
+	// contract returns the contract that each answer must keep. nil: no contract is checked.
+	contract func() (*parttest.Contract, error)
+	// signUp is the path of the request that creates a customer. The answer has the customer's token. "": requests need
+	// no token.
+	signUp string
+
+	// collection is the path below which each item has the path of its id.
+	collection string
+	// actions are the last elements of the paths of a customer's calls of confirm, cancel and extend. The plans of visits
+	// with a missing operation are left out. Only visits of a second party's plans extend deadlines.
+	actions map[operation]string
+	// create returns the request that creates an item from a body. key is a text of letters, digits and hyphens, and may be
+	// "". The column key of items shows it.
+	create func(body, key string) request
+	// keyed reports whether requests with the same key create one item. Otherwise no customer repeats such a request.
+	keyed bool
+	// bodies are bodies of requests that create items. With resources, each request with the first body creates another
+	// item, and at least one of the other bodies needs a scarce resource, so that a load exhausts it.
 	bodies []string
+	// decode reads the body of a successful response to create, confirm, cancel, get or extend.
+	decode func(body []byte) (item, error)
+	// rejections maps the type of a problem to the reason that the model knows. The tests of overload, of exhausted
+	// resources and of bounds expect these reasons only if rejections has them.
+	rejections map[string]rejection
+	// batchMetric is the histogram of the number of items that were created in one transaction. "": each item has a
+	// transaction of its own.
+	batchMetric string
+
+	// table is the table of items. In its columns, id is the item's id, and status is 'pending' until the item ends.
+	table string
+	// batch is a column of the table that can store a batch of insertBatch.
+	batch string
+	// items selects all items, with the columns key, id, status (pending, confirmed, cancelled or timed out), deadline,
+	// cancelled_at, held (whether the item was held at any time), extended (whether its customer has extended its
+	// deadline), and batch.
+	items string
+	// timedOut is the condition on NEW that holds when an update of the table times an item out.
+	timedOut string
+	// timeoutStatement is a LIKE pattern of the statement that times items out.
+	timeoutStatement string
+	// blockTimeouts takes locks for which the statement that times items out waits. It takes them in the service's order.
+	blockTimeouts string
+	// insertBatch inserts items, and their messages into the outbox: $1 is the batch, a new UUID; $2 the time until their
+	// deadline in seconds; $3 the number of items. With resources, each batch has a resource of its own.
+	insertBatch string
+
+	resources *resources // nil: items share no rows
+	bounds    *customerBounds
+}
+
+// resources are the shared rows of a service. An item holds units of them until it ends.
+type resources struct {
 	// rush returns the body of the i-th of the requests that are sent at the same moment, when many customers want the
 	// same resource. Each rush wants another resource, and less of it exists than is wanted. nil: no resource is scarce.
 	rush func(rush, i int) string
@@ -56,288 +138,102 @@ type itemSpec struct {
 	units func(body string) map[string]int
 	// supplies selects how many units of each resource items can hold: resource, units.
 	supplies string
-	// customerBounds are environment variables of a process. They set the bounds on what one customer can have at a time,
-	// so low that a load reaches them. The functions and queries below know these bounds. nil: there are no bounds.
-	customerBounds []string
-	// exceedsBounds reports whether a customer with exactly these items would exceed a bound with one more. All are given
-	// by their bodies.
-	exceedsBounds func(body string, items []string) bool
-	// openItems reads the ids of the customer's items from a problem that rejects a request because of a bound. They are
-	// those that count towards the bound.
-	openItems func(problem []byte) (ids []string, err error)
-	// beyondBounds counts the items after whose creation their customer exceeded a bound.
-	beyondBounds string
-	// batchMetric is the histogram of the number of items that were created in one transaction.
-	batchMetric string
-
-	// create returns the request that creates an item from a body. A key that is not "" is its idempotency key.
-	create func(body, key string) request
-	// confirm, cancel, get and extend return the requests of an item's customer. Only visits of a second party's plans
-	// extend deadlines.
-	confirm, cancel, get, extend func(id string) request
-	// decode reads the body of a successful response to create, confirm, cancel, get or extend.
-	decode func(body []byte) (item, error)
-	// available returns how many more items the first body can create.
-	available func(c *client) int
-
-	// items selects all items, with the columns key (the idempotency key), id, status (pending, confirmed, cancelled or
-	// timed out), deadline, cancelled_at, held (whether the item was held at any time), extended (whether its customer
-	// has extended its deadline), and batch (the batch of an item of insertBatch).
-	items string
-	// stock prepares the seeded database for a load. It adds so much of each resource, except the scarce one, that no
+	// list is the path that lists the resources, and available reads from the answer how many more items the first body
+	// can create.
+	list      string
+	available func(list []byte) int
+	// stock prepares the migrated database for a load. It adds so much of each resource, except the scarce one, that no
 	// load exhausts it, and the resources of the rushes.
 	stock string
 	// restock adds a little to the scarce resource.
 	restock string
-	// lockPending locks all pending items.
-	lockPending string
-	// lockResources locks all resources for which the service's timeouts wait, in the service's order.
-	lockResources string
 	// lockFirst and lockSecond each lock one resource. A request with the first body must wait for lockFirst. One of the
 	// other bodies needs both resources, and the service locks them in the order first, second: a test that locks them
 	// in the opposite order causes deadlocks. A request with the body independent needs neither.
 	lockFirst, lockSecond string
 	independent           string
-	// rejectTimeouts makes the database reject the timeouts of the items for which a condition on NEW.id holds. The
-	// database's error contains "rejected".
-	rejectTimeouts func(condition string) string
-	// acceptTimeouts undoes rejectTimeouts.
-	acceptTimeouts string
-	// cancelStatement is a LIKE pattern of the statement that times items out.
-	cancelStatement string
-	// migration is a migration of a later version of the service.
-	migration string
-
-	// insertBatch inserts items with a resource of their own, and their messages into the outbox: $1 is the batch, a
-	// new UUID; $2 the time until their deadline in seconds; $3 the number of items.
-	insertBatch string
-	// withdrawBatch changes rows so that each statement that times out items of a batch fails, and restoreBatch undoes
-	// the change: $1 is the batch. restoreBatch must also use $2, the number of items in the batch.
+	// lockBatch locks the resource of a batch: $1 is the batch.
+	lockBatch string
+	// withdrawBatch changes the resource of a batch so that each statement that times out its items fails, and
+	// restoreBatch undoes the change: $1 is the batch. restoreBatch must also use $2, the number of items in the batch.
 	withdrawBatch, restoreBatch string
-	// lockBatchItems and lockBatchResource lock the items of a batch, or its resource: $1 is the batch.
-	lockBatchItems, lockBatchResource string
 }
 
-// rejections maps the type of a problem to the reason that the model knows.
-var rejections = map[string]rejection{
-	"/problems/order-paid":           rejectedConfirmed,
-	"/problems/order-cancelled":      rejectedCancelled,
-	"/problems/deadline-passed":      rejectedLate,
-	"/problems/out-of-stock":         rejectedExhausted,
-	"/problems/too-many-open-orders": rejectedBound,
-	"/problems/overloaded":           rejectedOverloaded,
-	"/problems/checkout-open":        rejectedHeld,
-	"/problems/order-cancelling":     rejectedCancelling,
-	"/problems/not-extendable":       rejectedExtension,
+// customerBounds are the bounds on what one customer can have at a time.
+type customerBounds struct {
+	// env are environment variables of a process that set the bounds so low that a load reaches them.
+	env []string
+	// exceeds reports whether a customer with exactly these items would exceed a bound with one more. All are given by
+	// their bodies.
+	exceeds func(body string, items []string) bool
+	// open reads the ids of the customer's items from a problem that rejects a request because of a bound. They are those
+	// that count towards the bound.
+	open func(problem []byte) (ids []string, err error)
+	// beyond counts the items after whose creation their customer exceeded a bound.
+	beyond string
 }
 
-// domain is the service under test: orders that hold stock, and are cancelled unless they are paid in time.
-var domain = itemSpec{
-	bodies: []string{
-		oneOfBeans,
-		`{"items":[{"product_id":"` + mokaPot + `","quantity":1}]}`,
-		`{"items":[{"product_id":"` + grinder + `","quantity":2},{"product_id":"` + beans + `","quantity":1}]}`,
-		`{"items":[{"product_id":"` + beans + `","quantity":3},{"product_id":"` + mokaPot + `","quantity":1}]}`,
-		`{"items":[{"product_id":"` + course + `","quantity":1}]}`,
-	},
-	rush: func(rush, i int) string {
-		hot := fmt.Sprintf(`{"product_id":"`+hotProduct+`%012d","quantity":%d}`, rush%hotProducts, 1+i%4/3)
-		if i%2 == 1 {
-			hot += `,{"product_id":"` + beans + `","quantity":1}` // an order that is rejected must take none of these
-		}
-		return `{"items":[` + hot + `]}`
-	},
-	units:          unitsOf,
-	supplies:       `SELECT id, available FROM products`,
-	customerBounds: []string{fmt.Sprintf("SHOP_MAX_OPEN_ORDERS=%d", maxOpenOrders), fmt.Sprintf("SHOP_MAX_OPEN_UNITS=%d", maxOpenUnits)},
-	exceedsBounds: func(body string, orders []string) bool {
-		if len(orders) == maxOpenOrders {
-			return true
-		}
-		units := unitsOf(body)
-		for _, order := range orders {
-			for product, n := range unitsOf(order) {
-				units[product] += n
-			}
-		}
-		return slices.Max(slices.Collect(maps.Values(units))) > maxOpenUnits
-	},
-	openItems: func(problem []byte) ([]string, error) {
-		var p struct {
-			OpenOrders []string `json:"open_orders"`
-		}
-		err := json.Unmarshal(problem, &p)
-		return p.OpenOrders, err
-	},
-	// The time of an order's end is read before its transaction commits. So at the times in the table a customer has no
-	// more open orders than the service saw.
-	beyondBounds: fmt.Sprintf(`
-		SELECT count(*) FROM orders o WHERE EXISTS (
-			SELECT FROM orders open JOIN order_items i ON i.order_id = open.id
-			WHERE open.customer_id = o.customer_id AND open.created_at <= o.created_at
-			  AND coalesce(open.cancelled_at, open.paid_at, 'infinity') > o.created_at
-			GROUP BY GROUPING SETS ((), (i.product_id))
-			HAVING GROUPING(i.product_id) = 1 AND count(DISTINCT open.id) > %d
-			    OR GROUPING(i.product_id) = 0 AND sum(i.quantity) > %d)`, maxOpenOrders, maxOpenUnits),
-	batchMetric: "orders_batch_size",
+// rushes reports whether some resource is scarce.
+func (s domainSpec) rushes() bool { return s.resources != nil && s.resources.rush != nil }
 
-	create: func(body, key string) request {
-		r := request{method: http.MethodPost, path: "/api/orders", body: body}
-		if key != "" {
-			r.headers = []string{"Idempotency-Key: " + key}
-		}
-		return r
-	},
-	confirm: func(id string) request { return request{method: http.MethodPost, path: "/api/orders/" + id + "/pay"} },
-	cancel: func(id string) request {
-		return request{method: http.MethodPost, path: "/api/orders/" + id + "/cancel"}
-	},
-	get: func(id string) request { return request{method: http.MethodGet, path: "/api/orders/" + id} },
-	extend: func(id string) request {
-		return request{method: http.MethodPost, path: "/api/orders/" + id + "/extend"}
-	},
-	decode:    decodeOrder,
-	available: func(c *client) int { return c.available(beans) },
+// has reports whether customers can call an operation of an item.
+func (s domainSpec) has(o operation) bool { return s.actions[o] != "" }
 
-	items: `
-		SELECT idempotency_key AS key, id, expires_at AS deadline, cancelled_at, customer_id AS batch,
-		       EXISTS (SELECT FROM order_events e WHERE e.order_id = orders.id AND e.type = 'held') AS held,
-		       extended_at IS NOT NULL AS extended,
-		       CASE WHEN cancel_reason = 'timeout' THEN 'timed out' WHEN status = 'paid' THEN 'confirmed' ELSE status END AS status
-		FROM orders`,
-	stock: fmt.Sprintf(`
-		UPDATE products SET supply = 1000000, available = 1000000 WHERE id <> '`+course+`';
-		INSERT INTO products (id, name, price_cents, currency, supply, available)
-		SELECT ('`+hotProduct+`' || lpad(n::text, 12, '0'))::uuid, 'hot', 100, 'EUR', 5, 5 FROM generate_series(0, %d) AS n`, hotProducts-1),
-	restock:       `UPDATE products SET supply = supply + 5, available = available + 5 WHERE id = '` + course + `'`,
-	lockPending:   `SELECT FROM orders WHERE status = 'pending' ORDER BY id FOR UPDATE`,
-	lockResources: `SELECT FROM products ORDER BY id FOR UPDATE`,
-	lockFirst:     `SELECT FROM products WHERE id = '` + beans + `' FOR UPDATE`,
-	lockSecond:    `SELECT FROM products WHERE id = '` + grinder + `' FOR UPDATE`,
-	independent:   `{"items":[{"product_id":"` + mokaPot + `","quantity":1}]}`,
-	rejectTimeouts: func(condition string) string {
-		return `
-			CREATE FUNCTION reject() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'rejected'; END $$;
-			CREATE TRIGGER reject BEFORE UPDATE ON orders FOR EACH ROW
-			WHEN (NEW.cancel_reason = 'timeout' AND ` + condition + `) EXECUTE FUNCTION reject()`
-	},
-	acceptTimeouts:  `DROP FUNCTION reject() CASCADE`,
-	cancelStatement: `-- Cancels those orders of a batch%`, // the first words of cancel_due.sql
-	migration: `-- +goose NO TRANSACTION
--- +goose Up
-ALTER TABLE orders ADD COLUMN note text;
-CREATE INDEX CONCURRENTLY orders_note ON orders (note) WHERE note IS NOT NULL;
-`,
-
-	// A batch has a customer and a product of its own, both with the batch's id.
-	insertBatch: `
-		WITH customer AS (
-			INSERT INTO customers (id) VALUES ($1)
-		), product AS (
-			INSERT INTO products (id, name, price_cents, currency, supply, available) VALUES ($1, 'thing', 100, 'EUR', $3::bigint, 0)
-		), placed AS (
-			INSERT INTO orders (id, customer_id, total_cents, currency, created_at, expires_at)
-			SELECT gen_random_uuid(), $1, 100, 'EUR', now(), now() + $2 * interval '1 s'
-			FROM generate_series(1, $3::bigint)
-			RETURNING id, expires_at
-		), lines AS (
-			INSERT INTO order_items (order_id, product_id, quantity, unit_price_cents) SELECT id, $1, 1, 100 FROM placed
-		), events AS (
-			INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'placed', 'customer', now() FROM placed
-		)
-		INSERT INTO outbox (kind, task_id, due_at) SELECT '` + kind + `', id::text, expires_at FROM placed`,
-	withdrawBatch:     `UPDATE products SET supply = 0, available = 0 WHERE id = $1`,
-	restoreBatch:      `UPDATE products SET supply = $2 WHERE id = $1`,
-	lockBatchItems:    `SELECT FROM orders WHERE customer_id = $1 FOR UPDATE`,
-	lockBatchResource: `SELECT FROM products WHERE id = $1 FOR UPDATE`,
-}
-
-// Seeded products.
-const (
-	beans   = "01900000-0000-7000-8000-000000000001"
-	mokaPot = "01900000-0000-7000-8000-000000000002"
-	grinder = "01900000-0000-7000-8000-000000000003"
-	course  = "01900000-0000-7000-8000-000000000005" // the scarce resource: most orders for it are rejected
-)
-
-const oneOfBeans = `{"items":[{"product_id":"` + beans + `","quantity":1}]}`
-
-// The ids of the products that rushes want begin with hotProduct and end with a number of 12 digits below hotProducts.
-const (
-	hotProduct  = "01900000-0000-7000-9000-"
-	hotProducts = 200
-)
-
-// The bounds on what a customer has not paid. A customer reaches the second one with two orders of three units.
-const (
-	maxOpenOrders = 3
-	maxOpenUnits  = 5
-)
-
-// unitsOf returns how many units of each product an order with this body has.
-func unitsOf(body string) map[string]int {
-	var order struct {
-		Items []struct {
-			ProductID string `json:"product_id"`
-			Quantity  int
-		}
-	}
-	if err := json.Unmarshal([]byte(body), &order); err != nil {
-		panic(err)
-	}
-	units := map[string]int{}
-	for _, line := range order.Items {
-		units[line.ProductID] += line.Quantity
-	}
-	return units
-}
-
-// order is an order as the REST API shows it.
-type order struct {
-	ID                string
-	Status            string
-	CancelReason      string    `json:"cancel_reason"`
-	ExpiresAt         time.Time `json:"expires_at"`
-	CancelledAt       time.Time `json:"cancelled_at"`
-	HoldUntil         time.Time `json:"hold_until"`
-	CancelRequestedAt time.Time `json:"cancel_requested_at"`
-	ExtendedAt        time.Time `json:"extended_at"`
-}
-
-func decodeOrder(body []byte) (item, error) {
-	var o order
-	if err := json.Unmarshal(body, &o); err != nil {
-		return item{}, err
-	}
-	s := state{status: status(o.Status), id: o.ID, extended: !o.ExtendedAt.IsZero()}
-	switch {
-	case o.CancelReason == "timeout":
-		s.status = timedOut
-	case o.Status == "paid":
-		s.status = confirmed
-	case s.status == pending:
-		s.cancelling = !o.CancelRequestedAt.IsZero()
-		if !o.HoldUntil.IsZero() {
-			s.hold = held
-		}
-	}
-	return item{s, o.ExpiresAt, o.CancelledAt}, nil
-}
-
-// available returns how many of a product are available.
-func (c *client) available(product string) int {
+// available returns how many more items the first body can create, or 0 if items share no rows.
+func (s domainSpec) available(c *client) int {
 	c.t.Helper()
-	list := decode[struct {
-		Items []struct {
-			ID        string
-			Available int
-		}
-	}](c.t, c.get("/api/products"))
-	for _, p := range list.Items {
-		if p.ID == product {
-			return p.Available
-		}
+	if s.resources == nil {
+		return 0
 	}
-	c.t.Fatalf("GET /api/products: no product %s", product)
-	return 0
+	return s.resources.available(c.get(s.resources.list).body)
+}
+
+// rejects reports whether the service may reject a request for a reason.
+func (s domainSpec) rejects(why rejection) bool {
+	return slices.Contains(slices.Collect(maps.Values(s.rejections)), why)
+}
+
+// The requests of an item's customer.
+
+func (s domainSpec) get(id string) request {
+	return request{method: http.MethodGet, path: s.collection + "/" + id}
+}
+
+func (s domainSpec) confirm(id string) request { return s.act(confirm, id) }
+func (s domainSpec) cancel(id string) request  { return s.act(cancel, id) }
+func (s domainSpec) extend(id string) request  { return s.act(extend, id) }
+
+func (s domainSpec) act(o operation, id string) request {
+	return request{method: http.MethodPost, path: s.collection + "/" + id + "/" + s.actions[o]}
+}
+
+// lockPending returns a statement that locks all pending items.
+func (s domainSpec) lockPending() string {
+	return `SELECT FROM ` + s.table + ` WHERE status = 'pending' ORDER BY id FOR UPDATE`
+}
+
+// lockBatchItems returns a statement that locks the items of a batch: $1 is the batch.
+func (s domainSpec) lockBatchItems() string {
+	return `SELECT FROM ` + s.table + ` WHERE ` + s.batch + `::text = $1 FOR UPDATE`
+}
+
+// rejectTimeouts returns statements that make the database reject the timeouts of the items for which a condition on NEW
+// holds. The database's error contains "rejected".
+func (s domainSpec) rejectTimeouts(condition string) string {
+	return `
+		CREATE FUNCTION reject() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'rejected'; END $$;
+		CREATE TRIGGER reject BEFORE UPDATE ON ` + s.table + ` FOR EACH ROW
+		WHEN (` + s.timedOut + ` AND ` + condition + `) EXECUTE FUNCTION reject()`
+}
+
+// acceptTimeouts undoes rejectTimeouts.
+const acceptTimeouts = `DROP FUNCTION reject() CASCADE`
+
+// laterMigration returns a migration of a later version of the service.
+func (s domainSpec) laterMigration() string {
+	return fmt.Sprintf(`-- +goose NO TRANSACTION
+-- +goose Up
+ALTER TABLE %[1]s ADD COLUMN note text;
+CREATE INDEX CONCURRENTLY %[1]s_note ON %[1]s (note) WHERE note IS NOT NULL;
+`, s.table)
 }

@@ -33,17 +33,17 @@ func TestPostgresFaults(t *testing.T) {
 		}},
 		{name: "out of connections", needs: own, bound: bound{late: 10 * time.Second, answer: 10 * time.Second, rejected: true}, inject: takeConnections},
 		// A wait for a lock times out after 3 s. The worker retries its batch within 1.5 s.
-		{name: "shared row locked", bound: bound{late: 15 * time.Second, answer: 8 * time.Second, rejected: true}, inject: func(d *deployment) {
-			_, release := d.lock(domain.lockFirst)
+		{name: "shared row locked", resources: true, bound: bound{late: 15 * time.Second, answer: 8 * time.Second, rejected: true}, inject: func(d *deployment) {
+			_, release := d.lock(domain.resources.lockFirst)
 			whileLocked = createIndependent(d, 5*time.Second)
 			release()
 		}, also: func(f figures) []string { return append(contended(f), whileLocked...) }},
 		{name: "items locked", bound: bound{late: 8 * time.Second, answer: 6 * time.Second, rejected: true}, inject: func(d *deployment) {
-			_, release := d.lock(domain.lockPending)
+			_, release := d.lock(domain.lockPending())
 			d.sleep(5 * time.Second)
 			release()
 		}},
-		{name: "deadlocks", needs: own, bound: bound{late: 8 * time.Second, answer: 6 * time.Second, rejected: true}, inject: causeDeadlocks},
+		{name: "deadlocks", resources: true, needs: own, bound: bound{late: 8 * time.Second, answer: 6 * time.Second, rejected: true}, inject: causeDeadlocks},
 	})
 }
 
@@ -58,7 +58,7 @@ func createIndependent(d *deployment, duration time.Duration) (exceeded []string
 	var slowest time.Duration
 	began, n := time.Now(), 0
 	for ; time.Since(began) < duration; n++ {
-		a := apis[n%len(apis)].signUp().send(domain.create(domain.independent, fmt.Sprintf("independent-%d", n)))
+		a := apis[n%len(apis)].signUp().send(domain.create(domain.resources.independent, fmt.Sprintf("independent-%d", n)))
 		if a.status != http.StatusCreated {
 			exceeded = append(exceeded, fmt.Sprintf("status %d of an item that does not need the locked row: %s", a.status, a.body))
 		}
@@ -103,9 +103,9 @@ func takeConnections(d *deployment) {
 func causeDeadlocks(d *deployment) {
 	began := time.Now()
 	for time.Since(began) < 4*time.Second {
-		tx, release := d.lock(domain.lockSecond)
+		tx, release := d.lock(domain.resources.lockSecond)
 		d.sleep(20 * time.Millisecond)
-		_, _ = tx.ExecContext(d.t.Context(), domain.lockFirst) // PostgreSQL rolls back this transaction or the service's
+		_, _ = tx.ExecContext(d.t.Context(), domain.resources.lockFirst) // PostgreSQL rolls back this transaction or the service's
 		release()
 	}
 	if n := d.number(`SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`); n == 0 {

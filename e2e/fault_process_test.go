@@ -96,13 +96,13 @@ func pids(processes []*member) (pids []int) {
 }
 
 // cancelling selects the sessions that wait for a lock in order to time items out.
-var cancelling = `datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '` + domain.cancelStatement + `'`
+var cancelling = `datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '` + domain.timeoutStatement + `'`
 
 // blockWorkers blocks the statements of the workers by locks until release, and waits until workers hold leases.
 func (d *deployment) blockWorkers() (release func()) {
 	d.t.Helper()
 	eventually(d.t, "an item timed out", func() bool { return d.items(`status = 'timed out'`) > 0 })
-	_, release = d.lock(domain.lockResources)
+	_, release = d.lock(domain.blockTimeouts)
 	eventually(d.t, "a worker that holds leases and waits for a lock", func() bool {
 		return d.leased() > 0 && d.number(`SELECT count(*) FROM pg_stat_activity WHERE `+cancelling) > 0
 	})
@@ -142,7 +142,7 @@ func failHandler(d *deployment) {
 		return len(letters) == 1 && letters[0].ID == poison && strings.Contains(letters[0].Error, "rejected")
 	})
 	d.sleep(2 * time.Second)
-	d.exec(domain.acceptTimeouts)
+	d.exec(acceptTimeouts)
 	ops.post(http.StatusNoContent, "/ops/api/dead-letters/"+kind+"/"+poison+"/redrive")
 	eventually(d.t, "its item timed out", func() bool { return c.look(poison).status == timedOut })
 	if n := d.items(`id <> $1 AND cancelled_at > deadline + interval '5 s'`, poison); n > 0 {
@@ -157,7 +157,7 @@ var newer = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	migration := filepath.Join(dir, "90000_note.sql")
-	if err := os.WriteFile(migration, []byte(domain.migration), 0o600); err != nil {
+	if err := os.WriteFile(migration, []byte(domain.laterMigration()), 0o600); err != nil {
 		return "", err
 	}
 	added, err := filepath.Abs("../migrations/90000_note.sql")
@@ -172,7 +172,7 @@ var newer = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, program+"-newer")
-	build := exec.Command("go", "build", "-ldflags=-w", "-overlay", filepath.Join(dir, "overlay.json"), "-o", path, "../cmd/"+program)
+	build := exec.Command("go", "build", "-ldflags=-w", "-overlay", filepath.Join(dir, "overlay.json"), "-o", path, domain.source)
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build a newer %s: %w: %s", program, err, out)
 	}

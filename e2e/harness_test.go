@@ -56,7 +56,7 @@ var binary = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, program)
-	out, err := exec.Command("go", "build", "-ldflags=-w", "-o", path, "../cmd/"+program).CombinedOutput()
+	out, err := exec.Command("go", "build", "-ldflags=-w", "-o", path, domain.source).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build %s: %w: %s", program, err, out)
 	}
@@ -232,7 +232,7 @@ func (p *process) interrupt() time.Duration {
 	return time.Since(began)
 }
 
-// site holds what processes share: a migrated and seeded database, a Redis, and the configuration.
+// site holds what processes share: a migrated database, a Redis, and the configuration.
 type site struct {
 	database, redis string // URLs
 	env             []string
@@ -253,7 +253,7 @@ func newSiteAt(t testing.TB, database, redis string, env ...string) *site {
 		envTokenKey + "=" + tokenKey, envOpsToken + "=" + opsToken,
 		envTimeout + "=3s", envSchedule + "=@every 2s", envLookahead + "=10s", envDrain + "=0s",
 	}, env...)
-	s.run(t, "migrate", "--seed")
+	s.run(t, domain.migrate...)
 	return s
 }
 

@@ -54,6 +54,13 @@ var plans = []string{
 	"create twice", "give up",
 }
 
+// possiblePlans returns the plans without those that the service does not allow.
+func possiblePlans() []string {
+	return slices.DeleteFunc(slices.Clone(plans), func(plan string) bool {
+		return strings.Contains(plan, "cancel") && !domain.has(cancel) || plan == "create twice" && !domain.keyed
+	})
+}
+
 const (
 	// The busy customers have as much as one customer can have for most of the time. The others rarely do.
 	busyCustomers, otherCustomers = 3, 100
@@ -83,7 +90,7 @@ func (d *deployment) startLoad(rng *rand.Rand, rate int) *load {
 			switch {
 			case pause > 0:
 				pause--
-			case domain.rush != nil && rng.IntN(rushEvery) == 0:
+			case domain.rushes() && rng.IntN(rushEvery) == 0:
 				for _, v := range l.rush(rng) {
 					l.running.Go(v.run)
 				}
@@ -112,7 +119,7 @@ func (l *load) visit(rng *rand.Rand) *visit {
 // rush adds the visits of a rush.
 func (l *load) rush(rng *rand.Rand) (visits []*visit) {
 	for i := range rushSize {
-		visits = append(visits, l.add(rng, busyCustomers+rng.IntN(otherCustomers), domain.rush(l.rushes, i)))
+		visits = append(visits, l.add(rng, busyCustomers+rng.IntN(otherCustomers), domain.resources.rush(l.rushes, i)))
 	}
 	l.rushes++
 	return visits
@@ -131,10 +138,13 @@ func (l *load) add(rng *rand.Rand, customer int, body string) *visit {
 // supplies returns how many units of each resource items can hold.
 func (d *deployment) supplies() map[string]int {
 	d.t.Helper()
-	rows, err := d.db.QueryContext(d.t.Context(), domain.supplies)
+	supplies := map[string]int{}
+	if domain.resources == nil {
+		return supplies
+	}
+	rows, err := d.db.QueryContext(d.t.Context(), domain.resources.supplies)
 	testenv.Must(d.t, err)
 	defer rows.Close()
-	supplies := map[string]int{}
 	for rows.Next() {
 		var resource string
 		var units int
@@ -169,7 +179,7 @@ func (v *visit) run() {
 		v.call(create)
 		return
 	}
-	if !v.retry(create) || v.itemID() == "" { // no response, or rejected
+	if !v.create() || v.itemID() == "" { // no response, or rejected
 		return
 	}
 	v.load.created.Add(1)
@@ -193,6 +203,15 @@ func (v *visit) run() {
 	default:
 		v.load.d.party.visit(v)
 	}
+}
+
+// create creates the visit's item, and reports whether the outcome is known. Without keys, a repeated call might create
+// a second item.
+func (v *visit) create() (known bool) {
+	if !domain.keyed {
+		return v.call(create)
+	}
+	return v.retry(create)
 }
 
 // sleepUntil waits until a time after the item was created, and reports whether the test still runs.
@@ -322,7 +341,7 @@ func interpret(a answer, err error, decode func(body []byte) (state, error)) (_ 
 			return unknown, fmt.Sprintf("unexpected problem: %s", a.body)
 		}
 		if rejected.rejected == rejectedBound {
-			rejected.open, err = domain.openItems(a.body)
+			rejected.open, err = domain.bounds.open(a.body)
 		}
 		if err != nil {
 			return unknown, fmt.Sprintf("%v: %s", err, a.body)
@@ -394,9 +413,11 @@ func (l *load) check() figures {
 	t := l.d.t
 	t.Helper()
 	f := figures{unknown: map[int]int{}, rejected: map[rejection]int{}}
-	for _, api := range l.d.running("api") {
-		f.created += api.operator().metric(domain.batchMetric + "_sum")
-		f.batches += api.operator().metric(domain.batchMetric + "_count")
+	if domain.batchMetric != "" {
+		for _, api := range l.d.running("api") {
+			f.created += api.operator().metric(domain.batchMetric + "_sum")
+			f.batches += api.operator().metric(domain.batchMetric + "_count")
+		}
 	}
 	if l.d.party != nil {
 		f.party = l.d.party.check(l)
@@ -444,8 +465,10 @@ func (l *load) check() figures {
 // of their histories, which say so.
 func (l *load) checkRejections(stored map[string]state, total map[rejection]int) (counted map[*visit]history) {
 	l.d.t.Helper()
-	if n := l.d.number(domain.beyondBounds); n > 0 {
-		l.violated("%v items were created beyond a bound of their customers", n)
+	if domain.bounds != nil {
+		if n := l.d.number(domain.bounds.beyond); n > 0 {
+			l.violated("%v items were created beyond a bound of their customers", n)
+		}
 	}
 	holders := l.holders(stored)
 	byID := map[string]*visit{}
@@ -488,7 +511,7 @@ func (l *load) checkBound(v *visit, e entry, byID map[string]*visit, counted map
 		seen := entry{call{operation: count}, outcome{state: state{status: pending, id: id}}, e.began, e.ended}
 		counted[other] = append(counted[other], seen)
 	}
-	if !domain.exceedsBounds(v.body, bodies) {
+	if !domain.bounds.exceeds(v.body, bodies) {
 		l.violated("%s: rejected because of a bound, which its customer does not reach with %s and items of %q", v.key, v.body, bodies)
 	}
 }
@@ -502,6 +525,9 @@ type holder struct {
 // holders returns the items that the load has created, by their resources.
 func (l *load) holders(stored map[string]state) map[string][]holder {
 	holders := map[string][]holder{}
+	if domain.resources == nil {
+		return holders
+	}
 	for _, v := range l.visits {
 		if _, ok := stored[v.key]; !ok {
 			continue
@@ -512,7 +538,7 @@ func (l *load) holders(stored map[string]state) map[string][]holder {
 				from = min(from, e.began)
 			}
 		}
-		for resource, units := range domain.units(v.body) {
+		for resource, units := range domain.resources.units(v.body) {
 			holders[resource] = append(holders[resource], holder{from, units})
 		}
 	}
@@ -522,7 +548,7 @@ func (l *load) holders(stored map[string]state) map[string][]holder {
 // exhausted reports whether a resource that an item with this body needs may have been exhausted at a time. It does not
 // know when items released their units. So its answer is exact only until the first item releases some: for a rush.
 func (l *load) exhausted(body string, at time.Duration, holders map[string][]holder) bool {
-	for resource, needed := range domain.units(body) {
+	for resource, needed := range domain.resources.units(body) {
 		left := l.supplies[resource]
 		for _, h := range holders[resource] {
 			if h.from <= at {

@@ -25,7 +25,10 @@ import (
 // provider is the service's second party. A team that leaves payments out deletes both files.
 
 func init() {
-	rejections["/problems/checkout-refused"] = rejectedByParty
+	if program != orders.program {
+		return
+	}
+	domain.rejections["/problems/checkout-refused"] = rejectedByParty
 	chaosParty = startProvider(terms{})
 	chaosFaults = append(chaosFaults, providerFaults...)
 }

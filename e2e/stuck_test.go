@@ -15,9 +15,9 @@ import (
 func TestItemsThatCannotTimeOut(t *testing.T) {
 	t.Parallel()
 	const stuck, good = 6000, 60
-	withdraw := func(d *deployment, batch uuid.UUID) (unblock func()) {
-		d.exec(domain.withdrawBatch, batch)
-		return func() { d.exec(domain.restoreBatch, batch, stuck) }
+	reject := func(d *deployment, batch uuid.UUID) (unblock func()) {
+		d.exec(domain.rejectTimeouts(`NEW.` + domain.batch + `::text = '` + batch.String() + `'`))
+		return func() { d.exec(acceptTimeouts) }
 	}
 	lock := func(statement string) func(*deployment, uuid.UUID) func() {
 		return func(d *deployment, batch uuid.UUID) (unblock func()) {
@@ -26,16 +26,25 @@ func TestItemsThatCannotTimeOut(t *testing.T) {
 		}
 	}
 	withWorkers, withoutWorkers := []string{"worker", "worker", "relay", "reconciler"}, []string{"relay", "reconciler"}
-	for name, test := range map[string]struct {
+	type stuckTest struct {
 		processes []string
 		block     func(d *deployment, batch uuid.UUID) (unblock func())
-	}{
-		"withdrawn":                        {withWorkers, withdraw},
-		"withdrawn, without workers":       {withoutWorkers, withdraw},
-		"items locked, without workers":    {withoutWorkers, lock(domain.lockBatchItems)},
-		"resource locked":                  {withWorkers, lock(domain.lockBatchResource)},
-		"resource locked, without workers": {withoutWorkers, lock(domain.lockBatchResource)},
-	} {
+	}
+	tests := map[string]stuckTest{"items locked, without workers": {withoutWorkers, lock(domain.lockBatchItems())}}
+	if r := domain.resources; r != nil {
+		withdraw := func(d *deployment, batch uuid.UUID) (unblock func()) {
+			d.exec(r.withdrawBatch, batch)
+			return func() { d.exec(r.restoreBatch, batch, stuck) }
+		}
+		tests["withdrawn"] = stuckTest{withWorkers, withdraw}
+		tests["withdrawn, without workers"] = stuckTest{withoutWorkers, withdraw}
+		tests["resource locked"] = stuckTest{withWorkers, lock(r.lockBatch)}
+		tests["resource locked, without workers"] = stuckTest{withoutWorkers, lock(r.lockBatch)}
+	} else {
+		tests["rejected"] = stuckTest{withWorkers, reject}
+		tests["rejected, without workers"] = stuckTest{withoutWorkers, reject}
+	}
+	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			checkBounds(t, func(t *testing.T) excess {
 				d := deploy(t, needs{processes: test.processes})
