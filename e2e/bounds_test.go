@@ -24,7 +24,7 @@ type tooMany struct {
 // TestOpenOrders sends 50 requests of one customer at the same time. At no time may the customer have more open orders
 // than the default bound.
 func TestOpenOrders(t *testing.T) {
-	c := anySite(t).signUp()
+	c := anyShop(t).signUp()
 	const requests = 50
 	var mu sync.Mutex
 	var placed []string
@@ -85,7 +85,7 @@ func TestOpenOrders(t *testing.T) {
 
 // TestOpenUnits places orders until their units reach the default bound.
 func TestOpenUnits(t *testing.T) {
-	c := anySite(t).signUp()
+	c := anyShop(t).signUp()
 	all := `{"items":[{"product_id":"` + beans + `","quantity":20}]}`
 	eventually(t, "an order beyond the bound before the deadline of the first", func() bool {
 		first := decode[order](t, c.expect(http.StatusCreated, domain.create(all, "")))

@@ -43,6 +43,7 @@ func contains(t *testing.T, text string, parts ...string) {
 // TestInvalidConfiguration runs commands with an invalid configuration. Each error names what is wrong and what is
 // expected.
 func TestInvalidConfiguration(t *testing.T) {
+	needsOrders(t)
 	t.Parallel()
 	complete := []string{
 		envDatabaseURL + "=postgres://user:hidden@127.0.0.1:1/name", envRedisURL + "=redis://127.0.0.1:1",

@@ -21,6 +21,7 @@ import (
 // demo starts the demo. It writes its files to a directory to which any user may write.
 func demo(t *testing.T, change func(*exec.Cmd), args ...string) *process {
 	t.Helper()
+	needsOrders(t)
 	dir := t.TempDir()
 	for at := dir; at != os.TempDir() && len(at) > 1; at = filepath.Dir(at) {
 		testenv.Must(t, os.Chmod(at, 0o777))

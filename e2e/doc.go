@@ -6,9 +6,11 @@
 // one fault (fault_*_test.go) or many random ones (chaos_test.go), and end the faults. Then they compare the responses
 // that each customer got with the database and with a model of one item (history_test.go).
 //
-// These fault tests know the service's domain only through domain_test.go. They call a thing that times out an item. A
-// team that times out other items rewrites that file. Only payment_test.go and fault_payment_test.go know payments: to
-// the other files the payment provider is a second party. A team without payments deletes both.
+// These fault tests know the service only by what domain_test.go describes. They call a thing that times out an item.
+// E2E_DOMAIN selects the service: order, the default, or invite, the example without shared rows and customers. A team
+// that times out other items adds a file like domain_order_test.go or domain_invite_test.go. Only payment_test.go and
+// fault_payment_test.go know payments: to the other files the payment provider is a second party. A team without payments
+// deletes both.
 //
 // The names of the files tell which parts of the service their tests need: page (the web pages), payment, live
 // (notifications), remind (reminders), ops (the operators' API), closesale and demo. A file whose tests need several

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"testing"
 	"time"
 
 	"example.com/shop/internal/testenv/parttest"
@@ -143,6 +144,21 @@ var orders = domainSpec{
 			HAVING GROUPING(i.product_id) = 1 AND count(DISTINCT open.id) > %d
 			    OR GROUPING(i.product_id) = 0 AND sum(i.quantity) > %d)`, maxOpenOrders, maxOpenUnits),
 	},
+}
+
+// needsOrders skips a test of what only the program cmd/shop has.
+func needsOrders(t testing.TB) {
+	t.Helper()
+	if program != orders.program {
+		t.Skip("E2E_DOMAIN names another service than that of orders")
+	}
+}
+
+// anyShop returns any site of orders.
+func anyShop(t *testing.T) *process {
+	t.Helper()
+	needsOrders(t)
+	return anySite(t)
 }
 
 // Seeded products.

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"testing"
 	"time"
 
 	"example.com/shop/internal/option"
@@ -32,14 +31,6 @@ var domain = func() domainSpec {
 	}
 	return spec
 }()
-
-// needsOrders skips a test of what only the service of orders has.
-func needsOrders(t testing.TB) {
-	t.Helper()
-	if program != orders.program {
-		t.Skip("E2E_DOMAIN names a service without orders")
-	}
-}
 
 // Names of the program.
 var (

@@ -106,6 +106,7 @@ func oweRefunds(d *deployment) {
 // goods or in a refund, and the provider's ledger must agree. The provider delays no timeout of an item that nobody is
 // paying.
 func TestPaymentFaults(t *testing.T) {
+	needsOrders(t)
 	const late, rate = 3 * time.Second, 20
 
 	runFaults(t, []fault{
@@ -211,6 +212,7 @@ func (c *client) opsPayments() opsPayments {
 // one is a deployment with one process of each role.
 func one(t *testing.T, terms terms) (*deployment, *provider) {
 	t.Helper()
+	needsOrders(t)
 	t.Parallel()
 	d := deploy(t, needs{party: startProvider(terms), processes: []string{"api", "worker", "relay", "reconciler"}})
 	return d, providerOf(d)

@@ -77,6 +77,7 @@ var browser = sync.OnceValues(func() (context.Context, error) {
 // anything, because starting takes time.
 func needsBrowser(t *testing.T) {
 	t.Helper()
+	needsOrders(t)
 	needsProcesses(t)
 	if _, found := chromium(); !found {
 		testenv.Skip(t, "browser", "chromium is not in PATH (Debian: apt-get install chromium, or chromium-headless-shell, which is faster)")

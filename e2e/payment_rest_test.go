@@ -58,7 +58,7 @@ func anyPaidSite(t *testing.T) (site *process, provider string) {
 	if provider == "" {
 		t.Skip("E2E_BASE_URL is set without E2E_PROVIDER_URL, the address of the site's payment provider")
 	}
-	return anySite(t), provider
+	return anyShop(t), provider
 }
 
 // openCheckout opens a payment of an order, and reports whether the order could still be paid.

@@ -7,7 +7,7 @@ import (
 )
 
 // TestMainJob tests the service's purpose over its REST API.
-func TestMainJob(t *testing.T) { mainJob(t, anySite(t)) }
+func TestMainJob(t *testing.T) { mainJob(t, anyShop(t)) }
 
 // noViolations checks that the service finds no violation of its invariants. A service without the operators' API does
 // not tell.
@@ -52,7 +52,7 @@ func mainJob(t *testing.T, p *process) {
 
 // TestOneOrderForOneKey repeats a request with its idempotency key, as a client does if it got no response.
 func TestOneOrderForOneKey(t *testing.T) {
-	p := anySite(t)
+	p := anyShop(t)
 	c := p.signUp()
 	stock := c.available(beans)
 	place := domain.create(oneOfBeans, "cart 1")
@@ -80,7 +80,7 @@ func TestOneOrderForOneKey(t *testing.T) {
 
 // TestRejections sends requests that the service must reject, and checks the status and the problem.
 func TestRejections(t *testing.T) {
-	p := anySite(t)
+	p := anyShop(t)
 	c, other, anonymous := p.signUp(), p.signUp(), &client{t: t, base: p.url}
 	o := c.place()
 	c.post(http.StatusOK, "/api/orders/"+o.ID+"/pay")
@@ -114,7 +114,7 @@ func TestRejections(t *testing.T) {
 
 // TestHeaders checks the headers that protect the browsers of customers.
 func TestHeaders(t *testing.T) {
-	p := anySite(t)
+	p := anyShop(t)
 	c := p.signUp()
 	c.get("/healthz")
 	a := c.expect(http.StatusNotFound, request{method: "GET", path: "/nothing/here"})

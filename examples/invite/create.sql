@@ -5,9 +5,10 @@
 WITH created AS (
     INSERT INTO invitations (id, email, created_at, expires_at)
     SELECT $1::uuid, $2::text, at, at + $3::bigint * interval '1 microsecond' FROM clock_timestamp() AS at
-    RETURNING *
+    RETURNING id, email, status, created_at, expires_at
 ),
 owed AS (
     INSERT INTO outbox (kind, task_id, due_at) SELECT $4::text, id::text, expires_at FROM created
 )
-SELECT *, clock_timestamp() AS server_time FROM created
+-- The columns are named: with *, the statements that sessions have prepared would fail when a migration adds a column.
+SELECT id, email, status, created_at, expires_at, clock_timestamp() AS server_time FROM created

@@ -96,7 +96,8 @@ func (s *store) create(ctx context.Context, email string, timeout time.Duration)
 }
 
 func (s *store) get(ctx context.Context, id uuid.UUID) (*invitation, error) {
-	return s.one(ctx, id, `SELECT *, clock_timestamp() AS server_time FROM invitations WHERE id = ?`)
+	return s.one(ctx, id, `SELECT id, email, status, created_at, expires_at, ended_at, clock_timestamp() AS server_time
+		FROM invitations WHERE id = ?`)
 }
 
 // accept returns the invitation in its present state, accepted or not.
