@@ -64,8 +64,8 @@ func runFaults(t *testing.T, faults []fault) {
 	}
 }
 
-// contended checks that customers competed, as far as the service lets them: items were created in batches, some wanted more of a resource than there
-// was, and some were rejected because of a bound on what one customer can have.
+// contended checks that customers competed, as far as the service lets them: items were created in batches, some wanted
+// more of a resource than there was, and some were rejected because of a bound on what one customer can have.
 func contended(f figures) (exceeded []string) {
 	if domain.batchMetric != "" && f.created <= f.batches {
 		exceeded = append(exceeded, fmt.Sprintf("%.0f items were created in %.0f batches, so no batch had two", f.created, f.batches))

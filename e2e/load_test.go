@@ -394,11 +394,15 @@ func (f figures) String() string {
 	if unknown == nil {
 		unknown = []string{"none"}
 	}
+	batches := ""
+	if f.batches > 0 {
+		batches = fmt.Sprintf(" %.0f batches of %.1f items;", f.batches, f.created/f.batches)
+	}
 	text := fmt.Sprintf("%d items, %d calls; unknown outcomes: %s; items not created: %d exhausted, %d beyond a bound, "+
-		"%d overloaded; %.0f batches of %.1f items; 99 of 100 responses within %v, the slowest %v; "+
+		"%d overloaded;%s 99 of 100 responses within %v, the slowest %v; "+
 		"%d timed out, %d of them over 1 s late, the last %v late; %d violations",
 		f.items, f.calls, strings.Join(unknown, ", "), f.rejected[rejectedExhausted], f.rejected[rejectedBound],
-		f.rejected[rejectedOverloaded], f.batches, f.created/max(f.batches, 1),
+		f.rejected[rejectedOverloaded], batches,
 		f.slow.Round(time.Millisecond), f.slowest.Round(time.Millisecond),
 		f.timeouts, f.late, f.latest.Round(time.Millisecond), f.violations)
 	if f.party == nil {

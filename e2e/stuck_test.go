@@ -15,10 +15,6 @@ import (
 func TestItemsThatCannotTimeOut(t *testing.T) {
 	t.Parallel()
 	const stuck, good = 6000, 60
-	reject := func(d *deployment, batch uuid.UUID) (unblock func()) {
-		d.exec(domain.rejectTimeouts(`NEW.` + domain.batch + `::text = '` + batch.String() + `'`))
-		return func() { d.exec(acceptTimeouts) }
-	}
 	lock := func(statement string) func(*deployment, uuid.UUID) func() {
 		return func(d *deployment, batch uuid.UUID) (unblock func()) {
 			_, release := d.lock(statement, batch)
@@ -41,6 +37,10 @@ func TestItemsThatCannotTimeOut(t *testing.T) {
 		tests["resource locked"] = stuckTest{withWorkers, lock(r.lockBatch)}
 		tests["resource locked, without workers"] = stuckTest{withoutWorkers, lock(r.lockBatch)}
 	} else {
+		reject := func(d *deployment, batch uuid.UUID) (unblock func()) {
+			d.exec(domain.rejectTimeouts(`NEW.` + domain.batch + `::text = '` + batch.String() + `'`))
+			return func() { d.exec(acceptTimeouts) }
+		}
 		tests["rejected"] = stuckTest{withWorkers, reject}
 		tests["rejected, without workers"] = stuckTest{withoutWorkers, reject}
 	}
