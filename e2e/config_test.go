@@ -90,6 +90,7 @@ func TestInvalidConfiguration(t *testing.T) {
 // TestAnotherSchema checks that a process serves with a schema that is newer than its own, and logs a warning. Rolling
 // updates and rollbacks need that. A process does not start without a schema, and does not migrate a newer schema.
 func TestAnotherSchema(t *testing.T) {
+	needsOrders(t) // the errors of package migrations name the program shop
 	t.Parallel()
 	site := newSite(t, testenv.Redis(t))
 	db, err := sql.Open("pgx", site.database)

@@ -239,6 +239,7 @@ func TestContainerDemo(t *testing.T) {
 // TestDemoWithoutServers runs the demo without PostgreSQL and without a container engine. The last line of the output
 // names both remedies.
 func TestDemoWithoutServers(t *testing.T) {
+	needsOrders(t)
 	t.Parallel()
 	cmd := command(t, nil, "demo")
 	hidePostgres(t, cmd, "true")
