@@ -46,7 +46,7 @@ type timeoutOption struct {
 	Timeout time.Duration `name:"timeout" default:"1m" help:"The time to accept an invitation."`
 }
 
-func (o timeoutOption) check() error {
+func (o timeoutOption) checkTimeout() error {
 	if o.Timeout < time.Second {
 		return fmt.Errorf("%s is %v, want at least 1s", option.Name("timeout"), o.Timeout)
 	}
@@ -61,7 +61,7 @@ type serveCommand struct {
 }
 
 func (c *serveCommand) Run(ctx context.Context, program cli.Program) error {
-	errs := []error{c.Check(), c.timeoutOption.check()}
+	errs := []error{c.Check(), c.checkTimeout()}
 	if c.Has(app.API) {
 		errs = append(errs, c.Ops.Check(""))
 	}
