@@ -95,9 +95,6 @@ func (c *client) try(r request) (answer, error) {
 		return answer{ended: ended, took: ended.Sub(began)}, err
 	}
 	a := answer{resp.StatusCode, resp.Header, body, ended, ended.Sub(began)}
-	if domain.contract == nil {
-		return a, nil
-	}
 	promised, err := domain.contract()
 	if err != nil {
 		return a, err

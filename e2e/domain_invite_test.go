@@ -3,7 +3,10 @@ package e2e
 import (
 	"encoding/json"
 	"net/http"
+	"sync"
 	"time"
+
+	"example.com/shop/internal/testenv/parttest"
 )
 
 // This file has what the fault tests know about invitations.
@@ -17,6 +20,9 @@ var invitations = domainSpec{
 	kind:    "invitation.expire",
 	timeout: "TIMEOUT",
 
+	contract: sync.OnceValues(func() (*parttest.Contract, error) {
+		return parttest.LoadPieces("../internal/app/openapi.yaml", "../internal/ops/openapi.yaml", "../examples/invite/openapi.yaml")
+	}),
 	collection: "/invitations",
 	actions:    map[operation]string{confirm: "accept"},
 	create: func(body, key string) request {

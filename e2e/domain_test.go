@@ -70,7 +70,7 @@ type domainSpec struct {
 	kind    string   // of the tasks that time items out
 	timeout string   // the environment variable of the time from an item's creation to its deadline, without the prefix
 
-	// contract returns the contract that each answer must keep. nil: no contract is checked.
+	// contract returns the contract that each answer must keep.
 	contract func() (*parttest.Contract, error)
 	// signUp is the path of the request that creates a customer. The answer has the customer's token. "": requests need
 	// no token.

@@ -51,12 +51,17 @@ var (
 	invariantsSQL string
 )
 
-// addInvitations adds invitations to a process: their routes, the kind of task that expires them, and their invariants.
+//go:embed openapi.yaml
+var contract []byte
+
+// addInvitations adds invitations to a process: their routes, the kind of task that expires them, and
+// their invariants.
 func addInvitations(p *app.Process, timeout time.Duration) {
 	expire := p.NewKind(expireKind)
 	table := newTable(p.DB, p.Log)
 	expire.Handle(table.Handle, delay.WorkerConfig{}, table)
 	p.Routes(func(root, _ gin.IRouter) { addRoutes(root, &store{db: p.DB}, expire.Publisher, timeout) })
+	p.Contract(contract)
 	p.Ready(func(ctx context.Context) error { return deadline.CheckReady(ctx, p.DB, "invitations_pending_deadline") })
 	p.Invariant(func(ctx context.Context, bound time.Duration) ([]deadline.Violation, error) {
 		return deadline.FindViolations(ctx, p.DB, invariantsSQL, bound)

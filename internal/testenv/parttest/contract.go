@@ -27,6 +27,11 @@ func LoadContract(root string) (*Contract, error) {
 	if err != nil {
 		return nil, err
 	}
+	return LoadPieces(files...)
+}
+
+// LoadPieces is [LoadContract] with the files of the pieces.
+func LoadPieces(files ...string) (*Contract, error) {
 	var pieces [][]byte
 	for _, file := range files {
 		piece, err := os.ReadFile(file)
