@@ -13,7 +13,7 @@ import (
 // TestEvents reads a stream while one order is paid and another one times out. On a deployed site it also checks that
 // no proxy between the client and the service buffers the stream.
 func TestEvents(t *testing.T) {
-	p := anySite(t)
+	p := anyShop(t)
 	c := p.signUp()
 	stream := c.listen()
 	stream.await(`{"live":true}`)
@@ -35,6 +35,7 @@ func TestEvents(t *testing.T) {
 // TestEventsOutliveTimeouts keeps a stream of events open for longer than the server's timeout for other responses.
 // Then it stops the server. The server must end the stream, and not wait until the client closes it.
 func TestEventsOutliveTimeouts(t *testing.T) {
+	needsOrders(t)
 	t.Parallel()
 	p := newSite(t, testenv.Redis(t)).serve(t)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.url+"/api/events", http.NoBody)

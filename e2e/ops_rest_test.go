@@ -18,7 +18,7 @@ func init() {
 // TestServeHasNoFaults checks that the demo's API of faults does not exist in production, and that the operators' API
 // rejects clients without the operators' token.
 func TestServeHasNoFaults(t *testing.T) {
-	p := anySite(t)
+	p := anyShop(t)
 	ops, c := p.operator(), p.signUp()
 	ops.post(http.StatusNotFound, "/ops/api/faults/redis-wipe")
 	ops.expect(http.StatusNotFound, request{method: "GET", path: "/ops/api/faults"})

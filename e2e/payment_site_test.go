@@ -17,6 +17,7 @@ type paidSite struct {
 
 func newPaidSite(t *testing.T, env ...string) *paidSite {
 	t.Helper()
+	needsOrders(t)
 	shopAddr := freeAddress(t)
 	secrets := []string{envPrefix + "STRIPE_KEY=sk_test_page", envPrefix + "STRIPE_WEBHOOK_SECRET=whsec_page"}
 	provider := start(t, command(t, append(secrets, envDatabaseURL+"="+testenv.Postgres(t), envHTTPAddr+"=127.0.0.1:0",
