@@ -39,12 +39,7 @@ func NewStore(db *gorm.DB) *Store {
 
 // row runs a statement that returns at most one row, and reports whether there is one.
 func (s *Store) row(ctx context.Context, dst any, statement string, args ...any) (found bool, err error) {
-	err = postgres.RetryDeadlock(func() error {
-		result := s.db.WithContext(ctx).Raw(statement, args...).Scan(dst)
-		found = result.RowsAffected > 0
-		return result.Error
-	})
-	return found, err
+	return postgres.Scan(ctx, s.db, dst, statement, args...)
 }
 
 // errNoOrder means that an id is not the id of one of the customer's orders. Another customer may have an order with this

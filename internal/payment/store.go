@@ -49,17 +49,13 @@ var errNoOrder = errors.New("the customer has no order with this id")
 
 // row runs a statement that returns at most one row, and reports whether there is one.
 func (s *Store) row(ctx context.Context, dst any, statement string, args ...any) (found bool, err error) {
-	err = postgres.RetryDeadlock(func() error {
-		result := s.db.WithContext(ctx).Raw(statement, args...).Scan(dst)
-		found = result.RowsAffected > 0
-		return result.Error
-	})
-	return found, err
+	return postgres.Scan(ctx, s.db, dst, statement, args...)
 }
 
 // rows runs a statement and scans its rows into dst, a pointer to a slice.
 func (s *Store) rows(ctx context.Context, dst any, statement string, args ...any) error {
-	return postgres.RetryDeadlock(func() error { return s.db.WithContext(ctx).Raw(statement, args...).Scan(dst).Error })
+	_, err := postgres.Scan(ctx, s.db, dst, statement, args...)
+	return err
 }
 
 // opening is the row that open.sql returns: the order, and the attempt, if one was opened.

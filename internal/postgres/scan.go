@@ -1,0 +1,18 @@
+package postgres
+
+import (
+	"context"
+
+	"gorm.io/gorm"
+)
+
+// Scan runs a statement as [RetryDeadlock] does, scans its rows into dst, a pointer to a row or to a slice of rows, and
+// reports whether there are any.
+func Scan(ctx context.Context, db *gorm.DB, dst any, statement string, args ...any) (found bool, err error) {
+	err = RetryDeadlock(func() error {
+		result := db.WithContext(ctx).Raw(statement, args...).Scan(dst)
+		found = result.RowsAffected > 0
+		return result.Error
+	})
+	return found, err
+}
