@@ -2,11 +2,13 @@ package main
 
 import (
 	"example.com/shop/internal/app"
+	"example.com/shop/internal/closesale"
 	"example.com/shop/internal/live"
 	"example.com/shop/internal/ops"
 	"example.com/shop/internal/option"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/payment"
+	"example.com/shop/internal/remind"
 	"example.com/shop/internal/rest"
 	"example.com/shop/web"
 )
@@ -66,7 +68,8 @@ func addParts(p *app.Process, o *partOptions) *order.Service {
 	customers := newCustomers(p, o.TokenKey)
 	orders := order.Add(p, o.Order, customers)
 	live.Add(p, liveConfig, customers, orders.OnChange)
-	addReminders(p, orders)
+	remind.Add(p, orders)
+	closesale.Add(p, orders)
 	payment.Add(p, o.Payment, customers, orders)
 	ops.Add(p, o.Ops)
 	web.Add(p)

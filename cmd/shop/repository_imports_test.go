@@ -50,6 +50,7 @@ var (
 	// partImports lists the packages that a part imports besides shared ones.
 	partImports = map[string][]string{
 		"internal/demo":             {"internal/devstack"},
+		"internal/order/ordertest":  {"internal/order", "internal/testenv", "internal/testenv/parttest"},
 		"internal/payment":          {"internal/order"},
 		"internal/testenv/parttest": {"internal/testenv"},
 	}

@@ -21,7 +21,7 @@ import (
 // admin returns a connection pool of its own for an operator.
 func (s *shop) admin(t *testing.T) *sql.DB {
 	t.Helper()
-	db, err := sql.Open("pgx", s.url)
+	db, err := sql.Open("pgx", s.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,13 +45,13 @@ func (s *shop) checkPlacedOnce(t *testing.T, requests []request, results []resul
 			t.Errorf("placement %d: order %+v, replayed %v, error %v; want a new order", i, r.order, r.replayed, r.err)
 			continue
 		}
-		if rows := testenv.Query[string](t, s.db, `SELECT concat((SELECT count(*) FROM orders WHERE customer_id = $1), (SELECT count(*) FROM order_events WHERE order_id = $2),
+		if rows := testenv.Query[string](t, s.DB, `SELECT concat((SELECT count(*) FROM orders WHERE customer_id = $1), (SELECT count(*) FROM order_events WHERE order_id = $2),
 			(SELECT count(*) FROM order_items WHERE order_id = $2), (SELECT count(*) FROM outbox WHERE task_id = $3))`,
 			r.order.CustomerID, r.order.ID, r.order.ID.String()); rows != fmt.Sprintf("11%d1", len(requests[i].Lines)) {
 			t.Errorf("placement %d: orders of the customer, events, items and outbox rows are %s, want 11%d1", i, rows, len(requests[i].Lines))
 		}
 	}
-	s.checkInvariants(t, 0)
+	s.CheckInvariants(t, 0)
 }
 
 // newCustomers returns n requests of new customers for one unit of a product, with idempotency keys.
@@ -74,17 +74,17 @@ func TestBatchWithDeadlock(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newShop(t)
-			s.exec(t, `CREATE SEQUENCE transactions`)
-			s.exec(t, fmt.Sprintf(`CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			s.Exec(t, `CREATE SEQUENCE transactions`)
+			s.Exec(t, fmt.Sprintf(`CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 				IF nextval('transactions') <= %d THEN RAISE EXCEPTION 'deadlock' USING ERRCODE = 'deadlock_detected'; END IF;
 				RETURN NULL; END $$`, test.deadlocks))
-			s.exec(t, `CREATE TRIGGER fail AFTER INSERT ON order_items EXECUTE FUNCTION fail()`)
-			requests := s.newCustomers(3, s.product(t, 100))
+			s.Exec(t, `CREATE TRIGGER fail AFTER INSERT ON order_items EXECUTE FUNCTION fail()`)
+			requests := s.newCustomers(3, s.Product(t, 100))
 			results := s.placeInOneBatch(t, requests...)
 			if got := fmt.Sprint(results); got != test.want {
 				t.Errorf("answers are %s, want %s", got, test.want)
 			}
-			if n := testenv.Query[int](t, s.db, `SELECT last_value FROM transactions`); n != 3 {
+			if n := testenv.Query[int](t, s.DB, `SELECT last_value FROM transactions`); n != 3 {
 				t.Errorf("the batch took %d transactions, want 3", n)
 			}
 			if results[0].err == nil {
@@ -97,8 +97,8 @@ func TestBatchWithDeadlock(t *testing.T) {
 // TestBatchWithTerminatedSession terminates the session of a batch twice, while it waits for a lock.
 func TestBatchWithTerminatedSession(t *testing.T) {
 	s := newShop(t)
-	product := s.product(t, 100)
-	release := testenv.HoldLock(t, s.db, `UPDATE products SET name = 'locked' WHERE id = $1`, product)
+	product := s.Product(t, 100)
+	release := testenv.HoldLock(t, s.DB, `UPDATE products SET name = 'locked' WHERE id = $1`, product)
 	requests := s.newCustomers(5, product)
 	batch := s.startBatch(t, t.Context(), requests...)
 	admin := s.admin(t)
@@ -116,19 +116,19 @@ func TestBatchWithTerminatedSession(t *testing.T) {
 // TestBatchAfterAllSessionsWereTerminated terminates all idle sessions of the pool, as a restart of PostgreSQL does.
 func TestBatchAfterAllSessionsWereTerminated(t *testing.T) {
 	s := newShop(t)
-	product := s.product(t, 100)
+	product := s.Product(t, 100)
 	for range 2 { // the pool pings a connection before its second use
 		var wg sync.WaitGroup
-		for range s.db.Stats().MaxOpenConnections {
+		for range s.DB.Stats().MaxOpenConnections {
 			wg.Go(func() {
-				if _, err := s.db.ExecContext(t.Context(), `SELECT pg_sleep(0.1)`); err != nil {
+				if _, err := s.DB.ExecContext(t.Context(), `SELECT pg_sleep(0.1)`); err != nil {
 					t.Error(err)
 				}
 			})
 		}
 		wg.Wait()
 	}
-	if idle := s.db.Stats().Idle; idle < 10 {
+	if idle := s.DB.Stats().Idle; idle < 10 {
 		t.Fatalf("the pool has %d idle connections, want at least 10", idle)
 	}
 	admin := s.admin(t)
@@ -240,13 +240,13 @@ func (p *answerCutter) cuts(answer []byte) bool {
 // callers get them as new ones.
 func TestBatchWhoseAnswerIsLost(t *testing.T) {
 	direct := newShop(t)
-	proxy, proxied := newAnswerCutter(t, direct.url)
+	proxy, proxied := newAnswerCutter(t, direct.URL)
 	s := newShopAt(t, proxied)
-	product := direct.product(t, 10)
+	product := direct.Product(t, 10)
 	for _, n := range []int{1, 6} {
-		orders := testenv.Query[int](t, direct.db, `SELECT count(*) FROM orders`)
+		orders := testenv.Query[int](t, direct.DB, `SELECT count(*) FROM orders`)
 		committed := -1
-		proxy.cutNext(func() { committed = testenv.Query[int](t, direct.db, `SELECT count(*) FROM orders`) - orders })
+		proxy.cutNext(func() { committed = testenv.Query[int](t, direct.DB, `SELECT count(*) FROM orders`) - orders })
 		requests := s.newCustomers(n, product)
 		requests[n-1].IdempotencyKey = ""
 		s.checkPlacedOnce(t, requests, s.placeInOneBatch(t, requests...))
@@ -256,22 +256,22 @@ func TestBatchWhoseAnswerIsLost(t *testing.T) {
 	}
 
 	// The lost transaction has also rejected an order, and replayed one.
-	before := testenv.Query[uuid.UUID](t, direct.db, `SELECT customer_id FROM orders WHERE idempotency_key IS NOT NULL ORDER BY id LIMIT 1`)
+	before := testenv.Query[uuid.UUID](t, direct.DB, `SELECT customer_id FROM orders WHERE idempotency_key IS NOT NULL ORDER BY id LIMIT 1`)
 	proxy.cutNext(func() {})
 	results := s.placeInOneBatch(t, wants(s.SignUp(), line(product, 2)), wants(s.SignUp(), line(product, 2)),
 		wantsWithKey(before, "key 0", line(product, 1)), wants(s.SignUp(), line(product, 1)))
 	if got, want := fmt.Sprint(results), "[placed out-of-stock replayed placed]"; got != want {
 		t.Errorf("answers are %s, want %s", got, want)
 	}
-	s.checkInvariants(t, 0)
+	s.CheckInvariants(t, 0)
 }
 
 // failOrders makes PostgreSQL raise an error for each order of 7 units. options says when the trigger fires.
 func (s *shop) failOrders(t *testing.T, trigger, options string) {
 	t.Helper()
-	s.exec(t, `CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+	s.Exec(t, `CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 		IF NEW.quantity = 7 THEN RAISE EXCEPTION 'a bad order'; END IF; RETURN NEW; END $$`)
-	s.exec(t, `CREATE `+trigger+` fail AFTER INSERT ON order_items `+options+` FOR EACH ROW EXECUTE FUNCTION fail()`)
+	s.Exec(t, `CREATE `+trigger+` fail AFTER INSERT ON order_items `+options+` FOR EACH ROW EXECUTE FUNCTION fail()`)
 }
 
 // TestBadOrderFailsAlone places batches with orders that make the statement, or the commit, fail.
@@ -284,7 +284,7 @@ func TestBadOrderFailsAlone(t *testing.T) {
 			t.Run(fmt.Sprint(name, bad), func(t *testing.T) {
 				s := newShop(t)
 				s.failOrders(t, trigger[0], trigger[1])
-				product := s.product(t, 100)
+				product := s.Product(t, 100)
 				requests := s.newCustomers(12, product)
 				for _, i := range bad {
 					requests[i].Lines[0].Quantity = 7
@@ -299,7 +299,7 @@ func TestBadOrderFailsAlone(t *testing.T) {
 					requests = append(requests[:i-n:i-n], requests[i-n+1:]...)
 				}
 				s.checkPlacedOnce(t, requests, results)
-				if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM orders`); n != len(requests) {
+				if n := testenv.Query[int](t, s.DB, `SELECT count(*) FROM orders`); n != len(requests) {
 					t.Errorf("there are %d orders, want %d", n, len(requests))
 				}
 			})
@@ -312,8 +312,8 @@ func TestBadOrderFailsAlone(t *testing.T) {
 // locked product are placed when the lock is released.
 func TestLockedProductDelaysNoNeighbours(t *testing.T) {
 	s := newShop(t)
-	locked, other, free := s.product(t, 100), s.product(t, 100), s.product(t, 100)
-	release := testenv.HoldLock(t, s.db, `UPDATE products SET name = 'locked' WHERE id = ANY ($1)`, []uuid.UUID{locked, other})
+	locked, other, free := s.Product(t, 100), s.Product(t, 100), s.Product(t, 100)
+	release := testenv.HoldLock(t, s.DB, `UPDATE products SET name = 'locked' WHERE id = ANY ($1)`, []uuid.UUID{locked, other})
 	mixed := func() (requests []request, isLocked []bool) {
 		for _, lines := range [][]order.Line{
 			{line(free, 1)}, {line(locked, 1)}, {line(free, 2), line(other, 1)}, {line(free, 3)}, {line(other, 2)}, {line(free, 4)},
@@ -364,14 +364,14 @@ func TestLockedProductDelaysNoNeighbours(t *testing.T) {
 // none of them waits in a session of its own, or delays the others. They get the stock in order of arrival.
 func TestPlacementsOfLockedProductShareOneSession(t *testing.T) {
 	s := newShop(t)
-	locked, free := s.product(t, 4), s.product(t, 1000)
-	release := testenv.HoldLock(t, s.db, `UPDATE products SET name = 'locked' WHERE id = $1`, locked)
+	locked, free := s.Product(t, 4), s.Product(t, 1000)
+	release := testenv.HoldLock(t, s.DB, `UPDATE products SET name = 'locked' WHERE id = $1`, locked)
 	first := s.startBatch(t, t.Context(), s.newCustomers(2, locked)...)
 	if _, _, err := s.Place(t.Context(), s.SignUp(), order.Placement{Lines: []order.Line{line(free, 1)}}); err != nil {
 		t.Error(err)
 	}
 	testenv.Eventually(t, "a session that waits for the locked product", func() bool {
-		return testenv.Query[bool](t, s.db, `SELECT EXISTS (SELECT `+sessionsThatWait+` AND query LIKE 'SELECT FROM products%')`)
+		return testenv.Query[bool](t, s.DB, `SELECT EXISTS (SELECT `+sessionsThatWait+` AND query LIKE 'SELECT FROM products%')`)
 	})
 	var others []*batchUnderWay
 	const rounds = 10
@@ -383,7 +383,7 @@ func TestPlacementsOfLockedProductShareOneSession(t *testing.T) {
 		if b.results[5].err != nil {
 			t.Errorf("a placement of the free product: %v", b.results[5].err)
 		}
-		if n := testenv.Query[int](t, s.db, `SELECT count(*) `+sessionsThatWait); n > 1 {
+		if n := testenv.Query[int](t, s.DB, `SELECT count(*) `+sessionsThatWait); n > 1 {
 			t.Errorf("%d sessions wait for the locked product, want 1", n)
 		}
 		if b.results[5].after >= order.ProductLockWait {
@@ -408,15 +408,15 @@ func TestPlacementsOfLockedProductShareOneSession(t *testing.T) {
 			t.Errorf("the answers to batch %d are %s, want %s", i, got, want)
 		}
 	}
-	s.checkInvariants(t, 0)
+	s.CheckInvariants(t, 0)
 }
 
 // TestProductLockedTooLong locks a product for longer than lock_timeout. Its placements are rejected, and their stock is
 // not reserved. The neighbours are placed.
 func TestProductLockedTooLong(t *testing.T) {
 	s := newShop(t)
-	locked, free := s.product(t, 100), s.product(t, 100)
-	release := testenv.HoldLock(t, s.db, `UPDATE products SET name = 'locked' WHERE id = $1`, locked)
+	locked, free := s.Product(t, 100), s.Product(t, 100)
+	release := testenv.HoldLock(t, s.DB, `UPDATE products SET name = 'locked' WHERE id = $1`, locked)
 	results := s.placeInOneBatch(t, wants(s.SignUp(), line(locked, 1)), wants(s.SignUp(), line(free, 1)), wants(s.SignUp(), line(free, 1), line(locked, 1)))
 	if got, want := fmt.Sprint(results), "[unavailable placed unavailable]"; got != want {
 		t.Errorf("answers are %s, want %s", got, want)
@@ -425,18 +425,18 @@ func TestProductLockedTooLong(t *testing.T) {
 		t.Errorf("the placement of the locked product was rejected after %v, want about 3 s", took)
 	}
 	release()
-	if n := s.available(t, locked); n != 100 {
+	if n := s.Available(t, locked); n != 100 {
 		t.Errorf("%d of the locked product available, want 100", n)
 	}
-	s.checkInvariants(t, 0)
+	s.CheckInvariants(t, 0)
 }
 
 // TestLockedCustomerDelaysNoNeighbours locks the row of a customer, for which no statement looks out. The other placements of
 // the batch are placed, and that of the customer when the lock is released.
 func TestLockedCustomerDelaysNoNeighbours(t *testing.T) {
 	s := newShop(t)
-	customer, product := s.insertCustomer(t), s.product(t, 100)
-	release := testenv.HoldLock(t, s.db, `SELECT FROM customers WHERE id = $1 FOR UPDATE`, customer)
+	customer, product := s.InsertCustomer(t), s.Product(t, 100)
+	release := testenv.HoldLock(t, s.DB, `SELECT FROM customers WHERE id = $1 FOR UPDATE`, customer)
 	requests := s.newCustomers(8, product)
 	requests[5].customer = customer
 	b := s.startBatch(t, t.Context(), requests...)
@@ -462,7 +462,7 @@ func TestLockedCustomerDelaysNoNeighbours(t *testing.T) {
 // TestBatchWithoutDatabase closes the pool: each caller gets an error.
 func TestBatchWithoutDatabase(t *testing.T) {
 	s := newShopAt(t, testenv.Postgres(t))
-	s.db.Close()
+	s.DB.Close()
 	for i, r := range s.placeInOneBatch(t, s.newCustomers(5, uuid.New())...) {
 		if r.err == nil {
 			t.Errorf("placement %d: Place returns no error", i)

@@ -28,11 +28,11 @@ func TestBatchModel(t *testing.T) {
 		m.bounds = rapid.SampledFrom([]bounds{{0, 0}, {2, 0}, {0, 3}, {3, 4}}).Draw(rt, "bounds")
 		m.shop = shops[m.bounds]
 		for range 3 {
-			m.customers = append(m.customers, m.shop.customer(t))
+			m.customers = append(m.customers, m.shop.Customer(t))
 		}
 		for _, currency := range []string{"EUR", "EUR", "EUR", "USD"} {
 			supply := rapid.Int64Range(0, 8).Draw(rt, "supply")
-			product := m.shop.productWithCurrency(t, supply, currency)
+			product := m.shop.ProductWithCurrency(t, supply, currency)
 			m.products[product] = &modelProduct{available: supply, currency: currency}
 			m.known = append(m.known, product)
 		}
@@ -42,7 +42,7 @@ func TestBatchModel(t *testing.T) {
 			m.check(rt)
 		}
 	})
-	shops[bounds{}].checkInvariants(t, 24*time.Hour)
+	shops[bounds{}].CheckInvariants(t, 24*time.Hour)
 }
 
 // bounds are the bounds of what a customer can hold without having paid it.
@@ -316,14 +316,14 @@ func (m *batchModel) endOrders(rt *rapid.T) {
 			o.status, o.reason = order.Cancelled, order.ByCustomer
 			m.adjust(o, 1)
 		case "timeOut":
-			m.shop.expire(m.t, o.id)
+			m.shop.Expire(m.t, o.id)
 			o.createdAt = o.createdAt.Add(-time.Hour)
-			m.shop.cancelDue(m.t, o.id)
+			m.shop.Deliver(m.t, o.id)
 			o.status, o.reason = order.Cancelled, order.ByTimeout
 			m.adjust(o, 1)
 		case "hold":
 			if !o.held {
-				m.shop.hold(m.t, o.id)
+				m.shop.Hold(m.t, o.id)
 			}
 			o.held = true
 		}
@@ -336,7 +336,7 @@ func (m *batchModel) endOrders(rt *rapid.T) {
 // check compares the stock and the orders in the database with the model.
 func (m *batchModel) check(rt *rapid.T) {
 	for product, want := range m.products {
-		if got := m.shop.available(m.t, product); got != want.available {
+		if got := m.shop.Available(m.t, product); got != want.available {
 			rt.Fatalf("product %s: %d available, want %d", product, got, want.available)
 		}
 	}
@@ -358,7 +358,7 @@ func (m *batchModel) check(rt *rapid.T) {
 			}
 		}
 	}
-	rows := testenv.Query[string](m.t, m.shop.db, `SELECT concat_ws(' ', count(*) FILTER (WHERE NOT EXISTS (SELECT FROM order_events e WHERE e.order_id = o.id AND type = 'placed')),
+	rows := testenv.Query[string](m.t, m.shop.DB, `SELECT concat_ws(' ', count(*) FILTER (WHERE NOT EXISTS (SELECT FROM order_events e WHERE e.order_id = o.id AND type = 'placed')),
 		count(*) FILTER (WHERE NOT EXISTS (SELECT FROM outbox WHERE task_id = o.id::text)),
 		count(*) FILTER (WHERE total_cents <> (SELECT sum(quantity * unit_price_cents) FROM order_items i WHERE i.order_id = o.id))) FROM orders o WHERE customer_id = ANY ($1)`, m.customers)
 	if rows != "0 0 0" {

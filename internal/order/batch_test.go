@@ -128,7 +128,7 @@ func aloneAndTogetherWith(t *testing.T, change func(*order.Config), test func(t 
 	t.Run("alone", func(t *testing.T) { test(t, newShop(t, change)) })
 	t.Run("among neighbours", func(t *testing.T) {
 		s := newShop(t, change)
-		s.neighbours = &neighbours{s.product(t, 1_000_000)}
+		s.neighbours = &neighbours{s.Product(t, 1_000_000)}
 		test(t, s)
 	})
 }
@@ -195,7 +195,7 @@ func TestBatchDecidesInOrderOfArrival(t *testing.T) {
 			s := newShop(t)
 			products := map[string]uuid.UUID{"U": uuid.New()}
 			for p, supply := range test.stock {
-				products[p] = s.productWithCurrency(t, supply, map[bool]string{true: "USD", false: "EUR"}[p == "D"])
+				products[p] = s.ProductWithCurrency(t, supply, map[bool]string{true: "USD", false: "EUR"}[p == "D"])
 			}
 			var requests []request
 			left := lines{}
@@ -203,7 +203,7 @@ func TestBatchDecidesInOrderOfArrival(t *testing.T) {
 				left[p] = n
 			}
 			for i, wanted := range test.wanted {
-				r := wants(s.customer(t))
+				r := wants(s.Customer(t))
 				for p, quantity := range wanted {
 					r.Lines = append(r.Lines, line(products[p], quantity))
 					if test.want[i] == yes {
@@ -222,11 +222,11 @@ func TestBatchDecidesInOrderOfArrival(t *testing.T) {
 				}
 			}
 			for p, want := range left {
-				if got := s.available(t, products[p]); got != want {
+				if got := s.Available(t, products[p]); got != want {
 					t.Errorf("%d of product %s available, want %d", got, p, want)
 				}
 			}
-			s.checkInvariants(t, 0)
+			s.CheckInvariants(t, 0)
 		})
 	}
 }
@@ -251,12 +251,12 @@ func (s *shop) checkPlaced(t testing.TB, r request, o *order.Order) {
 		read.DueAt != o.DueAt || read.Currency != o.Currency {
 		t.Errorf("Place returns %+v, the database has %+v", o, read)
 	}
-	if rows := testenv.Query[string](t, s.db, `SELECT concat((SELECT count(*) FROM order_events WHERE order_id = $1), (SELECT count(*) FROM outbox WHERE task_id = $2))`,
+	if rows := testenv.Query[string](t, s.DB, `SELECT concat((SELECT count(*) FROM order_events WHERE order_id = $1), (SELECT count(*) FROM outbox WHERE task_id = $2))`,
 		o.ID, o.ID.String()); rows != "11" {
 		t.Errorf("order %s has events and outbox rows %s, want one of each", o.ID, rows)
 	}
 	s.awaitPublished(t)
-	if n, m := s.published.Of(o.ID), s.notified.Of(o.CustomerID, o.ID); n != 1 || m != 1 {
+	if n, m := s.Published.Of(o.ID), s.Notified.Of(o.CustomerID, o.ID); n != 1 || m != 1 {
 		t.Errorf("order %s: its task was published %d times, and %d notifications were sent, want one of each", o.ID, n, m)
 	}
 }
@@ -264,10 +264,10 @@ func (s *shop) checkPlaced(t testing.TB, r request, o *order.Order) {
 // TestBatchIsOneTransaction checks that a batch without rejections is one transaction: all its orders have one time.
 func TestBatchIsOneTransaction(t *testing.T) {
 	s := newShop(t)
-	a, b := s.product(t, 1000), s.product(t, 1000)
+	a, b := s.Product(t, 1000), s.Product(t, 1000)
 	var requests []request
 	for i := range int64(200) {
-		requests = append(requests, wants(s.customer(t), line(a, i%3+1), line(b, 1)))
+		requests = append(requests, wants(s.Customer(t), line(a, i%3+1), line(b, 1)))
 	}
 	for i, r := range s.placeInOneBatch(t, requests...) {
 		if r.err != nil {
@@ -275,13 +275,13 @@ func TestBatchIsOneTransaction(t *testing.T) {
 		}
 		s.checkPlaced(t, requests[i], r.order)
 	}
-	if n := testenv.Query[int](t, s.db, `SELECT count(DISTINCT xmin::text) FROM orders`); n != 1 {
+	if n := testenv.Query[int](t, s.DB, `SELECT count(DISTINCT xmin::text) FROM orders`); n != 1 {
 		t.Errorf("200 orders were placed in %d transactions, want 1", n)
 	}
-	if n := len(s.published.Calls()); n != 1 {
+	if n := len(s.Published.Calls()); n != 1 {
 		t.Errorf("their tasks were published in %d calls, want 1", n)
 	}
-	s.checkInvariants(t, 0)
+	s.CheckInvariants(t, 0)
 }
 
 // TestSameKeyInOneBatch places orders of one customer with one idempotency key in a batch, in which other customers want the
@@ -304,11 +304,11 @@ func TestSameKeyInOneBatch(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newShop(t)
-			customer, product := s.customer(t), s.product(t, 5)
+			customer, product := s.Customer(t), s.Product(t, 5)
 			var requests []request
 			for _, n := range test.quantities {
 				if n < 0 {
-					requests = append(requests, wants(s.customer(t), line(product, -n)))
+					requests = append(requests, wants(s.Customer(t), line(product, -n)))
 				} else {
 					requests = append(requests, wantsWithKey(customer, "key", line(product, n)))
 				}
@@ -330,7 +330,7 @@ func TestSameKeyInOneBatch(t *testing.T) {
 					t.Errorf("placement %d is answered with order %s, want the order with its key, %s", i, r.order.ID, id)
 				}
 			}
-			s.checkInvariants(t, 0)
+			s.CheckInvariants(t, 0)
 		})
 	}
 }
@@ -339,7 +339,7 @@ func TestSameKeyInOneBatch(t *testing.T) {
 // a new one of each of two customers.
 func TestKeyOfEarlierOrderInBatch(t *testing.T) {
 	s := newShop(t)
-	customer, other, product := s.customer(t), s.customer(t), s.product(t, 6)
+	customer, other, product := s.Customer(t), s.Customer(t), s.Product(t, 6)
 	first, _, err := s.Place(t.Context(), customer, order.Placement{IdempotencyKey: "key", Lines: []order.Line{line(product, 2)}})
 	if err != nil {
 		t.Fatal(err)
@@ -356,16 +356,16 @@ func TestKeyOfEarlierOrderInBatch(t *testing.T) {
 	if o := results[0].order; o == nil || o.ID != first.ID || o.Status != order.Paid {
 		t.Errorf("the replay is %+v, want order %s in its present state, paid", o, first.ID)
 	}
-	s.checkInvariants(t, 0)
+	s.CheckInvariants(t, 0)
 }
 
 // TestRejectionInBatchNamesStock checks the field errors of rejected placements between accepted ones.
 func TestRejectionInBatchNamesStock(t *testing.T) {
 	s := newShop(t)
-	a, b := s.product(t, 5), s.product(t, 3)
+	a, b := s.Product(t, 5), s.Product(t, 3)
 	results := s.placeInOneBatch(t,
-		wants(s.customer(t), line(a, 3)), wants(s.customer(t), line(b, 1), line(a, 3)), wants(s.customer(t), line(a, 1), line(b, 2)),
-		wants(s.customer(t), line(a, 2), line(b, 2)))
+		wants(s.Customer(t), line(a, 3)), wants(s.Customer(t), line(b, 1), line(a, 3)), wants(s.Customer(t), line(a, 1), line(b, 2)),
+		wants(s.Customer(t), line(a, 2), line(b, 2)))
 	if got, want := fmt.Sprint(results), "[placed out-of-stock placed out-of-stock]"; got != want {
 		t.Fatalf("answers are %s, want %s", got, want)
 	}
@@ -383,7 +383,7 @@ func TestRejectionInBatchNamesStock(t *testing.T) {
 // TestParallelPlacementsFormBatches places many orders in parallel, without a hook. Some of them are placed together.
 func TestParallelPlacementsFormBatches(t *testing.T) {
 	s := newShop(t)
-	product := s.product(t, 1_000_000)
+	product := s.Product(t, 1_000_000)
 	var wg sync.WaitGroup
 	for range 64 {
 		wg.Go(func() {
@@ -395,17 +395,17 @@ func TestParallelPlacementsFormBatches(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	orders, transactions := testenv.Query[int](t, s.db, `SELECT count(*) FROM orders`), testenv.Query[int](t, s.db, `SELECT count(DISTINCT xmin::text) FROM orders`)
+	orders, transactions := testenv.Query[int](t, s.DB, `SELECT count(*) FROM orders`), testenv.Query[int](t, s.DB, `SELECT count(DISTINCT xmin::text) FROM orders`)
 	if orders != 640 || transactions > orders/2 {
 		t.Errorf("%d orders were placed in %d transactions, want 640 in less than half as many", orders, transactions)
 	}
-	s.checkInvariants(t, 0)
+	s.CheckInvariants(t, 0)
 }
 
 // TestPlaceWithoutBatches places orders one by one with the statements alone, as a service without batches would.
 func TestPlaceWithoutBatches(t *testing.T) {
 	s := newShop(t)
-	customer, product := s.customer(t), s.product(t, 3)
+	customer, product := s.Customer(t), s.Product(t, 3)
 	p := order.Placement{Lines: []order.Line{line(product, 2)}}
 	o, err := s.PlaceAlone(t.Context(), customer, p)
 	if err != nil || o == nil || o.CustomerID != customer || len(o.Items) != 1 {
@@ -414,8 +414,8 @@ func TestPlaceWithoutBatches(t *testing.T) {
 	if o, err := s.PlaceAlone(t.Context(), customer, p); parttest.KindOf(err) != order.OutOfStock || o != nil {
 		t.Errorf("the second placement returns order %+v, error %v; want code %s", o, err, order.OutOfStock.Code)
 	}
-	if n := s.available(t, product); n != 1 {
+	if n := s.Available(t, product); n != 1 {
 		t.Errorf("%d of the product available, want 1", n)
 	}
-	s.checkInvariants(t, 0)
+	s.CheckInvariants(t, 0)
 }

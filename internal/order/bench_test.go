@@ -46,7 +46,7 @@ func BenchmarkCancelDue(b *testing.B) {
 		loops.Wait()
 	}
 	b.ReportMetric(dueAtOnce*float64(b.N)/b.Elapsed().Seconds(), "orders/s")
-	s.checkInvariants(b, 0)
+	s.CheckInvariants(b, 0)
 }
 
 // BenchmarkCancelInOneStatement cancels 20,000 overdue orders with one statement.
@@ -56,10 +56,10 @@ func BenchmarkCancelInOneStatement(b *testing.B) {
 		b.StopTimer()
 		ids := s.overdueOrders(b, dueAtOnce)
 		b.StartTimer()
-		s.exec(b, order.CancelDueSQL, ids, "worker")
+		s.Exec(b, order.CancelDueSQL, ids, "worker")
 	}
 	b.ReportMetric(dueAtOnce*float64(b.N)/b.Elapsed().Seconds(), "orders/s")
-	s.checkInvariants(b, 0)
+	s.CheckInvariants(b, 0)
 }
 
 // BenchmarkPlace places orders of one product each, from 1, 16 and 256 goroutines. The orders are spread over 1,000 products,
@@ -71,7 +71,7 @@ func BenchmarkPlace(b *testing.B) {
 				s := newShop(b)
 				var ids []uuid.UUID
 				for range products {
-					ids = append(ids, s.product(b, 1_000_000_000))
+					ids = append(ids, s.Product(b, 1_000_000_000))
 				}
 				var next atomic.Int64
 				var wg sync.WaitGroup
@@ -89,7 +89,7 @@ func BenchmarkPlace(b *testing.B) {
 				wg.Wait()
 				b.StopTimer()
 				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "orders/s")
-				s.checkInvariants(b, 0)
+				s.CheckInvariants(b, 0)
 			})
 		}
 	}
@@ -99,9 +99,9 @@ func BenchmarkPlace(b *testing.B) {
 func (s *shop) overdueOrders(t testing.TB, n int) []uuid.UUID {
 	t.Helper()
 	for range 20 {
-		s.product(t, int64(n))
+		s.Product(t, int64(n))
 	}
-	s.exec(t, `
+	s.Exec(t, `
 		WITH placed AS (
 			INSERT INTO orders (id, customer_id, total_cents, currency, created_at, expires_at)
 			SELECT gen_random_uuid(), $1, 100, 'EUR', now() - interval '1 hour', now() FROM generate_series(1, $2)
@@ -114,7 +114,7 @@ func (s *shop) overdueOrders(t testing.TB, n int) []uuid.UUID {
 			RETURNING product_id
 		)
 		UPDATE products SET available = available - sold.n FROM (SELECT product_id, count(*) AS n FROM items GROUP BY product_id) sold
-		WHERE id = product_id`, s.insertCustomer(t), n)
-	s.exec(t, `VACUUM ANALYZE`)
-	return testenv.QueryAll[uuid.UUID](t, s.db, `SELECT id FROM orders WHERE status = 'pending' ORDER BY expires_at, id`)
+		WHERE id = product_id`, s.InsertCustomer(t), n)
+	s.Exec(t, `VACUUM ANALYZE`)
+	return testenv.QueryAll[uuid.UUID](t, s.DB, `SELECT id FROM orders WHERE status = 'pending' ORDER BY expires_at, id`)
 }

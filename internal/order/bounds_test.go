@@ -54,17 +54,17 @@ func TestMaxOpenOrders(t *testing.T) {
 }
 
 func testMaxOpenOrders(t *testing.T, s *shop) {
-	customer, a, b := s.customer(t), s.product(t, 100), s.product(t, 100)
+	customer, a, b := s.Customer(t), s.Product(t, 100), s.Product(t, 100)
 	first, second, third := s.place(t, customer, line(a, 1)), s.place(t, customer, line(a, 20), line(b, 1)), s.place(t, customer, line(b, 1))
 	checkTooManyOpen(t, s.try(t, customer, line(b, 1)), nil, third, second, first)
-	if n := s.available(t, b); n != 98 {
+	if n := s.Available(t, b); n != 98 {
 		t.Errorf("%d available after the rejection, want 98", n)
 	}
-	s.place(t, s.customer(t), line(b, 1)) // the bound is for each customer
+	s.place(t, s.Customer(t), line(b, 1)) // the bound is for each customer
 
 	// A held order counts, also after its deadline.
-	s.hold(t, second.ID)
-	s.pass(t, second.ID, timeout)
+	s.Hold(t, second.ID)
+	s.Pass(t, second.ID, timeout)
 	checkTooManyOpen(t, s.try(t, customer, line(b, 1)), nil, third, first, second)
 
 	if _, err := s.Pay(t.Context(), customer, first.ID); err != nil {
@@ -77,18 +77,18 @@ func testMaxOpenOrders(t *testing.T, s *shop) {
 	}
 	fifth := s.place(t, customer, line(b, 1))
 	checkTooManyOpen(t, s.try(t, customer, line(b, 1)), nil, fifth, fourth, second)
-	s.payHeld(t, second.ID)
+	s.PayHeld(t, second.ID)
 	sixth := s.place(t, customer, line(b, 1))
-	s.expire(t, fourth.ID)
+	s.Expire(t, fourth.ID)
 	checkTooManyOpen(t, s.try(t, customer, line(b, 1)), nil, sixth, fifth, fourth) // overdue, but not cancelled yet
-	s.cancelDue(t, fourth.ID)
+	s.Deliver(t, fourth.ID)
 	s.place(t, customer, line(b, 1))
-	s.checkInvariants(t, 0)
+	s.CheckInvariants(t, 0)
 }
 
 func TestMaxOpenUnits(t *testing.T) {
 	s := newShop(t, bounds{units: 5}.set)
-	customer, a, b := s.customer(t), s.product(t, 100), s.product(t, 100)
+	customer, a, b := s.Customer(t), s.Product(t, 100), s.Product(t, 100)
 	checkTooManyOpen(t, s.try(t, customer, line(b, 5), line(a, 6)), []string{"/items/1/quantity"})
 	first := s.place(t, customer, line(a, 3), line(b, 1))
 	onlyB := s.place(t, customer, line(b, 1))
@@ -96,7 +96,7 @@ func TestMaxOpenUnits(t *testing.T) {
 	checkTooManyOpen(t, s.try(t, customer, line(b, 1), line(a, 1)), []string{"/items/1/quantity"}, second, first)
 	checkTooManyOpen(t, s.try(t, customer, line(b, 4), line(a, 1)), []string{"/items/0/quantity", "/items/1/quantity"}, second, onlyB, first)
 	s.place(t, customer, line(b, 3))
-	s.place(t, s.customer(t), line(a, 5))
+	s.place(t, s.Customer(t), line(a, 5))
 
 	_, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(a, 4)}})
 	name := "product " + a.String()[:4]
@@ -108,11 +108,11 @@ func TestMaxOpenUnits(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.place(t, customer, line(a, 2))
-	s.expire(t, first.ID)
-	s.cancelDue(t, first.ID)
+	s.Expire(t, first.ID)
+	s.Deliver(t, first.ID)
 	s.place(t, customer, line(a, 3))
 	checkTooManyOpen(t, s.try(t, customer, line(a, 1)), []string{"/items/0/quantity"}, s.open(t, customer, a)...)
-	s.checkInvariants(t, 0)
+	s.CheckInvariants(t, 0)
 }
 
 // open returns the open orders of a customer with a product, the newest first.
@@ -133,7 +133,7 @@ func (s *shop) open(t *testing.T, customer, product uuid.UUID) (open []*order.Or
 // TestNoBounds checks that 0 is no bound.
 func TestNoBounds(t *testing.T) {
 	s := newShop(t)
-	customer, product := s.customer(t), s.product(t, 100_000)
+	customer, product := s.Customer(t), s.Product(t, 100_000)
 	requests := slices.Repeat([]request{wants(customer, line(product, 1000))}, 50)
 	for i, r := range s.placeInOneBatch(t, requests...) {
 		if r.err != nil {
@@ -157,7 +157,7 @@ func TestBoundsInOneBatch(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newShop(t, bounds{2, 4}.set)
-			customer, other, product := s.customer(t), s.customer(t), s.product(t, 50)
+			customer, other, product := s.Customer(t), s.Customer(t), s.Product(t, 50)
 			var requests []request
 			for _, n := range test.quantities {
 				if n < 0 {
@@ -169,7 +169,7 @@ func TestBoundsInOneBatch(t *testing.T) {
 			if got := fmt.Sprint(s.placeInOneBatch(t, requests...)); got != fmt.Sprint(test.want) {
 				t.Errorf("answers are %s, want %s", got, test.want)
 			}
-			s.checkInvariants(t, 0)
+			s.CheckInvariants(t, 0)
 		})
 	}
 }
@@ -178,7 +178,7 @@ func TestBoundsInOneBatch(t *testing.T) {
 // newest.
 func TestRejectionNamesOrdersOfSameBatch(t *testing.T) {
 	s := newShop(t, bounds{orders: 3}.set)
-	customer, product := s.customer(t), s.product(t, 50)
+	customer, product := s.Customer(t), s.Product(t, 50)
 	first := s.place(t, customer, line(product, 1))
 	results := s.placeInOneBatch(t, wants(customer, line(product, 1)), wants(customer, line(product, 2)), wants(customer, line(product, 3)))
 	if got, want := fmt.Sprint(results), "[placed placed too-many-open-orders]"; got != want {
@@ -191,8 +191,8 @@ func TestRejectionNamesOrdersOfSameBatch(t *testing.T) {
 // stock, too many orders, too many units.
 func TestReasonsHaveAnOrder(t *testing.T) {
 	aloneAndTogetherWith(t, bounds{2, 5}.set, func(t *testing.T, s *shop) {
-		customer := s.customer(t)
-		euros, few, dollars := s.product(t, 100), s.product(t, 1), s.productWithCurrency(t, 100, "USD")
+		customer := s.Customer(t)
+		euros, few, dollars := s.Product(t, 100), s.Product(t, 1), s.ProductWithCurrency(t, 100, "USD")
 		s.place(t, customer, line(euros, 1))
 		s.place(t, customer, line(euros, 1))
 		for _, test := range []struct {
@@ -215,7 +215,7 @@ func TestReasonsHaveAnOrder(t *testing.T) {
 // TestBoundDoesNotRejectReplay repeats the placement that reached the bound.
 func TestBoundDoesNotRejectReplay(t *testing.T) {
 	s := newShop(t, bounds{1, 2}.set)
-	customer, product := s.customer(t), s.product(t, 50)
+	customer, product := s.Customer(t), s.Product(t, 50)
 	p := order.Placement{IdempotencyKey: "key", Lines: []order.Line{line(product, 2)}}
 	for replay := range 2 {
 		if _, replayed, err := s.Place(t.Context(), customer, p); err != nil || replayed != (replay == 1) {
@@ -251,12 +251,12 @@ func TestParallelPlacementsKeepBounds(t *testing.T) {
 			services := []*shop{newShop(t, test.bounds.set)}
 			s := services[0]
 			for len(services) < test.services {
-				services = append(services, newShopAt(t, s.url, test.bounds.set))
+				services = append(services, newShopAt(t, s.URL, test.bounds.set))
 			}
-			customer := s.customer(t)
+			customer := s.Customer(t)
 			var products []uuid.UUID
 			for range test.products {
-				products = append(products, s.product(t, 1000))
+				products = append(products, s.Product(t, 1000))
 			}
 			var placed, rejected atomic.Int64
 			var wg sync.WaitGroup
@@ -275,10 +275,10 @@ func TestParallelPlacementsKeepBounds(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			if n := testenv.Query[int64](t, s.db, `SELECT count(*) FROM orders WHERE customer_id = $1`, customer); n != test.want || placed.Load() != n || rejected.Load() != 50-n {
+			if n := testenv.Query[int64](t, s.DB, `SELECT count(*) FROM orders WHERE customer_id = $1`, customer); n != test.want || placed.Load() != n || rejected.Load() != 50-n {
 				t.Errorf("%d placed, %d rejected, %d orders in the database; want %d placed, and all others rejected", placed.Load(), rejected.Load(), n, test.want)
 			}
-			s.checkInvariants(t, 0)
+			s.CheckInvariants(t, 0)
 		})
 	}
 }
@@ -286,7 +286,7 @@ func TestParallelPlacementsKeepBounds(t *testing.T) {
 // TestTooManyOpenProblem checks the problem of a placement that exceeds a bound. The contract has its members.
 func TestTooManyOpenProblem(t *testing.T) {
 	s := newHTTPShop(t, bounds{2, 5}.set)
-	customer, product := s.customer(t), s.product(t, 50)
+	customer, product := s.Customer(t), s.Product(t, 50)
 	auth := "Authorization: Bearer " + s.token(t, customer)
 	check := func(quantity int, open []uuid.UUID, fields int) {
 		t.Helper()

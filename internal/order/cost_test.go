@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.com/shop/internal/order"
+	"example.com/shop/internal/order/ordertest"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
 	"example.com/shop/migrations"
@@ -56,11 +57,11 @@ func (s *measuredShop) measureSteps(b *testing.B) {
 		}
 		s.measure(b, fmt.Sprintf("cancel when due, in batches of %d", size), func() {
 			for batch := range slices.Chunk(ids, size) {
-				s.cancelDue(b, batch...)
+				s.Deliver(b, batch...)
 			}
 		})
 	}
-	s.checkInvariants(b, time.Minute)
+	s.CheckInvariants(b, time.Minute)
 }
 
 // measuredShop is a shop with a PostgreSQL server of its own and one session.
@@ -89,27 +90,29 @@ func newMeasuredShop(b *testing.B, keys bool) *measuredShop {
 	if _, err := migrations.Up(b.Context(), migrated); err != nil {
 		b.Fatal(err)
 	}
-	s := &measuredShop{keys: keys, shop: &shop{store: order.NewStore(gdb), db: db, published: &parttest.Published{}, notified: &parttest.Notified{}}}
+	s := &measuredShop{keys: keys, shop: &shop{Shop: &ordertest.Shop{
+		Store: order.NewStore(gdb), DB: db, Published: &parttest.Published{}, Notified: &parttest.Notified{},
+	}}}
 	s.Service = s.service(timeout)
-	s.exec(b, `CREATE EXTENSION pg_stat_statements`)
-	s.exec(b, `CREATE EXTENSION pg_walinspect`)
+	s.Exec(b, `CREATE EXTENSION pg_stat_statements`)
+	s.Exec(b, `CREATE EXTENSION pg_walinspect`)
 
 	for range 1000 {
-		s.customers = append(s.customers, s.customer(b))
+		s.customers = append(s.customers, s.Customer(b))
 	}
 	for range 100 {
-		s.products = append(s.products, s.product(b, 1_000_000))
+		s.products = append(s.products, s.Product(b, 1_000_000))
 	}
 	for range 10 {
 		s.payAll(b, s.placeOrders(b, timeout)[costOrders/10:])
 	}
-	s.exec(b, `DELETE FROM outbox`)
-	s.exec(b, `VACUUM ANALYZE`)
+	s.Exec(b, `DELETE FROM outbox`)
+	s.Exec(b, `VACUUM ANALYZE`)
 	return s
 }
 
 func (s *measuredShop) service(timeToPay time.Duration) *order.Service {
-	return order.NewService(s.store, s.published, order.Config{Timeout: timeToPay}, slog.New(slog.DiscardHandler),
+	return order.NewService(s.Store, s.Published, order.Config{Timeout: timeToPay}, slog.New(slog.DiscardHandler),
 		prometheus.NewRegistry())
 }
 
@@ -143,14 +146,14 @@ func (s *measuredShop) payAll(b *testing.B, placed []*order.Order) {
 // measure runs a step, and prints what it cost per order.
 func (s *measuredShop) measure(b *testing.B, name string, step func()) {
 	b.Helper()
-	s.exec(b, `CHECKPOINT`)
+	s.Exec(b, `CHECKPOINT`)
 	before := s.rowCounts(b)
-	s.exec(b, `SELECT pg_stat_statements_reset()`)
-	begin := testenv.Query[string](b, s.shop.db, `SELECT pg_current_wal_insert_lsn()`)
+	s.Exec(b, `SELECT pg_stat_statements_reset()`)
+	begin := testenv.Query[string](b, s.DB, `SELECT pg_current_wal_insert_lsn()`)
 	step()
-	end := testenv.Query[string](b, s.shop.db, `SELECT pg_current_wal_insert_lsn()`)
-	used := testenv.Query[float64](b, s.shop.db, `SELECT sum(shared_blks_hit + shared_blks_read) FROM pg_stat_statements`)
-	dirtied := testenv.Query[float64](b, s.shop.db, `SELECT sum(shared_blks_dirtied) FROM pg_stat_statements`)
+	end := testenv.Query[string](b, s.DB, `SELECT pg_current_wal_insert_lsn()`)
+	used := testenv.Query[float64](b, s.DB, `SELECT sum(shared_blks_hit + shared_blks_read) FROM pg_stat_statements`)
+	dirtied := testenv.Query[float64](b, s.DB, `SELECT sum(shared_blks_dirtied) FROM pg_stat_statements`)
 
 	var report strings.Builder
 	fmt.Fprintf(&report, "\n%s, per order:\n", name)
@@ -190,8 +193,8 @@ func (r rowCounts) since(before rowCounts) (perOrder []any) {
 // rowCounts returns the counts of each table.
 func (s *measuredShop) rowCounts(b *testing.B) (all []rowCounts) {
 	b.Helper()
-	s.exec(b, `SELECT pg_stat_force_next_flush()`) // the session's counts, which may be up to a second old otherwise
-	rows, err := s.db.QueryContext(b.Context(), `
+	s.Exec(b, `SELECT pg_stat_force_next_flush()`) // the session's counts, which may be up to a second old otherwise
+	rows, err := s.DB.QueryContext(b.Context(), `
 		SELECT relname, n_tup_ins, n_tup_upd, n_tup_hot_upd, n_tup_del FROM pg_stat_user_tables ORDER BY relname`)
 	if err != nil {
 		b.Fatal(err)
@@ -223,7 +226,7 @@ func (r walRecords) String() string {
 // wal returns the records of each kind between two positions.
 func (s *measuredShop) wal(b *testing.B, begin, end string) (all []walRecords) {
 	b.Helper()
-	rows, err := s.db.QueryContext(b.Context(), `
+	rows, err := s.DB.QueryContext(b.Context(), `
 		SELECT "resource_manager/record_type", count, record_size, fpi_size
 		FROM pg_get_wal_stats($1::pg_lsn, $2::pg_lsn, true) WHERE count > 0 ORDER BY record_size DESC`, begin, end)
 	if err != nil {

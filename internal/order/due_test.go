@@ -17,16 +17,16 @@ import (
 
 func TestCancelDueReturnsAnOutcomeForEachTask(t *testing.T) {
 	s := newShop(t)
-	customer, a, b := s.customer(t), s.product(t, 10), s.product(t, 10)
+	customer, a, b := s.Customer(t), s.Product(t, 10), s.Product(t, 10)
 	due, alsoDue := s.place(t, customer, line(b, 1), line(a, 2)).ID, s.place(t, customer, line(a, 3)).ID
 	paid, locked, early := s.place(t, customer, line(b, 1)).ID, s.place(t, customer, line(b, 1)).ID, s.place(t, customer, line(b, 1)).ID
 	if _, err := s.Pay(t.Context(), customer, paid); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range []uuid.UUID{due, alsoDue, locked} {
-		s.expire(t, id)
+		s.Expire(t, id)
 	}
-	testenv.HoldLock(t, s.db, `SELECT FROM orders WHERE id = $1 FOR UPDATE`, locked)
+	testenv.HoldLock(t, s.DB, `SELECT FROM orders WHERE id = $1 FOR UPDATE`, locked)
 
 	tasks := []delay.Task{
 		{ID: due.String()}, {ID: "no uuid"}, {ID: paid.String()}, {ID: locked.String()}, {ID: early.String()},
@@ -46,26 +46,26 @@ func TestCancelDueReturnsAnOutcomeForEachTask(t *testing.T) {
 	if !ok || left > timeout || left < timeout-10*time.Second {
 		t.Errorf("the order that is not due is tried again in %v (%v), want about %v", left, ok, timeout)
 	}
-	if s.available(t, a) != 10 || s.available(t, b) != 7 {
-		t.Errorf("available are %d and %d, want 10 and 7", s.available(t, a), s.available(t, b))
+	if s.Available(t, a) != 10 || s.Available(t, b) != 7 {
+		t.Errorf("available are %d and %d, want 10 and 7", s.Available(t, a), s.Available(t, b))
 	}
 
-	again := s.cancelDue(t, due, alsoDue)
-	if !slices.Equal(again, []delay.Outcome{delay.Done(), delay.Done()}) || s.available(t, a) != 10 {
-		t.Errorf("the second call returned %+v, and then %d are available; want two times done, and 10", again, s.available(t, a))
+	again := s.Deliver(t, due, alsoDue)
+	if !slices.Equal(again, []delay.Outcome{delay.Done(), delay.Done()}) || s.Available(t, a) != 10 {
+		t.Errorf("the second call returned %+v, and then %d are available; want two times done, and 10", again, s.Available(t, a))
 	}
-	s.checkInvariants(t, time.Hour) // the locked order is half an hour late
+	s.CheckInvariants(t, time.Hour) // the locked order is half an hour late
 }
 
 // TestPoisonedOrderFailsItsBatch has a batch with an order that cannot be cancelled. The statement fails as a whole, so
 // that the caller searches for the order. Without it the batch succeeds.
 func TestPoisonedOrderFailsItsBatch(t *testing.T) {
 	s := newShop(t)
-	customer, sound, broken := s.customer(t), s.product(t, 10), s.product(t, 10)
+	customer, sound, broken := s.Customer(t), s.Product(t, 10), s.Product(t, 10)
 	good, poisoned := s.place(t, customer, line(sound, 1)).ID, s.place(t, customer, line(broken, 1)).ID
-	s.exec(t, `UPDATE products SET supply = 9 WHERE id = $1`, broken) // releasing the stock violates a constraint
-	s.expire(t, good)
-	s.expire(t, poisoned)
+	s.Exec(t, `UPDATE products SET supply = 9 WHERE id = $1`, broken) // releasing the stock violates a constraint
+	s.Expire(t, good)
+	s.Expire(t, poisoned)
 
 	tasks := []delay.Task{{ID: good.String()}, {ID: poisoned.String()}}
 	if outcomes, err := s.CancelDue(t.Context(), tasks); err == nil {
@@ -77,16 +77,16 @@ func TestPoisonedOrderFailsItsBatch(t *testing.T) {
 	if done, locked, err := s.TimeOut(t.Context(), []string{good.String(), "foreign"}); done != 1 || locked != 0 || err != nil {
 		t.Errorf("the batch without the poisoned order: %d cancelled, %d locked, %v; want 1, 0 and no error", done, locked, err)
 	}
-	if s.available(t, sound) != 10 {
-		t.Errorf("%d of the good order's product available, want 10", s.available(t, sound))
+	if s.Available(t, sound) != 10 {
+		t.Errorf("%d of the good order's product available, want 10", s.Available(t, sound))
 	}
 }
 
 func TestTimeOut(t *testing.T) {
 	s := newShop(t)
-	customer, product := s.customer(t), s.product(t, 10)
+	customer, product := s.Customer(t), s.Product(t, 10)
 	for range 5 {
-		s.expire(t, s.place(t, customer, line(product, 1)).ID)
+		s.Expire(t, s.place(t, customer, line(product, 1)).ID)
 	}
 	s.place(t, customer, line(product, 1))
 
@@ -99,12 +99,12 @@ func TestTimeOut(t *testing.T) {
 			t.Errorf("grace %v, limit %d: cancelled %d, %v, want %d", step.grace, step.limit, n, err, step.want)
 		}
 	}
-	if s.available(t, product) != 9 {
-		t.Errorf("%d available, want 9", s.available(t, product))
+	if s.Available(t, product) != 9 {
+		t.Errorf("%d available, want 9", s.Available(t, product))
 	}
-	s.checkInvariants(t, 0)
+	s.CheckInvariants(t, 0)
 
-	lateness, err := s.store.Lateness(t.Context())
+	lateness, err := s.Store.Lateness(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func TestTimeOut(t *testing.T) {
 func TestBacklog(t *testing.T) {
 	s := newShop(t)
 	backlog := func() deadline.Backlog {
-		b, err := s.store.Backlog(t.Context())
+		b, err := s.Store.Backlog(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,13 +132,13 @@ func TestBacklog(t *testing.T) {
 	if b := backlog(); b != (deadline.Backlog{}) {
 		t.Errorf("without orders the backlog is %+v, want none", b)
 	}
-	customer, product := s.customer(t), s.product(t, 10)
+	customer, product := s.Customer(t), s.Product(t, 10)
 	late := s.place(t, customer, line(product, 1)).ID
 	s.place(t, customer, line(product, 1))
 	if b := backlog(); b != (deadline.Backlog{Pending: 2}) {
 		t.Errorf("with two orders in time the backlog is %+v, want 2 pending and none overdue", b)
 	}
-	s.expire(t, late)
+	s.Expire(t, late)
 	if b := backlog(); b.Pending != 2 || b.OldestOverdue < 1800 || b.OldestOverdue > 1900 {
 		t.Errorf("with one order half an hour late the backlog is %+v, want 2 pending and about 1800 s overdue", b)
 	}
@@ -146,22 +146,22 @@ func TestBacklog(t *testing.T) {
 
 func TestPending(t *testing.T) {
 	s := newShop(t)
-	customer, product := s.customer(t), s.product(t, 100)
+	customer, product := s.Customer(t), s.Product(t, 100)
 	var want []string
 	for i := range 7 {
 		o := s.place(t, customer, line(product, 1))
 		want = append(want, o.ID.String())
 		if i == 3 || i == 4 { // the same deadline
-			s.exec(t, `UPDATE orders SET expires_at = created_at + interval '1 hour' WHERE id = $1`, o.ID)
+			s.Exec(t, `UPDATE orders SET expires_at = created_at + interval '1 hour' WHERE id = $1`, o.ID)
 		}
 	}
-	s.exec(t, `UPDATE orders SET expires_at = (SELECT max(expires_at) FROM orders) WHERE id = ANY ($1)`, want[3:5])
+	s.Exec(t, `UPDATE orders SET expires_at = (SELECT max(expires_at) FROM orders) WHERE id = ANY ($1)`, want[3:5])
 	closed := s.place(t, customer, line(product, 1))
 	if _, err := s.Pay(t.Context(), customer, closed.ID); err != nil {
 		t.Fatal(err)
 	}
 	late := s.place(t, customer, line(product, 1)).ID
-	s.expire(t, late)
+	s.Expire(t, late)
 	want = slices.Concat([]string{late.String()}, want[:3], want[5:], want[3:5])
 
 	walk := func(within time.Duration, limit int) (ids []string, left []time.Duration) {
@@ -201,7 +201,7 @@ func TestPending(t *testing.T) {
 
 func TestUnknown(t *testing.T) {
 	s := newShop(t)
-	o := s.place(t, s.customer(t), line(s.product(t, 1), 1))
+	o := s.place(t, s.Customer(t), line(s.Product(t, 1), 1))
 	known, absent := o.ID.String(), uuid.NewString()
 	got, err := s.Unknown(t.Context(), []string{"no uuid", known, absent, strings.ToUpper(known), ""})
 	if err != nil {
@@ -223,14 +223,14 @@ func TestUnknown(t *testing.T) {
 func TestLockedProductIsSkipped(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	customer, locked, free := s.customer(t), s.product(t, 10), s.product(t, 10)
+	customer, locked, free := s.Customer(t), s.Product(t, 10), s.Product(t, 10)
 	tasks := make([]delay.Task, 2)
 	for i, product := range []uuid.UUID{locked, free} {
 		o := s.place(t, customer, line(product, 1))
-		s.expire(t, o.ID)
+		s.Expire(t, o.ID)
 		tasks[i].ID = o.ID.String()
 	}
-	defer testenv.HoldLock(t, s.db, `UPDATE products SET name = 'locked' WHERE id = $1`, locked)()
+	defer testenv.HoldLock(t, s.DB, `UPDATE products SET name = 'locked' WHERE id = $1`, locked)()
 	var took [2]time.Duration
 	for i := range took {
 		began := time.Now()
@@ -239,8 +239,8 @@ func TestLockedProductIsSkipped(t *testing.T) {
 		}
 		took[i] = time.Since(began)
 	}
-	if s.available(t, free) != 10 {
-		t.Errorf("%d of the free product available, want 10: its order is not cancelled", s.available(t, free))
+	if s.Available(t, free) != 10 {
+		t.Errorf("%d of the free product available, want 10: its order is not cancelled", s.Available(t, free))
 	}
 	if took[1] > took[0]/2 {
 		t.Errorf("the first batch took %v and the second %v, want at most half of that for the second", took[0], took[1])

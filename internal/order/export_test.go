@@ -14,8 +14,6 @@ var (
 	LockSQL      = lockSQL
 	PendingSQL   = pendingSQL
 	LatenessSQL  = latenessSQL
-	CloseSaleSQL = closeSaleSQL
-	RemindSQL    = remindSQL
 )
 
 // MaxPlacementWait is the wait for a batch at which the service begins to reject placements.

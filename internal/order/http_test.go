@@ -95,7 +95,7 @@ func orderBody(product uuid.UUID, quantity int) string {
 func TestCustomerJourney(t *testing.T) {
 	t.Parallel()
 	s := newHTTPShop(t)
-	product := s.product(t, 5)
+	product := s.Product(t, 5)
 
 	signUp := s.send(t, "POST", "/api/customers", "")
 	if signUp.status != http.StatusCreated {
@@ -131,13 +131,13 @@ func TestCustomerJourney(t *testing.T) {
 	if got := decode[struct{ Items []order.Event }](t, s.send(t, "GET", path+"/events", "", auth)).Items; len(got) != 2 {
 		t.Errorf("events are %+v, want 2", got)
 	}
-	if other := s.send(t, "GET", path, "", "Authorization: Bearer "+s.token(t, s.customer(t))); other.status != http.StatusNotFound {
+	if other := s.send(t, "GET", path, "", "Authorization: Bearer "+s.token(t, s.Customer(t))); other.status != http.StatusNotFound {
 		t.Errorf("another customer is answered with %d %s, want 404", other.status, other.body)
 	}
 
 	late := decode[order.Order](t, s.send(t, "POST", "/api/orders", orderBody(product, 3), auth))
-	s.expire(t, late.ID)
-	s.cancelDue(t, late.ID)
+	s.Expire(t, late.ID)
+	s.Deliver(t, late.ID)
 	rejected := s.send(t, "POST", "/api/orders/"+late.ID.String()+"/pay", "", auth)
 	if problem := rejected.problem(t); problem.Status != http.StatusConflict || problem.Type != "/problems/deadline-passed" ||
 		!strings.Contains(problem.Detail, "deadline") {
@@ -156,7 +156,7 @@ func TestCustomerJourney(t *testing.T) {
 func TestHeldOrderJourney(t *testing.T) {
 	t.Parallel()
 	s := newHTTPShop(t)
-	customer, product := s.customer(t), s.product(t, 5)
+	customer, product := s.Customer(t), s.Product(t, 5)
 	auth := "Authorization: Bearer " + s.token(t, customer)
 	placed := decode[order.Order](t, s.send(t, "POST", "/api/orders", orderBody(product, 2), auth))
 	if placed.ExtensionSeconds != extension.Seconds() || !placed.DueAt.Equal(placed.ExpiresAt) {
@@ -168,7 +168,7 @@ func TestHeldOrderJourney(t *testing.T) {
 		strings.Contains(string(extended.body), "extension_seconds") {
 		t.Errorf("the extension is answered with %d %s, want 200 and an order that cannot be extended again", extended.status, extended.body)
 	}
-	s.hold(t, placed.ID)
+	s.Hold(t, placed.ID)
 	for _, test := range []struct {
 		operation string
 		status    int
@@ -189,7 +189,7 @@ func TestHeldOrderJourney(t *testing.T) {
 			t.Errorf("%s is answered with %s, want a pending order with cancel_requested_at and hold_until", test.operation, a.body)
 		}
 	}
-	s.release(t, placed.ID)
+	s.Release(t, placed.ID)
 	if a := s.send(t, "POST", path+"/cancel", "", auth); a.status != http.StatusOK || decode[order.Order](t, a).CancelReason != order.ByCustomer {
 		t.Errorf("cancelling the released order is answered with %d %s, want 200 and a cancelled order", a.status, a.body)
 	}
@@ -205,8 +205,8 @@ func TestHeldOrderJourney(t *testing.T) {
 func TestInvalidRequests(t *testing.T) {
 	t.Parallel()
 	s := newHTTPShop(t)
-	product, few := s.product(t, 5).String(), s.product(t, 1).String()
-	auth := "Authorization: Bearer " + s.token(t, s.customer(t))
+	product, few := s.Product(t, 5).String(), s.Product(t, 1).String()
+	auth := "Authorization: Bearer " + s.token(t, s.Customer(t))
 	good := fmt.Sprintf(`{"items":[{"product_id":%q,"quantity":1}]}`, product)
 	items := func(lines ...string) string { return `{"items":[` + strings.Join(lines, ",") + `]}` }
 	of := func(quantity string) string {
@@ -276,18 +276,18 @@ func TestInvalidRequests(t *testing.T) {
 			}
 		})
 	}
-	if n := testenv.Query[int](t, s.shop.db, `SELECT count(*) FROM orders`); n != 0 {
+	if n := testenv.Query[int](t, s.DB, `SELECT count(*) FROM orders`); n != 0 {
 		t.Errorf("%d orders were placed, want 0", n)
 	}
-	s.checkInvariants(t, 0)
+	s.CheckInvariants(t, 0)
 }
 
 // TestDuplicateProductNamesBothLines checks that the field error of the second line points to the first.
 func TestDuplicateProductNamesBothLines(t *testing.T) {
 	s := newHTTPShop(t)
-	product := s.product(t, 5)
+	product := s.Product(t, 5)
 	l := fmt.Sprintf(`{"product_id":%q,"quantity":1}`, product)
-	a := s.send(t, "POST", "/api/orders", `{"items":[`+l+`,`+l+`]}`, "Authorization: Bearer "+s.token(t, s.customer(t)))
+	a := s.send(t, "POST", "/api/orders", `{"items":[`+l+`,`+l+`]}`, "Authorization: Bearer "+s.token(t, s.Customer(t)))
 	if errs := a.problem(t).Errors; len(errs) != 1 || errs[0].Pointer != "/items/1/product_id" ||
 		!strings.Contains(errs[0].Detail, "/items/0/product_id") {
 		t.Errorf("field errors are %+v, want one at /items/1/product_id that names /items/0/product_id", errs)
@@ -296,8 +296,8 @@ func TestDuplicateProductNamesBothLines(t *testing.T) {
 
 func TestParallelRequestsWithOneKeyPlaceOneOrder(t *testing.T) {
 	s := newHTTPShop(t)
-	product := s.product(t, 10)
-	auth := "Authorization: Bearer " + s.token(t, s.customer(t))
+	product := s.Product(t, 10)
+	auth := "Authorization: Bearer " + s.token(t, s.Customer(t))
 	answers := make([]answer, 50)
 	var wg sync.WaitGroup
 	for i := range answers {
@@ -315,13 +315,13 @@ func TestParallelRequestsWithOneKeyPlaceOneOrder(t *testing.T) {
 	if statuses[http.StatusCreated] != 1 || statuses[http.StatusOK] != 49 || len(ids) != 1 {
 		t.Errorf("answers are %v by status and %v by order; want one 201, 49 times 200, and one order", statuses, ids)
 	}
-	if got := s.available(t, product); got != 3 {
+	if got := s.Available(t, product); got != 3 {
 		t.Errorf("%d available, want 3", got)
 	}
-	if n := testenv.Query[int](t, s.shop.db, `SELECT count(*) FROM outbox`); n != 1 {
+	if n := testenv.Query[int](t, s.DB, `SELECT count(*) FROM outbox`); n != 1 {
 		t.Errorf("%d outbox rows, want 1", n)
 	}
-	s.checkInvariants(t, 0)
+	s.CheckInvariants(t, 0)
 }
 
 // TestPagination reads all pages of a list while new orders are added at its start: they neither shift nor repeat the
@@ -329,16 +329,16 @@ func TestParallelRequestsWithOneKeyPlaceOneOrder(t *testing.T) {
 func TestPagination(t *testing.T) {
 	t.Parallel()
 	s := newHTTPShop(t)
-	customer, product := s.customer(t), s.product(t, 1000)
+	customer, product := s.Customer(t), s.Product(t, 1000)
 	auth := "Authorization: Bearer " + s.token(t, customer)
-	s.place(t, s.customer(t), line(product, 1)) // of another customer
+	s.place(t, s.Customer(t), line(product, 1)) // of another customer
 	for i := range 25 {
 		o := s.place(t, customer, line(product, 1))
 		if i >= 10 && i < 15 { // five orders have the same created_at
-			s.exec(t, `UPDATE orders SET created_at = (SELECT min(created_at) FROM orders WHERE customer_id = $1) + interval '1 us' WHERE id = $2`, customer, o.ID)
+			s.Exec(t, `UPDATE orders SET created_at = (SELECT min(created_at) FROM orders WHERE customer_id = $1) + interval '1 us' WHERE id = $2`, customer, o.ID)
 		}
 	}
-	want := testenv.QueryAll[uuid.UUID](t, s.db, `SELECT id FROM orders WHERE customer_id = $1 ORDER BY created_at DESC, id DESC`, customer)
+	want := testenv.QueryAll[uuid.UUID](t, s.DB, `SELECT id FROM orders WHERE customer_id = $1 ORDER BY created_at DESC, id DESC`, customer)
 
 	var got []uuid.UUID
 	for query := "?limit=4"; ; {
@@ -390,7 +390,7 @@ func TestSignUpCookie(t *testing.T) {
 // TestUnauthorized sends requests without a valid token to every path that needs one.
 func TestUnauthorized(t *testing.T) {
 	s := newHTTPShop(t)
-	customer := s.customer(t)
+	customer := s.Customer(t)
 	for name, headers := range map[string][]string{
 		"no header":      nil,
 		"empty header":   {"Authorization: "},
@@ -405,7 +405,7 @@ func TestUnauthorized(t *testing.T) {
 				method, path, _ := strings.Cut(path, " ")
 				body := ""
 				if path == "/api/orders" && method == "POST" {
-					body = orderBody(s.product(t, 1), 1)
+					body = orderBody(s.Product(t, 1), 1)
 				}
 				a := s.send(t, method, path, body, headers...)
 				if a.status != http.StatusUnauthorized || a.header.Get("WWW-Authenticate") != "Bearer" || a.problem(t).Type != "/problems/unauthorized" {
@@ -425,7 +425,7 @@ func TestBodyReadTimeout(t *testing.T) {
 	server.Config.ReadTimeout = 100 * time.Millisecond
 	server.Start()
 	defer server.Close()
-	auth := "Authorization: Bearer " + s.token(t, s.customer(t))
+	auth := "Authorization: Bearer " + s.token(t, s.Customer(t))
 	for _, path := range []string{"/api/customers", "/api/orders", "/api/orders/" + uuid.NewString() + "/pay"} {
 		a := s.sendPartialBody(t, server.Listener.Addr().String(), path, auth)
 		if a.status != http.StatusRequestTimeout || a.problem(t).Type != "/problems/request-timeout" {
@@ -463,9 +463,9 @@ func (s *httpShop) sendPartialBody(t *testing.T, addr, path, header string) answ
 // TestRequestsWithoutDatabase checks that the API rejects requests soon, and advises the client how to repeat them.
 func TestRequestsWithoutDatabase(t *testing.T) {
 	s := newHTTPShop(t)
-	product := s.product(t, 1)
-	auth := "Authorization: Bearer " + s.token(t, s.customer(t))
-	testenv.DisablePostgres(t, s.url)
+	product := s.Product(t, 1)
+	auth := "Authorization: Bearer " + s.token(t, s.Customer(t))
+	testenv.DisablePostgres(t, s.URL)
 	for request, advice := range map[string]string{
 		"GET /api/products": "Repeat",
 		"GET /api/orders":   "Repeat",

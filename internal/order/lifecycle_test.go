@@ -20,11 +20,11 @@ func TestLifecycle(t *testing.T) {
 		return s.Cancel(t.Context(), c, id)
 	}
 	expire := func(t *testing.T, s *shop, c, id uuid.UUID) (*order.Order, error) {
-		s.expire(t, id)
+		s.Expire(t, id)
 		return s.Get(t.Context(), c, id)
 	}
 	timeOut := func(t *testing.T, s *shop, c, id uuid.UUID) (*order.Order, error) {
-		s.cancelDue(t, id)
+		s.Deliver(t, id)
 		return s.Get(t.Context(), c, id)
 	}
 	noError := rest.Kind{}
@@ -57,7 +57,7 @@ func TestLifecycle(t *testing.T) {
 		"timed out, then cancelled":  {[]step{{expire, noError}, {timeOut, noError}, {cancel, order.DeadlinePassed}}, order.Cancelled, order.ByTimeout, 5, []string{"placed customer", "cancelled worker"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			customer, product := s.customer(t), s.product(t, 5)
+			customer, product := s.Customer(t), s.Product(t, 5)
 			o := s.place(t, customer, line(product, 2))
 			for i, step := range test.steps {
 				after, err := step.do(t, s, customer, o.ID)
@@ -78,7 +78,7 @@ func TestLifecycle(t *testing.T) {
 			if (o.PaidAt != nil) != (o.Status == order.Paid) || (o.CancelledAt != nil) != (o.Status == order.Cancelled) {
 				t.Errorf("the %s order is paid at %v and cancelled at %v", o.Status, o.PaidAt, o.CancelledAt)
 			}
-			if got := s.available(t, product); got != test.available {
+			if got := s.Available(t, product); got != test.available {
 				t.Errorf("%d available, want %d", got, test.available)
 			}
 			events, err := s.Events(t.Context(), customer, o.ID)
@@ -94,14 +94,14 @@ func TestLifecycle(t *testing.T) {
 			}
 		})
 	}
-	s.checkInvariants(t, 2*timeout)
+	s.CheckInvariants(t, 2*timeout)
 }
 
 // TestChangesNotifyPages checks that each change of an order notifies its customer's pages once, and that a repeated
 // request does not.
 func TestChangesNotifyPages(t *testing.T) {
 	s := newShop(t)
-	customer, product := s.customer(t), s.product(t, 10)
+	customer, product := s.Customer(t), s.Product(t, 10)
 	place := func() *order.Order { return s.place(t, customer, line(product, 1)) }
 	paid, cancelled, late, overdue := place(), place(), place(), place()
 	for range 2 {
@@ -112,18 +112,18 @@ func TestChangesNotifyPages(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.expire(t, late.ID)
+	s.Expire(t, late.ID)
 	for range 2 {
-		s.cancelDue(t, late.ID)
+		s.Deliver(t, late.ID)
 	}
-	s.expire(t, overdue.ID)
+	s.Expire(t, overdue.ID)
 	for range 2 {
 		if _, err := s.timeOut(t.Context(), 0, 10); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for name, o := range map[string]*order.Order{"paid": paid, "cancelled": cancelled, "late": late, "overdue": overdue} {
-		if n := s.notified.Of(o.CustomerID, o.ID); n != 2 {
+		if n := s.Notified.Of(o.CustomerID, o.ID); n != 2 {
 			t.Errorf("%d notifications for the %s order, want 2: one for its placement, one for its end", n, name)
 		}
 	}
@@ -131,7 +131,7 @@ func TestChangesNotifyPages(t *testing.T) {
 
 func TestRepeatedPayKeepsTimeOfPayment(t *testing.T) {
 	s := newShop(t)
-	customer, product := s.customer(t), s.product(t, 1)
+	customer, product := s.Customer(t), s.Product(t, 1)
 	o := s.place(t, customer, line(product, 1))
 	first, err := s.Pay(t.Context(), customer, o.ID)
 	if err != nil {
@@ -145,8 +145,8 @@ func TestRepeatedPayKeepsTimeOfPayment(t *testing.T) {
 
 func TestOrdersAreHiddenFromOtherCustomers(t *testing.T) {
 	s := newShop(t)
-	product, other := s.product(t, 1), s.customer(t)
-	o := s.place(t, s.customer(t), line(product, 1))
+	product, other := s.Product(t, 1), s.Customer(t)
+	o := s.place(t, s.Customer(t), line(product, 1))
 	for name, do := range map[string]func() error{
 		"get":    func() error { _, err := s.Get(t.Context(), other, o.ID); return err },
 		"events": func() error { _, err := s.Events(t.Context(), other, o.ID); return err },
@@ -174,9 +174,9 @@ func TestDeadlinePassesDuringLockWait(t *testing.T) {
 		"extend": func(c, id uuid.UUID) (*order.Order, error) { return s.Extend(t.Context(), c, id) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			customer, product := s.customer(t), s.product(t, 1)
+			customer, product := s.Customer(t), s.Product(t, 1)
 			o := s.place(t, customer, line(product, 1))
-			holder, err := s.db.BeginTx(t.Context(), nil)
+			holder, err := s.DB.BeginTx(t.Context(), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -190,7 +190,7 @@ func TestDeadlinePassesDuringLockWait(t *testing.T) {
 				_, err := do(customer, o.ID)
 				result <- err
 			}()
-			testenv.AwaitLockWait(t, s.db)
+			testenv.AwaitLockWait(t, s.DB)
 			testenv.Eventually(t, "the deadline to pass", func() bool {
 				var passed bool
 				err := holder.QueryRowContext(t.Context(), `SELECT clock_timestamp() >= expires_at FROM orders WHERE id = $1`, o.ID).Scan(&passed)
@@ -204,5 +204,5 @@ func TestDeadlinePassesDuringLockWait(t *testing.T) {
 			}
 		})
 	}
-	s.checkInvariants(t, timeout)
+	s.CheckInvariants(t, timeout)
 }

@@ -30,26 +30,26 @@ func TestLockedProductDelaysNoOtherOrders(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newShop(t)
-			customer, held, free := s.customer(t), s.product(t, 10), s.product(t, 10)
+			customer, held, free := s.Customer(t), s.Product(t, 10), s.Product(t, 10)
 			var tasks []delay.Task
 			for _, lines := range [][]order.Line{{line(held, 1)}, {line(free, 2)}, {line(free, 3), line(held, 1)}, {line(free, 4)}} {
 				o := s.place(t, customer, lines...)
-				s.expire(t, o.ID)
+				s.Expire(t, o.ID)
 				tasks = append(tasks, delay.Task{ID: o.ID.String()})
 			}
-			release := testenv.HoldLock(t, s.db, `UPDATE products SET name = 'locked' WHERE id = $1`, held)
+			release := testenv.HoldLock(t, s.DB, `UPDATE products SET name = 'locked' WHERE id = $1`, held)
 			if err := cancel(s, tasks); err != nil {
 				t.Fatal(err)
 			}
-			if h, f := s.available(t, held), s.available(t, free); h != 8 || f != 7 {
+			if h, f := s.Available(t, held), s.Available(t, free); h != 8 || f != 7 {
 				t.Errorf("%d of the locked product available, want 8; %d of the other, want 7", h, f)
 			}
 			release()
 			if err := cancel(s, tasks); err != nil {
 				t.Fatal(err)
 			}
-			s.checkInvariants(t, 0)
-			if h, f := s.available(t, held), s.available(t, free); h != 10 || f != 10 {
+			s.CheckInvariants(t, 0)
+			if h, f := s.Available(t, held), s.Available(t, free); h != 10 || f != 10 {
 				t.Errorf("after the lock is released: %d and %d available, want 10 and 10", h, f)
 			}
 		})
@@ -67,12 +67,12 @@ func TestLockedProductLeavesConnections(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newShop(t)
-			customer, product := s.customer(t), s.product(t, 1000)
-			ids := make([]uuid.UUID, 3*s.db.Stats().MaxOpenConnections)
+			customer, product := s.Customer(t), s.Product(t, 1000)
+			ids := make([]uuid.UUID, 3*s.DB.Stats().MaxOpenConnections)
 			for i := range ids {
 				ids[i] = s.place(t, customer, line(product, 1)).ID
 			}
-			release := testenv.HoldLock(t, s.db, `UPDATE products SET name = 'locked' WHERE id = $1`, product)
+			release := testenv.HoldLock(t, s.DB, `UPDATE products SET name = 'locked' WHERE id = $1`, product)
 			ctx, cancel := context.WithCancel(t.Context())
 			var ended atomic.Int64
 			var wg sync.WaitGroup
@@ -82,7 +82,7 @@ func TestLockedProductLeavesConnections(t *testing.T) {
 					ended.Add(1)
 				})
 			}
-			testenv.AwaitLockWait(t, s.db)
+			testenv.AwaitLockWait(t, s.DB)
 			if _, err := s.Products(t.Context()); err != nil {
 				t.Error(err)
 			}
@@ -92,7 +92,7 @@ func TestLockedProductLeavesConnections(t *testing.T) {
 			cancel()
 			release()
 			wg.Wait()
-			s.checkInvariants(t, 0)
+			s.CheckInvariants(t, 0)
 		})
 	}
 }
@@ -109,21 +109,21 @@ func TestDeadlineExtendedDuringLockWait(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newShop(t)
-			customer, product := s.customer(t), s.product(t, 1)
+			customer, product := s.Customer(t), s.Product(t, 1)
 			o := s.place(t, customer, line(product, 1))
-			s.expire(t, o.ID)
-			release := testenv.HoldLock(t, s.db, `UPDATE orders SET expires_at = now() + interval '1 hour' WHERE id = $1`, o.ID)
+			s.Expire(t, o.ID)
+			release := testenv.HoldLock(t, s.DB, `UPDATE orders SET expires_at = now() + interval '1 hour' WHERE id = $1`, o.ID)
 			done := make(chan error, 1)
 			go func() {
 				_, err := do(s, customer, o.ID)
 				done <- err
 			}()
-			testenv.AwaitLockWait(t, s.db)
+			testenv.AwaitLockWait(t, s.DB)
 			release()
 			if err := <-done; err != nil {
 				t.Errorf("%s returns %v, want no error", name, err)
 			}
-			s.checkInvariants(t, 0)
+			s.CheckInvariants(t, 0)
 		})
 	}
 }
@@ -132,13 +132,13 @@ func TestDeadlineExtendedDuringLockWait(t *testing.T) {
 // for the product with the higher id must have locked the other one.
 func TestProductsAreLockedInIDOrder(t *testing.T) {
 	s := newShop(t)
-	customer, high, low := s.customer(t), s.product(t, 10), s.product(t, 10)
+	customer, high, low := s.Customer(t), s.Product(t, 10), s.Product(t, 10)
 	for bytes.Compare(low[:], high[:]) > 0 {
-		low = s.product(t, 10)
+		low = s.Product(t, 10)
 	}
 	place := func() uuid.UUID { return s.place(t, customer, line(high, 1), line(low, 1)).ID }
 	due, pending := place(), place()
-	s.expire(t, due)
+	s.Expire(t, due)
 	for name, test := range map[string]struct {
 		statement string
 		args      []any
@@ -148,8 +148,8 @@ func TestProductsAreLockedInIDOrder(t *testing.T) {
 		"time out": {order.CancelDueSQL, []any{[]uuid.UUID{due}, "worker"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			release := testenv.HoldLock(t, s.db, `SELECT FROM products WHERE id = $1 FOR UPDATE`, high)
-			tx, err := s.db.BeginTx(t.Context(), nil)
+			release := testenv.HoldLock(t, s.DB, `SELECT FROM products WHERE id = $1 FOR UPDATE`, high)
+			tx, err := s.DB.BeginTx(t.Context(), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -161,8 +161,8 @@ func TestProductsAreLockedInIDOrder(t *testing.T) {
 				_, err := tx.ExecContext(t.Context(), test.statement, test.args...)
 				ended <- errors.Join(err, tx.Rollback())
 			}()
-			testenv.AwaitLockWait(t, s.db)
-			if testenv.Query[bool](t, s.db, `SELECT EXISTS (SELECT FROM products WHERE id = $1 FOR UPDATE SKIP LOCKED)`, low) {
+			testenv.AwaitLockWait(t, s.DB)
+			if testenv.Query[bool](t, s.DB, `SELECT EXISTS (SELECT FROM products WHERE id = $1 FOR UPDATE SKIP LOCKED)`, low) {
 				t.Error("the statement waits for the product with the higher id, and has not locked the other one")
 			}
 			release()
@@ -177,17 +177,17 @@ func TestProductsAreLockedInIDOrder(t *testing.T) {
 // statement that changes the stock.
 func TestProductLocksAllowNewItems(t *testing.T) {
 	s := newShop(t)
-	customer, product := s.customer(t), s.product(t, 10)
+	customer, product := s.Customer(t), s.Product(t, 10)
 	place := func() uuid.UUID { return s.place(t, customer, line(product, 1)).ID }
 	due, pending := place(), place()
-	s.expire(t, due)
-	testenv.HoldLock(t, s.db, `SELECT FROM products WHERE id = $1 FOR KEY SHARE`, product)
+	s.Expire(t, due)
+	testenv.HoldLock(t, s.DB, `SELECT FROM products WHERE id = $1 FOR KEY SHARE`, product)
 	place()
 	if _, err := s.Cancel(t.Context(), customer, pending); err != nil {
 		t.Errorf("cancel: %v", err)
 	}
-	if outcome := s.cancelDue(t, due)[0]; outcome != delay.Done() {
+	if outcome := s.Deliver(t, due)[0]; outcome != delay.Done() {
 		t.Errorf("the timeout returns %+v, want done", outcome)
 	}
-	s.checkInvariants(t, 0)
+	s.CheckInvariants(t, 0)
 }

@@ -14,8 +14,6 @@ type metrics struct {
 	rejected  *prometheus.CounterVec
 	paid      prometheus.Counter
 	extended  prometheus.Counter
-	forwarded prometheus.Counter
-	reminded  prometheus.Counter
 	cancelled *prometheus.CounterVec
 	lateness  *prometheus.HistogramVec
 	outcomes  *prometheus.CounterVec
@@ -48,14 +46,6 @@ func newMetrics(reg prometheus.Registerer) metrics {
 		extended: f.NewCounter(prometheus.CounterOpts{
 			Name: "orders_extended_total",
 			Help: "Orders whose deadline their customer extended.",
-		}),
-		forwarded: f.NewCounter(prometheus.CounterOpts{
-			Name: "orders_brought_forward_total",
-			Help: "Orders whose deadline an operator brought forward.",
-		}),
-		reminded: f.NewCounter(prometheus.CounterOpts{
-			Name: "orders_reminded_total",
-			Help: "Orders of whose deadline their customer was reminded.",
 		}),
 		cancelled: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "orders_cancelled_total",

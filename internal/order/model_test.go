@@ -2,7 +2,7 @@ package order_test
 
 import (
 	"fmt"
-	"slices"
+	"maps"
 	"testing"
 	"time"
 
@@ -17,31 +17,38 @@ import (
 // TestModel applies the same random steps to a shop and to a model of it, and compares the two.
 func TestModel(t *testing.T) {
 	t.Parallel()
+	testModel(t, func(*model) map[string]func(*rapid.T) { return nil })
+}
+
+// testModel is TestModel with the steps that a part adds.
+func testModel(t *testing.T, partSteps func(*model) map[string]func(*rapid.T)) {
 	s := newShop(t)
 	rapid.Check(t, func(rt *rapid.T) {
-		m := &model{t: t, shop: s, customer: s.customer(t), keys: map[string]placement{}, available: map[uuid.UUID]int64{}}
+		m := &model{t: t, shop: s, customer: s.Customer(t), keys: map[string]placement{}, available: map[uuid.UUID]int64{}}
 		for range 3 {
 			supply := rapid.Int64Range(0, 6).Draw(rt, "supply")
-			product := s.product(t, supply)
+			product := s.Product(t, supply)
 			m.products = append(m.products, product)
 			m.available[product] = supply
 		}
-		rt.Repeat(map[string]func(*rapid.T){
-			"place":     m.place,
-			"pay":       m.pay,
-			"cancel":    m.cancel,
-			"extend":    m.extend,
-			"hold":      m.hold,
-			"release":   m.release,
-			"payHeld":   m.payHeld,
-			"closeSale": m.closeSale,
-			"expire":    m.expire,
-			"endHold":   m.endHold,
-			"timeOut":   m.timeOut,
-			"":          m.check,
-		})
+		steps := map[string]func(*rapid.T){
+			"place":        m.place,
+			"pay":          m.pay,
+			"cancel":       m.cancel,
+			"extend":       m.extend,
+			"hold":         m.hold,
+			"release":      m.release,
+			"payHeld":      m.payHeld,
+			"bringForward": m.bringForward,
+			"expire":       m.expire,
+			"endHold":      m.endHold,
+			"timeOut":      m.timeOut,
+			"":             m.check,
+		}
+		maps.Copy(steps, partSteps(m))
+		rt.Repeat(steps)
 	})
-	s.checkInvariants(t, 24*time.Hour)
+	s.CheckInvariants(t, 24*time.Hour)
 }
 
 // model is the expected state of a shop with one customer.
@@ -89,6 +96,11 @@ func (o *modelOrder) due() bool {
 		return o.holdOver
 	}
 	return o.expired || o.requested
+}
+
+// canBringForward reports whether the order is pending and not due, and its deadline is later than a minute from now.
+func (o *modelOrder) canBringForward() bool {
+	return o.status == order.Pending && !o.expired && !o.forward && (o.held || !o.requested)
 }
 
 // placement is the order that was placed with an idempotency key.
@@ -234,7 +246,7 @@ func (m *model) hold(rt *rapid.T) {
 		rt.Skip("the order cannot be held")
 	}
 	o.held = true
-	m.shop.exec(m.t, longHoldSQL, o.id)
+	m.shop.Exec(m.t, longHoldSQL, o.id)
 }
 
 func (m *model) release(rt *rapid.T) {
@@ -243,7 +255,7 @@ func (m *model) release(rt *rapid.T) {
 		rt.Skip("the order is not pending, or not held")
 	}
 	o.held, o.holdOver = false, false
-	m.shop.release(m.t, o.id)
+	m.shop.Release(m.t, o.id)
 }
 
 func (m *model) payHeld(rt *rapid.T) {
@@ -252,23 +264,16 @@ func (m *model) payHeld(rt *rapid.T) {
 		rt.Skip("the order is not pending, or its hold is over")
 	}
 	o.status = order.Paid
-	m.shop.payHeld(m.t, o.id)
+	m.shop.PayHeld(m.t, o.id)
 }
 
-func (m *model) closeSale(rt *rapid.T) {
-	product := rapid.SampledFrom(m.products).Draw(rt, "product")
-	var want int64
-	for _, o := range m.orders {
-		has := slices.ContainsFunc(o.lines, func(l order.Line) bool { return l.ProductID == product })
-		if has && o.status == order.Pending && !o.expired && !o.forward && (o.held || !o.requested) {
-			o.forward = true
-			want++
-		}
+func (m *model) bringForward(rt *rapid.T) {
+	o := m.drawOrder(rt)
+	if !o.canBringForward() {
+		rt.Skip("the deadline of the order is early, or has passed")
 	}
-	closed, err := m.shop.CloseSale(m.t.Context(), product)
-	if err != nil || closed.Orders != want {
-		rt.Fatalf("CloseSale returns %+v, %v; want %d orders", closed, err, want)
-	}
+	o.forward = true
+	m.shop.BringForward(m.t, o.id)
 }
 
 func (m *model) endHold(rt *rapid.T) {
@@ -277,7 +282,7 @@ func (m *model) endHold(rt *rapid.T) {
 		rt.Skip("the order is not pending, or its hold is over")
 	}
 	o.expired, o.holdOver = true, true
-	m.shop.pass(m.t, o.id, 12*time.Hour)
+	m.shop.Pass(m.t, o.id, 12*time.Hour)
 }
 
 func (m *model) expire(rt *rapid.T) {
@@ -286,7 +291,7 @@ func (m *model) expire(rt *rapid.T) {
 		rt.Skip("the order is not pending, or its deadline has passed already")
 	}
 	o.expired = true
-	m.shop.expire(m.t, o.id)
+	m.shop.Expire(m.t, o.id)
 }
 
 func (m *model) timeOut(rt *rapid.T) {
@@ -304,13 +309,13 @@ func (m *model) timeOut(rt *rapid.T) {
 			m.adjustStock(o, 1)
 		}
 	}
-	m.shop.cancelDue(m.t, ids...)
+	m.shop.Deliver(m.t, ids...)
 }
 
 // check compares the shop with the model.
 func (m *model) check(rt *rapid.T) {
 	for product, want := range m.available {
-		if got := m.shop.available(m.t, product); got != want {
+		if got := m.shop.Available(m.t, product); got != want {
 			rt.Fatalf("product %s: %d available, want %d", product, got, want)
 		}
 	}

@@ -43,7 +43,7 @@ func counter(t *testing.T, reg *prometheus.Registry, name string, labels ...stri
 // other requests are served. When the queue moves, placements are accepted again.
 func TestOverload(t *testing.T) {
 	s := newHTTPShop(t)
-	customer, product := s.customer(t), s.product(t, 50)
+	customer, product := s.Customer(t), s.Product(t, 50)
 	auth := "Authorization: Bearer " + s.token(t, customer)
 	paid, cancelled := s.place(t, customer, line(product, 1)), s.place(t, customer, line(product, 1))
 	if err := admitted(s.Service); err != nil {
@@ -59,7 +59,7 @@ func TestOverload(t *testing.T) {
 	if waited := time.Since(began); waited < order.MaxPlacementWait {
 		t.Errorf("placements are rejected when the first one has waited for %v, want at least %v", waited, order.MaxPlacementWait)
 	}
-	counted := counter(t, s.metrics, "orders_refused_total", "overloaded")
+	counted := counter(t, s.Metrics, "orders_refused_total", "overloaded")
 	if err := s.try(t, customer, line(product, 1)); parttest.KindOf(err) != rest.Overloaded {
 		t.Errorf("Place returns %v, want code %s", err, rest.Overloaded.Code)
 	}
@@ -69,10 +69,10 @@ func TestOverload(t *testing.T) {
 			t.Errorf("an order with headers %v is answered with %d %v %s, want 503, overloaded and Retry-After: 1", headers, a.status, a.header, a.body)
 		}
 	}
-	if got := counter(t, s.metrics, "orders_refused_total", "overloaded") - counted; got != 4 {
+	if got := counter(t, s.Metrics, "orders_refused_total", "overloaded") - counted; got != 4 {
 		t.Errorf("4 rejected placements are counted as %v", got)
 	}
-	if log := s.serviceLog.String(); strings.Count(log, "placements are rejected") != 1 || !strings.Contains(log, "waited too long") {
+	if log := s.Log.String(); strings.Count(log, "placements are rejected") != 1 || !strings.Contains(log, "waited too long") {
 		t.Errorf("the log is %q, want one line about rejected placements with the reason that the first one has waited too long", log)
 	}
 	for _, request := range []struct {
@@ -99,14 +99,14 @@ func TestOverload(t *testing.T) {
 	if a := s.send(t, "POST", "/api/orders", orderBody(product, 1), auth); a.status != http.StatusCreated {
 		t.Errorf("an order after the overload is answered with %d %s, want 201", a.status, a.body)
 	}
-	s.checkInvariants(t, 0)
+	s.CheckInvariants(t, 0)
 }
 
 // TestPlaceWithEndedContext ends the context of a caller whose placement waits in the queue. It is rejected, and is not
 // placed later. The others are.
 func TestPlaceWithEndedContext(t *testing.T) {
 	s := newShop(t)
-	product := s.product(t, 50)
+	product := s.Product(t, 50)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	requests := s.newCustomers(3, product)
@@ -134,18 +134,18 @@ func TestPlaceWithEndedContext(t *testing.T) {
 			t.Errorf("placement %d: %v", i, err)
 		}
 	}
-	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM orders WHERE customer_id = $1`, requests[1].customer); n != 0 {
+	if n := testenv.Query[int](t, s.DB, `SELECT count(*) FROM orders WHERE customer_id = $1`, requests[1].customer); n != 0 {
 		t.Errorf("the customer whose placement was rejected has %d orders, want 0", n)
 	}
-	s.checkInvariants(t, 0)
+	s.CheckInvariants(t, 0)
 }
 
 // TestContextEndsDuringBatch ends the context of a caller whose placement is in a batch. The caller learns that the outcome
 // is unknown, and gets the order when it repeats the placement.
 func TestContextEndsDuringBatch(t *testing.T) {
 	s := newShop(t)
-	customer, product := s.customer(t), s.product(t, 50)
-	release := testenv.HoldLock(t, s.db, `UPDATE products SET name = 'locked' WHERE id = $1`, product)
+	customer, product := s.Customer(t), s.Product(t, 50)
+	release := testenv.HoldLock(t, s.DB, `UPDATE products SET name = 'locked' WHERE id = $1`, product)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	p := order.Placement{IdempotencyKey: "key", Lines: []order.Line{line(product, 1)}}
@@ -154,17 +154,17 @@ func TestContextEndsDuringBatch(t *testing.T) {
 		_, _, err := s.Place(ctx, customer, p)
 		result <- err
 	}()
-	testenv.AwaitLockWait(t, s.db)
+	testenv.AwaitLockWait(t, s.DB)
 	cancel()
 	if err := <-result; parttest.KindOf(err) != rest.Unavailable || !strings.Contains(err.Error(), "may or may not") {
 		t.Errorf("Place returns %v, want code %s, and that the outcome is unknown", err, rest.Unavailable.Code)
 	}
 	release()
-	testenv.Eventually(t, "the order", func() bool { return testenv.Query[int](t, s.db, `SELECT count(*) FROM orders`) == 1 })
+	testenv.Eventually(t, "the order", func() bool { return testenv.Query[int](t, s.DB, `SELECT count(*) FROM orders`) == 1 })
 	if _, replayed, err := s.Place(t.Context(), customer, p); err != nil || !replayed {
 		t.Errorf("the repeated Place returns replayed %v, %v; want a replay", replayed, err)
 	}
-	s.checkInvariants(t, 0)
+	s.CheckInvariants(t, 0)
 }
 
 // TestOverloadLog checks that the log has at most one line in 10 s about rejected placements.
@@ -227,7 +227,7 @@ func TestTooManyPlacementsUnderWay(t *testing.T) {
 	if err := admitted(s.Service); parttest.KindOf(err) != rest.Overloaded {
 		t.Errorf("Admit returns %v for one placement too many, want code %s", err, rest.Overloaded.Code)
 	}
-	if log := s.serviceLog.String(); strings.Count(log, "placements are rejected") != 1 || !strings.Contains(log, "too many are under way") {
+	if log := s.Log.String(); strings.Count(log, "placements are rejected") != 1 || !strings.Contains(log, "too many are under way") {
 		t.Errorf("the log is %q, want one line about rejected placements with the reason that too many are under way", log)
 	}
 	ends[0]()

@@ -61,12 +61,8 @@ func Add(p *app.Process, o Options, customers *rest.Tokens) *Service {
 		Timeout: o.OrderTimeout, Extension: o.OrderExtension, MaxOpenOrders: o.MaxOpenOrders, MaxOpenUnits: o.MaxOpenUnits,
 	}, p.Log, p.Metrics)
 	cancel.Handle(s.CancelDue, delay.WorkerConfig{}, s)
-	p.Routes(func(root, ops gin.IRouter) {
-		s.Routes(root, customers)
-		ops.POST("/products/:id/close-sale", rest.Parameters(), rest.Handle(rest.RequireEmptyBody), rest.Handle(s.answerCloseSale))
-	})
+	p.Routes(func(root, _ gin.IRouter) { s.Routes(root, customers) })
 	p.Contract(contract)
-	p.Contract(closeSaleContract)
 	p.WrapHandler(s.Shed)
 	p.Ready(store.Ready)
 	p.Invariant(store.Invariants)

@@ -19,7 +19,7 @@ import (
 func TestPlace(t *testing.T) { aloneAndTogether(t, testPlace) }
 
 func testPlace(t *testing.T, s *shop) {
-	customer, a, b := s.customer(t), s.product(t, 10), s.product(t, 5)
+	customer, a, b := s.Customer(t), s.Product(t, 10), s.Product(t, 5)
 
 	o := s.place(t, customer, line(a, 3), line(b, 5))
 
@@ -32,15 +32,15 @@ func testPlace(t *testing.T, s *shop) {
 	if len(o.Items) != 2 || o.Items[0].UnitPriceCents != 100 || o.Items[0].Name == "" {
 		t.Errorf("items are %+v, want two with a name, at 1 euro", o.Items)
 	}
-	if s.available(t, a) != 7 || s.available(t, b) != 0 {
-		t.Errorf("%d and %d available, want 7 and 0", s.available(t, a), s.available(t, b))
+	if s.Available(t, a) != 7 || s.Available(t, b) != 0 {
+		t.Errorf("%d and %d available, want 7 and 0", s.Available(t, a), s.Available(t, b))
 	}
-	if !testenv.Query[bool](t, s.db, `SELECT due_at = $2 FROM outbox WHERE kind = $1 AND task_id = $3`, order.CancelKind, o.ExpiresAt, o.ID) {
+	if !testenv.Query[bool](t, s.DB, `SELECT due_at = $2 FROM outbox WHERE kind = $1 AND task_id = $3`, order.CancelKind, o.ExpiresAt, o.ID) {
 		t.Error("the outbox row is not due at the deadline of the order")
 	}
 	msgs := slices.DeleteFunc(s.awaitPublished(t), func(m delay.Message) bool { return m.ID != o.ID.String() })
 	if len(msgs) != 1 {
-		t.Fatalf("published messages are %v, want one for order %s", s.published.All(), o.ID)
+		t.Fatalf("published messages are %v, want one for order %s", s.Published.All(), o.ID)
 	}
 	if left := msgs[0].Left(); left > timeout || left < timeout-10*time.Second {
 		t.Errorf("the published message has %v left, want %v", left, timeout)
@@ -58,14 +58,14 @@ func testPlace(t *testing.T, s *shop) {
 	if err != nil || !slices.Equal(events, []order.Event{{Type: "placed", Actor: order.Customer, At: o.CreatedAt}}) {
 		t.Errorf("Events returns %v, %v; want one event, placed by the customer at %v", events, err, o.CreatedAt)
 	}
-	s.checkInvariants(t, 0)
+	s.CheckInvariants(t, 0)
 }
 
 func TestPlaceRejected(t *testing.T) { aloneAndTogether(t, testPlaceRejected) }
 
 func testPlaceRejected(t *testing.T, s *shop) {
-	customer := s.customer(t)
-	plenty, few, dollars := s.product(t, 1000), s.product(t, 2), s.productWithCurrency(t, 10, "USD")
+	customer := s.Customer(t)
+	plenty, few, dollars := s.Product(t, 1000), s.Product(t, 2), s.ProductWithCurrency(t, 10, "USD")
 	unknown := uuid.MustParse("00000000-0000-7000-8000-000000000001")
 	tooMany := make([]order.Line, 51)
 	for i := range tooMany {
@@ -98,16 +98,16 @@ func testPlaceRejected(t *testing.T, s *shop) {
 			if !slices.Equal(pointers, test.fields) {
 				t.Errorf("field errors are at %v, want %v", pointers, test.fields)
 			}
-			if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM orders WHERE customer_id = $1`, customer); n != 0 {
+			if n := testenv.Query[int](t, s.DB, `SELECT count(*) FROM orders WHERE customer_id = $1`, customer); n != 0 {
 				t.Errorf("%d orders were written, want 0", n)
 			}
-			if counts := testenv.Query[string](t, s.db, `SELECT concat_ws(' ', (SELECT count(*) - count(o.id) FROM outbox LEFT JOIN orders o ON o.id::text = task_id),
+			if counts := testenv.Query[string](t, s.DB, `SELECT concat_ws(' ', (SELECT count(*) - count(o.id) FROM outbox LEFT JOIN orders o ON o.id::text = task_id),
 				(SELECT count(*) FROM order_events) - (SELECT count(*) FROM orders), (SELECT count(*) FROM order_items) - (SELECT count(*) FROM orders))`); counts != "0 0 0" {
 				t.Errorf("outbox rows, events and items without an order: %s, want none", counts)
 			}
 		})
 	}
-	if s.available(t, plenty) != 1000 || s.available(t, few) != 2 || len(s.awaitPublished(t)) != testenv.Query[int](t, s.db, `SELECT count(*) FROM orders`) {
+	if s.Available(t, plenty) != 1000 || s.Available(t, few) != 2 || len(s.awaitPublished(t)) != testenv.Query[int](t, s.DB, `SELECT count(*) FROM orders`) {
 		t.Error("a rejected placement changed the stock or published a message")
 	}
 }
@@ -118,7 +118,7 @@ func TestOutOfStockDetailNamesQuantities(t *testing.T) {
 }
 
 func testOutOfStockDetailNamesQuantities(t *testing.T, s *shop) {
-	customer, product := s.customer(t), s.product(t, 2)
+	customer, product := s.Customer(t), s.Product(t, 2)
 	_, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(product, 3)}})
 	if parttest.KindOf(err) != order.OutOfStock {
 		t.Fatal(err)
@@ -137,9 +137,9 @@ func TestCustomerRowIsWrittenWithFirstOrder(t *testing.T) {
 }
 
 func testCustomerRowIsWrittenWithFirstOrder(t *testing.T, s *shop) {
-	customer, product := s.customer(t), s.product(t, 1)
+	customer, product := s.Customer(t), s.Product(t, 1)
 	customers := func() int {
-		return testenv.Query[int](t, s.db, `SELECT count(*) FROM customers WHERE id = $1`, customer)
+		return testenv.Query[int](t, s.DB, `SELECT count(*) FROM customers WHERE id = $1`, customer)
 	}
 	if orders, next, err := s.List(t.Context(), customer, rest.Page{Limit: 20}); len(orders) != 0 || next != nil || err != nil {
 		t.Errorf("List for a new customer returns %v, cursor %v, error %v; want no orders and no cursor", orders, next, err)
@@ -154,7 +154,7 @@ func testCustomerRowIsWrittenWithFirstOrder(t *testing.T, s *shop) {
 	if n := customers(); n != 1 {
 		t.Errorf("the customer has %d rows, want 1", n)
 	}
-	s.checkInvariants(t, 0)
+	s.CheckInvariants(t, 0)
 }
 
 // TestParallelFirstOrders has new customers place several orders at the same time. Each of these orders may be the one
@@ -162,9 +162,9 @@ func testCustomerRowIsWrittenWithFirstOrder(t *testing.T, s *shop) {
 func TestParallelFirstOrders(t *testing.T) {
 	s := newShop(t)
 	const parallel = 8
-	a, b := s.product(t, 10*parallel), s.product(t, 10*parallel)
+	a, b := s.Product(t, 10*parallel), s.Product(t, 10*parallel)
 	for range 10 {
-		customer := s.customer(t)
+		customer := s.Customer(t)
 		var wg sync.WaitGroup
 		for i := range parallel {
 			wg.Go(func() {
@@ -176,13 +176,13 @@ func TestParallelFirstOrders(t *testing.T) {
 		}
 		wg.Wait()
 	}
-	s.checkInvariants(t, 0)
+	s.CheckInvariants(t, 0)
 }
 
 func TestPlaceWithSameKey(t *testing.T) { aloneAndTogether(t, testPlaceWithSameKey) }
 
 func testPlaceWithSameKey(t *testing.T, s *shop) {
-	customer, a, b := s.customer(t), s.product(t, 3), s.product(t, 3)
+	customer, a, b := s.Customer(t), s.Product(t, 3), s.Product(t, 3)
 	place := func(customer uuid.UUID, lines ...order.Line) (*order.Order, bool, error) {
 		return s.Place(t.Context(), customer, order.Placement{IdempotencyKey: "key", Lines: lines})
 	}
@@ -202,25 +202,25 @@ func testPlaceWithSameKey(t *testing.T, s *shop) {
 	if _, _, err := place(customer, line(uuid.New(), 1)); parttest.KindOf(err) != rest.KeyReused {
 		t.Errorf("same key, unknown product: %v, want code %s", err, rest.KeyReused.Code)
 	}
-	other, replayed, err := place(s.customer(t), line(a, 1))
+	other, replayed, err := place(s.Customer(t), line(a, 1))
 	if err != nil || replayed || other.ID == first.ID {
 		t.Errorf("same key, another customer: %v, replayed %v, %v; want a new order", other, replayed, err)
 	}
 	s.awaitPublished(t)
-	if n, m := s.published.Of(first.ID), s.published.Of(other.ID); s.available(t, a) != 0 || n != 1 || m != 1 {
-		t.Errorf("%d available, messages of the two orders published %d and %d times; want 0, 1 and 1", s.available(t, a), n, m)
+	if n, m := s.Published.Of(first.ID), s.Published.Of(other.ID); s.Available(t, a) != 0 || n != 1 || m != 1 {
+		t.Errorf("%d available, messages of the two orders published %d and %d times; want 0, 1 and 1", s.Available(t, a), n, m)
 	}
-	s.checkInvariants(t, 0)
+	s.CheckInvariants(t, 0)
 }
 
 // TestParallelPlacementsDoNotOversell has more customers order a product than there are units of it.
 func TestParallelPlacementsDoNotOversell(t *testing.T) {
 	s := newShop(t)
-	product := s.product(t, 30)
+	product := s.Product(t, 30)
 	var sold, rejected atomic.Int64
 	var wg sync.WaitGroup
 	for range 50 {
-		customer := s.customer(t)
+		customer := s.Customer(t)
 		wg.Go(func() {
 			switch _, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(product, 1)}}); {
 			case err == nil:
@@ -231,22 +231,22 @@ func TestParallelPlacementsDoNotOversell(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if sold.Load() != 30 || rejected.Load() != 20 || s.available(t, product) != 0 {
+	if sold.Load() != 30 || rejected.Load() != 20 || s.Available(t, product) != 0 {
 		t.Errorf("%d placements succeeded, %d were rejected, %d units available; want 30, 20 and 0",
-			sold.Load(), rejected.Load(), s.available(t, product))
+			sold.Load(), rejected.Load(), s.Available(t, product))
 	}
-	s.checkInvariants(t, 0)
+	s.CheckInvariants(t, 0)
 }
 
 // TestParallelPlaceAndCancelOfLastUnit has customers place and cancel orders of the only unit of a product. Every
 // placement that fails is rejected as out of stock, although the unit may be available again before the answer.
 func TestParallelPlaceAndCancelOfLastUnit(t *testing.T) {
 	s := newShop(t)
-	product := s.product(t, 1)
+	product := s.Product(t, 1)
 	var placed atomic.Int64
 	var wg sync.WaitGroup
 	for range 8 {
-		customer := s.customer(t)
+		customer := s.Customer(t)
 		wg.Go(func() {
 			for range 100 {
 				o, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(product, 1)}})
@@ -262,10 +262,10 @@ func TestParallelPlaceAndCancelOfLastUnit(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if placed.Load() == 0 || s.available(t, product) != 1 {
-		t.Errorf("%d placements succeeded, %d units available; want at least 1 and exactly 1", placed.Load(), s.available(t, product))
+	if placed.Load() == 0 || s.Available(t, product) != 1 {
+		t.Errorf("%d placements succeeded, %d units available; want at least 1 and exactly 1", placed.Load(), s.Available(t, product))
 	}
-	s.checkInvariants(t, 0)
+	s.CheckInvariants(t, 0)
 }
 
 // TestPriceChangedDuringLockWait has a customer wait for a product while another session changes its price and stock.
@@ -275,8 +275,8 @@ func TestPriceChangedDuringLockWait(t *testing.T) {
 }
 
 func testPriceChangedDuringLockWait(t *testing.T, s *shop) {
-	customer, product := s.customer(t), s.product(t, 5)
-	release := testenv.HoldLock(t, s.db, `UPDATE products SET price_cents = 250, available = 3 WHERE id = $1`, product)
+	customer, product := s.Customer(t), s.Product(t, 5)
+	release := testenv.HoldLock(t, s.DB, `UPDATE products SET price_cents = 250, available = 3 WHERE id = $1`, product)
 	placed := make(chan *order.Order, 1)
 	go func() {
 		o, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(product, 3)}})
@@ -285,10 +285,10 @@ func testPriceChangedDuringLockWait(t *testing.T, s *shop) {
 		}
 		placed <- o
 	}()
-	testenv.AwaitLockWait(t, s.db)
+	testenv.AwaitLockWait(t, s.DB)
 	release()
-	if o := <-placed; o != nil && (o.TotalCents != 750 || s.available(t, product) != 0) {
-		t.Errorf("total is %d cents, %d available; want 750 and 0", o.TotalCents, s.available(t, product))
+	if o := <-placed; o != nil && (o.TotalCents != 750 || s.Available(t, product) != 0) {
+		t.Errorf("total is %d cents, %d available; want 750 and 0", o.TotalCents, s.Available(t, product))
 	}
 }
 
@@ -308,20 +308,20 @@ func TestStockAddedDuringLockWait(t *testing.T) {
 
 // testPlaceDuring places an order of a sold-out product while a transaction executes change on the product.
 func testPlaceDuring(t *testing.T, s *shop, change string) {
-	customer, product := s.customer(t), s.product(t, 1)
-	s.exec(t, `UPDATE products SET available = 0 WHERE id = $1`, product)
-	release := testenv.HoldLock(t, s.db, change, product)
+	customer, product := s.Customer(t), s.Product(t, 1)
+	s.Exec(t, `UPDATE products SET available = 0 WHERE id = $1`, product)
+	release := testenv.HoldLock(t, s.DB, change, product)
 	placed := make(chan error, 1)
 	go func() {
 		_, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(product, 1)}})
 		placed <- err
 	}()
-	testenv.AwaitLockWait(t, s.db)
+	testenv.AwaitLockWait(t, s.DB)
 	release()
 	if err := <-placed; err != nil {
 		t.Errorf("Place returns %v, want an order", err)
 	}
-	if reserved := testenv.Query[int64](t, s.db, `SELECT supply - available FROM products WHERE id = $1`, product); reserved != 1 {
+	if reserved := testenv.Query[int64](t, s.DB, `SELECT supply - available FROM products WHERE id = $1`, product); reserved != 1 {
 		t.Errorf("%d units reserved, want 1", reserved)
 	}
 }

@@ -127,9 +127,7 @@ func (s *Service) placeBatch(
 	}
 	for _, o := range placedOrders(placings) {
 		s.Notify(o.CustomerID.String(), o.ID.String())
-		if s.reminders != nil {
-			s.reminders.Add(o.ID.String(), o.ExpiresAt.Sub(o.ServerTime)-s.reminderLead())
-		}
+		s.placed(o.ID.String(), o.ExpiresAt.Sub(o.ServerTime))
 	}
 	return undecided(placings), err
 }

@@ -11,6 +11,7 @@ import (
 
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
+	"example.com/shop/internal/order/ordertest"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
 )
@@ -25,10 +26,10 @@ func TestPayRacesTimeout(t *testing.T) {
 		orders = 1_000
 	}
 	s := newShop(t)
-	customer := s.insertCustomer(t)
+	customer := s.InsertCustomer(t)
 	paid, timedOut := 0, 0
 	spread := 10 * time.Millisecond
-	for ids := range slices.Chunk(s.pendingOrders(t, customer, orders), batch) {
+	for ids := range slices.Chunk(s.PendingOrders(t, customer, orders), batch) {
 		s.spreadDeadlines(t, ids, spread)
 		won := s.race(t, customer, ids)
 		spread = nextSpread(spread, won)
@@ -47,20 +48,20 @@ func TestPayRacesTimeout(t *testing.T) {
 	if least := orders / 5; paid < least || timedOut < least {
 		t.Errorf("too few races between payments and timeouts: %d orders were paid and %d timed out, want at least %d of each", paid, timedOut, least)
 	}
-	s.checkInvariants(t, 0)
+	s.CheckInvariants(t, 0)
 }
 
 // spreadDeadlines gives each order a random deadline between now and spread.
 func (s *shop) spreadDeadlines(t *testing.T, ids []uuid.UUID, spread time.Duration) {
 	t.Helper()
-	s.exec(t, `UPDATE orders SET expires_at = clock_timestamp() + random() * $2::float8 * interval '1 us' WHERE id = ANY ($1)`,
+	s.Exec(t, `UPDATE orders SET expires_at = clock_timestamp() + random() * $2::float8 * interval '1 us' WHERE id = ANY ($1)`,
 		ids, spread.Microseconds())
 }
 
 // statuses returns the statuses of orders.
 func (s *shop) statuses(t *testing.T, ids []uuid.UUID) (statuses []order.Status) {
 	t.Helper()
-	stored := testenv.Query[string](t, s.db, `SELECT string_agg(o.status, ',' ORDER BY n)
+	stored := testenv.Query[string](t, s.DB, `SELECT string_agg(o.status, ',' ORDER BY n)
 		FROM unnest($1::uuid[]) WITH ORDINALITY AS batch (id, n) JOIN orders o USING (id)`, ids)
 	for status := range strings.SplitSeq(stored, ",") {
 		statuses = append(statuses, order.Status(status))
@@ -84,21 +85,6 @@ func nextSpread(spread time.Duration, won []bool) time.Duration {
 		return spread * 5 / 4
 	}
 	return spread * 4 / 5
-}
-
-// pendingOrders inserts n pending orders, and returns their ids.
-func (s *shop) pendingOrders(t *testing.T, customer uuid.UUID, n int) []uuid.UUID {
-	t.Helper()
-	product := s.product(t, int64(n))
-	ids := make([]uuid.UUID, n)
-	for i := range ids {
-		ids[i] = uuid.New()
-	}
-	s.exec(t, `INSERT INTO orders (id, customer_id, total_cents, currency, created_at, expires_at)
-		SELECT id, $2, 100, 'EUR', now() - interval '1 hour', now() + interval '1 hour' FROM unnest($1::uuid[]) id`, ids, customer)
-	s.exec(t, `INSERT INTO order_items SELECT id, $1, 1, 100 FROM orders`, product)
-	s.exec(t, `UPDATE products SET available = 0 WHERE id = $1`, product)
-	return ids
 }
 
 // race pays orders while it cancels those that are due, until none is pending. It reports which payments succeeded.
@@ -150,14 +136,14 @@ func (s *shop) cancelUntilDone(t *testing.T, ids []uuid.UUID) {
 func TestPayRacesHold(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	customer := s.insertCustomer(t)
-	ids := s.pendingOrders(t, customer, 400)
+	customer := s.InsertCustomer(t)
+	ids := s.PendingOrders(t, customer, 400)
 	held := make([]bool, len(ids))
 	paid := make([]bool, len(ids))
 	var racers sync.WaitGroup
 	racers.Go(func() {
 		for i, id := range ids {
-			result, err := s.db.ExecContext(t.Context(), holdSQL, id)
+			result, err := s.DB.ExecContext(t.Context(), ordertest.HoldSQL, id)
 			if err != nil {
 				t.Error(err)
 				return
@@ -176,48 +162,11 @@ func TestPayRacesHold(t *testing.T) {
 	})
 	racers.Wait()
 	for i, id := range ids {
-		if status := s.status(t, id); held[i] == paid[i] || (status == "paid") != paid[i] {
+		if status := s.Status(t, id); held[i] == paid[i] || (status == "paid") != paid[i] {
 			t.Errorf("order %s is %s; held: %v, paid at once: %v; want exactly one", id, status, held[i], paid[i])
 		}
 	}
-	s.checkTrails(t)
-}
-
-// TestCancelRacesCloseSale has customers cancel orders, held ones and others, while their deadlines are brought forward.
-func TestCancelRacesCloseSale(t *testing.T) {
-	t.Parallel()
-	s := newShop(t)
-	customer := s.insertCustomer(t)
-	ids := s.pendingOrders(t, customer, 600)
-	s.exec(t, `UPDATE orders SET hold_until = expires_at + interval '5 min' WHERE id = ANY ($1)`, ids[:300])
-	var racers sync.WaitGroup
-	for half := range 2 {
-		racers.Go(func() {
-			for i := half; i < len(ids); i += 2 {
-				if _, err := s.Cancel(t.Context(), customer, ids[i]); err != nil {
-					t.Errorf("cancel: %v", err)
-				}
-			}
-		})
-	}
-	product := s.onlyProduct(t)
-	for range 3 {
-		racers.Go(func() {
-			if _, err := s.CloseSale(t.Context(), product); err != nil {
-				t.Errorf("close sale: %v", err)
-			}
-		})
-	}
-	racers.Wait()
-	for i, id := range ids {
-		if status, want := s.status(t, id), map[bool]string{true: "pending", false: "cancelled customer"}[i < 300]; status != want {
-			t.Errorf("order %s is %s, want %s", id, status, want)
-		}
-	}
-	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM outbox WHERE kind = $1 AND due_at <= clock_timestamp()`, heldKind); n != 300 {
-		t.Errorf("%d tasks of holds are due now, want 300", n)
-	}
-	s.checkTrails(t)
+	s.CheckTrails(t)
 }
 
 // TestExtendRacesTimeout has customers extend orders while a worker cancels them: exactly one of the two succeeds for
@@ -225,10 +174,10 @@ func TestCancelRacesCloseSale(t *testing.T) {
 func TestExtendRacesTimeout(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	customer := s.insertCustomer(t)
+	customer := s.InsertCustomer(t)
 	extended, timedOut := 0, 0
 	spread := 15 * time.Millisecond
-	for ids := range slices.Chunk(s.pendingOrders(t, customer, 1000), 20) {
+	for ids := range slices.Chunk(s.PendingOrders(t, customer, 1000), 20) {
 		s.spreadDeadlines(t, ids, spread)
 		won := make([]bool, len(ids))
 		var racers sync.WaitGroup
@@ -243,15 +192,15 @@ func TestExtendRacesTimeout(t *testing.T) {
 		for range 2 {
 			racers.Go(func() {
 				for range 5 {
-					s.cancelDue(t, ids...)
+					s.Deliver(t, ids...)
 				}
 			})
 		}
 		racers.Wait()
 		spread = nextSpread(spread, won)
-		s.cancelDue(t, ids...)
+		s.Deliver(t, ids...)
 		for i, id := range ids {
-			switch status := s.status(t, id); {
+			switch status := s.Status(t, id); {
 			case won[i] && status == "pending":
 				extended++
 			case !won[i] && status == "cancelled timeout":
@@ -265,27 +214,15 @@ func TestExtendRacesTimeout(t *testing.T) {
 	if extended < 50 || timedOut < 50 {
 		t.Errorf("too few races: %d orders were extended and %d timed out, want at least 50 of each", extended, timedOut)
 	}
-	s.checkTrails(t)
-}
-
-// checkTrails checks the invariants, and that nothing follows the terminal event of an order.
-func (s *shop) checkTrails(t *testing.T) {
-	t.Helper()
-	after := testenv.Query[int](t, s.db, `
-		SELECT count(*) FROM order_events ended JOIN order_events e ON e.order_id = ended.order_id AND e.id > ended.id
-		WHERE ended.type IN ('paid', 'cancelled')`)
-	if after > 0 {
-		t.Errorf("%d events follow the end of their order, want none", after)
-	}
-	s.checkInvariants(t, time.Hour)
+	s.CheckTrails(t)
 }
 
 // TestNoDeadlocks runs in parallel all operations that lock several products. The lines of the orders name the products
 // in different sequences.
 func TestNoDeadlocks(t *testing.T) {
 	s := newShop(t)
-	customer := s.customer(t)
-	a, b, c := s.product(t, 1_000_000), s.product(t, 1_000_000), s.product(t, 1_000_000)
+	customer := s.Customer(t)
+	a, b, c := s.Product(t, 1_000_000), s.Product(t, 1_000_000), s.Product(t, 1_000_000)
 	orders := [][]order.Line{
 		{line(a, 1), line(b, 2), line(c, 3)},
 		{line(c, 1), line(b, 2), line(a, 3)},
@@ -306,7 +243,7 @@ func TestNoDeadlocks(t *testing.T) {
 					}
 					continue
 				}
-				if _, err := s.db.ExecContext(t.Context(), expireSQL, o.ID); err != nil {
+				if _, err := s.DB.ExecContext(t.Context(), ordertest.ExpireSQL, o.ID); err != nil {
 					t.Errorf("expire: %v", err)
 				}
 				if _, err := s.timeOut(t.Context(), 0, 10); err != nil {
@@ -318,10 +255,10 @@ func TestNoDeadlocks(t *testing.T) {
 	wg.Wait()
 	// A deadlock causes no error here, because the store retries the statement. PostgreSQL counts the deadlocks.
 	testenv.Eventually(t, "more than 500 commits in the statistics of the database", func() bool {
-		return testenv.Query[int64](t, s.db, `SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()`) > 500
+		return testenv.Query[int64](t, s.DB, `SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()`) > 500
 	})
-	if n := testenv.Query[int64](t, s.db, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`); n != 0 {
+	if n := testenv.Query[int64](t, s.DB, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`); n != 0 {
 		t.Errorf("%d deadlocks, want 0", n)
 	}
-	s.checkInvariants(t, 0)
+	s.CheckInvariants(t, 0)
 }

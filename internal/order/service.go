@@ -45,18 +45,17 @@ type Service struct {
 	log     *slog.Logger
 	metrics metrics
 
-	reminders *Reminders // of the placed orders; nil: there are no reminders
-
-	holdKind string                       // of the task that ends a hold; "": orders are never held
-	holdPub  Publisher                    // of these tasks; nil if holdKind is ""
-	changed  func(customer, order string) // does nothing unless OnChange has set it
+	holdKind string                              // of the task that ends a hold; "": orders are never held
+	holdPub  Publisher                           // of these tasks; nil if holdKind is ""
+	changed  func(customer, order string)        // does nothing unless OnChange has set it
+	placed   func(id string, left time.Duration) // does nothing unless OnPlaced has set it
 
 	placements *batch.Queue[*placing, uuid.UUID] // of those that wait for their batches
 }
 
 // NewService returns a service for the orders of a store. It registers its metrics with reg.
 func NewService(s *Store, pub Publisher, cfg Config, log *slog.Logger, reg prometheus.Registerer) *Service {
-	service := &Service{store: s, pub: pub, cfg: cfg, log: log, metrics: newMetrics(reg), changed: func(string, string) {}}
+	service := &Service{store: s, pub: pub, cfg: cfg, log: log, metrics: newMetrics(reg), changed: func(string, string) {}, placed: func(string, time.Duration) {}}
 	service.placements = service.newPlacements()
 	service.Table = service.newTable()
 	return service
@@ -79,8 +78,16 @@ func (s *Service) Notify(customer, order string) { s.changed(customer, order) }
 // the task with it.
 func (s *Service) Publisher() Publisher { return s.pub }
 
-// RemindWith makes the service schedule a reminder of each placed order. Call it before the service is used.
-func (s *Service) RemindWith(r *Reminders) { s.reminders = r }
+// TaskKinds returns the kinds of the tasks that a package owes when it moves the deadline of an order: of the task that
+// cancels the order, and of the task that ends its hold. hold is "" if orders are never held.
+func (s *Service) TaskKinds() (cancel, hold string) { return CancelKind, s.holdKind }
+
+// OnPlaced makes the service call placed, which must not block, after it has placed an order. left is the time to the
+// order's deadline. Call OnPlaced before the service is used.
+func (s *Service) OnPlaced(placed func(id string, left time.Duration)) { s.placed = placed }
+
+// Timeout returns the time from the placement of an order to its deadline.
+func (s *Service) Timeout() time.Duration { return s.cfg.Timeout }
 
 // SignUp returns the id of a new, anonymous customer. It writes nothing: the first order writes the customer's row.
 func (s *Service) SignUp() uuid.UUID { return keyset.NewID() }

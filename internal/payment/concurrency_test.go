@@ -121,7 +121,11 @@ func (s *shop) settleAll(t *testing.T, orders ...*order.Order) {
 // TestConcurrentSteps applies random steps to a few orders from several goroutines. It checks that no step fails for a
 // reason that the API does not know, that PostgreSQL never had to resolve a deadlock, and the outcome.
 func TestConcurrentSteps(t *testing.T) {
-	s := newShop(t)
+	testConcurrentSteps(t, newShop(t))
+}
+
+// testConcurrentSteps is TestConcurrentSteps with the steps that a part adds.
+func testConcurrentSteps(t *testing.T, s *shop, partSteps ...func(context.Context) error) {
 	orders := []*order.Order{s.place(t), s.place(t), s.place(t), s.place(t)}
 	var urls sync.Map
 	var deliveries []event
@@ -160,10 +164,6 @@ func TestConcurrentSteps(t *testing.T) {
 			_, err := s.orders.Extend(ctx, o.CustomerID, o.ID)
 			allow(err)
 		},
-		func(*order.Order) {
-			_, err := s.orders.CloseSale(ctx, s.product)
-			allow(err)
-		},
 		func(o *order.Order) {
 			attempts, err := s.OfOrder(ctx, o.CustomerID, o.ID)
 			allow(err)
@@ -194,6 +194,9 @@ func TestConcurrentSteps(t *testing.T) {
 				handle(t, s.SendRefunds, m.ID)
 			}
 		},
+	}
+	for _, step := range partSteps {
+		steps = append(steps, func(*order.Order) { allow(step(ctx)) })
 	}
 	var workers sync.WaitGroup
 	for range 8 {

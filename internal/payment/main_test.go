@@ -11,9 +11,11 @@ import (
 	"github.com/google/uuid"
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver pgx
 	"github.com/prometheus/client_golang/prometheus"
+	"gorm.io/gorm"
 
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
+	"example.com/shop/internal/order/ordertest"
 	"example.com/shop/internal/payment"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/stripesim"
@@ -44,6 +46,7 @@ type shop struct {
 	orders   *order.Service
 	orderDB  *order.Store
 	provider *payment.Provider
+	gorm     *gorm.DB // for the stores of other parts
 	db       *sql.DB
 	metrics  *prometheus.Registry
 	handler  http.Handler // with all routes of payments
@@ -64,7 +67,7 @@ func newShop(t testing.TB) *shop {
 	t.Helper()
 	gdb, db := parttest.OpenDB(t, testenv.Postgres(t), 20)
 	s := &shop{
-		store: payment.NewStore(gdb), orderDB: order.NewStore(gdb), db: db, metrics: prometheus.NewRegistry(),
+		store: payment.NewStore(gdb), orderDB: order.NewStore(gdb), gorm: gdb, db: db, metrics: prometheus.NewRegistry(),
 		cancels: &parttest.Published{}, settles: &parttest.Published{}, refunds: &parttest.Published{}, notified: &parttest.Notified{},
 	}
 	s.startProvider(t)
@@ -160,6 +163,12 @@ func (s *shop) shiftToDeadline(t testing.TB, id uuid.UUID, after time.Duration) 
 	t.Helper()
 	left := testenv.Query[float64](t, s.db, `SELECT extract(epoch FROM expires_at - clock_timestamp()) FROM orders WHERE id = $1`, id)
 	s.shift(t, id, time.Duration(left*float64(time.Second))+after)
+}
+
+// bringForward brings the deadline of an order forward to a minute from now.
+func (s *shop) bringForward(t testing.TB, id uuid.UUID) {
+	t.Helper()
+	s.exec(t, ordertest.BringForwardSQL, id, payment.SettleKind)
 }
 
 // checkNow makes all attempts and refunds of an order that wait for a check due for it now.

@@ -39,7 +39,7 @@ func TestModel(t *testing.T) {
 			"cancel task":     m.cancelTask,
 			"pay at once":     m.payAtOnce,
 			"extend":          m.extend,
-			"close sale":      m.closeSale,
+			"bring forward":   m.bringForward,
 			"time passes":     m.timePasses,
 			"deadline passes": m.deadlinePasses,
 			"hold ends":       m.holdEnds,
@@ -157,10 +157,7 @@ func (m *model) extend(rt *rapid.T) {
 	allow(rt, err, order.NotExtendable, order.AlreadyPaid, order.AlreadyCancelled, order.DeadlinePassed)
 }
 
-func (m *model) closeSale(*rapid.T) {
-	_, err := m.shop.orders.CloseSale(m.t.Context(), m.shop.product)
-	testenv.Must(m.t, err)
-}
+func (m *model) bringForward(*rapid.T) { m.shop.bringForward(m.t, m.order.ID) }
 
 func (m *model) timePasses(rt *rapid.T) {
 	seconds := rapid.SampledFrom([]int{2, 12, 40, 300}).Draw(rt, "seconds")

@@ -12,7 +12,7 @@ import (
 	"github.com/google/uuid"
 	"go.yaml.in/yaml/v3"
 
-	"example.com/shop/internal/order"
+	"example.com/shop/internal/closesale"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
@@ -49,7 +49,7 @@ func TestCloseSaleRoute(t *testing.T) {
 			testenv.Must(t, err)
 			defer resp.Body.Close()
 			var answer struct {
-				order.SaleClosed
+				closesale.Closed
 				Type string
 			}
 			testenv.Must(t, json.NewDecoder(resp.Body).Decode(&answer))

@@ -1,0 +1,251 @@
+// Package ordertest helps to test orders, and the parts that change orders, without a queue and without a process.
+package ordertest
+
+import (
+	"database/sql"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"gorm.io/gorm"
+
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
+)
+
+// The settings of a shop.
+const (
+	Timeout   = 30 * time.Minute // from the placement of an order to its deadline
+	Extension = 10 * time.Minute // of a deadline
+	HoldKind  = "test.settle"    // the kind of the tasks that end holds
+)
+
+// Shop is a service with a database of its own. It has no queue: Published and Settled record the messages.
+type Shop struct {
+	*order.Service
+	Store     *order.Store
+	Gorm      *gorm.DB // for the stores of parts
+	DB        *sql.DB
+	Published *parttest.Published
+	Settled   *parttest.Published // tasks of held orders
+	Notified  *parttest.Notified
+	Metrics   *prometheus.Registry
+	Log       *testenv.Log
+	URL       string
+}
+
+// New returns a shop. Each change changes its configuration.
+func New(t testing.TB, changes ...func(*order.Config)) *Shop {
+	t.Helper()
+	return NewAt(t, testenv.Postgres(t), changes...)
+}
+
+// NewAt returns a shop with the database at a URL.
+func NewAt(t testing.TB, url string, changes ...func(*order.Config)) *Shop {
+	t.Helper()
+	gdb, db := parttest.OpenDB(t, url, 20)
+	s := &Shop{
+		Store: order.NewStore(gdb), Gorm: gdb, DB: db, Published: &parttest.Published{}, Settled: &parttest.Published{},
+		Notified: &parttest.Notified{}, Metrics: prometheus.NewRegistry(), Log: &testenv.Log{}, URL: url,
+	}
+	cfg := order.Config{
+		Timeout: Timeout, Extension: Extension,
+	}
+	for _, change := range changes {
+		change(&cfg)
+	}
+	s.Service = order.NewService(s.Store, s.Published, cfg, slog.New(slog.NewTextHandler(s.Log, nil)), s.Metrics)
+	s.HoldBy(HoldKind, s.Settled)
+	s.OnChange(s.Notified.Notify)
+	return s
+}
+
+// Customer returns the id of a new customer, who has no row in the database yet.
+func (s *Shop) Customer(t testing.TB) uuid.UUID {
+	t.Helper()
+	return s.SignUp()
+}
+
+// InsertCustomer adds a customer to the database, for orders that a test inserts without [order.Service.Place].
+func (s *Shop) InsertCustomer(t testing.TB) uuid.UUID {
+	t.Helper()
+	id := s.Customer(t)
+	s.Exec(t, `INSERT INTO customers (id) VALUES ($1)`, id)
+	return id
+}
+
+// Product adds a product that costs 1 euro.
+func (s *Shop) Product(t testing.TB, supply int64) uuid.UUID {
+	t.Helper()
+	return s.ProductWithCurrency(t, supply, "EUR")
+}
+
+// ProductWithCurrency adds a product that costs 1 unit of a currency.
+func (s *Shop) ProductWithCurrency(t testing.TB, supply int64, currency string) uuid.UUID {
+	t.Helper()
+	id := uuid.New()
+	s.Exec(t, `INSERT INTO products (id, name, price_cents, currency, supply, available) VALUES ($1, $2, 100, $3, $4, $4)`,
+		id, "product "+id.String()[:4], currency, supply)
+	return id
+}
+
+// OnlyProduct returns the id of the only product.
+func (s *Shop) OnlyProduct(t testing.TB) uuid.UUID {
+	t.Helper()
+	return testenv.QueryAll[uuid.UUID](t, s.DB, `SELECT id FROM products`)[0]
+}
+
+// Exec is [testenv.Exec] in the shop's database.
+func (s *Shop) Exec(t testing.TB, statement string, args ...any) {
+	t.Helper()
+	testenv.Exec(t, s.DB, statement, args...)
+}
+
+// Available returns the stock of a product that can be ordered.
+func (s *Shop) Available(t testing.TB, product uuid.UUID) int64 {
+	t.Helper()
+	return testenv.Query[int64](t, s.DB, `SELECT available FROM products WHERE id = $1`, product)
+}
+
+// MustPlace places a new order, or fails the test.
+func (s *Shop) MustPlace(t testing.TB, customer uuid.UUID, lines ...order.Line) *order.Order {
+	t.Helper()
+	o, replayed, err := s.Place(t.Context(), customer, order.Placement{Lines: lines})
+	if err != nil || replayed {
+		t.Fatalf("Place returns replayed %v, error %v; want a new order", replayed, err)
+	}
+	return o
+}
+
+// Line returns the line of an order.
+func Line(product uuid.UUID, quantity int64) order.Line {
+	return order.Line{ProductID: product, Quantity: quantity}
+}
+
+// PendingOrders inserts n pending orders of one product, and returns their ids.
+func (s *Shop) PendingOrders(t testing.TB, customer uuid.UUID, n int) []uuid.UUID {
+	t.Helper()
+	product := s.Product(t, int64(n))
+	ids := make([]uuid.UUID, n)
+	for i := range ids {
+		ids[i] = uuid.New()
+	}
+	s.Exec(t, `INSERT INTO orders (id, customer_id, total_cents, currency, created_at, expires_at)
+		SELECT id, $2, 100, 'EUR', now() - interval '1 hour', now() + interval '1 hour' FROM unnest($1::uuid[]) id`, ids, customer)
+	s.Exec(t, `INSERT INTO order_items SELECT id, $1, 1, 100 FROM orders`, product)
+	s.Exec(t, `UPDATE products SET available = 0 WHERE id = $1`, product)
+	return ids
+}
+
+// FillTables inserts 60,000 orders, for a test of a statement's plan. 3,000 of them are pending, and 1,000 timed out
+// within the last hour.
+func (s *Shop) FillTables(t testing.TB) {
+	t.Helper()
+	customer, product := s.InsertCustomer(t), s.Product(t, 60_000)
+	s.Exec(t, `
+		INSERT INTO orders (id, customer_id, status, cancel_reason, total_cents, currency, created_at, expires_at, paid_at, cancelled_at)
+		SELECT gen_random_uuid(), $1, status, CASE status WHEN 'cancelled' THEN 'timeout' END, 100, 'EUR', at, at + interval '30 min',
+		       CASE status WHEN 'paid' THEN at END,
+		       CASE status WHEN 'cancelled' THEN at + interval '30 min' END
+		FROM (
+			SELECT CASE WHEN i % 20 = 0 THEN 'pending' WHEN i % 2 = 0 THEN 'paid' ELSE 'cancelled' END AS status,
+			       now() - i * interval '1.8 s' AS at
+			FROM generate_series(1, 60000) i
+		) o`, customer)
+	s.Exec(t, `INSERT INTO order_items SELECT id, $1, 1, 100 FROM orders`, product)
+	s.Exec(t, `INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'placed', 'customer', created_at FROM orders`)
+	s.Exec(t, `INSERT INTO order_events (order_id, type, actor, at)
+		SELECT id, status, CASE status WHEN 'paid' THEN 'customer' ELSE 'worker' END, coalesce(paid_at, cancelled_at)
+		FROM orders WHERE status <> 'pending'`)
+	s.Exec(t, `VACUUM ANALYZE`)
+}
+
+// CheckPlan checks that the plan of a statement uses an index, and reads no table of orders as a whole.
+func CheckPlan(t testing.TB, plan, index string) {
+	t.Helper()
+	if !strings.Contains(plan, index) {
+		t.Errorf("the plan does not use the index %s:\n%s", index, plan)
+	}
+	for _, table := range []string{"orders", "order_items", "order_events"} {
+		if strings.Contains(plan, "Seq Scan on "+table) {
+			t.Errorf("the plan reads the whole table %s:\n%s", table, plan)
+		}
+	}
+}
+
+// CheckBatchPlan checks that the plan of a statement for a batch reads only the orders of the batch, by their ids.
+func CheckBatchPlan(t testing.TB, plan string) {
+	t.Helper()
+	if !strings.Contains(plan, "orders_pkey") {
+		t.Errorf("the plan does not read the orders by their ids:\n%s", plan)
+	}
+	for _, other := range []string{"orders_pending_deadline", "orders_open", "Seq Scan on orders"} {
+		if strings.Contains(plan, other) {
+			t.Errorf("the plan reads more orders than those of the batch: %s\n%s", other, plan)
+		}
+	}
+}
+
+// Deliver passes the tasks of orders to the worker's handler, and returns the outcomes.
+func (s *Shop) Deliver(t testing.TB, ids ...uuid.UUID) []delay.Outcome {
+	t.Helper()
+	return parttest.Handle(t, s.CancelDue, ids...)
+}
+
+// Status returns the status of an order and the reason of its cancellation.
+func (s *Shop) Status(t testing.TB, id uuid.UUID) string {
+	t.Helper()
+	return testenv.Query[string](t, s.DB, `SELECT concat_ws(' ', status, cancel_reason) FROM orders WHERE id = $1`, id)
+}
+
+// Trail returns the events of an order, each with its actor.
+func (s *Shop) Trail(t testing.TB, id uuid.UUID) []string {
+	t.Helper()
+	text := testenv.Query[string](t, s.DB, `SELECT string_agg(type || ' ' || actor, ',' ORDER BY id) FROM order_events WHERE order_id = $1`, id)
+	return strings.Split(text, ",")
+}
+
+// Owed returns the kinds of the outbox rows of an order, each after a blank.
+func (s *Shop) Owed(t testing.TB, id uuid.UUID) string {
+	t.Helper()
+	return testenv.Query[string](t, s.DB, `SELECT coalesce(string_agg(' ' || kind, '' ORDER BY kind), '') FROM outbox WHERE task_id = $1`, id.String())
+}
+
+// OutboxLeft returns the time until an outbox row is due, by the database's clock.
+func (s *Shop) OutboxLeft(t testing.TB, kind string, id uuid.UUID) time.Duration {
+	t.Helper()
+	us := testenv.Query[int64](t, s.DB, `SELECT (extract(epoch FROM due_at - clock_timestamp()) * 1000000)::bigint FROM outbox WHERE kind = $1 AND task_id = $2`,
+		kind, id.String())
+	return time.Duration(us) * time.Microsecond
+}
+
+// Near reports whether a duration is at most want, and at most ten seconds less.
+func Near(got, want time.Duration) bool { return got <= want && got > want-10*time.Second }
+
+// CheckInvariants fails the test for every violated invariant. No order may be pending longer than bound past its
+// deadline.
+func (s *Shop) CheckInvariants(t testing.TB, bound time.Duration) {
+	t.Helper()
+	violations, err := s.Store.Invariants(t.Context(), bound)
+	testenv.Must(t, err)
+	for _, v := range violations {
+		t.Errorf("invariant %d is violated: %s: %s", v.Invariant, v.Subject, v.Detail)
+	}
+}
+
+// CheckTrails checks the invariants, and that nothing follows the terminal event of an order.
+func (s *Shop) CheckTrails(t testing.TB) {
+	t.Helper()
+	after := testenv.Query[int](t, s.DB, `
+		SELECT count(*) FROM order_events ended JOIN order_events e ON e.order_id = ended.order_id AND e.id > ended.id
+		WHERE ended.type IN ('paid', 'cancelled')`)
+	if after > 0 {
+		t.Errorf("%d events follow the end of their order, want none", after)
+	}
+	s.CheckInvariants(t, time.Hour)
+}

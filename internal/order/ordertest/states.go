@@ -1,0 +1,291 @@
+package ordertest
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
+)
+
+// HoldTime is the time from the deadline of an order that [Shop.Hold] holds to the end of the hold.
+const HoldTime = 5 * time.Minute
+
+// The statements that change an order $1.
+const (
+	// PassSQL moves the times of an order back, as if the time $2 in microseconds had passed.
+	PassSQL = `
+	UPDATE orders SET created_at = created_at - passed, expires_at = expires_at - passed, hold_until = hold_until - passed,
+	       cancel_requested_at = cancel_requested_at - passed, extended_at = extended_at - passed
+	FROM (SELECT $2::bigint * interval '1 us' AS passed) AS time WHERE id = $1`
+
+	// ExpireSQL moves the times of an order back by an hour. A new order is then overdue by half an hour.
+	ExpireSQL = `
+	UPDATE orders SET created_at = created_at - interval '1 hour', expires_at = expires_at - interval '1 hour',
+	       hold_until = hold_until - interval '1 hour', cancel_requested_at = cancel_requested_at - interval '1 hour',
+	       extended_at = extended_at - interval '1 hour'
+	WHERE id = $1`
+
+	// HoldSQL holds a pending order, as the package that holds orders does.
+	HoldSQL = `
+	WITH held AS (
+		UPDATE orders SET hold_until = expires_at + interval '5 min'
+		WHERE id = $1 AND status = 'pending' AND hold_until IS NULL AND cancel_requested_at IS NULL
+		  AND expires_at > clock_timestamp()
+		RETURNING id
+	)
+	INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'held', 'customer', clock_timestamp() FROM held RETURNING id`
+
+	// ReleaseSQL ends the hold of a pending order, and owes the task that cancels it, because its due time becomes earlier.
+	ReleaseSQL = `
+	WITH released AS (
+		UPDATE orders SET hold_until = NULL WHERE id = $1 AND status = 'pending' AND hold_until IS NOT NULL RETURNING id
+	), owed AS (
+		INSERT INTO outbox (kind, task_id, due_at) SELECT 'order.cancel', id::text, clock_timestamp() FROM released
+		ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
+	)
+	INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'released', 'provider', clock_timestamp() FROM released`
+
+	// payHeldSQL pays a held order before its hold ends.
+	payHeldSQL = `
+	WITH paid AS (
+		UPDATE orders SET status = 'paid', paid_at = clock_timestamp()
+		WHERE id = $1 AND status = 'pending' AND hold_until > clock_timestamp()
+		RETURNING id, paid_at
+	)
+	INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'paid', 'provider', paid_at FROM paid`
+
+	// BringForwardSQL brings the deadline of an order forward to a minute from now, and the end of its hold by the same
+	// time. It owes the tasks of the order. $2 is the kind of the task that ends its hold.
+	BringForwardSQL = `
+	WITH moved AS (
+		UPDATE orders SET expires_at = d.deadline, hold_until = d.deadline + (hold_until - expires_at)
+		FROM (SELECT clock_timestamp() + interval '1 min' AS deadline) d
+		WHERE id = $1 AND status = 'pending' AND expires_at > d.deadline
+		RETURNING id, expires_at, hold_until, due_at
+	), owed AS (
+		INSERT INTO outbox (kind, task_id, due_at)
+		SELECT 'order.cancel', id::text, due_at FROM moved
+		UNION ALL
+		SELECT $2, id::text, expires_at FROM moved WHERE hold_until IS NOT NULL
+		ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
+	)
+	INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'brought_forward', 'operator', clock_timestamp() FROM moved`
+)
+
+// Pass lets time pass for an order.
+func (s *Shop) Pass(t testing.TB, id uuid.UUID, d time.Duration) {
+	t.Helper()
+	s.Exec(t, PassSQL, id, d.Microseconds())
+}
+
+// Expire moves the deadline of a new order into the past.
+func (s *Shop) Expire(t testing.TB, id uuid.UUID) { t.Helper(); s.Exec(t, ExpireSQL, id) }
+
+// Hold holds a pending order.
+func (s *Shop) Hold(t testing.TB, id uuid.UUID) { t.Helper(); s.Exec(t, HoldSQL, id) }
+
+// Release ends the hold of a pending order.
+func (s *Shop) Release(t testing.TB, id uuid.UUID) { t.Helper(); s.Exec(t, ReleaseSQL, id) }
+
+// PayHeld pays a held order before its hold ends.
+func (s *Shop) PayHeld(t testing.TB, id uuid.UUID) { t.Helper(); s.Exec(t, payHeldSQL, id) }
+
+// BringForward brings the deadline of a pending order forward to a minute from now.
+func (s *Shop) BringForward(t testing.TB, id uuid.UUID) {
+	t.Helper()
+	s.Exec(t, BringForwardSQL, id, HoldKind)
+}
+
+// An Operation is what somebody does to an order. It returns the error for that person.
+type Operation func(t testing.TB, customer, product, id uuid.UUID) error
+
+// Operations returns the operations of package order, by name.
+func (s *Shop) Operations() map[string]Operation {
+	return map[string]Operation{
+		"pay": func(t testing.TB, customer, _, id uuid.UUID) error {
+			_, err := s.Pay(t.Context(), customer, id)
+			return err
+		},
+		"cancel": func(t testing.TB, customer, _, id uuid.UUID) error {
+			_, err := s.Cancel(t.Context(), customer, id)
+			return err
+		},
+		"extend": func(t testing.TB, customer, _, id uuid.UUID) error {
+			_, err := s.Extend(t.Context(), customer, id)
+			return err
+		},
+		"time out": func(t testing.TB, _, _, id uuid.UUID) error { s.Deliver(t, id); return nil },
+	}
+}
+
+// Do does the steps, separated by commas, to an order: operations of package order, and those of others.
+func (s *Shop) Do(t testing.TB, steps string, customer, product, id uuid.UUID) {
+	t.Helper()
+	operations := s.Operations()
+	for step := range strings.SplitSeq(steps, ", ") {
+		after, passes := strings.CutPrefix(step, "pass ")
+		switch operation, ok := operations[step]; {
+		case ok:
+			if err := operation(t, customer, product, id); err != nil {
+				t.Fatalf("%s: %v", step, err)
+			}
+		case passes:
+			s.Pass(t, id, parseDuration(t, after))
+		case step == "hold":
+			s.Hold(t, id)
+		case step == "release":
+			s.Release(t, id)
+		case step == "pay held":
+			s.PayHeld(t, id)
+		case step == "bring forward":
+			s.BringForward(t, id)
+		case step != "":
+			t.Fatalf("unknown step %q", step)
+		}
+	}
+}
+
+func parseDuration(t testing.TB, text string) time.Duration {
+	t.Helper()
+	d, err := time.ParseDuration(text)
+	testenv.Must(t, err)
+	return d
+}
+
+// States are the steps, separated by commas, that lead to each state of an order, by the name of the state.
+var States = map[string]string{
+	"pending":                                     "",
+	"near the deadline":                           "pass 26m",
+	"extended":                                    "extend",
+	"extended beyond its first deadline":          "extend, pass 31m",
+	"brought forward":                             "bring forward",
+	"held":                                        "hold",
+	"held near the deadline":                      "hold, pass 26m",
+	"held and released":                           "hold, release",
+	"held and extended":                           "hold, extend",
+	"held past the deadline":                      "hold, pass 31m",
+	"hold over":                                   "hold, pass 36m",
+	"released past the deadline":                  "hold, pass 31m, release",
+	"being cancelled":                             "hold, cancel",
+	"being cancelled near the deadline":           "hold, cancel, pass 26m",
+	"being cancelled past the deadline":           "hold, cancel, pass 31m",
+	"being cancelled, hold over":                  "hold, cancel, pass 36m",
+	"being cancelled, released":                   "hold, cancel, release",
+	"being cancelled, released past the deadline": "hold, cancel, pass 31m, release",
+	"overdue":                                     "pass 31m",
+	"paid":                                        "pay",
+	"paid near the deadline":                      "pass 26m, pay",
+	"paid while held":                             "hold, pay held",
+	"paid after the deadline":                     "hold, pass 31m, pay held",
+	"paid while being cancelled":                  "hold, cancel, pay held",
+	"paid, held after an extension":               "extend, hold, pass 41m, pay held",
+	"cancelled":                                   "cancel",
+	"cancelled after its hold":                    "hold, cancel, pass 36m, time out",
+	"cancelled after its hold was released":       "hold, cancel, release, time out",
+	"timed out":                                   "pass 31m, time out",
+	"timed out after its hold":                    "hold, pass 36m, time out",
+	"timed out after it was released":             "hold, pass 31m, release, time out",
+	"timed out after an extension":                "extend, pass 41m, time out",
+}
+
+// CheckOperation does an operation on an order in each state. Its results are written as the code of the error or "ok",
+// the status of the order after the operation, the events that the operation added, and the kinds of task that it owes. A
+// state without a result has the result "ok", and no change.
+func (s *Shop) CheckOperation(t *testing.T, name string, do Operation, results map[string]string) {
+	for state := range results {
+		if _, ok := States[state]; !ok {
+			t.Errorf("there is a result of %s for the state %q, which States lacks", name, state)
+		}
+	}
+	for state, steps := range States {
+		t.Run(state+"/"+name, func(t *testing.T) {
+			customer, product := s.Customer(t), s.Product(t, 5)
+			id := s.MustPlace(t, customer, Line(product, 2)).ID
+			s.Do(t, steps, customer, product, id)
+			s.Exec(t, `DELETE FROM outbox`) // as if the relay had copied the tasks of the setup
+			want := results[state]
+			if want == "" {
+				want = "ok " + s.Status(t, id)
+			}
+			if got := s.result(t, do, customer, product, id); got != want {
+				t.Errorf("%s returned %q, want %q", name, got, want)
+			}
+			if want := int64(5); strings.HasPrefix(s.Status(t, id), "cancelled") != (s.Available(t, product) == want) {
+				t.Errorf("the order is %s, and %d of %d are available", s.Status(t, id), s.Available(t, product), want)
+			}
+		})
+	}
+	s.CheckInvariants(t, time.Hour)
+}
+
+// result does an operation, and returns its result as [Shop.CheckOperation] writes it.
+func (s *Shop) result(t testing.TB, do Operation, customer, product, id uuid.UUID) string {
+	t.Helper()
+	before := len(s.Trail(t, id))
+	code := "ok"
+	if err := do(t, customer, product, id); err != nil {
+		code = parttest.KindOf(err).Code
+	}
+	result := code + " " + s.Status(t, id)
+	if added := s.Trail(t, id)[before:]; len(added) > 0 {
+		result += ": " + strings.Join(added, ", ")
+	}
+	if owed := s.Owed(t, id); owed != "" {
+		result += " owes" + owed
+	}
+	return result
+}
+
+// CheckMovedOrder has an operation wait for the lock of an order that another session changes. The statement's snapshot
+// has the old version of the row: it must decide by the new version, and must not violate a constraint with values of the
+// old one.
+func (s *Shop) CheckMovedOrder(t *testing.T, name string, do Operation) {
+	changes := map[string]string{
+		"held":             `UPDATE orders SET hold_until = expires_at + interval '5 min' WHERE id = $1 AND hold_until IS NULL`,
+		"released":         `UPDATE orders SET hold_until = NULL WHERE id = $1`,
+		"being cancelled":  `UPDATE orders SET cancel_requested_at = now() WHERE id = $1 AND cancel_requested_at IS NULL AND now() < expires_at`,
+		"made later":       `UPDATE orders SET expires_at = now() + interval '1 h', hold_until = CASE WHEN hold_until IS NOT NULL THEN now() + interval '2 h' END WHERE id = $1`,
+		"brought forward":  `UPDATE orders SET expires_at = now() + interval '90 s', hold_until = CASE WHEN hold_until IS NOT NULL THEN now() + interval '95 s' END WHERE id = $1`,
+		"paid":             `UPDATE orders SET status = 'paid', paid_at = expires_at - interval '1 min' WHERE id = $1 AND (cancel_requested_at IS NULL OR hold_until IS NOT NULL)`,
+		"released, forced": `UPDATE orders SET hold_until = NULL, cancel_requested_at = created_at WHERE id = $1`,
+	}
+	for _, steps := range []string{"", "hold", "hold, cancel", "hold, cancel, release", "pass 31m", "hold, pass 31m", "extend, hold"} {
+		for change, statement := range changes {
+			t.Run(steps+"/"+change+"/"+name, func(t *testing.T) {
+				customer, product := s.Customer(t), s.Product(t, 1)
+				id := s.MustPlace(t, customer, Line(product, 1)).ID
+				s.Do(t, steps, customer, product, id)
+				release := testenv.HoldLock(t, s.DB, statement, id)
+				done := make(chan error, 1)
+				go func() { done <- do(t, customer, product, id) }()
+				// An operation that does not concern the old version of the order does not wait.
+				var err error
+				ended := false
+				testenv.Eventually(t, "an operation that ends or waits for a lock", func() bool {
+					select {
+					case err = <-done:
+						ended = true
+					default:
+					}
+					return ended || testenv.WaitsForLock(t, s.DB)
+				})
+				release()
+				if !ended {
+					err = <-done
+				}
+				if kind := parttest.KindOf(err); strings.HasPrefix(kind.Code, "not a rejection") {
+					t.Errorf("%s returns %v, want no error or a rejection", name, err)
+				}
+				s.Exec(t, `UPDATE products SET available = (SELECT supply - count(*) FROM orders WHERE id = $2 AND status <> 'cancelled') WHERE id = $1 AND available = 1`,
+					product, id)
+			})
+		}
+	}
+	if n := testenv.Query[int](t, s.DB, `SELECT count(*) FROM orders WHERE paid_at >= due_at OR cancelled_at < due_at`); n > 0 {
+		t.Errorf("%d orders ended at a wrong time, want 0", n)
+	}
+}

@@ -1,0 +1,4 @@
+package remind
+
+// RemindSQL is the statement whose plans a test checks.
+var RemindSQL = remindSQL

@@ -1,0 +1,289 @@
+package remind_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/order/ordertest"
+	"example.com/shop/internal/remind"
+	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
+	"example.com/shop/migrations"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m, migrations.Up) }
+
+// lead is the time between the reminder and the deadline of a test's order.
+const lead = 5 * time.Minute
+
+// shop is a shop that reminds its customers.
+type shop struct {
+	*ordertest.Shop
+	*remind.Service
+}
+
+func newShop(t testing.TB) *shop {
+	t.Helper()
+	s := ordertest.New(t)
+	return &shop{s, remind.NewService(s.Gorm, remind.Lead(s.Timeout()), s.Notify, slog.New(slog.NewTextHandler(s.Log, nil)), s.Metrics)}
+}
+
+// remind passes the tasks of orders to the reminders' handler, and returns the outcomes.
+func (s *shop) remind(t testing.TB, ids ...uuid.UUID) []delay.Outcome {
+	t.Helper()
+	return parttest.Handle(t, s.Remind, ids...)
+}
+
+// TestRemind passes a batch of tasks to the handler twice: each order that is pending near its deadline gets one event.
+func TestRemind(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	customer, product := s.Customer(t), s.Product(t, 100)
+	for name, test := range map[string]struct {
+		setup    string
+		reminded bool
+		again    time.Duration // until the task is due again; 0: it is done
+	}{
+		"in time":                        {"pass 25m", true, 0},
+		"a second before the end":        {"pass 29m59s", true, 0},
+		"too early":                      {"", false, ordertest.Timeout - lead},
+		"deadline extended":              {"pass 25m, extend", false, ordertest.Extension},
+		"deadline brought forward":       {"bring forward", true, 0},
+		"held":                           {"hold, pass 25m", true, 0},
+		"held past its deadline":         {"hold, pass 31m", false, 0},
+		"being cancelled":                {"hold, cancel, pass 25m", false, 0},
+		"overdue":                        {"pass 30m", false, 0},
+		"paid":                           {"pass 25m, pay", false, 0},
+		"cancelled":                      {"pass 25m, cancel", false, 0},
+		"timed out":                      {"pass 31m, time out", false, 0},
+		"paid before it was time":        {"pay", false, 0},
+		"reminded, then extended":        {"pass 25m, remind, extend", true, ordertest.Extension},
+		"reminded, then paid":            {"pass 25m, remind, pay", true, 0},
+		"reminded, then brought forward": {"pass 25m, remind, bring forward", true, 0},
+		"reminded, then cancelled":       {"pass 25m, remind, cancel", true, 0},
+		"reminded once more at end":      {"pass 25m, remind, pass 4m", true, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := s.MustPlace(t, customer, ordertest.Line(product, 1))
+			for step := range strings.SplitSeq(test.setup, ", ") {
+				if step == "remind" {
+					s.remind(t, o.ID)
+				} else {
+					s.Do(t, step, customer, product, o.ID)
+				}
+			}
+			for range 2 {
+				outcomes := s.remind(t, o.ID, uuid.New())
+				again, ok := outcomes[0].Retry()
+				if ok != (test.again > 0) || ok && !ordertest.Near(again, test.again) {
+					t.Errorf("the task is due again in %v (%v), want %v", again, ok, test.again)
+				}
+				if outcomes[1] != delay.Done() {
+					t.Errorf("the outcome for an unknown order is %+v, want done", outcomes[1])
+				}
+			}
+			if reminded := slices.Contains(s.Trail(t, o.ID), "reminded worker"); reminded != test.reminded {
+				t.Errorf("the trail is %q; the customer was reminded: %v, want %v", s.Trail(t, o.ID), reminded, test.reminded)
+			}
+			if test.setup == "pass 25m" && s.Notified.Of(o.CustomerID, o.ID) != 2 {
+				t.Errorf("%d notifications, want 2: one for the placement, one for the reminder", s.Notified.Of(o.CustomerID, o.ID))
+			}
+		})
+	}
+	s.CheckTrails(t)
+	if got, want := parttest.Counter(t, s.Metrics, "orders_reminded_total"),
+		testenv.Query[float64](t, s.DB, `SELECT count(*) FROM order_events WHERE type = 'reminded'`); got != want || want == 0 {
+		t.Errorf("orders_reminded_total is %v, want the number of reminders, %v", got, want)
+	}
+}
+
+// TestRemindInEachState delivers the reminder of an order in each state. See [ordertest.Shop.CheckOperation] for how the
+// results are written.
+func TestRemindInEachState(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	deliver := func(t testing.TB, _, _, id uuid.UUID) error { s.remind(t, id); return nil }
+	s.CheckOperation(t, "remind", deliver, map[string]string{
+		"near the deadline":      "ok pending: reminded worker",
+		"brought forward":        "ok pending: reminded worker",
+		"held near the deadline": "ok pending: reminded worker",
+	})
+}
+
+// TestSecondReminderIsRejected checks that the schema allows one reminder of an order.
+func TestSecondReminderIsRejected(t *testing.T) {
+	s := newShop(t)
+	o := s.MustPlace(t, s.Customer(t), ordertest.Line(s.Product(t, 1), 1))
+	_, err := s.DB.ExecContext(t.Context(), `INSERT INTO order_events (order_id, type, actor, at)
+		SELECT $1::uuid, 'reminded', 'worker', now() FROM generate_series(1, 2)`, o.ID)
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok || pg.ConstraintName != "order_events_reminded" {
+		t.Errorf("the error is %v, want a violation of order_events_reminded", err)
+	}
+}
+
+// TestQueryPlans checks that the statement reads the orders of a batch by their ids, also if the statistics say that no
+// order is pending.
+func TestQueryPlans(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.FillTables(t)
+	ids := testenv.Query[string](t, s.DB, `SELECT array_agg(id)::text FROM (SELECT id FROM orders WHERE status = 'pending' LIMIT 500) o`)
+	params := fmt.Sprintf("'%s', 1000", ids)
+	ordertest.CheckPlan(t, testenv.Explain(t, s.DB, remind.RemindSQL, params), "orders_pkey")
+	s.Exec(t, `UPDATE orders SET status = 'paid', paid_at = created_at WHERE status = 'pending'`)
+	s.Exec(t, `VACUUM ANALYZE orders`)
+	ordertest.CheckBatchPlan(t, testenv.Explain(t, s.DB, remind.RemindSQL, params))
+}
+
+// TestRemindSkipsLockedOrders has another session hold an order. The rest of the batch does not wait.
+func TestRemindSkipsLockedOrders(t *testing.T) {
+	s := newShop(t)
+	customer, product := s.Customer(t), s.Product(t, 2)
+	locked, free := s.MustPlace(t, customer, ordertest.Line(product, 1)).ID, s.MustPlace(t, customer, ordertest.Line(product, 1)).ID
+	s.Pass(t, locked, 25*time.Minute)
+	s.Pass(t, free, 25*time.Minute)
+	release := testenv.HoldLock(t, s.DB, `SELECT FROM orders WHERE id = $1 FOR UPDATE`, locked)
+	outcomes := s.remind(t, locked, free)
+	if outcomes[0] != delay.RetryIn(100*time.Millisecond) || outcomes[1] != delay.Done() {
+		t.Errorf("outcomes are %+v, want the locked order in 100 ms, and done", outcomes)
+	}
+	release()
+	if s.remind(t, locked)[0] != delay.Done() || len(s.Trail(t, locked)) != 2 {
+		t.Errorf("the trail is %q, want a reminder after the lock was released", s.Trail(t, locked))
+	}
+}
+
+// TestNoReminderAfterTheEnd pays and cancels orders while their reminders are delivered, each several times.
+func TestNoReminderAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	customer := s.InsertCustomer(t)
+	ids := s.PendingOrders(t, customer, 600)
+	s.Exec(t, `UPDATE orders SET expires_at = clock_timestamp() + interval '4 min'`)
+	var racers sync.WaitGroup
+	for range 2 {
+		racers.Go(func() {
+			for some := range slices.Chunk(ids, 7) {
+				s.remind(t, some...)
+			}
+		})
+	}
+	racers.Go(func() {
+		for i, id := range ids {
+			var err error
+			if i%2 == 0 {
+				_, err = s.Pay(t.Context(), customer, id)
+			} else {
+				_, err = s.Cancel(t.Context(), customer, id)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	racers.Wait()
+	if n := testenv.Query[int](t, s.DB, `SELECT count(*) FROM order_events WHERE type = 'reminded'`); n == 0 {
+		t.Error("no order was reminded before its end: the test is too slow")
+	}
+	s.CheckTrails(t)
+}
+
+// TestRemindErrors checks that a reminder never fails.
+func TestRemindErrors(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	customer, product := s.Customer(t), s.Product(t, 2)
+	good, bad := s.MustPlace(t, customer, ordertest.Line(product, 1)).ID, s.MustPlace(t, customer, ordertest.Line(product, 1)).ID
+	s.Pass(t, good, 25*time.Minute)
+	s.Pass(t, bad, 25*time.Minute)
+	s.Exec(t, `
+		CREATE FUNCTION reject() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'rejected'; END $$;
+		CREATE TRIGGER reject BEFORE INSERT ON order_events FOR EACH ROW WHEN (NEW.order_id = '`+bad.String()+`') EXECUTE FUNCTION reject()`)
+	tasks := []delay.Task{{ID: good.String()}, {ID: bad.String()}}
+	if outcomes, err := s.Remind(t.Context(), tasks); err == nil {
+		t.Errorf("a batch with an order that causes an error returns %+v, want the error, so that the worker halves the batch", outcomes)
+	}
+	for _, task := range tasks {
+		if outcomes, err := s.Remind(t.Context(), []delay.Task{task}); err != nil || outcomes[0] != delay.Done() {
+			t.Errorf("a batch of one task returns %+v, %v; want done", outcomes, err)
+		}
+	}
+
+	testenv.DisablePostgres(t, s.URL)
+	outcomes, err := s.Remind(t.Context(), tasks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, outcome := range outcomes {
+		if in, ok := outcome.Retry(); !ok || in < time.Second/2 || in > 3*time.Second/2 {
+			t.Errorf("without a database the outcome is %+v, want the task again in about a second", outcome)
+		}
+	}
+	stopped, cancel := context.WithCancel(t.Context())
+	cancel()
+	if outcomes, err := s.Remind(stopped, tasks); err != nil || outcomes[0] != delay.RetryIn(0) {
+		t.Errorf("a worker that stops gets %+v, %v; want the tasks again at once", outcomes, err)
+	}
+}
+
+// TestPlacedOrderIsReminded places orders, and runs the reminders and their worker on a real queue.
+func TestPlacedOrderIsReminded(t *testing.T) {
+	t.Parallel()
+	rdb, err := delay.Connect(testenv.Redis(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rdb.Close()
+	queue, err := delay.NewQueue(rdb, delay.Config{Kind: remind.Kind})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	// The reminder is due two thirds of the time after the placement.
+	s := ordertest.New(t, func(c *order.Config) { c.Timeout = 1500 * time.Millisecond })
+	lead := remind.Lead(s.Timeout())
+	scheduler := remind.NewScheduler(queue, lead, log, prometheus.NewRegistry())
+	s.OnPlaced(scheduler.Add)
+	service := remind.NewService(s.Gorm, lead, s.Notify, log, prometheus.NewRegistry())
+	worker := delay.NewWorker(queue, service.Remind, delay.WorkerConfig{}, log, prometheus.NewRegistry())
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = scheduler.Run(ctx) })
+	running.Go(func() { _ = worker.Run(ctx) })
+	defer running.Wait()
+	defer stop()
+
+	customer, product := s.Customer(t), s.Product(t, 4)
+	unpaid, paid := s.MustPlace(t, customer, ordertest.Line(product, 1)), s.MustPlace(t, customer, ordertest.Line(product, 1))
+	if _, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{ordertest.Line(product, 9)}}); err == nil {
+		t.Fatal("an order of 9 units was accepted")
+	}
+	if _, err := s.Pay(t.Context(), customer, paid.ID); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, "no task of a reminder is left", func() bool {
+		depth, err := queue.Depth(t.Context())
+		return err == nil && depth == delay.Depth{} && len(s.Trail(t, unpaid.ID)) == 2
+	})
+	if got := s.Trail(t, paid.ID); slices.Contains(got, "reminded worker") {
+		t.Errorf("the trail of the paid order is %q, want no reminder", got)
+	}
+	events, err := s.Events(t.Context(), customer, unpaid.ID)
+	if err != nil || events[1].At.Before(unpaid.ExpiresAt.Add(-500*time.Millisecond)) || !events[1].At.Before(unpaid.ExpiresAt) {
+		t.Errorf("the trail is %+v, %v; want the reminder at most 500 ms before %v", events, err, unpaid.ExpiresAt)
+	}
+}
