@@ -141,9 +141,8 @@ func BenchmarkIdle(b *testing.B) {
 		countCommands(b, a)
 	})
 	b.Run("process", func(b *testing.B) {
-		o := validOptions()
+		o := fullOptions()
 		o.DatabaseURL, o.RedisURL = testenv.Postgres(b), testenv.RedisServer(b).URL()
-		newTestPayments(b, &o)
 		a := openAppWith(b, &o)
 		scheduleAll(b, a, pendingOrders(b, a, tasks, time.Hour), time.Hour)
 		mustExec(b, a, `VACUUM ANALYZE`)

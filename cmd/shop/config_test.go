@@ -19,6 +19,7 @@ import (
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/cli"
 	"example.com/shop/internal/option"
+	"example.com/shop/internal/order"
 	"example.com/shop/internal/testenv"
 )
 
@@ -49,10 +50,10 @@ func setEnvironment(t *testing.T, variables map[string]string) {
 func TestOptionsFromFlagsAndEnvironment(t *testing.T) {
 	all := []string{"api", "relay", "worker", "reconciler"}
 	type wanted struct {
-		addr            string
-		timeout         time.Duration
-		roles           []string
-		tokenKey, token string
+		addr     string
+		timeout  time.Duration
+		roles    []string
+		tokenKey string
 	}
 	tests := []struct {
 		name        string
@@ -68,14 +69,14 @@ func TestOptionsFromFlagsAndEnvironment(t *testing.T) {
 			name: "environment",
 			environment: map[string]string{
 				"SHOP_HTTP_ADDR": ":80", "SHOP_ORDER_TIMEOUT": "1h", "SHOP_ROLES": "api,relay",
-				"SHOP_TOKEN_KEY": "key", "SHOP_OPS_TOKEN": "ops",
+				"SHOP_TOKEN_KEY": "key",
 			},
-			want: wanted{":80", time.Hour, []string{"api", "relay"}, "key", "ops"},
+			want: wanted{":80", time.Hour, []string{"api", "relay"}, "key"},
 		},
 		{
 			name: "flags",
-			args: []string{"--http-addr=:80", "--order-timeout=1h", "--roles=api,relay", "--token-key=key", "--ops-token=ops"},
-			want: wanted{":80", time.Hour, []string{"api", "relay"}, "key", "ops"},
+			args: []string{"--http-addr=:80", "--order-timeout=1h", "--roles=api,relay", "--token-key=key"},
+			want: wanted{":80", time.Hour, []string{"api", "relay"}, "key"},
 		},
 		{
 			name:        "a flag overrides the environment",
@@ -92,7 +93,7 @@ func TestOptionsFromFlagsAndEnvironment(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := command.Selected().Target.Addr().Interface().(*serveCommand)
-			got := wanted{c.HTTPAddr, c.Order.OrderTimeout, c.Roles, c.TokenKey, c.Ops.OpsToken}
+			got := wanted{c.HTTPAddr, c.Order.OrderTimeout, c.Roles, c.TokenKey}
 			if !reflect.DeepEqual(got, tt.want) {
 				t.Errorf("got %+v, want %+v", got, tt.want)
 			}
@@ -130,8 +131,10 @@ func TestSecrets(t *testing.T) {
 		{"an empty file", "", empty, "", []string{"OPTION_FILE", empty, "empty", "OPTION"}},
 		{"a blank file", "", blank, "", []string{"OPTION_FILE", blank, "empty", "OPTION"}},
 	}
-	flags := []string{"token-key", "ops-token", "database-url", "redis-url"}
-	flags = append(flags, "stripe-key", "stripe-webhook-secret")
+	flags := secretFlags(t)
+	if len(flags) < 3 {
+		t.Errorf("the secrets are %q, want at least 3", flags)
+	}
 	for _, flag := range flags {
 		secretOption, fileOption := optionOf(t, flag), optionOf(t, flag+"-file")
 		for _, command := range secretOption.commands {
@@ -171,6 +174,16 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
+// secretFlags returns the names of the options that hold a secret. Each has another option for the file with its value.
+func secretFlags(t *testing.T) (flags []string) {
+	for _, o := range allOptions(testParser(t, io.Discard)) {
+		if flag, ok := strings.CutSuffix(o.flag, "-file"); ok {
+			flags = append(flags, flag)
+		}
+	}
+	return flags
+}
+
 // parsedSecret parses a command line, and returns the value of a secret.
 func parsedSecret(t *testing.T, flag string, args []string) (string, error) {
 	t.Helper()
@@ -202,36 +215,59 @@ func TestSecretsHaveFileOptions(t *testing.T) {
 	}
 }
 
-// validOptions returns options that validate accepts.
-func validOptions() serveCommand {
-	o := serveCommand{Serve: cli.Serve{
-		HTTPAddr:  "127.0.0.1:8080",
-		Roles:     []string{app.API, app.Relay, app.Worker, app.Reconciler},
-		Database:  cli.Database{DatabaseURL: "postgres://shop@db/shop", DatabaseConns: 20},
-		Redis:     cli.Redis{RedisURL: "redis://cache:6379/0", QueueShards: 1},
-		Reconcile: cli.Reconcile{ReconcileSchedule: "@every 30s", ReconcileLookahead: 2 * time.Minute},
-	}}
-	o.TokenKey = "0123456789abcdef0123456789abcdef"
-	o.Ops.OpsToken = "0123456789abcdef"
-	o.Order.OrderTimeout = 30 * time.Minute
-	o.Payment.StripeURL, o.Payment.PaymentGrace = "https://api.stripe.com", 2*time.Minute
+// parsedOptions returns the options of serve with the given flags.
+func parsedOptions(flags ...string) serveCommand {
+	var c commands
+	parser, err := cli.NewParser(cli.Program{Name: "shop", Out: io.Discard, Err: io.Discard}, &c)
+	if err == nil {
+		_, err = parser.Parse(append([]string{"serve"}, flags...))
+	}
+	if err != nil {
+		panic(err)
+	}
+	return c.Serve
+}
+
+// withServers sets the options that validate requires, in addition to the secrets of the API.
+func withServers(o serveCommand) serveCommand {
+	o.HTTPAddr = "127.0.0.1:8080"
+	o.DatabaseURL, o.RedisURL = "postgres://shop@db/shop", "redis://cache:6379/0"
+	o.Drain = 0
+	o.Order = order.Options{OrderTimeout: 30 * time.Minute}
 	return o
 }
 
+// validOptions returns options that validate accepts, with as few parts as possible.
+func validOptions() serveCommand {
+	o := withServers(parsedOptions())
+	o.TokenKey = "0123456789abcdef0123456789abcdef"
+	o.Ops.OpsToken = "0123456789abcdef"
+	return o
+}
+
+// fullOptions returns options that validate accepts, with a value for each secret and each URL, so that no part is left
+// out.
+func fullOptions() serveCommand {
+	parser, err := cli.NewParser(program(), &commands{})
+	if err != nil {
+		panic(err)
+	}
+	var flags []string
+	for _, o := range allOptions(parser) {
+		switch {
+		case !slices.ContainsFunc(o.commands, func(c commandDefault) bool { return c.name == "serve" }):
+		case o.placeholder == "SECRET":
+			flags = append(flags, "--"+o.flag+"=0123456789abcdef-"+o.flag+"-0123456789abcdef")
+		case o.placeholder == "URL":
+			flags = append(flags, "--"+o.flag+"=http://127.0.0.1:1")
+		}
+	}
+	return withServers(parsedOptions(flags...))
+}
+
 func TestValidate(t *testing.T) {
-	tests := []struct {
-		name   string
-		change func(*serveCommand)
-		want   []string // parts of the error; nil if the options are valid
-	}{
+	tests := []validation{
 		{"valid", func(*serveCommand) {}, nil},
-		{"payments", func(o *serveCommand) {
-			o.Payment.StripeKey, o.Payment.WebhookSecret, o.Payment.PublicURL = "sk_test_1", "whsec_1, whsec_2", "https://shop.test"
-		}, nil},
-		{"payments without a webhook secret and a public URL", func(o *serveCommand) { o.Payment.StripeKey = "sk_test_1" }, []string{"SHOP_STRIPE_WEBHOOK_SECRET", "SHOP_PUBLIC_URL"}},
-		{"payments in a worker", func(o *serveCommand) { o.Roles, o.Payment.StripeKey = []string{"worker"}, "sk_test_1" }, nil},
-		{"payments with wrong URLs", func(o *serveCommand) { o.Payment.StripeURL, o.Payment.PublicURL = "api.stripe.com", "shop" }, []string{"SHOP_STRIPE_URL", "SHOP_PUBLIC_URL"}},
-		{"payments without a grace", func(o *serveCommand) { o.Payment.PaymentGrace = 0 }, []string{"SHOP_PAYMENT_GRACE", "1s to 24h"}},
 		{"an address without a host", func(o *serveCommand) { o.HTTPAddr = ":0" }, nil},
 		{"shortest timeout", func(o *serveCommand) { o.Order.OrderTimeout = time.Second }, nil},
 		{"longest timeout", func(o *serveCommand) { o.Order.OrderTimeout = 720 * time.Hour }, nil},
@@ -239,11 +275,11 @@ func TestValidate(t *testing.T) {
 		{"no drain", func(o *serveCommand) { o.Drain = 0 }, nil},
 		{"longest drain", func(o *serveCommand) { o.Drain = 5 * time.Minute }, nil},
 		{"no secrets without the role api", func(o *serveCommand) {
-			o.Roles, o.TokenKey, o.Ops.OpsToken = []string{"relay", "worker", "reconciler"}, "", ""
+			o.Roles, o.TokenKey = []string{"relay", "worker", "reconciler"}, ""
 		}, nil},
 		{"no options", func(o *serveCommand) { *o = serveCommand{}; o.Roles = []string{app.API} }, []string{
 			"missing SHOP_DATABASE_URL (--database-url), SHOP_HTTP_ADDR (--http-addr), SHOP_REDIS_URL (--redis-url)",
-			"missing SHOP_TOKEN_KEY (--token-key)", "missing SHOP_OPS_TOKEN (--ops-token)",
+			"missing SHOP_TOKEN_KEY (--token-key)",
 		}},
 		{"no options without the role api", func(o *serveCommand) { *o = serveCommand{}; o.Roles = []string{app.Worker} }, []string{
 			"missing SHOP_DATABASE_URL (--database-url), SHOP_HTTP_ADDR (--http-addr), SHOP_REDIS_URL (--redis-url)",
@@ -260,19 +296,26 @@ func TestValidate(t *testing.T) {
 		{"drain too long", func(o *serveCommand) { o.Drain = 5*time.Minute + 1 }, []string{"SHOP_DRAIN (--drain)", "want 0s to 5m"}},
 		{"negative drain", func(o *serveCommand) { o.Drain = -1 }, []string{"SHOP_DRAIN"}},
 		{"a secret from an example", func(o *serveCommand) { o.TokenKey = strings.Repeat("changeme", 4) }, []string{"SHOP_TOKEN_KEY (--token-key)", "changeme"}},
-		{"short secrets", func(o *serveCommand) { o.TokenKey, o.Ops.OpsToken = "x1", "x2" }, []string{
-			"SHOP_TOKEN_KEY (--token-key) has 2 bytes, want at least 32", "SHOP_OPS_TOKEN (--ops-token) has 2 bytes, want at least 16",
-		}},
+		{"a short secret", func(o *serveCommand) { o.TokenKey = "x1" }, []string{"SHOP_TOKEN_KEY (--token-key) has 2 bytes, want at least 32"}},
 		{"no look-ahead", func(o *serveCommand) { o.ReconcileLookahead = 0 }, []string{"SHOP_RECONCILE_LOOKAHEAD (--reconcile-lookahead) is 0s"}},
 		{"negative look-ahead", func(o *serveCommand) { o.ReconcileLookahead = -time.Minute }, []string{"SHOP_RECONCILE_LOOKAHEAD (--reconcile-lookahead) is -1m0s"}},
-		{"one value for both secrets", func(o *serveCommand) { o.Ops.OpsToken = o.TokenKey }, []string{"SHOP_OPS_TOKEN (--ops-token)", "SHOP_TOKEN_KEY (--token-key)", "same"}},
-		{"an operators' token of two lines", func(o *serveCommand) { o.Ops.OpsToken = "0123456789\nabcdef" }, []string{"SHOP_OPS_TOKEN (--ops-token)", "header"}},
-		{"an operators' token with a letter that is not ASCII", func(o *serveCommand) { o.Ops.OpsToken = "0123456789abcdé" }, []string{"SHOP_OPS_TOKEN (--ops-token)", "header"}},
-		{"an operators' token of several words", func(o *serveCommand) { o.Ops.OpsToken = "correct horse battery staple" }, nil},
-		{"several errors", func(o *serveCommand) { o.RedisURL, o.Ops.OpsToken, o.Order.OrderTimeout, o.HTTPAddr = "", "x", 0, "x" }, []string{
-			"SHOP_REDIS_URL", "SHOP_OPS_TOKEN", "SHOP_ORDER_TIMEOUT", "SHOP_HTTP_ADDR",
+		{"several errors", func(o *serveCommand) { o.RedisURL, o.TokenKey, o.Order.OrderTimeout, o.HTTPAddr = "", "x", 0, "x" }, []string{
+			"SHOP_REDIS_URL", "SHOP_TOKEN_KEY", "SHOP_ORDER_TIMEOUT", "SHOP_HTTP_ADDR",
 		}},
 	}
+	checkValidation(t, tests)
+}
+
+// validation is a change of valid options.
+type validation struct {
+	name   string
+	change func(*serveCommand)
+	want   []string // parts of the error; nil if the options are valid
+}
+
+// checkValidation checks the errors of options that are changed.
+func checkValidation(t *testing.T, tests []validation) {
+	t.Helper()
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			o := validOptions()
@@ -312,13 +355,13 @@ func TestCheckSecret(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got := ""
-			if err := option.CheckSecret("ops-token", tt.secret, 16); err != nil {
+			if err := option.CheckSecret("some-token", tt.secret, 16); err != nil {
 				got = err.Error()
 			}
 			if tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
 				t.Errorf("got the error %q, want %q", got, tt.want)
 			}
-			if tt.want != "" && !strings.HasPrefix(got, "SHOP_OPS_TOKEN (--ops-token) ") {
+			if tt.want != "" && !strings.HasPrefix(got, "SHOP_SOME_TOKEN (--some-token) ") {
 				t.Errorf("got the error %q, want the name of the option at its start", got)
 			}
 			if tt.secret != "" && strings.Contains(got, tt.secret) {
@@ -331,7 +374,8 @@ func TestCheckSecret(t *testing.T) {
 // TestExitCodes runs commands that end before they serve. After exit code 2 the caller must change the command line or
 // the environment, and the message says which option.
 func TestExitCodes(t *testing.T) {
-	secrets := []string{"--token-key=0123456789abcdef0123456789abcdef", "--ops-token=0123456789abcdef"}
+	secrets := []string{"--token-key=0123456789abcdef0123456789abcdef"}
+	secrets = append(secrets, "--ops-token=0123456789abcdef")
 	database := "--database-url=" + testenv.Postgres(t)
 	serve := func(args ...string) []string {
 		return append(append([]string{"serve", "--http-addr=127.0.0.1:0"}, secrets...), args...)
@@ -351,13 +395,12 @@ func TestExitCodes(t *testing.T) {
 		{"invalid duration in the environment", map[string]string{"SHOP_ORDER_TIMEOUT": "soon"}, []string{"serve"}, 2, []string{"SHOP_ORDER_TIMEOUT", "soon"}},
 		{"unknown role", nil, []string{"serve", "--roles=api,cook"}, 2, []string{"--roles", `"cook"`}},
 		{"unknown log level", nil, []string{"doctor", "--log-level=loud"}, 2, []string{"--log-level", `"loud"`}},
-		{"serve without options", nil, []string{"serve"}, 2, []string{"SHOP_HTTP_ADDR", "SHOP_DATABASE_URL", "SHOP_REDIS_URL", "SHOP_TOKEN_KEY", "SHOP_OPS_TOKEN"}},
+		{"serve without options", nil, []string{"serve"}, 2, []string{"SHOP_HTTP_ADDR", "SHOP_DATABASE_URL", "SHOP_REDIS_URL", "SHOP_TOKEN_KEY"}},
 		{"migrate without a database", nil, []string{"migrate"}, 2, []string{"SHOP_DATABASE_URL"}},
 		{"reconcile without servers", nil, []string{"reconcile"}, 2, []string{"SHOP_DATABASE_URL", "SHOP_REDIS_URL"}},
 		{"doctor without servers", nil, []string{"doctor"}, 2, []string{"SHOP_DATABASE_URL", "SHOP_REDIS_URL"}},
 		{"health without an address", nil, []string{"health"}, 2, []string{"SHOP_HTTP_ADDR"}},
 		{"health with an address without a port", nil, []string{"health", "--http-addr=8080"}, 2, []string{"SHOP_HTTP_ADDR", "missing port"}},
-		{"demo with a timeout that is too short", nil, []string{"demo", "--order-timeout=1ms"}, 2, []string{"SHOP_ORDER_TIMEOUT"}},
 		{"serve without a database server", nil, serve("--database-url=postgres://shop:hunter2@127.0.0.1:1/shop", "--redis-url=redis://127.0.0.1:1/0"), 1, []string{"127.0.0.1:1"}},
 		{"invalid scheme of the Redis URL", nil, serve(database, "--redis-url=http://:hunter2@cache"), 2, []string{"Redis URL"}},
 		{"Redis URL of a socket", nil, serve(database, "--redis-url=unix:///run/redis.sock"), 2, []string{"Redis URL", "redis://"}},
@@ -454,6 +497,7 @@ func TestVariableNames(t *testing.T) {
 // optionRow is an option of one or more commands, as the parser knows it.
 type optionRow struct {
 	variable, flag, help string
+	placeholder          string
 	commands             []commandDefault
 }
 
@@ -505,7 +549,7 @@ func allOptions(parser *kong.Kong) []optionRow {
 			i := slices.IndexFunc(options, func(o optionRow) bool { return o.flag == flag.Name })
 			if i < 0 {
 				i = len(options)
-				options = append(options, optionRow{variable: strings.Join(flag.Envs, ","), flag: flag.Name, help: flag.Help})
+				options = append(options, optionRow{variable: strings.Join(flag.Envs, ","), flag: flag.Name, help: flag.Help, placeholder: flag.PlaceHolder})
 			}
 			options[i].commands = append(options[i].commands, commandDefault{command.Name, flag.Default})
 		}

@@ -5,9 +5,11 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -16,7 +18,6 @@ import (
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/cli"
 	"example.com/shop/internal/demo"
-	"example.com/shop/internal/ops"
 	"example.com/shop/internal/order"
 )
 
@@ -27,6 +28,29 @@ type demoCommand struct {
 	OrderExtension time.Duration `name:"order-extension" default:"30s" help:"The time by which a customer can extend the deadline of an order, once. 0s: not at all."`
 	order.Bounds
 	cli.Log
+}
+
+// demoParts are what the demo does for the parts whose options it must choose.
+var demoParts = []demoPart{
+	demoOps,
+	demoPayments,
+}
+
+// demoPart is what the demo does for one part. A function may be nil.
+type demoPart struct {
+	set  func(o *serveCommand)                       // sets options, before the private servers start
+	open func(ctx context.Context, d *demoRun) error // opens what the part needs, when the private servers run
+}
+
+// demoRun is one run of the demo. [demoParts] add to it.
+type demoRun struct {
+	options *serveCommand
+	url     string // of the shop
+	log     *slog.Logger
+	welcome string                             // lines about the parts
+	try     string                             // lines of shell that show the parts
+	adders  []func(*app.Process, *demo.Faults) // add to the process what the parts have opened
+	closers []func()                           // close it
 }
 
 // The demo's reconciler sweeps often, so that an operator sees a repair soon.
@@ -49,8 +73,11 @@ func (c *demoCommand) options() *serveCommand {
 	}
 	o.TokenKey = rand.Text() + rand.Text()
 	o.Order = order.Options{OrderTimeout: c.OrderTimeout, OrderExtension: c.OrderExtension, Bounds: c.Bounds}
-	o.Ops = ops.Options{OpsToken: rand.Text()}
-	setDemoPayments(o)
+	for _, part := range demoParts {
+		if part.set != nil {
+			part.set(o)
+		}
+	}
 	return o
 }
 
@@ -83,11 +110,11 @@ func (c *demoCommand) serve(ctx context.Context, o *serveCommand, servers *demo.
 		return err
 	}
 	defer ln.Close()
-	payments, err := startDemoPayments(ctx, o, "http://"+ln.Addr().String(), log)
-	if err != nil {
+	d := &demoRun{options: o, url: "http://" + ln.Addr().String(), log: log}
+	defer d.close()
+	if err := d.openParts(ctx); err != nil {
 		return err
 	}
-	defer payments.close()
 	config := o.Config(program)
 	config.WorkerDrain = demoDrain
 	p, err := app.Open(ctx, config, log)
@@ -99,9 +126,35 @@ func (c *demoCommand) serve(ctx context.Context, o *serveCommand, servers *demo.
 		return err
 	}
 	orders := addParts(p, &o.partOptions)
-	payments.addTo(p, demo.Add(p, servers.Redis, demoOrders{orders}))
-	c.printWelcome(program, ln.Addr(), o, servers)
+	d.addTo(p, demo.Add(p, servers.Redis, demoOrders{orders}))
+	c.printWelcome(program, d, servers)
 	return p.Run(ctx, ln)
+}
+
+// openParts opens what the parts need, and sets the options of the process that depend on it.
+func (d *demoRun) openParts(ctx context.Context) error {
+	for _, part := range demoParts {
+		if part.open == nil {
+			continue
+		}
+		if err := part.open(ctx, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addTo adds to the process what the parts have opened.
+func (d *demoRun) addTo(p *app.Process, f *demo.Faults) {
+	for _, add := range d.adders {
+		add(p, f)
+	}
+}
+
+func (d *demoRun) close() {
+	for _, c := range slices.Backward(d.closers) {
+		c()
+	}
 }
 
 // demoOrders places the orders of package demo.
@@ -116,27 +169,21 @@ func (d demoOrders) PlaceOne(ctx context.Context, customer, product uuid.UUID) e
 	return err
 }
 
-func (c *demoCommand) printWelcome(program cli.Program, addr net.Addr, o *serveCommand, servers *demo.Servers) {
-	url := "http://" + addr.String()
-	more := ""
-	more += paymentsWelcome(o)
+func (c *demoCommand) printWelcome(program cli.Program, d *demoRun, servers *demo.Servers) {
 	fmt.Fprintf(program.Out, `
 shop is running. Ctrl-C stops it and deletes its data.
 
   shop        %[1]s
-  operations  %[1]s/ops#token=%[2]s
-  ops token   %[2]s
-  postgres    %[3]s (%[4]s)
+%[2]s  postgres    %[3]s (%[4]s)
   redis       %[5]s (%[6]s)
-%[8]s  An order that is not paid within %[7]v is cancelled.
+  An order that is not paid within %[7]v is cancelled.
 
   TOKEN=$(curl -sX POST %[1]s/api/customers | sed 's/.*"token":"\([^"]*\)".*/\1/')
   curl -s %[1]s/api/products
   curl -s -H "Authorization: Bearer $TOKEN" -H 'Content-Type: application/json' \
        -d '{"items":[{"product_id":"01900000-0000-7000-8000-000000000001","quantity":2}]}' %[1]s/api/orders
-  curl -s -H "Authorization: Bearer %[2]s" %[1]s/ops/api/stats
-
-`, url, o.Ops.OpsToken, servers.Postgres.URL(), servers.PostgresIs, servers.Redis.URL(), servers.RedisIs, c.OrderTimeout, more)
+%[8]s
+`, d.url, d.welcome, servers.Postgres.URL(), servers.PostgresIs, servers.Redis.URL(), servers.RedisIs, c.OrderTimeout, d.try)
 }
 
 // listenDemo listens on addr. If addr is the default and is taken, listenDemo listens on a free port.

@@ -23,73 +23,66 @@ import (
 // demoGrace is short, so that an operator who stops the provider sees soon how the orders end.
 const demoGrace = 30 * time.Second
 
-// demoPayments is the payment provider of the demo: a simulator within the process, with a database of its own.
-type demoPayments struct {
+// demoPayments gives the demo a payment provider: a simulator within the process, with a database of its own.
+var demoPayments = demoPart{
+	set: func(o *serveCommand) {
+		o.Payment.StripeURL = "http://private" // the simulator's, when it runs
+		o.Payment.PaymentGrace = demoGrace
+	},
+	open: openDemoProvider,
+}
+
+// demoProvider is the payment provider of the demo.
+type demoProvider struct {
 	*stripesim.Simulator
 	ln  net.Listener
 	log *slog.Logger
 }
 
-// setDemoPayments sets the options of payments that are valid before the simulator runs.
-func setDemoPayments(o *serveCommand) {
-	o.Payment.StripeURL = "http://private"
-	o.Payment.PaymentGrace = demoGrace
-}
-
-// startDemoPayments opens the simulator with a database of its own in the shop's PostgreSQL.
-func startDemoPayments(ctx context.Context, o *serveCommand, shopURL string, log *slog.Logger) (*demoPayments, error) {
-	database, err := url.Parse(o.DatabaseURL)
+// openDemoProvider opens the simulator on a free port, with a database of its own in the shop's PostgreSQL, and sets the
+// options with which the shop uses it. [demoProvider.run] serves it.
+func openDemoProvider(ctx context.Context, d *demoRun) error {
+	o := &d.options.Payment
+	database, err := url.Parse(d.options.DatabaseURL)
 	if err != nil {
-		return nil, fmt.Errorf("database URL: %w", err)
+		return fmt.Errorf("database URL: %w", err)
 	}
 	database.Path = "/stripesim"
-	p := &demoPayments{}
-	return p, p.open(ctx, o, database.String(), shopURL, log)
+	p := &demoProvider{log: d.log}
+	if p.ln, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		return fmt.Errorf("listen for the payment provider: %w", err)
+	}
+	d.closers = append(d.closers, func() { p.ln.Close() })
+	o.StripeURL = "http://" + p.ln.Addr().String()
+	o.StripeKey = "sk_test_" + rand.Text()
+	o.WebhookSecret = "whsec_" + rand.Text()
+	o.PublicURL = d.url
+	p.Simulator, err = stripesim.Open(ctx, stripesim.Config{
+		DatabaseURL: database.String(), Key: o.StripeKey, WebhookSecret: o.WebhookSecret,
+		WebhookURL: d.url + "/webhooks/stripe", PublicURL: o.StripeURL, Log: d.log,
+	})
+	if err != nil {
+		return err
+	}
+	d.closers = append(d.closers, p.Close)
+	d.adders = append(d.adders, p.addTo)
+	d.welcome += fmt.Sprintf("  payments    %s (a simulator of Stripe within this process; its ledger is at /sim/ledger)\n", o.StripeURL)
+	return nil
 }
 
 // addTo adds the simulator, its ledger and its faults to the process of the demo.
-func (p *demoPayments) addTo(process *app.Process, f *demo.Faults) {
+func (p *demoProvider) addTo(process *app.Process, f *demo.Faults) {
 	process.Go("", p.run)
 	process.Routes(p.routes)
 	p.addFaults(f)
 }
 
-// open opens the simulator on a free port, and sets the options with which the shop uses it. [demoPayments.run] serves
-// it.
-func (p *demoPayments) open(ctx context.Context, o *serveCommand, databaseURL, shopURL string, log *slog.Logger) (err error) {
-	p.log = log
-	if p.ln, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
-		return fmt.Errorf("listen for the payment provider: %w", err)
-	}
-	o.Payment.StripeURL = "http://" + p.ln.Addr().String()
-	o.Payment.StripeKey = "sk_test_" + rand.Text()
-	o.Payment.WebhookSecret = "whsec_" + rand.Text()
-	o.Payment.PublicURL = shopURL
-	p.Simulator, err = stripesim.Open(ctx, stripesim.Config{
-		DatabaseURL: databaseURL, Key: o.Payment.StripeKey, WebhookSecret: o.Payment.WebhookSecret,
-		WebhookURL: shopURL + "/webhooks/stripe", PublicURL: o.Payment.StripeURL, Log: log,
-	})
-	if err != nil {
-		p.ln.Close()
-	}
-	return err
-}
-
 // run serves the simulator until ctx ends.
-func (p *demoPayments) run(ctx context.Context) error {
+func (p *demoProvider) run(ctx context.Context) error {
 	components, ctx := errgroup.WithContext(ctx)
 	components.Go(func() error { return p.Run(ctx) })
 	components.Go(func() error { return rest.Serve(ctx, p.ln, p.Handler(), p.log) })
 	return components.Wait()
-}
-
-func (p *demoPayments) close() {
-	p.ln.Close()
-	p.Close()
-}
-
-func paymentsWelcome(o *serveCommand) string {
-	return fmt.Sprintf("  payments    %s (a simulator of Stripe within this process; its ledger is at /sim/ledger)\n", o.Payment.StripeURL)
 }
 
 // providerMoney is the money of one currency in the provider's ledger.
@@ -100,7 +93,7 @@ type providerMoney struct {
 }
 
 // routes adds the provider's ledger to the operators' API, so that their page can compare it with the shop's.
-func (p *demoPayments) routes(_, ops gin.IRouter) {
+func (p *demoProvider) routes(_, ops gin.IRouter) {
 	ops.Match(rest.ReadMethods, "/provider-ledger", rest.Parameters(), rest.Handle(func(c *gin.Context) error {
 		totals, err := p.Totals(c.Request.Context())
 		if err != nil {
@@ -116,7 +109,7 @@ func (p *demoPayments) routes(_, ops gin.IRouter) {
 }
 
 // addFaults adds the provider's faults and their state, by their names in the contract of the demo.
-func (p *demoPayments) addFaults(f *demo.Faults) {
+func (p *demoProvider) addFaults(f *demo.Faults) {
 	for fault, api := range map[string]string{
 		"provider-up": "up", "provider-down": "down", "provider-hung": "hung", "provider-loses-answers": "loses_answers",
 	} {
@@ -135,7 +128,7 @@ func (p *demoPayments) addFaults(f *demo.Faults) {
 }
 
 // setKnob returns the fault that changes one knob of the simulator.
-func (p *demoPayments) setKnob(change func(*stripesim.Knobs)) demo.Fault {
+func (p *demoProvider) setKnob(change func(*stripesim.Knobs)) demo.Fault {
 	return func(context.Context) error {
 		knobs := p.Knobs()
 		change(&knobs)

@@ -67,7 +67,7 @@ func (o *partToolOptions) serving() partOptions {
 func addParts(p *app.Process, o *partOptions) *order.Service {
 	customers := newCustomers(p, o.TokenKey)
 	orders := order.Add(p, o.Order, customers)
-	live.Add(p, liveConfig, customers, orders.OnChange)
+	live.Add(p, live.Config{Channel: "order:feed", TopicEvent: "order", BroadcastEvent: "products"}, customers, orders.OnChange)
 	remind.Add(p, orders)
 	closesale.Add(p, orders)
 	payment.Add(p, o.Payment, customers, orders)
@@ -75,10 +75,6 @@ func addParts(p *app.Process, o *partOptions) *order.Service {
 	web.Add(p)
 	return orders
 }
-
-// liveConfig names the notifications. The pages of an order's customer learn which order has changed, and all pages
-// learn that the stock may have changed.
-var liveConfig = live.Config{Channel: "order:feed", TopicEvent: "order", BroadcastEvent: "products"}
 
 // customerOptions are the options of the customers' tokens.
 type customerOptions struct {

@@ -1,23 +1,28 @@
 package main
 
 import (
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"example.com/shop/internal/testenv"
 )
 
-// newTestPayments opens the demo's payment provider for a test, on the test's database, and sets its options. It does
-// not serve.
-func newTestPayments(t testing.TB, o *serveCommand) *demoPayments {
-	t.Helper()
-	var p demoPayments
-	testenv.Must(t, p.open(t.Context(), o, testenv.Postgres(t), "http://127.0.0.1:1", slog.New(slog.DiscardHandler)))
-	t.Cleanup(p.close)
-	return &p
+func TestValidatePayments(t *testing.T) {
+	checkValidation(t, []validation{
+		{"all options", func(o *serveCommand) {
+			o.Payment.StripeKey, o.Payment.WebhookSecret, o.Payment.PublicURL = "sk_test_1", "whsec_1, whsec_2", "https://shop.test"
+		}, nil},
+		{"the defaults", func(o *serveCommand) {
+			o.Payment.StripeURL, o.Payment.PaymentGrace = "https://api.stripe.com", 2*time.Minute
+		}, nil},
+		{"without a webhook secret and a public URL", func(o *serveCommand) { o.Payment.StripeKey = "sk_test_1" }, []string{"SHOP_STRIPE_WEBHOOK_SECRET", "SHOP_PUBLIC_URL"}},
+		{"in a worker", func(o *serveCommand) { o.Roles, o.Payment.StripeKey = []string{"worker"}, "sk_test_1" }, nil},
+		{"wrong URLs", func(o *serveCommand) { o.Payment.StripeURL, o.Payment.PublicURL = "api.stripe.com", "shop" }, []string{"SHOP_STRIPE_URL", "SHOP_PUBLIC_URL"}},
+		{"no grace", func(o *serveCommand) { o.Payment.PaymentGrace = 0 }, []string{"SHOP_PAYMENT_GRACE", "1s to 24h"}},
+	})
 }
 
 // TestPaymentsAreInContract checks that a process describes the paths of payments only if it serves them: only with a
@@ -35,7 +40,7 @@ func TestPaymentsAreInContract(t *testing.T) {
 	if describes() {
 		t.Error("without a provider, the contract describes /api/payments")
 	}
-	newTestPayments(t, &o)
+	o.Payment.StripeKey, o.Payment.WebhookSecret, o.Payment.PublicURL = "sk_test_1", "whsec_1", "https://shop.test"
 	if !describes() {
 		t.Error("with a provider, the contract does not describe /api/payments")
 	}

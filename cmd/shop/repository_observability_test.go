@@ -112,9 +112,8 @@ func TestObservedMetricsExist(t *testing.T) {
 // newObservedApp returns an app that has all metrics of the program.
 func newObservedApp(t *testing.T) *testApp {
 	t.Helper()
-	o := validOptions()
+	o := fullOptions()
 	o.DatabaseURL, o.RedisURL = testenv.Postgres(t), "redis://127.0.0.1:1/0"
-	o.Payment.StripeKey, o.Payment.WebhookSecret, o.Payment.PublicURL = "sk_test_1", "whsec_1", "https://shop.test"
 	return openAppWith(t, &o)
 }
 

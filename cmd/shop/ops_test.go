@@ -1,0 +1,65 @@
+package main
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
+)
+
+func TestValidateOperatorsToken(t *testing.T) {
+	checkValidation(t, []validation{
+		{"none without the role api", func(o *serveCommand) { o.Roles, o.Ops.OpsToken = []string{"relay", "worker", "reconciler"}, "" }, nil},
+		{"none", func(o *serveCommand) { o.Ops.OpsToken = "" }, []string{"missing SHOP_OPS_TOKEN (--ops-token)"}},
+		{"too short", func(o *serveCommand) { o.TokenKey, o.Ops.OpsToken = "x1", "x2" }, []string{
+			"SHOP_TOKEN_KEY (--token-key) has 2 bytes, want at least 32", "SHOP_OPS_TOKEN (--ops-token) has 2 bytes, want at least 16",
+		}},
+		{"one value for both secrets", func(o *serveCommand) { o.Ops.OpsToken = o.TokenKey }, []string{"SHOP_OPS_TOKEN (--ops-token)", "SHOP_TOKEN_KEY (--token-key)", "same"}},
+		{"two lines", func(o *serveCommand) { o.Ops.OpsToken = "0123456789\nabcdef" }, []string{"SHOP_OPS_TOKEN (--ops-token)", "header"}},
+		{"a letter that is not ASCII", func(o *serveCommand) { o.Ops.OpsToken = "0123456789abcdé" }, []string{"SHOP_OPS_TOKEN (--ops-token)", "header"}},
+		{"several words", func(o *serveCommand) { o.Ops.OpsToken = "correct horse battery staple" }, nil},
+	})
+}
+
+// TestStatsAreInContract checks the operators' figures against the contract, which describes those of all parts: it has
+// each figure of the answer, and the answer has each figure that it requires.
+func TestStatsAreInContract(t *testing.T) {
+	contract, err := parttest.LoadContract(repositoryRoot)
+	testenv.Must(t, err)
+	a, o := newTestApp(t, testenv.Redis(t), 1), validOptions()
+	handler, err := a.Handler()
+	testenv.Must(t, err)
+	get := func(path string) (*http.Request, *httptest.ResponseRecorder) {
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody)
+		request.Header.Set("Authorization", "Bearer "+o.Ops.OpsToken)
+		recorder := httptest.NewRecorder()
+		handler.ServeHTTP(recorder, request)
+		return request, recorder
+	}
+
+	_, served := get("/openapi.yaml")
+	var document struct {
+		Components struct {
+			Schemas map[string]struct{ Properties map[string]any }
+		}
+	}
+	testenv.Must(t, yaml.Unmarshal(served.Body.Bytes(), &document))
+	known := slices.Sorted(maps.Keys(document.Components.Schemas["Stats"].Properties))
+
+	request, answer := get("/ops/api/stats")
+	if err := contract.Check(request, answer.Code, answer.Header(), answer.Body.Bytes()); err != nil {
+		t.Error(err)
+	}
+	var figures map[string]any
+	testenv.Must(t, json.Unmarshal(answer.Body.Bytes(), &figures))
+	if names := slices.Sorted(maps.Keys(figures)); !slices.Equal(names, known) {
+		t.Errorf("the figures are %q, want %q as the contract describes", names, known)
+	}
+}
