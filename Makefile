@@ -34,8 +34,8 @@ screenshots: ## Make the README's pictures of the pages
 demo: ## Run the service in one process, with its own PostgreSQL and Redis
 	go run ./cmd/shop demo
 
-copy: ## Copy the repository under another name: make copy MODULE=github.com/acme/seats DIR=../seats NAME=seats
-	@scripts/copy "$(MODULE)" "$(DIR)" "$(NAME)"
+copy: ## Copy the repository under another name: make copy MODULE=github.com/acme/seats DIR=../seats NAME=seats WITHOUT="payments live"
+	@scripts/copy "$(MODULE)" "$(DIR)" "$(NAME)" $(WITHOUT)
 
 COMPOSE = VERSION=$$(git describe --always --dirty) docker compose
 
