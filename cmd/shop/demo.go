@@ -18,6 +18,7 @@ import (
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/cli"
 	"example.com/shop/internal/demo"
+	"example.com/shop/internal/option"
 	"example.com/shop/internal/order"
 )
 
@@ -84,7 +85,7 @@ func (c *demoCommand) options() *serveCommand {
 func (c *demoCommand) Run(ctx context.Context, program cli.Program) error {
 	o := c.options()
 	if err := o.check(); err != nil {
-		return app.NewUsageError(err)
+		return option.Usage(err)
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

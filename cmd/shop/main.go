@@ -1,7 +1,7 @@
 // Command shop takes orders that must be paid by a deadline. It cancels an order that is not paid in time, and releases
 // its stock.
 //
-// [parts.go] is the table of contents: it lists the parts that the program is made of.
+// The file parts.go is the table of contents: it lists the parts that the program is made of.
 package main
 
 import (
@@ -76,7 +76,7 @@ func (c *serveCommand) check() error {
 
 func (c *serveCommand) Run(ctx context.Context, program cli.Program) error {
 	if err := c.check(); err != nil {
-		return app.NewUsageError(err)
+		return option.Usage(err)
 	}
 	return c.Serve.Run(ctx, program, func(p *app.Process) { addParts(p, &c.partOptions) })
 }
@@ -104,7 +104,7 @@ type toolCommand struct {
 
 func (c *toolCommand) open(ctx context.Context, program cli.Program) (*app.Process, error) {
 	if err := option.Join(c.Check(), c.partToolOptions.check()); err != nil {
-		return nil, app.NewUsageError(err)
+		return nil, option.Usage(err)
 	}
 	o := c.partToolOptions.serving()
 	return c.Open(ctx, program, func(p *app.Process) { addParts(p, &o) })

@@ -40,7 +40,7 @@ func (c *providerCommand) check() error {
 
 func (c *providerCommand) Run(ctx context.Context, program cli.Program) error {
 	if err := c.check(); err != nil {
-		return app.NewUsageError(err)
+		return option.Usage(err)
 	}
 	log := app.NewLogger(program.Err, c.LogLevel, false)
 	sim, err := stripesim.Open(ctx, stripesim.Config{

@@ -31,7 +31,7 @@ import (
 var (
 	// sharedLayers lists the shared packages, the lowest layer first.
 	sharedLayers = [][]string{
-		{"internal/clip", "internal/keyset", "internal/option", "internal/postgres", "migrations"},
+		{"internal/clip", "internal/keyset", "internal/openapi", "internal/option", "internal/postgres", "migrations"},
 		{"internal/batch", "internal/delay", "internal/rest"},
 		{"internal/reconcile"},
 		{"internal/deadline"},

@@ -17,6 +17,7 @@ import (
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/cli"
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/option"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/migrations"
 )
@@ -163,9 +164,9 @@ func TestCommands(t *testing.T) {
 	if err := run("doctor", servers...); err == nil || !strings.Contains(out.String(), "pending 1 day") {
 		t.Errorf("doctor: error %v, want one, because an invitation is pending past its deadline: %s", err, out.String())
 	}
-	for command, option := range map[string]string{"serve": "--timeout=0s", "reconcile": "--database-conns=1"} {
-		if err := run(command, append(servers, option)...); !errors.As(err, new(app.UsageError)) || !strings.Contains(err.Error(), "want at least") {
-			t.Errorf("%s %s: error %v, want one of the option", command, option, err)
+	for command, flag := range map[string]string{"serve": "--timeout=0s", "reconcile": "--database-conns=1"} {
+		if err := run(command, append(servers, flag)...); !errors.As(err, new(option.UsageError)) || !strings.Contains(err.Error(), "want at least") {
+			t.Errorf("%s %s: error %v, want one of the option", command, flag, err)
 		}
 	}
 }

@@ -66,7 +66,7 @@ func (c *serveCommand) Run(ctx context.Context, program cli.Program) error {
 		errs = append(errs, c.Ops.Check(""))
 	}
 	if err := option.Join(errs...); err != nil {
-		return app.NewUsageError(err)
+		return option.Usage(err)
 	}
 	return c.Serve.Run(ctx, program, c.addParts)
 }
@@ -90,7 +90,7 @@ type toolCommand struct{ cli.Tool }
 
 func (c *toolCommand) open(ctx context.Context, program cli.Program) (*app.Process, error) {
 	if err := c.Check(); err != nil {
-		return nil, app.NewUsageError(err)
+		return nil, option.Usage(err)
 	}
 	return c.Open(ctx, program, new(serveCommand).addParts)
 }

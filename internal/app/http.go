@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	_ "embed"
 	"net/http"
 	"slices"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"example.com/shop/internal/openapi"
 	"example.com/shop/internal/rest"
 )
 
@@ -83,12 +85,22 @@ func (p *Process) Handler() (http.Handler, error) {
 	return h, nil
 }
 
+// ownContract is the piece of the contract about the routes of the package. It also has what the pieces of several parts
+// refer to: problems, parameters of pages, and the operators' token.
+//
+//go:embed openapi.yaml
+var ownContract []byte
+
+// Contract adds a piece of the OpenAPI document that the process serves at /openapi.yaml. Each part adds the tags, paths
+// and components of its own routes. See [openapi.Merge].
+func (p *Process) Contract(piece []byte) { p.contract = append(p.contract, piece) }
+
 // serveContract adds the route of the OpenAPI document, if the parts have added pieces of it.
 func (p *Process) serveContract() error {
 	if len(p.contract) == 0 {
 		return nil
 	}
-	text, err := MergeContract(append(slices.Clone(p.contract), ownContract)...)
+	text, err := openapi.Merge(append(slices.Clone(p.contract), ownContract)...)
 	if err != nil {
 		return err
 	}

@@ -3,12 +3,10 @@ package app
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
 	"example.com/shop/internal/delay"
-	"example.com/shop/internal/option"
 	"example.com/shop/internal/reconcile"
 )
 
@@ -165,15 +163,4 @@ func (all Kinds) Redrive(ctx context.Context, name, id string) (bool, error) {
 		}
 	}
 	return false, nil
-}
-
-// each calls do for each kind. It returns one error of one line with all errors, each with its kind.
-func (all Kinds) each(ctx context.Context, do func(*Kind, context.Context) error) error {
-	var errs []error
-	for _, k := range all {
-		if err := do(k, ctx); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", k.Queue.Kind(), err))
-		}
-	}
-	return option.Join(errs...)
 }

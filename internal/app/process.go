@@ -28,6 +28,7 @@ import (
 	"gorm.io/gorm"
 
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/option"
 	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/rest"
@@ -56,17 +57,6 @@ type Config struct {
 	Reconcile   reconcile.Config
 	Drain       time.Duration // how long the process serves after the context of Run has ended
 	WorkerDrain time.Duration // how long a worker may finish its tasks then; 0: the default of package delay
-}
-
-// UsageError is an error in an option: the user must change the command line or the environment.
-type UsageError struct{ error }
-
-// Unwrap returns the cause.
-func (e UsageError) Unwrap() error { return e.error }
-
-// NewUsageError returns err as a [UsageError].
-func NewUsageError(err error) error {
-	return UsageError{err}
 }
 
 // Process holds what the parts of one process share. The fields are for the parts, which do not change them.
@@ -140,7 +130,7 @@ func (p *Process) open(ctx context.Context) error {
 		return err
 	}
 	if p.Redis, err = delay.Connect(p.cfg.RedisURL); err != nil {
-		return UsageError{err}
+		return option.Usage(err)
 	}
 	p.newRouter()
 	return nil
@@ -166,7 +156,7 @@ func (p *Process) Err() error { return p.err }
 // Require keeps the first error of a part: the process does not run if err is not nil. It is an error in an option.
 func (p *Process) Require(err error) {
 	if p.err == nil && err != nil {
-		p.err = UsageError{err}
+		p.err = option.Usage(err)
 	}
 }
 

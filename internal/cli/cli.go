@@ -16,7 +16,6 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"example.com/shop/internal/app"
 	"example.com/shop/internal/option"
 )
 
@@ -47,7 +46,7 @@ func Run(ctx context.Context, program Program, commands any, args []string) erro
 	}
 	command, err := Parse(parser, args)
 	if err != nil {
-		return app.NewUsageError(err)
+		return option.Usage(err)
 	}
 	command.BindTo(ctx, (*context.Context)(nil))
 	command.Bind(program)
@@ -77,7 +76,7 @@ func Parse(parser *kong.Kong, args []string) (*kong.Context, error) {
 // ErrFailed is the error of a command that has already printed what is wrong.
 var ErrFailed = errors.New("failed")
 
-// ExitCode returns the exit code of the process: 0 for nil, 2 for an [app.UsageError], 1 for any other error. It writes
+// ExitCode returns the exit code of the process: 0 for nil, 2 for an [option.UsageError], 1 for any other error. It writes
 // err to the program's errors in one line, unless err is nil or [ErrFailed].
 func ExitCode(err error, program Program) int {
 	if err == nil {
@@ -87,7 +86,7 @@ func ExitCode(err error, program Program) int {
 		// An error of a driver may have several lines.
 		fmt.Fprintf(program.Err, "%s: %s\n", program.Name, strings.Join(strings.Fields(err.Error()), " "))
 	}
-	if errors.As(err, new(app.UsageError)) {
+	if errors.As(err, new(option.UsageError)) {
 		return 2
 	}
 	return 1

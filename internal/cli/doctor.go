@@ -24,7 +24,7 @@ func Doctor(ctx context.Context, program Program, p *app.Process, databaseURL st
 			d.say(a.verdict, "durability", a.text)
 		}
 	}
-	for _, c := range p.Checks() {
+	for _, c := range Checks(p) {
 		d.check(c.Subject, c.Good, c.Run(ctx))
 	}
 	d.check("invariants", "no row violates an invariant", d.checkInvariants(ctx, p))

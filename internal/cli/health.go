@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"example.com/shop/internal/app"
 	"example.com/shop/internal/option"
 )
 
@@ -25,7 +24,7 @@ const healthTimeout = 2 * time.Second
 func (c *HealthCommand) Run(ctx context.Context, program Program) error {
 	err := option.Join(option.Require(map[string]string{"http-addr": c.HTTPAddr}), option.CheckHostPort("http-addr", c.HTTPAddr))
 	if err != nil {
-		return app.NewUsageError(err)
+		return option.Usage(err)
 	}
 	host, port, err := net.SplitHostPort(c.HTTPAddr)
 	if err != nil {

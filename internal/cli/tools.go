@@ -25,7 +25,7 @@ type Migrate struct {
 // program needs besides: for instance sample rows, or tables that are not in package migrations.
 func (c *Migrate) Run(ctx context.Context, program Program, finish func(context.Context, *gorm.DB) error) error {
 	if err := option.Join(option.Require(map[string]string{"database-url": c.DatabaseURL}), c.Check()); err != nil {
-		return app.NewUsageError(err)
+		return option.Usage(err)
 	}
 	// Open fails soon, with an error that names the address. Without this call, migrate would wait for a server that
 	// does not answer.

@@ -22,6 +22,15 @@ func Name(flag string) string {
 	return fmt.Sprintf("%s_%s (--%s)", EnvPrefix, strings.ToUpper(strings.ReplaceAll(flag, "-", "_")), flag)
 }
 
+// UsageError is an error in an option: the user must change the command line or the environment.
+type UsageError struct{ error }
+
+// Unwrap returns the cause.
+func (e UsageError) Unwrap() error { return e.error }
+
+// Usage returns err as a [UsageError].
+func Usage(err error) error { return UsageError{err} }
+
 // Join joins errors into an error of one line. It returns nil if all of errs are nil.
 func Join(errs ...error) error {
 	var texts []string

@@ -26,7 +26,6 @@ type Config struct {
 
 	MaxOpenOrders int64 // the most orders that a customer can have without having paid them; 0: no bound
 	MaxOpenUnits  int64 // the most units of a product in these orders of a customer; 0: no bound
-
 }
 
 // Publisher publishes messages whose outbox rows are committed. Publish reports whether it succeeded: the relay repeats
@@ -55,7 +54,10 @@ type Service struct {
 
 // NewService returns a service for the orders of a store. It registers its metrics with reg.
 func NewService(s *Store, pub Publisher, cfg Config, log *slog.Logger, reg prometheus.Registerer) *Service {
-	service := &Service{store: s, pub: pub, cfg: cfg, log: log, metrics: newMetrics(reg), changed: func(string, string) {}, placed: func(string, time.Duration) {}}
+	service := &Service{
+		store: s, pub: pub, cfg: cfg, log: log, metrics: newMetrics(reg),
+		changed: func(string, string) {}, placed: func(string, time.Duration) {},
+	}
 	service.placements = service.newPlacements()
 	service.Table = service.newTable()
 	return service

@@ -1,29 +1,19 @@
-package app
+// Package openapi merges the pieces of an OpenAPI document.
+package openapi
 
 import (
 	"bytes"
-	_ "embed"
 	"fmt"
 	"slices"
 
 	"go.yaml.in/yaml/v3"
 )
 
-// ownContract is the piece of the contract about the routes of the package. It also has what the pieces of several parts
-// refer to: problems, parameters of pages, and the operators' token.
-//
-//go:embed openapi.yaml
-var ownContract []byte
-
-// Contract adds a piece of the OpenAPI document that the process serves at /openapi.yaml. Each part adds the tags, paths
-// and components of its own routes. See [MergeContract].
-func (p *Process) Contract(piece []byte) { p.contract = append(p.contract, piece) }
-
-// MergeContract merges pieces of an OpenAPI document. Each piece can add entries to paths, to the maps in components, and
+// Merge merges pieces of an OpenAPI document. Each piece can add entries to paths, to the maps in components, and
 // to the list tags. A part adds its figures to the properties of the schema Stats, and to the list of those that are
 // required. Everything else may be in one piece only: that two pieces define the same name is an error. The entries are in
 // the order of the pieces.
-func MergeContract(pieces ...[]byte) ([]byte, error) {
+func Merge(pieces ...[]byte) ([]byte, error) {
 	var merged *yaml.Node
 	for _, piece := range pieces {
 		var doc yaml.Node
