@@ -103,10 +103,10 @@ type toolCommand struct {
 }
 
 func (c *toolCommand) open(ctx context.Context, program cli.Program) (*app.Process, error) {
-	if err := option.Join(c.Check(), c.partToolOptions.check()); err != nil {
+	if err := option.Join(c.Check(), c.check()); err != nil {
 		return nil, option.Usage(err)
 	}
-	o := c.partToolOptions.serving()
+	o := c.serving()
 	return c.Open(ctx, program, func(p *app.Process) { addParts(p, &o) })
 }
 

@@ -33,7 +33,7 @@ func (c *providerCommand) check() error {
 		option.Require(map[string]string{
 			"http-addr": c.HTTPAddr, "database-url": c.DatabaseURL, "stripe-key": c.StripeKey, "stripe-webhook-secret": c.StripeWebhookSecret,
 		}),
-		c.Database.Check(), option.CheckURL("public-url", c.PublicURL), option.CheckURL("webhook-url", c.WebhookURL),
+		c.Check(), option.CheckURL("public-url", c.PublicURL), option.CheckURL("webhook-url", c.WebhookURL),
 		option.CheckHostPort("http-addr", c.HTTPAddr),
 	)
 }
