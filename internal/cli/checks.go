@@ -45,7 +45,8 @@ func checkMarkers(ctx context.Context, k *app.Kind) error {
 	return err
 }
 
-// staleTask is much longer than a due task waits while a worker runs.
+// staleTask is the time for which a task may be due before the doctor reports it. While a worker runs, a task is due for some
+// milliseconds, so a shorter time would also do; it would report the pauses of a busy machine.
 const staleTask = 10 * time.Second
 
 func checkTasks(ctx context.Context, k *app.Kind) error {
@@ -63,7 +64,8 @@ func checkTasks(ctx context.Context, k *app.Kind) error {
 	return option.Join(waiting, dead)
 }
 
-// staleOutbox is much longer than a message waits while a relay runs and Redis answers.
+// staleOutbox is the time for which a message may wait in the outbox before the doctor reports it. The relay takes messages
+// after a second, so a shorter time would also do; it would report the pauses of a busy machine.
 const staleOutbox = 30 * time.Second
 
 func checkOutbox(ctx context.Context, k *app.Kind) error {

@@ -64,7 +64,8 @@ func (o Options) webhookSecrets() (secrets []string) {
 	return secrets
 }
 
-// checkLease is how long a check may wait for the lease of a killed worker.
+// checkLease is the longest time that a check waits because the worker that had claimed its task was killed: then the
+// lease must end first. It is the lease of package delay.
 const checkLease = 10 * time.Second
 
 // Add adds payments of orders to a process, if the options have a key of the provider.

@@ -100,14 +100,15 @@ type Refund struct {
 }
 
 const (
-	// createTime is how long an attempt may be creating. The provider's session of an older attempt is of no use: its
-	// URL has not left the shop, so nobody can pay there.
-	createTime = 30 * time.Second
-	// sessionTime is the time until the provider expires a session by itself, if nobody closes it before. Stripe's
-	// minimum is 30 minutes.
-	sessionTime = time.Hour
+	// maxCreating is the longest time for which an attempt is creating. The provider's session of an older attempt is of no
+	// use: its URL has not left the service, so nobody can pay there. With a shorter time, a slow answer of the provider
+	// comes too late; with a longer one, a customer whose request was lost waits longer for another attempt.
+	maxCreating = 30 * time.Second
+	// sessionLifetime is the time after which the provider expires a session by itself, if nobody closes it before. Stripe's
+	// minimum is 30 minutes. With a longer one, a session that the service has lost could be paid for longer.
+	sessionLifetime = time.Hour
 )
 
-// BatchSize is the number of tasks in a batch. All tasks of a batch call the provider at the same time, so that two
+// BatchSize is the largest number of tasks in a batch. All tasks of a batch call the provider at the same time, so that two
 // timeouts of the provider, one after the other, fit into the time of a handler.
 const BatchSize = 8

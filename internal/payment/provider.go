@@ -24,12 +24,15 @@ type ProviderConfig struct {
 }
 
 const (
-	// callTimeout bounds a call. Two calls, one after the other, fit into the time of a handler of tasks.
+	// callTimeout is the time limit for a call. With a longer one, two calls, one after the other, would not fit into the
+	// time of a handler of tasks.
 	callTimeout = 3 * time.Second
-	// After breakerFailures failed calls in a row, calls fail at once for breakerOpen. That is shorter than the time
-	// between the checks of a closing attempt, so that each check may find the provider back.
+	// breakerFailures is the number of failed calls in a row after which the breaker opens: calls then fail at once. With
+	// fewer, the loss of some answers would stop payments.
 	breakerFailures = 5
-	breakerOpen     = time.Second
+	// breakerOpen is the time for which the breaker stays open. With a time longer than that between two checks of a closing
+	// attempt, a check would not find the provider back.
+	breakerOpen = time.Second
 )
 
 // Provider calls Stripe's API. It is safe for concurrent use.
@@ -183,7 +186,7 @@ func (p *Provider) create(ctx context.Context, a *Attempt) (session, error) {
 		ClientReferenceID:  stripe.String(a.ID.String()),
 		PaymentMethodTypes: []*string{stripe.String("card")}, // other methods may confirm a payment days later
 		AdaptivePricing:    &stripe.CheckoutSessionCreateAdaptivePricingParams{Enabled: stripe.Bool(false)},
-		ExpiresAt:          stripe.Int64(a.OpenedAt.Add(sessionTime).Unix()),
+		ExpiresAt:          stripe.Int64(a.OpenedAt.Add(sessionLifetime).Unix()),
 		SuccessURL:         stripe.String(p.pages + "/"),
 		CancelURL:          stripe.String(p.pages + "/"),
 		LineItems: []*stripe.CheckoutSessionCreateLineItemParams{{

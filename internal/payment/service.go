@@ -113,7 +113,8 @@ func (s *Service) liveAttempt(ctx context.Context, customer, orderID uuid.UUID) 
 	return nil, false, err
 }
 
-// inUseWait is about as long as the provider takes to create a session.
+// inUseWait is the time that a request waits for another request, which creates the same session. The provider takes about
+// as long. After a shorter wait the session is often not there yet; a longer one delays the customer.
 const inUseWait = 300 * time.Millisecond
 
 // createSession makes the provider's session of an attempt that is creating. It returns nil if the caller must look at the

@@ -32,7 +32,7 @@ var (
 	succeedSQL string
 )
 
-// maxAttempts is the number of attempts that an order may have.
+// maxAttempts is the largest number of attempts of an order. The constraint of the column number allows no more.
 const maxAttempts = 5
 
 // Store keeps attempts and refunds in PostgreSQL.
@@ -173,12 +173,12 @@ type taken struct {
 	State     State
 	SessionID string // "" if the provider has not answered with a session
 	Closing   bool
-	Stale     bool // it is older than createTime
+	Stale     bool // it is older than maxCreating
 }
 
 // take takes those attempts of the orders that are due for a check.
 func (s *Store) take(ctx context.Context, orders []uuid.UUID) (attempts []taken, err error) {
-	if err := s.rows(ctx, &attempts, takeSQL, orders, createTime.Microseconds()); err != nil {
+	if err := s.rows(ctx, &attempts, takeSQL, orders, maxCreating.Microseconds()); err != nil {
 		return nil, fmt.Errorf("take payment attempts: %w", err)
 	}
 	return attempts, nil
