@@ -71,8 +71,8 @@ func TestDoctorReadsDurability(t *testing.T) {
 	a := openApp(t, databaseURL, redisURL, 1)
 	sweep(t, a)
 	for value, want := range map[string]string{
-		"off":   "note  durability   synchronous_commit is off, but the shop's sessions set it to on",
-		"local": "ok    durability   synchronous_commit is local; the shop's sessions set it to on",
+		"off":   "note  durability   synchronous_commit is off, but the service's sessions set it to on",
+		"local": "ok    durability   synchronous_commit is local; the service's sessions set it to on",
 	} {
 		mustExec(t, a, `DO $$ BEGIN
 			EXECUTE format('ALTER DATABASE %I SET synchronous_commit = `+value+`', current_database());

@@ -83,9 +83,9 @@ func assess(d postgres.Durability) []assessment {
 		pages = assessment{"warn", "full_page_writes is off: if the server's machine crashes, committed orders can be lost " +
 			"or corrupt, unless its file system writes each page whole or not at all"}
 	}
-	commit := assessment{"ok", "synchronous_commit is " + d.SynchronousCommit + "; the shop's sessions set it to on"}
+	commit := assessment{"ok", "synchronous_commit is " + d.SynchronousCommit + "; the service's sessions set it to on"}
 	if d.SynchronousCommit == "off" {
-		commit = assessment{"note", "synchronous_commit is off, but the shop's sessions set it to on: their commits survive a crash, " +
+		commit = assessment{"note", "synchronous_commit is off, but the service's sessions set it to on: their commits survive a crash, " +
 			"those of other programs may not"}
 	}
 	return []assessment{fsync, pages, commit}

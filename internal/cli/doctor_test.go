@@ -18,7 +18,7 @@ func TestAssess(t *testing.T) {
 		"for tests": {postgres.Durability{Fsync: "off", FullPageWrites: "off", SynchronousCommit: "off"}, []string{
 			"warn: fsync is off: if the server's machine crashes, committed orders can be lost",
 			"warn: full_page_writes is off: if the server's machine crashes, committed orders can be lost",
-			"note: synchronous_commit is off, but the shop's sessions set it to on",
+			"note: synchronous_commit is off, but the service's sessions set it to on",
 		}},
 		"one warning": {postgres.Durability{Fsync: "on", FullPageWrites: "off", SynchronousCommit: "remote_apply"}, []string{
 			"ok: fsync is on", "warn: full_page_writes is off", "ok: synchronous_commit is remote_apply",
