@@ -1,4 +1,4 @@
-.PHONY: help check test race mutants bench screenshots demo copy up observe down
+.PHONY: help check test race mutants bench screenshots demo copy
 
 # tools.mod pins the tools apart from the service's own modules. Go builds a tool when it is first used. Building the
 # linter takes some minutes.
@@ -6,7 +6,7 @@ LINT = go tool -modfile=tools.mod golangci-lint
 TESTSUM = go tool -modfile=tools.mod gotestsum
 
 help: ## List the targets
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /	/'
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /	/'
 
 check: ## Check format, vet, lint and the allowed imports
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); \
@@ -37,16 +37,4 @@ demo: ## Run the service in one process, with its own PostgreSQL and Redis
 copy: ## Copy the repository under another name: make copy MODULE=github.com/acme/seats DIR=../seats NAME=seats WITHOUT="payments live"
 	@scripts/copy "$(MODULE)" "$(DIR)" "$(NAME)" $(WITHOUT)
 
-COMPOSE = VERSION=$$(git describe --always --dirty) docker compose
-
-up: .env ## Run the service in containers, at http://127.0.0.1:8080
-	$(COMPOSE) up --wait
-
-observe: .env ## Also run Prometheus, and Grafana at http://127.0.0.1:3000
-	$(COMPOSE) --profile observability up --wait
-
-down: .env ## Stop the containers; keep their data in volumes
-	$(COMPOSE) --profile observability down
-
-.env: # the compose files, and random secrets
-	@umask 077; scripts/env >$@
+-include containers.mk

@@ -8,11 +8,9 @@
 //
 // These fault tests know the service only by what domain_test.go describes. They call a thing that times out an item.
 // E2E_DOMAIN selects the service: order, the default, or invite, the example without shared rows and customers. A team
-// that times out other items adds a file like domain_order_test.go or domain_invite_test.go. Only payment_test.go and
-// fault_payment_test.go know payments: to the other files the payment provider is a second party. A team without payments
-// deletes both.
+// that times out other items adds a file like domain_order_test.go or domain_invite_test.go. To these files the payment
+// provider is a second party.
 //
-// The names of the files tell which parts of the service their tests need: page (the web pages), payment, live
-// (notifications), remind (reminders), ops (the operators' API), closesale and demo. A file whose tests need several
-// parts names all of them: page_ops_payment_test.go. To leave a part out, delete the files that name it.
+// The names of the files tell which parts of the service their tests need: page_ops_payment_test.go needs the web pages,
+// the operators' API and payments. To leave a part out, delete the files that name it.
 package e2e

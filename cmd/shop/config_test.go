@@ -237,13 +237,14 @@ func withServers(o serveCommand) serveCommand {
 	return o
 }
 
-// validOptions returns options that validate accepts, with as few parts as possible.
-func validOptions() serveCommand {
-	o := withServers(parsedOptions())
-	o.TokenKey = "0123456789abcdef0123456789abcdef"
-	o.Ops.OpsToken = "0123456789abcdef"
-	return o
+// secretsOfAPI are the secrets that a process with the role api must have.
+var secretsOfAPI = []string{
+	"--token-key=0123456789abcdef0123456789abcdef",
+	"--ops-token=0123456789abcdef",
 }
+
+// validOptions returns options that validate accepts, with as few parts as possible.
+func validOptions() serveCommand { return withServers(parsedOptions(secretsOfAPI...)) }
 
 // fullOptions returns options that validate accepts, with a value for each secret and each URL, so that no part is left
 // out.
@@ -374,11 +375,9 @@ func TestCheckSecret(t *testing.T) {
 // TestExitCodes runs commands that end before they serve. After exit code 2 the caller must change the command line or
 // the environment, and the message says which option.
 func TestExitCodes(t *testing.T) {
-	secrets := []string{"--token-key=0123456789abcdef0123456789abcdef"}
-	secrets = append(secrets, "--ops-token=0123456789abcdef")
 	database := "--database-url=" + testenv.Postgres(t)
 	serve := func(args ...string) []string {
-		return append(append([]string{"serve", "--http-addr=127.0.0.1:0"}, secrets...), args...)
+		return append(append([]string{"serve", "--http-addr=127.0.0.1:0"}, secretsOfAPI...), args...)
 	}
 	tests := []struct {
 		name        string
