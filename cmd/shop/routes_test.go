@@ -64,8 +64,8 @@ func checkHeadMatchesGet(t *testing.T, a *testApp, token string, more ...string)
 			paths = append(paths, r.Path)
 		}
 	}
-	if len(paths) < 8 {
-		t.Errorf("the paths are %q, want at least 8", paths)
+	if len(paths) < 7 {
+		t.Errorf("the paths are %q, want at least 7", paths)
 	}
 	for _, path := range paths {
 		want, _ := send(http.MethodGet, path)
