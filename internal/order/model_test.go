@@ -268,6 +268,9 @@ func (m *model) payHeld(rt *rapid.T) {
 }
 
 func (m *model) bringForward(rt *rapid.T) {
+	if len(m.orders) == 0 {
+		return // rapid gives up if it finds no step that is not skipped, and almost all steps need an order
+	}
 	o := m.drawOrder(rt)
 	if !o.canBringForward() {
 		rt.Skip("the deadline of the order is early, or has passed")
