@@ -403,6 +403,7 @@ func TestExitCodes(t *testing.T) {
 		{"serve without a database server", nil, serve("--database-url=postgres://shop:hunter2@127.0.0.1:1/shop", "--redis-url=redis://127.0.0.1:1/0"), 1, []string{"127.0.0.1:1"}},
 		{"invalid scheme of the Redis URL", nil, serve(database, "--redis-url=http://:hunter2@cache"), 2, []string{"Redis URL"}},
 		{"Redis URL of a socket", nil, serve(database, "--redis-url=unix:///run/redis.sock"), 2, []string{"Redis URL", "redis://"}},
+		{"too many shards", nil, serve(database, "--redis-url=redis://127.0.0.1:1/0", "--queue-shards=1025"), 2, []string{"SHOP_QUEUE_SHARDS", "1 to 1024"}},
 		{"invalid schedule", nil, serve(database, "--redis-url=redis://127.0.0.1:1/0", "--reconcile-schedule=often"), 2, []string{`"often"`}},
 		{"Redis URL with the database -1", nil, serve(database, "--redis-url=redis://:hunter2@127.0.0.1:1/-1"), 2, []string{"Redis URL", "-1"}},
 		{"a schedule with the interval 0", nil, serve(database, "--redis-url=redis://127.0.0.1:1/0", "--reconcile-schedule=@every 0s"), 2, []string{`"@every 0s"`, "at least 1s"}},

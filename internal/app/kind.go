@@ -49,7 +49,9 @@ func (k *Kind) Handle(handle delay.Handler, worker delay.WorkerConfig, table rec
 // outbox and a reconciler are lost when Redis is.
 func (p *Process) NewQueue(kind string) *delay.Queue {
 	queue, err := delay.NewQueue(p.Redis, delay.Config{Kind: kind, Shards: p.cfg.QueueShards})
-	p.Require(err)
+	if err != nil {
+		panic(err) // the name of the kind is wrong: the number of shards is an option, which is checked before
+	}
 	return queue
 }
 

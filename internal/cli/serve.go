@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/shop/internal/app"
+	"example.com/shop/internal/delay"
 	"example.com/shop/internal/option"
 	"example.com/shop/internal/reconcile"
 )
@@ -36,8 +37,8 @@ type Redis struct {
 
 // Check returns an error that names the options with wrong values.
 func (o Redis) Check() error {
-	if o.QueueShards < 1 {
-		return fmt.Errorf("%s is %d, want at least 1", option.Name("queue-shards"), o.QueueShards)
+	if o.QueueShards < 1 || o.QueueShards > delay.MaxShards {
+		return fmt.Errorf("%s is %d, want 1 to %d", option.Name("queue-shards"), o.QueueShards, delay.MaxShards)
 	}
 	return nil
 }

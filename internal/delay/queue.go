@@ -43,13 +43,16 @@ type shard struct {
 
 var validKind = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]*$`)
 
+// MaxShards is the largest number of shards of a queue. More would cost more commands: a worker asks each shard.
+const MaxShards = 1024
+
 // NewQueue returns the queue that cfg names. It sends nothing to Redis.
 func NewQueue(rdb redis.UniversalClient, cfg Config) (*Queue, error) {
 	if !validKind.MatchString(cfg.Kind) {
 		return nil, fmt.Errorf("queue kind %q: want lower case letters, digits, dots and dashes", cfg.Kind)
 	}
-	if cfg.Shards < 0 || cfg.Shards > 1024 {
-		return nil, fmt.Errorf("queue shards %d: want 1 to 1024", cfg.Shards)
+	if cfg.Shards < 0 || cfg.Shards > MaxShards {
+		return nil, fmt.Errorf("queue shards %d: want 1 to %d", cfg.Shards, MaxShards)
 	}
 	q := &Queue{rdb: rdb, kind: cfg.Kind, shards: make([]shard, max(cfg.Shards, 1))}
 	for i := range q.shards {
