@@ -114,22 +114,12 @@ func (c *toolCommand) open(ctx context.Context, program cli.Program) (*app.Proce
 type reconcileCommand struct{ toolCommand }
 
 func (c *reconcileCommand) Run(ctx context.Context, program cli.Program) error {
-	p, err := c.open(ctx, program)
-	if err != nil {
-		return err
-	}
-	defer p.Close()
-	return cli.Sweep(ctx, program, p)
+	return cli.Sweep(ctx, program, c.open)
 }
 
 // doctorCommand is `shop doctor`.
 type doctorCommand struct{ toolCommand }
 
 func (c *doctorCommand) Run(ctx context.Context, program cli.Program) error {
-	p, err := c.open(ctx, program)
-	if err != nil {
-		return err
-	}
-	defer p.Close()
-	return cli.Doctor(ctx, program, p, c.DatabaseURL)
+	return cli.Doctor(ctx, program, c.open, c.DatabaseURL)
 }

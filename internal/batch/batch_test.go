@@ -195,7 +195,7 @@ func (t *table) waitFor(ctx context.Context, row string) error {
 	return t.await(ctx, func(other string) bool { return other == row }, lockTimeout)
 }
 
-// Enter is the gate. It has room for two.
+// Enter implements the Gate of a table. Two callers can be in the gate at the same time.
 func (t *table) Enter(ctx context.Context) (leave func(), err error) {
 	for {
 		t.mu.Lock()

@@ -13,7 +13,7 @@ import (
 // Check is a check of `doctor`.
 type Check struct {
 	Subject string
-	Good    string // what is true if Run returns nil
+	Good    string // the text to print if Run returns nil
 	Run     func(context.Context) error
 }
 

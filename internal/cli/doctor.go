@@ -8,9 +8,14 @@ import (
 	"example.com/shop/internal/postgres"
 )
 
-// Doctor checks a process and its database, and prints a line for each check. It returns [ErrFailed] if a check fails. It
+// Doctor opens a process, checks it and its database, and prints a line for each check. It returns [ErrFailed] if a check fails. It
 // is `doctor`.
-func Doctor(ctx context.Context, program Program, p *app.Process, databaseURL string) error {
+func Doctor(ctx context.Context, program Program, open Opener, databaseURL string) error {
+	p, err := open(ctx, program)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
 	d := doctor{program: program}
 	schema := "that of this binary"
 	if p.NewerSchema != nil {

@@ -92,8 +92,16 @@ func (o *Tool) Open(ctx context.Context, program Program, add func(*app.Process)
 	return p, nil
 }
 
+// Opener opens the process of a command that runs once, with its parts.
+type Opener func(context.Context, Program) (*app.Process, error)
+
 // Sweep sweeps the tables of all kinds of task once, and prints the report. It is `reconcile`.
-func Sweep(ctx context.Context, program Program, p *app.Process) error {
+func Sweep(ctx context.Context, program Program, open Opener) error {
+	p, err := open(ctx, program)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
 	defer p.StartTrailing(ctx)()
 	report, err := p.Kinds.Sweep(ctx)
 	if err != nil {

@@ -330,8 +330,8 @@ class Orders {
     this.#cards.forEach((card) => card.tick());
   }
 
-  // refresh requests the newest orders, as many as are shown, or as many as one answer can hold. Then the parts refresh
-  // what they show of all orders that are shown.
+  // refresh requests the newest orders, as many as are shown, or as many as one answer can hold. Then each
+  // part refreshes what it shows about these orders.
   refresh = throttled(async () => {
     const limit = Math.min(Math.max(pageSize, this.#cards.size), maxPageSize);
     const page = await request('GET', `/api/orders?limit=${limit}`);
@@ -563,7 +563,7 @@ function refreshAll() {
 }
 
 // These are set and filled by the parts of the page.
-let notifications = null; // what tells the page about changes, besides polling
+let notifications = null; // the part that receives notifications; null: the page only polls
 let newWayToPay = () => null; // see OrderCard
 const signInSteps = [];
 const refreshers = [];

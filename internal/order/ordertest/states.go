@@ -100,7 +100,7 @@ func (s *Shop) BringForward(t testing.TB, id uuid.UUID) {
 	s.Exec(t, BringForwardSQL, id, HoldKind)
 }
 
-// An Operation is what somebody does to an order. It returns the error for that person.
+// Operation does something to an order, for instance pays it. It returns the error that the caller of the service gets.
 type Operation func(t testing.TB, customer, product, id uuid.UUID) error
 
 // Operations returns the operations of package order, by name.
