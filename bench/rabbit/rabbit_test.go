@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strconv"
 	"testing"
 
 	"example.com/shop/internal/testenv"
@@ -55,11 +54,12 @@ func TestStartReportsATakenPort(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ln, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[i])))
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer ln.Close()
+			ports[i] = ln.Addr().(*net.TCPAddr).Port
 			s, err := startOn(t.Context(), script, t.TempDir(), ports)
 			if err == nil {
 				err = s.Stop()
