@@ -30,16 +30,6 @@ func fails(t *testing.T, env []string, code int, args ...string) string {
 	return text
 }
 
-// contains checks that a text contains all the parts.
-func contains(t *testing.T, text string, parts ...string) {
-	t.Helper()
-	for _, part := range parts {
-		if !strings.Contains(text, part) {
-			t.Errorf("%q does not contain %q", text, part)
-		}
-	}
-}
-
 // TestInvalidConfiguration runs commands with an invalid configuration. Each error names what is wrong and what is
 // expected.
 func TestInvalidConfiguration(t *testing.T) {

@@ -7,7 +7,7 @@
 // that each customer got with the database and with a model of one item (history_test.go).
 //
 // These fault tests know the service only by what domain_test.go describes. They call a thing that times out an item.
-// E2E_DOMAIN selects the service: order, the default, or invite, the example without shared rows and customers. A team
+// E2E_DOMAIN selects the service by the name in its domainSpec. A team
 // that times out other items adds a file like domain_order_test.go or domain_invite_test.go. To these files the payment
 // provider is a second party.
 //

@@ -20,6 +20,7 @@ const timeoutFlag = "--order-timeout"
 
 // orders is the program cmd/shop. Orders hold stock, and are cancelled unless they are paid in time.
 var orders = domainSpec{
+	name:    "order",
 	program: "shop",
 	source:  "../cmd/shop",
 	migrate: []string{"migrate", "--seed"},

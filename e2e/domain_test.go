@@ -13,23 +13,26 @@ import (
 	"example.com/shop/internal/testenv/parttest"
 )
 
-// The fault tests run against one of these services, which E2E_DOMAIN names. Each has a file of its own, domain_*_test.go.
-// By default it is order. A team with another service adds a file and a line. These tests are in the files harness, client, proxy, deployment,
-// load, history, chaos, crash, outage, stuck and fault_*, and know the service only through domainSpec. The other tests
-// know orders.
-var domains = map[string]domainSpec{
-	"order":  orders,
-	"invite": invitations,
+// The fault tests run against one of these services: the one whose name E2E_DOMAIN is, or else the first. Each has a file
+// of its own, domain_*_test.go. A team with another service adds a file and a line. These tests are in the files harness,
+// client, proxy, deployment, load, history, chaos, crash, outage, stuck and fault_*, and know the service only through
+// domainSpec. The other tests know orders.
+var domains = []domainSpec{
+	orders,
+	invitations,
 }
 
 // domain is the service under test.
 var domain = func() domainSpec {
-	name := cmp.Or(os.Getenv("E2E_DOMAIN"), "order")
-	spec, ok := domains[name]
-	if !ok {
-		panic(fmt.Sprintf("E2E_DOMAIN is %q, want one of %q", name, slices.Sorted(maps.Keys(domains))))
+	name := cmp.Or(os.Getenv("E2E_DOMAIN"), domains[0].name)
+	var names []string
+	for _, d := range domains {
+		if d.name == name {
+			return d
+		}
+		names = append(names, d.name)
 	}
-	return spec
+	panic(fmt.Sprintf("E2E_DOMAIN is %q, want one of %q", name, names))
 }()
 
 // Names of the program.
@@ -64,6 +67,7 @@ const (
 // domainSpec describes a service under test: its program, the requests of its REST API, and the SQL with which the tests
 // read all items and block the service.
 type domainSpec struct {
+	name    string   // in E2E_DOMAIN
 	program string   // the binary, its application_name in PostgreSQL, and the prefix of its metrics
 	source  string   // the directory of its package main
 	migrate []string // the command that creates the tables, and the rows that the tests need

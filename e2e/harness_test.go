@@ -303,3 +303,13 @@ func eventually(t testing.TB, state string, reached func() bool) {
 	t.Helper()
 	testenv.EventuallyWithin(t, patience, state, reached)
 }
+
+// contains checks that a text contains all the parts.
+func contains(t *testing.T, text string, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			t.Errorf("%q does not contain %q", text, part)
+		}
+	}
+}

@@ -18,6 +18,11 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
+const (
+	repositoryRoot = "../.."
+	modulePath     = "example.com/shop"
+)
+
 // The rules of imports between the packages of the module. Tests are left out: they may import any package.
 //
 //   - A command is a package below cmd or examples. It imports any packages except commands.

@@ -16,11 +16,9 @@ import (
 // program. These constants hold the names that they use. A copy of the module that uses other names changes them here.
 // Each check fails if it finds nothing to compare.
 const (
-	repositoryRoot = "../.."
-	modulePath     = "example.com/shop"
-	metricPrefix   = "shop_"
-	optionPrefix   = "SHOP_"
-	taskKind       = order.CancelKind
+	metricPrefix = "shop_"
+	optionPrefix = "SHOP_"
+	taskKind     = order.CancelKind
 
 	readmeFile        = "README.md"
 	docsFolder        = "docs"

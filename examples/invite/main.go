@@ -1,12 +1,5 @@
 // Command invite is a minimal service on the packages that every copy keeps. An invitation expires unless it is
-// accepted within a minute. The service has one table, no shared rows, no page and no authentication, except for the
-// operators' API. The command demo runs it on a private PostgreSQL, and on a stand-in for Redis within its process:
-//
-//	go run ./examples/invite demo
-//	curl -d '{"email":"ada@example.com"}' -H 'Content-Type: application/json' localhost:8090/invitations
-//	curl -X POST localhost:8090/invitations/ID/accept
-//
-// docs/make-it-yours.md walks through it. The fault tests of package e2e run against it too.
+// accepted within a minute. README.md describes it.
 package main
 
 import (
@@ -71,14 +64,8 @@ func (c *serveCommand) Run(ctx context.Context, program cli.Program) error {
 	return c.Serve.Run(ctx, program, c.addParts)
 }
 
-// addParts adds the parts to a process.
-func (c *serveCommand) addParts(p *app.Process) {
-	addInvitations(p, c.Timeout)
-	ops.Add(p, c.Ops)
-}
-
-// migrateCommand is `invite migrate`. The migrations create the outbox and the table of the reconciler's reports. They
-// also create the tables of orders, which stay empty here.
+// migrateCommand is `invite migrate`. The migrations create the outbox and the table of the reconciler's reports, and
+// also the tables of orders, if there are any; they stay empty here.
 type migrateCommand struct{ cli.Migrate }
 
 func (c *migrateCommand) Run(ctx context.Context, program cli.Program) error {
