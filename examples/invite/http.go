@@ -66,7 +66,7 @@ func notFound(err error, id uuid.UUID) error {
 	return err
 }
 
-var errExpired = rest.Kind{Code: "invitation-expired", Status: http.StatusConflict, Title: "Invitation expired"}
+var errExpired = rest.Class{Code: "invitation-expired", Status: http.StatusConflict, Title: "Invitation expired"}
 
 func readEmail(c *gin.Context) (string, error) {
 	body, err := rest.ReadObject(c)

@@ -93,7 +93,7 @@ func TestCloseSale(t *testing.T) {
 	if got := parttest.Counter(t, s.Metrics, "orders_brought_forward_total"); got != 3 {
 		t.Errorf("orders_brought_forward_total is %v, want 3", got)
 	}
-	if _, err := s.CloseSale(t.Context(), uuid.New()); parttest.KindOf(err) != rest.NotFound {
+	if _, err := s.CloseSale(t.Context(), uuid.New()); parttest.ClassOf(err) != rest.NotFound {
 		t.Errorf("CloseSale of an unknown product returns %v, want code %s", err, rest.NotFound.Code)
 	}
 	s.CheckInvariants(t, 0)
@@ -159,7 +159,7 @@ func TestCloseSaleInPagesDuringTraffic(t *testing.T) {
 	background := func(do func(id uuid.UUID) error, of []uuid.UUID) {
 		traffic.Go(func() {
 			for i := 0; i < len(of) && !stop.Load(); i++ {
-				if err := do(of[i]); err != nil && parttest.KindOf(err).Code != "" && parttest.KindOf(err).Status == 0 {
+				if err := do(of[i]); err != nil && parttest.ClassOf(err).Code != "" && parttest.ClassOf(err).Status == 0 {
 					t.Error(err)
 				}
 			}

@@ -135,7 +135,7 @@ func (f *Faults) wipeRedis(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	if err := f.process.Redis.FlushAll(ctx).Err(); err != nil {
-		return &rest.Error{Kind: rest.Unavailable, Detail: "Redis does not answer. Start Redis, then wipe it.", Err: fmt.Errorf("wipe Redis: %w", err)}
+		return &rest.Error{Class: rest.Unavailable, Detail: "Redis does not answer. Start Redis, then wipe it.", Err: fmt.Errorf("wipe Redis: %w", err)}
 	}
 	return nil
 }

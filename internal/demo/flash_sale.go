@@ -128,7 +128,7 @@ func (s *flashSale) buy(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, app.RequestTimeout)
 		defer cancel()
 		err := s.orders.PlaceOne(ctx, customer, saleProduct)
-		if err != nil && rest.AsError(err).Kind.Status == http.StatusServiceUnavailable {
+		if err != nil && rest.AsError(err).Class.Status == http.StatusServiceUnavailable {
 			return retry.RetryableError(err)
 		}
 		return err
@@ -143,12 +143,12 @@ func (s *flashSale) count(err error) {
 		s.state.Sold++
 		return
 	}
-	kind := rest.AsError(err).Kind
-	if kind.Status >= http.StatusInternalServerError {
+	class := rest.AsError(err).Class
+	if class.Status >= http.StatusInternalServerError {
 		s.state.Failed++
 		return
 	}
-	s.state.Refused[kind.Code]++
+	s.state.Refused[class.Code]++
 }
 
 // end records the result of a sale.

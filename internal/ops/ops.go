@@ -199,5 +199,5 @@ func (a *api) redrive(c *gin.Context) error {
 }
 
 func redisDown(err error) error {
-	return &rest.Error{Kind: rest.Unavailable, Detail: "Redis, which stores the dead letters, does not answer. Repeat the request when Redis is back.", Err: err}
+	return &rest.Error{Class: rest.Unavailable, Detail: "Redis, which stores the dead letters, does not answer. Repeat the request when Redis is back.", Err: err}
 }

@@ -292,7 +292,7 @@ func TestBadOrderFailsAlone(t *testing.T) {
 				results := s.placeInOneBatch(t, requests...)
 				for n, i := range bad {
 					err := results[i-n].err
-					if err == nil || !strings.Contains(err.Error(), "a bad order") || rest.AsError(err).Kind != rest.Internal {
+					if err == nil || !strings.Contains(err.Error(), "a bad order") || rest.AsError(err).Class != rest.Internal {
 						t.Errorf("placement %d returns %v, want an internal error that wraps that of PostgreSQL", i, err)
 					}
 					results = append(results[:i-n:i-n], results[i-n+1:]...)

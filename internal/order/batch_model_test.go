@@ -81,7 +81,7 @@ type batchOrder struct {
 
 // expected is the expected answer to a placement.
 type expected struct {
-	kind   rest.Kind   // of the rejection; the zero kind: none
+	class  rest.Class  // of the rejection; the zero class: none
 	order  *batchOrder // placed or replayed
 	replay bool
 	fields []string // the pointers of the field errors of a wrong product
@@ -147,11 +147,11 @@ func (m *batchModel) place(r request) expected {
 	key := customerKey{r.customer, r.IdempotencyKey}
 	if before, found := m.keys[key]; found && r.IdempotencyKey != "" {
 		if before.lines != canonical(r.Lines) {
-			return expected{kind: rest.KeyReused}
+			return expected{class: rest.KeyReused}
 		}
 		return expected{order: before.batch, replay: true}
 	}
-	if rejection := m.rejection(r); rejection.kind != (rest.Kind{}) {
+	if rejection := m.rejection(r); rejection.class != (rest.Class{}) {
 		return rejection
 	}
 	o := &batchOrder{modelOrder: modelOrder{lines: r.Lines, status: order.Pending}, customer: r.customer}
@@ -169,20 +169,20 @@ func (m *batchModel) adjust(o *batchOrder, sign int64) {
 	}
 }
 
-// rejection returns the reason why a placement is rejected, with the zero kind if it is not.
+// rejection returns the reason why a placement is rejected, with the zero class if it is not.
 func (m *batchModel) rejection(r request) expected {
 	if f := r.pointers("product_id", func(l order.Line) bool { return m.products[l.ProductID] == nil }); f != nil {
-		return expected{kind: order.UnknownProduct, fields: f}
+		return expected{class: order.UnknownProduct, fields: f}
 	}
 	currency := m.products[r.Lines[0].ProductID].currency
 	if slices.ContainsFunc(r.Lines, func(l order.Line) bool { return m.products[l.ProductID].currency != currency }) {
-		return expected{kind: order.MixedCurrencies, fields: r.pointers("product_id", func(order.Line) bool { return true })}
+		return expected{class: order.MixedCurrencies, fields: r.pointers("product_id", func(order.Line) bool { return true })}
 	}
 	switch {
 	case m.lacking(r) != nil:
-		return expected{kind: order.OutOfStock}
+		return expected{class: order.OutOfStock}
 	case m.overBounds(r):
-		return expected{kind: order.TooManyOpen}
+		return expected{class: order.TooManyOpen}
 	default:
 		return expected{}
 	}
@@ -257,32 +257,32 @@ func (m *batchModel) compare(rt *rapid.T, requests []request, i int, got result,
 	}
 	if got.err == nil {
 		if want.order == nil || got.order.ID != want.order.id || got.replayed != want.replay {
-			fail("want order %v, replayed %v, code %q", want.order, want.replay, want.kind.Code)
+			fail("want order %v, replayed %v, code %q", want.order, want.replay, want.class.Code)
 		}
 		return
 	}
-	kind, customer := parttest.KindOf(got.err), requests[i].customer
+	class, customer := parttest.ClassOf(got.err), requests[i].customer
 	var fields []string
 	for _, f := range got.err.(*rest.Error).Fields {
 		fields = append(fields, f.Pointer)
 	}
 	open, named := got.err.(*rest.Error).Extensions["open_orders"].([]uuid.UUID)
 	all := newestFirst(m.open(customer))
-	late := want.kind == order.OutOfStock || want.kind == order.TooManyOpen
+	late := want.class == order.OutOfStock || want.class == order.TooManyOpen
 	switch {
 	case want.order != nil:
 		fail("want order %v", want.order)
-	case kind == order.OutOfStock && late:
+	case class == order.OutOfStock && late:
 		if lacking := m.lacking(requests[i]); len(fields) == 0 || !containsAll(lacking, fields) {
 			fail("field errors are at %v, want some of %v", fields, lacking)
 		}
-	case kind == order.TooManyOpen && late:
+	case class == order.TooManyOpen && late:
 		inSequence := slices.IsSortedFunc(open, func(a, b uuid.UUID) int { return slices.Index(all, a) - slices.Index(all, b) })
 		if !m.overBounds(requests[i]) || !named || !inSequence || !containsAll(all, open) {
 			fail("the open orders are %v, want some of %v, the newest first", open, all)
 		}
-	case kind != want.kind || !slices.Equal(fields, want.fields):
-		fail("want code %q and field errors at %v", want.kind.Code, want.fields)
+	case class != want.class || !slices.Equal(fields, want.fields):
+		fail("want code %q and field errors at %v", want.class.Code, want.fields)
 	}
 }
 

@@ -106,7 +106,7 @@ func wantsWithKey(customer uuid.UUID, key string, lines ...order.Line) request {
 func (r result) String() string {
 	switch {
 	case r.err != nil:
-		return parttest.KindOf(r.err).Code
+		return parttest.ClassOf(r.err).Code
 	case r.replayed:
 		return "replayed"
 	}
@@ -411,7 +411,7 @@ func TestPlaceWithoutBatches(t *testing.T) {
 	if err != nil || o == nil || o.CustomerID != customer || len(o.Items) != 1 {
 		t.Fatalf("the first placement returns order %+v, error %v; want an order", o, err)
 	}
-	if o, err := s.PlaceAlone(t.Context(), customer, p); parttest.KindOf(err) != order.OutOfStock || o != nil {
+	if o, err := s.PlaceAlone(t.Context(), customer, p); parttest.ClassOf(err) != order.OutOfStock || o != nil {
 		t.Errorf("the second placement returns order %+v, error %v; want code %s", o, err, order.OutOfStock.Code)
 	}
 	if n := s.Available(t, product); n != 1 {

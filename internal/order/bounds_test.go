@@ -21,7 +21,7 @@ import (
 // the ids of the open orders, the newest first.
 func checkTooManyOpen(t *testing.T, err error, pointers []string, open ...*order.Order) {
 	t.Helper()
-	if parttest.KindOf(err) != order.TooManyOpen {
+	if parttest.ClassOf(err) != order.TooManyOpen {
 		t.Errorf("Place returns %v, want code %s", err, order.TooManyOpen.Code)
 		return
 	}
@@ -100,7 +100,7 @@ func TestMaxOpenUnits(t *testing.T) {
 
 	_, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(a, 4)}})
 	name := "product " + a.String()[:4]
-	if want := name + ": 4 wanted, 5 in your open orders, at most 5 of both together"; parttest.KindOf(err) != order.TooManyOpen || err.(*rest.Error).Fields[0].Detail != want {
+	if want := name + ": 4 wanted, 5 in your open orders, at most 5 of both together"; parttest.ClassOf(err) != order.TooManyOpen || err.(*rest.Error).Fields[0].Detail != want {
 		t.Errorf("the error is %v, with fields %v; want the detail %q", err, rest.AsError(err).Fields, want)
 	}
 
@@ -197,14 +197,14 @@ func TestReasonsHaveAnOrder(t *testing.T) {
 		s.place(t, customer, line(euros, 1))
 		for _, test := range []struct {
 			lines []order.Line
-			want  rest.Kind
+			want  rest.Class
 		}{
 			{[]order.Line{line(uuid.New(), 1), line(dollars, 6), line(few, 2)}, order.UnknownProduct},
 			{[]order.Line{line(dollars, 6), line(few, 2)}, order.MixedCurrencies},
 			{[]order.Line{line(few, 6)}, order.OutOfStock},
 			{[]order.Line{line(euros, 6)}, order.TooManyOpen},
 		} {
-			if err := s.try(t, customer, test.lines...); parttest.KindOf(err) != test.want {
+			if err := s.try(t, customer, test.lines...); parttest.ClassOf(err) != test.want {
 				t.Errorf("lines %v: %v, want code %s", test.lines, err, test.want.Code)
 			}
 		}
@@ -223,7 +223,7 @@ func TestBoundDoesNotRejectReplay(t *testing.T) {
 		}
 	}
 	p.Lines[0].Quantity = 1
-	if _, _, err := s.Place(t.Context(), customer, p); parttest.KindOf(err) != rest.KeyReused {
+	if _, _, err := s.Place(t.Context(), customer, p); parttest.ClassOf(err) != rest.KeyReused {
 		t.Errorf("Place returns %v, want code %s", err, rest.KeyReused.Code)
 	}
 }
@@ -264,8 +264,8 @@ func TestParallelPlacementsKeepBounds(t *testing.T) {
 				wg.Go(func() {
 					_, _, err := services[i%len(services)].Place(t.Context(), customer,
 						order.Placement{Lines: []order.Line{line(products[i%len(products)], test.quantity)}})
-					switch parttest.KindOf(err) {
-					case rest.Kind{}:
+					switch parttest.ClassOf(err) {
+					case rest.Class{}:
 						placed.Add(1)
 					case order.TooManyOpen:
 						rejected.Add(1)

@@ -145,9 +145,9 @@ func withOpenOrders(rejection *rest.Error, ids []uuid.UUID) *rest.Error {
 	return rejection
 }
 
-// rejectLines returns an error of the kind. It has a field error for each line for which check returns a detail. It returns
+// rejectLines returns an error of the class. It has a field error for each line for which check returns a detail. It returns
 // nil if check returns "" for all lines.
-func rejectLines(kind rest.Kind, detail string, p Placement, field string, check func(Line) string) *rest.Error {
+func rejectLines(class rest.Class, detail string, p Placement, field string, check func(Line) string) *rest.Error {
 	var errs []rest.FieldError
 	for i, line := range p.Lines {
 		if detail := check(line); detail != "" {
@@ -157,5 +157,5 @@ func rejectLines(kind rest.Kind, detail string, p Placement, field string, check
 	if len(errs) == 0 {
 		return nil
 	}
-	return &rest.Error{Kind: kind, Detail: detail, Fields: errs}
+	return &rest.Error{Class: class, Detail: detail, Fields: errs}
 }

@@ -294,7 +294,7 @@ func TestExtensionLongerThanTheHold(t *testing.T) {
 	if left, ok := s.Deliver(t, id)[0].Retry(); !ok || !ordertest.Near(left, extension) {
 		t.Errorf("at the end of the old hold the task is due again in %v (%v), want about %v", left, ok, extension)
 	}
-	if _, err := s.Pay(t.Context(), customer, id); parttest.KindOf(err) != order.CheckoutOpen {
+	if _, err := s.Pay(t.Context(), customer, id); parttest.ClassOf(err) != order.CheckoutOpen {
 		t.Errorf("Pay returns %v, want code %s", err, order.CheckoutOpen.Code)
 	}
 	s.Release(t, id)
@@ -312,13 +312,13 @@ func TestNoExtension(t *testing.T) {
 	s := newShop(t, func(c *order.Config) { c.Extension = 0 })
 	customer, product := s.Customer(t), s.Product(t, 2)
 	o := s.place(t, customer, line(product, 1))
-	if _, err := s.Extend(t.Context(), customer, o.ID); parttest.KindOf(err) != order.NotExtendable || o.ExtensionSeconds != 0 {
+	if _, err := s.Extend(t.Context(), customer, o.ID); parttest.ClassOf(err) != order.NotExtendable || o.ExtensionSeconds != 0 {
 		t.Errorf("Extend of an order with extension_seconds %v returns %v, want code %s", o.ExtensionSeconds, err, order.NotExtendable.Code)
 	}
 	if _, err := s.Pay(t.Context(), customer, o.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Extend(t.Context(), customer, o.ID); parttest.KindOf(err) != order.AlreadyPaid {
+	if _, err := s.Extend(t.Context(), customer, o.ID); parttest.ClassOf(err) != order.AlreadyPaid {
 		t.Errorf("Extend of a paid order returns %v, want code %s", err, order.AlreadyPaid.Code)
 	}
 }

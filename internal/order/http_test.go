@@ -199,7 +199,7 @@ func TestHeldOrderJourney(t *testing.T) {
 	}
 }
 
-// TestInvalidRequests checks the problem that answers each kind of invalid request, and that no order is placed. Of the
+// TestInvalidRequests checks the problem that answers each form of invalid request, and that no order is placed. Of the
 // requests that package rest rejects, it sends only samples: they show that the routes use package rest, and that the
 // contract lists the answers. The tests of package rest send all of them.
 func TestInvalidRequests(t *testing.T) {
@@ -217,7 +217,7 @@ func TestInvalidRequests(t *testing.T) {
 		method, path, body string
 		headers            []string
 		status             int
-		kind               rest.Kind
+		class              rest.Class
 		fields             []string // pointers and parameters of the field errors
 	}{
 		"malformed JSON":            {"POST", "/api/orders", `{"items":[`, nil, 400, rest.Malformed, nil},
@@ -261,8 +261,8 @@ func TestInvalidRequests(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := s.send(t, test.method, test.path, test.body, append(test.headers, auth)...)
 			problem := a.problem(t)
-			if a.status != test.status || problem.Status != test.status || problem.Type != "/problems/"+test.kind.Code {
-				t.Errorf("the answer is %d %s, want %d and %s", a.status, a.body, test.status, test.kind.Code)
+			if a.status != test.status || problem.Status != test.status || problem.Type != "/problems/"+test.class.Code {
+				t.Errorf("the answer is %d %s, want %d and %s", a.status, a.body, test.status, test.class.Code)
 			}
 			if problem.Title == "" || problem.Detail == "" || problem.Instance == "" || problem.RequestID != a.header.Get("X-Request-Id") {
 				t.Errorf("the problem lacks a title, detail, instance or request id: %s", a.body)

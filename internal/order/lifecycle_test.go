@@ -27,10 +27,10 @@ func TestLifecycle(t *testing.T) {
 		s.Deliver(t, id)
 		return s.Get(t.Context(), c, id)
 	}
-	noError := rest.Kind{}
+	noError := rest.Class{}
 	type step struct {
-		do   func(t *testing.T, s *shop, c, id uuid.UUID) (*order.Order, error)
-		kind rest.Kind // of the error
+		do    func(t *testing.T, s *shop, c, id uuid.UUID) (*order.Order, error)
+		class rest.Class // of the error
 	}
 
 	s := newShop(t)
@@ -61,8 +61,8 @@ func TestLifecycle(t *testing.T) {
 			o := s.place(t, customer, line(product, 2))
 			for i, step := range test.steps {
 				after, err := step.do(t, s, customer, o.ID)
-				if parttest.KindOf(err) != step.kind {
-					t.Fatalf("step %d returns %v, want code %q", i, err, step.kind.Code)
+				if parttest.ClassOf(err) != step.class {
+					t.Fatalf("step %d returns %v, want code %q", i, err, step.class.Code)
 				}
 				if err == nil && (len(after.Items) != 1 || after.TotalCents != 200 || after.ServerTime.IsZero()) {
 					t.Errorf("step %d returns %+v; want 1 item, a total of 200 cents and the server's time", i, after)
@@ -154,7 +154,7 @@ func TestOrdersAreHiddenFromOtherCustomers(t *testing.T) {
 		"cancel": func() error { _, err := s.Cancel(t.Context(), other, o.ID); return err },
 		"extend": func() error { _, err := s.Extend(t.Context(), other, o.ID); return err },
 	} {
-		if err := do(); parttest.KindOf(err) != rest.NotFound {
+		if err := do(); parttest.ClassOf(err) != rest.NotFound {
 			t.Errorf("%s returns %v, want code %s", name, err, rest.NotFound.Code)
 		}
 	}
@@ -199,7 +199,7 @@ func TestDeadlinePassesDuringLockWait(t *testing.T) {
 			if err := holder.Commit(); err != nil {
 				t.Fatal(err)
 			}
-			if err := <-result; parttest.KindOf(err) != order.DeadlinePassed {
+			if err := <-result; parttest.ClassOf(err) != order.DeadlinePassed {
 				t.Errorf("%s returns %v, want code %s", name, err, order.DeadlinePassed.Code)
 			}
 		})

@@ -77,8 +77,8 @@ type modelOrder struct {
 	forward   bool // its deadline is at most a minute away
 }
 
-// rejected returns the kind of error for an order whose end, or whose deadline, rules out a change by its customer.
-func (o *modelOrder) rejected() rest.Kind {
+// rejected returns the class of error for an order whose end, or whose deadline, rules out a change by its customer.
+func (o *modelOrder) rejected() rest.Class {
 	switch {
 	case o.status == order.Paid:
 		return order.AlreadyPaid
@@ -87,7 +87,7 @@ func (o *modelOrder) rejected() rest.Kind {
 	case o.status == order.Cancelled, o.expired:
 		return order.DeadlinePassed
 	}
-	return rest.Kind{}
+	return rest.Class{}
 }
 
 // due reports whether the order is due to be cancelled.
@@ -119,7 +119,7 @@ func (m *model) place(rt *rapid.T) {
 	want := m.expectPlaced(key, lines)
 
 	o, replayed, err := m.shop.Place(m.t.Context(), m.customer, order.Placement{IdempotencyKey: key, Lines: lines})
-	if parttest.KindOf(err) != want {
+	if parttest.ClassOf(err) != want {
 		rt.Fatalf("Place returns %v, want code %q", err, want.Code)
 	}
 	if err != nil {
@@ -143,20 +143,20 @@ func (m *model) place(rt *rapid.T) {
 	}
 }
 
-// expectPlaced returns the kind of error that Place must return, the zero kind for none.
-func (m *model) expectPlaced(key string, lines []order.Line) rest.Kind {
+// expectPlaced returns the class of error that Place must return, the zero class for none.
+func (m *model) expectPlaced(key string, lines []order.Line) rest.Class {
 	if before, known := m.keys[key]; known {
 		if before.lines != canonical(lines) {
 			return rest.KeyReused
 		}
-		return rest.Kind{}
+		return rest.Class{}
 	}
 	for _, l := range lines {
 		if m.available[l.ProductID] < l.Quantity {
 			return order.OutOfStock
 		}
 	}
-	return rest.Kind{}
+	return rest.Class{}
 }
 
 // canonical formats lines. The same lines in another order give the same text.
@@ -188,16 +188,16 @@ func (m *model) pay(rt *rapid.T) {
 	want := o.rejected()
 	switch {
 	case o.status == order.Paid:
-		want = rest.Kind{}
+		want = rest.Class{}
 	case o.status == order.Pending && o.requested:
 		want = order.Cancelling
-	case want != rest.Kind{}:
+	case want != rest.Class{}:
 	case o.held:
 		want = order.CheckoutOpen
 	default:
 		o.status = order.Paid
 	}
-	if _, err := m.shop.Pay(m.t.Context(), m.customer, o.id); parttest.KindOf(err) != want {
+	if _, err := m.shop.Pay(m.t.Context(), m.customer, o.id); parttest.ClassOf(err) != want {
 		rt.Fatalf("Pay of order %+v returns %v, want code %q", o, err, want.Code)
 	}
 }
@@ -207,17 +207,17 @@ func (m *model) cancel(rt *rapid.T) {
 	want := o.rejected()
 	switch {
 	case want == order.AlreadyCancelled:
-		want = rest.Kind{}
+		want = rest.Class{}
 	case o.status == order.Pending && o.requested && o.held:
-		want = rest.Kind{}
-	case o.status == order.Pending && o.held && want == rest.Kind{}:
+		want = rest.Class{}
+	case o.status == order.Pending && o.held && want == rest.Class{}:
 		o.requested = true
-	case o.status == order.Pending && (o.requested || want == rest.Kind{}):
-		want = rest.Kind{}
+	case o.status == order.Pending && (o.requested || want == rest.Class{}):
+		want = rest.Class{}
 		o.status, o.reason = order.Cancelled, order.ByCustomer
 		m.adjustStock(o, 1)
 	}
-	if _, err := m.shop.Cancel(m.t.Context(), m.customer, o.id); parttest.KindOf(err) != want {
+	if _, err := m.shop.Cancel(m.t.Context(), m.customer, o.id); parttest.ClassOf(err) != want {
 		rt.Fatalf("Cancel of order %+v returns %v, want code %q", o, err, want.Code)
 	}
 }
@@ -226,13 +226,13 @@ func (m *model) extend(rt *rapid.T) {
 	o := m.drawOrder(rt)
 	want := o.rejected()
 	switch {
-	case want != rest.Kind{}:
+	case want != rest.Class{}:
 	case o.requested, o.extended:
 		want = order.NotExtendable
 	default:
 		o.extended, o.forward = true, false
 	}
-	if _, err := m.shop.Extend(m.t.Context(), m.customer, o.id); parttest.KindOf(err) != want {
+	if _, err := m.shop.Extend(m.t.Context(), m.customer, o.id); parttest.ClassOf(err) != want {
 		rt.Fatalf("Extend of order %+v returns %v, want code %q", o, err, want.Code)
 	}
 }
@@ -325,7 +325,7 @@ func (m *model) check(rt *rapid.T) {
 	for _, o := range m.orders {
 		got, err := m.shop.Get(m.t.Context(), m.customer, o.id)
 		if err != nil || got.Status != o.status || got.CancelReason != o.reason || (got.HoldUntil != nil) != o.held ||
-			(got.ExtendedAt != nil) != o.extended || (got.ExtensionSeconds > 0) != (o.rejected() == rest.Kind{} && !o.extended && !o.requested) ||
+			(got.ExtendedAt != nil) != o.extended || (got.ExtensionSeconds > 0) != (o.rejected() == rest.Class{} && !o.extended && !o.requested) ||
 			(got.CancelRequestedAt != nil) != (o.requested || o.reason == order.ByCustomer) {
 			rt.Fatalf("Get returns %+v, %v; want %+v", got, err, o)
 		}

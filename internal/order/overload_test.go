@@ -60,7 +60,7 @@ func TestOverload(t *testing.T) {
 		t.Errorf("placements are rejected when the first one has waited for %v, want at least %v", waited, order.MaxPlacementWait)
 	}
 	counted := counter(t, s.Metrics, "orders_refused_total", "overloaded")
-	if err := s.try(t, customer, line(product, 1)); parttest.KindOf(err) != rest.Overloaded {
+	if err := s.try(t, customer, line(product, 1)); parttest.ClassOf(err) != rest.Overloaded {
 		t.Errorf("Place returns %v, want code %s", err, rest.Overloaded.Code)
 	}
 	for _, headers := range [][]string{nil, {auth}, {"Authorization: Bearer wrong"}} {
@@ -125,7 +125,7 @@ func TestPlaceWithEndedContext(t *testing.T) {
 		testenv.Eventually(t, "a placement in the queue", func() bool { return queued() > before })
 	}
 	cancel()
-	if err := <-results[1]; parttest.KindOf(err) != rest.Overloaded {
+	if err := <-results[1]; parttest.ClassOf(err) != rest.Overloaded {
 		t.Errorf("Place returns %v, want code %s", err, rest.Overloaded.Code)
 	}
 	release()
@@ -156,7 +156,7 @@ func TestContextEndsDuringBatch(t *testing.T) {
 	}()
 	testenv.AwaitLockWait(t, s.DB)
 	cancel()
-	if err := <-result; parttest.KindOf(err) != rest.Unavailable || !strings.Contains(err.Error(), "may or may not") {
+	if err := <-result; parttest.ClassOf(err) != rest.Unavailable || !strings.Contains(err.Error(), "may or may not") {
 		t.Errorf("Place returns %v, want code %s, and that the outcome is unknown", err, rest.Unavailable.Code)
 	}
 	release()
@@ -183,7 +183,7 @@ func TestOverloadLog(t *testing.T) {
 		synctest.Wait()
 		<-time.After(order.MaxPlacementWait + 1)
 		for range 250 { // in 25 s
-			if parttest.KindOf(admitted(s)) != rest.Overloaded {
+			if parttest.ClassOf(admitted(s)) != rest.Overloaded {
 				t.Fatal("Admit returns no error, want overloaded")
 			}
 			<-time.After(100 * time.Millisecond)
@@ -192,7 +192,7 @@ func TestOverloadLog(t *testing.T) {
 			t.Errorf("the log has %d lines about placements that were rejected for 25 s, want 3", n)
 		}
 		cancel()
-		if err := <-result; parttest.KindOf(err) != rest.Overloaded {
+		if err := <-result; parttest.ClassOf(err) != rest.Overloaded {
 			t.Errorf("Place returns %v, want code %s", err, rest.Overloaded.Code)
 		}
 		if err := admitted(s); err != nil {
@@ -224,7 +224,7 @@ func TestTooManyPlacementsUnderWay(t *testing.T) {
 		}
 		ends = append(ends, done)
 	}
-	if err := admitted(s.Service); parttest.KindOf(err) != rest.Overloaded {
+	if err := admitted(s.Service); parttest.ClassOf(err) != rest.Overloaded {
 		t.Errorf("Admit returns %v for one placement too many, want code %s", err, rest.Overloaded.Code)
 	}
 	if log := s.Log.String(); strings.Count(log, "placements are rejected") != 1 || !strings.Contains(log, "too many are under way") {

@@ -74,7 +74,7 @@ func testPlaceRejected(t *testing.T, s *shop) {
 
 	for name, test := range map[string]struct {
 		lines  []order.Line
-		kind   rest.Kind
+		class  rest.Class
 		fields []string // pointers
 	}{
 		"no lines":          {nil, rest.Invalid, []string{"/items"}},
@@ -88,8 +88,8 @@ func testPlaceRejected(t *testing.T, s *shop) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, err := s.Place(t.Context(), customer, order.Placement{Lines: test.lines, IdempotencyKey: name})
-			if parttest.KindOf(err) != test.kind {
-				t.Fatalf("Place returns %v, want code %s", err, test.kind.Code)
+			if parttest.ClassOf(err) != test.class {
+				t.Fatalf("Place returns %v, want code %s", err, test.class.Code)
 			}
 			var pointers []string
 			for _, field := range err.(*rest.Error).Fields {
@@ -120,7 +120,7 @@ func TestOutOfStockDetailNamesQuantities(t *testing.T) {
 func testOutOfStockDetailNamesQuantities(t *testing.T, s *shop) {
 	customer, product := s.Customer(t), s.Product(t, 2)
 	_, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(product, 3)}})
-	if parttest.KindOf(err) != order.OutOfStock {
+	if parttest.ClassOf(err) != order.OutOfStock {
 		t.Fatal(err)
 	}
 	want := "product " + product.String()[:4] + ": 3 wanted, 2 available"
@@ -144,7 +144,7 @@ func testCustomerRowIsWrittenWithFirstOrder(t *testing.T, s *shop) {
 	if orders, next, err := s.List(t.Context(), customer, rest.Page{Limit: 20}); len(orders) != 0 || next != nil || err != nil {
 		t.Errorf("List for a new customer returns %v, cursor %v, error %v; want no orders and no cursor", orders, next, err)
 	}
-	if _, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(product, 2)}}); parttest.KindOf(err) != order.OutOfStock {
+	if _, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(product, 2)}}); parttest.ClassOf(err) != order.OutOfStock {
 		t.Errorf("Place returns %v, want code %s", err, order.OutOfStock.Code)
 	}
 	if n := customers(); n != 0 {
@@ -196,10 +196,10 @@ func testPlaceWithSameKey(t *testing.T, s *shop) {
 	if err != nil || !replayed || again.ID != first.ID {
 		t.Errorf("same key and lines: %v, replayed %v, %v; want a replay of order %s", again, replayed, err, first.ID)
 	}
-	if _, _, err := place(customer, line(a, 1)); parttest.KindOf(err) != rest.KeyReused {
+	if _, _, err := place(customer, line(a, 1)); parttest.ClassOf(err) != rest.KeyReused {
 		t.Errorf("same key, other lines: %v, want code %s", err, rest.KeyReused.Code)
 	}
-	if _, _, err := place(customer, line(uuid.New(), 1)); parttest.KindOf(err) != rest.KeyReused {
+	if _, _, err := place(customer, line(uuid.New(), 1)); parttest.ClassOf(err) != rest.KeyReused {
 		t.Errorf("same key, unknown product: %v, want code %s", err, rest.KeyReused.Code)
 	}
 	other, replayed, err := place(s.Customer(t), line(a, 1))
@@ -225,7 +225,7 @@ func TestParallelPlacementsDoNotOversell(t *testing.T) {
 			switch _, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(product, 1)}}); {
 			case err == nil:
 				sold.Add(1)
-			case parttest.KindOf(err) == order.OutOfStock:
+			case parttest.ClassOf(err) == order.OutOfStock:
 				rejected.Add(1)
 			}
 		})
@@ -254,7 +254,7 @@ func TestParallelPlaceAndCancelOfLastUnit(t *testing.T) {
 					placed.Add(1)
 					_, err = s.Cancel(t.Context(), customer, o.ID)
 				}
-				if err != nil && parttest.KindOf(err) != order.OutOfStock {
+				if err != nil && parttest.ClassOf(err) != order.OutOfStock {
 					t.Error(err)
 					return
 				}

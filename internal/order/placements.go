@@ -113,7 +113,7 @@ func placementUnknown(err error) error {
 
 // countRejected counts a placement that was rejected.
 func (s *Service) countRejected(err error) {
-	s.metrics.rejected.WithLabelValues(rest.AsError(err).Kind.Code).Inc()
+	s.metrics.rejected.WithLabelValues(rest.AsError(err).Class.Code).Inc()
 }
 
 // placeBatch is the Handle of [batch.Table]: it places a batch, and returns those placements that are not decided after

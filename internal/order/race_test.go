@@ -96,7 +96,7 @@ func (s *shop) race(t *testing.T, customer uuid.UUID, ids []uuid.UUID) []bool {
 		racers.Go(func() {
 			for i := first; i < len(ids); i += customers {
 				_, err := s.Pay(t.Context(), customer, ids[i])
-				if won[i] = err == nil; !won[i] && parttest.KindOf(err) != order.DeadlinePassed {
+				if won[i] = err == nil; !won[i] && parttest.ClassOf(err) != order.DeadlinePassed {
 					t.Errorf("pay: %v", err)
 				}
 			}
@@ -155,7 +155,7 @@ func TestPayRacesHold(t *testing.T) {
 	racers.Go(func() {
 		for i, id := range ids {
 			_, err := s.Pay(t.Context(), customer, id)
-			if paid[i] = err == nil; !paid[i] && parttest.KindOf(err) != order.CheckoutOpen {
+			if paid[i] = err == nil; !paid[i] && parttest.ClassOf(err) != order.CheckoutOpen {
 				t.Errorf("pay: %v", err)
 			}
 		}
@@ -184,7 +184,7 @@ func TestExtendRacesTimeout(t *testing.T) {
 		racers.Go(func() {
 			for i, id := range ids {
 				_, err := s.Extend(t.Context(), customer, id)
-				if won[i] = err == nil; !won[i] && parttest.KindOf(err) != order.DeadlinePassed {
+				if won[i] = err == nil; !won[i] && parttest.ClassOf(err) != order.DeadlinePassed {
 					t.Errorf("extend: %v", err)
 				}
 			}

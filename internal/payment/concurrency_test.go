@@ -39,7 +39,7 @@ func TestStatementsFollowMovedOrders(t *testing.T) {
 	for name, test := range map[string]struct {
 		prepare func(*testing.T) (*order.Order, func(context.Context) error) // returns what waits for the lock
 		moves   string
-		rejects rest.Kind
+		rejects rest.Class
 		want    string // the order afterwards
 	}{
 		"open, and the deadline moves behind now": {func(t *testing.T) (*order.Order, func(context.Context) error) {
@@ -51,19 +51,19 @@ func TestStatementsFollowMovedOrders(t *testing.T) {
 			o := s.place(t)
 			s.shiftToDeadline(t, o.ID, time.Second)
 			return o, open(o)
-		}, later, rest.Kind{}, "pending held"},
+		}, later, rest.Class{}, "pending held"},
 		"a success, and the hold is extended": {func(t *testing.T) (*order.Order, func(context.Context) error) {
 			o, a := s.placeOpen(t)
 			s.pay(t, a.CheckoutURL)
 			s.shiftToDeadline(t, o.ID, grace+time.Second)
 			return o, settle(o)
-		}, later, rest.Kind{}, "paid"},
+		}, later, rest.Class{}, "paid"},
 		"a success, and the hold ends": {func(t *testing.T) (*order.Order, func(context.Context) error) {
 			o, a := s.placeOpen(t)
 			s.pay(t, a.CheckoutURL)
 			s.shift(t, o.ID, time.Minute)
 			return o, settle(o)
-		}, sooner, rest.Kind{}, "pending"},
+		}, sooner, rest.Class{}, "pending"},
 		"a success, and the order is cancelled": {func(t *testing.T) (*order.Order, func(context.Context) error) {
 			o, a := s.placeOpen(t)
 			s.pay(t, a.CheckoutURL)
@@ -72,18 +72,18 @@ func TestStatementsFollowMovedOrders(t *testing.T) {
 		}, `WITH o AS (UPDATE orders SET status = 'cancelled', cancelled_at = now(), cancel_reason = 'timeout' WHERE id = $1 RETURNING id),
 			stock AS (UPDATE products SET available = available + 1)
 			INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'cancelled', 'worker', now() FROM o`,
-			rest.Kind{}, "cancelled timeout"},
+			rest.Class{}, "cancelled timeout"},
 		"a close, and the deadline moves": {func(t *testing.T) (*order.Order, func(context.Context) error) {
 			o, _ := s.placeOpen(t)
 			s.shiftToDeadline(t, o.ID, time.Second)
 			return o, settle(o)
-		}, later, rest.Kind{}, "pending"},
+		}, later, rest.Class{}, "pending"},
 		"a close, and the deadline moves to an earlier time": {func(t *testing.T) (*order.Order, func(context.Context) error) {
 			o, a := s.placeOpen(t)
 			s.shift(t, o.ID, time.Minute)
 			s.expireSession(t, a.ID)
 			return o, settle(o)
-		}, sooner, rest.Kind{}, "pending"},
+		}, sooner, rest.Class{}, "pending"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, wait := test.prepare(t)
@@ -92,8 +92,8 @@ func TestStatementsFollowMovedOrders(t *testing.T) {
 			go func() { ended <- wait(context.WithoutCancel(t.Context())) }()
 			testenv.AwaitLockWait(t, s.db)
 			release()
-			if err := <-ended; parttest.KindOf(err) != test.rejects {
-				t.Fatalf("the statement returns %v, want kind %q", err, test.rejects.Code)
+			if err := <-ended; parttest.ClassOf(err) != test.rejects {
+				t.Fatalf("the statement returns %v, want class %q", err, test.rejects.Code)
 			}
 			s.wantOrder(t, o, test.want)
 			s.settleAll(t, o)
@@ -131,7 +131,7 @@ func testConcurrentSteps(t *testing.T, s *shop, partSteps ...func(context.Contex
 	var deliveries []event
 	var mu sync.Mutex // guards deliveries
 	allow := func(err error) {
-		if kind := parttest.KindOf(err); err != nil && kind.Status != 409 && kind != payment.ProviderAway && kind != payment.CheckoutRefused {
+		if class := parttest.ClassOf(err); err != nil && class.Status != 409 && class != payment.ProviderAway && class != payment.CheckoutRefused {
 			t.Error(err)
 		}
 	}

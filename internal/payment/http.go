@@ -39,7 +39,7 @@ func (a *api) open(c *gin.Context) error {
 	}
 	attempt, opened, err := a.payments.Open(c.Request.Context(), rest.Customer(c), id)
 	if err != nil {
-		if rest.AsError(err).Kind == ProviderAway {
+		if rest.AsError(err).Class == ProviderAway {
 			c.Header("Retry-After", "1")
 		}
 		return err

@@ -39,17 +39,17 @@ func (s *shop) client(t *testing.T, customer uuid.UUID) *client {
 	return &client{s, contract, token}
 }
 
-// send sends a request, and checks the status of its answer and, if the status is that of an error, the kind of the
+// send sends a request, and checks the status of its answer and, if the status is that of an error, the class of the
 // problem.
-func (c *client) send(t *testing.T, method, path, body string, status int, kind string) []byte {
+func (c *client) send(t *testing.T, method, path, body string, status int, class string) []byte {
 	t.Helper()
 	var headers []string
 	if c.token != "" {
 		headers = append(headers, "Authorization: Bearer "+c.token)
 	}
 	answer := c.contract.Send(t, c.handler, method, path, body, headers...)
-	if answer.Code != status || !strings.Contains(answer.Body.String(), kind) {
-		t.Fatalf("%s %s is answered with %d %s, want %d %s", method, path, answer.Code, answer.Body, status, kind)
+	if answer.Code != status || !strings.Contains(answer.Body.String(), class) {
+		t.Fatalf("%s %s is answered with %d %s, want %d %s", method, path, answer.Code, answer.Body, status, class)
 	}
 	if after := answer.Header().Get("Retry-After"); status == http.StatusServiceUnavailable && after != "1" {
 		t.Errorf("%s %s: 503 has Retry-After %q, want 1", method, path, after)
@@ -115,7 +115,7 @@ func TestRejectedPayments(t *testing.T) {
 	for name, test := range map[string]struct {
 		prepare func(o *order.Order)
 		status  int
-		kind    string
+		class   string
 	}{
 		"paid at once": {func(o *order.Order) {
 			_, err := s.orders.Pay(t.Context(), customer, o.ID)
@@ -145,14 +145,14 @@ func TestRejectedPayments(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := s.placeFor(t, customer)
 			test.prepare(o)
-			c.send(t, "POST", "/api/orders/"+o.ID.String()+"/payments", "", test.status, test.kind)
+			c.send(t, "POST", "/api/orders/"+o.ID.String()+"/payments", "", test.status, test.class)
 			s.knob(t, func(k *stripesim.Knobs) { k.Sessions, k.Key = "accept", apiKey })
 		})
 	}
 	for name, test := range map[string]struct {
 		method, path, body string
 		status             int
-		kind               rest.Kind
+		class              rest.Class
 	}{
 		"an unknown order":    {"POST", "/api/orders/" + uuid.NewString() + "/payments", "", 404, rest.NotFound},
 		"no UUID":             {"POST", "/api/orders/7/payments", "", 400, rest.Malformed},
@@ -163,7 +163,7 @@ func TestRejectedPayments(t *testing.T) {
 		"an unknown refund":   {"POST", "/ops/api/refunds/" + uuid.NewString() + "/retry", "", 404, rest.NotFound},
 		"no UUID of a refund": {"POST", "/ops/api/refunds/x/retry", "", 400, rest.Malformed},
 	} {
-		t.Run(name, func(t *testing.T) { c.send(t, test.method, test.path, test.body, test.status, test.kind.Code) })
+		t.Run(name, func(t *testing.T) { c.send(t, test.method, test.path, test.body, test.status, test.class.Code) })
 	}
 }
 
@@ -255,7 +255,7 @@ func TestOperatorsAPI(t *testing.T) {
 	s.exec(t, `UPDATE refunds r SET next_check = r.next_check - interval '1 minute' FROM payment_attempts a WHERE a.id = r.attempt_id AND a.order_id = $1`, owedOrder.ID)
 	s.setAPI(t, "down")
 	creating := s.place(t)
-	if _, _, err := s.Open(t.Context(), creating.CustomerID, creating.ID); parttest.KindOf(err) != payment.ProviderAway {
+	if _, _, err := s.Open(t.Context(), creating.CustomerID, creating.ID); parttest.ClassOf(err) != payment.ProviderAway {
 		t.Fatal(err)
 	}
 	s.setAPI(t, "up")

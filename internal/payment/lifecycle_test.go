@@ -85,7 +85,7 @@ func openAgain(t *testing.T, s *shop) {
 	if opened || second.ID != first.ID || second.CheckoutURL != first.CheckoutURL || s.calls.of("create") != creates {
 		t.Errorf("the second Open returns %+v, opened %v; want the first attempt and no call", second, opened)
 	}
-	if _, err := s.orders.Pay(t.Context(), o.CustomerID, o.ID); parttest.KindOf(err) != order.CheckoutOpen {
+	if _, err := s.orders.Pay(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != order.CheckoutOpen {
 		t.Errorf("Pay of the held order returns %v, want checkout-open", err)
 	}
 }
@@ -98,7 +98,7 @@ func openMeetsCancel(t *testing.T, s *shop) {
 			t.Error(err)
 		}
 	}})
-	if a, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.KindOf(err) != order.Cancelling {
+	if a, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != order.Cancelling {
 		t.Fatalf("Open returns %+v, %v; want order-cancelling", a, err)
 	}
 	s.cancelAfterClosing(t, o, "cancelled customer")
@@ -107,7 +107,7 @@ func openMeetsCancel(t *testing.T, s *shop) {
 func openMeetsDeadline(t *testing.T, s *shop) {
 	o := s.place(t)
 	s.hook(t, hook{call: "create", after: func() { s.shiftToDeadline(t, o.ID, time.Second) }})
-	if a, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.KindOf(err) != order.DeadlinePassed {
+	if a, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != order.DeadlinePassed {
 		t.Fatalf("Open returns %+v, %v; want deadline-passed", a, err)
 	}
 	s.cancelAfterClosing(t, o, "cancelled timeout")
@@ -136,7 +136,7 @@ func createRefused(t *testing.T, s *shop) {
 	s.knob(t, func(k *stripesim.Knobs) { k.Sessions = "refuse" })
 	_, _, err := s.Open(t.Context(), o.CustomerID, o.ID)
 	s.knob(t, func(k *stripesim.Knobs) { k.Sessions = "accept" })
-	if parttest.KindOf(err) != payment.CheckoutRefused {
+	if parttest.ClassOf(err) != payment.CheckoutRefused {
 		t.Fatalf("Open returns %v, want checkout-refused", err)
 	}
 	s.wantAttempt(t, o, s.latest(t, o).ID, "closed")
@@ -151,7 +151,7 @@ func creatingIsStale(t *testing.T, s *shop) {
 	o := s.place(t)
 	s.setAPI(t, "down")
 	_, opened, err := s.Open(t.Context(), o.CustomerID, o.ID)
-	if parttest.KindOf(err) != payment.ProviderAway || !opened {
+	if parttest.ClassOf(err) != payment.ProviderAway || !opened {
 		t.Fatalf("Open returns opened %v, error %v; want an opened attempt and provider-unavailable", opened, err)
 	}
 	a := s.latest(t, o)
@@ -170,7 +170,7 @@ func creatingIsStale(t *testing.T, s *shop) {
 func creatingIsCancelled(t *testing.T, s *shop) {
 	o := s.place(t)
 	s.setAPI(t, "down")
-	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.KindOf(err) != payment.ProviderAway {
+	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != payment.ProviderAway {
 		t.Fatal(err)
 	}
 	_, err := s.orders.Cancel(t.Context(), o.CustomerID, o.ID)
@@ -185,7 +185,7 @@ func creatingMeetsDeadline(t *testing.T, s *shop) {
 	o := s.place(t)
 	s.shiftToDeadline(t, o.ID, -5*time.Second)
 	s.setAPI(t, "down")
-	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.KindOf(err) != payment.ProviderAway {
+	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != payment.ProviderAway {
 		t.Fatal(err)
 	}
 	s.shiftToDeadline(t, o.ID, time.Millisecond)
@@ -226,7 +226,7 @@ func openClosesOnCancel(t *testing.T, s *shop) {
 	if current.Status != order.Pending || current.CancelRequestedAt == nil {
 		t.Fatalf("Cancel of a held order returns %+v, want a pending order with the request", current)
 	}
-	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.KindOf(err) != order.Cancelling {
+	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != order.Cancelling {
 		t.Errorf("Open returns %v, want order-cancelling", err)
 	}
 	s.settle(t, o.ID)
@@ -258,7 +258,7 @@ func openSucceeds(t *testing.T, s *shop) {
 	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM order_events WHERE order_id = $1 AND type = 'paid' AND actor = 'provider'`, o.ID); n != 1 {
 		t.Errorf("%d events paid by the provider, want 1", n)
 	}
-	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.KindOf(err) != order.AlreadyPaid {
+	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != order.AlreadyPaid {
 		t.Errorf("Open of the paid order returns %v, want order-paid", err)
 	}
 }
@@ -266,7 +266,7 @@ func openSucceeds(t *testing.T, s *shop) {
 func creatingSucceeds(t *testing.T, s *shop) {
 	o := s.place(t)
 	s.hook(t, hook{call: "create", lose: true})
-	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.KindOf(err) != payment.ProviderAway {
+	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != payment.ProviderAway {
 		t.Fatal(err)
 	}
 	a := s.latest(t, o)
@@ -345,7 +345,7 @@ func succeedsWithOtherAmount(t *testing.T, s *shop) {
 func (s *shop) closeCreating(t *testing.T, o *order.Order) *payment.Attempt {
 	t.Helper()
 	s.hook(t, hook{call: "create", lose: true})
-	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.KindOf(err) != payment.ProviderAway {
+	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != payment.ProviderAway {
 		t.Fatal(err)
 	}
 	s.hooked.Store(nil)
@@ -428,7 +428,7 @@ func TestAttemptsOfAnOrderAreLimited(t *testing.T) {
 		s.expireSession(t, a.ID)
 		s.settleNow(t, o.ID)
 	}
-	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.KindOf(err) != payment.TooManyAttempts {
+	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != payment.TooManyAttempts {
 		t.Errorf("the sixth Open returns %v, want too-many-attempts", err)
 	}
 	s.wantOrder(t, o, "pending")

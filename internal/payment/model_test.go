@@ -65,8 +65,8 @@ type model struct {
 	ended order.Status         // "": the order was pending after the last step
 }
 
-// openErrors are the kinds of error that Open may return.
-var openErrors = []rest.Kind{
+// openErrors are the classes of error that Open may return.
+var openErrors = []rest.Class{
 	order.AlreadyPaid, order.AlreadyCancelled, order.Cancelling, order.DeadlinePassed,
 	payment.TooManyAttempts, payment.ProviderAway, payment.CheckoutRefused,
 }
@@ -75,7 +75,7 @@ func (m *model) open(rt *rapid.T) {
 	a, _, err := m.shop.Open(m.t.Context(), m.order.CustomerID, m.order.ID)
 	switch {
 	case err != nil:
-		if !slices.Contains(openErrors, parttest.KindOf(err)) {
+		if !slices.Contains(openErrors, parttest.ClassOf(err)) {
 			rt.Fatalf("Open returns %v", err)
 		}
 	case a.State != payment.Open || a.Closing || a.CheckoutURL == "":
@@ -135,9 +135,9 @@ func (m *model) sendRefunds(*rapid.T) {
 	}
 }
 
-// allow fails the run if err is neither nil nor of one of the kinds.
-func allow(rt *rapid.T, err error, kinds ...rest.Kind) {
-	if err != nil && !slices.Contains(kinds, parttest.KindOf(err)) {
+// allow fails the run if err is neither nil nor of one of the classes.
+func allow(rt *rapid.T, err error, classes ...rest.Class) {
+	if err != nil && !slices.Contains(classes, parttest.ClassOf(err)) {
 		rt.Fatalf("unexpected error: %v", err)
 	}
 }

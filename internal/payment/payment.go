@@ -38,13 +38,13 @@ const (
 	RefundKind = "refund.send"
 )
 
-// The kinds of error that packages rest and order do not declare.
+// The classes of error that packages rest and order do not declare.
 var (
-	TooManyAttempts = rest.Kind{Code: "too-many-attempts", Status: http.StatusConflict, Title: "Too many payment attempts"}
-	ProviderAway    = rest.Kind{Code: "provider-unavailable", Status: http.StatusServiceUnavailable, Title: "Payment provider unavailable"}
-	CheckoutRefused = rest.Kind{Code: "checkout-refused", Status: http.StatusBadGateway, Title: "Checkout refused by the payment provider"}
-	BadSignature    = rest.Kind{Code: "bad-signature", Status: http.StatusBadRequest, Title: "Signature not valid"}
-	NotFailed       = rest.Kind{Code: "not-failed", Status: http.StatusConflict, Title: "Refund has not failed"}
+	TooManyAttempts = rest.Class{Code: "too-many-attempts", Status: http.StatusConflict, Title: "Too many payment attempts"}
+	ProviderAway    = rest.Class{Code: "provider-unavailable", Status: http.StatusServiceUnavailable, Title: "Payment provider unavailable"}
+	CheckoutRefused = rest.Class{Code: "checkout-refused", Status: http.StatusBadGateway, Title: "Checkout refused by the payment provider"}
+	BadSignature    = rest.Class{Code: "bad-signature", Status: http.StatusBadRequest, Title: "Signature not valid"}
+	NotFailed       = rest.Class{Code: "not-failed", Status: http.StatusConflict, Title: "Refund has not failed"}
 )
 
 // State is the state of an attempt.

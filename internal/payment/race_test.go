@@ -107,11 +107,11 @@ func paidInGraceSeenLate(t *testing.T, s *shop) {
 func createBroken(t *testing.T, s *shop) {
 	o := s.place(t)
 	s.setAPI(t, "errors")
-	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.KindOf(err) != payment.ProviderAway {
+	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != payment.ProviderAway {
 		t.Fatalf("Open returns %v, want provider-unavailable", err)
 	}
 	s.setAPI(t, "up")
-	if _, opened, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.KindOf(err) != payment.CheckoutRefused || opened {
+	if _, opened, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != payment.CheckoutRefused || opened {
 		t.Fatalf("the second Open returns opened %v, error %v; want the first attempt, and checkout-refused", opened, err)
 	}
 	s.wantOrder(t, o, "pending")
@@ -135,7 +135,7 @@ func createInUse(t *testing.T, s *shop) {
 		_, err := other.ExecContext(t.Context(), `SELECT pg_advisory_xact_lock(hashtextextended('key ' || $1, 0))`, s.latest(t, o).ID.String())
 		testenv.Must(t, err)
 	}})
-	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.KindOf(err) != payment.ProviderAway {
+	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != payment.ProviderAway {
 		t.Fatalf("Open returns %v, want provider-unavailable", err)
 	}
 	s.hooked.Store(nil)
@@ -196,7 +196,7 @@ func keyRotated(t *testing.T, s *shop) {
 	other := s.place(t)
 	s.rotateKey(t, "another")
 	defer s.rotateKey(t, apiKey)
-	if _, _, err := s.Open(t.Context(), other.CustomerID, other.ID); parttest.KindOf(err) != payment.ProviderAway {
+	if _, _, err := s.Open(t.Context(), other.CustomerID, other.ID); parttest.ClassOf(err) != payment.ProviderAway {
 		t.Errorf("Open with a wrong key returns %v, want provider-unavailable", err)
 	}
 	for range 12 {
@@ -254,7 +254,7 @@ func (s *shop) sessionsOf(t testing.TB, attempt uuid.UUID) (all []ledgerEntry) {
 func createLost(t *testing.T, s *shop) {
 	o := s.place(t)
 	s.setAPI(t, "loses_answers")
-	if _, opened, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.KindOf(err) != payment.ProviderAway || !opened {
+	if _, opened, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != payment.ProviderAway || !opened {
 		t.Fatalf("Open returns opened %v, error %v; want an opened attempt and provider-unavailable", opened, err)
 	}
 	s.setAPI(t, "up")
@@ -291,7 +291,7 @@ func webhookBeforeCreate(t *testing.T, s *shop) {
 		s.deliverAll(t, a.ID)
 		s.settle(t, o.ID)
 	}})
-	if a, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.KindOf(err) != order.AlreadyPaid {
+	if a, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != order.AlreadyPaid {
 		t.Errorf("Open returns %+v, %v; want order-paid", a, err)
 	}
 	s.wantAttempt(t, o, s.latest(t, o).ID, "succeeded applied")

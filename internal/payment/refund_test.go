@@ -119,7 +119,7 @@ func refundFails(t *testing.T, s *shop, o *order.Order, a *payment.Attempt) {
 		t.Errorf("published tasks: %v, want that of the refund, due now", msgs)
 	}
 	s.wantAttempt(t, o, a.ID, "succeeded late owed")
-	if err := s.RetryRefund(t.Context(), id); parttest.KindOf(err) != payment.NotFailed {
+	if err := s.RetryRefund(t.Context(), id); parttest.ClassOf(err) != payment.NotFailed {
 		t.Errorf("a second retry returns %v, want not-failed", err)
 	}
 	s.sendRefund(t, a.ID)
@@ -274,7 +274,7 @@ func refundConfirmedAgain(t *testing.T, s *shop, o *order.Order, a *payment.Atte
 // TestRetryOfUnknownRefund checks the error for a refund that does not exist.
 func TestRetryOfUnknownRefund(t *testing.T) {
 	s := newShop(t)
-	if err := s.RetryRefund(t.Context(), uuid.New()); parttest.KindOf(err).Code != "not-found" {
+	if err := s.RetryRefund(t.Context(), uuid.New()); parttest.ClassOf(err).Code != "not-found" {
 		t.Errorf("RetryRefund returns %v, want not-found", err)
 	}
 }

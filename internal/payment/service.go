@@ -130,7 +130,7 @@ func (s *Service) createSession(ctx context.Context, customer uuid.UUID, a *Atte
 		if err := s.close(ctx, a.ID, Creating, deadline.Actor(order.Customer)); err != nil {
 			return nil, err
 		}
-		return nil, &rest.Error{Kind: CheckoutRefused, Err: err,
+		return nil, &rest.Error{Class: CheckoutRefused, Err: err,
 			Detail: "The payment provider refused to open a checkout for this order. Nothing was charged. Try again, or pay another way."}
 	case inUse(err): // another request, of another tab, is creating the session
 		select {
@@ -163,7 +163,7 @@ func (s *Service) createSession(ctx context.Context, customer uuid.UUID, a *Atte
 
 // providerAway returns the error for a provider that does not answer.
 func providerAway(err error) error {
-	return &rest.Error{Kind: ProviderAway, Err: err,
+	return &rest.Error{Class: ProviderAway, Err: err,
 		Detail: "The payment provider does not answer. Nothing was charged. Repeat the request: it then continues the same payment."}
 }
 

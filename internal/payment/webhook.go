@@ -58,19 +58,19 @@ func (s *Service) verified(c *gin.Context) (*hint, error) {
 			return hintOf(body), nil
 		}
 	}
-	return nil, &rest.Error{Kind: BadSignature, Err: err,
+	return nil, &rest.Error{Class: BadSignature, Err: err,
 		Detail: "The header Stripe-Signature must have a signature of the body that is at most five minutes old, made with the webhook secret."}
 }
 
 // unreadable returns the error for a body that cannot be read.
 func unreadable(err error) error {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return &rest.Error{Kind: rest.BodyTooLarge, Detail: fmt.Sprintf("The body is larger than %d bytes.", maxWebhook), Err: err}
+		return &rest.Error{Class: rest.BodyTooLarge, Detail: fmt.Sprintf("The body is larger than %d bytes.", maxWebhook), Err: err}
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return &rest.Error{Kind: rest.RequestTimeout, Detail: "The body did not arrive in time. Send it at once, after the headers.", Err: err}
+		return &rest.Error{Class: rest.RequestTimeout, Detail: "The body did not arrive in time. Send it at once, after the headers.", Err: err}
 	}
-	return &rest.Error{Kind: rest.Malformed, Detail: "The service cannot read the body.", Err: err}
+	return &rest.Error{Class: rest.Malformed, Detail: "The service cannot read the body.", Err: err}
 }
 
 // hint is the part of an event that the shop reads: which attempt or refund to ask the provider about.

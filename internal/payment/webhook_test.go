@@ -49,7 +49,7 @@ func TestRejectedWebhooks(t *testing.T) {
 		shop      *shop
 		body      []byte
 		signature string
-		want      rest.Kind
+		want      rest.Class
 	}{
 		"no signature":                     {s, body, "", payment.BadSignature},
 		"an empty scheme":                  {s, body, "t=,v1=", payment.BadSignature},

@@ -86,7 +86,7 @@ func Log(log *slog.Logger, quiet ...string) gin.HandlerFunc {
 func requestLevel(c *gin.Context, quiet []string) slog.Level {
 	err := c.Errors.Last()
 	switch {
-	case err != nil && AsError(err).Kind == Overloaded:
+	case err != nil && AsError(err).Class == Overloaded:
 		return slog.LevelDebug
 	case c.Writer.Status() >= http.StatusInternalServerError:
 		return slog.LevelError
@@ -173,7 +173,7 @@ func SameOrigin() gin.HandlerFunc {
 	protection := http.NewCrossOriginProtection()
 	return Handle(func(c *gin.Context) error {
 		if err := protection.Check(c.Request); err != nil {
-			return &Error{Kind: CrossOrigin, Detail: "A page of another site may not send this request.", Err: err}
+			return &Error{Class: CrossOrigin, Detail: "A page of another site may not send this request.", Err: err}
 		}
 		return nil
 	})

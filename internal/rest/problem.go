@@ -15,40 +15,40 @@ import (
 	"example.com/shop/internal/postgres"
 )
 
-// Kind is a kind of error that the service reports to clients. Other packages declare further kinds. The code is part
+// Class is a class of error that the service reports to clients. Other packages declare further classes. The code is part
 // of the API: the type of the problem is /problems/ and the code.
-type Kind struct {
+type Class struct {
 	Code   string
 	Status int // the HTTP status of the answer
 	Title  string
 }
 
-// The kinds of error that every API has.
+// The classes of error that every API has.
 var (
-	Malformed        = Kind{"malformed-request", http.StatusBadRequest, "Malformed request"}
-	Unauthorized     = Kind{"unauthorized", http.StatusUnauthorized, "Not signed in"}
-	CrossOrigin      = Kind{"cross-origin", http.StatusForbidden, "Request from another site"}
-	NotFound         = Kind{"not-found", http.StatusNotFound, "Not found"}
-	MethodNotAllowed = Kind{"method-not-allowed", http.StatusMethodNotAllowed, "Method not allowed"}
-	RequestTimeout   = Kind{"request-timeout", http.StatusRequestTimeout, "Request too slow"}
-	BodyTooLarge     = Kind{"body-too-large", http.StatusRequestEntityTooLarge, "Request body too large"}
-	MediaType        = Kind{"unsupported-media-type", http.StatusUnsupportedMediaType, "Unsupported media type"}
-	Invalid          = Kind{"invalid-request", http.StatusUnprocessableEntity, "Invalid request"}
-	KeyReused        = Kind{"idempotency-key-reused", http.StatusUnprocessableEntity, "Idempotency key reused"}
-	Busy             = Kind{"busy", http.StatusConflict, "Already under way"}
-	Unavailable      = Kind{"unavailable", http.StatusServiceUnavailable, "Temporarily unavailable"}
-	Overloaded       = Kind{"overloaded", http.StatusServiceUnavailable, "Overloaded"}
-	Internal         = Kind{"internal", http.StatusInternalServerError, "Internal error"}
+	Malformed        = Class{"malformed-request", http.StatusBadRequest, "Malformed request"}
+	Unauthorized     = Class{"unauthorized", http.StatusUnauthorized, "Not signed in"}
+	CrossOrigin      = Class{"cross-origin", http.StatusForbidden, "Request from another site"}
+	NotFound         = Class{"not-found", http.StatusNotFound, "Not found"}
+	MethodNotAllowed = Class{"method-not-allowed", http.StatusMethodNotAllowed, "Method not allowed"}
+	RequestTimeout   = Class{"request-timeout", http.StatusRequestTimeout, "Request too slow"}
+	BodyTooLarge     = Class{"body-too-large", http.StatusRequestEntityTooLarge, "Request body too large"}
+	MediaType        = Class{"unsupported-media-type", http.StatusUnsupportedMediaType, "Unsupported media type"}
+	Invalid          = Class{"invalid-request", http.StatusUnprocessableEntity, "Invalid request"}
+	KeyReused        = Class{"idempotency-key-reused", http.StatusUnprocessableEntity, "Idempotency key reused"}
+	Busy             = Class{"busy", http.StatusConflict, "Already under way"}
+	Unavailable      = Class{"unavailable", http.StatusServiceUnavailable, "Temporarily unavailable"}
+	Overloaded       = Class{"overloaded", http.StatusServiceUnavailable, "Overloaded"}
+	Internal         = Class{"internal", http.StatusInternalServerError, "Internal error"}
 )
 
-// Errorf returns an error of the kind with a detail.
-func (k Kind) Errorf(format string, args ...any) *Error {
-	return &Error{Kind: k, Detail: fmt.Sprintf(format, args...)}
+// Errorf returns an error of the class with a detail.
+func (c Class) Errorf(format string, args ...any) *Error {
+	return &Error{Class: c, Detail: fmt.Sprintf(format, args...)}
 }
 
-// Error is an error whose kind, detail and field errors the service reports to the client.
+// Error is an error whose class, detail and field errors the service reports to the client.
 type Error struct {
-	Kind   Kind
+	Class  Class
 	Detail string       // a sentence for the client
 	Fields []FieldError // one for each wrong field, parameter and header; nil if the error has another reason
 	// Extensions are further members of the problem, by their names; may be nil. See RFC 9457, section 3.2.
@@ -66,9 +66,9 @@ type FieldError struct {
 
 func (e *Error) Error() string {
 	if e.Err != nil {
-		return fmt.Sprintf("%s: %s: %v", e.Kind.Code, e.Detail, e.Err)
+		return fmt.Sprintf("%s: %s: %v", e.Class.Code, e.Detail, e.Err)
 	}
-	return fmt.Sprintf("%s: %s", e.Kind.Code, e.Detail)
+	return fmt.Sprintf("%s: %s", e.Class.Code, e.Detail)
 }
 
 func (e *Error) Unwrap() error { return e.Err }
@@ -80,9 +80,9 @@ func AsError(err error) *Error {
 		return e
 	}
 	if postgres.Unavailable(err) {
-		return &Error{Kind: Unavailable, Detail: "The service cannot answer right now. Repeat the request in a moment.", Err: err}
+		return &Error{Class: Unavailable, Detail: "The service cannot answer right now. Repeat the request in a moment.", Err: err}
 	}
-	return &Error{Kind: Internal, Detail: "The service failed to answer. Its log has the cause under the request_id.", Err: err}
+	return &Error{Class: Internal, Detail: "The service failed to answer. Its log has the cause under the request_id.", Err: err}
 }
 
 // OutcomeUnknown replaces an error after which the database may or may not have committed. The advice tells the client
@@ -91,7 +91,7 @@ func OutcomeUnknown(err error, advice string) error {
 	if !postgres.Unavailable(err) {
 		return err
 	}
-	return &Error{Kind: Unavailable, Detail: "The request may or may not have taken effect. " + advice, Err: err}
+	return &Error{Class: Unavailable, Detail: "The request may or may not have taken effect. " + advice, Err: err}
 }
 
 // Problem is the body of an answer that reports an error. See RFC 9457.
@@ -128,7 +128,7 @@ func Fail(c *gin.Context, err error) {
 	_ = c.Error(err) // for Log
 	e := AsError(err)
 	e.setHeaders(c.Writer.Header())
-	c.AbortWithStatusJSON(e.Kind.Status, e.problem(c.Request.URL.Path, requestID(c)))
+	c.AbortWithStatusJSON(e.Class.Status, e.problem(c.Request.URL.Path, requestID(c)))
 }
 
 // Reject answers a request with the problem for an error, outside of gin and without middleware.
@@ -136,20 +136,20 @@ func Reject(w http.ResponseWriter, r *http.Request, e *Error) {
 	id := idOf(r)
 	body, err := json.Marshal(e.problem(r.URL.Path, id))
 	if err != nil {
-		http.Error(w, e.Kind.Title, e.Kind.Status)
+		http.Error(w, e.Class.Title, e.Class.Status)
 		return
 	}
 	h := w.Header()
 	h.Set("X-Request-ID", id)
 	h.Set("Cache-Control", "no-store")
 	e.setHeaders(h)
-	w.WriteHeader(e.Kind.Status)
+	w.WriteHeader(e.Class.Status)
 	_, _ = w.Write(body) // the client may have gone
 }
 
 // setHeaders sets the headers that belong to the problem for an error.
 func (e *Error) setHeaders(h http.Header) {
-	switch e.Kind.Status {
+	switch e.Class.Status {
 	case http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", "Bearer")
 	case http.StatusServiceUnavailable:
@@ -162,7 +162,7 @@ func (e *Error) setHeaders(h http.Header) {
 
 func (e *Error) problem(path, requestID string) Problem {
 	return Problem{
-		Type: "/problems/" + e.Kind.Code, Title: e.Kind.Title, Status: e.Kind.Status, Detail: e.Detail,
+		Type: "/problems/" + e.Class.Code, Title: e.Class.Title, Status: e.Class.Status, Detail: e.Detail,
 		Instance: path, RequestID: requestID, Errors: e.Fields, Extensions: e.Extensions,
 	}
 }

@@ -54,7 +54,7 @@ func TestFailWithExtensions(t *testing.T) {
 	gin.SetMode(gin.ReleaseMode)
 	r := gin.New()
 	r.GET("/", rest.Handle(func(*gin.Context) error {
-		return &rest.Error{Kind: rest.Busy, Detail: "d", Extensions: map[string]any{"ids": []int{1, 2}}}
+		return &rest.Error{Class: rest.Busy, Detail: "d", Extensions: map[string]any{"ids": []int{1, 2}}}
 	}))
 	a := send(t, r, "GET", "/", "")
 	var body struct {

@@ -177,30 +177,30 @@ func nextArray(d *json.Decoder, depth int) (any, error) {
 // the client does not see its text.
 func bodyError(err error) error {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return &Error{Kind: BodyTooLarge, Detail: fmt.Sprintf("The body is larger than %d bytes.", maxBody), Err: err}
+		return &Error{Class: BodyTooLarge, Detail: fmt.Sprintf("The body is larger than %d bytes.", maxBody), Err: err}
 	}
 	_, syntax := errors.AsType[*json.SyntaxError](err)
 	_, unaccepted := errors.AsType[jsonError](err)
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return &Error{Kind: RequestTimeout, Detail: "The body did not arrive in time. Send it at once, after the headers.", Err: err}
+		return &Error{Class: RequestTimeout, Detail: "The body did not arrive in time. Send it at once, after the headers.", Err: err}
 	case errors.Is(err, io.EOF):
-		return &Error{Kind: Malformed, Detail: "The body is empty.", Err: err}
+		return &Error{Class: Malformed, Detail: "The body is empty.", Err: err}
 	case syntax, unaccepted, errors.Is(err, io.ErrUnexpectedEOF):
-		return &Error{Kind: Malformed, Detail: fmt.Sprintf("The body is not acceptable JSON: %v.", err), Err: err}
+		return &Error{Class: Malformed, Detail: fmt.Sprintf("The body is not acceptable JSON: %v.", err), Err: err}
 	default:
-		return &Error{Kind: Malformed, Detail: "The service cannot read the body.", Err: err}
+		return &Error{Class: Malformed, Detail: "The service cannot read the body.", Err: err}
 	}
 }
 
 // InvalidFields returns the error for well-formed JSON with wrong fields.
 func InvalidFields(errs ...FieldError) error {
-	return &Error{Kind: Invalid, Detail: "The request has invalid fields.", Fields: errs}
+	return &Error{Class: Invalid, Detail: "The request has invalid fields.", Fields: errs}
 }
 
 // MalformedRequest returns the error for wrong parameters and headers.
 func MalformedRequest(errs ...FieldError) error {
-	return &Error{Kind: Malformed, Detail: "The request is not well-formed.", Fields: errs}
+	return &Error{Class: Malformed, Detail: "The request is not well-formed.", Fields: errs}
 }
 
 // IdempotencyKey returns the value of the header Idempotency-Key: 1 to 255 printable ASCII characters. It returns "" if
@@ -238,7 +238,7 @@ func Parameters(known ...string) gin.HandlerFunc {
 	return Handle(func(c *gin.Context) error {
 		query, err := url.ParseQuery(c.Request.URL.RawQuery)
 		if err != nil {
-			return &Error{Kind: Malformed, Detail: "The query is not well-formed. It must consist of name=value pairs separated " +
+			return &Error{Class: Malformed, Detail: "The query is not well-formed. It must consist of name=value pairs separated " +
 				"by &; characters other than letters and digits must be percent-encoded.", Err: err}
 		}
 		var errs []FieldError

@@ -75,14 +75,14 @@ func nested(levels int) string {
 	return `{"parts":` + strings.Repeat("[", levels-1) + strings.Repeat("]", levels-1) + `}`
 }
 
-// TestInvalidRequests checks the problem that answers each kind of invalid request.
+// TestInvalidRequests checks the problem that answers each form of invalid request.
 func TestInvalidRequests(t *testing.T) {
 	h := newAPI()
 	for name, test := range map[string]struct {
 		method, path, body string
 		headers            []string
 		status             int
-		kind               rest.Kind
+		class              rest.Class
 		fields             []string // pointers and parameters of the field errors
 	}{
 		"no body":                        {"POST", "/things", "", []string{"Content-Type: application/json"}, 400, rest.Malformed, nil},
@@ -133,7 +133,7 @@ func TestInvalidRequests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := send(t, h, test.method, test.path, test.body, test.headers...)
-			problem := checkProblem(t, a.Code, a.Header(), a.Body.Bytes(), test.status, test.kind)
+			problem := checkProblem(t, a.Code, a.Header(), a.Body.Bytes(), test.status, test.class)
 			target, err := url.Parse(test.path)
 			if err != nil {
 				t.Fatal(err)
@@ -156,7 +156,7 @@ func TestInvalidRequests(t *testing.T) {
 }
 
 // checkProblem checks the problem in an answer, and returns it.
-func checkProblem(t *testing.T, code int, header http.Header, body []byte, status int, kind rest.Kind) rest.Problem {
+func checkProblem(t *testing.T, code int, header http.Header, body []byte, status int, class rest.Class) rest.Problem {
 	t.Helper()
 	var p rest.Problem
 	decoder := json.NewDecoder(bytes.NewReader(body))
@@ -164,11 +164,11 @@ func checkProblem(t *testing.T, code int, header http.Header, body []byte, statu
 	if err := decoder.Decode(&p); err != nil {
 		t.Fatalf("answer of status %d: %v: %s", code, err, body)
 	}
-	if code != status || p.Status != status || p.Type != "/problems/"+kind.Code {
-		t.Errorf("the answer is %d %s, want %d and %s", code, body, status, kind.Code)
+	if code != status || p.Status != status || p.Type != "/problems/"+class.Code {
+		t.Errorf("the answer is %d %s, want %d and %s", code, body, status, class.Code)
 	}
-	if p.Title != kind.Title || p.Title == "" || p.Detail == "" {
-		t.Errorf("the problem lacks the title %q or a detail: %s", kind.Title, body)
+	if p.Title != class.Title || p.Title == "" || p.Detail == "" {
+		t.Errorf("the problem lacks the title %q or a detail: %s", class.Title, body)
 	}
 	if id := header.Get("X-Request-Id"); id == "" || p.RequestID != id {
 		t.Errorf("the request id is %q in the problem and %q in the header, want the same", p.RequestID, id)

@@ -103,7 +103,7 @@ func (t *Tokens) Authenticate() gin.HandlerFunc {
 		}
 		customer, err := t.Customer(token)
 		if err != nil {
-			return &Error{Kind: Unauthorized, Detail: "The token is not valid, or has expired: sign up again.", Err: err}
+			return &Error{Class: Unauthorized, Detail: "The token is not valid, or has expired: sign up again.", Err: err}
 		}
 		c.Set(customerKey, customer)
 		return nil

@@ -228,7 +228,7 @@ func (s *Shop) result(t testing.TB, do Operation, customer, product, id uuid.UUI
 	before := len(s.Trail(t, id))
 	code := "ok"
 	if err := do(t, customer, product, id); err != nil {
-		code = parttest.KindOf(err).Code
+		code = parttest.ClassOf(err).Code
 	}
 	result := code + " " + s.Status(t, id)
 	if added := s.Trail(t, id)[before:]; len(added) > 0 {
@@ -277,7 +277,7 @@ func (s *Shop) CheckMovedOrder(t *testing.T, name string, do Operation) {
 				if !ended {
 					err = <-done
 				}
-				if kind := parttest.KindOf(err); strings.HasPrefix(kind.Code, "not a rejection") {
+				if class := parttest.ClassOf(err); strings.HasPrefix(class.Code, "not a rejection") {
 					t.Errorf("%s returns %v, want no error or a rejection", name, err)
 				}
 				s.Exec(t, `UPDATE products SET available = (SELECT supply - count(*) FROM orders WHERE id = $2 AND status <> 'cancelled') WHERE id = $1 AND available = 1`,

@@ -135,13 +135,13 @@ func TestContractWithoutAPart(t *testing.T) {
 	}
 }
 
-// TestKindsAreInContract reads the kinds of error from the sources that declare them. The contract's pieces in the folder
+// TestClassesAreInContract reads the classes of error from the sources that declare them. The contract's pieces in the folder
 // of the package must describe each code. Those of package rest, which has no routes, are in the piece of package app. No
-// two kinds may have the same code.
-func TestKindsAreInContract(t *testing.T) {
+// two classes may have the same code.
+func TestClassesAreInContract(t *testing.T) {
 	sources, err := filepath.Glob("../../*/*.go")
 	testenv.Must(t, err)
-	declaration := regexp.MustCompile(`Kind\{(?:Code: )?"([a-z-]+)"(, (?:Status: )?http\.Status\w+, (?:Title: )?"[A-Z].+"\})?`)
+	declaration := regexp.MustCompile(`Class\{(?:Code: )?"([a-z-]+)"(, (?:Status: )?http\.Status\w+, (?:Title: )?"[A-Z].+"\})?`)
 	seen := map[string]bool{}
 	for _, name := range sources {
 		if strings.HasSuffix(name, "_test.go") {
@@ -156,10 +156,10 @@ func TestKindsAreInContract(t *testing.T) {
 		for _, m := range declaration.FindAllStringSubmatch(string(source), -1) {
 			code := m[1]
 			if m[2] == "" {
-				t.Errorf("the kind %s has no status or no title", code)
+				t.Errorf("the class %s has no status or no title", code)
 			}
 			if seen[code] {
-				t.Errorf("two kinds have the code %s", code)
+				t.Errorf("two classes have the code %s", code)
 			}
 			seen[code] = true
 			if !describes(t, pieces(t, folder), code) {

@@ -67,14 +67,14 @@ func (c *Contract) Send(t testing.TB, h http.Handler, method, path, body string,
 	return answer
 }
 
-// KindOf returns the kind of a rejection. For nil it returns the zero kind, and for any other error a kind that differs
-// from all declared kinds.
-func KindOf(err error) rest.Kind {
+// ClassOf returns the class of a rejection. For nil it returns the zero class, and for any other error a class that differs
+// from all declared classes.
+func ClassOf(err error) rest.Class {
 	if err == nil {
-		return rest.Kind{}
+		return rest.Class{}
 	}
 	if rejection, ok := errors.AsType[*rest.Error](err); ok {
-		return rejection.Kind
+		return rejection.Class
 	}
-	return rest.Kind{Code: "not a rejection: " + err.Error()}
+	return rest.Class{Code: "not a rejection: " + err.Error()}
 }
