@@ -6,7 +6,7 @@ WITH locked AS MATERIALIZED (
     SELECT * FROM invitations WHERE id = $1::uuid FOR UPDATE
 ),
 decided AS MATERIALIZED (
-    -- The clock is read while the lock is held: a caller who waited for the lock past the deadline is too late.
+    -- The clock is read after the lock is taken: a caller who waited for the lock past the deadline is too late.
     SELECT *, clock_timestamp() AS at FROM locked
 ),
 accepted AS (

@@ -29,7 +29,7 @@ locked AS MATERIALIZED (
     FOR UPDATE OF o
 ),
 decided AS MATERIALIZED (
-    -- The clock is read while all locks are held, so that the wait for them does not shorten the notice.
+    -- The clock is read after all locks are taken, so that the wait for them does not shorten the notice.
     SELECT clock_timestamp() AS at, clock_timestamp() + $2::bigint * interval '1 microsecond' AS deadline, count(*) AS orders
     FROM locked
 ),

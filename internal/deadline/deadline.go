@@ -48,8 +48,8 @@ type Actor string
 
 // The actors.
 const (
-	ByWorker     Actor = "worker"
-	ByReconciler Actor = "reconciler"
+	Worker     Actor = "worker"
+	Reconciler Actor = "reconciler"
 )
 
 // Statements are the SQL statements of a table. The id of a row is a UUID, and it is the id of the row's task. A

@@ -103,13 +103,13 @@ func ReadLateness(ctx context.Context, db *gorm.DB, statement string) (Lateness,
 	}
 	for _, row := range rows {
 		switch {
-		case row.Actor == ByWorker && row.Bucket == nil:
+		case row.Actor == Worker && row.Bucket == nil:
 			l.Worker = row.Percentiles
-		case row.Actor == ByReconciler && row.Bucket == nil:
+		case row.Actor == Reconciler && row.Bucket == nil:
 			l.Reconciler = row.Percentiles
-		case row.Actor == ByWorker:
+		case row.Actor == Worker:
 			l.Histogram[*row.Bucket].Worker = row.Count
-		case row.Actor == ByReconciler:
+		case row.Actor == Reconciler:
 			l.Histogram[*row.Bucket].Reconciler = row.Count
 		}
 	}

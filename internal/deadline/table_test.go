@@ -36,7 +36,7 @@ func TestHandle(t *testing.T) {
 		t.Errorf("the book was freed %d times, want once", n)
 	}
 	i := slices.IndexFunc(l.observed, func(v Verdict) bool { return v.ID == due })
-	if i < 0 || len(l.observed) != 7 || l.actor != ByWorker {
+	if i < 0 || len(l.observed) != 7 || l.actor != Worker {
 		t.Fatalf("%d verdicts were observed, by the %s; want 7 by the worker, one of them on %s", len(l.observed), l.actor, due)
 	}
 	got := l.observed[i]

@@ -17,7 +17,7 @@ func (t *Table) Handle(ctx context.Context, tasks []delay.Task) ([]delay.Outcome
 	for i, task := range tasks {
 		ids[i] = task.ID
 	}
-	verdicts, err := t.timeOut(ctx, ids, ByWorker, 0)
+	verdicts, err := t.timeOut(ctx, ids, Worker, 0)
 	switch {
 	case postgres.Unavailable(err):
 		t.log.WarnContext(ctx, "the database cannot time out rows now; their tasks are postponed",
@@ -89,7 +89,7 @@ func (t *Table) logGone(ctx context.Context, verdicts []Verdict) {
 // shared row that they need. After an error some of the rows may have been timed out. The error wraps
 // [reconcile.ErrUnavailable] if its cause is outside the rows.
 func (t *Table) TimeOut(ctx context.Context, ids []string) (done, locked int, err error) {
-	verdicts, err := t.timeOut(ctx, ids, ByReconciler, maxLockWait)
+	verdicts, err := t.timeOut(ctx, ids, Reconciler, maxLockWait)
 	for _, v := range verdicts {
 		switch v.State {
 		case TimedOut:

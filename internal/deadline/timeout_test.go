@@ -132,7 +132,7 @@ func TestHandleTurnsVerdictsIntoOutcomes(t *testing.T) {
 	if err := outcomes[7].Err(); err == nil || !strings.Contains(err.Error(), "canceled") {
 		t.Errorf("the outcome of an unknown state is %+v, want Fail with an error that names it", outcomes[7])
 	}
-	if len(rows.observed) != 8 || rows.actor != ByWorker {
+	if len(rows.observed) != 8 || rows.actor != Worker {
 		t.Errorf("%d verdicts were observed, by the %s; want 8 by the worker", len(rows.observed), rows.actor)
 	}
 	if text := log.String(); strings.Count(text, "level=WARN") != 2 || strings.Contains(text, foreign) ||
@@ -189,7 +189,7 @@ func TestTimeOutForTheReconciler(t *testing.T) {
 	rows := &fakeRows{states: map[string]RowState{"a": TimedOut, "b": TimedOut, "c": Locked, "d": Blocked, "e": NotDue}}
 	table := rows.table()
 	done, locked, err := table.TimeOut(t.Context(), []string{"a", "b", "c", "d", "e", "gone"})
-	if done != 2 || locked != 2 || err != nil || rows.actor != ByReconciler {
+	if done != 2 || locked != 2 || err != nil || rows.actor != Reconciler {
 		t.Errorf("%d timed out, %d locked, %v, by the %s; want 2 and 2 by the reconciler", done, locked, err, rows.actor)
 	}
 	rows.err = errors.New("must not be called")

@@ -44,7 +44,7 @@ var outcomes = map[deadline.RowState]string{
 }
 
 // observe counts and logs the verdicts on orders, and notifies the customers of the cancelled ones.
-func (s *Service) observe(ctx context.Context, verdicts []deadline.Verdict, by deadline.Actor) {
+func (s *Service) observe(ctx context.Context, verdicts []deadline.Verdict, actor deadline.Actor) {
 	cancelled, blocked := 0, 0
 	for _, v := range verdicts {
 		s.metrics.outcomes.WithLabelValues(outcomes[v.State]).Inc()
@@ -53,10 +53,10 @@ func (s *Service) observe(ctx context.Context, verdicts []deadline.Verdict, by d
 			cancelled++
 			s.metrics.cancelled.WithLabelValues(v.Reason).Inc()
 			if v.Reason == string(ByTimeout) {
-				s.metrics.lateness.WithLabelValues(string(by)).Observe(v.Late.Seconds())
+				s.metrics.lateness.WithLabelValues(string(actor)).Observe(v.Late.Seconds())
 			}
 			s.Notify(v.Owner, v.ID)
-			s.log.DebugContext(ctx, "unpaid order cancelled", "order_id", v.ID, "reason", v.Reason, "late", v.Late, "actor", by)
+			s.log.DebugContext(ctx, "unpaid order cancelled", "order_id", v.ID, "reason", v.Reason, "late", v.Late, "actor", actor)
 		case deadline.Blocked:
 			blocked++
 		}
@@ -66,6 +66,6 @@ func (s *Service) observe(ctx context.Context, verdicts []deadline.Verdict, by d
 			"orders", blocked)
 	}
 	if cancelled > 0 {
-		s.log.InfoContext(ctx, "unpaid orders cancelled", "orders", cancelled, "actor", by)
+		s.log.InfoContext(ctx, "unpaid orders cancelled", "orders", cancelled, "actor", actor)
 	}
 }

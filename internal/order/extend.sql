@@ -7,7 +7,7 @@ WITH locked AS MATERIALIZED (
     SELECT * FROM orders WHERE id = $1::uuid AND customer_id = $2::uuid FOR UPDATE
 ),
 decided AS MATERIALIZED (
-    -- The clock is read while the lock is held: a customer who waited for the lock past the deadline is too late.
+    -- The clock is read after the lock is taken: a customer who waited for the lock past the deadline is too late.
     SELECT *, clock_timestamp() AS at, $3::bigint * interval '1 microsecond' AS extension FROM locked
 ),
 extended AS (

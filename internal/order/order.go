@@ -60,8 +60,8 @@ type Actor string
 // a held order that was paid.
 const (
 	Customer   Actor = "customer"
-	Worker           = Actor(deadline.ByWorker)
-	Reconciler       = Actor(deadline.ByReconciler)
+	Worker           = Actor(deadline.Worker)
+	Reconciler       = Actor(deadline.Reconciler)
 )
 
 // Order is an order as its customer sees it. All times are read from the database's clock.

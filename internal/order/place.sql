@@ -49,7 +49,7 @@ decided AS MATERIALIZED (
     WINDOW placement AS (PARTITION BY w.n)
 ),
 accepted AS MATERIALIZED (
-    -- The clock is read while the locks are held, so that the wait for them does not shorten the time to pay.
+    -- The clock is read after the locks are taken, so that the wait for them does not shorten the time to pay.
     SELECT d.*, clock.at, clock.at + $11::bigint * interval '1 microsecond' AS expires_at
     FROM decided d CROSS JOIN (SELECT clock_timestamp() AS at) AS clock
     WHERE is_first AND is_accepted

@@ -31,7 +31,7 @@ var (
 // check is. To time out a row means to check it.
 type Table struct {
 	*deadline.Rows
-	check func(ctx context.Context, ids []uuid.UUID, by deadline.Actor) (ended int, err error)
+	check func(ctx context.Context, ids []uuid.UUID, actor deadline.Actor) (ended int, err error)
 }
 
 // Attempts returns the table of [SettleKind]. Its ids are those of orders.
@@ -53,7 +53,7 @@ func (t *Table) TimeOut(ctx context.Context, ids []string) (done, locked int, er
 	rows, _ := keyset.ParseIDs(ids)
 	began := time.Now()
 	for batch := range slices.Chunk(rows, BatchSize) {
-		ended, err := t.check(ctx, batch, deadline.ByReconciler)
+		ended, err := t.check(ctx, batch, deadline.Reconciler)
 		done += ended
 		if postgres.Unavailable(err) {
 			return done, 0, fmt.Errorf("%w: %w", reconcile.ErrUnavailable, err)

@@ -9,7 +9,7 @@ WITH locked AS MATERIALIZED (
     SELECT * FROM orders WHERE id = $2::uuid AND customer_id = $3::uuid FOR UPDATE
 ),
 decided AS MATERIALIZED (
-    -- The clock is read while the lock is held: a customer who waited for the lock past the deadline is too late.
+    -- The clock is read after the lock is taken: a customer who waited for the lock past the deadline is too late.
     SELECT *, clock_timestamp() AS at FROM locked
 ),
 opened AS (

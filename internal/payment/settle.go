@@ -35,7 +35,7 @@ func (s *Service) handle(
 		ids[i] = task.ID
 	}
 	rows, foreign := keyset.ParseIDs(ids)
-	_, err := work(ctx, rows, deadline.ByWorker)
+	_, err := work(ctx, rows, deadline.Worker)
 	var left map[uuid.UUID]time.Duration
 	if err == nil {
 		left, err = s.store.left(ctx, leftStatement, rows)
@@ -62,13 +62,13 @@ const minWait = 100 * time.Millisecond
 
 // settle asks the provider about those attempts of the orders that are due for a check. It returns the number of
 // attempts that ended, and an error if the database cannot be used.
-func (s *Service) settle(ctx context.Context, orders []uuid.UUID, by deadline.Actor) (ended int, err error) {
+func (s *Service) settle(ctx context.Context, orders []uuid.UUID, actor deadline.Actor) (ended int, err error) {
 	attempts, err := s.store.take(ctx, orders)
 	if err != nil {
 		return 0, err
 	}
 	return s.each(ctx, len(attempts), func(i int) bool {
-		ended, err := s.settleOne(ctx, attempts[i], by)
+		ended, err := s.settleOne(ctx, attempts[i], actor)
 		if err != nil && !attempts[i].Closing { // take.sql has set the next check, which may be minutes away
 			err = errors.Join(err, s.store.checkSoon(ctx, attempts[i].ID))
 		}
@@ -111,10 +111,10 @@ func (s *Service) logFailure(ctx context.Context, what string, id uuid.UUID, err
 }
 
 // settleOne settles one attempt that take.sql has taken, and reports whether the attempt ended.
-func (s *Service) settleOne(ctx context.Context, a taken, by deadline.Actor) (ended bool, err error) {
+func (s *Service) settleOne(ctx context.Context, a taken, actor deadline.Actor) (ended bool, err error) {
 	if a.SessionID == "" { // nobody can pay a session whose URL the shop does not know
 		if a.State == Creating && (a.Closing || a.Stale) {
-			err := s.close(ctx, a.ID, a.State, by)
+			err := s.close(ctx, a.ID, a.State, actor)
 			return err == nil, err
 		}
 		return false, nil
@@ -126,12 +126,12 @@ func (s *Service) settleOne(ctx context.Context, a taken, by deadline.Actor) (en
 	case current.attempt != a.ID.String():
 		return false, fmt.Errorf("session %s at the payment provider belongs to attempt %q, want %s", current.id, current.attempt, a.ID)
 	case current.paid:
-		err = s.succeed(ctx, a.ID, current, by)
+		err = s.succeed(ctx, a.ID, current, actor)
 		return err == nil, err
 	case current.expired && a.State == Closed:
 		return false, s.store.endChecks(ctx, a.ID)
 	case current.expired:
-		err = s.close(ctx, a.ID, a.State, by)
+		err = s.close(ctx, a.ID, a.State, actor)
 		return err == nil, err
 	}
 	return false, nil
@@ -151,8 +151,8 @@ func (s *Service) ask(ctx context.Context, a taken) (session, error) {
 
 // close closes an attempt and has its order cancelled when that is due. It does nothing if the attempt is not in the
 // given state any more.
-func (s *Service) close(ctx context.Context, id uuid.UUID, state State, by deadline.Actor) error {
-	done, err := s.store.close(ctx, id, state, by)
+func (s *Service) close(ctx context.Context, id uuid.UUID, state State, actor deadline.Actor) error {
+	done, err := s.store.close(ctx, id, state, actor)
 	if err != nil || done == nil {
 		return err
 	}
@@ -164,9 +164,9 @@ func (s *Service) close(ctx context.Context, id uuid.UUID, state State, by deadl
 
 // succeed stores the success of an attempt, and has the money returned if the success did not pay the order. It does
 // nothing if the success is stored already.
-func (s *Service) succeed(ctx context.Context, id uuid.UUID, paid session, by deadline.Actor) error {
+func (s *Service) succeed(ctx context.Context, id uuid.UUID, paid session, actor deadline.Actor) error {
 	refund := keyset.NewID()
-	done, err := s.store.succeed(ctx, id, paid, refund, by)
+	done, err := s.store.succeed(ctx, id, paid, refund, actor)
 	if err != nil || done == nil {
 		return err
 	}

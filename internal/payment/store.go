@@ -215,9 +215,9 @@ type settlement struct {
 }
 
 // close closes an attempt that is in the given state. It returns nil if the attempt is in another state.
-func (s *Store) close(ctx context.Context, id uuid.UUID, state State, by deadline.Actor) (*settlement, error) {
+func (s *Store) close(ctx context.Context, id uuid.UUID, state State, actor deadline.Actor) (*settlement, error) {
 	var done settlement
-	found, err := s.row(ctx, &done, closeSQL, id, state, order.CancelKind, by)
+	found, err := s.row(ctx, &done, closeSQL, id, state, order.CancelKind, actor)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("close attempt %s: %w", id, err)
@@ -229,10 +229,10 @@ func (s *Store) close(ctx context.Context, id uuid.UUID, state State, by deadlin
 
 // succeed stores the success of an attempt. refund is the id of the refund if the success must be refunded. It returns
 // nil if the success is stored already.
-func (s *Store) succeed(ctx context.Context, id uuid.UUID, paid session, refund uuid.UUID, by deadline.Actor) (*settlement, error) {
+func (s *Store) succeed(ctx context.Context, id uuid.UUID, paid session, refund uuid.UUID, actor deadline.Actor) (*settlement, error) {
 	var done settlement
 	found, err := s.row(ctx, &done, succeedSQL,
-		id, paid.id, paid.intent, paid.amountCents, paid.currency, refund, order.CancelKind, RefundKind, by)
+		id, paid.id, paid.intent, paid.amountCents, paid.currency, refund, order.CancelKind, RefundKind, actor)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("store the success of attempt %s: %w", id, err)
