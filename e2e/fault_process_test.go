@@ -41,7 +41,7 @@ func TestProcessFaults(t *testing.T) {
 			d.exec(`SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE ` + cancelling)
 			release()
 			if d.leased() == 0 {
-				d.t.Error("the workers held no lease, so the test proves nothing")
+				d.t.Error("the workers had no lease, so the test proves nothing")
 			}
 			d.replace(workers...)
 		}},

@@ -40,7 +40,7 @@ type Faults struct {
 	known   map[string]Fault
 	states  []func() map[string]any
 
-	mu           sync.Mutex // held while a fault is injected or removed
+	mu           sync.Mutex // locked while a fault is injected or removed
 	redisStopped atomic.Bool
 	workerPaused atomic.Bool
 	pause        chan struct{} // received by runWorker while the worker runs

@@ -1,6 +1,7 @@
 -- Extends the deadline of a pending order once, before it passes, and the end of its hold by the same time. It returns
 -- the order in its present state. changed is true if this statement extended the deadline. The statement returns no row if
--- the customer has no such order. It owes no task: the task of the old deadline comes early and is given back.
+-- the customer has no such order. It owes no task: the worker gets the task at the
+-- old deadline, and returns it to the queue until the new one.
 --
 -- $1 order id · $2 customer id · $3 extension in microseconds; 0: no order can be extended
 WITH locked AS MATERIALIZED (

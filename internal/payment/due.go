@@ -27,8 +27,8 @@ var (
 	refundUnknownSQL string
 )
 
-// Table is a table of rows that must be checked at the provider, as package reconcile sees it. A row is overdue when its
-// check is. To time out a row means to check it.
+// Table is a table of rows that must be checked at the provider. It implements [reconcile.Table]: the due time of a row
+// is the time of its next check, and to time out a row means to check it.
 type Table struct {
 	*deadline.Rows
 	check func(ctx context.Context, ids []uuid.UUID, actor deadline.Actor) (ended int, err error)
@@ -44,7 +44,9 @@ func (s *Service) Refunds() *Table {
 	return &Table{deadline.NewRows(s.store.db, refundPendingSQL, refundUnknownSQL), s.sendRefunds}
 }
 
-// checkTime is the time that TimeOut spends on calls to the provider. The next sweep goes on with the other rows.
+// checkTime is the time after which TimeOut begins no further batch of calls to the provider. The next sweep goes on with
+// the other rows. With a longer time, a provider that does not answer would delay the sweep; with a shorter one, a backlog
+// of overdue checks would take more sweeps.
 const checkTime = 5 * time.Second
 
 // TimeOut checks those of the rows whose checks are overdue, and returns the number of those that ended. A row that the

@@ -47,8 +47,8 @@ type unsettled struct {
 
 // collector reads the attempts and refunds that have not ended at each scrape.
 type collector struct {
-	store                                            *Store
-	attempts, oldestClosing, refunds, oldest, failed *prometheus.Desc
+	store                                                  *Store
+	attempts, oldestClosing, refunds, oldestRefund, failed *prometheus.Desc
 }
 
 // NewCollector returns a collector of the attempts and refunds that have not ended. If the database does not answer
@@ -62,7 +62,7 @@ func NewCollector(s *Store) prometheus.Collector {
 			"Time that the oldest closing attempt has waited for the provider's answer, in seconds.", nil, nil),
 		refunds: prometheus.NewDesc("payment_refunds_unconfirmed",
 			"Refunds that the provider has not confirmed.", nil, nil),
-		oldest: prometheus.NewDesc("payment_refund_oldest_seconds",
+		oldestRefund: prometheus.NewDesc("payment_refund_oldest_seconds",
 			"Age of the oldest refund that the provider has not confirmed, in seconds.", nil, nil),
 		failed: prometheus.NewDesc("payment_refunds_failed",
 			"Refunds that failed at the provider and wait for an operator.", nil, nil),
@@ -70,7 +70,7 @@ func NewCollector(s *Store) prometheus.Collector {
 }
 
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.attempts, c.oldestClosing, c.refunds, c.oldest, c.failed} {
+	for _, d := range []*prometheus.Desc{c.attempts, c.oldestClosing, c.refunds, c.oldestRefund, c.failed} {
 		ch <- d
 	}
 }
@@ -90,6 +90,6 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(c.attempts, float64(u.Closing), "closing")
 	gauge(c.oldestClosing, u.OldestClosing)
 	gauge(c.refunds, float64(u.Unconfirmed))
-	gauge(c.oldest, u.OldestUnconfirmed)
+	gauge(c.oldestRefund, u.OldestUnconfirmed)
 	gauge(c.failed, float64(u.Failed))
 }

@@ -64,8 +64,8 @@ func (o Options) webhookSecrets() (secrets []string) {
 	return secrets
 }
 
-// checkLease is the longest time that a check waits because the worker that had claimed its task was killed: then the
-// lease must end first. It is the lease of package delay.
+// checkLease is the lease of package delay. After the worker that had claimed a task was killed, the check of the task
+// waits until the lease ends. So a check may be overdue for this time in addition to the bound of the invariants.
 const checkLease = 10 * time.Second
 
 // Add adds payments of orders to a process, if the options have a key of the provider.
@@ -82,9 +82,9 @@ func Add(p *app.Process, o Options, customers *rest.Tokens, orders *order.Servic
 	s := NewService(store, provider,
 		Publishers{Cancel: orders.Publisher(), Settle: settle.Publisher, Refund: refund.Publisher}, orders,
 		Config{Grace: o.PaymentGrace, WebhookSecrets: o.webhookSecrets()}, p.Log, p.Metrics)
-	small := delay.WorkerConfig{Batch: BatchSize} // each task waits for the provider
-	settle.Handle(s.Settle, small, s.Attempts())
-	refund.Handle(s.SendRefunds, small, s.Refunds())
+	smallBatches := delay.WorkerConfig{Batch: BatchSize}
+	settle.Handle(s.Settle, smallBatches, s.Attempts())
+	refund.Handle(s.SendRefunds, smallBatches, s.Refunds())
 	p.Metrics.MustRegister(NewCollector(store))
 	p.Invariant(func(ctx context.Context, bound time.Duration) ([]deadline.Violation, error) {
 		return store.Invariants(ctx, bound+checkLease)

@@ -63,8 +63,8 @@ type Attempt struct {
 	ID          uuid.UUID  `json:"id"`
 	OrderID     uuid.UUID  `json:"order_id"`
 	State       State      `json:"state"`
-	Applied     bool       `json:"applied"` // the success paid the order
-	Closing     bool       `json:"closing"` // the attempt is live, but the provider is being asked to expire it
+	Applied     bool       `json:"applied"` // reports whether the success paid the order
+	Closing     bool       `json:"closing"` // reports whether the attempt is live, and the provider is asked to expire it
 	AmountCents int64      `json:"amount_cents"`
 	Currency    string     `json:"currency"`
 	CheckoutURL string     `json:"checkout_url,omitempty"` // only while the customer may pay there
@@ -100,15 +100,16 @@ type Refund struct {
 }
 
 const (
-	// maxCreating is the longest time for which an attempt is creating. The provider's session of an older attempt is of no
-	// use: its URL has not left the service, so nobody can pay there. With a shorter time, a slow answer of the provider
-	// comes too late; with a longer one, a customer whose request was lost waits longer for another attempt.
+	// maxCreating is the age at which an attempt that is still creating is closed. Nobody can pay its session, because the
+	// session's URL has not left the service. With a shorter time, a slow answer of the provider would come too late; with a
+	// longer one, a customer whose request was lost would wait longer for another attempt.
 	maxCreating = 30 * time.Second
-	// sessionLifetime is the time after which the provider expires a session by itself, if nobody closes it before. Stripe's
-	// minimum is 30 minutes. With a longer one, a session that the service has lost could be paid for longer.
+	// sessionLifetime is the time after which the provider expires a session by itself, if nobody closes it before. Stripe
+	// accepts 30 minutes or more. With a longer time, customers could pay sessions that the service has lost for longer.
 	sessionLifetime = time.Hour
 )
 
-// BatchSize is the largest number of tasks in a batch. All tasks of a batch call the provider at the same time, so that two
-// timeouts of the provider, one after the other, fit into the time of a handler.
+// BatchSize is the largest number of tasks in a batch. All tasks of a batch call the provider at the same time: so the
+// handler has time for two calls that time out, one after the other. A larger number would mean more calls at the same
+// time; with a smaller one, a backlog would take longer.
 const BatchSize = 8

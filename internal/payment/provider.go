@@ -25,13 +25,13 @@ type ProviderConfig struct {
 
 const (
 	// callTimeout is the time limit for a call. With a longer one, two calls, one after the other, would not fit into the
-	// time of a handler of tasks.
+	// time that a handler has for a batch of tasks. With a shorter one, a slow answer would be lost.
 	callTimeout = 3 * time.Second
-	// breakerFailures is the number of failed calls in a row after which the breaker opens: calls then fail at once. With
-	// fewer, the loss of some answers would stop payments.
+	// breakerFailures is the number of failed calls in a row after which the breaker opens: calls then fail at once. With a
+	// smaller number, the loss of some answers would stop payments; with a larger one, more calls would wait in vain.
 	breakerFailures = 5
 	// breakerOpen is the time for which the breaker stays open. With a time longer than that between two checks of a closing
-	// attempt, a check would not find the provider back.
+	// attempt, a check could fail although the provider answers again. With a shorter one, more calls would wait in vain.
 	breakerOpen = time.Second
 )
 
@@ -40,7 +40,7 @@ type Provider struct {
 	stripe  *stripe.Client
 	http    *http.Client
 	breaker *gobreaker.CircuitBreaker[struct{}]
-	pages   string
+	pageURL string // the base URL of the shop's pages
 	log     *slog.Logger
 	failing atomic.Bool // the last call had no usable answer
 }
@@ -57,10 +57,10 @@ func NewProvider(cfg ProviderConfig, log *slog.Logger) *Provider {
 		LeveledLogger:     &stripe.LeveledLogger{Level: stripe.LevelNull}, // the callers log errors
 	})
 	return &Provider{
-		stripe: stripe.NewClient(cfg.Key, stripe.WithBackends(backends)),
-		http:   client,
-		pages:  cfg.PublicURL,
-		log:    log,
+		stripe:  stripe.NewClient(cfg.Key, stripe.WithBackends(backends)),
+		http:    client,
+		pageURL: cfg.PublicURL,
+		log:     log,
 		breaker: gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
 			Name:         "provider",
 			Timeout:      breakerOpen,
@@ -81,8 +81,8 @@ func answered(err error) bool {
 }
 
 // final reports whether a request has failed for good: the same request, with the same idempotency key, will never
-// succeed. The provider rejects its parameters, or has stored an error for the key and replays it. After a wrong key (401, 403), a conflict with a concurrent request (409) and too many requests (429) the same
-// request may succeed later.
+// succeed. The provider rejects its parameters, or has stored an error for the key and replays it. After a wrong API key
+// (401, 403), a conflict with a concurrent request (409) and too many requests (429) the same request may succeed later.
 func final(err error) bool {
 	e, ok := errors.AsType[*stripe.Error](err)
 	if !ok {
@@ -187,8 +187,8 @@ func (p *Provider) create(ctx context.Context, a *Attempt) (session, error) {
 		PaymentMethodTypes: []*string{stripe.String("card")}, // other methods may confirm a payment days later
 		AdaptivePricing:    &stripe.CheckoutSessionCreateAdaptivePricingParams{Enabled: stripe.Bool(false)},
 		ExpiresAt:          stripe.Int64(a.OpenedAt.Add(sessionLifetime).Unix()),
-		SuccessURL:         stripe.String(p.pages + "/"),
-		CancelURL:          stripe.String(p.pages + "/"),
+		SuccessURL:         stripe.String(p.pageURL + "/"),
+		CancelURL:          stripe.String(p.pageURL + "/"),
 		LineItems: []*stripe.CheckoutSessionCreateLineItemParams{{
 			Quantity: stripe.Int64(1),
 			PriceData: &stripe.CheckoutSessionCreateLineItemPriceDataParams{

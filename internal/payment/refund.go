@@ -13,7 +13,7 @@ import (
 // SendRefunds is the [delay.Handler] of [RefundKind]. It sends refunds to the provider, and asks until the provider
 // confirms them. Like [Service.Settle] it never fails.
 func (s *Service) SendRefunds(ctx context.Context, tasks []delay.Task) ([]delay.Outcome, error) {
-	return s.handle(ctx, tasks, s.sendRefunds, refundLeftSQL)
+	return s.handleTasks(ctx, tasks, s.sendRefunds, refundLeftSQL)
 }
 
 // sendRefunds sends or checks those of the refunds that are due. It returns the number of refunds that ended, and an
@@ -30,9 +30,9 @@ func (s *Service) sendRefunds(ctx context.Context, ids []uuid.UUID, _ deadline.A
 	}), nil
 }
 
-// sendRefund looks first which refunds of the payment the provider has, and sends one only if money is missing. So a
-// refund whose answer was lost, and one that an operator made at the provider, count. It reports whether the refund
-// ended.
+// sendRefund first asks the provider for the refunds of the payment, and sends one only if they return too little money.
+// So it also counts a refund whose answer was lost, and one that an operator made at the provider. It reports whether the
+// refund ended.
 func (s *Service) sendRefund(ctx context.Context, r takenRefund) (ended bool, err error) {
 	known, err := s.provider.refunds(ctx, r.PaymentIntent)
 	if err != nil {

@@ -45,11 +45,11 @@ type refundStep struct {
 	state      RefundState
 	providerID string
 	err        string
-	newKey     bool // the key of this try will never succeed
+	newKey     bool // the next try needs a new idempotency key, because no call with the present one can succeed
 }
 
-// moveRefund stores a step of a refund, and reports whether it did: it does not if another session has moved the refund since
-// it was taken.
+// moveRefund stores a step of a refund, and reports whether the state of the refund changed. It stores nothing if another
+// session has moved the refund since it was taken.
 func (s *Store) moveRefund(ctx context.Context, r takenRefund, step refundStep) (moved bool, err error) {
 	var providerID, reason any // NULL if ""
 	if step.providerID != "" {

@@ -1,5 +1,5 @@
 -- Takes the refunds that are due for a check, and moves their next check on, so that no other worker takes them
--- meanwhile. Returns the taken refunds. It skips refunds that another session holds.
+-- meanwhile. Returns the taken refunds. It skips refunds that another session has locked.
 --
 -- $1 refund ids
 WITH due AS MATERIALIZED (

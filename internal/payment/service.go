@@ -61,8 +61,10 @@ func NewService(
 // Open returns the live attempt of one of a customer's orders, with the URL of its checkout. It opens an attempt if the
 // order has none; then opened is true. It is idempotent: after an error, a repeated call continues the same attempt.
 func (s *Service) Open(ctx context.Context, customer, orderID uuid.UUID) (a *Attempt, opened bool, err error) {
-	const tries = 5 // an attempt may end, or another session may open one, between two statements
-	for range tries {
+	// maxTries is the largest number of times that Open looks for the live attempt. An attempt may end, or another session
+	// may open one, between two statements. With a larger number, a customer could wait longer for the answer.
+	const maxTries = 5
+	for range maxTries {
 		var isNew bool
 		if a, isNew, err = s.liveAttempt(ctx, customer, orderID); err != nil {
 			return nil, false, err
@@ -101,7 +103,7 @@ func (s *Service) liveAttempt(ctx context.Context, customer, orderID uuid.UUID) 
 	switch {
 	case err != nil:
 		return nil, false, err
-	case a != nil && a.Closing: // it has no URL any more
+	case a != nil && a.Closing: // its customer cannot pay it any more
 		return nil, false, nil
 	case a != nil:
 		return a, false, nil
@@ -113,15 +115,15 @@ func (s *Service) liveAttempt(ctx context.Context, customer, orderID uuid.UUID) 
 	return nil, false, err
 }
 
-// inUseWait is the time that a request waits for another request, which creates the same session. The provider takes about
-// as long. After a shorter wait the session is often not there yet; a longer one delays the customer.
+// inUseWait is the time that a request waits while another request creates the same session. The provider needs about
+// this time. After a shorter wait the session often does not exist yet; a longer one delays the customer.
 const inUseWait = 300 * time.Millisecond
 
 // createSession makes the provider's session of an attempt that is creating. It returns nil if the caller must look at the
 // attempt again: another request creates the session, or the attempt has ended meanwhile. Nobody can pay the session of
 // an attempt that has ended, because its URL has not left the shop.
 func (s *Service) createSession(ctx context.Context, customer uuid.UUID, a *Attempt) (*Attempt, error) {
-	request := ctx
+	requestCtx := ctx
 	ctx = context.WithoutCancel(ctx) // the session is not lost if the client disconnects
 	made, err := s.provider.create(ctx, a)
 	switch {
@@ -135,7 +137,7 @@ func (s *Service) createSession(ctx context.Context, customer uuid.UUID, a *Atte
 	case inUse(err): // another request, of another tab, is creating the session
 		select {
 		case <-time.After(inUseWait):
-		case <-request.Done():
+		case <-requestCtx.Done():
 		}
 		return nil, nil
 	case err != nil:
@@ -155,7 +157,7 @@ func (s *Service) createSession(ctx context.Context, customer uuid.UUID, a *Atte
 		}
 		return current, nil
 	}
-	if _, err := s.provider.expire(ctx, made.id); err != nil { // it expires by itself after an hour
+	if _, err := s.provider.expire(ctx, made.id); err != nil { // after sessionLifetime the session expires by itself
 		s.log.WarnContext(ctx, "a session that nobody can pay was not expired at the payment provider", "attempt", a.ID, "error", err)
 	}
 	return nil, nil

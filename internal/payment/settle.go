@@ -21,21 +21,21 @@ import (
 // due for a check. A task is due again at the next check of its order, and done when there is none. It never fails: an
 // attempt that cannot be settled now is checked again later, without end.
 func (s *Service) Settle(ctx context.Context, tasks []delay.Task) ([]delay.Outcome, error) {
-	return s.handle(ctx, tasks, s.settle, leftSQL)
+	return s.handleTasks(ctx, tasks, s.settle, leftSQL)
 }
 
-// handle handles tasks with work, and then reads from the table when each of them is due again. Errors of work are no
-// errors of the tasks: taking a row has moved its next check on.
-func (s *Service) handle(
-	ctx context.Context, tasks []delay.Task, work func(context.Context, []uuid.UUID, deadline.Actor) (int, error), leftStatement string,
+// handleTasks checks the rows of tasks, and then reads from the table when each of them is due again. An error of check
+// does not count as a failed attempt of the tasks: each row has its next check later.
+func (s *Service) handleTasks(
+	ctx context.Context, tasks []delay.Task, check func(context.Context, []uuid.UUID, deadline.Actor) (int, error), leftStatement string,
 ) ([]delay.Outcome, error) {
-	outcomes := make([]delay.Outcome, len(tasks)) // Done, also for the ids that no row can have
+	outcomes := make([]delay.Outcome, len(tasks)) // each is Done at first
 	ids := make([]string, len(tasks))
 	for i, task := range tasks {
 		ids[i] = task.ID
 	}
 	rows, foreign := keyset.ParseIDs(ids)
-	_, err := work(ctx, rows, deadline.Worker)
+	_, err := check(ctx, rows, deadline.Worker)
 	var left map[uuid.UUID]time.Duration
 	if err == nil {
 		left, err = s.store.left(ctx, leftStatement, rows)
@@ -47,7 +47,7 @@ func (s *Service) handle(
 		row, _ := uuid.Parse(id)
 		wait, again := left[row]
 		switch {
-		case slices.Contains(foreign, id):
+		case slices.Contains(foreign, id): // no row can have this id: Done
 		case err != nil:
 			outcomes[i] = delay.RetrySoon(ctx)
 		case again:
@@ -57,7 +57,8 @@ func (s *Service) handle(
 	return outcomes, nil
 }
 
-// minWait is the wait for a row that is due, but that another session holds.
+// minWait is the shortest time after which a task is tried again. A row that another session has locked is due already:
+// with a shorter time, the worker would try it many times before the session ends. A longer one delays the check.
 const minWait = 100 * time.Millisecond
 
 // settle asks the provider about those attempts of the orders that are due for a check. It returns the number of
@@ -77,9 +78,9 @@ func (s *Service) settle(ctx context.Context, orders []uuid.UUID, actor deadline
 	}), nil
 }
 
-// each calls do for each of n rows, a few at the same time, and returns the number of calls that returned true. It
-// recovers from a panic of do, and logs it. The worker recovers from panics only in its own goroutine: in another one, a
-// panic would end the process, with the workers of all kinds.
+// each calls do with the numbers 0 to n-1 of rows, at most [BatchSize] calls at the same time, and returns the number of
+// calls that returned true. It recovers from a panic of do, and logs it, because the worker recovers from panics only in
+// its own goroutine. In another goroutine a panic would end the process, with the workers of all kinds.
 func (s *Service) each(ctx context.Context, n int, do func(i int) bool) int {
 	var count atomic.Int64
 	var calls errgroup.Group
@@ -184,7 +185,8 @@ func (s *Service) succeed(ctx context.Context, id uuid.UUID, paid session, actor
 	return nil
 }
 
-// announce schedules the cancellation of an order that was released, and notifies its customer.
+// announce notifies the customer of an attempt that has ended. If its order was released, announce also publishes the
+// task that cancels the order.
 func (s *Service) announce(ctx context.Context, done *settlement) {
 	if done.CancelDueAt != nil {
 		s.publish.Cancel.Publish(ctx, delay.At(done.OrderID.String(), *done.CancelDueAt, done.ServerTime))

@@ -277,8 +277,8 @@ func TestTimeOut(t *testing.T) {
 		s.shiftToDeadline(t, o.ID, grace)
 		ids = append(ids, o.ID.String())
 	}
-	if done, held, err := s.Attempts().TimeOut(t.Context(), append(ids, "foreign")); done != len(ids) || held != 0 || err != nil {
-		t.Errorf("TimeOut of attempts returns %d, %d, %v; want %d", done, held, err, len(ids))
+	if done, locked, err := s.Attempts().TimeOut(t.Context(), append(ids, "foreign")); done != len(ids) || locked != 0 || err != nil {
+		t.Errorf("TimeOut of attempts returns %d, %d, %v; want %d", done, locked, err, len(ids))
 	}
 	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM order_events WHERE type = 'released' AND actor = 'reconciler'`); n != len(ids) {
 		t.Errorf("%d orders were released by the reconciler, want %d", n, len(ids))
@@ -290,8 +290,8 @@ func TestTimeOut(t *testing.T) {
 	for _, m := range refunds {
 		ids = append(ids, m.ID)
 	}
-	if done, held, err := s.Refunds().TimeOut(t.Context(), ids); done != 20 || held != 0 || err != nil {
-		t.Errorf("TimeOut of refunds returns %d, %d, %v; want 20", done, held, err)
+	if done, locked, err := s.Refunds().TimeOut(t.Context(), ids); done != 20 || locked != 0 || err != nil {
+		t.Errorf("TimeOut of refunds returns %d, %d, %v; want 20", done, locked, err)
 	}
 	s.check(t)
 }
@@ -308,9 +308,9 @@ func TestTimeOutOfHungProvider(t *testing.T) {
 	}
 	s.setAPI(t, "hung")
 	began := time.Now()
-	done, held, err := s.Attempts().TimeOut(t.Context(), ids)
-	if took := time.Since(began); done != 0 || held != 0 || err != nil || took > 8*time.Second {
-		t.Errorf("TimeOut returns %d, %d, %v after %v; want nothing within 8 s", done, held, err, took)
+	done, locked, err := s.Attempts().TimeOut(t.Context(), ids)
+	if took := time.Since(began); done != 0 || locked != 0 || err != nil || took > 8*time.Second {
+		t.Errorf("TimeOut returns %d, %d, %v after %v; want nothing within 8 s", done, locked, err, took)
 	}
 	if n := s.calls.of("retrieve"); n > 8 {
 		t.Errorf("the provider was asked %d times, want at most 8", n)

@@ -101,17 +101,18 @@ func (s *Store) attempts(ctx context.Context) *gorm.DB {
 				'state', r.state, 'reason', r.reason, 'amount_cents', r.amount_cents, 'ended_at', r.ended_at) END AS refund`)
 }
 
-// get returns an attempt.
+// get returns an attempt, or nil if there is none with this id.
 func (s *Store) get(ctx context.Context, id uuid.UUID) (*Attempt, error) {
-	return s.one(s.attempts(ctx).Where("a.id = ?", id))
+	return scanAttempt(s.attempts(ctx).Where("a.id = ?", id))
 }
 
 // live returns the live attempt of an order, or nil if there is none.
 func (s *Store) live(ctx context.Context, orderID uuid.UUID) (*Attempt, error) {
-	return s.one(s.attempts(ctx).Where("a.order_id = ? AND a.state IN ('creating', 'open')", orderID))
+	return scanAttempt(s.attempts(ctx).Where("a.order_id = ? AND a.state IN ('creating', 'open')", orderID))
 }
 
-func (s *Store) one(query *gorm.DB) (*Attempt, error) {
+// scanAttempt returns the attempt that a query finds, or nil if it finds none.
+func scanAttempt(query *gorm.DB) (*Attempt, error) {
 	var a Attempt
 	result := query.Scan(&a)
 	switch {
@@ -172,8 +173,8 @@ type taken struct {
 	OrderID   uuid.UUID
 	State     State
 	SessionID string // "" if the provider has not answered with a session
-	Closing   bool
-	Stale     bool // it is older than maxCreating
+	Closing   bool   // reports whether the provider is to be asked to expire it
+	Stale     bool   // reports whether it is older than maxCreating
 }
 
 // take takes those attempts of the orders that are due for a check.
@@ -210,7 +211,7 @@ type settlement struct {
 	CustomerID   uuid.UUID
 	RefundReason Reason     // why the success is refunded; "": it is not, or the attempt did not succeed
 	RefundDueAt  time.Time  // when the refund is due, if there is one
-	CancelDueAt  *time.Time // when the order that was released is cancelled; nil: it was not released
+	CancelDueAt  *time.Time // when the order that was released is due to be cancelled; nil: it was not released
 	ServerTime   time.Time
 }
 

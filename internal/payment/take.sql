@@ -1,5 +1,5 @@
 -- Takes the attempts of some orders that are due for a check, and moves their next check on, so that no other worker
--- takes them meanwhile. Returns the taken attempts. It skips attempts that another session holds.
+-- takes them meanwhile. Returns the taken attempts. It skips attempts that another session has locked.
 --
 -- An attempt is due at its next check. It is also due when its closing begins: at the deadline of its order, or when the
 -- customer asks to cancel. Both times may move after the last check. The column closing stores whether the last check

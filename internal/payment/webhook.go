@@ -20,19 +20,20 @@ import (
 	"example.com/shop/internal/rest"
 )
 
-// maxWebhook is the maximum size of a webhook's body, in bytes.
+// maxWebhook is the largest size of a webhook's body, in bytes. A larger one would let a sender without a valid signature
+// use more memory; with a smaller one, large events of the provider would be rejected.
 const maxWebhook = 256 << 10
 
 // receive is the handler of POST /webhooks/stripe. It stores the event's id and makes the event's attempt or refund due
 // for a check, in one transaction. It answers 200 to every event with a valid signature: after any other answer the
 // provider sends the event again, and in the end it disables the endpoint.
 func (a *api) receive(c *gin.Context) error {
-	event, err := a.payments.verified(c)
+	e, err := a.payments.verified(c)
 	if err != nil {
 		a.payments.metrics.webhooks.WithLabelValues("rejected").Inc()
 		return err
 	}
-	stored, err := a.payments.takeHint(c.Request.Context(), event)
+	stored, err := a.payments.takeEvent(c.Request.Context(), e)
 	if err != nil {
 		return err
 	}
@@ -45,8 +46,8 @@ func (a *api) receive(c *gin.Context) error {
 	return nil
 }
 
-// verified reads a webhook and checks its signature and age on the raw bytes, before anything else is done with them.
-func (s *Service) verified(c *gin.Context) (*hint, error) {
+// verified returns the event of a webhook. It checks the signature and the age of the body before it reads the event.
+func (s *Service) verified(c *gin.Context) (*event, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, maxWebhook))
 	if err != nil {
 		return nil, unreadable(err)
@@ -55,7 +56,7 @@ func (s *Service) verified(c *gin.Context) (*hint, error) {
 	err = errors.New("no webhook secret is configured")
 	for _, secret := range s.cfg.WebhookSecrets {
 		if err = webhook.ValidatePayload(body, signature, secret); err == nil {
-			return hintOf(body), nil
+			return readEvent(body), nil
 		}
 	}
 	return nil, &rest.Error{Class: BadSignature, Err: err,
@@ -73,62 +74,64 @@ func unreadable(err error) error {
 	return &rest.Error{Class: rest.Malformed, Detail: "The service cannot read the body.", Err: err}
 }
 
-// hint is the part of an event that the shop reads: which attempt or refund to ask the provider about.
-type hint struct {
-	id, kind string
-	attempt  *uuid.UUID // of a session
-	session  string
-	intent   string // of a refund
+// event is the part of a provider's event that the shop reads: which attempt or refund to ask the provider about.
+type event struct {
+	id, eventType string
+	attempt       *uuid.UUID // of an event about a session, with the session's id
+	session       string
+	intent        string // of an event about a refund: the payment that the refund returns
 }
 
-// hintOf reads an event. It decodes only the fields that it needs, because the other fields differ between the versions of
-// the API. The hint names no attempt and no payment if the event is about another kind of object.
-func hintOf(body []byte) *hint {
-	var event struct {
+// readEvent decodes only the fields that it needs, because the other fields differ between the versions of the API. The
+// event that it returns names no attempt and no payment if it is about an object of another type. Its id is "" if the body
+// is not an event.
+func readEvent(body []byte) *event {
+	var read struct {
 		ID   string `json:"id"`
 		Type string `json:"type"`
 		Data struct {
 			Object json.RawMessage `json:"object"`
 		} `json:"data"`
 	}
-	if json.Unmarshal(body, &event) != nil || event.ID == "" {
-		return &hint{}
+	if json.Unmarshal(body, &read) != nil || read.ID == "" {
+		return &event{}
 	}
-	h := &hint{id: event.ID, kind: event.Type}
+	e := &event{id: read.ID, eventType: read.Type}
 	switch {
-	case strings.HasPrefix(h.kind, "checkout.session."):
+	case strings.HasPrefix(e.eventType, "checkout.session."):
 		var s struct {
 			ID                string `json:"id"`
 			ClientReferenceID string `json:"client_reference_id"`
 		}
-		if json.Unmarshal(event.Data.Object, &s) == nil && s.ID != "" {
+		if json.Unmarshal(read.Data.Object, &s) == nil && s.ID != "" {
 			if id, err := keyset.ParseID(s.ClientReferenceID); err == nil {
-				h.attempt, h.session = &id, s.ID
+				e.attempt, e.session = &id, s.ID
 			}
 		}
-	case strings.HasPrefix(h.kind, "refund."):
+	case strings.HasPrefix(e.eventType, "refund."):
 		var r struct {
 			PaymentIntent *stripe.PaymentIntent `json:"payment_intent"` // an id, or an object with an id
 		}
-		if json.Unmarshal(event.Data.Object, &r) == nil && r.PaymentIntent != nil {
-			h.intent = r.PaymentIntent.ID
+		if json.Unmarshal(read.Data.Object, &r) == nil && r.PaymentIntent != nil {
+			e.intent = r.PaymentIntent.ID
 		}
 	}
-	return h
+	return e
 }
 
-// takeHint stores an event and schedules the check that it asks for. It reports whether the event is new.
-func (s *Service) takeHint(ctx context.Context, h *hint) (stored bool, err error) {
-	if h.id == "" {
+// takeEvent stores an event, and publishes the task that checks its attempt or refund. It reports whether the event is
+// new.
+func (s *Service) takeEvent(ctx context.Context, e *event) (stored bool, err error) {
+	if e.id == "" {
 		s.log.WarnContext(ctx, "a webhook has a valid signature, but no event with an id; it is ignored")
 		return false, nil
 	}
-	row, err := s.store.storeEvent(ctx, h)
+	row, err := s.store.storeEvent(ctx, e)
 	if err != nil {
 		return false, err
 	}
 	publish := s.publish.Settle
-	if h.intent != "" {
+	if e.intent != "" {
 		publish = s.publish.Refund
 	}
 	if row.Task != "" {

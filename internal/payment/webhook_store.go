@@ -23,14 +23,14 @@ type received struct {
 }
 
 // storeEvent stores an event, and makes the attempt or the refund that it names due for a check, in one transaction.
-func (s *Store) storeEvent(ctx context.Context, h *hint) (row received, err error) {
-	if h.intent != "" {
-		_, err = s.row(ctx, &row, webhookRefundSQL, h.id, h.kind, h.intent, RefundKind)
+func (s *Store) storeEvent(ctx context.Context, e *event) (row received, err error) {
+	if e.intent != "" {
+		_, err = s.row(ctx, &row, webhookRefundSQL, e.id, e.eventType, e.intent, RefundKind)
 	} else {
-		_, err = s.row(ctx, &row, webhookSQL, h.id, h.kind, h.attempt, h.session, SettleKind)
+		_, err = s.row(ctx, &row, webhookSQL, e.id, e.eventType, e.attempt, e.session, SettleKind)
 	}
 	if err != nil {
-		return received{}, fmt.Errorf("store event %s: %w", h.id, err)
+		return received{}, fmt.Errorf("store event %s: %w", e.id, err)
 	}
 	return row, nil
 }
