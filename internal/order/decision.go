@@ -10,10 +10,10 @@ import (
 	"example.com/shop/internal/rest"
 )
 
-// decide decides the placements of a batch. It leaves a placement undecided if place.sql did not accept it only because of an
-// earlier one, which was rejected.
+// decide decides the placements of a batch by the results of place.sql. A placement stays undecided if place.sql left it
+// out only because of an earlier placement, which is rejected.
 func decide(batch []*placing, products map[uuid.UUID]Product, results []placeResult, o placeOptions) {
-	open := make(map[uuid.UUID][]openLine) // by customer, of the orders that this transaction placed, the newest first
+	open := make(map[uuid.UUID][]openLine) // by customer: the lines of the orders that were placed now, the newest first
 	for i, p := range batch {
 		r := results[i]
 		switch {
@@ -25,12 +25,13 @@ func decide(batch []*placing, products map[uuid.UUID]Product, results []placeRes
 				products[line.ProductID] = product
 				open[p.customer] = slices.Insert(open[p.customer], 0, openLine{p.id, line.ProductID, line.Quantity})
 			}
-		case r.BeforeID != nil:
-			p.before = r.BeforeID
+		case r.ExistingID != nil:
+			p.existing = r.ExistingID
 		}
 	}
-	// A placement that is accepted leaves enough for all earlier ones. So one that does not fit after the whole transaction
-	// did not fit at its turn either. The others are decided in the next round.
+	// Now products and open tell what is left after all accepted placements. place.sql accepts a placement only if enough is
+	// left for all earlier ones. So if too little is left for a placement now, there was too little at its turn, too. If
+	// enough is left, the placement stays undecided, and the caller repeats the transaction with it.
 	for i, p := range batch {
 		if !p.isDecided() {
 			p.rejection = whyNotPlaced(p.Placement, products, slices.Concat(open[p.customer], results[i].OpenLines), o)
@@ -101,8 +102,8 @@ func outOfStock(p Placement, products map[uuid.UUID]Product) *rest.Error {
 	})
 }
 
-// tooManyOpen checks the bounds of what a customer can hold without having paid. Its error names the open orders: all of
-// them, or those with the product that the customer holds too many units of.
+// tooManyOpen checks the bounds of what a customer can order without paying it. Its error has the ids of open orders: of
+// all, or of those with a product of which they would have too many units.
 func tooManyOpen(p Placement, products map[uuid.UUID]Product, open []openLine, o placeOptions) *rest.Error {
 	if orders := ordersOf(open, nil); o.maxOpen > 0 && int64(len(orders)) >= o.maxOpen {
 		rejection := TooManyOpen.Errorf("You have %d orders that are not paid, and can have at most %d: pay or cancel one of them.",
@@ -113,19 +114,19 @@ func tooManyOpen(p Placement, products map[uuid.UUID]Product, open []openLine, o
 	for _, line := range open {
 		units[line.ProductID] += line.Quantity
 	}
-	var over []uuid.UUID
+	var tooMany []uuid.UUID // products
 	rejection := rejectLines(TooManyOpen, "You would hold too many units of a product in orders that are not paid.", p, "quantity", func(line Line) string {
 		if o.maxUnits == 0 || units[line.ProductID]+line.Quantity <= o.maxUnits {
 			return ""
 		}
-		over = append(over, line.ProductID)
+		tooMany = append(tooMany, line.ProductID)
 		return fmt.Sprintf("%s: %d wanted, %d in your open orders, at most %d of both together",
 			products[line.ProductID].Name, line.Quantity, units[line.ProductID], o.maxUnits)
 	})
 	if rejection == nil {
 		return nil
 	}
-	return withOpenOrders(rejection, ordersOf(open, over))
+	return withOpenOrders(rejection, ordersOf(open, tooMany))
 }
 
 // ordersOf returns the ids of the orders that the lines belong to, each once. If products is not nil, it returns only those
@@ -145,7 +146,7 @@ func withOpenOrders(rejection *rest.Error, ids []uuid.UUID) *rest.Error {
 	return rejection
 }
 
-// rejectLines returns an error of the class. It has a field error for each line for which check returns a detail. It returns
+// rejectLines returns an error of the class, with a field error for each line for which check returns a detail. It returns
 // nil if check returns "" for all lines.
 func rejectLines(class rest.Class, detail string, p Placement, field string, check func(Line) string) *rest.Error {
 	var errs []rest.FieldError

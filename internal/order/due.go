@@ -43,7 +43,7 @@ var outcomes = map[deadline.RowState]string{
 	deadline.Blocked:      "blocked",
 }
 
-// observe counts and logs the verdicts on orders, and notifies the customers of the cancelled ones.
+// observe counts and logs the verdicts on orders, and notifies the customers of the orders that were cancelled.
 func (s *Service) observe(ctx context.Context, verdicts []deadline.Verdict, actor deadline.Actor) {
 	cancelled, blocked := 0, 0
 	for _, v := range verdicts {

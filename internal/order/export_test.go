@@ -16,13 +16,13 @@ var (
 	LatenessSQL  = latenessSQL
 )
 
-// MaxPlacementWait is the wait for a batch at which the service begins to reject placements.
+// MaxPlacementWait is the time that the first placement in the queue may wait before the service rejects further ones.
 const MaxPlacementWait = maxPlacementWait
 
-// MaxUnderWay is the most placements that are under way at the same time.
+// MaxUnderWay is the largest number of placements under way at the same time.
 const MaxUnderWay = maxUnderWay
 
-// ProductLockWait is the time for which a batch waits for a lock.
+// ProductLockWait is the time that a batch waits for the locks of its products.
 const ProductLockWait = productLockWait
 
 // Pause keeps placements in the queue until resume. See [batch.Queue.Pause].

@@ -52,12 +52,12 @@ const (
 	ByCustomer CancelReason = "customer"
 )
 
-// Actor is the part of the system that caused an event.
+// Actor is who caused an event.
 type Actor string
 
-// Worker and Reconciler cancel orders that are due: the worker on time, when it claims their tasks; the reconciler when it
-// finds them overdue. The statements also write "operator", for a deadline that an operator has moved, and "provider", for
-// a held order that was paid.
+// Worker and Reconciler cancel orders that are due: the worker when it claims their tasks, the reconciler when it finds
+// them overdue. The statements also write the actor "operator", who moves a deadline, and "provider", where a held order
+// was paid.
 const (
 	Customer   Actor = "customer"
 	Worker           = Actor(deadline.Worker)
@@ -150,7 +150,7 @@ func (o *Order) whyNotExtendable() error {
 }
 
 // tooLate returns the error for an order that cannot be changed any more because its deadline has passed. The order may
-// still be pending. change is a past participle: "paid".
+// still be pending. change says what cannot be done any more, for example "paid".
 func (o *Order) tooLate(change string) error {
 	state := "It will be cancelled within seconds"
 	switch {
@@ -187,7 +187,7 @@ type Product struct {
 	Name       string    `json:"name"`
 	PriceCents int64     `json:"price_cents"`
 	Currency   string    `json:"currency"`
-	Supply     int64     `json:"-"` // available, plus the units of pending and paid orders
+	Supply     int64     `json:"-"` // the available units and those of pending and paid orders
 	Available  int64     `json:"available"`
 }
 
@@ -205,9 +205,10 @@ type Line struct {
 	Quantity  int64
 }
 
-// The limits of one order.
 const (
-	maxLines    = 50
+	// maxLines is the largest number of lines of an order. With a larger one, one order could lock many products.
+	maxLines = 50
+	// maxQuantity is the largest quantity of a line, in units. A larger one is more likely a mistake than an order.
 	maxQuantity = 1000
 )
 

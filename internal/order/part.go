@@ -25,13 +25,14 @@ type Options struct {
 	Bounds
 }
 
-// Bounds are the options that bound what one customer can hold without having paid it.
+// Bounds are the options that bound what one customer can order without paying it.
 type Bounds struct {
 	MaxOpenOrders int64 `name:"max-open-orders" default:"10" help:"The most orders that a customer can have without having paid them. 0: no bound."`
 	MaxOpenUnits  int64 `name:"max-open-units" default:"20" help:"The most units of a product in the orders that a customer has not paid. 0: no bound."`
 }
 
-// maxTimeout is the longest time between the placement of an order and its deadline, and the longest extension.
+// maxTimeout is the longest time to pay an order, and the longest extension, that the options accept. Stock is reserved
+// for this time, so a longer one is probably a mistake.
 const maxTimeout = 30 * 24 * time.Hour
 
 // Check returns one error that names all options with wrong values.

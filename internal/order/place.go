@@ -43,22 +43,23 @@ func orNull(bound int64) any {
 	return bound
 }
 
-// placing is a placement on its way to its decision. Of the fields at its end exactly one is set when it is decided.
+// placing is a placement in a batch, and the decision on it.
 type placing struct {
-	id       uuid.UUID // of the order, if the placement is accepted; so a repeated transaction places it once
+	id       uuid.UUID // of the order, if the placement is accepted; a transaction that is repeated places no second order
 	customer uuid.UUID
 	Placement
 
+	// The decision. When the placement is decided, exactly one of these fields is set.
 	order     *Order     // the placed order
-	before    *uuid.UUID // the order that the customer placed before with the same idempotency key, or that an earlier try placed
-	rejection error      // the reason for which no order is placed
+	existing  *uuid.UUID // the order with the same idempotency key, or the order that a lost transaction has placed
+	rejection error      // the reason why no order is placed
 }
 
 func newPlacing(customer uuid.UUID, p Placement) *placing {
 	return &placing{id: keyset.NewID(), customer: customer, Placement: p}
 }
 
-func (p *placing) isDecided() bool { return p.order != nil || p.before != nil || p.rejection != nil }
+func (p *placing) isDecided() bool { return p.order != nil || p.existing != nil || p.rejection != nil }
 
 // products returns the ids of the products that a placement locks.
 func (p *placing) products() []uuid.UUID {
@@ -73,9 +74,10 @@ func undecided(batch []*placing) []*placing {
 	return slices.DeleteFunc(slices.Clone(batch), (*placing).isDecided)
 }
 
-// place decides placements in order of arrival, in as many transactions as that takes: mostly one, and one for a single
-// placement. After an error some of them may be undecided. It waits at most lockWait for a lock; 0 means the lock_timeout
-// of the session, and then the caller must have entered the gate.
+// place decides the placements of a batch in their order of arrival. It usually needs one transaction. It needs more if
+// some placements cannot be decided before others: see distinctKeys and decide. After an error some placements may be
+// undecided. It waits at most lockWait for a lock; 0 means the lock_timeout of the session, and then the caller must have
+// entered the gate.
 func (s *Store) place(ctx context.Context, batch []*placing, o placeOptions, lockWait time.Duration) error {
 	for len(batch) > 0 {
 		round := distinctKeys(batch)
@@ -95,8 +97,8 @@ func (s *Store) place(ctx context.Context, batch []*placing, o placeOptions, loc
 	return nil
 }
 
-// distinctKeys leaves out each placement whose customer has an earlier placement with the same idempotency key in the
-// batch. It is decided after the others, when the decision on the earlier one is known.
+// distinctKeys returns the batch without each placement whose customer has an earlier placement with the same idempotency
+// key in the batch. Such a placement is decided later, when the decision on the earlier one is known.
 func distinctKeys(batch []*placing) []*placing {
 	type key struct {
 		customer uuid.UUID
@@ -113,11 +115,13 @@ func distinctKeys(batch []*placing) []*placing {
 
 // placeRound runs the transaction for a batch, and decides those placements that it can decide. If the connection is lost,
 // or if PostgreSQL ends the transaction to resolve a deadlock, placeRound repeats the transaction. That is safe: place.sql
-// finds the orders that the lost transaction has placed by their ids. placeRound repeats it too if a process of another
-// version, which does not lock customers, has used an idempotency key meanwhile.
+// finds the orders that the lost transaction has placed by their ids. placeRound also repeats the transaction if another
+// session has used one of the idempotency keys meanwhile: a process of an older version does not lock customers.
 func (s *Store) placeRound(ctx context.Context, batch []*placing, o placeOptions, lockWait time.Duration) (err error) {
-	const attempts = 3
-	for range attempts {
+	// maxRuns is the largest number of times that the transaction runs. One repetition usually suffices. With a larger
+	// number, the callers of Place would wait longer for the error while the database is away.
+	const maxRuns = 3
+	for range maxRuns {
 		var products map[uuid.UUID]Product
 		var results []placeResult
 		if products, results, err = s.lockAndPlace(ctx, batch, o, lockWait); err == nil {
@@ -129,7 +133,7 @@ func (s *Store) placeRound(ctx context.Context, batch []*placing, o placeOptions
 			return err
 		}
 		if lost {
-			postgres.DropDead(ctx, s.db) // else each attempt may find another session that the server has ended
+			postgres.DropDead(ctx, s.db) // otherwise each run may get another connection that the server has closed
 		}
 	}
 	return err
@@ -138,13 +142,13 @@ func (s *Store) placeRound(ctx context.Context, batch []*placing, o placeOptions
 // placeResult is a row of place.sql.
 type placeResult struct {
 	Placed     bool
-	TotalCents *int64 // nil, as the next three, if the statement placed no order
+	TotalCents *int64 // nil, like Currency, CreatedAt and ExpiresAt, if the statement placed no order
 	Currency   *string
 	CreatedAt  *time.Time
 	ExpiresAt  *time.Time
-	BeforeID   *uuid.UUID
+	ExistingID *uuid.UUID // see placing.existing
 	ServerTime time.Time
-	OpenLines  []openLine // of the customer's open orders, the newest first, if the statement placed no order
+	OpenLines  []openLine // the lines of the customer's open orders, the newest first; nil if the statement placed an order
 }
 
 // openLine is a line of an order that its customer has not paid yet.
@@ -154,8 +158,8 @@ type openLine struct {
 	Quantity  int64     `json:"quantity"`
 }
 
-// lockAndPlace runs the transaction for a batch. It returns the products as they were when the transaction had locked them, and
-// a result for each placement.
+// lockAndPlace runs the transaction for a batch. It returns the products as they were after the transaction had locked
+// them and before it changed them, and a result for each placement.
 func (s *Store) lockAndPlace(
 	ctx context.Context, batch []*placing, o placeOptions, lockWait time.Duration,
 ) (products map[uuid.UUID]Product, results []placeResult, err error) {
@@ -186,7 +190,7 @@ func (s *Store) lockAndPlace(
 			var n int
 			var open []byte
 			if err := rows.Scan(&n, &r.Placed, &r.TotalCents, &r.Currency, &r.CreatedAt, &r.ExpiresAt,
-				&r.BeforeID, &r.ServerTime, &open); err != nil {
+				&r.ExistingID, &r.ServerTime, &open); err != nil {
 				return err
 			}
 			if open != nil {
@@ -220,16 +224,16 @@ type placeArguments struct {
 	keys           []*string // nil: no key
 	fingerprints   [][]byte
 
-	// Of the lines. earlier counts the units of the product in the earlier placements of the batch, ownEarlier in those of
-	// the same customer.
-	numbers                         []int64 // of the placements that the lines belong to, from 1
+	// These have one element for each line of each placement. earlier counts the units of the line's product in the earlier
+	// placements of the batch. ownEarlier counts those in the earlier placements of the same customer.
+	numbers                         []int64 // the number of the placement that the line belongs to, from 1
 	lineProducts                    []uuid.UUID
 	quantities, earlier, ownEarlier []int64
 }
 
 func argumentsOf(batch []*placing) (a placeArguments) {
-	type share struct{ customer, product uuid.UUID }
-	units, ownUnits := make(map[uuid.UUID]int64), make(map[share]int64)
+	type customerProduct struct{ customer, product uuid.UUID }
+	units, ownUnits := make(map[uuid.UUID]int64), make(map[customerProduct]int64)
 	placements := make(map[uuid.UUID]int64) // by customer
 	for i, p := range batch {
 		placements[p.customer]++
@@ -244,7 +248,7 @@ func argumentsOf(batch []*placing) (a placeArguments) {
 		a.keys = append(a.keys, key)
 		a.fingerprints = append(a.fingerprints, fingerprint)
 		for _, line := range p.Lines {
-			own := share{p.customer, line.ProductID}
+			own := customerProduct{p.customer, line.ProductID}
 			a.numbers = append(a.numbers, int64(i)+1)
 			a.lineProducts = append(a.lineProducts, line.ProductID)
 			a.quantities = append(a.quantities, line.Quantity)

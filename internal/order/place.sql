@@ -3,8 +3,8 @@
 -- cancels it at its deadline. It returns one row for each placement.
 --
 -- It accepts a placement if all products exist and have one currency, and if the stock and the bounds of the customer
--- suffice for it after all earlier placements of the batch, the rejected ones included. So it may leave out a placement
--- that fits if an earlier one was rejected: the caller passes it to the next batch.
+-- suffice for it and for all earlier placements of the batch, even those that it does not accept. So it may leave out a
+-- placement for which enough is left. The caller then repeats the transaction with this placement.
 --
 -- The planner knows nothing about the size of a batch, and joins the parts of a batch in a way that is slow for large
 -- ones. So there are few such joins: window functions carry what concerns a whole placement to each of its lines.
@@ -21,7 +21,7 @@ WITH wanted AS MATERIALIZED (
                     CASE WHEN w.idempotency_key IS NOT NULL THEN (
                         SELECT o.id FROM orders o
                         WHERE o.customer_id = w.customer_id AND o.idempotency_key = w.idempotency_key
-                    ) END) AS before_id,
+                    ) END) AS existing_id,
            CASE WHEN coalesce($13::bigint, $14::bigint) IS NOT NULL
                 THEN (SELECT count(*) FROM orders o WHERE o.customer_id = w.customer_id AND o.status = 'pending')
            END AS open_orders
@@ -45,7 +45,7 @@ decided AS MATERIALIZED (
     JOIN unnest($6::bigint[], $7::uuid[], $8::bigint[], $9::bigint[], $10::bigint[])
          AS l (n, product_id, quantity, earlier, own_earlier) ON l.n = w.n
     LEFT JOIN products p ON p.id = l.product_id
-    WHERE w.before_id IS NULL
+    WHERE w.existing_id IS NULL
     WINDOW placement AS (PARTITION BY w.n)
 ),
 accepted AS MATERIALIZED (
@@ -83,7 +83,7 @@ owed AS (
     SELECT $12::text, id::text, expires_at FROM accepted
 )
 SELECT w.n, a.id IS NOT NULL AS placed, a.total_cents::bigint AS total_cents, a.currency, a.at AS created_at, a.expires_at,
-       w.before_id, clock_timestamp() AS server_time,
+       w.existing_id, clock_timestamp() AS server_time,
        CASE WHEN a.id IS NULL AND w.open_orders > 0 THEN (
            SELECT json_agg(json_build_object('order_id', o.id, 'product_id', i.product_id, 'quantity', i.quantity)
                            ORDER BY o.created_at DESC, o.id DESC)

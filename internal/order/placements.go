@@ -18,7 +18,8 @@ import (
 const (
 	// placementLanes is the largest number of batches under way at the same time.
 	placementLanes = 2
-	// maxBatch is the largest number of placements in a batch. More would hold the products' locks for longer.
+	// maxBatch is the largest number of placements in a batch. A larger batch would keep the locks of its products for
+	// longer; with smaller ones, fewer orders could be placed in a second.
 	maxBatch = 200
 	// maxPlacementWait is the time that the first placement in the queue may wait before further ones are rejected. So a
 	// client gets its order or a rejection within about a second.
@@ -26,11 +27,12 @@ const (
 	// maxUnderWay is the largest number of placements under way at the same time. They keep a machine busy for some tenths
 	// of a second. More would wait for a processor, and so would the cancellations.
 	maxUnderWay = 1000
-	// productLockWait is the time that a batch waits for a lock. Sessions usually hold the lock of a product for less. A
-	// longer wait would delay the placements of other products.
+	// productLockWait is the time that a batch waits for the locks of its products. A session usually keeps them for less
+	// time. A longer wait would delay the placements of other products; with a shorter one, a batch would be split
+	// more often.
 	productLockWait = 200 * time.Millisecond
-	// batchTimeout is the time limit for a batch. It is longer than the statement_timeout, and shorter than the time that a
-	// client has for its request.
+	// batchTimeout is the time limit for a batch. A shorter one would end statements before the statement_timeout does; with
+	// a longer one, a client's request could end before it has an answer.
 	batchTimeout = 7 * time.Second
 )
 
@@ -92,9 +94,9 @@ func (s *Service) place(ctx context.Context, customer uuid.UUID, p Placement) (o
 		return nil, false, placementUnknown(fmt.Errorf("place order: %w", err))
 	case placing.rejection != nil:
 		return nil, false, placing.rejection
-	case placing.before != nil:
-		o, err = s.placedBefore(ctx, placing)
-		return s.withExtension(o), *placing.before != placing.id, placementUnknown(err)
+	case placing.existing != nil:
+		o, err = s.existingOrder(ctx, placing)
+		return s.withExtension(o), *placing.existing != placing.id, placementUnknown(err)
 	default:
 		return s.withExtension(placing.order), false, nil
 	}
@@ -157,14 +159,15 @@ func placedOrders(placings []*placing) (orders []*Order) {
 	return orders
 }
 
-// placedBefore returns the order that the customer of a placement has placed before with the same idempotency key.
-func (s *Service) placedBefore(ctx context.Context, p *placing) (*Order, error) {
-	fingerprint, err := s.store.fingerprint(ctx, *p.before)
+// existingOrder returns the order that exists for a placement already. It returns an error if another placement has used
+// the idempotency key.
+func (s *Service) existingOrder(ctx context.Context, p *placing) (*Order, error) {
+	fingerprint, err := s.store.fingerprint(ctx, *p.existing)
 	if err != nil {
 		return nil, err
 	}
 	if p.IdempotencyKey != "" && !bytes.Equal(fingerprint, p.fingerprint()) {
-		return nil, rest.KeyReused.Errorf("The Idempotency-Key belongs to order %s, which has other lines.", p.before)
+		return nil, rest.KeyReused.Errorf("The Idempotency-Key belongs to order %s, which has other lines.", p.existing)
 	}
-	return s.store.get(ctx, *p.before, p.customer)
+	return s.store.get(ctx, *p.existing, p.customer)
 }

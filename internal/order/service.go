@@ -21,8 +21,8 @@ const CancelKind = "order.cancel"
 
 // Config configures the service.
 type Config struct {
-	Timeout   time.Duration // from the placement of an order to its deadline
-	Extension time.Duration // by which a customer can extend the deadline, once; 0: not at all
+	Timeout   time.Duration // the time from the placement of an order to its deadline
+	Extension time.Duration // the time by which a customer can extend the deadline, once; 0: not at all
 
 	MaxOpenOrders int64 // the most orders that a customer can have without having paid them; 0: no bound
 	MaxOpenUnits  int64 // the most units of a product in these orders of a customer; 0: no bound
@@ -44,12 +44,12 @@ type Service struct {
 	log     *slog.Logger
 	metrics metrics
 
-	holdKind string                              // of the task that ends a hold; "": orders are never held
-	holdPub  Publisher                           // of these tasks; nil if holdKind is ""
+	holdKind string                              // the kind of the task that ends a hold; "": orders are never held
+	holdPub  Publisher                           // publishes these tasks; nil if holdKind is ""
 	changed  func(customer, order string)        // does nothing unless OnChange has set it
 	placed   func(id string, left time.Duration) // does nothing unless OnPlaced has set it
 
-	placements *batch.Queue[*placing, uuid.UUID] // of those that wait for their batches
+	placements *batch.Queue[*placing, uuid.UUID] // the placements that wait for their batches
 }
 
 // NewService returns a service for the orders of a store. It registers its metrics with reg.
@@ -99,7 +99,7 @@ func (s *Service) Products(ctx context.Context) ([]Product, error) {
 	return s.store.products(ctx)
 }
 
-// withExtension sets the extension that an order's customer can have, and returns the order. o may be nil.
+// withExtension sets by how much the customer of an order can extend its deadline, and returns the order. o may be nil.
 func (s *Service) withExtension(o *Order) *Order {
 	if o != nil && s.cfg.Extension > 0 && o.whyNotExtendable() == nil {
 		o.ExtensionSeconds = s.cfg.Extension.Seconds()
@@ -172,7 +172,7 @@ func (s *Service) Events(ctx context.Context, customer, id uuid.UUID) ([]Event, 
 // List returns a page of a customer's orders, newest first, and the cursor of the next page. The cursor is nil after
 // the last page.
 func (s *Service) List(ctx context.Context, customer uuid.UUID, page rest.Page) (orders []Order, next *keyset.Cursor, err error) {
-	orders, err = s.store.list(ctx, customer, page.After, page.Limit+1) // one more shows that there is a next page
+	orders, err = s.store.list(ctx, customer, page.After, page.Limit+1) // the last one only shows that there is a next page
 	if err != nil {
 		return nil, nil, err
 	}

@@ -15,8 +15,8 @@ import (
 	"example.com/shop/internal/postgres"
 )
 
-// Each step of an order's life is one round trip and one transaction, and each but the first is one statement. See also
-// due.go, for the step that the worker and the reconciler take.
+// Each step of an order's life is one round trip and one transaction. Each step but the first, the placement, is one
+// statement. due.go has the statement of the step that the worker and the reconciler take.
 var (
 	//go:embed pay.sql
 	paySQL string
@@ -56,22 +56,22 @@ func (s *Store) pay(ctx context.Context, id, customer uuid.UUID) (*change, error
 	return s.change(ctx, paySQL, id, customer)
 }
 
-// cancel cancels an order, or records the request if the order is held. heldKind is the kind of task to owe then, "" for
-// none.
-func (s *Store) cancel(ctx context.Context, id, customer uuid.UUID, heldKind string) (*change, error) {
+// cancel cancels an order, or records the request if the order is held. holdKind is the kind of the task to owe then, ""
+// for none.
+func (s *Store) cancel(ctx context.Context, id, customer uuid.UUID, holdKind string) (*change, error) {
 	leave, err := s.gate.Enter(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	return s.change(ctx, cancelSQL, id, customer, heldKind)
+	return s.change(ctx, cancelSQL, id, customer, holdKind)
 }
 
-func (s *Store) extend(ctx context.Context, id, customer uuid.UUID, by time.Duration) (*change, error) {
-	return s.change(ctx, extendSQL, id, customer, by.Microseconds())
+func (s *Store) extend(ctx context.Context, id, customer uuid.UUID, extension time.Duration) (*change, error) {
+	return s.change(ctx, extendSQL, id, customer, extension.Microseconds())
 }
 
-// change runs a statement whose parameters are an order, its customer, and more.
+// change runs a statement that changes one order. Its first parameters are the id of the order and that of its customer.
 func (s *Store) change(ctx context.Context, statement string, id, customer uuid.UUID, more ...any) (*change, error) {
 	var c change
 	found, err := s.row(ctx, &c, statement, append([]any{id, customer}, more...)...)

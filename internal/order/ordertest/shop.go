@@ -238,7 +238,7 @@ func (s *Shop) CheckInvariants(t testing.TB, bound time.Duration) {
 	}
 }
 
-// CheckTrails checks the invariants, and that nothing follows the terminal event of an order.
+// CheckTrails checks the invariants, and that an order has no event after the one that ended it.
 func (s *Shop) CheckTrails(t testing.TB) {
 	t.Helper()
 	after := testenv.Query[int](t, s.DB, `
