@@ -136,7 +136,7 @@ var orders = domainSpec{
 		},
 		// The time of an order's end is read before its transaction commits. So at the times in the table a customer has no
 		// more open orders than the service saw.
-		beyond: fmt.Sprintf(`
+		exceeded: fmt.Sprintf(`
 		SELECT count(*) FROM orders o WHERE EXISTS (
 			SELECT FROM orders open JOIN order_items i ON i.order_id = open.id
 			WHERE open.customer_id = o.customer_id AND open.created_at <= o.created_at

@@ -164,8 +164,8 @@ type customerBounds struct {
 	// open reads the ids of the customer's items from a problem that rejects a request because of a bound. They are those
 	// that count towards the bound.
 	open func(problem []byte) (ids []string, err error)
-	// beyond counts the items after whose creation their customer exceeded a bound.
-	beyond string
+	// exceeded counts the items after whose creation their customer exceeded a bound.
+	exceeded string
 }
 
 // rushes reports whether some resource is scarce.

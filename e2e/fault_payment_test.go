@@ -111,34 +111,34 @@ func TestPaymentFaults(t *testing.T) {
 
 	runFaults(t, []fault{
 		{
-			name: "webhooks", needs: needs{party: startProvider(terms{})}, rate: rate,
+			name: "webhooks", needs: needs{party: startProvider(paymentTimes{})}, rate: rate,
 			bound:  bound{late: late, answer: 2 * time.Second}, // held items end as soon as their checkouts are closed
 			inject: inTurn(2*time.Second, 0, "webhooks lost", "webhooks doubled", "webhooks late", "webhooks reordered"),
 			party:  allInTime,
 		},
 		{
-			name: "provider away, back in time", needs: needs{party: startProvider(terms{grace: 10 * time.Second})}, rate: rate,
+			name: "provider away, back in time", needs: needs{party: startProvider(paymentTimes{grace: 10 * time.Second})}, rate: rate,
 			bound: bound{late: late, held: 13 * time.Second, answer: 2 * time.Second, party: 5 * time.Second},
 			inject: inTurn(1500*time.Millisecond, 2500*time.Millisecond, "provider down", "provider hung", "API key rotated",
 				"network to the provider half-open"),
 			party: allInTime,
 		},
 		{
-			name: "provider away, back too late", needs: needs{party: startProvider(terms{grace: 2 * time.Second})}, rate: rate,
+			name: "provider away, back too late", needs: needs{party: startProvider(paymentTimes{grace: 2 * time.Second})}, rate: rate,
 			bound:  bound{late: late, held: 5 * time.Second, answer: 2 * time.Second, party: 5 * time.Second},
 			inject: inTurn(6*time.Second, time.Second, "provider down", "provider hung"),
 			party:  someRefunded,
 		},
 		{
 			// The extension is longer than the grace.
-			name: "provider misbehaves", needs: needs{party: startProvider(terms{extension: 4 * time.Second})}, rate: rate,
+			name: "provider misbehaves", needs: needs{party: startProvider(paymentTimes{extension: 4 * time.Second})}, rate: rate,
 			bound: bound{late: late, held: 6 * time.Second, answer: 2 * time.Second, party: 5 * time.Second},
 			inject: inTurn(2*time.Second, 500*time.Millisecond, "provider loses answers", "provider answers 500",
 				"sessions refused", "provider killed", "network to the provider slow", "network to the provider cut"),
 			party: somePaid,
 		},
 		{
-			name: "processes killed", needs: needs{party: startProvider(terms{grace: time.Second})}, rate: rate,
+			name: "processes killed", needs: needs{party: startProvider(paymentTimes{grace: time.Second})}, rate: rate,
 			bound: bound{late: 8 * time.Second, held: 9 * time.Second, answer: 3 * time.Second, party: 5 * time.Second, rejected: true},
 			inject: func(d *deployment) {
 				oweRefunds(d)
@@ -210,18 +210,18 @@ func (c *client) opsPayments() opsPayments {
 }
 
 // one is a deployment with one process of each role.
-func one(t *testing.T, terms terms) (*deployment, *provider) {
+func one(t *testing.T, times paymentTimes) (*deployment, *provider) {
 	t.Helper()
 	needsOrders(t)
 	t.Parallel()
-	d := deploy(t, needs{party: startProvider(terms), processes: []string{"api", "worker", "relay", "reconciler"}})
+	d := deploy(t, needs{party: startProvider(times), processes: []string{"api", "worker", "relay", "reconciler"}})
 	return d, providerOf(d)
 }
 
 // TestRefundFails refunds a payment whose refund fails at the provider. The refund must stay visible to operators until
 // one of them repeats it.
 func TestRefundFails(t *testing.T) {
-	d, p := one(t, terms{grace: time.Second})
+	d, p := one(t, paymentTimes{grace: time.Second})
 	api := d.running("api")[0]
 	c, ops := api.signUp(), api.operator()
 	placed := c.create()
@@ -255,7 +255,7 @@ func TestRefundFails(t *testing.T) {
 
 // TestWrongAmount pays another amount than the total of the order. The payment must be refunded, and the order released.
 func TestWrongAmount(t *testing.T) {
-	d, p := one(t, terms{})
+	d, p := one(t, paymentTimes{})
 	c := d.running("api")[0].signUp()
 	placed := c.create()
 	pay := c.checkout(placed.id)
@@ -275,7 +275,7 @@ func TestWrongAmount(t *testing.T) {
 // TestKilledWhilePaying kills processes at each step of a payment. After each kill, other processes must continue the
 // same payment: no order gets a second session, and each paid order gets its goods.
 func TestKilledWhilePaying(t *testing.T) {
-	d, p := one(t, terms{timeout: 30 * time.Second, grace: time.Minute})
+	d, p := one(t, paymentTimes{timeout: 30 * time.Second, grace: time.Minute})
 	c := d.running("api")[0].signUp()
 	attempts := func(condition string, order string) float64 {
 		t.Helper()

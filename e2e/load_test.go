@@ -470,7 +470,7 @@ func (l *load) check() figures {
 func (l *load) checkRejections(stored map[string]state, total map[rejection]int) (counted map[*visit]history) {
 	l.d.t.Helper()
 	if domain.bounds != nil {
-		if n := l.d.number(domain.bounds.beyond); n > 0 {
+		if n := l.d.number(domain.bounds.exceeded); n > 0 {
 			l.violated("%v items were created beyond a bound of their customers", n)
 		}
 	}

@@ -130,13 +130,13 @@ func openLoop(t testing.TB, addr string, connections int, arrivals []time.Durati
 	return r
 }
 
-// collect runs work for each connection in a goroutine of its own, closes the connections, and adds up the parts.
-func (r *traffic) collect(conns []*loadConn, work func(c *loadConn, part *traffic)) {
+// collect calls send for each connection in a goroutine of its own, closes the connections, and adds up the parts.
+func (r *traffic) collect(conns []*loadConn, send func(c *loadConn, part *traffic)) {
 	parts := make([]traffic, len(conns))
 	var all sync.WaitGroup
 	for i, c := range conns {
 		all.Go(func() {
-			work(c, &parts[i])
+			send(c, &parts[i])
 			c.close()
 		})
 	}

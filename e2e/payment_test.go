@@ -29,7 +29,7 @@ func init() {
 		return
 	}
 	domain.rejections["/problems/checkout-refused"] = rejectedByParty
-	chaosParty = startProvider(terms{})
+	chaosParty = startProvider(paymentTimes{})
 	chaosFaults = append(chaosFaults, providerFaults...)
 }
 
@@ -51,8 +51,8 @@ var paymentPlans = []string{
 	"confirm and pay", "extend and pay", "extend and pay late",
 }
 
-// terms are the times of a deployment's payments. A time that is 0 gets the default.
-type terms struct {
+// paymentTimes are the times of a deployment's payments. A time that is 0 gets the default.
+type paymentTimes struct {
 	timeout   time.Duration // default itemTimeout
 	grace     time.Duration // default 3 s
 	extension time.Duration // default 2 s
@@ -86,7 +86,7 @@ type checkout struct {
 }
 
 // startProvider returns a function that starts the payment provider of a deployment.
-func startProvider(t terms) func(d *deployment) (party, []string) {
+func startProvider(t paymentTimes) func(d *deployment) (party, []string) {
 	return func(d *deployment) (party, []string) {
 		d.timeout = cmp.Or(t.timeout, d.timeout)
 		d.grace = cmp.Or(t.grace, 3*time.Second)

@@ -32,8 +32,8 @@ func (s *shop) admin(t *testing.T) *sql.DB {
 // sessionsThatWait selects the sessions that wait for a lock.
 const sessionsThatWait = `FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
 
-// sessionLockTimeout is the lock_timeout of the sessions of [postgres.Open]. A batch that waited for a lock without a shorter
-// limit would take at least as long.
+// sessionLockTimeout is the lock_timeout of the sessions of [postgres.Open]. A batch that waits this long for a lock has
+// ignored the shorter limit for batches.
 const sessionLockTimeout = 3 * time.Second
 
 // checkPlacedOnce checks that the answers are new orders, and that the database has exactly these orders, each with all its
@@ -222,8 +222,8 @@ func (p *answerCutter) serve(client net.Conn) {
 	}
 }
 
-// cuts reports whether an answer is to be cut: the next one with the results of lock.sql and place.sql, which ends outside
-// of a transaction.
+// cuts reports whether an answer is to be cut. After cutNext it cuts the next answer with the results of lock.sql and
+// place.sql, at whose end the transaction is committed.
 func (p *answerCutter) cuts(answer []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -307,8 +307,8 @@ func TestBadOrderFailsAlone(t *testing.T) {
 	}
 }
 
-// TestLockedProductDelaysNoNeighbours locks a product for long. The neighbours in a batch are placed at once, and so are
-// later placements of other products, also those that follow in a batch with the locked product. The placements of the
+// TestLockedProductDelaysNoNeighbours locks a product for long. The other placements of a batch are placed at once, and so
+// are later placements of other products, even in a batch with placements of the locked product. The placements of the
 // locked product are placed when the lock is released.
 func TestLockedProductDelaysNoNeighbours(t *testing.T) {
 	s := newShop(t)
@@ -431,8 +431,9 @@ func TestProductLockedTooLong(t *testing.T) {
 	s.CheckInvariants(t, 0)
 }
 
-// TestLockedCustomerDelaysNoNeighbours locks the row of a customer, for which no statement looks out. The other placements of
-// the batch are placed, and that of the customer when the lock is released.
+// TestLockedCustomerDelaysNoNeighbours locks the row of a customer. No statement searches for locked customers, as
+// locked_products.sql does for products. Still the other placements of the batch are placed at once, and that of the
+// customer when the lock is released.
 func TestLockedCustomerDelaysNoNeighbours(t *testing.T) {
 	s := newShop(t)
 	customer, product := s.InsertCustomer(t), s.Product(t, 100)

@@ -45,7 +45,7 @@ func TestBatchModel(t *testing.T) {
 	shops[bounds{}].CheckInvariants(t, 24*time.Hour)
 }
 
-// bounds are the bounds of what a customer can hold without having paid it.
+// bounds are the bounds of what a customer can order without paying it.
 type bounds struct{ orders, units int64 }
 
 func (b bounds) set(cfg *order.Config) { cfg.MaxOpenOrders, cfg.MaxOpenUnits = b.orders, b.units }
@@ -249,7 +249,7 @@ func newestFirst(orders []*batchOrder) []uuid.UUID {
 }
 
 // compare compares the answer to a placement with the expected one. The reasons of a rejection must hold after the batch.
-// They may differ from those at the turn of the placement, because then there was more stock and more was left to the bounds.
+// They may differ from those at the turn of the placement, because later placements of the batch have taken stock, too.
 func (m *batchModel) compare(rt *rapid.T, requests []request, i int, got result, want expected) {
 	fail := func(format string, args ...any) {
 		rt.Fatalf("placement %d of the batch %q: got %v, replayed %v, error %v: %s",

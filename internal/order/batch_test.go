@@ -113,18 +113,18 @@ func (r result) String() string {
 	return "placed"
 }
 
-// neighbours are the placements that [shop.Place] makes part of its batch: two before and two after that of the test. They
-// want a product that no test wants.
+// neighbours are the placements that [shop.Place] adds to the batch of a test's placement: two before it and two after it.
+// They want a product that no test wants.
 type neighbours struct{ product uuid.UUID }
 
-// aloneAndTogether runs a test with a shop that places orders alone, and with one that places each order in a batch
-// among neighbours.
-func aloneAndTogether(t *testing.T, test func(t *testing.T, s *shop)) {
-	aloneAndTogetherWith(t, func(*order.Config) {}, test)
+// aloneAndInBatch runs a test with a shop that places orders alone, and with one that places each order in a batch among
+// neighbours.
+func aloneAndInBatch(t *testing.T, test func(t *testing.T, s *shop)) {
+	aloneAndInBatchWith(t, func(*order.Config) {}, test)
 }
 
-// aloneAndTogetherWith is aloneAndTogether with a change of the shops' configuration.
-func aloneAndTogetherWith(t *testing.T, change func(*order.Config), test func(t *testing.T, s *shop)) {
+// aloneAndInBatchWith is aloneAndInBatch with a change of the shops' configuration.
+func aloneAndInBatchWith(t *testing.T, change func(*order.Config), test func(t *testing.T, s *shop)) {
 	t.Run("alone", func(t *testing.T) { test(t, newShop(t, change)) })
 	t.Run("among neighbours", func(t *testing.T) {
 		s := newShop(t, change)

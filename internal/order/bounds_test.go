@@ -50,7 +50,7 @@ func (s *shop) try(t testing.TB, customer uuid.UUID, lines ...order.Line) error 
 }
 
 func TestMaxOpenOrders(t *testing.T) {
-	aloneAndTogetherWith(t, bounds{orders: 3}.set, testMaxOpenOrders)
+	aloneAndInBatchWith(t, bounds{orders: 3}.set, testMaxOpenOrders)
 }
 
 func testMaxOpenOrders(t *testing.T, s *shop) {
@@ -187,10 +187,10 @@ func TestRejectionNamesOrdersOfSameBatch(t *testing.T) {
 	checkTooManyOpen(t, results[2].err, nil, results[1].order, results[0].order, first)
 }
 
-// TestReasonsHaveAnOrder checks which reason a placement gets that has several: unknown product, mixed currencies, out of
-// stock, too many orders, too many units.
+// TestReasonsHaveAnOrder checks which reason is reported if a placement is rejected for several reasons. It is the first of:
+// unknown product, mixed currencies, out of stock, too many orders, too many units.
 func TestReasonsHaveAnOrder(t *testing.T) {
-	aloneAndTogetherWith(t, bounds{2, 5}.set, func(t *testing.T, s *shop) {
+	aloneAndInBatchWith(t, bounds{2, 5}.set, func(t *testing.T, s *shop) {
 		customer := s.Customer(t)
 		euros, few, dollars := s.Product(t, 100), s.Product(t, 1), s.ProductWithCurrency(t, 100, "USD")
 		s.place(t, customer, line(euros, 1))
@@ -229,7 +229,7 @@ func TestBoundDoesNotRejectReplay(t *testing.T) {
 }
 
 // TestParallelPlacementsKeepBounds has one customer place 50 orders at the same time, at one or two services with the same
-// database. Another test wants a product of its own with each order, so that no product's lock protects the bound.
+// database. In some of the tests each order wants a different product, so that no lock of a product protects the bound.
 func TestParallelPlacementsKeepBounds(t *testing.T) {
 	for name, test := range map[string]struct {
 		bounds   bounds

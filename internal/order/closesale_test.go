@@ -26,7 +26,7 @@ func closeSale(rt *rapid.T, m *model, sales *closesale.Service) {
 	for _, o := range m.orders {
 		has := slices.ContainsFunc(o.lines, func(l order.Line) bool { return l.ProductID == product })
 		if has && o.canBringForward() {
-			o.forward = true
+			o.isNear = true
 			want++
 		}
 	}

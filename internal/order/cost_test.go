@@ -67,7 +67,7 @@ func (s *measuredShop) measureSteps(b *testing.B) {
 // measuredShop is a shop with a PostgreSQL server of its own and one session.
 type measuredShop struct {
 	*shop
-	keys                bool // whether the orders have idempotency keys
+	keys                bool // reports whether the orders have idempotency keys
 	customers, products []uuid.UUID
 }
 
@@ -169,7 +169,7 @@ func (s *measuredShop) measure(b *testing.B, name string, step func()) {
 		total.bytes += records.bytes
 		total.imageBytes += records.imageBytes
 		if records.count >= costOrders/100 {
-			fmt.Fprintf(&report, "  %-28s %s\n", records.kind, records)
+			fmt.Fprintf(&report, "  %-28s %s\n", records.recordType, records)
 		}
 	}
 	fmt.Fprintf(&report, "  %-28s %s\n", "WAL", total)
@@ -213,9 +213,9 @@ func (s *measuredShop) rowCounts(b *testing.B) (all []rowCounts) {
 	return all
 }
 
-// walRecords are the WAL records of a kind: their number, their size, and the size of the page images.
+// walRecords are the WAL records of a type: their number, their size, and the size of the page images.
 type walRecords struct {
-	kind                     string
+	recordType               string
 	count, bytes, imageBytes float64
 }
 
@@ -223,7 +223,7 @@ func (r walRecords) String() string {
 	return fmt.Sprintf("%6.2f records %6.0f B %7.0f B of page images", r.count/costOrders, r.bytes/costOrders, r.imageBytes/costOrders)
 }
 
-// wal returns the records of each kind between two positions.
+// wal returns the records of each type between two positions.
 func (s *measuredShop) wal(b *testing.B, begin, end string) (all []walRecords) {
 	b.Helper()
 	rows, err := s.DB.QueryContext(b.Context(), `
@@ -235,7 +235,7 @@ func (s *measuredShop) wal(b *testing.B, begin, end string) (all []walRecords) {
 	defer rows.Close()
 	for rows.Next() {
 		var r walRecords
-		if err := rows.Scan(&r.kind, &r.count, &r.bytes, &r.imageBytes); err != nil {
+		if err := rows.Scan(&r.recordType, &r.count, &r.bytes, &r.imageBytes); err != nil {
 			b.Fatal(err)
 		}
 		all = append(all, r)

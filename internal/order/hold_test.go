@@ -251,8 +251,8 @@ func TestCancelOfHeldOrderOwesItsTask(t *testing.T) {
 	customer, product := s.Customer(t), s.Product(t, 1)
 	o := s.place(t, customer, line(product, 1))
 	s.Hold(t, o.ID)
-	// The row that the payment owed, due later: the request pulls it forward.
-	s.Exec(t, `INSERT INTO outbox (kind, task_id, due_at) VALUES ($1, $2, now() + interval '1 hour')`, heldKind, o.ID.String())
+	// This outbox row is due later. The request to cancel makes it due at once.
+	s.Exec(t, `INSERT INTO outbox (kind, task_id, due_at) VALUES ($1, $2, now() + interval '1 hour')`, holdKind, o.ID.String())
 	first, err := s.Cancel(t.Context(), customer, o.ID)
 	if err != nil {
 		t.Fatal(err)
@@ -261,7 +261,7 @@ func TestCancelOfHeldOrderOwesItsTask(t *testing.T) {
 	if err != nil || !again.CancelRequestedAt.Equal(*first.CancelRequestedAt) {
 		t.Errorf("the second Cancel returns %+v, %v; want the time of the first request, %v", again, err, first.CancelRequestedAt)
 	}
-	if left := s.OutboxLeft(t, heldKind, o.ID); left > 0 {
+	if left := s.OutboxLeft(t, holdKind, o.ID); left > 0 {
 		t.Errorf("the task is due in %v, want now", left)
 	}
 	if tasks := s.Settled.All(); len(tasks) != 1 || tasks[0].ID != o.ID.String() || tasks[0].Left() > 0 {
@@ -323,9 +323,9 @@ func TestNoExtension(t *testing.T) {
 	}
 }
 
-// TestWithoutHeldKind cancels a held order in a shop without the package that holds orders. No task is owed, and the
+// TestWithoutHoldKind cancels a held order in a shop without the package that holds orders. No task is owed, and the
 // order is cancelled when its hold ends.
-func TestWithoutHeldKind(t *testing.T) {
+func TestWithoutHoldKind(t *testing.T) {
 	s := newShop(t)
 	s.HoldBy("", nil)
 	customer, product := s.Customer(t), s.Product(t, 1)

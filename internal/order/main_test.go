@@ -22,14 +22,14 @@ type shop struct {
 	*ordertest.Shop
 	t testing.TB
 
-	neighbours *neighbours // of each placement; nil: Place places it alone
+	neighbours *neighbours // placed in the same batch with each placement; nil: Place places it alone
 }
 
 // The names that most tests use.
 const (
 	timeout   = ordertest.Timeout
 	extension = ordertest.Extension
-	heldKind  = ordertest.HoldKind
+	holdKind  = ordertest.HoldKind
 	holdTime  = ordertest.HoldTime
 )
 

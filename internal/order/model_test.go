@@ -70,14 +70,15 @@ type modelOrder struct {
 	reason  order.CancelReason
 	expired bool // its deadline has passed
 
-	held      bool // pending or ended
+	held      bool // reports whether hold_until is set; it stays set when the order ends
 	holdOver  bool // its hold has ended, without a release
 	requested bool // its customer asked to cancel it while it was held
 	extended  bool
-	forward   bool // its deadline is at most a minute away
+	isNear    bool // its deadline is at most a minute away
 }
 
-// rejected returns the class of error for an order whose end, or whose deadline, rules out a change by its customer.
+// rejected returns the class of the error with which any change by the customer is rejected: the order has ended, or its
+// deadline has passed. It returns the zero class if there is no such error.
 func (o *modelOrder) rejected() rest.Class {
 	switch {
 	case o.status == order.Paid:
@@ -100,14 +101,14 @@ func (o *modelOrder) due() bool {
 
 // canBringForward reports whether the order is pending and not due, and its deadline is later than a minute from now.
 func (o *modelOrder) canBringForward() bool {
-	return o.status == order.Pending && !o.expired && !o.forward && (o.held || !o.requested)
+	return o.status == order.Pending && !o.expired && !o.isNear && (o.held || !o.requested)
 }
 
 // placement is the order that was placed with an idempotency key.
 type placement struct {
 	order *modelOrder
-	batch *batchOrder // instead of order, in a [batchModel]
-	lines string      // canonical
+	batch *batchOrder // set instead of order in a [batchModel]
+	lines string      // see canonical
 }
 
 func (m *model) place(rt *rapid.T) {
@@ -230,7 +231,7 @@ func (m *model) extend(rt *rapid.T) {
 	case o.requested, o.extended:
 		want = order.NotExtendable
 	default:
-		o.extended, o.forward = true, false
+		o.extended, o.isNear = true, false
 	}
 	if _, err := m.shop.Extend(m.t.Context(), m.customer, o.id); parttest.ClassOf(err) != want {
 		rt.Fatalf("Extend of order %+v returns %v, want code %q", o, err, want.Code)
@@ -275,7 +276,7 @@ func (m *model) bringForward(rt *rapid.T) {
 	if !o.canBringForward() {
 		rt.Skip("the deadline of the order is early, or has passed")
 	}
-	o.forward = true
+	o.isNear = true
 	m.shop.BringForward(m.t, o.id)
 }
 

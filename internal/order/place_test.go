@@ -16,7 +16,7 @@ import (
 	"example.com/shop/internal/testenv/parttest"
 )
 
-func TestPlace(t *testing.T) { aloneAndTogether(t, testPlace) }
+func TestPlace(t *testing.T) { aloneAndInBatch(t, testPlace) }
 
 func testPlace(t *testing.T, s *shop) {
 	customer, a, b := s.Customer(t), s.Product(t, 10), s.Product(t, 5)
@@ -61,7 +61,7 @@ func testPlace(t *testing.T, s *shop) {
 	s.CheckInvariants(t, 0)
 }
 
-func TestPlaceRejected(t *testing.T) { aloneAndTogether(t, testPlaceRejected) }
+func TestPlaceRejected(t *testing.T) { aloneAndInBatch(t, testPlaceRejected) }
 
 func testPlaceRejected(t *testing.T, s *shop) {
 	customer := s.Customer(t)
@@ -114,7 +114,7 @@ func testPlaceRejected(t *testing.T, s *shop) {
 
 func TestOutOfStockDetailNamesQuantities(t *testing.T) {
 	t.Parallel()
-	aloneAndTogether(t, testOutOfStockDetailNamesQuantities)
+	aloneAndInBatch(t, testOutOfStockDetailNamesQuantities)
 }
 
 func testOutOfStockDetailNamesQuantities(t *testing.T, s *shop) {
@@ -133,7 +133,7 @@ func testOutOfStockDetailNamesQuantities(t *testing.T, s *shop) {
 // sign up must not fill the database.
 func TestCustomerRowIsWrittenWithFirstOrder(t *testing.T) {
 	t.Parallel()
-	aloneAndTogether(t, testCustomerRowIsWrittenWithFirstOrder)
+	aloneAndInBatch(t, testCustomerRowIsWrittenWithFirstOrder)
 }
 
 func testCustomerRowIsWrittenWithFirstOrder(t *testing.T, s *shop) {
@@ -179,7 +179,7 @@ func TestParallelFirstOrders(t *testing.T) {
 	s.CheckInvariants(t, 0)
 }
 
-func TestPlaceWithSameKey(t *testing.T) { aloneAndTogether(t, testPlaceWithSameKey) }
+func TestPlaceWithSameKey(t *testing.T) { aloneAndInBatch(t, testPlaceWithSameKey) }
 
 func testPlaceWithSameKey(t *testing.T, s *shop) {
 	customer, a, b := s.Customer(t), s.Product(t, 3), s.Product(t, 3)
@@ -271,7 +271,7 @@ func TestParallelPlaceAndCancelOfLastUnit(t *testing.T) {
 // TestPriceChangedDuringLockWait has a customer wait for a product while another session changes its price and stock.
 func TestPriceChangedDuringLockWait(t *testing.T) {
 	t.Parallel()
-	aloneAndTogether(t, testPriceChangedDuringLockWait)
+	aloneAndInBatch(t, testPriceChangedDuringLockWait)
 }
 
 func testPriceChangedDuringLockWait(t *testing.T, s *shop) {
@@ -301,7 +301,7 @@ func TestStockAddedDuringLockWait(t *testing.T) {
 		"delivered": `UPDATE products SET available = 5, supply = 5 WHERE id = $1`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			aloneAndTogether(t, func(t *testing.T, s *shop) { testPlaceDuring(t, s, change) })
+			aloneAndInBatch(t, func(t *testing.T, s *shop) { testPlaceDuring(t, s, change) })
 		})
 	}
 }

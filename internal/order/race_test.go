@@ -72,8 +72,8 @@ func (s *shop) statuses(t *testing.T, ids []uuid.UUID) (statuses []order.Status)
 	return statuses
 }
 
-// nextSpread returns the spread of the next batch's deadlines, given which customers were in time in this batch. It
-// adapts to the speed of the machine: about half of the customers should be in time.
+// nextSpread returns the spread of the deadlines of the next batch. won tells which customers were in time in this batch.
+// The spread adapts to the speed of the machine, so that about half of the customers are in time.
 func nextSpread(spread time.Duration, won []bool) time.Duration {
 	inTime := 0
 	for _, w := range won {

@@ -136,8 +136,8 @@ func TestInvariantsFindViolations(t *testing.T) {
 	customer, product := s.Customer(t), s.Product(t, 100)
 	s.Exec(t, `ALTER TABLE orders DROP CONSTRAINT orders_status, DROP CONSTRAINT orders_cancel_reason, DROP CONSTRAINT orders_paid_at, DROP CONSTRAINT orders_cancelled_at`)
 	s.Exec(t, `DROP INDEX order_events_terminal`)
-	event := func(kind string) string {
-		return `INSERT INTO order_events (order_id, type, actor, at) VALUES ($1, '` + kind + `', 'worker', now())`
+	event := func(eventType string) string {
+		return `INSERT INTO order_events (order_id, type, actor, at) VALUES ($1, '` + eventType + `', 'worker', now())`
 	}
 	for name, test := range map[string]struct {
 		bound      time.Duration

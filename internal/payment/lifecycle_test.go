@@ -13,7 +13,7 @@ import (
 	"example.com/shop/internal/testenv/parttest"
 )
 
-// TestTransitions takes each step of the table of transitions in the design.
+// TestTransitions takes each step between two states of an attempt. See the package comment.
 func TestTransitions(t *testing.T) {
 	s := newShop(t)
 	for name, test := range map[string]func(*testing.T, *shop){
@@ -90,7 +90,7 @@ func openAgain(t *testing.T, s *shop) {
 	}
 }
 
-// TestOpenMeetsCancel: the session is made, but its URL must not leave the shop.
+// openMeetsCancel cancels the order while the session is made. The URL of the session must not leave the shop.
 func openMeetsCancel(t *testing.T, s *shop) {
 	o := s.place(t)
 	s.hook(t, hook{call: "create", after: func() {

@@ -171,7 +171,7 @@ func (s *shop) bringForward(t testing.TB, id uuid.UUID) {
 	s.exec(t, ordertest.BringForwardSQL, id, payment.SettleKind)
 }
 
-// checkNow makes all attempts and refunds of an order that wait for a check due for it now.
+// checkNow makes the next checks of an order's attempts and refunds due now.
 func (s *shop) checkNow(t testing.TB, id uuid.UUID) {
 	t.Helper()
 	s.exec(t, `UPDATE payment_attempts SET next_check = least(next_check, now()) WHERE order_id = $1 AND next_check IS NOT NULL`, id)

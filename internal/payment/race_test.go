@@ -57,7 +57,7 @@ func (s *shop) cancel(t *testing.T, o *order.Order) {
 	testenv.Must(t, err)
 }
 
-// cancelBeforeDeadline: the released order is due now, not at its deadline.
+// cancelBeforeDeadline checks that an order that its customer cancels is due when it is released, not at its deadline.
 func cancelBeforeDeadline(t *testing.T, s *shop) {
 	o, _ := s.placeOpen(t)
 	s.cancel(t, o)
@@ -102,8 +102,8 @@ func paidInGraceSeenLate(t *testing.T, s *shop) {
 	s.wantAttempt(t, o, a.ID, "succeeded late confirmed")
 }
 
-// createBroken: the provider stores its 500 for the key of the attempt. So the attempt can never succeed, and the
-// customer gets another attempt with another key.
+// createBroken has the provider store a response 500 for the idempotency key of an attempt. The attempt can never succeed:
+// the customer gets another attempt, which has another key.
 func createBroken(t *testing.T, s *shop) {
 	o := s.place(t)
 	s.setAPI(t, "errors")
@@ -124,8 +124,8 @@ func createBroken(t *testing.T, s *shop) {
 	s.cancelDue(t, o.ID)
 }
 
-// createInUse: the provider answers 409 to a request whose key another request is using. That says nothing about the
-// attempt, so a repeated request continues it.
+// createInUse has the provider answer 409, because another request uses the idempotency key. The attempt may still
+// succeed, so a repeated request continues it.
 func createInUse(t *testing.T, s *shop) {
 	o := s.place(t)
 	other, err := s.simDB.BeginTx(t.Context(), nil) // a request that the provider executes
@@ -168,8 +168,8 @@ func extendedWhileHeld(t *testing.T, s *shop) {
 	s.wantOrder(t, o, "paid")
 }
 
-// extendedMeetsTake: the take at the deadline does not see an extension that is committed a moment later. If the session
-// cannot be expired just then, the attempt must be open again.
+// extendedMeetsTake extends the deadline just after take.sql has taken the attempt, because its closing has begun. If the
+// session cannot be expired just then, the attempt must be open again.
 func extendedMeetsTake(t *testing.T, s *shop) {
 	o, a := s.placeOpen(t)
 	s.shiftToDeadline(t, o.ID, time.Millisecond)
@@ -324,7 +324,7 @@ func webhookLost(t *testing.T, s *shop) {
 	s.wantOrder(t, o, "paid")
 }
 
-// webhookDoubled: the stale event of the first attempt does not touch the second one.
+// webhookDoubled delivers an event of an attempt again after the order has another attempt, which must not change.
 func webhookDoubled(t *testing.T, s *shop) {
 	o, first := s.placeOpen(t)
 	s.expireSession(t, first.ID)
@@ -377,7 +377,7 @@ func providerBackLate(t *testing.T, s *shop) {
 	s.wantAttempt(t, o, a.ID, "closed")
 }
 
-// staleDuringCreate: the attempt is closed while its session is made. Open expires the session and opens another attempt.
+// staleDuringCreate closes the attempt while its session is made. Open expires the session and opens another attempt.
 func staleDuringCreate(t *testing.T, s *shop) {
 	o := s.place(t)
 	var once sync.Once
@@ -401,7 +401,8 @@ func staleDuringCreate(t *testing.T, s *shop) {
 	s.wantOrder(t, o, "paid")
 }
 
-// cancelMeetsTake: a take whose snapshot lacks the request to cancel must not hide the request until the next poll.
+// cancelMeetsTake runs take.sql with a snapshot that lacks a request to cancel. The order must be checked again soon, and
+// not only at the next poll.
 func cancelMeetsTake(t *testing.T, s *shop) {
 	o, a := s.placeOpen(t)
 	s.shift(t, o.ID, 10*time.Minute) // then the next poll is minutes away
@@ -414,7 +415,8 @@ func cancelMeetsTake(t *testing.T, s *shop) {
 	s.wantOrder(t, o, "cancelled customer")
 }
 
-// payMeetsClose: of a payment and an expiry at the same time, one wins, and the order follows it.
+// payMeetsClose has a customer pay while the session is expired. Exactly one of the two succeeds, and decides what becomes
+// of the order.
 func payMeetsClose(t *testing.T, s *shop) {
 	for range 10 {
 		o, a := s.placeOpen(t)
@@ -433,7 +435,7 @@ func payMeetsClose(t *testing.T, s *shop) {
 	}
 }
 
-// failedCheckIsRepeatedSoon: a webhook caused the check, so the next one must not wait for the next poll.
+// failedCheckIsRepeatedSoon has a check fail that a webhook caused. The check must be repeated before the next poll.
 func failedCheckIsRepeatedSoon(t *testing.T, s *shop) {
 	o, a := s.placeOpen(t)
 	s.shift(t, o.ID, 10*time.Minute)

@@ -125,7 +125,8 @@ func refundFails(t *testing.T, s *shop, o *order.Order, a *payment.Attempt) {
 	s.sendRefund(t, a.ID)
 }
 
-// refundFailsAfterConfirmation: the customer's bank returns the money to the provider. Only a webhook tells it.
+// refundFailsAfterConfirmation has the customer's bank return the money to the provider after the refund was confirmed.
+// Only a webhook reports it.
 func refundFailsAfterConfirmation(t *testing.T, s *shop, o *order.Order, a *payment.Attempt) {
 	s.sendRefund(t, a.ID)
 	s.wantAttempt(t, o, a.ID, "succeeded late confirmed")
@@ -149,7 +150,7 @@ func (s *shop) failAtBank(t *testing.T, a *payment.Attempt) {
 	s.deliver(t, eventBody("evt_"+uuid.NewString(), "refund.failed", "v", fmt.Appendf(nil, `{"object":"refund","payment_intent":%q}`, intent)))
 }
 
-// refundFailsDuringCheck: the webhook arrives after the worker has read that the refund is confirmed, and before it
+// refundFailsDuringCheck delivers the webhook after the worker has read that the refund is confirmed, and before the worker
 // stores that.
 func refundFailsDuringCheck(t *testing.T, s *shop, o *order.Order, a *payment.Attempt) {
 	s.hook(t, hook{call: "refund", after: func() { s.failAtBank(t, a) }})
@@ -226,8 +227,8 @@ func refundAnswerLost(t *testing.T, s *shop, o *order.Order, a *payment.Attempt)
 	}
 }
 
-// refundBroken: the 500 is stored for the key, so the refund needs another key. It must not get one after an error that
-// says nothing about the key.
+// refundBroken has the provider store a response 500 for the idempotency key of a refund: the refund needs another key. It
+// keeps its key after an error with which the provider has stored nothing.
 func refundBroken(t *testing.T, s *shop, o *order.Order, a *payment.Attempt) {
 	try := func() int { return testenv.Query[int](t, s.db, `SELECT try FROM refunds WHERE attempt_id = $1`, a.ID) }
 	s.hook(t, hook{call: "refund", before: func() { s.setAPI(t, "errors") }})
@@ -245,7 +246,7 @@ func refundBroken(t *testing.T, s *shop, o *order.Order, a *payment.Attempt) {
 	s.refundNow(t, a)
 }
 
-// refundSentTwice: a worker is so slow that another one takes the refund too.
+// refundSentTwice has a worker that is so slow that another worker takes the refund, too.
 func refundSentTwice(t *testing.T, s *shop, _ *order.Order, a *payment.Attempt) {
 	first := true
 	s.hook(t, hook{call: "refund", before: func() {

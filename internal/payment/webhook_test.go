@@ -114,10 +114,10 @@ func TestForeignEvents(t *testing.T) {
 		return fmt.Appendf(nil, `{"id":"cs_1","object":"checkout.session","client_reference_id":%s}`, reference)
 	}
 	for name, test := range map[string]struct {
-		kind   string
-		object []byte
+		eventType string
+		object    []byte
 	}{
-		"another kind of object":          {"customer.created", []byte(`{"id":"cus_1"}`)},
+		"an object of another type":       {"customer.created", []byte(`{"id":"cus_1"}`)},
 		"an unknown attempt":              {"checkout.session.completed", session(`"` + uuid.NewString() + `"`)},
 		"another application's reference": {"checkout.session.completed", session(`"cart 7"`)},
 		"no reference":                    {"checkout.session.completed", session(`null`)},
@@ -130,9 +130,9 @@ func TestForeignEvents(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			id := "evt_" + uuid.NewString()
-			s.deliver(t, eventBody(id, test.kind, "1999-01-01", test.object))
-			s.deliver(t, eventBody(id, test.kind, "1999-01-01", test.object))
-			if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM provider_events WHERE id = $1 AND type = $2`, id, test.kind); n != 1 {
+			s.deliver(t, eventBody(id, test.eventType, "1999-01-01", test.object))
+			s.deliver(t, eventBody(id, test.eventType, "1999-01-01", test.object))
+			if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM provider_events WHERE id = $1 AND type = $2`, id, test.eventType); n != 1 {
 				t.Errorf("the event is stored %d times, want once", n)
 			}
 		})
@@ -193,8 +193,8 @@ func TestConcurrentDeliveries(t *testing.T) {
 
 // event is an event at the provider.
 type event struct {
-	id, kind string
-	body     []byte // as webhooks carry it
+	id, eventType string
+	body          []byte // as webhooks carry it
 }
 
 // events returns the provider's events about a session or a payment intent, the oldest first.
@@ -210,16 +210,16 @@ func (s *shop) events(t testing.TB, attempt uuid.UUID) (all []event) {
 	for rows.Next() {
 		var e event
 		var object []byte
-		testenv.Must(t, rows.Scan(&e.id, &e.kind, &object))
-		e.body = eventBody(e.id, e.kind, "2025-01-01.other", object)
+		testenv.Must(t, rows.Scan(&e.id, &e.eventType, &object))
+		e.body = eventBody(e.id, e.eventType, "2025-01-01.other", object)
 		all = append(all, e)
 	}
 	testenv.Must(t, rows.Err())
 	return all
 }
 
-func eventBody(id, kind, version string, object []byte) []byte {
-	return fmt.Appendf(nil, `{"id":%q,"object":"event","api_version":%q,"created":1,"type":%q,"data":{"object":%s}}`, id, version, kind, object)
+func eventBody(id, eventType, version string, object []byte) []byte {
+	return fmt.Appendf(nil, `{"id":%q,"object":"event","api_version":%q,"created":1,"type":%q,"data":{"object":%s}}`, id, version, eventType, object)
 }
 
 // signature returns the header of a webhook.
