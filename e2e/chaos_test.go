@@ -254,7 +254,7 @@ func injectRandom(t *testing.T, seed uint64) (*deployment, figures) {
 	}
 	load.waitForCreated(1)
 	load.close()
-	d.settle()
+	d.awaitEnd()
 	f := load.check()
 	total := 0
 	for _, n := range injected {

@@ -38,7 +38,7 @@ type needs struct {
 // party is a second party that may confirm items, as a payment provider does. Only the tests of the party know more.
 type party interface {
 	visit(v *visit)                   // runs a plan that only a deployment with the party has
-	settled() bool                    // reports whether nothing is under way between the service and the party
+	isIdle() bool                     // reports whether nothing is under way between the service and the party
 	check(l *load) (figures []string) // compares the party's records with the service's and with the load
 }
 

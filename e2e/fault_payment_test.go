@@ -183,11 +183,11 @@ func (c *client) waitForRefund(order, state string) (pay payment) {
 	return pay
 }
 
-// settledBooks waits until no payment is under way, and checks that the ledger has one row for each of n payments, and
+// checkBooks waits until no payment is under way, and checks that the ledger has one row for each of n payments, and
 // that the doctor finds no fault.
-func (p *provider) settledBooks(n int) {
+func (p *provider) checkBooks(n int) {
 	p.d.t.Helper()
-	eventually(p.d.t, "no payment under way", p.settled)
+	eventually(p.d.t, "no payment under way", p.isIdle)
 	if rows := p.ledger(); len(rows) != n {
 		p.d.t.Errorf("the ledger has %d rows, want %d: %+v", len(rows), n, rows)
 	}
@@ -250,7 +250,7 @@ func TestRefundFails(t *testing.T) {
 	if shown := ops.opsPayments(); len(shown.Failed) > 0 || shown.Refunds.Failed > 0 || shown.Refunds.Confirmed != 1 {
 		t.Errorf("payments %+v, want one refund, which is confirmed", shown)
 	}
-	p.settledBooks(1)
+	p.checkBooks(1)
 }
 
 // TestWrongAmount pays another amount than the total of the order. The payment must be refunded, and the order released.
@@ -269,7 +269,7 @@ func TestWrongAmount(t *testing.T) {
 	if row := p.ledger()[pay.ID]; row.CapturedCents != 50 || row.RefundedCents != 50 {
 		t.Errorf("the ledger has %+v, want 50 cents captured and refunded", row)
 	}
-	p.settledBooks(1)
+	p.checkBooks(1)
 }
 
 // TestKilledWhilePaying kills processes at each step of a payment. After each kill, other processes must continue the
@@ -364,5 +364,5 @@ func TestKilledWhilePaying(t *testing.T) {
 	d.replace(others...)
 	c.waitForPaid(fourth)
 
-	p.settledBooks(4)
+	p.checkBooks(4)
 }

@@ -143,7 +143,7 @@ func (f fault) run(t *testing.T, d *deployment) figures {
 	f.inject(d)
 	load.waitForCreated(int64(rate / 2))
 	load.close()
-	d.settle()
+	d.awaitEnd()
 	figures := load.check()
 	if f.excused != nil {
 		figures.excused = f.excused(d)

@@ -352,15 +352,15 @@ func interpret(a answer, err error, decode func(body []byte) (state, error)) (_ 
 	}
 }
 
-// settle waits until every item has ended, the outbox is empty and nothing is under way with the second party. Then it
+// awaitEnd waits until every item has ended, the outbox is empty and nothing is under way with the second party. Then it
 // checks the deployment's health.
-func (d *deployment) settle() {
+func (d *deployment) awaitEnd() {
 	d.t.Helper()
 	eventually(d.t, "no item pending and an empty outbox", func() bool {
 		return d.items(`status = 'pending'`)+d.number(`SELECT count(*) FROM outbox`) == 0
 	})
 	if d.party != nil {
-		eventually(d.t, "nothing under way with the second party", d.party.settled)
+		eventually(d.t, "nothing under way with the second party", d.party.isIdle)
 	}
 	d.checkHealth(d.t)
 }

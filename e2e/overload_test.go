@@ -94,7 +94,7 @@ type loadStep struct {
 	factor    float64     // offered / capacity
 	offered   float64     // orders per second, as the next three
 	good      float64     // 201
-	refused   float64     // 503
+	rejected  float64     // 503
 	failed    float64     // other responses, and no response
 	failures  map[int]int // the failed responses by status; 0: no response
 	unsent    int         // orders that found no free connection until the load ended
@@ -123,9 +123,9 @@ func (s *overload) offer(factor, capacity float64) loadStep {
 	r := openLoop(s.b, s.addr(), overloadConnections, arrivals, *overloadFor, s.orders(key, s.products))
 	used, took := s.usage().since(before), time.Since(began)
 
-	created, refused := is(http.StatusCreated), is(http.StatusServiceUnavailable)
+	created, rejected := is(http.StatusCreated), is(http.StatusServiceUnavailable)
 	failures := map[int]int{}
-	failed := func(status int) bool { return !created(status) && !refused(status) }
+	failed := func(status int) bool { return !created(status) && !rejected(status) }
 	for _, response := range r.responses {
 		if failed(response.status) {
 			failures[response.status]++
@@ -134,7 +134,7 @@ func (s *overload) offer(factor, capacity float64) loadStep {
 	accepted := r.latencies(created)
 	result := loadStep{
 		factor: factor, offered: float64(len(arrivals)) / overloadFor.Seconds(),
-		good: r.rate(created), refused: r.rate(refused), failed: r.rate(failed), failures: failures, unsent: r.unsent,
+		good: r.rate(created), rejected: r.rate(rejected), failed: r.rate(failed), failures: failures, unsent: r.unsent,
 		p50: percentile(accepted, 50), p99: percentile(accepted, 99), lag: percentile(r.lag, 99),
 		busy:  used.clients.Seconds() / took.Seconds() / float64(runtime.GOMAXPROCS(0)),
 		probe: <-probed,
@@ -193,7 +193,7 @@ func (s *overload) report(capacity float64, steps []loadStep) {
 		succeeded := is(http.StatusOK)
 		all := r.probe.latencies(func(int) bool { return true })
 		fmt.Fprintf(table, "%g×\t%.0f\t%.0f\t%.0f\t%.0f\t%d\t%.1f\t%.1f\t%d\t%.1f\t%d of %d\t%.1f\t%.1f\t%.1f\t%.0f%%\t\n",
-			r.factor, r.offered, r.good, r.refused, r.failed, r.unsent, milliseconds(r.p50), milliseconds(r.p99),
+			r.factor, r.offered, r.good, r.rejected, r.failed, r.unsent, milliseconds(r.p50), milliseconds(r.p99),
 			r.cancelled, milliseconds(r.late), r.probe.count(succeeded), len(all)+r.probe.unsent,
 			milliseconds(percentile(all, 50)), milliseconds(percentile(all, 100)), milliseconds(r.lag), 100*r.busy)
 	}
@@ -280,7 +280,7 @@ const (
 	svgWidth, svgHeight = 720, 400
 )
 
-// drawOverload draws the goodput and the rate of refused orders over the offered rate. The colors follow the reader's
+// drawOverload draws the goodput and the rate of rejected orders over the offered rate. The colors follow the reader's
 // choice of a light or a dark page.
 func drawOverload(steps []loadStep) string {
 	largest := 0.0
@@ -294,15 +294,15 @@ func drawOverload(steps []loadStep) string {
 
 	var svg strings.Builder
 	fmt.Fprintf(&svg, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" font-family="sans-serif" font-size="13">
-<title>Orders accepted and refused each second, by the orders offered each second</title>
+<title>Orders accepted and rejected each second, by the orders offered each second</title>
 <style>
   .page { fill: #ffffff } text { fill: #1f2328 } .grid { stroke: #d1d9e0 } .ideal { stroke: #6e7781 }
-  .good { stroke: #0969da; fill: #0969da } .refused { stroke: #bc4c00; fill: #bc4c00 }
+  .good { stroke: #0969da; fill: #0969da } .rejected { stroke: #bc4c00; fill: #bc4c00 }
   @media (prefers-color-scheme: dark) {
     .page { fill: #0d1117 } text { fill: #e6edf3 } .grid { stroke: #30363d } .ideal { stroke: #8b949e }
-    .good { stroke: #4493f8; fill: #4493f8 } .refused { stroke: #f0883e; fill: #f0883e }
+    .good { stroke: #4493f8; fill: #4493f8 } .rejected { stroke: #f0883e; fill: #f0883e }
   }
-  text.good, text.refused { stroke: none } polyline { fill: none !important; stroke-width: 2 }
+  text.good, text.rejected { stroke: none } polyline { fill: none !important; stroke-width: 2 }
 </style>
 <rect class="page" width="100%%" height="100%%"/>
 `, svgWidth, svgHeight)
@@ -327,7 +327,7 @@ func drawOverload(steps []loadStep) string {
 		fmt.Fprintf(&svg, `<text class="%s" x="%.1f" y="%.1f">%s</text>`+"\n", class, x(largest)+8, y(rate(steps[len(steps)-1]))+4, label)
 	}
 	curve("good", "accepted (201)", func(r loadStep) float64 { return r.good })
-	curve("refused", "refused (503)", func(r loadStep) float64 { return r.refused })
+	curve("rejected", "rejected (503)", func(r loadStep) float64 { return r.rejected })
 	return svg.String() + "</svg>\n"
 }
 

@@ -10,7 +10,7 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// This file tests what the customers' page shows when a product is sold out, and when the service refuses orders.
+// This file tests what the customers' page shows when a product is sold out, and when the service rejects orders.
 
 const (
 	theCourse  = `[data-product="` + course + `"]`
@@ -24,7 +24,7 @@ const (
 var withoutPolling string
 
 // TestPageSoldOut sells the last units of a product to another customer. The page must warn that few are left, and must
-// show that the product is sold out and that it is available again, without a reload. A customer whose order was refused
+// show that the product is sold out and that it is available again, without a reload. A customer whose order was rejected
 // must be told.
 func TestPageSoldOut(t *testing.T) {
 	pageTest(t)
@@ -32,7 +32,7 @@ func TestPageSoldOut(t *testing.T) {
 	page := open(t, "about:blank")
 	page.script(heldProducts)
 	page.script(withoutPolling)
-	page.expect("409") // the refused purchases
+	page.expect("409") // the rejected purchases
 	page.do(chromedp.Navigate(p.url))
 	page.waitFor(connection, connected)
 	page.waitFor(theCourse+" .stock", "6 left")
@@ -96,8 +96,8 @@ const heldProducts = `{
 func TestPageTooManyOpenOrders(t *testing.T) {
 	pageTest(t)
 	page := shopTab(t, newSite(t, testenv.Redis(t), envTimeout+"=10m", envPrefix+"MAX_OPEN_ORDERS=2").serve(t))
-	page.expect("409") // the refused purchases
-	refused := func() {
+	page.expect("409") // the rejected purchases
+	rejected := func() {
 		t.Helper()
 		page.click(buyCourse)
 		page.waitFor(openOrders, "Too many open orders")
@@ -109,7 +109,7 @@ func TestPageTooManyOpenOrders(t *testing.T) {
 	page.click(buyBeans)
 	page.until("two orders", func() bool { return page.count(aOrder) == 2 })
 
-	refused()
+	rejected()
 	if page.count(aOrder) != 0 || page.count(openOrders+` #order-again[aria-disabled="true"]`) != 1 {
 		t.Errorf("the page shows the open orders twice, or offers to order again: %s", page.text("#main"))
 	}
@@ -121,12 +121,12 @@ func TestPageTooManyOpenOrders(t *testing.T) {
 	page.waitFor("#orders", "Barista course, one seat")
 	page.until("three orders in the list", func() bool { return page.count(aOrder) == 3 && page.count(openOrders+":not([hidden])") == 0 })
 
-	refused()
+	rejected()
 	page.click("#close-open-orders")
 	page.until("three orders in the list", func() bool { return page.count(aOrder) == 3 && page.count(openOrders+":not([hidden])") == 0 })
 }
 
-// TestPageOverloaded refuses a purchase because the service is overloaded, more often than the page repeats a request.
+// TestPageOverloaded rejects a purchase because the service is overloaded, more often than the page repeats a request.
 // The page must wait as long as the service says, and offer to repeat the purchase with the same idempotency key.
 func TestPageOverloaded(t *testing.T) {
 	pageTest(t)

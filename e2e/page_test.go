@@ -129,7 +129,7 @@ func TestPageCountsByTheServersClock(t *testing.T) {
 func TestPageBuysOnce(t *testing.T) {
 	pageTest(t)
 	page := shopTab(t, slowSite(t))
-	settled := func(orders int) {
+	placed := func(orders int) {
 		t.Helper()
 		page.until(fmt.Sprintf("%d orders, and no purchase in progress", orders), func() bool {
 			return page.count(aOrder) == orders && value(page, chromedp.Evaluate[int](`sessionStorage.length`)) == 0
@@ -138,13 +138,13 @@ func TestPageBuysOnce(t *testing.T) {
 	}
 	// A browser reports a double click as a click, followed by a click with a count of two.
 	page.do(chromedp.Click(chromedp.CSS(buyBeans), chromedp.NodeEnabled), chromedp.DoubleClick(chromedp.CSS(buyBeans)))
-	settled(1)
+	placed(1)
 
 	page.script(answersOfOrders(`if (!window.lost) { window.lost = true; throw new TypeError('lost'); }`))
 	page.do(chromedp.Reload())
 	page.waitFor(connection, connected)
 	page.click(buyBeans)
-	settled(2)
+	placed(2)
 
 	page.script(answersOfOrders(`await new Promise(() => {})`)) // it never resolves
 	page.do(chromedp.Reload())
@@ -154,7 +154,7 @@ func TestPageBuysOnce(t *testing.T) {
 	page.script(answersOfOrders(``))
 	page.do(chromedp.Reload()) // the page repeats the request with the same idempotency key
 	page.waitFor(connection, connected)
-	settled(3)
+	placed(3)
 }
 
 // answersOfOrders returns a script that runs some code each time a response to placing an order has come.
@@ -246,7 +246,7 @@ func (p *tab) setQuantity(product string, quantity int) {
 }
 
 // TestPageProducts checks that an update of the products moves neither the buttons nor the focus. The note about a
-// refused purchase must not move the button that the customer has pressed.
+// rejected purchase must not move the button that the customer has pressed.
 func TestPageProducts(t *testing.T) {
 	pageTest(t)
 	s := newSite(t, testenv.Redis(t), envTimeout+"=10m")
@@ -260,7 +260,7 @@ func TestPageProducts(t *testing.T) {
 	page.click(buyCourse)
 	page.waitFor(theCourse, "Your order of 7 was not placed: only 6 are left.")
 	if after := top(); after != before {
-		t.Errorf("the note about a refused purchase moved the pressed button from %v to %v", before, after)
+		t.Errorf("the note about a rejected purchase moved the pressed button from %v to %v", before, after)
 	}
 
 	page.setQuantity("Barista", 6)

@@ -364,8 +364,8 @@ func (p *provider) press(c *checkout, button string) {
 	}
 }
 
-// settled reports whether no payment and no refund is under way.
-func (p *provider) settled() bool {
+// isIdle reports whether no payment and no refund is under way.
+func (p *provider) isIdle() bool {
 	return p.d.number(`
 		SELECT (SELECT count(*) FROM payment_attempts WHERE state IN ('creating', 'open') OR next_check IS NOT NULL) +
 		       (SELECT count(*) FROM refunds WHERE state IN ('owed', 'sent'))`) == 0

@@ -181,7 +181,7 @@ func TestBinariesWithOtherMigrations(t *testing.T) {
 		check         string   // the error of Check; "": none
 		works         bool     // a process of the second binary starts before its migration
 		applied       []string // by the second binary
-		refused       bool     // the second binary does not migrate
+		rejected      bool     // the second binary does not migrate
 	}{
 		"the same":                         {binary(1, 2), binary(1, 2), "", true, nil, false},
 		"a database without a schema":      {nil, binary(1, 2, 4), "the database lacks migrations 1, 2 and 4 of this binary: run `shop migrate`", false, []string{"00001_part.sql", "00002_part.sql", "00004_part.sql"}, false},
@@ -208,13 +208,13 @@ func TestBinariesWithOtherMigrations(t *testing.T) {
 				t.Errorf("a process of the second binary starts: %v, want %v", works(err), test.works)
 			}
 			applied, err := migrations.UpFrom(t.Context(), db, test.second)
-			if (err != nil) != test.refused || test.refused && err.Error() != test.check || !slices.Equal(applied, test.applied) {
-				t.Errorf("Up applies %v, error %v; want %v, refused %v", applied, err, test.applied, test.refused)
+			if (err != nil) != test.rejected || test.rejected && err.Error() != test.check || !slices.Equal(applied, test.applied) {
+				t.Errorf("Up applies %v, error %v; want %v, rejected %v", applied, err, test.applied, test.rejected)
 			}
 			if changed := schema(t, db) != before; changed != (test.applied != nil) {
 				t.Errorf("Up changes the schema: %v, want %v", changed, !changed)
 			}
-			if err := migrations.CheckFrom(t.Context(), db, test.second); !test.refused && err != nil {
+			if err := migrations.CheckFrom(t.Context(), db, test.second); !test.rejected && err != nil {
 				t.Errorf("after Up Check of the second binary returns %v", err)
 			}
 			if test.first == nil {

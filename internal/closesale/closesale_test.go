@@ -219,12 +219,12 @@ func TestCloseSaleInEachState(t *testing.T) {
 		"near the deadline":                  "ok pending: brought_forward operator owes order.cancel",
 		"extended":                           "ok pending: brought_forward operator owes order.cancel",
 		"extended beyond its first deadline": "ok pending: brought_forward operator owes order.cancel",
-		"held":                               "ok pending: brought_forward operator owes order.cancel test.settle",
-		"held near the deadline":             "ok pending: brought_forward operator owes order.cancel test.settle",
+		"held":                               "ok pending: brought_forward operator owes order.cancel test.hold",
+		"held near the deadline":             "ok pending: brought_forward operator owes order.cancel test.hold",
 		"held and released":                  "ok pending: brought_forward operator owes order.cancel",
-		"held and extended":                  "ok pending: brought_forward operator owes order.cancel test.settle",
-		"being cancelled":                    "ok pending: brought_forward operator owes order.cancel test.settle",
-		"being cancelled near the deadline":  "ok pending: brought_forward operator owes order.cancel test.settle",
+		"held and extended":                  "ok pending: brought_forward operator owes order.cancel test.hold",
+		"being cancelled":                    "ok pending: brought_forward operator owes order.cancel test.hold",
+		"being cancelled near the deadline":  "ok pending: brought_forward operator owes order.cancel test.hold",
 	})
 }
 

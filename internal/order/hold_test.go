@@ -47,12 +47,12 @@ func TestOperationsInEachState(t *testing.T) {
 		},
 		"held": {
 			"pay":    "checkout-open pending",
-			"cancel": "ok pending: cancel_requested customer owes test.settle",
+			"cancel": "ok pending: cancel_requested customer owes test.hold",
 			"extend": "ok pending: extended customer",
 		},
 		"held near the deadline": {
 			"pay":    "checkout-open pending",
-			"cancel": "ok pending: cancel_requested customer owes test.settle",
+			"cancel": "ok pending: cancel_requested customer owes test.hold",
 			"extend": "ok pending: extended customer",
 		},
 		"held and released": {
@@ -62,7 +62,7 @@ func TestOperationsInEachState(t *testing.T) {
 		},
 		"held and extended": {
 			"pay":    "checkout-open pending",
-			"cancel": "ok pending: cancel_requested customer owes test.settle",
+			"cancel": "ok pending: cancel_requested customer owes test.hold",
 			"extend": "not-extendable pending",
 		},
 		"held past the deadline": {
@@ -264,7 +264,7 @@ func TestCancelOfHeldOrderOwesItsTask(t *testing.T) {
 	if left := s.OutboxLeft(t, holdKind, o.ID); left > 0 {
 		t.Errorf("the task is due in %v, want now", left)
 	}
-	if tasks := s.Settled.All(); len(tasks) != 1 || tasks[0].ID != o.ID.String() || tasks[0].Left() > 0 {
+	if tasks := s.HoldTasks.All(); len(tasks) != 1 || tasks[0].ID != o.ID.String() || tasks[0].Left() > 0 {
 		t.Errorf("%+v are published, want the task of order %s, due now", tasks, o.ID)
 	}
 	if n := s.Notified.Of(o.CustomerID, o.ID); n != 2 {

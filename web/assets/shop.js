@@ -90,8 +90,8 @@ class ProductCard {
   #buy;
   #busy = false;
 
-  // missed is the latest purchase that was refused because too few units were left: its quantity, the time of the
-  // refusal (a value of performance.now()), and what the note says: 'refused', 'sold out', 'few' or 'back'.
+  // missed is the latest purchase that was rejected because too few units were left: its quantity, the time of the
+  // rejection (a value of performance.now()), and what the note says: 'rejected', 'sold out', 'few' or 'back'.
   #missed = null;
   #note = element('p');
   #order = element('button', { type: 'button', onclick: () => this.#send(this.#orderable()) });
@@ -137,15 +137,15 @@ class ProductCard {
     }
   }
 
-  // miss tells the customer that a purchase was refused because too few units were left. The note stays with the
+  // miss tells the customer that a purchase was rejected because too few units were left. The note stays with the
   // product until the customer orders it, and says when the product is available again.
   miss(quantity) {
-    this.#missed = { quantity, at: performance.now(), state: 'refused' };
-    this.#showMissed(`${this.#refusal()}: there is not enough stock.`);
+    this.#missed = { quantity, at: performance.now(), state: 'rejected' };
+    this.#showMissed(`${this.#rejection()}: there is not enough stock.`);
     announce(`${this.name}: ${this.#note.textContent}`);
   }
 
-  #refusal() {
+  #rejection() {
     const { quantity } = this.#missed;
     return quantity > 1 ? `Your order of ${number(quantity)} was not placed` : 'Your order was not placed';
   }
@@ -160,10 +160,10 @@ class ProductCard {
     const left = this.#product.available;
     if (left === 0) {
       this.#missed.state = 'sold out';
-      this.#showMissed(`${this.#refusal()}: sold out. You will see here when it is available again.`);
-    } else if (left < quantity && ['refused', 'few'].includes(state)) {
+      this.#showMissed(`${this.#rejection()}: sold out. You will see here when it is available again.`);
+    } else if (left < quantity && ['rejected', 'few'].includes(state)) {
       this.#missed.state = 'few';
-      this.#showMissed(`${this.#refusal()}: only ${number(left)} ${left === 1 ? 'is' : 'are'} left.`);
+      this.#showMissed(`${this.#rejection()}: only ${number(left)} ${left === 1 ? 'is' : 'are'} left.`);
     } else {
       this.#missed.state = 'back';
       this.#showMissed(`${this.name} is available again.`);
@@ -266,7 +266,7 @@ class Products {
     return quantity > 1 ? `${number(quantity)} × ${name}` : name;
   }
 
-  // miss tells the customer that a purchase was refused because too few units were left.
+  // miss tells the customer that a purchase was rejected because too few units were left.
   miss({ product, quantity }) {
     this.#cards.get(product).miss(quantity);
   }
@@ -438,14 +438,14 @@ class Orders {
   }
 }
 
-// OpenOrders shows why a purchase was refused: the customer has too many open orders. It shows these orders, so that the
+// OpenOrders shows why a purchase was rejected: the customer has too many open orders. It shows these orders, so that the
 // customer can pay or cancel one, and offers to repeat the purchase when one has ended.
 class OpenOrders {
   #panel = document.getElementById('open-orders');
   #text = document.getElementById('open-orders-text');
   #list = document.getElementById('open-orders-list');
   #again = document.getElementById('order-again');
-  #purchase = null; // the one that was refused; null while nothing is shown
+  #purchase = null; // the one that was rejected; null while nothing is shown
   #ids = [];
 
   constructor() {

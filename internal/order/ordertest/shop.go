@@ -22,17 +22,17 @@ import (
 const (
 	Timeout   = 30 * time.Minute // from the placement of an order to its deadline
 	Extension = 10 * time.Minute // of a deadline
-	HoldKind  = "test.settle"    // the kind of the tasks that end holds
+	HoldKind  = "test.hold"      // the kind of the tasks that end holds
 )
 
-// Shop is a service with a database of its own. It has no queue: Published and Settled record the messages.
+// Shop is a service with a database of its own. It has no queue: Published and HoldTasks record the messages.
 type Shop struct {
 	*order.Service
 	Store     *order.Store
 	Gorm      *gorm.DB // for the stores of parts
 	DB        *sql.DB
 	Published *parttest.Published
-	Settled   *parttest.Published // tasks of held orders
+	HoldTasks *parttest.Published // the tasks that end holds
 	Notified  *parttest.Notified
 	Metrics   *prometheus.Registry
 	Log       *testenv.Log
@@ -50,7 +50,7 @@ func NewAt(t testing.TB, url string, changes ...func(*order.Config)) *Shop {
 	t.Helper()
 	gdb, db := parttest.OpenDB(t, url, 20)
 	s := &Shop{
-		Store: order.NewStore(gdb), Gorm: gdb, DB: db, Published: &parttest.Published{}, Settled: &parttest.Published{},
+		Store: order.NewStore(gdb), Gorm: gdb, DB: db, Published: &parttest.Published{}, HoldTasks: &parttest.Published{},
 		Notified: &parttest.Notified{}, Metrics: prometheus.NewRegistry(), Log: &testenv.Log{}, URL: url,
 	}
 	cfg := order.Config{
@@ -60,7 +60,7 @@ func NewAt(t testing.TB, url string, changes ...func(*order.Config)) *Shop {
 		change(&cfg)
 	}
 	s.Service = order.NewService(s.Store, s.Published, cfg, slog.New(slog.NewTextHandler(s.Log, nil)), s.Metrics)
-	s.HoldBy(HoldKind, s.Settled)
+	s.HoldBy(HoldKind, s.HoldTasks)
 	s.OnChange(s.Notified.Notify)
 	return s
 }
