@@ -260,7 +260,7 @@ func injectRandom(t *testing.T, seed uint64) (*deployment, figures) {
 	for _, n := range injected {
 		total += n
 	}
-	t.Logf("seed %d: %d faults injected (%d kinds) in %v; %v", seed, total, len(injected), *chaosFor, f)
+	t.Logf("seed %d: %d faults injected (%d different ones) in %v; %v", seed, total, len(injected), *chaosFor, f)
 	return d, f
 }
 

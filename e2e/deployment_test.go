@@ -253,7 +253,7 @@ func (d *deployment) items(condition string, args ...any) float64 {
 	return d.number(`SELECT count(*) FROM (`+domain.items+`) AS items WHERE `+condition, args...)
 }
 
-// leased counts the tasks on which workers hold leases.
+// leased counts the tasks on which workers have leases.
 func (d *deployment) leased() int64 {
 	d.t.Helper()
 	n, err := d.rdb.ZCard(d.t.Context(), queue.leased).Result()

@@ -18,7 +18,7 @@ import (
 // timeoutFlag is the option of the demo that sets the time to pay an order.
 const timeoutFlag = "--order-timeout"
 
-// orders is the program cmd/shop. Orders hold stock, and are cancelled unless they are paid in time.
+// orders is the program cmd/shop. Orders reserve stock, and are cancelled unless they are paid in time.
 var orders = domainSpec{
 	name:    "order",
 	program: "shop",

@@ -124,14 +124,14 @@ type domainSpec struct {
 	bounds    *customerBounds
 }
 
-// resources are the shared rows of a service. An item holds units of them until it ends.
+// resources are the shared rows of a service. An item takes units of them until it ends.
 type resources struct {
 	// rush returns the body of the i-th of the requests that are sent at the same moment, when many customers want the
 	// same resource. Each rush wants another resource, and less of it exists than is wanted. nil: no resource is scarce.
 	rush func(rush, i int) string
-	// units returns how many units of each resource an item with this body holds.
+	// units returns how many units of each resource an item with this body takes.
 	units func(body string) map[string]int
-	// supplies selects how many units of each resource items can hold: resource, units.
+	// supplies selects how many units of each resource items can take: resource, units.
 	supplies string
 	// list is the path that lists the resources, and available reads from the answer how many more items the first body
 	// can create.

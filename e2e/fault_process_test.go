@@ -98,22 +98,22 @@ func pids(processes []*member) (pids []int) {
 // cancelling selects the sessions that wait for a lock in order to time items out.
 var cancelling = `datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '` + domain.timeoutStatement + `'`
 
-// blockWorkers blocks the statements of the workers by locks until release, and waits until workers hold leases.
+// blockWorkers blocks the statements of the workers by locks until release, and waits until workers have leases.
 func (d *deployment) blockWorkers() (release func()) {
 	d.t.Helper()
 	eventually(d.t, "an item timed out", func() bool { return d.items(`status = 'timed out'`) > 0 })
 	_, release = d.lock(domain.blockTimeouts)
-	eventually(d.t, "a worker that holds leases and waits for a lock", func() bool {
+	eventually(d.t, "a worker that has leases and waits for a lock", func() bool {
 		return d.leased() > 0 && d.number(`SELECT count(*) FROM pg_stat_activity WHERE `+cancelling) > 0
 	})
 	return release
 }
 
-// suspendWithLeases suspends workers while they hold leases. It may need several attempts, because blocked workers
+// suspendWithLeases suspends workers while they have leases. It may need several attempts, because blocked workers
 // give their tasks back after a while.
 func (d *deployment) suspendWithLeases(workers []*member) (resume func()) {
 	d.t.Helper()
-	eventually(d.t, "workers suspended while they hold leases", func() bool {
+	eventually(d.t, "workers suspended while they have leases", func() bool {
 		resume = suspend(d.t, pids(workers)...)
 		if d.leased() > 0 {
 			return true

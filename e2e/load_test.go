@@ -135,7 +135,7 @@ func (l *load) add(rng *rand.Rand, customer int, body string) *visit {
 	return v
 }
 
-// supplies returns how many units of each resource items can hold.
+// supplies returns how many units of each resource items can take.
 func (d *deployment) supplies() map[string]int {
 	d.t.Helper()
 	supplies := map[string]int{}
@@ -520,7 +520,7 @@ func (l *load) checkBound(v *visit, e entry, byID map[string]*visit, counted map
 	}
 }
 
-// holder is an item that holds units of a resource.
+// holder is an item that has taken units of a resource.
 type holder struct {
 	from  time.Duration // when the first call began that may have created the item
 	units int

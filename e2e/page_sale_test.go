@@ -30,7 +30,7 @@ func TestPageSoldOut(t *testing.T) {
 	pageTest(t)
 	p := slowSite(t)
 	page := open(t, "about:blank")
-	page.script(heldProducts)
+	page.script(delayedProducts)
 	page.script(withoutPolling)
 	page.expect("409") // the rejected purchases
 	page.do(chromedp.Navigate(p.url))
@@ -52,13 +52,13 @@ func TestPageSoldOut(t *testing.T) {
 	page.waitFor(noteAction, "Order 3")
 	page.screenshot("sale-few-left")
 
-	value(page, chromedp.Evaluate[bool](`window.hold = true`)) // the page does not learn what the other customer buys
+	value(page, chromedp.Evaluate[bool](`window.delay = true`)) // the page does not learn what the other customer buys
 	last := buy(3)
 	page.setQuantity("Barista", 1)
 	page.click(buyCourse)
 	page.waitFor(theCourse, "Your order was not placed: there is not enough stock.")
 	page.waitFor("#announcer", "Barista course, one seat: Your order was not placed")
-	value(page, chromedp.Evaluate[bool](`window.hold = false`))
+	value(page, chromedp.Evaluate[bool](`window.delay = false`))
 	page.waitFor(theCourse+" .stock", "Sold out")
 	page.waitFor(theCourse, "Your order was not placed: sold out. You will see here when it is available again.")
 	if page.count(buyCourse+`[aria-disabled="true"]`) != 1 || page.count(noteAction+":not([hidden])") != 0 {
@@ -80,11 +80,11 @@ func TestPageSoldOut(t *testing.T) {
 	}
 }
 
-// heldProducts is a script that holds back the requests for the products while window.hold is true.
-const heldProducts = `{
+// delayedProducts is a script that delays the requests for the products while window.delay is true.
+const delayedProducts = `{
 	const real = window.fetch;
 	window.fetch = async (path, options) => {
-		while (path === '/api/products' && window.hold) {
+		while (path === '/api/products' && window.delay) {
 			await new Promise((resolve) => setTimeout(resolve, 20));
 		}
 		return real(path, options);

@@ -18,7 +18,7 @@ func TestPayAtCheckout(t *testing.T) {
 
 	var paid string
 	eventually(t, "a customer pays before the deadline", func() bool { // the deadline may be seconds away
-		c = site.signUp() // a customer can hold only a few orders at a time
+		c = site.signUp() // a customer can have only a few unpaid orders
 		paid = c.create().id
 		p, ok := c.openCheckout(paid)
 		return ok && press(t, provider, p.CheckoutURL) == http.StatusSeeOther

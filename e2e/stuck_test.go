@@ -9,7 +9,7 @@ import (
 )
 
 // TestItemsThatCannotTimeOut inserts thousands of items that are stuck: they are due, but cannot time out, because each
-// statement on them fails or because another session holds a lock. Good items are due after them. The good items must
+// statement on them fails or because another session has locked them. Good items are due after them. The good items must
 // time out within their bound, with workers and without. When the test removes the cause, the stuck items must time out
 // too, without an operator.
 func TestItemsThatCannotTimeOut(t *testing.T) {

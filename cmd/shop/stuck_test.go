@@ -21,16 +21,16 @@ func TestAnyShareOfStuckOrders(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		mustExec(t, a, `WITH i AS (DELETE FROM order_items), e AS (DELETE FROM order_events) DELETE FROM orders`)
 		testenv.Must(t, a.Redis.Del(t.Context(), dueKey, attemptsKey).Err())
-		kinds := rapid.SliceOfN(rapid.SampledFrom([]string{"good", "poisoned", "locked order", "locked product"}), 1, 30).Draw(r, "orders")
+		groups := rapid.SliceOfN(rapid.SampledFrom([]string{"good", "poisoned", "locked order", "locked product"}), 1, 30).Draw(r, "orders")
 		orders := map[string][]string{}
-		all := make([]string, len(kinds))
-		for i, kind := range kinds {
+		all := make([]string, len(groups))
+		for i, group := range groups {
 			all[i] = uuid.NewString()
-			orders[kind] = append(orders[kind], all[i])
+			orders[group] = append(orders[group], all[i])
 		}
-		for kind, ids := range orders {
+		for group, ids := range orders {
 			insertOverdue(t, a, ids)
-			switch kind {
+			switch group {
 			case "poisoned":
 				mustExec(t, a, `UPDATE products SET supply = 0 WHERE id IN (SELECT product_id FROM order_items WHERE order_id = $1)`, ids[0])
 			case "locked order":
@@ -52,8 +52,8 @@ func TestAnyShareOfStuckOrders(t *testing.T) {
 			testenv.Must(t, err)
 			for i, task := range locations {
 				failed, done := task.Attempts == 1, task.State == delay.Absent
-				if failed != (kinds[i] == "poisoned") || done != (kinds[i] == "good") {
-					r.Errorf("the task of a %s order is %+v, want one failed attempt if poisoned, and no task if good", kinds[i], task)
+				if failed != (groups[i] == "poisoned") || done != (groups[i] == "good") {
+					r.Errorf("the task of a %s order is %+v, want one failed attempt if poisoned, and no task if good", groups[i], task)
 				}
 			}
 		} else {
@@ -62,17 +62,17 @@ func TestAnyShareOfStuckOrders(t *testing.T) {
 			// The report may count a locked order as failed, if it was in one statement with a poisoned order.
 			if report.Overdue != len(orders["good"]) || report.Locked > locked || report.Failed < failed || report.Failed > failed+locked {
 				r.Errorf("orders %v: got the report %+v, want overdue %d, locked at most %d, failed %d to %d",
-					kinds, report, len(orders["good"]), locked, failed, failed+locked)
+					groups, report, len(orders["good"]), locked, failed, failed+locked)
 			}
 		}
 		var pending int
 		testenv.Must(t, a.Pool.QueryRowContext(t.Context(), `SELECT count(*) FROM orders WHERE status = 'pending' AND NOT id = ANY ($1)`, append([]string{}, orders["good"]...)).Scan(&pending))
 		if want := len(all) - len(orders["good"]); pending != want {
-			r.Errorf("orders %v: %d that cannot be cancelled are pending, want %d", kinds, pending, want)
+			r.Errorf("orders %v: %d that cannot be cancelled are pending, want %d", groups, pending, want)
 		}
 		testenv.Must(t, a.Pool.QueryRowContext(t.Context(), `SELECT count(*) FROM orders WHERE status = 'pending' AND id = ANY ($1)`, append([]string{}, orders["good"]...)).Scan(&pending))
 		if pending > 0 {
-			r.Errorf("orders %v: %d good ones are pending, want 0", kinds, pending)
+			r.Errorf("orders %v: %d good ones are pending, want 0", groups, pending)
 		}
 	})
 }

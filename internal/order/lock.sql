@@ -8,7 +8,7 @@ WITH setting AS MATERIALIZED (
 ),
 locked AS MATERIALIZED (
     -- In id order, as in every statement that locks products, so that no two statements deadlock. NO KEY, because the
-    -- foreign keys of other orders' items hold KEY SHARE locks on these rows.
+    -- foreign keys of other orders' items take KEY SHARE locks on these rows.
     SELECT id, name, price_cents, currency, available
     FROM products
     WHERE id = ANY ($1::uuid[]) AND (SELECT count(*) FROM setting) = 1
@@ -16,7 +16,7 @@ locked AS MATERIALIZED (
     FOR NO KEY UPDATE
 ),
 customers AS MATERIALIZED (
-    -- A customer without orders has no row to lock. A session that holds these locks waits for no product, so the wait
+    -- A customer without orders has no row to lock. A session that has these locks waits for no product, so the wait
     -- for them is short. They are taken in one order too.
     SELECT count(pg_advisory_xact_lock(key))
     FROM (SELECT DISTINCT hashtextextended(id::text, 0) AS key FROM unnest($2::uuid[]) AS id ORDER BY key) AS keys

@@ -30,27 +30,27 @@ func TestLockedProductDelaysNoOtherOrders(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newShop(t)
-			customer, held, free := s.Customer(t), s.Product(t, 10), s.Product(t, 10)
+			customer, locked, free := s.Customer(t), s.Product(t, 10), s.Product(t, 10)
 			var tasks []delay.Task
-			for _, lines := range [][]order.Line{{line(held, 1)}, {line(free, 2)}, {line(free, 3), line(held, 1)}, {line(free, 4)}} {
+			for _, lines := range [][]order.Line{{line(locked, 1)}, {line(free, 2)}, {line(free, 3), line(locked, 1)}, {line(free, 4)}} {
 				o := s.place(t, customer, lines...)
 				s.Expire(t, o.ID)
 				tasks = append(tasks, delay.Task{ID: o.ID.String()})
 			}
-			release := testenv.HoldLock(t, s.DB, `UPDATE products SET name = 'locked' WHERE id = $1`, held)
+			release := testenv.HoldLock(t, s.DB, `UPDATE products SET name = 'locked' WHERE id = $1`, locked)
 			if err := cancel(s, tasks); err != nil {
 				t.Fatal(err)
 			}
-			if h, f := s.Available(t, held), s.Available(t, free); h != 8 || f != 7 {
-				t.Errorf("%d of the locked product available, want 8; %d of the other, want 7", h, f)
+			if l, f := s.Available(t, locked), s.Available(t, free); l != 8 || f != 7 {
+				t.Errorf("%d of the locked product available, want 8; %d of the other, want 7", l, f)
 			}
 			release()
 			if err := cancel(s, tasks); err != nil {
 				t.Fatal(err)
 			}
 			s.CheckInvariants(t, 0)
-			if h, f := s.Available(t, held), s.Available(t, free); h != 10 || f != 10 {
-				t.Errorf("after the lock is released: %d and %d available, want 10 and 10", h, f)
+			if l, f := s.Available(t, locked), s.Available(t, free); l != 10 || f != 10 {
+				t.Errorf("after the lock is released: %d and %d available, want 10 and 10", l, f)
 			}
 		})
 	}
@@ -173,7 +173,7 @@ func TestProductsAreLockedInIDOrder(t *testing.T) {
 	}
 }
 
-// TestProductLocksAllowNewItems holds the lock that the insertion of an order's items takes on their product. It delays no
+// TestProductLocksAllowNewItems keeps the lock that the insertion of an order's items takes on their product. It delays no
 // statement that changes the stock.
 func TestProductLocksAllowNewItems(t *testing.T) {
 	s := newShop(t)

@@ -1,8 +1,8 @@
 // Package order places orders that reserve stock and must be paid by a deadline.
 //
 // The promise: an order that is not paid by its deadline is cancelled and its stock is released, once, and a paid order
-// is never cancelled. Each step of an order's life is one conditional statement, which reads the database's clock while
-// it holds the lock of the order's row:
+// is never cancelled. Each step of an order's life is one conditional statement, which reads the database's clock after
+// it has locked the order's row:
 //
 //	          pay, before the deadline
 //	pending ───────────────────────────▶ paid

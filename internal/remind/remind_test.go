@@ -149,7 +149,7 @@ func TestQueryPlans(t *testing.T) {
 	ordertest.CheckBatchPlan(t, testenv.Explain(t, s.DB, remind.RemindSQL, params))
 }
 
-// TestRemindSkipsLockedOrders has another session hold an order. The rest of the batch does not wait.
+// TestRemindSkipsLockedOrders has another session lock an order. The rest of the batch does not wait.
 func TestRemindSkipsLockedOrders(t *testing.T) {
 	s := newShop(t)
 	customer, product := s.Customer(t), s.Product(t, 2)

@@ -54,7 +54,7 @@ func AddLogAttr(c *gin.Context, attr slog.Attr) {
 	c.Set(logAttrsKey, append(known, attr))
 }
 
-// Log writes a line for each request, with its error. Two kinds of lines have the level DEBUG: those of the quiet routes,
+// Log writes a line for each request, with its error. Some lines have the level DEBUG: those of the quiet routes,
 // which monitoring requests every few seconds, unless the status is 500 or higher; and those of requests rejected as
 // [Overloaded], because there are many of them.
 func Log(log *slog.Logger, quiet ...string) gin.HandlerFunc {
