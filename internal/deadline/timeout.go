@@ -98,7 +98,7 @@ func (t *Table) TimeOut(ctx context.Context, ids []string) (done, locked int, er
 			locked++
 		}
 	}
-	if postgres.Unavailable(err) && !postgres.TimedOut(err) { // a statement may exceed its time because of its rows
+	if postgres.Unavailable(err) && !postgres.StatementTimedOut(err) { // a statement may exceed its time because of its rows
 		err = fmt.Errorf("%w: %w", reconcile.ErrUnavailable, err)
 	}
 	return done, locked, err

@@ -70,7 +70,7 @@ func TestOperationsInEachState(t *testing.T) {
 			"cancel": "deadline-passed pending",
 			"extend": "deadline-passed pending",
 		},
-		"hold over": {
+		"hold ended": {
 			"pay":      "deadline-passed pending",
 			"cancel":   "deadline-passed pending",
 			"extend":   "deadline-passed pending",
@@ -94,7 +94,7 @@ func TestOperationsInEachState(t *testing.T) {
 			"pay":    "order-cancelling pending",
 			"extend": "deadline-passed pending",
 		},
-		"being cancelled, hold over": {
+		"being cancelled, hold ended": {
 			"pay":      "order-cancelling pending",
 			"extend":   "deadline-passed pending",
 			"time out": "ok cancelled customer: cancelled worker",

@@ -71,7 +71,7 @@ type modelOrder struct {
 	expired bool // its deadline has passed
 
 	held      bool // reports whether hold_until is set; it stays set when the order ends
-	holdOver  bool // its hold has ended, without a release
+	holdEnded bool // its hold has ended, without a release
 	requested bool // its customer asked to cancel it while it was held
 	extended  bool
 	isNear    bool // its deadline is at most a minute away
@@ -94,7 +94,7 @@ func (o *modelOrder) rejected() rest.Class {
 // due reports whether the order is due to be cancelled.
 func (o *modelOrder) due() bool {
 	if o.held {
-		return o.holdOver
+		return o.holdEnded
 	}
 	return o.expired || o.requested
 }
@@ -255,13 +255,13 @@ func (m *model) release(rt *rapid.T) {
 	if o.status != order.Pending || !o.held {
 		rt.Skip("the order is not pending, or not held")
 	}
-	o.held, o.holdOver = false, false
+	o.held, o.holdEnded = false, false
 	m.shop.Release(m.t, o.id)
 }
 
 func (m *model) payHeld(rt *rapid.T) {
 	o := m.drawOrder(rt)
-	if o.status != order.Pending || !o.held || o.holdOver {
+	if o.status != order.Pending || !o.held || o.holdEnded {
 		rt.Skip("the order is not pending, or its hold is over")
 	}
 	o.status = order.Paid
@@ -282,10 +282,10 @@ func (m *model) bringForward(rt *rapid.T) {
 
 func (m *model) endHold(rt *rapid.T) {
 	o := m.drawOrder(rt)
-	if o.status != order.Pending || !o.held || o.holdOver {
+	if o.status != order.Pending || !o.held || o.holdEnded {
 		rt.Skip("the order is not pending, or its hold is over")
 	}
-	o.expired, o.holdOver = true, true
+	o.expired, o.holdEnded = true, true
 	m.shop.Pass(m.t, o.id, 12*time.Hour)
 }
 

@@ -36,9 +36,9 @@ func Unavailable(err error) bool {
 		errors.Is(err, driver.ErrBadConn) || pgconn.SafeToRetry(err)
 }
 
-// TimedOut reports whether PostgreSQL ended a statement because it ran longer than statement_timeout. [Unavailable]
+// StatementTimedOut reports whether PostgreSQL ended a statement because it ran longer than statement_timeout. [Unavailable]
 // reports true for such an error too, although the rows of the statement may be the cause.
-func TimedOut(err error) bool { return hasCode(err, "57014") }
+func StatementTimedOut(err error) bool { return hasCode(err, "57014") }
 
 // LockTimedOut reports whether a statement waited for a lock of another session for as long as lock_timeout.
 func LockTimedOut(err error) bool { return hasCode(err, "55P03") }

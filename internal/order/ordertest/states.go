@@ -168,12 +168,12 @@ var States = map[string]string{
 	"held and released":                           "hold, release",
 	"held and extended":                           "hold, extend",
 	"held past the deadline":                      "hold, pass 31m",
-	"hold over":                                   "hold, pass 36m",
+	"hold ended":                                  "hold, pass 36m",
 	"released past the deadline":                  "hold, pass 31m, release",
 	"being cancelled":                             "hold, cancel",
 	"being cancelled near the deadline":           "hold, cancel, pass 26m",
 	"being cancelled past the deadline":           "hold, cancel, pass 31m",
-	"being cancelled, hold over":                  "hold, cancel, pass 36m",
+	"being cancelled, hold ended":                 "hold, cancel, pass 36m",
 	"being cancelled, released":                   "hold, cancel, release",
 	"being cancelled, released past the deadline": "hold, cancel, pass 31m, release",
 	"overdue":                                     "pass 31m",
@@ -245,13 +245,13 @@ func (s *Shop) result(t testing.TB, do Operation, customer, product, id uuid.UUI
 // old one.
 func (s *Shop) CheckMovedOrder(t *testing.T, name string, do Operation) {
 	changes := map[string]string{
-		"held":             `UPDATE orders SET hold_until = expires_at + interval '5 min' WHERE id = $1 AND hold_until IS NULL`,
-		"released":         `UPDATE orders SET hold_until = NULL WHERE id = $1`,
-		"being cancelled":  `UPDATE orders SET cancel_requested_at = now() WHERE id = $1 AND cancel_requested_at IS NULL AND now() < expires_at`,
-		"made later":       `UPDATE orders SET expires_at = now() + interval '1 h', hold_until = CASE WHEN hold_until IS NOT NULL THEN now() + interval '2 h' END WHERE id = $1`,
-		"brought forward":  `UPDATE orders SET expires_at = now() + interval '90 s', hold_until = CASE WHEN hold_until IS NOT NULL THEN now() + interval '95 s' END WHERE id = $1`,
-		"paid":             `UPDATE orders SET status = 'paid', paid_at = expires_at - interval '1 min' WHERE id = $1 AND (cancel_requested_at IS NULL OR hold_until IS NOT NULL)`,
-		"released, forced": `UPDATE orders SET hold_until = NULL, cancel_requested_at = created_at WHERE id = $1`,
+		"held":                     `UPDATE orders SET hold_until = expires_at + interval '5 min' WHERE id = $1 AND hold_until IS NULL`,
+		"released":                 `UPDATE orders SET hold_until = NULL WHERE id = $1`,
+		"being cancelled":          `UPDATE orders SET cancel_requested_at = now() WHERE id = $1 AND cancel_requested_at IS NULL AND now() < expires_at`,
+		"extended":                 `UPDATE orders SET expires_at = now() + interval '1 h', hold_until = CASE WHEN hold_until IS NOT NULL THEN now() + interval '2 h' END WHERE id = $1`,
+		"brought forward":          `UPDATE orders SET expires_at = now() + interval '90 s', hold_until = CASE WHEN hold_until IS NOT NULL THEN now() + interval '95 s' END WHERE id = $1`,
+		"paid":                     `UPDATE orders SET status = 'paid', paid_at = expires_at - interval '1 min' WHERE id = $1 AND (cancel_requested_at IS NULL OR hold_until IS NOT NULL)`,
+		"released after a request": `UPDATE orders SET hold_until = NULL, cancel_requested_at = created_at WHERE id = $1`,
 	}
 	for _, steps := range []string{"", "hold", "hold, cancel", "hold, cancel, release", "pass 31m", "hold, pass 31m", "extend, hold"} {
 		for change, statement := range changes {
