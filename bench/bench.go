@@ -100,7 +100,7 @@ func (b *bench) round(ctx context.Context, info contender.Info, first bool, show
 	defer t.end()
 	for _, w := range workloads {
 		if reason := b.whyNot(info, w); reason != "" {
-			b.results.refuse(info.Name, w.name, reason)
+			b.results.noteMissing(info.Name, w.name, reason)
 			continue
 		}
 		if !first && (w.once || info.Period > 0) {
@@ -114,7 +114,7 @@ func (b *bench) round(ctx context.Context, info contender.Info, first bool, show
 			return ctx.Err()
 		} else if err != nil {
 			show(err.Error())
-			b.results.refuse(info.Name, w.name, "failed: "+err.Error())
+			b.results.noteMissing(info.Name, w.name, "failed: "+err.Error())
 		}
 	}
 	return nil
@@ -181,7 +181,7 @@ func (b *bench) grow(ctx context.Context, save func() error) error {
 			return err
 		}
 		pending = append(pending, more...)
-		if err := b.settle(ctx); err != nil {
+		if err := b.vacuum(ctx); err != nil {
 			return err
 		}
 		most := i == len(b.Pending)-1
@@ -207,7 +207,7 @@ func (b *bench) grow(ctx context.Context, save func() error) error {
 func (b *bench) growWith(ctx context.Context, info contender.Info, pending []scheduled, most bool, show step) error {
 	if reason := b.whyNot(info, workload{name: growth}); reason != "" {
 		for _, workload := range []string{growth, idle, contender.Memory} {
-			b.results.refuse(info.Name, workload, reason)
+			b.results.noteMissing(info.Name, workload, reason)
 		}
 		return nil
 	}
@@ -220,7 +220,7 @@ func (b *bench) growWith(ctx context.Context, info contender.Info, pending []sch
 	}
 	if err != nil {
 		show(err.Error())
-		b.results.refuse(info.Name, growth, "failed: "+err.Error())
+		b.results.noteMissing(info.Name, growth, "failed: "+err.Error())
 	}
 	if err != nil || t.backlog {
 		return b.postpone(ctx)

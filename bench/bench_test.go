@@ -304,9 +304,9 @@ func TestReportTables(t *testing.T) {
 		r.results.add("a", metric{burst, "rate"}, 100)
 		r.results.endRound()
 	}
-	r.results.refuse("a", burst, "failed: once")
-	r.results.refuse("b", burst, "failed: each time")
-	r.results.refuse("c", crash, "no time")
+	r.results.noteMissing("a", burst, "failed: once")
+	r.results.noteMissing("b", burst, "failed: each time")
+	r.results.noteMissing("c", crash, "no time")
 	text := written(t, r)
 	for _, want := range []string{
 		"\n- Rounds: 3;", "\n| a | 100 | – |", "\n| b | failed: each time |", "\n| c | – |", "\n## Crash\n", "(report-burst.svg)",

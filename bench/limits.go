@@ -41,7 +41,7 @@ func (b *bench) limits(ctx context.Context) error {
 	})
 	switch {
 	case errors.Is(err, pgbench.ErrMissing):
-		b.results.refuse(pgbenchPlace, place, err.Error())
+		b.results.noteMissing(pgbenchPlace, place, err.Error())
 	case err != nil:
 		return err
 	default:
@@ -56,7 +56,7 @@ func (b *bench) limitOfBurst(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := b.settle(ctx); err != nil {
+	if err := b.vacuum(ctx); err != nil {
 		return err
 	}
 	tasks := make([]delay.Task, len(orders))

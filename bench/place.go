@@ -22,7 +22,7 @@ const placeClients = 64
 // runPlace places orders over HTTP in the process of the contender, which schedules each of them. Their deadlines are an
 // hour away.
 func (t *trial) runPlace(ctx context.Context) error {
-	if err := t.settle(ctx); err != nil {
+	if err := t.vacuum(ctx); err != nil {
 		return err
 	}
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: placeClients}, Timeout: 10 * time.Second}

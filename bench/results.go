@@ -55,8 +55,8 @@ func (r *results) of(contender string, m metric) []float64 {
 	return r.values[contender][m]
 }
 
-// refuse notes why a contender has no values for a workload.
-func (r *results) refuse(contender, workload, reason string) {
+// noteMissing stores why a contender has no values for a workload.
+func (r *results) noteMissing(contender, workload, reason string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.cannot[contender] == nil {

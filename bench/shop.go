@@ -24,9 +24,9 @@ func (s *servers) empty(ctx context.Context) error {
 		`VACUUM ANALYZE`)
 }
 
-// settle brings PostgreSQL into the same state before each measurement: statistics are up to date, dead rows are removed,
+// vacuum brings PostgreSQL into the same state before each measurement: statistics are up to date, dead rows are removed,
 // and no checkpoint is under way.
-func (s *servers) settle(ctx context.Context) error {
+func (s *servers) vacuum(ctx context.Context) error {
 	return s.exec(ctx, `VACUUM (ANALYZE) orders, order_items, order_events, products, outbox`, `CHECKPOINT`)
 }
 

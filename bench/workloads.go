@@ -100,7 +100,7 @@ func (t *trial) scheduleRate() (rate float64, known bool) {
 func (t *trial) prepare(ctx context.Context, offsets []time.Duration) (start time.Time, orders []scheduled, err error) {
 	lead := t.lead(len(offsets))
 	for range 4 {
-		if err := t.settle(ctx); err != nil {
+		if err := t.vacuum(ctx); err != nil {
 			return start, nil, err
 		}
 		start = time.Now().Add(lead).Truncate(time.Microsecond)
@@ -493,7 +493,7 @@ func (t *trial) idle(ctx context.Context, empty usage, n int) error {
 // reportMemory reports the memory of n pending orders in the stores beside the table.
 func (t *trial) reportMemory(ctx context.Context, empty, filled usage, n int) error {
 	if reason := t.info.Cannot[contender.Memory]; reason != "" {
-		t.results.refuse(t.info.Name, contender.Memory, reason)
+		t.results.noteMissing(t.info.Name, contender.Memory, reason)
 		return nil
 	}
 	memory, err := residentMemory(ctx, t.w.pid())

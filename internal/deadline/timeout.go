@@ -10,8 +10,8 @@ import (
 	"example.com/shop/internal/reconcile"
 )
 
-// Handle is the [delay.Handler] of the tasks. A task is done when its row has ended or does not exist. A task that came early
-// is due again at its deadline.
+// Handle is the [delay.Handler] of the tasks. A task is done when its row has ended or does not exist. A task that
+// came early is due again at its deadline.
 func (t *Table) Handle(ctx context.Context, tasks []delay.Task) ([]delay.Outcome, error) {
 	ids := make([]string, len(tasks))
 	for i, task := range tasks {

@@ -208,9 +208,9 @@ func TestTimeOutForTheReconciler(t *testing.T) {
 	}
 }
 
-// TestLockedSharedRows uses sessions that keep locks of shared rows for a long time. A row that needs no locked row times
-// out in each call. A statement waits for each locked row. The waits become short after several locks were not available, and
-// stop for a while after each lock that was not available.
+// TestLockedSharedRows uses sessions that keep locks of shared rows for a long time. A row that needs no locked row
+// times out in each call. A statement waits for each locked row. The waits become short after several locks were not
+// available, and stop for a while after each lock that was not available.
 func TestLockedSharedRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rows := &fakeRows{states: map[string]RowState{}, shared: map[string]string{}, locked: map[string]bool{}}

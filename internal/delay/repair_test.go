@@ -188,8 +188,8 @@ var operations = map[string]func(ctx context.Context, q *Queue) error{
 	},
 }
 
-// TestRepairKeys writes a value of each type to each key of a queue. No operation panics. RepairKeys renames exactly the keys
-// whose values have a wrong type, and then each operation succeeds.
+// TestRepairKeys writes a value of each type to each key of a queue. No operation panics. RepairKeys renames exactly
+// the keys whose values have a wrong type, and then each operation succeeds.
 func TestRepairKeys(t *testing.T) {
 	own := []string{"zset", "zset", "zset", "hash", "hash", "string"}
 	onEachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {

@@ -228,8 +228,8 @@ func TestDeadWorkersLeaseExpires(t *testing.T) {
 	}
 }
 
-// TestSlowHandlerLosesItsLease writes the outcomes of a batch after another worker has claimed one of its tasks. The worker counts the
-// lost lease and does not end the other worker's lease.
+// TestSlowHandlerLosesItsLease writes the outcomes of a batch after another worker has claimed one of its tasks. The
+// worker counts the lost lease and does not end the other worker's lease.
 func TestSlowHandlerLosesItsLease(t *testing.T) {
 	q := newQueue(t, newRedis(t), 1)
 	scheduleNow(t, q, "a", "b")

@@ -62,8 +62,8 @@ func BenchmarkCancelInOneStatement(b *testing.B) {
 	s.CheckInvariants(b, 0)
 }
 
-// BenchmarkPlace places orders of one product each, from 1, 16 and 256 goroutines. The orders are spread over 1,000 products,
-// or all want the same one. Each order has a new customer.
+// BenchmarkPlace places orders of one product each, from 1, 16 and 256 goroutines. The orders are spread over 1,000
+// products, or all want the same one. Each order has a new customer.
 func BenchmarkPlace(b *testing.B) {
 	for _, products := range []int{1000, 1} {
 		for _, goroutines := range []int{1, 16, 256} {

@@ -17,8 +17,8 @@ import (
 	"example.com/shop/internal/testenv/parttest"
 )
 
-// checkTooManyOpen checks that an error is the rejection of a placement by a bound, with the pointers of its field errors and
-// the ids of the open orders, the newest first.
+// checkTooManyOpen checks that an error is the rejection of a placement by a bound, with the pointers of its field
+// errors and the ids of the open orders, the newest first.
 func checkTooManyOpen(t *testing.T, err error, pointers []string, open ...*order.Order) {
 	t.Helper()
 	if parttest.ClassOf(err) != order.TooManyOpen {

@@ -62,8 +62,8 @@ func (s *shop) testPlansWithoutPendingOrders(t *testing.T) {
 	ordertest.CheckBatchPlan(t, testenv.Explain(t, s.DB, order.CancelDueSQL, fmt.Sprintf("'%s', 'worker'", ids)))
 }
 
-// testPlacementPlans checks that the statements of a batch of placements find each row with an index, for one placement and for
-// 200, with bounds and without.
+// testPlacementPlans checks that the statements of a batch of placements find each row with an index, for one
+// placement and for 200, with bounds and without.
 func (s *shop) testPlacementPlans(t *testing.T) {
 	s.Exec(t, `INSERT INTO products SELECT gen_random_uuid(), 'product', 100, 'EUR', 0, 0 FROM generate_series(1, 5000)`)
 	s.Exec(t, `INSERT INTO customers SELECT gen_random_uuid() FROM generate_series(1, 20000)`)

@@ -212,8 +212,8 @@ func admitted(s *order.Service) error {
 	return err
 }
 
-// TestTooManyPlacementsUnderWay admits as many placements as may be under way. The next one is rejected until one of them has
-// ended.
+// TestTooManyPlacementsUnderWay admits as many placements as may be under way. The next one is rejected until one of
+// them has ended.
 func TestTooManyPlacementsUnderWay(t *testing.T) {
 	s := newShop(t)
 	var ends []func()
