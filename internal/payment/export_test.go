@@ -16,4 +16,4 @@ var (
 )
 
 // SetProvider replaces the provider of a service.
-func (s *Service) SetProvider(p *Provider) { s.provider = p }
+func (s *Service) SetProvider(p *Stripe) { s.provider = p }

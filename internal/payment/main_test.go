@@ -45,7 +45,7 @@ type shop struct {
 	store    *payment.Store
 	orders   *order.Service
 	orderDB  *order.Store
-	provider *payment.Provider
+	provider *payment.Stripe
 	gorm     *gorm.DB // for the stores of other parts
 	db       *sql.DB
 	metrics  *prometheus.Registry
@@ -72,7 +72,7 @@ func newShop(t testing.TB) *shop {
 	}
 	s.startProvider(t)
 	log := slog.New(slog.DiscardHandler)
-	s.provider = payment.NewProvider(payment.ProviderConfig{URL: s.simURL, Key: apiKey, PublicURL: "http://shop.example"}, log)
+	s.provider = payment.NewStripe(payment.StripeConfig{URL: s.simURL, Key: apiKey, PublicURL: "http://shop.example"}, log)
 	t.Cleanup(s.provider.Close)
 	s.Service = payment.NewService(s.store, s.provider,
 		payment.Publishers{Cancel: s.cancels, Settle: s.settles, Refund: s.refunds}, s.notified,

@@ -73,8 +73,8 @@ func Add(p *app.Process, o Options, customers *rest.Tokens, orders *order.Servic
 	if o.StripeKey == "" {
 		return
 	}
-	provider := NewProvider(
-		ProviderConfig{URL: o.StripeURL, Key: o.StripeKey, PublicURL: strings.TrimRight(o.PublicURL, "/")}, p.Log)
+	provider := NewStripe(
+		StripeConfig{URL: o.StripeURL, Key: o.StripeKey, PublicURL: strings.TrimRight(o.PublicURL, "/")}, p.Log)
 	p.OnClose(provider.Close)
 	settle, refund := p.NewKind(SettleKind), p.NewKind(RefundKind)
 	orders.HoldBy(SettleKind, settle.Publisher)

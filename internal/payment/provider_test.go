@@ -122,7 +122,7 @@ func (h *hook) serve(w http.ResponseWriter, r *http.Request, api http.Handler) {
 func (s *shop) resetBreaker(t testing.TB) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	fresh := payment.NewProvider(payment.ProviderConfig{URL: s.simURL, Key: apiKey, PublicURL: "http://shop.example"}, log)
+	fresh := payment.NewStripe(payment.StripeConfig{URL: s.simURL, Key: apiKey, PublicURL: "http://shop.example"}, log)
 	t.Cleanup(fresh.Close)
 	s.SetProvider(fresh)
 }

@@ -43,7 +43,7 @@ type notifier interface {
 // the reconcilers.
 type Service struct {
 	store    *Store
-	provider *Provider
+	provider *Stripe
 	publish  Publishers
 	notify   notifier
 	cfg      Config
@@ -53,7 +53,7 @@ type Service struct {
 
 // NewService returns a service for the payments of a store. It registers its metrics with reg.
 func NewService(
-	s *Store, p *Provider, publish Publishers, notify notifier, cfg Config, log *slog.Logger, reg prometheus.Registerer,
+	s *Store, p *Stripe, publish Publishers, notify notifier, cfg Config, log *slog.Logger, reg prometheus.Registerer,
 ) *Service {
 	return &Service{store: s, provider: p, publish: publish, notify: notify, cfg: cfg, log: log, metrics: newMetrics(reg)}
 }

@@ -102,7 +102,7 @@ func (s *Service) each(ctx context.Context, n int, do func(i int) bool) int {
 	return int(count.Load())
 }
 
-// logFailure logs why a row could not be settled. [Provider] logs once when the provider cannot be used, so logFailure
+// logFailure logs why a row could not be settled. [Stripe] logs once when the provider cannot be used, so logFailure
 // logs no such error. A provider that works and rejects the request, for example because it does not know the session,
 // is logged only here.
 func (s *Service) logFailure(ctx context.Context, what string, id uuid.UUID, err error) {

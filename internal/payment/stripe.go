@@ -16,8 +16,8 @@ import (
 	"github.com/stripe/stripe-go/v85"
 )
 
-// ProviderConfig configures the connection to Stripe's API.
-type ProviderConfig struct {
+// StripeConfig configures the connection to Stripe's API.
+type StripeConfig struct {
 	URL       string // the base URL of the API
 	Key       string // the secret API key
 	PublicURL string // the base URL of the shop's pages, where browsers return to from the checkout
@@ -35,8 +35,8 @@ const (
 	breakerOpen = time.Second
 )
 
-// Provider calls Stripe's API. It is safe for concurrent use.
-type Provider struct {
+// Stripe calls Stripe's API. It is safe for concurrent use.
+type Stripe struct {
 	stripe  *stripe.Client
 	http    *http.Client
 	breaker *gobreaker.CircuitBreaker[struct{}]
@@ -45,8 +45,8 @@ type Provider struct {
 	failing atomic.Bool // the last call had no usable answer
 }
 
-// NewProvider returns a provider. It sends nothing.
-func NewProvider(cfg ProviderConfig, log *slog.Logger) *Provider {
+// NewStripe returns a client of Stripe. It sends nothing.
+func NewStripe(cfg StripeConfig, log *slog.Logger) *Stripe {
 	client := &http.Client{Timeout: callTimeout, Transport: http.DefaultTransport.(*http.Transport).Clone()}
 	backends := stripe.NewBackendsWithConfig(&stripe.BackendConfig{
 		URL:        stripe.String(cfg.URL),
@@ -56,7 +56,7 @@ func NewProvider(cfg ProviderConfig, log *slog.Logger) *Provider {
 		EnableTelemetry:   stripe.Bool(false),
 		LeveledLogger:     &stripe.LeveledLogger{Level: stripe.LevelNull}, // the callers log errors
 	})
-	return &Provider{
+	return &Stripe{
 		stripe:  stripe.NewClient(cfg.Key, stripe.WithBackends(backends)),
 		http:    client,
 		pageURL: cfg.PublicURL,
@@ -71,7 +71,7 @@ func NewProvider(cfg ProviderConfig, log *slog.Logger) *Provider {
 }
 
 // Close closes idle connections.
-func (p *Provider) Close() { p.http.CloseIdleConnections() }
+func (p *Stripe) Close() { p.http.CloseIdleConnections() }
 
 // answered reports whether an error is an answer of a provider that works. Network errors, 429 and 5xx are not such
 // answers: the breaker counts them.
@@ -103,7 +103,7 @@ func inUse(err error) bool {
 }
 
 // call calls the API within the timeout, unless the breaker is open.
-func (p *Provider) call(ctx context.Context, name string, do func(ctx context.Context) error) error {
+func (p *Stripe) call(ctx context.Context, name string, do func(ctx context.Context) error) error {
 	_, err := p.breaker.Execute(func() (struct{}, error) {
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
@@ -121,7 +121,7 @@ func (p *Provider) call(ctx context.Context, name string, do func(ctx context.Co
 var errProvider = errors.New("payment provider")
 
 // logChange logs that the provider became unusable, or usable again. Failures in between are not logged.
-func (p *Provider) logChange(ctx context.Context, name string, err error) {
+func (p *Stripe) logChange(ctx context.Context, name string, err error) {
 	e, _ := errors.AsType[*stripe.Error](err)
 	failing := err != nil && !answered(err) || e != nil && (e.HTTPStatusCode == http.StatusUnauthorized || e.HTTPStatusCode == http.StatusForbidden)
 	if p.failing.Swap(failing) == failing {
@@ -180,7 +180,7 @@ func sessionOf(s *stripe.CheckoutSession) session {
 
 // create makes the session of an attempt, or returns the session that an earlier call made. All parameters follow from
 // the attempt, because Stripe replays an idempotency key only with the same parameters.
-func (p *Provider) create(ctx context.Context, a *Attempt) (session, error) {
+func (p *Stripe) create(ctx context.Context, a *Attempt) (session, error) {
 	params := &stripe.CheckoutSessionCreateParams{
 		Mode:               stripe.String(string(stripe.CheckoutSessionModePayment)),
 		ClientReferenceID:  stripe.String(a.ID.String()),
@@ -204,7 +204,7 @@ func (p *Provider) create(ctx context.Context, a *Attempt) (session, error) {
 	})
 }
 
-func (p *Provider) retrieve(ctx context.Context, id string) (session, error) {
+func (p *Stripe) retrieve(ctx context.Context, id string) (session, error) {
 	return p.session(ctx, "retrieve session", func(ctx context.Context) (*stripe.CheckoutSession, error) {
 		return p.stripe.V1CheckoutSessions.Retrieve(ctx, id, nil)
 	})
@@ -212,13 +212,13 @@ func (p *Provider) retrieve(ctx context.Context, id string) (session, error) {
 
 // expire asks the provider to expire a session. The provider refuses unless the session is open. stripe-go sends a new
 // idempotency key with each call: with a key that was used before, the provider would repeat an old answer.
-func (p *Provider) expire(ctx context.Context, id string) (session, error) {
+func (p *Stripe) expire(ctx context.Context, id string) (session, error) {
 	return p.session(ctx, "expire session", func(ctx context.Context) (*stripe.CheckoutSession, error) {
 		return p.stripe.V1CheckoutSessions.Expire(ctx, id, nil)
 	})
 }
 
-func (p *Provider) session(ctx context.Context, name string, do func(context.Context) (*stripe.CheckoutSession, error)) (read session, err error) {
+func (p *Stripe) session(ctx context.Context, name string, do func(context.Context) (*stripe.CheckoutSession, error)) (read session, err error) {
 	err = p.call(ctx, name, func(ctx context.Context) error {
 		s, err := do(ctx)
 		if err == nil {
@@ -251,7 +251,7 @@ func providerRefundOf(r *stripe.Refund) providerRefund {
 }
 
 // refunds returns the refunds of a payment, the latest first.
-func (p *Provider) refunds(ctx context.Context, intent string) (list []providerRefund, err error) {
+func (p *Stripe) refunds(ctx context.Context, intent string) (list []providerRefund, err error) {
 	params := &stripe.RefundListParams{PaymentIntent: stripe.String(intent)}
 	params.Limit = stripe.Int64(100)
 	err = p.call(ctx, "list refunds", func(ctx context.Context) error {
@@ -267,7 +267,7 @@ func (p *Provider) refunds(ctx context.Context, intent string) (list []providerR
 }
 
 // refund returns money of a payment. A repeated call with the same id, try and amount returns the first refund.
-func (p *Provider) refund(ctx context.Context, id uuid.UUID, try int, intent string, amountCents int64) (made providerRefund, err error) {
+func (p *Stripe) refund(ctx context.Context, id uuid.UUID, try int, intent string, amountCents int64) (made providerRefund, err error) {
 	params := &stripe.RefundCreateParams{
 		PaymentIntent: stripe.String(intent),
 		Amount:        stripe.Int64(amountCents),

@@ -1,0 +1,160 @@
+package payment
+
+import (
+	"context"
+	"time"
+)
+
+// Provider is a payment provider, as the shop uses it. Its methods call the provider once, and repeat nothing. Their
+// errors are [*ProviderError].
+type Provider interface {
+	Checkouts
+	Returns
+	Books
+	Identity
+}
+
+// Checkouts makes sessions and ends them.
+type Checkouts interface {
+	Create(ctx context.Context, c Checkout) (Session, error)
+	Retrieve(ctx context.Context, session string) (Session, error)
+	Expire(ctx context.Context, session string) (Session, error)
+}
+
+// Returns returns money.
+type Returns interface {
+	Refunds(ctx context.Context, intent string) ([]ProviderRefund, error) // all of a payment, the latest first
+	Refund(ctx context.Context, r Return) (ProviderRefund, error)
+}
+
+// Books reads what the provider has booked. Both lists have the newest first. after is the id of the last row of the
+// page before, "" for the first page.
+type Books interface {
+	Movements(ctx context.Context, from, to time.Time, after string) (MovementPage, error) // from <= At < to
+	Sessions(ctx context.Context, openOnly bool, since time.Time, after string) (SessionPage, error)
+}
+
+// Identity tells who the key belongs to, and what it may do.
+type Identity interface {
+	Account(ctx context.Context) (id string, err error)        // Denied: the key may not read it
+	Permissions(ctx context.Context) (map[string]error, error) // by operation: nil or why not; it changes nothing
+	Endpoints(ctx context.Context) ([]Endpoint, error)         // the receivers of webhooks
+}
+
+// Owner is what the shop writes on its sessions and payments, so that they can be found without its database.
+type Owner struct{ Deployment, Order, Attempt string }
+
+type Checkout struct {
+	Owner
+	AmountCents int64
+	Currency    string // lower case
+	Title       string
+	ExpiresAt   time.Time // by the provider's clock
+	ReturnURL   string    // success and cancel: where browsers return to
+	Key         string    // equal calls with the same key have one effect
+}
+
+type Session struct {
+	Owner
+	ID, URL              string
+	Expired              bool // final: the customer cannot pay any more, and has not paid
+	Paid                 bool // final: the customer has paid
+	Intent               string
+	AmountCents          int64
+	Currency             string
+	Live                 bool
+	CreatedAt, ExpiresAt time.Time
+}
+
+type Return struct {
+	Refund      string // our refund's id; "" for unclaimed money
+	Try         int
+	Intent      string
+	AmountCents int64
+	Key         string
+}
+
+type ProviderRefund struct {
+	ID, Refund  string // Refund: our refund's id from the metadata; "": made by hand
+	Try         int
+	AmountCents int64
+	Currency    string
+	State       RefundState // Sent, Confirmed or Failed
+	Reason      string      // why it failed, or why it waits
+}
+
+type MovementKind string
+
+const (
+	Captured        MovementKind = "captured"
+	Refunded        MovementKind = "refunded"
+	RefundFailed    MovementKind = "refund_failed"
+	Disputed        MovementKind = "disputed"
+	DisputeReversed MovementKind = "dispute_reversed"
+	OtherMovement   MovementKind = "" // payouts, fees and so on
+)
+
+type Movement struct {
+	Owner
+	ID                     string
+	Kind                   MovementKind
+	At                     time.Time
+	AmountCents            int64  // of the source, positive
+	Currency               string // of the source
+	Source, Intent, Refund string
+}
+
+type MovementPage struct {
+	Rows []Movement
+	More bool
+	Now  time.Time // the provider's clock when it answered
+}
+
+type SessionPage struct {
+	Rows []Session
+	More bool
+	Now  time.Time
+}
+
+type Endpoint struct {
+	URL     string
+	Enabled bool
+	Events  []string // "*": all
+}
+
+// ErrorClass says what an error of the provider means for the caller.
+type ErrorClass int
+
+const (
+	NoAnswer ErrorClass = iota // unknown whether it was executed: the same call again, with the same key
+	Busy                       // too many calls, or another one with the same key or object: again later
+	Denied                     // the key is wrong, or may not do this
+	Missing                    // the provider does not know the object
+	Replayed                   // the key has a stored error of the provider: another key may succeed
+	Refused                    // the provider refuses this call for good
+	Blocked                    // this process makes no call that writes; see deployment.go
+)
+
+// Cause is why a call was refused, as far as the shop distinguishes it.
+type Cause string
+
+const (
+	ByDispute       Cause = "disputed"
+	AlreadyRefunded Cause = "already refunded"
+	TooSmall        Cause = "amount too small"
+	LowBalance      Cause = "balance too low"
+	BadExpiry       Cause = "expiry out of range"
+)
+
+type ProviderError struct {
+	Class      ErrorClass
+	Cause      Cause
+	Operation  string
+	RetryAfter time.Duration // Busy: the least wait, if the provider or the limiter knows it
+	Err        error
+}
+
+func (e *ProviderError) Error() string {
+	return "payment provider: " + e.Operation + ": " + e.Err.Error()
+}
+func (e *ProviderError) Unwrap() error { return e.Err }
