@@ -14,7 +14,7 @@ import (
 // too, without an operator.
 func TestItemsThatCannotTimeOut(t *testing.T) {
 	t.Parallel()
-	const stuck, good = 6000, 60
+	const stuck, good = 2500, 60 // stuck items fill several claims of a worker, and several pages of a sweep
 	lock := func(statement string) func(*deployment, uuid.UUID) func() {
 		return func(d *deployment, batch uuid.UUID) (unblock func()) {
 			_, release := d.lock(statement, batch)
@@ -46,6 +46,7 @@ func TestItemsThatCannotTimeOut(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			checkBounds(t, func(t *testing.T) excess {
 				d := deploy(t, needs{processes: test.processes})
 				bad := d.insertBatch(stuck, 4*time.Second)

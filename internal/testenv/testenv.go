@@ -6,6 +6,8 @@
 //     TEST_SERVERS=local skips this step;
 //   - a child process that runs the machine's own binaries.
 //
+// On Linux the files of the tests are in memory, if the machine allows it, unless TMPDIR names a directory.
+//
 // A test binary starts a server when the first of its tests needs it, and stops it after the last test.
 //
 // A test is skipped if the machine lacks a feature that the test needs, and [Main] lists the skipped tests with the
@@ -40,6 +42,10 @@ type Migration func(ctx context.Context, db *sql.DB) ([]string, error)
 // a test fails, a server does not stop, or a goroutine is still running.
 func Main(m *testing.M, schema ...Migration) {
 	shared.schema = schema
+	if err := useMemory(); err != nil {
+		fmt.Fprintln(os.Stderr, "testenv: use memory for temporary files:", err)
+		os.Exit(1)
+	}
 	code := m.Run()
 	fmt.Fprint(os.Stderr, skipped.summary()) // go test shows it with -v, and if a test of the package fails
 	if err := shared.stop(); err != nil {
