@@ -14,7 +14,7 @@ import (
 // invitations is the program examples/invite. Invitations share no rows, and have no customers and no idempotency keys.
 // The key of an item is a part of its e-mail address.
 var invitations = domainSpec{
-	name:    "invitation",
+	name:    "invite",
 	program: "invite",
 	source:  "../examples/invite",
 	migrate: []string{"migrate"},
