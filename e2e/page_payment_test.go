@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -28,7 +29,6 @@ const (
 func (s *paidSite) buy(page *tab) (checkout *tab) {
 	page.t.Helper()
 	page.click(buyBeans)
-	page.waitFor(aOrder, "Pay with store credit")
 	page.click(payOrder)
 	checkout = page.popup(s.provider.url + "/checkout/")
 	page.front()
@@ -106,6 +106,43 @@ func TestPageCheckout(t *testing.T) {
 	}
 	if !still() {
 		t.Error("the page reloaded itself")
+	}
+}
+
+// TestPageHasNoFreeGoods checks that the page of a shop with a provider offers to pay an order only in the checkout, and
+// that a customer who does without the page gets nothing either. With the option, the page offers both.
+func TestPageHasNoFreeGoods(t *testing.T) {
+	pageTest(t)
+	const shown = ":not([hidden])"
+	for name, test := range map[string]struct {
+		env     []string
+		buttons int
+		status  float64
+	}{
+		"by default":      {nil, 0, http.StatusNotFound},
+		"with the option": {[]string{envPrefix + "PAY_AT_ONCE=true"}, 1, http.StatusOK},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newPaidSite(t, append(test.env, envTimeout+"=10m")...)
+			page := shopTab(t, s.shop)
+			page.click(buyBeans)
+			page.waitFor(aOrder, "left to pay")
+			if pay, atOnce := page.count(payOrder+shown), page.count(payAtOnce+shown); pay != 1 || atOnce != test.buttons {
+				t.Errorf("the order has %d buttons of the checkout and %d to pay at once, want 1 and %d: %s", pay, atOnce, test.buttons, page.text(aOrder))
+			}
+			if test.status != http.StatusOK {
+				page.expect("404", "Not Found") // a synchronous request has no URL in the console
+			}
+			const send = `(() => {
+				const request = new XMLHttpRequest();
+				request.open('POST', '/api/orders/' + document.querySelector('[data-order]').dataset.order + '/pay', false);
+				request.send();
+				return request.status;
+			})()`
+			if status := value(page, chromedp.Evaluate[float64](send)); status != test.status {
+				t.Errorf("the request to pay at once is answered with %v, want %v", status, test.status)
+			}
+		})
 	}
 }
 

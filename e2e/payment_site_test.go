@@ -23,7 +23,8 @@ func newPaidSite(t *testing.T, env ...string) *paidSite {
 	provider := start(t, command(t, append(secrets, envDatabaseURL+"="+testenv.Postgres(t), envHTTPAddr+"=127.0.0.1:0",
 		envPrefix+"WEBHOOK_URL=http://"+shopAddr+"/webhooks/stripe"), "provider"))
 	env = append(append(secrets, envHTTPAddr+"="+shopAddr, envPrefix+"STRIPE_URL="+provider.url,
-		envPrefix+"PUBLIC_URL=http://"+shopAddr), env...)
+		envPrefix+"PUBLIC_URL=http://"+shopAddr,
+		envPrefix+"DEPLOYMENT=e2e", envPrefix+"ALLOW_TEST_PAYMENTS=true"), env...)
 	return &paidSite{shop: newSite(t, testenv.Redis(t), env...).serve(t), provider: provider}
 }
 

@@ -28,6 +28,7 @@ var demoPayments = demoPart{
 	set: func(o *serveCommand) {
 		o.Payment.StripeURL = "http://private" // the simulator's, when it runs
 		o.Payment.PaymentGrace = demoGrace
+		o.Order.PayAtOnce = true
 	},
 	open: openDemoProvider,
 }

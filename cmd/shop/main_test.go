@@ -55,9 +55,15 @@ func openApp(t testing.TB, databaseURL, redisURL string, shards int) *testApp {
 // openAppWith returns a process with the given options.
 func openAppWith(t testing.TB, o *serveCommand) *testApp {
 	t.Helper()
+	return openLoggedApp(t, o, slog.DiscardHandler)
+}
+
+// openLoggedApp returns a process with the given options that logs to log.
+func openLoggedApp(t testing.TB, o *serveCommand, log slog.Handler) *testApp {
+	t.Helper()
 	config := o.Config(program())
 	config.WorkerDrain = time.Second
-	p, err := app.Open(t.Context(), config, slog.New(slog.DiscardHandler))
+	p, err := app.Open(t.Context(), config, slog.New(log))
 	if err != nil {
 		t.Fatal(err)
 	}

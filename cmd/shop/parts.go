@@ -71,6 +71,7 @@ func addParts(p *app.Process, o *partOptions) *order.Service {
 	remind.Add(p, orders)
 	closesale.Add(p, orders)
 	payment.Add(p, o.Payment, customers, orders)
+	order.AddPayAtOnce(p, o.Order.PayAtOnceOptions, orders, customers)
 	ops.Add(p, o.Ops)
 	web.Add(p)
 	return orders

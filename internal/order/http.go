@@ -49,7 +49,6 @@ func (s *Service) Routes(r gin.IRouter, tokens *rest.Tokens) {
 	own.Match(rest.ReadMethods, "", rest.Parameters("limit", "cursor"), rest.Handle(a.list))
 	own.Match(rest.ReadMethods, "/:id", rest.Parameters(), rest.Handle(a.get))
 	own.Match(rest.ReadMethods, "/:id/events", rest.Parameters(), rest.Handle(a.events))
-	own.POST("/:id/pay", rest.Parameters(), rest.Handle(a.pay))
 	own.POST("/:id/cancel", rest.Parameters(), rest.Handle(a.cancel))
 	own.POST("/:id/extend", rest.Parameters(), rest.Handle(a.extend))
 }

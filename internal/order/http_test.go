@@ -45,6 +45,7 @@ func newHTTPShop(t *testing.T, changes ...func(*order.Config)) *httpShop {
 	s := &httpShop{shop: newShop(t, changes...), contract: contract, tokens: parttest.NewTokens(t), log: &bytes.Buffer{}}
 	r := parttest.NewRouter(slog.New(slog.NewJSONHandler(s.log, nil)))
 	s.Routes(r, s.tokens)
+	s.PayAtOnceRoutes(r, s.tokens)
 	s.handler = s.Shed(r)
 	return s
 }

@@ -86,6 +86,9 @@ type Order struct {
 
 	// ExtensionSeconds is by how much the customer can extend the deadline now; 0: not at all.
 	ExtensionSeconds float64 `json:"extension_seconds,omitempty" gorm:"-"`
+
+	// PayAtOnce reports whether the customer can pay the order now with [Service.Pay].
+	PayAtOnce bool `json:"pay_at_once,omitempty" gorm:"-"`
 }
 
 // WhyNotPayable returns the reason why a payment of the order cannot begin at the time ServerTime, or nil if it can. The

@@ -22,6 +22,7 @@ type Options struct {
 	OrderTimeout   time.Duration `name:"order-timeout" default:"30m" help:"The time that a customer has to pay an order."`
 	OrderExtension time.Duration `name:"order-extension" default:"0s" help:"The time by which a customer can extend the deadline of an order, once. 0s: not at all."`
 
+	PayAtOnceOptions
 	Bounds
 }
 

@@ -96,9 +96,9 @@ func (s *Service) place(ctx context.Context, customer uuid.UUID, p Placement) (o
 		return nil, false, placing.rejection
 	case placing.existing != nil:
 		o, err = s.existingOrder(ctx, placing)
-		return s.withExtension(o), *placing.existing != placing.id, placementUnknown(err)
+		return s.withActions(o), *placing.existing != placing.id, placementUnknown(err)
 	default:
-		return s.withExtension(placing.order), false, nil
+		return s.withActions(placing.order), false, nil
 	}
 }
 

@@ -49,6 +49,8 @@ type Service struct {
 	changed  func(customer, order string)        // does nothing unless OnChange has set it
 	placed   func(id string, left time.Duration) // does nothing unless OnPlaced has set it
 
+	payAtOnce bool // customers can pay orders at once; see [Service.PayAtOnceRoutes]
+
 	placements *batch.Queue[*placing, uuid.UUID] // the placements that wait for their batches
 }
 
@@ -99,10 +101,14 @@ func (s *Service) Products(ctx context.Context) ([]Product, error) {
 	return s.store.products(ctx)
 }
 
-// withExtension sets by how much the customer of an order can extend its deadline, and returns the order. o may be nil.
-func (s *Service) withExtension(o *Order) *Order {
+// withActions sets by how much the customer of an order can extend its deadline, and whether the customer can pay it at
+// once, and returns the order. o may be nil.
+func (s *Service) withActions(o *Order) *Order {
 	if o != nil && s.cfg.Extension > 0 && o.whyNotExtendable() == nil {
 		o.ExtensionSeconds = s.cfg.Extension.Seconds()
+	}
+	if o != nil && s.payAtOnce && o.HoldUntil == nil && o.WhyNotPayable() == nil {
+		o.PayAtOnce = true
 	}
 	return o
 }
@@ -117,7 +123,7 @@ func (s *Service) Pay(ctx context.Context, customer, id uuid.UUID) (*Order, erro
 		s.metrics.paid.Inc()
 		s.Notify(customer.String(), id.String())
 	}
-	return s.withExtension(&c.Order), c.whyNotPaid()
+	return s.withActions(&c.Order), c.whyNotPaid()
 }
 
 // Cancel cancels an order for its customer, before its deadline. It is idempotent. An order that is held stays pending:
@@ -149,7 +155,7 @@ func (s *Service) Extend(ctx context.Context, customer, id uuid.UUID) (*Order, e
 	if c.Changed {
 		s.metrics.extended.Inc()
 		s.Notify(customer.String(), id.String())
-		return &c.Order, nil
+		return s.withActions(&c.Order), nil
 	}
 	if err := c.whyNotExtendable(); err != nil {
 		return nil, err
@@ -160,7 +166,7 @@ func (s *Service) Extend(ctx context.Context, customer, id uuid.UUID) (*Order, e
 // Get returns one of a customer's orders.
 func (s *Service) Get(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
 	o, err := s.store.get(ctx, id, customer)
-	return s.withExtension(o), notFound(err, id)
+	return s.withActions(o), notFound(err, id)
 }
 
 // Events returns the audit trail of one of a customer's orders, oldest first.
@@ -177,7 +183,7 @@ func (s *Service) List(ctx context.Context, customer uuid.UUID, page rest.Page) 
 		return nil, nil, err
 	}
 	for i := range orders {
-		s.withExtension(&orders[i])
+		s.withActions(&orders[i])
 	}
 	if len(orders) > page.Limit {
 		orders = orders[:page.Limit]

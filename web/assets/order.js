@@ -74,7 +74,7 @@ function minutes(milliseconds) {
 //   refresh(id)       requests the order
 //   announce(text)    makes screen readers read a text
 //   acted(failure)    is called after each action of the customer, with the error if it failed
-//   newWayToPay(card) returns a way to pay the card's order, or null if the customer can pay it only with store credit
+//   newWayToPay(card) returns a way to pay the card's order, or null if the customer can pay it only at once
 //
 // A way to pay holds the order. It must have these members:
 //
@@ -99,7 +99,7 @@ export class OrderCard {
   #notes = element('ul', { className: 'notes' });
   #error = element('p', { className: 'error', role: 'alert' });
   #wayToPay;
-  #pay; // with store credit
+  #pay; // at once, if the service lets customers do so
   #extend;
   #cancel;
   #actions;
@@ -215,7 +215,7 @@ export class OrderCard {
   }
 
   #showActions() {
-    const { hold_until: held, cancel_requested_at: cancelling, extension_seconds: extension } = this.#order;
+    const { hold_until: held, cancel_requested_at: cancelling, extension_seconds: extension, pay_at_once: payAtOnce } = this.#order;
     // The service's clock decides whether the deadline has passed, so the buttons stay until the order is cancelled.
     const payable = this.#phase === 'payable' || (this.#phase === 'due' && !held && !cancelling);
     if (extension) {
@@ -223,7 +223,7 @@ export class OrderCard {
     }
     const focused = this.#actions.contains(document.activeElement) ? document.activeElement : null;
     this.#wayToPay?.showButtons(this.#order, payable);
-    this.#pay.hidden = !payable || Boolean(this.#wayToPay && held);
+    this.#pay.hidden = !payable || !payAtOnce;
     this.#extend.hidden = !payable || !extension;
     this.#cancel.hidden = !payable;
     this.#actions.hidden = !payable;
