@@ -22,6 +22,7 @@ type call struct {
 	key       string // the idempotency key; "" if the request has none
 	form      *form
 	id        string // of the object in the path; "" if the path has none
+	owner     owner
 }
 
 // endpoint executes a call in a transaction. An [apiError] is the answer to the client. Any other error is internal.
@@ -72,8 +73,14 @@ func missing(noun, id, param string) *apiError {
 func (s *Simulator) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("POST /v1/checkout/sessions", s.api(s.createSession))
+	mux.Handle("GET /v1/checkout/sessions", s.api(s.listSessions))
 	mux.Handle("GET /v1/checkout/sessions/{id}", s.api(s.retrieveSession))
 	mux.Handle("POST /v1/checkout/sessions/{id}/expire", s.api(s.expireSession))
+	mux.Handle("GET /v1/payment_intents/{id}", s.api(s.retrieveIntent))
+	mux.Handle("GET /v1/charges/{id}", s.api(s.retrieveCharge))
+	mux.Handle("GET /v1/balance_transactions", s.api(s.listBalanceTransactions))
+	mux.Handle("GET /v1/account", s.api(s.retrieveAccount))
+	mux.Handle("GET /v1/webhook_endpoints", s.api(s.listEndpoints))
 	mux.Handle("POST /v1/refunds", s.api(s.createRefund))
 	mux.Handle("GET /v1/refunds", s.api(s.listRefunds))
 	mux.Handle("GET /v1/refunds/{id}", s.api(s.retrieveRefund))
@@ -119,7 +126,7 @@ func (s *Simulator) api(e endpoint) http.Handler {
 
 // readCall checks everything of a request that does not depend on the endpoint.
 func (s *Simulator) readCall(r *http.Request, c *call, e endpoint, body string, readErr error) error {
-	if err := s.authenticate(r); err != nil {
+	if err := s.authenticate(r, c); err != nil {
 		return err
 	}
 	if e == nil {
@@ -147,14 +154,17 @@ func (s *Simulator) readCall(r *http.Request, c *call, e endpoint, body string, 
 	return err
 }
 
-func (s *Simulator) authenticate(r *http.Request) error {
+// authenticate checks the key and its permissions, and sets the call's owner.
+func (s *Simulator) authenticate(r *http.Request, c *call) error {
+	k := s.knobs.get()
 	key, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	message := "Invalid API Key provided."
 	switch {
 	case !ok:
 		message = "You did not provide an API key. Provide it in the Authorization header, using Bearer auth."
-	case subtle.ConstantTimeCompare([]byte(key), []byte(s.knobs.get().Key)) == 1:
-		return nil
+	case subtle.ConstantTimeCompare([]byte(key), []byte(k.Key)) == 1:
+		c.owner = owner{account: k.Account, live: strings.Contains(k.Key, "_live_")}
+		return k.permit(r)
 	}
 	return &apiError{status: http.StatusUnauthorized, Type: "invalid_request_error", Message: message}
 }

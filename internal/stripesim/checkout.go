@@ -92,7 +92,7 @@ func (s *Simulator) postBank(w http.ResponseWriter, r *http.Request) {
 // readSession returns a session for a page. If the session is overdue, it expires it first.
 func (s *Simulator) readSession(ctx context.Context, id string) (row session, err error) {
 	err = s.transact(ctx, func(tx *sql.Tx) error {
-		row, err = s.findSession(ctx, tx, id)
+		row, err = s.findSession(ctx, tx, id, nil)
 		return err
 	})
 	return row, err

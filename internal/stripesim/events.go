@@ -36,31 +36,33 @@ type eventRequest struct {
 	IdempotencyKey *string `json:"idempotency_key"`
 }
 
-// record inserts an event about an object, and its deliveries. c is the call that causes the event, or nil.
-func (s *Simulator) record(ctx context.Context, tx *sql.Tx, eventType string, object any, c *call) error {
+// record inserts an event about an object of an owner, and its deliveries. c is the call that causes the event, or nil.
+func (s *Simulator) record(ctx context.Context, tx *sql.Tx, eventType string, of owner, object any, c *call) error {
 	var request, key sql.NullString
 	if c != nil {
 		request, key = optionalText(c.requestID), optionalText(c.key)
 	}
-	d := s.delivery()
+	d := s.delivery(eventType)
 	_, err := tx.ExecContext(ctx, `
 		WITH event AS (
-			INSERT INTO stripesim.events (id, type, object, request_id, idempotency_key) VALUES ($1, $2, $3, $4, $5) RETURNING id
+			INSERT INTO stripesim.events (id, type, object, request_id, idempotency_key, account, livemode)
+			VALUES ($1, $2, $3, $4, $5, $10, $11) RETURNING id
 		)
 		INSERT INTO stripesim.deliveries (event_id, state, due_at, held)
 		SELECT id, $6, clock_timestamp() + $7 * interval '1 microsecond', $8 FROM event, generate_series(1, $9)`,
-		newID("evt_"), eventType, encode(object), request, key, d.state, d.delay.Microseconds(), d.reordered, d.copies)
+		newID("evt_"), eventType, encode(object), request, key, d.state, d.delay.Microseconds(), d.reordered, d.copies,
+		of.account, of.live)
 	return err
 }
 
-const eventColumns = `e.id, e.type, e.object, e.request_id, e.idempotency_key, e.created_at,
+const eventColumns = `e.id, e.type, e.object, e.request_id, e.idempotency_key, e.created_at, e.livemode,
 	(SELECT count(*) FROM stripesim.deliveries d WHERE d.event_id = e.id AND d.state <> 'delivered')`
 
 func scanEvent(row interface{ Scan(...any) error }) (eventObject, error) {
 	e := eventObject{Object: "event", APIVersion: stripe.APIVersion}
 	var object []byte
 	var createdAt time.Time
-	err := row.Scan(&e.ID, &e.Type, &object, &e.Request.ID, &e.Request.IdempotencyKey, &createdAt, &e.PendingWebhooks)
+	err := row.Scan(&e.ID, &e.Type, &object, &e.Request.ID, &e.Request.IdempotencyKey, &createdAt, &e.Livemode, &e.PendingWebhooks)
 	e.Data.Object, e.Created = object, createdAt.Unix()
 	return e, err
 }
@@ -70,7 +72,9 @@ func (s *Simulator) retrieveEvent(ctx context.Context, tx *sql.Tx, c *call) (any
 	if err := c.form.end(); err != nil {
 		return nil, err
 	}
-	e, err := scanEvent(tx.QueryRowContext(ctx, `SELECT `+eventColumns+` FROM stripesim.events e WHERE e.id = $1`, c.id))
+	e, err := scanEvent(tx.QueryRowContext(ctx, `
+		SELECT `+eventColumns+` FROM stripesim.events e
+		WHERE e.id = $1 AND e.account = $2 AND e.livemode = $3`, c.id, c.owner.account, c.owner.live))
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, missing("event", c.id, "id")
 	}
@@ -88,8 +92,7 @@ func (s *Simulator) listEvents(ctx context.Context, tx *sql.Tx, c *call) (any, e
 	for i := range f.length("types") {
 		types = append(types, f.optional(fmt.Sprintf("types[%d]", i)))
 	}
-	from := max(f.integer("created[gte]", 0, 0, math.MaxInt32), f.integer("created[gt]", -1, 0, math.MaxInt32)+1)
-	to := min(f.integer("created[lte]", math.MaxInt32, 0, math.MaxInt32), f.integer("created[lt]", math.MaxInt32, 0, math.MaxInt32)-1)
+	from, to := f.created()
 	if err := f.end(); err != nil {
 		return nil, err
 	}
@@ -100,8 +103,8 @@ func (s *Simulator) listEvents(ctx context.Context, tx *sql.Tx, c *call) (any, e
 	rows, err := tx.QueryContext(ctx, `
 		SELECT `+eventColumns+` FROM stripesim.events e
 		WHERE (coalesce(cardinality($1::text[]), 0) = 0 OR type LIKE ANY ($1)) AND seq < $2
-			AND floor(extract(epoch FROM created_at)) BETWEEN $3 AND $4
-		ORDER BY seq DESC LIMIT $5`, types, before, from, to, p.limit+1)
+			AND floor(extract(epoch FROM created_at)) BETWEEN $3 AND $4 AND account = $6 AND livemode = $7
+		ORDER BY seq DESC LIMIT $5`, types, before, from, to, p.limit+1, c.owner.account, c.owner.live)
 	if err != nil {
 		return nil, err
 	}
@@ -118,13 +121,13 @@ func (s *Simulator) listEvents(ctx context.Context, tx *sql.Tx, c *call) (any, e
 }
 
 // position returns the seq of an object, as the exclusive upper bound of the next page. The id "" stands for the first
-// page. noun is refund or event.
+// page. noun is what Stripe calls the object in messages.
 func position(ctx context.Context, tx *sql.Tx, noun, id string) (int64, error) {
 	if id == "" {
 		return math.MaxInt64, nil
 	}
 	var seq int64
-	err := tx.QueryRowContext(ctx, `SELECT seq FROM stripesim.`+noun+`s WHERE id = $1`, id).Scan(&seq)
+	err := tx.QueryRowContext(ctx, `SELECT seq FROM stripesim.`+strings.TrimPrefix(noun, "checkout.")+`s WHERE id = $1`, id).Scan(&seq)
 	if errors.Is(err, sql.ErrNoRows) {
 		return 0, missing(noun, id, "starting_after")
 	}

@@ -177,11 +177,11 @@ func (f *form) length(name string) int {
 	return len(used)
 }
 
-// metadata takes the object metadata out. The limits are Stripe's.
-func (f *form) metadata() map[string]string {
+// metadata takes an object of metadata out. The limits are Stripe's.
+func (f *form) metadata(name string) map[string]string {
 	all := map[string]string{}
 	for parameter, value := range f.values {
-		key, ok := strings.CutPrefix(parameter, "metadata[")
+		key, ok := strings.CutPrefix(parameter, name+"[")
 		if key, closed := strings.CutSuffix(key, "]"); ok && closed && !strings.Contains(key, "[") {
 			delete(f.values, parameter)
 			if key == "" || utf8.RuneCountInString(key) > 40 || utf8.RuneCountInString(value) > 500 {
@@ -191,7 +191,29 @@ func (f *form) metadata() map[string]string {
 		}
 	}
 	if len(all) > 50 {
-		f.fail(invalidRequest("", "metadata", "Metadata can have up to 50 keys."))
+		f.fail(invalidRequest("", name, "Metadata can have up to 50 keys."))
 	}
 	return all
+}
+
+// created takes the range of times of creation out, in seconds since 1970.
+func (f *form) created() (from, to int64) {
+	from = max(f.integer("created[gte]", 0, 0, math.MaxInt32), f.integer("created[gt]", -1, 0, math.MaxInt32)+1)
+	to = min(f.integer("created[lte]", math.MaxInt32, 0, math.MaxInt32), f.integer("created[lt]", math.MaxInt32, 0, math.MaxInt32)-1)
+	return from, to
+}
+
+// expands takes the fields out that the answer contains as objects. It returns whether field is one of them, and
+// accepts no other.
+func (f *form) expands(field string) bool {
+	found := false
+	for i := range f.length("expand") {
+		name := fmt.Sprintf("expand[%d]", i)
+		if value := f.optional(name); value == field {
+			found = true
+		} else {
+			f.fail(invalidRequest("", name, "This property cannot be expanded ("+value+")."))
+		}
+	}
+	return found
 }

@@ -1,6 +1,7 @@
 package stripesim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -31,10 +32,19 @@ type Knobs struct {
 	//   - lost: an event is listed, but not sent;
 	//   - doubled: each event is sent twice;
 	//   - late: events are sent after [Config.LateDelay];
-	//   - reordered: events are collected for [Config.ReorderDelay], and sent with the newest first.
+	//   - reordered: events are collected for [Config.ReorderDelay], and sent with the newest first;
+	//   - disabled: the endpoint is disabled, and gets no events.
 	Webhooks string `json:"webhooks"`
 	// Key is the API key that is valid. Requests with another key are answered with status 401.
+	// A key with _live_ has the mode live, any other the mode test. A key sees only the objects of its mode.
 	Key string `json:"key"`
+	// Account is the account of the key. A key sees only the objects of its account.
+	Account string `json:"account"`
+	// Denied are the operations that the key may not do, separated by commas, for instance "GET /v1/account". They are
+	// answered with status 403.
+	Denied string `json:"denied"`
+	// Events are the types of the events that the endpoint of the merchant receives, separated by commas, or * for all.
+	Events string `json:"events"`
 }
 
 func (k Knobs) validate() error {
@@ -45,7 +55,7 @@ func (k Knobs) validate() error {
 		{"api", k.API, []string{"up", "down", "hung", "loses_answers", "errors"}},
 		{"sessions", k.Sessions, []string{"accept", "refuse"}},
 		{"refunds", k.Refunds, []string{"succeed", "pending", "fail"}},
-		{"webhooks", k.Webhooks, []string{"normal", "lost", "doubled", "late", "reordered"}},
+		{"webhooks", k.Webhooks, []string{"normal", "lost", "doubled", "late", "reordered", "disabled"}},
 	} {
 		if !slices.Contains(knob.known, knob.value) {
 			return fmt.Errorf("the knob %s is %q, want one of %s", knob.name, knob.value, strings.Join(knob.known, ", "))
@@ -57,11 +67,36 @@ func (k Knobs) validate() error {
 	return nil
 }
 
+// defaultAccount is the account of the key until the knob account changes.
+const defaultAccount = "acct_simulated"
+
+// permit returns an error if the key may not do the operation of a request.
+func (k Knobs) permit(r *http.Request) error {
+	for operation := range strings.SplitSeq(k.Denied, ",") {
+		if strings.TrimSpace(operation) == r.Pattern {
+			return &apiError{status: http.StatusForbidden, Type: "invalid_request_error", Code: "more_permissions_required",
+				Message: "The provided key does not have the required permissions for this endpoint on account '" + k.Account + "'."}
+		}
+	}
+	return nil
+}
+
+// events returns the types of the events that the endpoint receives.
+func (k Knobs) events() []string {
+	types := strings.Split(k.Events, ",")
+	for i := range types {
+		types[i] = strings.TrimSpace(types[i])
+	}
+	return types
+}
+
 // Knobs returns the current knobs.
 func (s *Simulator) Knobs() Knobs { return s.knobs.get() }
 
-// SetKnobs replaces all knobs. It returns an error, and changes nothing, if a value is unknown.
+// SetKnobs replaces all knobs. Account and Events get their defaults if they are "". SetKnobs returns an error, and
+// changes nothing, if a value is unknown.
 func (s *Simulator) SetKnobs(k Knobs) error {
+	k.Account, k.Events = cmp.Or(k.Account, defaultAccount), cmp.Or(k.Events, "*")
 	if err := k.validate(); err != nil {
 		return err
 	}
@@ -80,7 +115,7 @@ type knobs struct {
 
 func newKnobs(key string) knobs {
 	return knobs{
-		current: Knobs{API: "up", Sessions: "accept", Refunds: "succeed", Webhooks: "normal", Key: key},
+		current: Knobs{API: "up", Sessions: "accept", Refunds: "succeed", Webhooks: "normal", Key: key, Account: defaultAccount, Events: "*"},
 		changed: make(chan struct{}),
 	}
 }

@@ -169,7 +169,7 @@ func TestAPIKey(t *testing.T) {
 
 func TestUnknownPath(t *testing.T) {
 	f := newFixture(t)
-	for _, request := range [][2]string{{"GET", "/v1/charges"}, {"DELETE", "/v1/refunds"}, {"GET", "/v1/checkout/sessions"}} {
+	for _, request := range [][2]string{{"GET", "/v1/charges"}, {"DELETE", "/v1/refunds"}, {"PUT", "/v1/checkout/sessions"}} {
 		res, body := f.call(t, request[0], request[1], nil)
 		expectBody(t, res, body, http.StatusNotFound, "invalid_request_error", "", "")
 	}
@@ -194,7 +194,7 @@ func TestControlOfKnobs(t *testing.T) {
 		testenv.Must(t, json.Unmarshal([]byte(body), &k))
 		return k
 	}
-	want := Knobs{API: "up", Sessions: "accept", Refunds: "succeed", Webhooks: "normal", Key: testKey}
+	want := Knobs{API: "up", Sessions: "accept", Refunds: "succeed", Webhooks: "normal", Key: testKey, Account: "acct_simulated", Events: "*"}
 	if got := get(); got != want || f.sim.Knobs() != want {
 		t.Errorf("the knobs are %+v, want %+v", got, want)
 	}

@@ -105,6 +105,7 @@ func sessionParams() *stripe.CheckoutSessionCreateParams {
 		AdaptivePricing:    &stripe.CheckoutSessionCreateAdaptivePricingParams{Enabled: stripe.Bool(false)},
 	}
 	p.AddMetadata("order_id", "1")
+	p.PaymentIntentData = &stripe.CheckoutSessionCreatePaymentIntentDataParams{Metadata: map[string]string{"deployment": "test"}}
 	return p
 }
 
@@ -322,4 +323,11 @@ func expectBody(t testing.TB, res response, body string, status int, errorType, 
 		t.Errorf("answered %d %s, want status %d, type %q, code %q, param %q, a message and a request id",
 			res.StatusCode, body, status, errorType, code, param)
 	}
+}
+
+// exec executes a statement in the simulator's database.
+func (f *fixture) exec(t testing.TB, statement string) error {
+	t.Helper()
+	_, err := f.sim.db.ExecContext(t.Context(), statement)
+	return err
 }

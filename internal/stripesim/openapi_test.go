@@ -65,7 +65,21 @@ func sendAll(ctx context.Context, c *stripe.Client, session, intent string) map[
 		stripe.String("refund.created"), stripe.String("refund.updated"), stripe.String("refund.failed"),
 	}}
 	events.Single = true
+	movements := &stripe.BalanceTransactionListParams{CreatedRange: &stripe.RangeQueryParams{GreaterThanOrEqual: 1, LesserThan: 2_000_000_000}}
+	movements.AddExpand("data.source")
+	movements.Limit = stripe.Int64(100)
+	movements.Single = true
+	sessions := &stripe.CheckoutSessionListParams{Status: stripe.String("open"), CreatedRange: &stripe.RangeQueryParams{GreaterThanOrEqual: 1}}
+	sessions.Limit = stripe.Int64(100)
+	sessions.Single = true
+	_, account := c.V1Accounts.Retrieve(ctx, nil)
+	_, payment := c.V1PaymentIntents.Retrieve(ctx, intent, nil)
+	_, charge := c.V1Charges.Retrieve(ctx, chargeOf(intent), nil)
 	return map[string]error{
+		"list balance transactions": listError(ctx, c.V1BalanceTransactions.List(ctx, movements)),
+		"list sessions":             listError(ctx, c.V1CheckoutSessions.List(ctx, sessions)),
+		"list webhook endpoints":    listError(ctx, c.V1WebhookEndpoints.List(ctx, &stripe.WebhookEndpointListParams{})),
+		"retrieve the account":      account, "retrieve a payment intent": payment, "retrieve a charge": charge,
 		"create a session": create, "retrieve a session": retrieve, "expire a session": expire, "create a refund": refund,
 		"list refunds": listError(ctx, c.V1Refunds.List(ctx, refunds)),
 		"list events":  listError(ctx, c.V1Events.List(ctx, events)),
@@ -127,6 +141,25 @@ func TestAnswersFollowStripesDocument(t *testing.T) {
 	for _, e := range f.events(t, &stripe.EventListParams{}) {
 		check("event", get("/v1/events/"+e.ID))
 	}
+	newReceiver(t, f.sim)
+	check("account", get("/v1/account"))
+	check("payment_intent", get("/v1/payment_intents/"+paid.PaymentIntent.ID))
+	check("charge", get("/v1/charges/"+chargeOf(paid.PaymentIntent.ID)))
+	checkList := func(schema, path string, count int) {
+		t.Helper()
+		var l struct{ Data []json.RawMessage }
+		testenv.Must(t, json.Unmarshal([]byte(get(path)), &l))
+		if len(l.Data) < count {
+			t.Errorf("%s has %d objects, want at least %d", path, len(l.Data), count)
+		}
+		for _, object := range l.Data {
+			check(schema, string(object))
+		}
+	}
+	checkList("webhook_endpoint", "/v1/webhook_endpoints", 1)
+	checkList("checkout.session", "/v1/checkout/sessions", 2)
+	checkList("balance_transaction", "/v1/balance_transactions", 5)
+	checkList("balance_transaction", "/v1/balance_transactions?expand[]=data.source", 5)
 	_, err = f.stripe.V1CheckoutSessions.Retrieve(t.Context(), "cs_test_none", nil)
 	check("error", string(err.(*stripe.Error).LastResponse.RawJSON))
 }

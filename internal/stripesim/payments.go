@@ -24,7 +24,11 @@ func (s *Simulator) pay(ctx context.Context, id string) (session, error) {
 		if err != nil {
 			return err
 		}
-		return s.record(ctx, tx, "checkout.session.completed", s.object(row), nil)
+		err = book(ctx, tx, "charge", chargeOf(row.paymentIntent.String), row.paymentIntent.String, row.amount, row.currency)
+		if err != nil {
+			return err
+		}
+		return s.record(ctx, tx, "checkout.session.completed", row.owner, s.object(row), nil)
 	})
 	wake(s.wakeWebhook)
 	return row, err

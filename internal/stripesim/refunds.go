@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 )
 
@@ -20,14 +19,16 @@ type refund struct {
 	metadata      map[string]string
 	status        string
 	createdAt     time.Time
+	owner         owner
 }
 
-const refundColumns = `id, payment_intent, amount, currency, reason, metadata, status, created_at`
+const refundColumns = `id, payment_intent, amount, currency, reason, metadata, status, created_at, account, livemode`
 
 func scanRefund(row interface{ Scan(...any) error }) (refund, error) {
 	var r refund
 	var metadata []byte
-	err := row.Scan(&r.id, &r.paymentIntent, &r.amount, &r.currency, &r.reason, &metadata, &r.status, &r.createdAt)
+	err := row.Scan(&r.id, &r.paymentIntent, &r.amount, &r.currency, &r.reason, &metadata, &r.status, &r.createdAt,
+		&r.owner.account, &r.owner.live)
 	if err != nil {
 		return refund{}, err
 	}
@@ -36,27 +37,28 @@ func scanRefund(row interface{ Scan(...any) error }) (refund, error) {
 
 // refundObject is a refund as the API answers it. See https://docs.stripe.com/api/refunds/object.
 type refundObject struct {
-	ID                     string            `json:"id"`
-	Object                 string            `json:"object"`
-	Amount                 int64             `json:"amount"`
-	BalanceTransaction     *string           `json:"balance_transaction"`
-	Charge                 string            `json:"charge"`
-	Created                int64             `json:"created"`
-	Currency               string            `json:"currency"`
-	FailureReason          string            `json:"failure_reason,omitempty"`
-	Metadata               map[string]string `json:"metadata"`
-	PaymentIntent          string            `json:"payment_intent"`
-	PendingReason          string            `json:"pending_reason,omitempty"`
-	Reason                 *string           `json:"reason"`
-	ReceiptNumber          *string           `json:"receipt_number"`
-	SourceTransferReversal *string           `json:"source_transfer_reversal"`
-	Status                 string            `json:"status"`
-	TransferReversal       *string           `json:"transfer_reversal"`
+	ID                        string            `json:"id"`
+	Object                    string            `json:"object"`
+	Amount                    int64             `json:"amount"`
+	BalanceTransaction        *string           `json:"balance_transaction"`
+	Charge                    string            `json:"charge"`
+	Created                   int64             `json:"created"`
+	Currency                  string            `json:"currency"`
+	FailureBalanceTransaction string            `json:"failure_balance_transaction,omitempty"`
+	FailureReason             string            `json:"failure_reason,omitempty"`
+	Metadata                  map[string]string `json:"metadata"`
+	PaymentIntent             string            `json:"payment_intent"`
+	PendingReason             string            `json:"pending_reason,omitempty"`
+	Reason                    *string           `json:"reason"`
+	ReceiptNumber             *string           `json:"receipt_number"`
+	SourceTransferReversal    *string           `json:"source_transfer_reversal"`
+	Status                    string            `json:"status"`
+	TransferReversal          *string           `json:"transfer_reversal"`
 }
 
 func (r refund) object() refundObject {
 	o := refundObject{
-		ID: r.id, Object: "refund", Amount: r.amount, Charge: "ch_" + strings.TrimPrefix(r.paymentIntent, "pi_"),
+		ID: r.id, Object: "refund", Amount: r.amount, BalanceTransaction: new(balanceID("refund", r.id)), Charge: chargeOf(r.paymentIntent),
 		Created: r.createdAt.Unix(), Currency: r.currency, Metadata: r.metadata, PaymentIntent: r.paymentIntent,
 		Reason: pointer(r.reason), Status: r.status,
 	}
@@ -64,7 +66,7 @@ func (r refund) object() refundObject {
 	case "pending":
 		o.PendingReason = "processing"
 	case "failed":
-		o.FailureReason = "expired_or_canceled_card"
+		o.FailureReason, o.FailureBalanceTransaction = "expired_or_canceled_card", balanceID("refund_failure", r.id)
 	}
 	return o
 }
@@ -75,17 +77,17 @@ func (s *Simulator) createRefund(ctx context.Context, tx *sql.Tx, c *call) (any,
 	paymentIntent := f.required("payment_intent")
 	amount := f.integer("amount", 0, 1, maxAmount)
 	reason := f.oneOf("reason", "duplicate", "fraudulent", "requested_by_customer")
-	metadata := f.metadata()
+	metadata := f.metadata("metadata")
 	if err := f.end(); err != nil {
 		return nil, err
 	}
-	left, currency, err := lockRefundable(ctx, tx, paymentIntent)
+	left, currency, err := lockRefundable(ctx, tx, paymentIntent, c.owner)
 	switch {
 	case err != nil:
 		return nil, err
 	case left == 0:
 		return nil, rejectedByState("charge_already_refunded", "", fmt.Sprintf("Charge %s has already been refunded.",
-			refund{paymentIntent: paymentIntent}.object().Charge))
+			chargeOf(paymentIntent)))
 	case amount > left:
 		return nil, rejectedByState("", "amount", fmt.Sprintf("Refund amount (%s) is greater than unrefunded amount on charge (%s)",
 			money(amount, currency), money(left, currency)))
@@ -97,20 +99,26 @@ func (s *Simulator) createRefund(ctx context.Context, tx *sql.Tx, c *call) (any,
 		status = "succeeded"
 	}
 	row, err := scanRefund(tx.QueryRowContext(ctx, `
-		INSERT INTO stripesim.refunds (id, payment_intent, amount, currency, reason, metadata, status)
-		VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING `+refundColumns,
-		newID("re_"), paymentIntent, amount, currency, optionalText(reason), encode(metadata), status))
+		INSERT INTO stripesim.refunds (id, payment_intent, amount, currency, reason, metadata, status, account, livemode)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING `+refundColumns,
+		newID("re_"), paymentIntent, amount, currency, optionalText(reason), encode(metadata), status,
+		c.owner.account, c.owner.live))
 	if err != nil {
 		return nil, err
 	}
-	return row.object(), s.record(ctx, tx, "refund.created", row.object(), c)
+	if err := book(ctx, tx, "refund", row.id, row.paymentIntent, -row.amount, row.currency); err != nil {
+		return nil, err
+	}
+	return row.object(), s.record(ctx, tx, "refund.created", row.owner, row.object(), c)
 }
 
 // lockRefundable locks a payment until the transaction ends, and returns the amount that is left to refund. A refund
 // that has failed leaves its amount.
-func lockRefundable(ctx context.Context, tx *sql.Tx, paymentIntent string) (left int64, currency string, err error) {
+func lockRefundable(ctx context.Context, tx *sql.Tx, paymentIntent string, of owner) (left int64, currency string, err error) {
 	var captured, refunded int64
-	err = tx.QueryRowContext(ctx, `SELECT amount, currency FROM stripesim.payment_intents WHERE id = $1 FOR UPDATE`, paymentIntent).
+	err = tx.QueryRowContext(ctx, `
+		SELECT p.amount, p.currency FROM stripesim.payment_intents p JOIN stripesim.sessions s ON s.id = p.session_id
+		WHERE p.id = $1 AND s.account = $2 AND s.livemode = $3 FOR UPDATE OF p`, paymentIntent, of.account, of.live).
 		Scan(&captured, &currency)
 	if errors.Is(err, sql.ErrNoRows) {
 		return 0, "", missing("payment_intent", paymentIntent, "payment_intent")
@@ -130,7 +138,8 @@ func (s *Simulator) retrieveRefund(ctx context.Context, tx *sql.Tx, c *call) (an
 	if err := c.form.end(); err != nil {
 		return nil, err
 	}
-	row, err := scanRefund(tx.QueryRowContext(ctx, `SELECT `+refundColumns+` FROM stripesim.refunds WHERE id = $1`, c.id))
+	row, err := scanRefund(tx.QueryRowContext(ctx, `
+		SELECT `+refundColumns+` FROM stripesim.refunds WHERE id = $1 AND account = $2 AND livemode = $3`, c.id, c.owner.account, c.owner.live))
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, missing("refund", c.id, "id")
 	}
@@ -150,7 +159,8 @@ func (s *Simulator) listRefunds(ctx context.Context, tx *sql.Tx, c *call) (any, 
 	}
 	rows, err := tx.QueryContext(ctx, `
 		SELECT `+refundColumns+` FROM stripesim.refunds
-		WHERE ($1 = '' OR payment_intent = $1) AND seq < $2 ORDER BY seq DESC LIMIT $3`, paymentIntent, before, p.limit+1)
+		WHERE ($1 = '' OR payment_intent = $1) AND seq < $2 AND account = $3 AND livemode = $4
+		ORDER BY seq DESC LIMIT $5`, paymentIntent, before, c.owner.account, c.owner.live, p.limit+1)
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +197,12 @@ func (s *Simulator) endPendingRefunds(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			return s.record(ctx, tx, event, row.object(), nil)
+			if status == "failed" {
+				if err := book(ctx, tx, "refund_failure", row.id, row.paymentIntent, row.amount, row.currency); err != nil {
+					return err
+				}
+			}
+			return s.record(ctx, tx, event, row.owner, row.object(), nil)
 		})
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err

@@ -20,6 +20,11 @@ CREATE TABLE IF NOT EXISTS stripesim.sessions (
     payment_intent      text        UNIQUE,
     CHECK ((status = 'complete') = (payment_intent IS NOT NULL))
 );
+ALTER TABLE stripesim.sessions
+    ADD COLUMN IF NOT EXISTS seq bigint GENERATED ALWAYS AS IDENTITY UNIQUE, -- the order of lists
+    ADD COLUMN IF NOT EXISTS account text NOT NULL DEFAULT 'acct_simulated',
+    ADD COLUMN IF NOT EXISTS livemode boolean NOT NULL DEFAULT false,
+    ADD COLUMN IF NOT EXISTS payment_metadata json NOT NULL DEFAULT '{}'; -- of the payment intent and its charge
 CREATE INDEX IF NOT EXISTS sessions_open ON stripesim.sessions (expires_at) WHERE status = 'open';
 CREATE INDEX IF NOT EXISTS sessions_bank ON stripesim.sessions (bank_pays_at)
     WHERE status = 'open' AND bank_pays_at IS NOT NULL;
@@ -33,6 +38,22 @@ CREATE TABLE IF NOT EXISTS stripesim.payment_intents (
     created_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
+-- The account's books: a row is a movement of money, and is inserted in the transaction that moves the money. The amount
+-- and the currency are those of the source.
+CREATE TABLE IF NOT EXISTS stripesim.balance_transactions (
+    id                 text        PRIMARY KEY,
+    seq                bigint      GENERATED ALWAYS AS IDENTITY UNIQUE, -- the order of lists
+    reporting_category text        NOT NULL
+        CHECK (reporting_category IN ('charge', 'refund', 'refund_failure', 'dispute', 'dispute_reversal')),
+    source             text        NOT NULL, -- the id of the charge, the refund or the dispute
+    payment_intent     text        NOT NULL REFERENCES stripesim.payment_intents,
+    amount             bigint      NOT NULL, -- what the account gets: negative if money leaves it
+    currency           text        NOT NULL,
+    created_at         timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CHECK (CASE WHEN reporting_category IN ('refund', 'dispute') THEN amount < 0 ELSE amount > 0 END)
+);
+CREATE INDEX IF NOT EXISTS balance_transactions_of_source ON stripesim.balance_transactions (source);
+
 CREATE TABLE IF NOT EXISTS stripesim.refunds (
     id             text        PRIMARY KEY,
     seq            bigint      GENERATED ALWAYS AS IDENTITY UNIQUE, -- the order of lists
@@ -44,6 +65,9 @@ CREATE TABLE IF NOT EXISTS stripesim.refunds (
     status         text        NOT NULL CHECK (status IN ('pending', 'succeeded', 'failed')),
     created_at     timestamptz NOT NULL DEFAULT clock_timestamp()
 );
+ALTER TABLE stripesim.refunds
+    ADD COLUMN IF NOT EXISTS account text NOT NULL DEFAULT 'acct_simulated',
+    ADD COLUMN IF NOT EXISTS livemode boolean NOT NULL DEFAULT false;
 CREATE INDEX IF NOT EXISTS refunds_of_payment ON stripesim.refunds (payment_intent);
 CREATE INDEX IF NOT EXISTS refunds_pending ON stripesim.refunds (seq) WHERE status = 'pending';
 
@@ -56,6 +80,9 @@ CREATE TABLE IF NOT EXISTS stripesim.events (
     idempotency_key text,
     created_at      timestamptz NOT NULL DEFAULT clock_timestamp()
 );
+ALTER TABLE stripesim.events
+    ADD COLUMN IF NOT EXISTS account text NOT NULL DEFAULT 'acct_simulated',
+    ADD COLUMN IF NOT EXISTS livemode boolean NOT NULL DEFAULT false;
 
 CREATE TABLE IF NOT EXISTS stripesim.deliveries (
     id       bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -32,6 +32,7 @@ type session struct {
 	currency          string
 	lineItems         []lineItem
 	metadata          map[string]string
+	paymentMetadata   map[string]string // of the payment intent and its charge
 	adaptivePricing   bool
 	successURL        string
 	cancelURL         sql.NullString
@@ -39,6 +40,7 @@ type session struct {
 	expiresAt         time.Time
 	bankPaysAt        sql.NullTime
 	paymentIntent     sql.NullString
+	owner             owner
 }
 
 type lineItem struct {
@@ -48,17 +50,20 @@ type lineItem struct {
 }
 
 const sessionColumns = `id, status, client_reference_id, amount_total, currency, line_items, metadata, adaptive_pricing,
-	success_url, cancel_url, created_at, expires_at, bank_pays_at, payment_intent`
+	success_url, cancel_url, created_at, expires_at, bank_pays_at, payment_intent, account, livemode,
+	payment_metadata`
 
 func scanSession(row interface{ Scan(...any) error }) (session, error) {
 	var s session
-	var items, metadata []byte
+	var items, metadata, paymentMetadata []byte
 	err := row.Scan(&s.id, &s.status, &s.clientReferenceID, &s.amount, &s.currency, &items, &metadata, &s.adaptivePricing,
-		&s.successURL, &s.cancelURL, &s.createdAt, &s.expiresAt, &s.bankPaysAt, &s.paymentIntent)
+		&s.successURL, &s.cancelURL, &s.createdAt, &s.expiresAt, &s.bankPaysAt, &s.paymentIntent, &s.owner.account, &s.owner.live,
+		&paymentMetadata)
 	if err != nil {
 		return session{}, err
 	}
-	return s, errors.Join(json.Unmarshal(items, &s.lineItems), json.Unmarshal(metadata, &s.metadata))
+	return s, errors.Join(json.Unmarshal(items, &s.lineItems), json.Unmarshal(metadata, &s.metadata),
+		json.Unmarshal(paymentMetadata, &s.paymentMetadata))
 }
 
 // sessionObject is a Checkout Session as the API answers it. See https://docs.stripe.com/api/checkout/sessions/object.
@@ -117,8 +122,9 @@ func (s session) object(publicURL string) sessionObject {
 		ID: s.id, Object: "checkout.session", AdaptivePricing: map[string]bool{"enabled": s.adaptivePricing},
 		AmountSubtotal: s.amount, AmountTotal: s.amount, CancelURL: pointer(s.cancelURL),
 		ClientReferenceID: pointer(s.clientReferenceID), Created: s.createdAt.Unix(), Currency: s.currency,
-		CustomFields: []any{}, CustomerCreation: "if_required", ExpiresAt: s.expiresAt.Unix(), Metadata: s.metadata,
-		Mode: "payment", PaymentIntent: pointer(s.paymentIntent), PaymentMethodTypes: []string{"card"},
+		CustomFields: []any{}, CustomerCreation: "if_required", ExpiresAt: s.expiresAt.Unix(), Livemode: s.owner.live,
+		Metadata: s.metadata,
+		Mode:     "payment", PaymentIntent: pointer(s.paymentIntent), PaymentMethodTypes: []string{"card"},
 		PaymentStatus: s.paymentStatus(), ShippingOptions: []any{}, Status: s.status, SuccessURL: s.successURL,
 		UIMode: "hosted_page",
 	}
@@ -144,6 +150,40 @@ func pointer(s sql.NullString) *string {
 	return &s.String
 }
 
+// listSessions is GET /v1/checkout/sessions.
+func (s *Simulator) listSessions(ctx context.Context, tx *sql.Tx, c *call) (any, error) {
+	f := c.form
+	status := f.oneOf("status", "open", "complete", "expired")
+	intent := f.optional("payment_intent")
+	from, to := f.created()
+	p := f.page()
+	if err := f.end(); err != nil {
+		return nil, err
+	}
+	before, err := position(ctx, tx, "checkout.session", p.after)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := tx.QueryContext(ctx, `
+		SELECT `+sessionColumns+` FROM stripesim.sessions
+		WHERE account = $1 AND livemode = $2 AND ($3 = '' OR status = $3) AND ($4 = '' OR payment_intent = $4) AND seq < $5
+			AND floor(extract(epoch FROM created_at)) BETWEEN $6 AND $7
+		ORDER BY seq DESC LIMIT $8`, c.owner.account, c.owner.live, status, intent, before, from, to, p.limit+1)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var objects []any
+	for rows.Next() {
+		row, err := scanSession(rows)
+		if err != nil {
+			return nil, err
+		}
+		objects = append(objects, s.object(row))
+	}
+	return p.list("/v1/checkout/sessions", objects), rows.Err()
+}
+
 func (s *Simulator) object(row session) sessionObject {
 	public, _ := s.urls()
 	return row.object(public)
@@ -164,10 +204,10 @@ func (s *Simulator) createSession(ctx context.Context, tx *sql.Tx, c *call) (any
 	}
 	row, err = scanSession(tx.QueryRowContext(ctx, `
 		INSERT INTO stripesim.sessions (id, client_reference_id, amount_total, currency, line_items, metadata,
-			adaptive_pricing, success_url, cancel_url, created_at, expires_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) RETURNING `+sessionColumns,
-		newID("cs_test_"), row.clientReferenceID, row.amount, row.currency, encode(row.lineItems), encode(row.metadata),
-		row.adaptivePricing, row.successURL, row.cancelURL, now, row.expiresAt))
+			adaptive_pricing, success_url, cancel_url, created_at, expires_at, account, livemode, payment_metadata)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) RETURNING `+sessionColumns,
+		newID("cs_"+c.owner.mode()+"_"), row.clientReferenceID, row.amount, row.currency, encode(row.lineItems), encode(row.metadata),
+		row.adaptivePricing, row.successURL, row.cancelURL, now, row.expiresAt, c.owner.account, c.owner.live, encode(row.paymentMetadata)))
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +226,8 @@ func readSession(f *form, now time.Time) (session, error) {
 	}
 	s.cancelURL = optionalText(f.url("cancel_url"))
 	s.clientReferenceID = optionalText(f.bounded("client_reference_id", 200))
-	s.metadata = f.metadata()
+	s.metadata = f.metadata("metadata")
+	s.paymentMetadata = f.metadata("payment_intent_data[metadata]")
 	s.adaptivePricing = f.boolean("adaptive_pricing[enabled]")
 	for i := range f.length("payment_method_types") {
 		f.oneOf(fmt.Sprintf("payment_method_types[%d]", i), "card")
@@ -264,7 +305,7 @@ func (s *Simulator) retrieveSession(ctx context.Context, tx *sql.Tx, c *call) (a
 	if err := c.form.end(); err != nil {
 		return nil, err
 	}
-	row, err := s.findSession(ctx, tx, c.id)
+	row, err := s.findSession(ctx, tx, c.id, &c.owner)
 	if err != nil {
 		return nil, err
 	}
@@ -276,11 +317,16 @@ func (s *Simulator) expireSession(ctx context.Context, tx *sql.Tx, c *call) (any
 	if err := c.form.end(); err != nil {
 		return nil, err
 	}
-	row, err := s.endSession(ctx, tx, c.id, c, `TRUE`)
-	if !errors.Is(err, sql.ErrNoRows) {
-		return s.object(row), err
+	row, err := s.findSession(ctx, tx, c.id, &c.owner)
+	if err != nil {
+		return nil, err
 	}
-	if row, err = s.findSession(ctx, tx, c.id); err != nil {
+	ended, err := s.endSession(ctx, tx, c.id, c, `TRUE`)
+	if !errors.Is(err, sql.ErrNoRows) {
+		return s.object(ended), err
+	}
+	// It may have ended between the two statements.
+	if row, err = s.findSession(ctx, tx, c.id, &c.owner); err != nil {
 		return nil, err
 	}
 	return nil, rejectedByState("", "", fmt.Sprintf("Only Checkout Sessions with a status in [\"open\"] can be expired. "+
@@ -296,16 +342,18 @@ func (s *Simulator) endSession(ctx context.Context, tx *sql.Tx, id string, c *ca
 	if err != nil {
 		return session{}, err
 	}
-	return row, s.record(ctx, tx, "checkout.session.expired", s.object(row), c)
+	return row, s.record(ctx, tx, "checkout.session.expired", row.owner, s.object(row), c)
 }
 
 // overdue is the condition of sessions whose time is over.
 const overdue = `expires_at <= clock_timestamp()`
 
 // findSession returns a session. If the session is overdue, findSession expires it first. The error is an [apiError] if
-// there is no such session.
-func (s *Simulator) findSession(ctx context.Context, tx *sql.Tx, id string) (session, error) {
-	row, err := scanSession(tx.QueryRowContext(ctx, `SELECT `+sessionColumns+` FROM stripesim.sessions WHERE id = $1`, id))
+// the owner has no such session. The owner nil stands for all owners.
+func (s *Simulator) findSession(ctx context.Context, tx *sql.Tx, id string, of *owner) (session, error) {
+	row, err := scanSession(tx.QueryRowContext(ctx, `
+		SELECT `+sessionColumns+` FROM stripesim.sessions
+		WHERE id = $1 AND ($2::text IS NULL OR account = $2 AND livemode = $3)`, append([]any{id}, of.columns()...)...))
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return session{}, missing("checkout.session", id, "session")

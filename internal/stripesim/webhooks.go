@@ -33,14 +33,15 @@ type delivery struct {
 	reordered bool
 }
 
-// delivery returns the deliveries of an event that happens now, as the knob says.
-func (s *Simulator) delivery() delivery {
+// delivery returns the deliveries of an event that happens now, as the knobs say.
+func (s *Simulator) delivery(eventType string) delivery {
 	d := delivery{copies: 1, state: "waiting"}
-	if _, url := s.urls(); url == "" {
+	k := s.knobs.get()
+	if _, url := s.urls(); url == "" || !slices.Contains(k.events(), "*") && !slices.Contains(k.events(), eventType) {
 		d.copies = 0
 	}
-	switch s.knobs.get().Webhooks {
-	case "lost":
+	switch k.Webhooks {
+	case "lost", "disabled":
 		d.state = "given_up"
 	case "doubled":
 		d.copies *= 2

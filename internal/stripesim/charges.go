@@ -1,0 +1,138 @@
+package stripesim
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"strings"
+	"time"
+)
+
+// charge is a captured payment. Its payment intent has no other charge.
+type charge struct {
+	intent    string
+	amount    int64
+	currency  string
+	createdAt time.Time
+	refunded  int64 // by refunds that have not failed
+	livemode  bool
+	metadata  map[string]string
+}
+
+// chargeOf returns the id of the charge of a payment intent.
+func chargeOf(intent string) string { return "ch_" + strings.TrimPrefix(intent, "pi_") }
+
+// intentOf returns the id of the payment intent of a charge.
+func intentOf(charge string) string { return "pi_" + strings.TrimPrefix(charge, "ch_") }
+
+// charges returns the charges of the payment intents that the owner has, by intent.
+func charges(ctx context.Context, tx *sql.Tx, of owner, intents []string) (map[string]charge, error) {
+	rows, err := tx.QueryContext(ctx, `
+		SELECT p.id, p.amount, p.currency, p.created_at, s.livemode, s.payment_metadata,
+			(SELECT coalesce(sum(r.amount), 0)::bigint FROM stripesim.refunds r WHERE r.payment_intent = p.id AND r.status <> 'failed')
+		FROM stripesim.payment_intents p JOIN stripesim.sessions s ON s.id = p.session_id
+		WHERE p.id = ANY ($1) AND s.account = $2 AND s.livemode = $3`, intents, of.account, of.live)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	all := map[string]charge{}
+	for rows.Next() {
+		var c charge
+		var metadata []byte
+		err := rows.Scan(&c.intent, &c.amount, &c.currency, &c.createdAt, &c.livemode, &metadata, &c.refunded)
+		if err != nil {
+			return nil, err
+		}
+		if err := json.Unmarshal(metadata, &c.metadata); err != nil {
+			return nil, err
+		}
+		all[c.intent] = c
+	}
+	return all, rows.Err()
+}
+
+// chargeObject is a charge as the API answers it. See https://docs.stripe.com/api/charges/object.
+type chargeObject struct {
+	ID                 string             `json:"id"`
+	Object             string             `json:"object"`
+	Amount             int64              `json:"amount"`
+	AmountCaptured     int64              `json:"amount_captured"`
+	AmountRefunded     int64              `json:"amount_refunded"`
+	BalanceTransaction string             `json:"balance_transaction"`
+	BillingDetails     map[string]*string `json:"billing_details"`
+	Captured           bool               `json:"captured"`
+	Created            int64              `json:"created"`
+	Currency           string             `json:"currency"`
+	Disputed           bool               `json:"disputed"`
+	Livemode           bool               `json:"livemode"`
+	Metadata           map[string]string  `json:"metadata"`
+	Paid               bool               `json:"paid"`
+	PaymentIntent      string             `json:"payment_intent"`
+	Refunded           bool               `json:"refunded"`
+	Status             string             `json:"status"`
+}
+
+func (c charge) object() chargeObject {
+	id := chargeOf(c.intent)
+	return chargeObject{
+		ID: id, Object: "charge", Amount: c.amount, AmountCaptured: c.amount, AmountRefunded: c.refunded,
+		BalanceTransaction: balanceID("charge", id),
+		BillingDetails:     map[string]*string{"address": nil, "email": nil, "name": nil, "phone": nil, "tax_id": nil},
+		Captured:           true, Created: c.createdAt.Unix(), Currency: c.currency, Livemode: c.livemode, Metadata: c.metadata,
+		Paid: true, PaymentIntent: c.intent, Refunded: c.refunded == c.amount, Status: "succeeded",
+	}
+}
+
+// retrieveCharge is GET /v1/charges/{id}.
+func (s *Simulator) retrieveCharge(ctx context.Context, tx *sql.Tx, c *call) (any, error) {
+	if err := c.form.end(); err != nil {
+		return nil, err
+	}
+	intent := intentOf(c.id)
+	found, err := charges(ctx, tx, c.owner, []string{intent})
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := found[intent]; !ok || chargeOf(intent) != c.id {
+		return nil, missing("charge", c.id, "id")
+	}
+	return found[intent].object(), nil
+}
+
+// intentObject is a payment intent as the API answers it. See https://docs.stripe.com/api/payment_intents/object.
+type intentObject struct {
+	ID                 string            `json:"id"`
+	Object             string            `json:"object"`
+	Amount             int64             `json:"amount"`
+	AmountReceived     int64             `json:"amount_received"`
+	CaptureMethod      string            `json:"capture_method"`
+	ConfirmationMethod string            `json:"confirmation_method"`
+	Created            int64             `json:"created"`
+	Currency           string            `json:"currency"`
+	LatestCharge       string            `json:"latest_charge"`
+	Livemode           bool              `json:"livemode"`
+	Metadata           map[string]string `json:"metadata"`
+	PaymentMethodTypes []string          `json:"payment_method_types"`
+	Status             string            `json:"status"`
+}
+
+// retrieveIntent is GET /v1/payment_intents/{id}. The simulator has payment intents only of sessions that are paid.
+func (s *Simulator) retrieveIntent(ctx context.Context, tx *sql.Tx, c *call) (any, error) {
+	if err := c.form.end(); err != nil {
+		return nil, err
+	}
+	found, err := charges(ctx, tx, c.owner, []string{c.id})
+	if err != nil {
+		return nil, err
+	}
+	p, ok := found[c.id]
+	if !ok {
+		return nil, missing("payment_intent", c.id, "id")
+	}
+	return intentObject{
+		ID: p.intent, Object: "payment_intent", Amount: p.amount, AmountReceived: p.amount, CaptureMethod: "automatic_async",
+		ConfirmationMethod: "automatic", Created: p.createdAt.Unix(), Currency: p.currency, LatestCharge: chargeOf(p.intent),
+		Livemode: p.livemode, Metadata: p.metadata, PaymentMethodTypes: []string{"card"}, Status: "succeeded",
+	}, nil
+}
