@@ -15,5 +15,5 @@ var (
 	UnsettledSQL     = unsettledSQL
 )
 
-// SetProvider replaces the provider of a service.
-func (s *Service) SetProvider(p *Stripe) { s.provider = p }
+// SetCalls replaces the calls to the provider of a service.
+func (s *Service) SetCalls(c *Calls) { s.provider = c }

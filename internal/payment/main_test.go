@@ -38,14 +38,14 @@ const (
 )
 
 // shop holds the payments and the orders of a database, and the provider, which is a simulator with a database of its
-// own. There is no queue: the publishers record the messages. Tests call the handlers of the tasks themselves, and move
+// own, or in memory (newMemoryShop). There is no queue: the publishers record the messages. Tests call the handlers of the tasks themselves, and move
 // the clock of an order with [shop.shift].
 type shop struct {
 	*payment.Service
 	store    *payment.Store
 	orders   *order.Service
 	orderDB  *order.Store
-	provider *payment.Stripe
+	provider payment.Provider
 	gorm     *gorm.DB // for the stores of other parts
 	db       *sql.DB
 	metrics  *prometheus.Registry
@@ -54,6 +54,8 @@ type shop struct {
 
 	cancels, settles, refunds *parttest.Published
 	notified                  *parttest.Notified
+
+	mem *memory // the provider, if it is not the simulator
 
 	sim     *stripesim.Simulator
 	simDB   *sql.DB
@@ -65,25 +67,46 @@ type shop struct {
 
 func newShop(t testing.TB) *shop {
 	t.Helper()
+	s := openShop(t)
+	s.startProvider(t)
+	stripe := payment.NewStripe(payment.StripeConfig{URL: s.simURL, Key: apiKey})
+	t.Cleanup(stripe.Close)
+	s.start(t, stripe)
+	return s
+}
+
+// openShop returns a shop without a service.
+func openShop(t testing.TB) *shop {
+	t.Helper()
 	gdb, db := parttest.OpenDB(t, testenv.Postgres(t), 20)
 	s := &shop{
 		store: payment.NewStore(gdb), orderDB: order.NewStore(gdb), gorm: gdb, db: db, metrics: prometheus.NewRegistry(),
 		cancels: &parttest.Published{}, settles: &parttest.Published{}, refunds: &parttest.Published{}, notified: &parttest.Notified{},
 	}
-	s.startProvider(t)
+	return s
+}
+
+// config is the configuration of the service.
+var config = payment.Config{
+	Grace: grace, WebhookSecrets: []string{secret, oldSecret}, Deployment: "test", Pages: "http://shop.example",
+}
+
+// start makes the service, with a provider.
+func (s *shop) start(t testing.TB, provider payment.Provider) {
+	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	s.provider = payment.NewStripe(payment.StripeConfig{URL: s.simURL, Key: apiKey, PublicURL: "http://shop.example"}, log)
-	t.Cleanup(s.provider.Close)
-	s.Service = payment.NewService(s.store, s.provider,
-		payment.Publishers{Cancel: s.cancels, Settle: s.settles, Refund: s.refunds}, s.notified,
-		payment.Config{Grace: grace, WebhookSecrets: []string{secret, oldSecret}}, log, s.metrics)
+	s.provider = provider
+	s.Service = payment.NewService(s.store, payment.NewCalls(provider, log), s.publishers(), s.notified, config, log, s.metrics)
 	s.orders = order.NewService(s.orderDB, s.cancels, order.Config{Timeout: timeout, Extension: extension}, log, prometheus.NewRegistry())
 	s.orders.HoldBy(payment.SettleKind, s.settles)
 	s.orders.OnChange(s.notified.Notify)
 	s.product = uuid.New()
 	s.exec(t, `INSERT INTO products (id, name, price_cents, currency, supply, available) VALUES ($1, 'Chair', 1000, 'EUR', 1000, 1000)`, s.product)
 	s.addRoutes(t)
-	return s
+}
+
+func (s *shop) publishers() payment.Publishers {
+	return payment.Publishers{Cancel: s.cancels, Settle: s.settles, Refund: s.refunds}
 }
 
 func (s *shop) addRoutes(t testing.TB) {

@@ -73,15 +73,15 @@ func Add(p *app.Process, o Options, customers *rest.Tokens, orders *order.Servic
 	if o.StripeKey == "" {
 		return
 	}
-	provider := NewStripe(
-		StripeConfig{URL: o.StripeURL, Key: o.StripeKey, PublicURL: strings.TrimRight(o.PublicURL, "/")}, p.Log)
+	provider := NewStripe(StripeConfig{URL: o.StripeURL, Key: o.StripeKey})
 	p.OnClose(provider.Close)
+	calls := NewCalls(provider, p.Log)
 	settle, refund := p.NewKind(SettleKind), p.NewKind(RefundKind)
 	orders.HoldBy(SettleKind, settle.Publisher)
 	store := NewStore(p.DB)
-	s := NewService(store, provider,
+	s := NewService(store, calls,
 		Publishers{Cancel: orders.Publisher(), Settle: settle.Publisher, Refund: refund.Publisher}, orders,
-		Config{Grace: o.PaymentGrace, WebhookSecrets: o.webhookSecrets()}, p.Log, p.Metrics)
+		Config{Grace: o.PaymentGrace, WebhookSecrets: o.webhookSecrets(), Pages: strings.TrimRight(o.PublicURL, "/")}, p.Log, p.Metrics)
 	smallBatches := delay.WorkerConfig{Batch: BatchSize}
 	settle.Handle(s.Settle, smallBatches, s.Attempts())
 	refund.Handle(s.SendRefunds, smallBatches, s.Refunds())

@@ -42,6 +42,7 @@ const (
 var (
 	TooManyAttempts = rest.Class{Code: "too-many-attempts", Status: http.StatusConflict, Title: "Too many payment attempts"}
 	ProviderAway    = rest.Class{Code: "provider-unavailable", Status: http.StatusServiceUnavailable, Title: "Payment provider unavailable"}
+	PaymentsBlocked = rest.Class{Code: "payments-blocked", Status: http.StatusServiceUnavailable, Title: "Payments blocked"}
 	CheckoutRefused = rest.Class{Code: "checkout-refused", Status: http.StatusBadGateway, Title: "Checkout refused by the payment provider"}
 	BadSignature    = rest.Class{Code: "bad-signature", Status: http.StatusBadRequest, Title: "Signature not valid"}
 	NotFailed       = rest.Class{Code: "not-failed", Status: http.StatusConflict, Title: "Refund has not failed"}

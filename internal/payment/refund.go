@@ -2,6 +2,7 @@ package payment
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/google/uuid"
 
@@ -34,15 +35,17 @@ func (s *Service) sendRefunds(ctx context.Context, ids []uuid.UUID, _ deadline.A
 // So it also counts a refund whose answer was lost, and one that an operator made at the provider. It reports whether the
 // refund ended.
 func (s *Service) sendRefund(ctx context.Context, r takenRefund) (ended bool, err error) {
-	known, err := s.provider.refunds(ctx, r.PaymentIntent)
+	known, err := s.provider.Refunds(ctx, r.PaymentIntent)
 	if err != nil {
 		return false, err
 	}
 	next, missing := r.progress(known)
 	if missing > 0 && r.State != Failed { // an operator decides about a refund that failed
-		sent, err := s.provider.refund(ctx, r.ID, r.Try, r.PaymentIntent, missing)
+		sent, err := s.provider.Refund(ctx, Return{
+			Refund: r.ID.String(), Try: r.Try, Intent: r.PaymentIntent, AmountCents: missing, Key: fmt.Sprintf("%s-%d", r.ID, r.Try),
+		})
 		switch {
-		case final(err):
+		case isClass(err, Refused, Replayed, Missing):
 			return false, s.moveRefund(ctx, r, refundStep{state: Owed, err: err.Error(), newKey: true})
 		case err != nil:
 			return false, err
@@ -55,19 +58,19 @@ func (s *Service) sendRefund(ctx context.Context, r takenRefund) (ended bool, er
 
 // progress compares a refund with the refunds of its payment at the provider. It returns the step that the refund takes
 // if nothing more is sent, and the amount that must be sent.
-func (r takenRefund) progress(known []providerRefund) (step refundStep, missing int64) {
+func (r takenRefund) progress(known []ProviderRefund) (step refundStep, missing int64) {
 	var active, confirmed int64
 	step.state = Sent
 	for _, k := range known {
 		switch {
-		case k.state == Failed && k.try == r.Try:
-			step.err = "the payment provider could not return the money: " + k.reason
-		case k.state == Failed: // an earlier try
+		case k.State == Failed && k.Try == r.Try:
+			step.err = "the payment provider could not return the money: " + k.Reason
+		case k.State == Failed: // an earlier try
 		default:
-			step.providerID = k.id
-			active += k.amountCents
-			if k.state == Confirmed {
-				confirmed += k.amountCents
+			step.providerID = k.ID
+			active += k.AmountCents
+			if k.State == Confirmed {
+				confirmed += k.AmountCents
 			}
 		}
 	}

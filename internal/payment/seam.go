@@ -2,6 +2,7 @@ package payment
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -10,8 +11,7 @@ import (
 type Provider interface {
 	Checkouts
 	Returns
-	Books
-	Identity
+	Clock() time.Time // the provider's time, estimated; without an answer yet, the time of this process
 }
 
 // Checkouts makes sessions and ends them.
@@ -144,6 +144,8 @@ const (
 	TooSmall        Cause = "amount too small"
 	LowBalance      Cause = "balance too low"
 	BadExpiry       Cause = "expiry out of range"
+	KeyInUse        Cause = "key in use" // Busy: another call with the same key is under way
+	TooManyCalls    Cause = "too many calls"
 )
 
 type ProviderError struct {
@@ -158,3 +160,17 @@ func (e *ProviderError) Error() string {
 	return "payment provider: " + e.Operation + ": " + e.Err.Error()
 }
 func (e *ProviderError) Unwrap() error { return e.Err }
+
+// classOf returns the class of an error, and ok = false if it is not the provider's.
+func classOf(err error) (c ErrorClass, ok bool) {
+	if e, is := errors.AsType[*ProviderError](err); is {
+		return e.Class, true
+	}
+	return 0, false
+}
+
+// causeIs reports whether an error is the provider's, with the given cause.
+func causeIs(err error, cause Cause) bool {
+	e, ok := errors.AsType[*ProviderError](err)
+	return ok && e.Cause == cause
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -19,6 +20,8 @@ import (
 // Config configures the service.
 type Config struct {
 	Grace          time.Duration // from the deadline of an order to the end of its hold
+	Deployment     string        // written on sessions and payments, to tell whose they are; see [Owner]
+	Pages          string        // the base URL of the shop's pages, where browsers return to from the checkout
 	WebhookSecrets []string      // each of them verifies webhooks, so that a secret can be replaced without a gap
 }
 
@@ -43,7 +46,7 @@ type notifier interface {
 // the reconcilers.
 type Service struct {
 	store    *Store
-	provider *Stripe
+	provider *Calls
 	publish  Publishers
 	notify   notifier
 	cfg      Config
@@ -53,9 +56,9 @@ type Service struct {
 
 // NewService returns a service for the payments of a store. It registers its metrics with reg.
 func NewService(
-	s *Store, p *Stripe, publish Publishers, notify notifier, cfg Config, log *slog.Logger, reg prometheus.Registerer,
+	s *Store, calls *Calls, publish Publishers, notify notifier, cfg Config, log *slog.Logger, reg prometheus.Registerer,
 ) *Service {
-	return &Service{store: s, provider: p, publish: publish, notify: notify, cfg: cfg, log: log, metrics: newMetrics(reg)}
+	return &Service{store: s, provider: calls, publish: publish, notify: notify, cfg: cfg, log: log, metrics: newMetrics(reg)}
 }
 
 // Open returns the live attempt of one of a customer's orders, with the URL of its checkout. It opens an attempt if the
@@ -125,21 +128,24 @@ const inUseWait = 300 * time.Millisecond
 func (s *Service) createSession(ctx context.Context, customer uuid.UUID, a *Attempt) (*Attempt, error) {
 	requestCtx := ctx
 	ctx = context.WithoutCancel(ctx) // the session is not lost if the client disconnects
-	made, err := s.provider.create(ctx, a)
+	made, err := s.provider.Create(ctx, s.checkout(a))
 	switch {
-	case final(err): // at once, so that the customer can try again
+	case isClass(err, Refused, Replayed, Missing): // closed at once, so that the customer can try again
 		s.log.ErrorContext(ctx, "the payment provider refused to create a session", "attempt", a.ID, "error", err)
 		if err := s.close(ctx, a.ID, Creating, deadline.Actor(order.Customer)); err != nil {
 			return nil, err
 		}
 		return nil, &rest.Error{Class: CheckoutRefused, Err: err,
 			Detail: "The payment provider refused to open a checkout for this order. Nothing was charged. Try again, or pay another way."}
-	case inUse(err): // another request, of another tab, is creating the session
+	case causeIs(err, KeyInUse): // another request, of another tab, is creating the session
 		select {
 		case <-time.After(inUseWait):
 		case <-requestCtx.Done():
 		}
 		return nil, nil
+	case isClass(err, Blocked):
+		return nil, &rest.Error{Class: PaymentsBlocked, Err: err,
+			Detail: "The shop opens no checkouts now, until an operator has looked at its payments. Nothing was charged. Try again later."}
 	case err != nil:
 		return nil, providerAway(err)
 	}
@@ -157,10 +163,23 @@ func (s *Service) createSession(ctx context.Context, customer uuid.UUID, a *Atte
 		}
 		return current, nil
 	}
-	if _, err := s.provider.expire(ctx, made.id); err != nil { // after sessionLifetime the session expires by itself
+	if _, err := s.provider.Expire(ctx, made.ID); err != nil { // after sessionLifetime the session expires by itself
 		s.log.WarnContext(ctx, "a session that nobody can pay was not expired at the payment provider", "attempt", a.ID, "error", err)
 	}
 	return nil, nil
+}
+
+// checkout returns what the provider is asked for. It follows from the attempt alone: a repeated call must be equal.
+func (s *Service) checkout(a *Attempt) Checkout {
+	return Checkout{
+		Owner:       Owner{Deployment: s.cfg.Deployment, Order: a.OrderID.String(), Attempt: a.ID.String()},
+		AmountCents: a.AmountCents,
+		Currency:    strings.ToLower(a.Currency),
+		Title:       "Order " + a.OrderID.String(),
+		ExpiresAt:   a.OpenedAt.Add(sessionLifetime),
+		ReturnURL:   s.cfg.Pages + "/",
+		Key:         a.ID.String(),
+	}
 }
 
 // providerAway returns the error for a provider that does not answer.

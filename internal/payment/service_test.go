@@ -19,7 +19,7 @@ import (
 // TestRejectedCheckIsLogged checks that the log has the answer of a provider that works, but does not know a session. No
 // other message shows why such an attempt stays open.
 func TestRejectedCheckIsLogged(t *testing.T) {
-	s := newShop(t)
+	s := newMemoryShop(t)
 	o, a := s.placeOpen(t)
 	s.exec(t, `UPDATE payment_attempts SET session_id = 'cs_test_unknown' WHERE id = $1`, a.ID)
 	logged := s.restart(s.notified)
@@ -27,12 +27,12 @@ func TestRejectedCheckIsLogged(t *testing.T) {
 	if _, again := s.settle(t, o.ID); !again {
 		t.Error("the task is done, want it due again")
 	}
-	wantLog(t, logged, "level=WARN", a.ID.String(), "status 404")
+	wantLog(t, logged, "level=WARN", a.ID.String(), "the memory provider fails")
 }
 
 // TestPanicDoesNotEndTheProcess has the check of one of two attempts panic. The other attempt must be settled.
 func TestPanicDoesNotEndTheProcess(t *testing.T) {
-	s := newShop(t)
+	s := newMemoryShop(t)
 	first, _ := s.placeOpen(t)
 	second, _ := s.placeOpen(t)
 	logged := s.restart(panicking{first.ID.String()})
@@ -60,9 +60,8 @@ func (p panicking) Notify(_, order string) {
 // restart replaces the service by one with another notifier, and returns the log of the new one.
 func (s *shop) restart(notifier interface{ Notify(customer, order string) }) *bytes.Buffer {
 	var logged bytes.Buffer
-	s.Service = payment.NewService(s.store, s.provider,
-		payment.Publishers{Cancel: s.cancels, Settle: s.settles, Refund: s.refunds}, notifier,
-		payment.Config{Grace: grace}, slog.New(slog.NewTextHandler(&logged, nil)), prometheus.NewRegistry())
+	log := slog.New(slog.NewTextHandler(&logged, nil))
+	s.Service = payment.NewService(s.store, payment.NewCalls(s.provider, log), s.publishers(), notifier, config, log, prometheus.NewRegistry())
 	return &logged
 }
 

@@ -102,11 +102,14 @@ func (s *Service) each(ctx context.Context, n int, do func(i int) bool) int {
 	return int(count.Load())
 }
 
-// logFailure logs why a row could not be settled. [Stripe] logs once when the provider cannot be used, so logFailure
-// logs no such error. A provider that works and rejects the request, for example because it does not know the session,
-// is logged only here.
+// logFailure logs why a row could not be settled. [Calls] logs once when the provider cannot be used, so logFailure
+// logs no such error. A provider that works and refuses the call, for example because it does not know the session, is
+// logged only here.
 func (s *Service) logFailure(ctx context.Context, what string, id uuid.UUID, err error) {
-	if err != nil && (!errors.Is(err, errProvider) || final(err)) {
+	if isClass(err, NoAnswer, Busy, Denied, Blocked) {
+		return
+	}
+	if err != nil {
 		s.log.WarnContext(ctx, "a payment could not be settled; it is tried again", what, id, "error", err)
 	}
 }
@@ -124,30 +127,32 @@ func (s *Service) settleOne(ctx context.Context, a taken, actor deadline.Actor) 
 	switch {
 	case err != nil:
 		return false, err
-	case current.attempt != a.ID.String():
-		return false, fmt.Errorf("session %s at the payment provider belongs to attempt %q, want %s", current.id, current.attempt, a.ID)
-	case current.paid:
+	case current.Attempt != a.ID.String():
+		return false, fmt.Errorf("session %s at the payment provider belongs to attempt %q, want %s", current.ID, current.Attempt, a.ID)
+	case current.Paid:
 		err = s.succeed(ctx, a.ID, current, actor)
 		return err == nil, err
-	case current.expired && a.State == Closed:
+	case current.Expired && a.State == Closed:
 		return false, s.store.endChecks(ctx, a.ID)
-	case current.expired:
+	case current.Expired:
 		err = s.close(ctx, a.ID, a.State, actor)
 		return err == nil, err
 	}
 	return false, nil
 }
 
-// ask returns the session of an attempt. If the attempt is closing, or was closed, ask first asks the provider to expire
-// the session. The provider refuses if the customer has paid before; only the session's own state decides.
-func (s *Service) ask(ctx context.Context, a taken) (session, error) {
+// ask returns the session of an attempt. If the attempt is closing, or was closed, ask asks the provider to expire the
+// session, and its answer is final. The provider refuses if the session is not open, for example because the customer has
+// paid before; then the session's own state decides. Without an answer, ask makes no other call.
+func (s *Service) ask(ctx context.Context, a taken) (Session, error) {
 	if a.Closing || a.State == Closed {
-		expired, err := s.provider.expire(ctx, a.SessionID)
-		if err == nil && expired.expired || err != nil && !answered(err) {
+		expired, err := s.provider.Expire(ctx, a.SessionID)
+		if !isClass(err, Refused, Missing) {
 			return expired, err
 		}
+		return s.provider.Retrieve(ctx, ClassExpire, a.SessionID)
 	}
-	return s.provider.retrieve(ctx, a.SessionID)
+	return s.provider.Retrieve(ctx, ClassPoll, a.SessionID)
 }
 
 // close closes an attempt and has its order cancelled when that is due. It does nothing if the attempt is not in the
@@ -165,7 +170,7 @@ func (s *Service) close(ctx context.Context, id uuid.UUID, state State, actor de
 
 // succeed stores the success of an attempt, and has the money returned if the success did not pay the order. It does
 // nothing if the success is stored already.
-func (s *Service) succeed(ctx context.Context, id uuid.UUID, paid session, actor deadline.Actor) error {
+func (s *Service) succeed(ctx context.Context, id uuid.UUID, paid Session, actor deadline.Actor) error {
 	refund := keyset.NewID()
 	done, err := s.store.succeed(ctx, id, paid, refund, actor)
 	if err != nil || done == nil {

@@ -81,9 +81,9 @@ func (s *Store) open(ctx context.Context, id, orderID, customer uuid.UUID, grace
 }
 
 // opened stores the session of an attempt, and reports whether the attempt is open now because of that.
-func (s *Store) opened(ctx context.Context, id uuid.UUID, made session) (bool, error) {
+func (s *Store) opened(ctx context.Context, id uuid.UUID, made Session) (bool, error) {
 	var attempt struct{ ID uuid.UUID }
-	found, err := s.row(ctx, &attempt, openedSQL, id, made.id, made.url)
+	found, err := s.row(ctx, &attempt, openedSQL, id, made.ID, made.URL)
 	if err != nil {
 		return false, fmt.Errorf("store session of attempt %s: %w", id, err)
 	}
@@ -230,10 +230,10 @@ func (s *Store) close(ctx context.Context, id uuid.UUID, state State, actor dead
 
 // succeed stores the success of an attempt. refund is the id of the refund if the success must be refunded. It returns
 // nil if the success is stored already.
-func (s *Store) succeed(ctx context.Context, id uuid.UUID, paid session, refund uuid.UUID, actor deadline.Actor) (*settlement, error) {
+func (s *Store) succeed(ctx context.Context, id uuid.UUID, paid Session, refund uuid.UUID, actor deadline.Actor) (*settlement, error) {
 	var done settlement
 	found, err := s.row(ctx, &done, succeedSQL,
-		id, paid.id, paid.intent, paid.amountCents, paid.currency, refund, order.CancelKind, RefundKind, actor)
+		id, paid.ID, paid.Intent, paid.AmountCents, paid.Currency, refund, order.CancelKind, RefundKind, actor)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("store the success of attempt %s: %w", id, err)

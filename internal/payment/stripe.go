@@ -2,52 +2,35 @@ package payment
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
-	"github.com/sony/gobreaker/v2"
 	"github.com/stripe/stripe-go/v85"
 )
 
 // StripeConfig configures the connection to Stripe's API.
 type StripeConfig struct {
-	URL       string // the base URL of the API
-	Key       string // the secret API key
-	PublicURL string // the base URL of the shop's pages, where browsers return to from the checkout
+	URL string // the base URL of the API
+	Key string // the secret API key
 }
 
-const (
-	// callTimeout is the time limit for a call. With a longer one, two calls, one after the other, would not fit into the
-	// time that a handler has for a batch of tasks. With a shorter one, a slow answer would be lost.
-	callTimeout = 3 * time.Second
-	// breakerFailures is the number of failed calls in a row after which the breaker opens: calls then fail at once. With a
-	// smaller number, the loss of some answers would stop payments; with a larger one, more calls would wait in vain.
-	breakerFailures = 5
-	// breakerOpen is the time for which the breaker stays open. With a time longer than that between two checks of a closing
-	// attempt, a check could fail although the provider answers again. With a shorter one, more calls would wait in vain.
-	breakerOpen = time.Second
-)
-
-// Stripe calls Stripe's API. It is safe for concurrent use.
+// Stripe is a [Provider]: it calls Stripe's API. It is safe for concurrent use.
 type Stripe struct {
-	stripe  *stripe.Client
-	http    *http.Client
-	breaker *gobreaker.CircuitBreaker[struct{}]
-	pageURL string // the base URL of the shop's pages
-	log     *slog.Logger
-	failing atomic.Bool // the last call had no usable answer
+	stripe *stripe.Client
+	http   *http.Client
+	clock  *answerClock
 }
 
 // NewStripe returns a client of Stripe. It sends nothing.
-func NewStripe(cfg StripeConfig, log *slog.Logger) *Stripe {
-	client := &http.Client{Timeout: callTimeout, Transport: http.DefaultTransport.(*http.Transport).Clone()}
+func NewStripe(cfg StripeConfig) *Stripe {
+	clock := &answerClock{next: http.DefaultTransport.(*http.Transport).Clone()}
+	client := &http.Client{Timeout: callTimeout, Transport: clock}
 	backends := stripe.NewBackendsWithConfig(&stripe.BackendConfig{
 		URL:        stripe.String(cfg.URL),
 		HTTPClient: client,
@@ -56,93 +39,95 @@ func NewStripe(cfg StripeConfig, log *slog.Logger) *Stripe {
 		EnableTelemetry:   stripe.Bool(false),
 		LeveledLogger:     &stripe.LeveledLogger{Level: stripe.LevelNull}, // the callers log errors
 	})
-	return &Stripe{
-		stripe:  stripe.NewClient(cfg.Key, stripe.WithBackends(backends)),
-		http:    client,
-		pageURL: cfg.PublicURL,
-		log:     log,
-		breaker: gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
-			Name:         "provider",
-			Timeout:      breakerOpen,
-			ReadyToTrip:  func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= breakerFailures },
-			IsSuccessful: func(err error) bool { return err == nil || answered(err) },
-		}),
-	}
+	return &Stripe{stripe: stripe.NewClient(cfg.Key, stripe.WithBackends(backends)), http: client, clock: clock}
 }
 
 // Close closes idle connections.
 func (p *Stripe) Close() { p.http.CloseIdleConnections() }
 
-// answered reports whether an error is an answer of a provider that works. Network errors, 429 and 5xx are not such
-// answers: the breaker counts them.
-func answered(err error) bool {
-	e, ok := errors.AsType[*stripe.Error](err)
-	return ok && e.HTTPStatusCode < 500 && e.HTTPStatusCode != http.StatusTooManyRequests
+// Clock returns Stripe's time, estimated from its last answer. Before the first answer it is the time of this process.
+func (p *Stripe) Clock() time.Time { return time.Now().Add(time.Duration(p.clock.ahead.Load())) }
+
+// answerClock passes requests on, and learns from the header Date of the answers how far the provider's clock is ahead of
+// that of this process.
+type answerClock struct {
+	next  *http.Transport
+	ahead atomic.Int64 // in nanoseconds, negative for behind
 }
 
-// final reports whether a request has failed for good: the same request, with the same idempotency key, will never
-// succeed. The provider rejects its parameters, or has stored an error for the key and replays it. After a wrong API key
-// (401, 403), a conflict with a concurrent request (409) and too many requests (429) the same request may succeed later.
-func final(err error) bool {
-	e, ok := errors.AsType[*stripe.Error](err)
-	if !ok {
-		return false
-	}
-	switch e.HTTPStatusCode {
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusConflict, http.StatusTooManyRequests:
-		return false
-	}
-	replayed := e.LastResponse != nil && e.LastResponse.Header.Get("Idempotent-Replayed") == "true"
-	return e.HTTPStatusCode < 500 || replayed
-}
-
-// inUse reports whether the provider refused a request because another one with the same idempotency key is under way.
-func inUse(err error) bool {
-	e, ok := errors.AsType[*stripe.Error](err)
-	return ok && e.HTTPStatusCode == http.StatusConflict
-}
-
-// call calls the API within the timeout, unless the breaker is open.
-func (p *Stripe) call(ctx context.Context, name string, do func(ctx context.Context) error) error {
-	_, err := p.breaker.Execute(func() (struct{}, error) {
-		ctx, cancel := context.WithTimeout(ctx, callTimeout)
-		defer cancel()
-		err := do(ctx)
-		p.logChange(ctx, name, err)
-		return struct{}{}, err
-	})
+// RoundTrip implements [http.RoundTripper].
+func (c *answerClock) RoundTrip(r *http.Request) (*http.Response, error) {
+	began := time.Now()
+	res, err := c.next.RoundTrip(r)
 	if err != nil {
-		return fmt.Errorf("%w: %s: %w", errProvider, name, describe(err))
+		return nil, err
 	}
-	return nil
+	if date, err := http.ParseTime(res.Header.Get("Date")); err == nil {
+		// Date has whole seconds, so on average it is half a second early.
+		middle := began.Add(time.Since(began) / 2)
+		c.ahead.Store(int64(date.Add(500 * time.Millisecond).Sub(middle)))
+	}
+	return res, nil
 }
 
-// errProvider marks the errors of calls to the provider.
-var errProvider = errors.New("payment provider")
+// CloseIdleConnections is called by [http.Client.CloseIdleConnections].
+func (c *answerClock) CloseIdleConnections() { c.next.CloseIdleConnections() }
 
-// logChange logs that the provider became unusable, or usable again. Failures in between are not logged.
-func (p *Stripe) logChange(ctx context.Context, name string, err error) {
-	e, _ := errors.AsType[*stripe.Error](err)
-	failing := err != nil && !answered(err) || e != nil && (e.HTTPStatusCode == http.StatusUnauthorized || e.HTTPStatusCode == http.StatusForbidden)
-	if p.failing.Swap(failing) == failing {
-		return
+// classify returns the error of a call as a [*ProviderError], and nil for nil.
+func classify(operation string, err error) error {
+	if err == nil {
+		return nil
 	}
-	if failing {
-		p.log.WarnContext(ctx, "the payment provider cannot be used; payments wait for it", "call", name, "error", describe(err))
-	} else {
-		p.log.InfoContext(ctx, "the payment provider can be used again", "call", name)
+	failed := &ProviderError{Class: NoAnswer, Operation: operation, Err: err}
+	e, ok := errors.AsType[*stripe.Error](err)
+	if !ok { // no answer, or one that is not Stripe's
+		return failed
 	}
+	failed.Err = &answerError{e}
+	switch {
+	case e.HTTPStatusCode >= 500:
+		if e.LastResponse != nil && e.LastResponse.Header.Get("Idempotent-Replayed") == "true" {
+			failed.Class = Replayed
+		}
+	case e.Code == stripe.ErrorCodeLockTimeout: // of one object; also with status 429
+		failed.Class = Busy
+	case e.HTTPStatusCode == http.StatusTooManyRequests:
+		failed.Class, failed.Cause, failed.RetryAfter = Busy, TooManyCalls, throttlePause
+	case e.HTTPStatusCode == http.StatusConflict:
+		failed.Class, failed.Cause = Busy, KeyInUse
+	case e.HTTPStatusCode == http.StatusUnauthorized, e.HTTPStatusCode == http.StatusForbidden:
+		failed.Class = Denied
+	case e.HTTPStatusCode == http.StatusNotFound, e.Code == stripe.ErrorCodeResourceMissing:
+		failed.Class = Missing
+	case e.Code == stripe.ErrorCodeBalanceInsufficient:
+		failed.Class, failed.Cause, failed.RetryAfter = Busy, LowBalance, balanceWait
+	default:
+		failed.Class, failed.Cause = Refused, causeOf(e)
+	}
+	return failed
 }
 
-// describe shortens the text of Stripe's errors, which is a JSON object of many lines.
-func describe(err error) error {
-	if e, ok := errors.AsType[*stripe.Error](err); ok {
-		return &answerError{e}
+// balanceWait is the least time after which a refund is sent again that the balance at the provider did not cover. The
+// balance grows with the next payments. A shorter time would repeat the refusal; a longer one would delay the refund.
+const balanceWait = time.Hour
+
+// causeOf returns why Stripe refuses a call for good.
+func causeOf(e *stripe.Error) Cause {
+	switch e.Code {
+	case stripe.ErrorCodeChargeDisputed, stripe.ErrorCodeRefundDisputedPayment:
+		return ByDispute
+	case stripe.ErrorCodeChargeAlreadyRefunded:
+		return AlreadyRefunded
+	case stripe.ErrorCodeAmountTooSmall:
+		return TooSmall
 	}
-	return err
+	if e.Param == "expires_at" {
+		return BadExpiry
+	}
+	return ""
 }
 
-// answerError is a [stripe.Error] with a text of one line.
+// answerError is a [stripe.Error] with a text of one line. Stripe's own text is a JSON object of many lines.
 type answerError struct{ err *stripe.Error }
 
 func (e *answerError) Error() string {
@@ -151,135 +136,166 @@ func (e *answerError) Error() string {
 
 func (e *answerError) Unwrap() error { return e.err }
 
-// session is a Checkout Session, as far as the shop reads it.
-type session struct {
-	id, url     string
-	attempt     string // client_reference_id
-	expired     bool   // final: the customer cannot pay any more, and has not paid
-	paid        bool   // final: the customer has paid
-	intent      string
-	amountCents int64
-	currency    string // lower case
-}
+// errUnusable is the error of an answer that reports success and lacks what it must have, for example `200 {}` of a proxy.
+var errUnusable = errors.New("the answer reports success, but lacks the object's id or another part that it must have")
 
-// sessionOf reads a session. A session that is not open is not necessarily expired, and a complete one is not
-// necessarily paid: a delayed payment method may still fail. A session without a payment intent has no money that could
-// be refunded, so it does not count as paid.
-func sessionOf(s *stripe.CheckoutSession) session {
-	read := session{
-		id: s.ID, url: s.URL, attempt: s.ClientReferenceID,
-		expired:     s.Status == stripe.CheckoutSessionStatusExpired,
-		paid:        s.PaymentStatus == stripe.CheckoutSessionPaymentStatusPaid && s.PaymentIntent != nil,
-		amountCents: s.AmountTotal, currency: string(s.Currency),
+// sessionOf reads a session. One that is not open is not necessarily expired, and a complete one is not necessarily paid:
+// a delayed payment method may still fail.
+func sessionOf(s *stripe.CheckoutSession) (Session, error) {
+	read := Session{
+		Owner: Owner{Deployment: s.Metadata["deployment"], Order: s.Metadata["order"], Attempt: s.ClientReferenceID},
+		ID:    s.ID, URL: s.URL,
+		Expired:     s.Status == stripe.CheckoutSessionStatusExpired,
+		Paid:        s.PaymentStatus == stripe.CheckoutSessionPaymentStatusPaid,
+		AmountCents: s.AmountTotal, Currency: string(s.Currency), Live: s.Livemode,
+		CreatedAt: time.Unix(s.Created, 0), ExpiresAt: time.Unix(s.ExpiresAt, 0),
 	}
 	if s.PaymentIntent != nil {
-		read.intent = s.PaymentIntent.ID
+		read.Intent = s.PaymentIntent.ID
 	}
-	return read
+	isOpen := s.Status == stripe.CheckoutSessionStatusOpen
+	if read.ID == "" || isOpen && read.URL == "" || read.Paid && read.Intent == "" {
+		return Session{}, errUnusable
+	}
+	return read, nil
 }
 
-// create makes the session of an attempt, or returns the session that an earlier call made. All parameters follow from
-// the attempt, because Stripe replays an idempotency key only with the same parameters.
-func (p *Stripe) create(ctx context.Context, a *Attempt) (session, error) {
+// metadata is how an owner is written on an object. Keys without a value are left out.
+func (o Owner) metadata() map[string]string {
+	fields := map[string]string{}
+	for key, value := range map[string]string{"deployment": o.Deployment, "order": o.Order, "attempt": o.Attempt} {
+		if value != "" {
+			fields[key] = value
+		}
+	}
+	return fields
+}
+
+// Create implements [Checkouts]. All parameters follow from c, because Stripe replays a key only with the same ones.
+func (p *Stripe) Create(ctx context.Context, c Checkout) (Session, error) {
 	params := &stripe.CheckoutSessionCreateParams{
 		Mode:               stripe.String(string(stripe.CheckoutSessionModePayment)),
-		ClientReferenceID:  stripe.String(a.ID.String()),
+		ClientReferenceID:  stripe.String(c.Attempt),
+		Metadata:           c.metadata(),
+		PaymentIntentData:  &stripe.CheckoutSessionCreatePaymentIntentDataParams{Metadata: c.metadata()},
 		PaymentMethodTypes: []*string{stripe.String("card")}, // other methods may confirm a payment days later
 		AdaptivePricing:    &stripe.CheckoutSessionCreateAdaptivePricingParams{Enabled: stripe.Bool(false)},
-		ExpiresAt:          stripe.Int64(a.OpenedAt.Add(sessionLifetime).Unix()),
-		SuccessURL:         stripe.String(p.pageURL + "/"),
-		CancelURL:          stripe.String(p.pageURL + "/"),
+		ExpiresAt:          stripe.Int64(c.ExpiresAt.Unix()),
+		SuccessURL:         stripe.String(c.ReturnURL),
+		CancelURL:          stripe.String(c.ReturnURL),
 		LineItems: []*stripe.CheckoutSessionCreateLineItemParams{{
 			Quantity: stripe.Int64(1),
 			PriceData: &stripe.CheckoutSessionCreateLineItemPriceDataParams{
-				Currency:    stripe.String(strings.ToLower(a.Currency)),
-				UnitAmount:  stripe.Int64(a.AmountCents),
-				ProductData: &stripe.CheckoutSessionCreateLineItemPriceDataProductDataParams{Name: stripe.String("Order " + a.OrderID.String())},
+				Currency:    stripe.String(c.Currency),
+				UnitAmount:  stripe.Int64(c.AmountCents),
+				ProductData: &stripe.CheckoutSessionCreateLineItemPriceDataProductDataParams{Name: stripe.String(c.Title)},
 			},
 		}},
 	}
-	params.SetIdempotencyKey(a.ID.String())
-	return p.session(ctx, "create session", func(ctx context.Context) (*stripe.CheckoutSession, error) {
-		return p.stripe.V1CheckoutSessions.Create(ctx, params)
-	})
+	params.SetIdempotencyKey(c.Key)
+	return readSession(opCreate)(p.stripe.V1CheckoutSessions.Create(ctx, params))
 }
 
-func (p *Stripe) retrieve(ctx context.Context, id string) (session, error) {
-	return p.session(ctx, "retrieve session", func(ctx context.Context) (*stripe.CheckoutSession, error) {
-		return p.stripe.V1CheckoutSessions.Retrieve(ctx, id, nil)
-	})
+// Retrieve implements [Checkouts].
+func (p *Stripe) Retrieve(ctx context.Context, session string) (Session, error) {
+	return readSession(opRetrieve)(p.stripe.V1CheckoutSessions.Retrieve(ctx, session, nil))
 }
 
-// expire asks the provider to expire a session. The provider refuses unless the session is open. stripe-go sends a new
-// idempotency key with each call: with a key that was used before, the provider would repeat an old answer.
-func (p *Stripe) expire(ctx context.Context, id string) (session, error) {
-	return p.session(ctx, "expire session", func(ctx context.Context) (*stripe.CheckoutSession, error) {
-		return p.stripe.V1CheckoutSessions.Expire(ctx, id, nil)
-	})
+// Expire implements [Checkouts]. Stripe refuses unless the session is open. stripe-go sends a new idempotency key with
+// each call: with a key that was used before, Stripe would repeat an old answer.
+func (p *Stripe) Expire(ctx context.Context, session string) (Session, error) {
+	return readSession(opExpire)(p.stripe.V1CheckoutSessions.Expire(ctx, session, nil))
 }
 
-func (p *Stripe) session(ctx context.Context, name string, do func(context.Context) (*stripe.CheckoutSession, error)) (read session, err error) {
-	err = p.call(ctx, name, func(ctx context.Context) error {
-		s, err := do(ctx)
+// readSession returns a function that reads the answer of an operation.
+func readSession(operation string) func(*stripe.CheckoutSession, error) (Session, error) {
+	return func(s *stripe.CheckoutSession, err error) (read Session, _ error) {
 		if err == nil {
-			read = sessionOf(s)
+			read, err = sessionOf(s)
 		}
-		return err
-	})
-	return read, err
+		return read, classify(operation, err)
+	}
 }
 
-// providerRefund is a refund as the provider has it.
-type providerRefund struct {
-	id          string
-	amountCents int64
-	try         int // the try of the shop's refund that made it; 0: an operator made it at the provider
-	state       RefundState
-	reason      string // why it failed
-}
-
-func providerRefundOf(r *stripe.Refund) providerRefund {
-	read := providerRefund{id: r.ID, amountCents: r.Amount, state: Sent, reason: string(r.FailureReason)}
-	read.try, _ = strconv.Atoi(r.Metadata["try"])
+func providerRefundOf(r *stripe.Refund) (ProviderRefund, error) {
+	read := ProviderRefund{
+		ID: r.ID, Refund: r.Metadata["refund"], AmountCents: r.Amount, Currency: string(r.Currency),
+		State: Sent, Reason: string(r.FailureReason),
+	}
+	read.Try, _ = strconv.Atoi(r.Metadata["try"]) // 0: made by hand
 	switch r.Status {
 	case stripe.RefundStatusSucceeded:
-		read.state = Confirmed
+		read.State = Confirmed
 	case stripe.RefundStatusFailed, stripe.RefundStatusCanceled:
-		read.state = Failed
+		read.State = Failed
 	}
-	return read
+	if read.Reason == "" {
+		read.Reason = string(r.PendingReason)
+	}
+	if read.ID == "" {
+		return ProviderRefund{}, errUnusable
+	}
+	return read, nil
 }
 
-// refunds returns the refunds of a payment, the latest first.
-func (p *Stripe) refunds(ctx context.Context, intent string) (list []providerRefund, err error) {
+// Refunds implements [Returns].
+func (p *Stripe) Refunds(ctx context.Context, intent string) (all []ProviderRefund, err error) {
 	params := &stripe.RefundListParams{PaymentIntent: stripe.String(intent)}
 	params.Limit = stripe.Int64(100)
-	err = p.call(ctx, "list refunds", func(ctx context.Context) error {
-		for r, err := range p.stripe.V1Refunds.List(ctx, params).All(ctx) {
-			if err != nil {
-				return err
-			}
-			list = append(list, providerRefundOf(r))
+	list := p.stripe.V1Refunds.List(ctx, params)
+	for r, err := range list.All(ctx) {
+		var read ProviderRefund
+		if err == nil {
+			read, err = providerRefundOf(r)
 		}
-		return nil
-	})
-	return list, err
+		if err != nil {
+			return nil, classify(opRefunds, err)
+		}
+		all = append(all, read)
+	}
+	if list.Meta().URL == "" { // not a list; one without rows would have the payment refunded once more
+		return nil, classify(opRefunds, errUnusable)
+	}
+	return all, nil
 }
 
-// refund returns money of a payment. A repeated call with the same id, try and amount returns the first refund.
-func (p *Stripe) refund(ctx context.Context, id uuid.UUID, try int, intent string, amountCents int64) (made providerRefund, err error) {
-	params := &stripe.RefundCreateParams{
-		PaymentIntent: stripe.String(intent),
-		Amount:        stripe.Int64(amountCents),
-		Metadata:      map[string]string{"refund": id.String(), "try": strconv.Itoa(try)},
+// Refund implements [Returns].
+func (p *Stripe) Refund(ctx context.Context, r Return) (made ProviderRefund, err error) {
+	params := &stripe.RefundCreateParams{PaymentIntent: stripe.String(r.Intent), Amount: stripe.Int64(r.AmountCents)}
+	if r.Refund != "" {
+		params.Metadata = map[string]string{"refund": r.Refund, "try": strconv.Itoa(r.Try)}
 	}
-	params.SetIdempotencyKey(fmt.Sprintf("%s-%d", id, try))
-	err = p.call(ctx, "create refund", func(ctx context.Context) error {
-		r, err := p.stripe.V1Refunds.Create(ctx, params)
-		if err == nil {
-			made = providerRefundOf(r)
-		}
-		return err
-	})
-	return made, err
+	params.SetIdempotencyKey(r.Key)
+	answer, err := p.stripe.V1Refunds.Create(ctx, params)
+	if err == nil {
+		made, err = providerRefundOf(answer)
+	}
+	return made, classify(opRefund, err)
 }
+
+// objectID is the id of an object of Stripe. In JSON it is an id, or an object with an id.
+type objectID string
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (id *objectID) UnmarshalJSON(text []byte) error {
+	var object struct {
+		ID string `json:"id"`
+	}
+	if json.Unmarshal(text, &object) == nil {
+		*id = objectID(object.ID)
+		return nil
+	}
+	return json.Unmarshal(text, (*string)(id))
+}
+
+// minimumCents has the smallest amount of a payment at Stripe, by currency, in the currency's smallest unit. Stripe
+// compares it with the amount in the account's currency of settlement: this table is right for an account that settles in
+// the same currency.
+var minimumCents = map[string]int64{
+	"AED": 200, "AUD": 50, "BGN": 100, "BRL": 50, "CAD": 50, "CHF": 50, "CZK": 1500, "DKK": 250, "EUR": 50, "GBP": 30,
+	"HKD": 400, "HUF": 17500, "INR": 50, "JPY": 50, "MXN": 1000, "MYR": 200, "NOK": 300, "NZD": 50, "PLN": 200, "RON": 200,
+	"SEK": 300, "SGD": 50, "THB": 1000, "USD": 50,
+}
+
+// MinimumCents returns the smallest amount that Stripe takes in a currency, and 0 for a currency that it has no amount for.
+func MinimumCents(currency string) int64 { return minimumCents[strings.ToUpper(currency)] }

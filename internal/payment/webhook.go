@@ -12,7 +12,6 @@ import (
 
 	"github.com/gin-gonic/gin"
 	"github.com/google/uuid"
-	"github.com/stripe/stripe-go/v85"
 	"github.com/stripe/stripe-go/v85/webhook"
 
 	"example.com/shop/internal/delay"
@@ -110,10 +109,10 @@ func readEvent(body []byte) *event {
 		}
 	case strings.HasPrefix(e.eventType, "refund."):
 		var r struct {
-			PaymentIntent *stripe.PaymentIntent `json:"payment_intent"` // an id, or an object with an id
+			PaymentIntent objectID `json:"payment_intent"`
 		}
-		if json.Unmarshal(read.Data.Object, &r) == nil && r.PaymentIntent != nil {
-			e.intent = r.PaymentIntent.ID
+		if json.Unmarshal(read.Data.Object, &r) == nil && r.PaymentIntent != "" {
+			e.intent = string(r.PaymentIntent)
 		}
 	}
 	return e

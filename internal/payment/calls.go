@@ -1,0 +1,166 @@
+package payment
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+)
+
+// The operations of a provider, as logs, errors and metrics name them.
+const (
+	opCreate   = "create"
+	opRetrieve = "retrieve"
+	opExpire   = "expire"
+	opRefunds  = "list_refunds"
+	opRefund   = "refund"
+)
+
+// Class is a class of calls to the provider. Each class has a breaker of its own, so that what fails in one of them does
+// not stop the others.
+type Class string
+
+// The classes, from the one that customers wait for most to the one that can wait longest.
+const (
+	ClassCreate  Class = "create"
+	ClassConfirm Class = "confirm" // the check of a payment that somebody waits for
+	ClassExpire  Class = "expire"
+	ClassRefund  Class = "refund"
+	ClassPoll    Class = "poll"
+)
+
+var classes = []Class{ClassCreate, ClassConfirm, ClassExpire, ClassRefund, ClassPoll}
+
+const (
+	// callTimeout is the time limit for a call. With a longer one, two calls, one after the other, would not fit into the
+	// time that a handler has for a batch of tasks. With a shorter one, a slow answer would be lost.
+	callTimeout = 3 * time.Second
+	// breakerFailures is the number of calls of a class in a row without an answer after which its breaker opens: calls
+	// then fail at once. With a smaller number, the loss of some answers would stop payments; with a larger one, more calls
+	// would wait in vain.
+	breakerFailures = 5
+	// breakerOpen is the time for which a breaker stays open. With a time longer than that between two checks of a closing
+	// attempt, a check could fail although the provider answers again. With a shorter one, more calls would wait in vain.
+	breakerOpen = time.Second
+	// throttlePause is the least time for which polls stop after the provider has answered that it gets too many calls.
+	// With a shorter time, they would take the calls that customers wait for; with a longer one, polls would be late.
+	throttlePause = 5 * time.Second
+)
+
+// Calls makes the calls to a provider. It adds to each a time limit, the breaker of its class and the log of an outage.
+// All its errors are [*ProviderError]. It is safe for concurrent use.
+type Calls struct {
+	provider Provider
+	log      *slog.Logger
+	breakers map[Class]*gobreaker.CircuitBreaker[struct{}]
+	mayWrite atomic.Pointer[func(ctx context.Context, operation string) error]
+	failing  atomic.Bool // the provider could not be used when it was called last
+}
+
+// NewCalls returns the calls to a provider.
+func NewCalls(p Provider, log *slog.Logger) *Calls {
+	c := &Calls{provider: p, log: log, breakers: map[Class]*gobreaker.CircuitBreaker[struct{}]{}}
+	for _, class := range classes {
+		c.breakers[class] = gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
+			Name:        string(class),
+			Timeout:     breakerOpen,
+			ReadyToTrip: func(n gobreaker.Counts) bool { return n.ConsecutiveFailures >= breakerFailures },
+			// The provider works if it says that it is busy, or that a key may not do this.
+			IsExcluded:   func(err error) bool { return isClass(err, Busy, Denied, Blocked) },
+			IsSuccessful: func(err error) bool { return err == nil || !isClass(err, NoAnswer) },
+		})
+	}
+	return c
+}
+
+// isClass reports whether an error has one of the classes.
+func isClass(err error, want ...ErrorClass) bool {
+	got, ok := classOf(err)
+	for _, class := range want {
+		if ok && got == class {
+			return true
+		}
+	}
+	return false
+}
+
+// SetGuard sets what is called before each call that writes: create, expire and refund. If it returns an error, the call is
+// not made, and returns this error.
+func (c *Calls) SetGuard(mayWrite func(ctx context.Context, operation string) error) {
+	c.mayWrite.Store(&mayWrite)
+}
+
+// Clock returns the provider's time, estimated. Without an answer yet, it is the time of this process.
+func (c *Calls) Clock() time.Time { return c.provider.Clock() }
+
+// Create is [Checkouts.Create].
+func (c *Calls) Create(ctx context.Context, checkout Checkout) (Session, error) {
+	return call(ctx, c, ClassCreate, opCreate, func(ctx context.Context) (Session, error) { return c.provider.Create(ctx, checkout) })
+}
+
+// Retrieve is [Checkouts.Retrieve].
+func (c *Calls) Retrieve(ctx context.Context, class Class, session string) (Session, error) {
+	return call(ctx, c, class, opRetrieve, func(ctx context.Context) (Session, error) { return c.provider.Retrieve(ctx, session) })
+}
+
+// Expire is [Checkouts.Expire].
+func (c *Calls) Expire(ctx context.Context, session string) (Session, error) {
+	return call(ctx, c, ClassExpire, opExpire, func(ctx context.Context) (Session, error) { return c.provider.Expire(ctx, session) })
+}
+
+// Refunds is [Returns.Refunds].
+func (c *Calls) Refunds(ctx context.Context, intent string) ([]ProviderRefund, error) {
+	return call(ctx, c, ClassRefund, opRefunds, func(ctx context.Context) ([]ProviderRefund, error) { return c.provider.Refunds(ctx, intent) })
+}
+
+// Refund is [Returns.Refund].
+func (c *Calls) Refund(ctx context.Context, r Return) (ProviderRefund, error) {
+	return call(ctx, c, ClassRefund, opRefund, func(ctx context.Context) (ProviderRefund, error) { return c.provider.Refund(ctx, r) })
+}
+
+// call makes one call.
+func call[T any](ctx context.Context, c *Calls, class Class, operation string, do func(context.Context) (T, error)) (answer T, err error) {
+	if guard := c.mayWrite.Load(); guard != nil && (operation == opCreate || operation == opExpire || operation == opRefund) {
+		if err := (*guard)(ctx, operation); err != nil {
+			return answer, providerError(operation, err)
+		}
+	}
+	_, err = c.breakers[class].Execute(func() (struct{}, error) {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		var err error
+		answer, err = do(ctx)
+		err = providerError(operation, err)
+		c.logChange(ctx, operation, err)
+		return struct{}{}, err
+	})
+	return answer, providerError(operation, err) // the error of an open breaker is not a *ProviderError yet
+}
+
+// providerError returns err as a [*ProviderError]. One that is none, such as that of an open breaker, has the class
+// [NoAnswer].
+func providerError(operation string, err error) error {
+	if _, ok := errors.AsType[*ProviderError](err); ok || err == nil {
+		return err
+	}
+	return &ProviderError{Class: NoAnswer, Operation: operation, Err: err}
+}
+
+// logChange logs that the provider became unusable, or usable again. Failures in between are not logged.
+func (c *Calls) logChange(ctx context.Context, operation string, err error) {
+	if isClass(err, Busy) { // this tells nothing new
+		return
+	}
+	failing := isClass(err, NoAnswer, Denied)
+	if c.failing.Swap(failing) == failing {
+		return
+	}
+	if failing {
+		c.log.WarnContext(ctx, "the payment provider cannot be used; payments wait for it", "call", operation, "error", err)
+	} else {
+		c.log.InfoContext(ctx, "the payment provider can be used again", "call", operation)
+	}
+}
