@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -250,4 +251,16 @@ func TestDemoWithoutServers(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
 	contains(t, lines[len(lines)-1], program+": no PostgreSQL server binaries", "apt-get install postgresql", program+" serve", "start a container engine", "docker version")
+}
+
+// nameOf returns the name of a process's program, or "" if the process has ended.
+func nameOf(pid int) string {
+	name, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm")
+	return strings.TrimSpace(string(name))
+}
+
+// alive reports whether a process runs. A zombie has ended, but its parent has not read its status yet.
+func alive(pid int) bool {
+	fields := statOf(pid)
+	return fields != nil && fields[0] != "Z"
 }

@@ -4,12 +4,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math/rand/v2"
+	"net"
 	"net/http"
+	"os"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
 )
 
@@ -160,6 +164,35 @@ func anyShop(t *testing.T) *process {
 	t.Helper()
 	needsOrders(t)
 	return anySite(t)
+}
+
+// anySite returns the site for a test that needs only the REST API. It is the deployed site, where the tests run one
+// after the other. Without a deployed site it is a process of the test's own, and the test runs in parallel with
+// others.
+func anySite(t *testing.T) *process {
+	t.Helper()
+	if deployed() {
+		t.Cleanup(http.DefaultClient.CloseIdleConnections) // a process of our own closes them when it ends
+		return &process{t: t, url: os.Getenv("E2E_BASE_URL"), opsToken: os.Getenv("E2E_OPS_TOKEN")}
+	}
+	t.Parallel()
+	return newSite(t, testenv.Redis(t)).serve(t)
+}
+
+// freeAddress returns an address on which no process listens, for a process that is started there more than once. The port
+// is below those that the system gives to connections and to listeners on any free port (from 32768 on, see ip(7)), so the
+// address stays free.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	for range 100 {
+		free, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.N(20_000)))
+		if err == nil {
+			defer free.Close()
+			return free.Addr().String()
+		}
+	}
+	t.Fatal("none of 100 ports is free")
+	return ""
 }
 
 // Seeded products.

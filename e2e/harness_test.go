@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -98,19 +97,6 @@ type process struct {
 // operators' API. Its items must time out within seconds, and it must have no other customers, because the tests count
 // how many more items it can create.
 func deployed() bool { return os.Getenv("E2E_BASE_URL") != "" }
-
-// anySite returns the site for a test that needs only the REST API. It is the deployed site, where the tests run one
-// after the other. Without a deployed site it is a process of the test's own, and the test runs in parallel with
-// others.
-func anySite(t *testing.T) *process {
-	t.Helper()
-	if deployed() {
-		t.Cleanup(http.DefaultClient.CloseIdleConnections) // a process of our own closes them when it ends
-		return &process{t: t, url: os.Getenv("E2E_BASE_URL"), opsToken: os.Getenv("E2E_OPS_TOKEN")}
-	}
-	t.Parallel()
-	return newSite(t, testenv.Redis(t)).serve(t)
-}
 
 // needsProcesses skips a test on a deployed site, because the test needs processes of its own.
 func needsProcesses(t testing.TB) {

@@ -10,7 +10,7 @@ decided AS MATERIALIZED (
     SELECT *, clock_timestamp() AS at FROM locked
 ),
 accepted AS (
-    -- expires_at = d.expires_at: see internal/order/pay.sql.
+    -- expires_at = d.expires_at: see rule 6 in docs/make-it-yours.md.
     UPDATE invitations i SET status = 'accepted', ended_at = d.at, expires_at = d.expires_at
     FROM decided d
     WHERE i.id = d.id AND d.status = 'pending' AND d.at < d.expires_at

@@ -4,7 +4,8 @@
 -- $1 ids · $2 actor: the worker or the reconciler
 WITH locked AS MATERIALIZED (
     -- SKIP LOCKED: a session that has locked an invitation is about to accept it. The rest of the batch need not wait.
-    -- CASE: so that PostgreSQL does not read all due invitations for each batch; see internal/order/cancel_due.sql.
+    -- CASE: so that PostgreSQL does not read all due invitations for each batch; see
+    -- rule 23 in docs/make-it-yours.md.
     SELECT id FROM invitations
     WHERE id = ANY ($1::uuid[]) AND CASE status WHEN 'pending' THEN expires_at <= now() END
     ORDER BY id

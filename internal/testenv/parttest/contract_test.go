@@ -95,46 +95,6 @@ func TestLoadContractFails(t *testing.T) {
 	}
 }
 
-// TestContractOfThisModule checks that the pieces of this module's contract fit together.
-func TestContractOfThisModule(t *testing.T) {
-	_, err := parttest.LoadContract("../../..")
-	testenv.Must(t, err)
-}
-
-// TestContractWithoutAPart leaves out each piece of this module's contract alone, and then all of them at once. What is
-// left must be valid, because a team can delete the folder of a part. The pieces of the packages app and order are
-// always there: the first is about every process, the second has the document's title.
-func TestContractWithoutAPart(t *testing.T) {
-	var core []string
-	others := map[string]string{} // by file
-	for _, file := range pieces(t, "*") {
-		text, err := os.ReadFile(file)
-		testenv.Must(t, err)
-		if name := filepath.ToSlash(file); strings.HasSuffix(name, "/app/openapi.yaml") || strings.HasSuffix(name, "/order/openapi.yaml") {
-			core = append(core, string(text))
-		} else {
-			others[file] = string(text)
-		}
-	}
-	if len(core) != 2 {
-		t.Fatalf("found %d of the pieces of app and order, want 2", len(core))
-	}
-	for leftOut := range others {
-		rest := slices.Clone(core)
-		for file, text := range others {
-			if file != leftOut {
-				rest = append(rest, text)
-			}
-		}
-		if _, err := load(t, rest...); err != nil {
-			t.Errorf("without %s the contract is not valid: %v", leftOut, err)
-		}
-	}
-	if _, err := load(t, core...); err != nil {
-		t.Errorf("the contract of app and order alone is not valid: %v", err)
-	}
-}
-
 // TestClassesAreInContract reads the classes of error from the sources that declare them. The contract's pieces in the folder
 // of the package must describe each code. Those of package rest, which has no routes, are in the piece of package app. No
 // two classes may have the same code.
