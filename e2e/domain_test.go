@@ -142,9 +142,9 @@ type resources struct {
 	stock string
 	// restock adds a little to the scarce resource.
 	restock string
-	// lockFirst and lockSecond each lock one resource. A request with the first body must wait for lockFirst. One of the
-	// other bodies needs both resources, and the service locks them in the order first, second: a test that locks them
-	// in the opposite order causes deadlocks. A request with the body independent needs neither.
+	// lockFirst and lockSecond each lock shared rows. A request with the first body must wait for lockFirst. Some request or
+	// timeout needs both, and the service locks them in the order first, second: a test that locks them in the opposite
+	// order causes deadlocks. A request with the body independent needs neither.
 	lockFirst, lockSecond string
 	independent           string
 	// lockBatch locks the resource of a batch: $1 is the batch.
