@@ -34,7 +34,7 @@ func newMetrics(reg prometheus.Registerer) metrics {
 		}, []string{"state"}),
 		webhooks: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "payment_webhooks_total",
-			Help: "Webhooks of the payment provider, by result: stored, repeated or rejected (the signature is wrong or old).",
+			Help: "Webhooks of the payment provider, by result: stored, repeated, rejected (the signature is wrong or old), unmatched (this shop's, and it names nothing that the database has), foreign (another application's), other_mode (of test mode in a live shop, or the reverse) or unusable (it cannot be stored).",
 		}, []string{"result"}),
 	}
 	// These series begin at 0 now, because increase() does not count the event with which a series begins.
@@ -44,7 +44,7 @@ func newMetrics(reg prometheus.Registerer) metrics {
 	for _, state := range []RefundState{Owed, Sent, Confirmed, Failed} {
 		m.refunds.WithLabelValues(string(state))
 	}
-	for _, result := range []string{"stored", "repeated", "rejected"} {
+	for _, result := range []string{"stored", "repeated", "rejected", unmatched, foreign, otherMode, "unusable"} {
 		m.webhooks.WithLabelValues(result)
 	}
 	return m

@@ -81,7 +81,7 @@ func Add(p *app.Process, o Options, customers *rest.Tokens, orders *order.Servic
 	store := NewStore(p.DB)
 	s := NewService(store, calls,
 		Publishers{Cancel: orders.Publisher(), Settle: settle.Publisher, Refund: refund.Publisher}, orders,
-		Config{Grace: o.PaymentGrace, WebhookSecrets: o.webhookSecrets(), Pages: strings.TrimRight(o.PublicURL, "/")}, p.Log, p.Metrics)
+		Config{Grace: o.PaymentGrace, Mode: modeOf(o.StripeKey), WebhookSecrets: o.webhookSecrets(), Pages: strings.TrimRight(o.PublicURL, "/")}, p.Log, p.Metrics)
 	smallBatches := delay.WorkerConfig{Batch: BatchSize}
 	settle.Handle(s.Settle, smallBatches, s.Attempts())
 	refund.Handle(s.SendRefunds, smallBatches, s.Refunds())

@@ -21,6 +21,7 @@ import (
 type Config struct {
 	Grace          time.Duration // from the deadline of an order to the end of its hold
 	Deployment     string        // written on sessions and payments, to tell whose they are; see [Owner]
+	Mode           string        // of the key: "live" or "test"; events of the other mode are ignored
 	Pages          string        // the base URL of the shop's pages, where browsers return to from the checkout
 	WebhookSecrets []string      // each of them verifies webhooks, so that a secret can be replaced without a gap
 }

@@ -125,6 +125,10 @@ func (s *Service) settleOne(ctx context.Context, a taken, actor deadline.Actor) 
 	}
 	current, err := s.ask(ctx, a)
 	switch {
+	case a.State != Open && (isClass(err, Missing) || err == nil && current.Attempt != a.ID.String()):
+		s.log.WarnContext(ctx, "an event named a session that is not this attempt's at the payment provider; it is forgotten",
+			"attempt", a.ID, "session", a.SessionID)
+		return false, s.store.forget(ctx, a.ID, a.SessionID)
 	case err != nil:
 		return false, err
 	case current.Attempt != a.ID.String():

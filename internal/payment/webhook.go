@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"regexp"
 	"strings"
 
 	"github.com/gin-gonic/gin"
@@ -16,6 +17,7 @@ import (
 
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/keyset"
+	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/rest"
 )
 
@@ -32,13 +34,9 @@ func (a *api) receive(c *gin.Context) error {
 		a.payments.metrics.webhooks.WithLabelValues("rejected").Inc()
 		return err
 	}
-	stored, err := a.payments.takeEvent(c.Request.Context(), e)
+	result, err := a.payments.takeEvent(c.Request.Context(), e)
 	if err != nil {
 		return err
-	}
-	result := "repeated"
-	if stored {
-		result = "stored"
 	}
 	a.payments.metrics.webhooks.WithLabelValues(result).Inc()
 	c.JSON(http.StatusOK, gin.H{"received": true})
@@ -46,7 +44,7 @@ func (a *api) receive(c *gin.Context) error {
 }
 
 // verified returns the event of a webhook. It checks the signature and the age of the body before it reads the event.
-func (s *Service) verified(c *gin.Context) (*event, error) {
+func (s *Service) verified(c *gin.Context) (*hint, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, maxWebhook))
 	if err != nil {
 		return nil, unreadable(err)
@@ -55,7 +53,7 @@ func (s *Service) verified(c *gin.Context) (*event, error) {
 	err = errors.New("no webhook secret is configured")
 	for _, secret := range s.cfg.WebhookSecrets {
 		if err = webhook.ValidatePayload(body, signature, secret); err == nil {
-			return readEvent(body), nil
+			return s.readEvent(body), nil
 		}
 	}
 	return nil, &rest.Error{Class: BadSignature, Err: err,
@@ -73,68 +71,166 @@ func unreadable(err error) error {
 	return &rest.Error{Class: rest.Malformed, Detail: "The service cannot read the body.", Err: err}
 }
 
-// event is the part of a provider's event that the shop reads: which attempt or refund to ask the provider about.
-type event struct {
-	id, eventType string
-	attempt       *uuid.UUID // of an event about a session, with the session's id
-	session       string
-	intent        string // of an event about a refund: the payment that the refund returns
+// The outcomes of an event, as provider_events stores them. An event that is stored already has none.
+const (
+	matched   = "matched"
+	unmatched = "unmatched"  // this deployment's, and it names nothing that the database has
+	foreign   = "foreign"    // of another application or deployment that uses the same account
+	otherMode = "other_mode" // of test mode in a live shop, or the other way round
+	otherType = "other_type" // of a type that the shop does not read
+)
+
+// wantedEvents are the types of event that the webhook endpoint must receive. See docs/payments.md, Production.
+var wantedEvents = []string{
+	"checkout.session.completed", "checkout.session.expired",
+	"refund.created", "refund.updated", "refund.failed",
+	"charge.refund.updated", "charge.refunded",
+	"charge.dispute.created", "charge.dispute.updated", "charge.dispute.closed",
+	"charge.dispute.funds_withdrawn", "charge.dispute.funds_reinstated",
+}
+
+// hint is the part of a provider's event that the shop reads: which attempt or refund to ask the provider about.
+type hint struct {
+	id, kind string     // kind is the event's type
+	outcome  string     // "": the database decides
+	attempt  *uuid.UUID // of an event about a session, with the session's id
+	session  string
+	success  bool       // reports whether the event says that the customer has paid
+	intent   string     // of an event about a refund, a charge or a dispute: the payment
+	refund   *uuid.UUID // the shop's refund, of an event about a refund that the shop has made
+	ours     bool       // reports whether the object names this deployment
+	dispute  bool
+}
+
+// usableID matches the ids and types that PostgreSQL is asked to store. A NUL character or a huge id would be an error of
+// the statement, and the provider would send the event again for days.
+var usableID = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,255}$`)
+
+// unusable reports whether an event has no id, no type, or one that cannot be stored.
+func (h *hint) unusable() bool {
+	optional := func(id string) bool { return id == "" || usableID.MatchString(id) }
+	return !usableID.MatchString(h.id) || !usableID.MatchString(h.kind) || !optional(h.session) || !optional(h.intent)
 }
 
 // readEvent decodes only the fields that it needs, because the other fields differ between the versions of the API. The
-// event that it returns names no attempt and no payment if it is about an object of another type. Its id is "" if the body
-// is not an event.
-func readEvent(body []byte) *event {
+// hint that it returns names no attempt and no payment if the event is about an object of another type. Its id is "" if
+// the body is not an event.
+func (s *Service) readEvent(body []byte) *hint {
 	var read struct {
-		ID   string `json:"id"`
-		Type string `json:"type"`
-		Data struct {
+		ID       string `json:"id"`
+		Type     string `json:"type"`
+		Livemode bool   `json:"livemode"`
+		Data     struct {
 			Object json.RawMessage `json:"object"`
 		} `json:"data"`
 	}
-	if json.Unmarshal(body, &read) != nil || read.ID == "" {
-		return &event{}
+	if json.Unmarshal(body, &read) != nil {
+		return &hint{}
 	}
-	e := &event{id: read.ID, eventType: read.Type}
+	h := &hint{id: read.ID, kind: read.Type}
+	var object struct {
+		ID                string            `json:"id"`
+		ClientReferenceID string            `json:"client_reference_id"`
+		PaymentIntent     objectID          `json:"payment_intent"`
+		Metadata          map[string]string `json:"metadata"`
+	}
+	about := subject(h.kind)
+	_ = json.Unmarshal(read.Data.Object, &object) // an object of another form names nothing
+	deployment := object.Metadata["deployment"]
 	switch {
-	case strings.HasPrefix(e.eventType, "checkout.session."):
-		var s struct {
-			ID                string `json:"id"`
-			ClientReferenceID string `json:"client_reference_id"`
+	case s.cfg.Mode != "" && read.Livemode != (s.cfg.Mode == "live"):
+		h.outcome = otherMode
+	case about == "":
+		h.outcome = otherType
+	case deployment != "" && s.cfg.Deployment != "" && deployment != s.cfg.Deployment:
+		h.outcome = foreign
+	case about == "session":
+		attempt, err := keyset.ParseID(object.ClientReferenceID)
+		if err != nil {
+			attempt, err = keyset.ParseID(object.Metadata["attempt"])
 		}
-		if json.Unmarshal(read.Data.Object, &s) == nil && s.ID != "" {
-			if id, err := keyset.ParseID(s.ClientReferenceID); err == nil {
-				e.attempt, e.session = &id, s.ID
-			}
+		if err != nil || object.ID == "" {
+			h.outcome = foreign
+			break
 		}
-	case strings.HasPrefix(e.eventType, "refund."):
-		var r struct {
-			PaymentIntent objectID `json:"payment_intent"`
-		}
-		if json.Unmarshal(read.Data.Object, &r) == nil && r.PaymentIntent != "" {
-			e.intent = string(r.PaymentIntent)
+		h.attempt, h.session = &attempt, object.ID
+		h.success = h.kind == "checkout.session.completed" || h.kind == "checkout.session.async_payment_succeeded"
+	case object.PaymentIntent == "":
+		h.outcome = foreign
+	default:
+		h.intent, h.dispute = string(object.PaymentIntent), about == "dispute"
+		h.ours = deployment != "" && deployment == s.cfg.Deployment
+		if id, err := keyset.ParseID(object.Metadata["refund"]); err == nil && about == "refund" {
+			h.refund = &id
 		}
 	}
-	return e
+	return h
 }
 
-// takeEvent stores an event, and publishes the task that checks its attempt or refund. It reports whether the event is
-// new.
-func (s *Service) takeEvent(ctx context.Context, e *event) (stored bool, err error) {
-	if e.id == "" {
-		s.log.WarnContext(ctx, "a webhook has a valid signature, but no event with an id; it is ignored")
-		return false, nil
+// subject returns what an event of a type is about: a session, a refund, a charge or a dispute; "" for other objects.
+func subject(kind string) string {
+	switch {
+	case strings.HasPrefix(kind, "checkout.session."):
+		return "session"
+	case strings.HasPrefix(kind, "refund."), kind == "charge.refund.updated":
+		return "refund"
+	case kind == "charge.refunded":
+		return "charge"
+	case strings.HasPrefix(kind, "charge.dispute."):
+		return "dispute"
 	}
-	row, err := s.store.storeEvent(ctx, e)
+	return ""
+}
+
+// takeEvent stores an event, and publishes the tasks that check its attempt or refunds. It returns the label of the
+// event's result. An event that cannot be stored is no error: the provider would send it again, and it would fail again.
+func (s *Service) takeEvent(ctx context.Context, h *hint) (result string, err error) {
+	if h.unusable() {
+		s.log.WarnContext(ctx, "a webhook has a valid signature, but no event with usable ids; it is ignored",
+			"event", shorten(h.id), "type", shorten(h.kind), "session", shorten(h.session), "intent", shorten(h.intent))
+		return "unusable", nil
+	}
+	kinds := []string{SettleKind}
+	rows, err := s.store.storeEvent(ctx, h, kinds)
+	if postgres.Rejected(err) {
+		s.log.ErrorContext(ctx, "an event of the payment provider cannot be stored; it is ignored", "event", h.id, "type", h.kind, "error", err)
+		return "unusable", nil
+	}
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	publish := s.publish.Settle
-	if e.intent != "" {
+	if h.intent != "" {
 		publish = s.publish.Refund
 	}
-	if row.Task != "" {
-		publish.Publish(ctx, delay.At(row.Task, row.DueAt, row.ServerTime))
+	for _, row := range rows {
+		result = row.Outcome
+		if row.Task != "" {
+			publish.Publish(ctx, delay.At(row.Task, row.DueAt, row.ServerTime))
+		}
 	}
-	return row.Stored, nil
+	switch result {
+	case "":
+		return "repeated", nil
+	case unmatched:
+		s.log.ErrorContext(ctx, "an event of the payment provider is this shop's, and matches nothing in the database: read docs/payments.md, PaymentEventUnmatched",
+			"event", h.id, "type", h.kind, "attempt", h.attempt, "session", h.session, "intent", h.intent)
+	case matched, otherType:
+		return "stored", nil
+	}
+	return result, nil
+}
+
+// shorten returns the beginning of a text that a log line shows.
+func shorten(text string) string {
+	const most = 64 // characters: enough to recognize an id; more would fill the log
+	return fmt.Sprintf("%.*q", most, text)
+}
+
+// modeOf returns the mode of an API key: "live" or "test".
+func modeOf(key string) string {
+	if strings.Contains(key, "_live_") {
+		return "live"
+	}
+	return "test"
 }

@@ -1,24 +1,36 @@
--- Stores the id of an event about a refund at the provider, and makes the refund of the payment due for a check now.
--- Returns whether the event is new, and the refund, if there is one. A refund that has ended is checked too: one that the
--- provider has confirmed can still fail at the customer's bank, and an operator can return the money of one that failed.
+-- Stores the id of an event about a refund, a charge or a dispute of a payment, and makes refunds of the payment due for a
+-- check now: the refund that the event names, or all of them. Returns the outcome of the event, '' for a repeated one, and
+-- the refunds, in one row each. A refund that has ended is checked too: one that the provider has confirmed can still fail
+-- at the customer's bank, and an operator can return the money of one that failed.
 --
--- $1 event id · $2 event type · $3 payment intent · $4 kind of the outbox row
+-- $1 event id · $2 event type · $3 payment intent · $4 kind of the outbox rows · $5 refund id or NULL
+-- $6 true: the event names this deployment · $7 true: the event is about a dispute
 WITH event AS (
-    INSERT INTO provider_events (id, type) VALUES ($1::text, $2::text)
+    INSERT INTO provider_events (id, type, outcome)
+    SELECT $1::text, $2::text, CASE
+        WHEN EXISTS (SELECT FROM payment_attempts WHERE payment_intent = $3::text) THEN 'matched'
+        WHEN $6::boolean THEN 'unmatched' ELSE 'foreign' END
     ON CONFLICT DO NOTHING
-    RETURNING id, received_at
+    RETURNING id, received_at, outcome
+),
+read AS (
+    -- A dispute, and a refund that the shop has not made, are read from the provider's books.
+    UPDATE payment_books SET next_run = least(next_run, e.received_at + interval '1 min')
+    FROM event e
+    WHERE $7::boolean OR $5::uuid IS NULL
 ),
 checked AS (
     UPDATE refunds r SET next_check = e.received_at
     FROM event e, payment_attempts a
-    WHERE a.payment_intent = $3::text AND r.attempt_id = a.id
+    WHERE a.payment_intent = $3::text AND r.attempt_id = a.id AND r.state <> 'settled_outside'
+      AND NOT $7::boolean AND ($5::uuid IS NULL OR r.id = $5::uuid)
     RETURNING r.id, r.next_check
 ),
 owed AS (
     INSERT INTO outbox (kind, task_id, due_at)
-    SELECT $4::text, id::text, next_check FROM checked
+    SELECT $4::text, id::text, next_check FROM checked ORDER BY id
     ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
 )
-SELECT e.id IS NOT NULL AS stored, coalesce(c.id::text, '') AS task, c.next_check AS due_at,
+SELECT coalesce(e.outcome, '') AS outcome, coalesce(c.id::text, '') AS task, c.next_check AS due_at,
        clock_timestamp() AS server_time
 FROM (VALUES (true)) AS always LEFT JOIN event e ON true LEFT JOIN checked c ON true

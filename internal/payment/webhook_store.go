@@ -5,6 +5,8 @@ import (
 	_ "embed"
 	"fmt"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 var (
@@ -12,25 +14,40 @@ var (
 	webhookSQL string
 	//go:embed webhook_refund.sql
 	webhookRefundSQL string
+	//go:embed forget.sql
+	forgetSQL string
 )
 
-// received is the row that webhook.sql and webhook_refund.sql return.
+// received is a row that webhook.sql and webhook_refund.sql return.
 type received struct {
-	Stored     bool
+	Outcome    string // of the event; "": it was stored before
 	Task       string // "": nothing is due
 	DueAt      time.Time
 	ServerTime time.Time
 }
 
-// storeEvent stores an event, and makes the attempt or the refund that it names due for a check, in one transaction.
-func (s *Store) storeEvent(ctx context.Context, e *event) (row received, err error) {
-	if e.intent != "" {
-		_, err = s.row(ctx, &row, webhookRefundSQL, e.id, e.eventType, e.intent, RefundKind)
+// storeEvent stores an event, and makes the attempt or the refunds that it names due for a check, in one transaction. It
+// returns at least one row. kinds are the kinds of the tasks that check an attempt.
+func (s *Store) storeEvent(ctx context.Context, h *hint, kinds []string) (rows []received, err error) {
+	if h.outcome == "" && h.intent != "" {
+		err = s.rows(ctx, &rows, webhookRefundSQL, h.id, h.kind, h.intent, RefundKind, h.refund, h.ours, h.dispute)
 	} else {
-		_, err = s.row(ctx, &row, webhookSQL, e.id, e.eventType, e.attempt, e.session, SettleKind)
+		var outcome any // NULL if ""
+		if h.outcome != "" {
+			outcome = h.outcome
+		}
+		err = s.rows(ctx, &rows, webhookSQL, h.id, h.kind, h.attempt, h.session, kinds, h.success, outcome)
 	}
 	if err != nil {
-		return received{}, fmt.Errorf("store event %s: %w", e.id, err)
+		return nil, fmt.Errorf("store event %s: %w", h.id, err)
 	}
-	return row, nil
+	return rows, nil
+}
+
+// forget ends the checks of a session that is not the attempt's.
+func (s *Store) forget(ctx context.Context, id uuid.UUID, session string) error {
+	if err := s.db.WithContext(ctx).Exec(forgetSQL, id, session).Error; err != nil {
+		return fmt.Errorf("forget the session of attempt %s: %w", id, err)
+	}
+	return nil
 }

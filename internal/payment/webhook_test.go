@@ -186,8 +186,8 @@ func TestConcurrentDeliveries(t *testing.T) {
 	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM outbox WHERE kind = 'payment.settle' AND task_id = $1 AND due_at <= now()`, o.ID.String()); n != 1 {
 		t.Errorf("%d settle tasks are owed now, want 1", n)
 	}
-	if n, err := testutil.GatherAndCount(s.metrics, "payment_webhooks_total"); n != 3 || err != nil {
-		t.Errorf("payment_webhooks_total has %d series, error %v; want 3", n, err)
+	if n, err := testutil.GatherAndCount(s.metrics, "payment_webhooks_total"); n != 7 || err != nil {
+		t.Errorf("payment_webhooks_total has %d series, error %v; want 7", n, err)
 	}
 }
 

@@ -36,6 +36,13 @@ func Unavailable(err error) bool {
 		errors.Is(err, driver.ErrBadConn) || pgconn.SafeToRetry(err)
 }
 
+// Rejected reports whether PostgreSQL answered that the statement, or one of its values, is wrong. The same statement
+// would fail again.
+func Rejected(err error) bool {
+	_, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && !Unavailable(err)
+}
+
 // StatementTimedOut reports whether PostgreSQL ended a statement because it ran longer than statement_timeout. [Unavailable]
 // reports true for such an error too, although the rows of the statement may be the cause.
 func StatementTimedOut(err error) bool { return hasCode(err, "57014") }

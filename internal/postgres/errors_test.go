@@ -44,3 +44,15 @@ func TestRetryDeadlock(t *testing.T) {
 		}
 	}
 }
+
+// TestRejected checks that only answers of the server about the statement are rejections.
+func TestRejected(t *testing.T) {
+	for code, want := range map[string]bool{"22021": true, "23505": true, "54000": true, "40P01": false, "57014": false, "53300": false} {
+		if got := postgres.Rejected(fmt.Errorf("store: %w", &pgconn.PgError{Code: code})); got != want {
+			t.Errorf("SQLSTATE %q: Rejected returns %v, want %v", code, got, want)
+		}
+	}
+	if postgres.Rejected(errors.New("sql: database is closed")) || postgres.Rejected(nil) {
+		t.Error("Rejected reports errors that are not the server's")
+	}
+}

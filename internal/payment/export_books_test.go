@@ -1,0 +1,4 @@
+package payment
+
+// WantedEvents are the types of event that the documentation must name.
+var WantedEvents = wantedEvents
