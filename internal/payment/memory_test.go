@@ -196,6 +196,28 @@ func (m *memory) end(intent string, state payment.RefundState) {
 	}
 }
 
+// entries returns the ledger by session.
+func (m *memory) entries() (all []ledgerEntry) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, s := range m.sessions {
+		e := ledgerEntry{Attempt: s.Attempt, Session: s.ID, Intent: s.Intent}
+		for _, row := range m.ledger {
+			switch {
+			case row.Intent != s.Intent:
+			case row.Kind == payment.Captured:
+				e.Captured += row.AmountCents
+			case row.Kind == payment.Refunded:
+				e.Refunded += row.AmountCents
+			case row.Kind == payment.RefundFailed:
+				e.Refunded -= row.AmountCents
+			}
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
 // newMemoryShop returns a shop whose provider is in memory.
 func newMemoryShop(t testing.TB) *shop {
 	t.Helper()

@@ -76,14 +76,15 @@ func Add(p *app.Process, o Options, customers *rest.Tokens, orders *order.Servic
 	provider := NewStripe(StripeConfig{URL: o.StripeURL, Key: o.StripeKey})
 	p.OnClose(provider.Close)
 	calls := NewCalls(provider, p.Log)
-	settle, refund := p.NewKind(SettleKind), p.NewKind(RefundKind)
+	settle, confirm, refund := p.NewKind(SettleKind), p.NewKind(ConfirmKind), p.NewKind(RefundKind)
 	orders.HoldBy(SettleKind, settle.Publisher)
 	store := NewStore(p.DB)
 	s := NewService(store, calls,
-		Publishers{Cancel: orders.Publisher(), Settle: settle.Publisher, Refund: refund.Publisher}, orders,
+		Publishers{Cancel: orders.Publisher(), Settle: settle.Publisher, Confirm: confirm.Publisher, Refund: refund.Publisher}, orders,
 		Config{Grace: o.PaymentGrace, Mode: modeOf(o.StripeKey), WebhookSecrets: o.webhookSecrets(), Pages: strings.TrimRight(o.PublicURL, "/")}, p.Log, p.Metrics)
 	smallBatches := delay.WorkerConfig{Batch: BatchSize}
 	settle.Handle(s.Settle, smallBatches, s.Attempts())
+	confirm.Handle(s.Confirm, smallBatches, s.Asked())
 	refund.Handle(s.SendRefunds, smallBatches, s.Refunds())
 	p.Metrics.MustRegister(NewCollector(store))
 	p.Invariant(func(ctx context.Context, bound time.Duration) ([]deadline.Violation, error) {

@@ -192,6 +192,9 @@ type ledgerEntry struct {
 
 func (s *shop) ledger(t testing.TB) []ledgerEntry {
 	t.Helper()
+	if s.mem != nil {
+		return s.mem.entries()
+	}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.simURL+"/sim/ledger", nil)
 	testenv.Must(t, err)
 	res, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)

@@ -33,9 +33,10 @@ type publisher interface {
 
 // Publishers holds the publishers of the kinds of task that payments owe.
 type Publishers struct {
-	Cancel publisher // of [order.CancelKind]
-	Settle publisher // of [SettleKind]
-	Refund publisher // of [RefundKind]
+	Cancel  publisher // of [order.CancelKind]
+	Settle  publisher // of [SettleKind]
+	Confirm publisher // of [ConfirmKind]
+	Refund  publisher // of [RefundKind]
 }
 
 // notifier tells open pages that an order of a customer, or one of its payments, has changed.

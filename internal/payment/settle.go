@@ -1,6 +1,7 @@
 package payment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,16 +62,20 @@ func (s *Service) handleTasks(
 // with a shorter time, the worker would try it many times before the session ends. A longer one delays the check.
 const minWait = 100 * time.Millisecond
 
-// settle asks the provider about those attempts of the orders that are due for a check. It returns the number of
+// settle asks the provider about those attempts of the orders that are due for a check: first about those that somebody
+// waits for, then about those whose orders hold stock after the deadline, then about the others. It returns the number of
 // attempts that ended, and an error if the database cannot be used.
 func (s *Service) settle(ctx context.Context, orders []uuid.UUID, actor deadline.Actor) (ended int, err error) {
 	attempts, err := s.store.take(ctx, orders)
 	if err != nil {
 		return 0, err
 	}
+	slices.SortStableFunc(attempts, func(a, b taken) int {
+		return cmp.Compare(slices.Index(classes, a.class()), slices.Index(classes, b.class()))
+	})
 	return s.each(ctx, len(attempts), func(i int) bool {
 		ended, err := s.settleOne(ctx, attempts[i], actor)
-		if err != nil && !attempts[i].Closing { // take.sql has set the next check, which may be minutes away
+		if err != nil && attempts[i].class() == ClassPoll { // take.sql has set the next check, which may be minutes away
 			err = errors.Join(err, s.store.checkSoon(ctx, attempts[i].ID))
 		}
 		s.logFailure(ctx, "attempt", attempts[i].ID, err)
@@ -141,6 +146,8 @@ func (s *Service) settleOne(ctx context.Context, a taken, actor deadline.Actor) 
 	case current.Expired:
 		err = s.close(ctx, a.ID, a.State, actor)
 		return err == nil, err
+	case a.AskedAt != nil:
+		return false, s.store.answered(ctx, a.ID, *a.AskedAt)
 	}
 	return false, nil
 }
@@ -149,14 +156,18 @@ func (s *Service) settleOne(ctx context.Context, a taken, actor deadline.Actor) 
 // session, and its answer is final. The provider refuses if the session is not open, for example because the customer has
 // paid before; then the session's own state decides. Without an answer, ask makes no other call.
 func (s *Service) ask(ctx context.Context, a taken) (Session, error) {
-	if a.Closing || a.State == Closed {
+	switch a.class() {
+	case ClassConfirm:
+		return s.confirm(ctx, a)
+	case ClassExpire:
 		expired, err := s.provider.Expire(ctx, a.SessionID)
 		if !isClass(err, Refused, Missing) {
 			return expired, err
 		}
 		return s.provider.Retrieve(ctx, ClassExpire, a.SessionID)
+	default:
+		return s.provider.Retrieve(ctx, ClassPoll, a.SessionID)
 	}
-	return s.provider.Retrieve(ctx, ClassPoll, a.SessionID)
 }
 
 // close closes an attempt and has its order cancelled when that is due. It does nothing if the attempt is not in the

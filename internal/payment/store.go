@@ -172,9 +172,10 @@ type taken struct {
 	ID        uuid.UUID
 	OrderID   uuid.UUID
 	State     State
-	SessionID string // "" if the provider has not answered with a session
-	Closing   bool   // reports whether the provider is to be asked to expire it
-	Stale     bool   // reports whether it is older than maxCreating
+	SessionID string     // "" if the provider has not answered with a session
+	Closing   bool       // reports whether the provider is to be asked to expire it
+	Stale     bool       // reports whether it is older than maxCreating
+	AskedAt   *time.Time // since when somebody waits for this check; nil: nobody does
 }
 
 // take takes those attempts of the orders that are due for a check.

@@ -8,7 +8,7 @@
 --
 -- $1 order ids · $2 age from which an attempt is stale, in microseconds
 WITH due AS MATERIALIZED (
-    SELECT a.id, a.opened_at, o.expires_at, least(o.expires_at, o.cancel_requested_at) AS closes_at,
+    SELECT a.id, a.opened_at, a.asked_at, o.expires_at, least(o.expires_at, o.cancel_requested_at) AS closes_at,
            clock_timestamp() AS at
     FROM payment_attempts a JOIN orders o ON o.id = a.order_id
     WHERE a.order_id = ANY ($1::uuid[]) AND a.next_check IS NOT NULL
@@ -21,10 +21,12 @@ SET closing = due.closes_at <= due.at,
         -- While an attempt is closing, its order holds stock: ask often, and ever less often during a long outage.
         WHEN due.closes_at <= due.at
             THEN due.at + least(greatest((due.at - due.closes_at) / 20, interval '2 s'), interval '1 min')
+        -- Somebody waits for the answer.
+        WHEN due.asked_at IS NOT NULL THEN due.at + least(greatest((due.at - due.asked_at) / 2, interval '1 s'), interval '30 s')
         -- A webhook usually reports a payment sooner than these checks.
         ELSE least(due.at + least(greatest((due.at - due.opened_at) / 2, interval '10 s'), interval '5 min'), due.expires_at)
     END
 FROM due
 WHERE a.id = due.id
-RETURNING a.id, a.order_id, a.state, coalesce(a.session_id, '') AS session_id, due.closes_at <= due.at AS closing,
+RETURNING a.id, a.order_id, a.state, coalesce(a.session_id, '') AS session_id, due.closes_at <= due.at AS closing, a.asked_at,
           due.at - due.opened_at >= $2::bigint * interval '1 microsecond' AS stale

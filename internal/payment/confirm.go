@@ -1,0 +1,75 @@
+package payment
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/shop/internal/deadline"
+	"example.com/shop/internal/delay"
+)
+
+// ConfirmKind is the kind of the tasks that settle attempts for which somebody waits: a customer who has paid, or who has
+// come back from the checkout. The id of a task is the id of an order. These tasks have a queue and a worker of their own,
+// so they never wait for the polls of unpaid checkouts, however many there are. What owes such a task also owes one of
+// [SettleKind], for a process of an older release knows only that.
+const ConfirmKind = "payment.confirm"
+
+// The statements of the checks that somebody waits for.
+var (
+	//go:embed pending_asked.sql
+	pendingAskedSQL string
+	//go:embed left_asked.sql
+	leftAskedSQL string
+	//go:embed answered.sql
+	answeredSQL string
+)
+
+// Confirm is the [delay.Handler] of [ConfirmKind]. It does what [Service.Settle] does. A task is done once the provider has
+// answered for the attempts that somebody waits for.
+func (s *Service) Confirm(ctx context.Context, tasks []delay.Task) ([]delay.Outcome, error) {
+	return s.handleTasks(ctx, tasks, s.settle, leftAskedSQL)
+}
+
+// Asked returns the table of [ConfirmKind]. Its ids are those of orders.
+func (s *Service) Asked() *Table {
+	return &Table{deadline.NewRows(s.store.db, pendingAskedSQL, unknownSQL), s.settle}
+}
+
+// class returns the class of the calls about an attempt.
+func (a taken) class() Class {
+	switch {
+	case a.AskedAt != nil:
+		return ClassConfirm
+	case a.Closing || a.State == Closed:
+		return ClassExpire
+	default:
+		return ClassPoll
+	}
+}
+
+// confirm returns the session of an attempt that somebody waits for. It asks for the session first, because its customer
+// has most likely paid: the provider would refuse to expire it.
+func (s *Service) confirm(ctx context.Context, a taken) (Session, error) {
+	current, err := s.provider.Retrieve(ctx, ClassConfirm, a.SessionID)
+	if err != nil || current.Paid || current.Expired || !a.Closing && a.State != Closed {
+		return current, err
+	}
+	expired, err := s.provider.Expire(ctx, a.SessionID)
+	if isClass(err, Refused) { // paid meanwhile: the next check finds it
+		return current, nil
+	}
+	return expired, err
+}
+
+// answered stores that the provider has answered for an attempt since somebody asked for it. If somebody has asked again
+// meanwhile, it stores nothing.
+func (s *Store) answered(ctx context.Context, id uuid.UUID, askedAt time.Time) error {
+	if err := s.db.WithContext(ctx).Exec(answeredSQL, id, askedAt).Error; err != nil {
+		return fmt.Errorf("store that the provider has answered for attempt %s: %w", id, err)
+	}
+	return nil
+}
