@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sony/gobreaker/v2"
 )
 
@@ -19,8 +20,10 @@ const (
 	opRefund   = "refund"
 )
 
-// Class is a class of calls to the provider. Each class has a breaker of its own, so that what fails in one of them does
-// not stop the others.
+var operations = []string{opCreate, opRetrieve, opExpire, opRefunds, opRefund}
+
+// Class is a class of calls to the provider. Each class has a part of the limits and a breaker of its own, so that what
+// fails in one of them does not stop the others.
 type Class string
 
 // The classes, from the one that customers wait for most to the one that can wait longest.
@@ -50,19 +53,25 @@ const (
 	throttlePause = 5 * time.Second
 )
 
-// Calls makes the calls to a provider. It adds to each a time limit, the breaker of its class and the log of an outage.
+// Calls makes the calls to a provider. It adds to each the limits of calls a second, a time limit, the breaker of its
+// class, metrics and the log of an outage.
 // All its errors are [*ProviderError]. It is safe for concurrent use.
 type Calls struct {
 	provider Provider
+	limiter  *limiter
 	log      *slog.Logger
+	metrics  callMetrics
 	breakers map[Class]*gobreaker.CircuitBreaker[struct{}]
 	mayWrite atomic.Pointer[func(ctx context.Context, operation string) error]
 	failing  atomic.Bool // the provider could not be used when it was called last
 }
 
-// NewCalls returns the calls to a provider.
-func NewCalls(p Provider, log *slog.Logger) *Calls {
-	c := &Calls{provider: p, log: log, breakers: map[Class]*gobreaker.CircuitBreaker[struct{}]{}}
+// NewCalls returns the calls to a provider. It registers its metrics with reg.
+func NewCalls(p Provider, l Limits, log *slog.Logger, reg prometheus.Registerer) *Calls {
+	c := &Calls{
+		provider: p, limiter: newLimiter(l), log: log, metrics: newCallMetrics(reg),
+		breakers: map[Class]*gobreaker.CircuitBreaker[struct{}]{},
+	}
 	for _, class := range classes {
 		c.breakers[class] = gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
 			Name:        string(class),
@@ -71,6 +80,9 @@ func NewCalls(p Provider, log *slog.Logger) *Calls {
 			// The provider works if it says that it is busy, or that a key may not do this.
 			IsExcluded:   func(err error) bool { return isClass(err, Busy, Denied, Blocked) },
 			IsSuccessful: func(err error) bool { return err == nil || !isClass(err, NoAnswer) },
+			OnStateChange: func(name string, _, to gobreaker.State) {
+				c.metrics.breaker(Class(name), to != gobreaker.StateClosed)
+			},
 		})
 	}
 	return c
@@ -121,7 +133,7 @@ func (c *Calls) Refund(ctx context.Context, r Return) (ProviderRefund, error) {
 	return call(ctx, c, ClassRefund, opRefund, func(ctx context.Context) (ProviderRefund, error) { return c.provider.Refund(ctx, r) })
 }
 
-// call makes one call.
+// call makes one call, as soon as the limits allow it.
 func call[T any](ctx context.Context, c *Calls, class Class, operation string, do func(context.Context) (T, error)) (answer T, err error) {
 	if guard := c.mayWrite.Load(); guard != nil && (operation == opCreate || operation == opExpire || operation == opRefund) {
 		if err := (*guard)(ctx, operation); err != nil {
@@ -129,11 +141,21 @@ func call[T any](ctx context.Context, c *Calls, class Class, operation string, d
 		}
 	}
 	_, err = c.breakers[class].Execute(func() (struct{}, error) {
+		if err := c.limiter.await(ctx, class, operation); err != nil {
+			c.metrics.waits.WithLabelValues(string(class), "gave_up").Inc()
+			return struct{}{}, err
+		}
+		c.metrics.waits.WithLabelValues(string(class), "took").Inc()
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
+		began := time.Now()
 		var err error
 		answer, err = do(ctx)
 		err = providerError(operation, err)
+		c.metrics.called(operation, err, time.Since(began))
+		if causeIs(err, TooManyCalls) {
+			c.limiter.throttled(operation, time.Now())
+		}
 		c.logChange(ctx, operation, err)
 		return struct{}{}, err
 	})

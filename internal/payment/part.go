@@ -23,6 +23,7 @@ var contract []byte
 // ProviderOptions are the options of every process that calls the payment provider. Without a key the process has no
 // payments.
 type ProviderOptions struct {
+	LimitOptions
 	StripeURL     string `name:"stripe-url" default:"https://api.stripe.com" help:"The URL of the payment provider's API: Stripe, or shop provider."`
 	StripeKey     string `name:"stripe-key" placeholder:"SECRET" help:"The secret key of the payment provider's API. Without it customers cannot pay at a checkout."`
 	StripeKeyFile string `name:"stripe-key-file" placeholder:"FILE" help:"The file with the provider's key, instead of --stripe-key."`
@@ -30,7 +31,7 @@ type ProviderOptions struct {
 
 // Check returns one error that names all options with wrong values.
 func (o ProviderOptions) Check() error {
-	return option.Join(option.CheckURL("stripe-url", o.StripeURL), option.Require(map[string]string{"stripe-url": o.StripeURL}))
+	return option.Join(o.LimitOptions.Check(), option.CheckURL("stripe-url", o.StripeURL), option.Require(map[string]string{"stripe-url": o.StripeURL}))
 }
 
 // Options are the options of payments of a process that serves.
@@ -75,7 +76,7 @@ func Add(p *app.Process, o Options, customers *rest.Tokens, orders *order.Servic
 	}
 	provider := NewStripe(StripeConfig{URL: o.StripeURL, Key: o.StripeKey})
 	p.OnClose(provider.Close)
-	calls := NewCalls(provider, p.Log)
+	calls := NewCalls(provider, o.limits(strings.Contains(o.StripeKey, "_live_")), p.Log, p.Metrics)
 	settle, confirm, refund := p.NewKind(SettleKind), p.NewKind(ConfirmKind), p.NewKind(RefundKind)
 	orders.HoldBy(SettleKind, settle.Publisher)
 	store := NewStore(p.DB)

@@ -113,4 +113,4 @@ const (
 // BatchSize is the largest number of tasks in a batch. All tasks of a batch call the provider at the same time: so the
 // handler has time for two calls that time out, one after the other. A larger number would mean more calls at the same
 // time; with a smaller one, a backlog would take longer.
-const BatchSize = 8
+const BatchSize = 16

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"example.com/shop/internal/payment"
 	"example.com/shop/internal/stripesim"
@@ -122,7 +123,7 @@ func (h *hook) serve(w http.ResponseWriter, r *http.Request, api http.Handler) {
 func (s *shop) resetBreaker(t testing.TB) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	s.SetCalls(payment.NewCalls(s.provider, log))
+	s.SetCalls(payment.NewCalls(s.provider, payment.Limits{}, log, prometheus.NewRegistry()))
 }
 
 // knob changes the provider's knobs.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"runtime/debug"
 	"slices"
 	"sync/atomic"
@@ -76,11 +77,21 @@ func (s *Service) settle(ctx context.Context, orders []uuid.UUID, actor deadline
 	return s.each(ctx, len(attempts), func(i int) bool {
 		ended, err := s.settleOne(ctx, attempts[i], actor)
 		if err != nil && attempts[i].class() == ClassPoll { // take.sql has set the next check, which may be minutes away
-			err = errors.Join(err, s.store.checkSoon(ctx, attempts[i].ID))
+			err = errors.Join(err, s.checkAgain(ctx, attempts[i].ID, err))
 		}
 		s.logFailure(ctx, "attempt", attempts[i].ID, err)
 		return ended
 	}), nil
+}
+
+// checkAgain sets the next check of an open attempt after an error. It comes soon, but not if the provider or the limits
+// say that there are too many calls: sooner checks would be even more.
+func (s *Service) checkAgain(ctx context.Context, id uuid.UUID, err error) error {
+	const soon = 10 * time.Second // with a shorter time, an outage would mean more calls in vain; with a longer one, it would seem longer
+	if e, ok := errors.AsType[*ProviderError](err); ok && e.Class == Busy {
+		return s.store.checkLater(ctx, id, e.RetryAfter+rand.N(e.RetryAfter+time.Second))
+	}
+	return s.store.checkSoon(ctx, id, soon+rand.N(soon))
 }
 
 // each calls do with the numbers 0 to n-1 of rows, at most [BatchSize] calls at the same time, and returns the number of

@@ -310,8 +310,8 @@ func TestTimeOutOfHungProvider(t *testing.T) {
 	if took := time.Since(began); done != 0 || locked != 0 || err != nil || took > 8*time.Second {
 		t.Errorf("TimeOut returns %d, %d, %v after %v; want nothing within 8 s", done, locked, err, took)
 	}
-	if n := s.calls.of("retrieve"); n > 8 {
-		t.Errorf("the provider was asked %d times, want at most 8", n)
+	if n := s.calls.of("retrieve"); n > payment.BatchSize {
+		t.Errorf("the provider was asked %d times, want at most a batch", n)
 	}
 	s.setAPI(t, "up")
 }

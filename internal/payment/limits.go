@@ -1,0 +1,187 @@
+package payment
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"example.com/shop/internal/option"
+)
+
+// LimitOptions are the options about the provider's limits. They are per account: all processes that use the account
+// share them.
+type LimitOptions struct {
+	StripeRate         float64 `name:"stripe-rate" default:"0" help:"The most calls a second that the provider accepts from the account. 0: 100 with a live key, 25 with a test key."`
+	StripeEndpointRate float64 `name:"stripe-endpoint-rate" default:"25" help:"The most calls a second of one operation that the provider accepts from the account."`
+	StripeProcesses    int     `name:"stripe-processes" default:"1" help:"The number of processes that call the provider. Each of them uses its part of the limits."`
+}
+
+// Check returns one error that names all options with wrong values.
+func (o LimitOptions) Check() error {
+	var errs []error
+	if o.StripeRate < 0 || o.StripeRate > 10_000 {
+		errs = append(errs, fmt.Errorf("%s is %v, want 0 to 10000", option.Name("stripe-rate"), o.StripeRate))
+	}
+	if o.StripeEndpointRate < 1 || o.StripeEndpointRate > 10_000 {
+		errs = append(errs, fmt.Errorf("%s is %v, want 1 to 10000", option.Name("stripe-endpoint-rate"), o.StripeEndpointRate))
+	}
+	if o.StripeProcesses < 1 || o.StripeProcesses > 1000 {
+		errs = append(errs, fmt.Errorf("%s is %d, want 1 to 1000", option.Name("stripe-processes"), o.StripeProcesses))
+	}
+	return option.Join(errs...)
+}
+
+// limits returns the limits of this process. live reports whether the key is a live one.
+func (o LimitOptions) limits(live bool) Limits {
+	rate := cmp.Or(o.StripeRate, 25)
+	if live {
+		rate = cmp.Or(o.StripeRate, 100)
+	}
+	n := float64(max(o.StripeProcesses, 1))
+	return Limits{Rate: rate / n, OperationRate: o.StripeEndpointRate / n}
+}
+
+// Limits are the most calls a second of a process. A field that is 0 means no limit.
+type Limits struct {
+	Rate          float64 // of all calls
+	OperationRate float64 // of the calls of one operation
+}
+
+// floors is the part of a bucket's tokens that a class leaves to the classes before it. So a class gets no token while
+// the more important ones need them, and no class waits in a queue behind another.
+var floors = map[Class]float64{ClassCreate: 0, ClassConfirm: 0.1, ClassExpire: 0.25, ClassRefund: 0.4, ClassPoll: 0.6}
+
+// waits is the longest time for which a call waits for a token. A poll does not wait: its worker has other attempts, and
+// its next check is later. With longer waits, the two calls of a check would not fit into the lease of its task.
+var waits = map[Class]time.Duration{ClassCreate: 2 * time.Second, ClassConfirm: 2 * time.Second, ClassExpire: time.Second, ClassRefund: time.Second}
+
+const (
+	// burstTime is the time whose tokens a bucket can hold. With a longer time, the provider could count more calls in one
+	// second than its limit; with a shorter one, a class would find no token after a call of the class before it.
+	burstTime = 500 * time.Millisecond
+	// minBurst is the least number of tokens that a bucket can hold. With fewer, the floor of polls would leave them none.
+	minBurst = 4
+	// shareOfClass is the part of the rate that each class may use whatever its floor, and minShare its least value in calls
+	// a second. So polls go on, slowly, while many customers pay. With a larger part, they would take the calls of those
+	// customers.
+	shareOfClass = 0.05
+	minShare     = 1
+	// pollWait is the least time after which a poll that got no token is tried again. With a shorter time, a backlog of polls
+	// would load the database; with a longer one, polls would be late.
+	pollWait = 5 * time.Second
+)
+
+// errNoToken is the error of a call that the limits of this process did not allow in time.
+var errNoToken = errors.New("the limits of calls a second allow no such call now")
+
+// limiter keeps the calls of a process within the limits of the provider.
+type limiter struct {
+	mu         sync.Mutex
+	limits     Limits
+	all        *bucket
+	operations map[string]*bucket
+	shares     map[Class]*bucket
+	pollsFrom  time.Time // polls are paused until then
+}
+
+func newLimiter(l Limits) *limiter {
+	m := &limiter{limits: l, all: newBucket(l.Rate), operations: map[string]*bucket{}, shares: map[Class]*bucket{}}
+	for _, class := range classes {
+		m.shares[class] = newBucket(max(l.Rate*shareOfClass, min(minShare, l.Rate)))
+		m.shares[class].burst = 1
+	}
+	return m
+}
+
+// bucket holds tokens, which come back with time. The number may be negative: then the use of a share is paid back first.
+type bucket struct {
+	rate, burst, tokens float64 // rate in tokens a second; 0: no limit
+	at                  time.Time
+}
+
+func newBucket(rate float64) *bucket {
+	burst := max(rate*burstTime.Seconds(), minBurst)
+	return &bucket{rate: rate, burst: burst, tokens: burst}
+}
+
+func (b *bucket) refill(now time.Time) {
+	if !b.at.IsZero() {
+		b.tokens += now.Sub(b.at).Seconds() * b.rate
+	}
+	b.tokens = min(b.tokens, b.burst)
+	b.at = now
+}
+
+// missing returns the time until the bucket has a token above a floor, which is a part of the burst; 0: it has one.
+func (b *bucket) missing(floor float64) time.Duration {
+	if b.rate == 0 {
+		return 0
+	}
+	tokens := floor*b.burst + 1 - b.tokens
+	return max(0, time.Duration(tokens/b.rate*float64(time.Second)))
+}
+
+// take takes a token for a call. If there is none, it returns the time after which there may be one.
+func (m *limiter) take(class Class, operation string, now time.Time) (wait time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if pause := m.pollsFrom.Sub(now); class == ClassPoll && pause > 0 {
+		return pause
+	}
+	one, share := m.operation(operation), m.shares[class]
+	for _, b := range []*bucket{m.all, one, share} {
+		b.refill(now)
+	}
+	wait = max(m.all.missing(floors[class]), one.missing(floors[class]))
+	if wait > 0 {
+		// The share may leave the other buckets in debt, which limits the sum of all calls, but not without end.
+		if share.missing(0) > 0 || m.all.tokens < -m.all.burst || one.tokens < 1-one.burst {
+			return min(wait, max(share.missing(0), time.Millisecond))
+		}
+		share.tokens--
+	}
+	m.all.tokens--
+	one.tokens--
+	return 0
+}
+
+func (m *limiter) operation(name string) *bucket {
+	if m.operations[name] == nil {
+		m.operations[name] = newBucket(m.limits.OperationRate)
+	}
+	return m.operations[name]
+}
+
+// await waits until a call may be made. Its error is a [*ProviderError] of class [Busy].
+func (m *limiter) await(ctx context.Context, class Class, operation string) error {
+	longest := waits[class]
+	for began := time.Now(); ; {
+		wait := m.take(class, operation, time.Now())
+		if wait == 0 {
+			return nil
+		}
+		if time.Since(began)+wait > longest {
+			return &ProviderError{Class: Busy, Operation: operation, RetryAfter: max(wait, pollWait), Err: errNoToken}
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return &ProviderError{Class: Busy, Operation: operation, RetryAfter: wait, Err: ctx.Err()}
+		}
+	}
+}
+
+// throttled notes that the provider has answered that it gets too many calls: other processes use the account, or a limit
+// is lower than the options say. It empties the bucket of the operation, and pauses polls.
+func (m *limiter) throttled(operation string, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	one := m.operation(operation)
+	one.refill(now)
+	one.tokens = min(one.tokens, 0)
+	m.pollsFrom = now.Add(throttlePause + rand.N(throttlePause))
+}

@@ -1,0 +1,269 @@
+package payment_test
+
+import (
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"example.com/shop/internal/payment"
+	"example.com/shop/internal/testenv"
+)
+
+// testLimits are Stripe's limits in test mode.
+var testLimits = payment.Limits{Rate: 25, OperationRate: 25}
+
+func newCalls(m *memory, l payment.Limits) *payment.Calls {
+	return payment.NewCalls(m, l, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+}
+
+// load calls do from some goroutines, one call after the other, and counts the calls without an error by class.
+type load struct {
+	done  sync.WaitGroup
+	stop  chan struct{}
+	calls sync.Map // by class: *atomic.Int64
+}
+
+func (l *load) add(class payment.Class, callers int, do func() error) {
+	count := new(atomic.Int64)
+	l.calls.Store(class, count)
+	for range callers {
+		l.done.Go(func() {
+			for {
+				select {
+				case <-l.stop:
+					return
+				default:
+				}
+				if err := do(); err == nil {
+					count.Add(1)
+				} else {
+					time.Sleep(10 * time.Millisecond) // of the bubble's clock
+				}
+			}
+		})
+	}
+}
+
+func (l *load) of(class payment.Class) int64 {
+	count, _ := l.calls.Load(class)
+	return count.(*atomic.Int64).Load()
+}
+
+// TestPriorities has each class want more calls than the limits allow. The calls in all stay within the limit, creates get
+// most, and each class gets its minimum share.
+func TestPriorities(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		calls := newCalls(m, payment.Limits{Rate: 100, OperationRate: 100})
+		session, err := calls.Create(t.Context(), payment.Checkout{Key: "first"})
+		testenv.Must(t, err)
+		l := &load{stop: make(chan struct{})}
+		create := func() error {
+			_, err := calls.Create(t.Context(), payment.Checkout{Key: "first"})
+			return err
+		}
+		retrieve := func(class payment.Class) func() error {
+			return func() error {
+				_, err := calls.Retrieve(t.Context(), class, session.ID)
+				return err
+			}
+		}
+		const seconds = 20
+		l.add(payment.ClassConfirm, 20, retrieve(payment.ClassConfirm))
+		l.add(payment.ClassPoll, 20, retrieve(payment.ClassPoll))
+		time.Sleep(seconds * time.Second)
+		if polls, confirms := l.of(payment.ClassPoll), l.of(payment.ClassConfirm); polls < 4*seconds || polls > 8*seconds || confirms < 90*seconds {
+			t.Errorf("in %d s: %d polls and %d confirmed, want about 5 and 95 a second", seconds, polls, confirms)
+		}
+		before := l.of(payment.ClassConfirm)
+		l.add(payment.ClassCreate, 20, create)
+		time.Sleep(seconds * time.Second)
+		if n := l.of(payment.ClassCreate); n < 80*seconds {
+			t.Errorf("in %d s: %d creates, want at least 80 a second", seconds, n)
+		}
+		if n := l.of(payment.ClassConfirm) - before; n < 4*seconds {
+			t.Errorf("in %d s of creates: %d confirmed, want at least 4 a second", seconds, n)
+		}
+		close(l.stop)
+		l.done.Wait()
+		if n := m.count("create") + m.count("retrieve"); n > 100*(2*seconds+3) {
+			t.Errorf("%d calls in %d s, want at most 100 a second", n, 2*seconds)
+		}
+	})
+}
+
+// TestTwoThousandClosings expires 2,000 sessions with one deadline at 25 calls a second, with the slots of one worker and
+// a provider that takes 0.8 s a call. It takes less than the grace of 2 minutes.
+func TestTwoThousandClosings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		m.delay = 800 * time.Millisecond
+		unlimited, calls := newCalls(m, payment.Limits{}), newCalls(m, testLimits)
+		sessions := make(chan string, 2000)
+		for i := range cap(sessions) {
+			m.sessions[string(rune(i))] = &payment.Session{ID: string(rune(i))}
+			sessions <- string(rune(i))
+		}
+		testenv.Must(t, func() error { _, err := unlimited.Retrieve(t.Context(), payment.ClassPoll, "\x01"); return err }())
+		l := &load{stop: make(chan struct{})}
+		l.add(payment.ClassPoll, 16, func() error { // meanwhile other checkouts are polled
+			_, err := calls.Retrieve(t.Context(), payment.ClassPoll, "\x01")
+			return err
+		})
+		began := time.Now()
+		var workers sync.WaitGroup
+		for range 2 * payment.BatchSize {
+			workers.Go(func() {
+				for {
+					select {
+					case id := <-sessions:
+						if _, err := calls.Expire(t.Context(), id); err != nil {
+							sessions <- id // its next check
+						}
+					default:
+						return
+					}
+				}
+			})
+		}
+		workers.Wait()
+		took := time.Since(began)
+		close(l.stop)
+		l.done.Wait()
+		t.Logf("2,000 sessions were expired in %v", took)
+		if took > grace {
+			t.Errorf("2,000 sessions were expired in %v, want within the grace of %v", took, grace)
+		}
+	})
+}
+
+// TestBreakersOfClasses has one class of calls fail, and checks that the others go on.
+func TestBreakersOfClasses(t *testing.T) {
+	m := newMemory()
+	calls := newCalls(m, payment.Limits{})
+	session, err := calls.Create(t.Context(), payment.Checkout{Key: "first"})
+	testenv.Must(t, err)
+	retrieve := func(class payment.Class) error {
+		_, err := calls.Retrieve(t.Context(), class, session.ID)
+		return err
+	}
+	for class, opens := range map[payment.ErrorClass]bool{
+		payment.Busy: false, payment.Denied: false, payment.Missing: false, payment.Refused: false, payment.NoAnswer: true,
+	} {
+		m.fail("retrieve", failed(class, ""))
+		for range 6 {
+			if retrieve(payment.ClassPoll) == nil {
+				t.Fatal("the call succeeds, want the error of the provider")
+			}
+		}
+		m.fail("retrieve", nil)
+		if err := retrieve(payment.ClassPoll); (err != nil) != opens {
+			t.Errorf("after errors of class %d: %v; want an open breaker: %v", class, err, opens)
+		}
+		if err := retrieve(payment.ClassConfirm); err != nil {
+			t.Errorf("after errors of class %d in polls, another class fails: %v", class, err)
+		}
+		calls = newCalls(m, payment.Limits{})
+	}
+}
+
+// TestThrottled checks that polls pause after the provider says that it gets too many calls, and that nothing else does.
+func TestThrottled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		calls := newCalls(m, testLimits)
+		session, err := calls.Create(t.Context(), payment.Checkout{Key: "first"})
+		testenv.Must(t, err)
+		m.fail("retrieve", failed(payment.Busy, payment.TooManyCalls))
+		if _, err := calls.Retrieve(t.Context(), payment.ClassPoll, session.ID); err == nil {
+			t.Fatal("the call succeeds, want the error of the provider")
+		}
+		m.fail("retrieve", nil)
+		before := m.count("retrieve")
+		time.Sleep(5 * time.Second)
+		_, err = calls.Retrieve(t.Context(), payment.ClassPoll, session.ID)
+		if e, ok := errors.AsType[*payment.ProviderError](err); !ok || e.Class != payment.Busy || e.RetryAfter < 5*time.Second || m.count("retrieve") != before {
+			t.Errorf("a poll after the answer gives %v and makes %d calls; want busy and none", err, m.count("retrieve")-before)
+		}
+		if _, err := calls.Retrieve(t.Context(), payment.ClassConfirm, session.ID); err != nil {
+			t.Errorf("a check that somebody waits for fails: %v", err)
+		}
+		time.Sleep(6 * time.Second)
+		if _, err := calls.Retrieve(t.Context(), payment.ClassPoll, session.ID); err != nil {
+			t.Errorf("a poll after the pause fails: %v", err)
+		}
+	})
+}
+
+// TestBusySlowsPolls checks when an attempt is checked again after an error: soon if the provider did not answer, and later
+// if there are too many calls.
+func TestBusySlowsPolls(t *testing.T) {
+	s := newMemoryShop(t)
+	busy := &payment.ProviderError{Class: payment.Busy, RetryAfter: 20 * time.Minute, Err: errors.New("busy")}
+	for name, test := range map[string]struct {
+		err      error
+		prepare  func(id string)
+		from, to time.Duration
+	}{
+		"no answer":     {failed(payment.NoAnswer, ""), nil, 8 * time.Second, 20 * time.Second},
+		"denied":        {failed(payment.Denied, ""), nil, 8 * time.Second, 20 * time.Second},
+		"busy":          {busy, nil, 19 * time.Minute, 41 * time.Minute},
+		"busy, asked":   {busy, func(id string) { s.exec(t, `UPDATE payment_attempts SET asked_at = now() WHERE order_id = $1`, id) }, 0, 2 * time.Second},
+		"busy, closing": {busy, func(id string) { s.exec(t, `UPDATE orders SET cancel_requested_at = now() WHERE id = $1`, id) }, 0, 3 * time.Second},
+		"busy, moments": {failed(payment.Busy, payment.KeyInUse), nil, 8 * time.Second, 11 * time.Minute}, // as take.sql says
+	} {
+		s.resetBreaker(t)
+		o, a := s.placeOpen(t)
+		s.shift(t, o.ID, 4*time.Minute)
+		if test.prepare != nil {
+			test.prepare(o.ID.String())
+		}
+		s.mem.fail("", test.err)
+		left, again := s.settle(t, o.ID)
+		s.mem.fail("", nil)
+		if !again || left < test.from || left > test.to {
+			t.Errorf("%s: due again in %v, %v; want in %v to %v", name, left, again, test.from, test.to)
+		}
+		s.settleNow(t, o.ID)
+		_ = a
+	}
+}
+
+// TestCallsOfACheckout counts the calls for a checkout. The figures are in docs/payments.md.
+func TestCallsOfACheckout(t *testing.T) {
+	s := newMemoryShop(t)
+	count := func() int { return s.mem.count("create") + s.mem.count("retrieve") + s.mem.count("expire") }
+	for name, test := range map[string]struct {
+		most int
+		do   func(t *testing.T)
+	}{
+		"paid": {2, func(t *testing.T) {
+			o, a := s.placeOpen(t)
+			s.pay(t, a.CheckoutURL)
+			s.ask(t, o.ID)
+			s.confirm(t, o.ID)
+			s.settle(t, o.ID)
+			s.wantOrder(t, o, "paid")
+		}},
+		"closed by its customer": {2, func(t *testing.T) {
+			o, _ := s.placeOpen(t)
+			s.cancel(t, o)
+			s.settle(t, o.ID)
+			s.cancelDue(t, o.ID)
+			s.wantOrder(t, o, "cancelled customer")
+		}},
+	} {
+		before := count()
+		test.do(t)
+		if n := count() - before; n > test.most {
+			t.Errorf("%s: %d calls, want at most %d", name, n, test.most)
+		}
+	}
+	s.check(t)
+}
