@@ -110,7 +110,11 @@ func (c *Calls) Clock() time.Time { return c.provider.Clock() }
 
 // Create is [Checkouts.Create].
 func (c *Calls) Create(ctx context.Context, checkout Checkout) (Session, error) {
-	return call(ctx, c, ClassCreate, opCreate, func(ctx context.Context) (Session, error) { return c.provider.Create(ctx, checkout) })
+	s, err := call(ctx, c, ClassCreate, opCreate, func(ctx context.Context) (Session, error) { return c.provider.Create(ctx, checkout) })
+	if class, failed := classOf(err); failed && !causeIs(err, KeyInUse) { // the other call with the key makes the session
+		c.metrics.refused.WithLabelValues(results[class]).Inc()
+	}
+	return s, err
 }
 
 // Retrieve is [Checkouts.Retrieve].

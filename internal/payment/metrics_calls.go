@@ -13,6 +13,7 @@ type callMetrics struct {
 	seconds  *prometheus.HistogramVec
 	breakers *prometheus.GaugeVec
 	waits    *prometheus.CounterVec
+	refused  *prometheus.CounterVec
 }
 
 // results are the values of the label result, by class of error.
@@ -40,6 +41,10 @@ func newCallMetrics(reg prometheus.Registerer) callMetrics {
 			Name: "payment_provider_waits_total",
 			Help: "Calls that the limits of calls a second let pass (took) or not in time (gave_up), by class.",
 		}, []string{"class", "result"}),
+		refused: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "payment_checkouts_refused_total",
+			Help: "Checkouts that a customer asked for and did not get, by cause: the class of the provider's error.",
+		}, []string{"cause"}),
 	}
 	// These series begin at 0 now, because increase() does not count the event with which a series begins.
 	for _, operation := range operations {
@@ -47,6 +52,9 @@ func newCallMetrics(reg prometheus.Registerer) callMetrics {
 		for _, result := range results {
 			m.calls.WithLabelValues(operation, result)
 		}
+	}
+	for _, result := range results {
+		m.refused.WithLabelValues(result)
 	}
 	for _, class := range classes {
 		m.breaker(class, false)
