@@ -139,6 +139,28 @@ func TestPendingAsked(t *testing.T) {
 	s.mem.fail("", nil)
 }
 
+// TestPaidEventAsks checks which events say that somebody waits, and which tasks they owe. The table of each kind has the
+// row, because the reconciler compares the two.
+func TestPaidEventAsks(t *testing.T) {
+	s := newMemoryShop(t)
+	for kind, asks := range map[string]bool{"checkout.session.completed": true, "checkout.session.expired": false} {
+		o, a := s.placeOpen(t)
+		s.settles.Take()
+		s.exec(t, `DELETE FROM outbox`)
+		s.deliver(t, eventBody("evt_"+o.ID.String(), kind, "v", sessionObject("cs_x", a.ID.String(), "test")))
+		s.wantOwed(t, payment.SettleKind, o.ID.String())
+		if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM outbox WHERE kind = $1`, payment.ConfirmKind); (n == 1) != asks {
+			t.Errorf("%s: %d tasks %s are owed, want one: %v", kind, n, payment.ConfirmKind, asks)
+		}
+		page, _, err := s.Asked().Pending(t.Context(), "", reconcile.All, 10)
+		testenv.Must(t, err)
+		if settles, confirms := s.settles.Take(), s.confirms.Take(); len(settles) != 1 || (len(confirms) == 1) != asks || (len(page) == 1) != asks {
+			t.Errorf("%s: published %v and %v, and the table has %v; want an asked check: %v", kind, settles, confirms, page, asks)
+		}
+		s.confirm(t, o.ID)
+	}
+}
+
 // TestAskedChecksGoFirst has many unpaid checkouts that are due for a poll, and a slow provider. Customers who have paid
 // must not wait for the polls, whatever their number.
 func TestAskedChecksGoFirst(t *testing.T) {
@@ -155,12 +177,15 @@ func TestAskedChecksGoFirst(t *testing.T) {
 		if i%(unpaid/paid) == 0 {
 			s.pay(t, a.CheckoutURL)
 			payers = append(payers, o)
-			confirms = append(confirms, delay.Task{ID: o.ID.String()})
 		}
 	}
 	s.exec(t, `UPDATE payment_attempts SET next_check = now()`)
 	for _, o := range payers {
-		s.ask(t, o.ID)
+		a := s.latest(t, o)
+		s.deliver(t, eventBody("evt_"+o.ID.String(), "checkout.session.completed", "v", sessionObject("cs_"+a.ID.String(), a.ID.String(), "test")))
+	}
+	for _, msg := range s.confirms.Take() {
+		confirms = append(confirms, delay.Task{ID: msg.ID})
 	}
 	s.mem.delay = callTime
 	began := time.Now()

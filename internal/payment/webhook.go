@@ -190,7 +190,13 @@ func (s *Service) takeEvent(ctx context.Context, h *hint) (result string, err er
 			"event", shorten(h.id), "type", shorten(h.kind), "session", shorten(h.session), "intent", shorten(h.intent))
 		return "unusable", nil
 	}
-	kinds := []string{SettleKind}
+	kinds, publishers := []string{SettleKind}, []publisher{s.publish.Settle}
+	switch {
+	case h.intent != "":
+		publishers = []publisher{s.publish.Refund}
+	case h.success: // somebody waits for the check
+		kinds, publishers = append(kinds, ConfirmKind), append(publishers, s.publish.Confirm)
+	}
 	rows, err := s.store.storeEvent(ctx, h, kinds)
 	if postgres.Rejected(err) {
 		s.log.ErrorContext(ctx, "an event of the payment provider cannot be stored; it is ignored", "event", h.id, "type", h.kind, "error", err)
@@ -199,14 +205,13 @@ func (s *Service) takeEvent(ctx context.Context, h *hint) (result string, err er
 	if err != nil {
 		return "", err
 	}
-	publish := s.publish.Settle
-	if h.intent != "" {
-		publish = s.publish.Refund
-	}
 	for _, row := range rows {
 		result = row.Outcome
-		if row.Task != "" {
-			publish.Publish(ctx, delay.At(row.Task, row.DueAt, row.ServerTime))
+		if row.Task == "" {
+			continue
+		}
+		for _, p := range publishers {
+			p.Publish(ctx, delay.At(row.Task, row.DueAt, row.ServerTime))
 		}
 	}
 	switch result {
