@@ -30,7 +30,7 @@ func newMetrics(reg prometheus.Registerer) metrics {
 		}),
 		refunds: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "payment_refunds_total",
-			Help: "Refunds that reached a state: owed, sent, confirmed or failed.",
+			Help: "Refunds that reached a state: owed, sent, confirmed, failed or settled_outside.",
 		}, []string{"state"}),
 		webhooks: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "payment_webhooks_total",
@@ -41,7 +41,7 @@ func newMetrics(reg prometheus.Registerer) metrics {
 	for _, state := range []State{Succeeded, Closed} {
 		m.ended.WithLabelValues(string(state))
 	}
-	for _, state := range []RefundState{Owed, Sent, Confirmed, Failed} {
+	for _, state := range []RefundState{Owed, Sent, Confirmed, Failed, SettledOutside} {
 		m.refunds.WithLabelValues(string(state))
 	}
 	for _, result := range []string{"stored", "repeated", "rejected", unmatched, foreign, otherMode, "unusable"} {

@@ -77,20 +77,30 @@ type Attempt struct {
 // RefundState is the state of a refund.
 type RefundState string
 
-// The states of a refund.
+// The states of a refund. A confirmed one may still fail. Only an operator moves a failed one, but for this: if the
+// provider returns the money after all, it is confirmed.
 const (
-	Owed      RefundState = "owed"      // not known to the provider
-	Sent      RefundState = "sent"      // the provider has it, and has not confirmed it yet
-	Confirmed RefundState = "confirmed" // the provider has returned the money
-	Failed    RefundState = "failed"    // the provider could not return the money: an operator must act
+	Owed           RefundState = "owed"            // not known to the provider
+	Sent           RefundState = "sent"            // the provider has it, and has not confirmed it yet
+	Confirmed      RefundState = "confirmed"       // the provider has returned the money
+	Failed         RefundState = "failed"          // the provider could not return the money: an operator must act
+	SettledOutside RefundState = "settled_outside" // final: an operator has settled a failed one in another way
 )
 
-// Reason is the reason why succeed.sql refunds a success:
-//
-//	late       the order was cancelled, its hold had ended, or the attempt was closed before
-//	duplicate  the order was paid before
-//	mismatch   the amount or the currency is not that of the order
+// Reason is the reason of a refund.
 type Reason string
+
+// The first three refunds are automatic: succeed.sql owes one of the whole for a success that does not pay its order. The
+// others return money of a success that paid its order.
+const (
+	Late      Reason = "late"      // the order was cancelled, its hold had ended, or the attempt was closed before
+	Duplicate Reason = "duplicate" // the order was paid before
+	Mismatch  Reason = "mismatch"  // the amount or the currency is not that of the order
+	Requested Reason = "requested" // an operator asked for it
+	ByHand    Reason = "by_hand"   // it was made at the provider, without the shop
+)
+
+func (r Reason) automatic() bool { return r == Late || r == Duplicate || r == Mismatch }
 
 // Refund is the refund of an attempt whose success did not pay the order.
 type Refund struct {

@@ -1,6 +1,7 @@
 package payment
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -40,7 +41,7 @@ func (s *Service) sendRefund(ctx context.Context, r takenRefund) (ended bool, er
 		return false, err
 	}
 	next, missing := r.progress(known)
-	if missing > 0 && r.State != Failed { // an operator decides about a refund that failed
+	if missing > 0 {
 		sent, err := s.provider.Refund(ctx, Return{
 			Refund: r.ID.String(), Try: r.Try, Intent: r.PaymentIntent, AmountCents: missing, Key: fmt.Sprintf("%s-%d", r.ID, r.Try),
 		})
@@ -50,40 +51,57 @@ func (s *Service) sendRefund(ctx context.Context, r takenRefund) (ended bool, er
 		case err != nil:
 			return false, err
 		}
-		next, _ = r.progress(append(known, sent))
+		next, _ = r.progress(append([]ProviderRefund{sent}, known...))
 	}
 	err = s.moveRefund(ctx, r, next)
-	return err == nil && (next.state == Confirmed || next.state == Failed), err
+	return err == nil && next.state != r.State && (next.state == Confirmed || next.state == Failed), err
 }
 
 // progress compares a refund with the refunds of its payment at the provider. It returns the step that the refund takes
-// if nothing more is sent, and the amount that must be sent.
+// if nothing more is sent, and the amount that must be sent. Nothing is sent for a refund that the provider has confirmed
+// or that failed, even if its money is missing: an operator decides about it.
 func (r takenRefund) progress(known []ProviderRefund) (step refundStep, missing int64) {
 	var active, confirmed int64
-	step.state = Sent
+	var id, failure, failedByHand string // id: of the latest refund at the provider that counts
 	for _, k := range known {
 		switch {
-		case k.State == Failed && k.Try == r.Try:
-			step.err = "the payment provider could not return the money: " + k.Reason
-		case k.State == Failed: // an earlier try
-		default:
-			step.providerID = k.ID
+		case !r.counts(k):
+		case k.State != Failed:
+			if id == "" {
+				id = k.ID
+			}
 			active += k.AmountCents
 			if k.State == Confirmed {
 				confirmed += k.AmountCents
 			}
+		case k.Refund != r.ID.String():
+			failedByHand = "a refund that was made at the payment provider failed: " + k.Reason
+		case k.Try == r.Try: // not an earlier one
+			failure = "the payment provider could not return the money: " + k.Reason
 		}
 	}
 	switch {
 	case confirmed >= r.AmountCents:
-		return refundStep{state: Confirmed, providerID: step.providerID}, 0
+		return refundStep{state: Confirmed, providerID: id}, 0
+	case r.State == Failed:
+		return refundStep{state: Failed, err: r.Error}, 0
+	case r.State == Confirmed:
+		return refundStep{state: Failed, err: cmp.Or(failure, failedByHand, "the payment provider has less of the refund than it confirmed")}, 0
 	case active >= r.AmountCents:
-		return refundStep{state: Sent, providerID: step.providerID}, 0
-	case step.err != "":
-		return refundStep{state: Failed, err: step.err}, 0
+		return refundStep{state: Sent, providerID: id}, 0
+	case failure != "":
+		return refundStep{state: Failed, err: failure}, 0
 	default:
-		return step, r.AmountCents - active
+		return refundStep{state: Sent, providerID: id}, r.AmountCents - active
 	}
+}
+
+// counts reports whether a refund at the provider returns money of r. An automatic refund returns all of its payment, and
+// is the only one of it: whatever the provider has returned counts, also what an operator returned there, and what the
+// shop returned before its database was restored to an older copy. For other refunds the provider's metadata decides, so
+// that no refund at the provider counts twice.
+func (r takenRefund) counts(k ProviderRefund) bool {
+	return r.Reason.automatic() || k.Refund == r.ID.String() || r.Reason == ByHand && k.ID == r.ProviderID
 }
 
 // moveRefund stores a step of a refund, unless another session has moved the refund since it was taken.
@@ -92,7 +110,7 @@ func (s *Service) moveRefund(ctx context.Context, r takenRefund, step refundStep
 	if err != nil {
 		return err
 	}
-	if step.err != "" {
+	if step.err != "" && step.err != r.Error {
 		s.log.ErrorContext(ctx, "a refund did not succeed", "refund", r.ID, "order_id", r.OrderID, "state", step.state, "error", step.err)
 	}
 	if changed {
@@ -111,7 +129,7 @@ func (s *Service) RetryRefund(ctx context.Context, id uuid.UUID) error {
 	case !again.Found:
 		return rest.NotFound.Errorf("There is no refund %s.", id)
 	case again.DueAt == nil:
-		return NotFailed.Errorf("The refund %s has not failed. It is sent, or was confirmed, without your help.", id)
+		return NotFailed.Errorf("The refund %s has not failed. It has ended in another way, or is sent without your help.", id)
 	}
 	s.metrics.refunds.WithLabelValues(string(Owed)).Inc()
 	s.notify.Notify(again.CustomerID.String(), again.OrderID.String())

@@ -24,7 +24,10 @@ var (
 type takenRefund struct {
 	ID            uuid.UUID
 	State         RefundState
+	Reason        Reason
 	Try           int
+	ProviderID    string // "": none yet
+	Error         string
 	AmountCents   int64
 	NextCheck     time.Time
 	PaymentIntent string

@@ -5,12 +5,13 @@
 WITH due AS MATERIALIZED (
     SELECT id, clock_timestamp() AS at
     FROM refunds
-    WHERE id = ANY ($1::uuid[]) AND next_check <= now()
+    WHERE id = ANY ($1::uuid[]) AND next_check <= now() AND state <> 'settled_outside'
     FOR UPDATE SKIP LOCKED
 )
 UPDATE refunds r
-SET next_check = due.at + least(greatest((due.at - r.created_at) / 10, interval '2 s'), interval '5 min')
+SET next_check = due.at + least(greatest((due.at - r.created_at) / 10, interval '2 s'), interval '1 h')
 FROM due JOIN refunds old ON old.id = due.id JOIN payment_attempts a ON a.id = old.attempt_id
     JOIN orders o ON o.id = a.order_id
 WHERE r.id = due.id
-RETURNING r.id, r.state, r.try, r.amount_cents, r.next_check, a.payment_intent, o.id AS order_id, o.customer_id
+RETURNING r.id, r.state, r.reason, r.try, coalesce(r.provider_id, '') AS provider_id, coalesce(r.error, '') AS error, r.amount_cents,
+          r.next_check, a.payment_intent, o.id AS order_id, o.customer_id

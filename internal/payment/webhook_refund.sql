@@ -1,7 +1,8 @@
 -- Stores the id of an event about a refund, a charge or a dispute of a payment, and makes refunds of the payment due for a
 -- check now: the refund that the event names, or all of them. Returns the outcome of the event, '' for a repeated one, and
 -- the refunds, in one row each. A refund that has ended is checked too: one that the provider has confirmed can still fail
--- at the customer's bank, and an operator can return the money of one that failed.
+-- at the customer's bank, and an operator can return the money of one that failed. Nothing changes a refund that was
+-- settled outside.
 --
 -- $1 event id · $2 event type · $3 payment intent · $4 kind of the outbox rows · $5 refund id or NULL
 -- $6 true: the event names this deployment · $7 true: the event is about a dispute

@@ -156,6 +156,8 @@ function refundText({ refund, currency }) {
       return `${payment} was refunded at ${moment(refund.ended_at)}.`;
     case 'failed':
       return `${payment} could not be refunded automatically. The shop's staff is taking care of it.`;
+    case 'settled_outside':
+      return `${payment} was settled in another way at ${moment(refund.ended_at)}.`;
     default:
       return `${payment} is being refunded.`;
   }

@@ -1,0 +1,87 @@
+package payment
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/gin-gonic/gin"
+	"github.com/google/uuid"
+
+	"example.com/shop/internal/rest"
+)
+
+//go:embed refund_outside.sql
+var refundOutsideSQL string
+
+// decision is what an operator decided about money, and who it was. The operators' token names nobody.
+type decision struct{ actor, note string }
+
+// maxDecision is the largest length of an actor and of a note, in characters. With a smaller one, an operator could not
+// explain a case; with a larger one, the list of cases would be hard to read.
+const maxDecision = 200
+
+// readDecision reads the fields actor and note of a body. It returns errors for them, and for unknown fields.
+func readDecision(body rest.Object, known ...string) (d decision, errs []rest.FieldError) {
+	errs = body.UnknownFields("", append(known, "actor", "note")...)
+	text := func(name string) string {
+		s, _ := body[name].(string)
+		s = strings.TrimSpace(s)
+		if n := utf8.RuneCountInString(s); n < 1 || n > maxDecision || strings.ContainsRune(s, 0) {
+			errs = append(errs, rest.FieldError{Pointer: "/" + name, Detail: fmt.Sprintf("must be a text of 1 to %d characters", maxDecision)})
+		}
+		return s
+	}
+	d = decision{actor: text("actor"), note: text("note")}
+	return d, errs
+}
+
+// settleOutside is the handler of POST /ops/api/refunds/{id}/settled-outside.
+func (a *api) settleOutside(c *gin.Context) error {
+	id, err := rest.PathID(c, "a refund")
+	if err != nil {
+		return err
+	}
+	body, err := rest.ReadObject(c)
+	if err != nil {
+		return err
+	}
+	by, errs := readDecision(body)
+	if len(errs) > 0 {
+		return rest.InvalidFields(errs...)
+	}
+	rest.AddLogAttr(c, slog.String("actor", by.actor))
+	if err := a.payments.SettleOutside(c.Request.Context(), id, by.actor, by.note); err != nil {
+		return err
+	}
+	c.Status(http.StatusNoContent)
+	return nil
+}
+
+// SettleOutside records that an operator has settled a failed refund outside of the provider, for example by a transfer.
+// Nothing moves the refund after that.
+func (s *Service) SettleOutside(ctx context.Context, id uuid.UUID, actor, note string) error {
+	var row struct {
+		Found, Settled bool
+		OrderID        uuid.UUID
+		CustomerID     uuid.UUID
+	}
+	_, err := s.store.row(ctx, &row, refundOutsideSQL, id, note, actor)
+	switch {
+	case err != nil:
+		return rest.OutcomeUnknown(fmt.Errorf("settle refund %s outside: %w", id, err), "Look at the state of the refund.")
+	case !row.Found:
+		return rest.NotFound.Errorf("There is no refund %s.", id)
+	case !row.Settled:
+		return NotFailed.Errorf("The refund %s has not failed. Only a refund that failed can be settled outside of the payment provider.", id)
+	}
+	s.log.WarnContext(ctx, "a failed refund was settled outside of the payment provider",
+		"refund", id, "order_id", row.OrderID, "actor", actor, "note", note)
+	s.metrics.refunds.WithLabelValues(string(SettledOutside)).Inc()
+	s.notify.Notify(row.CustomerID.String(), row.OrderID.String())
+	return nil
+}
