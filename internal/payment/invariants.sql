@@ -15,12 +15,22 @@ WITH violations AS (
     HAVING count(a.id) <> CASE WHEN o.status = 'paid' AND e.actor = 'provider' THEN 1 ELSE 0 END
         OR bool_or((a.captured_cents, a.currency) <> (o.total_cents, lower(o.currency)))
 
-    -- 7: captured money has either paid the order or is refunded as a whole, never both.
+    -- 7: captured money that did not pay the order is refunded as a whole, by one automatic refund. Of money that paid
+    -- it, other refunds return at most all. See succeed.sql and refund_request.sql.
     UNION ALL
     SELECT 7, 'attempt ' || a.id,
-           format('captured %s, applied: %s, refund of %s', a.captured_cents, a.applied, coalesce(r.amount_cents, 0))
-    FROM payment_attempts a LEFT JOIN refunds r ON r.attempt_id = a.id
-    WHERE a.captured_cents <> CASE WHEN a.applied THEN a.amount_cents ELSE 0 END + coalesce(r.amount_cents, 0)
+           format('captured %s of %s, applied: %s, automatic refund of %s, requested %s, returned otherwise %s',
+                  a.captured_cents, a.amount_cents, a.applied, r.automatic, r.requested, r.returned)
+    FROM payment_attempts a LEFT JOIN (
+        SELECT attempt_id, sum(amount_cents) FILTER (WHERE reason IN ('late', 'duplicate', 'mismatch')) AS automatic,
+               sum(amount_cents) FILTER (WHERE reason = 'requested') AS requested,
+               sum(amount_cents) FILTER (WHERE reason IN ('requested', 'by_hand') AND state = 'confirmed') AS returned,
+               bool_or(reason IN ('requested', 'by_hand')) AS others
+        FROM refunds
+        GROUP BY attempt_id
+    ) AS r ON r.attempt_id = a.id
+    WHERE CASE WHEN a.applied THEN a.captured_cents <> a.amount_cents OR r.automatic IS NOT NULL OR greatest(r.requested, r.returned) > a.captured_cents
+               ELSE a.captured_cents <> coalesce(r.automatic, 0) OR r.others END
 
     -- 8: no check of an attempt or of a refund is overdue by more than the bound. See take.sql.
     UNION ALL

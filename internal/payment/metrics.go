@@ -10,6 +10,7 @@ type metrics struct {
 	ended    *prometheus.CounterVec
 	paid     prometheus.Counter
 	refunds  *prometheus.CounterVec
+	owed     *prometheus.CounterVec
 	webhooks *prometheus.CounterVec
 }
 
@@ -32,6 +33,10 @@ func newMetrics(reg prometheus.Registerer) metrics {
 			Name: "payment_refunds_total",
 			Help: "Refunds that reached a state: owed, sent, confirmed, failed or settled_outside.",
 		}, []string{"state"}),
+		owed: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "payment_refunds_owed_total",
+			Help: "Refunds owed, by reason: late, duplicate, mismatch (of a payment that did not pay its order), or requested by an operator.",
+		}, []string{"reason"}),
 		webhooks: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "payment_webhooks_total",
 			Help: "Webhooks of the payment provider, by result: stored, repeated, rejected (the signature is wrong or old), unmatched (this shop's, and it names nothing that the database has), foreign (another application's), other_mode (of test mode in a live shop, or the reverse) or unusable (it cannot be stored).",
@@ -43,6 +48,9 @@ func newMetrics(reg prometheus.Registerer) metrics {
 	}
 	for _, state := range []RefundState{Owed, Sent, Confirmed, Failed, SettledOutside} {
 		m.refunds.WithLabelValues(string(state))
+	}
+	for _, reason := range []Reason{Late, Duplicate, Mismatch, Requested} {
+		m.owed.WithLabelValues(string(reason))
 	}
 	for _, result := range []string{"stored", "repeated", "rejected", unmatched, foreign, otherMode, "unusable"} {
 		m.webhooks.WithLabelValues(result)

@@ -71,7 +71,9 @@ type Attempt struct {
 	CheckoutURL string     `json:"checkout_url,omitempty"` // only while the customer may pay there
 	OpenedAt    time.Time  `json:"opened_at"`
 	EndedAt     *time.Time `json:"ended_at,omitempty"`
-	Refund      *Refund    `json:"refund,omitempty" gorm:"serializer:json"`
+	Refund      *Refund    `json:"refund,omitempty" gorm:"serializer:json"` // the latest
+	// RefundedCents is what the customer has got back, by all refunds.
+	RefundedCents int64 `json:"refunded_cents,omitempty"`
 }
 
 // RefundState is the state of a refund.
@@ -102,7 +104,7 @@ const (
 
 func (r Reason) automatic() bool { return r == Late || r == Duplicate || r == Mismatch }
 
-// Refund is the refund of an attempt whose success did not pay the order.
+// Refund is a refund of an attempt: of all of it, if its success did not pay the order.
 type Refund struct {
 	State       RefundState `json:"state"`
 	Reason      Reason      `json:"reason"`

@@ -208,6 +208,7 @@ func (s *Service) succeed(ctx context.Context, id uuid.UUID, paid Session, actor
 		s.log.InfoContext(ctx, "order paid at the payment provider", "attempt", id, "order_id", done.OrderID)
 	} else {
 		s.metrics.refunds.WithLabelValues(string(Owed)).Inc()
+		s.metrics.owed.WithLabelValues(string(done.RefundReason)).Inc()
 		s.log.WarnContext(ctx, "a payment did not pay its order and is refunded",
 			"attempt", id, "order_id", done.OrderID, "refund", refund, "reason", done.RefundReason)
 		s.publish.Refund.Publish(ctx, delay.At(refund.String(), done.RefundDueAt, done.ServerTime))

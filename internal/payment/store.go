@@ -94,9 +94,11 @@ func (s *Store) opened(ctx context.Context, id uuid.UUID, made Session) (bool, e
 func (s *Store) attempts(ctx context.Context) *gorm.DB {
 	const closing = `(a.state IN ('creating', 'open') AND (o.status <> 'pending' OR least(o.expires_at, o.cancel_requested_at) <= now()))`
 	return s.db.WithContext(ctx).Table("payment_attempts a").Joins("JOIN orders o ON o.id = a.order_id").
-		Joins("LEFT JOIN refunds r ON r.attempt_id = a.id").
+		// An attempt has one automatic refund, or any number of others.
+		Joins(`LEFT JOIN LATERAL (SELECT * FROM refunds WHERE attempt_id = a.id ORDER BY created_at DESC, id DESC LIMIT 1) r ON true`).
 		Select(`a.id, a.order_id, a.state, a.applied, ` + closing + ` AS closing, a.amount_cents, upper(a.currency) AS currency,
 			CASE WHEN NOT ` + closing + ` THEN coalesce(a.checkout_url, '') ELSE '' END AS checkout_url, a.opened_at, a.ended_at,
+			(SELECT coalesce(sum(amount_cents), 0) FROM refunds WHERE attempt_id = a.id AND state IN ('confirmed', 'settled_outside')) AS refunded_cents,
 			CASE WHEN r.id IS NOT NULL THEN json_build_object(
 				'state', r.state, 'reason', r.reason, 'amount_cents', r.amount_cents, 'ended_at', r.ended_at) END AS refund`)
 }

@@ -1,0 +1,179 @@
+package payment
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/google/uuid"
+	"gorm.io/gorm"
+
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/keyset"
+	"example.com/shop/internal/postgres"
+	"example.com/shop/internal/rest"
+)
+
+var (
+	//go:embed refund_lock.sql
+	refundLockSQL string
+	//go:embed refund_request.sql
+	refundRequestSQL string
+)
+
+// The classes of error of refunds that operators ask for.
+var (
+	NotApplied   = rest.Class{Code: "not-applied", Status: http.StatusConflict, Title: "Order not paid at the payment provider"}
+	MoreThanPaid = rest.Class{Code: "more-than-paid", Status: http.StatusConflict, Title: "More than is left of the payment"}
+	IsDisputed   = rest.Class{Code: "payment-disputed", Status: http.StatusConflict, Title: "Payment disputed"}
+)
+
+// RefundRequest is what an operator asks for: to refund a paid order, in full or in part. A repeated request with the
+// same key has no further effect.
+type RefundRequest struct {
+	Key         string
+	AmountCents int64
+	Actor, Note string
+}
+
+// RequestedRefund is a refund that an operator asked for.
+type RequestedRefund struct {
+	ID          uuid.UUID   `json:"id"`
+	OrderID     uuid.UUID   `json:"order_id"`
+	State       RefundState `json:"state"`
+	AmountCents int64       `json:"amount_cents"`
+	Currency    string      `json:"currency"`
+	Actor       string      `json:"actor"`
+	Note        string      `json:"note"`
+	CreatedAt   time.Time   `json:"created_at"`
+	EndedAt     *time.Time  `json:"ended_at,omitempty"`
+}
+
+// requestRefund is the handler of POST /ops/api/orders/{id}/refunds.
+func (a *api) requestRefund(c *gin.Context) error {
+	id, err := readOrderID(c)
+	if err != nil {
+		return err
+	}
+	request, err := readRefundRequest(c)
+	if err != nil {
+		return err
+	}
+	rest.AddLogAttr(c, slog.String("actor", request.Actor))
+	refund, isNew, err := a.payments.RequestRefund(c.Request.Context(), id, request)
+	if err != nil {
+		return err
+	}
+	status := http.StatusOK
+	if isNew {
+		status = http.StatusCreated
+	}
+	c.JSON(status, refund)
+	return nil
+}
+
+func readRefundRequest(c *gin.Context) (r RefundRequest, err error) {
+	r.Key, err = rest.IdempotencyKey(c)
+	if err != nil {
+		return r, err
+	}
+	if r.Key == "" {
+		return r, rest.MalformedRequest(rest.FieldError{Parameter: "Idempotency-Key", Detail: "is required, so that a repeated request refunds once"})
+	}
+	body, err := rest.ReadObject(c)
+	if err != nil {
+		return r, err
+	}
+	by, errs := readDecision(body, "amount_cents")
+	r.Actor, r.Note = by.actor, by.note
+	amount, _ := body["amount_cents"].(json.Number)
+	if r.AmountCents, err = strconv.ParseInt(amount.String(), 10, 64); err != nil || r.AmountCents < 1 {
+		errs = append(errs, rest.FieldError{Pointer: "/amount_cents", Detail: "must be an integer, at least 1"})
+	}
+	if len(errs) > 0 {
+		return r, rest.InvalidFields(errs...)
+	}
+	return r, nil
+}
+
+// RequestRefund owes a refund of a paid order, in full or in part. It changes neither the order nor the stock. isNew is
+// false if an earlier request with the same key has owed it.
+func (s *Service) RequestRefund(ctx context.Context, orderID uuid.UUID, r RefundRequest) (refund *RequestedRefund, isNew bool, err error) {
+	id := keyset.NewID()
+	found, row, err := s.store.requestRefund(ctx, id, orderID, r)
+	switch {
+	case err != nil:
+		return nil, false, rest.OutcomeUnknown(err, "Repeat the request with the same Idempotency-Key: the money is refunded once.")
+	case !found:
+		return nil, false, rest.NotFound.Errorf("There is no order %s.", orderID)
+	case row == nil:
+		return nil, false, NotApplied.Errorf("The order %s was not paid at the payment provider.", orderID)
+	case row.ID == nil && row.DisputedCents > 0:
+		return nil, false, IsDisputed.Errorf("The customer disputes the payment of order %s. Wait until the dispute has ended.", orderID)
+	case row.ID == nil:
+		return nil, false, MoreThanPaid.Errorf("Of the payment of order %s, %d cents are left to refund, not %d.", orderID, row.LeftCents, r.AmountCents)
+	case row.AmountCents != r.AmountCents:
+		return nil, false, rest.KeyReused.Errorf("A request with this Idempotency-Key has refunded %d cents, not %d. Use a new key for another refund.",
+			row.AmountCents, r.AmountCents)
+	}
+	refund = &RequestedRefund{
+		ID: *row.ID, OrderID: orderID, State: row.State, AmountCents: row.AmountCents, Currency: row.Currency,
+		Actor: row.Actor, Note: row.Note, CreatedAt: row.CreatedAt, EndedAt: row.EndedAt,
+	}
+	if refund.ID != id {
+		return refund, false, nil
+	}
+	s.log.InfoContext(ctx, "an operator refunds a paid order",
+		"refund", id, "order_id", orderID, "amount_cents", r.AmountCents, "actor", r.Actor, "note", r.Note)
+	s.metrics.refunds.WithLabelValues(string(Owed)).Inc()
+	s.metrics.owed.WithLabelValues(string(Requested)).Inc()
+	s.notify.Notify(row.CustomerID.String(), orderID.String())
+	s.publish.Refund.Publish(ctx, delay.At(id.String(), row.DueAt, row.ServerTime))
+	return refund, true, nil
+}
+
+// requested is the row that refund_request.sql returns.
+type requested struct {
+	DisputedCents, LeftCents int64
+	Currency                 string
+	CustomerID               uuid.UUID
+	ID                       *uuid.UUID // nil, and the fields below are zero: there is no refund with this key
+	State                    RefundState
+	AmountCents              int64
+	Actor, Note              string
+	CreatedAt                time.Time
+	EndedAt                  *time.Time
+	DueAt                    time.Time
+	ServerTime               time.Time
+}
+
+// requestRefund owes a refund of the payment of an order, with the given id, or reads the refund with this key. It reports
+// whether there is such an order. It returns no row if the order was not paid at the provider.
+func (s *Store) requestRefund(ctx context.Context, id, orderID uuid.UUID, r RefundRequest) (found bool, row *requested, err error) {
+	err = s.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+		var locked struct {
+			Found     bool
+			PaymentID *uuid.UUID
+		}
+		if _, err := postgres.Scan(ctx, tx, &locked, refundLockSQL, orderID); err != nil {
+			return err
+		}
+		found = locked.Found
+		if locked.PaymentID == nil {
+			return nil
+		}
+		row = &requested{}
+		_, err := postgres.Scan(ctx, tx, row, refundRequestSQL, id, locked.PaymentID, r.AmountCents, r.Key, r.Actor, r.Note, RefundKind)
+		return err
+	})
+	if err != nil {
+		return false, nil, fmt.Errorf("refund order %s: %w", orderID, err)
+	}
+	return found, row, nil
+}
