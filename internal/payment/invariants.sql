@@ -19,18 +19,16 @@ WITH violations AS (
     -- it, other refunds return at most all. See succeed.sql and refund_request.sql.
     UNION ALL
     SELECT 7, 'attempt ' || a.id,
-           format('captured %s of %s, applied: %s, automatic refund of %s, requested %s, returned otherwise %s',
-                  a.captured_cents, a.amount_cents, a.applied, r.automatic, r.requested, r.returned)
+           format('captured %s of %s, applied: %s, automatic refund of %s, others of %s',
+                  a.captured_cents, a.amount_cents, a.applied, coalesce(r.automatic, 0), coalesce(r.others, 0))
     FROM payment_attempts a LEFT JOIN (
         SELECT attempt_id, sum(amount_cents) FILTER (WHERE reason IN ('late', 'duplicate', 'mismatch')) AS automatic,
-               sum(amount_cents) FILTER (WHERE reason = 'requested') AS requested,
-               sum(amount_cents) FILTER (WHERE reason IN ('requested', 'by_hand') AND state = 'confirmed') AS returned,
-               bool_or(reason IN ('requested', 'by_hand')) AS others
+               sum(amount_cents) FILTER (WHERE reason NOT IN ('late', 'duplicate', 'mismatch')) AS others
         FROM refunds
         GROUP BY attempt_id
     ) AS r ON r.attempt_id = a.id
-    WHERE CASE WHEN a.applied THEN a.captured_cents <> a.amount_cents OR r.automatic IS NOT NULL OR greatest(r.requested, r.returned) > a.captured_cents
-               ELSE a.captured_cents <> coalesce(r.automatic, 0) OR r.others END
+    WHERE CASE WHEN a.applied THEN a.captured_cents <> a.amount_cents OR r.automatic IS NOT NULL OR r.others > a.captured_cents
+               ELSE a.captured_cents <> coalesce(r.automatic, 0) OR r.others > 0 END
 
     -- 8: no check of an attempt or of a refund is overdue by more than the bound. See take.sql.
     UNION ALL

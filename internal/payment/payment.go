@@ -92,14 +92,13 @@ const (
 // Reason is the reason of a refund.
 type Reason string
 
-// The first three refunds are automatic: succeed.sql owes one of the whole for a success that does not pay its order. The
-// others return money of a success that paid its order.
+// The first three refunds are automatic: succeed.sql owes one of the whole for a success that does not pay its order. A
+// requested one returns money of a success that paid its order.
 const (
 	Late      Reason = "late"      // the order was cancelled, its hold had ended, or the attempt was closed before
 	Duplicate Reason = "duplicate" // the order was paid before
 	Mismatch  Reason = "mismatch"  // the amount or the currency is not that of the order
 	Requested Reason = "requested" // an operator asked for it
-	ByHand    Reason = "by_hand"   // it was made at the provider, without the shop
 )
 
 func (r Reason) automatic() bool { return r == Late || r == Duplicate || r == Mismatch }

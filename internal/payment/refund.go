@@ -3,6 +3,7 @@ package payment
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -46,23 +47,53 @@ func (s *Service) sendRefund(ctx context.Context, r takenRefund) (ended bool, er
 			Refund: r.ID.String(), Try: r.Try, Intent: r.PaymentIntent, AmountCents: missing, Key: fmt.Sprintf("%s-%d", r.ID, r.Try),
 		})
 		switch {
-		case isClass(err, Refused, Replayed, Missing):
+		case isClass(err, Replayed), causeIs(err, LowBalance):
+			// Nothing was sent. The provider repeats this answer to the key.
 			return false, s.moveRefund(ctx, r, refundStep{state: Owed, err: err.Error(), newKey: true})
+		case isClass(err, Refused):
+			if next, err = s.refused(ctx, r, missing, err); err != nil {
+				return false, err
+			}
 		case err != nil:
 			return false, err
+		default:
+			next, _ = r.progress(append([]ProviderRefund{sent}, known...))
 		}
-		next, _ = r.progress(append([]ProviderRefund{sent}, known...))
 	}
 	err = s.moveRefund(ctx, r, next)
 	return err == nil && next.state != r.State && (next.state == Confirmed || next.state == Failed), err
 }
+
+// refused returns the step of a refund that the provider refused for good: it failed, because a repeated call, with any
+// key, would be refused as well. But if another refund of the payment was made meanwhile, less is missing than was sent.
+func (s *Service) refused(ctx context.Context, r takenRefund, missing int64, refusal error) (refundStep, error) {
+	known, err := s.provider.Refunds(ctx, r.PaymentIntent)
+	if err != nil {
+		return refundStep{}, err
+	}
+	step, left := r.progress(known)
+	switch {
+	case left == 0:
+		return step, nil
+	case left < missing:
+		return refundStep{state: Owed, err: refusal.Error(), newKey: true}, nil
+	}
+	text := "refused"
+	if e, ok := errors.AsType[*ProviderError](refusal); ok && e.Cause != "" {
+		text += " (" + string(e.Cause) + ")"
+	}
+	return refundStep{state: Failed, err: text + ": " + refusal.Error()}, nil
+}
+
+// processing is the reason why most refunds wait. It tells an operator nothing.
+const processing = "processing"
 
 // progress compares a refund with the refunds of its payment at the provider. It returns the step that the refund takes
 // if nothing more is sent, and the amount that must be sent. Nothing is sent for a refund that the provider has confirmed
 // or that failed, even if its money is missing: an operator decides about it.
 func (r takenRefund) progress(known []ProviderRefund) (step refundStep, missing int64) {
 	var active, confirmed int64
-	var id, failure, failedByHand string // id: of the latest refund at the provider that counts
+	var id, waits, failure, failedByHand string // id: of the latest refund at the provider that counts
 	for _, k := range known {
 		switch {
 		case !r.counts(k):
@@ -73,6 +104,8 @@ func (r takenRefund) progress(known []ProviderRefund) (step refundStep, missing 
 			active += k.AmountCents
 			if k.State == Confirmed {
 				confirmed += k.AmountCents
+			} else if k.Reason != "" && k.Reason != processing {
+				waits = "the payment provider has not returned the money yet: " + k.Reason
 			}
 		case k.Refund != r.ID.String():
 			failedByHand = "a refund that was made at the payment provider failed: " + k.Reason
@@ -88,7 +121,7 @@ func (r takenRefund) progress(known []ProviderRefund) (step refundStep, missing 
 	case r.State == Confirmed:
 		return refundStep{state: Failed, err: cmp.Or(failure, failedByHand, "the payment provider has less of the refund than it confirmed")}, 0
 	case active >= r.AmountCents:
-		return refundStep{state: Sent, providerID: id}, 0
+		return refundStep{state: Sent, providerID: id, err: waits}, 0
 	case failure != "":
 		return refundStep{state: Failed, err: failure}, 0
 	default:
@@ -101,7 +134,7 @@ func (r takenRefund) progress(known []ProviderRefund) (step refundStep, missing 
 // shop returned before its database was restored to an older copy. For other refunds the provider's metadata decides, so
 // that no refund at the provider counts twice.
 func (r takenRefund) counts(k ProviderRefund) bool {
-	return r.Reason.automatic() || k.Refund == r.ID.String() || r.Reason == ByHand && k.ID == r.ProviderID
+	return r.Reason.automatic() || k.Refund == r.ID.String()
 }
 
 // moveRefund stores a step of a refund, unless another session has moved the refund since it was taken.

@@ -26,7 +26,6 @@ type takenRefund struct {
 	State         RefundState
 	Reason        Reason
 	Try           int
-	ProviderID    string // "": none yet
 	Error         string
 	AmountCents   int64
 	NextCheck     time.Time

@@ -13,5 +13,5 @@ SET next_check = due.at + least(greatest((due.at - r.created_at) / 10, interval 
 FROM due JOIN refunds old ON old.id = due.id JOIN payment_attempts a ON a.id = old.attempt_id
     JOIN orders o ON o.id = a.order_id
 WHERE r.id = due.id
-RETURNING r.id, r.state, r.reason, r.try, coalesce(r.provider_id, '') AS provider_id, coalesce(r.error, '') AS error, r.amount_cents,
+RETURNING r.id, r.state, r.reason, r.try, coalesce(r.error, '') AS error, r.amount_cents,
           r.next_check, a.payment_intent, o.id AS order_id, o.customer_id

@@ -95,6 +95,8 @@ func classify(operation string, err error) error {
 		failed.Class, failed.Cause, failed.RetryAfter = Busy, TooManyCalls, throttlePause
 	case e.HTTPStatusCode == http.StatusConflict:
 		failed.Class, failed.Cause = Busy, KeyInUse
+	case e.Type == stripe.ErrorTypeIdempotency: // the key belongs to a call with other parameters
+		failed.Class = Replayed
 	case e.HTTPStatusCode == http.StatusUnauthorized, e.HTTPStatusCode == http.StatusForbidden:
 		failed.Class = Denied
 	case e.HTTPStatusCode == http.StatusNotFound, e.Code == stripe.ErrorCodeResourceMissing:
@@ -231,6 +233,9 @@ func providerRefundOf(r *stripe.Refund) (ProviderRefund, error) {
 	}
 	if read.Reason == "" {
 		read.Reason = string(r.PendingReason)
+	}
+	if read.Reason == "" && (r.Status == stripe.RefundStatusRequiresAction || r.Status == stripe.RefundStatusCanceled) {
+		read.Reason = string(r.Status)
 	}
 	if read.ID == "" {
 		return ProviderRefund{}, errUnusable

@@ -1,6 +1,7 @@
 package payment_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"go/parser"
@@ -69,6 +70,7 @@ func TestClassify(t *testing.T) {
 	replayed := http.Header{"Idempotent-Replayed": {"true"}}
 	for _, test := range []struct {
 		status int
+		kind   string // of the error; "" is invalid_request_error
 		code   string
 		param  string
 		header http.Header
@@ -81,6 +83,7 @@ func TestClassify(t *testing.T) {
 		{status: 429, code: "rate_limit", class: payment.Busy, cause: payment.TooManyCalls},
 		{status: 429, code: "lock_timeout", class: payment.Busy},
 		{status: 409, code: "idempotency_key_in_use", class: payment.Busy, cause: payment.KeyInUse},
+		{status: 400, kind: "idempotency_error", class: payment.Replayed},
 		{status: 401, class: payment.Denied},
 		{status: 403, class: payment.Denied},
 		{status: 404, code: "resource_missing", class: payment.Missing},
@@ -94,7 +97,7 @@ func TestClassify(t *testing.T) {
 		{status: 402, code: "card_declined", class: payment.Refused},
 		{status: 400, header: replayed, class: payment.Refused},
 	} {
-		body := fmt.Sprintf(`{"error":{"type":"invalid_request_error","code":%q,"param":%q,"message":"no"}}`, test.code, test.param)
+		body := fmt.Sprintf(`{"error":{"type":%q,"code":%q,"param":%q,"message":"no"}}`, cmp.Or(test.kind, "invalid_request_error"), test.code, test.param)
 		for operation, err := range callAll(t, newAnswers(t, test.status, test.header, body)) {
 			e, ok := errors.AsType[*payment.ProviderError](err)
 			if !ok || e.Class != test.class || e.Cause != test.cause || e.Operation != operation {
