@@ -2,7 +2,6 @@ package payment
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -14,9 +13,6 @@ import (
 
 	"example.com/shop/internal/rest"
 )
-
-//go:embed refund_outside.sql
-var refundOutsideSQL string
 
 // decision is what an operator decided about money, and who it was. The operators' token names nobody.
 type decision struct{ actor, note string }
@@ -65,15 +61,10 @@ func (a *api) settleOutside(c *gin.Context) error {
 // SettleOutside records that an operator has settled a failed refund outside of the provider, for example by a transfer.
 // Nothing moves the refund after that.
 func (s *Service) SettleOutside(ctx context.Context, id uuid.UUID, actor, note string) error {
-	var row struct {
-		Found, Settled bool
-		OrderID        uuid.UUID
-		CustomerID     uuid.UUID
-	}
-	_, err := s.store.row(ctx, &row, refundOutsideSQL, id, note, actor)
+	row, err := s.store.settleOutside(ctx, id, note, actor)
 	switch {
 	case err != nil:
-		return rest.OutcomeUnknown(fmt.Errorf("settle refund %s outside: %w", id, err), "Look at the state of the refund.")
+		return rest.OutcomeUnknown(err, "Look at the state of the refund.")
 	case !row.Found:
 		return rest.NotFound.Errorf("There is no refund %s.", id)
 	case !row.Settled:

@@ -2,9 +2,7 @@ package payment
 
 import (
 	"context"
-	_ "embed"
 	"encoding/json"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -12,19 +10,10 @@ import (
 
 	"github.com/gin-gonic/gin"
 	"github.com/google/uuid"
-	"gorm.io/gorm"
 
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/keyset"
-	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/rest"
-)
-
-var (
-	//go:embed refund_lock.sql
-	refundLockSQL string
-	//go:embed refund_request.sql
-	refundRequestSQL string
 )
 
 // The classes of error of refunds that operators ask for.
@@ -136,44 +125,4 @@ func (s *Service) RequestRefund(ctx context.Context, orderID uuid.UUID, r Refund
 	s.notify.Notify(row.CustomerID.String(), orderID.String())
 	s.publish.Refund.Publish(ctx, delay.At(id.String(), row.DueAt, row.ServerTime))
 	return refund, true, nil
-}
-
-// requested is the row that refund_request.sql returns.
-type requested struct {
-	DisputedCents, LeftCents int64
-	Currency                 string
-	CustomerID               uuid.UUID
-	ID                       *uuid.UUID // nil, and the fields below are zero: there is no refund with this key
-	State                    RefundState
-	AmountCents              int64
-	Actor, Note              string
-	CreatedAt                time.Time
-	EndedAt                  *time.Time
-	DueAt                    time.Time
-	ServerTime               time.Time
-}
-
-// requestRefund owes a refund of the payment of an order, with the given id, or reads the refund with this key. It reports
-// whether there is such an order. It returns no row if the order was not paid at the provider.
-func (s *Store) requestRefund(ctx context.Context, id, orderID uuid.UUID, r RefundRequest) (found bool, row *requested, err error) {
-	err = s.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-		var locked struct {
-			Found     bool
-			PaymentID *uuid.UUID
-		}
-		if _, err := postgres.Scan(ctx, tx, &locked, refundLockSQL, orderID); err != nil {
-			return err
-		}
-		found = locked.Found
-		if locked.PaymentID == nil {
-			return nil
-		}
-		row = &requested{}
-		_, err := postgres.Scan(ctx, tx, row, refundRequestSQL, id, locked.PaymentID, r.AmountCents, r.Key, r.Actor, r.Note, RefundKind)
-		return err
-	})
-	if err != nil {
-		return false, nil, fmt.Errorf("refund order %s: %w", orderID, err)
-	}
-	return found, row, nil
 }

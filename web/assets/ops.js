@@ -21,8 +21,8 @@ function takeTokenFromLink() {
   }
 }
 
-const ops = (method, path, seconds) =>
-  request(method, `/ops/api${path}`, { seconds, headers: { Authorization: `Bearer ${sessionStorage.getItem('ops token')}` } });
+const ops = (method, path, { headers, ...more } = {}) =>
+  request(method, `/ops/api${path}`, { ...more, headers: { Authorization: `Bearer ${sessionStorage.getItem('ops token')}`, ...headers } });
 
 function askForToken(reason) {
   byId('dashboard').hidden = true;
@@ -273,15 +273,15 @@ let log = () => {}; // a part may show the log of the operator's actions and of 
 
 // post sends the request of a button, and logs doneText after the answer, which may take up to a minute. Until then the
 // button does nothing. doneText is a text, or a function that returns a text for the answer. done, if given, is called
-// with the text.
-async function post(button, path, doneText, done) {
+// with the text. more, if given, has the body and the headers of the request.
+async function post(button, path, doneText, done, more) {
   if (busy.has(button)) {
     return;
   }
   busy.add(button);
   actionError.clear();
   try {
-    const answer = await ops('POST', path, 70);
+    const answer = await ops('POST', path, { ...more, seconds: 70 });
     const text = typeof doneText === 'function' ? doneText(answer) : doneText;
     log(text);
     done?.(text);

@@ -1,6 +1,7 @@
 // The section "Payments" of the operators' page, and the faults of the demo's simulated payment provider.
 
 import { addStylesheet, duration, element, money, moment, number, renderList, setText } from './dom.js';
+import { failedRefund, refundForm } from './opsrefundspayments.js';
 
 const byId = (id) => document.getElementById(id);
 
@@ -8,6 +9,7 @@ const byId = (id) => document.getElementById(id);
 export function add(page) {
   addStylesheet('/assets/opspayments.css');
   byId('promise').after(newSection());
+  byId('failed-refunds').after(refundForm(page));
   let simulated = false; // whether the provider is the demo's simulator, which has a ledger
   page.addFaults?.(newFaults(), faultTexts, (faults) => {
     simulated = faults.provider !== undefined;
@@ -17,7 +19,6 @@ export function add(page) {
   let payments = null;
   let ledger = null;
   let withInvariants = false;
-  const retry = (button, { id }) => page.post(button, `/refunds/${id}/retry`, `The refund ${id} is tried again.`);
   page.addSection({
     async load() {
       [payments, ledger] = await Promise.all([page.optional('/payments'), simulated ? page.optional('/provider-ledger') : null]);
@@ -26,13 +27,13 @@ export function add(page) {
         withInvariants = true;
       }
     },
-    render: () => renderPayments(payments, ledger, retry),
+    render: () => renderPayments(payments, ledger, page),
   });
 }
 
 const invariants = [
   [6, 'A paid order has one applied payment of its amount, or was paid at once.'],
-  [7, 'Captured money is either applied or returned.'],
+  [7, 'Captured money is applied or returned, and no more is returned than was captured.'],
   [8, 'No check of a payment or of a refund is overdue.'],
 ];
 
@@ -47,21 +48,21 @@ function newSection() {
       part('Payment provider', element('dl', { id: 'provider', className: 'facts wide' })),
       element('div', { id: 'failed-refunds', className: 'failed-refunds', hidden: true },
         element('h3', {}, 'Failed refunds'),
-        element('p', { className: 'hint' }, 'The provider could not return this money. Find out why at the provider, then try again.'),
+        element('p', { className: 'hint' }, 'The provider could not return this money. Find out why at the provider, then try again. If the payment is disputed, the dispute goes first.'),
         element('ul', { id: 'failed-refund-list', className: 'dead' }))));
 }
 
 // renderPayments shows the answer of GET /ops/api/payments, or hides the section if it is null. ledger is the answer of
-// GET /ops/api/provider-ledger, or null: only the demo has it. retry is called when the operator wants to try a failed
-// refund again: with the button, and with the refund.
-function renderPayments(payments, ledger, retry) {
+// GET /ops/api/provider-ledger, or null: only the demo has it.
+function renderPayments(payments, ledger, page) {
   byId('payments').hidden = payments === null;
   if (payments === null) {
     return;
   }
   const { attempts, refunds, webhooks, money: rows, failed_refunds: failed, oldest_check_overdue_seconds: overdue } = payments;
   renderFacts(byId('attempts'), counts(attempts, ['creating', 'open', 'closing', 'closed', 'succeeded']));
-  renderFacts(byId('refunds'), [...counts(refunds, ['owed', 'sent', 'confirmed']), ['failed', number(refunds.failed), refunds.failed > 0]]);
+  renderFacts(byId('refunds'), [...counts(refunds, ['owed', 'sent', 'confirmed']), ['failed', number(refunds.failed), refunds.failed > 0],
+    ['settled outside', number(refunds.settled_outside)]]);
   renderFacts(byId('provider'), [
     ['webhooks in the last hour', number(webhooks.last_hour)],
     ['last webhook', webhooks.last_at ? moment(webhooks.last_at) : '–'],
@@ -69,7 +70,8 @@ function renderPayments(payments, ledger, retry) {
   ]);
   renderMoney(rows);
   renderLedger(rows, ledger);
-  renderFailedRefunds(failed, retry);
+  byId('failed-refunds').hidden = failed.length === 0;
+  renderList(byId('failed-refund-list'), failed, (refund) => failedRefund(page, refund), byId('payments-title'));
 }
 
 const counts = (figures, names) => names.map((name) => [name, number(figures[name])]);
@@ -89,11 +91,11 @@ function renderFacts(list, entries) {
 // renderMoney shows a list for each currency.
 function renderMoney(rows) {
   renderList(byId('money'), rows, (row) => element('dl', { className: 'facts wide' },
-    ...['captured', 'applied', 'returned', 'owed'].map((name) =>
-      element('div', {}, element('dt', {}, name), element('dd', {}, money(row[`${name}_cents`], row.currency))))));
+    ...['captured', 'applied', 'returned', 'outside', 'owed'].map((name) =>
+      element('div', {}, element('dt', {}, name === 'outside' ? 'settled outside' : name), element('dd', {}, money(row[`${name}_cents`], row.currency))))));
   setText(byId('money-hint'), rows.length === 0
     ? 'No payment yet.'
-    : 'Captured money is either applied to an order, returned, or owed to the customer.');
+    : 'Captured money is applied to an order, or it is returned, settled outside of the provider, or owed to the customer. Operators may also return money that was applied.');
 }
 
 // renderLedger compares the shop's money with the provider's own ledger. While a payment or a refund is on its way, the
@@ -107,15 +109,6 @@ function renderLedger(rows, ledger) {
   const agree = ['captured', 'returned'].every((name) => total(rows, name) === total(ledger.items, name));
   setText(byId('ledger'), `The provider's own ledger: captured ${total(ledger.items, 'captured')}, returned ${total(ledger.items, 'returned')}. `
     + (agree ? 'The two ledgers agree.' : 'The two ledgers differ until all payments and refunds are settled.'));
-}
-
-function renderFailedRefunds(failed, retry) {
-  byId('failed-refunds').hidden = failed.length === 0;
-  renderList(byId('failed-refund-list'), failed, (refund) => element('li', {},
-    element('code', {}, refund.id),
-    element('p', {}, `${money(refund.amount_cents, refund.currency)} for the order ${refund.order_id}, failed at ${moment(refund.ended_at)}: ${refund.error}`),
-    element('button', { type: 'button', 'aria-label': `Try the refund ${refund.id} again`, onclick: (event) => retry(event.target, refund) }, 'Try again')),
-  byId('payments-title'));
 }
 
 /* ---- the faults of the simulated provider ---- */
