@@ -62,3 +62,35 @@ func TestPageRefundFails(t *testing.T) {
 	page.front()
 	page.waitFor(aOrder, "was refunded at")
 }
+
+// TestPageOperatorsRefund has an operator refund a part of a paid order. The refund fails, and the operator settles it
+// outside of the provider.
+func TestPageOperatorsRefund(t *testing.T) {
+	pageTest(t)
+	s := newPaidSite(t, envTimeout+"=10m")
+	ops := opsTab(t, s.shop)
+	page := shopTab(t, s.shop)
+	page.pay(s.buy(page))
+	page.waitFor(aOrder, "Paid")
+	id := value(page, chromedp.Evaluate[string](`document.querySelector("[data-order]").dataset.order`))
+	s.turn(t, "refunds", "fail")
+	ops.front()
+	fill := func(form string, inputs ...string) {
+		for i := 0; i < len(inputs); i += 2 {
+			ops.do(chromedp.SendKeys(chromedp.CSS(fmt.Sprintf("%s [name=%s]", form, inputs[i])), inputs[i+1]))
+		}
+		ops.click(form + " button")
+	}
+	fill("#refund-order", "order", id, "amount", "5.00", "actor", "Ann", "note", "a torn bag")
+	ops.waitFor("#refund-order + [role=status]", "of €5.00 is owed")
+	ops.waitFor("#failed-refunds", "€5.00 for the order "+id)
+	page.front()
+	page.waitFor(aOrder, "Of your payment, €5.00 could not be refunded automatically.")
+	ops.front()
+	ops.click("#failed-refund-list button:nth-of-type(2)")
+	fill("#failed-refund-list form", "actor", "Ann", "note", "a transfer")
+	ops.until("no failed refund", func() bool { return ops.count("#failed-refunds:not([hidden])") == 0 })
+	ops.waitFor("#money", "settled outside\n€5.00")
+	page.front()
+	page.waitFor(aOrder, "Of your payment, €5.00 was settled in another way at")
+}

@@ -34,7 +34,7 @@ export function refundForm(page) {
   let key = crypto.randomUUID();
   const result = element('p', { role: 'status' });
   const form = element('form', { id: 'refund-order', className: 'row' },
-    field('Order', { name: 'order', pattern: '[0-9a-f-]{36}', title: 'the id of a paid order' }),
+    field('Order', { name: 'order', pattern: '[0-9a-f\\-]{36}', title: 'the id of a paid order' }),
     field('Amount', { name: 'amount', inputMode: 'decimal', pattern: '[0-9]+\\.[0-9]{2}', placeholder: '5.00', title: 'for example 5.00' }),
     field('Your name', { name: 'actor' }), field('Why', { name: 'note' }),
     element('button', { type: 'submit' }, 'Refund'));
