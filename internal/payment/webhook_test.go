@@ -197,13 +197,13 @@ type event struct {
 	body          []byte // as webhooks carry it
 }
 
-// events returns the provider's events about a session or a payment intent, the oldest first.
+// events returns the provider's events about a session or a payment intent, the oldest first, but those about charges.
 func (s *shop) events(t testing.TB, attempt uuid.UUID) (all []event) {
 	t.Helper()
 	rows, err := s.simDB.QueryContext(t.Context(), `
 		SELECT e.id, e.type, e.object FROM stripesim.events e
-		WHERE e.object->>'client_reference_id' = $1
-		   OR e.object->>'payment_intent' IN (SELECT payment_intent FROM stripesim.sessions WHERE client_reference_id = $1)
+		WHERE e.type NOT LIKE 'charge.%' AND (e.object->>'client_reference_id' = $1
+		   OR e.object->>'payment_intent' IN (SELECT payment_intent FROM stripesim.sessions WHERE client_reference_id = $1))
 		ORDER BY seq`, attempt.String())
 	testenv.Must(t, err)
 	defer rows.Close()

@@ -78,6 +78,7 @@ func (s *Simulator) Handler() http.Handler {
 	mux.Handle("POST /v1/checkout/sessions/{id}/expire", s.api(s.expireSession))
 	mux.Handle("GET /v1/payment_intents/{id}", s.api(s.retrieveIntent))
 	mux.Handle("GET /v1/charges/{id}", s.api(s.retrieveCharge))
+	mux.Handle("GET /v1/disputes/{id}", s.api(s.retrieveDispute))
 	mux.Handle("GET /v1/balance_transactions", s.api(s.listBalanceTransactions))
 	mux.Handle("GET /v1/account", s.api(s.retrieveAccount))
 	mux.Handle("GET /v1/webhook_endpoints", s.api(s.listEndpoints))

@@ -154,13 +154,15 @@ func readBalance(ctx context.Context, tx *sql.Tx, query string, args ...any) ([]
 
 // sources returns the objects of the sources of balance transactions, by id.
 func (s *Simulator) sources(ctx context.Context, tx *sql.Tx, of owner, all []balanceTransaction) (map[string]any, error) {
-	var intents, refunds []string
+	var intents, refunds, disputes []string
 	for _, b := range all {
 		switch b.category {
 		case "charge":
 			intents = append(intents, b.intent)
 		case "refund", "refund_failure":
 			refunds = append(refunds, b.source)
+		default:
+			disputes = append(disputes, b.source)
 		}
 	}
 	objects := map[string]any{}
@@ -183,5 +185,15 @@ func (s *Simulator) sources(ctx context.Context, tx *sql.Tx, of owner, all []bal
 		}
 		objects[r.id] = r.object()
 	}
-	return objects, rows.Err()
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	for _, id := range disputes {
+		d, err := findDispute(ctx, tx, of, id)
+		if err != nil {
+			return nil, err
+		}
+		objects[id] = d.object()
+	}
+	return objects, nil
 }

@@ -15,6 +15,7 @@ type charge struct {
 	currency  string
 	createdAt time.Time
 	refunded  int64 // by refunds that have not failed
+	disputed  bool
 	livemode  bool
 	metadata  map[string]string
 }
@@ -29,7 +30,8 @@ func intentOf(charge string) string { return "pi_" + strings.TrimPrefix(charge, 
 func charges(ctx context.Context, tx *sql.Tx, of owner, intents []string) (map[string]charge, error) {
 	rows, err := tx.QueryContext(ctx, `
 		SELECT p.id, p.amount, p.currency, p.created_at, s.livemode, s.payment_metadata,
-			(SELECT coalesce(sum(r.amount), 0)::bigint FROM stripesim.refunds r WHERE r.payment_intent = p.id AND r.status <> 'failed')
+			(SELECT coalesce(sum(r.amount), 0)::bigint FROM stripesim.refunds r WHERE r.payment_intent = p.id AND r.status NOT IN ('failed', 'canceled')),
+			EXISTS (SELECT FROM stripesim.disputes d WHERE d.payment_intent = p.id)
 		FROM stripesim.payment_intents p JOIN stripesim.sessions s ON s.id = p.session_id
 		WHERE p.id = ANY ($1) AND s.account = $2 AND s.livemode = $3`, intents, of.account, of.live)
 	if err != nil {
@@ -40,7 +42,7 @@ func charges(ctx context.Context, tx *sql.Tx, of owner, intents []string) (map[s
 	for rows.Next() {
 		var c charge
 		var metadata []byte
-		err := rows.Scan(&c.intent, &c.amount, &c.currency, &c.createdAt, &c.livemode, &metadata, &c.refunded)
+		err := rows.Scan(&c.intent, &c.amount, &c.currency, &c.createdAt, &c.livemode, &metadata, &c.refunded, &c.disputed)
 		if err != nil {
 			return nil, err
 		}
@@ -79,9 +81,19 @@ func (c charge) object() chargeObject {
 		ID: id, Object: "charge", Amount: c.amount, AmountCaptured: c.amount, AmountRefunded: c.refunded,
 		BalanceTransaction: balanceID("charge", id),
 		BillingDetails:     map[string]*string{"address": nil, "email": nil, "name": nil, "phone": nil, "tax_id": nil},
-		Captured:           true, Created: c.createdAt.Unix(), Currency: c.currency, Livemode: c.livemode, Metadata: c.metadata,
+		Captured:           true, Created: c.createdAt.Unix(), Currency: c.currency, Disputed: c.disputed,
+		Livemode: c.livemode, Metadata: c.metadata,
 		Paid: true, PaymentIntent: c.intent, Refunded: c.refunded == c.amount, Status: "succeeded",
 	}
+}
+
+// recordCharge records an event about the charge of a payment intent. c is the call that causes it, or nil.
+func (s *Simulator) recordCharge(ctx context.Context, tx *sql.Tx, eventType string, of owner, intent string, c *call) error {
+	found, err := charges(ctx, tx, of, []string{intent})
+	if err != nil {
+		return err
+	}
+	return s.record(ctx, tx, eventType, of, found[intent].object(), c)
 }
 
 // retrieveCharge is GET /v1/charges/{id}.

@@ -1,9 +1,11 @@
 package stripesim
 
 import (
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 )
 
 // addControl adds the control API. It needs no authentication: the simulator has no real money, and must not be
@@ -15,6 +17,9 @@ func (s *Simulator) addControl(mux *http.ServeMux) {
 	mux.HandleFunc("PUT /sim/knobs", s.putKnobs)
 	mux.HandleFunc("GET /sim/ledger", s.getLedger)
 	mux.HandleFunc("POST /sim/sessions/{id}/amount", s.postAmount)
+	mux.HandleFunc("POST /sim/payments/{intent}/refunds", s.postRefund)
+	mux.HandleFunc("POST /sim/payments/{intent}/dispute", s.postDispute)
+	mux.HandleFunc("POST /sim/refunds/{id}/fail", s.postRefundFailure)
 	mux.HandleFunc("GET /readyz", s.getReady)
 }
 
@@ -65,6 +70,78 @@ func (s *Simulator) postAmount(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// postRefund refunds a payment, as an operator does at the provider: without metadata. The amount 0 stands for the rest.
+func (s *Simulator) postRefund(w http.ResponseWriter, r *http.Request) {
+	var body struct {
+		AmountCents int64 `json:"amount_cents"`
+	}
+	if err := readBody(w, r, &body); err != nil || body.AmountCents < 0 {
+		writeFault(w, http.StatusBadRequest, errors.Join(err, errors.New("want amount_cents, at least 0")))
+		return
+	}
+	var made refund
+	s.control(w, r, func(tx *sql.Tx, of owner, intent string) (err error) {
+		made, err = s.makeRefund(r.Context(), tx, of, refund{paymentIntent: intent, amount: body.AmountCents, metadata: map[string]string{}}, nil)
+		return err
+	}, func() any { return made.object() })
+}
+
+// postDispute opens a dispute of a payment, or ends the one that is open. The amount 0 stands for what is not refunded.
+func (s *Simulator) postDispute(w http.ResponseWriter, r *http.Request) {
+	var body struct {
+		State       string `json:"state"` // open, won or lost
+		AmountCents int64  `json:"amount_cents"`
+	}
+	if err := readBody(w, r, &body); err != nil || body.AmountCents < 0 || !slices.Contains([]string{"open", "won", "lost"}, body.State) {
+		writeFault(w, http.StatusBadRequest, errors.Join(err, errors.New("want the state open, won or lost, and amount_cents, at least 0")))
+		return
+	}
+	var d dispute
+	s.control(w, r, func(tx *sql.Tx, of owner, intent string) (err error) {
+		d, err = s.dispute(r.Context(), tx, of, intent, body.State, body.AmountCents)
+		return err
+	}, func() any { return d.object() })
+}
+
+// control changes the payment of a request's path in a transaction, and answers with the object.
+func (s *Simulator) control(w http.ResponseWriter, r *http.Request, change func(tx *sql.Tx, of owner, intent string) error, object func() any) {
+	intent := r.PathValue("intent")
+	err := s.transact(r.Context(), func(tx *sql.Tx) error {
+		var of owner
+		err := tx.QueryRowContext(r.Context(), `
+			SELECT s.account, s.livemode FROM stripesim.payment_intents p JOIN stripesim.sessions s ON s.id = p.session_id
+			WHERE p.id = $1 FOR UPDATE OF p`, intent).Scan(&of.account, &of.live)
+		if err != nil {
+			return err
+		}
+		return change(tx, of, intent)
+	})
+	wake(s.wakeTimers)
+	wake(s.wakeWebhook)
+	writeChanged(w, err, object)
+}
+
+// postRefundFailure makes a refund fail, whether or not it has succeeded.
+func (s *Simulator) postRefundFailure(w http.ResponseWriter, r *http.Request) {
+	row, err := s.endRefund(r.Context(), r.PathValue("id"), "failed", `status NOT IN ('failed', 'canceled')`)
+	writeChanged(w, err, func() any { return row.object() })
+}
+
+// writeChanged answers a request that changes an object. [sql.ErrNoRows] means that there is no such object.
+func writeChanged(w http.ResponseWriter, err error, object func() any) {
+	refused, isRefused := errors.AsType[*apiError](err)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		writeFault(w, http.StatusNotFound, errors.New("no payment or refund with this id can be changed so"))
+	case isRefused:
+		writeFault(w, refused.status, err)
+	case err != nil:
+		writeFault(w, http.StatusInternalServerError, err)
+	default:
+		writeJSON(w, http.StatusOK, object())
+	}
 }
 
 // getReady reports whether the database answers. `shop health` asks it.

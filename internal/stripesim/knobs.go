@@ -20,12 +20,20 @@ type Knobs struct {
 	//   - errors: requests are answered with status 500 and have no effect. As at Stripe, the 500 of a POST with an
 	//     idempotency key is stored and replayed.
 	API string `json:"api"`
-	// Sessions is accept, or refuse: then creating a session is answered with status 400.
+	// Sessions is:
+	//   - accept;
+	//   - refuse: creating a session is answered with status 400;
+	//   - complete_unpaid: a customer who pays completes the session, and the money comes when the knob changes.
 	Sessions string `json:"sessions"`
 	// Refunds is the result of refunds:
 	//   - succeed: at once;
 	//   - pending: until the knob changes;
-	//   - fail: a refund is created as pending, and then fails.
+	//   - fail: a refund is created as pending, and then fails;
+	//   - cancel: a refund is created as pending, and is then canceled;
+	//   - require_action: until the knob changes, the customer must act;
+	//   - fail_later: a refund succeeds at once, and fails after [Config.RefundFails];
+	//   - refuse_disputed, refuse_balance: a refund is answered with status 400, as if the charge were disputed, or as if
+	//     the account's balance were too low.
 	Refunds string `json:"refunds"`
 	// Webhooks is the delivery of events:
 	//   - normal;
@@ -53,8 +61,8 @@ func (k Knobs) validate() error {
 		known       []string
 	}{
 		{"api", k.API, []string{"up", "down", "hung", "loses_answers", "errors"}},
-		{"sessions", k.Sessions, []string{"accept", "refuse"}},
-		{"refunds", k.Refunds, []string{"succeed", "pending", "fail"}},
+		{"sessions", k.Sessions, []string{"accept", "refuse", "complete_unpaid"}},
+		{"refunds", k.Refunds, []string{"succeed", "pending", "fail", "cancel", "require_action", "fail_later", "refuse_disputed", "refuse_balance"}},
 		{"webhooks", k.Webhooks, []string{"normal", "lost", "doubled", "late", "reordered", "disabled"}},
 	} {
 		if !slices.Contains(knob.known, knob.value) {

@@ -195,6 +195,7 @@ func TestControlOfKnobs(t *testing.T) {
 		return k
 	}
 	want := Knobs{API: "up", Sessions: "accept", Refunds: "succeed", Webhooks: "normal", Key: testKey, Account: "acct_simulated", Events: "*"}
+	f.set(t, func(k *Knobs) { k.Events = "" })
 	if got := get(); got != want || f.sim.Knobs() != want {
 		t.Errorf("the knobs are %+v, want %+v", got, want)
 	}

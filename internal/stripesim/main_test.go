@@ -59,7 +59,12 @@ func newStoppedFixture(t testing.TB, changes ...func(*Config)) *fixture {
 	t.Cleanup(sim.Close)
 	server := httptest.NewServer(sim.Handler())
 	t.Cleanup(server.Close)
-	return &fixture{sim: sim, url: server.URL, stripe: newClient(t, server.URL, testKey)}
+	f := &fixture{sim: sim, url: server.URL, stripe: newClient(t, server.URL, testKey)}
+	// Most tests count the events of sessions and refunds.
+	f.set(t, func(k *Knobs) {
+		k.Events = "checkout.session.completed,checkout.session.expired,refund.created,refund.updated,refund.failed"
+	})
+	return f
 }
 
 // run runs a simulator until the test ends.
@@ -330,4 +335,24 @@ func (f *fixture) exec(t testing.TB, statement string) error {
 	t.Helper()
 	_, err := f.sim.db.ExecContext(t.Context(), statement)
 	return err
+}
+
+// control sends a request to the control API, and returns the answer's fields.
+func (f *fixture) control(t testing.TB, path, body string) map[string]any {
+	t.Helper()
+	res, text := f.send(t, http.MethodPost, path, "application/json", body)
+	if res.StatusCode != http.StatusOK {
+		t.Fatalf("POST %s %s answered %d %s, want 200", path, body, res.StatusCode, text)
+	}
+	var fields map[string]any
+	testenv.Must(t, json.Unmarshal([]byte(text), &fields))
+	return fields
+}
+
+// strings returns the values of a query's only column.
+func (f *fixture) strings(t testing.TB, query string) []string {
+	t.Helper()
+	all, err := f.sim.strings(t.Context(), query)
+	testenv.Must(t, err)
+	return all
 }

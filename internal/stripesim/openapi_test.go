@@ -131,14 +131,20 @@ func TestAnswersFollowStripesDocument(t *testing.T) {
 	check("checkout.session", get("/v1/checkout/sessions/"+paid.ID))
 	testenv.Must(t, f.expire(t.Context(), open.ID))
 	check("checkout.session", get("/v1/checkout/sessions/"+open.ID))
-	for _, result := range []string{"succeed", "pending", "fail"} {
+	for _, result := range []string{"succeed", "pending", "fail", "cancel", "require_action"} {
 		f.set(t, func(k *Knobs) { k.Refunds = result })
 		r, err := f.refund(t, paid.PaymentIntent.ID, 100)
 		testenv.Must(t, err)
 		testenv.Must(t, f.sim.endPendingRefunds(t.Context()))
 		check("refund", get("/v1/refunds/"+r.ID))
 	}
-	for _, e := range f.events(t, &stripe.EventListParams{}) {
+	f.control(t, "/sim/payments/"+paid.PaymentIntent.ID+"/dispute", `{"state":"won"}`)
+	lost := f.paid(t).PaymentIntent.ID
+	f.control(t, "/sim/payments/"+lost+"/dispute", `{"state":"lost"}`)
+	for _, id := range f.strings(t, `SELECT id FROM stripesim.disputes`) {
+		check("dispute", get("/v1/disputes/"+id))
+	}
+	for _, e := range f.allEvents(t, &stripe.EventListParams{}) {
 		check("event", get("/v1/events/"+e.ID))
 	}
 	newReceiver(t, f.sim)
@@ -158,8 +164,8 @@ func TestAnswersFollowStripesDocument(t *testing.T) {
 	}
 	checkList("webhook_endpoint", "/v1/webhook_endpoints", 1)
 	checkList("checkout.session", "/v1/checkout/sessions", 2)
-	checkList("balance_transaction", "/v1/balance_transactions", 5)
-	checkList("balance_transaction", "/v1/balance_transactions?expand[]=data.source", 5)
+	checkList("balance_transaction", "/v1/balance_transactions?limit=100", 10)
+	checkList("balance_transaction", "/v1/balance_transactions?limit=100&expand[]=data.source", 10)
 	_, err = f.stripe.V1CheckoutSessions.Retrieve(t.Context(), "cs_test_none", nil)
 	check("error", string(err.(*stripe.Error).LastResponse.RawJSON))
 }

@@ -7,24 +7,22 @@ import (
 	"fmt"
 )
 
-// pay completes an open session with a captured payment, and records the event. The error is [sql.ErrNoRows] if the
-// session is not open: exactly one of two concurrent statements ends a session, because both lock its row.
+// pay completes an open session with a captured payment, and records the events. The error is [sql.ErrNoRows] if the
+// session is not open: exactly one of two concurrent statements ends a session, because both lock its row. While the
+// knob sessions is complete_unpaid, the payment is captured later.
 func (s *Simulator) pay(ctx context.Context, id string) (session, error) {
 	var row session
 	err := s.transact(ctx, func(tx *sql.Tx) (err error) {
 		row, err = scanSession(tx.QueryRowContext(ctx, `
-			UPDATE stripesim.sessions SET status = 'complete', payment_intent = $2
+			UPDATE stripesim.sessions SET status = 'complete', payment_intent = $2, unpaid = $3
 			WHERE id = $1 AND status = 'open' AND expires_at > clock_timestamp()
-			RETURNING `+sessionColumns, id, newID("pi_")))
+			RETURNING `+sessionColumns, id, newID("pi_"), s.knobs.get().Sessions == "complete_unpaid"))
 		if err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, `INSERT INTO stripesim.payment_intents (id, session_id, amount, currency) VALUES ($1, $2, $3, $4)`,
-			row.paymentIntent, row.id, row.amount, row.currency)
-		if err != nil {
-			return err
+		if !row.unpaid {
+			err = s.capture(ctx, tx, row)
 		}
-		err = book(ctx, tx, "charge", chargeOf(row.paymentIntent.String), row.paymentIntent.String, row.amount, row.currency)
 		if err != nil {
 			return err
 		}
@@ -32,6 +30,48 @@ func (s *Simulator) pay(ctx context.Context, id string) (session, error) {
 	})
 	wake(s.wakeWebhook)
 	return row, err
+}
+
+// capture captures the payment of a complete session.
+func (s *Simulator) capture(ctx context.Context, tx *sql.Tx, row session) error {
+	intent := row.paymentIntent.String
+	_, err := tx.ExecContext(ctx, `INSERT INTO stripesim.payment_intents (id, session_id, amount, currency) VALUES ($1, $2, $3, $4)`,
+		intent, row.id, row.amount, row.currency)
+	if err != nil {
+		return err
+	}
+	if err := book(ctx, tx, "charge", chargeOf(intent), intent, row.amount, row.currency); err != nil {
+		return err
+	}
+	return s.recordCharge(ctx, tx, "charge.succeeded", row.owner, intent, nil)
+}
+
+// captureUnpaid captures the payments of sessions that are complete and not paid, unless the knob says that they stay so.
+func (s *Simulator) captureUnpaid(ctx context.Context) error {
+	ids, err := s.strings(ctx, `SELECT id FROM stripesim.sessions WHERE unpaid ORDER BY seq LIMIT 1000`)
+	if err != nil || s.knobs.get().Sessions == "complete_unpaid" {
+		return err
+	}
+	for _, id := range ids {
+		err := s.transact(ctx, func(tx *sql.Tx) error {
+			row, err := scanSession(tx.QueryRowContext(ctx, `
+				UPDATE stripesim.sessions SET unpaid = false WHERE id = $1 AND unpaid RETURNING `+sessionColumns, id))
+			if err != nil {
+				return err
+			}
+			if err := s.capture(ctx, tx, row); err != nil {
+				return err
+			}
+			return s.record(ctx, tx, "checkout.session.async_payment_succeeded", row.owner, s.object(row), nil)
+		})
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+	}
+	if len(ids) > 0 {
+		wake(s.wakeWebhook)
+	}
+	return nil
 }
 
 // askBank makes the customer's bank confirm the payment of an open session after [Config.BankDelay]. Until then the
@@ -69,6 +109,7 @@ type payment struct {
 	PaymentIntent     *string `json:"payment_intent,omitempty"`
 	CapturedCents     int64   `json:"captured_cents"`
 	RefundedCents     int64   `json:"refunded_cents"` // of refunds that have succeeded
+	DisputedCents     int64   `json:"disputed_cents"` // of a dispute that is not won
 }
 
 // ledger returns all sessions in the order of their creation.
@@ -77,7 +118,8 @@ func (s *Simulator) ledger(ctx context.Context) ([]payment, error) {
 		SELECT coalesce(s.client_reference_id, ''), s.id, s.status, CASE WHEN p.id IS NULL THEN 'unpaid' ELSE 'paid' END,
 			s.amount_total, s.currency, p.id, coalesce(p.amount, 0),
 			(SELECT coalesce(sum(r.amount), 0)::bigint FROM stripesim.refunds r
-			 WHERE r.payment_intent = p.id AND r.status = 'succeeded')
+			 WHERE r.payment_intent = p.id AND r.status = 'succeeded'),
+			coalesce((SELECT d.amount FROM stripesim.disputes d WHERE d.payment_intent = p.id AND d.status <> 'won'), 0)
 		FROM stripesim.sessions s LEFT JOIN stripesim.payment_intents p ON p.session_id = s.id
 		ORDER BY s.created_at, s.id`)
 	if err != nil {
@@ -88,7 +130,7 @@ func (s *Simulator) ledger(ctx context.Context) ([]payment, error) {
 	for rows.Next() {
 		var p payment
 		err := rows.Scan(&p.ClientReferenceID, &p.SessionID, &p.Status, &p.PaymentStatus, &p.AmountCents, &p.Currency,
-			&p.PaymentIntent, &p.CapturedCents, &p.RefundedCents)
+			&p.PaymentIntent, &p.CapturedCents, &p.RefundedCents, &p.DisputedCents)
 		if err != nil {
 			return nil, err
 		}

@@ -67,6 +67,8 @@ func (r refund) object() refundObject {
 		o.PendingReason = "processing"
 	case "failed":
 		o.FailureReason, o.FailureBalanceTransaction = "expired_or_canceled_card", balanceID("refund_failure", r.id)
+	case "canceled":
+		o.FailureBalanceTransaction = balanceID("refund_failure", r.id)
 	}
 	return o
 }
@@ -81,41 +83,70 @@ func (s *Simulator) createRefund(ctx context.Context, tx *sql.Tx, c *call) (any,
 	if err := f.end(); err != nil {
 		return nil, err
 	}
-	left, currency, err := lockRefundable(ctx, tx, paymentIntent, c.owner)
-	switch {
-	case err != nil:
-		return nil, err
-	case left == 0:
-		return nil, rejectedByState("charge_already_refunded", "", fmt.Sprintf("Charge %s has already been refunded.",
-			chargeOf(paymentIntent)))
-	case amount > left:
-		return nil, rejectedByState("", "amount", fmt.Sprintf("Refund amount (%s) is greater than unrefunded amount on charge (%s)",
-			money(amount, currency), money(left, currency)))
-	case amount == 0:
-		amount = left
-	}
-	status := "pending"
-	if s.knobs.get().Refunds == "succeed" {
-		status = "succeeded"
-	}
-	row, err := scanRefund(tx.QueryRowContext(ctx, `
-		INSERT INTO stripesim.refunds (id, payment_intent, amount, currency, reason, metadata, status, account, livemode)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING `+refundColumns,
-		newID("re_"), paymentIntent, amount, currency, optionalText(reason), encode(metadata), status,
-		c.owner.account, c.owner.live))
+	row, err := s.makeRefund(ctx, tx, c.owner, refund{paymentIntent: paymentIntent, amount: amount, reason: optionalText(reason), metadata: metadata}, c)
 	if err != nil {
 		return nil, err
 	}
-	if err := book(ctx, tx, "refund", row.id, row.paymentIntent, -row.amount, row.currency); err != nil {
-		return nil, err
+	return row.object(), nil
+}
+
+// makeRefund refunds an amount of a payment of the owner, or the rest if the amount is 0, as the knob refunds says. c is
+// the call that does so, or nil.
+func (s *Simulator) makeRefund(ctx context.Context, tx *sql.Tx, of owner, r refund, c *call) (refund, error) {
+	left, currency, err := lockRefundable(ctx, tx, r.paymentIntent, of)
+	knob := s.knobs.get().Refunds
+	charge := chargeOf(r.paymentIntent)
+	switch {
+	case err != nil:
+		return refund{}, err
+	case knob == "refuse_disputed":
+		return refund{}, chargeDisputed(charge)
+	case knob == "refuse_balance":
+		return refund{}, rejectedByState("balance_insufficient", "", "Insufficient funds in your account to refund this charge.")
+	case left == 0:
+		return refund{}, rejectedByState("charge_already_refunded", "", fmt.Sprintf("Charge %s has already been refunded.", charge))
+	case r.amount > left:
+		return refund{}, rejectedByState("", "amount", fmt.Sprintf("Refund amount (%s) is greater than unrefunded amount on charge (%s)",
+			money(r.amount, currency), money(left, currency)))
+	case r.amount == 0:
+		r.amount = left
 	}
-	return row.object(), s.record(ctx, tx, "refund.created", row.owner, row.object(), c)
+	status := "pending"
+	var failsAfter sql.NullInt64
+	switch knob {
+	case "succeed":
+		status = "succeeded"
+	case "fail_later":
+		status, failsAfter = "succeeded", sql.NullInt64{Int64: s.cfg.RefundFails.Microseconds(), Valid: true}
+	case "require_action":
+		status = "requires_action"
+	}
+	r, err = scanRefund(tx.QueryRowContext(ctx, `
+		INSERT INTO stripesim.refunds (id, payment_intent, amount, currency, reason, metadata, status, account, livemode, fails_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, clock_timestamp() + $10 * interval '1 microsecond') RETURNING `+refundColumns,
+		newID("re_"), r.paymentIntent, r.amount, currency, r.reason, encode(r.metadata), status, of.account, of.live, failsAfter))
+	if err != nil {
+		return refund{}, err
+	}
+	if err := book(ctx, tx, "refund", r.id, r.paymentIntent, -r.amount, r.currency); err != nil {
+		return refund{}, err
+	}
+	if err := s.record(ctx, tx, "refund.created", r.owner, r.object(), c); err != nil {
+		return refund{}, err
+	}
+	return r, s.recordCharge(ctx, tx, "charge.refunded", r.owner, r.paymentIntent, c)
+}
+
+// chargeDisputed is the answer to a refund of a charge whose money a dispute has withdrawn.
+func chargeDisputed(charge string) *apiError {
+	return rejectedByState("charge_disputed", "", fmt.Sprintf("Charge %s has been charged back; cannot issue a refund.", charge))
 }
 
 // lockRefundable locks a payment until the transaction ends, and returns the amount that is left to refund. A refund
-// that has failed leaves its amount.
+// that has failed leaves its amount. A disputed charge cannot be refunded, unless the dispute is won.
 func lockRefundable(ctx context.Context, tx *sql.Tx, paymentIntent string, of owner) (left int64, currency string, err error) {
 	var captured, refunded int64
+	var disputed bool
 	err = tx.QueryRowContext(ctx, `
 		SELECT p.amount, p.currency FROM stripesim.payment_intents p JOIN stripesim.sessions s ON s.id = p.session_id
 		WHERE p.id = $1 AND s.account = $2 AND s.livemode = $3 FOR UPDATE OF p`, paymentIntent, of.account, of.live).
@@ -128,8 +159,13 @@ func lockRefundable(ctx context.Context, tx *sql.Tx, paymentIntent string, of ow
 	}
 	// A second statement, so that it sees the refunds that were committed while the first one waited for the lock.
 	err = tx.QueryRowContext(ctx, `
-		SELECT coalesce(sum(amount), 0)::bigint FROM stripesim.refunds WHERE payment_intent = $1 AND status <> 'failed'`, paymentIntent).
-		Scan(&refunded)
+		SELECT coalesce(sum(amount), 0)::bigint,
+			EXISTS (SELECT FROM stripesim.disputes WHERE payment_intent = $1 AND status <> 'won')
+		FROM stripesim.refunds WHERE payment_intent = $1 AND status NOT IN ('failed', 'canceled')`, paymentIntent).
+		Scan(&refunded, &disputed)
+	if err == nil && disputed {
+		err = chargeDisputed(chargeOf(paymentIntent))
+	}
 	return captured - refunded, currency, err
 }
 
@@ -176,40 +212,67 @@ func (s *Simulator) listRefunds(ctx context.Context, tx *sql.Tx, c *call) (any, 
 	return p.list("/v1/refunds", objects), rows.Err()
 }
 
-// endPendingRefunds ends the pending refunds as the knob says.
+// endPendingRefunds ends the refunds that are pending or require an action, as the knob says.
 func (s *Simulator) endPendingRefunds(ctx context.Context) error {
-	ids, err := s.strings(ctx, `SELECT id FROM stripesim.refunds WHERE status = 'pending' ORDER BY seq LIMIT 1000`)
+	ids, err := s.strings(ctx, `SELECT id FROM stripesim.refunds WHERE status IN ('pending', 'requires_action') ORDER BY seq LIMIT 1000`)
 	if err != nil {
 		return err
 	}
 	// The knob is read after the refunds, so a refund never ends as an earlier setting said.
-	status, event := "succeeded", "refund.updated"
+	status := "succeeded"
 	switch s.knobs.get().Refunds {
-	case "pending":
+	case "pending", "require_action":
 		return nil
 	case "fail":
-		status, event = "failed", "refund.failed"
+		status = "failed"
+	case "cancel":
+		status = "canceled"
 	}
+	return s.endRefunds(ctx, ids, status, `status IN ('pending', 'requires_action')`)
+}
+
+// failRefunds fails the refunds that have succeeded and whose time to fail has come.
+func (s *Simulator) failRefunds(ctx context.Context) error {
+	const due = `status = 'succeeded' AND fails_at <= clock_timestamp()`
+	ids, err := s.strings(ctx, `SELECT id FROM stripesim.refunds WHERE `+due+` ORDER BY seq LIMIT 1000`)
+	if err != nil {
+		return err
+	}
+	return s.endRefunds(ctx, ids, "failed", due)
+}
+
+// endRefunds gives each of the refunds the status, if it still meets the condition.
+func (s *Simulator) endRefunds(ctx context.Context, ids []string, status, condition string) error {
 	for _, id := range ids {
-		err := s.transact(ctx, func(tx *sql.Tx) error {
-			row, err := scanRefund(tx.QueryRowContext(ctx, `
-				UPDATE stripesim.refunds SET status = $2 WHERE id = $1 AND status = 'pending' RETURNING `+refundColumns, id, status))
-			if err != nil {
-				return err
-			}
-			if status == "failed" {
-				if err := book(ctx, tx, "refund_failure", row.id, row.paymentIntent, row.amount, row.currency); err != nil {
-					return err
-				}
-			}
-			return s.record(ctx, tx, event, row.owner, row.object(), nil)
-		})
-		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		if _, err := s.endRefund(ctx, id, status, condition); err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
 	}
-	if len(ids) > 0 {
-		wake(s.wakeWebhook)
-	}
 	return nil
+}
+
+// endRefund gives a refund the status, if it meets the condition. The error is [sql.ErrNoRows] if it does not.
+func (s *Simulator) endRefund(ctx context.Context, id, status, condition string) (row refund, err error) {
+	err = s.transact(ctx, func(tx *sql.Tx) error {
+		row, err = scanRefund(tx.QueryRowContext(ctx, `
+			UPDATE stripesim.refunds SET status = $2 WHERE id = $1 AND `+condition+` RETURNING `+refundColumns, id, status))
+		if err != nil {
+			return err
+		}
+		event := "refund.updated"
+		if status != "succeeded" { // the money comes back
+			if err := book(ctx, tx, "refund_failure", row.id, row.paymentIntent, row.amount, row.currency); err != nil {
+				return err
+			}
+		}
+		if status == "failed" {
+			event = "refund.failed"
+		}
+		if err := s.record(ctx, tx, event, row.owner, row.object(), nil); err != nil {
+			return err
+		}
+		return s.record(ctx, tx, "charge.refund.updated", row.owner, row.object(), nil)
+	})
+	wake(s.wakeWebhook)
+	return row, err
 }

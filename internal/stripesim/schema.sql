@@ -24,7 +24,10 @@ ALTER TABLE stripesim.sessions
     ADD COLUMN IF NOT EXISTS seq bigint GENERATED ALWAYS AS IDENTITY UNIQUE, -- the order of lists
     ADD COLUMN IF NOT EXISTS account text NOT NULL DEFAULT 'acct_simulated',
     ADD COLUMN IF NOT EXISTS livemode boolean NOT NULL DEFAULT false,
-    ADD COLUMN IF NOT EXISTS payment_metadata json NOT NULL DEFAULT '{}'; -- of the payment intent and its charge
+    ADD COLUMN IF NOT EXISTS payment_metadata json NOT NULL DEFAULT '{}', -- of the payment intent and its charge
+    ADD COLUMN IF NOT EXISTS unpaid boolean NOT NULL DEFAULT false, -- complete, and the payment method pays later
+    ADD COLUMN IF NOT EXISTS expired_by_api boolean NOT NULL DEFAULT false;
+CREATE INDEX IF NOT EXISTS sessions_unpaid ON stripesim.sessions (seq) WHERE unpaid;
 CREATE INDEX IF NOT EXISTS sessions_open ON stripesim.sessions (expires_at) WHERE status = 'open';
 CREATE INDEX IF NOT EXISTS sessions_bank ON stripesim.sessions (bank_pays_at)
     WHERE status = 'open' AND bank_pays_at IS NOT NULL;
@@ -62,14 +65,31 @@ CREATE TABLE IF NOT EXISTS stripesim.refunds (
     currency       text        NOT NULL,
     reason         text,
     metadata       json        NOT NULL,
-    status         text        NOT NULL CHECK (status IN ('pending', 'succeeded', 'failed')),
+    status         text        NOT NULL,
     created_at     timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 ALTER TABLE stripesim.refunds
     ADD COLUMN IF NOT EXISTS account text NOT NULL DEFAULT 'acct_simulated',
-    ADD COLUMN IF NOT EXISTS livemode boolean NOT NULL DEFAULT false;
+    ADD COLUMN IF NOT EXISTS livemode boolean NOT NULL DEFAULT false,
+    ADD COLUMN IF NOT EXISTS fails_at timestamptz, -- the time when a refund that has succeeded fails
+    DROP CONSTRAINT IF EXISTS refunds_status_check,
+    ADD CONSTRAINT refunds_status_check CHECK (status IN ('pending', 'requires_action', 'succeeded', 'failed', 'canceled'));
+CREATE INDEX IF NOT EXISTS refunds_failing ON stripesim.refunds (fails_at) WHERE status = 'succeeded' AND fails_at IS NOT NULL;
 CREATE INDEX IF NOT EXISTS refunds_of_payment ON stripesim.refunds (payment_intent);
 CREATE INDEX IF NOT EXISTS refunds_pending ON stripesim.refunds (seq) WHERE status = 'pending';
+
+-- A dispute withdraws its amount, and a dispute that is won returns it. A payment has at most one.
+CREATE TABLE IF NOT EXISTS stripesim.disputes (
+    id             text        PRIMARY KEY,
+    payment_intent text        NOT NULL UNIQUE REFERENCES stripesim.payment_intents,
+    amount         bigint      NOT NULL CHECK (amount > 0),
+    currency       text        NOT NULL,
+    status         text        NOT NULL DEFAULT 'needs_response' CHECK (status IN ('needs_response', 'won', 'lost')),
+    created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    ended_at       timestamptz,
+    account        text        NOT NULL,
+    livemode       boolean     NOT NULL
+);
 
 CREATE TABLE IF NOT EXISTS stripesim.events (
     id              text        PRIMARY KEY,

@@ -41,6 +41,8 @@ type session struct {
 	bankPaysAt        sql.NullTime
 	paymentIntent     sql.NullString
 	owner             owner
+	unpaid            bool
+	expiredByAPI      bool
 }
 
 type lineItem struct {
@@ -51,14 +53,14 @@ type lineItem struct {
 
 const sessionColumns = `id, status, client_reference_id, amount_total, currency, line_items, metadata, adaptive_pricing,
 	success_url, cancel_url, created_at, expires_at, bank_pays_at, payment_intent, account, livemode,
-	payment_metadata`
+	payment_metadata, unpaid, expired_by_api`
 
 func scanSession(row interface{ Scan(...any) error }) (session, error) {
 	var s session
 	var items, metadata, paymentMetadata []byte
 	err := row.Scan(&s.id, &s.status, &s.clientReferenceID, &s.amount, &s.currency, &items, &metadata, &s.adaptivePricing,
 		&s.successURL, &s.cancelURL, &s.createdAt, &s.expiresAt, &s.bankPaysAt, &s.paymentIntent, &s.owner.account, &s.owner.live,
-		&paymentMetadata)
+		&paymentMetadata, &s.unpaid, &s.expiredByAPI)
 	if err != nil {
 		return session{}, err
 	}
@@ -136,7 +138,7 @@ func (s session) object(publicURL string) sessionObject {
 }
 
 func (s session) paymentStatus() string {
-	if s.paymentIntent.Valid {
+	if s.paymentIntent.Valid && !s.unpaid {
 		return "paid"
 	}
 	return "unpaid"
@@ -333,12 +335,13 @@ func (s *Simulator) expireSession(ctx context.Context, tx *sql.Tx, c *call) (any
 		"This Checkout Session has a status of `%s`.", row.status))
 }
 
-// endSession changes an open session to expired, if it meets the condition, and records the event. The error is
+// endSession changes an open session to expired, if it meets the condition, and records the event. c is the
+// call that expires it, or nil if its time is over. The error is
 // [sql.ErrNoRows] if there is no such session.
 func (s *Simulator) endSession(ctx context.Context, tx *sql.Tx, id string, c *call, condition string) (session, error) {
 	row, err := scanSession(tx.QueryRowContext(ctx, `
-		UPDATE stripesim.sessions SET status = 'expired' WHERE id = $1 AND status = 'open' AND `+condition+`
-		RETURNING `+sessionColumns, id))
+		UPDATE stripesim.sessions SET status = 'expired', expired_by_api = $2 WHERE id = $1 AND status = 'open' AND `+condition+`
+		RETURNING `+sessionColumns, id, c != nil))
 	if err != nil {
 		return session{}, err
 	}

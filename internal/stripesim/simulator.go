@@ -45,6 +45,7 @@ type Config struct {
 	WebhookTries   int           // the number of tries of a webhook. Default 12
 	LateDelay      time.Duration // the delay of late webhooks. Default 5 s
 	ReorderDelay   time.Duration // the time for which reordered webhooks are collected before they are sent. Default 3 s
+	RefundFails    time.Duration // the time until a refund fails that has succeeded, if the knob refunds is fail_later. Default 2 s
 	DatabaseConns  int           // the largest number of connections to the database. Default 10
 }
 
@@ -59,6 +60,7 @@ func (c Config) withDefaults() Config {
 	c.WebhookTries = cmp.Or(c.WebhookTries, 12)
 	c.LateDelay = cmp.Or(c.LateDelay, 5*time.Second)
 	c.ReorderDelay = cmp.Or(c.ReorderDelay, 3*time.Second)
+	c.RefundFails = cmp.Or(c.RefundFails, 2*time.Second)
 	c.DatabaseConns = cmp.Or(c.DatabaseConns, 10)
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	return c
@@ -206,7 +208,7 @@ func (s *Simulator) repeat(ctx context.Context, wake <-chan struct{}, step func(
 // runTimers ends what is due: bank payments, sessions, pending refunds and old idempotency keys.
 func (s *Simulator) runTimers(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
-		s.confirmBankPayments, s.expireSessions, s.endPendingRefunds, s.deleteOldKeys,
+		s.confirmBankPayments, s.captureUnpaid, s.expireSessions, s.endPendingRefunds, s.failRefunds, s.deleteOldKeys,
 	} {
 		if err := step(ctx); err != nil {
 			return err

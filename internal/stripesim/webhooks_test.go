@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,7 +14,13 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-func (f *fixture) events(t testing.TB, params *stripe.EventListParams) (all []*stripe.Event) {
+// events returns the listed events of sessions and refunds, but not those of charges.
+func (f *fixture) events(t testing.TB, params *stripe.EventListParams) []*stripe.Event {
+	t.Helper()
+	return slices.DeleteFunc(f.allEvents(t, params), func(e *stripe.Event) bool { return strings.HasPrefix(string(e.Type), "charge.") })
+}
+
+func (f *fixture) allEvents(t testing.TB, params *stripe.EventListParams) (all []*stripe.Event) {
 	t.Helper()
 	for e, err := range f.stripe.V1Events.List(t.Context(), params).All(t.Context()) {
 		testenv.Must(t, err)
