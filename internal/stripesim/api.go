@@ -107,20 +107,33 @@ func (s *Simulator) api(e endpoint) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// The body must be read before the wait: only then does the server notice that a client disconnects.
 		body, readErr := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+		status := 0
+		defer func() { s.limits.count(r.Pattern, status) }()
+		reason := s.limits.take(r.Pattern, s.knobs.get(), time.Now())
+		if reason == "" {
+			s.knobs.delay()
+		}
 		api := s.knobs.awaitAnswers(r.Context())
 		c := &call{requestID: newID("req_"), key: r.Header.Get("Idempotency-Key"), id: r.PathValue("id")}
 		var a answer
-		if err := s.readCall(r, c, e, string(body), readErr); err != nil {
+		if reason != "" {
+			w.Header().Set("Stripe-Rate-Limited-Reason", reason)
+			a, _ = answerTo(nil, errRateLimit)
+		} else if err := s.readCall(r, c, e, string(body), readErr); err != nil {
 			a, _ = answerTo(nil, err)
 		} else {
 			// A client that disconnects does not abort the execution, as at Stripe.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), callTimeout)
 			defer cancel()
-			a = s.execute(ctx, r, c, e, api == "errors")
+			a = s.execute(ctx, r, c, e, api)
 		}
 		if api == "loses_answers" {
 			panic(http.ErrAbortHandler)
 		}
+		if api == "empty" && a.status == http.StatusOK {
+			a.body = []byte("{}")
+		}
+		status = a.status
 		s.write(w, c, a)
 	})
 }
@@ -172,7 +185,7 @@ func (s *Simulator) authenticate(r *http.Request, c *call) error {
 
 // execute runs an endpoint, or replays the stored answer of the call's idempotency key. The effects and the stored
 // answer are committed together.
-func (s *Simulator) execute(ctx context.Context, r *http.Request, c *call, e endpoint, broken bool) answer {
+func (s *Simulator) execute(ctx context.Context, r *http.Request, c *call, e endpoint, api string) answer {
 	var a answer
 	request := r.Method + " " + r.URL.Path + "?" + c.form.canonical()
 	err := s.transact(ctx, func(tx *sql.Tx) error {
@@ -180,7 +193,7 @@ func (s *Simulator) execute(ctx context.Context, r *http.Request, c *call, e end
 		switch {
 		case err != nil:
 			return err
-		case broken:
+		case api == "errors":
 			a, _ = answerTo(nil, errBroken)
 			if stored != nil {
 				return nil
@@ -190,13 +203,25 @@ func (s *Simulator) execute(ctx context.Context, r *http.Request, c *call, e end
 			a = *stored
 			return nil
 		}
+		if s.knobs.get().Locks == "timeout" {
+			if _, err := tx.ExecContext(ctx, `SET LOCAL lock_timeout = '1ms'`); err != nil {
+				return err
+			}
+		}
 		object, err := e(ctx, tx, c)
+		if api == "executes_then_500" && err == nil {
+			a, _ = answerTo(nil, errBroken)
+			return storeAnswer(ctx, tx, c.key, request, a)
+		}
 		var executed bool
 		if a, executed = answerTo(object, err); !executed {
 			return err
 		}
 		return storeAnswer(ctx, tx, c.key, request, a)
 	})
+	if hasCode(err, "55P03") { // lock_not_available
+		err = errLockTimeout
+	}
 	if err != nil {
 		if _, expected := errors.AsType[*apiError](err); !expected {
 			s.log.Error("a call of the simulated API failed", "method", r.Method, "path", r.URL.Path, "request_id", c.requestID, "error", err)
@@ -208,8 +233,8 @@ func (s *Simulator) execute(ctx context.Context, r *http.Request, c *call, e end
 	return a
 }
 
-// errBroken is the error of each call while the knob API is errors.
-var errBroken = errors.New("the knob api is errors")
+// errBroken is the error of each call while the knob API is errors or executes_then_500.
+var errBroken = errors.New("the knob api says that calls fail")
 
 // answerTo returns the answer for an object or an error. It also reports whether the transaction of the call must be
 // committed.

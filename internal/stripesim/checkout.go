@@ -25,7 +25,7 @@ var checkoutPage = template.Must(template.New("checkout").Funcs(template.FuncMap
 
 // checkoutView is the data of the checkout page.
 type checkoutView struct {
-	State       string // open, asking (the bank asks the customer), complete, expired or unknown
+	State       string // open, asking (the bank asks the customer), complete, expired, over or unknown
 	ID          string
 	Items       []lineItem
 	Amount      int64
@@ -55,6 +55,9 @@ func (s *Simulator) getCheckout(w http.ResponseWriter, r *http.Request) {
 		redirect(w, row.returnURL())
 		return
 	}
+	if r.URL.Query().Has("bank") {
+		row = over(row)
+	}
 	s.showCheckout(w, row, err, http.StatusOK, false)
 }
 
@@ -70,7 +73,17 @@ func (s *Simulator) postPay(w http.ResponseWriter, r *http.Request) {
 	if errors.Is(err, sql.ErrNoRows) {
 		row, err = s.readSession(r.Context(), id)
 	}
-	s.showCheckout(w, row, err, http.StatusConflict, false)
+	s.showCheckout(w, over(row), err, http.StatusConflict, false)
+}
+
+// over returns the session as the page of a customer who pays shows it. The page of a session that the merchant has
+// expired does not know that, and says that all is well, as Stripe's page does: see
+// https://github.com/stripe/stripe-node/issues/2462.
+func over(row session) session {
+	if row.status == "expired" && row.expiredByAPI {
+		row.status = "over"
+	}
+	return row
 }
 
 // postDecline pays with a card that is declined. The session stays open.

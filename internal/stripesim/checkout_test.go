@@ -58,6 +58,7 @@ func TestCheckoutThatHasEnded(t *testing.T) {
 	f := newFixture(t)
 	paid, expired := f.paid(t), f.create(t)
 	testenv.Must(t, f.expire(t.Context(), expired.ID))
+	const misleading = "You did it. Either the payment is complete, or its time was over."
 	for id, want := range map[string]string{
 		paid.ID: "This payment is complete", expired.ID: "This checkout has expired. Nothing was charged.", "cs_test_none": "There is no checkout at this address",
 	} {
@@ -66,12 +67,22 @@ func TestCheckoutThatHasEnded(t *testing.T) {
 			if form == "" {
 				method, path = http.MethodGet, "/checkout/"+id
 			}
+			want := want
+			if form == "pay" && id == expired.ID {
+				want = misleading
+			}
 			_, page := f.send(t, method, path, "", "")
 			if !strings.Contains(page, want) || strings.Contains(page, "<button") || strings.Contains(page, "declined") {
 				t.Errorf("%s %s: the page lacks %q, or has buttons:\n%s", method, path, want, page)
 			}
 		}
 		f.submit(t, id, "bank")
+	}
+	for path, want := range map[string]string{"?bank": misleading, "": "Nothing was charged"} {
+		_, page := f.send(t, http.MethodGet, "/checkout/"+expired.ID+path, "", "")
+		if !strings.Contains(page, want) || !strings.Contains(page, "https://shop.example/orders/1") {
+			t.Errorf("the page %q is %s, want %q and a way back", path, page, want)
+		}
 	}
 	if n := f.count(t, `SELECT count(*) FROM stripesim.payment_intents`); n != 1 {
 		t.Errorf("there are %d payments, want 1", n)

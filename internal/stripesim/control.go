@@ -17,6 +17,9 @@ func (s *Simulator) addControl(mux *http.ServeMux) {
 	mux.HandleFunc("PUT /sim/knobs", s.putKnobs)
 	mux.HandleFunc("GET /sim/ledger", s.getLedger)
 	mux.HandleFunc("POST /sim/sessions/{id}/amount", s.postAmount)
+	mux.HandleFunc("GET /sim/calls", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, map[string]any{"calls": s.Calls()})
+	})
 	mux.HandleFunc("POST /sim/payments/{intent}/refunds", s.postRefund)
 	mux.HandleFunc("POST /sim/payments/{intent}/dispute", s.postDispute)
 	mux.HandleFunc("POST /sim/refunds/{id}/fail", s.postRefundFailure)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Knobs make the simulator misbehave. They apply from the next request and the next event on.
@@ -18,7 +19,9 @@ type Knobs struct {
 	//   - hung: a request is not answered until the knob changes;
 	//   - loses_answers: requests are executed, and then their connections are closed without an answer;
 	//   - errors: requests are answered with status 500 and have no effect. As at Stripe, the 500 of a POST with an
-	//     idempotency key is stored and replayed.
+	//     idempotency key is stored and replayed;
+	//   - executes_then_500: as errors, but requests that succeed have their effects;
+	//   - empty: requests are executed, and those that succeed are answered with {}.
 	API string `json:"api"`
 	// Sessions is:
 	//   - accept;
@@ -51,6 +54,14 @@ type Knobs struct {
 	// Denied are the operations that the key may not do, separated by commas, for instance "GET /v1/account". They are
 	// answered with status 403.
 	Denied string `json:"denied"`
+	// Rate and EndpointRate are the calls a second that the API answers, of all operations together and of each one. Others
+	// are answered with status 429. 0 stands for no limit. Stripe's limits are 100 and 25, in test mode 25 and 25.
+	Rate         int `json:"rate"`
+	EndpointRate int `json:"endpoint_rate"`
+	// LatencyMS is the time in milliseconds before a request is executed.
+	LatencyMS int `json:"latency_ms"`
+	// Locks is wait, or timeout: then a request that needs an object that another one changes is answered with status 429.
+	Locks string `json:"locks"`
 	// Events are the types of the events that the endpoint of the merchant receives, separated by commas, or * for all.
 	Events string `json:"events"`
 }
@@ -60,7 +71,8 @@ func (k Knobs) validate() error {
 		name, value string
 		known       []string
 	}{
-		{"api", k.API, []string{"up", "down", "hung", "loses_answers", "errors"}},
+		{"api", k.API, []string{"up", "down", "hung", "loses_answers", "errors", "executes_then_500", "empty"}},
+		{"locks", k.Locks, []string{"wait", "timeout"}},
 		{"sessions", k.Sessions, []string{"accept", "refuse", "complete_unpaid"}},
 		{"refunds", k.Refunds, []string{"succeed", "pending", "fail", "cancel", "require_action", "fail_later", "refuse_disputed", "refuse_balance"}},
 		{"webhooks", k.Webhooks, []string{"normal", "lost", "doubled", "late", "reordered", "disabled"}},
@@ -68,6 +80,9 @@ func (k Knobs) validate() error {
 		if !slices.Contains(knob.known, knob.value) {
 			return fmt.Errorf("the knob %s is %q, want one of %s", knob.name, knob.value, strings.Join(knob.known, ", "))
 		}
+	}
+	if min(k.Rate, k.EndpointRate, k.LatencyMS) < 0 {
+		return fmt.Errorf("one of the knobs rate, endpoint_rate and latency_ms is negative, want at least 0")
 	}
 	if k.Key == "" {
 		return fmt.Errorf("the knob key is empty, want an API key")
@@ -101,10 +116,10 @@ func (k Knobs) events() []string {
 // Knobs returns the current knobs.
 func (s *Simulator) Knobs() Knobs { return s.knobs.get() }
 
-// SetKnobs replaces all knobs. Account and Events get their defaults if they are "". SetKnobs returns an error, and
+// SetKnobs replaces all knobs. Account, Events and Locks get their defaults if they are "". SetKnobs returns an error, and
 // changes nothing, if a value is unknown.
 func (s *Simulator) SetKnobs(k Knobs) error {
-	k.Account, k.Events = cmp.Or(k.Account, defaultAccount), cmp.Or(k.Events, "*")
+	k.Account, k.Events, k.Locks = cmp.Or(k.Account, defaultAccount), cmp.Or(k.Events, "*"), cmp.Or(k.Locks, "wait")
 	if err := k.validate(); err != nil {
 		return err
 	}
@@ -123,7 +138,7 @@ type knobs struct {
 
 func newKnobs(key string) knobs {
 	return knobs{
-		current: Knobs{API: "up", Sessions: "accept", Refunds: "succeed", Webhooks: "normal", Key: key, Account: defaultAccount, Events: "*"},
+		current: Knobs{API: "up", Sessions: "accept", Refunds: "succeed", Webhooks: "normal", Key: key, Account: defaultAccount, Events: "*", Locks: "wait"},
 		changed: make(chan struct{}),
 	}
 }
@@ -160,6 +175,23 @@ func (k *knobs) start() {
 func (k *knobs) wake() {
 	close(k.changed)
 	k.changed = make(chan struct{})
+}
+
+// delay waits for the latency, or until a knob changes. A client that disconnects does not end the wait, because its
+// request is executed.
+func (k *knobs) delay() {
+	k.mu.Lock()
+	latency, changed, stopped := k.current.LatencyMS, k.changed, k.stopped
+	k.mu.Unlock()
+	if latency == 0 || stopped {
+		return
+	}
+	timer := time.NewTimer(time.Duration(latency) * time.Millisecond)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-changed:
+	}
 }
 
 // awaitAnswers returns the state of the API for a request, as soon as the API is not hung. If the API is down, or the

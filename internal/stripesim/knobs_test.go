@@ -194,7 +194,7 @@ func TestControlOfKnobs(t *testing.T) {
 		testenv.Must(t, json.Unmarshal([]byte(body), &k))
 		return k
 	}
-	want := Knobs{API: "up", Sessions: "accept", Refunds: "succeed", Webhooks: "normal", Key: testKey, Account: "acct_simulated", Events: "*"}
+	want := Knobs{API: "up", Sessions: "accept", Refunds: "succeed", Webhooks: "normal", Key: testKey, Account: "acct_simulated", Events: "*", Locks: "wait"}
 	f.set(t, func(k *Knobs) { k.Events = "" })
 	if got := get(); got != want || f.sim.Knobs() != want {
 		t.Errorf("the knobs are %+v, want %+v", got, want)
@@ -205,7 +205,7 @@ func TestControlOfKnobs(t *testing.T) {
 		t.Errorf("PUT answered %d %s, and the knobs are %+v, want %+v", res.StatusCode, body, get(), want)
 	}
 	for _, body := range []string{
-		`{"api":"broken"}`, `{"sessions":""}`, `{"refunds":"no"}`, `{"webhooks":"off"}`, `{"key":""}`, `{"apis":"up"}`, `{"api":1}`, `[]`, ``,
+		`{"api":"broken"}`, `{"sessions":""}`, `{"refunds":"no"}`, `{"webhooks":"off"}`, `{"key":""}`, `{"rate":-1}`, `{"locks":"no"}`, `{"apis":"up"}`, `{"api":1}`, `[]`, ``,
 	} {
 		if res, text := f.send(t, http.MethodPut, "/sim/knobs", "application/json", body); res.StatusCode != http.StatusBadRequest || !strings.Contains(text, `"error"`) {
 			t.Errorf("PUT %s answered %d %s, want 400", body, res.StatusCode, text)

@@ -73,6 +73,7 @@ type Simulator struct {
 	client *http.Client // sends webhooks
 	log    *slog.Logger
 	knobs  knobs
+	limits limits
 
 	mu         sync.Mutex
 	publicURL  string // see Config.PublicURL
@@ -99,7 +100,7 @@ func Open(ctx context.Context, cfg Config) (*Simulator, error) {
 	db.SetMaxOpenConns(cfg.DatabaseConns)
 	db.SetMaxIdleConns(cfg.DatabaseConns)
 	s := &Simulator{
-		cfg: cfg, db: db, log: cfg.Log, knobs: newKnobs(cfg.Key),
+		cfg: cfg, db: db, log: cfg.Log, knobs: newKnobs(cfg.Key), limits: newLimits(),
 		publicURL: strings.TrimSuffix(cfg.PublicURL, "/"), webhookURL: cfg.WebhookURL,
 		client:     newWebhookClient(cfg.WebhookTimeout),
 		wakeTimers: make(chan struct{}, 1), wakeWebhook: make(chan struct{}, 1),
