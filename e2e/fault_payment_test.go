@@ -22,6 +22,10 @@ var providerFaults = []chaosFault{
 	turnedFault("provider hung", knobs{API: "hung"}),
 	turnedFault("provider loses answers", knobs{API: "loses_answers"}),
 	turnedFault("provider answers 500", knobs{API: "errors"}),
+	turnedFault("provider executes, then answers 500", knobs{API: "executes_then_500"}),
+	turnedFault("provider answers {}", knobs{API: "empty"}),
+	turnedFault("provider slow", knobs{LatencyMS: new(500)}),
+	turnedFault("objects locked at the provider", knobs{Locks: "timeout"}),
 	turnedFault("sessions refused", knobs{Sessions: "refuse"}),
 	turnedFault("refunds pending", knobs{Refunds: "pending"}),
 	turnedFault("webhooks lost", knobs{Webhooks: "lost"}),
@@ -138,6 +142,13 @@ func TestPaymentFaults(t *testing.T) {
 			party: somePaid,
 		},
 		{
+			name: "provider answers wrongly", needs: needs{party: startProvider(paymentTimes{grace: 10 * time.Second})}, rate: rate,
+			bound: bound{late: late, held: 13 * time.Second, answer: 2 * time.Second, party: 5 * time.Second},
+			inject: inTurn(2*time.Second, time.Second, "provider executes, then answers 500", "provider answers {}",
+				"provider slow", "objects locked at the provider", "refunds pending"),
+			party: allInTime,
+		},
+		{
 			name: "processes killed", needs: needs{party: startProvider(paymentTimes{grace: time.Second})}, rate: rate,
 			bound: bound{late: 8 * time.Second, held: 9 * time.Second, answer: 3 * time.Second, party: 5 * time.Second, rejected: true},
 			inject: func(d *deployment) {
@@ -250,6 +261,29 @@ func TestRefundFails(t *testing.T) {
 	if shown := ops.opsPayments(); len(shown.Failed) > 0 || shown.Refunds.Failed > 0 || shown.Refunds.Confirmed != 1 {
 		t.Errorf("payments %+v, want one refund, which is confirmed", shown)
 	}
+	p.checkBooks(1)
+}
+
+// TestCompleteAndUnpaid completes a session whose payment method pays later. The order must not be paid before the money
+// is captured, although the session is complete, and the order's hold must not end meanwhile.
+func TestCompleteAndUnpaid(t *testing.T) {
+	d, p := one(t, paymentTimes{grace: time.Minute})
+	c := d.running("api")[0].signUp()
+	placed := c.create()
+	pay := c.checkout(placed.id)
+	p.turn(knobs{Sessions: "complete_unpaid"})
+	p.pays(pay)
+	eventually(t, "a check after the deadline", func() bool {
+		return d.number(`SELECT count(*) FROM payment_attempts WHERE closing AND state = 'open'`) == 1
+	})
+	if row := p.ledger()[pay.ID]; row.Status != "complete" || row.PaymentStatus != "unpaid" || row.CapturedCents != 0 {
+		t.Errorf("the ledger has %+v, want a complete session without money", row)
+	}
+	if now := c.look(placed.id); now.status == confirmed {
+		t.Errorf("the order is %+v, but no money is captured", now)
+	}
+	p.turn(healthy)
+	c.waitForPaid(placed.id)
 	p.checkBooks(1)
 }
 

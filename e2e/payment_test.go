@@ -159,10 +159,13 @@ type knobs struct {
 	Refunds  string `json:"refunds,omitempty"`
 	Webhooks string `json:"webhooks,omitempty"`
 	Key      string `json:"key,omitempty"`
+	Locks    string `json:"locks,omitempty"`
+	// LatencyMS is the time in milliseconds before a request is executed.
+	LatencyMS *int `json:"latency_ms,omitempty"`
 }
 
 // healthy are the knobs of a provider without faults.
-var healthy = knobs{API: "up", Sessions: "accept", Refunds: "succeed", Webhooks: "normal", Key: stripeKey}
+var healthy = knobs{API: "up", Sessions: "accept", Refunds: "succeed", Webhooks: "normal", Key: stripeKey, Locks: "wait", LatencyMS: new(0)}
 
 // turn turns knobs.
 func (p *provider) turn(k knobs) {
@@ -204,6 +207,7 @@ type row struct {
 	Currency      string
 	CapturedCents int64 `json:"captured_cents"`
 	RefundedCents int64 `json:"refunded_cents"`
+	DisputedCents int64 `json:"disputed_cents"`
 }
 
 // ledger returns the rows of the provider's ledger, by the id of the payment.
@@ -457,7 +461,7 @@ func verdict(p payment, r row, made bool, c checkout) (wrong []string) {
 	check(succeeded == (r.CapturedCents > 0), "a success, and only a success, captures money")
 	check(c.url == "" || r.Status != "open", "its session is still open")
 	check(!made || r.AmountCents == p.AmountCents && strings.EqualFold(r.Currency, p.Currency), "the amounts or currencies differ")
-	check(r.CapturedCents-r.RefundedCents == kept, "captured minus refunded is not the total if it is applied, and else 0")
+	check(r.CapturedCents-r.RefundedCents-r.DisputedCents == kept, "captured minus refunded minus disputed is not the total if it is applied, and else 0")
 	return wrong
 }
 
@@ -536,6 +540,7 @@ func TestPaymentVerdicts(t *testing.T) {
 			f.p.Applied, f.r.RefundedCents = false, total
 		}, false},
 		"applied, but refunded at the provider": {paid, func(f *facts) { f.r.RefundedCents = total }, false},
+		"applied, but disputed":                 {paid, func(f *facts) { f.r.DisputedCents = total }, false},
 		"paid, but closed":                      {paid, func(f *facts) { f.p.State, f.p.Applied = "closed", false }, false},
 		"success without a customer":            {paid, func(f *facts) { f.c.pressed = false }, false},
 		"success without money":                 {unpaid, func(f *facts) { f.p.State, f.p.Applied = "succeeded", true }, false},
