@@ -393,8 +393,8 @@ func (s *Simulator) expireSessions(ctx context.Context) error {
 }
 
 // strings returns the values of a query's only column.
-func (s *Simulator) strings(ctx context.Context, query string, args ...any) ([]string, error) {
-	rows, err := s.db.QueryContext(ctx, query, args...)
+func (s *Simulator) strings(ctx context.Context, query string) ([]string, error) {
+	rows, err := s.db.QueryContext(ctx, query)
 	if err != nil {
 		return nil, err
 	}
