@@ -26,6 +26,7 @@ var providerFaults = []chaosFault{
 	turnedFault("provider answers {}", knobs{API: "empty"}),
 	turnedFault("provider slow", knobs{LatencyMS: new(500)}),
 	turnedFault("objects locked at the provider", knobs{Locks: "timeout"}),
+	turnedFault("provider within its limits", knobs{Rate: new(25), EndpointRate: new(25)}),
 	turnedFault("sessions refused", knobs{Sessions: "refuse"}),
 	turnedFault("refunds pending", knobs{Refunds: "pending"}),
 	turnedFault("webhooks lost", knobs{Webhooks: "lost"}),
@@ -262,6 +263,68 @@ func TestRefundFails(t *testing.T) {
 		t.Errorf("payments %+v, want one refund, which is confirmed", shown)
 	}
 	p.checkBooks(1)
+}
+
+// owed lets a customer pay an order after its hold, while the provider does not answer the service. The money must be
+// returned.
+func (p *provider) owed(c *client) payment {
+	p.d.t.Helper()
+	placed := c.create()
+	pay := c.checkout(placed.id)
+	p.turn(knobs{API: "down"})
+	c.waitForTimeout(placed.id)
+	p.pays(pay)
+	return pay
+}
+
+// byHand sends a request about a payment to the provider's control API, as an operator acts at the provider.
+func (p *provider) byHand(pay payment, action, body string) {
+	p.d.t.Helper()
+	p.control(http.MethodPost, "/sim/payments/"+p.ledger()[pay.ID].PaymentIntent+"/"+action, []byte(body))
+}
+
+// TestRefundOfDisputedPayment owes a refund of a payment that its customer disputes. The refund must fail with its cause,
+// and not be tried again by itself, so that the money is not returned twice. When the dispute is won, an operator
+// repeats the refund.
+func TestRefundOfDisputedPayment(t *testing.T) {
+	d, p := one(t, paymentTimes{grace: time.Second})
+	api := d.running("api")[0]
+	c, ops := api.signUp(), api.operator()
+	pay := p.owed(c)
+	p.byHand(pay, "dispute", `{"state":"open"}`)
+	p.turn(healthy)
+	c.waitForRefund(pay.OrderID, "failed")
+	if row := p.ledger()[pay.ID]; row.CapturedCents != row.DisputedCents || row.RefundedCents != 0 {
+		t.Errorf("the ledger has %+v, want the whole amount disputed and nothing refunded", row)
+	}
+	failed := ops.opsPayments().Failed
+	if len(failed) != 1 || !strings.Contains(failed[0].Error, "disputed") {
+		t.Fatalf("failed refunds: %+v, want one because of a dispute", failed)
+	}
+	p.byHand(pay, "dispute", `{"state":"won"}`)
+	ops.post(http.StatusNoContent, "/ops/api/refunds/"+failed[0].ID+"/retry")
+	c.waitForRefund(pay.OrderID, "confirmed")
+	if row := p.ledger()[pay.ID]; row.RefundedCents != pay.AmountCents || row.DisputedCents != 0 {
+		t.Errorf("the ledger has %+v, want the whole amount refunded", row)
+	}
+	p.checkBooks(1)
+}
+
+// TestRefundByHandBeforeSettling returns money at the provider before the service knows of the payment, in part and in
+// full. The service must return only the rest.
+func TestRefundByHandBeforeSettling(t *testing.T) {
+	d, p := one(t, paymentTimes{grace: time.Second})
+	c := d.running("api")[0].signUp()
+	for _, body := range []string{`{"amount_cents":10}`, `{}`} {
+		pay := p.owed(c)
+		p.byHand(pay, "refunds", body)
+		p.turn(healthy)
+		c.waitForRefund(pay.OrderID, "confirmed")
+		if row := p.ledger()[pay.ID]; row.RefundedCents != pay.AmountCents {
+			t.Errorf("a refund by hand of %s: the ledger has %+v, want the whole amount refunded", body, row)
+		}
+	}
+	p.checkBooks(2)
 }
 
 // TestCompleteAndUnpaid completes a session whose payment method pays later. The order must not be paid before the money

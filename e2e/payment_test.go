@@ -162,10 +162,13 @@ type knobs struct {
 	Locks    string `json:"locks,omitempty"`
 	// LatencyMS is the time in milliseconds before a request is executed.
 	LatencyMS *int `json:"latency_ms,omitempty"`
+	// Rate and EndpointRate are the calls a second that the API answers, in all and of each operation; 0: no limit.
+	Rate         *int `json:"rate,omitempty"`
+	EndpointRate *int `json:"endpoint_rate,omitempty"`
 }
 
 // healthy are the knobs of a provider without faults.
-var healthy = knobs{API: "up", Sessions: "accept", Refunds: "succeed", Webhooks: "normal", Key: stripeKey, Locks: "wait", LatencyMS: new(0)}
+var healthy = knobs{API: "up", Sessions: "accept", Refunds: "succeed", Webhooks: "normal", Key: stripeKey, Locks: "wait", LatencyMS: new(0), Rate: new(0), EndpointRate: new(0)}
 
 // turn turns knobs.
 func (p *provider) turn(k knobs) {
@@ -205,9 +208,10 @@ type row struct {
 	PaymentStatus string `json:"payment_status"` // paid or unpaid
 	AmountCents   int64  `json:"amount_cents"`
 	Currency      string
-	CapturedCents int64 `json:"captured_cents"`
-	RefundedCents int64 `json:"refunded_cents"`
-	DisputedCents int64 `json:"disputed_cents"`
+	CapturedCents int64  `json:"captured_cents"`
+	RefundedCents int64  `json:"refunded_cents"`
+	DisputedCents int64  `json:"disputed_cents"`
+	PaymentIntent string `json:"payment_intent"`
 }
 
 // ledger returns the rows of the provider's ledger, by the id of the payment.
