@@ -1,5 +1,6 @@
 -- Examines a page of the pending orders, sorted by due time, and brings the deadlines of those with a product forward, if
--- they are later than the notice from now. The end of a hold moves by the same time. The statement owes the tasks that
+-- they are later than the notice from now. If an order is held, the time from the end of its checkout to the end of its hold
+-- stays the same. The statement owes the tasks that
 -- cancel the moved orders, and the tasks of their holds. It returns one row: the end of the page, for the next call, the
 -- new deadline, and the customers of the moved orders.
 --
@@ -21,7 +22,7 @@ WITH page AS MATERIALIZED (
 locked AS MATERIALIZED (
     -- In id order, as in every statement that waits for locks of several orders, so that no two statements deadlock. An
     -- order that ended or was brought forward during the wait is left out.
-    SELECT o.id, o.customer_id, o.expires_at, o.hold_until
+    SELECT o.id, o.customer_id, o.expires_at, o.checkout_until, o.hold_until
     FROM orders o
     WHERE o.id IN (SELECT i.order_id FROM order_items i JOIN page ON page.id = i.order_id WHERE i.product_id = $1::uuid)
       AND o.status = 'pending' AND o.expires_at > now() + $2::bigint * interval '1 microsecond'
@@ -34,10 +35,11 @@ decided AS MATERIALIZED (
     FROM locked
 ),
 moved AS (
-    UPDATE orders o SET expires_at = d.deadline, hold_until = d.deadline + (l.hold_until - l.expires_at)
+    UPDATE orders o SET expires_at = d.deadline, checkout_until = l.checkout_until,
+        hold_until = greatest(d.deadline, l.checkout_until) + (l.hold_until - greatest(l.expires_at, l.checkout_until))
     FROM locked l CROSS JOIN decided d
     WHERE o.id = l.id AND l.expires_at > d.deadline
-    RETURNING o.id, o.customer_id, o.expires_at, o.hold_until, o.due_at, d.at
+    RETURNING o.id, o.customer_id, o.expires_at, o.checkout_until, o.hold_until, o.due_at, d.at
 ),
 event AS (
     INSERT INTO order_events (order_id, type, actor, at)
@@ -48,7 +50,7 @@ owed AS (
     SELECT kind, id::text, due_at FROM (
         SELECT $3::text AS kind, id, due_at FROM moved
         UNION ALL
-        SELECT $4::text, id, expires_at FROM moved WHERE hold_until IS NOT NULL AND $4::text <> ''
+        SELECT $4::text, id, greatest(expires_at, checkout_until) FROM moved WHERE hold_until IS NOT NULL AND $4::text <> ''
     ) task
     ORDER BY kind, id
     ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)

@@ -72,19 +72,20 @@ func TestCloseSale(t *testing.T) {
 			t.Errorf("the task of the order %s is due in %v, want about %v", name, due, test.left)
 		}
 	}
-	// A held order is not cancelled before its hold ends. The task of the hold is due at the deadline.
+	// A held order is not cancelled before its hold ends. The task of the hold is due when its checkout ends.
+	const checkout = 3 * time.Minute // see ordertest.HoldSQL
 	o, err := s.Get(t.Context(), customer, held.ID)
-	if err != nil || o.HoldUntil.Sub(o.ExpiresAt) != ordertest.HoldTime || !o.DueAt.Equal(*o.HoldUntil) {
-		t.Errorf("the held order is %+v, %v; want its hold to end %v after its deadline", o, err, ordertest.HoldTime)
+	if err != nil || o.HoldUntil.Sub(*o.CheckoutUntil) != ordertest.HoldTime || !o.DueAt.Equal(*o.HoldUntil) {
+		t.Errorf("the held order is %+v, %v; want its hold to end %v after its checkout", o, err, ordertest.HoldTime)
 	}
-	if settle, cancel := s.OutboxLeft(t, ordertest.HoldKind, held.ID), s.OutboxLeft(t, order.CancelKind, held.ID); !ordertest.Near(settle, time.Minute) ||
-		!ordertest.Near(cancel, time.Minute+ordertest.HoldTime) {
+	if settle, cancel := s.OutboxLeft(t, ordertest.HoldKind, held.ID), s.OutboxLeft(t, order.CancelKind, held.ID); !ordertest.Near(settle, checkout) ||
+		!ordertest.Near(cancel, checkout+ordertest.HoldTime) {
 		t.Errorf("the task of the hold is due in %v and that of the cancellation in %v, want about %v and %v",
-			settle, cancel, time.Minute, time.Minute+ordertest.HoldTime)
+			settle, cancel, checkout, checkout+ordertest.HoldTime)
 	}
-	s.Pass(t, held.ID, time.Minute)
+	s.Pass(t, held.ID, checkout)
 	if left, ok := s.Deliver(t, held.ID)[0].Retry(); !ok || !ordertest.Near(left, ordertest.HoldTime) {
-		t.Errorf("at the new deadline the task of the held order is due again in %v (%v), want about %v", left, ok, ordertest.HoldTime)
+		t.Errorf("at the end of its checkout the task of the held order is due again in %v (%v), want about %v", left, ok, ordertest.HoldTime)
 	}
 
 	if again, err := s.CloseSale(t.Context(), product); err != nil || again.Orders != 0 {
@@ -254,7 +255,7 @@ func TestWithoutHoldKind(t *testing.T) {
 	if owed := s.Owed(t, id); owed != " "+order.CancelKind {
 		t.Errorf("the outbox has%s, want only %s", owed, order.CancelKind)
 	}
-	s.Pass(t, id, time.Minute+ordertest.HoldTime)
+	s.Pass(t, id, 3*time.Minute+ordertest.HoldTime) // from the end of its checkout
 	if s.Deliver(t, id); s.Status(t, id) != "cancelled customer" {
 		t.Errorf("the order is %s at the end of its hold, want cancelled customer", s.Status(t, id))
 	}

@@ -1,4 +1,4 @@
--- Cancels a pending order for its customer before its deadline, and returns the order in its present state. If the order
+-- Cancels a pending order for its customer before its deadline, or while its checkout is open, and returns the order in its present state. If the order
 -- is not held, the statement cancels it and releases its stock. If the order is held, the statement records the request
 -- and owes the task of the hold, which is due now: the order is cancelled when the hold ends. changed is true if this
 -- statement did one of the two. Otherwise a statement before it did, or the order cannot be cancelled. The statement
@@ -22,10 +22,12 @@ changed AS (
         status        = CASE WHEN d.hold_until IS NULL THEN 'cancelled' ELSE 'pending' END,
         cancel_reason = CASE WHEN d.hold_until IS NULL THEN 'customer' END,
         cancelled_at  = CASE WHEN d.hold_until IS NULL THEN d.at END,
-        cancel_requested_at = coalesce(d.cancel_requested_at, d.at), expires_at = d.expires_at, hold_until = d.hold_until
+        cancel_requested_at = coalesce(d.cancel_requested_at, d.at),
+        expires_at = d.expires_at, checkout_until = d.checkout_until, hold_until = d.hold_until
     FROM decided d
     WHERE o.id = d.id AND d.status = 'pending'
-      AND CASE WHEN d.cancel_requested_at IS NULL THEN d.at < d.expires_at ELSE d.hold_until IS NULL END
+      AND CASE WHEN d.cancel_requested_at IS NOT NULL THEN d.hold_until IS NULL
+               ELSE d.at < greatest(d.expires_at, CASE WHEN d.hold_until IS NOT NULL THEN d.checkout_until END) END
     RETURNING o.id, o.status, o.cancel_reason, o.cancelled_at, o.cancel_requested_at, o.due_at, d.at
 ),
 stock AS MATERIALIZED (
@@ -52,6 +54,7 @@ owed AS (
 )
 SELECT d.id, d.customer_id, coalesce(c.status, d.status) AS status, coalesce(c.cancel_reason, d.cancel_reason) AS cancel_reason,
        d.total_cents, d.currency, d.created_at, d.expires_at, coalesce(c.due_at, d.due_at) AS due_at, d.hold_until,
+       CASE WHEN d.hold_until IS NOT NULL THEN greatest(d.expires_at, d.checkout_until) END AS checkout_until,
        coalesce(c.cancel_requested_at, d.cancel_requested_at) AS cancel_requested_at, d.extended_at,
        d.paid_at, coalesce(c.cancelled_at, d.cancelled_at) AS cancelled_at,
        d.at AS server_time, c.id IS NOT NULL AS changed, (

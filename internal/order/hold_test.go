@@ -70,6 +70,33 @@ func TestOperationsInEachState(t *testing.T) {
 			"cancel": "deadline-passed pending",
 			"extend": "deadline-passed pending",
 		},
+		"checkout open past the deadline": {
+			"pay":    "deadline-passed pending",
+			"cancel": "ok pending: cancel_requested customer owes test.hold",
+			"extend": "deadline-passed pending",
+		},
+		"checkout ended": {
+			"pay":    "deadline-passed pending",
+			"cancel": "deadline-passed pending",
+			"extend": "deadline-passed pending",
+		},
+		"released while its checkout was open": {
+			"pay":      "deadline-passed pending",
+			"cancel":   "deadline-passed pending",
+			"extend":   "deadline-passed pending",
+			"time out": "ok cancelled timeout: cancelled worker",
+		},
+		"being cancelled, since after the deadline": {
+			"pay":    "order-cancelling pending",
+			"extend": "deadline-passed pending",
+		},
+		"being cancelled since then, released": {
+			"pay":      "order-cancelling pending",
+			"cancel":   "ok cancelled customer: cancelled customer",
+			"extend":   "deadline-passed pending",
+			"time out": "ok cancelled customer: cancelled worker",
+		},
+		"cancelled after the deadline": endedByCustomer,
 		"hold ended": {
 			"pay":      "deadline-passed pending",
 			"cancel":   "deadline-passed pending",

@@ -72,6 +72,7 @@ type modelOrder struct {
 
 	held      bool // reports whether hold_until is set; it stays set when the order ends
 	holdEnded bool // its hold has ended, without a release
+	checkout  bool // its checkout is open until long after its deadline, but not until its hold ends
 	requested bool // its customer asked to cancel it while it was held
 	extended  bool
 	isNear    bool // its deadline is at most a minute away
@@ -211,7 +212,8 @@ func (m *model) cancel(rt *rapid.T) {
 		want = rest.Class{}
 	case o.status == order.Pending && o.requested && o.held:
 		want = rest.Class{}
-	case o.status == order.Pending && o.held && want == rest.Class{}:
+	case o.status == order.Pending && o.held && (want == rest.Class{} || o.checkout && !o.holdEnded):
+		want = rest.Class{}
 		o.requested = true
 	case o.status == order.Pending && (o.requested || want == rest.Class{}):
 		want = rest.Class{}
@@ -238,16 +240,18 @@ func (m *model) extend(rt *rapid.T) {
 	}
 }
 
-// longHoldSQL holds an order until long after its deadline, so that the deadline can pass before the hold ends.
-const longHoldSQL = `UPDATE orders SET hold_until = expires_at + interval '10 hours' WHERE id = $1`
+// longHoldSQL holds an order until long after its deadline, so that the deadline can pass before the hold ends. $2 reports
+// whether its checkout stays open after the deadline.
+const longHoldSQL = `UPDATE orders SET hold_until = expires_at + interval '10 hours',
+	checkout_until = CASE WHEN $2 THEN expires_at + interval '5 hours' ELSE created_at END WHERE id = $1`
 
 func (m *model) hold(rt *rapid.T) {
 	o := m.drawOrder(rt)
 	if o.status != order.Pending || o.held || o.requested || o.expired {
 		rt.Skip("the order cannot be held")
 	}
-	o.held = true
-	m.shop.Exec(m.t, longHoldSQL, o.id)
+	o.held, o.checkout = true, rapid.Bool().Draw(rt, "checkout")
+	m.shop.Exec(m.t, longHoldSQL, o.id, o.checkout)
 }
 
 func (m *model) release(rt *rapid.T) {

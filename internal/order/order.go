@@ -14,7 +14,8 @@
 // takes the step with [deadline.Table.TimeOut]. However late that is, an order cannot be paid after its deadline.
 //
 // Another package can hold a pending order beyond its deadline, while the customer pays it elsewhere: it sets
-// orders.hold_until, in a statement that holds the lock of the order's row. A held order cannot be paid with
+// orders.hold_until, in a statement that holds the lock of the order's row. It also sets orders.checkout_until: until then
+// the customer can pay there, and cancel the order, even after the deadline. A held order cannot be paid with
 // [Service.Pay], and a request of its customer to cancel it is recorded only. It ends when the other package pays it or
 // clears the hold, at the latest when the hold ends. The due time of an order, orders.due_at, is when it ends unless it
 // is paid before: the end of its hold or, without a hold, the earlier of its deadline and the request to cancel it.
@@ -78,6 +79,7 @@ type Order struct {
 	DueAt        time.Time    `json:"due_at"`     // when the order ends unless it is paid before
 
 	HoldUntil         *time.Time `json:"hold_until,omitempty"`          // the end of the hold; nil: the order is not held
+	CheckoutUntil     *time.Time `json:"checkout_until,omitempty"`      // until when a held order can be paid at its checkout, or cancelled
 	CancelRequestedAt *time.Time `json:"cancel_requested_at,omitempty"` // when the customer asked to cancel the order
 	ExtendedAt        *time.Time `json:"extended_at,omitempty"`         // when the customer extended the deadline
 	PaidAt            *time.Time `json:"paid_at,omitempty"`
@@ -159,6 +161,9 @@ func (o *Order) tooLate(change string) error {
 	switch {
 	case o.Status == Cancelled:
 		state = "It is cancelled, its stock is released"
+	case o.HoldUntil != nil && o.CancelRequestedAt == nil && o.CheckoutUntil != nil && o.ServerTime.Before(*o.CheckoutUntil):
+		return DeadlinePassed.Errorf("The order was not paid by its deadline, %s. Its checkout is open until %s: only a payment there is "+
+			"still accepted.", stamp(o.ExpiresAt), stamp(*o.CheckoutUntil))
 	case o.HoldUntil != nil:
 		return DeadlinePassed.Errorf("The order was not paid by its deadline, %s. It is held until %s for its open checkout: "+
 			"only a payment there is still accepted.", stamp(o.ExpiresAt), stamp(*o.HoldUntil))

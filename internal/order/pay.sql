@@ -15,7 +15,8 @@ paid AS (
     -- its constraints, and only then follows the row to its latest version. If another session has moved the deadline or
     -- the hold since the snapshot, d.at would violate a constraint with the old values.
     UPDATE orders o SET status = 'paid', paid_at = d.at,
-        expires_at = d.expires_at, hold_until = d.hold_until, cancel_requested_at = d.cancel_requested_at
+        expires_at = d.expires_at, checkout_until = d.checkout_until, hold_until = d.hold_until,
+        cancel_requested_at = d.cancel_requested_at
     FROM decided d
     WHERE o.id = d.id AND d.status = 'pending' AND d.at < d.expires_at
       AND d.hold_until IS NULL AND d.cancel_requested_at IS NULL
@@ -26,7 +27,8 @@ event AS (
     SELECT id, 'paid', 'customer', paid_at FROM paid
 )
 SELECT d.id, d.customer_id, coalesce(paid.status, d.status) AS status, d.cancel_reason, d.total_cents, d.currency,
-       d.created_at, d.expires_at, d.due_at, d.hold_until, d.cancel_requested_at, d.extended_at,
+       d.created_at, d.expires_at, d.due_at, d.hold_until,
+       CASE WHEN d.hold_until IS NOT NULL THEN greatest(d.expires_at, d.checkout_until) END AS checkout_until, d.cancel_requested_at, d.extended_at,
        coalesce(paid.paid_at, d.paid_at) AS paid_at, d.cancelled_at,
        d.at AS server_time, paid.id IS NOT NULL AS changed, (
     SELECT json_agg(json_build_object('product_id', p.id, 'name', p.name,

@@ -93,6 +93,9 @@ func (s *Service) OnPlaced(placed func(id string, left time.Duration)) { s.place
 // Timeout returns the time from the placement of an order to its deadline.
 func (s *Service) Timeout() time.Duration { return s.cfg.Timeout }
 
+// Extension returns the time by which a customer can extend the deadline of an order; 0: not at all.
+func (s *Service) Extension() time.Duration { return s.cfg.Extension }
+
 // SignUp returns the id of a new, anonymous customer. It writes nothing: the first order writes the customer's row.
 func (s *Service) SignUp() uuid.UUID { return keyset.NewID() }
 
@@ -126,7 +129,7 @@ func (s *Service) Pay(ctx context.Context, customer, id uuid.UUID) (*Order, erro
 	return s.withActions(&c.Order), c.whyNotPaid()
 }
 
-// Cancel cancels an order for its customer, before its deadline. It is idempotent. An order that is held stays pending:
+// Cancel cancels an order for its customer, before its deadline, or while its checkout is open. It is idempotent. An order that is held stays pending:
 // its customer's request is recorded, and the order is cancelled when its hold ends, unless it is paid before.
 func (s *Service) Cancel(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
 	c, err := s.store.cancel(ctx, id, customer, s.holdKind)
@@ -146,7 +149,7 @@ func (s *Service) Cancel(ctx context.Context, customer, id uuid.UUID) (*Order, e
 }
 
 // Extend extends the deadline of an order by the configured time, once, and before it passes. If the order is held, the
-// hold ends later by the same time.
+// hold follows the new deadline.
 func (s *Service) Extend(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
 	c, err := s.store.extend(ctx, id, customer, s.cfg.Extension)
 	if err != nil {

@@ -87,7 +87,8 @@ func (s *Store) change(ctx context.Context, statement string, id, customer uuid.
 // orders begins a query for the fields of [Order]. The alias of the table orders is o.
 func (s *Store) orders(ctx context.Context) *gorm.DB {
 	return s.db.WithContext(ctx).Table("orders o").Select(`o.id, o.customer_id, o.status, o.cancel_reason, o.total_cents, o.currency,
-		o.created_at, o.expires_at, o.due_at, o.hold_until, o.cancel_requested_at, o.extended_at, o.paid_at, o.cancelled_at,
+		o.created_at, o.expires_at, o.due_at, o.hold_until,
+		CASE WHEN o.hold_until IS NOT NULL THEN greatest(o.expires_at, o.checkout_until) END AS checkout_until, o.cancel_requested_at, o.extended_at, o.paid_at, o.cancelled_at,
 		clock_timestamp() AS server_time, (
 		SELECT json_agg(json_build_object('product_id', p.id, 'name', p.name,
 		                                  'quantity', i.quantity, 'unit_price_cents', i.unit_price_cents) ORDER BY p.id)

@@ -21,8 +21,8 @@ func TestQueryPlans(t *testing.T) {
 		statement, params string
 		indexes           []string
 	}{
-		"open":            {payment.OpenSQL, fmt.Sprintf("'%s', '%s', '%s', 1, 'k', 5", id, id, id), []string{"orders_pkey", "payment_attempts_number"}},
-		"take":            {payment.TakeSQL, fmt.Sprintf("'{%s}', 1", id), []string{"payment_attempts_due", "Index Cond: (order_id = ANY", "orders_pkey"}},
+		"open":            {payment.OpenSQL, fmt.Sprintf("'%s', '%s', '%s', 1, 'k', 20, 1, now(), 1", id, id, id), []string{"orders_pkey", "payment_attempts_number"}},
+		"take":            {payment.TakeSQL, fmt.Sprintf("'{%s}', 1", id), []string{"payment_attempts_due", "Index Cond: (order_id = ANY", "orders_pkey", "payment_attempts_untold"}},
 		"left":            {payment.LeftSQL, fmt.Sprintf("'{%s}'", id), []string{"payment_attempts_due", "Index Cond: (order_id = ANY", "orders_pkey"}},
 		"pending":         {payment.PendingSQL, fmt.Sprintf("NULL, '%s', NULL, 500", uuid.Nil), []string{"payment_attempts_due", "orders_pkey"}},
 		"close":           {payment.CloseSQL, fmt.Sprintf("'%s', 'open', 'k', 'worker'", id), []string{"payment_attempts_pkey", "orders_pkey"}},

@@ -1,5 +1,5 @@
 -- Returns the rows that violate an invariant of payments. A healthy database has none. All checks are one statement, so
--- that they read one snapshot. The numbers go on from those of orders.
+-- that they read one snapshot. The numbers go on from those of orders; 4 is the part of that of orders which is about attempts.
 --
 -- $1 how long a check may be overdue, in microseconds
 WITH violations AS (
@@ -34,7 +34,7 @@ WITH violations AS (
     UNION ALL
     SELECT 8, 'attempt ' || id, format('%s, its check is overdue by %s', state, now() - due_at)
     FROM (
-        SELECT a.id, a.state, least(a.next_check, CASE WHEN NOT a.closing THEN least(o.expires_at, o.cancel_requested_at) END) AS due_at
+        SELECT a.id, a.state, least(a.next_check, CASE WHEN NOT a.closing THEN least(greatest(o.expires_at, o.checkout_until), o.cancel_requested_at) END) AS due_at
         FROM payment_attempts a JOIN orders o ON o.id = a.order_id
         WHERE a.next_check IS NOT NULL
     ) AS checks
@@ -43,5 +43,12 @@ WITH violations AS (
     SELECT 8, 'refund ' || id, format('%s, its check is overdue by %s', state, now() - next_check)
     FROM refunds
     WHERE next_check < now() - $1::bigint * interval '1 microsecond'
+
+    -- 4: no attempt is opened at or after the deadline. A deadline never moves to a time before the present, so this is true
+    -- at any later time, too.
+    UNION ALL
+    SELECT 4, 'attempt ' || a.id, format('opened at %s, but the deadline of its order is %s', a.opened_at, o.expires_at)
+    FROM payment_attempts a JOIN orders o ON o.id = a.order_id
+    WHERE a.opened_at >= o.expires_at
 )
 SELECT invariant, subject, detail FROM violations ORDER BY invariant, subject LIMIT 1000

@@ -20,7 +20,7 @@ func TestTransitions(t *testing.T) {
 		"none to creating: committed before the provider is called": openCommitsFirst,
 		"creating to open: the live attempt is returned again":      openAgain,
 		"creating stays creating: the order is being cancelled":     openMeetsCancel,
-		"creating stays creating: the deadline has passed":          openMeetsDeadline,
+		"creating to open: the deadline passes meanwhile":           openMeetsDeadline,
 		"creating to closed: the provider refuses":                  createRefused,
 		"creating to closed: 30 s pass":                             creatingIsStale,
 		"creating to closed: the customer cancels":                  creatingIsCancelled,
@@ -106,11 +106,15 @@ func openMeetsCancel(t *testing.T, s *shop) {
 
 func openMeetsDeadline(t *testing.T, s *shop) {
 	o := s.place(t)
-	s.hook(t, hook{call: "create", after: func() { s.shiftToDeadline(t, o.ID, time.Second) }})
-	if a, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != order.DeadlinePassed {
-		t.Fatalf("Open returns %+v, %v; want deadline-passed", a, err)
-	}
-	s.cancelAfterClosing(t, o, "cancelled timeout")
+	s.shiftToDeadline(t, o.ID, -time.Second)
+	s.hook(t, hook{call: "create", after: func() { s.shiftToDeadline(t, o.ID, 200*time.Millisecond) }})
+	a := s.open(t, o)
+	s.wantAttempt(t, o, a.ID, "open")
+	s.settleNow(t, o.ID)
+	s.wantAttempt(t, o, a.ID, "open")
+	s.pay(t, a.CheckoutURL)
+	s.settleNow(t, o.ID)
+	s.wantOrder(t, o, "paid")
 }
 
 // cancelAfterClosing checks that the only attempt of an order, whose session the shop does not know, is closed without a
@@ -183,7 +187,7 @@ func creatingIsCancelled(t *testing.T, s *shop) {
 
 func creatingMeetsDeadline(t *testing.T, s *shop) {
 	o := s.place(t)
-	s.shiftToDeadline(t, o.ID, -5*time.Second)
+	s.shiftToDeadline(t, o.ID, -5*time.Minute)
 	s.setAPI(t, "down")
 	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != payment.ProviderAway {
 		t.Fatal(err)
@@ -419,7 +423,7 @@ func (s *shop) wantOwed(t *testing.T, kind, id string) {
 	}
 }
 
-// TestAttemptsOfAnOrderAreLimited checks that an order has at most five attempts.
+// TestAttemptsOfAnOrderAreLimited checks that an order has at most five attempts that were open.
 func TestAttemptsOfAnOrderAreLimited(t *testing.T) {
 	s := newShop(t)
 	o := s.place(t)

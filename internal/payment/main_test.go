@@ -29,6 +29,7 @@ func TestMain(m *testing.M) { testenv.Main(m, migrations.Up) }
 const (
 	timeout   = 30 * time.Minute
 	grace     = 2 * time.Minute
+	checkout  = 3 * time.Minute
 	extension = time.Hour // longer than the grace
 
 	apiKey = "sk_test_1234567890abcdef"
@@ -88,7 +89,7 @@ func openShop(t testing.TB) *shop {
 
 // config is the configuration of the service.
 var config = payment.Config{
-	Grace: grace, WebhookSecrets: []string{secret, oldSecret}, Deployment: "test", Pages: "http://shop.example",
+	Grace: grace, Checkout: checkout, Extension: extension, WebhookSecrets: []string{secret, oldSecret}, Deployment: "test", Pages: "http://shop.example",
 }
 
 // start makes the service, with a provider.
@@ -166,9 +167,10 @@ func (s *shop) shift(t testing.TB, id uuid.UUID, by time.Duration) {
 	defer tx.Rollback()
 	for _, statement := range []string{
 		`UPDATE orders SET created_at = created_at - d, expires_at = expires_at - d, hold_until = hold_until - d,
-			cancel_requested_at = cancel_requested_at - d, extended_at = extended_at - d, paid_at = paid_at - d, cancelled_at = cancelled_at - d
+			checkout_until = checkout_until - d, cancel_requested_at = cancel_requested_at - d, extended_at = extended_at - d, paid_at = paid_at - d, cancelled_at = cancelled_at - d
 			FROM (SELECT $2 * interval '1 microsecond' AS d) AS shift WHERE id = $1`,
-		`UPDATE payment_attempts SET opened_at = opened_at - d, next_check = next_check - d, ended_at = ended_at - d, asked_at = asked_at - d
+		`UPDATE payment_attempts SET opened_at = opened_at - d, next_check = next_check - d, ended_at = ended_at - d,
+			asked_at = asked_at - d, told_at = told_at - d, hinted_at = hinted_at - d
 			FROM (SELECT $2 * interval '1 microsecond' AS d) AS shift WHERE order_id = $1`,
 		`UPDATE refunds r SET created_at = created_at - d, next_check = r.next_check - d, ended_at = r.ended_at - d
 			FROM payment_attempts a, (SELECT $2 * interval '1 microsecond' AS d) AS shift WHERE a.id = r.attempt_id AND a.order_id = $1`,

@@ -42,6 +42,7 @@ func TestModel(t *testing.T) {
 			"bring forward":   m.bringForward,
 			"time passes":     m.timePasses,
 			"deadline passes": m.deadlinePasses,
+			"checkout ends":   m.checkoutEnds,
 			"hold ends":       m.holdEnds,
 			"session expires": m.sessionExpires,
 			"API":             m.knobAPI,
@@ -164,13 +165,14 @@ func (m *model) timePasses(rt *rapid.T) {
 	m.shop.shift(m.t, m.order.ID, time.Duration(seconds)*time.Second)
 }
 
-// moveTo moves the clock of the order to just after the time in one of its columns, if that is in the future.
+// moveTo moves the clock of the order to just after the time in an expression of its columns, if that is in the future.
 func (m *model) moveTo(column string) {
 	left := testenv.Query[float64](m.t, m.shop.db, `SELECT greatest(0, coalesce(extract(epoch FROM `+column+` - clock_timestamp()), 0)) FROM orders WHERE id = $1`, m.order.ID)
 	m.shop.shift(m.t, m.order.ID, time.Duration(left*float64(time.Second))+time.Millisecond)
 }
 
 func (m *model) deadlinePasses(*rapid.T) { m.moveTo("expires_at") }
+func (m *model) checkoutEnds(*rapid.T)   { m.moveTo("greatest(expires_at, checkout_until)") }
 func (m *model) holdEnds(*rapid.T)       { m.moveTo("hold_until") }
 
 func (m *model) sessionExpires(*rapid.T) {
@@ -229,7 +231,7 @@ func (m *model) checkStep(rt *rapid.T) {
 func (m *model) finish(rt *rapid.T) {
 	s := m.shop
 	m.heal()
-	m.moveTo("expires_at")
+	m.moveTo("greatest(expires_at, checkout_until)")
 	testenv.Eventually(m.t, "the end of all attempts and refunds", func() bool {
 		m.settleNow(rt)
 		m.cancelTask(rt)

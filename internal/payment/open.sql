@@ -1,30 +1,43 @@
 -- Opens an attempt to pay an order, holds the order, and owes the task that settles it. Returns the order's state and
--- the new attempt, if there is one. It opens none if the order is held already, cannot be paid any more, or has had five
--- attempts. It also opens none if another session opens one at the same time: then the unique indexes reject the second.
--- It returns no row if the customer has no such order.
+-- the new attempt, if there is one. It opens none if the order is held already, cannot be paid any more, or has had too
+-- many attempts. It also opens none if another session opens one at the same time: then the unique indexes reject the
+-- second. It returns no row if the customer has no such order. At most five attempts may have been open, however many were
+-- not: so an outage of the provider does not use up the attempts of an order.
+--
+-- The provider's session must not expire while the order is held, even if its customer extends the deadline. Only the
+-- length of this time comes from the database's clock. Its start is the present by the provider's clock, which decides
+-- when the session expires.
 --
 -- $1 attempt id · $2 order id · $3 customer id · $4 grace in microseconds · $5 kind of the outbox row
--- $6 maximum number of attempts of an order
+-- $6 maximum number of attempts of an order · $7 time in which the customer can pay at the checkout, even after the
+-- deadline, in microseconds · $8 the present by the provider's clock
+-- $9 time by which the deadline can be extended, in microseconds
 WITH locked AS MATERIALIZED (
     SELECT * FROM orders WHERE id = $2::uuid AND customer_id = $3::uuid FOR UPDATE
 ),
 decided AS MATERIALIZED (
     -- The clock is read after the lock is taken: a customer who waited for the lock past the deadline is too late.
-    SELECT *, clock_timestamp() AS at FROM locked
+    SELECT *, clock_timestamp() AS at, $7::bigint * interval '1 microsecond' AS checkout FROM locked
 ),
 opened AS (
-    INSERT INTO payment_attempts (id, order_id, number, amount_cents, currency, opened_at, next_check)
-    SELECT $1::uuid, d.id, before.count + 1, d.total_cents, lower(d.currency), d.at,
-           least(d.at + interval '10 s', d.expires_at)
-    FROM decided d, (SELECT count(*) FROM payment_attempts WHERE order_id = $2::uuid) AS before
+    INSERT INTO payment_attempts (id, order_id, number, amount_cents, currency, opened_at, next_check, session_expires_at)
+    SELECT $1::uuid, d.id, before.count + 1, d.total_cents, lower(d.currency), d.at, d.at + interval '10 s',
+           -- 5 minutes for the calls and for errors of the clocks. The provider accepts 30 minutes to 24 hours.
+           $8::timestamptz + least(greatest(
+               greatest(d.expires_at + CASE WHEN d.extended_at IS NULL THEN $9::bigint ELSE 0 END * interval '1 microsecond',
+                        d.at + d.checkout)
+               + $4::bigint * interval '1 microsecond' - d.at + interval '5 min',
+               interval '31 min'), interval '23 h 55 min')
+    FROM decided d, (SELECT count(*), count(*) FILTER (WHERE was_open) AS open FROM payment_attempts WHERE order_id = $2::uuid) AS before
     WHERE d.status = 'pending' AND d.cancel_requested_at IS NULL AND d.at < d.expires_at AND d.hold_until IS NULL
-      AND before.count < $6::bigint
+      AND before.count < $6::bigint AND before.open < 5
     ON CONFLICT DO NOTHING
-    RETURNING id, order_id, opened_at, next_check
+    RETURNING id, order_id, opened_at, next_check, session_expires_at
 ),
 held AS (
     -- The other columns are copied for the reason that pay.sql gives.
-    UPDATE orders o SET hold_until = d.expires_at + $4::bigint * interval '1 microsecond',
+    UPDATE orders o SET checkout_until = d.at + d.checkout,
+                        hold_until = greatest(d.expires_at, d.at + d.checkout) + $4::bigint * interval '1 microsecond',
                         expires_at = d.expires_at, cancel_requested_at = d.cancel_requested_at
     FROM decided d JOIN opened ON opened.order_id = d.id
     WHERE o.id = d.id
@@ -40,5 +53,5 @@ owed AS (
 )
 SELECT d.id, d.customer_id, d.status, d.cancel_reason, d.total_cents, d.currency, d.expires_at, d.hold_until,
        d.cancel_requested_at, d.paid_at, d.cancelled_at, d.at AS server_time,
-       opened.id AS attempt_id, opened.opened_at, opened.next_check
+       opened.id AS attempt_id, opened.opened_at, opened.next_check, opened.session_expires_at
 FROM decided d LEFT JOIN opened ON opened.order_id = d.id

@@ -1,5 +1,6 @@
 -- Stores the provider's session of an attempt that is creating, so that the customer may learn its URL. Returns the
--- attempt, or no row if the attempt is not creating any more, or if its order may not be paid any more.
+-- attempt, or no row if the attempt is not creating any more, or if its closing has begun. An answer that comes after the
+-- deadline is not too late: the attempt was opened before.
 --
 -- $1 attempt id · $2 session id · $3 URL of the checkout
 WITH locked AS MATERIALIZED (
@@ -9,8 +10,9 @@ decided AS MATERIALIZED (
     SELECT *, clock_timestamp() AS at FROM locked
 )
 UPDATE payment_attempts a
-SET state = 'open', session_id = $2::text, checkout_url = $3::text
+SET state = 'open', was_open = true, session_id = $2::text, checkout_url = $3::text
 FROM decided d
 WHERE a.id = $1::uuid AND a.state = 'creating'
-  AND d.status = 'pending' AND d.cancel_requested_at IS NULL AND d.at < d.expires_at
+  AND d.status = 'pending' AND d.cancel_requested_at IS NULL AND d.hold_until IS NOT NULL
+  AND d.at < greatest(d.expires_at, d.checkout_until)
 RETURNING a.id

@@ -37,15 +37,16 @@ func (o ProviderOptions) Check() error {
 // Options are the options of payments of a process that serves.
 type Options struct {
 	ProviderOptions
+	CheckoutOptions
 	WebhookSecret     string        `name:"stripe-webhook-secret" placeholder:"SECRET" help:"The secret that signs the provider's webhooks. Several secrets are separated by commas, to replace one without a gap."`
 	WebhookSecretFile string        `name:"stripe-webhook-secret-file" placeholder:"FILE" help:"The file with the webhook secret, instead of --stripe-webhook-secret."`
 	PublicURL         string        `name:"public-url" placeholder:"URL" help:"The URL of the shop's pages, where browsers return to from the checkout."`
-	PaymentGrace      time.Duration `name:"payment-grace" default:"2m" help:"The time after an order's deadline in which a checkout that is open can still end with a payment. Then the order is cancelled."`
+	PaymentGrace      time.Duration `name:"payment-grace" default:"2m" help:"The time after the closing of an open checkout begins in which the provider can still report a payment. Then the order is cancelled."`
 }
 
 // Check returns one error that names all options with wrong values. api reports whether the process serves the API.
 func (o Options) Check(api bool) error {
-	errs := []error{o.ProviderOptions.Check(), option.CheckURL("public-url", o.PublicURL)}
+	errs := []error{o.ProviderOptions.Check(), o.CheckoutOptions.Check(), option.CheckURL("public-url", o.PublicURL)}
 	if o.PaymentGrace < time.Second || o.PaymentGrace > 24*time.Hour {
 		errs = append(errs, fmt.Errorf("%s is %v, want 1s to 24h", option.Name("payment-grace"), o.PaymentGrace))
 	}
@@ -82,7 +83,10 @@ func Add(p *app.Process, o Options, customers *rest.Tokens, orders *order.Servic
 	store := NewStore(p.DB)
 	s := NewService(store, calls,
 		Publishers{Cancel: orders.Publisher(), Settle: settle.Publisher, Confirm: confirm.Publisher, Refund: refund.Publisher}, orders,
-		Config{Grace: o.PaymentGrace, Mode: modeOf(o.StripeKey), WebhookSecrets: o.webhookSecrets(), Pages: strings.TrimRight(o.PublicURL, "/")}, p.Log, p.Metrics)
+		Config{
+			Grace: o.PaymentGrace, Checkout: o.CheckoutTime, Extension: orders.Extension(), Mode: modeOf(o.StripeKey),
+			WebhookSecrets: o.webhookSecrets(), Pages: strings.TrimRight(o.PublicURL, "/"),
+		}, p.Log, p.Metrics)
 	smallBatches := delay.WorkerConfig{Batch: BatchSize}
 	settle.Handle(s.Settle, smallBatches, s.Attempts())
 	confirm.Handle(s.Confirm, smallBatches, s.Asked())

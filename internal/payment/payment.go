@@ -1,9 +1,11 @@
 // Package payment lets customers pay orders at a payment provider.
 //
-// An attempt is one try to pay one order: a Checkout Session of Stripe. An order with a live attempt is held: it is not
-// cancelled at its deadline, but at the end of the hold, a grace later. At the deadline, or when the customer asks to
-// cancel, the attempt is closing. The provider is asked to expire the session first, and only the provider's answer
-// decides whether the order is paid or cancelled:
+// An attempt is one try to pay one order: a Checkout Session of Stripe. It must be opened before the deadline, and its
+// customer can pay for some minutes after the opening, even if the deadline passes meanwhile: until
+// orders.checkout_until. An order with a live attempt is held: it is not cancelled at its deadline, but at the end of the
+// hold. At the deadline or at checkout_until, whichever is later, or when the customer asks to cancel, the attempt is
+// closing. The provider is asked to expire the session first, and only the provider's answer decides whether the order is
+// paid or cancelled. For that it has a grace: the time from the later of the two to the end of the hold.
 //
 //	           the provider made the session       expired at the provider
 //	creating ─────────────────────────────▶ open ─────────────────────────▶ closed
@@ -74,6 +76,9 @@ type Attempt struct {
 	Refund      *Refund    `json:"refund,omitempty" gorm:"serializer:json"` // the latest
 	// RefundedCents is what the customer has got back, by all refunds.
 	RefundedCents int64 `json:"refunded_cents,omitempty"`
+
+	CheckoutUntil    *time.Time `json:"checkout_until,omitempty"` // until when the customer may pay; nil unless the attempt is live and not closing
+	SessionExpiresAt time.Time  `json:"-"`                        // when the provider expires the session by itself, by the provider's clock
 }
 
 // RefundState is the state of a refund.
@@ -111,15 +116,10 @@ type Refund struct {
 	EndedAt     *time.Time  `json:"ended_at,omitempty"`
 }
 
-const (
-	// maxCreating is the age at which an attempt that is still creating is closed. Nobody can pay its session, because the
-	// session's URL has not left the service. With a shorter time, a slow answer of the provider would come too late; with a
-	// longer one, a customer whose request was lost would wait longer for another attempt.
-	maxCreating = 30 * time.Second
-	// sessionLifetime is the time after which the provider expires a session by itself, if nobody closes it before. Stripe
-	// accepts 30 minutes or more. With a longer time, customers could pay sessions that the service has lost for longer.
-	sessionLifetime = time.Hour
-)
+// maxCreating is the age at which an attempt that is still creating is closed. Nobody can pay its session, because the
+// session's URL has not left the service. With a shorter time, a slow answer of the provider would come too late; with a
+// longer one, a customer whose request was lost would wait longer for another attempt.
+const maxCreating = 30 * time.Second
 
 // BatchSize is the largest number of tasks in a batch. All tasks of a batch call the provider at the same time: so the
 // handler has time for two calls that time out, one after the other. A larger number would mean more calls at the same

@@ -26,7 +26,6 @@ func TestInterleavings(t *testing.T) {
 		"create answered 500 under its key for ever":                   createBroken,
 		"create meets another request with its key":                    createInUse,
 		"extension longer than the grace":                              extendedWhileHeld,
-		"extended between the take and the deadline":                   extendedMeetsTake,
 		"the API key was rotated for an hour":                          keyRotated,
 		"the API key was rotated for an hour, and the order was paid":  keyRotatedPaid,
 		"the answer of create was lost, and repeated":                  createLost,
@@ -166,24 +165,6 @@ func extendedWhileHeld(t *testing.T, s *shop) {
 	s.pay(t, a.CheckoutURL)
 	s.settle(t, o.ID)
 	s.wantOrder(t, o, "paid")
-}
-
-// extendedMeetsTake extends the deadline just after take.sql has taken the attempt, because its closing has begun. If the
-// session cannot be expired just then, the attempt must be open again.
-func extendedMeetsTake(t *testing.T, s *shop) {
-	o, a := s.placeOpen(t)
-	s.shiftToDeadline(t, o.ID, time.Millisecond)
-	s.setAPI(t, "down")
-	s.settle(t, o.ID)
-	s.exec(t, `UPDATE orders SET expires_at = expires_at + interval '1 hour', hold_until = hold_until + interval '1 hour' WHERE id = $1`, o.ID)
-	s.setAPI(t, "up")
-	s.wantAttempt(t, o, a.ID, "open")
-	s.settleNow(t, o.ID)
-	s.wantAttempt(t, o, a.ID, "open")
-	s.shiftToDeadline(t, o.ID, time.Millisecond)
-	s.settle(t, o.ID) // its closing begins at the new deadline, although its next check is later
-	s.wantAttempt(t, o, a.ID, "closed")
-	s.cancelDue(t, o.ID)
 }
 
 func (s *shop) rotateKey(t *testing.T, key string) {

@@ -19,7 +19,9 @@ import (
 
 // Config configures the service.
 type Config struct {
-	Grace          time.Duration // from the deadline of an order to the end of its hold
+	Grace          time.Duration // from the end of a checkout to the end of the hold of its order
+	Checkout       time.Duration // from the opening of an attempt, in which its customer may pay even after the deadline
+	Extension      time.Duration // the time by which customers can extend the deadlines of their orders
 	Deployment     string        // written on sessions and payments, to tell whose they are; see [Owner]
 	Mode           string        // of the key: "live" or "test"; events of the other mode are ignored
 	Pages          string        // the base URL of the shop's pages, where browsers return to from the checkout
@@ -85,11 +87,12 @@ func (s *Service) Open(ctx context.Context, customer, orderID uuid.UUID) (a *Att
 	return nil, false, providerAway(nil)
 }
 
-// liveAttempt returns the live attempt of an order, and opens one if there is none. It returns nil if neither is
-// possible because another session changes the order's attempts at the same time, or because the live attempt has begun
-// to close since open.sql read the order. The next call then returns the reason.
+// liveAttempt returns the live attempt of an order, also after the deadline if its checkout is still open. It opens one if
+// there is none, and the deadline has not passed. It returns nil if neither is possible because another session changes
+// the order's attempts at the same time, or because the live attempt has begun to close since open.sql read the order.
+// The next call then returns the reason.
 func (s *Service) liveAttempt(ctx context.Context, customer, orderID uuid.UUID) (a *Attempt, opened bool, err error) {
-	o, err := s.store.open(ctx, keyset.NewID(), orderID, customer, s.cfg.Grace)
+	o, err := s.store.open(ctx, keyset.NewID(), orderID, customer, s.cfg, s.provider.Clock())
 	if err != nil {
 		return nil, false, rest.OutcomeUnknown(notFound(err, orderID), "Repeat the request: it then continues the same payment.")
 	}
@@ -99,23 +102,23 @@ func (s *Service) liveAttempt(ctx context.Context, customer, orderID uuid.UUID) 
 		s.publish.Settle.Publish(ctx, delay.At(orderID.String(), o.NextCheck, o.ServerTime))
 		return &Attempt{
 			ID: *o.AttemptID, OrderID: orderID, State: Creating, AmountCents: o.TotalCents, Currency: o.Currency, OpenedAt: o.OpenedAt,
+			SessionExpiresAt: o.SessionExpiresAt,
 		}, true, nil
-	}
-	if err := o.WhyNotPayable(); err != nil {
-		return nil, false, err
 	}
 	a, err = s.store.live(ctx, orderID)
 	switch {
 	case err != nil:
 		return nil, false, err
-	case a != nil && a.Closing: // its customer cannot pay it any more
-		return nil, false, nil
-	case a != nil:
+	case a != nil && !a.Closing:
 		return a, false, nil
 	}
-	n, err := s.store.count(ctx, orderID)
-	if err == nil && n >= maxAttempts {
-		err = TooManyAttempts.Errorf("The order has had %d payment attempts, and may have at most %d.", n, maxAttempts)
+	if err := o.WhyNotPayable(); err != nil {
+		return nil, false, err
+	}
+	all, wereOpen, err := s.store.count(ctx, orderID)
+	if err == nil && a == nil && (all >= maxAttempts || wereOpen >= maxOpenAttempts) {
+		err = TooManyAttempts.Errorf("The order has had %d payment attempts, %d of them with an open checkout. It may have at most %d, and %d.",
+			all, wereOpen, maxAttempts, maxOpenAttempts)
 	}
 	return nil, false, err
 }
@@ -165,7 +168,7 @@ func (s *Service) createSession(ctx context.Context, customer uuid.UUID, a *Atte
 		}
 		return current, nil
 	}
-	if _, err := s.provider.Expire(ctx, made.ID); err != nil { // after sessionLifetime the session expires by itself
+	if _, err := s.provider.Expire(ctx, made.ID); err != nil { // the session expires by itself at SessionExpiresAt
 		s.log.WarnContext(ctx, "a session that nobody can pay was not expired at the payment provider", "attempt", a.ID, "error", err)
 	}
 	return nil, nil
@@ -178,7 +181,7 @@ func (s *Service) checkout(a *Attempt) Checkout {
 		AmountCents: a.AmountCents,
 		Currency:    strings.ToLower(a.Currency),
 		Title:       "Order " + a.OrderID.String(),
-		ExpiresAt:   a.OpenedAt.Add(sessionLifetime),
+		ExpiresAt:   a.SessionExpiresAt,
 		ReturnURL:   s.cfg.Pages + "/",
 		Key:         a.ID.String(),
 	}

@@ -20,10 +20,11 @@ import (
 // about reports whether two durations differ by less than a second.
 func about(got, want time.Duration) bool { return (got - want).Abs() < time.Second }
 
-// TestBackoffOfOpenAttempts checks the time between two polls: half the age of the attempt, from 10 s to 5 min, and no
-// later than the deadline.
+// TestBackoffOfOpenAttempts checks the time between two polls while webhooks do not arrive: half the age of the attempt,
+// from 10 s to 5 min, and no later than the deadline.
 func TestBackoffOfOpenAttempts(t *testing.T) {
 	s := newMemoryShop(t)
+	s.succeedUntold(t)
 	for _, test := range []struct{ age, want time.Duration }{
 		{10 * time.Second, 10 * time.Second},
 		{20 * time.Second, 10 * time.Second},
@@ -41,8 +42,46 @@ func TestBackoffOfOpenAttempts(t *testing.T) {
 	}
 }
 
+// succeedUntold has a customer pay, and the shop find out by a poll: so webhooks do not arrive.
+func (s *shop) succeedUntold(t *testing.T) {
+	t.Helper()
+	o, a := s.placeOpen(t)
+	s.pay(t, a.CheckoutURL)
+	s.settleNow(t, o.ID)
+	s.wantOrder(t, o, "paid")
+}
+
+// TestPollsAreRareWhileWebhooksArrive checks the time between two polls of open attempts while each success of the last
+// half hour was reported by a webhook: about 10 min, and no later than the deadline.
+func TestPollsAreRareWhileWebhooksArrive(t *testing.T) {
+	s := newShop(t)
+	for _, test := range []struct{ age, from, to time.Duration }{
+		{10 * time.Second, 9 * time.Minute, 11 * time.Minute},
+		{10 * time.Minute, 9 * time.Minute, 11 * time.Minute},
+		{25 * time.Minute, 4 * time.Minute, 5 * time.Minute}, // until the deadline
+	} {
+		o, _ := s.placeOpen(t)
+		s.shift(t, o.ID, test.age)
+		if left, again := s.settle(t, o.ID); !again || left < test.from || left > test.to {
+			t.Errorf("an attempt of age %v is due again in %v, %v; want %v to %v", test.age, left, again, test.from, test.to)
+		}
+	}
+	s.succeedUntold(t)
+	o, _ := s.placeOpen(t)
+	s.shift(t, o.ID, 20*time.Second)
+	if left, again := s.settle(t, o.ID); !again || !about(left, 10*time.Second) {
+		t.Errorf("after a success that no webhook reported, an attempt is due again in %v, %v; want 10 s", left, again)
+	}
+	s.exec(t, `UPDATE payment_attempts SET told_at = ended_at WHERE state = 'succeeded'`)
+	o, _ = s.placeOpen(t)
+	s.shift(t, o.ID, 20*time.Second)
+	if left, again := s.settle(t, o.ID); !again || left < 9*time.Minute {
+		t.Errorf("after a success that a webhook reported, an attempt is due again in %v, %v; want about 10 min", left, again)
+	}
+}
+
 // TestBackoffOfClosingAttempts checks the time between two checks while the provider does not answer: a twentieth of the
-// time since the closing began, from 2 s to 1 min.
+// time since the closing began, from 2 s to 1 min, more or less by a tenth.
 func TestBackoffOfClosingAttempts(t *testing.T) {
 	s := newMemoryShop(t)
 	for _, test := range []struct{ since, want time.Duration }{
@@ -60,7 +99,7 @@ func TestBackoffOfClosingAttempts(t *testing.T) {
 		s.cancel(t, byCustomer)
 		s.shift(t, byCustomer.ID, test.since)
 		for _, o := range []*order.Order{byDeadline, byCustomer} {
-			if left, again := s.settle(t, o.ID); !again || !about(left, test.want) {
+			if left, again := s.settle(t, o.ID); !again || (left-test.want).Abs() > test.want/10+500*time.Millisecond {
 				t.Errorf("an attempt that has been closing for %v is due again in %v, %v; want %v", test.since, left, again, test.want)
 			}
 		}
@@ -88,6 +127,7 @@ func TestBackoffOfRefunds(t *testing.T) {
 // TestTakeDoesNotSpin checks that an attempt is not due right after a check, whatever has moved since the check before.
 func TestTakeDoesNotSpin(t *testing.T) {
 	s := newMemoryShop(t)
+	s.succeedUntold(t) // so that polls are not rare
 	o, _ := s.placeOpen(t)
 	check := func(step string, calls int) {
 		t.Helper()

@@ -32,8 +32,12 @@ var (
 	succeedSQL string
 )
 
-// maxAttempts is the largest number of attempts of an order. The constraint of the column number allows no more.
-const maxAttempts = 5
+const (
+	// maxAttempts is the largest number of attempts of an order. The constraint of the column number allows no more.
+	maxAttempts = 20
+	// maxOpenAttempts is the largest number of an order's attempts whose checkouts were open. open.sql has the same number.
+	maxOpenAttempts = 5
+)
 
 // Store keeps attempts and refunds in PostgreSQL.
 type Store struct {
@@ -64,13 +68,16 @@ type opening struct {
 	AttemptID   *uuid.UUID // nil: none was opened
 	OpenedAt    time.Time
 	NextCheck   time.Time
+
+	SessionExpiresAt time.Time
 }
 
-// open opens an attempt with the given id, unless the order cannot have one now.
-func (s *Store) open(ctx context.Context, id, orderID, customer uuid.UUID, grace time.Duration) (*opening, error) {
+// open opens an attempt with the given id, unless the order cannot have one now. providerNow is the present by the
+// provider's clock.
+func (s *Store) open(ctx context.Context, id, orderID, customer uuid.UUID, cfg Config, providerNow time.Time) (*opening, error) {
 	var o opening
-	found, err := s.row(ctx, &o, openSQL,
-		id, orderID, customer, grace.Microseconds(), SettleKind, maxAttempts)
+	found, err := s.row(ctx, &o, openSQL, id, orderID, customer, cfg.Grace.Microseconds(), SettleKind, maxAttempts,
+		cfg.Checkout.Microseconds(), providerNow, cfg.Extension.Microseconds())
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("open payment of order %s: %w", orderID, err)
@@ -92,12 +99,14 @@ func (s *Store) opened(ctx context.Context, id uuid.UUID, made Session) (bool, e
 
 // attempts begins a query for the fields of [Attempt]. The alias of payment_attempts is a, of orders o.
 func (s *Store) attempts(ctx context.Context) *gorm.DB {
-	const closing = `(a.state IN ('creating', 'open') AND (o.status <> 'pending' OR least(o.expires_at, o.cancel_requested_at) <= now()))`
+	const closing = `(a.state IN ('creating', 'open') AND (o.status <> 'pending' OR least(greatest(o.expires_at, o.checkout_until), o.cancel_requested_at) <= now()))`
 	return s.db.WithContext(ctx).Table("payment_attempts a").Joins("JOIN orders o ON o.id = a.order_id").
 		// An attempt has one automatic refund, or any number of others.
 		Joins(`LEFT JOIN LATERAL (SELECT * FROM refunds WHERE attempt_id = a.id ORDER BY created_at DESC, id DESC LIMIT 1) r ON true`).
 		Select(`a.id, a.order_id, a.state, a.applied, ` + closing + ` AS closing, a.amount_cents, upper(a.currency) AS currency,
-			CASE WHEN NOT ` + closing + ` THEN coalesce(a.checkout_url, '') ELSE '' END AS checkout_url, a.opened_at, a.ended_at,
+			CASE WHEN NOT ` + closing + ` THEN coalesce(a.checkout_url, '') ELSE '' END AS checkout_url,
+			CASE WHEN NOT ` + closing + ` THEN greatest(o.expires_at, o.checkout_until) END AS checkout_until, a.opened_at, a.ended_at,
+			coalesce(a.session_expires_at, a.opened_at + interval '1 hour') AS session_expires_at, -- NULL: of an older binary
 			(SELECT coalesce(sum(amount_cents), 0) FROM refunds WHERE attempt_id = a.id AND state IN ('confirmed', 'settled_outside')) AS refunded_cents,
 			CASE WHEN r.id IS NOT NULL THEN json_build_object(
 				'state', r.state, 'reason', r.reason, 'amount_cents', r.amount_cents, 'ended_at', r.ended_at) END AS refund`)
@@ -126,12 +135,13 @@ func scanAttempt(query *gorm.DB) (*Attempt, error) {
 	return &a, nil
 }
 
-// count returns the number of an order's attempts.
-func (s *Store) count(ctx context.Context, orderID uuid.UUID) (n int64, err error) {
-	if err := s.db.WithContext(ctx).Table("payment_attempts").Where("order_id = ?", orderID).Count(&n).Error; err != nil {
-		return 0, fmt.Errorf("count payment attempts: %w", err)
+// count returns the number of an order's attempts, and that of those whose checkouts were open.
+func (s *Store) count(ctx context.Context, orderID uuid.UUID) (all, wereOpen int64, err error) {
+	row := s.db.WithContext(ctx).Raw(`SELECT count(*), count(*) FILTER (WHERE was_open) FROM payment_attempts WHERE order_id = ?`, orderID).Row()
+	if err := row.Scan(&all, &wereOpen); err != nil {
+		return 0, 0, fmt.Errorf("count payment attempts: %w", err)
 	}
-	return n, nil
+	return all, wereOpen, nil
 }
 
 // ofOrder returns the attempts of one of a customer's orders, the latest first.

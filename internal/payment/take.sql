@@ -1,32 +1,55 @@
 -- Takes the attempts of some orders that are due for a check, and moves their next check on, so that no other worker
 -- takes them meanwhile. Returns the taken attempts. It skips attempts that another session has locked.
 --
--- An attempt is due at its next check. It is also due when its closing begins: at the deadline of its order, or when the
--- customer asks to cancel. Both times may move after the last check. The column closing stores whether the last check
--- found that the attempt is closing. The time of the last check would not be enough: a request to cancel may be committed
--- after the snapshot of a check, although its time is before that check.
+-- An attempt is due at its next check. It is also due when its closing begins: at the deadline of its order or at the end
+-- of its checkout, whichever is later, or when the customer asks to cancel. These times may move after the last check. The
+-- column closing stores whether the last check found that the attempt is closing. The time of the last check would not be
+-- enough: a request to cancel may be committed after the snapshot of a check, although its time is before that check.
 --
 -- $1 order ids · $2 age from which an attempt is stale, in microseconds
 WITH due AS MATERIALIZED (
-    SELECT a.id, a.opened_at, a.asked_at, o.expires_at, least(o.expires_at, o.cancel_requested_at) AS closes_at,
-           clock_timestamp() AS at
+    SELECT a.id, a.order_id, a.opened_at, a.asked_at, a.closing AS was_closing,
+           least(greatest(o.expires_at, o.checkout_until), o.cancel_requested_at) AS closes_at, clock_timestamp() AS at
     FROM payment_attempts a JOIN orders o ON o.id = a.order_id
     WHERE a.order_id = ANY ($1::uuid[]) AND a.next_check IS NOT NULL
-      AND least(a.next_check, CASE WHEN NOT a.closing THEN least(o.expires_at, o.cancel_requested_at) END) <= now()
+      AND least(a.next_check, CASE WHEN NOT a.closing
+          THEN least(greatest(o.expires_at, o.checkout_until), o.cancel_requested_at) END) <= now()
     FOR UPDATE OF a SKIP LOCKED
+),
+fixed AS MATERIALIZED (
+    -- An extension reads the clock before the deadline, and may commit after it. An attempt whose closing has begun is not
+    -- opened again, so the order is read again, with a lock that conflicts with that of an extension. The statement waits
+    -- for no lock: if another session has locked the order, the attempt is left out, and taken some milliseconds later. An
+    -- attempt that is closing already needs no lock.
+    SELECT o.id, least(greatest(o.expires_at, o.checkout_until), o.cancel_requested_at) AS closes_at
+    FROM orders o
+    WHERE o.id IN (SELECT order_id FROM due WHERE NOT was_closing AND closes_at <= at)
+    FOR SHARE SKIP LOCKED
+),
+decided AS MATERIALIZED (
+    SELECT due.id, due.order_id, due.opened_at, coalesce(fixed.closes_at, due.closes_at) AS closes_at, clock.at,
+           due.was_closing OR coalesce(fixed.closes_at <= clock.at, false) AS closing -- never without the lock
+    FROM due LEFT JOIN fixed ON fixed.id = due.order_id
+    -- The clock is read after the orders are locked.
+    CROSS JOIN (SELECT clock_timestamp() AS at FROM (SELECT count(*) FROM fixed) AS locked) AS clock
+    WHERE due.was_closing OR due.closes_at > due.at OR fixed.id IS NOT NULL
+),
+told AS (
+    SELECT NOT EXISTS (SELECT FROM payment_attempts WHERE state = 'succeeded' AND told_at IS NULL
+                         AND ended_at > now() - interval '30 min') AS well
 )
 UPDATE payment_attempts a
-SET closing = due.closes_at <= due.at,
+SET closing = d.closing,
     next_check = CASE
         -- While an attempt is closing, its order holds stock: ask often, and ever less often during a long outage.
-        WHEN due.closes_at <= due.at
-            THEN due.at + least(greatest((due.at - due.closes_at) / 20, interval '2 s'), interval '1 min')
+        WHEN d.closing THEN d.at + least(greatest((d.at - d.closes_at) / 20, interval '2 s'), interval '1 min') * (0.9 + random() * 0.2)
         -- Somebody waits for the answer.
-        WHEN due.asked_at IS NOT NULL THEN due.at + least(greatest((due.at - due.asked_at) / 2, interval '1 s'), interval '30 s')
-        -- A webhook usually reports a payment sooner than these checks.
-        ELSE least(due.at + least(greatest((due.at - due.opened_at) / 2, interval '10 s'), interval '5 min'), due.expires_at)
+        WHEN a.asked_at IS NOT NULL THEN d.at + least(greatest((d.at - a.asked_at) / 2, interval '1 s'), interval '30 s')
+        -- A webhook reports a payment sooner than these checks, as long as webhooks arrive.
+        WHEN told.well AND a.state = 'open' THEN least(d.at + interval '10 min' * (0.9 + random() * 0.2), d.closes_at)
+        ELSE least(d.at + least(greatest((d.at - d.opened_at) / 2, interval '10 s'), interval '5 min'), d.closes_at)
     END
-FROM due
-WHERE a.id = due.id
-RETURNING a.id, a.order_id, a.state, coalesce(a.session_id, '') AS session_id, due.closes_at <= due.at AS closing, a.asked_at,
-          due.at - due.opened_at >= $2::bigint * interval '1 microsecond' AS stale
+FROM decided d, told
+WHERE a.id = d.id
+RETURNING a.id, a.order_id, a.state, coalesce(a.session_id, '') AS session_id, a.closing, a.asked_at,
+          d.at - d.opened_at >= $2::bigint * interval '1 microsecond' AS stale

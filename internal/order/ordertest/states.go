@@ -11,7 +11,8 @@ import (
 	"example.com/shop/internal/testenv/parttest"
 )
 
-// HoldTime is the time from the deadline of an order that [Shop.Hold] holds to the end of the hold.
+// HoldTime is the time from the deadline of an order that [Shop.Hold] holds to the end of the hold, unless the order is held
+// in the last three minutes. Then it is that from the end of the checkout, which is three minutes after the call of Hold.
 const HoldTime = 5 * time.Minute
 
 // The statements that change an order $1.
@@ -19,20 +20,22 @@ const (
 	// PassSQL moves the times of an order back, as if the time $2 in microseconds had passed.
 	PassSQL = `
 	UPDATE orders SET created_at = created_at - passed, expires_at = expires_at - passed, hold_until = hold_until - passed,
-	       cancel_requested_at = cancel_requested_at - passed, extended_at = extended_at - passed
+	       checkout_until = checkout_until - passed, cancel_requested_at = cancel_requested_at - passed, extended_at = extended_at - passed
 	FROM (SELECT $2::bigint * interval '1 us' AS passed) AS time WHERE id = $1`
 
 	// ExpireSQL moves the times of an order back by an hour. A new order is then overdue by half an hour.
 	ExpireSQL = `
 	UPDATE orders SET created_at = created_at - interval '1 hour', expires_at = expires_at - interval '1 hour',
-	       hold_until = hold_until - interval '1 hour', cancel_requested_at = cancel_requested_at - interval '1 hour',
+	       hold_until = hold_until - interval '1 hour', checkout_until = checkout_until - interval '1 hour',
+	       cancel_requested_at = cancel_requested_at - interval '1 hour',
 	       extended_at = extended_at - interval '1 hour'
 	WHERE id = $1`
 
 	// HoldSQL holds a pending order, as the package that holds orders does.
 	HoldSQL = `
 	WITH held AS (
-		UPDATE orders SET hold_until = expires_at + interval '5 min'
+		UPDATE orders SET hold_until = greatest(expires_at, checkout.until) + interval '5 min', checkout_until = checkout.until
+		FROM (SELECT clock_timestamp() + interval '3 min' AS until) AS checkout
 		WHERE id = $1 AND status = 'pending' AND hold_until IS NULL AND cancel_requested_at IS NULL
 		  AND expires_at > clock_timestamp()
 		RETURNING id
@@ -58,19 +61,20 @@ const (
 	)
 	INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'paid', 'provider', paid_at FROM paid`
 
-	// BringForwardSQL brings the deadline of an order forward to a minute from now, and the end of its hold by the same
-	// time. It owes the tasks of the order. $2 is the kind of the task that ends its hold.
+	// BringForwardSQL brings the deadline of an order forward to a minute from now, and the end of its hold with it. It
+	// owes the tasks of the order. $2 is the kind of the task that ends its hold.
 	BringForwardSQL = `
 	WITH moved AS (
-		UPDATE orders SET expires_at = d.deadline, hold_until = d.deadline + (hold_until - expires_at)
+		UPDATE orders SET expires_at = d.deadline,
+		       hold_until = greatest(d.deadline, checkout_until) + (hold_until - greatest(expires_at, checkout_until))
 		FROM (SELECT clock_timestamp() + interval '1 min' AS deadline) d
 		WHERE id = $1 AND status = 'pending' AND expires_at > d.deadline
-		RETURNING id, expires_at, hold_until, due_at
+		RETURNING id, greatest(expires_at, checkout_until) AS closes_at, hold_until, due_at
 	), owed AS (
 		INSERT INTO outbox (kind, task_id, due_at)
 		SELECT 'order.cancel', id::text, due_at FROM moved
 		UNION ALL
-		SELECT $2, id::text, expires_at FROM moved WHERE hold_until IS NOT NULL
+		SELECT $2, id::text, closes_at FROM moved WHERE hold_until IS NOT NULL
 		ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
 	)
 	INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'brought_forward', 'operator', clock_timestamp() FROM moved`
@@ -168,6 +172,12 @@ var States = map[string]string{
 	"held and released":                           "hold, release",
 	"held and extended":                           "hold, extend",
 	"held past the deadline":                      "hold, pass 31m",
+	"checkout open past the deadline":             "pass 29m, hold, pass 2m",
+	"checkout ended":                              "pass 29m, hold, pass 4m",
+	"released while its checkout was open":        "pass 29m, hold, pass 2m, release",
+	"being cancelled, since after the deadline":   "pass 29m, hold, pass 2m, cancel",
+	"being cancelled since then, released":        "pass 29m, hold, pass 2m, cancel, release",
+	"cancelled after the deadline":                "pass 29m, hold, pass 2m, cancel, release, time out",
 	"hold ended":                                  "hold, pass 36m",
 	"released past the deadline":                  "hold, pass 31m, release",
 	"being cancelled":                             "hold, cancel",
@@ -176,20 +186,20 @@ var States = map[string]string{
 	"being cancelled, hold ended":                 "hold, cancel, pass 36m",
 	"being cancelled, released":                   "hold, cancel, release",
 	"being cancelled, released past the deadline": "hold, cancel, pass 31m, release",
-	"overdue":                                     "pass 31m",
-	"paid":                                        "pay",
-	"paid near the deadline":                      "pass 26m, pay",
-	"paid while held":                             "hold, pay held",
-	"paid after the deadline":                     "hold, pass 31m, pay held",
-	"paid while being cancelled":                  "hold, cancel, pay held",
-	"paid, held after an extension":               "extend, hold, pass 41m, pay held",
-	"cancelled":                                   "cancel",
-	"cancelled after its hold":                    "hold, cancel, pass 36m, time out",
-	"cancelled after its hold was released":       "hold, cancel, release, time out",
-	"timed out":                                   "pass 31m, time out",
-	"timed out after its hold":                    "hold, pass 36m, time out",
-	"timed out after it was released":             "hold, pass 31m, release, time out",
-	"timed out after an extension":                "extend, pass 41m, time out",
+	"overdue":                               "pass 31m",
+	"paid":                                  "pay",
+	"paid near the deadline":                "pass 26m, pay",
+	"paid while held":                       "hold, pay held",
+	"paid after the deadline":               "hold, pass 31m, pay held",
+	"paid while being cancelled":            "hold, cancel, pay held",
+	"paid, held after an extension":         "extend, hold, pass 41m, pay held",
+	"cancelled":                             "cancel",
+	"cancelled after its hold":              "hold, cancel, pass 36m, time out",
+	"cancelled after its hold was released": "hold, cancel, release, time out",
+	"timed out":                             "pass 31m, time out",
+	"timed out after its hold":              "hold, pass 36m, time out",
+	"timed out after it was released":       "hold, pass 31m, release, time out",
+	"timed out after an extension":          "extend, pass 41m, time out",
 }
 
 // CheckOperation does an operation on an order in each state. Its results are written as the code of the error or "ok",
@@ -249,7 +259,7 @@ func (s *Shop) CheckMovedOrder(t *testing.T, name string, do Operation) {
 		"released":                 `UPDATE orders SET hold_until = NULL WHERE id = $1`,
 		"being cancelled":          `UPDATE orders SET cancel_requested_at = now() WHERE id = $1 AND cancel_requested_at IS NULL AND now() < expires_at`,
 		"extended":                 `UPDATE orders SET expires_at = now() + interval '1 h', hold_until = CASE WHEN hold_until IS NOT NULL THEN now() + interval '2 h' END WHERE id = $1`,
-		"brought forward":          `UPDATE orders SET expires_at = now() + interval '90 s', hold_until = CASE WHEN hold_until IS NOT NULL THEN now() + interval '95 s' END WHERE id = $1`,
+		"brought forward":          `UPDATE orders SET expires_at = now() + interval '90 s', hold_until = CASE WHEN hold_until IS NOT NULL THEN greatest(now() + interval '90 s', checkout_until) + interval '5 s' END WHERE id = $1`,
 		"paid":                     `UPDATE orders SET status = 'paid', paid_at = expires_at - interval '1 min' WHERE id = $1 AND (cancel_requested_at IS NULL OR hold_until IS NOT NULL)`,
 		"released after a request": `UPDATE orders SET hold_until = NULL, cancel_requested_at = created_at WHERE id = $1`,
 	}
