@@ -93,6 +93,10 @@ func TestInvariantsFindBrokenRows(t *testing.T) {
 			`INSERT INTO refunds (id, attempt_id, reason, amount_cents, request_key, note, actor, created_at, next_check)
 				SELECT gen_random_uuid(), $1, 'requested', 500, i::text, 'n', 'a', now(), now() FROM generate_series(1, 2) i`, paidAttempt.ID, nil,
 		},
+		"an attempt opened after the deadline": {
+			`UPDATE payment_attempts SET opened_at = opened_at + interval '1 hour' WHERE id = $1`, openAttempt.ID,
+			map[string]int{"attempt " + openAttempt.ID.String(): 4},
+		},
 		"an overdue attempt": {
 			`UPDATE payment_attempts SET next_check = now() - interval '61 s' WHERE id = $1`, openAttempt.ID,
 			map[string]int{"attempt " + openAttempt.ID.String(): 8},
