@@ -24,7 +24,7 @@ func newPaidSite(t *testing.T, env ...string) *paidSite {
 		envPrefix+"WEBHOOK_URL=http://"+shopAddr+"/webhooks/stripe"), "provider"))
 	env = append(append(secrets, envHTTPAddr+"="+shopAddr, envPrefix+"STRIPE_URL="+provider.url,
 		envPrefix+"PUBLIC_URL=http://"+shopAddr,
-		envPrefix+"DEPLOYMENT=e2e", envPrefix+"ALLOW_TEST_PAYMENTS=true"), env...)
+		envPrefix+"DEPLOYMENT=e2e", envPrefix+"ALLOW_TEST_PAYMENTS=true", envPrefix+"CHECKOUT_TIME=0s"), env...)
 	return &paidSite{shop: newSite(t, testenv.Redis(t), env...).serve(t), provider: provider}
 }
 

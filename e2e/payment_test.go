@@ -97,7 +97,7 @@ func startProvider(t paymentTimes) func(d *deployment) (party, []string) {
 		return p, []string{
 			envPrefix + "STRIPE_URL=http://" + p.toAPI.addr(), envPrefix + "STRIPE_KEY=" + stripeKey,
 			envPrefix + "STRIPE_WEBHOOK_SECRET=" + webhookSecret, envPrefix + "PUBLIC_URL=http://127.0.0.1:1",
-			envPrefix + "PAYMENT_GRACE=" + d.grace.String(), envPrefix + "ORDER_EXTENSION=" + d.extension.String(),
+			envPrefix + "PAYMENT_GRACE=" + d.grace.String(), envPrefix + "CHECKOUT_TIME=0s", envPrefix + "ORDER_EXTENSION=" + d.extension.String(),
 			envPrefix + "DEPLOYMENT=e2e", envPrefix + "ALLOW_TEST_PAYMENTS=true",
 			envPrefix + "PAY_AT_ONCE=true", // the plans "confirm …" pay at once; a shop that is not a test does not let them
 		}

@@ -20,14 +20,18 @@ import (
 	"example.com/shop/internal/stripesim"
 )
 
-// demoGrace is short, so that an operator who stops the provider sees soon how the orders end.
-const demoGrace = 30 * time.Second
+// demoGrace and demoCheckout are short, so that an operator who stops the provider sees soon how the orders end.
+const (
+	demoGrace    = 30 * time.Second
+	demoCheckout = 30 * time.Second
+)
 
 // demoPayments gives the demo a payment provider: a simulator within the process, with a database of its own.
 var demoPayments = demoPart{
 	set: func(o *serveCommand) {
 		o.Payment.StripeURL = "http://private" // the simulator's, when it runs
 		o.Payment.PaymentGrace = demoGrace
+		o.Payment.CheckoutTime = demoCheckout
 		o.Order.PayAtOnce = true
 	},
 	open: openDemoProvider,

@@ -2,11 +2,13 @@ package payment_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -511,5 +513,67 @@ func TestTwoThousandClosings(t *testing.T) {
 	t.Logf("%d attempts were taken in %v, %v for a batch of %d", n, took, took/(n/payment.BatchSize), payment.BatchSize)
 	if took > time.Minute { // they must be closed within the grace; on an idle machine it takes about a second
 		t.Errorf("taking %d attempts took %v, want less than a minute", n, took)
+	}
+}
+
+// clockedProvider is a provider whose clock differs from that of the shop. The shop learns it from the first answer.
+type clockedProvider struct {
+	*memory
+	ahead   time.Duration
+	learned atomic.Bool
+	creates atomic.Int64
+}
+
+func (p *clockedProvider) Clock() time.Time {
+	if !p.learned.Load() {
+		return time.Now()
+	}
+	return time.Now().Add(p.ahead)
+}
+
+func (p *clockedProvider) Create(ctx context.Context, c payment.Checkout) (payment.Session, error) {
+	p.creates.Add(1)
+	p.learned.Store(true)
+	if left := c.ExpiresAt.Sub(p.Clock()); left < 30*time.Minute || left > 24*time.Hour {
+		return payment.Session{}, &payment.ProviderError{
+			Class: payment.Refused, Cause: payment.BadExpiry, Operation: "create", Err: fmt.Errorf("expires in %v", left),
+		}
+	}
+	return p.memory.Create(ctx, c)
+}
+
+// TestClockOfTheProvider has a provider whose clock is far from that of PostgreSQL. Sessions can be opened, and expire after
+// the longest hold by the provider's clock.
+func TestClockOfTheProvider(t *testing.T) {
+	const longest = timeout + extension + grace + 5*time.Minute
+	for name, test := range map[string]struct {
+		ahead   time.Duration
+		creates int64 // calls for the first session
+	}{
+		"equal":             {0, 1},
+		"40 minutes ahead":  {40 * time.Minute, 1}, // still more than half an hour
+		"two hours ahead":   {2 * time.Hour, 2},
+		"40 minutes behind": {-40 * time.Minute, 1},
+		"a day behind":      {-24 * time.Hour, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newMemoryShop(t)
+			p := &clockedProvider{memory: newMemory(), ahead: test.ahead}
+			s.Service = payment.NewService(s.store, payment.NewCalls(p, slog.New(slog.DiscardHandler)), s.publishers(), s.notified, config,
+				slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+			first, _ := s.placeOpen(t)
+			if n := p.creates.Load(); n != test.creates {
+				t.Errorf("the first session took %d calls, want %d", n, test.creates)
+			}
+			second, a := s.placeOpen(t)
+			if n := p.creates.Load(); n != test.creates+1 {
+				t.Errorf("the second session took %d calls, want 1", n-test.creates)
+			}
+			expires := testenv.Query[time.Time](t, s.db, `SELECT session_expires_at FROM payment_attempts WHERE id = $1`, a.ID)
+			if left := expires.Sub(p.Clock()); !about(left, longest) {
+				t.Errorf("the session expires in %v by the provider's clock, want %v", left, longest)
+			}
+			s.settleAll(t, first, second)
+		})
 	}
 }

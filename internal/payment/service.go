@@ -133,7 +133,7 @@ const inUseWait = 300 * time.Millisecond
 func (s *Service) createSession(ctx context.Context, customer uuid.UUID, a *Attempt) (*Attempt, error) {
 	requestCtx := ctx
 	ctx = context.WithoutCancel(ctx) // the session is not lost if the client disconnects
-	made, err := s.provider.Create(ctx, s.checkout(a))
+	made, err := s.createInTime(ctx, a)
 	switch {
 	case isClass(err, Refused, Replayed, Missing): // closed at once, so that the customer can try again
 		s.log.ErrorContext(ctx, "the payment provider refused to create a session", "attempt", a.ID, "error", err)

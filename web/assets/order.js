@@ -16,7 +16,8 @@ export function outcome(order) {
 // phase returns where an order is in its life:
 //
 //   payable     the customer can pay it
-//   waiting     the deadline has passed, and the order is held: it may still be paid
+//   checkout    the deadline has passed, but the customer can pay it in the checkout that is open
+//   waiting     the checkout is being closed, and the order is held: it may still be paid
 //   cancelling  the customer has cancelled it, and the order is held until it is certain that it is not paid
 //   due         it is cancelled at any moment
 //   ended       it is paid or cancelled
@@ -30,18 +31,31 @@ function phase(order, now) {
   if (order.cancel_requested_at) {
     return 'cancelling';
   }
-  return now >= Date.parse(order.expires_at) ? 'waiting' : 'payable';
+  if (now < Date.parse(order.expires_at)) {
+    return 'payable';
+  }
+  return now < Date.parse(order.checkout_until) ? 'checkout' : 'waiting';
 }
 
 // refreshEvery is how often a card requests its order, in ms, when the order may change at any moment. It does not rely
 // on the notification of the change, which may be lost.
-const refreshEvery = { due: 1000, waiting: 3000, cancelling: 3000 };
+const refreshEvery = { due: 1000, checkout: 3000, waiting: 3000, cancelling: 3000 };
+
+// counted is what the countdown counts in each phase: from and to are names of times of the order.
+const counted = {
+  payable: { from: 'created_at', to: 'expires_at' },
+  checkout: { from: 'expires_at', to: 'checkout_until' },
+  waiting: { from: 'checkout_until', to: 'hold_until' },
+  due: { from: 'created_at', to: 'expires_at' },
+};
 
 // stateText is the text below the countdown.
 function stateText(order, phase, millisecondsLeft) {
   switch (phase) {
     case 'payable':
       return timeLeftText(millisecondsLeft, remindBefore(order));
+    case 'checkout':
+      return `The deadline has passed. Your checkout is open until ${moment(order.checkout_until)}.`;
     case 'waiting':
       return 'The deadline has passed.';
     case 'cancelling':
@@ -79,7 +93,7 @@ function minutes(milliseconds) {
 // A way to pay holds the order. It must have these members:
 //
 //   buttons                      its buttons and links
-//   showButtons(order, payable)  shows or hides them
+//   showButtons(order, payable)  shows or hides them; an order is also payable while its checkout is open
 //   stateText(phase)             returns the text below the countdown, or undefined for the card's own text
 //   noteTexts(order, phase)      returns the texts below the bar
 //   eventTexts(event)            returns its texts for an event of the audit trail: what happened, and by whom. If one is
@@ -145,7 +159,7 @@ export class OrderCard {
     if (order.expires_at !== before.expires_at) {
       this.#announcedMark = Infinity;
     }
-    if (['status', 'expires_at', 'hold_until', 'cancel_requested_at'].some((name) => order[name] !== before[name])) {
+    if (['status', 'expires_at', 'hold_until', 'checkout_until', 'cancel_requested_at'].some((name) => order[name] !== before[name])) {
       this.showTimeline();
     }
     if (order.status !== before.status) {
@@ -172,7 +186,7 @@ export class OrderCard {
   show(announce) {
     const now = serverClock.now();
     const at = phase(this.#order, now);
-    const left = Date.parse(at === 'waiting' ? this.#order.hold_until : this.#order.expires_at) - now;
+    const left = Date.parse(this.#order[counted[at]?.to ?? 'expires_at']) - now;
     if (at !== this.#phase) {
       this.#phase = at;
       this.#refreshAt = refreshEvery[at] ? now + 500 : Infinity;
@@ -189,12 +203,11 @@ export class OrderCard {
   }
 
   #showTimeLeft(left) {
-    const { created_at: created, expires_at: expires, hold_until: held } = this.#order;
-    const counts = ['payable', 'waiting', 'due'].includes(this.#phase) && !this.#order.cancel_requested_at;
+    const counts = this.#phase in counted && !this.#order.cancel_requested_at;
     this.#countdown.hidden = !counts;
     this.#bar.hidden = !counts;
-    const [from, to] = this.#phase === 'waiting' ? [expires, held] : [created, expires];
-    const share = left / (Date.parse(to) - Date.parse(from));
+    const { from, to } = counted[this.#phase] ?? counted.payable;
+    const share = left / (Date.parse(this.#order[to]) - Date.parse(this.#order[from]));
     setText(this.#countdown, countdown(left));
     this.#bar.style.setProperty('--left', Math.max(0, Math.min(1, share)).toFixed(4));
     this.#state.classList.toggle('urgent', this.#phase === 'payable' && left <= remindBefore(this.#order));
@@ -222,11 +235,12 @@ export class OrderCard {
       setText(this.#extend.firstChild, `Extend by ${extension % 60 === 0 ? minutes(extension * 1000) : duration(extension)}`);
     }
     const focused = this.#actions.contains(document.activeElement) ? document.activeElement : null;
-    this.#wayToPay?.showButtons(this.#order, payable);
+    const open = this.#phase === 'checkout';
+    this.#wayToPay?.showButtons(this.#order, payable || open);
     this.#pay.hidden = !payable || !payAtOnce;
     this.#extend.hidden = !payable || !extension;
-    this.#cancel.hidden = !payable;
-    this.#actions.hidden = !payable;
+    this.#cancel.hidden = !payable && !open;
+    this.#actions.hidden = !payable && !open;
     if (focused?.hidden) {
       const link = this.#wayToPay?.buttons.find((button) => button.matches('a:not([hidden])'));
       (link ?? this.title).focus(); // otherwise the focus returns to the top of the page

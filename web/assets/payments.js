@@ -111,6 +111,9 @@ class Checkout {
     if (phase === 'waiting') {
       notes.unshift(`Paying: held until ${moment(order.hold_until)}. The shop is asking the payment provider whether you paid.`);
     }
+    if (payments[0]?.state === 'closed') { // whatever the provider's own page says
+      notes.unshift(`The checkout was closed at ${moment(payments[0].ended_at)}. You were not charged.`);
+    }
     if (order.status === 'cancelled' && payments.some(({ state }) => state === 'creating' || state === 'open')) {
       notes.unshift('The payment provider has not answered yet. If you paid, your payment will be refunded.');
     }
