@@ -2,13 +2,19 @@ package payment
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 
+	"example.com/shop/internal/delay"
 	"example.com/shop/internal/option"
+	"example.com/shop/internal/rest"
 )
+
+//go:embed returned.sql
+var returnedSQL string
 
 // CheckoutOptions are the options of the checkouts that customers pay at.
 type CheckoutOptions struct {
@@ -61,4 +67,27 @@ func (s *Store) moveSessionExpiry(ctx context.Context, id uuid.UUID, from time.T
 		return nil, nil
 	}
 	return &moved.SessionExpiresAt, nil
+}
+
+// Returned has the provider asked about the live attempt of one of a customer's orders, because the customer has come back
+// from the checkout. It does nothing if there is no such attempt, or if the customer came back less than 10 s ago.
+func (s *Service) Returned(ctx context.Context, customer, orderID uuid.UUID) error {
+	kinds, publishers := []string{SettleKind}, []publisher{s.publish.Settle}
+	var order struct {
+		DueAt      *time.Time // nil: no check is due
+		ServerTime time.Time
+	}
+	found, err := s.store.row(ctx, &order, returnedSQL, orderID, customer, kinds)
+	switch {
+	case err != nil:
+		return rest.OutcomeUnknown(fmt.Errorf("check the payment of order %s: %w", orderID, err), "Repeat the request.")
+	case !found:
+		return notFound(errNoOrder, orderID)
+	case order.DueAt == nil:
+		return nil
+	}
+	for _, p := range publishers {
+		p.Publish(ctx, delay.At(orderID.String(), *order.DueAt, order.ServerTime))
+	}
+	return nil
 }

@@ -577,3 +577,42 @@ func TestClockOfTheProvider(t *testing.T) {
 		})
 	}
 }
+
+// TestReturnSettlesAtOnce has a customer come back from the checkout while webhooks are lost. The provider is asked at
+// once, and not more than once in 10 s.
+func TestReturnSettlesAtOnce(t *testing.T) {
+	s := newShop(t)
+	o, a := s.placeOpen(t)
+	c, other := s.client(t, o.CustomerID), s.client(t, s.orders.SignUp())
+	path := "/api/orders/" + o.ID.String() + "/payments/returned"
+	s.exec(t, `DELETE FROM outbox`)
+	s.settles.Take()
+	other.send(t, "POST", path, "", 404, "not-found")
+	if n := len(s.settles.Take()); n != 0 {
+		t.Errorf("another customer made %d checks due, want 0", n)
+	}
+
+	calls := s.calls.of("retrieve")
+	for range 3 {
+		c.send(t, "POST", path, "", 202, "")
+		s.settle(t, o.ID)
+	}
+	if n := s.calls.of("retrieve") - calls; n != 1 {
+		t.Errorf("three returns within 10 s made %d calls, want 1", n)
+	}
+	if msgs := s.settles.Take(); len(msgs) != 1 || msgs[0].ID != o.ID.String() || msgs[0].Left() > 0 {
+		t.Errorf("three returns published %v, want the task of the order once, due now", msgs)
+	}
+	s.wantOwed(t, payment.SettleKind, o.ID.String())
+
+	s.pay(t, a.CheckoutURL)
+	s.shift(t, o.ID, 11*time.Second)
+	c.send(t, "POST", path, "", 202, "")
+	s.settle(t, o.ID)
+	s.wantOrder(t, o, "paid")
+	c.send(t, "POST", path, "", 202, "") // nothing is left to ask
+	if _, again := s.settle(t, o.ID); again {
+		t.Error("a return made the task of a paid order due")
+	}
+	s.check(t)
+}

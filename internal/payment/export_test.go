@@ -3,6 +3,7 @@ package payment
 // The statements whose plans TestQueryPlans checks.
 var (
 	OpenSQL          = openSQL
+	ReturnedSQL      = returnedSQL
 	TakeSQL          = takeSQL
 	LeftSQL          = leftSQL
 	PendingSQL       = pendingSQL

@@ -20,6 +20,7 @@ func (s *Service) Routes(r gin.IRouter, tokens *rest.Tokens) {
 	a := &api{payments: s}
 	own := r.Group("/api", tokens.Authenticate())
 	own.POST("/orders/:id/payments", rest.Parameters(), rest.Handle(rest.RequireEmptyBody), rest.Handle(a.open))
+	own.POST("/orders/:id/payments/returned", rest.Parameters(), rest.Handle(rest.RequireEmptyBody), rest.Handle(a.returned))
 	own.Match(rest.ReadMethods, "/orders/:id/payments", rest.Parameters(), rest.Handle(a.ofOrder))
 	own.Match(rest.ReadMethods, "/payments", rest.Parameters("limit", "cursor"), rest.Handle(a.list))
 	r.POST("/webhooks/stripe", rest.Handle(a.receive))
@@ -51,6 +52,18 @@ func (a *api) open(c *gin.Context) error {
 		status = http.StatusCreated
 	}
 	c.JSON(status, attempt)
+	return nil
+}
+
+func (a *api) returned(c *gin.Context) error {
+	id, err := readOrderID(c)
+	if err != nil {
+		return err
+	}
+	if err := a.payments.Returned(c.Request.Context(), rest.Customer(c), id); err != nil {
+		return err
+	}
+	c.Status(http.StatusAccepted)
 	return nil
 }
 

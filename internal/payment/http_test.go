@@ -86,7 +86,7 @@ func TestCustomersAPI(t *testing.T) {
 	s.setAPI(t, "up")
 	first := decode[payment.Attempt](t, c.send(t, "POST", path, "", 200, `"state":"open"`)) // continues the attempt
 	again := decode[payment.Attempt](t, c.send(t, "POST", path, "{}", 200, `"checkout_url":"`))
-	if first.ID != creating.ID || again != first {
+	if first.ID != creating.ID || again.ID != first.ID || again.CheckoutURL != first.CheckoutURL {
 		t.Errorf("the repeated request returns %+v, the first one %+v", again, first)
 	}
 	other.send(t, "POST", path, "", 404, "not-found")

@@ -182,7 +182,7 @@ func (s *Service) checkout(a *Attempt) Checkout {
 		Currency:    strings.ToLower(a.Currency),
 		Title:       "Order " + a.OrderID.String(),
 		ExpiresAt:   a.SessionExpiresAt,
-		ReturnURL:   s.cfg.Pages + "/",
+		ReturnURL:   s.cfg.Pages + "/?returned=" + a.OrderID.String(), // payments.js reads it
 		Key:         a.ID.String(),
 	}
 }

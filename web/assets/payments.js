@@ -18,16 +18,29 @@ export function add(page) {
 class Payments {
   #provider = false; // whether the service has a payment provider
   #checkouts = new WeakMap(); // of each card
+  #returned = null; // the id of the order from whose checkout the customer came back; null if it is shown
 
   async detect() {
     try {
       await request('GET', '/api/payments?limit=1');
       this.#provider = true;
+      await this.#comeBack();
     } catch (failure) {
       if (failure.status !== 404) {
         throw failure;
       }
       this.#provider = false;
+    }
+  }
+
+  // comeBack has the service ask the provider about the order in the page's address, from whose checkout the customer
+  // comes back. It is only a hint, so its failure is not shown.
+  async #comeBack() {
+    const order = new URLSearchParams(location.search).get('returned');
+    if (order) {
+      history.replaceState(null, '', location.pathname);
+      this.#returned = order;
+      await request('POST', `/api/orders/${encodeURIComponent(order)}/payments/returned`).catch(() => {});
     }
   }
 
@@ -50,6 +63,10 @@ class Payments {
     const payments = await paymentsSince(oldest);
     for (const card of cards) {
       this.#checkouts.get(card)?.update(payments.filter((payment) => payment.order_id === card.order.id));
+      if (card.order.id === this.#returned) {
+        this.#returned = null;
+        card.node.scrollIntoView({ block: 'nearest' });
+      }
     }
   }
 }
