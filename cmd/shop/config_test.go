@@ -551,16 +551,22 @@ func allOptions(parser *kong.Kong) []optionRow {
 				i = len(options)
 				options = append(options, optionRow{variable: strings.Join(flag.Envs, ","), flag: flag.Name, help: flag.Help, placeholder: flag.PlaceHolder})
 			}
-			options[i].commands = append(options[i].commands, commandDefault{command.Name, flag.Default})
+			// A command of a group, such as `shop GROUP reconcile`, has the name and the options of the one without a group.
+			if d := (commandDefault{command.Name, flag.Default}); !slices.Contains(options[i].commands, d) {
+				options[i].commands = append(options[i].commands, d)
+			}
 		}
 	}
 	return options
 }
 
-// rank sorts serve before the other commands.
+// rank sorts serve before the other commands, and those of a group behind them.
 func rank(command *kong.Node) int {
-	if command.Name == "serve" {
+	switch {
+	case command.Name == "serve":
 		return 0
+	case command.Parent != nil && command.Parent.Type == kong.CommandNode:
+		return 2
 	}
 	return 1
 }

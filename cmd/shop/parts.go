@@ -19,6 +19,7 @@ import (
 // partCommands are the commands of the parts.
 type partCommands struct {
 	Demo     demoCommand     `cmd:"" help:"Run the whole service in one process, with a private PostgreSQL and Redis. Their data is deleted when it stops."`
+	Payments paymentsCommand `cmd:"" help:"Commands of payments."`
 	Provider providerCommand `cmd:"" help:"Run a simulator of the payment provider Stripe, for development and tests."`
 }
 

@@ -179,6 +179,7 @@ func (m *memory) Refund(ctx context.Context, r payment.Return) (made payment.Pro
 		m.keys[r.Key] = made.ID
 		m.refunds[r.Intent] = append(m.refunds[r.Intent], &made)
 		m.move(payment.Refunded, r.Intent, r.Refund, r.AmountCents)
+		m.ledger[len(m.ledger)-1].Source = made.ID
 		return nil
 	})
 	return made, err
@@ -191,6 +192,7 @@ func (m *memory) end(intent string, state payment.RefundState) {
 	for _, r := range m.refunds[intent] {
 		if r.State != payment.Failed && state == payment.Failed {
 			m.move(payment.RefundFailed, intent, r.Refund, r.AmountCents)
+			m.ledger[len(m.ledger)-1].Source = r.ID
 		}
 		r.State = state
 	}

@@ -91,7 +91,9 @@ func Add(p *app.Process, o Options, customers *rest.Tokens, orders *order.Servic
 	settle.Handle(s.Settle, smallBatches, s.Attempts())
 	confirm.Handle(s.Confirm, smallBatches, s.Asked())
 	refund.Handle(s.SendRefunds, smallBatches, s.Refunds())
-	p.Metrics.MustRegister(NewCollector(store))
+	p.Metrics.MustRegister(NewCollector(store), newBooksCollector(store))
+	books := NewReconciliation(store, calls, o.ProviderOptions.config(), p.Log, p.Metrics)
+	p.Go(app.Reconciler, books.RunHourly)
 	p.Invariant(func(ctx context.Context, bound time.Duration) ([]deadline.Violation, error) {
 		return store.Invariants(ctx, bound+checkLease)
 	})
@@ -99,5 +101,6 @@ func Add(p *app.Process, o Options, customers *rest.Tokens, orders *order.Servic
 	p.Routes(func(root, ops gin.IRouter) {
 		s.Routes(root, customers)
 		s.OpsRoutes(ops)
+		books.OpsRoutes(ops)
 	})
 }

@@ -11,6 +11,7 @@ import (
 type Provider interface {
 	Checkouts
 	Returns
+	Books
 	Clock() time.Time // the provider's time, estimated; without an answer yet, the time of this process
 }
 

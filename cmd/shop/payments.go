@@ -1,0 +1,30 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"example.com/shop/internal/cli"
+	"example.com/shop/internal/payment"
+)
+
+// paymentsCommand is `shop payments`.
+type paymentsCommand struct {
+	Reconcile paymentsReconcileCommand `cmd:"" help:"Read the payment provider's books, compare them with the tables once, and print the report."`
+}
+
+// paymentsReconcileCommand is `shop payments reconcile`.
+type paymentsReconcileCommand struct{ toolCommand }
+
+func (c *paymentsReconcileCommand) Run(ctx context.Context, program cli.Program) error {
+	if c.Payment.StripeKey == "" {
+		return errors.New("there is no payment provider: set SHOP_STRIPE_KEY")
+	}
+	p, err := c.open(ctx, program)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	defer p.StartTrailing(ctx)()
+	return payment.ReadBooks(ctx, p, c.Payment, program.Out)
+}

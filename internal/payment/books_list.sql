@@ -1,0 +1,21 @@
+-- Returns the answer of GET /ops/api/books as one JSON object: the last report, and the payments that were ever unclaimed,
+-- those that wait for an operator first.
+SELECT json_build_object(
+    'report', (SELECT report FROM payment_reports ORDER BY number DESC LIMIT 1),
+    'unclaimed', (
+        SELECT coalesce(json_agg(u ORDER BY u.ended_at IS NOT NULL, u.seen_at DESC), '[]')
+        FROM (
+            SELECT u.intent, u.state, m.cents AS amount_cents, upper(m.currency) AS currency, m.meta_order AS order_id, m.meta_attempt AS attempt_id,
+                   m.at AS paid_at, u.seen_at, u.note, u.actor, u.error, u.ended_at
+            FROM unclaimed_payments u CROSS JOIN LATERAL (
+                SELECT min(currency) AS currency, (array_agg(meta_order) FILTER (WHERE meta_order IS NOT NULL))[1] AS meta_order,
+                       (array_agg(meta_attempt) FILTER (WHERE meta_attempt IS NOT NULL))[1] AS meta_attempt, min(at) AS at,
+                       sum(CASE kind WHEN 'captured' THEN amount_cents WHEN 'refund_failed' THEN amount_cents
+                                     WHEN 'dispute_reversed' THEN amount_cents ELSE -amount_cents END)::bigint AS cents
+                FROM provider_movements WHERE intent = u.intent AND attempt_id IS NULL
+            ) AS m
+            ORDER BY u.ended_at IS NOT NULL, u.seen_at DESC
+            LIMIT 200
+        ) AS u
+    )
+) AS books

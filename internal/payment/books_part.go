@@ -1,0 +1,132 @@
+package payment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"example.com/shop/internal/app"
+)
+
+// config returns the part of the configuration that all commands have.
+func (o ProviderOptions) config() Config {
+	return Config{Mode: modeOf(o.StripeKey)}
+}
+
+// ReadBooks reads the provider's books once, and prints the report. It returns an error unless the report is balanced.
+func ReadBooks(ctx context.Context, p *app.Process, o ProviderOptions, out io.Writer) error {
+	provider := NewStripe(StripeConfig{URL: o.StripeURL, Key: o.StripeKey})
+	defer provider.Close()
+	unseen := prometheus.NewRegistry() // nobody scrapes a command
+	books := NewReconciliation(NewStore(p.DB), NewCalls(provider, o.limits(modeOf(o.StripeKey) == "live"), p.Log, unseen), o.config(), p.Log, unseen)
+	r, err := books.Run(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := io.WriteString(out, r.Text()); err != nil {
+		return fmt.Errorf("print the report: %w", err)
+	}
+	if !r.Balanced {
+		return errors.New("the payment provider's books differ from the tables")
+	}
+	return nil
+}
+
+// Text returns the report as text.
+func (r *Report) Text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Report %d, of all movements until %s. Foreign charges: %d. Lost sessions: %d open, %d expired.\n",
+		r.Number, r.Position.UTC().Format(time.RFC3339), r.Foreign, r.LostSessions, r.ExpiredSessions)
+	for _, c := range r.Currencies {
+		fmt.Fprintf(&b, "\n%-16s %14s %14s\n", strings.ToUpper(c.Currency), "provider", "shop")
+		for _, row := range []struct {
+			name        string
+			there, here int64
+		}{
+			{"opening", c.There.OpeningCents, c.Here.OpeningCents},
+			{"captured", c.There.CapturedCents, c.Here.CapturedCents},
+			{"- refunded", -c.There.RefundedCents, -c.Here.RefundedCents},
+			{"- disputed", -c.There.DisputedCents, -c.Here.DisputedCents},
+			{"closing", c.There.ClosingCents, c.Here.ClosingCents},
+		} {
+			fmt.Fprintf(&b, "%-16s %14s %14s\n", row.name, cents(row.there), cents(row.here))
+		}
+		for _, row := range []struct {
+			name   string
+			amount int64
+		}{
+			{"unclaimed", c.UnclaimedCents}, {"of it kept", c.KeptCents}, {"under way", c.UnderWayCents}, {"missing there", c.MissingCents},
+			{"missing refunds", c.MissingRefundCents}, {"returned twice", c.TwiceCents}, {"other amounts", c.OtherCents}, {"unexplained", c.UnexplainedCents},
+		} {
+			if row.amount != 0 {
+				fmt.Fprintf(&b, "%-16s %14s\n", row.name, cents(row.amount))
+			}
+		}
+		if c.DifferenceCount > 0 {
+			fmt.Fprintf(&b, "%d differences: %s\n", c.DifferenceCount, c.Differences)
+		}
+	}
+	if r.Balanced {
+		b.WriteString("\nThe books agree to the cent.\n")
+	}
+	return b.String()
+}
+
+// cents returns an amount with two decimals.
+func cents(n int64) string {
+	sign := ""
+	if n < 0 {
+		sign, n = "-", -n
+	}
+	return fmt.Sprintf("%s%d.%02d", sign, n/100, n%100)
+}
+
+// booksCollector reads the last report at each scrape.
+type booksCollector struct {
+	store                               *Store
+	unclaimed, unexplained, count, aged *prometheus.Desc
+}
+
+// newBooksCollector returns a collector of the last report of the books. If the database does not answer within a second,
+// or there is no report yet, the scrape lacks these metrics.
+func newBooksCollector(s *Store) prometheus.Collector {
+	return &booksCollector{
+		store: s,
+		unclaimed: prometheus.NewDesc("payment_unclaimed_cents",
+			"Money at the payment provider that is this deployment's and matches no attempt, without what an operator keeps, in cents.", []string{"currency"}, nil),
+		unexplained: prometheus.NewDesc("payment_books_unexplained_cents",
+			"Difference between the payment provider's books and the tables that has no explanation, in cents.", []string{"currency"}, nil),
+		count: prometheus.NewDesc("payment_books_differences",
+			"Attempts whose amounts in the payment provider's books and in the tables differ.", []string{"currency"}, nil),
+		aged: prometheus.NewDesc("payment_books_age_seconds",
+			"Age of the last report of the payment provider's books, in seconds.", nil, nil),
+	}
+}
+
+func (c *booksCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.unclaimed, c.unexplained, c.count, c.aged} {
+		ch <- d
+	}
+}
+
+func (c *booksCollector) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	r, err := c.store.report(ctx)
+	if err != nil || r == nil {
+		return
+	}
+	ch <- prometheus.MustNewConstMetric(c.aged, prometheus.GaugeValue, time.Since(r.MadeAt).Seconds())
+	for _, part := range r.Currencies {
+		for desc, v := range map[*prometheus.Desc]int64{
+			c.unclaimed: part.UnclaimedCents - part.KeptCents, c.unexplained: part.UnexplainedCents, c.count: part.DifferenceCount,
+		} {
+			ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(v), strings.ToUpper(part.Currency))
+		}
+	}
+}

@@ -1,0 +1,61 @@
+-- Makes the tables follow what is final in the provider's books, as far as the provider's books alone say it, and has the
+-- rest checked at the provider: a payment that is not known here, and a refund that has ended otherwise. It may be repeated:
+-- what it stores is computed from all movements. Returns the number of checks.
+--
+-- $1 kinds of the tasks that check an attempt · $2 kind of the task that checks a refund
+WITH found AS (
+    -- After a restore, or an event that came late, the attempt of an unclaimed movement may be known.
+    SELECT m.id, a.id AS attempt_id
+    FROM provider_movements m JOIN payment_attempts a ON a.payment_intent = m.intent OR a.id = (
+        SELECT c.meta_attempt FROM provider_movements c WHERE c.intent = m.intent AND c.meta_attempt IS NOT NULL LIMIT 1)
+    WHERE m.attempt_id IS NULL
+),
+matched AS (
+    UPDATE provider_movements m SET attempt_id = f.attempt_id FROM found f WHERE f.id = m.id
+),
+movement AS (
+    SELECT m.kind, m.at, m.amount_cents, m.source_id, m.refund_id, coalesce(m.attempt_id, f.attempt_id) AS attempt_id
+    FROM provider_movements m LEFT JOIN found f ON f.id = m.id
+),
+net AS (
+    SELECT attempt_id, bool_or(kind = 'captured') AS captured,
+           coalesce(sum(CASE kind WHEN 'disputed' THEN amount_cents WHEN 'dispute_reversed' THEN -amount_cents END), 0) AS disputed,
+           coalesce(sum(CASE kind WHEN 'refunded' THEN amount_cents WHEN 'refund_failed' THEN -amount_cents END), 0) AS refunded
+    FROM movement
+    WHERE attempt_id IS NOT NULL
+    GROUP BY attempt_id
+),
+attempt AS (
+    UPDATE payment_attempts a
+    SET disputed_cents = greatest(n.disputed, 0),
+        asked_at = CASE WHEN n.captured AND a.state <> 'succeeded' AND a.session_id IS NOT NULL THEN clock_timestamp() ELSE a.asked_at END,
+        next_check = CASE WHEN n.captured AND a.state <> 'succeeded' AND a.session_id IS NOT NULL THEN clock_timestamp() ELSE a.next_check END
+    FROM net n
+    WHERE a.id = n.attempt_id
+      AND (a.disputed_cents <> greatest(n.disputed, 0) OR (n.captured AND a.state <> 'succeeded' AND a.session_id IS NOT NULL))
+    RETURNING a.order_id, a.next_check, a.state
+),
+refund AS (
+    -- The provider's books say that the refund returned the money, or that it failed; or the provider returned another
+    -- amount than the refunds of a payment that paid no order.
+    UPDATE refunds r SET next_check = clock_timestamp()
+    WHERE r.state <> 'settled_outside' AND (
+        EXISTS (SELECT FROM movement m WHERE m.kind = 'refund_failed' AND m.source_id = r.provider_id AND r.state IN ('sent', 'confirmed'))
+        OR (r.state IN ('owed', 'failed') AND EXISTS (
+            SELECT FROM movement m WHERE m.kind = 'refunded' AND (m.refund_id = r.id OR (m.refund_id IS NULL AND m.attempt_id = r.attempt_id))
+            AND NOT EXISTS (SELECT FROM movement f WHERE f.kind = 'refund_failed' AND f.source_id = m.source_id)))
+    )
+    RETURNING r.id, r.next_check
+),
+owed AS (
+    INSERT INTO outbox (kind, task_id, due_at)
+    SELECT kind, task_id, min(due_at) FROM (
+        SELECT kind, order_id::text AS task_id, next_check AS due_at
+        FROM attempt, unnest($1::text[]) AS kind WHERE state <> 'succeeded' AND next_check IS NOT NULL
+        UNION ALL
+        SELECT $2::text, id::text, next_check FROM refund
+    ) AS tasks
+    GROUP BY kind, task_id ORDER BY kind, task_id
+    ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
+)
+SELECT (SELECT count(*) FROM attempt WHERE state <> 'succeeded') + (SELECT count(*) FROM refund) AS checks

@@ -1,0 +1,33 @@
+-- Lists money that the provider has captured for this deployment, and that matches no attempt, by payment. New payments
+-- open an incident. A payment that was returned at the provider, or whose attempt is known again, is not unclaimed any more.
+--
+-- $1 incident id
+WITH net AS (
+    SELECT intent, sum(CASE kind WHEN 'captured' THEN amount_cents WHEN 'refund_failed' THEN amount_cents
+                                 WHEN 'dispute_reversed' THEN amount_cents ELSE -amount_cents END) AS cents
+    FROM provider_movements
+    WHERE attempt_id IS NULL
+    GROUP BY intent
+),
+returned AS (
+    UPDATE unclaimed_payments u
+    SET state = 'refunded', ended_at = clock_timestamp(), note = coalesce(u.note, 'returned in the provider''s books'), actor = coalesce(u.actor, 'provider')
+    FROM net n
+    WHERE n.intent = u.intent AND n.cents <= 0 AND u.state IN ('open', 'refunding')
+),
+known AS (
+    DELETE FROM unclaimed_payments u WHERE u.state = 'open' AND NOT EXISTS (SELECT FROM net n WHERE n.intent = u.intent)
+),
+fresh AS (
+    SELECT n.intent FROM net n WHERE n.cents > 0 AND NOT EXISTS (SELECT FROM unclaimed_payments u WHERE u.intent = n.intent)
+),
+opened AS (
+    INSERT INTO payment_incidents (id, kind, detail)
+    SELECT $1::uuid, 'unclaimed', format('%s payments at the provider match no attempt, the first %s', count(*), min(intent)) FROM fresh HAVING count(*) > 0
+    ON CONFLICT (kind) WHERE closed_at IS NULL DO UPDATE SET detail = payment_incidents.detail
+    RETURNING id
+),
+listed AS (
+    INSERT INTO unclaimed_payments (intent, incident_id) SELECT f.intent, o.id FROM fresh f CROSS JOIN opened o
+)
+SELECT count(*) AS added FROM fresh

@@ -1,0 +1,132 @@
+package payment
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/stripe/stripe-go/v85"
+)
+
+// The operations that read the books.
+const (
+	opMovements = "list_movements"
+	opSessions  = "list_sessions"
+)
+
+// Movements is [Books.Movements].
+func (c *Calls) Movements(ctx context.Context, from, to time.Time, after string) (MovementPage, error) {
+	return call(ctx, c, ClassPoll, opMovements, func(ctx context.Context) (MovementPage, error) {
+		return c.provider.Movements(ctx, from, to, after)
+	})
+}
+
+// Sessions is [Books.Sessions].
+func (c *Calls) Sessions(ctx context.Context, openOnly bool, since time.Time, after string) (SessionPage, error) {
+	return call(ctx, c, ClassPoll, opSessions, func(ctx context.Context) (SessionPage, error) {
+		return c.provider.Sessions(ctx, openOnly, since, after)
+	})
+}
+
+// listLimit is the number of rows of a page: the most that Stripe allows.
+const listLimit = 100
+
+// Movements implements [Books] with Stripe's balance transactions.
+func (p *Stripe) Movements(ctx context.Context, from, to time.Time, after string) (MovementPage, error) {
+	params := &stripe.BalanceTransactionListParams{
+		CreatedRange: &stripe.RangeQueryParams{GreaterThanOrEqual: from.Unix(), LesserThan: to.Unix()},
+		Expand:       []*string{stripe.String("data.source")},
+	}
+	params.Limit = stripe.Int64(listLimit)
+	if after != "" {
+		params.StartingAfter = stripe.String(after)
+	}
+	list := p.stripe.V1BalanceTransactions.List(ctx, params)
+	if err := list.Err(); err != nil {
+		return MovementPage{}, classify(opMovements, err)
+	}
+	page := MovementPage{More: list.Meta().HasMore, Now: dateOf(list.LastResponse())}
+	for _, b := range list.Data() {
+		page.Rows = append(page.Rows, movementOf(b))
+	}
+	return page, nil
+}
+
+// dateOf returns the provider's time of an answer. Without one it is the time of this process.
+func dateOf(r *stripe.APIResponse) time.Time {
+	if r != nil {
+		if date, err := http.ParseTime(r.Header.Get("Date")); err == nil {
+			return date
+		}
+	}
+	return time.Now()
+}
+
+// movementOf reads a balance transaction. The amount and the currency are those of the charge, the refund or the dispute:
+// a balance transaction may have been converted to the currency of the account.
+func movementOf(b *stripe.BalanceTransaction) Movement {
+	m := Movement{ID: b.ID, At: time.Unix(b.Created, 0)}
+	if b.Source == nil {
+		return m
+	}
+	m.Source = b.Source.ID
+	var intent *stripe.PaymentIntent
+	switch charge, refund, dispute := b.Source.Charge, b.Source.Refund, b.Source.Dispute; {
+	case charge != nil:
+		m.AmountCents, m.Currency, intent, m.Owner = charge.AmountCaptured, string(charge.Currency), charge.PaymentIntent, ownerOf(charge.Metadata)
+		if b.ReportingCategory == stripe.BalanceTransactionReportingCategoryCharge {
+			m.Kind = Captured
+		}
+	case refund != nil:
+		m.AmountCents, m.Currency, intent, m.Owner = refund.Amount, string(refund.Currency), refund.PaymentIntent, ownerOf(refund.Metadata)
+		m.Refund = refund.Metadata["refund"]
+		switch b.ReportingCategory {
+		case stripe.BalanceTransactionReportingCategoryRefund:
+			m.Kind = Refunded
+		case stripe.BalanceTransactionReportingCategoryRefundFailure:
+			m.Kind = RefundFailed
+		}
+	case dispute != nil:
+		m.AmountCents, m.Currency, intent = dispute.Amount, string(dispute.Currency), dispute.PaymentIntent
+		switch b.ReportingCategory {
+		case stripe.BalanceTransactionReportingCategoryDispute:
+			m.Kind = Disputed
+		case stripe.BalanceTransactionReportingCategoryDisputeReversal:
+			m.Kind = DisputeReversed
+		}
+	}
+	if intent == nil { // not of a Checkout Session
+		m.Kind = OtherMovement
+		return m
+	}
+	m.Intent = intent.ID
+	return m
+}
+
+// ownerOf reads what the shop has written on an object.
+func ownerOf(metadata map[string]string) Owner {
+	return Owner{Deployment: metadata["deployment"], Order: metadata["order"], Attempt: metadata["attempt"]}
+}
+
+// Sessions implements [Books].
+func (p *Stripe) Sessions(ctx context.Context, openOnly bool, since time.Time, after string) (SessionPage, error) {
+	params := &stripe.CheckoutSessionListParams{CreatedRange: &stripe.RangeQueryParams{GreaterThanOrEqual: since.Unix()}}
+	params.Limit = stripe.Int64(listLimit)
+	if openOnly {
+		params.Status = stripe.String(string(stripe.CheckoutSessionStatusOpen))
+	}
+	if after != "" {
+		params.StartingAfter = stripe.String(after)
+	}
+	list := p.stripe.V1CheckoutSessions.List(ctx, params)
+	if err := list.Err(); err != nil {
+		return SessionPage{}, classify(opSessions, err)
+	}
+	page := SessionPage{More: list.Meta().HasMore, Now: dateOf(list.LastResponse())}
+	for _, s := range list.Data() {
+		page.Rows = append(page.Rows, Session{
+			Owner: ownerOf(s.Metadata), ID: s.ID, Live: s.Livemode, CreatedAt: time.Unix(s.Created, 0), ExpiresAt: time.Unix(s.ExpiresAt, 0),
+		})
+	}
+	return page, nil
+}

@@ -1,0 +1,115 @@
+package payment
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+
+	"example.com/shop/internal/rest"
+)
+
+// The classes of error of operations on unclaimed payments.
+var (
+	NotUnclaimed = rest.Class{Code: "not-unclaimed", Status: http.StatusConflict, Title: "Payment is not unclaimed"}
+	IncidentOpen = rest.Class{Code: "incident-open", Status: http.StatusConflict, Title: "Payment incident is open"}
+)
+
+// OpsRoutes adds the operators' API of the books.
+func (r *Reconciliation) OpsRoutes(ops gin.IRouter) {
+	ops.Match(rest.ReadMethods, "/books", rest.Parameters(), rest.Handle(r.get))
+	ops.POST("/books/unclaimed/:intent/refund", rest.Parameters(), rest.Handle(func(c *gin.Context) error { return r.decide(c, false) }))
+	ops.POST("/books/unclaimed/:intent/keep", rest.Parameters(), rest.Handle(func(c *gin.Context) error { return r.decide(c, true) }))
+}
+
+func (r *Reconciliation) get(c *gin.Context) error {
+	list, err := r.store.booksList(c.Request.Context())
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, list)
+	return nil
+}
+
+// decide is the handler of the two decisions about an unclaimed payment.
+func (r *Reconciliation) decide(c *gin.Context, keep bool) error {
+	intent := c.Param("intent")
+	if !usableID.MatchString(intent) {
+		return rest.MalformedRequest(rest.FieldError{Parameter: "intent", Detail: "must be the id of a payment at the provider"})
+	}
+	body, err := rest.ReadObject(c)
+	if err != nil {
+		return err
+	}
+	by, errs := readDecision(body)
+	if len(errs) > 0 {
+		return rest.InvalidFields(errs...)
+	}
+	if err := r.Decide(c.Request.Context(), intent, keep, by.actor, by.note); err != nil {
+		return err
+	}
+	c.Status(http.StatusNoContent)
+	return nil
+}
+
+// Decide returns the money of an unclaimed payment to its customer, or keeps it, because the customer has the goods. A
+// repeated call after an error returns the money once.
+func (r *Reconciliation) Decide(ctx context.Context, intent string, keep bool, actor, note string) error {
+	row, err := r.store.decideUnclaimed(ctx, intent, keep, note, actor)
+	switch {
+	case err != nil:
+		return rest.OutcomeUnknown(err, "Repeat the request.")
+	case row.State == "":
+		return rest.NotFound.Errorf("The provider's books have no unclaimed payment %s.", intent)
+	case row.Incident:
+		return IncidentOpen.Errorf("Look at the incident of lost sessions, and close it. No money is moved before.")
+	case !row.Decided:
+		return NotUnclaimed.Errorf("The payment %s is %s, or its money was returned already.", intent, row.State)
+	}
+	r.log.WarnContext(ctx, "an operator decided about an unclaimed payment", "intent", intent, "keep", keep, "actor", actor, "note", note)
+	if keep {
+		return nil
+	}
+	return r.refundUnclaimed(ctx, intent, row.AmountCents, row.ReturnedCents)
+}
+
+// refundUnclaimed returns the money of a payment, unless the provider has returned it since the books were read. amount is
+// what the first decision was about, and returned what the books knew to be returned before.
+func (r *Reconciliation) refundUnclaimed(ctx context.Context, intent string, amount, returned int64) error {
+	known, err := r.provider.Refunds(ctx, intent)
+	if err != nil {
+		return unclaimedAway(err)
+	}
+	made := -returned
+	var id string
+	for _, k := range known {
+		if k.State != Failed {
+			made, id = made+k.AmountCents, k.ID
+		}
+	}
+	switch {
+	case made > 0 && made < amount:
+		return NotUnclaimed.Errorf("The provider has returned a part of the payment %s meanwhile. Wait for the next report, then decide again.", intent)
+	case made <= 0:
+		sent, err := r.provider.Refund(ctx, Return{Intent: intent, AmountCents: amount, Key: "unclaimed-" + intent})
+		if err != nil {
+			return unclaimedAway(err)
+		}
+		id = sent.ID
+	}
+	if err := r.store.endUnclaimed(ctx, intent, id); err != nil {
+		return rest.OutcomeUnknown(err, "Repeat the request: the money is returned once.")
+	}
+	r.log.WarnContext(ctx, "the money of an unclaimed payment is returned", "intent", intent, "refund", id, "amount_cents", amount)
+	return nil
+}
+
+// unclaimedAway returns the error for a call to the provider that failed.
+func unclaimedAway(err error) error {
+	if isClass(err, Refused, Missing) {
+		return &rest.Error{Class: NotUnclaimed, Err: err,
+			Detail: "The payment provider refuses to return the money, for example because of a dispute. The log has its answer."}
+	}
+	return &rest.Error{Class: ProviderAway, Err: err,
+		Detail: "The payment provider does not answer. Repeat the request: the money is returned once."}
+}

@@ -1,0 +1,22 @@
+-- Decides about an unclaimed payment: to return its money, or to keep it. Returns the decision, or why there is none. A
+-- decision to return money may be repeated, with the first amount: the answer of the provider may have been lost.
+--
+-- $1 payment intent · $2 true: keep the money · $3 note · $4 actor
+WITH net AS (
+    SELECT sum(CASE WHEN kind IN ('captured', 'refund_failed', 'dispute_reversed') THEN amount_cents ELSE -amount_cents END)::bigint AS cents,
+           coalesce(sum(CASE kind WHEN 'refunded' THEN amount_cents WHEN 'refund_failed' THEN -amount_cents END), 0)::bigint AS returned
+    FROM provider_movements WHERE intent = $1::text AND attempt_id IS NULL
+),
+incident AS (SELECT EXISTS (SELECT FROM payment_incidents WHERE kind = 'newer_sessions' AND closed_at IS NULL) AS open),
+decided AS (
+    UPDATE unclaimed_payments u
+    SET state = CASE WHEN $2::boolean THEN 'kept' ELSE 'refunding' END, note = $3::text, actor = $4::text,
+        amount_cents = coalesce(u.amount_cents, net.cents), ended_at = CASE WHEN $2::boolean THEN clock_timestamp() END
+    FROM net, incident
+    WHERE u.intent = $1::text AND net.cents > 0 AND NOT incident.open
+      AND (u.state = 'open' OR (u.state = 'refunding' AND NOT $2::boolean))
+    RETURNING u.amount_cents
+)
+SELECT coalesce(u.state, '') AS state, incident.open AS incident, d.amount_cents IS NOT NULL AS decided,
+       coalesce(d.amount_cents, 0) AS amount_cents, coalesce(net.returned, 0) AS returned_cents
+FROM net CROSS JOIN incident LEFT JOIN unclaimed_payments u ON u.intent = $1::text LEFT JOIN decided d ON true

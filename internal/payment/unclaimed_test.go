@@ -1,0 +1,109 @@
+package payment_test
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"example.com/shop/internal/payment"
+	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
+)
+
+// unclaimed adds a payment to the books that names this deployment, and an attempt that the database does not have.
+func (s *booksShop) unclaimed(t *testing.T, intent string) {
+	t.Helper()
+	s.book(payment.Captured, intent, "ch_"+intent, 1000).Owner = payment.Owner{Deployment: "north", Order: uuid.NewString(), Attempt: uuid.NewString()}
+	s.read(t)
+}
+
+func (s *booksShop) wantUnclaimed(t *testing.T, intent, want string) {
+	t.Helper()
+	if got := testenv.Query[string](t, s.db, `SELECT state FROM unclaimed_payments WHERE intent = $1`, intent); got != want {
+		t.Errorf("the unclaimed payment is %s, want %s", got, want)
+	}
+}
+
+// TestUnclaimedRefundIsRepeated loses the answer to the refund of an unclaimed payment. The repeated request returns the
+// money once.
+func TestUnclaimedRefundIsRepeated(t *testing.T) {
+	s := newBooksShop(t)
+	s.unclaimed(t, "pi_lost")
+	s.mem.hook("refund", memoryHook{after: func() error { return failed(payment.NoAnswer, "") }})
+	if err := s.books.Decide(t.Context(), "pi_lost", false, "Ada", "not shipped"); parttest.ClassOf(err) != payment.ProviderAway {
+		t.Errorf("Decide returns %v, want provider-unavailable", err)
+	}
+	s.wantUnclaimed(t, "pi_lost", "refunding")
+	s.mem.hook("refund", memoryHook{})
+	if err := s.books.Decide(t.Context(), "pi_lost", true, "Ada", "shipped"); parttest.ClassOf(err) != payment.NotUnclaimed {
+		t.Errorf("to keep it then returns %v, want not-unclaimed", err)
+	}
+	testenv.Must(t, s.books.Decide(t.Context(), "pi_lost", false, "Ada", "not shipped"))
+	if n := len(s.mem.refunds["pi_lost"]); n != 1 {
+		t.Errorf("the provider has %d refunds, want 1", n)
+	}
+	s.wantUnclaimed(t, "pi_lost", "refunded")
+	if err := s.books.Decide(t.Context(), "pi_lost", false, "Ada", "again"); parttest.ClassOf(err) != payment.NotUnclaimed {
+		t.Errorf("a third refund returns %v, want not-unclaimed", err)
+	}
+	for i := range s.mem.ledger {
+		s.mem.ledger[i].Currency = "eur" // the memory provider knows it only of its own sessions
+	}
+	if c := wantReport(t, s.read(t), 0, 0, true); c.UnclaimedCents != 0 {
+		t.Errorf("%d cents are unclaimed, want 0", c.UnclaimedCents)
+	}
+}
+
+// TestUnclaimedIsReturnedByHand has the money of an unclaimed payment returned at the provider before the action.
+func TestUnclaimedIsReturnedByHand(t *testing.T) {
+	s := newBooksShop(t)
+	s.unclaimed(t, "pi_lost")
+	s.mem.refunds["pi_lost"] = []*payment.ProviderRefund{{ID: "re_hand", AmountCents: 1000, State: payment.Confirmed}}
+	testenv.Must(t, s.books.Decide(t.Context(), "pi_lost", false, "Ada", "not shipped"))
+	if n := s.mem.count("refund"); n != 0 {
+		t.Errorf("%d refunds were sent, want none", n)
+	}
+	s.wantUnclaimed(t, "pi_lost", "refunded")
+}
+
+// TestDecisionsOverHTTP checks the operators' API of the books.
+func TestDecisionsOverHTTP(t *testing.T) {
+	s := newBooksShop(t)
+	s.unclaimed(t, "pi_kept")
+	s.exec(t, `INSERT INTO payment_incidents (id, kind, detail) VALUES (gen_random_uuid(), 'newer_sessions', 'a test')`)
+	r := parttest.NewRouter(slog.New(slog.DiscardHandler))
+	s.books.OpsRoutes(r.Group("/ops/api"))
+	do := func(method, path, body string) *httptest.ResponseRecorder {
+		req := httptest.NewRequestWithContext(t.Context(), method, "/ops/api"+path, strings.NewReader(body))
+		req.Header.Set("Content-Type", "application/json")
+		recorder := httptest.NewRecorder()
+		r.ServeHTTP(recorder, req)
+		return recorder
+	}
+	const by = `{"actor":"Ada","note":"shipped"}`
+	want := func(path, body string, status int, text string) {
+		t.Helper()
+		if a := do(http.MethodPost, path, body); a.Code != status || !strings.Contains(a.Body.String(), text) {
+			t.Errorf("POST %s is answered with %d %s, want %d and %s", path, a.Code, a.Body, status, text)
+		}
+	}
+	want("/books/unclaimed/pi_kept/keep", `{"actor":" ","other":1}`, http.StatusUnprocessableEntity, "/note")
+	want("/books/unclaimed/pi_unknown/keep", by, http.StatusNotFound, "not-found")
+	want("/books/unclaimed/pi%00/keep", by, http.StatusBadRequest, "intent")
+	want("/books/unclaimed/pi_kept/refund", by, http.StatusConflict, "incident-open")
+	s.exec(t, `UPDATE payment_incidents SET closed_at = now(), note = 'n', actor = 'a' WHERE kind = 'newer_sessions'`)
+	want("/books/unclaimed/pi_kept/keep", by, http.StatusNoContent, "")
+	want("/books/unclaimed/pi_kept/refund", by, http.StatusConflict, "not-unclaimed")
+	s.wantUnclaimed(t, "pi_kept", "kept")
+	if a := do(http.MethodGet, "/books", ""); a.Code != http.StatusOK || !strings.Contains(a.Body.String(), `"amount_cents":1000`) ||
+		!strings.Contains(strings.ReplaceAll(a.Body.String(), " ", ""), `"balanced":true`) {
+		t.Errorf("GET /books is answered with %d %s, want the report and the payment", a.Code, a.Body)
+	}
+	if s.mem.count("refund") != 0 {
+		t.Error("money was returned that an operator keeps")
+	}
+}
