@@ -477,8 +477,8 @@ func TestOneFormulaOfClosing(t *testing.T) {
 	}
 }
 
-// TestTwoThousandClosings takes 2,000 attempts whose closing begins at the same time, in batches as the workers do.
-func TestTwoThousandClosings(t *testing.T) {
+// TestTakeTwoThousandClosings takes 2,000 attempts whose closing begins at the same time, in batches as the workers do.
+func TestTakeTwoThousandClosings(t *testing.T) {
 	s := newShop(t)
 	s.fillTables(t)
 	const n = 2000
@@ -559,7 +559,7 @@ func TestClockOfTheProvider(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newMemoryShop(t)
 			p := &clockedProvider{memory: newMemory(), ahead: test.ahead}
-			s.Service = payment.NewService(s.store, payment.NewCalls(p, slog.New(slog.DiscardHandler)), s.publishers(), s.notified, config,
+			s.Service = payment.NewService(s.store, payment.NewCalls(p, payment.Limits{}, slog.New(slog.DiscardHandler), prometheus.NewRegistry()), s.publishers(), s.notified, config,
 				slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 			first, _ := s.placeOpen(t)
 			if n := p.creates.Load(); n != test.creates {
