@@ -33,6 +33,7 @@ var demoPayments = demoPart{
 		o.Payment.PaymentGrace = demoGrace
 		o.Payment.CheckoutTime = demoCheckout
 		o.Order.PayAtOnce = true
+		o.Payment.Deployment, o.Payment.AllowTestPayments = "demo", true
 	},
 	open: openDemoProvider,
 }

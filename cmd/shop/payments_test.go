@@ -16,13 +16,27 @@ import (
 func TestValidatePayments(t *testing.T) {
 	checkValidation(t, []validation{
 		{"all options", func(o *serveCommand) {
-			o.Payment.StripeKey, o.Payment.WebhookSecret, o.Payment.PublicURL = "sk_test_1", "whsec_1, whsec_2", "https://shop.test"
+			o.Payment.StripeKey, o.Payment.WebhookSecret, o.Payment.PublicURL = "rk_live_1", "whsec_1, whsec_2", "https://shop.test"
+			o.Payment.Deployment = "production"
 		}, nil},
 		{"the defaults", func(o *serveCommand) {
 			o.Payment.StripeURL, o.Payment.PaymentGrace = "https://api.stripe.com", 2*time.Minute
 		}, nil},
-		{"without a webhook secret and a public URL", func(o *serveCommand) { o.Payment.StripeKey = "sk_test_1" }, []string{"SHOP_STRIPE_WEBHOOK_SECRET", "SHOP_PUBLIC_URL"}},
-		{"in a worker", func(o *serveCommand) { o.Roles, o.Payment.StripeKey = []string{"worker"}, "sk_test_1" }, nil},
+		{"without a webhook secret and a public URL", func(o *serveCommand) { o.Payment.StripeKey, o.Payment.Deployment = "sk_live_1", "a" }, []string{"SHOP_STRIPE_WEBHOOK_SECRET", "SHOP_PUBLIC_URL"}},
+		{"in a worker", func(o *serveCommand) {
+			o.Roles, o.Payment.StripeKey, o.Payment.Deployment = []string{"worker"}, "sk_live_1", "shop-2"
+		}, nil},
+		{"without a deployment", func(o *serveCommand) {
+			o.Roles, o.Payment.StripeKey = []string{"worker"}, "sk_live_1"
+		}, []string{"SHOP_DEPLOYMENT"}},
+		{"wrong deployments", func(o *serveCommand) { o.Payment.Deployment = "Our Shop" }, []string{"SHOP_DEPLOYMENT", `"Our Shop"`}},
+		{"a test key", func(o *serveCommand) {
+			o.Roles, o.Payment.StripeKey, o.Payment.Deployment = []string{"worker"}, "rk_test_1", "production"
+		}, []string{"is a test key", "SHOP_ALLOW_TEST_PAYMENTS"}},
+		{"a test key that is allowed", func(o *serveCommand) {
+			o.Roles, o.Payment.StripeKey, o.Payment.Deployment = []string{"worker"}, "rk_test_1", "production"
+			o.Payment.AllowTestPayments = true
+		}, nil},
 		{"wrong URLs", func(o *serveCommand) { o.Payment.StripeURL, o.Payment.PublicURL = "api.stripe.com", "shop" }, []string{"SHOP_STRIPE_URL", "SHOP_PUBLIC_URL"}},
 		{"no grace", func(o *serveCommand) { o.Payment.PaymentGrace = 0 }, []string{"SHOP_PAYMENT_GRACE", "1s to 24h"}},
 	})
@@ -32,6 +46,7 @@ func TestValidatePayments(t *testing.T) {
 func withProvider(o *serveCommand) {
 	o.Payment.StripeURL, o.Payment.StripeKey = "http://127.0.0.1:1", "sk_test_1"
 	o.Payment.WebhookSecret, o.Payment.PublicURL = "whsec_1", "https://shop.test"
+	o.Payment.Deployment, o.Payment.AllowTestPayments = "test", true
 }
 
 // TestPaymentsAreInContract checks that a process describes the paths of payments only if it serves them: only with a

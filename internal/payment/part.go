@@ -27,11 +27,14 @@ type ProviderOptions struct {
 	StripeURL     string `name:"stripe-url" default:"https://api.stripe.com" help:"The URL of the payment provider's API: Stripe, or shop provider."`
 	StripeKey     string `name:"stripe-key" placeholder:"SECRET" help:"The secret key of the payment provider's API. Without it customers cannot pay at a checkout."`
 	StripeKeyFile string `name:"stripe-key-file" placeholder:"FILE" help:"The file with the provider's key, instead of --stripe-key."`
+
+	DeploymentOptions
 }
 
 // Check returns one error that names all options with wrong values.
 func (o ProviderOptions) Check() error {
-	return option.Join(o.LimitOptions.Check(), option.CheckURL("stripe-url", o.StripeURL), option.Require(map[string]string{"stripe-url": o.StripeURL}))
+	return option.Join(o.LimitOptions.Check(), o.DeploymentOptions.Check(o.StripeKey), option.CheckURL("stripe-url", o.StripeURL),
+		option.Require(map[string]string{"stripe-url": o.StripeURL}))
 }
 
 // Options are the options of payments of a process that serves.
@@ -42,11 +45,15 @@ type Options struct {
 	WebhookSecretFile string        `name:"stripe-webhook-secret-file" placeholder:"FILE" help:"The file with the webhook secret, instead of --stripe-webhook-secret."`
 	PublicURL         string        `name:"public-url" placeholder:"URL" help:"The URL of the shop's pages, where browsers return to from the checkout."`
 	PaymentGrace      time.Duration `name:"payment-grace" default:"2m" help:"The time after the closing of an open checkout begins in which the provider can still report a payment. Then the order is cancelled."`
+
+	TestModeOptions
 }
 
 // Check returns one error that names all options with wrong values. api reports whether the process serves the API.
 func (o Options) Check(api bool) error {
-	errs := []error{o.ProviderOptions.Check(), o.CheckoutOptions.Check(), option.CheckURL("public-url", o.PublicURL)}
+	errs := []error{
+		o.ProviderOptions.Check(), o.CheckoutOptions.Check(), o.TestModeOptions.Check(o.StripeKey), option.CheckURL("public-url", o.PublicURL),
+	}
 	if o.PaymentGrace < time.Second || o.PaymentGrace > 24*time.Hour {
 		errs = append(errs, fmt.Errorf("%s is %v, want 1s to 24h", option.Name("payment-grace"), o.PaymentGrace))
 	}
@@ -81,10 +88,14 @@ func Add(p *app.Process, o Options, customers *rest.Tokens, orders *order.Servic
 	settle, confirm, refund := p.NewKind(SettleKind), p.NewKind(ConfirmKind), p.NewKind(RefundKind)
 	orders.HoldBy(SettleKind, settle.Publisher)
 	store := NewStore(p.DB)
+	owner := newGuard(store, calls.Account, o.Deployment, modeOf(o.StripeKey), p.Log, p.Metrics)
+	calls.SetGuard(owner.mayWrite)
+	p.Go("", owner.run)
 	s := NewService(store, calls,
 		Publishers{Cancel: orders.Publisher(), Settle: settle.Publisher, Confirm: confirm.Publisher, Refund: refund.Publisher}, orders,
 		Config{
-			Grace: o.PaymentGrace, Checkout: o.CheckoutTime, Extension: orders.Extension(), Mode: modeOf(o.StripeKey),
+			Grace: o.PaymentGrace, Checkout: o.CheckoutTime, Extension: orders.Extension(),
+			Deployment: o.Deployment, Mode: modeOf(o.StripeKey),
 			WebhookSecrets: o.webhookSecrets(), Pages: strings.TrimRight(o.PublicURL, "/"),
 		}, p.Log, p.Metrics)
 	smallBatches := delay.WorkerConfig{Batch: BatchSize}

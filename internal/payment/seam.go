@@ -12,6 +12,7 @@ type Provider interface {
 	Checkouts
 	Returns
 	Books
+	Identity
 	Clock() time.Time // the provider's time, estimated; without an answer yet, the time of this process
 }
 

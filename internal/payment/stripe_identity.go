@@ -1,0 +1,82 @@
+package payment
+
+import (
+	"context"
+
+	"github.com/stripe/stripe-go/v85"
+)
+
+// Account implements [Identity].
+func (p *Stripe) Account(ctx context.Context) (id string, err error) {
+	account, err := p.stripe.V1Accounts.Retrieve(ctx, nil)
+	if err == nil && account.ID == "" {
+		err = errUnusable
+	}
+	if err != nil {
+		return "", classify(opAccount, err)
+	}
+	return account.ID, nil
+}
+
+// Endpoints implements [Identity].
+func (p *Stripe) Endpoints(ctx context.Context) (all []Endpoint, err error) {
+	params := &stripe.WebhookEndpointListParams{}
+	params.Limit = stripe.Int64(100)
+	list := p.stripe.V1WebhookEndpoints.List(ctx, params)
+	for e, err := range list.All(ctx) {
+		if err != nil {
+			return nil, classify(opEndpoints, err)
+		}
+		all = append(all, Endpoint{URL: e.URL, Enabled: e.Status == "enabled", Events: e.EnabledEvents})
+	}
+	if list.Meta().URL == "" {
+		return nil, classify(opEndpoints, errUnusable)
+	}
+	return all, nil
+}
+
+// nothing is the id of an object that does not exist: a call that would change it changes nothing.
+const nothing = "does_not_exist"
+
+// Permissions implements [Identity]. Stripe looks at the permissions of a key before it looks for the object of a call, so
+// calls about an object that does not exist tell whether the key may make them.
+func (p *Stripe) Permissions(ctx context.Context) (map[string]error, error) {
+	one := stripe.ListParams{Limit: stripe.Int64(1), Single: true}
+	denied := map[string]error{}
+	for operation, try := range map[string]func() error{
+		opRetrieve: func() error {
+			_, err := p.stripe.V1CheckoutSessions.Retrieve(ctx, nothing, nil)
+			return err
+		},
+		opExpire: func() error { // the same permission as create
+			_, err := p.stripe.V1CheckoutSessions.Expire(ctx, nothing, nil)
+			return err
+		},
+		opRefunds: func() error {
+			for _, err := range p.stripe.V1Refunds.List(ctx, &stripe.RefundListParams{ListParams: one}).All(ctx) {
+				return err
+			}
+			return nil
+		},
+		opRefund: func() error {
+			_, err := p.stripe.V1Refunds.Create(ctx, &stripe.RefundCreateParams{PaymentIntent: stripe.String(nothing)})
+			return err
+		},
+		"list_balance_transactions": func() error {
+			for _, err := range p.stripe.V1BalanceTransactions.List(ctx, &stripe.BalanceTransactionListParams{ListParams: one}).All(ctx) {
+				return err
+			}
+			return nil
+		},
+	} {
+		switch err := classify(operation, try()); {
+		case isClass(err, Denied):
+			denied[operation] = err
+		case isClass(err, NoAnswer, Busy):
+			return nil, err
+		default: // the provider has looked for the object
+			denied[operation] = nil
+		}
+	}
+	return denied, nil
+}
