@@ -33,6 +33,7 @@ type placeOptions struct {
 	timeout  time.Duration // from the placement of an order to its deadline
 	maxOpen  int64         // the most open orders of a customer; 0: no bound
 	maxUnits int64         // the most units of a product in the open orders of a customer; 0: no bound
+	minimum  minimum
 }
 
 // orNull returns a bound as an argument of place.sql, NULL for none.
@@ -183,7 +184,7 @@ func (s *Store) lockAndPlace(
 	})
 	statements.Queue(placeSQL, uuids(a.ids), customers, a.nth, a.keys, a.fingerprints,
 		a.numbers, uuids(a.lineProducts), a.quantities, a.earlier, a.ownEarlier,
-		o.timeout.Microseconds(), CancelKind, orNull(o.maxOpen), orNull(o.maxUnits),
+		o.timeout.Microseconds(), CancelKind, orNull(o.maxOpen), orNull(o.maxUnits), o.minimum.orNull(),
 	).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var r placeResult

@@ -135,7 +135,7 @@ func (s *Service) placeBatch(
 }
 
 func (s *Service) placeOptions() placeOptions {
-	return placeOptions{timeout: s.cfg.Timeout, maxOpen: s.cfg.MaxOpenOrders, maxUnits: s.cfg.MaxOpenUnits}
+	return placeOptions{timeout: s.cfg.Timeout, maxOpen: s.cfg.MaxOpenOrders, maxUnits: s.cfg.MaxOpenUnits, minimum: s.minimum}
 }
 
 // publishTasks is the Handled of [batch.Table]: it publishes the tasks of the orders that a batch has placed. The callers

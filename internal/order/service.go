@@ -49,7 +49,8 @@ type Service struct {
 	changed  func(customer, order string)        // does nothing unless OnChange has set it
 	placed   func(id string, left time.Duration) // does nothing unless OnPlaced has set it
 
-	payAtOnce bool // customers can pay orders at once; see [Service.PayAtOnceRoutes]
+	minimum   minimum // of the totals of orders; see [Service.SetMinimum]
+	payAtOnce bool    // customers can pay orders at once; see [Service.PayAtOnceRoutes]
 
 	placements *batch.Queue[*placing, uuid.UUID] // the placements that wait for their batches
 }

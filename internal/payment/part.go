@@ -87,6 +87,7 @@ func Add(p *app.Process, o Options, customers *rest.Tokens, orders *order.Servic
 	calls := NewCalls(provider, o.limits(modeOf(o.StripeKey) == "live"), p.Log, p.Metrics)
 	settle, confirm, refund := p.NewKind(SettleKind), p.NewKind(ConfirmKind), p.NewKind(RefundKind)
 	orders.HoldBy(SettleKind, settle.Publisher)
+	orders.SetMinimum(minimumCents)
 	store := NewStore(p.DB)
 	owner := newGuard(store, calls.Account, o.Deployment, modeOf(o.StripeKey), p.Log, p.Metrics)
 	calls.SetGuard(owner.mayWrite)

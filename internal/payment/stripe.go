@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -301,6 +300,3 @@ var minimumCents = map[string]int64{
 	"HKD": 400, "HUF": 17500, "INR": 50, "JPY": 50, "MXN": 1000, "MYR": 200, "NOK": 300, "NZD": 50, "PLN": 200, "RON": 200,
 	"SEK": 300, "SGD": 50, "THB": 1000, "USD": 50,
 }
-
-// MinimumCents returns the smallest amount that Stripe takes in a currency, and 0 for a currency that it has no amount for.
-func MinimumCents(currency string) int64 { return minimumCents[strings.ToUpper(currency)] }

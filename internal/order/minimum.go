@@ -1,0 +1,45 @@
+package order
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"example.com/shop/internal/rest"
+)
+
+// minimum has the smallest total of an order in cents, by currency. A currency that it lacks has none.
+type minimum map[string]int64
+
+// SetMinimum makes the service reject placements whose totals are smaller than an amount in cents, which depends on the
+// currency: customers could not pay them. Call SetMinimum before the service is used.
+func (s *Service) SetMinimum(cents map[string]int64) { s.minimum = cents }
+
+// orNull returns the minimum as an argument of place.sql, NULL for none.
+func (m minimum) orNull() any {
+	if len(m) == 0 {
+		return nil
+	}
+	text, _ := json.Marshal(m) // a map of numbers always has a JSON text
+	return string(text)
+}
+
+// tooSmall returns the reason why a placement is rejected if its total is too small. All its products exist, and have one
+// currency.
+func (m minimum) tooSmall(p Placement, products map[uuid.UUID]Product) *rest.Error {
+	var total int64
+	for _, line := range p.Lines {
+		total += products[line.ProductID].PriceCents * line.Quantity
+	}
+	currency := products[p.Lines[0].ProductID].Currency
+	if total >= m[currency] {
+		return nil
+	}
+	return TotalTooSmall.Errorf("The order costs %s, and customers cannot pay less than %s: order more.",
+		amount(total, currency), amount(m[currency], currency))
+}
+
+func amount(cents int64, currency string) string {
+	return fmt.Sprintf("%d.%02d %s", cents/100, cents%100, currency)
+}

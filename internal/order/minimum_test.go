@@ -1,0 +1,53 @@
+package order_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/rest"
+	"example.com/shop/internal/testenv/parttest"
+)
+
+// TestMinimumWhenPlacing places orders of which some cost less than customers can pay, each with its neighbours in one
+// batch.
+func TestMinimumWhenPlacing(t *testing.T) {
+	s := newShop(t)
+	s.SetMinimum(map[string]int64{"EUR": 250, "USD": 100})
+	euro, dollar, yen := s.Product(t, 100), s.ProductWithCurrency(t, 100, "USD"), s.ProductWithCurrency(t, 100, "JPY")
+	second := s.Product(t, 1)
+	for name, test := range map[string]struct {
+		lines []order.Line
+		class rest.Class // the zero class: the order is placed
+	}{
+		"too small":                     {[]order.Line{line(euro, 2)}, order.TotalTooSmall},
+		"too small in two lines":        {[]order.Line{line(euro, 1), line(second, 1)}, order.TotalTooSmall},
+		"large enough in two lines":     {[]order.Line{line(euro, 2), line(second, 1)}, rest.Class{}},
+		"large enough":                  {[]order.Line{line(euro, 3)}, rest.Class{}},
+		"the minimum":                   {[]order.Line{line(dollar, 1)}, rest.Class{}},
+		"a currency without a minimum":  {[]order.Line{line(yen, 1)}, rest.Class{}},
+		"unknown, and too small":        {[]order.Line{line(euro, 1), line(uuid.New(), 1)}, order.UnknownProduct},
+		"two currencies, and too small": {[]order.Line{line(euro, 1), line(yen, 1)}, order.MixedCurrencies},
+	} {
+		t.Run(name, func(t *testing.T) {
+			customer := s.Customer(t)
+			o, _, err := s.Place(t.Context(), customer, order.Placement{Lines: test.lines, IdempotencyKey: "key"})
+			if got := parttest.ClassOf(err); got != test.class {
+				t.Fatalf("Place returns %v, %v; want the class %q", o, err, test.class.Code)
+			}
+			if test.class == order.TotalTooSmall && !strings.Contains(err.Error(), "2.50 EUR") {
+				t.Errorf("Place returns %v, want the smallest amount in it", err)
+			}
+			if err == nil { // a repetition returns the order, whatever the minimum is now
+				s.SetMinimum(map[string]int64{"EUR": 1e6, "USD": 1e6, "JPY": 1e6})
+				defer s.SetMinimum(map[string]int64{"EUR": 250, "USD": 100})
+				if _, replayed, err := s.Place(t.Context(), customer, order.Placement{Lines: test.lines, IdempotencyKey: "key"}); err != nil || !replayed {
+					t.Errorf("the repeated Place returns replayed %v, error %v; want the order", replayed, err)
+				}
+			}
+		})
+	}
+	s.CheckInvariants(t, 0)
+}
