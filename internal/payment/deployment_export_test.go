@@ -1,6 +1,7 @@
 package payment
 
 import (
+	"context"
 	"log/slog"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,3 +16,8 @@ func NewGuardedCalls(s *Store, p Provider, name, key string, log *slog.Logger, r
 
 // IsBlocked reports whether a call was not made because the process may not write.
 func IsBlocked(err error) bool { return isClass(err, Blocked) }
+
+// DeleteOldEvents deletes old events, at most limit in a statement.
+func DeleteOldEvents(ctx context.Context, s *Store, limit int64) error {
+	return s.deleteOldEvents(ctx, limit)
+}

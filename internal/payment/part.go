@@ -106,6 +106,7 @@ func Add(p *app.Process, o Options, customers *rest.Tokens, orders *order.Servic
 	p.Metrics.MustRegister(NewCollector(store), newBooksCollector(store))
 	books := NewReconciliation(store, calls, o.ProviderOptions.config(), p.Log, p.Metrics)
 	p.Go(app.Reconciler, books.RunHourly)
+	p.Go(app.Reconciler, s.runDeletions)
 	p.Invariant(func(ctx context.Context, bound time.Duration) ([]deadline.Violation, error) {
 		return store.Invariants(ctx, bound+checkLease)
 	})
