@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"example.com/shop/internal/app"
 	"example.com/shop/internal/cli"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
@@ -96,7 +97,7 @@ func TestSeveralKinds(t *testing.T) {
 		t.Errorf("the oldest due task has waited %v s, want 60; the last sweep is %v", s.Queue.OldestDue, s.LastSweep)
 	}
 	checks := cli.Checks(a.Process)
-	err = checks[slices.IndexFunc(checks, func(c cli.Check) bool { return c.Subject == "worker" })].Run(t.Context())
+	err = checks[slices.IndexFunc(checks, func(c app.Check) bool { return c.Subject == "worker" })].Run(t.Context())
 	for _, want := range []string{order.CancelKind + ": 1 dead letters", secondKind + ": 1 tasks are due"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the doctor's check of tasks returns %v, want %q in it", err, want)

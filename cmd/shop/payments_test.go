@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"log/slog"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"example.com/shop/internal/order"
+	"example.com/shop/internal/stripesim"
 	"example.com/shop/internal/testenv"
 )
 
@@ -118,6 +120,87 @@ func TestNoFreeGoods(t *testing.T) {
 				t.Errorf("the log warns %d times, want a warning: %v; log:\n%s", n, test.warned, log)
 			}
 		})
+	}
+}
+
+// TestDoctorAsksTheProvider makes one mistake in each case, and checks that `shop doctor` reports it, and nothing else. It
+// must change nothing at the provider.
+func TestDoctorAsksTheProvider(t *testing.T) {
+	const key = "sk_test_doctor"
+	sim, err := stripesim.Open(t.Context(), stripesim.Config{
+		DatabaseURL: testenv.Postgres(t), Key: key, WebhookSecret: "whsec_1", WebhookURL: "https://shop.test/webhooks/stripe",
+	})
+	testenv.Must(t, err)
+	t.Cleanup(sim.Close)
+	provider := httptest.NewServer(sim.Handler())
+	t.Cleanup(provider.Close)
+	o := validOptions()
+	withProvider(&o)
+	o.Payment.StripeKey, o.Payment.StripeURL, o.Payment.Deployment = key, provider.URL, "production"
+	o.DatabaseURL, o.RedisURL = testenv.Postgres(t), testenv.Redis(t)
+	a := openAppWith(t, &o)
+	_, err = a.Kinds.Sweep(t.Context())
+	testenv.Must(t, err)
+	mustExec(t, a, `INSERT INTO payment_deployment (deployment, mode, account) VALUES ('production', 'test', 'acct_simulated')`)
+	knobs := sim.Knobs()
+
+	for name, test := range map[string]struct {
+		args   []string // replace those of a process that is right
+		knobs  func(k *stripesim.Knobs)
+		url    string // of the receiver of webhooks
+		fails  []string
+		prints []string
+	}{
+		"all is well": {prints: []string{"ok    provider", "production, mode test", "ok    permissions", "ok    webhooks"}},
+		"wrong key": {args: []string{"--stripe-key=sk_test_wrong"},
+			fails: []string{"provider", "permissions"}, prints: []string{"Invalid API Key", "note  webhooks"}},
+		"wrong URL": {args: []string{"--stripe-url=http://127.0.0.1:1"},
+			fails: []string{"provider", "permissions", "webhooks"}, prints: []string{"connection refused"}},
+		"key of another mode": {args: []string{"--stripe-key=sk_live_doctor"},
+			knobs: func(k *stripesim.Knobs) { k.Key = "sk_live_doctor" },
+			fails: []string{"provider"}, prints: []string{"mode live", "belongs to deployment production, mode test"}},
+		"key of another account": {knobs: func(k *stripesim.Knobs) { k.Account = "acct_other" },
+			fails: []string{"provider"}, prints: []string{"acct_other", "acct_simulated"}},
+		"another deployment": {args: []string{"--deployment=staging"}, fails: []string{"provider"}, prints: []string{"staging"}},
+		"no permission to refund": {knobs: func(k *stripesim.Knobs) { k.Denied = "POST /v1/refunds" },
+			fails: []string{"permissions"}, prints: []string{"the key may not refund"}},
+		"no permission to open checkouts": {knobs: func(k *stripesim.Knobs) { k.Denied = "POST /v1/checkout/sessions/{id}/expire" },
+			fails: []string{"permissions"}, prints: []string{"the key may not expire"}},
+		"no permission to read the account and the endpoints": {
+			knobs:  func(k *stripesim.Knobs) { k.Denied = "GET /v1/account, GET /v1/webhook_endpoints" },
+			prints: []string{"note  provider", "the account is not checked", "note  webhooks"}},
+		"a missing event": {knobs: func(k *stripesim.Knobs) { k.Events = "checkout.session.completed,refund.created" },
+			fails: []string{"webhooks"}, prints: []string{"does not receive checkout.session.expired, "}},
+		"a disabled endpoint": {knobs: func(k *stripesim.Knobs) { k.Webhooks = "disabled" }, fails: []string{"webhooks"}, prints: []string{"is disabled"}},
+		"another endpoint":    {url: "https://shop.test/elsewhere", fails: []string{"webhooks"}, prints: []string{"no endpoint whose URL ends with /webhooks/stripe"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			turned := knobs
+			if test.knobs != nil {
+				test.knobs(&turned)
+			}
+			testenv.Must(t, sim.SetKnobs(turned))
+			sim.SetWebhookURL(cmp.Or(test.url, "https://shop.test/webhooks/stripe"))
+			var out strings.Builder
+			code := runCommand(t.Context(), append([]string{"doctor", "--database-url", o.DatabaseURL, "--redis-url", o.RedisURL,
+				"--stripe-key", key, "--stripe-url", provider.URL, "--deployment", "production"}, test.args...), &out)
+			if want := min(1, len(test.fails)); code != want || strings.Count(out.String(), "FAIL") != len(test.fails) {
+				t.Errorf("got exit code %d, want %d and failures of %v only; printed:\n%s", code, want, test.fails, out.String())
+			}
+			for _, subject := range test.fails {
+				test.prints = append(test.prints, "FAIL  "+subject)
+			}
+			for _, text := range test.prints {
+				if !strings.Contains(out.String(), text) {
+					t.Errorf("printed:\n%s\nwant %q in it", out.String(), text)
+				}
+			}
+		})
+	}
+	ledger, err := sim.Totals(t.Context())
+	testenv.Must(t, err)
+	if len(ledger) != 0 {
+		t.Errorf("the provider's ledger is %+v, want no row", ledger)
 	}
 }
 

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"example.com/shop/internal/deadline"
@@ -24,6 +25,20 @@ func (p *Process) Violations(ctx context.Context) ([]deadline.Violation, error) 
 		all = append(all, some...)
 	}
 	return all, nil
+}
+
+// Check is a check of `doctor`. It prints Good if Run returns nil. An error that wraps [ErrUnchecked] is no failure.
+type Check struct {
+	Subject, Good string
+	Run           func(context.Context) error
+}
+
+// ErrUnchecked means that something cannot be checked.
+var ErrUnchecked = errors.New("not checked")
+
+// Check adds a check.
+func (p *Process) Check(subject, good string, run func(context.Context) error) {
+	p.Checks = append(p.Checks, Check{subject, good, run})
 }
 
 // figure is a value that operators look at.

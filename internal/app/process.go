@@ -69,6 +69,8 @@ type Process struct {
 	Registry *prometheus.Registry  // gathers all metrics of the process
 	Kinds    Kinds                 // in the order in which the parts have added them
 
+	Checks []Check // of `doctor`; see [Process.Check]
+
 	// NewerSchema describes the difference if the database's schema is newer than the binary's. Otherwise it is nil.
 	NewerSchema *migrations.VersionError
 

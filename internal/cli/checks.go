@@ -10,25 +10,18 @@ import (
 	"example.com/shop/internal/option"
 )
 
-// Check is a check of `doctor`.
-type Check struct {
-	Subject string
-	Good    string // the text to print if Run returns nil
-	Run     func(context.Context) error
-}
-
-// Checks returns the checks of Redis, and of the kinds of task.
-func Checks(p *app.Process) []Check {
+// Checks returns the checks of Redis, of the kinds of task, and of the parts.
+func Checks(p *app.Process) []app.Check {
 	ofEach := func(check func(context.Context, *app.Kind) error) func(context.Context) error {
 		return func(ctx context.Context) error { return eachKind(ctx, p, check) }
 	}
-	return []Check{
-		{"redis", "answers", func(ctx context.Context) error { return pingRedis(ctx, p) }},
-		{"tasks", "Redis has the restore markers: it was not wiped", ofEach(checkMarkers)},
-		{"worker", "no task has been due for long, and there are no dead letters", ofEach(checkTasks)},
-		{"outbox", "no message has waited for long", ofEach(checkOutbox)},
-		{"reconciler", "the last sweep was recent, and clean", ofEach(checkLastSweep)},
-	}
+	return append([]app.Check{
+		{Subject: "redis", Good: "answers", Run: func(ctx context.Context) error { return pingRedis(ctx, p) }},
+		{Subject: "tasks", Good: "Redis has the restore markers: it was not wiped", Run: ofEach(checkMarkers)},
+		{Subject: "worker", Good: "no task has been due for long, and there are no dead letters", Run: ofEach(checkTasks)},
+		{Subject: "outbox", Good: "no message has waited for long", Run: ofEach(checkOutbox)},
+		{Subject: "reconciler", Good: "the last sweep was recent, and clean", Run: ofEach(checkLastSweep)},
+	}, p.Checks...)
 }
 
 func pingRedis(ctx context.Context, p *app.Process) error {

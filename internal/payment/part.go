@@ -110,6 +110,7 @@ func Add(p *app.Process, o Options, customers *rest.Tokens, orders *order.Servic
 	p.Invariant(func(ctx context.Context, bound time.Duration) ([]deadline.Violation, error) {
 		return store.Invariants(ctx, bound+checkLease)
 	})
+	addChecks(p, calls, owner)
 	p.Contract(contract)
 	p.Routes(func(root, ops gin.IRouter) {
 		s.Routes(root, customers)

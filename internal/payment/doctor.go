@@ -1,0 +1,94 @@
+package payment
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"example.com/shop/internal/app"
+	"example.com/shop/internal/option"
+)
+
+// addChecks adds the checks of `doctor` that ask the provider. They change nothing there.
+func addChecks(p *app.Process, calls *Calls, owner *guard) {
+	p.Check("provider", "the key works, and the database has the payments of "+owner.want.Deployment+", mode "+owner.want.Mode,
+		func(ctx context.Context) error { return checkOwner(ctx, calls, owner) })
+	p.Check("permissions", "the key may do all that the shop does", func(ctx context.Context) error { return checkPermissions(ctx, calls) })
+	p.Check("webhooks", "an endpoint at the provider is enabled, and has all events", func(ctx context.Context) error { return checkEndpoints(ctx, calls) })
+}
+
+// checkOwner checks that the provider accepts the key, and that the database has the payments of this process.
+func checkOwner(ctx context.Context, calls *Calls, owner *guard) error {
+	if _, err := calls.Retrieve(ctx, ClassConfirm, nothing); err != nil && !isClass(err, Missing, Refused) {
+		return fmt.Errorf("the provider cannot be used: %w", err)
+	}
+	stored, err := owner.store.storedDeployment(ctx)
+	if err != nil {
+		return err
+	}
+	own := owner.want
+	if stored.Deployment != own.Deployment || stored.Mode != own.Mode {
+		return blockedBy(own, stored)
+	}
+	account, err := calls.Account(ctx)
+	switch {
+	case isClass(err, Denied):
+		return fmt.Errorf("the key works, but the account is %w, because the key may not read it: %w", app.ErrUnchecked, err)
+	case err != nil:
+		return fmt.Errorf("the provider does not tell the account: %w", err)
+	}
+	if own.Account = &account; stored.Account != nil && *stored.Account != account {
+		return blockedBy(own, stored)
+	}
+	return nil
+}
+
+// checkPermissions checks that the key may make each call.
+func checkPermissions(ctx context.Context, calls *Calls) error {
+	operations, err := calls.Permissions(ctx)
+	if err != nil {
+		return fmt.Errorf("the provider does not tell what the key may do: %w", err)
+	}
+	var denied []error
+	for _, operation := range slices.Sorted(maps.Keys(operations)) {
+		if err := operations[operation]; err != nil {
+			denied = append(denied, fmt.Errorf("the key may not %s: %w", strings.ReplaceAll(operation, "_", " "), err))
+		}
+	}
+	return option.Join(denied...)
+}
+
+// webhookPath is where the shop receives webhooks.
+const webhookPath = "/webhooks/stripe"
+
+// checkEndpoints checks that the provider sends all events to an endpoint that could be this shop's: doctor does not know
+// the shop's own URL.
+func checkEndpoints(ctx context.Context, calls *Calls) error {
+	endpoints, err := calls.Endpoints(ctx)
+	switch {
+	case isClass(err, Denied):
+		return fmt.Errorf("%w, because the key may not read the endpoints: %w", app.ErrUnchecked, err)
+	case err != nil:
+		return fmt.Errorf("the provider does not tell its endpoints: %w", err)
+	}
+	found := fmt.Errorf("the provider has no endpoint whose URL ends with %s", webhookPath)
+	for _, e := range endpoints {
+		if !strings.HasSuffix(e.URL, webhookPath) {
+			continue
+		}
+		missing := slices.DeleteFunc(slices.Clone(wantedEvents), func(event string) bool {
+			return slices.Contains(e.Events, event) || slices.Contains(e.Events, "*")
+		})
+		switch {
+		case !e.Enabled:
+			found = fmt.Errorf("the endpoint %s is disabled at the provider", e.URL)
+		case len(missing) > 0:
+			found = fmt.Errorf("the endpoint %s does not receive %s", e.URL, strings.Join(missing, ", "))
+		default:
+			return nil
+		}
+	}
+	return found
+}
