@@ -1,6 +1,7 @@
 package payment_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"sync"
@@ -76,9 +77,19 @@ func TestSettledOutsideThenAnotherEvent(t *testing.T) {
 	if n := s.refundCount(t, a); n != sent {
 		t.Errorf("the provider has %d refunds, want %d: no more than before", n, sent)
 	}
+	c.wantMoney(t, `{"currency":"EUR","captured_cents":1000,"applied_cents":0,"disputed_cents":0,"returned_cents":0,"outside_cents":1000,"owed_cents":0}`)
 	got := testenv.Query[string](t, s.db, `SELECT actor || ': ' || note FROM refunds WHERE id = $1 AND next_check IS NULL`, id)
 	if got != "Ann: transfer of 23 May" {
 		t.Errorf("the refund records %q, want who settled it and how", got)
+	}
+}
+
+// wantMoney compares the sums of the shop's only currency.
+func (c *client) wantMoney(t *testing.T, want string) {
+	t.Helper()
+	stats := decode[struct{ Money []json.RawMessage }](t, c.send(t, "GET", "/ops/api/payments", "", 200, ""))
+	if len(stats.Money) != 1 || string(stats.Money[0]) != want {
+		t.Errorf("the money is %s, want %s", stats.Money, want)
 	}
 }
 

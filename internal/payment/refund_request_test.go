@@ -77,6 +77,7 @@ func TestOperatorRefunds(t *testing.T) {
 	if e := s.entry(t, a.ID); e.Refunded != 1000 || s.refundCount(t, a) != 2 {
 		t.Errorf("the provider refunded %d cents in %d refunds, want 1000 in 2", e.Refunded, s.refundCount(t, a))
 	}
+	c.wantMoney(t, `{"currency":"EUR","captured_cents":1000,"applied_cents":1000,"disputed_cents":0,"returned_cents":1000,"outside_cents":0,"owed_cents":0}`)
 	if after := s.stateOf(t, o); after != before {
 		t.Errorf("the refunds changed the order or the stock:\n%s\n%s", before, after)
 	}
