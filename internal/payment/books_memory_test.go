@@ -39,7 +39,7 @@ func (m *memory) Sessions(ctx context.Context, openOnly bool, since time.Time, a
 	err = m.call(ctx, "sessions", func() error {
 		var list []payment.Session
 		for _, s := range m.sessions {
-			if !s.CreatedAt.Before(since) && !(openOnly && (s.Paid || s.Expired)) {
+			if closed := s.Paid || s.Expired; !s.CreatedAt.Before(since) && (!openOnly || !closed) {
 				list = append(list, *s)
 			}
 		}

@@ -104,7 +104,7 @@ func Add(p *app.Process, o Options, customers *rest.Tokens, orders *order.Servic
 	confirm.Handle(s.Confirm, smallBatches, s.Asked())
 	refund.Handle(s.SendRefunds, smallBatches, s.Refunds())
 	p.Metrics.MustRegister(NewCollector(store), newBooksCollector(store))
-	books := NewReconciliation(store, calls, o.ProviderOptions.config(), p.Log, p.Metrics)
+	books := NewReconciliation(store, calls, o.config(), p.Log, p.Metrics)
 	p.Go(app.Reconciler, books.RunHourly)
 	p.Go(app.Reconciler, s.runDeletions)
 	p.Invariant(func(ctx context.Context, bound time.Duration) ([]deadline.Violation, error) {

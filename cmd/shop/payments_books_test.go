@@ -1,0 +1,46 @@
+package main
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"example.com/shop/internal/testenv"
+)
+
+// TestPaymentsReconcile runs `shop payments reconcile` with a provider that has no movements, then with one that fails,
+// and without one.
+func TestPaymentsReconcile(t *testing.T) {
+	setEnvironment(t, map[string]string{"SHOP_DEPLOYMENT": "test"})
+	status := http.StatusOK
+	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, `{"object":"list","url":"`+r.URL.Path+`","data":[],"has_more":false}`)
+	}))
+	defer provider.Close()
+	tool := []string{"payments", "reconcile", "--database-url", testenv.Postgres(t), "--redis-url", testenv.Redis(t)}
+	withKey := slices.Concat(tool, []string{"--stripe-url", provider.URL, "--stripe-key", "sk_test_1"})
+	for _, test := range []struct {
+		name   string
+		args   []string
+		status int
+		code   int
+		want   string
+	}{
+		{"no movements", withKey, http.StatusOK, 0, "The books agree to the cent."},
+		{"a provider that rejects the key", withKey, http.StatusUnauthorized, 1, "read the provider's books"},
+		{"no provider", tool, http.StatusOK, 1, "SHOP_STRIPE_KEY"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			status = test.status
+			var out strings.Builder
+			if code := runCommand(t.Context(), test.args, &out); code != test.code || !strings.Contains(out.String(), test.want) {
+				t.Errorf("the command ends with %d and prints %s, want %d and %q", code, out.String(), test.code, test.want)
+			}
+		})
+	}
+}
