@@ -91,7 +91,7 @@ function renderFacts(list, entries) {
 // renderMoney shows a list for each currency.
 function renderMoney(rows) {
   renderList(byId('money'), rows, (row) => element('dl', { className: 'facts wide' },
-    ...['captured', 'applied', 'returned', 'outside', 'owed'].map((name) =>
+    ...['captured', 'applied', 'returned', 'outside', 'disputed', 'owed'].map((name) =>
       element('div', {}, element('dt', {}, name === 'outside' ? 'settled outside' : name), element('dd', {}, money(row[`${name}_cents`], row.currency))))));
   setText(byId('money-hint'), rows.length === 0
     ? 'No payment yet.'
