@@ -146,7 +146,7 @@ func TestPaymentFaults(t *testing.T) {
 			name: "provider answers wrongly", needs: needs{party: startProvider(paymentTimes{grace: 10 * time.Second})}, rate: rate,
 			bound: bound{late: late, held: 13 * time.Second, answer: 2 * time.Second, party: 5 * time.Second},
 			inject: inTurn(2*time.Second, time.Second, "provider executes, then answers 500", "provider answers {}",
-				"provider slow", "objects locked at the provider", "refunds pending"),
+				"provider slow", "provider within its limits", "objects locked at the provider", "refunds pending"),
 			party: allInTime,
 		},
 		{
