@@ -72,7 +72,7 @@ func (s *Store) moveSessionExpiry(ctx context.Context, id uuid.UUID, from time.T
 // Returned has the provider asked about the live attempt of one of a customer's orders, because the customer has come back
 // from the checkout. It does nothing if there is no such attempt, or if the customer came back less than 10 s ago.
 func (s *Service) Returned(ctx context.Context, customer, orderID uuid.UUID) error {
-	kinds, publishers := []string{SettleKind}, []publisher{s.publish.Settle}
+	kinds, publishers := []string{SettleKind, ConfirmKind}, []publisher{s.publish.Settle, s.publish.Confirm}
 	var order struct {
 		DueAt      *time.Time // nil: no check is due
 		ServerTime time.Time

@@ -557,10 +557,9 @@ func TestClockOfTheProvider(t *testing.T) {
 		"a day behind":      {-24 * time.Hour, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newMemoryShop(t)
+			s := openShop(t)
 			p := &clockedProvider{memory: newMemory(), ahead: test.ahead}
-			s.Service = payment.NewService(s.store, payment.NewCalls(p, payment.Limits{}, slog.New(slog.DiscardHandler), prometheus.NewRegistry()), s.publishers(), s.notified, config,
-				slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+			s.start(t, p)
 			first, _ := s.placeOpen(t)
 			if n := p.creates.Load(); n != test.creates {
 				t.Errorf("the first session took %d calls, want %d", n, test.creates)
@@ -604,11 +603,12 @@ func TestReturnSettlesAtOnce(t *testing.T) {
 		t.Errorf("three returns published %v, want the task of the order once, due now", msgs)
 	}
 	s.wantOwed(t, payment.SettleKind, o.ID.String())
+	s.wantOwed(t, payment.ConfirmKind, o.ID.String())
 
 	s.pay(t, a.CheckoutURL)
 	s.shift(t, o.ID, 11*time.Second)
 	c.send(t, "POST", path, "", 202, "")
-	s.settle(t, o.ID)
+	handle(t, s.Confirm, o.ID.String())
 	s.wantOrder(t, o, "paid")
 	c.send(t, "POST", path, "", 202, "") // nothing is left to ask
 	if _, again := s.settle(t, o.ID); again {

@@ -56,6 +56,7 @@ func TestStatementsFollowMovedOrders(t *testing.T) {
 			o, a := s.placeOpen(t)
 			s.pay(t, a.CheckoutURL)
 			s.shiftToDeadline(t, o.ID, grace+time.Second)
+			s.beginClosing(t, o)
 			return o, settle(o)
 		}, later, rest.Class{}, "paid"},
 		"a success, and the hold ends": {func(t *testing.T) (*order.Order, func(context.Context) error) {
@@ -68,6 +69,7 @@ func TestStatementsFollowMovedOrders(t *testing.T) {
 			o, a := s.placeOpen(t)
 			s.pay(t, a.CheckoutURL)
 			s.shiftToDeadline(t, o.ID, grace+time.Second)
+			s.beginClosing(t, o)
 			return o, settle(o)
 		}, `WITH o AS (UPDATE orders SET status = 'cancelled', cancelled_at = now(), cancel_reason = 'timeout' WHERE id = $1 RETURNING id),
 			stock AS (UPDATE products SET available = available + 1)
@@ -76,6 +78,7 @@ func TestStatementsFollowMovedOrders(t *testing.T) {
 		"a close, and the deadline moves": {func(t *testing.T) (*order.Order, func(context.Context) error) {
 			o, _ := s.placeOpen(t)
 			s.shiftToDeadline(t, o.ID, time.Second)
+			s.beginClosing(t, o)
 			return o, settle(o)
 		}, later, rest.Class{}, "pending"},
 		"a close, and the deadline moves to an earlier time": {func(t *testing.T) (*order.Order, func(context.Context) error) {
@@ -100,6 +103,13 @@ func TestStatementsFollowMovedOrders(t *testing.T) {
 		})
 	}
 	s.check(t)
+}
+
+// beginClosing stores that the closing of an order's attempt has begun. Then take.sql does not look at the order again,
+// and the statement that settles the attempt waits for its lock.
+func (s *shop) beginClosing(t testing.TB, o *order.Order) {
+	t.Helper()
+	s.exec(t, `UPDATE payment_attempts SET closing = true, next_check = now() WHERE order_id = $1`, o.ID)
 }
 
 // settleAll lets the time of orders end, and settles everything. The provider must work.
