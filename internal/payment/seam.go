@@ -46,6 +46,7 @@ type Identity interface {
 // Owner is what the shop writes on its sessions and payments, so that they can be found without its database.
 type Owner struct{ Deployment, Order, Attempt string }
 
+// Checkout is what [Checkouts.Create] makes a session of.
 type Checkout struct {
 	Owner
 	AmountCents int64
@@ -56,6 +57,7 @@ type Checkout struct {
 	Key         string    // equal calls with the same key have one effect
 }
 
+// Session is one checkout at the provider.
 type Session struct {
 	Owner
 	ID, URL              string
@@ -68,6 +70,7 @@ type Session struct {
 	CreatedAt, ExpiresAt time.Time
 }
 
+// Return is what [Returns.Refund] returns.
 type Return struct {
 	Refund      string // our refund's id; "" for unclaimed money
 	Try         int
@@ -76,6 +79,7 @@ type Return struct {
 	Key         string
 }
 
+// ProviderRefund is a refund as the provider has it.
 type ProviderRefund struct {
 	ID, Refund  string // Refund: our refund's id from the metadata; "": made by hand
 	Try         int
@@ -85,8 +89,10 @@ type ProviderRefund struct {
 	Reason      string      // why it failed, or why it waits
 }
 
+// MovementKind is the kind of a row of the provider's books.
 type MovementKind string
 
+// The kinds of movements.
 const (
 	Captured        MovementKind = "captured"
 	Refunded        MovementKind = "refunded"
@@ -96,6 +102,7 @@ const (
 	OtherMovement   MovementKind = "" // payouts, fees and so on
 )
 
+// Movement is a row of the provider's books.
 type Movement struct {
 	Owner
 	ID                     string
@@ -106,18 +113,21 @@ type Movement struct {
 	Source, Intent, Refund string
 }
 
+// MovementPage is a page of movements.
 type MovementPage struct {
 	Rows []Movement
 	More bool
 	Now  time.Time // the provider's clock when it answered
 }
 
+// SessionPage is a page of sessions.
 type SessionPage struct {
 	Rows []Session
 	More bool
 	Now  time.Time
 }
 
+// Endpoint is a receiver of the provider's webhooks.
 type Endpoint struct {
 	URL     string
 	Enabled bool
@@ -127,6 +137,7 @@ type Endpoint struct {
 // ErrorClass says what an error of the provider means for the caller.
 type ErrorClass int
 
+// The classes of error.
 const (
 	NoAnswer ErrorClass = iota // unknown whether it was executed: the same call again, with the same key
 	Busy                       // too many calls, or another one with the same key or object: again later
@@ -140,6 +151,7 @@ const (
 // Cause is why a call was refused, as far as the shop distinguishes it.
 type Cause string
 
+// The causes that the shop distinguishes.
 const (
 	ByDispute       Cause = "disputed"
 	AlreadyRefunded Cause = "already refunded"
@@ -150,6 +162,7 @@ const (
 	TooManyCalls    Cause = "too many calls"
 )
 
+// ProviderError is the error of a call to the provider.
 type ProviderError struct {
 	Class      ErrorClass
 	Cause      Cause
