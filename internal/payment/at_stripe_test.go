@@ -192,7 +192,7 @@ func (s *atStripe) refundFails(t *testing.T) {
 	intent := s.pay(t, "pm_card_refundFail")
 	_, err := s.refund(t, intent, 1, 1000)
 	testenv.Must(t, err)
-	for began := time.Now(); ; time.Sleep(2 * time.Second) {
+	for began := time.Now(); ; pass(2 * time.Second) {
 		all, err := s.Refunds(t.Context(), intent)
 		testenv.Must(t, err)
 		if len(all) == 1 && all[0].State == payment.Failed {
@@ -209,7 +209,7 @@ func (s *atStripe) refundFails(t *testing.T) {
 
 func (s *atStripe) refundDisputed(t *testing.T) {
 	intent := s.pay(t, "pm_card_createDispute")
-	for began := time.Now(); ; time.Sleep(2 * time.Second) {
+	for began := time.Now(); ; pass(2 * time.Second) {
 		paid, err := s.api.V1PaymentIntents.Retrieve(t.Context(), intent, &stripe.PaymentIntentRetrieveParams{Params: stripe.Params{Expand: []*string{stripe.String("latest_charge")}}})
 		testenv.Must(t, err)
 		if paid.LatestCharge.Disputed {

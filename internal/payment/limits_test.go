@@ -43,7 +43,7 @@ func (l *load) add(class payment.Class, callers int, do func() error) {
 				if err := do(); err == nil {
 					count.Add(1)
 				} else {
-					time.Sleep(10 * time.Millisecond) // of the bubble's clock
+					pass(10 * time.Millisecond) // of the bubble's clock
 				}
 			}
 		})
@@ -77,13 +77,13 @@ func TestPriorities(t *testing.T) {
 		const seconds = 20
 		l.add(payment.ClassConfirm, 20, retrieve(payment.ClassConfirm))
 		l.add(payment.ClassPoll, 20, retrieve(payment.ClassPoll))
-		time.Sleep(seconds * time.Second)
+		pass(seconds * time.Second)
 		if polls, confirms := l.of(payment.ClassPoll), l.of(payment.ClassConfirm); polls < 4*seconds || polls > 8*seconds || confirms < 90*seconds {
 			t.Errorf("in %d s: %d polls and %d confirmed, want about 5 and 95 a second", seconds, polls, confirms)
 		}
 		before := l.of(payment.ClassConfirm)
 		l.add(payment.ClassCreate, 20, create)
-		time.Sleep(seconds * time.Second)
+		pass(seconds * time.Second)
 		if n := l.of(payment.ClassCreate); n < 80*seconds {
 			t.Errorf("in %d s: %d creates, want at least 80 a second", seconds, n)
 		}
@@ -186,7 +186,7 @@ func TestThrottled(t *testing.T) {
 		}
 		m.fail("retrieve", nil)
 		before := m.count("retrieve")
-		time.Sleep(5 * time.Second)
+		pass(5 * time.Second)
 		_, err = calls.Retrieve(t.Context(), payment.ClassPoll, session.ID)
 		if e, ok := errors.AsType[*payment.ProviderError](err); !ok || e.Class != payment.Busy || e.RetryAfter < 5*time.Second || m.count("retrieve") != before {
 			t.Errorf("a poll after the answer gives %v and makes %d calls; want busy and none", err, m.count("retrieve")-before)
@@ -194,7 +194,7 @@ func TestThrottled(t *testing.T) {
 		if _, err := calls.Retrieve(t.Context(), payment.ClassConfirm, session.ID); err != nil {
 			t.Errorf("a check that somebody waits for fails: %v", err)
 		}
-		time.Sleep(6 * time.Second)
+		pass(6 * time.Second)
 		if _, err := calls.Retrieve(t.Context(), payment.ClassPoll, session.ID); err != nil {
 			t.Errorf("a poll after the pause fails: %v", err)
 		}
@@ -267,3 +267,6 @@ func TestCallsOfACheckout(t *testing.T) {
 	}
 	s.check(t)
 }
+
+// pass waits for a time: of the clock of a bubble of [synctest], or between two looks at Stripe.
+func pass(d time.Duration) { <-time.After(d) }
