@@ -15,7 +15,7 @@ import (
 
 // config returns the part of the configuration that all commands have.
 func (o ProviderOptions) config() Config {
-	return Config{Mode: modeOf(o.StripeKey)}
+	return Config{Deployment: o.Deployment, Mode: modeOf(o.StripeKey)}
 }
 
 // ReadBooks reads the provider's books once, and prints the report. It returns an error unless the report is balanced.
@@ -23,7 +23,9 @@ func ReadBooks(ctx context.Context, p *app.Process, o ProviderOptions, out io.Wr
 	provider := NewStripe(StripeConfig{URL: o.StripeURL, Key: o.StripeKey})
 	defer provider.Close()
 	unseen := prometheus.NewRegistry() // nobody scrapes a command
-	books := NewReconciliation(NewStore(p.DB), NewCalls(provider, o.limits(modeOf(o.StripeKey) == "live"), p.Log, unseen), o.config(), p.Log, unseen)
+	store, calls := NewStore(p.DB), NewCalls(provider, o.limits(modeOf(o.StripeKey) == "live"), p.Log, unseen)
+	calls.SetGuard(newGuard(store, calls.Account, o.Deployment, modeOf(o.StripeKey), p.Log, unseen).mayWrite)
+	books := NewReconciliation(store, calls, o.config(), p.Log, unseen)
 	r, err := books.Run(ctx)
 	if err != nil {
 		return err
