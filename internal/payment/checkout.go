@@ -2,7 +2,6 @@ package payment
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"time"
 
@@ -12,9 +11,6 @@ import (
 	"example.com/shop/internal/option"
 	"example.com/shop/internal/rest"
 )
-
-//go:embed returned.sql
-var returnedSQL string
 
 // CheckoutOptions are the options of the checkouts that customers pay at.
 type CheckoutOptions struct {
@@ -53,41 +49,20 @@ func (s *Service) createInTime(ctx context.Context, a *Attempt) (Session, error)
 	return s.provider.Create(ctx, s.checkout(&again))
 }
 
-// moveSessionExpiry moves the time when the session of an attempt that is creating expires, and returns the new time. It
-// returns nil if the attempt is in another state, or if the time is not from any more: another request has moved it.
-func (s *Store) moveSessionExpiry(ctx context.Context, id uuid.UUID, from time.Time, by time.Duration) (*time.Time, error) {
-	var moved struct{ SessionExpiresAt time.Time }
-	found, err := s.row(ctx, &moved, `UPDATE payment_attempts SET session_expires_at = session_expires_at + $3::bigint * interval '1 microsecond'
-		WHERE id = $1::uuid AND state = 'creating' AND session_expires_at = $2::timestamptz RETURNING session_expires_at`,
-		id, from, by.Microseconds())
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("move the expiry of the session of attempt %s: %w", id, err)
-	case !found:
-		return nil, nil
-	}
-	return &moved.SessionExpiresAt, nil
-}
-
 // Returned has the provider asked about the live attempt of one of a customer's orders, because the customer has come back
 // from the checkout. It does nothing if there is no such attempt, or if the customer came back less than 10 s ago.
 func (s *Service) Returned(ctx context.Context, customer, orderID uuid.UUID) error {
-	kinds, publishers := []string{SettleKind, ConfirmKind}, []publisher{s.publish.Settle, s.publish.Confirm}
-	var order struct {
-		DueAt      *time.Time // nil: no check is due
-		ServerTime time.Time
-	}
-	found, err := s.store.row(ctx, &order, returnedSQL, orderID, customer, kinds)
+	check, err := s.store.returned(ctx, customer, orderID)
 	switch {
 	case err != nil:
-		return rest.OutcomeUnknown(fmt.Errorf("check the payment of order %s: %w", orderID, err), "Repeat the request.")
-	case !found:
+		return rest.OutcomeUnknown(err, "Repeat the request.")
+	case check == nil:
 		return notFound(errNoOrder, orderID)
-	case order.DueAt == nil:
+	case check.DueAt == nil:
 		return nil
 	}
-	for _, p := range publishers {
-		p.Publish(ctx, delay.At(orderID.String(), *order.DueAt, order.ServerTime))
+	for _, p := range []publisher{s.publish.Settle, s.publish.Confirm} {
+		p.Publish(ctx, delay.At(orderID.String(), *check.DueAt, check.ServerTime))
 	}
 	return nil
 }
