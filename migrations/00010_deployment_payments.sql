@@ -7,19 +7,16 @@ CREATE TABLE payment_deployment (
     account    text, -- NULL: the key may not read it
     stored_at  timestamptz NOT NULL DEFAULT clock_timestamp()
 );
-ALTER TABLE payment_attempts ADD COLUMN mode text CHECK (mode IN ('live', 'test')); -- NULL: an attempt of an older binary
 -- What an operator must look at before money that this database does not know is moved.
 CREATE TABLE payment_incidents (
     id        uuid        PRIMARY KEY,
-    kind      text        NOT NULL CHECK (kind IN ('newer_sessions', 'unclaimed')),
+    kind      text        NOT NULL CHECK (kind IN ('lost_sessions', 'unclaimed')),
     detail    text        NOT NULL,
     opened_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     closed_at timestamptz,
-    may_refund boolean    NOT NULL DEFAULT false, -- the operator allows automatic refunds of its unclaimed money
     note      text, actor text,
     CHECK ((closed_at IS NULL) = (note IS NULL) AND (note IS NULL) = (actor IS NULL))
 );
 CREATE UNIQUE INDEX payment_incidents_open ON payment_incidents (kind) WHERE closed_at IS NULL;
 -- +goose Down
 DROP TABLE payment_incidents, payment_deployment;
-ALTER TABLE payment_attempts DROP COLUMN mode;

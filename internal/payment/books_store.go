@@ -281,7 +281,7 @@ func (s *Store) unknownAttempts(ctx context.Context, sessions map[uuid.UUID]Sess
 // the zero time if one is open, or there was none.
 func (s *Store) lookedAt(ctx context.Context) (time.Time, error) {
 	var row struct{ ClosedAt time.Time }
-	_, err := s.row(ctx, &row, `SELECT max(closed_at) AS closed_at FROM payment_incidents WHERE kind = 'newer_sessions' HAVING bool_and(closed_at IS NOT NULL)`)
+	_, err := s.row(ctx, &row, `SELECT max(closed_at) AS closed_at FROM payment_incidents WHERE kind = 'lost_sessions' HAVING bool_and(closed_at IS NOT NULL)`)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("read payment incidents: %w", err)
 	}
@@ -290,6 +290,6 @@ func (s *Store) lookedAt(ctx context.Context) (time.Time, error) {
 
 // openIncident opens an incident about lost sessions, unless one is open.
 func (s *Store) openIncident(ctx context.Context, detail string) error {
-	return s.booksExec(ctx, `INSERT INTO payment_incidents (id, kind, detail) VALUES ($1, 'newer_sessions', $2)
+	return s.booksExec(ctx, `INSERT INTO payment_incidents (id, kind, detail) VALUES ($1, 'lost_sessions', $2)
 		ON CONFLICT (kind) WHERE closed_at IS NULL DO NOTHING`, keyset.NewID(), detail)
 }

@@ -127,6 +127,33 @@ func TestCopyOfTheDatabaseWritesNothing(t *testing.T) {
 	}
 }
 
+// TestNoRefundWhileSessionsAreLost has a refund due while an incident of lost sessions is open. Nothing is refunded until an
+// operator has closed it. Meanwhile checkouts are opened and closed.
+func TestNoRefundWhileSessionsAreLost(t *testing.T) {
+	s := newMemoryShop(t)
+	s.restartAs(s.mem, "production", apiKey)
+	late, paid := s.placeOpen(t)
+	s.shiftToDeadline(t, late.ID, grace+time.Second)
+	s.cancelDue(t, late.ID)
+	s.mem.pay(paid.CheckoutURL)
+	s.settleNow(t, late.ID)
+	s.exec(t, `INSERT INTO payment_incidents (id, kind, detail) VALUES (gen_random_uuid(), 'lost_sessions', 'a test')`)
+	s.refundNow(t, paid)
+	s.wantAttempt(t, late, paid.ID, "succeeded late owed")
+	if n := s.mem.count("refund"); n != 0 {
+		t.Errorf("%d refunds are sent while sessions are lost, want none", n)
+	}
+	closing, a := s.placeOpen(t)
+	s.shiftToDeadline(t, closing.ID, time.Second)
+	s.settleNow(t, closing.ID)
+	s.wantAttempt(t, closing, a.ID, "closed")
+	s.exec(t, `UPDATE payment_incidents SET closed_at = now(), actor = 'Ada', note = 'looked'`)
+	s.refundNow(t, paid)
+	s.wantAttempt(t, late, paid.ID, "succeeded late confirmed")
+	s.cancelDue(t, closing.ID)
+	s.check(t)
+}
+
 // writes returns the number of calls that write at the provider.
 func (s *shop) writes() int {
 	return s.mem.count("create") + s.mem.count("expire") + s.mem.count("refund")

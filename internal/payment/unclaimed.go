@@ -20,6 +20,7 @@ func (r *Reconciliation) OpsRoutes(ops gin.IRouter) {
 	ops.Match(rest.ReadMethods, "/books", rest.Parameters(), rest.Handle(r.get))
 	ops.POST("/books/unclaimed/:intent/refund", rest.Parameters(), rest.Handle(func(c *gin.Context) error { return r.decide(c, false) }))
 	ops.POST("/books/unclaimed/:intent/keep", rest.Parameters(), rest.Handle(func(c *gin.Context) error { return r.decide(c, true) }))
+	ops.POST("/books/incidents/:id/close", rest.Parameters(), rest.Handle(r.closeIncident))
 }
 
 func (r *Reconciliation) get(c *gin.Context) error {

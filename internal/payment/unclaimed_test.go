@@ -1,9 +1,11 @@
 package payment_test
 
 import (
+	"encoding/json"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -74,7 +76,7 @@ func TestUnclaimedIsReturnedByHand(t *testing.T) {
 func TestDecisionsOverHTTP(t *testing.T) {
 	s := newBooksShop(t)
 	s.unclaimed(t, "pi_kept")
-	s.exec(t, `INSERT INTO payment_incidents (id, kind, detail) VALUES (gen_random_uuid(), 'newer_sessions', 'a test')`)
+	s.exec(t, `INSERT INTO payment_incidents (id, kind, detail) VALUES (gen_random_uuid(), 'lost_sessions', 'a test')`)
 	r := parttest.NewRouter(slog.New(slog.DiscardHandler))
 	s.books.OpsRoutes(r.Group("/ops/api"))
 	do := func(method, path, body string) *httptest.ResponseRecorder {
@@ -95,7 +97,16 @@ func TestDecisionsOverHTTP(t *testing.T) {
 	want("/books/unclaimed/pi_unknown/keep", by, http.StatusNotFound, "not-found")
 	want("/books/unclaimed/pi%00/keep", by, http.StatusBadRequest, "intent")
 	want("/books/unclaimed/pi_kept/refund", by, http.StatusConflict, "incident-open")
-	s.exec(t, `UPDATE payment_incidents SET closed_at = now(), note = 'n', actor = 'a' WHERE kind = 'newer_sessions'`)
+	var list struct{ Incidents []struct{ ID, Kind string } }
+	testenv.Must(t, json.Unmarshal(do(http.MethodGet, "/books", "").Body.Bytes(), &list))
+	open := list.Incidents[slices.IndexFunc(list.Incidents, func(i struct{ ID, Kind string }) bool { return i.Kind == "lost_sessions" })]
+	want("/books/incidents/"+uuid.NewString()+"/close", by, http.StatusNotFound, "not-found")
+	want("/books/incidents/"+open.ID+"/close", `{"actor":"Ada"}`, http.StatusUnprocessableEntity, "/note")
+	want("/books/incidents/"+open.ID+"/close", by, http.StatusNoContent, "")
+	want("/books/incidents/"+open.ID+"/close", `{"actor":"Eve","note":"again"}`, http.StatusNoContent, "")
+	if closed := testenv.Query[string](t, s.db, `SELECT actor || ' ' || note FROM payment_incidents WHERE id = '`+open.ID+`' AND closed_at IS NOT NULL`); closed != "Ada shipped" {
+		t.Errorf("the incident is closed by %q, want the first decision", closed)
+	}
 	want("/books/unclaimed/pi_kept/keep", by, http.StatusNoContent, "")
 	want("/books/unclaimed/pi_kept/refund", by, http.StatusConflict, "not-unclaimed")
 	s.wantUnclaimed(t, "pi_kept", "kept")

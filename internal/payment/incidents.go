@@ -1,0 +1,62 @@
+package payment
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+	"github.com/google/uuid"
+
+	"example.com/shop/internal/rest"
+)
+
+// closeIncident is the handler of POST /ops/api/books/incidents/{id}/close.
+func (r *Reconciliation) closeIncident(c *gin.Context) error {
+	id, err := rest.PathID(c, "an incident")
+	if err != nil {
+		return err
+	}
+	body, err := rest.ReadObject(c)
+	if err != nil {
+		return err
+	}
+	by, errs := readDecision(body)
+	if len(errs) > 0 {
+		return rest.InvalidFields(errs...)
+	}
+	rest.AddLogAttr(c, slog.String("actor", by.actor))
+	if err := r.CloseIncident(c.Request.Context(), id, by.actor, by.note); err != nil {
+		return err
+	}
+	c.Status(http.StatusNoContent)
+	return nil
+}
+
+// CloseIncident records that an operator has looked at an incident. After one of lost sessions, refunds are sent again, and
+// the next run of the books expires the sessions that were lost before. A repeated call changes nothing.
+func (r *Reconciliation) CloseIncident(ctx context.Context, id uuid.UUID, actor, note string) error {
+	kind, err := r.store.closeIncident(ctx, id, actor, note)
+	switch {
+	case err != nil:
+		return rest.OutcomeUnknown(err, "Repeat the request.")
+	case kind == "":
+		return rest.NotFound.Errorf("There is no incident %s.", id)
+	}
+	r.log.WarnContext(ctx, "an operator closed a payment incident", "incident", id, "kind", kind, "actor", actor, "note", note)
+	return nil
+}
+
+// lostSessions returns an error of the class [Blocked] while an incident of lost sessions is open: the database was restored,
+// so the shop may owe refunds of orders that were paid and shipped in the lost time.
+func lostSessions(ctx context.Context, s *Store) error {
+	open, err := s.incidentOpen(ctx)
+	switch {
+	case err != nil:
+		return &ProviderError{Class: NoAnswer, Operation: opRefund, Err: err}
+	case open:
+		return &ProviderError{Class: Blocked, Operation: opRefund, Err: errors.New("an incident of lost sessions is open: look at it, and close it")}
+	}
+	return nil
+}
