@@ -90,8 +90,8 @@ func cents(n int64) string {
 
 // booksCollector reads the last report at each scrape.
 type booksCollector struct {
-	store                               *Store
-	unclaimed, unexplained, count, aged *prometheus.Desc
+	store                                     *Store
+	unclaimed, unexplained, count, lost, aged *prometheus.Desc
 }
 
 // newBooksCollector returns a collector of the last report of the books. If the database does not answer within a second,
@@ -105,13 +105,15 @@ func newBooksCollector(s *Store) prometheus.Collector {
 			"Difference between the payment provider's books and the tables that has no explanation, in cents.", []string{"currency"}, nil),
 		count: prometheus.NewDesc("payment_books_differences",
 			"Attempts whose amounts in the payment provider's books and in the tables differ.", []string{"currency"}, nil),
+		lost: prometheus.NewDesc("payment_lost_sessions",
+			"Open sessions at the payment provider whose attempts the database does not have, and that no operator has looked at.", nil, nil),
 		aged: prometheus.NewDesc("payment_books_age_seconds",
 			"Age of the last report of the payment provider's books, in seconds.", nil, nil),
 	}
 }
 
 func (c *booksCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.unclaimed, c.unexplained, c.count, c.aged} {
+	for _, d := range []*prometheus.Desc{c.unclaimed, c.unexplained, c.count, c.lost, c.aged} {
 		ch <- d
 	}
 }
@@ -123,6 +125,7 @@ func (c *booksCollector) Collect(ch chan<- prometheus.Metric) {
 	if err != nil || r == nil {
 		return
 	}
+	ch <- prometheus.MustNewConstMetric(c.lost, prometheus.GaugeValue, float64(r.LostSessions))
 	ch <- prometheus.MustNewConstMetric(c.aged, prometheus.GaugeValue, time.Since(r.MadeAt).Seconds())
 	for _, part := range r.Currencies {
 		for desc, v := range map[*prometheus.Desc]int64{
