@@ -32,6 +32,7 @@ var demoPayments = demoPart{
 		o.Payment.StripeURL = "http://private" // the simulator's, when it runs
 		o.Payment.PaymentGrace = demoGrace
 		o.Payment.CheckoutTime = demoCheckout
+		o.Payment.StripeEndpointRate, o.Payment.StripeProcesses = 25, 1 // the defaults
 		o.Order.PayAtOnce = true
 		o.Payment.Deployment, o.Payment.AllowTestPayments = "demo", true
 	},
