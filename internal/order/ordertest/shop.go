@@ -142,11 +142,11 @@ func (s *Shop) PendingOrders(t testing.TB, customer uuid.UUID, n int) []uuid.UUI
 	return ids
 }
 
-// FillTables inserts 60,000 orders, for a test of a statement's plan. 3,000 of them are pending, and 1,000 timed out
+// FillTables inserts 20,000 orders, for a test of a statement's plan. 1,000 of them are pending, and 300 timed out
 // within the last hour.
 func (s *Shop) FillTables(t testing.TB) {
 	t.Helper()
-	customer, product := s.InsertCustomer(t), s.Product(t, 60_000)
+	customer, product := s.InsertCustomer(t), s.Product(t, 20_000)
 	s.Exec(t, `
 		INSERT INTO orders (id, customer_id, status, cancel_reason, total_cents, currency, created_at, expires_at, paid_at, cancelled_at)
 		SELECT gen_random_uuid(), $1, status, CASE status WHEN 'cancelled' THEN 'timeout' END, 100, 'EUR', at, at + interval '30 min',
@@ -154,8 +154,8 @@ func (s *Shop) FillTables(t testing.TB) {
 		       CASE status WHEN 'cancelled' THEN at + interval '30 min' END
 		FROM (
 			SELECT CASE WHEN i % 20 = 0 THEN 'pending' WHEN i % 2 = 0 THEN 'paid' ELSE 'cancelled' END AS status,
-			       now() - i * interval '1.8 s' AS at
-			FROM generate_series(1, 60000) i
+			       now() - i * interval '5.4 s' AS at
+			FROM generate_series(1, 20000) i
 		) o`, customer)
 	s.Exec(t, `INSERT INTO order_items SELECT id, $1, 1, 100 FROM orders`, product)
 	s.Exec(t, `INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'placed', 'customer', created_at FROM orders`)
