@@ -121,10 +121,6 @@ func (s *Store) booked(ctx context.Context, do func(tx *Store, report int64, pos
 			Report   int64
 			Position time.Time
 		}
-		// The statements of a report read whole tables. To compile them takes longer than to run them.
-		if err := tx.Exec(`SET LOCAL jit = off`).Error; err != nil {
-			return err
-		}
 		if err := tx.Raw(`SELECT report, position FROM payment_books FOR UPDATE`).Scan(&books).Error; err != nil {
 			return err
 		}

@@ -54,6 +54,10 @@ var sessionSettings = map[string]string{
 	// A plan that is made while a table is empty reads the whole table, and a session keeps it until the table has new
 	// statistics: for a minute or more after the first order.
 	"enable_seqscan": "off",
+
+	// PostgreSQL compiles a statement whose estimated cost is high. With enable_seqscan off, the estimate is high for each
+	// statement that has no index to use, even on a table of one row. To compile it takes far longer than to run it.
+	"jit": "off",
 }
 
 // Open connects to a database with at most conns connections. pg_stat_activity lists them under the name of the

@@ -43,6 +43,7 @@ func TestSessionSettings(t *testing.T) {
 	name := testenv.Query[string](t, db, `SELECT current_database()`)
 	for _, setting := range []string{
 		"synchronous_commit = off", "idle_session_timeout = 500", "default_transaction_isolation = 'serializable'", "timezone = 'Asia/Tokyo'",
+		"jit = on",
 	} {
 		testenv.Exec(t, db, `ALTER DATABASE `+name+` SET `+setting)
 	}
@@ -51,6 +52,7 @@ func TestSessionSettings(t *testing.T) {
 		"application_name": "test", "synchronous_commit": "on", "idle_session_timeout": "0",
 		"transaction_isolation": "read committed", "statement_timeout": "5s", "lock_timeout": "3s", "TimeZone": "UTC",
 		"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3",
+		"jit": "off",
 	} {
 		if got := testenv.Query[string](t, db, `SELECT current_setting($1)`, setting); got != want {
 			t.Errorf("%s is %s, want %s", setting, got, want)
