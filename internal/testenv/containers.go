@@ -21,7 +21,7 @@ func postgresContainer() (string, error) {
 	endpoint, err := runContainer(testcontainers.ContainerRequest{
 		Image:        devstack.PostgresImage(),
 		Env:          map[string]string{"POSTGRES_USER": "test", "POSTGRES_PASSWORD": "test", "POSTGRES_DB": "test"},
-		Cmd:          []string{"postgres", "-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=300"},
+		Cmd:          []string{"postgres", "-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=800"},
 		ExposedPorts: []string{"5432/tcp"},
 		// Check over TCP: to create the database, the image first starts a server that has only a Unix socket. An open
 		// port does not show that the server is ready: the engine's proxy listens before the server does.

@@ -96,9 +96,10 @@ func PostgresServerEnv(t testing.TB, env []string, settings map[string]string) *
 	return server
 }
 
-// testSettings trade durability for speed: no test makes the machine lose power.
+// testSettings trade durability for speed: no test makes the machine lose power. The end-to-end tests run five sites at a
+// time, of up to eight processes with up to 20 connections each.
 var testSettings = map[string]string{
-	"fsync": "off", "full_page_writes": "off", "max_connections": "300", "shared_buffers": "128MB",
+	"fsync": "off", "full_page_writes": "off", "max_connections": "800", "shared_buffers": "128MB",
 }
 
 func startPostgres() (*postgres, error) {
