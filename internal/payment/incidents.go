@@ -3,7 +3,6 @@ package payment
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net/http"
 
 	"github.com/gin-gonic/gin"
@@ -18,15 +17,10 @@ func (r *Reconciliation) closeIncident(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	body, err := rest.ReadObject(c)
+	by, err := bodyDecision(c)
 	if err != nil {
 		return err
 	}
-	by, errs := readDecision(body)
-	if len(errs) > 0 {
-		return rest.InvalidFields(errs...)
-	}
-	rest.AddLogAttr(c, slog.String("actor", by.actor))
 	if err := r.CloseIncident(c.Request.Context(), id, by.actor, by.note); err != nil {
 		return err
 	}

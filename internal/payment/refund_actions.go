@@ -36,21 +36,30 @@ func readDecision(body rest.Object, known ...string) (d decision, errs []rest.Fi
 	return d, errs
 }
 
+// bodyDecision reads the body of a request that has only the fields actor and note.
+func bodyDecision(c *gin.Context) (decision, error) {
+	body, err := rest.ReadObject(c)
+	if err != nil {
+		return decision{}, err
+	}
+	by, errs := readDecision(body)
+	if len(errs) > 0 {
+		return decision{}, rest.InvalidFields(errs...)
+	}
+	rest.AddLogAttr(c, slog.String("actor", by.actor))
+	return by, nil
+}
+
 // settleOutside is the handler of POST /ops/api/refunds/{id}/settled-outside.
 func (a *api) settleOutside(c *gin.Context) error {
 	id, err := rest.PathID(c, "a refund")
 	if err != nil {
 		return err
 	}
-	body, err := rest.ReadObject(c)
+	by, err := bodyDecision(c)
 	if err != nil {
 		return err
 	}
-	by, errs := readDecision(body)
-	if len(errs) > 0 {
-		return rest.InvalidFields(errs...)
-	}
-	rest.AddLogAttr(c, slog.String("actor", by.actor))
 	if err := a.payments.SettleOutside(c.Request.Context(), id, by.actor, by.note); err != nil {
 		return err
 	}

@@ -38,13 +38,9 @@ func (r *Reconciliation) decide(c *gin.Context, keep bool) error {
 	if !usableID.MatchString(intent) {
 		return rest.MalformedRequest(rest.FieldError{Parameter: "intent", Detail: "must be the id of a payment at the provider"})
 	}
-	body, err := rest.ReadObject(c)
+	by, err := bodyDecision(c)
 	if err != nil {
 		return err
-	}
-	by, errs := readDecision(body)
-	if len(errs) > 0 {
-		return rest.InvalidFields(errs...)
 	}
 	if err := r.Decide(c.Request.Context(), intent, keep, by.actor, by.note); err != nil {
 		return err
