@@ -12,8 +12,8 @@ import (
 //go:embed payatonce_openapi.yaml
 var payAtOnceContract []byte
 
-// PayAtOnceOptions say whether customers can pay an order at once. Whoever does that gets goods for nothing, so a service
-// whose customers pay elsewhere does not offer it unless the option asks for it.
+// PayAtOnceOptions say whether customers can pay an order at once. A customer who does that gets the goods for nothing. So a
+// service with a payment provider offers it only if the option asks for it.
 type PayAtOnceOptions struct {
 	PayAtOnce bool `name:"pay-at-once" help:"Let customers pay an order at once and for nothing, although the service has a payment provider: for demos and tests."`
 }
