@@ -9,7 +9,7 @@ ALTER TABLE refunds
     DROP CONSTRAINT refunds_attempt_id_fkey,
     ADD CONSTRAINT refunds_attempt_id_fkey FOREIGN KEY (attempt_id) REFERENCES payment_attempts ON DELETE RESTRICT,
     DROP CONSTRAINT refunds_reason_check,
-    ADD CONSTRAINT refunds_reason_check CHECK (reason IN ('late', 'duplicate', 'mismatch', 'requested', 'by_hand')),
+    ADD CONSTRAINT refunds_reason_check CHECK (reason IN ('late', 'duplicate', 'mismatch', 'requested')),
     ADD CONSTRAINT refunds_requested CHECK (reason <> 'requested' OR (request_key IS NOT NULL AND note IS NOT NULL AND actor IS NOT NULL)),
     ADD CONSTRAINT refunds_request_key UNIQUE (attempt_id, request_key),
     DROP CONSTRAINT refunds_state;

@@ -23,7 +23,7 @@ CREATE TABLE unclaimed_payments (
     incident_id  uuid REFERENCES payment_incidents,
     seen_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
     state        text NOT NULL DEFAULT 'open' CHECK (state IN ('open', 'refunding', 'refunded', 'kept')),
-    amount_cents bigint, provider_id text, error text, note text, actor text, ended_at timestamptz
+    amount_cents bigint, provider_id text, note text, actor text, ended_at timestamptz
 );
 CREATE TABLE payment_books (
     only_row boolean     PRIMARY KEY DEFAULT true CHECK (only_row),

@@ -10,7 +10,7 @@ SELECT json_build_object(
         SELECT coalesce(json_agg(u ORDER BY u.ended_at IS NOT NULL, u.seen_at DESC), '[]')
         FROM (
             SELECT u.intent, u.state, m.cents AS amount_cents, upper(m.currency) AS currency, m.meta_order AS order_id, m.meta_attempt AS attempt_id,
-                   m.at AS paid_at, u.seen_at, u.note, u.actor, u.error, u.ended_at
+                   m.at AS paid_at, u.seen_at, u.note, u.actor, u.ended_at
             FROM unclaimed_payments u CROSS JOIN LATERAL (
                 SELECT min(currency) AS currency, (array_agg(meta_order) FILTER (WHERE meta_order IS NOT NULL))[1] AS meta_order,
                        (array_agg(meta_attempt) FILTER (WHERE meta_attempt IS NOT NULL))[1] AS meta_attempt, min(at) AS at,
