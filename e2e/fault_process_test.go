@@ -109,13 +109,13 @@ func (d *deployment) blockWorkers() (release func()) {
 	return release
 }
 
-// suspendWithLeases suspends workers while they have leases. It may need several attempts, because blocked workers
-// give their tasks back after a while.
+// suspendWithLeases suspends workers while they have leases and wait for a lock, so that no outcome of theirs is on its
+// way to Redis. It may need several attempts, because blocked workers give their tasks back after a while.
 func (d *deployment) suspendWithLeases(workers []*member) (resume func()) {
 	d.t.Helper()
-	eventually(d.t, "workers suspended while they have leases", func() bool {
+	eventually(d.t, "workers suspended while they have leases and wait for a lock", func() bool {
 		resume = suspend(d.t, pids(workers)...)
-		if d.leased() > 0 {
+		if d.number(`SELECT count(*) FROM pg_stat_activity WHERE `+cancelling) > 0 && d.leased() > 0 {
 			return true
 		}
 		resume()
