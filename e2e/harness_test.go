@@ -28,7 +28,7 @@ import (
 // TestMain runs more tests at once than there are processors, unless the command line sets the number: most of the time
 // a test waits for a deadline, or for a fault to end.
 func TestMain(m *testing.M) {
-	if err := flag.Set("test.parallel", strconv.Itoa(5*runtime.GOMAXPROCS(0)/2)); err != nil {
+	if err := flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0))); err != nil {
 		panic(err)
 	}
 	testenv.Main(m, migrations.Up)

@@ -15,6 +15,7 @@ import (
 // time them out. The good orders are cancelled at once. A poisoned order counts as failed: in its task if the worker
 // times it out, or in the report of the reconciler.
 func TestAnyShareOfStuckOrders(t *testing.T) {
+	t.Parallel()
 	a := newTestApp(t, testenv.Redis(t), 1)
 	testenv.Must(t, a.Kinds[0].Queue.BeginRestore(t.Context()))
 	testenv.Must(t, a.Kinds[0].Queue.EndRestore(t.Context()))
@@ -80,6 +81,7 @@ func TestAnyShareOfStuckOrders(t *testing.T) {
 // TestSlowOrder has an order whose cancellation takes longer than the statement timeout. The sweep cancels the other
 // orders.
 func TestSlowOrder(t *testing.T) {
+	t.Parallel() // most of the time it waits for the limit of a statement
 	a := newTestApp(t, testenv.Redis(t), 1)
 	ids := []string{uuid.NewString(), uuid.NewString(), uuid.NewString()}
 	insertOverdue(t, a, ids)

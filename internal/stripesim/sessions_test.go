@@ -219,9 +219,9 @@ func TestOverdueSessionIsNotOpen(t *testing.T) {
 
 // TestCloseMeetsPay lets one request expire a session while another one pays it.
 func TestCloseMeetsPay(t *testing.T) {
-	races := 10_000
+	races := 3_000
 	if testing.Short() {
-		races = 1_000
+		races = 300
 	}
 	f := newStoppedFixture(t, func(c *Config) { c.DatabaseConns = 16 })
 	// All sessions are made at once, because only their ends race.
