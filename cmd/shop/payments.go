@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"time"
 
 	"example.com/shop/internal/cli"
 	"example.com/shop/internal/payment"
@@ -14,7 +15,10 @@ type paymentsCommand struct {
 }
 
 // paymentsReconcileCommand is `shop payments reconcile`.
-type paymentsReconcileCommand struct{ toolCommand }
+type paymentsReconcileCommand struct {
+	toolCommand
+	From time.Time `name:"from" placeholder:"TIME" help:"Read the books again from this time, for example 2026-01-31T00:00:00Z. By default they are read from where the last report ended."`
+}
 
 func (c *paymentsReconcileCommand) Run(ctx context.Context, program cli.Program) error {
 	if c.Payment.StripeKey == "" {
@@ -26,5 +30,5 @@ func (c *paymentsReconcileCommand) Run(ctx context.Context, program cli.Program)
 	}
 	defer p.Close()
 	defer p.StartTrailing(ctx)()
-	return payment.ReadBooks(ctx, p, c.Payment, program.Out)
+	return payment.ReadBooks(ctx, p, c.Payment, c.From, program.Out)
 }

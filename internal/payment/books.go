@@ -62,7 +62,7 @@ func (r *Reconciliation) RunHourly(ctx context.Context) error {
 	for {
 		due, err := r.store.claimBooks(ctx)
 		if err == nil && due {
-			_, err = r.Run(ctx)
+			_, err = r.Run(ctx, time.Time{})
 		}
 		if err != nil && ctx.Err() == nil {
 			r.log.WarnContext(ctx, "the payment provider's books could not be read; they are read again", "error", err)
@@ -75,21 +75,26 @@ func (r *Reconciliation) RunHourly(ctx context.Context) error {
 	}
 }
 
-// Run reads the books from the stored position, has what they know better settled, and makes a report.
-func (r *Reconciliation) Run(ctx context.Context) (*Report, error) {
+// Run reads the books from the stored position, or again from an earlier time if from is one, has what they know better
+// settled, and makes a report.
+func (r *Reconciliation) Run(ctx context.Context, from time.Time) (*Report, error) {
 	if err := r.store.initBooks(ctx); err != nil {
 		return nil, err
 	}
+	position, err := r.store.booksPosition(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !from.IsZero() && from.Before(position) { // from a later time, movements would be left out for ever
+		position = from
+	}
 	var foreign int64
-	for {
-		others, more, err := r.readChunk(ctx)
-		if err != nil {
+	for more := true; more; {
+		var others int64
+		if others, position, more, err = r.readChunk(ctx, position); err != nil {
 			return nil, err
 		}
 		foreign += others
-		if !more {
-			break
-		}
 	}
 	r.foreign.Add(float64(foreign))
 	expired, waiting, err := r.expireLost(ctx)
@@ -109,21 +114,18 @@ func (r *Reconciliation) Run(ctx context.Context) (*Report, error) {
 	return report, nil
 }
 
-// readChunk reads all pages of the next period, and then stores them and the position in one transaction. It reports
-// whether there is another period. After an error the position is as before.
-func (r *Reconciliation) readChunk(ctx context.Context) (others int64, more bool, err error) {
-	position, err := r.store.booksPosition(ctx)
-	if err != nil {
-		return 0, false, err
-	}
+// readChunk reads all pages of the period behind a position, and then stores them in one transaction, with the end of the
+// period as the position if that is later than the stored one. It returns the end, and reports whether there is another
+// period.
+func (r *Reconciliation) readChunk(ctx context.Context, position time.Time) (others int64, to time.Time, more bool, err error) {
 	from := position.Add(-booksOverlap).Truncate(time.Second)
-	to := position.Add(booksChunk).Truncate(time.Second)
+	to = position.Add(booksChunk).Truncate(time.Second)
 	var rows []bookedRow
 	var end time.Time // by the provider's clock when it answered the first page: rows that appear later are newer
 	for after := ""; ; {
 		page, err := patient(ctx, func() (MovementPage, error) { return r.provider.Movements(ctx, from, to, after) })
 		if err != nil {
-			return 0, false, fmt.Errorf("read the provider's books from %s to %s: %w", from, to, err)
+			return 0, to, false, fmt.Errorf("read the provider's books from %s to %s: %w", from, to, err)
 		}
 		if end.IsZero() {
 			end = page.Now.Add(-booksMargin).Truncate(time.Second)
@@ -142,7 +144,7 @@ func (r *Reconciliation) readChunk(ctx context.Context) (others int64, more bool
 		to = end
 	}
 	others, err = r.store.storeMovements(ctx, rows, to)
-	return others, more, err
+	return others, to, more, err
 }
 
 // patient reads a page. While the provider gets too many calls, or a call that somebody waits for goes first, it waits and

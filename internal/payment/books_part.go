@@ -18,15 +18,16 @@ func (o ProviderOptions) config() Config {
 	return Config{Deployment: o.Deployment, Mode: modeOf(o.StripeKey)}
 }
 
-// ReadBooks reads the provider's books once, and prints the report. It returns an error unless the report is balanced.
-func ReadBooks(ctx context.Context, p *app.Process, o ProviderOptions, out io.Writer) error {
+// ReadBooks reads the provider's books once, as [Reconciliation.Run] does, and prints the report. It returns an error unless
+// the report is balanced.
+func ReadBooks(ctx context.Context, p *app.Process, o ProviderOptions, from time.Time, out io.Writer) error {
 	provider := NewStripe(StripeConfig{URL: o.StripeURL, Key: o.StripeKey})
 	defer provider.Close()
 	unseen := prometheus.NewRegistry() // nobody scrapes a command
 	store, calls := NewStore(p.DB), NewCalls(provider, o.limits(modeOf(o.StripeKey) == "live"), p.Log, unseen)
 	calls.SetGuard(newGuard(store, calls.Account, o.Deployment, modeOf(o.StripeKey), p.Log, unseen).mayWrite)
 	books := NewReconciliation(store, calls, o.config(), p.Log, unseen)
-	r, err := books.Run(ctx)
+	r, err := books.Run(ctx, from)
 	if err != nil {
 		return err
 	}

@@ -53,7 +53,8 @@ captures AS (
                 WHEN more_captured < 0 AND t_captured = 0 AND ended_at >= $2::timestamptz - interval '1 hour' THEN more_captured ELSE 0
            END AS capture_way,
            CASE WHEN more_captured < 0 AND t_captured = 0 AND ended_at < $2::timestamptz - interval '1 hour' THEN -more_captured ELSE 0 END AS capture_missing,
-           CASE WHEN more_refunded > 0 THEN least(more_refunded, waiting)
+           CASE WHEN state <> 'succeeded' THEN more_refunded
+                WHEN more_refunded > 0 THEN least(more_refunded, waiting)
                 WHEN more_refunded < 0 AND confirmed_at >= $2::timestamptz - interval '1 hour' THEN more_refunded ELSE 0
            END AS refund_way,
            CASE WHEN more_refunded < 0 AND confirmed_at < $2::timestamptz - interval '1 hour' THEN -more_refunded ELSE 0 END AS refund_missing

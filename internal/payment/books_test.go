@@ -38,7 +38,7 @@ func (s *booksShop) read(t *testing.T) *payment.Report {
 	t.Helper()
 	s.mem.now = func() time.Time { return time.Now().Add(2 * time.Minute) }
 	defer func() { s.mem.now = time.Now }()
-	r, err := s.books.Run(t.Context())
+	r, err := s.books.Run(t.Context(), time.Time{})
 	testenv.Must(t, err)
 	for _, c := range r.Currencies {
 		if c.UnexplainedCents != 0 {
@@ -127,9 +127,29 @@ func TestBooksBalance(t *testing.T) {
 	if again.Number != r.Number+1 || c.There.OpeningCents != 1000 || c.Here.OpeningCents != 1000 || c.There.CapturedCents != 1000 || c.Here.CapturedCents != 1000 {
 		t.Errorf("report %d has %+v there and %+v here, want it to go on after report %d", again.Number, c.There, c.Here, r.Number)
 	}
-	violations, err := s.store.Invariants(t.Context(), time.Hour)
-	if testenv.Must(t, err); len(violations) > 0 {
-		t.Errorf("violations: %v", violations)
+	s.check(t)
+}
+
+// TestReportsThatAreNotContinuous breaks the latest of two reports by hand, and checks that the invariant finds it.
+func TestReportsThatAreNotContinuous(t *testing.T) {
+	s := newBooksShop(t)
+	s.paid(t)
+	s.read(t)
+	s.paid(t)
+	s.read(t)
+	s.check(t)
+	healthy := testenv.Query[string](t, s.db, `SELECT report::text FROM payment_reports WHERE number = 2`)
+	for name, broken := range map[string]string{
+		"opens with another sum": `jsonb_set(jsonb_set(report, '{currencies,0,there,opening_cents}', '1'), '{currencies,0,there,closing_cents}', '1001')`,
+		"does not add up":        `jsonb_set(report, '{currencies,0,here,closing_cents}', '1')`,
+	} {
+		s.exec(t, `UPDATE payment_reports SET report = `+broken+` WHERE number = 2`)
+		violations, err := s.store.Invariants(t.Context(), time.Hour)
+		testenv.Must(t, err)
+		if len(violations) != 1 || violations[0].Invariant != 7 || violations[0].Subject != "report 2" {
+			t.Errorf("of a report that %s the violations are %v, want one of invariant 7 by report 2", name, violations)
+		}
+		s.exec(t, `UPDATE payment_reports SET report = $1::jsonb WHERE number = 2`, healthy)
 	}
 }
 
@@ -213,6 +233,34 @@ func TestRowsThatComeLate(t *testing.T) {
 	}
 }
 
+// TestReadAgainFromATime reads the books again from a time before the first attempt that the database has, as after the
+// loss of a database. A time that is later than the position leaves nothing out.
+func TestReadAgainFromATime(t *testing.T) {
+	s := newBooksShop(t)
+	s.paid(t)
+	lost := func(intent string, at time.Time) {
+		m := s.book(payment.Captured, intent, "ch_"+intent, 1000)
+		m.At, m.Owner = at, payment.Owner{Deployment: "north", Order: uuid.NewString(), Attempt: uuid.NewString()}
+	}
+	now := time.Now()
+	lost("pi_old", now.Add(-40*24*time.Hour))
+	wantReport(t, s.read(t), 1000, 1000, true)
+	run := func(from time.Time, unclaimed int64) {
+		t.Helper()
+		r, err := s.books.Run(t.Context(), from)
+		testenv.Must(t, err)
+		if c := wantReport(t, r, 1000+unclaimed, 1000, true); c.UnclaimedCents != unclaimed {
+			t.Errorf("%d cents are unclaimed, want %d", c.UnclaimedCents, unclaimed)
+		}
+	}
+	run(now.Add(-41*24*time.Hour), 1000)
+	run(now.Add(-41*24*time.Hour), 1000) // it finds nothing twice
+	lost("pi_new", now.Add(30*time.Minute))
+	s.mem.now = func() time.Time { return now.Add(2 * time.Hour) }
+	run(now.Add(100*time.Minute), 2000)
+	s.check(t)
+}
+
 // TestPositionAfterAFailedPage has the provider fail at the second page: nothing is stored, and the position stays.
 func TestPositionAfterAFailedPage(t *testing.T) {
 	s := newBooksShop(t)
@@ -227,7 +275,7 @@ func TestPositionAfterAFailedPage(t *testing.T) {
 		return nil
 	}})
 	s.mem.now = func() time.Time { return time.Now().Add(2 * time.Minute) }
-	if _, err := s.books.Run(t.Context()); err == nil {
+	if _, err := s.books.Run(t.Context(), time.Time{}); err == nil {
 		t.Fatal("Run returns no error, want that of the provider")
 	}
 	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM provider_movements`); n != 0 {
@@ -260,7 +308,7 @@ func TestTwoRunsAtOnce(t *testing.T) {
 	var runs sync.WaitGroup
 	for range 4 {
 		runs.Go(func() {
-			if _, err := s.books.Run(t.Context()); err != nil {
+			if _, err := s.books.Run(t.Context(), time.Time{}); err != nil {
 				t.Errorf("Run returns %v", err)
 			}
 		})
@@ -271,6 +319,7 @@ func TestTwoRunsAtOnce(t *testing.T) {
 	if captured := testenv.Query[int64](t, s.db, `SELECT sum((c->'there'->>'captured_cents')::bigint) FROM payment_reports, jsonb_array_elements(report->'currencies') AS c`); captured != 3000 || r.Number != 5 {
 		t.Errorf("%d reports have captured %d cents in all, want 5 reports and 3000", r.Number, captured)
 	}
+	s.check(t)
 }
 
 // TestRestoreOfTheProvider has the provider lose its latest movements, and return other amounts.
@@ -290,7 +339,7 @@ func TestRestoreOfTheProvider(t *testing.T) {
 	}
 	s.exec(t, `UPDATE provider_movements SET amount_cents = 900 WHERE intent = $1`, disputed)
 	s.mem.now = func() time.Time { return time.Now().Add(2 * time.Minute) }
-	r, err := s.books.Run(t.Context())
+	r, err := s.books.Run(t.Context(), time.Time{})
 	testenv.Must(t, err)
 	if c := wantReport(t, r, 1000, 2000, false); c.OtherCents != -100 || c.UnexplainedCents != 100 {
 		t.Errorf("%d cents are of other amounts and %d not explained, want -100, and 100: the sums of old reports do not change", c.OtherCents, c.UnexplainedCents)

@@ -2,12 +2,19 @@
 -- that is left of it, or it has a refund with this key. refund_lock.sql has locked the payment. Returns what is left of
 -- the payment and what is disputed, and the refund with this key, if there is one.
 --
--- Every refund counts, also one that failed: a retry sends it again.
+-- Every refund counts, also one that failed: a retry sends it again. So does what the provider has returned without a refund
+-- of the shop, for example in its dashboard, as soon as its books are read.
 --
 -- $1 refund id · $2 attempt id · $3 amount · $4 key · $5 actor · $6 note · $7 kind of the outbox row
 WITH payment AS MATERIALIZED (
     SELECT a.id, a.order_id, a.currency, a.disputed_cents,
-           a.captured_cents - a.disputed_cents - coalesce((SELECT sum(amount_cents) FROM refunds WHERE attempt_id = a.id), 0) AS left_cents
+           greatest(0, a.captured_cents - a.disputed_cents
+               - coalesce((SELECT sum(amount_cents) FROM refunds WHERE attempt_id = a.id), 0)
+               - coalesce((
+                   SELECT sum(CASE m.kind WHEN 'refunded' THEN m.amount_cents WHEN 'refund_failed' THEN -m.amount_cents END)
+                   FROM provider_movements m
+                   WHERE m.intent = a.payment_intent AND NOT EXISTS (SELECT FROM refunds r WHERE r.id = m.refund_id)
+               ), 0)) AS left_cents
     FROM payment_attempts a
     WHERE a.id = $2::uuid
 ),

@@ -3,6 +3,7 @@ package payment_test
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -104,6 +105,57 @@ func TestFailedRefundCounts(t *testing.T) {
 	testenv.Must(t, s.RetryRefund(t.Context(), id))
 	handle(t, s.SendRefunds, id.String())
 	s.wantAttempt(t, o, a.ID, "succeeded applied requested confirmed")
+}
+
+// TestRefundsByHandCount checks that a refund that was made at the provider lowers what an operator can refund, once the
+// books show it, and no longer if it fails.
+func TestRefundsByHandCount(t *testing.T) {
+	for name, test := range map[string]struct {
+		settled bool // before the refund by hand
+		cents   int64
+	}{
+		"in part":                  {true, 300},
+		"in full":                  {true, 1000},
+		"in part, before settling": {false, 300},
+		"in full, before settling": {false, 1000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newBooksShop(t)
+			o, a := s.placeOpen(t)
+			s.mem.pay(a.CheckoutURL)
+			if test.settled {
+				s.settleNow(t, o.ID)
+			}
+			intent := s.intent(t, a)
+			s.book(payment.Refunded, intent, "re_hand", test.cents)
+			here := int64(0)
+			if test.settled {
+				here = 1000 - test.cents
+			}
+			wantReport(t, s.read(t), 1000-test.cents, here, true)
+			s.settleNow(t, o.ID)
+			s.wantOrder(t, o, "paid")
+			wantLeft := func(key string, left int64) {
+				t.Helper()
+				_, _, err := s.RequestRefund(t.Context(), o.ID, payment.RefundRequest{Key: key, AmountCents: left + 1, Actor: "Ann", Note: "broken"})
+				if want := fmt.Sprintf(" %d cents are left", left); parttest.ClassOf(err) != payment.MoreThanPaid || !strings.Contains(err.Error(), want) {
+					t.Errorf("the request for %d cents returns %v, want that%s", left+1, err, want)
+				}
+			}
+			wantLeft("one", 1000-test.cents)
+			if left := 1000 - test.cents; left > 0 {
+				refund, _, err := s.RequestRefund(t.Context(), o.ID, payment.RefundRequest{Key: "one", AmountCents: left, Actor: "Ann", Note: "broken"})
+				testenv.Must(t, err)
+				handle(t, s.SendRefunds, refund.ID.String())
+			}
+			wantReport(t, s.read(t), 0, 0, true)
+			wantLeft("two", 0) // the refund of the shop counts once, though the books have it, too
+			s.book(payment.RefundFailed, intent, "re_hand", test.cents)
+			wantReport(t, s.read(t), test.cents, test.cents, true)
+			wantLeft("two", test.cents)
+			s.check(t)
+		})
+	}
 }
 
 // TestRejectedRefundRequests checks the requests that refund nothing.
