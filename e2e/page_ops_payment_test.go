@@ -1,11 +1,14 @@
 package e2e
 
 import (
+	"database/sql"
 	"fmt"
 	"net/http"
 	"testing"
 
 	"github.com/chromedp/chromedp"
+
+	"example.com/shop/internal/testenv"
 )
 
 // This file tests what the operators' page shows of payments.
@@ -93,4 +96,36 @@ func TestPageOperatorsRefund(t *testing.T) {
 	ops.waitFor("#money", "settled outside\n€5.00")
 	page.front()
 	page.waitFor(aOrder, "Of your payment, €5.00 was settled in another way at")
+}
+
+// TestPageBooks shows the last report of the provider's books. An operator keeps unclaimed money, and closes its incident.
+func TestPageBooks(t *testing.T) {
+	pageTest(t)
+	s := newPaidSite(t, envTimeout+"=10m")
+	ops := opsTab(t, s.shop)
+	ops.waitFor("#books", "Report 1, made at")
+	ops.waitFor("#books", "The provider and the shop agree.")
+	db, err := sql.Open("pgx", s.database)
+	testenv.Must(t, err)
+	defer db.Close()
+	testenv.Exec(t, db, `WITH i AS (INSERT INTO payment_incidents (id, kind, detail) VALUES (gen_random_uuid(), 'unclaimed', 'a test') RETURNING id),
+		m AS (INSERT INTO provider_movements (id, kind, at, amount_cents, currency, source_id, intent, report) VALUES ('txn_1', 'captured', now(), 1200, 'eur', 'ch_1', 'pi_lost', 2))
+		INSERT INTO unclaimed_payments (intent, incident_id) SELECT 'pi_lost', id FROM i`)
+	testenv.Exec(t, db, `UPDATE payment_reports SET report = report || '{"balanced": false, "currencies": [{"currency": "eur", "there": {"closing_cents": 2200},
+		"here": {"closing_cents": 900}, "under_way_cents": 0, "unclaimed_cents": 1200, "kept_cents": 0, "unexplained_cents": 0,
+		"difference_count": 1, "differences": [{"attempt_id": "a1", "what": "another amount captured", "cents": 100}]}]}'`)
+	for _, want := range []string{"The provider and the shop differ", "at the provider\n€22.00", "in the shop\n€9.00", "unclaimed\n€12.00",
+		"another amount captured: €1.00", "€12.00 for the order that is not known"} {
+		ops.waitFor("#books", want)
+	}
+	decide := func(list, button string) {
+		ops.do(chromedp.SendKeys(chromedp.CSS(list+" [name=actor]"), "Ann"), chromedp.SendKeys(chromedp.CSS(list+" [name=note]"), "shipped"))
+		ops.click(list + " button[value$=" + button + "]")
+		ops.until("the decision is stored", func() bool { return ops.count(list+" li") == 0 })
+	}
+	decide("#books-unclaimed", "keep")
+	decide("#books-incidents", "close")
+	if kept := testenv.Query[string](t, db, `SELECT u.state || u.actor || i.note FROM unclaimed_payments u JOIN payment_incidents i ON i.id = u.incident_id WHERE i.closed_at IS NOT NULL`); kept != "keptAnnshipped" {
+		t.Errorf("the decisions are %q", kept)
+	}
 }

@@ -13,6 +13,7 @@ import (
 type paidSite struct {
 	shop     *process
 	provider *process
+	database string // URL of the shop's
 }
 
 func newPaidSite(t *testing.T, env ...string) *paidSite {
@@ -25,7 +26,8 @@ func newPaidSite(t *testing.T, env ...string) *paidSite {
 	env = append(append(secrets, envHTTPAddr+"="+shopAddr, envPrefix+"STRIPE_URL="+provider.url,
 		envPrefix+"PUBLIC_URL=http://"+shopAddr,
 		envPrefix+"DEPLOYMENT=e2e", envPrefix+"ALLOW_TEST_PAYMENTS=true", envPrefix+"CHECKOUT_TIME=0s"), env...)
-	return &paidSite{shop: newSite(t, testenv.Redis(t), env...).serve(t), provider: provider}
+	s := newSite(t, testenv.Redis(t), env...)
+	return &paidSite{shop: s.serve(t), provider: provider, database: s.database}
 }
 
 // turn turns a knob of the provider.

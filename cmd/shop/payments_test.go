@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -143,15 +144,25 @@ func TestDoctorAsksTheProvider(t *testing.T) {
 	testenv.Must(t, err)
 	mustExec(t, a, `INSERT INTO payment_deployment (deployment, mode, account) VALUES ('production', 'test', 'acct_simulated')`)
 	knobs := sim.Knobs()
+	report := func(made time.Time, more string) string {
+		return fmt.Sprintf(`{"number": 1, "made_at": %q, %s}`, made.Format(time.RFC3339), more)
+	}
 
 	for name, test := range map[string]struct {
 		args   []string // replace those of a process that is right
 		knobs  func(k *stripesim.Knobs)
 		url    string // of the receiver of webhooks
+		books  string // the last report of the books
 		fails  []string
 		prints []string
 	}{
-		"all is well": {prints: []string{"ok    provider", "production, mode test", "ok    permissions", "ok    webhooks"}},
+		"all is well": {prints: []string{"ok    provider", "production, mode test", "ok    permissions", "ok    webhooks", "note  books", "no report"}},
+		"books that agree": {books: report(time.Now(), `"currencies": [{"currency": "eur", "unclaimed_cents": 700, "kept_cents": 700}]`),
+			prints: []string{"ok    books"}},
+		"books that an operator must look at": {
+			books: report(time.Now().Add(-4*time.Hour), `"lost_sessions": 2, "currencies": [{"currency": "eur", "unclaimed_cents": 1200, "kept_cents": 700,
+				"difference_count": 3, "unexplained_cents": -100}]`),
+			fails: []string{"books"}, prints: []string{"it is old: run", "3 differences, and -1.00 EUR unexplained", "5.00 EUR are unclaimed", "2 open sessions are lost"}},
 		"wrong key": {args: []string{"--stripe-key=sk_test_wrong"},
 			fails: []string{"provider", "permissions"}, prints: []string{"Invalid API Key", "note  webhooks"}},
 		"wrong URL": {args: []string{"--stripe-url=http://127.0.0.1:1"},
@@ -181,6 +192,10 @@ func TestDoctorAsksTheProvider(t *testing.T) {
 			}
 			testenv.Must(t, sim.SetKnobs(turned))
 			sim.SetWebhookURL(cmp.Or(test.url, "https://shop.test/webhooks/stripe"))
+			if test.books != "" {
+				mustExec(t, a, `INSERT INTO payment_reports (number, report) VALUES (1, $1::jsonb)`, test.books)
+				defer mustExec(t, a, `DELETE FROM payment_reports`)
+			}
 			var out strings.Builder
 			code := runCommand(t.Context(), append([]string{"doctor", "--database-url", o.DatabaseURL, "--redis-url", o.RedisURL,
 				"--stripe-key", key, "--stripe-url", provider.URL, "--deployment", "production"}, test.args...), &out)

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.com/shop/internal/app"
+	"example.com/shop/internal/option"
 )
 
 // config returns the part of the configuration that all commands have.
@@ -78,6 +79,41 @@ func (r *Report) Text() string {
 		b.WriteString("\nThe books agree to the cent.\n")
 	}
 	return b.String()
+}
+
+// oldReport is the age of the last report from which an operator must find out why there is no newer one. As in the alert
+// BooksOld, some reports may fail before.
+const oldReport = 3 * time.Hour
+
+// checkBooks is the check of `doctor` that looks at the last report. Its error says what an operator can do.
+func (s *Store) checkBooks(ctx context.Context) error {
+	r, err := s.report(ctx)
+	switch {
+	case err != nil:
+		return err
+	case r == nil:
+		return fmt.Errorf("%w: there is no report of the provider's books yet; a process with the role reconciler makes one every hour", app.ErrUnchecked)
+	}
+	var errs []error
+	if time.Since(r.MadeAt) > oldReport {
+		errs = append(errs, errors.New("it is old: run `payments reconcile`, which prints why"))
+	}
+	for _, c := range r.Currencies {
+		if c.DifferenceCount != 0 || c.UnexplainedCents != 0 {
+			errs = append(errs, fmt.Errorf("%d differences, and %s %s unexplained: compare the attempts of GET /ops/api/books with the payments in the provider's dashboard",
+				c.DifferenceCount, cents(c.UnexplainedCents), strings.ToUpper(c.Currency)))
+		}
+		if open := c.UnclaimedCents - c.KeptCents; open != 0 {
+			errs = append(errs, fmt.Errorf("%s %s are unclaimed: refund or keep them on the operators' page", cents(open), strings.ToUpper(c.Currency)))
+		}
+	}
+	if r.LostSessions > 0 {
+		errs = append(errs, fmt.Errorf("%d open sessions are lost: close their incident on the operators' page", r.LostSessions))
+	}
+	if err := option.Join(errs...); err != nil {
+		return fmt.Errorf("report %d of %s: %w", r.Number, r.MadeAt.UTC().Format(time.RFC3339), err)
+	}
+	return nil
 }
 
 // cents returns an amount with two decimals.

@@ -11,12 +11,13 @@ import (
 	"example.com/shop/internal/option"
 )
 
-// addChecks adds the checks of `doctor` that ask the provider. They change nothing there.
+// addChecks adds the checks of `doctor`. Those that ask the provider change nothing there.
 func addChecks(p *app.Process, calls *Calls, owner *guard) {
 	p.Check("provider", "the key works, and the database has the payments of "+owner.want.Deployment+", mode "+owner.want.Mode,
 		func(ctx context.Context) error { return checkOwner(ctx, calls, owner) })
 	p.Check("permissions", "the key may do all that the shop does", func(ctx context.Context) error { return checkPermissions(ctx, calls) })
 	p.Check("webhooks", "an endpoint at the provider is enabled, and has all events", func(ctx context.Context) error { return checkEndpoints(ctx, calls) })
+	p.Check("books", "the provider's books agree with the tables, and no money is unclaimed", owner.store.checkBooks)
 }
 
 // checkOwner checks that the provider accepts the key, and that the database has the payments of this process.

@@ -1,6 +1,7 @@
 // The section "Payments" of the operators' page, and the faults of the demo's simulated payment provider.
 
 import { addStylesheet, duration, element, money, moment, number, renderList, setText } from './dom.js';
+import { newBooks, renderBooks } from './opsbookspayments.js';
 import { failedRefund, refundForm } from './opsrefundspayments.js';
 
 const byId = (id) => document.getElementById(id);
@@ -18,16 +19,21 @@ export function add(page) {
 
   let payments = null;
   let ledger = null;
+  let books = null;
   let withInvariants = false;
   page.addSection({
     async load() {
-      [payments, ledger] = await Promise.all([page.optional('/payments'), simulated ? page.optional('/provider-ledger') : null]);
+      [payments, ledger, books] = await Promise.all(
+        [page.optional('/payments'), simulated ? page.optional('/provider-ledger') : null, page.optional('/books')]);
       if (payments !== null && !withInvariants) {
         page.addInvariants(...invariants);
         withInvariants = true;
       }
     },
-    render: () => renderPayments(payments, ledger, page),
+    render() {
+      renderPayments(payments, ledger, page);
+      renderBooks(books, page);
+    },
   });
 }
 
@@ -46,7 +52,8 @@ function newSection() {
       part('Refunds', element('dl', { id: 'refunds', className: 'facts' })),
       part('Money', element('div', { id: 'money' }), element('p', { id: 'money-hint', className: 'hint' }), element('p', { id: 'ledger', hidden: true })),
       part('Payment provider', element('dl', { id: 'provider', className: 'facts wide' })),
-      element('div', { id: 'failed-refunds', className: 'failed-refunds', hidden: true },
+      newBooks(),
+      element('div', { id: 'failed-refunds', className: 'wide-part', hidden: true },
         element('h3', {}, 'Failed refunds'),
         element('p', { className: 'hint' }, 'The provider could not return this money. Find out why at the provider, then try again. If the payment is disputed, the dispute goes first.'),
         element('ul', { id: 'failed-refund-list', className: 'dead' }))));

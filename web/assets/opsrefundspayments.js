@@ -3,7 +3,7 @@
 import { element, money, moment } from './dom.js';
 
 // field returns an input with its label, for a form. properties are those of the input.
-const field = (label, properties) => element('label', { className: 'row' }, `${label} `, element('input', { required: true, maxLength: 200, ...properties }));
+export const field = (label, properties) => element('label', { className: 'row' }, `${label} `, element('input', { required: true, maxLength: 200, ...properties }));
 
 // failedRefund shows a failed refund, with what an operator can do about it.
 export function failedRefund(page, refund) {

@@ -1,0 +1,86 @@
+// The last report of the payment provider's books on the operators' page, with what an operator can decide about it.
+
+import { element, money, moment, renderList, setText } from './dom.js';
+import { field } from './opsrefundspayments.js';
+
+const byId = (id) => document.getElementById(id);
+
+// newBooks returns the part of the section "Payments" that shows the books.
+export const newBooks = () => element('div', { id: 'books', className: 'wide-part', hidden: true },
+  element('h3', {}, "The provider's books"),
+  element('p', { id: 'books-report', className: 'hint' }),
+  element('div', { id: 'books-sums' }),
+  ...['differences', 'incidents', 'unclaimed'].map((name) => element('ul', { id: `books-${name}`, className: 'dead' })));
+
+// renderBooks shows the answer of GET /ops/api/books, or hides its part if it is null.
+export function renderBooks(books, page) {
+  byId('books').hidden = books === null;
+  if (books === null) {
+    return;
+  }
+  const currencies = books.report?.currencies ?? [];
+  setText(byId('books-report'), reportText(books.report));
+  renderList(byId('books-sums'), currencies, sums);
+  const list = (name, items, render) => renderList(byId(`books-${name}`), items, render, byId('payments-title'));
+  list('differences', currencies.flatMap(({ currency, differences }) => differences.map((row) => ({ currency, ...row }))), difference);
+  list('incidents', books.incidents, (row) => incident(page, row));
+  list('unclaimed', books.unclaimed.filter(({ state }) => state === 'open' || state === 'refunding'), (row) => unclaimed(page, row));
+}
+
+const oldReport = 3 * 3600_000; // ms; as in the alert BooksOld
+
+function reportText(report) {
+  if (report === null) {
+    return 'There is no report yet. A process with the role reconciler makes one every hour.';
+  }
+  const result = report.balanced
+    ? 'The provider and the shop agree.'
+    : 'The provider and the shop differ: compare the attempts that are listed here with the payments in the provider\'s dashboard.';
+  const old = Date.now() - Date.parse(report.made_at) > oldReport ? ' The report is old: run shop payments reconcile, which prints why.' : '';
+  return `Report ${report.number}, made at ${moment(report.made_at)}. ${result}${old}`;
+}
+
+// sums shows the sums of one currency. What an operator has kept does not wait for a decision.
+const sums = ({ currency, there, here, under_way_cents: underWay, unclaimed_cents: all, kept_cents: kept, unexplained_cents: unexplained }) =>
+  element('dl', { className: 'facts wide' }, ...[
+    ['at the provider', there.closing_cents], ['in the shop', here.closing_cents], ['under way', underWay],
+    ['unclaimed', all - kept, all !== kept], ['unexplained', unexplained, unexplained !== 0],
+  ].map(([name, cents, wrong = false]) =>
+    element('div', {}, element('dt', {}, name), element('dd', { className: wrong ? 'wrong' : '' }, money(cents, currency)))));
+
+const difference = ({ attempt_id: attempt, what, cents, currency }) =>
+  element('li', {}, element('code', {}, attempt), element('p', {}, `${what}: ${money(cents, currency)}`));
+
+const afterIncident = {
+  lost_sessions: 'No refund is sent and no session is closed until you close this incident. First find out which of the lost orders were shipped.',
+  unclaimed: 'Decide about each payment below, then close this incident.',
+};
+
+const incident = (page, { id, kind, detail, opened_at: at }) => element('li', {},
+  element('p', {}, `Since ${moment(at)}: ${detail}. ${afterIncident[kind]}`),
+  decision(page, 'What you found', ['Close', `/books/incidents/${id}/close`, `The incident ${id} is closed.`]));
+
+function unclaimed(page, { intent, state, amount_cents: cents, currency, order_id: order }) {
+  const path = `/books/unclaimed/${intent}`;
+  const actions = [['Refund', `${path}/refund`, `The money of the payment ${intent} is returned.`]];
+  if (state === 'open') { // otherwise an operator has decided to refund it, and the provider's answer was lost
+    actions.push(['Keep', `${path}/keep`, `The money of the payment ${intent} is kept.`]);
+  }
+  return element('li', {},
+    element('code', {}, intent),
+    element('p', {}, `${cents === null ? 'Money' : money(cents, currency)} for the order ${order ?? 'that is not known'}, which the database does not have. `
+      + 'Keep it if the customer has the goods, otherwise refund it.'),
+    decision(page, 'Why', ...actions));
+}
+
+// decision returns a form for the operator's name and reason. actions are the name, the path and the log text of its buttons.
+function decision(page, why, ...actions) {
+  const form = element('form', { className: 'row' }, field('Your name', { name: 'actor' }), field(why, { name: 'note' }),
+    ...actions.map(([name, path]) => element('button', { type: 'submit', value: path }, name)));
+  form.addEventListener('submit', (event) => {
+    event.preventDefault();
+    const [, path, doneText] = actions.find(([, path]) => path === event.submitter.value);
+    page.post(event.submitter, path, doneText, undefined, { body: { actor: form.actor.value, note: form.note.value } });
+  });
+  return form;
+}
