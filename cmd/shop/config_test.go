@@ -475,7 +475,7 @@ func TestHelpShowsEveryOption(t *testing.T) {
 func helpOf(t *testing.T, command string) string {
 	t.Helper()
 	var out strings.Builder
-	if _, err := testParser(t, &out).Parse([]string{command, "--help"}); err != nil {
+	if _, err := testParser(t, &out).Parse(append(strings.Fields(command), "--help")); err != nil {
 		t.Fatal(err)
 	}
 	return strings.Join(strings.Fields(out.String()), " ")
@@ -546,13 +546,14 @@ func allOptions(parser *kong.Kong) []optionRow {
 	var options []optionRow
 	for _, command := range commands {
 		for _, flag := range command.Flags {
-			i := slices.IndexFunc(options, func(o optionRow) bool { return o.flag == flag.Name })
+			// A command of a group, such as `shop GROUP reconcile`, has the name and the options of the one without a group. An
+			// option of its own is listed with the group.
+			i, name := slices.IndexFunc(options, func(o optionRow) bool { return o.flag == flag.Name }), command.Name
 			if i < 0 {
-				i = len(options)
+				i, name = len(options), command.Path()
 				options = append(options, optionRow{variable: strings.Join(flag.Envs, ","), flag: flag.Name, help: flag.Help, placeholder: flag.PlaceHolder})
 			}
-			// A command of a group, such as `shop GROUP reconcile`, has the name and the options of the one without a group.
-			if d := (commandDefault{command.Name, flag.Default}); !slices.Contains(options[i].commands, d) {
+			if d := (commandDefault{name, flag.Default}); !slices.Contains(options[i].commands, d) {
 				options[i].commands = append(options[i].commands, d)
 			}
 		}
