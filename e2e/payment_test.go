@@ -21,8 +21,8 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// This file and fault_payment_test.go hold everything that the tests of faults know about payments. The payment
-// provider is the service's second party. A team that leaves payments out deletes both files.
+// This file, fault_payment_test.go and books_payment_test.go hold everything that the tests of faults know about payments.
+// The payment provider is the service's second party. A team that leaves payments out deletes the three files.
 
 func init() {
 	if program != orders.program {
@@ -62,6 +62,7 @@ type paymentTimes struct {
 // service's calls. The test and the browsers of customers use the proxy toPages, which has no faults.
 type provider struct {
 	d         *deployment
+	database  string   // URL
 	env       []string // of the process
 	toAPI     *proxy
 	toPages   *proxy
@@ -108,10 +109,10 @@ func newProvider(d *deployment) *provider {
 	d.t.Helper()
 	const nowhere = "127.0.0.1:1"
 	p := &provider{
-		d: d, toAPI: newProxy(d.t, nowhere), toPages: newProxy(d.t, nowhere), checkouts: map[*visit]map[string]*checkout{},
+		d: d, database: testenv.Postgres(d.t), toAPI: newProxy(d.t, nowhere), toPages: newProxy(d.t, nowhere), checkouts: map[*visit]map[string]*checkout{},
 	}
 	p.env = []string{
-		envDatabaseURL + "=" + testenv.Postgres(d.t), envHTTPAddr + "=127.0.0.1:0",
+		envDatabaseURL + "=" + p.database, envHTTPAddr + "=127.0.0.1:0",
 		envPrefix + "STRIPE_KEY=" + stripeKey, envPrefix + "STRIPE_WEBHOOK_SECRET=" + webhookSecret,
 		envPrefix + "WEBHOOK_URL=" + d.forwardToAPIs() + "/webhooks/stripe",
 		envPrefix + "PUBLIC_URL=http://" + p.toPages.addr(),
@@ -435,6 +436,7 @@ func (p *provider) check(l *load) (figures []string) {
 	}
 	p.succeeded, p.refunded = counts["succeeded"], counts["late"]+counts["duplicate"]+counts["mismatch"]
 	p.checkTotal(l, total)
+	p.checkReport(l, total)
 	return []string{
 		fmt.Sprintf("%d payments opened, %d succeeded; refunded: %d late (%d of them paid in time), %d duplicate, %d of a wrong amount",
 			counts["opened"], counts["succeeded"], counts["late"], p.late, counts["duplicate"], counts["mismatch"]),
