@@ -20,7 +20,7 @@ func newSales(s *shop) *closesale.Service {
 // TestCloseSaleWhileHeld checks that the hold follows the deadline, and that the closing begins at the new deadline, or at the end
 // of a checkout that was opened shortly before it.
 func TestCloseSaleWhileHeld(t *testing.T) {
-	s := newShop(t)
+	s := newMemoryShop(t)
 	unpaid, a := s.placeOpen(t)
 	paid, b := s.placeOpen(t)
 	s.shift(t, unpaid.ID, 10*time.Minute) // so that the next check is minutes away
@@ -54,7 +54,7 @@ func TestCloseSaleWhileHeld(t *testing.T) {
 
 // TestConcurrentStepsAndCloseSale is TestConcurrentSteps with operators who close the sale of the product.
 func TestConcurrentStepsAndCloseSale(t *testing.T) {
-	s := newShop(t)
+	s := newMemoryShop(t)
 	sales := newSales(s)
 	testConcurrentSteps(t, s, func(ctx context.Context) error {
 		_, err := sales.CloseSale(ctx, s.product)

@@ -19,7 +19,7 @@ import (
 // TestStatementsFollowMovedOrders checks statements that wait for the lock of an order while another session moves its
 // times. PostgreSQL first computes a new row from the snapshot, which has the old times, and checks its constraints.
 func TestStatementsFollowMovedOrders(t *testing.T) {
-	s := newShop(t)
+	s := newMemoryShop(t)
 	const (
 		later  = `UPDATE orders SET expires_at = expires_at + interval '1 hour', hold_until = hold_until + interval '1 hour' WHERE id = $1`
 		sooner = `UPDATE orders SET expires_at = created_at + interval '1 s', hold_until = created_at + interval '2 s' WHERE id = $1`
@@ -131,7 +131,7 @@ func (s *shop) settleAll(t *testing.T, orders ...*order.Order) {
 // TestConcurrentSteps applies random steps to a few orders from several goroutines. It checks that no step fails for a
 // reason that the API does not know, that PostgreSQL never had to resolve a deadlock, and the outcome.
 func TestConcurrentSteps(t *testing.T) {
-	testConcurrentSteps(t, newShop(t))
+	testConcurrentSteps(t, newMemoryShop(t))
 }
 
 // testConcurrentSteps is TestConcurrentSteps with the steps that a part adds.
@@ -156,7 +156,7 @@ func testConcurrentSteps(t *testing.T, s *shop, partSteps ...func(context.Contex
 		func(o *order.Order) {
 			urls.Range(func(url, of any) bool {
 				if of == o.ID {
-					s.submit(t, url.(string)+"/pay")
+					s.pay(t, url.(string))
 				}
 				return rand.N(2) == 0
 			})

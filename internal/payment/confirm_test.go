@@ -166,8 +166,8 @@ func TestPaidEventAsks(t *testing.T) {
 func TestAskedChecksGoFirst(t *testing.T) {
 	s := newMemoryShop(t)
 	const (
-		unpaid, paid = 600, 60
-		callTime     = 80 * time.Millisecond
+		unpaid, paid = 320, 32
+		callTime     = 200 * time.Millisecond
 	)
 	var polls, confirms []delay.Task
 	var payers []*order.Order
@@ -220,7 +220,7 @@ func TestAskedChecksGoFirst(t *testing.T) {
 	close(stop)
 	workers.Wait()
 	s.mem.delay = 0
-	// 60 calls, 16 at a time, take 0.3 s. All 600, which is what they would wait for, take 3 s.
+	// 32 calls, 16 at a time, take 0.4 s. All 320, which is what they would wait for, take 2 s and more.
 	if took > time.Second {
 		t.Errorf("the payments of %d customers were seen after %v, want within a second", paid, took)
 	}

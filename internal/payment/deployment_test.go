@@ -173,6 +173,7 @@ func TestRotatedKeyOfSameAccount(t *testing.T) {
 // TestUnknownOwnerWritesNothing checks that no call that writes is made while the database or the provider does not tell
 // whose payments the database has, and that the calls are made soon after.
 func TestUnknownOwnerWritesNothing(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	s := newMemoryShop(t)
 	calls, _, _ := s.restartAs(s.mem, "production", apiKey)
 	s.mem.fail("account", errors.New("no answer"))

@@ -14,7 +14,7 @@ import (
 // TestQueryPlans checks that the statements that run all the time use indexes. It uses a connection of the shop's pool,
 // because the session settings influence the plan.
 func TestQueryPlans(t *testing.T) {
-	s := newShop(t)
+	s := newMemoryShop(t)
 	s.fillTables(t)
 	id := uuid.NewString()
 	for name, test := range map[string]struct {

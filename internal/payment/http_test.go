@@ -13,7 +13,6 @@ import (
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/payment"
 	"example.com/shop/internal/rest"
-	"example.com/shop/internal/stripesim"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
 )
@@ -72,7 +71,7 @@ type attemptPage struct {
 
 // TestCustomersAPI checks the answers to a customer who pays, and that other customers see nothing of it.
 func TestCustomersAPI(t *testing.T) {
-	s := newShop(t)
+	s := newMemoryShop(t)
 	o := s.place(t)
 	c, other := s.client(t, o.CustomerID), s.client(t, s.orders.SignUp())
 	path := "/api/orders/" + o.ID.String() + "/payments"
@@ -109,7 +108,7 @@ func TestCustomersAPI(t *testing.T) {
 
 // TestRejectedPayments checks the problem for each reason why no checkout is opened.
 func TestRejectedPayments(t *testing.T) {
-	s := newShop(t)
+	s := newMemoryShop(t)
 	customer := s.orders.SignUp()
 	c := s.client(t, customer)
 	for name, test := range map[string]struct {
@@ -138,7 +137,7 @@ func TestRejectedPayments(t *testing.T) {
 			}
 		}, 409, "too-many-attempts"},
 		"the provider refuses": {func(*order.Order) {
-			s.knob(t, func(k *stripesim.Knobs) { k.Sessions = "refuse" })
+			s.refuseSessions(t, true)
 		}, 502, "checkout-refused"},
 		"a wrong key": {func(*order.Order) { s.rotateKey(t, "another") }, 503, "provider-unavailable"},
 	} {
@@ -146,7 +145,8 @@ func TestRejectedPayments(t *testing.T) {
 			o := s.placeFor(t, customer)
 			test.prepare(o)
 			c.send(t, "POST", "/api/orders/"+o.ID.String()+"/payments", "", test.status, test.class)
-			s.knob(t, func(k *stripesim.Knobs) { k.Sessions, k.Key = "accept", apiKey })
+			s.refuseSessions(t, false)
+			s.rotateKey(t, apiKey)
 		})
 	}
 	for name, test := range map[string]struct {
@@ -169,7 +169,7 @@ func TestRejectedPayments(t *testing.T) {
 
 // TestListPayments pages through the payments of a customer, the latest first.
 func TestListPayments(t *testing.T) {
-	s := newShop(t)
+	s := newMemoryShop(t)
 	customer := s.orders.SignUp()
 	c := s.client(t, customer)
 	var want []uuid.UUID
@@ -208,7 +208,7 @@ func TestListPayments(t *testing.T) {
 
 // TestOperatorsAPI checks the state of payments that operators see, and that they can repeat a refund that failed.
 func TestOperatorsAPI(t *testing.T) {
-	s := newShop(t)
+	s := newMemoryShop(t)
 	c := s.client(t, uuid.New())
 	type stats struct {
 		Attempts, Refunds map[string]int64

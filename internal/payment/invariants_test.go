@@ -11,7 +11,7 @@ import (
 
 // TestInvariantsFindBrokenRows breaks rows by hand, and checks that the invariant finds exactly them.
 func TestInvariantsFindBrokenRows(t *testing.T) {
-	s := newShop(t)
+	s := newMemoryShop(t)
 	paid, paidAttempt := s.placeOpen(t)
 	s.pay(t, paidAttempt.CheckoutURL)
 	s.settleNow(t, paid.ID)

@@ -4,18 +4,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
-
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/payment"
-	"example.com/shop/internal/stripesim"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
 )
 
 // TestTransitions takes each step between two states of an attempt. See the package comment.
 func TestTransitions(t *testing.T) {
-	s := newShop(t)
+	s := newMemoryShop(t)
 	for name, test := range map[string]func(*testing.T, *shop){
 		"none to creating: committed before the provider is called": openCommitsFirst,
 		"creating to open: the live attempt is returned again":      openAgain,
@@ -79,10 +76,10 @@ func openCommitsFirst(t *testing.T, s *shop) {
 
 func openAgain(t *testing.T, s *shop) {
 	o, first := s.placeOpen(t)
-	creates := s.calls.of("create")
+	creates := s.called("create")
 	second, opened, err := s.Open(t.Context(), o.CustomerID, o.ID)
 	testenv.Must(t, err)
-	if opened || second.ID != first.ID || second.CheckoutURL != first.CheckoutURL || s.calls.of("create") != creates {
+	if opened || second.ID != first.ID || second.CheckoutURL != first.CheckoutURL || s.called("create") != creates {
 		t.Errorf("the second Open returns %+v, opened %v; want the first attempt and no call", second, opened)
 	}
 	if _, err := s.orders.Pay(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != order.CheckoutOpen {
@@ -125,9 +122,9 @@ func (s *shop) cancelAfterClosing(t *testing.T, o *order.Order, want string) {
 	if a.State != payment.Creating || a.CheckoutURL != "" || s.entry(t, a.ID).Status != "expired" {
 		t.Fatalf("the attempt is %+v and its session %+v, want a creating one without URL, and an expired session", a, s.entry(t, a.ID))
 	}
-	calls := s.calls.of("expire") + s.calls.of("retrieve")
+	calls := s.called("expire") + s.called("retrieve")
 	s.settleNow(t, o.ID)
-	if n := s.calls.of("expire") + s.calls.of("retrieve"); n != calls {
+	if n := s.called("expire") + s.called("retrieve"); n != calls {
 		t.Errorf("closing an attempt without a session took %d calls, want 0", n-calls)
 	}
 	s.wantAttempt(t, o, a.ID, "closed")
@@ -137,9 +134,9 @@ func (s *shop) cancelAfterClosing(t *testing.T, o *order.Order, want string) {
 
 func createRefused(t *testing.T, s *shop) {
 	o := s.place(t)
-	s.knob(t, func(k *stripesim.Knobs) { k.Sessions = "refuse" })
+	s.refuseSessions(t, true)
 	_, _, err := s.Open(t.Context(), o.CustomerID, o.ID)
-	s.knob(t, func(k *stripesim.Knobs) { k.Sessions = "accept" })
+	s.refuseSessions(t, false)
 	if parttest.ClassOf(err) != payment.CheckoutRefused {
 		t.Fatalf("Open returns %v, want checkout-refused", err)
 	}
@@ -325,10 +322,7 @@ func succeedsAfterHold(t *testing.T, s *shop) {
 
 func succeedsWithOtherAmount(t *testing.T, s *shop) {
 	o, a := s.placeOpen(t)
-	status := sendRequest(t, "POST", s.simURL+"/sim/sessions/"+s.entry(t, a.ID).Session+"/amount", "application/json", `{"amount_cents":999}`)
-	if status != 204 {
-		t.Fatalf("changing the amount is answered with %d, want 204", status)
-	}
+	s.setAmount(t, a.ID, 999)
 	s.pay(t, a.CheckoutURL)
 	s.settleNow(t, o.ID)
 	s.wantAttempt(t, o, a.ID, "succeeded mismatch owed")
@@ -352,7 +346,7 @@ func (s *shop) closeCreating(t *testing.T, o *order.Order) *payment.Attempt {
 	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != payment.ProviderAway {
 		t.Fatal(err)
 	}
-	s.hooked.Store(nil)
+	s.unhook()
 	s.shift(t, o.ID, 31*time.Second)
 	s.settleNow(t, o.ID)
 	a := s.latest(t, o)
@@ -425,7 +419,7 @@ func (s *shop) wantOwed(t *testing.T, kind, id string) {
 
 // TestAttemptsOfAnOrderAreLimited checks that an order has at most five attempts that were open.
 func TestAttemptsOfAnOrderAreLimited(t *testing.T) {
-	s := newShop(t)
+	s := newMemoryShop(t)
 	o := s.place(t)
 	for range 5 {
 		a := s.open(t, o)
@@ -451,18 +445,4 @@ func (s *shop) latest(t testing.TB, o *order.Order) *payment.Attempt {
 		t.Fatalf("order %s has no attempts", o.ID)
 	}
 	return &attempts[0]
-}
-
-// hook makes a hook act until the test ends.
-func (s *shop) hook(t testing.TB, h hook) {
-	t.Helper()
-	s.hooked.Store(&h)
-	t.Cleanup(func() { s.hooked.Store(nil) })
-}
-
-// expireSession lets the session of an attempt expire by itself.
-func (s *shop) expireSession(t testing.TB, attempt uuid.UUID) {
-	t.Helper()
-	_, err := s.simDB.ExecContext(t.Context(), `UPDATE stripesim.sessions SET expires_at = clock_timestamp() WHERE client_reference_id = $1`, attempt)
-	testenv.Must(t, err)
 }

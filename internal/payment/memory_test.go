@@ -1,129 +1,79 @@
 package payment_test
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"sync"
-	"testing"
 	"time"
 
 	"example.com/shop/internal/payment"
 )
 
-// memory is a provider in memory, for tests that need nothing of Stripe's API. It has no idempotency but that of keys.
+// memory is a provider in memory, for tests that need nothing of Stripe's API. See memory_shop_test.go for its failures,
+// and for what its customers and banks do.
 type memory struct {
+	faults
 	mu       sync.Mutex
 	sessions map[string]*payment.Session // by id
-	keys     map[string]string           // the ids that calls with a key made
+	keys     map[string]string           // the ids that calls with a key made; "": the key has a stored error
 	refunds  map[string][]*payment.ProviderRefund
 	ledger   []payment.Movement
-	state    payment.RefundState // of new refunds
-	errs     map[string]error    // by operation; "" is all
-	hooks    map[string]memoryHook
-	calls    map[string]int
-	delay    time.Duration // of each call
+	state    payment.RefundState // of new refunds. One that fails is sent first
 	now      func() time.Time
 }
 
-// memoryHook is called around a call that is executed.
-type memoryHook struct{ before, after func() error }
-
 func newMemory() *memory {
 	return &memory{
+		faults:   faults{errs: map[string]error{}, hooks: map[string]memoryHook{}, calls: map[string]int{}},
 		sessions: map[string]*payment.Session{}, keys: map[string]string{}, refunds: map[string][]*payment.ProviderRefund{},
-		state: payment.Confirmed, errs: map[string]error{}, hooks: map[string]memoryHook{}, calls: map[string]int{}, now: time.Now,
+		state: payment.Confirmed, now: time.Now,
 	}
 }
 
-// failed returns an error of the provider with a class.
-func failed(class payment.ErrorClass, cause payment.Cause) error {
-	return &payment.ProviderError{Class: class, Cause: cause, Operation: "call", Err: errors.New("the memory provider fails")}
+// change executes a call that changes a session.
+func (m *memory) change(ctx context.Context, operation, id string, change func(*payment.Session) error) (s payment.Session, err error) {
+	err = m.call(ctx, operation, func() error {
+		if m.sessions[id] == nil {
+			return failed(payment.Missing, "")
+		}
+		err := change(m.sessions[id])
+		s = *m.sessions[id]
+		return err
+	})
+	return s, err
 }
 
-// fail makes the calls of an operation, or all with "", fail until it is called with nil.
-func (m *memory) fail(operation string, err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.errs[operation] = err
-}
-
-func (m *memory) hook(operation string, h memoryHook) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.hooks[operation] = h
-}
-
-func (m *memory) count(operation string) int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.calls[operation]
-}
-
-// call executes a call under the lock, with the delay, the error and the hook of its operation.
-func (m *memory) call(ctx context.Context, operation string, do func() error) error {
-	m.mu.Lock()
-	m.calls[operation]++
-	delay, hook, err := m.delay, m.hooks[operation], errors.Join(m.errs[operation], m.errs[""])
-	m.mu.Unlock()
-	if delay > 0 {
-		select {
-		case <-time.After(delay):
-		case <-ctx.Done():
-			return ctx.Err()
+// move appends a row to the books.
+func (m *memory) move(kind payment.MovementKind, source, intent, refund string, cents int64) {
+	row := payment.Movement{ID: fmt.Sprintf("txn_%d", len(m.ledger)+1), Kind: kind, At: m.now(), AmountCents: cents, Source: source, Intent: intent, Refund: refund}
+	for _, s := range m.sessions {
+		if s.Intent == intent {
+			row.Owner, row.Currency = s.Owner, s.Currency
 		}
 	}
-	if err == nil && hook.before != nil {
-		err = hook.before()
-	}
-	if err != nil {
-		return err
-	}
-	m.mu.Lock()
-	err = do()
-	m.mu.Unlock()
-	if hook.after != nil {
-		err = errors.Join(err, hook.after())
-	}
-	return err
+	m.ledger = append(m.ledger, row)
 }
 
 func (m *memory) Clock() time.Time { return m.now() }
 
 func (m *memory) Create(ctx context.Context, c payment.Checkout) (s payment.Session, err error) {
-	err = m.call(ctx, "create", func() error {
-		id, again := m.keys[c.Key]
-		if !again {
-			id = fmt.Sprintf("cs_%d", len(m.sessions)+1)
-			m.keys[c.Key] = id
-			m.sessions[id] = &payment.Session{Owner: c.Owner, ID: id, URL: "memory:" + id, AmountCents: c.AmountCents,
-				Currency: c.Currency, CreatedAt: m.now(), ExpiresAt: c.ExpiresAt}
-		}
-		s = *m.sessions[id]
-		return nil
-	})
-	return s, err
-}
-
-func (m *memory) session(ctx context.Context, operation, id string, change func(*payment.Session) error) (s payment.Session, err error) {
-	err = m.call(ctx, operation, func() error {
-		found := m.sessions[id]
-		if found == nil {
-			return failed(payment.Missing, "")
-		}
-		err := change(found)
-		s = *found
-		return err
-	})
+	err = m.once(ctx, "create", c.Key, func() string {
+		id := fmt.Sprintf("cs_%d", len(m.sessions)+1)
+		m.sessions[id] = &payment.Session{Owner: c.Owner, ID: id, URL: "memory:" + id, AmountCents: c.AmountCents,
+			Currency: c.Currency, CreatedAt: m.now(), ExpiresAt: c.ExpiresAt}
+		return id
+	}, func(id string) { s = *m.sessions[id] })
 	return s, err
 }
 
 func (m *memory) Retrieve(ctx context.Context, id string) (payment.Session, error) {
-	return m.session(ctx, "retrieve", id, func(*payment.Session) error { return nil })
+	return m.change(ctx, "retrieve", id, func(*payment.Session) error { return nil })
 }
 
 func (m *memory) Expire(ctx context.Context, id string) (payment.Session, error) {
-	return m.session(ctx, "expire", id, func(s *payment.Session) error {
+	return m.change(ctx, "expire", id, func(s *payment.Session) error {
 		if s.Paid || s.Expired {
 			return failed(payment.Refused, "")
 		}
@@ -132,35 +82,10 @@ func (m *memory) Expire(ctx context.Context, id string) (payment.Session, error)
 	})
 }
 
-// pay is the customer, and reports whether the payment succeeded.
-func (m *memory) pay(url string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for id, s := range m.sessions {
-		if s.URL == url && !s.Paid && !s.Expired {
-			s.Paid, s.Intent = true, "pi_"+id
-			m.move(payment.Captured, s.Intent, "", s.AmountCents)
-			return true
-		}
-	}
-	return false
-}
-
-// move appends a row to the books.
-func (m *memory) move(kind payment.MovementKind, intent, refund string, cents int64) {
-	row := payment.Movement{ID: fmt.Sprintf("txn_%d", len(m.ledger)+1), Kind: kind, At: m.now(), AmountCents: cents, Intent: intent, Refund: refund}
-	for _, s := range m.sessions {
-		if s.Intent == intent {
-			row.Owner, row.Currency, row.Source = s.Owner, s.Currency, "ch_"+intent
-		}
-	}
-	m.ledger = append(m.ledger, row)
-}
-
 func (m *memory) Refunds(ctx context.Context, intent string) (all []payment.ProviderRefund, err error) {
-	err = m.call(ctx, "list_refunds", func() error {
-		for _, r := range m.refunds[intent] {
-			all = append([]payment.ProviderRefund{*r}, all...)
+	err = m.call(ctx, "list refunds", func() error {
+		for _, r := range slices.Backward(m.refunds[intent]) {
+			all = append(all, *r)
 		}
 		return nil
 	})
@@ -168,63 +93,70 @@ func (m *memory) Refunds(ctx context.Context, intent string) (all []payment.Prov
 }
 
 func (m *memory) Refund(ctx context.Context, r payment.Return) (made payment.ProviderRefund, err error) {
-	err = m.call(ctx, "refund", func() error {
-		for _, known := range m.refunds[r.Intent] {
-			if m.keys[r.Key] == known.ID {
-				made = *known
-				return nil
-			}
+	err = m.once(ctx, "refund", r.Key, func() string {
+		made := &payment.ProviderRefund{ID: fmt.Sprintf("re_%d", len(m.ledger)+1), Refund: r.Refund, Try: r.Try, AmountCents: r.AmountCents, State: payment.Sent}
+		m.refunds[r.Intent] = append(m.refunds[r.Intent], made)
+		m.move(payment.Refunded, made.ID, r.Intent, r.Refund, r.AmountCents)
+		m.become(r.Intent, made, m.state)
+		return made.ID
+	}, func(id string) {
+		i := slices.IndexFunc(m.refunds[r.Intent], func(known *payment.ProviderRefund) bool { return known.ID == id })
+		if made = *m.refunds[r.Intent][i]; made.State == payment.Failed {
+			made.State = payment.Sent
 		}
-		made = payment.ProviderRefund{ID: fmt.Sprintf("re_%d", len(m.ledger)+1), Refund: r.Refund, Try: r.Try, AmountCents: r.AmountCents, State: m.state}
-		m.keys[r.Key] = made.ID
-		m.refunds[r.Intent] = append(m.refunds[r.Intent], &made)
-		m.move(payment.Refunded, r.Intent, r.Refund, r.AmountCents)
-		m.ledger[len(m.ledger)-1].Source = made.ID
-		return nil
 	})
 	return made, err
 }
 
-// end changes the state of all refunds of a payment.
-func (m *memory) end(intent string, state payment.RefundState) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, r := range m.refunds[intent] {
-		if r.State != payment.Failed && state == payment.Failed {
-			m.move(payment.RefundFailed, intent, r.Refund, r.AmountCents)
-			m.ledger[len(m.ledger)-1].Source = r.ID
-		}
-		r.State = state
+// become changes the state of a refund of a payment.
+func (m *memory) become(intent string, r *payment.ProviderRefund, state payment.RefundState) {
+	if state == payment.Failed && r.State != payment.Failed {
+		r.Reason = "expired_or_canceled_card"
+		m.move(payment.RefundFailed, r.ID, intent, r.Refund, r.AmountCents)
 	}
+	r.State = state
 }
 
-// entries returns the ledger by session.
-func (m *memory) entries() (all []ledgerEntry) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, s := range m.sessions {
-		e := ledgerEntry{Attempt: s.Attempt, Session: s.ID, Intent: s.Intent}
-		for _, row := range m.ledger {
-			switch {
-			case row.Intent != s.Intent:
-			case row.Kind == payment.Captured:
-				e.Captured += row.AmountCents
-			case row.Kind == payment.Refunded:
-				e.Refunded += row.AmountCents
-			case row.Kind == payment.RefundFailed:
-				e.Refunded -= row.AmountCents
+// page returns the page of two rows behind the row with the id after. So tests have several pages.
+func page[T any](list []T, id func(T) string, after string) (rows []T, more bool) {
+	list = list[slices.IndexFunc(list, func(row T) bool { return id(row) == after })+1:]
+	return list[:min(2, len(list))], len(list) > 2
+}
+
+func (m *memory) Movements(ctx context.Context, from, to time.Time, after string) (p payment.MovementPage, err error) {
+	err = m.call(ctx, "movements", func() error {
+		var list []payment.Movement
+		for _, row := range slices.Backward(m.ledger) {
+			if !row.At.Before(from) && row.At.Before(to) {
+				list = append(list, row)
 			}
 		}
-		all = append(all, e)
-	}
-	return all
+		p.Rows, p.More = page(list, func(row payment.Movement) string { return row.ID }, after)
+		p.Now = m.now()
+		return nil
+	})
+	return p, err
 }
 
-// newMemoryShop returns a shop whose provider is in memory.
-func newMemoryShop(t testing.TB) *shop {
-	t.Helper()
-	s := openShop(t)
-	s.mem = newMemory()
-	s.start(t, s.mem)
-	return s
+func (m *memory) Sessions(ctx context.Context, openOnly bool, since time.Time, after string) (p payment.SessionPage, err error) {
+	err = m.call(ctx, "sessions", func() error {
+		var list []payment.Session
+		for _, s := range m.sessions {
+			if !s.CreatedAt.Before(since) && (!openOnly || !s.Paid && !s.Expired) {
+				list = append(list, *s)
+			}
+		}
+		slices.SortFunc(list, func(a, b payment.Session) int { return cmp.Compare(b.ID, a.ID) })
+		p.Rows, p.More = page(list, func(row payment.Session) string { return row.ID }, after)
+		p.Now = m.now()
+		return nil
+	})
+	return p, err
 }
+
+func (m *memory) Account(ctx context.Context) (string, error) {
+	return "acct_memory", m.call(ctx, "account", func() error { return nil })
+}
+
+func (m *memory) Permissions(context.Context) (map[string]error, error) { return nil, nil }
+func (m *memory) Endpoints(context.Context) ([]payment.Endpoint, error) { return nil, nil }

@@ -12,7 +12,6 @@ import (
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/payment"
 	"example.com/shop/internal/rest"
-	"example.com/shop/internal/stripesim"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
 )
@@ -21,7 +20,7 @@ import (
 // it makes the provider work again and settles everything. In the end each payment that the customer saw succeed has paid
 // the order, or is returned as a whole, never both and never neither.
 func TestModel(t *testing.T) {
-	s := newShop(t)
+	s := newMemoryShop(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &model{t: t, shop: s, order: s.place(t), urls: map[string]uuid.UUID{}, paid: map[uuid.UUID]bool{}}
 		m.heal()
@@ -30,7 +29,6 @@ func TestModel(t *testing.T) {
 			"open":            m.open,
 			"pay":             m.pay,
 			"pay once more":   m.pay,
-			"decline":         m.decline,
 			"deliver":         m.deliver,
 			"settle":          m.settle,
 			"settle now":      m.settleNow,
@@ -103,8 +101,6 @@ func (m *model) pay(rt *rapid.T) {
 		m.paid[m.urls[url]] = true
 	}
 }
-
-func (m *model) decline(rt *rapid.T) { m.shop.submit(m.t, m.drawURL(rt)+"/decline") }
 
 // deliver delivers one of the provider's events about the order, perhaps an old one, perhaps once more.
 func (m *model) deliver(rt *rapid.T) {
@@ -187,8 +183,7 @@ func (m *model) knobAPI(rt *rapid.T) {
 }
 
 func (m *model) knobSessions(rt *rapid.T) {
-	sessions := rapid.SampledFrom([]string{"accept", "accept", "refuse"}).Draw(rt, "sessions")
-	m.shop.knob(m.t, func(k *stripesim.Knobs) { k.Sessions = sessions })
+	m.shop.refuseSessions(m.t, rapid.SampledFrom([]bool{false, false, true}).Draw(rt, "refuse"))
 }
 
 func (m *model) knobRefunds(rt *rapid.T) {
@@ -200,7 +195,10 @@ func (m *model) knobKey(rt *rapid.T) {
 }
 
 func (m *model) heal() {
-	testenv.Must(m.t, m.shop.sim.SetKnobs(stripesim.Knobs{API: "up", Sessions: "accept", Refunds: "succeed", Webhooks: "normal", Key: apiKey}))
+	m.shop.setAPI(m.t, "up")
+	m.shop.refuseSessions(m.t, false)
+	m.shop.setRefunds(m.t, "succeed")
+	m.shop.rotateKey(m.t, apiKey)
 	m.shop.resetBreaker(m.t)
 }
 

@@ -134,9 +134,113 @@ func (s *shop) knob(t testing.TB, change func(*stripesim.Knobs)) {
 	testenv.Must(t, s.sim.SetKnobs(k))
 }
 
+// setAPI sets the knob API of the provider. One that fails has an open breaker afterwards. See [shop.resetBreaker].
 func (s *shop) setAPI(t testing.TB, api string) {
 	t.Helper()
+	if s.mem != nil {
+		s.mem.set(func() { s.mem.api = api })
+		return
+	}
 	s.knob(t, func(k *stripesim.Knobs) { k.API = api })
+}
+
+// refuseSessions makes the provider refuse to make sessions, or make them again.
+func (s *shop) refuseSessions(t testing.TB, refuse bool) {
+	t.Helper()
+	if s.mem != nil {
+		s.mem.fail("create", nil)
+		if refuse {
+			s.mem.fail("create", failed(payment.Refused, ""))
+		}
+		return
+	}
+	s.knob(t, func(k *stripesim.Knobs) {
+		k.Sessions = "accept"
+		if refuse {
+			k.Sessions = "refuse"
+		}
+	})
+}
+
+// rotateKey makes another key the valid one.
+func (s *shop) rotateKey(t testing.TB, key string) {
+	t.Helper()
+	if s.mem != nil {
+		s.mem.fail("key", nil)
+		if key != apiKey {
+			s.mem.fail("key", failed(payment.Denied, ""))
+		}
+		return
+	}
+	s.knob(t, func(k *stripesim.Knobs) { k.Key = key })
+}
+
+// setRefunds sets the knob Refunds of the provider.
+func (s *shop) setRefunds(t testing.TB, refunds string) {
+	t.Helper()
+	if s.mem != nil {
+		s.mem.setRefunds(refunds)
+		return
+	}
+	s.knob(t, func(k *stripesim.Knobs) { k.Refunds = refunds })
+}
+
+// hook makes a hook act until the test ends, or until unhook.
+func (s *shop) hook(t testing.TB, h hook) {
+	t.Helper()
+	t.Cleanup(s.unhook)
+	if s.mem == nil {
+		s.hooked.Store(&h)
+		return
+	}
+	act := func(step func(), lose bool) func() error {
+		return func() error {
+			if step != nil {
+				step()
+			}
+			if lose {
+				return failed(payment.NoAnswer, "")
+			}
+			return nil
+		}
+	}
+	s.mem.hook(h.call, memoryHook{before: act(h.before, false), after: act(h.after, h.lose)})
+}
+
+// unhook ends the hooks.
+func (s *shop) unhook() {
+	s.hooked.Store(nil)
+	if s.mem != nil {
+		s.mem.set(func() { clear(s.mem.hooks) })
+	}
+}
+
+// called returns the number of calls to the provider with a name. See [callName].
+func (s *shop) called(name string) int {
+	if s.mem != nil {
+		return s.mem.count(name)
+	}
+	return s.calls.of(name)
+}
+
+// expireSession lets the session of an attempt expire by itself.
+func (s *shop) expireSession(t testing.TB, attempt uuid.UUID) {
+	t.Helper()
+	if s.mem != nil {
+		s.mem.set(func() {
+			for _, session := range s.mem.sessions {
+				session.Expired = session.Expired || session.Attempt == attempt.String() && !session.Paid
+			}
+		})
+		return
+	}
+	testenv.Exec(t, s.simDB, `UPDATE stripesim.sessions SET expires_at = clock_timestamp() WHERE client_reference_id = $1`, attempt)
+}
+
+// setAmount changes the amount of the session of an attempt, as a tax or a coupon at the provider does.
+func (s *shop) setAmount(t testing.TB, attempt uuid.UUID, cents int64) {
+	t.Helper()
+	s.mem.set(func() { s.mem.of(t, attempt).AmountCents = cents })
 }
 
 // pay pays at a checkout, as the customer's browser does, and reports whether the payment succeeded.
@@ -176,6 +280,11 @@ func sendRequest(t testing.TB, method, address, contentType, body string) int {
 // checkoutOf returns the URL of the checkout of an attempt whose session the shop may not know.
 func (s *shop) checkoutOf(t testing.TB, attempt uuid.UUID) string {
 	t.Helper()
+	if s.mem != nil {
+		var url string
+		s.mem.set(func() { url = s.mem.of(t, attempt).URL })
+		return url
+	}
 	return s.simURL + "/checkout/" + testenv.Query[string](t, s.simDB, `SELECT id FROM stripesim.sessions WHERE client_reference_id = $1`, attempt)
 }
 

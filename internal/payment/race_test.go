@@ -11,14 +11,13 @@ import (
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/payment"
-	"example.com/shop/internal/stripesim"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
 )
 
 // TestInterleavings plays sequences of events that are hard to handle, and checks the invariants after each.
 func TestInterleavings(t *testing.T) {
-	s := newShop(t)
+	s := newMemoryShop(t)
 	for name, test := range map[string]func(*testing.T, *shop){
 		"cancelled while held, the session closes before the deadline": cancelBeforeDeadline,
 		"paid between deadline and end of the hold":                    paidInGrace,
@@ -127,18 +126,11 @@ func createBroken(t *testing.T, s *shop) {
 // succeed, so a repeated request continues it.
 func createInUse(t *testing.T, s *shop) {
 	o := s.place(t)
-	other, err := s.simDB.BeginTx(t.Context(), nil) // a request that the provider executes
-	testenv.Must(t, err)
-	defer other.Rollback()
-	s.hook(t, hook{call: "create", before: func() {
-		_, err := other.ExecContext(t.Context(), `SELECT pg_advisory_xact_lock(hashtextextended('key ' || $1, 0))`, s.latest(t, o).ID.String())
-		testenv.Must(t, err)
-	}})
+	s.mem.fail("create", failed(payment.Busy, payment.KeyInUse))
 	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != payment.ProviderAway {
 		t.Fatalf("Open returns %v, want provider-unavailable", err)
 	}
-	s.hooked.Store(nil)
-	testenv.Must(t, other.Rollback())
+	s.mem.fail("create", nil)
 	first := s.latest(t, o)
 	if a := s.open(t, o); a.ID != first.ID {
 		t.Errorf("the repeated Open returns attempt %s, want %s", a.ID, first.ID)
@@ -165,11 +157,6 @@ func extendedWhileHeld(t *testing.T, s *shop) {
 	s.pay(t, a.CheckoutURL)
 	s.settle(t, o.ID)
 	s.wantOrder(t, o, "paid")
-}
-
-func (s *shop) rotateKey(t *testing.T, key string) {
-	t.Helper()
-	s.knob(t, func(k *stripesim.Knobs) { k.Key = key })
 }
 
 func keyRotated(t *testing.T, s *shop) {
@@ -403,7 +390,7 @@ func payMeetsClose(t *testing.T, s *shop) {
 		o, a := s.placeOpen(t)
 		s.shiftToDeadline(t, o.ID, time.Second)
 		paid := make(chan bool)
-		go func() { paid <- s.submit(t, a.CheckoutURL+"/pay") == 303 }()
+		go func() { paid <- s.pay(t, a.CheckoutURL) }()
 		s.settle(t, o.ID)
 		won := <-paid
 		s.settleNow(t, o.ID)
@@ -433,7 +420,7 @@ func failedCheckIsRepeatedSoon(t *testing.T, s *shop) {
 
 // TestTabsPayOneOrder checks that concurrent requests to pay an order get the same attempt, and that it has one session.
 func TestTabsPayOneOrder(t *testing.T) {
-	s := newShop(t)
+	s := newMemoryShop(t)
 	o := s.place(t)
 	urls, opened := make([]string, 10), make([]bool, 10)
 	var tabs sync.WaitGroup
@@ -464,7 +451,7 @@ func TestTabsPayOneOrder(t *testing.T) {
 
 // TestConcurrentSettlers checks that an attempt is settled once, and that the provider is asked once.
 func TestConcurrentSettlers(t *testing.T) {
-	s := newShop(t)
+	s := newMemoryShop(t)
 	o, a := s.placeOpen(t)
 	s.pay(t, a.CheckoutURL)
 	s.checkNow(t, o.ID)
@@ -482,7 +469,7 @@ func TestConcurrentSettlers(t *testing.T) {
 	}
 	settlers.Wait()
 	s.wantAttempt(t, o, a.ID, "succeeded applied")
-	if n := s.calls.of("retrieve"); n != 1 {
+	if n := s.called("retrieve"); n != 1 {
 		t.Errorf("the provider was asked %d times, want 1", n)
 	}
 	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM order_events WHERE type = 'paid'`); n != 1 {

@@ -48,7 +48,7 @@ func (s *shop) wantRefund(t testing.TB, id, want string) {
 // TestSettledOutsideThenAnotherEvent settles a failed refund outside of the provider. No later event, no check and no
 // retry may send the money once more.
 func TestSettledOutsideThenAnotherEvent(t *testing.T) {
-	s := newShop(t)
+	s := newMemoryShop(t)
 	o, a := s.late(t)
 	s.failRefund(t, o, a)
 	id := s.refundOf(t, a.ID)
@@ -96,10 +96,10 @@ func (c *client) wantMoney(t *testing.T, want string) {
 // TestSettleOutsideMeetsEvent settles a refund outside while a worker learns that the provider has returned the money
 // after all. One of the two wins, and the other one changes nothing.
 func TestSettleOutsideMeetsEvent(t *testing.T) {
-	s := newShop(t)
+	s := newMemoryShop(t)
 	o, a := s.late(t)
 	s.failRefund(t, o, a)
-	s.returnMoney(t, a, "1000")
+	s.returnMoney(t, a, 1000)
 	id := s.refundOf(t, a.ID)
 	won := map[string]int{}
 	for range 200 {
@@ -135,11 +135,11 @@ func (s *shop) request(t testing.TB, a *payment.Attempt, cents int64) string {
 // TestPartialRefundsCountOnce sends two refunds of one payment, and repeats their checks. Each refund at the provider
 // counts for one of them only, and one that was made by hand for none.
 func TestPartialRefundsCountOnce(t *testing.T) {
-	s := newShop(t)
+	s := newMemoryShop(t)
 	_, a := s.paidOrder(t)
 	s.setRefunds(t, "pending")
 	first, second := s.request(t, a, 100), s.request(t, a, 200)
-	s.returnMoney(t, a, "300")
+	s.returnMoney(t, a, 300)
 	send := func() {
 		for _, id := range []string{first, second} {
 			s.exec(t, `UPDATE refunds SET next_check = now() WHERE id = $1`, id)
@@ -163,9 +163,9 @@ func TestPartialRefundsCountOnce(t *testing.T) {
 // TestByHandFailsLater refunds a late payment by hand at the provider. That refund counts, and fails later: an operator
 // decides, and nothing is sent before.
 func TestByHandFailsLater(t *testing.T) {
-	s := newShop(t)
+	s := newMemoryShop(t)
 	o, a := s.late(t)
-	s.returnMoney(t, a, "1000")
+	s.returnMoney(t, a, 1000)
 	s.sendRefund(t, a.ID)
 	s.wantAttempt(t, o, a.ID, "succeeded late confirmed")
 	s.failAtBank(t, a)
@@ -187,11 +187,11 @@ func TestByHandFailsLater(t *testing.T) {
 // TestByHandAfterFailure refunds a payment by hand after its refund failed, and that refund fails, too. Until the provider
 // has confirmed it, the refund is failed, and nothing is sent.
 func TestByHandAfterFailure(t *testing.T) {
-	s := newShop(t)
+	s := newMemoryShop(t)
 	o, a := s.late(t)
 	s.failRefund(t, o, a)
 	s.setRefunds(t, "pending")
-	s.returnMoney(t, a, "1000")
+	s.returnMoney(t, a, 1000)
 	for _, event := range []string{"refund.created", "refund.failed"} {
 		s.refundEvent(t, a, event)
 		s.sendRefund(t, a.ID)

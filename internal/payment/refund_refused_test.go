@@ -25,13 +25,6 @@ func (s *shop) lateInMemory(t *testing.T) (o *order.Order, a *payment.Attempt, i
 	return o, a, intent, s.refundOf(t, a.ID)
 }
 
-// byHand refunds money of a payment at the provider in memory, as an operator does there.
-func (m *memory) byHand(t *testing.T, intent string, cents int64) {
-	t.Helper()
-	_, err := m.Refund(t.Context(), payment.Return{Intent: intent, AmountCents: cents, Key: uuid.NewString()})
-	testenv.Must(t, err)
-}
-
 // TestRefusedRefunds checks what becomes of a refund that the provider does not make. One that it refuses for good fails,
 // and is not sent under another key. Any other is sent again by itself.
 func TestRefusedRefunds(t *testing.T) {

@@ -41,7 +41,7 @@ func (s *shop) stateOf(t *testing.T, o *order.Order) string {
 // TestOperatorRefunds refunds paid orders in parts and in full. Together the refunds return at most the payment. They
 // change neither the order nor the stock.
 func TestOperatorRefunds(t *testing.T) {
-	s := newShop(t)
+	s := newMemoryShop(t)
 	c := s.client(t, uuid.New())
 	o, a := s.paidOrder(t)
 	before := s.stateOf(t, o)
@@ -90,7 +90,7 @@ func TestOperatorRefunds(t *testing.T) {
 // TestFailedRefundCounts checks that the amount of a failed refund is not refunded again by another request: a retry sends
 // it.
 func TestFailedRefundCounts(t *testing.T) {
-	s := newShop(t)
+	s := newMemoryShop(t)
 	c := s.client(t, uuid.New())
 	o, a := s.paidOrder(t)
 	s.setRefunds(t, "fail")
@@ -160,7 +160,7 @@ func TestRefundsByHandCount(t *testing.T) {
 
 // TestRejectedRefundRequests checks the requests that refund nothing.
 func TestRejectedRefundRequests(t *testing.T) {
-	s := newShop(t)
+	s := newMemoryShop(t)
 	c := s.client(t, uuid.New())
 	late, _ := s.late(t)
 	open, _ := s.placeOpen(t)
@@ -188,7 +188,7 @@ func TestRejectedRefundRequests(t *testing.T) {
 // TestConcurrentRefundRequests sends many requests at the same time, with two keys for 600 of 1000 cents. One of the keys
 // wins, and its repeated requests return the same refund.
 func TestConcurrentRefundRequests(t *testing.T) {
-	s := newShop(t)
+	s := newMemoryShop(t)
 	for range 10 {
 		o, _ := s.paidOrder(t)
 		var all sync.WaitGroup
@@ -225,7 +225,7 @@ func TestConcurrentRefundRequests(t *testing.T) {
 
 // TestDeleteOfPaidOrderIsRefused checks that neither an order nor an attempt can be deleted while it has money.
 func TestDeleteOfPaidOrderIsRefused(t *testing.T) {
-	s := newShop(t)
+	s := newMemoryShop(t)
 	o, a := s.late(t)
 	for _, statement := range []string{`DELETE FROM orders WHERE id = $1`, `DELETE FROM payment_attempts WHERE order_id = $1`} {
 		if _, err := s.db.ExecContext(t.Context(), statement, o.ID); err == nil {

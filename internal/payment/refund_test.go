@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +13,6 @@ import (
 
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/payment"
-	"example.com/shop/internal/stripesim"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
 )
@@ -64,11 +64,6 @@ func (s *shop) late(t *testing.T) (*order.Order, *payment.Attempt) {
 	return o, a
 }
 
-func (s *shop) setRefunds(t testing.TB, refunds string) {
-	t.Helper()
-	s.knob(t, func(k *stripesim.Knobs) { k.Refunds = refunds })
-}
-
 func refundIsPending(t *testing.T, s *shop, o *order.Order, a *payment.Attempt) {
 	s.setRefunds(t, "pending")
 	before := s.notified.Of(o.CustomerID, o.ID)
@@ -88,6 +83,9 @@ func refundIsPending(t *testing.T, s *shop, o *order.Order, a *payment.Attempt) 
 func (s *shop) awaitRefund(t *testing.T, a *payment.Attempt, status string) {
 	t.Helper()
 	intent := s.entry(t, a.ID).Intent
+	if s.mem != nil {
+		return // it does not wait
+	}
 	testenv.Eventually(t, "the refund's status "+status, func() bool {
 		return testenv.Query[bool](t, s.simDB, `SELECT coalesce(bool_and(status = $2), false) FROM stripesim.refunds WHERE payment_intent = $1`, intent, status)
 	})
@@ -146,8 +144,11 @@ func refundFailsAfterConfirmation(t *testing.T, s *shop, o *order.Order, a *paym
 func (s *shop) failAtBank(t *testing.T, a *payment.Attempt) {
 	t.Helper()
 	intent := s.entry(t, a.ID).Intent
-	_, err := s.simDB.ExecContext(t.Context(), `UPDATE stripesim.refunds SET status = 'failed' WHERE payment_intent = $1`, intent)
-	testenv.Must(t, err)
+	if s.mem != nil {
+		s.mem.end(intent, payment.Failed)
+	} else {
+		testenv.Exec(t, s.simDB, `UPDATE stripesim.refunds SET status = 'failed' WHERE payment_intent = $1`, intent)
+	}
 	s.deliver(t, eventBody("evt_"+uuid.NewString(), "refund.failed", "v", fmt.Appendf(nil, `{"object":"refund","payment_intent":%q}`, intent)))
 }
 
@@ -159,15 +160,20 @@ func refundFailsDuringCheck(t *testing.T, s *shop, o *order.Order, a *payment.At
 	s.wantAttempt(t, o, a.ID, "succeeded late confirmed")
 	s.sendRefund(t, a.ID)
 	s.wantAttempt(t, o, a.ID, "succeeded late failed")
-	s.hooked.Store(nil)
+	s.unhook()
 	testenv.Must(t, s.RetryRefund(t.Context(), uuid.MustParse(s.refundOf(t, a.ID))))
 	s.sendRefund(t, a.ID)
 }
 
 // returnMoney refunds money of an attempt at the provider, as an operator does.
-func (s *shop) returnMoney(t *testing.T, a *payment.Attempt, cents string) {
+func (s *shop) returnMoney(t *testing.T, a *payment.Attempt, cents int64) {
 	t.Helper()
-	form := url.Values{"payment_intent": {s.entry(t, a.ID).Intent}, "amount": {cents}}
+	intent := s.entry(t, a.ID).Intent
+	if s.mem != nil {
+		s.mem.byHand(t, intent, cents)
+		return
+	}
+	form := url.Values{"payment_intent": {intent}, "amount": {strconv.FormatInt(cents, 10)}}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.simURL+"/v1/refunds", strings.NewReader(form.Encode()))
 	testenv.Must(t, err)
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
@@ -183,11 +189,14 @@ func (s *shop) returnMoney(t *testing.T, a *payment.Attempt, cents string) {
 // refundCount returns the number of an attempt's refunds at the provider.
 func (s *shop) refundCount(t *testing.T, a *payment.Attempt) int {
 	t.Helper()
+	if s.mem != nil {
+		return len(s.mem.refunds[s.entry(t, a.ID).Intent])
+	}
 	return testenv.Query[int](t, s.simDB, `SELECT count(*) FROM stripesim.refunds WHERE payment_intent = $1`, s.entry(t, a.ID).Intent)
 }
 
 func refundByOperator(t *testing.T, s *shop, o *order.Order, a *payment.Attempt) {
-	s.returnMoney(t, a, "1000")
+	s.returnMoney(t, a, 1000)
 	s.sendRefund(t, a.ID)
 	s.wantAttempt(t, o, a.ID, "succeeded late confirmed")
 	if n := s.refundCount(t, a); n != 1 {
@@ -196,7 +205,7 @@ func refundByOperator(t *testing.T, s *shop, o *order.Order, a *payment.Attempt)
 }
 
 func refundInPartByOperator(t *testing.T, s *shop, _ *order.Order, a *payment.Attempt) {
-	s.returnMoney(t, a, "300")
+	s.returnMoney(t, a, 300)
 	s.sendRefund(t, a.ID)
 	if n := s.refundCount(t, a); n != 2 {
 		t.Errorf("%d refunds, want the operator's and one of the rest", n)
@@ -208,7 +217,7 @@ func refundByOperatorAfterFailure(t *testing.T, s *shop, o *order.Order, a *paym
 	s.deliverAll(t, a.ID) // nothing is sent because of a webhook
 	s.sendRefund(t, a.ID)
 	s.wantAttempt(t, o, a.ID, "succeeded late failed")
-	s.returnMoney(t, a, "1000")
+	s.returnMoney(t, a, 1000)
 	s.deliverAll(t, a.ID)
 	s.sendRefund(t, a.ID)
 	s.wantAttempt(t, o, a.ID, "succeeded late confirmed")
@@ -221,7 +230,7 @@ func refundAnswerLost(t *testing.T, s *shop, o *order.Order, a *payment.Attempt)
 	s.hook(t, hook{call: "refund", lose: true})
 	s.sendRefund(t, a.ID)
 	s.wantAttempt(t, o, a.ID, "succeeded late owed")
-	s.hooked.Store(nil)
+	s.unhook()
 	s.refundNow(t, a)
 	if n := s.refundCount(t, a); n != 1 {
 		t.Errorf("%d refunds, want 1", n)
@@ -237,7 +246,7 @@ func refundBroken(t *testing.T, s *shop, o *order.Order, a *payment.Attempt) {
 	if try() != 1 {
 		t.Errorf("the first 500 changed the key")
 	}
-	s.hooked.Store(nil)
+	s.unhook()
 	s.setAPI(t, "up")
 	s.refundNow(t, a) // the 500 is replayed
 	s.wantAttempt(t, o, a.ID, "succeeded late owed")

@@ -76,7 +76,7 @@ func wantLog(t *testing.T, logged *bytes.Buffer, texts ...string) {
 
 // TestRetryOfRefundNotifiesTheCustomer checks that the customer's page learns that a failed refund is under way again.
 func TestRetryOfRefundNotifiesTheCustomer(t *testing.T) {
-	s := newShop(t)
+	s := newMemoryShop(t)
 	o, a := s.late(t)
 	s.failRefund(t, o, a)
 	before := s.notified.Of(o.CustomerID, o.ID)

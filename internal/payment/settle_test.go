@@ -54,7 +54,7 @@ func (s *shop) succeedUntold(t *testing.T) {
 // TestPollsAreRareWhileWebhooksArrive checks the time between two polls of open attempts while each success of the last
 // half hour was reported by a webhook: about 10 min, and no later than the deadline.
 func TestPollsAreRareWhileWebhooksArrive(t *testing.T) {
-	s := newShop(t)
+	s := newMemoryShop(t)
 	for _, test := range []struct{ age, from, to time.Duration }{
 		{10 * time.Second, 9 * time.Minute, 11 * time.Minute},
 		{10 * time.Minute, 9 * time.Minute, 11 * time.Minute},
@@ -170,7 +170,7 @@ func TestTakeDoesNotSpin(t *testing.T) {
 
 // TestForeignTasks checks that tasks whose ids belong to no row are done, also while the database is away.
 func TestForeignTasks(t *testing.T) {
-	s := newShop(t)
+	s := newMemoryShop(t)
 	o, _ := s.placeOpen(t)
 	foreign := []string{"", "7", "foreign", "{" + o.ID.String() + "}", "urn:uuid:" + o.ID.String(), uuid.NewString()}
 	for name, handler := range map[string]delay.Handler{"settle": s.Settle, "refund": s.SendRefunds} {
@@ -195,7 +195,7 @@ func TestForeignTasks(t *testing.T) {
 
 // TestPending reads the table of settle tasks page by page.
 func TestPending(t *testing.T) {
-	s := newShop(t)
+	s := newMemoryShop(t)
 	orders := make([]*order.Order, 5)
 	for i := range orders {
 		orders[i], _ = s.placeOpen(t)
@@ -260,7 +260,7 @@ func TestPending(t *testing.T) {
 
 // TestPendingRefunds reads the table of refund tasks page by page.
 func TestPendingRefunds(t *testing.T) {
-	s := newShop(t)
+	s := newMemoryShop(t)
 	var want []string
 	for range 3 {
 		_, a := s.late(t)
@@ -288,7 +288,7 @@ func TestPendingRefunds(t *testing.T) {
 
 // TestUnknown checks which ids have no row.
 func TestUnknown(t *testing.T) {
-	s := newShop(t)
+	s := newMemoryShop(t)
 	o, a := s.late(t)
 	other := s.place(t) // without attempts
 	foreign := "{" + o.ID.String() + "}"
@@ -308,7 +308,7 @@ func TestUnknown(t *testing.T) {
 
 // TestTimeOut checks that the reconciler settles overdue attempts and sends overdue refunds.
 func TestTimeOut(t *testing.T) {
-	s := newShop(t)
+	s := newMemoryShop(t)
 	var ids []string
 	for range 20 { // more than a batch
 		o, a := s.placeOpen(t)
@@ -338,28 +338,28 @@ func TestTimeOut(t *testing.T) {
 // TestTimeOutOfHungProvider checks that a provider that does not answer takes a bounded time of a sweep: one timeout,
 // then the breaker rejects all calls.
 func TestTimeOutOfHungProvider(t *testing.T) {
-	s := newShop(t)
+	t.Parallel() // it waits most of the time
+	s := newMemoryShop(t)
 	var ids []string
 	for range 24 {
 		o, _ := s.placeOpen(t)
 		s.checkNow(t, o.ID)
 		ids = append(ids, o.ID.String())
 	}
-	s.setAPI(t, "hung")
+	s.mem.delay = time.Hour
 	began := time.Now()
 	done, locked, err := s.Attempts().TimeOut(t.Context(), ids)
 	if took := time.Since(began); done != 0 || locked != 0 || err != nil || took > 8*time.Second {
 		t.Errorf("TimeOut returns %d, %d, %v after %v; want nothing within 8 s", done, locked, err, took)
 	}
-	if n := s.calls.of("retrieve"); n > payment.BatchSize {
+	if n := s.called("retrieve"); n > payment.BatchSize {
 		t.Errorf("the provider was asked %d times, want at most a batch", n)
 	}
-	s.setAPI(t, "up")
 }
 
 // TestTimeOutWithoutDatabase checks the error while the database is away.
 func TestTimeOutWithoutDatabase(t *testing.T) {
-	s := newShop(t)
+	s := newMemoryShop(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for name, table := range map[string]*payment.Table{"attempts": s.Attempts(), "refunds": s.Refunds()} {
@@ -376,7 +376,7 @@ func TestTimeOutWithoutDatabase(t *testing.T) {
 // TestLockedAttempts checks that the handler waits for no lock of an attempt, and that the task is due again soon if the
 // attempt's closing has begun meanwhile.
 func TestLockedAttempts(t *testing.T) {
-	s := newShop(t)
+	s := newMemoryShop(t)
 	o, a := s.placeOpen(t)
 	s.shift(t, o.ID, 10*time.Minute)
 	s.settle(t, o.ID) // then the next poll is minutes away

@@ -200,6 +200,9 @@ type event struct {
 // events returns the provider's events about a session or a payment intent, the oldest first, but those about charges.
 func (s *shop) events(t testing.TB, attempt uuid.UUID) (all []event) {
 	t.Helper()
+	if s.mem != nil {
+		return s.mem.events(attempt)
+	}
 	rows, err := s.simDB.QueryContext(t.Context(), `
 		SELECT e.id, e.type, e.object FROM stripesim.events e
 		WHERE e.type NOT LIKE 'charge.%' AND (e.object->>'client_reference_id' = $1

@@ -3,6 +3,7 @@ package stripesim
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,7 +22,12 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m) }
+func TestMain(m *testing.M) {
+	testenv.Main(m, func(ctx context.Context, db *sql.DB) ([]string, error) { // so that a fixture need not make the tables
+		_, err := db.ExecContext(ctx, schema)
+		return nil, err
+	})
+}
 
 const (
 	testKey    = "sk_test_1234567890abcdef"
@@ -39,7 +45,7 @@ type fixture struct {
 func newFixture(t testing.TB, changes ...func(*Config)) *fixture {
 	t.Helper()
 	soon := func(c *Config) {
-		c.WebhookRetry, c.WebhookTries, c.LateDelay = 10*time.Millisecond, 5, 300*time.Millisecond
+		c.WebhookRetry, c.WebhookTries, c.LateDelay, c.RefundFails = 10*time.Millisecond, 5, 300*time.Millisecond, 10*time.Millisecond
 	}
 	f := newStoppedFixture(t, append([]func(*Config){soon}, changes...)...)
 	f.sim.SetPublicURL(f.url)

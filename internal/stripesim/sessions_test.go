@@ -219,10 +219,7 @@ func TestOverdueSessionIsNotOpen(t *testing.T) {
 
 // TestCloseMeetsPay lets one request expire a session while another one pays it.
 func TestCloseMeetsPay(t *testing.T) {
-	races := 3_000
-	if testing.Short() {
-		races = 300
-	}
+	const races = 500
 	f := newStoppedFixture(t, func(c *Config) { c.DatabaseConns = 16 })
 	// All sessions are made at once, because only their ends race.
 	_, err := f.sim.db.ExecContext(t.Context(), `

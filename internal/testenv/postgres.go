@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sync/errgroup"
+
 	"example.com/shop/internal/devstack"
 )
 
@@ -21,10 +23,12 @@ type postgres struct {
 	admin    *sql.DB
 	url      *url.URL
 	template string
+	drops    errgroup.Group // of the databases of tests that have ended
 }
 
 // Postgres returns the URL of a new database for the test. The database is a copy of a template that has the schema
-// given to [Main], and is dropped when the test ends.
+// given to [Main], and is dropped after the test. The next test does not wait for that: PostgreSQL waits 100 ms at a time
+// until the last session of the database has ended.
 func Postgres(t testing.TB) string {
 	t.Helper()
 	server, err := shared.postgres.get(startPostgres)
@@ -38,11 +42,7 @@ func Postgres(t testing.TB) string {
 	if err := server.create(t.Context(), name, server.template); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := server.drop(name); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { server.drops.Go(func() error { return server.drop(name) }) })
 	return server.database(name)
 }
 
@@ -117,7 +117,9 @@ func startPostgres() (*postgres, error) {
 	}
 	shared.onStop(admin.Close)
 	p := &postgres{admin: admin, url: u, template: "template_" + strings.ToLower(rand.Text())}
-	return p, p.makeTemplate(background())
+	err = p.makeTemplate(background())
+	shared.onStop(p.drops.Wait)
+	return p, err
 }
 
 func postgresURL() (string, error) {

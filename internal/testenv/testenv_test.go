@@ -78,10 +78,11 @@ func TestDatabaseIsDroppedAfterItsTest(t *testing.T) {
 		}
 	})
 	const invalidCatalogName = "3D000"
-	err := open(t, url).PingContext(t.Context())
-	if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Code != invalidCatalogName {
-		t.Errorf("connecting after the test: %v, want SQLSTATE 3D000 (there is no such database)", err)
-	}
+	db := open(t, url)
+	testenv.Eventually(t, "connecting fails with SQLSTATE 3D000 (there is no such database)", func() bool {
+		pgErr, ok := errors.AsType[*pgconn.PgError](db.PingContext(t.Context()))
+		return ok && pgErr.Code == invalidCatalogName
+	})
 }
 
 func connect(t *testing.T, opts *redis.Options) *redis.Client {
