@@ -20,6 +20,13 @@ const (
 	opRefund   = "refund"
 )
 
+// The operations that tell who the key belongs to.
+const (
+	opAccount     = "account"
+	opPermissions = "permissions"
+	opEndpoints   = "list_endpoints"
+)
+
 var operations = []string{opCreate, opRetrieve, opExpire, opRefunds, opRefund}
 
 // Class is a class of calls to the provider. Each class has a part of the limits and a breaker of its own, so that what
@@ -135,6 +142,30 @@ func (c *Calls) Refunds(ctx context.Context, intent string) ([]ProviderRefund, e
 // Refund is [Returns.Refund].
 func (c *Calls) Refund(ctx context.Context, r Return) (ProviderRefund, error) {
 	return call(ctx, c, ClassRefund, opRefund, func(ctx context.Context) (ProviderRefund, error) { return c.provider.Refund(ctx, r) })
+}
+
+// identify makes a call that tells who the key belongs to. A process makes few of them, and a key that may not make them
+// is no outage: so they need no breaker, and tell the log nothing.
+func identify[T any](ctx context.Context, operation string, do func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	answer, err := do(ctx)
+	return answer, providerError(operation, err)
+}
+
+// Account is [Identity.Account].
+func (c *Calls) Account(ctx context.Context) (string, error) {
+	return identify(ctx, opAccount, c.provider.Account)
+}
+
+// Permissions is [Identity.Permissions].
+func (c *Calls) Permissions(ctx context.Context) (map[string]error, error) {
+	return identify(ctx, opPermissions, c.provider.Permissions)
+}
+
+// Endpoints is [Identity.Endpoints].
+func (c *Calls) Endpoints(ctx context.Context) ([]Endpoint, error) {
+	return identify(ctx, opEndpoints, c.provider.Endpoints)
 }
 
 // call makes one call, as soon as the limits allow it.

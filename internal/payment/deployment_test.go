@@ -159,13 +159,19 @@ func (s *shop) writes() int {
 	return s.mem.count("create") + s.mem.count("expire") + s.mem.count("refund")
 }
 
-// TestRotatedKeyOfSameAccount replaces the key, also by one that may not read the account.
+// TestRotatedKeyOfSameAccount replaces the key, also by one that may not read the account. The account is stored as soon as a
+// key may read it, and then no key of another account may write.
 func TestRotatedKeyOfSameAccount(t *testing.T) {
 	s := newMemoryShop(t)
 	denied := failed(payment.Denied, "")
 	for _, p := range []payment.Provider{accountOf{s.mem, "", denied}, s.mem, accountOf{s.mem, "acct_memory", nil}, accountOf{s.mem, "", denied}} {
 		s.restartAs(p, "production", "sk_test_"+t.Name())
 		s.placeOpen(t)
+	}
+	s.restartAs(accountOf{s.mem, "acct_other", nil}, "production", "sk_test_"+t.Name())
+	unpaid := s.place(t)
+	if _, _, err := s.Open(t.Context(), unpaid.CustomerID, unpaid.ID); parttest.ClassOf(err) != payment.PaymentsBlocked {
+		t.Errorf("Open with a key of another account returns %v, want code %s", err, payment.PaymentsBlocked.Code)
 	}
 	s.check(t)
 }

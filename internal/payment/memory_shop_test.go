@@ -149,6 +149,15 @@ func (m *memory) byHand(t *testing.T, intent string, cents int64) {
 	testenv.Must(t, err)
 }
 
+// become changes the state of a refund of a payment.
+func (m *memory) become(intent string, r *payment.ProviderRefund, state payment.RefundState) {
+	if state == payment.Failed && r.State != payment.Failed {
+		r.Reason = "expired_or_canceled_card"
+		m.move(payment.RefundFailed, r.ID, intent, r.Refund, r.AmountCents)
+	}
+	r.State = state
+}
+
 // end changes the state of all refunds of a payment.
 func (m *memory) end(intent string, state payment.RefundState) {
 	m.mu.Lock()

@@ -61,8 +61,7 @@ func (m *memory) Clock() time.Time { return m.now() }
 func (m *memory) Create(ctx context.Context, c payment.Checkout) (s payment.Session, err error) {
 	err = m.once(ctx, "create", c.Key, func() string {
 		id := fmt.Sprintf("cs_%d", len(m.sessions)+1)
-		m.sessions[id] = &payment.Session{Owner: c.Owner, ID: id, URL: "memory:" + id, AmountCents: c.AmountCents,
-			Currency: c.Currency, CreatedAt: m.now(), ExpiresAt: c.ExpiresAt}
+		m.sessions[id] = &payment.Session{Owner: c.Owner, ID: id, URL: "memory:" + id, AmountCents: c.AmountCents, Currency: c.Currency, CreatedAt: m.now(), ExpiresAt: c.ExpiresAt}
 		return id
 	}, func(id string) { s = *m.sessions[id] })
 	return s, err
@@ -106,15 +105,6 @@ func (m *memory) Refund(ctx context.Context, r payment.Return) (made payment.Pro
 		}
 	})
 	return made, err
-}
-
-// become changes the state of a refund of a payment.
-func (m *memory) become(intent string, r *payment.ProviderRefund, state payment.RefundState) {
-	if state == payment.Failed && r.State != payment.Failed {
-		r.Reason = "expired_or_canceled_card"
-		m.move(payment.RefundFailed, r.ID, intent, r.Refund, r.AmountCents)
-	}
-	r.State = state
 }
 
 // page returns the page of two rows behind the row with the id after. So tests have several pages.

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-//go:embed events_old.sql
+//go:embed webhook_old.sql
 var deleteOldEventsSQL string
 
 const (

@@ -1,4 +1,0 @@
-package payment
-
-// WantedEvents are the types of event that the documentation must name.
-var WantedEvents = wantedEvents
