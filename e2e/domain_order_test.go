@@ -182,7 +182,7 @@ func anySite(t *testing.T) *process {
 // freeAddress returns an address on which no process listens, for a process that is started there more than once. The port
 // is below those that the system gives to connections and to listeners on any free port (from 32768 on, see ip(7)), so the
 // address stays free.
-func freeAddress(t *testing.T) string {
+func freeAddress(t testing.TB) string {
 	t.Helper()
 	for range 100 {
 		free, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.N(20_000)))

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -11,12 +12,12 @@ import (
 
 // paidSite is a shop whose customers pay at a simulated payment provider. Each is a process.
 type paidSite struct {
+	*site
 	shop     *process
 	provider *process
-	database string // URL of the shop's
 }
 
-func newPaidSite(t *testing.T, env ...string) *paidSite {
+func newPaidSite(t testing.TB, env ...string) *paidSite {
 	t.Helper()
 	needsOrders(t)
 	shopAddr := freeAddress(t)
@@ -27,17 +28,17 @@ func newPaidSite(t *testing.T, env ...string) *paidSite {
 		envPrefix+"PUBLIC_URL=http://"+shopAddr,
 		envPrefix+"DEPLOYMENT=e2e", envPrefix+"ALLOW_TEST_PAYMENTS=true", envPrefix+"CHECKOUT_TIME=0s"), env...)
 	s := newSite(t, testenv.Redis(t), env...)
-	return &paidSite{shop: s.serve(t), provider: provider, database: s.database}
+	return &paidSite{site: s, shop: s.serve(t), provider: provider}
 }
 
 // turn turns a knob of the provider.
-func (s *paidSite) turn(t *testing.T, knob, value string) {
+func (s *paidSite) turn(t testing.TB, knob, value string) {
 	t.Helper()
 	s.control(t, http.MethodPut, "/sim/knobs", fmt.Sprintf(`{%q: %q}`, knob, value))
 }
 
-// control sends a request to the provider's control API.
-func (s *paidSite) control(t *testing.T, method, path, body string) {
+// control sends a request to the provider's control API, and returns the body of the response.
+func (s *paidSite) control(t testing.TB, method, path, body string) []byte {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, s.provider.url+path, strings.NewReader(body))
 	testenv.Must(t, err)
@@ -48,4 +49,7 @@ func (s *paidSite) control(t *testing.T, method, path, body string) {
 	if resp.StatusCode/100 != 2 {
 		t.Fatalf("%s %s: status %d, want 2xx", method, path, resp.StatusCode)
 	}
+	text, err := io.ReadAll(resp.Body)
+	testenv.Must(t, err)
+	return text
 }

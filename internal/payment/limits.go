@@ -85,11 +85,19 @@ type limiter struct {
 	all        *bucket
 	operations map[string]*bucket
 	shares     map[Class]*bucket
-	pollsFrom  time.Time // polls are paused until then
+	turns      map[turn]chan struct{} // each holds the call whose turn it is
+	pollsFrom  time.Time              // polls are paused until then
+}
+
+// turn identifies a queue of calls that wait for tokens: those of one operation and class get theirs in the order in which
+// they came. Without the order, some would wait too long by chance, although there are tokens enough for all.
+type turn struct {
+	class     Class
+	operation string
 }
 
 func newLimiter(l Limits) *limiter {
-	m := &limiter{limits: l, all: newBucket(l.Rate), operations: map[string]*bucket{}, shares: map[Class]*bucket{}}
+	m := &limiter{limits: l, all: newBucket(l.Rate), operations: map[string]*bucket{}, shares: map[Class]*bucket{}, turns: map[turn]chan struct{}{}}
 	for _, class := range classes {
 		m.shares[class] = newBucket(max(l.Rate*shareOfClass, min(minShare, l.Rate)))
 		m.shares[class].burst = 1
@@ -156,21 +164,46 @@ func (m *limiter) operation(name string) *bucket {
 	return m.operations[name]
 }
 
+// queue returns the queue of a class and operation. A call has its turn while its send is in the channel; the sends that
+// wait are served in their order.
+func (m *limiter) queue(of turn) chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.turns[of] == nil {
+		m.turns[of] = make(chan struct{}, 1)
+	}
+	return m.turns[of]
+}
+
 // await waits until a call may be made. Its error is a [*ProviderError] of class [Busy].
 func (m *limiter) await(ctx context.Context, class Class, operation string) error {
-	longest := waits[class]
-	for began := time.Now(); ; {
+	busy := func(wait time.Duration, err error) error {
+		return &ProviderError{Class: Busy, Operation: operation, RetryAfter: wait, Err: err}
+	}
+	longest, began := waits[class], time.Now()
+	if longest > 0 {
+		queue := m.queue(turn{class, operation})
+		select {
+		case queue <- struct{}{}:
+			defer func() { <-queue }()
+		case <-time.After(longest):
+			return busy(pollWait, errNoToken)
+		case <-ctx.Done():
+			return busy(pollWait, ctx.Err())
+		}
+	}
+	for {
 		wait := m.take(class, operation, time.Now())
 		if wait == 0 {
 			return nil
 		}
 		if time.Since(began)+wait > longest {
-			return &ProviderError{Class: Busy, Operation: operation, RetryAfter: max(wait, pollWait), Err: errNoToken}
+			return busy(max(wait, pollWait), errNoToken)
 		}
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
-			return &ProviderError{Class: Busy, Operation: operation, RetryAfter: wait, Err: ctx.Err()}
+			return busy(wait, ctx.Err())
 		}
 	}
 }

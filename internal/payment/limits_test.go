@@ -98,6 +98,32 @@ func TestPriorities(t *testing.T) {
 	})
 }
 
+// TestTurns has more customers open checkouts, one after the other, than the limit lets through at once. Each of them must
+// get its turn within the time for which a create waits: there are few enough.
+func TestTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		m.delay = 800 * time.Millisecond
+		calls := newCalls(m, payment.Limits{Rate: 100, OperationRate: 25})
+		l := &load{stop: make(chan struct{})}
+		var refused atomic.Int64
+		l.add(payment.ClassCreate, 40, func() error {
+			_, err := calls.Create(t.Context(), payment.Checkout{Key: "first"})
+			if err != nil {
+				refused.Add(1)
+			}
+			return err
+		})
+		const seconds = 60
+		pass(seconds * time.Second)
+		close(l.stop)
+		l.done.Wait()
+		if n := l.of(payment.ClassCreate); refused.Load() > 0 || n < 24*seconds {
+			t.Errorf("%d creates in %d s, and %d refused; want 25 a second, and none", n, seconds, refused.Load())
+		}
+	})
+}
+
 // TestTwoThousandClosings expires 2,000 sessions with one deadline at 25 calls a second, with the slots of one worker and
 // a provider that takes 0.8 s a call. It takes less than the grace of 2 minutes.
 func TestTwoThousandClosings(t *testing.T) {
