@@ -2,8 +2,10 @@ package payment
 
 import (
 	"context"
+	"sync"
 
 	"github.com/stripe/stripe-go/v85"
+	"golang.org/x/sync/errgroup"
 )
 
 // Account implements [Identity].
@@ -39,9 +41,12 @@ func (p *Stripe) Endpoints(ctx context.Context) (all []Endpoint, err error) {
 const nothing = "does_not_exist"
 
 // Permissions implements [Identity]. Stripe looks at the permissions of a key before it looks for the object of a call, so
-// calls about an object that does not exist tell whether the key may make them.
+// calls about an object that does not exist tell whether the key may make them. It makes them at the same time: one after the
+// other, those of a slow provider would not fit into the time for one call.
 func (p *Stripe) Permissions(ctx context.Context) (map[string]error, error) {
 	one := stripe.ListParams{Limit: stripe.Int64(1), Single: true}
+	var mu sync.Mutex
+	var calls errgroup.Group
 	denied := map[string]error{}
 	for operation, try := range map[string]func() error{
 		opRetrieve: func() error {
@@ -69,14 +74,22 @@ func (p *Stripe) Permissions(ctx context.Context) (map[string]error, error) {
 			return nil
 		},
 	} {
-		switch err := classify(operation, try()); {
-		case isClass(err, Denied):
+		calls.Go(func() error {
+			err := classify(operation, try())
+			if isClass(err, NoAnswer, Busy) {
+				return err
+			}
+			if !isClass(err, Denied) { // the provider has looked for the object
+				err = nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
 			denied[operation] = err
-		case isClass(err, NoAnswer, Busy):
-			return nil, err
-		default: // the provider has looked for the object
-			denied[operation] = nil
-		}
+			return nil
+		})
+	}
+	if err := calls.Wait(); err != nil {
+		return nil, err
 	}
 	return denied, nil
 }

@@ -2,6 +2,7 @@ package payment_test
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"go/parser"
@@ -10,6 +11,7 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -51,6 +53,36 @@ func newAnswers(t *testing.T, status int, header http.Header, body string) *paym
 	client := payment.NewStripe(payment.StripeConfig{URL: server.URL, Key: apiKey})
 	t.Cleanup(client.Close)
 	return client
+}
+
+// TestPermissionsOfASlowProvider has a provider answer none of the calls that ask for the permissions before it has all of
+// them: together they must take no longer than one call.
+func TestPermissionsOfASlowProvider(t *testing.T) {
+	const calls = 5
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	var all sync.WaitGroup
+	all.Add(calls)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		all.Done()
+		came := make(chan struct{})
+		go func() {
+			all.Wait()
+			close(came)
+		}()
+		select {
+		case <-came:
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = w.Write([]byte(`{"error":{"type":"invalid_request_error","code":"resource_missing","message":"no"}}`))
+		case <-ctx.Done():
+		}
+	}))
+	defer server.Close()
+	client := payment.NewStripe(payment.StripeConfig{URL: server.URL, Key: apiKey})
+	defer client.Close()
+	if operations, err := client.Permissions(ctx); err != nil || len(operations) != calls {
+		t.Errorf("the permissions are %v, %v; want those of %d operations", operations, err, calls)
+	}
 }
 
 // callAll makes each call once, and returns the errors by operation.
