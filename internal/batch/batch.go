@@ -148,7 +148,7 @@ func (q *Queue[T, K]) Do(ctx context.Context, item T) error {
 }
 
 // Admit admits an item. It returns [ErrOverloaded] while Do would reject the item, or too many items are under way. It
-// costs little: call it before anything else is done for an item, and call done at the end.
+// costs little: call it when the item has been received, before anything else is done for it, and call done at the end.
 func (q *Queue[T, K]) Admit() (done func(), err error) {
 	switch {
 	case q.underWay.Add(1) > q.cfg.MaxUnderWay:

@@ -11,12 +11,13 @@ type lockWaits struct {
 	mu         sync.Mutex
 	splitUntil time.Time            // the time until which rows are split by the locks of their shared rows before each statement
 	skipUntil  map[string]time.Time // the times until which no statement waits for the lock of a shared row, by its key
+	postponed  map[string]int       // the attempts that skip has not returned yet, by the key of the shared row
 }
 
 const (
 	// skipFor is the time for which statements do not wait for the lock of a shared row again. With a longer time the rows
 	// that need the shared row wait longer after its lock is released. With a shorter time the other rows wait for it more
-	// often.
+	// often, and more lines about it are logged.
 	skipFor = 5 * time.Second
 	// splitFor is the time for which rows are split by the locks of their shared rows before each statement. With a longer
 	// time more statements are run to split rows that no lock concerns. With a shorter one, a statement on rows that are not
@@ -48,25 +49,30 @@ func (w *lockWaits) startSplitting() {
 	w.splitUntil = time.Now().Add(splitFor)
 }
 
-// skip notes that a statement did not get the lock of the shared row with this key in time.
-func (w *lockWaits) skip(key string) {
+// skip notes that a statement on some rows did not get the lock of the shared row with this key in time. It returns the
+// number of attempts to time out a row that were postponed because of this lock since the last call, and for those rows.
+func (w *lockWaits) skip(key string, rows int) (postponed int) {
 	w.startSplitting()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.skipUntil == nil {
-		w.skipUntil = make(map[string]time.Time)
+		w.skipUntil, w.postponed = make(map[string]time.Time), make(map[string]int)
 	}
 	w.skipUntil[key] = time.Now().Add(skipFor)
+	postponed = w.postponed[key] + rows
+	delete(w.postponed, key)
+	return postponed
 }
 
-// limit returns the time for which a statement should wait for the lock of a shared row that another session has locked. It
-// reports in skipped whether no statement should wait for this lock now.
-func (w *lockWaits) limit(key string) (wait time.Duration, skipped bool) {
+// limit returns the time for which a statement on some rows should wait for the lock of a shared row that another session
+// has locked. It reports in skipped whether no statement should wait for this lock now: then the rows are postponed.
+func (w *lockWaits) limit(key string, rows int) (wait time.Duration, skipped bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
 	maps.DeleteFunc(w.skipUntil, func(_ string, until time.Time) bool { return now.After(until) })
 	if _, skipped = w.skipUntil[key]; skipped {
+		w.postponed[key] += rows
 		return 0, true
 	}
 	if len(w.skipUntil) >= manySkipped {

@@ -160,13 +160,15 @@ func (t *Table) timeOutSplit(ctx context.Context, ids []string, actor Actor, loc
 // timeOutLocked times out the rows that need a shared row that another session has locked. The statement waits a little
 // for the lock, because most sessions keep a lock for milliseconds.
 func (t *Table) timeOutLocked(ctx context.Context, key string, ids []string, actor Actor) ([]Verdict, error) {
-	wait, skipped := t.waits.limit(key)
+	wait, skipped := t.waits.limit(key, len(ids))
 	if skipped {
 		return blocked(ids), nil
 	}
 	verdicts, err := t.timeOutRows(ctx, ids, actor, wait)
 	if postgres.LockTimedOut(err) {
-		t.waits.skip(key)
+		// The tasks come back one by one. A line for each would be thousands in a minute.
+		t.log.WarnContext(ctx, "rows that may be due wait for a shared row that another session has locked",
+			"shared_row", key, "postponed", t.waits.skip(key, len(ids)))
 		return blocked(ids), nil
 	}
 	return verdicts, err

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -253,6 +255,42 @@ func TestLockedSharedRows(t *testing.T) {
 		call("no longer split", 0)
 		if rows.splits != splits {
 			t.Error("the rows were split although no statement has lately failed to get a lock")
+		}
+	})
+}
+
+// TestLogOfALockedSharedRow has a session lock the shared row of 800 due rows for a minute, while their tasks come back
+// again and again. The log has a line for each time that a statement waited for the lock, and the lines count each attempt.
+func TestLogOfALockedSharedRow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rows := &fakeRows{states: map[string]RowState{}, shared: map[string]string{}, locked: map[string]bool{"book": true}}
+		var ids []string
+		for i := range 800 {
+			ids = append(ids, strconv.Itoa(i))
+			rows.states[ids[i]], rows.shared[ids[i]] = TimedOut, "book"
+		}
+		var log bytes.Buffer
+		table := rows.table()
+		table.log = slog.New(slog.NewTextHandler(&log, nil))
+		for began := time.Now(); time.Since(began) < time.Minute; <-time.After(time.Second) {
+			for batch := range slices.Chunk(ids, 10) {
+				if _, err := table.Handle(t.Context(), tasksOf(batch...)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		<-time.After(skipFor)
+		if _, err := table.Handle(t.Context(), tasksOf("0")); err != nil {
+			t.Fatal(err)
+		}
+		lines, logged := 0, 0
+		for _, found := range regexp.MustCompile(`shared_row=book postponed=(\d+)\n`).FindAllStringSubmatch(log.String(), -1) {
+			n, _ := strconv.Atoi(found[1])
+			lines, logged = lines+1, logged+n
+		}
+		if most := int(time.Minute/skipFor) + 1; lines > most || lines != strings.Count(log.String(), "\n") || logged != len(rows.observed) {
+			t.Errorf("%d lines count %d of %d attempts, want at most %d lines that count each attempt:\n%.2000s",
+				lines, logged, len(rows.observed), most, log.String())
 		}
 	})
 }

@@ -45,25 +45,19 @@ var outcomes = map[deadline.RowState]string{
 
 // observe counts and logs the verdicts on orders, and notifies the customers of the orders that were cancelled.
 func (s *Service) observe(ctx context.Context, verdicts []deadline.Verdict, actor deadline.Actor) {
-	cancelled, blocked := 0, 0
+	cancelled := 0
 	for _, v := range verdicts {
 		s.metrics.outcomes.WithLabelValues(outcomes[v.State]).Inc()
-		switch v.State {
-		case deadline.TimedOut:
-			cancelled++
-			s.metrics.cancelled.WithLabelValues(v.Reason).Inc()
-			if v.Reason == string(ByTimeout) {
-				s.metrics.lateness.WithLabelValues(string(actor)).Observe(v.Late.Seconds())
-			}
-			s.Notify(v.Owner, v.ID)
-			s.log.DebugContext(ctx, "unpaid order cancelled", "order_id", v.ID, "reason", v.Reason, "late", v.Late, "actor", actor)
-		case deadline.Blocked:
-			blocked++
+		if v.State != deadline.TimedOut {
+			continue
 		}
-	}
-	if blocked > 0 {
-		s.log.WarnContext(ctx, "orders that may be due wait for a product that another session has locked",
-			"orders", blocked)
+		cancelled++
+		s.metrics.cancelled.WithLabelValues(v.Reason).Inc()
+		if v.Reason == string(ByTimeout) {
+			s.metrics.lateness.WithLabelValues(string(actor)).Observe(v.Late.Seconds())
+		}
+		s.Notify(v.Owner, v.ID)
+		s.log.DebugContext(ctx, "unpaid order cancelled", "order_id", v.ID, "reason", v.Reason, "late", v.Late, "actor", actor)
 	}
 	if cancelled > 0 {
 		s.log.InfoContext(ctx, "unpaid orders cancelled", "orders", cancelled, "actor", actor)

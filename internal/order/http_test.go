@@ -435,6 +435,39 @@ func TestBodyReadTimeout(t *testing.T) {
 	}
 }
 
+// TestClientsWithoutBodies has a client send the headers of more placements than may be under way, and no bodies. Another
+// customer's placements succeed.
+func TestClientsWithoutBodies(t *testing.T) {
+	t.Parallel()
+	s := newHTTPShop(t)
+	server := httptest.NewServer(s.handler)
+	defer server.Close()
+	product, token := s.Product(t, 10), s.token(t, s.Customer(t))
+	var clients sync.WaitGroup
+	for range 1100 {
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		clients.Go(func() {
+			fmt.Fprintf(conn, "POST /api/orders HTTP/1.1\r\nHost: shop\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
+				"Expect: 100-continue\r\nContent-Length: 90\r\n\r\n", token)
+			// The server asks for the body when something begins to read it.
+			if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.Contains(line, "100 Continue") {
+				t.Errorf("the headers are answered with %q, %v; want 100 Continue", line, err)
+			}
+		})
+	}
+	clients.Wait()
+	for range 10 {
+		a := s.send(t, "POST", "/api/orders", orderBody(product, 1), "Authorization: Bearer "+s.token(t, s.Customer(t)))
+		if a.status != http.StatusCreated {
+			t.Errorf("an order of another customer is answered with %d %s, want 201", a.status, a.body)
+		}
+	}
+}
+
 // sendPartialBody sends a request that announces a body of 100 bytes and sends only a part, and returns the answer.
 func (s *httpShop) sendPartialBody(t *testing.T, addr, path, header string) answer {
 	t.Helper()

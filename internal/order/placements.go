@@ -56,7 +56,8 @@ func (s *Service) newPlacements() *batch.Queue[*placing, uuid.UUID] {
 }
 
 // Admit admits a placement. It returns [rest.Overloaded] while earlier placements wait too long for their batches, or too
-// many are under way. It costs little: call it before anything else is done for a placement, and call done at its end.
+// many are under way. It costs little: call it when the placement has been read, before anything else is done for it, and
+// call done at its end.
 func (s *Service) Admit() (done func(), err error) {
 	done, err = s.placements.Admit()
 	if err != nil {

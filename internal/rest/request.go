@@ -2,6 +2,7 @@ package rest
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -73,6 +74,18 @@ func ReadObject(c *gin.Context) (Object, error) {
 	}
 	return fields, nil
 }
+
+// ReadBody reads the body of a request into memory, up to the limit of [ReadObject]. Whoever reads the body afterwards does
+// not wait for the client. They get the same bytes, and the same error after them.
+func ReadBody(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), failingReader{cmp.Or(err, io.EOF)}))
+}
+
+// failingReader returns an error from each Read.
+type failingReader struct{ err error }
+
+func (r failingReader) Read([]byte) (int, error) { return 0, r.err }
 
 // RequireEmptyBody accepts a request without a body, or with the body {}. It rejects any other body, because the
 // service would ignore its content.

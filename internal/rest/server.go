@@ -13,17 +13,20 @@ import (
 // shutdownGrace is the time that a shutdown leaves to the requests that are under way.
 const shutdownGrace = 10 * time.Second
 
+// readTimeout is the time for the headers and the body of a request. With a longer one, clients that send only a part of
+// their requests keep more connections. With a shorter one, clients behind slow networks get the status 408.
+const readTimeout = 5 * time.Second
+
 // Serve answers requests until ctx ends. Then it waits at most 10 s for the requests that are under way. A handler
 // must answer within 15 s. [Deadline] sets a shorter limit, so that the handler has time left to answer with an error.
 func Serve(ctx context.Context, ln net.Listener, handler http.Handler, log *slog.Logger) error {
 	server := &http.Server{
-		Handler:           handler,
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       10 * time.Second,
-		WriteTimeout:      15 * time.Second,
-		IdleTimeout:       time.Minute,
-		MaxHeaderBytes:    16 << 10,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug), // mostly about closed connections
+		Handler:        handler,
+		ReadTimeout:    readTimeout,
+		WriteTimeout:   15 * time.Second,
+		IdleTimeout:    time.Minute,
+		MaxHeaderBytes: 16 << 10,
+		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug), // mostly about closed connections
 	}
 	stopped := make(chan error, 1)
 	stop := context.AfterFunc(ctx, func() {
