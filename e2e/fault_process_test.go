@@ -32,7 +32,8 @@ func TestProcessFaults(t *testing.T) {
 			resume()
 			d.replace(apis...)
 		}},
-		{name: "worker killed with leases", bound: redelivered, inject: func(d *deployment) {
+		// The tasks come back within 3 s. They were due up to a second before, while the workers waited for the lock.
+		{name: "worker killed with leases", bound: bound{late: 4 * time.Second, answer: 3 * time.Second, rejected: true}, inject: func(d *deployment) {
 			release := d.blockWorkers()
 			workers := d.running("worker")
 			d.suspendWithLeases(workers)
@@ -51,7 +52,7 @@ func TestProcessFaults(t *testing.T) {
 			resume := d.suspendWithLeases(slow)
 			release()
 			d.start("worker")
-			d.sleep(11 * time.Second) // a lease lasts 10 s
+			d.sleep(4 * time.Second) // a lease ends 2.5 s after its last renewal
 			resume()
 			eventually(d.t, "a worker reports that its leases expired", func() bool {
 				return strings.Contains(slow[0].text()+slow[1].text(), "leases ended before the outcomes of their tasks were written")

@@ -46,7 +46,7 @@ func (a score) compare(b score) int {
 	return cmp.Or(cmp.Compare(a.hour, b.hour), cmp.Compare(a.step, b.step))
 }
 
-// claimed is a batch of a worker that holds its leases, or has lost them and does not know it.
+// claimed is a batch with one of its tokens. Its worker has the leases, or has lost them and does not know it.
 type claimed struct {
 	batch Batch
 	ends  score
@@ -155,6 +155,27 @@ func (m *machine) drawClaimed(r *rapid.T) (c *claimed, id string, leased bool) {
 	c = rapid.SampledFrom(m.claims).Draw(r, "claim")
 	id = rapid.SampledFrom(c.batch.Tasks).Draw(r, "task").ID
 	return c, id, m.model.lease[id] == c
+}
+
+// Renew renews the leases of a claim. The old token then counts as another claim, which has lost its leases.
+func (m *machine) Renew(r *rapid.T) {
+	c, _, _ := m.drawClaimed(r)
+	hours := rapid.IntRange(1, 3).Draw(r, "hours")
+	renewed := &claimed{batch: c.batch, ends: m.model.in(hours)}
+	ok, err := m.q.Renew(m.ctx, &renewed.batch, time.Duration(hours)*time.Hour)
+	m.must(r, err)
+	leased := false
+	for id, l := range m.model.lease {
+		if l == c {
+			m.model.lease[id], leased = renewed, true
+		}
+	}
+	if ok != leased {
+		r.Fatalf("Renew = %v, want %v", ok, leased)
+	}
+	if ok {
+		m.claims = append(m.claims, renewed)
+	}
 }
 
 func (m *machine) Ack(r *rapid.T) {

@@ -110,7 +110,7 @@ func (q *Queue) schedule(ctx context.Context, msgs []Message) error {
 	return err
 }
 
-// Batch is the result of one claim: tasks of one shard under one lease.
+// Batch is the result of one claim: tasks of one shard under leases that end at the same time.
 type Batch struct {
 	Tasks []Task
 	// Next is the time until the shard's next task is due or its next lease ends; the lease of this claim counts too.
@@ -119,6 +119,7 @@ type Batch struct {
 
 	shard int
 	token string
+	ends  time.Time // the leases end later, if the clock of Redis is not changed
 }
 
 // Claim leases up to limit due tasks of a shard to the caller, for the given time. Shards are numbered from 0. Claim
@@ -126,6 +127,7 @@ type Batch struct {
 // unless the caller acknowledges, retries or buries the task before.
 func (q *Queue) Claim(ctx context.Context, shard, limit int, lease time.Duration) (Batch, error) {
 	s := q.shards[shard]
+	ends := time.Now().Add(lease)
 	reply, err := scripts.claim.Run(ctx, q.rdb, []string{s.due, s.leased, s.attempts},
 		min(limit, maxIDs), micros(min(lease, maxLease))).Slice()
 	if err != nil {
@@ -135,8 +137,31 @@ func (q *Queue) Claim(ctx context.Context, shard, limit int, lease time.Duration
 	if err != nil {
 		return Batch{}, fmt.Errorf("claim %s shard %d: %w", q.kind, shard, err)
 	}
-	b.shard = shard
+	b.shard, b.ends = shard, ends
 	return b, nil
+}
+
+// Renew makes the leases of a batch end after the given time from now, and gives b their new token. It reports whether the
+// batch still had leases. It does not change a task that is due again, or leased to another worker.
+//
+// After an error the leases may have the new token, which b does not have. Then they cannot be renewed, acknowledged,
+// retried or buried, and the tasks are delivered again when the leases end.
+func (q *Queue) Renew(ctx context.Context, b *Batch, lease time.Duration) (bool, error) {
+	args := make([]any, 0, 2+len(b.Tasks))
+	args = append(args, b.token, micros(min(lease, maxLease)))
+	for _, task := range b.Tasks {
+		args = append(args, task.ID)
+	}
+	ends := time.Now().Add(lease)
+	token, err := scripts.renew.Run(ctx, q.rdb, []string{q.shards[b.shard].leased}, args...).Text()
+	if err != nil {
+		return false, fmt.Errorf("renew %s shard %d: %w", q.kind, b.shard, err)
+	}
+	if token == "" {
+		return false, nil
+	}
+	b.token, b.ends = token, ends
+	return true, nil
 }
 
 // batchOf reads the reply to a claim.

@@ -2,6 +2,7 @@ package delay
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -124,6 +125,19 @@ func TestQueueStates(t *testing.T) {
 			return got + b.Next.Round(long).String(), err
 		}
 	}
+	renew := func(ids ...string) func(context.Context, *Queue, Batch) (any, error) {
+		return func(ctx context.Context, q *Queue, mine Batch) (any, error) {
+			for _, id := range ids {
+				mine.Tasks = append(mine.Tasks, Task{ID: id})
+			}
+			old := mine
+			ok, err := q.Renew(ctx, &mine, 2*long)
+			if err != nil || ok == (mine.token == old.token) {
+				return nil, fmt.Errorf("renewed: %v, the token %s was replaced by %s: %w", ok, old.token, mine.token, err)
+			}
+			return ok, nil
+		}
+	}
 	ack := func(ids ...string) func(context.Context, *Queue, Batch) (any, error) {
 		return func(ctx context.Context, q *Queue, mine Batch) (any, error) { return q.Ack(ctx, mine, ids...) }
 	}
@@ -228,6 +242,25 @@ func TestQueueStates(t *testing.T) {
 			do:     claim(10),
 			gives:  "a0 2h0m0s",
 			after:  state{leased: sets{"a": fresh(lease)}},
+		},
+
+		"renew: the leases end later": {
+			before: state{leased: sets{"a": mine, "b": mine, "c": mine}, due: sets{"a": seeded(long)}},
+			do:     renew("a", "b"),
+			gives:  true,
+			after:  state{leased: sets{"a": fresh(2 * long), "b": fresh(2 * long), "c": mine}, due: sets{"a": seeded(long)}},
+		},
+		"renew: another worker's lease is not changed": {
+			before: state{leased: sets{"a": seeded(lease + time.Microsecond), "b": mine}, due: sets{"c": seeded(-long)}},
+			do:     renew("a", "b", "c"),
+			gives:  true,
+			after:  state{leased: sets{"a": seeded(lease + time.Microsecond), "b": fresh(2 * long)}, due: sets{"c": seeded(-long)}},
+		},
+		"renew: too late": {
+			before: state{leased: sets{"a": seeded(lease + time.Microsecond)}, due: sets{"b": seeded(-long)}},
+			do:     renew("a", "b"),
+			gives:  false,
+			after:  state{leased: sets{"a": seeded(lease + time.Microsecond)}, due: sets{"b": seeded(-long)}},
 		},
 
 		"ack: removes the task": {

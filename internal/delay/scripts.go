@@ -14,9 +14,9 @@ import (
 var luaFiles embed.FS
 
 var scripts = struct {
-	schedule, claim, ack, retry, bury, redrive, locate, depth, dueWithin, lastDue, repairKeys *redis.Script
+	schedule, claim, renew, ack, retry, bury, redrive, locate, depth, dueWithin, lastDue, repairKeys *redis.Script
 }{
-	load("schedule"), load("claim"), load("ack"), load("retry"), load("bury"), load("redrive"),
+	load("schedule"), load("claim"), load("renew"), load("ack"), load("retry"), load("bury"), load("redrive"),
 	load("locate"), load("depth"), load("due_within"), load("last_due"), load("repair_keys"),
 }
 

@@ -23,16 +23,20 @@ import (
 // error only if a task can be the cause. If the cause is outside the tasks, for instance a database that does not
 // answer, return [RetryIn] for every task.
 //
-// The context ends before the lease does. All tasks that have no outcome then fail, because any of them may have taken
-// the time. If the worker must stop, the context ends at the latest when the drain time has passed. Then the tasks that
-// have no outcome are due again at once, and their attempts do not count as failed.
+// The context ends after the timeout. All tasks that have no outcome then fail, because any of them may have taken the
+// time. If the worker must stop, the context ends at the latest when the drain time has passed. Then the tasks that have no
+// outcome are due again at once, and their attempts do not count as failed.
+//
+// The worker renews the leases of the batch while the handler works. The context also ends if it cannot, because Redis does
+// not answer, or because the leases ended while the process was suspended. Then another worker gets the tasks.
 type Handler func(ctx context.Context, tasks []Task) ([]Outcome, error)
 
 // WorkerConfig configures a worker. Zero fields get the defaults.
 type WorkerConfig struct {
 	Loops       int           // the number of claim loops for each shard. Default 2
 	Batch       int           // the largest number of tasks in one claim, at most 1,000. Default 500
-	Lease       time.Duration // the lease of a batch, at most a day. Default 10 s. The tasks of a killed worker wait for its end
+	Timeout     time.Duration // the time that the handler has for a batch. Default 8 s
+	Lease       time.Duration // the time between the last renewal of a lease and its end, at most a day. Default 2.5 s. The tasks of a killed worker wait for its end
 	MaxIdle     time.Duration // the longest sleep, and so the longest delay after a lost wake-up. Default 30 s
 	Drain       time.Duration // the time that the handler has left when the worker must stop. Default 3 s
 	MaxAttempts int           // the number of failed attempts that makes a task a dead letter. Default 10
@@ -43,7 +47,8 @@ type WorkerConfig struct {
 func (c WorkerConfig) withDefaults() WorkerConfig {
 	c.Loops = cmp.Or(c.Loops, 2)
 	c.Batch = min(cmp.Or(c.Batch, 500), maxIDs)
-	c.Lease = min(cmp.Or(c.Lease, 10*time.Second), maxLease)
+	c.Timeout = cmp.Or(c.Timeout, 8*time.Second)
+	c.Lease = min(cmp.Or(c.Lease, 2500*time.Millisecond), maxLease)
 	c.MaxIdle = cmp.Or(c.MaxIdle, 30*time.Second)
 	c.Drain = cmp.Or(c.Drain, 3*time.Second)
 	c.MaxAttempts = cmp.Or(c.MaxAttempts, 10)
@@ -212,20 +217,54 @@ func (w *Worker) handle(ctx context.Context, batch Batch) error {
 		return nil
 	}
 	w.metrics.batch.Observe(float64(len(batch.Tasks)))
-	return w.writeOutcomes(ctx, batch, w.outcomesWithTimeout(ctx, batch.Tasks))
+	handling, lose := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer lose(nil)
+	handled, kept := make(chan struct{}), make(chan Batch)
+	go func() { kept <- w.keep(handling, batch, handled, lose) }()
+	outcomes := w.outcomesWithTimeout(ctx, handling, batch.Tasks)
+	close(handled)
+	// A renewal may be under way. Its token is the one that the outcomes need.
+	return w.writeOutcomes(ctx, <-kept, outcomes)
 }
 
-// outcomesWithTimeout gives the handler four fifths of the lease, so that the worker can write the outcomes before the
-// lease ends. When ctx ends, the handler has at most the drain time left.
-func (w *Worker) outcomesWithTimeout(ctx context.Context, tasks []Task) []Outcome {
-	handling, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.cfg.Lease*4/5)
+// errLost is the cause of the end of a handler's context whose batch has no leases any more.
+var errLost = errors.New("the leases of the batch have ended")
+
+// keep renews the leases of a batch until handled is closed. It returns the batch with their last token. If the leases have
+// ended, or end before another renewal, keep calls lose with errLost.
+//
+// A renewal may take a quarter of the lease, and three fit into a lease. So a short outage of Redis ends no lease, and a
+// handler that is faster than a quarter of the lease costs Redis nothing.
+func (w *Worker) keep(ctx context.Context, b Batch, handled <-chan struct{}, lose context.CancelCauseFunc) Batch {
+	pause := w.cfg.Lease / 4
+	ticker := time.NewTicker(pause)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-handled:
+			return b
+		case <-ticker.C:
+		}
+		renewing, cancel := context.WithTimeout(ctx, pause)
+		renewed, err := w.queue.Renew(renewing, &b, w.cfg.Lease)
+		cancel()
+		if err == nil && !renewed || err != nil && time.Until(b.ends) <= pause {
+			lose(errLost)
+			return b
+		}
+	}
+}
+
+// outcomesWithTimeout calls the handler, which has the timeout. When stop ends, it has at most the drain time left.
+func (w *Worker) outcomesWithTimeout(stop, ctx context.Context, tasks []Task) []Outcome {
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
 	defer cancel()
-	unregister := context.AfterFunc(ctx, func() { time.AfterFunc(w.cfg.Drain, cancel) })
+	unregister := context.AfterFunc(stop, func() { time.AfterFunc(w.cfg.Drain, cancel) })
 	defer unregister()
 
 	started := time.Now()
 	defer func() { w.metrics.handling.Observe(time.Since(started).Seconds()) }()
-	return w.outcomes(ctx, handling, tasks)
+	return w.outcomes(stop, ctx, tasks)
 }
 
 // outcomes calls the handler with tasks, and after an error with each half of them. The context stop ends when the
@@ -235,12 +274,12 @@ func (w *Worker) outcomes(stop, ctx context.Context, tasks []Task) []Outcome {
 	switch {
 	case err == nil:
 		return outcomes
-	case ctx.Err() != nil && stop.Err() != nil:
-		return sameForAll(tasks, RetryIn(0)) // the worker stops: the attempt does not count as failed
+	case ctx.Err() != nil && (stop.Err() != nil || errors.Is(context.Cause(ctx), errLost)):
+		return sameForAll(tasks, RetryIn(0)) // the cause is outside the tasks: the attempt does not count as failed
 	case ctx.Err() != nil:
 		// The handler took too long. Any of the tasks may be the cause. The jitter of the backoff puts them into
 		// different batches next time.
-		return sameForAll(tasks, Fail(fmt.Errorf("not handled within %v: %w", w.cfg.Lease*4/5, err)))
+		return sameForAll(tasks, Fail(fmt.Errorf("not handled within %v: %w", w.cfg.Timeout, err)))
 	case len(tasks) == 1:
 		return sameForAll(tasks, Fail(err))
 	}

@@ -283,7 +283,7 @@ func TestDrain(t *testing.T) {
 					return nil, err
 				}
 				return sameForAll(tasks, Done()), nil
-			}, WorkerConfig{Loops: 1, Lease: time.Hour, Drain: test.drain})
+			}, WorkerConfig{Loops: 1, Timeout: time.Hour, Lease: time.Hour, Drain: test.drain})
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() { ended <- w.Run(ctx) }()
@@ -331,7 +331,7 @@ func TestRedisGone(t *testing.T) {
 }
 
 // TestRedisOutOfMemory uses a Redis without free memory. It rejects new tasks. The tasks that it holds are delivered,
-// retried, buried and acknowledged, and their leases still expire.
+// retried, buried and acknowledged, and their leases are renewed and expire.
 func TestRedisOutOfMemory(t *testing.T) {
 	server := testenv.RedisServer(t)
 	q := newQueue(t, connect(t, server.URL()), 1)
@@ -350,6 +350,9 @@ func TestRedisOutOfMemory(t *testing.T) {
 	b, err := q.Claim(t.Context(), 0, 10, time.Hour)
 	if err != nil || len(b.Tasks) != 4 {
 		t.Fatalf("claimed %v, %v; want all four", b.Tasks, err)
+	}
+	if ok, err := q.Renew(t.Context(), &b, time.Hour); err != nil || !ok {
+		t.Errorf("Renew = %v, %v; want true", ok, err)
 	}
 	_, ackErr := q.Ack(t.Context(), b, "done", "expires")
 	_, retryErr := q.Retry(t.Context(), b, Requeue{ID: "again", In: time.Hour, Err: "broken"})
@@ -445,7 +448,7 @@ func TestLoopsTakeTurns(t *testing.T) {
 			mu.Unlock()
 			sleep(t.Context(), 10*time.Second)
 			return sameForAll(tasks, Done()), nil
-		}, WorkerConfig{Loops: loops, Lease: time.Minute, MaxIdle: time.Hour})
+		}, WorkerConfig{Loops: loops, Timeout: time.Minute, MaxIdle: time.Hour})
 		for i := range loops + 1 {
 			if err := q.Schedule(t.Context(), In(strconv.Itoa(i), time.Duration(i+1)*time.Second)); err != nil {
 				t.Fatal(err)
@@ -460,6 +463,111 @@ func TestLoopsTakeTurns(t *testing.T) {
 			t.Errorf("delivered after %v, want %v: the last one when the first loop is free", delivered, want)
 		}
 	})
+}
+
+// TestLeasesOfABusyWorker has a handler work for longer than a lease beside an idle worker. The worker renews the lease, so
+// that its task is delivered once. A handler that works for less than a quarter of the lease costs no renewal.
+func TestLeasesOfABusyWorker(t *testing.T) {
+	simulate(t, func(t *testing.T, q *Queue, server *miniredis.Miniredis) {
+		var ends []float64 // of the lease, each 100 ms
+		var deliveries atomic.Int64
+		handle := func(ctx context.Context, tasks []Task) ([]Outcome, error) {
+			deliveries.Add(1)
+			for range 70 {
+				end, err := server.ZScore(q.shards[0].leased, "a")
+				if err != nil {
+					return nil, err
+				}
+				ends = append(ends, end)
+				sleep(ctx, 100*time.Millisecond)
+			}
+			return sameForAll(tasks, Done()), ctx.Err()
+		}
+		busy, idle := newWorker(q, handle, WorkerConfig{}), newWorker(q, handle, WorkerConfig{})
+		defer start(t, busy)()
+		defer start(t, idle)()
+		scheduleNow(t, q, "a")
+		sleep(t.Context(), 20*time.Second)
+		if n := deliveries.Load(); n != 1 || depth(t, q) != (Depth{}) {
+			t.Errorf("the task was delivered %d times, and the queue holds %+v; want one delivery and no task", n, depth(t, q))
+		}
+		if lost := testutil.ToFloat64(busy.metrics.lost) + testutil.ToFloat64(idle.metrics.lost); lost != 0 {
+			t.Errorf("%v leases counted as lost, want 0", lost)
+		}
+		if ends[0] != ends[6] || len(slices.Compact(ends)) != 12 {
+			t.Errorf("the lease ended at %.0f; want a renewal each 625 ms", ends)
+		}
+	})
+}
+
+// broken makes commands of a client fail.
+type broken struct {
+	fails atomic.Pointer[func(redis.Cmder) bool]
+}
+
+func (b *broken) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (b *broken) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if fails := b.fails.Load(); fails != nil && (*fails)(cmd) {
+			cmd.SetErr(net.ErrClosed)
+			return net.ErrClosed
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (b *broken) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// TestLostLeases has commands of a worker fail from 100 ms after a renewal on, while its handler works. The context of the
+// handler ends, and another worker gets the task. The attempt does not count as failed.
+func TestLostLeases(t *testing.T) {
+	for name, test := range map[string]struct {
+		fails func(redis.Cmder) bool
+		after time.Duration
+	}{
+		"all commands, as of a killed worker": {func(redis.Cmder) bool { return true }, 2400 * time.Millisecond},
+		"renewals":                            {func(cmd redis.Cmder) bool { return cmd.Args()[1] == scripts.renew.Hash() }, 1775 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulate(t, func(t *testing.T, q *Queue, server *miniredis.Miniredis) {
+				var network broken
+				rdb := redis.NewUniversalClient(withLimits(&redis.UniversalOptions{
+					Dialer: func(context.Context, string, string) (net.Conn, error) { return server.Dial() },
+				}))
+				defer rdb.Close()
+				rdb.AddHook(&network)
+				scheduleNow(t, q, "a")
+				var ended, delivered time.Time
+				var attempts int
+				loser := newWorker(newQueue(t, rdb, 1), func(ctx context.Context, _ []Task) ([]Outcome, error) {
+					<-ctx.Done()
+					ended = time.Now()
+					return nil, ctx.Err()
+				}, WorkerConfig{})
+				var once errgroup.Group
+				once.Go(func() error {
+					_, err := loser.RunOnce(t.Context(), 0)
+					return err
+				})
+				sleep(t.Context(), 5100*time.Millisecond)
+				network.fails.Store(&test.fails)
+				began := time.Now()
+				defer start(t, newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) {
+					delivered, attempts = time.Now(), tasks[0].Attempts
+					return sameForAll(tasks, Done()), nil
+				}, WorkerConfig{}))()
+				sleep(t.Context(), 10*time.Second)
+				_ = once.Wait() // a worker whose commands fail cannot write the outcome
+				if after := delivered.Sub(began).Round(time.Millisecond); after != test.after || ended.After(delivered) || attempts != 0 {
+					t.Errorf("delivered again after %v with %d failed attempts, %v after the context ended; want %v, 0, and not before",
+						after, attempts, delivered.Sub(ended), test.after)
+				}
+			})
+		})
+	}
 }
 
 // TestLostWakeUp runs the loops of a worker without a subscription to wake-ups. It delivers a new task within MaxIdle,

@@ -73,9 +73,10 @@ func (o Options) webhookSecrets() (secrets []string) {
 	return secrets
 }
 
-// checkLease is the lease of package delay. After the worker that had claimed a task was killed, the check of the task
-// waits until the lease ends. So a check may be overdue for this time in addition to the bound of the invariants.
-const checkLease = 10 * time.Second
+// checkLease is the longest time for which a worker of package delay has a task: the timeout of its handler, 8 s, and the
+// lease of 2.5 s, for whose end the task waits after the worker was killed. So a check may be overdue for this time in
+// addition to the bound of the invariants.
+const checkLease = 10500 * time.Millisecond
 
 // Add adds payments of orders to a process, if the options have a key of the provider.
 func Add(p *app.Process, o Options, customers *rest.Tokens, orders *order.Service) {

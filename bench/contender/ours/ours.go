@@ -26,7 +26,7 @@ var Contenders = []contender.Info{{
 	Source:   "README.md",
 	Settings: "defaults",
 	Servers:  []contender.Server{contender.Redis},
-	Recovery: 15 * time.Second, // the lease, and some time
+	Recovery: 5 * time.Second, // the lease, and some time
 	Loads:    true,
 	New: func(_ context.Context, env contender.Env) (contender.Contender, error) {
 		return newShop(env)

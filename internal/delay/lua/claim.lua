@@ -4,8 +4,8 @@
 -- ZREM comes before ZADD because of a Redis without free memory: it rejects a script whose first write needs memory,
 -- but does not stop a script after its first write.
 --
--- The token of a claim is the time when its leases end. If a lease has ended, the next lease of the task ends later. So
--- a worker that has lost its lease does not have the token of the next lease.
+-- The token of a claim is the time when its leases end. If a lease has ended or was renewed, the next lease of the task
+-- ends later. So a worker that has lost its lease does not have the token of the next lease.
 --
 -- KEYS    1 due, 2 leased, 3 attempts
 -- ARGV    1 limit, both of the tasks to claim and of the ended leases to move, 2 time of the lease in µs
