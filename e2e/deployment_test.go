@@ -23,6 +23,7 @@ import (
 // needs describes the servers and processes that a test needs.
 type needs struct {
 	postgres    map[string]string // a PostgreSQL server of its own with these settings; nil: as testenv.Postgres
+	standby     bool              // a PostgreSQL server of its own, and a synchronous standby of it
 	redis       []string          // a redis-server of its own with these arguments; nil: as testenv.Redis
 	network     bool              // proxies in front of both servers
 	postgresEnv []string          // the environment of a PostgreSQL server of its own
@@ -52,6 +53,8 @@ type deployment struct {
 	party    party              // nil: none
 	redis    *devstack.Redis    // nil: shared, or the stand-in
 	postgres *devstack.Postgres // nil: shared
+	standby  *devstack.Postgres // nil without needs.standby
+	again    time.Duration      // from the last promotion of the standby until the service worked
 
 	toRedis, toPostgres *proxy // nil without needs.network
 
@@ -122,6 +125,15 @@ func deploy(t *testing.T, n needs) *deployment {
 
 func (d *deployment) postgresURL(n needs) string {
 	d.t.Helper()
+	if n.standby {
+		d.postgres, d.standby = testenv.PostgresPair(d.t, n.postgresEnv, n.postgres)
+		first, err := url.Parse(d.postgres.URL())
+		testenv.Must(d.t, err)
+		second, err := url.Parse(d.standby.URL())
+		testenv.Must(d.t, err)
+		first.Host += "," + second.Host
+		return first.String()
+	}
 	if n.postgres == nil && n.postgresEnv == nil {
 		return testenv.Postgres(d.t)
 	}
@@ -151,6 +163,9 @@ func proxied(t *testing.T, server string) (*proxy, string) {
 // connect opens the test's own connections.
 func (d *deployment) connect(database, redisURL string) {
 	var err error
+	if d.standby != nil {
+		database += "&target_session_attrs=read-write&connect_timeout=1"
+	}
 	d.db, err = sql.Open("pgx", database)
 	testenv.Must(d.t, err)
 	d.db.SetMaxIdleConns(-1) // no connection outlives its statement, so a restart of the server breaks none

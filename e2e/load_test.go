@@ -379,6 +379,7 @@ type figures struct {
 	held           time.Duration     // the longest time from a deadline to the cancellation, of the items that were held
 	party          []string          // the figures of the second party
 	slowParty      time.Duration     // the p99 of the time to respond to calls that need the second party
+	again          time.Duration     // from a failover until the service worked; 0: there was none
 	violations     int64             // the number of errors that check reported
 }
 
@@ -405,6 +406,9 @@ func (f figures) String() string {
 		f.rejected[rejectedOverloaded], batches,
 		f.slow.Round(time.Millisecond), f.slowest.Round(time.Millisecond),
 		f.timeouts, f.late, f.latest.Round(time.Millisecond), f.violations)
+	if f.again > 0 {
+		text += fmt.Sprintf("; the service worked %v after the failover", f.again.Round(time.Millisecond))
+	}
 	if f.party == nil {
 		return text
 	}
@@ -459,6 +463,7 @@ func (l *load) check() figures {
 			FROM (`+domain.items+`) AS items WHERE status = 'timed out' OR held AND status = 'cancelled'
 		) AS ended`).Scan(&latest, &f.timeouts, &f.late, &held)
 	testenv.Must(t, err)
+	f.again = l.d.again
 	f.latest, f.held = time.Duration(latest*float64(time.Second)), time.Duration(held*float64(time.Second))
 	f.violations = l.broken.Load()
 	return f
@@ -610,7 +615,8 @@ type bound struct {
 	// answer bounds the p99 of the time to respond. It does not bound the maximum, because a busy machine may suspend a
 	// thread for seconds.
 	answer   time.Duration
-	rejected bool // any number of requests may be rejected with 503, or get no response
+	rejected bool          // any number of requests may be rejected with 503, or get no response
+	again    time.Duration // the longest time from a failover until the service works; 0: there is none
 	// held is the longest time from the deadline of an item that was held to its cancellation; 0: late.
 	held time.Duration
 	// party bounds the p99 of the time to respond to calls that need the second party. They may be rejected with 503.
@@ -624,7 +630,7 @@ const mostOverloaded = 2
 
 // exceeded returns a message for each part of the bound, made slack times as wide, that the figures exceed.
 func (b bound) exceeded(f figures, slack int) (exceeded []string) {
-	for _, d := range []*time.Duration{&b.late, &b.answer, &b.held, &b.party} {
+	for _, d := range []*time.Duration{&b.late, &b.answer, &b.again, &b.held, &b.party} {
 		*d *= time.Duration(slack)
 	}
 	add := func(format string, args ...any) { exceeded = append(exceeded, fmt.Sprintf(format, args...)) }
@@ -639,6 +645,9 @@ func (b bound) exceeded(f figures, slack int) (exceeded []string) {
 	}
 	if most := cmp.Or(b.party, b.answer); f.slowParty > most {
 		add("one of 100 responses that need the second party took %v, the bound is %v", f.slowParty, most)
+	}
+	if f.again > b.again {
+		add("the service worked %v after the failover, the bound is %v", f.again, b.again)
 	}
 	if f.slow > b.answer {
 		add("one of 100 responses took %v, the bound is %v", f.slow, b.answer)

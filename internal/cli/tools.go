@@ -2,11 +2,9 @@ package cli
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"fmt"
 
-	_ "github.com/jackc/pgx/v5/stdlib"
 	"gorm.io/gorm"
 
 	"example.com/shop/internal/app"
@@ -55,9 +53,9 @@ func (c *Migrate) Run(ctx context.Context, program Program, finish func(context.
 // MigrateUp applies the migrations that a database lacks, and returns their names. It connects on its own, because the
 // sessions of package postgres end a statement after five seconds, and a migration may take longer.
 func MigrateUp(ctx context.Context, databaseURL string) ([]string, error) {
-	db, err := sql.Open("pgx", databaseURL)
+	db, err := postgres.Connect(databaseURL)
 	if err != nil {
-		return nil, fmt.Errorf("open database: %w", err)
+		return nil, err
 	}
 	defer db.Close()
 	return migrations.Up(ctx, db)

@@ -13,6 +13,7 @@ import (
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/migrations"
 )
 
 // The tests time out loans of books: when a loan is due, its book is free again.
@@ -75,7 +76,7 @@ var loanStatements = Statements{
 }
 
 func TestMain(m *testing.M) {
-	testenv.Main(m, func(ctx context.Context, db *sql.DB) ([]string, error) {
+	testenv.Main(m, migrations.Up, func(ctx context.Context, db *sql.DB) ([]string, error) {
 		_, err := db.ExecContext(ctx, schemaSQL)
 		return []string{"loans"}, err
 	})

@@ -6,10 +6,12 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"gorm.io/gorm"
 
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/keyset"
+	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/reconcile"
 )
 
@@ -61,14 +63,25 @@ func (r *Rows) Pending(
 	return page, next, nil
 }
 
-// Unknown returns those of the ids for which there is no row, pending or not.
+// Unknown returns those of the ids for which there is no row, pending or not. Their tasks are removed, so the transaction
+// also locks a row. A standby, which may lack new rows, rejects that, and so does a server that was made read-only. On a
+// primary whose synchronous standby was promoted the commit never ends.
 func (r *Rows) Unknown(ctx context.Context, ids []string) ([]string, error) {
-	rows, foreign := keyset.ParseIDs(ids)
-	var missing []string
-	if err := r.db.WithContext(ctx).Raw(r.unknown, rows).Scan(&missing).Error; err != nil {
+	rows, unknown := keyset.ParseIDs(ids)
+	var lookup pgx.Batch
+	lookup.Queue(`SELECT FROM reconcile_reports ORDER BY kind LIMIT 1 FOR NO KEY UPDATE`)
+	lookup.Queue(r.unknown, rows).Query(func(missing pgx.Rows) error {
+		var id uuid.UUID
+		_, err := pgx.ForEachRow(missing, []any{&id}, func() error {
+			unknown = append(unknown, id.String())
+			return nil
+		})
+		return err
+	})
+	if err := postgres.Pipeline(ctx, r.db, &lookup); err != nil {
 		return nil, fmt.Errorf("look for ids without a row: %w", err)
 	}
-	return append(foreign, missing...), nil
+	return unknown, nil
 }
 
 func microseconds(us int64) time.Duration { return time.Duration(us) * time.Microsecond }

@@ -108,12 +108,17 @@ func (p *Postgres) url(database string) string {
 func (p *Postgres) Stop() error { return p.process.stop(syscall.SIGQUIT) }
 
 func (p *Postgres) createDatabase(ctx context.Context) error {
-	db, err := sql.Open("pgx", p.url("postgres"))
+	return execAt(ctx, p.url("postgres"), "CREATE DATABASE "+databaseName)
+}
+
+// execAt executes a statement in a session of its own.
+func execAt(ctx context.Context, url, statement string) error {
+	db, err := sql.Open("pgx", url)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	_, err = db.ExecContext(ctx, "CREATE DATABASE "+databaseName)
+	_, err = db.ExecContext(ctx, statement)
 	return err
 }
 
@@ -133,7 +138,9 @@ func pingPostgres(ctx context.Context, url string) error {
 func postgresBin(ctx context.Context) (string, error) {
 	candidates := []string{}
 	if path, err := exec.LookPath("postgres"); err == nil {
-		candidates = append(candidates, filepath.Dir(path))
+		if path, err = filepath.EvalSymlinks(path); err == nil { // a directory of links may lack pg_basebackup
+			candidates = append(candidates, filepath.Dir(path))
+		}
 	}
 	if out, err := exec.CommandContext(ctx, "pg_config", "--bindir").Output(); err == nil {
 		candidates = append(candidates, strings.TrimSpace(string(out)))

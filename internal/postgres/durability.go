@@ -3,8 +3,6 @@ package postgres
 import (
 	"context"
 	"fmt"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // Durability holds the settings that decide whether acknowledged commits survive a crash of the server. The values are
@@ -19,15 +17,13 @@ type Durability struct {
 // Open sets, and so has pg_settings.reset_val. The server's configuration file does not help either: only superusers
 // can read it, and a database or a role may override it.
 func ReadDurability(ctx context.Context, databaseURL string) (Durability, error) {
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
-	defer cancel()
-	conn, err := pgx.Connect(ctx, databaseURL)
+	db, err := Connect(databaseURL)
 	if err != nil {
-		return Durability{}, fmt.Errorf("connect to read PostgreSQL's settings: %w", err) // pgx masks the password
+		return Durability{}, err
 	}
-	defer func() { _ = conn.Close(ctx) }()
+	defer db.Close()
 	var d Durability
-	err = conn.QueryRow(ctx, `
+	err = db.QueryRowContext(ctx, `
 		SELECT current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit')`).
 		Scan(&d.Fsync, &d.FullPageWrites, &d.SynchronousCommit)
 	if err != nil {

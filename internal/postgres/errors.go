@@ -14,9 +14,13 @@ import (
 
 // transient lists the classes (two characters) and codes of errors whose cause is outside the statement, so that the
 // same statement may succeed later: connection, transaction rollback, resources, operator intervention, system; lock
-// not available; read-only after a failover; missing schema, table or constraint, as while a backup is restored.
+// not available; transaction idle for too long; read-only after a failover; missing schema, table or constraint, as while a
+// backup is restored.
 // See https://www.postgresql.org/docs/current/errcodes-appendix.html.
-var transient = []string{"08", "40", "53", "57", "58", "55P03", "25006", "3F000", "42P01", "42704"}
+var transient = []string{"08", "40", "53", "57", "58", "55P03", "25P03", codeReadOnly, "3F000", "42P01", "42704"}
+
+// codeReadOnly is the code of the error of a change on a standby, or on a server that was made read-only.
+const codeReadOnly = "25006"
 
 // Unavailable reports whether the cause of an error is the database or the network, and not the statement, so that the
 // same statement may succeed later. The server cannot be reached, or is stopping, full, read-only or too slow, or it
@@ -33,7 +37,7 @@ func Unavailable(err error) bool {
 	}
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, driver.ErrBadConn) || pgconn.SafeToRetry(err)
+		errors.Is(err, driver.ErrBadConn) || errors.Is(err, errUnreplicated) || pgconn.SafeToRetry(err)
 }
 
 // Rejected reports whether PostgreSQL answered that the statement, or one of its values, is wrong. The same statement

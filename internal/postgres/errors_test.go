@@ -13,7 +13,7 @@ import (
 // TestUnavailable checks codes of errors of the server (true) and of the statement (false).
 func TestUnavailable(t *testing.T) {
 	for code, want := range map[string]bool{
-		"08006": true, "40P01": true, "53300": true, "57014": true, "57P01": true, "55P03": true, "25006": true, "58030": true,
+		"08006": true, "40P01": true, "53300": true, "57014": true, "57P01": true, "55P03": true, "25006": true, "25P03": true, "58030": true,
 		"42P01": true, "3F000": true, "42704": true, "23514": false, "22003": false, "42703": false, "XX000": false, "": false,
 	} {
 		if got := postgres.Unavailable(fmt.Errorf("cancel: %w", &pgconn.PgError{Code: code})); got != want {

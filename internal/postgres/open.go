@@ -4,20 +4,17 @@ package postgres
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
-	"github.com/jackc/pgx/v5/stdlib"
 	"gorm.io/driver/postgres"
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
 )
-
-// connectTimeout is the longest time for a new connection. With a longer one, callers wait longer for a server that is gone. A
-// shorter one would fail while a server is slow for a moment.
-const connectTimeout = 5 * time.Second
 
 // sessionSettings are the settings of every session of the pool, whatever the defaults of the server, database and role are.
 var sessionSettings = map[string]string{
@@ -61,31 +58,27 @@ var sessionSettings = map[string]string{
 }
 
 // Open connects to a database with at most conns connections. pg_stat_activity lists them under the name of the
-// application. The session settings are for short statements, not for migrations. An error names the address, but never
-// the password.
+// application. The session settings are for short statements, not for migrations. The URL may name several hosts: Open uses
+// the first one that accepts changes. An error names the addresses, but never the password.
 func Open(ctx context.Context, databaseURL, application string, conns int) (*gorm.DB, error) {
-	cfg, err := pgx.ParseConfig(databaseURL)
+	settings := maps.Clone(sessionSettings)
+	settings["application_name"] = application
+	hosts, err := newConnector(databaseURL, settings)
 	if err != nil {
-		return nil, fmt.Errorf("database URL: %w", err) // pgx masks the password
+		return nil, err
 	}
-	cfg.ConnectTimeout = connectTimeout
-	cfg.RuntimeParams["application_name"] = application
-	for name, value := range sessionSettings {
-		cfg.RuntimeParams[name] = value
-	}
-
-	db := stdlib.OpenDB(*cfg, stdlib.OptionAfterConnect(scanUTC), stdlib.OptionShouldPing(pingIdle))
+	db := sql.OpenDB(hosts)
 	db.SetMaxOpenConns(conns)
 	db.SetMaxIdleConns(conns)
 	db.SetConnMaxIdleTime(5 * time.Minute)
 	db.SetConnMaxLifetime(time.Hour) // so that connections move to a server that was added or replaced
 
-	ping, cancel := context.WithTimeout(ctx, connectTimeout)
-	defer cancel()
-	if err := db.PingContext(ping); err != nil {
+	session, err := db.Conn(ctx)
+	if err != nil {
 		db.Close()
-		return nil, fmt.Errorf("connect to PostgreSQL at %s:%d, database %s: %w", cfg.Host, cfg.Port, cfg.Database, err)
+		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
 	}
+	session.Close()
 	// gorm neither prepares statements nor begins transactions: pgx caches prepared statements, and each statement of the
 	// application is a transaction of its own.
 	gdb, err := gorm.Open(postgres.New(postgres.Config{Conn: db}), &gorm.Config{
@@ -99,22 +92,6 @@ func Open(ctx context.Context, databaseURL, application string, conns int) (*gor
 		return nil, fmt.Errorf("open gorm: %w", err)
 	}
 	return gdb, nil
-}
-
-// pingTimeout is the longest time for a ping, which usually takes a millisecond. With a longer one, a request waits longer when
-// its connection is dead. With a shorter one, the pool drops connections to a server that is slow for a moment.
-const pingTimeout = time.Second
-
-// pingIdle pings a connection that was idle, before a request uses it. A firewall may have dropped the connection
-// silently. A ping without a limit would then take all the time of the request. After a ping that fails, pgx has closed
-// the connection; pingIdle returns true, so that the pool pings again, gets an error at once, and drops the connection.
-func pingIdle(ctx context.Context, p stdlib.ShouldPingParams) bool {
-	if p.IdleDuration <= time.Second {
-		return false
-	}
-	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
-	defer cancel()
-	return p.Conn.PgConn().Ping(ctx) != nil
 }
 
 // scanUTC makes pgx return times in UTC instead of the machine's zone.

@@ -10,6 +10,11 @@ import (
 	"gorm.io/gorm"
 )
 
+// errUnreplicated means that a transaction is committed, but that PostgreSQL stopped waiting for its synchronous standby,
+// because somebody cancelled the statement. PostgreSQL reports a success with a warning. If the standby is promoted, the
+// transaction may be lost.
+var errUnreplicated = errors.New("the wait for the synchronous standby was cancelled: the commit may be lost in a failover")
+
 // Pipeline runs the statements of a batch in one round trip and in one transaction, in their sequence. Each statement
 // has its own snapshot. After an error of PostgreSQL none of them has taken effect. They may have after any other error: the
 // connection may have been lost while PostgreSQL committed, and an error of one of the functions of [pgx.QueuedQuery] does
@@ -27,7 +32,12 @@ func Pipeline(ctx context.Context, db *gorm.DB, batch *pgx.Batch) error {
 	// pgx puts statements without a BEGIN into one implicit transaction, which ends with the pipeline. See
 	// https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-PIPELINING.
 	err = session.Raw(func(driver any) error {
-		return driver.(*stdlib.Conn).Conn().SendBatch(ctx, batch).Close()
+		conn := driver.(*stdlib.Conn).Conn()
+		err := conn.SendBatch(ctx, batch).Close()
+		if err == nil && conn.PgConn().CustomData()[unreplicatedKey] != nil {
+			return errUnreplicated
+		}
+		return err
 	})
 	return errors.Join(err, session.Close())
 }

@@ -96,6 +96,24 @@ func PostgresServerEnv(t testing.TB, env []string, settings map[string]string) *
 	return server
 }
 
+// PostgresPair starts a server for one test, as [PostgresServerEnv] does, and a standby of it. A commit on the first waits for
+// the standby. Both servers stop when the test ends.
+func PostgresPair(t testing.TB, env []string, settings map[string]string) (primary, standby *devstack.Postgres) {
+	t.Helper()
+	primary = PostgresServerEnv(t, env, settings)
+	standby, err := primary.StartStandby(t.Context())
+	if err != nil {
+		t.Fatalf("start a standby: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := standby.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	Must(t, primary.AwaitStandby(t.Context()))
+	return primary, standby
+}
+
 // testSettings trade durability for speed: no test makes the machine lose power. The end-to-end tests run five sites at a
 // time, of up to eight processes with up to 20 connections each.
 var testSettings = map[string]string{

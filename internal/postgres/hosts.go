@@ -1,0 +1,172 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+// The longest time for a new connection to a host, unless the URL has a connect_timeout: to the only host of the URL, or to
+// each of several. With a longer time, callers wait longer for a server that is gone. A shorter one would fail while a server
+// is slow for a moment.
+const (
+	connectTimeout = 5 * time.Second
+	hostTimeout    = time.Second
+)
+
+// Connect returns a pool of connections to a database. Unlike those of [Open], the sessions have the settings of the server.
+func Connect(databaseURL string) (*sql.DB, error) {
+	c, err := newConnector(databaseURL, nil)
+	if err != nil {
+		return nil, err
+	}
+	return sql.OpenDB(c), nil
+}
+
+// connector connects to the first of the hosts of a URL that accepts changes, whatever its target_session_attrs are.
+//
+// A server may change its role while it has sessions. So a session has a generation, and the pool does not use it again once a
+// later generation has begun. One begins when a session of the present generation fails because of its server.
+type connector struct {
+	hosts      []driver.Connector
+	good       atomic.Int64 // the index of the host that accepted the last connection; it is tried first
+	generation atomic.Int64
+}
+
+// newConnector returns a connector whose sessions have settings besides those of the URL.
+func newConnector(databaseURL string, settings map[string]string) (*connector, error) {
+	cfg, err := pgx.ParseConfig(databaseURL)
+	if err != nil {
+		return nil, fmt.Errorf("database URL: %w", err) // pgx masks the password
+	}
+	for name, value := range settings {
+		cfg.RuntimeParams[name] = value
+	}
+	c := &connector{}
+	cfg.ValidateConnect = func(_ context.Context, session *pgconn.PgConn) error { return checkWritable(session) }
+	staysOpen := cfg.OnPgError
+	cfg.OnPgError = func(session *pgconn.PgConn, err *pgconn.PgError) bool {
+		if err.Code == codeReadOnly {
+			c.endGeneration(session)
+			return false // pgx closes the connection
+		}
+		return staysOpen(session, err)
+	}
+	cfg.OnNotice = func(session *pgconn.PgConn, notice *pgconn.Notice) {
+		if notice.Routine == "SyncRepWaitForLSN" { // the server translates the text of the warning
+			session.CustomData()[unreplicatedKey] = true
+		}
+	}
+	hosts := hostsOf(cfg)
+	if len(hosts) > 1 {
+		cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, hostTimeout)
+	}
+	cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, connectTimeout)
+	for _, host := range hosts {
+		one := cfg.Copy()
+		one.Host, one.Port, one.TLSConfig, one.Fallbacks = host[0].Host, host[0].Port, host[0].TLSConfig, host[1:]
+		c.hosts = append(c.hosts, stdlib.GetConnector(*one, stdlib.OptionAfterConnect(scanUTC),
+			stdlib.OptionShouldPing(c.pingIdle), stdlib.OptionResetSession(c.check)))
+	}
+	return c, nil
+}
+
+// hostsOf returns the configurations of each host. A host has two if the URL makes TLS optional.
+func hostsOf(cfg *pgx.ConnConfig) (hosts [][]*pgconn.FallbackConfig) {
+	last := &pgconn.FallbackConfig{Host: cfg.Host, Port: cfg.Port, TLSConfig: cfg.TLSConfig}
+	hosts = append(hosts, []*pgconn.FallbackConfig{last})
+	for _, f := range cfg.Fallbacks {
+		if f.Host == last.Host && f.Port == last.Port {
+			hosts[len(hosts)-1] = append(hosts[len(hosts)-1], f)
+		} else {
+			hosts = append(hosts, []*pgconn.FallbackConfig{f})
+		}
+		last = f
+	}
+	return hosts
+}
+
+// Connect makes a session.
+func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
+	generation, good := c.generation.Load(), int(c.good.Load())
+	var errs []error
+	for i := range c.hosts {
+		n := (good + i) % len(c.hosts)
+		session, err := c.hosts[n].Connect(ctx)
+		if err == nil {
+			session.(*stdlib.Conn).Conn().PgConn().CustomData()[generationKey] = generation
+			c.good.Store(int64(n))
+			return session, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
+// Driver returns the driver of the sessions.
+func (c *connector) Driver() driver.Driver { return c.hosts[0].Driver() }
+
+// Keys of the custom data of a session.
+const (
+	generationKey   = "generation"
+	unreplicatedKey = "unreplicated" // the wait of a commit for a standby was cancelled
+)
+
+// endGeneration begins a new generation, unless one has begun since the session was made.
+func (c *connector) endGeneration(session *pgconn.PgConn) {
+	if generation, ok := session.CustomData()[generationKey].(int64); ok {
+		c.generation.CompareAndSwap(generation, generation+1)
+	}
+}
+
+// check returns an error if the pool must not use a session again.
+func (c *connector) check(_ context.Context, conn *pgx.Conn) error {
+	session := conn.PgConn()
+	if checkWritable(session) != nil {
+		c.endGeneration(session)
+	}
+	data := session.CustomData()
+	if conn.IsClosed() || data[generationKey] != c.generation.Load() || data[unreplicatedKey] != nil {
+		return driver.ErrBadConn
+	}
+	return nil
+}
+
+// checkWritable returns an error if the server of a session is a standby, or was made read-only. The server reports both
+// after the next statement of a session, so this takes no round trip.
+func checkWritable(session *pgconn.PgConn) error {
+	for _, setting := range []string{"in_hot_standby", "default_transaction_read_only"} {
+		if session.ParameterStatus(setting) == "on" {
+			return fmt.Errorf("the server accepts no changes: its %s is on", setting)
+		}
+	}
+	return nil
+}
+
+// pingTimeout is the longest time for a ping, which usually takes a millisecond. With a longer one, a request waits longer when
+// its connection is dead. With a shorter one, the pool drops connections to a server that is slow for a moment.
+const pingTimeout = time.Second
+
+// pingIdle pings a connection that was idle, before a request uses it. A firewall may have dropped the connection silently, or
+// the server may hang. A ping without a limit would then take all the time of the request, and so would the pings of
+// further connections. pingIdle returns false, so that the pool does not ping again.
+func (c *connector) pingIdle(ctx context.Context, p stdlib.ShouldPingParams) bool {
+	if p.IdleDuration <= time.Second || c.check(ctx, p.Conn) != nil {
+		return false
+	}
+	ping, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	if p.Conn.PgConn().Ping(ping) != nil && ctx.Err() == nil {
+		c.endGeneration(p.Conn.PgConn())
+	}
+	return false
+}

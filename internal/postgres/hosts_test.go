@@ -1,0 +1,121 @@
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"net"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"gorm.io/gorm"
+
+	"example.com/shop/internal/devstack"
+	"example.com/shop/internal/postgres"
+	"example.com/shop/internal/testenv"
+)
+
+// TestFailover connects to a primary with a synchronous standby. The URL also names a server that hangs and one that is gone.
+// It cancels the wait of a commit for the standby, makes the primary read-only, and promotes the standby: no session of the
+// old primary is used again.
+func TestFailover(t *testing.T) {
+	t.Parallel()
+	primary, standby := testenv.PostgresPair(t, nil, nil)
+	hangs, gone := listen(t), listen(t)
+	gone.Close()
+	address := "postgres://devstack@" + strings.Join(
+		[]string{hangs.Addr().String(), gone.Addr().String(), hostOf(t, standby), hostOf(t, primary)}, ",") + "/devstack"
+	db, err := postgres.Open(t.Context(), address, "test", 4)
+	testenv.Must(t, err)
+	pool := pool(t, db)
+	testenv.Exec(t, pool, `CREATE TABLE numbers (n int)`)
+	checkSessions(t, pool, hostOf(t, primary))
+
+	checkCancelledWait(t, db, primary, standby)
+	checkSessions(t, pool, hostOf(t, primary)) // the pool pings a session before its second use, but not again within a second
+
+	testenv.Must(t, primary.SetReadOnly(t.Context()))
+	testenv.Eventually(t, "the primary rejects changes", func() bool {
+		err := insert(t, db)
+		if err != nil && !postgres.Unavailable(err) {
+			t.Fatalf("the error is %v, want one that Unavailable reports", err)
+		}
+		return err != nil
+	})
+	if session, err := pool.Conn(t.Context()); err == nil {
+		session.Close()
+		t.Error("the pool uses a session of the old primary again, or made one")
+	}
+	testenv.Must(t, standby.Promote(t.Context()))
+	began := time.Now()
+	testenv.Must(t, insert(t, db))
+	if took := time.Since(began); took > 3*time.Second { // a second for the server that hangs
+		t.Errorf("the first change after the promotion took %v, want at most 3 s", took)
+	}
+	checkSessions(t, pool, hostOf(t, standby))
+	if _, err := postgres.ReadDurability(t.Context(), address); err != nil {
+		t.Error(err)
+	}
+}
+
+// checkCancelledWait cancels the wait of a commit for a standby that is away. PostgreSQL reports a success with a warning,
+// and Pipeline an error that leaves open whether the change was committed.
+func checkCancelledWait(t *testing.T, db *gorm.DB, primary, standby *devstack.Postgres) {
+	t.Helper()
+	observer, err := sql.Open("pgx", primary.URL())
+	testenv.Must(t, err)
+	defer observer.Close()
+	testenv.Must(t, standby.Stop())
+	waits := make(chan error)
+	go func() { waits <- insert(t, db) }()
+	testenv.Eventually(t, "a commit waits for the standby", func() bool {
+		return testenv.Query[int](t, observer, `SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`) == 1
+	})
+	if err := <-waits; err == nil || !postgres.Unavailable(err) {
+		t.Errorf("the error is %v, want one that Unavailable reports", err)
+	}
+	testenv.Must(t, standby.Restart(t.Context()))
+	testenv.Must(t, insert(t, db))
+}
+
+// insert changes the database in a pipeline.
+func insert(t *testing.T, db *gorm.DB) error {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var b pgx.Batch
+	b.Queue(`INSERT INTO numbers VALUES (1)`)
+	return postgres.Pipeline(ctx, db, &b)
+}
+
+// checkSessions takes all sessions of a pool, and checks that they are sessions of a host.
+func checkSessions(t *testing.T, pool *sql.DB, host string) {
+	t.Helper()
+	for range pool.Stats().MaxOpenConnections {
+		session, err := pool.Conn(t.Context())
+		testenv.Must(t, err)
+		defer session.Close()
+		var got string
+		testenv.Must(t, session.QueryRowContext(t.Context(), `SELECT '127.0.0.1:' || inet_server_port()`).Scan(&got))
+		if got != host {
+			t.Errorf("a session is one of %s, want %s", got, host)
+		}
+	}
+}
+
+// listen returns a listener that accepts no connection: the kernel does, so a client waits for an answer.
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	testenv.Must(t, err)
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+func hostOf(t *testing.T, server *devstack.Postgres) string {
+	t.Helper()
+	address, err := url.Parse(server.URL())
+	testenv.Must(t, err)
+	return address.Host
+}
