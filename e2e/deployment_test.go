@@ -96,7 +96,11 @@ func deploy(t *testing.T, n needs) *deployment {
 	needsProcesses(t)
 	d := &deployment{t: t, times: times{timeout: itemTimeout}, plans: possiblePlans(), kinds: []string{kind}}
 	redisURL, database := d.redisURL(n), d.postgresURL(n)
-	d.connect(database, redisURL)
+	own := database
+	if d.standby != nil {
+		own = d.postgres.URL() // promote connects to the standby
+	}
+	d.connect(own, redisURL)
 	if n.network {
 		d.toPostgres, database = proxied(t, database)
 		d.toRedis, redisURL = proxied(t, redisURL)
@@ -163,9 +167,6 @@ func proxied(t *testing.T, server string) (*proxy, string) {
 // connect opens the test's own connections.
 func (d *deployment) connect(database, redisURL string) {
 	var err error
-	if d.standby != nil {
-		database += "&target_session_attrs=read-write&connect_timeout=1"
-	}
 	d.db, err = sql.Open("pgx", database)
 	testenv.Must(d.t, err)
 	d.db.SetMaxIdleConns(-1) // no connection outlives its statement, so a restart of the server breaks none
@@ -174,6 +175,17 @@ func (d *deployment) connect(database, redisURL string) {
 		d.db.Close()
 		d.rdb.Close()
 	})
+}
+
+// promote makes the standby the primary, also for the test's own connections.
+func (d *deployment) promote() {
+	d.t.Helper()
+	testenv.Must(d.t, d.standby.Promote(d.t.Context()))
+	d.db.Close()
+	var err error
+	d.db, err = sql.Open("pgx", d.standby.URL())
+	testenv.Must(d.t, err)
+	d.db.SetMaxIdleConns(-1)
 }
 
 func redisClient(t testing.TB, redisURL string) *redis.Client {

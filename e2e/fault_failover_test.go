@@ -16,9 +16,8 @@ func TestFailoverFaults(t *testing.T) {
 		breaks func(d *deployment)
 		again  time.Duration
 	}{
-		"killed": {func(d *deployment) { testenv.Must(d.t, d.postgres.Stop()) }, 2 * time.Second},
-		// The statements under way end at the time limit of a batch, 7 s.
-		"hung":      {func(d *deployment) { d.suspendPostgres() }, 8 * time.Second},
+		"killed":    {func(d *deployment) { testenv.Must(d.t, d.postgres.Stop()) }, 2 * time.Second},
+		"hung":      {func(d *deployment) { d.suspendPostgres() }, 3 * time.Second},
 		"read-only": {func(d *deployment) { testenv.Must(d.t, d.postgres.SetReadOnly(d.t.Context())) }, 2 * time.Second},
 	} {
 		faults = append(faults, fault{
@@ -27,7 +26,7 @@ func TestFailoverFaults(t *testing.T) {
 			inject: func(d *deployment) {
 				test.breaks(d)
 				d.sleep(3 * time.Second) // until somebody, or a cluster manager, decides to promote the standby
-				testenv.Must(d.t, d.standby.Promote(d.t.Context()))
+				d.promote()
 				d.awaitService()
 				d.start("api") // a process starts although the other host has failed
 			},

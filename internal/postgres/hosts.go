@@ -7,6 +7,8 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -36,8 +38,12 @@ func Connect(databaseURL string) (*sql.DB, error) {
 //
 // A server may change its role while it has sessions. So a session has a generation, and the pool does not use it again once a
 // later generation has begun. One begins when a session of the present generation fails because of its server.
+//
+// When another host accepts a connection, the last one has failed. It may hang, so its connections are closed: their statements
+// end at once, instead of at their time limits.
 type connector struct {
 	hosts      []driver.Connector
+	open       []sync.Map   // the connections to each host, the keys are of type *conn
 	good       atomic.Int64 // the index of the host that accepted the last connection; it is tried first
 	generation atomic.Int64
 }
@@ -71,8 +77,18 @@ func newConnector(databaseURL string, settings map[string]string) (*connector, e
 		cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, hostTimeout)
 	}
 	cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, connectTimeout)
-	for _, host := range hosts {
+	c.open = make([]sync.Map, len(hosts))
+	for i, host := range hosts {
 		one := cfg.Copy()
+		one.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			dialed, err := cfg.DialFunc(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			opened := &conn{dialed, &c.open[i]}
+			c.open[i].Store(opened, nil)
+			return opened, nil
+		}
 		one.Host, one.Port, one.TLSConfig, one.Fallbacks = host[0].Host, host[0].Port, host[0].TLSConfig, host[1:]
 		c.hosts = append(c.hosts, stdlib.GetConnector(*one, stdlib.OptionAfterConnect(scanUTC),
 			stdlib.OptionShouldPing(c.pingIdle), stdlib.OptionResetSession(c.check)))
@@ -104,12 +120,27 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 		session, err := c.hosts[n].Connect(ctx)
 		if err == nil {
 			session.(*stdlib.Conn).Conn().PgConn().CustomData()[generationKey] = generation
-			c.good.Store(int64(n))
+			if last := c.good.Swap(int64(n)); last != int64(n) {
+				for opened := range c.open[last].Range {
+					opened.(*conn).Close()
+				}
+			}
 			return session, nil
 		}
 		errs = append(errs, err)
 	}
 	return nil, errors.Join(errs...)
+}
+
+// conn is a connection that leaves the set of open ones when it is closed.
+type conn struct {
+	net.Conn
+	open *sync.Map
+}
+
+func (c *conn) Close() error {
+	c.open.Delete(c)
+	return c.Conn.Close()
 }
 
 // Driver returns the driver of the sessions.
