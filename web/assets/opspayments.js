@@ -23,8 +23,9 @@ export function add(page) {
   let withInvariants = false;
   page.addSection({
     async load() {
-      [payments, ledger, books] = await Promise.all(
-        [page.optional('/payments'), simulated ? page.optional('/provider-ledger') : null, page.optional('/books')]);
+      payments = await page.optional('/payments');
+      [ledger, books] = payments === null ? [null, null]
+        : await Promise.all([simulated ? page.optional('/provider-ledger') : null, page.optional('/books')]);
       if (payments !== null && !withInvariants) {
         page.addInvariants(...invariants);
         withInvariants = true;
