@@ -14,6 +14,7 @@ import (
 // TestQueryPlans checks that the statements that run all the time use indexes. It uses a connection of the shop's pool,
 // because the session settings influence the plan.
 func TestQueryPlans(t *testing.T) {
+	t.Parallel()
 	s := newMemoryShop(t)
 	s.fillTables(t)
 	id := uuid.NewString()

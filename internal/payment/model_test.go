@@ -20,6 +20,7 @@ import (
 // it makes the provider work again and settles everything. In the end each payment that the customer saw succeed has paid
 // the order, or is returned as a whole, never both and never neither.
 func TestModel(t *testing.T) {
+	t.Parallel()
 	s := newMemoryShop(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &model{t: t, shop: s, order: s.place(t), urls: map[string]uuid.UUID{}, paid: map[uuid.UUID]bool{}}

@@ -15,8 +15,9 @@ WITH event AS (
     RETURNING id, received_at, outcome
 ),
 read AS (
-    -- A dispute, and a refund that the shop has not made, are read from the provider's books.
-    UPDATE payment_books SET next_run = least(next_run, e.received_at + interval '1 min')
+    -- A dispute, and a refund that the shop has not made, are read from the provider's books, which a report reads until a
+    -- minute ago.
+    UPDATE payment_books SET next_run = least(next_run, e.received_at + interval '90 s')
     FROM event e
     WHERE $7::boolean OR $5::uuid IS NULL
 ),

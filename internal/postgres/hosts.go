@@ -122,7 +122,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 			session.(*stdlib.Conn).Conn().PgConn().CustomData()[generationKey] = generation
 			if last := c.good.Swap(int64(n)); last != int64(n) {
 				for opened := range c.open[last].Range {
-					opened.(*conn).Close()
+					_ = opened.(*conn).Close()
 				}
 			}
 			return session, nil
