@@ -9,9 +9,14 @@ import (
 // lockWaits remembers the shared rows whose locks statements did not get in time.
 type lockWaits struct {
 	mu         sync.Mutex
-	splitUntil time.Time            // the time until which rows are split by the locks of their shared rows before each statement
-	skipUntil  map[string]time.Time // the times until which no statement waits for the lock of a shared row, by its key
-	postponed  map[string]int       // the attempts that skip has not returned yet, by the key of the shared row
+	splitUntil time.Time               // the time until which rows are split by the locks of their shared rows before each statement
+	skips      map[string]*skippedLock // by the key of the shared row
+}
+
+// skippedLock is the lock of a shared row that a statement did not get in time.
+type skippedLock struct {
+	until     time.Time // until then no statement waits for the lock
+	postponed int       // the attempts to time out a row that skip has not returned yet
 }
 
 const (
@@ -55,13 +60,14 @@ func (w *lockWaits) skip(key string, rows int) (postponed int) {
 	w.startSplitting()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.skipUntil == nil {
-		w.skipUntil, w.postponed = make(map[string]time.Time), make(map[string]int)
+	if w.skips == nil {
+		w.skips = make(map[string]*skippedLock)
 	}
-	w.skipUntil[key] = time.Now().Add(skipFor)
-	postponed = w.postponed[key] + rows
-	delete(w.postponed, key)
-	return postponed
+	if last := w.skips[key]; last != nil {
+		rows += last.postponed
+	}
+	w.skips[key] = &skippedLock{until: time.Now().Add(skipFor)}
+	return rows
 }
 
 // limit returns the time for which a statement on some rows should wait for the lock of a shared row that another session
@@ -70,12 +76,19 @@ func (w *lockWaits) limit(key string, rows int) (wait time.Duration, skipped boo
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
-	maps.DeleteFunc(w.skipUntil, func(_ string, until time.Time) bool { return now.After(until) })
-	if _, skipped = w.skipUntil[key]; skipped {
-		w.postponed[key] += rows
+	// A lock is kept for skipFor after its skip, because the next skip returns what was postponed.
+	maps.DeleteFunc(w.skips, func(_ string, lock *skippedLock) bool { return now.After(lock.until.Add(skipFor)) })
+	if lock := w.skips[key]; lock != nil && !now.After(lock.until) {
+		lock.postponed += rows
 		return 0, true
 	}
-	if len(w.skipUntil) >= manySkipped {
+	skips := 0
+	for _, lock := range w.skips {
+		if !now.After(lock.until) {
+			skips++
+		}
+	}
+	if skips >= manySkipped {
 		return minLockWait, false
 	}
 	return maxLockWait, false

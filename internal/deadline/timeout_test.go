@@ -292,6 +292,10 @@ func TestLogOfALockedSharedRow(t *testing.T) {
 			t.Errorf("%d lines count %d of %d attempts, want at most %d lines that count each attempt:\n%.2000s",
 				lines, logged, len(rows.observed), most, log.String())
 		}
+		<-time.After(2*skipFor + time.Second)
+		if table.waits.limit("another", 1); len(table.waits.skips) > 0 {
+			t.Errorf("%d locks are kept long after their last skip, want none", len(table.waits.skips))
+		}
 	})
 }
 
