@@ -159,9 +159,7 @@ func newBenchSite(b *testing.B, products int, env ...string) *benchSite {
 		envMaxOpenOrders + "=0", envMaxOpenUnits + "=0",
 	}, env...)
 	s.run(b, "migrate", "--seed")
-	s.db, err = sql.Open("pgx", s.database)
-	testenv.Must(b, err)
-	b.Cleanup(func() { s.db.Close() })
+	s.db = openDatabase(b, s.database)
 	s.products = insertProducts(b, s.db, products)
 	s.process = s.serve(b)
 	for range 2000 {

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"database/sql"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -93,9 +92,8 @@ func (p *provider) checkReport(l *load, total money) {
 // execAt executes statements in a database.
 func execAt(t *testing.T, database string, statements ...string) {
 	t.Helper()
-	db, err := sql.Open("pgx", database)
-	testenv.Must(t, err)
-	defer db.Close()
+	db := openDatabase(t, database)
+	defer db.Close() // a database with sessions cannot be copied
 	for _, statement := range statements {
 		_, err := db.ExecContext(t.Context(), statement)
 		testenv.Must(t, err)

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"database/sql"
 	"errors"
 	"os/exec"
 	"strings"
@@ -83,10 +82,8 @@ func TestAnotherSchema(t *testing.T) {
 	needsOrders(t) // the errors of package migrations name the program shop
 	t.Parallel()
 	site := newSite(t, testenv.Redis(t))
-	db, err := sql.Open("pgx", site.database)
-	testenv.Must(t, err)
-	defer db.Close()
-	_, err = db.ExecContext(t.Context(), `INSERT INTO goose_db_version (version_id, is_applied) VALUES (9999, true)`)
+	db := openDatabase(t, site.database)
+	_, err := db.ExecContext(t.Context(), `INSERT INTO goose_db_version (version_id, is_applied) VALUES (9999, true)`)
 	testenv.Must(t, err)
 	p := site.serve(t)
 	contains(t, p.text(), "schema is newer", `"level":"WARN"`, "9999")

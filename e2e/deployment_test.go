@@ -166,15 +166,23 @@ func proxied(t *testing.T, server string) (*proxy, string) {
 
 // connect opens the test's own connections.
 func (d *deployment) connect(database, redisURL string) {
-	var err error
-	d.db, err = sql.Open("pgx", database)
-	testenv.Must(d.t, err)
-	d.db.SetMaxIdleConns(-1) // no connection outlives its statement, so a restart of the server breaks none
+	d.connectToPostgres(database)
 	d.rdb = redisClient(d.t, redisURL)
-	d.t.Cleanup(func() {
-		d.db.Close()
-		d.rdb.Close()
-	})
+	d.t.Cleanup(func() { d.rdb.Close() })
+}
+
+func (d *deployment) connectToPostgres(database string) {
+	d.db = openDatabase(d.t, database)
+	d.db.SetMaxIdleConns(-1) // no connection outlives its statement, so a restart of the server breaks none
+}
+
+// openDatabase returns a pool of connections to a database. It is closed when the test ends.
+func openDatabase(t testing.TB, database string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("pgx", database)
+	testenv.Must(t, err)
+	t.Cleanup(func() { db.Close() })
+	return db
 }
 
 // promote makes the standby the primary, also for the test's own connections.
@@ -182,10 +190,7 @@ func (d *deployment) promote() {
 	d.t.Helper()
 	testenv.Must(d.t, d.standby.Promote(d.t.Context()))
 	d.db.Close()
-	var err error
-	d.db, err = sql.Open("pgx", d.standby.URL())
-	testenv.Must(d.t, err)
-	d.db.SetMaxIdleConns(-1)
+	d.connectToPostgres(d.standby.URL())
 }
 
 func redisClient(t testing.TB, redisURL string) *redis.Client {

@@ -25,10 +25,14 @@ import (
 	"example.com/shop/migrations"
 )
 
+// mostTests is the largest number of tests at once. The sites of more tests, with some 40 connections each, could need more
+// connections than the shared PostgreSQL has.
+const mostTests = 16
+
 // TestMain runs more tests at once than there are processors, unless the command line sets the number: most of the time
 // a test waits for a deadline, or for a fault to end.
 func TestMain(m *testing.M) {
-	if err := flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0))); err != nil {
+	if err := flag.Set("test.parallel", strconv.Itoa(min(4*runtime.GOMAXPROCS(0), mostTests))); err != nil {
 		panic(err)
 	}
 	testenv.Main(m, migrations.Up)

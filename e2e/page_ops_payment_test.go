@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"database/sql"
 	"fmt"
 	"net/http"
 	"testing"
@@ -105,9 +104,7 @@ func TestPageBooks(t *testing.T) {
 	ops := opsTab(t, s.shop)
 	ops.waitFor("#books", "Report 1, made at")
 	ops.waitFor("#books", "The provider and the shop agree.")
-	db, err := sql.Open("pgx", s.database)
-	testenv.Must(t, err)
-	defer db.Close()
+	db := openDatabase(t, s.database)
 	testenv.Exec(t, db, `WITH i AS (INSERT INTO payment_incidents (id, kind, detail) VALUES (gen_random_uuid(), 'unclaimed', 'a test') RETURNING id),
 		m AS (INSERT INTO provider_movements (id, kind, at, amount_cents, currency, source_id, intent, report) VALUES ('txn_1', 'captured', now(), 1200, 'eur', 'ch_1', 'pi_lost', 2))
 		INSERT INTO unclaimed_payments (intent, incident_id) SELECT 'pi_lost', id FROM i`)

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -271,11 +270,7 @@ func TestPageProducts(t *testing.T) {
 	}
 	page.click(buyCourse)
 
-	db, err := sql.Open("pgx", s.database)
-	testenv.Must(t, err)
-	defer db.Close()
-	_, err = db.ExecContext(t.Context(), `UPDATE products SET price_cents = 9990, name = 'Espresso beans, roasted today' WHERE name LIKE 'Espresso%'`)
-	testenv.Must(t, err)
+	testenv.Exec(t, openDatabase(t, s.database), `UPDATE products SET price_cents = 9990, name = 'Espresso beans, roasted today' WHERE name LIKE 'Espresso%'`)
 	page.click(buyBeans)
 	page.waitFor(aOrder, "Pay €99.90")
 	page.waitFor("#products", "€99.90")

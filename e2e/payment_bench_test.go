@@ -215,10 +215,7 @@ func newPaymentBench(b *testing.B, timeout time.Duration) *paymentBench {
 	s := &paymentBench{b: b, began: time.Now()}
 	s.paidSite = newPaidSite(b, envTimeout+"="+timeout.String(), envSchedule+"=@every 30s", envLookahead+"=2m",
 		fmt.Sprintf("%sSTRIPE_RATE=%d", envPrefix, *paymentRate))
-	var err error
-	s.db, err = sql.Open("pgx", s.database)
-	testenv.Must(b, err)
-	b.Cleanup(func() { s.db.Close() })
+	s.db = openDatabase(b, s.database)
 	s.product = insertProducts(b, s.db, 1)[0]
 	s.control(b, http.MethodPut, "/sim/knobs", fmt.Sprintf(`{"rate": %d, "endpoint_rate": %d, "latency_ms": %d}`,
 		*paymentRate, paymentEndpointRate, paymentLatency))

@@ -88,12 +88,17 @@ func PostgresServerEnv(t testing.TB, env []string, settings map[string]string) *
 	if err != nil {
 		t.Fatalf("start PostgreSQL: %v", err)
 	}
+	stopAtEnd(t, server)
+	return server
+}
+
+// stopAtEnd stops a server when the test ends.
+func stopAtEnd(t testing.TB, server *devstack.Postgres) {
 	t.Cleanup(func() {
 		if err := server.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
-	return server
 }
 
 // PostgresPair starts a server for one test, as [PostgresServerEnv] does, and a standby of it. A commit on the first waits for
@@ -105,17 +110,13 @@ func PostgresPair(t testing.TB, env []string, settings map[string]string) (prima
 	if err != nil {
 		t.Fatalf("start a standby: %v", err)
 	}
-	t.Cleanup(func() {
-		if err := standby.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	stopAtEnd(t, standby)
 	Must(t, primary.AwaitStandby(t.Context()))
 	return primary, standby
 }
 
-// testSettings trade durability for speed: no test makes the machine lose power. The end-to-end tests run five sites at a
-// time, of up to eight processes with up to 20 connections each.
+// testSettings trade durability for speed: no test makes the machine lose power. The end-to-end tests run up to 16
+// sites at a time, with some 40 connections each.
 var testSettings = map[string]string{
 	"fsync": "off", "full_page_writes": "off", "max_connections": "800", "shared_buffers": "128MB",
 }
