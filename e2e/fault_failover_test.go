@@ -25,7 +25,7 @@ func TestFailoverFaults(t *testing.T) {
 			bound: bound{late: 10 * time.Second, answer: 10 * time.Second, rejected: true, again: test.again},
 			inject: func(d *deployment) {
 				test.breaks(d)
-				d.sleep(3 * time.Second) // until somebody, or a cluster manager, decides to promote the standby
+				d.sleep(3 * time.Second) // the time in which an operator or a cluster manager sees the fault
 				d.promote()
 				d.awaitService()
 				d.start("api") // a process starts although the other host has failed

@@ -11,7 +11,7 @@ import (
 )
 
 // errUnreplicated means that a transaction is committed, but that PostgreSQL stopped waiting for its synchronous standby,
-// because somebody cancelled the statement. PostgreSQL reports a success with a warning. If the standby is promoted, the
+// because an operator cancelled the statement. PostgreSQL reports a success with a warning. If the standby is promoted, the
 // transaction may be lost.
 var errUnreplicated = errors.New("the wait for the synchronous standby was cancelled: the commit may be lost in a failover")
 

@@ -75,8 +75,8 @@ func ReadObject(c *gin.Context) (Object, error) {
 	return fields, nil
 }
 
-// ReadBody reads the body of a request into memory, up to the limit of [ReadObject]. Whoever reads the body afterwards does
-// not wait for the client. They get the same bytes, and the same error after them.
+// ReadBody reads the body of a request into memory, up to the limit of [ReadObject]. Later reads
+// of r.Body do not wait for the client. They return the same bytes, and then the same error.
 func ReadBody(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), failingReader{cmp.Or(err, io.EOF)}))
