@@ -25,6 +25,7 @@ func TestTransitions(t *testing.T) {
 		"open to closed: the deadline passes":                       openClosesAtDeadline,
 		"open to closed: the customer cancels":                      openClosesOnCancel,
 		"open to closed: the session expires by itself":             sessionExpires,
+		"open to closed: the provider has lost the session":         sessionIsLost,
 		"open to succeeded, applied":                                openSucceeds,
 		"creating to succeeded, applied":                            creatingSucceeds,
 		"closing to succeeded, applied":                             closingSucceeds,
@@ -248,6 +249,24 @@ func sessionExpires(t *testing.T, s *shop) {
 	if next := s.open(t, o); next.ID == a.ID {
 		t.Error("Open returns the closed attempt, want a new one")
 	}
+}
+
+// sessionIsLost checks that the attempt stays open until its closing begins: until then only a mistake at the provider can
+// have lost the session, and its customer may be paying.
+func sessionIsLost(t *testing.T, s *shop) {
+	o, a := s.placeOpen(t)
+	s.mem.set(func() {
+		session := s.mem.of(t, a.ID)
+		delete(s.mem.sessions, session.ID)
+		s.mem.sessions["lost"] = session
+	})
+	s.settleNow(t, o.ID)
+	s.wantAttempt(t, o, a.ID, "open")
+	s.shiftToDeadline(t, o.ID, time.Millisecond)
+	s.settle(t, o.ID)
+	s.wantAttempt(t, o, a.ID, "closed")
+	s.cancelDue(t, o.ID)
+	s.wantOrder(t, o, "cancelled timeout")
 }
 
 func openSucceeds(t *testing.T, s *shop) {

@@ -145,6 +145,11 @@ func (s *Service) settleOne(ctx context.Context, a taken, actor deadline.Actor) 
 		s.log.WarnContext(ctx, "an event named a session that is not this attempt's at the payment provider; it is forgotten",
 			"attempt", a.ID, "session", a.SessionID)
 		return false, s.store.forget(ctx, a.ID, a.SessionID)
+	case a.Closing && isClass(err, Missing): // for example after a restore of the provider
+		s.log.WarnContext(ctx, "the payment provider has lost the session of an open attempt; the attempt is closed",
+			"attempt", a.ID, "session", a.SessionID)
+		err = s.close(ctx, a.ID, a.State, actor)
+		return err == nil, err
 	case err != nil:
 		return false, err
 	case current.Attempt != a.ID.String():
