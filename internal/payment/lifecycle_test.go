@@ -251,8 +251,8 @@ func sessionExpires(t *testing.T, s *shop) {
 	}
 }
 
-// sessionIsLost checks that the attempt stays open until its closing begins: until then only a mistake at the provider can
-// have lost the session, and its customer may be paying.
+// sessionIsLost checks that the attempt stays open until its order has ended. Until then the customer may pay, and the key
+// may be of another account.
 func sessionIsLost(t *testing.T, s *shop) {
 	o, a := s.placeOpen(t)
 	s.mem.set(func() {
@@ -260,13 +260,14 @@ func sessionIsLost(t *testing.T, s *shop) {
 		delete(s.mem.sessions, session.ID)
 		s.mem.sessions["lost"] = session
 	})
-	s.settleNow(t, o.ID)
-	s.wantAttempt(t, o, a.ID, "open")
 	s.shiftToDeadline(t, o.ID, time.Millisecond)
 	s.settle(t, o.ID)
-	s.wantAttempt(t, o, a.ID, "closed")
+	s.wantAttempt(t, o, a.ID, "open closing")
+	s.shiftToDeadline(t, o.ID, grace+time.Millisecond)
 	s.cancelDue(t, o.ID)
 	s.wantOrder(t, o, "cancelled timeout")
+	s.settleNow(t, o.ID)
+	s.wantAttempt(t, o, a.ID, "closed")
 }
 
 func openSucceeds(t *testing.T, s *shop) {

@@ -16,7 +16,7 @@
 // A success pays its order if the order is pending, the hold has not ended, and the amount is right. Any other success
 // is refunded; the transaction that stores the success also stores the refund. If the provider does not answer by the
 // end of the hold, the order is cancelled like any other order. Its attempt goes on being closed. If the provider does
-// not know the session any more, a closing attempt is closed.
+// not know the session any more, the attempt is closed after its order has ended.
 //
 // Nothing that the provider sends decides anything: a webhook only makes [Service.Settle] ask the provider sooner. So
 // lost, repeated, late and reordered webhooks do no harm.

@@ -145,8 +145,9 @@ func (s *Service) settleOne(ctx context.Context, a taken, actor deadline.Actor) 
 		s.log.WarnContext(ctx, "an event named a session that is not this attempt's at the payment provider; it is forgotten",
 			"attempt", a.ID, "session", a.SessionID)
 		return false, s.store.forget(ctx, a.ID, a.SessionID)
-	case a.Closing && isClass(err, Missing): // for example after a restore of the provider
-		s.log.WarnContext(ctx, "the payment provider has lost the session of an open attempt; the attempt is closed",
+	case a.OrderEnded && isClass(err, Missing): // for example after a restore of the provider
+		// Before the order has ended, a process whose key is of another account could make a payment late.
+		s.log.WarnContext(ctx, "the payment provider does not know the session of an ended order's attempt; the attempt is closed",
 			"attempt", a.ID, "session", a.SessionID)
 		err = s.close(ctx, a.ID, a.State, actor)
 		return err == nil, err

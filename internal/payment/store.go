@@ -181,13 +181,14 @@ func (s *Store) list(ctx context.Context, customer uuid.UUID, after *keyset.Curs
 
 // taken is an attempt that take.sql has taken.
 type taken struct {
-	ID        uuid.UUID
-	OrderID   uuid.UUID
-	State     State
-	SessionID string     // "" if the provider has not answered with a session
-	Closing   bool       // reports whether the provider is to be asked to expire it
-	Stale     bool       // reports whether it is older than maxCreating
-	AskedAt   *time.Time // since when somebody waits for this check; nil: nobody does
+	ID         uuid.UUID
+	OrderID    uuid.UUID
+	State      State
+	SessionID  string     // "" if the provider has not answered with a session
+	Closing    bool       // reports whether the provider is to be asked to expire it
+	Stale      bool       // reports whether it is older than maxCreating
+	AskedAt    *time.Time // since when somebody waits for this check; nil: nobody does
+	OrderEnded bool       // reports whether the order is paid or cancelled
 }
 
 // take takes those attempts of the orders that are due for a check.

@@ -8,7 +8,7 @@
 --
 -- $1 order ids · $2 age from which an attempt is stale, in microseconds
 WITH due AS MATERIALIZED (
-    SELECT a.id, a.order_id, a.opened_at, a.asked_at, a.closing AS was_closing,
+    SELECT a.id, a.order_id, a.opened_at, a.asked_at, a.closing AS was_closing, o.status <> 'pending' AS order_ended,
            least(greatest(o.expires_at, o.checkout_until), o.cancel_requested_at) AS closes_at, clock_timestamp() AS at
     FROM payment_attempts a JOIN orders o ON o.id = a.order_id
     WHERE a.order_id = ANY ($1::uuid[]) AND a.next_check IS NOT NULL
@@ -27,7 +27,7 @@ fixed AS MATERIALIZED (
     FOR SHARE SKIP LOCKED
 ),
 decided AS MATERIALIZED (
-    SELECT due.id, due.order_id, due.opened_at, coalesce(fixed.closes_at, due.closes_at) AS closes_at, clock.at,
+    SELECT due.id, due.order_id, due.opened_at, coalesce(fixed.closes_at, due.closes_at) AS closes_at, clock.at, due.order_ended,
            due.was_closing OR coalesce(fixed.closes_at <= clock.at, false) AS closing -- never without the lock
     FROM due LEFT JOIN fixed ON fixed.id = due.order_id
     -- The clock is read after the orders are locked.
@@ -51,5 +51,5 @@ SET closing = d.closing,
     END
 FROM decided d, told
 WHERE a.id = d.id
-RETURNING a.id, a.order_id, a.state, coalesce(a.session_id, '') AS session_id, a.closing, a.asked_at,
+RETURNING a.id, a.order_id, a.state, coalesce(a.session_id, '') AS session_id, a.closing, a.asked_at, d.order_ended,
           d.at - d.opened_at >= $2::bigint * interval '1 microsecond' AS stale
