@@ -230,20 +230,29 @@ func (w *Worker) handle(ctx context.Context, batch Batch) error {
 // errLost is the cause of the end of a handler's context whose batch has no leases any more.
 var errLost = errors.New("the leases of the batch have ended")
 
-// keep renews the leases of a batch until handled is closed. It returns the batch with their last token. If the leases have
-// ended, or end before another renewal, keep calls lose with errLost.
+// keep renews the leases of a batch until handled is closed, for at most the handler's timeout. It returns the batch with
+// their last token. If the leases have ended, or end before another renewal, keep calls lose with errLost.
 //
-// A renewal may take a quarter of the lease, and three fit into a lease. So a short outage of Redis ends no lease, and a
-// handler that is faster than a quarter of the lease costs Redis nothing.
+// A handler that takes less than a quarter of the lease needs no renewal. A renewal may take as long. If Redis executes one
+// whose reply is lost, the batch loses its leases: see [Queue.Renew].
 func (w *Worker) keep(ctx context.Context, b Batch, handled <-chan struct{}, lose context.CancelCauseFunc) Batch {
 	pause := w.cfg.Lease / 4
 	ticker := time.NewTicker(pause)
 	defer ticker.Stop()
+	giveUp := time.NewTimer(w.cfg.Timeout + pause)
+	defer giveUp.Stop()
 	for {
 		select {
 		case <-handled:
 			return b
+		case <-giveUp.C:
+			w.log.Error("a handler has not returned after its timeout; its leases are not renewed any more, so its tasks are delivered again",
+				"timeout", w.cfg.Timeout, "tasks", len(b.Tasks))
+			return b
 		case <-ticker.C:
+		}
+		if isClosed(handled) { // select chooses at random if both channels are ready
+			return b
 		}
 		renewing, cancel := context.WithTimeout(ctx, pause)
 		renewed, err := w.queue.Renew(renewing, &b, w.cfg.Lease)
@@ -252,6 +261,15 @@ func (w *Worker) keep(ctx context.Context, b Batch, handled <-chan struct{}, los
 			lose(errLost)
 			return b
 		}
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 

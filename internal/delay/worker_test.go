@@ -412,6 +412,33 @@ func TestHalfAnHour(t *testing.T) {
 	})
 }
 
+// TestHandlerIgnoresItsTimeout has a handler that ignores its context. Its leases are renewed until its timeout, and then
+// another worker gets the task.
+func TestHandlerIgnoresItsTimeout(t *testing.T) {
+	simulate(t, func(t *testing.T, q *Queue, _ *miniredis.Miniredis) {
+		const timeout, lease = 8 * time.Second, 2500 * time.Millisecond
+		began, release := time.Now(), make(chan struct{})
+		var calls atomic.Int64
+		var again time.Duration
+		w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) {
+			if calls.Add(1) == 1 {
+				<-release
+			} else {
+				again = time.Since(began)
+			}
+			return sameForAll(tasks, Done()), nil
+		}, WorkerConfig{Loops: 2, Timeout: timeout, Lease: lease})
+		defer start(t, w)()
+		defer close(release)
+		scheduleNow(t, q, "a")
+		sleep(t.Context(), time.Minute)
+		if calls.Load() != 2 || again < timeout || again > timeout+2*lease {
+			t.Errorf("the task was delivered %d times, the second time after %v; want twice, the second time after %v to %v",
+				calls.Load(), again, timeout, timeout+2*lease)
+		}
+	})
+}
+
 // claimCommands is the number of commands of a claim that finds nothing due. It counts the commands that the script runs.
 const claimCommands = 4
 
