@@ -104,16 +104,15 @@ func (all Kinds) Backlog(ctx context.Context) (count int64, oldest time.Duration
 	return count, oldest, nil
 }
 
-// Sweep sweeps the tables of all kinds, and returns the sum of the reports.
-func (all Kinds) Sweep(ctx context.Context) (reconcile.Report, error) {
+// Sweep sweeps the tables of all kinds, and returns the sum of the reports. If the sweep of a kind cannot start, for
+// example because another process sweeps the same table, Sweep sweeps the others before it returns the error.
+func (all Kinds) Sweep(ctx context.Context) (sum reconcile.Report, err error) {
 	reports := make([]reconcile.Report, len(all))
 	for i, k := range all {
-		var err error
-		if reports[i], err = k.Reconciler.Sweep(ctx); err != nil {
-			return reconcile.Report{}, err
-		}
+		report, sweepErr := k.Reconciler.Sweep(ctx)
+		reports[i], err = report, cmp.Or(err, sweepErr)
 	}
-	return reconcile.Sum(reports...), nil
+	return reconcile.Sum(reports...), err
 }
 
 // LastSweep returns the sum of the reports of the kinds' last sweeps, or nil if some kind has had no sweep yet.

@@ -16,7 +16,7 @@ type lockWaits struct {
 // skippedLock is the lock of a shared row that a statement did not get in time.
 type skippedLock struct {
 	until     time.Time // until then no statement waits for the lock
-	postponed int       // the attempts to time out a row that skip has not returned yet
+	postponed int       // the attempts to time out a row that were postponed because of the lock and that no log line counts yet
 }
 
 const (
@@ -55,7 +55,7 @@ func (w *lockWaits) startSplitting() {
 }
 
 // skip notes that a statement on some rows did not get the lock of the shared row with this key in time. It returns the
-// number of attempts to time out a row that were postponed because of this lock since the last call, and for those rows.
+// number of attempts for a log line: one for each of those rows, and those that were postponed since the last log line.
 func (w *lockWaits) skip(key string, rows int) (postponed int) {
 	w.startSplitting()
 	w.mu.Lock()

@@ -63,9 +63,10 @@ func (r *Rows) Pending(
 	return page, next, nil
 }
 
-// Unknown returns those of the ids for which there is no row, pending or not. Their tasks are removed, so the transaction
-// also locks a row. A standby, which may lack new rows, rejects that, and so does a server that was made read-only. On a
-// primary whose synchronous standby was promoted the commit never ends.
+// Unknown returns those of the ids for which there is no row, pending or not. The reconciler removes the tasks of these
+// ids, so a server that lacks new rows must not answer. For that the transaction also locks a row of reconcile_reports. A
+// standby or a read-only server rejects the lock. On a primary whose synchronous standby was promoted, the commit never
+// ends.
 func (r *Rows) Unknown(ctx context.Context, ids []string) ([]string, error) {
 	rows, unknown := keyset.ParseIDs(ids)
 	var lookup pgx.Batch

@@ -106,7 +106,8 @@ const (
 	flushDelay = 50 * time.Millisecond
 )
 
-// Run deletes the outbox rows of published messages until ctx ends. Then it deletes the last ones and returns nil.
+// Run deletes the outbox rows of published messages until ctx ends. Then it deletes up to flushRows more and returns nil.
+// The relay publishes the messages of rows that are left once more.
 func (p *Publisher) Run(ctx context.Context) error {
 	for {
 		select {
