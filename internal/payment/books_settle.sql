@@ -35,16 +35,26 @@ attempt AS (
       AND (a.disputed_cents <> greatest(n.disputed, 0) OR (n.captured AND a.state <> 'succeeded' AND a.session_id IS NOT NULL))
     RETURNING a.order_id, a.next_check, a.state
 ),
+returned AS (
+    SELECT m.refund_id, m.attempt_id
+    FROM movement m LEFT JOIN movement f ON f.kind = 'refund_failed' AND f.source_id = m.source_id
+    WHERE m.kind = 'refunded' AND f.source_id IS NULL
+),
+other_refunds AS (
+    -- The refund failed at the provider, or money was returned for a refund that waits. These are joins, not an EXISTS for
+    -- each refund, which would read all movements each time.
+    SELECT r.id FROM refunds r JOIN movement m ON m.kind = 'refund_failed' AND m.source_id = r.provider_id
+    WHERE r.state IN ('sent', 'confirmed')
+    UNION
+    SELECT r.id FROM refunds r JOIN returned m ON m.refund_id = r.id
+    WHERE r.state IN ('owed', 'failed')
+    UNION
+    SELECT r.id FROM refunds r JOIN returned m ON m.refund_id IS NULL AND m.attempt_id = r.attempt_id
+    WHERE r.state IN ('owed', 'failed')
+),
 refund AS (
-    -- The provider's books say that the refund returned the money, or that it failed; or the provider returned another
-    -- amount than the refunds of a payment that paid no order.
     UPDATE refunds r SET next_check = clock_timestamp()
-    WHERE r.state <> 'settled_outside' AND (
-        EXISTS (SELECT FROM movement m WHERE m.kind = 'refund_failed' AND m.source_id = r.provider_id AND r.state IN ('sent', 'confirmed'))
-        OR (r.state IN ('owed', 'failed') AND EXISTS (
-            SELECT FROM movement m WHERE m.kind = 'refunded' AND (m.refund_id = r.id OR (m.refund_id IS NULL AND m.attempt_id = r.attempt_id))
-            AND NOT EXISTS (SELECT FROM movement f WHERE f.kind = 'refund_failed' AND f.source_id = m.source_id)))
-    )
+    WHERE r.id IN (SELECT id FROM other_refunds)
     RETURNING r.id, r.next_check
 ),
 owed AS (

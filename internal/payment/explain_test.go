@@ -33,6 +33,7 @@ func TestQueryPlans(t *testing.T) {
 		"refund webhook":  {payment.WebhookRefundSQL, "'e', 't', 'p', 'k', NULL, false, false", []string{"payment_attempts_payment_intent_key", "refunds_of_attempt"}},
 		"take refunds":    {payment.RefundTakeSQL, fmt.Sprintf("'{%s}'", id), []string{"refunds_pkey", "payment_attempts_pkey"}},
 		"pending refunds": {payment.RefundPendingSQL, fmt.Sprintf("NULL, '%s', -1, 500", uuid.Nil), []string{"refunds_due"}},
+		"books":           {payment.BooksSettleSQL, "'{k}', 'r'", []string{"payment_attempts_pkey", "refunds_pkey"}}, // it reads all movements, once
 		"metrics":         {payment.UnsettledSQL, "", []string{"payment_attempts_live", "refunds_due", "refunds_failed"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -52,7 +53,7 @@ func TestQueryPlans(t *testing.T) {
 }
 
 // fillTables inserts 8,000 paid orders with an attempt each. 200 further orders have open attempts. Every tenth
-// attempt has a refund, of which 20 wait for a check and 10 failed.
+// attempt has a refund, of which 20 wait for a check and 10 failed. The books have a movement of each payment.
 func (s *shop) fillTables(t *testing.T) {
 	t.Helper()
 	customer := uuid.New()
@@ -75,5 +76,8 @@ func (s *shop) fillTables(t *testing.T) {
 			SELECT id, CASE WHEN n <= 20 THEN 'owed' WHEN n <= 30 THEN 'failed' ELSE 'confirmed' END AS state
 			FROM (SELECT id, row_number() OVER () AS n FROM payment_attempts WHERE state = 'succeeded' LIMIT 800) a
 		) a`)
+	s.exec(t, `
+		INSERT INTO provider_movements (id, kind, at, amount_cents, currency, source_id, intent, attempt_id, report)
+		SELECT 'txn_' || id, 'captured', now(), 100, 'eur', 'ch_' || id, payment_intent, id, 1 FROM payment_attempts WHERE state = 'succeeded'`)
 	s.exec(t, `VACUUM ANALYZE`)
 }

@@ -21,6 +21,7 @@ var (
 	RefundTakeSQL    = refundTakeSQL
 	RefundPendingSQL = refundPendingSQL
 	UnsettledSQL     = unsettledSQL
+	BooksSettleSQL   = booksSettleSQL
 )
 
 // SetCalls replaces the calls to the provider of a service.
