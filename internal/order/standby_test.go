@@ -1,10 +1,11 @@
 package order_test
 
 import (
+	"context"
 	"database/sql"
 	"net/http"
+	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -15,8 +16,8 @@ import (
 	"example.com/shop/migrations"
 )
 
-// TestCommitsWaitForStandby places orders on a primary whose synchronous standby is away, and cancels the waits of their
-// commits. No placement succeeds, not even the repetition of one that is committed, and no task is taken for an orphan.
+// TestCommitsWaitForStandby changes orders on a primary whose synchronous standby is away. It ends the waits of the commits.
+// No call succeeds, not even the repetition of one that is committed, and no task is taken for an orphan.
 func TestCommitsWaitForStandby(t *testing.T) {
 	t.Parallel()
 	server := testenv.PostgresServer(t, nil)
@@ -28,46 +29,71 @@ func TestCommitsWaitForStandby(t *testing.T) {
 	s := ordertest.NewAt(t, server.URL())
 	// A sweep locks the row of an earlier one.
 	s.Exec(t, `INSERT INTO reconcile_reports (kind, report) VALUES ($1, '{}')`, order.CancelKind)
-	customer := s.Customer(t)
-	placement := order.Placement{IdempotencyKey: "placed", Lines: []order.Line{line(s.Product(t, 10), 1)}}
-	_, _, err = s.Place(t.Context(), customer, placement)
-	testenv.Must(t, err)
-	testenv.Must(t, server.AwaitStandby(t.Context()))
-
-	place := func(key string) func() error {
-		return func() error {
-			p := placement
-			p.IdempotencyKey = key
-			_, _, err := s.Place(t.Context(), customer, p)
+	customer, product := s.Customer(t), s.Product(t, 10)
+	change := func(do func(ctx context.Context, customer, id uuid.UUID) (*order.Order, error)) func(context.Context) error {
+		id := s.MustPlace(t, customer, line(product, 1)).ID
+		return func(ctx context.Context) error {
+			_, err := do(ctx, customer, id)
 			return err
 		}
 	}
-	unknown := func() error {
-		_, err := s.Unknown(t.Context(), []string{uuid.NewString()})
+	unknown := func(ctx context.Context) error {
+		_, err := s.Unknown(ctx, []string{uuid.NewString()})
 		return err
 	}
-	for name, call := range map[string]func() error{
-		"new placement": place("new"), "repeated placement": place("placed"), "lookup of orphans": unknown,
-	} {
-		done := make(chan error, 1)
-		go func() { done <- call() }()
-		var err error
-		testenv.Eventually(t, name+" has ended", func() bool {
-			testenv.Exec(t, observer, `SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`)
-			select {
-			case err = <-done:
-				return true
-			case <-time.After(time.Millisecond):
-				return false
-			}
+	waiting := func() (pid int, err error) { // 0: no commit waits
+		err = observer.QueryRowContext(t.Context(), `SELECT coalesce(max(pid), 0) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`).Scan(&pid)
+		return pid, err
+	}
+	cancelled := func(pid int, _ context.CancelFunc) { testenv.Exec(t, observer, `SELECT pg_cancel_backend($1)`, pid) }
+	gone := func(_ int, cancel context.CancelFunc) { cancel() }
+	crashed := func(pid int, _ context.CancelFunc) {
+		testenv.Must(t, syscall.Kill(pid, syscall.SIGKILL))
+		testenv.Eventually(t, "the server has recovered", func() bool {
+			pid, err := waiting()
+			return err == nil && pid == 0
 		})
-		if err == nil || rest.AsError(err).Class.Status != http.StatusServiceUnavailable {
-			t.Errorf("%s: the error is %v, want one of an unknown outcome", name, err)
+	}
+	calls := []struct {
+		name string
+		do   func(context.Context) error
+		end  func(pid int, cancel context.CancelFunc) // ends the wait of its commit
+	}{
+		{"placement", func(ctx context.Context) error {
+			_, _, err := s.Place(ctx, customer, order.Placement{IdempotencyKey: "key", Lines: []order.Line{line(product, 1)}})
+			return err
+		}, cancelled},
+		{"payment", change(s.Pay), cancelled},
+		{"cancellation", change(s.Cancel), cancelled},
+		{"extension", change(s.Extend), cancelled},
+		{"payment whose client goes away", change(s.Pay), gone},
+		{"payment whose session crashes", change(s.Pay), crashed},
+		{"lookup of orphans", unknown, cancelled},
+	}
+	testenv.Must(t, server.AwaitStandby(t.Context()))
+	for _, c := range calls {
+		for _, end := range []func(int, context.CancelFunc){c.end, cancelled} { // the second time, the change is committed
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- c.do(ctx) }()
+			waited := false
+			testenv.Eventually(t, "the end of a "+c.name, func() bool {
+				if pid, err := waiting(); err == nil && pid != 0 {
+					waited = true
+					end(pid, cancel)
+				}
+				return len(done) > 0
+			})
+			cancel()
+			err := <-done
+			if !waited || err == nil || rest.AsError(err).Class.Status != http.StatusServiceUnavailable {
+				t.Errorf("%s: it waited: %v; the error is %v, want a wait and an unknown outcome", c.name, waited, err)
+			}
 		}
 	}
 
 	testenv.Must(t, server.SetReadOnly(t.Context()))
-	if err := unknown(); err == nil {
+	if err := unknown(t.Context()); err == nil {
 		t.Error("a server that was made read-only looks for orphans, want an error")
 	}
 }

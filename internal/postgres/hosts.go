@@ -117,15 +117,16 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	var errs []error
 	for i := range c.hosts {
 		n := (good + i) % len(c.hosts)
-		session, err := c.hosts[n].Connect(ctx)
+		connected, err := c.hosts[n].Connect(ctx)
 		if err == nil {
-			session.(*stdlib.Conn).Conn().PgConn().CustomData()[generationKey] = generation
+			s := &session{connected.(*stdlib.Conn)}
+			s.Conn.Conn().PgConn().CustomData()[generationKey] = generation
 			if last := c.good.Swap(int64(n)); last != int64(n) {
 				for opened := range c.open[last].Range {
 					_ = opened.(*conn).Close()
 				}
 			}
-			return session, nil
+			return s, nil
 		}
 		errs = append(errs, err)
 	}

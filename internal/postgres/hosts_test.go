@@ -60,21 +60,36 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// checkCancelledWait cancels the wait of a commit for a standby that is away. PostgreSQL reports a success with a warning,
-// and Pipeline an error that leaves open whether the change was committed.
+// checkCancelledWait cancels the waits of commits for a standby that is away. PostgreSQL reports a success with a warning, and
+// the pool an error that leaves open whether the change was committed.
 func checkCancelledWait(t *testing.T, db *gorm.DB, primary, standby *devstack.Postgres) {
 	t.Helper()
 	observer, err := sql.Open("pgx", primary.URL())
 	testenv.Must(t, err)
 	defer observer.Close()
 	testenv.Must(t, standby.Stop())
-	waits := make(chan error)
-	go func() { waits <- insert(t, db) }()
-	testenv.Eventually(t, "a commit waits for the standby", func() bool {
-		return testenv.Query[int](t, observer, `SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`) == 1
-	})
-	if err := <-waits; err == nil || !postgres.Unavailable(err) {
-		t.Errorf("the error is %v, want one that Unavailable reports", err)
+	const statement = `INSERT INTO numbers VALUES (1), (2) RETURNING n`
+	db = db.WithContext(t.Context())
+	for name, change := range map[string]func() error{
+		"a pipeline": func() error { return insert(t, db) },
+		"a result":   func() error { return db.Exec(statement).Error },
+		"all rows":   func() error { return db.Raw(statement).Scan(&[]int{}).Error },
+		"one row":    func() error { return db.Raw(statement).Row().Scan(new(int)) },
+		"no row": func() error {
+			return db.Raw(`WITH inserted AS (` + statement + `) SELECT WHERE false`).Scan(&[]int{}).Error
+		},
+		"a transaction": func() error {
+			return db.Transaction(func(tx *gorm.DB) error { return tx.Exec(statement).Error })
+		},
+	} {
+		waits := make(chan error)
+		go func() { waits <- change() }()
+		testenv.Eventually(t, "the commit of "+name+" waits for the standby", func() bool {
+			return testenv.Query[int](t, observer, `SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`) == 1
+		})
+		if err := <-waits; err == nil || !postgres.Unavailable(err) {
+			t.Errorf("%s: the error is %v, want one that Unavailable reports", name, err)
+		}
 	}
 	testenv.Must(t, standby.Restart(t.Context()))
 	testenv.Must(t, insert(t, db))

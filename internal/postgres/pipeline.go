@@ -6,14 +6,8 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/stdlib"
 	"gorm.io/gorm"
 )
-
-// errUnreplicated means that a transaction is committed, but that PostgreSQL stopped waiting for its synchronous standby,
-// because an operator cancelled the statement. PostgreSQL reports a success with a warning. If the standby is promoted, the
-// transaction may be lost.
-var errUnreplicated = errors.New("the wait for the synchronous standby was cancelled: the commit may be lost in a failover")
 
 // Pipeline runs the statements of a batch in one round trip and in one transaction, in their sequence. Each statement
 // has its own snapshot. After an error of PostgreSQL none of them has taken effect. They may have after any other error: the
@@ -25,21 +19,17 @@ func Pipeline(ctx context.Context, db *gorm.DB, batch *pgx.Batch) error {
 	if err != nil {
 		return fmt.Errorf("database handle: %w", err)
 	}
-	session, err := pool.Conn(ctx)
+	conn, err := pool.Conn(ctx)
 	if err != nil {
 		return err
 	}
 	// pgx puts statements without a BEGIN into one implicit transaction, which ends with the pipeline. See
 	// https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-PIPELINING.
-	err = session.Raw(func(driver any) error {
-		conn := driver.(*stdlib.Conn).Conn()
-		err := conn.SendBatch(ctx, batch).Close()
-		if err == nil && conn.PgConn().CustomData()[unreplicatedKey] != nil {
-			return errUnreplicated
-		}
-		return err
+	err = conn.Raw(func(driver any) error {
+		s := driver.(*session)
+		return s.outcome(s.Conn.Conn().SendBatch(ctx, batch).Close())
 	})
-	return errors.Join(err, session.Close())
+	return errors.Join(err, conn.Close())
 }
 
 // DropDead closes idle connections that the server has ended, as it ends all of them when it restarts. It stops at the first
