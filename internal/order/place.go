@@ -133,9 +133,6 @@ func (s *Store) placeRound(ctx context.Context, batch []*placing, o placeOptions
 		if !lost && !postgres.Duplicate(err) {
 			return err
 		}
-		if lost {
-			postgres.DropDead(ctx, s.db) // otherwise each run may get another connection that the server has closed
-		}
 	}
 	return err
 }

@@ -60,12 +60,8 @@ func newConnector(databaseURL string, settings map[string]string) (*connector, e
 	c := &connector{}
 	cfg.ValidateConnect = func(_ context.Context, session *pgconn.PgConn) error { return checkWritable(session) }
 	staysOpen := cfg.OnPgError
-	cfg.OnPgError = func(session *pgconn.PgConn, err *pgconn.PgError) bool {
-		if err.Code == codeReadOnly {
-			c.endGeneration(session)
-			return false // pgx closes the connection
-		}
-		return staysOpen(session, err)
+	cfg.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
+		return err.Code != codeReadOnly && staysOpen(conn, err) // false: pgx closes the connection
 	}
 	cfg.OnNotice = func(session *pgconn.PgConn, notice *pgconn.Notice) {
 		if notice.Routine == "SyncRepWaitForLSN" { // the server translates the text of the warning
@@ -119,7 +115,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 		n := (good + i) % len(c.hosts)
 		connected, err := c.hosts[n].Connect(ctx)
 		if err == nil {
-			s := &session{connected.(*stdlib.Conn)}
+			s := &session{connected.(*stdlib.Conn), c}
 			s.Conn.Conn().PgConn().CustomData()[generationKey] = generation
 			if last := c.good.Swap(int64(n)); last != int64(n) {
 				for opened := range c.open[last].Range {

@@ -31,23 +31,3 @@ func Pipeline(ctx context.Context, db *gorm.DB, batch *pgx.Batch) error {
 	})
 	return errors.Join(err, conn.Close())
 }
-
-// DropDead closes idle connections that the server has ended, as it ends all of them when it restarts. It stops at the first
-// one that answers, which the pool then uses next, and when no new connection can be made.
-func DropDead(ctx context.Context, db *gorm.DB) {
-	pool, err := db.DB()
-	if err != nil {
-		return
-	}
-	for range pool.Stats().MaxOpenConnections {
-		session, err := pool.Conn(ctx)
-		if err != nil {
-			return
-		}
-		err = session.PingContext(ctx)
-		session.Close()
-		if err == nil {
-			return
-		}
-	}
-}

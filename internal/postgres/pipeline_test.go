@@ -149,8 +149,8 @@ func TestPipelineWithEndedContext(t *testing.T) {
 	}
 }
 
-// TestDropDead ends all sessions of a pool. After DropDead a pipeline succeeds at once.
-func TestDropDead(t *testing.T) {
+// TestServerEndsSessions ends all sessions of a pool. After one statement has failed, the pool uses none of them.
+func TestServerEndsSessions(t *testing.T) {
 	const conns = 8
 	db := openGorm(t, conns)
 	pool := pool(t, db)
@@ -168,9 +168,11 @@ func TestDropDead(t *testing.T) {
 			}
 		}
 	}
-	_, _ = pool.ExecContext(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+	_, err := pool.ExecContext(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 		WHERE datname = current_database() ORDER BY pid = pg_backend_pid()`)
-	postgres.DropDead(t.Context(), db)
+	if err == nil {
+		t.Fatal("the statement that ends its own session succeeds, want an error")
+	}
 	var b pgx.Batch
 	b.Queue(`SELECT 1`)
 	if err := postgres.Pipeline(t.Context(), db, &b); err != nil {

@@ -14,8 +14,12 @@ import (
 var errUnreplicated = errors.New("the wait for the synchronous standby was cancelled: the commit may be lost in a failover")
 
 // session is a connection of a pool. It returns [errUnreplicated] for a statement or a commit whose wait for the standby was
-// cancelled. Statements that [database/sql.DB.PrepareContext] returns are not covered.
-type session struct{ *stdlib.Conn }
+// cancelled. If the server ends the connection, a new generation of sessions begins, because a server that stops ends all of
+// them. Statements that [database/sql.DB.PrepareContext] returns are not covered.
+type session struct {
+	*stdlib.Conn
+	hosts *connector
+}
 
 func (s *session) ExecContext(ctx context.Context, statement string, args []driver.NamedValue) (driver.Result, error) {
 	result, err := s.Conn.ExecContext(ctx, statement, args)
@@ -35,10 +39,18 @@ func (s *session) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, e
 	return &tx{begun, s}, s.outcome(err)
 }
 
-// outcome returns the error of a call for which pgx has returned err.
+// outcome returns the error of a call for which pgx has returned err. If the connection is closed now, the server has ended it,
+// unless it was closed before the call, which [driver.ErrBadConn] tells, or because a context has ended.
 func (s *session) outcome(err error) error {
-	if err == nil && s.Conn.Conn().PgConn().CustomData()[unreplicatedKey] != nil {
-		return errUnreplicated
+	conn := s.Conn.Conn().PgConn()
+	switch {
+	case err == nil:
+		if conn.CustomData()[unreplicatedKey] != nil {
+			return errUnreplicated
+		}
+	case errors.Is(err, driver.ErrBadConn), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case conn.IsClosed():
+		s.hosts.endGeneration(conn)
 	}
 	return err
 }
