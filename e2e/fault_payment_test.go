@@ -107,9 +107,9 @@ func oweRefunds(d *deployment) {
 }
 
 // TestPaymentFaults breaks the payment provider, the network to it, its webhooks, and the shop's processes while customers
-// pay. TestChaos also breaks PostgreSQL and Redis while they do. Each payment that a customer saw succeed must end in
-// goods or in a refund, and the provider's ledger must agree. The provider delays no timeout of an item that nobody is
-// paying.
+// pay, and switches PostgreSQL over to a standby. TestChaos also breaks PostgreSQL and Redis
+// while they do. Each payment that a customer saw succeed must end in goods or in a refund, and the provider's ledger must
+// agree. The provider delays no timeout of an item that nobody is paying.
 func TestPaymentFaults(t *testing.T) {
 	needsOrders(t)
 	const late, rate = 3 * time.Second, 20
@@ -155,6 +155,19 @@ func TestPaymentFaults(t *testing.T) {
 			inject: func(d *deployment) {
 				oweRefunds(d)
 				inTurn(200*time.Millisecond, 600*time.Millisecond, slices.Repeat([]string{"a process killed"}, 9)...)(d)
+				providerOf(d).turn(healthy)
+			},
+			party: someRefunded,
+		},
+		{
+			name: "switch-over", needs: needs{standby: true, party: startProvider(paymentTimes{grace: time.Second})}, rate: rate,
+			bound: bound{late: 10 * time.Second, held: 11 * time.Second, answer: 10 * time.Second, party: 10 * time.Second, rejected: true, again: 2 * time.Second},
+			inject: func(d *deployment) {
+				oweRefunds(d)
+				testenv.Must(d.t, d.postgres.SetReadOnly(d.t.Context()))
+				d.sleep(time.Second)
+				d.promote()
+				d.awaitService()
 				providerOf(d).turn(healthy)
 			},
 			party: someRefunded,
