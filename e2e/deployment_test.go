@@ -131,12 +131,13 @@ func (d *deployment) postgresURL(n needs) string {
 	d.t.Helper()
 	if n.standby {
 		d.postgres, d.standby = testenv.PostgresPair(d.t, n.postgresEnv, n.postgres)
-		first, err := url.Parse(d.postgres.URL())
+		if n.network {
+			return d.postgres.URL() // promote redirects the proxy to the standby
+		}
+		both, err := url.Parse(d.postgres.URL())
 		testenv.Must(d.t, err)
-		second, err := url.Parse(d.standby.URL())
-		testenv.Must(d.t, err)
-		first.Host += "," + second.Host
-		return first.String()
+		both.Host += "," + hostOf(d.t, d.standby.URL())
+		return both.String()
 	}
 	if n.postgres == nil && n.postgresEnv == nil {
 		return testenv.Postgres(d.t)
@@ -185,12 +186,34 @@ func openDatabase(t testing.TB, database string) *sql.DB {
 	return db
 }
 
-// promote makes the standby the primary, also for the test's own connections.
+// promote makes the standby the primary, also for the proxy and for the test's own connections.
 func (d *deployment) promote() {
 	d.t.Helper()
 	testenv.Must(d.t, d.standby.Promote(d.t.Context()))
 	d.db.Close()
 	d.connectToPostgres(d.standby.URL())
+	if d.toPostgres != nil {
+		d.toPostgres.Redirect(hostOf(d.t, d.standby.URL()))
+	}
+}
+
+// rebuild replaces the old primary by a synchronous standby of the new one.
+func (d *deployment) rebuild() {
+	d.t.Helper()
+	testenv.Must(d.t, d.postgres.Stop())
+	standby, err := d.standby.StartStandby(d.t.Context())
+	testenv.Must(d.t, err)
+	d.t.Cleanup(func() { testenv.Must(d.t, standby.Stop()) })
+	d.postgres, d.standby = d.standby, standby
+	testenv.Must(d.t, d.postgres.AwaitStandby(d.t.Context()))
+}
+
+// hostOf returns the host and the port of the server of a URL.
+func hostOf(t *testing.T, server string) string {
+	t.Helper()
+	u, err := url.Parse(server)
+	testenv.Must(t, err)
+	return u.Host
 }
 
 func redisClient(t testing.TB, redisURL string) *redis.Client {
