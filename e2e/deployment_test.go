@@ -31,6 +31,9 @@ type needs struct {
 	processes   []string          // the role of each process; nil: two of each role, and one relay
 	env         []string          // additional environment variables of the processes
 
+	// redisPair starts a Redis of its own that fails over. nil: as redis says.
+	redisPair func(t testing.TB) *testenv.RedisPair
+
 	// party starts the second party, and returns the environment variables with which the processes find it. It may
 	// change the deployment's times, plans and kinds. nil: the service has no second party.
 	party func(d *deployment) (party, []string)
@@ -52,9 +55,10 @@ type deployment struct {
 	kinds    []string           // of the tasks
 	party    party              // nil: none
 	redis    *devstack.Redis    // nil: shared, or the stand-in
+	pair     *testenv.RedisPair // nil without needs.redisPair; its master is redis
 	postgres *devstack.Postgres // nil: shared
 	standby  *devstack.Postgres // nil without needs.standby
-	again    time.Duration      // from the last promotion of the standby until the service worked
+	again    time.Duration      // from the last promotion until the service worked
 
 	toRedis, toPostgres *proxy // nil without needs.network
 
@@ -96,11 +100,14 @@ func deploy(t *testing.T, n needs) *deployment {
 	needsProcesses(t)
 	d := &deployment{t: t, times: times{timeout: itemTimeout}, plans: possiblePlans(), kinds: []string{kind}}
 	redisURL, database := d.redisURL(n), d.postgresURL(n)
-	own := database
+	ownDatabase, ownRedis := database, redisURL
 	if d.standby != nil {
-		own = d.postgres.URL() // promote connects to the standby
+		ownDatabase = d.postgres.URL() // promote connects to the standby
 	}
-	d.connect(own, redisURL)
+	if d.pair != nil {
+		ownRedis = d.redis.URL()
+	}
+	d.connect(ownDatabase, ownRedis)
 	if n.network {
 		d.toPostgres, database = proxied(t, database)
 		d.toRedis, redisURL = proxied(t, redisURL)
@@ -148,6 +155,11 @@ func (d *deployment) postgresURL(n needs) string {
 
 func (d *deployment) redisURL(n needs) string {
 	d.t.Helper()
+	if n.redisPair != nil {
+		d.pair = n.redisPair(d.t)
+		d.redis = d.pair.Master
+		return d.pair.URL
+	}
 	if n.redis == nil && n.redisEnv == nil {
 		return testenv.Redis(d.t)
 	}

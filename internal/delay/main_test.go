@@ -33,7 +33,7 @@ func connect(t testing.TB, url string) redis.UniversalClient {
 	}
 	options := withLimits(server)
 	options.DialTimeout, options.ReadTimeout, options.WriteTimeout = time.Minute, time.Minute, time.Minute
-	rdb := redis.NewUniversalClient(options)
+	rdb := open(options)
 	t.Cleanup(func() { rdb.Close() })
 	return rdb
 }

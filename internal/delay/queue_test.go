@@ -516,7 +516,10 @@ func TestNewQueueRejects(t *testing.T) {
 }
 
 func TestConnectErrorHidesThePassword(t *testing.T) {
-	for _, url := range []string{"", "http://localhost", "redis://:s3cret@host:notaport", "redis://host/notanumber"} {
+	for _, url := range []string{
+		"", "http://localhost", "redis://:s3cret@host:notaport", "redis://host/notanumber",
+		"redis://:s3cret@host?master_name=", "redis://host?master_name=shop&password=s3cret&addr=noport",
+	} {
 		rdb, err := Connect(url)
 		if err == nil {
 			rdb.Close()

@@ -11,18 +11,35 @@ import (
 )
 
 // Connect returns a client for a Redis URL: redis://[user:password@]host:port[/db], or rediss:// for TLS. The URL of
-// a cluster names its other nodes with addr: redis://host:port?addr=host:port&addr=host:port. Connect does not dial. If
-// Redis is down, the first command returns an error.
+// a cluster names its other nodes with addr: redis://host:port?addr=host:port&addr=host:port. The URL of Sentinels names
+// them in the same way, and their master: redis://host:port/db?master_name=name&addr=host:port&addr=host:port. There the
+// user and the password are the Sentinels', and the parameters username and password are the master's.
+//
+// Connect does not dial. If Redis is down, the first command returns an error.
 func Connect(redisURL string) (redis.UniversalClient, error) {
 	server, err := parseURL(redisURL)
 	if err != nil {
 		// The parser's error may repeat the URL, and with it a password.
-		return nil, errors.New("not a Redis URL: want redis://[user:password@]host:port[/db], or rediss:// for TLS")
+		return nil, errors.New("not a Redis URL: want redis://[user:password@]host:port[/db], or rediss:// for TLS; " +
+			"append ?addr=host:port&addr=host:port for a cluster, ?master_name=name&addr=host:port&addr=host:port for Sentinels")
 	}
 	if server.DB < 0 { // the client would silently use database 0
 		return nil, fmt.Errorf("not a Redis URL: its database is %d, want 0 or more", server.DB)
 	}
-	return redis.NewUniversalClient(withLimits(server)), nil
+	return open(withLimits(server)), nil
+}
+
+func open(o *redis.UniversalOptions) redis.UniversalClient {
+	if o.IsClusterMode {
+		cluster := o.Cluster()
+		cluster.ClusterStateReloadInterval = reloadInterval
+		return redis.NewClusterClient(cluster)
+	}
+	client := redis.NewUniversalClient(o)
+	if o.MasterName != "" {
+		client.AddHook(&follower{})
+	}
+	return client
 }
 
 func parseURL(redisURL string) (*redis.UniversalOptions, error) {
@@ -30,7 +47,20 @@ func parseURL(redisURL string) (*redis.UniversalOptions, error) {
 	if err != nil {
 		return nil, err
 	}
-	if u.Query().Has("addr") {
+	switch query := u.Query(); {
+	case query.Has("master_name"):
+		o, err := redis.ParseFailoverURL(redisURL)
+		if err != nil {
+			return nil, err
+		}
+		if o.MasterName == "" {
+			return nil, errors.New("the URL has an empty master_name")
+		}
+		return &redis.UniversalOptions{
+			Addrs: o.SentinelAddrs, SentinelUsername: o.SentinelUsername, SentinelPassword: o.SentinelPassword,
+			MasterName: o.MasterName, DB: o.DB, Username: o.Username, Password: o.Password, TLSConfig: o.TLSConfig,
+		}, nil
+	case query.Has("addr"):
 		o, err := redis.ParseClusterURL(redisURL)
 		if err != nil {
 			return nil, err
@@ -64,6 +94,11 @@ func withLimits(o *redis.UniversalOptions) *redis.UniversalOptions {
 	o.DialTimeout = time.Second
 	o.ReadTimeout = 2 * time.Second
 	o.WriteTimeout = 2 * time.Second
+	if o.MasterName != "" {
+		// A dial also asks a Sentinel for the master. If the dial ended before ReadTimeout, the client would not turn from a
+		// Sentinel that hangs to another one.
+		o.DialTimeout = 3 * time.Second
+	}
 	// Do not send CLIENT SETINFO and CLIENT MAINT_NOTIFICATIONS on each new connection: older versions of Redis, for
 	// instance 7.0, answer them with errors.
 	o.DisableIdentity = true

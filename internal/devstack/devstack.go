@@ -114,10 +114,12 @@ func (p *process) await(ctx context.Context, ready func(context.Context) error) 
 var errNotListening = errors.New("it does not listen on its port yet")
 
 // listens reports whether the child's log says that the child listens on its port. An answer on that port would prove
-// nothing: it could come from another server that took the port first. A standby is "ready to accept read-only connections".
+// nothing: it could come from another server that took the port first. A standby is "ready to accept read-only connections", and
+// a Sentinel that listens logs its id.
 func (p *process) listens() bool {
 	log, err := os.ReadFile(p.logPath)
-	return err == nil && bytes.Contains(bytes.ToLower(log), []byte("ready to accept"))
+	log = bytes.ToLower(log)
+	return err == nil && (bytes.Contains(log, []byte("ready to accept")) || bytes.Contains(log, []byte("sentinel id is")))
 }
 
 // logTail returns the end of the child's log on one line, or why the log cannot be read.

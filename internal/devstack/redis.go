@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -19,9 +20,10 @@ import (
 var ErrNoRedis = errors.New("no redis-server in PATH: install it (Debian and Ubuntu: apt-get install redis-server; " +
 	"macOS: brew install redis), or give the address of a server")
 
-// Redis is a private Redis server. The methods must not be called concurrently.
+// Redis is a private Redis server, or a Sentinel. The methods must not be called concurrently.
 type Redis struct {
 	binary  string
+	first   []string // the arguments that the binary expects before all others
 	dir     string
 	args    []string
 	env     []string
@@ -44,6 +46,22 @@ func StartRedisEnv(ctx context.Context, env []string, dir string, args ...string
 	}
 	return onFreePort(func(port int) (*Redis, error) {
 		r := &Redis{binary: binary, dir: dir, args: args, env: env, port: port}
+		return r, r.Restart(ctx)
+	})
+}
+
+// StartSentinel runs a Sentinel that monitors no master yet. It keeps its state in dir, an existing directory.
+func StartSentinel(ctx context.Context, dir string) (*Redis, error) {
+	binary, err := redisBinary()
+	if err != nil {
+		return nil, err
+	}
+	state := filepath.Join(dir, "sentinel.conf")
+	if err := os.WriteFile(state, nil, 0o600); err != nil {
+		return nil, fmt.Errorf("create the Sentinel's state: %w", err)
+	}
+	return onFreePort(func(port int) (*Redis, error) {
+		r := &Redis{binary: binary, first: []string{state, "--sentinel"}, dir: dir, port: port}
 		return r, r.Restart(ctx)
 	})
 }
@@ -74,9 +92,9 @@ func (r *Redis) Kill() error { return r.process.kill() }
 // Restart starts the server again after [Redis.Stop] or [Redis.Kill]. It has the same address, and no data unless the
 // arguments of [StartRedis] enable persistence.
 func (r *Redis) Restart(ctx context.Context) error {
-	args := append([]string{
+	args := slices.Concat(r.first, []string{
 		"--bind", "127.0.0.1", "--port", strconv.Itoa(r.port), "--dir", r.dir, "--save", "", "--appendonly", "no",
-	}, r.args...)
+	}, r.args)
 	cmd := exec.Command(r.binary, args...)
 	cmd.SysProcAttr = childOf(syscall.SIGKILL)
 	cmd.Env = append(os.Environ(), r.env...)

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -150,10 +151,11 @@ func (f *fakeTable) count(of fate) (n int) {
 
 // hook calls functions before and after each step of a queue. If before returns an error, the step returns this error.
 // A step has the name of the method of the queue to which it belongs. The name is "" for the other commands, and for a
-// command that repeats a step.
+// command that repeats a step. The replication id of Redis is the one that replid returns.
 type hook struct {
 	before func(step string) error
 	after  func(step string)
+	replid func() string
 }
 
 func (h hook) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -163,6 +165,10 @@ func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		if err := h.before(stepOf(cmd)); err != nil {
 			cmd.SetErr(err)
 			return err
+		}
+		if info, ok := cmd.(*redis.InfoCmd); ok {
+			info.SetVal(map[string]map[string]string{"Replication": {"master_replid": h.replid()}})
+			return nil
 		}
 		defer h.after(stepOf(cmd))
 		return next(ctx, cmd)
@@ -228,6 +234,7 @@ type fixture struct {
 	fails  map[string]bool   // the steps of the queue that return errDown
 	before func(step string) // called before each step of the queue
 	after  func(step string) // called after each step of the queue, before the queue gets the reply
+	replid atomic.Value      // the replication id of Redis, a string
 }
 
 // newFixture returns a table with n pending rows that are due in an hour, and a queue with their tasks.
@@ -273,6 +280,7 @@ func fill(t testing.TB, hooked, rdb redis.UniversalClient, n int) *fixture {
 		rdb:   rdb, fails: map[string]bool{},
 		before: func(string) {}, after: func(string) {},
 	}
+	f.replid.Store("")
 	hooked.AddHook(hook{
 		before: func(step string) error {
 			f.before(step)
@@ -281,7 +289,8 @@ func fill(t testing.TB, hooked, rdb redis.UniversalClient, n int) *fixture {
 			}
 			return nil
 		},
-		after: func(step string) { f.after(step) },
+		after:  func(step string) { f.after(step) },
+		replid: func() string { return f.replid.Load().(string) },
 	})
 	f.queue = newQueue(t, hooked)
 	msgs := make([]delay.Message, n)

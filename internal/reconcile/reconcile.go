@@ -66,7 +66,8 @@ type Config struct {
 	// expected to time out a row within the first second.
 	Grace time.Duration
 	// Probe is the time between two probes. Default 2 s. A probe reads the restore markers, with one command, or with one for
-	// each shard if Redis is a cluster. If a marker is missing or not complete, or Redis does not answer, it starts a sweep.
+	// each shard if Redis is a cluster, and then the replication id of each master. It starts a sweep if a marker is missing or
+	// not complete, if Redis does not answer, and if an id is another one than before.
 	Probe time.Duration
 }
 

@@ -30,7 +30,7 @@ type Reconciler struct {
 	schedule cron.Schedule
 	interval time.Duration // the longest time between two activations of the schedule
 	lockIdle time.Duration
-	sweepNow chan struct{} // a probe sends to it when Redis was wiped or does not answer
+	sweepNow chan struct{} // a probe asks for a sweep
 	log      *slog.Logger
 	metrics  metrics
 
@@ -58,12 +58,12 @@ func New(
 func (r *Reconciler) Bound() time.Duration { return r.interval + r.cfg.Grace }
 
 // Run sweeps until ctx ends, and then returns nil. It sweeps at the start, by the schedule, and when a probe finds that
-// Redis was wiped or does not answer. A sweep begins at the latest half a look-ahead after the previous one
-// began, or when the previous one ends, if that is later.
+// Redis was wiped, does not answer, answers again, has restarted or has failed over. A sweep begins at the latest half a
+// look-ahead after the previous one began, or when the previous one ends, if that is later.
 func (r *Reconciler) Run(ctx context.Context) error { return Run(ctx, r) }
 
-// Run runs reconcilers whose queues have the same Redis client. One probe reads the restore markers of all queues, at the
-// shortest of the configured times.
+// Run runs reconcilers whose queues have the same Redis client. One probe looks at Redis for all queues, at the shortest of
+// the configured times.
 func Run(ctx context.Context, reconcilers ...*Reconciler) error {
 	var components errgroup.Group
 	for _, r := range reconcilers {
@@ -73,8 +73,9 @@ func Run(ctx context.Context, reconcilers ...*Reconciler) error {
 	return components.Wait()
 }
 
-// probe reads the restore markers until ctx ends. It makes the reconcilers sweep whose markers are missing or not
-// complete, or all reconcilers if Redis does not answer, unless they are sweeping already.
+// probe reads the restore markers and the history of Redis until ctx ends. It makes the reconcilers sweep whose markers are
+// missing or not complete, or all reconcilers if Redis does not answer, unless they are sweeping already. When the history has
+// changed, tasks may be lost, so each reconciler sweeps once more. The first probe does not know an earlier history.
 func probe(ctx context.Context, reconcilers []*Reconciler) error {
 	interval := reconcilers[0].cfg.Probe
 	queues := make([]*delay.Queue, len(reconcilers))
@@ -82,6 +83,7 @@ func probe(ctx context.Context, reconcilers []*Reconciler) error {
 		interval = min(interval, r.cfg.Probe)
 		queues[i] = r.queue
 	}
+	histories := make([]string, len(reconcilers))
 	ticks := time.NewTicker(interval)
 	defer ticks.Stop()
 	for {
@@ -91,12 +93,17 @@ func probe(ctx context.Context, reconcilers []*Reconciler) error {
 		case <-ticks.C:
 		}
 		ok, err := intact(ctx, queues...)
+		history := "" // of a Redis that does not answer, so its next history is another one
+		if err == nil {
+			history = historyOf(ctx, queues[0])
+		}
 		for i, r := range reconcilers {
-			if err == nil && ok[i] {
+			if err == nil && ok[i] && history == histories[i] {
 				continue
 			}
 			select {
 			case r.sweepNow <- struct{}{}:
+				histories[i] = history
 			default:
 			}
 		}
@@ -144,6 +151,13 @@ func intact(ctx context.Context, queues ...*delay.Queue) ([]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	return delay.Intact(ctx, queues...)
+}
+
+// historyOf returns the history of the queue's Redis. It waits at most a second for a Redis that hangs.
+func historyOf(ctx context.Context, queue *delay.Queue) string {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	return queue.History(ctx)
 }
 
 // sweepAndLog sweeps and logs the result, because the schedule cannot receive it.

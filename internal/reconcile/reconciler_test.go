@@ -173,8 +173,9 @@ func TestRunSweepsByTheSchedule(t *testing.T) {
 	})
 }
 
-// TestProbe runs two reconcilers for twenty seconds. They share a probe, which reads the markers of both queues with one
-// command every two seconds. A reconciler sweeps if a marker of its queue is missing, and both if Redis does not answer.
+// TestProbe runs two reconcilers for twenty seconds. They share a probe, which sends two commands every two seconds. A
+// reconciler sweeps if a marker of its queue is missing, both if Redis does not answer, and both once if its replication id has
+// changed.
 func TestProbe(t *testing.T) {
 	const probes = 10
 	tests := map[string]struct {
@@ -185,6 +186,10 @@ func TestProbe(t *testing.T) {
 		"a shard was wiped":        {func(t *testing.T, f *fixture) { f.do(t, "DEL", "delay:{test.other:2}:marker") }, [2]int{0, probes}},
 		"Redis was wiped":          {func(t *testing.T, f *fixture) { f.wipe(t) }, [2]int{probes, probes}},
 		"Redis returns no markers": {func(_ *testing.T, f *fixture) { f.fails["Intact"] = true }, [2]int{probes, probes}},
+		"a replica was promoted": {func(_ *testing.T, f *fixture) {
+			f.replid.Store("former") // the first probe takes this for a change
+			time.AfterFunc(5*time.Second, func() { f.replid.Store("promoted") })
+		}, [2]int{2, 2}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -196,8 +201,8 @@ func TestProbe(t *testing.T) {
 				testenv.Must(t, other.EndRestore(t.Context()))
 				reconcilers := []*Reconciler{newReconciler(t, f), newReconciler(t, f)}
 				reconcilers[1].queue = other
-				read := 0
-				f.before = func(string) { read++ }
+				sent := 0
+				f.before = func(string) { sent++ }
 				test.happens(t, f)
 
 				ctx, cancel := context.WithTimeout(t.Context(), probes*defaultProbe+time.Second)
@@ -216,10 +221,38 @@ func TestProbe(t *testing.T) {
 				if sweeps != test.want {
 					t.Errorf("the reconcilers swept %v times, want %v", sweeps, test.want)
 				}
-				if read != probes {
-					t.Errorf("the probe sent %d commands, want %d", read, probes)
+				if want := 2 * probes; sent != want && !f.fails["Intact"] {
+					t.Errorf("the probe sent %d commands, want %d", sent, want)
 				}
 			})
 		})
 	}
+}
+
+// TestFailoverDuringASweep promotes a replica while a sweep is under way, which may have compared tasks before they were
+// lost. Another sweep follows.
+func TestFailoverDuringASweep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newSimulatedFixture(t, 1)
+		f.replid.Store("former")
+		r := newReconciler(t, f)
+		r.schedule = never{}
+		ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
+		defer cancel()
+		sweeps := 0
+		var running errgroup.Group
+		running.Go(func() error {
+			return r.run(ctx, func(context.Context) {
+				if sweeps++; sweeps == 2 { // the first one of the probe
+					f.replid.Store("promoted")
+				}
+				<-time.After(5 * time.Second)
+			})
+		})
+		running.Go(func() error { return probe(ctx, []*Reconciler{r}) })
+		testenv.Must(t, running.Wait())
+		if sweeps != 3 {
+			t.Errorf("%d sweeps, want 3: at the start, at the first probe, and after the failover", sweeps)
+		}
+	})
 }

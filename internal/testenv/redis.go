@@ -167,12 +167,17 @@ func RedisServerEnv(t testing.TB, env []string, args ...string) *devstack.Redis 
 	t.Helper()
 	server, err := devstack.StartRedisEnv(t.Context(), env, t.TempDir(), args...)
 	skipWithoutRedis(t, err)
+	killAtEnd(t, server)
+	return server
+}
+
+func killAtEnd(t testing.TB, server *devstack.Redis) {
+	t.Helper()
 	t.Cleanup(func() {
 		if err := server.Kill(); err != nil {
 			t.Error(err)
 		}
 	})
-	return server
 }
 
 // RedisCluster flushes a cluster and returns the host:port of each of its three masters. The tests of a binary share
@@ -201,34 +206,30 @@ func startCluster() ([]string, error) {
 	}
 	var nodes []string
 	for i := range 3 {
-		addr, err := startNode(ctx, filepath.Join(dir, "node"+strconv.Itoa(i)))
+		node, err := startNode(ctx, filepath.Join(dir, "node"+strconv.Itoa(i)), 5*time.Second)
 		if err != nil {
 			return nil, err
 		}
-		nodes = append(nodes, addr)
+		shared.onStop(node.Kill)
+		nodes = append(nodes, node.Addr())
 	}
 	return nodes, joinCluster(ctx, nodes)
 }
 
-// startNode runs a cluster node and returns its host:port. It chooses a free port for the cluster bus too, because the
-// default, the port for clients plus 10000, may be taken or out of range.
-func startNode(ctx context.Context, dir string) (string, error) {
+// startNode runs a cluster node. It chooses a free port for the cluster bus too, because the default, the port for clients
+// plus 10000, may be taken or out of range. After the timeout other nodes take the node for dead.
+func startNode(ctx context.Context, dir string, timeout time.Duration) (*devstack.Redis, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
-		return "", err
+		return nil, err
 	}
 	bus, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	busPort := bus.Addr().(*net.TCPAddr).Port
 	bus.Close()
-	server, err := devstack.StartRedis(ctx, dir, "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(busPort),
-		"--cluster-node-timeout", "5000", "--cluster-require-full-coverage", "yes")
-	if err != nil {
-		return "", err
-	}
-	shared.onStop(server.Kill)
-	return server.Addr(), nil
+	return devstack.StartRedis(ctx, dir, "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(busPort),
+		"--cluster-node-timeout", strconv.FormatInt(timeout.Milliseconds(), 10), "--cluster-require-full-coverage", "yes")
 }
 
 // joinCluster assigns the hash slots evenly, has the nodes meet, and waits until all nodes report a complete cluster.
@@ -249,23 +250,31 @@ func joinCluster(ctx context.Context, nodes []string) error {
 			return fmt.Errorf("set the node's configuration epoch: %w", err)
 		}
 	}
-	busPort, err := clients[0].ConfigGet(ctx, "cluster-port").Result()
-	if err != nil {
-		return fmt.Errorf("read the port of the cluster bus: %w", err)
-	}
-	host, port, err := net.SplitHostPort(nodes[0])
-	if err != nil {
-		return err
-	}
 	for _, rdb := range clients[1:] {
-		if err := rdb.Do(ctx, "CLUSTER", "MEET", host, port, busPort["cluster-port"]).Err(); err != nil {
-			return fmt.Errorf("join the nodes: %w", err)
+		if err := meet(ctx, rdb, clients[0]); err != nil {
+			return err
 		}
 	}
 	for _, rdb := range clients {
 		if err := awaitCluster(ctx, rdb, len(nodes)); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// meet makes a node join the cluster of another one.
+func meet(ctx context.Context, node, other *redis.Client) error {
+	busPort, err := other.ConfigGet(ctx, "cluster-port").Result()
+	if err != nil {
+		return fmt.Errorf("read the port of the cluster bus: %w", err)
+	}
+	host, port, err := net.SplitHostPort(other.Options().Addr)
+	if err != nil {
+		return err
+	}
+	if err := node.Do(ctx, "CLUSTER", "MEET", host, port, busPort["cluster-port"]).Err(); err != nil {
+		return fmt.Errorf("join the nodes: %w", err)
 	}
 	return nil
 }

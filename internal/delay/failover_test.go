@@ -1,0 +1,118 @@
+package delay
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/redis/go-redis/v9"
+
+	"example.com/shop/internal/testenv"
+)
+
+// sentinel is a stand-in for a Redis Sentinel.
+type sentinel struct {
+	*miniredis.Miniredis
+	master atomic.Value // the host:port of the master "shop"
+}
+
+func startSentinel(t *testing.T, master string) *sentinel {
+	t.Helper()
+	s := &sentinel{Miniredis: miniredis.RunT(t)}
+	s.master.Store(master)
+	err := s.Server().Register("SENTINEL", func(c *server.Peer, _ string, args []string) {
+		host, port, _ := net.SplitHostPort(s.master.Load().(string))
+		switch {
+		case args[0] == "sentinels":
+			c.WriteLen(0) // there are no others
+		case args[1] == "shop":
+			c.WriteStrings([]string{host, port})
+		default:
+			c.WriteNull()
+		}
+	})
+	testenv.Must(t, err)
+	return s
+}
+
+// failOver changes the master, and tells the clients.
+func (s *sentinel) failOver(master string) {
+	s.master.Store(master)
+	host, port, _ := net.SplitHostPort(master)
+	s.Publish("+switch-master", fmt.Sprintf("shop ? ? %s %s", host, port))
+}
+
+// TestSubscriptionFollowsMaster suspends a master, and a Sentinel names another one. A command closes the subscription to the
+// suspended one, which would never end by itself. The history is another one.
+func TestSubscriptionFollowsMaster(t *testing.T) {
+	former, next := testenv.RedisServer(t), testenv.RedisServer(t)
+	s := startSentinel(t, former.Addr())
+	rdb, err := Connect("redis://" + s.Addr() + "?master_name=shop")
+	testenv.Must(t, err)
+	defer rdb.Close()
+	sub := rdb.Subscribe(t.Context(), "wake")
+	defer sub.Close()
+	messages := sub.ChannelWithSubscriptions(redis.WithChannelHealthCheckInterval(0))
+	receive := func(want string) {
+		t.Helper()
+		select {
+		case m := <-messages:
+			if got := fmt.Sprint(m); got != want {
+				t.Fatalf("received %q, want %q", got, want)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("received nothing, want %q", want)
+		}
+	}
+	receive("subscribe: wake")
+	q := newQueue(t, rdb, 1)
+	before := q.History(t.Context())
+
+	testenv.Must(t, syscall.Kill(former.Pid(), syscall.SIGSTOP))
+	s.failOver(next.Addr())
+	for rdb.Ping(t.Context()).Err() != nil {
+	}
+	receive("subscribe: wake")
+	testenv.Must(t, rdb.Publish(t.Context(), "wake", "0").Err())
+	receive("Message<wake: 0>")
+	if after := q.History(t.Context()); before == "" || after == "" || before == after {
+		t.Errorf("the history was %q, and is %q after the failover, want another one", before, after)
+	}
+}
+
+// TestUnknownMaster connects to Sentinels that do not know the master. No caller may take the error for a missing key.
+func TestUnknownMaster(t *testing.T) {
+	rdb, err := Connect("redis://" + startSentinel(t, "127.0.0.1:1").Addr() + "?master_name=other")
+	testenv.Must(t, err)
+	defer rdb.Close()
+	err = rdb.Get(t.Context(), "key").Err()
+	if err == nil || errors.Is(err, redis.Nil) || !strings.Contains(err.Error(), "check master_name") {
+		t.Errorf("the error is %v, want one that tells to check master_name, and not a missing key", err)
+	}
+}
+
+// TestSentinelURL checks whose password is whose.
+func TestSentinelURL(t *testing.T) {
+	o, err := parseURL("rediss://watcher:s@one:1/3?master_name=shop&addr=two:2&username=shop&password=m")
+	testenv.Must(t, err)
+	got := fmt.Sprintln(o.Addrs, o.SentinelUsername, o.SentinelPassword, o.MasterName, o.DB, o.Username, o.Password, o.TLSConfig != nil)
+	if want := "[one:1 two:2] watcher s shop 3 shop m true\n"; got != want {
+		t.Errorf("got %swant %s", got, want)
+	}
+}
+
+// TestHistoryOfACluster reads the history of three masters.
+func TestHistoryOfACluster(t *testing.T) {
+	nodes := testenv.RedisCluster(t)
+	q := newQueue(t, connect(t, fmt.Sprintf("redis://%s?addr=%s", nodes[0], nodes[1])), 1)
+	if ids := strings.Fields(q.History(t.Context())); len(ids) != 3 {
+		t.Errorf("the replication ids are %q, want three", ids)
+	}
+}
