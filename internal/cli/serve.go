@@ -22,7 +22,7 @@ type Database struct {
 
 // Check returns an error that names the options with wrong values.
 func (o Database) Check() error {
-	if o.DatabaseConns < 2 { // a sweep holds one for its lock, and needs another for its statements
+	if o.DatabaseConns < 2 { // a sweep holds one for its lock, and needs another for its statements; see also Serve.Run
 		return fmt.Errorf("%s is %d, want at least 2", option.Name("database-conns"), o.DatabaseConns)
 	}
 	return nil
@@ -114,6 +114,11 @@ func (o *Serve) Run(ctx context.Context, program Program, add func(*app.Process)
 	}
 	defer p.Close()
 	add(p)
+	// The sweeps of all kinds may run at the same time. Each holds a connection for its lock, and needs another one.
+	if least := len(p.Kinds) + 1; p.Has(app.Reconciler) && o.DatabaseConns < least {
+		p.Require(fmt.Errorf("%s is %d, want at least %d, for the sweeps of %d kinds of task",
+			option.Name("database-conns"), o.DatabaseConns, least, len(p.Kinds)))
+	}
 	if err := p.Err(); err != nil {
 		return err
 	}
