@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"net/url"
+	"os"
 	"runtime"
 	"slices"
 	"sync"
@@ -24,6 +25,7 @@ import (
 type needs struct {
 	postgres    map[string]string // a PostgreSQL server of its own with these settings; nil: as testenv.Postgres
 	standby     bool              // a PostgreSQL server of its own, and a synchronous standby of it
+	pooler      bool              // a PgBouncer in transaction mode in front of PostgreSQL
 	redis       []string          // a redis-server of its own with these arguments; nil: as testenv.Redis
 	network     bool              // proxies in front of both servers
 	postgresEnv []string          // the environment of a PostgreSQL server of its own
@@ -58,7 +60,7 @@ type deployment struct {
 	pair     *testenv.RedisPair // nil without needs.redisPair; its master is redis
 	postgres *devstack.Postgres // nil: shared
 	standby  *devstack.Postgres // nil without needs.standby
-	again    time.Duration      // from the last promotion until the service worked
+	again    time.Duration      // from the last promotion, or restart of processes, until the service worked
 
 	toRedis, toPostgres *proxy // nil without needs.network
 
@@ -121,6 +123,11 @@ func deploy(t *testing.T, n needs) *deployment {
 		d.party, env = p, append(env, partyEnv...)
 	}
 	d.site = newSiteAt(t, database, redisURL, append(env, envTimeout+"="+d.timeout.String())...)
+	if n.pooler {
+		config, err := os.ReadFile("../internal/postgres/pgbouncer.ini")
+		testenv.Must(t, err)
+		d.env = append(d.env, envDatabaseURL+"="+testenv.PgBouncer(t, database, string(config))+"&default_query_exec_mode=cache_describe")
+	}
 	if domain.resources != nil {
 		d.exec(domain.resources.stock)
 	}

@@ -78,6 +78,13 @@ func TestProcessFaults(t *testing.T) {
 			testenv.Must(d.t, d.redis.Restart(d.t.Context()))
 			d.replace(all...)
 		}},
+		{name: "processes killed behind PgBouncer", needs: needs{pooler: true},
+			bound: bound{late: 8 * time.Second, answer: 3 * time.Second, rejected: true, again: 4 * time.Second}, inject: func(d *deployment) {
+				all := d.running("")
+				d.kill(all...)
+				d.replace(all...)
+				d.awaitService() // a lock that a killed process left would stop the sweeps
+			}},
 		{name: "two reconcilers alone", bound: redelivered, needs: needs{processes: []string{"api", "relay", "reconciler", "reconciler"}}, inject: func(d *deployment) {
 			d.sleep(4 * time.Second)
 			d.start("worker") // the worker removes the tasks that are left in the queue

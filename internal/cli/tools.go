@@ -58,6 +58,14 @@ func MigrateUp(ctx context.Context, databaseURL string) ([]string, error) {
 		return nil, err
 	}
 	defer db.Close()
+	pooled, err := postgres.Pooled(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	if pooled {
+		return nil, fmt.Errorf("a pooler stands before PostgreSQL: migrate with the address of PostgreSQL itself in %s, because "+
+			"the lock of the migrations belongs to a session", option.Name("database-url"))
+	}
 	return migrations.Up(ctx, db)
 }
 

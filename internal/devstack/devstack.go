@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"syscall"
@@ -113,13 +114,15 @@ func (p *process) await(ctx context.Context, ready func(context.Context) error) 
 
 var errNotListening = errors.New("it does not listen on its port yet")
 
+// listening matches the line with which a server's log says that it listens.
+var listening = regexp.MustCompile(`(?i)ready to accept|sentinel id is|process up`)
+
 // listens reports whether the child's log says that the child listens on its port. An answer on that port would prove
-// nothing: it could come from another server that took the port first. A standby is "ready to accept read-only connections", and
-// a Sentinel that listens logs its id.
+// nothing: it could come from another server that took the port first. A standby is "ready to accept read-only connections", a
+// Sentinel that listens logs its id, and PgBouncer is a "process up".
 func (p *process) listens() bool {
 	log, err := os.ReadFile(p.logPath)
-	log = bytes.ToLower(log)
-	return err == nil && (bytes.Contains(log, []byte("ready to accept")) || bytes.Contains(log, []byte("sentinel id is")))
+	return err == nil && listening.Match(log)
 }
 
 // logTail returns the end of the child's log on one line, or why the log cannot be read.

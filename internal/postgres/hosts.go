@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,11 +55,21 @@ func newConnector(databaseURL string, settings map[string]string) (*connector, e
 	if err != nil {
 		return nil, fmt.Errorf("database URL: %w", err) // pgx masks the password
 	}
+	if mode := cfg.DefaultQueryExecMode; mode != pgx.QueryExecModeCacheStatement && mode != pgx.QueryExecModeCacheDescribe {
+		// The others cannot send arrays of UUIDs, or need two transactions for a statement.
+		return nil, fmt.Errorf("database URL: default_query_exec_mode is %s, want cache_statement or cache_describe", mode)
+	}
 	for name, value := range settings {
 		cfg.RuntimeParams[name] = value
 	}
 	c := &connector{}
-	cfg.ValidateConnect = func(_ context.Context, session *pgconn.PgConn) error { return checkWritable(session) }
+	modeIsExplicit := strings.Contains(databaseURL, "default_query_exec_mode")
+	cfg.ValidateConnect = func(ctx context.Context, session *pgconn.PgConn) error {
+		if err := checkWritable(session); err != nil || settings == nil {
+			return err
+		}
+		return checkSession(ctx, session, modeIsExplicit)
+	}
 	staysOpen := cfg.OnPgError
 	cfg.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
 		return err.Code != codeReadOnly && staysOpen(conn, err) // false: pgx closes the connection

@@ -17,6 +17,7 @@ import (
 )
 
 // sessionSettings are the settings of every session of the pool, whatever the defaults of the server, database and role are.
+// The values are written as SHOW returns them. The file pgbouncer.ini has them too.
 var sessionSettings = map[string]string{
 	"timezone": "UTC",
 
@@ -76,6 +77,9 @@ func Open(ctx context.Context, databaseURL, application string, conns int) (*gor
 	session, err := db.Conn(ctx)
 	if err != nil {
 		db.Close()
+		if hasCode(err, codeProtocolViolation) {
+			err = fmt.Errorf("%w: a pooler must ignore the settings of the sessions, as docs/production.md says", err)
+		}
 		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
 	}
 	session.Close()

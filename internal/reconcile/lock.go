@@ -18,9 +18,11 @@ var ErrBusy = errors.New("another sweep is under way")
 // process would repeat its work at the same time.
 const lockIdle = 2 * time.Minute
 
-// lock takes the advisory lock of the sweeps. The lock belongs to the session of the returned connection, so PostgreSQL
-// releases it if the process dies. The session is idle until the end of the sweep. If the process hangs,
-// idle_session_timeout ends the session.
+// lock takes the advisory lock of the sweeps. The lock belongs to a transaction of the returned connection, so PostgreSQL
+// releases it if the process dies. It does not belong to the session, which a pooler may give to another client.
+//
+// The transaction is idle until the end of the sweep. It has no snapshot then, so it does not delay VACUUM. If the process
+// hangs, idle_in_transaction_session_timeout ends the session.
 func (r *Reconciler) lock(ctx context.Context) (*sql.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
 	defer cancel()
@@ -28,34 +30,25 @@ func (r *Reconciler) lock(ctx context.Context) (*sql.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the database for a sweep: %w", err)
 	}
+	_, err = conn.ExecContext(ctx, `BEGIN`) // a sql.Tx would end with ctx
 	var locked bool
-	err = conn.QueryRowContext(ctx, `
-		SELECT pg_try_advisory_lock(hashtextextended($1, 0)) FROM set_config('idle_session_timeout', $2, false)`,
-		r.lockName(), strconv.FormatInt(r.lockIdle.Milliseconds(), 10)).Scan(&locked)
+	if err == nil {
+		err = conn.QueryRowContext(ctx, `
+			SELECT pg_try_advisory_xact_lock(hashtextextended($1, 0)) FROM set_config('idle_in_transaction_session_timeout', $2, true)`,
+			"reconcile "+r.queue.Kind(), strconv.FormatInt(r.lockIdle.Milliseconds(), 10)).Scan(&locked)
+	}
 	if err == nil && locked {
 		return conn, nil
 	}
-	discard(conn) // the session has a changed setting, and after an error it may even have the lock
+	discard(conn)
 	if err != nil {
 		return nil, fmt.Errorf("take the lock of the sweeps: %w", err)
 	}
 	return nil, ErrBusy
 }
 
-// unlock releases the lock and closes the connection. Without the statement, PostgreSQL would release the lock a little
-// later.
-func (r *Reconciler) unlock(ctx context.Context, conn *sql.Conn) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	// After an error the end of the session releases the lock.
-	_, _ = conn.ExecContext(ctx, `SELECT pg_advisory_unlock(hashtextextended($1, 0))`, r.lockName())
-	discard(conn)
-}
-
-// lockName returns the name that the advisory lock is a hash of.
-func (r *Reconciler) lockName() string { return "reconcile " + r.queue.Kind() }
-
-// discard closes a connection, and with it the session, instead of returning it to the pool.
+// discard closes a connection instead of returning it to the pool. So its transaction ends, and releases the lock, even if the
+// sweep has failed.
 func discard(conn *sql.Conn) {
 	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
 	conn.Close()

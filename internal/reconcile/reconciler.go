@@ -19,7 +19,7 @@ import (
 // Reconciler runs sweeps. Any number of reconcilers may run, in any number of processes: a PostgreSQL advisory lock
 // lets one of them sweep at a time.
 //
-// The lock only saves work. If the session that has the lock ends during a sweep, another sweep may begin, and both
+// The lock only saves work. If the transaction that has the lock ends during a sweep, another sweep may begin, and both
 // may do the same repairs. If Redis is wiped while both restore it, one sweep may complete the restore markers of the
 // other, although tasks are missing. Then later sweeps find these tasks before they are due.
 type Reconciler struct {
@@ -189,7 +189,7 @@ func (r *Reconciler) Sweep(ctx context.Context) (Report, error) {
 		r.metrics.notStarted(err)
 		return Report{}, err
 	}
-	defer r.unlock(ctx, conn)
+	defer discard(conn)
 	report := r.sweep(ctx)
 	r.metrics.observe(report)
 	if err := r.record(ctx, conn, report); err != nil && ctx.Err() == nil {
@@ -199,8 +199,8 @@ func (r *Reconciler) Sweep(ctx context.Context) (Report, error) {
 }
 
 // record stores the report, so that any process can read the last one. The stored start is a time by the database's clock,
-// because other processes compare it with the present time. The connection is the one that holds the lock. A sweep that
-// has lost the lock has lost this connection too, so it cannot overwrite a later report.
+// because other processes compare it with the present time. record commits the transaction of the lock, which releases it. A
+// sweep that has lost the lock has lost this transaction too, so it cannot overwrite a later report.
 func (r *Reconciler) record(ctx context.Context, conn *sql.Conn, report Report) error {
 	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
 	defer cancel()
@@ -213,6 +213,9 @@ func (r *Reconciler) record(ctx context.Context, conn *sql.Conn, report Report) 
 		VALUES ($1, jsonb_set($2, '{started_at}', to_jsonb(clock_timestamp() - $3 * interval '1 microsecond')))
 		ON CONFLICT (kind) DO UPDATE SET report = excluded.report`,
 		r.queue.Kind(), string(text), int64(report.Took*1e6))
+	if err == nil {
+		_, err = conn.ExecContext(ctx, `COMMIT`)
+	}
 	return err
 }
 

@@ -68,11 +68,11 @@ func TestAgeOfTheLastSweep(t *testing.T) {
 	defer db.Close()
 	r := newReconciler(t, newFixture(t, 0))
 	r.db = db
-	conn, err := db.Conn(t.Context())
-	testenv.Must(t, err)
-	defer conn.Close()
 	for _, wrong := range []time.Duration{-time.Hour, time.Hour} {
 		const took = 20 // seconds
+		conn, err := r.lock(t.Context())
+		testenv.Must(t, err)
+		defer discard(conn)
 		testenv.Must(t, r.record(t.Context(), conn, Report{StartedAt: time.Now().Add(wrong), Took: took, Outcome: OK}))
 		last, age, err := r.Last(t.Context())
 		testenv.Must(t, err)
