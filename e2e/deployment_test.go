@@ -216,15 +216,19 @@ func (d *deployment) promote() {
 	}
 }
 
-// rebuild replaces the old primary by a synchronous standby of the new one.
+// rebuild makes the old primary a synchronous standby of the new one.
 func (d *deployment) rebuild() {
 	d.t.Helper()
-	testenv.Must(d.t, d.postgres.Stop())
-	standby, err := d.standby.StartStandby(d.t.Context())
-	testenv.Must(d.t, err)
-	d.t.Cleanup(func() { testenv.Must(d.t, standby.Stop()) })
-	d.postgres, d.standby = d.standby, standby
+	testenv.Must(d.t, d.postgres.Follow(d.t.Context(), d.standby))
+	d.postgres, d.standby = d.standby, d.postgres
 	testenv.Must(d.t, d.postgres.AwaitStandby(d.t.Context()))
+}
+
+// replicate waits until the standby has all changes, also those that have not waited for it: a commit waits for it. A
+// transaction that writes nothing would not wait.
+func (d *deployment) replicate() {
+	d.t.Helper()
+	d.exec(`SELECT pg_logical_emit_message(true, '', '')`)
 }
 
 // hostOf returns the host and the port of the server of a URL.

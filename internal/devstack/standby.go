@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strconv"
 	"syscall"
@@ -12,25 +13,49 @@ import (
 // StartStandby starts a server that replicates this one, on a copy of its data in its directory. Both have the same
 // settings. A call for a second standby returns an error.
 func (p *Postgres) StartStandby(ctx context.Context) (*Postgres, error) {
-	dir := filepath.Join(p.dir, "standby")
-	cmd := p.run(childOf(syscall.SIGKILL), "pg_basebackup", "-D", filepath.Join(dir, "data"), "-h", "127.0.0.1",
-		"-p", strconv.Itoa(p.port), "-U", databaseName, "--checkpoint=fast", "--no-sync", "--write-recovery-conf")
-	backup, err := start(cmd, filepath.Join(p.dir, "pg_basebackup.log"))
-	if err != nil {
+	s := &Postgres{run: p.run, dir: filepath.Join(p.dir, "standby"), env: p.env, settings: p.settings}
+	if err := s.copy(ctx, p); err != nil {
 		return nil, err
+	}
+	return onFreePort(func(port int) (*Postgres, error) {
+		s.port = port
+		return s, s.start(ctx, s.ping)
+	})
+}
+
+// Follow makes the server a standby of another one, as an old primary that comes back: it stops the server, replaces its data
+// by a copy, and starts it at the same address. A copy is always possible. pg_rewind is not: it needs settings that the old
+// primary must have had before.
+func (p *Postgres) Follow(ctx context.Context, primary *Postgres) error {
+	if err := p.Stop(); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(filepath.Join(p.dir, "data")); err != nil {
+		return fmt.Errorf("remove the data of the old primary: %w", err)
+	}
+	if err := p.copy(ctx, primary); err != nil {
+		return err
+	}
+	return p.Restart(ctx)
+}
+
+// copy copies the data of a primary, and makes the server, which does not run, a standby of it.
+func (p *Postgres) copy(ctx context.Context, primary *Postgres) error {
+	cmd := p.run(childOf(syscall.SIGKILL), "pg_basebackup", "-D", filepath.Join(p.dir, "data"), "-h", "127.0.0.1",
+		"-p", strconv.Itoa(primary.port), "-U", databaseName, "--checkpoint=fast", "--no-sync", "--write-recovery-conf")
+	backup, err := start(cmd, filepath.Join(primary.dir, "pg_basebackup.log"))
+	if err != nil {
+		return err
 	}
 	select {
 	case <-backup.ended:
 	case <-ctx.Done():
-		return nil, errors.Join(ctx.Err(), backup.kill())
+		return errors.Join(ctx.Err(), backup.kill())
 	}
 	if !cmd.ProcessState.Success() {
-		return nil, fmt.Errorf("pg_basebackup: %s", backup.logTail())
+		return fmt.Errorf("pg_basebackup: %s", backup.logTail())
 	}
-	return onFreePort(func(port int) (*Postgres, error) {
-		s := &Postgres{run: p.run, dir: dir, env: p.env, settings: p.settings, port: port}
-		return s, s.start(ctx, s.ping)
-	})
+	return nil
 }
 
 // Promote makes a standby a primary, and waits until it is one.
@@ -40,17 +65,17 @@ func (p *Postgres) Promote(ctx context.Context) error {
 
 // AwaitStandby makes each later commit wait until a standby has written it to disk too.
 func (p *Postgres) AwaitStandby(ctx context.Context) error {
-	return p.set(ctx, `synchronous_standby_names = '*'`)
+	return p.Set(ctx, `synchronous_standby_names = '*'`)
 }
 
 // SetReadOnly makes the server reject all changes, in the sessions that exist too, as before a switch-over.
 func (p *Postgres) SetReadOnly(ctx context.Context) error {
-	return p.set(ctx, `default_transaction_read_only = on`)
+	return p.Set(ctx, `default_transaction_read_only = on`)
 }
 
-// set changes a setting of the server, but not of a standby that exists already. A checkpoint shows that the server's
+// Set changes a setting of the server, but not of a standby that exists already. A checkpoint shows that the server's
 // processes have read the new configuration.
-func (p *Postgres) set(ctx context.Context, setting string) error {
+func (p *Postgres) Set(ctx context.Context, setting string) error {
 	for _, statement := range []string{`ALTER SYSTEM SET ` + setting, `SELECT pg_reload_conf()`, `CHECKPOINT`} {
 		if err := execAt(ctx, p.URL(), statement); err != nil {
 			return err
