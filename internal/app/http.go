@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"example.com/shop/internal/openapi"
+	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/rest"
 )
 
@@ -114,8 +115,9 @@ func (p *Process) serveContract() error {
 func (p *Process) Ready(check func(context.Context) error) { p.ready = append(p.ready, check) }
 
 // answerReady tells a load balancer whether to send requests to this process. Without Redis the process is degraded but
-// ready: it answers requests, and the reconcilers handle what is due a little late. Without the database, or without its
-// tables, the process is not ready. A process that is stopping still serves, but must get no new requests.
+// ready: it answers requests, and the reconcilers handle what is due a little late. While commits wait for a standby, it is
+// degraded too, because it answers requests that change nothing. Without the database, or without its tables, the process is
+// not ready. A process that is stopping still serves, but must get no new requests.
 func (p *Process) answerReady(c *gin.Context) {
 	// The limits are short, because a load balancer waits only a few seconds for the answer.
 	ctx, cancel := context.WithTimeout(c.Request.Context(), time.Second/2)
@@ -127,9 +129,12 @@ func (p *Process) answerReady(c *gin.Context) {
 	}
 	ctx, cancel = context.WithTimeout(c.Request.Context(), 2*time.Second)
 	defer cancel()
-	if err := p.checkReady(ctx); err != nil {
+	switch waits, err := p.checkReady(ctx); {
+	case err != nil:
 		state["status"], state["postgres"] = "unready", "down"
 		status = http.StatusServiceUnavailable
+	case waits:
+		state["status"], state["postgres"] = "degraded", "waiting"
 	}
 	if p.stopping.Load() {
 		state["status"] = "stopping"
@@ -138,11 +143,12 @@ func (p *Process) answerReady(c *gin.Context) {
 	c.JSON(status, state)
 }
 
-func (p *Process) checkReady(ctx context.Context) error {
+// checkReady returns an error if the database or its tables are away. It reports whether commits wait for a standby.
+func (p *Process) checkReady(ctx context.Context) (commitsWait bool, err error) {
 	for _, check := range p.ready {
 		if err := check(ctx); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return nil
+	return postgres.CommitsWait(ctx, p.Pool)
 }

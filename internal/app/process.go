@@ -134,6 +134,7 @@ func (p *Process) open(ctx context.Context) error {
 	if p.Redis, err = delay.Connect(p.cfg.RedisURL); err != nil {
 		return option.Usage(err)
 	}
+	p.measureCommits()
 	p.newRouter()
 	return nil
 }

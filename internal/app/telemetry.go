@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"sync"
 	"time"
 
@@ -12,6 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/redis/go-redis/v9"
+
+	"example.com/shop/internal/postgres"
 )
 
 // NewLogger returns a logger that writes JSON lines, or text for a terminal. All Redis clients of the process share one
@@ -48,6 +51,25 @@ func newRegistry() *prometheus.Registry {
 		collectors.NewBuildInfoCollector(),
 	)
 	return reg
+}
+
+// measureCommits adds a gauge that looks for waiting commits at each scrape. It is NaN if the database does not answer within
+// a second.
+func (p *Process) measureCommits() {
+	p.Metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "postgres_commits_wait",
+		Help: "Whether commits wait for a synchronous standby of PostgreSQL: 1 or 0.",
+	}, func() float64 {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		switch waits, err := postgres.CommitsWait(ctx, p.Pool); {
+		case err != nil:
+			return math.NaN()
+		case waits:
+			return 1
+		}
+		return 0
+	}))
 }
 
 // sharedGatherer gathers the metrics at most once a second. A call within a second of the last gathering returns the

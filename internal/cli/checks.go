@@ -8,20 +8,31 @@ import (
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/option"
+	"example.com/shop/internal/postgres"
 )
 
-// Checks returns the checks of Redis, of the kinds of task, and of the parts.
+// Checks returns the checks of waiting commits, of Redis, of the kinds of task, and of the parts.
 func Checks(p *app.Process) []app.Check {
 	ofEach := func(check func(context.Context, *app.Kind) error) func(context.Context) error {
 		return func(ctx context.Context) error { return eachKind(ctx, p, check) }
 	}
 	return append([]app.Check{
+		{Subject: "commits", Good: "none waits for a standby", Run: func(ctx context.Context) error { return checkCommits(ctx, p) }},
 		{Subject: "redis", Good: "answers", Run: func(ctx context.Context) error { return pingRedis(ctx, p) }},
 		{Subject: "tasks", Good: "Redis has the restore markers: it was not wiped", Run: ofEach(checkMarkers)},
 		{Subject: "worker", Good: "no task has been due for long, and there are no dead letters", Run: ofEach(checkTasks)},
 		{Subject: "outbox", Good: "no message has waited for long", Run: ofEach(checkOutbox)},
 		{Subject: "reconciler", Good: "the last sweep was recent, and clean", Run: ofEach(checkLastSweep)},
 	}, p.Checks...)
+}
+
+func checkCommits(ctx context.Context, p *app.Process) error {
+	waits, err := postgres.CommitsWait(ctx, p.Pool)
+	if err == nil && waits {
+		err = errors.New("commits wait for a synchronous standby that is not connected: start it, or remove it from synchronous_standby_names " +
+			"(a 201 then promises less)")
+	}
+	return err
 }
 
 func pingRedis(ctx context.Context, p *app.Process) error {

@@ -35,7 +35,8 @@ func Connect(databaseURL string) (*sql.DB, error) {
 	return sql.OpenDB(c), nil
 }
 
-// connector connects to the first of the hosts of a URL that accepts changes, whatever its target_session_attrs are.
+// connector connects to the first of the hosts of a URL that accepts changes and is no old primary, whatever its
+// target_session_attrs are.
 //
 // A server may change its role while it has sessions. So a session has a generation, and the pool does not use it again once a
 // later generation has begun. One begins when a session of the present generation fails because of its server.
@@ -47,6 +48,7 @@ type connector struct {
 	open       []sync.Map   // the connections to each host, the keys are of type *conn
 	good       atomic.Int64 // the index of the host that accepted the last connection; it is tried first
 	generation atomic.Int64
+	lineage    lineage
 }
 
 // newConnector returns a connector whose sessions have settings besides those of the URL.
@@ -65,7 +67,10 @@ func newConnector(databaseURL string, settings map[string]string) (*connector, e
 	c := &connector{}
 	modeIsExplicit := strings.Contains(databaseURL, "default_query_exec_mode")
 	cfg.ValidateConnect = func(ctx context.Context, session *pgconn.PgConn) error {
-		if err := checkWritable(session); err != nil || settings == nil {
+		if err := checkWritable(session); err != nil {
+			return err
+		}
+		if err := c.lineage.check(ctx, session); err != nil || settings == nil {
 			return err
 		}
 		return checkSession(ctx, session, modeIsExplicit)

@@ -17,22 +17,33 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// TestFailover connects to a primary with a synchronous standby. The URL also names a server that hangs and one that is gone.
-// It cancels the wait of a commit for the standby, makes the primary read-only, and promotes the standby: no session of the
-// old primary is used again.
+// TestFailover connects to a primary with a synchronous standby. The URL also names a server that hangs, one that is gone, and
+// one of another cluster. It cancels the wait of a commit for the standby, makes the primary read-only, and promotes the
+// standby: no session of the old primary is used again. None is made when the old primary accepts changes and the new one is
+// away.
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	primary, standby := testenv.PostgresPair(t, nil, nil)
 	hangs, gone := listen(t), listen(t)
 	gone.Close()
-	address := "postgres://devstack@" + strings.Join(
-		[]string{hangs.Addr().String(), gone.Addr().String(), hostOf(t, standby), hostOf(t, primary)}, ",") + "/devstack"
+	other, err := url.Parse(testenv.Postgres(t))
+	testenv.Must(t, err)
+	observer, err := sql.Open("pgx", primary.URL())
+	testenv.Must(t, err)
+	defer observer.Close()
+	testenv.Exec(t, observer, `CREATE DATABASE `+strings.TrimPrefix(other.Path, "/"))
+	hosts := []string{hangs.Addr().String(), gone.Addr().String(), hostOf(t, standby), hostOf(t, primary), other.Host}
+	address := "postgres://" + other.User.String() + "@" + strings.Join(hosts, ",") + other.Path + "?sslmode=disable"
+	if user := other.User.Username(); user != "devstack" {
+		testenv.Exec(t, observer, `CREATE ROLE `+user+` LOGIN SUPERUSER`)
+	}
 	db, err := postgres.Open(t.Context(), address, "test", 4)
 	testenv.Must(t, err)
 	pool := pool(t, db)
-	testenv.Exec(t, pool, `CREATE TABLE numbers (n int)`)
+	testenv.Exec(t, pool, `CREATE TABLE numbers (n int); CREATE ROLE app LOGIN; GRANT INSERT ON numbers TO app`)
 	checkSessions(t, pool, hostOf(t, primary))
 
+	checkCommitsWait(t, primary, observer, "postgres://app@"+hostOf(t, primary)+other.Path)
 	checkCancelledWait(t, db, primary, standby)
 	checkSessions(t, pool, hostOf(t, primary)) // the pool pings a session before its second use, but not again within a second
 
@@ -57,6 +68,45 @@ func TestFailover(t *testing.T) {
 	checkSessions(t, pool, hostOf(t, standby))
 	if _, err := postgres.ReadDurability(t.Context(), address); err != nil {
 		t.Error(err)
+	}
+
+	testenv.Must(t, primary.Set(t.Context(), `default_transaction_read_only = off`))
+	testenv.Must(t, standby.Stop())
+	hangs.Close()
+	err = insert(t, db)
+	if err == nil || !postgres.Unavailable(err) || !strings.Contains(err.Error(), "old primary") ||
+		!strings.Contains(err.Error(), "system identifier") {
+		t.Errorf("the error is %v, want one that says why the old primary and the server of another cluster are refused", err)
+	}
+	testenv.Must(t, standby.Restart(t.Context()))
+	testenv.Must(t, primary.Follow(t.Context(), standby))
+	testenv.Must(t, standby.AwaitStandby(t.Context()))
+	testenv.Must(t, insert(t, db)) // the old primary has it too
+	checkSessions(t, pool, hostOf(t, standby))
+}
+
+// checkCommitsWait makes a primary wait for a standby that is away, although another one is connected. A superuser sees that at
+// once, an ordinary role when one of its commits has waited for a second.
+func checkCommitsWait(t *testing.T, primary *devstack.Postgres, observer *sql.DB, app string) {
+	t.Helper()
+	db, err := postgres.Open(t.Context(), app, "test", 2)
+	testenv.Must(t, err)
+	pool := pool(t, db)
+	wait := func(db *sql.DB) bool {
+		waits, err := postgres.CommitsWait(t.Context(), db)
+		testenv.Must(t, err)
+		return waits
+	}
+	testenv.Eventually(t, "no commit waits", func() bool { return !wait(observer) })
+	testenv.Must(t, primary.Set(t.Context(), `synchronous_standby_names = 'other'`))
+	testenv.Eventually(t, "commits wait for a standby that is away", func() bool { return wait(observer) })
+	done := make(chan error)
+	go func() { done <- insert(t, db) }()
+	testenv.Eventually(t, "a commit has waited for a second", func() bool { return wait(pool) })
+	testenv.Must(t, primary.AwaitStandby(t.Context()))
+	testenv.Must(t, <-done)
+	if wait(observer) || wait(pool) {
+		t.Error("commits wait although the standby is connected")
 	}
 }
 
