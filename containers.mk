@@ -1,6 +1,6 @@
 # The targets of the containers.
 
-.PHONY: up observe down
+.PHONY: up observe standby down
 
 COMPOSE = VERSION=$$(git describe --always --dirty) docker compose
 
@@ -10,8 +10,11 @@ up: .env ## Run the service in containers, at http://127.0.0.1:8080
 observe: .env ## Also run Prometheus, and Grafana at http://127.0.0.1:3000
 	$(COMPOSE) --profile observability up --wait
 
+standby: .env ## Also run a synchronous standby of PostgreSQL
+	POSTGRES_HOSTS=postgres:5432,standby:5432 $(COMPOSE) --profile standby up --wait
+
 down: .env ## Stop the containers; keep their data in volumes
-	$(COMPOSE) --profile observability down
+	$(COMPOSE) --profile '*' down
 
 .env: # the compose files, and random secrets
 	@umask 077; scripts/env >$@
