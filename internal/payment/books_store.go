@@ -11,6 +11,7 @@ import (
 	"gorm.io/gorm"
 
 	"example.com/shop/internal/keyset"
+	"example.com/shop/internal/postgres"
 )
 
 var (
@@ -92,13 +93,16 @@ func (s *Store) booksExec(ctx context.Context, statement string, args ...any) er
 	return nil
 }
 
-// claimBooks reports whether a report is due, and if so, makes it due again in ten minutes. This only saves calls.
+// claimBooks reports whether a report is due, at its time or because of an event, and if so, makes it due again in ten
+// minutes. This only saves calls.
 func (s *Store) claimBooks(ctx context.Context) (due bool, err error) {
 	if err := s.initBooks(ctx); err != nil {
 		return false, err
 	}
 	var row struct{ Report int64 }
-	due, err = s.row(ctx, &row, `UPDATE payment_books SET next_run = now() + interval '10 min' WHERE next_run <= now() RETURNING report`)
+	due, err = s.row(ctx, &row, `
+		WITH told AS (UPDATE provider_events SET books_from = NULL WHERE books_from <= now() RETURNING id)
+		UPDATE payment_books SET next_run = now() + interval '10 min' WHERE next_run <= now() OR EXISTS (SELECT FROM told) RETURNING report`)
 	if err != nil {
 		return false, fmt.Errorf("payment books: %w", err)
 	}
@@ -114,17 +118,20 @@ func (s *Store) booksPosition(ctx context.Context) (time.Time, error) {
 	return row.Position, nil
 }
 
-// booked runs do in a transaction that holds the lock of the books. So no movement is added to a report that is made.
+// booked runs do in a transaction that holds the lock of the books. So no movement is added to a report that is made. After
+// a deadlock, for example with an event about several refunds, it does so again.
 func (s *Store) booked(ctx context.Context, do func(tx *Store, report int64, position time.Time) error) error {
-	err := s.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-		var books struct {
-			Report   int64
-			Position time.Time
-		}
-		if err := tx.Raw(`SELECT report, position FROM payment_books FOR UPDATE`).Scan(&books).Error; err != nil {
-			return err
-		}
-		return do(&Store{db: tx}, books.Report, books.Position)
+	err := postgres.RetryDeadlock(func() error {
+		return s.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+			var books struct {
+				Report   int64
+				Position time.Time
+			}
+			if err := tx.Raw(`SELECT report, position FROM payment_books FOR UPDATE`).Scan(&books).Error; err != nil {
+				return err
+			}
+			return do(&Store{db: tx}, books.Report, books.Position)
+		})
 	})
 	if err != nil {
 		return fmt.Errorf("payment books: %w", err)
@@ -162,8 +169,9 @@ type comparison struct {
 
 // makeReport has what the books know better settled, and stores the next report.
 func (s *Store) makeReport(ctx context.Context, foreign, expired, lost int64) (*Report, error) {
-	report := &Report{Foreign: foreign, ExpiredSessions: expired, LostSessions: lost, Balanced: true, Currencies: []CurrencyReport{}}
+	var report *Report
 	err := s.booked(ctx, func(tx *Store, number int64, position time.Time) error {
+		report = &Report{Foreign: foreign, ExpiredSessions: expired, LostSessions: lost, Balanced: true, Currencies: []CurrencyReport{}}
 		var count struct{ Checks, Added int64 }
 		if _, err := tx.row(ctx, &count, booksSettleSQL, []string{SettleKind, ConfirmKind}, RefundKind); err != nil {
 			return err

@@ -40,6 +40,9 @@ func NewGuardedCalls(s *Store, p Provider, name, key string, log *slog.Logger, r
 // IsBlocked reports whether a call was not made because the process may not write.
 func IsBlocked(err error) bool { return isClass(err, Blocked) }
 
+// ClaimBooks reports whether a report of the books is due, and claims it.
+func ClaimBooks(ctx context.Context, s *Store) (due bool, err error) { return s.claimBooks(ctx) }
+
 // DeleteOldEvents deletes old events, at most limit in a statement.
 func DeleteOldEvents(ctx context.Context, s *Store, limit int64) error {
 	return s.deleteOldEvents(ctx, limit)

@@ -195,3 +195,33 @@ func TestWantedEventsAreDocumented(t *testing.T) {
 		}
 	}
 }
+
+// TestEventsHaveBooksRead delivers events about a dispute and about a refund by hand while a report is made, which cannot
+// have them. The next report is due as soon as the books can have them. The events wait for no report.
+func TestEventsHaveBooksRead(t *testing.T) {
+	s := newBooksShop(t)
+	_, _, disputed := s.paid(t)
+	_, _, returned := s.paid(t)
+	s.read(t)
+	due := func() bool {
+		t.Helper()
+		due, err := payment.ClaimBooks(t.Context(), s.store)
+		testenv.Must(t, err)
+		return due
+	}
+	for id, event := range map[string]struct{ kind, object string }{
+		"evt_dispute": {"charge.dispute.created", `{"payment_intent":"` + disputed + `"}`},
+		"evt_hand":    {"refund.created", `{"payment_intent":"` + returned + `"}`},
+	} {
+		report := testenv.HoldLock(t, s.db, `UPDATE payment_books SET next_run = now() + interval '1 hour'`)
+		s.deliver(t, eventBody(id, event.kind, "v", []byte(event.object)))
+		report()
+		if due() {
+			t.Errorf("%s: a report is due at once, want it after 90 s", id)
+		}
+		s.exec(t, `UPDATE provider_events SET books_from = books_from - interval '90 s'`)
+		if !due() || due() {
+			t.Errorf("%s: after 90 s, want one report", id)
+		}
+	}
+}

@@ -2,24 +2,20 @@
 -- check now: the refund that the event names, or all of them. Returns the outcome of the event, '' for a repeated one, and
 -- the refunds, in one row each. A refund that has ended is checked too: one that the provider has confirmed can still fail
 -- at the customer's bank, and an operator can return the money of one that failed. Nothing changes a refund that was
--- settled outside.
+-- settled outside. payment_books is left alone: a report locks it before the refunds.
 --
 -- $1 event id · $2 event type · $3 payment intent · $4 kind of the outbox rows · $5 refund id or NULL
 -- $6 true: the event names this deployment · $7 true: the event is about a dispute
 WITH event AS (
-    INSERT INTO provider_events (id, type, outcome)
+    INSERT INTO provider_events (id, type, outcome, books_from)
     SELECT $1::text, $2::text, CASE
         WHEN EXISTS (SELECT FROM payment_attempts WHERE payment_intent = $3::text) THEN 'matched'
-        WHEN $6::boolean THEN 'unmatched' ELSE 'foreign' END
+        WHEN $6::boolean THEN 'unmatched' ELSE 'foreign' END,
+        -- A dispute, and a refund that the shop has not made, are read from the provider's books, which a report reads until
+        -- a minute ago.
+        CASE WHEN $7::boolean OR $5::uuid IS NULL THEN clock_timestamp() + interval '90 s' END
     ON CONFLICT DO NOTHING
     RETURNING id, received_at, outcome
-),
-read AS (
-    -- A dispute, and a refund that the shop has not made, are read from the provider's books, which a report reads until a
-    -- minute ago.
-    UPDATE payment_books SET next_run = least(next_run, e.received_at + interval '90 s')
-    FROM event e
-    WHERE $7::boolean OR $5::uuid IS NULL
 ),
 checked AS (
     UPDATE refunds r SET next_check = e.received_at

@@ -57,9 +57,9 @@ func LockTimedOut(err error) bool { return hasCode(err, "55P03") }
 // Duplicate reports whether a statement would have violated a unique constraint.
 func Duplicate(err error) bool { return hasCode(err, "23505") }
 
-// RetryDeadlock runs a statement, and repeats it up to twice if PostgreSQL rolled it back to resolve a deadlock or a
-// serialization failure. The statements of the application lock rows in one order and do not deadlock each other. But
-// an operator's statement may deadlock with them.
+// RetryDeadlock runs a statement or a transaction, and repeats it up to twice if PostgreSQL rolled it back to resolve a
+// deadlock or a serialization failure. The statements of the application lock rows in one order and do not deadlock each
+// other. But an operator's statement may deadlock with them.
 func RetryDeadlock(run func() error) error {
 	const attempts = 3 // more would load a database on which statements deadlock again and again; fewer would return more errors
 	var err error
