@@ -127,6 +127,32 @@ func TestCopyOfTheDatabaseWritesNothing(t *testing.T) {
 	}
 }
 
+// TestSessionUnknownToAnotherAccount lets a process with a key of another account ask for sessions that were paid, after
+// their orders have ended. The provider does not know them. The process must end nothing; the right process finds the money.
+func TestSessionUnknownToAnotherAccount(t *testing.T) {
+	s := newMemoryShop(t)
+	for _, state := range []string{"open closing", "closed"} {
+		s.restartAs(s.mem, "production", apiKey)
+		o, a := s.placeOpen(t)
+		s.shiftToDeadline(t, o.ID, grace+time.Second)
+		s.cancelDue(t, o.ID)
+		if state == "closed" {
+			s.exec(t, `UPDATE payment_attempts SET state = 'closed', ended_at = now(), next_check = now() WHERE id = $1`, a.ID)
+		}
+		s.mem.pay(a.CheckoutURL)
+		s.ask(t, o.ID)
+		s.restartAs(accountOf{s.mem, "acct_other", nil}, "production", apiKey)
+		s.mem.fail("retrieve", failed(payment.Missing, ""))
+		s.settle(t, o.ID)
+		s.wantAttempt(t, o, a.ID, state)
+		s.mem.fail("retrieve", nil)
+		s.restartAs(s.mem, "production", apiKey)
+		s.settleNow(t, o.ID)
+		s.wantAttempt(t, o, a.ID, "succeeded late owed")
+	}
+	s.check(t)
+}
+
 // TestNoRefundWhileSessionsAreLost has a refund due while an incident of lost sessions is open. Nothing is refunded until an
 // operator has closed it. Meanwhile checkouts are opened and closed.
 func TestNoRefundWhileSessionsAreLost(t *testing.T) {

@@ -140,9 +140,13 @@ func (s *Service) settleOne(ctx context.Context, a taken, actor deadline.Actor) 
 		return false, nil
 	}
 	current, err := s.ask(ctx, a)
+	if isClass(err, Missing) && (a.State != Open || a.OrderEnded) && a.class() != ClassExpire {
+		// A key of another account gets this answer, too. Only a call that writes is not made with such a key.
+		current, err = s.provider.Expire(ctx, a.SessionID)
+	}
 	switch {
 	case a.State != Open && (isClass(err, Missing) || err == nil && current.Attempt != a.ID.String()):
-		s.log.WarnContext(ctx, "an event named a session that is not this attempt's at the payment provider; it is forgotten",
+		s.log.WarnContext(ctx, "the payment provider does not know the session of an attempt that is not open, or has it for another attempt; the shop asks for it no more",
 			"attempt", a.ID, "session", a.SessionID)
 		return false, s.store.forget(ctx, a.ID, a.SessionID)
 	case a.OrderEnded && isClass(err, Missing): // for example after a restore of the provider
