@@ -90,7 +90,8 @@ type guard struct {
 	verified bool       // the three are compared, and equal: none of them changes while the process runs
 	err      error      // the last answer
 	again    time.Time  // when the comparison is made again
-	logged   time.Time  // the last line of the log
+	logged   time.Time  // the last line of the log about calls that are blocked
+	refunds  string     // why refunds were not sent at the last try; "": they were
 }
 
 // newGuard returns a guard of the calls of a process. account asks the provider for the account of the key.
@@ -117,9 +118,30 @@ func (g *guard) mayWrite(ctx context.Context, operation string) error {
 		return &ProviderError{Class: class, Operation: operation, Err: err}
 	}
 	if operation == opRefund {
-		return lostSessions(ctx, g.store)
+		err := lostSessions(ctx, g.store)
+		g.logRefunds(ctx, err)
+		return err
 	}
 	return nil
+}
+
+// logRefunds logs that refunds are not sent any more, or why, or that they are sent again. It logs nothing if this is so
+// since the last try.
+func (g *guard) logRefunds(ctx context.Context, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	before := g.refunds
+	g.refunds = ""
+	if err != nil {
+		g.refunds = err.Error()
+	}
+	switch {
+	case g.refunds == before:
+	case err != nil:
+		g.log.ErrorContext(ctx, "no refund is sent", "error", err)
+	default:
+		g.log.InfoContext(ctx, "refunds are sent again")
+	}
 }
 
 // check compares the database with the process, or returns the last answer if it is recent.

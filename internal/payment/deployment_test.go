@@ -157,13 +157,17 @@ func TestSessionUnknownToAnotherAccount(t *testing.T) {
 // operator has closed it. Meanwhile checkouts are opened and closed.
 func TestNoRefundWhileSessionsAreLost(t *testing.T) {
 	s := newMemoryShop(t)
-	s.restartAs(s.mem, "production", apiKey)
+	_, log, _ := s.restartAs(s.mem, "production", apiKey)
 	late, paid := s.placeOpen(t)
 	s.shiftToDeadline(t, late.ID, grace+time.Second)
 	s.cancelDue(t, late.ID)
 	s.mem.pay(paid.CheckoutURL)
 	s.settleNow(t, late.ID)
+	s.exec(t, `ALTER TABLE payment_incidents RENAME TO gone`)
+	s.refundNow(t, paid)
+	s.exec(t, `ALTER TABLE gone RENAME TO payment_incidents`)
 	s.exec(t, `INSERT INTO payment_incidents (id, kind, detail) VALUES (gen_random_uuid(), 'lost_sessions', 'a test')`)
+	s.refundNow(t, paid)
 	s.refundNow(t, paid)
 	s.wantAttempt(t, late, paid.ID, "succeeded late owed")
 	if n := s.mem.count("refund"); n != 0 {
@@ -176,6 +180,10 @@ func TestNoRefundWhileSessionsAreLost(t *testing.T) {
 	s.exec(t, `UPDATE payment_incidents SET closed_at = now(), actor = 'Ada', note = 'looked'`)
 	s.refundNow(t, paid)
 	s.wantAttempt(t, late, paid.ID, "succeeded late confirmed")
+	if got := log.String(); strings.Count(got, "no refund is sent") != 2 || !strings.Contains(got, "read payment incidents") ||
+		!strings.Contains(got, "an incident of lost sessions is open") || strings.Count(got, "refunds are sent again") != 1 {
+		t.Errorf("the log is:\n%s\nwant one line for each reason, and one when refunds are sent again", got)
+	}
 	s.cancelDue(t, closing.ID)
 	s.check(t)
 }
