@@ -99,7 +99,7 @@ type hint struct {
 	intent   string     // of an event about a refund, a charge or a dispute: the payment
 	refund   *uuid.UUID // the shop's refund, of an event about a refund that the shop has made
 	ours     bool       // reports whether the object names this deployment
-	dispute  bool
+	about    string     // session, refund, charge or dispute; "": another object
 }
 
 // usableID matches the ids and types that PostgreSQL is asked to store. A NUL character or a huge id would be an error of
@@ -127,24 +127,24 @@ func (s *Service) readEvent(body []byte) *hint {
 	if json.Unmarshal(body, &read) != nil {
 		return &hint{}
 	}
-	h := &hint{id: read.ID, kind: read.Type}
+	h := &hint{id: read.ID, kind: read.Type, about: subject(read.Type)}
 	var object struct {
 		ID                string            `json:"id"`
 		ClientReferenceID string            `json:"client_reference_id"`
 		PaymentIntent     objectID          `json:"payment_intent"`
 		Metadata          map[string]string `json:"metadata"`
 	}
-	about := subject(h.kind)
 	_ = json.Unmarshal(read.Data.Object, &object) // an object of another form names nothing
 	deployment := object.Metadata["deployment"]
+	h.ours = deployment != "" && deployment == s.cfg.Deployment
 	switch {
 	case s.cfg.Mode != "" && read.Livemode != (s.cfg.Mode == "live"):
 		h.outcome = otherMode
-	case about == "":
+	case h.about == "":
 		h.outcome = otherType
 	case deployment != "" && s.cfg.Deployment != "" && deployment != s.cfg.Deployment:
 		h.outcome = foreign
-	case about == "session":
+	case h.about == "session":
 		attempt, err := keyset.ParseID(object.ClientReferenceID)
 		if err != nil {
 			attempt, err = keyset.ParseID(object.Metadata["attempt"])
@@ -158,9 +158,8 @@ func (s *Service) readEvent(body []byte) *hint {
 	case object.PaymentIntent == "":
 		h.outcome = foreign
 	default:
-		h.intent, h.dispute = string(object.PaymentIntent), about == "dispute"
-		h.ours = deployment != "" && deployment == s.cfg.Deployment
-		if id, err := keyset.ParseID(object.Metadata["refund"]); err == nil && about == "refund" {
+		h.intent = string(object.PaymentIntent)
+		if id, err := keyset.ParseID(object.Metadata["refund"]); err == nil && h.about == "refund" {
 			h.refund = &id
 		}
 	}

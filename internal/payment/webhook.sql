@@ -4,10 +4,12 @@
 --
 -- $1 event id · $2 event type · $3 attempt id or NULL · $4 session id · $5 kinds of the outbox rows
 -- $6 true: the event says that the customer has paid · $7 the outcome if the caller knows it, or NULL
+-- $8 true: the event names this deployment
 WITH event AS (
     INSERT INTO provider_events (id, type, outcome)
     SELECT $1::text, $2::text, coalesce($7::text, CASE
-        WHEN EXISTS (SELECT FROM payment_attempts WHERE id = $3::uuid) THEN 'matched' ELSE 'unmatched' END)
+        WHEN EXISTS (SELECT FROM payment_attempts WHERE id = $3::uuid) THEN 'matched'
+        WHEN $8::boolean THEN 'unmatched' ELSE 'foreign' END)
     ON CONFLICT DO NOTHING
     RETURNING id, received_at, outcome
 ),

@@ -212,6 +212,7 @@ func TestEventsHaveBooksRead(t *testing.T) {
 	for id, event := range map[string]struct{ kind, object string }{
 		"evt_dispute": {"charge.dispute.created", `{"payment_intent":"` + disputed + `"}`},
 		"evt_hand":    {"refund.created", `{"payment_intent":"` + returned + `"}`},
+		"evt_charge":  {"charge.refunded", `{"payment_intent":"` + returned + `"}`},
 	} {
 		report := testenv.HoldLock(t, s.db, `UPDATE payment_books SET next_run = now() + interval '1 hour'`)
 		s.deliver(t, eventBody(id, event.kind, "v", []byte(event.object)))
@@ -222,6 +223,18 @@ func TestEventsHaveBooksRead(t *testing.T) {
 		s.exec(t, `UPDATE provider_events SET books_from = books_from - interval '90 s'`)
 		if !due() || due() {
 			t.Errorf("%s: after 90 s, want one report", id)
+		}
+	}
+	_, a, late := s.latePaid(t)
+	for id, event := range map[string]struct{ kind, object string }{
+		"evt_own":        {"refund.updated", `{"payment_intent":"` + late + `","metadata":{"refund":"` + s.refundOf(t, a.ID) + `"}}`},
+		"evt_own_charge": {"charge.refunded", `{"payment_intent":"` + late + `"}`},
+		"evt_other_hand": {"refund.created", `{"payment_intent":"pi_other"}`},
+		"evt_other":      {"charge.dispute.created", `{"payment_intent":"pi_other"}`},
+	} {
+		s.deliver(t, eventBody(id, event.kind, "v", []byte(event.object)))
+		if testenv.Query[bool](t, s.db, `SELECT books_from IS NOT NULL FROM provider_events WHERE id = $1`, id) {
+			t.Errorf("%s has the books read, want not: it is about the shop's own refund, or about another application's payment", id)
 		}
 	}
 }

@@ -5,15 +5,18 @@
 -- settled outside. payment_books is left alone: a report locks it before the refunds.
 --
 -- $1 event id · $2 event type · $3 payment intent · $4 kind of the outbox rows · $5 refund id or NULL
--- $6 true: the event names this deployment · $7 true: the event is about a dispute
+-- $6 true: the event names this deployment · $7 what the event is about: refund, charge or dispute
 WITH event AS (
     INSERT INTO provider_events (id, type, outcome, books_from)
-    SELECT $1::text, $2::text, CASE
-        WHEN EXISTS (SELECT FROM payment_attempts WHERE payment_intent = $3::text) THEN 'matched'
-        WHEN $6::boolean THEN 'unmatched' ELSE 'foreign' END,
+    SELECT $1::text, $2::text, CASE WHEN a.id IS NOT NULL THEN 'matched' WHEN $6::boolean THEN 'unmatched' ELSE 'foreign' END,
         -- A dispute, and a refund that the shop has not made, are read from the provider's books, which a report reads until
-        -- a minute ago.
-        CASE WHEN $7::boolean OR $5::uuid IS NULL THEN clock_timestamp() + interval '90 s' END
+        -- a minute ago. An event about a charge does not name the refund; a refund by hand has another event that does.
+        CASE WHEN a.id IS NOT NULL AND CASE $7::text
+            WHEN 'dispute' THEN true
+            WHEN 'refund'  THEN $5::uuid IS NULL
+            ELSE NOT EXISTS (SELECT FROM refunds WHERE attempt_id = a.id) END
+        THEN clock_timestamp() + interval '90 s' END
+    FROM (VALUES (true)) AS always LEFT JOIN payment_attempts a ON a.payment_intent = $3::text
     ON CONFLICT DO NOTHING
     RETURNING id, received_at, outcome
 ),
@@ -21,7 +24,7 @@ checked AS (
     UPDATE refunds r SET next_check = e.received_at
     FROM event e, payment_attempts a
     WHERE a.payment_intent = $3::text AND r.attempt_id = a.id AND r.state <> 'settled_outside'
-      AND NOT $7::boolean AND ($5::uuid IS NULL OR r.id = $5::uuid)
+      AND $7::text <> 'dispute' AND ($5::uuid IS NULL OR r.id = $5::uuid)
     RETURNING r.id, r.next_check
 ),
 owed AS (

@@ -30,13 +30,13 @@ type received struct {
 // returns at least one row. kinds are the kinds of the tasks that check an attempt.
 func (s *Store) storeEvent(ctx context.Context, h *hint, kinds []string) (rows []received, err error) {
 	if h.outcome == "" && h.intent != "" {
-		err = s.rows(ctx, &rows, webhookRefundSQL, h.id, h.kind, h.intent, RefundKind, h.refund, h.ours, h.dispute)
+		err = s.rows(ctx, &rows, webhookRefundSQL, h.id, h.kind, h.intent, RefundKind, h.refund, h.ours, h.about)
 	} else {
 		var outcome any // NULL if ""
 		if h.outcome != "" {
 			outcome = h.outcome
 		}
-		err = s.rows(ctx, &rows, webhookSQL, h.id, h.kind, h.attempt, h.session, kinds, h.success, outcome)
+		err = s.rows(ctx, &rows, webhookSQL, h.id, h.kind, h.attempt, h.session, kinds, h.success, outcome, h.ours)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("store event %s: %w", h.id, err)
