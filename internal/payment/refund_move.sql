@@ -7,14 +7,16 @@ WITH moved AS (
     UPDATE refunds
     SET state = $4::text, provider_id = coalesce($5::text, provider_id), error = $6::text,
         try = try + CASE WHEN $7::boolean THEN 1 ELSE 0 END,
-        ended_at = CASE WHEN $4::text IN ('confirmed', 'failed') THEN CASE state WHEN $4::text THEN ended_at ELSE clock_timestamp() END END,
+        ended_at = CASE WHEN $4::text IN ('confirmed', 'failed') THEN CASE state WHEN $4::text THEN ended_at ELSE clock.at END END,
         next_check = CASE
             WHEN next_check <> $8::timestamptz THEN next_check
-            WHEN $4::text = 'failed' THEN NULL
             -- A confirmed refund can fail up to some 30 days later, and the webhook about that can be lost.
-            WHEN $4::text = 'confirmed' THEN CASE WHEN clock_timestamp() < created_at + interval '35 days' THEN created_at + interval '35 days' END
+            WHEN $4::text = 'confirmed' AND state <> 'confirmed' THEN clock.at + interval '35 days'
+            WHEN $4::text = 'confirmed' AND clock.at < ended_at + interval '35 days' THEN ended_at + interval '35 days'
+            WHEN $4::text IN ('confirmed', 'failed') THEN NULL
             ELSE next_check
         END
+    FROM (SELECT clock_timestamp() AS at) AS clock
     WHERE id = $1::uuid AND state = $2::text AND try = $3::int
     RETURNING id, state
 )

@@ -43,7 +43,7 @@ func TestRefunds(t *testing.T) {
 			if e := s.entry(t, a.ID); e.Refunded != e.Captured {
 				t.Errorf("the provider captured %d and refunded %d, want the same", e.Captured, e.Refunded)
 			}
-			late := `SELECT count(*) FROM refunds WHERE state <> 'confirmed' OR next_check <> created_at + interval '35 days'`
+			late := `SELECT count(*) FROM refunds WHERE state <> 'confirmed' OR next_check <> ended_at + interval '35 days'`
 			if n := testenv.Query[int](t, s.db, late); n != 0 {
 				t.Errorf("%d refunds wait for another check than the one after 35 days, want none", n)
 			}
