@@ -101,16 +101,12 @@ func classify(operation string, err error) error {
 	case e.HTTPStatusCode == http.StatusNotFound, e.Code == stripe.ErrorCodeResourceMissing:
 		failed.Class = Missing
 	case e.Code == stripe.ErrorCodeBalanceInsufficient:
-		failed.Class, failed.Cause, failed.RetryAfter = Busy, LowBalance, balanceWait
+		failed.Class, failed.Cause = Busy, LowBalance
 	default:
 		failed.Class, failed.Cause = Refused, causeOf(e)
 	}
 	return failed
 }
-
-// balanceWait is the least time after which a refund is sent again that the balance at the provider did not cover. The
-// balance grows with the next payments. A shorter time would repeat the refusal; a longer one would delay the refund.
-const balanceWait = time.Hour
 
 // causeOf returns why Stripe refuses a call for good.
 func causeOf(e *stripe.Error) Cause {
