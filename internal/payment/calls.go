@@ -112,6 +112,14 @@ func (c *Calls) SetGuard(mayWrite func(ctx context.Context, operation string) er
 	c.mayWrite.Store(&mayWrite)
 }
 
+// allowed returns the guard's error for a call that writes.
+func (c *Calls) allowed(ctx context.Context, operation string) error {
+	if guard := c.mayWrite.Load(); guard != nil {
+		return providerError(operation, (*guard)(ctx, operation))
+	}
+	return nil
+}
+
 // Clock returns the provider's time, estimated. Without an answer yet, it is the time of this process.
 func (c *Calls) Clock() time.Time { return c.provider.Clock() }
 
@@ -170,9 +178,9 @@ func (c *Calls) Endpoints(ctx context.Context) ([]Endpoint, error) {
 
 // call makes one call, as soon as the limits allow it.
 func call[T any](ctx context.Context, c *Calls, class Class, operation string, do func(context.Context) (T, error)) (answer T, err error) {
-	if guard := c.mayWrite.Load(); guard != nil && (operation == opCreate || operation == opExpire || operation == opRefund) {
-		if err := (*guard)(ctx, operation); err != nil {
-			return answer, providerError(operation, err)
+	if operation == opCreate || operation == opExpire || operation == opRefund {
+		if err := c.allowed(ctx, operation); err != nil {
+			return answer, err
 		}
 	}
 	_, err = c.breakers[class].Execute(func() (struct{}, error) {

@@ -31,7 +31,7 @@ func TestQueryPlans(t *testing.T) {
 		"succeed":         {payment.SucceedSQL, fmt.Sprintf("'%s', 's', 'p', 1, 'eur', '%s', 'k', 'r', 'worker'", id, id), []string{"payment_attempts_pkey", "orders_pkey"}},
 		"webhook":         {payment.WebhookSQL, fmt.Sprintf("'e', 't', '%s', 's', '{k}', true, NULL, true", id), []string{"payment_attempts_pkey"}},
 		"refund webhook":  {payment.WebhookRefundSQL, "'e', 't', 'p', 'k', NULL, false, 'charge'", []string{"payment_attempts_payment_intent_key", "refunds_of_attempt"}},
-		"take refunds":    {payment.RefundTakeSQL, fmt.Sprintf("'{%s}'", id), []string{"refunds_pkey", "payment_attempts_pkey"}},
+		"take refunds":    {payment.RefundTakeSQL, fmt.Sprintf("'{%s}', 1", id), []string{"refunds_pkey", "payment_attempts_pkey"}},
 		"pending refunds": {payment.RefundPendingSQL, fmt.Sprintf("NULL, '%s', -1, 500", uuid.Nil), []string{"refunds_due"}},
 		"books":           {payment.BooksSettleSQL, "'{k}', 'r'", []string{"payment_attempts_pkey", "refunds_pkey"}}, // it reads all movements, once
 		"metrics":         {payment.UnsettledSQL, "", []string{"payment_attempts_live", "refunds_due", "refunds_failed"}},

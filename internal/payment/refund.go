@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -33,13 +34,17 @@ func (s *Service) sendRefunds(ctx context.Context, ids []uuid.UUID, _ deadline.A
 	}), nil
 }
 
+// maxMissing is the age from which a refund fails if the provider does not know its payment. With a shorter time, a wrong key
+// would have refunds fail before somebody can replace it; with a longer one, an operator would learn of it later.
+const maxMissing = time.Hour
+
 // sendRefund first asks the provider for the refunds of the payment, and sends one only if they return too little money.
 // So it also counts a refund whose answer was lost, and one that an operator made at the provider. It reports whether the
 // refund ended.
 func (s *Service) sendRefund(ctx context.Context, r takenRefund) (ended bool, err error) {
 	known, err := s.provider.Refunds(ctx, r.PaymentIntent)
 	if err != nil {
-		return false, err
+		return s.unknownPayment(ctx, r, err)
 	}
 	next, missing := r.progress(known)
 	if missing > 0 {
@@ -55,13 +60,26 @@ func (s *Service) sendRefund(ctx context.Context, r takenRefund) (ended bool, er
 				return false, err
 			}
 		case err != nil:
-			return false, err
+			return s.unknownPayment(ctx, r, err)
 		default:
 			next, _ = r.progress(append([]ProviderRefund{sent}, known...))
 		}
 	}
 	err = s.moveRefund(ctx, r, next)
 	return err == nil && next.state != r.State && (next.state == Confirmed || next.state == Failed), err
+}
+
+// unknownPayment has an old refund fail if an error says that the provider does not know its payment. It returns other
+// errors. A key of another account gets such an error, too: with it, the process may not send the refund either.
+func (s *Service) unknownPayment(ctx context.Context, r takenRefund, err error) (ended bool, _ error) {
+	if !isClass(err, Missing) || !r.Old || r.State == Confirmed {
+		return false, err
+	}
+	if blocked := s.provider.allowed(ctx, opRefund); blocked != nil {
+		return false, blocked
+	}
+	moved := s.moveRefund(ctx, r, refundStep{state: Failed, err: "the payment provider does not know the payment: " + err.Error()})
+	return moved == nil, moved
 }
 
 // refused returns the step of a refund that the provider refused for good: it failed, because a repeated call, with any

@@ -29,6 +29,7 @@ func (s *shop) lateInMemory(t *testing.T) (o *order.Order, a *payment.Attempt, i
 // and is not sent under another key. Any other is sent again by itself.
 func TestRefusedRefunds(t *testing.T) {
 	s := newMemoryShop(t)
+	s.restartAs(s.mem, "production", apiKey)
 	for name, test := range map[string]struct {
 		class payment.ErrorClass
 		cause payment.Cause
@@ -56,6 +57,21 @@ func TestRefusedRefunds(t *testing.T) {
 			err := testenv.Query[string](t, s.db, `SELECT coalesce(error, '') FROM refunds WHERE id = $1`, id)
 			if try != test.try || !strings.HasPrefix(err, test.err) || (err == "") != (test.err == "") {
 				t.Errorf("the refund has try %d and error %q, want %d and %q", try, err, test.try, test.err)
+			}
+			if test.class == payment.Missing { // for an hour
+				s.shift(t, o.ID, 59*time.Minute)
+				s.refundNow(t, a)
+				s.wantAttempt(t, o, a.ID, "succeeded late owed")
+				s.shift(t, o.ID, time.Minute)
+				s.mem.fail("list refunds", failed(test.class, ""))
+				s.restartAs(accountOf{s.mem, "acct_other", nil}, "production", apiKey)
+				s.refundNow(t, a)
+				s.mem.fail("list refunds", nil)
+				s.wantAttempt(t, o, a.ID, "succeeded late owed")
+				s.restartAs(s.mem, "production", apiKey)
+				s.refundNow(t, a)
+				s.wantRefund(t, id, "failed the payment provider does not know the payment: payment provider: call: the memory provider fails")
+				testenv.Must(t, s.RetryRefund(t.Context(), uuid.MustParse(id)))
 			}
 			s.mem.fail("refund", nil)
 			s.exec(t, `UPDATE refunds SET next_check = now() WHERE id = $1`, id) // as an event does
@@ -111,7 +127,8 @@ func TestRefusedByAnotherRefund(t *testing.T) {
 }
 
 // TestConfirmedRefundFailsLater has a confirmed refund fail at the customer's bank after 34 days. The webhook is lost, and
-// the check after 35 days finds it. A refund that stays confirmed is not checked again.
+// the check after 35 days finds it. A refund that stays confirmed is not checked again; one that is confirmed after an
+// operator's retry is checked 35 days after that.
 func TestConfirmedRefundFailsLater(t *testing.T) {
 	s := newMemoryShop(t)
 	for _, want := range []string{"failed", "confirmed"} {
@@ -129,6 +146,14 @@ func TestConfirmedRefundFailsLater(t *testing.T) {
 		s.wantAttempt(t, o, a.ID, "succeeded late "+want)
 		if again {
 			t.Errorf("the %s refund is due again in %v, want never", want, left)
+		}
+		if want == "failed" {
+			testenv.Must(t, s.RetryRefund(t.Context(), uuid.MustParse(id)))
+			left, _ := handle(t, s.SendRefunds, id)[0].Retry()
+			s.wantAttempt(t, o, a.ID, "succeeded late confirmed")
+			if left < 34*24*time.Hour {
+				t.Errorf("the refund that was sent again is checked in %v, want in 35 days", left)
+			}
 		}
 	}
 }

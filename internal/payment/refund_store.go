@@ -41,11 +41,12 @@ type takenRefund struct {
 	PaymentIntent string
 	OrderID       uuid.UUID
 	CustomerID    uuid.UUID
+	Old           bool // reports whether it is older than maxMissing
 }
 
 // takeRefunds takes those of the refunds that are due for a check.
 func (s *Store) takeRefunds(ctx context.Context, ids []uuid.UUID) (refunds []takenRefund, err error) {
-	if err := s.rows(ctx, &refunds, refundTakeSQL, ids); err != nil {
+	if err := s.rows(ctx, &refunds, refundTakeSQL, ids, maxMissing.Microseconds()); err != nil {
 		return nil, fmt.Errorf("take refunds: %w", err)
 	}
 	return refunds, nil

@@ -1,7 +1,7 @@
 -- Takes the refunds that are due for a check, and moves their next check on, so that no other worker takes them
 -- meanwhile. Returns the taken refunds. It skips refunds that another session has locked.
 --
--- $1 refund ids
+-- $1 refund ids · $2 age from which a refund is old, in microseconds
 WITH due AS MATERIALIZED (
     SELECT id, clock_timestamp() AS at
     FROM refunds
@@ -14,4 +14,5 @@ FROM due JOIN refunds old ON old.id = due.id JOIN payment_attempts a ON a.id = o
     JOIN orders o ON o.id = a.order_id
 WHERE r.id = due.id
 RETURNING r.id, r.state, r.reason, r.try, coalesce(r.error, '') AS error, r.amount_cents,
-          r.next_check, a.payment_intent, o.id AS order_id, o.customer_id
+          r.next_check, a.payment_intent, o.id AS order_id, o.customer_id,
+          due.at - r.created_at >= $2::bigint * interval '1 microsecond' AS old
