@@ -114,7 +114,7 @@ func (r *Reconciliation) Run(ctx context.Context, from time.Time) (*Report, erro
 	return report, nil
 }
 
-// readChunk reads all pages of the period behind a position, and then stores them in one transaction, with the end of the
+// readChunk reads all pages of the period after a position, and then stores them in one transaction, with the end of the
 // period as the position if that is later than the stored one. It returns the end, and reports whether there is another
 // period.
 func (r *Reconciliation) readChunk(ctx context.Context, position time.Time) (others int64, to time.Time, more bool, err error) {

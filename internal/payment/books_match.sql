@@ -1,5 +1,5 @@
 -- Stores movements of the provider's books that are, or may be, this deployment's, and moves the position. The caller holds
--- the lock of payment_books. Returns how many of the others lie behind the old position: they are another application's.
+-- the lock of payment_books. Returns how many payments of other applications come after the old position.
 --
 -- A movement is matched by the payment intent, then by the attempt that the provider's object names. A refund and a dispute
 -- name no attempt: they are this deployment's if their payment, or the refund, is.

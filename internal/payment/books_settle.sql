@@ -1,5 +1,5 @@
--- Makes the tables follow what is final in the provider's books, as far as the provider's books alone say it, and has the
--- rest checked at the provider: a payment that is not known here, and a refund that has ended otherwise. It may be repeated:
+-- Stores what the provider's books decide alone: disputed amounts, and the attempts of movements. The provider is asked about
+-- the rest: a payment that is not known here, and a refund that has ended otherwise. The statement may be repeated:
 -- what it stores is computed from all movements. Returns the number of checks.
 --
 -- $1 kinds of the tasks that check an attempt · $2 kind of the task that checks a refund

@@ -1,5 +1,6 @@
 -- Returns the rows that violate an invariant of payments. A healthy database has none. All checks are one statement, so
--- that they read one snapshot. The numbers go on from those of orders; 4 is the part of that of orders which is about attempts.
+-- that they read one snapshot. The numbers go on from those of orders. Number 4 has a part there, and the part about attempts
+-- here.
 --
 -- $1 how long a check may be overdue, in microseconds
 WITH violations AS (

@@ -56,7 +56,8 @@ type Limits struct {
 var floors = map[Class]float64{ClassCreate: 0, ClassConfirm: 0.1, ClassExpire: 0.25, ClassRefund: 0.4, ClassPoll: 0.6}
 
 // waits is the longest time for which a call waits for a token. A poll does not wait: its worker has other attempts, and
-// its next check is later. With longer waits, the two calls of a check would not fit into the timeout of its handler.
+// its next check is later. With longer waits, fewer checks of several calls would fit into the timeout of their handler; those
+// that do not are made again.
 var waits = map[Class]time.Duration{ClassCreate: 2 * time.Second, ClassConfirm: 2 * time.Second, ClassExpire: time.Second, ClassRefund: time.Second}
 
 const (

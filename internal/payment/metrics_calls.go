@@ -43,7 +43,7 @@ func newCallMetrics(reg prometheus.Registerer) callMetrics {
 		}, []string{"class", "result"}),
 		refused: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "payment_checkouts_refused_total",
-			Help: "Checkouts that a customer asked for and did not get, by cause: the class of the provider's error.",
+			Help: "Failed calls to create a checkout, by cause: the class of the provider's error.",
 		}, []string{"cause"}),
 	}
 	// These series begin at 0 now, because increase() does not count the event with which a series begins.

@@ -85,8 +85,8 @@ type Attempt struct {
 // RefundState is the state of a refund.
 type RefundState string
 
-// The states of a refund. A confirmed one may still fail. Only an operator moves a failed one, but for this: if the
-// provider returns the money after all, it is confirmed.
+// The states of a refund. A confirmed one may still fail. A failed one is confirmed if the provider returns the money after
+// all. Otherwise only an operator moves it.
 const (
 	Owed           RefundState = "owed"            // not known to the provider
 	Sent           RefundState = "sent"            // the provider has it, and has not confirmed it yet

@@ -104,7 +104,7 @@ func (s *Service) RequestRefund(ctx context.Context, orderID uuid.UUID, r Refund
 	case row == nil:
 		return nil, false, NotApplied.Errorf("The order %s was not paid at the payment provider.", orderID)
 	case row.ID == nil && row.DisputedCents > 0:
-		return nil, false, IsDisputed.Errorf("The customer disputes the payment of order %s. Wait until the dispute has ended.", orderID)
+		return nil, false, IsDisputed.Errorf("The customer disputes the payment of order %s, or has won the dispute. It can be refunded if the shop wins.", orderID)
 	case row.ID == nil:
 		return nil, false, MoreThanPaid.Errorf("Of the payment of order %s, %d cents are left to refund, not %d.", orderID, row.LeftCents, r.AmountCents)
 	case row.AmountCents != r.AmountCents:

@@ -118,9 +118,9 @@ func (s *Service) each(ctx context.Context, n int, do func(i int) bool) int {
 	return int(count.Load())
 }
 
-// logFailure logs why a row could not be settled. [Calls] logs once when the provider cannot be used, so logFailure
-// logs no such error. A provider that works and refuses the call, for example because it does not know the session, is
-// logged only here.
+// logFailure logs why a row could not be settled. [Calls] logs once when the provider cannot be used, and the guard why a
+// call may not be made, so logFailure logs no such errors. Nor does it log that there are too many calls: metrics count them.
+// A provider that works and refuses the call, for example because it does not know the session, is logged only here.
 func (s *Service) logFailure(ctx context.Context, what string, id uuid.UUID, err error) {
 	if isClass(err, NoAnswer, Busy, Denied, Blocked) {
 		return

@@ -165,8 +165,8 @@ func (s *Store) ofOrder(ctx context.Context, customer, orderID uuid.UUID) ([]Att
 	return attempts, nil
 }
 
-// list returns up to limit of a customer's attempts, the latest first. It starts behind the cursor after, or with the
-// latest attempt if after is nil.
+// list returns up to limit of a customer's attempts, the latest first. It starts with the attempt that follows the cursor, or
+// with the latest one if after is nil.
 func (s *Store) list(ctx context.Context, customer uuid.UUID, after *keyset.Cursor, limit int) ([]Attempt, error) {
 	query := s.attempts(ctx).Where("o.customer_id = ?", customer)
 	if after != nil {
