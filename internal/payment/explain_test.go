@@ -22,7 +22,7 @@ func TestQueryPlans(t *testing.T) {
 		statement, params string
 		indexes           []string
 	}{
-		"open":            {payment.OpenSQL, fmt.Sprintf("'%s', '%s', '%s', 1, 'k', 20, 1, now(), 1", id, id, id), []string{"orders_pkey", "payment_attempts_number"}},
+		"open":            {payment.OpenSQL, fmt.Sprintf("'%s', '%s', '%s', 1, 'k', 20, 1, now(), 1, 5", id, id, id), []string{"orders_pkey", "payment_attempts_number"}},
 		"returned":        {payment.ReturnedSQL, fmt.Sprintf("'%s', '%s', '{k}'", id, id), []string{"orders_pkey", "payment_attempts"}},
 		"take":            {payment.TakeSQL, fmt.Sprintf("'{%s}', 1", id), []string{"payment_attempts_due", "Index Cond: (order_id = ANY", "orders_pkey", "payment_attempts_untold"}},
 		"left":            {payment.LeftSQL, fmt.Sprintf("'{%s}'", id), []string{"payment_attempts_due", "Index Cond: (order_id = ANY", "orders_pkey"}},

@@ -11,7 +11,7 @@
 -- $1 attempt id · $2 order id · $3 customer id · $4 grace in microseconds · $5 kind of the outbox row
 -- $6 maximum number of attempts of an order · $7 time in which the customer can pay at the checkout, even after the
 -- deadline, in microseconds · $8 the present by the provider's clock
--- $9 time by which the deadline can be extended, in microseconds
+-- $9 time by which the deadline can be extended, in microseconds · $10 maximum number of its attempts that were open
 WITH locked AS MATERIALIZED (
     SELECT * FROM orders WHERE id = $2::uuid AND customer_id = $3::uuid FOR UPDATE
 ),
@@ -30,7 +30,7 @@ opened AS (
                interval '31 min'), interval '23 h 55 min')
     FROM decided d, (SELECT count(*), count(*) FILTER (WHERE was_open) AS open FROM payment_attempts WHERE order_id = $2::uuid) AS before
     WHERE d.status = 'pending' AND d.cancel_requested_at IS NULL AND d.at < d.expires_at AND d.hold_until IS NULL
-      AND before.count < $6::bigint AND before.open < 5
+      AND before.count < $6::bigint AND before.open < $10::bigint
     ON CONFLICT DO NOTHING
     RETURNING id, order_id, opened_at, next_check, session_expires_at
 ),

@@ -35,7 +35,7 @@ var (
 const (
 	// maxAttempts is the largest number of attempts of an order. The constraint of the column number allows no more.
 	maxAttempts = 20
-	// maxOpenAttempts is the largest number of an order's attempts whose checkouts were open. open.sql has the same number.
+	// maxOpenAttempts is the largest number of an order's attempts whose checkouts were open.
 	maxOpenAttempts = 5
 )
 
@@ -77,7 +77,7 @@ type opening struct {
 func (s *Store) open(ctx context.Context, id, orderID, customer uuid.UUID, cfg Config, providerNow time.Time) (*opening, error) {
 	var o opening
 	found, err := s.row(ctx, &o, openSQL, id, orderID, customer, cfg.Grace.Microseconds(), SettleKind, maxAttempts,
-		cfg.Checkout.Microseconds(), providerNow, cfg.Extension.Microseconds())
+		cfg.Checkout.Microseconds(), providerNow, cfg.Extension.Microseconds(), maxOpenAttempts)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("open payment of order %s: %w", orderID, err)
