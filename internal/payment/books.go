@@ -209,7 +209,7 @@ func (r *Reconciliation) expireLost(ctx context.Context) (expired, waiting int64
 	var lost []Session
 	ids, since := map[uuid.UUID]Session{}, time.Now().Add(-sessionAge)
 	for after := ""; ; {
-		page, err := patient(ctx, func() (SessionPage, error) { return r.provider.Sessions(ctx, true, since, after) })
+		page, err := patient(ctx, func() (SessionPage, error) { return r.provider.OpenSessions(ctx, since, after) })
 		if err != nil {
 			return 0, 0, fmt.Errorf("list open sessions: %w", err)
 		}

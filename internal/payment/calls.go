@@ -27,6 +27,12 @@ const (
 	opEndpoints   = "list_endpoints"
 )
 
+// The operations that read the books.
+const (
+	opMovements = "list_movements"
+	opSessions  = "list_sessions"
+)
+
 var operations = []string{opCreate, opRetrieve, opExpire, opRefunds, opRefund}
 
 // Class is a class of calls to the provider. Each class has a part of the limits and a breaker of its own, so that what
@@ -150,6 +156,20 @@ func (c *Calls) Refunds(ctx context.Context, intent string) ([]ProviderRefund, e
 // Refund is [Returns.Refund].
 func (c *Calls) Refund(ctx context.Context, r Return) (ProviderRefund, error) {
 	return call(ctx, c, ClassRefund, opRefund, func(ctx context.Context) (ProviderRefund, error) { return c.provider.Refund(ctx, r) })
+}
+
+// Movements is [Books.Movements].
+func (c *Calls) Movements(ctx context.Context, from, to time.Time, after string) (MovementPage, error) {
+	return call(ctx, c, ClassPoll, opMovements, func(ctx context.Context) (MovementPage, error) {
+		return c.provider.Movements(ctx, from, to, after)
+	})
+}
+
+// OpenSessions is [Books.OpenSessions].
+func (c *Calls) OpenSessions(ctx context.Context, since time.Time, after string) (SessionPage, error) {
+	return call(ctx, c, ClassPoll, opSessions, func(ctx context.Context) (SessionPage, error) {
+		return c.provider.OpenSessions(ctx, since, after)
+	})
 }
 
 // identify makes a call that tells who the key belongs to. A process makes few of them, and a key that may not make them

@@ -128,11 +128,11 @@ func (m *memory) Movements(ctx context.Context, from, to time.Time, after string
 	return p, err
 }
 
-func (m *memory) Sessions(ctx context.Context, openOnly bool, since time.Time, after string) (p payment.SessionPage, err error) {
+func (m *memory) OpenSessions(ctx context.Context, since time.Time, after string) (p payment.SessionPage, err error) {
 	err = m.call(ctx, "sessions", func() error {
 		var list []payment.Session
 		for _, s := range m.sessions {
-			if !s.CreatedAt.Before(since) && (!openOnly || !s.Paid && !s.Expired) {
+			if !s.CreatedAt.Before(since) && !s.Paid && !s.Expired {
 				list = append(list, *s)
 			}
 		}

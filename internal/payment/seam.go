@@ -33,7 +33,7 @@ type Returns interface {
 // page before, "" for the first page.
 type Books interface {
 	Movements(ctx context.Context, from, to time.Time, after string) (MovementPage, error) // from <= At < to
-	Sessions(ctx context.Context, openOnly bool, since time.Time, after string) (SessionPage, error)
+	OpenSessions(ctx context.Context, since time.Time, after string) (SessionPage, error)
 }
 
 // Identity tells who the key belongs to, and what it may do.

@@ -8,26 +8,6 @@ import (
 	"github.com/stripe/stripe-go/v85"
 )
 
-// The operations that read the books.
-const (
-	opMovements = "list_movements"
-	opSessions  = "list_sessions"
-)
-
-// Movements is [Books.Movements].
-func (c *Calls) Movements(ctx context.Context, from, to time.Time, after string) (MovementPage, error) {
-	return call(ctx, c, ClassPoll, opMovements, func(ctx context.Context) (MovementPage, error) {
-		return c.provider.Movements(ctx, from, to, after)
-	})
-}
-
-// Sessions is [Books.Sessions].
-func (c *Calls) Sessions(ctx context.Context, openOnly bool, since time.Time, after string) (SessionPage, error) {
-	return call(ctx, c, ClassPoll, opSessions, func(ctx context.Context) (SessionPage, error) {
-		return c.provider.Sessions(ctx, openOnly, since, after)
-	})
-}
-
 // listLimit is the number of rows of a page: the most that Stripe allows.
 const listLimit = 100
 
@@ -108,13 +88,11 @@ func ownerOf(metadata map[string]string) Owner {
 	return Owner{Deployment: metadata["deployment"], Order: metadata["order"], Attempt: metadata["attempt"]}
 }
 
-// Sessions implements [Books].
-func (p *Stripe) Sessions(ctx context.Context, openOnly bool, since time.Time, after string) (SessionPage, error) {
+// OpenSessions implements [Books].
+func (p *Stripe) OpenSessions(ctx context.Context, since time.Time, after string) (SessionPage, error) {
 	params := &stripe.CheckoutSessionListParams{CreatedRange: &stripe.RangeQueryParams{GreaterThanOrEqual: since.Unix()}}
 	params.Limit = stripe.Int64(listLimit)
-	if openOnly {
-		params.Status = stripe.String(string(stripe.CheckoutSessionStatusOpen))
-	}
+	params.Status = stripe.String(string(stripe.CheckoutSessionStatusOpen))
 	if after != "" {
 		params.StartingAfter = stripe.String(after)
 	}

@@ -95,7 +95,7 @@ type hint struct {
 	outcome  string     // "": the database decides
 	attempt  *uuid.UUID // of an event about a session, with the session's id
 	session  string
-	success  bool       // reports whether the event says that the customer has paid
+	complete bool       // reports whether the event says that the session is complete: most likely its customer has paid
 	intent   string     // of an event about a refund, a charge or a dispute: the payment
 	refund   *uuid.UUID // the shop's refund, of an event about a refund that the shop has made
 	ours     bool       // reports whether the object names this deployment
@@ -154,7 +154,7 @@ func (s *Service) readEvent(body []byte) *hint {
 			break
 		}
 		h.attempt, h.session = &attempt, object.ID
-		h.success = h.kind == "checkout.session.completed" || h.kind == "checkout.session.async_payment_succeeded"
+		h.complete = h.kind == "checkout.session.completed"
 	case object.PaymentIntent == "":
 		h.outcome = foreign
 	default:
@@ -193,7 +193,7 @@ func (s *Service) takeEvent(ctx context.Context, h *hint) (result string, err er
 	switch {
 	case h.intent != "":
 		publishers = []publisher{s.publish.Refund}
-	case h.success: // somebody waits for the check
+	case h.complete: // somebody waits for the check
 		kinds, publishers = append(kinds, ConfirmKind), append(publishers, s.publish.Confirm)
 	}
 	rows, err := s.store.storeEvent(ctx, h, kinds)

@@ -3,7 +3,7 @@
 -- event. The session's id is stored if the attempt has none: its creation may have reached the provider without an answer.
 --
 -- $1 event id · $2 event type · $3 attempt id or NULL · $4 session id · $5 kinds of the outbox rows
--- $6 true: the event says that the customer has paid · $7 the outcome if the caller knows it, or NULL
+-- $6 true: the event says that the session is complete · $7 the outcome if the caller knows it, or NULL
 -- $8 true: the event names this deployment
 WITH event AS (
     INSERT INTO provider_events (id, type, outcome)

@@ -36,7 +36,7 @@ func (s *Store) storeEvent(ctx context.Context, h *hint, kinds []string) (rows [
 		if h.outcome != "" {
 			outcome = h.outcome
 		}
-		err = s.rows(ctx, &rows, webhookSQL, h.id, h.kind, h.attempt, h.session, kinds, h.success, outcome, h.ours)
+		err = s.rows(ctx, &rows, webhookSQL, h.id, h.kind, h.attempt, h.session, kinds, h.complete, outcome, h.ours)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("store event %s: %w", h.id, err)
