@@ -25,6 +25,9 @@ func (p *Stripe) Movements(ctx context.Context, from, to time.Time, after string
 	if err := list.Err(); err != nil {
 		return MovementPage{}, classify(opMovements, err)
 	}
+	if list.Meta().URL == "" { // not a list; one without rows would move the position
+		return MovementPage{}, classify(opMovements, errUnusable)
+	}
 	page := MovementPage{More: list.Meta().HasMore, Now: dateOf(list.LastResponse())}
 	for _, b := range list.Data() {
 		page.Rows = append(page.Rows, movementOf(b))
@@ -99,6 +102,9 @@ func (p *Stripe) OpenSessions(ctx context.Context, since time.Time, after string
 	list := p.stripe.V1CheckoutSessions.List(ctx, params)
 	if err := list.Err(); err != nil {
 		return SessionPage{}, classify(opSessions, err)
+	}
+	if list.Meta().URL == "" { // not a list; one without rows would hide lost sessions
+		return SessionPage{}, classify(opSessions, errUnusable)
 	}
 	page := SessionPage{More: list.Meta().HasMore, Now: dateOf(list.LastResponse())}
 	for _, s := range list.Data() {
