@@ -1,7 +1,10 @@
 package payment
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/gin-gonic/gin"
@@ -67,46 +70,63 @@ func (r *Reconciliation) Decide(ctx context.Context, intent string, keep bool, a
 	if keep {
 		return nil
 	}
-	return r.refundUnclaimed(ctx, intent, row.AmountCents, row.ReturnedCents)
+	return r.refundUnclaimed(ctx, intent, row)
 }
 
-// refundUnclaimed returns the money of a payment, unless the provider has returned it since the books were read. amount is
-// what the first decision was about, and returned what the books knew to be returned before.
-func (r *Reconciliation) refundUnclaimed(ctx context.Context, intent string, amount, returned int64) error {
+// refundUnclaimed returns the money of a payment, unless the provider has returned it since the books were read. d has the
+// amount of the first decision, and what the books knew to be returned before.
+func (r *Reconciliation) refundUnclaimed(ctx context.Context, intent string, d unclaimedDecision) error {
 	known, err := r.provider.Refunds(ctx, intent)
 	if err != nil {
-		return unclaimedAway(err)
+		return unclaimedFailure(err)
 	}
-	made := -returned
-	var id string
+	made := -d.ReturnedCents
+	var id string // of the latest refund
 	for _, k := range known {
 		if k.State != Failed {
-			made, id = made+k.AmountCents, k.ID
+			made, id = made+k.AmountCents, cmp.Or(id, k.ID)
 		}
 	}
 	switch {
-	case made > 0 && made < amount:
+	case made > 0 && made < d.AmountCents:
+		if err := r.store.reopenUnclaimed(ctx, intent, d.Try); err != nil {
+			return rest.OutcomeUnknown(err, "Repeat the request.")
+		}
 		return NotUnclaimed.Errorf("The provider has returned a part of the payment %s meanwhile. Wait for the next report, then decide again.", intent)
 	case made <= 0:
-		sent, err := r.provider.Refund(ctx, Return{Intent: intent, AmountCents: amount, Key: "unclaimed-" + intent})
+		sent, err := r.provider.Refund(ctx, Return{Intent: intent, AmountCents: d.AmountCents, Key: fmt.Sprintf("unclaimed-%s-%d", intent, d.Try)})
+		if isClass(err, Refused, Missing, Replayed) || causeIs(err, LowBalance) { // the provider repeats this answer to the key
+			err = errors.Join(err, r.store.reopenUnclaimed(ctx, intent, d.Try))
+		}
 		if err != nil {
-			return unclaimedAway(err)
+			return unclaimedFailure(err)
 		}
 		id = sent.ID
 	}
 	if err := r.store.endUnclaimed(ctx, intent, id); err != nil {
 		return rest.OutcomeUnknown(err, "Repeat the request: the money is returned once.")
 	}
-	r.log.WarnContext(ctx, "the money of an unclaimed payment is returned", "intent", intent, "refund", id, "amount_cents", amount)
+	r.log.WarnContext(ctx, "the money of an unclaimed payment is returned", "intent", intent, "refund", id, "amount_cents", d.AmountCents)
 	return nil
 }
 
-// unclaimedAway returns the error for a call to the provider that failed.
-func unclaimedAway(err error) error {
-	if isClass(err, Refused, Missing) {
-		return &rest.Error{Class: NotUnclaimed, Err: err,
-			Detail: "The payment provider refuses to return the money, for example because of a dispute. The log has its answer."}
+// unclaimedFailure returns the error for a call to the provider that failed.
+func unclaimedFailure(err error) error {
+	failure := &rest.Error{Class: ProviderAway, Err: err}
+	switch {
+	case isClass(err, Refused, Missing):
+		failure.Class = NotUnclaimed
+		failure.Detail = "The payment provider refuses to return the money, for example because of a dispute. The log has its answer."
+	case isClass(err, Blocked):
+		failure.Class, failure.Detail = PaymentsBlocked, "This process may not refund. The log has the reason. Nothing was returned."
+	case isClass(err, Denied):
+		failure.Detail = "The payment provider does not accept the key, or the key may not refund. Correct it, then repeat the request."
+	case causeIs(err, LowBalance):
+		failure.Detail = "The balance at the payment provider is too low. Nothing was returned. Repeat the request when it is higher."
+	case isClass(err, Replayed):
+		failure.Detail = "The payment provider has failed. Repeat the request: the money is returned once."
+	default:
+		failure.Detail = "The payment provider does not answer. Repeat the request: the money is returned once."
 	}
-	return &rest.Error{Class: ProviderAway, Err: err,
-		Detail: "The payment provider does not answer. Repeat the request: the money is returned once."}
+	return failure
 }

@@ -15,8 +15,8 @@ decided AS (
     FROM net, incident
     WHERE u.intent = $1::text AND net.cents > 0 AND NOT incident.open
       AND (u.state = 'open' OR (u.state = 'refunding' AND NOT $2::boolean))
-    RETURNING u.amount_cents
+    RETURNING u.amount_cents, u.try
 )
 SELECT coalesce(u.state, '') AS state, incident.open AS incident, d.amount_cents IS NOT NULL AS decided,
-       coalesce(d.amount_cents, 0) AS amount_cents, coalesce(net.returned, 0) AS returned_cents
+       coalesce(d.amount_cents, 0) AS amount_cents, coalesce(net.returned, 0) AS returned_cents, coalesce(d.try, 0) AS try
 FROM net CROSS JOIN incident LEFT JOIN unclaimed_payments u ON u.intent = $1::text LEFT JOIN decided d ON true

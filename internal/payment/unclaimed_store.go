@@ -15,6 +15,7 @@ type unclaimedDecision struct {
 	Incident                   bool   // an incident of lost sessions is open
 	Decided                    bool
 	AmountCents, ReturnedCents int64
+	Try                        int
 }
 
 // decideUnclaimed stores the decision about an unclaimed payment, if it is possible.
@@ -29,4 +30,11 @@ func (s *Store) decideUnclaimed(ctx context.Context, intent string, keep bool, n
 func (s *Store) endUnclaimed(ctx context.Context, intent, refund string) error {
 	return s.booksExec(ctx, `UPDATE unclaimed_payments SET state = 'refunded', provider_id = $2, ended_at = clock_timestamp()
 		WHERE intent = $1 AND state = 'refunding'`, intent, refund)
+}
+
+// reopenUnclaimed makes another decision about an unclaimed payment possible, of which this try has returned nothing. The
+// next try has a new key.
+func (s *Store) reopenUnclaimed(ctx context.Context, intent string, try int) error {
+	return s.booksExec(ctx, `UPDATE unclaimed_payments SET state = 'open', amount_cents = NULL, try = try + 1
+		WHERE intent = $1 AND state = 'refunding' AND try = $2`, intent, try)
 }

@@ -19,7 +19,9 @@ import (
 // unclaimed adds a payment to the books that names this deployment, and an attempt that the database does not have.
 func (s *booksShop) unclaimed(t *testing.T, intent string) {
 	t.Helper()
-	s.book(payment.Captured, intent, "ch_"+intent, 1000).Owner = payment.Owner{Deployment: "north", Order: uuid.NewString(), Attempt: uuid.NewString()}
+	owner := payment.Owner{Deployment: "north", Order: uuid.NewString(), Attempt: uuid.NewString()}
+	s.mem.sessions["cs_"+intent] = &payment.Session{Owner: owner, Paid: true, Intent: intent, Currency: "eur"}
+	s.book(payment.Captured, intent, "ch_"+intent, 1000).Owner = owner
 	s.read(t)
 }
 
@@ -52,9 +54,6 @@ func TestUnclaimedRefundIsRepeated(t *testing.T) {
 	if err := s.books.Decide(t.Context(), "pi_lost", false, "Ada", "again"); parttest.ClassOf(err) != payment.NotUnclaimed {
 		t.Errorf("a third refund returns %v, want not-unclaimed", err)
 	}
-	for i := range s.mem.ledger {
-		s.mem.ledger[i].Currency = "eur" // the memory provider knows it only of its own sessions
-	}
 	if c := wantReport(t, s.read(t), 0, 0, true); c.UnclaimedCents != 0 {
 		t.Errorf("%d cents are unclaimed, want 0", c.UnclaimedCents)
 	}
@@ -70,6 +69,52 @@ func TestUnclaimedIsReturnedByHand(t *testing.T) {
 		t.Errorf("%d refunds were sent, want none", n)
 	}
 	s.wantUnclaimed(t, "pi_lost", "refunded")
+}
+
+// TestUnclaimedIsReturnedByHandInPart has a part of the money returned at the provider after the last report. Once a report
+// has it, the action returns the rest.
+func TestUnclaimedIsReturnedByHandInPart(t *testing.T) {
+	s := newBooksShop(t)
+	s.unclaimed(t, "pi_lost")
+	s.mem.byHand(t, "pi_lost", 400)
+	if err := s.books.Decide(t.Context(), "pi_lost", false, "Ada", "not shipped"); parttest.ClassOf(err) != payment.NotUnclaimed {
+		t.Errorf("before the report Decide returns %v, want not-unclaimed", err)
+	}
+	s.read(t)
+	s.wantUnclaimed(t, "pi_lost", "open")
+	testenv.Must(t, s.books.Decide(t.Context(), "pi_lost", false, "Ada", "not shipped"))
+	if c := wantReport(t, s.read(t), 0, 0, true); c.UnclaimedCents != 0 {
+		t.Errorf("%d cents are unclaimed, want 0", c.UnclaimedCents)
+	}
+	s.wantUnclaimed(t, "pi_lost", "refunded")
+}
+
+// TestUnclaimedRefundIsRefused has the provider refuse the refund of an unclaimed payment in several ways. The operator
+// learns why, and can decide again.
+func TestUnclaimedRefundIsRefused(t *testing.T) {
+	s := newBooksShop(t)
+	s.unclaimed(t, "pi_lost")
+	decide := func(state, detail string, refusal error) {
+		t.Helper()
+		s.mem.fail("refund", refusal)
+		err := s.books.Decide(t.Context(), "pi_lost", false, "Ada", "not shipped")
+		if err == nil || !strings.Contains(err.Error(), detail) {
+			t.Errorf("Decide returns %v, want %q", err, detail)
+		}
+		s.wantUnclaimed(t, "pi_lost", state)
+	}
+	decide("refunding", "accept the key", failed(payment.Denied, ""))
+	decide("refunding", "may not refund", failed(payment.Blocked, ""))
+	decide("open", "refuses to return", failed(payment.Refused, payment.ByDispute))
+	decide("open", "balance", failed(payment.Busy, payment.LowBalance))
+	s.mem.api = "errors"
+	decide("refunding", "does not answer", nil)
+	s.mem.api = ""
+	decide("open", "has failed", nil) // the provider repeats its error
+	testenv.Must(t, s.books.Decide(t.Context(), "pi_lost", false, "Ada", "not shipped"))
+	if n := len(s.mem.refunds["pi_lost"]); n != 1 {
+		t.Errorf("the provider has %d refunds, want 1", n)
+	}
 }
 
 // TestDecisionsOverHTTP checks the operators' API of the books.
