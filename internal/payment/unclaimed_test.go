@@ -89,6 +89,29 @@ func TestUnclaimedIsReturnedByHandInPart(t *testing.T) {
 	s.wantUnclaimed(t, "pi_lost", "refunded")
 }
 
+// TestUnclaimedRefundFailsLater has the refund of an unclaimed payment fail after a report. The payment is unclaimed again,
+// and the money is sent again.
+func TestUnclaimedRefundFailsLater(t *testing.T) {
+	s := newBooksShop(t)
+	s.unclaimed(t, "pi_lost")
+	testenv.Must(t, s.books.Decide(t.Context(), "pi_lost", false, "Ada", "not shipped"))
+	held := s.mem.ledger
+	s.mem.ledger = held[:1]
+	s.read(t) // the books do not have the refund yet
+	s.wantUnclaimed(t, "pi_lost", "refunded")
+	s.mem.ledger = held
+	s.read(t)
+	s.wantUnclaimed(t, "pi_lost", "refunded")
+	s.mem.end("pi_lost", payment.Failed)
+	if c := wantReport(t, s.read(t), 1000, 0, true); c.UnclaimedCents != 1000 {
+		t.Errorf("%d cents are unclaimed after the refund has failed, want 1000", c.UnclaimedCents)
+	}
+	s.wantUnclaimed(t, "pi_lost", "open")
+	testenv.Must(t, s.books.Decide(t.Context(), "pi_lost", false, "Ada", "another card"))
+	wantReport(t, s.read(t), 0, 0, true)
+	s.wantUnclaimed(t, "pi_lost", "refunded")
+}
+
 // TestUnclaimedRefundIsRefused has the provider refuse the refund of an unclaimed payment in several ways. The operator
 // learns why, and can decide again.
 func TestUnclaimedRefundIsRefused(t *testing.T) {
