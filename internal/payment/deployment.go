@@ -78,7 +78,7 @@ const (
 // guard decides whether the process may make calls that write at the provider. It may not if the database belongs to
 // another deployment, another mode or another account: the process has a copy of a database, or a wrong key. Otherwise
 // staging with a copy of production's database would expire and refund the sessions of production. It may not send refunds
-// either while an incident of lost sessions is open.
+// either while an incident is open.
 type guard struct {
 	store   *Store
 	want    deployment // of the options and the key
@@ -118,7 +118,7 @@ func (g *guard) mayWrite(ctx context.Context, operation string) error {
 		return &ProviderError{Class: class, Operation: operation, Err: err}
 	}
 	if operation == opRefund {
-		err := lostSessions(ctx, g.store)
+		err := noIncident(ctx, g.store)
 		g.logRefunds(ctx, err)
 		return err
 	}

@@ -28,8 +28,8 @@ func (r *Reconciliation) closeIncident(c *gin.Context) error {
 	return nil
 }
 
-// CloseIncident records that an operator has looked at an incident. After one of lost sessions, refunds are sent again, and
-// the next run of the books expires the sessions that were lost before. A repeated call changes nothing.
+// CloseIncident records that an operator has looked at an incident. After the last one, refunds are sent again. After one of
+// lost sessions, the next run of the books expires the sessions that were lost before. A repeated call changes nothing.
 func (r *Reconciliation) CloseIncident(ctx context.Context, id uuid.UUID, actor, note string) error {
 	kind, err := r.store.closeIncident(ctx, id, actor, note)
 	switch {
@@ -42,15 +42,15 @@ func (r *Reconciliation) CloseIncident(ctx context.Context, id uuid.UUID, actor,
 	return nil
 }
 
-// lostSessions returns an error of the class [Blocked] while an incident of lost sessions is open: the database was restored,
-// so the shop may owe refunds of orders that were paid and shipped in the lost time.
-func lostSessions(ctx context.Context, s *Store) error {
+// noIncident returns an error of the class [Blocked] while an incident is open: the database was restored, so the shop may
+// owe refunds of orders that were paid and shipped in the lost time.
+func noIncident(ctx context.Context, s *Store) error {
 	open, err := s.incidentOpen(ctx)
 	switch {
 	case err != nil:
 		return &ProviderError{Class: NoAnswer, Operation: opRefund, Err: err}
 	case open:
-		return &ProviderError{Class: Blocked, Operation: opRefund, Err: errors.New("an incident of lost sessions is open: look at it, and close it")}
+		return &ProviderError{Class: Blocked, Operation: opRefund, Err: errors.New("a payment incident is open: look at it, and close it")}
 	}
 	return nil
 }

@@ -62,7 +62,7 @@ func (r *Reconciliation) Decide(ctx context.Context, intent string, keep bool, a
 	case row.State == "":
 		return rest.NotFound.Errorf("The provider's books have no unclaimed payment %s.", intent)
 	case row.Incident:
-		return IncidentOpen.Errorf("Look at the incident of lost sessions, and close it. No money is moved before.")
+		return IncidentOpen.Errorf("Look at the open incidents, and close them. No money is moved before.")
 	case !row.Decided:
 		return NotUnclaimed.Errorf("The payment %s is %s, or its money was returned already.", intent, row.State)
 	}

@@ -7,7 +7,7 @@ WITH net AS (
            coalesce(sum(CASE kind WHEN 'refunded' THEN amount_cents WHEN 'refund_failed' THEN -amount_cents END), 0)::bigint AS returned
     FROM provider_movements WHERE intent = $1::text AND attempt_id IS NULL
 ),
-incident AS (SELECT EXISTS (SELECT FROM payment_incidents WHERE kind = 'lost_sessions' AND closed_at IS NULL) AS open),
+incident AS (SELECT EXISTS (SELECT FROM payment_incidents WHERE closed_at IS NULL) AS open),
 decided AS (
     UPDATE unclaimed_payments u
     SET state = CASE WHEN $2::boolean THEN 'kept' ELSE 'refunding' END, note = $3::text, actor = $4::text,

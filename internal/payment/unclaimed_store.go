@@ -12,7 +12,7 @@ var unclaimedClaimSQL string
 // unclaimedDecision is the row that unclaimed_claim.sql returns.
 type unclaimedDecision struct {
 	State                      string // before the decision; "": the payment is not unclaimed
-	Incident                   bool   // an incident of lost sessions is open
+	Incident                   bool   // an incident is open
 	Decided                    bool
 	AmountCents, ReturnedCents int64
 	Try                        int

@@ -16,13 +16,15 @@ import (
 	"example.com/shop/internal/testenv/parttest"
 )
 
-// unclaimed adds a payment to the books that names this deployment, and an attempt that the database does not have.
+// unclaimed adds a payment to the books that names this deployment, and an attempt that the database does not have. An
+// operator has closed the incident.
 func (s *booksShop) unclaimed(t *testing.T, intent string) {
 	t.Helper()
 	owner := payment.Owner{Deployment: "north", Order: uuid.NewString(), Attempt: uuid.NewString()}
 	s.mem.sessions["cs_"+intent] = &payment.Session{Owner: owner, Paid: true, Intent: intent, Currency: "eur"}
 	s.book(payment.Captured, intent, "ch_"+intent, 1000).Owner = owner
 	s.read(t)
+	s.exec(t, `UPDATE payment_incidents SET closed_at = now(), actor = 'Ada', note = 'looked'`)
 }
 
 func (s *booksShop) wantUnclaimed(t *testing.T, intent, want string) {

@@ -53,7 +53,7 @@ const difference = ({ attempt_id: attempt, what, cents, currency }) =>
 
 const afterIncident = {
   lost_sessions: 'No refund is sent and no session is closed until you close this incident. First find out which of the lost orders were shipped.',
-  unclaimed: 'Decide about each payment below, then close this incident.',
+  unclaimed: 'No refund is sent until you close this incident. First find out which of the lost orders were shipped. Then decide about each payment below.',
 };
 
 const incident = (page, { id, kind, detail, opened_at: at }) => element('li', {},
