@@ -2,7 +2,8 @@
 -- the lock of payment_books. Returns how many payments of other applications come after the old position.
 --
 -- A movement is matched by the payment intent, then by the attempt that the provider's object names. A refund and a dispute
--- name no attempt: they are this deployment's if their payment, or the refund, is.
+-- name no attempt: they are this deployment's if their payment, or the refund, is. An attempt without a session matches no
+-- movement, because nobody could ask the provider for it. It can have been paid if the database was restored.
 --
 -- $1 JSON array of movements · $2 new position
 WITH read AS MATERIALIZED (
@@ -12,7 +13,7 @@ WITH read AS MATERIALIZED (
     LEFT JOIN LATERAL (
         SELECT id FROM payment_attempts WHERE payment_intent = m.intent
         UNION ALL
-        SELECT id FROM payment_attempts WHERE id = m.meta_attempt AND m.ours
+        SELECT id FROM payment_attempts WHERE id = m.meta_attempt AND m.ours AND session_id IS NOT NULL
         LIMIT 1
     ) AS a ON true
 ),

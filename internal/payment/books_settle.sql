@@ -7,7 +7,7 @@ WITH found AS (
     -- After a restore, or an event that came late, the attempt of an unclaimed movement may be known.
     SELECT m.id, a.id AS attempt_id
     FROM provider_movements m JOIN payment_attempts a ON a.payment_intent = m.intent OR a.id = (
-        SELECT c.meta_attempt FROM provider_movements c WHERE c.intent = m.intent AND c.meta_attempt IS NOT NULL LIMIT 1)
+        SELECT c.meta_attempt FROM provider_movements c WHERE c.intent = m.intent AND c.meta_attempt IS NOT NULL LIMIT 1) AND a.session_id IS NOT NULL
     WHERE m.attempt_id IS NULL
 ),
 matched AS (

@@ -346,6 +346,29 @@ func TestRestoreOfTheProvider(t *testing.T) {
 	}
 }
 
+// TestRestoreToBeforeTheSession puts an attempt back to a time before its session was stored. Its payment is unclaimed, until
+// an event tells the session.
+func TestRestoreToBeforeTheSession(t *testing.T) {
+	s := newBooksShop(t)
+	o, a := s.placeOpen(t)
+	s.mem.pay(a.CheckoutURL)
+	s.exec(t, `UPDATE payment_attempts SET state = 'creating', session_id = NULL, checkout_url = NULL`)
+	for _, state := range []string{"creating", "closed"} {
+		if c := wantReport(t, s.read(t), 1000, 0, true); c.UnclaimedCents != 1000 {
+			t.Errorf("%d cents are unclaimed while the attempt is %s, want 1000", c.UnclaimedCents, state)
+		}
+		s.shift(t, o.ID, 31*time.Second)
+		s.settleNow(t, o.ID)
+		s.wantAttempt(t, o, a.ID, "closed")
+	}
+	s.exec(t, `UPDATE payment_attempts SET session_id = $1`, s.mem.of(t, a.ID).ID)
+	if c := wantReport(t, s.read(t), 1000, 0, true); c.UnclaimedCents != 0 || c.UnderWayCents != 1000 {
+		t.Errorf("%d cents are unclaimed and %d under way, want 0 and 1000", c.UnclaimedCents, c.UnderWayCents)
+	}
+	s.settle(t, o.ID)
+	s.wantAttempt(t, o, a.ID, "succeeded late owed")
+}
+
 // TestRestoreOfTheShop puts the shop's database back to a time before four payments, while the provider goes on. One of
 // them is paid after the restore.
 func TestRestoreOfTheShop(t *testing.T) {
