@@ -32,7 +32,7 @@ const (
 	// booksLook is the time between two looks at whether the books are due, and booksEvery the time between two reports.
 	booksLook  = time.Minute
 	booksEvery = time.Hour
-	// sessionAge is longer than any session of the provider stays open.
+	// sessionAge is longer than any session of the provider stays open, by an hour by which its clock may differ.
 	sessionAge = 25 * time.Hour
 )
 
@@ -234,9 +234,13 @@ func (r *Reconciliation) expireLost(ctx context.Context) (expired, waiting int64
 	if err != nil {
 		return 0, 0, err
 	}
+	var newest time.Time
 	for _, s := range lost {
-		if !s.CreatedAt.Before(seenUntil) {
+		if s.CreatedAt.After(seenUntil) {
 			waiting++
+			if s.CreatedAt.After(newest) {
+				newest = s.CreatedAt
+			}
 			continue
 		}
 		if _, err := r.provider.Expire(ctx, s.ID); err != nil { // the next run tries again
@@ -247,7 +251,7 @@ func (r *Reconciliation) expireLost(ctx context.Context) (expired, waiting int64
 		r.log.WarnContext(ctx, "an open session whose attempt the database does not have was expired", "session", s.ID, "attempt", s.Attempt)
 	}
 	if waiting > 0 {
-		err = r.store.openIncident(ctx, fmt.Sprintf("%d open sessions at the provider belong to attempts that the database does not have", waiting))
+		err = r.store.openIncident(ctx, fmt.Sprintf("%d open sessions at the provider belong to attempts that the database does not have", waiting), newest)
 	}
 	return expired, waiting, err
 }

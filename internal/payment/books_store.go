@@ -281,19 +281,22 @@ func (s *Store) unknownAttempts(ctx context.Context, sessions map[uuid.UUID]Sess
 	return unknown, nil
 }
 
-// lookedAt returns until when an operator has looked at lost sessions: when the last incident about them was closed. It is
-// the zero time if one is open, or there was none.
+// lookedAt returns until when an operator has looked at lost sessions: when the newest was made that an incident was about,
+// by the provider's clock. It is the zero time if an incident is open, or there was none.
 func (s *Store) lookedAt(ctx context.Context) (time.Time, error) {
-	var row struct{ ClosedAt time.Time }
-	_, err := s.row(ctx, &row, `SELECT max(closed_at) AS closed_at FROM payment_incidents WHERE kind = 'lost_sessions' HAVING bool_and(closed_at IS NOT NULL)`)
+	var row struct{ SeenUntil time.Time }
+	_, err := s.row(ctx, &row, `SELECT max(seen_until) AS seen_until FROM payment_incidents WHERE kind = 'lost_sessions'
+		HAVING bool_and(closed_at IS NOT NULL) AND max(seen_until) IS NOT NULL`)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("read payment incidents: %w", err)
 	}
-	return row.ClosedAt, nil
+	return row.SeenUntil, nil
 }
 
-// openIncident opens an incident about lost sessions, unless one is open.
-func (s *Store) openIncident(ctx context.Context, detail string) error {
-	return s.booksExec(ctx, `INSERT INTO payment_incidents (id, kind, detail) VALUES ($1, 'lost_sessions', $2)
-		ON CONFLICT (kind) WHERE closed_at IS NULL DO NOTHING`, keyset.NewID(), detail)
+// openIncident opens an incident about lost sessions, or adds them to the one that is open. newest is when the newest was
+// made.
+func (s *Store) openIncident(ctx context.Context, detail string, newest time.Time) error {
+	return s.booksExec(ctx, `INSERT INTO payment_incidents (id, kind, detail, seen_until) VALUES ($1, 'lost_sessions', $2, $3)
+		ON CONFLICT (kind) WHERE closed_at IS NULL DO UPDATE SET detail = excluded.detail, seen_until = excluded.seen_until`,
+		keyset.NewID(), detail, newest)
 }

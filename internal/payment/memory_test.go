@@ -61,7 +61,7 @@ func (m *memory) Clock() time.Time { return m.now() }
 func (m *memory) Create(ctx context.Context, c payment.Checkout) (s payment.Session, err error) {
 	err = m.once(ctx, "create", c.Key, func() string {
 		id := fmt.Sprintf("cs_%d", len(m.sessions)+1)
-		m.sessions[id] = &payment.Session{Owner: c.Owner, ID: id, URL: "memory:" + id, AmountCents: c.AmountCents, Currency: c.Currency, CreatedAt: m.now(), ExpiresAt: c.ExpiresAt}
+		m.sessions[id] = &payment.Session{Owner: c.Owner, ID: id, URL: "memory:" + id, AmountCents: c.AmountCents, Currency: c.Currency, CreatedAt: m.now().Truncate(time.Second), ExpiresAt: c.ExpiresAt}
 		return id
 	}, func(id string) { s = *m.sessions[id] })
 	return s, err
