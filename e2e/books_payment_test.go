@@ -192,8 +192,8 @@ func TestRestoredShop(t *testing.T) {
 	// Of five payments, two are unclaimed, and one is not settled again yet. Nor is the refund of another one.
 	m := closing(5*total - part)
 	m.Here.Closing, m.Unclaimed, m.UnderWay = 2*total, 2*total, total-part
-	if !b.Report.Balanced || b.Report.Lost != 1 || b.Report.Expired != 0 || !slices.Equal(b.Report.Currencies, []bookedMoney{m}) {
-		t.Errorf("the first report is %+v, want it to be balanced, with a lost session and %+v", b.Report, m)
+	if b.Report.Balanced || b.Report.Lost != 1 || b.Report.Expired != 0 || !slices.Equal(b.Report.Currencies, []bookedMoney{m}) {
+		t.Errorf("the first report is %+v, want it to differ only by a lost session, with %+v", b.Report, m)
 	}
 	if len(b.Unclaimed) != 2 || len(b.Incidents) != 2 {
 		t.Fatalf("the books have %+v, want two unclaimed payments, and incidents of them and of a lost session", b)

@@ -109,7 +109,7 @@ func (r *Reconciliation) Run(ctx context.Context, from time.Time) (*Report, erro
 		r.log.InfoContext(ctx, "the payment provider's books agree with the tables", "report", report.Number, "position", report.Position)
 	} else {
 		r.log.ErrorContext(ctx, "the payment provider's books differ from the tables: read docs/payments.md, The provider's books",
-			"report", report.Number, "currencies", report.Currencies)
+			"report", report.Number, "lost_sessions", report.LostSessions, "currencies", report.Currencies)
 	}
 	return report, nil
 }

@@ -46,7 +46,11 @@ func (r *Report) Text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Report %d, of all movements until %s. Foreign charges: %d. Lost sessions: %d open, %d expired.\n",
 		r.Number, r.Position.UTC().Format(time.RFC3339), r.Foreign, r.LostSessions, r.ExpiredSessions)
+	agree := "The books agree to the cent"
 	for _, c := range r.Currencies {
+		if c.UnclaimedCents != c.KeptCents {
+			agree = "The books agree, apart from what is unclaimed"
+		}
 		fmt.Fprintf(&b, "\n%-16s %14s %14s\n", strings.ToUpper(c.Currency), "provider", "shop")
 		for _, row := range []struct {
 			name        string
@@ -76,7 +80,7 @@ func (r *Report) Text() string {
 		}
 	}
 	if r.Balanced {
-		b.WriteString("\nThe books agree to the cent.\n")
+		fmt.Fprintf(&b, "\n%s.\n", agree)
 	}
 	return b.String()
 }

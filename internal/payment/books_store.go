@@ -171,7 +171,7 @@ type comparison struct {
 func (s *Store) makeReport(ctx context.Context, foreign, expired, lost int64) (*Report, error) {
 	var report *Report
 	err := s.booked(ctx, func(tx *Store, number int64, position time.Time) error {
-		report = &Report{Foreign: foreign, ExpiredSessions: expired, LostSessions: lost, Balanced: true, Currencies: []CurrencyReport{}}
+		report = &Report{Foreign: foreign, ExpiredSessions: expired, LostSessions: lost, Balanced: lost == 0, Currencies: []CurrencyReport{}}
 		var count struct{ Checks, Added int64 }
 		if _, err := tx.row(ctx, &count, booksSettleSQL, []string{SettleKind, ConfirmKind}, RefundKind); err != nil {
 			return err
