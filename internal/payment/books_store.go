@@ -172,6 +172,10 @@ func (s *Store) makeReport(ctx context.Context, foreign, expired, lost int64) (*
 	var report *Report
 	err := s.booked(ctx, func(tx *Store, number int64, position time.Time) error {
 		report = &Report{Foreign: foreign, ExpiredSessions: expired, LostSessions: lost, Balanced: lost == 0, Currencies: []CurrencyReport{}}
+		// The statements read whole tables.
+		if err := tx.booksExec(ctx, `SELECT set_config('statement_timeout', '0', true), set_config('enable_seqscan', 'on', true)`); err != nil {
+			return err
+		}
 		var count struct{ Checks, Added int64 }
 		if _, err := tx.row(ctx, &count, booksSettleSQL, []string{SettleKind, ConfirmKind}, RefundKind); err != nil {
 			return err
