@@ -207,6 +207,22 @@ func TestBooksFindWhatWebhooksLost(t *testing.T) {
 		s.book(payment.RefundFailed, intent, "re_hand", 300)
 		wantReport(t, s.read(t), 1000, 1000, true)
 	})
+	t.Run("refund by hand before a request for the same money", func(t *testing.T) {
+		s := newBooksShop(t)
+		o, a, intent := s.paid(t)
+		s.mem.byHand(t, intent, 1000)
+		refund, _, err := s.RequestRefund(t.Context(), o.ID, payment.RefundRequest{Key: "one", AmountCents: 1000, Actor: "Ann", Note: "broken"})
+		testenv.Must(t, err)
+		s.mem.fail("refund", failed(payment.Refused, payment.AlreadyRefunded))
+		s.sendRefund(t, a.ID)
+		testenv.Must(t, s.SettleOutside(t.Context(), refund.ID, "Ann", "refunded in the dashboard"))
+		wantReport(t, s.read(t), 0, 0, true)
+		// The provider has returned the shop's refund as well.
+		s.book(payment.Refunded, intent, "re_late", 400).Refund = refund.ID.String()
+		if c := wantReport(t, s.read(t), -400, 0, false); c.TwiceCents != 400 {
+			t.Errorf("%d cents are returned twice, want 400", c.TwiceCents)
+		}
+	})
 	t.Run("dispute", func(t *testing.T) {
 		s := newBooksShop(t)
 		_, a, intent := s.paid(t)
