@@ -14,8 +14,7 @@ SELECT json_build_object(
             FROM unclaimed_payments u CROSS JOIN LATERAL (
                 SELECT min(currency) AS currency, (array_agg(meta_order) FILTER (WHERE meta_order IS NOT NULL))[1] AS meta_order,
                        (array_agg(meta_attempt) FILTER (WHERE meta_attempt IS NOT NULL))[1] AS meta_attempt, min(at) AS at,
-                       sum(CASE kind WHEN 'captured' THEN amount_cents WHEN 'refund_failed' THEN amount_cents
-                                     WHEN 'dispute_reversed' THEN amount_cents ELSE -amount_cents END)::bigint AS cents
+                       sum(net_cents)::bigint AS cents
                 FROM provider_movements WHERE intent = u.intent AND attempt_id IS NULL
             ) AS m
             ORDER BY u.ended_at IS NOT NULL, u.seen_at DESC

@@ -4,8 +4,7 @@
 --
 -- $1 incident id
 WITH net AS (
-    SELECT intent, sum(CASE kind WHEN 'captured' THEN amount_cents WHEN 'refund_failed' THEN amount_cents
-                                 WHEN 'dispute_reversed' THEN amount_cents ELSE -amount_cents END) AS cents
+    SELECT intent, sum(net_cents) AS cents
     FROM provider_movements
     WHERE attempt_id IS NULL
     GROUP BY intent

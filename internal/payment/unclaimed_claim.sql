@@ -3,8 +3,7 @@
 --
 -- $1 payment intent · $2 true: keep the money · $3 note · $4 actor
 WITH net AS (
-    SELECT sum(CASE WHEN kind IN ('captured', 'refund_failed', 'dispute_reversed') THEN amount_cents ELSE -amount_cents END)::bigint AS cents,
-           coalesce(sum(CASE kind WHEN 'refunded' THEN amount_cents WHEN 'refund_failed' THEN -amount_cents END), 0)::bigint AS returned
+    SELECT sum(net_cents)::bigint AS cents, coalesce(-sum(net_cents) FILTER (WHERE kind IN ('refunded', 'refund_failed')), 0)::bigint AS returned
     FROM provider_movements WHERE intent = $1::text AND attempt_id IS NULL
 ),
 incident AS (SELECT EXISTS (SELECT FROM payment_incidents WHERE closed_at IS NULL) AS open),
