@@ -138,7 +138,6 @@ func (m *memory) OpenSessions(ctx context.Context, since time.Time, after string
 		}
 		slices.SortFunc(list, func(a, b payment.Session) int { return cmp.Compare(b.ID, a.ID) })
 		p.Rows, p.More = page(list, func(row payment.Session) string { return row.ID }, after)
-		p.Now = m.now()
 		return nil
 	})
 	return p, err

@@ -124,7 +124,6 @@ type MovementPage struct {
 type SessionPage struct {
 	Rows []Session
 	More bool
-	Now  time.Time
 }
 
 // Endpoint is a receiver of the provider's webhooks.

@@ -106,7 +106,7 @@ func (p *Stripe) OpenSessions(ctx context.Context, since time.Time, after string
 	if list.Meta().URL == "" { // not a list; one without rows would hide lost sessions
 		return SessionPage{}, classify(opSessions, errUnusable)
 	}
-	page := SessionPage{More: list.Meta().HasMore, Now: dateOf(list.LastResponse())}
+	page := SessionPage{More: list.Meta().HasMore}
 	for _, s := range list.Data() {
 		page.Rows = append(page.Rows, Session{
 			Owner: ownerOf(s.Metadata), ID: s.ID, Live: s.Livemode, CreatedAt: time.Unix(s.Created, 0), ExpiresAt: time.Unix(s.ExpiresAt, 0),
