@@ -36,17 +36,19 @@ func Connect(databaseURL string) (*sql.DB, error) {
 }
 
 // connector connects to the first of the hosts of a URL that accepts changes and is no old primary, whatever its
-// target_session_attrs are.
+// target_session_attrs are. At most one of the hosts may accept changes.
 //
 // A server may change its role while it has sessions. So a session has a generation, and the pool does not use it again once a
-// later generation has begun. One begins when a session of the present generation fails because of its server.
+// later generation has begun. One begins when a session of the present generation finds that its server accepts no changes,
+// does not answer a ping, or ends the connection, and when another host accepts a connection.
 //
 // When another host accepts a connection, the last one has failed. It may hang, so its connections are closed: their statements
 // end at once, instead of at their time limits.
 type connector struct {
 	hosts      []driver.Connector
-	open       []sync.Map   // the connections to each host, the keys are of type *conn
-	good       atomic.Int64 // the index of the host that accepted the last connection; it is tried first
+	timeout    time.Duration // the longest time for a new connection to a host
+	open       []sync.Map    // the connections to each host, the keys are of type *conn
+	good       atomic.Int64  // the index of the host that accepted the last connection; it is tried first
 	generation atomic.Int64
 	lineage    lineage
 }
@@ -85,10 +87,10 @@ func newConnector(databaseURL string, settings map[string]string) (*connector, e
 		}
 	}
 	hosts := hostsOf(cfg)
+	c.timeout = cmp.Or(cfg.ConnectTimeout, connectTimeout)
 	if len(hosts) > 1 {
-		cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, hostTimeout)
+		c.timeout = cmp.Or(cfg.ConnectTimeout, hostTimeout)
 	}
-	cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, connectTimeout)
 	c.open = make([]sync.Map, len(hosts))
 	for i, host := range hosts {
 		one := cfg.Copy()
@@ -125,24 +127,41 @@ func hostsOf(cfg *pgx.ConnConfig) (hosts [][]*pgconn.FallbackConfig) {
 
 // Connect makes a session.
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
-	generation, good := c.generation.Load(), int(c.good.Load())
+	generation, good := c.generation.Load(), c.good.Load()
 	var errs []error
 	for i := range c.hosts {
-		n := (good + i) % len(c.hosts)
-		connected, err := c.hosts[n].Connect(ctx)
-		if err == nil {
-			s := &session{connected.(*stdlib.Conn), c}
-			s.Conn.Conn().PgConn().CustomData()[generationKey] = generation
-			if last := c.good.Swap(int64(n)); last != int64(n) {
-				for opened := range c.open[last].Range {
-					_ = opened.(*conn).Close()
-				}
-			}
-			return s, nil
+		n := (good + int64(i)) % int64(len(c.hosts))
+		connected, err := c.connectTo(ctx, n)
+		if err != nil {
+			errs = append(errs, err)
+			continue
 		}
-		errs = append(errs, err)
+		switch {
+		case n != good && c.good.CompareAndSwap(good, n):
+			generation = c.generation.Add(1)
+			for opened := range c.open[good].Range {
+				_ = opened.(*conn).Close()
+			}
+		case n != c.good.Load(): // meanwhile another session was made with another host
+			_ = connected.Close()
+			return c.Connect(ctx)
+		}
+		connected.Conn().PgConn().CustomData()[generationKey] = generation
+		return &session{connected, c}, nil
 	}
 	return nil, errors.Join(errs...)
+}
+
+// connectTo makes a session with the host of an index. The timeout covers the look-up of the host's name and all its addresses.
+// The timeout of pgx would begin anew for each address.
+func (c *connector) connectTo(ctx context.Context, host int64) (*stdlib.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	connected, err := c.hosts[host].Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return connected.(*stdlib.Conn), nil
 }
 
 // conn is a connection that leaves the set of open ones when it is closed.

@@ -38,6 +38,10 @@ var sessionSettings = map[string]string{
 	// server, PostgreSQL could report a commit before it is on disk.
 	"synchronous_commit": "on",
 
+	// When the wait of a commit for a standby is cancelled, PostgreSQL reports a success with a warning. Without the warning the
+	// service would answer 201. See errUnreplicated.
+	"client_min_messages": "warning",
+
 	// The server detects after 25 s that a client has vanished, instead of after two hours. Then it ends the session and
 	// releases its locks, the advisory lock of a reconciler among them.
 	"tcp_keepalives_idle":     "10",
@@ -74,7 +78,7 @@ func Open(ctx context.Context, databaseURL, application string, conns int) (*gor
 	db.SetConnMaxIdleTime(5 * time.Minute)
 	db.SetConnMaxLifetime(time.Hour) // so that connections move to a server that was added or replaced
 
-	session, err := db.Conn(ctx)
+	session, err := firstSession(ctx, db, len(hosts.hosts))
 	if err != nil {
 		db.Close()
 		if hasCode(err, codeProtocolViolation) {
@@ -96,6 +100,23 @@ func Open(ctx context.Context, databaseURL, application string, conns int) (*gor
 		return nil, fmt.Errorf("open gorm: %w", err)
 	}
 	return gdb, nil
+}
+
+// firstSession makes a session. With several hosts it tries for at least connectTimeout: none accepts changes during a
+// failover, and the only one that does may need longer than hostTimeout for a moment.
+func firstSession(ctx context.Context, db *sql.DB, hosts int) (*sql.Conn, error) {
+	until := time.Now().Add(connectTimeout)
+	for {
+		session, err := db.Conn(ctx)
+		if err == nil || hosts == 1 || time.Now().After(until) {
+			return session, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
 
 // scanUTC makes pgx return times in UTC instead of the machine's zone.

@@ -43,14 +43,14 @@ func TestSessionSettings(t *testing.T) {
 	db := open(t, url)
 	name := testenv.Query[string](t, db, `SELECT current_database()`)
 	for _, setting := range []string{
-		"synchronous_commit = off", "idle_session_timeout = 500", "default_transaction_isolation = 'serializable'", "timezone = 'Asia/Tokyo'",
+		"synchronous_commit = off", "client_min_messages = error", "idle_session_timeout = 500", "default_transaction_isolation = 'serializable'", "timezone = 'Asia/Tokyo'",
 		"jit = on",
 	} {
 		testenv.Exec(t, db, `ALTER DATABASE `+name+` SET `+setting)
 	}
 	db = open(t, url)
 	for setting, want := range map[string]string{
-		"application_name": "test", "synchronous_commit": "on", "idle_session_timeout": "0",
+		"application_name": "test", "synchronous_commit": "on", "client_min_messages": "warning", "idle_session_timeout": "0",
 		"transaction_isolation": "read committed", "statement_timeout": "5s", "lock_timeout": "3s", "TimeZone": "UTC",
 		"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3",
 		"jit": "off",

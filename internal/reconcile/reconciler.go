@@ -21,7 +21,7 @@ import (
 //
 // The lock only saves work. If the transaction that has the lock ends during a sweep, another sweep may begin, and both
 // may do the same repairs. If Redis is wiped while both restore it, one sweep may complete the restore markers of the
-// other, although tasks are missing. Then later sweeps find these tasks before they are due.
+// other, although tasks are missing. Then later sweeps find these tasks, or time out their rows, within [Reconciler.Bound].
 type Reconciler struct {
 	db       *sql.DB
 	table    Table
