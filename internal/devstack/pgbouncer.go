@@ -33,6 +33,10 @@ func StartPgBouncer(ctx context.Context, dir, config string) (*PgBouncer, error)
 	if err != nil {
 		return nil, ErrNoPgBouncer
 	}
+	// Another user runs it, who may have no access to the directory of a symbolic link in PATH.
+	if path, err = filepath.EvalSymlinks(path); err != nil {
+		return nil, err
+	}
 	var run runner = func(attr *syscall.SysProcAttr, name string, args ...string) *exec.Cmd {
 		cmd := exec.Command(name, args...)
 		cmd.Dir, cmd.SysProcAttr = dir, attr
