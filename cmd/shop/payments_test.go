@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"example.com/shop/internal/order"
+	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/stripesim"
 	"example.com/shop/internal/testenv"
 )
@@ -258,5 +260,25 @@ func TestConnectionsForSweeps(t *testing.T) {
 	var out strings.Builder
 	if code := runCommand(ctx, args, &out); code != 2 || !strings.Contains(out.String(), "SHOP_DATABASE_CONNS (--database-conns) is 4, want at least 5") {
 		t.Errorf("exit code %d, printed %.300q; want 2 and the least number of connections", code, out.String())
+	}
+}
+
+// TestSweepOfOtherKinds sweeps while another process sweeps the first kind of task. The other kinds are swept all the same.
+func TestSweepOfOtherKinds(t *testing.T) {
+	o := validOptions()
+	withProvider(&o)
+	o.DatabaseURL, o.RedisURL = testenv.Postgres(t), testenv.Redis(t)
+	a := openAppWith(t, &o)
+	first, others := a.Kinds[0], a.Kinds[1:]
+	release := testenv.HoldLock(t, a.Pool, `SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, "reconcile "+first.Queue.Kind())
+	_, err := a.Kinds.Sweep(t.Context())
+	release()
+	if !errors.Is(err, reconcile.ErrBusy) {
+		t.Errorf("Sweep returns %v, want ErrBusy", err)
+	}
+	for _, k := range others {
+		if last, _, err := k.Reconciler.Last(t.Context()); err != nil || last == nil {
+			t.Errorf("the report of %s is %v, %v; want one", k.Queue.Kind(), last, err)
+		}
 	}
 }
