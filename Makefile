@@ -3,6 +3,9 @@
 # tools.mod pins the tools apart from the service's own modules. Go builds a tool when it is first used. Building the
 # linter takes some minutes.
 LINT = go tool -modfile=tools.mod golangci-lint
+# Each checkout has its own cache. The linter finds a result by the contents of the files, but the result names them by
+# their path, which may have been that of a checkout that no longer exists.
+export GOLANGCI_LINT_CACHE = $(CURDIR)/.lint-cache
 TESTSUM = go tool -modfile=tools.mod gotestsum
 
 help: ## List the targets
