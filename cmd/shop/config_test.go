@@ -135,10 +135,13 @@ func TestSecrets(t *testing.T) {
 	if len(flags) < 3 {
 		t.Errorf("the secrets are %q, want at least 3", flags)
 	}
-	for _, flag := range flags {
+	for i, flag := range flags {
 		secretOption, fileOption := optionOf(t, flag), optionOf(t, flag+"-file")
-		for _, command := range secretOption.commands {
+		for j, command := range secretOption.commands {
 			for _, tt := range tests {
+				if (i > 0 || j > 0) && tt.name != "a file" {
+					continue // one function reads all secrets, so one option of one command is tried in all ways
+				}
 				for _, source := range []string{"flags", "environment"} {
 					t.Run(fmt.Sprintf("%s of %s by %s/%s", flag, command.name, source, tt.name), func(t *testing.T) {
 						args := []string{command.name, "--" + flag, tt.value, "--" + flag + "-file", tt.file}
