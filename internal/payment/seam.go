@@ -126,6 +126,18 @@ type SessionPage struct {
 	More bool
 }
 
+// Event is what a webhook says about an object of the provider. It decides nothing: the provider is asked.
+type Event struct {
+	Owner           // of the object
+	ID, Type string // as the provider names them
+	Live     bool
+	About    string // session, refund, charge or dispute; "": another object, of which the event names nothing
+	Session  string
+	Complete bool   // reports whether the session is complete: most likely its customer has paid
+	Intent   string // the payment of a refund, a charge or a dispute
+	Refund   string // our refund's id; "": made by hand
+}
+
 // Endpoint is a receiver of the provider's webhooks.
 type Endpoint struct {
 	URL     string

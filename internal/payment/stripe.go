@@ -2,7 +2,6 @@ package payment
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -271,21 +270,6 @@ func (p *Stripe) Refund(ctx context.Context, r Return) (made ProviderRefund, err
 		made, err = providerRefundOf(answer)
 	}
 	return made, classify(opRefund, err)
-}
-
-// objectID is the id of an object of Stripe. In JSON it is an id, or an object with an id.
-type objectID string
-
-// UnmarshalJSON implements [json.Unmarshaler].
-func (id *objectID) UnmarshalJSON(text []byte) error {
-	var object struct {
-		ID string `json:"id"`
-	}
-	if json.Unmarshal(text, &object) == nil {
-		*id = objectID(object.ID)
-		return nil
-	}
-	return json.Unmarshal(text, (*string)(id))
 }
 
 // minimumCents has the smallest amount of a payment at Stripe, by currency, in the currency's smallest unit. Stripe

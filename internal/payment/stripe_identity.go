@@ -2,6 +2,7 @@ package payment
 
 import (
 	"context"
+	"strings"
 	"sync"
 
 	"github.com/stripe/stripe-go/v85"
@@ -92,4 +93,12 @@ func (p *Stripe) Permissions(ctx context.Context) (map[string]error, error) {
 		return nil, err
 	}
 	return denied, nil
+}
+
+// modeOf returns the mode of an API key: "live" or "test".
+func modeOf(key string) string {
+	if strings.Contains(key, "_live_") {
+		return "live"
+	}
+	return "test"
 }

@@ -29,17 +29,17 @@ type received struct {
 // storeEvent stores an event, and makes the attempt or the refunds that it names due for a check, in one transaction. It
 // returns at least one row. kinds are the kinds of the tasks that check an attempt.
 func (s *Store) storeEvent(ctx context.Context, h *hint, kinds []string) (rows []received, err error) {
-	if h.outcome == "" && h.intent != "" {
-		err = s.rows(ctx, &rows, webhookRefundSQL, h.id, h.kind, h.intent, RefundKind, h.refund, h.ours, h.about)
+	if h.outcome == "" && h.Intent != "" {
+		err = s.rows(ctx, &rows, webhookRefundSQL, h.ID, h.Type, h.Intent, RefundKind, h.refund, h.ours, h.About)
 	} else {
 		var outcome any // NULL if ""
 		if h.outcome != "" {
 			outcome = h.outcome
 		}
-		err = s.rows(ctx, &rows, webhookSQL, h.id, h.kind, h.attempt, h.session, kinds, h.complete, outcome, h.ours)
+		err = s.rows(ctx, &rows, webhookSQL, h.ID, h.Type, h.attempt, h.Session, kinds, h.Complete, outcome, h.ours)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("store event %s: %w", h.id, err)
+		return nil, fmt.Errorf("store event %s: %w", h.ID, err)
 	}
 	return rows, nil
 }
