@@ -51,8 +51,8 @@ type Limits struct {
 	OperationRate float64 // of the calls of one operation
 }
 
-// floors is the part of a bucket's tokens that a class leaves to the classes before it. So a class gets no token while
-// the more important ones need them, and no class waits in a queue behind another.
+// floors is the part of a bucket's tokens, without one, that a class leaves to the classes before it. So a class gets no
+// token while the more important ones need them, and no class waits in a queue behind another.
 var floors = map[Class]float64{ClassCreate: 0, ClassConfirm: 0.1, ClassExpire: 0.25, ClassRefund: 0.4, ClassPoll: 0.6}
 
 // waits is the longest time for which a call waits for a token. A poll does not wait: its worker has other attempts, and
@@ -64,13 +64,12 @@ const (
 	// burstTime is the time whose tokens a bucket can hold. With a longer time, the provider could count more calls in one
 	// second than its limit; with a shorter one, a class would find no token after a call of the class before it.
 	burstTime = 500 * time.Millisecond
-	// minBurst is the least number of tokens that a bucket can hold. With fewer, the floor of polls would leave them none.
-	minBurst = 4
-	// shareOfClass is the part of the rate that each class may use whatever its floor, and minShare its least value in calls
-	// a second. So polls go on, slowly, while many customers pay. With a larger part, they would take the calls of those
-	// customers.
+	// minBurst is the least number of tokens that a bucket can hold. With 1, the classes would all have the same floor; with
+	// 2, each of many processes could make two calls at the same time, which together are more than the limit.
+	minBurst = 1.1
+	// shareOfClass is the part of the rate that each class may use whatever its floor. So polls go on, slowly, while many
+	// customers pay. With a larger part, they would take the calls of those customers.
 	shareOfClass = 0.05
-	minShare     = 1
 	// pollWait is the least time after which a poll that got no token is tried again. With a shorter time, a backlog of polls
 	// would load the database; with a longer one, polls would be late.
 	pollWait = 5 * time.Second
@@ -100,8 +99,7 @@ type turn struct {
 func newLimiter(l Limits) *limiter {
 	m := &limiter{limits: l, all: newBucket(l.Rate), operations: map[string]*bucket{}, shares: map[Class]*bucket{}, turns: map[turn]chan struct{}{}}
 	for _, class := range classes {
-		m.shares[class] = newBucket(max(l.Rate*shareOfClass, min(minShare, l.Rate)))
-		m.shares[class].burst = 1
+		m.shares[class] = &bucket{rate: l.Rate * shareOfClass, burst: 1, tokens: 1}
 	}
 	return m
 }
@@ -125,14 +123,20 @@ func (b *bucket) refill(now time.Time) {
 	b.at = now
 }
 
-// missing returns the time until the bucket has a token above a floor, which is a part of the burst; 0: it has one.
-func (b *bucket) missing(floor float64) time.Duration {
+// until returns the time until the bucket has a number of tokens; 0: it has them.
+func (b *bucket) until(tokens float64) time.Duration {
 	if b.rate == 0 {
 		return 0
 	}
-	tokens := floor*b.burst + 1 - b.tokens
-	return max(0, time.Duration(tokens/b.rate*float64(time.Second)))
+	return max(0, time.Duration((tokens-b.tokens)/b.rate*float64(time.Second)))
 }
+
+// above returns the time until the bucket has a token above the floor of a class.
+func (b *bucket) above(class Class) time.Duration { return b.until(1 + floors[class]*(b.burst-1)) }
+
+// lent returns the time until a class may use its share although the bucket has no token above its floor. This may leave
+// the bucket in debt, but not without end: so it still limits the sum of all calls.
+func (b *bucket) lent() time.Duration { return b.until(2 - b.burst) }
 
 // take takes a token for a call. If there is none, it returns the time after which there may be one.
 func (m *limiter) take(class Class, operation string, now time.Time) (wait time.Duration) {
@@ -145,11 +149,9 @@ func (m *limiter) take(class Class, operation string, now time.Time) (wait time.
 	for _, b := range []*bucket{m.all, one, share} {
 		b.refill(now)
 	}
-	wait = max(m.all.missing(floors[class]), one.missing(floors[class]))
-	if wait > 0 {
-		// The share may leave the other buckets in debt, which limits the sum of all calls, but not without end.
-		if share.missing(0) > 0 || m.all.tokens < -m.all.burst || one.tokens < 1-one.burst {
-			return min(wait, max(share.missing(0), time.Millisecond))
+	if wait = max(m.all.above(class), one.above(class)); wait > 0 {
+		if early := max(share.until(1), m.all.lent(), one.lent()); early > 0 {
+			return min(wait, early)
 		}
 		share.tokens--
 	}

@@ -98,6 +98,49 @@ func TestPriorities(t *testing.T) {
 	})
 }
 
+// TestManyProcesses has each of 20 processes want more calls than its part of the limits allows. Together they stay within
+// what the provider accepts at any time, the calls of a second and the rate; creates get most, and polls their share.
+func TestManyProcesses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		const processes, seconds = 20, 20
+		loads := make([]*load, processes)
+		for i := range loads {
+			calls := newCalls(m, payment.Limits{Rate: testLimits.Rate / processes, OperationRate: testLimits.OperationRate / processes})
+			loads[i] = &load{stop: make(chan struct{})}
+			loads[i].add(payment.ClassCreate, 4, func() error {
+				_, err := calls.Create(t.Context(), payment.Checkout{Key: "first"})
+				return err
+			})
+			loads[i].add(payment.ClassExpire, 4, func() error {
+				_, err := calls.Expire(t.Context(), "unknown")
+				return err
+			})
+			loads[i].add(payment.ClassPoll, 1, func() error {
+				_, err := calls.Retrieve(t.Context(), payment.ClassPoll, "unknown")
+				return err
+			})
+		}
+		for began := time.Now(); time.Since(began) < seconds*time.Second; pass(100 * time.Millisecond) {
+			synctest.Wait()
+			most := testLimits.Rate * (1 + time.Since(began).Seconds())
+			if n := m.count("create") + m.count("expire") + m.count("retrieve"); float64(n) > most {
+				t.Errorf("%d calls in %v, want at most %.0f", n, time.Since(began), most)
+				break
+			}
+		}
+		for _, l := range loads {
+			close(l.stop)
+		}
+		for _, l := range loads {
+			l.done.Wait()
+		}
+		if creates, polls := m.count("create"), m.count("retrieve"); creates < 20*seconds || polls < seconds {
+			t.Errorf("in %d s: %d creates and %d polls, want at least 20 and 1 a second", seconds, creates, polls)
+		}
+	})
+}
+
 // TestTurns has more customers open checkouts, one after the other, than the limit lets through at once. Each of them must
 // get its turn within the time for which a create waits: there are few enough.
 func TestTurns(t *testing.T) {
