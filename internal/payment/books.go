@@ -32,6 +32,9 @@ const (
 	// booksLook is the time between two looks at whether the books are due, and booksEvery the time between two reports.
 	booksLook  = time.Minute
 	booksEvery = time.Hour
+	// keepReports is the time for which reports are kept: a year, and a month to close its accounts. With a longer time, the
+	// invariants would take longer, for they read all reports. The movements are kept.
+	keepReports = 400 * 24 * time.Hour
 	// sessionAge is longer than any session of the provider stays open, by an hour by which its clock may differ.
 	sessionAge = 25 * time.Hour
 )

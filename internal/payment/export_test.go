@@ -47,3 +47,6 @@ func ClaimBooks(ctx context.Context, s *Store) (due bool, err error) { return s.
 func DeleteOldEvents(ctx context.Context, s *Store, limit int64) error {
 	return s.deleteOldEvents(ctx, limit)
 }
+
+// DeleteOldReports deletes old reports of the books.
+func DeleteOldReports(ctx context.Context, s *Store) error { return s.deleteOldReports(ctx) }

@@ -31,12 +31,14 @@ WITH violations AS (
     WHERE CASE WHEN a.applied THEN a.captured_cents <> a.amount_cents OR r.automatic IS NOT NULL OR r.others > a.captured_cents
                ELSE a.captured_cents <> coalesce(r.automatic, 0) OR r.others > 0 END
 
-    -- 7, at the provider and here: each report of the books opens with what the one before closed with, and adds up.
+    -- 7, at the provider and here: each report of the books opens with what the one before closed with, and adds up. Report 1
+    -- opens with 0. If it is deleted, the oldest one that is left follows no other.
     UNION ALL
     SELECT 7, 'report ' || number, format('%s %s: opens with %s after %s, moves %s, closes with %s', side, currency, opening, before, moved, closing)
     FROM (
         SELECT r.number, s.side, c.part->>'currency' AS currency, v.*,
-               coalesce(lag(v.closing) OVER (PARTITION BY s.side, c.part->>'currency' ORDER BY r.number), 0) AS before
+               coalesce(lag(v.closing) OVER (PARTITION BY s.side, c.part->>'currency' ORDER BY r.number),
+                        CASE WHEN r.number > 1 AND r.number = min(r.number) OVER () THEN v.opening ELSE 0 END) AS before
         FROM payment_reports r CROSS JOIN jsonb_array_elements(r.report->'currencies') AS c (part)
         CROSS JOIN (VALUES ('there'), ('here')) AS s (side)
         CROSS JOIN LATERAL (

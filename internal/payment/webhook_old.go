@@ -3,6 +3,7 @@ package payment
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -22,13 +23,13 @@ const (
 	maxDeletedEvents = 10_000
 )
 
-// runDeletions deletes old events now and at intervals, until ctx ends.
+// runDeletions deletes old events and reports now and at intervals, until ctx ends.
 func (s *Service) runDeletions(ctx context.Context) error {
 	tick := time.NewTicker(deleteEventsEvery)
 	defer tick.Stop()
 	for {
-		if err := s.store.deleteOldEvents(ctx, maxDeletedEvents); err != nil && ctx.Err() == nil {
-			s.log.WarnContext(ctx, "old events of the payment provider are not deleted; it is tried again in an hour", "error", err)
+		if err := errors.Join(s.store.deleteOldEvents(ctx, maxDeletedEvents), s.store.deleteOldReports(ctx)); err != nil && ctx.Err() == nil {
+			s.log.WarnContext(ctx, "old events and reports of the payment provider are not deleted; it is tried again in an hour", "error", err)
 		}
 		select {
 		case <-tick.C:
