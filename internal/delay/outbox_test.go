@@ -4,8 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"log/slog"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -389,8 +391,8 @@ func TestDeleteSkipsLockedRows(t *testing.T) {
 	}
 }
 
-// TestBreaker publishes while Redis is down. A few publishes try Redis, then the breaker is open. The outbox keeps
-// every row.
+// TestBreaker publishes while Redis is down. A few publishes try Redis, then the breaker is open, which is logged once. The
+// outbox keeps every row.
 func TestBreaker(t *testing.T) {
 	server := testenv.RedisServer(t)
 	o, q := newOutbox(t), newQueue(t, connect(t, server.URL()), 1)
@@ -398,7 +400,9 @@ func TestBreaker(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, o, 0, "a")
-	p := newPublisher(q, o, PublisherConfig{BreakerFailures: 3, BreakerOpen: 200 * time.Millisecond})
+	var lines testenv.Log
+	p := NewPublisher(q, o, PublisherConfig{BreakerFailures: 3, BreakerOpen: 100 * time.Millisecond},
+		slog.New(slog.NewTextHandler(&lines, nil)), nil)
 	for range 3 {
 		if p.Publish(t.Context(), In("a", time.Hour)) {
 			t.Fatal("Publish succeeded while Redis was down")
@@ -411,6 +415,10 @@ func TestBreaker(t *testing.T) {
 	if got := results(p); got["ok"] != 0 || got["failed"] < 3 || got["breaker_open"] < 50 {
 		t.Errorf("results %v, want about 3 failed and 100 breaker_open", got)
 	}
+	testenv.Eventually(t, "the breaker has let another publish try Redis", func() bool {
+		p.Publish(t.Context(), In("a", time.Hour))
+		return results(p)["failed"] > 3
+	})
 	if n := backlog(t, o); n != 1 {
 		t.Errorf("%d rows, want the row of the message that is not in Redis", n)
 	}
@@ -418,6 +426,13 @@ func TestBreaker(t *testing.T) {
 		t.Fatal(err)
 	}
 	testenv.Eventually(t, "the breaker is closed", func() bool { return p.Publish(t.Context(), In("a", time.Hour)) })
+	log := lines.String()
+	if n := strings.Count(log, "not published"); n != 2 {
+		t.Errorf("%d publishes are logged as failed, want the 2 before the breaker opened", n)
+	}
+	if strings.Count(log, "breaker opened") != 1 || strings.Count(log, "breaker closed") != 1 {
+		t.Errorf("want one line when the breaker opens and one when it closes, found:\n%s", log)
+	}
 }
 
 // TestBudgetHoldsOnAHungRedis publishes to a server that accepts connections and never answers.

@@ -52,7 +52,12 @@ func NewPublisher(q *Queue, o *Outbox, cfg PublisherConfig, log *slog.Logger, re
 			Timeout:     cfg.BreakerOpen,
 			ReadyToTrip: func(c gobreaker.Counts) bool { return int(c.ConsecutiveFailures) >= cfg.BreakerFailures },
 			OnStateChange: func(_ string, from, to gobreaker.State) {
-				log.Warn("the publisher's circuit breaker changed its state", "from", from.String(), "to", to.String())
+				switch {
+				case from == gobreaker.StateClosed:
+					log.Warn("the publisher's circuit breaker opened: the relay publishes the messages until Redis is back")
+				case to == gobreaker.StateClosed:
+					log.Info("the publisher's circuit breaker closed: messages are published again")
+				}
 			},
 		}),
 	}
@@ -83,8 +88,10 @@ func (p *Publisher) Publish(ctx context.Context, msgs ...Message) bool {
 		p.metrics.published.WithLabelValues("breaker_open").Add(float64(len(msgs)))
 	default:
 		p.metrics.published.WithLabelValues("failed").Add(float64(len(msgs)))
-		p.log.Warn("messages not published; the relay will publish them",
-			"messages", len(msgs), "first", msgs[0].ID, "error", err)
+		if p.breaker.State() == gobreaker.StateClosed { // otherwise the breaker has logged that it opened
+			p.log.Warn("messages not published; the relay will publish them",
+				"messages", len(msgs), "first", msgs[0].ID, "error", err)
+		}
 	}
 	return err == nil
 }

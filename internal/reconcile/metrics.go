@@ -35,7 +35,7 @@ func newMetrics(reg prometheus.Registerer, kind string) metrics {
 		}),
 		stuck: f.NewGauge(prometheus.GaugeOpts{
 			Name: "reconcile_stuck_rows", ConstLabels: labels,
-			Help: "Overdue rows that this process's last sweep could not time out, because other sessions have locked " +
+			Help: "Overdue rows that the last sweep could not time out, because other sessions have locked " +
 				"them or because the statement failed.",
 		}),
 		seconds: f.NewHistogram(prometheus.HistogramOpts{
@@ -68,6 +68,9 @@ func (m metrics) observe(r Report) {
 		m.lastOK.SetToCurrentTime()
 	}
 }
+
+// setStuck sets the gauge of stuck rows to those of the last sweep, of this process or of another one.
+func (m metrics) setStuck(last Report) { m.stuck.Set(float64(last.Locked + last.Failed)) }
 
 // notStarted counts a sweep that could not start: skipped if another sweep has the lock, else failed.
 func (m metrics) notStarted(err error) {

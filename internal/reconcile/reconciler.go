@@ -35,6 +35,7 @@ type Reconciler struct {
 	metrics  metrics
 
 	overdue overdueRows
+	outcome Outcome // of the last sweep; only sweepAndLog uses it
 }
 
 // New returns a reconciler that keeps its lock and its reports in db. An error describes an invalid field of cfg.
@@ -47,7 +48,7 @@ func New(
 	}
 	return &Reconciler{
 		db: db, table: tableWithTimeouts{table}, queue: queue,
-		cfg: cfg, schedule: schedule, interval: interval, lockIdle: lockIdle, sweepNow: make(chan struct{}),
+		cfg: cfg, schedule: schedule, interval: interval, lockIdle: lockIdle, sweepNow: make(chan struct{}), outcome: OK,
 		overdue: overdueRows{failed: make(map[string]error), maxFailed: maxFailed},
 		log:     log.With("kind", queue.Kind()), metrics: newMetrics(reg, queue.Kind()),
 	}, nil
@@ -160,24 +161,37 @@ func historyOf(ctx context.Context, queue *delay.Queue) string {
 	return queue.History(ctx)
 }
 
-// sweepAndLog sweeps and logs the result, because the schedule cannot receive it.
+// sweepAndLog sweeps and logs the result, because the schedule cannot receive it. It logs an outcome only if the sweep before
+// had another one: while Redis is down, each probe starts a sweep.
 func (r *Reconciler) sweepAndLog(ctx context.Context) {
 	report, err := r.Sweep(ctx)
-	// Set the gauge only after these sweeps, not in Sweep: a sweep that an operator starts may be the only one of its
-	// process, and the gauge would keep its value until the process ends.
-	r.metrics.stuck.Set(float64(report.Locked + report.Failed))
 	switch {
 	case ctx.Err() != nil: // the reconciler stops
+		return
 	case errors.Is(err, ErrBusy):
 		r.log.DebugContext(ctx, "no sweep, because another process is sweeping")
-	case err != nil:
-		r.log.ErrorContext(ctx, "sweep failed", "error", err)
-	case report.Outcome != OK:
-		r.log.WarnContext(ctx, "sweep "+string(report.Outcome), "report", report)
-	case report.Repairs() > 0:
-		r.log.WarnContext(ctx, "sweep made repairs", "report", report)
+		if last, _, err := r.Last(ctx); err == nil && last != nil {
+			r.metrics.setStuck(*last)
+		}
+		return
+	case err != nil: // it has found nothing out, so the gauge keeps its value
+		report.worsen(Failed, err)
 	default:
-		r.log.DebugContext(ctx, "sweep found nothing", "report", report)
+		// Not in Sweep: a sweep that an operator starts may be the only one of its process, and the gauge would keep its value
+		// until the process ends.
+		r.metrics.setStuck(report)
+	}
+	before := r.outcome
+	r.outcome = report.Outcome
+	switch {
+	case report.Outcome == before && (before != OK || report.Repairs() == 0):
+		r.log.DebugContext(ctx, "sweep "+string(report.Outcome), "report", report)
+	case report.Outcome != OK:
+		r.log.WarnContext(ctx, "sweep "+string(report.Outcome)+"; the next sweeps log when this changes", "report", report)
+	case before != OK:
+		r.log.InfoContext(ctx, "sweep ok again", "report", report)
+	default:
+		r.log.WarnContext(ctx, "sweep made repairs", "report", report)
 	}
 }
 
@@ -222,6 +236,8 @@ func (r *Reconciler) record(ctx context.Context, conn *sql.Conn, report Report) 
 // Last returns the report of the last sweep of any process, or nil if there was none. age is the time since that sweep
 // began, by the database's clock.
 func (r *Reconciler) Last(ctx context.Context) (report *Report, age time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
+	defer cancel()
 	var text []byte
 	var seconds float64
 	err = r.db.QueryRowContext(ctx, `

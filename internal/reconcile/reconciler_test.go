@@ -4,12 +4,15 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"golang.org/x/sync/errgroup"
 
 	"example.com/shop/internal/delay"
@@ -58,6 +61,46 @@ func TestHungSweepLosesItsLock(t *testing.T) {
 	close(goOn)
 	if err := <-ended; err != nil {
 		t.Errorf("the sweep that hung returned %v, want no error", err)
+	}
+}
+
+// TestSweepIsSkipped lets another process sweep. The gauge of stuck rows has the number of the last sweep that has ended.
+func TestSweepIsSkipped(t *testing.T) {
+	db, err := sql.Open("pgx", testenv.Postgres(t))
+	testenv.Must(t, err)
+	defer db.Close()
+	f := newFixture(t, 0)
+	f.table.overdue = rows(3, locked)
+	r, other := newReconciler(t, f), newReconciler(t, f)
+	r.db, other.db = db, db
+	r.sweepAndLog(t.Context())
+	for _, stuck := range []int{3, 1} {
+		conn, err := other.lock(t.Context())
+		testenv.Must(t, err)
+		r.sweepAndLog(t.Context())
+		if got := testutil.ToFloat64(r.metrics.stuck); got != float64(stuck) {
+			t.Errorf("the gauge counts %v stuck rows after a sweep was skipped, want %d", got, stuck)
+		}
+		testenv.Must(t, other.record(t.Context(), conn, Report{Outcome: Partial, Failed: 1}))
+		discard(conn)
+	}
+}
+
+// TestSweepsLogChanges takes Redis away for three sweeps. They log one line when it is away, and one when it is back.
+func TestSweepsLogChanges(t *testing.T) {
+	db, err := sql.Open("pgx", testenv.Postgres(t))
+	testenv.Must(t, err)
+	defer db.Close()
+	f := newFixture(t, 0)
+	r := newReconciler(t, f)
+	var lines testenv.Log
+	r.db, r.log = db, slog.New(slog.NewTextHandler(&lines, nil))
+	for _, f.fails["Intact"] = range []bool{false, true, true, true, false, false} {
+		r.sweepAndLog(t.Context())
+	}
+	log := strings.Split(strings.TrimSpace(lines.String()), "\n")
+	if len(log) != 2 || !strings.Contains(log[0], "sweep degraded") || !strings.Contains(log[1], "sweep ok again") {
+		t.Errorf("the sweeps logged %q, want a line when Redis is away and one when it is back", log)
 	}
 }
 
