@@ -26,7 +26,7 @@ type RowState string
 const (
 	TimedOut     RowState = "timed_out"     // the statement has timed the row out
 	AlreadyEnded RowState = "already_ended" // the row ended before the statement
-	Gone         RowState = "gone"          // there is no row with this id
+	Gone         RowState = "gone"          // there is no row with this id, as [Table.Unknown] confirms
 	NotDue       RowState = "not_due"       // the deadline of the row is in the future
 	Locked       RowState = "locked"        // another session has locked the row
 	Blocked      RowState = "blocked"       // another session has locked a shared row that the statement changes

@@ -3,6 +3,7 @@ package deadline
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -57,6 +58,30 @@ func (r runner) timeOut(ctx context.Context, ids []string, actor Actor, lockWait
 			ID: row.ID, State: row.State, Late: microseconds(row.LateUs), Left: microseconds(row.LeftUs),
 			Owner: row.Owner, Reason: row.Reason,
 		})
+	}
+	return r.confirmGone(ctx, verdicts)
+}
+
+// confirmGone asks again for the rows that a statement has not found. The statement changed nothing for them, so an old primary,
+// which lacks the newest rows, answers it too; [Rows.Unknown] is not answered there. After an error it leaves these rows out.
+func (r runner) confirmGone(ctx context.Context, verdicts []Verdict) ([]Verdict, error) {
+	var ids []string
+	for _, v := range verdicts {
+		if v.State == Gone {
+			ids = append(ids, v.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return verdicts, nil
+	}
+	unknown, err := NewRows(r.db, r.statements.Pending, r.statements.Unknown).Unknown(ctx, ids)
+	if err != nil {
+		return slices.DeleteFunc(verdicts, func(v Verdict) bool { return v.State == Gone }), err
+	}
+	for i, v := range verdicts {
+		if v.State == Gone && !slices.Contains(unknown, v.ID) {
+			verdicts[i].State = Locked // a retry finds its state
+		}
 	}
 	return verdicts, nil
 }

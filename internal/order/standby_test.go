@@ -17,7 +17,7 @@ import (
 )
 
 // TestCommitsWaitForStandby changes orders on a primary whose synchronous standby is away. It ends the waits of the commits.
-// No call succeeds, not even the repetition of one that is committed, and no task is taken for an orphan.
+// No call succeeds, not even the repetition of one that is committed, and no task is taken for one without an order.
 func TestCommitsWaitForStandby(t *testing.T) {
 	t.Parallel()
 	server := testenv.PostgresServer(t, nil)
@@ -39,6 +39,10 @@ func TestCommitsWaitForStandby(t *testing.T) {
 	}
 	unknown := func(ctx context.Context) error {
 		_, err := s.Unknown(ctx, []string{uuid.NewString()})
+		return err
+	}
+	timeOut := func(ctx context.Context) error {
+		_, _, err := s.TimeOut(ctx, []string{uuid.NewString()})
 		return err
 	}
 	waiting := func() (pid int, err error) { // 0: no commit waits
@@ -69,6 +73,7 @@ func TestCommitsWaitForStandby(t *testing.T) {
 		{"payment whose client goes away", change(s.Pay), gone},
 		{"payment whose session crashes", change(s.Pay), crashed},
 		{"lookup of orphans", unknown, cancelled},
+		{"task without an order", timeOut, cancelled},
 	}
 	testenv.Must(t, server.AwaitStandby(t.Context()))
 	for _, c := range calls {
