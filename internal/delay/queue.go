@@ -124,7 +124,8 @@ type Batch struct {
 
 // Claim leases up to limit due tasks of a shard to the caller, for the given time. Shards are numbered from 0. Claim
 // reduces a limit above 1,000 to 1,000, and a lease longer than a day to a day. A task is due again when its lease ends,
-// unless the caller acknowledges, retries or buries the task before.
+// unless the caller acknowledges, retries or buries the task before. The client of a cluster repeats a claim whose connection
+// breaks: if Redis had executed it, its tasks wait for the end of their leases.
 func (q *Queue) Claim(ctx context.Context, shard, limit int, lease time.Duration) (Batch, error) {
 	s := q.shards[shard]
 	ends := time.Now().Add(lease)

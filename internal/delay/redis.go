@@ -85,7 +85,7 @@ func parseURL(redisURL string) (*redis.UniversalOptions, error) {
 
 func withLimits(o *redis.UniversalOptions) *redis.UniversalOptions {
 	// The client does not retry. Only the caller knows whether a command may be repeated: a claim whose reply was lost
-	// must not be repeated.
+	// must not be repeated. The client of a cluster does repeat: see Queue.Claim.
 	o.MaxRetries = -1
 	o.DialerRetries = 1
 	// Apply the deadline of a context to the socket too. Otherwise a Redis that hangs would block a caller for
