@@ -433,9 +433,22 @@ func TestProductLockedTooLong(t *testing.T) {
 
 // TestLockedCustomerDelaysNoNeighbours locks the row of a customer. No statement searches for locked customers, as
 // locked_products.sql does for products. Still the other placements of the batch are placed at once, and that of the
-// customer when the lock is released.
+// customer when the lock is released. A busy machine has three attempts: with a wait for the lock, each takes too long.
 func TestLockedCustomerDelaysNoNeighbours(t *testing.T) {
 	s := newShop(t)
+	var slowest time.Duration
+	for range 3 {
+		if slowest = s.placeBesideLockedCustomer(t); slowest < sessionLockTimeout {
+			return
+		}
+	}
+	t.Errorf("a placement of another customer takes %v, want less than the lock_timeout of a session, %v", slowest, sessionLockTimeout)
+}
+
+// placeBesideLockedCustomer places a batch in which one customer is locked. It returns the longest time of the others. If that is
+// too long, the placement of the locked customer may have reached its lock_timeout, so it is not checked.
+func (s *shop) placeBesideLockedCustomer(t *testing.T) (slowest time.Duration) {
+	t.Helper()
 	customer, product := s.InsertCustomer(t), s.Product(t, 100)
 	release := testenv.HoldLock(t, s.DB, `SELECT FROM customers WHERE id = $1 FOR UPDATE`, customer)
 	requests := s.newCustomers(8, product)
@@ -446,10 +459,15 @@ func TestLockedCustomerDelaysNoNeighbours(t *testing.T) {
 			continue
 		}
 		<-b.done[i]
-		if r := b.results[i]; r.err != nil || r.after >= sessionLockTimeout {
-			t.Errorf("placement %d of another customer returns error %v after %v, want an order before the lock_timeout of a session, %v",
-				i, r.err, r.after, sessionLockTimeout)
+		if r := b.results[i]; r.err != nil {
+			t.Errorf("placement %d of another customer returns the error %v after %v, want an order", i, r.err, r.after)
 		}
+		slowest = max(slowest, b.results[i].after)
+	}
+	if slowest >= sessionLockTimeout {
+		release()
+		b.wait()
+		return slowest
 	}
 	select {
 	case <-b.done[5]:
@@ -458,6 +476,7 @@ func TestLockedCustomerDelaysNoNeighbours(t *testing.T) {
 	}
 	release()
 	s.checkPlacedOnce(t, requests, b.wait())
+	return slowest
 }
 
 // TestBatchWithoutDatabase closes the pool: each caller gets an error.
