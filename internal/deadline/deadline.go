@@ -126,10 +126,8 @@ func NewTable(
 	db *gorm.DB, kind string, s Statements, observe func(ctx context.Context, verdicts []Verdict, actor Actor),
 	log *slog.Logger,
 ) *Table {
-	run := runner{db: db, statements: s}
-	t := &Table{
-		Rows: NewRows(db, s.Pending, s.Unknown), timeOutRows: run.timeOut, observe: observe, log: log.With("kind", kind),
-	}
+	run := runner{Rows: NewRows(db, s.Pending, s.Unknown), statements: s}
+	t := &Table{Rows: run.Rows, timeOutRows: run.timeOut, observe: observe, log: log.With("kind", kind)}
 	if s.Split != "" {
 		t.splitRows = run.split
 	}

@@ -16,7 +16,7 @@ import (
 // runner runs the statements that time out rows. It returns the errors of PostgreSQL, wrapped, because [Table] sorts them
 // by their codes.
 type runner struct {
-	db         *gorm.DB
+	*Rows
 	statements Statements
 }
 
@@ -62,8 +62,9 @@ func (r runner) timeOut(ctx context.Context, ids []string, actor Actor, lockWait
 	return r.confirmGone(ctx, verdicts)
 }
 
-// confirmGone asks again for the rows that a statement has not found. The statement changed nothing for them, so an old primary,
-// which lacks the newest rows, answers it too; [Rows.Unknown] is not answered there. After an error it leaves these rows out.
+// confirmGone looks with [Rows.Unknown] for the rows that the statement has not found. An old primary lacks the newest rows. It
+// runs the statement, which changes nothing there, but it never completes Unknown. After an error confirmGone returns the
+// verdicts of the other rows.
 func (r runner) confirmGone(ctx context.Context, verdicts []Verdict) ([]Verdict, error) {
 	var ids []string
 	for _, v := range verdicts {
@@ -74,13 +75,13 @@ func (r runner) confirmGone(ctx context.Context, verdicts []Verdict) ([]Verdict,
 	if len(ids) == 0 {
 		return verdicts, nil
 	}
-	unknown, err := NewRows(r.db, r.statements.Pending, r.statements.Unknown).Unknown(ctx, ids)
-	if err != nil {
+	unknown, err := r.Unknown(ctx, ids)
+	if err != nil && !postgres.LockTimedOut(err) { // another process looks, and its commit waits for a standby
 		return slices.DeleteFunc(verdicts, func(v Verdict) bool { return v.State == Gone }), err
 	}
 	for i, v := range verdicts {
 		if v.State == Gone && !slices.Contains(unknown, v.ID) {
-			verdicts[i].State = Locked // a retry finds its state
+			verdicts[i].State = Locked // a later attempt finds its state
 		}
 	}
 	return verdicts, nil

@@ -51,8 +51,8 @@ type Limits struct {
 	OperationRate float64 // of the calls of one operation
 }
 
-// floors is the part of a bucket's tokens, without one, that a class leaves to the classes before it. So a class gets no
-// token while the more important ones need them, and no class waits in a queue behind another.
+// floors has the part of a bucket's tokens that a class leaves to the classes before it. One token of the bucket is not
+// counted. So a class gets no token while the more important ones need them, and no class waits in a queue behind another.
 var floors = map[Class]float64{ClassCreate: 0, ClassConfirm: 0.1, ClassExpire: 0.25, ClassRefund: 0.4, ClassPoll: 0.6}
 
 // waits is the longest time for which a call waits for a token. A poll does not wait: its worker has other attempts, and

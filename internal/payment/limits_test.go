@@ -98,8 +98,8 @@ func TestPriorities(t *testing.T) {
 	})
 }
 
-// TestManyProcesses has each of 20 processes want more calls than its part of the limits allows. Together they stay within
-// what the provider accepts at any time, the calls of a second and the rate; creates get most, and polls their share.
+// TestManyProcesses has each of 20 processes want more calls than its part of the limits allows. At each time they have
+// together made at most as many calls as the provider accepts. Creates get most of the calls, and polls get their share.
 func TestManyProcesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()

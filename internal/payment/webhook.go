@@ -120,7 +120,7 @@ func (s *Service) takeEvent(ctx context.Context, h *hint) (result string, err er
 	switch {
 	case h.Intent != "":
 		publishers = []publisher{s.publish.Refund}
-	case h.Complete: // somebody waits for the check
+	case h.Complete: // the customer waits until the check has seen the payment
 		kinds, publishers = append(kinds, ConfirmKind), append(publishers, s.publish.Confirm)
 	}
 	rows, err := s.store.storeEvent(ctx, h, kinds)
