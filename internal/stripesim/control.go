@@ -4,8 +4,10 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
+	"time"
 )
 
 // addControl adds the control API. It needs no authentication: the simulator has no real money, and must not be
@@ -23,6 +25,7 @@ func (s *Simulator) addControl(mux *http.ServeMux) {
 	mux.HandleFunc("POST /sim/payments/{intent}/refunds", s.postRefund)
 	mux.HandleFunc("POST /sim/payments/{intent}/dispute", s.postDispute)
 	mux.HandleFunc("POST /sim/refunds/{id}/fail", s.postRefundFailure)
+	mux.HandleFunc("POST /sim/webhooks/advance", s.postAdvance)
 	mux.HandleFunc("GET /readyz", s.getReady)
 }
 
@@ -106,6 +109,23 @@ func (s *Simulator) postDispute(w http.ResponseWriter, r *http.Request) {
 		d, err = s.dispute(r.Context(), tx, of, intent, body.State, body.AmountCents)
 		return err
 	}, func() any { return d.object() })
+}
+
+// postAdvance lets simulated time pass for the webhooks that wait.
+func (s *Simulator) postAdvance(w http.ResponseWriter, r *http.Request) {
+	var body struct {
+		Seconds int64 `json:"seconds"`
+	}
+	const most = 7 * 24 * 60 * 60
+	if err := readBody(w, r, &body); err != nil || body.Seconds < 1 || body.Seconds > most {
+		writeFault(w, http.StatusBadRequest, errors.Join(err, fmt.Errorf("want seconds, 1 to %d", most)))
+		return
+	}
+	if err := s.AdvanceWebhooks(r.Context(), time.Duration(body.Seconds)*time.Second); err != nil {
+		writeFault(w, http.StatusInternalServerError, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
 }
 
 // control changes the payment of a request's path in a transaction, and answers with the object.

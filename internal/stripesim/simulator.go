@@ -42,22 +42,23 @@ type Config struct {
 	BankDelay      time.Duration // the time until a bank that asks the customer confirms the payment. Default 20 s
 	WebhookTimeout time.Duration // the time that the receiver of a webhook has to answer. Default 3 s
 	WebhookRetry   time.Duration // the time before the second try of a webhook. Default 1 s. It doubles for each later try
-	WebhookTries   int           // the number of tries of a webhook. Default 12
+	WebhookTries   int           // the number of tries of a webhook. Default 21, in 66 hours
 	LateDelay      time.Duration // the delay of late webhooks. Default 5 s
 	ReorderDelay   time.Duration // the time for which reordered webhooks are collected before they are sent. Default 3 s
 	RefundFails    time.Duration // the time until a refund fails that has succeeded, if the knob refunds is fail_later. Default 2 s
 	DatabaseConns  int           // the largest number of connections to the database. Default 10
 }
 
-// maxWebhookRetry is the longest time between two tries of a webhook. With a longer one, the merchant gets a webhook later after
-// an outage. With a shorter one, the simulator gives up sooner, because the number of tries is limited.
-const maxWebhookRetry = time.Minute
+// maxWebhookRetry is the longest time between two tries of a webhook. With a longer one, the merchant gets a webhook later
+// after an outage. With a shorter one, the simulator gives up before the three days of Stripe's live mode have passed,
+// because the number of tries is limited. See https://docs.stripe.com/webhooks#retries.
+const maxWebhookRetry = 12 * time.Hour
 
 func (c Config) withDefaults() Config {
 	c.BankDelay = cmp.Or(c.BankDelay, 20*time.Second)
 	c.WebhookTimeout = cmp.Or(c.WebhookTimeout, 3*time.Second)
 	c.WebhookRetry = cmp.Or(c.WebhookRetry, time.Second)
-	c.WebhookTries = cmp.Or(c.WebhookTries, 12)
+	c.WebhookTries = cmp.Or(c.WebhookTries, 21)
 	c.LateDelay = cmp.Or(c.LateDelay, 5*time.Second)
 	c.ReorderDelay = cmp.Or(c.ReorderDelay, 3*time.Second)
 	c.RefundFails = cmp.Or(c.RefundFails, 2*time.Second)

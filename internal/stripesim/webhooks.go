@@ -155,13 +155,25 @@ func (s *Simulator) send(ctx context.Context, c claimed) error {
 		state = "given_up"
 	}
 	s.log.Info("a webhook was not delivered", "event", c.event.ID, "type", c.event.Type, "try", c.tries, "state", state, "error", sent)
+	// The delay begins at the claim, which set due_at to the end of the lease. So a time that passes in [Simulator.AdvanceWebhooks]
+	// meanwhile is not lost.
+	delay := s.retryDelay(c.tries) - s.leaseTime()
 	_, err := s.db.ExecContext(ctx, `
-		UPDATE stripesim.deliveries SET state = $2, error = $3, due_at = clock_timestamp() + $4 * interval '1 microsecond' WHERE id = $1`,
-		c.id, state, sent.Error(), s.retryDelay(c.tries).Microseconds())
+		UPDATE stripesim.deliveries SET state = $2, error = $3, due_at = due_at + $4 * interval '1 microsecond' WHERE id = $1`,
+		c.id, state, sent.Error(), delay.Microseconds())
 	return err
 }
 
-// retryDelay returns the time before the next try. It doubles with each try.
+// AdvanceWebhooks lets simulated time pass for the webhooks that wait: their next tries come sooner by it. So tests see
+// retries that take days. Nothing else changes, and each try is signed with the present time.
+func (s *Simulator) AdvanceWebhooks(ctx context.Context, by time.Duration) error {
+	_, err := s.db.ExecContext(ctx, `
+		UPDATE stripesim.deliveries SET due_at = due_at - $1 * interval '1 microsecond' WHERE state = 'waiting'`, by.Microseconds())
+	wake(s.wakeWebhook)
+	return err
+}
+
+// retryDelay returns the time from a try to the next one. It doubles with each try, up to maxWebhookRetry.
 func (s *Simulator) retryDelay(tries int) time.Duration {
 	delay := s.cfg.WebhookRetry
 	for range tries - 1 {

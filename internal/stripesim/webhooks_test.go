@@ -2,6 +2,7 @@ package stripesim
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -89,11 +90,86 @@ func (f *fixture) deliveries(t testing.TB, state string) int {
 	return f.count(t, `SELECT count(*) FROM stripesim.deliveries WHERE state = $1`, state)
 }
 
-func TestRetryDelayDoublesUpToAMinute(t *testing.T) {
+// TestRetriesOverDays has a receiver that is away for three days of simulated time. The simulator runs no loop: each step is
+// one look for webhooks that are due.
+func TestRetriesOverDays(t *testing.T) {
+	f := newStoppedFixture(t)
+	r := newReceiver(t, f.sim)
+	r.answer = func(int) int { return http.StatusServiceUnavailable }
+	f.paid(t)
+	advance := func(by time.Duration) {
+		t.Helper()
+		if res, body := f.send(t, http.MethodPost, "/sim/webhooks/advance", "application/json", fmt.Sprintf(`{"seconds":%d}`, by/time.Second)); res.StatusCode != http.StatusNoContent {
+			t.Fatalf("advancing by %v answered %d %s, want 204", by, res.StatusCode, body)
+		}
+	}
+	// look returns the number of all webhooks that have arrived.
+	look := func() int {
+		t.Helper()
+		testenv.Must(t, f.sim.sendWebhooks(t.Context()))
+		return len(r.received())
+	}
+	var passed, delay time.Duration
+	for try := 1; f.deliveries(t, "waiting") > 0; try++ {
+		if delay > time.Hour { // half of it is more than the real time that the test takes
+			advance(delay / 2)
+			if n := look(); n != try-1 {
+				t.Errorf("%v after try %d of a delay of %v, %d webhooks have arrived, want %d", delay/2, try-1, delay, n, try-1)
+			}
+			advance(delay - delay/2)
+		} else if delay > 0 {
+			advance(delay)
+		}
+		passed += delay
+		if n := look(); n != try {
+			t.Fatalf("after %v %d webhooks have arrived, want %d", passed, n, try)
+		}
+		delay = f.sim.retryDelay(try)
+	}
+	if passed < 60*time.Hour || passed > 72*time.Hour {
+		t.Errorf("the last try was after %v, want it in the third day", passed)
+	}
+	if n := f.deliveries(t, "given_up"); n != 1 {
+		t.Errorf("%d webhooks are given up, want 1", n)
+	}
+	for _, seconds := range []int{0, -1, 1_000_000} {
+		if res, body := f.send(t, http.MethodPost, "/sim/webhooks/advance", "application/json", fmt.Sprintf(`{"seconds":%d}`, seconds)); res.StatusCode != http.StatusBadRequest {
+			t.Errorf("advancing by %d s answered %d %s, want 400", seconds, res.StatusCode, body)
+		}
+	}
+	for _, e := range r.received() {
+		if e.ID != r.received()[0].ID {
+			t.Errorf("the retries have the events %s and %s, want the same one", r.received()[0].ID, e.ID)
+		}
+	}
+}
+
+// TestAdvanceDuringATry lets time pass while the receiver has not answered yet. The time must count for the next try.
+func TestAdvanceDuringATry(t *testing.T) {
+	f := newStoppedFixture(t, func(c *Config) { c.WebhookRetry = time.Hour })
+	r := newReceiver(t, f.sim)
+	r.answer = func(int) int {
+		if err := f.sim.AdvanceWebhooks(t.Context(), time.Hour); err != nil {
+			t.Error(err)
+		}
+		return http.StatusServiceUnavailable
+	}
+	f.paid(t)
+	for try := 1; try <= 2; try++ {
+		testenv.Must(t, f.sim.sendWebhooks(t.Context()))
+		if n := len(r.received()); n != try {
+			t.Fatalf("%d webhooks have arrived, want %d", n, try)
+		}
+	}
+}
+
+func TestRetryDelayDoublesUpToHalfADay(t *testing.T) {
 	s := &Simulator{cfg: Config{}.withDefaults()}
-	for i, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60, 60, 60, 60} { // twelve tries
-		if got := s.retryDelay(i + 1); got != want*time.Second {
-			t.Errorf("the delay after try %d is %v, want %v", i+1, got, want*time.Second)
+	for try, want := range map[int]time.Duration{
+		1: time.Second, 2: 2 * time.Second, 3: 4 * time.Second, 16: 32_768 * time.Second, 17: 12 * time.Hour, 21: 12 * time.Hour,
+	} {
+		if got := s.retryDelay(try); got != want {
+			t.Errorf("the delay after try %d is %v, want %v", try, got, want)
 		}
 	}
 }
