@@ -12,6 +12,8 @@ import (
 // paymentsCommand is `shop payments`.
 type paymentsCommand struct {
 	Reconcile paymentsReconcileCommand `cmd:"" help:"Read the payment provider's books, compare them with the tables once, and print the report."`
+
+	ForgetDeployment paymentsForgetDeploymentCommand `cmd:"" help:"Make the database forget whose payments it has, before another deployment, mode or account takes over. Stop all processes first."`
 }
 
 // paymentsReconcileCommand is `shop payments reconcile`.
@@ -31,4 +33,16 @@ func (c *paymentsReconcileCommand) Run(ctx context.Context, program cli.Program)
 	defer p.Close()
 	defer p.StartTrailing(ctx)()
 	return payment.ReadBooks(ctx, p, c.Payment, c.From, program.Out)
+}
+
+// paymentsForgetDeploymentCommand is `shop payments forget-deployment`.
+type paymentsForgetDeploymentCommand struct{ toolCommand }
+
+func (c *paymentsForgetDeploymentCommand) Run(ctx context.Context, program cli.Program) error {
+	p, err := c.open(ctx, program)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	return payment.ForgetDeployment(ctx, p, program.Out)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"regexp"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"example.com/shop/internal/app"
 	"example.com/shop/internal/option"
 )
 
@@ -223,3 +225,14 @@ func (g *guard) run(ctx context.Context) error {
 
 // errNotStored means that no process with a key has started with this database.
 var errNotStored = errors.New("the database does not know yet whose payments it has: start a process with a key")
+
+// ForgetDeployment makes the database forget whose payments it has, and prints what that was. The next process with a key
+// stores its own. It returns an error if an attempt is live or a refund is under way. No process with a key may run.
+func ForgetDeployment(ctx context.Context, p *app.Process, out io.Writer) error {
+	deleted, err := NewStore(p.DB).forgetDeployment(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "The database had the payments of %v. The next process with a key stores its own.\n", deleted)
+	return err
+}

@@ -40,3 +40,28 @@ func (s *Store) account(ctx context.Context, account string) (stored deployment,
 	}
 	return stored, nil
 }
+
+// forgetDeployment deletes whose payments the database has, and returns what is deleted. It returns an error if an attempt
+// is live or a refund is under way: after a change their sessions and payments would be looked for at the wrong account.
+func (s *Store) forgetDeployment(ctx context.Context) (deleted deployment, err error) {
+	found, err := s.row(ctx, &deleted, `
+		DELETE FROM payment_deployment
+		WHERE NOT EXISTS (SELECT FROM payment_attempts WHERE state IN ('creating', 'open'))
+			AND NOT EXISTS (SELECT FROM refunds WHERE state IN ('owed', 'sent'))
+		RETURNING deployment, mode, account`)
+	if err != nil {
+		return deleted, fmt.Errorf("forget whose payments the database has: %w", err)
+	}
+	if found {
+		return deleted, nil
+	}
+	if deleted, err = s.storedDeployment(ctx); err != nil {
+		return deleted, err
+	}
+	var u unsettled
+	if _, err := s.row(ctx, &u, unsettledSQL); err != nil {
+		return deleted, fmt.Errorf("count what is under way: %w", err)
+	}
+	return deleted, fmt.Errorf("the database keeps the payments of %v: %d attempts are live, and %d refunds are owed or sent; wait until they have ended",
+		deleted, u.Creating+u.Open+u.Closing, u.Unconfirmed)
+}

@@ -127,6 +127,36 @@ func TestCopyOfTheDatabaseWritesNothing(t *testing.T) {
 	}
 }
 
+// TestForgetDeployment gives a database to another deployment. That is refused while an attempt is live or a refund is under
+// way.
+func TestForgetDeployment(t *testing.T) {
+	s := newMemoryShop(t)
+	forget := func(want string) {
+		t.Helper()
+		if err := payment.ForgetDeploymentOf(t.Context(), s.store); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("to forget the deployment returns %v, want %q", err, want)
+		}
+	}
+	forget("the database does not know yet")
+	s.restartAs(s.mem, "production", apiKey)
+	o, a := s.placeOpen(t)
+	forget("deployment production, mode test, account acct_memory: 1 attempts are live, and 0 refunds are owed or sent")
+	s.mem.pay(a.CheckoutURL)
+	s.shiftToDeadline(t, o.ID, grace)
+	s.cancelDue(t, o.ID)
+	s.settle(t, o.ID)
+	s.wantAttempt(t, o, a.ID, "succeeded late owed")
+	forget("0 attempts are live, and 1 refunds are owed or sent")
+	s.refundNow(t, a)
+	s.wantAttempt(t, o, a.ID, "succeeded late confirmed")
+	forget("")
+	calls, _, _ := s.restartAs(accountOf{s.mem, "acct_other", nil}, "staging", liveKey)
+	if _, err := calls.Create(t.Context(), payment.Checkout{Key: "key"}); err != nil {
+		t.Errorf("a process of another deployment, mode and account writes with error %v, want none", err)
+	}
+	s.check(t)
+}
+
 // TestSessionUnknownToAnotherAccount lets a process with a key of another account ask for sessions that were paid, after
 // their orders have ended. The provider does not know them. The process must end nothing; the right process finds the money.
 func TestSessionUnknownToAnotherAccount(t *testing.T) {

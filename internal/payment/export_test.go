@@ -21,6 +21,7 @@ var (
 	RefundTakeSQL    = refundTakeSQL
 	RefundPendingSQL = refundPendingSQL
 	UnsettledSQL     = unsettledSQL
+	InvariantsSQL    = invariantsSQL
 	BooksSettleSQL   = booksSettleSQL
 )
 
@@ -50,3 +51,9 @@ func DeleteOldEvents(ctx context.Context, s *Store, limit int64) error {
 
 // DeleteOldReports deletes old reports of the books.
 func DeleteOldReports(ctx context.Context, s *Store) error { return s.deleteOldReports(ctx) }
+
+// ForgetDeploymentOf makes the database forget whose payments it has.
+func ForgetDeploymentOf(ctx context.Context, s *Store) error {
+	_, err := s.forgetDeployment(ctx)
+	return err
+}

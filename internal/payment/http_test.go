@@ -230,9 +230,18 @@ func TestOperatorsAPI(t *testing.T) {
 			Amount  int64     `json:"amount_cents"`
 			Error   string
 		} `json:"failed_refunds"`
+		UnconfirmedRefunds []struct {
+			ID        uuid.UUID
+			OrderID   uuid.UUID `json:"order_id"`
+			State     string
+			Amount    int64 `json:"amount_cents"`
+			Currency  string
+			Error     *string
+			CreatedAt time.Time `json:"created_at"`
+		} `json:"unconfirmed_refunds"`
 	}
 	read := func() stats { return decode[stats](t, c.send(t, "GET", "/ops/api/payments", "", 200, "")) }
-	if empty := read(); len(empty.Money) != 0 || len(empty.FailedRefunds) != 0 || empty.Webhooks.LastAt != nil || empty.Overdue != 0 {
+	if empty := read(); len(empty.Money)+len(empty.FailedRefunds)+len(empty.UnconfirmedRefunds) != 0 || empty.Webhooks.LastAt != nil || empty.Overdue != 0 {
 		t.Errorf("an empty shop has the stats %+v", empty)
 	}
 
@@ -251,7 +260,7 @@ func TestOperatorsAPI(t *testing.T) {
 	s.sendRefund(t, confirmed.ID)
 	lateOrder, failed := s.late(t)
 	s.failRefund(t, lateOrder, failed)
-	owedOrder, _ := s.late(t)
+	owedOrder, owed := s.late(t)
 	s.exec(t, `UPDATE refunds r SET next_check = r.next_check - interval '1 minute' FROM payment_attempts a WHERE a.id = r.attempt_id AND a.order_id = $1`, owedOrder.ID)
 	s.setAPI(t, "down")
 	creating := s.place(t)
@@ -276,6 +285,10 @@ func TestOperatorsAPI(t *testing.T) {
 	}
 	if got.Overdue < 59 || got.Overdue > 120 || got.Webhooks.LastHour != 1 || got.Webhooks.LastAt == nil {
 		t.Errorf("overdue %v, webhooks %+v; want about 60, and one webhook", got.Overdue, got.Webhooks)
+	}
+	if u := got.UnconfirmedRefunds; len(u) != 1 || u[0].ID.String() != s.refundOf(t, owed.ID) || u[0].OrderID != owedOrder.ID || u[0].State != "owed" ||
+		u[0].Amount != 1000 || u[0].Currency != "EUR" || u[0].Error != nil || time.Since(u[0].CreatedAt) > time.Hour {
+		t.Errorf("the unconfirmed refunds are %+v, want the one of order %s", u, owedOrder.ID)
 	}
 	refund := s.refundOf(t, failed.ID)
 	if f := got.FailedRefunds; len(f) != 1 || f[0].ID.String() != refund || f[0].OrderID != lateOrder.ID || f[0].Amount != 1000 || f[0].Error == "" {

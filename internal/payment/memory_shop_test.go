@@ -90,23 +90,24 @@ func (m *memory) call(ctx context.Context, operation string, do func() error) er
 	return err
 }
 
-// once executes a call that makes something, unless a call with its key has made it, and reads what was made.
-func (m *memory) once(ctx context.Context, operation, key string, create func() (id string), read func(id string)) error {
-	return m.call(ctx, operation, func() error {
-		id, known := m.keys[key]
+// once executes a call that makes something, unless a call with its key has made it, and returns its present state.
+func once[T any](ctx context.Context, m *memory, operation, key string, create func() *T) (made T, err error) {
+	err = m.call(ctx, operation, func() error {
+		stored, known := m.keys[key]
 		switch {
-		case known && id == "":
+		case known && stored == nil:
 			return failed(payment.Replayed, "")
 		case !known && m.api == "errors":
-			m.keys[key] = ""
+			m.keys[key] = nil
 			return failed(payment.NoAnswer, "")
 		case !known:
-			id = create()
-			m.keys[key] = id
+			stored = create()
+			m.keys[key] = stored
 		}
-		read(id)
+		made = *stored.(*T) // a key is used for one operation only
 		return nil
 	})
+	return made, err
 }
 
 // set changes the provider under its lock.

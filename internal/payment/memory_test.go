@@ -17,7 +17,7 @@ type memory struct {
 	faults
 	mu       sync.Mutex
 	sessions map[string]*payment.Session // by id
-	keys     map[string]string           // the ids that calls with a key made; "": the key has a stored error
+	keys     map[string]any              // the object that the call with a key made; nil: the key has a stored error
 	refunds  map[string][]*payment.ProviderRefund
 	ledger   []payment.Movement
 	state    payment.RefundState // of new refunds. One that fails is sent first
@@ -27,7 +27,7 @@ type memory struct {
 func newMemory() *memory {
 	return &memory{
 		faults:   faults{errs: map[string]error{}, hooks: map[string]memoryHook{}, calls: map[string]int{}},
-		sessions: map[string]*payment.Session{}, keys: map[string]string{}, refunds: map[string][]*payment.ProviderRefund{},
+		sessions: map[string]*payment.Session{}, keys: map[string]any{}, refunds: map[string][]*payment.ProviderRefund{},
 		state: payment.Confirmed, now: time.Now,
 	}
 }
@@ -58,13 +58,12 @@ func (m *memory) move(kind payment.MovementKind, source, intent, refund string, 
 
 func (m *memory) Clock() time.Time { return m.now() }
 
-func (m *memory) Create(ctx context.Context, c payment.Checkout) (s payment.Session, err error) {
-	err = m.once(ctx, "create", c.Key, func() string {
+func (m *memory) Create(ctx context.Context, c payment.Checkout) (payment.Session, error) {
+	return once(ctx, m, "create", c.Key, func() *payment.Session {
 		id := fmt.Sprintf("cs_%d", len(m.sessions)+1)
 		m.sessions[id] = &payment.Session{Owner: c.Owner, ID: id, URL: "memory:" + id, AmountCents: c.AmountCents, Currency: c.Currency, CreatedAt: m.now().Truncate(time.Second), ExpiresAt: c.ExpiresAt}
-		return id
-	}, func(id string) { s = *m.sessions[id] })
-	return s, err
+		return m.sessions[id]
+	})
 }
 
 func (m *memory) Retrieve(ctx context.Context, id string) (payment.Session, error) {
@@ -91,19 +90,17 @@ func (m *memory) Refunds(ctx context.Context, intent string) (all []payment.Prov
 	return all, err
 }
 
-func (m *memory) Refund(ctx context.Context, r payment.Return) (made payment.ProviderRefund, err error) {
-	err = m.once(ctx, "refund", r.Key, func() string {
+func (m *memory) Refund(ctx context.Context, r payment.Return) (payment.ProviderRefund, error) {
+	made, err := once(ctx, m, "refund", r.Key, func() *payment.ProviderRefund {
 		made := &payment.ProviderRefund{ID: fmt.Sprintf("re_%d", len(m.ledger)+1), Refund: r.Refund, Try: r.Try, AmountCents: r.AmountCents, State: payment.Sent}
 		m.refunds[r.Intent] = append(m.refunds[r.Intent], made)
 		m.move(payment.Refunded, made.ID, r.Intent, r.Refund, r.AmountCents)
 		m.become(r.Intent, made, m.state)
-		return made.ID
-	}, func(id string) {
-		i := slices.IndexFunc(m.refunds[r.Intent], func(known *payment.ProviderRefund) bool { return known.ID == id })
-		if made = *m.refunds[r.Intent][i]; made.State == payment.Failed {
-			made.State = payment.Sent
-		}
+		return made
 	})
+	if made.State == payment.Failed {
+		made.State = payment.Sent
+	}
 	return made, err
 }
 

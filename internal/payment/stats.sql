@@ -59,5 +59,15 @@ SELECT json_build_object(
             ORDER BY r.ended_at DESC
             LIMIT 20
         ) AS failed
+    ),
+    'unconfirmed_refunds', (
+        SELECT coalesce(json_agg(unconfirmed ORDER BY created_at), '[]')
+        FROM (
+            SELECT r.id, a.order_id, r.state, r.amount_cents, upper(a.currency) AS currency, r.error, r.created_at
+            FROM refunds r JOIN payment_attempts a ON a.id = r.attempt_id
+            WHERE r.state IN ('owed', 'sent')
+            ORDER BY r.created_at
+            LIMIT 20
+        ) AS unconfirmed
     )
 ) AS stats
