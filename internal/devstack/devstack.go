@@ -35,7 +35,40 @@ const stopTimeout = 5 * time.Second
 type process struct {
 	cmd     *exec.Cmd
 	logPath string
-	ended   chan struct{} // closed when the child has ended
+	ended   <-chan struct{} // closed when the child has ended
+}
+
+// StartChild starts a command as a child process. Linux kills the child when this process ends, even if this process is killed.
+// The channel is closed when the child has ended and its output was written. Of the command's attributes the child has only
+// the credential.
+func StartChild(cmd *exec.Cmd) (ended <-chan struct{}, err error) {
+	attr := childOf(syscall.SIGKILL)
+	if cmd.SysProcAttr != nil {
+		attr.Credential = cmd.SysProcAttr.Credential
+	}
+	cmd.SysProcAttr = attr
+	return startChild(cmd)
+}
+
+// startChild starts a command whose attributes are those of [childOf].
+func startChild(cmd *exec.Cmd) (<-chan struct{}, error) {
+	started, ended := make(chan error, 1), make(chan struct{})
+	go func() {
+		// Linux sends the parent-death signal when the thread that forked the child ends. So this goroutine keeps its
+		// thread until the child has ended. See PR_SET_PDEATHSIG in prctl(2).
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // the child's output says why it ended
+		}
+		close(ended)
+	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start %s: %w", filepath.Base(cmd.Path), err)
+	}
+	return ended, nil
 }
 
 // start runs a command and writes its output to a log file.
@@ -46,24 +79,11 @@ func start(cmd *exec.Cmd, logPath string) (*process, error) {
 	}
 	defer log.Close() // the child has a descriptor of its own
 	cmd.Stdout, cmd.Stderr = log, log
-	p := &process{cmd: cmd, logPath: logPath, ended: make(chan struct{})}
-	started := make(chan error, 1)
-	go func() {
-		// Linux sends the parent-death signal when the thread that forked the child ends. So this goroutine keeps its
-		// thread until the child has ended. See PR_SET_PDEATHSIG in prctl(2).
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait() // the child's log says why it ended
-		}
-		close(p.ended)
-	}()
-	if err := <-started; err != nil {
-		return nil, fmt.Errorf("start %s: %w", filepath.Base(cmd.Path), err)
+	ended, err := startChild(cmd)
+	if err != nil {
+		return nil, err
 	}
-	return p, nil
+	return &process{cmd: cmd, logPath: logPath, ended: ended}, nil
 }
 
 // stop sends the child a signal, and kills it if it does not end within stopTimeout.
