@@ -144,10 +144,11 @@ func TestSecrets(t *testing.T) {
 				}
 				for _, source := range []string{"flags", "environment"} {
 					t.Run(fmt.Sprintf("%s of %s by %s/%s", flag, command.name, source, tt.name), func(t *testing.T) {
-						args := []string{command.name, "--" + flag, tt.value, "--" + flag + "-file", tt.file}
+						args := strings.Fields(command.name)
 						setEnvironment(t, nil)
-						if source == "environment" {
-							args = args[:1]
+						if source == "flags" {
+							args = append(args, "--"+flag, tt.value, "--"+flag+"-file", tt.file)
+						} else {
 							t.Setenv(secretOption.variable, tt.value)
 							t.Setenv(fileOption.variable, tt.file)
 						}
@@ -532,8 +533,9 @@ func (o optionRow) row() []string {
 	return []string{"`" + o.variable + "`", "`--" + o.flag + "`", defaults, strings.Join(names, ", ")}
 }
 
-// isPartCommand reports whether a command is in [partCommands].
-func isPartCommand(name string) bool {
+// isPartCommand reports whether a command, or the group that it belongs to, is in [partCommands].
+func isPartCommand(path string) bool {
+	name, _, _ := strings.Cut(path, " ")
 	for i := range reflect.TypeFor[partCommands]().NumField() {
 		if strings.ToLower(reflect.TypeFor[partCommands]().Field(i).Name) == name {
 			return true
@@ -549,14 +551,12 @@ func allOptions(parser *kong.Kong) []optionRow {
 	var options []optionRow
 	for _, command := range commands {
 		for _, flag := range command.Flags {
-			// A command of a group, such as `shop GROUP reconcile`, has the name and the options of the one without a group. An
-			// option of its own is listed with the group.
-			i, name := slices.IndexFunc(options, func(o optionRow) bool { return o.flag == flag.Name }), command.Name
+			i := slices.IndexFunc(options, func(o optionRow) bool { return o.flag == flag.Name })
 			if i < 0 {
-				i, name = len(options), command.Path()
+				i = len(options)
 				options = append(options, optionRow{variable: strings.Join(flag.Envs, ","), flag: flag.Name, help: flag.Help, placeholder: flag.PlaceHolder})
 			}
-			if d := (commandDefault{name, flag.Default}); !slices.Contains(options[i].commands, d) {
+			if d := (commandDefault{command.Path(), flag.Default}); !slices.Contains(options[i].commands, d) {
 				options[i].commands = append(options[i].commands, d)
 			}
 		}

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/testenv"
@@ -36,6 +38,9 @@ func TestDoctor(t *testing.T) {
 		"no reconciler": {func(t *testing.T, a *testApp) {
 			mustExec(t, a, `UPDATE reconcile_reports SET report = jsonb_set(report::jsonb, '{started_at}', to_jsonb(now() - interval '1 hour'))`)
 		}, []string{"FAIL  reconciler", "the last sweep was 1h0m"}},
+		"no booker": {func(t *testing.T, a *testApp) {
+			mustExec(t, a, paySQL)
+		}, []string{"FAIL  booking", "1 ended orders are not booked, the oldest ended 1h0m"}},
 		"wrong stock": {func(t *testing.T, a *testApp) {
 			mustExec(t, a, `UPDATE products SET available = available + 1, supply = supply + 2`)
 		}, []string{"FAIL  invariants", "invariant 1: product"}},
@@ -62,6 +67,40 @@ func TestDoctor(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// paySQL pays all pending orders an hour ago.
+const paySQL = `
+	WITH paid AS (
+		UPDATE orders SET status = 'paid', paid_at = now() - interval '1 hour' WHERE status = 'pending'
+		RETURNING id, paid_at
+	)
+	INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'paid', 'customer', paid_at FROM paid`
+
+// TestDoctorAuditsBooks changes the books so that only `shop doctor --full` can find it: a booked unit is available again.
+func TestDoctorAuditsBooks(t *testing.T) {
+	databaseURL, redisURL := testenv.Postgres(t), testenv.Redis(t)
+	a := openApp(t, databaseURL, redisURL, 1)
+	pendingOrders(t, a, 1, time.Hour)
+	mustExec(t, a, paySQL)
+	_, err := order.NewBooker(a.store, a.Log, prometheus.NewRegistry()).Book(t.Context())
+	testenv.Must(t, err)
+	sweep(t, a)
+	doctor := func(options ...string) (code int, printed string) {
+		var out strings.Builder
+		code = runCommand(t.Context(), append([]string{"doctor", "--database-url", databaseURL, "--redis-url", redisURL}, options...), &out)
+		return code, out.String()
+	}
+	if code, printed := doctor("--full"); code != 0 || !strings.Contains(printed, "every row was checked") {
+		t.Errorf("with correct books the exit code is %d; printed:\n%s\nwant 0, and a check of every row", code, printed)
+	}
+	mustExec(t, a, `WITH wrong AS (DELETE FROM stock_books) UPDATE products SET available = available + 1`)
+	if code, printed := doctor(); code != 0 {
+		t.Errorf("without --full the exit code is %d; printed:\n%s\nwant 0", code, printed)
+	}
+	if code, printed := doctor("--full"); code != 1 || !strings.Contains(printed, "its books say that 0 are sold, and its booked orders have 1") {
+		t.Errorf("with wrong books the exit code is %d; printed:\n%s\nwant 1, and the product", code, printed)
 	}
 }
 

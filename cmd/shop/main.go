@@ -118,8 +118,11 @@ func (c *reconcileCommand) Run(ctx context.Context, program cli.Program) error {
 }
 
 // doctorCommand is `shop doctor`.
-type doctorCommand struct{ toolCommand }
+type doctorCommand struct {
+	toolCommand
+	cli.DoctorOptions
+}
 
 func (c *doctorCommand) Run(ctx context.Context, program cli.Program) error {
-	return cli.Doctor(ctx, program, c.open, c.DatabaseURL)
+	return cli.Doctor(ctx, program, c.open, c.DatabaseURL, c.DoctorOptions)
 }

@@ -63,9 +63,10 @@ func addInvitations(p *app.Process, timeout time.Duration) {
 	p.Routes(func(root, _ gin.IRouter) { addRoutes(root, &store{db: p.DB}, expire.Publisher, timeout) })
 	p.Contract(contract)
 	p.Ready(func(ctx context.Context) error { return deadline.CheckReady(ctx, p.DB, "invitations_pending_deadline") })
-	p.Invariant(func(ctx context.Context, bound time.Duration) ([]deadline.Violation, error) {
-		return deadline.FindViolations(ctx, p.DB, invariantsSQL, bound)
-	})
+	check := func(ctx context.Context, bound time.Duration) ([]deadline.Violation, error) {
+		return deadline.FindOpenViolations(ctx, p.DB, invariantsSQL, bound)
+	}
+	p.Invariant(check, check) // invitations have no books, and the check reads only those that are pending
 }
 
 // createTable creates the table of invitations, unless it exists.

@@ -11,14 +11,30 @@ import (
 // InvariantCheck returns the violations of a part's invariants. bound is how long past its due time a row may be pending.
 type InvariantCheck func(ctx context.Context, bound time.Duration) ([]deadline.Violation, error)
 
-// Invariant adds a check of invariants. `doctor` and the operators' page show its violations.
-func (p *Process) Invariant(check InvariantCheck) { p.invariants = append(p.invariants, check) }
+// invariant is what checks the invariants of a part.
+type invariant struct{ check, audit InvariantCheck }
+
+// Invariant adds a check of invariants. `doctor` and the operators' page show its violations. audit is the check of
+// `doctor --full`. check should read only rows that are open or ended lately, so that it stays fast, and audit reads every
+// row. The two may be the same.
+func (p *Process) Invariant(check, audit InvariantCheck) {
+	p.invariants = append(p.invariants, invariant{check, audit})
+}
 
 // Violations returns the violations of the invariants of all parts.
 func (p *Process) Violations(ctx context.Context) ([]deadline.Violation, error) {
+	return p.violations(ctx, func(i invariant) InvariantCheck { return i.check })
+}
+
+// Audit is [Process.Violations] for every row.
+func (p *Process) Audit(ctx context.Context) ([]deadline.Violation, error) {
+	return p.violations(ctx, func(i invariant) InvariantCheck { return i.audit })
+}
+
+func (p *Process) violations(ctx context.Context, choose func(invariant) InvariantCheck) ([]deadline.Violation, error) {
 	all := []deadline.Violation{}
-	for _, check := range p.invariants {
-		some, err := check(ctx, p.Kinds.Bound())
+	for _, i := range p.invariants {
+		some, err := choose(i)(ctx, p.Kinds.Bound())
 		if err != nil {
 			return nil, err
 		}

@@ -85,7 +85,7 @@ type Process struct {
 	contract [][]byte        // the pieces of the parts
 
 	ready      []func(context.Context) error
-	invariants []InvariantCheck
+	invariants []invariant
 	figures    []figure
 
 	components []component

@@ -6,12 +6,18 @@ import (
 	"fmt"
 
 	"example.com/shop/internal/app"
+	"example.com/shop/internal/deadline"
 	"example.com/shop/internal/postgres"
 )
 
-// Doctor opens a process, checks it and its database, and prints a line for each check. It returns [ErrFailed] if a check fails. It
-// is `doctor`.
-func Doctor(ctx context.Context, program Program, open Opener, databaseURL string) error {
+// DoctorOptions are the options of `doctor`, except for those that all commands that run once have.
+type DoctorOptions struct {
+	Full bool `name:"full" help:"Check the invariants on every row, and not only on those that are open or ended lately."`
+}
+
+// Doctor opens a process, checks it and its database, and prints a line for each check. It returns [ErrFailed] if a check
+// fails. It is `doctor`.
+func Doctor(ctx context.Context, program Program, open Opener, databaseURL string, o DoctorOptions) error {
 	p, err := open(ctx, program)
 	if err != nil {
 		return err
@@ -33,7 +39,11 @@ func Doctor(ctx context.Context, program Program, open Opener, databaseURL strin
 	for _, c := range Checks(p) {
 		d.check(c.Subject, c.Good, c.Run(ctx))
 	}
-	d.check("invariants", "no row violates an invariant", d.checkInvariants(ctx, p))
+	if o.Full {
+		d.check("invariants", "no row violates an invariant; every row was checked", d.checkInvariants(ctx, p.Audit))
+	} else {
+		d.check("invariants", "no row violates an invariant; the option --full checks every row", d.checkInvariants(ctx, p.Violations))
+	}
 	if d.failed {
 		return ErrFailed
 	}
@@ -65,8 +75,8 @@ func (d *doctor) say(verdict, subject, text string) {
 }
 
 // checkInvariants prints a line for each violation, and returns an error if there is one.
-func (d *doctor) checkInvariants(ctx context.Context, p *app.Process) error {
-	violations, err := p.Violations(ctx)
+func (d *doctor) checkInvariants(ctx context.Context, find func(context.Context) ([]deadline.Violation, error)) error {
+	violations, err := find(ctx)
 	if err != nil {
 		return err
 	}

@@ -63,7 +63,7 @@ func (o Options) checkToken(tokenKey string) error {
 func Add(p *app.Process, o Options) {
 	p.GuardOps(requireToken(o.OpsToken))
 	p.Contract(contract)
-	a := &api{p}
+	a := &api{process: p, invariants: &checker{check: p.Violations, log: p.Log, last: checked{violations: []deadline.Violation{}}}}
 	p.Routes(func(_, ops gin.IRouter) {
 		ops.Match(rest.ReadMethods, "/stats", rest.Parameters(), rest.Handle(a.stats))
 		ops.Match(rest.ReadMethods, "/dead-letters", rest.Parameters("limit", "cursor"), rest.Handle(a.deadLetters))
@@ -88,7 +88,10 @@ func requireToken(token string) gin.HandlerFunc {
 }
 
 // api holds the handlers.
-type api struct{ process *app.Process }
+type api struct {
+	process    *app.Process
+	invariants *checker
+}
 
 // queueStats counts the tasks of all kinds.
 type queueStats struct {
@@ -121,22 +124,10 @@ func (a *api) stats(c *gin.Context) error {
 		return err
 	}
 	maps.Copy(s, figures)
-	s["violations"] = a.violationsNow(ctx)
+	invariants := a.invariants.result(ctx)
+	s["violations"], s["invariants_checked_at"] = invariants.violations, invariants.at
 	c.JSON(http.StatusOK, s)
 	return nil
-}
-
-// violationsNow returns the violations of the invariants, or nil if the check fails or takes more than a second. The
-// limit is needed because the check reads every row, and the operators' page requests it again and again. The command
-// doctor has no such limit.
-func (a *api) violationsNow(ctx context.Context) []deadline.Violation {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	violations, err := a.process.Violations(ctx)
-	if err != nil {
-		return nil
-	}
-	return violations
 }
 
 // queueDepth waits at most a second for Redis. When Redis does not answer, operators need the other figures most.

@@ -22,6 +22,7 @@ func TestQueryPlans(t *testing.T) {
 	s.FillTables(t)
 	t.Run("statements that run all the time", s.testQueryPlans)
 	t.Run("placements", s.testPlacementPlans)
+	t.Run("booked orders", s.testPlansWithBookedOrders)
 	t.Run("no pending orders", s.testPlansWithoutPendingOrders)
 }
 
@@ -49,6 +50,25 @@ func (s *shop) testQueryPlans(t *testing.T) {
 			if test.statement == order.PendingSQL && strings.Contains(plan, "Sort") {
 				t.Errorf("the plan sorts, although the index %s is in order:\n%s", test.index, plan)
 			}
+		})
+	}
+}
+
+// testPlansWithBookedOrders checks that the statements on what is pending or not booked read no booked order.
+func (s *shop) testPlansWithBookedOrders(t *testing.T) {
+	s.Exec(t, `UPDATE orders SET booked = true WHERE id IN (SELECT id FROM orders WHERE status <> 'pending' OFFSET 100)`)
+	s.Exec(t, `VACUUM ANALYZE`)
+	for name, statement := range map[string]string{
+		"book":       strings.ReplaceAll(order.BookSQL, "$1", "'"+uuid.Nil.String()+"'"),
+		"not booked": order.NotBookedSQL,
+		"invariants": strings.NewReplacer("$1", "1000000", "$2", "false").Replace(order.InvariantsSQL),
+	} {
+		t.Run(name, func(t *testing.T) {
+			plan := testenv.Explain(t, s.DB, statement, "")
+			if !strings.Contains(plan, "orders_not_booked") {
+				t.Errorf("the plan does not use the index orders_not_booked:\n%s", plan)
+			}
+			ordertest.CheckOpenPlan(t, plan)
 		})
 	}
 }

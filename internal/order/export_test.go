@@ -14,7 +14,17 @@ var (
 	LockSQL      = lockSQL
 	PendingSQL   = pendingSQL
 	LatenessSQL  = latenessSQL
+	BookSQL      = bookSQL
+	NotBookedSQL = notBookedSQL
+
+	InvariantsSQL = invariantsSQL
 )
+
+// NewBookingCollector returns a collector of the orders that are not booked.
+var NewBookingCollector = newBookingCollector
+
+// CheckBooking is the check of `doctor`.
+func (s *Store) CheckBooking(ctx context.Context) error { return s.checkBooking(ctx) }
 
 // MaxPlacementWait is the time that the first placement in the queue may wait before the service rejects further ones.
 const MaxPlacementWait = maxPlacementWait

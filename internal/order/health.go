@@ -19,13 +19,18 @@ var (
 
 // Ready returns an error if the database does not answer, or if it lacks the orders' tables.
 func (s *Store) Ready(ctx context.Context) error {
-	return deadline.CheckReady(ctx, s.db, "orders_idempotency_key", "orders_pending_deadline")
+	return deadline.CheckReady(ctx, s.db, "orders_idempotency_key", "orders_pending_deadline", "orders_not_booked")
 }
 
 // Invariants returns up to 1,000 violations of the invariants. A healthy database has none. bound is how long past its
-// due time an order may be pending. The check reads every order, and only ctx limits its time.
+// due time an order may be pending. The check reads the orders that are pending or not booked, and only ctx limits its time.
 func (s *Store) Invariants(ctx context.Context, bound time.Duration) ([]deadline.Violation, error) {
-	return deadline.FindViolations(ctx, s.db, invariantsSQL, bound)
+	return deadline.FindOpenViolations(ctx, s.db, invariantsSQL, bound, false)
+}
+
+// Audit is [Store.Invariants] for all orders. It also compares the books with them. It reads every order.
+func (s *Store) Audit(ctx context.Context, bound time.Duration) ([]deadline.Violation, error) {
+	return deadline.FindViolations(ctx, s.db, invariantsSQL, bound, true)
 }
 
 // Backlog counts the pending orders, and returns the time since the earliest of their due times.

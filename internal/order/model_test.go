@@ -11,6 +11,7 @@ import (
 
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
+	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
 )
 
@@ -43,6 +44,7 @@ func testModel(t *testing.T, partSteps func(*model) map[string]func(*rapid.T)) {
 			"expire":       m.expire,
 			"endHold":      m.endHold,
 			"timeOut":      m.timeOut,
+			"book":         m.book,
 			"":             m.check,
 		}
 		maps.Copy(steps, partSteps(m))
@@ -300,6 +302,16 @@ func (m *model) expire(rt *rapid.T) {
 	}
 	o.expired = true
 	m.shop.Expire(m.t, o.id)
+}
+
+// book books all ended orders. It changes nothing that customers see.
+func (m *model) book(rt *rapid.T) {
+	if _, err := m.shop.booker().Book(m.t.Context()); err != nil {
+		rt.Fatal(err)
+	}
+	if n := testenv.Query[int](m.t, m.shop.DB, `SELECT count(*) FROM orders WHERE NOT booked AND status <> 'pending'`); n > 0 {
+		rt.Fatalf("%d ended orders are not booked", n)
+	}
 }
 
 func (m *model) timeOut(rt *rapid.T) {

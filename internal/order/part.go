@@ -55,7 +55,8 @@ func checkBound(flag string, bound int64) error {
 	return nil
 }
 
-// Add adds orders to a process: the customers' API, the kind of task that cancels orders, the invariants and the figures.
+// Add adds orders to a process: the customers' API, the kind of task that cancels orders, the booker, the invariants and the
+// figures.
 func Add(p *app.Process, o Options, customers *rest.Tokens) *Service {
 	cancel := p.NewKind(CancelKind)
 	store := NewStore(p.DB)
@@ -67,7 +68,10 @@ func Add(p *app.Process, o Options, customers *rest.Tokens) *Service {
 	p.Contract(contract)
 	p.WrapHandler(s.Shed)
 	p.Ready(store.Ready)
-	p.Invariant(store.Invariants)
+	p.Invariant(store.Invariants, store.Audit)
+	p.Go(app.Reconciler, NewBooker(store, p.Log, p.Metrics).Run)
+	p.Metrics.MustRegister(newBookingCollector(store))
+	p.Check("booking", "no ended order has waited for long to be booked", store.checkBooking)
 	p.Figure("orders", func(ctx context.Context) (any, error) { return store.Backlog(ctx) })
 	p.Figure("lateness", func(ctx context.Context) (any, error) { return store.Lateness(ctx) })
 	return s

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/shop/internal/order/ordertest"
 	"example.com/shop/internal/payment"
 	"example.com/shop/internal/testenv"
 )
@@ -49,6 +50,28 @@ func TestQueryPlans(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestInvariantsReadFewOrders checks that the invariants read no order that is booked, and no attempt and refund of one, except
+// for the refunds that have not ended.
+func TestInvariantsReadFewOrders(t *testing.T) {
+	t.Parallel()
+	s := newMemoryShop(t)
+	s.fillTables(t)
+	s.exec(t, `UPDATE orders SET booked = true WHERE id IN (SELECT id FROM orders WHERE status <> 'pending' OFFSET 100)`)
+	s.exec(t, `VACUUM ANALYZE`)
+	plan := testenv.Explain(t, s.db, strings.NewReplacer("$1", "1000000", "$2", "false").Replace(payment.InvariantsSQL), "")
+	ordertest.CheckOpenPlan(t, plan)
+	for _, table := range []string{"payment_attempts", "refunds"} {
+		if strings.Contains(plan, "Seq Scan on "+table) {
+			t.Errorf("the plan reads the whole table %s:\n%s", table, plan)
+		}
+	}
+	for _, index := range []string{"payment_attempts_number", "payment_attempts_pkey", "payment_attempts_due", "refunds_due", "refunds_of_attempt"} {
+		if !strings.Contains(plan, index) {
+			t.Errorf("the plan lacks %q:\n%s", index, plan)
+		}
 	}
 }
 

@@ -1,20 +1,42 @@
 -- Returns the rows that violate an invariant of payments. A healthy database has none. All checks are one statement, so
 -- that they read one snapshot. The numbers go on from those of orders. Number 4 has a part there, and the part about attempts
--- here.
+-- here. For LATERAL and OFFSET 0 see the invariants of orders.
 --
 -- $1 how long a check may be overdue, in microseconds
-WITH violations AS (
+-- $2 false: check the orders that are pending or not booked, and the refunds that have not ended; true: check all
+WITH checked AS (
+    SELECT id, status, total_cents, currency, expires_at FROM orders WHERE status = 'pending'
+    UNION ALL
+    SELECT id, status, total_cents, currency, expires_at FROM orders WHERE NOT booked AND status <> 'pending'
+    UNION ALL
+    SELECT id, status, total_cents, currency, expires_at FROM orders WHERE $2::boolean AND booked
+),
+attempts AS (
+    SELECT a.*
+    FROM checked o CROSS JOIN LATERAL (
+        SELECT id, amount_cents, captured_cents, applied FROM payment_attempts WHERE order_id = o.id OFFSET 0
+    ) AS a
+    UNION
+    -- The refund may have been owed after its order was booked.
+    SELECT a.*
+    FROM refunds r CROSS JOIN LATERAL (
+        SELECT id, amount_cents, captured_cents, applied FROM payment_attempts WHERE id = r.attempt_id OFFSET 0
+    ) AS a
+    WHERE r.next_check IS NOT NULL
+),
+violations AS (
     -- 6: an order that was paid at the provider has exactly one applied success, of its amount and currency. No other
     -- order has one.
     SELECT 6 AS invariant, 'order ' || o.id AS subject,
-           format('%s by %s, with %s applied successes', o.status, coalesce(e.actor, 'nobody'), count(a.id)) AS detail
-    FROM orders o
-    LEFT JOIN order_events e ON e.order_id = o.id AND e.type = 'paid'
-    LEFT JOIN payment_attempts a ON a.order_id = o.id AND a.applied
-    WHERE o.status = 'paid' OR a.id IS NOT NULL
-    GROUP BY o.id, e.actor
-    HAVING count(a.id) <> CASE WHEN o.status = 'paid' AND e.actor = 'provider' THEN 1 ELSE 0 END
-        OR bool_or((a.captured_cents, a.currency) <> (o.total_cents, lower(o.currency)))
+           format('%s by %s, with %s applied successes', o.status, coalesce(e.actor, 'nobody'), a.successes) AS detail
+    FROM checked o
+    CROSS JOIN LATERAL (SELECT min(actor) AS actor FROM order_events WHERE order_id = o.id AND type = 'paid') AS e
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS successes, bool_or((captured_cents, currency) <> (o.total_cents, lower(o.currency))) AS differs
+        FROM payment_attempts
+        WHERE order_id = o.id AND applied
+    ) AS a
+    WHERE a.successes <> CASE WHEN o.status = 'paid' AND e.actor = 'provider' THEN 1 ELSE 0 END OR a.differs
 
     -- 7: captured money that did not pay the order is refunded as a whole, by one automatic refund. Of money that paid
     -- it, other refunds return at most all. See succeed.sql and refund_request.sql.
@@ -22,12 +44,12 @@ WITH violations AS (
     SELECT 7, 'attempt ' || a.id,
            format('captured %s of %s, applied: %s, automatic refund of %s, others of %s',
                   a.captured_cents, a.amount_cents, a.applied, coalesce(r.automatic, 0), coalesce(r.others, 0))
-    FROM payment_attempts a LEFT JOIN (
-        SELECT attempt_id, sum(amount_cents) FILTER (WHERE reason IN ('late', 'duplicate', 'mismatch')) AS automatic,
+    FROM attempts a CROSS JOIN LATERAL (
+        SELECT sum(amount_cents) FILTER (WHERE reason IN ('late', 'duplicate', 'mismatch')) AS automatic,
                sum(amount_cents) FILTER (WHERE reason NOT IN ('late', 'duplicate', 'mismatch')) AS others
         FROM refunds
-        GROUP BY attempt_id
-    ) AS r ON r.attempt_id = a.id
+        WHERE attempt_id = a.id
+    ) AS r
     WHERE CASE WHEN a.applied THEN a.captured_cents <> a.amount_cents OR r.automatic IS NOT NULL OR r.others > a.captured_cents
                ELSE a.captured_cents <> coalesce(r.automatic, 0) OR r.others > 0 END
 
@@ -67,7 +89,7 @@ WITH violations AS (
     -- at any later time, too.
     UNION ALL
     SELECT 4, 'attempt ' || a.id, format('opened at %s, but the deadline of its order is %s', a.opened_at, o.expires_at)
-    FROM payment_attempts a JOIN orders o ON o.id = a.order_id
+    FROM checked o CROSS JOIN LATERAL (SELECT id, opened_at FROM payment_attempts WHERE order_id = o.id OFFSET 0) AS a
     WHERE a.opened_at >= o.expires_at
 )
 SELECT invariant, subject, detail FROM violations ORDER BY invariant, subject LIMIT 1000

@@ -110,6 +110,8 @@ func Add(p *app.Process, o Options, customers *rest.Tokens, orders *order.Servic
 	p.Go(app.Reconciler, s.runDeletions)
 	p.Invariant(func(ctx context.Context, bound time.Duration) ([]deadline.Violation, error) {
 		return store.Invariants(ctx, bound+checkLease)
+	}, func(ctx context.Context, bound time.Duration) ([]deadline.Violation, error) {
+		return store.Audit(ctx, bound+checkLease)
 	})
 	addChecks(p, calls, owner)
 	p.Contract(contract)

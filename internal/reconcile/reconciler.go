@@ -118,15 +118,12 @@ func (r *Reconciler) run(ctx context.Context, sweep func(context.Context)) error
 	maxIdle := r.cfg.Lookahead / 2
 	idle := time.NewTimer(maxIdle)
 	defer idle.Stop()
-	// The schedule, the probe and the timer run the same job, so that SkipIfStillRunning sees all of them. Recover
-	// must be the innermost wrapper: after a panic that passes through it, SkipIfStillRunning of cron v3.0.1 skips
-	// every later run.
+	// The schedule, the probe and the timer run the same job, so that it sees all of them.
 	logger := cronLog{r.log}
-	job := cron.NewChain(cron.SkipIfStillRunning(logger), cron.Recover(logger)).
-		Then(cron.FuncJob(func() {
-			idle.Reset(maxIdle)
-			sweep(ctx)
-		}))
+	job := oneAtATime(logger, func() {
+		idle.Reset(maxIdle)
+		sweep(ctx)
+	})
 	c := cron.New(cron.WithLocation(time.UTC), cron.WithLogger(logger))
 	c.Schedule(r.schedule, job)
 	c.Start()
@@ -283,7 +280,25 @@ func (t tableWithTimeouts) TimeOut(ctx context.Context, ids []string) (done, loc
 	return t.table.TimeOut(ctx, ids)
 }
 
-// cronLog is the logger of cron. Cron logs skipped activations and panics of a sweep.
+// Every calls job by cron, first after one interval, until ctx ends. Then it awaits the call that is under way, and returns
+// nil. It skips an activation while the job runs, and a panic of the job ends only that call.
+func Every(ctx context.Context, interval time.Duration, log *slog.Logger, job func(context.Context)) error {
+	logger := cronLog{log}
+	c := cron.New(cron.WithLogger(logger))
+	c.Schedule(cron.Every(interval), oneAtATime(logger, func() { job(ctx) }))
+	c.Start()
+	<-ctx.Done()
+	<-c.Stop().Done()
+	return nil
+}
+
+// oneAtATime returns a job that skips a run while another one is under way. A panic ends only its run. Recover must be the
+// innermost wrapper: after a panic that passes through it, SkipIfStillRunning of cron v3.0.1 skips every later run.
+func oneAtATime(logger cron.Logger, run func()) cron.Job {
+	return cron.NewChain(cron.SkipIfStillRunning(logger), cron.Recover(logger)).Then(cron.FuncJob(run))
+}
+
+// cronLog is the logger of cron. Cron logs skipped activations and panics of a job.
 type cronLog struct{ log *slog.Logger }
 
 func (l cronLog) Info(msg string, keysAndValues ...any) { l.log.Debug("cron: "+msg, keysAndValues...) }

@@ -129,7 +129,7 @@ function render(stats) {
   if (signedIn) {
     byId('main').focus({ preventScroll: true });
   }
-  renderInvariants(stats.violations);
+  renderInvariants(stats.violations, stats.invariants_checked_at);
   renderPicture(stats);
   addSample(stats);
   renderCharts();
@@ -140,21 +140,22 @@ function render(stats) {
 
 // The number of an invariant is the one in a violation. Number 5, that an order survives a crash, is not a query.
 const invariants = [
-  [1, 'The supply of each product equals its available stock plus the quantities of its pending and paid orders.'],
+  [1, 'The supply of each product equals its available stock plus what is sold and the quantities of its pending orders.'],
   [2, 'No order is both paid and cancelled, and each order ends at most once.'],
   [3, 'No order stays pending past its deadline, or past the end of its hold, for longer than the stated bound.'],
   [4, 'No order is paid at or after its deadline, or after the end of its hold; no order times out before it.'],
 ];
 
-function renderInvariants(violations) {
+function renderInvariants(violations, checkedAt) {
   const list = byId('invariants');
   invariants.forEach(([n, invariant], i) => {
-    const broken = violations?.filter((violation) => violation.invariant === n) ?? [];
-    const [state, mark, detail] = violations === null
-      ? ['unknown', '?', 'Not checked: there are too many orders to check within a second. To check them, run shop doctor.']
+    const broken = violations.filter((violation) => violation.invariant === n);
+    const [state, mark, text] = checkedAt === null
+      ? ['unknown', '?', 'Not checked yet.']
       : broken.length > 0
-        ? ['broken', '✗', `Broken: ${broken.slice(0, 3).map((v) => `${v.subject}: ${v.detail}`).join('; ')}${broken.length > 3 ? ` and ${broken.length - 3} more` : ''}`]
-        : ['holds', '✓', 'Holds'];
+        ? ['broken', '✗', `Broken: ${broken.slice(0, 3).map((v) => `${v.subject}: ${v.detail}`).join('; ')}${broken.length > 3 ? ` and ${broken.length - 3} more` : ''}.`]
+        : ['holds', '✓', 'Holds.'];
+    const detail = checkedAt === null ? text : `${text} Checked at ${moment(checkedAt)}.`;
     if (!list.children[i]) {
       list.append(element('li', {}, element('span', { className: 'mark', 'aria-hidden': 'true' }),
         element('div', {}, element('p', {}, invariant), element('p', { className: 'detail' }))));

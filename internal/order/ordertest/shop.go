@@ -4,6 +4,7 @@ package ordertest
 import (
 	"database/sql"
 	"log/slog"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -228,13 +229,37 @@ func (s *Shop) OutboxLeft(t testing.TB, kind string, id uuid.UUID) time.Duration
 func Near(got, want time.Duration) bool { return got <= want && got > want-10*time.Second }
 
 // CheckInvariants fails the test for every violated invariant. No order may be pending longer than bound past its
-// deadline.
+// deadline. It also audits the books.
 func (s *Shop) CheckInvariants(t testing.TB, bound time.Duration) {
 	t.Helper()
 	violations, err := s.Store.Invariants(t.Context(), bound)
 	testenv.Must(t, err)
-	for _, v := range violations {
+	audited, err := s.Store.Audit(t.Context(), bound)
+	testenv.Must(t, err)
+	for _, v := range append(violations, audited...) {
 		t.Errorf("invariant %d is violated: %s: %s", v.Invariant, v.Subject, v.Detail)
+	}
+}
+
+// partialIndex matches the nodes of a plan that scan an index of pending orders, or that of the orders that are not booked.
+var partialIndex = regexp.MustCompile(`Scan (using|on) (orders_pending_deadline|orders_open|orders_not_booked)\b`)
+
+// CheckOpenPlan checks that a plan finds each order, item and event that it reads by a condition on an index, or in the
+// indexes of pending orders and of those that are not booked: it reads no table as a whole.
+func CheckOpenPlan(t testing.TB, plan string) {
+	t.Helper()
+	lines := strings.Split(plan, "\n")
+	for i, node := range lines {
+		_, table, scans := strings.Cut(node, "Scan")
+		if !scans || !strings.Contains(table, " on order") {
+			continue
+		}
+		if partialIndex.MatchString(node) || strings.Contains(node, "Bitmap Heap Scan") { // the bitmap is a node of its own
+			continue
+		}
+		if i+1 == len(lines) || !strings.Contains(lines[i+1], "Index Cond: ") {
+			t.Errorf("the plan reads a whole table: %s\n%s", strings.TrimSpace(node), plan)
+		}
 	}
 }
 

@@ -1,0 +1,157 @@
+package order
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"example.com/shop/internal/reconcile"
+)
+
+var (
+	//go:embed book.sql
+	bookSQL string
+	//go:embed not_booked.sql
+	notBookedSQL string
+)
+
+const (
+	// bookEvery is the time between two runs of the booker. With a longer time the invariants read more orders that are not
+	// booked. With a shorter one an idle service asks the database more often.
+	bookEvery = 5 * time.Second
+	// bookTimeout is the longest time for one batch. A batch keeps the locks of its orders while its commit waits for a
+	// standby: with a longer time a customer's request that needs one of them fails more often. With a shorter one a slow
+	// database books nothing.
+	bookTimeout = 5 * time.Second
+	// staleBooking is the age of an ended order that is not booked from which on the doctor reports it. With a shorter time
+	// it would report the pauses of a busy machine.
+	staleBooking = time.Minute
+)
+
+// Booker books ended orders. Any number of bookers may run: each skips the orders that another one has locked.
+type Booker struct {
+	store  *Store
+	booked prometheus.Counter
+	log    *slog.Logger
+	failed bool // the last run of Run; only its job uses it
+}
+
+// NewBooker returns a booker of the orders in a store.
+func NewBooker(s *Store, log *slog.Logger, reg prometheus.Registerer) *Booker {
+	return &Booker{store: s, log: log, booked: promauto.With(reg).NewCounter(prometheus.CounterOpts{
+		Name: "orders_booked_total",
+		Help: "Ended orders that were booked.",
+	})}
+}
+
+// Run books until ctx ends, and then returns nil.
+func (b *Booker) Run(ctx context.Context) error {
+	return reconcile.Every(ctx, bookEvery, b.log, b.bookAndLog)
+}
+
+// bookAndLog logs an error only if the run before had none: while the database is down, each run has one.
+func (b *Booker) bookAndLog(ctx context.Context) {
+	n, err := b.Book(ctx)
+	switch {
+	case ctx.Err() != nil: // the process stops
+		return
+	case err != nil && !b.failed:
+		b.log.WarnContext(ctx, "ended orders could not be booked; each run tries again, and the next one that succeeds is logged", "error", err)
+	case err == nil && b.failed:
+		b.log.InfoContext(ctx, "ended orders are booked again", "orders", n)
+	}
+	b.failed = err != nil
+}
+
+// Book books all ended orders that are not booked, in batches, and returns their number. It leaves those that another
+// session has locked for the next run. An error ends the run; the batches before it are booked.
+func (b *Booker) Book(ctx context.Context) (booked int64, err error) {
+	for after := (uuid.UUID{}); ; {
+		n, last, err := b.store.book(ctx, after)
+		booked += n
+		b.booked.Add(float64(n))
+		if err != nil || n == 0 {
+			return booked, err
+		}
+		after = last
+	}
+}
+
+// book books a batch of the ended orders whose ids follow after, and returns their number and the last id.
+func (s *Store) book(ctx context.Context, after uuid.UUID) (booked int64, last uuid.UUID, err error) {
+	ctx, cancel := context.WithTimeout(ctx, bookTimeout)
+	defer cancel()
+	var batch struct {
+		Orders int64
+		Last   *uuid.UUID
+	}
+	if _, err := s.row(ctx, &batch, bookSQL, after); err != nil {
+		return 0, after, fmt.Errorf("book ended orders: %w", err)
+	}
+	if batch.Last != nil {
+		after = *batch.Last
+	}
+	return batch.Orders, after, nil
+}
+
+// notBooked are the ended orders that are not booked. It counts at most 100,000.
+type notBooked struct {
+	Orders int64
+	Oldest float64 // the time since the earliest of their ends, in seconds
+}
+
+func (s *Store) notBooked(ctx context.Context) (n notBooked, err error) {
+	if _, err := s.row(ctx, &n, notBookedSQL); err != nil {
+		return notBooked{}, fmt.Errorf("count the orders that are not booked: %w", err)
+	}
+	return n, nil
+}
+
+// checkBooking is the check of `doctor` that looks for orders that no booker has booked.
+func (s *Store) checkBooking(ctx context.Context) error {
+	n, err := s.notBooked(ctx)
+	if age := time.Duration(n.Oldest * float64(time.Second)); err == nil && age > staleBooking {
+		err = fmt.Errorf("%d ended orders are not booked, the oldest ended %v ago: is a reconciler running?", n.Orders, age.Round(time.Second))
+	}
+	return err
+}
+
+// bookingCollector counts the orders that are not booked at each scrape.
+type bookingCollector struct {
+	store          *Store
+	orders, oldest *prometheus.Desc
+}
+
+// newBookingCollector returns a collector of the orders that are not booked. If the database does not answer within a
+// second, the scrape lacks these metrics.
+func newBookingCollector(s *Store) prometheus.Collector {
+	return &bookingCollector{
+		store: s,
+		orders: prometheus.NewDesc("orders_not_booked",
+			"Ended orders that are not booked; at most 100,000 are counted.", nil, nil),
+		oldest: prometheus.NewDesc("orders_not_booked_oldest_seconds",
+			"Time since the end of the oldest order that is not booked, in seconds; 0 if there is none.", nil, nil),
+	}
+}
+
+func (c *bookingCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- c.orders
+	ch <- c.oldest
+}
+
+func (c *bookingCollector) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	n, err := c.store.notBooked(ctx)
+	if err != nil {
+		return
+	}
+	ch <- prometheus.MustNewConstMetric(c.orders, prometheus.GaugeValue, float64(n.Orders))
+	ch <- prometheus.MustNewConstMetric(c.oldest, prometheus.GaugeValue, n.Oldest)
+}

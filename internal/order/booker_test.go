@@ -1,0 +1,323 @@
+package order_test
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/database"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"example.com/shop/internal/deadline"
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
+)
+
+// booker returns a booker of the shop's orders.
+func (s *shop) booker() *order.Booker {
+	return order.NewBooker(s.Store, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+}
+
+// book books all ended orders, and fails the test if their number is not the expected one.
+func (s *shop) book(t testing.TB, want int64) {
+	t.Helper()
+	if n, err := s.booker().Book(t.Context()); n != want || err != nil {
+		t.Fatalf("Book returns %d, %v; want %d", n, err, want)
+	}
+}
+
+// bookAll books until all ended orders are booked. The session of an interrupted booking may still have their locks.
+func (s *shop) bookAll(t testing.TB) {
+	t.Helper()
+	testenv.Eventually(t, "all ended orders are booked", func() bool {
+		_, err := s.booker().Book(t.Context())
+		testenv.Must(t, err)
+		return testenv.Query[int](t, s.DB, `SELECT count(*) FROM orders WHERE NOT booked AND status <> 'pending'`) == 0
+	})
+}
+
+// wantSold checks how many units of a product the books say are sold.
+func (s *shop) wantSold(t testing.TB, product uuid.UUID, want int64) {
+	t.Helper()
+	sold := testenv.Query[int64](t, s.DB, `SELECT coalesce(sum(sold), 0)::bigint FROM stock_books WHERE product_id = $1`, product)
+	if sold != want {
+		t.Errorf("the books say that %d are sold, want %d", sold, want)
+	}
+}
+
+// endedOrders places 2 units in each of four orders. Two are paid, one is cancelled, and one stays pending.
+func (s *shop) endedOrders(t testing.TB) (customer, product uuid.UUID) {
+	t.Helper()
+	customer, product = s.Customer(t), s.Product(t, 10)
+	for _, steps := range []string{"pay", "pay", "cancel", ""} {
+		s.Do(t, steps, customer, product, s.place(t, customer, line(product, 2)).ID)
+	}
+	return customer, product
+}
+
+// TestBook books orders of each status, twice.
+func TestBook(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	_, product := s.endedOrders(t)
+	s.book(t, 3)
+	s.wantSold(t, product, 4)
+	s.book(t, 0)
+	s.wantSold(t, product, 4)
+	s.CheckInvariants(t, 0)
+}
+
+// TestBookInBatches books more orders than fit into one batch.
+func TestBookInBatches(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	ids := s.PendingOrders(t, s.InsertCustomer(t), 1_200)
+	s.Exec(t, `UPDATE orders SET status = 'paid', paid_at = created_at`)
+	s.Exec(t, `INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'paid', 'customer', paid_at FROM orders`)
+	s.book(t, int64(len(ids)))
+	s.CheckInvariants(t, 0)
+}
+
+// TestBookExistingOrders migrates a database with ended orders, as an update does.
+func TestBookExistingOrders(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	_, product := s.endedOrders(t)
+	provider, err := goose.NewProvider(database.DialectPostgres, s.DB, os.DirFS("../../migrations"))
+	testenv.Must(t, err)
+	for _, up := range []bool{false, true} {
+		_, err = provider.ApplyVersion(t.Context(), 15, up)
+		testenv.Must(t, err)
+	}
+	s.CheckInvariants(t, 0)
+	s.book(t, 3)
+	s.wantSold(t, product, 4)
+	s.CheckInvariants(t, 0)
+}
+
+// TestBookAfterLateCommit has a transaction end an order before a run of the booker, and commit after it. It has the time of
+// a payment long before.
+func TestBookAfterLateCommit(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	customer, product := s.endedOrders(t)
+	late := s.place(t, customer, line(product, 1)).ID
+	commit := testenv.HoldLock(t, s.DB, `
+		WITH paid AS (UPDATE orders SET status = 'paid', paid_at = created_at WHERE id = $1 RETURNING id)
+		INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'paid', 'customer', now() FROM paid`, late)
+	s.book(t, 3)
+	s.CheckInvariants(t, 0)
+	commit()
+	s.CheckInvariants(t, 0)
+	s.book(t, 1)
+	s.wantSold(t, product, 5)
+	s.CheckInvariants(t, 0)
+}
+
+// TestBookSkipsLockedOrders has another session lock an ended order, as a customer's request does.
+func TestBookSkipsLockedOrders(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.endedOrders(t)
+	unlock := testenv.HoldLock(t, s.DB, `SELECT FROM orders WHERE id = (SELECT id FROM orders WHERE status = 'paid' LIMIT 1) FOR UPDATE`)
+	s.book(t, 2)
+	s.CheckInvariants(t, 0)
+	unlock()
+	s.book(t, 1)
+	s.CheckInvariants(t, 0)
+}
+
+// TestInterruptedBooking ends a booking while it waits for the books: its session dies, or its context ends. Nothing is
+// booked then, and the next run books all.
+func TestInterruptedBooking(t *testing.T) {
+	t.Parallel()
+	for name, interrupt := range map[string]func(t *testing.T, s *shop, stop func()){
+		"session killed": func(t *testing.T, s *shop, _ func()) {
+			s.Exec(t, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
+		},
+		"context ended": func(_ *testing.T, _ *shop, stop func()) { stop() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newShop(t)
+			customer, product := s.endedOrders(t)
+			s.book(t, 3)
+			id := s.place(t, customer, line(product, 1)).ID
+			s.Do(t, "pay", customer, product, id)
+
+			unlock := testenv.HoldLock(t, s.DB, `SELECT FROM stock_books FOR UPDATE`)
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			done := make(chan error, 1)
+			go func() {
+				_, err := s.booker().Book(ctx)
+				done <- err
+			}()
+			testenv.AwaitLockWait(t, s.DB)
+			interrupt(t, s, stop)
+			select {
+			case err := <-done:
+				if err == nil {
+					t.Error("the interrupted booking returns no error")
+				}
+			case <-time.After(10 * time.Second): // it ends after milliseconds
+				t.Fatal("the interrupted booking does not end")
+			}
+			s.CheckInvariants(t, 0)
+			unlock()
+			s.bookAll(t)
+			s.CheckInvariants(t, 0)
+		})
+	}
+}
+
+// TestBookDuringRestore books in a database whose constraints are not restored yet. The books' rows may still be missing, so
+// nothing may be booked.
+func TestBookDuringRestore(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.endedOrders(t)
+	s.Exec(t, `ALTER TABLE stock_books DROP CONSTRAINT stock_books_pkey`)
+	if n, err := s.booker().Book(t.Context()); n != 0 || err == nil {
+		t.Errorf("without the primary key of the books Book returns %d, %v; want an error", n, err)
+	}
+	s.Exec(t, `ALTER TABLE stock_books ADD PRIMARY KEY (product_id)`)
+	s.book(t, 3)
+	s.CheckInvariants(t, 0)
+}
+
+// TestBookDuringLoad books with two bookers, some of whose contexts end at random, while customers place, pay and cancel orders and a
+// worker times orders out. The invariants hold in each snapshot.
+func TestBookDuringLoad(t *testing.T) {
+	t.Parallel()
+	rounds := 60
+	if testing.Short() {
+		rounds = 20
+	}
+	s := newShop(t)
+	products := []uuid.UUID{s.Product(t, 1_000_000), s.Product(t, 1_000_000), s.Product(t, 1_000_000)}
+	var load, rest sync.WaitGroup
+	for range 4 {
+		load.Go(func() {
+			customer := s.Customer(t)
+			for i := range rounds {
+				id := s.place(t, customer, line(products[i%3], 1+int64(i%4)), line(products[(i+1)%3], 2)).ID
+				switch rand.IntN(4) {
+				case 0:
+					s.Do(t, "cancel", customer, products[0], id)
+				case 1:
+					s.Do(t, "pass 31m, time out", customer, products[0], id)
+				case 2, 3:
+					s.Do(t, "pay", customer, products[0], id)
+				}
+			}
+		})
+	}
+	over, end := context.WithCancel(t.Context())
+	for range 2 {
+		rest.Go(func() {
+			for over.Err() == nil {
+				limit := time.Minute
+				if rand.IntN(16) == 0 { // rarely, because the pool then makes a new connection
+					limit = time.Duration(rand.IntN(10)) * time.Millisecond
+				}
+				ctx, stop := context.WithTimeout(over, limit)
+				_, _ = s.booker().Book(ctx)
+				stop()
+			}
+		})
+	}
+	rest.Go(func() {
+		for over.Err() == nil {
+			s.CheckInvariants(t, time.Hour)
+		}
+	})
+	load.Wait()
+	end()
+	rest.Wait()
+	s.bookAll(t)
+	s.CheckInvariants(t, 0)
+}
+
+// TestAuditFindsWrongBooks changes the books or the booked orders by hand. The invariants read no booked order, so only the
+// audit finds what does not change the supply.
+func TestAuditFindsWrongBooks(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		damage        string
+		checks, audit bool // whether the check finds it
+	}{
+		"none":                              {`SELECT 1`, false, false},
+		"a unit too few is sold":            {`UPDATE stock_books SET sold = sold - 1`, true, true},
+		"the product has no row":            {`DELETE FROM stock_books`, true, true},
+		"a unit is available and not sold":  {`WITH b AS (UPDATE stock_books SET sold = sold - 1) UPDATE products SET available = available + 1`, false, true},
+		"a booked order is marked again":    {`UPDATE orders SET booked = false WHERE status = 'paid'`, true, true},
+		"an order is marked and not booked": {`UPDATE orders SET status = 'paid', paid_at = created_at, booked = true WHERE status = 'pending'`, true, true},
+		"a booked order loses its items":    {`DELETE FROM order_items WHERE order_id IN (SELECT id FROM orders WHERE status = 'paid')`, false, true},
+		"a booked order loses its event":    {`DELETE FROM order_events WHERE type = 'cancelled'`, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newShop(t)
+			s.endedOrders(t)
+			s.book(t, 3)
+			s.Exec(t, test.damage)
+			for check, found := range map[string]struct {
+				find func(context.Context, time.Duration) ([]deadline.Violation, error)
+				want bool
+			}{"Invariants": {s.Store.Invariants, test.checks}, "Audit": {s.Store.Audit, test.audit}} {
+				violations, err := found.find(t.Context(), time.Hour)
+				if err != nil || len(violations) > 0 != found.want {
+					t.Errorf("%s finds %v, %v; want some: %v", check, violations, err, found.want)
+				}
+			}
+		})
+	}
+}
+
+// TestBookAgain corrects wrong books as the runbook says.
+func TestBookAgain(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	_, product := s.endedOrders(t)
+	s.book(t, 3)
+	s.Exec(t, `UPDATE stock_books SET sold = 9`)
+	s.Exec(t, `DELETE FROM stock_books`)
+	s.Exec(t, `UPDATE orders SET booked = false WHERE booked`)
+	s.CheckInvariants(t, 0)
+	s.book(t, 3)
+	s.wantSold(t, product, 4)
+	s.CheckInvariants(t, 0)
+}
+
+// TestBookingMetrics counts the orders that are not booked before and after a booking.
+func TestBookingMetrics(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.endedOrders(t)
+	s.Exec(t, `UPDATE orders SET paid_at = created_at - interval '1 min' WHERE status = 'paid'`)
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(order.NewBookingCollector(s.Store))
+	if n, age := parttest.Gauge(t, reg, "orders_not_booked"), parttest.Gauge(t, reg, "orders_not_booked_oldest_seconds"); n != 3 || age < 60 {
+		t.Errorf("%v orders are not booked, the oldest for %v s; want 3, for at least 60 s", n, age)
+	}
+	if err := s.Store.CheckBooking(t.Context()); err == nil {
+		t.Error("the doctor does not report orders that ended over a minute ago")
+	}
+	if _, err := order.NewBooker(s.Store, slog.New(slog.DiscardHandler), reg).Book(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if booked, n, age := parttest.Counter(t, reg, "orders_booked_total"), parttest.Gauge(t, reg, "orders_not_booked"), parttest.Gauge(t, reg, "orders_not_booked_oldest_seconds"); booked != 3 || n != 0 || age != 0 {
+		t.Errorf("after a booking %v are booked, and %v are not, the oldest for %v s; want 3, 0 and 0", booked, n, age)
+	}
+	if err := s.Store.CheckBooking(t.Context()); err != nil {
+		t.Errorf("the doctor reports %v, want nothing", err)
+	}
+}
