@@ -90,7 +90,7 @@ func (p *provider) checkReport(l *load, total money) {
 }
 
 // execAt executes statements in a database.
-func execAt(t *testing.T, database string, statements ...string) {
+func execAt(t testing.TB, database string, statements ...string) {
 	t.Helper()
 	db := openDatabase(t, database)
 	defer db.Close() // a database with sessions cannot be copied

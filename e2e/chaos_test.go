@@ -87,6 +87,18 @@ var chaosFaults = []chaosFault{
 		testenv.Must(d.t, d.redis.Kill())
 		return func() { testenv.Must(d.t, d.redis.Restart(d.t.Context())) }
 	}},
+	{"Redis failed over", redisServer, func(d *deployment, pick int) func() {
+		replica, rdb := d.redisReplica()
+		switch pick % 3 {
+		case 0:
+			testenv.Must(d.t, d.redis.Kill())
+		case 1:
+			suspend(d.t, d.redis.Pid())
+		case 2: // the replica gets no more writes, so its promotion loses those that the master acknowledges meanwhile
+			testenv.Must(d.t, rdb.ReplicaOf(d.t.Context(), "NO", "ONE").Err())
+		}
+		return func() { d.promoteRedis(replica, rdb) }
+	}},
 	{"Redis hung", redisServer, func(d *deployment, _ int) func() { return suspend(d.t, d.redis.Pid()) }},
 	{"Redis wiped", redisServer, func(d *deployment, _ int) func() {
 		testenv.Must(d.t, d.rdb.FlushAll(d.t.Context()).Err())
@@ -247,7 +259,7 @@ func TestChaos(t *testing.T) {
 func injectRandom(t *testing.T, seed uint64) (*deployment, figures) {
 	d := deploy(t, needs{
 		standby: true, postgres: map[string]string{"wal_retrieve_retry_interval": "100ms"}, // a standby finds a restarted primary at once
-		redis: []string{}, network: true, party: chaosParty,
+		redis: syncAtOnce, network: true, party: chaosParty,
 	})
 	defer func() { d.kill(d.running("")...) }()
 	testenv.Must(t, d.rdb.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())

@@ -82,12 +82,12 @@ func TestRolesApart(t *testing.T) {
 	const confirmed = 5
 	var items []owned
 	for i := range 30 {
-		items = append(items, apis[i%2].create())
-	}
-	for i, created := range items[:confirmed] {
-		c := created.customer
-		c.base = apis[(i+1)%2].url
-		c.confirm(created.id)
+		created := apis[i%2].create()
+		items = append(items, created)
+		if c := created.customer; i < confirmed {
+			c.base = apis[(i+1)%2].url
+			c.confirm(created.id)
+		}
 	}
 	for i, api := range apis {
 		api.waitForTimeouts(slices.Concat(items[confirmed:10], items[10+10*i:20+10*i]))

@@ -52,7 +52,9 @@ type party interface {
 type deployment struct {
 	*site
 	times
-	t        *testing.T
+	t        testing.TB         // the test that uses the deployment now
+	owner    testing.TB         // the deployment lasts until this test ends
+	loads    int                // the number of loads that have begun
 	plans    []string           // of the visits of a load
 	kinds    []string           // of the tasks
 	party    party              // nil: none
@@ -96,11 +98,17 @@ var queue = keysOf(kind)
 // itemTimeout is the timeout of a deployment's items.
 const itemTimeout = 3 * time.Second
 
-// deploy starts a deployment.
-func deploy(t *testing.T, n needs) *deployment {
+// deploy starts a deployment that lasts until the test ends.
+func deploy(t testing.TB, n needs) *deployment {
+	t.Helper()
+	return deployFor(t, t, n)
+}
+
+// deployFor starts a deployment for a test. It lasts until its owner ends, which is that test or a parent of it.
+func deployFor(t, owner testing.TB, n needs) *deployment {
 	t.Helper()
 	needsProcesses(t)
-	d := &deployment{t: t, times: times{timeout: itemTimeout}, plans: possiblePlans(), kinds: []string{kind}}
+	d := &deployment{t: lasting{t, owner}, owner: owner, times: times{timeout: itemTimeout}, plans: possiblePlans(), kinds: []string{kind}}
 	redisURL, database := d.redisURL(n), d.postgresURL(n)
 	ownDatabase, ownRedis := database, redisURL
 	if d.standby != nil {
@@ -111,8 +119,8 @@ func deploy(t *testing.T, n needs) *deployment {
 	}
 	d.connect(ownDatabase, ownRedis)
 	if n.network {
-		d.toPostgres, database = proxied(t, database)
-		d.toRedis, redisURL = proxied(t, redisURL)
+		d.toPostgres, database = proxied(d.t, database)
+		d.toRedis, redisURL = proxied(d.t, redisURL)
 	}
 	env := append(slices.Clone(n.env), envDatabaseConns+"=8")
 	if domain.bounds != nil {
@@ -122,11 +130,14 @@ func deploy(t *testing.T, n needs) *deployment {
 		p, partyEnv := n.party(d) // may change the timeout
 		d.party, env = p, append(env, partyEnv...)
 	}
-	d.site = newSiteAt(t, database, redisURL, append(env, envTimeout+"="+d.timeout.String())...)
+	d.site = newSiteAt(database, redisURL, append(env, envTimeout+"="+d.timeout.String())...)
+	if d.postgres != nil {
+		d.run(t, domain.migrate...)
+	}
 	if n.pooler {
 		config, err := os.ReadFile("../internal/postgres/pgbouncer.ini")
 		testenv.Must(t, err)
-		d.env = append(d.env, envDatabaseURL+"="+testenv.PgBouncer(t, database, string(config))+"&default_query_exec_mode=cache_describe")
+		d.env = append(d.env, envDatabaseURL+"="+testenv.PgBouncer(d.t, database, string(config))+"&default_query_exec_mode=cache_describe")
 	}
 	if domain.resources != nil {
 		d.exec(domain.resources.stock)
@@ -138,7 +149,26 @@ func deploy(t *testing.T, n needs) *deployment {
 	for _, role := range processes {
 		d.start(role)
 	}
+	d.use(t)
 	return d
+}
+
+// lasting is a test that starts what lasts until another test ends, its owner.
+type lasting struct {
+	testing.TB
+	owner testing.TB
+}
+
+func (l lasting) Cleanup(f func())         { l.owner.Cleanup(f) }
+func (l lasting) TempDir() string          { return l.owner.TempDir() }
+func (l lasting) Context() context.Context { return l.owner.Context() }
+
+// use makes the deployment report to a test.
+func (d *deployment) use(t testing.TB) {
+	d.t, d.again = t, 0
+	for _, m := range d.running("") {
+		m.t = t
+	}
 }
 
 func (d *deployment) postgresURL(n needs) string {
@@ -175,7 +205,7 @@ func (d *deployment) redisURL(n needs) string {
 }
 
 // proxied puts a proxy in front of the server of a URL, and returns the URL that leads through the proxy.
-func proxied(t *testing.T, server string) (*proxy, string) {
+func proxied(t testing.TB, server string) (*proxy, string) {
 	t.Helper()
 	u, err := url.Parse(server)
 	testenv.Must(t, err)
@@ -232,7 +262,7 @@ func (d *deployment) replicate() {
 }
 
 // hostOf returns the host and the port of the server of a URL.
-func hostOf(t *testing.T, server string) string {
+func hostOf(t testing.TB, server string) string {
 	t.Helper()
 	u, err := url.Parse(server)
 	testenv.Must(t, err)
@@ -251,7 +281,8 @@ func redisClient(t testing.TB, redisURL string) *redis.Client {
 // start starts one more process of a role.
 func (d *deployment) start(role string) *member {
 	d.t.Helper()
-	m := &member{d.serve(d.t, "--roles="+role), role}
+	m := &member{d.serve(lasting{d.t, d.owner}, "--roles="+role), role}
+	m.t = d.t
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.processes = append(d.processes, m)

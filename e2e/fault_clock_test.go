@@ -85,6 +85,19 @@ func (d *deployment) checkClocks(redis, postgres float64) {
 // due times of the tasks.
 func TestClockFaults(t *testing.T) {
 	const ahead, behind = 120, -120
+	type clocks struct {
+		*common
+		jump func(ahead float64) // sets Redis's clock
+	}
+	byPostgres := map[float64]clocks{}
+	for _, seconds := range []float64{0, ahead, behind} {
+		redis, jump := jumpingClock(t, 0)
+		var postgres []string // nil: the machine's clock
+		if seconds != 0 {
+			postgres = shiftedClock(t, seconds)
+		}
+		byPostgres[seconds] = clocks{&common{needs: needs{redisEnv: redis, postgresEnv: postgres}}, jump}
+	}
 	var faults []fault
 	for name, seconds := range map[string]struct{ redis, postgres, jump float64 }{
 		"Redis ahead":           {redis: ahead},
@@ -101,19 +114,15 @@ func TestClockFaults(t *testing.T) {
 		if seconds.jump != 0 {
 			late = 8 * time.Second // the reconciler's interval and grace are 2 s each; the bound is twice their sum
 		}
-		redis, jump := jumpingClock(t, seconds.redis)
-		var postgres []string // nil: the machine's clock
-		if seconds.postgres != 0 {
-			postgres = shiftedClock(t, seconds.postgres)
-		}
+		clocks := byPostgres[seconds.postgres]
 		faults = append(faults, fault{
-			name: name, needs: needs{redisEnv: redis, postgresEnv: postgres},
+			name: name, on: clocks.common,
 			bound: bound{late: late, answer: 2 * time.Second}, excused: brokenLocks,
-			before: func() { jump(seconds.redis) },
+			before: func() { clocks.jump(seconds.redis) },
 			inject: func(d *deployment) {
 				d.checkClocks(seconds.redis, seconds.postgres)
 				d.sleep(time.Second)
-				jump(seconds.redis + seconds.jump)
+				clocks.jump(seconds.redis + seconds.jump)
 				d.checkClocks(seconds.redis+seconds.jump, seconds.postgres)
 				d.sleep(2 * time.Second)
 			},

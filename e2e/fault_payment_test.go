@@ -28,7 +28,9 @@ var providerFaults = []chaosFault{
 	turnedFault("objects locked at the provider", knobs{Locks: "timeout"}),
 	turnedFault("provider within its limits", knobs{Rate: new(25), EndpointRate: new(25)}),
 	turnedFault("sessions refused", knobs{Sessions: "refuse"}),
+	turnedFault("sessions complete, and unpaid", knobs{Sessions: "complete_unpaid"}),
 	turnedFault("refunds pending", knobs{Refunds: "pending"}),
+	turnedFault("balance too low for refunds", knobs{Refunds: "refuse_balance"}),
 	turnedFault("webhooks lost", knobs{Webhooks: "lost"}),
 	turnedFault("webhooks doubled", knobs{Webhooks: "doubled"}),
 	turnedFault("webhooks late", knobs{Webhooks: "late"}),
@@ -341,15 +343,17 @@ func TestRefundByHandBeforeSettling(t *testing.T) {
 }
 
 // TestCompleteAndUnpaid completes a session whose payment method pays later. The order must not be paid before the money
-// is captured, although the session is complete, and the order's hold must not end meanwhile.
+// is captured, although the session is complete, and the order's hold must not end meanwhile. The closing begins because the
+// customer asks to cancel: a deadline could pass before the customer pays, on a busy machine.
 func TestCompleteAndUnpaid(t *testing.T) {
-	d, p := one(t, paymentTimes{grace: time.Minute})
+	d, p := one(t, paymentTimes{timeout: patience, grace: patience})
 	c := d.running("api")[0].signUp()
 	placed := c.create()
 	pay := c.checkout(placed.id)
 	p.turn(knobs{Sessions: "complete_unpaid"})
 	p.pays(pay)
-	eventually(t, "a check after the deadline", func() bool {
+	c.expect(http.StatusAccepted, domain.cancel(placed.id))
+	eventually(t, "a check of the closing checkout", func() bool {
 		return d.number(`SELECT count(*) FROM payment_attempts WHERE closing AND state = 'open'`) == 1
 	})
 	if row := p.ledger()[pay.ID]; row.Status != "complete" || row.PaymentStatus != "unpaid" || row.CapturedCents != 0 {

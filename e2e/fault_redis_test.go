@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"example.com/shop/internal/devstack"
 	"example.com/shop/internal/testenv"
 )
 
@@ -14,12 +17,12 @@ import (
 // interval and its grace, which are 2 s each in these tests. The bounds add three seconds for a loaded machine.
 func TestRedisFaults(t *testing.T) {
 	swept := bound{late: 7 * time.Second, answer: 2 * time.Second}
-	own := needs{redis: []string{}}
+	shared, own := &common{}, &common{needs: needs{redis: []string{}}}
 	runFaults(t, []fault{
-		{name: "none", bound: bound{late: 3 * time.Second, answer: 2 * time.Second}, inject: func(d *deployment) {
+		{name: "none", on: shared, bound: bound{late: 3 * time.Second, answer: 2 * time.Second}, inject: func(d *deployment) {
 			d.sleep(2 * time.Second)
 		}},
-		{name: "restarted empty", bound: swept, needs: own, inject: func(d *deployment) {
+		{name: "restarted empty", bound: swept, on: own, inject: func(d *deployment) {
 			testenv.Must(d.t, d.redis.Kill())
 			d.sleep(4 * time.Second)
 			testenv.Must(d.t, d.redis.Restart(d.t.Context()))
@@ -29,50 +32,43 @@ func TestRedisFaults(t *testing.T) {
 			d.sleep(time.Second)
 			testenv.Must(d.t, d.redis.Restart(d.t.Context()))
 		}},
-		{name: "wiped", bound: swept, inject: func(d *deployment) {
+		{name: "wiped", on: shared, bound: swept, inject: func(d *deployment) {
 			for range 3 {
 				testenv.Must(d.t, d.rdb.FlushDB(d.t.Context()).Err())
 				d.sleep(time.Second)
 			}
 		}},
-		{name: "foreign content", bound: swept, inject: func(d *deployment) {
+		{name: "foreign content", on: shared, bound: swept, inject: func(d *deployment) {
 			for seed := range uint64(8) {
 				d.corrupt(rand.New(rand.NewPCG(seed, 3)))
 				d.sleep(time.Second / 2)
 			}
 		}},
-		{name: "hung", bound: swept, needs: own, also: contended, inject: func(d *deployment) {
+		{name: "hung", bound: swept, on: own, also: contended, inject: func(d *deployment) {
 			resume := suspend(d.t, d.redis.Pid())
 			d.sleep(10 * time.Second)
 			resume()
 		}},
-		{name: "read-only", bound: swept, needs: own, inject: func(d *deployment) {
+		{name: "read-only", bound: swept, on: own, inject: func(d *deployment) {
 			testenv.Must(d.t, d.rdb.ReplicaOf(d.t.Context(), "127.0.0.1", "1").Err()) // no server listens there
 			d.sleep(4 * time.Second)
 			testenv.Must(d.t, d.rdb.ReplicaOf(d.t.Context(), "NO", "ONE").Err())
 		}},
-		{name: "out of memory", bound: swept, needs: own, inject: func(d *deployment) {
+		{name: "out of memory", bound: swept, on: own, inject: func(d *deployment) {
 			limit := func(bytes string) { testenv.Must(d.t, d.rdb.ConfigSet(d.t.Context(), "maxmemory", bytes).Err()) }
 			testenv.Must(d.t, d.rdb.ConfigSet(d.t.Context(), "maxmemory-policy", "noeviction").Err())
 			limit("1")
 			d.sleep(4 * time.Second)
 			limit("0")
 		}},
-		{name: "failover that loses writes", bound: swept, needs: needs{network: true, redis: []string{"--repl-diskless-sync-delay", "0"}}, inject: failOver},
+		{name: "failover that loses writes", bound: swept, needs: needs{network: true, redis: syncAtOnce}, inject: failOver},
 	})
 }
 
 // failOver promotes a replica that has received no writes for a while. The writes that the master acknowledged
 // meanwhile are lost.
 func failOver(d *deployment) {
-	host, port, _ := strings.Cut(d.redis.Addr(), ":")
-	replica := testenv.RedisServer(d.t, "--replicaof", host+" "+port)
-	rdb := redisClient(d.t, replica.URL())
-	defer rdb.Close()
-	eventually(d.t, "the replica is in sync", func() bool {
-		info, err := rdb.Info(d.t.Context(), "replication").Result()
-		return err == nil && strings.Contains(info, "master_link_status:up")
-	})
+	replica, rdb := d.redisReplica()
 	testenv.Must(d.t, rdb.ReplicaOf(d.t.Context(), "NO", "ONE").Err())
 	d.sleep(2 * time.Second)
 	acknowledged, err := d.rdb.ZRange(d.t.Context(), queue.due, 0, -1).Result()
@@ -82,8 +78,35 @@ func failOver(d *deployment) {
 	if lost := len(acknowledged) - len(slices.DeleteFunc(kept, func(score float64) bool { return score == 0 })); lost == 0 {
 		d.t.Error("the failover lost no write, so the test proves nothing")
 	}
-	d.toRedis.Redirect(replica.Addr())
-	d.rdb.Close()
-	d.rdb = redisClient(d.t, replica.URL())
+	d.promoteRedis(replica, rdb)
 	d.sleep(2 * time.Second)
+}
+
+// syncAtOnce are the arguments of a Redis that sends its content to a new replica without a delay.
+var syncAtOnce = []string{"--repl-diskless-sync-delay", "0"}
+
+// redisReplica starts a replica of the deployment's Redis, and waits until it is in sync. It returns a client of the replica,
+// too.
+func (d *deployment) redisReplica() (*devstack.Redis, *redis.Client) {
+	d.t.Helper()
+	replica := testenv.RedisServer(d.t, syncAtOnce...)
+	rdb := redisClient(d.t, replica.URL())
+	// A command, and no argument of the server: after a promotion and a restart it must be a master.
+	host, port, _ := strings.Cut(d.redis.Addr(), ":")
+	testenv.Must(d.t, rdb.ReplicaOf(d.t.Context(), host, port).Err())
+	eventually(d.t, "the replica is in sync", func() bool {
+		info, err := rdb.Info(d.t.Context(), "replication").Result()
+		return err == nil && strings.Contains(info, "master_link_status:up")
+	})
+	return replica, rdb
+}
+
+// promoteRedis makes a replica the master, also for the proxy and for the test's own client. The former master ends.
+func (d *deployment) promoteRedis(replica *devstack.Redis, rdb *redis.Client) {
+	d.t.Helper()
+	testenv.Must(d.t, rdb.ReplicaOf(d.t.Context(), "NO", "ONE").Err())
+	testenv.Must(d.t, d.redis.Kill())
+	d.rdb.Close()
+	d.redis, d.rdb = replica, rdb
+	d.toRedis.Redirect(replica.Addr())
 }

@@ -16,14 +16,15 @@ import (
 type fault struct {
 	name   string
 	needs  needs
-	before func()              // called before the deployment starts; may be nil
+	on     *common             // the deployment that the fault shares with others; nil: one of its own, as needs says
+	before func()              // called before the load begins, and before a deployment of its own starts; may be nil
 	rate   int                 // how many items the load creates in a second; 0: rate
 	inject func(d *deployment) // begins the fault, waits, and ends the fault
 	bound  bound
 	// resources is set if the fault affects shared rows. It is skipped for a service without them.
 	resources bool
-	// excused counts the statements that one of the test's own tools broke. The service may reject as many requests.
-	// nil: the tools broke no statement.
+	// excused counts the statements that one of the test's own tools has broken in a deployment so far. The service may
+	// reject a request for each of them. nil: the tools break no statement.
 	excused func(d *deployment) int
 	// also returns a message for each further expectation that the load's figures do not meet. nil: there is none.
 	also func(f figures) (exceeded []string)
@@ -34,13 +35,67 @@ type fault struct {
 // rate is how many items a load usually creates in a second.
 const rate = 40
 
-// runFaults injects each fault into a deployment of its own under load. It checks the invariants, the responses that
-// each customer got, and the fault's bound.
+// common is a deployment that several faults of one test share. They are injected one after the other, each under a load of
+// its own, because starting a deployment takes longer than most faults.
+type common struct {
+	needs needs
+	owner testing.TB
+	left  int         // how many of the faults have not ended
+	idle  *deployment // nil: it is in use, or must be started
+}
+
+// take returns the deployment for a fault. The function release gives it back. A fault that has failed leaves none.
+func (c *common) take(t *testing.T) (d *deployment, release func()) {
+	t.Helper()
+	if c.idle == nil {
+		c.idle = deployFor(t, c.owner, c.needs)
+	}
+	d, c.idle = c.idle, nil
+	d.use(t)
+	return d, func() {
+		if t.Failed() {
+			d.kill(d.running("")...)
+		} else {
+			c.idle = d
+		}
+	}
+}
+
+// end counts a fault that has ended or was skipped. The last one ends the processes, so that they take no processor time from
+// other tests.
+func (c *common) end() {
+	if c.left--; c.left == 0 && c.idle != nil {
+		c.idle.kill(c.idle.running("")...)
+	}
+}
+
+// deploy returns a deployment for the fault, and a function to call when the fault has been injected.
+func (f fault) deploy(t *testing.T) (d *deployment, release func()) {
+	t.Helper()
+	if f.on != nil {
+		return f.on.take(t)
+	}
+	d = deploy(t, f.needs)
+	return d, func() { d.kill(d.running("")...) }
+}
+
+// runFaults injects each fault into a deployment under load. It checks the invariants, the responses that each customer
+// got, and the fault's bound.
 func runFaults(t *testing.T, faults []fault) {
 	t.Parallel()
 	for _, f := range faults {
+		if f.on != nil {
+			f.on.owner = t
+			f.on.left++
+		}
+	}
+	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
-			t.Parallel()
+			if f.on == nil {
+				t.Parallel()
+			} else {
+				defer f.on.end()
+			}
 			if f.resources && domain.resources == nil {
 				t.Skip("items of this service share no rows")
 			}
@@ -48,8 +103,8 @@ func runFaults(t *testing.T, faults []fault) {
 				if f.before != nil {
 					f.before()
 				}
-				d := deploy(t, f.needs)
-				defer func() { d.kill(d.running("")...) }()
+				d, release := f.deploy(t)
+				defer release()
 				figures := f.run(t, d)
 				var unmet []string
 				if f.also != nil {
@@ -137,7 +192,11 @@ func measureHolding(t *testing.T, l sync.Locker, measure func(t *testing.T) exce
 }
 
 func (f fault) run(t *testing.T, d *deployment) figures {
-	rate := cmp.Or(f.rate, rate)
+	excused := f.excused
+	if excused == nil {
+		excused = func(*deployment) int { return 0 }
+	}
+	rate, earlier := cmp.Or(f.rate, rate), excused(d)
 	load := d.startLoad(rand.New(rand.NewPCG(1, 1)), rate)
 	load.waitForCreated(int64(rate / 2))
 	f.inject(d)
@@ -145,9 +204,7 @@ func (f fault) run(t *testing.T, d *deployment) figures {
 	load.close()
 	d.awaitEnd()
 	figures := load.check()
-	if f.excused != nil {
-		figures.excused = f.excused(d)
-	}
+	figures.excused = excused(d) - earlier
 	t.Log(figures)
 	return figures
 }

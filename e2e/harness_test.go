@@ -3,6 +3,8 @@ package e2e
 import (
 	"bufio"
 	"cmp"
+	"context"
+	"database/sql"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -21,8 +23,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"example.com/shop/internal/devstack"
 	"example.com/shop/internal/testenv"
-	"example.com/shop/migrations"
 )
 
 // mostTests is the largest number of tests at once. The sites of more tests, with some 40 connections each, could need more
@@ -35,7 +39,29 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", strconv.Itoa(min(2*runtime.GOMAXPROCS(0), mostTests))); err != nil {
 		panic(err)
 	}
-	testenv.Main(m, migrations.Up)
+	testenv.Main(m, migrate)
+}
+
+// migrate makes the schema of a database with the program's own command. All databases of [newSite] are copies of it.
+func migrate(ctx context.Context, db *sql.DB) ([]string, error) {
+	path, err := binary()
+	if err != nil {
+		return nil, err
+	}
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	return nil, conn.Raw(func(driver any) error {
+		cmd := exec.CommandContext(ctx, path, domain.migrate...)
+		cmd.Env = environment(envDatabaseURL + "=" + driver.(*stdlib.Conn).Conn().Config().ConnString())
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%s %v: %w: %s", program, domain.migrate, err, out)
+		}
+		return nil
+	})
 }
 
 // binary builds the program once.
@@ -87,8 +113,8 @@ const (
 
 // process is a process of the program.
 type process struct {
-	t        testing.TB
-	cmd      *exec.Cmd // nil for the site at E2E_BASE_URL
+	t        testing.TB // the test that uses the process now
+	cmd      *exec.Cmd  // nil for the site at E2E_BASE_URL
 	url      string
 	opsToken string
 	ended    chan struct{} // closed when the process has ended and its output was read
@@ -110,8 +136,15 @@ func needsProcesses(t testing.TB) {
 	}
 }
 
+// environment returns the environment of the tests with other variables of the program: those in env, and none of the
+// developer's own.
+func environment(env ...string) []string {
+	ours := func(variable string) bool { return strings.HasPrefix(variable, envPrefix) }
+	return append(slices.DeleteFunc(os.Environ(), ours), env...)
+}
+
 // command returns a command that runs the program. The command is not started yet. Of the program's environment
-// variables it has only those in env, because the developer's own environment may set others.
+// variables it has only those in env.
 func command(t testing.TB, env []string, args ...string) *exec.Cmd {
 	t.Helper()
 	needsProcesses(t)
@@ -120,27 +153,29 @@ func command(t testing.TB, env []string, args ...string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(path, args...)
-	ours := func(variable string) bool { return strings.HasPrefix(variable, envPrefix) }
-	cmd.Env = append(slices.DeleteFunc(os.Environ(), ours), env...)
+	cmd.Env = environment(env...)
 	return cmd
 }
 
-// start starts a command and waits until it serves.
+// start starts a command and waits until it serves. The process ends with the process of the tests, even if that one runs
+// into the limit of go test, which calls no cleanup.
 func start(t testing.TB, cmd *exec.Cmd) *process {
 	t.Helper()
 	p := &process{t: t, cmd: cmd, opsToken: opsToken, ended: make(chan struct{})}
-	out, err := cmd.StdoutPipe()
+	out, stdout := io.Pipe()
+	logs, stderr := io.Pipe()
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	ended, err := devstack.StartChild(cmd)
 	testenv.Must(t, err)
-	logs, err := cmd.StderrPipe()
-	testenv.Must(t, err)
-	testenv.Must(t, cmd.Start())
 	serving := make(chan string, 2)
 	var readers sync.WaitGroup
-	readers.Go(func() { p.read(out, serving) })
-	readers.Go(func() { p.read(logs, serving) })
+	readers.Go(func() { p.read(t, out, serving) })
+	readers.Go(func() { p.read(t, logs, serving) })
 	go func() {
+		<-ended
+		stdout.Close()
+		stderr.Close()
 		readers.Wait()
-		_ = cmd.Wait()
 		close(p.ended)
 	}()
 	t.Cleanup(func() {
@@ -169,7 +204,8 @@ const keptLines = 500
 
 // read keeps the output, and sends the URL at which the process serves. The demo prints the URL and, right after it,
 // the operators' token. The other commands that serve log their address.
-func (p *process) read(from io.Reader, serving chan<- string) {
+func (p *process) read(t testing.TB, from io.ReadCloser, serving chan<- string) {
+	defer from.Close()
 	lines := bufio.NewScanner(from)
 	url, found := "", false
 	for lines.Scan() {
@@ -178,7 +214,7 @@ func (p *process) read(from io.Reader, serving chan<- string) {
 		p.output = append(p.output[max(0, len(p.output)-keptLines):], line)
 		p.mu.Unlock()
 		if strings.Contains(line, `"status":500`) {
-			p.t.Logf("internal error: %s", line) // p.output may drop the line before the test ends
+			t.Logf("internal error: %s", line) // p.output may drop the line before the test ends
 		}
 		if found {
 			continue
@@ -231,20 +267,16 @@ type site struct {
 
 func newSite(t testing.TB, redis string, env ...string) *site {
 	t.Helper()
-	return newSiteAt(t, testenv.Postgres(t), redis, env...)
+	return newSiteAt(testenv.Postgres(t), redis, env...)
 }
 
-// newSiteAt is newSite with a given database, which may be empty.
-func newSiteAt(t testing.TB, database, redis string, env ...string) *site {
-	t.Helper()
-	s := &site{database: database, redis: redis}
-	s.env = append([]string{
+// newSiteAt is newSite with a given database, which it does not migrate.
+func newSiteAt(database, redis string, env ...string) *site {
+	return &site{database: database, redis: redis, env: append([]string{
 		envDatabaseURL + "=" + database, envRedisURL + "=" + redis, envHTTPAddr + "=127.0.0.1:0",
 		envTokenKey + "=" + tokenKey, envOpsToken + "=" + opsToken,
 		envTimeout + "=3s", envSchedule + "=@every 2s", envLookahead + "=10s", envDrain + "=0s",
-	}, env...)
-	s.run(t, domain.migrate...)
-	return s
+	}, env...)}
 }
 
 // command returns a command that runs the program with the site's configuration. The command is not started yet.
@@ -276,7 +308,7 @@ func (s *site) run(t testing.TB, args ...string) string {
 func (s *site) checkHealth(t testing.TB) {
 	t.Helper()
 	eventually(t, "the doctor finds no fault", func() bool {
-		out, err := s.command(t, "doctor").CombinedOutput()
+		out, err := s.command(t, "doctor", "--full").CombinedOutput()
 		if err != nil && strings.Contains(string(out), "FAIL  invariants") {
 			t.Fatalf("an invariant does not hold: %s", out)
 		}
@@ -295,7 +327,7 @@ func eventually(t testing.TB, state string, reached func() bool) {
 }
 
 // contains checks that a text contains all the parts.
-func contains(t *testing.T, text string, parts ...string) {
+func contains(t testing.TB, text string, parts ...string) {
 	t.Helper()
 	for _, part := range parts {
 		if !strings.Contains(text, part) {

@@ -19,7 +19,10 @@ import (
 // load simulates customers. Each visit is the calls of one customer about one item.
 type load struct {
 	d         *deployment
+	number    int // of the deployment's loads
 	began     time.Time
+	earlier   []string                 // the ids of the items that existed when the load began
+	batched   map[*member]batchFigures // of the APIs that ran when the load began, at that time
 	customers []*client
 	supplies  map[string]int // how many units of each resource there were when the load began
 	visits    []*visit
@@ -73,7 +76,14 @@ const (
 func (d *deployment) startLoad(rng *rand.Rand, rate int) *load {
 	d.t.Helper()
 	ctx, stop := context.WithCancel(d.t.Context())
-	l := &load{d: d, began: time.Now(), stop: stop, supplies: d.supplies()}
+	d.loads++
+	l := &load{
+		d: d, number: d.loads, began: time.Now(), stop: stop, supplies: d.supplies(), batched: map[*member]batchFigures{},
+		earlier: append([]string{}, testenv.QueryAll[string](d.t, d.db, `SELECT id::text FROM `+domain.table)...), // nil would be NULL
+	}
+	for _, api := range d.running("api") {
+		l.batched[api] = batchesOf(api)
+	}
 	for range busyCustomers + otherCustomers {
 		l.customers = append(l.customers, d.running("api")[0].signUp())
 	}
@@ -128,7 +138,7 @@ func (l *load) rush(rng *rand.Rand) (visits []*visit) {
 // add adds a visit of a customer, who wants an item with this body.
 func (l *load) add(rng *rand.Rand, customer int, body string) *visit {
 	v := &visit{
-		load: l, customer: l.customers[customer], key: fmt.Sprintf("visit-%d", len(l.visits)),
+		load: l, customer: l.customers[customer], key: fmt.Sprintf("load-%d-visit-%d", l.number, len(l.visits)),
 		body: body, plan: l.d.plans[rng.IntN(len(l.d.plans))], unknown: map[int]int{},
 	}
 	l.visits = append(l.visits, v)
@@ -416,16 +426,27 @@ func (f figures) String() string {
 		"within %v; %s", text, f.held.Round(time.Millisecond), f.slowParty.Round(time.Millisecond), strings.Join(f.party, "; "))
 }
 
+// batchFigures counts the batches of a process, and the calls to create an item in them.
+type batchFigures struct{ created, batches float64 }
+
+// batchesOf returns the figures of a process. They are 0 if the service has no batches.
+func batchesOf(api *member) batchFigures {
+	if domain.batchMetric == "" {
+		return batchFigures{}
+	}
+	metric := api.operator().metric
+	return batchFigures{metric(domain.batchMetric + "_sum"), metric(domain.batchMetric + "_count")}
+}
+
 // check compares the responses that each customer got with the model and the database.
 func (l *load) check() figures {
 	t := l.d.t
 	t.Helper()
 	f := figures{unknown: map[int]int{}, rejected: map[rejection]int{}}
-	if domain.batchMetric != "" {
-		for _, api := range l.d.running("api") {
-			f.created += api.operator().metric(domain.batchMetric + "_sum")
-			f.batches += api.operator().metric(domain.batchMetric + "_count")
-		}
+	for _, api := range l.d.running("api") {
+		now, before := batchesOf(api), l.batched[api]
+		f.created += now.created - before.created
+		f.batches += now.batches - before.batches
 	}
 	if l.d.party != nil {
 		f.party = l.d.party.check(l)
@@ -460,8 +481,9 @@ func (l *load) check() figures {
 		       count(*) FILTER (WHERE NOT held AND late > 1), coalesce(max(late) FILTER (WHERE held), 0)
 		FROM (
 			SELECT held, extract(epoch FROM cancelled_at - deadline) AS late
-			FROM (`+domain.items+`) AS items WHERE status = 'timed out' OR held AND status = 'cancelled'
-		) AS ended`).Scan(&latest, &f.timeouts, &f.late, &held)
+			FROM (`+domain.items+`) AS items
+			WHERE (status = 'timed out' OR held AND status = 'cancelled') AND id::text <> ALL ($1)
+		) AS ended`, l.earlier).Scan(&latest, &f.timeouts, &f.late, &held)
 	testenv.Must(t, err)
 	f.again = l.d.again
 	f.latest, f.held = time.Duration(latest*float64(time.Second)), time.Duration(held*float64(time.Second))
@@ -587,12 +609,13 @@ func percentile(took []time.Duration, percent int) time.Duration {
 	return took[min(len(took)*percent/100, len(took)-1)]
 }
 
-// stored returns the state of each item in the database by its key, and the time at which it began to read them.
+// stored returns the state of each item of the load's time by its key, and the time at which it began to read them.
 func (l *load) stored() (items map[string]state, at time.Duration) {
 	t := l.d.t
 	t.Helper()
 	at = time.Since(l.began)
-	rows, err := l.d.db.QueryContext(t.Context(), `SELECT key, id, status, extended FROM (`+domain.items+`) AS items`)
+	rows, err := l.d.db.QueryContext(t.Context(), `
+		SELECT key, id, status, extended FROM (`+domain.items+`) AS items WHERE id::text <> ALL ($1)`, l.earlier)
 	testenv.Must(t, err)
 	defer rows.Close()
 	items = map[string]state{}

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/chromedp/cdproto/cdp"
 	cdplog "github.com/chromedp/cdproto/log"
@@ -95,6 +94,7 @@ func open(t *testing.T, url string) *tab {
 	t.Cleanup(func() {
 		if t.Failed() {
 			p.screenshot("failed")
+			t.Logf("the text of %s at the end:\n%s", url, p.shown())
 		}
 		closeTab()
 		p.mu.Lock()
@@ -173,20 +173,10 @@ func (p *tab) waitFor(selector, text string) {
 	p.until(fmt.Sprintf("%q in %s", text, selector), func() bool { return strings.Contains(p.text(selector), text) })
 }
 
-// until is eventually for a page. If the condition does not hold, the failure shows the page's text.
+// until is eventually for a page. If the condition does not hold, the test shows the page's text when it ends.
 func (p *tab) until(condition string, holds func() bool) {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.ctx, patience)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-ctx.Done():
-			p.t.Fatalf("the condition does not hold after %v: %s; the page's text:\n%s", patience, condition, p.text("body"))
-		case <-tick.C:
-		}
-	}
+	eventually(p.t, condition+", on the page", holds)
 }
 
 func (p *tab) click(selector string) {
@@ -211,6 +201,17 @@ func (p *tab) screenshot(name string) {
 	if err := errors.Join(err, os.WriteFile(filepath.Join(*screenshots, name+".png"), png, 0o644)); err != nil {
 		p.t.Errorf("write a screenshot: %v", err)
 	}
+}
+
+// shown returns the text of the page, or why there is none.
+func (p *tab) shown() string {
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	text, err := chromedp.Run(ctx, chromedp.Evaluate[string](`document.body.innerText`))
+	if err != nil {
+		return err.Error()
+	}
+	return text
 }
 
 // script runs a script at the start of every document that the tab loads from now on.
