@@ -92,8 +92,11 @@ func TestBookExistingOrders(t *testing.T) {
 	_, product := s.endedOrders(t)
 	provider, err := goose.NewProvider(database.DialectPostgres, s.DB, os.DirFS("../../migrations"))
 	testenv.Must(t, err)
-	for _, up := range []bool{false, true} {
-		_, err = provider.ApplyVersion(t.Context(), 15, up)
+	for _, step := range []struct {
+		version int64
+		up      bool
+	}{{16, false}, {15, false}, {15, true}, {16, true}} {
+		_, err = provider.ApplyVersion(t.Context(), step.version, step.up)
 		testenv.Must(t, err)
 	}
 	s.CheckInvariants(t, 0)

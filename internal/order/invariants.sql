@@ -21,7 +21,7 @@ reserved AS (
     GROUP BY i.product_id
 ),
 stock AS (
-    SELECT p.id, p.supply, p.available, coalesce(b.sold, 0) AS sold,
+    SELECT p.id, p.supply, p.available, coalesce(b.sold, 0) AS sold, coalesce(b.removed, 0) AS removed,
            coalesce(r.pending, 0) AS pending, coalesce(r.not_booked, 0) AS not_booked, coalesce(r.booked, 0) AS booked
     FROM products p
     LEFT JOIN stock_books b ON b.product_id = p.id
@@ -36,11 +36,11 @@ violations AS (
     FROM stock
     WHERE supply <> available + sold + not_booked + pending
 
-    -- 1: what the books say is sold are the units of the booked paid orders.
+    -- 1: what the books say is sold are the units of the booked paid orders, and of those that were removed.
     UNION ALL
-    SELECT 1, 'product ' || id, format('its books say that %s are sold, and its booked orders have %s', sold, booked)
+    SELECT 1, 'product ' || id, format('its books say that %s are sold, %s of them in removed orders, and its booked orders have %s', sold, removed, booked)
     FROM stock
-    WHERE $2::boolean AND sold <> booked
+    WHERE $2::boolean AND sold <> removed + booked
 
     -- 2: no order is both paid and cancelled, and its trail has the one terminal event of its status.
     UNION ALL

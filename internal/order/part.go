@@ -21,6 +21,7 @@ var contract []byte
 type Options struct {
 	OrderTimeout   time.Duration `name:"order-timeout" default:"30m" help:"The time that a customer has to pay an order."`
 	OrderExtension time.Duration `name:"order-extension" default:"0s" help:"The time by which a customer can extend the deadline of an order, once. 0s: not at all."`
+	Keep           time.Duration `name:"keep" default:"0s" help:"The time for which an order is kept after it has ended. 0s: for ever."`
 
 	PayAtOnceOptions
 	Bounds
@@ -45,6 +46,9 @@ func (o Options) Check() error {
 	if o.OrderExtension < 0 || o.OrderExtension > maxTimeout {
 		errs = append(errs, fmt.Errorf("%s is %v, want 0s to 720h", option.Name("order-extension"), o.OrderExtension))
 	}
+	if o.Keep < 0 || o.Keep > 0 && o.Keep < time.Second {
+		errs = append(errs, fmt.Errorf("%s is %v, want at least 1s, or 0s for ever", option.Name("keep"), o.Keep))
+	}
 	return option.Join(errs...)
 }
 
@@ -55,7 +59,7 @@ func checkBound(flag string, bound int64) error {
 	return nil
 }
 
-// Add adds orders to a process: the customers' API, the kind of task that cancels orders, the booker, the invariants and the
+// Add adds orders to a process: the customers' API, the kind of task that cancels orders, the booker, the remover, the invariants and the
 // figures.
 func Add(p *app.Process, o Options, customers *rest.Tokens) *Service {
 	cancel := p.NewKind(CancelKind)
@@ -71,6 +75,9 @@ func Add(p *app.Process, o Options, customers *rest.Tokens) *Service {
 	p.Invariant(store.Invariants, store.Audit)
 	p.Go(app.Reconciler, NewBooker(store, p.Log, p.Metrics).Run)
 	p.Metrics.MustRegister(newBookingCollector(store))
+	if remover := NewRemover(s, o.Keep, p.Log, p.Metrics); o.Keep > 0 {
+		p.Go(app.Reconciler, remover.Run)
+	}
 	p.Check("booking", "no ended order has waited for long to be booked", store.checkBooking)
 	p.Figure("orders", func(ctx context.Context) (any, error) { return store.Backlog(ctx) })
 	p.Figure("lateness", func(ctx context.Context) (any, error) { return store.Lateness(ctx) })

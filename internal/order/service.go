@@ -49,6 +49,8 @@ type Service struct {
 	changed  func(customer, order string)        // does nothing unless OnChange has set it
 	placed   func(id string, left time.Duration) // does nothing unless OnPlaced has set it
 
+	beforeRemoval RemovalHook // keeps no order unless BeforeRemoval has set it
+
 	minimum   minimum // of the totals of orders; see [Service.SetMinimum]
 	payAtOnce bool    // customers can pay orders at once; see [Service.PayAtOnceRoutes]
 
@@ -60,6 +62,7 @@ func NewService(s *Store, pub Publisher, cfg Config, log *slog.Logger, reg prome
 	service := &Service{
 		store: s, pub: pub, cfg: cfg, log: log, metrics: newMetrics(reg),
 		changed: func(string, string) {}, placed: func(string, time.Duration) {},
+		beforeRemoval: keepNone,
 	}
 	service.placements = service.newPlacements()
 	service.Table = service.newTable()
@@ -75,6 +78,9 @@ func (s *Service) HoldBy(kind string, pub Publisher) { s.holdKind, s.holdPub = k
 // OnChange makes the service call changed, which must not block, after an order of a customer has changed. Call OnChange
 // before the service is used.
 func (s *Service) OnChange(changed func(customer, order string)) { s.changed = changed }
+
+// BeforeRemoval makes the service call hook before it removes old orders. Call BeforeRemoval before the service is used.
+func (s *Service) BeforeRemoval(hook RemovalHook) { s.beforeRemoval = hook }
 
 // Notify calls the function of [Service.OnChange]. Packages that change what a customer sees of an order call it.
 func (s *Service) Notify(customer, order string) { s.changed(customer, order) }

@@ -78,8 +78,10 @@ func (o Options) webhookSecrets() (secrets []string) {
 // addition to the bound of the invariants.
 const checkLease = 10500 * time.Millisecond
 
-// Add adds payments of orders to a process, if the options have a key of the provider.
+// Add adds payments of orders to a process, if the options have a key of the provider. Without one, an order with payments of
+// before is removed as with one.
 func Add(p *app.Process, o Options, customers *rest.Tokens, orders *order.Service) {
+	orders.BeforeRemoval(PrepareRemoval)
 	if o.StripeKey == "" {
 		return
 	}

@@ -4,7 +4,7 @@ WITH attempt AS (
     SELECT CASE WHEN a.state = 'open' AND (o.status <> 'pending' OR least(greatest(o.expires_at, o.checkout_until), o.cancel_requested_at) <= now())
                 THEN 'closing' ELSE a.state END AS state,
            upper(a.currency) AS currency, a.applied, a.captured_cents, a.disputed_cents, a.next_check
-    FROM payment_attempts a JOIN orders o ON o.id = a.order_id
+    FROM payment_attempts a LEFT JOIN orders o ON o.id = a.order_id
 ),
 refund AS (
     SELECT r.state, r.amount_cents, r.next_check, upper(a.currency) AS currency
@@ -53,7 +53,7 @@ SELECT json_build_object(
     'failed_refunds', (
         SELECT coalesce(json_agg(failed ORDER BY ended_at DESC), '[]')
         FROM (
-            SELECT r.id, a.order_id, r.amount_cents, upper(a.currency) AS currency, r.error, r.ended_at
+            SELECT r.id, coalesce(a.order_id, a.removed_order) AS order_id, r.amount_cents, upper(a.currency) AS currency, r.error, r.ended_at
             FROM refunds r JOIN payment_attempts a ON a.id = r.attempt_id
             WHERE r.state = 'failed'
             ORDER BY r.ended_at DESC
@@ -63,7 +63,7 @@ SELECT json_build_object(
     'unconfirmed_refunds', (
         SELECT coalesce(json_agg(unconfirmed ORDER BY created_at), '[]')
         FROM (
-            SELECT r.id, a.order_id, r.state, r.amount_cents, upper(a.currency) AS currency, r.error, r.created_at
+            SELECT r.id, coalesce(a.order_id, a.removed_order) AS order_id, r.state, r.amount_cents, upper(a.currency) AS currency, r.error, r.created_at
             FROM refunds r JOIN payment_attempts a ON a.id = r.attempt_id
             WHERE r.state IN ('owed', 'sent')
             ORDER BY r.created_at

@@ -14,6 +14,7 @@ import (
 	"gorm.io/gorm"
 
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
@@ -134,7 +135,7 @@ func (s *Shop) PendingOrders(t testing.TB, customer uuid.UUID, n int) []uuid.UUI
 	product := s.Product(t, int64(n))
 	ids := make([]uuid.UUID, n)
 	for i := range ids {
-		ids[i] = uuid.New()
+		ids[i] = keyset.NewID()
 	}
 	s.Exec(t, `INSERT INTO orders (id, customer_id, total_cents, currency, created_at, expires_at)
 		SELECT id, $2, 100, 'EUR', now() - interval '1 hour', now() + interval '1 hour' FROM unnest($1::uuid[]) id`, ids, customer)

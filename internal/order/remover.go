@@ -1,0 +1,129 @@
+package order
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"gorm.io/gorm"
+
+	"example.com/shop/internal/reconcile"
+)
+
+var (
+	//go:embed removable.sql
+	removableSQL string
+	//go:embed remove.sql
+	removeSQL string
+)
+
+const (
+	// removeEvery is the time between two runs of the remover. With a longer time each run removes more orders. With a
+	// shorter one an idle service asks the database more often.
+	removeEvery = time.Minute
+	// removeTimeout is the longest time for one batch. A batch keeps the locks of its orders, which nobody needs but those who
+	// read old orders. With a shorter time a slow database removes nothing.
+	removeTimeout = 10 * time.Second
+	// removeRest is the pause after a batch, as a multiple of the time that it took. With a smaller one the removal takes more
+	// from placements, and with a larger one it takes longer.
+	removeRest = 1
+)
+
+// RemovalHook prepares the removal of orders in the transaction that removes them. The orders are locked. It removes the rows of
+// its package that refer to them, and returns the orders that must stay because something of them is owed.
+type RemovalHook func(tx *gorm.DB, ids []uuid.UUID) (keep []uuid.UUID, err error)
+
+// keepNone is the [RemovalHook] if no other package refers to orders.
+func keepNone(*gorm.DB, []uuid.UUID) ([]uuid.UUID, error) { return nil, nil }
+
+// Remover removes booked orders a time after they ended. Any number of removers may run: each skips the orders that another
+// one has locked.
+type Remover struct {
+	service *Service
+	keep    time.Duration
+	removed prometheus.Counter
+	lastRun prometheus.Gauge
+	log     *slog.Logger
+}
+
+// NewRemover returns a remover of the orders that ended longer ago than keep.
+func NewRemover(s *Service, keep time.Duration, log *slog.Logger, reg prometheus.Registerer) *Remover {
+	return &Remover{
+		service: s, keep: keep, log: log,
+		removed: promauto.With(reg).NewCounter(prometheus.CounterOpts{
+			Name: "orders_removed_total",
+			Help: "Ended orders that were removed.",
+		}),
+		lastRun: promauto.With(reg).NewGauge(prometheus.GaugeOpts{
+			Name: "orders_removal_last_run_timestamp_seconds",
+			Help: "When a run of the removal last reached the newest order that it may remove, as a Unix time; at first the start of the process, and 0 if orders are kept for ever.",
+		}),
+	}
+}
+
+// Run removes orders until ctx ends, and then returns nil.
+func (r *Remover) Run(ctx context.Context) error {
+	r.lastRun.SetToCurrentTime()
+	return reconcile.Every(ctx, removeEvery, r.log, func(ctx context.Context) {
+		n, err := r.Remove(ctx)
+		switch {
+		case ctx.Err() != nil: // the process stops
+		case err != nil:
+			r.log.WarnContext(ctx, "old orders could not be removed; the next run tries again", "removed", n, "error", err)
+		case n > 0:
+			r.log.InfoContext(ctx, "old orders were removed", "orders", n)
+		}
+	})
+}
+
+// Remove removes all orders that are old enough, in batches, and returns their number. It leaves those that another session has
+// locked for the next run. An error ends the run; the batches before it are removed. It pauses after each batch.
+func (r *Remover) Remove(ctx context.Context) (removed int64, err error) {
+	for after := (uuid.UUID{}); ; {
+		began := time.Now()
+		batch, n, err := r.batch(ctx, after)
+		removed += n
+		r.removed.Add(float64(n))
+		if err != nil {
+			return removed, err
+		}
+		if len(batch) == 0 {
+			r.lastRun.SetToCurrentTime()
+			return removed, nil
+		}
+		after = batch[len(batch)-1]
+		select {
+		case <-time.After(removeRest * time.Since(began)):
+		case <-ctx.Done():
+			return removed, ctx.Err()
+		}
+	}
+}
+
+// batch removes a batch of the old orders whose ids follow after. It returns the orders of the batch, also those that stay, and
+// the number of those that were removed.
+func (r *Remover) batch(ctx context.Context, after uuid.UUID) (batch []uuid.UUID, removed int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
+	defer cancel()
+	err = r.service.store.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+		if err := tx.Raw(removableSQL, after, r.keep.Microseconds()).Scan(&batch).Error; err != nil || len(batch) == 0 {
+			return err
+		}
+		keep, err := r.service.beforeRemoval(tx, batch)
+		if err != nil {
+			return err
+		}
+		old := slices.DeleteFunc(slices.Clone(batch), func(id uuid.UUID) bool { return slices.Contains(keep, id) })
+		return tx.Raw(removeSQL, old).Scan(&removed).Error
+	})
+	if err != nil {
+		return nil, 0, fmt.Errorf("remove old orders: %w", err)
+	}
+	return batch, removed, nil
+}

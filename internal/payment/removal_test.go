@@ -1,0 +1,103 @@
+package payment_test
+
+import (
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/payment"
+	"example.com/shop/internal/testenv"
+)
+
+// removeOld removes all ended orders, but for those that must stay, and checks which orders are left.
+func (s *shop) removeOld(t *testing.T, left ...*order.Order) {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	_, err := order.NewBooker(s.orderDB, log, prometheus.NewRegistry()).Book(t.Context())
+	testenv.Must(t, err)
+	s.orders.BeforeRemoval(payment.PrepareRemoval)
+	_, err = order.NewRemover(s.orders, time.Microsecond, log, prometheus.NewRegistry()).Remove(t.Context())
+	testenv.Must(t, err)
+	var want []string
+	for _, o := range left {
+		want = append(want, o.ID.String())
+	}
+	slices.Sort(want)
+	got := testenv.QueryAll[string](t, s.db, `SELECT id::text FROM orders ORDER BY id`)
+	if !slices.Equal(got, want) {
+		t.Errorf("the orders %v are left, want %v", got, want)
+	}
+	audited, err := s.store.Audit(t.Context(), 24*time.Hour)
+	testenv.Must(t, err)
+	for _, v := range audited {
+		t.Errorf("invariant %d is violated: %s: %s", v.Invariant, v.Subject, v.Detail)
+	}
+	s.check(t)
+}
+
+// TestRemoveOrdersWithPayments removes old orders with payments. The books stay balanced, and an order of which something is
+// owed stays.
+func TestRemoveOrdersWithPayments(t *testing.T) {
+	s := newBooksShop(t)
+	s.paid(t)
+	refunded, _, _ := s.latePaid(t) // the refund is checked again after 35 days
+	disputed, _, lost := s.paid(t)
+	s.book("disputed", lost, "dp_1", 400)
+	failed, failedAttempt := s.late(t)
+	s.failRefund(t, failed, failedAttempt)
+	abandoned, _ := s.placeOpen(t)
+	s.shiftToDeadline(t, abandoned.ID, time.Hour)
+	s.cancelDue(t, abandoned.ID)
+	s.settle(t, abandoned.ID)
+	live, _ := s.placeOpen(t)
+	before := s.read(t)
+
+	s.removeOld(t, refunded, disputed, failed, live)
+	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM payment_attempts WHERE removed_order IS NOT NULL AND captured_cents = 1000`); n != 1 {
+		t.Errorf("%d payments have outlived their orders, want 1", n)
+	}
+	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM payment_attempts`); n != 5 {
+		t.Errorf("%d attempts are left, want 5: that of the abandoned order is deleted", n)
+	}
+	after := s.read(t)
+	if b, a := before.Currencies[0], after.Currencies[0]; a.There.ClosingCents != b.There.ClosingCents || a.Here.ClosingCents != b.Here.ClosingCents || a.UnclaimedCents != 0 {
+		t.Errorf("the books close with %+v after the removal, and with %+v before it; want the same", a, b)
+	}
+
+	s.exec(t, `UPDATE refunds SET next_check = NULL WHERE state = 'confirmed'`)
+	s.exec(t, `UPDATE refunds SET state = 'settled_outside', note = 'cash', actor = 'Ann' WHERE state = 'failed'`)
+	s.book("dispute_reversed", lost, "dp_1", 400)
+	s.read(t)
+	s.removeOld(t, live)
+	s.read(t)
+}
+
+// TestRefundOfRemovedOrder has the customer's bank return the money of a refund after its order was removed. The refund fails as if
+// the order existed, and an operator can send it again.
+func TestRefundOfRemovedOrder(t *testing.T) {
+	s := newMemoryShop(t)
+	o, a := s.late(t)
+	s.sendRefund(t, a.ID)
+	s.exec(t, `UPDATE refunds SET next_check = NULL`)
+	s.removeOld(t)
+	s.failAtBank(t, a)
+	s.sendRefund(t, a.ID)
+	refund := s.refundOf(t, a.ID)
+	if state := testenv.Query[string](t, s.db, `SELECT state FROM refunds`); state != "failed" {
+		t.Fatalf("the refund is %s, want failed", state)
+	}
+	if of := testenv.Query[string](t, s.db, `SELECT removed_order::text FROM payment_attempts`); of != o.ID.String() {
+		t.Errorf("the payment is that of the removed order %s, want %s", of, o.ID)
+	}
+	testenv.Must(t, s.RetryRefund(t.Context(), uuid.MustParse(refund)))
+	s.sendRefund(t, a.ID)
+	if state := testenv.Query[string](t, s.db, `SELECT state FROM refunds`); state != "confirmed" {
+		t.Errorf("the refund is %s after the retry, want confirmed", state)
+	}
+	s.check(t)
+}
