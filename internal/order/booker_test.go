@@ -62,6 +62,14 @@ func (s *shop) endedOrders(t testing.TB) (customer, product uuid.UUID) {
 	return customer, product
 }
 
+// paidOrders inserts n paid orders into an empty table of orders.
+func (s *shop) paidOrders(t testing.TB, n int) {
+	t.Helper()
+	s.PendingOrders(t, s.InsertCustomer(t), n)
+	s.Exec(t, `UPDATE orders SET status = 'paid', paid_at = created_at`)
+	s.Exec(t, `INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'paid', 'customer', paid_at FROM orders`)
+}
+
 // TestBook books orders of each status, twice.
 func TestBook(t *testing.T) {
 	t.Parallel()
@@ -78,10 +86,8 @@ func TestBook(t *testing.T) {
 func TestBookInBatches(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	ids := s.PendingOrders(t, s.InsertCustomer(t), 1_200)
-	s.Exec(t, `UPDATE orders SET status = 'paid', paid_at = created_at`)
-	s.Exec(t, `INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'paid', 'customer', paid_at FROM orders`)
-	s.book(t, int64(len(ids)))
+	s.paidOrders(t, 1_200)
+	s.book(t, 1_200)
 	s.CheckInvariants(t, 0)
 }
 

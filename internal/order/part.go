@@ -59,8 +59,8 @@ func checkBound(flag string, bound int64) error {
 	return nil
 }
 
-// Add adds orders to a process: the customers' API, the kind of task that cancels orders, the booker, the remover, the invariants and the
-// figures.
+// Add adds orders to a process: the customers' API, the kind of task that cancels orders, the booker, the remover, the
+// invariants and the figures.
 func Add(p *app.Process, o Options, customers *rest.Tokens) *Service {
 	cancel := p.NewKind(CancelKind)
 	store := NewStore(p.DB)

@@ -79,9 +79,7 @@ func TestRemove(t *testing.T) {
 func TestRemoveInBatches(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	s.PendingOrders(t, s.InsertCustomer(t), 1_200)
-	s.Exec(t, `UPDATE orders SET status = 'paid', paid_at = created_at`)
-	s.Exec(t, `INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'paid', 'customer', paid_at FROM orders`)
+	s.paidOrders(t, 1_200)
 	errs := make(chan error, 3)
 	go func() {
 		_, err := s.booker().Book(t.Context())
