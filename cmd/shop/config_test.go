@@ -413,6 +413,7 @@ func TestExitCodes(t *testing.T) {
 		{"a schedule with the interval 0", nil, serve(database, "--redis-url=redis://127.0.0.1:1/0", "--reconcile-schedule=@every 0s"), 2, []string{`"@every 0s"`, "at least 1s"}},
 		{"a schedule with a negative interval", nil, serve(database, "--redis-url=redis://127.0.0.1:1/0", "--reconcile-schedule=@every -5s"), 2, []string{`"@every -5s"`, "at least 1s"}},
 		{"serve without a look-ahead", nil, serve(database, "--redis-url=redis://127.0.0.1:1/0", "--reconcile-lookahead", "0"), 2, []string{"SHOP_RECONCILE_LOOKAHEAD"}},
+		{"export without an age", nil, []string{"export", database, "--redis-url=redis://127.0.0.1:1/0"}, 2, []string{"SHOP_KEEP", "--keep", "at least 1s"}},
 		{"doctor with a negative look-ahead", nil, []string{"doctor", database, "--redis-url=redis://127.0.0.1:1/0", "--reconcile-lookahead=-1s"}, 2, []string{"SHOP_RECONCILE_LOOKAHEAD"}},
 		{"reconcile without a look-ahead", nil, []string{"reconcile", database, "--redis-url=redis://127.0.0.1:1/0", "--reconcile-lookahead=0"}, 2, []string{"SHOP_RECONCILE_LOOKAHEAD"}},
 		{"a blank token key", map[string]string{"SHOP_TOKEN_KEY": strings.Repeat(" ", 32)}, []string{"serve"}, 2, []string{"missing", "SHOP_TOKEN_KEY"}},

@@ -59,6 +59,7 @@ type commands struct {
 	Serve     serveCommand       `cmd:"" help:"Run the service, or some of its roles."`
 	Migrate   migrateCommand     `cmd:"" help:"Create or update the schema of the database."`
 	Reconcile reconcileCommand   `cmd:"" help:"Compare the orders with Redis once, repair the differences, and print the report."`
+	Export    exportCommand      `cmd:"" help:"Write the old orders that --keep would remove, one JSON object a line."`
 	Doctor    doctorCommand      `cmd:"" help:"Check the connections, the schema, the queue, the outbox, the reconciler and the invariants."`
 	Health    cli.HealthCommand  `cmd:"" help:"Check whether the process at an address is ready."`
 	Version   cli.VersionCommand `cmd:"" help:"Print the version."`
@@ -100,6 +101,7 @@ func (c *migrateCommand) Run(ctx context.Context, program cli.Program) error {
 type toolCommand struct {
 	cli.Tool
 	partToolOptions
+	orders *order.Service // set by open
 }
 
 func (c *toolCommand) open(ctx context.Context, program cli.Program) (*app.Process, error) {
@@ -107,7 +109,7 @@ func (c *toolCommand) open(ctx context.Context, program cli.Program) (*app.Proce
 		return nil, option.Usage(err)
 	}
 	o := c.serving()
-	return c.Open(ctx, program, func(p *app.Process) { addParts(p, &o) })
+	return c.Open(ctx, program, func(p *app.Process) { c.orders = addParts(p, &o) })
 }
 
 // reconcileCommand is `shop reconcile`.
@@ -115,6 +117,24 @@ type reconcileCommand struct{ toolCommand }
 
 func (c *reconcileCommand) Run(ctx context.Context, program cli.Program) error {
 	return cli.Sweep(ctx, program, c.open)
+}
+
+// exportCommand is `shop export`.
+type exportCommand struct {
+	toolCommand
+	order.ExportOptions
+}
+
+func (c *exportCommand) Run(ctx context.Context, program cli.Program) error {
+	if err := c.Check(); err != nil {
+		return option.Usage(err)
+	}
+	p, err := c.open(ctx, program)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	return c.orders.RunExport(ctx, c.ExportOptions, program.Out, program.Err)
 }
 
 // doctorCommand is `shop doctor`.

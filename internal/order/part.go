@@ -37,6 +37,9 @@ type Bounds struct {
 // for this time, so a longer one is probably a mistake.
 const maxTimeout = 30 * 24 * time.Hour
 
+// minKeep is the shortest time for which orders are kept. A shorter one is probably a mistake.
+const minKeep = time.Second
+
 // Check returns one error that names all options with wrong values.
 func (o Options) Check() error {
 	errs := []error{checkBound("max-open-orders", o.MaxOpenOrders), checkBound("max-open-units", o.MaxOpenUnits)}
@@ -46,8 +49,8 @@ func (o Options) Check() error {
 	if o.OrderExtension < 0 || o.OrderExtension > maxTimeout {
 		errs = append(errs, fmt.Errorf("%s is %v, want 0s to 720h", option.Name("order-extension"), o.OrderExtension))
 	}
-	if o.Keep < 0 || o.Keep > 0 && o.Keep < time.Second {
-		errs = append(errs, fmt.Errorf("%s is %v, want at least 1s, or 0s for ever", option.Name("keep"), o.Keep))
+	if o.Keep != 0 && o.Keep < minKeep {
+		errs = append(errs, fmt.Errorf("%s is %v, want at least %v, or 0s for ever", option.Name("keep"), o.Keep, minKeep))
 	}
 	return option.Join(errs...)
 }

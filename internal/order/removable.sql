@@ -1,4 +1,4 @@
--- Locks up to 500 booked orders that ended long ago, and returns their ids. An id begins with the time of its order, so the
+-- Returns the ids of up to 500 booked orders that ended long ago. The remover locks them. An id begins with the time of its order, so the
 -- primary key finds old orders. An order that ended long ago was placed before, so its id is less than one of that time, plus
 -- an hour for the clocks of the processes that make ids. A clock that is further ahead delays the removal.
 --
@@ -10,4 +10,3 @@ WHERE booked AND id > $1::uuid
   AND coalesce(paid_at, cancelled_at) < now() - $2::bigint * interval '1 microsecond'
 ORDER BY id
 LIMIT 500
-FOR UPDATE SKIP LOCKED

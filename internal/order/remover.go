@@ -35,12 +35,17 @@ const (
 	removeRest = 1
 )
 
-// RemovalHook prepares the removal of orders in the transaction that removes them. The orders are locked. It removes the rows of
-// its package that refer to them, and returns the orders that must stay because something of them is owed.
-type RemovalHook func(tx *gorm.DB, ids []uuid.UUID) (keep []uuid.UUID, err error)
-
-// keepNone is the [RemovalHook] if no other package refers to orders.
-func keepNone(*gorm.DB, []uuid.UUID) ([]uuid.UUID, error) { return nil, nil }
+// Dependent is another package whose rows refer to orders. Its methods get the ids of ended orders.
+type Dependent interface {
+	// LockForRemoval locks the rows that refer to the orders, until the transaction ends.
+	LockForRemoval(tx *gorm.DB, ids []uuid.UUID) error
+	// Owed returns the orders that must stay because something of them is owed. It locks and changes nothing.
+	Owed(tx *gorm.DB, ids []uuid.UUID) ([]uuid.UUID, error)
+	// Remove removes the rows that refer to the orders. Nothing is owed of these orders.
+	Remove(tx *gorm.DB, ids []uuid.UUID) error
+	// Export returns the rows that refer to the orders, as a JSON array for each order and table.
+	Export(tx *gorm.DB, ids []uuid.UUID) ([]ExportedRows, error)
+}
 
 // Remover removes booked orders a time after they ended. Any number of removers may run: each skips the orders that another
 // one has locked.
@@ -112,18 +117,46 @@ func (r *Remover) batch(ctx context.Context, after uuid.UUID) (batch []uuid.UUID
 	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
 	defer cancel()
 	err = r.service.store.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-		if err := tx.Raw(removableSQL, after, r.keep.Microseconds()).Scan(&batch).Error; err != nil || len(batch) == 0 {
+		if err := tx.Raw(removableSQL+"FOR UPDATE SKIP LOCKED", after, r.keep.Microseconds()).Scan(&batch).Error; err != nil || len(batch) == 0 {
 			return err
 		}
-		keep, err := r.service.beforeRemoval(tx, batch)
-		if err != nil {
-			return err
-		}
-		old := slices.DeleteFunc(slices.Clone(batch), func(id uuid.UUID) bool { return slices.Contains(keep, id) })
-		return tx.Raw(removeSQL, old).Scan(&removed).Error
+		removed, err = r.service.remove(tx, batch)
+		return err
 	})
 	if err != nil {
 		return nil, 0, fmt.Errorf("remove old orders: %w", err)
 	}
 	return batch, removed, nil
+}
+
+// remove removes those of some locked, booked orders of which nothing is owed, and returns their number.
+func (s *Service) remove(tx *gorm.DB, ids []uuid.UUID) (removed int64, err error) {
+	for _, d := range s.dependents {
+		if err := d.LockForRemoval(tx, ids); err != nil {
+			return 0, err
+		}
+	}
+	ids, err = s.notOwed(tx, ids)
+	if err != nil {
+		return 0, err
+	}
+	for _, d := range s.dependents {
+		if err := d.Remove(tx, ids); err != nil {
+			return 0, err
+		}
+	}
+	return removed, tx.Raw(removeSQL, ids).Scan(&removed).Error
+}
+
+// notOwed returns those of some orders of which nothing is owed.
+func (s *Service) notOwed(tx *gorm.DB, ids []uuid.UUID) ([]uuid.UUID, error) {
+	free := slices.Clone(ids)
+	for _, d := range s.dependents {
+		owed, err := d.Owed(tx, ids)
+		if err != nil {
+			return nil, err
+		}
+		free = slices.DeleteFunc(free, func(id uuid.UUID) bool { return slices.Contains(owed, id) })
+	}
+	return free, nil
 }

@@ -1,8 +1,10 @@
 package order_test
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
 	"log/slog"
-	"slices"
 	"testing"
 	"time"
 
@@ -35,7 +37,56 @@ func (s *shop) wantRows(t testing.TB, want [3]int) {
 	}
 }
 
-// TestRemove removes old orders. Those that are pending, not booked or too young stay, and so does one that another package
+// dependent is a package whose rows refer to orders. It records its calls.
+type dependent struct {
+	owed, locked, removed []uuid.UUID
+}
+
+func (d *dependent) LockForRemoval(_ *gorm.DB, ids []uuid.UUID) error {
+	d.locked = append(d.locked, ids...)
+	return nil
+}
+
+func (d *dependent) Owed(*gorm.DB, []uuid.UUID) ([]uuid.UUID, error) { return d.owed, nil }
+
+func (d *dependent) Remove(_ *gorm.DB, ids []uuid.UUID) error {
+	d.removed = append(d.removed, ids...)
+	return nil
+}
+
+func (d *dependent) Export(_ *gorm.DB, ids []uuid.UUID) (rows []order.ExportedRows, err error) {
+	for _, id := range ids {
+		rows = append(rows, order.ExportedRows{OrderID: id, Table: "others", Rows: `[{"of":"` + id.String() + `"}]`})
+	}
+	return rows, nil
+}
+
+// exportedLine is a line of an export: rows by the name of their table.
+type exportedLine map[string][]map[string]any
+
+// wantExport checks the numbers of an export and of a count, and returns the lines of the export.
+func (s *shop) wantExport(t testing.TB, keep time.Duration, want order.Exported) (lines []exportedLine) {
+	t.Helper()
+	var out bytes.Buffer
+	exported, err := s.Export(t.Context(), keep, &out, func(order.Exported) {})
+	testenv.Must(t, err)
+	counted, err := s.Export(t.Context(), keep, nil, func(order.Exported) {})
+	testenv.Must(t, err)
+	if exported != want || counted != want {
+		t.Errorf("%+v are exported and %+v are counted, want %+v", exported, counted, want)
+	}
+	for in := json.NewDecoder(&out); in.More(); {
+		var line exportedLine
+		testenv.Must(t, in.Decode(&line))
+		lines = append(lines, line)
+	}
+	if int64(len(lines)) != want.Orders {
+		t.Errorf("the export has %d lines, want %d", len(lines), want.Orders)
+	}
+	return lines
+}
+
+// TestRemove exports and removes old orders. Those that are pending, not booked or too young stay, and so does one that another package
 // keeps or another session has locked.
 func TestRemove(t *testing.T) {
 	t.Parallel()
@@ -47,19 +98,30 @@ func TestRemove(t *testing.T) {
 	s.wantRows(t, [3]int{4, 4, 7})
 
 	paid := testenv.Query[uuid.UUID](t, s.DB, `SELECT id FROM orders WHERE status = 'paid' ORDER BY id LIMIT 1`)
-	var asked []uuid.UUID
-	s.BeforeRemoval(func(_ *gorm.DB, ids []uuid.UUID) ([]uuid.UUID, error) {
-		asked = append(asked, ids...)
-		return ids[:1], nil
-	})
+	other := &dependent{owed: []uuid.UUID{paid}}
+	s.AddDependent(other)
+	ended := testenv.QueryAll[string](t, s.DB, `SELECT id::text FROM orders WHERE booked AND status <> 'pending' ORDER BY id`)
+	s.wantExport(t, time.Hour, order.Exported{})
+	lines := s.wantExport(t, time.Microsecond, order.Exported{Orders: 2, Owed: 1})
 	s.remove(t, time.Microsecond, 2)
-	if len(asked) != 3 || asked[0] != paid || !slices.IsSortedFunc(asked, func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) }) {
-		t.Errorf("the hook was asked about %v, want the three ended orders in order, the first of them %s", asked, paid)
+	for name, ids := range map[string][]uuid.UUID{"locked": other.locked, "removed": other.removed} {
+		want := ended
+		if name == "removed" {
+			want = ended[1:]
+		}
+		if got := fmt.Sprint(ids); got != fmt.Sprint(want) {
+			t.Errorf("the other package has %s the rows of %s, want those of %v", name, got, want)
+		}
+	}
+	for i, line := range lines {
+		if got := line["orders"][0]["id"]; got != ended[i+1] || len(line["order_items"]) != 1 || len(line["order_events"]) != 2 || line["others"][0]["of"] != got {
+			t.Errorf("line %d of the export is %v, want that of the order %s with an item, two events and the row of the other package", i+1, line, ended[i+1])
+		}
 	}
 	s.wantRows(t, [3]int{2, 2, 3})
 	s.CheckInvariants(t, 0)
 
-	s.BeforeRemoval(func(*gorm.DB, []uuid.UUID) ([]uuid.UUID, error) { return nil, nil })
+	other.owed = nil
 	unlock := testenv.HoldLock(t, s.DB, `SELECT FROM orders WHERE id = $1 FOR UPDATE`, paid)
 	s.remove(t, time.Microsecond, 0)
 	unlock()

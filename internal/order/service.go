@@ -49,7 +49,7 @@ type Service struct {
 	changed  func(customer, order string)        // does nothing unless OnChange has set it
 	placed   func(id string, left time.Duration) // does nothing unless OnPlaced has set it
 
-	beforeRemoval RemovalHook // keeps no order unless BeforeRemoval has set it
+	dependents []Dependent // the other packages whose rows refer to orders
 
 	minimum   minimum // of the totals of orders; see [Service.SetMinimum]
 	payAtOnce bool    // customers can pay orders at once; see [Service.PayAtOnceRoutes]
@@ -62,7 +62,6 @@ func NewService(s *Store, pub Publisher, cfg Config, log *slog.Logger, reg prome
 	service := &Service{
 		store: s, pub: pub, cfg: cfg, log: log, metrics: newMetrics(reg),
 		changed: func(string, string) {}, placed: func(string, time.Duration) {},
-		beforeRemoval: keepNone,
 	}
 	service.placements = service.newPlacements()
 	service.Table = service.newTable()
@@ -79,8 +78,9 @@ func (s *Service) HoldBy(kind string, pub Publisher) { s.holdKind, s.holdPub = k
 // before the service is used.
 func (s *Service) OnChange(changed func(customer, order string)) { s.changed = changed }
 
-// BeforeRemoval makes the service call hook before it removes old orders. Call BeforeRemoval before the service is used.
-func (s *Service) BeforeRemoval(hook RemovalHook) { s.beforeRemoval = hook }
+// AddDependent tells the service of another package whose rows refer to orders, for the removal and the export of old orders.
+// Call AddDependent before the service is used.
+func (s *Service) AddDependent(d Dependent) { s.dependents = append(s.dependents, d) }
 
 // Notify calls the function of [Service.OnChange]. Packages that change what a customer sees of an order call it.
 func (s *Service) Notify(customer, order string) { s.changed(customer, order) }

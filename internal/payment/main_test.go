@@ -100,6 +100,7 @@ func (s *shop) start(t testing.TB, provider payment.Provider) {
 	s.provider = provider
 	s.Service = payment.NewService(s.store, payment.NewCalls(provider, payment.Limits{}, log, s.metrics), s.publishers(), s.notified, config, log, s.metrics)
 	s.orders = order.NewService(s.orderDB, s.cancels, order.Config{Timeout: timeout, Extension: extension}, log, prometheus.NewRegistry())
+	s.orders.AddDependent(payment.PaymentsOfOrders{})
 	s.orders.HoldBy(payment.SettleKind, s.settles)
 	s.orders.OnChange(s.notified.Notify)
 	s.product = uuid.New()

@@ -81,7 +81,7 @@ const checkLease = 10500 * time.Millisecond
 // Add adds payments of orders to a process, if the options have a key of the provider. Without one, an order with payments of
 // before is removed as with one.
 func Add(p *app.Process, o Options, customers *rest.Tokens, orders *order.Service) {
-	orders.BeforeRemoval(PrepareRemoval)
+	orders.AddDependent(PaymentsOfOrders{})
 	if o.StripeKey == "" {
 		return
 	}

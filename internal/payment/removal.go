@@ -6,28 +6,57 @@ import (
 
 	"github.com/google/uuid"
 	"gorm.io/gorm"
+
+	"example.com/shop/internal/order"
 )
 
-// The statements of the removal of orders.
+// The statements of the removal and the export of orders.
 var (
 	//go:embed removal_lock.sql
 	removalLockSQL string
+	//go:embed removal_owed.sql
+	removalOwedSQL string
 	//go:embed removal.sql
 	removalSQL string
+	//go:embed removal_export.sql
+	removalExportSQL string
 )
 
-// PrepareRemoval is the [order.RemovalHook] of payments. It keeps the orders of which something is owed. Of the others it keeps the
-// payments with captured money, without their orders.
-func PrepareRemoval(tx *gorm.DB, ids []uuid.UUID) (keep []uuid.UUID, err error) {
-	var locked, owed []struct{ ID uuid.UUID }
+// PaymentsOfOrders are the payments that refer to orders. A removed order leaves behind its payments with captured money,
+// because the provider may still move that money.
+type PaymentsOfOrders struct{}
+
+var _ order.Dependent = PaymentsOfOrders{}
+
+// LockForRemoval locks the payments of orders. A refund is stored with the lock of its payment.
+func (PaymentsOfOrders) LockForRemoval(tx *gorm.DB, ids []uuid.UUID) error {
+	var locked []struct{ ID uuid.UUID }
 	if err := tx.Raw(removalLockSQL, ids).Scan(&locked).Error; err != nil {
-		return nil, fmt.Errorf("lock the payments of old orders: %w", err)
+		return fmt.Errorf("lock the payments of old orders: %w", err)
 	}
-	if err := tx.Raw(removalSQL, ids).Scan(&owed).Error; err != nil {
-		return nil, fmt.Errorf("remove the payments of old orders: %w", err)
+	return nil
+}
+
+// Owed returns the orders of which something is owed.
+func (PaymentsOfOrders) Owed(tx *gorm.DB, ids []uuid.UUID) (owed []uuid.UUID, err error) {
+	if err := tx.Raw(removalOwedSQL, ids).Scan(&owed).Error; err != nil {
+		return nil, fmt.Errorf("look for what is owed of old orders: %w", err)
 	}
-	for _, row := range owed {
-		keep = append(keep, row.ID)
+	return owed, nil
+}
+
+// Remove takes the orders from the payments with captured money, and deletes the other attempts.
+func (PaymentsOfOrders) Remove(tx *gorm.DB, ids []uuid.UUID) error {
+	if err := tx.Exec(removalSQL, ids).Error; err != nil {
+		return fmt.Errorf("remove the payments of old orders: %w", err)
 	}
-	return keep, nil
+	return nil
+}
+
+// Export returns the attempts and refunds of orders.
+func (PaymentsOfOrders) Export(tx *gorm.DB, ids []uuid.UUID) (rows []order.ExportedRows, err error) {
+	if err := tx.Raw(removalExportSQL, ids).Scan(&rows).Error; err != nil {
+		return nil, fmt.Errorf("read the payments of old orders: %w", err)
+	}
+	return rows, nil
 }

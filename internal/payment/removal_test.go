@@ -1,8 +1,10 @@
 package payment_test
 
 import (
+	"bytes"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,13 +16,17 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// removeOld removes all ended orders, but for those that must stay, and checks which orders are left.
-func (s *shop) removeOld(t *testing.T, left ...*order.Order) {
+// removeOld exports and removes all ended orders, but for those that must stay, and checks which orders are left. It returns
+// the export.
+func (s *shop) removeOld(t *testing.T, left ...*order.Order) string {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	_, err := order.NewBooker(s.orderDB, log, prometheus.NewRegistry()).Book(t.Context())
 	testenv.Must(t, err)
-	s.orders.BeforeRemoval(payment.PrepareRemoval)
+	before := testenv.QueryAll[string](t, s.db, `SELECT id::text FROM orders`)
+	var lines bytes.Buffer
+	exported, err := s.orders.Export(t.Context(), time.Microsecond, &lines, func(order.Exported) {})
+	testenv.Must(t, err)
 	_, err = order.NewRemover(s.orders, time.Microsecond, log, prometheus.NewRegistry()).Remove(t.Context())
 	testenv.Must(t, err)
 	var want []string
@@ -32,7 +38,11 @@ func (s *shop) removeOld(t *testing.T, left ...*order.Order) {
 	if !slices.Equal(got, want) {
 		t.Errorf("the orders %v are left, want %v", got, want)
 	}
+	if n := int64(len(before) - len(got)); exported.Orders != n || int64(strings.Count(lines.String(), "\n")) != n {
+		t.Errorf("%+v were exported in %d lines, and %d were removed", exported, strings.Count(lines.String(), "\n"), n)
+	}
 	s.check(t)
+	return lines.String()
 }
 
 // TestRemoveOrdersWithPayments removes old orders with payments. The books stay balanced, and an order of which something is
@@ -79,7 +89,9 @@ func TestRefundOfRemovedOrder(t *testing.T) {
 	o, a := s.late(t)
 	s.sendRefund(t, a.ID)
 	s.exec(t, `UPDATE refunds SET next_check = NULL`)
-	s.removeOld(t)
+	if line := s.removeOld(t); !strings.Contains(line, `"refunds":[{"id":"`+s.refundOf(t, a.ID)) || !strings.Contains(line, `"payment_attempts":[{"id":"`+a.ID.String()) {
+		t.Errorf("the export has neither the refund nor its payment %s: %s", a.ID, line)
+	}
 	s.failAtBank(t, a)
 	s.sendRefund(t, a.ID)
 	refund := s.refundOf(t, a.ID)

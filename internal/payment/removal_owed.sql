@@ -1,0 +1,13 @@
+-- Returns the orders that must stay: something is checked again later, an operator must act, a dispute has withdrawn money, or the
+-- provider has money with the order's id that is not claimed.
+--
+-- $1 order ids
+SELECT a.order_id AS id FROM payment_attempts a
+WHERE a.order_id = ANY ($1::uuid[])
+  AND (a.next_check IS NOT NULL OR a.state IN ('creating', 'open') OR a.disputed_cents > 0
+   OR EXISTS (SELECT FROM refunds r WHERE r.attempt_id = a.id AND (r.next_check IS NOT NULL OR r.state = 'failed'))
+   OR a.state = 'closed' AND EXISTS (SELECT FROM provider_movements WHERE attempt_id = a.id))
+UNION
+SELECT m.meta_order
+FROM provider_movements m LEFT JOIN unclaimed_payments u ON u.intent = m.intent
+WHERE m.attempt_id IS NULL AND m.meta_order = ANY ($1::uuid[]) AND coalesce(u.state, 'open') IN ('open', 'refunding')
