@@ -155,7 +155,8 @@ func (o *overdueRows) forget(ids []string) {
 }
 
 // searchFailed searches the remembered rows for those that cannot be timed out. It divides the rows of a
-// failed statement into ten batches, divides each batch that fails into ten, and so on, until single rows fail. To find
+// failed statement into ten batches, divides each batch that fails into ten, and so on, until single rows fail. It goes on with
+// the parts of a batch of which other parts could be timed out, because few statements find the rest there. To find
 // one row among 1,000 takes 30 statements. If none of 1,000 rows can be timed out, it takes 1,110 statements. A sweep that
 // has no batch to search tries a few of the rows that failed alone again, because the cause may be gone.
 func (o *overdueRows) searchFailed(ctx context.Context, t Table, budget time.Duration, report *Report) (err error) {
@@ -167,15 +168,24 @@ func (o *overdueRows) searchFailed(ctx context.Context, t Table, budget time.Dur
 	}
 	for began := time.Now(); len(o.failedBatches) > 0 && time.Since(began) < budget; {
 		batch := o.remembered(o.failedBatches[0])
-		o.failedBatches = o.failedBatches[1:]
+		others := o.failedBatches[1:]
+		o.failedBatches = nil // timeOut adds the tenths that fail
+		sound := false
 		for tenth := range slices.Chunk(batch, max(1, (len(batch)+9)/10)) {
 			done, locked, err := o.timeOut(ctx, t, tenth)
 			report.Overdue += done
 			report.Locked += locked
+			sound = sound || done > 0
 			if err != nil {
+				o.failedBatches = slices.Concat(others, o.failedBatches)
 				o.forget(batch) // so that the next walk tries its rows
 				return err
 			}
+		}
+		if sound { // rows that can be timed out are often neighbours, so the search goes on beside those it has found
+			o.failedBatches = slices.Concat(o.failedBatches, others)
+		} else {
+			o.failedBatches = slices.Concat(others, o.failedBatches)
 		}
 		if len(batch) > 0 && len(o.remembered(batch)) == 0 { // no row of the failed batch fails any more
 			o.retryAll = true

@@ -198,6 +198,22 @@ func TestBudgetForRowsThatFail(t *testing.T) {
 	})
 }
 
+// TestGoodRowsBesideRowsThatFail has a few good rows after thousands that cannot be timed out. The search finds the good ones with
+// few statements, long before it knows each row that cannot be timed out.
+func TestGoodRowsBesideRowsThatFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newSimulatedFixture(t, 0)
+		f.table.overdue = concat(rows(2*pageSize+pageSize/2, poisoned), rows(64, good))
+		r := newReconciler(t, f)
+		const most = 200 // statements
+		f.table.took = r.searchBudget() / most
+		r.sweep(t.Context())
+		if n := f.table.count(good); n > 0 {
+			t.Errorf("%d good rows are left after %d statements, want none", n, most)
+		}
+	})
+}
+
 // TestSweepBeginsAgainAtTheEnd starts a sweep in the middle. After the last page the sweep tries the pages before the
 // middle too.
 func TestSweepBeginsAgainAtTheEnd(t *testing.T) {
