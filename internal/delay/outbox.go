@@ -30,14 +30,19 @@ func NewOutbox(db *sql.DB, kind string) *Outbox {
 // deleteSQL removes the rows of messages that are in Redis. A row whose due time is earlier than that of its message
 // stays: a transaction has moved it forward after the message was read. SKIP LOCKED leaves the rows that another session
 // is changing right now, so the statement never waits and cannot deadlock. The relay publishes the rows that stay.
+//
+// A lookup needs outbox_pkey, whatever the planner knows about the table: the statistics are mostly those of an empty table,
+// because rows live for milliseconds. So a subquery has the lookup of one message, which FOR UPDATE keeps from being joined in
+// another way, and the predicate of outbox_oldest keeps that index from serving it.
 const deleteSQL = `
-	WITH published AS MATERIALIZED (
-		SELECT o.task_id
-		FROM unnest($2::text[], $3::timestamptz[]) AS m (task_id, due_at)
-		JOIN outbox o ON o.kind = $1 AND o.task_id = m.task_id AND o.due_at >= coalesce(m.due_at, '-infinity')
-		FOR UPDATE OF o SKIP LOCKED
-	)
-	DELETE FROM outbox o USING published p WHERE o.kind = $1 AND o.task_id = p.task_id`
+	DELETE FROM outbox WHERE ctid = ANY (ARRAY(
+		SELECT o.ctid
+		FROM unnest($2::text[], $3::timestamptz[]) AS m (task_id, due_at), LATERAL (
+			SELECT ctid FROM outbox
+			WHERE kind = $1 AND task_id = m.task_id AND due_at >= coalesce(m.due_at, '-infinity')
+			FOR UPDATE SKIP LOCKED
+		) AS o
+	))`
 
 // Delete removes the rows of messages that are in Redis. It leaves a row that is due earlier than a message of [At], and
 // a row that another session has locked. It ignores messages without a row.
@@ -69,14 +74,16 @@ func (o *Outbox) Backlog(ctx context.Context) (count int64, oldest time.Duration
 
 // takeSQL removes messages that are older than the grace, the oldest first, and returns the time left until each is
 // due. SKIP LOCKED lets several relays take different messages at the same time.
+//
+// The condition on infinity is that of the index outbox_oldest. The rows are deleted by their ctids, which the lock fixes: a join
+// with the subquery can execute the subquery again for each row of the table.
 const takeSQL = `
-	DELETE FROM outbox o USING (
-		SELECT task_id FROM outbox
-		WHERE kind = $1 AND created_at <= now() - $2 * interval '1 microsecond'
+	DELETE FROM outbox WHERE ctid = ANY (ARRAY(
+		SELECT ctid FROM outbox
+		WHERE kind = $1 AND created_at <= now() - $2 * interval '1 microsecond' AND created_at > '-infinity'
 		ORDER BY created_at LIMIT $3 FOR UPDATE SKIP LOCKED
-	) oldest
-	WHERE o.kind = $1 AND o.task_id = oldest.task_id
-	RETURNING o.task_id, (extract(epoch FROM o.due_at - clock_timestamp()) * 1000000)::bigint`
+	))
+	RETURNING task_id, (extract(epoch FROM due_at - clock_timestamp()) * 1000000)::bigint`
 
 // take removes up to limit messages that are older than grace, and passes them to publish. It commits only after
 // publish has succeeded, so a crash in between leaves the messages in the outbox.

@@ -1,0 +1,421 @@
+package e2e
+
+import (
+	"database/sql"
+	_ "embed"
+	"encoding/base64"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/shop/internal/devstack"
+	"example.com/shop/internal/testenv"
+)
+
+var (
+	growthEnded   = flag.String("growth.ended", "100000,1000000,10000000", "the numbers of ended orders of the sites of BenchmarkGrowth")
+	growthPending = flag.Int("growth.pending", 1_000_000, "the number of pending orders in the second part of BenchmarkGrowth")
+	growthRounds  = flag.Int("growth.rounds", 5, "how often BenchmarkGrowth measures each figure")
+	growthRemoved = flag.Int("growth.removed", 50_000, "the number of orders that BenchmarkGrowth exports and removes")
+	growthDir     = flag.String("growth.dir", "", "the directory for the data of BenchmarkGrowth, on a disk; some 3 kB for each ended order")
+	growthReport  = flag.String("growth.report", "", "the file for the report of BenchmarkGrowth; none by default")
+)
+
+var (
+	//go:embed testdata/growth_ended.sql
+	growthEndedSQL string
+	//go:embed testdata/growth_pending.sql
+	growthPendingSQL string
+)
+
+const (
+	growthProducts = 1000
+	growthBasis    = 100_000 // pending orders in the first part, at each site
+	growthBurst    = 10_000  // orders that are due at the same time
+	growthSpread   = 1_000   // orders that are due one after the other
+	growthRate     = 200     // of these, in orders a second
+
+	growthPatience = 20 * time.Minute // for tasks and removals
+)
+
+// BenchmarkGrowth measures sites that differ in the number of their ended orders, and then in that of their pending orders. All are
+// databases of one server, each with a Redis and a process of its own, and each figure is measured at all sites in turn.
+//
+// The first orders of a site are inserted at once, so their tables are as compact as after a vacuum.
+func BenchmarkGrowth(b *testing.B) {
+	g := newGrowth(b)
+	for b.Loop() {
+		g.measureAll("100 thousand pending orders")
+		g.addPending(*growthPending - growthBasis)
+		g.measureAll(fmt.Sprintf("%d pending orders", *growthPending))
+		g.measureSnapshot()
+		g.measureRemoval()
+		g.checkPlans()
+		g.write()
+	}
+}
+
+// growth is the sites of BenchmarkGrowth and what was measured there.
+type growth struct {
+	b      *testing.B
+	server *devstack.Postgres
+	sites  []*growthSite
+	report strings.Builder
+}
+
+// growthSite is a site with a number of ended orders.
+type growthSite struct {
+	*benchSite
+	ended   int
+	many    *client // the customer with a hundredth of the ended orders
+	few     *client // a customer with fifty orders
+	remover removal
+}
+
+func newGrowth(b *testing.B) *growth {
+	b.Helper()
+	dir, err := os.MkdirTemp(*growthDir, "growth-")
+	testenv.Must(b, err)
+	testenv.Must(b, os.Chmod(dir, 0o755))
+	b.Cleanup(func() { testenv.Must(b, os.RemoveAll(dir)) })
+	data := filepath.Join(dir, "postgres")
+	testenv.Must(b, os.Mkdir(data, 0o700))
+	server, err := devstack.StartPostgres(b.Context(), data, map[string]string{
+		"max_connections": "300", "shared_buffers": "2GB", "max_wal_size": "8GB", "maintenance_work_mem": "512MB",
+		"shared_preload_libraries": "pg_stat_statements", "track_io_timing": "on",
+	})
+	testenv.Must(b, err)
+	b.Cleanup(func() {
+		if err := server.Stop(); err != nil {
+			b.Error(err)
+		}
+	})
+	g := &growth{b: b, server: server}
+	for _, text := range strings.Split(*growthEnded, ",") {
+		ended, err := strconv.Atoi(text)
+		testenv.Must(b, err)
+		g.sites = append(g.sites, g.newSite(ended))
+	}
+	return g
+}
+
+// newSite makes a site with a number of ended orders.
+func (g *growth) newSite(ended int) *growthSite {
+	g.b.Helper()
+	name := fmt.Sprint("ended_", ended)
+	execAt(g.b, g.server.URL(), "CREATE DATABASE "+name)
+	s := &growthSite{ended: ended, benchSite: &benchSite{b: g.b, postgres: g.server, cache: testenv.RedisServer(g.b)}}
+	s.site = &site{database: strings.Replace(g.server.URL(), "/devstack?", "/"+name+"?", 1), redis: s.cache.URL()}
+	s.env = []string{
+		envDatabaseURL + "=" + s.database, envRedisURL + "=" + s.redis, envHTTPAddr + "=127.0.0.1:0",
+		envTokenKey + "=" + tokenKey, envOpsToken + "=" + opsToken, envMaxOpenOrders + "=0", envMaxOpenUnits + "=0",
+	}
+	s.run(g.b, "migrate", "--seed")
+	s.db = openDatabase(g.b, s.database)
+	s.products = insertProducts(g.b, s.db, growthProducts)
+	s.exec(`CREATE EXTENSION pg_stat_statements`)
+	s.process = s.serve(g.b)
+	s.many, s.few = s.process.signUp(), s.process.signUp()
+	s.fill()
+	s.addPending(growthBasis)
+	for range 2000 {
+		s.headers = append(s.headers, s.header("/api/orders", s.process.signUp().token, len(orderBody(nil, s.products[0]))))
+	}
+	return s
+}
+
+func (s *growthSite) exec(statement string, args ...any) {
+	s.b.Helper()
+	_, err := s.db.ExecContext(s.b.Context(), statement, args...)
+	testenv.Must(s.b, err)
+}
+
+// fill inserts the ended orders.
+func (s *growthSite) fill() {
+	s.b.Helper()
+	began := time.Now()
+	conn, err := s.db.Conn(s.b.Context())
+	testenv.Must(s.b, err)
+	defer conn.Close()
+	exec := func(statement string, args ...any) {
+		s.b.Helper()
+		_, err := conn.ExecContext(s.b.Context(), statement, args...)
+		testenv.Must(s.b, err)
+	}
+	exec(`SET session_replication_role = replica`) // checks no foreign keys
+	exec(`SET synchronous_commit = off`)
+	const chunk = 100_000
+	for n := 0; n < s.ended; n += chunk {
+		exec(growthEndedSQL, n+1, min(n+chunk, s.ended), s.ended, subject(s.b, s.many), subject(s.b, s.few))
+		if n%1_000_000 == 0 {
+			progress("%d of %d orders after %v", n, s.ended, time.Since(began).Round(time.Second))
+		}
+	}
+	exec(`VACUUM (ANALYZE)`)
+	exec(`CHECKPOINT`)
+}
+
+// progress writes a line at once. A benchmark writes its log at its end.
+func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+
+// subject returns the id of a customer, from the customer's token.
+func subject(b *testing.B, c *client) string {
+	b.Helper()
+	payload, err := base64.RawURLEncoding.DecodeString(strings.Split(c.token, ".")[1])
+	testenv.Must(b, err)
+	var claims struct{ Sub string }
+	testenv.Must(b, json.Unmarshal(payload, &claims))
+	return claims.Sub
+}
+
+// addPending inserts pending orders that are due in a day or later, and waits until Redis has their tasks.
+func (s *growthSite) addPending(n int) {
+	s.b.Helper()
+	const chunk = 50_000
+	for inserted := 0; inserted < n; inserted += chunk {
+		s.exec(growthPendingSQL, min(chunk, n-inserted), 24*time.Hour.Seconds(), 0.1, uuid.New())
+	}
+	testenv.EventuallyWithin(s.b, growthPatience, "Redis has the tasks", func() bool {
+		return !testenv.Query[bool](s.b, s.db, `SELECT EXISTS (SELECT FROM outbox)`)
+	})
+	s.exec(`VACUUM (ANALYZE)`)
+	s.exec(`CHECKPOINT`)
+}
+
+func (g *growth) addPending(n int) {
+	g.b.Helper()
+	for _, s := range g.sites {
+		s.addPending(n)
+		progress("%d ended: %d pending orders more", s.ended, n)
+	}
+}
+
+// growthFigure is a figure of a site. unit is printed after its name.
+type growthFigure struct {
+	name    string
+	format  string
+	measure func(s *growthSite) float64
+}
+
+// measureAll measures all figures at all sites in turn, and adds a table to the report.
+func (g *growth) measureAll(title string) {
+	g.b.Helper()
+	var burst, spread lateness
+	g.table(title, *growthRounds, []growthFigure{
+		{"placing, 32 clients, orders/s", "%.0f", func(s *growthSite) float64 { return s.placeOverHTTP(32, s.products).rate }},
+		{fmt.Sprintf("%d orders due at once, orders/s", growthBurst), "%.0f", func(s *growthSite) float64 {
+			burst = s.timeOut(growthBurst, 0)
+			return growthBurst / burst.last.Seconds()
+		}},
+		{fmt.Sprintf("lateness at %d orders/s, p50 ms", growthRate), "%.1f", func(s *growthSite) float64 {
+			spread = s.timeOut(growthSpread, 1.0/growthRate)
+			return milliseconds(spread.p50)
+		}},
+		{"p99 ms", "%.1f", func(*growthSite) float64 { return milliseconds(spread.p99) }},
+		{"sweep, ms", "%.1f", (*growthSite).sweep},
+		{"list of a customer with fifty orders, ms", "%.2f", func(s *growthSite) float64 { return s.get(s.few, "/api/orders") }},
+		{"list of the customer with a hundredth of all, ms", "%.2f", func(s *growthSite) float64 { return s.get(s.many, "/api/orders") }},
+		{"figures of the operators' page, ms", "%.1f", func(s *growthSite) float64 { return s.get(s.process.operator(), "/ops/api/stats") }},
+		{"doctor, ms", "%.0f", func(s *growthSite) float64 { return took(func() { s.run(s.b, "doctor") }) }},
+	})
+}
+
+// table measures figures in rounds, each at all sites in turn, and adds a table of the medians to the report.
+func (g *growth) table(title string, rounds int, figures []growthFigure) {
+	g.b.Helper()
+	samples := make([][][]float64, len(figures)) // by figure and site
+	for i := range samples {
+		samples[i] = make([][]float64, len(g.sites))
+	}
+	for round := range rounds {
+		for i := range g.sites { // each round begins with another site
+			at := (round + i) % len(g.sites)
+			g.sites[at].waitForRelay()
+			for f, figure := range figures {
+				samples[f][at] = append(samples[f][at], figure.measure(g.sites[at]))
+				progress("%s, round %d, %d ended, %s: "+figure.format, title, round+1, g.sites[at].ended, figure.name, samples[f][at][round])
+			}
+		}
+	}
+	fmt.Fprintf(&g.report, "\n## %s\n\n|", title)
+	for _, s := range g.sites {
+		fmt.Fprintf(&g.report, " | %d ended", s.ended)
+	}
+	fmt.Fprintf(&g.report, " | last / first |\n| ---%s |\n", strings.Repeat(" | ---:", len(g.sites)+1))
+	for f, figure := range figures {
+		fmt.Fprintf(&g.report, "| %s", figure.name)
+		for i := range g.sites {
+			fmt.Fprintf(&g.report, " | %s", spread(samples[f][i], figure.format))
+		}
+		fmt.Fprintf(&g.report, " | %.2f |\n", median(samples[f][len(g.sites)-1])/median(samples[f][0]))
+	}
+	g.b.Log(g.report.String())
+}
+
+// lateness is how late the orders of a batch were cancelled.
+type lateness struct{ p50, p99, last time.Duration }
+
+// timeOut inserts orders whose deadlines are the interval apart, in seconds, and waits until all are cancelled.
+func (s *growthSite) timeOut(n int, interval float64) (l lateness) {
+	s.b.Helper()
+	batch := uuid.New()
+	s.exec(growthPendingSQL, n, 4, interval, batch)
+	eventually(s.b, "the orders are cancelled", func() bool {
+		return !testenv.Query[bool](s.b, s.db, `SELECT EXISTS (SELECT FROM orders WHERE customer_id = $1 AND status = 'pending')`, batch)
+	})
+	var p50, p99, last float64
+	testenv.Must(s.b, s.db.QueryRowContext(s.b.Context(), `
+		SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY late), percentile_cont(0.99) WITHIN GROUP (ORDER BY late), max(late)
+		FROM (SELECT extract(epoch FROM cancelled_at - expires_at) AS late FROM orders WHERE customer_id = $1) AS o`, batch).Scan(&p50, &p99, &last))
+	seconds := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+	return lateness{seconds(p50), seconds(p99), seconds(last)}
+}
+
+// sweep returns how long a sweep takes, in milliseconds.
+func (s *growthSite) sweep() float64 {
+	s.b.Helper()
+	type report struct {
+		Took float64 `json:"took_seconds"`
+	}
+	return 1000 * decode[report](s.b, s.process.operator().post(http.StatusOK, "/ops/api/reconcile")).Took
+}
+
+// get returns the median time of some requests, in milliseconds.
+func (s *growthSite) get(c *client, path string) float64 {
+	s.b.Helper()
+	var all []float64
+	for range 9 {
+		all = append(all, milliseconds(c.expect(http.StatusOK, request{method: http.MethodGet, path: path}).took))
+	}
+	return median(all)
+}
+
+// took returns how long do takes, in milliseconds.
+func took(do func()) float64 {
+	began := time.Now()
+	do()
+	return milliseconds(time.Since(began))
+}
+
+// measureSnapshot measures the sites while a session has had a snapshot open for two minutes, in which PostgreSQL cannot vacuum.
+func (g *growth) measureSnapshot() {
+	g.b.Helper()
+	const held = 2 * time.Minute
+	for _, s := range g.sites {
+		tx, err := s.db.BeginTx(g.b.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+		testenv.Must(g.b, err)
+		defer tx.Rollback() //nolint:errcheck // it has changed nothing
+		_, err = tx.ExecContext(g.b.Context(), `SET idle_in_transaction_session_timeout = 0`)
+		testenv.Must(g.b, err)
+		var n int
+		testenv.Must(g.b, tx.QueryRowContext(g.b.Context(), `SELECT count(*) FROM products`).Scan(&n))
+		began := time.Now()
+		var rates, p99, outbox []float64
+		for time.Since(began) < held {
+			rates = append(rates, s.placeOverHTTP(32, s.products).rate)
+			outbox = append(outbox, took(s.waitForRelay))
+			p99 = append(p99, milliseconds(s.timeOut(growthSpread, 1.0/growthRate).p99))
+		}
+		fmt.Fprintf(&g.report, "\n%d ended, a snapshot open for %v: placing %s orders/s, at the end %.0f; lateness p99 %s ms, at the end %.1f; the outbox was empty %s ms after the placing\n",
+			s.ended, held, spread(rates, "%.0f"), rates[len(rates)-1], spread(p99, "%.1f"), p99[len(p99)-1], spread(outbox, "%.0f"))
+		g.b.Log(g.report.String())
+	}
+}
+
+// measureRemoval exports and removes the oldest orders of each site.
+func (g *growth) measureRemoval() {
+	g.b.Helper()
+	g.table(fmt.Sprintf("Export and removal of the oldest %d", *growthRemoved), 1, []growthFigure{
+		{"export, orders/s", "%.0f", func(s *growthSite) float64 {
+			return float64(*growthRemoved) / took(func() { s.run(s.b, "export", "--keep="+s.keep()) }) * 1000
+		}},
+		{"placing before, orders/s", "%.0f", func(s *growthSite) float64 { return s.placeOverHTTP(32, s.products).rate }},
+		{"placing meanwhile, orders/s", "%.0f", func(s *growthSite) float64 {
+			s.remover = s.startRemover()
+			return s.placeOverHTTP(32, s.products).rate
+		}},
+		{"removal meanwhile and after, orders/s", "%.0f", (*growthSite).awaitRemoval},
+		{"placing after, orders/s", "%.0f", func(s *growthSite) float64 { return s.placeOverHTTP(32, s.products).rate }},
+	})
+}
+
+// keep returns the age of the youngest of the orders that are to be removed.
+func (s *growthSite) keep() string {
+	s.b.Helper()
+	seconds := testenv.Query[float64](s.b, s.db, `SELECT extract(epoch FROM now() - coalesce(paid_at, cancelled_at))
+		FROM orders WHERE booked ORDER BY id OFFSET $1 LIMIT 1`, *growthRemoved)
+	return fmt.Sprintf("%.0fs", seconds)
+}
+
+// removal is a process that removes orders.
+type removal struct {
+	process *process
+	began   time.Time
+}
+
+func (s *growthSite) startRemover() removal {
+	s.b.Helper()
+	keep := s.keep()
+	return removal{s.serve(s.b, "--roles=reconciler", "--keep="+keep), time.Now()}
+}
+
+// awaitRemoval waits until the remover has reached its end, and returns its rate.
+func (s *growthSite) awaitRemoval() float64 {
+	s.b.Helper()
+	p := s.remover.process
+	testenv.EventuallyWithin(s.b, growthPatience, "the orders are removed", func() bool { return strings.Contains(p.text(), "old orders were removed") })
+	took := time.Since(s.remover.began)
+	removed := p.operator().metric("orders_removed_total")
+	if removed < 0.9*float64(*growthRemoved) {
+		s.b.Fatalf("%.0f orders were removed, want about %d", removed, *growthRemoved)
+	}
+	p.interrupt()
+	return removed / took.Seconds()
+}
+
+// checkPlans fails the benchmark if a statement of the services has read a whole table, and reports the pages that the statements
+// read.
+func (g *growth) checkPlans() {
+	g.b.Helper()
+	last := g.sites[len(g.sites)-1]
+	fmt.Fprintf(&g.report, "\n## Pages read by each call, with %d and %d ended orders\n\n| statement | calls | first | last |\n| --- | ---: | ---: | ---: |\n", g.sites[0].ended, last.ended)
+	pages := func(s *growthSite) (names []string, each map[string][2]float64) {
+		rows, err := s.db.QueryContext(g.b.Context(), `SELECT left(regexp_replace(query, E'\\s+', ' ', 'g'), 90), sum(calls), sum(shared_blks_hit + shared_blks_read) / sum(calls)
+			FROM pg_stat_statements WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
+			AND query LIKE '-- %' GROUP BY 1 HAVING sum(calls) > 10 ORDER BY 2 DESC`)
+		testenv.Must(g.b, err)
+		defer rows.Close()
+		each = make(map[string][2]float64)
+		for rows.Next() {
+			var name string
+			var calls, blocks float64
+			testenv.Must(g.b, rows.Scan(&name, &calls, &blocks))
+			names, each[name] = append(names, name), [2]float64{calls, blocks}
+		}
+		testenv.Must(g.b, rows.Err())
+		return names, each
+	}
+	_, first := pages(g.sites[0])
+	names, each := pages(last)
+	for _, name := range names {
+		fmt.Fprintf(&g.report, "| %s | %.0f | %.0f | %.0f |\n", strings.TrimPrefix(name, "-- "), each[name][0], first[name][1], each[name][1])
+	}
+}
+
+// write writes the report.
+func (g *growth) write() {
+	g.b.Helper()
+	g.b.Log(g.report.String())
+	if *growthReport != "" {
+		testenv.Must(g.b, os.WriteFile(*growthReport, []byte(g.report.String()), 0o600))
+	}
+}
