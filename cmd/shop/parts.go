@@ -3,6 +3,7 @@ package main
 import (
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/closesale"
+	"example.com/shop/internal/erasure"
 	"example.com/shop/internal/live"
 	"example.com/shop/internal/ops"
 	"example.com/shop/internal/option"
@@ -71,6 +72,7 @@ func addParts(p *app.Process, o *partOptions) *order.Service {
 	live.Add(p, live.Config{Channel: "order:feed", TopicEvent: "order", BroadcastEvent: "products"}, customers, orders.OnChange)
 	remind.Add(p, orders)
 	closesale.Add(p, orders)
+	erasure.Add(p, orders)
 	payment.Add(p, o.Payment, customers, orders)
 	order.AddPayAtOnce(p, o.Order.PayAtOnceOptions, orders, customers)
 	ops.Add(p, o.Ops)

@@ -21,6 +21,8 @@ var (
 	removableSQL string
 	//go:embed remove.sql
 	removeSQL string
+	//go:embed removable_customer.sql
+	removableCustomerSQL string
 )
 
 const (
@@ -127,6 +129,38 @@ func (r *Remover) batch(ctx context.Context, after uuid.UUID) (batch []uuid.UUID
 		return nil, 0, fmt.Errorf("remove old orders: %w", err)
 	}
 	return batch, removed, nil
+}
+
+// RemoveCustomer removes the orders of a customer, whatever their age, and the customer's row if no order is left. It leaves the
+// orders that are pending, not booked yet, owed or locked by another session, and returns their number.
+func (s *Service) RemoveCustomer(ctx context.Context, customer uuid.UUID) (left int64, err error) {
+	for after, more := (uuid.UUID{}), true; more; {
+		err := s.store.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+			var batch []uuid.UUID
+			err := tx.Raw(removableCustomerSQL, customer, after).Scan(&batch).Error
+			if more = len(batch) > 0; err != nil || !more {
+				return err
+			}
+			after = batch[len(batch)-1]
+			_, err = s.remove(tx, batch)
+			return err
+		})
+		if err != nil {
+			return 0, fmt.Errorf("remove the orders of a customer: %w", err)
+		}
+	}
+	db := s.store.db.WithContext(ctx)
+	if err := db.Raw(`SELECT count(*) FROM orders WHERE customer_id = $1`, customer).Scan(&left).Error; err != nil {
+		return 0, fmt.Errorf("count the orders of a customer: %w", err)
+	}
+	if left > 0 {
+		return left, nil
+	}
+	// The foreign key of orders rejects the statement if the customer places an order right now.
+	if err := db.Exec(`DELETE FROM customers WHERE id = $1`, customer).Error; err != nil {
+		return 0, fmt.Errorf("remove a customer: %w", err)
+	}
+	return 0, nil
 }
 
 // remove removes those of some locked, booked orders of which nothing is owed, and returns their number.
