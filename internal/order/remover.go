@@ -34,7 +34,7 @@ const (
 	removeTimeout = 10 * time.Second
 	// removeRest is the pause after a batch, as a multiple of the time that it took. With a smaller one the removal takes more
 	// from placements, and with a larger one it takes longer.
-	removeRest = 1
+	removeRest = 2
 )
 
 // Dependent is another package whose rows refer to orders. Its methods get the ids of ended orders.
