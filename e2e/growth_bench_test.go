@@ -46,6 +46,9 @@ const (
 	growthSpread   = 1_000   // orders that are due one after the other
 	growthRate     = 200     // of these, in orders a second
 
+	growthCustomers = 5_000 // customers who want a piece of the flash sale
+	growthPieces    = 100   // of its product
+
 	growthPatience = 20 * time.Minute // for tasks and removals
 )
 
@@ -154,7 +157,7 @@ func (g *growth) newSite(ended int) *growthSite {
 	s.many, s.few = s.process.signUp(), s.process.signUp()
 	s.fill()
 	s.addPending(growthBasis)
-	for range 2000 {
+	for range growthCustomers {
 		s.headers = append(s.headers, s.header("/api/orders", s.process.signUp().token, len(orderBody(nil, s.products[0]))))
 	}
 	return s
@@ -248,6 +251,7 @@ func (g *growth) measureAll(title string) {
 			return milliseconds(spread.p50)
 		}},
 		{"p99 ms", "%.1f", func(*growthSite) float64 { return milliseconds(spread.p99) }},
+		{fmt.Sprintf("flash sale: %d pieces, %d customers at once, s", growthPieces, growthCustomers), "%.2f", (*growthSite).flashSale},
 		{"sweep, ms", "%.1f", (*growthSite).sweep},
 		{"list of a customer with fifty orders, ms", "%.2f", func(s *growthSite) float64 { return s.get(s.few, "/api/orders") }},
 		{"list of the customer with a hundredth of all, ms", "%.2f", func(s *growthSite) float64 { return s.get(s.many, "/api/orders") }},
@@ -305,6 +309,24 @@ func (s *growthSite) timeOut(n int, interval float64) (l lateness) {
 		FROM (SELECT extract(epoch FROM cancelled_at - expires_at) AS late FROM orders WHERE customer_id = $1) AS o`, batch).Scan(&p50, &p99, &last))
 	seconds := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 	return lateness{seconds(p50), seconds(p99), seconds(last)}
+}
+
+// flashSale sells a product of which there are few pieces to customers who all order at once. It returns the time until the last
+// customer has an answer, in seconds. Exactly all pieces must be sold.
+func (s *growthSite) flashSale() float64 {
+	s.b.Helper()
+	product := uuid.NewString()
+	s.exec(`INSERT INTO products (id, name, price_cents, currency, supply, available) VALUES ($1, 'flash sale', 100, 'EUR', $2, $2)`, product, growthPieces)
+	r := openLoop(s.b, s.addr(), 500, make([]time.Duration, growthCustomers), time.Minute, s.orders("", []string{product}))
+	sold, out := r.count(is(http.StatusCreated)), r.count(is(http.StatusConflict))
+	if sold != growthPieces || sold+out != growthCustomers {
+		s.b.Fatalf("%d pieces were sold and %d orders rejected, want %d and all others", sold, out, growthPieces)
+	}
+	var last time.Duration
+	for _, response := range r.responses {
+		last = max(last, response.ended)
+	}
+	return last.Seconds()
 }
 
 // sweep returns how long a sweep takes, in milliseconds.
