@@ -45,6 +45,7 @@ func testModel(t *testing.T, partSteps func(*model) map[string]func(*rapid.T)) {
 			"endHold":      m.endHold,
 			"timeOut":      m.timeOut,
 			"book":         m.book,
+			"remove":       m.remove,
 			"":             m.check,
 		}
 		maps.Copy(steps, partSteps(m))
@@ -78,6 +79,7 @@ type modelOrder struct {
 	requested bool // its customer asked to cancel it while it was held
 	extended  bool
 	isNear    bool // its deadline is at most a minute away
+	booked    bool
 }
 
 // rejected returns the class of the error with which any change by the customer is rejected: the order has ended, or its
@@ -311,6 +313,27 @@ func (m *model) book(rt *rapid.T) {
 	}
 	if n := testenv.Query[int](m.t, m.shop.DB, `SELECT count(*) FROM orders WHERE NOT booked AND status <> 'pending'`); n > 0 {
 		rt.Fatalf("%d ended orders are not booked", n)
+	}
+	for _, o := range m.orders {
+		o.booked = o.status != order.Pending
+	}
+}
+
+// remove removes the booked orders of the customer. Their idempotency keys are free again.
+func (m *model) remove(rt *rapid.T) {
+	left, err := m.shop.RemoveCustomer(m.t.Context(), m.customer)
+	maps.DeleteFunc(m.keys, func(_ string, p placement) bool { return p.order.booked })
+	var stay []*modelOrder
+	for _, o := range m.orders {
+		if !o.booked {
+			stay = append(stay, o)
+		} else if _, err := m.shop.Get(m.t.Context(), m.customer, o.id); parttest.ClassOf(err) != rest.NotFound {
+			rt.Fatalf("Get of the removed order %+v returns %v, want not found", o, err)
+		}
+	}
+	m.orders = stay
+	if err != nil || left != int64(len(stay)) {
+		rt.Fatalf("RemoveCustomer returns %d, %v; want %d", left, err, len(stay))
 	}
 }
 
