@@ -1,4 +1,4 @@
--- Returns the attempts of orders and their refunds, as a JSON array for each order and table.
+-- Returns what was paid for orders and given back, as a JSON array for each order and table.
 --
 -- $1 order ids
 SELECT order_id, 'payment_attempts' AS "table", json_agg(to_json(a) ORDER BY number)::text AS rows
