@@ -77,6 +77,7 @@ func BenchmarkGrowth(b *testing.B) {
 type growth struct {
 	b      *testing.B
 	server *devstack.Postgres
+	db     *sql.DB // the server's own database
 	sites  []*growthSite
 	report strings.Builder
 }
@@ -108,7 +109,7 @@ func newGrowth(b *testing.B) *growth {
 			b.Error(err)
 		}
 	})
-	g := &growth{b: b, server: server}
+	g := &growth{b: b, server: server, db: openDatabase(b, server.URL())}
 	g.begin()
 	for _, text := range strings.Split(*growthEnded, ",") {
 		ended, err := strconv.Atoi(text)
@@ -121,7 +122,6 @@ func newGrowth(b *testing.B) *growth {
 // begin begins the report.
 func (g *growth) begin() {
 	g.b.Helper()
-	db := openDatabase(g.b, g.server.URL())
 	fmt.Fprintf(&g.report, `# Growth
 
 The benchmark compares sites of one PostgreSQL server that differ in the number of their ended orders. Each has a Redis and a
@@ -134,7 +134,7 @@ sites take turns. The last column is the figure of the site with the most orders
   provider
 - Date: %s
 - To repeat: make bench-growth GROWTH_DIR=…
-`, *growthRounds, runtime.NumCPU(), testenv.Query[string](g.b, db, `SELECT split_part(current_setting('server_version'), ' ', 1)`), growthProducts,
+`, *growthRounds, runtime.NumCPU(), testenv.Query[string](g.b, g.db, `SELECT split_part(current_setting('server_version'), ' ', 1)`), growthProducts,
 		time.Now().UTC().Format(time.DateOnly))
 }
 
@@ -142,7 +142,8 @@ sites take turns. The last column is the figure of the site with the most orders
 func (g *growth) newSite(ended int) *growthSite {
 	g.b.Helper()
 	name := fmt.Sprint("ended_", ended)
-	execAt(g.b, g.server.URL(), "CREATE DATABASE "+name)
+	_, err := g.db.ExecContext(g.b.Context(), "CREATE DATABASE "+name)
+	testenv.Must(g.b, err)
 	s := &growthSite{ended: ended, benchSite: &benchSite{b: g.b, postgres: g.server, cache: testenv.RedisServer(g.b)}}
 	s.site = &site{database: strings.Replace(g.server.URL(), "/devstack?", "/"+name+"?", 1), redis: s.cache.URL()}
 	s.env = []string{
