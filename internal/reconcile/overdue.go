@@ -168,24 +168,20 @@ func (o *overdueRows) searchFailed(ctx context.Context, t Table, budget time.Dur
 	}
 	for began := time.Now(); len(o.failedBatches) > 0 && time.Since(began) < budget; {
 		batch := o.remembered(o.failedBatches[0])
-		others := o.failedBatches[1:]
-		o.failedBatches = nil // timeOut adds the tenths that fail
-		sound := false
+		o.failedBatches = o.failedBatches[1:]
+		others, sound := len(o.failedBatches), false
 		for tenth := range slices.Chunk(batch, max(1, (len(batch)+9)/10)) {
 			done, locked, err := o.timeOut(ctx, t, tenth)
 			report.Overdue += done
 			report.Locked += locked
 			sound = sound || done > 0
 			if err != nil {
-				o.failedBatches = slices.Concat(others, o.failedBatches)
 				o.forget(batch) // so that the next walk tries its rows
 				return err
 			}
 		}
 		if sound { // rows that can be timed out are often neighbours, so the search goes on beside those it has found
-			o.failedBatches = slices.Concat(o.failedBatches, others)
-		} else {
-			o.failedBatches = slices.Concat(others, o.failedBatches)
+			o.failedBatches = slices.Concat(o.failedBatches[others:], o.failedBatches[:others])
 		}
 		if len(batch) > 0 && len(o.remembered(batch)) == 0 { // no row of the failed batch fails any more
 			o.retryAll = true
