@@ -230,7 +230,7 @@ func (g *growth) addPending(n int) {
 	}
 }
 
-// growthFigure is a figure of a site. unit is printed after its name.
+// growthFigure is a figure of a site.
 type growthFigure struct {
 	name    string
 	format  string
@@ -240,12 +240,11 @@ type growthFigure struct {
 // measureAll measures all figures at all sites in turn, and adds a table to the report.
 func (g *growth) measureAll(title string) {
 	g.b.Helper()
-	var burst, spread lateness
+	var spread lateness
 	g.table(title, *growthRounds, []growthFigure{
 		{"placing, 32 clients, orders/s", "%.0f", func(s *growthSite) float64 { return s.placeOverHTTP(32, s.products).rate }},
 		{fmt.Sprintf("%d orders due at once, orders/s", growthBurst), "%.0f", func(s *growthSite) float64 {
-			burst = s.timeOut(growthBurst, 0)
-			return growthBurst / burst.last.Seconds()
+			return growthBurst / s.timeOut(growthBurst, 0).last.Seconds()
 		}},
 		{fmt.Sprintf("lateness at %d orders/s, p50 ms", growthRate), "%.1f", func(s *growthSite) float64 {
 			spread = s.timeOut(growthSpread, 1.0/growthRate)
@@ -429,13 +428,13 @@ func (s *growthSite) awaitRemoval() float64 {
 	testenv.EventuallyWithin(s.b, growthPatience, "the orders are removed", func() bool {
 		return strings.Contains(p.text(), "old orders were removed")
 	})
-	took := time.Since(s.remover.began)
+	ended := time.Since(s.remover.began)
 	removed := p.operator().metric("orders_removed_total")
 	if removed < 0.9*float64(*growthRemoved) {
 		s.b.Fatalf("%.0f orders were removed, want about %d", removed, *growthRemoved)
 	}
 	p.interrupt()
-	return removed / took.Seconds()
+	return removed / ended.Seconds()
 }
 
 // reportPages reports how many pages each call of a statement reads. A statement that reads a table would read more pages at the site

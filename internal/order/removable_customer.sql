@@ -1,8 +1,7 @@
--- Locks up to 500 booked orders of a customer, and returns their ids.
+-- Returns the ids of up to 500 booked orders of a customer. removeBatch locks them.
 --
--- $1 customer · $2 id of the last order of the batch before, the nil UUID for the first batch
+-- $1 id of the last order of the batch before, the nil UUID for the first batch · $2 customer
 SELECT id FROM orders
-WHERE customer_id = $1::uuid AND booked AND id > $2::uuid
+WHERE customer_id = $2::uuid AND booked AND id > $1::uuid
 ORDER BY id
 LIMIT 500
-FOR UPDATE SKIP LOCKED

@@ -94,7 +94,7 @@ func (r *Remover) Run(ctx context.Context) error {
 func (r *Remover) Remove(ctx context.Context) (removed int64, err error) {
 	for after := (uuid.UUID{}); ; {
 		began := time.Now()
-		batch, n, err := r.batch(ctx, after)
+		batch, n, err := r.service.removeBatch(ctx, removableSQL, after, r.keep.Microseconds())
 		removed += n
 		r.removed.Add(float64(n))
 		if err != nil {
@@ -113,41 +113,18 @@ func (r *Remover) Remove(ctx context.Context) (removed int64, err error) {
 	}
 }
 
-// batch removes a batch of the old orders whose ids follow after. It returns the orders of the batch, also those that stay, and
-// the number of those that were removed.
-func (r *Remover) batch(ctx context.Context, after uuid.UUID) (batch []uuid.UUID, removed int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
-	defer cancel()
-	err = r.service.store.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-		if err := tx.Raw(removableSQL+"FOR UPDATE SKIP LOCKED", after, r.keep.Microseconds()).Scan(&batch).Error; err != nil || len(batch) == 0 {
-			return err
-		}
-		removed, err = r.service.remove(tx, batch)
-		return err
-	})
-	if err != nil {
-		return nil, 0, fmt.Errorf("remove old orders: %w", err)
-	}
-	return batch, removed, nil
-}
-
 // RemoveCustomer removes the orders of a customer, whatever their age, and the customer's row if no order is left. It leaves the
 // orders that are pending, not booked yet, owed or locked by another session, and returns their number.
 func (s *Service) RemoveCustomer(ctx context.Context, customer uuid.UUID) (left int64, err error) {
-	for after, more := (uuid.UUID{}), true; more; {
-		err := s.store.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-			var batch []uuid.UUID
-			err := tx.Raw(removableCustomerSQL, customer, after).Scan(&batch).Error
-			if more = len(batch) > 0; err != nil || !more {
-				return err
-			}
-			after = batch[len(batch)-1]
-			_, err = s.remove(tx, batch)
-			return err
-		})
+	for after := (uuid.UUID{}); ; {
+		batch, _, err := s.removeBatch(ctx, removableCustomerSQL, after, customer)
 		if err != nil {
-			return 0, fmt.Errorf("remove the orders of a customer: %w", err)
+			return 0, err
 		}
+		if len(batch) == 0 {
+			break
+		}
+		after = batch[len(batch)-1]
 	}
 	db := s.store.db.WithContext(ctx)
 	if err := db.Raw(`SELECT count(*) FROM orders WHERE customer_id = $1`, customer).Scan(&left).Error; err != nil {
@@ -161,6 +138,24 @@ func (s *Service) RemoveCustomer(ctx context.Context, customer uuid.UUID) (left 
 		return 0, fmt.Errorf("remove a customer: %w", err)
 	}
 	return 0, nil
+}
+
+// removeBatch removes the batch of orders that a statement returns, but for those that must stay. It returns all orders of the
+// batch, and the number of those that were removed. The first argument of the statement is the last order of the batch before.
+func (s *Service) removeBatch(ctx context.Context, statement string, args ...any) (batch []uuid.UUID, removed int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
+	defer cancel()
+	err = s.store.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+		if err := tx.Raw(statement+"FOR UPDATE SKIP LOCKED", args...).Scan(&batch).Error; err != nil || len(batch) == 0 {
+			return err
+		}
+		removed, err = s.remove(tx, batch)
+		return err
+	})
+	if err != nil {
+		return nil, 0, fmt.Errorf("remove orders: %w", err)
+	}
+	return batch, removed, nil
 }
 
 // remove removes those of some locked, booked orders of which nothing is owed, and returns their number.
