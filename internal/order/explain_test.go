@@ -39,6 +39,7 @@ func (s *shop) testQueryPlans(t *testing.T) {
 		"overdue, first page":  {order.PendingSQL, fmt.Sprintf("NULL, '%s', -1, 500", uuid.Nil), "orders_pending_deadline"},
 		"due within a minute":  {order.PendingSQL, fmt.Sprintf("now(), '%s', 60000000, 500", uuid.Nil), "orders_pending_deadline"},
 		"pending, first page":  {order.PendingSQL, fmt.Sprintf("NULL, '%s', NULL, 500", uuid.Nil), "orders_pending_deadline"},
+		"pending, counted":     {order.BacklogSQL, "", "orders_pending_deadline"},
 		"lateness percentiles": {order.LatenessSQL, "'{0.01, 1}'", "orders_timed_out"},
 	} {
 		t.Run(name, func(t *testing.T) {

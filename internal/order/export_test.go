@@ -13,6 +13,7 @@ var (
 	PlaceSQL     = placeSQL
 	LockSQL      = lockSQL
 	PendingSQL   = pendingSQL
+	BacklogSQL   = backlogSQL
 	LatenessSQL  = latenessSQL
 	BookSQL      = bookSQL
 	NotBookedSQL = notBookedSQL

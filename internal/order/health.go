@@ -33,7 +33,8 @@ func (s *Store) Audit(ctx context.Context, bound time.Duration) ([]deadline.Viol
 	return deadline.FindViolations(ctx, s.db, invariantsSQL, bound, true)
 }
 
-// Backlog counts the pending orders, and returns the time since the earliest of their due times.
+// Backlog counts the pending orders, at most 100,000, and returns the time since the earliest of their due times. To count millions
+// would take seconds, and the operators' page asks each second.
 func (s *Store) Backlog(ctx context.Context) (deadline.Backlog, error) {
 	return deadline.ReadBacklog(ctx, s.db, backlogSQL)
 }

@@ -168,6 +168,11 @@ function renderInvariants(violations, checkedAt) {
 }
 
 const maxCounted = 10_000; // the API counts at most this many timeouts of the last hour, the latest ones
+const maxPending = 100_000; // the API counts at most this many pending orders
+
+function pendingText(pending) {
+  return pending < maxPending ? number(pending) : `${number(pending)} or more`;
+}
 
 function renderPicture({ redis, queue, orders, outbox, lateness, last_sweep: sweep }) {
   const stat = (name, value, wrong = false) => {
@@ -175,7 +180,7 @@ function renderPicture({ redis, queue, orders, outbox, lateness, last_sweep: swe
     setText(node, value);
     node.classList.toggle('wrong', wrong);
   };
-  stat('pending', number(orders.pending));
+  stat('pending', pendingText(orders.pending));
   stat('overdue', orders.oldest_overdue_seconds > 0 ? duration(orders.oldest_overdue_seconds) : 'none', orders.oldest_overdue_seconds > 1);
   stat('outbox', number(outbox.backlog), outbox.oldest_seconds > 5);
   for (const state of ['scheduled', 'due', 'leased', 'dead']) {
@@ -204,7 +209,7 @@ function addSample({ queue, orders, outbox }) {
 function renderCharts() {
   const { pending, scheduled, outbox } = samples.at(-1);
   drawDepth(byId('depth'), samples, ['pending', 'scheduled', 'outbox'], span,
-    `Now: ${number(pending)} orders are pending. ${scheduled === null ? 'Redis is down' : `Redis holds ${number(scheduled)} tasks`}. The outbox holds ${number(outbox)} messages.`);
+    `Now: ${pendingText(pending)} orders are pending. ${scheduled === null ? 'Redis is down' : `Redis holds ${number(scheduled)} tasks`}. The outbox holds ${number(outbox)} messages.`);
   renderLateness(latest.lateness);
 }
 
