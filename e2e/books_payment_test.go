@@ -109,7 +109,10 @@ func copyDatabase(t *testing.T, to, from string) {
 	server.Path = "/postgres"
 	source, err := url.Parse(from)
 	testenv.Must(t, err)
-	execAt(t, server.String(), `DROP DATABASE `+name+` WITH (FORCE)`, `CREATE DATABASE `+name+` TEMPLATE `+strings.TrimPrefix(source.Path, "/"))
+	template := strings.TrimPrefix(source.Path, "/")
+	execAt(t, server.String(), `DROP DATABASE `+name+` WITH (FORCE)`,
+		`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '`+template+`'`, // the test's own idle sessions
+		`CREATE DATABASE `+name+` TEMPLATE `+template)
 }
 
 // stopped kills all of the service's processes, calls a function, and starts processes of the given roles.

@@ -13,7 +13,8 @@ import (
 	"testing"
 	"time"
 
-	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
@@ -216,21 +217,19 @@ func proxied(t testing.TB, server string) (*proxy, string) {
 
 // connect opens the test's own connections.
 func (d *deployment) connect(database, redisURL string) {
-	d.connectToPostgres(database)
+	d.db = openDatabase(d.t, database)
 	d.rdb = redisClient(d.t, redisURL)
 	d.t.Cleanup(func() { d.rdb.Close() })
 }
 
-func (d *deployment) connectToPostgres(database string) {
-	d.db = openDatabase(d.t, database)
-	d.db.SetMaxIdleConns(-1) // no connection outlives its statement, so a restart of the server breaks none
-}
-
-// openDatabase returns a pool of connections to a database. It is closed when the test ends.
+// openDatabase returns a pool of connections to a database. It is closed when the test ends. A connection that a restart of the server
+// has broken is replaced before its next use.
 func openDatabase(t testing.TB, database string) *sql.DB {
 	t.Helper()
-	db, err := sql.Open("pgx", database)
+	config, err := pgx.ParseConfig(database)
 	testenv.Must(t, err)
+	always := func(context.Context, stdlib.ShouldPingParams) bool { return true }
+	db := stdlib.OpenDB(*config, stdlib.OptionShouldPing(always))
 	t.Cleanup(func() { db.Close() })
 	return db
 }
@@ -240,7 +239,7 @@ func (d *deployment) promote() {
 	d.t.Helper()
 	testenv.Must(d.t, d.standby.Promote(d.t.Context()))
 	d.db.Close()
-	d.connectToPostgres(d.standby.URL())
+	d.db = openDatabase(d.t, d.standby.URL())
 	if d.toPostgres != nil {
 		d.toPostgres.Redirect(hostOf(d.t, d.standby.URL()))
 	}

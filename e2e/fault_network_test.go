@@ -24,7 +24,7 @@ func TestNetworkFaults(t *testing.T) {
 			d.sleep(4 * time.Second)
 			d.toRedis.Heal()
 		}},
-		{name: "PostgreSQL slow", on: proxied, bound: bound{late: 8 * time.Second, answer: 5 * time.Second}, also: contended, inject: func(d *deployment) {
+		{name: "PostgreSQL slow", on: proxied, bound: bound{late: 8 * time.Second, answer: 5 * time.Second}, rate: 40, also: contended, inject: func(d *deployment) {
 			d.toPostgres.Slow(30 * time.Millisecond)
 			d.sleep(5 * time.Second)
 			d.toPostgres.Heal()

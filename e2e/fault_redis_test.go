@@ -44,7 +44,7 @@ func TestRedisFaults(t *testing.T) {
 				d.sleep(time.Second / 2)
 			}
 		}},
-		{name: "hung", bound: swept, on: own, also: contended, inject: func(d *deployment) {
+		{name: "hung", bound: swept, on: own, rate: 40, also: contended, inject: func(d *deployment) {
 			resume := suspend(d.t, d.redis.Pid())
 			d.sleep(10 * time.Second)
 			resume()

@@ -32,8 +32,9 @@ type fault struct {
 	party func(d *deployment) (exceeded []string)
 }
 
-// rate is how many items a load usually creates in a second.
-const rate = 40
+// rate is how many items a load usually creates in a second. The loads of all faults together take much of the suite's processor time,
+// so it is low. A fault under which customers must compete has twice the rate, and [TestChaos] varies it.
+const rate = 20
 
 // common is a deployment that several faults of one test share. They are injected one after the other, each under a load of
 // its own, because starting a deployment takes longer than most faults.

@@ -34,9 +34,9 @@ import (
 const mostTests = 16
 
 // TestMain runs more tests at once than there are processors, unless the command line sets the number: most of the time
-// a test waits for a deadline, or for a fault to end. With twice as many, the tests on two slow processors missed deadlines.
+// a test waits for a deadline, or for a fault to end. With four for each processor, the tests on two slow processors missed deadlines.
 func TestMain(m *testing.M) {
-	if err := flag.Set("test.parallel", strconv.Itoa(min(2*runtime.GOMAXPROCS(0), mostTests))); err != nil {
+	if err := flag.Set("test.parallel", strconv.Itoa(min(3*runtime.GOMAXPROCS(0), mostTests))); err != nil {
 		panic(err)
 	}
 	testenv.Main(m, migrate)
