@@ -11,6 +11,7 @@ import (
 	"example.com/shop/internal/payment"
 	"example.com/shop/internal/remind"
 	"example.com/shop/internal/rest"
+	"example.com/shop/internal/whereis"
 	"example.com/shop/web"
 )
 
@@ -19,6 +20,7 @@ import (
 
 // partCommands are the commands of the parts.
 type partCommands struct {
+	Order    whereisCommand  `cmd:"" help:"Say where an order is, and what happens next with it."`
 	Demo     demoCommand     `cmd:"" help:"Run the whole service in one process, with a private PostgreSQL and Redis. Their data is deleted when it stops."`
 	Payments paymentsCommand `cmd:"" help:"Commands of payments."`
 	Provider providerCommand `cmd:"" help:"Run a simulator of the payment provider Stripe, for development and tests."`
@@ -73,6 +75,7 @@ func addParts(p *app.Process, o *partOptions) *order.Service {
 	remind.Add(p, orders)
 	closesale.Add(p, orders)
 	erasure.Add(p, orders)
+	whereis.Add(p, orders)
 	payment.Add(p, o.Payment, customers, orders)
 	order.AddPayAtOnce(p, o.Order.PayAtOnceOptions, orders, customers)
 	ops.Add(p, o.Ops)

@@ -58,6 +58,7 @@ var (
 		"internal/order/ordertest":  {"internal/order", "internal/testenv", "internal/testenv/parttest"},
 		"internal/payment":          {"internal/order"},
 		"internal/testenv/parttest": {"internal/testenv"},
+		"internal/whereis":          {"internal/order"},
 	}
 )
 

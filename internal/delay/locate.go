@@ -2,8 +2,11 @@ package delay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // State is the state of a task.
@@ -16,6 +19,9 @@ const (
 	Leased                 // a worker has claimed the task
 	Dead                   // the task is a dead letter
 )
+
+// String returns the name of the state.
+func (s State) String() string { return [...]string{"absent", "scheduled", "leased", "dead"}[s] }
 
 // Location is the state of a task in the queue.
 type Location struct {
@@ -52,4 +58,13 @@ func (q *Queue) Locate(ctx context.Context, ids []string) ([]Location, error) {
 		}
 	}
 	return found, nil
+}
+
+// LastError returns the error of the last failed attempt at a task, or "" if none has failed. The task may be a dead letter.
+func (q *Queue) LastError(ctx context.Context, id string) (string, error) {
+	text, err := q.rdb.HGet(ctx, q.shards[q.shardOf(id)].errs, id).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return "", fmt.Errorf("read the last error of a task of %s: %w", q.kind, err)
+	}
+	return text, nil
 }

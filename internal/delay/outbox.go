@@ -3,6 +3,7 @@ package delay
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -70,6 +71,21 @@ func (o *Outbox) Backlog(ctx context.Context) (count int64, oldest time.Duration
 		return 0, 0, fmt.Errorf("read the outbox: %w", err)
 	}
 	return count, fromMicros(us), nil
+}
+
+// Waiting returns how long the message of a task has waited in the outbox. found is false if there is no message of the task.
+func (o *Outbox) Waiting(ctx context.Context, id string) (waited time.Duration, found bool, err error) {
+	var us int64
+	err = o.db.QueryRowContext(ctx, `
+		SELECT (extract(epoch FROM clock_timestamp() - created_at) * 1000000)::bigint
+		FROM outbox WHERE kind = $1 AND task_id = $2`, o.kind, id).Scan(&us)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return 0, false, nil
+	case err != nil:
+		return 0, false, fmt.Errorf("look for a message in the outbox: %w", err)
+	}
+	return fromMicros(us), true, nil
 }
 
 // takeSQL removes messages that are older than the grace, the oldest first, and returns the time left until each is

@@ -85,17 +85,8 @@ func (s *Service) exportBatch(ctx context.Context, after uuid.UUID, keep time.Du
 		if free, err = s.notOwed(tx, batch); err != nil || !withRows {
 			return err
 		}
-		if err := tx.Raw(exportSQL, free).Scan(&rows).Error; err != nil {
-			return err
-		}
-		for _, d := range s.dependents {
-			more, err := d.Export(tx, free)
-			if err != nil {
-				return err
-			}
-			rows = append(rows, more...)
-		}
-		return nil
+		rows, err = s.rowsOf(tx, free)
+		return err
 	}, snapshot)
 	return batch, free, rows, err
 }

@@ -37,7 +37,7 @@ const (
 	removeRest = 2
 )
 
-// Dependent is another package whose rows refer to orders. Its methods get the ids of ended orders.
+// Dependent is another package whose rows refer to orders. LockForRemoval and Remove get the ids of ended orders.
 type Dependent interface {
 	// LockForRemoval locks the rows that refer to the orders, until the transaction ends.
 	LockForRemoval(tx *gorm.DB, ids []uuid.UUID) error
@@ -47,6 +47,8 @@ type Dependent interface {
 	Remove(tx *gorm.DB, ids []uuid.UUID) error
 	// Export returns the rows that refer to the orders, as a JSON array for each order and table.
 	Export(tx *gorm.DB, ids []uuid.UUID) ([]ExportedRows, error)
+	// OrderOf returns the order to which the row with this id refers. found is false if the package has no such row.
+	OrderOf(db *gorm.DB, id string) (order uuid.UUID, found bool, err error)
 }
 
 // Remover removes booked orders a time after they ended. Any number of removers may run: each skips the orders that another

@@ -61,6 +61,14 @@ func (d *dependent) Export(_ *gorm.DB, ids []uuid.UUID) (rows []order.ExportedRo
 	return rows, nil
 }
 
+// OrderOf finds the first order of which something is owed, by the id "other".
+func (d *dependent) OrderOf(_ *gorm.DB, id string) (uuid.UUID, bool, error) {
+	if id != "other" {
+		return uuid.Nil, false, nil
+	}
+	return d.owed[0], true, nil
+}
+
 // exportedLine is a line of an export: rows by the name of their table.
 type exportedLine map[string][]map[string]any
 

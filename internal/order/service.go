@@ -78,7 +78,8 @@ func (s *Service) HoldBy(kind string, pub Publisher) { s.holdKind, s.holdPub = k
 // before the service is used.
 func (s *Service) OnChange(changed func(customer, order string)) { s.changed = changed }
 
-// AddDependent tells the service of another package whose rows refer to orders, for the removal and the export of old orders.
+// AddDependent tells the service of another package whose rows refer to orders, for the removal and the export of old orders, and
+// for [Service.Find] and [Service.Rows].
 // Call AddDependent before the service is used.
 func (s *Service) AddDependent(d Dependent) { s.dependents = append(s.dependents, d) }
 

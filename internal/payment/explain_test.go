@@ -73,6 +73,10 @@ func TestInvariantsReadFewOrders(t *testing.T) {
 			t.Errorf("the plan lacks %q:\n%s", index, plan)
 		}
 	}
+	plan = testenv.Explain(t, s.db, payment.OrderOfSQL, fmt.Sprintf("'cs_1', '%s'", uuid.New()))
+	if strings.Contains(plan, "Seq Scan") {
+		t.Errorf("the search for the order of a payment reads a whole table:\n%s", plan)
+	}
 }
 
 // fillTables inserts 8,000 paid orders with an attempt each. 200 further orders have open attempts. Every tenth

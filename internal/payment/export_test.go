@@ -22,6 +22,7 @@ var (
 	RefundPendingSQL = refundPendingSQL
 	UnsettledSQL     = unsettledSQL
 	InvariantsSQL    = invariantsSQL
+	OrderOfSQL       = orderOfSQL
 	BooksSettleSQL   = booksSettleSQL
 )
 

@@ -7,10 +7,11 @@ import (
 	"github.com/google/uuid"
 	"gorm.io/gorm"
 
+	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/order"
 )
 
-// The statements of the removal and the export of orders.
+// The statements of the removal and the export of orders, and of the search for one.
 var (
 	//go:embed removal_lock.sql
 	removalLockSQL string
@@ -20,6 +21,8 @@ var (
 	removalSQL string
 	//go:embed removal_export.sql
 	removalExportSQL string
+	//go:embed order_of.sql
+	orderOfSQL string
 )
 
 // PaymentsOfOrders are the payments that refer to orders. A removed order leaves behind its payments with captured money,
@@ -59,4 +62,20 @@ func (PaymentsOfOrders) Export(tx *gorm.DB, ids []uuid.UUID) (rows []order.Expor
 		return nil, fmt.Errorf("read the payments of old orders: %w", err)
 	}
 	return rows, nil
+}
+
+// OrderOf returns the order of a payment or refund, by its id, by the provider's, or by that of its session.
+func (PaymentsOfOrders) OrderOf(db *gorm.DB, id string) (order uuid.UUID, found bool, err error) {
+	var own *uuid.UUID
+	if parsed, err := keyset.ParseID(id); err == nil {
+		own = &parsed
+	}
+	var orders []uuid.UUID
+	if err := db.Raw(orderOfSQL, id, own).Scan(&orders).Error; err != nil {
+		return uuid.Nil, false, fmt.Errorf("look for the order of a payment: %w", err)
+	}
+	if len(orders) == 0 {
+		return uuid.Nil, false, nil
+	}
+	return orders[0], true, nil
 }

@@ -108,3 +108,27 @@ func TestRefundOfRemovedOrder(t *testing.T) {
 	}
 	s.check(t)
 }
+
+// TestOrderOfPayment finds the order of a late payment by each id of the payment and of its refund.
+func TestOrderOfPayment(t *testing.T) {
+	s := newMemoryShop(t)
+	o, a := s.late(t)
+	s.late(t) // of another order
+	s.sendRefund(t, a.ID)
+	for _, column := range []string{"id::text", "session_id", "payment_intent"} {
+		s.wantOrderOf(t, column, testenv.Query[string](t, s.db, `SELECT `+column+` FROM payment_attempts WHERE id = $1`, a.ID), o.ID)
+	}
+	for _, column := range []string{"id::text", "provider_id"} {
+		s.wantOrderOf(t, column, testenv.Query[string](t, s.db, `SELECT `+column+` FROM refunds WHERE attempt_id = $1`, a.ID), o.ID)
+	}
+	s.wantOrderOf(t, "another id", uuid.NewString(), uuid.Nil)
+}
+
+// wantOrderOf checks the order that is found by an id. uuid.Nil means none.
+func (s *shop) wantOrderOf(t *testing.T, what, id string, want uuid.UUID) {
+	t.Helper()
+	got, found, err := s.orders.Find(t.Context(), id)
+	if err != nil || got != want || found != (want != uuid.Nil) {
+		t.Errorf("by the %s %s the order %s is found (%v, %v), want %s", what, id, got, found, err, want)
+	}
+}

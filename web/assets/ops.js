@@ -134,7 +134,7 @@ function render(stats) {
   addSample(stats);
   renderCharts();
   renderSweep(stats.last_sweep);
-  sections.forEach((section) => section.render());
+  sections.forEach((section) => section.render(stats));
   return renderDead(stats.queue?.dead);
 }
 
@@ -308,6 +308,7 @@ const sections = []; // of the parts
 
 // page is what the parts of the page can use and change. A part is a module with a function add. See ops.html.
 const page = {
+  get: (path) => ops('GET', path),
   optional,
   post,
   log: (text) => log(text),
@@ -318,7 +319,7 @@ const page = {
   },
 
   // addSection adds something that the page shows. Each poll calls its asynchronous method load, and then, if nothing
-  // failed, its method render.
+  // failed, its method render with the figures.
   addSection(section) {
     sections.push(section);
   },

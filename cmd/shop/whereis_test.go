@@ -1,0 +1,56 @@
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
+)
+
+// TestWhereIsOrder asks where an order is, over the operators' API and with the command.
+func TestWhereIsOrder(t *testing.T) {
+	contract, err := parttest.LoadContract(repositoryRoot)
+	testenv.Must(t, err)
+	database, redis := testenv.Postgres(t), testenv.Redis(t)
+	a, o := openApp(t, database, redis, 1), validOptions()
+	handler, err := a.Handler()
+	testenv.Must(t, err)
+	pending, overdue := pendingOrders(t, a, 1, time.Hour)[0], pendingOrders(t, a, 1, -2*time.Hour)[0]
+	for _, test := range []struct {
+		name, path, token string
+		status            int
+		body              string // a part of it
+	}{
+		{"a pending order", "orders/" + pending, o.Ops.OpsToken, http.StatusOK, "Unless it is paid before, a worker cancels it at"},
+		{"the overdue orders", "overdue", o.Ops.OpsToken, http.StatusOK, `{"items":[{"order_id":"` + overdue},
+		{"an unknown id", "orders/cs_test_1", o.Ops.OpsToken, http.StatusNotFound, "No order has the id cs_test_1"},
+		{"no id", "orders/%00", o.Ops.OpsToken, http.StatusBadRequest, "printable ASCII"},
+		{"unauthorized", "orders/" + pending, "x", http.StatusUnauthorized, ""},
+	} {
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/ops/api/"+test.path, http.NoBody)
+		request.Header.Set("Authorization", "Bearer "+test.token)
+		answer := httptest.NewRecorder()
+		handler.ServeHTTP(answer, request)
+		if answer.Code != test.status || !strings.Contains(answer.Body.String(), test.body) {
+			t.Errorf("%s: the answer is %d %s, want %d and %q", test.name, answer.Code, answer.Body, test.status, test.body)
+		}
+		if err := contract.Check(request, answer.Code, answer.Header(), answer.Body.Bytes()); err != nil {
+			t.Errorf("%s: %v", test.name, err)
+		}
+	}
+
+	command := func(id string, code int, want string) {
+		t.Helper()
+		var out strings.Builder
+		got := runCommand(t.Context(), []string{"order", "--database-url=" + database, "--redis-url=" + redis, id}, &out)
+		if got != code || !strings.Contains(out.String(), want) {
+			t.Errorf("shop order %s exits with %d and prints %s, want %d and %q", id, got, &out, code, want)
+		}
+	}
+	command(overdue, 0, "It is overdue by 2h0m0s: Redis has no task of it.")
+	command("cs_test_1", 1, "No order has the id cs_test_1")
+}

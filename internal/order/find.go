@@ -1,0 +1,68 @@
+package order
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"github.com/google/uuid"
+	"gorm.io/gorm"
+
+	"example.com/shop/internal/keyset"
+)
+
+// Find returns the order that has an id, or of which another package knows a row by this id. found is false if there is none.
+func (s *Service) Find(ctx context.Context, text string) (id uuid.UUID, found bool, err error) {
+	db := s.store.db.WithContext(ctx)
+	if id, err := keyset.ParseID(text); err == nil {
+		if err := db.Raw(`SELECT EXISTS (SELECT FROM orders WHERE id = $1)`, id).Scan(&found).Error; err != nil || found {
+			return id, found, wrapFind(err)
+		}
+	}
+	for _, d := range s.dependents {
+		if id, found, err = d.OrderOf(db, text); err != nil || found {
+			return id, found, wrapFind(err)
+		}
+	}
+	return uuid.Nil, false, nil
+}
+
+func wrapFind(err error) error {
+	if err != nil {
+		return fmt.Errorf("find an order: %w", err)
+	}
+	return nil
+}
+
+// Rows returns the rows of an order and those that refer to it, all of one moment, and whether something of the order is owed.
+func (s *Service) Rows(ctx context.Context, id uuid.UUID) (rows []ExportedRows, owed bool, err error) {
+	snapshot := &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
+	err = s.store.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+		free, err := s.notOwed(tx, []uuid.UUID{id})
+		if err != nil {
+			return err
+		}
+		owed = len(free) == 0
+		rows, err = s.rowsOf(tx, []uuid.UUID{id})
+		return err
+	}, snapshot)
+	if err != nil {
+		return nil, false, fmt.Errorf("read the rows of an order: %w", err)
+	}
+	return rows, owed, nil
+}
+
+// rowsOf returns the rows of orders and those that refer to them.
+func (s *Service) rowsOf(tx *gorm.DB, ids []uuid.UUID) (rows []ExportedRows, err error) {
+	if err := tx.Raw(exportSQL, ids).Scan(&rows).Error; err != nil {
+		return nil, err
+	}
+	for _, d := range s.dependents {
+		more, err := d.Export(tx, ids)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, more...)
+	}
+	return rows, nil
+}

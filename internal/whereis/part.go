@@ -1,0 +1,81 @@
+package whereis
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+
+	"github.com/gin-gonic/gin"
+
+	"example.com/shop/internal/app"
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/rest"
+)
+
+//go:embed openapi.yaml
+var contract []byte
+
+// Add adds the operators' routes that say where orders are to a process.
+func Add(p *app.Process, orders *order.Service) {
+	p.Contract(contract)
+	p.Routes(func(_, ops gin.IRouter) {
+		s := New(p.DB, p.Kinds, orders) // here all parts have added their kinds
+		ops.Match(rest.ReadMethods, "/orders/:id", rest.Parameters(), rest.Handle(s.answer))
+		ops.Match(rest.ReadMethods, "/overdue", rest.Parameters(), rest.Handle(s.answerOverdue))
+	})
+}
+
+// validID matches what may be an id, here or elsewhere. PostgreSQL rejects some of the other texts.
+var validID = regexp.MustCompile(`^[!-~]{1,255}$`)
+
+// answer is the handler of GET /ops/api/orders/{id}.
+func (s *Service) answer(c *gin.Context) error {
+	id := c.Param("id")
+	if !validID.MatchString(id) {
+		return rest.MalformedRequest(rest.FieldError{Parameter: "id", Detail: "must be 1 to 255 printable ASCII characters without spaces"})
+	}
+	view, err := s.Where(c.Request.Context(), id)
+	if err != nil {
+		return err
+	}
+	if view == nil {
+		return rest.NotFound.Errorf("%s", noOrder(id))
+	}
+	c.JSON(http.StatusOK, view)
+	return nil
+}
+
+func noOrder(id string) string {
+	return fmt.Sprintf("No order has the id %s, and nothing with this id refers to an order. Orders that were removed are not found.", id)
+}
+
+// answerOverdue is the handler of GET /ops/api/overdue.
+func (s *Service) answerOverdue(c *gin.Context) error {
+	views, err := s.Overdue(c.Request.Context())
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, gin.H{"items": views})
+	return nil
+}
+
+// Print writes what happens next with an order, and below it the view as JSON. It is `order`.
+func (s *Service) Print(ctx context.Context, id string, out io.Writer) error {
+	view, err := s.Where(ctx, id)
+	if err != nil {
+		return err
+	}
+	if view == nil {
+		return fmt.Errorf("%s", noOrder(id))
+	}
+	if _, err := fmt.Fprintf(out, "%s\n\n", view.Next); err != nil {
+		return err
+	}
+	enc := json.NewEncoder(out)
+	enc.SetIndent("", "  ")
+	return enc.Encode(view)
+}

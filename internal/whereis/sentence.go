@@ -1,0 +1,136 @@
+package whereis
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/order"
+)
+
+// sentence says in plain words what has happened to an order, and what happens next.
+func (f *facts) sentence() string {
+	switch {
+	case !f.pending():
+		return f.ended()
+	case f.overdue() <= 0:
+		return f.waiting()
+	}
+	return fmt.Sprintf("It is overdue by %s: %s.", duration(f.overdue()), f.reason())
+}
+
+// ended says how the order has ended.
+func (f *facts) ended() string {
+	end, next := "It was cancelled", "Nothing more happens."
+	if f.Status == order.Paid {
+		end = "It was paid"
+	}
+	by := map[string]string{
+		"worker": " by a worker", "reconciler": " by the reconciler", "customer": " by its customer", "operator": " by an operator",
+		"provider": " at the payment provider",
+	}[f.EndedBy]
+	if f.owed {
+		next = "Something of it is owed or must be checked again, so it is not removed yet."
+	}
+	late := ""
+	if f.Status == order.Cancelled && f.EndedBy != string(order.Customer) {
+		late = fmt.Sprintf(", %s after its due time", duration(f.EndedAt.Sub(f.DueAt)))
+	}
+	return fmt.Sprintf("%s%s at %s%s. %s", end, by, clock(*f.EndedAt), late, next)
+}
+
+// waiting says who cancels an order that is not due yet.
+func (f *facts) waiting() string {
+	why, who, note := "It waits for its payment.", "a worker", ""
+	if f.Held {
+		why = "It is held while its customer pays it elsewhere."
+	}
+	switch {
+	case f.task.Outbox != nil:
+		note = fmt.Sprintf(" Its task has waited in the outbox for %s; the relay copies it to Redis.", seconded(f.task.Outbox))
+	case f.task.State == unknown:
+		note = " Redis does not answer. If it is still down then, the reconciler cancels the order."
+	case f.task.State == delay.Absent.String():
+		note = " Redis has no task of it. The next sweep of the reconciler adds the task."
+	case f.task.State == delay.Dead.String():
+		who, note = "the reconciler", fmt.Sprintf(" Its task is a dead letter%s. Redrive it.", f.failures())
+	}
+	return fmt.Sprintf("%s Unless it is paid before, %s cancels it at %s, in %s.%s", why, who, clock(f.DueAt), duration(-f.overdue()), note)
+}
+
+// reason says why an overdue order is still pending, and what happens next.
+func (f *facts) reason() string {
+	const sweep = "The next sweep of the reconciler cancels the order"
+	t := f.task
+	switch {
+	case len(f.locks) > 0:
+		return f.locks[0].String() + ". It is cancelled after that"
+	case t.State == delay.Leased.String():
+		return fmt.Sprintf("a worker has claimed its task, and the lease ends in %s", seconded(t.Left))
+	case t.State == delay.Dead.String():
+		return fmt.Sprintf("its task is a dead letter%s. Each sweep of the reconciler tries the order. Redrive the task when the cause is gone", f.failures())
+	case t.State == delay.Scheduled.String() && *t.Left > 0:
+		return fmt.Sprintf("a worker tries its task in %s%s", seconded(t.Left), f.failures())
+	case t.State == delay.Scheduled.String():
+		return "its task is due, and no worker has claimed it. Check that a worker runs. " + sweep
+	case t.Outbox != nil:
+		return fmt.Sprintf("its task has waited in the outbox for %s. Check that a relay runs and that Redis answers. %s", seconded(t.Outbox), sweep)
+	case t.State == unknown:
+		return "Redis does not answer. " + sweep
+	default:
+		return "Redis has no task of it. " + sweep
+	}
+}
+
+// failures says how often the task has failed, and why.
+func (f *facts) failures() string {
+	switch {
+	case f.task.Attempts == 0:
+		return ""
+	case f.task.Error == "":
+		return fmt.Sprintf(", after %d failed attempts", f.task.Attempts)
+	}
+	return fmt.Sprintf(", after %d failed attempts (%s)", f.task.Attempts, strings.TrimSuffix(f.task.Error, "."))
+}
+
+// String says who has locked the row.
+func (l Lock) String() string {
+	row := "the order"
+	if l.Row == "product" {
+		row = fmt.Sprintf("the product %s", l.ID)
+	}
+	if l.PID == nil {
+		return row + " is locked by other sessions of the database"
+	}
+	session := fmt.Sprintf("the session %d of the database", *l.PID)
+	var more []string
+	for _, text := range []*string{l.Application, l.State} {
+		if text != nil && *text != "" {
+			more = append(more, *text)
+		}
+	}
+	if len(more) > 0 {
+		session += fmt.Sprintf(" (%s)", strings.Join(more, ", "))
+	}
+	if l.Since != nil {
+		session += fmt.Sprintf(", whose transaction began at %s", clock(*l.Since))
+	}
+	return fmt.Sprintf("%s is locked by %s", row, session)
+}
+
+func clock(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+func seconded(s *float64) string { return duration(time.Duration(*s * float64(time.Second))) }
+
+// duration returns a duration with the precision that a reader needs.
+func duration(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return d.Round(100 * time.Millisecond).String()
+	default:
+		return d.Round(time.Second).String()
+	}
+}

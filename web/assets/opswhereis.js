@@ -1,0 +1,78 @@
+// The section "Where is this order?" of the operators' page, with the orders that are overdue for the longest time.
+
+import { addStylesheet, duration, element, renderList, setText } from './dom.js';
+
+// add adds the section to the operators' page.
+export function add(page) {
+  addStylesheet('/assets/opswhereis.css');
+  const id = element('input', { id: 'whereis-id', required: true, maxLength: 255, autocomplete: 'off', spellcheck: false });
+  const next = element('p', { id: 'whereis-next', role: 'status' });
+  const more = element('div', { id: 'whereis-more' });
+  const form = element('form', { className: 'card', id: 'whereis' },
+    element('label', { htmlFor: 'whereis-id' }, 'The id of an order, or of its payment or checkout session'),
+    element('div', { className: 'row' }, id, element('button', { type: 'submit' }, 'Find')), next, more);
+  const overdueTitle = element('h3', { id: 'overdue-title', tabIndex: -1 }, 'Overdue orders');
+  const list = element('ul', { id: 'overdue', className: 'dead' });
+  const overdue = element('div', { className: 'card', hidden: true }, overdueTitle, list);
+  document.getElementById('promise').after(element('section', { 'aria-labelledby': 'whereis-title' },
+    element('h2', { id: 'whereis-title' }, 'Where is this order?'), form, overdue));
+
+  const find = async () => {
+    try {
+      const view = await page.get(`/orders/${encodeURIComponent(id.value.trim())}`);
+      setText(next, view.next);
+      more.replaceChildren(...details(view));
+    } catch (failure) {
+      setText(next, failure.message);
+      more.replaceChildren();
+    }
+  };
+  form.addEventListener('submit', (event) => {
+    event.preventDefault();
+    find();
+  });
+
+  let items = [];
+  let late = false; // whether the last figures had an order that is overdue by more than a second
+  page.addSection({
+    async load() {
+      items = late ? (await page.get('/overdue')).items : [];
+    },
+    render({ orders }) {
+      late = orders.oldest_overdue_seconds > 1;
+      renderList(list, items.map(({ order_id, next }) => ({ order_id, next })), (order) => element('li', {},
+        element('code', {}, order.order_id), element('p', {}, order.next),
+        element('button', {
+          type: 'button', 'aria-label': `Show ${order.order_id}`,
+          onclick() {
+            id.value = order.order_id;
+            id.focus();
+            find();
+          },
+        }, 'Show')), overdueTitle);
+      overdue.hidden = items.length === 0;
+    },
+  });
+}
+
+// details returns the tasks and the rows of an order.
+function details({ tasks, rows }) {
+  const cells = (tag, ...texts) => element('tr', {}, ...texts.map((text) => element(tag, {}, text)));
+  const table = element('table', {},
+    element('thead', {}, cells('th', 'Task', 'In Redis', 'Failed attempts', 'Last error')),
+    element('tbody', {}, ...tasks.map((task) => cells('td', task.kind, stateOf(task), String(task.attempts), task.error || '–'))));
+  const nodes = tasks.length > 0 ? [element('div', { className: 'scroll', tabIndex: 0, role: 'region', 'aria-label': 'Tasks' }, table)] : [];
+  for (const [name, all] of Object.entries(rows)) {
+    nodes.push(element('details', {}, element('summary', {}, `${name}: ${all.length}`),
+      element('pre', { tabIndex: 0 }, JSON.stringify(all, null, 2))));
+  }
+  return nodes;
+}
+
+function stateOf({ state, left_seconds: left, outbox_seconds: waited }) {
+  const texts = {
+    absent: 'no', unknown: 'unknown: Redis does not answer', dead: 'a dead letter',
+    scheduled: left > 0 ? `due in ${duration(left)}` : 'due', leased: `claimed; the lease ends in ${duration(Math.max(left, 0))}`,
+  };
+  return waited === null ? texts[state] : `${texts[state]}; in the outbox for ${duration(waited)}`;
+}
