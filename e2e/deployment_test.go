@@ -37,6 +37,9 @@ type needs struct {
 	// redisPair starts a Redis of its own that fails over. nil: as redis says.
 	redisPair func(t testing.TB) *testenv.RedisPair
 
+	// front starts a load balancer in front of the APIs, and returns its URL. nil: customers send requests to the APIs.
+	front func(d *deployment) (url string)
+
 	// party starts the second party, and returns the environment variables with which the processes find it. It may
 	// change the deployment's times, plans and kinds. nil: the service has no second party.
 	party func(d *deployment) (party, []string)
@@ -56,6 +59,7 @@ type deployment struct {
 	t        testing.TB         // the test that uses the deployment now
 	owner    testing.TB         // the deployment lasts until this test ends
 	loads    int                // the number of loads that have begun
+	front    string             // the URL of the load balancer; "": there is none
 	plans    []string           // of the visits of a load
 	kinds    []string           // of the tasks
 	party    party              // nil: none
@@ -151,6 +155,9 @@ func deployFor(t, owner testing.TB, n needs) *deployment {
 		d.start(role)
 	}
 	d.use(t)
+	if n.front != nil {
+		d.front = n.front(d)
+	}
 	return d
 }
 

@@ -275,15 +275,17 @@ func (v *visit) call(o operation) (known bool) {
 	return known
 }
 
-// send sends the request of an operation once to one of the APIs, records the outcome, and reports whether the outcome
+// send sends the request of an operation once to the load balancer or to one of the APIs, records the outcome, and reports whether the outcome
 // is known. decode reads the item's state from the body of a successful response.
 func (v *visit) send(o operation, r request, decode func(body []byte) (state, error)) (_ answer, known bool) {
-	apis := v.load.d.running("api")
-	if len(apis) == 0 {
-		return answer{}, false
-	}
 	c := *v.customer
-	c.base = apis[rand.N(len(apis))].url // not drawn from the seed: the set of APIs changes while faults are injected
+	if c.base = v.load.d.front; c.base == "" {
+		apis := v.load.d.running("api")
+		if len(apis) == 0 {
+			return answer{}, false
+		}
+		c.base = apis[rand.N(len(apis))].url // not drawn from the seed: the set of APIs changes while faults are injected
+	}
 	began := time.Since(v.load.began)
 	a, err := c.try(r)
 	result, wrong := interpret(a, err, decode)
