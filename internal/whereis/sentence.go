@@ -2,6 +2,7 @@ package whereis
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,9 +43,9 @@ func (f *facts) ended() string {
 
 // waiting says who cancels an order that is not due yet.
 func (f *facts) waiting() string {
-	why, who, note := "It waits for its payment.", "a worker", ""
+	why, who, when, note := "It waits for its payment.", "a worker", "at", ""
 	if f.Held {
-		why = "It is held while its customer pays it elsewhere."
+		why, when = "It is held while its customer pays it elsewhere.", "at the latest at" // the hold may be released sooner
 	}
 	switch {
 	case f.task.Outbox != nil:
@@ -52,22 +53,26 @@ func (f *facts) waiting() string {
 	case f.task.State == unknown:
 		note = " Redis does not answer. If it is still down then, the reconciler cancels the order."
 	case f.task.State == delay.Absent.String():
-		note = " Redis has no task of it. The next sweep of the reconciler adds the task."
+		note = " Redis has no task of it. A sweep of the reconciler adds the task before then."
 	case f.task.State == delay.Dead.String():
 		who, note = "the reconciler", fmt.Sprintf(" Its task is a dead letter%s. Redrive it.", f.failures())
 	}
-	return fmt.Sprintf("%s Unless it is paid before, %s cancels it at %s, in %s.%s", why, who, clock(f.DueAt), duration(-f.overdue()), note)
+	return fmt.Sprintf("%s Unless it is paid before, %s cancels it %s %s, in %s.%s", why, who, when, clock(f.DueAt), duration(-f.overdue()), note)
 }
 
 // reason says why an overdue order is still pending, and what happens next.
 func (f *facts) reason() string {
-	const sweep = "The next sweep of the reconciler cancels the order"
+	const sweep = "A sweep of the reconciler cancels the order"
 	t := f.task
+	blocker := slices.IndexFunc(f.locks, f.blocks)
 	switch {
-	case len(f.locks) > 0:
-		return f.locks[0].String() + ". It is cancelled after that"
-	case t.State == delay.Leased.String():
+	case blocker >= 0:
+		return f.locks[blocker].String() + ". It ends after that"
+	case t.State == delay.Leased.String() && *t.Left > 0:
 		return fmt.Sprintf("a worker has claimed its task, and the lease ends in %s", seconded(t.Left))
+	case t.State == delay.Leased.String():
+		return fmt.Sprintf("the lease of its task has ended %s ago, and no worker has claimed it again. Check that a worker runs. %s",
+			duration(-time.Duration(*t.Left*float64(time.Second))), sweep)
 	case t.State == delay.Dead.String():
 		return fmt.Sprintf("its task is a dead letter%s. Each sweep of the reconciler tries the order. Redrive the task when the cause is gone", f.failures())
 	case t.State == delay.Scheduled.String() && *t.Left > 0:
@@ -81,6 +86,18 @@ func (f *facts) reason() string {
 	default:
 		return "Redis has no task of it. " + sweep
 	}
+}
+
+// minBlocked is how long a lock lasts at least that is a reason for an overdue order. Each placement locks its products for a moment.
+const minBlocked = time.Second
+
+// blocks reports whether a lock is the reason that the order is overdue. The age of a lock of several sessions is not known: it is the
+// reason if a worker has met it.
+func (f *facts) blocks(l Lock) bool {
+	if l.Since == nil {
+		return f.task.Attempts > 0 || f.task.State == delay.Leased.String()
+	}
+	return f.At.Sub(*l.Since) > minBlocked
 }
 
 // failures says how often the task has failed, and why.
@@ -101,7 +118,7 @@ func (l Lock) String() string {
 		row = fmt.Sprintf("the product %s", l.ID)
 	}
 	if l.PID == nil {
-		return row + " is locked by other sessions of the database"
+		return row + " is locked by one or more other sessions of the database"
 	}
 	session := fmt.Sprintf("the session %d of the database", *l.PID)
 	var more []string

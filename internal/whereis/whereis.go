@@ -7,6 +7,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -36,7 +37,8 @@ func New(db *gorm.DB, kinds app.Kinds, orders *order.Service) *Service {
 	return &Service{db, kinds, orders}
 }
 
-// View is where an order is. Its rows, its tasks and its locks are read one after the other, so they may differ by some milliseconds.
+// View is where an order is. Its rows, its tasks, its status and its locks are read one after the other, so they may differ by some
+// milliseconds.
 type View struct {
 	OrderID uuid.UUID    `json:"order_id"`
 	Next    string       `json:"next"` // what has happened, and what happens next
@@ -99,42 +101,64 @@ func (s *Service) Where(ctx context.Context, id string) (*View, error) {
 	if err != nil || !found {
 		return nil, err
 	}
-	return s.view(ctx, order)
+	redis, cancel := context.WithTimeout(ctx, redisTimeout)
+	defer cancel()
+	return s.view(ctx, redis, order)
 }
 
-func (s *Service) view(ctx context.Context, id uuid.UUID) (*View, error) {
+// view returns where an order is, or nil if it was removed. What Redis has said before the context redis ends is in the view.
+//
+// A task moves from the outbox to Redis, and then the order ends. The view looks in this order, so it misses no task that moves
+// meanwhile.
+func (s *Service) view(ctx, redis context.Context, id uuid.UUID) (*View, error) {
 	rows, owed, err := s.orders.Rows(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	f := facts{owed: owed}
+	v := &View{OrderID: id, Rows: make(map[string]json.RawMessage), Locks: []Lock{}}
+	ids := []string{id.String()}
+	for _, row := range rows {
+		v.Rows[row.Table] = json.RawMessage(row.Rows)
+		for _, id := range idsOf(row.Rows) {
+			if !slices.Contains(ids, id) {
+				ids = append(ids, id)
+			}
+		}
+	}
+	if v.Tasks, err = s.tasks(ctx, redis, ids); err != nil {
+		return nil, err
+	}
+	var f facts
 	result := s.db.WithContext(ctx).Raw(factsSQL, id).Scan(&f)
 	if result.Error != nil {
 		return nil, fmt.Errorf("read the state of an order: %w", result.Error)
 	}
-	if result.RowsAffected == 0 { // the order was removed
+	if result.RowsAffected == 0 {
 		return nil, nil
 	}
-	v := &View{OrderID: id, Status: f.Status, At: f.At.UTC(), DueAt: f.DueAt.UTC(), Rows: make(map[string]json.RawMessage), Locks: []Lock{}}
-	ids := []string{id.String()}
-	for _, row := range rows {
-		v.Rows[row.Table] = json.RawMessage(row.Rows)
-		ids = append(ids, idsOf(row.Rows)...)
-	}
-	if v.Tasks, err = s.tasks(ctx, ids); err != nil {
-		return nil, err
-	}
 	if f.pending() && f.overdue() > 0 {
-		if err := s.db.WithContext(ctx).Raw(locksSQL, id).Scan(&v.Locks).Error; err != nil {
-			return nil, fmt.Errorf("look for the locks of an order: %w", err)
+		if v.Locks, err = s.locks(ctx, id); err != nil {
+			return nil, err
 		}
 	}
-	f.task, f.locks = v.Tasks[0], v.Locks
+	f.owed, f.task, f.locks = owed, v.Tasks[0], v.Locks
 	if !f.pending() && f.task == (Task{Kind: f.task.Kind, ID: f.task.ID, State: delay.Absent.String()}) {
 		v.Tasks = v.Tasks[1:] // an ended order needs no task
 	}
-	v.Next = f.sentence()
+	v.Status, v.At, v.DueAt, v.Next = f.Status, f.At.UTC(), f.DueAt.UTC(), f.sentence()
 	return v, nil
+}
+
+// locks returns the locks on an order and its products. It rolls back, for a commit would wait for a standby, with the locks that the
+// statement takes itself.
+func (s *Service) locks(ctx context.Context, id uuid.UUID) ([]Lock, error) {
+	locks := []Lock{}
+	tx := s.db.WithContext(ctx).Begin()
+	defer tx.Rollback()
+	if err := tx.Raw(locksSQL, id).Scan(&locks).Error; err != nil {
+		return nil, fmt.Errorf("look for the locks of an order: %w", err)
+	}
+	return locks, nil
 }
 
 // idsOf returns the ids of rows that are UUIDs. A task may have the id of such a row.
@@ -153,33 +177,36 @@ func idsOf(rows string) (ids []string) {
 	return ids
 }
 
-// redisTimeout is the time for which a view waits for Redis. With a longer one, operators wait longer for the view while Redis is down.
+// redisTimeout is the time for which an answer waits for Redis. With a longer one, operators wait longer for the answer while Redis is
+// down.
 const redisTimeout = time.Second
 
 // tasks returns the tasks with these ids that are in a queue or in an outbox. The first one is the task that cancels the order
 // ids[0], even if it is in neither.
-func (s *Service) tasks(ctx context.Context, ids []string) ([]Task, error) {
+func (s *Service) tasks(ctx, redis context.Context, ids []string) ([]Task, error) {
 	tasks := []Task{{Kind: order.CancelKind, ID: ids[0], State: delay.Absent.String()}}
-	redis, cancel := context.WithTimeout(ctx, redisTimeout)
-	defer cancel()
 	for _, k := range s.kinds {
-		locations, err := k.Queue.Locate(redis, ids)
+		all := make([]Task, len(ids))
 		for i, id := range ids {
-			t := Task{Kind: k.Queue.Kind(), ID: id, State: unknown}
-			if err == nil {
-				t.describe(redis, k.Queue, locations[i])
-			}
+			all[i] = Task{Kind: k.Queue.Kind(), ID: id, State: unknown}
 			waited, waits, err := k.Outbox.Waiting(ctx, id)
 			if err != nil {
 				return nil, err
 			}
 			if waits {
-				t.Outbox = seconds(waited)
+				all[i].Outbox = seconds(waited)
 			}
+		}
+		if locations, err := k.Queue.Locate(redis, ids); err == nil {
+			for i := range all {
+				all[i].describe(redis, k.Queue, locations[i])
+			}
+		}
+		for _, t := range all {
 			switch {
 			case t.Kind == tasks[0].Kind && t.ID == tasks[0].ID:
 				tasks[0] = t
-			case waits || t.State != unknown && t.State != delay.Absent.String():
+			case t.Outbox != nil || t.State != unknown && t.State != delay.Absent.String():
 				tasks = append(tasks, t)
 			}
 		}
@@ -215,9 +242,11 @@ func (s *Service) Overdue(ctx context.Context) ([]*View, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look for overdue orders: %w", err)
 	}
+	redis, cancel := context.WithTimeout(ctx, redisTimeout)
+	defer cancel()
 	views := []*View{}
 	for _, id := range ids {
-		v, err := s.view(ctx, id)
+		v, err := s.view(ctx, redis, id)
 		if err != nil {
 			return nil, err
 		}

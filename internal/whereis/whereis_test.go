@@ -107,7 +107,7 @@ func TestWhere(t *testing.T) {
 	s.want(t, "wiped", id, "absent", "Redis has no task of it")
 
 	s.Expire(t, id)
-	s.want(t, "overdue and wiped", id, "absent", "overdue by", "Redis has no task of it", "The next sweep")
+	s.want(t, "overdue and wiped", id, "absent", "overdue by", "Redis has no task of it", "A sweep")
 	s.relay(t, id, 0)
 	s.want(t, "overdue and due", id, "scheduled", "no worker has claimed it")
 	batch := s.claim(t)
@@ -117,7 +117,12 @@ func TestWhere(t *testing.T) {
 	s.want(t, "overdue and failed once", id, "scheduled", "a worker tries its task in", "1 failed attempt", "(a deadlock)")
 
 	release := testenv.HoldLock(t, s.DB, `SELECT FROM products WHERE id = $1 FOR UPDATE`, product)
-	v = s.want(t, "overdue and locked", id, "scheduled", "the product "+product.String()+" is locked by the session ", "whose transaction began at")
+	testenv.Eventually(t, "the lock is older than a second", func() bool {
+		return testenv.Query[bool](t, s.DB, `SELECT EXISTS (
+			SELECT FROM pg_stat_activity
+			WHERE datname = current_database() AND state = 'idle in transaction' AND xact_start < clock_timestamp() - interval '1 second')`)
+	})
+	v = s.want(t, "overdue and locked", id, "scheduled", "the product "+product.String()+" is locked by the session ", "whose transaction began at", "It ends after that")
 	if len(v.Locks) != 1 || v.Locks[0].PID == nil || v.Locks[0].State == nil || *v.Locks[0].State != "idle in transaction" {
 		t.Errorf("the locks are %+v, want that of one session that is idle in a transaction", v.Locks)
 	}
@@ -148,7 +153,7 @@ func TestWhereWithoutRedis(t *testing.T) {
 	s.rdb.Close()
 	s.want(t, "before its due time", id, "unknown", "Redis does not answer. If it is still down then")
 	s.Expire(t, id)
-	s.want(t, "overdue", id, "unknown", "Redis does not answer. The next sweep")
+	s.want(t, "overdue", id, "unknown", "Redis does not answer. A sweep")
 }
 
 // TestSentence checks sentences that TestWhere does not reach.
@@ -156,6 +161,8 @@ func TestSentence(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 1, 31, 9, 41, 0, 0, time.UTC)
 	paid, cancelled := at.Add(-time.Minute), at.Add(3*time.Millisecond)
+	due := Task{State: "scheduled", Left: seconds(0)}
+	const unclaimed = "It is overdue by 1s: its task is due, and no worker has claimed it. Check that a worker runs. A sweep of the reconciler cancels the order."
 	for name, test := range map[string]struct {
 		facts facts
 		want  string
@@ -185,11 +192,28 @@ func TestSentence(t *testing.T) {
 		"in the outbox": {
 			facts{Status: order.Pending, DueAt: at, At: at.Add(1500 * time.Millisecond), task: Task{State: "absent", Outbox: seconds(2 * time.Second)}},
 			"It is overdue by 1.5s: its task has waited in the outbox for 2s. Check that a relay runs and that Redis answers. " +
-				"The next sweep of the reconciler cancels the order.",
+				"A sweep of the reconciler cancels the order.",
 		},
-		"locked by several sessions": {
-			facts{Status: order.Pending, DueAt: at, At: at.Add(time.Second), locks: []Lock{{Row: "order"}}},
-			"It is overdue by 1s: the order is locked by other sessions of the database. It is cancelled after that.",
+		"held": {
+			facts{Status: order.Pending, DueAt: at, At: at.Add(-time.Minute), Held: true, task: Task{State: "scheduled"}},
+			"It is held while its customer pays it elsewhere. Unless it is paid before, a worker cancels it at the latest at 2026-01-31T09:41:00Z, in 1m0s.",
+		},
+		"locked by several sessions, and a worker met the lock": {
+			facts{Status: order.Pending, DueAt: at, At: at.Add(time.Second), locks: []Lock{{Row: "order"}}, task: Task{State: "scheduled", Attempts: 1, Left: seconds(0)}},
+			"It is overdue by 1s: the order is locked by one or more other sessions of the database. It ends after that.",
+		},
+		"locked by several sessions, and no worker met the lock": {
+			facts{Status: order.Pending, DueAt: at, At: at.Add(time.Second), locks: []Lock{{Row: "order"}}, task: due},
+			unclaimed,
+		},
+		"locked for a moment": {
+			facts{Status: order.Pending, DueAt: at, At: at.Add(time.Second), locks: []Lock{{Row: "order", Since: new(at.Add(990 * time.Millisecond))}}, task: due},
+			unclaimed,
+		},
+		"an ended lease": {
+			facts{Status: order.Pending, DueAt: at, At: at.Add(time.Minute), task: Task{State: "leased", Left: seconds(-30 * time.Second)}},
+			"It is overdue by 1m0s: the lease of its task has ended 30s ago, and no worker has claimed it again. Check that a worker runs. " +
+				"A sweep of the reconciler cancels the order.",
 		},
 	} {
 		if got := test.facts.sentence(); got != test.want {

@@ -13,7 +13,8 @@ export function add(page) {
     element('div', { className: 'row' }, id, element('button', { type: 'submit' }, 'Find')), next, more);
   const overdueTitle = element('h3', { id: 'overdue-title', tabIndex: -1 }, 'Overdue orders');
   const list = element('ul', { id: 'overdue', className: 'dead' });
-  const overdue = element('div', { className: 'card', hidden: true }, overdueTitle, list);
+  const failed = element('p', { className: 'hint' });
+  const overdue = element('div', { className: 'card', hidden: true }, overdueTitle, failed, list);
   document.getElementById('promise').after(element('section', { 'aria-labelledby': 'whereis-title' },
     element('h2', { id: 'whereis-title' }, 'Where is this order?'), form, overdue));
 
@@ -33,10 +34,19 @@ export function add(page) {
   });
 
   let items = [];
+  let problem = '';
   let late = false; // whether the last figures had an order that is overdue by more than a second
   page.addSection({
     async load() {
-      items = late ? (await page.get('/overdue')).items : [];
+      try {
+        items = late ? (await page.get('/overdue')).items : [];
+        problem = '';
+      } catch (failure) { // the other sections still have answers
+        if (failure.status === 401) {
+          throw failure;
+        }
+        problem = `The overdue orders cannot be listed: ${failure.message}`;
+      }
     },
     render({ orders }) {
       late = orders.oldest_overdue_seconds > 1;
@@ -50,7 +60,8 @@ export function add(page) {
             find();
           },
         }, 'Show')), overdueTitle);
-      overdue.hidden = items.length === 0;
+      setText(failed, problem);
+      overdue.hidden = items.length === 0 && problem === '';
     },
   });
 }
@@ -72,7 +83,8 @@ function details({ tasks, rows }) {
 function stateOf({ state, left_seconds: left, outbox_seconds: waited }) {
   const texts = {
     absent: 'no', unknown: 'unknown: Redis does not answer', dead: 'a dead letter',
-    scheduled: left > 0 ? `due in ${duration(left)}` : 'due', leased: `claimed; the lease ends in ${duration(Math.max(left, 0))}`,
+    scheduled: left > 0 ? `due in ${duration(left)}` : 'due',
+    leased: left > 0 ? `claimed; the lease ends in ${duration(left)}` : 'claimed; the lease has ended',
   };
   return waited === null ? texts[state] : `${texts[state]}; in the outbox for ${duration(waited)}`;
 }
