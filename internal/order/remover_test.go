@@ -13,6 +13,7 @@ import (
 	"gorm.io/gorm"
 
 	"example.com/shop/internal/order"
+	"example.com/shop/internal/order/ordertest"
 	"example.com/shop/internal/testenv"
 )
 
@@ -142,6 +143,34 @@ func TestRemove(t *testing.T) {
 	s.Do(t, "pay", customer, product, s.place(t, customer, line(product, 2)).ID)
 	s.book(t, 1)
 	s.wantSold(t, product, 6)
+	s.CheckInvariants(t, 0)
+}
+
+// TestRemoveCrash interrupts a removal before each of its statements. A batch is removed as a whole, or not at all.
+func TestRemoveCrash(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	_, product := s.endedOrders(t)
+	s.book(t, 3)
+	s.AddDependent(&dependent{})
+	all, left := [3]int{4, 4, 7}, [3]int{1, 1, 1}
+	crashes := 0
+	ordertest.CrashEach(t, s.Gorm, s.DB, func() error {
+		_, err := order.NewRemover(s.Service, time.Microsecond, slog.New(slog.DiscardHandler), prometheus.NewRegistry()).Remove(t.Context())
+		return err
+	}, func() {
+		crashes++
+		if testenv.Query[int](t, s.DB, `SELECT count(*) FROM orders`) == 1 {
+			all = left // of the batch that found no more orders
+		}
+		s.wantRows(t, all)
+		s.CheckInvariants(t, 0)
+	})
+	if crashes < 2 {
+		t.Errorf("the removal was interrupted %d times, want at least before the lock and before the deletion", crashes)
+	}
+	s.wantRows(t, left)
+	s.wantSold(t, product, 4)
 	s.CheckInvariants(t, 0)
 }
 

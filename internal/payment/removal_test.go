@@ -12,23 +12,33 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.com/shop/internal/order"
+	"example.com/shop/internal/order/ordertest"
 	"example.com/shop/internal/payment"
 	"example.com/shop/internal/testenv"
 )
 
-// removeOld exports and removes all ended orders, but for those that must stay, and checks which orders are left. It returns
-// the export.
+// removeOld exports and removes all ended orders, but for those that must stay, and checks which orders are left. It interrupts the
+// removal before each of its statements, and begins again. It returns the export.
 func (s *shop) removeOld(t *testing.T, left ...*order.Order) string {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	_, err := order.NewBooker(s.orderDB, log, prometheus.NewRegistry()).Book(t.Context())
 	testenv.Must(t, err)
-	before := testenv.QueryAll[string](t, s.db, `SELECT id::text FROM orders`)
+	const orders, attempts = `SELECT id::text FROM orders`, `SELECT count(*) FROM payment_attempts WHERE order_id IS NOT NULL`
+	before := testenv.QueryAll[string](t, s.db, orders)
+	of := testenv.Query[int](t, s.db, attempts)
 	var lines bytes.Buffer
 	exported, err := s.orders.Export(t.Context(), time.Microsecond, &lines, func(order.Exported) {})
 	testenv.Must(t, err)
-	_, err = order.NewRemover(s.orders, time.Microsecond, log, prometheus.NewRegistry()).Remove(t.Context())
-	testenv.Must(t, err)
+	ordertest.CrashEach(t, s.gorm, s.db, func() error {
+		_, err := order.NewRemover(s.orders, time.Microsecond, log, prometheus.NewRegistry()).Remove(t.Context())
+		return err
+	}, func() {
+		s.check(t)
+		if n := len(testenv.QueryAll[string](t, s.db, orders)); n == len(before) && testenv.Query[int](t, s.db, attempts) != of {
+			t.Errorf("a removal that was interrupted has removed no order, and changed the payments of some")
+		}
+	})
 	var want []string
 	for _, o := range left {
 		want = append(want, o.ID.String())
