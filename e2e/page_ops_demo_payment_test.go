@@ -14,7 +14,7 @@ func init() {
 // TestPageProviderFaults turns the knobs of the demo's payment provider on the operators' page.
 func TestPageProviderFaults(t *testing.T) {
 	pageTest(t)
-	page := opsTab(t, demo(t, nil))
+	page := faultsTab(t, demo(t, nil))
 	page.waitFor("#provider-state", "Provider: up")
 	page.waitFor("#ledger", "The provider's own ledger: captured nothing, returned nothing. The two ledgers agree.")
 	for fault, want := range map[string]string{"provider-down": "stopped", "provider-hung": "hangs", "provider-loses-answers": "loses its answers"} {

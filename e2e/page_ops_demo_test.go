@@ -10,12 +10,23 @@ import (
 
 func init() { notServed = append(notServed, "/ops/api/faults") }
 
+// faultsDrawer opens and closes the drawer of faults.
+const faultsDrawer = "#faults summary"
+
+// faultsTab opens the operators' page of the demo, and there the drawer of faults.
+func faultsTab(t *testing.T, p *process) *tab {
+	t.Helper()
+	page := opsTab(t, p)
+	page.click(faultsDrawer)
+	return page
+}
+
 // TestPageWipe places orders and wipes Redis on the operators' page. The reconciler must repair the queue, and the
 // worker must cancel the orders on time.
 func TestPageWipe(t *testing.T) {
 	pageTest(t)
 	p := demo(t, nil, timeoutFlag, "20s")
-	page := opsTab(t, p)
+	page := faultsTab(t, p)
 	if shown := value(page, chromedp.Location()); strings.Contains(shown, p.opsToken) {
 		t.Errorf("the page leaves the token in its address: %s", shown)
 	}
@@ -40,7 +51,7 @@ func TestPageWipe(t *testing.T) {
 // TestPageFaults injects and ends the demo's faults on the page.
 func TestPageFaults(t *testing.T) {
 	pageTest(t)
-	page := opsTab(t, demo(t, nil))
+	page := faultsTab(t, demo(t, nil))
 	page.click(`[data-fault="redis-stop"]`)
 	page.waitFor("#redis-node", "down")
 	page.click(`[data-fault="redis-start"]`)
@@ -72,7 +83,7 @@ var payAnother = func(*tab) {}
 func TestPageAccessible(t *testing.T) {
 	pageTest(t)
 	p := demo(t, nil, timeoutFlag, "20s")
-	ops := opsTab(t, p)
+	ops := faultsTab(t, p)
 	ops.click(`[data-fault="place-orders"]`)
 	ops.waitFor("#log", "1,000 orders are placed")
 	ops.click(`[data-fault="redis-wipe"]`)
@@ -111,6 +122,7 @@ func TestPageFlashSale(t *testing.T) {
 	ops := open(t, "about:blank")
 	ops.script(runningSale)
 	ops.do(chromedp.Navigate(p.url + "/ops#token=" + p.opsToken))
+	ops.click(faultsDrawer)
 	ops.waitFor("#flash-sale", "Hand grinder: sold 100, refused 1,150 (1,149 out of stock, 1 too many open orders), 1.3 s so far")
 	answered := func() float64 {
 		return value(ops, chromedp.Evaluate[float64](`document.querySelector("#flash-sale progress").position`))

@@ -55,5 +55,7 @@ func TestPageRedrives(t *testing.T) {
 	}
 	page.checkLook(t, "ops-dead-letter")
 	page.click("#dead button")
-	page.waitFor("#dead-hint", "None.")
+	page.until("nothing waits for a person", func() bool {
+		return page.count("#dead-letters[hidden]") == 1 && page.text("#waiting .nothing") == "Nothing."
+	})
 }

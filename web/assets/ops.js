@@ -8,6 +8,7 @@ const byId = (id) => document.getElementById(id);
 const messages = byId('messages');
 const actionError = new Message(messages);
 const connection = byId('connection');
+const waitingTitle = byId('waiting-title');
 
 /* ---- the operators' token ---- */
 
@@ -256,21 +257,20 @@ function renderSweep(sweep) {
 
 // renderDead shows the latest dead letters.
 async function renderDead(count) {
+  byId('dead-letters').hidden = count === 0;
   if (count === undefined) {
     setText(byId('dead-hint'), 'Unknown: Redis, which stores them, is down.');
     return;
   }
   const { items } = count > 0 ? await ops('GET', '/dead-letters') : { items: [] };
-  setText(byId('dead-hint'), count === 0
-    ? 'None. A task that fails 10 times is listed here, with its error.'
-    : count > items.length ? `The latest ${items.length} of ${number(count)}.` : `${number(count)} in total.`);
+  setText(byId('dead-hint'), count > items.length ? `The latest ${items.length} of ${number(count)}.` : `${number(count)} in total.`);
   renderList(byId('dead'), items, (letter) => element('li', {},
     element('code', {}, letter.id),
     element('p', {}, `${letter.kind}, failed ${letter.attempts} times, last at ${moment(letter.buried_at)}: ${letter.error}`),
     element('button', {
       type: 'button', 'aria-label': `Redrive ${letter.id}`,
       onclick: (event) => post(event.target, `/dead-letters/${letter.kind}/${letter.id}/redrive`, 'Dead letter redriven: its task is due again.'),
-    }, 'Redrive')), byId('dead-title'));
+    }, 'Redrive')), waitingTitle);
 }
 
 /* ---- actions ---- */
@@ -323,6 +323,14 @@ const page = {
   addSection(section) {
     sections.push(section);
   },
+
+  // addWaiting adds a card to what waits for a person. The card is hidden while nothing of it does.
+  addWaiting(card) {
+    byId('waiting').append(card);
+  },
+
+  // waitingTitle gets the focus when what a person has decided about disappears.
+  waitingTitle,
 
   // addInvariants adds invariants that the service checks, as their numbers and texts.
   addInvariants(...more) {

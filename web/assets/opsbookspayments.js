@@ -9,8 +9,13 @@ const byId = (id) => document.getElementById(id);
 export const newBooks = () => element('div', { id: 'books', className: 'wide-part', hidden: true },
   element('h3', {}, "The provider's books"),
   element('p', { id: 'books-report', className: 'hint' }),
-  element('div', { id: 'books-sums' }),
-  ...['differences', 'incidents', 'unclaimed'].map((name) => element('ul', { id: `books-${name}`, className: 'dead' })));
+  element('div', { id: 'books-sums' }));
+
+const lists = ['differences', 'incidents', 'unclaimed'];
+
+// newDecisions returns the card of what an operator must decide about the books.
+export const newDecisions = () => element('div', { id: 'books-decisions', className: 'card', hidden: true },
+  element('h3', {}, "Differences from the provider's books"), ...lists.map((name) => element('ul', { id: `books-${name}`, className: 'dead' })));
 
 // renderBooks shows the answer of GET /ops/api/books, or hides its part if it is null.
 export function renderBooks(books, page) {
@@ -21,10 +26,11 @@ export function renderBooks(books, page) {
   const currencies = books.report?.currencies ?? [];
   setText(byId('books-report'), reportText(books.report));
   renderList(byId('books-sums'), currencies, sums);
-  const list = (name, items, render) => renderList(byId(`books-${name}`), items, render, byId('payments-title'));
+  const list = (name, items, render) => renderList(byId(`books-${name}`), items, render, page.waitingTitle);
   list('differences', currencies.flatMap(({ currency, differences }) => differences.map((row) => ({ currency, ...row }))), difference);
   list('incidents', books.incidents, (row) => incident(page, row));
   list('unclaimed', books.unclaimed.filter(({ state }) => state === 'open' || state === 'refunding'), (row) => unclaimed(page, row));
+  byId('books-decisions').hidden = lists.every((name) => byId(`books-${name}`).children.length === 0);
 }
 
 const oldReport = 3 * 3600_000; // ms; as in the alert BooksOld

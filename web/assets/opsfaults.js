@@ -1,4 +1,4 @@
-// The section "Inject faults" of the operators' page, with the log. Only the demo has faults.
+// The drawer of faults at the bottom of the operators' page, with the log. Only the demo has faults.
 
 import { addStylesheet, duration, element, moment, number, setText } from './dom.js';
 
@@ -24,7 +24,7 @@ const texts = {
   'worker-resume': 'The worker is resumed.',
 };
 
-// add adds the section to the operators' page. It sets page.addFaults, with which later parts add faults of their own.
+// add adds the drawer to the operators' page. It sets page.addFaults, with which later parts add faults of their own.
 export function add(page) {
   addStylesheet('/assets/opsfaults.css');
   const saleText = element('p');
@@ -32,10 +32,11 @@ export function add(page) {
   const log = element('ol', { id: 'log', className: 'log', role: 'log', 'aria-label': 'Log of your actions and of repairs' },
     element('li', { className: 'hint' }, 'Place orders, then wipe Redis: the orders are still cancelled on time.'));
   const section = element('section', { id: 'faults', 'aria-labelledby': 'faults-title', hidden: true },
-    element('h2', { id: 'faults-title' }, 'Inject faults'),
-    element('div', { className: 'row' }, ...Object.entries(names).map(([fault, name]) => element('button', { type: 'button', 'data-fault': fault }, name))),
-    element('div', { id: 'flash-sale', className: 'flash-sale', hidden: true }, saleText, progress), log);
-  byId('dashboard').prepend(section);
+    element('details', {}, element('summary', {}, element('h2', { id: 'faults-title' }, 'Inject faults')),
+      element('div', { className: 'drawer' },
+        element('div', { className: 'row' }, ...Object.entries(names).map(([fault, name]) => element('button', { type: 'button', 'data-fault': fault }, name))),
+        element('div', { id: 'flash-sale', className: 'flash-sale', hidden: true }, saleText, progress), log)));
+  byId('dashboard').after(section);
   section.addEventListener('click', (event) => {
     const fault = event.target.dataset.fault;
     if (fault && event.target.getAttribute('aria-disabled') !== 'true') {

@@ -1,7 +1,7 @@
 // The section "Payments" of the operators' page, and the faults of the demo's simulated payment provider.
 
 import { addStylesheet, duration, element, money, moment, number, renderList, setText } from './dom.js';
-import { newBooks, renderBooks } from './opsbookspayments.js';
+import { newBooks, newDecisions, renderBooks } from './opsbookspayments.js';
 import { failedRefund, refundForm } from './opsrefundspayments.js';
 
 const byId = (id) => document.getElementById(id);
@@ -9,8 +9,9 @@ const byId = (id) => document.getElementById(id);
 // add adds the section and the faults to the operators' page.
 export function add(page) {
   addStylesheet('/assets/opspayments.css');
-  byId('promise').after(newSection());
-  byId('failed-refunds').after(refundForm(page));
+  byId('dashboard').append(newSection(page));
+  page.addWaiting(newFailedRefunds());
+  page.addWaiting(newDecisions());
   let simulated = false; // whether the provider is the demo's simulator, which has a ledger
   page.addFaults?.(newFaults(), faultTexts, (faults) => {
     simulated = faults.provider !== undefined;
@@ -44,28 +45,29 @@ const invariants = [
   [8, 'No check of a payment or of a refund is overdue.'],
 ];
 
-function newSection() {
+function newSection(page) {
   const part = (name, ...nodes) => element('div', {}, element('h3', {}, name), ...nodes);
   return element('section', { id: 'payments', 'aria-labelledby': 'payments-title', hidden: true },
-    element('h2', { id: 'payments-title', tabIndex: -1 }, 'Payments'),
+    element('h2', { id: 'payments-title' }, 'Payments'),
     element('div', { className: 'card payments' },
       part('Attempts to pay', element('dl', { id: 'attempts', className: 'facts' })),
       part('Refunds', element('dl', { id: 'refunds', className: 'facts' })),
       part('Money', element('div', { id: 'money' }), element('p', { id: 'money-hint', className: 'hint' }), element('p', { id: 'ledger', hidden: true })),
       part('Payment provider', element('dl', { id: 'provider', className: 'facts wide' })),
-      newBooks(),
-      element('div', { id: 'failed-refunds', className: 'wide-part', hidden: true },
-        element('h3', {}, 'Failed refunds'),
-        element('p', { className: 'hint' }, 'The provider could not return this money. Find out why at the provider, then try again. If the payment is disputed, the dispute goes first.'),
-        element('ul', { id: 'failed-refund-list', className: 'dead' }))));
+      newBooks(), refundForm(page)));
 }
+
+const newFailedRefunds = () => element('div', { id: 'failed-refunds', className: 'card', hidden: true },
+  element('h3', {}, 'Failed refunds'),
+  element('p', { className: 'hint' }, 'The provider could not return this money. Find out why at the provider, then try again. If the payment is disputed, the dispute goes first.'),
+  element('ul', { id: 'failed-refund-list', className: 'dead' }));
 
 // renderPayments shows the answer of GET /ops/api/payments, or hides the section if it is null. ledger is the answer of
 // GET /ops/api/provider-ledger, or null: only the demo has it.
 function renderPayments(payments, ledger, page) {
   byId('payments').hidden = payments === null;
   if (payments === null) {
-    return;
+    return; // the service has no provider
   }
   const { attempts, refunds, webhooks, money: rows, failed_refunds: failed, oldest_check_overdue_seconds: overdue } = payments;
   renderFacts(byId('attempts'), counts(attempts, ['creating', 'open', 'closing', 'closed', 'succeeded']));
@@ -79,7 +81,7 @@ function renderPayments(payments, ledger, page) {
   renderMoney(rows);
   renderLedger(rows, ledger);
   byId('failed-refunds').hidden = failed.length === 0;
-  renderList(byId('failed-refund-list'), failed, (refund) => failedRefund(page, refund), byId('payments-title'));
+  renderList(byId('failed-refund-list'), failed, (refund) => failedRefund(page, refund), page.waitingTitle);
 }
 
 const counts = (figures, names) => names.map((name) => [name, number(figures[name])]);

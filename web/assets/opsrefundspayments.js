@@ -51,7 +51,7 @@ export function refundForm(page) {
       },
       { headers: { 'Idempotency-Key': key }, body: { amount_cents: Number(amount.value.replace('.', '')), actor: actor.value, note: note.value } });
   });
-  return element('div', {}, element('h3', {}, 'Refund a paid order'),
+  return element('div', { className: 'wide-part' }, element('h3', {}, 'Refund a paid order'),
     element('p', { className: 'hint' }, 'In full or in part. The order stays paid, and its stock is not changed. If the payment is disputed, the dispute goes first.'),
     form, result);
 }

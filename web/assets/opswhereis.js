@@ -1,4 +1,4 @@
-// The section "Where is this order?" of the operators' page, with the orders that are overdue for the longest time.
+// The section "Where is this order?" of the operators' page. The orders that are overdue for the longest time wait for a person.
 
 import { addStylesheet, duration, element, renderList, setText } from './dom.js';
 
@@ -11,12 +11,12 @@ export function add(page) {
   const form = element('form', { className: 'card', id: 'whereis' },
     element('label', { htmlFor: 'whereis-id' }, 'The id of an order, or of its payment or checkout session'),
     element('div', { className: 'row' }, id, element('button', { type: 'submit' }, 'Find')), next, more);
-  const overdueTitle = element('h3', { id: 'overdue-title', tabIndex: -1 }, 'Overdue orders');
   const list = element('ul', { id: 'overdue', className: 'dead' });
   const failed = element('p', { className: 'hint' });
-  const overdue = element('div', { className: 'card', hidden: true }, overdueTitle, failed, list);
-  document.getElementById('promise').after(element('section', { 'aria-labelledby': 'whereis-title' },
-    element('h2', { id: 'whereis-title' }, 'Where is this order?'), form, overdue));
+  const overdue = element('div', { className: 'card', hidden: true }, element('h3', {}, 'Overdue orders'), failed, list);
+  page.addWaiting(overdue);
+  document.getElementById('picture').after(element('section', { 'aria-labelledby': 'whereis-title' },
+    element('h2', { id: 'whereis-title' }, 'Where is this order?'), form));
 
   const find = async () => {
     try {
@@ -59,7 +59,7 @@ export function add(page) {
             id.focus();
             find();
           },
-        }, 'Show')), overdueTitle);
+        }, 'Show')), page.waitingTitle);
       setText(failed, problem);
       overdue.hidden = items.length === 0 && problem === '';
     },
