@@ -18,6 +18,7 @@ import (
 
 var (
 	chaosFor  = flag.Duration("chaos.for", 20*time.Second, "how long TestChaos injects faults")
+	chaosKeep = flag.Duration("chaos.keep", 0, "the time for which TestChaos's service keeps ended items, at least 20s; 0: for ever")
 	chaosSeed = flag.Uint64("chaos.seed", 0, "the seed of TestChaos's plan, to repeat an earlier one; 0: a random one")
 )
 
@@ -239,7 +240,7 @@ func TestChaos(t *testing.T) {
 		seed = rand.Uint64()
 	}
 	needed := 10*time.Minute + *chaosFor
-	t.Logf("to repeat this plan: go test ./e2e -timeout %v -run Chaos -chaos.for=%v -chaos.seed=%d", needed, *chaosFor, seed)
+	t.Logf("to repeat this plan: go test ./e2e -timeout %v -run Chaos -chaos.for=%v -chaos.keep=%v -chaos.seed=%d", needed, *chaosFor, *chaosKeep, seed)
 	if end, limited := t.Deadline(); limited && time.Until(end) < *chaosFor {
 		t.Fatalf("go test ends the tests in %v: run it with -timeout %v", time.Until(end), needed)
 	}
@@ -259,7 +260,7 @@ func TestChaos(t *testing.T) {
 func injectRandom(t *testing.T, seed uint64) (*deployment, figures) {
 	d := deploy(t, needs{
 		standby: true, postgres: map[string]string{"wal_retrieve_retry_interval": "100ms"}, // a standby finds a restarted primary at once
-		redis: syncAtOnce, network: true, party: chaosParty,
+		redis: syncAtOnce, network: true, party: chaosParty, keep: *chaosKeep,
 	})
 	defer func() { d.kill(d.running("")...) }()
 	testenv.Must(t, d.rdb.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
@@ -287,6 +288,13 @@ func injectRandom(t *testing.T, seed uint64) (*deployment, figures) {
 	load.close()
 	d.awaitEnd()
 	f := load.check()
+	if *chaosKeep > 0 {
+		removed := d.number(`SELECT count(*) FROM removed_items`)
+		t.Logf("%.0f items were removed", removed)
+		if removed == 0 && *chaosFor > 3**chaosKeep {
+			t.Errorf("no item was removed, although ended items were kept for only %v", *chaosKeep)
+		}
+	}
 	total := 0
 	for _, n := range injected {
 		total += n

@@ -33,6 +33,7 @@ type needs struct {
 	redisEnv    []string          // the environment of a redis-server of its own
 	processes   []string          // the role of each process; nil: two of each role, and one relay
 	env         []string          // additional environment variables of the processes
+	keep        time.Duration     // for which ended items are kept; 0: for ever
 
 	// redisPair starts a Redis of its own that fails over. nil: as redis says.
 	redisPair func(t testing.TB) *testenv.RedisPair
@@ -50,6 +51,7 @@ type party interface {
 	visit(v *visit)                   // runs a plan that only a deployment with the party has
 	isIdle() bool                     // reports whether nothing is under way between the service and the party
 	check(l *load) (figures []string) // compares the party's records with the service's and with the load
+	recordRemoved()                   // makes the database record what check needs of the items that are removed
 }
 
 // deployment is a whole service: processes of each role, and servers that a test may break.
@@ -61,6 +63,7 @@ type deployment struct {
 	loads    int                // the number of loads that have begun
 	front    string             // the URL of the load balancer; "": there is none
 	plans    []string           // of the visits of a load
+	all      string             // selects all items, also those that were removed, with the columns of domain.items
 	kinds    []string           // of the tasks
 	party    party              // nil: none
 	redis    *devstack.Redis    // nil: shared, or the stand-in
@@ -113,7 +116,7 @@ func deploy(t testing.TB, n needs) *deployment {
 func deployFor(t, owner testing.TB, n needs) *deployment {
 	t.Helper()
 	needsProcesses(t)
-	d := &deployment{t: lasting{t, owner}, owner: owner, times: times{timeout: itemTimeout}, plans: possiblePlans(), kinds: []string{kind}}
+	d := &deployment{t: lasting{t, owner}, owner: owner, times: times{timeout: itemTimeout}, plans: possiblePlans(), kinds: []string{kind}, all: domain.items}
 	redisURL, database := d.redisURL(n), d.postgresURL(n)
 	ownDatabase, ownRedis := database, redisURL
 	if d.standby != nil {
@@ -128,6 +131,9 @@ func deployFor(t, owner testing.TB, n needs) *deployment {
 		d.toRedis, redisURL = proxied(d.t, redisURL)
 	}
 	env := append(slices.Clone(n.env), envDatabaseConns+"=8")
+	if n.keep > 0 {
+		env = append(env, envPrefix+domain.keep+"="+n.keep.String())
+	}
 	if domain.bounds != nil {
 		env = append(env, domain.bounds.env...)
 	}
@@ -147,6 +153,9 @@ func deployFor(t, owner testing.TB, n needs) *deployment {
 	if domain.resources != nil {
 		d.exec(domain.resources.stock)
 	}
+	if n.keep > 0 {
+		d.recordRemoved()
+	}
 	processes := n.processes
 	if processes == nil {
 		processes = []string{"api", "api", "worker", "worker", "relay", "reconciler", "reconciler"}
@@ -159,6 +168,21 @@ func deployFor(t, owner testing.TB, n needs) *deployment {
 		d.front = n.front(d)
 	}
 	return d
+}
+
+// recordRemoved makes the database record items that are removed, so that a load can compare them with what their customers saw.
+func (d *deployment) recordRemoved() {
+	d.t.Helper()
+	d.exec(`CREATE TABLE removed_items AS SELECT * FROM (` + domain.items + `) AS items WITH NO DATA`)
+	d.exec(`CREATE FUNCTION record_item() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			INSERT INTO removed_items SELECT * FROM (` + domain.items + `) AS items WHERE id = OLD.id;
+			RETURN OLD;
+		END $$;
+		CREATE TRIGGER record_item BEFORE DELETE ON ` + domain.table + ` FOR EACH ROW EXECUTE FUNCTION record_item()`)
+	d.all += ` UNION ALL SELECT * FROM removed_items`
+	if d.party != nil {
+		d.party.recordRemoved()
+	}
 }
 
 // lasting is a test that starts what lasts until another test ends, its owner.
@@ -362,10 +386,10 @@ func (d *deployment) number(query string, args ...any) (n float64) {
 	return n
 }
 
-// items counts the items for which a condition holds, over the columns of domain.items.
+// items counts the items for which a condition holds, over the columns of domain.items. Items that were removed count, too.
 func (d *deployment) items(condition string, args ...any) float64 {
 	d.t.Helper()
-	return d.number(`SELECT count(*) FROM (`+domain.items+`) AS items WHERE `+condition, args...)
+	return d.number(`SELECT count(*) FROM (`+d.all+`) AS items WHERE `+condition, args...)
 }
 
 // leased counts the tasks on which workers have leases.

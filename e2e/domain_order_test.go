@@ -30,6 +30,7 @@ var orders = domainSpec{
 	migrate: []string{"migrate", "--seed"},
 	kind:    "order.cancel",
 	timeout: "ORDER_TIMEOUT",
+	keep:    "KEEP",
 
 	contract:   sync.OnceValues(func() (*parttest.Contract, error) { return parttest.LoadContract("..") }),
 	signUp:     "/api/customers",

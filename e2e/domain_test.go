@@ -74,6 +74,9 @@ type domainSpec struct {
 	kind    string   // of the tasks that time items out
 	timeout string   // the environment variable of the time from an item's creation to its deadline, without the prefix
 
+	// keep is the environment variable of the time for which ended items are kept, without the prefix. "": for ever.
+	keep string
+
 	// contract returns the contract that each answer must keep.
 	contract func() (*parttest.Contract, error)
 	// signUp is the path of the request that creates a customer. The answer has the customer's token. "": requests need

@@ -483,7 +483,7 @@ func (l *load) check() figures {
 		       count(*) FILTER (WHERE NOT held AND late > 1), coalesce(max(late) FILTER (WHERE held), 0)
 		FROM (
 			SELECT held, extract(epoch FROM cancelled_at - deadline) AS late
-			FROM (`+domain.items+`) AS items
+			FROM (`+l.d.all+`) AS items
 			WHERE (status = 'timed out' OR held AND status = 'cancelled') AND id::text <> ALL ($1)
 		) AS ended`, l.earlier).Scan(&latest, &f.timeouts, &f.late, &held)
 	testenv.Must(t, err)
@@ -617,7 +617,7 @@ func (l *load) stored() (items map[string]state, at time.Duration) {
 	t.Helper()
 	at = time.Since(l.began)
 	rows, err := l.d.db.QueryContext(t.Context(), `
-		SELECT key, id, status, extended FROM (`+domain.items+`) AS items WHERE id::text <> ALL ($1)`, l.earlier)
+		SELECT key, id, status, extended FROM (`+l.d.all+`) AS items WHERE id::text <> ALL ($1)`, l.earlier)
 	testenv.Must(t, err)
 	defer rows.Close()
 	items = map[string]state{}

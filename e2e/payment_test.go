@@ -68,6 +68,8 @@ type provider struct {
 	toPages   *proxy
 	processes []*process // only the last one may run
 
+	recorded bool // recordRemoved was called
+
 	mu        sync.Mutex
 	checkouts map[*visit]map[string]*checkout // by the id of the payment
 
@@ -402,7 +404,7 @@ func (p *provider) check(l *load) (figures []string) {
 		}
 		c := *v.customer
 		c.base = p.d.running("api")[0].url
-		for _, pay := range c.payments(v.id) {
+		for _, pay := range p.paymentsOf(&c, v.id) {
 			row, made := ledger[pay.ID]
 			delete(unknown, pay.ID)
 			seen := p.checkouts[v][pay.ID]
@@ -442,6 +444,34 @@ func (p *provider) check(l *load) (figures []string) {
 			counts["opened"], counts["succeeded"], counts["late"], p.late, counts["duplicate"], counts["mismatch"]),
 		fmt.Sprintf("money in cents: %d captured, %d applied, %d returned", total.captured, total.applied, total.returned),
 	}
+}
+
+// recordRemoved makes the database record the payments of orders that are removed, as the REST API shows them.
+func (p *provider) recordRemoved() {
+	p.d.t.Helper()
+	p.d.exec(`CREATE TABLE removed_payments (order_id uuid, payment json);
+		CREATE FUNCTION record_payment() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			INSERT INTO removed_payments SELECT OLD.order_id, json_build_object(
+				'id', OLD.id, 'order_id', OLD.order_id, 'state', OLD.state, 'applied', OLD.applied, 'amount_cents', OLD.amount_cents,
+				'currency', upper(OLD.currency), 'refund', (
+					SELECT json_build_object('state', state, 'reason', reason, 'amount_cents', amount_cents)
+					FROM refunds WHERE attempt_id = OLD.id ORDER BY created_at DESC, id DESC LIMIT 1));
+			IF TG_OP = 'DELETE' THEN RETURN OLD; END IF;
+			RETURN NEW;
+		END $$;
+		CREATE TRIGGER record_payment BEFORE DELETE OR UPDATE OF order_id ON payment_attempts FOR EACH ROW EXECUTE FUNCTION record_payment()`)
+	p.recorded = true
+}
+
+// paymentsOf returns the payments of an order, also if the order was removed.
+func (p *provider) paymentsOf(c *client, order string) (payments []payment) {
+	p.d.t.Helper()
+	if !p.recorded || p.d.number(`SELECT count(*) FROM removed_items WHERE id = $1`, order) == 0 {
+		return c.payments(order)
+	}
+	text := testenv.Query[string](p.d.t, p.d.db, `SELECT coalesce(json_agg(payment), '[]')::text FROM removed_payments WHERE order_id = $1`, order)
+	testenv.Must(p.d.t, json.Unmarshal([]byte(text), &payments))
+	return payments
 }
 
 // verdict returns what is wrong with a payment after everything has settled: a success ends in goods or in a refund,

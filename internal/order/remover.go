@@ -26,8 +26,8 @@ var (
 )
 
 const (
-	// removeEvery is the time between two runs of the remover. With a longer time each run removes more orders. With a
-	// shorter one an idle service asks the database more often.
+	// removeEvery is the longest time between two runs of the remover: it runs more often if orders are kept for a shorter time.
+	// With a longer one each run removes more orders. With a shorter one an idle service asks the database more often.
 	removeEvery = time.Minute
 	// removeTimeout is the longest time for one batch. A batch keeps the locks of its orders, which nobody needs but those who
 	// read old orders. With a shorter time a slow database removes nothing.
@@ -79,7 +79,7 @@ func NewRemover(s *Service, keep time.Duration, log *slog.Logger, reg prometheus
 // Run removes orders until ctx ends, and then returns nil.
 func (r *Remover) Run(ctx context.Context) error {
 	r.lastRun.SetToCurrentTime()
-	return reconcile.Every(ctx, removeEvery, r.log, func(ctx context.Context) {
+	return reconcile.Every(ctx, min(removeEvery, r.keep), r.log, func(ctx context.Context) {
 		n, err := r.Remove(ctx)
 		switch {
 		case ctx.Err() != nil: // the process stops

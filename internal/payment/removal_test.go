@@ -69,21 +69,27 @@ func TestRemoveOrdersWithPayments(t *testing.T) {
 	s.shiftToDeadline(t, abandoned.ID, time.Hour)
 	s.cancelDue(t, abandoned.ID)
 	s.settle(t, abandoned.ID)
+	unanswered, noAnswer := s.placeOpen(t) // the provider may have made a session whose answer was lost, and it may still be open
+	s.shiftToDeadline(t, unanswered.ID, time.Hour)
+	s.cancelDue(t, unanswered.ID)
+	s.settle(t, unanswered.ID)
+	s.exec(t, `UPDATE payment_attempts SET session_id = NULL, session_expires_at = now() - interval '30 minutes' WHERE id = $1`, noAnswer.ID)
 	live, _ := s.placeOpen(t)
 	before := s.read(t)
 
-	s.removeOld(t, refunded, disputed, failed, live)
+	s.removeOld(t, refunded, disputed, failed, unanswered, live)
 	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM payment_attempts WHERE removed_order IS NOT NULL AND captured_cents = 1000`); n != 1 {
 		t.Errorf("%d payments have outlived their orders, want 1", n)
 	}
-	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM payment_attempts`); n != 5 {
-		t.Errorf("%d attempts are left, want 5: that of the abandoned order is deleted", n)
+	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM payment_attempts`); n != 6 {
+		t.Errorf("%d attempts are left, want 6: that of the abandoned order is deleted", n)
 	}
 	after := s.read(t)
 	if b, a := before.Currencies[0], after.Currencies[0]; a.There.ClosingCents != b.There.ClosingCents || a.Here.ClosingCents != b.Here.ClosingCents || a.UnclaimedCents != 0 {
 		t.Errorf("the books close with %+v after the removal, and with %+v before it; want the same", a, b)
 	}
 
+	s.exec(t, `UPDATE payment_attempts SET session_expires_at = now() - interval '2 hours' WHERE id = $1`, noAnswer.ID)
 	s.exec(t, `UPDATE refunds SET next_check = NULL WHERE state = 'confirmed'`)
 	s.exec(t, `UPDATE refunds SET state = 'settled_outside', note = 'cash', actor = 'Ann' WHERE state = 'failed'`)
 	s.book(payment.DisputeReversed, lost, "dp_1", 400)
