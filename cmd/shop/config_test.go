@@ -391,7 +391,7 @@ func TestExitCodes(t *testing.T) {
 		want        []string // parts of the output
 	}{
 		{"version", nil, []string{"version"}, 0, []string{"shop "}},
-		{"no command", nil, nil, 2, []string{"expected one of"}},
+		{"no command", nil, nil, 2, []string{"missing a command: shop --help"}},
 		{"unknown command", nil, []string{"sevre"}, 2, []string{"sevre"}},
 		{"unknown flag", nil, []string{"serve", "--port=1"}, 2, []string{"--port"}},
 		{"invalid duration", nil, []string{"serve", "--order-timeout=30"}, 2, []string{"--order-timeout"}},
@@ -405,6 +405,9 @@ func TestExitCodes(t *testing.T) {
 		{"health without an address", nil, []string{"health"}, 2, []string{"SHOP_HTTP_ADDR"}},
 		{"health with an address without a port", nil, []string{"health", "--http-addr=8080"}, 2, []string{"SHOP_HTTP_ADDR", "missing port"}},
 		{"serve without a database server", nil, serve("--database-url=postgres://shop:hunter2@127.0.0.1:1/shop", "--redis-url=redis://127.0.0.1:1/0"), 1, []string{"127.0.0.1:1"}},
+		{"invalid scheme of the database URL", nil, []string{"doctor", "--database-url=mysql://shop:hunter2@db/shop", "--redis-url=redis://127.0.0.1:1/0"}, 2, []string{
+			"SHOP_DATABASE_URL (--database-url) is wrong, want postgres://",
+		}},
 		{"invalid scheme of the Redis URL", nil, serve(database, "--redis-url=http://:hunter2@cache"), 2, []string{"Redis URL"}},
 		{"Redis URL of a socket", nil, serve(database, "--redis-url=unix:///run/redis.sock"), 2, []string{"Redis URL", "redis://"}},
 		{"too many shards", nil, serve(database, "--redis-url=redis://127.0.0.1:1/0", "--queue-shards=1025"), 2, []string{"SHOP_QUEUE_SHARDS", "1 to 1024"}},

@@ -67,7 +67,7 @@ func (c *demoCommand) options() *serveCommand {
 		Serve: cli.Serve{
 			HTTPAddr:  c.HTTPAddr,
 			Roles:     []string{app.API, app.Relay, app.Reconciler}, // package demo runs the worker
-			Database:  cli.Database{DatabaseURL: "private", DatabaseConns: 20},
+			Database:  cli.Database{DatabaseURL: "postgres://private", DatabaseConns: 20},
 			Redis:     cli.Redis{RedisURL: "private", QueueShards: 1},
 			Reconcile: cli.Reconcile{ReconcileSchedule: demoSchedule, ReconcileLookahead: demoLookahead},
 		},
@@ -184,6 +184,7 @@ shop is running. Ctrl-C stops it and deletes its data.
   curl -s -H "Authorization: Bearer $TOKEN" -H 'Content-Type: application/json' \
        -d '{"items":[{"product_id":"01900000-0000-7000-8000-000000000001","quantity":2}]}' %[1]s/api/orders
 %[8]s
+  export SHOP_DATABASE_URL='%[3]s' SHOP_REDIS_URL='%[5]s'; go run ./cmd/shop doctor
 `, d.url, d.welcome, servers.Postgres.URL(), servers.PostgresIs, servers.Redis.URL(), servers.RedisIs, c.OrderTimeout, d.try)
 }
 

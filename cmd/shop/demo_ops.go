@@ -12,6 +12,7 @@ var demoOps = demoPart{
 	open: func(_ context.Context, d *demoRun) error {
 		token := d.options.Ops.OpsToken
 		d.welcome += fmt.Sprintf("  operations  %s/ops#token=%s\n  ops token   %[2]s\n", d.url, token)
+		d.welcome += "  Order something. Then inject faults, at the bottom of the page of operations.\n"
 		d.try += fmt.Sprintf("  curl -s -H \"Authorization: Bearer %s\" %s/ops/api/stats\n", token, d.url)
 		return nil
 	},

@@ -78,6 +78,20 @@ const paySQL = `
 	)
 	INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'paid', 'customer', paid_at FROM paid`
 
+// TestDoctorWithoutServers checks that the doctor names both servers, and the options with their addresses.
+func TestDoctorWithoutServers(t *testing.T) {
+	var out strings.Builder
+	code := runCommand(t.Context(), []string{"doctor", "--database-url=postgres://shop@127.0.0.1:1/shop", "--redis-url=redis://127.0.0.1:2/0"}, &out)
+	for _, want := range []string{
+		"FAIL  postgres", "127.0.0.1:1", "is PostgreSQL running, and is SHOP_DATABASE_URL (--database-url) right?",
+		"FAIL  redis", "127.0.0.1:2", "is Redis running, and is SHOP_REDIS_URL (--redis-url) right?",
+	} {
+		if code != 1 || !strings.Contains(out.String(), want) {
+			t.Errorf("the doctor exits with %d and prints %s, want 1 and %q", code, &out, want)
+		}
+	}
+}
+
 // TestDoctorAuditsBooks changes the books so that only `shop doctor --full` can find it: a booked unit is available again.
 func TestDoctorAuditsBooks(t *testing.T) {
 	databaseURL, redisURL := testenv.Postgres(t), testenv.Redis(t)

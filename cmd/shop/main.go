@@ -54,15 +54,16 @@ func version() string {
 // A secret, or an address that may contain a password, has two options: the value itself, and the name of a file with
 // the value. See [option.ReadSecrets]. A command checks its options when it runs, because only then the files are read.
 type commands struct {
+	Serve     serveCommand      `cmd:"" help:"Run the service, or some of its roles."`
+	Migrate   migrateCommand    `cmd:"" help:"Create or update the schema of the database."`
+	Reconcile reconcileCommand  `cmd:"" help:"Compare the orders with Redis once, repair the differences, and print the report."`
+	Export    exportCommand     `cmd:"" help:"Write the old orders that --keep would remove, one JSON object a line."`
+	Doctor    doctorCommand     `cmd:"" help:"Check the connections, the schema, the queue, the outbox, the reconciler and the invariants."`
+	Health    cli.HealthCommand `cmd:"" help:"Check whether the process at an address is ready."`
+
 	partCommands
 
-	Serve     serveCommand       `cmd:"" help:"Run the service, or some of its roles."`
-	Migrate   migrateCommand     `cmd:"" help:"Create or update the schema of the database."`
-	Reconcile reconcileCommand   `cmd:"" help:"Compare the orders with Redis once, repair the differences, and print the report."`
-	Export    exportCommand      `cmd:"" help:"Write the old orders that --keep would remove, one JSON object a line."`
-	Doctor    doctorCommand      `cmd:"" help:"Check the connections, the schema, the queue, the outbox, the reconciler and the invariants."`
-	Health    cli.HealthCommand  `cmd:"" help:"Check whether the process at an address is ready."`
-	Version   cli.VersionCommand `cmd:"" help:"Print the version."`
+	Version cli.VersionCommand `cmd:"" help:"Print the version."`
 }
 
 // serveCommand is `shop serve`.
@@ -144,5 +145,5 @@ type doctorCommand struct {
 }
 
 func (c *doctorCommand) Run(ctx context.Context, program cli.Program) error {
-	return cli.Doctor(ctx, program, c.open, c.DatabaseURL, c.DoctorOptions)
+	return cli.Doctor(ctx, program, c.open, &c.Tool, c.DoctorOptions)
 }

@@ -96,5 +96,5 @@ type doctorCommand struct {
 }
 
 func (c *doctorCommand) Run(ctx context.Context, program cli.Program) error {
-	return cli.Doctor(ctx, program, c.open, c.DatabaseURL, c.DoctorOptions)
+	return cli.Doctor(ctx, program, c.open, &c.Tool, c.DoctorOptions)
 }

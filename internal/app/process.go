@@ -107,7 +107,7 @@ type component struct {
 func Open(ctx context.Context, cfg Config, log *slog.Logger) (*Process, error) {
 	db, err := postgres.Open(ctx, cfg.DatabaseURL, cfg.Name, cfg.DatabaseConns)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: is PostgreSQL running, and is %s right?", err, option.Name("database-url"))
 	}
 	pool, err := db.DB()
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/option"
 	"example.com/shop/internal/postgres"
@@ -18,11 +20,11 @@ func Checks(p *app.Process) []app.Check {
 	}
 	return append([]app.Check{
 		{Subject: "commits", Good: "none waits for a standby", Run: func(ctx context.Context) error { return checkCommits(ctx, p) }},
-		{Subject: "redis", Good: "answers", Run: func(ctx context.Context) error { return pingRedis(ctx, p) }},
+		{Subject: "redis", Good: "answers", Run: func(ctx context.Context) error { return pingRedis(ctx, p.Redis) }},
 		{Subject: "tasks", Good: "Redis has the restore markers: it was not wiped", Run: ofEach(checkMarkers)},
 		{Subject: "worker", Good: "no task has been due for long, and there are no dead letters", Run: ofEach(checkTasks)},
 		{Subject: "outbox", Good: "no message has waited for long", Run: ofEach(checkOutbox)},
-		{Subject: "reconciler", Good: "the last sweep was recent, and clean", Run: ofEach(checkLastSweep)},
+		{Subject: "reconciler", Good: "the last sweep was recent, and no statement failed", Run: ofEach(checkLastSweep)},
 	}, p.Checks...)
 }
 
@@ -35,10 +37,13 @@ func checkCommits(ctx context.Context, p *app.Process) error {
 	return err
 }
 
-func pingRedis(ctx context.Context, p *app.Process) error {
+func pingRedis(ctx context.Context, rdb redis.UniversalClient) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	return p.Redis.Ping(ctx).Err()
+	if err := rdb.Ping(ctx).Err(); err != nil {
+		return fmt.Errorf("%w: is Redis running, and is %s right?", err, option.Name("redis-url"))
+	}
+	return nil
 }
 
 func checkMarkers(ctx context.Context, k *app.Kind) error {

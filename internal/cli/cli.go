@@ -44,6 +44,9 @@ func Run(ctx context.Context, program Program, commands any, args []string) erro
 	if err != nil {
 		return err
 	}
+	if len(args) == 0 {
+		return option.Usage(fmt.Errorf("missing a command: %s --help lists them", program.Name))
+	}
 	command, err := Parse(parser, args)
 	if err != nil {
 		return option.Usage(err)

@@ -7,6 +7,8 @@ import (
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/deadline"
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/option"
 	"example.com/shop/internal/postgres"
 )
 
@@ -16,20 +18,25 @@ type DoctorOptions struct {
 }
 
 // Doctor opens a process, checks it and its database, and prints a line for each check. It returns [ErrFailed] if a check
-// fails. It is `doctor`.
-func Doctor(ctx context.Context, program Program, open Opener, databaseURL string, o DoctorOptions) error {
+// fails. t has the addresses of the servers. It is `doctor`.
+func Doctor(ctx context.Context, program Program, open Opener, t *Tool, o DoctorOptions) error {
+	d := doctor{program: program}
 	p, err := open(ctx, program)
-	if err != nil {
+	if errors.As(err, new(option.UsageError)) {
 		return err
 	}
+	if err != nil {
+		d.check("postgres", "", err)
+		d.checkRedis(ctx, t.RedisURL) // the other checks need both
+		return ErrFailed
+	}
 	defer p.Close()
-	d := doctor{program: program}
 	schema := "that of this binary"
 	if p.NewerSchema != nil {
 		schema = fmt.Sprintf("version %d, newer than this binary's %d", p.NewerSchema.Have, p.NewerSchema.Want)
 	}
 	d.check("postgres", "answers; its schema is "+schema, nil) // the process would not be open otherwise
-	if durability, err := postgres.ReadDurability(ctx, databaseURL); err != nil {
+	if durability, err := postgres.ReadDurability(ctx, t.DatabaseURL); err != nil {
 		d.check("durability", "", err)
 	} else {
 		for _, a := range assess(durability) {
@@ -48,6 +55,16 @@ func Doctor(ctx context.Context, program Program, open Opener, databaseURL strin
 		return ErrFailed
 	}
 	return nil
+}
+
+// checkRedis checks Redis without a process.
+func (d *doctor) checkRedis(ctx context.Context, url string) {
+	rdb, err := delay.Connect(url)
+	if err == nil {
+		defer rdb.Close()
+		err = pingRedis(ctx, rdb)
+	}
+	d.check("redis", "answers", err)
 }
 
 // doctor prints the results of checks.

@@ -10,6 +10,7 @@ import (
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/option"
+	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/reconcile"
 )
 
@@ -24,6 +25,12 @@ type Database struct {
 func (o Database) Check() error {
 	if o.DatabaseConns < 2 { // a sweep holds one for its lock, and needs another for its statements; see also Serve.Run
 		return fmt.Errorf("%s is %d, want at least 2", option.Name("database-conns"), o.DatabaseConns)
+	}
+	if o.DatabaseURL == "" {
+		return nil
+	}
+	if err := postgres.CheckURL(o.DatabaseURL); err != nil {
+		return fmt.Errorf("%s is wrong, want postgres://user:password@host:port/database: %w", option.Name("database-url"), err)
 	}
 	return nil
 }

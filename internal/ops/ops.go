@@ -81,7 +81,7 @@ func requireToken(token string) gin.HandlerFunc {
 		scheme, sent, _ := strings.Cut(c.GetHeader("Authorization"), " ")
 		got := sha256.Sum256([]byte(sent))
 		if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-			return rest.Unauthorized.Errorf("The request needs the operators' token, %s_OPS_TOKEN: send it as Authorization: Bearer.", option.EnvPrefix)
+			return rest.Unauthorized.Errorf("The request needs the operators' token, %s_OPS_TOKEN, as Authorization: Bearer. It has none, or another one.", option.EnvPrefix)
 		}
 		return nil
 	})

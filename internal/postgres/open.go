@@ -7,6 +7,8 @@ import (
 	"database/sql"
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -62,6 +64,12 @@ var sessionSettings = map[string]string{
 	"jit": "off",
 }
 
+// CheckURL returns an error if a text is not the URL of a database. The error does not have the password.
+func CheckURL(databaseURL string) error {
+	_, err := pgx.ParseConfig(databaseURL)
+	return err
+}
+
 // Open connects to a database with at most conns connections. pg_stat_activity lists them under the name of the
 // application. The session settings are for short statements, not for migrations. The URL may name several hosts: Open uses
 // the first one that accepts changes. An error names the addresses, but never the password.
@@ -84,7 +92,7 @@ func Open(ctx context.Context, databaseURL, application string, conns int) (*gor
 		if hasCode(err, codeProtocolViolation) {
 			err = fmt.Errorf("%w: a pooler must ignore the settings of the sessions, as docs/production.md says", err)
 		}
-		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
+		return nil, fmt.Errorf("connect to PostgreSQL: %w", briefly(err))
 	}
 	session.Close()
 	// gorm neither prepares statements nor begins transactions: pgx caches prepared statements, and each statement of the
@@ -101,6 +109,27 @@ func Open(ctx context.Context, databaseURL, application string, conns int) (*gor
 	}
 	return gdb, nil
 }
+
+// briefly returns the error of a connection with each of its lines once: pgx has one for each way to connect to a host, for example
+// with TLS and without.
+func briefly(err error) error {
+	var lines []string
+	for line := range strings.Lines(err.Error()) {
+		if line = strings.TrimSpace(line); !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	return brief{err, strings.Join(lines, " ")}
+}
+
+// brief is an error with another text.
+type brief struct {
+	error
+	text string
+}
+
+func (b brief) Error() string { return b.text }
+func (b brief) Unwrap() error { return b.error }
 
 // firstSession makes a session. With several hosts it tries for at least connectTimeout: none accepts changes during a
 // failover, and the only one that does may need longer than hostTimeout for a moment.

@@ -63,7 +63,7 @@ func (s *Service) answerOverdue(c *gin.Context) error {
 	return nil
 }
 
-// Print writes what happens next with an order, and below it the view as JSON. It is `order`.
+// Print writes where an order is, as JSON. It is `order`.
 func (s *Service) Print(ctx context.Context, id string, out io.Writer) error {
 	view, err := s.Where(ctx, id)
 	if err != nil {
@@ -71,9 +71,6 @@ func (s *Service) Print(ctx context.Context, id string, out io.Writer) error {
 	}
 	if view == nil {
 		return fmt.Errorf("%s", noOrder(id))
-	}
-	if _, err := fmt.Fprintf(out, "%s\n\n", view.Next); err != nil {
-		return err
 	}
 	enc := json.NewEncoder(out)
 	enc.SetIndent("", "  ")

@@ -67,7 +67,7 @@ func (f *facts) reason() string {
 	blocker := slices.IndexFunc(f.locks, f.blocks)
 	switch {
 	case blocker >= 0:
-		return f.locks[blocker].String() + ". It ends after that"
+		return f.locks[blocker].String() + ". The order is cancelled after that, unless it was paid"
 	case t.State == delay.Leased.String() && *t.Left > 0:
 		return fmt.Sprintf("a worker has claimed its task, and the lease ends in %s", seconded(t.Left))
 	case t.State == delay.Leased.String():

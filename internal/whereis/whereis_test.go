@@ -122,7 +122,7 @@ func TestWhere(t *testing.T) {
 			SELECT FROM pg_stat_activity
 			WHERE datname = current_database() AND state = 'idle in transaction' AND xact_start < clock_timestamp() - interval '1 second')`)
 	})
-	v = s.want(t, "overdue and locked", id, "scheduled", "the product "+product.String()+" is locked by the session ", "whose transaction began at", "It ends after that")
+	v = s.want(t, "overdue and locked", id, "scheduled", "the product "+product.String()+" is locked by the session ", "whose transaction began at", "The order is cancelled after that, unless it was paid")
 	if len(v.Locks) != 1 || v.Locks[0].PID == nil || v.Locks[0].State == nil || *v.Locks[0].State != "idle in transaction" {
 		t.Errorf("the locks are %+v, want that of one session that is idle in a transaction", v.Locks)
 	}
@@ -200,7 +200,7 @@ func TestSentence(t *testing.T) {
 		},
 		"locked by several sessions, and a worker met the lock": {
 			facts{Status: order.Pending, DueAt: at, At: at.Add(time.Second), locks: []Lock{{Row: "order"}}, task: Task{State: "scheduled", Attempts: 1, Left: seconds(0)}},
-			"It is overdue by 1s: the order is locked by one or more other sessions of the database. It ends after that.",
+			"It is overdue by 1s: the order is locked by one or more other sessions of the database. The order is cancelled after that, unless it was paid.",
 		},
 		"locked by several sessions, and no worker met the lock": {
 			facts{Status: order.Pending, DueAt: at, At: at.Add(time.Second), locks: []Lock{{Row: "order"}}, task: due},
