@@ -1,0 +1,325 @@
+package e2e
+
+import (
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/testenv"
+)
+
+var capacityReport = flag.String("capacity.report", "", "the file for the report of BenchmarkCapacity; without it the benchmark is skipped")
+
+const (
+	capacityRate    = 300              // orders a second
+	capacityFor     = 30 * time.Second // how long BenchmarkCapacity places orders
+	capacityTimeout = 90 * time.Second // of the orders
+	capacityPages   = 2_000            // open pages
+	capacityClients = 32               // that place orders as fast as possible
+)
+
+// BenchmarkCapacity measures what an order costs at a moderate rate when it is placed, paid and cancelled, and what a process and an open
+// page cost. From these it calculates what larger loads need.
+func BenchmarkCapacity(b *testing.B) {
+	if *capacityReport == "" {
+		b.Skip("its report needs an idle machine: run make bench-capacity")
+	}
+	for b.Loop() {
+		s := newBenchSite(b, 1000, envTimeout+"="+capacityTimeout.String(), envPrefix+"PAY_AT_ONCE=true")
+		c := capacity{started: memoryOf(b, s.process.cmd.Process.Pid)}
+
+		redisBefore := s.redisMemory()
+		began := time.Now()
+		c.placed = s.cost(func() (orders int) {
+			r := openLoop(b, s.addr(), 200, poisson(capacityRate, capacityFor, 1), capacityFor, s.orders("capacity-", s.products))
+			s.waitForRelay()
+			return r.count(is(http.StatusCreated))
+		})
+		c.task = (s.redisMemory() - redisBefore) / float64(c.placed.orders)
+		c.loaded = memoryOf(b, s.process.cmd.Process.Pid)
+		c.connections = testenv.Query[int](b, s.db, `SELECT count(*) FROM pg_stat_activity WHERE application_name = $1`, program)
+		c.idle = s.cost(func() (seconds int) {
+			const idle = 20
+			sleep(b.Context(), idle*time.Second)
+			return idle
+		})
+		sleep(b.Context(), time.Until(began.Add(capacityTimeout)))
+		c.cancelled = s.cost(func() (orders int) {
+			testenv.EventuallyWithin(b, capacityFor+patience, "all orders are cancelled and booked", func() bool {
+				return !testenv.Query[bool](b, s.db, `SELECT EXISTS (SELECT FROM orders WHERE NOT booked)`)
+			})
+			return testenv.Query[int](b, s.db, `SELECT count(*) FROM orders WHERE status = 'cancelled'`)
+		})
+		pay := s.payments()
+		c.paid = s.cost(func() (orders int) {
+			const lasting = 10 * time.Second
+			r := openLoop(b, s.addr(), 200, steady(len(pay)/10-1, lasting), lasting+time.Second, func(buf []byte, i int) []byte { return append(buf, pay[i]...) })
+			testenv.EventuallyWithin(b, patience, "all paid orders are booked", func() bool {
+				return !testenv.Query[bool](b, s.db, `SELECT EXISTS (SELECT FROM orders WHERE NOT booked AND status = 'paid')`)
+			})
+			return r.count(is(http.StatusOK))
+		})
+		c.page = s.pageMemory()
+		for _, rate := range []int{100, 1_000, 2_000} {
+			c.points = append(c.points, s.place(func() (traffic, float64) {
+				return openLoop(b, s.addr(), 200, poisson(float64(rate), 10*time.Second, 2), 10*time.Second, s.orders("", s.products)), float64(rate)
+			}))
+		}
+		c.points = append(c.points, s.place(func() (traffic, float64) {
+			r := closedLoop(b, s.addr(), capacityClients, 10*time.Second, s.orders("", s.products))
+			return r, r.rate(is(http.StatusCreated))
+		}))
+		testenv.Must(b, os.WriteFile(*capacityReport, []byte(c.report()), 0o644)) //nolint:gosec // a document
+		b.Log(c.report())
+	}
+}
+
+// capacity is what BenchmarkCapacity has measured.
+type capacity struct {
+	placed, paid, cancelled cost
+	idle                    cost    // of a second without requests
+	task                    float64 // bytes of Redis for a pending order
+	started, loaded         float64 // bytes of memory of a process
+	connections             int     // of the process to PostgreSQL
+	page                    float64 // bytes of memory of a process for an open page
+	points                  []point // at increasing rates, the last one with clients that place as fast as possible
+}
+
+// point is a load of placements. Its costs are those of one order.
+type point struct {
+	rate, batch float64 // orders a second, and in a transaction
+	cpu         usage
+	p50, p99    time.Duration
+}
+
+// place measures a load of placements. load also returns the rate.
+func (s *benchSite) place(load func() (traffic, float64)) point {
+	s.b.Helper()
+	api := &member{process: s.process}
+	used, before := s.usage(), batchesOf(api)
+	r, rate := load()
+	s.waitForRelay()
+	took, after := r.latencies(is(http.StatusCreated)), batchesOf(api)
+	return point{
+		rate: rate, batch: (after.created - before.created) / (after.batches - before.batches),
+		cpu: s.usage().since(used).each(len(took)), p50: percentile(took, 50), p99: percentile(took, 99),
+	}
+}
+
+// total returns the processor time without that of the clients.
+func (u usage) total() time.Duration { return u.service + u.postgres + u.redis }
+
+// cost is what a number of orders have cost. Without its method each it is the sum.
+type cost struct {
+	orders         int
+	used           usage
+	wal            float64 // bytes
+	redis, network float64 // bytes from and to Redis, and of all connections together, with Redis and the headers of TCP
+}
+
+// cost returns what do costs. It returns the number of orders.
+func (s *benchSite) cost(do func() (orders int)) cost {
+	s.b.Helper()
+	testenv.Exec(s.b, s.db, `CHECKPOINT`)
+	lsn := testenv.Query[string](s.b, s.db, `SELECT pg_current_wal_insert_lsn()::text`)
+	used, redis, network := s.usage(), s.redisTraffic(), loopbackTraffic(s.b)
+	c := cost{orders: do()}
+	c.used, c.redis, c.network = s.usage().since(used), s.redisTraffic()-redis, loopbackTraffic(s.b)-network
+	c.wal = testenv.Query[float64](s.b, s.db, `SELECT (pg_current_wal_insert_lsn() - $1::pg_lsn)::float8`, lsn)
+	if c.orders == 0 {
+		s.b.Fatal("no order was measured")
+	}
+	return c
+}
+
+// each returns the cost of one order.
+func (c cost) each() cost {
+	n := float64(c.orders)
+	return cost{1, c.used.each(c.orders), c.wal / n, c.redis / n, c.network / n}
+}
+
+// info returns a number of the answer of Redis's command INFO.
+func (s *benchSite) info(name string) float64 {
+	s.b.Helper()
+	rdb, err := delay.Connect(s.redis)
+	testenv.Must(s.b, err)
+	defer rdb.Close()
+	text, err := rdb.Info(s.b.Context()).Result()
+	testenv.Must(s.b, err)
+	_, after, found := strings.Cut(text, "\r\n"+name+":")
+	if !found {
+		s.b.Fatalf("INFO has no %s", name)
+	}
+	number, _, _ := strings.Cut(after, "\r\n")
+	n, err := strconv.ParseFloat(number, 64)
+	testenv.Must(s.b, err)
+	return n
+}
+
+func (s *benchSite) redisMemory() float64 { s.b.Helper(); return s.info("used_memory") }
+
+func (s *benchSite) redisTraffic() float64 {
+	s.b.Helper()
+	return s.info("total_net_input_bytes") + s.info("total_net_output_bytes")
+}
+
+// loopbackTraffic returns the bytes that all connections of this machine to itself have transmitted.
+func loopbackTraffic(t testing.TB) float64 {
+	t.Helper()
+	text, err := os.ReadFile("/proc/net/dev")
+	testenv.Must(t, err)
+	_, line, _ := strings.Cut(string(text), " lo:")
+	n, err := strconv.ParseFloat(strings.Fields(line)[0], 64)
+	testenv.Must(t, err)
+	return n
+}
+
+// memoryOf returns the bytes of memory of a process.
+func memoryOf(t testing.TB, pid int) float64 {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
+	testenv.Must(t, err)
+	_, line, _ := strings.Cut(string(text), "VmRSS:")
+	kilobytes, err := strconv.ParseFloat(strings.Fields(line)[0], 64)
+	testenv.Must(t, err)
+	return kilobytes * 1024
+}
+
+// payments places orders, and returns the requests that pay them.
+func (s *benchSite) payments() (requests [][]byte) {
+	s.b.Helper()
+	for range 100 {
+		c := s.process.signUp()
+		for range 30 {
+			requests = append(requests, append(s.header("/api/orders/"+c.place().ID+"/pay", c.token, 0), "\r\n"...))
+		}
+	}
+	return requests
+}
+
+// pageMemory opens pages that listen to events, and returns the bytes of memory that the process needs for each.
+func (s *benchSite) pageMemory() float64 {
+	s.b.Helper()
+	pid, token := s.process.cmd.Process.Pid, s.process.signUp().token
+	before := memoryOf(s.b, pid)
+	for range capacityPages {
+		conn, err := net.Dial("tcp", s.addr())
+		testenv.Must(s.b, err)
+		defer conn.Close()
+		_, err = fmt.Fprintf(conn, "GET /api/events HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n\r\n", s.addr(), token)
+		testenv.Must(s.b, err)
+		_, err = conn.Read(make([]byte, 1024))
+		testenv.Must(s.b, err)
+	}
+	return (memoryOf(s.b, pid) - before) / capacityPages
+}
+
+// report returns the document.
+func (c *capacity) report() string {
+	var out strings.Builder
+	fmt.Fprintf(&out, `# Capacity
+
+What an order costs, and what follows from that for larger loads. The benchmark places %d orders a second for %v, with an idempotency key
+and one item each, and lets them time out. Others are paid at once, without a payment provider. A commit waits for the disk.
+
+- PostgreSQL, Redis and one process of the service, on a machine with %d processors
+- Date: %s
+- To repeat: make bench-capacity
+
+## Costs of an order
+
+| | processor: service | PostgreSQL | Redis | WAL | to and from Redis | on all connections |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: |
+`, capacityRate, capacityFor, runtime.NumCPU(), time.Now().UTC().Format(time.DateOnly))
+	row := func(name string, c cost) {
+		each := c.each()
+		fmt.Fprintf(&out, "| %s | %d µs | %d µs | %d µs | %.0f B | %.0f B | %.0f B |\n", name, each.used.service.Microseconds(),
+			each.used.postgres.Microseconds(), each.used.redis.Microseconds(), each.wal, each.redis, each.network)
+	}
+	row("placed", c.placed)
+	row("paid", c.paid)
+	row("cancelled when due", c.cancelled)
+	row("a second without requests, all roles", c.idle)
+	fmt.Fprintf(&out, `
+WAL begins after a checkpoint, so it has images of pages, which longer intervals between checkpoints make rarer. The traffic of all
+connections includes HTTP, PostgreSQL and Redis, and the headers of TCP. [Size](size.md) has the bytes on disk.
+
+| | |
+| --- | ---: |
+| Redis, for a pending order | %.0f B |
+| memory of a process: at its start; under this load | %.0f MB; %.0f MB |
+| connections of a process to PostgreSQL under this load | %d |
+| memory of a process for an open page | %.1f kB |
+
+`, c.task, c.started/1e6, c.loaded/1e6, c.connections, c.page/1e3)
+	out.WriteString(c.rates())
+	out.WriteString(c.growth())
+	return out.String()
+}
+
+// rates returns what a placement costs at each rate.
+func (c *capacity) rates() string {
+	var out strings.Builder
+	fmt.Fprintf(&out, `## Placements by rate
+
+An order costs less when more are placed. One reason is that orders that arrive while others are placed share a transaction. The last row is that of %d clients that place as fast as they can.
+
+| orders a second | in a transaction | service | PostgreSQL | Redis | p50 | p99 |
+| ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+`, capacityClients)
+	for _, p := range c.points {
+		fmt.Fprintf(&out, "| %.0f | %.1f | %d µs | %d µs | %d µs | %.1f ms | %.1f ms |\n", p.rate, p.batch, p.cpu.service.Microseconds(),
+			p.cpu.postgres.Microseconds(), p.cpu.redis.Microseconds(), milliseconds(p.p50), milliseconds(p.p99))
+	}
+	return out.String()
+}
+
+// growth returns what larger loads need, by the costs.
+func (c *capacity) growth() string {
+	var out strings.Builder
+	out.WriteString(`
+## Larger loads
+
+The processors are those that work all the time: for a placement by the table above, and for the end of an order, in the more expensive
+way, by the first table. At higher rates the end costs less, too: two processors cancel 40,000 orders a second that are due at one
+instant. The last row has ten times the load, at the costs of the row before. The timeout is 30 minutes. Plan twice as many processors,
+so that a burst finds some.
+
+| orders a second | a day | processors: placing | ending | WAL | pending orders in Redis |
+| ---: | ---: | ---: | ---: | ---: | ---: |
+`)
+	placed, ended, paid := c.placed.each(), c.cancelled.each(), c.paid.each()
+	if paid.used.total() > ended.used.total() {
+		ended = paid
+	}
+	tenfold := c.points[len(c.points)-1]
+	tenfold.rate *= 10
+	for _, p := range append(slices.Clone(c.points), tenfold) {
+		fmt.Fprintf(&out, "| %.0f | %.1f million | %.2f | %.2f | %.1f MB/s | %.0f MB |\n", p.rate, p.rate*86_400/1e6,
+			p.rate*p.cpu.total().Seconds(), p.rate*ended.used.total().Seconds(), p.rate*(placed.wal+ended.wal)/1e6, p.rate*1_800*c.task/1e6)
+	}
+	out.WriteString(`
+What is exhausted first, and what helps:
+
+1. **PostgreSQL's processors, then its WAL.** One server has all orders. A larger server helps, and a disk of its own for the WAL.
+   Retention ([old orders](production.md#old-orders)) keeps the tables small.
+2. **The service's processors.** Start more processes of the role api: they share nothing but the servers. One worker cancels more than
+   one PostgreSQL commits.
+3. **PostgreSQL's connections.** Each process opens up to ` + "`SHOP_DATABASE_CONNS`" + `. Use a [pooler](production.md#pgbouncer) before the sum reaches
+   some hundreds.
+4. **Redis** is last. Its queues can have [shards](production.md#redis) on a cluster.
+5. **One PostgreSQL.** When the largest server is too small, give each group of sellers a database, a Redis and processes of their own.
+   An order needs only rows of its seller's products, so nothing crosses the groups. No benchmark has measured this.
+`)
+	return out.String()
+}
