@@ -252,7 +252,8 @@ and one item each, and lets them time out. Others are paid at once, without a pa
 	row("a second without requests, all roles", c.idle)
 	fmt.Fprintf(&out, `
 WAL begins after a checkpoint, so it has images of pages, which longer intervals between checkpoints make rarer. The traffic of all
-connections includes HTTP, PostgreSQL and Redis, and the headers of TCP. [Size](size.md) has the bytes on disk.
+connections includes HTTP, PostgreSQL and Redis, and the headers of TCP. The task of a paid order costs Redis a claim and an ack at its
+due time, which no row has. [Size](size.md) has the bytes on disk.
 
 | | |
 | --- | ---: |
@@ -272,7 +273,8 @@ func (c *capacity) rates() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, `## Placements by rate
 
-An order costs less when more are placed. One reason is that orders that arrive while others are placed share a transaction. The last row is that of %d clients that place as fast as they can.
+An order costs less when more are placed. One reason is that orders that arrive while others are placed share a
+transaction. The last row is that of %d clients that place as fast as they can.
 
 | orders a second | in a transaction | service | PostgreSQL | Redis | p50 | p99 |
 | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
@@ -291,33 +293,35 @@ func (c *capacity) growth() string {
 ## Larger loads
 
 The processors are those that work all the time: for a placement by the table above, and for the end of an order, in the more expensive
-way, by the first table. At higher rates the end costs less, too: two processors cancel 40,000 orders a second that are due at one
-instant. The last row has ten times the load, at the costs of the row before. The timeout is 30 minutes. Plan twice as many processors,
-so that a burst finds some.
+way, by the first table, which is that of 300 orders a second. The last row has ten times the load, at the costs of the row before. The
+timeout is 30 minutes. Plan twice as many processors, so that a burst finds some. For bursts of cancellations see
+[side by side](side-by-side.md).
 
-| orders a second | a day | processors: placing | ending | WAL | pending orders in Redis |
-| ---: | ---: | ---: | ---: | ---: | ---: |
+| orders a second | a day | service | PostgreSQL | Redis | WAL | pending orders in Redis |
+| ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 `)
 	placed, ended, paid := c.placed.each(), c.cancelled.each(), c.paid.each()
 	if paid.used.total() > ended.used.total() {
 		ended = paid
 	}
+	wal := placed.wal + max(paid.wal, c.cancelled.each().wal)
 	tenfold := c.points[len(c.points)-1]
 	tenfold.rate *= 10
 	for _, p := range append(slices.Clone(c.points), tenfold) {
-		fmt.Fprintf(&out, "| %.0f | %.1f million | %.2f | %.2f | %.1f MB/s | %.0f MB |\n", p.rate, p.rate*86_400/1e6,
-			p.rate*p.cpu.total().Seconds(), p.rate*ended.used.total().Seconds(), p.rate*(placed.wal+ended.wal)/1e6, p.rate*1_800*c.task/1e6)
+		fmt.Fprintf(&out, "| %.0f | %.1f million | %.2f | %.2f | %.2f | %.1f MB/s | %.0f MB |\n", p.rate, p.rate*86_400/1e6,
+			p.rate*(p.cpu.service+ended.used.service).Seconds(), p.rate*(p.cpu.postgres+ended.used.postgres).Seconds(),
+			p.rate*(p.cpu.redis+ended.used.redis).Seconds(), p.rate*wal/1e6, p.rate*1_800*c.task/1e6)
 	}
 	out.WriteString(`
 What is exhausted first, and what helps:
 
-1. **PostgreSQL's processors, then its WAL.** One server has all orders. A larger server helps, and a disk of its own for the WAL.
+1. **The processors of the service.** Start more processes: they share nothing but the servers.
+2. **The processor of Redis.** Redis executes commands with one thread, so one Redis is full before its column reaches 1. Give the queues
+   [shards](production.md#redis) on a cluster.
+3. **PostgreSQL's processors, then its WAL.** One server has all orders. A larger server helps, and a disk of its own for the WAL.
    Retention ([old orders](production.md#old-orders)) keeps the tables small.
-2. **The service's processors.** Start more processes of the role api: they share nothing but the servers. One worker cancels more than
-   one PostgreSQL commits.
-3. **PostgreSQL's connections.** Each process opens up to ` + "`SHOP_DATABASE_CONNS`" + `. Use a [pooler](production.md#pgbouncer) before the sum reaches
-   some hundreds.
-4. **Redis** is last. Its queues can have [shards](production.md#redis) on a cluster.
+4. **PostgreSQL's connections.** Each process opens up to ` + "`SHOP_DATABASE_CONNS`" + `. Use a [pooler](production.md#pgbouncer) before the sum
+   reaches some hundreds.
 5. **One PostgreSQL.** When the largest server is too small, give each group of sellers a database, a Redis and processes of their own.
    An order needs only rows of its seller's products, so nothing crosses the groups. No benchmark has measured this.
 `)

@@ -235,6 +235,9 @@ func draw(rng *rand.Rand, total time.Duration) (plan []stage) {
 // cancelled, or that is cancelled twice.
 func TestChaos(t *testing.T) {
 	t.Parallel()
+	if *chaosKeep != 0 && (*chaosKeep < 20*time.Second || domain.keep == "") {
+		t.Fatalf("-chaos.keep is %v, want at least 20s, which customers need to see their items, and a service that removes items", *chaosKeep)
+	}
 	seed := *chaosSeed
 	for seed == 0 {
 		seed = rand.Uint64()

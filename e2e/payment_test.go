@@ -466,9 +466,15 @@ func (p *provider) recordRemoved() {
 // paymentsOf returns the payments of an order, also if the order was removed.
 func (p *provider) paymentsOf(c *client, order string) (payments []payment) {
 	p.d.t.Helper()
-	if !p.recorded || p.d.number(`SELECT count(*) FROM removed_items WHERE id = $1`, order) == 0 {
-		return c.payments(order)
+	kept := func() bool {
+		return !p.recorded || p.d.number(`SELECT count(*) FROM removed_items WHERE id = $1`, order) == 0
 	}
+	if kept() {
+		if payments = c.payments(order); kept() { // it was not removed meanwhile
+			return payments
+		}
+	}
+	payments = nil
 	text := testenv.Query[string](p.d.t, p.d.db, `SELECT coalesce(json_agg(payment), '[]')::text FROM removed_payments WHERE order_id = $1`, order)
 	testenv.Must(p.d.t, json.Unmarshal([]byte(text), &payments))
 	return payments

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
@@ -105,9 +106,9 @@ type component struct {
 // migration of the binary. It accepts a newer schema: during a rolling update processes of the older version continue to
 // run, and after a rollback they start. Redis may be down.
 func Open(ctx context.Context, cfg Config, log *slog.Logger) (*Process, error) {
-	db, err := postgres.Open(ctx, cfg.DatabaseURL, cfg.Name, cfg.DatabaseConns)
+	db, err := OpenDatabase(ctx, cfg.DatabaseURL, cfg.Name, cfg.DatabaseConns)
 	if err != nil {
-		return nil, fmt.Errorf("%w: is PostgreSQL running, and is %s right?", err, option.Name("database-url"))
+		return nil, err
 	}
 	pool, err := db.DB()
 	if err != nil {
@@ -137,6 +138,15 @@ func (p *Process) open(ctx context.Context) error {
 	p.measureCommits()
 	p.newRouter()
 	return nil
+}
+
+// OpenDatabase is [postgres.Open]. If no connection can be made, its error names the option with the address.
+func OpenDatabase(ctx context.Context, databaseURL, application string, conns int) (*gorm.DB, error) {
+	db, err := postgres.Open(ctx, databaseURL, application, conns)
+	if errors.As(err, new(*pgconn.ConnectError)) {
+		err = fmt.Errorf("%w: is PostgreSQL running, and is %s right?", err, option.Name("database-url"))
+	}
+	return db, err
 }
 
 // Close closes the connections. Call it after Run has returned.

@@ -27,7 +27,7 @@ func (c *Migrate) Run(ctx context.Context, program Program, finish func(context.
 	}
 	// Open fails soon, with an error that names the address. Without this call, migrate would wait for a server that
 	// does not answer.
-	db, err := postgres.Open(ctx, c.DatabaseURL, program.Name, c.DatabaseConns)
+	db, err := app.OpenDatabase(ctx, c.DatabaseURL, program.Name, c.DatabaseConns)
 	if err != nil {
 		return err
 	}

@@ -53,7 +53,7 @@ func (f *facts) waiting() string {
 	case f.task.State == unknown:
 		note = " Redis does not answer. If it is still down then, the reconciler cancels the order."
 	case f.task.State == delay.Absent.String():
-		note = " Redis has no task of it. A sweep of the reconciler adds the task before then."
+		note = " Redis has no task of it. A sweep of the reconciler adds the task, or cancels the order if it is overdue by then."
 	case f.task.State == delay.Dead.String():
 		who, note = "the reconciler", fmt.Sprintf(" Its task is a dead letter%s. Redrive it.", f.failures())
 	}
@@ -91,11 +91,11 @@ func (f *facts) reason() string {
 // minBlocked is how long a lock lasts at least that is a reason for an overdue order. Each placement locks its products for a moment.
 const minBlocked = time.Second
 
-// blocks reports whether a lock is the reason that the order is overdue. The age of a lock of several sessions is not known: it is the
-// reason if a worker has met it.
+// blocks reports whether a lock is the reason that the order is overdue. If its age is not known, it is, unless no worker claims the
+// task: a worker that meets a lock tries the task again soon.
 func (f *facts) blocks(l Lock) bool {
 	if l.Since == nil {
-		return f.task.Attempts > 0 || f.task.State == delay.Leased.String()
+		return f.task.State != delay.Scheduled.String() || *f.task.Left > -minBlocked.Seconds()
 	}
 	return f.At.Sub(*l.Since) > minBlocked
 }

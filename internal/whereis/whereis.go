@@ -101,16 +101,17 @@ func (s *Service) Where(ctx context.Context, id string) (*View, error) {
 	if err != nil || !found {
 		return nil, err
 	}
-	redis, cancel := context.WithTimeout(ctx, redisTimeout)
-	defer cancel()
-	return s.view(ctx, redis, order)
+	return s.view(ctx, &redisState{}, order)
 }
 
-// view returns where an order is, or nil if it was removed. What Redis has said before the context redis ends is in the view.
+// redisState remembers that Redis has not answered, so that an answer waits for it only once.
+type redisState struct{ down bool }
+
+// view returns where an order is, or nil if it was removed.
 //
 // A task moves from the outbox to Redis, and then the order ends. The view looks in this order, so it misses no task that moves
 // meanwhile.
-func (s *Service) view(ctx, redis context.Context, id uuid.UUID) (*View, error) {
+func (s *Service) view(ctx context.Context, redis *redisState, id uuid.UUID) (*View, error) {
 	rows, owed, err := s.orders.Rows(ctx, id)
 	if err != nil {
 		return nil, err
@@ -183,7 +184,7 @@ const redisTimeout = time.Second
 
 // tasks returns the tasks with these ids that are in a queue or in an outbox. The first one is the task that cancels the order
 // ids[0], even if it is in neither.
-func (s *Service) tasks(ctx, redis context.Context, ids []string) ([]Task, error) {
+func (s *Service) tasks(ctx context.Context, redis *redisState, ids []string) ([]Task, error) {
 	tasks := []Task{{Kind: order.CancelKind, ID: ids[0], State: delay.Absent.String()}}
 	for _, k := range s.kinds {
 		all := make([]Task, len(ids))
@@ -197,11 +198,13 @@ func (s *Service) tasks(ctx, redis context.Context, ids []string) ([]Task, error
 				all[i].Outbox = seconds(waited)
 			}
 		}
-		if locations, err := k.Queue.Locate(redis, ids); err == nil {
-			for i := range all {
-				all[i].describe(redis, k.Queue, locations[i])
+		redis.ask(ctx, func(ctx context.Context) error {
+			locations, err := k.Queue.Locate(ctx, ids)
+			for i, at := range locations {
+				all[i].describe(ctx, k.Queue, at)
 			}
-		}
+			return err
+		})
 		for _, t := range all {
 			switch {
 			case t.Kind == tasks[0].Kind && t.ID == tasks[0].ID:
@@ -212,6 +215,16 @@ func (s *Service) tasks(ctx, redis context.Context, ids []string) ([]Task, error
 		}
 	}
 	return tasks, nil
+}
+
+// ask calls do, which asks Redis, unless Redis has not answered before.
+func (r *redisState) ask(ctx context.Context, do func(ctx context.Context) error) {
+	if r.down {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+	defer cancel()
+	r.down = do(ctx) != nil
 }
 
 // describe sets what Redis knows of the task.
@@ -242,9 +255,7 @@ func (s *Service) Overdue(ctx context.Context) ([]*View, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look for overdue orders: %w", err)
 	}
-	redis, cancel := context.WithTimeout(ctx, redisTimeout)
-	defer cancel()
-	views := []*View{}
+	views, redis := []*View{}, &redisState{}
 	for _, id := range ids {
 		v, err := s.view(ctx, redis, id)
 		if err != nil {

@@ -161,7 +161,7 @@ func TestSentence(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 1, 31, 9, 41, 0, 0, time.UTC)
 	paid, cancelled := at.Add(-time.Minute), at.Add(3*time.Millisecond)
-	due := Task{State: "scheduled", Left: seconds(0)}
+	due := Task{State: "scheduled", Left: seconds(-2 * time.Second)}
 	const unclaimed = "It is overdue by 1s: its task is due, and no worker has claimed it. Check that a worker runs. A sweep of the reconciler cancels the order."
 	for name, test := range map[string]struct {
 		facts facts
@@ -199,7 +199,7 @@ func TestSentence(t *testing.T) {
 			"It is held while its customer pays it elsewhere. Unless it is paid before, a worker cancels it at the latest at 2026-01-31T09:41:00Z, in 1m0s.",
 		},
 		"locked by several sessions, and a worker met the lock": {
-			facts{Status: order.Pending, DueAt: at, At: at.Add(time.Second), locks: []Lock{{Row: "order"}}, task: Task{State: "scheduled", Attempts: 1, Left: seconds(0)}},
+			facts{Status: order.Pending, DueAt: at, At: at.Add(time.Second), locks: []Lock{{Row: "order"}}, task: Task{State: "scheduled", Left: seconds(100 * time.Millisecond)}},
 			"It is overdue by 1s: the order is locked by one or more other sessions of the database. The order is cancelled after that, unless it was paid.",
 		},
 		"locked by several sessions, and no worker met the lock": {

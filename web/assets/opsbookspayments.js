@@ -41,7 +41,7 @@ function reportText(report) {
   }
   const result = report.balanced
     ? 'The provider and the shop agree.'
-    : 'The provider and the shop differ: compare the attempts that are listed here with the payments in the provider\'s dashboard, and look at the incidents.';
+    : 'The provider and the shop differ: compare the attempts in "What waits for a person" with the payments in the provider\'s dashboard, and look at the incidents.';
   const old = Date.now() - Date.parse(report.made_at) > oldReport ? ' The report is old: run shop payments reconcile, which prints why.' : '';
   return `Report ${report.number}, made at ${moment(report.made_at)}. ${result}${old}`;
 }

@@ -31,11 +31,12 @@ export function add(page) {
   const progress = element('progress', { 'aria-label': 'Customers with an answer' });
   const log = element('ol', { id: 'log', className: 'log', role: 'log', 'aria-label': 'Log of your actions and of repairs' },
     element('li', { className: 'hint' }, 'Place orders, then wipe Redis: the orders are still cancelled on time.'));
+  const last = element('p', { className: 'hint last', role: 'status' }); // the last text of the log, while the drawer is closed
   const section = element('section', { id: 'faults', 'aria-labelledby': 'faults-title', hidden: true },
     element('details', {}, element('summary', {}, element('h2', { id: 'faults-title' }, 'Inject faults')),
       element('div', { className: 'drawer' },
         element('div', { className: 'row' }, ...Object.entries(names).map(([fault, name]) => element('button', { type: 'button', 'data-fault': fault }, name))),
-        element('div', { id: 'flash-sale', className: 'flash-sale', hidden: true }, saleText, progress), log)));
+        element('div', { id: 'flash-sale', className: 'flash-sale', hidden: true }, saleText, progress), log)), last);
   byId('dashboard').after(section);
   section.addEventListener('click', (event) => {
     const fault = event.target.dataset.fault;
@@ -44,6 +45,7 @@ export function add(page) {
     }
   });
   page.logBy((text) => {
+    setText(last, text);
     log.querySelector('.hint')?.remove();
     log.prepend(element('li', {}, element('time', {}, moment(Date.now())), element('span', {}, text)));
     while (log.children.length > 50) {
