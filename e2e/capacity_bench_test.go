@@ -294,8 +294,7 @@ func (c *capacity) growth() string {
 
 The processors are those that work all the time: for a placement by the table above, and for the end of an order, in the more expensive
 way, by the first table, which is that of 300 orders a second. The last row has ten times the load, at the costs of the row before. The
-timeout is 30 minutes. Plan twice as many processors, so that a burst finds some. For bursts of cancellations see
-[side by side](side-by-side.md).
+timeout is 30 minutes. Plan twice as many processors, so that a burst finds some.
 
 | orders a second | a day | service | PostgreSQL | Redis | WAL | pending orders in Redis |
 | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
