@@ -3,7 +3,6 @@ package e2e
 import (
 	"flag"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -24,9 +23,12 @@ const (
 	capacityRate    = 300              // orders a second
 	capacityFor     = 30 * time.Second // how long BenchmarkCapacity places orders
 	capacityTimeout = 90 * time.Second // of the orders
-	capacityPages   = 2_000            // open pages
 	capacityClients = 32               // that place orders as fast as possible
 )
+
+// pageMemory returns the bytes of memory that the process needs for an open page. The file of the notifications' tests sets it; nil: pages
+// keep no connection open.
+var pageMemory func(s *benchSite) float64
 
 // BenchmarkCapacity measures what an order costs at a moderate rate when it is placed, paid and cancelled, and what a process and an open
 // page cost. From these it calculates what larger loads need.
@@ -69,7 +71,9 @@ func BenchmarkCapacity(b *testing.B) {
 			})
 			return r.count(is(http.StatusOK))
 		})
-		c.page = s.pageMemory()
+		if pageMemory != nil {
+			c.page = pageMemory(s)
+		}
 		for _, rate := range []int{100, 1_000, 2_000} {
 			c.points = append(c.points, s.place(func() (traffic, float64) {
 				return openLoop(b, s.addr(), 200, poisson(float64(rate), 10*time.Second, 2), 10*time.Second, s.orders("", s.products)), float64(rate)
@@ -205,23 +209,6 @@ func (s *benchSite) payments() (requests [][]byte) {
 		}
 	}
 	return requests
-}
-
-// pageMemory opens pages that listen to events, and returns the bytes of memory that the process needs for each.
-func (s *benchSite) pageMemory() float64 {
-	s.b.Helper()
-	pid, token := s.process.cmd.Process.Pid, s.process.signUp().token
-	before := memoryOf(s.b, pid)
-	for range capacityPages {
-		conn, err := net.Dial("tcp", s.addr())
-		testenv.Must(s.b, err)
-		defer conn.Close()
-		_, err = fmt.Fprintf(conn, "GET /api/events HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n\r\n", s.addr(), token)
-		testenv.Must(s.b, err)
-		_, err = conn.Read(make([]byte, 1024))
-		testenv.Must(s.b, err)
-	}
-	return (memoryOf(s.b, pid) - before) / capacityPages
 }
 
 // report returns the document.
