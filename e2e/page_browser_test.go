@@ -196,7 +196,7 @@ func (p *tab) screenshot(name string) {
 		return
 	}
 	size := value(p, chromedp.Evaluate[[2]int64](`[window.innerWidth, document.scrollingElement.scrollHeight]`))
-	p.do(chromedp.EmulateViewport(size[0], size[1])) // what stays at the bottom of the window is then below the page
+	p.do(chromedp.EmulateViewport(size[0], size[1])) // the whole page fits, so the drawer at the bottom of the window covers nothing
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
 	png, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))

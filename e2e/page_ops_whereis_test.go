@@ -13,7 +13,7 @@ import (
 // it is found by its id.
 func TestPageFindsAnOrder(t *testing.T) {
 	pageTest(t)
-	s := newSite(t, testenv.Redis(t), envPrefix+"ORDER_TIMEOUT=1s")
+	s := newSite(t, testenv.Redis(t), envTimeout+"=1s")
 	p := s.serve(t, "--roles=api")
 	o := p.create()
 	page := opsTab(t, p)

@@ -28,7 +28,7 @@ func BenchmarkSize(b *testing.B) {
 	}
 	const products = 1000
 	for b.Loop() {
-		s := newBenchSite(b, products, envPrefix+"ORDER_TIMEOUT="+sizeTimeout.String())
+		s := newBenchSite(b, products, envTimeout+"="+sizeTimeout.String())
 		r := openLoop(b, s.addr(), 200, poisson(float64(*sizeRate), *sizeFor, 1), *sizeFor, s.orders("size-", s.products))
 		placed := r.count(is(http.StatusCreated))
 		if placed == 0 || r.unsent > 0 {

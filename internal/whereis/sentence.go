@@ -88,7 +88,8 @@ func (f *facts) reason() string {
 	}
 }
 
-// minBlocked is how long a lock lasts at least that is a reason for an overdue order. Each placement locks its products for a moment.
+// minBlocked is the age from which on a lock is a reason for an overdue order. With a shorter one, the momentary locks of placements on
+// their products would be reasons, too.
 const minBlocked = time.Second
 
 // blocks reports whether a lock is the reason that the order is overdue. If its age is not known, it is, unless no worker claims the

@@ -150,8 +150,8 @@ func (s *Service) view(ctx context.Context, redis *redisState, id uuid.UUID) (*V
 	return v, nil
 }
 
-// locks returns the locks on an order and its products. It rolls back, for a commit would wait for a standby, with the locks that the
-// statement takes itself.
+// locks returns the locks on an order and its products. The statement takes locks itself. So the transaction is rolled back: a commit
+// would wait for a standby, and keep these locks meanwhile.
 func (s *Service) locks(ctx context.Context, id uuid.UUID) ([]Lock, error) {
 	locks := []Lock{}
 	tx := s.db.WithContext(ctx).Begin()
