@@ -99,16 +99,20 @@ func TestClockFaults(t *testing.T) {
 		byPostgres[seconds] = clocks{&common{needs: needs{redisEnv: redis, postgresEnv: postgres}}, jump}
 	}
 	var faults []fault
-	for name, seconds := range map[string]struct{ redis, postgres, jump float64 }{
-		"Redis ahead":           {redis: ahead},
-		"Redis behind":          {redis: behind},
-		"Redis jumps ahead":     {jump: ahead},
-		"Redis jumps back":      {jump: behind},
-		"PostgreSQL ahead":      {postgres: ahead},
-		"PostgreSQL behind":     {postgres: behind},
-		"service behind both":   {redis: ahead, postgres: ahead},
-		"service ahead of both": {redis: behind, postgres: behind},
-		"all apart":             {redis: behind, postgres: ahead},
+	for _, seconds := range []struct {
+		name                  string
+		redis, postgres, jump float64
+	}{
+		// The tasks that a jump back leaves are due two minutes later. A jump ahead makes them overdue while the worker sleeps.
+		{name: "Redis jumps back", jump: behind},
+		{name: "Redis ahead", redis: ahead},
+		{name: "Redis behind", redis: behind},
+		{name: "Redis jumps ahead", jump: ahead},
+		{name: "PostgreSQL ahead", postgres: ahead},
+		{name: "all apart", redis: behind, postgres: ahead},
+		{name: "service behind both", redis: ahead, postgres: ahead},
+		{name: "PostgreSQL behind", postgres: behind},
+		{name: "service ahead of both", redis: behind, postgres: behind},
 	} {
 		late := 3 * time.Second
 		if seconds.jump != 0 {
@@ -116,7 +120,7 @@ func TestClockFaults(t *testing.T) {
 		}
 		clocks := byPostgres[seconds.postgres]
 		faults = append(faults, fault{
-			name: name, on: clocks.common,
+			name: seconds.name, on: clocks.common,
 			bound: bound{late: late, answer: 2 * time.Second}, excused: brokenLocks,
 			before: func() { clocks.jump(seconds.redis) },
 			inject: func(d *deployment) {

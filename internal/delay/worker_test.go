@@ -627,6 +627,35 @@ func TestLostWakeUp(t *testing.T) {
 	})
 }
 
+// TestRedisClockJumpsAhead makes a task overdue while a worker sleeps until the task's former due time. The next task that
+// is scheduled wakes the worker, though it is due later than the overdue one.
+func TestRedisClockJumpsAhead(t *testing.T) {
+	simulate(t, func(t *testing.T, q *Queue, server *miniredis.Miniredis) {
+		began := time.Now()
+		delivered := map[string]time.Duration{}
+		w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) {
+			for _, task := range tasks {
+				delivered[task.ID] = time.Since(began).Round(time.Second)
+			}
+			return sameForAll(tasks, Done()), nil
+		}, WorkerConfig{MaxIdle: time.Hour})
+		defer start(t, w)()
+		if err := q.Schedule(t.Context(), In("before the jump", 10*time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		sleep(t.Context(), time.Minute)
+		server.SetTime(time.Now().Add(20 * time.Minute))
+		if err := q.Schedule(t.Context(), In("after the jump", 0)); err != nil {
+			t.Fatal(err)
+		}
+		sleep(t.Context(), time.Minute)
+		want := map[string]time.Duration{"before the jump": time.Minute, "after the jump": time.Minute}
+		if !maps.Equal(delivered, want) {
+			t.Errorf("delivered after %v, want %v: the worker is woken", delivered, want)
+		}
+	})
+}
+
 // TestFailingClaims counts the commands of a worker whose claims fail: one in about a second, however many loops the
 // shard has. A wake-up makes the worker try again at once.
 func TestFailingClaims(t *testing.T) {

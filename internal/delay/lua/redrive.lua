@@ -7,9 +7,10 @@
 if redis.call('ZREM', KEYS[2], ARGV[3]) == 0 then
     return 0
 end
+local at = now()
 local before = lowest_score(KEYS[1])
 redis.call('HDEL', KEYS[3], ARGV[3])
 redis.call('HDEL', KEYS[4], ARGV[3])
-redis.call('ZADD', KEYS[1], 'LT', now(), ARGV[3])
-wake(KEYS[1], before, ARGV[1], ARGV[2])
+redis.call('ZADD', KEYS[1], 'LT', at, ARGV[3])
+wake(KEYS[1], before, at, ARGV[1], ARGV[2])
 return 1

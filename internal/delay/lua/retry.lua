@@ -20,5 +20,5 @@ for _, i in ipairs(indexes) do
         fail(KEYS[3], KEYS[4], ids[i], err)
     end
 end
-wake(KEYS[1], before, ARGV[1], ARGV[2])
+wake(KEYS[1], before, at, ARGV[1], ARGV[2])
 return #indexes

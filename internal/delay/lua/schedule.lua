@@ -15,5 +15,5 @@ for i = 3, #ARGV, 2 do
         redis.call('ZADD', KEYS[1], 'LT', at + ARGV[i + 1], ARGV[i])
     end
 end
-wake(KEYS[1], before, ARGV[1], ARGV[2])
+wake(KEYS[1], before, at, ARGV[1], ARGV[2])
 return skipped
