@@ -17,9 +17,10 @@ import (
 )
 
 var (
-	chaosFor  = flag.Duration("chaos.for", 20*time.Second, "how long TestChaos injects faults")
-	chaosKeep = flag.Duration("chaos.keep", 0, "the time for which TestChaos's service keeps ended items, at least 20s; 0: for ever")
-	chaosSeed = flag.Uint64("chaos.seed", 0, "the seed of TestChaos's plan, to repeat an earlier one; 0: a random one")
+	chaosFor   = flag.Duration("chaos.for", 20*time.Second, "how long TestChaos injects faults")
+	chaosAlone = flag.Bool("chaos.alone", false, "TestChaos's service has no Redis")
+	chaosKeep  = flag.Duration("chaos.keep", 0, "the time for which TestChaos's service keeps ended items, at least 20s; 0: for ever")
+	chaosSeed  = flag.Uint64("chaos.seed", 0, "the seed of TestChaos's plan, to repeat an earlier one; 0: a random one")
 )
 
 // chaosFault is a fault that TestChaos injects into one part of a deployment. The function begin begins the fault and
@@ -243,7 +244,7 @@ func TestChaos(t *testing.T) {
 		seed = rand.Uint64()
 	}
 	needed := 10*time.Minute + *chaosFor
-	t.Logf("to repeat this plan: go test ./e2e -timeout %v -run Chaos -chaos.for=%v -chaos.keep=%v -chaos.seed=%d", needed, *chaosFor, *chaosKeep, seed)
+	t.Logf("to repeat this plan: go test ./e2e -timeout %v -run Chaos -chaos.for=%v -chaos.keep=%v -chaos.alone=%v -chaos.seed=%d", needed, *chaosFor, *chaosKeep, *chaosAlone, seed)
 	if end, limited := t.Deadline(); limited && time.Until(end) < *chaosFor {
 		t.Fatalf("go test ends the tests in %v: run it with -timeout %v", time.Until(end), needed)
 	}
@@ -263,7 +264,7 @@ func TestChaos(t *testing.T) {
 func injectRandom(t *testing.T, seed uint64) (*deployment, figures) {
 	d := deploy(t, needs{
 		standby: true, postgres: map[string]string{"wal_retrieve_retry_interval": "100ms"}, // a standby finds a restarted primary at once
-		redis: syncAtOnce, network: true, party: chaosParty, keep: *chaosKeep,
+		redis: syncAtOnce, network: true, party: chaosParty, keep: *chaosKeep, alone: *chaosAlone,
 	})
 	defer func() { d.kill(d.running("")...) }()
 	testenv.Must(t, d.rdb.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())

@@ -28,6 +28,7 @@ type needs struct {
 	standby     bool              // a PostgreSQL server of its own, and a synchronous standby of it
 	pooler      bool              // a PgBouncer in transaction mode in front of PostgreSQL
 	redis       []string          // a redis-server of its own with these arguments; nil: as testenv.Redis
+	alone       bool              // the processes have no Redis
 	network     bool              // proxies in front of both servers
 	postgresEnv []string          // the environment of a PostgreSQL server of its own
 	redisEnv    []string          // the environment of a redis-server of its own
@@ -129,6 +130,9 @@ func deployFor(t, owner testing.TB, n needs) *deployment {
 	if n.network {
 		d.toPostgres, database = proxied(d.t, database)
 		d.toRedis, redisURL = proxied(d.t, redisURL)
+	}
+	if n.alone {
+		redisURL = noRedis
 	}
 	env := append(slices.Clone(n.env), envDatabaseConns+"=8")
 	if n.keep > 0 {

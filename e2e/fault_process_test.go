@@ -194,6 +194,12 @@ func rollOut(d *deployment) {
 	testenv.Must(d.t, err)
 	d.binary = path
 	contains(d.t, d.run(d.t, "migrate"), "90000_note.sql")
+	d.replaceEach()
+}
+
+// replaceEach replaces one process after the other, as a rolling update does.
+func (d *deployment) replaceEach() {
+	d.t.Helper()
 	for _, old := range d.running("") {
 		d.start(old.role)
 		d.remove(old) // as a load balancer does during the drain; old still serves the requests that were already sent

@@ -258,6 +258,9 @@ func (p *process) interrupt() time.Duration {
 	return time.Since(began)
 }
 
+// noRedis is the URL of Redis with which the processes run on PostgreSQL alone.
+const noRedis = "none"
+
 // site holds what processes share: a migrated database, a Redis, and the configuration.
 type site struct {
 	database, redis string // URLs

@@ -58,9 +58,13 @@ var contract []byte
 // their invariants.
 func addInvitations(p *app.Process, timeout time.Duration) {
 	expire := p.NewKind(expireKind)
+	invitations := &store{db: p.DB}
+	if p.Redis == nil {
+		invitations.WithoutTasks()
+	}
 	table := newTable(p.DB, p.Log)
 	expire.Handle(table.Handle, delay.WorkerConfig{}, table)
-	p.Routes(func(root, _ gin.IRouter) { addRoutes(root, &store{db: p.DB}, expire.Publisher, timeout) })
+	p.Routes(func(root, _ gin.IRouter) { addRoutes(root, invitations, expire.Publisher, timeout) })
 	p.Contract(contract)
 	p.Ready(func(ctx context.Context) error { return deadline.CheckReady(ctx, p.DB, "invitations_pending_deadline") })
 	check := func(ctx context.Context, bound time.Duration) ([]deadline.Violation, error) {
@@ -87,6 +91,8 @@ func newTable(db *gorm.DB, log *slog.Logger) *deadline.Table {
 // store keeps invitations in PostgreSQL.
 type store struct {
 	db *gorm.DB
+
+	delay.TaskRows
 }
 
 // errUnknown means that there is no invitation with this id.
@@ -94,7 +100,7 @@ var errUnknown = errors.New("there is no invitation with this id")
 
 func (s *store) create(ctx context.Context, email string, timeout time.Duration) (*invitation, error) {
 	var i invitation
-	err := s.db.WithContext(ctx).Raw(createSQL, keyset.NewID(), email, timeout.Microseconds(), expireKind).Scan(&i).Error
+	err := s.db.WithContext(ctx).Raw(createSQL, keyset.NewID(), email, timeout.Microseconds(), s.RowKind(expireKind)).Scan(&i).Error
 	if err != nil {
 		return nil, fmt.Errorf("create invitation: %w", err)
 	}

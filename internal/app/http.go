@@ -124,7 +124,9 @@ func (p *Process) answerReady(c *gin.Context) {
 	defer cancel()
 	state := gin.H{"status": "ready", "postgres": "up", "redis": "up"}
 	status := http.StatusOK
-	if err := p.Redis.Ping(ctx).Err(); err != nil {
+	if p.Redis == nil {
+		state["redis"] = "none"
+	} else if err := p.Redis.Ping(ctx).Err(); err != nil {
 		state["status"], state["redis"] = "degraded", "down"
 	}
 	ctx, cancel = context.WithTimeout(c.Request.Context(), 2*time.Second)

@@ -11,8 +11,10 @@ import (
 )
 
 // Kind holds the components of one kind of task: the queue; the outbox, publisher and relay, which fill the queue; the
-// worker, which empties it; and the reconciler, which compares it with a table.
+// worker, which empties it; and the reconciler, which compares it with a table. In a service without Redis only the reconciler
+// is set.
 type Kind struct {
+	Name       string
 	Queue      *delay.Queue
 	Outbox     *delay.Outbox
 	Publisher  *delay.Publisher
@@ -25,13 +27,17 @@ type Kind struct {
 // NewKind adds a kind of task with the components that fill its queue. The part gives the publisher to its service, and
 // then calls [Kind.Handle].
 func (p *Process) NewKind(name string) *Kind {
-	k := &Kind{Queue: p.NewQueue(name), Outbox: delay.NewOutbox(p.Pool, name), process: p}
+	k := &Kind{Name: name, process: p}
+	p.Kinds = append(p.Kinds, k)
+	if p.Redis == nil {
+		return k
+	}
+	k.Queue, k.Outbox = p.NewQueue(name), delay.NewOutbox(p.Pool, name)
 	k.Publisher = delay.NewPublisher(k.Queue, k.Outbox, delay.PublisherConfig{}, p.Log, p.Metrics)
 	relay := delay.NewRelay(k.Queue, k.Outbox, delay.RelayConfig{}, p.Log, p.Metrics)
 	p.Metrics.MustRegister(delay.NewDepthCollector(k.Queue, k.Outbox))
 	p.Go("", k.Publisher.Run) // each role may publish tasks
 	p.Go(Relay, relay.Run)
-	p.Kinds = append(p.Kinds, k)
 	return k
 }
 
@@ -39,13 +45,17 @@ func (p *Process) NewKind(name string) *Kind {
 // fields of worker may be zero.
 func (k *Kind) Handle(handle delay.Handler, worker delay.WorkerConfig, table reconcile.Table) {
 	p := k.process
-	k.Worker = p.Work(k.Queue, handle, worker)
 	var err error
-	k.Reconciler, err = reconcile.New(p.Pool, table, k.Queue, p.cfg.Reconcile, p.Log, p.Metrics)
+	if p.Redis == nil {
+		k.Reconciler, err = reconcile.NewAlone(p.Pool, k.Name, table, p.Log, p.Metrics)
+	} else {
+		k.Worker = p.Work(k.Queue, handle, worker)
+		k.Reconciler, err = reconcile.New(p.Pool, table, k.Queue, p.cfg.Reconcile, p.Log, p.Metrics)
+	}
 	p.Require(err)
 }
 
-// NewQueue returns the queue of a kind of task. Most parts call [Process.NewKind] instead: tasks of a queue without an
+// NewQueue returns the queue of a kind of task, in a process with Redis. Most parts call [Process.NewKind] instead: tasks of a queue without an
 // outbox and a reconciler are lost when Redis is.
 func (p *Process) NewQueue(kind string) *delay.Queue {
 	queue, err := delay.NewQueue(p.Redis, delay.Config{Kind: kind, Shards: p.cfg.QueueShards})
@@ -63,8 +73,16 @@ func (p *Process) Work(queue *delay.Queue, handle delay.Handler, cfg delay.Worke
 	return w
 }
 
-// Kinds holds all kinds of task of a process. Its methods combine the results of all kinds.
+// Kinds holds all kinds of task of a process. Its methods combine the results of all kinds. Without Redis there are no tasks.
 type Kinds []*Kind
+
+// WithQueues returns the kinds that have queues: all of them, or none in a service without Redis.
+func (all Kinds) WithQueues() Kinds {
+	if len(all) > 0 && all[0].Queue == nil {
+		return nil
+	}
+	return all
+}
 
 // runReconcilers runs the reconcilers of all kinds until ctx ends.
 func (all Kinds) runReconcilers(ctx context.Context) error {
@@ -77,7 +95,7 @@ func (all Kinds) runReconcilers(ctx context.Context) error {
 
 // Depth counts the tasks of all kinds.
 func (all Kinds) Depth(ctx context.Context) (sum delay.Depth, err error) {
-	for _, k := range all {
+	for _, k := range all.WithQueues() {
 		d, err := k.Queue.Depth(ctx)
 		if err != nil {
 			return delay.Depth{}, err
@@ -93,7 +111,7 @@ func (all Kinds) Depth(ctx context.Context) (sum delay.Depth, err error) {
 
 // Backlog returns the number of messages in the outboxes of all kinds, and the age of the oldest.
 func (all Kinds) Backlog(ctx context.Context) (count int64, oldest time.Duration, err error) {
-	for _, k := range all {
+	for _, k := range all.WithQueues() {
 		n, age, err := k.Outbox.Backlog(ctx)
 		if err != nil {
 			return 0, 0, err
@@ -139,11 +157,12 @@ func (all Kinds) Bound() (longest time.Duration) {
 
 // DeadLetters returns up to limit dead letters of all kinds, the latest first. It skips the first offset dead letters.
 func (all Kinds) DeadLetters(ctx context.Context, offset, limit int) ([]delay.DeadLetter, error) {
-	if len(all) == 1 { // the queue reads the errors of the page only
-		return all[0].Queue.DeadLetters(ctx, offset, limit)
+	queued := all.WithQueues()
+	if len(queued) == 1 { // the queue reads the errors of the page only
+		return queued[0].Queue.DeadLetters(ctx, offset, limit)
 	}
 	var letters []delay.DeadLetter
-	for _, k := range all {
+	for _, k := range queued {
 		some, err := k.Queue.DeadLetters(ctx, 0, offset+limit)
 		if err != nil {
 			return nil, err
@@ -158,8 +177,8 @@ func (all Kinds) DeadLetters(ctx context.Context, offset, limit int) ([]delay.De
 
 // Redrive makes a dead letter of the named kind due now, and reports whether there was one.
 func (all Kinds) Redrive(ctx context.Context, name, id string) (bool, error) {
-	for _, k := range all {
-		if k.Queue.Kind() == name {
+	for _, k := range all.WithQueues() {
+		if k.Name == name {
 			return k.Queue.Redrive(ctx, id)
 		}
 	}

@@ -50,9 +50,9 @@ type Config struct {
 	Version string // of the program, for /healthz
 
 	DatabaseURL   string
-	DatabaseConns int // the most connections to PostgreSQL; at least 2
-	RedisURL      string
-	QueueShards   int // of each kind's queue; the same for all processes
+	DatabaseConns int    // the most connections to PostgreSQL; at least 2
+	RedisURL      string // "": the service has no Redis
+	QueueShards   int    // of each kind's queue; the same for all processes
 
 	Roles       []string
 	Reconcile   reconcile.Config
@@ -62,9 +62,9 @@ type Config struct {
 
 // Process holds what the parts of one process share. The fields are for the parts, which do not change them.
 type Process struct {
-	DB       *gorm.DB // its sessions have the settings of package postgres
-	Pool     *sql.DB  // the connections of DB
-	Redis    redis.UniversalClient
+	DB       *gorm.DB              // its sessions have the settings of package postgres
+	Pool     *sql.DB               // the connections of DB
+	Redis    redis.UniversalClient // nil: the service has no Redis, and the reconcilers alone time out rows
 	Log      *slog.Logger
 	Metrics  prometheus.Registerer // with the prefix of the process
 	Registry *prometheus.Registry  // gathers all metrics of the process
@@ -102,7 +102,7 @@ type component struct {
 	run  func(context.Context) error
 }
 
-// Open connects to the database and to Redis. It returns an error if the database is down, or if its schema lacks a
+// Open connects to the database, and to Redis if the service has it. It returns an error if the database is down, or if its schema lacks a
 // migration of the binary. It accepts a newer schema: during a rolling update processes of the older version continue to
 // run, and after a rollback they start. Redis may be down.
 func Open(ctx context.Context, cfg Config, log *slog.Logger) (*Process, error) {
@@ -132,8 +132,10 @@ func (p *Process) open(ctx context.Context) error {
 	} else if err != nil {
 		return err
 	}
-	if p.Redis, err = delay.Connect(p.cfg.RedisURL); err != nil {
-		return option.Usage(err)
+	if p.cfg.RedisURL != "" {
+		if p.Redis, err = delay.Connect(p.cfg.RedisURL); err != nil {
+			return option.Usage(err)
+		}
 	}
 	p.measureCommits()
 	p.newRouter()

@@ -27,7 +27,9 @@ func Doctor(ctx context.Context, program Program, open Opener, t *Tool, o Doctor
 	}
 	if err != nil {
 		d.check("postgres", "", err)
-		d.checkRedis(ctx, t.RedisURL) // the other checks need both
+		if t.RedisURL != NoRedis {
+			d.checkRedis(ctx, t.RedisURL) // the other checks need both
+		}
 		return ErrFailed
 	}
 	defer p.Close()

@@ -35,9 +35,13 @@ func (o Database) Check() error {
 	return nil
 }
 
+// NoRedis is the value of the option --redis-url with which a service runs on PostgreSQL alone. A missing value is an error, so that
+// nobody forgets Redis.
+const NoRedis = "none"
+
 // Redis holds the options of the connections to Redis, and of the queues in it.
 type Redis struct {
-	RedisURL     string `name:"redis-url" placeholder:"URL" help:"The URL of Redis: redis://host:port/db. For a cluster: redis://host:port?addr=host:port&addr=host:port. For Sentinels: redis://host:port/db?master_name=name&addr=host:port&addr=host:port."`
+	RedisURL     string `name:"redis-url" placeholder:"URL" help:"The URL of Redis: redis://host:port/db. none: PostgreSQL alone; orders are then cancelled up to a second late. For a cluster: redis://host:port?addr=host:port&addr=host:port. For Sentinels: redis://host:port/db?master_name=name&addr=host:port&addr=host:port."`
 	RedisURLFile string `name:"redis-url-file" placeholder:"FILE" help:"The file with the Redis URL, instead of --redis-url."`
 	QueueShards  int    `name:"queue-shards" default:"1" help:"The number of shards of the queue, spread over a cluster's slots. Use the same number for every process."`
 }
@@ -50,9 +54,17 @@ func (o Redis) Check() error {
 	return nil
 }
 
+// redisURL returns the URL of Redis, or "" if the service has none.
+func (o Redis) redisURL() string {
+	if o.RedisURL == NoRedis {
+		return ""
+	}
+	return o.RedisURL
+}
+
 // Reconcile holds the options of the reconciler.
 type Reconcile struct {
-	ReconcileSchedule  string        `name:"reconcile-schedule" default:"@every 30s" help:"The schedule of the sweeps, which compare the orders with Redis: a cron expression or @every."`
+	ReconcileSchedule  string        `name:"reconcile-schedule" default:"@every 30s" help:"The schedule of the sweeps, which compare the orders with Redis: a cron expression or @every. Without Redis, sweeps run every second."`
 	ReconcileLookahead time.Duration `name:"reconcile-lookahead" default:"2m" help:"The sweeps compare the orders that are due within this time. It must be at least twice the schedule's interval."`
 }
 
@@ -105,7 +117,7 @@ func (o *Serve) Check() error {
 func (o *Serve) Config(program Program) app.Config {
 	return app.Config{
 		Name: program.Name, Version: program.Version,
-		DatabaseURL: o.DatabaseURL, DatabaseConns: o.DatabaseConns, RedisURL: o.RedisURL, QueueShards: o.QueueShards,
+		DatabaseURL: o.DatabaseURL, DatabaseConns: o.DatabaseConns, RedisURL: o.redisURL(), QueueShards: o.QueueShards,
 		Roles:     o.Roles,
 		Reconcile: reconcile.Config{Schedule: o.ReconcileSchedule, Lookahead: o.ReconcileLookahead},
 		Drain:     o.Drain,

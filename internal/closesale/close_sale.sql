@@ -7,7 +7,7 @@
 -- No index leads from a product to its pending orders. So the statement reads the partial index of the pending orders,
 -- and looks for the product among the items of each order of the page.
 --
--- $1 product id · $2 notice in microseconds · $3 kind of the tasks that cancel · $4 kind of the task of a hold, '' for none
+-- $1 product id · $2 notice in microseconds · $3 kind of the tasks that cancel · $4 kind of the task of a hold; '': no outbox rows
 -- $5 due time and $6 id of the last order of the previous page (NULL and any id: the first page)
 -- $7 start of the first page (NULL: this is the first page) · $8 maximum number of orders in the page
 WITH page AS MATERIALIZED (
@@ -50,8 +50,9 @@ owed AS (
     SELECT kind, id::text, due_at FROM (
         SELECT $3::text AS kind, id, due_at FROM moved
         UNION ALL
-        SELECT $4::text, id, greatest(expires_at, checkout_until) FROM moved WHERE hold_until IS NOT NULL AND $4::text <> ''
+        SELECT $4::text, id, greatest(expires_at, checkout_until) FROM moved WHERE hold_until IS NOT NULL
     ) task
+    WHERE kind <> ''
     ORDER BY kind, id
     ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
 )

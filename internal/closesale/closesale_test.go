@@ -100,6 +100,19 @@ func TestCloseSale(t *testing.T) {
 	s.CheckInvariants(t, 0)
 }
 
+// TestCloseSaleWithoutTasks closes a sale in a service without Redis. It writes no outbox rows.
+func TestCloseSaleWithoutTasks(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.Store.WithoutTasks()
+	product := s.Product(t, 1)
+	s.Hold(t, s.MustPlace(t, s.Customer(t), line(product, 1)).ID)
+	closed, err := s.CloseSale(t.Context(), product)
+	if n := testenv.Query[int](t, s.DB, `SELECT count(*) FROM outbox`); err != nil || closed.Orders != 1 || n != 0 {
+		t.Errorf("CloseSale returns %+v, %v and leaves %d messages in the outbox; want one order and no message", closed, err, n)
+	}
+}
+
 // TestCloseSaleGivesAWholeMinute has CloseSale wait for the lock of an order.
 func TestCloseSaleGivesAWholeMinute(t *testing.T) {
 	t.Parallel()

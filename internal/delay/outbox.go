@@ -23,6 +23,21 @@ type Outbox struct {
 	kind string
 }
 
+// TaskRows is a part of a store whose statements write outbox rows. Its zero value is that of a service with Redis.
+type TaskRows struct{ none bool }
+
+// WithoutTasks makes the store write no outbox rows: the service has no Redis, and no relay deletes them. Call it before the
+// store is used.
+func (t *TaskRows) WithoutTasks() { t.none = true }
+
+// RowKind returns the kind of the outbox row that a statement writes for a task of a kind. "" means that it writes no row.
+func (t *TaskRows) RowKind(kind string) string {
+	if t.none {
+		return ""
+	}
+	return kind
+}
+
 // NewOutbox returns the outbox of a kind.
 func NewOutbox(db *sql.DB, kind string) *Outbox {
 	return &Outbox{db: db, kind: kind}

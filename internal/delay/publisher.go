@@ -27,7 +27,8 @@ func (c PublisherConfig) withDefaults() PublisherConfig {
 }
 
 // Publisher is the fast path from a committed outbox row to Redis. If a publish fails, the task reaches Redis later:
-// the row stays in the outbox, and the relay copies it.
+// the row stays in the outbox, and the relay copies it. A nil Publisher is that of a service without Redis: it publishes
+// nothing.
 type Publisher struct {
 	queue     *Queue
 	outbox    *Outbox
@@ -68,6 +69,9 @@ func NewPublisher(q *Queue, o *Outbox, cfg PublisherConfig, log *slog.Logger, re
 // the publish, because the rows are committed already. The caller needs no error, because the relay repeats a failed
 // publish.
 func (p *Publisher) Publish(ctx context.Context, msgs ...Message) bool {
+	if p == nil {
+		return false
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.Budget)
 	defer cancel()
 	_, err := p.breaker.Execute(func() (struct{}, error) {

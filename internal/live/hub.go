@@ -85,7 +85,7 @@ func liveMessage(live bool) message {
 	return message{typ: hubNotLive}
 }
 
-// NewHub returns a hub that receives notifications while [Hub.Run] runs.
+// NewHub returns a hub that receives notifications while [Hub.Run] runs. rdb is nil in a service without Redis.
 func NewHub(rdb redis.UniversalClient, cfg Config, log *slog.Logger, reg prometheus.Registerer) *Hub {
 	f := promauto.With(reg)
 	return &Hub{
@@ -104,6 +104,11 @@ func NewHub(rdb redis.UniversalClient, cfg Config, log *slog.Logger, reg prometh
 // Run receives notifications until ctx ends, and then ends every subscription.
 func (h *Hub) Run(ctx context.Context) error {
 	defer h.removeAll()
+	if h.rdb == nil { // nothing can be lost between the notifier of this process and the hub
+		h.setLive(true)
+		<-ctx.Done()
+		return nil
+	}
 	for {
 		err := h.listen(ctx)
 		if ctx.Err() != nil {
@@ -178,6 +183,12 @@ func (h *Hub) setLive(live bool) bool {
 		}
 	}
 	return true
+}
+
+// deliver receives a message of the notifier of the same process.
+func (h *Hub) deliver(_ context.Context, message []byte) error {
+	h.receive(string(message))
+	return nil
 }
 
 // receive passes the notifications of one message to the subscribers of their topics. It also sends a broadcast to

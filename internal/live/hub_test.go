@@ -39,8 +39,13 @@ type process struct {
 func newProcess(t *testing.T, redisURL string) *process {
 	t.Helper()
 	rdb := connect(t, redisURL)
+	t.Cleanup(func() { rdb.Close() })
 	metrics := prometheus.NewRegistry()
-	notifier, hub := NewNotifier(rdb, testConfig, noLog, metrics), NewHub(rdb, testConfig, noLog, metrics)
+	return startProcess(t, NewNotifier(rdb, testConfig, noLog, metrics), NewHub(rdb, testConfig, noLog, metrics))
+}
+
+func startProcess(t *testing.T, notifier *Notifier, hub *Hub) *process {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 2)
 	go func() { ended <- notifier.Run(ctx) }()
@@ -50,7 +55,6 @@ func newProcess(t *testing.T, redisURL string) *process {
 		if err := errors.Join(<-ended, <-ended); err != nil {
 			t.Error(err)
 		}
-		rdb.Close()
 	})
 
 	gin.SetMode(gin.ReleaseMode)
@@ -167,6 +171,18 @@ func TestNotifications(t *testing.T) {
 			t.Errorf("the subscriber of bob received %s, a notification of alice", e)
 		}
 	}
+}
+
+// TestNotificationsWithinAProcess notifies in a service without Redis.
+func TestNotificationsWithinAProcess(t *testing.T) {
+	metrics := prometheus.NewRegistry()
+	notifier, hub := NewNotifier(nil, testConfig, noLog, metrics), NewHub(nil, testConfig, noLog, metrics)
+	notifier.send = hub.deliver
+	p := startProcess(t, notifier, hub)
+	events := p.listen(t, "alice")
+	next(t, events, hubIsLive)
+	p.Notify("alice", "1")
+	next(t, events, changedEvent("1"))
 }
 
 // TestHubWithoutRedis kills Redis while a stream is open, and starts it again. The stream stays open. It reports that

@@ -1,5 +1,6 @@
 // Package live tells open pages that something has changed. A [Notifier] in the process that changes a row publishes a
-// notification through Redis pub/sub; the [Hub] of every process passes it to its subscribers as server-sent events.
+// notification through Redis pub/sub; the [Hub] of every process passes it to its subscribers as server-sent events. Without Redis
+// a notification reaches the hub of its own process only.
 //
 // A notification names the row that changed, never its content, and may be lost, repeated or reordered: a page reads
 // the row again, and reads it from time to time without a notification.
@@ -44,8 +45,7 @@ const (
 
 // Notifier publishes notifications for every [Hub]. It never delays the caller, and it does not guarantee delivery.
 type Notifier struct {
-	cfg   Config
-	rdb   redis.UniversalClient
+	send  func(ctx context.Context, message []byte) error
 	queue chan notification
 	log   *slog.Logger
 	lost  prometheus.Counter // notifications that were not published
@@ -53,8 +53,9 @@ type Notifier struct {
 
 // NewNotifier returns a notifier that publishes while [Notifier.Run] runs.
 func NewNotifier(rdb redis.UniversalClient, cfg Config, log *slog.Logger, reg prometheus.Registerer) *Notifier {
+	publish := func(ctx context.Context, message []byte) error { return rdb.Publish(ctx, cfg.Channel, message).Err() }
 	return &Notifier{
-		cfg: cfg, rdb: rdb, queue: make(chan notification, maxQueued), log: log,
+		send: publish, queue: make(chan notification, maxQueued), log: log,
 		lost: promauto.With(reg).NewCounter(prometheus.CounterOpts{
 			Name: "feed_hints_lost_total",
 			Help: "Notifications that no hub received, because Redis did not answer in time.",
@@ -128,7 +129,7 @@ func (n *Notifier) collect(first notification) []notification {
 	return collected
 }
 
-// publish sends a message. Cancelling ctx does not abort the publish, so that a shutdown loses no notification.
+// publish sends a message to the hubs. Cancelling ctx does not abort the publish, so that a shutdown loses no notification.
 func (n *Notifier) publish(ctx context.Context, notifications []notification) error {
 	message, err := json.Marshal(notifications)
 	if err != nil {
@@ -136,7 +137,7 @@ func (n *Notifier) publish(ctx context.Context, notifications []notification) er
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	if err := n.rdb.Publish(ctx, n.cfg.Channel, message).Err(); err != nil {
+	if err := n.send(ctx, message); err != nil {
 		n.lost.Add(float64(len(notifications)))
 		return fmt.Errorf("publish notifications: %w", err)
 	}

@@ -111,7 +111,9 @@ type outboxStats struct {
 func (a *api) stats(c *gin.Context) error {
 	ctx := c.Request.Context()
 	s := map[string]any{"redis": "down", "queue": (*queueStats)(nil)}
-	if d, err := a.queueDepth(ctx); err == nil {
+	if a.process.Redis == nil {
+		s["redis"] = "none"
+	} else if d, err := a.queueDepth(ctx); err == nil {
 		s["redis"] = "up"
 		s["queue"] = &queueStats{d.Scheduled, d.Due, d.Leased, d.Dead, d.OldestDue.Seconds()}
 	}

@@ -4,7 +4,7 @@
 -- statement did one of the two. Otherwise a statement before it did, or the order cannot be cancelled. The statement
 -- returns no row if the customer has no such order.
 --
--- $1 order id · $2 customer id · $3 kind of the task of a hold, '' for none
+-- $1 order id · $2 customer id · $3 kind of the task of a hold, '' for no outbox row
 WITH locked AS MATERIALIZED (
     SELECT * FROM orders WHERE id = $1::uuid AND customer_id = $2::uuid FOR UPDATE
 ),

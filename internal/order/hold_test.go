@@ -370,3 +370,21 @@ func TestWithoutHoldKind(t *testing.T) {
 	}
 	s.CheckInvariants(t, 0)
 }
+
+// TestWithoutTasks uses a store of a service without Redis. It writes no outbox rows.
+func TestWithoutTasks(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.Store.WithoutTasks()
+	customer, product := s.Customer(t), s.Product(t, 10)
+	o := s.place(t, customer, line(product, 1))
+	s.Hold(t, o.ID)
+	_, err := s.Cancel(t.Context(), customer, o.ID)
+	testenv.Must(t, err)
+	if cancel, hold := s.TaskKinds(); cancel != "" || hold != "" {
+		t.Errorf("the kinds of outbox rows are %q and %q, want none", cancel, hold)
+	}
+	if n := testenv.Query[int](t, s.DB, `SELECT count(*) FROM outbox`); n != 0 {
+		t.Errorf("the outbox has %d messages, want none", n)
+	}
+}

@@ -67,6 +67,9 @@ func checkBound(flag string, bound int64) error {
 func Add(p *app.Process, o Options, customers *rest.Tokens) *Service {
 	cancel := p.NewKind(CancelKind)
 	store := NewStore(p.DB)
+	if p.Redis == nil {
+		store.WithoutTasks()
+	}
 	s := NewService(store, cancel.Publisher, Config{
 		Timeout: o.OrderTimeout, Extension: o.OrderExtension, MaxOpenOrders: o.MaxOpenOrders, MaxOpenUnits: o.MaxOpenUnits,
 	}, p.Log, p.Metrics)

@@ -181,7 +181,7 @@ func (s *Store) lockAndPlace(
 	})
 	statements.Queue(placeSQL, uuids(a.ids), customers, a.nth, a.keys, a.fingerprints,
 		a.numbers, uuids(a.lineProducts), a.quantities, a.earlier, a.ownEarlier,
-		o.timeout.Microseconds(), CancelKind, orNull(o.maxOpen), orNull(o.maxUnits), o.minimum.orNull(),
+		o.timeout.Microseconds(), s.RowKind(CancelKind), orNull(o.maxOpen), orNull(o.maxUnits), o.minimum.orNull(),
 	).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var r placeResult

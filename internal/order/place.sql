@@ -14,7 +14,7 @@
 -- $4 their idempotency keys or NULL · $5 their fingerprints or NULL
 -- $6 the lines: the number of the placement, from 1 · $7 product ids · $8 quantities
 -- $9 units of the product in all earlier placements of the batch · $10 in those of the same customer
--- $11 time to pay in microseconds · $12 kind of the outbox rows
+-- $11 time to pay in microseconds · $12 kind of the outbox rows, '' for none
 -- $13 the most open orders of a customer · $14 the most units of a product in them (NULL: no bound)
 -- $15 the smallest totals in cents, an object by currency (NULL: no bound)
 WITH wanted AS MATERIALIZED (
@@ -83,7 +83,7 @@ event AS (
 owed AS (
     -- expires_at is the due time of an order that is not held.
     INSERT INTO outbox (kind, task_id, due_at)
-    SELECT $12::text, id::text, expires_at FROM accepted
+    SELECT $12::text, id::text, expires_at FROM accepted WHERE $12::text <> ''
 )
 SELECT w.n, a.id IS NOT NULL AS placed, a.total_cents::bigint AS total_cents, a.currency, a.at AS created_at, a.expires_at,
        w.existing_id, clock_timestamp() AS server_time,

@@ -90,9 +90,12 @@ func (s *Service) Notify(customer, order string) { s.changed(customer, order) }
 // the task with it.
 func (s *Service) Publisher() Publisher { return s.pub }
 
-// TaskKinds returns the kinds of the tasks that a package owes when it moves the deadline of an order: of the task that
-// cancels the order, and of the task that ends its hold. hold is "" if orders are never held.
-func (s *Service) TaskKinds() (cancel, hold string) { return CancelKind, s.holdKind }
+// TaskKinds returns the kinds of the outbox rows that a package writes when it moves the deadline of an order: of the task that
+// cancels the order, and of the task that ends its hold. hold is "" if orders are never held, and both are "" if the service
+// has no Redis: then there is no such row.
+func (s *Service) TaskKinds() (cancel, hold string) {
+	return s.store.RowKind(CancelKind), s.store.RowKind(s.holdKind)
+}
 
 // OnPlaced makes the service call placed, which must not block, after it has placed an order. left is the time to the
 // order's deadline. Call OnPlaced before the service is used.

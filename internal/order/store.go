@@ -11,6 +11,7 @@ import (
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
 
+	"example.com/shop/internal/delay"
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/postgres"
 )
@@ -30,6 +31,8 @@ var (
 type Store struct {
 	db   *gorm.DB
 	gate *postgres.Gate // for statements that may wait for a product's lock
+
+	delay.TaskRows
 }
 
 // NewStore returns a store in a database that [postgres.Open] connected to.
@@ -64,7 +67,7 @@ func (s *Store) cancel(ctx context.Context, id, customer uuid.UUID, holdKind str
 		return nil, err
 	}
 	defer leave()
-	return s.change(ctx, cancelSQL, id, customer, holdKind)
+	return s.change(ctx, cancelSQL, id, customer, s.RowKind(holdKind))
 }
 
 func (s *Store) extend(ctx context.Context, id, customer uuid.UUID, extension time.Duration) (*change, error) {

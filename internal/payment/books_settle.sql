@@ -2,7 +2,7 @@
 -- the rest: a payment that is not known here, and a refund that has ended otherwise. The statement may be repeated:
 -- what it stores is computed from all movements. Returns the number of checks.
 --
--- $1 kinds of the tasks that check an attempt · $2 kind of the task that checks a refund
+-- $1 kinds of the tasks that check an attempt · $2 kind of the task that checks a refund; '': no outbox rows
 WITH found AS (
     -- After a restore, or an event that came late, the attempt of an unclaimed movement may be known.
     SELECT m.id, a.id AS attempt_id
@@ -65,7 +65,7 @@ owed AS (
         UNION ALL
         SELECT $2::text, id::text, next_check FROM refund
     ) AS tasks
-    GROUP BY kind, task_id ORDER BY kind, task_id
+    WHERE kind <> '' GROUP BY kind, task_id ORDER BY kind, task_id
     ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
 )
 SELECT (SELECT count(*) FROM attempt WHERE state <> 'succeeded') + (SELECT count(*) FROM refund) AS checks

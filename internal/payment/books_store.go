@@ -130,7 +130,7 @@ func (s *Store) booked(ctx context.Context, do func(tx *Store, report int64, pos
 			if err := tx.Raw(`SELECT report, position FROM payment_books FOR UPDATE`).Scan(&books).Error; err != nil {
 				return err
 			}
-			return do(&Store{db: tx}, books.Report, books.Position)
+			return do(&Store{db: tx, TaskRows: s.TaskRows}, books.Report, books.Position)
 		})
 	})
 	if err != nil {
@@ -177,7 +177,7 @@ func (s *Store) makeReport(ctx context.Context, foreign, expired, lost int64) (*
 			return err
 		}
 		var count struct{ Checks, Added int64 }
-		if _, err := tx.row(ctx, &count, booksSettleSQL, []string{SettleKind, ConfirmKind}, RefundKind); err != nil {
+		if _, err := tx.row(ctx, &count, booksSettleSQL, []string{s.RowKind(SettleKind), s.RowKind(ConfirmKind)}, s.RowKind(RefundKind)); err != nil {
 			return err
 		}
 		if _, err := tx.row(ctx, &count, booksUnclaimedSQL, keyset.NewID()); err != nil {

@@ -38,7 +38,7 @@ type dueCheck struct {
 // owe. It returns nil if the customer has no such order.
 func (s *Store) returned(ctx context.Context, customer, orderID uuid.UUID) (*dueCheck, error) {
 	var check dueCheck
-	found, err := s.row(ctx, &check, returnedSQL, orderID, customer, []string{SettleKind, ConfirmKind})
+	found, err := s.row(ctx, &check, returnedSQL, orderID, customer, []string{s.RowKind(SettleKind), s.RowKind(ConfirmKind)})
 	if err != nil {
 		return nil, fmt.Errorf("check the payment of order %s: %w", orderID, err)
 	}

@@ -2,7 +2,7 @@
 -- has passed or its customer asked to cancel, and else at its deadline. The cancel task that the statement owes is the
 -- only way in which the order is cancelled. Returns the order, or no row if the attempt is not in the expected state.
 --
--- $1 attempt id · $2 expected state · $3 kind of the cancel task · $4 actor of the event
+-- $1 attempt id · $2 expected state · $3 kind of the cancel task, '' for no outbox row · $4 actor of the event
 WITH locked AS MATERIALIZED (
     SELECT * FROM orders WHERE id = (SELECT order_id FROM payment_attempts WHERE id = $1::uuid) FOR UPDATE
 ),
@@ -29,7 +29,7 @@ event AS (
 ),
 owed AS (
     INSERT INTO outbox (kind, task_id, due_at)
-    SELECT $3::text, id::text, due_at FROM released
+    SELECT $3::text, id::text, due_at FROM released WHERE $3::text <> ''
     ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
 )
 SELECT d.id AS order_id, d.customer_id, r.due_at AS cancel_due_at, clock_timestamp() AS server_time

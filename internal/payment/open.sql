@@ -8,7 +8,7 @@
 -- length of this time comes from the database's clock. Its start is the present by the provider's clock, which decides
 -- when the session expires.
 --
--- $1 attempt id · $2 order id · $3 customer id · $4 grace in microseconds · $5 kind of the outbox row
+-- $1 attempt id · $2 order id · $3 customer id · $4 grace in microseconds · $5 kind of the outbox row, '' for none
 -- $6 maximum number of attempts of an order · $7 time in which the customer can pay at the checkout, even after the
 -- deadline, in microseconds · $8 the present by the provider's clock
 -- $9 time by which the deadline can be extended, in microseconds · $10 maximum number of its attempts that were open
@@ -48,7 +48,7 @@ event AS (
 ),
 owed AS (
     INSERT INTO outbox (kind, task_id, due_at)
-    SELECT $5::text, order_id::text, next_check FROM opened
+    SELECT $5::text, order_id::text, next_check FROM opened WHERE $5::text <> ''
     ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
 )
 SELECT d.id, d.customer_id, d.status, d.cancel_reason, d.total_cents, d.currency, d.expires_at, d.hold_until,

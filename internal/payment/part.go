@@ -92,6 +92,9 @@ func Add(p *app.Process, o Options, customers *rest.Tokens, orders *order.Servic
 	orders.HoldBy(SettleKind, settle.Publisher)
 	orders.SetMinimum(minimumCents)
 	store := NewStore(p.DB)
+	if p.Redis == nil {
+		store.WithoutTasks()
+	}
 	owner := newGuard(store, calls.Account, o.Deployment, modeOf(o.StripeKey), p.Log, p.Metrics)
 	calls.SetGuard(owner.mayWrite)
 	p.Go("", owner.run)

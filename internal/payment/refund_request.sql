@@ -5,7 +5,7 @@
 -- Every refund counts, also one that failed: a retry sends it again. So does what the provider has returned without a refund
 -- of the shop, for example in its dashboard, as soon as its books are read.
 --
--- $1 refund id · $2 attempt id · $3 amount · $4 key · $5 actor · $6 note · $7 kind of the outbox row
+-- $1 refund id · $2 attempt id · $3 amount · $4 key · $5 actor · $6 note · $7 kind of the outbox row, '' for none
 WITH payment AS MATERIALIZED (
     SELECT a.id, a.order_id, a.currency, a.disputed_cents,
            greatest(0, a.captured_cents - a.disputed_cents
@@ -30,7 +30,7 @@ requested AS (
 ),
 owed AS (
     INSERT INTO outbox (kind, task_id, due_at)
-    SELECT $7::text, id::text, next_check FROM requested
+    SELECT $7::text, id::text, next_check FROM requested WHERE $7::text <> ''
     ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
 )
 SELECT p.disputed_cents, p.left_cents, upper(p.currency) AS currency, p.order_id, o.customer_id,

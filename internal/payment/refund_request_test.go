@@ -87,6 +87,29 @@ func TestOperatorRefunds(t *testing.T) {
 	}
 }
 
+// TestWithoutTasks opens an attempt, pays it, and refunds it, in a service without Redis. It writes no outbox rows.
+func TestWithoutTasks(t *testing.T) {
+	s := newMemoryShop(t)
+	s.store.WithoutTasks()
+	s.orderDB.WithoutTasks()
+	c := s.client(t, uuid.New())
+	o, _ := s.paidOrder(t)
+	c.requestRefund(t, o, "one", 300, http.StatusCreated, "")
+	late, a := s.placeOpen(t)
+	s.shiftToDeadline(t, late.ID, grace)
+	s.pay(t, a.CheckoutURL)
+	s.settleNow(t, late.ID)
+	closed, _ := s.placeOpen(t)
+	s.shiftToDeadline(t, closed.ID, grace)
+	s.settleNow(t, closed.ID)
+	s.cancelDue(t, late.ID)
+	s.cancelDue(t, closed.ID)
+	if rows := testenv.Query[string](t, s.db, `SELECT coalesce(string_agg(kind, ' '), '') FROM outbox`); rows != "" {
+		t.Errorf("the outbox has messages of the kinds %s, want none", rows)
+	}
+	s.check(t)
+}
+
 // TestFailedRefundCounts checks that the amount of a failed refund is not refunded again by another request: a retry sends
 // it.
 func TestFailedRefundCounts(t *testing.T) {

@@ -89,7 +89,7 @@ type retriedRefund struct {
 
 // retryRefund makes a failed refund due now.
 func (s *Store) retryRefund(ctx context.Context, id uuid.UUID) (retried retriedRefund, err error) {
-	if _, err = s.row(ctx, &retried, refundRetrySQL, id, RefundKind); err != nil {
+	if _, err = s.row(ctx, &retried, refundRetrySQL, id, s.RowKind(RefundKind)); err != nil {
 		return retried, fmt.Errorf("retry refund %s: %w", id, err)
 	}
 	return retried, nil
@@ -141,7 +141,7 @@ func (s *Store) requestRefund(ctx context.Context, id, orderID uuid.UUID, r Refu
 			return nil
 		}
 		row = &requested{}
-		_, err := postgres.Scan(ctx, tx, row, refundRequestSQL, id, locked.PaymentID, r.AmountCents, r.Key, r.Actor, r.Note, RefundKind)
+		_, err := postgres.Scan(ctx, tx, row, refundRequestSQL, id, locked.PaymentID, r.AmountCents, r.Key, r.Actor, r.Note, s.RowKind(RefundKind))
 		return err
 	})
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"gorm.io/gorm"
 
 	"example.com/shop/internal/deadline"
+	"example.com/shop/internal/delay"
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/postgres"
@@ -42,6 +43,8 @@ const (
 // Store keeps attempts and refunds in PostgreSQL.
 type Store struct {
 	db *gorm.DB
+
+	delay.TaskRows
 }
 
 // NewStore returns a store in a database that [postgres.Open] connected to.
@@ -76,7 +79,7 @@ type opening struct {
 // provider's clock.
 func (s *Store) open(ctx context.Context, id, orderID, customer uuid.UUID, cfg Config, providerNow time.Time) (*opening, error) {
 	var o opening
-	found, err := s.row(ctx, &o, openSQL, id, orderID, customer, cfg.Grace.Microseconds(), SettleKind, maxAttempts,
+	found, err := s.row(ctx, &o, openSQL, id, orderID, customer, cfg.Grace.Microseconds(), s.RowKind(SettleKind), maxAttempts,
 		cfg.Checkout.Microseconds(), providerNow, cfg.Extension.Microseconds(), maxOpenAttempts)
 	switch {
 	case err != nil:
@@ -241,7 +244,7 @@ type settlement struct {
 // close closes an attempt that is in the given state. It returns nil if the attempt is in another state.
 func (s *Store) close(ctx context.Context, id uuid.UUID, state State, actor deadline.Actor) (*settlement, error) {
 	var done settlement
-	found, err := s.row(ctx, &done, closeSQL, id, state, order.CancelKind, actor)
+	found, err := s.row(ctx, &done, closeSQL, id, state, s.RowKind(order.CancelKind), actor)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("close attempt %s: %w", id, err)
@@ -256,7 +259,7 @@ func (s *Store) close(ctx context.Context, id uuid.UUID, state State, actor dead
 func (s *Store) succeed(ctx context.Context, id uuid.UUID, paid Session, refund uuid.UUID, actor deadline.Actor) (*settlement, error) {
 	var done settlement
 	found, err := s.row(ctx, &done, succeedSQL,
-		id, paid.ID, paid.Intent, paid.AmountCents, paid.Currency, refund, order.CancelKind, RefundKind, actor)
+		id, paid.ID, paid.Intent, paid.AmountCents, paid.Currency, refund, s.RowKind(order.CancelKind), s.RowKind(RefundKind), actor)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("store the success of attempt %s: %w", id, err)

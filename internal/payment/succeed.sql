@@ -3,7 +3,7 @@
 -- this attempt holds it. Returns what it decided, or no row if the success is stored already.
 --
 -- $1 attempt id · $2 session id · $3 payment intent · $4 captured amount · $5 its currency in lower case · $6 refund id
--- $7 kind of the cancel task · $8 kind of the refund task · $9 actor of the event that releases the order
+-- $7 kind of the cancel task · $8 kind of the refund task; '': no outbox row · $9 actor of the event that releases the order
 WITH locked AS MATERIALIZED (
     SELECT * FROM orders WHERE id = (SELECT order_id FROM payment_attempts WHERE id = $1::uuid) FOR UPDATE
 ),
@@ -57,9 +57,9 @@ refund AS (
 ),
 owed AS (
     INSERT INTO outbox (kind, task_id, due_at)
-    SELECT $8::text, $6::uuid::text, at FROM decided WHERE refund_reason IS NOT NULL
+    SELECT $8::text, $6::uuid::text, at FROM decided WHERE refund_reason IS NOT NULL AND $8::text <> ''
     UNION ALL
-    SELECT $7::text, d.id::text, c.due_at FROM changed c JOIN decided d ON d.id = c.id WHERE d.refund_reason IS NOT NULL
+    SELECT $7::text, d.id::text, c.due_at FROM changed c JOIN decided d ON d.id = c.id WHERE d.refund_reason IS NOT NULL AND $7::text <> ''
     ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
 )
 SELECT d.id AS order_id, d.customer_id, coalesce(d.refund_reason, '') AS refund_reason, d.at AS refund_due_at,

@@ -116,12 +116,12 @@ func (s *Service) takeEvent(ctx context.Context, h *hint) (result string, err er
 			"event", shorten(h.ID), "type", shorten(h.Type), "session", shorten(h.Session), "intent", shorten(h.Intent))
 		return "unusable", nil
 	}
-	kinds, publishers := []string{SettleKind}, []publisher{s.publish.Settle}
+	kinds, publishers := []string{s.store.RowKind(SettleKind)}, []publisher{s.publish.Settle}
 	switch {
 	case h.Intent != "":
 		publishers = []publisher{s.publish.Refund}
 	case h.Complete: // the customer waits until the check has seen the payment
-		kinds, publishers = append(kinds, ConfirmKind), append(publishers, s.publish.Confirm)
+		kinds, publishers = append(kinds, s.store.RowKind(ConfirmKind)), append(publishers, s.publish.Confirm)
 	}
 	rows, err := s.store.storeEvent(ctx, h, kinds)
 	if postgres.Rejected(err) {

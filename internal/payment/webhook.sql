@@ -2,7 +2,7 @@
 -- Returns the outcome of the event, '' for a repeated one, and the order of the attempt if a check is due because of the
 -- event. The session's id is stored if the attempt has none: its creation may have reached the provider without an answer.
 --
--- $1 event id · $2 event type · $3 attempt id or NULL · $4 session id · $5 kinds of the outbox rows
+-- $1 event id · $2 event type · $3 attempt id or NULL · $4 session id · $5 kinds of the outbox rows, '' for none
 -- $6 true: the event says that the session is complete · $7 the outcome if the caller knows it, or NULL
 -- $8 true: the event names this deployment
 WITH event AS (
@@ -28,7 +28,7 @@ checked AS (
 ),
 owed AS (
     INSERT INTO outbox (kind, task_id, due_at)
-    SELECT kind, order_id::text, next_check FROM checked, unnest($5::text[]) AS kind WHERE moved ORDER BY kind
+    SELECT kind, order_id::text, next_check FROM checked, unnest($5::text[]) AS kind WHERE moved AND kind <> '' ORDER BY kind
     ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
 )
 SELECT coalesce(e.outcome, '') AS outcome, coalesce(c.order_id::text, '') AS task, c.next_check AS due_at,

@@ -30,7 +30,7 @@ type received struct {
 // returns at least one row. kinds are the kinds of the tasks that check an attempt.
 func (s *Store) storeEvent(ctx context.Context, h *hint, kinds []string) (rows []received, err error) {
 	if h.outcome == "" && h.Intent != "" {
-		err = s.rows(ctx, &rows, webhookRefundSQL, h.ID, h.Type, h.Intent, RefundKind, h.refund, h.ours, h.About)
+		err = s.rows(ctx, &rows, webhookRefundSQL, h.ID, h.Type, h.Intent, s.RowKind(RefundKind), h.refund, h.ours, h.About)
 	} else {
 		var outcome any // NULL if ""
 		if h.outcome != "" {

@@ -35,16 +35,19 @@ func (r *Reconciler) lock(ctx context.Context) (*sql.Conn, error) {
 	if err == nil {
 		err = conn.QueryRowContext(ctx, `
 			SELECT pg_try_advisory_xact_lock(hashtextextended($1, 0)) FROM set_config('idle_in_transaction_session_timeout', $2, true)`,
-			"reconcile "+r.queue.Kind(), strconv.FormatInt(r.lockIdle.Milliseconds(), 10)).Scan(&locked)
+			"reconcile "+r.kind, strconv.FormatInt(r.lockIdle.Milliseconds(), 10)).Scan(&locked)
 	}
-	if err == nil && locked {
-		return conn, nil
+	if err == nil && !locked {
+		if _, err = conn.ExecContext(ctx, `ROLLBACK`); err == nil {
+			conn.Close() // returns it to the pool
+			return nil, ErrBusy
+		}
 	}
-	discard(conn)
 	if err != nil {
+		discard(conn)
 		return nil, fmt.Errorf("take the lock of the sweeps: %w", err)
 	}
-	return nil, ErrBusy
+	return conn, nil
 }
 
 // discard closes a connection instead of returning it to the pool. So its transaction ends, and releases the lock, even if the

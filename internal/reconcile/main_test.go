@@ -40,6 +40,7 @@ type fakeTable struct {
 	fails   map[string]bool // the methods that return errDown; "Overdue" is Pending with a negative within
 
 	withins    []time.Duration // the arguments within of the calls of Pending, without negative ones
+	graces     []time.Duration // the negative ones, as positive durations
 	afters     []string        // the arguments after of the calls of Pending with a negative within
 	statements int             // the number of calls of TimeOut
 }
@@ -60,6 +61,7 @@ func (f *fakeTable) Pending(
 	_ context.Context, after string, within time.Duration, limit int,
 ) (page []delay.Message, next string, err error) {
 	if within < 0 {
+		f.graces = append(f.graces, -within)
 		return f.overduePage(after, limit)
 	}
 	if f.fails["Pending"] {

@@ -24,8 +24,9 @@ import (
 // other, although tasks are missing. Then later sweeps find these tasks, or time out their rows, within [Reconciler.Bound].
 type Reconciler struct {
 	db       *sql.DB
+	kind     string // of the tasks that time out the rows
 	table    Table
-	queue    *delay.Queue
+	queue    *delay.Queue // nil: the service has no queue
 	cfg      Config
 	schedule cron.Schedule
 	interval time.Duration // the longest time between two activations of the schedule
@@ -42,20 +43,37 @@ type Reconciler struct {
 func New(
 	db *sql.DB, table Table, queue *delay.Queue, cfg Config, log *slog.Logger, reg prometheus.Registerer,
 ) (*Reconciler, error) {
+	r, err := makeReconciler(db, queue.Kind(), table, cfg, log, reg)
+	if err != nil {
+		return nil, err
+	}
+	r.queue = queue
+	return r, nil
+}
+
+// NewAlone returns a reconciler for a service without a queue. It sweeps every second, and times out each row that is due. kind is
+// the kind of the tasks that would time out the rows.
+func NewAlone(db *sql.DB, kind string, table Table, log *slog.Logger, reg prometheus.Registerer) (*Reconciler, error) {
+	return makeReconciler(db, kind, table, Config{Schedule: "@every 1s"}, log, reg)
+}
+
+func makeReconciler(
+	db *sql.DB, kind string, table Table, cfg Config, log *slog.Logger, reg prometheus.Registerer,
+) (*Reconciler, error) {
 	cfg, schedule, interval, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
 	return &Reconciler{
-		db: db, table: tableWithTimeouts{table}, queue: queue,
+		db: db, kind: kind, table: tableWithTimeouts{table},
 		cfg: cfg, schedule: schedule, interval: interval, lockIdle: lockIdle, sweepNow: make(chan struct{}), outcome: OK,
 		overdue: overdueRows{failed: make(map[string]error), maxFailed: maxFailed},
-		log:     log.With("kind", queue.Kind()), metrics: newMetrics(reg, queue.Kind()),
+		log:     log.With("kind", kind), metrics: newMetrics(reg, kind),
 	}, nil
 }
 
-// Bound returns how long past its deadline a row may be pending while Redis is down or wiped: one interval of the
-// schedule and the grace.
+// Bound returns how long past its deadline a row may be pending while Redis is down or wiped, or if the service has no queue: one
+// interval of the schedule and the grace.
 func (r *Reconciler) Bound() time.Duration { return r.interval + r.cfg.Grace }
 
 // Run sweeps until ctx ends, and then returns nil. It sweeps at the start, by the schedule, and when a probe finds that
@@ -70,7 +88,9 @@ func Run(ctx context.Context, reconcilers ...*Reconciler) error {
 	for _, r := range reconcilers {
 		components.Go(func() error { return r.run(ctx, r.sweepAndLog) })
 	}
-	components.Go(func() error { return probe(ctx, reconcilers) })
+	if len(reconcilers) > 0 && reconcilers[0].queue != nil {
+		components.Go(func() error { return probe(ctx, reconcilers) })
+	}
 	return components.Wait()
 }
 
@@ -181,7 +201,7 @@ func (r *Reconciler) sweepAndLog(ctx context.Context) {
 	before := r.outcome
 	r.outcome = report.Outcome
 	switch {
-	case report.Outcome == before && (before != OK || report.Repairs() == 0):
+	case report.Outcome == before && (before != OK || report.Repairs() == 0 || r.queue == nil):
 		r.log.DebugContext(ctx, "sweep "+string(report.Outcome), "report", report)
 	case report.Outcome != OK:
 		r.log.WarnContext(ctx, "sweep "+string(report.Outcome)+"; the next sweeps log when this changes", "report", report)
@@ -200,10 +220,18 @@ func (r *Reconciler) Sweep(ctx context.Context) (Report, error) {
 		r.metrics.notStarted(err)
 		return Report{}, err
 	}
-	defer discard(conn)
+	released := false
+	defer func() {
+		if released {
+			conn.Close() // returns it to the pool
+		} else {
+			discard(conn)
+		}
+	}()
 	report := r.sweep(ctx)
 	r.metrics.observe(report)
-	if err := r.record(ctx, conn, report); err != nil && ctx.Err() == nil {
+	err = r.record(ctx, conn, report)
+	if released = err == nil; !released && ctx.Err() == nil {
 		r.log.WarnContext(ctx, "the report of the sweep could not be recorded", "error", err)
 	}
 	return report, nil
@@ -223,7 +251,7 @@ func (r *Reconciler) record(ctx context.Context, conn *sql.Conn, report Report) 
 		INSERT INTO reconcile_reports (kind, report)
 		VALUES ($1, jsonb_set($2, '{started_at}', to_jsonb(clock_timestamp() - $3 * interval '1 microsecond')))
 		ON CONFLICT (kind) DO UPDATE SET report = excluded.report`,
-		r.queue.Kind(), string(text), int64(report.Took*1e6))
+		r.kind, string(text), int64(report.Took*1e6))
 	if err == nil {
 		_, err = conn.ExecContext(ctx, `COMMIT`)
 	}
@@ -239,7 +267,7 @@ func (r *Reconciler) Last(ctx context.Context) (report *Report, age time.Duratio
 	var seconds float64
 	err = r.db.QueryRowContext(ctx, `
 		SELECT report, extract(epoch FROM clock_timestamp() - (report->>'started_at')::timestamptz)
-		FROM reconcile_reports WHERE kind = $1`, r.queue.Kind()).Scan(&text, &seconds)
+		FROM reconcile_reports WHERE kind = $1`, r.kind).Scan(&text, &seconds)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return nil, 0, nil

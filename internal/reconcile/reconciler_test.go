@@ -86,6 +86,44 @@ func TestSweepIsSkipped(t *testing.T) {
 	}
 }
 
+// TestSweepKeepsItsConnection sweeps twice with one connection to the database. A sweep that commits leaves the connection as it
+// was. A sweep that fails closes it.
+func TestSweepKeepsItsConnection(t *testing.T) {
+	db, err := sql.Open("pgx", testenv.Postgres(t))
+	testenv.Must(t, err)
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	r := newReconciler(t, newFixture(t, 0))
+	r.db = db
+	session := func() string { // a process of PostgreSQL and a setting that sweeps change
+		return testenv.Query[string](t, db, `SELECT pg_backend_pid() || ' ' || current_setting('idle_in_transaction_session_timeout')`)
+	}
+	first := session()
+	_, err = r.Sweep(t.Context())
+	testenv.Must(t, err)
+	if second := session(); second != first {
+		t.Errorf("after a sweep the session is %s, want still %s", second, first)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	r.table = cancels{r.table, cancel}
+	_, err = r.Sweep(ctx)
+	testenv.Must(t, err)
+	if third := session(); third == first {
+		t.Errorf("after a sweep that was interrupted the session is still %s, want another one", third)
+	}
+}
+
+// cancels is a table that ends the context of a sweep.
+type cancels struct {
+	Table
+	cancel func()
+}
+
+func (c cancels) Pending(ctx context.Context, after string, within time.Duration, limit int) ([]delay.Message, string, error) {
+	c.cancel()
+	return c.Table.Pending(ctx, after, within, limit)
+}
+
 // TestSweepsLogChanges takes Redis away for three sweeps. They log one line when it is away, and one when it is back.
 func TestSweepsLogChanges(t *testing.T) {
 	db, err := sql.Open("pgx", testenv.Postgres(t))

@@ -33,8 +33,15 @@ func (r *Reconciler) sweep(ctx context.Context) (report Report) {
 		}
 	}
 	// The overdue rows come first, because they are late already. They are timed out without the queue.
-	noteError(r.overdue.walk(ctx, r.table, r.cfg.Grace, &report))
+	grace := r.cfg.Grace
+	if r.queue == nil { // no worker times out rows
+		grace = 0
+	}
+	noteError(r.overdue.walk(ctx, r.table, grace, &report))
 	noteError(r.overdue.searchFailed(ctx, r.table, r.searchBudget(), &report))
+	if r.queue == nil {
+		return report
+	}
 
 	renamed, err := r.repairKeys(ctx)
 	report.SetAside = len(renamed)

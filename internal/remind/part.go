@@ -17,8 +17,11 @@ type Orders interface {
 	Notify(customer, order string)
 }
 
-// Add adds reminders to a process.
+// Add adds reminders to a process. Without Redis there are none.
 func Add(p *app.Process, orders Orders) {
+	if p.Redis == nil {
+		return
+	}
 	lead := Lead(orders.Timeout())
 	queue := p.NewQueue(Kind)
 	scheduler := NewScheduler(queue, lead, p.Log, p.Metrics)

@@ -48,6 +48,8 @@ func (f *facts) waiting() string {
 		why, when = "It is held while its customer pays it elsewhere.", "at the latest at" // the hold may be released sooner
 	}
 	switch {
+	case f.alone:
+		who = "the reconciler"
 	case f.task.Outbox != nil:
 		note = fmt.Sprintf(" Its task has waited in the outbox for %s; the relay copies it to Redis.", seconded(f.task.Outbox))
 	case f.task.State == unknown:
@@ -68,6 +70,8 @@ func (f *facts) reason() string {
 	switch {
 	case blocker >= 0:
 		return f.locks[blocker].String() + ". The order is cancelled after that, unless it was paid"
+	case f.alone:
+		return "the reconciler has not cancelled it yet. Check that a reconciler runs"
 	case t.State == delay.Leased.String() && *t.Left > 0:
 		return fmt.Sprintf("a worker has claimed its task, and the lease ends in %s", seconded(t.Left))
 	case t.State == delay.Leased.String():

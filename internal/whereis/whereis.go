@@ -85,6 +85,7 @@ type facts struct {
 	At      time.Time
 
 	owed  bool
+	alone bool // the service has no Redis, so there are no tasks
 	task  Task // the one that cancels the order
 	locks []Lock
 }
@@ -142,9 +143,10 @@ func (s *Service) view(ctx context.Context, redis *redisState, id uuid.UUID) (*V
 			return nil, err
 		}
 	}
-	f.owed, f.task, f.locks = owed, v.Tasks[0], v.Locks
-	if !f.pending() && f.task == (Task{Kind: f.task.Kind, ID: f.task.ID, State: delay.Absent.String()}) {
-		v.Tasks = v.Tasks[1:] // an ended order needs no task
+	f.owed, f.alone, f.task, f.locks = owed, len(s.kinds.WithQueues()) == 0, v.Tasks[0], v.Locks
+	needsTask := f.pending() && !f.alone
+	if !needsTask && f.task == (Task{Kind: f.task.Kind, ID: f.task.ID, State: delay.Absent.String()}) {
+		v.Tasks = v.Tasks[1:]
 	}
 	v.Status, v.At, v.DueAt, v.Next = f.Status, f.At.UTC(), f.DueAt.UTC(), f.sentence()
 	return v, nil
@@ -186,10 +188,10 @@ const redisTimeout = time.Second
 // ids[0], even if it is in neither.
 func (s *Service) tasks(ctx context.Context, redis *redisState, ids []string) ([]Task, error) {
 	tasks := []Task{{Kind: order.CancelKind, ID: ids[0], State: delay.Absent.String()}}
-	for _, k := range s.kinds {
+	for _, k := range s.kinds.WithQueues() {
 		all := make([]Task, len(ids))
 		for i, id := range ids {
-			all[i] = Task{Kind: k.Queue.Kind(), ID: id, State: unknown}
+			all[i] = Task{Kind: k.Name, ID: id, State: unknown}
 			waited, waits, err := k.Outbox.Waiting(ctx, id)
 			if err != nil {
 				return nil, err

@@ -36,7 +36,7 @@ func newSite(t *testing.T) *site {
 	testenv.Must(t, err)
 	s := &site{Shop: ordertest.New(t), rdb: rdb, queue: queue}
 	s.outbox = delay.NewOutbox(s.DB, order.CancelKind)
-	s.Service = New(s.Gorm, app.Kinds{{Queue: s.queue, Outbox: s.outbox}}, s.Shop.Service)
+	s.Service = New(s.Gorm, app.Kinds{{Name: order.CancelKind, Queue: s.queue, Outbox: s.outbox}}, s.Shop.Service)
 	return s
 }
 
@@ -178,6 +178,14 @@ func TestSentence(t *testing.T) {
 		"cancelled by the reconciler": {
 			facts{Status: order.Cancelled, DueAt: at, EndedAt: &cancelled, EndedBy: "reconciler"},
 			"It was cancelled by the reconciler at 2026-01-31T09:41:00Z, 3ms after its due time. Nothing more happens.",
+		},
+		"pending, without Redis": {
+			facts{Status: order.Pending, DueAt: at, At: at.Add(-time.Minute), alone: true, task: Task{State: "absent"}},
+			"It waits for its payment. Unless it is paid before, the reconciler cancels it at 2026-01-31T09:41:00Z, in 1m0s.",
+		},
+		"overdue, without Redis": {
+			facts{Status: order.Pending, DueAt: at, At: at.Add(4 * time.Second), alone: true, task: Task{State: "absent"}},
+			"It is overdue by 4s: the reconciler has not cancelled it yet. Check that a reconciler runs.",
 		},
 		"a dead letter": {
 			facts{Status: order.Pending, DueAt: at, At: at.Add(-90 * time.Second), task: Task{State: "dead", Attempts: 10, Error: "no."}},

@@ -192,8 +192,8 @@ function renderPicture({ redis, queue, orders, outbox, lateness, last_sweep: swe
   stat('by-worker', countText(lateness.worker.count));
   stat('by-reconciler', countText(lateness.reconciler.count));
   stat('swept', sweep ? moment(sweep.started_at) : '–');
-  setText(byId('redis-state'), redis === 'up' ? '' : 'down');
-  byId('redis-node').classList.toggle('broken', redis !== 'up');
+  setText(byId('redis-state'), { up: '', none: 'not used' }[redis] ?? 'down');
+  byId('redis-node').classList.toggle('broken', redis === 'down');
 }
 
 const span = 2 * 60_000;
@@ -209,8 +209,9 @@ function addSample({ queue, orders, outbox }) {
 
 function renderCharts() {
   const { pending, scheduled, outbox } = samples.at(-1);
+  const tasks = { none: 'The service has no Redis', down: 'Redis is down' }[latest.redis] ?? `Redis holds ${number(scheduled)} tasks`;
   drawDepth(byId('depth'), samples, ['pending', 'scheduled', 'outbox'], span,
-    `Now: ${pendingText(pending)} orders are pending. ${scheduled === null ? 'Redis is down' : `Redis holds ${number(scheduled)} tasks`}. The outbox holds ${number(outbox)} messages.`);
+    `Now: ${pendingText(pending)} orders are pending. ${tasks}. The outbox holds ${number(outbox)} messages.`);
   renderLateness(latest.lateness);
 }
 

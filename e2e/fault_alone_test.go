@@ -1,0 +1,55 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"example.com/shop/internal/testenv"
+)
+
+// TestWithoutRedis breaks a service that runs on PostgreSQL alone: its reconcilers time items out every second. Then the service
+// gets a Redis, and loses it again, while customers create items.
+func TestWithoutRedis(t *testing.T) {
+	processes := []string{"api", "api", "reconciler", "reconciler"}
+	alone := &common{needs: needs{alone: true, postgres: map[string]string{}, processes: processes}}
+	runFaults(t, []fault{
+		{name: "no fault", needs: needs{alone: true, party: chaosParty, processes: processes},
+			bound: bound{late: 3 * time.Second, held: 5 * time.Second, answer: 2 * time.Second}, inject: func(d *deployment) {
+				d.sleep(3 * time.Second)
+				if n := d.number(`SELECT count(*) FROM outbox`); n > 0 {
+					d.t.Errorf("the outbox has %v messages, which no relay takes", n)
+				}
+			}},
+		{name: "all processes killed, and PostgreSQL restarted", on: alone, bound: bound{late: 8 * time.Second, answer: 5 * time.Second, rejected: true}, inject: func(d *deployment) {
+			all := d.running("")
+			d.kill(all...)
+			testenv.Must(d.t, d.postgres.Stop())
+			testenv.Must(d.t, d.postgres.Restart(d.t.Context()))
+			d.replace(all...)
+		}},
+		{name: "Redis added and removed", on: alone, bound: bound{late: 8 * time.Second, answer: 3 * time.Second}, inject: addAndRemoveRedis},
+	})
+}
+
+// addAndRemoveRedis replaces each process by one with Redis, and later by one without it. In between, both kinds run at the same time.
+func addAndRemoveRedis(d *deployment) {
+	alone := d.env
+	redis := d.rdb.Options()
+	url := fmt.Sprintf("redis://%s/%d", redis.Addr, redis.DB)
+	d.env = slices.Concat(alone, []string{envRedisURL + "=" + url, envDrain + "=1s"})
+	d.replaceEach()
+	more := []*member{d.start("worker"), d.start("relay")}
+	d.sleep(2 * time.Second)
+	if n, err := d.rdb.ZCard(d.t.Context(), queue.due).Result(); err != nil || n == 0 {
+		d.t.Errorf("Redis has %d tasks, %v; want some", n, err)
+	}
+	d.env = slices.Concat(alone, []string{envDrain + "=1s"})
+	for _, m := range more {
+		d.remove(m)
+		m.interrupt()
+	}
+	d.replaceEach()
+	d.env = alone
+}
