@@ -1,6 +1,6 @@
 # The targets of the containers.
 
-.PHONY: up observe standby down
+.PHONY: up observe traces standby down
 
 COMPOSE = VERSION=$$(git describe --always --dirty) docker compose
 
@@ -9,6 +9,9 @@ up: .env ## Run the service in containers, at http://127.0.0.1:8080
 
 observe: .env ## Also run Prometheus, and Grafana at http://127.0.0.1:3000
 	$(COMPOSE) --profile observability up --wait
+
+traces: .env ## Also run Jaeger, which shows traces, at http://127.0.0.1:16686
+	OTEL_EXPORTER_OTLP_ENDPOINT=http://jaeger:4318 $(COMPOSE) --profile tracing up --wait
 
 standby: .env ## Also run a synchronous standby of PostgreSQL
 	POSTGRES_HOSTS=postgres:5432,standby:5432 $(COMPOSE) --profile standby up --wait

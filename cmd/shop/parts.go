@@ -11,6 +11,7 @@ import (
 	"example.com/shop/internal/payment"
 	"example.com/shop/internal/remind"
 	"example.com/shop/internal/rest"
+	"example.com/shop/internal/trace"
 	"example.com/shop/internal/whereis"
 	"example.com/shop/web"
 )
@@ -71,6 +72,7 @@ func (o *partToolOptions) serving() partOptions {
 func addParts(p *app.Process, o *partOptions) *order.Service {
 	customers := newCustomers(p, o.TokenKey)
 	orders := order.Add(p, o.Order, customers)
+	trace.Add(p, "shop", orders)
 	live.Add(p, live.Config{Channel: "order:feed", TopicEvent: "order", BroadcastEvent: "products"}, customers, orders.OnChange)
 	remind.Add(p, orders)
 	closesale.Add(p, orders)

@@ -59,6 +59,7 @@ var (
 		"internal/payment":          {"internal/order"},
 		"internal/testenv/parttest": {"internal/testenv"},
 		"internal/whereis":          {"internal/order"},
+		"internal/trace":            {"internal/order"},
 	}
 )
 

@@ -27,6 +27,7 @@ func (p *Process) newRouter() {
 	r.RedirectTrailingSlash = false // each path has one spelling
 	isStream := func(route string) bool { return p.streams[route] }
 	r.Use(
+		p.traceRequest,
 		rest.RequestID(),
 		rest.Measure(p.Metrics, isStream),
 		rest.Log(p.Log, "/healthz", "/readyz", "/metrics"),

@@ -45,11 +45,12 @@ func (p *Process) NewKind(name string) *Kind {
 // fields of worker may be zero.
 func (k *Kind) Handle(handle delay.Handler, worker delay.WorkerConfig, table reconcile.Table) {
 	p := k.process
+	table = tracedTable{table, k}
 	var err error
 	if p.Redis == nil {
 		k.Reconciler, err = reconcile.NewAlone(p.Pool, k.Name, table, p.Log, p.Metrics)
 	} else {
-		k.Worker = p.Work(k.Queue, handle, worker)
+		k.Worker = p.Work(k.Queue, k.tracedHandler(handle), worker)
 		k.Reconciler, err = reconcile.New(p.Pool, table, k.Queue, p.cfg.Reconcile, p.Log, p.Metrics)
 	}
 	p.Require(err)

@@ -75,8 +75,9 @@ type Process struct {
 	// NewerSchema describes the difference if the database's schema is newer than the binary's. Otherwise it is nil.
 	NewerSchema *migrations.VersionError
 
-	cfg Config
-	err error // the first error of a method that adds something
+	cfg    Config
+	tracer Tracer // nil: none
+	err    error  // the first error of a method that adds something
 
 	router   *gin.Engine
 	ops      *gin.RouterGroup
@@ -114,7 +115,8 @@ func Open(ctx context.Context, cfg Config, log *slog.Logger) (*Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("database handle: %w", err)
 	}
-	p := &Process{DB: db, Pool: pool, Log: log, cfg: cfg, Registry: newRegistry(), streams: map[string]bool{}}
+	p := &Process{DB: db, Pool: pool, cfg: cfg, Registry: newRegistry(), streams: map[string]bool{}}
+	p.Log = slog.New(tracedLog{log.Handler(), p})
 	p.Metrics = prometheus.WrapRegistererWithPrefix(cfg.Name+"_", p.Registry)
 	if err := p.open(ctx); err != nil {
 		p.Close()

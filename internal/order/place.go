@@ -48,6 +48,7 @@ func orNull(bound int64) any {
 type placing struct {
 	id       uuid.UUID // of the order, if the placement is accepted; a transaction that is repeated places no second order
 	customer uuid.UUID
+	span     []byte // that of the request; nil: it is not traced
 	Placement
 
 	// The decision. When the placement is decided, exactly one of these fields is set.
@@ -181,7 +182,7 @@ func (s *Store) lockAndPlace(
 	})
 	statements.Queue(placeSQL, uuids(a.ids), customers, a.nth, a.keys, a.fingerprints,
 		a.numbers, uuids(a.lineProducts), a.quantities, a.earlier, a.ownEarlier,
-		o.timeout.Microseconds(), s.RowKind(CancelKind), orNull(o.maxOpen), orNull(o.maxUnits), o.minimum.orNull(),
+		o.timeout.Microseconds(), s.RowKind(CancelKind), orNull(o.maxOpen), orNull(o.maxUnits), o.minimum.orNull(), a.spans,
 	).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var r placeResult
@@ -221,6 +222,7 @@ type placeArguments struct {
 	nth            []int64   // the number of the placement among those of its customer, from 1
 	keys           []*string // nil: no key
 	fingerprints   [][]byte
+	spans          [][]byte // nil: not traced
 
 	// These have one element for each line of each placement. earlier counts the units of the line's product in the earlier
 	// placements of the batch. ownEarlier counts those in the earlier placements of the same customer.
@@ -245,6 +247,7 @@ func argumentsOf(batch []*placing) (a placeArguments) {
 		}
 		a.keys = append(a.keys, key)
 		a.fingerprints = append(a.fingerprints, fingerprint)
+		a.spans = append(a.spans, p.span)
 		for _, line := range p.Lines {
 			own := customerProduct{p.customer, line.ProductID}
 			a.numbers = append(a.numbers, int64(i)+1)

@@ -17,6 +17,7 @@
 -- $11 time to pay in microseconds · $12 kind of the outbox rows, '' for none
 -- $13 the most open orders of a customer · $14 the most units of a product in them (NULL: no bound)
 -- $15 the smallest totals in cents, an object by currency (NULL: no bound)
+-- $16 the spans that the placements belong to, or NULL
 WITH wanted AS MATERIALIZED (
     SELECT w.*,
            coalesce((SELECT o.id FROM orders o WHERE o.id = w.id), -- by a transaction whose connection was lost
@@ -27,8 +28,8 @@ WITH wanted AS MATERIALIZED (
            CASE WHEN coalesce($13::bigint, $14::bigint) IS NOT NULL
                 THEN (SELECT count(*) FROM orders o WHERE o.customer_id = w.customer_id AND o.status = 'pending')
            END AS open_orders
-    FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::bytea[]) WITH ORDINALITY
-         AS w (id, customer_id, nth, idempotency_key, fingerprint, n)
+    FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::bytea[], $16::bytea[]) WITH ORDINALITY
+         AS w (id, customer_id, nth, idempotency_key, fingerprint, span, n)
 ),
 decided AS MATERIALIZED (
     SELECT w.*, l.product_id, l.quantity, p.price_cents, p.currency,
@@ -64,8 +65,8 @@ customer AS (
     ON CONFLICT DO NOTHING
 ),
 placed AS (
-    INSERT INTO orders (id, customer_id, total_cents, currency, idempotency_key, fingerprint, created_at, expires_at)
-    SELECT id, customer_id, total_cents, currency, idempotency_key, fingerprint, at, expires_at FROM accepted
+    INSERT INTO orders (id, customer_id, total_cents, currency, idempotency_key, fingerprint, created_at, expires_at, span)
+    SELECT id, customer_id, total_cents, currency, idempotency_key, fingerprint, at, expires_at, span FROM accepted
 ),
 items AS (
     INSERT INTO order_items (order_id, product_id, quantity, unit_price_cents)

@@ -87,6 +87,7 @@ func (s *Service) place(ctx context.Context, customer uuid.UUID, p Placement) (o
 		return nil, false, rest.InvalidFields(errs...)
 	}
 	placing := newPlacing(customer, p)
+	placing.span = s.tracer.Span(ctx)
 	err = s.placements.Do(ctx, placing) // placeBatch places it
 	switch {
 	case errors.Is(err, batch.ErrOverloaded):
@@ -124,7 +125,9 @@ func (s *Service) countRejected(err error) {
 func (s *Service) placeBatch(
 	ctx context.Context, placings []*placing, lockWait time.Duration,
 ) (left []*placing, err error) {
+	ctx, end := s.tracer.StartPlacing(ctx, spansOf(placings))
 	err = s.store.place(ctx, placings, s.placeOptions(), lockWait)
+	end(err)
 	if err == nil {
 		s.metrics.batchSize.Observe(float64(len(placings)))
 	}

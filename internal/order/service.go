@@ -50,6 +50,7 @@ type Service struct {
 	placed   func(id string, left time.Duration) // does nothing unless OnPlaced has set it
 
 	dependents []Dependent // the other packages whose rows refer to orders
+	tracer     Tracer
 
 	minimum   minimum // of the totals of orders; see [Service.SetMinimum]
 	payAtOnce bool    // customers can pay orders at once; see [Service.PayAtOnceRoutes]
@@ -61,7 +62,7 @@ type Service struct {
 func NewService(s *Store, pub Publisher, cfg Config, log *slog.Logger, reg prometheus.Registerer) *Service {
 	service := &Service{
 		store: s, pub: pub, cfg: cfg, log: log, metrics: newMetrics(reg),
-		changed: func(string, string) {}, placed: func(string, time.Duration) {},
+		changed: func(string, string) {}, placed: func(string, time.Duration) {}, tracer: noTracer{},
 	}
 	service.placements = service.newPlacements()
 	service.Table = service.newTable()

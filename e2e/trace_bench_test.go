@@ -1,0 +1,58 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"text/tabwriter"
+)
+
+// BenchmarkTracing places orders with 32 clients while nothing is traced, a tenth of the requests, and all. The measurements alternate.
+// The collector takes the spans and reads none.
+func BenchmarkTracing(b *testing.B) {
+	const rounds = 5
+	sink := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer sink.Close()
+	modes := []struct {
+		name string
+		env  []string
+	}{
+		{"off", nil},
+		{"a tenth", []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + sink.URL, "OTEL_TRACES_SAMPLER=parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG=0.1"}},
+		{"all", []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + sink.URL}},
+	}
+	for b.Loop() {
+		var sites []*benchSite
+		for _, m := range modes {
+			s := newBenchSite(b, 1000, m.env...)
+			s.placeOverHTTP(32, s.products) // fills the pools and caches
+			sites = append(sites, s)
+		}
+		samples := make([][]sample, len(modes))
+		for round := range rounds {
+			for i := range sites {
+				i = (round + i) % len(sites)
+				sites[i].waitForRelay()
+				samples[i] = append(samples[i], sites[i].placeOverHTTP(32, sites[i].products))
+			}
+		}
+		var text strings.Builder
+		table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
+		fmt.Fprintln(table, "\torders/s\tp99 ms\tservice µs\tPostgreSQL µs\t")
+		for i, m := range modes {
+			column := func(of func(sample) float64) []float64 { return values(samples[i], of) }
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t\n", m.name,
+				spread(column(func(s sample) float64 { return s.rate }), "%.0f"),
+				spread(column(func(s sample) float64 { return s.p99 }), "%.1f"),
+				spread(column(func(s sample) float64 { return float64(s.cpu.service.Microseconds()) }), "%.0f"),
+				spread(column(func(s sample) float64 { return float64(s.cpu.postgres.Microseconds()) }), "%.0f"))
+			b.ReportMetric(median(column(func(s sample) float64 { return s.rate })), "orders/s-"+strings.ReplaceAll(m.name, " ", "-"))
+		}
+		if err := table.Flush(); err != nil {
+			b.Fatal(err)
+		}
+		b.Logf("medians of %d rounds:\n%s", rounds, text.String())
+	}
+}

@@ -1,0 +1,131 @@
+package e2e
+
+import (
+	"compress/gzip"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	trace "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+
+	"example.com/shop/internal/testenv"
+)
+
+// spanCollector receives the spans of processes.
+type spanCollector struct {
+	*httptest.Server
+	mu    sync.Mutex
+	spans []*trace.Span
+}
+
+func newSpanCollector(t testing.TB) *spanCollector {
+	t.Helper()
+	c := &spanCollector{}
+	c.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := c.receive(r); err != nil {
+			t.Errorf("the collector cannot read spans: %v", err)
+		}
+		w.Header().Set("Content-Type", "application/x-protobuf")
+	}))
+	t.Cleanup(c.Close)
+	return c
+}
+
+func (c *spanCollector) receive(r *http.Request) error {
+	body := io.Reader(r.Body)
+	if r.Header.Get("Content-Encoding") == "gzip" {
+		unzipped, err := gzip.NewReader(body)
+		if err != nil {
+			return err
+		}
+		body = unzipped
+	}
+	text, err := io.ReadAll(body)
+	if err != nil {
+		return err
+	}
+	var request collector.ExportTraceServiceRequest
+	if err := proto.Unmarshal(text, &request); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, of := range request.ResourceSpans {
+		for _, scope := range of.ScopeSpans {
+			c.spans = append(c.spans, scope.Spans...)
+		}
+	}
+	return nil
+}
+
+// named returns the spans whose name is the given one.
+func (c *spanCollector) named(name string) (spans []*trace.Span) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.spans {
+		if s.Name == name {
+			spans = append(spans, s)
+		}
+	}
+	return spans
+}
+
+// linked returns the ids of the spans that the spans of a name link to.
+func (c *spanCollector) linked(name string) map[string]bool {
+	ids := map[string]bool{}
+	for _, s := range c.named(name) {
+		for _, l := range s.Links {
+			ids[spanID(l.TraceId, l.SpanId)] = true
+		}
+	}
+	return ids
+}
+
+func spanID(traceID, span []byte) string { return fmt.Sprintf("%x-%x", traceID, span) }
+
+// TestTraces creates items, wipes Redis, and restarts the process. The spans in which the items time out link to those of the requests
+// that created the items.
+func TestTraces(t *testing.T) {
+	t.Parallel()
+	const items = 100
+	spans := newSpanCollector(t)
+	site := newSite(t, testenv.Redis(t), envTimeout+"=6s", "OTEL_EXPORTER_OTLP_ENDPOINT="+spans.URL, "OTEL_BSP_SCHEDULE_DELAY=100")
+	p := site.serve(t)
+	var owned []owned
+	for range items {
+		owned = append(owned, p.create())
+	}
+	testenv.Must(t, redisClient(t, site.redis).FlushDB(t.Context()).Err())
+	p.interrupt()
+	if log := p.text(); !strings.Contains(log, `"trace_id"`) {
+		t.Errorf("the log of requests has no trace_id:\n%s", log)
+	}
+	p = site.serve(t)
+	p.waitForTimeouts(owned)
+	p.interrupt()
+
+	created := map[string]bool{}
+	for _, s := range spans.named("POST /api/orders") {
+		created[spanID(s.TraceId, s.SpanId)] = true
+	}
+	if len(created) != items {
+		t.Errorf("%d requests were traced, want %d", len(created), items)
+	}
+	for _, name := range []string{"place orders", "process " + kind} {
+		linked := 0
+		for id := range spans.linked(name) {
+			if created[id] {
+				linked++
+			}
+		}
+		if 100*linked < 99*items {
+			t.Errorf("the spans %q link to %d of %d requests, want 99 of 100", name, linked, items)
+		}
+	}
+}

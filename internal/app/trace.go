@@ -1,0 +1,96 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/gin-gonic/gin"
+
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/postgres"
+	"example.com/shop/internal/reconcile"
+)
+
+// Tracer sees what a process does, besides its commands to Redis.
+type Tracer interface {
+	postgres.Tracer
+	// Request is a handler that comes before all others.
+	Request(c *gin.Context)
+	// StartTasks begins a span of the rows that a worker or a reconciler handles as a batch, and returns the function that ends it.
+	StartTasks(ctx context.Context, kind string, ids []string) (span context.Context, end func(error))
+	// LogAttrs returns attributes that a line of the log gets.
+	LogAttrs(ctx context.Context) []slog.Attr
+}
+
+// TraceBy makes a tracer see what the process does. Call it before [Process.Run].
+func (p *Process) TraceBy(t Tracer) {
+	p.tracer = t
+	postgres.TraceBy(p.Pool, t)
+}
+
+// traceRequest calls Request of the tracer, if there is one.
+func (p *Process) traceRequest(c *gin.Context) {
+	if p.tracer != nil {
+		p.tracer.Request(c)
+	}
+}
+
+// startTasks calls StartTasks of the tracer, if there is one.
+func (p *Process) startTasks(ctx context.Context, kind string, ids []string) (span context.Context, end func(error)) {
+	if p.tracer == nil {
+		return ctx, func(error) {}
+	}
+	return p.tracer.StartTasks(ctx, kind, ids)
+}
+
+// tracedHandler returns a handler whose batches the tracer sees.
+func (k *Kind) tracedHandler(handle delay.Handler) delay.Handler {
+	return func(ctx context.Context, tasks []delay.Task) ([]delay.Outcome, error) {
+		ids := make([]string, len(tasks))
+		for i, task := range tasks {
+			ids[i] = task.ID
+		}
+		ctx, end := k.process.startTasks(ctx, k.Name, ids)
+		outcomes, err := handle(ctx, tasks)
+		end(err)
+		return outcomes, err
+	}
+}
+
+// tracedTable is a table whose timeouts by the reconciler the tracer sees.
+type tracedTable struct {
+	reconcile.Table
+	kind *Kind
+}
+
+// TimeOut calls TimeOut of the table.
+func (t tracedTable) TimeOut(ctx context.Context, ids []string) (done, locked int, err error) {
+	ctx, end := t.kind.process.startTasks(ctx, t.kind.Name, ids)
+	done, locked, err = t.Table.TimeOut(ctx, ids)
+	end(err)
+	return done, locked, err
+}
+
+// tracedLog adds the tracer's attributes to each line of the log.
+type tracedLog struct {
+	slog.Handler
+	process *Process
+}
+
+// Handle calls Handle of the handler.
+func (h tracedLog) Handle(ctx context.Context, r slog.Record) error {
+	if h.process.tracer != nil {
+		r.AddAttrs(h.process.tracer.LogAttrs(ctx)...)
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+// WithAttrs calls WithAttrs of the handler.
+func (h tracedLog) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return tracedLog{h.Handler.WithAttrs(attrs), h.process}
+}
+
+// WithGroup calls WithGroup of the handler.
+func (h tracedLog) WithGroup(name string) slog.Handler {
+	return tracedLog{h.Handler.WithGroup(name), h.process}
+}

@@ -1,0 +1,124 @@
+// Package trace traces requests, statements, commands to Redis, and the batches of workers and reconcilers with OpenTelemetry.
+//
+// The span of the request that placed an order is stored with the order. What is done with the order later, perhaps half an hour
+// later and after Redis was wiped, is a trace of its own that links to this span: a trace that lasts until the last refund would be
+// too long to look at, and a batch has many orders.
+package trace
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/exaring/otelpgx"
+	"github.com/redis/go-redis/extra/redisotel/v9"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	"example.com/shop/internal/app"
+	"example.com/shop/internal/order"
+)
+
+// Orders are the orders whose placements are traced.
+type Orders interface {
+	TraceBy(t order.Tracer)
+	Spans(ctx context.Context, ids []string) ([][]byte, error)
+}
+
+// Add traces what a process does, if the standard variables of OpenTelemetry name a collector: OTEL_EXPORTER_OTLP_ENDPOINT or
+// OTEL_EXPORTER_OTLP_TRACES_ENDPOINT. The other variables, such as OTEL_TRACES_SAMPLER and OTEL_SERVICE_NAME, have their usual
+// meaning, but the protocol is http/protobuf.
+func Add(p *app.Process, name string, orders Orders) {
+	if !enabled() {
+		return
+	}
+	if err := checkProtocol(); err != nil {
+		p.Require(err)
+		return
+	}
+	provider, err := newProvider(name)
+	if err != nil {
+		p.Require(err)
+		return
+	}
+	p.OnClose(func() { stop(provider, p) })
+	t := newTracer(provider, orders, p.Log)
+	p.TraceBy(t)
+	orders.TraceBy(t)
+	if p.Redis != nil {
+		p.Require(redisotel.InstrumentTracing(p.Redis, redisotel.WithTracerProvider(within{provider}), redisotel.WithDBStatement(false), redisotel.WithCallerEnabled(false)))
+	}
+}
+
+// enabled reports whether the environment names a collector.
+func enabled() bool {
+	return !strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") && os.Getenv("OTEL_TRACES_EXPORTER") != "none" &&
+		(os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != "")
+}
+
+func checkProtocol() error {
+	for _, name := range []string{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
+		if protocol := os.Getenv(name); protocol != "" && protocol != "http/protobuf" {
+			return fmt.Errorf("%s is %q, want http/protobuf, which collectors receive at port 4318", name, protocol)
+		}
+	}
+	return nil
+}
+
+// maxLinks is the largest number of links of a span. A batch of a reconciler has up to 1,000 orders. With a smaller number, as the
+// default of 128, the orders of large batches would have no link.
+const maxLinks = 1000
+
+func newProvider(name string) (*sdk.TracerProvider, error) {
+	exporter, err := otlptracehttp.New(context.Background())
+	if err != nil {
+		return nil, fmt.Errorf("export traces: %w", err)
+	}
+	// The environment comes last, so that it can replace the name.
+	res, err := resource.New(context.Background(), resource.WithAttributes(attribute.String("service.name", name)),
+		resource.WithTelemetrySDK(), resource.WithHost(), resource.WithProcessPID(), resource.WithFromEnv())
+	if err != nil {
+		return nil, fmt.Errorf("describe the process in its traces: %w", err)
+	}
+	limits := sdk.NewSpanLimits()
+	limits.LinkCountLimit = maxLinks
+	sampler, err := newSampler(os.Getenv("OTEL_TRACES_SAMPLER"), os.Getenv("OTEL_TRACES_SAMPLER_ARG"))
+	if err != nil {
+		return nil, err
+	}
+	return sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(res), sdk.WithRawSpanLimits(limits), sdk.WithSampler(linked{sampler})), nil
+}
+
+// stopTimeout is how long a process that stops tries to export its last spans. With a longer time, a process whose collector is away
+// would stop later.
+const stopTimeout = 3 * time.Second
+
+func stop(provider *sdk.TracerProvider, p *app.Process) {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	if err := provider.Shutdown(ctx); err != nil {
+		p.Log.Warn("the last spans may not be exported", "error", err)
+	}
+}
+
+// newQueryTracer returns a tracer of statements.
+func newQueryTracer(provider trace.TracerProvider) *otelpgx.Tracer {
+	return otelpgx.NewTracer(otelpgx.WithTracerProvider(provider), otelpgx.WithDisableConnectionDetailsInAttributes(), otelpgx.WithDisableSQLStatementInAttributes(),
+		otelpgx.WithSpanNameFunc(nameOf))
+}
+
+// nameOf returns the name of a statement's span: its first word.
+func nameOf(statement string) string {
+	for line := range strings.Lines(statement) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "--") {
+			word, _, _ := strings.Cut(line, " ")
+			return strings.ToUpper(word)
+		}
+	}
+	return "statement"
+}

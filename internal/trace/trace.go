@@ -1,0 +1,141 @@
+package trace
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"slices"
+
+	"github.com/exaring/otelpgx"
+	"github.com/gin-gonic/gin"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/embedded"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"example.com/shop/internal/rest"
+)
+
+// tracer is the [app.Tracer] of a process, and the [order.Tracer] of its orders.
+type tracer struct {
+	*otelpgx.Tracer // of the statements
+	spans           trace.Tracer
+	orders          Orders
+	log             *slog.Logger
+}
+
+func newTracer(provider trace.TracerProvider, orders Orders, log *slog.Logger) *tracer {
+	return &tracer{newQueryTracer(within{provider}), provider.Tracer("example.com/shop/internal/trace"), orders, log}
+}
+
+// LogAttrs returns the ids of the span of a context, if it is exported.
+func (t *tracer) LogAttrs(ctx context.Context) []slog.Attr {
+	span := trace.SpanContextFromContext(ctx)
+	if !span.IsSampled() {
+		return nil
+	}
+	return []slog.Attr{slog.String("trace_id", span.TraceID().String()), slog.String("span_id", span.SpanID().String())}
+}
+
+// Span returns the span of a context in the form that is stored with an order, or nil if it is not exported.
+func (t *tracer) Span(ctx context.Context) []byte {
+	span := trace.SpanContextFromContext(ctx)
+	if !span.IsSampled() {
+		return nil
+	}
+	return encode(span)
+}
+
+// StartPlacing begins a span that links to the requests whose orders a transaction places.
+func (t *tracer) StartPlacing(ctx context.Context, spans [][]byte) (span context.Context, end func(error)) {
+	return t.start(ctx, "place orders", spans, attribute.Int("messaging.batch.message_count", len(spans)))
+}
+
+// StartTasks begins a span that links to the placements of the orders that a batch of tasks concerns.
+func (t *tracer) StartTasks(ctx context.Context, kind string, ids []string) (span context.Context, end func(error)) {
+	spans, err := t.orders.Spans(ctx, ids)
+	if err != nil {
+		t.log.WarnContext(ctx, "a batch is traced without links, because the spans of its orders cannot be read", "kind", kind, "error", err)
+	}
+	return t.start(ctx, "process "+kind, spans, attribute.String("messaging.operation.type", "process"),
+		attribute.String("messaging.destination.name", kind), attribute.Int("messaging.batch.message_count", len(ids)))
+}
+
+// start begins a span with links, which belongs to no other span. Without a link it begins none: no request of the batch is exported.
+func (t *tracer) start(ctx context.Context, name string, spans [][]byte, attributes ...attribute.KeyValue) (context.Context, func(error)) {
+	links := linksOf(spans)
+	if len(links) == 0 {
+		return ctx, func(error) {}
+	}
+	ctx, span := t.spans.Start(ctx, name, trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindConsumer),
+		trace.WithLinks(links...), trace.WithAttributes(attributes...))
+	return ctx, func(err error) {
+		if err != nil {
+			span.SetStatus(codes.Error, err.Error())
+		}
+		span.End()
+	}
+}
+
+// quiet are the routes that monitoring requests every few seconds.
+var quiet = []string{"/healthz", "/readyz", "/metrics"}
+
+// Request is a handler that makes a span of a request, as the semantic conventions for HTTP say. The span of a request that changes an
+// order links to its placement. A stream of events, which lasts for hours, has no span.
+func (t *tracer) Request(c *gin.Context) {
+	route, method := c.FullPath(), c.Request.Method
+	if route == "" || slices.Contains(quiet, route) || c.GetHeader("Accept") == "text/event-stream" {
+		return
+	}
+	ctx := propagation.TraceContext{}.Extract(c.Request.Context(), propagation.HeaderCarrier(c.Request.Header))
+	ctx, span := t.spans.Start(ctx, method+" "+route, trace.WithSpanKind(trace.SpanKindServer))
+	defer span.End()
+	c.Request = c.Request.WithContext(ctx)
+	if !span.IsRecording() {
+		c.Next()
+		return
+	}
+	if id := c.Param("id"); id != "" && !slices.Contains(rest.ReadMethods, method) {
+		t.link(ctx, span, id)
+	}
+	c.Next()
+	status := c.Writer.Status()
+	span.SetAttributes(attribute.String("http.request.method", method), attribute.String("http.route", route),
+		attribute.String("url.path", c.Request.URL.Path), attribute.Int("http.response.status_code", status))
+	if status >= http.StatusInternalServerError {
+		span.SetStatus(codes.Error, http.StatusText(status))
+	}
+}
+
+// link links a span to the placement of an order. id may be another one: then there is nothing to link to.
+func (t *tracer) link(ctx context.Context, span trace.Span, id string) {
+	spans, err := t.orders.Spans(ctx, []string{id})
+	if err != nil {
+		t.log.WarnContext(ctx, "a request is traced without the link to its order", "error", err)
+	}
+	for _, link := range linksOf(spans) {
+		span.AddLink(link)
+	}
+}
+
+// within makes spans only within others. So the commands of an idle worker and the statements of a scrape make none.
+type within struct{ trace.TracerProvider }
+
+// Tracer returns a tracer of the provider.
+func (w within) Tracer(name string, options ...trace.TracerOption) trace.Tracer {
+	return tracerWithin{tracer: w.TracerProvider.Tracer(name, options...)}
+}
+
+type tracerWithin struct {
+	embedded.Tracer
+	tracer trace.Tracer
+}
+
+func (t tracerWithin) Start(ctx context.Context, name string, options ...trace.SpanStartOption) (context.Context, trace.Span) {
+	if !trace.SpanContextFromContext(ctx).IsSampled() {
+		return ctx, noop.Span{}
+	}
+	return t.tracer.Start(ctx, name, options...)
+}

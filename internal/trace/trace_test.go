@@ -1,0 +1,206 @@
+package trace
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+	"go.opentelemetry.io/otel/codes"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"example.com/shop/internal/order"
+)
+
+// fakeOrders have one order.
+type fakeOrders struct {
+	id   string
+	span []byte
+	err  error
+}
+
+func (*fakeOrders) TraceBy(order.Tracer) {}
+
+func (f *fakeOrders) Spans(_ context.Context, ids []string) (spans [][]byte, err error) {
+	for _, id := range ids {
+		if id == f.id {
+			spans = append(spans, f.span)
+		}
+	}
+	return spans, f.err
+}
+
+// recorded returns a tracer, and what it has recorded.
+func recorded(t *testing.T, orders Orders) (*tracer, *tracetest.SpanRecorder, *bytes.Buffer) {
+	t.Helper()
+	spans, log := tracetest.NewSpanRecorder(), &bytes.Buffer{}
+	provider := sdk.NewTracerProvider(sdk.WithSpanProcessor(spans))
+	t.Cleanup(func() { _ = provider.Shutdown(context.Background()) })
+	return newTracer(provider, orders, slog.New(slog.NewTextHandler(log, nil))), spans, log
+}
+
+// TestLinks traces the placement of an order, and then what is done with it.
+func TestLinks(t *testing.T) {
+	orders := &fakeOrders{id: "1"}
+	tracer, spans, log := recorded(t, orders)
+	request, placement := tracer.spans.Start(t.Context(), "request")
+	if orders.span = tracer.Span(request); orders.span == nil {
+		t.Fatal("the request has no span")
+	}
+	want := placement.SpanContext()
+
+	_, end := tracer.StartPlacing(t.Context(), [][]byte{nil, orders.span})
+	end(nil)
+	for range 2 {
+		_, end = tracer.StartTasks(request, "order.cancel", []string{"0", "1"})
+		end(errors.New("down"))
+		orders.err = errors.New("no database") // the span is recorded all the same
+	}
+	engine := gin.New()
+	engine.Use(tracer.Request)
+	engine.POST("/orders/:id/pay", func(c *gin.Context) { c.Status(http.StatusServiceUnavailable) })
+	engine.GET("/orders/:id", func(*gin.Context) {})
+	engine.GET("/healthz", func(*gin.Context) {})
+	for _, request := range []string{"POST /orders/1/pay", "GET /healthz", "GET /nothing"} {
+		method, path, _ := strings.Cut(request, " ")
+		engine.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), method, path, http.NoBody))
+	}
+
+	ended := spans.Ended()
+	if len(ended) != 4 {
+		t.Fatalf("%d spans were recorded, want 4", len(ended))
+	}
+	for _, s := range ended {
+		links := s.Links()
+		if len(links) != 1 || links[0].SpanContext.TraceID() != want.TraceID() || links[0].SpanContext.SpanID() != want.SpanID() {
+			t.Errorf("the span %q has the links %v, want one to the placement", s.Name(), links)
+		}
+		if s.Parent().IsValid() {
+			t.Errorf("the span %q has the parent %v, want none: a link", s.Name(), s.Parent())
+		}
+	}
+	if text := log.String(); !strings.Contains(text, "no database") {
+		t.Errorf("the log is %q, want the reason why links are missing", text)
+	}
+}
+
+// TestSpansWithin makes spans as statements do: only within another span.
+func TestSpansWithin(t *testing.T) {
+	spans := tracetest.NewSpanRecorder()
+	provider := sdk.NewTracerProvider(sdk.WithSpanProcessor(spans))
+	defer provider.Shutdown(context.Background())
+	statements := within{provider}.Tracer("statements")
+	_, alone := statements.Start(t.Context(), "alone")
+	alone.End()
+	ctx, outer := provider.Tracer("requests").Start(t.Context(), "outer")
+	_, inner := statements.Start(ctx, "inner")
+	inner.End()
+	outer.End()
+	var names []string
+	for _, s := range spans.Ended() {
+		names = append(names, s.Name())
+	}
+	if want := []string{"inner", "outer"}; !slices.Equal(names, want) {
+		t.Errorf("the spans are %q, want %q", names, want)
+	}
+}
+
+// TestRequests traces requests: within the trace of their caller, and with the status of the answer.
+func TestRequests(t *testing.T) {
+	tracer, spans, _ := recorded(t, &fakeOrders{})
+	engine := gin.New()
+	engine.Use(tracer.Request)
+	engine.GET("/orders/:id", func(c *gin.Context) { c.Status(http.StatusInternalServerError) })
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/orders/1", http.NoBody)
+	request.Header.Set("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	engine.ServeHTTP(httptest.NewRecorder(), request)
+	ended := spans.Ended()
+	if len(ended) != 1 || ended[0].Name() != "GET /orders/:id" || ended[0].Parent().SpanID().String() != "b7ad6b7169203331" || ended[0].Status().Code != codes.Error {
+		t.Errorf("the spans are %+v, want one of the route, with its caller as the parent, and with an error", ended)
+	}
+}
+
+// TestSampler makes the samplers of the standard variables, and samples a span without a parent, with and without a link.
+func TestSampler(t *testing.T) {
+	for _, test := range []struct {
+		name, arg string
+		sampled   bool
+		failure   string
+	}{
+		{"", "", true, ""}, {"parentbased_always_on", "", true, ""}, {"always_on", "", true, ""},
+		{"parentbased_always_off", "", false, ""}, {"always_off", "", false, ""},
+		{"parentbased_traceidratio", "0", false, ""}, {"traceidratio", "0", false, ""}, {"traceidratio", "1", true, ""},
+		{"traceidratio", "2", false, `OTEL_TRACES_SAMPLER_ARG is "2"`}, {"sometimes", "", false, `OTEL_TRACES_SAMPLER is "sometimes"`},
+	} {
+		sampler, err := newSampler(test.name, test.arg)
+		if test.failure != "" {
+			if err == nil || !strings.Contains(err.Error(), test.failure) {
+				t.Errorf("%s %s: the error is %v, want %q", test.name, test.arg, err, test.failure)
+			}
+			continue
+		}
+		for _, links := range [][]trace.Link{nil, {{}}} {
+			result := linked{sampler}.ShouldSample(sdk.SamplingParameters{ParentContext: t.Context(), TraceID: trace.TraceID{1}, Links: links})
+			if sampled := result.Decision == sdk.RecordAndSample; sampled != (test.sampled || links != nil) {
+				t.Errorf("%s %s: with the links %v a span is sampled: %v", test.name, test.arg, links, sampled)
+			}
+		}
+	}
+}
+
+// TestStoredSpans reads what is no stored span.
+func TestStoredSpans(t *testing.T) {
+	for name, stored := range map[string][]byte{"nil": nil, "short": make([]byte, 24), "long": make([]byte, 26), "zero": make([]byte, 25)} {
+		if span, ok := decode(stored); ok {
+			t.Errorf("%s is read as %v, want no span", name, span)
+		}
+	}
+}
+
+// TestEnabled turns tracing on and off with the standard variables.
+func TestEnabled(t *testing.T) {
+	const endpoint = "OTEL_EXPORTER_OTLP_ENDPOINT"
+	for name, test := range map[string]struct {
+		env     map[string]string
+		enabled bool
+		failure string
+	}{
+		"nothing":               {nil, false, ""},
+		"an endpoint":           {map[string]string{endpoint: "http://c:4318"}, true, ""},
+		"an endpoint of traces": {map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://c:4318/v1/traces"}, true, ""},
+		"disabled":              {map[string]string{endpoint: "http://c:4318", "OTEL_SDK_DISABLED": "true"}, false, ""},
+		"no exporter":           {map[string]string{endpoint: "http://c:4318", "OTEL_TRACES_EXPORTER": "none"}, false, ""},
+		"another protocol":      {map[string]string{endpoint: "http://c:4317", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, true, `is "grpc", want http/protobuf`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, variable := range []string{endpoint, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
+				t.Setenv(variable, test.env[variable])
+			}
+			if enabled() != test.enabled {
+				t.Errorf("tracing is enabled: %v, want %v", enabled(), test.enabled)
+			}
+			if err := checkProtocol(); (err == nil) != (test.failure == "") || err != nil && !strings.Contains(err.Error(), test.failure) {
+				t.Errorf("the error is %v, want %q", err, test.failure)
+			}
+		})
+	}
+}
+
+// TestStatementNames names the spans of statements.
+func TestStatementNames(t *testing.T) {
+	for statement, want := range map[string]string{
+		"SELECT 1": "SELECT", "-- why\n\n  with x AS (\n": "WITH", "": "statement",
+	} {
+		if got := nameOf(statement); got != want {
+			t.Errorf("the name of %q is %s, want %s", statement, got, want)
+		}
+	}
+}
