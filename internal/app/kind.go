@@ -59,6 +59,9 @@ func (k *Kind) Handle(handle delay.Handler, worker delay.WorkerConfig, table rec
 // NewQueue returns the queue of a kind of task, in a process with Redis. Most parts call [Process.NewKind] instead: tasks of a queue without an
 // outbox and a reconciler are lost when Redis is.
 func (p *Process) NewQueue(kind string) *delay.Queue {
+	if p.Redis == nil {
+		panic("the service has no Redis: a part must not make a queue if Process.Redis is nil")
+	}
 	queue, err := delay.NewQueue(p.Redis, delay.Config{Kind: kind, Shards: p.cfg.QueueShards})
 	if err != nil {
 		panic(err) // the name of the kind is wrong: the number of shards is an option, which is checked before

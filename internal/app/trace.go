@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 
 	"github.com/gin-gonic/gin"
@@ -28,9 +29,9 @@ func (p *Process) TraceBy(t Tracer) {
 	postgres.TraceBy(p.Pool, t)
 }
 
-// traceRequest calls Request of the tracer, if there is one.
+// traceRequest calls Request of the tracer, if there is one. An answer that does not end has no span.
 func (p *Process) traceRequest(c *gin.Context) {
-	if p.tracer != nil {
+	if p.tracer != nil && !p.streams[c.FullPath()] {
 		p.tracer.Request(c)
 	}
 }
@@ -51,8 +52,10 @@ func (k *Kind) tracedHandler(handle delay.Handler) delay.Handler {
 			ids[i] = task.ID
 		}
 		ctx, end := k.process.startTasks(ctx, k.Name, ids)
-		outcomes, err := handle(ctx, tasks)
-		end(err)
+		err := errPanicked
+		defer func() { end(err) }()
+		var outcomes []delay.Outcome
+		outcomes, err = handle(ctx, tasks)
 		return outcomes, err
 	}
 }
@@ -66,10 +69,14 @@ type tracedTable struct {
 // TimeOut calls TimeOut of the table.
 func (t tracedTable) TimeOut(ctx context.Context, ids []string) (done, locked int, err error) {
 	ctx, end := t.kind.process.startTasks(ctx, t.kind.Name, ids)
+	err = errPanicked
+	defer func() { end(err) }()
 	done, locked, err = t.Table.TimeOut(ctx, ids)
-	end(err)
 	return done, locked, err
 }
+
+// errPanicked ends a span whose function has not returned.
+var errPanicked = errors.New("panicked")
 
 // tracedLog adds the tracer's attributes to each line of the log.
 type tracedLog struct {

@@ -104,8 +104,7 @@ func NewHub(rdb redis.UniversalClient, cfg Config, log *slog.Logger, reg prometh
 // Run receives notifications until ctx ends, and then ends every subscription.
 func (h *Hub) Run(ctx context.Context) error {
 	defer h.removeAll()
-	if h.rdb == nil { // nothing can be lost between the notifier of this process and the hub
-		h.setLive(true)
+	if h.rdb == nil { // the notifications of other processes are lost, so the hub is never live, and pages poll
 		<-ctx.Done()
 		return nil
 	}

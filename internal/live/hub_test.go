@@ -41,7 +41,7 @@ func newProcess(t *testing.T, redisURL string) *process {
 	rdb := connect(t, redisURL)
 	t.Cleanup(func() { rdb.Close() })
 	metrics := prometheus.NewRegistry()
-	return startProcess(t, NewNotifier(rdb, testConfig, noLog, metrics), NewHub(rdb, testConfig, noLog, metrics))
+	return startProcess(t, NewNotifier(PublishTo(rdb, testConfig), noLog, metrics), NewHub(rdb, testConfig, noLog, metrics))
 }
 
 func startProcess(t *testing.T, notifier *Notifier, hub *Hub) *process {
@@ -173,14 +173,14 @@ func TestNotifications(t *testing.T) {
 	}
 }
 
-// TestNotificationsWithinAProcess notifies in a service without Redis.
+// TestNotificationsWithinAProcess notifies in a service without Redis. The hub is not live, because it misses what other processes
+// notify.
 func TestNotificationsWithinAProcess(t *testing.T) {
 	metrics := prometheus.NewRegistry()
-	notifier, hub := NewNotifier(nil, testConfig, noLog, metrics), NewHub(nil, testConfig, noLog, metrics)
-	notifier.send = hub.deliver
-	p := startProcess(t, notifier, hub)
+	hub := NewHub(nil, testConfig, noLog, metrics)
+	p := startProcess(t, NewNotifier(hub.deliver, noLog, metrics), hub)
 	events := p.listen(t, "alice")
-	next(t, events, hubIsLive)
+	next(t, events, hubIsNotLive)
 	p.Notify("alice", "1")
 	next(t, events, changedEvent("1"))
 }
@@ -247,7 +247,7 @@ func TestQuietHub(t *testing.T) {
 func TestNotifierFlushesAtShutdown(t *testing.T) {
 	rdb := connect(t, testenv.Redis(t))
 	defer rdb.Close()
-	notifier := NewNotifier(rdb, testConfig, noLog, prometheus.NewRegistry())
+	notifier := NewNotifier(PublishTo(rdb, testConfig), noLog, prometheus.NewRegistry())
 	sub := rdb.Subscribe(t.Context(), testConfig.Channel)
 	defer sub.Close()
 	if _, err := sub.Receive(t.Context()); err != nil {

@@ -51,11 +51,15 @@ type Notifier struct {
 	lost  prometheus.Counter // notifications that were not published
 }
 
-// NewNotifier returns a notifier that publishes while [Notifier.Run] runs.
-func NewNotifier(rdb redis.UniversalClient, cfg Config, log *slog.Logger, reg prometheus.Registerer) *Notifier {
-	publish := func(ctx context.Context, message []byte) error { return rdb.Publish(ctx, cfg.Channel, message).Err() }
+// PublishTo returns a function that publishes messages for the hubs of all processes.
+func PublishTo(rdb redis.UniversalClient, cfg Config) func(ctx context.Context, message []byte) error {
+	return func(ctx context.Context, message []byte) error { return rdb.Publish(ctx, cfg.Channel, message).Err() }
+}
+
+// NewNotifier returns a notifier that passes messages to send while [Notifier.Run] runs.
+func NewNotifier(send func(ctx context.Context, message []byte) error, log *slog.Logger, reg prometheus.Registerer) *Notifier {
 	return &Notifier{
-		send: publish, queue: make(chan notification, maxQueued), log: log,
+		send: send, queue: make(chan notification, maxQueued), log: log,
 		lost: promauto.With(reg).NewCounter(prometheus.CounterOpts{
 			Name: "feed_hints_lost_total",
 			Help: "Notifications that no hub received, because Redis did not answer in time.",

@@ -126,8 +126,8 @@ func (s *Service) placeBatch(
 	ctx context.Context, placings []*placing, lockWait time.Duration,
 ) (left []*placing, err error) {
 	ctx, end := s.tracer.StartPlacing(ctx, spansOf(placings))
+	defer func() { end(err) }()
 	err = s.store.place(ctx, placings, s.placeOptions(), lockWait)
-	end(err)
 	if err == nil {
 		s.metrics.batchSize.Observe(float64(len(placings)))
 	}

@@ -39,6 +39,10 @@ func spansOf(placings []*placing) [][]byte {
 	return spans
 }
 
+// maxOthers is the largest number of rows of other packages whose orders Spans looks for, one by one. With more, the batches of a
+// reconciler that catches up would wait for this. A worker's batches of such rows are smaller.
+const maxOthers = 20
+
 // Spans returns the spans in which orders were placed. ids are those of orders, or of rows of other packages that refer to orders.
 // An order whose placement was not traced has no span.
 func (s *Service) Spans(ctx context.Context, ids []string) ([][]byte, error) {
@@ -49,12 +53,12 @@ func (s *Service) Spans(ctx context.Context, ids []string) ([][]byte, error) {
 	}
 	var others []uuid.UUID
 	for _, id := range orders {
-		if found[id] {
+		if found[id] || len(others) == maxOthers {
 			continue
 		}
 		order, known, err := s.Find(ctx, id.String())
 		if err != nil {
-			return nil, err
+			return spans, err
 		}
 		if known {
 			others = append(others, order)

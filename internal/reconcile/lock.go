@@ -18,6 +18,10 @@ var ErrBusy = errors.New("another sweep is under way")
 // process would repeat its work at the same time.
 const lockIdle = 2 * time.Minute
 
+// lockIdleAlone is lockIdle for a service without a queue, in which no worker times out rows while a sweep hangs. Its sweeps do not
+// compare rows with a queue. One that times out rows for longer loses its lock, and then another process does the same.
+const lockIdleAlone = 10 * time.Second
+
 // lock takes the advisory lock of the sweeps. The lock belongs to a transaction of the returned connection, so PostgreSQL
 // releases it if the process dies. It does not belong to the session, which a pooler may give to another client.
 //

@@ -54,7 +54,12 @@ func New(
 // NewAlone returns a reconciler for a service without a queue. It sweeps every second, and times out each row that is due. kind is
 // the kind of the tasks that would time out the rows.
 func NewAlone(db *sql.DB, kind string, table Table, log *slog.Logger, reg prometheus.Registerer) (*Reconciler, error) {
-	return makeReconciler(db, kind, table, Config{Schedule: "@every 1s"}, log, reg)
+	r, err := makeReconciler(db, kind, table, Config{Schedule: "@every 1s"}, log, reg)
+	if err != nil {
+		return nil, err
+	}
+	r.lockIdle = lockIdleAlone
+	return r, nil
 }
 
 func makeReconciler(
@@ -73,7 +78,7 @@ func makeReconciler(
 }
 
 // Bound returns how long past its deadline a row may be pending while Redis is down or wiped, or if the service has no queue: one
-// interval of the schedule and the grace.
+// interval of the schedule and the grace. Without a queue the sweeps use no grace: it is there for a busy machine.
 func (r *Reconciler) Bound() time.Duration { return r.interval + r.cfg.Grace }
 
 // Run sweeps until ctx ends, and then returns nil. It sweeps at the start, by the schedule, and when a probe finds that

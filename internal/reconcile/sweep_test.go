@@ -156,6 +156,9 @@ func TestSweepAlone(t *testing.T) {
 	if more := strings.TrimPrefix(lines.String(), logged); more != "" || table.count(good) > 0 {
 		t.Errorf("the sweep left %d rows and logged %q, want none and nothing", table.count(good), more)
 	}
+	if r.lockIdle != lockIdleAlone {
+		t.Errorf("a sweep that hangs keeps its lock for %v, want %v", r.lockIdle, lockIdleAlone)
+	}
 	if want := 3 * time.Second; r.Bound() != want {
 		t.Errorf("the bound is %v, want %v", r.Bound(), want)
 	}

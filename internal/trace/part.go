@@ -6,6 +6,7 @@
 package trace
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/exaring/otelpgx"
 	"github.com/redis/go-redis/extra/redisotel/v9"
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
@@ -46,6 +48,7 @@ func Add(p *app.Process, name string, orders Orders) {
 		p.Require(err)
 		return
 	}
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { p.Log.Warn("spans are not exported", "error", err) }))
 	p.OnClose(func() { stop(provider, p) })
 	t := newTracer(provider, orders, p.Log)
 	p.TraceBy(t)
@@ -62,10 +65,9 @@ func enabled() bool {
 }
 
 func checkProtocol() error {
-	for _, name := range []string{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
-		if protocol := os.Getenv(name); protocol != "" && protocol != "http/protobuf" {
-			return fmt.Errorf("%s is %q, want http/protobuf, which collectors receive at port 4318", name, protocol)
-		}
+	const name = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
+	if protocol := cmp.Or(os.Getenv(name), os.Getenv("OTEL_EXPORTER_OTLP_PROTOCOL"), "http/protobuf"); protocol != "http/protobuf" {
+		return fmt.Errorf("the protocol of OpenTelemetry is %q: set %s=http/protobuf, which collectors receive at port 4318", protocol, name)
 	}
 	return nil
 }
@@ -86,12 +88,14 @@ func newProvider(name string) (*sdk.TracerProvider, error) {
 		return nil, fmt.Errorf("describe the process in its traces: %w", err)
 	}
 	limits := sdk.NewSpanLimits()
-	limits.LinkCountLimit = maxLinks
+	if os.Getenv("OTEL_SPAN_LINK_COUNT_LIMIT") == "" {
+		limits.LinkCountLimit = maxLinks
+	}
 	sampler, err := newSampler(os.Getenv("OTEL_TRACES_SAMPLER"), os.Getenv("OTEL_TRACES_SAMPLER_ARG"))
 	if err != nil {
 		return nil, err
 	}
-	return sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(res), sdk.WithRawSpanLimits(limits), sdk.WithSampler(linked{sampler})), nil
+	return sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(res), sdk.WithRawSpanLimits(limits), sdk.WithSampler(sampler)), nil
 }
 
 // stopTimeout is how long a process that stops tries to export its last spans. With a longer time, a process whose collector is away

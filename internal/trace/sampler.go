@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"strconv"
+	"strings"
 
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 )
@@ -11,26 +12,26 @@ import (
 // newSampler returns the sampler of the variables OTEL_TRACES_SAMPLER and OTEL_TRACES_SAMPLER_ARG. The SDK does not offer the one that
 // it makes of them.
 func newSampler(name, arg string) (sdk.Sampler, error) {
-	ratio, err := strconv.ParseFloat(cmp.Or(arg, "1"), 64)
-	if err != nil || ratio < 0 || ratio > 1 {
-		return nil, fmt.Errorf("OTEL_TRACES_SAMPLER_ARG is %q, want a share of the traces from 0 to 1", arg)
-	}
-	switch name {
-	case "", "parentbased_always_on":
-		return sdk.ParentBased(sdk.AlwaysSample()), nil
-	case "parentbased_always_off":
-		return sdk.ParentBased(sdk.NeverSample()), nil
-	case "parentbased_traceidratio":
-		return sdk.ParentBased(sdk.TraceIDRatioBased(ratio)), nil
-	case "always_on":
-		return sdk.AlwaysSample(), nil
+	root, ofParent := strings.CutPrefix(cmp.Or(name, "parentbased_always_on"), "parentbased_")
+	var sampler sdk.Sampler
+	switch root {
 	case "always_off":
 		return sdk.NeverSample(), nil
+	case "always_on":
+		sampler = sdk.AlwaysSample()
 	case "traceidratio":
-		return sdk.TraceIDRatioBased(ratio), nil
+		ratio, err := strconv.ParseFloat(cmp.Or(arg, "1"), 64)
+		if err != nil || ratio < 0 || ratio > 1 {
+			return nil, fmt.Errorf("OTEL_TRACES_SAMPLER_ARG is %q, want a share of the traces from 0 to 1", arg)
+		}
+		sampler = sdk.TraceIDRatioBased(ratio)
 	default:
 		return nil, fmt.Errorf("OTEL_TRACES_SAMPLER is %q, want always_on, always_off, traceidratio, or one of these after parentbased_", name)
 	}
+	if ofParent {
+		sampler = sdk.ParentBased(sampler)
+	}
+	return linked{sampler}, nil
 }
 
 // linked samples each span with links, because only spans that are exported are linked to. Another sampler decides on the others.

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/exaring/otelpgx"
 	"github.com/gin-gonic/gin"
@@ -55,11 +56,7 @@ func (t *tracer) StartPlacing(ctx context.Context, spans [][]byte) (span context
 
 // StartTasks begins a span that links to the placements of the orders that a batch of tasks concerns.
 func (t *tracer) StartTasks(ctx context.Context, kind string, ids []string) (span context.Context, end func(error)) {
-	spans, err := t.orders.Spans(ctx, ids)
-	if err != nil {
-		t.log.WarnContext(ctx, "a batch is traced without links, because the spans of its orders cannot be read", "kind", kind, "error", err)
-	}
-	return t.start(ctx, "process "+kind, spans, attribute.String("messaging.operation.type", "process"),
+	return t.start(ctx, "process "+kind, t.placements(ctx, ids), attribute.String("messaging.operation.type", "process"),
 		attribute.String("messaging.destination.name", kind), attribute.Int("messaging.batch.message_count", len(ids)))
 }
 
@@ -83,10 +80,10 @@ func (t *tracer) start(ctx context.Context, name string, spans [][]byte, attribu
 var quiet = []string{"/healthz", "/readyz", "/metrics"}
 
 // Request is a handler that makes a span of a request, as the semantic conventions for HTTP say. The span of a request that changes an
-// order links to its placement. A stream of events, which lasts for hours, has no span.
+// order links to its placement.
 func (t *tracer) Request(c *gin.Context) {
 	route, method := c.FullPath(), c.Request.Method
-	if route == "" || slices.Contains(quiet, route) || c.GetHeader("Accept") == "text/event-stream" {
+	if route == "" || slices.Contains(quiet, route) {
 		return
 	}
 	ctx := propagation.TraceContext{}.Extract(c.Request.Context(), propagation.HeaderCarrier(c.Request.Header))
@@ -97,11 +94,11 @@ func (t *tracer) Request(c *gin.Context) {
 		c.Next()
 		return
 	}
-	if id := c.Param("id"); id != "" && !slices.Contains(rest.ReadMethods, method) {
-		t.link(ctx, span, id)
-	}
 	c.Next()
 	status := c.Writer.Status()
+	if id := c.Param("id"); id != "" && status < http.StatusBadRequest && !slices.Contains(rest.ReadMethods, method) {
+		t.link(ctx, span, id)
+	}
 	span.SetAttributes(attribute.String("http.request.method", method), attribute.String("http.route", route),
 		attribute.String("url.path", c.Request.URL.Path), attribute.Int("http.response.status_code", status))
 	if status >= http.StatusInternalServerError {
@@ -111,13 +108,24 @@ func (t *tracer) Request(c *gin.Context) {
 
 // link links a span to the placement of an order. id may be another one: then there is nothing to link to.
 func (t *tracer) link(ctx context.Context, span trace.Span, id string) {
-	spans, err := t.orders.Spans(ctx, []string{id})
-	if err != nil {
-		t.log.WarnContext(ctx, "a request is traced without the link to its order", "error", err)
-	}
-	for _, link := range linksOf(spans) {
+	for _, link := range linksOf(t.placements(ctx, []string{id})) {
 		span.AddLink(link)
 	}
+}
+
+// lookupTimeout is how long a request or a batch waits for the spans that it links to. With a longer time, they would wait for longer
+// while the database does not answer. With a shorter one, more links would be missing while it is slow.
+const lookupTimeout = time.Second
+
+// placements returns the spans in which orders were placed, as far as they can be read.
+func (t *tracer) placements(ctx context.Context, ids []string) [][]byte {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTimeout)
+	defer cancel()
+	spans, err := t.orders.Spans(ctx, ids)
+	if err != nil { // the handler that follows reports that the database does not answer
+		t.log.DebugContext(ctx, "links of traces are missing, because the spans of orders cannot be read", "error", err)
+	}
+	return spans
 }
 
 // within makes spans only within others. So the commands of an idle worker and the statements of a scrape make none.
