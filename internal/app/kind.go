@@ -56,8 +56,8 @@ func (k *Kind) Handle(handle delay.Handler, worker delay.WorkerConfig, table rec
 	p.Require(err)
 }
 
-// NewQueue returns the queue of a kind of task, in a process with Redis. Most parts call [Process.NewKind] instead: tasks of a queue without an
-// outbox and a reconciler are lost when Redis is.
+// NewQueue returns the queue of a kind of task, in a process with Redis. Most parts call [Process.NewKind] instead: tasks of a
+// queue without an outbox and a reconciler are lost when Redis is.
 func (p *Process) NewQueue(kind string) *delay.Queue {
 	if p.Redis == nil {
 		panic("the service has no Redis: a part must not make a queue if Process.Redis is nil")

@@ -103,8 +103,8 @@ type component struct {
 	run  func(context.Context) error
 }
 
-// Open connects to the database, and to Redis if the service has it. It returns an error if the database is down, or if its schema lacks a
-// migration of the binary. It accepts a newer schema: during a rolling update processes of the older version continue to
+// Open connects to the database, and to Redis if the service has it. It returns an error if the database is down, or if its
+// schema lacks a migration of the binary. It accepts a newer schema: during a rolling update processes of the older version continue to
 // run, and after a rollback they start. Redis may be down.
 func Open(ctx context.Context, cfg Config, log *slog.Logger) (*Process, error) {
 	db, err := OpenDatabase(ctx, cfg.DatabaseURL, cfg.Name, cfg.DatabaseConns)

@@ -23,7 +23,7 @@ type Tracer interface {
 	LogAttrs(ctx context.Context) []slog.Attr
 }
 
-// TraceBy makes a tracer see what the process does. Call it before [Process.Run].
+// TraceBy makes a tracer see what the process does. Call it while the parts are added.
 func (p *Process) TraceBy(t Tracer) {
 	p.tracer = t
 	postgres.TraceBy(p.Pool, t)
@@ -46,17 +46,15 @@ func (p *Process) startTasks(ctx context.Context, kind string, ids []string) (sp
 
 // tracedHandler returns a handler whose batches the tracer sees.
 func (k *Kind) tracedHandler(handle delay.Handler) delay.Handler {
-	return func(ctx context.Context, tasks []delay.Task) ([]delay.Outcome, error) {
+	return func(ctx context.Context, tasks []delay.Task) (outcomes []delay.Outcome, err error) {
 		ids := make([]string, len(tasks))
 		for i, task := range tasks {
 			ids[i] = task.ID
 		}
 		ctx, end := k.process.startTasks(ctx, k.Name, ids)
-		err := errPanicked
+		err = errPanicked
 		defer func() { end(err) }()
-		var outcomes []delay.Outcome
-		outcomes, err = handle(ctx, tasks)
-		return outcomes, err
+		return handle(ctx, tasks)
 	}
 }
 
@@ -71,8 +69,7 @@ func (t tracedTable) TimeOut(ctx context.Context, ids []string) (done, locked in
 	ctx, end := t.kind.process.startTasks(ctx, t.kind.Name, ids)
 	err = errPanicked
 	defer func() { end(err) }()
-	done, locked, err = t.Table.TimeOut(ctx, ids)
-	return done, locked, err
+	return t.Table.TimeOut(ctx, ids)
 }
 
 // errPanicked ends a span whose function has not returned.

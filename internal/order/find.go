@@ -19,6 +19,11 @@ func (s *Service) Find(ctx context.Context, text string) (id uuid.UUID, found bo
 			return id, found, wrapFind(err)
 		}
 	}
+	return s.orderOfDependent(db, text)
+}
+
+// orderOfDependent returns the order of which another package knows a row by an id.
+func (s *Service) orderOfDependent(db *gorm.DB, text string) (id uuid.UUID, found bool, err error) {
 	for _, d := range s.dependents {
 		if id, found, err = d.OrderOf(db, text); err != nil || found {
 			return id, found, wrapFind(err)

@@ -56,7 +56,7 @@ func (s *Service) Spans(ctx context.Context, ids []string) ([][]byte, error) {
 		if found[id] || len(others) == maxOthers {
 			continue
 		}
-		order, known, err := s.Find(ctx, id.String())
+		order, known, err := s.orderOfDependent(s.store.db.WithContext(ctx), id.String())
 		if err != nil {
 			return spans, err
 		}

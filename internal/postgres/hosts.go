@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/multitracer"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 )
@@ -51,7 +52,7 @@ type connector struct {
 	good       atomic.Int64  // the index of the host that accepted the last connection; it is tried first
 	generation atomic.Int64
 	lineage    lineage
-	tracer     tracer
+	tracers    multitracer.Tracer
 }
 
 // newConnector returns a connector whose sessions have settings besides those of the URL.
@@ -105,7 +106,7 @@ func newConnector(databaseURL string, settings map[string]string) (*connector, e
 			return opened, nil
 		}
 		one.Host, one.Port, one.TLSConfig, one.Fallbacks = host[0].Host, host[0].Port, host[0].TLSConfig, host[1:]
-		one.Tracer = &c.tracer
+		one.Tracer = &c.tracers
 		c.hosts = append(c.hosts, stdlib.GetConnector(*one, stdlib.OptionAfterConnect(scanUTC),
 			stdlib.OptionShouldPing(c.pingIdle), stdlib.OptionResetSession(c.check)))
 	}
@@ -178,7 +179,7 @@ func (c *conn) Close() error {
 }
 
 // Driver returns the driver of the sessions.
-func (c *connector) Driver() driver.Driver { return tracedDriver{c.hosts[0].Driver(), &c.tracer} }
+func (c *connector) Driver() driver.Driver { return tracedDriver{c.hosts[0].Driver(), &c.tracers} }
 
 // Keys of the custom data of a session.
 const (

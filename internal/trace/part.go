@@ -39,10 +39,6 @@ func Add(p *app.Process, name string, orders Orders) {
 	if !enabled() {
 		return
 	}
-	if err := checkProtocol(); err != nil {
-		p.Require(err)
-		return
-	}
 	provider, err := newProvider(name)
 	if err != nil {
 		p.Require(err)
@@ -77,6 +73,9 @@ func checkProtocol() error {
 const maxLinks = 1000
 
 func newProvider(name string) (*sdk.TracerProvider, error) {
+	if err := checkProtocol(); err != nil {
+		return nil, err
+	}
 	exporter, err := otlptracehttp.New(context.Background())
 	if err != nil {
 		return nil, fmt.Errorf("export traces: %w", err)
