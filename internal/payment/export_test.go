@@ -53,6 +53,11 @@ func DeleteOldEvents(ctx context.Context, s *Store, limit int64) error {
 // DeleteOldReports deletes old reports of the books.
 func DeleteOldReports(ctx context.Context, s *Store) error { return s.deleteOldReports(ctx) }
 
+// DeleteOldPayments deletes old payments of removed orders. It reads at most limit payments in a transaction.
+func DeleteOldPayments(ctx context.Context, s *Store, limit int) (int64, error) {
+	return s.deleteOldPayments(ctx, limit)
+}
+
 // ForgetDeploymentOf makes the database forget whose payments it has.
 func ForgetDeploymentOf(ctx context.Context, s *Store) error {
 	_, err := s.forgetDeployment(ctx)

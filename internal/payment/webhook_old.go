@@ -23,13 +23,18 @@ const (
 	maxDeletedEvents = 10_000
 )
 
-// runDeletions deletes old events and reports now and at intervals, until ctx ends.
+// runDeletions deletes old events, reports and payments now and at intervals, until ctx ends.
 func (s *Service) runDeletions(ctx context.Context) error {
 	tick := time.NewTicker(deleteEventsEvery)
 	defer tick.Stop()
 	for {
-		if err := errors.Join(s.store.deleteOldEvents(ctx, maxDeletedEvents), s.store.deleteOldReports(ctx)); err != nil && ctx.Err() == nil {
-			s.log.WarnContext(ctx, "old events and reports of the payment provider are not deleted; it is tried again in an hour", "error", err)
+		payments, err := s.store.deleteOldPayments(ctx, maxDeletedPayments)
+		if payments > 0 {
+			s.log.InfoContext(ctx, "payments of removed orders were deleted", "payments", payments)
+		}
+		err = errors.Join(err, s.store.deleteOldEvents(ctx, maxDeletedEvents), s.store.deleteOldReports(ctx))
+		if err != nil && ctx.Err() == nil {
+			s.log.WarnContext(ctx, "old payments, events and reports are not deleted; it is tried again in an hour", "error", err)
 		}
 		select {
 		case <-tick.C:

@@ -1,0 +1,79 @@
+package payment
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+var (
+	//go:embed ledger_lock.sql
+	ledgerLockSQL string
+	//go:embed ledger_count.sql
+	ledgerCountSQL string
+)
+
+const (
+	// keepLedger is the time for which a payment of a removed order is kept after its end, and after the last movement of its money.
+	// Card networks take a dispute for up to 540 days after a payment, and decide it within months. After a shorter time, the
+	// money of a dispute would match nothing. With a longer one, the tables would grow.
+	keepLedger = 2 * 365 * 24 * time.Hour
+	// rereadLedger is how far back the books may be read again. They must not reach a payment that may be deleted: it would count
+	// as unclaimed. The day between the two is for the provider's clock.
+	rereadLedger = keepLedger - 24*time.Hour
+	// maxDeletedPayments is the largest number of payments that one transaction locks. A report waits for it.
+	maxDeletedPayments = 500
+)
+
+// ledgerRow is a payment of a removed order.
+type ledgerRow struct {
+	EndedAt time.Time
+	ID      uuid.UUID
+}
+
+// deleteOldPayments deletes the payments of removed orders whose money the provider cannot move any more, with their refunds and
+// movements, and returns their number. It reads at most limit payments in a transaction.
+func (s *Store) deleteOldPayments(ctx context.Context, limit int) (deleted int64, err error) {
+	var rows []ledgerRow
+	for after := (ledgerRow{}); ; after = rows[limit-1] {
+		var n int64
+		if rows, n, err = s.deleteNextPayments(ctx, after, limit); err != nil {
+			return deleted, fmt.Errorf("delete old payments: %w", err)
+		}
+		if deleted += n; len(rows) < limit {
+			return deleted, nil
+		}
+	}
+}
+
+// deleteNextPayments reads the next payments after one, deletes those that can be deleted, and returns what it read and how many
+// it deleted.
+func (s *Store) deleteNextPayments(ctx context.Context, after ledgerRow, limit int) (read []ledgerRow, deleted int64, err error) {
+	err = s.booked(ctx, func(tx *Store, _ int64, _ time.Time) error {
+		if err := tx.rows(ctx, &read, ledgerLockSQL, keepLedger.Microseconds(), after.EndedAt, after.ID, limit); err != nil {
+			return err
+		}
+		ids, counted := make([]uuid.UUID, 0, len(read)), []uuid.UUID{}
+		for _, row := range read {
+			ids = append(ids, row.ID)
+		}
+		if err := tx.rows(ctx, &counted, ledgerCountSQL, ids, keepLedger.Microseconds()); err != nil {
+			return err
+		}
+		for _, statement := range []string{
+			`DELETE FROM provider_movements WHERE attempt_id = ANY ($1::uuid[])`,
+			`DELETE FROM refunds WHERE attempt_id = ANY ($1::uuid[])`,
+			`DELETE FROM payment_attempts WHERE id = ANY ($1::uuid[])`,
+		} {
+			if err := tx.booksExec(ctx, statement, counted); err != nil {
+				return err
+			}
+		}
+		deleted = int64(len(counted))
+		return nil
+	})
+	return read, deleted, err
+}

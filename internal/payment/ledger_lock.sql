@@ -1,0 +1,7 @@
+-- Locks the next payments of removed orders that are old enough to be deleted. A refund is stored with the lock of its payment.
+--
+-- $1 age, in microseconds · $2 and $3 the last payment that was locked before: its end and id · $4 limit
+SELECT id, ended_at FROM payment_attempts
+WHERE order_id IS NULL AND ended_at < now() - $1::bigint * interval '1 microsecond' AND (ended_at, id) > ($2::timestamptz, $3::uuid)
+ORDER BY ended_at, id LIMIT $4
+FOR UPDATE

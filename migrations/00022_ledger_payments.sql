@@ -1,0 +1,17 @@
+-- +goose NO TRANSACTION
+-- +goose Up
+-- What was captured and returned of payments that were deleted, a row for each currency. The reports of the books go on counting it.
+CREATE TABLE IF NOT EXISTS deleted_payments (
+    currency       text   PRIMARY KEY,
+    payments       bigint NOT NULL CHECK (payments > 0),
+    captured_cents bigint NOT NULL,
+    refunded_cents bigint NOT NULL CHECK (refunded_cents BETWEEN 0 AND captured_cents)
+);
+-- The payments of removed orders by age. An interrupted CREATE INDEX CONCURRENTLY leaves an index that no statement uses.
+DROP INDEX IF EXISTS payment_attempts_ledger;
+CREATE INDEX CONCURRENTLY payment_attempts_ledger ON payment_attempts (ended_at, id) WHERE order_id IS NULL;
+
+-- +goose Down
+-- The next report lacks what was captured of deleted payments.
+DROP INDEX IF EXISTS payment_attempts_ledger;
+DROP TABLE deleted_payments;
