@@ -53,7 +53,12 @@ type connector struct {
 	generation atomic.Int64
 	lineage    lineage
 	tracers    multitracer.Tracer
+	turn       chan struct{} // has capacity 1; who has put a value into it makes a session
+	failed     atomic.Pointer[failure]
 }
+
+// failure is an attempt to make a session that failed.
+type failure struct{ error }
 
 // newConnector returns a connector whose sessions have settings besides those of the URL.
 func newConnector(databaseURL string, settings map[string]string) (*connector, error) {
@@ -68,7 +73,7 @@ func newConnector(databaseURL string, settings map[string]string) (*connector, e
 	for name, value := range settings {
 		cfg.RuntimeParams[name] = value
 	}
-	c := &connector{}
+	c := &connector{turn: make(chan struct{}, 1)}
 	modeIsExplicit := strings.Contains(databaseURL, "default_query_exec_mode")
 	cfg.ValidateConnect = func(ctx context.Context, session *pgconn.PgConn) error {
 		if err := checkWritable(session); err != nil {
@@ -128,8 +133,29 @@ func hostsOf(cfg *pgx.ConnConfig) (hosts [][]*pgconn.FallbackConfig) {
 	return hosts
 }
 
-// Connect makes a session.
+// Connect makes a session, one at a time. After a failover all processes make all their sessions again, and each costs the new
+// primary a process. Many at once would take so long that each exceeds its time limit and is tried again, for minutes. An
+// attempt that fails counts for all who waited for their turn meanwhile, so nobody waits for more than one.
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
+	before := c.failed.Load()
+	select {
+	case c.turn <- struct{}{}:
+		defer func() { <-c.turn }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for another session to be made: %w", ctx.Err())
+	}
+	if last := c.failed.Load(); last != before {
+		return nil, last.error
+	}
+	made, err := c.connect(ctx)
+	if err != nil && ctx.Err() == nil {
+		c.failed.Store(&failure{err})
+	}
+	return made, err
+}
+
+// connect makes a session with the first host that is possible.
+func (c *connector) connect(ctx context.Context) (driver.Conn, error) {
 	generation, good := c.generation.Load(), c.good.Load()
 	var errs []error
 	for i := range c.hosts {
@@ -147,7 +173,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 			}
 		case n != c.good.Load(): // meanwhile another session was made with another host
 			_ = connected.Close()
-			return c.Connect(ctx)
+			return c.connect(ctx)
 		}
 		connected.Conn().PgConn().CustomData()[generationKey] = generation
 		return &session{connected, c}, nil

@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/url"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -166,6 +168,42 @@ func checkSessions(t *testing.T, pool *sql.DB, host string) {
 		if got != host {
 			t.Errorf("a session is one of %s, want %s", got, host)
 		}
+	}
+}
+
+// TestSessionsAreMadeOneAtATime asks for 20 sessions of a server that hangs. Those that wait for their turn fail with the one that is
+// tried.
+func TestSessionsAreMadeOneAtATime(t *testing.T) {
+	t.Parallel()
+	hangs := listen(t)
+	var tried atomic.Int64
+	go func() {
+		for {
+			conn, err := hangs.Accept()
+			if err != nil {
+				return
+			}
+			tried.Add(1)
+			defer conn.Close()
+		}
+	}()
+	db, err := postgres.Connect("postgres://app@" + hangs.Addr().String() + "/app?sslmode=disable&connect_timeout=1")
+	testenv.Must(t, err)
+	defer db.Close()
+	var sessions sync.WaitGroup
+	for range 20 {
+		sessions.Go(func() {
+			if session, err := db.Conn(t.Context()); err == nil {
+				session.Close()
+				t.Error("a server that hangs makes a session")
+			} else if !postgres.Unavailable(err) {
+				t.Errorf("the error is %v, want one that Unavailable reports", err)
+			}
+		})
+	}
+	sessions.Wait()
+	if n := tried.Load(); n > 10 { // 1 on an idle machine; 2 if some asked only after the first had failed
+		t.Errorf("%d connections were made for 20 sessions, want one at a time", n)
 	}
 }
 
