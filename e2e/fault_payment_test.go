@@ -114,45 +114,45 @@ func oweRefunds(d *deployment) {
 // agree. The provider delays no timeout of an item that nobody is paying.
 func TestPaymentFaults(t *testing.T) {
 	needsOrders(t)
-	const late, rate = 3 * time.Second, 20
+	const late = 3 * time.Second
 
 	runFaults(t, []fault{
 		{
-			name: "webhooks", needs: needs{party: startProvider(paymentTimes{})}, rate: rate,
+			name: "webhooks", needs: needs{party: startProvider(paymentTimes{})},
 			bound:  bound{late: late, answer: 2 * time.Second}, // held items end as soon as their checkouts are closed
 			inject: inTurn(2*time.Second, 0, "webhooks lost", "webhooks doubled", "webhooks late", "webhooks reordered"),
 			party:  allInTime,
 		},
 		{
-			name: "provider away, back in time", needs: needs{party: startProvider(paymentTimes{grace: 10 * time.Second})}, rate: rate,
+			name: "provider away, back in time", needs: needs{party: startProvider(paymentTimes{grace: 10 * time.Second})},
 			bound: bound{late: late, held: 13 * time.Second, answer: 2 * time.Second, party: 5 * time.Second},
 			inject: inTurn(1500*time.Millisecond, 2500*time.Millisecond, "provider down", "provider hung", "API key rotated",
 				"network to the provider half-open"),
 			party: allInTime,
 		},
 		{
-			name: "provider away, back too late", needs: needs{party: startProvider(paymentTimes{grace: 2 * time.Second})}, rate: rate,
+			name: "provider away, back too late", needs: needs{party: startProvider(paymentTimes{grace: 2 * time.Second})},
 			bound:  bound{late: late, held: 5 * time.Second, answer: 2 * time.Second, party: 5 * time.Second},
 			inject: inTurn(6*time.Second, time.Second, "provider down", "provider hung"),
 			party:  someRefunded,
 		},
 		{
 			// The extension is longer than the grace.
-			name: "provider misbehaves", needs: needs{party: startProvider(paymentTimes{extension: 4 * time.Second})}, rate: rate,
+			name: "provider misbehaves", needs: needs{party: startProvider(paymentTimes{extension: 4 * time.Second})},
 			bound: bound{late: late, held: 6 * time.Second, answer: 2 * time.Second, party: 5 * time.Second},
 			inject: inTurn(2*time.Second, 500*time.Millisecond, "provider loses answers", "provider answers 500",
 				"sessions refused", "provider killed", "network to the provider slow", "network to the provider cut"),
 			party: somePaid,
 		},
 		{
-			name: "provider answers wrongly", needs: needs{party: startProvider(paymentTimes{grace: 10 * time.Second})}, rate: rate,
+			name: "provider answers wrongly", needs: needs{party: startProvider(paymentTimes{grace: 10 * time.Second})},
 			bound: bound{late: late, held: 13 * time.Second, answer: 2 * time.Second, party: 5 * time.Second},
 			inject: inTurn(2*time.Second, time.Second, "provider executes, then answers 500", "provider answers {}",
 				"provider slow", "provider within its limits", "objects locked at the provider", "refunds pending"),
 			party: allInTime,
 		},
 		{
-			name: "processes killed", needs: needs{party: startProvider(paymentTimes{grace: time.Second})}, rate: rate,
+			name: "processes killed", needs: needs{party: startProvider(paymentTimes{grace: time.Second})},
 			bound: bound{late: 8 * time.Second, held: 9 * time.Second, answer: 3 * time.Second, party: 5 * time.Second, rejected: true},
 			inject: func(d *deployment) {
 				oweRefunds(d)
@@ -162,7 +162,7 @@ func TestPaymentFaults(t *testing.T) {
 			party: someRefunded,
 		},
 		{
-			name: "switch-over", needs: needs{standby: true, party: startProvider(paymentTimes{grace: time.Second})}, rate: rate,
+			name: "switch-over", needs: needs{standby: true, party: startProvider(paymentTimes{grace: time.Second})},
 			bound: bound{late: 10 * time.Second, held: 11 * time.Second, answer: 10 * time.Second, party: 10 * time.Second, rejected: true, again: 2 * time.Second},
 			inject: func(d *deployment) {
 				oweRefunds(d)

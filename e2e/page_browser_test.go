@@ -164,7 +164,23 @@ func value[T any](p *tab, action chromedp.Action[T]) T {
 // text returns the text of an element, or "" if there is no such element.
 func (p *tab) text(selector string) string {
 	p.t.Helper()
-	return value(p, chromedp.Evaluate[string](fmt.Sprintf(`document.querySelector(%q)?.innerText ?? ""`, selector)))
+	return read[string](p, fmt.Sprintf(`document.querySelector(%q)?.innerText ?? ""`, selector))
+}
+
+// read evaluates an expression that changes nothing. It does so again if the browser loads another document meanwhile.
+func read[T any](p *tab, expression string) T {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	for {
+		v, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression))
+		if err == nil {
+			return v
+		}
+		if !strings.Contains(err.Error(), "navigated") {
+			p.t.Fatal(err)
+		}
+	}
 }
 
 // waitFor waits until an element's text contains a text.
@@ -187,7 +203,7 @@ func (p *tab) click(selector string) {
 // count counts the elements that match a selector.
 func (p *tab) count(selector string) int {
 	p.t.Helper()
-	return value(p, chromedp.Evaluate[int](fmt.Sprintf(`document.querySelectorAll(%q).length`, selector)))
+	return read[int](p, fmt.Sprintf(`document.querySelectorAll(%q).length`, selector))
 }
 
 // screenshot writes a screenshot of the whole page, if -screenshots is set.

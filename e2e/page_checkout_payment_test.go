@@ -6,7 +6,7 @@ import "testing"
 // open, also after a reload, and show the payment.
 func TestPageShowsTheLastMinutes(t *testing.T) {
 	pageTest(t)
-	s := newPaidSite(t, envTimeout+"=4s", envPrefix+"CHECKOUT_TIME=10m")
+	s := newPaidSite(t, envTimeout+"=15s", envPrefix+"CHECKOUT_TIME=10m")
 	page := shopTab(t, s.shop)
 	checkout := s.buy(page)
 	checkout.front()
@@ -24,7 +24,7 @@ func TestPageShowsTheLastMinutes(t *testing.T) {
 // TestPageShowsAClosedCheckout has a customer cancel after the deadline, and look at the order then.
 func TestPageShowsAClosedCheckout(t *testing.T) {
 	pageTest(t)
-	s := newPaidSite(t, envTimeout+"=4s", envPrefix+"CHECKOUT_TIME=10m")
+	s := newPaidSite(t, envTimeout+"=15s", envPrefix+"CHECKOUT_TIME=10m")
 	page := shopTab(t, s.shop)
 	s.buy(page)
 	page.front()

@@ -32,7 +32,6 @@ func (s *paidSite) buy(page *tab) (checkout *tab) {
 	page.click(payOrder)
 	checkout = page.popup(s.provider.url + "/checkout/")
 	page.front()
-	page.waitFor(aOrder, "Paying: held until")
 	page.until("the link to the checkout", func() bool { return page.count(openCheckout+":not([hidden])") == 1 })
 	return checkout
 }
@@ -86,6 +85,7 @@ func TestPageCheckout(t *testing.T) {
 	page := shopTab(t, s.shop)
 	still := page.markDocument()
 	checkout := s.buy(page)
+	page.waitFor(aOrder, "Paying: held until")
 	if !value(checkout, chromedp.Evaluate[bool](`window.opener === null`)) {
 		t.Error("the provider's page can control the shop's page by window.opener")
 	}
