@@ -24,6 +24,7 @@ func (q *Queue[T, K]) runLane(batch []*waiter[T]) {
 // session, and there are no such goroutines.
 func (q *Queue[T, K]) handleInParts(ctx context.Context, batch []*waiter[T], lockWait time.Duration) {
 	var handled []T
+	var alone []*waiter[T]
 	for parts := [][]*waiter[T]{batch}; len(parts) > 0; {
 		part := parts[0]
 		parts = parts[1:]
@@ -32,12 +33,17 @@ func (q *Queue[T, K]) handleInParts(ctx context.Context, batch []*waiter[T], loc
 		switch {
 		case len(left) == 0:
 		case postgres.LockTimedOut(err) && lockWait > 0:
-			parts = append(q.queueLocked(ctx, left), parts...)
+			next, waits := q.queueLocked(ctx, left)
+			parts, alone = append(next, parts...), append(alone, waits...)
 		case len(left) == 1, postgres.Unavailable(err): // the item or the database causes the error
 			fail(left, err)
 		default: // an item causes the error, and the others must not fail with it
 			parts = append(halves(left), parts...)
 		}
+	}
+	// An item that waits for a row of its own keeps the locks of its shared rows meanwhile. So the other items go first.
+	for _, w := range alone {
+		go q.handleAlone(w)
 	}
 	if len(handled) > 0 {
 		q.table.Handled(ctx, handled)
@@ -66,18 +72,17 @@ func (q *Queue[T, K]) handlePart(
 }
 
 // queueLocked is called with a part of a batch that has waited for a lock for too long. It puts the items that need a locked
-// row into the queue of the row, and returns the others, in parts to handle next.
-func (q *Queue[T, K]) queueLocked(ctx context.Context, part []*waiter[T]) (next [][]*waiter[T]) {
+// row into the queue of the row, and returns the others: in parts to handle next, or to be handled alone at the end.
+func (q *Queue[T, K]) queueLocked(ctx context.Context, part []*waiter[T]) (next [][]*waiter[T], alone []*waiter[T]) {
 	free, locked, err := q.splitByLocks(ctx, part)
 	switch {
 	case err != nil:
 		fail(part, err)
-		return nil
+		return nil, nil
 	case len(locked) == 0 && len(part) == 1: // it waits for a row that is not shared
-		go q.handleAlone(part[0])
-		return nil
+		return nil, part
 	case len(locked) == 0: // one of the items waits for a row that is not shared
-		return halves(part)
+		return halves(part), nil
 	}
 	for row, items := range locked {
 		if q.rows.enqueueFor(row, items) {
@@ -85,9 +90,9 @@ func (q *Queue[T, K]) queueLocked(ctx context.Context, part []*waiter[T]) (next 
 		}
 	}
 	if len(free) == 0 {
-		return nil
+		return nil, nil
 	}
-	return [][]*waiter[T]{free}
+	return [][]*waiter[T]{free}, nil
 }
 
 // splitByLocks separates the items whose shared rows are free from those that need a row which another session has locked
