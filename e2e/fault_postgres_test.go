@@ -35,7 +35,7 @@ func TestPostgresFaults(t *testing.T) {
 		}},
 		{name: "out of connections", on: own, bound: bound{late: 10 * time.Second, answer: 10 * time.Second, rejected: true}, inject: takeConnections},
 		// A wait for a lock times out after 3 s. The worker retries its batch within 1.5 s.
-		{name: "shared row locked", on: shared, resources: true, bound: bound{late: 15 * time.Second, answer: 8 * time.Second, rejected: true}, inject: func(d *deployment) {
+		{name: "shared row locked", on: shared, resources: true, rate: 40, bound: bound{late: 15 * time.Second, answer: 8 * time.Second, rejected: true}, inject: func(d *deployment) {
 			_, release := d.lock(domain.resources.lockFirst)
 			whileLocked = createIndependent(d, 5*time.Second)
 			release()

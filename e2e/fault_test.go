@@ -202,10 +202,10 @@ func checkBounds(t *testing.T, measure func(t *testing.T) excess) {
 // was busy: whether some process waited for a processor for half of the time.
 func measureHolding(t *testing.T, l sync.Locker, measure func(t *testing.T) excess) (exceeded []string, busy bool) {
 	t.Helper()
-	admit(t)
-	defer measured.Add(-1)
 	l.Lock()
 	defer l.Unlock()
+	admit(t)
+	defer measured.Add(-1)
 	began, waited := time.Now(), cpuPressure()
 	excess := measure(t)
 	if busy = float64(cpuPressure()-waited) > 0.5*float64(time.Since(began)); !busy {

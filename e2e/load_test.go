@@ -65,7 +65,7 @@ func possiblePlans() []string {
 }
 
 const (
-	// The busy customers have as much as one customer can have for most of the time. The others rarely do.
+	// The busy customers often have as much as one customer can have. The others rarely do.
 	busyCustomers, otherCustomers = 3, 100
 	// A rush is visits of rushSize customers that begin at the same moment and want the same resource. On average, one of
 	// rushEvery times at which a visit begins, a rush begins instead.

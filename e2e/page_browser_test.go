@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/cdp"
 	cdplog "github.com/chromedp/cdproto/log"
@@ -177,7 +178,7 @@ func read[T any](p *tab, expression string) T {
 		if err == nil {
 			return v
 		}
-		if !strings.Contains(err.Error(), "navigated") {
+		if !strings.Contains(err.Error(), "navigated") || !sleep(ctx, 50*time.Millisecond) {
 			p.t.Fatal(err)
 		}
 	}

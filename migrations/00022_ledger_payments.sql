@@ -12,6 +12,6 @@ DROP INDEX IF EXISTS payment_attempts_ledger;
 CREATE INDEX CONCURRENTLY payment_attempts_ledger ON payment_attempts (ended_at, id) WHERE order_id IS NULL;
 
 -- +goose Down
--- The next report lacks what was captured of deleted payments.
+-- All later reports lack what was captured of deleted payments.
 DROP INDEX IF EXISTS payment_attempts_ledger;
 DROP TABLE deleted_payments;

@@ -79,11 +79,15 @@ func (r *Reconciliation) RunHourly(ctx context.Context) error {
 }
 
 // Run reads the books from the stored position, or again from an earlier time if from is one, has what they know better
-// settled, and makes a report. It returns an error if from is so early that payments of that time may be deleted.
+// settled, and makes a report. It returns an error if from is so early that payments of that time may have been deleted.
 func (r *Reconciliation) Run(ctx context.Context, from time.Time) (*Report, error) {
 	if earliest := time.Now().Add(-rereadLedger); !from.IsZero() && from.Before(earliest) {
-		return nil, fmt.Errorf("the books cannot be read again from %s: payments of removed orders are deleted after two years, so read them from %s or later",
-			from.UTC().Format(time.RFC3339), earliest.UTC().Format(time.RFC3339))
+		if deleted, err := r.store.hasDeleted(ctx); err != nil {
+			return nil, err
+		} else if deleted {
+			return nil, fmt.Errorf("the books cannot be read again from %s: payments of removed orders were deleted two years after their end, so read them from %s or later",
+				from.UTC().Format(time.RFC3339), earliest.UTC().Format(time.RFC3339))
+		}
 	}
 	if err := r.store.initBooks(ctx); err != nil {
 		return nil, err

@@ -24,6 +24,8 @@ var (
 	InvariantsSQL    = invariantsSQL
 	OrderOfSQL       = orderOfSQL
 	BooksSettleSQL   = booksSettleSQL
+	LedgerLockSQL    = ledgerLockSQL
+	LedgerCountSQL   = ledgerCountSQL
 )
 
 // SetCalls replaces the calls to the provider of a service.

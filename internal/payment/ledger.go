@@ -19,10 +19,10 @@ var (
 const (
 	// keepLedger is the time for which a payment of a removed order is kept after its end, and after the last movement of its money.
 	// Card networks take a dispute for up to 540 days after a payment, and decide it within months. After a shorter time, the
-	// money of a dispute would match nothing. With a longer one, the tables would grow.
+	// money of a dispute would match nothing. With a longer one, the tables would be larger.
 	keepLedger = 2 * 365 * 24 * time.Hour
-	// rereadLedger is how far back the books may be read again. They must not reach a payment that may be deleted: it would count
-	// as unclaimed. The day between the two is for the provider's clock.
+	// rereadLedger is how far back the books may be read again once a payment was deleted: a deleted payment would count as unclaimed.
+	// The day between the two is for the provider's clock.
 	rereadLedger = keepLedger - 24*time.Hour
 	// maxDeletedPayments is the largest number of payments that one transaction locks. A report waits for it.
 	maxDeletedPayments = 500
@@ -34,7 +34,7 @@ type ledgerRow struct {
 	ID      uuid.UUID
 }
 
-// deleteOldPayments deletes the payments of removed orders whose money the provider cannot move any more, with their refunds and
+// deleteOldPayments deletes the payments of removed orders whose money is not expected to move any more, with their refunds and
 // movements, and returns their number. It reads at most limit payments in a transaction.
 func (s *Store) deleteOldPayments(ctx context.Context, limit int) (deleted int64, err error) {
 	var rows []ledgerRow
@@ -52,7 +52,7 @@ func (s *Store) deleteOldPayments(ctx context.Context, limit int) (deleted int64
 // deleteNextPayments reads the next payments after one, deletes those that can be deleted, and returns what it read and how many
 // it deleted.
 func (s *Store) deleteNextPayments(ctx context.Context, after ledgerRow, limit int) (read []ledgerRow, deleted int64, err error) {
-	err = s.booked(ctx, func(tx *Store, _ int64, _ time.Time) error {
+	err = s.booked(ctx, func(tx *Store, report int64, position time.Time) error {
 		if err := tx.rows(ctx, &read, ledgerLockSQL, keepLedger.Microseconds(), after.EndedAt, after.ID, limit); err != nil {
 			return err
 		}
@@ -60,7 +60,11 @@ func (s *Store) deleteNextPayments(ctx context.Context, after ledgerRow, limit i
 		for _, row := range read {
 			ids = append(ids, row.ID)
 		}
-		if err := tx.rows(ctx, &counted, ledgerCountSQL, ids, keepLedger.Microseconds()); err != nil {
+		// An event about a refund changes the refund without the lock of its payment.
+		if err := tx.booksExec(ctx, `SELECT FROM refunds WHERE attempt_id = ANY ($1::uuid[]) ORDER BY id FOR UPDATE`, ids); err != nil {
+			return err
+		}
+		if err := tx.rows(ctx, &counted, ledgerCountSQL, ids, keepLedger.Microseconds(), position, report); err != nil {
 			return err
 		}
 		for _, statement := range []string{
@@ -76,4 +80,14 @@ func (s *Store) deleteNextPayments(ctx context.Context, after ledgerRow, limit i
 		return nil
 	})
 	return read, deleted, err
+}
+
+// hasDeleted reports whether a payment was ever deleted.
+func (s *Store) hasDeleted(ctx context.Context) (deleted bool, err error) {
+	var row struct{ Payments int64 }
+	deleted, err = s.row(ctx, &row, `SELECT payments FROM deleted_payments LIMIT 1`)
+	if err != nil {
+		return false, fmt.Errorf("look for deleted payments: %w", err)
+	}
+	return deleted, nil
 }

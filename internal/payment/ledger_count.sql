@@ -1,8 +1,9 @@
--- Selects those of some payments that can be deleted, and adds their money to that of the payments that were deleted before. The
+-- Selects which of the given payments can be deleted, and adds their money to that of the payments that were deleted before. The
 -- provider's books must have the same money of them: a difference stays in the reports until an operator has found its reason.
--- Money that was refunded by hand counts in the reports as refunded, so it does here.
+-- The reports must have counted all movements. The age counts until the position of the books, for they do not know what happened
+-- later. The reports count money that was refunded by hand as refunded, so this statement does, too.
 --
--- $1 attempt ids, locked · $2 age, in microseconds
+-- $1 attempt ids; the payments and their refunds are locked · $2 age, in microseconds · $3 position of the books · $4 last report
 WITH settled AS MATERIALIZED (
     SELECT a.id, a.currency, a.captured_cents, m.refunded
     FROM payment_attempts a
@@ -16,11 +17,12 @@ WITH settled AS MATERIALIZED (
         SELECT coalesce(sum(amount_cents) FILTER (WHERE kind = 'captured'), 0) AS captured,
                coalesce(sum(CASE kind WHEN 'refunded' THEN amount_cents WHEN 'refund_failed' THEN -amount_cents END), 0) AS refunded,
                coalesce(sum(CASE kind WHEN 'disputed' THEN amount_cents WHEN 'dispute_reversed' THEN -amount_cents END), 0) AS disputed,
-               max(at) AS last, bool_and(currency = a.currency) AS same_currency
+               max(at) AS last, max(report) AS report, bool_and(currency = a.currency) AS same_currency
         FROM provider_movements WHERE attempt_id = a.id
     ) AS m
     WHERE a.id = ANY ($1::uuid[]) AND a.disputed_cents = 0 AND m.disputed = 0 AND NOT r.waits
-      AND m.captured = a.captured_cents AND m.same_currency AND m.last < now() - $2::bigint * interval '1 microsecond'
+      AND m.captured = a.captured_cents AND m.same_currency AND m.report <= $4
+      AND m.last < least(now(), $3::timestamptz) - $2::bigint * interval '1 microsecond'
       AND (m.refunded = r.confirmed OR a.applied AND NOT r.outside AND m.refunded BETWEEN r.confirmed AND m.captured)
 ),
 counted AS (

@@ -1,4 +1,4 @@
--- Locks the next payments of removed orders that are old enough to be deleted. A refund is stored with the lock of its payment.
+-- Locks the next payments of removed orders that are old enough to be deleted, so that no refund of them is stored meanwhile.
 --
 -- $1 age, in microseconds · $2 and $3 the last payment that was locked before: its end and id · $4 limit
 SELECT id, ended_at FROM payment_attempts

@@ -59,6 +59,16 @@ func TestDeleteOldPayments(t *testing.T) {
 	s.exec(t, `INSERT INTO refunds (id, attempt_id, reason, amount_cents, state, created_at, ended_at, request_key, note, actor)
 		VALUES ($1, $2, 'requested', 100, 'failed', now(), now(), 'key', 'broken', 'Ann')`, keyset.NewID(), failed.ID)
 	before := s.read(t).Currencies[0]
+	for unread, read := range map[string]string{
+		`position = position - interval '10 days'`: `position = position + interval '10 days'`,
+		`report = report - 100`:                    `report = report + 100`,
+	} {
+		s.exec(t, `UPDATE payment_books SET `+unread)
+		if n, err := payment.DeleteOldPayments(t.Context(), s.store, 2); n != 0 || err != nil {
+			t.Errorf("with the books at %s, %d payments are deleted (error: %v), want 0", unread, n, err)
+		}
+		s.exec(t, `UPDATE payment_books SET `+read)
+	}
 	s.deleteOld(t)
 	left := strings.Join(testenv.QueryAll[string](t, s.db, `SELECT id::text FROM payment_attempts ORDER BY id`), " ")
 	want := strings.Join([]string{stays.ID.String(), moved.ID.String(), failed.ID.String(), other.ID.String()}, " ")
@@ -84,13 +94,18 @@ func TestDeleteOldPayments(t *testing.T) {
 	s.check(t)
 }
 
-// TestBooksAreNotReadAgainFromTooEarly asks for a report from a time of which payments may be deleted.
+// TestBooksAreNotReadAgainFromTooEarly asks for a report from a time of which payments may have been deleted. It is possible while none
+// was, as in a new database.
 func TestBooksAreNotReadAgainFromTooEarly(t *testing.T) {
 	s := newBooksShop(t)
 	s.paid(t)
-	if _, err := s.books.Run(t.Context(), time.Now().Add(-730*24*time.Hour)); err == nil || !strings.Contains(err.Error(), "or later") {
+	tooEarly := time.Now().Add(-730 * 24 * time.Hour)
+	_, err := s.books.Run(t.Context(), tooEarly)
+	testenv.Must(t, err)
+	s.exec(t, `INSERT INTO deleted_payments VALUES ('eur', 1, 0, 0)`)
+	if _, err := s.books.Run(t.Context(), tooEarly); err == nil || !strings.Contains(err.Error(), "or later") {
 		t.Errorf("books read from 730 days ago return the error %v, want one that says from when they can be read", err)
 	}
-	_, err := s.books.Run(t.Context(), time.Now().Add(-728*24*time.Hour))
+	_, err = s.books.Run(t.Context(), tooEarly.Add(48*time.Hour))
 	testenv.Must(t, err)
 }

@@ -23,21 +23,24 @@ const (
 	maxDeletedEvents = 10_000
 )
 
-// runDeletions deletes old events, reports and payments now and at intervals, until ctx ends.
+// runDeletions deletes old events and reports now and at intervals, and old payments at intervals, until ctx ends. During an update, a
+// process of the older version makes reports that lack deleted payments, so none is deleted in the first hour.
 func (s *Service) runDeletions(ctx context.Context) error {
 	tick := time.NewTicker(deleteEventsEvery)
 	defer tick.Stop()
 	for {
-		payments, err := s.store.deleteOldPayments(ctx, maxDeletedPayments)
-		if payments > 0 {
-			s.log.InfoContext(ctx, "payments of removed orders were deleted", "payments", payments)
-		}
-		err = errors.Join(err, s.store.deleteOldEvents(ctx, maxDeletedEvents), s.store.deleteOldReports(ctx))
-		if err != nil && ctx.Err() == nil {
-			s.log.WarnContext(ctx, "old payments, events and reports are not deleted; it is tried again in an hour", "error", err)
+		if err := errors.Join(s.store.deleteOldEvents(ctx, maxDeletedEvents), s.store.deleteOldReports(ctx)); err != nil && ctx.Err() == nil {
+			s.log.WarnContext(ctx, "old events and reports of the payment provider are not deleted; it is tried again in an hour", "error", err)
 		}
 		select {
 		case <-tick.C:
+			deleted, err := s.store.deleteOldPayments(ctx, maxDeletedPayments)
+			if deleted > 0 {
+				s.log.InfoContext(ctx, "payments of removed orders were deleted", "payments", deleted)
+			}
+			if err != nil && ctx.Err() == nil {
+				s.log.WarnContext(ctx, "old payments of removed orders are not deleted; it is tried again in an hour", "error", err)
+			}
 		case <-ctx.Done():
 			return nil
 		}

@@ -49,11 +49,11 @@ type connector struct {
 	hosts      []driver.Connector
 	timeout    time.Duration // the longest time for a new connection to a host
 	open       []sync.Map    // the connections to each host, the keys are of type *conn
-	good       atomic.Int64  // the index of the host that accepted the last connection; it is tried first
+	good       int           // the index of the host that accepted the last connection; it is tried first
 	generation atomic.Int64
 	lineage    lineage
 	tracers    multitracer.Tracer
-	turn       chan struct{} // has capacity 1; who has put a value into it makes a session
+	turn       chan struct{} // has capacity 1; who has put a value into it makes a session, and owns good
 	failed     atomic.Pointer[failure]
 }
 
@@ -133,9 +133,9 @@ func hostsOf(cfg *pgx.ConnConfig) (hosts [][]*pgconn.FallbackConfig) {
 	return hosts
 }
 
-// Connect makes a session, one at a time. After a failover all processes make all their sessions again, and each costs the new
-// primary a process. Many at once would take so long that each exceeds its time limit and is tried again, for minutes. An
-// attempt that fails counts for all who waited for their turn meanwhile, so nobody waits for more than one.
+// Connect makes a session. The connector makes one at a time: after a failover all processes make all their sessions again, and each
+// costs the new primary a process. Many at once would take so long that each exceeds its time limit and is tried again, for
+// minutes. An attempt that fails counts for all who waited for their turn meanwhile, unless its own caller gave up.
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	before := c.failed.Load()
 	select {
@@ -148,32 +148,29 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 		return nil, last.error
 	}
 	made, err := c.connect(ctx)
-	if err != nil && ctx.Err() == nil {
+	if deadline, limited := ctx.Deadline(); err != nil && ctx.Err() == nil && (!limited || time.Now().Before(deadline)) {
 		c.failed.Store(&failure{err})
 	}
 	return made, err
 }
 
-// connect makes a session with the first host that is possible.
+// connect makes a session with the first host that is possible. The caller has the turn.
 func (c *connector) connect(ctx context.Context) (driver.Conn, error) {
-	generation, good := c.generation.Load(), c.good.Load()
+	generation := c.generation.Load()
 	var errs []error
 	for i := range c.hosts {
-		n := (good + int64(i)) % int64(len(c.hosts))
+		n := (c.good + i) % len(c.hosts)
 		connected, err := c.connectTo(ctx, n)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		switch {
-		case n != good && c.good.CompareAndSwap(good, n):
+		if n != c.good {
 			generation = c.generation.Add(1)
-			for opened := range c.open[good].Range {
+			for opened := range c.open[c.good].Range {
 				_ = opened.(*conn).Close()
 			}
-		case n != c.good.Load(): // meanwhile another session was made with another host
-			_ = connected.Close()
-			return c.connect(ctx)
+			c.good = n
 		}
 		connected.Conn().PgConn().CustomData()[generationKey] = generation
 		return &session{connected, c}, nil
@@ -183,7 +180,7 @@ func (c *connector) connect(ctx context.Context) (driver.Conn, error) {
 
 // connectTo makes a session with the host of an index. The timeout covers the look-up of the host's name and all its addresses.
 // The timeout of pgx would begin anew for each address.
-func (c *connector) connectTo(ctx context.Context, host int64) (*stdlib.Conn, error) {
+func (c *connector) connectTo(ctx context.Context, host int) (*stdlib.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	connected, err := c.hosts[host].Connect(ctx)
