@@ -1,6 +1,6 @@
 -- +goose NO TRANSACTION
 -- +goose Up
--- What was captured and returned of payments that were deleted, a row for each currency. The reports of the books go on counting it.
+-- The sums of the payments that the service has deleted, by currency. The reports of the provider's books include them.
 CREATE TABLE IF NOT EXISTS deleted_payments (
     currency       text   PRIMARY KEY,
     payments       bigint NOT NULL CHECK (payments > 0),

@@ -28,6 +28,17 @@ const (
 	maxDeletedPayments = 500
 )
 
+// deleteOldPayments deletes old payments of removed orders, and logs how many, or why it does not.
+func (s *Service) deleteOldPayments(ctx context.Context) {
+	deleted, err := s.store.deleteOldPayments(ctx, maxDeletedPayments)
+	if deleted > 0 {
+		s.log.InfoContext(ctx, "payments of removed orders were deleted", "payments", deleted)
+	}
+	if err != nil && ctx.Err() == nil {
+		s.log.WarnContext(ctx, "old payments of removed orders are not deleted; it is tried again in an hour", "error", err)
+	}
+}
+
 // ledgerRow is a payment of a removed order.
 type ledgerRow struct {
 	EndedAt time.Time

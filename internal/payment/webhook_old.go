@@ -34,13 +34,7 @@ func (s *Service) runDeletions(ctx context.Context) error {
 		}
 		select {
 		case <-tick.C:
-			deleted, err := s.store.deleteOldPayments(ctx, maxDeletedPayments)
-			if deleted > 0 {
-				s.log.InfoContext(ctx, "payments of removed orders were deleted", "payments", deleted)
-			}
-			if err != nil && ctx.Err() == nil {
-				s.log.WarnContext(ctx, "old payments of removed orders are not deleted; it is tried again in an hour", "error", err)
-			}
+			s.deleteOldPayments(ctx)
 		case <-ctx.Done():
 			return nil
 		}

@@ -53,8 +53,8 @@ type connector struct {
 	generation atomic.Int64
 	lineage    lineage
 	tracers    multitracer.Tracer
-	turn       chan struct{} // has capacity 1; who has put a value into it makes a session, and owns good
-	failed     atomic.Pointer[failure]
+	turn       chan struct{}           // has capacity 1; who has put a value into it makes a session, and owns good
+	failed     atomic.Pointer[failure] // the last attempt to make a session that failed; nil: none
 }
 
 // failure is an attempt to make a session that failed.
@@ -148,6 +148,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 		return nil, last.error
 	}
 	made, err := c.connect(ctx)
+	// An error at the caller's own time limit says nothing about the servers. ctx may end a moment after that limit.
 	if deadline, limited := ctx.Deadline(); err != nil && ctx.Err() == nil && (!limited || time.Now().Before(deadline)) {
 		c.failed.Store(&failure{err})
 	}
