@@ -19,6 +19,8 @@ type Tracer interface {
 	Request(c *gin.Context)
 	// StartTasks begins a span of the rows that a worker or a reconciler handles as a batch, and returns the function that ends it.
 	StartTasks(ctx context.Context, kind string, ids []string) (span context.Context, end func(error))
+	// StartCall begins a span of a call to another service, and returns the function that ends it.
+	StartCall(ctx context.Context, name string) (span context.Context, end func(error))
 	// LogAttrs returns attributes that a line of the log gets.
 	LogAttrs(ctx context.Context) []slog.Attr
 }
@@ -42,6 +44,14 @@ func (p *Process) startTasks(ctx context.Context, kind string, ids []string) (sp
 		return ctx, func(error) {}
 	}
 	return p.tracer.StartTasks(ctx, kind, ids)
+}
+
+// StartCall begins a span of a call to another service, if there is a tracer, and returns the function that ends it.
+func (p *Process) StartCall(ctx context.Context, name string) (span context.Context, end func(error)) {
+	if p.tracer == nil {
+		return ctx, func(error) {}
+	}
+	return p.tracer.StartCall(ctx, name)
 }
 
 // tracedHandler returns a handler whose batches the tracer sees.

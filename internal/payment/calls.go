@@ -76,6 +76,7 @@ type Calls struct {
 	metrics  callMetrics
 	breakers map[Class]*gobreaker.CircuitBreaker[struct{}]
 	mayWrite atomic.Pointer[func(ctx context.Context, operation string) error]
+	trace    func(ctx context.Context, name string) (span context.Context, end func(error))
 	failing  atomic.Bool // the provider could not be used when it was called last
 }
 
@@ -84,6 +85,7 @@ func NewCalls(p Provider, l Limits, log *slog.Logger, reg prometheus.Registerer)
 	c := &Calls{
 		provider: p, limiter: newLimiter(l), log: log, metrics: newCallMetrics(reg),
 		breakers: map[Class]*gobreaker.CircuitBreaker[struct{}]{},
+		trace:    func(ctx context.Context, _ string) (context.Context, func(error)) { return ctx, func(error) {} },
 	}
 	for _, class := range classes {
 		c.breakers[class] = gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
@@ -116,6 +118,12 @@ func isClass(err error, want ...ErrorClass) bool {
 // not made, and returns this error.
 func (c *Calls) SetGuard(mayWrite func(ctx context.Context, operation string) error) {
 	c.mayWrite.Store(&mayWrite)
+}
+
+// TraceBy sets what begins a span of a call, and returns the function that ends it. Calls that tell who the key belongs to have none.
+// Call TraceBy before the first call.
+func (c *Calls) TraceBy(start func(ctx context.Context, name string) (span context.Context, end func(error))) {
+	c.trace = start
 }
 
 // allowed returns the guard's error for a call that writes.
@@ -196,6 +204,9 @@ func (c *Calls) Endpoints(ctx context.Context) ([]Endpoint, error) {
 	return identify(ctx, opEndpoints, c.provider.Endpoints)
 }
 
+// errPanicked ends the span of a call that has not returned.
+var errPanicked = errors.New("panicked")
+
 // call makes one call, as soon as the limits allow it.
 func call[T any](ctx context.Context, c *Calls, class Class, operation string, do func(context.Context) (T, error)) (answer T, err error) {
 	if operation == opCreate || operation == opExpire || operation == opRefund {
@@ -211,8 +222,10 @@ func call[T any](ctx context.Context, c *Calls, class Class, operation string, d
 		c.metrics.waits.WithLabelValues(string(class), "took").Inc()
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
+		ctx, end := c.trace(ctx, "payment provider: "+operation)
 		began := time.Now()
-		var err error
+		err := errPanicked
+		defer func() { end(err) }()
 		answer, err = do(ctx)
 		err = providerError(operation, err)
 		c.metrics.called(operation, err, time.Since(began))

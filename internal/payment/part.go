@@ -88,6 +88,7 @@ func Add(p *app.Process, o Options, customers *rest.Tokens, orders *order.Servic
 	provider := NewStripe(StripeConfig{URL: o.StripeURL, Key: o.StripeKey})
 	p.OnClose(provider.Close)
 	calls := NewCalls(provider, o.limits(modeOf(o.StripeKey) == "live"), p.Log, p.Metrics)
+	calls.TraceBy(p.StartCall)
 	settle, confirm, refund := p.NewKind(SettleKind), p.NewKind(ConfirmKind), p.NewKind(RefundKind)
 	orders.HoldBy(SettleKind, settle.Publisher)
 	orders.SetMinimum(minimumCents)

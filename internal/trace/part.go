@@ -1,4 +1,5 @@
-// Package trace traces requests, statements, commands to Redis, and the batches of workers and reconcilers with OpenTelemetry.
+// Package trace traces requests, statements, commands to Redis, calls to other services, and the batches of workers and reconcilers with
+// OpenTelemetry.
 //
 // The span of the request that placed an order is stored with the order. What is done with the order later, perhaps half an hour
 // later and after Redis was wiped, is a trace of its own that links to this span: a trace that lasts as long as anything is

@@ -23,12 +23,15 @@ import (
 type tracer struct {
 	*otelpgx.Tracer // of the statements
 	spans           trace.Tracer
+	calls           trace.Tracer // of spans within others
 	orders          Orders
 	log             *slog.Logger
 }
 
 func newTracer(provider trace.TracerProvider, orders Orders, log *slog.Logger) *tracer {
-	return &tracer{newQueryTracer(within{provider}), provider.Tracer("example.com/shop/internal/trace"), orders, log}
+	const scope = "example.com/shop/internal/trace"
+	inner := within{provider}
+	return &tracer{newQueryTracer(inner), provider.Tracer(scope), inner.Tracer(scope), orders, log}
 }
 
 // LogAttrs returns the ids of the span of a context, if it is exported.
@@ -68,7 +71,18 @@ func (t *tracer) start(ctx context.Context, name string, spans [][]byte, attribu
 	}
 	ctx, span := t.spans.Start(ctx, name, trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindConsumer),
 		trace.WithLinks(links...), trace.WithAttributes(attributes...))
-	return ctx, func(err error) {
+	return ctx, ending(span)
+}
+
+// StartCall begins a span of a call to another service, within the span of the request or the batch that makes it.
+func (t *tracer) StartCall(ctx context.Context, name string) (context.Context, func(error)) {
+	ctx, span := t.calls.Start(ctx, name, trace.WithSpanKind(trace.SpanKindClient))
+	return ctx, ending(span)
+}
+
+// ending returns the function that ends a span.
+func ending(span trace.Span) func(error) {
+	return func(err error) {
 		if err != nil {
 			span.SetStatus(codes.Error, err.Error())
 		}

@@ -113,6 +113,22 @@ func TestSpansWithin(t *testing.T) {
 	}
 }
 
+// TestCalls traces calls to another service: only within another span.
+func TestCalls(t *testing.T) {
+	tracer, spans, _ := recorded(t, &fakeOrders{})
+	_, end := tracer.StartCall(t.Context(), "alone")
+	end(nil)
+	ctx, batch := tracer.spans.Start(t.Context(), "batch")
+	_, end = tracer.StartCall(ctx, "call")
+	end(errors.New("no answer"))
+	batch.End()
+	ended := spans.Ended()
+	if len(ended) != 2 || ended[0].Name() != "call" || ended[0].SpanKind() != trace.SpanKindClient || ended[0].Status().Code != codes.Error ||
+		ended[0].Parent().SpanID() != batch.SpanContext().SpanID() {
+		t.Errorf("the spans are %v, want that of the failed call within the batch, and that of the batch", ended)
+	}
+}
+
 // TestRequests traces requests: within the trace of their caller, and with the status of the answer.
 func TestRequests(t *testing.T) {
 	tracer, spans, _ := recorded(t, &fakeOrders{})
