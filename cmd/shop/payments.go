@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"example.com/shop/internal/cli"
+	"example.com/shop/internal/option"
 	"example.com/shop/internal/payment"
 )
 
@@ -36,13 +37,19 @@ func (c *paymentsReconcileCommand) Run(ctx context.Context, program cli.Program)
 }
 
 // paymentsForgetDeploymentCommand is `shop payments forget-deployment`.
-type paymentsForgetDeploymentCommand struct{ toolCommand }
+type paymentsForgetDeploymentCommand struct {
+	toolCommand
+	Name string `arg:"" optional:"" name:"name" help:"The deployment that the database belongs to, such as production."`
+}
 
 func (c *paymentsForgetDeploymentCommand) Run(ctx context.Context, program cli.Program) error {
+	if c.Name == "" {
+		return option.Usage(errors.New("missing the name of the deployment to forget: shop payments forget-deployment NAME"))
+	}
 	p, err := c.open(ctx, program)
 	if err != nil {
 		return err
 	}
 	defer p.Close()
-	return payment.ForgetDeployment(ctx, p, program.Out)
+	return payment.ForgetDeployment(ctx, p, c.Name, program.Out)
 }

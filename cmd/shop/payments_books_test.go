@@ -70,10 +70,11 @@ func TestPaymentsForgetDeployment(t *testing.T) {
 		code int
 		want string
 	}{
-		{"no servers", tool, 2, "SHOP_DATABASE_URL"},
-		{"an argument too many", slices.Concat(servers, []string{"production"}), 2, "production"},
-		{"stored", servers, 0, "deployment production, mode test, account acct_1"},
-		{"not stored", servers, 1, "does not know yet whose payments it has"},
+		{"no servers", slices.Concat(tool, []string{"production"}), 2, "SHOP_DATABASE_URL"},
+		{"no name", servers, 2, "missing the name of the deployment"},
+		{"another name", slices.Concat(servers, []string{"staging"}), 1, "the payments of deployment production, mode test, account acct_1, and not of a deployment \"staging\""},
+		{"stored", slices.Concat(servers, []string{"production"}), 0, "deployment production, mode test, account acct_1"},
+		{"not stored", slices.Concat(servers, []string{"production"}), 1, "does not know yet whose payments it has"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var out strings.Builder

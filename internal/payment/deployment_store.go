@@ -41,14 +41,16 @@ func (s *Store) account(ctx context.Context, account string) (stored deployment,
 	return stored, nil
 }
 
-// forgetDeployment deletes whose payments the database has, and returns what is deleted. It returns an error if an attempt
-// is live or a refund is under way: after a change their sessions and payments would be looked for at the wrong account.
-func (s *Store) forgetDeployment(ctx context.Context) (deleted deployment, err error) {
+// forgetDeployment deletes whose payments the database has, and returns what is deleted. It returns an error if these are not those of
+// the deployment with the name, if an attempt is live, or if a refund is under way: after a change their sessions and payments would be
+// looked for at the wrong account.
+func (s *Store) forgetDeployment(ctx context.Context, name string) (deleted deployment, err error) {
 	found, err := s.row(ctx, &deleted, `
 		DELETE FROM payment_deployment
-		WHERE NOT EXISTS (SELECT FROM payment_attempts WHERE state IN ('creating', 'open'))
+		WHERE deployment = ?
+			AND NOT EXISTS (SELECT FROM payment_attempts WHERE state IN ('creating', 'open'))
 			AND NOT EXISTS (SELECT FROM refunds WHERE state IN ('owed', 'sent'))
-		RETURNING deployment, mode, account`)
+		RETURNING deployment, mode, account`, name)
 	if err != nil {
 		return deleted, fmt.Errorf("forget whose payments the database has: %w", err)
 	}
@@ -57,6 +59,9 @@ func (s *Store) forgetDeployment(ctx context.Context) (deleted deployment, err e
 	}
 	if deleted, err = s.storedDeployment(ctx); err != nil {
 		return deleted, err
+	}
+	if deleted.Deployment != name {
+		return deleted, fmt.Errorf("the database has the payments of %v, and not of a deployment %q", deleted, name)
 	}
 	var u unsettled
 	if _, err := s.row(ctx, &u, unsettledSQL); err != nil {

@@ -133,7 +133,7 @@ func TestForgetDeployment(t *testing.T) {
 	s := newMemoryShop(t)
 	forget := func(want string) {
 		t.Helper()
-		if err := payment.ForgetDeploymentOf(t.Context(), s.store); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+		if err := payment.ForgetDeploymentOf(t.Context(), s.store, "production"); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("to forget the deployment returns %v, want %q", err, want)
 		}
 	}

@@ -60,8 +60,8 @@ func DeleteOldPayments(ctx context.Context, s *Store, limit int) (int64, error) 
 	return s.deleteOldPayments(ctx, limit)
 }
 
-// ForgetDeploymentOf makes the database forget whose payments it has.
-func ForgetDeploymentOf(ctx context.Context, s *Store) error {
-	_, err := s.forgetDeployment(ctx)
+// ForgetDeploymentOf makes the database forget that it has the payments of the deployment with the name.
+func ForgetDeploymentOf(ctx context.Context, s *Store, name string) error {
+	_, err := s.forgetDeployment(ctx, name)
 	return err
 }
