@@ -11,11 +11,12 @@ TESTSUM = go tool -modfile=tools.mod gotestsum
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /	/'
 
-check: ## Check format, vet, lint and the allowed imports
+check: ## Check format, vet, lint, the allowed imports and the lists of mutants
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); \
 	if [ -n "$$unformatted" ]; then echo "not formatted, run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
 	go vet ./...
 	$(LINT) run
+	scripts/mutants -n # each mutant of the lists can be applied
 	go test -count=1 -run TestAllowedImports ./cmd/shop # the test cache does not see the files that go list reads
 
 test: ## Run all tests; list the skipped tests and the reasons
