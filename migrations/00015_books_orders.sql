@@ -19,7 +19,9 @@ ALTER TABLE orders VALIDATE CONSTRAINT orders_booked;
 -- The booker and the invariants read the ended orders that are not booked. An interrupted CREATE INDEX CONCURRENTLY leaves an
 -- index that no statement uses.
 DROP INDEX IF EXISTS orders_not_booked;
+SET lock_timeout = 0; -- see package migrations
 CREATE INDEX CONCURRENTLY orders_not_booked ON orders (id) WHERE NOT booked AND status <> 'pending';
+SET lock_timeout = '2s';
 
 -- +goose Down
 DROP INDEX IF EXISTS orders_not_booked;

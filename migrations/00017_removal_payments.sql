@@ -12,7 +12,9 @@ ALTER TABLE payment_attempts VALIDATE CONSTRAINT payment_attempts_removed;
 -- The deletion of an attempt looks for movements that refer to it. An interrupted CREATE INDEX CONCURRENTLY leaves an index that
 -- no statement uses.
 DROP INDEX IF EXISTS provider_movements_attempt;
+SET lock_timeout = 0; -- see package migrations
 CREATE INDEX CONCURRENTLY provider_movements_attempt ON provider_movements (attempt_id) WHERE attempt_id IS NOT NULL;
+SET lock_timeout = '2s';
 
 -- +goose Down
 -- Payments of removed orders, which the older schema cannot hold, must be deleted by hand first.

@@ -9,7 +9,9 @@ CREATE TABLE IF NOT EXISTS deleted_payments (
 );
 -- The payments of removed orders by age. An interrupted CREATE INDEX CONCURRENTLY leaves an index that no statement uses.
 DROP INDEX IF EXISTS payment_attempts_ledger;
+SET lock_timeout = 0; -- see package migrations
 CREATE INDEX CONCURRENTLY payment_attempts_ledger ON payment_attempts (ended_at, id) WHERE order_id IS NULL;
+SET lock_timeout = '2s';
 
 -- +goose Down
 -- All later reports lack what was captured of deleted payments.

@@ -60,8 +60,11 @@ func list(versions []int64) string {
 	return "migrations " + strings.Join(words[:last], ", ") + " and " + words[last]
 }
 
-// Up applies the migrations that the database lacks, and returns the names of the files that it applied. It also applies
-// those that are older than the newest migration of the database.
+// Up applies the migrations that the database lacks, and returns the names of the files that it applied, even with an error. It also
+// applies those that are older than the newest migration of the database.
+//
+// If a statement waits for a lock of another session for longer than two seconds, Up returns the error lock_not_available (55P03). Call it
+// again after some time.
 //
 // Several processes may call it at the same time: one of them migrates, and the others wait for it, for at most five
 // minutes. If the database has a migration that is newer than all of the binary's, Up changes nothing and returns a
@@ -85,13 +88,16 @@ func up(ctx context.Context, db *sql.DB, files fs.FS) ([]string, error) {
 	}
 	results, err := provider.Up(ctx)
 	if err != nil {
-		return nil, explain(err, difference.Unknown)
+		if partial, ok := errors.AsType[*goose.PartialError](err); ok {
+			results = partial.Applied
+		}
+		err = explain(err, difference.Unknown)
 	}
 	var applied []string
 	for _, r := range results {
 		applied = append(applied, r.Source.Path)
 	}
-	return applied, nil
+	return applied, err
 }
 
 // duplicateTable is the SQLSTATE of a statement that creates a table or an index that exists already.
@@ -139,11 +145,34 @@ func newProvider(db *sql.DB, files fs.FS) (*goose.Provider, error) {
 		return nil, fmt.Errorf("set up the lock for migrations: %w", err)
 	}
 	provider, err := goose.NewProvider(database.DialectPostgres, db, files,
-		goose.WithSessionLocker(locker), goose.WithAllowOutofOrder(true))
+		goose.WithSessionLocker(impatient{locker}), goose.WithAllowOutofOrder(true))
 	if err != nil {
 		return nil, fmt.Errorf("read migrations: %w", err)
 	}
 	return provider, nil
+}
+
+// impatient makes the statements of migrations wait at most two seconds for a lock. While a statement that changes a table waits for the
+// end of a transaction that only reads it, all later statements on the table wait, too. A longer time would stop the service for longer.
+// With a shorter one, fewer migrations would get their locks under load.
+//
+// CREATE INDEX CONCURRENTLY waits for transactions without stopping others. A migration sets the time to 0 for it, and to two seconds
+// after it.
+type impatient struct{ lock.SessionLocker }
+
+// SessionLock is called before the migrations, with the connection that executes them.
+func (l impatient) SessionLock(ctx context.Context, conn *sql.Conn) error {
+	if err := l.SessionLocker.SessionLock(ctx, conn); err != nil {
+		return err
+	}
+	_, err := conn.ExecContext(ctx, `SET lock_timeout = '2s'`)
+	return err
+}
+
+// SessionUnlock is called after the migrations.
+func (l impatient) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
+	_, err := conn.ExecContext(ctx, `RESET lock_timeout`)
+	return errors.Join(err, l.SessionLocker.SessionUnlock(ctx, conn))
 }
 
 // applied returns the versions of the migrations that a database has, in ascending order. It waits for up to 30 s for each

@@ -16,6 +16,7 @@ import (
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
 
+	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/migrations"
 )
@@ -269,5 +270,31 @@ func TestFailedMigration(t *testing.T) {
 				t.Errorf("after the failure the difference is %v, want that migration 4 is missing", version)
 			}
 		})
+	}
+}
+
+// TestMigrationsGiveWay has a transaction read a table that a migration changes. The migration must fail soon, so that later statements on
+// the table go on. It succeeds after the transaction.
+func TestMigrationsGiveWay(t *testing.T) {
+	db := empty(t)
+	files := binary(1, 2)
+	if _, err := migrations.UpFrom(t.Context(), db, files); err != nil {
+		t.Fatal(err)
+	}
+	files["00003_part.sql"] = binary(3)["00003_part.sql"]
+	files["00004_part.sql"] = &fstest.MapFile{Data: []byte("-- +goose Up\nALTER TABLE part_1 ADD COLUMN a int;")}
+	release := testenv.HoldLock(t, db, `SELECT FROM part_1`)
+	applied, err := migrations.UpFrom(t.Context(), db, files)
+	if !postgres.LockTimedOut(err) || !strings.Contains(message(err), "00004_part.sql") || !slices.Equal(applied, []string{"00003_part.sql"}) {
+		t.Errorf("while the table is read Up applies %v, error %v; want the third file, and that the fourth one does not get its lock", applied, err)
+	}
+	release()
+	applied, err = migrations.UpFrom(t.Context(), db, files)
+	if err != nil || !slices.Equal(applied, []string{"00004_part.sql"}) {
+		t.Errorf("after that Up applies %v, error %v; want the fourth file and no error", applied, err)
+	}
+	var timeout string
+	if err := db.QueryRowContext(t.Context(), `SHOW lock_timeout`).Scan(&timeout); err != nil || timeout != "0" {
+		t.Errorf("lock_timeout of a session that has migrated is %q, error %v; want that of the server", timeout, err)
 	}
 }

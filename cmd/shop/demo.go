@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -102,7 +103,7 @@ func (c *demoCommand) Run(ctx context.Context, program cli.Program) error {
 }
 
 func (c *demoCommand) serve(ctx context.Context, o *serveCommand, servers *demo.Servers, program cli.Program) error {
-	if _, err := cli.MigrateUp(ctx, o.DatabaseURL); err != nil {
+	if err := cli.MigrateUp(ctx, o.DatabaseURL, io.Discard); err != nil {
 		return err
 	}
 	log := app.NewLogger(program.Err, c.LogLevel, true)

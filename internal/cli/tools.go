@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"time"
 
 	"gorm.io/gorm"
 
@@ -37,36 +39,69 @@ func (c *Migrate) Run(ctx context.Context, program Program, finish func(context.
 	}
 	defer pool.Close()
 
-	applied, err := MigrateUp(ctx, c.DatabaseURL)
-	if err != nil {
+	if err := MigrateUp(ctx, c.DatabaseURL, program.Out); err != nil {
 		return err
-	}
-	for _, name := range applied {
-		fmt.Fprintln(program.Out, "applied", name)
-	}
-	if len(applied) == 0 {
-		fmt.Fprintln(program.Out, "the schema is up to date")
 	}
 	return finish(ctx, db)
 }
 
-// MigrateUp applies the migrations that a database lacks, and returns their names. It connects on its own, because the
+// MigrateUp applies the migrations that a database lacks, and prints their names. It connects on its own, because the
 // sessions of package postgres end a statement after five seconds, and a migration may take longer.
-func MigrateUp(ctx context.Context, databaseURL string) ([]string, error) {
+func MigrateUp(ctx context.Context, databaseURL string, out io.Writer) error {
 	db, err := postgres.Connect(databaseURL)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer db.Close()
 	pooled, err := postgres.Pooled(ctx, db)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if pooled {
-		return nil, fmt.Errorf("a pooler stands before PostgreSQL: migrate with the address of PostgreSQL itself in %s, because "+
+		return fmt.Errorf("a pooler stands before PostgreSQL: migrate with the address of PostgreSQL itself in %s, because "+
 			"the lock of the migrations belongs to a session", option.Name("database-url"))
 	}
-	return migrations.Up(ctx, db)
+	return migrate(ctx, out, func() ([]string, error) { return migrations.Up(ctx, db) })
+}
+
+const (
+	// migrateAgain is the time after which a migration that did not get a lock is tried again. Meanwhile the requests that
+	// waited behind it are served. With a shorter time, they would wait more often.
+	migrateAgain = 8 * time.Second
+	// migratePatience is how long a migration is tried. With a shorter time, it would fail because of a report or a dump that
+	// reads its table. With a longer one, an operator would learn late of a session that was forgotten.
+	migratePatience = 5 * time.Minute
+)
+
+// migrate calls up, which applies migrations, and prints their names. If another session keeps a lock that a migration needs, migrate
+// calls up again.
+func migrate(ctx context.Context, out io.Writer, up func() ([]string, error)) error {
+	giveUp := time.Now().Add(migratePatience)
+	changed := false
+	for {
+		applied, err := up()
+		for _, name := range applied {
+			changed = true
+			fmt.Fprintln(out, "applied", name)
+		}
+		switch {
+		case err == nil:
+			if !changed {
+				fmt.Fprintln(out, "the schema is up to date")
+			}
+			return nil
+		case !postgres.LockTimedOut(err):
+			return err
+		case time.Now().After(giveUp):
+			return fmt.Errorf("%w: another session has kept a lock for %v: end its transaction, then migrate again", err, migratePatience)
+		}
+		fmt.Fprintf(out, "another session keeps a lock: trying again in %v (%v)\n", migrateAgain, err)
+		select {
+		case <-time.After(migrateAgain):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // Tool holds the options of the commands that run once, except for those of the parts.
