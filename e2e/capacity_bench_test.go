@@ -74,6 +74,8 @@ func BenchmarkCapacity(b *testing.B) {
 		if pageMemory != nil {
 			c.page = pageMemory(s)
 		}
+		nothing := func(buf []byte, _ int) []byte { return append(buf, "GET /healthz HTTP/1.1\r\nHost: shop\r\n\r\n"...) }
+		c.request = percentile(openLoop(b, s.addr(), 200, poisson(100, 5*time.Second, 2), 5*time.Second, nothing).latencies(is(http.StatusOK)), 50)
 		for _, rate := range []int{100, 1_000, 2_000} {
 			c.points = append(c.points, s.place(func() (traffic, float64) {
 				return openLoop(b, s.addr(), 200, poisson(float64(rate), 10*time.Second, 2), 10*time.Second, s.orders("", s.products)), float64(rate)
@@ -91,12 +93,13 @@ func BenchmarkCapacity(b *testing.B) {
 // capacity is what BenchmarkCapacity has measured.
 type capacity struct {
 	placed, paid, cancelled cost
-	idle                    cost    // of a second without requests
-	task                    float64 // bytes of Redis for a pending order
-	started, loaded         float64 // bytes of memory of a process
-	connections             int     // of the process to PostgreSQL
-	page                    float64 // bytes of memory of a process for an open page
-	points                  []point // at increasing rates, the last one with clients that place as fast as possible
+	idle                    cost          // of a second without requests
+	task                    float64       // bytes of Redis for a pending order
+	started, loaded         float64       // bytes of memory of a process
+	connections             int           // of the process to PostgreSQL
+	page                    float64       // bytes of memory of a process for an open page
+	request                 time.Duration // of a request that does nothing, the median
+	points                  []point       // at increasing rates, the last one with clients that place as fast as possible
 }
 
 // point is a load of placements. Its costs are those of one order.
@@ -251,6 +254,7 @@ due time, which no row has. [Size](size.md) has the bytes on disk.
 
 `, c.task, c.started/1e6, c.loaded/1e6, c.connections, c.page/1e3)
 	out.WriteString(c.rates())
+	out.WriteString(simulated(c.request, c.points))
 	out.WriteString(c.growth())
 	return out.String()
 }
@@ -279,7 +283,7 @@ func (c *capacity) growth() string {
 	out.WriteString(`
 ## Larger loads
 
-The processors are those that work all the time: for a placement by the table above, and for the end of an order, in the more expensive
+The processors are those that work all the time: for a placement by the table of rates, and for the end of an order, in the more expensive
 way, by the first table, which is that of 300 orders a second. The last row has ten times the load, at the costs of the row before. The
 timeout is 30 minutes. Plan twice as many processors, so that a burst finds some.
 
