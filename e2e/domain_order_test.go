@@ -89,8 +89,6 @@ var orders = domainSpec{
 			RETURNING id, expires_at
 		), lines AS (
 			INSERT INTO order_items (order_id, product_id, quantity, unit_price_cents) SELECT id, $1, 1, 100 FROM placed
-		), events AS (
-			INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'placed', 'customer', now() FROM placed
 		)
 		INSERT INTO outbox (kind, task_id, due_at) SELECT 'order.cancel', id::text, expires_at FROM placed`,
 

@@ -20,7 +20,7 @@ func TestPageFindsAnOrder(t *testing.T) {
 	page.waitFor("#overdue", "its task is due, and no worker has claimed it")
 	page.click("#overdue button")
 	page.waitFor("#whereis-next", "It is overdue by")
-	page.waitFor("#whereis-more", "order_events: 1")
+	page.waitFor("#whereis-more", "order_trail: 1")
 	page.checkLook(t, "ops-where-is-this-order")
 	page.do(chromedp.SetValue(chromedp.CSS("#whereis-id"), "an unknown id"))
 	page.expect("400")

@@ -46,8 +46,8 @@ func BenchmarkSize(b *testing.B) {
 		fmt.Fprintf(&report, `# Size
 
 The benchmark places %d orders a second for %v, with an idempotency key and one item each. Their customers are %d, and their items are of
-%d products. No order is paid, and each is cancelled after %v. The table shows the bytes for each of the %d orders, as autovacuum leaves
-them and after a VACUUM. HOT is the share of the updates that changed no index.
+%d products. No order is paid. Each gets a reminder, which is its only row in order_events. It is cancelled after %v. The table shows the
+bytes for each of the %d orders, as autovacuum leaves them and after a VACUUM. HOT is the share of the updates that changed no index.
 
 - PostgreSQL %s, on a machine with %d processors
 - Date: %s

@@ -45,8 +45,8 @@ func (o Order) CeilMilli() int64 {
 
 // Env is what a contender works with.
 type Env struct {
-	// Cancel cancels those of the orders that are due, in one transaction, as the shop does: status, stock and audit
-	// trail. It is idempotent. It returns the orders that came too early, each with its due time; the contender must
+	// Cancel cancels those of the orders that are due, in one transaction, as the shop does: status, time, actor and
+	// stock. It is idempotent. It returns the orders that came too early, each with its due time; the contender must
 	// schedule them again.
 	Cancel func(ctx context.Context, ids ...string) (early []Order, err error)
 

@@ -99,8 +99,6 @@ func pendingOrders(t testing.TB, a *testApp, n int, due time.Duration) []string 
 			RETURNING id
 		), items AS (
 			INSERT INTO order_items SELECT id, $4, 1, 100 FROM placed
-		), events AS (
-			INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'placed', 'customer', now() FROM placed
 		)
 		SELECT id FROM placed`, customer, n, due.Microseconds(), product)
 	if err != nil {

@@ -1,5 +1,5 @@
--- Inserts the ended and booked orders $1 to $2 of $3, which are spread over a year that ended an hour ago. Each has one item and
--- two events. Of ten orders four are paid, five were cancelled by the timeout, and one by its customer. The customer $4 has a hundredth
+-- Inserts the ended and booked orders $1 to $2 of $3, which are spread over a year that ended an hour ago. Each has one item. Of
+-- ten orders four are paid, five were cancelled by the timeout, and one by its customer. The customer $4 has a hundredth
 -- of the orders, the customer $5 has fifty, and each other customer about fifty.
 WITH ended AS MATERIALIZED (
     SELECT (lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0') || '7' || substr(md5(n::text), 1, 3) || '8' || substr(md5(n::text), 4, 15))::uuid AS id,
@@ -17,21 +17,14 @@ customer AS (
     INSERT INTO customers (id) SELECT DISTINCT customer_id FROM ended ON CONFLICT DO NOTHING
 ),
 orders AS (
-    INSERT INTO orders (id, customer_id, status, cancel_reason, total_cents, currency, created_at, expires_at, paid_at, cancelled_at, cancel_requested_at, booked)
+    INSERT INTO orders (id, customer_id, status, cancel_reason, total_cents, currency, created_at, expires_at, paid_at, cancelled_at, cancel_requested_at, ended_by, booked)
     SELECT id, customer_id, status, cancel_reason, 100, 'EUR', at, expires_at, CASE WHEN status = 'paid' THEN ended_at END,
-           CASE WHEN status = 'cancelled' THEN ended_at END, CASE WHEN cancel_reason = 'customer' THEN ended_at END, true
+           CASE WHEN status = 'cancelled' THEN ended_at END, CASE WHEN cancel_reason = 'customer' THEN ended_at END,
+           CASE cancel_reason WHEN 'timeout' THEN 'worker' ELSE 'customer' END, true
     FROM ended
 ),
 items AS (
     INSERT INTO order_items (order_id, product_id, quantity, unit_price_cents) SELECT id, product_id, 1, 100 FROM ended
-),
-events AS (
-    INSERT INTO order_events (order_id, type, actor, at)
-    SELECT id, type, actor, at FROM (
-        SELECT id, 'placed' AS type, 'customer' AS actor, at FROM ended
-        UNION ALL
-        SELECT id, status, CASE cancel_reason WHEN 'timeout' THEN 'worker' ELSE 'customer' END, ended_at FROM ended
-    ) AS e ORDER BY at
 ),
 sold AS (
     SELECT product_id, count(*) AS quantity FROM ended WHERE status = 'paid' GROUP BY product_id

@@ -16,9 +16,6 @@ orders AS (
 items AS (
     INSERT INTO order_items (order_id, product_id, quantity, unit_price_cents) SELECT id, product_id, 1, 100 FROM wanted
 ),
-events AS (
-    INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'placed', 'customer', now() FROM wanted
-),
 taken AS (
     UPDATE products p SET available = available - w.quantity
     FROM (SELECT product_id, count(*) AS quantity FROM wanted GROUP BY product_id) AS w WHERE p.id = w.product_id

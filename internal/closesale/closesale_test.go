@@ -165,7 +165,6 @@ func TestCloseSaleInPagesDuringTraffic(t *testing.T) {
 	ids := s.PendingOrders(t, customer, 1700)
 	product := s.OnlyProduct(t)
 	s.Exec(t, `UPDATE products SET supply = supply + 100000, available = 100000`)
-	s.Exec(t, `INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'placed', 'customer', created_at FROM orders`)
 	s.Exec(t, `UPDATE orders SET expires_at = expires_at + random() * interval '1 hour'`)
 
 	var stop atomic.Bool

@@ -22,6 +22,7 @@ changed AS (
         status        = CASE WHEN d.hold_until IS NULL THEN 'cancelled' ELSE 'pending' END,
         cancel_reason = CASE WHEN d.hold_until IS NULL THEN 'customer' END,
         cancelled_at  = CASE WHEN d.hold_until IS NULL THEN d.at END,
+        ended_by      = CASE WHEN d.hold_until IS NULL THEN 'customer' END,
         cancel_requested_at = coalesce(d.cancel_requested_at, d.at),
         expires_at = d.expires_at, checkout_until = d.checkout_until, hold_until = d.hold_until
     FROM decided d
@@ -45,7 +46,7 @@ released AS (
 ),
 event AS (
     INSERT INTO order_events (order_id, type, actor, at)
-    SELECT id, CASE status WHEN 'cancelled' THEN 'cancelled' ELSE 'cancel_requested' END, 'customer', at FROM changed
+    SELECT id, 'cancel_requested', 'customer', at FROM changed WHERE status = 'pending'
 ),
 owed AS (
     INSERT INTO outbox (kind, task_id, due_at)

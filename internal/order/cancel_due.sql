@@ -1,7 +1,7 @@
 -- Cancels those orders of a batch that are pending and past their due times, releases their stock, and returns the
 -- outcome for every order of the batch. It is idempotent.
 --
--- $1 order ids · $2 actor of the events
+-- $1 order ids · $2 who ends the orders
 WITH locked AS MATERIALIZED (
     -- now() is the start of the transaction: an order that becomes due later is not due for this statement.
     -- SKIP LOCKED: a session that has locked an order is about to pay or cancel it. The rest of the batch need not wait.
@@ -15,7 +15,7 @@ WITH locked AS MATERIALIZED (
 ),
 cancelled AS (
     -- expires_at = l.expires_at and so on: see pay.sql.
-    UPDATE orders o SET status = 'cancelled', cancelled_at = clock_timestamp(),
+    UPDATE orders o SET status = 'cancelled', cancelled_at = clock_timestamp(), ended_by = $2::text,
         cancel_reason = CASE WHEN l.cancel_requested_at IS NULL THEN 'timeout' ELSE 'customer' END,
         expires_at = l.expires_at, checkout_until = l.checkout_until, hold_until = l.hold_until,
         cancel_requested_at = l.cancel_requested_at
@@ -39,10 +39,6 @@ released AS (
     UPDATE products p SET available = p.available + s.quantity
     FROM stock s
     WHERE p.id = s.id
-),
-events AS (
-    INSERT INTO order_events (order_id, type, actor, at)
-    SELECT id, 'cancelled', $2::text, cancelled_at FROM cancelled
 )
 -- NOT IN uses a hash table. A join with cancelled can become a nested loop that compares each id of the batch with each
 -- cancelled order, because the planner expects few orders to be due. late_us and left_us are microseconds: how late the

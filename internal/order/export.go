@@ -33,10 +33,10 @@ func (o ExportOptions) Check() error {
 	return nil
 }
 
-// ExportedRows are the rows of a table that belong to an order.
+// ExportedRows are the rows of a table or view that belong to an order.
 type ExportedRows struct {
 	OrderID uuid.UUID
-	Table   string // the name of the table
+	Table   string // the name of the table or view
 	Rows    string // a JSON array of objects, whose keys are the names of the columns
 }
 
@@ -47,7 +47,7 @@ type Exported struct {
 }
 
 // Export writes the orders that a [Remover] with this keep would remove now, one JSON object a line. The keys of an object are
-// the names of tables, and its values are arrays of their rows. Export changes nothing and takes no locks. It calls progress with
+// the names of tables and views, and its values are arrays of their rows. Export changes nothing and takes no locks. It calls progress with
 // the counts so far after each batch. w may be nil, to count only.
 func (s *Service) Export(ctx context.Context, keep time.Duration, w io.Writer, progress func(Exported)) (total Exported, err error) {
 	var out *bufio.Writer

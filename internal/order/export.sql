@@ -1,4 +1,4 @@
--- Returns the rows of orders, their items and their events, as a JSON array for each order and table.
+-- Returns the rows of orders, their items and their audit trails, as a JSON array for each order and table.
 --
 -- $1 ids
 SELECT id AS order_id, 'orders' AS "table", json_build_array(to_json(o))::text AS rows
@@ -7,5 +7,5 @@ UNION ALL
 SELECT order_id, 'order_items', json_agg(to_json(i) ORDER BY product_id)::text
 FROM order_items i WHERE order_id = ANY ($1::uuid[]) GROUP BY order_id
 UNION ALL
-SELECT order_id, 'order_events', json_agg(to_json(e) ORDER BY id)::text
-FROM order_events e WHERE order_id = ANY ($1::uuid[]) GROUP BY order_id
+SELECT order_id, 'order_trail', json_agg(json_build_object('type', type, 'actor', actor, 'at', at) ORDER BY number)::text
+FROM order_trail t WHERE order_id = ANY ($1::uuid[]) GROUP BY order_id

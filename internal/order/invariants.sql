@@ -5,11 +5,11 @@
 -- $1 how long past its due time an order may be pending, in microseconds
 -- $2 false: check the orders that are pending or not booked; true: check also the booked ones, and the books
 WITH checked AS (
-    SELECT id, status, booked, paid_at, cancelled_at, cancel_reason, due_at FROM orders WHERE status = 'pending'
+    SELECT id, status, booked, paid_at, cancelled_at, ended_by, cancel_reason, due_at FROM orders WHERE status = 'pending'
     UNION ALL
-    SELECT id, status, booked, paid_at, cancelled_at, cancel_reason, due_at FROM orders WHERE NOT booked AND status <> 'pending'
+    SELECT id, status, booked, paid_at, cancelled_at, ended_by, cancel_reason, due_at FROM orders WHERE NOT booked AND status <> 'pending'
     UNION ALL
-    SELECT id, status, booked, paid_at, cancelled_at, cancel_reason, due_at FROM orders WHERE $2::boolean AND booked
+    SELECT id, status, booked, paid_at, cancelled_at, ended_by, cancel_reason, due_at FROM orders WHERE $2::boolean AND booked
 ),
 reserved AS (
     SELECT i.product_id,
@@ -42,14 +42,16 @@ violations AS (
     FROM stock
     WHERE $2::boolean AND sold <> removed + booked
 
-    -- 2: no order is both paid and cancelled, and its trail has the one terminal event of its status.
+    -- 2: no order is both paid and cancelled, and each ended order has one end. The end is in the order's row. That of an older
+    -- binary is an event.
     UNION ALL
     SELECT 2, 'order ' || o.id,
-           format('%s, paid at %s, cancelled at %s, with %s paid and %s cancelled events', o.status,
+           format('%s, paid at %s, cancelled at %s, ended as paid %s times and as cancelled %s times', o.status,
                   coalesce(o.paid_at::text, 'no time'), coalesce(o.cancelled_at::text, 'no time'),
                   t.paid, t.cancelled)
     FROM checked o CROSS JOIN LATERAL (
-        SELECT count(*) FILTER (WHERE type = 'paid') AS paid, count(*) FILTER (WHERE type = 'cancelled') AS cancelled
+        SELECT count(*) FILTER (WHERE type = 'paid') + (o.status = 'paid' AND o.ended_by IS NOT NULL)::int AS paid,
+               count(*) FILTER (WHERE type = 'cancelled') + (o.status = 'cancelled' AND o.ended_by IS NOT NULL)::int AS cancelled
         FROM order_events
         WHERE order_id = o.id AND type IN ('paid', 'cancelled')
     ) AS t

@@ -14,17 +14,13 @@ paid AS (
     -- expires_at = d.expires_at and so on: PostgreSQL first computes the new row from the statement's snapshot and checks
     -- its constraints, and only then follows the row to its latest version. If another session has moved the deadline or
     -- the hold since the snapshot, d.at would violate a constraint with the old values.
-    UPDATE orders o SET status = 'paid', paid_at = d.at,
+    UPDATE orders o SET status = 'paid', paid_at = d.at, ended_by = 'customer',
         expires_at = d.expires_at, checkout_until = d.checkout_until, hold_until = d.hold_until,
         cancel_requested_at = d.cancel_requested_at
     FROM decided d
     WHERE o.id = d.id AND d.status = 'pending' AND d.at < d.expires_at
       AND d.hold_until IS NULL AND d.cancel_requested_at IS NULL
     RETURNING o.id, o.status, o.paid_at
-),
-event AS (
-    INSERT INTO order_events (order_id, type, actor, at)
-    SELECT id, 'paid', 'customer', paid_at FROM paid
 )
 SELECT d.id, d.customer_id, coalesce(paid.status, d.status) AS status, d.cancel_reason, d.total_cents, d.currency,
        d.created_at, d.expires_at, d.due_at, d.hold_until,

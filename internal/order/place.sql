@@ -1,6 +1,6 @@
 -- Places a batch of orders, whose products and customers lock.sql has locked in this transaction. For each order that it
--- accepts it reserves the stock, and writes the order, its items, its first event, and the outbox row of the task that
--- cancels it at its deadline. It returns one row for each placement.
+-- accepts it reserves the stock, and writes the order, its items, and the outbox row of the task that cancels it at its
+-- deadline. It returns one row for each placement.
 --
 -- It accepts a placement if all products exist and have one currency, if the total is large enough, and if the stock and
 -- the bounds of the customer suffice for it and for all earlier placements of the batch, even those that it does not
@@ -76,10 +76,6 @@ reserved AS (
     UPDATE products p SET available = p.available - sold.quantity
     FROM (SELECT product_id, sum(quantity) AS quantity FROM decided WHERE is_accepted GROUP BY product_id) sold
     WHERE p.id = sold.product_id
-),
-event AS (
-    INSERT INTO order_events (order_id, type, actor, at)
-    SELECT id, 'placed', 'customer', at FROM accepted
 ),
 owed AS (
     -- expires_at is the due time of an order that is not held.

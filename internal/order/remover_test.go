@@ -104,7 +104,7 @@ func TestRemove(t *testing.T) {
 	s.remove(t, time.Microsecond, 0) // none is booked
 	s.book(t, 3)
 	s.remove(t, time.Hour, 0)
-	s.wantRows(t, [3]int{4, 4, 7})
+	s.wantRows(t, [3]int{4, 4, 4})
 
 	paid := testenv.Query[uuid.UUID](t, s.DB, `SELECT id FROM orders WHERE status = 'paid' ORDER BY id LIMIT 1`)
 	other := &dependent{owed: []uuid.UUID{paid}}
@@ -123,11 +123,11 @@ func TestRemove(t *testing.T) {
 		}
 	}
 	for i, line := range lines {
-		if got := line["orders"][0]["id"]; got != ended[i+1] || len(line["order_items"]) != 1 || len(line["order_events"]) != 2 || line["others"][0]["of"] != got {
-			t.Errorf("line %d of the export is %v, want that of the order %s with an item, two events and the row of the other package", i+1, line, ended[i+1])
+		if got := line["orders"][0]["id"]; got != ended[i+1] || len(line["order_items"]) != 1 || len(line["order_trail"]) != 3 || line["order_trail"][1]["type"] != "extended" || line["others"][0]["of"] != got {
+			t.Errorf("line %d of the export is %v, want that of the order %s with an item, a trail of three entries and the row of the other package", i+1, line, ended[i+1])
 		}
 	}
-	s.wantRows(t, [3]int{2, 2, 3})
+	s.wantRows(t, [3]int{2, 2, 2})
 	s.CheckInvariants(t, 0)
 
 	other.owed = nil
@@ -153,7 +153,7 @@ func TestRemoveCrash(t *testing.T) {
 	_, product := s.endedOrders(t)
 	s.book(t, 3)
 	s.AddDependent(&dependent{})
-	all, left := [3]int{4, 4, 7}, [3]int{1, 1, 1}
+	all, left := [3]int{4, 4, 4}, [3]int{1, 1, 1}
 	crashes := 0
 	ordertest.CrashEach(t, s.Gorm, s.DB, func() error {
 		_, err := order.NewRemover(s.Service, time.Microsecond, slog.New(slog.DiscardHandler), prometheus.NewRegistry()).Remove(t.Context())

@@ -45,6 +45,8 @@ func TestSchemaRejectsInvalidRows(t *testing.T) {
 		"a deadline at the placement":                                                 {`UPDATE orders SET expires_at = created_at WHERE id = $1`, "orders_check"},
 		"an idempotency key without a fingerprint":                                    {`UPDATE orders SET idempotency_key = 'k' WHERE id = $1`, "orders_idempotency"},
 		"an idempotency key used twice":                                               {`INSERT INTO orders (id, customer_id, total_cents, currency, idempotency_key, fingerprint, created_at, expires_at) SELECT gen_random_uuid(), customer_id, 1, 'EUR', 'k', '', created_at, expires_at FROM orders CROSS JOIN generate_series(1, 2) WHERE id = $1`, "orders_idempotency_key"},
+		"an end of a pending order":                                                   {`UPDATE orders SET ended_by = 'worker' WHERE id = $1`, "orders_ended_by"},
+		"an end by an unknown actor":                                                  {`UPDATE orders SET status = 'paid', paid_at = created_at, ended_by = 'cat' WHERE id = $1`, "orders_ended_by"},
 		"a second terminal event":                                                     {`INSERT INTO order_events (order_id, type, actor, at) SELECT $1::uuid, type, 'worker', now() FROM unnest('{paid,cancelled}'::text[]) type`, "order_events_terminal"},
 		"more stock than supply":                                                      {`UPDATE products SET available = supply + 1 WHERE id = (SELECT product_id FROM order_items WHERE order_id = $1)`, "products_check"},
 		"negative stock":                                                              {`UPDATE products SET available = -1 WHERE id = (SELECT product_id FROM order_items WHERE order_id = $1)`, "products_check"},
@@ -74,9 +76,9 @@ func TestSchemaAcceptsOrdersInEveryState(t *testing.T) {
 	s.Exec(t, `INSERT INTO customers (id) VALUES ($1)`, customer)
 	s.Exec(t, `
 		INSERT INTO orders (idempotency_key, id, customer_id, total_cents, currency, fingerprint, created_at, expires_at, hold_until,
-			cancel_requested_at, extended_at, status, cancel_reason, paid_at, cancelled_at)
+			cancel_requested_at, extended_at, status, cancel_reason, paid_at, cancelled_at, ended_by)
 		SELECT o.name, gen_random_uuid(), $1, 1, 'EUR', '', t, t + 100 * s, t + hold * s, t + requested * s, t + extended * s, status, reason,
-			t + paid * s, t + cancelled * s
+			t + paid * s, t + cancelled * s, CASE status WHEN 'paid' THEN 'provider' WHEN 'cancelled' THEN 'reconciler' END
 		FROM (SELECT timestamptz '2026-01-01 00:00Z' AS t, interval '1 s' AS s) base, LATERAL (VALUES
 			('pending', NULL::int, NULL::int, NULL::int, 'pending', NULL, NULL::int, NULL::int),
 			('paid', NULL, NULL, NULL, 'paid', NULL, 99, NULL),
@@ -96,10 +98,8 @@ func TestSchemaAcceptsOrdersInEveryState(t *testing.T) {
 		) o (name, hold, requested, extended, status, reason, paid, cancelled)`, customer)
 	s.Exec(t, `
 		INSERT INTO order_events (order_id, type, actor, at)
-		SELECT o.id, e.type, e.actor, now() FROM orders o CROSS JOIN (VALUES ('placed', 'customer'), ('reminded', 'worker'), ('held', 'customer'),
-			('released', 'provider'), ('extended', 'customer'), ('brought_forward', 'operator'), ('cancel_requested', 'customer')) e (type, actor)
-		UNION ALL
-		SELECT id, status, CASE status WHEN 'paid' THEN 'provider' ELSE 'reconciler' END, now() FROM orders WHERE status <> 'pending'`)
+		SELECT o.id, e.type, e.actor, now() FROM orders o CROSS JOIN (VALUES ('reminded', 'worker'), ('held', 'customer'),
+			('released', 'provider'), ('extended', 'customer'), ('brought_forward', 'operator'), ('cancel_requested', 'customer')) e (type, actor)`)
 
 	want := map[string]int{
 		"pending": 100, "paid": 100, "timed out": 100, "cancelled": 50, "held": 150, "held, being cancelled": 150,
@@ -147,19 +147,21 @@ func TestInvariantsFindViolations(t *testing.T) {
 		"no violation":                      {0, nil, nil},
 		"stock lost":                        {0, []string{`UPDATE products SET available = available - 1 WHERE id = (SELECT product_id FROM order_items WHERE order_id = $1)`}, map[int]int{1: 1}},
 		"stock never reserved":              {0, []string{`DELETE FROM order_items WHERE order_id = $1`}, map[int]int{1: 1}},
-		"both paid and cancelled":           {0, []string{`UPDATE orders SET status = 'paid', paid_at = created_at, cancelled_at = created_at WHERE id = $1`, event("paid")}, map[int]int{2: 1, 4: 1}},
-		"no terminal event":                 {0, []string{`UPDATE orders SET status = 'paid', paid_at = created_at WHERE id = $1`}, map[int]int{2: 1}},
-		"two terminal events":               {0, []string{`UPDATE orders SET status = 'paid', paid_at = created_at WHERE id = $1`, event("paid"), event("cancelled")}, map[int]int{2: 1}},
-		"pending with terminal event":       {0, []string{event("cancelled")}, map[int]int{2: 1}},
+		"both paid and cancelled":           {0, []string{`UPDATE orders SET status = 'paid', paid_at = created_at, cancelled_at = created_at, ended_by = 'worker' WHERE id = $1`}, map[int]int{2: 1, 4: 1}},
+		"ended by nobody":                   {0, []string{`UPDATE orders SET status = 'paid', paid_at = created_at WHERE id = $1`}, map[int]int{2: 1}},
+		"ended by an older binary":          {0, []string{`UPDATE orders SET status = 'paid', paid_at = created_at WHERE id = $1`, event("paid")}, nil},
+		"ended twice":                       {0, []string{`UPDATE orders SET status = 'paid', paid_at = created_at, ended_by = 'worker' WHERE id = $1`, event("paid")}, map[int]int{2: 1}},
+		"ended twice, differently":          {0, []string{`UPDATE orders SET status = 'paid', paid_at = created_at WHERE id = $1`, event("paid"), event("cancelled")}, map[int]int{2: 1}},
+		"pending with an end":               {0, []string{event("cancelled")}, map[int]int{2: 1}},
 		"pending too long":                  {29 * time.Minute, []string{ordertest.ExpireSQL}, map[int]int{3: 1}},
 		"pending within the bound":          {31 * time.Minute, []string{ordertest.ExpireSQL}, nil},
-		"paid too late":                     {0, []string{`UPDATE orders SET status = 'paid', paid_at = expires_at WHERE id = $1`, event("paid")}, map[int]int{4: 1}},
+		"paid too late":                     {0, []string{`UPDATE orders SET status = 'paid', paid_at = expires_at, ended_by = 'worker' WHERE id = $1`}, map[int]int{4: 1}},
 		"held past the deadline":            {0, []string{`UPDATE orders SET hold_until = expires_at + interval '1 hour' WHERE id = $1`, ordertest.ExpireSQL}, nil},
 		"pending after its hold":            {0, []string{`UPDATE orders SET hold_until = expires_at + interval '1 minute' WHERE id = $1`, ordertest.ExpireSQL}, map[int]int{3: 1}},
 		"pending after a request to cancel": {29 * time.Minute, []string{`UPDATE orders SET cancel_requested_at = expires_at - interval '1 us' WHERE id = $1`, ordertest.ExpireSQL}, map[int]int{3: 1}},
-		"paid during the hold":              {0, []string{`UPDATE orders SET hold_until = expires_at + interval '1 hour', status = 'paid', paid_at = expires_at WHERE id = $1`, event("paid")}, nil},
-		"paid at the end of the hold":       {0, []string{`UPDATE orders SET hold_until = expires_at + interval '1 hour', status = 'paid', paid_at = expires_at + interval '1 hour' WHERE id = $1`, event("paid")}, map[int]int{4: 1}},
-		"timed out too early":               {0, []string{`UPDATE orders SET status = 'cancelled', cancel_reason = 'timeout', cancelled_at = created_at WHERE id = $1`, event("cancelled")}, map[int]int{1: 1, 4: 1}},
+		"paid during the hold":              {0, []string{`UPDATE orders SET hold_until = expires_at + interval '1 hour', status = 'paid', paid_at = expires_at, ended_by = 'worker' WHERE id = $1`}, nil},
+		"paid at the end of the hold":       {0, []string{`UPDATE orders SET hold_until = expires_at + interval '1 hour', status = 'paid', paid_at = expires_at + interval '1 hour', ended_by = 'worker' WHERE id = $1`}, map[int]int{4: 1}},
+		"timed out too early":               {0, []string{`UPDATE orders SET status = 'cancelled', cancel_reason = 'timeout', cancelled_at = created_at, ended_by = 'worker' WHERE id = $1`}, map[int]int{1: 1, 4: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			id := s.place(t, customer, line(product, 1)).ID

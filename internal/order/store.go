@@ -127,11 +127,11 @@ func (s *Store) list(ctx context.Context, customer uuid.UUID, after *keyset.Curs
 
 func (s *Store) events(ctx context.Context, id, customer uuid.UUID) ([]Event, error) {
 	var events []Event
-	err := s.db.WithContext(ctx).Table("order_events e").
-		Joins("JOIN orders o ON o.id = e.order_id").
-		Select("e.type, e.actor, e.at").
+	err := s.db.WithContext(ctx).Table("order_trail t").
+		Joins("JOIN orders o ON o.id = t.order_id").
+		Select("t.type, t.actor, t.at").
 		Where("o.id = ? AND o.customer_id = ?", id, customer).
-		Order("e.id").Scan(&events).Error
+		Order("t.number").Scan(&events).Error
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("read events of order %s: %w", id, err)

@@ -5,11 +5,11 @@
 -- $1 how long a check may be overdue, in microseconds
 -- $2 false: check the orders that are pending or not booked, and the refunds that have not ended; true: check all
 WITH checked AS (
-    SELECT id, status, total_cents, currency, expires_at FROM orders WHERE status = 'pending'
+    SELECT id, status, ended_by, total_cents, currency, expires_at FROM orders WHERE status = 'pending'
     UNION ALL
-    SELECT id, status, total_cents, currency, expires_at FROM orders WHERE NOT booked AND status <> 'pending'
+    SELECT id, status, ended_by, total_cents, currency, expires_at FROM orders WHERE NOT booked AND status <> 'pending'
     UNION ALL
-    SELECT id, status, total_cents, currency, expires_at FROM orders WHERE $2::boolean AND booked
+    SELECT id, status, ended_by, total_cents, currency, expires_at FROM orders WHERE $2::boolean AND booked
 ),
 attempts AS (
     SELECT a.*
@@ -28,15 +28,15 @@ violations AS (
     -- 6: an order that was paid at the provider has exactly one applied success, of its amount and currency. No other
     -- order has one.
     SELECT 6 AS invariant, 'order ' || o.id AS subject,
-           format('%s by %s, with %s applied successes', o.status, coalesce(e.actor, 'nobody'), a.successes) AS detail
+           format('%s by %s, with %s applied successes', o.status, coalesce(o.ended_by, e.actor, 'nobody'), a.successes) AS detail
     FROM checked o
-    CROSS JOIN LATERAL (SELECT min(actor) AS actor FROM order_events WHERE order_id = o.id AND type = 'paid') AS e
+    CROSS JOIN LATERAL (SELECT min(actor) AS actor FROM order_events WHERE order_id = o.id AND type = 'paid') AS e -- by an older binary
     CROSS JOIN LATERAL (
         SELECT count(*) AS successes, bool_or((captured_cents, currency) <> (o.total_cents, lower(o.currency))) AS differs
         FROM payment_attempts
         WHERE order_id = o.id AND applied
     ) AS a
-    WHERE a.successes <> CASE WHEN o.status = 'paid' AND e.actor = 'provider' THEN 1 ELSE 0 END OR a.differs
+    WHERE a.successes <> CASE WHEN o.status = 'paid' AND coalesce(o.ended_by, e.actor) = 'provider' THEN 1 ELSE 0 END OR a.differs
 
     -- 7: captured money that did not pay the order is refunded as a whole, by one automatic refund. Of money that paid
     -- it, other refunds return at most all. See succeed.sql and refund_request.sql.

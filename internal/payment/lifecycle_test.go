@@ -276,7 +276,7 @@ func openSucceeds(t *testing.T, s *shop) {
 	s.settleNow(t, o.ID)
 	s.wantAttempt(t, o, a.ID, "succeeded applied")
 	s.wantOrder(t, o, "paid")
-	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM order_events WHERE order_id = $1 AND type = 'paid' AND actor = 'provider'`, o.ID); n != 1 {
+	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM order_trail WHERE order_id = $1 AND type = 'paid' AND actor = 'provider'`, o.ID); n != 1 {
 		t.Errorf("%d events paid by the provider, want 1", n)
 	}
 	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != order.AlreadyPaid {

@@ -472,9 +472,7 @@ func TestConcurrentSettlers(t *testing.T) {
 	if n := s.called("retrieve"); n != 1 {
 		t.Errorf("the provider was asked %d times, want 1", n)
 	}
-	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM order_events WHERE type = 'paid'`); n != 1 {
-		t.Errorf("%d events paid, want 1", n)
-	}
+	s.wantOrder(t, o, "paid")
 	s.check(t)
 }
 

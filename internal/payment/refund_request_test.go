@@ -34,7 +34,7 @@ func (c *client) requestRefund(t *testing.T, o *order.Order, key string, cents i
 // state returns what a refund must not change: the order, its events, and the stock.
 func (s *shop) stateOf(t *testing.T, o *order.Order) string {
 	t.Helper()
-	return testenv.Query[string](t, s.db, `SELECT o::text || (SELECT string_agg(e::text, ' ') FROM order_events e WHERE order_id = o.id) ||
+	return testenv.Query[string](t, s.db, `SELECT o::text || (SELECT string_agg(t::text, ' ') FROM order_trail t WHERE order_id = o.id) ||
 		(SELECT string_agg(p::text, ' ') FROM products p) FROM orders o WHERE id = $1`, o.ID)
 }
 

@@ -39,6 +39,7 @@ changed AS (
     UPDATE orders o
     SET status = CASE WHEN d.refund_reason IS NULL THEN 'paid' ELSE d.status END,
         paid_at = CASE WHEN d.refund_reason IS NULL THEN d.at END,
+        ended_by = CASE WHEN d.refund_reason IS NULL THEN 'provider' END,
         hold_until = CASE WHEN d.refund_reason IS NULL THEN d.hold_until END,
         expires_at = d.expires_at, checkout_until = d.checkout_until, cancel_requested_at = d.cancel_requested_at
     FROM decided d
@@ -47,9 +48,7 @@ changed AS (
 ),
 event AS (
     INSERT INTO order_events (order_id, type, actor, at)
-    SELECT d.id, CASE WHEN d.refund_reason IS NULL THEN 'paid' ELSE 'released' END,
-           CASE WHEN d.refund_reason IS NULL THEN 'provider' ELSE $9::text END, d.at
-    FROM changed c JOIN decided d ON d.id = c.id
+    SELECT d.id, 'released', $9::text, d.at FROM changed c JOIN decided d ON d.id = c.id WHERE d.refund_reason IS NOT NULL
 ),
 refund AS (
     INSERT INTO refunds (id, attempt_id, reason, amount_cents, created_at, next_check)

@@ -19,8 +19,11 @@ import (
 //go:embed openapi.yaml
 var contract []byte
 
-// Add adds the operators' routes that say where orders are to a process.
+// Add adds the operators' routes that say where orders are to a process, and a check of `doctor`.
 func Add(p *app.Process, orders *order.Service) {
+	p.Check("locks", "none of the orders that are overdue for the longest time waits for a lock", func(ctx context.Context) error {
+		return New(p.DB, p.Kinds, orders).checkLocks(ctx)
+	})
 	p.Contract(contract)
 	p.Routes(func(_, ops gin.IRouter) {
 		s := New(p.DB, p.Kinds, orders) // here all parts have added their kinds
@@ -60,6 +63,21 @@ func (s *Service) answerOverdue(c *gin.Context) error {
 		return err
 	}
 	c.JSON(http.StatusOK, gin.H{"items": views})
+	return nil
+}
+
+// checkLocks returns an error if one of the orders that are overdue for the longest time waits for a lock. The error is about the first
+// of them. A lock whose age is not known does not count: it may be a momentary one. It is a check of `doctor`.
+func (s *Service) checkLocks(ctx context.Context) error {
+	views, err := s.Overdue(ctx)
+	if err != nil {
+		return err
+	}
+	for _, v := range views {
+		if v.locked {
+			return fmt.Errorf("order %s: %s", v.OrderID, v.Next)
+		}
+	}
 	return nil
 }
 

@@ -130,7 +130,11 @@ func TestWhere(t *testing.T) {
 	if err != nil || len(overdue) != 1 || overdue[0].OrderID != id {
 		t.Errorf("the overdue orders are %+v, %v; want one", overdue, err)
 	}
+	if err := s.checkLocks(t.Context()); err == nil || !strings.Contains(err.Error(), "order "+id.String()+": It is overdue by") || !strings.Contains(err.Error(), "session") {
+		t.Errorf("the check of locks returns %v, want the sentence about the order", err)
+	}
 	release()
+	testenv.Must(t, s.checkLocks(t.Context()))
 
 	s.Deliver(t, id)
 	s.want(t, "cancelled", id, "scheduled", "It was cancelled by a worker at", "after its due time. Nothing more happens")
@@ -139,6 +143,10 @@ func TestWhere(t *testing.T) {
 	if overdue, err := s.Overdue(t.Context()); err != nil || len(overdue) > 0 {
 		t.Errorf("the overdue orders are %+v, %v; want none", overdue, err)
 	}
+	older, _ := s.place(t)
+	s.Exec(t, `INSERT INTO order_events (order_id, type, actor, at) VALUES ($1, 'paid', 'customer', now())`, older)
+	s.Exec(t, `UPDATE orders SET status = 'paid', paid_at = clock_timestamp() WHERE id = $1`, older)
+	s.want(t, "paid by an older binary", older, "absent", "It was paid by its customer at")
 	if v, err := s.Where(t.Context(), uuid.NewString()); v != nil || err != nil {
 		t.Errorf("the view of an unknown order is %+v, %v; want none", v, err)
 	}

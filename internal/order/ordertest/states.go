@@ -54,12 +54,8 @@ const (
 
 	// payHeldSQL pays a held order before its hold ends.
 	payHeldSQL = `
-	WITH paid AS (
-		UPDATE orders SET status = 'paid', paid_at = clock_timestamp()
-		WHERE id = $1 AND status = 'pending' AND hold_until > clock_timestamp()
-		RETURNING id, paid_at
-	)
-	INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'paid', 'provider', paid_at FROM paid`
+	UPDATE orders SET status = 'paid', paid_at = clock_timestamp(), ended_by = 'provider'
+	WHERE id = $1 AND status = 'pending' AND hold_until > clock_timestamp()`
 
 	// BringForwardSQL brings the deadline of an order forward to a minute from now, and the end of its hold with it. It
 	// owes the tasks of the order. $2 is the kind of the task that ends its hold.
