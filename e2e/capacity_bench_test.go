@@ -75,7 +75,11 @@ func BenchmarkCapacity(b *testing.B) {
 			c.page = pageMemory(s)
 		}
 		nothing := func(buf []byte, _ int) []byte { return append(buf, "GET /healthz HTTP/1.1\r\nHost: shop\r\n\r\n"...) }
-		c.request = percentile(openLoop(b, s.addr(), 200, poisson(100, 5*time.Second, 2), 5*time.Second, nothing).latencies(is(http.StatusOK)), 50)
+		answers := openLoop(b, s.addr(), 200, poisson(100, 5*time.Second, 2), 5*time.Second, nothing).latencies(is(http.StatusOK))
+		if len(answers) == 0 {
+			b.Fatal("GET /healthz is not answered")
+		}
+		c.request = percentile(answers, 50)
 		for _, rate := range []int{100, 1_000, 2_000} {
 			c.points = append(c.points, s.place(func() (traffic, float64) {
 				return openLoop(b, s.addr(), 200, poisson(float64(rate), 10*time.Second, 2), 10*time.Second, s.orders("", s.products)), float64(rate)

@@ -231,7 +231,10 @@ const acceptTimeouts = `DROP FUNCTION reject() CASCADE`
 func (s domainSpec) laterMigration() string {
 	return fmt.Sprintf(`-- +goose NO TRANSACTION
 -- +goose Up
-ALTER TABLE %[1]s ADD COLUMN note text;
+ALTER TABLE %[1]s ADD COLUMN IF NOT EXISTS note text;
+DROP INDEX IF EXISTS %[1]s_note;
+SET lock_timeout = 0;
 CREATE INDEX CONCURRENTLY %[1]s_note ON %[1]s (note) WHERE note IS NOT NULL;
+SET lock_timeout = '2s';
 `, s.table)
 }

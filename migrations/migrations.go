@@ -60,11 +60,11 @@ func list(versions []int64) string {
 	return "migrations " + strings.Join(words[:last], ", ") + " and " + words[last]
 }
 
-// Up applies the migrations that the database lacks, and returns the names of the files that it applied, even with an error. It also
-// applies those that are older than the newest migration of the database.
+// Up applies the migrations that the database lacks, and returns the names of the files that it applied. If a file fails, it
+// returns the names of those before it. It also applies those that are older than the newest migration of the database.
 //
-// If a statement waits for a lock of another session for longer than two seconds, Up returns the error lock_not_available (55P03). Call it
-// again after some time.
+// If a statement waits for a lock of another session for longer than two seconds, Up returns the error lock_not_available
+// (55P03). Call it again after some time.
 //
 // Several processes may call it at the same time: one of them migrates, and the others wait for it, for at most five
 // minutes. If the database has a migration that is newer than all of the binary's, Up changes nothing and returns a
@@ -152,12 +152,14 @@ func newProvider(db *sql.DB, files fs.FS) (*goose.Provider, error) {
 	return provider, nil
 }
 
-// impatient makes the statements of migrations wait at most two seconds for a lock. While a statement that changes a table waits for the
-// end of a transaction that only reads it, all later statements on the table wait, too. A longer time would stop the service for longer.
-// With a shorter one, fewer migrations would get their locks under load.
+// impatient makes the statements of migrations wait at most two seconds for a lock. While a statement that changes a table
+// waits for the end of a transaction that only reads it, all later statements on the table wait, too. A longer time would stop
+// the service for longer. An autovacuum of the table gives way only after deadlock_timeout, which is a second by default: with
+// a shorter time, a migration would not get the lock.
 //
-// CREATE INDEX CONCURRENTLY waits for transactions without stopping others. A migration sets the time to 0 for it, and to two seconds
-// after it.
+// CREATE INDEX CONCURRENTLY and DROP INDEX CONCURRENTLY wait for transactions without stopping others. A migration sets the
+// time to 0 for them, and to two seconds after them. A migration without a transaction may fail after any of its statements,
+// so each of them may be repeated.
 type impatient struct{ lock.SessionLocker }
 
 // SessionLock is called before the migrations, with the connection that executes them.
@@ -165,8 +167,10 @@ func (l impatient) SessionLock(ctx context.Context, conn *sql.Conn) error {
 	if err := l.SessionLocker.SessionLock(ctx, conn); err != nil {
 		return err
 	}
-	_, err := conn.ExecContext(ctx, `SET lock_timeout = '2s'`)
-	return err
+	if _, err := conn.ExecContext(ctx, `SET lock_timeout = '2s'`); err != nil {
+		return errors.Join(err, l.SessionLocker.SessionUnlock(context.WithoutCancel(ctx), conn))
+	}
+	return nil
 }
 
 // SessionUnlock is called after the migrations.

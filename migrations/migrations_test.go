@@ -293,8 +293,35 @@ func TestMigrationsGiveWay(t *testing.T) {
 	if err != nil || !slices.Equal(applied, []string{"00004_part.sql"}) {
 		t.Errorf("after that Up applies %v, error %v; want the fourth file and no error", applied, err)
 	}
-	var timeout string
-	if err := db.QueryRowContext(t.Context(), `SHOW lock_timeout`).Scan(&timeout); err != nil || timeout != "0" {
-		t.Errorf("lock_timeout of a session that has migrated is %q, error %v; want that of the server", timeout, err)
+}
+
+// TestConcurrentIndexesArePatient checks that the files wait without a limit only for what does not stop others. Otherwise a file would
+// fail whenever a transaction lasts for two seconds, or the files after it would stop others for longer.
+func TestConcurrentIndexesArePatient(t *testing.T) {
+	const patient, impatient = "SET lock_timeout = 0;", "SET lock_timeout = '2s';"
+	names, err := filepath.Glob("*.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		waits := false // without a limit
+		for line := range strings.Lines(string(text)) {
+			switch line = strings.TrimSpace(line); {
+			case strings.HasPrefix(line, patient):
+				waits = true
+			case strings.HasPrefix(line, impatient):
+				waits = false
+			case strings.HasPrefix(line, "--"):
+			case strings.Contains(line, " CONCURRENTLY ") != waits:
+				t.Errorf("%s: %q waits for locks without a limit: %v; write it between %q and %q: %v", name, line, waits, patient, impatient, !waits)
+			}
+		}
+		if waits {
+			t.Errorf("%s does not end with %q", name, impatient)
+		}
 	}
 }

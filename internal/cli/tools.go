@@ -73,16 +73,19 @@ const (
 	migratePatience = 5 * time.Minute
 )
 
-// migrate calls up, which applies migrations, and prints their names. If another session keeps a lock that a migration needs, migrate
-// calls up again.
+// migrate calls up, which applies migrations, and prints their names. If another session keeps a lock that a migration
+// needs, migrate calls up again.
 func migrate(ctx context.Context, out io.Writer, up func() ([]string, error)) error {
-	giveUp := time.Now().Add(migratePatience)
 	changed := false
+	var lockedSince time.Time // zero: the last call met no lock
 	for {
 		applied, err := up()
 		for _, name := range applied {
-			changed = true
+			changed, lockedSince = true, time.Time{} // the lock is another one
 			fmt.Fprintln(out, "applied", name)
+		}
+		if lockedSince.IsZero() {
+			lockedSince = time.Now()
 		}
 		switch {
 		case err == nil:
@@ -92,14 +95,14 @@ func migrate(ctx context.Context, out io.Writer, up func() ([]string, error)) er
 			return nil
 		case !postgres.LockTimedOut(err):
 			return err
-		case time.Now().After(giveUp):
+		case time.Since(lockedSince) >= migratePatience:
 			return fmt.Errorf("%w: another session has kept a lock for %v: end its transaction, then migrate again", err, migratePatience)
 		}
 		fmt.Fprintf(out, "another session keeps a lock: trying again in %v (%v)\n", migrateAgain, err)
 		select {
 		case <-time.After(migrateAgain):
 		case <-ctx.Done():
-			return ctx.Err()
+			return fmt.Errorf("%w, while another session kept a lock: %w", ctx.Err(), err)
 		}
 	}
 }

@@ -42,8 +42,8 @@ violations AS (
     FROM stock
     WHERE $2::boolean AND sold <> removed + booked
 
-    -- 2: no order is both paid and cancelled, and each ended order has one end. The end is in the order's row. That of an older
-    -- binary is an event.
+    -- 2: no order is both paid and cancelled, and each ended order has one end. The end is in the order's row. If an older
+    -- binary ended the order, the end is an event.
     UNION ALL
     SELECT 2, 'order ' || o.id,
            format('%s, paid at %s, cancelled at %s, ended as paid %s times and as cancelled %s times', o.status,

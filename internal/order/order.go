@@ -184,7 +184,7 @@ type Item struct {
 
 // Event is an entry in an order's audit trail.
 type Event struct {
-	Type  string    `json:"type"` // placed, paid, cancelled, or see the constraint order_events_type
+	Type  string    `json:"type"` // see the constraint order_events_type
 	Actor Actor     `json:"actor"`
 	At    time.Time `json:"at"`
 }

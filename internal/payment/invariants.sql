@@ -30,7 +30,7 @@ violations AS (
     SELECT 6 AS invariant, 'order ' || o.id AS subject,
            format('%s by %s, with %s applied successes', o.status, coalesce(o.ended_by, e.actor, 'nobody'), a.successes) AS detail
     FROM checked o
-    CROSS JOIN LATERAL (SELECT min(actor) AS actor FROM order_events WHERE order_id = o.id AND type = 'paid') AS e -- by an older binary
+    CROSS JOIN LATERAL (SELECT min(actor) AS actor FROM order_events WHERE order_id = o.id AND type = 'paid') AS e -- the event of an older binary
     CROSS JOIN LATERAL (
         SELECT count(*) AS successes, bool_or((captured_cents, currency) <> (o.total_cents, lower(o.currency))) AS differs
         FROM payment_attempts

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"regexp"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -21,7 +22,7 @@ var contract []byte
 
 // Add adds the operators' routes that say where orders are to a process, and a check of `doctor`.
 func Add(p *app.Process, orders *order.Service) {
-	p.Check("locks", "none of the orders that are overdue for the longest time waits for a lock", func(ctx context.Context) error {
+	p.Check("locks", "no other session holds up one of the orders that are overdue for the longest time", func(ctx context.Context) error {
 		return New(p.DB, p.Kinds, orders).checkLocks(ctx)
 	})
 	p.Contract(contract)
@@ -66,15 +67,23 @@ func (s *Service) answerOverdue(c *gin.Context) error {
 	return nil
 }
 
-// checkLocks returns an error if one of the orders that are overdue for the longest time waits for a lock. The error is about the first
-// of them. A lock whose age is not known does not count: it may be a momentary one. It is a check of `doctor`.
+// idleInTransaction is a state of sessions in pg_stat_activity.
+const idleInTransaction = "idle in transaction"
+
+// ownStatement is longer than the service keeps a lock: its sessions end a statement after five seconds.
+const ownStatement = 6 * time.Second
+
+// checkLocks returns an error if a session holds up one of the orders that are overdue for the longest time: a session that is idle in a
+// transaction, or whose transaction is older than one of the service can be. The error is about the first such order. It is a check of
+// `doctor`.
 func (s *Service) checkLocks(ctx context.Context) error {
 	views, err := s.Overdue(ctx)
 	if err != nil {
 		return err
 	}
 	for _, v := range views {
-		if v.locked {
+		b := v.blocker
+		if b != nil && b.Since != nil && (v.At.Sub(*b.Since) > ownStatement || b.State != nil && *b.State == idleInTransaction) {
 			return fmt.Errorf("order %s: %s", v.OrderID, v.Next)
 		}
 	}

@@ -2,7 +2,6 @@ package whereis
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -66,10 +65,10 @@ func (f *facts) waiting() string {
 func (f *facts) reason() string {
 	const sweep = "A sweep of the reconciler cancels the order"
 	t := f.task
-	blocker := slices.IndexFunc(f.locks, f.blocks)
+	blocker := f.blocker()
 	switch {
-	case blocker >= 0:
-		return f.locks[blocker].String() + ". The order is cancelled after that, unless it was paid"
+	case blocker != nil:
+		return blocker.String() + ". The order is cancelled after that, unless it was paid"
 	case f.alone:
 		return "the reconciler has not cancelled it yet. Check that a reconciler runs"
 	case t.State == delay.Leased.String() && *t.Left > 0:
@@ -103,6 +102,16 @@ func (f *facts) blocks(l Lock) bool {
 		return f.task.State != delay.Scheduled.String() || *f.task.Left > -minBlocked.Seconds()
 	}
 	return f.At.Sub(*l.Since) > minBlocked
+}
+
+// blocker returns a lock that is the reason that the order is overdue, or nil. It prefers one whose session is known.
+func (f *facts) blocker() (found *Lock) {
+	for i, l := range f.locks {
+		if f.blocks(l) && (found == nil || found.Since == nil && l.Since != nil) {
+			found = &f.locks[i]
+		}
+	}
+	return found
 }
 
 // failures says how often the task has failed, and why.

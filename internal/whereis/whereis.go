@@ -51,7 +51,7 @@ type View struct {
 
 	Rows map[string]json.RawMessage `json:"rows"` // an array of objects for each table or view that has rows of the order
 
-	locked bool // a lock that is older than minBlocked is the reason that the order is overdue
+	blocker *Lock // why the order is overdue; nil: it is not, or not because of a lock
 }
 
 // Task is a task of an order.
@@ -150,7 +150,7 @@ func (s *Service) view(ctx context.Context, redis *redisState, id uuid.UUID) (*V
 	if !needsTask && f.task == (Task{Kind: f.task.Kind, ID: f.task.ID, State: delay.Absent.String()}) {
 		v.Tasks = v.Tasks[1:]
 	}
-	v.locked = slices.ContainsFunc(f.locks, func(l Lock) bool { return l.Since != nil && f.blocks(l) })
+	v.blocker = f.blocker()
 	v.Status, v.At, v.DueAt, v.Next = f.Status, f.At.UTC(), f.DueAt.UTC(), f.sentence()
 	return v, nil
 }

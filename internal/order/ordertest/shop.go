@@ -151,7 +151,9 @@ func (s *Shop) FillTables(t testing.TB) {
 	customer, product := s.InsertCustomer(t), s.Product(t, 20_000)
 	s.Exec(t, `
 		INSERT INTO orders (id, customer_id, status, ended_by, cancel_reason, total_cents, currency, created_at, expires_at, paid_at, cancelled_at)
-		SELECT gen_random_uuid(), $1, status, CASE WHEN i % 4 > 1 THEN NULL WHEN status = 'paid' THEN 'customer' WHEN status = 'cancelled' THEN 'worker' END, CASE status WHEN 'cancelled' THEN 'timeout' END, 100, 'EUR', at, at + interval '30 min',
+		SELECT gen_random_uuid(), $1, status,
+		       CASE WHEN i % 4 > 1 THEN NULL WHEN status = 'paid' THEN 'customer' WHEN status = 'cancelled' THEN 'worker' END,
+		       CASE status WHEN 'cancelled' THEN 'timeout' END, 100, 'EUR', at, at + interval '30 min',
 		       CASE status WHEN 'paid' THEN at END,
 		       CASE status WHEN 'cancelled' THEN at + interval '30 min' END
 		FROM (
@@ -264,7 +266,7 @@ func CheckOpenPlan(t testing.TB, plan string) {
 	}
 }
 
-// CheckTrails checks the invariants, and that no order has an event after its end.
+// CheckTrails checks the invariants, and that no order has an event after its end, by their times.
 func (s *Shop) CheckTrails(t testing.TB) {
 	t.Helper()
 	after := testenv.Query[int](t, s.DB, `
