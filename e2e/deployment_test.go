@@ -178,6 +178,7 @@ func deployFor(t, owner testing.TB, n needs) *deployment {
 func (d *deployment) recordRemoved() {
 	d.t.Helper()
 	d.exec(`CREATE TABLE removed_items AS SELECT * FROM (` + domain.items + `) AS items WITH NO DATA`)
+	d.exec(`CREATE INDEX ON removed_items (id)`)
 	d.exec(`CREATE FUNCTION record_item() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 			INSERT INTO removed_items SELECT * FROM (` + domain.items + `) AS items WHERE id = OLD.id;
 			RETURN OLD;

@@ -450,6 +450,7 @@ func (p *provider) check(l *load) (figures []string) {
 func (p *provider) recordRemoved() {
 	p.d.t.Helper()
 	p.d.exec(`CREATE TABLE removed_payments (order_id uuid, payment json);
+		CREATE INDEX ON removed_payments (order_id);
 		CREATE FUNCTION record_payment() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 			INSERT INTO removed_payments SELECT OLD.order_id, json_build_object(
 				'id', OLD.id, 'order_id', OLD.order_id, 'state', OLD.state, 'applied', OLD.applied, 'amount_cents', OLD.amount_cents,

@@ -38,10 +38,10 @@ func TestMigrateWaitsForLocks(t *testing.T) {
 				var out bytes.Buffer
 				err := migrate(t.Context(), &out, func() (applied []string, err error) {
 					if len(pending) == len(test.files) {
-						time.Sleep(test.slow)
+						<-time.After(test.slow)
 					}
 					if time.Now().Before(unlocked) {
-						time.Sleep(2 * time.Second)
+						<-time.After(2 * time.Second)
 						applied, pending = pending[:len(pending)-1], pending[len(pending)-1:]
 						return applied, locked
 					}
