@@ -71,8 +71,9 @@ func (s simulation) place(rate float64) point {
 	return point{rate: rate, batch: float64(len(took)) / float64(transactions), p50: percentile(took, 50), p99: percentile(took, 99)}
 }
 
-// simulated returns a table of simulated placements beside the measured ones, and at two rates between the last two of them. request is the time of a request that
-// does nothing. Of the points, the first is at the lowest rate, and the last is that of clients that place as fast as they can.
+// simulated returns a table of simulated placements beside the measured ones, and at two rates between the last two of them. request is
+// the time of a request that does nothing. Of the points, the first is at the lowest rate, and the last is that of clients that place as
+// fast as they can.
 func simulated(request time.Duration, points []point) string {
 	s := newSimulation(request, points[0], points[len(points)-1])
 	var out strings.Builder

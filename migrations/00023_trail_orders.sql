@@ -4,7 +4,7 @@
 -- happened in between. Older binaries write events of placements and ends, also beside this schema. These events stay. Each statement may
 -- be repeated. Outside of a transaction, the validation does not block the service.
 
--- who paid or cancelled the order. NULL: it is pending, or an older binary has ended it.
+-- The actor that paid or cancelled the order. It is NULL while the order is pending, and if an older binary ended the order.
 ALTER TABLE orders ADD COLUMN IF NOT EXISTS ended_by text;
 ALTER TABLE orders DROP CONSTRAINT IF EXISTS orders_ended_by,
     ADD CONSTRAINT orders_ended_by CHECK (

@@ -64,6 +64,7 @@ func TestPaymentsForgetDeployment(t *testing.T) {
 	mustExec(t, openAppWith(t, &o), `INSERT INTO payment_deployment (deployment, mode, account) VALUES ('production', 'test', 'acct_1')`)
 	tool := []string{"payments", "forget-deployment"}
 	servers := slices.Concat(tool, []string{"--database-url", o.DatabaseURL, "--redis-url", o.RedisURL})
+	named := slices.Concat(servers, []string{"production"})
 	for _, test := range []struct {
 		name string
 		args []string
@@ -73,8 +74,8 @@ func TestPaymentsForgetDeployment(t *testing.T) {
 		{"no servers", slices.Concat(tool, []string{"production"}), 2, "SHOP_DATABASE_URL"},
 		{"no name", servers, 2, "missing the name of the deployment"},
 		{"another name", slices.Concat(servers, []string{"staging"}), 1, "the payments of deployment production, mode test, account acct_1, and not of a deployment \"staging\""},
-		{"stored", slices.Concat(servers, []string{"production"}), 0, "deployment production, mode test, account acct_1"},
-		{"not stored", slices.Concat(servers, []string{"production"}), 1, "does not know yet whose payments it has"},
+		{"stored", named, 0, "deployment production, mode test, account acct_1"},
+		{"not stored", named, 1, "does not know yet whose payments it has"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var out strings.Builder

@@ -100,10 +100,7 @@ func TestNoFreeGoods(t *testing.T) {
 			handler, err := a.Handler()
 			testenv.Must(t, err)
 
-			signedUp := request(t, handler, http.MethodPost, "/api/customers", "", "")
-			token := decodeBody[struct{ Token string }](t, signedUp).Token
-			const body = `{"items":[{"product_id":"01900000-0000-7000-8000-000000000001","quantity":1}]}`
-			placed := decodeBody[order.Order](t, request(t, handler, http.MethodPost, "/api/orders", body, token))
+			token, placed := signUpAndPlace(t, handler)
 			path := "/api/orders/" + placed.ID.String()
 			read := decodeBody[order.Order](t, request(t, handler, http.MethodGet, path, "", token))
 			if placed.PayAtOnce != test.free || read.PayAtOnce != test.free {
@@ -131,19 +128,13 @@ func TestNoFreeGoods(t *testing.T) {
 // must change nothing at the provider.
 func TestDoctorAsksTheProvider(t *testing.T) {
 	const key = "sk_test_doctor"
-	sim, err := stripesim.Open(t.Context(), stripesim.Config{
-		DatabaseURL: testenv.Postgres(t), Key: key, WebhookSecret: "whsec_1", WebhookURL: "https://shop.test/webhooks/stripe",
-	})
-	testenv.Must(t, err)
-	t.Cleanup(sim.Close)
-	provider := httptest.NewServer(sim.Handler())
-	t.Cleanup(provider.Close)
+	sim, providerURL := startProvider(t, key)
 	o := validOptions()
 	withProvider(&o)
-	o.Payment.StripeKey, o.Payment.StripeURL, o.Payment.Deployment = key, provider.URL, "production"
+	o.Payment.StripeKey, o.Payment.StripeURL, o.Payment.Deployment = key, providerURL, "production"
 	o.DatabaseURL, o.RedisURL = testenv.Postgres(t), testenv.Redis(t)
 	a := openAppWith(t, &o)
-	_, err = a.Kinds.Sweep(t.Context())
+	_, err := a.Kinds.Sweep(t.Context())
 	testenv.Must(t, err)
 	mustExec(t, a, `INSERT INTO payment_deployment (deployment, mode, account) VALUES ('production', 'test', 'acct_simulated')`)
 	knobs := sim.Knobs()
@@ -201,7 +192,7 @@ func TestDoctorAsksTheProvider(t *testing.T) {
 			}
 			var out strings.Builder
 			code := runCommand(t.Context(), append([]string{"doctor", "--database-url", o.DatabaseURL, "--redis-url", o.RedisURL,
-				"--stripe-key", key, "--stripe-url", provider.URL, "--deployment", "production"}, test.args...), &out)
+				"--stripe-key", key, "--stripe-url", providerURL, "--deployment", "production"}, test.args...), &out)
 			if want := min(1, len(test.fails)); code != want || strings.Count(out.String(), "FAIL") != len(test.fails) {
 				t.Errorf("got exit code %d, want %d and failures of %v only; printed:\n%s", code, want, test.fails, out.String())
 			}
@@ -220,6 +211,27 @@ func TestDoctorAsksTheProvider(t *testing.T) {
 	if len(ledger) != 0 {
 		t.Errorf("the provider's ledger is %+v, want no row", ledger)
 	}
+}
+
+// startProvider starts a simulator of the payment provider for one test, whose key is the given one, and returns its URL.
+func startProvider(t *testing.T, key string) (sim *stripesim.Simulator, url string) {
+	t.Helper()
+	sim, err := stripesim.Open(t.Context(), stripesim.Config{
+		DatabaseURL: testenv.Postgres(t), Key: key, WebhookSecret: "whsec_1", WebhookURL: "https://shop.test/webhooks/stripe",
+	})
+	testenv.Must(t, err)
+	t.Cleanup(sim.Close)
+	server := httptest.NewServer(sim.Handler())
+	t.Cleanup(server.Close)
+	return sim, server.URL
+}
+
+// signUpAndPlace signs a customer up, and places an order of one unit of the first sample product. It returns the customer's token.
+func signUpAndPlace(t *testing.T, handler http.Handler) (token string, placed order.Order) {
+	t.Helper()
+	token = decodeBody[struct{ Token string }](t, request(t, handler, http.MethodPost, "/api/customers", "", "")).Token
+	const body = `{"items":[{"product_id":"01900000-0000-7000-8000-000000000001","quantity":1}]}`
+	return token, decodeBody[order.Order](t, request(t, handler, http.MethodPost, "/api/orders", body, token))
 }
 
 // request sends a request of a customer, who may have no token, to a handler.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"sync"
 	"testing"
@@ -12,8 +11,6 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/jackc/pgx/v5/multitracer"
 
-	"example.com/shop/internal/order"
-	"example.com/shop/internal/stripesim"
 	"example.com/shop/internal/testenv"
 )
 
@@ -43,23 +40,15 @@ func (t *callTracer) StartCall(ctx context.Context, name string) (context.Contex
 func TestCheckoutIsTraced(t *testing.T) {
 	o := validOptions()
 	withProvider(&o)
-	sim, err := stripesim.Open(t.Context(), stripesim.Config{
-		DatabaseURL: testenv.Postgres(t), Key: o.Payment.StripeKey, WebhookSecret: o.Payment.WebhookSecret, WebhookURL: "https://shop.test/webhooks/stripe",
-	})
-	testenv.Must(t, err)
-	t.Cleanup(sim.Close)
-	provider := httptest.NewServer(sim.Handler())
-	t.Cleanup(provider.Close)
-	o.Payment.StripeURL, o.DatabaseURL, o.RedisURL = provider.URL, testenv.Postgres(t), "redis://127.0.0.1:1/0"
+	_, o.Payment.StripeURL = startProvider(t, o.Payment.StripeKey)
+	o.DatabaseURL, o.RedisURL = testenv.Postgres(t), "redis://127.0.0.1:1/0"
 	a := openAppWith(t, &o)
 	tracer := &callTracer{Tracer: multitracer.New()}
 	a.TraceBy(tracer)
 	testenv.Must(t, a.store.SeedProducts(t.Context()))
 	handler, err := a.Handler()
 	testenv.Must(t, err)
-	token := decodeBody[struct{ Token string }](t, request(t, handler, http.MethodPost, "/api/customers", "", "")).Token
-	const body = `{"items":[{"product_id":"01900000-0000-7000-8000-000000000001","quantity":1}]}`
-	placed := decodeBody[order.Order](t, request(t, handler, http.MethodPost, "/api/orders", body, token))
+	token, placed := signUpAndPlace(t, handler)
 	decodeBody[struct{}](t, request(t, handler, http.MethodPost, "/api/orders/"+placed.ID.String()+"/payments", "", token))
 	if want := []string{"payment provider: create"}; !slices.Equal(tracer.calls, want) {
 		t.Errorf("the calls that are traced are %q, want %q", tracer.calls, want)

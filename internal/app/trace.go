@@ -62,7 +62,7 @@ func (k *Kind) tracedHandler(handle delay.Handler) delay.Handler {
 			ids[i] = task.ID
 		}
 		ctx, end := k.process.startTasks(ctx, k.Name, ids)
-		err = errPanicked
+		err = ErrPanicked
 		defer func() { end(err) }()
 		return handle(ctx, tasks)
 	}
@@ -77,13 +77,13 @@ type tracedTable struct {
 // TimeOut calls TimeOut of the table.
 func (t tracedTable) TimeOut(ctx context.Context, ids []string) (done, locked int, err error) {
 	ctx, end := t.kind.process.startTasks(ctx, t.kind.Name, ids)
-	err = errPanicked
+	err = ErrPanicked
 	defer func() { end(err) }()
 	return t.Table.TimeOut(ctx, ids)
 }
 
-// errPanicked ends a span whose function has not returned.
-var errPanicked = errors.New("panicked")
+// ErrPanicked ends a span whose function has not returned.
+var ErrPanicked = errors.New("panicked")
 
 // tracedLog adds the tracer's attributes to each line of the log.
 type tracedLog struct {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sony/gobreaker/v2"
+
+	"example.com/shop/internal/app"
 )
 
 // The operations of a provider, as logs, errors and metrics name them.
@@ -204,9 +206,6 @@ func (c *Calls) Endpoints(ctx context.Context) ([]Endpoint, error) {
 	return identify(ctx, opEndpoints, c.provider.Endpoints)
 }
 
-// errPanicked ends the span of a call that has not returned.
-var errPanicked = errors.New("panicked")
-
 // call makes one call, as soon as the limits allow it.
 func call[T any](ctx context.Context, c *Calls, class Class, operation string, do func(context.Context) (T, error)) (answer T, err error) {
 	if operation == opCreate || operation == opExpire || operation == opRefund {
@@ -224,7 +223,7 @@ func call[T any](ctx context.Context, c *Calls, class Class, operation string, d
 		defer cancel()
 		ctx, end := c.trace(ctx, "payment provider: "+operation)
 		began := time.Now()
-		err := errPanicked
+		err := app.ErrPanicked
 		defer func() { end(err) }()
 		answer, err = do(ctx)
 		err = providerError(operation, err)
