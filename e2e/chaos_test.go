@@ -159,7 +159,7 @@ func init() {
 func (d *deployment) corrupt(rng *rand.Rand) {
 	ctx := d.t.Context()
 	queue := keysOf(d.kinds[rng.IntN(len(d.kinds))])
-	sets := []string{queue.due, queue.leased, queue.dead}
+	sets := []string{queue.due, queue.leased, queue.dead, queue.owners}
 	keys := slices.Concat(sets, []string{queue.attempts, queue.errors, queue.marker})
 	for range 1 + rng.IntN(4) {
 		switch key, set := keys[rng.IntN(len(keys))], sets[rng.IntN(len(sets))]; rng.IntN(6) {

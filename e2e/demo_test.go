@@ -42,6 +42,9 @@ func TestDemo(t *testing.T) {
 	p := demo(t, nil, timeoutFlag, "2s")
 	t.Logf("the demo served after %v, including the build", time.Since(began)) // no bound: the time depends on the machine
 	mainJob(t, p)
+	if strings.Contains(p.text(), "pay orders at once") {
+		t.Errorf("the demo warns of what it has set itself:\n%s", p.text())
+	}
 }
 
 // TestDemoFaults injects the demo's faults as its page does. It sends each request twice, because the requests are

@@ -91,14 +91,17 @@ type member struct {
 
 // queueKeys are the keys of one kind's queue in Redis.
 type queueKeys struct {
-	due, leased, dead, attempts, errors string
-	marker                              string // the restore marker: if it is missing, Redis was wiped
+	due, leased, dead, attempts, errors, owners string
+	marker                                      string // the restore marker: if it is missing, Redis was wiped
 }
 
 // keysOf returns the keys of a kind's queue.
 func keysOf(kind string) queueKeys {
 	prefix := "delay:{" + kind + ":0}:"
-	return queueKeys{prefix + "due", prefix + "leased", prefix + "dead", prefix + "attempts", prefix + "errors", prefix + "marker"}
+	return queueKeys{
+		due: prefix + "due", leased: prefix + "leased", dead: prefix + "dead", attempts: prefix + "attempts", errors: prefix + "errors",
+		owners: prefix + "owners", marker: prefix + "marker",
+	}
 }
 
 // queue holds the keys of the queue of timeouts.

@@ -33,7 +33,7 @@ var demoPayments = demoPart{
 		o.Payment.PaymentGrace = demoGrace
 		o.Payment.CheckoutTime = demoCheckout
 		o.Payment.StripeEndpointRate, o.Payment.StripeProcesses = 25, 1 // the defaults
-		o.Order.PayAtOnce = true
+		o.Order.PayAtOnce, o.Order.PayAtOnceQuiet = true, true
 		o.Payment.Deployment, o.Payment.AllowTestPayments = "demo", true
 	},
 	open: openDemoProvider,

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -68,3 +70,23 @@ func (q *Queue) LastError(ctx context.Context, id string) (string, error) {
 	}
 	return text, nil
 }
+
+// Owner returns the host and the process id of the worker that has leased a task, as in "web-1:4711". It returns "" if the
+// task is not leased, or if a version of the program without this method has leased it.
+func (q *Queue) Owner(ctx context.Context, id string) (string, error) {
+	s := q.shards[q.shardOf(id)]
+	owner, err := scripts.owner.Run(ctx, q.rdb, []string{s.leased, s.owners}, id).Text()
+	if err != nil {
+		return "", fmt.Errorf("read who has leased a task of %s: %w", q.kind, err)
+	}
+	return owner, nil
+}
+
+// thisProcess returns the name of this process as the owner of leases.
+var thisProcess = sync.OnceValue(func() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown host"
+	}
+	return fmt.Sprintf("%s:%d", host, os.Getpid())
+})

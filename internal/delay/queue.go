@@ -39,6 +39,7 @@ type Queue struct {
 type shard struct {
 	number                                    string
 	due, leased, dead, attempts, errs, marker string
+	owners                                    string // who has the leases, by their ends
 }
 
 var validKind = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]*$`)
@@ -61,6 +62,7 @@ func NewQueue(rdb redis.UniversalClient, cfg Config) (*Queue, error) {
 			number: strconv.Itoa(i),
 			due:    prefix + "due", leased: prefix + "leased", dead: prefix + "dead",
 			attempts: prefix + "attempts", errs: prefix + "errors", marker: prefix + "marker",
+			owners: prefix + "owners",
 		}
 	}
 	return q, nil
@@ -129,8 +131,8 @@ type Batch struct {
 func (q *Queue) Claim(ctx context.Context, shard, limit int, lease time.Duration) (Batch, error) {
 	s := q.shards[shard]
 	ends := time.Now().Add(lease)
-	reply, err := scripts.claim.Run(ctx, q.rdb, []string{s.due, s.leased, s.attempts},
-		min(limit, maxIDs), micros(min(lease, maxLease))).Slice()
+	reply, err := scripts.claim.Run(ctx, q.rdb, []string{s.due, s.leased, s.attempts, s.owners},
+		min(limit, maxIDs), micros(min(lease, maxLease)), thisProcess()).Slice()
 	if err != nil {
 		return Batch{}, fmt.Errorf("claim %s shard %d: %w", q.kind, shard, err)
 	}
@@ -148,13 +150,14 @@ func (q *Queue) Claim(ctx context.Context, shard, limit int, lease time.Duration
 // After an error the leases may have the new token, which b does not have. Then they cannot be renewed, acknowledged,
 // retried or buried, and the tasks are delivered again when the leases end.
 func (q *Queue) Renew(ctx context.Context, b *Batch, lease time.Duration) (bool, error) {
-	args := make([]any, 0, 2+len(b.Tasks))
-	args = append(args, b.token, micros(min(lease, maxLease)))
+	args := make([]any, 0, 3+len(b.Tasks))
+	args = append(args, b.token, micros(min(lease, maxLease)), thisProcess())
 	for _, task := range b.Tasks {
 		args = append(args, task.ID)
 	}
 	ends := time.Now().Add(lease)
-	token, err := scripts.renew.Run(ctx, q.rdb, []string{q.shards[b.shard].leased}, args...).Text()
+	s := q.shards[b.shard]
+	token, err := scripts.renew.Run(ctx, q.rdb, []string{s.leased, s.owners}, args...).Text()
 	if err != nil {
 		return false, fmt.Errorf("renew %s shard %d: %w", q.kind, b.shard, err)
 	}

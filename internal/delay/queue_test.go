@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"example.com/shop/internal/testenv"
 )
 
 // at is a score: a time plus d. For a seeded score the time is since, which is Redis's time when the test began. For a
@@ -440,6 +442,50 @@ func TestShardsSpread(t *testing.T) {
 		all := func(_ context.Context, ids []string) ([]string, error) { return ids, nil }
 		if n, err := q.RemoveOrphans(t.Context(), 2*long, all); err != nil || n != int(depth.Scheduled)+len(letters) {
 			t.Errorf("removed %d, %v; want %d", n, err, int(depth.Scheduled)+len(letters))
+		}
+	})
+}
+
+// TestOwner asks who has the lease of a task, from its claim to the claim after the end of its lease.
+func TestOwner(t *testing.T) {
+	onEachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
+		q := newQueue(t, rdb, 3)
+		want := func(when, owner string) {
+			t.Helper()
+			if got, err := q.Owner(t.Context(), "a"); err != nil || got != owner {
+				t.Errorf("%s: the owner is %q, %v; want %q", when, got, err, owner)
+			}
+		}
+		want("unknown", "")
+		scheduleNow(t, q, "a")
+		want("scheduled", "")
+		s := q.shards[q.shardOf("a")]
+		claim := func(lease time.Duration) Batch {
+			t.Helper()
+			b, err := q.Claim(t.Context(), q.shardOf("a"), 1, lease)
+			testenv.Must(t, err)
+			return b
+		}
+		b := claim(time.Hour)
+		want("leased", thisProcess())
+		_, err := q.Renew(t.Context(), &b, 2*time.Hour)
+		testenv.Must(t, err)
+		want("renewed", thisProcess())
+		if got := rdb.ZRange(t.Context(), s.owners, 0, -1).Val(); !slices.Equal(got, []string{b.token + " " + thisProcess()}) {
+			t.Errorf("the owners are %q, want only that of the renewed lease", got)
+		}
+		do(t, q, "DEL", s.owners)
+		want("leased by an older version", "")
+		_, err = q.Retry(t.Context(), b, Requeue{ID: "a"})
+		testenv.Must(t, err)
+		claim(time.Microsecond)
+		b = claim(time.Hour)
+		want("leased again", thisProcess())
+		_, err = q.Ack(t.Context(), b, "a")
+		testenv.Must(t, err)
+		want("acknowledged", "")
+		if n := rdb.ZCard(t.Context(), s.owners).Val(); n != 1 {
+			t.Errorf("%d owners are known, want one: the claim removes those whose leases have ended", n)
 		}
 	})
 }

@@ -95,7 +95,7 @@ func emptyQueue(t testing.TB, q *Queue) {
 }
 
 func (s shard) keys() []string {
-	return []string{s.due, s.leased, s.dead, s.attempts, s.errs, s.marker}
+	return []string{s.due, s.leased, s.dead, s.attempts, s.errs, s.marker, s.owners}
 }
 
 // TestRemoveOrphansPages removes more orphans than one page holds. As many tasks that have rows are between them.
@@ -173,6 +173,7 @@ var operations = map[string]func(ctx context.Context, q *Queue) error{
 		return err
 	},
 	"Redrive":     func(ctx context.Context, q *Queue) error { _, err := q.Redrive(ctx, "a"); return err },
+	"Owner":       func(ctx context.Context, q *Queue) error { _, err := q.Owner(ctx, "a"); return err },
 	"Locate":      func(ctx context.Context, q *Queue) error { _, err := q.Locate(ctx, []string{"a"}); return err },
 	"Depth":       func(ctx context.Context, q *Queue) error { _, err := q.Depth(ctx); return err },
 	"DeadLetters": func(ctx context.Context, q *Queue) error { _, err := q.DeadLetters(ctx, 0, 10); return err },
@@ -191,7 +192,7 @@ var operations = map[string]func(ctx context.Context, q *Queue) error{
 // TestRepairKeys writes a value of each type to each key of a queue. No operation panics. RepairKeys renames exactly
 // the keys whose values have a wrong type, and then each operation succeeds.
 func TestRepairKeys(t *testing.T) {
-	own := []string{"zset", "zset", "zset", "hash", "hash", "string"}
+	own := []string{"zset", "zset", "zset", "hash", "hash", "string", "zset"}
 	onEachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		q := newQueue(t, rdb, 2)
 		for i, key := range q.shards[0].keys() {

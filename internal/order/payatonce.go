@@ -15,7 +15,8 @@ var payAtOnceContract []byte
 // PayAtOnceOptions say whether customers can pay an order at once. A customer who does that gets the goods for nothing. So a
 // service with a payment provider offers it only if the option asks for it.
 type PayAtOnceOptions struct {
-	PayAtOnce bool `name:"pay-at-once" help:"Let customers pay an order at once and for nothing, although the service has a payment provider: for demos and tests."`
+	PayAtOnce      bool `name:"pay-at-once" help:"Let customers pay an order at once and for nothing, although the service has a payment provider: for demos and tests."`
+	PayAtOnceQuiet bool `kong:"-"` // logs no warning about PayAtOnce: for a demo, whose user has not set it
 }
 
 // AddPayAtOnce lets the customers of a process pay orders at once, if no other package holds orders while their customers
@@ -27,7 +28,7 @@ func AddPayAtOnce(p *app.Process, o PayAtOnceOptions, s *Service, customers *res
 	}
 	p.Routes(func(root, _ gin.IRouter) {
 		s.PayAtOnceRoutes(root, customers)
-		if held {
+		if held && !o.PayAtOnceQuiet {
 			p.Log.Warn("customers can pay orders at once, for nothing: unset SHOP_PAY_AT_ONCE unless this is a demo or a test")
 		}
 	})

@@ -71,7 +71,7 @@ const (
 )
 
 var (
-	keys    = []string{"due", "leased", "dead", "attempts", "errors", "marker"}
+	keys    = []string{"due", "leased", "dead", "attempts", "errors", "marker", "owners"}
 	foreign = []string{"orphan", "\xff\x00\xfe", "", "two words", "row-0\x00"}
 	scores  = []string{"+inf", "-inf", "1e300", "-1e300", "1e18", "0", "1", "-0.5"}
 	numbers = []string{"x", "", "-1", "1e300", "inf", "nan", "99999999999999999999", "1", "7", "\xff\x00"}

@@ -72,7 +72,11 @@ func (f *facts) reason() string {
 	case f.alone:
 		return "the reconciler has not cancelled it yet. Check that a reconciler runs"
 	case t.State == delay.Leased.String() && *t.Left > 0:
-		return fmt.Sprintf("a worker has claimed its task, and the lease ends in %s", seconded(t.Left))
+		worker := "a worker"
+		if t.Owner != "" {
+			worker = "the worker " + t.Owner
+		}
+		return fmt.Sprintf("%s has claimed its task, and the lease ends in %s", worker, seconded(t.Left))
 	case t.State == delay.Leased.String():
 		return fmt.Sprintf("the lease of its task has ended %s ago, and no worker has claimed it again. Check that a worker runs. %s",
 			duration(-time.Duration(*t.Left*float64(time.Second))), sweep)

@@ -60,6 +60,7 @@ type Task struct {
 	ID       string   `json:"id"`
 	State    string   `json:"state"`          // that of a [delay.Location], or "unknown" if Redis does not answer
 	Left     *float64 `json:"left_seconds"`   // until a scheduled task is due or the lease of a leased one ends; nil: neither
+	Owner    string   `json:"owner"`          // the worker that has leased the task; "": it is not leased, or its worker is not known
 	Outbox   *float64 `json:"outbox_seconds"` // for how long the task has waited in the outbox; nil: it is not there
 	Attempts int      `json:"attempts"`       // failed attempts so far
 	Error    string   `json:"error"`          // of the last failed attempt
@@ -238,8 +239,12 @@ func (t *Task) describe(ctx context.Context, queue *delay.Queue, at delay.Locati
 	if at.State == delay.Scheduled || at.State == delay.Leased {
 		t.Left = seconds(at.Left)
 	}
+	// What follows is left out if Redis does not answer any more.
+	if at.State == delay.Leased {
+		t.Owner, _ = queue.Owner(ctx, t.ID)
+	}
 	if at.Attempts > 0 {
-		t.Error, _ = queue.LastError(ctx, t.ID) // the error is left out if Redis does not answer any more
+		t.Error, _ = queue.LastError(ctx, t.ID)
 	}
 }
 

@@ -1,6 +1,8 @@
 package whereis
 
 import (
+	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -111,7 +113,7 @@ func TestWhere(t *testing.T) {
 	s.relay(t, id, 0)
 	s.want(t, "overdue and due", id, "scheduled", "no worker has claimed it")
 	batch := s.claim(t)
-	s.want(t, "overdue and leased", id, "leased", "a worker has claimed its task, and the lease ends in")
+	s.want(t, "overdue and leased", id, "leased", fmt.Sprintf(":%d has claimed its task, and the lease ends in", os.Getpid()))
 	_, err := s.queue.Retry(t.Context(), batch, delay.Requeue{ID: id.String(), In: time.Minute, Err: "a deadlock."})
 	testenv.Must(t, err)
 	s.want(t, "overdue and failed once", id, "scheduled", "a worker tries its task in", "1 failed attempt", "(a deadlock)")

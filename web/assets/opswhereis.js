@@ -80,11 +80,12 @@ function details({ tasks, rows }) {
   return nodes;
 }
 
-function stateOf({ state, left_seconds: left, outbox_seconds: waited }) {
+function stateOf({ state, left_seconds: left, owner, outbox_seconds: waited }) {
+  const claimed = owner === '' ? 'claimed' : `claimed by ${owner}`;
   const texts = {
     absent: 'no', unknown: 'unknown: Redis does not answer', dead: 'a dead letter',
     scheduled: left > 0 ? `due in ${duration(left)}` : 'due',
-    leased: left > 0 ? `claimed; the lease ends in ${duration(left)}` : 'claimed; the lease has ended',
+    leased: left > 0 ? `${claimed}; the lease ends in ${duration(left)}` : `${claimed}; the lease has ended`,
   };
   return waited === null ? texts[state] : `${texts[state]}; in the outbox for ${duration(waited)}`;
 }

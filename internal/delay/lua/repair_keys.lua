@@ -3,11 +3,11 @@
 -- longest lease was not written by a claim, but by another client. Its task is made due now, for at most 1,000 tasks in
 -- one run.
 --
--- KEYS    1 due, 2 leased, 3 dead, 4 attempts, 5 errors, 6 marker
+-- KEYS    1 due, 2 leased, 3 dead, 4 attempts, 5 errors, 6 marker, 7 owners
 -- ARGV    1 the longest lease in µs
 -- Returns the new names of the keys that were renamed
 
-local types = { 'zset', 'zset', 'zset', 'hash', 'hash', 'string' }
+local types = { 'zset', 'zset', 'zset', 'hash', 'hash', 'string', 'zset' }
 local renamed = {}
 for i, key in ipairs(KEYS) do
     local found = redis.call('TYPE', key)['ok']
