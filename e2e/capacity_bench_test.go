@@ -24,11 +24,16 @@ const (
 	capacityFor     = 30 * time.Second // how long BenchmarkCapacity places orders
 	capacityTimeout = 90 * time.Second // of the orders
 	capacityClients = 32               // that place orders as fast as possible
+	providerRate    = 20               // customers who pay at a provider, a second
 )
 
 // pageMemory returns the bytes of memory that the process needs for an open page. The file of the notifications' tests sets it; nil: pages
 // keep no connection open.
 var pageMemory func(s *benchSite) float64
+
+// providerCost returns what orders cost that are paid at a payment provider. The file of the payments' benchmarks sets it; nil: there is no
+// such provider.
+var providerCost func(b *testing.B) cost
 
 // BenchmarkCapacity measures what an order costs at a moderate rate when it is placed, paid and cancelled, and what a process and an open
 // page cost. From these it calculates what larger loads need.
@@ -89,6 +94,9 @@ func BenchmarkCapacity(b *testing.B) {
 			r := closedLoop(b, s.addr(), capacityClients, 10*time.Second, s.orders("", s.products))
 			return r, r.rate(is(http.StatusCreated))
 		}))
+		if providerCost != nil {
+			c.provider = providerCost(b) // the last one, because it starts more servers
+		}
 		testenv.Must(b, os.WriteFile(*capacityReport, []byte(c.report()), 0o644)) //nolint:gosec // a document
 		b.Log(c.report())
 	}
@@ -97,6 +105,7 @@ func BenchmarkCapacity(b *testing.B) {
 // capacity is what BenchmarkCapacity has measured.
 type capacity struct {
 	placed, paid, cancelled cost
+	provider                cost          // of an order paid at a payment provider, after it was placed
 	idle                    cost          // of a second without requests
 	task                    float64       // bytes of Redis for a pending order
 	started, loaded         float64       // bytes of memory of a process
@@ -237,17 +246,25 @@ and one item each, and lets them time out. Others are paid at once, without a pa
 `, capacityRate, capacityFor, runtime.NumCPU(), time.Now().UTC().Format(time.DateOnly))
 	row := func(name string, c cost) {
 		each := c.each()
-		fmt.Fprintf(&out, "| %s | %d µs | %d µs | %d µs | %.0f B | %.0f B | %.0f B |\n", name, each.used.service.Microseconds(),
-			each.used.postgres.Microseconds(), each.used.redis.Microseconds(), each.wal, each.redis, each.network)
+		network := "–" // not measured
+		if each.network > 0 {
+			network = fmt.Sprintf("%.0f B", each.network)
+		}
+		fmt.Fprintf(&out, "| %s | %d µs | %d µs | %d µs | %.0f B | %.0f B | %s |\n", name, each.used.service.Microseconds(),
+			each.used.postgres.Microseconds(), each.used.redis.Microseconds(), each.wal, each.redis, network)
 	}
 	row("placed", c.placed)
 	row("paid", c.paid)
+	if c.provider.orders > 0 {
+		row("paid at a provider", c.provider)
+	}
 	row("cancelled when due", c.cancelled)
 	row("a second without requests, all roles", c.idle)
 	fmt.Fprintf(&out, `
 WAL begins after a checkpoint, so it has images of pages, which longer intervals between checkpoints make rarer. The traffic of all
 connections includes HTTP, PostgreSQL and Redis, and the headers of TCP. The task of a paid order costs Redis a claim and an ack at its
-due time, which no row has. [Size](size.md) has the bytes on disk.
+due time, which no row has. Of an order that is paid at a provider, the row has everything from the request that opens the checkout to the
+booking: the provider is a simulator, whose costs are left out, and %d customers a second pay. [Size](size.md) has the bytes on disk.
 
 | | |
 | --- | ---: |
@@ -256,7 +273,7 @@ due time, which no row has. [Size](size.md) has the bytes on disk.
 | connections of a process to PostgreSQL under this load | %d |
 | memory of a process for an open page | %.1f kB |
 
-`, c.task, c.started/1e6, c.loaded/1e6, c.connections, c.page/1e3)
+`, providerRate, c.task, c.started/1e6, c.loaded/1e6, c.connections, c.page/1e3)
 	out.WriteString(c.rates())
 	out.WriteString(simulated(c.request, c.points))
 	out.WriteString(c.growth())
@@ -289,7 +306,8 @@ func (c *capacity) growth() string {
 
 The processors are those that work all the time: for a placement by the table of rates, and for the end of an order, in the more expensive
 way, by the first table, which is that of 300 orders a second. The last row has ten times the load, at the costs of the row before. The
-timeout is 30 minutes. Plan twice as many processors, so that a burst finds some.
+timeout is 30 minutes. Plan twice as many processors, so that a burst finds some. Orders that are paid at a provider are left out. They cost
+more, as the first table shows, but the limits of the provider's account allow only some of them a second.
 
 | orders a second | a day | service | PostgreSQL | Redis | WAL | pending orders in Redis |
 | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
@@ -310,13 +328,16 @@ timeout is 30 minutes. Plan twice as many processors, so that a burst finds some
 What is exhausted first, and what helps:
 
 1. **The processors of the service.** Start more processes: they share nothing but the servers.
-2. **The processor of Redis.** Redis executes commands with one thread, so one Redis is full before its column reaches 1. Give the queues
+2. **The locks of common products.** One product that everybody wants is sold in turns, by however many processes. So is
+   the whole shop when its transactions get large enough to have products in common: see the simulation above. Faster commits
+   help, and the groups of the last point.
+3. **The processor of Redis.** Redis executes commands with one thread, so one Redis is full before its column reaches 1. Give the queues
    [shards](production.md#redis) on a cluster.
-3. **PostgreSQL's processors, then its WAL.** One server has all orders. A larger server helps, and a disk of its own for the WAL.
+4. **PostgreSQL's processors, then its WAL.** One server has all orders. A larger server helps, and a disk of its own for the WAL.
    Retention ([old orders](production.md#old-orders)) keeps the tables small.
-4. **PostgreSQL's connections.** Each process opens up to ` + "`SHOP_DATABASE_CONNS`" + `. Use a [pooler](production.md#pgbouncer) before the sum
+5. **PostgreSQL's connections.** Each process opens up to ` + "`SHOP_DATABASE_CONNS`" + `. Use a [pooler](production.md#pgbouncer) before the sum
    reaches some hundreds.
-5. **One PostgreSQL.** When the largest server is too small, give each group of sellers a database, a Redis and processes of their own.
+6. **One PostgreSQL.** When the largest server is too small, give each group of sellers a database, a Redis and processes of their own.
    An order needs only rows of its seller's products, so nothing crosses the groups. No benchmark has measured this.
 `)
 	return out.String()

@@ -32,43 +32,89 @@ func newSimulation(request time.Duration, single, busy point) simulation {
 	return simulation{request: request, perTransaction: max(short-perOrder, 0), perOrder: perOrder}
 }
 
-// lane is one of the transactions at the same time.
+// lane is one of the transactions of a process at the same time.
 type lane struct {
 	ends   time.Duration // the present transaction
 	orders int           // in it
 }
 
-// place places orders that arrive at random times, with the given number a second on average, for 20 s.
-func (s simulation) place(rate float64) point {
-	arrivals := poisson(rate, 20*time.Second, 3)
+// simulatedProcess is a process that places orders.
+type simulatedProcess struct {
+	waiting []time.Duration // when its orders arrive that are not placed yet
+	lanes   [simulatedLanes]lane
+}
+
+// next returns when the next transaction could begin, and its lane.
+func (p *simulatedProcess) next() (begins time.Duration, free *lane) {
+	free = &p.lanes[0]
+	for i := range p.lanes {
+		if p.lanes[i].ends < free.ends {
+			free = &p.lanes[i]
+		}
+	}
+	return max(free.ends, p.waiting[0]), free
+}
+
+// take takes the orders of a transaction that begins at a time.
+func (p *simulatedProcess) take(begins time.Duration) (arrivals []time.Duration) {
+	n := 0
+	for n < len(p.waiting) && n < simulatedBatch && p.waiting[n] <= begins {
+		n++
+	}
+	arrivals, p.waiting = p.waiting[:n], p.waiting[n:]
+	return arrivals
+}
+
+// place places orders that arrive at random times, with the given number a second on average, for 20 s. Each goes to one of the processes
+// at random.
+func (s simulation) place(rate float64, processes int) point {
 	rng := rand.New(rand.NewPCG(3, 0))
-	var lanes [simulatedLanes]lane
+	all := make([]*simulatedProcess, processes)
+	for i := range all {
+		all[i] = &simulatedProcess{}
+	}
+	for _, at := range poisson(rate, 20*time.Second, 3) {
+		p := all[rng.IntN(processes)]
+		p.waiting = append(p.waiting, at)
+	}
 	var took []time.Duration
 	transactions := 0
-	for placed := 0; placed < len(arrivals); transactions++ {
-		free := &lanes[0]
-		for i := range lanes {
-			if lanes[i].ends < free.ends {
-				free = &lanes[i]
+	for ; ; transactions++ {
+		var p *simulatedProcess // whose transaction begins first
+		var begins time.Duration
+		var free *lane
+		for _, q := range all {
+			if len(q.waiting) == 0 {
+				continue
+			}
+			if at, l := q.next(); p == nil || at < begins {
+				p, begins, free = q, at, l
 			}
 		}
-		begins, n := max(free.ends, arrivals[placed]), 0
-		for placed+n < len(arrivals) && n < simulatedBatch && arrivals[placed+n] <= begins {
-			n++
+		if p == nil {
+			return point{rate: rate, batch: float64(len(took)) / float64(transactions), p50: percentile(took, 50), p99: percentile(took, 99)}
 		}
-		for _, other := range lanes {
-			disjoint := math.Pow(1-float64(n)/simulatedProducts, float64(other.orders)) // the probability that no product is common
-			if other.ends > begins && rng.Float64() > disjoint {
-				begins = other.ends
-			}
-		}
-		free.ends, free.orders = begins+s.perTransaction+time.Duration(n)*s.perOrder, n
-		for _, arrived := range arrivals[placed : placed+n] {
+		arrivals := p.take(begins)
+		*free = lane{orders: len(arrivals), ends: s.locked(rng, all, begins, len(arrivals)) + s.perTransaction + time.Duration(len(arrivals))*s.perOrder}
+		for _, arrived := range arrivals {
 			took = append(took, s.request+free.ends-arrived)
 		}
-		placed += n
 	}
-	return point{rate: rate, batch: float64(len(took)) / float64(transactions), p50: percentile(took, 50), p99: percentile(took, 99)}
+}
+
+// locked returns when a transaction of some orders that begins at a time has locked its products: when the last one with which it has a
+// product in common has ended.
+func (s simulation) locked(rng *rand.Rand, all []*simulatedProcess, begins time.Duration, orders int) time.Duration {
+	locked := begins
+	for _, p := range all {
+		for _, other := range p.lanes {
+			disjoint := math.Pow(1-float64(orders)/simulatedProducts, float64(other.orders)) // the probability that no product is common
+			if other.ends > begins && rng.Float64() > disjoint {
+				locked = max(locked, other.ends)
+			}
+		}
+	}
+	return locked
 }
 
 // simulated returns a table of simulated placements beside the measured ones, and at two rates between the last two of them. request is
@@ -90,16 +136,57 @@ simulated p99 is too low. The measured columns show by how much the simulation i
 | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 `, simulatedLanes, simulatedBatch, milliseconds(request), milliseconds(s.perTransaction), float64(s.perOrder)/float64(time.Microsecond))
 	for _, p := range points[:len(points)-1] {
-		q := s.place(p.rate)
+		q := s.place(p.rate, 1)
 		fmt.Fprintf(&out, "| %.0f | %.1f | %.1f | %.1f ms | %.1f ms | %.1f ms | %.1f ms |\n", p.rate, q.batch, p.batch,
 			milliseconds(q.p50), milliseconds(p.p50), milliseconds(q.p99), milliseconds(p.p99))
 	}
 	open, busy := points[len(points)-2].rate, points[len(points)-1].rate
 	for _, share := range []float64{0.25, 0.5} {
-		q := s.place(open + share*(busy-open))
-		fmt.Fprintf(&out, "| %.0f | %.1f | | %.1f ms | | | |\n", q.rate, q.batch, milliseconds(q.p50))
+		q := s.place(open+share*(busy-open), 1)
+		fmt.Fprintf(&out, "| %.0f | %.1f | | %s | | | |\n", q.rate, q.batch, q.latency(q.p50))
+	}
+	out.WriteString(simulatedProcesses(request, points))
+	return out.String()
+}
+
+// simulatedProcesses returns a table of placements by more processes than the benchmark has, each with the rate of the last point but one.
+func simulatedProcesses(request time.Duration, points []point) string {
+	few, many := points[len(points)-2], points[len(points)-1]
+	s := newFreeSimulation(request, points[0], few, many)
+	var out strings.Builder
+	fmt.Fprintf(&out, `
+More processes can share one PostgreSQL. The next table has their simulation, each with %.0f orders a second. No benchmark has measured it.
+It assumes that PostgreSQL and the processes have enough processors, as the section below names them. Then a transaction takes %.2f ms, and
+%.0f µs for each of its orders: this is the processor time of PostgreSQL by which the last two rows of the table of rates differ. Transactions
+wait for each other only because of a common product, of %d. When they wait, they get larger, and have more products in
+common. So the last step is a steep one: where orders are not placed as fast as they arrive, the row says so. Then the service rejects
+some of them.
+
+| processes | orders a second | in a transaction | p50 | p99 |
+| ---: | ---: | ---: | ---: | ---: |
+`, few.rate, milliseconds(s.perTransaction), float64(s.perOrder)/float64(time.Microsecond), simulatedProducts)
+	for _, processes := range []int{1, 2, 5, 10, 20, 50} {
+		q := s.place(float64(processes)*few.rate, processes)
+		fmt.Fprintf(&out, "| %d | %.0f | %.1f | %s | %s |\n", processes, q.rate, q.batch, q.latency(q.p50), q.latency(q.p99))
 	}
 	return out.String()
+}
+
+// newFreeSimulation returns the simulation of a service with enough processors. A transaction of one order takes the time of the first
+// point. Each further order takes the processor time of PostgreSQL that it costs, by the difference of the two other points.
+func newFreeSimulation(request time.Duration, single, few, many point) simulation {
+	cost := func(p point) float64 { return p.batch * float64(p.cpu.postgres) }
+	perOrder := time.Duration(max(0, cost(many)-cost(few)) / max(many.batch-few.batch, 1))
+	return simulation{request: request, perTransaction: max(single.p50-request-perOrder, 0), perOrder: perOrder}
+}
+
+// latency returns a latency of a simulated point for a table.
+func (p point) latency(of time.Duration) string {
+	const hopeless = 500 * time.Millisecond // orders that wait for longer are rejected
+	if p.p50 > hopeless {
+		return "too many"
+	}
+	return fmt.Sprintf("%.1f ms", milliseconds(of))
 }
 
 // TestSimulation checks the simulation against what can be calculated.
@@ -108,15 +195,24 @@ func TestSimulation(t *testing.T) {
 	if want := (simulation{time.Millisecond, 1980 * time.Microsecond, 20 * time.Microsecond}); s != want {
 		t.Errorf("the simulation is %+v, want %+v", s, want)
 	}
-	if p := s.place(1); p.batch != 1 || p.p50 != 3*time.Millisecond || p.p99 != 3*time.Millisecond {
+	free := newFreeSimulation(time.Millisecond, point{p50: 3 * time.Millisecond}, point{batch: 2, cpu: usage{postgres: 600 * time.Microsecond}},
+		point{batch: 10, cpu: usage{postgres: 200 * time.Microsecond}})
+	if want := (simulation{time.Millisecond, 1900 * time.Microsecond, 100 * time.Microsecond}); free != want {
+		t.Errorf("the simulation with enough processors is %+v, want %+v", free, want)
+	}
+	// A tenth of the rate for each of ten processes is placed as by one, and the few orders of other processes delay them little.
+	if one, ten := s.place(100, 1), s.place(1000, 10); ten.p50 < one.p50 || ten.p50 > 2*one.p50 {
+		t.Errorf("ten processes place orders in %v, want at least %v and at most twice as long", ten.p50, one.p50)
+	}
+	if p := s.place(1, 1); p.batch != 1 || p.p50 != 3*time.Millisecond || p.p99 != 3*time.Millisecond {
 		t.Errorf("one order a second is placed as %+v, want each alone in 3 ms", p)
 	}
 	// All lanes are busy, and 11 orders arrive in half of the time of a transaction of 11 orders. Some transactions wait for another one.
-	if p := s.place(10_000); p.batch < 11 || p.batch > 15 {
+	if p := s.place(10_000, 1); p.batch < 11 || p.batch > 15 {
 		t.Errorf("10,000 orders a second are placed in transactions of %.1f, want 11 to 15", p.batch)
 	}
 	// Large transactions have a product in common, so they follow each other: n = rate * (1.98 ms + n * 20 µs).
-	if p := s.place(25_000); p.batch < 80 || p.batch > 110 {
+	if p := s.place(25_000, 1); p.batch < 80 || p.batch > 110 {
 		t.Errorf("25,000 orders a second are placed in transactions of %.1f, want about 99", p.batch)
 	}
 }

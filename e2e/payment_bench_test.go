@@ -36,6 +36,43 @@ const (
 	paymentLatency      = 800 // of a call, in milliseconds: a provider that is slow, but works
 )
 
+func init() { providerCost = costAtProvider }
+
+// costAtProvider returns what orders cost that are paid at the provider, from the requests that open their checkouts to the booking.
+func costAtProvider(b *testing.B) cost {
+	const lasting = 20 * time.Second
+	addr := freeAddress(b)
+	provider, env := startSimulator(b, addr)
+	s := newBenchSite(b, 1000, append(env, fmt.Sprintf("%sSTRIPE_RATE=%d", envPrefix, *paymentRate))...)
+	shop := &paymentBench{paidSite: &paidSite{site: s.site, shop: s.process, provider: provider}, b: b, product: s.products[0]}
+	shop.control(b, http.MethodPut, "/sim/knobs", fmt.Sprintf(`{"rate": %d}`, *paymentRate))
+	arrivals := steady(providerRate, lasting)
+	visits := make([]*checkoutVisit, len(arrivals))
+	shop.concurrently(len(visits), func(i int) { visits[i] = shop.place() })
+	s.waitForRelay()
+	c := s.cost(func() (orders int) {
+		var payments sync.WaitGroup
+		began := time.Now()
+		for i, at := range arrivals {
+			sleep(b.Context(), time.Until(began.Add(at)))
+			payments.Go(func() {
+				visits[i].open()
+				visits[i].pay()
+			})
+		}
+		payments.Wait()
+		testenv.EventuallyWithin(b, patience, "all orders are paid and booked", func() bool {
+			return !testenv.Query[bool](b, s.db, `SELECT EXISTS (SELECT FROM orders WHERE NOT booked)`)
+		})
+		return testenv.Query[int](b, s.db, `SELECT count(*) FROM orders WHERE status = 'paid'`)
+	})
+	if c.orders != len(visits) {
+		b.Fatalf("%d of %d orders were paid", c.orders, len(visits))
+	}
+	c.network = 0 // has that of the simulator and its database
+	return c
+}
+
 // BenchmarkPaymentDeadline opens checkouts with one deadline, as many a second as the provider allows. A tenth of the
 // customers pay shortly before the deadline, all at once. The provider limits its calls, and is slow. Every payment must
 // pay its order, and the checkouts must be closed within the grace.

@@ -20,15 +20,20 @@ type paidSite struct {
 func newPaidSite(t testing.TB, env ...string) *paidSite {
 	t.Helper()
 	needsOrders(t)
-	shopAddr := freeAddress(t)
-	secrets := []string{envPrefix + "STRIPE_KEY=sk_test_page", envPrefix + "STRIPE_WEBHOOK_SECRET=whsec_page"}
-	provider := start(t, command(t, append(secrets, envDatabaseURL+"="+testenv.Postgres(t), envHTTPAddr+"=127.0.0.1:0",
-		envPrefix+"WEBHOOK_URL=http://"+shopAddr+"/webhooks/stripe"), "provider"))
-	env = append(append(secrets, envHTTPAddr+"="+shopAddr, envPrefix+"STRIPE_URL="+provider.url,
-		envPrefix+"PUBLIC_URL=http://"+shopAddr,
-		envPrefix+"DEPLOYMENT=e2e", envPrefix+"ALLOW_TEST_PAYMENTS=true", envPrefix+"CHECKOUT_TIME=0s"), env...)
-	s := newSite(t, testenv.Redis(t), env...)
+	provider, paid := startSimulator(t, freeAddress(t))
+	s := newSite(t, testenv.Redis(t), append(paid, env...)...)
 	return &paidSite{site: s, shop: s.serve(t), provider: provider}
+}
+
+// startSimulator starts a simulated payment provider for a shop at an address. It returns the environment of the shop.
+func startSimulator(t testing.TB, shopAddr string) (provider *process, env []string) {
+	t.Helper()
+	secrets := []string{envPrefix + "STRIPE_KEY=sk_test_page", envPrefix + "STRIPE_WEBHOOK_SECRET=whsec_page"}
+	provider = start(t, command(t, append(secrets, envDatabaseURL+"="+testenv.Postgres(t), envHTTPAddr+"=127.0.0.1:0",
+		envPrefix+"WEBHOOK_URL=http://"+shopAddr+"/webhooks/stripe"), "provider"))
+	return provider, append(secrets, envHTTPAddr+"="+shopAddr, envPrefix+"STRIPE_URL="+provider.url,
+		envPrefix+"PUBLIC_URL=http://"+shopAddr,
+		envPrefix+"DEPLOYMENT=e2e", envPrefix+"ALLOW_TEST_PAYMENTS=true", envPrefix+"CHECKOUT_TIME=0s")
 }
 
 // turn turns a knob of the provider.

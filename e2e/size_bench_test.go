@@ -21,59 +21,104 @@ var (
 )
 
 // BenchmarkSize places orders for an hour, lets all of them time out, and reports how many bytes each table and index has for an
-// order: once as autovacuum leaves them, and once after a VACUUM.
+// order: once as autovacuum leaves them, and once after a VACUUM. It does so twice, the second time without the settings with which the
+// migrations fight bloat.
 func BenchmarkSize(b *testing.B) {
 	if *sizeReport == "" {
-		b.Skip("it takes an hour: run make bench-size")
+		b.Skip("it takes two hours: run make bench-size")
 	}
-	const products = 1000
 	for b.Loop() {
-		s := newBenchSite(b, products, envTimeout+"="+sizeTimeout.String())
-		r := openLoop(b, s.addr(), 200, poisson(float64(*sizeRate), *sizeFor, 1), *sizeFor, s.orders("size-", s.products))
-		placed := r.count(is(http.StatusCreated))
-		if placed == 0 || r.unsent > 0 {
-			b.Fatalf("%d orders were placed by %d requests, and %d were not sent", placed, len(r.responses), r.unsent)
-		}
-		testenv.EventuallyWithin(b, *sizeTimeout+patience, "all orders are cancelled and booked", func() bool {
-			return !testenv.Query[bool](b, s.db, `SELECT EXISTS (SELECT FROM orders WHERE status = 'pending') OR EXISTS (SELECT FROM orders WHERE NOT booked AND status <> 'pending')`)
-		})
-		before := s.sizes()
-		_, err := s.db.ExecContext(b.Context(), `VACUUM`)
-		testenv.Must(b, err)
-		after := s.sizes()
+		report := sizeTable(measureSize(b, ""), measureSize(b, resetStorage))
+		testenv.Must(b, os.WriteFile(*sizeReport, []byte(report), 0o644)) //nolint:gosec // a document
+		b.Log(report)
+	}
+}
 
-		var report strings.Builder
-		fmt.Fprintf(&report, `# Size
+const sizeProducts = 1000
+
+// resetStorage removes the settings of all tables and indexes. A table that has rows is written again.
+const resetStorage = `DO $$
+	DECLARE r record;
+	BEGIN
+		FOR r IN SELECT c.oid::regclass AS name, c.relkind = 'i' AS is_index,
+		                (SELECT string_agg(split_part(o, '=', 1), ', ') FROM unnest(c.reloptions) AS o) AS options
+		         FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.reloptions IS NOT NULL AND c.relkind IN ('r', 'i')
+		LOOP
+			EXECUTE format('ALTER %s %s RESET (%s)', CASE WHEN r.is_index THEN 'INDEX' ELSE 'TABLE' END, r.name, r.options);
+		END LOOP;
+	END $$`
+
+// sizes are the relations of a site after a number of orders.
+type sizes struct {
+	orders, customers int
+	version           string     // of PostgreSQL
+	bloated, vacuumed []relation // as autovacuum leaves them, and after a VACUUM
+}
+
+// measureSize places orders at a new site, and lets all of them time out. Before that it executes the statement setting, unless this is "".
+func measureSize(b *testing.B, setting string) sizes {
+	b.Helper()
+	s := newBenchSite(b, sizeProducts, envTimeout+"="+sizeTimeout.String())
+	defer s.process.interrupt()
+	exec := func(statement string) {
+		_, err := s.db.ExecContext(b.Context(), statement)
+		testenv.Must(b, err)
+	}
+	if setting != "" {
+		exec(setting)
+		exec(`VACUUM FULL products`)
+	}
+	r := openLoop(b, s.addr(), 200, poisson(float64(*sizeRate), *sizeFor, 1), *sizeFor, s.orders("size-", s.products))
+	placed := r.count(is(http.StatusCreated))
+	if placed == 0 || r.unsent > 0 {
+		b.Fatalf("%d orders were placed by %d requests, and %d were not sent", placed, len(r.responses), r.unsent)
+	}
+	testenv.EventuallyWithin(b, *sizeTimeout+patience, "all orders are cancelled and booked", func() bool {
+		return !testenv.Query[bool](b, s.db, `SELECT EXISTS (SELECT FROM orders WHERE status = 'pending') OR EXISTS (SELECT FROM orders WHERE NOT booked AND status <> 'pending')`)
+	})
+	measured := sizes{
+		orders: placed, customers: len(s.headers), bloated: s.sizes(),
+		version: testenv.Query[string](b, s.db, `SELECT split_part(current_setting('server_version'), ' ', 1)`),
+	}
+	exec(`VACUUM`)
+	measured.vacuumed = s.sizes()
+	return measured
+}
+
+// sizeTable returns the document with the sizes, with and without the settings.
+func sizeTable(set, plain sizes) string {
+	var report strings.Builder
+	fmt.Fprintf(&report, `# Size
 
 The benchmark places %d orders a second for %v, with an idempotency key and one item each. Their customers are %d, and their items are of
 %d products. No order is paid. Each gets a reminder, which is its only row in order_events. It is cancelled after %v. The table shows the
-bytes for each of the %d orders, as autovacuum leaves them and after a VACUUM. HOT is the share of the updates that changed no index.
+bytes for each of the %d orders, as autovacuum leaves them and after a VACUUM. HOT is the share of the updates that changed no index. The last
+two columns are of a second site, without the settings with which the migrations fight bloat: fill factors, and thresholds of autovacuum.
 
 - PostgreSQL %s, on a machine with %d processors
 - Date: %s
 - To repeat: make bench-size SIZE="-size.for=%[2]v -size.rate=%[1]d -size.timeout=%[5]v"
 
-| relation | bytes an order | after VACUUM | updates an order | HOT |
-| --- | ---: | ---: | ---: | ---: |
-`, *sizeRate, *sizeFor, len(s.headers), products, *sizeTimeout, placed,
-			testenv.Query[string](b, s.db, `SELECT split_part(current_setting('server_version'), ' ', 1)`), runtime.NumCPU(), time.Now().UTC().Format(time.DateOnly))
-		var sum, sumAfter float64
-		each := func(bytes int64) float64 { return float64(bytes) / float64(placed) }
-		for i, r := range before {
-			if max(r.bytes, after[i].bytes) < 32<<10 {
-				continue
-			}
-			hot, updates := "", ""
-			if r.updates > 0 {
-				hot, updates = fmt.Sprintf("%.0f%%", 100*float64(r.hot)/float64(r.updates)), fmt.Sprintf("%.2f", each(r.updates))
-			}
-			sum, sumAfter = sum+each(r.bytes), sumAfter+each(after[i].bytes)
-			fmt.Fprintf(&report, "| %s | %.1f | %.1f | %s | %s |\n", r.name, each(r.bytes), each(after[i].bytes), updates, hot)
+| relation | bytes an order | after VACUUM | updates an order | HOT | without settings: bytes an order | HOT |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: |
+`, *sizeRate, *sizeFor, set.customers, sizeProducts, *sizeTimeout, set.orders, set.version, runtime.NumCPU(), time.Now().UTC().Format(time.DateOnly))
+	var sum, sumVacuumed, sumPlain float64
+	each := func(s sizes, bytes int64) float64 { return float64(bytes) / float64(s.orders) }
+	for i, r := range set.bloated {
+		vacuumed, other := each(set, set.vacuumed[i].bytes), plain.bloated[i]
+		if max(r.bytes, set.vacuumed[i].bytes, other.bytes) < 32<<10 {
+			continue
 		}
-		fmt.Fprintf(&report, "| sum | %.0f | %.0f | | |\n", sum, sumAfter)
-		testenv.Must(b, os.WriteFile(*sizeReport, []byte(report.String()), 0o644)) //nolint:gosec // a document
-		b.Log(report.String())
+		updates := ""
+		if r.updates > 0 {
+			updates = fmt.Sprintf("%.2f", each(set, r.updates))
+		}
+		sum, sumVacuumed, sumPlain = sum+each(set, r.bytes), sumVacuumed+vacuumed, sumPlain+each(plain, other.bytes)
+		fmt.Fprintf(&report, "| %s | %.1f | %.1f | %s | %s | %.1f | %s |\n", r.name, each(set, r.bytes), vacuumed, updates, r.hotShare(),
+			each(plain, other.bytes), other.hotShare())
 	}
+	fmt.Fprintf(&report, "| sum | %.0f | %.0f | | | %.0f | |\n", sum, sumVacuumed, sumPlain)
+	return report.String()
 }
 
 // relation is a table or an index.
@@ -81,6 +126,14 @@ type relation struct {
 	name         string
 	bytes        int64
 	updates, hot int64 // of a table
+}
+
+// hotShare returns the share of the updates that changed no index, or "" if there was no update.
+func (r relation) hotShare() string {
+	if r.updates == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.0f%%", 100*float64(r.hot)/float64(r.updates))
 }
 
 // sizes returns the tables and indexes of the site, each table before its indexes. The size of a table includes its maps of free space
