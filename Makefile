@@ -31,10 +31,10 @@ mutants: ## Break rules on purpose, one after the other, and check that the test
 bench: ## Run the benchmarks of the README
 	go test -run '^$$' -bench . -benchtime 1x -timeout 30m ./e2e ./cmd/shop
 
-bench-growth: ## Measure the service with up to ten million ended orders; it takes 40 minutes, and 45 GB in the directory GROWTH_DIR
+bench-growth: ## Measure the service with up to ten million ended orders; it takes up to two hours, and 45 GB in the directory GROWTH_DIR
 	go test ./e2e -run '^$$' -bench Growth -benchtime 1x -timeout 3h -growth.dir "$(GROWTH_DIR)" -growth.report "$(CURDIR)/docs/growth.md"
 
-bench-size: ## Measure the bytes that an order takes in each table and index; it takes two hours and a half
+bench-size: ## Measure the bytes that an order takes in each table and index; it takes two and a half hours
 	go test ./e2e -run '^$$' -bench Size -benchtime 1x -timeout 3h -size.report "$(CURDIR)/docs/size.md" $(SIZE)
 
 bench-capacity: ## Measure what an order costs

@@ -7,10 +7,13 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -58,7 +61,7 @@ const (
 // The first orders of a site are inserted at once, so their tables are as compact as after a vacuum.
 func BenchmarkGrowth(b *testing.B) {
 	if *growthReport == "" {
-		b.Skip("it takes 40 minutes: run make bench-growth")
+		b.Skip("it takes up to two hours: run make bench-growth")
 	}
 	g := newGrowth(b)
 	for b.Loop() {
@@ -68,6 +71,8 @@ func BenchmarkGrowth(b *testing.B) {
 		g.measureSnapshot()
 		g.measureRemoval()
 		g.reportPages()
+		g.measureAudit()
+		g.reportPlans()
 		g.write()
 		b.Log(g.report.String())
 	}
@@ -101,7 +106,8 @@ func newGrowth(b *testing.B) *growth {
 	testenv.Must(b, os.Mkdir(data, 0o700))
 	server, err := devstack.StartPostgres(b.Context(), data, map[string]string{
 		"max_connections": "300", "shared_buffers": "2GB", "max_wal_size": "8GB", "maintenance_work_mem": "512MB",
-		"shared_preload_libraries": "pg_stat_statements", "track_io_timing": "on",
+		"shared_preload_libraries": "pg_stat_statements,auto_explain", "track_io_timing": "on",
+		"log_line_prefix": "%d ",
 	})
 	testenv.Must(b, err)
 	b.Cleanup(func() {
@@ -141,11 +147,10 @@ sites take turns. The last column is the figure of the site with the most orders
 // newSite makes a site with a number of ended orders.
 func (g *growth) newSite(ended int) *growthSite {
 	g.b.Helper()
-	name := fmt.Sprint("ended_", ended)
-	_, err := g.db.ExecContext(g.b.Context(), "CREATE DATABASE "+name)
-	testenv.Must(g.b, err)
 	s := &growthSite{ended: ended, benchSite: &benchSite{b: g.b, postgres: g.server, cache: testenv.RedisServer(g.b)}}
-	s.site = &site{database: strings.Replace(g.server.URL(), "/devstack?", "/"+name+"?", 1), redis: s.cache.URL()}
+	_, err := g.db.ExecContext(g.b.Context(), "CREATE DATABASE "+s.name())
+	testenv.Must(g.b, err)
+	s.site = &site{database: strings.Replace(g.server.URL(), "/devstack?", "/"+s.name()+"?", 1), redis: s.cache.URL()}
 	s.env = []string{
 		envDatabaseURL + "=" + s.database, envRedisURL + "=" + s.redis, envHTTPAddr + "=127.0.0.1:0",
 		envTokenKey + "=" + tokenKey, envOpsToken + "=" + opsToken, envMaxOpenOrders + "=0", envMaxOpenUnits + "=0",
@@ -163,6 +168,9 @@ func (g *growth) newSite(ended int) *growthSite {
 	}
 	return s
 }
+
+// name returns the name of the site's database.
+func (s *growthSite) name() string { return fmt.Sprint("ended_", s.ended) }
 
 func (s *growthSite) exec(statement string, args ...any) {
 	s.b.Helper()
@@ -240,8 +248,13 @@ type growthFigure struct {
 // measureAll measures all figures at all sites in turn, and adds a table to the report.
 func (g *growth) measureAll(title string) {
 	g.b.Helper()
+	g.table(title, *growthRounds, growthFigures())
+}
+
+// growthFigures returns what is measured with each number of pending orders.
+func growthFigures() []growthFigure {
 	var spread lateness
-	g.table(title, *growthRounds, []growthFigure{
+	return []growthFigure{
 		{"placing, 32 clients, orders/s", "%.0f", func(s *growthSite) float64 { return s.placeOverHTTP(32, s.products).rate }},
 		{fmt.Sprintf("%d orders due at once, orders/s", growthBurst), "%.0f", func(s *growthSite) float64 {
 			return growthBurst / s.timeOut(growthBurst, 0).last.Seconds()
@@ -257,6 +270,14 @@ func (g *growth) measureAll(title string) {
 		{"list of the customer with a hundredth of all, ms", "%.2f", func(s *growthSite) float64 { return s.get(s.many, "/api/orders") }},
 		{"figures of the operators' page, ms", "%.1f", func(s *growthSite) float64 { return s.get(s.process.operator(), "/ops/api/stats") }},
 		{"doctor, ms", "%.0f", func(s *growthSite) float64 { return took(func() { s.run(s.b, "doctor") }) }},
+	}
+}
+
+// measureAudit measures the check of every order against the books.
+func (g *growth) measureAudit() {
+	g.b.Helper()
+	g.table("Audit", 1, []growthFigure{
+		{"doctor --full, s", "%.1f", func(s *growthSite) float64 { return took(func() { s.run(s.b, "doctor", "--full") }) / 1000 }},
 	})
 }
 
@@ -463,6 +484,90 @@ func (g *growth) reportPages() {
 	names, each := pages(last)
 	for _, name := range names {
 		fmt.Fprintf(&g.report, "| %s | %.0f | %.0f | %.0f |\n", strings.TrimPrefix(name, "-- "), each[name][0], first[name][1], each[name][1])
+	}
+}
+
+// reportPlans measures all figures once more at the site with the most orders, while PostgreSQL logs the plan of each
+// statement. It reports the tables that plans read as a whole.
+func (g *growth) reportPlans() {
+	g.b.Helper()
+	s := g.sites[len(g.sites)-1]
+	before, err := g.server.Log()
+	testenv.Must(g.b, err)
+	s.exec(`ALTER SYSTEM SET auto_explain.log_min_duration = 0`)
+	s.exec(`SELECT pg_reload_conf()`)
+	for _, figure := range growthFigures() {
+		figure.measure(s)
+	}
+	s.exec(`ALTER SYSTEM RESET auto_explain.log_min_duration`)
+	s.exec(`SELECT pg_reload_conf()`)
+	log, err := g.server.Log()
+	testenv.Must(g.b, err)
+	plans := plansOf(log[len(before):], s.name())
+	fmt.Fprintf(&g.report, `
+## Plans with %d ended orders
+
+PostgreSQL logged the plans of the service's statements while the figures were measured once more. The last column has the tables that a
+plan of the statement scans sequentially. If orders, their items or their events were among them, the benchmark would fail.
+
+| statement | plans | scanned sequentially |
+| --- | ---: | --- |
+`, s.ended)
+	for _, name := range slices.Sorted(maps.Keys(plans)) {
+		p := plans[name]
+		fmt.Fprintf(&g.report, "| %s | %d | %s |\n", name, p.number, strings.Join(slices.Sorted(maps.Keys(p.scanned)), ", "))
+		for _, table := range []string{"orders", "order_items", "order_events"} {
+			if p.scanned[table] {
+				g.b.Errorf("a plan of %q scans the table %s sequentially", name, table)
+			}
+		}
+	}
+}
+
+// statementPlans are the plans of a statement.
+type statementPlans struct {
+	number  int
+	scanned map[string]bool // the tables that one of the plans scans sequentially
+}
+
+var (
+	loggedPlan = regexp.MustCompile(`(?m)^(\S+) LOG:  duration: .* plan:\n((?:\t.*\n)+)`) // after the name of the database
+	seqScan    = regexp.MustCompile(`Seq Scan on (\w+)`)
+)
+
+// plansOf returns the logged plans of a database's statements that begin with a comment, by the first 90 bytes of the comment. The service's
+// larger statements have one.
+func plansOf(log, database string) map[string]*statementPlans {
+	plans := make(map[string]*statementPlans)
+	for _, logged := range loggedPlan.FindAllStringSubmatch(log, -1) {
+		comment, found := strings.CutPrefix(logged[2], "\tQuery Text: -- ")
+		if !found || logged[1] != database || strings.HasPrefix(comment, "Inserts ") { // the benchmark inserts orders
+			continue
+		}
+		name, _, _ := strings.Cut(comment, "\n")
+		name = name[:min(len(name), 90)]
+		if plans[name] == nil {
+			plans[name] = &statementPlans{scanned: make(map[string]bool)}
+		}
+		plans[name].number++
+		for _, scan := range seqScan.FindAllStringSubmatch(logged[2], -1) {
+			plans[name].scanned[scan[1]] = true
+		}
+	}
+	return plans
+}
+
+// TestPlansOf reads a log.
+func TestPlansOf(t *testing.T) {
+	const log = " LOG:  database system is ready\n" +
+		"a LOG:  duration: 0.1 ms  plan:\n\tQuery Text: -- Locks products.\n\tSELECT\n\tSeq Scan on products  (cost=0..1)\n" +
+		"a LOG:  duration: 0.2 ms  plan:\n\tQuery Text: -- Locks products.\n\tSELECT\n\tIndex Scan using products_pkey on products\n" +
+		"a LOG:  duration: 0.3 ms  plan:\n\tQuery Text: SELECT 1\n\tSeq Scan on orders\n" +
+		"b LOG:  duration: 0.4 ms  plan:\n\tQuery Text: -- Locks products.\n\tSELECT\n\tSeq Scan on customers\n" +
+		" LOG:  checkpoint starting\n"
+	plans := plansOf(log, "a")
+	if p := plans["Locks products."]; len(plans) != 1 || p == nil || p.number != 2 || !maps.Equal(p.scanned, map[string]bool{"products": true}) {
+		t.Errorf("the plans are %+v, want two of one statement, one of which scans the products", plans)
 	}
 }
 

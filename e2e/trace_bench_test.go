@@ -40,11 +40,11 @@ func BenchmarkTracing(b *testing.B) {
 		}
 		var text strings.Builder
 		table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
-		fmt.Fprintln(table, "\torders/s\tof off in the same round\tp99 ms\tservice µs\tPostgreSQL µs\t")
+		fmt.Fprintln(table, "\torders/s\trate / rate of off\tp99 ms\tservice µs\tPostgreSQL µs\t")
 		for i, m := range modes {
 			column := func(of func(sample) float64) []float64 { return values(samples[i], of) }
 			shares := column(func(s sample) float64 { return s.rate })
-			for round := range shares {
+			for round := range shares { // of the rate in the same round, because the speed of the machine changes
 				shares[round] /= samples[0][round].rate
 			}
 			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t\n", m.name,

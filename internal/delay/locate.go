@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -72,7 +70,7 @@ func (q *Queue) LastError(ctx context.Context, id string) (string, error) {
 }
 
 // Owner returns the host and the process id of the worker that has leased a task, as in "web-1:4711". It returns "" if the
-// task is not leased, or if a version of the program without this method has leased it.
+// task is not leased, or if an older version of the program has leased it. When the lease has ended, the name may be gone.
 func (q *Queue) Owner(ctx context.Context, id string) (string, error) {
 	s := q.shards[q.shardOf(id)]
 	owner, err := scripts.owner.Run(ctx, q.rdb, []string{s.leased, s.owners}, id).Text()
@@ -81,12 +79,3 @@ func (q *Queue) Owner(ctx context.Context, id string) (string, error) {
 	}
 	return owner, nil
 }
-
-// thisProcess returns the name of this process as the owner of leases.
-var thisProcess = sync.OnceValue(func() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown host"
-	}
-	return fmt.Sprintf("%s:%d", host, os.Getpid())
-})

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -143,6 +145,15 @@ func (q *Queue) Claim(ctx context.Context, shard, limit int, lease time.Duration
 	b.shard, b.ends = shard, ends
 	return b, nil
 }
+
+// thisProcess returns the name of this process as the owner of leases.
+var thisProcess = sync.OnceValue(func() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown host"
+	}
+	return fmt.Sprintf("%s:%d", host, os.Getpid())
+})
 
 // Renew makes the leases of a batch end after the given time from now, and gives b their new token. It reports whether the
 // batch still had leases. It does not change a task that is due again, or leased to another worker.

@@ -446,46 +446,51 @@ func TestShardsSpread(t *testing.T) {
 	})
 }
 
-// TestOwner asks who has the lease of a task, from its claim to the claim after the end of its lease.
+// TestOwner asks who has the leases of two tasks that two processes have claimed, from the claims to the claim after the ends of the leases.
 func TestOwner(t *testing.T) {
+	const other = "2 hosts:1" // begins as the time before an owner's name does
 	onEachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		q := newQueue(t, rdb, 3)
-		want := func(when, owner string) {
+		q := newQueue(t, rdb, 1)
+		s := q.shards[0]
+		want := func(when, id, owner string) {
 			t.Helper()
-			if got, err := q.Owner(t.Context(), "a"); err != nil || got != owner {
-				t.Errorf("%s: the owner is %q, %v; want %q", when, got, err, owner)
+			if got, err := q.Owner(t.Context(), id); err != nil || got != owner {
+				t.Errorf("%s: the owner of %s is %q, %v; want %q", when, id, got, err, owner)
 			}
 		}
-		want("unknown", "")
-		scheduleNow(t, q, "a")
-		want("scheduled", "")
-		s := q.shards[q.shardOf("a")]
 		claim := func(lease time.Duration) Batch {
 			t.Helper()
-			b, err := q.Claim(t.Context(), q.shardOf("a"), 1, lease)
+			b, err := q.Claim(t.Context(), 0, 1, lease)
 			testenv.Must(t, err)
 			return b
 		}
+		want("unknown", "a", "")
+		scheduleNow(t, q, "a")
+		want("scheduled", "a", "")
 		b := claim(time.Hour)
-		want("leased", thisProcess())
+		scheduleNow(t, q, "b")
+		testenv.Must(t, scripts.claim.Run(t.Context(), rdb, []string{s.due, s.leased, s.attempts, s.owners}, 1, time.Hour.Microseconds(), other).Err())
+		want("leased", "a", thisProcess())
+		want("leased by another process", "b", other)
 		_, err := q.Renew(t.Context(), &b, 2*time.Hour)
 		testenv.Must(t, err)
-		want("renewed", thisProcess())
-		if got := rdb.ZRange(t.Context(), s.owners, 0, -1).Val(); !slices.Equal(got, []string{b.token + " " + thisProcess()}) {
-			t.Errorf("the owners are %q, want only that of the renewed lease", got)
+		want("renewed", "a", thisProcess())
+		want("leased by another process", "b", other)
+		if n := rdb.ZCard(t.Context(), s.owners).Val(); n != 2 {
+			t.Errorf("%d owners are known, want two: a renewal removes the owner of the lease before", n)
 		}
 		do(t, q, "DEL", s.owners)
-		want("leased by an older version", "")
+		want("leased by an older version", "a", "")
 		_, err = q.Retry(t.Context(), b, Requeue{ID: "a"})
 		testenv.Must(t, err)
 		claim(time.Microsecond)
 		b = claim(time.Hour)
-		want("leased again", thisProcess())
+		want("leased again", "a", thisProcess())
 		_, err = q.Ack(t.Context(), b, "a")
 		testenv.Must(t, err)
-		want("acknowledged", "")
+		want("acknowledged", "a", "")
 		if n := rdb.ZCard(t.Context(), s.owners).Val(); n != 1 {
-			t.Errorf("%d owners are known, want one: the claim removes those whose leases have ended", n)
+			t.Errorf("%d owners are known, want one: a claim removes those whose leases have ended", n)
 		}
 	})
 }

@@ -163,7 +163,11 @@ func TestTaskThatIsNeverDue(t *testing.T) {
 var operations = map[string]func(ctx context.Context, q *Queue) error{
 	"Schedule": func(ctx context.Context, q *Queue) error { return q.Schedule(ctx, In("a", 0)) },
 	"Claim":    func(ctx context.Context, q *Queue) error { _, err := q.Claim(ctx, 0, 10, lease); return err },
-	"Ack":      func(ctx context.Context, q *Queue) error { _, err := q.Ack(ctx, Batch{token: "1"}, "a"); return err },
+	"Renew": func(ctx context.Context, q *Queue) error {
+		_, err := q.Renew(ctx, &Batch{token: "1", Tasks: []Task{{ID: "a"}}}, lease)
+		return err
+	},
+	"Ack": func(ctx context.Context, q *Queue) error { _, err := q.Ack(ctx, Batch{token: "1"}, "a"); return err },
 	"Retry": func(ctx context.Context, q *Queue) error {
 		_, err := q.Retry(ctx, Batch{token: "1"}, Requeue{ID: "a", Err: "broken"})
 		return err

@@ -71,7 +71,7 @@ const (
 )
 
 var (
-	keys    = []string{"due", "leased", "dead", "attempts", "errors", "marker", "owners"}
+	keys    = []string{"due", "leased", "dead", "owners", "attempts", "errors", "marker"}
 	foreign = []string{"orphan", "\xff\x00\xfe", "", "two words", "row-0\x00"}
 	scores  = []string{"+inf", "-inf", "1e300", "-1e300", "1e18", "0", "1", "-0.5"}
 	numbers = []string{"x", "", "-1", "1e300", "inf", "nan", "99999999999999999999", "1", "7", "\xff\x00"}
@@ -279,7 +279,7 @@ func (m *machine) pass(d time.Duration) {
 	m.table.clock += d
 	m.batches = nil // their tokens are the ends of leases, which have moved
 	for shard := range shards {
-		for _, name := range []string{"due", "leased"} {
+		for _, name := range []string{"due", "leased", "owners"} {
 			members, _ := m.rdb.ZRange(m.ctx, m.key(shard, name), 0, -1).Result()
 			for _, id := range members {
 				m.do("ZINCRBY", m.key(shard, name), -d.Microseconds(), id)
@@ -320,7 +320,7 @@ func (m *machine) corruptScore() {
 	if rapid.Bool().Draw(m.t, "near the current time") {
 		score = time.Now().Add(drawMinutes(m.t, "at", -60, 3*60)).UnixMicro()
 	}
-	name, id := rapid.SampledFrom(keys[:3]).Draw(m.t, "set"), m.anyID()
+	name, id := rapid.SampledFrom(keys[:4]).Draw(m.t, "set"), m.anyID()
 	for _, shard := range m.someShards() {
 		m.do("ZADD", m.key(shard, name), score, id)
 	}
@@ -329,7 +329,7 @@ func (m *machine) corruptScore() {
 // corruptNumber writes a value to a hash.
 func (m *machine) corruptNumber() {
 	m.foreign = true
-	name, id, number := rapid.SampledFrom(keys[3:5]).Draw(m.t, "hash"), m.anyID(), rapid.SampledFrom(numbers).Draw(m.t, "number")
+	name, id, number := rapid.SampledFrom(keys[4:6]).Draw(m.t, "hash"), m.anyID(), rapid.SampledFrom(numbers).Draw(m.t, "number")
 	for _, shard := range m.someShards() {
 		m.do("HSET", m.key(shard, name), id, number)
 	}
@@ -450,6 +450,8 @@ func (m *machine) Check(t *rapid.T) {
 	m.t = t
 	m.locations()
 	_, err := m.queue.Depth(m.ctx)
+	m.must(err)
+	_, err = m.queue.Owner(m.ctx, foreign[0])
 	m.must(err)
 	letters, err := m.queue.DeadLetters(m.ctx, 0, 100)
 	m.must(err)

@@ -228,6 +228,10 @@ func TestSentence(t *testing.T) {
 			facts{Status: order.Pending, DueAt: at, At: at.Add(time.Second), locks: []Lock{{Row: "order", Since: new(at.Add(990 * time.Millisecond))}}, task: due},
 			unclaimed,
 		},
+		"leased by an older version": {
+			facts{Status: order.Pending, DueAt: at, At: at.Add(time.Second), task: Task{State: "leased", Left: seconds(2 * time.Second)}},
+			"It is overdue by 1s: a worker has claimed its task, and the lease ends in 2s.",
+		},
 		"an ended lease": {
 			facts{Status: order.Pending, DueAt: at, At: at.Add(time.Minute), task: Task{State: "leased", Left: seconds(-30 * time.Second)}},
 			"It is overdue by 1m0s: the lease of its task has ended 30s ago, and no worker has claimed it again. Check that a worker runs. " +

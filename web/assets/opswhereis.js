@@ -81,7 +81,7 @@ function details({ tasks, rows }) {
 }
 
 function stateOf({ state, left_seconds: left, owner, outbox_seconds: waited }) {
-  const claimed = owner === '' ? 'claimed' : `claimed by ${owner}`;
+  const claimed = owner ? `claimed by ${owner}` : 'claimed'; // an older version answers without an owner
   const texts = {
     absent: 'no', unknown: 'unknown: Redis does not answer', dead: 'a dead letter',
     scheduled: left > 0 ? `due in ${duration(left)}` : 'due',

@@ -34,6 +34,7 @@ if reply[2] ~= 0 then
     return reply -- nothing is due: the script ends here, so that an idle worker costs Redis few commands
 end
 
+-- Nothing else removes the owners of leases. This is the first write, and it needs no memory.
 redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', at)
 local expired = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', at, 'WITHSCORES', 'LIMIT', 0, ARGV[1])
 for i = 1, #expired, 2 do
@@ -62,7 +63,7 @@ if #ids > 0 then
     if #taken > 0 then
         redis.call('ZREM', KEYS[1], unpack(taken))
         redis.call('ZADD', KEYS[2], unpack(leased))
-        own(KEYS[4], lease_end, ARGV[3])
+        note_owner(KEYS[4], lease_end, ARGV[3])
     end
 end
 

@@ -51,8 +51,9 @@ local function with_token(leased, token, ids)
     return indexes
 end
 
--- Notes who has the leases that end at a time. The time is part of the member, because a process may have several leases.
-local function own(owners, lease_end, name)
+-- Notes who has the leases that end at a time. A later claim removes the note when the time has passed. The time is also part of the
+-- member, because a process may have several leases.
+local function note_owner(owners, lease_end, name)
     redis.call('ZADD', owners, lease_end, string.format('%.0f ', lease_end) .. name)
 end
 

@@ -19,5 +19,5 @@ end
 redis.call('ZREMRANGEBYSCORE', KEYS[2], ARGV[1], ARGV[1])
 redis.call('ZREM', KEYS[1], unpack(mine))
 redis.call('ZADD', KEYS[1], unpack(leased))
-own(KEYS[2], lease_end, ARGV[3])
+note_owner(KEYS[2], lease_end, ARGV[3])
 return string.format('%.0f', lease_end)
