@@ -82,40 +82,44 @@ func (s simulation) place(rate float64, processes int) point {
 	var took []time.Duration
 	transactions := 0
 	for ; ; transactions++ {
-		var p *simulatedProcess // whose transaction begins first
-		var begins time.Duration
-		var free *lane
-		for _, q := range all {
-			if len(q.waiting) == 0 {
-				continue
-			}
-			if at, l := q.next(); p == nil || at < begins {
-				p, begins, free = q, at, l
-			}
-		}
+		p, begins, free := nextOf(all)
 		if p == nil {
 			return point{rate: rate, batch: float64(len(took)) / float64(transactions), p50: percentile(took, 50), p99: percentile(took, 99)}
 		}
 		arrivals := p.take(begins)
-		*free = lane{orders: len(arrivals), ends: s.locked(rng, all, begins, len(arrivals)) + s.perTransaction + time.Duration(len(arrivals))*s.perOrder}
+		n := len(arrivals)
+		*free = lane{ends: locked(rng, all, begins, n) + s.perTransaction + time.Duration(n)*s.perOrder, orders: n}
 		for _, arrived := range arrivals {
 			took = append(took, s.request+free.ends-arrived)
 		}
 	}
 }
 
+// nextOf returns the process whose transaction begins first, when it begins, and its lane. The process is nil if all orders are placed.
+func nextOf(all []*simulatedProcess) (p *simulatedProcess, begins time.Duration, free *lane) {
+	for _, q := range all {
+		if len(q.waiting) == 0 {
+			continue
+		}
+		if at, l := q.next(); p == nil || at < begins {
+			p, begins, free = q, at, l
+		}
+	}
+	return p, begins, free
+}
+
 // locked returns when a transaction of some orders that begins at a time has locked its products: when the last one with which it has a
 // product in common has ended.
-func (s simulation) locked(rng *rand.Rand, all []*simulatedProcess, begins time.Duration, orders int) time.Duration {
-	locked := begins
+func locked(rng *rand.Rand, all []*simulatedProcess, begins time.Duration, orders int) time.Duration {
+	last := begins
 	for _, p := range all {
 		for _, other := range p.lanes {
 			if other.ends > begins && rng.Float64() > disjoint(orders, other.orders) {
-				locked = max(locked, other.ends)
+				last = max(last, other.ends)
 			}
 		}
 	}
-	return locked
+	return last
 }
 
 // disjoint returns the probability that two transactions have no product in common, by the numbers of their orders.

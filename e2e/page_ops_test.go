@@ -19,14 +19,21 @@ func opsTab(t *testing.T, p *process) *tab {
 	return page
 }
 
-// bury adds a dead letter.
-func (s *site) bury(t *testing.T, id string) {
+// queue returns the queue of timeouts.
+func (s *site) queue(t *testing.T) *delay.Queue {
 	t.Helper()
 	rdb, err := delay.Connect(s.redis)
 	testenv.Must(t, err)
-	defer rdb.Close()
+	t.Cleanup(func() { rdb.Close() })
 	queue, err := delay.NewQueue(rdb, delay.Config{Kind: kind, Shards: 1})
 	testenv.Must(t, err)
+	return queue
+}
+
+// bury adds a dead letter.
+func (s *site) bury(t *testing.T, id string) {
+	t.Helper()
+	queue := s.queue(t)
 	testenv.Must(t, queue.Schedule(t.Context(), delay.In(id, 0)))
 	batch, err := queue.Claim(t.Context(), 0, 1, time.Minute)
 	testenv.Must(t, err)
