@@ -172,14 +172,14 @@ It assumes that PostgreSQL and the processes have enough processors, as the sect
 but one to the last row of the table of rates. It includes work outside of the transaction, such as the outbox. Transactions wait for each
 other only because of a common product, of %d. Transactions that wait get larger, and then have more products in
 common. So from some number of processes on, orders are not placed as fast as they arrive. These rows say "too many": half of the orders of
-20 s wait for longer than %v, and the service would reject some.
+20 s wait for longer than %.0f ms, and the service would reject some.
 
 The simulation is too favourable in one respect: it leaves out the ends of orders, which lock products, too. It is too strict in another one:
 a transaction that waits already counts as one that has locked all of its products.
 
 | processes | orders a second | in a transaction | p50 | p99 |
 | ---: | ---: | ---: | ---: | ---: |
-`, few.rate, milliseconds(s.perTransaction), float64(s.perOrder)/float64(time.Microsecond), simulatedProducts, simulatedWait)
+`, few.rate, milliseconds(s.perTransaction), float64(s.perOrder)/float64(time.Microsecond), simulatedProducts, milliseconds(simulatedWait))
 	for _, processes := range []int{1, 2, 5, 10, 20, 50} {
 		q := s.place(float64(processes)*few.rate, processes)
 		placed := fmt.Sprintf("%.1f | %.1f ms | %.1f ms", q.batch, milliseconds(q.p50), milliseconds(q.p99))
