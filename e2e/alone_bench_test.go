@@ -86,9 +86,7 @@ func (s *benchSite) cancelled(place func()) (late delays) {
 	s.b.Helper()
 	began := testenv.Query[time.Time](s.b, s.db, `SELECT clock_timestamp()`)
 	place()
-	eventually(s.b, "all orders are cancelled and booked", func() bool {
-		return !testenv.Query[bool](s.b, s.db, `SELECT EXISTS (SELECT FROM orders WHERE NOT booked)`)
-	})
+	s.awaitEnds(patience)
 	testenv.Must(s.b, s.db.QueryRowContext(s.b.Context(), `
 		SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY late), percentile_cont(0.99) WITHIN GROUP (ORDER BY late), max(late)
 		FROM (SELECT (extract(epoch FROM cancelled_at - expires_at) * 1000)::float8 AS late FROM orders WHERE created_at >= $1) AS orders`,

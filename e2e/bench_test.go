@@ -215,6 +215,20 @@ func (s *benchSite) orders(key string, products []string) requester {
 	}
 }
 
+// awaitEnds waits until all orders have ended and are booked. The conditions are those of indexes: a benchmark may have a million orders.
+func (s *benchSite) awaitEnds(within time.Duration) {
+	s.b.Helper()
+	testenv.EventuallyWithin(s.b, within, "all orders have ended and are booked", func() bool {
+		return !testenv.Query[bool](s.b, s.db, `SELECT EXISTS (SELECT FROM orders WHERE status = 'pending') OR EXISTS (SELECT FROM orders WHERE NOT booked AND status <> 'pending')`)
+	})
+}
+
+// serverVersion returns the version of PostgreSQL.
+func serverVersion(b *testing.B, db *sql.DB) string {
+	b.Helper()
+	return testenv.Query[string](b, db, `SELECT split_part(current_setting('server_version'), ' ', 1)`)
+}
+
 // waitForRelay waits until the outbox is empty, so that no measurement includes work of the one before.
 func (s *benchSite) waitForRelay() {
 	s.b.Helper()

@@ -140,7 +140,7 @@ sites take turns. The last column is the figure of the site with the most orders
   provider
 - Date: %s
 - To repeat: make bench-growth GROWTH_DIR=…
-`, *growthRounds, runtime.NumCPU(), testenv.Query[string](g.b, g.db, `SELECT split_part(current_setting('server_version'), ' ', 1)`), growthProducts,
+`, *growthRounds, runtime.NumCPU(), serverVersion(g.b, g.db), growthProducts,
 		time.Now().UTC().Format(time.DateOnly))
 }
 
@@ -488,7 +488,7 @@ func (g *growth) reportPages() {
 }
 
 // reportPlans measures all figures once more at the site with the most orders, while PostgreSQL logs the plan of each
-// statement. It reports the tables that plans read as a whole.
+// statement. It reports the tables that plans scan sequentially.
 func (g *growth) reportPlans() {
 	g.b.Helper()
 	s := g.sites[len(g.sites)-1]

@@ -61,9 +61,7 @@ func costAtProvider(b *testing.B) cost {
 			})
 		}
 		payments.Wait()
-		testenv.EventuallyWithin(b, patience, "all orders are paid and booked", func() bool {
-			return !testenv.Query[bool](b, s.db, `SELECT EXISTS (SELECT FROM orders WHERE NOT booked)`)
-		})
+		s.awaitEnds(patience)
 		return testenv.Query[int](b, s.db, `SELECT count(*) FROM orders WHERE status = 'paid'`)
 	})
 	if c.orders != len(visits) {

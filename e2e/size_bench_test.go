@@ -61,27 +61,18 @@ func measureSize(b *testing.B, withSettings bool) sizes {
 	b.Helper()
 	s := newBenchSite(b, sizeProducts, envTimeout+"="+sizeTimeout.String())
 	defer s.process.interrupt()
-	exec := func(statement string) {
-		_, err := s.db.ExecContext(b.Context(), statement)
-		testenv.Must(b, err)
-	}
 	if !withSettings {
-		exec(resetStorage)
-		exec(`VACUUM FULL products`) // its rows are older
+		testenv.Exec(b, s.db, resetStorage)
+		testenv.Exec(b, s.db, `VACUUM FULL products`) // its rows are older
 	}
 	r := openLoop(b, s.addr(), 200, poisson(float64(*sizeRate), *sizeFor, 1), *sizeFor, s.orders("size-", s.products))
 	placed := r.count(is(http.StatusCreated))
 	if placed == 0 || r.unsent > 0 {
 		b.Fatalf("%d orders were placed by %d requests, and %d were not sent", placed, len(r.responses), r.unsent)
 	}
-	testenv.EventuallyWithin(b, *sizeTimeout+patience, "all orders are cancelled and booked", func() bool {
-		return !testenv.Query[bool](b, s.db, `SELECT EXISTS (SELECT FROM orders WHERE status = 'pending') OR EXISTS (SELECT FROM orders WHERE NOT booked AND status <> 'pending')`)
-	})
-	measured := sizes{
-		orders: placed, customers: len(s.headers), bloated: s.sizes(),
-		version: testenv.Query[string](b, s.db, `SELECT split_part(current_setting('server_version'), ' ', 1)`),
-	}
-	exec(`VACUUM`)
+	s.awaitEnds(*sizeTimeout + patience)
+	measured := sizes{orders: placed, customers: len(s.headers), version: serverVersion(b, s.db), bloated: s.sizes()}
+	testenv.Exec(b, s.db, `VACUUM`)
 	measured.vacuumed = s.sizes()
 	return measured
 }

@@ -41,7 +41,12 @@ type Queue struct {
 type shard struct {
 	number                                    string
 	due, leased, dead, attempts, errs, marker string
-	owners                                    string // who has the leases, by their ends
+	owners                                    string // the names of the workers that have leases, by the ends of the leases
+}
+
+// keys returns the keys, in the order of repair_keys.lua.
+func (s shard) keys() []string {
+	return []string{s.due, s.leased, s.dead, s.attempts, s.errs, s.marker, s.owners}
 }
 
 var validKind = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]*$`)

@@ -170,7 +170,7 @@ const maxLease = 24 * time.Hour
 func (q *Queue) RepairKeys(ctx context.Context) (renamed []string, err error) {
 	calls := make([]call, len(q.shards))
 	for i, s := range q.shards {
-		calls[i] = call{[]string{s.due, s.leased, s.dead, s.attempts, s.errs, s.marker, s.owners}, []any{micros(maxLease)}}
+		calls[i] = call{s.keys(), []any{micros(maxLease)}}
 	}
 	replies, err := q.runEach(ctx, scripts.repairKeys, calls)
 	for _, reply := range replies { // after an error too: the keys of other shards may have been renamed

@@ -94,10 +94,6 @@ func emptyQueue(t testing.TB, q *Queue) {
 	}
 }
 
-func (s shard) keys() []string {
-	return []string{s.due, s.leased, s.dead, s.attempts, s.errs, s.marker, s.owners}
-}
-
 // TestRemoveOrphansPages removes more orphans than one page holds. As many tasks that have rows are between them.
 func TestRemoveOrphansPages(t *testing.T) {
 	q := newQueue(t, newRedis(t), 2)

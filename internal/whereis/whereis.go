@@ -239,7 +239,7 @@ func (t *Task) describe(ctx context.Context, queue *delay.Queue, at delay.Locati
 	if at.State == delay.Scheduled || at.State == delay.Leased {
 		t.Left = seconds(at.Left)
 	}
-	// What follows is left out if Redis does not answer any more.
+	// If Redis does not answer any more, the owner and the error stay empty.
 	if at.State == delay.Leased {
 		t.Owner, _ = queue.Owner(ctx, t.ID)
 	}

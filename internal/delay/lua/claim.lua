@@ -34,7 +34,8 @@ if reply[2] ~= 0 then
     return reply -- nothing is due: the script ends here, so that an idle worker costs Redis few commands
 end
 
--- Nothing else removes the owners of leases. This is the first write, and it needs no memory.
+-- An ack, a retry or a burial leaves the owner of its lease, so a claim removes the owners of all ended leases. This is the first write, and
+-- it needs no memory.
 redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', at)
 local expired = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', at, 'WITHSCORES', 'LIMIT', 0, ARGV[1])
 for i = 1, #expired, 2 do
