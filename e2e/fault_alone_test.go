@@ -33,23 +33,29 @@ func TestWithoutRedis(t *testing.T) {
 	})
 }
 
-// addAndRemoveRedis replaces each process by one with Redis, and later by one without it. In between, both kinds run at the same time.
+// addAndRemoveRedis replaces each process by one with Redis, and later by one without it, in the order that docs/postgres-alone.md says. In
+// between, both kinds run at the same time.
 func addAndRemoveRedis(d *deployment) {
 	alone := d.env
 	redis := d.rdb.Options()
 	url := fmt.Sprintf("redis://%s/%d", redis.Addr, redis.DB)
 	d.env = slices.Concat(alone, []string{envRedisURL + "=" + url, envDrain + "=1s"})
-	d.replaceEach()
 	more := []*member{d.start("worker"), d.start("relay")}
+	d.replaceEach(d.running("api")...)
+	d.replaceEach(d.running("reconciler")...)
 	d.sleep(2 * time.Second)
 	if n, err := d.rdb.ZCard(d.t.Context(), queue.due).Result(); err != nil || n == 0 {
 		d.t.Errorf("Redis has %d tasks, %v; want some", n, err)
 	}
 	d.env = slices.Concat(alone, []string{envDrain + "=1s"})
+	d.replaceEach(d.running("reconciler")...)
+	d.replaceEach(d.running("api")...)
+	eventually(d.t, "the relay has taken what the last processes with Redis left in the outbox", func() bool {
+		return d.number(`SELECT count(*) FROM outbox`) == 0
+	})
 	for _, m := range more {
 		d.remove(m)
 		m.interrupt()
 	}
-	d.replaceEach()
 	d.env = alone
 }

@@ -194,13 +194,13 @@ func rollOut(d *deployment) {
 	testenv.Must(d.t, err)
 	d.binary = path
 	contains(d.t, d.run(d.t, "migrate"), "90000_note.sql")
-	d.replaceEach()
+	d.replaceEach(d.running("")...)
 }
 
 // replaceEach replaces one process after the other, as a rolling update does.
-func (d *deployment) replaceEach() {
+func (d *deployment) replaceEach(processes ...*member) {
 	d.t.Helper()
-	for _, old := range d.running("") {
+	for _, old := range processes {
 		d.start(old.role)
 		d.remove(old) // as a load balancer does during the drain; old still serves the requests that were already sent
 		d.t.Logf("%s stopped in %v", old.role, old.interrupt())
