@@ -13,9 +13,9 @@ const (
 	// checkTimeout is the longest time for a check of the invariants. With a shorter time a service with millions of pending
 	// orders would have no result. With a longer one a check on a connection whose other end is gone delays the next one longer.
 	checkTimeout = time.Minute
-	// checkWait is the time for which a request waits for a check. With a longer time the page shows its other figures later,
-	// and with a shorter one it shows an older result of the check more often.
-	checkWait = time.Second
+	// checkWait is the time for which a request waits for a check. With a longer time the page of a service with a million pending
+	// orders shows its other figures later, and with a shorter one it shows an older result of the check more often.
+	checkWait = 200 * time.Millisecond
 	// checkRest is the pause after a check, as a multiple of the time that it took. With a smaller one, the page of one operator
 	// keeps a session of the database busy with checks. With a larger one, results are older.
 	checkRest = 3

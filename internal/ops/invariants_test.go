@@ -18,7 +18,7 @@ func TestInvariantsAreCheckedOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		checks := 0
-		takes, found, failure := 2500*time.Millisecond, []deadline.Violation{{Invariant: 1}}, error(nil)
+		takes, found, failure := checkWait*5/2, []deadline.Violation{{Invariant: 1}}, error(nil)
 		c := &checker{log: slog.New(slog.DiscardHandler), last: checked{violations: []deadline.Violation{}}, check: func(context.Context) ([]deadline.Violation, error) {
 			checks++
 			<-time.After(takes)
@@ -35,11 +35,11 @@ func TestInvariantsAreCheckedOneAtATime(t *testing.T) {
 				t.Errorf("%s: the check began at %v, want %v after %v", when, r.at, at, began)
 			}
 		}
-		expect("the first request, after a second", 1, 0, -1)
-		expect("the second one, after two", 1, 0, -1)
-		expect("the third one, after two and a half", 1, 1, 0)
+		expect("the first request, which waits in vain", 1, 0, -1)
+		expect("the second one, too", 1, 0, -1)
+		expect("the third one, until the end of the check", 1, 1, 0)
 		expect("while the service rests", 1, 1, 0)
-		<-time.After(10 * time.Second) // 7.5 s of which it rests
+		<-time.After((checkRest + 1) * takes)
 		takes, failure = time.Millisecond, errors.New("the database is down")
 		expect("after a check that failed", 2, 1, 0)
 		<-time.After(time.Second)

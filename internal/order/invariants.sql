@@ -3,21 +3,23 @@
 -- an index: a join may read whole tables, however few orders are checked.
 --
 -- $1 how long past its due time an order may be pending, in microseconds
--- $2 false: check the orders that are pending or not booked; true: check also the booked ones, and the books
-WITH checked AS (
-    SELECT id, status, booked, paid_at, cancelled_at, ended_by, cancel_reason, due_at FROM orders WHERE status = 'pending'
-    UNION ALL
+-- $2 false: check the orders that are pending or not booked; true: check also the booked ones, the books, and the events of pending orders
+WITH ended AS (
     SELECT id, status, booked, paid_at, cancelled_at, ended_by, cancel_reason, due_at FROM orders WHERE NOT booked AND status <> 'pending'
     UNION ALL
     SELECT id, status, booked, paid_at, cancelled_at, ended_by, cancel_reason, due_at FROM orders WHERE $2::boolean AND booked
 ),
-reserved AS (
+taken AS (
+    SELECT id, status, booked FROM orders WHERE status = 'pending'
+    UNION ALL
+    SELECT id, status, booked FROM ended WHERE status = 'paid'
+),
+reserved AS MATERIALIZED (
     SELECT i.product_id,
-           sum(i.quantity) FILTER (WHERE c.status = 'pending')                  AS pending,
-           sum(i.quantity) FILTER (WHERE c.status = 'paid' AND NOT c.booked)    AS not_booked,
-           sum(i.quantity) FILTER (WHERE c.status = 'paid' AND c.booked)        AS booked
-    FROM checked c CROSS JOIN LATERAL (SELECT product_id, quantity FROM order_items WHERE order_id = c.id OFFSET 0) i
-    WHERE c.status IN ('pending', 'paid')
+           sum(i.quantity) FILTER (WHERE t.status = 'pending')                  AS pending,
+           sum(i.quantity) FILTER (WHERE t.status = 'paid' AND NOT t.booked)    AS not_booked,
+           sum(i.quantity) FILTER (WHERE t.status = 'paid' AND t.booked)        AS booked
+    FROM taken t CROSS JOIN LATERAL (SELECT product_id, quantity FROM order_items WHERE order_id = t.id OFFSET 0) i
     GROUP BY i.product_id
 ),
 stock AS (
@@ -43,13 +45,18 @@ violations AS (
     WHERE $2::boolean AND sold <> removed + booked
 
     -- 2: no order is both paid and cancelled, and each ended order has one end. The end is in the order's row. If an older
-    -- binary ended the order, the end is an event.
+    -- binary ended the order, the end is an event. Constraints keep an end out of the row of a pending order, so only the audit
+    -- looks for one among its events: with a million pending orders the lookups take a second.
     UNION ALL
     SELECT 2, 'order ' || o.id,
            format('%s, paid at %s, cancelled at %s, ended as paid %s times and as cancelled %s times', o.status,
                   coalesce(o.paid_at::text, 'no time'), coalesce(o.cancelled_at::text, 'no time'),
                   t.paid, t.cancelled)
-    FROM checked o CROSS JOIN LATERAL (
+    FROM (
+        SELECT id, status, paid_at, cancelled_at, ended_by FROM ended
+        UNION ALL
+        SELECT id, status, paid_at, cancelled_at, ended_by FROM orders WHERE $2::boolean AND status = 'pending'
+    ) AS o CROSS JOIN LATERAL (
         SELECT count(*) FILTER (WHERE type = 'paid') + (o.status = 'paid' AND o.ended_by IS NOT NULL)::int AS paid,
                count(*) FILTER (WHERE type = 'cancelled') + (o.status = 'cancelled' AND o.ended_by IS NOT NULL)::int AS cancelled
         FROM order_events
@@ -61,7 +68,7 @@ violations AS (
     -- 3: no order is pending longer past its due time than the bound. The due time is the deadline, or the end of a hold.
     UNION ALL
     SELECT 3, 'order ' || id, format('pending %s past its due time', now() - due_at)
-    FROM checked
+    FROM orders
     WHERE status = 'pending' AND due_at < now() - $1::bigint * interval '1 microsecond'
 
     -- 4: no order is paid at or after its due time, and none is cancelled before it.
@@ -69,7 +76,7 @@ violations AS (
     SELECT 4, 'order ' || id,
            format('due at %s, paid at %s, cancelled (%s) at %s', due_at, coalesce(paid_at::text, 'no time'),
                   coalesce(cancel_reason, 'no reason'), coalesce(cancelled_at::text, 'no time'))
-    FROM checked
+    FROM ended
     WHERE paid_at >= due_at OR cancelled_at < due_at
 )
 SELECT invariant, subject, detail FROM violations ORDER BY invariant, subject LIMIT 1000

@@ -22,8 +22,8 @@ var (
 )
 
 // Invariants returns up to 1,000 violations of the invariants of payments. A healthy database has none. bound is how
-// long a check may be overdue. The check reads the attempts of orders that are pending or not booked, and the refunds that
-// have not ended. Only ctx limits its time.
+// long a check may be overdue. The check reads the attempts of pending orders that had a checkout, those of orders that are not
+// booked, and the refunds that have not ended. Only ctx limits its time.
 func (s *Store) Invariants(ctx context.Context, bound time.Duration) ([]deadline.Violation, error) {
 	return deadline.FindOpenViolations(ctx, s.db, invariantsSQL, bound, false)
 }

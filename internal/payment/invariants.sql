@@ -3,9 +3,11 @@
 -- here. For LATERAL and OFFSET 0 see the invariants of orders.
 --
 -- $1 how long a check may be overdue, in microseconds
--- $2 false: check the orders that are pending or not booked, and the refunds that have not ended; true: check all
+-- $2 false: check the pending orders with a checkout, the ended ones that are not booked, and the refunds that have not ended; true: check
+-- all
 WITH checked AS (
-    SELECT id, status, ended_by, total_cents, currency, expires_at FROM orders WHERE status = 'pending'
+    -- An order without checkout_until has no attempt: the statement that opens an attempt sets both.
+    SELECT id, status, ended_by, total_cents, currency, expires_at FROM orders WHERE status = 'pending' AND ($2::boolean OR checkout_until IS NOT NULL)
     UNION ALL
     SELECT id, status, ended_by, total_cents, currency, expires_at FROM orders WHERE NOT booked AND status <> 'pending'
     UNION ALL
