@@ -24,5 +24,5 @@ func (c *whereisCommand) Run(ctx context.Context, program cli.Program) error {
 		return err
 	}
 	defer p.Close()
-	return whereis.New(p.DB, p.Kinds, c.orders).Print(ctx, c.ID, program.Out)
+	return whereis.New(p.DB, &p.Kinds, c.orders).Print(ctx, c.ID, program.Out)
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"example.com/shop/internal/delay"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
 )
@@ -17,20 +18,28 @@ func TestWhereIsOrder(t *testing.T) {
 	testenv.Must(t, err)
 	database, redis := testenv.Postgres(t), testenv.Redis(t)
 	a, o := openApp(t, database, redis, 1), validOptions()
+	a.NewKind("test.later") // as a part does that is added later
 	handler, err := a.Handler()
 	testenv.Must(t, err)
 	pending, overdue := pendingOrders(t, a, 1, time.Hour)[0], pendingOrders(t, a, 1, -2*time.Hour)[0]
-	for _, test := range []struct {
+	type row struct {
 		name, path, token string
 		status            int
 		body              string // a part of it
-	}{
+	}
+	rows := []row{
 		{"a pending order", "orders/" + pending, o.Ops.OpsToken, http.StatusOK, "Unless it is paid before, a worker cancels it at"},
 		{"the overdue orders", "overdue", o.Ops.OpsToken, http.StatusOK, `{"items":[{"order_id":"` + overdue},
 		{"an unknown id", "orders/cs_test_1", o.Ops.OpsToken, http.StatusNotFound, "No order has the id cs_test_1"},
 		{"no id", "orders/%00", o.Ops.OpsToken, http.StatusBadRequest, "printable ASCII"},
 		{"unauthorized", "orders/" + pending, "x", http.StatusUnauthorized, ""},
-	} {
+	}
+	for _, k := range a.Kinds {
+		testenv.Must(t, k.Queue.Schedule(t.Context(), delay.In(pending, time.Hour)))
+		rows = append(rows, row{"a task of the kind " + k.Name, "orders/" + pending, o.Ops.OpsToken, http.StatusOK,
+			`{"kind":"` + k.Name + `","id":"` + pending + `","state":"scheduled"`})
+	}
+	for _, test := range rows {
 		request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/ops/api/"+test.path, http.NoBody)
 		request.Header.Set("Authorization", "Bearer "+test.token)
 		answer := httptest.NewRecorder()

@@ -22,12 +22,10 @@ var contract []byte
 
 // Add adds the operators' routes that say where orders are to a process, and a check of `doctor`.
 func Add(p *app.Process, orders *order.Service) {
-	p.Check("locks", "no other session holds up one of the orders that are overdue for the longest time", func(ctx context.Context) error {
-		return New(p.DB, p.Kinds, orders).checkLocks(ctx)
-	})
+	s := New(p.DB, &p.Kinds, orders)
+	p.Check("locks", "no other session holds up one of the orders that are overdue for the longest time", s.checkLocks)
 	p.Contract(contract)
 	p.Routes(func(_, ops gin.IRouter) {
-		s := New(p.DB, p.Kinds, orders) // here all parts have added their kinds
 		ops.Match(rest.ReadMethods, "/orders/:id", rest.Parameters(), rest.Handle(s.answer))
 		ops.Match(rest.ReadMethods, "/overdue", rest.Parameters(), rest.Handle(s.answerOverdue))
 	})

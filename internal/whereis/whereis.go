@@ -28,12 +28,13 @@ var (
 // Service finds orders.
 type Service struct {
 	db     *gorm.DB
-	kinds  app.Kinds
+	kinds  *app.Kinds
 	orders *order.Service
 }
 
-// New returns a service for the orders in a database that [postgres.Open] connected to. kinds are all kinds of task.
-func New(db *gorm.DB, kinds app.Kinds, orders *order.Service) *Service {
+// New returns a service for the orders in a database that [postgres.Open] connected to. kinds are all kinds of task, also those that are
+// added later.
+func New(db *gorm.DB, kinds *app.Kinds, orders *order.Service) *Service {
 	return &Service{db, kinds, orders}
 }
 

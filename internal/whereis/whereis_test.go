@@ -38,7 +38,7 @@ func newSite(t *testing.T) *site {
 	testenv.Must(t, err)
 	s := &site{Shop: ordertest.New(t), rdb: rdb, queue: queue}
 	s.outbox = delay.NewOutbox(s.DB, order.CancelKind)
-	s.Service = New(s.Gorm, app.Kinds{{Name: order.CancelKind, Queue: s.queue, Outbox: s.outbox}}, s.Shop.Service)
+	s.Service = New(s.Gorm, &app.Kinds{{Name: order.CancelKind, Queue: s.queue, Outbox: s.outbox}}, s.Shop.Service)
 	return s
 }
 
