@@ -72,7 +72,8 @@ func (o *overdueRows) walk(ctx context.Context, t Table, grace time.Duration, re
 	seen := make(map[string]bool) // the remembered rows that the walk has seen
 	for spent := time.Duration(0); spent < walkBudget; {
 		began := time.Now()
-		page, next, err := t.Pending(ctx, o.after, -(grace + time.Microsecond), pageSize)
+		within := -(grace + time.Microsecond) // negative also without a grace, which selects overdue rows
+		page, next, err := t.Pending(ctx, o.after, within, pageSize)
 		o.after = next // "" after an error, so that the next walk begins with the first page
 		if err != nil {
 			return fmt.Errorf("look for overdue rows: %w", err)
@@ -155,8 +156,8 @@ func (o *overdueRows) forget(ids []string) {
 }
 
 // searchFailed searches the remembered rows for those that cannot be timed out. It divides the rows of a
-// failed statement into ten batches, divides each batch that fails into ten, and so on, until single rows fail. It goes on with
-// the parts of a batch of which other parts could be timed out, because few statements find the rest there. To find
+// failed statement into ten batches, divides each batch that fails into ten, and so on, until single rows fail. If some parts of
+// a batch could be timed out, it searches the other parts of this batch next, because few statements find the rest there. To find
 // one row among 1,000 takes 30 statements. If none of 1,000 rows can be timed out, it takes 1,110 statements. A sweep that
 // has no batch to search tries a few of the rows that failed alone again, because the cause may be gone.
 func (o *overdueRows) searchFailed(ctx context.Context, t Table, budget time.Duration, report *Report) (err error) {

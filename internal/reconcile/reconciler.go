@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -31,7 +32,8 @@ type Reconciler struct {
 	schedule cron.Schedule
 	interval time.Duration // the longest time between two activations of the schedule
 	lockIdle time.Duration
-	sweepNow chan struct{} // a probe asks for a sweep
+	asked    chan string  // a probe asks for a sweep, and says which history Redis has
+	seen     atomic.Value // a string: the history of Redis when the last sweep began that a probe had asked for
 	log      *slog.Logger
 	metrics  metrics
 
@@ -69,12 +71,14 @@ func makeReconciler(
 	if err != nil {
 		return nil, err
 	}
-	return &Reconciler{
+	r := &Reconciler{
 		db: db, kind: kind, table: tableWithTimeouts{table},
-		cfg: cfg, schedule: schedule, interval: interval, lockIdle: lockIdle, sweepNow: make(chan struct{}), outcome: OK,
+		cfg: cfg, schedule: schedule, interval: interval, lockIdle: lockIdle, asked: make(chan string), outcome: OK,
 		overdue: overdueRows{failed: make(map[string]error), maxFailed: maxFailed},
 		log:     log.With("kind", kind), metrics: newMetrics(reg, kind),
-	}, nil
+	}
+	r.seen.Store("")
+	return r, nil
 }
 
 // Bound returns how long past its deadline a row may be pending while Redis is down or wiped, or if the service has no queue: one
@@ -101,7 +105,8 @@ func Run(ctx context.Context, reconcilers ...*Reconciler) error {
 
 // probe reads the restore markers and the history of Redis until ctx ends. It makes the reconcilers sweep whose markers are
 // missing or not complete, or all reconcilers if Redis does not answer, unless they are sweeping already. When the history has
-// changed, tasks may be lost, so each reconciler sweeps once more. The first probe does not know an earlier history.
+// changed, tasks may be lost. A sweep that was under way may have compared them before. So the probe asks each reconciler until a sweep has
+// begun after the change. The first probe does not know an earlier history.
 func probe(ctx context.Context, reconcilers []*Reconciler) error {
 	interval := reconcilers[0].cfg.Probe
 	queues := make([]*delay.Queue, len(reconcilers))
@@ -109,7 +114,6 @@ func probe(ctx context.Context, reconcilers []*Reconciler) error {
 		interval = min(interval, r.cfg.Probe)
 		queues[i] = r.queue
 	}
-	histories := make([]string, len(reconcilers))
 	ticks := time.NewTicker(interval)
 	defer ticks.Stop()
 	for {
@@ -124,46 +128,56 @@ func probe(ctx context.Context, reconcilers []*Reconciler) error {
 			history = historyOf(ctx, queues[0])
 		}
 		for i, r := range reconcilers {
-			if err == nil && ok[i] && history == histories[i] {
+			if err == nil && ok[i] && history == r.seen.Load() {
 				continue
 			}
 			select {
-			case r.sweepNow <- struct{}{}:
-				histories[i] = history
-			default:
+			case r.asked <- history:
+			default: // it sweeps
 			}
 		}
 	}
 }
 
-// run calls sweep at the times that [Reconciler.Run] describes.
-func (r *Reconciler) run(ctx context.Context, sweep func(context.Context)) error {
+// run calls sweep at the times that [Reconciler.Run] describes. The function sweep reports whether it has swept: it has not while another
+// process sweeps.
+func (r *Reconciler) run(ctx context.Context, sweep func(context.Context) bool) error {
 	// Activations may be further apart than the schedule says, because cron uses the wall clock, which an operator can
 	// set back. The timer idle does not depend on the wall clock.
 	maxIdle := r.cfg.Lookahead / 2
 	idle := time.NewTimer(maxIdle)
 	defer idle.Stop()
-	// The schedule, the probe and the timer run the same job, so that it sees all of them.
 	logger := cronLog{r.log}
-	job := oneAtATime(logger, func() {
-		idle.Reset(maxIdle)
-		sweep(ctx)
-	})
+	activated := make(chan struct{})
 	c := cron.New(cron.WithLocation(time.UTC), cron.WithLogger(logger))
-	c.Schedule(r.schedule, job)
+	c.Schedule(r.schedule, cron.FuncJob(func() {
+		select {
+		case activated <- struct{}{}:
+		default: // it sweeps
+		}
+	}))
 	c.Start()
 	defer func() { <-c.Stop().Done() }()
 
+	swept := false
+	job := surviving(logger, func() {
+		swept = false
+		idle.Reset(maxIdle)
+		swept = sweep(ctx)
+	})
 	job.Run()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-idle.C:
-			idle.Reset(maxIdle) // the job, which also resets the timer, may be skipped
 			job.Run()
-		case <-r.sweepNow:
+		case <-activated:
 			job.Run()
+		case history := <-r.asked:
+			if job.Run(); swept {
+				r.seen.Store(history)
+			}
 		}
 	}
 }
@@ -183,19 +197,19 @@ func historyOf(ctx context.Context, queue *delay.Queue) string {
 	return queue.History(ctx)
 }
 
-// sweepAndLog sweeps and logs the result, because the schedule cannot receive it. It logs an outcome only if the sweep before
-// had another one: while Redis is down, each probe starts a sweep.
-func (r *Reconciler) sweepAndLog(ctx context.Context) {
+// sweepAndLog sweeps, logs the result, and reports whether the sweep began. It logs an outcome other than OK only if the sweep before had
+// another one: while Redis is down, each probe starts a sweep.
+func (r *Reconciler) sweepAndLog(ctx context.Context) (began bool) {
 	report, err := r.Sweep(ctx)
 	switch {
 	case ctx.Err() != nil: // the reconciler stops
-		return
+		return false
 	case errors.Is(err, ErrBusy):
 		r.log.DebugContext(ctx, "no sweep, because another process is sweeping")
 		if last, _, err := r.Last(ctx); err == nil && last != nil {
 			r.metrics.setStuck(*last)
 		}
-		return
+		return false
 	case err != nil: // it has found nothing out, so the gauge keeps its value
 		report.worsen(Failed, err)
 	default:
@@ -215,6 +229,7 @@ func (r *Reconciler) sweepAndLog(ctx context.Context) {
 	default:
 		r.log.WarnContext(ctx, "sweep made repairs", "report", report)
 	}
+	return err == nil
 }
 
 // Sweep compares and repairs once. It returns [ErrBusy] if another sweep is under way, and another error if it could
@@ -318,17 +333,17 @@ func (t tableWithTimeouts) TimeOut(ctx context.Context, ids []string) (done, loc
 func Every(ctx context.Context, interval time.Duration, log *slog.Logger, job func(context.Context)) error {
 	logger := cronLog{log}
 	c := cron.New(cron.WithLogger(logger))
-	c.Schedule(cron.Every(interval), oneAtATime(logger, func() { job(ctx) }))
+	// After a panic that passes through it, SkipIfStillRunning of cron v3.0.1 skips every later run. So the job survives panics.
+	c.Schedule(cron.Every(interval), cron.SkipIfStillRunning(logger)(surviving(logger, func() { job(ctx) })))
 	c.Start()
 	<-ctx.Done()
 	<-c.Stop().Done()
 	return nil
 }
 
-// oneAtATime returns a job that skips a run while another one is under way. A panic ends only its run. Recover must be the
-// innermost wrapper: after a panic that passes through it, SkipIfStillRunning of cron v3.0.1 skips every later run.
-func oneAtATime(logger cron.Logger, run func()) cron.Job {
-	return cron.NewChain(cron.SkipIfStillRunning(logger), cron.Recover(logger)).Then(cron.FuncJob(run))
+// surviving returns a job that logs a panic of run, which ends only this run.
+func surviving(logger cron.Logger, run func()) cron.Job {
+	return cron.Recover(logger)(cron.FuncJob(run))
 }
 
 // cronLog is the logger of cron. Cron logs skipped activations and panics of a job.

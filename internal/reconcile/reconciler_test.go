@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -187,10 +188,11 @@ func TestRunSweepsAfterASkip(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		var sweeps atomic.Int64
-		if err := r.run(ctx, func(context.Context) {
+		if err := r.run(ctx, func(context.Context) bool {
 			if sweeps.Add(1) == 2 {
 				<-time.After(7 * time.Second)
 			}
+			return true
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -220,9 +222,10 @@ func TestRunSweepsTwiceInEachLookahead(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 10*lookahead)
 				defer cancel()
 				var began []time.Time
-				if err := r.run(ctx, func(context.Context) {
+				if err := r.run(ctx, func(context.Context) bool {
 					began = append(began, time.Now())
 					test.sweep()
+					return true
 				}); err != nil {
 					t.Fatal(err)
 				}
@@ -245,7 +248,7 @@ func TestRunSweepsByTheSchedule(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+time.Second)
 		defer cancel()
 		var sweeps atomic.Int64
-		if err := r.run(ctx, func(context.Context) { sweeps.Add(1) }); err != nil {
+		if err := r.run(ctx, func(context.Context) bool { sweeps.Add(1); return true }); err != nil {
 			t.Fatal(err)
 		}
 		if n := sweeps.Load(); n != 21 {
@@ -292,7 +295,7 @@ func TestProbe(t *testing.T) {
 				var running errgroup.Group
 				for i, r := range reconcilers {
 					r.schedule = never{}
-					running.Go(func() error { return r.run(ctx, func(context.Context) { sweeps[i]++ }) })
+					running.Go(func() error { return r.run(ctx, func(context.Context) bool { sweeps[i]++; return true }) })
 				}
 				running.Go(func() error { return probe(ctx, reconcilers) })
 				if err := running.Wait(); err != nil {
@@ -311,29 +314,48 @@ func TestProbe(t *testing.T) {
 }
 
 // TestFailoverDuringASweep promotes a replica while a sweep is under way, which may have compared tasks before they were
-// lost. Another sweep follows.
+// lost. A sweep that begins afterwards follows, also if the schedule has started the sweep that is under way, and if another process sweeps
+// at first.
 func TestFailoverDuringASweep(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newSimulatedFixture(t, 1)
-		f.replid.Store("former")
-		r := newReconciler(t, f)
-		r.schedule = never{}
-		ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
-		defer cancel()
-		sweeps := 0
-		var running errgroup.Group
-		running.Go(func() error {
-			return r.run(ctx, func(context.Context) {
-				if sweeps++; sweeps == 2 { // the first one of the probe
-					f.replid.Store("promoted")
+	for name, test := range map[string]struct {
+		activation time.Duration // when the schedule has one; 0: never
+		during     int           // the sweep during which the replica is promoted
+		busy       []int         // the sweeps that do not begin
+		want       int
+	}{
+		"the probe's sweep":         {during: 2, want: 3},
+		"a sweep of the schedule":   {activation: 15 * time.Second, during: 3, want: 4},
+		"another process is faster": {during: 2, busy: []int{3, 4}, want: 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newSimulatedFixture(t, 1)
+				f.replid.Store("former")
+				r := newReconciler(t, f)
+				r.schedule = once{time.Now().Add(test.activation)}
+				ctx, cancel := context.WithTimeout(t.Context(), 45*time.Second)
+				defer cancel()
+				sweeps := 0
+				var running errgroup.Group
+				running.Go(func() error {
+					return r.run(ctx, func(context.Context) bool {
+						sweeps++
+						if slices.Contains(test.busy, sweeps) {
+							return false
+						}
+						if sweeps == test.during {
+							f.replid.Store("promoted")
+						}
+						<-time.After(5 * time.Second)
+						return true
+					})
+				})
+				running.Go(func() error { return probe(ctx, []*Reconciler{r}) })
+				testenv.Must(t, running.Wait())
+				if sweeps != test.want {
+					t.Errorf("%d sweeps, want %d: at the start, at the first probe, those of the schedule, and after the failover until one begins", sweeps, test.want)
 				}
-				<-time.After(5 * time.Second)
 			})
 		})
-		running.Go(func() error { return probe(ctx, []*Reconciler{r}) })
-		testenv.Must(t, running.Wait())
-		if sweeps != 3 {
-			t.Errorf("%d sweeps, want 3: at the start, at the first probe, and after the failover", sweeps)
-		}
-	})
+	}
 }

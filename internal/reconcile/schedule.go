@@ -45,8 +45,7 @@ func checkZone(text string) error {
 }
 
 // longestInterval returns the longest time between two activations of the schedule, in the year that begins with the first
-// activation after now. If an interval is longer than enough, it may return this one instead of the longest, to
-// save time.
+// activation after now. To save time, it may stop at the first interval that is longer than enough, and return it.
 func longestInterval(schedule cron.Schedule, now time.Time, enough time.Duration) time.Duration {
 	switch schedule := schedule.(type) {
 	case cron.ConstantDelaySchedule:
