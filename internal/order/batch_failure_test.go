@@ -433,7 +433,8 @@ func TestProductLockedTooLong(t *testing.T) {
 
 // TestLockedCustomerDelaysNoNeighbours locks the row of a customer. No statement searches for locked customers, as
 // locked_products.sql does for products. Still the other placements of the batch are placed at once, and that of the
-// customer when the lock is released. A busy machine has three attempts: with a wait for the lock, each takes too long.
+// customer when the lock is released. The wait for the lock makes no task late: each is due at the deadline of its order.
+// A busy machine has three attempts: with a wait for the lock, each takes too long.
 func TestLockedCustomerDelaysNoNeighbours(t *testing.T) {
 	s := newShop(t)
 	var slowest time.Duration
@@ -476,6 +477,16 @@ func (s *shop) placeBesideLockedCustomer(t *testing.T) (slowest time.Duration) {
 	}
 	release()
 	s.checkPlacedOnce(t, requests, b.wait())
+	due := map[string]time.Time{}
+	for _, m := range s.awaitPublished(t) {
+		due[m.ID] = m.Due()
+	}
+	for i, r := range b.results {
+		left := r.order.DueAt.Sub(r.order.ServerTime)
+		if late := due[r.order.ID.String()].Sub(b.began.Add(r.after + left)); late > 0 {
+			t.Errorf("the task of placement %d is due %v late", i, late)
+		}
+	}
 	return slowest
 }
 

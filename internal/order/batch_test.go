@@ -33,6 +33,7 @@ type result struct {
 
 // batchUnderWay is a batch of placements under way.
 type batchUnderWay struct {
+	began   time.Time
 	results []result
 	done    []chan struct{} // closed when the result is there
 }
@@ -54,17 +55,16 @@ func (s *shop) placeInOneBatch(t testing.TB, requests ...request) []result {
 // startBatch begins to place orders in one batch, in the order of the requests.
 func (s *shop) startBatch(t testing.TB, ctx context.Context, requests ...request) *batchUnderWay {
 	t.Helper()
-	b := &batchUnderWay{make([]result, len(requests)), make([]chan struct{}, len(requests))}
+	b := &batchUnderWay{time.Now(), make([]result, len(requests)), make([]chan struct{}, len(requests))}
 	queued, release := s.Pause(true)
 	defer release()
-	began := time.Now()
 	for i, r := range requests {
 		b.done[i] = make(chan struct{})
 		before := queued()
 		go func() {
 			defer close(b.done[i])
 			o, replayed, err := s.Service.Place(ctx, r.customer, r.Placement)
-			b.results[i] = result{o, replayed, err, time.Since(began)}
+			b.results[i] = result{o, replayed, err, time.Since(b.began)}
 		}()
 		for arrived := false; !arrived; {
 			select {
@@ -74,7 +74,7 @@ func (s *shop) startBatch(t testing.TB, ctx context.Context, requests ...request
 				arrived = queued() > before
 				runtime.Gosched()
 			}
-			if time.Since(began) > 10*time.Second {
+			if time.Since(b.began) > 10*time.Second {
 				t.Errorf("placement %d of a batch did not arrive in the queue within 10 s", i)
 				arrived = true
 			}

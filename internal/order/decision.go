@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/shop/internal/delay"
 	"example.com/shop/internal/rest"
 )
 
@@ -19,6 +20,7 @@ func decide(batch []*placing, products map[uuid.UUID]Product, results []placeRes
 		switch {
 		case r.Placed:
 			p.order = r.order(p, products)
+			p.task = delay.At(p.id.String(), p.order.DueAt, p.order.ServerTime) // now: other placements of the batch may wait for locks
 			for _, line := range p.Lines {
 				product := products[line.ProductID]
 				product.Available -= line.Quantity

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"example.com/shop/internal/delay"
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/postgres"
 )
@@ -55,6 +56,8 @@ type placing struct {
 	order     *Order     // the placed order
 	existing  *uuid.UUID // the order with the same idempotency key, or the order that a lost transaction has placed
 	rejection error      // the reason why no order is placed
+
+	task delay.Message // cancels the placed order at its deadline
 }
 
 func newPlacing(customer uuid.UUID, p Placement) *placing {

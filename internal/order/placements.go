@@ -146,8 +146,10 @@ func (s *Service) placeOptions() placeOptions {
 // of Place do not wait for Redis: the orders and the outbox rows of their tasks are committed.
 func (s *Service) publishTasks(ctx context.Context, placings []*placing) {
 	var msgs []delay.Message
-	for _, o := range placedOrders(placings) {
-		msgs = append(msgs, delay.At(o.ID.String(), o.DueAt, o.ServerTime))
+	for _, p := range placings {
+		if p.order != nil {
+			msgs = append(msgs, p.task)
+		}
 	}
 	if len(msgs) > 0 {
 		s.pub.Publish(ctx, msgs...)
