@@ -2,6 +2,8 @@ package batch
 
 import (
 	"context"
+	"fmt"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -59,7 +61,7 @@ func (q *Queue[T, K]) handlePart(
 	for i, w := range part {
 		items[i] = w.item
 	}
-	leftItems, err := q.table.Handle(ctx, items, lockWait)
+	leftItems, err := q.surviveHandle(ctx, items, lockWait)
 	for _, w := range part {
 		if err != nil && slices.Contains(leftItems, w.item) {
 			left = append(left, w)
@@ -69,6 +71,17 @@ func (q *Queue[T, K]) handlePart(
 		close(w.done)
 	}
 	return handled, left, err
+}
+
+// surviveHandle calls [Table.Handle]. A panic becomes an error of all items, because nothing else recovers in the goroutine of a batch: the
+// panic would end the process. The batch is then halved as after any other error.
+func (q *Queue[T, K]) surviveHandle(ctx context.Context, items []T, lockWait time.Duration) (left []T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			left, err = items, fmt.Errorf("panic while a batch was handled: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return q.table.Handle(ctx, items, lockWait)
 }
 
 // queueLocked is called with a part of a batch that has waited for a lock for too long. It puts the items that need a locked
