@@ -52,7 +52,8 @@ func version() string {
 // options, and a test compares its table with them.
 //
 // A secret, or an address that may contain a password, has two options: the value itself, and the name of a file with
-// the value. See [option.ReadSecrets]. A command checks its options when it runs, because only then the files are read.
+// the value. See [option.ReadSecrets]. A command checks its options when it runs, because the files are read after the
+// command line is parsed.
 type commands struct {
 	Serve     serveCommand      `cmd:"" help:"Run the service, or some of its roles."`
 	Migrate   migrateCommand    `cmd:"" help:"Create or update the schema of the database."`

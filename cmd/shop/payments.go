@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"example.com/shop/internal/cli"
@@ -25,7 +26,7 @@ type paymentsReconcileCommand struct {
 
 func (c *paymentsReconcileCommand) Run(ctx context.Context, program cli.Program) error {
 	if c.Payment.StripeKey == "" {
-		return errors.New("there is no payment provider: set SHOP_STRIPE_KEY")
+		return option.Usage(fmt.Errorf("there is no payment provider: set %s", option.Name("stripe-key")))
 	}
 	p, err := c.open(ctx, program)
 	if err != nil {

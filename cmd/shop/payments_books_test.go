@@ -40,7 +40,7 @@ func TestPaymentsReconcile(t *testing.T) {
 		{"no movements", withKey, http.StatusOK, 0, "The books agree to the cent."},
 		{"from a time", slices.Concat(withKey, []string{"--from", from.Format(time.RFC3339)}), http.StatusOK, 0, "The books agree to the cent."},
 		{"a provider that rejects the key", withKey, http.StatusUnauthorized, 1, "read the provider's books"},
-		{"no provider", tool, http.StatusOK, 1, "SHOP_STRIPE_KEY"},
+		{"no provider", tool, http.StatusOK, 2, "SHOP_STRIPE_KEY (--stripe-key)"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			status, first = test.status, ""

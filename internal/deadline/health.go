@@ -31,17 +31,17 @@ type Violation struct {
 // The statement has the parameter $1, how long a row may be overdue, in microseconds, and then more. It returns the columns
 // invariant, subject and detail, and limits the number of rows.
 func FindViolations(ctx context.Context, db *gorm.DB, statement string, overdue time.Duration, more ...any) ([]Violation, error) {
-	return findViolations(ctx, db, true, statement, append([]any{overdue.Microseconds()}, more...))
+	return findViolations(ctx, db, "on", statement, append([]any{overdue.Microseconds()}, more...))
 }
 
 // FindOpenViolations is [FindViolations] for a statement that checks few of many rows: those that are pending or ended
 // lately. It finds them with indexes, whatever the statistics of the tables say.
 func FindOpenViolations(ctx context.Context, db *gorm.DB, statement string, overdue time.Duration, more ...any) ([]Violation, error) {
-	return findViolations(ctx, db, false, statement, append([]any{overdue.Microseconds()}, more...))
+	return findViolations(ctx, db, "off", statement, append([]any{overdue.Microseconds()}, more...))
 }
 
-func findViolations(ctx context.Context, db *gorm.DB, wholeTables bool, statement string, args []any) ([]Violation, error) {
-	seqscan := map[bool]string{true: "on", false: "off"}[wholeTables]
+// findViolations sets PostgreSQL's enable_seqscan to "on" or "off" for the statement.
+func findViolations(ctx context.Context, db *gorm.DB, seqscan, statement string, args []any) ([]Violation, error) {
 	violations := []Violation{}
 	err := db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 		// A plan for the values of the parameters leaves out what they exclude: one statement can check few rows or all.

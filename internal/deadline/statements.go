@@ -76,7 +76,8 @@ func (r runner) confirmGone(ctx context.Context, verdicts []Verdict) ([]Verdict,
 		return verdicts, nil
 	}
 	unknown, err := r.Unknown(ctx, ids)
-	if err != nil && !postgres.LockTimedOut(err) { // another process looks, and its commit waits for a standby
+	// If the lock timed out, another process looks, and its commit waits for a standby. Then no row is confirmed as gone.
+	if err != nil && !postgres.LockTimedOut(err) {
 		return slices.DeleteFunc(verdicts, func(v Verdict) bool { return v.State == Gone }), err
 	}
 	for i, v := range verdicts {

@@ -41,7 +41,7 @@ type WorkerConfig struct {
 	Drain       time.Duration // the time that the handler has left when the worker must stop. Default 3 s
 	MaxAttempts int           // the number of failed attempts that makes a task a dead letter. Default 10
 	BackoffMin  time.Duration // the wait after the first failed attempt. Default 1 s. It doubles after each further one
-	BackoffMax  time.Duration // the longest wait after a failed attempt, before half of it is added or taken off at random. Default 5 min
+	BackoffMax  time.Duration // the longest wait after a failed attempt, before up to half of it is added or subtracted at random. Default 5 min
 }
 
 func (c WorkerConfig) withDefaults() WorkerConfig {
@@ -233,7 +233,8 @@ var errLost = errors.New("the leases of the batch have ended")
 // keep renews the leases of a batch until handled is closed, for at most the handler's timeout. It returns the batch with
 // their last token. If the leases have ended, or end before another renewal, keep calls lose with errLost.
 //
-// A handler that takes less than a quarter of the lease needs no renewal. A renewal may take as long. If Redis executes one
+// A handler that takes less than a quarter of the lease needs no renewal. Each renewal may take a
+// quarter of the lease, too. If Redis executes one
 // whose reply is lost, the batch loses its leases: see [Queue.Renew].
 func (w *Worker) keep(ctx context.Context, b Batch, handled <-chan struct{}, lose context.CancelCauseFunc) Batch {
 	pause := w.cfg.Lease / 4

@@ -56,7 +56,8 @@ func (c *checker) result(ctx context.Context) checked {
 	return c.last
 }
 
-// start returns a channel that is closed at the end of the check that is under way, or nil if none is.
+// start starts a check, unless one is under way or has just ended. It returns a channel that is closed at the end of the check that is
+// under way, or nil if none is.
 func (c *checker) start(ctx context.Context) chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()

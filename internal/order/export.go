@@ -91,7 +91,7 @@ func (s *Service) exportBatch(ctx context.Context, after uuid.UUID, keep time.Du
 	return batch, free, rows, err
 }
 
-// writeExport writes a line for each order that has rows.
+// writeExport writes a line for each order.
 func writeExport(out *bufio.Writer, ids []uuid.UUID, rows []ExportedRows) error {
 	if out == nil {
 		return nil

@@ -94,8 +94,8 @@ type Order struct {
 }
 
 // WhyNotPayable returns the reason why a payment of the order cannot begin at the time ServerTime, or nil if it can. The
-// fields ID, Status, CancelReason, ExpiresAt, HoldUntil, CancelRequestedAt, PaidAt, CancelledAt and ServerTime must be
-// set. The answer does not depend on whether the order is held.
+// fields Status, CancelReason, ExpiresAt, HoldUntil, CancelRequestedAt, PaidAt, CancelledAt and ServerTime must be set. Whether
+// it returns nil does not depend on whether the order is held.
 func (o *Order) WhyNotPayable() error {
 	switch {
 	case o.Status == Paid:

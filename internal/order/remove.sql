@@ -1,4 +1,4 @@
--- Removes orders that removable.sql has locked. Their items and events go with them. What they sold stays in the books.
+-- Removes orders that this transaction has locked. Their items and events go with them. What they sold stays in the books.
 -- Returns the number of removed orders.
 --
 -- $1 ids

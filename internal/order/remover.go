@@ -148,7 +148,7 @@ func (s *Service) removeBatch(ctx context.Context, statement string, args ...any
 	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
 	defer cancel()
 	err = s.store.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-		if err := tx.Raw(statement+"FOR UPDATE SKIP LOCKED", args...).Scan(&batch).Error; err != nil || len(batch) == 0 {
+		if err := tx.Raw(statement+" FOR UPDATE SKIP LOCKED", args...).Scan(&batch).Error; err != nil || len(batch) == 0 {
 			return err
 		}
 		removed, err = s.remove(tx, batch)
@@ -176,7 +176,8 @@ func (s *Service) remove(tx *gorm.DB, ids []uuid.UUID) (removed int64, err error
 			return 0, err
 		}
 	}
-	return removed, tx.Raw(removeSQL, ids).Scan(&removed).Error
+	err = tx.Raw(removeSQL, ids).Scan(&removed).Error
+	return removed, err
 }
 
 // notOwed returns those of some orders of which nothing is owed.

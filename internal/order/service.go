@@ -36,7 +36,7 @@ type Publisher interface {
 
 // Service implements the operations on orders: those of customers, of the worker and of the reconciler.
 type Service struct {
-	*deadline.Table // the orders that time out; its methods are for the reconciler
+	*deadline.Table // the orders that time out; its methods are for the worker and the reconciler
 
 	store   *Store
 	pub     Publisher
