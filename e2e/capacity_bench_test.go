@@ -261,12 +261,12 @@ and one item each, and lets them time out. Others are paid at once. A commit wai
 	row("a second without requests, all roles", c.idle)
 	fmt.Fprintf(&out, `
 WAL begins after a checkpoint, so it has images of pages, which longer intervals between checkpoints make rarer. The traffic of all
-connections includes HTTP, PostgreSQL and Redis, and the headers of TCP. The task of a paid order costs Redis a claim and an ack at its
-due time, which no row has. [Size](size.md) has the bytes on disk.
+connections includes HTTP, PostgreSQL and Redis, and the headers of TCP. No row has the claim and the ack that the task of a paid order
+costs Redis at its due time. [Size](size.md) has the bytes on disk.
 %s
 | | |
 | --- | ---: |
-| Redis, for a pending order | %.0f B |
+| Redis, for the tasks of a pending order: cancellation and reminder | %.0f B |
 | memory of a process: at its start; under this load | %.0f MB; %.0f MB |
 | connections of a process to PostgreSQL under this load | %d |
 | memory of a process for an open page | %.1f kB |
@@ -315,8 +315,9 @@ func (c *capacity) growth() string {
 	out.WriteString(`
 ## Larger loads
 
-The processors are those that work all the time: for a placement by the table of rates, and for the end of an order, in the more expensive
-way, by the first table, which is that of 300 orders a second. The last row has ten times the load, at the costs of the row before. The
+The processors are those that work all the time: for a placement by the table of rates, and for the end of an order by the first table, which
+is that of 300 orders a second. Each column has the more expensive way to end: the processors that of the row with more processor time in
+all, and the WAL that of the row with more WAL. The last row has ten times the load, at the costs of the row before. The
 timeout is 30 minutes. Plan twice as many processors, so that a burst finds some.
 
 | orders a second | a day | service | PostgreSQL | Redis | WAL | pending orders in Redis |
@@ -348,7 +349,8 @@ What is exhausted first, and what helps:
 5. **PostgreSQL's connections.** Each process opens up to ` + "`SHOP_DATABASE_CONNS`" + `. Use a [pooler](production.md#pgbouncer) before the sum
    reaches some hundreds.
 6. **One PostgreSQL.** When the largest server is too small, give each group of sellers a database, a Redis and processes of their own.
-   An order needs only rows of its seller's products, so nothing crosses the groups. No benchmark has measured this.
+   The service has no sellers: yours must have them, and must send an order to its group. An order needs its products, which are in one
+   group, and its customer, whose bounds of open orders then count for each group. No benchmark has measured this.
 `)
 	return out.String()
 }
