@@ -283,15 +283,9 @@ func TestDoReturnsBeforeHandled(t *testing.T) {
 	})
 }
 
-// TestBadItemFailsAlone handles batches with items that make the transaction fail, or panic. The others are handled once, and the
+// TestBadItemFailsAlone handles batches with items that make the transaction fail. The others are handled once, and the
 // call of Handled is one.
 func TestBadItemFailsAlone(t *testing.T) {
-	for _, prefix := range []string{"bad ", "very bad "} {
-		t.Run(prefix, func(t *testing.T) { badItemsFailAlone(t, prefix) })
-	}
-}
-
-func badItemsFailAlone(t *testing.T, prefix string) {
 	for _, bad := range [][]int{{0}, {5}, {11}, {0, 1}, {2, 7, 9}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}} {
 		t.Run(fmt.Sprint(bad), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -300,7 +294,7 @@ func badItemsFailAlone(t *testing.T, prefix string) {
 				for n := range size {
 					name := fmt.Sprint("item", n)
 					if slices.Contains(bad, n) {
-						name = prefix + name
+						name = "bad" + name
 					} else {
 						good = append(good, name)
 					}
@@ -308,7 +302,7 @@ func badItemsFailAlone(t *testing.T, prefix string) {
 				}
 				for n, r := range start(q, named(names...)...) {
 					<-r.done
-					if slices.Contains(bad, n) != (r.err != nil && strings.Contains(r.err.Error(), errBad.Error())) {
+					if isBad := slices.Contains(bad, n); isBad != errors.Is(r.err, errBad) || !isBad && r.err != nil {
 						t.Errorf("item %q: Do returns %v", names[n], r.err)
 					}
 				}
@@ -328,6 +322,28 @@ func badItemsFailAlone(t *testing.T, prefix string) {
 			})
 		})
 	}
+}
+
+// TestPanicFailsWholeBatch has an item that makes Handle panic. All items of its batch fail, and are not handled again. The process goes on.
+func TestPanicFailsWholeBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, table := newQueue(2)
+		for _, r := range start(q, named("first", "very bad", "last")...) {
+			<-r.done
+			if r.err == nil || !strings.Contains(r.err.Error(), "panic while a batch was handled: a bad item") {
+				t.Errorf("Do returns %v, want the panic", r.err)
+			}
+		}
+		for _, r := range start(q, named("later")...) {
+			if <-r.done; r.err != nil {
+				t.Errorf("Do returns %v for a later item", r.err)
+			}
+		}
+		<-time.After(time.Second)
+		if calls := table.allCalls(); !slices.Equal(calls, []string{"handle first very bad last", "handle later", "handled later"}) {
+			t.Errorf("the calls are %q, want one with all items, and one with the later item", calls)
+		}
+	})
 }
 
 // TestUnavailableDatabaseFailsWholeBatch checks that a batch is not halved if no part of it could succeed.

@@ -2,6 +2,7 @@ package batch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"slices"
@@ -37,7 +38,7 @@ func (q *Queue[T, K]) handleInParts(ctx context.Context, batch []*waiter[T], loc
 		case postgres.LockTimedOut(err) && lockWait > 0:
 			next, waits := q.queueLocked(ctx, left)
 			parts, alone = append(next, parts...), append(alone, waits...)
-		case len(left) == 1, postgres.Unavailable(err): // the item or the database causes the error
+		case len(left) == 1, postgres.Unavailable(err), errors.As(err, new(panicError)): // the item, the database or a bug causes the error
 			fail(left, err)
 		default: // an item causes the error, and the others must not fail with it
 			parts = append(halves(left), parts...)
@@ -73,15 +74,25 @@ func (q *Queue[T, K]) handlePart(
 	return handled, left, err
 }
 
-// surviveHandle calls [Table.Handle]. A panic becomes an error of all items, because nothing else recovers in the goroutine of a batch: the
-// panic would end the process. The batch is then halved as after any other error.
+// surviveHandle calls [Table.Handle]. A panic becomes an error of all items: it would end the process, because nothing else recovers in
+// the goroutine of a batch. They are not handled again, because the panic may have come after the commit.
 func (q *Queue[T, K]) surviveHandle(ctx context.Context, items []T, lockWait time.Duration) (left []T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			left, err = items, fmt.Errorf("panic while a batch was handled: %v\n%s", p, debug.Stack())
+			left, err = items, panicError{p, debug.Stack()}
 		}
 	}()
 	return q.table.Handle(ctx, items, lockWait)
+}
+
+// panicError is a panic of [Table.Handle].
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (e panicError) Error() string {
+	return fmt.Sprintf("panic while a batch was handled: %v\n%s", e.value, e.stack)
 }
 
 // queueLocked is called with a part of a batch that has waited for a lock for too long. It puts the items that need a locked
