@@ -237,6 +237,7 @@ type fixture struct {
 	before func(step string) // called before each step of the queue
 	after  func(step string) // called after each step of the queue, before the queue gets the reply
 	replid atomic.Value      // the replication id of Redis, a string
+	away   atomic.Bool       // no step of the queue is executed
 }
 
 // newFixture returns a table with n pending rows that are due in an hour, and a queue with their tasks.
@@ -286,7 +287,7 @@ func fill(t testing.TB, hooked, rdb redis.UniversalClient, n int) *fixture {
 	hooked.AddHook(hook{
 		before: func(step string) error {
 			f.before(step)
-			if f.fails[step] {
+			if f.away.Load() || f.fails[step] {
 				return errDown
 			}
 			return nil

@@ -72,7 +72,7 @@ func (o *overdueRows) walk(ctx context.Context, t Table, grace time.Duration, re
 	seen := make(map[string]bool) // the remembered rows that the walk has seen
 	for spent := time.Duration(0); spent < walkBudget; {
 		began := time.Now()
-		within := -(grace + time.Microsecond) // negative also without a grace, which selects overdue rows
+		within := -(grace + time.Microsecond) // negative also if grace is 0: a negative value selects overdue rows
 		page, next, err := t.Pending(ctx, o.after, within, pageSize)
 		o.after = next // "" after an error, so that the next walk begins with the first page
 		if err != nil {

@@ -33,7 +33,7 @@ type Reconciler struct {
 	interval time.Duration // the longest time between two activations of the schedule
 	lockIdle time.Duration
 	asked    chan string  // a probe asks for a sweep, and says which history Redis has
-	seen     atomic.Value // a string: the history of Redis when the last sweep began that a probe had asked for
+	seen     atomic.Value // a string: the history of Redis that the probe had read before the last sweep for which it asked
 	log      *slog.Logger
 	metrics  metrics
 
@@ -105,8 +105,8 @@ func Run(ctx context.Context, reconcilers ...*Reconciler) error {
 
 // probe reads the restore markers and the history of Redis until ctx ends. It makes the reconcilers sweep whose markers are
 // missing or not complete, or all reconcilers if Redis does not answer, unless they are sweeping already. When the history has
-// changed, tasks may be lost. A sweep that was under way may have compared them before. So the probe asks each reconciler until a sweep has
-// begun after the change. The first probe does not know an earlier history.
+// changed, tasks may be lost. A sweep that was under way may have compared them before. So the probe asks each reconciler until
+// a sweep for which it has asked is complete. The first probe does not know an earlier history.
 func probe(ctx context.Context, reconcilers []*Reconciler) error {
 	interval := reconcilers[0].cfg.Probe
 	queues := make([]*delay.Queue, len(reconcilers))
@@ -128,6 +128,9 @@ func probe(ctx context.Context, reconcilers []*Reconciler) error {
 			history = historyOf(ctx, queues[0])
 		}
 		for i, r := range reconcilers {
+			if err != nil {
+				r.seen.Store("") // so that the reconciler sweeps when Redis answers again
+			}
 			if err == nil && ok[i] && history == r.seen.Load() {
 				continue
 			}
@@ -139,8 +142,8 @@ func probe(ctx context.Context, reconcilers []*Reconciler) error {
 	}
 }
 
-// run calls sweep at the times that [Reconciler.Run] describes. The function sweep reports whether it has swept: it has not while another
-// process sweeps.
+// run calls sweep at the times that [Reconciler.Run] describes. The function sweep reports whether it has compared the rows with the queue: it
+// has not if another process sweeps, or if a server does not answer.
 func (r *Reconciler) run(ctx context.Context, sweep func(context.Context) bool) error {
 	// Activations may be further apart than the schedule says, because cron uses the wall clock, which an operator can
 	// set back. The timer idle does not depend on the wall clock.
@@ -159,11 +162,11 @@ func (r *Reconciler) run(ctx context.Context, sweep func(context.Context) bool) 
 	c.Start()
 	defer func() { <-c.Stop().Done() }()
 
-	swept := false
+	var complete bool
 	job := surviving(logger, func() {
-		swept = false
+		complete = true // also after a panic, so that the probe does not ask again and again
 		idle.Reset(maxIdle)
-		swept = sweep(ctx)
+		complete = sweep(ctx)
 	})
 	job.Run()
 	for {
@@ -175,7 +178,7 @@ func (r *Reconciler) run(ctx context.Context, sweep func(context.Context) bool) 
 		case <-activated:
 			job.Run()
 		case history := <-r.asked:
-			if job.Run(); swept {
+			if job.Run(); complete {
 				r.seen.Store(history)
 			}
 		}
@@ -197,9 +200,9 @@ func historyOf(ctx context.Context, queue *delay.Queue) string {
 	return queue.History(ctx)
 }
 
-// sweepAndLog sweeps, logs the result, and reports whether the sweep began. It logs an outcome other than OK only if the sweep before had
-// another one: while Redis is down, each probe starts a sweep.
-func (r *Reconciler) sweepAndLog(ctx context.Context) (began bool) {
+// sweepAndLog sweeps, logs the result, and reports whether the sweep has compared the rows with the queue. It logs an outcome other than OK
+// only if the sweep before had another one: while Redis is down, each probe starts a sweep.
+func (r *Reconciler) sweepAndLog(ctx context.Context) (complete bool) {
 	report, err := r.Sweep(ctx)
 	switch {
 	case ctx.Err() != nil: // the reconciler stops
@@ -229,7 +232,7 @@ func (r *Reconciler) sweepAndLog(ctx context.Context) (began bool) {
 	default:
 		r.log.WarnContext(ctx, "sweep made repairs", "report", report)
 	}
-	return err == nil
+	return err == nil && report.Outcome != Degraded
 }
 
 // Sweep compares and repairs once. It returns [ErrBusy] if another sweep is under way, and another error if it could
@@ -333,7 +336,7 @@ func (t tableWithTimeouts) TimeOut(ctx context.Context, ids []string) (done, loc
 func Every(ctx context.Context, interval time.Duration, log *slog.Logger, job func(context.Context)) error {
 	logger := cronLog{log}
 	c := cron.New(cron.WithLogger(logger))
-	// After a panic that passes through it, SkipIfStillRunning of cron v3.0.1 skips every later run. So the job survives panics.
+	// The job survives panics, because SkipIfStillRunning of cron v3.0.1 skips every later run after a panic that passes through it.
 	c.Schedule(cron.Every(interval), cron.SkipIfStillRunning(logger)(surviving(logger, func() { job(ctx) })))
 	c.Start()
 	<-ctx.Done()

@@ -314,18 +314,20 @@ func TestProbe(t *testing.T) {
 }
 
 // TestFailoverDuringASweep promotes a replica while a sweep is under way, which may have compared tasks before they were
-// lost. A sweep that begins afterwards follows, also if the schedule has started the sweep that is under way, and if another process sweeps
-// at first.
+// lost, or has Redis not answer for some seconds. A sweep that begins afterwards follows, also if the schedule has started the sweep that is
+// under way, and if another process sweeps at first.
 func TestFailoverDuringASweep(t *testing.T) {
 	for name, test := range map[string]struct {
 		activation time.Duration // when the schedule has one; 0: never
 		during     int           // the sweep during which the replica is promoted
+		away       bool          // Redis does not answer then, and has the same history afterwards
 		busy       []int         // the sweeps that do not begin
 		want       int
 	}{
 		"the probe's sweep":         {during: 2, want: 3},
 		"a sweep of the schedule":   {activation: 15 * time.Second, during: 3, want: 4},
 		"another process is faster": {during: 2, busy: []int{3, 4}, want: 5},
+		"Redis is away in between":  {activation: 15 * time.Second, during: 3, away: true, want: 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -343,7 +345,11 @@ func TestFailoverDuringASweep(t *testing.T) {
 						if slices.Contains(test.busy, sweeps) {
 							return false
 						}
-						if sweeps == test.during {
+						switch {
+						case sweeps == test.during && test.away:
+							f.away.Store(true)
+							time.AfterFunc(4*time.Second, func() { f.away.Store(false) })
+						case sweeps == test.during:
 							f.replid.Store("promoted")
 						}
 						<-time.After(5 * time.Second)
@@ -353,7 +359,7 @@ func TestFailoverDuringASweep(t *testing.T) {
 				running.Go(func() error { return probe(ctx, []*Reconciler{r}) })
 				testenv.Must(t, running.Wait())
 				if sweeps != test.want {
-					t.Errorf("%d sweeps, want %d: at the start, at the first probe, those of the schedule, and after the failover until one begins", sweeps, test.want)
+					t.Errorf("%d sweeps, want %d: at the start, at the first probe, those of the schedule, and after Redis was away until one begins", sweeps, test.want)
 				}
 			})
 		})
