@@ -62,22 +62,24 @@ func (s *shop) newCustomers(n int, product uuid.UUID) (requests []request) {
 	return requests
 }
 
-// TestBatchWithDeadlock has PostgreSQL end the first two transactions of a batch to resolve deadlocks. A trigger raises the
-// errors.
-func TestBatchWithDeadlock(t *testing.T) {
+// TestBatchWhoseTransactionsFail has PostgreSQL end the first two transactions of a batch to resolve deadlocks, or all of them. It also has an
+// administrator end the sessions of the first two. A trigger does both.
+func TestBatchWhoseTransactionsFail(t *testing.T) {
+	const deadlock, shutdown = `RAISE EXCEPTION 'deadlock' USING ERRCODE = 'deadlock_detected'`, `PERFORM pg_terminate_backend(pg_backend_pid())`
 	for name, test := range map[string]struct {
-		deadlocks int
-		want      string
+		failure string
+		times   int
+		want    string
 	}{
-		"twice":   {2, "[placed placed placed]"},
-		"forever": {1000, "[unavailable unavailable unavailable]"},
+		"deadlocks":           {deadlock, 2, "[placed placed placed]"},
+		"deadlocks forever":   {deadlock, 1000, "[unavailable unavailable unavailable]"},
+		"terminated sessions": {shutdown, 2, "[placed placed placed]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newShop(t)
 			s.Exec(t, `CREATE SEQUENCE transactions`)
 			s.Exec(t, fmt.Sprintf(`CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-				IF nextval('transactions') <= %d THEN RAISE EXCEPTION 'deadlock' USING ERRCODE = 'deadlock_detected'; END IF;
-				RETURN NULL; END $$`, test.deadlocks))
+				IF nextval('transactions') <= %d THEN %s; END IF; RETURN NULL; END $$`, test.times, test.failure))
 			s.Exec(t, `CREATE TRIGGER fail AFTER INSERT ON order_items EXECUTE FUNCTION fail()`)
 			requests := s.newCustomers(3, s.Product(t, 100))
 			results := s.placeInOneBatch(t, requests...)
@@ -92,25 +94,6 @@ func TestBatchWithDeadlock(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestBatchWithTerminatedSession terminates the session of a batch twice, while it waits for a lock.
-func TestBatchWithTerminatedSession(t *testing.T) {
-	s := newShop(t)
-	product := s.Product(t, 100)
-	release := testenv.HoldLock(t, s.DB, `UPDATE products SET name = 'locked' WHERE id = $1`, product)
-	requests := s.newCustomers(5, product)
-	batch := s.startBatch(t, t.Context(), requests...)
-	admin := s.admin(t)
-	for range 2 {
-		testenv.Eventually(t, "a session that was terminated", func() bool {
-			var terminated int
-			err := admin.QueryRowContext(t.Context(), `SELECT count(pg_terminate_backend(pid)) `+sessionsThatWait).Scan(&terminated)
-			return err == nil && terminated > 0
-		})
-	}
-	release()
-	s.checkPlacedOnce(t, requests, batch.wait())
 }
 
 // TestBatchAfterAllSessionsWereTerminated terminates all idle sessions of the pool, as a restart of PostgreSQL does.
@@ -483,8 +466,9 @@ func (s *shop) placeBesideLockedCustomer(t *testing.T) (slowest time.Duration) {
 	}
 	for i, r := range b.results {
 		left := r.order.DueAt.Sub(r.order.ServerTime)
-		if late := due[r.order.ID.String()].Sub(b.began.Add(r.after + left)); late > 0 {
-			t.Errorf("the task of placement %d is due %v late", i, late)
+		at, found := due[r.order.ID.String()]
+		if late := at.Sub(b.began.Add(r.after + left)); !found || late > 0 {
+			t.Errorf("the task of placement %d is published: %v; it is due %v late", i, found, late)
 		}
 	}
 	return slowest
