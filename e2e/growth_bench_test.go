@@ -30,7 +30,7 @@ var (
 	growthPending  = flag.Int("growth.pending", 1_000_000, "the number of pending orders in the second part of BenchmarkGrowth")
 	growthRounds   = flag.Int("growth.rounds", 5, "how often BenchmarkGrowth measures each figure")
 	growthSnapshot = flag.Duration("growth.snapshot", 2*time.Minute, "how long BenchmarkGrowth keeps a snapshot open")
-	growthRemoved  = flag.Int("growth.removed", 20_000, "the number of orders that BenchmarkGrowth exports and removes in a round")
+	growthRemoved  = flag.Int("growth.removed", 30_000, "the number of orders that BenchmarkGrowth exports and removes in a round")
 	growthDir      = flag.String("growth.dir", "", "the directory for the data of BenchmarkGrowth, on a disk; some 3 kB for each ended order")
 	growthReport   = flag.String("growth.report", "", "the file for the report of BenchmarkGrowth; without it the benchmark is skipped")
 )
@@ -131,11 +131,11 @@ func (g *growth) begin() {
 	fmt.Fprintf(&g.report, `# Growth
 
 The benchmark compares sites of one PostgreSQL server that differ in the number of their ended orders. Each has a Redis and a
-process with all roles. A figure is the median of %d rounds, with the least and the greatest value in parentheses. In each round the
+process with all roles. A figure is the median of %d rounds (removal: 3, audit: 1), with the least and the greatest value in parentheses. In each round the
 sites take turns. The last column is the figure of the site with the most orders, divided by that of the site with the fewest.
 
-The command doctor begins new sessions. A new session of PostgreSQL maps each page of the shared buffers that it reads, which took longer here
-than to read the page: the same check took 3.1 s in a new session, and 0.3 s in one that had done it before. The page's process has such sessions.
+The command doctor begins new sessions. A new session of PostgreSQL maps each page of the shared buffers that it reads, which can take longer
+than to read the page. The process that serves the operators' page has sessions that have done it before.
 
 - Machine: %d processors, shared by PostgreSQL, Redis, the service and the clients
 - PostgreSQL %s, on a disk with fsync; shared_buffers=2GB max_wal_size=8GB
@@ -383,7 +383,10 @@ func (s *growthSite) oldestCheck() float64 {
 	operator := s.process.operator()
 	var oldest time.Duration
 	var last time.Time
-	for results := 0; results < 3; <-time.After(100 * time.Millisecond) { // the first result may be that of a check long ago
+	for began, results := time.Now(), 0; results < 3; <-time.After(100 * time.Millisecond) { // the first result may be that of a check long ago
+		if time.Since(began) > growthPatience {
+			s.b.Fatalf("the page has shown no new results of the invariants for %v", growthPatience)
+		}
 		at := decode[stats](s.b, operator.get("/ops/api/stats")).CheckedAt
 		if !at.Equal(last) {
 			results++
@@ -432,7 +435,7 @@ func (g *growth) measureSnapshot() {
 // measureRemoval exports and removes the oldest orders of each site.
 func (g *growth) measureRemoval() {
 	g.b.Helper()
-	const rounds = 3 // so that the smallest site has as many orders
+	const rounds = 3 // the smallest site must have enough orders for them
 	g.table(fmt.Sprintf("Export and removal of the oldest %d", *growthRemoved), rounds, []growthFigure{
 		{"export, orders/s", "%.0f", func(s *growthSite) float64 {
 			return float64(*growthRemoved) / took(func() { s.run(s.b, "export", "--keep="+s.keep()) }) * 1000

@@ -14,7 +14,7 @@ taken AS (
     UNION ALL
     SELECT id, status, booked FROM ended WHERE status = 'paid'
 ),
-reserved AS MATERIALIZED (
+reserved AS MATERIALIZED ( -- otherwise PostgreSQL sorts the items before it sums them up
     SELECT i.product_id,
            sum(i.quantity) FILTER (WHERE t.status = 'pending')                  AS pending,
            sum(i.quantity) FILTER (WHERE t.status = 'paid' AND NOT t.booked)    AS not_booked,

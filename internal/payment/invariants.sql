@@ -6,8 +6,9 @@
 -- $2 false: check the pending orders with a checkout, the ended ones that are not booked, and the refunds that have not ended; true: check
 -- all
 WITH checked AS (
-    -- An order without checkout_until has no attempt: the statement that opens an attempt sets both.
-    SELECT id, status, ended_by, total_cents, currency, expires_at FROM orders WHERE status = 'pending' AND ($2::boolean OR checkout_until IS NOT NULL)
+    -- The statement that opens an attempt sets checkout_until. That of older binaries only set hold_until.
+    SELECT id, status, ended_by, total_cents, currency, expires_at FROM orders
+    WHERE status = 'pending' AND ($2::boolean OR checkout_until IS NOT NULL OR hold_until IS NOT NULL)
     UNION ALL
     SELECT id, status, ended_by, total_cents, currency, expires_at FROM orders WHERE NOT booked AND status <> 'pending'
     UNION ALL
