@@ -52,6 +52,8 @@ const (
 	growthCustomers = 5_000 // customers who want a piece of the flash sale
 	growthPieces    = 100   // of its product
 
+	growthRemovals = 3 // rounds of removals; the smallest site must have enough orders for them
+
 	growthPatience = 20 * time.Minute // for tasks and removals
 )
 
@@ -131,8 +133,8 @@ func (g *growth) begin() {
 	fmt.Fprintf(&g.report, `# Growth
 
 The benchmark compares sites of one PostgreSQL server that differ in the number of their ended orders. Each has a Redis and a
-process with all roles. A figure is the median of %d rounds (removal: 3, audit: 1), with the least and the greatest value in parentheses. In each round the
-sites take turns. The last column is the figure of the site with the most orders, divided by that of the site with the fewest.
+process with all roles. A figure is the median of %d rounds (removal: %d, audit: 1), with the least and the greatest value in
+parentheses. In each round the sites take turns. The last column is the figure of the site with the most orders, divided by that of the site with the fewest.
 
 The command doctor begins new sessions. A new session of PostgreSQL maps each page of the shared buffers that it reads, which can take longer
 than to read the page. The process that serves the operators' page has sessions that have done it before.
@@ -143,7 +145,7 @@ than to read the page. The process that serves the operators' page has sessions 
   provider
 - Date: %s
 - To repeat: make bench-growth GROWTH_DIR=…
-`, *growthRounds, runtime.NumCPU(), serverVersion(g.b, g.db), growthProducts,
+`, *growthRounds, growthRemovals, runtime.NumCPU(), serverVersion(g.b, g.db), growthProducts,
 		time.Now().UTC().Format(time.DateOnly))
 }
 
@@ -435,8 +437,7 @@ func (g *growth) measureSnapshot() {
 // measureRemoval exports and removes the oldest orders of each site.
 func (g *growth) measureRemoval() {
 	g.b.Helper()
-	const rounds = 3 // the smallest site must have enough orders for them
-	g.table(fmt.Sprintf("Export and removal of the oldest %d", *growthRemoved), rounds, []growthFigure{
+	g.table(fmt.Sprintf("Export and removal of the oldest %d", *growthRemoved), growthRemovals, []growthFigure{
 		{"export, orders/s", "%.0f", func(s *growthSite) float64 {
 			return float64(*growthRemoved) / took(func() { s.run(s.b, "export", "--keep="+s.keep()) }) * 1000
 		}},

@@ -69,7 +69,8 @@ func (p *Process) NewQueue(kind string) *delay.Queue {
 	return queue
 }
 
-// Work adds a worker of a queue to the process, and returns it. The process sets the field Drain of cfg, because all workers stop with the process.
+// Work adds a worker of a queue to the process, and returns it. The process sets the field Drain of cfg, because all workers stop
+// with the process.
 func (p *Process) Work(queue *delay.Queue, handle delay.Handler, cfg delay.WorkerConfig) *delay.Worker {
 	cfg.Drain = p.cfg.WorkerDrain
 	w := delay.NewWorker(queue, handle, cfg, p.Log, p.Metrics)

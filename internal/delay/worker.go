@@ -233,9 +233,8 @@ var errLost = errors.New("the leases of the batch have ended")
 // keep renews the leases of a batch until handled is closed, for at most the handler's timeout. It returns the batch with
 // their last token. If the leases have ended, or end before another renewal, keep calls lose with errLost.
 //
-// A handler that takes less than a quarter of the lease needs no renewal. Each renewal may take a
-// quarter of the lease, too. If Redis executes one
-// whose reply is lost, the batch loses its leases: see [Queue.Renew].
+// A handler that takes less than a quarter of the lease needs no renewal. Each renewal may take a quarter of the
+// lease, too. If Redis executes one whose reply is lost, the batch loses its leases: see [Queue.Renew].
 func (w *Worker) keep(ctx context.Context, b Batch, handled <-chan struct{}, lose context.CancelCauseFunc) Batch {
 	pause := w.cfg.Lease / 4
 	ticker := time.NewTicker(pause)

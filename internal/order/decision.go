@@ -20,7 +20,8 @@ func decide(batch []*placing, products map[uuid.UUID]Product, results []placeRes
 		switch {
 		case r.Placed:
 			p.order = r.order(p, products)
-			p.task = delay.At(p.id.String(), p.order.DueAt, p.order.ServerTime) // now: other placements of the batch may wait for locks
+			// At counts from the present, so it is not called later: other placements of the batch may wait for locks first.
+			p.task = delay.At(p.id.String(), p.order.DueAt, p.order.ServerTime)
 			for _, line := range p.Lines {
 				product := products[line.ProductID]
 				product.Available -= line.Quantity

@@ -131,9 +131,11 @@ func (s *Service) placeBatch(
 	if err == nil {
 		s.metrics.batchSize.Observe(float64(len(placings)))
 	}
-	for _, o := range placedOrders(placings) {
-		s.Notify(o.CustomerID.String(), o.ID.String())
-		s.placed(o.ID.String(), o.ExpiresAt.Sub(o.ServerTime))
+	for _, p := range placings {
+		if o := p.order; o != nil {
+			s.Notify(o.CustomerID.String(), o.ID.String())
+			s.placed(o.ID.String(), o.ExpiresAt.Sub(o.ServerTime))
+		}
 	}
 	return undecided(placings), err
 }
@@ -154,15 +156,6 @@ func (s *Service) publishTasks(ctx context.Context, placings []*placing) {
 	if len(msgs) > 0 {
 		s.pub.Publish(ctx, msgs...)
 	}
-}
-
-func placedOrders(placings []*placing) (orders []*Order) {
-	for _, p := range placings {
-		if p.order != nil {
-			orders = append(orders, p.order)
-		}
-	}
-	return orders
 }
 
 // existingOrder returns the order that exists for a placement already. It returns an error if another placement has used

@@ -101,6 +101,11 @@ func TestInvariantsFindBrokenRows(t *testing.T) {
 			`UPDATE payment_attempts SET opened_at = opened_at + interval '1 hour' WHERE id = $1`, openAttempt.ID,
 			map[string]int{"attempt " + openAttempt.ID.String(): 4},
 		},
+		"an attempt that an older binary opened after the deadline": {
+			`WITH older AS (UPDATE orders SET checkout_until = NULL WHERE id = (SELECT order_id FROM payment_attempts WHERE id = $1))
+				UPDATE payment_attempts SET opened_at = opened_at + interval '1 hour' WHERE id = $1`, openAttempt.ID,
+			map[string]int{"attempt " + openAttempt.ID.String(): 4},
+		},
 		"an overdue attempt": {
 			`UPDATE payment_attempts SET next_check = now() - interval '61 s' WHERE id = $1`, openAttempt.ID,
 			map[string]int{"attempt " + openAttempt.ID.String(): 8},
@@ -149,6 +154,7 @@ func (s *shop) snapshot(t *testing.T) (restore func()) {
 		s.exec(t, `DELETE FROM payment_attempts`)
 		s.exec(t, `INSERT INTO payment_attempts SELECT * FROM saved_payment_attempts`)
 		s.exec(t, `INSERT INTO refunds SELECT * FROM saved_refunds`)
-		s.exec(t, `UPDATE orders o SET cancel_requested_at = b.cancel_requested_at, ended_by = b.ended_by FROM saved_orders b WHERE b.id = o.id`)
+		s.exec(t, `UPDATE orders o SET cancel_requested_at = b.cancel_requested_at, checkout_until = b.checkout_until, ended_by = b.ended_by
+			FROM saved_orders b WHERE b.id = o.id`)
 	}
 }

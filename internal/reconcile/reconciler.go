@@ -142,8 +142,8 @@ func probe(ctx context.Context, reconcilers []*Reconciler) error {
 	}
 }
 
-// run calls sweep at the times that [Reconciler.Run] describes. The function sweep reports whether it has compared the rows with the queue: it
-// has not if another process sweeps, or if a server does not answer.
+// run calls sweep at the times that [Reconciler.Run] describes. The function sweep reports whether it has compared the rows with
+// the queue: it has not if another process sweeps, or if a server does not answer.
 func (r *Reconciler) run(ctx context.Context, sweep func(context.Context) bool) error {
 	// Activations may be further apart than the schedule says, because cron uses the wall clock, which an operator can
 	// set back. The timer idle does not depend on the wall clock.
@@ -200,8 +200,8 @@ func historyOf(ctx context.Context, queue *delay.Queue) string {
 	return queue.History(ctx)
 }
 
-// sweepAndLog sweeps, logs the result, and reports whether the sweep has compared the rows with the queue. It logs an outcome other than OK
-// only if the sweep before had another one: while Redis is down, each probe starts a sweep.
+// sweepAndLog sweeps, logs the result, and reports whether the sweep has compared the rows with the queue. It logs an outcome other
+// than OK only if the sweep before had another one: while Redis is down, each probe starts a sweep.
 func (r *Reconciler) sweepAndLog(ctx context.Context) (complete bool) {
 	report, err := r.Sweep(ctx)
 	switch {

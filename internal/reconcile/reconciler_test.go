@@ -359,7 +359,7 @@ func TestFailoverDuringASweep(t *testing.T) {
 				running.Go(func() error { return probe(ctx, []*Reconciler{r}) })
 				testenv.Must(t, running.Wait())
 				if sweeps != test.want {
-					t.Errorf("%d sweeps, want %d: at the start, at the first probe, those of the schedule, and after Redis was away until one begins", sweeps, test.want)
+					t.Errorf("%d sweeps, want %d: at the start, at the first probe, by the schedule, and then until one has begun", sweeps, test.want)
 				}
 			})
 		})

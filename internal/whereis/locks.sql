@@ -1,5 +1,5 @@
--- Returns the order, if another session has locked it, and those of its products that other sessions have locked. The columns about the session are NULL if several
--- sessions share the lock. It waits for no lock. The locks that it takes itself end with its transaction.
+-- Returns the order, if another session has locked it, and those of its products that other sessions have locked. The columns
+-- about the session are NULL if several sessions share the lock. It waits for no lock. The locks that it takes itself end with its transaction.
 --
 -- The row's xmax is the transaction that has locked or changed the row last. While this transaction runs, it has a lock of its
 -- own number.
