@@ -95,16 +95,21 @@ func someRefunded(d *deployment) (exceeded []string) {
 	return nil
 }
 
-// oweRefunds lets the provider be away past the end of some holds, so that payments must be refunded. Until the caller
-// turns the knobs back, the provider does not confirm the refunds.
+// oweRefunds lets the provider be away past the end of some holds, so that payments must be refunded. If no customer has paid in this
+// time, the provider is away again. Until the caller turns the knobs back, the provider does not confirm the refunds.
 func oweRefunds(d *deployment) {
 	d.t.Helper()
 	p := providerOf(d)
-	p.turn(knobs{API: "down"})
-	d.sleep(5 * time.Second)
-	p.turn(knobs{API: "up", Refunds: "pending"})
 	eventually(d.t, "refunds that the provider has not confirmed", func() bool {
-		return d.number(`SELECT count(*) FROM refunds WHERE state = 'sent'`) > 0
+		p.turn(knobs{API: "down"})
+		d.sleep(5 * time.Second)
+		p.turn(knobs{API: "up", Refunds: "pending"})
+		for began := time.Now(); time.Since(began) < 10*time.Second; d.sleep(100 * time.Millisecond) {
+			if d.number(`SELECT count(*) FROM refunds WHERE state = 'sent'`) > 0 {
+				return true
+			}
+		}
+		return false
 	})
 }
 
