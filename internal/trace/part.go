@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 	"time"
@@ -46,7 +47,7 @@ func Add(p *app.Process, name string, orders Orders) {
 		return
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { p.Log.Warn("spans are not exported", "error", err) }))
-	p.OnClose(func() { stop(provider, p) })
+	p.OnClose(func() { stop(provider, p.Log) })
 	t := newTracer(provider, orders, p.Log)
 	p.TraceBy(t)
 	orders.TraceBy(t)
@@ -102,11 +103,12 @@ func newProvider(name string) (*sdk.TracerProvider, error) {
 // would stop later.
 const stopTimeout = 3 * time.Second
 
-func stop(provider *sdk.TracerProvider, p *app.Process) {
+// stop exports the spans that wait for their export.
+func stop(provider *sdk.TracerProvider, log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	if err := provider.Shutdown(ctx); err != nil {
-		p.Log.Warn("the last spans may not be exported", "error", err)
+		log.Warn("the last spans may not be exported", "error", err)
 	}
 }
 

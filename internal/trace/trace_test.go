@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/gin-gonic/gin"
@@ -209,6 +210,24 @@ func TestEnabled(t *testing.T) {
 				t.Errorf("the error is %v, want %q", err, test.failure)
 			}
 		})
+	}
+}
+
+// TestStop stops a process before its spans are exported, which it does every five seconds.
+func TestStop(t *testing.T) {
+	var exports atomic.Int64
+	collector := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { exports.Add(1) }))
+	defer collector.Close()
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
+	provider, err := newProvider("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, span := provider.Tracer("test").Start(t.Context(), "last")
+	span.End()
+	stop(provider, slog.New(slog.DiscardHandler))
+	if exports.Load() != 1 {
+		t.Errorf("the collector received %d exports, want 1", exports.Load())
 	}
 }
 
