@@ -220,12 +220,22 @@ func (t *table) Enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// checkCalls compares the calls since the last check with those wanted.
+// checkCalls compares the calls since the last check with those wanted. Waits run beside the other calls, so they come last.
 func (t *table) checkCalls(tt *testing.T, when string, want ...string) {
 	tt.Helper()
 	synctest.Wait()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	isWait := func(call string) bool { return strings.HasPrefix(call, "wait ") }
+	slices.SortStableFunc(t.calls, func(a, b string) int {
+		switch {
+		case isWait(a) == isWait(b):
+			return 0
+		case isWait(b):
+			return -1
+		}
+		return 1
+	})
 	if !slices.Equal(t.calls, want) {
 		tt.Errorf("%s: the calls are %q, want %q", when, t.calls, want)
 	}
@@ -394,7 +404,7 @@ func TestLockedRowDelaysNoOthers(t *testing.T) {
 			t.Errorf("an item without the row in the first batch took %v, want %v", got, want)
 		}
 		<-time.After(publishTime)
-		table.checkCalls(t, "the first batch", "handle a b c", "handle b", "wait row", "handled b")
+		table.checkCalls(t, "the first batch", "handle a b c", "handle b", "handled b", "wait row")
 		var later []*result
 		for _, name := range []string{"d", "e"} {
 			results := start(q, needsRow(name), &item{name: name + "'"})
