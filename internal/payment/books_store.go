@@ -80,11 +80,12 @@ func (before Sums) after(captured, refunded, disputed int64) Sums {
 	return s
 }
 
-// initBooks stores the first position: a day before the first attempt.
-func (s *Store) initBooks(ctx context.Context) error {
-	return s.booksExec(ctx, `INSERT INTO payment_books (position, next_run)
-		SELECT coalesce(min(opened_at), now()) - interval '1 day', now() FROM payment_attempts ON CONFLICT DO NOTHING`)
-}
+// initBooksSQL stores the first position: a day before the first attempt. It reads the attempts only if there is no position.
+const initBooksSQL = `INSERT INTO payment_books (position, next_run)
+	SELECT coalesce(min(opened_at), now()) - interval '1 day', now() FROM payment_attempts WHERE NOT EXISTS (SELECT FROM payment_books)
+	ON CONFLICT DO NOTHING`
+
+func (s *Store) initBooks(ctx context.Context) error { return s.booksExec(ctx, initBooksSQL) }
 
 func (s *Store) booksExec(ctx context.Context, statement string, args ...any) error {
 	if err := s.db.WithContext(ctx).Exec(statement, args...).Error; err != nil {
@@ -130,7 +131,12 @@ func (s *Store) booked(ctx context.Context, do func(tx *Store, report int64, pos
 			if err := tx.Raw(`SELECT report, position FROM payment_books FOR UPDATE`).Scan(&books).Error; err != nil {
 				return err
 			}
-			return do(&Store{db: tx, TaskRows: s.TaskRows}, books.Report, books.Position)
+			within := &Store{db: tx, TaskRows: s.TaskRows}
+			// The statements read whole tables, or store a day of movements.
+			if err := within.booksExec(ctx, `SELECT set_config('statement_timeout', '0', true)`); err != nil {
+				return err
+			}
+			return do(within, books.Report, books.Position)
 		})
 	})
 	if err != nil {
@@ -172,8 +178,7 @@ func (s *Store) makeReport(ctx context.Context, foreign, expired, lost int64) (*
 	var report *Report
 	err := s.booked(ctx, func(tx *Store, number int64, position time.Time) error {
 		report = &Report{Foreign: foreign, ExpiredSessions: expired, LostSessions: lost, Balanced: lost == 0, Currencies: []CurrencyReport{}}
-		// The statements read whole tables.
-		if err := tx.booksExec(ctx, `SELECT set_config('statement_timeout', '0', true), set_config('enable_seqscan', 'on', true)`); err != nil {
+		if err := tx.booksExec(ctx, `SELECT set_config('enable_seqscan', 'on', true)`); err != nil {
 			return err
 		}
 		var count struct{ Checks, Added int64 }
@@ -304,8 +309,8 @@ func (s *Store) lookedAt(ctx context.Context) (time.Time, error) {
 	return row.SeenUntil, nil
 }
 
-// openIncident opens an incident about lost sessions, or adds them to the one that is open. newest is when the newest was
-// made.
+// openIncident opens an incident about lost sessions, or replaces the text of the one that is open. newest is when the
+// newest was made.
 func (s *Store) openIncident(ctx context.Context, detail string, newest time.Time) error {
 	return s.booksExec(ctx, `INSERT INTO payment_incidents (id, kind, detail, seen_until) VALUES ($1, 'lost_sessions', $2, $3)
 		ON CONFLICT (kind) WHERE closed_at IS NULL DO UPDATE SET detail = excluded.detail, seen_until = excluded.seen_until`,

@@ -73,6 +73,9 @@ const (
 	askAgainFailed = time.Second
 	// askAgainUnknown is the same after the provider has not told the account. A key may get the permission later.
 	askAgainUnknown = time.Minute
+	// compareTimeout is the longest time for a comparison. With a shorter one, a slow answer of the provider would be lost; with a
+	// longer one, calls would wait longer for a database that does not answer.
+	compareTimeout = 8 * time.Second
 	// logBlockedEvery is the time between two lines of the log about calls that are blocked.
 	logBlockedEvery = time.Minute
 )
@@ -155,7 +158,9 @@ func (g *guard) check(ctx context.Context) error {
 		return g.err
 	}
 	var wait time.Duration
-	wait, g.err = g.compare(context.WithoutCancel(ctx)) // others wait for the same answer
+	shared, cancel := context.WithTimeout(context.WithoutCancel(ctx), compareTimeout) // others wait for the same answer
+	defer cancel()
+	wait, g.err = g.compare(shared)
 	g.again = time.Now().Add(wait)
 	blocked := isClass(g.err, Blocked)
 	g.blocked.Set(0)

@@ -24,6 +24,7 @@ var (
 	InvariantsSQL    = invariantsSQL
 	OrderOfSQL       = orderOfSQL
 	BooksSettleSQL   = booksSettleSQL
+	InitBooksSQL     = initBooksSQL
 	LedgerLockSQL    = ledgerLockSQL
 	LedgerCountSQL   = ledgerCountSQL
 )

@@ -98,7 +98,7 @@ const (
 // Reason is the reason of a refund.
 type Reason string
 
-// The first three refunds are automatic: succeed.sql owes one of the whole for a success that does not pay its order. A
+// Refunds of the first three reasons are automatic: succeed.sql owes one of the whole for a success that does not pay its order. A
 // requested one returns money of a success that paid its order.
 const (
 	Late      Reason = "late"      // the order was cancelled, its hold had ended, or the attempt was closed before

@@ -52,8 +52,12 @@ func (s *Service) sendRefund(ctx context.Context, r takenRefund) (ended bool, er
 			Refund: r.ID.String(), Try: r.Try, Intent: r.PaymentIntent, AmountCents: missing, Key: fmt.Sprintf("%s-%d", r.ID, r.Try),
 		})
 		switch {
+		case isClass(err, Replayed) && !r.Reason.automatic():
+			// The provider may still execute the call of this key. With another key, the money would then be returned twice.
+			next = refundStep{state: Failed, err: "the payment provider may have executed an earlier call; look at the payment there before you retry: " + err.Error()}
 		case isClass(err, Replayed), causeIs(err, LowBalance):
-			// Nothing was sent. The provider repeats this answer to the key.
+			// The provider repeats this answer to the key. It returns no more than was paid, however many keys an automatic refund
+			// has, because that is one of the whole payment.
 			return false, s.moveRefund(ctx, r, refundStep{state: Owed, err: err.Error(), newKey: true})
 		case isClass(err, Refused):
 			if next, err = s.refused(ctx, r, missing, err); err != nil {

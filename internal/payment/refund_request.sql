@@ -1,5 +1,5 @@
--- Owes a refund of a part of a payment that paid its order, or of all of it, unless the payment is disputed, less than
--- that is left of it, or it has a refund with this key. refund_lock.sql has locked the payment. Returns what is left of
+-- Owes a refund of a part of a payment that paid its order, or of all of it. It owes none if the payment is disputed, if less is
+-- left of it than the amount, or if it has a refund with this key. refund_lock.sql has locked the payment. Returns what is left of
 -- the payment and what is disputed, and the refund with this key, if there is one.
 --
 -- Every refund counts, also one that failed: a retry sends it again. So does what the provider has returned without a refund

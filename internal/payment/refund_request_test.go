@@ -130,6 +130,28 @@ func TestFailedRefundCounts(t *testing.T) {
 	s.wantAttempt(t, o, a.ID, "succeeded applied requested confirmed")
 }
 
+// TestStoredErrorOfRequestedRefund has the provider repeat an error that it has stored with the key of a refund. It may still execute
+// the first call, so nothing is sent with another key until an operator retries the refund.
+func TestStoredErrorOfRequestedRefund(t *testing.T) {
+	s := newMemoryShop(t)
+	c := s.client(t, uuid.New())
+	o, a := s.paidOrder(t)
+	id := c.requestRefund(t, o, "one", 600, http.StatusCreated, "").ID
+	s.mem.fail("refund", failed(payment.Replayed, ""))
+	handle(t, s.SendRefunds, id.String())
+	s.mem.fail("refund", nil)
+	before := s.mem.count("refund")
+	handle(t, s.SendRefunds, id.String())
+	s.wantAttempt(t, o, a.ID, "succeeded applied requested failed")
+	if n := s.mem.count("refund") - before; n != 0 {
+		t.Errorf("the shop sent the failed refund %d times again", n)
+	}
+	testenv.Must(t, s.RetryRefund(t.Context(), id))
+	handle(t, s.SendRefunds, id.String())
+	s.wantAttempt(t, o, a.ID, "succeeded applied requested confirmed")
+	s.check(t)
+}
+
 // TestRefundsByHandCount checks that a refund that was made at the provider lowers what an operator can refund, once the
 // books show it, and no longer if it fails.
 func TestRefundsByHandCount(t *testing.T) {

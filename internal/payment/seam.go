@@ -154,7 +154,7 @@ const (
 	Busy                       // too many calls, or another one with the same key or object: again later
 	Denied                     // the key is wrong, or may not do this
 	Missing                    // the provider does not know the object
-	Replayed                   // the key has a stored error of the provider: another key may succeed
+	Replayed                   // the key has a stored error of the provider, or belongs to another call: another key may succeed
 	Refused                    // the provider refuses this call for good
 	Blocked                    // this process makes no call that writes; see deployment.go
 )

@@ -131,8 +131,6 @@ const inUseWait = 300 * time.Millisecond
 // attempt again: another request creates the session, or the attempt has ended meanwhile. Nobody can pay the session of
 // an attempt that has ended, because its URL has not left the shop.
 func (s *Service) createSession(ctx context.Context, customer uuid.UUID, a *Attempt) (*Attempt, error) {
-	requestCtx := ctx
-	ctx = context.WithoutCancel(ctx) // the session is not lost if the client disconnects
 	made, err := s.createInTime(ctx, a)
 	switch {
 	case isClass(err, Refused, Replayed, Missing): // closed at once, so that the customer can try again
@@ -145,7 +143,7 @@ func (s *Service) createSession(ctx context.Context, customer uuid.UUID, a *Atte
 	case causeIs(err, KeyInUse): // another request, of another tab, is creating the session
 		select {
 		case <-time.After(inUseWait):
-		case <-requestCtx.Done():
+		case <-ctx.Done():
 		}
 		return nil, nil
 	case isClass(err, Blocked):

@@ -22,8 +22,8 @@ import (
 const maxWebhook = 256 << 10
 
 // receive is the handler of POST /webhooks/stripe. It stores the event's id and makes the event's attempt or refund due
-// for a check, in one transaction. It answers 200 to every event with a valid signature: after any other answer the
-// provider sends the event again, and in the end it disables the endpoint.
+// for a check, in one transaction. It answers 200 to every event with a valid signature that it could store: after any
+// other answer the provider sends the event again, and in the end it disables the endpoint.
 func (a *api) receive(c *gin.Context) error {
 	e, err := a.payments.verified(c)
 	if err != nil {
