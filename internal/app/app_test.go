@@ -1,10 +1,14 @@
 package app
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,9 +27,15 @@ func TestMain(m *testing.M) { testenv.Main(m, migrations.Up) }
 // newTestProcess returns a process without parts, on a new database.
 func newTestProcess(t *testing.T) *Process {
 	t.Helper()
+	return newLoggedProcess(t, slog.DiscardHandler)
+}
+
+// newLoggedProcess returns a process that logs to log.
+func newLoggedProcess(t *testing.T, log slog.Handler) *Process {
+	t.Helper()
 	p, err := Open(t.Context(), Config{
 		Name: "test", DatabaseURL: testenv.Postgres(t), DatabaseConns: 2, RedisURL: "redis://127.0.0.1:1/0", QueueShards: 1, Roles: []string{API},
-	}, slog.New(slog.DiscardHandler))
+	}, slog.New(log))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,6 +60,22 @@ func TestUnknownMethodsShareOneSeries(t *testing.T) {
 	}
 	if n, err := testutil.GatherAndCount(p.Registry, "test_http_request_seconds"); err != nil || n != 1 {
 		t.Errorf("got %d series and the error %v, want 1 series and no error", n, err)
+	}
+}
+
+// TestUnreadyIsLogged checks that the log says why a process is not ready, which the answer does not.
+func TestUnreadyIsLogged(t *testing.T) {
+	var log bytes.Buffer
+	p := newLoggedProcess(t, slog.NewTextHandler(&log, nil))
+	p.Ready(func(context.Context) error { return errors.New("an index is missing") })
+	handler, err := p.Handler()
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorder := httptest.NewRecorder()
+	handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), "GET", "/readyz", nil))
+	if recorder.Code != http.StatusServiceUnavailable || !strings.Contains(log.String(), "an index is missing") {
+		t.Errorf("/readyz answers %d, want 503 and the cause in the log:\n%s", recorder.Code, log.String())
 	}
 }
 

@@ -129,6 +129,7 @@ func (p *Process) answerReady(c *gin.Context) {
 		state["redis"] = "none"
 	} else if err := p.Redis.Ping(ctx).Err(); err != nil {
 		state["status"], state["redis"] = "degraded", "down"
+		_ = c.Error(err) // for the log
 	}
 	ctx, cancel = context.WithTimeout(c.Request.Context(), 2*time.Second)
 	defer cancel()
@@ -136,6 +137,7 @@ func (p *Process) answerReady(c *gin.Context) {
 	case err != nil:
 		state["status"], state["postgres"] = "unready", "down"
 		status = http.StatusServiceUnavailable
+		_ = c.Error(err)
 	case waits:
 		state["status"], state["postgres"] = "degraded", "waiting"
 	}

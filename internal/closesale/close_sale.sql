@@ -1,8 +1,7 @@
 -- Examines a page of the pending orders, sorted by due time, and brings the deadlines of those with a product forward, if
 -- they are later than the notice from now. If an order is held, the time from the end of its checkout to the end of its hold
--- stays the same. The statement owes the tasks that
--- cancel the moved orders, and the tasks of their holds. It returns one row: the end of the page, for the next call, the
--- new deadline, and the customers of the moved orders.
+-- stays the same. The statement owes the tasks that cancel the moved orders, and the tasks of their holds. It returns one row: the
+-- end of the page, for the next call, the new deadline, and the customers of the moved orders.
 --
 -- No index leads from a product to its pending orders. So the statement reads the partial index of the pending orders,
 -- and looks for the product among the items of each order of the page.

@@ -42,11 +42,11 @@ func NewService(store *Store, orders Orders, reg prometheus.Registerer) *Service
 // Closed is the result of [Service.CloseSale].
 type Closed struct {
 	Orders   int64     `json:"orders"`   // orders whose deadline was brought forward
-	Deadline time.Time `json:"deadline"` // by then all of them must be paid
+	Deadline time.Time `json:"deadline"` // the latest of the new deadlines
 }
 
 // CloseSale brings the deadlines of a product's pending orders that are later than a minute from now forward to a minute
-// from now. If such an order is held, its hold ends earlier by the same time. CloseSale works page by page: after an
+// from now. If such an order is held, the time from the end of its checkout to the end of its hold stays the same. CloseSale works page by page: after an
 // error some of the deadlines are moved. It is idempotent. It does not move orders that are placed after its start.
 //
 // The tasks are in the outbox, and only the relay publishes them, because they are not due for another minute.

@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 	"gorm.io/gorm"
 
+	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/reconcile"
 )
 
@@ -38,7 +39,7 @@ func NewService(db *gorm.DB, orders Orders, log *slog.Logger) *Service {
 
 // Erasure is the state of a request.
 type Erasure struct {
-	OrdersLeft int64 `json:"orders_left"` // orders that are erased later; 0: nothing is left of the customer
+	OrdersLeft int64 `json:"orders_left"` // orders that are erased later; 0: the customer's row is removed, too
 }
 
 // Erase erases a customer. It is idempotent. After an error, and while orders are left, [Service.Run] repeats it.
@@ -75,7 +76,8 @@ func (s *Service) Run(ctx context.Context) error {
 	})
 }
 
-// TryAll tries the requests that are left again, the oldest first. An error with one customer does not keep it from the others.
+// TryAll tries the requests that are left again, the oldest first. An error with one customer does not keep it from the others,
+// unless the database cannot be used.
 func (s *Service) TryAll(ctx context.Context) error {
 	var customers []uuid.UUID
 	if err := s.db.WithContext(ctx).Raw(`SELECT customer_id FROM erasures ORDER BY requested_at`).Scan(&customers).Error; err != nil {
@@ -88,6 +90,9 @@ func (s *Service) TryAll(ctx context.Context) error {
 		}
 		_, err := s.try(ctx, customer)
 		errs = append(errs, err)
+		if postgres.Unavailable(err) {
+			break
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -108,12 +108,12 @@ func (h *Hub) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	for {
+	for first := true; ; first = false {
 		err := h.listen(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		if h.setLive(false) {
+		if h.setLive(false) || first {
 			h.log.Warn("the hub cannot listen to Redis; it keeps trying", "error", err)
 		}
 		sleep(ctx, time.Second)

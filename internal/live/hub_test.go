@@ -2,6 +2,7 @@ package live
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -201,6 +202,27 @@ func TestHubWithoutRedis(t *testing.T) {
 	next(t, events, hubIsLive)
 	p.Notify("alice", "1")
 	next(t, events, changedEvent("1"))
+}
+
+// TestHubThatCannotListen starts a hub while Redis is away. It logs that once.
+func TestHubThatCannotListen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rdb := redis.NewClient(&redis.Options{
+			Dialer:                   func(context.Context, string, string) (net.Conn, error) { return nil, net.ErrClosed },
+			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		})
+		defer rdb.Close()
+		var log bytes.Buffer
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		hub := NewHub(rdb, testConfig, slog.New(slog.NewTextHandler(&log, nil)), prometheus.NewRegistry())
+		if err := hub.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		if lines := strings.Count(log.String(), "cannot listen"); lines != 1 {
+			t.Errorf("the hub logged %d times that it cannot listen, want once:\n%s", lines, log.String())
+		}
+	})
 }
 
 // TestQuietHub counts the pings of a hub that receives no notifications for a minute of a simulated clock. It pings

@@ -62,7 +62,7 @@ func NewNotifier(send func(ctx context.Context, message []byte) error, log *slog
 		send: send, queue: make(chan notification, maxQueued), log: log,
 		lost: promauto.With(reg).NewCounter(prometheus.CounterOpts{
 			Name: "feed_hints_lost_total",
-			Help: "Notifications that no hub received, because Redis did not answer in time.",
+			Help: "Notifications that no hub received, because Redis did not answer in time or too many were waiting.",
 		}),
 	}
 }

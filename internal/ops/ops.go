@@ -61,6 +61,9 @@ func (o Options) checkToken(tokenKey string) error {
 
 // Add adds the operators' API to a process.
 func Add(p *app.Process, o Options) {
+	if p.Has(app.API) { // with an empty token, a request without one would be accepted
+		p.Require(option.Require(map[string]string{"ops-token": o.OpsToken}))
+	}
 	p.GuardOps(requireToken(o.OpsToken))
 	p.Contract(contract)
 	a := &api{process: p, invariants: &checker{check: p.Violations, log: p.Log, last: checked{violations: []deadline.Violation{}}}}

@@ -36,8 +36,8 @@ func Connect(databaseURL string) (*sql.DB, error) {
 	return sql.OpenDB(c), nil
 }
 
-// connector connects to the first of the hosts of a URL that accepts changes and is no old primary, whatever its
-// target_session_attrs are. At most one of the hosts may accept changes.
+// connector connects to a host of a URL that accepts changes and is no old primary, whatever its target_session_attrs are. It
+// tries the host of the last session first, and then the others in their order. At most one of the hosts may accept changes.
 //
 // A server may change its role while it has sessions. So a session has a generation, and the pool does not use it again once a
 // later generation has begun. One begins when a session of the present generation finds that its server accepts no changes,

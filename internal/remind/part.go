@@ -26,6 +26,8 @@ func Add(p *app.Process, orders Orders) {
 	queue := p.NewQueue(Kind)
 	scheduler := NewScheduler(queue, lead, p.Log, p.Metrics)
 	orders.OnPlaced(scheduler.Add)
-	p.Go(app.API, scheduler.Run)
+	if p.Has(app.API) {
+		p.GoTrailing(scheduler.Run) // requests still place orders while the process stops
+	}
 	p.Work(queue, NewService(p.DB, lead, orders.Notify, p.Log, p.Metrics).Remind, delay.WorkerConfig{Loops: 1})
 }

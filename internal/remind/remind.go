@@ -61,8 +61,8 @@ func NewService(
 // tasks' orders that is pending shortly before its deadline, and notifies the customer's pages. A task that came early,
 // for instance because the deadline was extended, is due again later. The task of an order that has ended is done.
 //
-// The tasks never become dead letters: while the database is unavailable they are tried again, and a task that alone
-// causes an error is dropped.
+// No error makes a task a dead letter: while the database is unavailable the tasks are tried again, and a task that alone causes an
+// error is dropped.
 func (s *Service) Remind(ctx context.Context, tasks []delay.Task) ([]delay.Outcome, error) {
 	ids := make([]string, len(tasks))
 	for i, task := range tasks {

@@ -169,7 +169,7 @@ func (s *Service) locks(ctx context.Context, id uuid.UUID) ([]Lock, error) {
 	return locks, nil
 }
 
-// idsOf returns the ids of rows that are UUIDs. A task may have the id of such a row.
+// idsOf returns the texts in the column id of rows. A task may have the id of such a row.
 func idsOf(rows string) (ids []string) {
 	var objects []struct {
 		ID any `json:"id"`
