@@ -76,8 +76,8 @@ func (c *spanCollector) named(name string) (spans []*trace.Span) {
 	return spans
 }
 
-// created returns the ids of the requests that created an item. A request that the service rejected, because the machine was slow, was
-// traced, too.
+// created returns the ids of the requests that created an item. A request that was rejected because the machine was slow has a span,
+// too. It is left out.
 func (c *spanCollector) created() map[string]bool {
 	ids := map[string]bool{}
 	for _, s := range c.named("POST /api/orders") {
@@ -90,7 +90,7 @@ func (c *spanCollector) created() map[string]bool {
 	return ids
 }
 
-// linked returns how many of the spans with the given ids the spans of a name link to.
+// linked counts the spans in ids to which the spans of a name link.
 func (c *spanCollector) linked(name string, ids map[string]bool) int {
 	found := map[string]bool{}
 	for _, s := range c.named(name) {

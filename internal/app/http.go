@@ -129,7 +129,7 @@ func (p *Process) answerReady(c *gin.Context) {
 		state["redis"] = "none"
 	} else if err := p.Redis.Ping(ctx).Err(); err != nil {
 		state["status"], state["redis"] = "degraded", "down"
-		_ = c.Error(err) // for the log
+		_ = c.Error(err) // for the log, at the level DEBUG: the process is ready
 	}
 	ctx, cancel = context.WithTimeout(c.Request.Context(), 2*time.Second)
 	defer cancel()

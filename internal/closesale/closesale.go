@@ -46,8 +46,9 @@ type Closed struct {
 }
 
 // CloseSale brings the deadlines of a product's pending orders that are later than a minute from now forward to a minute
-// from now. If such an order is held, the time from the end of its checkout to the end of its hold stays the same. CloseSale works page by page: after an
-// error some of the deadlines are moved. It is idempotent. It does not move orders that are placed after its start.
+// from now. If such an order is held, the time from the end of its checkout to the end of its hold stays the same. CloseSale
+// works page by page: after an error some of the deadlines are moved. It is idempotent. It does not move orders that are placed
+// after its start.
 //
 // The tasks are in the outbox, and only the relay publishes them, because they are not due for another minute.
 func (s *Service) CloseSale(ctx context.Context, product uuid.UUID) (Closed, error) {

@@ -76,8 +76,8 @@ func (s *Service) Run(ctx context.Context) error {
 	})
 }
 
-// TryAll tries the requests that are left again, the oldest first. An error with one customer does not keep it from the others,
-// unless the database cannot be used.
+// TryAll tries the requests that are left again, the oldest first. After an error with one customer it goes on with the next. It
+// stops if the database is away.
 func (s *Service) TryAll(ctx context.Context) error {
 	var customers []uuid.UUID
 	if err := s.db.WithContext(ctx).Raw(`SELECT customer_id FROM erasures ORDER BY requested_at`).Scan(&customers).Error; err != nil {
@@ -90,7 +90,7 @@ func (s *Service) TryAll(ctx context.Context) error {
 		}
 		_, err := s.try(ctx, customer)
 		errs = append(errs, err)
-		if postgres.Unavailable(err) {
+		if postgres.Unavailable(err) && !postgres.LockTimedOut(err) && !postgres.StatementTimedOut(err) {
 			break
 		}
 	}

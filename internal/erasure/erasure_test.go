@@ -2,12 +2,12 @@ package erasure_test
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.com/shop/internal/erasure"
@@ -23,11 +23,12 @@ func TestMain(m *testing.M) { testenv.Main(m, migrations.Up) }
 type failing struct {
 	erasure.Orders
 	customer uuid.UUID
+	code     string // of PostgreSQL's error
 }
 
 func (f *failing) RemoveCustomer(ctx context.Context, customer uuid.UUID) (int64, error) {
 	if customer == f.customer {
-		return 0, errors.New("the database is away")
+		return 0, &pgconn.PgError{Code: f.code}
 	}
 	return f.Orders.RemoveCustomer(ctx, customer)
 }
@@ -83,13 +84,23 @@ func TestErase(t *testing.T) {
 	end(customer, pending)
 	book()
 	orders.customer = customer
-	later := s.Customer(t)
-	s.Exec(t, `INSERT INTO erasures VALUES ($1, now() + interval '1 hour')`, later)
-	if err := e.TryAll(t.Context()); err == nil {
-		t.Error("TryAll returns no error, although one customer cannot be erased")
-	}
-	if n := rows(later); n != 0 {
-		t.Errorf("%d rows of a customer are left, want none: the one before could not be erased", n)
+	for name, test := range map[string]struct {
+		code string
+		want int
+	}{
+		"its order is locked":  {"55P03", 0},
+		"its removal is slow":  {"57014", 0},
+		"the database is away": {"57P01", 1}, // the request: it was not tried
+	} {
+		orders.code = test.code
+		later := s.Customer(t)
+		s.Exec(t, `INSERT INTO erasures VALUES ($1, now() + interval '1 hour')`, later)
+		if err := e.TryAll(t.Context()); err == nil {
+			t.Errorf("%s: TryAll returns no error, although one customer cannot be erased", name)
+		}
+		if n := rows(later); n != test.want {
+			t.Errorf("%s: %d rows of the next customer are left, want %d", name, n, test.want)
+		}
 	}
 	orders.customer = uuid.Nil
 	testenv.Must(t, e.TryAll(t.Context()))

@@ -61,7 +61,7 @@ func (o Options) checkToken(tokenKey string) error {
 
 // Add adds the operators' API to a process.
 func Add(p *app.Process, o Options) {
-	if p.Has(app.API) { // with an empty token, a request without one would be accepted
+	if p.Has(app.API) { // with an empty token, the header "Authorization: Bearer" alone would be accepted
 		p.Require(option.Require(map[string]string{"ops-token": o.OpsToken}))
 	}
 	p.GuardOps(requireToken(o.OpsToken))

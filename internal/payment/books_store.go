@@ -131,12 +131,7 @@ func (s *Store) booked(ctx context.Context, do func(tx *Store, report int64, pos
 			if err := tx.Raw(`SELECT report, position FROM payment_books FOR UPDATE`).Scan(&books).Error; err != nil {
 				return err
 			}
-			within := &Store{db: tx, TaskRows: s.TaskRows}
-			// The statements read whole tables, or store a day of movements.
-			if err := within.booksExec(ctx, `SELECT set_config('statement_timeout', '0', true)`); err != nil {
-				return err
-			}
-			return do(within, books.Report, books.Position)
+			return do(&Store{db: tx, TaskRows: s.TaskRows}, books.Report, books.Position)
 		})
 	})
 	if err != nil {
@@ -155,6 +150,10 @@ func (s *Store) storeMovements(ctx context.Context, rows []bookedRow, position t
 		return 0, fmt.Errorf("payment books: %w", err)
 	}
 	err = s.booked(ctx, func(tx *Store, _ int64, _ time.Time) error {
+		// The statement stores up to a day of movements.
+		if err := tx.booksExec(ctx, `SELECT set_config('statement_timeout', '0', true)`); err != nil {
+			return err
+		}
 		var row struct{ Others int64 }
 		_, err := tx.row(ctx, &row, booksMatchSQL, string(body), position)
 		others = row.Others
@@ -178,7 +177,8 @@ func (s *Store) makeReport(ctx context.Context, foreign, expired, lost int64) (*
 	var report *Report
 	err := s.booked(ctx, func(tx *Store, number int64, position time.Time) error {
 		report = &Report{Foreign: foreign, ExpiredSessions: expired, LostSessions: lost, Balanced: lost == 0, Currencies: []CurrencyReport{}}
-		if err := tx.booksExec(ctx, `SELECT set_config('enable_seqscan', 'on', true)`); err != nil {
+		// The statements read whole tables.
+		if err := tx.booksExec(ctx, `SELECT set_config('statement_timeout', '0', true), set_config('enable_seqscan', 'on', true)`); err != nil {
 			return err
 		}
 		var count struct{ Checks, Added int64 }

@@ -219,14 +219,17 @@ func call[T any](ctx context.Context, c *Calls, class Class, operation string, d
 			return struct{}{}, err
 		}
 		c.metrics.waits.WithLabelValues(string(class), "took").Inc()
-		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		limited, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
-		ctx, end := c.trace(ctx, "payment provider: "+operation)
+		limited, end := c.trace(limited, "payment provider: "+operation)
 		began := time.Now()
 		err := app.ErrPanicked
 		defer func() { end(err) }()
-		answer, err = do(ctx)
+		answer, err = do(limited)
 		err = providerError(operation, err)
+		if isClass(err, NoAnswer) && ctx.Err() != nil { // the caller has ended the call: this tells nothing about the provider
+			err = &ProviderError{Class: Busy, Operation: operation, Err: err}
+		}
 		c.metrics.called(operation, err, time.Since(began))
 		if causeIs(err, TooManyCalls) {
 			c.limiter.throttled(operation, time.Now())

@@ -1,6 +1,7 @@
 package payment_test
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"runtime"
@@ -97,6 +98,30 @@ func TestPriorities(t *testing.T) {
 		l.done.Wait()
 		if n := m.count("create") + m.count("retrieve"); n > 100*(2*seconds+3) {
 			t.Errorf("%d calls in %d s, want at most 100 a second", n, 2*seconds)
+		}
+	})
+}
+
+// TestCallsThatTheirCallersEnd ends more calls than open a breaker before the provider answers. The breaker stays closed.
+func TestCallsThatTheirCallersEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		calls := newCalls(m, testLimits)
+		session, err := calls.Create(t.Context(), payment.Checkout{Key: "first"})
+		testenv.Must(t, err)
+		m.hook("retrieve", memoryHook{before: func() error {
+			pass(2 * time.Second)
+			return failed(payment.NoAnswer, "")
+		}})
+		for range 10 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			_, err := calls.Retrieve(ctx, payment.ClassConfirm, session.ID)
+			wantError(t, err, payment.Busy, "")
+			cancel()
+		}
+		m.hook("retrieve", memoryHook{})
+		if _, err := calls.Retrieve(t.Context(), payment.ClassConfirm, session.ID); err != nil {
+			t.Errorf("after calls that their callers ended, a call fails: %v", err)
 		}
 	})
 }

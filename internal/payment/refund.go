@@ -56,8 +56,9 @@ func (s *Service) sendRefund(ctx context.Context, r takenRefund) (ended bool, er
 			// The provider may still execute the call of this key. With another key, the money would then be returned twice.
 			next = refundStep{state: Failed, err: "the payment provider may have executed an earlier call; look at the payment there before you retry: " + err.Error()}
 		case isClass(err, Replayed), causeIs(err, LowBalance):
-			// The provider repeats this answer to the key. It returns no more than was paid, however many keys an automatic refund
-			// has, because that is one of the whole payment.
+			// The provider repeats this answer to the key. After a low balance it has executed nothing. After a stored error it may still
+			// execute the call. But only an automatic refund comes here then: it returns the whole payment, and the provider returns no
+			// more than was paid.
 			return false, s.moveRefund(ctx, r, refundStep{state: Owed, err: err.Error(), newKey: true})
 		case isClass(err, Refused):
 			if next, err = s.refused(ctx, r, missing, err); err != nil {

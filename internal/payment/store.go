@@ -17,8 +17,8 @@ import (
 	"example.com/shop/internal/postgres"
 )
 
-// Each step of an attempt is one statement, which is one round trip and one transaction. So is each step of a refund, but for the
-// request of one.
+// Each step of an attempt and of a refund is one statement, which is one round trip and one transaction. Only the request of a refund
+// takes two.
 var (
 	//go:embed open.sql
 	openSQL string

@@ -213,7 +213,7 @@ func TestEnabled(t *testing.T) {
 	}
 }
 
-// TestStop stops a process before its spans are exported, which it does every five seconds.
+// TestStop stops a provider before its next export. It exports every five seconds.
 func TestStop(t *testing.T) {
 	var exports atomic.Int64
 	collector := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { exports.Add(1) }))
