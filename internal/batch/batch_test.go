@@ -49,7 +49,8 @@ func (i *item) needs(row string) bool { return i.private == row || slices.Contai
 type table struct {
 	mu          sync.Mutex
 	locks       map[string]chan struct{} // closed when the lock is released
-	calls       []string                 // "handle a b", "wait row", "handled a b"
+	calls       []string                 // "handle a b", "handled a b"
+	waits       []string                 // "wait row"; they run beside the calls, in no order with them
 	done        []string                 // the names of the handled items
 	unavailable bool
 	lockedErr   error // of Locked
@@ -194,7 +195,9 @@ func (t *table) locked(_ context.Context, rows []string) (locked []string, err e
 }
 
 func (t *table) waitFor(ctx context.Context, row string) error {
-	t.record("wait " + row)
+	t.mu.Lock()
+	t.waits = append(t.waits, "wait "+row)
+	t.mu.Unlock()
 	return t.await(ctx, func(other string) bool { return other == row }, lockTimeout)
 }
 
@@ -220,26 +223,16 @@ func (t *table) Enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// checkCalls compares the calls since the last check with those wanted. Waits run beside the other calls, so they come last.
+// checkCalls compares the calls since the last check, and then the waits, with those wanted.
 func (t *table) checkCalls(tt *testing.T, when string, want ...string) {
 	tt.Helper()
 	synctest.Wait()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	isWait := func(call string) bool { return strings.HasPrefix(call, "wait ") }
-	slices.SortStableFunc(t.calls, func(a, b string) int {
-		switch {
-		case isWait(a) == isWait(b):
-			return 0
-		case isWait(b):
-			return -1
-		}
-		return 1
-	})
-	if !slices.Equal(t.calls, want) {
-		tt.Errorf("%s: the calls are %q, want %q", when, t.calls, want)
+	if got := slices.Concat(t.calls, t.waits); !slices.Equal(got, want) {
+		tt.Errorf("%s: the calls are %q, want %q", when, got, want)
 	}
-	t.calls = nil
+	t.calls, t.waits = nil, nil
 }
 
 // result is the result of an item.

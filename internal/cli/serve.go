@@ -41,7 +41,7 @@ const NoRedis = "none"
 
 // Redis holds the options of the connections to Redis, and of the queues in it.
 type Redis struct {
-	RedisURL     string `name:"redis-url" placeholder:"URL" help:"The URL of Redis: redis://host:port/db. With the value none the service uses PostgreSQL alone, and orders time out up to a second late. For a cluster: redis://host:port?addr=host:port&addr=host:port. For Sentinels: redis://host:port/db?master_name=name&addr=host:port&addr=host:port."`
+	RedisURL     string `name:"redis-url" placeholder:"URL" help:"The URL of Redis: redis://host:port/db. The value none stands for PostgreSQL alone: then timeouts are up to a second late. For a cluster: redis://host:port?addr=host:port&addr=host:port. For Sentinels: redis://host:port/db?master_name=name&addr=host:port&addr=host:port."`
 	RedisURLFile string `name:"redis-url-file" placeholder:"FILE" help:"The file with the Redis URL, instead of --redis-url."`
 	QueueShards  int    `name:"queue-shards" default:"1" help:"The number of shards of the queue, spread over a cluster's slots. Use the same number for every process."`
 }

@@ -90,7 +90,7 @@ func (s *Service) TryAll(ctx context.Context) error {
 		}
 		_, err := s.try(ctx, customer)
 		errs = append(errs, err)
-		if postgres.Unavailable(err) && !postgres.LockTimedOut(err) && !postgres.StatementTimedOut(err) {
+		if postgres.Away(err) {
 			break
 		}
 	}

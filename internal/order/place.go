@@ -133,7 +133,7 @@ func (s *Store) placeRound(ctx context.Context, batch []*placing, o placeOptions
 			decide(batch, products, results, o)
 			return nil
 		}
-		lost := postgres.Unavailable(err) && !postgres.LockTimedOut(err) && !postgres.StatementTimedOut(err) && ctx.Err() == nil
+		lost := postgres.Away(err) && ctx.Err() == nil
 		if !lost && !postgres.Duplicate(err) {
 			return err
 		}

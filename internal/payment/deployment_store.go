@@ -42,8 +42,8 @@ func (s *Store) account(ctx context.Context, account string) (stored deployment,
 }
 
 // forgetDeployment deletes whose payments the database has, and returns what is deleted. It returns an error if these are not those of
-// the deployment with the name, if an attempt is live, or if a refund is owed or sent: after a change their sessions and payments would be
-// looked for at the wrong account.
+// the deployment with the name, if an attempt is live, or if a refund is owed or sent: after a change their sessions and payments
+// would be looked for at the wrong account.
 func (s *Store) forgetDeployment(ctx context.Context, name string) (deleted deployment, err error) {
 	found, err := s.row(ctx, &deleted, `
 		DELETE FROM payment_deployment

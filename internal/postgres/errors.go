@@ -54,6 +54,10 @@ func StatementTimedOut(err error) bool { return hasCode(err, "57014") }
 // LockTimedOut reports whether a statement waited for a lock of another session for as long as lock_timeout.
 func LockTimedOut(err error) bool { return hasCode(err, "55P03") }
 
+// Away is [Unavailable], but it reports false if a wait for a lock or the statement took too long: then the rows of the statement may
+// be the cause.
+func Away(err error) bool { return Unavailable(err) && !LockTimedOut(err) && !StatementTimedOut(err) }
+
 // Duplicate reports whether a statement would have violated a unique constraint.
 func Duplicate(err error) bool { return hasCode(err, "23505") }
 
