@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -60,8 +59,6 @@ func (l *load) of(class payment.Class) int64 {
 // TestPriorities has each class want more calls than the limits allow. The calls in all stay within the limit, creates get
 // most, and each class gets its minimum share.
 func TestPriorities(t *testing.T) {
-	// With more processors, the race detector itself crashes in about one of ten runs: https://go.dev/issue/78156.
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
 		calls := newCalls(m, payment.Limits{Rate: 100, OperationRate: 100})
