@@ -128,18 +128,20 @@ func (s *Service) RemoveCustomer(ctx context.Context, customer uuid.UUID) (left 
 		}
 		after = batch[len(batch)-1]
 	}
-	db := s.store.db.WithContext(ctx)
-	if err := db.Raw(`SELECT count(*) FROM orders WHERE customer_id = $1`, customer).Scan(&left).Error; err != nil {
-		return 0, fmt.Errorf("count the orders of a customer: %w", err)
-	}
-	if left > 0 {
-		return left, nil
-	}
-	// The foreign key of orders rejects the statement if the customer places an order right now.
-	if err := db.Exec(`DELETE FROM customers WHERE id = $1`, customer).Error; err != nil {
+	err = s.store.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+		// Placements take this lock, too (lock.sql). So the count has all orders that are placed before the customer is removed.
+		if err := tx.Exec(`SELECT pg_advisory_xact_lock(hashtextextended($1::uuid::text, 0))`, customer).Error; err != nil {
+			return err
+		}
+		if err := tx.Raw(`SELECT count(*) FROM orders WHERE customer_id = $1`, customer).Scan(&left).Error; err != nil || left > 0 {
+			return err
+		}
+		return tx.Exec(`DELETE FROM customers WHERE id = $1`, customer).Error
+	})
+	if err != nil {
 		return 0, fmt.Errorf("remove a customer: %w", err)
 	}
-	return 0, nil
+	return left, nil
 }
 
 // removeBatch removes the batch of orders that a statement returns, but for those that must stay. It returns all orders of the

@@ -14,6 +14,7 @@ import (
 
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/order/ordertest"
+	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/testenv"
 )
 
@@ -172,6 +173,31 @@ func TestRemoveCrash(t *testing.T) {
 	s.wantRows(t, left)
 	s.wantSold(t, product, 4)
 	s.CheckInvariants(t, 0)
+}
+
+// TestRemoveCustomerWhoOrders removes a customer whose order is being placed, which has the customer's lock. The removal waits,
+// and leaves the order.
+func TestRemoveCustomerWhoOrders(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	customer, placed := s.InsertCustomer(t), s.place(t, s.Customer(t), line(s.Product(t, 1), 1))
+	commit := testenv.HoldLock(t, s.DB, `WITH locked AS MATERIALIZED (SELECT pg_advisory_xact_lock(hashtextextended($1::uuid::text, 0)))
+		UPDATE orders SET customer_id = $1 FROM locked WHERE id = $2`, customer, placed.ID)
+	var left int64
+	removed := make(chan error)
+	go func() {
+		var err error
+		left, err = s.RemoveCustomer(t.Context(), customer)
+		for postgres.LockTimedOut(err) { // on a slow machine
+			left, err = s.RemoveCustomer(t.Context(), customer)
+		}
+		removed <- err
+	}()
+	testenv.AwaitLockWait(t, s.DB)
+	commit()
+	if err := <-removed; err != nil || left != 1 {
+		t.Errorf("the removal of a customer who places an order leaves %d orders, %v; want 1", left, err)
+	}
 }
 
 // TestRemoveInBatches removes more orders than fit into one batch, while two removers and a booker run.
