@@ -84,12 +84,12 @@ func columns(orders []scheduled) (ids []string, dues []int64) {
 	return ids, dues
 }
 
-// move gives orders new due times.
+// move gives the orders that are pending new due times. On a slow machine some are cancelled before.
 func (s *servers) move(ctx context.Context, orders []scheduled) error {
 	ids, dues := columns(orders)
 	_, err := s.db.ExecContext(ctx, `
 		UPDATE orders SET expires_at = to_timestamp(due / 1e6) FROM unnest($1::uuid[], $2::bigint[]) AS o (order_id, due)
-		WHERE id = order_id`, ids, dues)
+		WHERE id = order_id AND status = 'pending'`, ids, dues)
 	return err
 }
 

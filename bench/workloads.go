@@ -48,7 +48,7 @@ var quick = sizes{
 	Rounds: 1, Burst: 200, Steady: []int{100}, SteadyFor: time.Second,
 	Unit: 300 * time.Millisecond, Mixed: 20, Reschedule: 20, PlaceFor: 300 * time.Millisecond, Lost: 100,
 	Pending: []int{1_000}, IdleFor: time.Second, GrowthDue: 100,
-	Patience: 30 * time.Second, PatienceAfterFault: 3 * time.Second, MaxRecovery: 15 * time.Second,
+	Patience: 30 * time.Second, PatienceAfterFault: 15 * time.Second, MaxRecovery: 15 * time.Second,
 	Lanes: 4,
 }
 

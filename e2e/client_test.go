@@ -102,15 +102,21 @@ func (c *client) try(r request) (answer, error) {
 	return a, promised.Check(req, a.status, a.header, a.body)
 }
 
-// expect sends a request, and fails the test if the response has another status. It repeats a request that the service
-// rejects because it is overloaded, as clients should, because a loaded machine may be too slow for a few requests.
-func (c *client) expect(status int, r request) answer {
+// admitted sends a request. It repeats a request that the service rejects because it is overloaded, as clients should,
+// because a loaded machine may be too slow for a few requests.
+func (c *client) admitted(r request) (a answer) {
 	c.t.Helper()
-	var a answer
 	eventually(c.t, r.method+" "+r.path+" is not rejected because of overload", func() bool {
 		a = c.send(r)
-		return a.status == status || a.rejection() != rejectedOverloaded
+		return a.rejection() != rejectedOverloaded
 	})
+	return a
+}
+
+// expect sends a request until it is admitted, and fails the test if the response has another status.
+func (c *client) expect(status int, r request) answer {
+	c.t.Helper()
+	a := c.admitted(r)
 	if a.status != status {
 		c.t.Fatalf("%s %s: %d, want %d: %s", r.method, r.path, a.status, status, a.body)
 	}

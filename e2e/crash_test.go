@@ -102,7 +102,7 @@ func TestRolesApart(t *testing.T) {
 // ready, and still serves for a while. So the requests that the load balancer sends before its next poll succeed.
 func TestDrain(t *testing.T) {
 	t.Parallel()
-	const drain = 2 * time.Second
+	const drain = 6 * time.Second
 	site := newSite(t, testenv.Redis(t), envDrain+"="+drain.String())
 	p := site.serve(t)
 	c := p.signUp()
@@ -114,8 +114,8 @@ func TestDrain(t *testing.T) {
 	if !ready() {
 		t.Fatal("/readyz reports that the process is not ready, before SIGTERM")
 	}
-	testenv.Must(t, p.cmd.Process.Signal(syscall.SIGTERM))
 	signalled := time.Now()
+	testenv.Must(t, p.cmd.Process.Signal(syscall.SIGTERM))
 	for ready() {
 		c.look(before.id)
 	}

@@ -39,7 +39,7 @@ func demo(t *testing.T, change func(*exec.Cmd), args ...string) *process {
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
-	p := demo(t, nil, timeoutFlag, "2s")
+	p := demo(t, nil, timeoutFlag, "6s")
 	t.Logf("the demo served after %v, including the build", time.Since(began)) // no bound: the time depends on the machine
 	mainJob(t, p)
 	if strings.Contains(p.text(), "pay orders at once") {

@@ -4,15 +4,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
 
+	"example.com/shop/internal/devstack"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
 )
@@ -175,23 +176,15 @@ func anySite(t *testing.T) *process {
 		return &process{t: t, url: os.Getenv("E2E_BASE_URL"), opsToken: os.Getenv("E2E_OPS_TOKEN")}
 	}
 	t.Parallel()
-	return newSite(t, testenv.Redis(t)).serve(t)
+	return newSite(t, testenv.Redis(t), envTimeout+"=6s").serve(t)
 }
 
-// freeAddress returns an address on which no process listens, for a process that is started there more than once. The port
-// is below those that the system gives to connections and to listeners on any free port (from 32768 on, see ip(7)), so the
-// address stays free.
+// freeAddress returns an address on which no process listens, for a process that is started there more than once.
 func freeAddress(t testing.TB) string {
 	t.Helper()
-	for range 100 {
-		free, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.N(20_000)))
-		if err == nil {
-			defer free.Close()
-			return free.Addr().String()
-		}
-	}
-	t.Fatal("none of 100 ports is free")
-	return ""
+	port, err := devstack.FreePort()
+	testenv.Must(t, err)
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 }
 
 // Seeded products.

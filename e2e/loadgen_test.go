@@ -320,7 +320,7 @@ func TestClosedLoopStatuses(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		}
 	})
-	r := closedLoop(t, addr, 1, 300*time.Millisecond, emptyPost)
+	r := closedLoop(t, addr, 1, time.Second, emptyPost)
 	total := 0
 	for _, status := range []int{http.StatusCreated, http.StatusOK, http.StatusServiceUnavailable, 0} {
 		n := r.count(is(status))

@@ -63,22 +63,26 @@ func TestRedisOutage(t *testing.T) {
 
 	testenv.Must(t, redis.Kill())
 	const outage = 30
-	var slowest, total time.Duration
+	var total time.Duration
+	var times []time.Duration
 	for range outage {
 		c := p.signUp()
 		a := c.expect(http.StatusCreated, domain.create(domain.bodies[0], ""))
 		items = append(items, owned{c.item(a), c})
-		slowest, total = max(slowest, a.took), total+a.took
+		total += a.took
+		times = append(times, a.took)
 	}
+	slices.Sort(times)
+	slow := times[outage-3] // a slow machine can delay one or two, but without a budget each publish before the breaker opens is slow
 	var failed, open int
 	eventually(t, "the publish of each item has ended", func() bool {
 		failed, open = ops.published("failed"), ops.published("breaker_open")
 		return failed+open >= outage
 	})
 	t.Logf("%d items created without Redis: %v at most, %v on average; %d publishes failed, %d found the breaker open",
-		outage, slowest, total/outage, failed, open)
-	if slowest > 2*time.Second { // the budget, and the delays of a loaded machine
-		t.Errorf("creating an item took %v; its budget for publishing is 100 ms", slowest)
+		outage, times[outage-1], total/outage, failed, open)
+	if slow > 2*time.Second { // the budget, and the delays of a loaded machine
+		t.Errorf("creating each of three items took %v or more; its budget for publishing is 100 ms", slow)
 	}
 	if failed < 5 || open < outage/2 || failed+open != outage {
 		t.Errorf("%d publishes failed and %d found the breaker open; want %d in total, at least 5 failed and at least %d with an open breaker",

@@ -57,14 +57,14 @@ func shopTab(t *testing.T, p *process) *tab {
 // reload.
 func TestPageTimeout(t *testing.T) {
 	pageTest(t)
-	page := shopTab(t, newSite(t, testenv.Redis(t), envTimeout+"=6s").serve(t))
+	page := shopTab(t, newSite(t, testenv.Redis(t), envTimeout+"=12s").serve(t))
 	still := page.markDocument()
 	page.waitFor("#products", "10,000 left")
 	page.click(buyBeans)
-	page.waitFor(aOrder+" .countdown", "0:0")
+	page.waitFor("#products", "9,999 left")
+	page.waitFor(aOrder+" .countdown", "0:")
 	left := page.text(aOrder + " .countdown")
 	page.until("the countdown changes", func() bool { return page.text(aOrder+" .countdown") != left })
-	page.waitFor("#products", "9,999 left")
 	page.waitFor(aOrder, "Cancelled: not paid in time")
 	page.waitFor("#products", "10,000 left")
 	page.click(aOrder + " summary")

@@ -49,9 +49,9 @@ func TestItemsThatCannotTimeOut(t *testing.T) {
 			t.Parallel()
 			checkBounds(t, func(t *testing.T) excess {
 				d := deploy(t, needs{processes: test.processes})
-				bad := d.insertBatch(stuck, 4*time.Second)
+				bad := d.insertBatch(stuck, 8*time.Second)
 				unblock := test.block(d, bad)
-				sound := d.insertBatch(good, 6*time.Second)
+				sound := d.insertBatch(good, 10*time.Second)
 				eventually(t, "the good items timed out", func() bool { return d.pending(sound) == 0 })
 				if n := d.pending(bad); n != stuck {
 					t.Errorf("%v items cannot time out, want %d: the test proves nothing", n, stuck)

@@ -49,7 +49,19 @@ func newFilledApp(t testing.TB, redisURL string, shards, n int) (*testApp, []str
 	if got, want := sweep(t, a), (reconcile.Report{Full: true, Outcome: reconcile.OK, Examined: n, Missing: n}); got != want {
 		t.Fatalf("the first sweep reported %+v, want %+v", got, want)
 	}
+	awaitSync(t, a)
 	return a, ids
+}
+
+// awaitSync sweeps until there is nothing to repair, and returns the last report. On a loaded machine a task may have been late on
+// its way to Redis, and the next sweep repairs it.
+func awaitSync(t testing.TB, a *testApp) (report reconcile.Report) {
+	t.Helper()
+	testenv.Eventually(t, "a queue in sync", func() bool {
+		report = sweep(t, a)
+		return report.Repairs() == 0 && report.Outcome == reconcile.OK
+	})
+	return report
 }
 
 // checkScheduled checks that every pending order has a task that is due at most half a second after the order.
@@ -143,12 +155,12 @@ func TestSweepRepairsRedis(t *testing.T) {
 			if got := sweep(t, a); got != want {
 				t.Errorf("reported %+v, want %+v", got, want)
 			}
+			again := reconcile.Report{Outcome: reconcile.OK, Examined: n, Dead: want.Dead}
+			if got := awaitSync(t, a); got != again {
+				t.Errorf("reported %+v when nothing was left to repair, want %+v", got, again)
+			}
 			if want.Missing+want.Late > 0 {
 				checkScheduled(t, a)
-			}
-			want = reconcile.Report{Outcome: reconcile.OK, Examined: n, Dead: want.Dead}
-			if got := sweep(t, a); got != want {
-				t.Errorf("reported %+v the second time, want %+v", got, want)
 			}
 			checkRepairMetrics(t, a, test.report)
 		})
@@ -178,7 +190,8 @@ func checkRepairMetrics(t *testing.T, a *testApp, report func(*reconcile.Report)
 	for reason, n := range map[string]int{
 		"missing": first + want.Missing, "late": want.Late, "orphaned": want.Orphaned, "overdue": want.Overdue,
 	} {
-		if got[reason] != float64(n) {
+		// On a loaded machine more tasks may have been late.
+		if got[reason] < float64(n) || got[reason] > float64(n) && reason != "late" {
 			t.Errorf("the metrics count %v repairs with the reason %s, want %d", got[reason], reason, n)
 		}
 	}
@@ -210,6 +223,7 @@ func TestSweepRestoresOneNode(t *testing.T) {
 	if !report.Full || report.Missing == 0 || report.Missing == n || keys == 0 {
 		t.Errorf("after the wipe of a node with %d keys the sweep reported %+v, want a full one with some tasks missing", keys, report)
 	}
+	awaitSync(t, a)
 	checkScheduled(t, a)
 }
 
@@ -358,8 +372,6 @@ func TestSweepsThroughPgBouncer(t *testing.T) {
 // TestNoFalseRepairs sweeps a queue that needs no repairs many times.
 func TestNoFalseRepairs(t *testing.T) {
 	a, _ := newFilledApp(t, testenv.Redis(t), 4, 3000)
-	// On a loaded machine a task may have been late on its way to Redis. The first sweeps repair it.
-	testenv.Eventually(t, "a queue in sync", func() bool { return sweep(t, a).Repairs() == 0 })
 	swept := 0
 	testenv.Eventually(t, "20 sweeps without an error", func() bool { // a loaded machine may not answer a sweep in time
 		report := sweep(t, a)

@@ -112,7 +112,7 @@ func (s *service) waitForExpiry(t *testing.T, path string) {
 }
 
 func TestInvitations(t *testing.T) {
-	s := start(t, testenv.Redis(t), time.Second)
+	s := start(t, testenv.Redis(t), 5*time.Second)
 	accepted, expired := s.create(t), s.create(t)
 	for range 2 { // it is idempotent
 		if status, i := s.send(t, "POST", accepted+"/accept", ""); status != http.StatusOK || i.Status != "accepted" {

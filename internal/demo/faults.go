@@ -14,6 +14,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 	"github.com/google/uuid"
+	"github.com/sethvargo/go-retry"
 	"golang.org/x/sync/errgroup"
 
 	"example.com/shop/internal/app"
@@ -163,6 +164,8 @@ const (
 	loadOrders  = 1000             // orders that placeOrders places
 	loadClients = 8                // placements at the same time
 	loadTime    = 50 * time.Second // the time limit for all placements: a busy machine is slow
+	// overloadPause is the time after which a placement that was rejected because of overload is repeated.
+	overloadPause = 100 * time.Millisecond
 )
 
 // placeOrders is the handler of POST /ops/api/faults/place-orders. It places loadOrders orders that stay unpaid. Each
@@ -181,7 +184,16 @@ func (f *Faults) placeOrders(c *gin.Context) error {
 	clients, ctx := errgroup.WithContext(ctx)
 	clients.SetLimit(loadClients)
 	for range loadOrders {
-		clients.Go(func() error { return f.orders.PlaceOne(ctx, newCustomer(), product) })
+		customer := newCustomer()
+		clients.Go(func() error {
+			return retry.Do(ctx, retry.NewConstant(overloadPause), func(ctx context.Context) error {
+				err := f.orders.PlaceOne(ctx, customer, product)
+				if err != nil && rest.AsError(err).Class == rest.Overloaded {
+					return retry.RetryableError(err)
+				}
+				return err
+			})
+		})
 	}
 	if err := clients.Wait(); err != nil {
 		return err

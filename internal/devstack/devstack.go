@@ -12,12 +12,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -159,14 +161,19 @@ func (p *process) logTail() string {
 	return strings.Join(strings.Fields(string(log)), " ")
 }
 
-// freePort returns a free port of 127.0.0.1. Another process may take it before the server does. See [onFreePort].
-func freePort() (int, error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
+// FreePort returns a port of 127.0.0.1 on which no process listens. Another process may take it before the server does. See
+// [onFreePort]. The port is below those that the system gives to connections and to listeners on any free port (on Linux from
+// 32768 on, see ip(7)). So they do not take it while the server is stopped.
+func FreePort() (int, error) {
+	var err error
+	for range 100 {
+		port := 10_000 + rand.N(20_000)
+		var ln net.Listener
+		if ln, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
+			return port, ln.Close()
+		}
 	}
-	defer ln.Close()
-	return ln.Addr().(*net.TCPAddr).Port, nil
+	return 0, fmt.Errorf("find a free port: %w", err)
 }
 
 // onFreePort calls start with a free port. If another process took the port first, it tries another port. It tries at
@@ -175,7 +182,7 @@ func onFreePort[T any](start func(port int) (T, error)) (T, error) {
 	var server T
 	var err error
 	for range 3 {
-		port, portErr := freePort()
+		port, portErr := FreePort()
 		if portErr != nil {
 			return server, portErr
 		}

@@ -63,7 +63,8 @@ func startProcess(t *testing.T, notifier *Notifier, hub *Hub) *process {
 	r.GET("/:topic", hub.Stream(func(c *gin.Context) string { return c.Param("topic") }))
 	server := httptest.NewUnstartedServer(r)
 	// These timeouts must not end a stream. The tests keep streams open for longer.
-	server.Config.ReadTimeout, server.Config.WriteTimeout = 50*time.Millisecond, 50*time.Millisecond
+	server.Config.ReadTimeout, server.Config.WriteTimeout = 50*time.Millisecond, 300*time.Millisecond
+	server.Config.ReadHeaderTimeout = time.Minute
 	server.Start()
 	t.Cleanup(server.Close)
 	return &process{Notifier: notifier, url: server.URL, stop: cancel}

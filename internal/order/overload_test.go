@@ -60,7 +60,7 @@ func TestOverload(t *testing.T) {
 		t.Errorf("placements are rejected when the first one has waited for %v, want at least %v", waited, order.MaxPlacementWait)
 	}
 	counted := counter(t, s.Metrics, "orders_refused_total", "overloaded")
-	if err := s.try(t, customer, line(product, 1)); parttest.ClassOf(err) != rest.Overloaded {
+	if _, _, err := s.Service.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(product, 1)}}); parttest.ClassOf(err) != rest.Overloaded {
 		t.Errorf("Place returns %v, want code %s", err, rest.Overloaded.Code)
 	}
 	for _, headers := range [][]string{nil, {auth}, {"Authorization: Bearer wrong"}} {
@@ -119,7 +119,7 @@ func TestPlaceWithEndedContext(t *testing.T) {
 			callerCtx = ctx
 		}
 		go func() {
-			_, _, err := s.Place(callerCtx, r.customer, r.Placement)
+			_, _, err := s.Service.Place(callerCtx, r.customer, r.Placement)
 			results[i] <- err
 		}()
 		testenv.Eventually(t, "a placement in the queue", func() bool { return queued() > before })
@@ -151,7 +151,7 @@ func TestContextEndsDuringBatch(t *testing.T) {
 	p := order.Placement{IdempotencyKey: "key", Lines: []order.Line{line(product, 1)}}
 	result := make(chan error, 1)
 	go func() {
-		_, _, err := s.Place(ctx, customer, p)
+		_, _, err := s.Service.Place(ctx, customer, p)
 		result <- err
 	}()
 	testenv.AwaitLockWait(t, s.DB)
@@ -161,7 +161,7 @@ func TestContextEndsDuringBatch(t *testing.T) {
 	}
 	release()
 	testenv.Eventually(t, "the order", func() bool { return testenv.Query[int](t, s.DB, `SELECT count(*) FROM orders`) == 1 })
-	if _, replayed, err := s.Place(t.Context(), customer, p); err != nil || !replayed {
+	if _, replayed, err := s.Service.Place(t.Context(), customer, p); err != nil || !replayed {
 		t.Errorf("the repeated Place returns replayed %v, %v; want a replay", replayed, err)
 	}
 	s.CheckInvariants(t, 0)

@@ -108,10 +108,10 @@ func closeAtTheEndOfTheCheckout(t *testing.T, s *shop) {
 	if left, again := s.settle(t, o.ID); !again || left > checkout {
 		t.Errorf("the task is due again in %v, %v; want no later than the end of the checkout", left, again)
 	}
-	s.shift(t, o.ID, checkout-time.Second)
+	s.shift(t, o.ID, checkout-10*time.Second)
 	s.settle(t, o.ID)
 	s.wantAttempt(t, o, a.ID, "open")
-	s.shift(t, o.ID, time.Second)
+	s.shift(t, o.ID, 10*time.Second)
 	s.wantAttempt(t, o, a.ID, "open closing")
 	s.settle(t, o.ID)
 	s.wantAttempt(t, o, a.ID, "closed")
@@ -141,7 +141,7 @@ func cancelAfterTheDeadline(t *testing.T, s *shop) {
 // cancelAtTheEndOfTheCheckout compares the two sides of checkout_until.
 func cancelAtTheEndOfTheCheckout(t *testing.T, s *shop) {
 	before, _ := s.openAt(t, time.Minute)
-	s.shift(t, before.ID, checkout-500*time.Millisecond)
+	s.shift(t, before.ID, checkout-10*time.Second)
 	s.cancel(t, before)
 	after, _ := s.openAt(t, time.Minute)
 	s.shift(t, after.ID, checkout)
@@ -171,7 +171,7 @@ func openAgainAfterTheDeadline(t *testing.T, s *shop) {
 // continueAfterTheDeadline has the process end between the commit of the attempt and the call of the provider.
 func continueAfterTheDeadline(t *testing.T, s *shop) {
 	o := s.place(t)
-	s.shiftToDeadline(t, o.ID, -time.Second)
+	s.shiftToDeadline(t, o.ID, -10*time.Second)
 	s.setAPI(t, "down")
 	if _, opened, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != payment.ProviderAway || !opened {
 		t.Fatalf("Open returns opened %v, %v; want an opened attempt, and provider-unavailable", opened, err)
@@ -191,7 +191,7 @@ func continueAfterTheDeadline(t *testing.T, s *shop) {
 func openInTheLastMoment(t *testing.T, s *shop) {
 	o := s.place(t)
 	// The deadline must pass between the snapshot of the statement and its end, or shortly after that.
-	s.exec(t, `UPDATE orders SET created_at = created_at - interval '1 hour', expires_at = clock_timestamp() + interval '300 ms' WHERE id = $1`, o.ID)
+	s.exec(t, `UPDATE orders SET created_at = created_at - interval '1 hour', expires_at = clock_timestamp() + interval '1500 ms' WHERE id = $1`, o.ID)
 	a := s.open(t, o)
 	testenv.Eventually(t, "the deadline", func() bool {
 		return testenv.Query[bool](t, s.db, `SELECT expires_at < clock_timestamp() FROM orders WHERE id = $1`, o.ID)
@@ -308,10 +308,10 @@ func TestHoldFollowsTheDeadline(t *testing.T) {
 				s.bringForward(t, o.ID)
 			}
 			s.wantTimes(t, o, test.want, test.want+grace)
-			s.shift(t, o.ID, test.want-time.Second)
+			s.shift(t, o.ID, test.want-10*time.Second)
 			s.settleNow(t, o.ID)
 			s.wantAttempt(t, o, a.ID, "open")
-			s.shift(t, o.ID, time.Second)
+			s.shift(t, o.ID, 10*time.Second)
 			s.settle(t, o.ID)
 			s.wantAttempt(t, o, a.ID, "closed")
 			s.cancelDue(t, o.ID)
@@ -327,8 +327,8 @@ func TestExtensionDuringTake(t *testing.T) {
 	s := newMemoryShop(t)
 	o, a := s.openAt(t, 20*time.Minute)
 	s.shiftToDeadline(t, o.ID, -200*time.Millisecond)
-	commit := testenv.HoldLock(t, s.db, `UPDATE orders SET extended_at = clock_timestamp(), expires_at = expires_at + interval '1 hour',
-		hold_until = hold_until + interval '1 hour' WHERE id = $1 AND clock_timestamp() < expires_at`, o.ID)
+	commit := testenv.HoldLock(t, s.db, `UPDATE orders SET extended_at = expires_at - interval '1 ms', expires_at = expires_at + interval '1 hour',
+		hold_until = hold_until + interval '1 hour' WHERE id = $1`, o.ID)
 	testenv.Eventually(t, "the old deadline", func() bool {
 		return testenv.Query[bool](t, s.db, `SELECT expires_at < clock_timestamp() FROM orders WHERE id = $1`, o.ID)
 	})

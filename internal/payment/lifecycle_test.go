@@ -104,7 +104,7 @@ func openMeetsCancel(t *testing.T, s *shop) {
 
 func openMeetsDeadline(t *testing.T, s *shop) {
 	o := s.place(t)
-	s.shiftToDeadline(t, o.ID, -time.Second)
+	s.shiftToDeadline(t, o.ID, -10*time.Second)
 	s.hook(t, hook{call: "create", after: func() { s.shiftToDeadline(t, o.ID, 200*time.Millisecond) }})
 	a := s.open(t, o)
 	s.wantAttempt(t, o, a.ID, "open")
@@ -157,10 +157,10 @@ func creatingIsStale(t *testing.T, s *shop) {
 		t.Fatalf("Open returns opened %v, error %v; want an opened attempt and provider-unavailable", opened, err)
 	}
 	a := s.latest(t, o)
-	s.shift(t, o.ID, 29*time.Second)
+	s.shift(t, o.ID, 25*time.Second)
 	s.settle(t, o.ID)
 	s.wantAttempt(t, o, a.ID, "creating")
-	s.shift(t, o.ID, time.Second)
+	s.shift(t, o.ID, 5*time.Second)
 	s.settleNow(t, o.ID)
 	s.wantAttempt(t, o, a.ID, "closed")
 	s.wantOrder(t, o, "pending")
@@ -409,14 +409,14 @@ func closedSucceedsAfterPayment(t *testing.T, s *shop) {
 
 func holdEnds(t *testing.T, s *shop) {
 	o, a := s.placeOpen(t)
-	s.shiftToDeadline(t, o.ID, grace-time.Second)
+	s.shiftToDeadline(t, o.ID, grace-10*time.Second)
 	s.setAPI(t, "down")
 	if left, again := s.settle(t, o.ID); !again || left < time.Second || left > 10*time.Second {
 		t.Errorf("the task is due again in %v, %v; want in some seconds", left, again)
 	}
 	s.cancelDue(t, o.ID)
 	s.wantOrder(t, o, "pending held")
-	s.shift(t, o.ID, time.Second)
+	s.shift(t, o.ID, 10*time.Second)
 	s.cancelDue(t, o.ID)
 	s.wantOrder(t, o, "cancelled timeout")
 	s.wantAttempt(t, o, a.ID, "open closing")

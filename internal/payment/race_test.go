@@ -142,7 +142,7 @@ func createInUse(t *testing.T, s *shop) {
 
 func extendedWhileHeld(t *testing.T, s *shop) {
 	o, a := s.placeOpen(t)
-	s.shiftToDeadline(t, o.ID, -time.Second)
+	s.shiftToDeadline(t, o.ID, -10*time.Second)
 	extended, err := s.orders.Extend(t.Context(), o.CustomerID, o.ID)
 	testenv.Must(t, err)
 	if held := extended.HoldUntil.Sub(extended.ExpiresAt); held != grace {

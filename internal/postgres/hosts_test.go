@@ -64,8 +64,8 @@ func TestFailover(t *testing.T) {
 	testenv.Must(t, standby.Promote(t.Context()))
 	began := time.Now()
 	testenv.Must(t, insert(t, db))
-	if took := time.Since(began); took > 3*time.Second { // a second for the server that hangs
-		t.Errorf("the first change after the promotion took %v, want at most 3 s", took)
+	if took := time.Since(began); took > 10*time.Second { // a second for the server that hangs, on a machine that is not busy
+		t.Errorf("the first change after the promotion took %v, want at most 10 s", took)
 	}
 	checkSessions(t, pool, hostOf(t, standby))
 	if _, err := postgres.ReadDurability(t.Context(), address); err != nil {

@@ -265,12 +265,18 @@ func newSimulatedFixture(t testing.TB, n int) *fixture {
 	return fill(t, client(), client(), n)
 }
 
+// connect returns a client whose timeouts are longer than those of [delay.Connect]: a machine under load may stand still for
+// seconds.
 func connect(t testing.TB, url string) redis.UniversalClient {
 	t.Helper()
-	rdb, err := delay.Connect(url)
+	options, err := redis.ParseURL(url)
 	if err != nil {
 		t.Fatal(err)
 	}
+	options.DialTimeout, options.ReadTimeout, options.WriteTimeout = time.Minute, time.Minute, time.Minute
+	options.MaxRetries, options.DialerRetries, options.ContextTimeoutEnabled, options.DisableIdentity = -1, 1, true, true
+	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	rdb := redis.NewClient(options)
 	t.Cleanup(func() { rdb.Close() })
 	return rdb
 }

@@ -214,7 +214,7 @@ func TestValidRequests(t *testing.T) {
 // TestBodyReadTimeout sends requests whose body does not arrive within the server's ReadTimeout, or only in part.
 func TestBodyReadTimeout(t *testing.T) {
 	server := httptest.NewUnstartedServer(newAPI())
-	server.Config.ReadTimeout = 100 * time.Millisecond
+	server.Config.ReadHeaderTimeout, server.Config.ReadTimeout = time.Minute, 100*time.Millisecond
 	server.Start()
 	defer server.Close()
 	for _, path := range []string{"/things", "/things/" + thingID + "/start"} {

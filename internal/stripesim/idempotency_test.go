@@ -13,10 +13,13 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
+// expiry is when the sessions of [fixture.createWithKey] expire: equal in each call, because a key belongs to one request.
+var expiry = time.Now().Add(2 * time.Hour).Unix()
+
 func (f *fixture) createWithKey(t testing.TB, key string, change func(*stripe.CheckoutSessionCreateParams)) (*stripe.CheckoutSession, error) {
 	t.Helper()
 	p := sessionParams()
-	p.ExpiresAt = stripe.Int64(time.Now().Add(time.Hour).Truncate(time.Hour).Add(time.Hour).Unix()) // equal in each call
+	p.ExpiresAt = stripe.Int64(expiry)
 	change(p)
 	p.SetIdempotencyKey(key)
 	return f.stripe.V1CheckoutSessions.Create(t.Context(), p)

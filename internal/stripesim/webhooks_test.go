@@ -206,9 +206,8 @@ func TestWebhookIsGivenUp(t *testing.T) {
 func TestReceiverThatDoesNotAnswer(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.WebhookTimeout = 50 * time.Millisecond })
 	stop := make(chan struct{})
-	var arrived receiver
+	arrived := receiver{answer: func(int) int { return 0 }}
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		arrived.answer = func(int) int { return 0 }
 		arrived.add(stripe.Event{})
 		<-stop
 	}))

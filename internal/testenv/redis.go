@@ -222,12 +222,10 @@ func startNode(ctx context.Context, dir string, timeout time.Duration) (*devstac
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
-	bus, err := net.Listen("tcp", "127.0.0.1:0")
+	busPort, err := devstack.FreePort()
 	if err != nil {
 		return nil, err
 	}
-	busPort := bus.Addr().(*net.TCPAddr).Port
-	bus.Close()
 	return devstack.StartRedis(ctx, dir, "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(busPort),
 		"--cluster-node-timeout", strconv.FormatInt(timeout.Milliseconds(), 10), "--cluster-require-full-coverage", "yes")
 }

@@ -191,7 +191,7 @@ func (q *queue) reserve(ctx context.Context) (string, error) {
 	}
 	id := popped[1]
 	// The job is in no bucket now, so put it into one even if ctx has ended.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	j, err := q.find(ctx, id)
 	if err != nil || j == nil { // a job that does not exist is finished
