@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"example.com/shop/bench/contender"
 	"example.com/shop/internal/pgbench"
 )
 
@@ -43,6 +45,7 @@ func (t *trial) runPlace(ctx context.Context) error {
 			for n := i; time.Since(began) < t.PlaceFor && ctx.Err() == nil; n++ {
 				switch err := placeOrder(ctx, client, t.w.addr, token, fmt.Sprintf(pgbench.ID, n%products+1)); {
 				case errors.Is(err, errOverloaded): // for a moment, on a slow machine
+					contender.Sleep(ctx, 10*time.Millisecond)
 				case err != nil:
 					return err
 				default:
@@ -115,8 +118,8 @@ func post(ctx context.Context, client *http.Client, url, token, body string) ([]
 	}
 	defer response.Body.Close()
 	answer, err := io.ReadAll(response.Body)
-	if err == nil && response.StatusCode == http.StatusServiceUnavailable {
-		err = errOverloaded
+	if err == nil && bytes.Contains(answer, []byte("/problems/overloaded")) {
+		return nil, errOverloaded
 	}
 	if err == nil && response.StatusCode != http.StatusCreated {
 		err = fmt.Errorf("POST %s: status %d, want 201: %.300s", url, response.StatusCode, answer)

@@ -84,7 +84,7 @@ func columns(orders []scheduled) (ids []string, dues []int64) {
 	return ids, dues
 }
 
-// move gives the orders that are pending new due times. On a slow machine some are cancelled before.
+// move gives those of the orders that are still pending new due times.
 func (s *servers) move(ctx context.Context, orders []scheduled) error {
 	ids, dues := columns(orders)
 	_, err := s.db.ExecContext(ctx, `

@@ -71,7 +71,7 @@ func failOver(d *deployment) {
 	replica, rdb := d.redisReplica()
 	testenv.Must(d.t, rdb.ReplicaOf(d.t.Context(), "NO", "ONE").Err())
 	d.sleep(2 * time.Second)
-	eventually(d.t, "writes that the replica has not", func() bool {
+	eventually(d.t, "writes that the replica does not have", func() bool {
 		acknowledged, err := d.rdb.ZRange(d.t.Context(), queue.due, 0, -1).Result()
 		testenv.Must(d.t, err)
 		if len(acknowledged) == 0 {

@@ -40,10 +40,10 @@ func TestPageWipe(t *testing.T) {
 		return strings.Contains(string(p.operator().get("/metrics").body), metricPrefix+`reconcile_repairs_total{kind="`+kind+`",reason="missing"} 1000`)
 	})
 	waitForWorker(page)
-	all, holds := page.count("#invariants li"), page.count("#invariants .holds")
-	if all < 4 || holds != all {
-		t.Errorf("the page shows that %d of %d invariants hold, want all, at least 4: %s", holds, all, page.text("#invariants"))
-	}
+	page.until("all invariants hold, at least 4", func() bool {
+		all := page.count("#invariants li")
+		return all >= 4 && page.count("#invariants .holds") == all
+	})
 }
 
 // waitForWorker waits until all orders of the fault place-orders are cancelled, most of them by the worker. On a slow machine the
@@ -56,7 +56,7 @@ func waitForWorker(page *tab) {
 	}
 	page.until("all 1,000 orders are cancelled, most by the worker", func() bool {
 		worker := cancelled("by-worker")
-		return worker+cancelled("by-reconciler") == 1000 && worker >= 900
+		return worker+cancelled("by-reconciler") == 1000 && worker > 500
 	})
 }
 

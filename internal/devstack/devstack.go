@@ -161,9 +161,9 @@ func (p *process) logTail() string {
 	return strings.Join(strings.Fields(string(log)), " ")
 }
 
-// FreePort returns a port of 127.0.0.1 on which no process listens. Another process may take it before the server does. See
-// [onFreePort]. The port is below those that the system gives to connections and to listeners on any free port (on Linux from
-// 32768 on, see ip(7)). So they do not take it while the server is stopped.
+// FreePort returns a port of 127.0.0.1 on which no process listens. Another process may take it before the caller does. The
+// system never gives such a port to a connection, or to a listener that asks for any port: those ports are higher (on Linux from
+// 32768 on, see ip(7)). So the port stays free while a server is restarted.
 func FreePort() (int, error) {
 	var err error
 	for range 100 {

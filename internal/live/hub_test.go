@@ -29,7 +29,7 @@ var testConfig = Config{Channel: "test:changes", TopicEvent: "changed", Broadcas
 
 var noLog = slog.New(slog.DiscardHandler)
 
-// process is a notifier and a hub, behind a server with timeouts of 50 ms.
+// process is a notifier and a hub, behind a server with short timeouts.
 type process struct {
 	*Notifier
 	url  string
@@ -64,7 +64,7 @@ func startProcess(t *testing.T, notifier *Notifier, hub *Hub) *process {
 	server := httptest.NewUnstartedServer(r)
 	// These timeouts must not end a stream. The tests keep streams open for longer.
 	server.Config.ReadTimeout, server.Config.WriteTimeout = 50*time.Millisecond, 300*time.Millisecond
-	server.Config.ReadHeaderTimeout = time.Minute
+	server.Config.ReadHeaderTimeout = time.Minute // otherwise ReadTimeout would limit the header, too
 	server.Start()
 	t.Cleanup(server.Close)
 	return &process{Notifier: notifier, url: server.URL, stop: cancel}

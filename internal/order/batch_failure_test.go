@@ -321,7 +321,7 @@ func TestLockedProductDelaysNoNeighbours(t *testing.T) {
 					i, r.err, r.after, sessionLockTimeout)
 			}
 		}
-		if _, _, err := s.Place(t.Context(), s.SignUp(), order.Placement{Lines: []order.Line{line(free, 1)}}); err != nil {
+		if _, _, err := s.Service.Place(t.Context(), s.SignUp(), order.Placement{Lines: []order.Line{line(free, 1)}}); err != nil {
 			t.Errorf("another placement of the free product: %v", err)
 		}
 		for i, locked := range isLocked {

@@ -133,14 +133,15 @@ func aloneAndInBatchWith(t *testing.T, change func(*order.Config), test func(t *
 	})
 }
 
-// Place is [order.Service.Place]. It repeats a placement that is rejected because of overload, as happens on a slow machine. In a
-// shop with neighbours it places the order in a batch among them, and checks that each of them gets its own answer.
+// Place is [order.Service.Place]. For half a minute it repeats a placement that is rejected because of overload: that happens on a
+// slow machine. In a shop with neighbours it places the order in a batch among them, and checks that each of them gets its own answer.
 func (s *shop) Place(ctx context.Context, customer uuid.UUID, p order.Placement) (*order.Order, bool, error) {
 	if s.neighbours != nil {
 		return s.neighbours.place(ctx, s, request{customer, p})
 	}
 	o, replayed, err := s.Service.Place(ctx, customer, p)
-	for parttest.ClassOf(err) == rest.Overloaded && ctx.Err() == nil {
+	for end := time.Now().Add(30 * time.Second); parttest.ClassOf(err) == rest.Overloaded && ctx.Err() == nil && time.Now().Before(end); {
+		<-time.After(10 * time.Millisecond)
 		o, replayed, err = s.Service.Place(ctx, customer, p)
 	}
 	return o, replayed, err

@@ -53,7 +53,10 @@ func TestOverload(t *testing.T) {
 	queued, release := s.Pause(false)
 	began := time.Now()
 	waiting := make(chan error, 1)
-	go func() { waiting <- s.try(t, s.SignUp(), line(product, 1)) }()
+	go func() {
+		_, _, err := s.Service.Place(t.Context(), s.SignUp(), order.Placement{Lines: []order.Line{line(product, 1)}})
+		waiting <- err
+	}()
 	testenv.Eventually(t, "a placement in the queue", func() bool { return queued() > 0 })
 	testenv.Eventually(t, "an overloaded service", func() bool { return admitted(s.Service) != nil })
 	if waited := time.Since(began); waited < order.MaxPlacementWait {

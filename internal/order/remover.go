@@ -129,7 +129,7 @@ func (s *Service) RemoveCustomer(ctx context.Context, customer uuid.UUID) (left 
 		after = batch[len(batch)-1]
 	}
 	err = s.store.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-		// Placements take this lock, too (lock.sql). So the count has all orders that are placed before the customer is removed.
+		// Placements take this lock, too (lock.sql). So no order is placed between the count and the deletion.
 		if err := tx.Exec(`SELECT pg_advisory_xact_lock(hashtextextended($1::uuid::text, 0))`, customer).Error; err != nil {
 			return err
 		}

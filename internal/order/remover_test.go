@@ -184,7 +184,7 @@ func TestRemoveCustomerWhoOrders(t *testing.T) {
 	commit := testenv.HoldLock(t, s.DB, `WITH locked AS MATERIALIZED (SELECT pg_advisory_xact_lock(hashtextextended($1::uuid::text, 0)))
 		UPDATE orders SET customer_id = $1 FROM locked WHERE id = $2`, customer, placed.ID)
 	var left int64
-	removed := make(chan error)
+	removed := make(chan error, 1)
 	go func() {
 		var err error
 		left, err = s.RemoveCustomer(t.Context(), customer)

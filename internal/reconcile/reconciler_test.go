@@ -214,7 +214,9 @@ func TestRunSweepsTwiceInEachLookahead(t *testing.T) {
 		"slow":      {sweep: func() { <-time.After(3 * time.Second) }, took: 3 * time.Second},
 		"slower than the gap": {sweep: func() {
 			<-time.After(7 * time.Second)
-			synctest.Wait() // the idle timer is due; received while another timer fires, it crashes the race detector: https://go.dev/issue/78156
+			// The reconciler's idle timer is due, too. If a goroutine received from it while the bubble still runs the timer above,
+			// the race detector would crash: https://go.dev/issue/78156.
+			synctest.Wait()
 		}, took: 7 * time.Second},
 	}
 	for name, test := range sweeps {
