@@ -179,10 +179,11 @@ func anySite(t *testing.T) *process {
 	return newSite(t, testenv.Redis(t), envTimeout+"=6s").serve(t)
 }
 
-// freeAddress returns an address on which no process listens, for a process that is started there more than once.
+// freeAddress returns an address on which no process listens, for a process that is started there more than once. No server of
+// other tests takes it before: their ports are from 20000 on ([devstack.FreePort]).
 func freeAddress(t testing.TB) string {
 	t.Helper()
-	port, err := devstack.FreePort()
+	port, err := devstack.FreePortIn(10_000, 20_000)
 	testenv.Must(t, err)
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 }

@@ -161,13 +161,16 @@ func (p *process) logTail() string {
 	return strings.Join(strings.Fields(string(log)), " ")
 }
 
-// FreePort returns a port of 127.0.0.1 on which no process listens. Another process may take it before the caller does. The
-// system never gives such a port to a connection, or to a listener that asks for any port: those ports are higher (on Linux from
-// 32768 on, see ip(7)). So the port stays free while a server is restarted.
-func FreePort() (int, error) {
+// FreePort returns a port from 20000 to 31999 of 127.0.0.1 on which no process listens. Another process may take it before the
+// caller does. The system never gives such a port to a connection, or to a listener that asks for any port: those ports are
+// higher (on Linux from 32768 on, see ip(7)). So the port stays free while a server is restarted.
+func FreePort() (int, error) { return FreePortIn(20_000, 32_000) }
+
+// FreePortIn is [FreePort] with other ports: from the first one to the one before end.
+func FreePortIn(first, end int) (int, error) {
 	var err error
 	for range 100 {
-		port := 10_000 + rand.N(20_000)
+		port := first + rand.N(end-first)
 		var ln net.Listener
 		if ln, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
 			return port, ln.Close()
