@@ -72,8 +72,8 @@ func (c *client) openCheckout(order string) (p payment, ok bool) {
 	return decode[payment](c.t, a), true
 }
 
-// press presses "Pay" on a checkout page, and returns the status of the answer. The provider is at another address than
-// the checkout's URL says if a container maps its port.
+// press presses "Pay" on a checkout page, and returns the status of the answer, or 0 if none comes in time. The provider is at
+// another address than the checkout's URL says if a container maps its port.
 func press(t *testing.T, provider, checkout string) int {
 	t.Helper()
 	page, err := url.Parse(checkout)
@@ -86,7 +86,10 @@ func press(t *testing.T, provider, checkout string) int {
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, provider+page.Path+"/pay", http.NoBody)
 	testenv.Must(t, err)
 	resp, err := browser.Do(req)
-	testenv.Must(t, err)
+	if err != nil {
+		t.Logf("no answer to a payment: %v", err)
+		return 0
+	}
 	defer resp.Body.Close()
 	return resp.StatusCode
 }
