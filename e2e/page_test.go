@@ -99,7 +99,8 @@ func TestPageCancel(t *testing.T) {
 // TestPagePaysTooLate pays an order after its deadline, before a worker cancels it.
 func TestPagePaysTooLate(t *testing.T) {
 	pageTest(t)
-	s := newSite(t, testenv.Redis(t), envTimeout+"=1s")
+	// The page must have the order before its deadline: afterwards the service tells it that the order cannot be paid.
+	s := newSite(t, testenv.Redis(t), envTimeout+"=6s")
 	page := shopTab(t, s.serve(t, "--roles=api"))
 	page.expect("409")
 	page.click(buyBeans)
