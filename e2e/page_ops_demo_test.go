@@ -40,6 +40,7 @@ func TestPageWipe(t *testing.T) {
 		return strings.Contains(string(p.operator().get("/metrics").body), metricPrefix+`reconcile_repairs_total{kind="`+kind+`",reason="missing"} 1000`)
 	})
 	waitForWorker(page)
+	page.waitFor(`[data-stat="pending"]`, "0")
 	page.until("all invariants hold, at least 4", func() bool {
 		all := page.count("#invariants li")
 		return all >= 4 && page.count("#invariants .holds") == all

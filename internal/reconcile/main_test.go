@@ -253,16 +253,10 @@ func newSimulatedFixture(t testing.TB, n int) *fixture {
 	t.Helper()
 	server := miniredis.NewMiniRedis()
 	t.Cleanup(server.Close)
-	client := func() redis.UniversalClient {
-		rdb := redis.NewUniversalClient(&redis.UniversalOptions{
-			Dialer:     func(context.Context, string, string) (net.Conn, error) { return server.Dial() },
-			MaxRetries: -1, ContextTimeoutEnabled: true, DisableIdentity: true,
-			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-		})
-		t.Cleanup(func() { rdb.Close() })
-		return rdb
+	simulated := func() redis.UniversalClient {
+		return client(t, &redis.Options{Dialer: func(context.Context, string, string) (net.Conn, error) { return server.Dial() }})
 	}
-	return fill(t, client(), client(), n)
+	return fill(t, simulated(), simulated(), n)
 }
 
 // connect returns a client whose timeouts are longer than those of [delay.Connect]: a machine under load may stand still for
@@ -274,7 +268,14 @@ func connect(t testing.TB, url string) redis.UniversalClient {
 		t.Fatal(err)
 	}
 	options.DialTimeout, options.ReadTimeout, options.WriteTimeout = time.Minute, time.Minute, time.Minute
-	options.MaxRetries, options.DialerRetries, options.ContextTimeoutEnabled, options.DisableIdentity = -1, 1, true, true
+	options.DialerRetries = 1
+	return client(t, options)
+}
+
+// client returns a client that repeats no command and ends a command when its context ends, as that of [delay.Connect] does.
+func client(t testing.TB, options *redis.Options) redis.UniversalClient {
+	t.Helper()
+	options.MaxRetries, options.ContextTimeoutEnabled, options.DisableIdentity = -1, true, true
 	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	rdb := redis.NewClient(options)
 	t.Cleanup(func() { rdb.Close() })
