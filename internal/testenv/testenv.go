@@ -13,8 +13,11 @@
 // A test is skipped if the machine lacks a feature that the test needs, and [Main] lists the skipped tests with the
 // reasons. On a machine without Redis, tests that call [Redis] use a stand-in. TEST_REQUIRE lists, separated by commas,
 // the features that the machine must have: postgres, redis, containers, browser, faketime (servers whose clocks
-// differ), pgbouncer, haproxy, rabbitmq (only for the module bench). If the machine lacks a required feature, the tests that need it
-// fail.
+// differ), pgbouncer, haproxy, rabbitmq (only for the module bench). If the machine lacks a required feature, the tests
+// that need it fail.
+//
+// A test that calls [Slow] is skipped, too, unless TEST_ALL is 1. If TEST_REQUIRE lists slow, such a test fails instead of
+// being skipped.
 package testenv
 
 import (
@@ -75,6 +78,14 @@ func Skip(t testing.TB, feature, reason string) {
 		}
 	})
 	t.Skip(reason)
+}
+
+// Slow skips a test that is too slow for a plain go test ./..., unless TEST_ALL is 1. The reason says what takes long.
+func Slow(t testing.TB, reason string) {
+	t.Helper()
+	if os.Getenv("TEST_ALL") != "1" {
+		Skip(t, "slow", "slow ("+reason+"): TEST_ALL=1 runs it")
+	}
 }
 
 // skipped holds the skipped tests of this binary.

@@ -250,3 +250,27 @@ func TestSkipFailsForARequiredFeature(t *testing.T) {
 		})
 	}
 }
+
+// TestSlow checks that a slow test runs only with TEST_ALL=1, and is not skipped unnoticed where TEST_REQUIRE lists slow.
+func TestSlow(t *testing.T) {
+	tests := []struct {
+		all, required, want string
+	}{
+		{"", "", "skip: slow (kills servers): TEST_ALL=1 runs it"},
+		{"0", "redis", "skip: slow (kills servers): TEST_ALL=1 runs it"},
+		{"1", "", ""},
+		{"1", "slow", ""},
+		{"", "slow", "fail: slow (kills servers): TEST_ALL=1 runs it, but TEST_REQUIRE lists slow"},
+	}
+	for _, tt := range tests {
+		t.Run("TEST_ALL="+tt.all+" TEST_REQUIRE="+tt.required, func(t *testing.T) {
+			t.Setenv("TEST_ALL", tt.all)
+			t.Setenv("TEST_REQUIRE", tt.required)
+			r := &recorder{TB: t}
+			testenv.Slow(r, "kills servers")
+			if r.ending != tt.want {
+				t.Errorf("got %q, want %q", r.ending, tt.want)
+			}
+		})
+	}
+}
