@@ -33,7 +33,7 @@ func TestOpenOrders(t *testing.T) {
 	for range requests {
 		sent.Go(func() {
 			a, err := c.try(domain.create(oneOfBeans, ""))
-			for i := 0; i < 100 && err == nil && a.rejection() == rejectedOverloaded; i++ { // on a slow machine
+			for i := 0; i < 100 && err == nil && a.rejected == rejectedOverloaded; i++ { // on a slow machine
 				<-time.After(10 * time.Millisecond)
 				a, err = c.try(domain.create(oneOfBeans, ""))
 			}

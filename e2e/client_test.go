@@ -14,9 +14,10 @@ import (
 
 // client is a customer, or an operator if it has the operators' token.
 type client struct {
-	t     testing.TB
-	base  string
-	token string
+	service *service
+	t       testing.TB
+	base    string
+	token   string
 }
 
 // answer is a response whose body was read. If no response came, only ended and took are set.
@@ -26,6 +27,8 @@ type answer struct {
 	body   []byte
 	ended  time.Time     // when the body was read, or the client gave up
 	took   time.Duration // from the request until ended
+	// rejected is the reason why the service rejected the request. "": the service description has none for the answer.
+	rejected rejection
 }
 
 // decode reads the body as JSON.
@@ -38,13 +41,13 @@ func decode[T any](t testing.TB, a answer) T {
 	return v
 }
 
-// rejection returns why the service rejected the request, or "" if the contract has no rejection of this kind.
-func (a answer) rejection() rejection {
+// rejectionOf returns the reason of an answer with a problem.
+func (s *service) rejectionOf(status int, body []byte) rejection {
 	var problem struct{ Type string }
-	if a.status >= http.StatusBadRequest {
-		_ = json.Unmarshal(a.body, &problem)
+	if status >= http.StatusBadRequest {
+		_ = json.Unmarshal(body, &problem)
 	}
-	return domain.rejections[problem.Type]
+	return s.rejections[problem.Type]
 }
 
 // request is a request to send.
@@ -94,8 +97,8 @@ func (c *client) try(r request) (answer, error) {
 	if err != nil {
 		return answer{ended: ended, took: ended.Sub(began)}, err
 	}
-	a := answer{resp.StatusCode, resp.Header, body, ended, ended.Sub(began)}
-	promised, err := domain.contract()
+	a := answer{resp.StatusCode, resp.Header, body, ended, ended.Sub(began), c.service.rejectionOf(resp.StatusCode, body)}
+	promised, err := c.service.contract()
 	if err != nil {
 		return a, err
 	}
@@ -108,7 +111,7 @@ func (c *client) admitted(r request) (a answer) {
 	c.t.Helper()
 	eventually(c.t, r.method+" "+r.path+" is not rejected because of overload", func() bool {
 		a = c.send(r)
-		return a.rejection() != rejectedOverloaded
+		return a.rejected != rejectedOverloaded
 	})
 	return a
 }
@@ -136,38 +139,45 @@ func (c *client) post(status int, path string) answer {
 // signUp returns a new customer of a process. A service without customers lets all clients do everything.
 func (p *process) signUp() *client {
 	p.t.Helper()
-	c := &client{t: p.t, base: p.url}
-	if domain.signUp != "" {
-		c.token = decode[struct{ Token string }](p.t, c.post(http.StatusCreated, domain.signUp)).Token
+	c := p.anonymous()
+	if p.service.signUp != "" {
+		c.token = decode[struct{ Token string }](p.t, c.post(http.StatusCreated, p.service.signUp)).Token
 	}
 	return c
 }
 
+// anonymous returns a client of a process without a token.
+func (p *process) anonymous() *client { return &client{service: p.service, t: p.t, base: p.url} }
+
 // operator returns an operator of a process.
-func (p *process) operator() *client { return &client{t: p.t, base: p.url, token: p.opsToken} }
+func (p *process) operator() *client {
+	c := p.anonymous()
+	c.token = p.opsToken
+	return c
+}
 
 // create creates an item.
 func (c *client) create() item {
 	c.t.Helper()
-	return c.item(c.expect(http.StatusCreated, domain.create(domain.bodies[0], "")))
+	return c.item(c.expect(http.StatusCreated, c.service.create(c.service.bodies[0], "")))
 }
 
 // confirm confirms an item.
 func (c *client) confirm(id string) {
 	c.t.Helper()
-	c.item(c.expect(http.StatusOK, domain.confirm(id)))
+	c.item(c.expect(http.StatusOK, c.service.confirm(id)))
 }
 
 // look returns the item with an id.
 func (c *client) look(id string) item {
 	c.t.Helper()
-	return c.item(c.expect(http.StatusOK, domain.get(id)))
+	return c.item(c.expect(http.StatusOK, c.service.get(id)))
 }
 
 // item decodes an item.
 func (c *client) item(a answer) item {
 	c.t.Helper()
-	i, err := domain.decode(a.body)
+	i, err := c.service.decode(a.body)
 	testenv.Must(c.t, err)
 	return i
 }

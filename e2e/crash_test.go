@@ -11,11 +11,11 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// TestKilledAfter201 kills the process right after its responses. Another process must find the items and time them
+// crash kills the process right after its responses. Another process must find the items and time them
 // out.
-func TestKilledAfter201(t *testing.T) {
+func crash(t *testing.T, s *service) {
 	t.Parallel()
-	site := newSite(t, testenv.Redis(t), envTimeout+"=5s")
+	site := s.newSite(t, testenv.Redis(t), s.timeoutVariable()+"=5s")
 	p := site.serve(t)
 	var items []owned
 	for range 20 {
@@ -27,12 +27,12 @@ func TestKilledAfter201(t *testing.T) {
 	site.checkHealth(t)
 }
 
-// TestKilledBeforeRedis kills an API that never reached Redis. Its message is in the outbox, and the relay of another
+// crashBeforeRedis kills an API that never reached Redis. Its message is in the outbox, and the relay of another
 // process publishes it.
-func TestKilledBeforeRedis(t *testing.T) {
+func crashBeforeRedis(t *testing.T, s *service) {
 	t.Parallel()
 	redis := testenv.RedisServer(t)
-	site := newSite(t, redis.URL(), envTimeout+"=6s")
+	site := s.newSite(t, redis.URL(), s.timeoutVariable()+"=6s")
 	testenv.Must(t, redis.Kill())
 	api := site.serve(t, "--roles=api")
 	c := api.signUp()
@@ -46,30 +46,11 @@ func TestKilledBeforeRedis(t *testing.T) {
 	site.checkHealth(t)
 }
 
-// TestKilledWorker kills a worker while items become due. When the worker's leases end, another worker gets its tasks.
-func TestKilledWorker(t *testing.T) {
-	t.Parallel()
-	site := newSite(t, testenv.Redis(t), envTimeout+"=2s")
-	api := site.serve(t, "--roles=api,relay")
-	worker := site.serve(t, "--roles=worker")
-	var items []owned
-	for range 40 {
-		items = append(items, api.create())
-	}
-	first := items[0]
-	eventually(t, "the worker times items out", func() bool { return first.customer.look(first.id).status == timedOut })
-	worker.kill()
-	site.serve(t, "--roles=worker")
-	api.waitForTimeouts(items)
-	site.run(t, "reconcile")
-	site.checkHealth(t)
-}
-
-// TestRolesApart runs two processes of each role. Each API must show what a customer did at the other one. Each item
+// rolesApart runs two processes of each role. Each API must show what a customer did at the other one. Each item
 // must time out once, by any worker or reconciler.
-func TestRolesApart(t *testing.T) {
+func rolesApart(t *testing.T, s *service) {
 	t.Parallel()
-	site := newSite(t, testenv.Redis(t))
+	site := s.newSite(t, testenv.Redis(t))
 	var apis []*process
 	for range 2 {
 		apis = append(apis, site.serve(t, "--roles=api"))
@@ -78,7 +59,7 @@ func TestRolesApart(t *testing.T) {
 		}
 	}
 	someone := apis[0].signUp()
-	before := domain.available(someone)
+	before := s.available(someone)
 	const confirmed = 5
 	var items []owned
 	for i := range 30 {
@@ -92,18 +73,18 @@ func TestRolesApart(t *testing.T) {
 	for i, api := range apis {
 		api.waitForTimeouts(slices.Concat(items[confirmed:10], items[10+10*i:20+10*i]))
 	}
-	if got, want := domain.available(someone), before-confirmed; domain.resources != nil && got != want {
+	if got, want := s.available(someone), before-confirmed; s.resources != nil && got != want {
 		t.Errorf("%d available, want %d: %d are confirmed", got, want, confirmed)
 	}
 	site.checkHealth(t)
 }
 
-// TestDrain stops a process behind a load balancer that polls /readyz. After SIGTERM the process reports that it is not
+// drain stops a process behind a load balancer that polls /readyz. After SIGTERM the process reports that it is not
 // ready, and still serves for a while. So the requests that the load balancer sends before its next poll succeed.
-func TestDrain(t *testing.T) {
+func drain(t *testing.T, s *service) {
 	t.Parallel()
 	const drain = 6 * time.Second
-	site := newSite(t, testenv.Redis(t), envDrain+"="+drain.String())
+	site := s.newSite(t, testenv.Redis(t), envDrain+"="+drain.String())
 	p := site.serve(t)
 	c := p.signUp()
 	before := c.create()
@@ -131,10 +112,10 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestGracefulStop stops a process under load. The process must answer every request that it has accepted.
-func TestGracefulStop(t *testing.T) {
+// gracefulStop stops a process under load. The process must answer every request that it has accepted.
+func gracefulStop(t *testing.T, s *service) {
 	t.Parallel()
-	site := newSite(t, testenv.Redis(t))
+	site := s.newSite(t, testenv.Redis(t))
 	p := site.serve(t)
 	c := p.signUp()
 	created := c.create()
@@ -142,7 +123,7 @@ func TestGracefulStop(t *testing.T) {
 	go func() {
 		defer close(statuses)
 		for {
-			a, err := c.try(domain.get(created.id))
+			a, err := c.try(s.get(created.id))
 			if errors.Is(err, syscall.ECONNREFUSED) {
 				return // the listener is closed
 			}

@@ -42,8 +42,7 @@ type needs struct {
 	// front starts a load balancer in front of the APIs, and returns its URL. nil: customers send requests to the APIs.
 	front func(d *deployment) (url string)
 
-	// party starts the second party, and returns the environment variables with which the processes find it. It may
-	// change the deployment's times, plans and kinds. nil: the service has no second party.
+	// party starts the second party, as [service.party] does. nil: that of the service.
 	party func(d *deployment) (party, []string)
 }
 
@@ -52,21 +51,22 @@ type party interface {
 	visit(v *visit)                   // runs a plan that only a deployment with the party has
 	isIdle() bool                     // reports whether nothing is under way between the service and the party
 	check(l *load) (figures []string) // compares the party's records with the service's and with the load
-	recordRemoved()                   // makes the database record what check needs of the items that are removed
 }
 
 // deployment is a whole service: processes of each role, and servers that a test may break.
 type deployment struct {
 	*site
 	times
+	service  *service
 	t        testing.TB         // the test that uses the deployment now
 	owner    testing.TB         // the deployment lasts until this test ends
 	loads    int                // the number of loads that have begun
 	front    string             // the URL of the load balancer; "": there is none
 	plans    []string           // of the visits of a load
-	all      string             // selects all items, also those that were removed, with the columns of domain.items
+	all      string             // selects all items, also those that were removed, with the columns of service.items
 	kinds    []string           // of the tasks
 	party    party              // nil: none
+	keeps    time.Duration      // for which ended items are kept, and removed items are then recorded; 0: for ever
 	redis    *devstack.Redis    // nil: shared, or the stand-in
 	pair     *testenv.RedisPair // nil without needs.redisPair; its master is redis
 	postgres *devstack.Postgres // nil: shared
@@ -104,23 +104,23 @@ func keysOf(kind string) queueKeys {
 	}
 }
 
-// queue holds the keys of the queue of timeouts.
-var queue = keysOf(kind)
-
 // itemTimeout is the timeout of a deployment's items.
 const itemTimeout = 3 * time.Second
 
 // deploy starts a deployment that lasts until the test ends.
-func deploy(t testing.TB, n needs) *deployment {
+func (s *service) deploy(t testing.TB, n needs) *deployment {
 	t.Helper()
-	return deployFor(t, t, n)
+	return s.deployFor(t, t, n)
 }
 
 // deployFor starts a deployment for a test. It lasts until its owner ends, which is that test or a parent of it.
-func deployFor(t, owner testing.TB, n needs) *deployment {
+func (s *service) deployFor(t, owner testing.TB, n needs) *deployment {
 	t.Helper()
 	needsProcesses(t)
-	d := &deployment{t: lasting{t, owner}, owner: owner, times: times{timeout: itemTimeout}, plans: possiblePlans(), kinds: []string{kind}, all: domain.items}
+	d := &deployment{
+		service: s, t: lasting{t, owner}, owner: owner, times: times{timeout: itemTimeout}, plans: s.possiblePlans(),
+		kinds: []string{s.kind}, all: s.items, keeps: n.keep,
+	}
 	redisURL, database := d.redisURL(n), d.postgresURL(n)
 	ownDatabase, ownRedis := database, redisURL
 	if d.standby != nil {
@@ -139,29 +139,34 @@ func deployFor(t, owner testing.TB, n needs) *deployment {
 	}
 	env := append(slices.Clone(n.env), envDatabaseConns+"=8")
 	if n.keep > 0 {
-		env = append(env, envPrefix+domain.keep+"="+n.keep.String())
+		env = append(env, envPrefix+s.keep+"="+n.keep.String())
 	}
-	if domain.bounds != nil {
-		env = append(env, domain.bounds.env...)
+	if s.bounds != nil {
+		env = append(env, s.bounds.env...)
 	}
-	if n.party != nil {
-		p, partyEnv := n.party(d) // may change the timeout
-		d.party, env = p, append(env, partyEnv...)
-	}
-	d.site = newSiteAt(database, redisURL, append(env, envTimeout+"="+d.timeout.String())...)
+	d.site = s.newSiteAt(database, redisURL, env...)
 	if d.postgres != nil {
-		d.run(t, domain.migrate...)
-	}
-	if n.pooler {
-		config, err := os.ReadFile("../internal/postgres/pgbouncer.ini")
-		testenv.Must(t, err)
-		d.env = append(d.env, envDatabaseURL+"="+testenv.PgBouncer(d.t, database, string(config))+"&default_query_exec_mode=cache_describe")
-	}
-	if domain.resources != nil {
-		d.exec(domain.resources.stock)
+		d.run(t, s.migrate...)
 	}
 	if n.keep > 0 {
 		d.recordRemoved()
+	}
+	start := n.party
+	if start == nil {
+		start = s.party
+	}
+	if start != nil {
+		p, found := start(d) // may change the timeout
+		d.party, d.env = p, append(d.env, found...)
+	}
+	d.env = append(d.env, s.timeoutVariable()+"="+d.timeout.String())
+	if n.pooler {
+		config, err := os.ReadFile(s.path("internal/postgres/pgbouncer.ini"))
+		testenv.Must(t, err)
+		d.env = append(d.env, envDatabaseURL+"="+testenv.PgBouncer(d.t, database, string(config))+"&default_query_exec_mode=cache_describe")
+	}
+	if s.resources != nil {
+		d.exec(s.resources.stock)
 	}
 	processes := n.processes
 	if processes == nil {
@@ -180,17 +185,14 @@ func deployFor(t, owner testing.TB, n needs) *deployment {
 // recordRemoved makes the database record items that are removed, so that a load can compare them with what their customers saw.
 func (d *deployment) recordRemoved() {
 	d.t.Helper()
-	d.exec(`CREATE TABLE removed_items AS SELECT * FROM (` + domain.items + `) AS items WITH NO DATA`)
+	d.exec(`CREATE TABLE removed_items AS SELECT * FROM (` + d.service.items + `) AS items WITH NO DATA`)
 	d.exec(`CREATE INDEX ON removed_items (id)`)
 	d.exec(`CREATE FUNCTION record_item() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-			INSERT INTO removed_items SELECT * FROM (` + domain.items + `) AS items WHERE id = OLD.id;
+			INSERT INTO removed_items SELECT * FROM (` + d.service.items + `) AS items WHERE id = OLD.id;
 			RETURN OLD;
 		END $$;
-		CREATE TRIGGER record_item BEFORE DELETE ON ` + domain.table + ` FOR EACH ROW EXECUTE FUNCTION record_item()`)
+		CREATE TRIGGER record_item BEFORE DELETE ON ` + d.service.table + ` FOR EACH ROW EXECUTE FUNCTION record_item()`)
 	d.all += ` UNION ALL SELECT * FROM removed_items`
-	if d.party != nil {
-		d.party.recordRemoved()
-	}
 }
 
 // lasting is a test that starts what lasts until another test ends, its owner.
@@ -394,7 +396,7 @@ func (d *deployment) number(query string, args ...any) (n float64) {
 	return n
 }
 
-// items counts the items for which a condition holds, over the columns of domain.items. Items that were removed count, too.
+// items counts the items for which a condition holds, over the columns of service.items. Items that were removed count, too.
 func (d *deployment) items(condition string, args ...any) float64 {
 	d.t.Helper()
 	return d.number(`SELECT count(*) FROM (`+d.all+`) AS items WHERE `+condition, args...)
@@ -403,7 +405,7 @@ func (d *deployment) items(condition string, args ...any) float64 {
 // leased counts the tasks on which workers have leases.
 func (d *deployment) leased() int64 {
 	d.t.Helper()
-	n, err := d.rdb.ZCard(d.t.Context(), queue.leased).Result()
+	n, err := d.rdb.ZCard(d.t.Context(), d.service.queue().leased).Result()
 	testenv.Must(d.t, err)
 	return n
 }

@@ -13,10 +13,10 @@ import (
 
 // invitations is the program examples/invite. Invitations share no rows, and have no customers and no idempotency keys.
 // The key of an item is a part of its e-mail address.
-var invitations = domainSpec{
-	name:    "invite",
+var invitations = &service{
+
 	program: "invite",
-	source:  "../examples/invite",
+	module:  "..", source: "examples/invite",
 	migrate: []string{"migrate"},
 	kind:    "invitation.expire",
 	timeout: "TIMEOUT",

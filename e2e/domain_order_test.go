@@ -4,17 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
-	"os"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
 
-	"example.com/shop/internal/devstack"
-	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
 )
 
@@ -24,61 +19,63 @@ import (
 const timeoutFlag = "--order-timeout"
 
 // orders is the program cmd/shop. Orders reserve stock, and are cancelled unless they are paid in time.
-var orders = domainSpec{
-	name:    "order",
-	program: "shop",
-	source:  "../cmd/shop",
-	migrate: []string{"migrate", "--seed"},
-	kind:    "order.cancel",
-	timeout: "ORDER_TIMEOUT",
-	keep:    "KEEP",
+var orders = newOrders("..")
 
-	contract:   sync.OnceValues(func() (*parttest.Contract, error) { return parttest.LoadContract("..") }),
-	signUp:     "/api/customers",
-	collection: "/api/orders",
-	actions:    map[operation]string{confirm: "pay", cancel: "cancel", extend: "extend"},
-	create: func(body, key string) request {
-		r := request{method: http.MethodPost, path: "/api/orders", body: body}
-		if key != "" {
-			r.headers = []string{"Idempotency-Key: " + key}
-		}
-		return r
-	},
-	keyed: true,
-	bodies: []string{
-		oneOfBeans,
-		`{"items":[{"product_id":"` + mokaPot + `","quantity":1}]}`,
-		`{"items":[{"product_id":"` + grinder + `","quantity":2},{"product_id":"` + beans + `","quantity":1}]}`,
-		`{"items":[{"product_id":"` + beans + `","quantity":3},{"product_id":"` + mokaPot + `","quantity":1}]}`,
-		`{"items":[{"product_id":"` + course + `","quantity":1}]}`,
-	},
-	decode: decodeOrder,
-	rejections: map[string]rejection{
-		"/problems/order-paid":           rejectedConfirmed,
-		"/problems/order-cancelled":      rejectedCancelled,
-		"/problems/deadline-passed":      rejectedLate,
-		"/problems/out-of-stock":         rejectedExhausted,
-		"/problems/too-many-open-orders": rejectedBound,
-		"/problems/overloaded":           rejectedOverloaded,
-		"/problems/checkout-open":        rejectedHeld,
-		"/problems/order-cancelling":     rejectedCancelling,
-		"/problems/not-extendable":       rejectedExtension,
-	},
-	batchMetric: "orders_batch_size",
+func newOrders(module string) *service {
+	return &service{
+		program: "shop",
+		module:  module, source: "cmd/shop",
+		migrate: []string{"migrate", "--seed"},
+		kind:    "order.cancel",
+		timeout: "ORDER_TIMEOUT",
+		keep:    "KEEP",
 
-	table: "orders",
-	batch: "customer_id",
-	items: `
+		contract:   sync.OnceValues(func() (*parttest.Contract, error) { return parttest.LoadContract(module) }),
+		signUp:     "/api/customers",
+		collection: "/api/orders",
+		actions:    map[operation]string{confirm: "pay", cancel: "cancel", extend: "extend"},
+		create: func(body, key string) request {
+			r := request{method: http.MethodPost, path: "/api/orders", body: body}
+			if key != "" {
+				r.headers = []string{"Idempotency-Key: " + key}
+			}
+			return r
+		},
+		keyed: true,
+		bodies: []string{
+			oneOfBeans,
+			`{"items":[{"product_id":"` + mokaPot + `","quantity":1}]}`,
+			`{"items":[{"product_id":"` + grinder + `","quantity":2},{"product_id":"` + beans + `","quantity":1}]}`,
+			`{"items":[{"product_id":"` + beans + `","quantity":3},{"product_id":"` + mokaPot + `","quantity":1}]}`,
+			`{"items":[{"product_id":"` + course + `","quantity":1}]}`,
+		},
+		decode: decodeOrder,
+		rejections: map[string]rejection{
+			"/problems/order-paid":           rejectedConfirmed,
+			"/problems/order-cancelled":      rejectedCancelled,
+			"/problems/deadline-passed":      rejectedLate,
+			"/problems/out-of-stock":         rejectedExhausted,
+			"/problems/too-many-open-orders": rejectedBound,
+			"/problems/overloaded":           rejectedOverloaded,
+			"/problems/checkout-open":        rejectedHeld,
+			"/problems/order-cancelling":     rejectedCancelling,
+			"/problems/not-extendable":       rejectedExtension,
+		},
+		batchMetric: "orders_batch_size",
+
+		table: "orders",
+		batch: "customer_id",
+		items: `
 		SELECT idempotency_key AS key, id, expires_at AS deadline, cancelled_at, customer_id AS batch,
 		       EXISTS (SELECT FROM order_events e WHERE e.order_id = orders.id AND e.type = 'held') AS held,
 		       extended_at IS NOT NULL AS extended,
 		       CASE WHEN cancel_reason = 'timeout' THEN 'timed out' WHEN status = 'paid' THEN 'confirmed' ELSE status END AS status
 		FROM orders`,
-	timedOut:         `NEW.cancel_reason = 'timeout'`,
-	timeoutStatement: `-- Cancels those orders of a batch%`, // the first words of cancel_due.sql
-	blockTimeouts:    `SELECT FROM products ORDER BY id FOR UPDATE`,
-	// A batch has a customer and a product of its own, both with the batch's id.
-	insertBatch: `
+		timedOut:         `NEW.cancel_reason = 'timeout'`,
+		timeoutStatement: `-- Cancels those orders of a batch%`, // the first words of cancel_due.sql
+		blockTimeouts:    `SELECT FROM products ORDER BY id FOR UPDATE`,
+		// A batch has a customer and a product of its own, both with the batch's id.
+		insertBatch: `
 		WITH customer AS (
 			INSERT INTO customers (id) VALUES ($1)
 		), product AS (
@@ -93,54 +90,54 @@ var orders = domainSpec{
 		)
 		INSERT INTO outbox (kind, task_id, due_at) SELECT 'order.cancel', id::text, expires_at FROM placed`,
 
-	resources: &resources{
-		rush: func(rush, i int) string {
-			hot := fmt.Sprintf(`{"product_id":"`+hotProduct+`%012d","quantity":%d}`, rush%hotProducts, 1+i%4/3)
-			if i%2 == 1 {
-				hot += `,{"product_id":"` + beans + `","quantity":1}` // an order that is rejected must take none of these
-			}
-			return `{"items":[` + hot + `]}`
-		},
-		units:     unitsOf,
-		supplies:  `SELECT id, available FROM products`,
-		list:      "/api/products",
-		available: func(list []byte) int { return availableOf(list, beans) },
-		stock: fmt.Sprintf(`
+		resources: &resources{
+			rush: func(rush, i int) string {
+				hot := fmt.Sprintf(`{"product_id":"`+hotProduct+`%012d","quantity":%d}`, rush%hotProducts, 1+i%4/3)
+				if i%2 == 1 {
+					hot += `,{"product_id":"` + beans + `","quantity":1}` // an order that is rejected must take none of these
+				}
+				return `{"items":[` + hot + `]}`
+			},
+			units:     unitsOf,
+			supplies:  `SELECT id, available FROM products`,
+			list:      "/api/products",
+			available: func(list []byte) int { return availableOf(list, beans) },
+			stock: fmt.Sprintf(`
 		UPDATE products SET supply = 1000000, available = 1000000 WHERE id <> '`+course+`';
 		INSERT INTO products (id, name, price_cents, currency, supply, available)
 		SELECT ('`+hotProduct+`' || lpad(n::text, 12, '0'))::uuid, 'hot', 100, 'EUR', 5, 5 FROM generate_series(0, %d) AS n`, hotProducts-1),
-		restock:       `UPDATE products SET supply = supply + 5, available = available + 5 WHERE id = '` + course + `'`,
-		lockFirst:     `SELECT FROM products WHERE id = '` + beans + `' FOR UPDATE`,
-		lockSecond:    `SELECT FROM products WHERE id = '` + grinder + `' FOR UPDATE`,
-		independent:   `{"items":[{"product_id":"` + mokaPot + `","quantity":1}]}`,
-		lockBatch:     `SELECT FROM products WHERE id = $1 FOR UPDATE`,
-		withdrawBatch: `UPDATE products SET supply = 0, available = 0 WHERE id = $1`,
-		restoreBatch:  `UPDATE products SET supply = $2 WHERE id = $1`,
-	},
-	bounds: &customerBounds{
-		env: []string{fmt.Sprintf("SHOP_MAX_OPEN_ORDERS=%d", maxOpenOrders), fmt.Sprintf("SHOP_MAX_OPEN_UNITS=%d", maxOpenUnits)},
-		exceeds: func(body string, orders []string) bool {
-			if len(orders) == maxOpenOrders {
-				return true
-			}
-			units := unitsOf(body)
-			for _, order := range orders {
-				for product, n := range unitsOf(order) {
-					units[product] += n
+			restock:       `UPDATE products SET supply = supply + 5, available = available + 5 WHERE id = '` + course + `'`,
+			lockFirst:     `SELECT FROM products WHERE id = '` + beans + `' FOR UPDATE`,
+			lockSecond:    `SELECT FROM products WHERE id = '` + grinder + `' FOR UPDATE`,
+			independent:   `{"items":[{"product_id":"` + mokaPot + `","quantity":1}]}`,
+			lockBatch:     `SELECT FROM products WHERE id = $1 FOR UPDATE`,
+			withdrawBatch: `UPDATE products SET supply = 0, available = 0 WHERE id = $1`,
+			restoreBatch:  `UPDATE products SET supply = $2 WHERE id = $1`,
+		},
+		bounds: &customerBounds{
+			env: []string{fmt.Sprintf("SHOP_MAX_OPEN_ORDERS=%d", maxOpenOrders), fmt.Sprintf("SHOP_MAX_OPEN_UNITS=%d", maxOpenUnits)},
+			exceeds: func(body string, orders []string) bool {
+				if len(orders) == maxOpenOrders {
+					return true
 				}
-			}
-			return slices.Max(slices.Collect(maps.Values(units))) > maxOpenUnits
-		},
-		open: func(problem []byte) ([]string, error) {
-			var p struct {
-				OpenOrders []string `json:"open_orders"`
-			}
-			err := json.Unmarshal(problem, &p)
-			return p.OpenOrders, err
-		},
-		// The time of an order's end is read before its transaction commits. So at the times in the table a customer has no
-		// more open orders than the service saw.
-		exceeded: fmt.Sprintf(`
+				units := unitsOf(body)
+				for _, order := range orders {
+					for product, n := range unitsOf(order) {
+						units[product] += n
+					}
+				}
+				return slices.Max(slices.Collect(maps.Values(units))) > maxOpenUnits
+			},
+			open: func(problem []byte) ([]string, error) {
+				var p struct {
+					OpenOrders []string `json:"open_orders"`
+				}
+				err := json.Unmarshal(problem, &p)
+				return p.OpenOrders, err
+			},
+			// The time of an order's end is read before its transaction commits. So at the times in the table a customer has no
+			// more open orders than the service saw.
+			exceeded: fmt.Sprintf(`
 		SELECT count(*) FROM orders o WHERE EXISTS (
 			SELECT FROM orders open JOIN order_items i ON i.order_id = open.id
 			WHERE open.customer_id = o.customer_id AND open.created_at <= o.created_at
@@ -148,44 +145,20 @@ var orders = domainSpec{
 			GROUP BY GROUPING SETS ((), (i.product_id))
 			HAVING GROUPING(i.product_id) = 1 AND count(DISTINCT open.id) > %d
 			    OR GROUPING(i.product_id) = 0 AND sum(i.quantity) > %d)`, maxOpenOrders, maxOpenUnits),
-	},
+		},
+	}
 }
 
 // needsOrders skips a test of what only the program cmd/shop has.
 func needsOrders(t testing.TB) {
 	t.Helper()
-	if program != orders.program {
-		t.Skip("E2E_DOMAIN names another service than that of orders")
-	}
 }
 
 // anyShop returns any site of orders.
 func anyShop(t *testing.T) *process {
 	t.Helper()
 	needsOrders(t)
-	return anySite(t)
-}
-
-// anySite returns the site for a test that needs only the REST API. It is the deployed site, where the tests run one
-// after the other. Without a deployed site it is a process of the test's own, and the test runs in parallel with
-// others.
-func anySite(t *testing.T) *process {
-	t.Helper()
-	if deployed() {
-		t.Cleanup(http.DefaultClient.CloseIdleConnections) // a process of our own closes them when it ends
-		return &process{t: t, url: os.Getenv("E2E_BASE_URL"), opsToken: os.Getenv("E2E_OPS_TOKEN")}
-	}
-	t.Parallel()
-	return newSite(t, testenv.Redis(t), envTimeout+"=6s").serve(t)
-}
-
-// freeAddress returns an address on which no process listens, for a process that is started there more than once. No server of
-// other tests takes it before: their ports are from 20000 on ([devstack.FreePort]).
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	port, err := devstack.FreePortIn(10_000, 20_000)
-	testenv.Must(t, err)
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	return orders.anySite(t)
 }
 
 // Seeded products.

@@ -1,48 +1,19 @@
 package e2e
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"net/http"
-	"os"
+	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"example.com/shop/internal/option"
 	"example.com/shop/internal/testenv/parttest"
 )
 
-// The fault tests run against one of these services: the one whose name E2E_DOMAIN is, or else the first. Each has a file
-// of its own, domain_*_test.go. A team with another service adds a file and a line. These tests are in the files harness,
-// client, proxy, deployment, load, history, chaos, crash, outage, stuck and fault_*, and know the service only through
-// domainSpec. The other tests know orders.
-var domains = []domainSpec{
-	orders,
-	invitations,
-}
-
-// domain is the service under test.
-var domain = func() domainSpec {
-	name := cmp.Or(os.Getenv("E2E_DOMAIN"), domains[0].name)
-	var names []string
-	for _, d := range domains {
-		if d.name == name {
-			return d
-		}
-		names = append(names, d.name)
-	}
-	panic(fmt.Sprintf("E2E_DOMAIN is %q, want one of %q", name, names))
-}()
-
-// Names of the program.
-var (
-	program      = domain.program
-	kind         = domain.kind
-	metricPrefix = program + "_"
-	envTimeout   = envPrefix + domain.timeout
-)
-
+// envPrefix is the prefix of the program's environment variables.
 const envPrefix = option.EnvPrefix + "_"
 
 // item is one thing that times out.
@@ -64,12 +35,12 @@ const (
 	timedOut  status = "timed out"
 )
 
-// domainSpec describes a service under test: its program, the requests of its REST API, and the SQL with which the tests
+// service describes a service under test: its program, the requests of its REST API, and the SQL with which the tests
 // read all items and block the service.
-type domainSpec struct {
-	name    string   // in E2E_DOMAIN
+type service struct {
 	program string   // the binary, its application_name in PostgreSQL, and the prefix of its metrics
-	source  string   // the directory of its package main
+	module  string   // the directory of the module, seen from the package of the tests
+	source  string   // the directory of the package main, below module
 	migrate []string // the command that creates the tables, and the rows that the tests need
 	kind    string   // of the tasks that time items out
 	timeout string   // the environment variable of the time from an item's creation to its deadline, without the prefix
@@ -125,7 +96,36 @@ type domainSpec struct {
 
 	resources *resources // nil: items share no rows
 	bounds    *customerBounds
+
+	// party starts the service's second party for a deployment, and returns the environment variables with which the
+	// processes find it. It may change the deployment's times, plans and kinds. nil: the service has no second party.
+	party func(d *deployment) (party, []string)
+
+	built, builtNewer built
 }
+
+// built is a program that is built once.
+type built struct {
+	once sync.Once
+	path string
+	err  error
+}
+
+func (b *built) get(build func() (string, error)) (path string, err error) {
+	b.once.Do(func() { b.path, b.err = build() })
+	return b.path, b.err
+}
+
+// timeoutVariable is the environment variable of the time from an item's creation to its deadline.
+func (s *service) timeoutVariable() string { return envPrefix + s.timeout }
+
+// path returns the path of a file or a directory of the module.
+func (s *service) path(elem ...string) string {
+	return filepath.Join(append([]string{s.module}, elem...)...)
+}
+
+// queue returns the keys of the queue of timeouts.
+func (s *service) queue() queueKeys { return keysOf(s.kind) }
 
 // resources are the shared rows of a service. An item takes units of them until it ends.
 type resources struct {
@@ -172,13 +172,13 @@ type customerBounds struct {
 }
 
 // rushes reports whether some resource is scarce.
-func (s domainSpec) rushes() bool { return s.resources != nil && s.resources.rush != nil }
+func (s *service) rushes() bool { return s.resources != nil && s.resources.rush != nil }
 
 // has reports whether customers can call an operation of an item.
-func (s domainSpec) has(o operation) bool { return s.actions[o] != "" }
+func (s *service) has(o operation) bool { return s.actions[o] != "" }
 
 // available returns how many more items the first body can create, or 0 if items share no rows.
-func (s domainSpec) available(c *client) int {
+func (s *service) available(c *client) int {
 	c.t.Helper()
 	if s.resources == nil {
 		return 0
@@ -187,37 +187,37 @@ func (s domainSpec) available(c *client) int {
 }
 
 // rejects reports whether the service may reject a request for a reason.
-func (s domainSpec) rejects(why rejection) bool {
+func (s *service) rejects(why rejection) bool {
 	return slices.Contains(slices.Collect(maps.Values(s.rejections)), why)
 }
 
 // The requests of an item's customer.
 
-func (s domainSpec) get(id string) request {
+func (s *service) get(id string) request {
 	return request{method: http.MethodGet, path: s.collection + "/" + id}
 }
 
-func (s domainSpec) confirm(id string) request { return s.act(confirm, id) }
-func (s domainSpec) cancel(id string) request  { return s.act(cancel, id) }
-func (s domainSpec) extend(id string) request  { return s.act(extend, id) }
+func (s *service) confirm(id string) request { return s.act(confirm, id) }
+func (s *service) cancel(id string) request  { return s.act(cancel, id) }
+func (s *service) extend(id string) request  { return s.act(extend, id) }
 
-func (s domainSpec) act(o operation, id string) request {
+func (s *service) act(o operation, id string) request {
 	return request{method: http.MethodPost, path: s.collection + "/" + id + "/" + s.actions[o]}
 }
 
 // lockPending returns a statement that locks all pending items.
-func (s domainSpec) lockPending() string {
+func (s *service) lockPending() string {
 	return `SELECT FROM ` + s.table + ` WHERE status = 'pending' ORDER BY id FOR UPDATE`
 }
 
 // lockBatchItems returns a statement that locks the items of a batch: $1 is the batch.
-func (s domainSpec) lockBatchItems() string {
+func (s *service) lockBatchItems() string {
 	return `SELECT FROM ` + s.table + ` WHERE ` + s.batch + `::text = $1 FOR UPDATE`
 }
 
 // rejectTimeouts returns statements that make the database reject the timeouts of the items for which a condition on NEW
 // holds. The database's error contains "rejected".
-func (s domainSpec) rejectTimeouts(condition string) string {
+func (s *service) rejectTimeouts(condition string) string {
 	return `
 		CREATE FUNCTION reject() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'rejected'; END $$;
 		CREATE TRIGGER reject BEFORE UPDATE ON ` + s.table + ` FOR EACH ROW
@@ -228,7 +228,7 @@ func (s domainSpec) rejectTimeouts(condition string) string {
 const acceptTimeouts = `DROP FUNCTION reject() CASCADE`
 
 // laterMigration returns a migration of a later version of the service.
-func (s domainSpec) laterMigration() string {
+func (s *service) laterMigration() string {
 	return fmt.Sprintf(`-- +goose NO TRANSACTION
 -- +goose Up
 ALTER TABLE %[1]s ADD COLUMN IF NOT EXISTS note text;

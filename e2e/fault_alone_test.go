@@ -3,19 +3,18 @@ package e2e
 import (
 	"fmt"
 	"slices"
-	"testing"
 	"time"
 
 	"example.com/shop/internal/testenv"
 )
 
-// TestWithoutRedis breaks a service that runs on PostgreSQL alone: its reconcilers time items out every second. Then the service
-// gets a Redis, and loses it again, while customers create items.
-func TestWithoutRedis(t *testing.T) {
+// aloneFaults returns faults of a service that runs on PostgreSQL alone: its reconcilers time items out every second. The last
+// fault gives the service a Redis, and takes it away again, while customers create items.
+func aloneFaults() []fault {
 	processes := []string{"api", "api", "reconciler", "reconciler"}
 	alone := &common{needs: needs{alone: true, postgres: map[string]string{}, processes: processes}}
-	runFaults(t, []fault{
-		{name: "no fault", needs: needs{alone: true, party: chaosParty, processes: processes},
+	return []fault{
+		{name: "no fault", needs: needs{alone: true, processes: processes},
 			bound: bound{late: 3 * time.Second, held: 5 * time.Second, answer: 2 * time.Second}, inject: func(d *deployment) {
 				d.sleep(3 * time.Second)
 				if n := d.number(`SELECT count(*) FROM outbox`); n > 0 {
@@ -30,7 +29,7 @@ func TestWithoutRedis(t *testing.T) {
 			d.replace(all...)
 		}},
 		{name: "Redis added and removed", on: alone, bound: bound{late: 8 * time.Second, answer: 3 * time.Second}, inject: addAndRemoveRedis},
-	})
+	}
 }
 
 // addAndRemoveRedis replaces each process by one with Redis, and later by one without it, in the order that docs/postgres-alone.md says. In
@@ -44,7 +43,7 @@ func addAndRemoveRedis(d *deployment) {
 	d.replaceEach(d.running("api")...)
 	d.replaceEach(d.running("reconciler")...)
 	d.sleep(2 * time.Second)
-	if n, err := d.rdb.ZCard(d.t.Context(), queue.due).Result(); err != nil || n == 0 {
+	if n, err := d.rdb.ZCard(d.t.Context(), d.service.queue().due).Result(); err != nil || n == 0 {
 		d.t.Errorf("Redis has %d tasks, %v; want some", n, err)
 	}
 	d.env = slices.Concat(alone, []string{envDrain + "=1s"})

@@ -80,10 +80,11 @@ func (d *deployment) checkClocks(redis, postgres float64) {
 	check("PostgreSQL", d.number(`SELECT extract(epoch FROM clock_timestamp())`), postgres)
 }
 
-// TestClockFaults sets the servers' clocks two minutes apart from each other or from the service's. This delays no
+// clockFaults returns faults that set the servers' clocks two minutes apart from each other or from the service's. This delays no
 // item, because the service never compares the times of two clocks. If Redis's clock jumps, the next sweep corrects the
-// due times of the tasks.
-func TestClockFaults(t *testing.T) {
+// due times of the tasks. Without libfaketime the test is skipped.
+func clockFaults(t *testing.T) (faults []fault) {
+	t.Helper()
 	const ahead, behind = 120, -120
 	type clocks struct {
 		*common
@@ -98,7 +99,6 @@ func TestClockFaults(t *testing.T) {
 		}
 		byPostgres[seconds] = clocks{&common{needs: needs{redisEnv: redis, postgresEnv: postgres}}, jump}
 	}
-	var faults []fault
 	for _, seconds := range []struct {
 		name                  string
 		redis, postgres, jump float64
@@ -132,5 +132,5 @@ func TestClockFaults(t *testing.T) {
 			},
 		})
 	}
-	runFaults(t, faults)
+	return faults
 }

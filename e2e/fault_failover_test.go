@@ -3,19 +3,18 @@ package e2e
 import (
 	"flag"
 	"net/http"
-	"testing"
 	"time"
 
 	"example.com/shop/internal/testenv"
 )
 
-// failovers is how often each fault of TestFailoverFaults breaks a primary.
-var failovers = flag.Int("failovers", 1, "how often TestFailoverFaults breaks a primary, one after the other")
+// failovers is how often each fault of failoverFaults breaks a primary.
+var failovers = flag.Int("failovers", 1, "how often each failover fault breaks a primary, one after the other")
 
-// TestFailoverFaults breaks a primary in three ways, and then promotes its synchronous standby. The service connects with a
-// URL that names both. It must create and time out items again, and sweep, without a restart. No item of which a customer
-// received a 201 may be lost. It also takes the standby away for a while.
-func TestFailoverFaults(t *testing.T) {
+// failoverFaults returns faults that break a primary in three ways, and then promote its synchronous standby. The service connects
+// with a URL that names both. It must create and time out items again, and sweep, without a restart. No item of which a customer
+// received a 201 may be lost. One more fault takes the standby away for a while.
+func failoverFaults() []fault {
 	faults := []fault{{
 		name: "standby away", needs: needs{standby: true},
 		bound:  bound{late: 12 * time.Second, answer: 10 * time.Second, rejected: true, again: 3 * time.Second},
@@ -49,7 +48,7 @@ func TestFailoverFaults(t *testing.T) {
 			},
 		})
 	}
-	runFaults(t, faults)
+	return faults
 }
 
 // takeStandby stops the synchronous standby while a process looks at its readiness, and starts it again.
@@ -87,7 +86,7 @@ func (d *deployment) awaitService() {
 	again := time.Since(began)
 	eventually(d.t, "a sweep after the failover", func() bool {
 		return d.number(`SELECT count(*) FROM reconcile_reports
-			WHERE kind = $1 AND (report->>'started_at')::timestamptz > to_timestamp($2)`, kind, since) > 0
+			WHERE kind = $1 AND (report->>'started_at')::timestamptz > to_timestamp($2)`, d.service.kind, since) > 0
 	})
 	d.again = max(d.again, again, time.Since(began)-sweepInterval)
 }

@@ -1,14 +1,13 @@
 package e2e
 
 import (
-	"testing"
 	"time"
 )
 
-// TestNetworkFaults makes the network to Redis and to PostgreSQL slow, cut, or half-open.
-func TestNetworkFaults(t *testing.T) {
+// networkFaults returns faults that make the network to Redis and to PostgreSQL slow, cut, or half-open.
+func networkFaults() []fault {
 	proxied := &common{needs: needs{network: true}}
-	runFaults(t, []fault{
+	return []fault{
 		{name: "Redis slow", on: proxied, bound: bound{late: 8 * time.Second, answer: 2 * time.Second}, inject: func(d *deployment) {
 			d.toRedis.Slow(60 * time.Millisecond) // a round trip takes longer than the budget for publishing
 			d.sleep(5 * time.Second)
@@ -39,5 +38,5 @@ func TestNetworkFaults(t *testing.T) {
 			d.sleep(5 * time.Second)
 			d.toPostgres.Heal()
 		}},
-	})
+	}
 }

@@ -58,12 +58,12 @@ func turnedFault(name string, k knobs) chaosFault {
 
 func providerOf(d *deployment) *provider { return d.party.(*provider) }
 
-// inTurn injects faults of chaosFaults one after the other. Each lasts for a while, and a time without faults follows.
+// inTurn injects faults of the provider one after the other. Each lasts for a while, and a time without faults follows.
 func inTurn(last, calm time.Duration, names ...string) func(d *deployment) {
 	return func(d *deployment) {
 		for pick, name := range names {
-			i := slices.IndexFunc(chaosFaults, func(f chaosFault) bool { return f.name == name })
-			end := chaosFaults[i].begin(d, pick)
+			i := slices.IndexFunc(providerFaults, func(f chaosFault) bool { return f.name == name })
+			end := providerFaults[i].begin(d, pick)
 			d.sleep(last)
 			end()
 			d.sleep(calm)
@@ -118,10 +118,8 @@ func oweRefunds(d *deployment) {
 // while they do. Each payment that a customer saw succeed must end in goods or in a refund, and the provider's ledger must
 // agree. The provider delays no timeout of an item that nobody is paying.
 func TestPaymentFaults(t *testing.T) {
-	needsOrders(t)
 	const late = 3 * time.Second
-
-	runFaults(t, []fault{
+	runFaults(t, paying, []fault{
 		{
 			name: "webhooks", needs: needs{party: startProvider(paymentTimes{})},
 			bound:  bound{late: late, answer: 2 * time.Second}, // held items end as soon as their checkouts are closed
@@ -161,7 +159,12 @@ func TestPaymentFaults(t *testing.T) {
 			bound: bound{late: 8 * time.Second, held: 9 * time.Second, answer: 3 * time.Second, party: 5 * time.Second, rejected: true},
 			inject: func(d *deployment) {
 				oweRefunds(d)
-				inTurn(200*time.Millisecond, 600*time.Millisecond, slices.Repeat([]string{"a process killed"}, 9)...)(d)
+				for pick := range 9 {
+					replace := killedProcess.begin(d, pick)
+					d.sleep(200 * time.Millisecond)
+					replace()
+					d.sleep(600 * time.Millisecond)
+				}
 				providerOf(d).turn(healthy)
 			},
 			party: someRefunded,
@@ -179,7 +182,13 @@ func TestPaymentFaults(t *testing.T) {
 			},
 			party: someRefunded,
 		},
-	})
+		{
+			name: "without Redis", needs: needs{alone: true, processes: []string{"api", "api", "reconciler", "reconciler"}},
+			bound:  bound{late: 3 * time.Second, held: 5 * time.Second, answer: 2 * time.Second},
+			inject: func(d *deployment) { d.sleep(3 * time.Second) },
+			party:  somePaid,
+		},
+	}...)
 }
 
 // checkout opens a payment of an order that must be possible, and returns it.
@@ -244,9 +253,8 @@ func (c *client) opsPayments() opsPayments {
 // one is a deployment with one process of each role.
 func one(t *testing.T, times paymentTimes) (*deployment, *provider) {
 	t.Helper()
-	needsOrders(t)
 	t.Parallel()
-	d := deploy(t, needs{party: startProvider(times), processes: []string{"api", "worker", "relay", "reconciler"}})
+	d := paying.deploy(t, needs{party: startProvider(times), processes: []string{"api", "worker", "relay", "reconciler"}})
 	return d, providerOf(d)
 }
 

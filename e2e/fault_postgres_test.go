@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"testing"
 	"time"
 
 	"example.com/shop/internal/testenv"
@@ -14,14 +13,14 @@ import (
 // maxConnections is PostgreSQL's max_connections.
 const maxConnections = 60
 
-// TestPostgresFaults breaks PostgreSQL. Meanwhile no item is created and none times out. The service rejects requests,
+// postgresFaults returns faults that break PostgreSQL. Meanwhile no item is created and none times out. The service rejects requests,
 // and the customers repeat them with the same idempotency key. Each key must get at most one item.
-func TestPostgresFaults(t *testing.T) {
+func postgresFaults() []fault {
 	var whileLocked []string // a message for each failure to create an item that does not need the locked row
 	shared, own := &common{}, &common{needs: needs{
 		postgres: map[string]string{"max_connections": strconv.Itoa(maxConnections), "deadlock_timeout": "100ms"},
 	}}
-	runFaults(t, []fault{
+	return []fault{
 		{name: "restarted", on: own, bound: bound{late: 8 * time.Second, answer: 5 * time.Second, rejected: true}, inject: func(d *deployment) {
 			testenv.Must(d.t, d.postgres.Stop())
 			d.sleep(2 * time.Second)
@@ -36,17 +35,17 @@ func TestPostgresFaults(t *testing.T) {
 		{name: "out of connections", on: own, bound: bound{late: 10 * time.Second, answer: 10 * time.Second, rejected: true}, inject: takeConnections},
 		// A wait for a lock times out after 3 s. The worker retries its batch within 1.5 s.
 		{name: "shared row locked", on: shared, resources: true, rate: 40, bound: bound{late: 15 * time.Second, answer: 8 * time.Second, rejected: true}, inject: func(d *deployment) {
-			_, release := d.lock(domain.resources.lockFirst)
+			_, release := d.lock(d.service.resources.lockFirst)
 			whileLocked = createIndependent(d, 5*time.Second)
 			release()
 		}, also: func(f figures) []string { return append(contended(f), whileLocked...) }},
 		{name: "items locked", on: shared, bound: bound{late: 8 * time.Second, answer: 6 * time.Second, rejected: true}, inject: func(d *deployment) {
-			_, release := d.lock(domain.lockPending())
+			_, release := d.lock(d.service.lockPending())
 			d.sleep(5 * time.Second)
 			release()
 		}},
 		{name: "deadlocks", resources: true, on: own, bound: bound{late: 8 * time.Second, answer: 6 * time.Second, rejected: true}, inject: causeDeadlocks},
-	})
+	}
 }
 
 // createIndependent creates items for a while, one after the other. They do not need a resource that the test has locked,
@@ -60,7 +59,7 @@ func createIndependent(d *deployment, duration time.Duration) (exceeded []string
 	var slowest time.Duration
 	began, n := time.Now(), 0
 	for ; time.Since(began) < duration; n++ {
-		a := apis[n%len(apis)].signUp().admitted(domain.create(domain.resources.independent, fmt.Sprintf("independent-%d", n)))
+		a := apis[n%len(apis)].signUp().admitted(d.service.create(d.service.resources.independent, fmt.Sprintf("independent-%d", n)))
 		if a.status != http.StatusCreated {
 			exceeded = append(exceeded, fmt.Sprintf("status %d of an item that does not need the locked row: %s", a.status, a.body))
 		}
@@ -92,7 +91,7 @@ func takeConnections(d *deployment) {
 			d.t.Fatalf("only %d of %d connections taken after a minute: %v", len(taken), maxConnections, err)
 		}
 		_, err = taken[0].ExecContext(d.t.Context(), `
-			SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '`+program+`'`)
+			SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '`+d.service.program+`'`)
 		testenv.Must(d.t, err)
 	}
 	d.sleep(3 * time.Second)
@@ -106,9 +105,9 @@ func causeDeadlocks(d *deployment) {
 	const deadlocks = `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`
 	began, before := time.Now(), d.number(deadlocks)
 	for time.Since(began) < 4*time.Second {
-		tx, release := d.lock(domain.resources.lockSecond)
+		tx, release := d.lock(d.service.resources.lockSecond)
 		d.sleep(20 * time.Millisecond)
-		_, _ = tx.ExecContext(d.t.Context(), domain.resources.lockFirst) // PostgreSQL rolls back this transaction or the service's
+		_, _ = tx.ExecContext(d.t.Context(), d.service.resources.lockFirst) // PostgreSQL rolls back this transaction or the service's
 		release()
 	}
 	// The session that PostgreSQL chooses is mostly one of the service, and it reports its statistics at most once a second.

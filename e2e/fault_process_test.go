@@ -2,25 +2,21 @@ package e2e
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
-	"testing"
 	"time"
 
 	"example.com/shop/internal/testenv"
 )
 
-// TestProcessFaults kills and suspends the service's own processes at the worst moments.
-func TestProcessFaults(t *testing.T) {
+// processFaults returns faults that kill and suspend the service's own processes at the worst moments.
+func (s *service) processFaults() []fault {
 	redelivered := bound{late: 8 * time.Second, answer: 3 * time.Second, rejected: true}
 	shared, own := &common{}, &common{needs: needs{redis: []string{}}}
-	runFaults(t, []fault{
+	return []fault{
 		{name: "API killed between commit and ZADD", on: own, bound: redelivered, inject: func(d *deployment) {
 			resume := suspend(d.t, d.redis.Pid()) // now a publish takes its whole budget of 100 ms
 			began := d.number(`SELECT extract(epoch FROM clock_timestamp())`)
@@ -39,7 +35,7 @@ func TestProcessFaults(t *testing.T) {
 			d.suspendWithLeases(workers)
 			d.kill(workers...)
 			// Terminate the statements of the killed workers too: PostgreSQL would complete them after release.
-			d.exec(`SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE ` + cancelling)
+			d.exec(`SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE ` + d.service.cancelling())
 			release()
 			if d.leased() == 0 {
 				d.t.Error("the workers had no lease, so the test proves nothing")
@@ -90,10 +86,10 @@ func TestProcessFaults(t *testing.T) {
 			d.start("worker") // the worker removes the tasks that are left in the queue
 		}},
 		{name: "rolling restart to a newer schema", bound: bound{late: 3 * time.Second, answer: 3 * time.Second}, needs: needs{env: []string{envDrain + "=1s"}},
-			before: func() { _, _ = newer() }, // building takes long, so it is done before the load begins; rollOut reports its error
+			before: func() { _, _ = s.newer() }, // building takes long, so it is done before the load begins; rollOut reports its error
 			inject: rollOut},
 		{name: "handler that always fails", on: shared, bound: bound{late: time.Minute, answer: 3 * time.Second}, inject: failHandler},
-	})
+	}
 }
 
 func pids(processes []*member) (pids []int) {
@@ -104,15 +100,17 @@ func pids(processes []*member) (pids []int) {
 }
 
 // cancelling selects the sessions that wait for a lock in order to time items out.
-var cancelling = `datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '` + domain.timeoutStatement + `'`
+func (s *service) cancelling() string {
+	return `datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '` + s.timeoutStatement + `'`
+}
 
 // blockWorkers blocks the statements of the workers by locks until release, and waits until workers have leases.
 func (d *deployment) blockWorkers() (release func()) {
 	d.t.Helper()
 	eventually(d.t, "an item timed out", func() bool { return d.items(`status = 'timed out'`) > 0 })
-	_, release = d.lock(domain.blockTimeouts)
+	_, release = d.lock(d.service.blockTimeouts)
 	eventually(d.t, "a worker that has leases and waits for a lock", func() bool {
-		return d.leased() > 0 && d.number(`SELECT count(*) FROM pg_stat_activity WHERE `+cancelling) > 0
+		return d.leased() > 0 && d.number(`SELECT count(*) FROM pg_stat_activity WHERE `+d.service.cancelling()) > 0
 	})
 	return release
 }
@@ -123,7 +121,7 @@ func (d *deployment) suspendWithLeases(workers []*member) (resume func()) {
 	d.t.Helper()
 	eventually(d.t, "workers suspended while they have leases and wait for a lock", func() bool {
 		resume = suspend(d.t, pids(workers)...)
-		if d.number(`SELECT count(*) FROM pg_stat_activity WHERE `+cancelling) > 0 && d.leased() > 0 {
+		if d.number(`SELECT count(*) FROM pg_stat_activity WHERE `+d.service.cancelling()) > 0 && d.leased() > 0 {
 			return true
 		}
 		resume()
@@ -138,10 +136,10 @@ func failHandler(d *deployment) {
 	api := d.running("api")[0]
 	c, ops := api.signUp(), api.operator()
 	began := d.number(`SELECT extract(epoch FROM clock_timestamp())`)
-	poison := c.item(c.expect(http.StatusCreated, domain.create(domain.bodies[0], "poison"))).id
-	d.exec(domain.rejectTimeouts(`NEW.id = '` + poison + `'`))
+	poison := c.item(c.expect(http.StatusCreated, d.service.create(d.service.bodies[0], "poison"))).id
+	d.exec(d.service.rejectTimeouts(`NEW.id = '` + poison + `'`))
 	// Ten failed attempts would take minutes, so the test sets the number of the task's failed attempts to nine.
-	testenv.Must(d.t, d.rdb.HSet(d.t.Context(), queue.attempts, poison, strconv.Itoa(9)).Err())
+	testenv.Must(d.t, d.rdb.HSet(d.t.Context(), d.service.queue().attempts, poison, strconv.Itoa(9)).Err())
 	eventually(d.t, "a dead letter", func() bool {
 		a := ops.send(request{method: "GET", path: "/ops/api/dead-letters"})
 		if a.status == http.StatusServiceUnavailable { // a Redis under load may not answer in time
@@ -152,24 +150,26 @@ func failHandler(d *deployment) {
 	})
 	d.sleep(2 * time.Second)
 	d.exec(acceptTimeouts)
-	ops.post(http.StatusNoContent, "/ops/api/dead-letters/"+kind+"/"+poison+"/redrive")
+	ops.post(http.StatusNoContent, "/ops/api/dead-letters/"+d.service.kind+"/"+poison+"/redrive")
 	eventually(d.t, "its item timed out", func() bool { return c.look(poison).status == timedOut })
 	if n := d.items(`id <> $1 AND deadline > to_timestamp($2) AND cancelled_at > deadline + interval '5 s'`, poison, began); n > 0 {
 		d.t.Errorf("%v other items timed out more than 5 s late", n)
 	}
 }
 
-// newer builds a later version of the program, which has one more migration.
-var newer = sync.OnceValues(func() (string, error) {
+// newer returns the path of a later version of the program, which has one more migration. It builds it once.
+func (s *service) newer() (string, error) { return s.builtNewer.get(s.buildNewer) }
+
+func (s *service) buildNewer() (string, error) {
 	dir, err := testenv.TempDir()
 	if err != nil {
 		return "", err
 	}
 	migration := filepath.Join(dir, "90000_note.sql")
-	if err := os.WriteFile(migration, []byte(domain.laterMigration()), 0o600); err != nil {
+	if err := os.WriteFile(migration, []byte(s.laterMigration()), 0o600); err != nil {
 		return "", err
 	}
-	added, err := filepath.Abs("../migrations/90000_note.sql")
+	added, err := filepath.Abs(s.path("migrations/90000_note.sql"))
 	if err != nil {
 		return "", err
 	}
@@ -177,20 +177,17 @@ var newer = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600); err != nil {
+	replaced := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(replaced, overlay, 0o600); err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, program+"-newer")
-	build := exec.Command("go", "build", "-ldflags=-w", "-overlay", filepath.Join(dir, "overlay.json"), "-o", path, domain.source)
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build a newer %s: %w: %s", program, err, out)
-	}
-	return path, nil
-})
+	path := filepath.Join(dir, s.program+"-newer")
+	return path, s.goBuild(path, "-overlay", replaced)
+}
 
 // rollOut migrates the database while the processes run, then replaces one process after the other.
 func rollOut(d *deployment) {
-	path, err := newer()
+	path, err := d.service.newer()
 	testenv.Must(d.t, err)
 	d.binary = path
 	contains(d.t, d.run(d.t, "migrate"), "90000_note.sql")

@@ -4,7 +4,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -13,12 +12,12 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// TestRedisFaults breaks Redis. The service must reject no request, and the reconciler must time items out within its
+// redisFaults returns faults that break Redis. The service must reject no request, and the reconciler must time items out within its
 // interval and its grace, which are 2 s each in these tests. The bounds add three seconds for a loaded machine.
-func TestRedisFaults(t *testing.T) {
+func redisFaults() []fault {
 	swept := bound{late: 7 * time.Second, answer: 2 * time.Second}
 	shared, own := &common{}, &common{needs: needs{redis: []string{}}}
-	runFaults(t, []fault{
+	return []fault{
 		{name: "none", on: shared, bound: bound{late: 3 * time.Second, answer: 2 * time.Second}, inject: func(d *deployment) {
 			d.sleep(2 * time.Second)
 		}},
@@ -62,7 +61,7 @@ func TestRedisFaults(t *testing.T) {
 			limit("0")
 		}},
 		{name: "failover that loses writes", bound: swept, needs: needs{network: true, redis: syncAtOnce}, inject: failOver},
-	})
+	}
 }
 
 // failOver promotes a replica that has received no writes for a while. The writes that the master acknowledged
@@ -72,12 +71,12 @@ func failOver(d *deployment) {
 	testenv.Must(d.t, rdb.ReplicaOf(d.t.Context(), "NO", "ONE").Err())
 	d.sleep(2 * time.Second)
 	eventually(d.t, "writes that the replica does not have", func() bool {
-		acknowledged, err := d.rdb.ZRange(d.t.Context(), queue.due, 0, -1).Result()
+		acknowledged, err := d.rdb.ZRange(d.t.Context(), d.service.queue().due, 0, -1).Result()
 		testenv.Must(d.t, err)
 		if len(acknowledged) == 0 {
 			return false
 		}
-		kept, err := rdb.ZMScore(d.t.Context(), queue.due, acknowledged...).Result()
+		kept, err := rdb.ZMScore(d.t.Context(), d.service.queue().due, acknowledged...).Result()
 		testenv.Must(d.t, err)
 		return slices.Contains(kept, 0)
 	})

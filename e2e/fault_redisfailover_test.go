@@ -10,10 +10,10 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// TestRedisFailovers ends or suspends a master of Redis, and its replica takes its place. The service must reject no request,
+// redisFailovers returns faults that end or suspend a master of Redis, whose replica takes its place. The service must reject no request,
 // and time items out as it does while Redis is down. Each process that listened to wake-ups or notifications must listen to the
 // new master.
-func TestRedisFailovers(t *testing.T) {
+func (s *service) redisFailovers() []fault {
 	killed := func(d *deployment) (resume func()) {
 		testenv.Must(d.t, d.redis.Kill())
 		return func() { testenv.Must(d.t, d.redis.Restart(d.t.Context())) }
@@ -23,17 +23,17 @@ func TestRedisFailovers(t *testing.T) {
 	}
 	sentinels := needs{redisPair: testenv.RedisSentinels}
 	cluster := needs{
-		redisPair: func(t testing.TB) *testenv.RedisPair { return testenv.RedisClusterPair(t, queue.due) },
+		redisPair: func(t testing.TB) *testenv.RedisPair { return testenv.RedisClusterPair(t, s.queue().due) },
 		env:       []string{envPrefix + "QUEUE_SHARDS=3"},
 	}
 	within := func(again time.Duration) bound {
 		return bound{late: 7 * time.Second, answer: 2 * time.Second, again: again}
 	}
-	runFaults(t, []fault{
+	return []fault{
 		{name: "killed", needs: sentinels, bound: within(5 * time.Second), inject: failOverRedis(killed)},
 		{name: "hung", needs: sentinels, bound: within(10 * time.Second), inject: failOverRedis(hung)},
 		{name: "killed in a cluster", needs: cluster, bound: within(5 * time.Second), inject: failOverRedis(killed)},
-	})
+	}
 }
 
 // failOverRedis returns a fault that breaks a master, until some time after the promotion of its replica.

@@ -47,10 +47,10 @@ type common struct {
 }
 
 // take returns the deployment for a fault. The function release gives it back. A fault that has failed leaves none.
-func (c *common) take(t *testing.T) (d *deployment, release func()) {
+func (c *common) take(t *testing.T, s *service) (d *deployment, release func()) {
 	t.Helper()
 	if c.idle == nil {
-		c.idle = deployFor(t, c.owner, c.needs)
+		c.idle = s.deployFor(t, c.owner, c.needs)
 	}
 	d, c.idle = c.idle, nil
 	d.use(t)
@@ -72,18 +72,18 @@ func (c *common) end() {
 }
 
 // deploy returns a deployment for the fault, and a function to call when the fault has been injected.
-func (f fault) deploy(t *testing.T) (d *deployment, release func()) {
+func (f fault) deploy(t *testing.T, s *service) (d *deployment, release func()) {
 	t.Helper()
 	if f.on != nil {
-		return f.on.take(t)
+		return f.on.take(t, s)
 	}
-	d = deploy(t, f.needs)
+	d = s.deploy(t, f.needs)
 	return d, func() { d.kill(d.running("")...) }
 }
 
 // runFaults injects each fault into a deployment under load. It checks the invariants, the responses that each customer
 // got, and the fault's bound.
-func runFaults(t *testing.T, faults []fault) {
+func runFaults(t *testing.T, s *service, faults ...fault) {
 	t.Parallel()
 	for _, f := range faults {
 		if f.on != nil {
@@ -98,14 +98,14 @@ func runFaults(t *testing.T, faults []fault) {
 			} else {
 				defer f.on.end()
 			}
-			if f.resources && domain.resources == nil {
+			if f.resources && s.resources == nil {
 				t.Skip("items of this service share no rows")
 			}
 			checkBounds(t, func(t *testing.T) excess {
 				if f.before != nil {
 					f.before()
 				}
-				d, release := f.deploy(t)
+				d, release := f.deploy(t, s)
 				defer release()
 				figures := f.run(t, d)
 				var unmet []string
@@ -124,10 +124,10 @@ func runFaults(t *testing.T, faults []fault) {
 // contended checks that customers competed, as far as the service lets them: items were created in batches, some wanted
 // more of a resource than there was, and some were rejected because of a bound on what one customer can have.
 func contended(f figures) (exceeded []string) {
-	if domain.batchMetric != "" && f.created <= f.batches {
+	if f.service.batchMetric != "" && f.created <= f.batches {
 		exceeded = append(exceeded, fmt.Sprintf("%.0f items were created in %.0f batches, so no batch had two", f.created, f.batches))
 	}
-	for why, possible := range map[rejection]bool{rejectedExhausted: domain.rushes(), rejectedBound: domain.bounds != nil} {
+	for why, possible := range map[rejection]bool{rejectedExhausted: f.service.rushes(), rejectedBound: f.service.bounds != nil} {
 		if possible && f.rejected[why] == 0 {
 			exceeded = append(exceeded, fmt.Sprintf("no call was rejected for the reason %q, so the load proves nothing about it", why))
 		}
@@ -138,7 +138,7 @@ func contended(f figures) (exceeded []string) {
 // someOverloaded checks that a service with a bound on its queue has rejected calls at once, instead of letting their
 // customers wait.
 func someOverloaded(f figures) (exceeded []string) {
-	if domain.rejects(rejectedOverloaded) && f.rejected[rejectedOverloaded] == 0 {
+	if f.service.rejects(rejectedOverloaded) && f.rejected[rejectedOverloaded] == 0 {
 		exceeded = append(exceeded, "no call was rejected because the service was overloaded")
 	}
 	return exceeded

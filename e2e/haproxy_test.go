@@ -139,7 +139,7 @@ func (b *haproxy) add(api *member) {
 // stopped when the next one is ready. No request may fail, and no item may time out late.
 func TestRollingRestart(t *testing.T) {
 	var b *haproxy
-	runFaults(t, []fault{{
+	runFaults(t, orders, fault{
 		name: "behind HAProxy", rate: 100, bound: bound{late: 2 * time.Second, answer: 3 * time.Second},
 		needs: needs{
 			processes: []string{"api", "api", "worker", "worker", "relay", "reconciler"}, env: []string{envDrain + "=5s"}, // the default
@@ -162,5 +162,5 @@ func TestRollingRestart(t *testing.T) {
 			}
 			others.Wait()
 		},
-	}})
+	})
 }

@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,18 +35,18 @@ import (
 // connections than the shared PostgreSQL has.
 const mostTests = 16
 
-// TestMain runs more tests at once than there are processors, unless the command line sets the number: most of the time
+// suite runs the tests of a package, and exits. It runs more tests at once than there are processors, unless the command line sets the number: most of the time
 // a test waits for a deadline, or for a fault to end. With four for each processor, the tests on two slow processors missed deadlines.
-func TestMain(m *testing.M) {
+func suite(m *testing.M, s *service) {
 	if err := flag.Set("test.parallel", strconv.Itoa(min(3*runtime.GOMAXPROCS(0), mostTests))); err != nil {
 		panic(err)
 	}
-	testenv.Main(m, migrate)
+	testenv.Main(m, s.schema)
 }
 
-// migrate makes the schema of a database with the program's own command. All databases of [newSite] are copies of it.
-func migrate(ctx context.Context, db *sql.DB) ([]string, error) {
-	path, err := binary()
+// schema makes the schema of a database with the program's own command. All databases of [service.newSite] are copies of it.
+func (s *service) schema(ctx context.Context, db *sql.DB) ([]string, error) {
+	path, err := s.binary()
 	if err != nil {
 		return nil, err
 	}
@@ -54,18 +56,20 @@ func migrate(ctx context.Context, db *sql.DB) ([]string, error) {
 	}
 	defer conn.Close()
 	return nil, conn.Raw(func(driver any) error {
-		cmd := exec.CommandContext(ctx, path, domain.migrate...)
+		cmd := exec.CommandContext(ctx, path, s.migrate...)
 		cmd.Env = environment(envDatabaseURL + "=" + driver.(*stdlib.Conn).Conn().Config().ConnString())
 		out, err := cmd.CombinedOutput()
 		if err != nil {
-			return fmt.Errorf("%s %v: %w: %s", program, domain.migrate, err, out)
+			return fmt.Errorf("%s %v: %w: %s", s.program, s.migrate, err, out)
 		}
 		return nil
 	})
 }
 
-// binary builds the program once.
-var binary = sync.OnceValues(func() (string, error) {
+// binary returns the path of the program, which it builds once.
+func (s *service) binary() (string, error) { return s.built.get(s.build) }
+
+func (s *service) build() (string, error) {
 	dir, err := testenv.TempDir()
 	if err != nil {
 		return "", err
@@ -75,7 +79,7 @@ var binary = sync.OnceValues(func() (string, error) {
 	}
 	// The go command reuses a test's result until a file or a directory changes that the test has opened. Opening the
 	// module's directories is enough: the listing of a directory shows a changed file by its time and size.
-	err = filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
+	err = filepath.WalkDir(s.module, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.Name() == ".git" {
 			return fs.SkipDir
 		}
@@ -84,13 +88,19 @@ var binary = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, program)
-	out, err := exec.Command("go", "build", "-ldflags=-w", "-o", path, domain.source).CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("build %s: %w: %s", program, err, out)
+	path := filepath.Join(dir, s.program)
+	return path, s.goBuild(path)
+}
+
+// goBuild builds the program with additional arguments of go build.
+func (s *service) goBuild(path string, args ...string) error {
+	cmd := exec.Command("go", slices.Concat([]string{"build", "-ldflags=-w", "-o", path}, args, []string{"./" + s.source})...)
+	cmd.Dir = s.module
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w: %s", s.program, err, out)
 	}
-	return path, nil
-})
+	return nil
+}
 
 // The environment variables that the tests set.
 const (
@@ -113,6 +123,7 @@ const (
 
 // process is a process of the program.
 type process struct {
+	service  *service
 	t        testing.TB // the test that uses the process now
 	cmd      *exec.Cmd  // nil for the site at E2E_BASE_URL
 	url      string
@@ -127,6 +138,28 @@ type process struct {
 // operators' API. Its items must time out within seconds, and it must have no other customers, because the tests count
 // how many more items it can create.
 func deployed() bool { return os.Getenv("E2E_BASE_URL") != "" }
+
+// anySite returns the site for a test that needs only the REST API. It is the deployed site, where the tests run one
+// after the other. Without a deployed site it is a process of the test's own, and the test runs in parallel with
+// others.
+func (s *service) anySite(t *testing.T) *process {
+	t.Helper()
+	if deployed() {
+		t.Cleanup(http.DefaultClient.CloseIdleConnections) // a process of our own closes them when it ends
+		return &process{service: s, t: t, url: os.Getenv("E2E_BASE_URL"), opsToken: os.Getenv("E2E_OPS_TOKEN")}
+	}
+	t.Parallel()
+	return s.newSite(t, testenv.Redis(t), s.timeoutVariable()+"=6s").serve(t)
+}
+
+// freeAddress returns an address on which no process listens, for a process that is started there more than once. No server of
+// other tests takes it before: their ports are from 20000 on ([devstack.FreePort]).
+func freeAddress(t testing.TB) string {
+	t.Helper()
+	port, err := devstack.FreePortIn(10_000, 20_000)
+	testenv.Must(t, err)
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+}
 
 // needsProcesses skips a test on a deployed site, because the test needs processes of its own.
 func needsProcesses(t testing.TB) {
@@ -145,10 +178,10 @@ func environment(env ...string) []string {
 
 // command returns a command that runs the program. The command is not started yet. Of the program's environment
 // variables it has only those in env.
-func command(t testing.TB, env []string, args ...string) *exec.Cmd {
+func (s *service) command(t testing.TB, env []string, args ...string) *exec.Cmd {
 	t.Helper()
 	needsProcesses(t)
-	path, err := binary()
+	path, err := s.binary()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,9 +192,9 @@ func command(t testing.TB, env []string, args ...string) *exec.Cmd {
 
 // start starts a command and waits until it serves. The process ends with the process of the tests, even if that one runs
 // into the limit of go test, which calls no cleanup.
-func start(t testing.TB, cmd *exec.Cmd) *process {
+func (s *service) start(t testing.TB, cmd *exec.Cmd) *process {
 	t.Helper()
-	p := &process{t: t, cmd: cmd, opsToken: opsToken, ended: make(chan struct{})}
+	p := &process{service: s, t: t, cmd: cmd, opsToken: opsToken, ended: make(chan struct{})}
 	out, stdout := io.Pipe()
 	logs, stderr := io.Pipe()
 	cmd.Stdout, cmd.Stderr = stdout, stderr
@@ -194,10 +227,8 @@ func start(t testing.TB, cmd *exec.Cmd) *process {
 	return p
 }
 
-var (
-	demoURL = regexp.MustCompile(`^  ` + program + ` +(http://\S+)`)
-	demoOps = regexp.MustCompile(`^  ops token +(\S+)`)
-)
+// demoOps is the line of the demo with the operators' token.
+var demoOps = regexp.MustCompile(`^  ops token +(\S+)`)
 
 // keptLines is the number of lines of a process's output that a failed test shows.
 const keptLines = 500
@@ -207,6 +238,7 @@ const keptLines = 500
 func (p *process) read(t testing.TB, from io.ReadCloser, serving chan<- string) {
 	defer from.Close()
 	lines := bufio.NewScanner(from)
+	demoURL := regexp.MustCompile(`^  ` + p.service.program + ` +(http://\S+)`)
 	url, found := "", false
 	for lines.Scan() {
 		line := lines.Text()
@@ -263,29 +295,31 @@ const noRedis = "none"
 
 // site holds what processes share: a migrated database, a Redis, and the configuration.
 type site struct {
+	service         *service
 	database, redis string // URLs
 	env             []string
 	binary          string // the path of another version of the program; "": this version
 }
 
-func newSite(t testing.TB, redis string, env ...string) *site {
+// newSite returns a site with a migrated database of its own.
+func (s *service) newSite(t testing.TB, redis string, env ...string) *site {
 	t.Helper()
-	return newSiteAt(testenv.Postgres(t), redis, env...)
+	return s.newSiteAt(testenv.Postgres(t), redis, env...)
 }
 
 // newSiteAt is newSite with a given database, which it does not migrate.
-func newSiteAt(database, redis string, env ...string) *site {
-	return &site{database: database, redis: redis, env: append([]string{
+func (s *service) newSiteAt(database, redis string, env ...string) *site {
+	return &site{service: s, database: database, redis: redis, env: append([]string{
 		envDatabaseURL + "=" + database, envRedisURL + "=" + redis, envHTTPAddr + "=127.0.0.1:0",
 		envTokenKey + "=" + tokenKey, envOpsToken + "=" + opsToken,
-		envTimeout + "=3s", envSchedule + "=@every 2s", envLookahead + "=10s", envDrain + "=0s",
+		s.timeoutVariable() + "=3s", envSchedule + "=@every 2s", envLookahead + "=10s", envDrain + "=0s",
 	}, env...)}
 }
 
 // command returns a command that runs the program with the site's configuration. The command is not started yet.
 func (s *site) command(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()
-	cmd := command(t, s.env, args...)
+	cmd := s.service.command(t, s.env, args...)
 	cmd.Path = cmp.Or(s.binary, cmd.Path)
 	return cmd
 }
@@ -293,7 +327,7 @@ func (s *site) command(t testing.TB, args ...string) *exec.Cmd {
 // serve starts a process that serves the site.
 func (s *site) serve(t testing.TB, args ...string) *process {
 	t.Helper()
-	return start(t, s.command(t, append([]string{"serve"}, args...)...))
+	return s.service.start(t, s.command(t, append([]string{"serve"}, args...)...))
 }
 
 // run runs a command, which must succeed, and returns its output.
@@ -301,7 +335,7 @@ func (s *site) run(t testing.TB, args ...string) string {
 	t.Helper()
 	out, err := s.command(t, args...).CombinedOutput()
 	if err != nil {
-		t.Fatalf("%s %v: %v: %s", program, args, err, out)
+		t.Fatalf("%s %v: %v: %s", s.service.program, args, err, out)
 	}
 	return string(out)
 }

@@ -58,9 +58,9 @@ var plans = []string{
 }
 
 // possiblePlans returns the plans without those that the service does not allow.
-func possiblePlans() []string {
+func (s *service) possiblePlans() []string {
 	return slices.DeleteFunc(slices.Clone(plans), func(plan string) bool {
-		return strings.Contains(plan, "cancel") && !domain.has(cancel) || plan == "create twice" && !domain.keyed
+		return strings.Contains(plan, "cancel") && !s.has(cancel) || plan == "create twice" && !s.keyed
 	})
 }
 
@@ -79,7 +79,7 @@ func (d *deployment) startLoad(rng *rand.Rand, rate int) *load {
 	d.loads++
 	l := &load{
 		d: d, number: d.loads, began: time.Now(), stop: stop, supplies: d.supplies(), batched: map[*member]batchFigures{},
-		earlier: append([]string{}, testenv.QueryAll[string](d.t, d.db, `SELECT id::text FROM `+domain.table)...), // nil would be NULL
+		earlier: append([]string{}, testenv.QueryAll[string](d.t, d.db, `SELECT id::text FROM `+d.service.table)...), // nil would be NULL
 	}
 	for _, api := range d.running("api") {
 		l.batched[api] = batchesOf(api)
@@ -100,7 +100,7 @@ func (d *deployment) startLoad(rng *rand.Rand, rate int) *load {
 			switch {
 			case pause > 0:
 				pause--
-			case domain.rushes() && rng.IntN(rushEvery) == 0:
+			case d.service.rushes() && rng.IntN(rushEvery) == 0:
 				for _, v := range l.rush(rng) {
 					l.running.Go(v.run)
 				}
@@ -123,13 +123,13 @@ func (l *load) visit(rng *rand.Rand) *visit {
 	if rng.IntN(4) == 0 {
 		customer = rng.IntN(busyCustomers)
 	}
-	return l.add(rng, customer, domain.bodies[rng.IntN(len(domain.bodies))])
+	return l.add(rng, customer, l.d.service.bodies[rng.IntN(len(l.d.service.bodies))])
 }
 
 // rush adds the visits of a rush.
 func (l *load) rush(rng *rand.Rand) (visits []*visit) {
 	for i := range rushSize {
-		visits = append(visits, l.add(rng, busyCustomers+rng.IntN(otherCustomers), domain.resources.rush(l.rushes, i)))
+		visits = append(visits, l.add(rng, busyCustomers+rng.IntN(otherCustomers), l.d.service.resources.rush(l.rushes, i)))
 	}
 	l.rushes++
 	return visits
@@ -149,10 +149,10 @@ func (l *load) add(rng *rand.Rand, customer int, body string) *visit {
 func (d *deployment) supplies() map[string]int {
 	d.t.Helper()
 	supplies := map[string]int{}
-	if domain.resources == nil {
+	if d.service.resources == nil {
 		return supplies
 	}
-	rows, err := d.db.QueryContext(d.t.Context(), domain.resources.supplies)
+	rows, err := d.db.QueryContext(d.t.Context(), d.service.resources.supplies)
 	testenv.Must(d.t, err)
 	defer rows.Close()
 	for rows.Next() {
@@ -218,7 +218,7 @@ func (v *visit) run() {
 // create creates the visit's item, and reports whether the outcome is known. Without keys, a repeated call might create
 // a second item.
 func (v *visit) create() (known bool) {
-	if !domain.keyed {
+	if !v.load.d.service.keyed {
 		return v.call(create)
 	}
 	return v.retry(create)
@@ -257,18 +257,18 @@ func (v *visit) call(o operation) (known bool) {
 	var r request
 	switch id := v.itemID(); o {
 	case create:
-		r = domain.create(v.body, v.key)
+		r = v.load.d.service.create(v.body, v.key)
 	case confirm:
-		r = domain.confirm(id)
+		r = v.load.d.service.confirm(id)
 	case cancel:
-		r = domain.cancel(id)
+		r = v.load.d.service.cancel(id)
 	case get:
-		r = domain.get(id)
+		r = v.load.d.service.get(id)
 	case extend:
-		r = domain.extend(id)
+		r = v.load.d.service.extend(id)
 	}
 	decode := func(body []byte) (state, error) {
-		i, err := domain.decode(body)
+		i, err := v.load.d.service.decode(body)
 		return i.state, err
 	}
 	_, known = v.send(o, r, decode)
@@ -288,7 +288,7 @@ func (v *visit) send(o operation, r request, decode func(body []byte) (state, er
 	}
 	began := time.Since(v.load.began)
 	a, err := c.try(r)
-	result, wrong := interpret(a, err, decode)
+	result, wrong := v.load.d.service.interpret(a, err, decode)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.record(o, result, began, a.ended.Sub(v.load.began))
@@ -330,9 +330,9 @@ func (v *visit) itemID() string {
 }
 
 // interpret returns the outcome of a response, and a message if the response breaks the contract. decode is that of send.
-func interpret(a answer, err error, decode func(body []byte) (state, error)) (_ outcome, wrong string) {
+func (s *service) interpret(a answer, err error, decode func(body []byte) (state, error)) (_ outcome, wrong string) {
 	unknown := outcome{unknown: true}
-	rejected := outcome{rejected: a.rejection()}
+	rejected := outcome{rejected: a.rejected}
 	switch {
 	case err != nil && a.status != 0:
 		return unknown, fmt.Sprintf("the response breaks the contract: %v: %s", err, a.body)
@@ -343,17 +343,17 @@ func interpret(a answer, err error, decode func(body []byte) (state, error)) (_ 
 		// idempotency key, and its first attempt may have taken effect.
 		return unknown, ""
 	case a.status == http.StatusOK, a.status == http.StatusCreated, a.status == http.StatusAccepted:
-		s, err := decode(a.body)
+		after, err := decode(a.body)
 		if err != nil {
 			return unknown, err.Error()
 		}
-		return outcome{created: a.status == http.StatusCreated, state: s}, ""
+		return outcome{created: a.status == http.StatusCreated, state: after}, ""
 	case a.status == http.StatusConflict, a.status == http.StatusBadGateway:
 		if rejected.rejected == "" {
 			return unknown, fmt.Sprintf("unexpected problem: %s", a.body)
 		}
 		if rejected.rejected == rejectedBound {
-			rejected.open, err = domain.bounds.open(a.body)
+			rejected.open, err = s.bounds.open(a.body)
 		}
 		if err != nil {
 			return unknown, fmt.Sprintf("%v: %s", err, a.body)
@@ -379,6 +379,7 @@ func (d *deployment) awaitEnd() {
 
 // figures are the results of a load.
 type figures struct {
+	service        *service
 	items, calls   int
 	unknown        map[int]int       // as in visit
 	rejected       map[rejection]int // calls to create an item
@@ -433,18 +434,19 @@ type batchFigures struct{ created, batches float64 }
 
 // batchesOf returns the figures of a process. They are 0 if the service has no batches.
 func batchesOf(api *member) batchFigures {
-	if domain.batchMetric == "" {
+	name := api.service.batchMetric
+	if name == "" {
 		return batchFigures{}
 	}
 	metric := api.operator().metric
-	return batchFigures{metric(domain.batchMetric + "_sum"), metric(domain.batchMetric + "_count")}
+	return batchFigures{metric(name + "_sum"), metric(name + "_count")}
 }
 
 // check compares the responses that each customer got with the model and the database.
 func (l *load) check() figures {
 	t := l.d.t
 	t.Helper()
-	f := figures{unknown: map[int]int{}, rejected: map[rejection]int{}}
+	f := figures{service: l.d.service, unknown: map[int]int{}, rejected: map[rejection]int{}}
 	for _, api := range l.d.running("api") {
 		now, before := batchesOf(api), l.batched[api]
 		f.created += now.created - before.created
@@ -498,8 +500,8 @@ func (l *load) check() figures {
 // of their histories, which say so.
 func (l *load) checkRejections(stored map[string]state, total map[rejection]int) (counted map[*visit]history) {
 	l.d.t.Helper()
-	if domain.bounds != nil {
-		if n := l.d.number(domain.bounds.exceeded); n > 0 {
+	if l.d.service.bounds != nil {
+		if n := l.d.number(l.d.service.bounds.exceeded); n > 0 {
 			l.violated("%v items were created beyond a bound of their customers", n)
 		}
 	}
@@ -544,7 +546,7 @@ func (l *load) checkBound(v *visit, e entry, byID map[string]*visit, counted map
 		seen := entry{call{operation: count}, outcome{state: state{status: pending, id: id}}, e.began, e.ended}
 		counted[other] = append(counted[other], seen)
 	}
-	if !domain.bounds.exceeds(v.body, bodies) {
+	if !l.d.service.bounds.exceeds(v.body, bodies) {
 		l.violated("%s: rejected because of a bound, which its customer does not reach with %s and items of %q", v.key, v.body, bodies)
 	}
 }
@@ -558,7 +560,7 @@ type holder struct {
 // holders returns the items that the load has created, by their resources.
 func (l *load) holders(stored map[string]state) map[string][]holder {
 	holders := map[string][]holder{}
-	if domain.resources == nil {
+	if l.d.service.resources == nil {
 		return holders
 	}
 	for _, v := range l.visits {
@@ -571,7 +573,7 @@ func (l *load) holders(stored map[string]state) map[string][]holder {
 				from = min(from, e.began)
 			}
 		}
-		for resource, units := range domain.resources.units(v.body) {
+		for resource, units := range l.d.service.resources.units(v.body) {
 			holders[resource] = append(holders[resource], holder{from, units})
 		}
 	}
@@ -581,7 +583,7 @@ func (l *load) holders(stored map[string]state) map[string][]holder {
 // exhausted reports whether a resource that an item with this body needs may have been exhausted at a time. It does not
 // know when items released their units. So its answer is exact only until the first item releases some: for a rush.
 func (l *load) exhausted(body string, at time.Duration, holders map[string][]holder) bool {
-	for resource, needed := range domain.resources.units(body) {
+	for resource, needed := range l.d.service.resources.units(body) {
 		left := l.supplies[resource]
 		for _, h := range holders[resource] {
 			if h.from <= at {

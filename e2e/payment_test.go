@@ -24,14 +24,13 @@ import (
 // This file, fault_payment_test.go and books_payment_test.go hold everything that the tests of faults know about payments.
 // The payment provider is the service's second party. A team that leaves payments out deletes the three files.
 
-func init() {
-	if program != orders.program {
-		return
-	}
-	domain.rejections["/problems/checkout-refused"] = rejectedByParty
-	chaosParty = startProvider(paymentTimes{})
-	chaosFaults = append(chaosFaults, providerFaults...)
-}
+// paying is the shop with a payment provider.
+var paying = func() *service {
+	s := newOrders("..")
+	s.rejections["/problems/checkout-refused"] = rejectedByParty
+	s.party = startProvider(paymentTimes{})
+	return s
+}()
 
 // The kinds of the tasks of payments.
 const (
@@ -97,6 +96,9 @@ func startProvider(t paymentTimes) func(d *deployment) (party, []string) {
 		d.plans = slices.Concat(d.plans, paymentPlans)
 		d.kinds = append(d.kinds, settleKind, refundKind)
 		p := newProvider(d)
+		if d.keeps > 0 {
+			p.recordRemoved()
+		}
 		return p, []string{
 			envPrefix + "STRIPE_URL=http://" + p.toAPI.addr(), envPrefix + "STRIPE_KEY=" + stripeKey,
 			envPrefix + "STRIPE_WEBHOOK_SECRET=" + webhookSecret, envPrefix + "PUBLIC_URL=http://127.0.0.1:1",

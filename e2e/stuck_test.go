@@ -8,13 +8,13 @@ import (
 	"github.com/google/uuid"
 )
 
-// TestItemsThatCannotTimeOut inserts thousands of items that are stuck: they are due, but cannot time out, because each
+// stuck inserts thousands of items that are stuck: they are due, but cannot time out, because each
 // statement on them fails or because another session has locked them. Good items are due after them. The good items must
 // time out within their bound, with workers and without. When the test removes the cause, the stuck items must time out
 // too, without an operator.
-func TestItemsThatCannotTimeOut(t *testing.T) {
+func stuck(t *testing.T, s *service) {
 	t.Parallel()
-	const stuck, good = 2500, 60 // stuck items fill several claims of a worker, and several pages of a sweep
+	const stuckItems, good = 2500, 60 // stuck items fill several claims of a worker, and several pages of a sweep
 	lock := func(statement string) func(*deployment, uuid.UUID) func() {
 		return func(d *deployment, batch uuid.UUID) (unblock func()) {
 			_, release := d.lock(statement, batch)
@@ -26,11 +26,11 @@ func TestItemsThatCannotTimeOut(t *testing.T) {
 		processes []string
 		block     func(d *deployment, batch uuid.UUID) (unblock func())
 	}
-	tests := map[string]stuckTest{"items locked, without workers": {withoutWorkers, lock(domain.lockBatchItems())}}
-	if r := domain.resources; r != nil {
+	tests := map[string]stuckTest{"items locked, without workers": {withoutWorkers, lock(s.lockBatchItems())}}
+	if r := s.resources; r != nil {
 		withdraw := func(d *deployment, batch uuid.UUID) (unblock func()) {
 			d.exec(r.withdrawBatch, batch)
-			return func() { d.exec(r.restoreBatch, batch, stuck) }
+			return func() { d.exec(r.restoreBatch, batch, stuckItems) }
 		}
 		tests["withdrawn"] = stuckTest{withWorkers, withdraw}
 		tests["withdrawn, without workers"] = stuckTest{withoutWorkers, withdraw}
@@ -38,7 +38,7 @@ func TestItemsThatCannotTimeOut(t *testing.T) {
 		tests["resource locked, without workers"] = stuckTest{withoutWorkers, lock(r.lockBatch)}
 	} else {
 		reject := func(d *deployment, batch uuid.UUID) (unblock func()) {
-			d.exec(domain.rejectTimeouts(`NEW.` + domain.batch + `::text = '` + batch.String() + `'`))
+			d.exec(s.rejectTimeouts(`NEW.` + s.batch + `::text = '` + batch.String() + `'`))
 			return func() { d.exec(acceptTimeouts) }
 		}
 		tests["rejected"] = stuckTest{withWorkers, reject}
@@ -48,16 +48,16 @@ func TestItemsThatCannotTimeOut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			checkBounds(t, func(t *testing.T) excess {
-				d := deploy(t, needs{processes: test.processes})
-				bad := d.insertBatch(stuck, 8*time.Second)
+				d := s.deploy(t, needs{processes: test.processes})
+				bad := d.insertBatch(stuckItems, 8*time.Second)
 				unblock := test.block(d, bad)
 				sound := d.insertBatch(good, 10*time.Second)
 				eventually(t, "the good items timed out", func() bool { return d.pending(sound) == 0 })
-				if n := d.pending(bad); n != stuck {
-					t.Errorf("%v items cannot time out, want %d: the test proves nothing", n, stuck)
+				if n := d.pending(bad); n != stuckItems {
+					t.Errorf("%v items cannot time out, want %d: the test proves nothing", n, stuckItems)
 				}
 				late := d.number(`SELECT max(extract(epoch FROM cancelled_at - deadline))
-					FROM (`+domain.items+`) AS items WHERE batch = $1`, sound)
+					FROM (`+s.items+`) AS items WHERE batch = $1`, sound)
 				t.Logf("the last good item timed out %.2f s late", late)
 				unblock()
 				eventually(t, "the stuck items timed out", func() bool { return d.pending(bad) == 0 })
@@ -87,6 +87,6 @@ func (d *deployment) pending(batch uuid.UUID) float64 {
 func (d *deployment) insertBatch(n int, in time.Duration) (batch uuid.UUID) {
 	d.t.Helper()
 	batch = uuid.New()
-	d.exec(domain.insertBatch, batch, in.Seconds(), n)
+	d.exec(d.service.insertBatch, batch, in.Seconds(), n)
 	return batch
 }
