@@ -7,6 +7,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/testenv"
 )
 
@@ -14,13 +15,13 @@ import (
 // cancels them, at 200 orders/s and at the highest rate. The measurements of the two alternate.
 func BenchmarkAlone(b *testing.B) {
 	const rounds = 3
-	modes := []struct{ name, redis string }{{"Redis", ""}, {"alone", noRedis}}
+	modes := []struct{ name, redis string }{{"Redis", ""}, {"alone", faulttest.NoRedis}}
 	for b.Loop() {
 		var sites []*benchSite
 		for _, m := range modes {
 			env := []string{envTimeout + "=15s"}
 			if m.redis != "" {
-				env = append(env, envRedisURL+"="+m.redis)
+				env = append(env, faulttest.EnvRedisURL+"="+m.redis)
 			}
 			sites = append(sites, newBenchSite(b, 1000, env...))
 		}
@@ -86,7 +87,7 @@ func (s *benchSite) cancelled(place func()) (late delays) {
 	s.b.Helper()
 	began := testenv.Query[time.Time](s.b, s.db, `SELECT clock_timestamp()`)
 	place()
-	s.awaitEnds(patience)
+	s.awaitEnds(faulttest.Patience)
 	testenv.Must(s.b, s.db.QueryRowContext(s.b.Context(), `
 		SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY late), percentile_cont(0.99) WITHIN GROUP (ORDER BY late), max(late)
 		FROM (SELECT (extract(epoch FROM cancelled_at - expires_at) * 1000)::float8 AS late FROM orders WHERE created_at >= $1) AS orders`,

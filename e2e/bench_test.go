@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"example.com/shop/internal/devstack"
+	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/pgbench"
 	"example.com/shop/internal/testenv"
 )
@@ -125,11 +126,11 @@ func spread(values []float64, format string) string {
 
 // benchSite is a site with servers and a process of its own, for benchmarks of placements.
 type benchSite struct {
-	*site
+	*faulttest.Site
 	b        *testing.B
 	postgres *devstack.Postgres
 	cache    *devstack.Redis
-	process  *process
+	process  *faulttest.Process
 	db       *sql.DB
 	products []string
 	headers  [][]byte // of the requests of each customer that place an order, without the empty line
@@ -152,26 +153,26 @@ func newBenchSite(b *testing.B, products int, env ...string) *benchSite {
 		}
 	})
 	s := &benchSite{b: b, postgres: postgres, cache: testenv.RedisServer(b)}
-	s.site = &site{database: postgres.URL(), redis: s.cache.URL()}
-	s.env = append([]string{
-		envDatabaseURL + "=" + s.database, envRedisURL + "=" + s.redis, envHTTPAddr + "=127.0.0.1:0",
-		envTokenKey + "=" + tokenKey, envOpsToken + "=" + opsToken,
+	s.Site = &faulttest.Site{Database: postgres.URL(), Redis: s.cache.URL()}
+	s.Env = append([]string{
+		faulttest.EnvDatabaseURL + "=" + s.Database, faulttest.EnvRedisURL + "=" + s.Redis, faulttest.EnvHTTPAddr + "=127.0.0.1:0",
+		faulttest.EnvTokenKey + "=" + faulttest.TokenKey, faulttest.EnvOpsToken + "=" + faulttest.OpsToken,
 		envMaxOpenOrders + "=0", envMaxOpenUnits + "=0",
 	}, env...)
-	s.run(b, "migrate", "--seed")
-	s.db = openDatabase(b, s.database)
+	s.Run(b, "migrate", "--seed")
+	s.db = faulttest.OpenDatabase(b, s.Database)
 	s.products = insertProducts(b, s.db, products)
-	s.process = s.serve(b)
+	s.process = s.Serve(b)
 	for range 2000 {
-		s.headers = append(s.headers, s.header("/api/orders", s.process.signUp().token, len(orderBody(nil, s.products[0]))))
+		s.headers = append(s.headers, s.header("/api/orders", s.process.SignUp().Token, len(orderBody(nil, s.products[0]))))
 	}
 	return s
 }
 
 // Variables that limit what a customer can order.
 const (
-	envMaxOpenOrders = envPrefix + "MAX_OPEN_ORDERS"
-	envMaxOpenUnits  = envPrefix + "MAX_OPEN_UNITS"
+	envMaxOpenOrders = faulttest.EnvPrefix + "MAX_OPEN_ORDERS"
+	envMaxOpenUnits  = faulttest.EnvPrefix + "MAX_OPEN_UNITS"
 )
 
 // insertProducts inserts n products with more stock than a benchmark can sell. Their ids are those of [pgbench.ID].
@@ -187,7 +188,7 @@ func insertProducts(b *testing.B, db *sql.DB, n int) (ids []string) {
 	return ids
 }
 
-func (s *benchSite) addr() string { return strings.TrimPrefix(s.process.url, "http://") }
+func (s *benchSite) addr() string { return strings.TrimPrefix(s.process.URL, "http://") }
 
 // header returns the header of a POST request of a customer, without the empty line.
 func (s *benchSite) header(path, token string, length int) []byte {
@@ -232,7 +233,7 @@ func serverVersion(b *testing.B, db *sql.DB) string {
 // waitForRelay waits until the outbox is empty, so that no measurement includes work of the one before.
 func (s *benchSite) waitForRelay() {
 	s.b.Helper()
-	eventually(s.b, "the outbox is empty", func() (empty bool) {
+	faulttest.Eventually(s.b, "the outbox is empty", func() (empty bool) {
 		testenv.Must(s.b, s.db.QueryRowContext(s.b.Context(), `SELECT NOT EXISTS (SELECT FROM outbox)`).Scan(&empty))
 		return empty
 	})
@@ -247,11 +248,11 @@ func (s *benchSite) placeOverHTTP(clients int, products []string) sample {
 	created := is(http.StatusCreated)
 	placed := r.count(created)
 	if placed == 0 {
-		s.b.Fatalf("no order was placed with %d clients; the process wrote:\n%s", clients, s.process.text())
+		s.b.Fatalf("no order was placed with %d clients; the process wrote:\n%s", clients, s.process.Text())
 	}
 	return sample{
-		rate: r.rate(created), p50: milliseconds(percentile(r.latencies(created), 50)),
-		p99:    milliseconds(percentile(r.latencies(created), 99)),
+		rate: r.rate(created), p50: milliseconds(faulttest.Percentile(r.latencies(created), 50)),
+		p99:    milliseconds(faulttest.Percentile(r.latencies(created), 99)),
 		failed: len(r.responses) - placed, cpu: used.each(placed),
 	}
 }
@@ -263,7 +264,7 @@ func (s *benchSite) placeWithPgbench(clients, products int) sample {
 	s.b.Helper()
 	before := s.usage()
 	r, err := pgbench.Place(s.b.Context(), pgbench.Load{
-		Database: s.database, Module: "..", Clients: clients, Products: products, For: *placeFor,
+		Database: s.Database, Module: "..", Clients: clients, Products: products, For: *placeFor,
 	})
 	if errors.Is(err, pgbench.ErrMissing) {
 		s.b.Skip(err)
@@ -283,7 +284,7 @@ func (s *benchSite) usage() usage {
 	var self syscall.Rusage
 	testenv.Must(s.b, syscall.Getrusage(syscall.RUSAGE_SELF, &self))
 	return usage{
-		service: processorTime(s.b, s.process.cmd.Process.Pid), postgres: processorTime(s.b, s.postgres.Pid()),
+		service: processorTime(s.b, s.process.Cmd.Process.Pid), postgres: processorTime(s.b, s.postgres.Pid()),
 		redis:   processorTime(s.b, s.cache.Pid()),
 		clients: time.Duration(self.Utime.Nano() + self.Stime.Nano()),
 	}
@@ -318,9 +319,9 @@ func processorTime(b *testing.B, pid int) time.Duration {
 		}
 		return ticks * tick
 	}
-	total := sum(statOf(pid), user, user+1, ended, ended+1)
-	for _, child := range childrenOf(b, pid) {
-		total += sum(statOf(child), user, user+1)
+	total := sum(faulttest.StatOf(pid), user, user+1, ended, ended+1)
+	for _, child := range faulttest.ChildrenOf(b, pid) {
+		total += sum(faulttest.StatOf(child), user, user+1)
 	}
 	return total
 }

@@ -6,6 +6,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"example.com/shop/e2e/shoptest"
+	"example.com/shop/internal/faulttest"
 )
 
 // The default bounds on what a customer has not paid.
@@ -24,7 +27,7 @@ type tooMany struct {
 // TestOpenOrders sends 50 requests of one customer at the same time. At no time may the customer have more open orders
 // than the default bound.
 func TestOpenOrders(t *testing.T) {
-	c := anyShop(t).signUp()
+	c := anyShop(t).SignUp()
 	const requests = 50
 	var mu sync.Mutex
 	var placed []string
@@ -32,28 +35,28 @@ func TestOpenOrders(t *testing.T) {
 	var sent sync.WaitGroup
 	for range requests {
 		sent.Go(func() {
-			a, err := c.try(domain.create(oneOfBeans, ""))
-			for i := 0; i < 100 && err == nil && a.rejected == rejectedOverloaded; i++ { // on a slow machine
+			a, err := c.Try(orders.Create(shoptest.OneOfBeans, ""))
+			for i := 0; i < 100 && err == nil && a.Rejected == faulttest.RejectedOverloaded; i++ { // on a slow machine
 				<-time.After(10 * time.Millisecond)
-				a, err = c.try(domain.create(oneOfBeans, ""))
+				a, err = c.Try(orders.Create(shoptest.OneOfBeans, ""))
 			}
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
 			case err != nil:
 				t.Error(err)
-			case a.status == http.StatusCreated:
-				placed = append(placed, decode[order](t, a).ID)
-			case a.status == http.StatusConflict:
-				rejected = append(rejected, decode[tooMany](t, a))
+			case a.Status == http.StatusCreated:
+				placed = append(placed, faulttest.Decode[shoptest.Order](t, a).ID)
+			case a.Status == http.StatusConflict:
+				rejected = append(rejected, faulttest.Decode[tooMany](t, a))
 			default:
-				t.Errorf("status %d: %s", a.status, a.body)
+				t.Errorf("status %d: %s", a.Status, a.Body)
 			}
 		})
 	}
 	sent.Wait()
 	for _, id := range placed {
-		c.send(domain.cancel(id)) // on a slow machine some have timed out
+		c.Send(orders.Cancel(id)) // on a slow machine some have timed out
 	}
 
 	if len(placed) < defaultOpenOrders || len(placed)+len(rejected) != requests {
@@ -71,7 +74,7 @@ func TestOpenOrders(t *testing.T) {
 	}
 	var lives []life
 	for _, id := range placed {
-		lives = append(lives, decode[life](t, c.expect(http.StatusOK, domain.get(id))))
+		lives = append(lives, faulttest.Decode[life](t, c.Expect(http.StatusOK, orders.Get(id))))
 	}
 	for _, l := range lives {
 		open := 0
@@ -84,29 +87,29 @@ func TestOpenOrders(t *testing.T) {
 			t.Errorf("%d orders were open at %v, want at most %d: %+v", open, l.CreatedAt, defaultOpenOrders, lives)
 		}
 	}
-	c.post(http.StatusOK, "/api/orders/"+c.place().ID+"/pay") // cancelled orders do not count
+	c.Post(http.StatusOK, "/api/orders/"+place(c).ID+"/pay") // cancelled orders do not count
 }
 
 // TestOpenUnits places orders until their units reach the default bound.
 func TestOpenUnits(t *testing.T) {
-	c := anyShop(t).signUp()
-	all := `{"items":[{"product_id":"` + beans + `","quantity":20}]}`
-	eventually(t, "an order beyond the bound before the deadline of the first", func() bool {
-		first := decode[order](t, c.expect(http.StatusCreated, domain.create(all, "")))
-		more := c.send(domain.create(oneOfBeans, ""))
-		if more.status == http.StatusCreated { // the first one may have timed out
-			c.send(domain.cancel(decode[order](t, more).ID))
-			if c.send(domain.cancel(first.ID)).status == http.StatusOK {
+	c := anyShop(t).SignUp()
+	all := `{"items":[{"product_id":"` + shoptest.Beans + `","quantity":20}]}`
+	faulttest.Eventually(t, "an order beyond the bound before the deadline of the first", func() bool {
+		first := faulttest.Decode[shoptest.Order](t, c.Expect(http.StatusCreated, orders.Create(all, "")))
+		more := c.Send(orders.Create(shoptest.OneOfBeans, ""))
+		if more.Status == http.StatusCreated { // the first one may have timed out
+			c.Send(orders.Cancel(faulttest.Decode[shoptest.Order](t, more).ID))
+			if c.Send(orders.Cancel(first.ID)).Status == http.StatusOK {
 				t.Fatalf("an order for one more unit was placed while %d units were open", defaultOpenUnits)
 			}
 			return false
 		}
-		c.send(domain.cancel(first.ID))
-		problem := decode[tooMany](t, more)
-		if more.status != http.StatusConflict || problem.Type != "/problems/too-many-open-orders" ||
+		c.Send(orders.Cancel(first.ID))
+		problem := faulttest.Decode[tooMany](t, more)
+		if more.Status != http.StatusConflict || problem.Type != "/problems/too-many-open-orders" ||
 			!slices.Equal(problem.OpenOrders, []string{first.ID}) || len(problem.Errors) != 1 || problem.Errors[0].Pointer != "/items/0/quantity" {
 			t.Errorf("status %d, problem %+v, want 409, /problems/too-many-open-orders, the order %s and an error of the line's quantity",
-				more.status, problem, first.ID)
+				more.Status, problem, first.ID)
 		}
 		return true
 	})

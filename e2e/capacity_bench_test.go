@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/testenv"
 )
 
@@ -42,8 +43,8 @@ func BenchmarkCapacity(b *testing.B) {
 		b.Skip("its report needs an idle machine: run make bench-capacity")
 	}
 	for b.Loop() {
-		s := newBenchSite(b, 1000, envTimeout+"="+capacityTimeout.String(), envPrefix+"PAY_AT_ONCE=true")
-		c := capacity{started: memoryOf(b, s.process.cmd.Process.Pid)}
+		s := newBenchSite(b, 1000, envTimeout+"="+capacityTimeout.String(), faulttest.EnvPrefix+"PAY_AT_ONCE=true")
+		c := capacity{started: memoryOf(b, s.process.Cmd.Process.Pid)}
 
 		redisBefore := s.redisMemory()
 		began := time.Now()
@@ -53,23 +54,23 @@ func BenchmarkCapacity(b *testing.B) {
 			return r.count(is(http.StatusCreated))
 		})
 		c.task = (s.redisMemory() - redisBefore) / float64(c.placed.orders)
-		c.loaded = memoryOf(b, s.process.cmd.Process.Pid)
-		c.connections = testenv.Query[int](b, s.db, `SELECT count(*) FROM pg_stat_activity WHERE application_name = $1`, program)
+		c.loaded = memoryOf(b, s.process.Cmd.Process.Pid)
+		c.connections = testenv.Query[int](b, s.db, `SELECT count(*) FROM pg_stat_activity WHERE application_name = $1`, orders.Program)
 		c.idle = s.cost(func() (seconds int) {
 			const idle = 20
-			sleep(b.Context(), idle*time.Second)
+			faulttest.Sleep(b.Context(), idle*time.Second)
 			return idle
 		})
-		sleep(b.Context(), time.Until(began.Add(capacityTimeout)))
+		faulttest.Sleep(b.Context(), time.Until(began.Add(capacityTimeout)))
 		c.cancelled = s.cost(func() (orders int) {
-			s.awaitEnds(capacityFor + patience)
+			s.awaitEnds(capacityFor + faulttest.Patience)
 			return testenv.Query[int](b, s.db, `SELECT count(*) FROM orders WHERE status = 'cancelled'`)
 		})
 		pay := s.payments()
 		c.paid = s.cost(func() (orders int) {
 			const lasting = 10 * time.Second
 			r := openLoop(b, s.addr(), 200, steady(len(pay)/10-1, lasting), lasting+time.Second, func(buf []byte, i int) []byte { return append(buf, pay[i]...) })
-			testenv.EventuallyWithin(b, patience, "all paid orders are booked", func() bool {
+			testenv.EventuallyWithin(b, faulttest.Patience, "all paid orders are booked", func() bool {
 				return !testenv.Query[bool](b, s.db, `SELECT EXISTS (SELECT FROM orders WHERE NOT booked AND status = 'paid')`)
 			})
 			return r.count(is(http.StatusOK))
@@ -82,7 +83,7 @@ func BenchmarkCapacity(b *testing.B) {
 		if len(answers) == 0 {
 			b.Fatal("GET /healthz is not answered")
 		}
-		c.request = percentile(answers, 50)
+		c.request = faulttest.Percentile(answers, 50)
 		for _, rate := range []int{100, 1_000, 2_000} {
 			c.points = append(c.points, s.place(func() (traffic, float64) {
 				return openLoop(b, s.addr(), 200, poisson(float64(rate), 10*time.Second, 2), 10*time.Second, s.orders("", s.products)), float64(rate)
@@ -93,7 +94,7 @@ func BenchmarkCapacity(b *testing.B) {
 			return r, r.rate(is(http.StatusCreated))
 		}))
 		if providerCost != nil {
-			s.process.interrupt() // otherwise it would cancel its last orders at the same time
+			s.process.Interrupt() // otherwise it would cancel its last orders at the same time
 			c.provider = providerCost(b)
 		}
 		testenv.Must(b, os.WriteFile(*capacityReport, []byte(c.report()), 0o644)) //nolint:gosec // a document
@@ -124,14 +125,14 @@ type point struct {
 // place measures a load of placements. load also returns the rate.
 func (s *benchSite) place(load func() (traffic, float64)) point {
 	s.b.Helper()
-	api := &member{process: s.process}
-	used, before := s.usage(), batchesOf(api)
+	api := &faulttest.Member{Process: s.process}
+	used, before := s.usage(), faulttest.BatchesOf(api)
 	r, rate := load()
 	s.waitForRelay()
-	took, after := r.latencies(is(http.StatusCreated)), batchesOf(api)
+	took, after := r.latencies(is(http.StatusCreated)), faulttest.BatchesOf(api)
 	return point{
-		rate: rate, batch: (after.created - before.created) / (after.batches - before.batches),
-		cpu: s.usage().since(used).each(len(took)), p50: percentile(took, 50), p99: percentile(took, 99),
+		rate: rate, batch: (after.Created - before.Created) / (after.Batches - before.Batches),
+		cpu: s.usage().since(used).each(len(took)), p50: faulttest.Percentile(took, 50), p99: faulttest.Percentile(took, 99),
 	}
 }
 
@@ -170,7 +171,7 @@ func (c cost) each() cost {
 // info returns a number of the answer of Redis's command INFO.
 func (s *benchSite) info(name string) float64 {
 	s.b.Helper()
-	rdb, err := delay.Connect(s.redis)
+	rdb, err := delay.Connect(s.Redis)
 	testenv.Must(s.b, err)
 	defer rdb.Close()
 	text, err := rdb.Info(s.b.Context()).Result()
@@ -218,9 +219,9 @@ func memoryOf(t testing.TB, pid int) float64 {
 func (s *benchSite) payments() (requests [][]byte) {
 	s.b.Helper()
 	for range 100 {
-		c := s.process.signUp()
+		c := s.process.SignUp()
 		for range 30 {
-			requests = append(requests, append(s.header("/api/orders/"+c.place().ID+"/pay", c.token, 0), "\r\n"...))
+			requests = append(requests, append(s.header("/api/orders/"+place(c).ID+"/pay", c.Token, 0), "\r\n"...))
 		}
 	}
 	return requests

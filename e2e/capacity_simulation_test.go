@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"example.com/shop/internal/faulttest"
 )
 
 const (
@@ -84,7 +86,7 @@ func (s simulation) place(rate float64, processes int) point {
 	for ; ; transactions++ {
 		p, begins, free := nextOf(all)
 		if p == nil {
-			return point{rate: rate, batch: float64(len(took)) / float64(transactions), p50: percentile(took, 50), p99: percentile(took, 99)}
+			return point{rate: rate, batch: float64(len(took)) / float64(transactions), p50: faulttest.Percentile(took, 50), p99: faulttest.Percentile(took, 99)}
 		}
 		arrivals := p.take(begins)
 		n := len(arrivals)

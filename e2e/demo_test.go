@@ -16,23 +16,23 @@ import (
 	"time"
 
 	"example.com/shop/internal/devstack"
+	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/testenv"
 )
 
 // demo starts the demo. It writes its files to a directory to which any user may write.
-func demo(t *testing.T, change func(*exec.Cmd), args ...string) *process {
+func demo(t *testing.T, change func(*exec.Cmd), args ...string) *faulttest.Process {
 	t.Helper()
-	needsOrders(t)
 	dir := t.TempDir()
 	for at := dir; at != os.TempDir() && len(at) > 1; at = filepath.Dir(at) {
 		testenv.Must(t, os.Chmod(at, 0o777))
 	}
-	cmd := command(t, []string{"TMPDIR=" + dir, "HOME=" + dir},
+	cmd := orders.Command(t, []string{"TMPDIR=" + dir, "HOME=" + dir},
 		append([]string{"demo", "--http-addr", "127.0.0.1:0"}, args...)...)
 	if change != nil {
 		change(cmd)
 	}
-	return start(t, cmd)
+	return orders.Start(t, cmd)
 }
 
 // TestDemo tests the service's purpose on the demo.
@@ -42,8 +42,8 @@ func TestDemo(t *testing.T) {
 	p := demo(t, nil, timeoutFlag, "6s")
 	t.Logf("the demo served after %v, including the build", time.Since(began)) // no bound: the time depends on the machine
 	mainJob(t, p)
-	if strings.Contains(p.text(), "pay orders at once") {
-		t.Errorf("the demo warns of what it has set itself:\n%s", p.text())
+	if strings.Contains(p.Text(), "pay orders at once") {
+		t.Errorf("the demo warns of what it has set itself:\n%s", p.Text())
 	}
 }
 
@@ -52,11 +52,11 @@ func TestDemo(t *testing.T) {
 func TestDemoFaults(t *testing.T) {
 	t.Parallel()
 	p := demo(t, nil, timeoutFlag, "3s")
-	c, ops := p.signUp(), p.operator()
+	c, ops := p.SignUp(), p.Operator()
 	fault := func(name string) {
 		t.Helper()
 		for range 2 {
-			ops.post(http.StatusNoContent, "/ops/api/faults/"+name)
+			ops.Post(http.StatusNoContent, "/ops/api/faults/"+name)
 		}
 	}
 	active := func(redisStopped, workerPaused bool) {
@@ -66,38 +66,38 @@ func TestDemoFaults(t *testing.T) {
 			WorkerPaused bool `json:"worker_paused"`
 		}
 		want := faults{redisStopped, workerPaused}
-		if got := decode[faults](t, ops.get("/ops/api/faults")); got != want {
+		if got := faulttest.Decode[faults](t, ops.Get("/ops/api/faults")); got != want {
 			t.Errorf("active faults: %+v, want %+v", got, want)
 		}
 	}
 	active(false, false)
 	fault("redis-wipe")
-	wiped := c.create()
+	wiped := c.Create()
 	fault("redis-wipe")
-	c.waitForTimeout(wiped.id)
+	c.WaitForTimeout(wiped.ID)
 
 	fault("redis-stop")
 	active(true, false)
-	c.waitForTimeout(c.create().id) // by the reconciler
+	c.WaitForTimeout(c.Create().ID) // by the reconciler
 	fault("redis-start")
 
 	fault("worker-pause")
 	active(false, true)
-	c.waitForTimeout(c.create().id) // by the reconciler
+	c.WaitForTimeout(c.Create().ID) // by the reconciler
 	fault("worker-resume")
 	active(false, false)
-	c.waitForTimeout(c.create().id)
-	ops.post(http.StatusNotFound, "/ops/api/faults/no-such-fault")
-	c.post(http.StatusUnauthorized, "/ops/api/faults/redis-stop")
+	c.WaitForTimeout(c.Create().ID)
+	ops.Post(http.StatusNotFound, "/ops/api/faults/no-such-fault")
+	c.Post(http.StatusUnauthorized, "/ops/api/faults/redis-stop")
 }
 
 // TestDemoWithoutRedisServer runs the demo with a PATH without redis-server. The demo uses a stand-in for Redis.
 func TestDemoWithoutRedisServer(t *testing.T) {
 	t.Parallel()
 	p := demo(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "PATH="+t.TempDir()) }, timeoutFlag, "1s")
-	eventually(t, "the demo prints that it uses a stand-in for Redis", func() bool { return strings.Contains(p.text(), "stand-in") })
-	c := p.signUp()
-	c.waitForTimeout(c.create().id)
+	faulttest.Eventually(t, "the demo prints that it uses a stand-in for Redis", func() bool { return strings.Contains(p.Text(), "stand-in") })
+	c := p.SignUp()
+	c.WaitForTimeout(c.Create().ID)
 }
 
 // TestDemoAsOrdinaryUser runs the demo as a user without privileges, in a directory that it cannot write to.
@@ -110,8 +110,8 @@ func TestDemoAsOrdinaryUser(t *testing.T) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 		cmd.Dir = "/"
 	}, timeoutFlag, "1s")
-	c := p.signUp()
-	c.waitForTimeout(c.create().id)
+	c := p.SignUp()
+	c.WaitForTimeout(c.Create().ID)
 }
 
 // TestDemoLeavesNothing ends the demo as Ctrl-C does and as kill -9 does, and checks that its servers end too. Without
@@ -125,13 +125,13 @@ func TestDemoLeavesNothing(t *testing.T) {
 	if _, err := exec.LookPath("redis-server"); err == nil {
 		servers = append(servers, "redis-server")
 	}
-	for name, end := range map[string]func(*process){
-		"Ctrl-C":  func(p *process) { t.Logf("stopped in %v", p.interrupt()) },
-		"kill -9": (*process).kill,
+	for name, end := range map[string]func(*faulttest.Process){
+		"Ctrl-C":  func(p *faulttest.Process) { t.Logf("stopped in %v", p.Interrupt()) },
+		"kill -9": (*faulttest.Process).Kill,
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := demo(t, nil)
-			children := childrenOf(t, p.cmd.Process.Pid)
+			children := faulttest.ChildrenOf(t, p.Cmd.Process.Pid)
 			var names []string
 			for _, pid := range children {
 				names = append(names, nameOf(pid))
@@ -141,7 +141,7 @@ func TestDemoLeavesNothing(t *testing.T) {
 				t.Fatalf("the demo has the children %q, want %q", names, servers)
 			}
 			end(p)
-			eventually(t, "all children ended", func() bool { return !slices.ContainsFunc(children, alive) })
+			faulttest.Eventually(t, "all children ended", func() bool { return !slices.ContainsFunc(children, alive) })
 		})
 	}
 }
@@ -161,12 +161,12 @@ func TestDemoEndsWithGoRun(t *testing.T) {
 		cmd.Args = append([]string{"go", "-c", `"$0" "$@" & wait`, cmd.Path}, cmd.Args[1:]...)
 		cmd.Path = goRun
 	})
-	children := childrenOf(t, p.cmd.Process.Pid)
+	children := faulttest.ChildrenOf(t, p.Cmd.Process.Pid)
 	if len(children) != 1 {
 		t.Fatalf("the shell has the children %v, want only the demo", children)
 	}
-	testenv.Must(t, p.cmd.Process.Kill())
-	eventually(t, "the demo has ended", func() bool { return !alive(children[0]) })
+	testenv.Must(t, p.Cmd.Process.Kill())
+	faulttest.Eventually(t, "the demo has ended", func() bool { return !alive(children[0]) })
 }
 
 // hidePostgres changes a command so that it finds no binaries of PostgreSQL, and only the named program in PATH.
@@ -198,7 +198,7 @@ func hidePostgres(t *testing.T, cmd *exec.Cmd, program string) {
 // demo's Redis. Then it ends the demo as Ctrl-C does and as kill -9 does, and checks that no container is left.
 func TestContainerDemo(t *testing.T) {
 	t.Parallel()
-	needsProcesses(t)
+	faulttest.NeedsProcesses(t)
 	engine, err := devstack.FindEngine(t.Context())
 	for _, image := range []string{devstack.PostgresImage(), devstack.RedisImage()} {
 		if err == nil {
@@ -208,34 +208,34 @@ func TestContainerDemo(t *testing.T) {
 	if err != nil {
 		testenv.Skip(t, "containers", fmt.Sprintf("%v (Debian and Ubuntu: apt-get install docker.io)", err))
 	}
-	for name, end := range map[string]func(*process){
-		"Ctrl-C":  func(p *process) { t.Logf("stopped in %v", p.interrupt()) },
-		"kill -9": (*process).kill,
+	for name, end := range map[string]func(*faulttest.Process){
+		"Ctrl-C":  func(p *faulttest.Process) { t.Logf("stopped in %v", p.Interrupt()) },
+		"kill -9": (*faulttest.Process).Kill,
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := demo(t, func(cmd *exec.Cmd) { hidePostgres(t, cmd, engine.String()) }, timeoutFlag, "3s")
-			eventually(t, "the demo lists both servers", func() bool { return strings.Contains(p.text(), "a container of "+devstack.RedisImage()) })
-			contains(t, p.text(), "this machine has no PostgreSQL", "a container of "+devstack.PostgresImage())
+			faulttest.Eventually(t, "the demo lists both servers", func() bool { return strings.Contains(p.Text(), "a container of "+devstack.RedisImage()) })
+			faulttest.Contains(t, p.Text(), "this machine has no PostgreSQL", "a container of "+devstack.PostgresImage())
 			containers := func() []string {
 				out, err := exec.Command(engine.String(), "ps", "--all", "--format", "{{.Names}}",
-					"--filter", fmt.Sprintf("name=devstack-%d-", p.cmd.Process.Pid)).Output()
+					"--filter", fmt.Sprintf("name=devstack-%d-", p.Cmd.Process.Pid)).Output()
 				testenv.Must(t, err)
 				return strings.Fields(string(out))
 			}
 			if names := containers(); len(names) != 2 {
 				t.Errorf("the demo's containers are %q, want two", names)
 			}
-			c, ops := p.signUp(), p.operator()
-			ops.post(http.StatusNoContent, "/ops/api/faults/redis-stop")
+			c, ops := p.SignUp(), p.Operator()
+			ops.Post(http.StatusNoContent, "/ops/api/faults/redis-stop")
 			if names := containers(); len(names) != 1 {
 				t.Errorf("with Redis stopped the demo's containers are %q, want one", names)
 			}
-			created := c.create()
-			ops.post(http.StatusNoContent, "/ops/api/faults/redis-start")
-			c.waitForTimeout(created.id)
-			c.waitForTimeout(c.create().id)
+			created := c.Create()
+			ops.Post(http.StatusNoContent, "/ops/api/faults/redis-start")
+			c.WaitForTimeout(created.ID)
+			c.WaitForTimeout(c.Create().ID)
 			end(p)
-			eventually(t, "all containers removed", func() bool { return len(containers()) == 0 })
+			faulttest.Eventually(t, "all containers removed", func() bool { return len(containers()) == 0 })
 		})
 	}
 }
@@ -243,9 +243,8 @@ func TestContainerDemo(t *testing.T) {
 // TestDemoWithoutServers runs the demo without PostgreSQL and without a container engine. The last line of the output
 // names both remedies.
 func TestDemoWithoutServers(t *testing.T) {
-	needsOrders(t)
 	t.Parallel()
-	cmd := command(t, nil, "demo")
+	cmd := orders.Command(t, nil, "demo")
 	hidePostgres(t, cmd, "true")
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
@@ -253,7 +252,7 @@ func TestDemoWithoutServers(t *testing.T) {
 		t.Errorf("the demo ended with %v, want exit code 1", err)
 	}
 	lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
-	contains(t, lines[len(lines)-1], program+": no PostgreSQL server binaries", "apt-get install postgresql", program+" serve", "start a container engine", "docker version")
+	faulttest.Contains(t, lines[len(lines)-1], orders.Program+": no PostgreSQL server binaries", "apt-get install postgresql", orders.Program+" serve", "start a container engine", "docker version")
 }
 
 // nameOf returns the name of a process's program, or "" if the process has ended.
@@ -264,6 +263,6 @@ func nameOf(pid int) string {
 
 // alive reports whether a process runs. A zombie has ended, but its parent has not read its status yet.
 func alive(pid int) bool {
-	fields := statOf(pid)
+	fields := faulttest.StatOf(pid)
 	return fields != nil && fields[0] != "Z"
 }

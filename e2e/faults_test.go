@@ -1,24 +1,26 @@
 package e2e
 
-import "testing"
+import (
+	"example.com/shop/internal/faulttest"
+)
 
-func TestMain(m *testing.M) { suite(m, orders) }
+import "testing"
 
 // The tests of package faulttest, with orders.
 
-func TestKilledAfter201(t *testing.T)          { crash(t, orders) }
-func TestKilledBeforeRedis(t *testing.T)       { crashBeforeRedis(t, orders) }
-func TestRedisDown(t *testing.T)               { redisDown(t, orders) }
-func TestRolesApart(t *testing.T)              { rolesApart(t, orders) }
-func TestDrain(t *testing.T)                   { drain(t, orders) }
-func TestGracefulStop(t *testing.T)            { gracefulStop(t, orders) }
-func TestOrdersThatCannotTimeOut(t *testing.T) { stuck(t, orders) }
-func TestProcessFaults(t *testing.T)           { runFaults(t, orders, orders.processFaults()...) }
-func TestRedisFaults(t *testing.T)             { runFaults(t, orders, redisFaults()...) }
-func TestPostgresFaults(t *testing.T)          { runFaults(t, orders, postgresFaults()...) }
-func TestNetworkFaults(t *testing.T)           { runFaults(t, orders, networkFaults()...) }
-func TestClockFaults(t *testing.T)             { runFaults(t, orders, clockFaults(t)...) }
-func TestWithoutRedis(t *testing.T)            { runFaults(t, orders, aloneFaults()...) }
-func TestFailoverFaults(t *testing.T)          { runFaults(t, orders, failoverFaults()...) }
-func TestRedisFailovers(t *testing.T)          { runFaults(t, orders, orders.redisFailovers()...) }
-func TestChaos(t *testing.T)                   { chaos(t, orders) }
+func TestKilledAfter201(t *testing.T)          { faulttest.Crash(t, orders) }
+func TestKilledBeforeRedis(t *testing.T)       { faulttest.CrashBeforeRedis(t, orders) }
+func TestRedisDown(t *testing.T)               { faulttest.RedisDown(t, orders) }
+func TestRolesApart(t *testing.T)              { faulttest.RolesApart(t, orders) }
+func TestDrain(t *testing.T)                   { faulttest.Drain(t, orders) }
+func TestGracefulStop(t *testing.T)            { faulttest.GracefulStop(t, orders) }
+func TestOrdersThatCannotTimeOut(t *testing.T) { faulttest.Stuck(t, orders) }
+func TestProcessFaults(t *testing.T)           { faulttest.Faults(t, orders, orders.ProcessFaults()...) }
+func TestRedisFaults(t *testing.T)             { faulttest.Faults(t, orders, faulttest.RedisFaults()...) }
+func TestPostgresFaults(t *testing.T)          { faulttest.Faults(t, orders, faulttest.PostgresFaults()...) }
+func TestNetworkFaults(t *testing.T)           { faulttest.Faults(t, orders, faulttest.NetworkFaults()...) }
+func TestClockFaults(t *testing.T)             { faulttest.Faults(t, orders, faulttest.ClockFaults(t)...) }
+func TestWithoutRedis(t *testing.T)            { faulttest.Faults(t, orders, faulttest.AloneFaults()...) }
+func TestFailoverFaults(t *testing.T)          { faulttest.Faults(t, orders, faulttest.FailoverFaults()...) }
+func TestRedisFailovers(t *testing.T)          { faulttest.Faults(t, orders, orders.RedisFailoverFaults()...) }
+func TestChaos(t *testing.T)                   { faulttest.Chaos(t, orders) }

@@ -22,6 +22,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/shop/internal/devstack"
+	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/testenv"
 )
 
@@ -93,8 +94,8 @@ type growth struct {
 type growthSite struct {
 	*benchSite
 	ended   int
-	many    *client // the customer with a hundredth of the ended orders
-	few     *client // a customer with fifty orders
+	many    *faulttest.Client // the customer with a hundredth of the ended orders
+	few     *faulttest.Client // a customer with fifty orders
 	remover removal
 }
 
@@ -117,7 +118,7 @@ func newGrowth(b *testing.B) *growth {
 			b.Error(err)
 		}
 	})
-	g := &growth{b: b, server: server, db: openDatabase(b, server.URL())}
+	g := &growth{b: b, server: server, db: faulttest.OpenDatabase(b, server.URL())}
 	g.begin()
 	for _, text := range strings.Split(*growthEnded, ",") {
 		ended, err := strconv.Atoi(text)
@@ -155,21 +156,21 @@ func (g *growth) newSite(ended int) *growthSite {
 	s := &growthSite{ended: ended, benchSite: &benchSite{b: g.b, postgres: g.server, cache: testenv.RedisServer(g.b)}}
 	_, err := g.db.ExecContext(g.b.Context(), "CREATE DATABASE "+s.name())
 	testenv.Must(g.b, err)
-	s.site = &site{database: strings.Replace(g.server.URL(), "/devstack?", "/"+s.name()+"?", 1), redis: s.cache.URL()}
-	s.env = []string{
-		envDatabaseURL + "=" + s.database, envRedisURL + "=" + s.redis, envHTTPAddr + "=127.0.0.1:0",
-		envTokenKey + "=" + tokenKey, envOpsToken + "=" + opsToken, envMaxOpenOrders + "=0", envMaxOpenUnits + "=0",
+	s.Site = &faulttest.Site{Database: strings.Replace(g.server.URL(), "/devstack?", "/"+s.name()+"?", 1), Redis: s.cache.URL()}
+	s.Env = []string{
+		faulttest.EnvDatabaseURL + "=" + s.Database, faulttest.EnvRedisURL + "=" + s.Redis, faulttest.EnvHTTPAddr + "=127.0.0.1:0",
+		faulttest.EnvTokenKey + "=" + faulttest.TokenKey, faulttest.EnvOpsToken + "=" + faulttest.OpsToken, envMaxOpenOrders + "=0", envMaxOpenUnits + "=0",
 	}
-	s.run(g.b, "migrate", "--seed")
-	s.db = openDatabase(g.b, s.database)
+	s.Run(g.b, "migrate", "--seed")
+	s.db = faulttest.OpenDatabase(g.b, s.Database)
 	s.products = insertProducts(g.b, s.db, growthProducts)
 	s.exec(`CREATE EXTENSION pg_stat_statements`)
-	s.process = s.serve(g.b)
-	s.many, s.few = s.process.signUp(), s.process.signUp()
+	s.process = s.Serve(g.b)
+	s.many, s.few = s.process.SignUp(), s.process.SignUp()
 	s.fill()
 	s.addPending(growthBasis)
 	for range growthCustomers {
-		s.headers = append(s.headers, s.header("/api/orders", s.process.signUp().token, len(orderBody(nil, s.products[0]))))
+		s.headers = append(s.headers, s.header("/api/orders", s.process.SignUp().Token, len(orderBody(nil, s.products[0]))))
 	}
 	return s
 }
@@ -212,9 +213,9 @@ func (s *growthSite) fill() {
 func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
 // subject returns the id of a customer, from the customer's token.
-func subject(b *testing.B, c *client) string {
+func subject(b *testing.B, c *faulttest.Client) string {
 	b.Helper()
-	payload, err := base64.RawURLEncoding.DecodeString(strings.Split(c.token, ".")[1])
+	payload, err := base64.RawURLEncoding.DecodeString(strings.Split(c.Token, ".")[1])
 	testenv.Must(b, err)
 	var claims struct{ Sub string }
 	testenv.Must(b, json.Unmarshal(payload, &claims))
@@ -273,9 +274,9 @@ func growthFigures() []growthFigure {
 		{"sweep, ms", "%.1f", (*growthSite).sweep},
 		{"list of a customer with fifty orders, ms", "%.2f", func(s *growthSite) float64 { return s.get(s.few, "/api/orders") }},
 		{"list of the customer with a hundredth of all, ms", "%.2f", func(s *growthSite) float64 { return s.get(s.many, "/api/orders") }},
-		{"figures of the operators' page, ms", "%.1f", func(s *growthSite) float64 { return s.get(s.process.operator(), "/ops/api/stats") }},
+		{"figures of the operators' page, ms", "%.1f", func(s *growthSite) float64 { return s.get(s.process.Operator(), "/ops/api/stats") }},
 		{"the oldest check of the invariants that the page shows, s", "%.1f", (*growthSite).oldestCheck},
-		{"doctor, ms", "%.0f", func(s *growthSite) float64 { return took(func() { s.run(s.b, "doctor") }) }},
+		{"doctor, ms", "%.0f", func(s *growthSite) float64 { return took(func() { s.Run(s.b, "doctor") }) }},
 	}
 }
 
@@ -283,7 +284,7 @@ func growthFigures() []growthFigure {
 func (g *growth) measureAudit() {
 	g.b.Helper()
 	g.table("Audit", 1, []growthFigure{
-		{"doctor --full, s", "%.1f", func(s *growthSite) float64 { return took(func() { s.run(s.b, "doctor", "--full") }) / 1000 }},
+		{"doctor --full, s", "%.1f", func(s *growthSite) float64 { return took(func() { s.Run(s.b, "doctor", "--full") }) / 1000 }},
 	})
 }
 
@@ -327,7 +328,7 @@ func (s *growthSite) timeOut(n int, interval float64) (l lateness) {
 	s.b.Helper()
 	batch := uuid.New()
 	s.exec(growthPendingSQL, n, 4, interval, batch)
-	eventually(s.b, "the orders are cancelled", func() bool {
+	faulttest.Eventually(s.b, "the orders are cancelled", func() bool {
 		return !testenv.Query[bool](s.b, s.db, `SELECT EXISTS (SELECT FROM orders WHERE customer_id = $1 AND status = 'pending')`, batch)
 	})
 	var p50, p99, last float64
@@ -362,15 +363,15 @@ func (s *growthSite) sweep() float64 {
 	type report struct {
 		Took float64 `json:"took_seconds"`
 	}
-	return 1000 * decode[report](s.b, s.process.operator().post(http.StatusOK, "/ops/api/reconcile")).Took
+	return 1000 * faulttest.Decode[report](s.b, s.process.Operator().Post(http.StatusOK, "/ops/api/reconcile")).Took
 }
 
 // get returns the median time of some requests, in milliseconds.
-func (s *growthSite) get(c *client, path string) float64 {
+func (s *growthSite) get(c *faulttest.Client, path string) float64 {
 	s.b.Helper()
 	var all []float64
 	for range 9 {
-		all = append(all, milliseconds(c.expect(http.StatusOK, request{method: http.MethodGet, path: path}).took))
+		all = append(all, milliseconds(c.Expect(http.StatusOK, faulttest.Request{Method: http.MethodGet, Path: path}).Took))
 	}
 	return median(all)
 }
@@ -382,14 +383,14 @@ func (s *growthSite) oldestCheck() float64 {
 	type stats struct {
 		CheckedAt time.Time `json:"invariants_checked_at"`
 	}
-	operator := s.process.operator()
+	operator := s.process.Operator()
 	var oldest time.Duration
 	var last time.Time
 	for began, results := time.Now(), 0; results < 3; <-time.After(100 * time.Millisecond) { // the first result may be that of a check long ago
 		if time.Since(began) > growthPatience {
 			s.b.Fatalf("the page has shown no new results of the invariants for %v", growthPatience)
 		}
-		at := decode[stats](s.b, operator.get("/ops/api/stats")).CheckedAt
+		at := faulttest.Decode[stats](s.b, operator.Get("/ops/api/stats")).CheckedAt
 		if !at.Equal(last) {
 			results++
 		}
@@ -439,7 +440,7 @@ func (g *growth) measureRemoval() {
 	g.b.Helper()
 	g.table(fmt.Sprintf("Export and removal of the oldest %d", *growthRemoved), growthRemovals, []growthFigure{
 		{"export, orders/s", "%.0f", func(s *growthSite) float64 {
-			return float64(*growthRemoved) / took(func() { s.run(s.b, "export", "--keep="+s.keep()) }) * 1000
+			return float64(*growthRemoved) / took(func() { s.Run(s.b, "export", "--keep="+s.keep()) }) * 1000
 		}},
 		{"placing before, orders/s", "%.0f", func(s *growthSite) float64 { return s.placeOverHTTP(32, s.products).rate }},
 		{"placing meanwhile, orders/s", "%.0f", func(s *growthSite) float64 {
@@ -461,16 +462,16 @@ func (s *growthSite) keep() string {
 
 // removal is a process that removes orders.
 type removal struct {
-	process *process
+	process *faulttest.Process
 	began   time.Time
 }
 
 // startRemover starts a remover, and waits until it has removed its first batch.
 func (s *growthSite) startRemover() removal {
 	s.b.Helper()
-	p := s.serve(s.b, "--roles=reconciler", "--keep="+s.keep())
+	p := s.Serve(s.b, "--roles=reconciler", "--keep="+s.keep())
 	testenv.EventuallyWithin(s.b, growthPatience, "the removal has begun", func() bool {
-		return p.operator().metric("orders_removed_total") > 0
+		return p.Operator().Metric("orders_removed_total") > 0
 	})
 	return removal{p, time.Now()}
 }
@@ -480,14 +481,14 @@ func (s *growthSite) awaitRemoval() float64 {
 	s.b.Helper()
 	p := s.remover.process
 	testenv.EventuallyWithin(s.b, growthPatience, "the orders are removed", func() bool {
-		return strings.Contains(p.text(), "old orders were removed")
+		return strings.Contains(p.Text(), "old orders were removed")
 	})
 	ended := time.Since(s.remover.began)
-	removed := p.operator().metric("orders_removed_total")
+	removed := p.Operator().Metric("orders_removed_total")
 	if removed < 0.9*float64(*growthRemoved) {
 		s.b.Fatalf("%.0f orders were removed, want about %d", removed, *growthRemoved)
 	}
-	p.interrupt()
+	p.Interrupt()
 	return removed / ended.Seconds()
 }
 

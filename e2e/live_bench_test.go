@@ -11,7 +11,7 @@ func init() {
 	pageMemory = func(s *benchSite) float64 {
 		const pages = 2_000
 		s.b.Helper()
-		pid, token := s.process.cmd.Process.Pid, s.process.signUp().token
+		pid, token := s.process.Cmd.Process.Pid, s.process.SignUp().Token
 		before := memoryOf(s.b, pid)
 		for range pages {
 			conn, err := net.Dial("tcp", s.addr())

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/testenv"
 )
 
@@ -14,20 +15,20 @@ import (
 // no proxy between the client and the service buffers the stream.
 func TestEvents(t *testing.T) {
 	p := anyShop(t)
-	c := p.signUp()
-	stream := c.listen()
+	c := p.SignUp()
+	stream := listen(c)
 	stream.await(`{"live":true}`)
-	paid := c.place()
+	paid := place(c)
 	stream.await(`{"id":"` + paid.ID + `"}`)
-	c.post(http.StatusOK, "/api/orders/"+paid.ID+"/pay")
+	c.Post(http.StatusOK, "/api/orders/"+paid.ID+"/pay")
 	stream.await(`{"id":"` + paid.ID + `"}`)
-	left := c.place()
+	left := place(c)
 	stream.await(`{"id":"` + left.ID + `"}`)
 	stream.await(`{"id":"` + left.ID + `"}`)
-	if c.order(left.ID).Status == "pending" { // the event was that of the reminder, which is best effort
+	if orderOf(c, left.ID).Status == "pending" { // the event was that of the reminder, which is best effort
 		stream.await(`{"id":"` + left.ID + `"}`)
 	}
-	if o := c.order(left.ID); o.Status != "cancelled" {
+	if o := orderOf(c, left.ID); o.Status != "cancelled" {
 		t.Errorf("the last event came while the order was still %+v", o)
 	}
 }
@@ -35,12 +36,11 @@ func TestEvents(t *testing.T) {
 // TestEventsOutliveTimeouts keeps a stream of events open for longer than the server's timeout for other responses.
 // Then it stops the server. The server must end the stream, and not wait until the client closes it.
 func TestEventsOutliveTimeouts(t *testing.T) {
-	needsOrders(t)
 	t.Parallel()
-	p := newSite(t, testenv.Redis(t)).serve(t)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.url+"/api/events", http.NoBody)
+	p := orders.NewSite(t, testenv.Redis(t)).Serve(t)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.URL+"/api/events", http.NoBody)
 	testenv.Must(t, err)
-	req.Header.Set("Authorization", "Bearer "+p.signUp().token)
+	req.Header.Set("Authorization", "Bearer "+p.SignUp().Token)
 	resp, err := http.DefaultClient.Do(req)
 	testenv.Must(t, err)
 	defer resp.Body.Close()
@@ -54,10 +54,10 @@ func TestEventsOutliveTimeouts(t *testing.T) {
 	if heartbeats < 2 {
 		t.Fatalf("the stream ended after %d heartbeats, want 2: %v", heartbeats, lines.Err())
 	}
-	t.Logf("stopped in %v", p.interrupt())
+	t.Logf("stopped in %v", p.Interrupt())
 	for lines.Scan() {
 	}
-	if err := lines.Err(); err != nil || strings.Contains(p.text(), "requests were still under way") {
+	if err := lines.Err(); err != nil || strings.Contains(p.Text(), "requests were still under way") {
 		t.Errorf("the server closed the connection and did not end the stream: %v", err)
 	}
 }
@@ -69,19 +69,19 @@ type eventStream struct {
 }
 
 // listen opens a stream of the customer's events. It stays open until the test ends.
-func (c *client) listen() eventStream {
-	c.t.Helper()
-	req, err := http.NewRequestWithContext(c.t.Context(), http.MethodGet, c.base+"/api/events", http.NoBody)
-	testenv.Must(c.t, err)
-	req.Header.Set("Authorization", "Bearer "+c.token)
+func listen(c *faulttest.Client) eventStream {
+	c.T.Helper()
+	req, err := http.NewRequestWithContext(c.T.Context(), http.MethodGet, c.Base+"/api/events", http.NoBody)
+	testenv.Must(c.T, err)
+	req.Header.Set("Authorization", "Bearer "+c.Token)
 	resp, err := http.DefaultClient.Do(req)
-	testenv.Must(c.t, err)
+	testenv.Must(c.T, err)
 	if resp.StatusCode != http.StatusOK {
-		c.t.Fatalf("GET /api/events: %d, want 200", resp.StatusCode)
+		c.T.Fatalf("GET /api/events: %d, want 200", resp.StatusCode)
 	}
-	stream := eventStream{c.t, make(chan string)}
+	stream := eventStream{c.T, make(chan string)}
 	ended := make(chan struct{})
-	c.t.Cleanup(func() {
+	c.T.Cleanup(func() {
 		resp.Body.Close()
 		<-ended
 	})
@@ -104,7 +104,7 @@ func (c *client) listen() eventStream {
 // await waits for an event with the data.
 func (e eventStream) await(data string) {
 	e.t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(faulttest.Patience)
 	for {
 		select {
 		case got := <-e.data:
@@ -112,7 +112,7 @@ func (e eventStream) await(data string) {
 				return
 			}
 		case <-deadline:
-			e.t.Fatalf("no event %s after %v", data, patience)
+			e.t.Fatalf("no event %s after %v", data, faulttest.Patience)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/testenv"
 )
 
@@ -86,7 +87,7 @@ func closedLoop(t testing.TB, addr string, clients int, lasting time.Duration, n
 			}
 			status := c.send(next, int(sent.Add(1)-1))
 			part.responses = append(part.responses, response{status, due, time.Since(began)})
-			if status == 0 && !sleep(t.Context(), 10*time.Millisecond) { // do not spin while the service is away
+			if status == 0 && !faulttest.Sleep(t.Context(), 10*time.Millisecond) { // do not spin while the service is away
 				return
 			}
 		}
@@ -118,7 +119,7 @@ func openLoop(t testing.TB, addr string, connections int, arrivals []time.Durati
 				part.unsent++
 				continue
 			case now < due:
-				if !sleep(t.Context(), due-now) {
+				if !faulttest.Sleep(t.Context(), due-now) {
 					return
 				}
 				part.lag = append(part.lag, time.Since(began)-due)
@@ -183,7 +184,7 @@ type loadConn struct {
 // new connections on which no request comes. When the load ends, requests that are under way wait for their responses,
 // but no longer than requestTimeout.
 func newConns(addr string, n int, lasting time.Duration) (conns []*loadConn) {
-	limit := time.Now().Add(lasting + requestTimeout)
+	limit := time.Now().Add(lasting + faulttest.RequestTimeout)
 	for range n {
 		conns = append(conns, &loadConn{addr: addr, limit: limit, in: make([]byte, 4<<10)})
 	}
@@ -281,7 +282,7 @@ func TestOpenLoopCountsWait(t *testing.T) {
 	t.Parallel()
 	const response, interval = 50 * time.Millisecond, 10 * time.Millisecond
 	addr := serveLoad(t, func(w http.ResponseWriter, r *http.Request) {
-		sleep(r.Context(), response)
+		faulttest.Sleep(r.Context(), response)
 		w.WriteHeader(http.StatusCreated)
 	})
 	var arrivals []time.Duration

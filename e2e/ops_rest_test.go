@@ -3,12 +3,14 @@ package e2e
 import (
 	"net/http"
 	"testing"
+
+	"example.com/shop/internal/faulttest"
 )
 
 func init() {
-	noViolations = func(t *testing.T, p *process) {
+	noViolations = func(t *testing.T, p *faulttest.Process) {
 		t.Helper()
-		stats := decode[struct{ Violations []any }](t, p.operator().get("/ops/api/stats"))
+		stats := faulttest.Decode[struct{ Violations []any }](t, p.Operator().Get("/ops/api/stats"))
 		if stats.Violations == nil || len(stats.Violations) > 0 {
 			t.Errorf("violations of invariants: %v, want an empty list", stats.Violations)
 		}
@@ -19,19 +21,19 @@ func init() {
 // rejects clients without the operators' token.
 func TestServeHasNoFaults(t *testing.T) {
 	p := anyShop(t)
-	ops, c := p.operator(), p.signUp()
-	ops.post(http.StatusNotFound, "/ops/api/faults/redis-wipe")
-	ops.expect(http.StatusNotFound, request{method: "GET", path: "/ops/api/faults"})
-	for _, r := range []request{
-		{method: "GET", path: "/ops/api/stats"}, {method: "POST", path: "/ops/api/reconcile"},
-		{method: "GET", path: "/ops/api/dead-letters"}, {method: "POST", path: "/ops/api/dead-letters/" + kind + "/x/redrive"},
+	ops, c := p.Operator(), p.SignUp()
+	ops.Post(http.StatusNotFound, "/ops/api/faults/redis-wipe")
+	ops.Expect(http.StatusNotFound, faulttest.Request{Method: "GET", Path: "/ops/api/faults"})
+	for _, r := range []faulttest.Request{
+		{Method: "GET", Path: "/ops/api/stats"}, {Method: "POST", Path: "/ops/api/reconcile"},
+		{Method: "GET", Path: "/ops/api/dead-letters"}, {Method: "POST", Path: "/ops/api/dead-letters/" + orders.Kind + "/x/redrive"},
 	} {
-		c.expect(http.StatusUnauthorized, r)
+		c.Expect(http.StatusUnauthorized, r)
 	}
-	eventually(t, "a sweep starts, because no other sweep runs", func() bool {
-		return ops.send(request{method: "POST", path: "/ops/api/reconcile"}).status == http.StatusOK
+	faulttest.Eventually(t, "a sweep starts, because no other sweep runs", func() bool {
+		return ops.Send(faulttest.Request{Method: "POST", Path: "/ops/api/reconcile"}).Status == http.StatusOK
 	})
-	ops.get("/ops/api/dead-letters")
-	ops.post(http.StatusNotFound, "/ops/api/dead-letters/"+kind+"/x/redrive")
-	ops.expect(http.StatusBadRequest, request{method: "GET", path: "/ops/api/dead-letters?limit=0&cursor=x"})
+	ops.Get("/ops/api/dead-letters")
+	ops.Post(http.StatusNotFound, "/ops/api/dead-letters/"+orders.Kind+"/x/redrive")
+	ops.Expect(http.StatusBadRequest, faulttest.Request{Method: "GET", Path: "/ops/api/dead-letters?limit=0&cursor=x"})
 }

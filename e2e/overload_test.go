@@ -15,6 +15,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"example.com/shop/e2e/shoptest"
+	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/testenv"
 )
 
@@ -42,7 +44,7 @@ func BenchmarkOverload(b *testing.B) {
 		for _, factor := range []float64{0.5, 0.75, 1, 1.5, 2, 3, 4} {
 			steps = append(steps, s.offer(factor, capacity))
 		}
-		s.checkHealth(b)
+		s.CheckHealth(b)
 		s.report(capacity, steps)
 	}
 }
@@ -55,9 +57,9 @@ const (
 // overload is the site of BenchmarkOverload.
 type overload struct {
 	*benchSite
-	next   time.Time // when the next load starts
-	probe  *client   // the customer that pays and cancels
-	pinned bool      // the load generator has processors of its own
+	next   time.Time         // when the next load starts
+	probe  *faulttest.Client // the customer that pays and cancels
+	pinned bool              // the load generator has processors of its own
 }
 
 func newOverload(b *testing.B) *overload {
@@ -66,7 +68,7 @@ func newOverload(b *testing.B) *overload {
 	s.pinned = separate(b, func() {
 		s.benchSite = newBenchSite(b, *overloadProducts, envTimeout+"="+period().String())
 	})
-	s.probe = s.process.signUp()
+	s.probe = s.process.SignUp()
 	return s
 }
 
@@ -76,7 +78,7 @@ func period() time.Duration { return *overloadFor * 3 / 2 }
 // awaitStart waits until the next load is due, and returns when it starts. The time before is for orders that are still
 // under way.
 func (s *overload) awaitStart() time.Time {
-	sleep(s.b.Context(), time.Until(s.next))
+	faulttest.Sleep(s.b.Context(), time.Until(s.next))
 	now := time.Now()
 	s.next = now.Add(period())
 	return now
@@ -110,7 +112,7 @@ type loadStep struct {
 func (s *overload) offer(factor, capacity float64) loadStep {
 	s.b.Helper()
 	// The orders of the probe must be pending when the load ends. So they are placed shortly before it starts.
-	sleep(s.b.Context(), time.Until(s.next)-*overloadFor/8)
+	faulttest.Sleep(s.b.Context(), time.Until(s.next)-*overloadFor/8)
 	probe := s.probeOrders()
 	began := s.awaitStart()
 	probed := make(chan traffic, 1)
@@ -135,12 +137,12 @@ func (s *overload) offer(factor, capacity float64) loadStep {
 	result := loadStep{
 		factor: factor, offered: float64(len(arrivals)) / overloadFor.Seconds(),
 		good: r.rate(created), rejected: r.rate(rejected), failed: r.rate(failed), failures: failures, unsent: r.unsent,
-		p50: percentile(accepted, 50), p99: percentile(accepted, 99), lag: percentile(r.lag, 99),
+		p50: faulttest.Percentile(accepted, 50), p99: faulttest.Percentile(accepted, 99), lag: faulttest.Percentile(r.lag, 99),
 		busy:  used.clients.Seconds() / took.Seconds() / float64(runtime.GOMAXPROCS(0)),
 		probe: <-probed,
 	}
 	// Leave the service some time: orders that are overdue are cancelled.
-	sleep(s.b.Context(), time.Until(began.Add(*overloadFor*5/4)))
+	faulttest.Sleep(s.b.Context(), time.Until(began.Add(*overloadFor*5/4)))
 	result.cancelled, result.late = s.lateness(began, began.Add(*overloadFor))
 	return result
 }
@@ -150,17 +152,17 @@ func (s *overload) probeOrders() requester {
 	s.b.Helper()
 	var requests [][]byte
 	for i := range steady(probeRate, *overloadFor) {
-		var placed order
-		eventually(s.b, "an order of the probe is placed", func() bool {
-			a := s.probe.send(request{method: "POST", path: "/api/orders", body: string(orderBody(nil, s.products[0]))})
-			if a.status != http.StatusCreated {
+		var placed shoptest.Order
+		faulttest.Eventually(s.b, "an order of the probe is placed", func() bool {
+			a := s.probe.Send(faulttest.Request{Method: "POST", Path: "/api/orders", Body: string(orderBody(nil, s.products[0]))})
+			if a.Status != http.StatusCreated {
 				return false
 			}
-			placed = decode[order](s.b, a)
+			placed = faulttest.Decode[shoptest.Order](s.b, a)
 			return true
 		})
 		action := []string{"/pay", "/cancel"}[i%2]
-		requests = append(requests, append(s.header("/api/orders/"+placed.ID+action, s.probe.token, 0), "\r\n"...))
+		requests = append(requests, append(s.header("/api/orders/"+placed.ID+action, s.probe.Token, 0), "\r\n"...))
 	}
 	return func(buf []byte, i int) []byte { return append(buf, requests[i]...) }
 }
@@ -195,7 +197,7 @@ func (s *overload) report(capacity float64, steps []loadStep) {
 		fmt.Fprintf(table, "%g×\t%.0f\t%.0f\t%.0f\t%.0f\t%d\t%.1f\t%.1f\t%d\t%.1f\t%d of %d\t%.1f\t%.1f\t%.1f\t%.0f%%\t\n",
 			r.factor, r.offered, r.good, r.rejected, r.failed, r.unsent, milliseconds(r.p50), milliseconds(r.p99),
 			r.cancelled, milliseconds(r.late), r.probe.count(succeeded), len(all)+r.probe.unsent,
-			milliseconds(percentile(all, 50)), milliseconds(percentile(all, 100)), milliseconds(r.lag), 100*r.busy)
+			milliseconds(faulttest.Percentile(all, 50)), milliseconds(faulttest.Percentile(all, 100)), milliseconds(r.lag), 100*r.busy)
 	}
 	testenv.Must(s.b, table.Flush())
 	where := "the load generator has processors of its own"
@@ -223,7 +225,7 @@ func (s *overload) report(capacity float64, steps []loadStep) {
 // and the command taskset.
 func separate(b *testing.B, start func()) (separated bool) {
 	b.Helper()
-	_, err := binary() // the compiler may use all processors
+	_, err := orders.Binary() // the compiler may use all processors
 	testenv.Must(b, err)
 	cpus := allowedProcessors(b)
 	if _, err := exec.LookPath("taskset"); err != nil || len(cpus) < 2 {

@@ -20,6 +20,7 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
+	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/testenv"
 )
 
@@ -77,8 +78,7 @@ var browser = sync.OnceValues(func() (context.Context, error) {
 // anything, because starting takes time.
 func needsBrowser(t *testing.T) {
 	t.Helper()
-	needsOrders(t)
-	needsProcesses(t)
+	faulttest.NeedsProcesses(t)
 	if _, found := chromium(); !found {
 		testenv.Skip(t, "browser", "chromium is not in PATH (Debian: apt-get install chromium, or chromium-headless-shell, which is faster)")
 	}
@@ -153,7 +153,7 @@ func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 // value runs an action in a tab and returns its result.
 func value[T any](p *tab, action chromedp.Action[T]) T {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	ctx, cancel := context.WithTimeout(p.ctx, faulttest.Patience)
 	defer cancel()
 	v, err := chromedp.Run(ctx, action)
 	if err != nil {
@@ -171,14 +171,14 @@ func (p *tab) text(selector string) string {
 // read evaluates an expression that changes nothing. It does so again if the browser loads another document meanwhile.
 func read[T any](p *tab, expression string) T {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	ctx, cancel := context.WithTimeout(p.ctx, faulttest.Patience)
 	defer cancel()
 	for {
 		v, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression))
 		if err == nil {
 			return v
 		}
-		if !strings.Contains(err.Error(), "navigated") || !sleep(ctx, 50*time.Millisecond) {
+		if !strings.Contains(err.Error(), "navigated") || !faulttest.Sleep(ctx, 50*time.Millisecond) {
 			p.t.Fatal(err)
 		}
 	}
@@ -193,7 +193,7 @@ func (p *tab) waitFor(selector, text string) {
 // until is eventually for a page. If the condition does not hold, the test shows the page's text when it ends.
 func (p *tab) until(condition string, holds func() bool) {
 	p.t.Helper()
-	eventually(p.t, condition+", on the page", holds)
+	faulttest.Eventually(p.t, condition+", on the page", holds)
 }
 
 func (p *tab) click(selector string) {
@@ -214,7 +214,7 @@ func (p *tab) screenshot(name string) {
 	}
 	size := value(p, chromedp.Evaluate[[2]int64](`[window.innerWidth, document.scrollingElement.scrollHeight]`))
 	p.do(chromedp.EmulateViewport(size[0], size[1])) // the whole page fits, so the drawer at the bottom of the window covers nothing
-	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	ctx, cancel := context.WithTimeout(p.ctx, faulttest.Patience)
 	defer cancel()
 	png, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
 	if err := errors.Join(err, os.WriteFile(filepath.Join(*screenshots, name+".png"), png, 0o644)); err != nil {
@@ -224,7 +224,7 @@ func (p *tab) screenshot(name string) {
 
 // shown returns the text of the page, or why there is none.
 func (p *tab) shown() string {
-	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	ctx, cancel := context.WithTimeout(p.ctx, faulttest.Patience)
 	defer cancel()
 	text, err := chromedp.Run(ctx, chromedp.Evaluate[string](`document.body.innerText`))
 	if err != nil {

@@ -1,14 +1,19 @@
 package e2e
 
+import (
+	"example.com/shop/internal/faulttest"
+	"example.com/shop/internal/payment/paymenttest"
+)
+
 import "testing"
 
 // TestPageShowsTheLastMinutes lets the deadline pass while the customer pays. The page must say until when the checkout is
 // open, also after a reload, and show the payment.
 func TestPageShowsTheLastMinutes(t *testing.T) {
 	pageTest(t)
-	s := newPaidSite(t, envTimeout+"=15s", envPrefix+"CHECKOUT_TIME=10m")
-	page := shopTab(t, s.shop)
-	checkout := s.buy(page)
+	s := paymenttest.NewSite(t, orders, envTimeout+"=15s", faulttest.EnvPrefix+"CHECKOUT_TIME=10m")
+	page := shopTab(t, s.Shop)
+	checkout := buy(s, page)
 	checkout.front()
 	checkout.click(declineThere)
 	checkout.waitFor("body", "declined")
@@ -24,9 +29,9 @@ func TestPageShowsTheLastMinutes(t *testing.T) {
 // TestPageShowsAClosedCheckout has a customer cancel after the deadline, and look at the order then.
 func TestPageShowsAClosedCheckout(t *testing.T) {
 	pageTest(t)
-	s := newPaidSite(t, envTimeout+"=15s", envPrefix+"CHECKOUT_TIME=10m")
-	page := shopTab(t, s.shop)
-	s.buy(page)
+	s := paymenttest.NewSite(t, orders, envTimeout+"=15s", faulttest.EnvPrefix+"CHECKOUT_TIME=10m")
+	page := shopTab(t, s.Shop)
+	buy(s, page)
 	page.front()
 	page.waitFor(aOrder, "Your checkout is open until")
 	page.click(aOrder + ` [data-action="cancel"]`)

@@ -11,7 +11,7 @@ func TestPageWithoutRedis(t *testing.T) {
 	pageTest(t)
 	p := demo(t, nil, timeoutFlag, "6s")
 	page := shopTab(t, p)
-	p.operator().post(http.StatusNoContent, "/ops/api/faults/redis-stop")
+	p.Operator().Post(http.StatusNoContent, "/ops/api/faults/redis-stop")
 	page.waitFor(connection, "No live updates: refreshed every 3 s")
 	page.click(buyBeans)
 	page.until("the first order", func() bool { return page.count(aOrder) == 1 })
@@ -19,6 +19,6 @@ func TestPageWithoutRedis(t *testing.T) {
 		t.Errorf("the countdown is %q right after the order, want 0:0…", left)
 	}
 	page.waitFor(aOrder, "Cancelled: not paid in time") // by the reconciler, and without a notification
-	p.operator().post(http.StatusNoContent, "/ops/api/faults/redis-start")
+	p.Operator().Post(http.StatusNoContent, "/ops/api/faults/redis-start")
 	page.waitFor(connection, "Live")
 }

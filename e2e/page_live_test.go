@@ -7,6 +7,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/testenv"
 )
 
@@ -22,8 +23,8 @@ func TestPageSleeps(t *testing.T) {
 	page := shopTab(t, p)
 	streams := func(n string) {
 		t.Helper()
-		eventually(t, n+" open streams", func() bool {
-			return strings.Contains(string(p.operator().get("/metrics").body), "\n"+metricPrefix+"feed_streams "+n+"\n")
+		faulttest.Eventually(t, n+" open streams", func() bool {
+			return strings.Contains(string(p.Operator().Get("/metrics").Body), "\nshop_feed_streams "+n+"\n")
 		})
 	}
 	show := func(hidden bool) {
@@ -35,7 +36,7 @@ func TestPageSleeps(t *testing.T) {
 	show(true)
 	streams("0")
 	value(page, chromedp.Evaluate[bool](`window.dispatchEvent(new Event("online"))`))
-	p.signUp().place()
+	place(p.SignUp())
 	page.waitFor("#products", "10,000 left")
 	streams("0")
 	show(false)
@@ -47,17 +48,17 @@ func TestPageSleeps(t *testing.T) {
 // TestPageReconnects kills the service while the page is open, and starts another process at the same address.
 func TestPageReconnects(t *testing.T) {
 	pageTest(t)
-	s := newSite(t, testenv.Redis(t), envHTTPAddr+"="+freeAddress(t), envTimeout+"=10m")
-	p := s.serve(t)
+	s := orders.NewSite(t, testenv.Redis(t), faulttest.EnvHTTPAddr+"="+faulttest.FreeAddress(t), envTimeout+"=10m")
+	p := s.Serve(t)
 	page := shopTab(t, p)
 	page.expect("ERR_") // connections are refused or reset
 	still := page.markDocument()
 	page.click(buyBeans)
 	page.waitFor(aOrder, "left to pay")
-	p.kill()
+	p.Kill()
 	page.waitFor(connection, "Reconnecting…")
 	page.waitFor("#messages", "The service does not answer")
-	s.serve(t)
+	s.Serve(t)
 	page.waitFor(connection, "Live")
 	page.until("the message disappears", func() bool { return page.text("#messages") == "" })
 	page.click(payOrder)

@@ -7,6 +7,9 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+
+	"example.com/shop/e2e/shoptest"
+	"example.com/shop/internal/faulttest"
 )
 
 func init() { notServed = append(notServed, "/ops/api/faults") }
@@ -15,7 +18,7 @@ func init() { notServed = append(notServed, "/ops/api/faults") }
 const faultsDrawer = "#faults summary"
 
 // faultsTab opens the operators' page of the demo, and there the drawer of faults.
-func faultsTab(t *testing.T, p *process) *tab {
+func faultsTab(t *testing.T, p *faulttest.Process) *tab {
 	t.Helper()
 	page := opsTab(t, p)
 	page.click(faultsDrawer)
@@ -28,16 +31,16 @@ func TestPageWipe(t *testing.T) {
 	pageTest(t)
 	p := demo(t, nil, timeoutFlag, "20s")
 	page := faultsTab(t, p)
-	if shown := value(page, chromedp.Location()); strings.Contains(shown, p.opsToken) {
+	if shown := value(page, chromedp.Location()); strings.Contains(shown, p.OpsToken) {
 		t.Errorf("the page leaves the token in its address: %s", shown)
 	}
 	page.click(`[data-fault="place-orders"]`)
 	page.waitFor("#log", "1,000 orders are placed")
-	eventually(t, "all tasks are in Redis", func() bool { return p.operator().stats().Outbox.Backlog == 0 })
+	faulttest.Eventually(t, "all tasks are in Redis", func() bool { return p.Operator().Stats().Outbox.Backlog == 0 })
 	page.click(`[data-fault="redis-wipe"]`)
 	page.waitFor("#log", "Redis is wiped")
-	eventually(t, "the reconciler has scheduled the lost tasks again", func() bool {
-		return strings.Contains(string(p.operator().get("/metrics").body), metricPrefix+`reconcile_repairs_total{kind="`+kind+`",reason="missing"} 1000`)
+	faulttest.Eventually(t, "the reconciler has scheduled the lost tasks again", func() bool {
+		return strings.Contains(string(p.Operator().Get("/metrics").Body), `shop_reconcile_repairs_total{kind="`+orders.Kind+`",reason="missing"} 1000`)
 	})
 	waitForWorker(page)
 	page.waitFor(`[data-stat="pending"]`, "0")
@@ -129,12 +132,12 @@ func TestPageAccessible(t *testing.T) {
 func TestPageFlashSale(t *testing.T) {
 	pageTest(t)
 	p := demo(t, nil, timeoutFlag, "5m")
-	c := p.signUp()
-	c.expect(http.StatusCreated, domain.create(domain.bodies[2], "")) // two of the product
+	c := p.SignUp()
+	c.Expect(http.StatusCreated, orders.Create(orders.Bodies[2], "")) // two of the product
 	page := shopTab(t, p)
 	ops := open(t, "about:blank")
 	ops.script(runningSale)
-	ops.do(chromedp.Navigate(p.url + "/ops#token=" + p.opsToken))
+	ops.do(chromedp.Navigate(p.URL + "/ops#token=" + p.OpsToken))
 	ops.click(faultsDrawer)
 	ops.waitFor("#flash-sale", "Hand grinder: sold 100, refused 1,150 (1,149 out of stock, 1 too many open orders), 1.3 s so far")
 	answered := func() float64 {
@@ -153,22 +156,22 @@ func TestPageFlashSale(t *testing.T) {
 	ops.waitFor("#flash-sale", "Hand grinder: sold exactly 100, refused 4,900 (out of stock), took ")
 	ops.waitFor("#log", "Flash sale of the Hand grinder: sold exactly 100")
 	page.front()
-	page.waitFor(`[data-product="`+grinder+`"] .stock`, "Sold out")
-	if n := c.available(grinder); n != 0 {
+	page.waitFor(`[data-product="`+shoptest.Grinder+`"] .stock`, "Sold out")
+	if n := shoptest.Available(c, shoptest.Grinder); n != 0 {
 		t.Errorf("after the flash sale %d are available, want 0", n)
 	}
-	operator := p.operator()
+	operator := p.Operator()
 	type result struct {
 		FlashSale struct {
 			Sold, Failed, Returned int
 			Refused                map[string]int
 		} `json:"flash_sale"`
 	}
-	sale := decode[result](t, operator.get("/ops/api/faults")).FlashSale
+	sale := faulttest.Decode[result](t, operator.Get("/ops/api/faults")).FlashSale
 	if sale.Sold != 100 || sale.Refused["out-of-stock"] != 4900 || sale.Failed != 0 || sale.Returned != 0 {
 		t.Errorf("the result is %+v, want 100 sold and 4,900 out of stock", sale)
 	}
-	stats := decode[struct{ Orders struct{ Pending int } }](t, operator.get("/ops/api/stats"))
+	stats := faulttest.Decode[struct{ Orders struct{ Pending int } }](t, operator.Get("/ops/api/stats"))
 	if stats.Orders.Pending != 101 {
 		t.Errorf("after the flash sale %d orders are pending, want 101: those of the sale and the one before it", stats.Orders.Pending)
 	}
@@ -178,7 +181,7 @@ func TestPageFlashSale(t *testing.T) {
 	if answered() != 1 || ops.count(startSale+`[aria-disabled="false"]`) != 1 {
 		t.Errorf("the page shows the flash sale as running after its end: %s", ops.text("#flash-sale"))
 	}
-	operator.post(http.StatusAccepted, "/ops/api/faults/flash-sale") // while the orders of the first one are pending
+	operator.Post(http.StatusAccepted, "/ops/api/faults/flash-sale") // while the orders of the first one are pending
 }
 
 const startSale = `[data-fault="flash-sale"]`

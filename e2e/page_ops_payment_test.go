@@ -7,6 +7,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"example.com/shop/internal/faulttest"
+	"example.com/shop/internal/payment/paymenttest"
 	"example.com/shop/internal/testenv"
 )
 
@@ -16,11 +18,11 @@ import (
 // page must show what the shop waits for, the cancellation and the refund, and the operators' page the money.
 func TestPagePaysAfterTheHold(t *testing.T) {
 	pageTest(t)
-	s := newPaidSite(t, envTimeout+"=8s", envPrefix+"PAYMENT_GRACE=6s")
-	ops := opsTab(t, s.shop)
-	page := shopTab(t, s.shop)
-	checkout := s.buy(page)
-	s.turn(t, "api", "down")
+	s := paymenttest.NewSite(t, orders, envTimeout+"=8s", faulttest.EnvPrefix+"PAYMENT_GRACE=6s")
+	ops := opsTab(t, s.Shop)
+	page := shopTab(t, s.Shop)
+	checkout := buy(s, page)
+	s.Turn(t, "api", "down")
 	page.pay(checkout)
 	page.waitFor(aOrder, "The shop is asking the payment provider whether you paid.")
 	page.waitFor("#announcer", "The shop is asking the payment provider whether you paid.")
@@ -30,7 +32,7 @@ func TestPagePaysAfterTheHold(t *testing.T) {
 	}
 	page.waitFor(aOrder, "Cancelled: not paid in time")
 	page.waitFor(aOrder, "The payment provider has not answered yet. If you paid, your payment will be refunded.")
-	s.turn(t, "api", "up")
+	s.Turn(t, "api", "up")
 	page.waitFor(aOrder, "Your payment of €21.90 came too late and was refunded at")
 	page.waitFor("#announcer", "came too late and was refunded at")
 	ops.front()
@@ -46,18 +48,18 @@ func TestPagePaysAfterTheHold(t *testing.T) {
 // TestPageRefundFails pays a wrong amount, which the provider cannot return. An operator tries the refund again.
 func TestPageRefundFails(t *testing.T) {
 	pageTest(t)
-	s := newPaidSite(t, envTimeout+"=10m")
-	ops := opsTab(t, s.shop)
-	page := shopTab(t, s.shop)
-	checkout := s.buy(page)
+	s := paymenttest.NewSite(t, orders, envTimeout+"=10m")
+	ops := opsTab(t, s.Shop)
+	page := shopTab(t, s.Shop)
+	checkout := buy(s, page)
 	session := value(page, chromedp.Evaluate[string](fmt.Sprintf(`document.querySelector(%q).href.split("/").at(-1)`, openCheckout)))
-	s.control(t, http.MethodPost, "/sim/sessions/"+session+"/amount", `{"amount_cents": 2000}`)
-	s.turn(t, "refunds", "fail")
+	s.Control(t, http.MethodPost, "/sim/sessions/"+session+"/amount", `{"amount_cents": 2000}`)
+	s.Turn(t, "refunds", "fail")
 	page.pay(checkout)
 	page.waitFor(aOrder, "Your payment of €20.00 does not match the order and could not be refunded automatically. The shop's staff is taking care of it.")
 	ops.front()
 	ops.waitFor("#failed-refunds", "€20.00 for the order")
-	s.turn(t, "refunds", "succeed")
+	s.Turn(t, "refunds", "succeed")
 	ops.click("#failed-refund-list button")
 	ops.until("no failed refund", func() bool { return ops.count("#failed-refunds:not([hidden])") == 0 })
 	ops.waitFor("#money", "returned\n€20.00")
@@ -69,13 +71,13 @@ func TestPageRefundFails(t *testing.T) {
 // outside of the provider.
 func TestPageOperatorsRefund(t *testing.T) {
 	pageTest(t)
-	s := newPaidSite(t, envTimeout+"=10m")
-	ops := opsTab(t, s.shop)
-	page := shopTab(t, s.shop)
-	page.pay(s.buy(page))
+	s := paymenttest.NewSite(t, orders, envTimeout+"=10m")
+	ops := opsTab(t, s.Shop)
+	page := shopTab(t, s.Shop)
+	page.pay(buy(s, page))
 	page.waitFor(aOrder, "Paid")
 	id := value(page, chromedp.Evaluate[string](`document.querySelector("[data-order]").dataset.order`))
-	s.turn(t, "refunds", "fail")
+	s.Turn(t, "refunds", "fail")
 	ops.front()
 	fill := func(form string, inputs ...string) {
 		for i := 0; i < len(inputs); i += 2 {
@@ -100,11 +102,11 @@ func TestPageOperatorsRefund(t *testing.T) {
 // TestPageBooks shows the last report of the provider's books. An operator closes the incident of unclaimed money, and keeps it.
 func TestPageBooks(t *testing.T) {
 	pageTest(t)
-	s := newPaidSite(t, envTimeout+"=10m")
-	ops := opsTab(t, s.shop)
+	s := paymenttest.NewSite(t, orders, envTimeout+"=10m")
+	ops := opsTab(t, s.Shop)
 	ops.waitFor("#books", "Report 1, made at")
 	ops.waitFor("#books", "The provider and the shop agree.")
-	db := openDatabase(t, s.database)
+	db := faulttest.OpenDatabase(t, s.Database)
 	testenv.Exec(t, db, `WITH i AS (INSERT INTO payment_incidents (id, kind, detail) VALUES (gen_random_uuid(), 'unclaimed', 'a test') RETURNING id),
 		m AS (INSERT INTO provider_movements (id, kind, at, amount_cents, currency, source_id, intent, report) VALUES ('txn_1', 'captured', now(), 1200, 'eur', 'ch_1', 'pi_lost', 2))
 		INSERT INTO unclaimed_payments (intent, incident_id) SELECT 'pi_lost', id FROM i`)

@@ -8,32 +8,33 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/testenv"
 )
 
 // opsTab opens the operators' page by a link with the token, as the demo prints it.
-func opsTab(t *testing.T, p *process) *tab {
+func opsTab(t *testing.T, p *faulttest.Process) *tab {
 	t.Helper()
-	page := open(t, p.url+"/ops#token="+p.opsToken)
+	page := open(t, p.URL+"/ops#token="+p.OpsToken)
 	page.waitFor(connection, "Live")
 	return page
 }
 
-// queue returns the queue of timeouts.
-func (s *site) queue(t *testing.T) *delay.Queue {
+// queueOf returns the queue of timeouts.
+func queueOf(s *faulttest.Site, t *testing.T) *delay.Queue {
 	t.Helper()
-	rdb, err := delay.Connect(s.redis)
+	rdb, err := delay.Connect(s.Redis)
 	testenv.Must(t, err)
 	t.Cleanup(func() { rdb.Close() })
-	queue, err := delay.NewQueue(rdb, delay.Config{Kind: kind, Shards: 1})
+	queue, err := delay.NewQueue(rdb, delay.Config{Kind: orders.Kind, Shards: 1})
 	testenv.Must(t, err)
 	return queue
 }
 
 // bury adds a dead letter.
-func (s *site) bury(t *testing.T, id string) {
+func bury(s *faulttest.Site, t *testing.T, id string) {
 	t.Helper()
-	queue := s.queue(t)
+	queue := queueOf(s, t)
 	testenv.Must(t, queue.Schedule(t.Context(), delay.In(id, 0)))
 	batch, err := queue.Claim(t.Context(), 0, 1, time.Minute)
 	testenv.Must(t, err)
@@ -47,15 +48,15 @@ func (s *site) bury(t *testing.T, id string) {
 // TestPageRedrives signs in on the operators' page and redrives a dead letter.
 func TestPageRedrives(t *testing.T) {
 	pageTest(t)
-	s := newSite(t, testenv.Redis(t))
-	s.bury(t, "task-without-item")
-	p := s.serve(t, "--roles=api") // a reconciler would remove a task without an order
-	page := open(t, p.url+"/ops")
+	s := orders.NewSite(t, testenv.Redis(t))
+	bury(s, t, "task-without-item")
+	p := s.Serve(t, "--roles=api") // a reconciler would remove a task without an order
+	page := open(t, p.URL+"/ops")
 	page.expect("401")
 	page.waitFor("#sign-in", "Operators' token")
 	page.do(chromedp.SendKeys(chromedp.CSS("#token"), "not the token"+kb.Enter))
-	page.waitFor("#messages", envOpsToken)
-	page.do(chromedp.SendKeys(chromedp.CSS("#token"), opsToken+kb.Enter))
+	page.waitFor("#messages", faulttest.EnvOpsToken)
+	page.do(chromedp.SendKeys(chromedp.CSS("#token"), faulttest.OpsToken+kb.Enter))
 	page.waitFor("#dead", "task-without-item")
 	if page.count("[data-fault]") != page.count("#faults[hidden] [data-fault]") {
 		t.Error("the page shows buttons for faults outside the demo")

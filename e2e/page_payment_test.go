@@ -9,6 +9,8 @@ import (
 	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
 
+	"example.com/shop/internal/faulttest"
+	"example.com/shop/internal/payment/paymenttest"
 	"example.com/shop/internal/testenv"
 )
 
@@ -26,11 +28,11 @@ const (
 )
 
 // buy orders a product, and opens its checkout. It returns the tab of the checkout page. The shop's page is in front.
-func (s *paidSite) buy(page *tab) (checkout *tab) {
+func buy(s *paymenttest.Site, page *tab) (checkout *tab) {
 	page.t.Helper()
 	page.click(buyBeans)
 	page.click(payOrder)
-	checkout = page.popup(s.provider.url + "/checkout/")
+	checkout = page.popup(s.Provider.URL + "/checkout/")
 	page.front()
 	page.until("the link to the checkout", func() bool { return page.count(openCheckout+":not([hidden])") == 1 })
 	return checkout
@@ -81,10 +83,10 @@ func (p *tab) popups() (opened []*target.Info) {
 // TestPageCheckout declines a payment in the checkout, and then pays. The page must show each step without a reload.
 func TestPageCheckout(t *testing.T) {
 	pageTest(t)
-	s := newPaidSite(t, envTimeout+"=10m")
-	page := shopTab(t, s.shop)
+	s := paymenttest.NewSite(t, orders, envTimeout+"=10m")
+	page := shopTab(t, s.Shop)
 	still := page.markDocument()
-	checkout := s.buy(page)
+	checkout := buy(s, page)
 	page.waitFor(aOrder, "Paying: held until")
 	if !value(checkout, chromedp.Evaluate[bool](`window.opener === null`)) {
 		t.Error("the provider's page can control the shop's page by window.opener")
@@ -120,11 +122,11 @@ func TestPageHasNoFreeGoods(t *testing.T) {
 		status  float64
 	}{
 		"by default":      {nil, 0, http.StatusNotFound},
-		"with the option": {[]string{envPrefix + "PAY_AT_ONCE=true"}, 1, http.StatusOK},
+		"with the option": {[]string{faulttest.EnvPrefix + "PAY_AT_ONCE=true"}, 1, http.StatusOK},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newPaidSite(t, append(test.env, envTimeout+"=10m")...)
-			page := shopTab(t, s.shop)
+			s := paymenttest.NewSite(t, orders, append(test.env, envTimeout+"=10m")...)
+			page := shopTab(t, s.Shop)
 			page.click(buyBeans)
 			page.waitFor(aOrder, "left to pay")
 			if pay, atOnce := page.count(payOrder+shown), page.count(payAtOnce+shown); pay != 1 || atOnce != test.buttons {
@@ -149,32 +151,32 @@ func TestPageHasNoFreeGoods(t *testing.T) {
 // TestPageCheckoutBlocked opens the page in a browser that blocks new tabs. The page must offer a link.
 func TestPageCheckoutBlocked(t *testing.T) {
 	pageTest(t)
-	s := newPaidSite(t, envTimeout+"=10m")
+	s := paymenttest.NewSite(t, orders, envTimeout+"=10m")
 	page := open(t, "about:blank")
 	page.script(`window.open = () => null`)
-	page.do(chromedp.Navigate(s.shop.url))
+	page.do(chromedp.Navigate(s.Shop.URL))
 	page.waitFor(connection, "Live")
 	page.click(buyBeans)
 	page.click(payOrder)
 	page.waitFor(aOrder, "The browser did not open the checkout in a new tab. Press Open the checkout.")
 	page.click(openCheckout)
-	page.popup(s.provider.url+"/checkout/").waitFor("body", "Pay 21.90 EUR")
+	page.popup(s.Provider.URL+"/checkout/").waitFor("body", "Pay 21.90 EUR")
 }
 
 // TestPageProviderIsAway opens a checkout while the provider is down. The page must close the new tab and show the
 // problem, and open the checkout when the customer tries again.
 func TestPageProviderIsAway(t *testing.T) {
 	pageTest(t)
-	s := newPaidSite(t, envTimeout+"=10m")
-	page := shopTab(t, s.shop)
+	s := paymenttest.NewSite(t, orders, envTimeout+"=10m")
+	page := shopTab(t, s.Shop)
 	page.expect("503", "/payments")
-	s.turn(t, "api", "down")
+	s.Turn(t, "api", "down")
 	page.click(buyBeans)
 	page.click(payOrder)
 	page.waitFor(aOrder, "Try again")
 	page.until("the new tab is closed", func() bool { return len(page.popups()) == 0 })
 	page.front()
-	s.turn(t, "api", "up")
+	s.Turn(t, "api", "up")
 	page.until("the checkout", func() bool { // the shop asks a provider that failed again after some seconds
 		page.click(payOrder)
 		page.until("an answer", func() bool {
@@ -183,22 +185,22 @@ func TestPageProviderIsAway(t *testing.T) {
 		})
 		return page.count(openCheckout+":not([hidden])") == 1
 	})
-	page.popup(s.provider.url+"/checkout/").waitFor("body", "Pay 21.90 EUR")
+	page.popup(s.Provider.URL+"/checkout/").waitFor("body", "Pay 21.90 EUR")
 }
 
 // TestPageCancelsWhilePaying cancels an order with an open checkout while the provider does not answer.
 func TestPageCancelsWhilePaying(t *testing.T) {
 	pageTest(t)
-	s := newPaidSite(t, envTimeout+"=10m")
-	page := shopTab(t, s.shop)
-	s.buy(page)
-	s.turn(t, "api", "hung")
+	s := paymenttest.NewSite(t, orders, envTimeout+"=10m")
+	page := shopTab(t, s.Shop)
+	buy(s, page)
+	s.Turn(t, "api", "hung")
 	page.click(cancelOrder)
 	page.waitFor(aOrder, "Being cancelled: waiting for the payment provider")
 	if n := page.count(anyAction); n != 0 {
 		t.Errorf("an order that is being cancelled has %d buttons and links, want none: %s", n, page.text(aOrder))
 	}
-	s.turn(t, "api", "up")
+	s.Turn(t, "api", "up")
 	page.waitFor(aOrder, "Cancelled by you")
 	page.waitFor("#products", "10,000 left")
 }

@@ -7,13 +7,15 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"example.com/shop/e2e/shoptest"
+	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/testenv"
 )
 
 // This file tests what the customers' page shows when a product is sold out, and when the service rejects orders.
 
 const (
-	theCourse  = `[data-product="` + course + `"]`
+	theCourse  = `[data-product="` + shoptest.Course + `"]`
 	buyCourse  = `button[aria-label^="Buy Barista"]`
 	noteAction = theCourse + ` .missed button`
 	openOrders = `#open-orders`
@@ -33,15 +35,15 @@ func TestPageSoldOut(t *testing.T) {
 	page.script(delayedProducts)
 	page.script(withoutPolling)
 	page.expect("409") // the rejected purchases
-	page.do(chromedp.Navigate(p.url))
+	page.do(chromedp.Navigate(p.URL))
 	page.waitFor(connection, connected)
 	page.waitFor(theCourse+" .stock", "6 left")
 	still := page.markDocument()
-	other := p.signUp()
+	other := p.SignUp()
 	buy := func(quantity int) (id string) {
 		t.Helper()
-		body := fmt.Sprintf(`{"items":[{"product_id":%q,"quantity":%d}]}`, course, quantity)
-		return other.item(other.expect(http.StatusCreated, domain.create(body, ""))).id
+		body := fmt.Sprintf(`{"items":[{"product_id":%q,"quantity":%d}]}`, shoptest.Course, quantity)
+		return other.RowOf(other.Expect(http.StatusCreated, orders.Create(body, ""))).ID
 	}
 
 	buy(3)
@@ -57,7 +59,7 @@ func TestPageSoldOut(t *testing.T) {
 	page.setQuantity("Barista", 1)
 	page.click(buyCourse)
 	page.waitFor(theCourse, "Your order was not placed: there is not enough stock.")
-	page.waitFor("#announcer", "Barista course, one seat: Your order was not placed")
+	page.waitFor("#announcer", "Barista shoptest.Course, one seat: Your order was not placed")
 	value(page, chromedp.Evaluate[bool](`window.delay = false`))
 	page.waitFor(theCourse+" .stock", "Sold out")
 	page.waitFor(theCourse, "Your order was not placed: sold out. You will see here when it is available again.")
@@ -66,13 +68,13 @@ func TestPageSoldOut(t *testing.T) {
 	}
 	page.checkLook(t, "sale-sold-out")
 
-	other.post(http.StatusOK, "/api/orders/"+last+"/cancel")
-	page.waitFor(theCourse, "Barista course, one seat is available again.")
-	page.waitFor("#announcer", "Barista course, one seat is available again.")
+	other.Post(http.StatusOK, "/api/orders/"+last+"/cancel")
+	page.waitFor(theCourse, "Barista shoptest.Course, one seat is available again.")
+	page.waitFor("#announcer", "Barista shoptest.Course, one seat is available again.")
 	page.waitFor(theCourse+" .stock", "Only 3 left")
 	page.screenshot("sale-available-again")
 	page.click(noteAction)
-	page.waitFor(aOrder, "Barista course, one seat")
+	page.waitFor(aOrder, "Barista shoptest.Course, one seat")
 	page.until("the note is gone", func() bool { return page.count(theCourse+" .missed:not([hidden])") == 0 })
 	page.waitFor(theCourse+" .stock", "Only 2 left")
 	if !still() {
@@ -95,7 +97,7 @@ const delayedProducts = `{
 // let the customer order again when one has ended.
 func TestPageTooManyOpenOrders(t *testing.T) {
 	pageTest(t)
-	page := shopTab(t, newSite(t, testenv.Redis(t), envTimeout+"=10m", envPrefix+"MAX_OPEN_ORDERS=2").serve(t))
+	page := shopTab(t, orders.NewSite(t, testenv.Redis(t), envTimeout+"=10m", faulttest.EnvPrefix+"MAX_OPEN_ORDERS=2").Serve(t))
 	page.expect("409") // the rejected purchases
 	rejected := func() {
 		t.Helper()
@@ -116,9 +118,9 @@ func TestPageTooManyOpenOrders(t *testing.T) {
 	page.checkLook(t, "sale-too-many-open-orders")
 	page.click(openOrders + ` [data-action="cancel"]`)
 	page.waitFor(openOrders, "One of these orders has ended. You can order again.")
-	page.waitFor("#order-again", "Order Barista course, one seat")
+	page.waitFor("#order-again", "Order Barista shoptest.Course, one seat")
 	page.click("#order-again")
-	page.waitFor("#orders", "Barista course, one seat")
+	page.waitFor("#orders", "Barista shoptest.Course, one seat")
 	page.until("three orders in the list", func() bool { return page.count(aOrder) == 3 && page.count(openOrders+":not([hidden])") == 0 })
 
 	rejected()
@@ -133,7 +135,7 @@ func TestPageOverloaded(t *testing.T) {
 	p := slowSite(t)
 	page := open(t, "about:blank")
 	page.script(overloaded)
-	page.do(chromedp.Navigate(p.url))
+	page.do(chromedp.Navigate(p.URL))
 	page.waitFor(connection, connected)
 	page.waitFor("#products", "Espresso beans")
 	page.click(buyBeans)

@@ -15,6 +15,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/testenv"
 )
 
@@ -38,15 +39,15 @@ func pageTest(t *testing.T) {
 var connected = "Refreshed every 3 s"
 
 // slowSite returns a process whose orders do not time out during a test, even on a slow machine.
-func slowSite(t *testing.T) *process {
+func slowSite(t *testing.T) *faulttest.Process {
 	t.Helper()
-	return newSite(t, testenv.Redis(t), envTimeout+"=10m").serve(t)
+	return orders.NewSite(t, testenv.Redis(t), envTimeout+"=10m").Serve(t)
 }
 
 // shopTab opens the shop's page, and waits until it learns of changes.
-func shopTab(t *testing.T, p *process) *tab {
+func shopTab(t *testing.T, p *faulttest.Process) *tab {
 	t.Helper()
-	page := open(t, p.url)
+	page := open(t, p.URL)
 	page.waitFor(connection, connected)
 	page.waitFor("#products", "Espresso beans")
 	page.waitFor("#orders", "No orders yet")
@@ -57,7 +58,7 @@ func shopTab(t *testing.T, p *process) *tab {
 // reload.
 func TestPageTimeout(t *testing.T) {
 	pageTest(t)
-	page := shopTab(t, newSite(t, testenv.Redis(t), envTimeout+"=12s").serve(t))
+	page := shopTab(t, orders.NewSite(t, testenv.Redis(t), envTimeout+"=12s").Serve(t))
 	still := page.markDocument()
 	page.waitFor("#products", "10,000 left")
 	page.click(buyBeans)
@@ -100,14 +101,14 @@ func TestPageCancel(t *testing.T) {
 func TestPagePaysTooLate(t *testing.T) {
 	pageTest(t)
 	// The page must have the order before its deadline: afterwards the service tells it that the order cannot be paid.
-	s := newSite(t, testenv.Redis(t), envTimeout+"=6s")
-	page := shopTab(t, s.serve(t, "--roles=api"))
+	s := orders.NewSite(t, testenv.Redis(t), envTimeout+"=6s")
+	page := shopTab(t, s.Serve(t, "--roles=api"))
 	page.expect("409")
 	page.click(buyBeans)
 	page.waitFor(aOrder, "The deadline has passed")
 	page.click(payOrder)
 	page.waitFor(aOrder, "The order was not paid by its deadline")
-	s.serve(t, "--roles=worker,relay")
+	s.Serve(t, "--roles=worker,relay")
 	page.waitFor(aOrder, "Cancelled: not paid in time")
 }
 
@@ -115,10 +116,10 @@ func TestPagePaysTooLate(t *testing.T) {
 // the server's clock.
 func TestPageCountsByTheServersClock(t *testing.T) {
 	pageTest(t)
-	p := newSite(t, testenv.Redis(t), envTimeout+"=1m").serve(t)
+	p := orders.NewSite(t, testenv.Redis(t), envTimeout+"=1m").Serve(t)
 	page := open(t, "about:blank")
 	page.script(`const now = Date.now; Date.now = () => now() + 2 * 3600_000;`)
-	page.do(chromedp.Navigate(p.url))
+	page.do(chromedp.Navigate(p.URL))
 	page.waitFor(connection, connected)
 	page.click(buyBeans)
 	page.waitFor(aOrder+" .countdown", "0:5")
@@ -192,16 +193,16 @@ func TestPageSecondCustomer(t *testing.T) {
 // token, and the page must sign up as a new customer.
 func TestPageSignsInAgain(t *testing.T) {
 	pageTest(t)
-	s := newSite(t, testenv.Redis(t), envHTTPAddr+"="+freeAddress(t), envTimeout+"=10m")
-	p := s.serve(t)
+	s := orders.NewSite(t, testenv.Redis(t), faulttest.EnvHTTPAddr+"="+faulttest.FreeAddress(t), envTimeout+"=10m")
+	p := s.Serve(t)
 	page := shopTab(t, p)
 	page.expect("ERR_")
 	page.expect("401")
 	page.click(buyBeans)
 	page.waitFor(aOrder, "left to pay")
-	p.kill()
+	p.Kill()
 	page.waitFor("#messages", "The service does not answer")
-	start(t, command(t, s.env, "serve", "--token-key", "another-key-"+tokenKey))
+	orders.Start(t, orders.Command(t, s.Env, "serve", "--token-key", "another-key-"+faulttest.TokenKey))
 	page.waitFor(connection, connected)
 	page.waitFor("#orders", "No orders yet")
 	page.click(buyBeans)
@@ -219,7 +220,7 @@ func TestPageBuysAgain(t *testing.T) {
 		page.until(fmt.Sprintf("%d responses lost", n), func() bool { return value(page, chromedp.Evaluate[int](`window.answers ?? 0`)) == n })
 		page.waitFor("#messages", "may or may not be placed")
 	}
-	page.do(chromedp.Navigate(p.url))
+	page.do(chromedp.Navigate(p.URL))
 	page.waitFor(connection, connected)
 	page.setQuantity("Espresso", 3)
 	page.click(buyBeans)
@@ -249,8 +250,8 @@ func (p *tab) setQuantity(product string, quantity int) {
 // rejected purchase must not move the button that the customer has pressed.
 func TestPageProducts(t *testing.T) {
 	pageTest(t)
-	s := newSite(t, testenv.Redis(t), envTimeout+"=10m")
-	page := shopTab(t, s.serve(t))
+	s := orders.NewSite(t, testenv.Redis(t), envTimeout+"=10m")
+	page := shopTab(t, s.Serve(t))
 	page.expect("409") // the rejected purchases
 	top := func() float64 {
 		return value(page, chromedp.Evaluate[float64](`document.querySelector('`+buyCourse+`').getBoundingClientRect().top`))
@@ -271,7 +272,7 @@ func TestPageProducts(t *testing.T) {
 	}
 	page.click(buyCourse)
 
-	testenv.Exec(t, openDatabase(t, s.database), `UPDATE products SET price_cents = 9990, name = 'Espresso beans, roasted today' WHERE name LIKE 'Espresso%'`)
+	testenv.Exec(t, faulttest.OpenDatabase(t, s.Database), `UPDATE products SET price_cents = 9990, name = 'Espresso shoptest.Beans, roasted today' WHERE name LIKE 'Espresso%'`)
 	page.click(buyBeans)
 	page.waitFor(aOrder, "Pay €99.90")
 	page.waitFor("#products", "€99.90")
@@ -287,7 +288,7 @@ func TestPageWithoutCookies(t *testing.T) {
 	p := slowSite(t)
 	page := open(t, "about:blank")
 	page.script(`Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('denied', 'SecurityError'); } });`)
-	page.do(chromedp.Navigate(p.url))
+	page.do(chromedp.Navigate(p.URL))
 	page.waitFor("#messages", "needs cookies")
 	page.waitFor("#products", "Espresso beans")
 }
@@ -323,7 +324,7 @@ func TestPageKeyboard(t *testing.T) {
 // TestPageExtends waits until the deadline is near, and then extends it.
 func TestPageExtends(t *testing.T) {
 	pageTest(t)
-	page := shopTab(t, newSite(t, testenv.Redis(t), envTimeout+"=18s", envPrefix+"ORDER_EXTENSION=2m").serve(t))
+	page := shopTab(t, orders.NewSite(t, testenv.Redis(t), envTimeout+"=18s", faulttest.EnvPrefix+"ORDER_EXTENSION=2m").Serve(t))
 	page.click(buyBeans)
 	page.click(aOrder + " summary")
 	page.waitFor(aOrder+" .state", "Only seconds left to pay")

@@ -16,6 +16,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"example.com/shop/e2e/shoptest"
+	"example.com/shop/internal/faulttest"
+	"example.com/shop/internal/payment/paymenttest"
 	"example.com/shop/internal/testenv"
 )
 
@@ -41,11 +44,11 @@ func init() { providerCost = costAtProvider }
 // costAtProvider returns what orders cost that are paid at the provider, from the requests that open their checkouts to the booking.
 func costAtProvider(b *testing.B) cost {
 	const lasting = 20 * time.Second
-	addr := freeAddress(b)
-	provider, env := startSimulator(b, addr)
-	s := newBenchSite(b, 1000, append(env, fmt.Sprintf("%sSTRIPE_RATE=%d", envPrefix, *paymentRate))...)
-	shop := &paymentBench{paidSite: &paidSite{site: s.site, shop: s.process, provider: provider}, b: b, product: s.products[0]}
-	shop.control(b, http.MethodPut, "/sim/knobs", fmt.Sprintf(`{"rate": %d}`, *paymentRate))
+	addr := faulttest.FreeAddress(b)
+	provider, env := paymenttest.StartSimulator(b, orders, addr)
+	s := newBenchSite(b, 1000, append(env, fmt.Sprintf("%sSTRIPE_RATE=%d", faulttest.EnvPrefix, *paymentRate))...)
+	shop := &paymentBench{Site: &paymenttest.Site{Site: s.Site, Shop: s.process, Provider: provider}, b: b, product: s.products[0]}
+	shop.Control(b, http.MethodPut, "/sim/knobs", fmt.Sprintf(`{"rate": %d}`, *paymentRate))
 	arrivals := steady(providerRate, lasting)
 	visits := make([]*checkoutVisit, len(arrivals))
 	shop.concurrently(len(visits), func(i int) { visits[i] = shop.place() })
@@ -54,14 +57,14 @@ func costAtProvider(b *testing.B) cost {
 		var payments sync.WaitGroup
 		began := time.Now()
 		for i, at := range arrivals {
-			sleep(b.Context(), time.Until(began.Add(at)))
+			faulttest.Sleep(b.Context(), time.Until(began.Add(at)))
 			payments.Go(func() {
 				visits[i].open()
 				visits[i].pay()
 			})
 		}
 		payments.Wait()
-		s.awaitEnds(patience)
+		s.awaitEnds(faulttest.Patience)
 		return testenv.Query[int](b, s.db, `SELECT count(*) FROM orders WHERE status = 'paid'`)
 	})
 	if c.orders != len(visits) {
@@ -79,7 +82,7 @@ func BenchmarkPaymentDeadline(b *testing.B) {
 		n, payers := *paymentCheckouts, *paymentCheckouts/10
 		opening := time.Duration(n) * time.Second / paymentEndpointRate
 		s := newPaymentBench(b, opening*5/4+*paymentLead+10*time.Second)
-		s.turn(b, "webhooks", *paymentWebhooks)
+		s.Turn(b, "webhooks", *paymentWebhooks)
 		all := make([]*checkoutVisit, n)
 		s.concurrently(n, func(i int) { all[i] = s.place() })
 		deadline := s.oneDeadline()
@@ -88,10 +91,10 @@ func BenchmarkPaymentDeadline(b *testing.B) {
 		if time.Until(deadline) < *paymentLead {
 			b.Fatalf("the checkouts were open %v before the deadline, want %v: the machine is too slow", time.Until(deadline), *paymentLead)
 		}
-		sleep(b.Context(), time.Until(deadline)-*paymentLead)
+		faulttest.Sleep(b.Context(), time.Until(deadline)-*paymentLead)
 		before := s.usedCalls()
 		s.concurrently(payers, func(i int) { all[i].pay() })
-		sleep(b.Context(), time.Until(deadline))
+		faulttest.Sleep(b.Context(), time.Until(deadline))
 		atDeadline := s.usedCalls()
 		s.awaitEnd()
 
@@ -99,8 +102,8 @@ func BenchmarkPaymentDeadline(b *testing.B) {
 		s.report(fmt.Sprintf("%d checkouts with one deadline, %d paid %v before it; creates refused: %d, %d by the limits",
 			n, payers, *paymentLead, refused.Load(), s.busy()), [][]any{
 			{"paid by", "orders paid", "refunded", "until paid: p50", "max", "closed", "after the deadline: p50", "max", "cancelled unclosed"},
-			{payers, len(ends.paid), ends.refunded, short(percentile(ends.paid, 50)), short(percentile(ends.paid, 100)),
-				len(ends.late), short(percentile(ends.late, 50)), short(percentile(ends.late, 100)), ends.unclosed},
+			{payers, len(ends.paid), ends.refunded, short(faulttest.Percentile(ends.paid, 50)), short(faulttest.Percentile(ends.paid, 100)),
+				len(ends.late), short(faulttest.Percentile(ends.late, 50)), short(faulttest.Percentile(ends.late, 100)), ends.unclosed},
 			{"calls:", "create", "confirm", "expire", "poll", "429"},
 			append([]any{"opening"}, before.cells()...),
 			append([]any{"until the deadline"}, atDeadline.since(before).cells()...),
@@ -110,7 +113,7 @@ func BenchmarkPaymentDeadline(b *testing.B) {
 			b.Errorf("%d of %d payments paid their orders, %d were refunded, and %d orders were cancelled before their checkouts were closed; want %d, 0 and 0",
 				len(ends.paid), payers, ends.refunded, ends.unclosed, payers)
 		}
-		s.checkHealth(b)
+		s.CheckHealth(b)
 	}
 }
 
@@ -126,7 +129,7 @@ func BenchmarkPaymentLoad(b *testing.B) {
 		var visits sync.WaitGroup
 		began, lag := time.Now(), time.Duration(0)
 		for i, at := range arrivals {
-			sleep(b.Context(), time.Until(began.Add(at)))
+			faulttest.Sleep(b.Context(), time.Until(began.Add(at)))
 			lag = max(lag, time.Since(began.Add(at)))
 			visits.Go(func() {
 				v := s.place()
@@ -134,7 +137,7 @@ func BenchmarkPaymentLoad(b *testing.B) {
 				if v.open() != http.StatusCreated {
 					return
 				}
-				sleep(b.Context(), time.Duration(2+rand.N(5))*time.Second)
+				faulttest.Sleep(b.Context(), time.Duration(2+rand.N(5))*time.Second)
 				switch i % 4 {
 				case 0, 1:
 					v.pay()
@@ -170,9 +173,9 @@ func BenchmarkPaymentLoad(b *testing.B) {
 			rate, *paymentFor, *paymentTimeout, paid, cancelled, abandoned, short(lag)), [][]any{
 			{"create refused (by the limits)", "until open: p50", "p99", "max", "until paid: p50", "p99", "max", "refunded", "closed late: p99", "max", "unclosed"},
 			{
-				fmt.Sprintf("%d (%d)", refused, s.busy()), short(percentile(opened, 50)), short(percentile(opened, 99)), short(percentile(opened, 100)),
-				short(percentile(ends.paid, 50)), short(percentile(ends.paid, 99)), short(percentile(ends.paid, 100)), ends.refunded,
-				short(percentile(ends.late, 99)), short(percentile(ends.late, 100)), ends.unclosed,
+				fmt.Sprintf("%d (%d)", refused, s.busy()), short(faulttest.Percentile(opened, 50)), short(faulttest.Percentile(opened, 99)), short(faulttest.Percentile(opened, 100)),
+				short(faulttest.Percentile(ends.paid, 50)), short(faulttest.Percentile(ends.paid, 99)), short(faulttest.Percentile(ends.paid, 100)), ends.refunded,
+				short(faulttest.Percentile(ends.late, 99)), short(faulttest.Percentile(ends.late, 100)), ends.unclosed,
 			},
 			{"calls:", "create", "confirm", "expire", "poll", "429"},
 			append([]any{"all"}, used.cells()...),
@@ -184,7 +187,7 @@ func BenchmarkPaymentLoad(b *testing.B) {
 			b.Errorf("%d creates were refused, %d of %d payments paid their orders, and %d were refunded; want 0, all and 0",
 				refused, len(ends.paid), paid, ends.refunded)
 		}
-		s.checkHealth(b)
+		s.CheckHealth(b)
 	}
 }
 
@@ -194,7 +197,7 @@ func BenchmarkPaymentOutage(b *testing.B) {
 	const customers = 20
 	for b.Loop() {
 		s := newPaymentBench(b, *paymentOutage+2*time.Minute)
-		s.turn(b, "api", *paymentFault)
+		s.Turn(b, "api", *paymentFault)
 		over := time.Now().Add(*paymentOutage)
 		var mu sync.Mutex
 		var opened []time.Duration // from the end of the outage
@@ -212,8 +215,8 @@ func BenchmarkPaymentOutage(b *testing.B) {
 				v.pay()
 			})
 		}
-		sleep(b.Context(), time.Until(over))
-		s.turn(b, "api", "up")
+		faulttest.Sleep(b.Context(), time.Until(over))
+		s.Turn(b, "api", "up")
 		visits.Wait()
 		s.stopIfFailed()
 		s.awaitEnd()
@@ -224,20 +227,20 @@ func BenchmarkPaymentOutage(b *testing.B) {
 		s.report(fmt.Sprintf("%d customers try every second to pay in an outage (%s) of %v", customers, *paymentFault, *paymentOutage), [][]any{
 			{"tries in vain", "attempts", "most of an order", "open after the outage: p50", "max", "orders paid", "until paid: max", "refunded"},
 			{
-				tries, attempts, most, short(percentile(opened, 50)), short(percentile(opened, 100)), len(ends.paid),
-				short(percentile(ends.paid, 100)), ends.refunded,
+				tries, attempts, most, short(faulttest.Percentile(opened, 50)), short(faulttest.Percentile(opened, 100)), len(ends.paid),
+				short(faulttest.Percentile(ends.paid, 100)), ends.refunded,
 			},
 		})
 		if len(ends.paid) != customers {
 			b.Errorf("%d of %d orders were paid", len(ends.paid), customers)
 		}
-		s.checkHealth(b)
+		s.CheckHealth(b)
 	}
 }
 
 // paymentBench is a shop with a provider that limits its calls, and takes its time for each.
 type paymentBench struct {
-	*paidSite
+	*paymenttest.Site
 	b       *testing.B
 	db      *sql.DB
 	product string
@@ -248,11 +251,11 @@ type paymentBench struct {
 func newPaymentBench(b *testing.B, timeout time.Duration) *paymentBench {
 	b.Helper()
 	s := &paymentBench{b: b, began: time.Now()}
-	s.paidSite = newPaidSite(b, envTimeout+"="+timeout.String(), envSchedule+"=@every 30s", envLookahead+"=2m",
-		fmt.Sprintf("%sSTRIPE_RATE=%d", envPrefix, *paymentRate))
-	s.db = openDatabase(b, s.database)
+	s.Site = paymenttest.NewSite(b, orders, envTimeout+"="+timeout.String(), faulttest.EnvSchedule+"=@every 30s", faulttest.EnvLookahead+"=2m",
+		fmt.Sprintf("%sSTRIPE_RATE=%d", faulttest.EnvPrefix, *paymentRate))
+	s.db = faulttest.OpenDatabase(b, s.Database)
 	s.product = insertProducts(b, s.db, 1)[0]
-	s.control(b, http.MethodPut, "/sim/knobs", fmt.Sprintf(`{"rate": %d, "endpoint_rate": %d, "latency_ms": %d}`,
+	s.Control(b, http.MethodPut, "/sim/knobs", fmt.Sprintf(`{"rate": %d, "endpoint_rate": %d, "latency_ms": %d}`,
 		*paymentRate, paymentEndpointRate, paymentLatency))
 	return s
 }
@@ -283,7 +286,7 @@ func (s *paymentBench) stopIfFailed() {
 // checkoutVisit is an order whose customer opens a checkout.
 type checkoutVisit struct {
 	bench     *paymentBench
-	customer  *client
+	customer  *faulttest.Client
 	order     string
 	url       string        // of the checkout
 	status    int           // of the last answer to the request that opens the checkout
@@ -294,11 +297,11 @@ type checkoutVisit struct {
 
 // place places an order of a new customer.
 func (s *paymentBench) place() *checkoutVisit {
-	v := &checkoutVisit{bench: s, customer: s.shop.signUp()}
-	eventually(s.b, "an order is placed", func() bool {
-		a := v.customer.send(domain.create(string(orderBody(nil, s.product)), ""))
-		if a.status == http.StatusCreated {
-			v.order = decode[order](s.b, a).ID
+	v := &checkoutVisit{bench: s, customer: s.Shop.SignUp()}
+	faulttest.Eventually(s.b, "an order is placed", func() bool {
+		a := v.customer.Send(orders.Create(string(orderBody(nil, s.product)), ""))
+		if a.Status == http.StatusCreated {
+			v.order = faulttest.Decode[shoptest.Order](s.b, a).ID
 		}
 		return v.order != ""
 	})
@@ -307,12 +310,12 @@ func (s *paymentBench) place() *checkoutVisit {
 
 // open opens the checkout, and returns the status of the answer.
 func (v *checkoutVisit) open() int {
-	a := v.customer.send(request{method: http.MethodPost, path: paymentsPath(v.order)})
-	v.status, v.took = a.status, a.took
-	if a.status == http.StatusCreated || a.status == http.StatusOK {
-		v.url = decode[payment](v.bench.b, a).CheckoutURL
+	a := v.customer.Send(faulttest.Request{Method: http.MethodPost, Path: paymenttest.Path(v.order)})
+	v.status, v.took = a.Status, a.Took
+	if a.Status == http.StatusCreated || a.Status == http.StatusOK {
+		v.url = faulttest.Decode[paymenttest.Payment](v.bench.b, a).CheckoutURL
 	}
-	return a.status
+	return a.Status
 }
 
 // openAndRepeat opens the checkout, and repeats that after a second as often as there is none. It returns the number of
@@ -323,7 +326,7 @@ func (v *checkoutVisit) openAndRepeat() (failed int) {
 			return failed
 		}
 		failed++
-		sleep(v.bench.b.Context(), time.Second)
+		faulttest.Sleep(v.bench.b.Context(), time.Second)
 	}
 }
 
@@ -332,7 +335,7 @@ func (v *checkoutVisit) pay() {
 	if v.url == "" {
 		return
 	}
-	resp, err := pageClient.Post(v.url+"/pay", "application/x-www-form-urlencoded", http.NoBody)
+	resp, err := paymenttest.Browser.Post(v.url+"/pay", "application/x-www-form-urlencoded", http.NoBody)
 	testenv.Must(v.bench.b, err)
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusSeeOther {
@@ -343,7 +346,7 @@ func (v *checkoutVisit) pay() {
 }
 
 func (v *checkoutVisit) cancel() {
-	v.cancelled = v.customer.send(domain.cancel(v.order)).status == http.StatusAccepted
+	v.cancelled = v.customer.Send(orders.Cancel(v.order)).Status == http.StatusAccepted
 }
 
 // oneDeadline gives all orders the latest of their deadlines, and returns it. They have no checkout yet.
@@ -361,7 +364,7 @@ func (s *paymentBench) oneDeadline() (deadline time.Time) {
 func (s *paymentBench) awaitEnd() {
 	s.b.Helper()
 	deadline := time.Now().Add(*paymentTimeout + 10*time.Minute)
-	for ended := false; !ended; sleep(s.b.Context(), 500*time.Millisecond) {
+	for ended := false; !ended; faulttest.Sleep(s.b.Context(), 500*time.Millisecond) {
 		testenv.Must(s.b, s.db.QueryRowContext(s.b.Context(), `
 			SELECT NOT EXISTS (SELECT FROM orders WHERE status = 'pending')
 			   AND NOT EXISTS (SELECT FROM payment_attempts WHERE next_check IS NOT NULL)
@@ -423,13 +426,13 @@ type usedCalls struct{ create, confirm, expire, poll, rejected int }
 func (s *paymentBench) usedCalls() usedCalls {
 	s.b.Helper()
 	took := func(class string) int {
-		return int(s.shop.operator().metric("payment_provider_waits_total", `class="`+class+`"`, `result="took"`))
+		return int(s.Shop.Operator().Metric("payment_provider_waits_total", `class="`+class+`"`, `result="took"`))
 	}
 	u := usedCalls{create: took("create"), confirm: took("confirm"), expire: took("expire"), poll: took("poll")}
 	var answers struct {
 		Calls []struct{ Status, Count int }
 	}
-	testenv.Must(s.b, json.Unmarshal(s.control(s.b, http.MethodGet, "/sim/calls", ""), &answers))
+	testenv.Must(s.b, json.Unmarshal(s.Control(s.b, http.MethodGet, "/sim/calls", ""), &answers))
 	for _, c := range answers.Calls {
 		if c.Status == http.StatusTooManyRequests {
 			u.rejected += c.Count
@@ -441,7 +444,7 @@ func (s *paymentBench) usedCalls() usedCalls {
 // busy returns the number of creates that were refused because of the limits. The others had no answer in time.
 func (s *paymentBench) busy() int {
 	s.b.Helper()
-	return int(s.shop.operator().metric("payment_checkouts_refused_total", `cause="busy"`))
+	return int(s.Shop.Operator().Metric("payment_checkouts_refused_total", `cause="busy"`))
 }
 
 func (u usedCalls) since(before usedCalls) usedCalls {
@@ -462,7 +465,7 @@ func (s *paymentBench) report(title string, lines [][]any) {
 		fmt.Fprintln(table)
 	}
 	testenv.Must(s.b, table.Flush())
-	busy := processorTime(s.b, s.shop.cmd.Process.Pid).Seconds() / time.Since(s.began).Seconds()
+	busy := processorTime(s.b, s.Shop.Cmd.Process.Pid).Seconds() / time.Since(s.began).Seconds()
 	s.b.Logf("%s; %d calls a second in all, %d of one operation, %d ms a call; the shop used %.0f%% of a processor\n%s",
 		title, *paymentRate, paymentEndpointRate, paymentLatency, 100*busy, text.String())
 }

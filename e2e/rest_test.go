@@ -4,6 +4,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"example.com/shop/e2e/shoptest"
+	"example.com/shop/internal/faulttest"
 )
 
 // TestMainJob tests the service's purpose over its REST API.
@@ -11,34 +14,34 @@ func TestMainJob(t *testing.T) { mainJob(t, anyShop(t)) }
 
 // noViolations checks that the service finds no violation of its invariants. A service without the operators' API does
 // not tell.
-var noViolations = func(*testing.T, *process) {}
+var noViolations = func(*testing.T, *faulttest.Process) {}
 
 // mainJob signs up, places two orders, pays one of them, and leaves the other one to its timeout.
-func mainJob(t *testing.T, p *process) {
+func mainJob(t *testing.T, p *faulttest.Process) {
 	t.Helper()
-	c := p.signUp()
-	stock := c.available(beans)
-	paid, left := c.place(), c.place()
-	if got := c.available(beans); got != stock-2 {
+	c := p.SignUp()
+	stock := shoptest.Available(c, shoptest.Beans)
+	paid, left := place(c), place(c)
+	if got := shoptest.Available(c, shoptest.Beans); got != stock-2 {
 		t.Errorf("%d available after two orders, want %d", got, stock-2)
 	}
-	c.post(http.StatusOK, "/api/orders/"+paid.ID+"/pay")
-	c.post(http.StatusOK, "/api/orders/"+paid.ID+"/pay") // paying is idempotent
+	c.Post(http.StatusOK, "/api/orders/"+paid.ID+"/pay")
+	c.Post(http.StatusOK, "/api/orders/"+paid.ID+"/pay") // paying is idempotent
 
-	t.Logf("the unpaid order was cancelled %v after its deadline", c.waitForTimeout(left.ID))
-	if got := c.available(beans); got != stock-1 {
+	t.Logf("the unpaid order was cancelled %v after its deadline", c.WaitForTimeout(left.ID))
+	if got := shoptest.Available(c, shoptest.Beans); got != stock-1 {
 		t.Errorf("%d available after the timeout, want %d", got, stock-1)
 	}
-	if o := c.order(paid.ID); o.Status != "paid" {
+	if o := orderOf(c, paid.ID); o.Status != "paid" {
 		t.Errorf("the paid order is %+v, want status paid", o)
 	}
-	late := decode[struct{ Type, Detail string }](t, c.post(http.StatusConflict, "/api/orders/"+left.ID+"/pay"))
+	late := faulttest.Decode[struct{ Type, Detail string }](t, c.Post(http.StatusConflict, "/api/orders/"+left.ID+"/pay"))
 	if late.Type != "/problems/deadline-passed" || late.Detail == "" {
 		t.Errorf("paying too late: problem %+v, want /problems/deadline-passed with a detail", late)
 	}
-	events := decode[struct {
+	events := faulttest.Decode[struct {
 		Items []struct{ Type, Actor string }
-	}](t, c.get("/api/orders/"+left.ID+"/events")).Items
+	}](t, c.Get("/api/orders/"+left.ID+"/events")).Items
 	var trail []string
 	for _, e := range events {
 		trail = append(trail, e.Type)
@@ -53,27 +56,27 @@ func mainJob(t *testing.T, p *process) {
 // TestOneOrderForOneKey repeats a request with its idempotency key, as a client does if it got no response.
 func TestOneOrderForOneKey(t *testing.T) {
 	p := anyShop(t)
-	c := p.signUp()
-	stock := c.available(beans)
-	place := domain.create(oneOfBeans, "cart 1")
-	first := decode[order](t, c.expect(http.StatusCreated, place))
+	c := p.SignUp()
+	stock := shoptest.Available(c, shoptest.Beans)
+	place := orders.Create(shoptest.OneOfBeans, "cart 1")
+	first := faulttest.Decode[shoptest.Order](t, c.Expect(http.StatusCreated, place))
 	for range 3 {
-		if again := decode[order](t, c.expect(http.StatusOK, place)); again.ID != first.ID {
+		if again := faulttest.Decode[shoptest.Order](t, c.Expect(http.StatusOK, place)); again.ID != first.ID {
 			t.Errorf("one key got order %s, then %s", first.ID, again.ID)
 		}
 	}
-	if got := c.available(beans); got != stock-1 {
+	if got := shoptest.Available(c, shoptest.Beans); got != stock-1 {
 		t.Errorf("%d available after one order, want %d", got, stock-1)
 	}
-	place.body = `{"items":[{"product_id":"` + beans + `","quantity":2}]}`
-	c.rejected(http.StatusUnprocessableEntity, "idempotency-key-reused", place)
-	other := p.signUp()
-	place.body = oneOfBeans
-	others := decode[order](t, other.expect(http.StatusCreated, place)) // each customer has keys of its own
-	c.post(http.StatusOK, "/api/orders/"+first.ID+"/cancel")
-	c.post(http.StatusOK, "/api/orders/"+first.ID+"/cancel")
-	other.post(http.StatusOK, "/api/orders/"+others.ID+"/cancel")
-	if got := c.available(beans); got != stock {
+	place.Body = `{"items":[{"product_id":"` + shoptest.Beans + `","quantity":2}]}`
+	expectRejected(c, http.StatusUnprocessableEntity, "idempotency-key-reused", place)
+	other := p.SignUp()
+	place.Body = shoptest.OneOfBeans
+	others := faulttest.Decode[shoptest.Order](t, other.Expect(http.StatusCreated, place)) // each customer has keys of its own
+	c.Post(http.StatusOK, "/api/orders/"+first.ID+"/cancel")
+	c.Post(http.StatusOK, "/api/orders/"+first.ID+"/cancel")
+	other.Post(http.StatusOK, "/api/orders/"+others.ID+"/cancel")
+	if got := shoptest.Available(c, shoptest.Beans); got != stock {
 		t.Errorf("%d available after both orders were cancelled, want %d", got, stock)
 	}
 }
@@ -81,33 +84,33 @@ func TestOneOrderForOneKey(t *testing.T) {
 // TestRejections sends requests that the service must reject, and checks the status and the problem.
 func TestRejections(t *testing.T) {
 	p := anyShop(t)
-	c, other, anonymous := p.signUp(), p.signUp(), &client{t: t, base: p.url}
-	o := c.place()
-	c.post(http.StatusOK, "/api/orders/"+o.ID+"/pay")
-	place := func(body string) request { return domain.create(body, "") }
+	c, other, anonymous := p.SignUp(), p.SignUp(), &faulttest.Client{T: t, Base: p.URL}
+	o := place(c)
+	c.Post(http.StatusOK, "/api/orders/"+o.ID+"/pay")
+	place := func(body string) faulttest.Request { return orders.Create(body, "") }
 	line := func(product, quantity string) string {
 		return `{"items":[{"product_id":"` + product + `","quantity":` + quantity + `}]}`
 	}
 	for name, test := range map[string]struct {
-		client  *client
-		request request
+		client  *faulttest.Client
+		request faulttest.Request
 		status  int
 		problem string
 	}{
-		"out of stock":           {c, place(line(course, "1000")), http.StatusConflict, "out-of-stock"},
+		"out of stock":           {c, place(line(shoptest.Course, "1000")), http.StatusConflict, "out-of-stock"},
 		"unknown product":        {c, place(line(o.ID, "1")), http.StatusUnprocessableEntity, "unknown-product"},
-		"quantity 0":             {c, place(line(beans, "0")), http.StatusUnprocessableEntity, "invalid-request"},
+		"quantity 0":             {c, place(line(shoptest.Beans, "0")), http.StatusUnprocessableEntity, "invalid-request"},
 		"unknown field":          {c, place(`{"colour":"red"}`), http.StatusUnprocessableEntity, "invalid-request"},
 		"malformed JSON":         {c, place(`{"items":`), http.StatusBadRequest, "malformed-request"},
-		"no token":               {anonymous, place(oneOfBeans), http.StatusUnauthorized, "unauthorized"},
-		"another's order":        {other, domain.get(o.ID), http.StatusNotFound, "not-found"},
-		"paying another's order": {other, domain.confirm(o.ID), http.StatusNotFound, "not-found"},
-		"cancelling a paid one":  {c, domain.cancel(o.ID), http.StatusConflict, "order-paid"},
+		"no token":               {anonymous, place(shoptest.OneOfBeans), http.StatusUnauthorized, "unauthorized"},
+		"another's order":        {other, orders.Get(o.ID), http.StatusNotFound, "not-found"},
+		"paying another's order": {other, orders.Confirm(o.ID), http.StatusNotFound, "not-found"},
+		"cancelling a paid one":  {c, orders.Cancel(o.ID), http.StatusConflict, "order-paid"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			by := *test.client
-			by.t = t
-			by.rejected(test.status, test.problem, test.request)
+			by.T = t
+			expectRejected(&by, test.status, test.problem, test.request)
 		})
 	}
 }
@@ -115,38 +118,38 @@ func TestRejections(t *testing.T) {
 // TestHeaders checks the headers that protect the browsers of customers.
 func TestHeaders(t *testing.T) {
 	p := anyShop(t)
-	c := p.signUp()
-	c.get("/healthz")
-	a := c.expect(http.StatusNotFound, request{method: "GET", path: "/nothing/here"})
+	c := p.SignUp()
+	c.Get("/healthz")
+	a := c.Expect(http.StatusNotFound, faulttest.Request{Method: "GET", Path: "/nothing/here"})
 	for header, want := range map[string]string{
 		"Content-Type": "application/problem+json", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
 	} {
-		if got := a.header.Get(header); got != want {
+		if got := a.Header.Get(header); got != want {
 			t.Errorf("%s: %q, want %q", header, got, want)
 		}
 	}
 	// A page of another site can make the browser send a request with the customer's cookie.
-	forged := domain.create(domain.bodies[0], "")
-	forged.headers = []string{"Sec-Fetch-Site: cross-site"}
-	c.expect(http.StatusForbidden, forged)
+	forged := orders.Create(orders.Bodies[0], "")
+	forged.Headers = []string{"Sec-Fetch-Site: cross-site"}
+	c.Expect(http.StatusForbidden, forged)
 }
 
-// rejected sends a request that the service must reject with a status and a problem.
-func (c *client) rejected(status int, problem string, r request) {
-	c.t.Helper()
-	if got := decode[struct{ Type string }](c.t, c.expect(status, r)).Type; got != "/problems/"+problem {
-		c.t.Errorf("%s %s: problem %s, want /problems/%s", r.method, r.path, got, problem)
+// expectRejected sends a request that the service must reject with a status and a problem.
+func expectRejected(c *faulttest.Client, status int, problem string, r faulttest.Request) {
+	c.T.Helper()
+	if got := faulttest.Decode[struct{ Type string }](c.T, c.Expect(status, r)).Type; got != "/problems/"+problem {
+		c.T.Errorf("%s %s: problem %s, want /problems/%s", r.Method, r.Path, got, problem)
 	}
 }
 
 // place places an order.
-func (c *client) place() order {
-	c.t.Helper()
-	return decode[order](c.t, c.expect(http.StatusCreated, domain.create(oneOfBeans, "")))
+func place(c *faulttest.Client) shoptest.Order {
+	c.T.Helper()
+	return faulttest.Decode[shoptest.Order](c.T, c.Expect(http.StatusCreated, orders.Create(shoptest.OneOfBeans, "")))
 }
 
-// order returns an order.
-func (c *client) order(id string) order {
-	c.t.Helper()
-	return decode[order](c.t, c.expect(http.StatusOK, domain.get(id)))
+// orderOf returns an order.
+func orderOf(c *faulttest.Client, id string) shoptest.Order {
+	c.T.Helper()
+	return faulttest.Decode[shoptest.Order](c.T, c.Expect(http.StatusOK, orders.Get(id)))
 }

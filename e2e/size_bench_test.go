@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/testenv"
 )
 
@@ -60,7 +61,7 @@ type sizes struct {
 func measureSize(b *testing.B, withSettings bool) sizes {
 	b.Helper()
 	s := newBenchSite(b, sizeProducts, envTimeout+"="+sizeTimeout.String())
-	defer s.process.interrupt()
+	defer s.process.Interrupt()
 	if !withSettings {
 		testenv.Exec(b, s.db, resetStorage)
 		testenv.Exec(b, s.db, `VACUUM FULL products`) // its rows are older
@@ -70,7 +71,7 @@ func measureSize(b *testing.B, withSettings bool) sizes {
 	if placed == 0 || r.unsent > 0 {
 		b.Fatalf("%d orders were placed by %d requests, and %d were not sent", placed, len(r.responses), r.unsent)
 	}
-	s.awaitEnds(*sizeTimeout + patience)
+	s.awaitEnds(*sizeTimeout + faulttest.Patience)
 	measured := sizes{orders: placed, customers: len(s.headers), version: serverVersion(b, s.db), bloated: s.sizes()}
 	testenv.Exec(b, s.db, `VACUUM`)
 	measured.vacuumed = s.sizes()

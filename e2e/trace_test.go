@@ -14,6 +14,7 @@ import (
 	trace "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
+	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/testenv"
 )
 
@@ -111,23 +112,23 @@ func TestTraces(t *testing.T) {
 	t.Parallel()
 	const items = 100
 	spans := newSpanCollector(t)
-	site := newSite(t, testenv.Redis(t), envTimeout+"=6s", "OTEL_EXPORTER_OTLP_ENDPOINT="+spans.URL, "OTEL_BSP_SCHEDULE_DELAY=100")
-	p := site.serve(t)
-	var owned []owned
+	site := orders.NewSite(t, testenv.Redis(t), envTimeout+"=6s", "OTEL_EXPORTER_OTLP_ENDPOINT="+spans.URL, "OTEL_BSP_SCHEDULE_DELAY=100")
+	p := site.Serve(t)
+	var owned []faulttest.Owned
 	for range items {
-		owned = append(owned, p.create())
+		owned = append(owned, p.Create())
 	}
-	eventually(t, "all requests that created an item are traced", func() bool { return len(spans.created()) == items })
-	testenv.Must(t, redisClient(t, site.redis).FlushDB(t.Context()).Err())
-	p.interrupt()
-	if log := p.text(); !strings.Contains(log, `"trace_id"`) {
+	faulttest.Eventually(t, "all requests that created an item are traced", func() bool { return len(spans.created()) == items })
+	testenv.Must(t, faulttest.RedisClient(t, site.Redis).FlushDB(t.Context()).Err())
+	p.Interrupt()
+	if log := p.Text(); !strings.Contains(log, `"trace_id"`) {
 		t.Errorf("the log of requests has no trace_id:\n%s", log)
 	}
-	p = site.serve(t)
-	p.waitForTimeouts(owned)
+	p = site.Serve(t)
+	p.WaitForTimeouts(owned)
 	created := spans.created()
-	for _, name := range []string{"place orders", "process " + kind} {
-		eventually(t, fmt.Sprintf("the spans %q link to 99 of 100 requests", name), func() bool {
+	for _, name := range []string{"place orders", "process " + orders.Kind} {
+		faulttest.Eventually(t, fmt.Sprintf("the spans %q link to 99 of 100 requests", name), func() bool {
 			return 100*spans.linked(name, created) >= 99*items
 		})
 	}

@@ -1,0 +1,373 @@
+package faulttest
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"example.com/shop/internal/testenv"
+)
+
+var (
+	chaosFor     = flag.Duration("chaos.for", 20*time.Second, "how long the chaos test injects faults")
+	chaosAlone   = flag.Bool("chaos.alone", false, "the service of the chaos test has no Redis")
+	chaosKeep    = flag.Duration("chaos.keep", 0, "the time for which the service of the chaos test keeps ended rows, at least 20s; 0: for ever")
+	chaosSeed    = flag.Uint64("chaos.seed", 0, "the seed of the chaos test's plan, to repeat an earlier one; 0: a random one")
+	chaosHistory = flag.String("chaos.history", "", "the directory in which a failed chaos test leaves its faults and answers; default: that of temporary files")
+)
+
+// ChaosFault is a fault that the chaos test injects into one part of a deployment. The function begin begins the fault
+// and returns a function that ends it. If the fault affects one of several processes or rows, pick selects which one.
+type ChaosFault struct {
+	Name  string
+	Part  Part
+	Begin func(d *Deployment, pick int) (end func())
+}
+
+// Part is a part of a deployment. At most one fault affects a part at a time. Faults end in the order of their parts,
+// because a process that replaces a killed one starts only if it can connect to PostgreSQL.
+type Part int
+
+// The parts that each deployment has.
+const (
+	PostgresServer Part = iota
+	RedisServer
+	PostgresNetwork
+	RedisNetwork
+	Processes
+)
+
+// KilledProcess is a chaosFault of a process.
+var KilledProcess = ChaosFault{"a process killed", Processes, func(d *Deployment, pick int) func() {
+	all := d.Running("")
+	return d.killForNow(all[pick%len(all)])
+}}
+
+// chaosFaults returns the faults that each service can have.
+func (s *Service) chaosFaults() []ChaosFault {
+	faults := slices.Concat(postgresChaos, redisChaos, networkChaos, processChaos)
+	if s.Shared != nil {
+		faults = append(faults, ChaosFault{"one shared row locked", PostgresServer, func(d *Deployment, _ int) func() {
+			_, release := d.Lock(s.Shared.LockFirst)
+			return release
+		}})
+	}
+	return faults
+}
+
+var postgresChaos = []ChaosFault{
+	{"PostgreSQL restarted", PostgresServer, func(d *Deployment, _ int) func() {
+		testenv.Must(d.T, d.Postgres.Stop())
+		return func() { testenv.Must(d.T, d.Postgres.Restart(d.T.Context())) }
+	}},
+	{"PostgreSQL failed over", PostgresServer, func(d *Deployment, pick int) func() {
+		// After a crash of the primary, customers also see changes that have not waited for the standby, and that a
+		// promotion loses.
+		d.replicate()
+		mend := func() {}
+		if pick%2 == 0 {
+			testenv.Must(d.T, d.Postgres.Stop())
+		} else {
+			mend = d.suspendPostgres()
+		}
+		return func() {
+			d.Promote()
+			mend()
+			d.rebuild()
+		}
+	}},
+	{"PostgreSQL hung", PostgresServer, func(d *Deployment, _ int) func() { return d.suspendPostgres() }},
+	{"timeouts blocked by locks", PostgresServer, func(d *Deployment, _ int) func() {
+		_, release := d.Lock(d.Service.BlockTimeouts)
+		return release
+	}},
+	{"pending rows locked", PostgresServer, func(d *Deployment, _ int) func() {
+		_, release := d.Lock(d.Service.lockPending())
+		return release
+	}},
+	{"most timeouts rejected", PostgresServer, func(d *Deployment, pick int) func() {
+		d.Exec(d.Service.rejectTimeouts(fmt.Sprintf(`hashtext(NEW.id::text) %% 4 <> %d`, pick%4)))
+		return func() { d.Exec(acceptTimeouts) }
+	}},
+	{"sessions terminated", PostgresServer, func(d *Deployment, _ int) func() {
+		d.Exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '` + d.Service.Program + `'`)
+		return func() {}
+	}},
+}
+
+var redisChaos = []ChaosFault{
+	{"Redis restarted empty", RedisServer, func(d *Deployment, _ int) func() {
+		testenv.Must(d.T, d.redis.Kill())
+		return func() { testenv.Must(d.T, d.redis.Restart(d.T.Context())) }
+	}},
+	{"Redis failed over", RedisServer, func(d *Deployment, pick int) func() {
+		replica, rdb := d.redisReplica()
+		switch pick % 3 {
+		case 0:
+			testenv.Must(d.T, d.redis.Kill())
+		case 1:
+			suspend(d.T, d.redis.Pid())
+		case 2: // the replica gets no more writes, so its promotion loses those that the master acknowledges meanwhile
+			testenv.Must(d.T, rdb.ReplicaOf(d.T.Context(), "NO", "ONE").Err())
+		}
+		return func() { d.promoteRedis(replica, rdb) }
+	}},
+	{"Redis hung", RedisServer, func(d *Deployment, _ int) func() { return suspend(d.T, d.redis.Pid()) }},
+	{"Redis wiped", RedisServer, func(d *Deployment, _ int) func() {
+		testenv.Must(d.T, d.RDB.FlushAll(d.T.Context()).Err())
+		return func() {}
+	}},
+	{"Redis read-only", RedisServer, func(d *Deployment, _ int) func() {
+		testenv.Must(d.T, d.RDB.ReplicaOf(d.T.Context(), "127.0.0.1", "1").Err())
+		return func() { testenv.Must(d.T, d.RDB.ReplicaOf(d.T.Context(), "NO", "ONE").Err()) }
+	}},
+	{"Redis out of memory", RedisServer, func(d *Deployment, _ int) func() {
+		testenv.Must(d.T, d.RDB.ConfigSet(d.T.Context(), "maxmemory", "1").Err())
+		return func() { testenv.Must(d.T, d.RDB.ConfigSet(d.T.Context(), "maxmemory", "0").Err()) }
+	}},
+	{"foreign content in Redis", RedisServer, func(d *Deployment, pick int) func() {
+		d.corrupt(rand.New(rand.NewPCG(uint64(pick), 3)))
+		return func() {}
+	}},
+}
+
+var networkChaos = []ChaosFault{
+	{"network to PostgreSQL slow", PostgresNetwork, func(d *Deployment, _ int) func() { d.toPostgres.Slow(30 * time.Millisecond); return d.toPostgres.Heal }},
+	{"network to PostgreSQL cut", PostgresNetwork, func(d *Deployment, _ int) func() { d.toPostgres.Cut(); return d.toPostgres.Heal }},
+	{"network to PostgreSQL half-open", PostgresNetwork, func(d *Deployment, _ int) func() { d.toPostgres.HalfOpen(); return d.toPostgres.Heal }},
+	{"network to Redis slow", RedisNetwork, func(d *Deployment, _ int) func() { d.toRedis.Slow(60 * time.Millisecond); return d.toRedis.Heal }},
+	{"network to Redis cut", RedisNetwork, func(d *Deployment, _ int) func() { d.toRedis.Cut(); return d.toRedis.Heal }},
+	{"network to Redis half-open", RedisNetwork, func(d *Deployment, _ int) func() { d.toRedis.HalfOpen(); return d.toRedis.Heal }},
+}
+
+var processChaos = []ChaosFault{
+	KilledProcess,
+	{"half of the processes killed", Processes, func(d *Deployment, pick int) func() {
+		var half []*Member
+		for i, m := range d.Running("") {
+			if i%2 == pick%2 {
+				half = append(half, m)
+			}
+		}
+		return d.killForNow(half...)
+	}},
+	{"all processes killed", Processes, func(d *Deployment, _ int) func() { return d.killForNow(d.Running("")...) }},
+	{"a process hung", Processes, func(d *Deployment, pick int) func() {
+		all := d.Running("")
+		return suspend(d.T, all[pick%len(all)].Cmd.Process.Pid)
+	}},
+}
+
+// corrupt writes values into the keys of a kind's queue that the queue itself never writes: values of other types,
+// infinite scores, foreign members, and attempts that are not numbers.
+func (d *Deployment) corrupt(rng *rand.Rand) {
+	ctx := d.T.Context()
+	queue := keysOf(d.Kinds[rng.IntN(len(d.Kinds))])
+	sets := []string{queue.due, queue.leased, queue.dead, queue.owners}
+	keys := slices.Concat(sets, []string{queue.attempts, queue.errors, queue.marker})
+	for range 1 + rng.IntN(4) {
+		switch key, set := keys[rng.IntN(len(keys))], sets[rng.IntN(len(sets))]; rng.IntN(6) {
+		case 0: // another type; in one transaction, because the service may write the key after it was deleted
+			_, err := d.RDB.TxPipelined(ctx, func(p redis.Pipeliner) error {
+				p.Del(ctx, key)
+				p.SAdd(ctx, key, "foreign")
+				return nil
+			})
+			testenv.Must(d.T, err)
+		case 1: // a third type
+			testenv.Must(d.T, d.RDB.Set(ctx, key, "foreign", 0).Err())
+		case 2: // ZADD fails if another call has given the key another type
+			_ = d.RDB.ZAdd(ctx, set, redis.Z{Member: "foreign", Score: math.Inf(1 - 2*rng.IntN(2))}, redis.Z{Member: "\x00\xff", Score: 1e300}).Err()
+		case 3: // due in 30,000 years
+			ids, _ := d.RDB.ZRange(ctx, queue.due, 0, -1).Result()
+			for _, id := range ids {
+				_ = d.RDB.ZAdd(ctx, queue.due, redis.Z{Member: id, Score: 1e18}).Err()
+			}
+		case 4:
+			ids, _ := d.RDB.ZRange(ctx, queue.due, 0, -1).Result()
+			for _, id := range ids {
+				_ = d.RDB.HSet(ctx, queue.attempts, id, []string{"x", "-1", "1e300", ""}[rng.IntN(4)]).Err()
+			}
+		case 5: // leases that never expire
+			ids, _ := d.RDB.ZRange(ctx, queue.leased, 0, -1).Result()
+			for _, id := range append(ids, "foreign") {
+				_ = d.RDB.ZAdd(ctx, queue.leased, redis.Z{Member: id, Score: math.Inf(1)}).Err()
+			}
+		}
+	}
+}
+
+// killForNow kills processes, and returns a function that replaces them.
+func (d *Deployment) killForNow(processes ...*Member) (replace func()) {
+	d.Kill(processes...)
+	return func() { d.Replace(processes...) }
+}
+
+// stage is a part of a plan: faults that begin together, and a time without faults after them.
+type stage struct {
+	faults     []ChaosFault // in the order of their parts
+	pick       int
+	last, calm time.Duration // how long the faults last, and the time without faults
+}
+
+func (s stage) String() string {
+	var names []string
+	for _, f := range s.faults {
+		names = append(names, f.Name)
+	}
+	return fmt.Sprintf("%s for %v, then calm for %v", strings.Join(names, " and "), s.last, s.calm)
+}
+
+// draw draws a plan: one or two faults at a time, each for at most 5 s.
+func draw(rng *rand.Rand, faults []ChaosFault, total time.Duration) (plan []stage) {
+	for planned := time.Duration(0); planned < total; {
+		s := stage{
+			faults: []ChaosFault{faults[rng.IntN(len(faults))]}, pick: rng.IntN(1000),
+			last: time.Duration(100+rng.IntN(4900)) * time.Millisecond, calm: time.Duration(rng.IntN(3000)) * time.Millisecond,
+		}
+		if second := faults[rng.IntN(len(faults))]; second.Part != s.faults[0].Part {
+			s.faults = append(s.faults, second)
+		}
+		slices.SortFunc(s.faults, func(a, b ChaosFault) int { return int(a.Part - b.Part) })
+		plan = append(plan, s)
+		planned += s.last + s.calm
+	}
+	return plan
+}
+
+// Chaos injects random faults under load: those that each service can have, and the given ones. Like the other faults,
+// it checks the invariants, and compares the responses that each customer got with the model. So it finds a row that is
+// lost, that is both confirmed and cancelled, or that is cancelled twice. It logs the command that repeats its plan. If
+// it fails, it writes the faults and all answers to a file.
+func Chaos(t *testing.T, s *Service, more ...ChaosFault) {
+	testenv.Slow(t, "random faults under load")
+	t.Parallel()
+	if *chaosKeep != 0 && (*chaosKeep < 20*time.Second || s.Keep == "") {
+		t.Fatalf("-chaos.keep is %v, want at least 20s, which customers need to see their rows, and a service that removes rows", *chaosKeep)
+	}
+	run := chaosRun{service: s, faults: append(s.chaosFaults(), more...), seed: *chaosSeed}
+	for run.seed == 0 {
+		run.seed = rand.Uint64()
+	}
+	t.Logf("to repeat this plan: %s", run.command(t))
+	if end, limited := t.Deadline(); limited && time.Until(end) < *chaosFor {
+		t.Fatalf("go test ends the tests in %v: run it with -timeout %v", time.Until(end), chaosLimit())
+	}
+	checkBounds(t, func(t *testing.T) excess {
+		d, f := run.inject(t)
+		return func(slack int) (exceeded []string) {
+			if bound := time.Duration(slack) * 20 * time.Second; f.latest > bound || f.held > d.Grace+bound {
+				exceeded = append(exceeded, fmt.Sprintf("a row timed out %v late, and one that was held %v, the bounds are %v and %v",
+					f.latest, f.held, bound, d.Grace+bound))
+			}
+			return exceeded
+		}
+	})
+}
+
+// chaosLimit is the limit of go test that a chaos test needs.
+func chaosLimit() time.Duration { return 10*time.Minute + *chaosFor }
+
+// chaosRun is a chaos test: the seed determines which of the faults it injects, and when.
+type chaosRun struct {
+	service *Service
+	faults  []ChaosFault
+	seed    uint64
+}
+
+// command returns the command that repeats the plan, from the directory of the module.
+func (r chaosRun) command(t *testing.T) string {
+	module, err := filepath.Abs(r.service.Module)
+	testenv.Must(t, err)
+	here, err := os.Getwd()
+	testenv.Must(t, err)
+	tests, err := filepath.Rel(module, here)
+	testenv.Must(t, err)
+	name, _, _ := strings.Cut(t.Name(), "/") // without that of a repeated measurement
+	return fmt.Sprintf("TEST_ALL=1 go test ./%s -timeout %v -run '^%s$' -chaos.for=%v -chaos.keep=%v -chaos.alone=%v -chaos.seed=%d",
+		tests, chaosLimit(), name, *chaosFor, *chaosKeep, *chaosAlone, r.seed)
+}
+
+// inject injects the faults into a deployment under load, and ends its processes.
+func (r chaosRun) inject(t *testing.T) (*Deployment, figures) {
+	d := r.service.Deploy(t, Needs{
+		Standby: true, Postgres: map[string]string{"wal_retrieve_retry_interval": "100ms"}, // a standby finds a restarted primary at once
+		Redis: syncAtOnce, Network: true, Keep: *chaosKeep, Alone: *chaosAlone,
+	})
+	defer func() { d.Kill(d.Running("")...) }()
+	testenv.Must(t, d.RDB.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
+	customers := rand.New(rand.NewPCG(r.seed, 2))
+	load := d.startLoad(customers, 10+customers.IntN(30))
+	var injected []string // a line for each stage
+	t.Cleanup(func() {
+		if t.Failed() {
+			r.keepHistory(t, load, injected)
+		}
+	})
+	counts := map[string]int{}
+	for i, s := range draw(rand.New(rand.NewPCG(r.seed, 1)), r.faults, *chaosFor) {
+		t.Logf("stage %d: %v", i, s)
+		injected = append(injected, fmt.Sprintf("%.3f stage %d: %v", time.Since(load.Began).Seconds(), i, s))
+		var ends []func()
+		for _, fault := range s.faults {
+			counts[fault.Name]++
+			ends = append(ends, fault.Begin(d, s.pick))
+		}
+		d.Sleep(s.last)
+		for _, end := range ends {
+			end()
+		}
+		if r.service.Shared != nil {
+			d.Exec(r.service.Shared.Restock)
+		}
+		d.Sleep(s.calm)
+	}
+	load.waitForCreated(1)
+	load.close()
+	d.awaitEnd()
+	f := load.check()
+	if *chaosKeep > 0 {
+		removed := d.Number(`SELECT count(*) FROM removed_rows`)
+		t.Logf("%.0f rows were removed", removed)
+		if removed == 0 && *chaosFor > 3**chaosKeep {
+			t.Errorf("no row was removed, although ended rows were kept for only %v", *chaosKeep)
+		}
+	}
+	total := 0
+	for _, n := range counts {
+		total += n
+	}
+	t.Logf("seed %d: %d faults injected (%d different ones) in %v; %v", r.seed, total, len(counts), *chaosFor, f)
+	return d, f
+}
+
+// keepHistory writes the command that repeats the plan, the injected faults, and the calls and answers of each visit to
+// a new file.
+func (r chaosRun) keepHistory(t *testing.T, l *Load, injected []string) {
+	l.stop()
+	l.running.Wait()
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s\n\nThe faults, by the seconds since the load began:\n%s\n\nThe calls of each visit:\n",
+		r.command(t), strings.Join(injected, "\n"))
+	for _, v := range l.Visits {
+		fmt.Fprintf(&text, "%s (%s) %s\n", v.Key, v.Plan, v.body)
+		for _, e := range v.History {
+			fmt.Fprintf(&text, "\t%v\n", e)
+		}
+	}
+	dir := cmp.Or(*chaosHistory, os.TempDir())
+	testenv.Must(t, os.MkdirAll(dir, 0o755))
+	path := filepath.Join(dir, fmt.Sprintf("%s-%d.txt", strings.ReplaceAll(t.Name(), "/", "-"), r.seed))
+	testenv.Must(t, os.WriteFile(path, []byte(text.String()), 0o644))
+	t.Logf("the faults and answers are in %s", path)
+}

@@ -1,0 +1,226 @@
+package faulttest
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/shop/internal/testenv"
+)
+
+// Client is a customer, or an operator if it has the operators' token.
+type Client struct {
+	service *Service
+	T       testing.TB
+	Base    string
+	Token   string
+}
+
+// Answer is a response whose body was read. If no response came, only ended and took are set.
+type Answer struct {
+	Status int
+	Header http.Header
+	Body   []byte
+	Ended  time.Time     // when the body was read, or the client gave up
+	Took   time.Duration // from the request until ended
+	// Rejected is the reason why the service rejected the request. "": the service description has none for the answer.
+	Rejected Rejection
+}
+
+// Decode reads the body as JSON.
+func Decode[T any](t testing.TB, a Answer) T {
+	t.Helper()
+	var v T
+	if err := json.Unmarshal(a.Body, &v); err != nil {
+		t.Fatalf("decode the body %q: %v", a.Body, err)
+	}
+	return v
+}
+
+// rejectionOf returns the reason of an answer with a problem.
+func (s *Service) rejectionOf(status int, body []byte) Rejection {
+	var problem struct{ Type string }
+	if status >= http.StatusBadRequest {
+		_ = json.Unmarshal(body, &problem)
+	}
+	return s.Rejections[problem.Type]
+}
+
+// Request is a request to send.
+type Request struct {
+	Method, Path, Body string
+	Headers            []string // lines "Name: value"
+}
+
+// Send sends a request and checks the response against the contract. It fails the test if no response comes.
+func (c *Client) Send(r Request) Answer {
+	c.T.Helper()
+	a, err := c.Try(r)
+	testenv.Must(c.T, err)
+	return a
+}
+
+// RequestTimeout is how long a client waits for a response. The service gives up on a request sooner.
+const RequestTimeout = 20 * time.Second
+
+// Try is [Client.Send], but returns an error where Send fails the test. With an error, the status of the answer is 0 if
+// no response came. Otherwise the response came but breaks the contract.
+func (c *Client) Try(r Request) (Answer, error) {
+	ctx, cancel := context.WithTimeout(c.T.Context(), RequestTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, r.Method, c.Base+r.Path, strings.NewReader(r.Body))
+	if err != nil {
+		return Answer{Ended: time.Now()}, err
+	}
+	if r.Body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.Token)
+	}
+	for _, line := range r.Headers {
+		name, value, _ := strings.Cut(line, ": ")
+		req.Header.Set(name, value)
+	}
+	began := time.Now()
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return Answer{Ended: time.Now(), Took: time.Since(began)}, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	ended := time.Now()
+	if err != nil {
+		return Answer{Ended: ended, Took: ended.Sub(began)}, err
+	}
+	a := Answer{resp.StatusCode, resp.Header, body, ended, ended.Sub(began), c.service.rejectionOf(resp.StatusCode, body)}
+	promised, err := c.service.Contract()
+	if err != nil {
+		return a, err
+	}
+	return a, promised.Check(req, a.Status, a.Header, a.Body)
+}
+
+// admitted sends a request. It repeats a request that the service rejects because it is overloaded, as clients should,
+// because a loaded machine may be too slow for a few requests.
+func (c *Client) admitted(r Request) (a Answer) {
+	c.T.Helper()
+	Eventually(c.T, r.Method+" "+r.Path+" is not rejected because of overload", func() bool {
+		a = c.Send(r)
+		return a.Rejected != RejectedOverloaded
+	})
+	return a
+}
+
+// Expect sends a request until it is admitted, and fails the test if the response has another status.
+func (c *Client) Expect(status int, r Request) Answer {
+	c.T.Helper()
+	a := c.admitted(r)
+	if a.Status != status {
+		c.T.Fatalf("%s %s: %d, want %d: %s", r.Method, r.Path, a.Status, status, a.Body)
+	}
+	return a
+}
+
+// Get sends a GET request, which must be answered with the status 200.
+func (c *Client) Get(path string) Answer {
+	c.T.Helper()
+	return c.Expect(http.StatusOK, Request{Method: "GET", Path: path})
+}
+
+// Post sends a POST request without a body, which must be answered with the status.
+func (c *Client) Post(status int, path string) Answer {
+	c.T.Helper()
+	return c.Expect(status, Request{Method: "POST", Path: path})
+}
+
+// SignUp returns a new customer of a process. A service without customers lets all clients do everything.
+func (p *Process) SignUp() *Client {
+	p.t.Helper()
+	c := p.anonymous()
+	if p.service.SignUp != "" {
+		c.Token = Decode[struct{ Token string }](p.t, c.Post(http.StatusCreated, p.service.SignUp)).Token
+	}
+	return c
+}
+
+// anonymous returns a client of a process without a token.
+func (p *Process) anonymous() *Client { return &Client{service: p.service, T: p.t, Base: p.URL} }
+
+// Operator returns an operator of a process.
+func (p *Process) Operator() *Client {
+	c := p.anonymous()
+	c.Token = p.OpsToken
+	return c
+}
+
+// Create creates a row.
+func (c *Client) Create() Row {
+	c.T.Helper()
+	return c.RowOf(c.Expect(http.StatusCreated, c.service.Create(c.service.Bodies[0], "")))
+}
+
+// confirm confirms a row.
+func (c *Client) confirm(id string) {
+	c.T.Helper()
+	c.RowOf(c.Expect(http.StatusOK, c.service.Confirm(id)))
+}
+
+// Look returns the row with an id.
+func (c *Client) Look(id string) Row {
+	c.T.Helper()
+	return c.RowOf(c.Expect(http.StatusOK, c.service.Get(id)))
+}
+
+// RowOf decodes a row.
+func (c *Client) RowOf(a Answer) Row {
+	c.T.Helper()
+	i, err := c.service.Decode(a.Body)
+	testenv.Must(c.T, err)
+	return i
+}
+
+// WaitForTimeout waits until a row is cancelled by its timeout, and returns the time from its deadline until then.
+func (c *Client) WaitForTimeout(id string) time.Duration {
+	c.T.Helper()
+	var i Row
+	Eventually(c.T, "row "+id+" cancelled", func() bool {
+		i = c.Look(id)
+		return i.Status == TimedOut || i.Status == Cancelled
+	})
+	if i.Status != TimedOut || i.CancelledAt.Before(i.Deadline) {
+		c.T.Fatalf("row %+v was not cancelled by its timeout", i)
+	}
+	return i.CancelledAt.Sub(i.Deadline)
+}
+
+// Owned is a row and its customer.
+type Owned struct {
+	Row
+	Customer *Client
+}
+
+// Create creates a row for a new customer. Tests that create many rows use it, because the service bounds what one
+// customer can have at a time.
+func (p *Process) Create() Owned {
+	p.t.Helper()
+	c := p.SignUp()
+	return Owned{c.Create(), c}
+}
+
+// WaitForTimeouts waits until all of the rows are cancelled by their timeouts, as this process shows them. It returns
+// the longest time from a deadline until then.
+func (p *Process) WaitForTimeouts(rows []Owned) (latest time.Duration) {
+	p.t.Helper()
+	for _, i := range rows {
+		c := *i.Customer
+		c.Base = p.URL
+		latest = max(latest, c.WaitForTimeout(i.ID))
+	}
+	p.t.Logf("the last of %d timeouts was %v late", len(rows), latest)
+	return latest
+}

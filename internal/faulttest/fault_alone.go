@@ -1,0 +1,60 @@
+package faulttest
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"example.com/shop/internal/testenv"
+)
+
+// AloneFaults returns faults of a service that runs on PostgreSQL alone: its reconcilers time rows out every second.
+// The last fault gives the service a Redis, and takes it away again, while customers create rows.
+func AloneFaults() []Fault {
+	processes := []string{"api", "api", "reconciler", "reconciler"}
+	alone := &common{needs: Needs{Alone: true, Postgres: map[string]string{}, Processes: processes}}
+	return []Fault{
+		{Name: "no fault", Needs: Needs{Alone: true, Processes: processes},
+			Bound: Bound{Late: 3 * time.Second, Held: 5 * time.Second, Answer: 2 * time.Second}, Inject: func(d *Deployment) {
+				d.Sleep(3 * time.Second)
+				if n := d.Number(`SELECT count(*) FROM outbox`); n > 0 {
+					d.T.Errorf("the outbox has %v messages, which no relay takes", n)
+				}
+			}},
+		{Name: "all processes killed, and PostgreSQL restarted", On: alone, Bound: Bound{Late: 8 * time.Second, Answer: 5 * time.Second, Rejected: true}, Inject: func(d *Deployment) {
+			all := d.Running("")
+			d.Kill(all...)
+			testenv.Must(d.T, d.Postgres.Stop())
+			testenv.Must(d.T, d.Postgres.Restart(d.T.Context()))
+			d.Replace(all...)
+		}},
+		{Name: "Redis added and removed", On: alone, Bound: Bound{Late: 8 * time.Second, Answer: 3 * time.Second}, Inject: addAndRemoveRedis},
+	}
+}
+
+// addAndRemoveRedis replaces each process by one with Redis, and later by one without it, in the order that
+// docs/postgres-alone.md says. In between, both kinds run at the same time.
+func addAndRemoveRedis(d *Deployment) {
+	alone := d.Env
+	redis := d.RDB.Options()
+	url := fmt.Sprintf("redis://%s/%d", redis.Addr, redis.DB)
+	d.Env = slices.Concat(alone, []string{EnvRedisURL + "=" + url, EnvDrain + "=1s"})
+	more := []*Member{d.Start("worker"), d.Start("relay")}
+	d.replaceEach(d.Running("api")...)
+	d.replaceEach(d.Running("reconciler")...)
+	d.Sleep(2 * time.Second)
+	if n, err := d.RDB.ZCard(d.T.Context(), d.Service.queue().due).Result(); err != nil || n == 0 {
+		d.T.Errorf("Redis has %d tasks, %v; want some", n, err)
+	}
+	d.Env = slices.Concat(alone, []string{EnvDrain + "=1s"})
+	d.replaceEach(d.Running("reconciler")...)
+	d.replaceEach(d.Running("api")...)
+	Eventually(d.T, "the relay has taken what the last processes with Redis left in the outbox", func() bool {
+		return d.Number(`SELECT count(*) FROM outbox`) == 0
+	})
+	for _, m := range more {
+		d.Remove(m)
+		m.Interrupt()
+	}
+	d.Env = alone
+}

@@ -1,0 +1,116 @@
+package faulttest
+
+import (
+	"database/sql"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"example.com/shop/internal/testenv"
+)
+
+// maxConnections is PostgreSQL's max_connections.
+const maxConnections = 60
+
+// PostgresFaults returns faults that break PostgreSQL. Meanwhile no row is created and none times out. The service
+// rejects requests, and the customers repeat them with the same idempotency key. Each key must get at most one row.
+func PostgresFaults() []Fault {
+	var whileLocked []string // a message for each failure to create a row that does not need the locked row
+	shared, own := &common{}, &common{needs: Needs{
+		Postgres: map[string]string{"max_connections": strconv.Itoa(maxConnections), "deadlock_timeout": "100ms"},
+	}}
+	return []Fault{
+		{Name: "restarted", On: own, Bound: Bound{Late: 8 * time.Second, Answer: 5 * time.Second, Rejected: true}, Inject: func(d *Deployment) {
+			testenv.Must(d.T, d.Postgres.Stop())
+			d.Sleep(2 * time.Second)
+			testenv.Must(d.T, d.Postgres.Restart(d.T.Context()))
+		}},
+		// A request, with its statements, times out after 8 s.
+		{Name: "hung", On: own, Bound: Bound{Late: 15 * time.Second, Answer: 12 * time.Second, Rejected: true}, Also: someOverloaded, Inject: func(d *Deployment) {
+			resume := d.suspendPostgres()
+			d.Sleep(6 * time.Second)
+			resume()
+		}},
+		{Name: "out of connections", On: own, Bound: Bound{Late: 10 * time.Second, Answer: 10 * time.Second, Rejected: true}, Inject: takeConnections},
+		// A wait for a lock times out after 3 s. The worker retries its batch within 1.5 s.
+		{Name: "shared row locked", On: shared, NeedsShared: true, Rate: 40, Bound: Bound{Late: 15 * time.Second, Answer: 8 * time.Second, Rejected: true}, Inject: func(d *Deployment) {
+			_, release := d.Lock(d.Service.Shared.LockFirst)
+			whileLocked = createIndependent(d, 5*time.Second)
+			release()
+		}, Also: func(f figures) []string { return append(contended(f), whileLocked...) }},
+		{Name: "rows locked", On: shared, Bound: Bound{Late: 8 * time.Second, Answer: 6 * time.Second, Rejected: true}, Inject: func(d *Deployment) {
+			_, release := d.Lock(d.Service.lockPending())
+			d.Sleep(5 * time.Second)
+			release()
+		}},
+		{Name: "deadlocks", NeedsShared: true, On: own, Bound: Bound{Late: 8 * time.Second, Answer: 6 * time.Second, Rejected: true}, Inject: causeDeadlocks},
+	}
+}
+
+// createIndependent creates rows for a while, one after the other. They do not need a shared row that the test has
+// locked, so they must not wait for it, although other rows that are created at the same time do.
+func createIndependent(d *Deployment, duration time.Duration) (exceeded []string) {
+	const most = 2 * time.Second // a batch waits for the lock for 200 ms, and then continues without those that need it
+	Eventually(d.T, "a request waits for the lock", func() bool {
+		return d.Number(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) > 0
+	})
+	apis := d.Running("api")
+	var slowest time.Duration
+	began, n := time.Now(), 0
+	for ; time.Since(began) < duration; n++ {
+		a := apis[n%len(apis)].SignUp().admitted(d.Service.Create(d.Service.Shared.Independent, fmt.Sprintf("independent-%d", n)))
+		if a.Status != http.StatusCreated {
+			exceeded = append(exceeded, fmt.Sprintf("status %d of a row that does not need the locked row: %s", a.Status, a.Body))
+		}
+		slowest = max(slowest, a.Took)
+		d.Sleep(50 * time.Millisecond)
+	}
+	d.T.Logf("%d rows that do not need the locked row: the slowest response took %v", n, slowest)
+	if slowest > most {
+		exceeded = append(exceeded, fmt.Sprintf("a row that does not need the locked row took %v, the bound is %v", slowest, most))
+	}
+	return exceeded
+}
+
+// takeConnections takes all of PostgreSQL's connections, or nearly all. It terminates the service's sessions until the
+// test has every connection. The service connects again at once, so the test does not wait between two attempts. On a
+// slow machine the service may take the last ones again and again, so after some seconds a tenth may be left to it.
+func takeConnections(d *Deployment) {
+	var taken []*sql.Conn
+	for began := time.Now(); len(taken) < maxConnections; {
+		conn, err := d.DB.Conn(d.T.Context())
+		if err == nil {
+			taken = append(taken, conn)
+			continue
+		}
+		if time.Since(began) > 5*time.Second && len(taken) >= maxConnections*9/10 {
+			break
+		}
+		if time.Since(began) > time.Minute {
+			d.T.Fatalf("only %d of %d connections taken after a minute: %v", len(taken), maxConnections, err)
+		}
+		_, err = taken[0].ExecContext(d.T.Context(), `
+			SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '`+d.Service.Program+`'`)
+		testenv.Must(d.T, err)
+	}
+	d.Sleep(3 * time.Second)
+	for _, conn := range taken {
+		conn.Close()
+	}
+}
+
+// causeDeadlocks repeatedly locks two shared rows in the opposite order to the service's.
+func causeDeadlocks(d *Deployment) {
+	const deadlocks = `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`
+	began, before := time.Now(), d.Number(deadlocks)
+	for time.Since(began) < 4*time.Second {
+		tx, release := d.Lock(d.Service.Shared.LockSecond)
+		d.Sleep(20 * time.Millisecond)
+		_, _ = tx.ExecContext(d.T.Context(), d.Service.Shared.LockFirst) // PostgreSQL rolls back this transaction or the service's
+		release()
+	}
+	// The session that PostgreSQL chooses is mostly one of the service, and it reports its statistics at most once a
+	// second.
+	Eventually(d.T, "a deadlock occurred", func() bool { return d.Number(deadlocks) > before })
+}

@@ -1,0 +1,205 @@
+package faulttest
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"example.com/shop/internal/testenv"
+)
+
+// ProcessFaults returns faults that kill and suspend the service's own processes at the worst moments.
+func (s *Service) ProcessFaults() []Fault {
+	redelivered := Bound{Late: 8 * time.Second, Answer: 3 * time.Second, Rejected: true}
+	shared, own := &common{}, &common{needs: Needs{Redis: []string{}}}
+	return []Fault{
+		{Name: "API killed between commit and ZADD", On: own, Bound: redelivered, Inject: func(d *Deployment) {
+			resume := suspend(d.T, d.redis.Pid()) // now a publish takes its whole budget of 100 ms
+			began := d.Number(`SELECT extract(epoch FROM clock_timestamp())`)
+			Eventually(d.T, "a row whose task is not in Redis", func() bool {
+				return d.Number(`SELECT count(*) FROM outbox WHERE created_at > to_timestamp($1)`, began) > 0
+			})
+			apis := d.Running("api")
+			d.Kill(apis...)
+			resume()
+			d.Replace(apis...)
+		}},
+		// The tasks come back within 3 s. They were due up to a second before, while the workers waited for the lock.
+		{Name: "worker killed with leases", Quick: true, On: shared, Bound: Bound{Late: 4 * time.Second, Answer: 3 * time.Second, Rejected: true}, Inject: func(d *Deployment) {
+			release := d.blockWorkers()
+			workers := d.Running("worker")
+			d.suspendWithLeases(workers)
+			d.Kill(workers...)
+			// Terminate the statements of the killed workers too: PostgreSQL would complete them after release.
+			d.Exec(`SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE ` + d.Service.cancelling())
+			release()
+			if d.leased() == 0 {
+				d.T.Error("the workers had no lease, so the test proves nothing")
+			}
+			d.Replace(workers...)
+		}},
+		{Name: "worker slower than its lease", On: shared, Bound: redelivered, Inject: func(d *Deployment) {
+			release := d.blockWorkers()
+			slow := d.Running("worker")
+			resume := d.suspendWithLeases(slow)
+			release()
+			d.Start("worker")
+			d.Sleep(4 * time.Second) // a lease ends 2.5 s after its last renewal
+			resume()
+			Eventually(d.T, "a worker reports that its leases expired", func() bool {
+				return strings.Contains(slow[0].Text()+slow[1].Text(), "leases ended before the outcomes of their tasks were written")
+			})
+		}},
+		{Name: "relay killed in mid-batch", On: own, Bound: redelivered, Inject: func(d *Deployment) {
+			resume := suspend(d.T, d.redis.Pid())
+			Eventually(d.T, "a relay that has deleted rows and waits for Redis, before it commits", func() bool {
+				return d.Number(`SELECT count(*) FROM pg_stat_activity
+					WHERE datname = current_database() AND state = 'idle in transaction' AND query LIKE '%DELETE FROM outbox%'`) > 0
+			})
+			relays := d.Running("relay")
+			d.Kill(relays...)
+			resume()
+			d.Replace(relays...)
+		}},
+		{Name: "everything killed at once", Needs: Needs{Postgres: map[string]string{}, Redis: []string{}}, Bound: redelivered, Inject: func(d *Deployment) {
+			all := d.Running("")
+			d.Kill(all...)
+			testenv.Must(d.T, d.redis.Kill())
+			testenv.Must(d.T, d.Postgres.Stop())
+			testenv.Must(d.T, d.Postgres.Restart(d.T.Context()))
+			testenv.Must(d.T, d.redis.Restart(d.T.Context()))
+			d.Replace(all...)
+		}},
+		{Name: "processes killed behind PgBouncer", Needs: Needs{Pooler: true},
+			Bound: Bound{Late: 8 * time.Second, Answer: 3 * time.Second, Rejected: true, Again: 4 * time.Second}, Inject: func(d *Deployment) {
+				all := d.Running("")
+				d.Kill(all...)
+				d.Replace(all...)
+				d.AwaitService() // a lock that a killed process left would stop the sweeps
+			}},
+		{Name: "two reconcilers alone", Bound: redelivered, Needs: Needs{Processes: []string{"api", "relay", "reconciler", "reconciler"}}, Inject: func(d *Deployment) {
+			d.Sleep(4 * time.Second)
+			d.Start("worker") // the worker removes the tasks that are left in the queue
+		}},
+		{Name: "rolling restart to a newer schema", Bound: Bound{Late: 3 * time.Second, Answer: 3 * time.Second}, Needs: Needs{Env: []string{EnvDrain + "=1s"}},
+			Before: func() { _, _ = s.newer() }, // building takes long, so it is done before the load begins; rollOut reports its error
+			Inject: rollOut},
+		{Name: "handler that always fails", On: shared, Bound: Bound{Late: time.Minute, Answer: 3 * time.Second}, Inject: failHandler},
+	}
+}
+
+func pids(processes []*Member) (pids []int) {
+	for _, m := range processes {
+		pids = append(pids, m.Cmd.Process.Pid)
+	}
+	return pids
+}
+
+// cancelling selects the sessions that wait for a lock in order to time rows out.
+func (s *Service) cancelling() string {
+	return `datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '` + s.TimeoutStatement + `'`
+}
+
+// blockWorkers blocks the statements of the workers by locks until release, and waits until workers have leases.
+func (d *Deployment) blockWorkers() (release func()) {
+	d.T.Helper()
+	Eventually(d.T, "a row timed out", func() bool { return d.rows(`status = 'timed out'`) > 0 })
+	_, release = d.Lock(d.Service.BlockTimeouts)
+	Eventually(d.T, "a worker that has leases and waits for a lock", func() bool {
+		return d.leased() > 0 && d.Number(`SELECT count(*) FROM pg_stat_activity WHERE `+d.Service.cancelling()) > 0
+	})
+	return release
+}
+
+// suspendWithLeases suspends workers while they have leases and wait for a lock, so that no outcome of theirs is on its
+// way to Redis. It may need several attempts, because blocked workers give their tasks back after a while.
+func (d *Deployment) suspendWithLeases(workers []*Member) (resume func()) {
+	d.T.Helper()
+	Eventually(d.T, "workers suspended while they have leases and wait for a lock", func() bool {
+		resume = suspend(d.T, pids(workers)...)
+		if d.Number(`SELECT count(*) FROM pg_stat_activity WHERE `+d.Service.cancelling()) > 0 && d.leased() > 0 {
+			return true
+		}
+		resume()
+		return false
+	})
+	return resume
+}
+
+// failHandler makes the database reject one row's timeout. The other rows must still time out, and the row's task
+// must become a dead letter. When the database accepts the timeout again, an operator redrives the dead letter.
+func failHandler(d *Deployment) {
+	api := d.Running("api")[0]
+	c, ops := api.SignUp(), api.Operator()
+	began := d.Number(`SELECT extract(epoch FROM clock_timestamp())`)
+	poison := c.RowOf(c.Expect(http.StatusCreated, d.Service.Create(d.Service.Bodies[0], "poison"))).ID
+	d.Exec(d.Service.rejectTimeouts(`NEW.id = '` + poison + `'`))
+	// Ten failed attempts would take minutes, so the test sets the number of the task's failed attempts to nine.
+	testenv.Must(d.T, d.RDB.HSet(d.T.Context(), d.Service.queue().attempts, poison, strconv.Itoa(9)).Err())
+	Eventually(d.T, "a dead letter", func() bool {
+		a := ops.Send(Request{Method: "GET", Path: "/ops/api/dead-letters"})
+		if a.Status == http.StatusServiceUnavailable { // a Redis under load may not answer in time
+			return false
+		}
+		letters := Decode[struct{ Items []struct{ ID, Error string } }](d.T, a).Items
+		return len(letters) == 1 && letters[0].ID == poison && strings.Contains(letters[0].Error, "rejected")
+	})
+	d.Sleep(2 * time.Second)
+	d.Exec(acceptTimeouts)
+	ops.Post(http.StatusNoContent, "/ops/api/dead-letters/"+d.Service.Kind+"/"+poison+"/redrive")
+	Eventually(d.T, "its row timed out", func() bool { return c.Look(poison).Status == TimedOut })
+	if n := d.rows(`id <> $1 AND deadline > to_timestamp($2) AND cancelled_at > deadline + interval '5 s'`, poison, began); n > 0 {
+		d.T.Errorf("%v other rows timed out more than 5 s late", n)
+	}
+}
+
+// newer returns the path of a later version of the program, which has one more migration. It builds it once.
+func (s *Service) newer() (string, error) { return s.laterProgram.get(s.buildNewer) }
+
+func (s *Service) buildNewer() (string, error) {
+	dir, err := testenv.TempDir()
+	if err != nil {
+		return "", err
+	}
+	migration := filepath.Join(dir, "90000_note.sql")
+	if err := os.WriteFile(migration, []byte(s.laterMigration()), 0o600); err != nil {
+		return "", err
+	}
+	added, err := filepath.Abs(s.path("migrations/90000_note.sql"))
+	if err != nil {
+		return "", err
+	}
+	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {added: migration}})
+	if err != nil {
+		return "", err
+	}
+	replaced := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(replaced, overlay, 0o600); err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, s.Program+"-newer")
+	return path, s.goBuild(path, "-overlay", replaced)
+}
+
+// rollOut migrates the database while the processes run, then replaces one process after the other.
+func rollOut(d *Deployment) {
+	path, err := d.Service.newer()
+	testenv.Must(d.T, err)
+	d.binary = path
+	Contains(d.T, d.Run(d.T, "migrate"), "90000_note.sql")
+	d.replaceEach(d.Running("")...)
+}
+
+// replaceEach replaces one process after the other, as a rolling update does.
+func (d *Deployment) replaceEach(processes ...*Member) {
+	d.T.Helper()
+	for _, old := range processes {
+		d.Start(old.Role)
+		d.Remove(old) // as a load balancer does during the drain; old still serves the requests that were already sent
+		d.T.Logf("%s stopped in %v", old.Role, old.Interrupt())
+	}
+}

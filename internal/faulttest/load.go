@@ -1,0 +1,697 @@
+package faulttest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"example.com/shop/internal/testenv"
+)
+
+// Load simulates customers. Each visit is the calls of one customer about one row.
+type Load struct {
+	d         *Deployment
+	number    int // of the deployment's loads
+	Began     time.Time
+	earlier   []string                 // the ids of the rows that existed when the load began
+	batched   map[*Member]batchFigures // of the APIs that ran when the load began, at that time
+	customers []*Client
+	supplies  map[string]int // how many units of each shared row there were when the load began
+	Visits    []*Visit
+	rushes    int
+	created   atomic.Int64 // the number of visits that created their row
+	broken    atomic.Int64 // the number of violations that check has found
+	stop      context.CancelFunc
+	running   sync.WaitGroup
+}
+
+// Visit is the calls of one customer about one row, and their outcomes.
+type Visit struct {
+	Load     *Load
+	Customer *Client
+	Key      string // the idempotency key
+	body     string
+	Plan     string // one of the deployment's plans
+
+	mu      sync.Mutex
+	History history
+	ID      string          // of the row
+	Since   time.Time       // when the response came that created the row
+	unknown map[int]int     // calls whose outcome is unknown, by the response's status; 0: no response
+	took    []time.Duration // of each response
+	party   []time.Duration // of each response to a call that needs the second party; unknown and took do not have them
+	wrong   []string        // messages about responses that break the contract
+}
+
+// plans are the plans of visits, without those that need a second party. A plan that occurs more often is chosen more
+// often.
+var plans = []string{
+	"leave", "leave", "leave", "confirm", "confirm", "confirm twice", "cancel", "confirm and cancel", "confirm late",
+	"create twice", "give up",
+}
+
+// possiblePlans returns the plans without those that the service does not allow.
+func (s *Service) possiblePlans() []string {
+	return slices.DeleteFunc(slices.Clone(plans), func(plan string) bool {
+		return strings.Contains(plan, "cancel") && !s.has(Cancel) || plan == "create twice" && !s.Keyed
+	})
+}
+
+const (
+	// The busy customers often have as much as one customer can have. The others rarely do.
+	busyCustomers, otherCustomers = 3, 100
+	// A rush is visits of rushSize customers that begin at the same moment and want the same shared row. On average,
+	// one of rushEvery times at which a visit begins, a rush begins instead.
+	rushSize, rushEvery = 8, 32
+)
+
+// startLoad starts a load of rate visits a second on average, drawn from rng. The rate does not depend on the
+// responses.
+func (d *Deployment) startLoad(rng *rand.Rand, rate int) *Load {
+	d.T.Helper()
+	ctx, stop := context.WithCancel(d.T.Context())
+	d.loads++
+	l := &Load{
+		d: d, number: d.loads, Began: time.Now(), stop: stop, supplies: d.supplies(), batched: map[*Member]batchFigures{},
+		earlier: append([]string{}, testenv.QueryAll[string](d.T, d.DB, `SELECT id::text FROM `+d.Service.Table)...), // nil would be NULL
+	}
+	for _, api := range d.Running("api") {
+		l.batched[api] = BatchesOf(api)
+	}
+	for range busyCustomers + otherCustomers {
+		l.customers = append(l.customers, d.Running("api")[0].SignUp())
+	}
+	l.running.Go(func() {
+		tick := time.NewTicker(time.Second / time.Duration(rate))
+		defer tick.Stop()
+		pause := 0 // the number of ticks without a visit that make up for a rush
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			switch {
+			case pause > 0:
+				pause--
+			case d.Service.rushes() && rng.IntN(rushEvery) == 0:
+				for _, v := range l.rush(rng) {
+					l.running.Go(v.run)
+				}
+				pause = rushSize - 1
+			default:
+				l.running.Go(l.visit(rng).run)
+			}
+		}
+	})
+	d.T.Cleanup(func() {
+		stop()
+		l.running.Wait()
+	})
+	return l
+}
+
+// visit adds a visit. Each fourth one is a busy customer's.
+func (l *Load) visit(rng *rand.Rand) *Visit {
+	customer := busyCustomers + rng.IntN(otherCustomers)
+	if rng.IntN(4) == 0 {
+		customer = rng.IntN(busyCustomers)
+	}
+	return l.add(rng, customer, l.d.Service.Bodies[rng.IntN(len(l.d.Service.Bodies))])
+}
+
+// rush adds the visits of a rush.
+func (l *Load) rush(rng *rand.Rand) (visits []*Visit) {
+	for i := range rushSize {
+		visits = append(visits, l.add(rng, busyCustomers+rng.IntN(otherCustomers), l.d.Service.Shared.Rush(l.rushes, i)))
+	}
+	l.rushes++
+	return visits
+}
+
+// add adds a visit of a customer, who wants a row with this body.
+func (l *Load) add(rng *rand.Rand, customer int, body string) *Visit {
+	v := &Visit{
+		Load: l, Customer: l.customers[customer], Key: fmt.Sprintf("load-%d-visit-%d", l.number, len(l.Visits)),
+		body: body, Plan: l.d.Plans[rng.IntN(len(l.d.Plans))], unknown: map[int]int{},
+	}
+	l.Visits = append(l.Visits, v)
+	return v
+}
+
+// supplies returns how many units of each shared row rows can take.
+func (d *Deployment) supplies() map[string]int {
+	d.T.Helper()
+	supplies := map[string]int{}
+	if d.Service.Shared == nil {
+		return supplies
+	}
+	rows, err := d.DB.QueryContext(d.T.Context(), d.Service.Shared.Supplies)
+	testenv.Must(d.T, err)
+	defer rows.Close()
+	for rows.Next() {
+		var shared string
+		var units int
+		testenv.Must(d.T, rows.Scan(&shared, &units))
+		supplies[shared] = units
+	}
+	testenv.Must(d.T, rows.Err())
+	return supplies
+}
+
+// waitForCreated waits until the load has created n more rows.
+func (l *Load) waitForCreated(n int64) {
+	l.d.T.Helper()
+	want := l.created.Load() + n
+	Eventually(l.d.T, fmt.Sprintf("%d more rows created", n), func() bool { return l.created.Load() >= want })
+}
+
+// close stops starting visits, and waits for the visits that run.
+func (l *Load) close() {
+	l.stop()
+	l.running.Wait()
+}
+
+// run runs the visit's plan.
+func (v *Visit) run() {
+	var concurrent sync.WaitGroup
+	defer concurrent.Wait()
+	if v.Plan == "create twice" {
+		concurrent.Go(func() { v.Retry(Create) })
+	}
+	if v.Plan == "give up" {
+		v.Call(Create)
+		return
+	}
+	if !v.create() || v.RowID() == "" { // no response, or rejected
+		return
+	}
+	v.Load.created.Add(1)
+	switch v.Plan {
+	case "leave", "create twice":
+	case "confirm":
+		v.Call(Get)
+		v.Retry(Confirm)
+	case "confirm twice":
+		concurrent.Go(func() { v.Retry(Confirm) })
+		v.Retry(Confirm)
+	case "cancel":
+		v.Retry(Cancel)
+	case "confirm and cancel":
+		concurrent.Go(func() { v.Retry(Confirm) })
+		v.Retry(Cancel)
+	case "confirm late":
+		if v.SleepUntil(v.Load.d.Timeout - 10*time.Millisecond) {
+			v.Retry(Confirm)
+		}
+	default:
+		v.Load.d.Party.Visit(v)
+	}
+}
+
+// create creates the visit's row, and reports whether the outcome is known. Without keys, a repeated call might create
+// a second row.
+func (v *Visit) create() (known bool) {
+	if !v.Load.d.Service.Keyed {
+		return v.Call(Create)
+	}
+	return v.Retry(Create)
+}
+
+// SleepUntil waits until a time after the row was created, and reports whether the test still runs.
+func (v *Visit) SleepUntil(after time.Duration) bool {
+	v.mu.Lock()
+	since := v.Since
+	v.mu.Unlock()
+	return Sleep(v.Customer.T.Context(), time.Until(since.Add(after)))
+}
+
+// Retry repeats a call until its outcome is known, and reports whether the outcome is known. Clients should do the
+// same: the service answers 503 if a repeated request may succeed.
+func (v *Visit) Retry(o Operation) (known bool) {
+	return v.Repeat(func() bool { return v.Call(o) })
+}
+
+// Repeat is retry with a function that calls an operation.
+func (v *Visit) Repeat(call func() (known bool)) (known bool) {
+	const attempts = 8
+	for range attempts {
+		if call() {
+			return true
+		}
+		if !Sleep(v.Customer.T.Context(), 300*time.Millisecond) {
+			return false
+		}
+	}
+	return false
+}
+
+// Call calls an operation once, records the outcome, and reports whether the outcome is known.
+func (v *Visit) Call(o Operation) (known bool) {
+	var r Request
+	switch id := v.RowID(); o {
+	case Create:
+		r = v.Load.d.Service.Create(v.body, v.Key)
+	case Confirm:
+		r = v.Load.d.Service.Confirm(id)
+	case Cancel:
+		r = v.Load.d.Service.Cancel(id)
+	case Get:
+		r = v.Load.d.Service.Get(id)
+	case Extend:
+		r = v.Load.d.Service.extend(id)
+	}
+	decode := func(body []byte) (State, error) {
+		i, err := v.Load.d.Service.Decode(body)
+		return i.State, err
+	}
+	_, known = v.Send(o, r, decode)
+	return known
+}
+
+// Send sends the request of an operation once to the load balancer or to one of the APIs, records the outcome, and
+// reports whether the outcome is known. decode reads the row's state from the body of a successful response.
+func (v *Visit) Send(o Operation, r Request, decode func(body []byte) (State, error)) (_ Answer, known bool) {
+	c := *v.Customer
+	if c.Base = v.Load.d.front; c.Base == "" {
+		apis := v.Load.d.Running("api")
+		if len(apis) == 0 {
+			return Answer{}, false
+		}
+		c.Base = apis[rand.N(len(apis))].URL // not drawn from the seed: the set of APIs changes while faults are injected
+	}
+	began := time.Since(v.Load.Began)
+	a, err := c.Try(r)
+	result, wrong := v.Load.d.Service.interpret(a, err, decode)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.Record(o, result, began, a.Ended.Sub(v.Load.Began))
+	if v.ID == "" && result.ID != "" {
+		v.ID, v.Since = result.ID, a.Ended
+	}
+	if wrong != "" {
+		v.wrong = append(v.wrong, fmt.Sprintf("%s: %s", o, wrong))
+	}
+	switch {
+	case o == Hold:
+		v.party = append(v.party, a.Took)
+	case result.Unknown:
+		v.unknown[a.Status]++
+		fallthrough
+	default:
+		v.took = append(v.took, a.Took)
+	}
+	return a, !result.Unknown
+}
+
+// Record adds a call to the history. The caller holds v.mu.
+func (v *Visit) Record(o Operation, result Outcome, began, ended time.Duration) {
+	if o == Hold && result.Rejected != "" {
+		// The service holds a row before it asks the second party, so that other calls may see the row held before
+		// this one is rejected.
+		v.History = append(v.History, Entry{call{Operation: o}, Outcome{Unknown: true}, began, ended})
+	}
+	if result.Unknown {
+		ended = never
+	}
+	v.History = append(v.History, Entry{call{Operation: o}, result, began, ended})
+}
+
+// RowID returns the id of the row that the visit has created, or "".
+func (v *Visit) RowID() string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.ID
+}
+
+// interpret returns the outcome of a response, and a message if the response breaks the contract. decode is that of
+// send.
+func (s *Service) interpret(a Answer, err error, decode func(body []byte) (State, error)) (_ Outcome, wrong string) {
+	unknown := Outcome{Unknown: true}
+	rejected := Outcome{Rejected: a.Rejected}
+	switch {
+	case err != nil && a.Status != 0:
+		return unknown, fmt.Sprintf("the response breaks the contract: %v: %s", err, a.Body)
+	case rejected.Rejected == RejectedOverloaded:
+		return rejected, ""
+	case err != nil, a.Status == http.StatusServiceUnavailable:
+		// The outcome is unknown even if the connection was refused: http.Transport repeats a request that has an
+		// idempotency key, and its first attempt may have taken effect.
+		return unknown, ""
+	case a.Status == http.StatusOK, a.Status == http.StatusCreated, a.Status == http.StatusAccepted:
+		after, err := decode(a.Body)
+		if err != nil {
+			return unknown, err.Error()
+		}
+		return Outcome{Created: a.Status == http.StatusCreated, State: after}, ""
+	case a.Status == http.StatusConflict, a.Status == http.StatusBadGateway:
+		if rejected.Rejected == "" {
+			return unknown, fmt.Sprintf("unexpected problem: %s", a.Body)
+		}
+		if rejected.Rejected == RejectedBound {
+			rejected.Open, err = s.Bounds.Open(a.Body)
+		}
+		if err != nil {
+			return unknown, fmt.Sprintf("%v: %s", err, a.Body)
+		}
+		return rejected, ""
+	default:
+		return unknown, fmt.Sprintf("unexpected status %d: %s", a.Status, a.Body)
+	}
+}
+
+// awaitEnd waits until every row has ended, the outbox is empty and nothing is under way with the second party. Then it
+// checks the deployment's health.
+func (d *Deployment) awaitEnd() {
+	d.T.Helper()
+	Eventually(d.T, "no row pending and an empty outbox", func() bool {
+		return d.rows(`status = 'pending'`)+d.Number(`SELECT count(*) FROM outbox`) == 0
+	})
+	if d.Party != nil {
+		Eventually(d.T, "nothing under way with the second party", d.Party.Idle)
+	}
+	d.CheckHealth(d.T)
+}
+
+// figures are the results of a load.
+type figures struct {
+	service        *Service
+	rows, calls    int
+	unknown        map[int]int       // as in visit
+	rejected       map[Rejection]int // calls to create a row
+	created        float64           // the number of calls to create a row that the running APIs have put into batches
+	batches        float64           // the number of these batches
+	excused        int               // the number of unknown outcomes that the test's own tools may have caused
+	slow, slowest  time.Duration     // the p99 and the maximum of the time to respond
+	latest         time.Duration     // the longest time from a deadline to the timeout, of the rows that were never held
+	timeouts, late int               // rows timed out that were never held, and those of them that were over a second late
+	held           time.Duration     // the longest time from a deadline to the cancellation, of the rows that were held
+	party          []string          // the figures of the second party
+	slowParty      time.Duration     // the p99 of the time to respond to calls that need the second party
+	again          time.Duration     // from a failover until the service worked; 0: there was none
+	violations     int64             // the number of errors that check reported
+}
+
+func (f figures) String() string {
+	var unknown []string
+	for _, status := range slices.Sorted(maps.Keys(f.unknown)) {
+		name := fmt.Sprint("status ", status)
+		if status == 0 {
+			name = "no response"
+		}
+		unknown = append(unknown, fmt.Sprintf("%d× %s", f.unknown[status], name))
+	}
+	if unknown == nil {
+		unknown = []string{"none"}
+	}
+	batches := ""
+	if f.batches > 0 {
+		batches = fmt.Sprintf(" %.0f batches of %.1f rows;", f.batches, f.created/f.batches)
+	}
+	text := fmt.Sprintf("%d rows, %d calls; unknown outcomes: %s; rows not created: %d exhausted, %d beyond a bound, "+
+		"%d overloaded;%s 99 of 100 responses within %v, the slowest %v; "+
+		"%d timed out, %d of them over 1 s late, the last %v late; %d violations",
+		f.rows, f.calls, strings.Join(unknown, ", "), f.rejected[RejectedExhausted], f.rejected[RejectedBound],
+		f.rejected[RejectedOverloaded], batches,
+		f.slow.Round(time.Millisecond), f.slowest.Round(time.Millisecond),
+		f.timeouts, f.late, f.latest.Round(time.Millisecond), f.violations)
+	if f.again > 0 {
+		text += fmt.Sprintf("; the service worked %v after the failover", f.again.Round(time.Millisecond))
+	}
+	if f.party == nil {
+		return text
+	}
+	return fmt.Sprintf("%s; the last held row ended %v after its deadline; 99 of 100 responses that need the second party "+
+		"within %v; %s", text, f.held.Round(time.Millisecond), f.slowParty.Round(time.Millisecond), strings.Join(f.party, "; "))
+}
+
+// batchFigures counts the batches of a process, and the calls to create a row in them.
+type batchFigures struct{ Created, Batches float64 }
+
+// BatchesOf returns the figures of a process. They are 0 if the service has no batches.
+func BatchesOf(api *Member) batchFigures {
+	name := api.service.BatchMetric
+	if name == "" {
+		return batchFigures{}
+	}
+	metric := api.Operator().Metric
+	return batchFigures{metric(name + "_sum"), metric(name + "_count")}
+}
+
+// check compares the responses that each customer got with the model and the database.
+func (l *Load) check() figures {
+	t := l.d.T
+	t.Helper()
+	f := figures{service: l.d.Service, unknown: map[int]int{}, rejected: map[Rejection]int{}}
+	for _, api := range l.d.Running("api") {
+		now, before := BatchesOf(api), l.batched[api]
+		f.created += now.Created - before.Created
+		f.batches += now.Batches - before.Batches
+	}
+	if l.d.Party != nil {
+		f.party = l.d.Party.Check(l)
+	}
+	stored, at := l.stored()
+	f.rows = len(stored)
+	counted := l.checkRejections(stored, f.rejected)
+	var took, party []time.Duration
+	for _, v := range l.Visits {
+		f.calls += len(v.History)
+		for status, n := range v.unknown {
+			f.unknown[status] += n
+		}
+		took, party = append(took, v.took...), append(party, v.party...)
+		found, ok := stored[v.Key]
+		if !ok {
+			found = State{Status: Absent}
+		}
+		whole := append(v.History.with(counted[v]), Entry{call{Operation: Get}, Outcome{State: found}, at, at}).timed(l.d.times)
+		if !whole.possible() {
+			l.Violated("%s (%s): no row can have this history; its last entry is the state in the database: %v", v.Key, v.Plan, whole)
+		}
+		for _, wrong := range v.wrong {
+			l.Violated("%s (%s): %s", v.Key, v.Plan, wrong)
+		}
+	}
+	f.slow, f.slowest = Percentile(took, 99), Percentile(took, 100)
+	f.slowParty = Percentile(party, 99)
+	var latest, held float64
+	err := l.d.DB.QueryRowContext(t.Context(), `
+		SELECT coalesce(max(late) FILTER (WHERE NOT held), 0), count(*) FILTER (WHERE NOT held),
+		       count(*) FILTER (WHERE NOT held AND late > 1), coalesce(max(late) FILTER (WHERE held), 0)
+		FROM (
+			SELECT held, extract(epoch FROM cancelled_at - deadline) AS late
+			FROM (`+l.d.all+`) AS rows
+			WHERE (status = 'timed out' OR held AND status = 'cancelled') AND id::text <> ALL ($1)
+		) AS ended`, l.earlier).Scan(&latest, &f.timeouts, &f.late, &held)
+	testenv.Must(t, err)
+	f.again = l.d.again
+	f.latest, f.held = time.Duration(latest*float64(time.Second)), time.Duration(held*float64(time.Second))
+	f.violations = l.broken.Load()
+	return f
+}
+
+// checkRejections checks the rejections of calls to create rows, and counts them. A rejection because of a bound names
+// rows of the customer. Each of them must have been pending during the call: checkRejections returns additional entries
+// of their histories, which say so.
+func (l *Load) checkRejections(stored map[string]State, total map[Rejection]int) (counted map[*Visit]history) {
+	l.d.T.Helper()
+	if l.d.Service.Bounds != nil {
+		if n := l.d.Number(l.d.Service.Bounds.Exceeded); n > 0 {
+			l.Violated("%v rows were created beyond a bound of their customers", n)
+		}
+	}
+	holders := l.holders(stored)
+	byID := map[string]*Visit{}
+	for _, v := range l.Visits {
+		if found, ok := stored[v.Key]; ok {
+			byID[found.ID] = v
+		}
+	}
+	counted = map[*Visit]history{}
+	for _, v := range l.Visits {
+		for _, e := range v.History {
+			if e.Operation != Create {
+				continue
+			}
+			if e.Rejected != "" {
+				total[e.Rejected]++
+			}
+			switch {
+			case e.Rejected == RejectedExhausted && !l.exhausted(v.body, e.Ended, holders):
+				l.Violated("%s: rejected at %v, although enough is left for %s", v.Key, e.Ended, v.body)
+			case e.Rejected == RejectedBound:
+				l.checkBound(v, e, byID, counted)
+			}
+		}
+	}
+	return counted
+}
+
+// checkBound checks a rejection because of a bound.
+func (l *Load) checkBound(v *Visit, e Entry, byID map[string]*Visit, counted map[*Visit]history) {
+	l.d.T.Helper()
+	var bodies []string
+	for _, id := range e.Open {
+		other := byID[id]
+		if other == nil || other.Customer != v.Customer || other == v {
+			l.Violated("%s: rejected because of %s, which is no other row of its customer", v.Key, id)
+			continue
+		}
+		bodies = append(bodies, other.body)
+		seen := Entry{call{Operation: count}, Outcome{State: State{Status: Pending, ID: id}}, e.Began, e.Ended}
+		counted[other] = append(counted[other], seen)
+	}
+	if !l.d.Service.Bounds.Exceeds(v.body, bodies) {
+		l.Violated("%s: rejected because of a bound, which its customer does not reach with %s and rows of %q", v.Key, v.body, bodies)
+	}
+}
+
+// holder is a row that has taken units of a shared row.
+type holder struct {
+	from  time.Duration // when the first call began that may have created the row
+	units int
+}
+
+// holders returns the rows that the load has created, by their shared rows.
+func (l *Load) holders(stored map[string]State) map[string][]holder {
+	holders := map[string][]holder{}
+	if l.d.Service.Shared == nil {
+		return holders
+	}
+	for _, v := range l.Visits {
+		if _, ok := stored[v.Key]; !ok {
+			continue
+		}
+		from := never
+		for _, e := range v.History {
+			if e.Operation == Create {
+				from = min(from, e.Began)
+			}
+		}
+		for shared, units := range l.d.Service.Shared.Units(v.body) {
+			holders[shared] = append(holders[shared], holder{from, units})
+		}
+	}
+	return holders
+}
+
+// exhausted reports whether a shared row that a row with this body needs may have been exhausted at a time. It does not
+// know when rows released their units. So its answer is exact only until the first row releases some: for a rush.
+func (l *Load) exhausted(body string, at time.Duration, holders map[string][]holder) bool {
+	for shared, needed := range l.d.Service.Shared.Units(body) {
+		left := l.supplies[shared]
+		for _, h := range holders[shared] {
+			if h.from <= at {
+				left -= h.units
+			}
+		}
+		if left < needed {
+			return true
+		}
+	}
+	return false
+}
+
+// Violated reports a row, or the record of the second party, that is not as the customers' responses promise.
+func (l *Load) Violated(format string, args ...any) {
+	l.d.T.Helper()
+	l.broken.Add(1)
+	l.d.T.Errorf(format, args...)
+}
+
+// Percentile returns the duration that percent of the durations do not exceed, or 0 if there is none.
+func Percentile(took []time.Duration, percent int) time.Duration {
+	if len(took) == 0 {
+		return 0
+	}
+	slices.Sort(took)
+	return took[min(len(took)*percent/100, len(took)-1)]
+}
+
+// stored returns the state of each row of the load's time by its key, and the time at which it began to read them.
+func (l *Load) stored() (states map[string]State, at time.Duration) {
+	t := l.d.T
+	t.Helper()
+	at = time.Since(l.Began)
+	rows, err := l.d.DB.QueryContext(t.Context(), `
+		SELECT key, id, status, extended FROM (`+l.d.all+`) AS rows WHERE id::text <> ALL ($1)`, l.earlier)
+	testenv.Must(t, err)
+	defer rows.Close()
+	states = map[string]State{}
+	for rows.Next() {
+		var key string
+		var s State
+		testenv.Must(t, rows.Scan(&key, &s.ID, &s.Status, &s.Extended))
+		if _, twice := states[key]; twice {
+			l.Violated("two rows with the key %s", key)
+		}
+		states[key] = s
+	}
+	testenv.Must(t, rows.Err())
+	return states, at
+}
+
+// Bound limits the effects of a fault.
+type Bound struct {
+	Late time.Duration // the longest time from a deadline to the timeout
+	// Answer bounds the p99 of the time to respond. It does not bound the maximum, because a busy machine may suspend a
+	// thread for seconds.
+	Answer   time.Duration
+	Rejected bool          // any number of requests may be rejected with 503, or get no response
+	Again    time.Duration // the longest time from a failover until the service works; 0: there is none
+	// Held is the longest time from the deadline of a row that was held to its cancellation; 0: late.
+	Held time.Duration
+	// Party bounds the p99 of the time to respond to calls that need the second party. They may be rejected with 503.
+	// 0: answer.
+	Party time.Duration
+}
+
+// mostOverloaded is how many of 100 requests the service may reject as overloaded if nothing but the load asks for it:
+// a machine that stops for half a second makes a queue that is too long.
+const mostOverloaded = 2
+
+// exceeded returns a message for each part of the bound, made slack times as wide, that the figures exceed.
+func (b Bound) exceeded(f figures, slack int) (exceeded []string) {
+	for _, d := range []*time.Duration{&b.Late, &b.Answer, &b.Again, &b.Held, &b.Party} {
+		*d *= time.Duration(slack)
+	}
+	add := func(format string, args ...any) { exceeded = append(exceeded, fmt.Sprintf(format, args...)) }
+	if f.timeouts == 0 {
+		add("no row timed out, so the load proves nothing")
+	}
+	if f.latest > b.Late {
+		add("a row timed out %v late, the bound is %v", f.latest, b.Late)
+	}
+	if most := cmp.Or(b.Held, b.Late); f.held > most {
+		add("a row that was held ended %v after its deadline, the bound is %v", f.held, most)
+	}
+	if most := cmp.Or(b.Party, b.Answer); f.slowParty > most {
+		add("one of 100 responses that need the second party took %v, the bound is %v", f.slowParty, most)
+	}
+	if f.again > b.Again {
+		add("the service worked %v after the failover, the bound is %v", f.again, b.Again)
+	}
+	if f.slow > b.Answer {
+		add("one of 100 responses took %v, the bound is %v", f.slow, b.Answer)
+	}
+	if n := f.rejected[RejectedOverloaded]; n*100 > f.calls*mostOverloaded*slack && !b.Rejected {
+		add("%d of %d calls rejected because the service was overloaded, want at most %d of 100", n, f.calls, mostOverloaded*slack)
+	}
+	unknown := 0
+	for _, n := range f.unknown {
+		unknown += n
+	}
+	if unknown > f.excused && !b.Rejected {
+		add("%d calls with an unknown outcome, want at most %d; by status (0: no response): %v", unknown, f.excused, f.unknown)
+	}
+	return exceeded
+}

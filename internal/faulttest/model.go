@@ -1,0 +1,372 @@
+package faulttest
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// This file has a model of one row, and compares the responses that the row's customer got with the model. The
+// responses are right if each call can be assigned an instant between its request and its response such that the model,
+// called in the order of these instants, gives the same responses (linearizability).
+
+// State is what the model knows of a row.
+type State struct {
+	Status     Status
+	ID         string // "" until a response has contained it
+	Hold       holding
+	Cancelling bool // its customer has asked to cancel it while it was held
+	Extended   bool // its customer has extended its deadline
+}
+
+// holding tells whether a pending row is held for the service's second party (party in deployment_test.go). The row
+// then ends after its deadline, and the second party may still confirm it.
+type holding string
+
+// The values of a holding.
+const (
+	free    holding = ""
+	opening holding = "opening" // no response has confirmed the hold, so that it may end at any time
+	Held    holding = "held"    // the hold lasts until the deadline or the request to cancel
+)
+
+// Operation is an operation that a customer can call, or a decision of the second party.
+type Operation string
+
+// The operations.
+const (
+	Create  Operation = "create"
+	Confirm Operation = "confirm"
+	Cancel  Operation = "cancel"
+	Get     Operation = "get"
+	count   Operation = "count"  // the row towards its customer's bound
+	Extend  Operation = "extend" // the deadline
+	Hold    Operation = "hold"   // the row for the second party
+	Settle  Operation = "settle" // the second party's success, which confirms the row or is undone
+)
+
+// passed tells whether a time has passed when a call takes effect.
+type passed struct {
+	maybe  bool // it may have passed before the response came
+	surely bool // it had passed before the request was sent
+}
+
+// call is a customer's call of an operation, or a decision of the second party.
+type call struct {
+	Operation Operation
+	Deadline  [2]passed // the row's deadline: the first one, and the extended one
+	HoldEnd   [2]passed // the latest end of the row's hold: with each of the two deadlines
+}
+
+// Rejection is the reason why a call was rejected.
+type Rejection string
+
+// The reasons of rejections.
+const (
+	RejectedConfirmed  Rejection = "confirmed"  // the row is confirmed
+	RejectedCancelled  Rejection = "cancelled"  // its customer has cancelled it
+	RejectedLate       Rejection = "late"       // its deadline has passed
+	RejectedExhausted  Rejection = "exhausted"  // too little is left of the shared row that a new row needs
+	RejectedBound      Rejection = "bound"      // its customer has as much as one customer can have at a time
+	RejectedOverloaded Rejection = "overloaded" // too many rows are being created: this call created none
+	RejectedHeld       Rejection = "held"       // the row is held
+	RejectedCancelling Rejection = "cancelling" // its customer has asked to cancel it
+	RejectedExtension  Rejection = "extension"  // its deadline was extended before, or it is being cancelled
+	RejectedByParty    Rejection = "by party"   // the second party refuses to deal with the row
+)
+
+// Outcome is the content of a response, as far as the model knows it.
+type Outcome struct {
+	Unknown  bool // no response came, or the response does not tell whether the call took effect
+	Created  bool // this call created the row
+	Undone   bool // the second party's success was undone; otherwise it confirmed the row
+	Rejected Rejection
+	Open     []string // if rejected is rejectedBound: the ids of the customer's rows that the response names
+	State             // of the row after the call, unless the outcome is unknown or rejected
+}
+
+// step returns the states in which a row may be after a call with this outcome. It returns none if the outcome is
+// wrong.
+func step(s State, c call, o Outcome) (next []State) {
+	for _, now := range elapse(s, c) {
+		after, allowed := apply(now, c, o)
+		if allowed {
+			next = append(next, after)
+		}
+		if o.Unknown && after != now {
+			next = append(next, now) // the request may have been lost
+		}
+	}
+	return next
+}
+
+// elapse returns the states in which a row may be when a call takes effect, if it was in state s before.
+func elapse(s State, c call) []State {
+	now := []State{s}
+	for i := 0; i < len(now); i++ {
+		for _, next := range becomes(now[i], c) {
+			if !slices.Contains(now, next) {
+				now = append(now, next)
+			}
+		}
+	}
+	return slices.DeleteFunc(now, func(s State) bool { return s.Status == Pending && c.Deadline[s.which()].surely })
+}
+
+// becomes returns the states that may follow s without a call: the deadline passes, a hold ends, and a row that is not
+// held any more is cancelled.
+func becomes(s State, c call) (next []State) {
+	if s.Status != Pending && s.Status != Expired {
+		return nil
+	}
+	if s.Status == Pending && c.Deadline[s.which()].maybe {
+		overdue := s
+		overdue.Status = Expired
+		next = append(next, overdue)
+	}
+	ends := s.Cancelling || s.Status == Expired
+	switch {
+	case s.Hold == opening, s.Hold == Held && ends:
+		released := s
+		released.Hold = free
+		next = append(next, released)
+	case s.Hold == free && s.Cancelling:
+		next = append(next, s.ended(Cancelled))
+	case s.Hold == free && ends:
+		next = append(next, s.ended(TimedOut))
+	}
+	return next
+}
+
+// which returns the index of the row's deadline in call.deadline and call.holdEnd.
+func (s State) which() int {
+	if s.Extended {
+		return 1
+	}
+	return 0
+}
+
+// ended returns the state of a row that ends with a status.
+func (s State) ended(as Status) State {
+	return State{Status: as, ID: s.ID, Extended: s.Extended}
+}
+
+// shown returns the state as a response shows it.
+func (s State) shown() State {
+	if s.Status == Expired {
+		s.Status = Pending // until a worker or a reconciler cancels it
+	}
+	if s.Hold == opening {
+		s.Hold = Held
+	}
+	return s
+}
+
+// apply returns the state after a call, and reports whether the outcome is right.
+func apply(s State, c call, o Outcome) (State, bool) {
+	if o.ID != "" && s.Status != Absent {
+		if s.ID != "" && s.ID != o.ID {
+			return s, false // a second row under the same key
+		}
+		s.ID = o.ID
+	}
+	switch c.Operation {
+	case Create:
+		switch {
+		case o.Rejected == RejectedExhausted, o.Rejected == RejectedBound:
+			return s, s.Status == Absent
+		case o.Rejected == RejectedOverloaded:
+			return s, true
+		case s.Status == Absent:
+			return State{Status: Pending, ID: o.ID}, o.Unknown || o.Created
+		default:
+			return s, o.Unknown || !o.Created && s.shown() == o.State
+		}
+	case Settle:
+		if o.Undone { // the row had ended, or its hold had
+			return s, s.Status != Absent && s.Status != Pending
+		}
+		return s.ended(Confirmed), s.Hold == Held && !c.HoldEnd[s.which()].surely
+	case Get:
+		return s, o.Unknown || s.shown() == o.State
+	case count:
+		return s, s.shown().Status == Pending
+	}
+	after, reasons := respond(s, c.Operation)
+	if c.Operation == Hold {
+		o.Extended = s.Extended // the second party's response does not show it
+	}
+	switch {
+	case o.Unknown && after.Hold == Held && s.Hold != Held:
+		after.Hold = opening
+		return after, true
+	case o.Unknown:
+		return after, true
+	case o.Rejected == RejectedByParty:
+		return s, c.Operation == Hold && len(reasons) == 0 && s.Hold != Held
+	case o.Rejected != "":
+		return s, slices.Contains(reasons, o.Rejected)
+	default:
+		return after, len(reasons) == 0 && after.shown() == o.State
+	}
+}
+
+// respond returns the state after a call of confirm, cancel, extend or hold, or the reasons for which the service may
+// reject the call.
+func respond(s State, o Operation) (after State, reasons []Rejection) {
+	switch {
+	case s.Status == Absent:
+		return s, nil
+	case o == Confirm && s.Status == Confirmed, o == Cancel && s.Status == Cancelled:
+		return s, nil // a repeated call
+	case s.Status == Confirmed:
+		return s, []Rejection{RejectedConfirmed}
+	case s.Status == Cancelled:
+		return s, []Rejection{RejectedCancelled}
+	case s.Status == TimedOut:
+		return s, []Rejection{RejectedLate}
+	}
+	if s.Status == Expired && (o != Cancel || !s.Cancelling) { // a repeated request to cancel is accepted at any time
+		reasons = append(reasons, RejectedLate)
+	}
+	if s.Cancelling && o != Cancel {
+		reasons = append(reasons, RejectedCancelling)
+	}
+	if s.Hold != free && o == Confirm {
+		reasons = append(reasons, RejectedHeld)
+	}
+	if o == Extend && (s.Extended || s.Cancelling) {
+		reasons = append(reasons, RejectedExtension)
+	}
+	if reasons != nil {
+		return s, reasons
+	}
+	after = s
+	switch {
+	case o == Confirm:
+		return s.ended(Confirmed), nil
+	case o == Cancel && s.Hold == free && !s.Cancelling:
+		return s.ended(Cancelled), nil
+	case o == Cancel:
+		after.Cancelling = true
+	case o == Hold:
+		after.Hold = Held
+	case o == Extend:
+		after.Extended = true
+	}
+	return after, nil
+}
+
+var rowModel = (&porcupine.NondeterministicModel{
+	Init: func() []any { return []any{State{Status: Absent}} },
+	Step: func(s, c, o any) []any {
+		var next []any
+		for _, state := range step(s.(State), c.(call), o.(Outcome)) {
+			next = append(next, state)
+		}
+		return next
+	},
+}).ToModel()
+
+// never is the end of a call with an unknown outcome. The call may take effect at any later time, or not at all.
+const never = time.Duration(math.MaxInt64)
+
+// Entry is a call with its outcome. Its times are those of one monotonic clock.
+type Entry struct {
+	call
+	Outcome
+	Began, Ended time.Duration
+}
+
+// String returns the call in one short line. Times are in seconds since the load began.
+func (e Entry) String() string {
+	ended, result := fmt.Sprintf("%.3f", e.Ended.Seconds()), ""
+	switch {
+	case e.Unknown:
+		ended, result = "…", "unknown"
+	case e.Rejected != "":
+		result = "rejected: " + string(e.Rejected)
+	case e.Operation == Settle && e.Undone:
+		result = "undone"
+	case e.Operation == Settle:
+		result = "confirms"
+	default:
+		result = fmt.Sprintf("%s %s", e.Status, e.ID)
+		for _, part := range []struct {
+			holds bool
+			text  string
+		}{{e.Hold == Held, " held"}, {e.Cancelling, " cancelling"}, {e.Extended, " extended"}, {e.Created, ", created by this call"}} {
+			if part.holds {
+				result += part.text
+			}
+		}
+	}
+	return fmt.Sprintf("%s %.3f–%s: %s", e.Operation, e.Began.Seconds(), ended, result)
+}
+
+// history holds all calls about one row.
+type history []Entry
+
+// possible reports whether one row can give all these responses.
+func (h history) possible() bool {
+	var ops []porcupine.Operation
+	for i, e := range h {
+		ops = append(ops, porcupine.Operation{ClientId: i, Input: e.call, Output: e.Outcome, Call: int64(e.Began), Return: int64(e.Ended)})
+	}
+	const limit = time.Minute // a history has about ten calls
+	return porcupine.CheckOperationsTimeout(rowModel, ops, limit) == porcupine.Ok
+}
+
+// with returns the history with additional entries of count. It leaves out those that follow from others, because the
+// time to check a history grows exponentially with the number of calls at the same time: if the row was pending at an
+// instant within one call, then also within each longer call around it.
+func (h history) with(counts history) history {
+	h = slices.Clone(h)
+	slices.SortStableFunc(counts, func(a, b Entry) int { return cmp.Compare(a.Ended-a.Began, b.Ended-b.Began) })
+	for _, c := range counts {
+		follows := slices.ContainsFunc(h, func(e Entry) bool {
+			return !e.Unknown && e.Rejected == "" && e.Operation != Settle && e.Status == Pending && c.Began <= e.Began && e.Ended <= c.Ended
+		})
+		if !follows {
+			h = append(h, c)
+		}
+	}
+	return h
+}
+
+// times are the durations that decide when rows end.
+type times struct {
+	Timeout   time.Duration // of a row
+	Extension time.Duration // by which a customer can move the deadline once
+	Grace     time.Duration // from the deadline of a held row to the latest end of its hold
+}
+
+// timed sets the deadline and the end of the hold of each call. The first deadline is one timeout after the row was
+// created. The row was created after the first request to create it was sent, and before the first successful response
+// to such a request.
+func (h history) timed(after times) history {
+	earliest, latest := never, never // when the row was created
+	for _, e := range h {
+		if e.Operation == Create {
+			earliest = min(earliest, e.Began)
+			if !e.Unknown && e.Rejected == "" {
+				latest = min(latest, e.Ended)
+			}
+		}
+	}
+	h = slices.Clone(h)
+	for i := range h {
+		e := &h[i]
+		hasPassed := func(d time.Duration) passed { // d after the row was created
+			return passed{maybe: e.Ended-d >= earliest, surely: e.Began-d >= latest}
+		}
+		for which, deadline := range []time.Duration{after.Timeout, after.Timeout + after.Extension} {
+			e.Deadline[which], e.HoldEnd[which] = hasPassed(deadline), hasPassed(deadline+after.Grace)
+		}
+	}
+	return h
+}

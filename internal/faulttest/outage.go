@@ -1,0 +1,110 @@
+package faulttest
+
+import (
+	"bufio"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/shop/internal/testenv"
+)
+
+// published returns the number of publishes with a result, from the metrics: ok, failed or breaker_open.
+func (c *Client) published(result string) int {
+	c.T.Helper()
+	return int(c.Metric("delay_published_total", `result="`+result+`"`))
+}
+
+// Metric returns the value of the first metric with a name, without the prefix, and with all the labels. It returns 0
+// if there is none.
+func (c *Client) Metric(name string, labels ...string) float64 {
+	c.T.Helper()
+	lines := bufio.NewScanner(strings.NewReader(string(c.Get("/metrics").Body)))
+	for lines.Scan() {
+		series, value, _ := strings.Cut(lines.Text(), " ")
+		family, given, _ := strings.Cut(series, "{")
+		lacks := func(label string) bool { return !strings.Contains(given, label) }
+		if family != c.service.Program+"_"+name || slices.ContainsFunc(labels, lacks) {
+			continue
+		}
+		n, err := strconv.ParseFloat(value, 64)
+		testenv.Must(c.T, err)
+		return n
+	}
+	return 0
+}
+
+// stats are some of the operators' figures.
+type stats struct {
+	Redis  string
+	Queue  *struct{ Scheduled int }
+	Outbox struct{ Backlog int }
+}
+
+// Stats returns the operators' figures.
+func (c *Client) Stats() stats {
+	c.T.Helper()
+	return Decode[stats](c.T, c.Get("/ops/api/stats"))
+}
+
+// RedisDown runs the service while Redis is down from the start. Rows are created: at first each publish takes at most
+// its budget, and once the breaker is open it takes no time. The reconciler times them out within its interval and
+// grace. When Redis is back, the relay publishes the backlog, and the worker times out the next row.
+func RedisDown(t *testing.T, s *Service) {
+	t.Parallel()
+	redis := testenv.RedisServer(t)
+	site := s.NewSite(t, redis.URL())
+	testenv.Must(t, redis.Kill())
+	p := site.Serve(t)
+	ops := p.Operator()
+	before := s.available(p.SignUp())
+
+	const outage = 30
+	var rows []Owned
+	var times []time.Duration
+	for range outage {
+		c := p.SignUp()
+		a := c.Expect(http.StatusCreated, s.Create(s.Bodies[0], ""))
+		rows = append(rows, Owned{c.RowOf(a), c})
+		times = append(times, a.Took)
+	}
+	slices.Sort(times)
+	// A slow machine may delay one or two requests. Without the budget, each publish before the breaker opens is slow.
+	thirdSlowest := times[outage-3]
+	var failed, open int
+	Eventually(t, "the publish of each row has ended", func() bool {
+		failed, open = ops.published("failed"), ops.published("breaker_open")
+		return failed+open >= outage
+	})
+	t.Logf("%d rows created without Redis within %v; %d publishes failed, %d found the breaker open", outage, times[outage-1], failed, open)
+	if thirdSlowest > 2*time.Second { // the budget, and the delays of a loaded machine
+		t.Errorf("creating each of three rows took %v or more; its budget for publishing is 100 ms", thirdSlowest)
+	}
+	if failed < 5 || open < outage/2 || failed+open != outage {
+		t.Errorf("%d publishes failed and %d found the breaker open; want %d in total, at least 5 failed and at least %d with an open breaker",
+			failed, open, outage, outage/2)
+	}
+	if ready := Decode[struct{ Status, Redis string }](t, ops.Get("/readyz")); ready.Status != "degraded" || ready.Redis != "down" {
+		t.Errorf("/readyz: %+v, want degraded, with Redis down", ready)
+	}
+	if s := ops.Stats(); s.Redis != "down" || s.Queue != nil || s.Outbox.Backlog != outage {
+		t.Errorf("stats %+v, want Redis down and %d messages in the outbox", s, outage)
+	}
+	// The interval and the grace are 2 s each. A loaded machine gets more.
+	if latest := p.WaitForTimeouts(rows); latest > 15*time.Second {
+		t.Errorf("a row timed out %v late without Redis, the bound is 15 s", latest)
+	}
+	if got := s.available(rows[0].Customer); got != before {
+		t.Errorf("%d available after the timeouts, want %d", got, before)
+	}
+
+	testenv.Must(t, redis.Restart(t.Context()))
+	Eventually(t, "the outbox is empty", func() bool { return ops.Stats().Outbox.Backlog == 0 })
+	if latest := p.WaitForTimeouts([]Owned{p.Create()}); latest > 5*time.Second {
+		t.Errorf("a row timed out %v late after Redis came back, the bound is 5 s", latest)
+	}
+	site.CheckHealth(t)
+}
