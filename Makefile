@@ -50,7 +50,7 @@ screenshots: ## Make the README's pictures of the pages
 demo: ## Run the service in one process, with its own PostgreSQL and Redis
 	go run ./cmd/shop demo
 
-copy: ## Copy the repository under another name: make copy MODULE=github.com/acme/seats DIR=../seats NAME=seats WITHOUT="payments live", or FROM=invite
-	@FROM="$(FROM)" scripts/copy "$(MODULE)" "$(DIR)" "$(NAME)" $(WITHOUT)
+copy: ## Copy the repository under another name: make copy MODULE=github.com/acme/seats DIR=../seats NAME=seats
+	@scripts/copy "$(MODULE)" "$(DIR)" "$(NAME)"
 
 -include containers.mk
