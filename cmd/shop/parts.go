@@ -17,7 +17,7 @@ import (
 )
 
 // A part is a feature that a team may leave out. This file adds the parts to the program. To leave one out, delete its
-// files, which scripts/parts lists, and its lines here.
+// package, its lines here, and what refers to it.
 
 // partCommands are the commands of the parts.
 type partCommands struct {
