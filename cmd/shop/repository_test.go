@@ -12,7 +12,7 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// The files repository_*_test.go check that the documents, the alerts, the images and the imports agree with the
+// The files repository_*_test.go check that the documents, the alerts and the imports agree with the
 // program. These constants hold the names that they use. A copy of the module that uses other names changes them here.
 // Each check fails if it finds nothing to compare.
 const (
@@ -25,7 +25,6 @@ const (
 	failuresFile      = "docs/failures.md"
 	runbookFile       = "docs/runbook.md"
 	configurationFile = "docs/configuration.md"
-	ownImage          = "shop:${VERSION:-dev}"
 
 	// Each part has files of its own, which match these patterns.
 	alertsFiles    = "observability/alerts*.yml"
