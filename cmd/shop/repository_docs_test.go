@@ -1,17 +1,13 @@
 package main
 
 import (
-	"encoding/json"
-	"flag"
 	"io"
 	"io/fs"
-	"maps"
 	"net/url"
 	"os"
 	"path"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"unicode"
@@ -270,57 +266,4 @@ func TestDocsNameTheKind(t *testing.T) {
 	if found == 0 {
 		t.Error("no document shows a Redis key of the queue")
 	}
-}
-
-var bareEvents = flag.String("bare.events", "",
-	"file with the output of `go test -json ./...` on a machine that has only Go and PostgreSQL")
-
-// TestReadmeCountsSkips compares the README's table of skipped tests with the tests that a bare machine skipped. The
-// reason of each skip names the package that the machine lacks.
-func TestReadmeCountsSkips(t *testing.T) {
-	if *bareEvents == "" {
-		t.Skip("no events of a bare machine: .ci/bare/newcomer records them and runs this test with -bare.events")
-	}
-	install := regexp.MustCompile(`apt-get install ([a-z][a-z0-9.-]+)`)
-	events, err := os.Open(*bareEvents)
-	testenv.Must(t, err)
-	defer events.Close()
-	skipped := map[string]int{}
-	output := map[string]string{} // by test
-	for dec := json.NewDecoder(events); dec.More(); {
-		var event struct{ Action, Package, Test, Output string }
-		testenv.Must(t, dec.Decode(&event))
-		test := event.Package + " " + event.Test
-		output[test] += event.Output
-		if m := install.FindStringSubmatch(output[test]); event.Action == "skip" && event.Test != "" && m != nil {
-			skipped[m[1]]++
-		}
-	}
-	if len(skipped) == 0 {
-		t.Fatal("no test was skipped: these are not the events of a bare machine")
-	}
-	documented := documentedSkips(t)
-	if !maps.Equal(documented, skipped) {
-		t.Errorf("%s says that missing packages skip %v tests, the machine skipped %v", readmeFile, documented, skipped)
-	}
-}
-
-// TestReadmeHasSkips checks, on every machine, that the README has the table that [TestReadmeCountsSkips] compares.
-func TestReadmeHasSkips(t *testing.T) {
-	if len(documentedSkips(t)) == 0 {
-		t.Errorf("%s has no table of the tests that a missing package skips", readmeFile)
-	}
-}
-
-// documentedSkips returns the README's number of skipped tests for each missing package.
-func documentedSkips(t *testing.T) map[string]int {
-	t.Helper()
-	start, _, _ := strings.Cut(readRepositoryFile(t, readmeFile), "\n## ")
-	documented := map[string]int{}
-	for _, row := range tableRows(start) {
-		if n, err := strconv.Atoi(row[len(row)-1]); err == nil {
-			documented[strings.Trim(row[0], "`")] = n
-		}
-	}
-	return documented
 }
