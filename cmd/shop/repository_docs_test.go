@@ -250,20 +250,3 @@ func TestDocsNameRealVariables(t *testing.T) {
 		t.Errorf("no document names a variable with the prefix %s", optionPrefix)
 	}
 }
-
-// TestDocsNameTheKind checks the kind of the tasks in the Redis keys that the documents show.
-func TestDocsNameTheKind(t *testing.T) {
-	key := regexp.MustCompile(`delay:\{([^}:]+):`)
-	found := 0
-	for _, doc := range documents(t) {
-		for _, kind := range submatches(key, readRepositoryFile(t, doc)) {
-			found++
-			if kind != taskKind {
-				t.Errorf("%s shows a Redis key of the kind %q, want %q", doc, kind, taskKind)
-			}
-		}
-	}
-	if found == 0 {
-		t.Error("no document shows a Redis key of the queue")
-	}
-}

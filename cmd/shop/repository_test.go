@@ -8,7 +8,6 @@ import (
 	"slices"
 	"testing"
 
-	"example.com/shop/internal/order"
 	"example.com/shop/internal/testenv"
 )
 
@@ -18,7 +17,6 @@ import (
 const (
 	metricPrefix = "shop_"
 	optionPrefix = "SHOP_"
-	taskKind     = order.CancelKind
 
 	readmeFile        = "README.md"
 	docsFolder        = "docs"
