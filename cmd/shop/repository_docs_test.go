@@ -162,22 +162,6 @@ func anchor(title string) string {
 	}, title)
 }
 
-func TestAnchorsOfHeadings(t *testing.T) {
-	const text = "# One and `two`, three\n```sh\n# not a heading\n```\n## A_b: c-d\ntext # not a heading\n"
-	if got, want := anchorsOf(text), []string{"one-and-two-three", "a_b-c-d"}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
-// TestHeadingsAreUnique checks that no document has two headings with the same anchor, as [anchor] assumes.
-func TestHeadingsAreUnique(t *testing.T) {
-	for _, doc := range documents(t) {
-		if again := repeated(anchorsOf(readRepositoryFile(t, doc))); len(again) > 0 {
-			t.Errorf("%s has more than one heading with the anchors %q", doc, again)
-		}
-	}
-}
-
 // TestConfigurationTable compares the documents' tables of options with the options. Each option has one row, in the
 // document on configuration or in that of its part. For each difference the test reports the line that the document should
 // have.

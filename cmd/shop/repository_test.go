@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"testing"
 
 	"example.com/shop/internal/testenv"
@@ -62,15 +61,4 @@ func submatches(re *regexp.Regexp, text string) []string {
 		first = append(first, m[1])
 	}
 	return first
-}
-
-// repeated returns the values that a list has more than once.
-func repeated(list []string) []string {
-	var again []string
-	for i, value := range list {
-		if slices.Contains(list[:i], value) {
-			again = append(again, value)
-		}
-	}
-	return again
 }
