@@ -207,30 +207,3 @@ func configurationTable(text string) [][]string {
 		return len(row) != 5 || !strings.HasPrefix(row[0], "`"+optionPrefix)
 	})
 }
-
-// TestDocsNameRealVariables checks that each environment variable that the documents name is an option, or a variable of a
-// compose file.
-func TestDocsNameRealVariables(t *testing.T) {
-	var known []string
-	files, err := fs.Glob(os.DirFS(repositoryRoot), composeFiles) // none without the part containers
-	testenv.Must(t, err)
-	for _, file := range files {
-		known = append(known, submatches(regexp.MustCompile(`\$\{(\w+)`), readRepositoryFile(t, file))...)
-	}
-	for _, o := range allOptions(testParser(t, io.Discard)) {
-		known = append(known, o.variable)
-	}
-	variable := regexp.MustCompile(`\b` + optionPrefix + `\w+`)
-	found := 0
-	for _, doc := range documents(t) {
-		for _, name := range variable.FindAllString(readRepositoryFile(t, doc), -1) {
-			found++
-			if !slices.Contains(known, name) {
-				t.Errorf("%s names the variable %s, which does not exist", doc, name)
-			}
-		}
-	}
-	if found == 0 {
-		t.Errorf("no document names a variable with the prefix %s", optionPrefix)
-	}
-}
