@@ -174,22 +174,6 @@ func metricsOf(expr string) []string {
 	return names
 }
 
-func TestMetricsOfAnAlertExpression(t *testing.T) {
-	for expr, want := range map[string][]string{
-		`max(shop_delay_oldest_due_seconds) > 10`:                                         {"shop_delay_oldest_due_seconds"},
-		`max(oldest_due_seconds) > 1.5e3`:                                                 {"oldest_due_seconds"},
-		`sum(increase(renamed_total{reason="a{b}c", x=~'y'}[1h])) > 0`:                    {"renamed_total"},
-		`histogram_quantile(0.99, sum by (le, path) (rate(a_bucket{path="worker"}[5m])))`: {"a_bucket"},
-		`sum(rate(a{b!="c"}[$__rate_interval])) by (b) / on (b) group_left (c) d > 0.01`:  {"a", "d"},
-		`time() - max(a) > bool 120 or absent(up{job="b"}) unless c offset 5m`:            {"a", "up", "c"},
-		`1 > 0`: nil,
-	} {
-		if got := metricsOf(expr); !slices.Equal(got, want) {
-			t.Errorf("metrics of %s: got %q, want %q", expr, got, want)
-		}
-	}
-}
-
 // TestAlertedSeriesBeginAtZero checks that each series whose increase an alert observes exists when the program starts,
 // because increase() does not count the event with which a series begins.
 func TestAlertedSeriesBeginAtZero(t *testing.T) {
@@ -248,17 +232,4 @@ func readPanels(t *testing.T) []dashboardPanel {
 		panels = append(panels, dashboard.Panels...)
 	}
 	return panels
-}
-
-func TestEachDashboardPanelHasAnExpression(t *testing.T) {
-	for _, panel := range readPanels(t) {
-		if len(panel.Targets) == 0 {
-			t.Errorf("the panel %q has no targets", panel.Title)
-		}
-		for i, target := range panel.Targets {
-			if target.Expr == "" {
-				t.Errorf("target %d of the panel %q has no expression", i+1, panel.Title)
-			}
-		}
-	}
 }
