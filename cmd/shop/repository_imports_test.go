@@ -91,40 +91,6 @@ func layerOf(layers [][]string, pkg string) int {
 	return slices.IndexFunc(layers, func(layer []string) bool { return slices.Contains(layer, pkg) })
 }
 
-func TestMayImport(t *testing.T) {
-	for _, test := range []struct {
-		pkg, imported string
-		want          bool
-	}{
-		{"cmd/shop", "internal/order", true},
-		{"cmd/shop", "internal/devstack", true},
-		{"cmd/shop", "examples/invite", false},
-		{"examples/invite", "internal/deadline", true},
-		{"internal/order", "cmd/shop", false},
-		{"internal/order", "internal/deadline", true},
-		{"internal/order", "internal/payment", false},
-		{"internal/order", "internal/testenv", false},
-		{"internal/payment", "internal/order", true},
-		{"internal/other", "internal/order", false},
-		{"web", "internal/app", true},
-		{"internal/app", "internal/order", false},
-		{"internal/app", "internal/devstack", false},
-		{"internal/deadline", "internal/reconcile", true},
-		{"internal/reconcile", "internal/deadline", false},
-		{"internal/app", "internal/live", false},
-		{"internal/order", "internal/testenv/parttest", false},
-		{"internal/live", "internal/app", true},
-		{"internal/keyset", "internal/postgres", false},
-		{"internal/testenv", "internal/devstack", true},
-		{"internal/devstack", "internal/testenv", false},
-		{"internal/devstack", "internal/postgres", false},
-	} {
-		if got := mayImport(test.pkg, test.imported); got != test.want {
-			t.Errorf("%s may import %s: %v, want %v", test.pkg, test.imported, got, test.want)
-		}
-	}
-}
-
 func TestAllowedImports(t *testing.T) {
 	checked := 0
 	for _, pkg := range modulePackages(t) {
@@ -176,25 +142,6 @@ func parseImports(t *testing.T, path string) goFile {
 		file.sql = file.sql || slices.ContainsFunc(databaseClients, isClient)
 	}
 	return file
-}
-
-// TestParseImports checks that files with SQL are found.
-func TestParseImports(t *testing.T) {
-	for text, want := range map[string]bool{
-		"package p\n\nimport \"fmt\"\n":                                                   false,
-		"package p\n\nimport \"example.com/shop/internal/postgres\"\n":                    false,
-		"package p\n\nimport \"gorm.io/gorm\"\n":                                          true,
-		"package p\n\nimport \"database/sql\"\n":                                          true,
-		"package p\n\nimport _ \"embed\"\n\n//go:embed pay.sql\nvar s string\n":           true,
-		"package p\n\nimport _ \"embed\"\n\nvar (\n\t//go:embed pay.sql\n\ts string\n)\n": true,
-		"package p\n\nimport _ \"embed\"\n\n//go:embed api.yaml\nvar s string\n":          false,
-	} {
-		path := filepath.Join(t.TempDir(), "p.go")
-		testenv.Must(t, os.WriteFile(path, []byte(text), 0o600))
-		if got := parseImports(t, path); got.sql != want || len(got.imports) != 1 {
-			t.Errorf("of the file\n%s\nthe imports are %q, and it has SQL: %v; want one import, and %v", text, got.imports, got.sql, want)
-		}
-	}
 }
 
 // modulePackage is a package of the module.
