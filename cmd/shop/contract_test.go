@@ -22,12 +22,14 @@ func TestContractOfThisModule(t *testing.T) {
 func TestContractWithoutAPart(t *testing.T) {
 	var core []string
 	others := map[string][]string{} // by folder
-	for _, file := range repositoryFiles(t, "internal/*/*openapi.yaml") {
+	files, err := filepath.Glob(filepath.Join(repositoryRoot, "internal/*/*openapi.yaml"))
+	testenv.Must(t, err)
+	for _, file := range files {
 		switch folder := filepath.Base(filepath.Dir(file)); folder {
 		case "app", "order":
-			core = append(core, filepath.Join(repositoryRoot, file))
+			core = append(core, file)
 		default:
-			others[folder] = append(others[folder], filepath.Join(repositoryRoot, file))
+			others[folder] = append(others[folder], file)
 		}
 	}
 	for leftOut := range others {
