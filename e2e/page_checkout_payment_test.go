@@ -9,16 +9,16 @@ func TestPageShowsTheLastMinutes(t *testing.T) {
 	s := newPaidSite(t, envTimeout+"=15s", envPrefix+"CHECKOUT_TIME=10m")
 	page := shopTab(t, s.shop)
 	checkout := s.buy(page)
-	checkout.front()
-	checkout.click(declineThere)
-	checkout.waitFor("body", "declined")
-	page.front()
-	page.waitFor(aOrder, "Your checkout is open until")
-	if n := page.count(aOrder + ` [data-action="cancel"]:not([hidden])`); n != 1 {
-		t.Errorf("an order with an open checkout has %d buttons to cancel, want 1: %s", n, page.text(aOrder))
+	checkout.Front()
+	checkout.Click(declineThere)
+	checkout.WaitFor("body", "declined")
+	page.Front()
+	page.WaitFor(aOrder, "Your checkout is open until")
+	if n := page.Count(aOrder + ` [data-action="cancel"]:not([hidden])`); n != 1 {
+		t.Errorf("an order with an open checkout has %d buttons to cancel, want 1: %s", n, page.Text(aOrder))
 	}
-	page.pay(checkout)
-	page.waitFor(aOrder, "Paid at")
+	pay(page, checkout)
+	page.WaitFor(aOrder, "Paid at")
 }
 
 // TestPageShowsAClosedCheckout has a customer cancel after the deadline, and look at the order then.
@@ -27,9 +27,9 @@ func TestPageShowsAClosedCheckout(t *testing.T) {
 	s := newPaidSite(t, envTimeout+"=15s", envPrefix+"CHECKOUT_TIME=10m")
 	page := shopTab(t, s.shop)
 	s.buy(page)
-	page.front()
-	page.waitFor(aOrder, "Your checkout is open until")
-	page.click(aOrder + ` [data-action="cancel"]`)
-	page.waitFor(aOrder, "Cancelled by you")
-	page.waitFor(aOrder, "You were not charged.")
+	page.Front()
+	page.WaitFor(aOrder, "Your checkout is open until")
+	page.Click(aOrder + ` [data-action="cancel"]`)
+	page.WaitFor(aOrder, "Cancelled by you")
+	page.WaitFor(aOrder, "You were not charged.")
 }

@@ -12,13 +12,13 @@ func TestPageWithoutRedis(t *testing.T) {
 	p := demo(t, nil, timeoutFlag, "6s")
 	page := shopTab(t, p)
 	p.operator().post(http.StatusNoContent, "/ops/api/faults/redis-stop")
-	page.waitFor(connection, "No live updates: refreshed every 3 s")
-	page.click(buyBeans)
-	page.until("the first order", func() bool { return page.count(aOrder) == 1 })
-	if left := page.text(aOrder + " .countdown"); !strings.HasPrefix(left, "0:0") {
+	page.WaitFor(connection, "No live updates: refreshed every 3 s")
+	page.Click(buyBeans)
+	page.Until("the first order", func() bool { return page.Count(aOrder) == 1 })
+	if left := page.Text(aOrder + " .countdown"); !strings.HasPrefix(left, "0:0") {
 		t.Errorf("the countdown is %q right after the order, want 0:0…", left)
 	}
-	page.waitFor(aOrder, "Cancelled: not paid in time") // by the reconciler, and without a notification
+	page.WaitFor(aOrder, "Cancelled: not paid in time") // by the reconciler, and without a notification
 	p.operator().post(http.StatusNoContent, "/ops/api/faults/redis-start")
-	page.waitFor(connection, "Live")
+	page.WaitFor(connection, "Live")
 }

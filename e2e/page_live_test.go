@@ -5,8 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chromedp/chromedp"
-
+	"example.com/shop/internal/browsertest"
 	"example.com/shop/internal/testenv"
 )
 
@@ -28,19 +27,19 @@ func TestPageSleeps(t *testing.T) {
 	}
 	show := func(hidden bool) {
 		t.Helper()
-		value(page, chromedp.Evaluate[bool](fmt.Sprintf(
-			`Object.defineProperty(document, "hidden", {value: %t, configurable: true}), document.dispatchEvent(new Event("visibilitychange"))`, hidden)))
+		browsertest.Eval[bool](page, fmt.Sprintf(
+			`Object.defineProperty(document, "hidden", {value: %t, configurable: true}), document.dispatchEvent(new Event("visibilitychange"))`, hidden))
 	}
 	streams("1")
 	show(true)
 	streams("0")
-	value(page, chromedp.Evaluate[bool](`window.dispatchEvent(new Event("online"))`))
+	browsertest.Eval[bool](page, `window.dispatchEvent(new Event("online"))`)
 	p.signUp().place()
-	page.waitFor("#products", "10,000 left")
+	page.WaitFor("#products", "10,000 left")
 	streams("0")
 	show(false)
-	page.waitFor("#products", "9,999 left")
-	page.waitFor(connection, "Live")
+	page.WaitFor("#products", "9,999 left")
+	page.WaitFor(connection, "Live")
 	streams("1")
 }
 
@@ -50,19 +49,19 @@ func TestPageReconnects(t *testing.T) {
 	s := newSite(t, testenv.Redis(t), envHTTPAddr+"="+freeAddress(t), envTimeout+"=10m")
 	p := s.serve(t)
 	page := shopTab(t, p)
-	page.expect("ERR_") // connections are refused or reset
-	still := page.markDocument()
-	page.click(buyBeans)
-	page.waitFor(aOrder, "left to pay")
+	page.Expect("ERR_") // connections are refused or reset
+	still := page.MarkDocument()
+	page.Click(buyBeans)
+	page.WaitFor(aOrder, "left to pay")
 	p.kill()
-	page.waitFor(connection, "Reconnecting…")
-	page.waitFor("#messages", "The service does not answer")
+	page.WaitFor(connection, "Reconnecting…")
+	page.WaitFor("#messages", "The service does not answer")
 	s.serve(t)
-	page.waitFor(connection, "Live")
-	page.until("the message disappears", func() bool { return page.text("#messages") == "" })
-	page.click(payOrder)
-	page.waitFor(aOrder, "Paid at")
-	if text := page.text("#messages"); text != "" || !still() {
+	page.WaitFor(connection, "Live")
+	page.Until("the message disappears", func() bool { return page.Text("#messages") == "" })
+	page.Click(payOrder)
+	page.WaitFor(aOrder, "Paid at")
+	if text := page.Text("#messages"); text != "" || !still() {
 		t.Errorf("after the outage: message %q, page not reloaded: %v; want no message and no reload", text, still())
 	}
 }

@@ -3,7 +3,7 @@ package e2e
 import (
 	"testing"
 
-	"github.com/chromedp/chromedp"
+	"example.com/shop/internal/browsertest"
 )
 
 // TestPageClosesTheSale closes the sale of a product on the operators' page. The customer's page must count down to the
@@ -12,18 +12,18 @@ func TestPageClosesTheSale(t *testing.T) {
 	pageTest(t)
 	p := slowSite(t)
 	page := shopTab(t, p)
-	page.click(buyBeans)
-	page.waitFor(aOrder+" .countdown", "9:5")
-	page.click(aOrder + " summary")
+	page.Click(buyBeans)
+	page.WaitFor(aOrder+" .countdown", "9:5")
+	page.Click(aOrder + " summary")
 	ops := opsTab(t, p)
-	ops.waitFor("#close-sale-product", "Espresso beans")
-	value(ops, chromedp.Evaluate[bool](`document.querySelectorAll("#close-sale-product option").forEach((option) => option.selected = option.text.startsWith("Espresso")), true`))
-	ops.click("#close-sale button")
-	ops.waitFor("#close-sale-result", "the deadline of 1 unpaid order moves forward to")
-	page.front()
-	page.waitFor(aOrder+" .countdown", "0:")
-	page.waitFor(aOrder+" .timeline", "deadline brought forward by the shop")
-	ops.front()
-	ops.click("#close-sale button")
-	ops.waitFor("#close-sale-result", "no unpaid order has more than a minute left")
+	ops.WaitFor("#close-sale-product", "Espresso beans")
+	browsertest.Eval[bool](ops, `document.querySelectorAll("#close-sale-product option").forEach((option) => option.selected = option.text.startsWith("Espresso")), true`)
+	ops.Click("#close-sale button")
+	ops.WaitFor("#close-sale-result", "the deadline of 1 unpaid order moves forward to")
+	page.Front()
+	page.WaitFor(aOrder+" .countdown", "0:")
+	page.WaitFor(aOrder+" .timeline", "deadline brought forward by the shop")
+	ops.Front()
+	ops.Click("#close-sale button")
+	ops.WaitFor("#close-sale-result", "no unpaid order has more than a minute left")
 }

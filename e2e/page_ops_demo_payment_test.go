@@ -1,13 +1,17 @@
 package e2e
 
-import "testing"
+import (
+	"testing"
+
+	"example.com/shop/internal/browsertest"
+)
 
 func init() {
 	payNow = payAtOnce
-	payAnother = func(shop *tab) {
-		shop.click(payOrder) // in the checkout, which stays open
-		shop.waitFor(openCheckout, "Open the checkout")
-		shop.front() // not the tab of the checkout
+	payAnother = func(shop *browsertest.Tab) {
+		shop.Click(payOrder) // in the checkout, which stays open
+		shop.WaitFor(openCheckout, "Open the checkout")
+		shop.Front() // not the tab of the checkout
 	}
 }
 
@@ -15,19 +19,19 @@ func init() {
 func TestPageProviderFaults(t *testing.T) {
 	pageTest(t)
 	page := faultsTab(t, demo(t, nil))
-	page.waitFor("#provider-state", "Provider: up")
-	page.waitFor("#ledger", "The provider's own ledger: captured nothing, returned nothing. The two ledgers agree.")
+	page.WaitFor("#provider-state", "Provider: up")
+	page.WaitFor("#ledger", "The provider's own ledger: captured nothing, returned nothing. The two ledgers agree.")
 	for fault, want := range map[string]string{"provider-down": "stopped", "provider-hung": "hangs", "provider-loses-answers": "loses its answers"} {
-		page.click(`[data-fault="` + fault + `"]`)
-		page.waitFor("#provider-state", want)
+		page.Click(`[data-fault="` + fault + `"]`)
+		page.WaitFor("#provider-state", want)
 	}
-	page.click(`[data-fault="provider-up"]`)
-	page.waitFor("#provider-state", "Provider: up")
+	page.Click(`[data-fault="provider-up"]`)
+	page.WaitFor("#provider-state", "Provider: up")
 	for _, mode := range []string{"lost", "doubled", "late", "reordered", "normal"} {
 		button := `[data-fault="webhooks-` + mode + `"]`
-		page.click(button)
-		page.waitFor("#webhooks-state", mode)
-		if page.count(button+`[aria-pressed="true"]`) != 1 {
+		page.Click(button)
+		page.WaitFor("#webhooks-state", mode)
+		if page.Count(button+`[aria-pressed="true"]`) != 1 {
 			t.Errorf("the button of the webhooks %s is not pressed", mode)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+
+	"example.com/shop/internal/browsertest"
 )
 
 func init() { notServed = append(notServed, "/ops/api/faults") }
@@ -15,10 +17,10 @@ func init() { notServed = append(notServed, "/ops/api/faults") }
 const faultsDrawer = "#faults summary"
 
 // faultsTab opens the operators' page of the demo, and there the drawer of faults.
-func faultsTab(t *testing.T, p *process) *tab {
+func faultsTab(t *testing.T, p *process) *browsertest.Tab {
 	t.Helper()
 	page := opsTab(t, p)
-	page.click(faultsDrawer)
+	page.Click(faultsDrawer)
 	return page
 }
 
@@ -28,34 +30,33 @@ func TestPageWipe(t *testing.T) {
 	pageTest(t)
 	p := demo(t, nil, timeoutFlag, "20s")
 	page := faultsTab(t, p)
-	if shown := value(page, chromedp.Location()); strings.Contains(shown, p.opsToken) {
+	if shown := browsertest.Run(page, chromedp.Location()); strings.Contains(shown, p.opsToken) {
 		t.Errorf("the page leaves the token in its address: %s", shown)
 	}
-	page.click(`[data-fault="place-orders"]`)
-	page.waitFor("#log", "1,000 orders are placed")
+	page.Click(`[data-fault="place-orders"]`)
+	page.WaitFor("#log", "1,000 orders are placed")
 	eventually(t, "all tasks are in Redis", func() bool { return p.operator().stats().Outbox.Backlog == 0 })
-	page.click(`[data-fault="redis-wipe"]`)
-	page.waitFor("#log", "Redis is wiped")
+	page.Click(`[data-fault="redis-wipe"]`)
+	page.WaitFor("#log", "Redis is wiped")
 	eventually(t, "the reconciler has scheduled the lost tasks again", func() bool {
 		return strings.Contains(string(p.operator().get("/metrics").body), metricPrefix+`reconcile_repairs_total{kind="`+kind+`",reason="missing"} 1000`)
 	})
 	waitForWorker(page)
-	page.waitFor(`[data-stat="pending"]`, "0")
-	page.until("all invariants hold, at least 4", func() bool {
-		all := page.count("#invariants li")
-		return all >= 4 && page.count("#invariants .holds") == all
+	page.WaitFor(`[data-stat="pending"]`, "0")
+	page.Until("all invariants hold, at least 4", func() bool {
+		all := page.Count("#invariants li")
+		return all >= 4 && page.Count("#invariants .holds") == all
 	})
 }
 
 // waitForWorker waits until all orders of the fault place-orders are cancelled, most of them by the worker. On a slow machine the
 // reconciler may cancel the others.
-func waitForWorker(page *tab) {
-	page.t.Helper()
+func waitForWorker(page *browsertest.Tab) {
 	cancelled := func(by string) int {
-		n, _ := strconv.Atoi(strings.ReplaceAll(page.text(`[data-stat="`+by+`"]`), ",", "")) // a dash stands for no figure
+		n, _ := strconv.Atoi(strings.ReplaceAll(page.Text(`[data-stat="`+by+`"]`), ",", "")) // a dash stands for no figure
 		return n
 	}
-	page.until("all 1,000 orders are cancelled, most by the worker", func() bool {
+	page.Until("all 1,000 orders are cancelled, most by the worker", func() bool {
 		worker := cancelled("by-worker")
 		return worker+cancelled("by-reconciler") == 1000 && worker > 500
 	})
@@ -65,30 +66,30 @@ func waitForWorker(page *tab) {
 func TestPageFaults(t *testing.T) {
 	pageTest(t)
 	page := faultsTab(t, demo(t, nil))
-	page.click(`[data-fault="redis-stop"]`)
-	page.waitFor("#redis-node", "down")
-	page.click(`[data-fault="redis-start"]`)
-	page.until("Redis is up", func() bool { return !strings.Contains(page.text("#redis-node"), "down") })
-	page.click(`[data-fault="worker-pause"]`)
-	page.waitFor(".worker", "paused")
-	if !value(page, chromedp.Evaluate[bool](`document.activeElement.dataset.fault === "worker-pause"`)) {
+	page.Click(`[data-fault="redis-stop"]`)
+	page.WaitFor("#redis-node", "down")
+	page.Click(`[data-fault="redis-start"]`)
+	page.Until("Redis is up", func() bool { return !strings.Contains(page.Text("#redis-node"), "down") })
+	page.Click(`[data-fault="worker-pause"]`)
+	page.WaitFor(".worker", "paused")
+	if !browsertest.Eval[bool](page, `document.activeElement.dataset.fault === "worker-pause"`) {
 		t.Error("the pressed button has lost the focus")
 	}
-	page.click(`[data-fault="worker-resume"]`)
-	page.until("the worker is not paused any more", func() bool { return !strings.Contains(page.text(".worker"), "paused") })
-	page.expect("409") // the reconciler may be sweeping
-	page.until("a sweep", func() bool {
-		page.click("#sweep-now")
-		return strings.Contains(page.text("#log"), "Swept.")
+	page.Click(`[data-fault="worker-resume"]`)
+	page.Until("the worker is not paused any more", func() bool { return !strings.Contains(page.Text(".worker"), "paused") })
+	page.Expect("409") // the reconciler may be sweeping
+	page.Until("a sweep", func() bool {
+		page.Click("#sweep-now")
+		return strings.Contains(page.Text("#log"), "Swept.")
 	})
-	page.waitFor("#sweep", "examined")
+	page.WaitFor("#sweep", "examined")
 }
 
 // payNow is the button that pays an order without leaving the page. With a payment provider, payOrder leaves it.
 var payNow = payOrder
 
 // payAnother begins to pay the newest order in another way, if the shop has one.
-var payAnother = func(*tab) {}
+var payAnother = func(*browsertest.Tab) {}
 
 // TestPageAccessible checks both pages, wide and narrow, light and dark. Every control must have a name, every text
 // must have enough contrast, and no page may be wider than the screen. With -screenshots it takes the README's
@@ -97,31 +98,30 @@ func TestPageAccessible(t *testing.T) {
 	pageTest(t)
 	p := demo(t, nil, timeoutFlag, "20s")
 	ops := faultsTab(t, p)
-	ops.click(`[data-fault="place-orders"]`)
-	ops.waitFor("#log", "1,000 orders are placed")
-	ops.click(`[data-fault="redis-wipe"]`)
+	ops.Click(`[data-fault="place-orders"]`)
+	ops.WaitFor("#log", "1,000 orders are placed")
+	ops.Click(`[data-fault="redis-wipe"]`)
 	waitForWorker(ops)
 
 	shop := shopTab(t, p)
-	shop.click(buyBeans)
-	shop.click(payNow)
-	shop.waitFor(aOrder, "Paid at")
-	shop.click(`button[aria-label^="Buy Porcelain"]`)
-	shop.until("two orders", func() bool { return shop.count(aOrder) == 2 })
-	shop.click(cancelOrder)
-	shop.waitFor(aOrder, "Cancelled by you")
-	shop.click(`button[aria-label^="Buy Moka"]`)
-	shop.until("three orders", func() bool { return shop.count(aOrder) == 3 })
-	shop.click(aOrder + `:nth-child(3) summary`)
-	shop.waitFor(aOrder+":nth-child(3) .timeline", "paid by you")
+	shop.Click(buyBeans)
+	shop.Click(payNow)
+	shop.WaitFor(aOrder, "Paid at")
+	shop.Click(`button[aria-label^="Buy Porcelain"]`)
+	shop.Until("two orders", func() bool { return shop.Count(aOrder) == 2 })
+	shop.Click(cancelOrder)
+	shop.WaitFor(aOrder, "Cancelled by you")
+	shop.Click(`button[aria-label^="Buy Moka"]`)
+	shop.Until("three orders", func() bool { return shop.Count(aOrder) == 3 })
+	shop.Click(aOrder + `:nth-child(3) summary`)
+	shop.WaitFor(aOrder+":nth-child(3) .timeline", "paid by you")
 	payAnother(shop)
 
-	ops.click(`[data-fault="place-orders"]`)
-	ops.waitFor(`[data-stat="scheduled"]`, "1,00")
+	ops.Click(`[data-fault="place-orders"]`)
+	ops.WaitFor(`[data-stat="scheduled"]`, "1,00")
 
-	for name, page := range map[string]*tab{"shop": shop, "ops": ops} {
-		t.Run(name, func(t *testing.T) { page.checkLook(t, name) })
-	}
+	shop.CheckLook("shop")
+	ops.CheckLook("ops")
 }
 
 // TestPageFlashSale starts a flash sale on the operators' page while an order of the product is pending. The page must
@@ -132,28 +132,28 @@ func TestPageFlashSale(t *testing.T) {
 	c := p.signUp()
 	c.expect(http.StatusCreated, domain.create(domain.bodies[2], "")) // two of the product
 	page := shopTab(t, p)
-	ops := open(t, "about:blank")
-	ops.script(runningSale)
-	ops.do(chromedp.Navigate(p.url + "/ops#token=" + p.opsToken))
-	ops.click(faultsDrawer)
-	ops.waitFor("#flash-sale", "Hand grinder: sold 100, refused 1,150 (1,149 out of stock, 1 too many open orders), 1.3 s so far")
+	ops := newTab(t)
+	ops.Script(runningSale)
+	ops.Navigate(p.url + "/ops#token=" + p.opsToken)
+	ops.Click(faultsDrawer)
+	ops.WaitFor("#flash-sale", "Hand grinder: sold 100, refused 1,150 (1,149 out of stock, 1 too many open orders), 1.3 s so far")
 	answered := func() float64 {
-		return value(ops, chromedp.Evaluate[float64](`document.querySelector("#flash-sale progress").position`))
+		return browsertest.Eval[float64](ops, `document.querySelector("#flash-sale progress").position`)
 	}
 	if got := answered(); got != 0.25 {
 		t.Errorf("the bar shows that %v of the customers have an answer, want a quarter", got)
 	}
-	if ops.count(startSale+`[aria-disabled="true"]`) != 1 {
+	if ops.Count(startSale+`[aria-disabled="true"]`) != 1 {
 		t.Error("the page offers to start a flash sale while one runs")
 	}
-	ops.screenshot("sale-ops-running")
-	value(ops, chromedp.Evaluate[bool](`window.ended = true`))
-	ops.until("no flash sale", func() bool { return ops.count("#flash-sale[hidden]") == 1 })
-	ops.click(startSale)
-	ops.waitFor("#flash-sale", "Hand grinder: sold exactly 100, refused 4,900 (out of stock), took ")
-	ops.waitFor("#log", "Flash sale of the Hand grinder: sold exactly 100")
-	page.front()
-	page.waitFor(`[data-product="`+grinder+`"] .stock`, "Sold out")
+	ops.Screenshot("sale-ops-running")
+	browsertest.Eval[bool](ops, `window.ended = true`)
+	ops.Until("no flash sale", func() bool { return ops.Count("#flash-sale[hidden]") == 1 })
+	ops.Click(startSale)
+	ops.WaitFor("#flash-sale", "Hand grinder: sold exactly 100, refused 4,900 (out of stock), took ")
+	ops.WaitFor("#log", "Flash sale of the Hand grinder: sold exactly 100")
+	page.Front()
+	page.WaitFor(`[data-product="`+grinder+`"] .stock`, "Sold out")
 	if n := c.available(grinder); n != 0 {
 		t.Errorf("after the flash sale %d are available, want 0", n)
 	}
@@ -172,11 +172,11 @@ func TestPageFlashSale(t *testing.T) {
 	if stats.Orders.Pending != 101 {
 		t.Errorf("after the flash sale %d orders are pending, want 101: those of the sale and the one before it", stats.Orders.Pending)
 	}
-	ops.front()
-	ops.until("all invariants hold", func() bool { return ops.count("#invariants li") == ops.count("#invariants .holds") })
-	ops.checkLook(t, "sale-ops")
-	if answered() != 1 || ops.count(startSale+`[aria-disabled="false"]`) != 1 {
-		t.Errorf("the page shows the flash sale as running after its end: %s", ops.text("#flash-sale"))
+	ops.Front()
+	ops.Until("all invariants hold", func() bool { return ops.Count("#invariants li") == ops.Count("#invariants .holds") })
+	ops.CheckLook("sale-ops")
+	if answered() != 1 || ops.Count(startSale+`[aria-disabled="false"]`) != 1 {
+		t.Errorf("the page shows the flash sale as running after its end: %s", ops.Text("#flash-sale"))
 	}
 	operator.post(http.StatusAccepted, "/ops/api/faults/flash-sale") // while the orders of the first one are pending
 }

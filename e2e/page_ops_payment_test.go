@@ -5,8 +5,7 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/chromedp/chromedp"
-
+	"example.com/shop/internal/browsertest"
 	"example.com/shop/internal/testenv"
 )
 
@@ -21,26 +20,26 @@ func TestPagePaysAfterTheHold(t *testing.T) {
 	page := shopTab(t, s.shop)
 	checkout := s.buy(page)
 	s.turn(t, "api", "down")
-	page.pay(checkout)
-	page.waitFor(aOrder, "The shop is asking the payment provider whether you paid.")
-	page.waitFor("#announcer", "The shop is asking the payment provider whether you paid.")
-	page.waitFor(aOrder+" .countdown", "0:0")
-	if n := page.count(anyAction); n != 0 {
-		t.Errorf("an order past its deadline has %d buttons and links, want none: %s", n, page.text(aOrder))
+	pay(page, checkout)
+	page.WaitFor(aOrder, "The shop is asking the payment provider whether you paid.")
+	page.WaitFor("#announcer", "The shop is asking the payment provider whether you paid.")
+	page.WaitFor(aOrder+" .countdown", "0:0")
+	if n := page.Count(anyAction); n != 0 {
+		t.Errorf("an order past its deadline has %d buttons and links, want none: %s", n, page.Text(aOrder))
 	}
-	page.waitFor(aOrder, "Cancelled: not paid in time")
-	page.waitFor(aOrder, "The payment provider has not answered yet. If you paid, your payment will be refunded.")
+	page.WaitFor(aOrder, "Cancelled: not paid in time")
+	page.WaitFor(aOrder, "The payment provider has not answered yet. If you paid, your payment will be refunded.")
 	s.turn(t, "api", "up")
-	page.waitFor(aOrder, "Your payment of €21.90 came too late and was refunded at")
-	page.waitFor("#announcer", "came too late and was refunded at")
-	ops.front()
-	ops.waitFor("#money", "returned\n€21.90")
+	page.WaitFor(aOrder, "Your payment of €21.90 came too late and was refunded at")
+	page.WaitFor("#announcer", "came too late and was refunded at")
+	ops.Front()
+	ops.WaitFor("#money", "returned\n€21.90")
 	for _, want := range []string{"captured\n€21.90", "applied\n€0.00", "owed\n€0.00"} {
-		ops.waitFor("#money", want)
+		ops.WaitFor("#money", want)
 	}
-	ops.waitFor("#attempts", "succeeded\n1")
-	ops.waitFor("#refunds", "confirmed\n1")
-	ops.until("all invariants hold", func() bool { return ops.count("#invariants .holds") == 7 })
+	ops.WaitFor("#attempts", "succeeded\n1")
+	ops.WaitFor("#refunds", "confirmed\n1")
+	ops.Until("all invariants hold", func() bool { return ops.Count("#invariants .holds") == 7 })
 }
 
 // TestPageRefundFails pays a wrong amount, which the provider cannot return. An operator tries the refund again.
@@ -50,19 +49,19 @@ func TestPageRefundFails(t *testing.T) {
 	ops := opsTab(t, s.shop)
 	page := shopTab(t, s.shop)
 	checkout := s.buy(page)
-	session := value(page, chromedp.Evaluate[string](fmt.Sprintf(`document.querySelector(%q).href.split("/").at(-1)`, openCheckout)))
+	session := browsertest.Eval[string](page, fmt.Sprintf(`document.querySelector(%q).href.split("/").at(-1)`, openCheckout))
 	s.control(t, http.MethodPost, "/sim/sessions/"+session+"/amount", `{"amount_cents": 2000}`)
 	s.turn(t, "refunds", "fail")
-	page.pay(checkout)
-	page.waitFor(aOrder, "Your payment of €20.00 does not match the order and could not be refunded automatically. The shop's staff is taking care of it.")
-	ops.front()
-	ops.waitFor("#failed-refunds", "€20.00 for the order")
+	pay(page, checkout)
+	page.WaitFor(aOrder, "Your payment of €20.00 does not match the order and could not be refunded automatically. The shop's staff is taking care of it.")
+	ops.Front()
+	ops.WaitFor("#failed-refunds", "€20.00 for the order")
 	s.turn(t, "refunds", "succeed")
-	ops.click("#failed-refund-list button")
-	ops.until("no failed refund", func() bool { return ops.count("#failed-refunds:not([hidden])") == 0 })
-	ops.waitFor("#money", "returned\n€20.00")
-	page.front()
-	page.waitFor(aOrder, "was refunded at")
+	ops.Click("#failed-refund-list button")
+	ops.Until("no failed refund", func() bool { return ops.Count("#failed-refunds:not([hidden])") == 0 })
+	ops.WaitFor("#money", "returned\n€20.00")
+	page.Front()
+	page.WaitFor(aOrder, "was refunded at")
 }
 
 // TestPageOperatorsRefund has an operator refund a part of a paid order. The refund fails, and the operator settles it
@@ -72,29 +71,29 @@ func TestPageOperatorsRefund(t *testing.T) {
 	s := newPaidSite(t, envTimeout+"=10m")
 	ops := opsTab(t, s.shop)
 	page := shopTab(t, s.shop)
-	page.pay(s.buy(page))
-	page.waitFor(aOrder, "Paid")
-	id := value(page, chromedp.Evaluate[string](`document.querySelector("[data-order]").dataset.order`))
+	pay(page, s.buy(page))
+	page.WaitFor(aOrder, "Paid")
+	id := browsertest.Eval[string](page, `document.querySelector("[data-order]").dataset.order`)
 	s.turn(t, "refunds", "fail")
-	ops.front()
+	ops.Front()
 	fill := func(form string, inputs ...string) {
 		for i := 0; i < len(inputs); i += 2 {
-			ops.do(chromedp.SendKeys(chromedp.CSS(fmt.Sprintf("%s [name=%s]", form, inputs[i])), inputs[i+1]))
+			ops.Type(fmt.Sprintf("%s [name=%s]", form, inputs[i]), inputs[i+1])
 		}
-		ops.click(form + " button")
+		ops.Click(form + " button")
 	}
 	fill("#refund-order", "order", id, "amount", "5.00", "actor", "Ann", "note", "a torn bag")
-	ops.waitFor("#refund-order + [role=status]", "of €5.00 is owed")
-	ops.waitFor("#failed-refunds", "€5.00 for the order "+id)
-	page.front()
-	page.waitFor(aOrder, "Of your payment, €5.00 could not be refunded automatically.")
-	ops.front()
-	ops.click("#failed-refund-list button:nth-of-type(2)")
+	ops.WaitFor("#refund-order + [role=status]", "of €5.00 is owed")
+	ops.WaitFor("#failed-refunds", "€5.00 for the order "+id)
+	page.Front()
+	page.WaitFor(aOrder, "Of your payment, €5.00 could not be refunded automatically.")
+	ops.Front()
+	ops.Click("#failed-refund-list button:nth-of-type(2)")
 	fill("#failed-refund-list form", "actor", "Ann", "note", "a transfer")
-	ops.until("no failed refund", func() bool { return ops.count("#failed-refunds:not([hidden])") == 0 })
-	ops.waitFor("#money", "settled outside\n€5.00")
-	page.front()
-	page.waitFor(aOrder, "Of your payment, €5.00 was settled in another way at")
+	ops.Until("no failed refund", func() bool { return ops.Count("#failed-refunds:not([hidden])") == 0 })
+	ops.WaitFor("#money", "settled outside\n€5.00")
+	page.Front()
+	page.WaitFor(aOrder, "Of your payment, €5.00 was settled in another way at")
 }
 
 // TestPageBooks shows the last report of the provider's books. An operator closes the incident of unclaimed money, and keeps it.
@@ -102,8 +101,8 @@ func TestPageBooks(t *testing.T) {
 	pageTest(t)
 	s := newPaidSite(t, envTimeout+"=10m")
 	ops := opsTab(t, s.shop)
-	ops.waitFor("#books", "Report 1, made at")
-	ops.waitFor("#books", "The provider and the shop agree.")
+	ops.WaitFor("#books", "Report 1, made at")
+	ops.WaitFor("#books", "The provider and the shop agree.")
 	db := openDatabase(t, s.database)
 	testenv.Exec(t, db, `WITH i AS (INSERT INTO payment_incidents (id, kind, detail) VALUES (gen_random_uuid(), 'unclaimed', 'a test') RETURNING id),
 		m AS (INSERT INTO provider_movements (id, kind, at, amount_cents, currency, source_id, intent, report) VALUES ('txn_1', 'captured', now(), 1200, 'eur', 'ch_1', 'pi_lost', 2))
@@ -112,14 +111,15 @@ func TestPageBooks(t *testing.T) {
 		"here": {"closing_cents": 900}, "under_way_cents": 0, "unclaimed_cents": 1200, "kept_cents": 0, "unexplained_cents": 0,
 		"difference_count": 1, "differences": [{"attempt_id": "a1", "what": "another amount captured", "cents": 100}]}]}'`)
 	for _, want := range []string{"The provider and the shop differ", "at the provider\n€22.00", "in the shop\n€9.00", "unclaimed\n€12.00"} {
-		ops.waitFor("#books", want)
+		ops.WaitFor("#books", want)
 	}
-	ops.waitFor("#books-decisions", "another amount captured: €1.00")
-	ops.waitFor("#books-decisions", "€12.00 for the order that is not known")
+	ops.WaitFor("#books-decisions", "another amount captured: €1.00")
+	ops.WaitFor("#books-decisions", "€12.00 for the order that is not known")
 	decide := func(list, button string) {
-		ops.do(chromedp.SendKeys(chromedp.CSS(list+" [name=actor]"), "Ann"), chromedp.SendKeys(chromedp.CSS(list+" [name=note]"), "shipped"))
-		ops.click(list + " button[value$=" + button + "]")
-		ops.until("the decision is stored", func() bool { return ops.count(list+" li") == 0 })
+		ops.Type(list+" [name=actor]", "Ann")
+		ops.Type(list+" [name=note]", "shipped")
+		ops.Click(list + " button[value$=" + button + "]")
+		ops.Until("the decision is stored", func() bool { return ops.Count(list+" li") == 0 })
 	}
 	decide("#books-incidents", "close")
 	decide("#books-unclaimed", "keep")

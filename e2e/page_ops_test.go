@@ -4,18 +4,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"example.com/shop/internal/browsertest"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/testenv"
 )
 
 // opsTab opens the operators' page by a link with the token, as the demo prints it.
-func opsTab(t *testing.T, p *process) *tab {
+func opsTab(t *testing.T, p *process) *browsertest.Tab {
 	t.Helper()
 	page := open(t, p.url+"/ops#token="+p.opsToken)
-	page.waitFor(connection, "Live")
+	page.WaitFor(connection, "Live")
 	return page
 }
 
@@ -51,18 +51,18 @@ func TestPageRedrives(t *testing.T) {
 	s.bury(t, "task-without-item")
 	p := s.serve(t, "--roles=api") // a reconciler would remove a task without an order
 	page := open(t, p.url+"/ops")
-	page.expect("401")
-	page.waitFor("#sign-in", "Operators' token")
-	page.do(chromedp.SendKeys(chromedp.CSS("#token"), "not the token"+kb.Enter))
-	page.waitFor("#messages", envOpsToken)
-	page.do(chromedp.SendKeys(chromedp.CSS("#token"), opsToken+kb.Enter))
-	page.waitFor("#dead", "task-without-item")
-	if page.count("[data-fault]") != page.count("#faults[hidden] [data-fault]") {
+	page.Expect("401")
+	page.WaitFor("#sign-in", "Operators' token")
+	page.Type("#token", "not the token"+kb.Enter)
+	page.WaitFor("#messages", envOpsToken)
+	page.Type("#token", opsToken+kb.Enter)
+	page.WaitFor("#dead", "task-without-item")
+	if page.Count("[data-fault]") != page.Count("#faults[hidden] [data-fault]") {
 		t.Error("the page shows buttons for faults outside the demo")
 	}
-	page.checkLook(t, "ops-dead-letter")
-	page.click("#dead button")
-	page.until("nothing waits for a person", func() bool {
-		return page.count("#dead-letters[hidden]") == 1 && page.text("#waiting .nothing") == "Nothing."
+	page.CheckLook("ops-dead-letter")
+	page.Click("#dead button")
+	page.Until("nothing waits for a person", func() bool {
+		return page.Count("#dead-letters[hidden]") == 1 && page.Text("#waiting .nothing") == "Nothing."
 	})
 }

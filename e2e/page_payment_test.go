@@ -1,15 +1,11 @@
 package e2e
 
 import (
-	"context"
 	"net/http"
 	"strings"
 	"testing"
 
-	"github.com/chromedp/cdproto/target"
-	"github.com/chromedp/chromedp"
-
-	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/browsertest"
 )
 
 // This file tests what the customers' page shows of payments.
@@ -26,56 +22,21 @@ const (
 )
 
 // buy orders a product, and opens its checkout. It returns the tab of the checkout page. The shop's page is in front.
-func (s *paidSite) buy(page *tab) (checkout *tab) {
-	page.t.Helper()
-	page.click(buyBeans)
-	page.click(payOrder)
-	checkout = page.popup(s.provider.url + "/checkout/")
-	page.front()
-	page.until("the link to the checkout", func() bool { return page.count(openCheckout+":not([hidden])") == 1 })
+func (s *paidSite) buy(page *browsertest.Tab) (checkout *browsertest.Tab) {
+	page.Click(buyBeans)
+	page.Click(payOrder)
+	checkout = page.Popup(s.provider.url + "/checkout/")
+	page.Front()
+	page.Until("the link to the checkout", func() bool { return page.Count(openCheckout+":not([hidden])") == 1 })
 	return checkout
 }
 
 // pay presses Pay on the checkout page. The shop's page is in front afterwards.
-func (p *tab) pay(checkout *tab) {
-	p.t.Helper()
-	checkout.front()
-	checkout.click(payThere)
-	checkout.until("the provider sends the browser back to the shop", func() bool { return checkout.count("#orders") == 1 })
-	p.front()
-}
-
-// popup waits until the tab has opened a tab with an address that begins with url, and returns that tab.
-func (p *tab) popup(url string) *tab {
-	p.t.Helper()
-	var id target.ID
-	p.until("a new tab at "+url, func() bool {
-		for _, info := range p.popups() {
-			if strings.HasPrefix(info.URL, url) {
-				id = info.TargetID
-			}
-		}
-		return id != ""
-	})
-	ctx, _ := chromedp.NewContext(p.ctx, chromedp.WithTargetID(id)) // it ends with p
-	testenv.Must(p.t, chromedp.Do(ctx))                             // attach for longer than one action
-	return &tab{t: p.t, ctx: ctx}
-}
-
-// popups returns the tabs that the tab has opened and that are still open.
-func (p *tab) popups() (opened []*target.Info) {
-	p.t.Helper()
-	infos, err := chromedp.Targets(p.ctx)
-	testenv.Must(p.t, err)
-	p.do(chromedp.Func(func(_ context.Context, own *chromedp.Target) error {
-		for _, info := range infos {
-			if info.OpenerID == own.TargetID {
-				opened = append(opened, info)
-			}
-		}
-		return nil
-	}))
-	return opened
+func pay(page, checkout *browsertest.Tab) {
+	checkout.Front()
+	checkout.Click(payThere)
+	checkout.Until("the provider sends the browser back to the shop", func() bool { return checkout.Count("#orders") == 1 })
+	page.Front()
 }
 
 // TestPageCheckout declines a payment in the checkout, and then pays. The page must show each step without a reload.
@@ -83,26 +44,26 @@ func TestPageCheckout(t *testing.T) {
 	pageTest(t)
 	s := newPaidSite(t, envTimeout+"=10m")
 	page := shopTab(t, s.shop)
-	still := page.markDocument()
+	still := page.MarkDocument()
 	checkout := s.buy(page)
-	page.waitFor(aOrder, "Paying: held until")
-	if !value(checkout, chromedp.Evaluate[bool](`window.opener === null`)) {
+	page.WaitFor(aOrder, "Paying: held until")
+	if !browsertest.Eval[bool](checkout, `window.opener === null`) {
 		t.Error("the provider's page can control the shop's page by window.opener")
 	}
-	if page.count(payOrder+":not([hidden])") != 0 || page.count(payAtOnce+":not([hidden])") != 0 {
-		t.Errorf("an order with an open checkout has other buttons to pay: %s", page.text(aOrder))
+	if page.Count(payOrder+":not([hidden])") != 0 || page.Count(payAtOnce+":not([hidden])") != 0 {
+		t.Errorf("an order with an open checkout has other buttons to pay: %s", page.Text(aOrder))
 	}
-	checkout.front()
-	checkout.click(declineThere)
-	checkout.waitFor("body", "declined")
-	page.front()
-	page.pay(checkout)
-	page.waitFor(aOrder, "Paid at")
-	page.waitFor("#announcer", "Paid at")
-	page.click(aOrder + " summary")
-	page.waitFor(aOrder+" .timeline", "payment confirmed by the payment provider")
-	if n := page.count(anyAction); n != 0 {
-		t.Errorf("a paid order has %d buttons and links, want none: %s", n, page.text(aOrder))
+	checkout.Front()
+	checkout.Click(declineThere)
+	checkout.WaitFor("body", "declined")
+	page.Front()
+	pay(page, checkout)
+	page.WaitFor(aOrder, "Paid at")
+	page.WaitFor("#announcer", "Paid at")
+	page.Click(aOrder + " summary")
+	page.WaitFor(aOrder+" .timeline", "payment confirmed by the payment provider")
+	if n := page.Count(anyAction); n != 0 {
+		t.Errorf("a paid order has %d buttons and links, want none: %s", n, page.Text(aOrder))
 	}
 	if !still() {
 		t.Error("the page reloaded itself")
@@ -125,13 +86,13 @@ func TestPageHasNoFreeGoods(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newPaidSite(t, append(test.env, envTimeout+"=10m")...)
 			page := shopTab(t, s.shop)
-			page.click(buyBeans)
-			page.waitFor(aOrder, "left to pay")
-			if pay, atOnce := page.count(payOrder+shown), page.count(payAtOnce+shown); pay != 1 || atOnce != test.buttons {
-				t.Errorf("the order has %d buttons of the checkout and %d to pay at once, want 1 and %d: %s", pay, atOnce, test.buttons, page.text(aOrder))
+			page.Click(buyBeans)
+			page.WaitFor(aOrder, "left to pay")
+			if pay, atOnce := page.Count(payOrder+shown), page.Count(payAtOnce+shown); pay != 1 || atOnce != test.buttons {
+				t.Errorf("the order has %d buttons of the checkout and %d to pay at once, want 1 and %d: %s", pay, atOnce, test.buttons, page.Text(aOrder))
 			}
 			if test.status != http.StatusOK {
-				page.expect("404", "Not Found") // a synchronous request has no URL in the console
+				page.Expect("404", "Not Found") // a synchronous request has no URL in the console
 			}
 			const send = `(() => {
 				const request = new XMLHttpRequest();
@@ -139,7 +100,7 @@ func TestPageHasNoFreeGoods(t *testing.T) {
 				request.send();
 				return request.status;
 			})()`
-			if status := value(page, chromedp.Evaluate[float64](send)); status != test.status {
+			if status := browsertest.Eval[float64](page, send); status != test.status {
 				t.Errorf("the request to pay at once is answered with %v, want %v", status, test.status)
 			}
 		})
@@ -150,15 +111,15 @@ func TestPageHasNoFreeGoods(t *testing.T) {
 func TestPageCheckoutBlocked(t *testing.T) {
 	pageTest(t)
 	s := newPaidSite(t, envTimeout+"=10m")
-	page := open(t, "about:blank")
-	page.script(`window.open = () => null`)
-	page.do(chromedp.Navigate(s.shop.url))
-	page.waitFor(connection, "Live")
-	page.click(buyBeans)
-	page.click(payOrder)
-	page.waitFor(aOrder, "The browser did not open the checkout in a new tab. Press Open the checkout.")
-	page.click(openCheckout)
-	page.popup(s.provider.url+"/checkout/").waitFor("body", "Pay 21.90 EUR")
+	page := newTab(t)
+	page.Script(`window.open = () => null`)
+	page.Navigate(s.shop.url)
+	page.WaitFor(connection, "Live")
+	page.Click(buyBeans)
+	page.Click(payOrder)
+	page.WaitFor(aOrder, "The browser did not open the checkout in a new tab. Press Open the checkout.")
+	page.Click(openCheckout)
+	page.Popup(s.provider.url+"/checkout/").WaitFor("body", "Pay 21.90 EUR")
 }
 
 // TestPageProviderIsAway opens a checkout while the provider is down. The page must close the new tab and show the
@@ -167,23 +128,23 @@ func TestPageProviderIsAway(t *testing.T) {
 	pageTest(t)
 	s := newPaidSite(t, envTimeout+"=10m")
 	page := shopTab(t, s.shop)
-	page.expect("503", "/payments")
+	page.Expect("503", "/payments")
 	s.turn(t, "api", "down")
-	page.click(buyBeans)
-	page.click(payOrder)
-	page.waitFor(aOrder, "Try again")
-	page.until("the new tab is closed", func() bool { return len(page.popups()) == 0 })
-	page.front()
+	page.Click(buyBeans)
+	page.Click(payOrder)
+	page.WaitFor(aOrder, "Try again")
+	page.Until("the new tab is closed", func() bool { return page.Popups() == 0 })
+	page.Front()
 	s.turn(t, "api", "up")
-	page.until("the checkout", func() bool { // the shop asks a provider that failed again after some seconds
-		page.click(payOrder)
-		page.until("an answer", func() bool {
-			page.front()
-			return page.count(openCheckout+":not([hidden])") == 1 || strings.Contains(page.text(aOrder), "Try again")
+	page.Until("the checkout", func() bool { // the shop asks a provider that failed again after some seconds
+		page.Click(payOrder)
+		page.Until("an answer", func() bool {
+			page.Front()
+			return page.Count(openCheckout+":not([hidden])") == 1 || strings.Contains(page.Text(aOrder), "Try again")
 		})
-		return page.count(openCheckout+":not([hidden])") == 1
+		return page.Count(openCheckout+":not([hidden])") == 1
 	})
-	page.popup(s.provider.url+"/checkout/").waitFor("body", "Pay 21.90 EUR")
+	page.Popup(s.provider.url+"/checkout/").WaitFor("body", "Pay 21.90 EUR")
 }
 
 // TestPageCancelsWhilePaying cancels an order with an open checkout while the provider does not answer.
@@ -193,12 +154,12 @@ func TestPageCancelsWhilePaying(t *testing.T) {
 	page := shopTab(t, s.shop)
 	s.buy(page)
 	s.turn(t, "api", "hung")
-	page.click(cancelOrder)
-	page.waitFor(aOrder, "Being cancelled: waiting for the payment provider")
-	if n := page.count(anyAction); n != 0 {
-		t.Errorf("an order that is being cancelled has %d buttons and links, want none: %s", n, page.text(aOrder))
+	page.Click(cancelOrder)
+	page.WaitFor(aOrder, "Being cancelled: waiting for the payment provider")
+	if n := page.Count(anyAction); n != 0 {
+		t.Errorf("an order that is being cancelled has %d buttons and links, want none: %s", n, page.Text(aOrder))
 	}
 	s.turn(t, "api", "up")
-	page.waitFor(aOrder, "Cancelled by you")
-	page.waitFor("#products", "10,000 left")
+	page.WaitFor(aOrder, "Cancelled by you")
+	page.WaitFor("#products", "10,000 left")
 }

@@ -10,7 +10,7 @@ import (
 func TestPageReminds(t *testing.T) {
 	pageTest(t)
 	page := shopTab(t, newSite(t, testenv.Redis(t), envTimeout+"=18s").serve(t))
-	page.click(buyBeans)
-	page.click(aOrder + " summary")
-	page.waitFor(aOrder+" .timeline", "reminder sent by the worker")
+	page.Click(buyBeans)
+	page.Click(aOrder + " summary")
+	page.WaitFor(aOrder+" .timeline", "reminder sent by the worker")
 }

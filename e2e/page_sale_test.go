@@ -5,8 +5,7 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/chromedp/chromedp"
-
+	"example.com/shop/internal/browsertest"
 	"example.com/shop/internal/testenv"
 )
 
@@ -29,14 +28,14 @@ var withoutPolling string
 func TestPageSoldOut(t *testing.T) {
 	pageTest(t)
 	p := slowSite(t)
-	page := open(t, "about:blank")
-	page.script(delayedProducts)
-	page.script(withoutPolling)
-	page.expect("409") // the rejected purchases
-	page.do(chromedp.Navigate(p.url))
-	page.waitFor(connection, connected)
-	page.waitFor(theCourse+" .stock", "6 left")
-	still := page.markDocument()
+	page := newTab(t)
+	page.Script(delayedProducts)
+	page.Script(withoutPolling)
+	page.Expect("409") // the rejected purchases
+	page.Navigate(p.url)
+	page.WaitFor(connection, connected)
+	page.WaitFor(theCourse+" .stock", "6 left")
+	still := page.MarkDocument()
 	other := p.signUp()
 	buy := func(quantity int) (id string) {
 		t.Helper()
@@ -45,36 +44,36 @@ func TestPageSoldOut(t *testing.T) {
 	}
 
 	buy(3)
-	page.waitFor(theCourse+" .stock", "Only 3 left")
-	page.setQuantity("Barista", 4)
-	page.click(buyCourse)
-	page.waitFor(theCourse, "Your order of 4 was not placed: only 3 are left.")
-	page.waitFor(noteAction, "Order 3")
-	page.screenshot("sale-few-left")
+	page.WaitFor(theCourse+" .stock", "Only 3 left")
+	setQuantity(page, "Barista", 4)
+	page.Click(buyCourse)
+	page.WaitFor(theCourse, "Your order of 4 was not placed: only 3 are left.")
+	page.WaitFor(noteAction, "Order 3")
+	page.Screenshot("sale-few-left")
 
-	value(page, chromedp.Evaluate[bool](`window.delay = true`)) // the page does not learn what the other customer buys
+	browsertest.Eval[bool](page, `window.delay = true`) // the page does not learn what the other customer buys
 	last := buy(3)
-	page.setQuantity("Barista", 1)
-	page.click(buyCourse)
-	page.waitFor(theCourse, "Your order was not placed: there is not enough stock.")
-	page.waitFor("#announcer", "Barista course, one seat: Your order was not placed")
-	value(page, chromedp.Evaluate[bool](`window.delay = false`))
-	page.waitFor(theCourse+" .stock", "Sold out")
-	page.waitFor(theCourse, "Your order was not placed: sold out. You will see here when it is available again.")
-	if page.count(buyCourse+`[aria-disabled="true"]`) != 1 || page.count(noteAction+":not([hidden])") != 0 {
-		t.Errorf("a sold out product has a button that orders it: %s", page.text(theCourse))
+	setQuantity(page, "Barista", 1)
+	page.Click(buyCourse)
+	page.WaitFor(theCourse, "Your order was not placed: there is not enough stock.")
+	page.WaitFor("#announcer", "Barista course, one seat: Your order was not placed")
+	browsertest.Eval[bool](page, `window.delay = false`)
+	page.WaitFor(theCourse+" .stock", "Sold out")
+	page.WaitFor(theCourse, "Your order was not placed: sold out. You will see here when it is available again.")
+	if page.Count(buyCourse+`[aria-disabled="true"]`) != 1 || page.Count(noteAction+":not([hidden])") != 0 {
+		t.Errorf("a sold out product has a button that orders it: %s", page.Text(theCourse))
 	}
-	page.checkLook(t, "sale-sold-out")
+	page.CheckLook("sale-sold-out")
 
 	other.post(http.StatusOK, "/api/orders/"+last+"/cancel")
-	page.waitFor(theCourse, "Barista course, one seat is available again.")
-	page.waitFor("#announcer", "Barista course, one seat is available again.")
-	page.waitFor(theCourse+" .stock", "Only 3 left")
-	page.screenshot("sale-available-again")
-	page.click(noteAction)
-	page.waitFor(aOrder, "Barista course, one seat")
-	page.until("the note is gone", func() bool { return page.count(theCourse+" .missed:not([hidden])") == 0 })
-	page.waitFor(theCourse+" .stock", "Only 2 left")
+	page.WaitFor(theCourse, "Barista course, one seat is available again.")
+	page.WaitFor("#announcer", "Barista course, one seat is available again.")
+	page.WaitFor(theCourse+" .stock", "Only 3 left")
+	page.Screenshot("sale-available-again")
+	page.Click(noteAction)
+	page.WaitFor(aOrder, "Barista course, one seat")
+	page.Until("the note is gone", func() bool { return page.Count(theCourse+" .missed:not([hidden])") == 0 })
+	page.WaitFor(theCourse+" .stock", "Only 2 left")
 	if !still() {
 		t.Error("the page reloaded itself")
 	}
@@ -96,34 +95,34 @@ const delayedProducts = `{
 func TestPageTooManyOpenOrders(t *testing.T) {
 	pageTest(t)
 	page := shopTab(t, newSite(t, testenv.Redis(t), envTimeout+"=10m", envPrefix+"MAX_OPEN_ORDERS=2").serve(t))
-	page.expect("409") // the rejected purchases
+	page.Expect("409") // the rejected purchases
 	rejected := func() {
 		t.Helper()
-		page.click(buyCourse)
-		page.waitFor(openOrders, "Too many open orders")
-		page.waitFor("#announcer", "Too many open orders")
-		page.until("the open orders", func() bool { return page.count(openOrders+" .order") == 2 })
+		page.Click(buyCourse)
+		page.WaitFor(openOrders, "Too many open orders")
+		page.WaitFor("#announcer", "Too many open orders")
+		page.Until("the open orders", func() bool { return page.Count(openOrders+" .order") == 2 })
 	}
-	page.click(buyBeans)
-	page.until("one order", func() bool { return page.count(aOrder) == 1 })
-	page.click(buyBeans)
-	page.until("two orders", func() bool { return page.count(aOrder) == 2 })
+	page.Click(buyBeans)
+	page.Until("one order", func() bool { return page.Count(aOrder) == 1 })
+	page.Click(buyBeans)
+	page.Until("two orders", func() bool { return page.Count(aOrder) == 2 })
 
 	rejected()
-	if page.count(aOrder) != 0 || page.count(openOrders+` #order-again[aria-disabled="true"]`) != 1 {
-		t.Errorf("the page shows the open orders twice, or offers to order again: %s", page.text("#main"))
+	if page.Count(aOrder) != 0 || page.Count(openOrders+` #order-again[aria-disabled="true"]`) != 1 {
+		t.Errorf("the page shows the open orders twice, or offers to order again: %s", page.Text("#main"))
 	}
-	page.checkLook(t, "sale-too-many-open-orders")
-	page.click(openOrders + ` [data-action="cancel"]`)
-	page.waitFor(openOrders, "One of these orders has ended. You can order again.")
-	page.waitFor("#order-again", "Order Barista course, one seat")
-	page.click("#order-again")
-	page.waitFor("#orders", "Barista course, one seat")
-	page.until("three orders in the list", func() bool { return page.count(aOrder) == 3 && page.count(openOrders+":not([hidden])") == 0 })
+	page.CheckLook("sale-too-many-open-orders")
+	page.Click(openOrders + ` [data-action="cancel"]`)
+	page.WaitFor(openOrders, "One of these orders has ended. You can order again.")
+	page.WaitFor("#order-again", "Order Barista course, one seat")
+	page.Click("#order-again")
+	page.WaitFor("#orders", "Barista course, one seat")
+	page.Until("three orders in the list", func() bool { return page.Count(aOrder) == 3 && page.Count(openOrders+":not([hidden])") == 0 })
 
 	rejected()
-	page.click("#close-open-orders")
-	page.until("three orders in the list", func() bool { return page.count(aOrder) == 3 && page.count(openOrders+":not([hidden])") == 0 })
+	page.Click("#close-open-orders")
+	page.Until("three orders in the list", func() bool { return page.Count(aOrder) == 3 && page.Count(openOrders+":not([hidden])") == 0 })
 }
 
 // TestPageOverloaded rejects a purchase because the service is overloaded, more often than the page repeats a request.
@@ -131,22 +130,22 @@ func TestPageTooManyOpenOrders(t *testing.T) {
 func TestPageOverloaded(t *testing.T) {
 	pageTest(t)
 	p := slowSite(t)
-	page := open(t, "about:blank")
-	page.script(overloaded)
-	page.do(chromedp.Navigate(p.url))
-	page.waitFor(connection, connected)
-	page.waitFor("#products", "Espresso beans")
-	page.click(buyBeans)
-	page.waitFor("#messages", "The shop is busy. Your order is sent again in a moment.")
-	page.waitFor("#messages", "The shop is still busy. Try again: your order will not be placed twice.")
-	page.checkLook(t, "sale-overloaded")
-	page.click("#messages button")
-	page.until("the order", func() bool { return page.count(aOrder) == 1 && page.text("#messages") == "" })
+	page := newTab(t)
+	page.Script(overloaded)
+	page.Navigate(p.url)
+	page.WaitFor(connection, connected)
+	page.WaitFor("#products", "Espresso beans")
+	page.Click(buyBeans)
+	page.WaitFor("#messages", "The shop is busy. Your order is sent again in a moment.")
+	page.WaitFor("#messages", "The shop is still busy. Try again: your order will not be placed twice.")
+	page.CheckLook("sale-overloaded")
+	page.Click("#messages button")
+	page.Until("the order", func() bool { return page.Count(aOrder) == 1 && page.Text("#messages") == "" })
 	type sent struct {
 		Key string
 		At  float64 // in ms
 	}
-	requests := value(page, chromedp.Evaluate[[]sent](`window.sent`))
+	requests := browsertest.Eval[[]sent](page, `window.sent`)
 	if len(requests) != 5 {
 		t.Fatalf("the page sent %d requests, want 5: %v", len(requests), requests)
 	}

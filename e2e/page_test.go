@@ -1,20 +1,14 @@
 package e2e
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
-	"os"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/chromedp/cdproto/accessibility"
-	"github.com/chromedp/cdproto/cdp"
-	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"example.com/shop/internal/browsertest"
 	"example.com/shop/internal/testenv"
 )
 
@@ -27,11 +21,34 @@ const (
 	connection  = `#connection`
 )
 
-// pageTest begins a test of a page.
+// pageTest begins a test of a page. It skips the test if the machine has no browser, or if E2E_BASE_URL is set.
 func pageTest(t *testing.T) {
 	t.Helper()
-	needsBrowser(t)
+	needsOrders(t)
+	needsProcesses(t)
+	browsertest.Need(t)
 	t.Parallel()
+}
+
+// notServed are paths that a page requests to learn whether the service has them. The files of the parts add theirs.
+var notServed []string
+
+// newTab opens an empty tab for a page of the shop.
+func newTab(t *testing.T) *browsertest.Tab {
+	t.Helper()
+	page := browsertest.New(t)
+	for _, path := range notServed {
+		page.Expect("404", path)
+	}
+	return page
+}
+
+// open opens a page of the shop in a new tab, so as a new customer.
+func open(t *testing.T, url string) *browsertest.Tab {
+	t.Helper()
+	page := newTab(t)
+	page.Navigate(url)
+	return page
 }
 
 // connected is what the shop's page shows when it learns of changes. Without live notifications it polls.
@@ -44,12 +61,12 @@ func slowSite(t *testing.T) *process {
 }
 
 // shopTab opens the shop's page, and waits until it learns of changes.
-func shopTab(t *testing.T, p *process) *tab {
+func shopTab(t *testing.T, p *process) *browsertest.Tab {
 	t.Helper()
 	page := open(t, p.url)
-	page.waitFor(connection, connected)
-	page.waitFor("#products", "Espresso beans")
-	page.waitFor("#orders", "No orders yet")
+	page.WaitFor(connection, connected)
+	page.WaitFor("#products", "Espresso beans")
+	page.WaitFor("#orders", "No orders yet")
 	return page
 }
 
@@ -58,17 +75,17 @@ func shopTab(t *testing.T, p *process) *tab {
 func TestPageTimeout(t *testing.T) {
 	pageTest(t)
 	page := shopTab(t, newSite(t, testenv.Redis(t), envTimeout+"=12s").serve(t))
-	still := page.markDocument()
-	page.waitFor("#products", "10,000 left")
-	page.click(buyBeans)
-	page.waitFor("#products", "9,999 left")
-	page.waitFor(aOrder+" .countdown", "0:")
-	left := page.text(aOrder + " .countdown")
-	page.until("the countdown changes", func() bool { return page.text(aOrder+" .countdown") != left })
-	page.waitFor(aOrder, "Cancelled: not paid in time")
-	page.waitFor("#products", "10,000 left")
-	page.click(aOrder + " summary")
-	page.waitFor(aOrder+" .timeline", "cancelled by the worker")
+	still := page.MarkDocument()
+	page.WaitFor("#products", "10,000 left")
+	page.Click(buyBeans)
+	page.WaitFor("#products", "9,999 left")
+	page.WaitFor(aOrder+" .countdown", "0:")
+	left := page.Text(aOrder + " .countdown")
+	page.Until("the countdown changes", func() bool { return page.Text(aOrder+" .countdown") != left })
+	page.WaitFor(aOrder, "Cancelled: not paid in time")
+	page.WaitFor("#products", "10,000 left")
+	page.Click(aOrder + " summary")
+	page.WaitFor(aOrder+" .timeline", "cancelled by the worker")
 	if !still() {
 		t.Error("the page reloaded itself")
 	}
@@ -78,22 +95,22 @@ func TestPageTimeout(t *testing.T) {
 func TestPagePay(t *testing.T) {
 	pageTest(t)
 	page := shopTab(t, slowSite(t))
-	page.click(buyBeans)
-	page.click(payOrder)
-	page.waitFor(aOrder, "Paid at")
-	page.do(chromedp.Reload())
-	page.waitFor(aOrder, "Paid at")
-	page.waitFor("#products", "9,999 left")
+	page.Click(buyBeans)
+	page.Click(payOrder)
+	page.WaitFor(aOrder, "Paid at")
+	page.Reload()
+	page.WaitFor(aOrder, "Paid at")
+	page.WaitFor("#products", "9,999 left")
 }
 
 // TestPageCancel cancels an order, and the page shows its stock as available again.
 func TestPageCancel(t *testing.T) {
 	pageTest(t)
 	page := shopTab(t, slowSite(t))
-	page.click(buyBeans)
-	page.click(cancelOrder)
-	page.waitFor(aOrder, "Cancelled by you")
-	page.waitFor("#products", "10,000 left")
+	page.Click(buyBeans)
+	page.Click(cancelOrder)
+	page.WaitFor(aOrder, "Cancelled by you")
+	page.WaitFor("#products", "10,000 left")
 }
 
 // TestPagePaysTooLate pays an order after its deadline, before a worker cancels it.
@@ -102,13 +119,13 @@ func TestPagePaysTooLate(t *testing.T) {
 	// The page must have the order before its deadline: afterwards the service tells it that the order cannot be paid.
 	s := newSite(t, testenv.Redis(t), envTimeout+"=6s")
 	page := shopTab(t, s.serve(t, "--roles=api"))
-	page.expect("409")
-	page.click(buyBeans)
-	page.waitFor(aOrder, "The deadline has passed")
-	page.click(payOrder)
-	page.waitFor(aOrder, "The order was not paid by its deadline")
+	page.Expect("409")
+	page.Click(buyBeans)
+	page.WaitFor(aOrder, "The deadline has passed")
+	page.Click(payOrder)
+	page.WaitFor(aOrder, "The order was not paid by its deadline")
 	s.serve(t, "--roles=worker,relay")
-	page.waitFor(aOrder, "Cancelled: not paid in time")
+	page.WaitFor(aOrder, "Cancelled: not paid in time")
 }
 
 // TestPageCountsByTheServersClock opens the page in a browser whose clock is two hours ahead. The countdown must follow
@@ -116,12 +133,12 @@ func TestPagePaysTooLate(t *testing.T) {
 func TestPageCountsByTheServersClock(t *testing.T) {
 	pageTest(t)
 	p := newSite(t, testenv.Redis(t), envTimeout+"=1m").serve(t)
-	page := open(t, "about:blank")
-	page.script(`const now = Date.now; Date.now = () => now() + 2 * 3600_000;`)
-	page.do(chromedp.Navigate(p.url))
-	page.waitFor(connection, connected)
-	page.click(buyBeans)
-	page.waitFor(aOrder+" .countdown", "0:5")
+	page := newTab(t)
+	page.Script(`const now = Date.now; Date.now = () => now() + 2 * 3600_000;`)
+	page.Navigate(p.url)
+	page.WaitFor(connection, connected)
+	page.Click(buyBeans)
+	page.WaitFor(aOrder+" .countdown", "0:5")
 }
 
 // TestPageBuysOnce buys with a double click, with a lost response, and with a reload before the response. Each purchase
@@ -131,29 +148,29 @@ func TestPageBuysOnce(t *testing.T) {
 	page := shopTab(t, slowSite(t))
 	placed := func(orders int) {
 		t.Helper()
-		page.until(fmt.Sprintf("%d orders, and no purchase in progress", orders), func() bool {
-			return page.count(aOrder) == orders && value(page, chromedp.Evaluate[int](`sessionStorage.length`)) == 0
+		page.Until(fmt.Sprintf("%d orders, and no purchase in progress", orders), func() bool {
+			return page.Count(aOrder) == orders && browsertest.Eval[int](page, `sessionStorage.length`) == 0
 		})
-		page.waitFor("#products", fmt.Sprintf("9,99%d left", 10-orders))
+		page.WaitFor("#products", fmt.Sprintf("9,99%d left", 10-orders))
 	}
 	// A browser reports a double click as a click, followed by a click with a count of two.
-	page.do(chromedp.Click(chromedp.CSS(buyBeans), chromedp.NodeEnabled), chromedp.DoubleClick(chromedp.CSS(buyBeans)))
+	page.Do(chromedp.Click(chromedp.CSS(buyBeans), chromedp.NodeEnabled), chromedp.DoubleClick(chromedp.CSS(buyBeans)))
 	placed(1)
 
-	page.script(answersOfOrders(`if (!window.lost) { window.lost = true; throw new TypeError('lost'); }`))
-	page.do(chromedp.Reload())
-	page.waitFor(connection, connected)
-	page.click(buyBeans)
+	page.Script(answersOfOrders(`if (!window.lost) { window.lost = true; throw new TypeError('lost'); }`))
+	page.Reload()
+	page.WaitFor(connection, connected)
+	page.Click(buyBeans)
 	placed(2)
 
-	page.script(answersOfOrders(`await new Promise(() => {})`)) // it never resolves
-	page.do(chromedp.Reload())
-	page.waitFor(connection, connected)
-	page.click(buyBeans)
-	page.until("three orders", func() bool { return page.count(aOrder) == 3 }) // a notification shows it
-	page.script(answersOfOrders(``))
-	page.do(chromedp.Reload()) // the page repeats the request with the same idempotency key
-	page.waitFor(connection, connected)
+	page.Script(answersOfOrders(`await new Promise(() => {})`)) // it never resolves
+	page.Reload()
+	page.WaitFor(connection, connected)
+	page.Click(buyBeans)
+	page.Until("three orders", func() bool { return page.Count(aOrder) == 3 }) // a notification shows it
+	page.Script(answersOfOrders(``))
+	page.Reload() // the page repeats the request with the same idempotency key
+	page.WaitFor(connection, connected)
 	placed(3)
 }
 
@@ -174,17 +191,17 @@ func TestPageSecondCustomer(t *testing.T) {
 	pageTest(t)
 	p := slowSite(t)
 	first := shopTab(t, p)
-	first.click(buyBeans)
-	first.waitFor(aOrder, "left to pay")
+	first.Click(buyBeans)
+	first.WaitFor(aOrder, "left to pay")
 	second := shopTab(t, p) // shopTab checks that it has no orders
-	second.waitFor("#products", "9,999 left")
-	first.click(payOrder)
-	first.waitFor(aOrder, "Paid at")
-	second.click(buyBeans)
-	second.waitFor(aOrder, "left to pay")
-	first.waitFor("#products", "9,998 left")
-	if first.count(aOrder) != 1 || second.count(aOrder) != 1 {
-		t.Errorf("the customers see %d and %d orders, want one each", first.count(aOrder), second.count(aOrder))
+	second.WaitFor("#products", "9,999 left")
+	first.Click(payOrder)
+	first.WaitFor(aOrder, "Paid at")
+	second.Click(buyBeans)
+	second.WaitFor(aOrder, "left to pay")
+	first.WaitFor("#products", "9,998 left")
+	if first.Count(aOrder) != 1 || second.Count(aOrder) != 1 {
+		t.Errorf("the customers see %d and %d orders, want one each", first.Count(aOrder), second.Count(aOrder))
 	}
 }
 
@@ -195,17 +212,17 @@ func TestPageSignsInAgain(t *testing.T) {
 	s := newSite(t, testenv.Redis(t), envHTTPAddr+"="+freeAddress(t), envTimeout+"=10m")
 	p := s.serve(t)
 	page := shopTab(t, p)
-	page.expect("ERR_")
-	page.expect("401")
-	page.click(buyBeans)
-	page.waitFor(aOrder, "left to pay")
+	page.Expect("ERR_")
+	page.Expect("401")
+	page.Click(buyBeans)
+	page.WaitFor(aOrder, "left to pay")
 	p.kill()
-	page.waitFor("#messages", "The service does not answer")
+	page.WaitFor("#messages", "The service does not answer")
 	start(t, command(t, s.env, "serve", "--token-key", "another-key-"+tokenKey))
-	page.waitFor(connection, connected)
-	page.waitFor("#orders", "No orders yet")
-	page.click(buyBeans)
-	page.waitFor(aOrder, "left to pay")
+	page.WaitFor(connection, connected)
+	page.WaitFor("#orders", "No orders yet")
+	page.Click(buyBeans)
+	page.WaitFor(aOrder, "left to pay")
 }
 
 // TestPageBuysAgain loses all responses to a purchase until the page gives up. The order was placed nevertheless. The
@@ -213,36 +230,35 @@ func TestPageSignsInAgain(t *testing.T) {
 func TestPageBuysAgain(t *testing.T) {
 	pageTest(t)
 	p := slowSite(t)
-	page := open(t, "about:blank")
-	page.script(answersOfOrders(`window.answers = (window.answers ?? 0) + 1; if (!window.found) { throw new TypeError('lost'); }`))
+	page := newTab(t)
+	page.Script(answersOfOrders(`window.answers = (window.answers ?? 0) + 1; if (!window.found) { throw new TypeError('lost'); }`))
 	answers := func(n int) { // each click sends four requests
-		page.until(fmt.Sprintf("%d responses lost", n), func() bool { return value(page, chromedp.Evaluate[int](`window.answers ?? 0`)) == n })
-		page.waitFor("#messages", "may or may not be placed")
+		page.Until(fmt.Sprintf("%d responses lost", n), func() bool { return browsertest.Eval[int](page, `window.answers ?? 0`) == n })
+		page.WaitFor("#messages", "may or may not be placed")
 	}
-	page.do(chromedp.Navigate(p.url))
-	page.waitFor(connection, connected)
-	page.setQuantity("Espresso", 3)
-	page.click(buyBeans)
+	page.Navigate(p.url)
+	page.WaitFor(connection, connected)
+	setQuantity(page, "Espresso", 3)
+	page.Click(buyBeans)
 	answers(4)
-	page.click(buyBeans) // as the message advises; the quantity is still three
+	page.Click(buyBeans) // as the message advises; the quantity is still three
 	answers(8)
-	page.waitFor(aOrder, "3 × Espresso beans")
-	if n := page.count(aOrder); n != 1 {
+	page.WaitFor(aOrder, "3 × Espresso beans")
+	if n := page.Count(aOrder); n != 1 {
 		t.Errorf("one purchase placed %d orders, want 1", n)
 	}
-	page.click(cancelOrder)
-	page.waitFor(aOrder, "Cancelled by you")
-	value(page, chromedp.Evaluate[bool](`window.found = true`))
-	page.click(buyBeans)
-	page.until("a second order", func() bool { return page.count(aOrder) == 2 })
-	page.waitFor(aOrder, "left to pay")
+	page.Click(cancelOrder)
+	page.WaitFor(aOrder, "Cancelled by you")
+	browsertest.Eval[bool](page, `window.found = true`)
+	page.Click(buyBeans)
+	page.Until("a second order", func() bool { return page.Count(aOrder) == 2 })
+	page.WaitFor(aOrder, "left to pay")
 }
 
 // setQuantity fills in the quantity of a product.
-func (p *tab) setQuantity(product string, quantity int) {
-	p.t.Helper()
-	p.waitFor("#products", product) // the page may be live before it shows the products
-	value(p, chromedp.Evaluate[int](fmt.Sprintf(`document.querySelector('#products [aria-label^="Quantity of %s"]').value = %d`, product, quantity)))
+func setQuantity(page *browsertest.Tab, product string, quantity int) {
+	page.WaitFor("#products", product) // the page may be live before it shows the products
+	browsertest.Eval[int](page, fmt.Sprintf(`document.querySelector('#products [aria-label^="Quantity of %s"]').value = %d`, product, quantity))
 }
 
 // TestPageProducts checks that an update of the products moves neither the buttons nor the focus. The note about a
@@ -251,32 +267,32 @@ func TestPageProducts(t *testing.T) {
 	pageTest(t)
 	s := newSite(t, testenv.Redis(t), envTimeout+"=10m")
 	page := shopTab(t, s.serve(t))
-	page.expect("409") // the rejected purchases
+	page.Expect("409") // the rejected purchases
 	top := func() float64 {
-		return value(page, chromedp.Evaluate[float64](`document.querySelector('`+buyCourse+`').getBoundingClientRect().top`))
+		return browsertest.Eval[float64](page, `document.querySelector('`+buyCourse+`').getBoundingClientRect().top`)
 	}
 	before := top()
-	page.setQuantity("Barista", 7)
-	page.click(buyCourse)
-	page.waitFor(theCourse, "Your order of 7 was not placed: only 6 are left.")
+	setQuantity(page, "Barista", 7)
+	page.Click(buyCourse)
+	page.WaitFor(theCourse, "Your order of 7 was not placed: only 6 are left.")
 	if after := top(); after != before {
 		t.Errorf("the note about a rejected purchase moved the pressed button from %v to %v", before, after)
 	}
 
-	page.setQuantity("Barista", 6)
-	page.do(chromedp.SendKeys(chromedp.CSS(`input[aria-label^="Quantity of Barista"]`), kb.Enter))
-	page.waitFor("#products", "Sold out")
-	if !value(page, chromedp.Evaluate[bool](`document.activeElement.ariaLabel.startsWith("Quantity of Barista")`)) {
+	setQuantity(page, "Barista", 6)
+	page.Type(`input[aria-label^="Quantity of Barista"]`, kb.Enter)
+	page.WaitFor("#products", "Sold out")
+	if !browsertest.Eval[bool](page, `document.activeElement.ariaLabel.startsWith("Quantity of Barista")`) {
 		t.Error("after buying the last ones, the focus is not in the quantity any more")
 	}
-	page.click(buyCourse)
+	page.Click(buyCourse)
 
 	testenv.Exec(t, openDatabase(t, s.database), `UPDATE products SET price_cents = 9990, name = 'Espresso beans, roasted today' WHERE name LIKE 'Espresso%'`)
-	page.click(buyBeans)
-	page.waitFor(aOrder, "Pay €99.90")
-	page.waitFor("#products", "€99.90")
-	page.waitFor("#products", "roasted today")
-	if n := page.count(aOrder); n != 2 {
+	page.Click(buyBeans)
+	page.WaitFor(aOrder, "Pay €99.90")
+	page.WaitFor("#products", "€99.90")
+	page.WaitFor("#products", "roasted today")
+	if n := page.Count(aOrder); n != 2 {
 		t.Errorf("the page shows %d orders, want 2", n)
 	}
 }
@@ -285,11 +301,11 @@ func TestPageProducts(t *testing.T) {
 func TestPageWithoutCookies(t *testing.T) {
 	pageTest(t)
 	p := slowSite(t)
-	page := open(t, "about:blank")
-	page.script(`Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('denied', 'SecurityError'); } });`)
-	page.do(chromedp.Navigate(p.url))
-	page.waitFor("#messages", "needs cookies")
-	page.waitFor("#products", "Espresso beans")
+	page := newTab(t)
+	page.Script(`Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('denied', 'SecurityError'); } });`)
+	page.Navigate(p.url)
+	page.WaitFor("#messages", "needs cookies")
+	page.WaitFor("#products", "Espresso beans")
 }
 
 // TestPageKeyboard orders and pays without a mouse.
@@ -298,118 +314,41 @@ func TestPageKeyboard(t *testing.T) {
 	page := shopTab(t, slowSite(t))
 	tabTo := func(name string) {
 		t.Helper()
-		page.until("focus on "+name, func() bool {
-			page.do(chromedp.KeyEvent(kb.Tab))
+		page.Until("focus on "+name, func() bool {
+			page.Press(kb.Tab)
 			focused := `document.activeElement.getAttribute("aria-label") ?? document.activeElement.textContent`
-			return strings.HasPrefix(value(page, chromedp.Evaluate[string](focused)), name)
+			return strings.HasPrefix(browsertest.Eval[string](page, focused), name)
 		})
 	}
 	tabTo("Skip to the content")
 	tabTo("Buy Espresso")
-	page.do(chromedp.KeyEvent(kb.Enter))
-	page.waitFor(aOrder, "left to pay")
+	page.Press(kb.Enter)
+	page.WaitFor(aOrder, "left to pay")
 	tabTo("Pay €21.90")
-	page.do(chromedp.KeyEvent(kb.Enter))
-	page.waitFor(aOrder, "Paid at")
-	page.waitFor("#announcer", "Paid at") // the live region, which screen readers read out
-	page.until("the focus is in the order", func() bool {
-		return value(page, chromedp.Evaluate[bool](`document.activeElement.closest(".order") !== null`))
+	page.Press(kb.Enter)
+	page.WaitFor(aOrder, "Paid at")
+	page.WaitFor("#announcer", "Paid at") // the live region, which screen readers read out
+	page.Until("the focus is in the order", func() bool {
+		return browsertest.Eval[bool](page, `document.activeElement.closest(".order") !== null`)
 	})
 	tabTo("Timeline")
-	page.do(chromedp.KeyEvent(kb.Enter))
-	page.waitFor(aOrder+" .timeline", "paid by you")
+	page.Press(kb.Enter)
+	page.WaitFor(aOrder+" .timeline", "paid by you")
 }
 
 // TestPageExtends waits until the deadline is near, and then extends it.
 func TestPageExtends(t *testing.T) {
 	pageTest(t)
 	page := shopTab(t, newSite(t, testenv.Redis(t), envTimeout+"=18s", envPrefix+"ORDER_EXTENSION=2m").serve(t))
-	page.click(buyBeans)
-	page.click(aOrder + " summary")
-	page.waitFor(aOrder+" .state", "Only seconds left to pay")
-	page.waitFor("#announcer", "seconds left to pay")
-	page.waitFor(extendOrder, "Extend by 2 minutes")
-	page.click(extendOrder)
-	page.waitFor(aOrder+" .countdown", "2:")
-	page.waitFor(aOrder+" .timeline", "deadline extended by you")
-	if page.count(extendOrder+":not([hidden])") != 0 {
+	page.Click(buyBeans)
+	page.Click(aOrder + " summary")
+	page.WaitFor(aOrder+" .state", "Only seconds left to pay")
+	page.WaitFor("#announcer", "seconds left to pay")
+	page.WaitFor(extendOrder, "Extend by 2 minutes")
+	page.Click(extendOrder)
+	page.WaitFor(aOrder+" .countdown", "2:")
+	page.WaitFor(aOrder+" .timeline", "deadline extended by you")
+	if page.Count(extendOrder+":not([hidden])") != 0 {
 		t.Error("the customer can extend the deadline twice")
 	}
-}
-
-// checkLook checks the page as it is, wide and narrow, light and dark. The name is that of the screenshots.
-func (p *tab) checkLook(t *testing.T, name string) {
-	t.Helper()
-	p.checkNames(t)
-	for _, view := range []struct {
-		name          string
-		width, height int64
-		scheme        string
-	}{{name, 1120, 900, "light"}, {name + "-dark", 1120, 900, "dark"}, {name + "-phone", 390, 844, "light"}, {name + "-phone-dark", 390, 844, "dark"}} {
-		p.do(chromedp.EmulateViewport(view.width, view.height), colours(view.scheme))
-		poor, err := os.ReadFile("testdata/contrast.js")
-		testenv.Must(t, err)
-		for _, text := range value(p, chromedp.Evaluate[[]string](string(poor))) {
-			t.Errorf("%s: too little contrast: %s", view.name, text)
-		}
-		if wide := value(p, chromedp.Evaluate[int64](`document.scrollingElement.scrollWidth`)); wide > view.width {
-			t.Errorf("%s: the page is %d pixels wide on a screen of %d", view.name, wide, view.width)
-		}
-		p.screenshot(view.name)
-	}
-}
-
-// controls are the roles of elements that a user can operate.
-var controls = []string{"button", "link", "textbox", "spinbutton", "DisclosureTriangle", "checkbox", "combobox"}
-
-// checkNames checks the accessibility tree. The tree must have landmarks, one heading of level one, and names for all
-// controls, images and headings.
-func (p *tab) checkNames(t *testing.T) {
-	t.Helper()
-	roles := map[string]int{}
-	for _, node := range value(p, accessibilityTree) {
-		if node.Ignored {
-			continue
-		}
-		role, name := textOf(node.Role), textOf(node.Name)
-		roles[role]++
-		if slices.Contains(append(controls, "image", "heading"), role) && strings.TrimSpace(name) == "" {
-			t.Errorf("a %s without a name", role)
-		}
-	}
-	for role, want := range map[string]int{"main": 1, "banner": 1, "navigation": 1, "contentinfo": 1} {
-		if roles[role] != want {
-			t.Errorf("%d elements of the role %s, want %d", roles[role], role, want)
-		}
-	}
-	if n := p.count("h1"); n != 1 {
-		t.Errorf("%d headings of level one, want 1", n)
-	}
-	if roles["button"] < 2 || roles["heading"] < 4 {
-		t.Errorf("roles %v: want at least 2 buttons and 4 headings", roles)
-	}
-}
-
-// accessibilityTree returns the nodes that a screen reader reads.
-func accessibilityTree(ctx context.Context, target *chromedp.Target) ([]*accessibility.Node, error) {
-	tree, err := cdp.Call(ctx, target, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
-	return tree.Nodes, err
-}
-
-// textOf returns the text of a value in the accessibility tree.
-func textOf(v *accessibility.Value) (text string) {
-	if v != nil {
-		_ = json.Unmarshal(v.Value, &text)
-	}
-	return text
-}
-
-// colours sets the colour scheme that the user prefers, light or dark.
-func colours(scheme string) chromedp.Action[chromedp.Void] {
-	return chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
-		_, err := cdp.Call(ctx, target, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
-		})
-		return err
-	})
 }
