@@ -51,6 +51,7 @@ var (
 			"internal/stripesim",
 		},
 		{"internal/testenv"},
+		{"internal/browsertest"},
 	}
 	// partImports lists the packages that a part imports besides shared ones.
 	partImports = map[string][]string{
