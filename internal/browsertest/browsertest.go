@@ -113,9 +113,12 @@ func New(t testing.TB) *Tab {
 		}
 	})
 	testenv.Must(t, chromedp.Listen(ctx, p.listen))
-	p.Do(chromedp.EmulateViewport(1280, 900))
+	p.Do(window)
 	return p
 }
+
+// window gives a tab the size that it has outside of [Tab.CheckLook].
+var window = chromedp.EmulateViewport(1280, 900)
 
 // Navigate opens an address.
 func (p *Tab) Navigate(url string) {

@@ -37,6 +37,7 @@ func (p *Tab) CheckLook(name string) {
 		}
 		p.Screenshot(view.name)
 	}
+	p.Do(window, prefer("light"))
 }
 
 // controls are the roles of elements that a user can operate.
