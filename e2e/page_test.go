@@ -141,19 +141,6 @@ func TestPagePaysTooLate(t *testing.T) {
 	page.WaitFor(aOrder, "Cancelled: not paid in time")
 }
 
-// TestPageCountsByTheServersClock opens the page in a browser whose clock is two hours ahead. The countdown must follow
-// the server's clock.
-func TestPageCountsByTheServersClock(t *testing.T) {
-	pageTest(t)
-	p := newSite(t, testenv.Redis(t), envTimeout+"=1m").serve(t)
-	page := newTab(t)
-	page.Script(`const now = Date.now; Date.now = () => now() + 2 * 3600_000;`)
-	page.Navigate(p.url)
-	page.WaitFor(connection, connected)
-	page.Click(buyBeans)
-	page.WaitFor(aOrder+" .countdown", "0:5")
-}
-
 // TestPageBuysOnce buys with a double click, with a lost response, and with a reload before the response. Each purchase
 // must place one order.
 func TestPageBuysOnce(t *testing.T) {
@@ -197,25 +184,6 @@ func answersOfOrders(do string) string {
 			return answer;
 		};
 	}`, do)
-}
-
-// TestPageSecondCustomer opens one shop as two customers. Each sees its own orders, and the same stock.
-func TestPageSecondCustomer(t *testing.T) {
-	pageTest(t)
-	p := slowSite(t)
-	first := shopTab(t, p)
-	first.Click(buyBeans)
-	first.WaitFor(aOrder, "left to pay")
-	second := shopTab(t, p) // shopTab checks that it has no orders
-	second.WaitFor("#products", "9,999 left")
-	first.Click(payOrder)
-	first.WaitFor(aOrder, "Paid at")
-	second.Click(buyBeans)
-	second.WaitFor(aOrder, "left to pay")
-	first.WaitFor("#products", "9,998 left")
-	if first.Count(aOrder) != 1 || second.Count(aOrder) != 1 {
-		t.Errorf("the customers see %d and %d orders, want one each", first.Count(aOrder), second.Count(aOrder))
-	}
 }
 
 // TestPageSignsInAgain restarts the service with another token key while the page is open. This invalidates the page's
@@ -310,8 +278,43 @@ func TestPageProducts(t *testing.T) {
 	}
 }
 
-// TestPageWithoutCookies opens the page in a browser that denies storage to it.
-func TestPageWithoutCookies(t *testing.T) {
+// TestPageSecondCustomer opens one shop as two customers. Each sees its own orders, and the same stock. Then an operator
+// closes the sale of the product, and the page of the customer who has not paid must count down to the new deadline.
+func TestPageSecondCustomer(t *testing.T) {
+	pageTest(t)
+	p := slowSite(t)
+	first := shopTab(t, p)
+	first.Click(buyBeans)
+	first.WaitFor(aOrder, "left to pay")
+	second := shopTab(t, p) // shopTab checks that it has no orders
+	second.WaitFor("#products", "9,999 left")
+	first.Click(payOrder)
+	first.WaitFor(aOrder, "Paid at")
+	second.Click(buyBeans)
+	second.WaitFor(aOrder+" .countdown", "9:5")
+	second.Click(aOrder + " summary")
+	first.WaitFor("#products", "9,998 left")
+	if first.Count(aOrder) != 1 || second.Count(aOrder) != 1 {
+		t.Errorf("the customers see %d and %d orders, want one each", first.Count(aOrder), second.Count(aOrder))
+	}
+
+	ops := opsTab(t, p)
+	ops.WaitFor("#close-sale-product", "Espresso beans")
+	const chooseBeans = `document.querySelectorAll("#close-sale-product option").forEach((option) => option.selected = option.text.startsWith("Espresso")), true`
+	browsertest.Eval[bool](ops, chooseBeans)
+	ops.Click("#close-sale button")
+	ops.WaitFor("#close-sale-result", "the deadline of 1 unpaid order moves forward to")
+	second.Front()
+	second.WaitFor(aOrder+" .countdown", "0:")
+	second.WaitFor(aOrder+" .timeline", "deadline brought forward by the shop")
+	ops.Front()
+	ops.Click("#close-sale button")
+	ops.WaitFor("#close-sale-result", "no unpaid order has more than a minute left")
+}
+
+// TestPageInOtherBrowsers opens one shop in browsers that are not as usual: the first denies storage to the page; the clock
+// of the second is two hours ahead, and the countdown must follow the server's clock; the third has no mouse.
+func TestPageInOtherBrowsers(t *testing.T) {
 	pageTest(t)
 	p := slowSite(t)
 	page := newTab(t)
@@ -319,12 +322,15 @@ func TestPageWithoutCookies(t *testing.T) {
 	page.Navigate(p.url)
 	page.WaitFor("#messages", "needs cookies")
 	page.WaitFor("#products", "Espresso beans")
-}
 
-// TestPageKeyboard orders and pays without a mouse.
-func TestPageKeyboard(t *testing.T) {
-	pageTest(t)
-	page := shopTab(t, slowSite(t))
+	page = newTab(t)
+	page.Script(`const now = Date.now; Date.now = () => now() + 2 * 3600_000;`)
+	page.Navigate(p.url)
+	page.WaitFor(connection, connected)
+	page.Click(buyBeans)
+	page.WaitFor(aOrder+" .countdown", "9:5")
+
+	page = shopTab(t, p)
 	tabTo := func(name string) {
 		t.Helper()
 		page.Until("focus on "+name, func() bool {

@@ -256,8 +256,8 @@ func (p *Tab) Press(key string) {
 	p.Do(chromedp.KeyEvent(key))
 }
 
-// Front shows the tab instead of the tab that is shown now. The browser gives a page that is not shown no events of
-// streams, and few of timers.
+// Front shows the tab instead of the tab that is shown now, whose page is hidden then. Many pages learn of no changes while
+// they are hidden.
 func (p *Tab) Front() {
 	p.t.Helper()
 	p.Do(chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
