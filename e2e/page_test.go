@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
 	"example.com/shop/internal/browsertest"
@@ -141,51 +140,6 @@ func TestPagePaysTooLate(t *testing.T) {
 	page.WaitFor(aOrder, "Cancelled: not paid in time")
 }
 
-// TestPageBuysOnce buys with a double click, with a lost response, and with a reload before the response. Each purchase
-// must place one order.
-func TestPageBuysOnce(t *testing.T) {
-	pageTest(t)
-	page := shopTab(t, slowSite(t))
-	placed := func(orders int) {
-		t.Helper()
-		page.Until(fmt.Sprintf("%d orders, and no purchase in progress", orders), func() bool {
-			return page.Count(aOrder) == orders && browsertest.Eval[int](page, `sessionStorage.length`) == 0
-		})
-		page.WaitFor("#products", fmt.Sprintf("9,99%d left", 10-orders))
-	}
-	// A browser reports a double click as a click, followed by a click with a count of two.
-	page.Do(chromedp.Click(chromedp.CSS(buyBeans), chromedp.NodeEnabled), chromedp.DoubleClick(chromedp.CSS(buyBeans)))
-	placed(1)
-
-	page.Script(answersOfOrders(`if (!window.lost) { window.lost = true; throw new TypeError('lost'); }`))
-	page.Reload()
-	page.WaitFor(connection, connected)
-	page.Click(buyBeans)
-	placed(2)
-
-	page.Script(answersOfOrders(`await new Promise(() => {})`)) // it never resolves
-	page.Reload()
-	page.WaitFor(connection, connected)
-	page.Click(buyBeans)
-	page.Until("three orders", func() bool { return page.Count(aOrder) == 3 }) // a notification shows it
-	page.Script(answersOfOrders(``))
-	page.Reload() // the page repeats the request with the same idempotency key
-	page.WaitFor(connection, connected)
-	placed(3)
-}
-
-// answersOfOrders returns a script that runs some code each time a response to placing an order has come.
-func answersOfOrders(do string) string {
-	return fmt.Sprintf(`{
-		const real = window.realFetch ??= window.fetch;
-		window.fetch = async (path, options) => {
-			const answer = await real(path, options);
-			if (options.method === 'POST' && path === '/api/orders') { %s }
-			return answer;
-		};
-	}`, do)
-}
-
 // TestPageSignsInAgain restarts the service with another token key while the page is open. This invalidates the page's
 // token, and the page must sign up as a new customer.
 func TestPageSignsInAgain(t *testing.T) {
@@ -203,36 +157,6 @@ func TestPageSignsInAgain(t *testing.T) {
 	page.WaitFor(connection, connected)
 	page.WaitFor("#orders", "No orders yet")
 	page.Click(buyBeans)
-	page.WaitFor(aOrder, "left to pay")
-}
-
-// TestPageBuysAgain loses all responses to a purchase until the page gives up. The order was placed nevertheless. The
-// test cancels it and buys again, which must place a second order.
-func TestPageBuysAgain(t *testing.T) {
-	pageTest(t)
-	p := slowSite(t)
-	page := newTab(t)
-	page.Script(answersOfOrders(`window.answers = (window.answers ?? 0) + 1; if (!window.found) { throw new TypeError('lost'); }`))
-	answers := func(n int) { // each click sends four requests
-		page.Until(fmt.Sprintf("%d responses lost", n), func() bool { return browsertest.Eval[int](page, `window.answers ?? 0`) == n })
-		page.WaitFor("#messages", "may or may not be placed")
-	}
-	page.Navigate(p.url)
-	page.WaitFor(connection, connected)
-	setQuantity(page, "Espresso", 3)
-	page.Click(buyBeans)
-	answers(4)
-	page.Click(buyBeans) // as the message advises; the quantity is still three
-	answers(8)
-	page.WaitFor(aOrder, "3 × Espresso beans")
-	if n := page.Count(aOrder); n != 1 {
-		t.Errorf("one purchase placed %d orders, want 1", n)
-	}
-	page.Click(cancelOrder)
-	page.WaitFor(aOrder, "Cancelled by you")
-	browsertest.Eval[bool](page, `window.found = true`)
-	page.Click(buyBeans)
-	page.Until("a second order", func() bool { return page.Count(aOrder) == 2 })
 	page.WaitFor(aOrder, "left to pay")
 }
 
