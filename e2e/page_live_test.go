@@ -9,16 +9,46 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-func init() {
-	connected = "Live"
-	withoutPolling = onlyNotifications
+// TestPageReconnects has the page lose its stream in three ways. It hides the tab: the page must close the stream, and be up
+// to date when the tab is shown again. It kills the service, and starts another process at the same address: the page must
+// show that, and go on without a reload. It does so again with another token key, so that the page's token is invalid: the
+// page must sign up as a new customer.
+func TestPageReconnects(t *testing.T) {
+	pageTest(t)
+	s := newSite(t, testenv.Redis(t), envHTTPAddr+"="+freeAddress(t), envTimeout+"=10m")
+	p := s.serve(t)
+	page := shopTab(t, p)
+	still := page.MarkDocument()
+	hideAndShow(t, p, page)
+
+	page.Expect("ERR_") // connections are refused or reset
+	page.Click(buyBeans)
+	page.WaitFor(aOrder, "left to pay")
+	p.kill()
+	page.WaitFor(connection, "Reconnecting…")
+	page.WaitFor("#messages", "The service does not answer")
+	p = s.serve(t)
+	page.WaitFor(connection, "Live")
+	page.Until("the message disappears", func() bool { return page.Text("#messages") == "" })
+	page.Click(payOrder)
+	page.WaitFor(aOrder, "Paid at")
+	if text := page.Text("#messages"); text != "" || !still() {
+		t.Errorf("after the outage: message %q, page not reloaded: %v; want no message and no reload", text, still())
+	}
+
+	page.Expect("401")
+	p.kill()
+	page.WaitFor("#messages", "The service does not answer")
+	start(t, command(t, s.env, "serve", "--token-key", "another-key-"+tokenKey))
+	page.WaitFor(connection, connected)
+	page.WaitFor("#orders", "No orders yet")
+	page.Click(buyBeans)
+	page.WaitFor(aOrder, "left to pay")
 }
 
-// TestPageSleeps hides the tab. The page must close its stream, and be up to date when the tab is shown again.
-func TestPageSleeps(t *testing.T) {
-	pageTest(t)
-	p := slowSite(t)
-	page := shopTab(t, p)
+// hideAndShow hides the tab, sells a product to another customer, and shows the tab.
+func hideAndShow(t *testing.T, p *process, page *browsertest.Tab) {
+	t.Helper()
 	streams := func(n string) {
 		t.Helper()
 		eventually(t, n+" open streams", func() bool {
@@ -42,38 +72,3 @@ func TestPageSleeps(t *testing.T) {
 	page.WaitFor(connection, "Live")
 	streams("1")
 }
-
-// TestPageReconnects kills the service while the page is open, and starts another process at the same address.
-func TestPageReconnects(t *testing.T) {
-	pageTest(t)
-	s := newSite(t, testenv.Redis(t), envHTTPAddr+"="+freeAddress(t), envTimeout+"=10m")
-	p := s.serve(t)
-	page := shopTab(t, p)
-	page.Expect("ERR_") // connections are refused or reset
-	still := page.MarkDocument()
-	page.Click(buyBeans)
-	page.WaitFor(aOrder, "left to pay")
-	p.kill()
-	page.WaitFor(connection, "Reconnecting…")
-	page.WaitFor("#messages", "The service does not answer")
-	s.serve(t)
-	page.WaitFor(connection, "Live")
-	page.Until("the message disappears", func() bool { return page.Text("#messages") == "" })
-	page.Click(payOrder)
-	page.WaitFor(aOrder, "Paid at")
-	if text := page.Text("#messages"); text != "" || !still() {
-		t.Errorf("after the outage: message %q, page not reloaded: %v; want no message and no reload", text, still())
-	}
-}
-
-// onlyNotifications is a script after which the page requests nothing from time to time, but only when a notification
-// tells it to, or when the customer does something.
-const onlyNotifications = `{
-	window.EventSource = class extends EventSource {
-		addEventListener(name, listener) {
-			name === 'heartbeat' || super.addEventListener(name, listener);
-		}
-	};
-	const real = window.setTimeout;
-	window.setTimeout = (f, milliseconds) => milliseconds > 20_000 ? 0 : real(f, milliseconds); // the connection is silent
-}`

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/chromedp/chromedp/kb"
+
 	"example.com/shop/internal/browsertest"
 	"example.com/shop/internal/testenv"
 )
@@ -18,24 +20,60 @@ const (
 	openOrders = `#open-orders`
 )
 
-// withoutPolling is a script after which the page requests nothing from time to time, if it has another way to learn of
-// changes.
-var withoutPolling string
-
-// TestPageSoldOut sells the last units of a product to another customer. The page must warn that few are left, and must
-// show that the product is sold out and that it is available again, without a reload. A customer whose order was rejected
-// must be told.
+// TestPageSoldOut has two customers want the last units of a product. The page must warn that few are left, and must show
+// that the product is sold out and that it is available again, without a reload. A customer whose order was rejected must
+// be told. No update of the products may move the buttons or the focus.
 func TestPageSoldOut(t *testing.T) {
 	pageTest(t)
-	p := slowSite(t)
+	s := newSite(t, testenv.Redis(t), envTimeout+"=10m")
+	p := s.serve(t)
 	page := newTab(t)
 	page.Script(delayedProducts)
-	page.Script(withoutPolling)
+	page.Script(onlyNotifications)
 	page.Expect("409") // the rejected purchases
 	page.Navigate(p.url)
 	page.WaitFor(connection, connected)
 	page.WaitFor(theCourse+" .stock", "6 left")
 	still := page.MarkDocument()
+
+	top := func() float64 {
+		return browsertest.Eval[float64](page, `document.querySelector('`+buyCourse+`').getBoundingClientRect().top`)
+	}
+	before := top()
+	setQuantity(page, "Barista", 7)
+	page.Click(buyCourse)
+	page.WaitFor(theCourse, "Your order of 7 was not placed: only 6 are left.")
+	if after := top(); after != before {
+		t.Errorf("the note about a rejected purchase moved the pressed button from %v to %v", before, after)
+	}
+	setQuantity(page, "Barista", 6)
+	page.Type(`input[aria-label^="Quantity of Barista"]`, kb.Enter)
+	page.WaitFor(theCourse+" .stock", "Sold out")
+	if !browsertest.Eval[bool](page, `document.activeElement.ariaLabel.startsWith("Quantity of Barista")`) {
+		t.Error("after buying the last ones, the focus is not in the quantity any more")
+	}
+	page.Click(buyCourse) // it is disabled
+	page.Click(cancelOrder)
+	page.WaitFor(theCourse+" .stock", "6 left")
+
+	sellToAnother(t, p, page)
+	if !still() {
+		t.Error("the page reloaded itself")
+	}
+
+	testenv.Exec(t, openDatabase(t, s.database), `UPDATE products SET price_cents = 9990, name = 'Espresso beans, roasted today' WHERE name LIKE 'Espresso%'`)
+	page.Click(buyBeans)
+	page.WaitFor(aOrder, "Pay €99.90")
+	page.WaitFor("#products", "€99.90")
+	page.WaitFor("#products", "roasted today")
+	if n := page.Count(aOrder); n != 3 {
+		t.Errorf("the page shows %d orders, want 3: that of the beans, and those of six courses and of one", n)
+	}
+}
+
+// sellToAnother sells the six units of the course to another customer, in two orders, and cancels the second one.
+func sellToAnother(t *testing.T, p *process, page *browsertest.Tab) {
+	t.Helper()
 	other := p.signUp()
 	buy := func(quantity int) (id string) {
 		t.Helper()
@@ -74,10 +112,19 @@ func TestPageSoldOut(t *testing.T) {
 	page.WaitFor(aOrder, "Barista course, one seat")
 	page.Until("the note is gone", func() bool { return page.Count(theCourse+" .missed:not([hidden])") == 0 })
 	page.WaitFor(theCourse+" .stock", "Only 2 left")
-	if !still() {
-		t.Error("the page reloaded itself")
-	}
 }
+
+// onlyNotifications is a script after which the page requests nothing from time to time, but only when a notification
+// tells it to, or when the customer does something.
+const onlyNotifications = `{
+	window.EventSource = class extends EventSource {
+		addEventListener(name, listener) {
+			name === 'heartbeat' || super.addEventListener(name, listener);
+		}
+	};
+	const real = window.setTimeout;
+	window.setTimeout = (f, milliseconds) => milliseconds > 20_000 ? 0 : real(f, milliseconds); // the connection is silent
+}`
 
 // delayedProducts is a script that delays the requests for the products while window.delay is true.
 const delayedProducts = `{
