@@ -1,9 +1,12 @@
 package e2e
 
 import (
+	"fmt"
+	"os"
 	"testing"
 	"time"
 
+	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
 	"example.com/shop/internal/browsertest"
@@ -44,25 +47,70 @@ func (s *site) bury(t *testing.T, id string) {
 	}
 }
 
-// TestPageRedrives signs in on the operators' page and redrives a dead letter.
-func TestPageRedrives(t *testing.T) {
+// TestPageOverdue lets the deadline of an order pass while no worker runs. The customer's page must not let it be paid. An
+// operator signs in, and the page must list the order and say why it is pending, also when a worker has claimed its task and
+// does not go on. Then a worker cancels the order, and the operator redrives a dead letter.
+func TestPageOverdue(t *testing.T) {
 	pageTest(t)
-	s := newSite(t, testenv.Redis(t))
-	s.bury(t, "task-without-item")
+	// The page must have the order before its deadline: afterwards the service tells it that the order cannot be paid.
+	s := newSite(t, testenv.Redis(t), envTimeout+"=6s")
+	s.bury(t, "task-without-order")
 	p := s.serve(t, "--roles=api") // a reconciler would remove a task without an order
+	ops := signIn(t, p)
+	ops.WaitFor("#dead", "task-without-order")
+	if ops.Count("[data-fault]") != ops.Count("#faults[hidden] [data-fault]") {
+		t.Error("the page shows buttons for faults outside the demo")
+	}
+	ops.CheckLook("ops-dead-letter")
+
+	page := shopTab(t, p)
+	page.Expect("409")
+	page.Click(buyBeans)
+	page.WaitFor(aOrder, "The deadline has passed")
+	page.Click(payOrder)
+	page.WaitFor(aOrder, "The order was not paid by its deadline")
+	id := browsertest.Eval[string](page, `document.querySelector("[data-order]").dataset.order`)
+
+	ops.Front()
+	ops.WaitFor("#overdue", "its task is due, and no worker has claimed it")
+	queue := s.queue(t)
+	batch, err := queue.Claim(t.Context(), 0, 1, time.Minute)
+	testenv.Must(t, err)
+	worker := fmt.Sprintf(":%d", os.Getpid())
+	ops.WaitFor("#overdue", worker+" has claimed its task")
+	ops.Click("#overdue button")
+	ops.WaitFor("#whereis-next", "It is overdue by")
+	ops.WaitFor("#whereis-more", worker+"; the lease ends in")
+	ops.WaitFor("#whereis-more", "order_trail: 1")
+	ops.CheckLook("ops-where-is-this-order")
+	ops.Do(chromedp.SetValue(chromedp.CSS("#whereis-id"), "an unknown id"))
+	ops.Expect("400")
+	ops.Type("#whereis-id", kb.Enter)
+	ops.WaitFor("#whereis-next", "printable ASCII")
+	ops.Do(chromedp.SetValue(chromedp.CSS("#whereis-id"), " "+id+" "))
+	_, err = queue.Retry(t.Context(), batch, delay.Requeue{ID: id})
+	testenv.Must(t, err)
+	s.serve(t, "--roles=worker,relay")
+	ops.Until("no order is overdue", func() bool { return ops.Count("#overdue li") == 0 })
+	ops.Type("#whereis-id", kb.Enter)
+	ops.WaitFor("#whereis-next", "It was cancelled by a worker")
+
+	ops.Click("#dead button")
+	ops.Until("nothing waits for a person", func() bool {
+		return ops.Count("#dead-letters[hidden]") == 1 && ops.Text("#waiting .nothing") == "Nothing."
+	})
+	page.Front()
+	page.WaitFor(aOrder, "Cancelled: not paid in time")
+}
+
+// signIn opens the operators' page without a token, and signs in with a wrong one and then with the right one.
+func signIn(t *testing.T, p *process) *browsertest.Tab {
+	t.Helper()
 	page := open(t, p.url+"/ops")
 	page.Expect("401")
 	page.WaitFor("#sign-in", "Operators' token")
 	page.Type("#token", "not the token"+kb.Enter)
 	page.WaitFor("#messages", envOpsToken)
 	page.Type("#token", opsToken+kb.Enter)
-	page.WaitFor("#dead", "task-without-item")
-	if page.Count("[data-fault]") != page.Count("#faults[hidden] [data-fault]") {
-		t.Error("the page shows buttons for faults outside the demo")
-	}
-	page.CheckLook("ops-dead-letter")
-	page.Click("#dead button")
-	page.Until("nothing waits for a person", func() bool {
-		return page.Count("#dead-letters[hidden]") == 1 && page.Text("#waiting .nothing") == "Nothing."
-	})
+	return page
 }

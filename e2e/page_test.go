@@ -207,18 +207,3 @@ func TestPageInOtherBrowsers(t *testing.T) {
 	page.Press(kb.Enter)
 	page.WaitFor(aOrder+" .timeline", "paid by you")
 }
-
-// TestPagePaysTooLate pays an order after its deadline, before a worker cancels it.
-func TestPagePaysTooLate(t *testing.T) {
-	pageTest(t)
-	// The page must have the order before its deadline: afterwards the service tells it that the order cannot be paid.
-	s := newSite(t, testenv.Redis(t), envTimeout+"=6s")
-	page := shopTab(t, s.serve(t, "--roles=api"))
-	page.Expect("409")
-	page.Click(buyBeans)
-	page.WaitFor(aOrder, "The deadline has passed")
-	page.Click(payOrder)
-	page.WaitFor(aOrder, "The order was not paid by its deadline")
-	s.serve(t, "--roles=worker,relay")
-	page.WaitFor(aOrder, "Cancelled: not paid in time")
-}
