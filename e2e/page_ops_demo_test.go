@@ -11,8 +11,6 @@ import (
 	"example.com/shop/internal/browsertest"
 )
 
-func init() { notServed = append(notServed, "/ops/api/faults") }
-
 // faultsDrawer opens and closes the drawer of faults.
 const faultsDrawer = "#faults summary"
 
@@ -24,86 +22,59 @@ func faultsTab(t *testing.T, p *process) *browsertest.Tab {
 	return page
 }
 
-// TestPageWipe places orders and wipes Redis on the operators' page. The reconciler must repair the queue, and the
-// worker must cancel the orders on time.
-func TestPageWipe(t *testing.T) {
-	pageTest(t)
-	p := demo(t, nil, timeoutFlag, "20s")
-	page := faultsTab(t, p)
-	if shown := browsertest.Run(page, chromedp.Location()); strings.Contains(shown, p.opsToken) {
-		t.Errorf("the page leaves the token in its address: %s", shown)
-	}
-	page.Click(`[data-fault="place-orders"]`)
-	page.WaitFor("#log", "1,000 orders are placed")
-	eventually(t, "all tasks are in Redis", func() bool { return p.operator().stats().Outbox.Backlog == 0 })
-	page.Click(`[data-fault="redis-wipe"]`)
-	page.WaitFor("#log", "Redis is wiped")
-	eventually(t, "the reconciler has scheduled the lost tasks again", func() bool {
-		return strings.Contains(string(p.operator().get("/metrics").body), metricPrefix+`reconcile_repairs_total{kind="`+kind+`",reason="missing"} 1000`)
-	})
-	waitForWorker(page)
-	page.WaitFor(`[data-stat="pending"]`, "0")
-	page.Until("all invariants hold, at least 4", func() bool {
-		all := page.Count("#invariants li")
-		return all >= 4 && page.Count("#invariants .holds") == all
-	})
-}
-
-// waitForWorker waits until all orders of the fault place-orders are cancelled, most of them by the worker. On a slow machine the
-// reconciler may cancel the others.
-func waitForWorker(page *browsertest.Tab) {
-	cancelled := func(by string) int {
-		n, _ := strconv.Atoi(strings.ReplaceAll(page.Text(`[data-stat="`+by+`"]`), ",", "")) // a dash stands for no figure
-		return n
-	}
-	page.Until("all 1,000 orders are cancelled, most by the worker", func() bool {
-		worker := cancelled("by-worker")
-		return worker+cancelled("by-reconciler") == 1000 && worker > 500
-	})
-}
-
-// TestPageFaults injects and ends the demo's faults on the page.
-func TestPageFaults(t *testing.T) {
-	pageTest(t)
-	page := faultsTab(t, demo(t, nil))
-	page.Click(`[data-fault="redis-stop"]`)
-	page.WaitFor("#redis-node", "down")
-	page.Click(`[data-fault="redis-start"]`)
-	page.Until("Redis is up", func() bool { return !strings.Contains(page.Text("#redis-node"), "down") })
-	page.Click(`[data-fault="worker-pause"]`)
-	page.WaitFor(".worker", "paused")
-	if !browsertest.Eval[bool](page, `document.activeElement.dataset.fault === "worker-pause"`) {
-		t.Error("the pressed button has lost the focus")
-	}
-	page.Click(`[data-fault="worker-resume"]`)
-	page.Until("the worker is not paused any more", func() bool { return !strings.Contains(page.Text(".worker"), "paused") })
-	page.Expect("409") // the reconciler may be sweeping
-	page.Until("a sweep", func() bool {
-		page.Click("#sweep-now")
-		return strings.Contains(page.Text("#log"), "Swept.")
-	})
-	page.WaitFor("#sweep", "examined")
-}
-
 // payNow is the button that pays an order without leaving the page. With a payment provider, payOrder leaves it.
 var payNow = payOrder
 
 // payAnother begins to pay the newest order in another way, if the shop has one.
 var payAnother = func(*browsertest.Tab) {}
 
-// TestPageAccessible checks both pages, wide and narrow, light and dark. Every control must have a name, every text
-// must have enough contrast, and no page may be wider than the screen. With -screenshots it takes the README's
-// screenshots.
-func TestPageAccessible(t *testing.T) {
+// TestPageDemo has both pages of the demo open while Redis is wiped, while the worker pauses, and while Redis is down. It
+// checks the look of both. With -screenshots it takes the README's screenshots.
+func TestPageDemo(t *testing.T) {
 	pageTest(t)
 	p := demo(t, nil, timeoutFlag, "20s")
 	ops := faultsTab(t, p)
+	if shown := browsertest.Run(ops, chromedp.Location()); strings.Contains(shown, p.opsToken) {
+		t.Errorf("the page leaves the token in its address: %s", shown)
+	}
+	wipeRedis(t, p, ops)
+	shop := shopTab(t, p)
+	checkLooks(ops, shop)
+	pauseWorker(t, ops)
+	stopRedis(t, ops, shop)
+}
+
+// wipeRedis places orders and wipes Redis on the operators' page. The reconciler must repair the queue, and the worker must
+// cancel the orders on time.
+func wipeRedis(t *testing.T, p *process, ops *browsertest.Tab) {
+	t.Helper()
 	ops.Click(`[data-fault="place-orders"]`)
 	ops.WaitFor("#log", "1,000 orders are placed")
+	eventually(t, "all tasks are in Redis", func() bool { return p.operator().stats().Outbox.Backlog == 0 })
 	ops.Click(`[data-fault="redis-wipe"]`)
-	waitForWorker(ops)
+	ops.WaitFor("#log", "Redis is wiped")
+	eventually(t, "the reconciler has scheduled the lost tasks again", func() bool {
+		repairs := metricPrefix + `reconcile_repairs_total{kind="` + kind + `",reason="missing"} 1000`
+		return strings.Contains(string(p.operator().get("/metrics").body), repairs)
+	})
+	cancelled := func(by string) int {
+		n, _ := strconv.Atoi(strings.ReplaceAll(ops.Text(`[data-stat="`+by+`"]`), ",", "")) // a dash stands for no figure
+		return n
+	}
+	ops.Until("all 1,000 orders are cancelled, most by the worker", func() bool { // on a slow machine others by the reconciler
+		worker := cancelled("by-worker")
+		return worker+cancelled("by-reconciler") == 1000 && worker > 500
+	})
+	ops.WaitFor(`[data-stat="pending"]`, "0")
+	ops.Until("all invariants hold, at least 4", func() bool {
+		all := ops.Count("#invariants li")
+		return all >= 4 && ops.Count("#invariants .holds") == all
+	})
+}
 
-	shop := shopTab(t, p)
+// checkLooks checks both pages, with an order in each state on the customers' page: every control must have a name, every
+// text must have enough contrast, and no page may be wider than the screen.
+func checkLooks(ops, shop *browsertest.Tab) {
 	shop.Click(buyBeans)
 	shop.Click(payNow)
 	shop.WaitFor(aOrder, "Paid at")
@@ -116,12 +87,51 @@ func TestPageAccessible(t *testing.T) {
 	shop.Click(aOrder + `:nth-child(3) summary`)
 	shop.WaitFor(aOrder+":nth-child(3) .timeline", "paid by you")
 	payAnother(shop)
+	shop.CheckLook("shop")
 
+	ops.Front()
 	ops.Click(`[data-fault="place-orders"]`)
 	ops.WaitFor(`[data-stat="scheduled"]`, "1,00")
-
-	shop.CheckLook("shop")
 	ops.CheckLook("ops")
+}
+
+// pauseWorker pauses the worker and lets it go on, and starts a sweep.
+func pauseWorker(t *testing.T, ops *browsertest.Tab) {
+	t.Helper()
+	ops.Click(`[data-fault="worker-pause"]`)
+	ops.WaitFor(".worker", "paused")
+	if !browsertest.Eval[bool](ops, `document.activeElement.dataset.fault === "worker-pause"`) {
+		t.Error("the pressed button has lost the focus")
+	}
+	ops.Click(`[data-fault="worker-resume"]`)
+	ops.Until("the worker is not paused any more", func() bool { return !strings.Contains(ops.Text(".worker"), "paused") })
+	ops.Expect("409") // the reconciler may be sweeping
+	ops.Until("a sweep", func() bool {
+		ops.Click("#sweep-now")
+		return strings.Contains(ops.Text("#log"), "Swept.")
+	})
+	ops.WaitFor("#sweep", "examined")
+}
+
+// stopRedis stops Redis, and starts it again. Meanwhile the customers' page polls, and an order times out.
+func stopRedis(t *testing.T, ops, shop *browsertest.Tab) {
+	t.Helper()
+	ops.Click(`[data-fault="redis-stop"]`)
+	ops.WaitFor("#redis-node", "down")
+	shop.Front()
+	shop.WaitFor(connection, "No live updates: refreshed every 3 s")
+	orders := shop.Count(aOrder)
+	shop.Click(buyBeans)
+	shop.Until("another order", func() bool { return shop.Count(aOrder) == orders+1 })
+	if left := shop.Text(aOrder + " .countdown"); !strings.HasPrefix(left, "0:") {
+		t.Errorf("the countdown is %q right after the order, want 0:…", left)
+	}
+	shop.WaitFor(aOrder, "Cancelled: not paid in time") // by the reconciler, and without a notification
+	ops.Front()
+	ops.Click(`[data-fault="redis-start"]`)
+	ops.Until("Redis is up", func() bool { return !strings.Contains(ops.Text("#redis-node"), "down") })
+	shop.Front()
+	shop.WaitFor(connection, "Live")
 }
 
 // TestPageFlashSale starts a flash sale on the operators' page while an order of the product is pending. The page must

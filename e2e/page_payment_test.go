@@ -10,8 +10,6 @@ import (
 
 // This file tests what the customers' page shows of payments.
 
-func init() { notServed = append(notServed, "/api/payments") }
-
 const (
 	openCheckout = aOrder + ` a.button`
 	payAtOnce    = aOrder + ` [data-action="pay-at-once"]`

@@ -37,8 +37,8 @@ func needsPages(t *testing.T) {
 	t.Parallel()
 }
 
-// notServed are paths that a page requests to learn whether the service has them. The files of the parts add theirs.
-var notServed []string
+// notServed are paths that a page requests to learn whether the service has them.
+var notServed = []string{"/ops/api/faults", "/api/payments"}
 
 // newTab opens an empty tab for a page of the shop.
 func newTab(t *testing.T) *browsertest.Tab {
