@@ -29,45 +29,24 @@ func fails(t *testing.T, env []string, code int, args ...string) string {
 	return text
 }
 
-// TestInvalidConfiguration runs commands with an invalid configuration. Each error names what is wrong and what is
-// expected.
+// TestInvalidConfiguration starts the program without a configuration, with an invalid one, and with a database that does
+// not answer. Each error names what is wrong and what is expected; only the last one may go away by itself, which the exit
+// code tells. TestExitCodes and TestValidate of cmd/shop have the other mistakes.
 func TestInvalidConfiguration(t *testing.T) {
 	needsOrders(t)
 	t.Parallel()
-	complete := []string{
-		envDatabaseURL + "=postgres://user:hidden@127.0.0.1:1/name", envRedisURL + "=redis://127.0.0.1:1",
-		envHTTPAddr + "=127.0.0.1:0",
-		envTokenKey + "=" + tokenKey, envOpsToken + "=" + opsToken,
-	}
-	with := func(change ...string) []string { return append(append([]string{}, complete...), change...) }
+	unreachable := newSiteAt("postgres://user:hidden@127.0.0.1:1/name", "redis://127.0.0.1:1").env
 	for name, test := range map[string]struct {
 		env  []string
 		code int
-		args []string
 		says []string
 	}{
-		"no configuration":     {nil, 2, []string{"serve"}, []string{envDatabaseURL, envRedisURL, envHTTPAddr, envTokenKey, envOpsToken}},
-		"short secret":         {with(envTokenKey + "=short"), 2, []string{"serve"}, []string{envTokenKey, "32", "openssl rand"}},
-		"default secret":       {with(envOpsToken + "=changeme-changeme"), 2, []string{"serve"}, []string{envOpsToken, "changeme"}},
-		"blank secret":         {with(envTokenKey + "= \t" + strings.Repeat(" ", 32) + "\n"), 2, []string{"serve"}, []string{"missing", envTokenKey}},
-		"repetitive secret":    {with(envOpsToken + "=" + strings.Repeat("xy", 16)), 2, []string{"serve"}, []string{envOpsToken, "2 different bytes"}},
-		"one secret for both":  {with(envOpsToken + "=" + tokenKey), 2, []string{"serve"}, []string{envOpsToken, "same", envTokenKey}},
-		"secret given twice":   {with(envOpsToken + "_FILE=/dev/null"), 2, []string{"serve"}, []string{envOpsToken + "_FILE", "not both"}},
-		"empty secret file":    {nil, 2, []string{"migrate", "--database-url-file=/dev/null"}, []string{envDatabaseURL + "_FILE", "/dev/null is empty"}},
-		"missing secret file":  {nil, 2, []string{"doctor", "--redis-url-file=/nowhere"}, []string{envRedisURL + "_FILE", "/nowhere"}},
-		"no look-ahead":        {complete, 2, []string{"doctor", "--reconcile-lookahead", "0"}, []string{envLookahead, "0s"}},
-		"unknown role":         {complete, 2, []string{"serve", "--roles=api,cook"}, []string{"--roles", "cook"}},
-		"no role":              {complete, 2, []string{"serve", "--roles="}, []string{envRoles}},
-		"timeout of 0":         {with(envTimeout + "=0s"), 2, []string{"serve"}, []string{envTimeout, "1s"}},
-		"address without port": {with(envHTTPAddr + "=8080"), 2, []string{"serve"}, []string{envHTTPAddr, "host:port"}},
-		"unreachable database": {complete, 1, []string{"serve"}, []string{"PostgreSQL", "127.0.0.1:1"}},
-		"unknown command":      {nil, 2, []string{"sell"}, []string{"sell"}},
-		"unknown flag":         {nil, 2, []string{"serve", "--fast"}, []string{"--fast"}},
-		"migrate, no database": {nil, 2, []string{"migrate"}, []string{envDatabaseURL}},
-		"doctor, no servers":   {nil, 2, []string{"doctor"}, []string{envDatabaseURL, envRedisURL}},
+		"no configuration":     {nil, 2, []string{envDatabaseURL, envRedisURL, envHTTPAddr, envTokenKey, envOpsToken}},
+		"short secret":         {append(unreachable, envTokenKey+"=short"), 2, []string{envTokenKey, "32", "openssl rand"}},
+		"unreachable database": {unreachable, 1, []string{"PostgreSQL", "127.0.0.1:1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			text := fails(t, test.env, test.code, test.args...)
+			text := fails(t, test.env, test.code, "serve")
 			contains(t, text, test.says...)
 			if strings.Contains(text, "hidden") {
 				t.Errorf("the message shows the password: %s", text)
@@ -94,17 +73,4 @@ func TestAnotherSchema(t *testing.T) {
 	_, err = db.ExecContext(t.Context(), `DROP TABLE goose_db_version`)
 	testenv.Must(t, err)
 	contains(t, fails(t, site.env, 1, "serve"), program+" migrate")
-}
-
-// TestInvalidSchedulesAndRedisURLs runs commands with an invalid schedule or an invalid Redis URL. The rest of the
-// configuration is valid.
-func TestInvalidSchedulesAndRedisURLs(t *testing.T) {
-	t.Parallel()
-	site := newSite(t, testenv.Redis(t))
-	contains(t, fails(t, append(site.env, envSchedule+"=often"), 2, "serve"), "often", "@every")
-	contains(t, fails(t, append(site.env, envSchedule+"=@every 1h"), 2, "serve"), "look-ahead")
-	contains(t, fails(t, append(site.env, envSchedule+"=@every 0s"), 2, "serve"), "@every 0s", "at least 1s")
-	contains(t, fails(t, append(site.env, envSchedule+"=@every -5s"), 2, "reconcile"), "@every -5s", "at least 1s")
-	contains(t, fails(t, append(site.env, envRedisURL+"=http://nowhere"), 2, "serve"), "redis://")
-	contains(t, fails(t, append(site.env, envRedisURL+"=redis://127.0.0.1:1/-1"), 2, "doctor"), "database is -1")
 }
