@@ -6,24 +6,24 @@ import (
 	"testing"
 )
 
-// TestMainJob tests the service's purpose over its REST API.
-func TestMainJob(t *testing.T) { mainJob(t, anyShop(t)) }
-
-// noViolations checks that the service finds no violation of its invariants. A service without the operators' API does
-// not tell.
-var noViolations = func(*testing.T, *process) {}
-
-// mainJob signs up, places two orders, pays one of them, and leaves the other one to its timeout.
-func mainJob(t *testing.T, p *process) {
-	t.Helper()
+// TestMainJob tests the service's purpose over its REST API. The customer places three orders, repeats one of the requests,
+// pays one order, cancels one, and leaves one to its timeout.
+func TestMainJob(t *testing.T) {
+	p := anyShop(t)
 	c := p.signUp()
 	stock := c.available(beans)
-	paid, left := c.place(), c.place()
-	if got := c.available(beans); got != stock-2 {
-		t.Errorf("%d available after two orders, want %d", got, stock-2)
+	place := domain.create(oneOfBeans, "cart 1")
+	paid, left, withdrawn := decode[order](t, c.expect(http.StatusCreated, place)), c.place(), c.place()
+	if again := decode[order](t, c.expect(http.StatusOK, place)); again.ID != paid.ID {
+		t.Errorf("one key got order %s, then %s", paid.ID, again.ID)
+	}
+	if got := c.available(beans); got != stock-3 {
+		t.Errorf("%d available after three orders, want %d", got, stock-3)
 	}
 	c.post(http.StatusOK, "/api/orders/"+paid.ID+"/pay")
 	c.post(http.StatusOK, "/api/orders/"+paid.ID+"/pay") // paying is idempotent
+	c.post(http.StatusOK, "/api/orders/"+withdrawn.ID+"/cancel")
+	c.post(http.StatusOK, "/api/orders/"+withdrawn.ID+"/cancel")
 
 	t.Logf("the unpaid order was cancelled %v after its deadline", c.waitForTimeout(left.ID))
 	if got := c.available(beans); got != stock-1 {
@@ -47,75 +47,25 @@ func mainJob(t *testing.T, p *process) {
 	if got := strings.Join(trail, " "); got != "placed reminded cancelled" && got != "placed cancelled" {
 		t.Errorf("the audit trail is %q, want placed, at most one reminded, and cancelled", got)
 	}
+	c.rejected(http.StatusConflict, "order-paid", domain.cancel(paid.ID))
+	p.signUp().rejected(http.StatusNotFound, "not-found", domain.get(paid.ID))
 	noViolations(t, p)
+	checkHeaders(t, c)
+	checkOperators(t, p)
 }
 
-// TestOneOrderForOneKey repeats a request with its idempotency key, as a client does if it got no response.
-func TestOneOrderForOneKey(t *testing.T) {
-	p := anyShop(t)
-	c := p.signUp()
-	stock := c.available(beans)
-	place := domain.create(oneOfBeans, "cart 1")
-	first := decode[order](t, c.expect(http.StatusCreated, place))
-	for range 3 {
-		if again := decode[order](t, c.expect(http.StatusOK, place)); again.ID != first.ID {
-			t.Errorf("one key got order %s, then %s", first.ID, again.ID)
-		}
-	}
-	if got := c.available(beans); got != stock-1 {
-		t.Errorf("%d available after one order, want %d", got, stock-1)
-	}
-	place.body = `{"items":[{"product_id":"` + beans + `","quantity":2}]}`
-	c.rejected(http.StatusUnprocessableEntity, "idempotency-key-reused", place)
-	other := p.signUp()
-	place.body = oneOfBeans
-	others := decode[order](t, other.expect(http.StatusCreated, place)) // each customer has keys of its own
-	c.post(http.StatusOK, "/api/orders/"+first.ID+"/cancel")
-	c.post(http.StatusOK, "/api/orders/"+first.ID+"/cancel")
-	other.post(http.StatusOK, "/api/orders/"+others.ID+"/cancel")
-	if got := c.available(beans); got != stock {
-		t.Errorf("%d available after both orders were cancelled, want %d", got, stock)
+// noViolations checks that the service finds no violation of its invariants.
+func noViolations(t *testing.T, p *process) {
+	t.Helper()
+	stats := decode[struct{ Violations []any }](t, p.operator().get("/ops/api/stats"))
+	if stats.Violations == nil || len(stats.Violations) > 0 {
+		t.Errorf("violations of invariants: %v, want an empty list", stats.Violations)
 	}
 }
 
-// TestRejections sends requests that the service must reject, and checks the status and the problem.
-func TestRejections(t *testing.T) {
-	p := anyShop(t)
-	c, other, anonymous := p.signUp(), p.signUp(), &client{t: t, base: p.url}
-	o := c.place()
-	c.post(http.StatusOK, "/api/orders/"+o.ID+"/pay")
-	place := func(body string) request { return domain.create(body, "") }
-	line := func(product, quantity string) string {
-		return `{"items":[{"product_id":"` + product + `","quantity":` + quantity + `}]}`
-	}
-	for name, test := range map[string]struct {
-		client  *client
-		request request
-		status  int
-		problem string
-	}{
-		"out of stock":           {c, place(line(course, "1000")), http.StatusConflict, "out-of-stock"},
-		"unknown product":        {c, place(line(o.ID, "1")), http.StatusUnprocessableEntity, "unknown-product"},
-		"quantity 0":             {c, place(line(beans, "0")), http.StatusUnprocessableEntity, "invalid-request"},
-		"unknown field":          {c, place(`{"colour":"red"}`), http.StatusUnprocessableEntity, "invalid-request"},
-		"malformed JSON":         {c, place(`{"items":`), http.StatusBadRequest, "malformed-request"},
-		"no token":               {anonymous, place(oneOfBeans), http.StatusUnauthorized, "unauthorized"},
-		"another's order":        {other, domain.get(o.ID), http.StatusNotFound, "not-found"},
-		"paying another's order": {other, domain.confirm(o.ID), http.StatusNotFound, "not-found"},
-		"cancelling a paid one":  {c, domain.cancel(o.ID), http.StatusConflict, "order-paid"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			by := *test.client
-			by.t = t
-			by.rejected(test.status, test.problem, test.request)
-		})
-	}
-}
-
-// TestHeaders checks the headers that protect the browsers of customers.
-func TestHeaders(t *testing.T) {
-	p := anyShop(t)
-	c := p.signUp()
+// checkHeaders checks the headers that protect the browsers of customers.
+func checkHeaders(t *testing.T, c *client) {
+	t.Helper()
 	c.get("/healthz")
 	a := c.expect(http.StatusNotFound, request{method: "GET", path: "/nothing/here"})
 	for header, want := range map[string]string{
@@ -129,6 +79,27 @@ func TestHeaders(t *testing.T) {
 	forged := domain.create(domain.bodies[0], "")
 	forged.headers = []string{"Sec-Fetch-Site: cross-site"}
 	c.expect(http.StatusForbidden, forged)
+}
+
+// checkOperators checks that the demo's API of faults does not exist in production, and that the operators' API rejects
+// clients without the operators' token.
+func checkOperators(t *testing.T, p *process) {
+	t.Helper()
+	ops, c := p.operator(), p.signUp()
+	ops.post(http.StatusNotFound, "/ops/api/faults/redis-wipe")
+	ops.expect(http.StatusNotFound, request{method: "GET", path: "/ops/api/faults"})
+	for _, r := range []request{
+		{method: "GET", path: "/ops/api/stats"}, {method: "POST", path: "/ops/api/reconcile"},
+		{method: "GET", path: "/ops/api/dead-letters"}, {method: "POST", path: "/ops/api/dead-letters/" + kind + "/x/redrive"},
+	} {
+		c.expect(http.StatusUnauthorized, r)
+	}
+	eventually(t, "a sweep starts, because no other sweep runs", func() bool {
+		return ops.send(request{method: "POST", path: "/ops/api/reconcile"}).status == http.StatusOK
+	})
+	ops.get("/ops/api/dead-letters")
+	ops.post(http.StatusNotFound, "/ops/api/dead-letters/"+kind+"/x/redrive")
+	ops.expect(http.StatusBadRequest, request{method: "GET", path: "/ops/api/dead-letters?limit=0&cursor=x"})
 }
 
 // rejected sends a request that the service must reject with a status and a problem.
