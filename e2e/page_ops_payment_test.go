@@ -42,8 +42,9 @@ func TestPagePaysAfterTheHold(t *testing.T) {
 	ops.Until("all invariants hold", func() bool { return ops.Count("#invariants .holds") == 7 })
 }
 
-// TestPageRefundFails pays a wrong amount, which the provider cannot return. An operator tries the refund again.
-func TestPageRefundFails(t *testing.T) {
+// TestPageRefunds has refunds fail. A customer pays a wrong amount, which the provider cannot return, and an operator tries
+// the refund again. Then an operator refunds a part of a paid order, which fails too, and settles it outside of the provider.
+func TestPageRefunds(t *testing.T) {
 	pageTest(t)
 	s := newPaidSite(t, envTimeout+"=10m")
 	ops := opsTab(t, s.shop)
@@ -58,25 +59,20 @@ func TestPageRefundFails(t *testing.T) {
 	ops.WaitFor("#failed-refunds", "€20.00 for the order")
 	s.turn(t, "refunds", "succeed")
 	ops.Click("#failed-refund-list button")
-	ops.Until("no failed refund", func() bool { return ops.Count("#failed-refunds:not([hidden])") == 0 })
+	noFailedRefund := func() bool { return ops.Count("#failed-refunds:not([hidden])") == 0 }
+	ops.Until("no failed refund", noFailedRefund)
 	ops.WaitFor("#money", "returned\n€20.00")
 	page.Front()
 	page.WaitFor(aOrder, "was refunded at")
-}
 
-// TestPageOperatorsRefund has an operator refund a part of a paid order. The refund fails, and the operator settles it
-// outside of the provider.
-func TestPageOperatorsRefund(t *testing.T) {
-	pageTest(t)
-	s := newPaidSite(t, envTimeout+"=10m")
-	ops := opsTab(t, s.shop)
-	page := shopTab(t, s.shop)
+	page = shopTab(t, s.shop)
 	pay(page, s.buy(page))
 	page.WaitFor(aOrder, "Paid")
 	id := browsertest.Eval[string](page, `document.querySelector("[data-order]").dataset.order`)
 	s.turn(t, "refunds", "fail")
 	ops.Front()
 	fill := func(form string, inputs ...string) {
+		t.Helper()
 		for i := 0; i < len(inputs); i += 2 {
 			ops.Type(fmt.Sprintf("%s [name=%s]", form, inputs[i]), inputs[i+1])
 		}
@@ -90,7 +86,7 @@ func TestPageOperatorsRefund(t *testing.T) {
 	ops.Front()
 	ops.Click("#failed-refund-list button:nth-of-type(2)")
 	fill("#failed-refund-list form", "actor", "Ann", "note", "a transfer")
-	ops.Until("no failed refund", func() bool { return ops.Count("#failed-refunds:not([hidden])") == 0 })
+	ops.Until("no failed refund", noFailedRefund)
 	ops.WaitFor("#money", "settled outside\n€5.00")
 	page.Front()
 	page.WaitFor(aOrder, "Of your payment, €5.00 was settled in another way at")
