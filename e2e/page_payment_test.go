@@ -19,9 +19,14 @@ const (
 	declineThere = `form[action$="/decline"] button` // on the checkout page
 )
 
-// buy orders a product, and opens its checkout. It returns the tab of the checkout page. The shop's page is in front.
+// buy orders a product, and opens its checkout.
 func (s *paidSite) buy(page *browsertest.Tab) (checkout *browsertest.Tab) {
 	page.Click(buyBeans)
+	return s.checkout(page)
+}
+
+// checkout opens the checkout of the newest order. It returns the tab of the checkout page. The shop's page is in front.
+func (s *paidSite) checkout(page *browsertest.Tab) (checkout *browsertest.Tab) {
 	page.Click(payOrder)
 	checkout = page.Popup(s.provider.url + "/checkout/")
 	page.Front()
@@ -37,13 +42,18 @@ func pay(page, checkout *browsertest.Tab) {
 	page.Front()
 }
 
-// TestPageCheckout declines a payment in the checkout, and then pays. The page must show each step without a reload.
+// TestPageCheckout declines a payment in the checkout, and then pays. The page must show each step without a reload. The shop
+// must give no goods away, so it lets the customer pay only in the checkout. In a browser that blocks new tabs, the page
+// must offer a link.
 func TestPageCheckout(t *testing.T) {
 	pageTest(t)
 	s := newPaidSite(t, envTimeout+"=10m")
 	page := shopTab(t, s.shop)
 	still := page.MarkDocument()
-	checkout := s.buy(page)
+	page.Expect("404", "Not Found") // a synchronous request has no URL in the console
+	page.Click(buyBeans)
+	checkWaysToPay(t, page, 0, http.StatusNotFound)
+	checkout := s.checkout(page)
 	page.WaitFor(aOrder, "Paying: held until")
 	if !browsertest.Eval[bool](checkout, `window.opener === null`) {
 		t.Error("the provider's page can control the shop's page by window.opener")
@@ -66,53 +76,11 @@ func TestPageCheckout(t *testing.T) {
 	if !still() {
 		t.Error("the page reloaded itself")
 	}
-}
 
-// TestPageHasNoFreeGoods checks that the page of a shop with a provider offers to pay an order only in the checkout, and
-// that a customer who does without the page gets nothing either. With the option, the page offers both.
-func TestPageHasNoFreeGoods(t *testing.T) {
-	pageTest(t)
-	const shown = ":not([hidden])"
-	for name, test := range map[string]struct {
-		env     []string
-		buttons int
-		status  float64
-	}{
-		"by default":      {nil, 0, http.StatusNotFound},
-		"with the option": {[]string{envPrefix + "PAY_AT_ONCE=true"}, 1, http.StatusOK},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newPaidSite(t, append(test.env, envTimeout+"=10m")...)
-			page := shopTab(t, s.shop)
-			page.Click(buyBeans)
-			page.WaitFor(aOrder, "left to pay")
-			if pay, atOnce := page.Count(payOrder+shown), page.Count(payAtOnce+shown); pay != 1 || atOnce != test.buttons {
-				t.Errorf("the order has %d buttons of the checkout and %d to pay at once, want 1 and %d: %s", pay, atOnce, test.buttons, page.Text(aOrder))
-			}
-			if test.status != http.StatusOK {
-				page.Expect("404", "Not Found") // a synchronous request has no URL in the console
-			}
-			const send = `(() => {
-				const request = new XMLHttpRequest();
-				request.open('POST', '/api/orders/' + document.querySelector('[data-order]').dataset.order + '/pay', false);
-				request.send();
-				return request.status;
-			})()`
-			if status := browsertest.Eval[float64](page, send); status != test.status {
-				t.Errorf("the request to pay at once is answered with %v, want %v", status, test.status)
-			}
-		})
-	}
-}
-
-// TestPageCheckoutBlocked opens the page in a browser that blocks new tabs. The page must offer a link.
-func TestPageCheckoutBlocked(t *testing.T) {
-	pageTest(t)
-	s := newPaidSite(t, envTimeout+"=10m")
-	page := newTab(t)
+	page = newTab(t)
 	page.Script(`window.open = () => null`)
 	page.Navigate(s.shop.url)
-	page.WaitFor(connection, "Live")
+	page.WaitFor(connection, connected)
 	page.Click(buyBeans)
 	page.Click(payOrder)
 	page.WaitFor(aOrder, "The browser did not open the checkout in a new tab. Press Open the checkout.")
@@ -120,8 +88,36 @@ func TestPageCheckoutBlocked(t *testing.T) {
 	page.Popup(s.provider.url+"/checkout/").WaitFor("body", "Pay 21.90 EUR")
 }
 
-// TestPageProviderIsAway opens a checkout while the provider is down. The page must close the new tab and show the
-// problem, and open the checkout when the customer tries again.
+// TestPagePaysAtOnce checks that the page offers to pay an order at once, too, if the shop has the option.
+func TestPagePaysAtOnce(t *testing.T) {
+	pageTest(t)
+	page := shopTab(t, newPaidSite(t, envPrefix+"PAY_AT_ONCE=true", envTimeout+"=10m").shop)
+	page.Click(buyBeans)
+	checkWaysToPay(t, page, 1, http.StatusOK)
+}
+
+// checkWaysToPay checks that the page offers to pay the only order in the checkout, and at once by a number of buttons, and
+// with which status the shop answers a customer who pays at once without the page.
+func checkWaysToPay(t *testing.T, page *browsertest.Tab, buttons int, status float64) {
+	t.Helper()
+	const shown = ":not([hidden])"
+	page.WaitFor(aOrder, "left to pay")
+	if checkout, atOnce := page.Count(payOrder+shown), page.Count(payAtOnce+shown); checkout != 1 || atOnce != buttons {
+		t.Errorf("the order has %d buttons of the checkout and %d to pay at once, want 1 and %d: %s", checkout, atOnce, buttons, page.Text(aOrder))
+	}
+	const send = `(() => {
+		const request = new XMLHttpRequest();
+		request.open('POST', '/api/orders/' + document.querySelector('[data-order]').dataset.order + '/pay', false);
+		request.send();
+		return request.status;
+	})()`
+	if got := browsertest.Eval[float64](page, send); got != status {
+		t.Errorf("the request to pay at once is answered with %v, want %v", got, status)
+	}
+}
+
+// TestPageProviderIsAway opens a checkout while the provider is down. The page must close the new tab and show the problem,
+// and open the checkout when the customer tries again. Then the customer cancels while the provider does not answer.
 func TestPageProviderIsAway(t *testing.T) {
 	pageTest(t)
 	s := newPaidSite(t, envTimeout+"=10m")
@@ -143,14 +139,8 @@ func TestPageProviderIsAway(t *testing.T) {
 		return page.Count(openCheckout+":not([hidden])") == 1
 	})
 	page.Popup(s.provider.url+"/checkout/").WaitFor("body", "Pay 21.90 EUR")
-}
+	page.Front()
 
-// TestPageCancelsWhilePaying cancels an order with an open checkout while the provider does not answer.
-func TestPageCancelsWhilePaying(t *testing.T) {
-	pageTest(t)
-	s := newPaidSite(t, envTimeout+"=10m")
-	page := shopTab(t, s.shop)
-	s.buy(page)
 	s.turn(t, "api", "hung")
 	page.Click(cancelOrder)
 	page.WaitFor(aOrder, "Being cancelled: waiting for the payment provider")
