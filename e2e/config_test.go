@@ -29,9 +29,9 @@ func fails(t *testing.T, env []string, code int, args ...string) string {
 	return text
 }
 
-// TestInvalidConfiguration starts the program without a configuration, with an invalid one, and with a database that does
-// not answer. Each error names what is wrong and what is expected; only the last one may go away by itself, which the exit
-// code tells. TestExitCodes and TestValidate of cmd/shop have the other mistakes.
+// TestInvalidConfiguration starts the program without a configuration, with an invalid one, and with a database that
+// does not answer. Each error names what is wrong and what is expected; only the last one may go away by itself, which
+// the exit code tells. TestExitCodes and TestValidate of cmd/shop have the other mistakes.
 func TestInvalidConfiguration(t *testing.T) {
 	needsOrders(t)
 	t.Parallel()

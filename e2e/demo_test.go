@@ -35,9 +35,9 @@ func demo(t *testing.T, change func(*exec.Cmd), args ...string) *process {
 	return start(t, cmd)
 }
 
-// TestDemo starts the demo, as a newcomer does. An order is cancelled on time, also while each of the demo's faults lasts.
-// The requests of the faults are idempotent, so it sends each twice. It ends the demo as Ctrl-C does, and nothing may be
-// left.
+// TestDemo starts the demo, as a newcomer does. An order is cancelled on time, also while each of the demo's faults
+// lasts. The requests of the faults are idempotent, so it sends each twice. It ends the demo as Ctrl-C does, and
+// nothing may be left.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
@@ -92,8 +92,8 @@ func TestDemo(t *testing.T) {
 	eventually(t, "all servers ended", func() bool { return !slices.ContainsFunc(servers, alive) })
 }
 
-// serversOf returns the ids of the servers that a demo has started. Without redis-server, the demo has no process for Redis.
-// On other systems than Linux, which have no /proc, it returns none.
+// serversOf returns the ids of the servers that a demo has started. Without redis-server, the demo has no process for
+// Redis. On other systems than Linux, which have no /proc, it returns none.
 func serversOf(t *testing.T, demo int) (children []int) {
 	t.Helper()
 	if runtime.GOOS != "linux" {
@@ -115,7 +115,8 @@ func serversOf(t *testing.T, demo int) (children []int) {
 	return children
 }
 
-// TestDemoElsewhere runs the demo where it finds less than on a developer's machine, and ends it in other ways than Ctrl-C.
+// TestDemoElsewhere runs the demo where it finds less than on a developer's machine, and ends it in other ways than
+// Ctrl-C.
 func TestDemoElsewhere(t *testing.T) {
 	testenv.Slow(t, "starts several demos")
 	needsOrders(t)
@@ -127,8 +128,8 @@ func TestDemoElsewhere(t *testing.T) {
 	t.Run("without any servers", testDemoWithoutServers)
 }
 
-// testDemoKilled runs the demo as a user without privileges, in a directory that the user cannot write to, and ends it as
-// kill -9 does. Its servers must end, too.
+// testDemoKilled runs the demo as a user without privileges, in a directory that the user cannot write to, and ends it
+// as kill -9 does. Its servers must end, too.
 func testDemoKilled(t *testing.T) {
 	p := demo(t, func(cmd *exec.Cmd) {
 		if os.Geteuid() == 0 {
@@ -143,9 +144,9 @@ func testDemoKilled(t *testing.T) {
 	eventually(t, "all servers ended", func() bool { return !slices.ContainsFunc(servers, alive) })
 }
 
-// testDemoOfGoRun runs the demo with a PATH without redis-server, so that it uses a stand-in for Redis. Then it kills the
-// demo's parent process, as a user kills go run, which cannot stop its child then. A shell under the name go takes the place
-// of go run.
+// testDemoOfGoRun runs the demo with a PATH without redis-server, so that it uses a stand-in for Redis. Then it kills
+// the demo's parent process, as a user kills go run, which cannot stop its child then. A shell under the name go takes
+// the place of go run.
 func testDemoOfGoRun(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the parent process is found only on Linux, in /proc")
@@ -196,8 +197,8 @@ func hidePostgres(t *testing.T, cmd *exec.Cmd, program string) {
 	testenv.Must(t, err)
 }
 
-// testDemoInContainers runs the demo on a machine with a container engine but without PostgreSQL. It stops and starts the
-// demo's Redis, and ends the demo as Ctrl-C does. Then it kills another demo. No container may be left.
+// testDemoInContainers runs the demo on a machine with a container engine but without PostgreSQL. It stops and starts
+// the demo's Redis, and ends the demo as Ctrl-C does. Then it kills another demo. No container may be left.
 func testDemoInContainers(t *testing.T) {
 	engine, err := devstack.FindEngine(t.Context())
 	for _, image := range []string{devstack.PostgresImage(), devstack.RedisImage()} {

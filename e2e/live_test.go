@@ -10,9 +10,10 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// TestEvents reads a stream while one order is paid and another one times out, and for longer than the server's timeout for
-// other responses. On a deployed site it also checks that no proxy between the client and the service buffers the stream.
-// Elsewhere it stops the server, which must end the stream, and not wait until the client closes it.
+// TestEvents reads a stream while one order is paid and another one times out, and for longer than the server's
+// timeout for other responses. On a deployed site it also checks that no proxy between the client and the service
+// buffers the stream. Elsewhere it stops the server, which must end the stream, and not wait until the client closes
+// it.
 func TestEvents(t *testing.T) {
 	testenv.Slow(t, "a stream stays open for 20 s")
 	p := anyShop(t)

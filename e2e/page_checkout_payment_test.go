@@ -2,9 +2,9 @@ package e2e
 
 import "testing"
 
-// TestPageShowsTheLastMinutes lets the deadline pass while two customers pay. The page must say until when the checkout is
-// open. The payment of the first is declined before the deadline, and she pays then. The second one cancels, and is not
-// charged.
+// TestPageShowsTheLastMinutes lets the deadline pass while two customers pay. The page must say until when the
+// checkout is open. The payment of the first is declined before the deadline, and she pays then. The second one
+// cancels, and is not charged.
 func TestPageShowsTheLastMinutes(t *testing.T) {
 	pageTest(t)
 	s := newPaidSite(t, envTimeout+"=15s", envPrefix+"CHECKOUT_TIME=10m")

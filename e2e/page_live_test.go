@@ -9,10 +9,10 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// TestPageReconnects has the page lose its stream in three ways. It hides the tab: the page must close the stream, and be up
-// to date when the tab is shown again. It kills the service, and starts another process at the same address: the page must
-// show that, and go on without a reload. It does so again with another token key, so that the page's token is invalid: the
-// page must sign up as a new customer.
+// TestPageReconnects has the page lose its stream in three ways. It hides the tab: the page must close the stream, and
+// be up to date when the tab is shown again. It kills the service, and starts another process at the same address: the
+// page must show that, and go on without a reload. It does so again with another token key, so that the page's token
+// is invalid: the page must sign up as a new customer.
 func TestPageReconnects(t *testing.T) {
 	pageTest(t)
 	s := newSite(t, testenv.Redis(t), envHTTPAddr+"="+freeAddress(t), envTimeout+"=10m")

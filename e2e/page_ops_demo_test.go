@@ -28,8 +28,8 @@ var payNow = payOrder
 // payAnother begins to pay the newest order in another way, if the shop has one.
 var payAnother = func(*browsertest.Tab) {}
 
-// TestPageDemo has both pages of the demo open while Redis is wiped, while the worker pauses, and while Redis is down. It
-// checks the look of both. With -screenshots it takes the README's screenshots.
+// TestPageDemo has both pages of the demo open while Redis is wiped, while the worker pauses, and while Redis is down.
+// It checks the look of both. With -screenshots it takes the README's screenshots.
 func TestPageDemo(t *testing.T) {
 	pageTest(t)
 	p := demo(t, nil, timeoutFlag, "20s")
@@ -44,8 +44,8 @@ func TestPageDemo(t *testing.T) {
 	stopRedis(t, ops, shop)
 }
 
-// wipeRedis places orders and wipes Redis on the operators' page. The reconciler must repair the queue, and the worker must
-// cancel the orders on time.
+// wipeRedis places orders and wipes Redis on the operators' page. The reconciler must repair the queue, and the worker
+// must cancel the orders on time.
 func wipeRedis(t *testing.T, p *process, ops *browsertest.Tab) {
 	t.Helper()
 	ops.Click(`[data-fault="place-orders"]`)
@@ -72,8 +72,8 @@ func wipeRedis(t *testing.T, p *process, ops *browsertest.Tab) {
 	})
 }
 
-// checkLooks checks both pages, with an order in each state on the customers' page: every control must have a name, every
-// text must have enough contrast, and no page may be wider than the screen.
+// checkLooks checks both pages, with an order in each state on the customers' page: every control must have a name,
+// every text must have enough contrast, and no page may be wider than the screen.
 func checkLooks(ops, shop *browsertest.Tab) {
 	shop.Click(buyBeans)
 	shop.Click(payNow)

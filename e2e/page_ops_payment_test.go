@@ -42,8 +42,9 @@ func TestPagePaysAfterTheHold(t *testing.T) {
 	ops.Until("all invariants hold", func() bool { return ops.Count("#invariants .holds") == 7 })
 }
 
-// TestPageRefunds has refunds fail. A customer pays a wrong amount, which the provider cannot return, and an operator tries
-// the refund again. Then an operator refunds a part of a paid order, which fails too, and settles it outside of the provider.
+// TestPageRefunds has refunds fail. A customer pays a wrong amount, which the provider cannot return, and an operator
+// tries the refund again. Then an operator refunds a part of a paid order, which fails too, and settles it outside of
+// the provider.
 func TestPageRefunds(t *testing.T) {
 	pageTest(t)
 	s := newPaidSite(t, envTimeout+"=10m")
@@ -92,7 +93,8 @@ func TestPageRefunds(t *testing.T) {
 	page.WaitFor(aOrder, "Of your payment, €5.00 was settled in another way at")
 }
 
-// TestPageBooks shows the last report of the provider's books. An operator closes the incident of unclaimed money, and keeps it.
+// TestPageBooks shows the last report of the provider's books. An operator closes the incident of unclaimed money, and
+// keeps it.
 func TestPageBooks(t *testing.T) {
 	pageTest(t)
 	s := newPaidSite(t, envTimeout+"=10m")

@@ -47,9 +47,9 @@ func (s *site) bury(t *testing.T, id string) {
 	}
 }
 
-// TestPageOverdue lets the deadline of an order pass while no worker runs. The customer's page must not let it be paid. An
-// operator signs in, and the page must list the order and say why it is pending, also when a worker has claimed its task and
-// does not go on. Then a worker cancels the order, and the operator redrives a dead letter.
+// TestPageOverdue lets the deadline of an order pass while no worker runs. The customer's page must not let it be
+// paid. An operator signs in, and the page must list the order and say why it is pending, also when a worker has
+// claimed its task and does not go on. Then a worker cancels the order, and the operator redrives a dead letter.
 func TestPageOverdue(t *testing.T) {
 	pageTest(t)
 	// The page must have the order before its deadline: afterwards the service tells it that the order cannot be paid.

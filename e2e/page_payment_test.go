@@ -25,7 +25,8 @@ func (s *paidSite) buy(page *browsertest.Tab) (checkout *browsertest.Tab) {
 	return s.checkout(page)
 }
 
-// checkout opens the checkout of the newest order. It returns the tab of the checkout page. The shop's page is in front.
+// checkout opens the checkout of the newest order. It returns the tab of the checkout page. The shop's page is in
+// front.
 func (s *paidSite) checkout(page *browsertest.Tab) (checkout *browsertest.Tab) {
 	page.Click(payOrder)
 	checkout = page.Popup(s.provider.url + "/checkout/")
@@ -42,9 +43,9 @@ func pay(page, checkout *browsertest.Tab) {
 	page.Front()
 }
 
-// TestPageCheckout declines a payment in the checkout, and then pays. The page must show each step without a reload. The shop
-// must give no goods away, so it lets the customer pay only in the checkout. In a browser that blocks new tabs, the page
-// must offer a link.
+// TestPageCheckout declines a payment in the checkout, and then pays. The page must show each step without a reload.
+// The shop must give no goods away, so it lets the customer pay only in the checkout. In a browser that blocks new
+// tabs, the page must offer a link.
 func TestPageCheckout(t *testing.T) {
 	pageTest(t)
 	s := newPaidSite(t, envTimeout+"=10m")
@@ -96,8 +97,8 @@ func TestPagePaysAtOnce(t *testing.T) {
 	checkWaysToPay(t, page, 1, http.StatusOK)
 }
 
-// checkWaysToPay checks that the page offers to pay the only order in the checkout, and at once by a number of buttons, and
-// with which status the shop answers a customer who pays at once without the page.
+// checkWaysToPay checks that the page offers to pay the only order in the checkout, and at once by a number of
+// buttons, and with which status the shop answers a customer who pays at once without the page.
 func checkWaysToPay(t *testing.T, page *browsertest.Tab, buttons int, status float64) {
 	t.Helper()
 	const shown = ":not([hidden])"
@@ -116,8 +117,9 @@ func checkWaysToPay(t *testing.T, page *browsertest.Tab, buttons int, status flo
 	}
 }
 
-// TestPageProviderIsAway opens a checkout while the provider is down. The page must close the new tab and show the problem,
-// and open the checkout when the customer tries again. Then the customer cancels while the provider does not answer.
+// TestPageProviderIsAway opens a checkout while the provider is down. The page must close the new tab and show the
+// problem, and open the checkout when the customer tries again. Then the customer cancels while the provider does not
+// answer.
 func TestPageProviderIsAway(t *testing.T) {
 	pageTest(t)
 	s := newPaidSite(t, envTimeout+"=10m")

@@ -11,8 +11,8 @@ import (
 
 // This file tests that the customers' page makes one order of one purchase, whatever happens to its requests.
 
-// TestPageBuysOnce buys with a double click; with a lost response; with a reload before the response; with responses that
-// are lost until the page gives up; and while the service is overloaded. Each purchase must place one order.
+// TestPageBuysOnce buys with a double click; with a lost response; with a reload before the response; with responses
+// that are lost until the page gives up; and while the service is overloaded. Each purchase must place one order.
 func TestPageBuysOnce(t *testing.T) {
 	pageTest(t)
 	page := shopTab(t, slowSite(t))
@@ -78,8 +78,9 @@ func buyWithoutAnswers(t *testing.T, page *browsertest.Tab, reload func(script s
 	page.WaitFor(aOrder, "left to pay")
 }
 
-// buyFromOverloadedShop rejects a purchase because the service is overloaded, more often than the page repeats a request.
-// The page must wait as long as the service says, and offer to repeat the purchase with the same idempotency key.
+// buyFromOverloadedShop rejects a purchase because the service is overloaded, more often than the page repeats a
+// request. The page must wait as long as the service says, and offer to repeat the purchase with the same idempotency
+// key.
 func buyFromOverloadedShop(t *testing.T, page *browsertest.Tab, reload func(script string)) {
 	t.Helper()
 	before := page.Count(aOrder)

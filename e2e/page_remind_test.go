@@ -6,8 +6,8 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// TestPageReminds leaves an order unpaid until only seconds are left. The page must say so, also to screen readers, and show
-// that the worker has sent the reminder.
+// TestPageReminds leaves an order unpaid until only seconds are left. The page must say so, also to screen readers,
+// and show that the worker has sent the reminder.
 func TestPageReminds(t *testing.T) {
 	pageTest(t)
 	page := shopTab(t, newSite(t, testenv.Redis(t), envTimeout+"=18s").serve(t))

@@ -20,9 +20,9 @@ const (
 	openOrders = `#open-orders`
 )
 
-// TestPageSoldOut has two customers want the last units of a product. The page must warn that few are left, and must show
-// that the product is sold out and that it is available again, without a reload. A customer whose order was rejected must
-// be told. No update of the products may move the buttons or the focus.
+// TestPageSoldOut has two customers want the last units of a product. The page must warn that few are left, and must
+// show that the product is sold out and that it is available again, without a reload. A customer whose order was
+// rejected must be told. No update of the products may move the buttons or the focus.
 func TestPageSoldOut(t *testing.T) {
 	pageTest(t)
 	s := newSite(t, testenv.Redis(t), envTimeout+"=10m")

@@ -27,8 +27,8 @@ func pageTest(t *testing.T) {
 	needsPages(t)
 }
 
-// needsPages skips a test of a page if the machine has no browser, or if E2E_BASE_URL is set. The test runs in parallel
-// with others.
+// needsPages skips a test of a page if the machine has no browser, or if E2E_BASE_URL is set. The test runs in
+// parallel with others.
 func needsPages(t *testing.T) {
 	t.Helper()
 	needsOrders(t)
@@ -77,8 +77,9 @@ func shopTab(t *testing.T, p *process) *browsertest.Tab {
 	return page
 }
 
-// TestPage is the scenario of the customers' page that go test runs without TEST_ALL, too. The customer pays one order,
-// cancels one, extends the deadline of one, and leaves one unpaid. The page must show each step without a reload.
+// TestPage is the scenario of the customers' page that go test runs without TEST_ALL, too. The customer pays one
+// order, cancels one, extends the deadline of one, and leaves one unpaid. The page must show each step without a
+// reload.
 func TestPage(t *testing.T) {
 	needsPages(t)
 	page := shopTab(t, newSite(t, testenv.Redis(t), envTimeout+"=12s", envPrefix+"ORDER_EXTENSION=2m").serve(t))
@@ -89,7 +90,8 @@ func TestPage(t *testing.T) {
 		t.Helper()
 		orders++
 		page.Click(buyBeans)
-		page.Until(fmt.Sprintf("%d orders", orders), func() bool { return page.Count(aOrder) == orders }) // the newest comes first
+		more := func() bool { return page.Count(aOrder) == orders } // the newest comes first
+		page.Until(fmt.Sprintf("%d orders", orders), more)
 		page.WaitFor("#products", left)
 	}
 	buy("9,999 left")
@@ -128,11 +130,13 @@ func TestPage(t *testing.T) {
 // setQuantity fills in the quantity of a product.
 func setQuantity(page *browsertest.Tab, product string, quantity int) {
 	page.WaitFor("#products", product) // the page may be live before it shows the products
-	browsertest.Eval[int](page, fmt.Sprintf(`document.querySelector('#products [aria-label^="Quantity of %s"]').value = %d`, product, quantity))
+	const set = `document.querySelector('#products [aria-label^="Quantity of %s"]').value = %d`
+	browsertest.Eval[int](page, fmt.Sprintf(set, product, quantity))
 }
 
-// TestPageSecondCustomer opens one shop as two customers. Each sees its own orders, and the same stock. Then an operator
-// closes the sale of the product, and the page of the customer who has not paid must count down to the new deadline.
+// TestPageSecondCustomer opens one shop as two customers. Each sees its own orders, and the same stock. Then an
+// operator closes the sale of the product, and the page of the customer who has not paid must count down to the new
+// deadline.
 func TestPageSecondCustomer(t *testing.T) {
 	pageTest(t)
 	p := slowSite(t)
@@ -153,7 +157,8 @@ func TestPageSecondCustomer(t *testing.T) {
 
 	ops := opsTab(t, p)
 	ops.WaitFor("#close-sale-product", "Espresso beans")
-	const chooseBeans = `document.querySelectorAll("#close-sale-product option").forEach((option) => option.selected = option.text.startsWith("Espresso")), true`
+	const chooseBeans = `document.querySelectorAll("#close-sale-product option").forEach(
+		(option) => option.selected = option.text.startsWith("Espresso")), true`
 	browsertest.Eval[bool](ops, chooseBeans)
 	ops.Click("#close-sale button")
 	ops.WaitFor("#close-sale-result", "the deadline of 1 unpaid order moves forward to")
@@ -165,8 +170,8 @@ func TestPageSecondCustomer(t *testing.T) {
 	ops.WaitFor("#close-sale-result", "no unpaid order has more than a minute left")
 }
 
-// TestPageInOtherBrowsers opens one shop in browsers that are not as usual: the first denies storage to the page; the clock
-// of the second is two hours ahead, and the countdown must follow the server's clock; the third has no mouse.
+// TestPageInOtherBrowsers opens one shop in browsers that are not as usual: the first denies storage to the page; the
+// clock of the second is two hours ahead, and the countdown must follow the server's clock; the third has no mouse.
 func TestPageInOtherBrowsers(t *testing.T) {
 	pageTest(t)
 	p := slowSite(t)

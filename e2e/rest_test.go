@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestMainJob tests the service's purpose over its REST API. The customer places three orders, repeats one of the requests,
-// pays one order, cancels one, and leaves one to its timeout.
+// TestMainJob tests the service's purpose over its REST API. The customer places three orders, repeats one of the
+// requests, pays one order, cancels one, and leaves one to its timeout.
 func TestMainJob(t *testing.T) {
 	p := anyShop(t)
 	c := p.signUp()
@@ -81,8 +81,8 @@ func checkHeaders(t *testing.T, c *client) {
 	c.expect(http.StatusForbidden, forged)
 }
 
-// checkOperators checks that the demo's API of faults does not exist in production, and that the operators' API rejects
-// clients without the operators' token.
+// checkOperators checks that the demo's API of faults does not exist in production, and that the operators' API
+// rejects clients without the operators' token.
 func checkOperators(t *testing.T, p *process) {
 	t.Helper()
 	ops, c := p.operator(), p.signUp()

@@ -1,9 +1,9 @@
-// Package browsertest shows web pages to tests in Chromium. A test opens a [Tab], does in it what a user does, and waits
-// for what the page should show. [Tab.CheckLook] checks what holds for every page: names for its controls, enough
-// contrast, and no page wider than the screen.
+// Package browsertest shows web pages to tests in Chromium. A test opens a [Tab], does in it what a user does, and
+// waits for what the page should show. [Tab.CheckLook] checks what holds for every page: names for its controls,
+// enough contrast, and no page wider than the screen.
 //
-// The tabs of all tests of a binary share one browser, which ends after the last test. So the TestMain of a package that
-// uses browsertest must call [testenv.Main]. With -screenshots DIR the tests write pictures of the pages.
+// The tabs of all tests of a binary share one browser, which ends after the last test. So the TestMain of a package
+// that uses browsertest must call [testenv.Main]. With -screenshots DIR the tests write pictures of the pages.
 package browsertest
 
 import (
@@ -52,7 +52,8 @@ func chromium() (path string, found bool) {
 func Need(t testing.TB) {
 	t.Helper()
 	if _, found := chromium(); !found {
-		testenv.Skip(t, "browser", "chromium is not in PATH (Debian: apt-get install chromium, or chromium-headless-shell, which is faster)")
+		testenv.Skip(t, "browser",
+			"chromium is not in PATH (Debian: apt-get install chromium, or chromium-headless-shell, which is faster)")
 	}
 }
 
@@ -70,7 +71,8 @@ var browser = sync.OnceValues(func() (context.Context, error) {
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path),
 		chromedp.UserDataDir(profile), chromedp.Env("TMPDIR="+profile), // Chromium leaves files in both directories
 		chromedp.Flag("disable-gpu", true),
-		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-quic", true)) // no requests of the browser itself
+		// Without these flags, the browser sends requests of its own.
+		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-quic", true))
 	if os.Geteuid() == 0 {
 		options = append(options, chromedp.NoSandbox) // the sandbox does not work for root
 	}
@@ -93,7 +95,8 @@ type Tab struct {
 }
 
 // New opens an empty tab, which closes when the test ends. Each console error that the test does not expect fails the
-// test then; a violation of the Content-Security-Policy is a console error. If the test fails, it shows the page's text.
+// test then; a violation of the Content-Security-Policy is a console error. If the test fails, it shows the page's
+// text.
 func New(t testing.TB) *Tab {
 	t.Helper()
 	browser, err := browser()
@@ -136,7 +139,8 @@ func (p *Tab) Reload() {
 func (p *Tab) listen(event any) {
 	switch e := event.(type) {
 	case *runtime.EventExceptionThrown:
-		p.consoleError(fmt.Sprintf("exception %s %s", e.ExceptionDetails.Text, e.ExceptionDetails.Exception.Description))
+		details := e.ExceptionDetails
+		p.consoleError(fmt.Sprintf("exception %s %s", details.Text, details.Exception.Description))
 	case *runtime.EventConsoleAPICalled:
 		for _, arg := range e.Args {
 			p.consoleError(fmt.Sprintf("%s %s %s", e.Type, arg.Description, arg.Value))
@@ -190,8 +194,8 @@ func Eval[T any](p *Tab, expression string) T {
 	return Run(p, chromedp.Evaluate[T](expression))
 }
 
-// read is [Eval] for an expression that changes nothing. It evaluates the expression again if the browser loads another
-// document meanwhile.
+// read is [Eval] for an expression that changes nothing. It evaluates the expression again if the browser loads
+// another document meanwhile.
 func read[T any](p *Tab, expression string) T {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
@@ -256,8 +260,8 @@ func (p *Tab) Press(key string) {
 	p.Do(chromedp.KeyEvent(key))
 }
 
-// Front shows the tab instead of the tab that is shown now, whose page is hidden then. Many pages learn of no changes while
-// they are hidden.
+// Front shows the tab instead of the tab that is shown now, whose page is hidden then. Many pages learn of no changes
+// while they are hidden.
 func (p *Tab) Front() {
 	p.t.Helper()
 	p.Do(chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
@@ -270,7 +274,8 @@ func (p *Tab) Front() {
 func (p *Tab) Script(source string) {
 	p.t.Helper()
 	p.Do(chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
-		_, err := cdp.Call(ctx, target, cdppage.AddScriptToEvaluateOnNewDocument, cdppage.AddScriptToEvaluateOnNewDocumentParams{Source: source})
+		_, err := cdp.Call(ctx, target, cdppage.AddScriptToEvaluateOnNewDocument,
+			cdppage.AddScriptToEvaluateOnNewDocumentParams{Source: source})
 		return err
 	}))
 }
@@ -283,8 +288,8 @@ func (p *Tab) MarkDocument() (marked func() bool) {
 	return func() bool { return Eval[bool](p, `window.mark === true`) }
 }
 
-// Popup waits until the tab has opened another tab with an address that begins with url, and returns that tab. It closes
-// together with p, and its console errors are ignored.
+// Popup waits until the tab has opened another tab with an address that begins with url, and returns that tab. It
+// closes together with p, and its console errors are ignored.
 func (p *Tab) Popup(url string) *Tab {
 	p.t.Helper()
 	var id target.ID
@@ -328,7 +333,8 @@ func (p *Tab) Screenshot(name string) {
 		return
 	}
 	size := Eval[[2]int64](p, `[window.innerWidth, document.scrollingElement.scrollHeight]`)
-	p.Do(chromedp.EmulateViewport(size[0], size[1])) // the whole page fits, so what sticks to the window's edges covers nothing
+	// The whole page fits, so that what sticks to the window's edges covers nothing.
+	p.Do(chromedp.EmulateViewport(size[0], size[1]))
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
 	png, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))

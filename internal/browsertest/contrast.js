@@ -1,6 +1,6 @@
-// Lists the page's texts that have too little contrast with their background. WCAG 2.2 AA demands a ratio of 4.5, or of
-// 3 for large text (24 px, or 18.66 px and bold). Disabled controls are exempt, and so are texts that are clipped or
-// beside the screen, for screen readers only. Where no element has a background, the background counts as white.
+// Lists the page's texts that have too little contrast with their background. WCAG 2.2 AA demands a ratio of 4.5, or
+// of 3 for large text (24 px, or 18.66 px and bold). Disabled controls are exempt, and so are texts that are clipped
+// or beside the screen, for screen readers only. Where no element has a background, the background counts as white.
 (() => {
   const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
   const rgba = (colour) => {

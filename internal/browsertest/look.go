@@ -18,8 +18,8 @@ import (
 //go:embed contrast.js
 var poorContrast string
 
-// CheckLook checks the page as it is, wide and narrow, light and dark: every control has a name ([Tab.CheckNames]), every
-// text has enough contrast, and the page is no wider than the screen. The name is that of the screenshots.
+// CheckLook checks the page as it is, wide and narrow, light and dark: every control has a name ([Tab.CheckNames]),
+// every text has enough contrast, and the page is no wider than the screen. The name is that of the screenshots.
 func (p *Tab) CheckLook(name string) {
 	p.t.Helper()
 	p.CheckNames()
@@ -27,7 +27,12 @@ func (p *Tab) CheckLook(name string) {
 		name          string
 		width, height int64
 		scheme        string
-	}{{name, 1120, 900, "light"}, {name + "-dark", 1120, 900, "dark"}, {name + "-phone", 390, 844, "light"}, {name + "-phone-dark", 390, 844, "dark"}} {
+	}{
+		{name, 1120, 900, "light"},
+		{name + "-dark", 1120, 900, "dark"},
+		{name + "-phone", 390, 844, "light"},
+		{name + "-phone-dark", 390, 844, "dark"},
+	} {
 		p.Do(chromedp.EmulateViewport(view.width, view.height), prefer(view.scheme))
 		for _, text := range Eval[[]string](p, poorContrast) {
 			p.t.Errorf("%s: too little contrast: %s", view.name, text)
