@@ -44,7 +44,7 @@ kubernetes: ## Write the alert rules for Kubernetes from those of Prometheus, an
 	cd deploy/kubernetes/check && go test -count=1 . -update
 
 screenshots: ## Make the README's pictures of the pages
-	go test ./e2e -count=1 -run TestPageAccessible -screenshots ../docs
+	TEST_ALL=1 go test ./e2e -count=1 -run TestPageDemo -screenshots ../docs
 	rm -f docs/*-dark.png docs/*-phone.png
 
 demo: ## Run the service in one process, with its own PostgreSQL and Redis

@@ -28,14 +28,6 @@ const (
 	providerRate    = 20               // customers who pay at a provider, a second
 )
 
-// pageMemory returns the bytes of memory that the process needs for an open page. The file of the notifications' tests sets it; nil: pages
-// keep no connection open.
-var pageMemory func(s *benchSite) float64
-
-// providerCost returns what orders cost that are paid at a payment provider. The file of the payments' benchmarks sets it; nil: there is no
-// such provider.
-var providerCost func(b *testing.B) cost
-
 // BenchmarkCapacity measures what an order costs at a moderate rate when it is placed, paid and cancelled, and what a process and an open
 // page cost. From these it calculates what larger loads need.
 func BenchmarkCapacity(b *testing.B) {
@@ -75,9 +67,7 @@ func BenchmarkCapacity(b *testing.B) {
 			})
 			return r.count(is(http.StatusOK))
 		})
-		if pageMemory != nil {
-			c.page = pageMemory(s)
-		}
+		c.page = pageMemory(s)
 		nothing := func(buf []byte, _ int) []byte { return append(buf, "GET /healthz HTTP/1.1\r\nHost: shop\r\n\r\n"...) }
 		answers := openLoop(b, s.addr(), 200, poisson(100, 5*time.Second, 2), 5*time.Second, nothing).latencies(is(http.StatusOK))
 		if len(answers) == 0 {
@@ -93,10 +83,8 @@ func BenchmarkCapacity(b *testing.B) {
 			r := closedLoop(b, s.addr(), capacityClients, 10*time.Second, s.orders("", s.products))
 			return r, r.rate(is(http.StatusCreated))
 		}))
-		if providerCost != nil {
-			s.process.Interrupt() // otherwise it would cancel its last orders at the same time
-			c.provider = providerCost(b)
-		}
+		s.process.Interrupt() // otherwise it would cancel its last orders at the same time
+		c.provider = costAtProvider(b)
 		testenv.Must(b, os.WriteFile(*capacityReport, []byte(c.report()), 0o644)) //nolint:gosec // a document
 		b.Log(c.report())
 	}

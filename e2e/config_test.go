@@ -30,44 +30,23 @@ func fails(t *testing.T, env []string, code int, args ...string) string {
 	return text
 }
 
-// TestInvalidConfiguration runs commands with an invalid configuration. Each error names what is wrong and what is
-// expected.
+// TestInvalidConfiguration starts the program without a configuration, with an invalid one, and with a database that
+// does not answer. Each error names what is wrong and what is expected; only the last one may go away by itself, which
+// the exit code tells. TestExitCodes and TestValidate of cmd/shop have the other mistakes.
 func TestInvalidConfiguration(t *testing.T) {
 	t.Parallel()
-	complete := []string{
-		faulttest.EnvDatabaseURL + "=postgres://user:hidden@127.0.0.1:1/name", faulttest.EnvRedisURL + "=redis://127.0.0.1:1",
-		faulttest.EnvHTTPAddr + "=127.0.0.1:0",
-		faulttest.EnvTokenKey + "=" + faulttest.TokenKey, faulttest.EnvOpsToken + "=" + faulttest.OpsToken,
-	}
-	with := func(change ...string) []string { return append(append([]string{}, complete...), change...) }
+	unreachable := orders.NewSiteAt("postgres://user:hidden@127.0.0.1:1/name", "redis://127.0.0.1:1").Env
 	for name, test := range map[string]struct {
 		env  []string
 		code int
-		args []string
 		says []string
 	}{
-		"no configuration":     {nil, 2, []string{"serve"}, []string{faulttest.EnvDatabaseURL, faulttest.EnvRedisURL, faulttest.EnvHTTPAddr, faulttest.EnvTokenKey, faulttest.EnvOpsToken}},
-		"short secret":         {with(faulttest.EnvTokenKey + "=short"), 2, []string{"serve"}, []string{faulttest.EnvTokenKey, "32", "openssl rand"}},
-		"default secret":       {with(faulttest.EnvOpsToken + "=changeme-changeme"), 2, []string{"serve"}, []string{faulttest.EnvOpsToken, "changeme"}},
-		"blank secret":         {with(faulttest.EnvTokenKey + "= \t" + strings.Repeat(" ", 32) + "\n"), 2, []string{"serve"}, []string{"missing", faulttest.EnvTokenKey}},
-		"repetitive secret":    {with(faulttest.EnvOpsToken + "=" + strings.Repeat("xy", 16)), 2, []string{"serve"}, []string{faulttest.EnvOpsToken, "2 different bytes"}},
-		"one secret for both":  {with(faulttest.EnvOpsToken + "=" + faulttest.TokenKey), 2, []string{"serve"}, []string{faulttest.EnvOpsToken, "same", faulttest.EnvTokenKey}},
-		"secret given twice":   {with(faulttest.EnvOpsToken + "_FILE=/dev/null"), 2, []string{"serve"}, []string{faulttest.EnvOpsToken + "_FILE", "not both"}},
-		"empty secret file":    {nil, 2, []string{"migrate", "--database-url-file=/dev/null"}, []string{faulttest.EnvDatabaseURL + "_FILE", "/dev/null is empty"}},
-		"missing secret file":  {nil, 2, []string{"doctor", "--redis-url-file=/nowhere"}, []string{faulttest.EnvRedisURL + "_FILE", "/nowhere"}},
-		"no look-ahead":        {complete, 2, []string{"doctor", "--reconcile-lookahead", "0"}, []string{faulttest.EnvLookahead, "0s"}},
-		"unknown role":         {complete, 2, []string{"serve", "--roles=api,cook"}, []string{"--roles", "cook"}},
-		"no role":              {complete, 2, []string{"serve", "--roles="}, []string{faulttest.EnvRoles}},
-		"timeout of 0":         {with(envTimeout + "=0s"), 2, []string{"serve"}, []string{envTimeout, "1s"}},
-		"address without port": {with(faulttest.EnvHTTPAddr + "=8080"), 2, []string{"serve"}, []string{faulttest.EnvHTTPAddr, "host:port"}},
-		"unreachable database": {complete, 1, []string{"serve"}, []string{"PostgreSQL", "127.0.0.1:1"}},
-		"unknown command":      {nil, 2, []string{"sell"}, []string{"sell"}},
-		"unknown flag":         {nil, 2, []string{"serve", "--fast"}, []string{"--fast"}},
-		"migrate, no database": {nil, 2, []string{"migrate"}, []string{faulttest.EnvDatabaseURL}},
-		"doctor, no servers":   {nil, 2, []string{"doctor"}, []string{faulttest.EnvDatabaseURL, faulttest.EnvRedisURL}},
+		"no configuration":     {nil, 2, []string{faulttest.EnvDatabaseURL, faulttest.EnvRedisURL, faulttest.EnvHTTPAddr, faulttest.EnvTokenKey, faulttest.EnvOpsToken}},
+		"short secret":         {append(unreachable, faulttest.EnvTokenKey+"=short"), 2, []string{faulttest.EnvTokenKey, "32", "openssl rand"}},
+		"unreachable database": {unreachable, 1, []string{"PostgreSQL", "127.0.0.1:1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			text := fails(t, test.env, test.code, test.args...)
+			text := fails(t, test.env, test.code, "serve")
 			faulttest.Contains(t, text, test.says...)
 			if strings.Contains(text, "hidden") {
 				t.Errorf("the message shows the password: %s", text)
@@ -93,17 +72,4 @@ func TestAnotherSchema(t *testing.T) {
 	_, err = db.ExecContext(t.Context(), `DROP TABLE goose_db_version`)
 	testenv.Must(t, err)
 	faulttest.Contains(t, fails(t, site.Env, 1, "serve"), orders.Program+" migrate")
-}
-
-// TestInvalidSchedulesAndRedisURLs runs commands with an invalid schedule or an invalid Redis URL. The rest of the
-// configuration is valid.
-func TestInvalidSchedulesAndRedisURLs(t *testing.T) {
-	t.Parallel()
-	site := orders.NewSite(t, testenv.Redis(t))
-	faulttest.Contains(t, fails(t, append(site.Env, faulttest.EnvSchedule+"=often"), 2, "serve"), "often", "@every")
-	faulttest.Contains(t, fails(t, append(site.Env, faulttest.EnvSchedule+"=@every 1h"), 2, "serve"), "look-ahead")
-	faulttest.Contains(t, fails(t, append(site.Env, faulttest.EnvSchedule+"=@every 0s"), 2, "serve"), "@every 0s", "at least 1s")
-	faulttest.Contains(t, fails(t, append(site.Env, faulttest.EnvSchedule+"=@every -5s"), 2, "reconcile"), "@every -5s", "at least 1s")
-	faulttest.Contains(t, fails(t, append(site.Env, faulttest.EnvRedisURL+"=http://nowhere"), 2, "serve"), "redis://")
-	faulttest.Contains(t, fails(t, append(site.Env, faulttest.EnvRedisURL+"=redis://127.0.0.1:1/-1"), 2, "doctor"), "database is -1")
 }

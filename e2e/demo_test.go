@@ -35,23 +35,16 @@ func demo(t *testing.T, change func(*exec.Cmd), args ...string) *faulttest.Proce
 	return orders.Start(t, cmd)
 }
 
-// TestDemo tests the service's purpose on the demo.
+// TestDemo starts the demo, as a newcomer does. An order is cancelled on time, also while each of the demo's faults
+// lasts. The requests of the faults are idempotent, so it sends each twice. It ends the demo as Ctrl-C does, and
+// nothing may be left.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
-	p := demo(t, nil, timeoutFlag, "6s")
+	p := demo(t, nil, timeoutFlag, "2s")
 	t.Logf("the demo served after %v, including the build", time.Since(began)) // no bound: the time depends on the machine
-	mainJob(t, p)
-	if strings.Contains(p.Text(), "pay orders at once") {
-		t.Errorf("the demo warns of what it has set itself:\n%s", p.Text())
-	}
-}
+	servers := serversOf(t, p.Cmd.Process.Pid)
 
-// TestDemoFaults injects the demo's faults as its page does. It sends each request twice, because the requests are
-// idempotent.
-func TestDemoFaults(t *testing.T) {
-	t.Parallel()
-	p := demo(t, nil, timeoutFlag, "3s")
 	c, ops := p.SignUp(), p.Operator()
 	fault := func(name string) {
 		t.Helper()
@@ -86,70 +79,74 @@ func TestDemoFaults(t *testing.T) {
 	c.WaitForTimeout(c.Create().ID) // by the reconciler
 	fault("worker-resume")
 	active(false, false)
-	c.WaitForTimeout(c.Create().ID)
+	t.Logf("the last order was cancelled %v after its deadline", c.WaitForTimeout(c.Create().ID))
 	ops.Post(http.StatusNotFound, "/ops/api/faults/no-such-fault")
 	c.Post(http.StatusUnauthorized, "/ops/api/faults/redis-stop")
-}
+	noViolations(t, p)
 
-// TestDemoWithoutRedisServer runs the demo with a PATH without redis-server. The demo uses a stand-in for Redis.
-func TestDemoWithoutRedisServer(t *testing.T) {
-	t.Parallel()
-	p := demo(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "PATH="+t.TempDir()) }, timeoutFlag, "1s")
-	faulttest.Eventually(t, "the demo prints that it uses a stand-in for Redis", func() bool { return strings.Contains(p.Text(), "stand-in") })
-	c := p.SignUp()
-	c.WaitForTimeout(c.Create().ID)
-}
-
-// TestDemoAsOrdinaryUser runs the demo as a user without privileges, in a directory that it cannot write to.
-func TestDemoAsOrdinaryUser(t *testing.T) {
-	t.Parallel()
-	if os.Geteuid() != 0 {
-		t.Skip("not root: the other tests run the demo as an ordinary user already")
+	faulttest.Contains(t, p.Text(), "starting a private PostgreSQL and Redis", "An order that is not paid within 2s is cancelled.")
+	if strings.Contains(p.Text(), "pay orders at once") {
+		t.Errorf("the demo warns of what it has set itself:\n%s", p.Text())
 	}
+	t.Logf("stopped in %v", p.Interrupt())
+	faulttest.Eventually(t, "all servers ended", func() bool { return !slices.ContainsFunc(servers, alive) })
+}
+
+// serversOf returns the ids of the servers that a demo has started. Without redis-server, the demo has no process for
+// Redis. On other systems than Linux, which have no /proc, it returns none.
+func serversOf(t *testing.T, demo int) (children []int) {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		return nil
+	}
+	want := []string{"postgres"}
+	if _, err := exec.LookPath("redis-server"); err == nil {
+		want = append(want, "redis-server")
+	}
+	children = faulttest.ChildrenOf(t, demo)
+	var names []string
+	for _, pid := range children {
+		names = append(names, nameOf(pid))
+	}
+	slices.Sort(names)
+	if !slices.Equal(names, want) {
+		t.Fatalf("the demo has the children %q, want %q", names, want)
+	}
+	return children
+}
+
+// TestDemoElsewhere runs the demo where it finds less than on a developer's machine, and ends it in other ways than
+// Ctrl-C.
+func TestDemoElsewhere(t *testing.T) {
+	testenv.Slow(t, "starts several demos")
+	faulttest.NeedsProcesses(t)
+	t.Parallel()
+	t.Run("an ordinary user kills it", testDemoKilled)
+	t.Run("without redis-server, by go run", testDemoOfGoRun)
+	t.Run("in containers", testDemoInContainers)
+	t.Run("without any servers", testDemoWithoutServers)
+}
+
+// testDemoKilled runs the demo as a user without privileges, in a directory that the user cannot write to, and ends it
+// as kill -9 does. Its servers must end, too.
+func testDemoKilled(t *testing.T) {
 	p := demo(t, func(cmd *exec.Cmd) {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		if os.Geteuid() == 0 {
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		}
 		cmd.Dir = "/"
 	}, timeoutFlag, "1s")
+	servers := serversOf(t, p.Cmd.Process.Pid)
 	c := p.SignUp()
 	c.WaitForTimeout(c.Create().ID)
+	p.Kill()
+	faulttest.Eventually(t, "all servers ended", func() bool { return !slices.ContainsFunc(servers, alive) })
 }
 
-// TestDemoLeavesNothing ends the demo as Ctrl-C does and as kill -9 does, and checks that its servers end too. Without
-// redis-server, the demo has no process for Redis.
-func TestDemoLeavesNothing(t *testing.T) {
-	t.Parallel()
-	if runtime.GOOS != "linux" {
-		t.Skip("only Linux can end the children of a killed process")
-	}
-	servers := []string{"postgres"}
-	if _, err := exec.LookPath("redis-server"); err == nil {
-		servers = append(servers, "redis-server")
-	}
-	for name, end := range map[string]func(*faulttest.Process){
-		"Ctrl-C":  func(p *faulttest.Process) { t.Logf("stopped in %v", p.Interrupt()) },
-		"kill -9": (*faulttest.Process).Kill,
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := demo(t, nil)
-			children := faulttest.ChildrenOf(t, p.Cmd.Process.Pid)
-			var names []string
-			for _, pid := range children {
-				names = append(names, nameOf(pid))
-			}
-			slices.Sort(names)
-			if !slices.Equal(names, servers) {
-				t.Fatalf("the demo has the children %q, want %q", names, servers)
-			}
-			end(p)
-			faulttest.Eventually(t, "all children ended", func() bool { return !slices.ContainsFunc(children, alive) })
-		})
-	}
-}
-
-// TestDemoEndsWithGoRun kills the demo's parent process, as a user kills go run. A killed go run cannot stop its child.
-// The test runs a shell under the name go in place of go run.
-func TestDemoEndsWithGoRun(t *testing.T) {
-	t.Parallel()
+// testDemoOfGoRun runs the demo with a PATH without redis-server, so that it uses a stand-in for Redis. Then it kills
+// the demo's parent process, as a user kills go run, which cannot stop its child then. A shell under the name go takes
+// the place of go run.
+func testDemoOfGoRun(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the parent process is found only on Linux, in /proc")
 	}
@@ -158,15 +155,20 @@ func TestDemoEndsWithGoRun(t *testing.T) {
 	goRun := filepath.Join(t.TempDir(), "go")
 	testenv.Must(t, os.WriteFile(goRun, shell, 0o700))
 	p := demo(t, func(cmd *exec.Cmd) {
+		cmd.Env = append(cmd.Env, "PATH="+t.TempDir())
 		cmd.Args = append([]string{"go", "-c", `"$0" "$@" & wait`, cmd.Path}, cmd.Args[1:]...)
 		cmd.Path = goRun
-	})
+	}, timeoutFlag, "1s")
+	faulttest.Eventually(t, "the demo prints that it uses a stand-in for Redis", func() bool { return strings.Contains(p.Text(), "stand-in") })
+	c := p.SignUp()
+	c.WaitForTimeout(c.Create().ID)
 	children := faulttest.ChildrenOf(t, p.Cmd.Process.Pid)
 	if len(children) != 1 {
 		t.Fatalf("the shell has the children %v, want only the demo", children)
 	}
+	servers := faulttest.ChildrenOf(t, children[0])
 	testenv.Must(t, p.Cmd.Process.Kill())
-	faulttest.Eventually(t, "the demo has ended", func() bool { return !alive(children[0]) })
+	faulttest.Eventually(t, "the demo and its server have ended", func() bool { return !slices.ContainsFunc(append(servers, children[0]), alive) })
 }
 
 // hidePostgres changes a command so that it finds no binaries of PostgreSQL, and only the named program in PATH.
@@ -194,11 +196,9 @@ func hidePostgres(t *testing.T, cmd *exec.Cmd, program string) {
 	testenv.Must(t, err)
 }
 
-// TestContainerDemo runs the demo on a machine with a container engine but without PostgreSQL. It stops and starts the
-// demo's Redis. Then it ends the demo as Ctrl-C does and as kill -9 does, and checks that no container is left.
-func TestContainerDemo(t *testing.T) {
-	t.Parallel()
-	faulttest.NeedsProcesses(t)
+// testDemoInContainers runs the demo on a machine with a container engine but without PostgreSQL. It stops and starts
+// the demo's Redis, and ends the demo as Ctrl-C does. Then it kills another demo. No container may be left.
+func testDemoInContainers(t *testing.T) {
 	engine, err := devstack.FindEngine(t.Context())
 	for _, image := range []string{devstack.PostgresImage(), devstack.RedisImage()} {
 		if err == nil {
@@ -208,42 +208,45 @@ func TestContainerDemo(t *testing.T) {
 	if err != nil {
 		testenv.Skip(t, "containers", fmt.Sprintf("%v (Debian and Ubuntu: apt-get install docker.io)", err))
 	}
-	for name, end := range map[string]func(*faulttest.Process){
-		"Ctrl-C":  func(p *faulttest.Process) { t.Logf("stopped in %v", p.Interrupt()) },
-		"kill -9": (*faulttest.Process).Kill,
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := demo(t, func(cmd *exec.Cmd) { hidePostgres(t, cmd, engine.String()) }, timeoutFlag, "3s")
-			faulttest.Eventually(t, "the demo lists both servers", func() bool { return strings.Contains(p.Text(), "a container of "+devstack.RedisImage()) })
-			faulttest.Contains(t, p.Text(), "this machine has no PostgreSQL", "a container of "+devstack.PostgresImage())
-			containers := func() []string {
-				out, err := exec.Command(engine.String(), "ps", "--all", "--format", "{{.Names}}",
-					"--filter", fmt.Sprintf("name=devstack-%d-", p.Cmd.Process.Pid)).Output()
-				testenv.Must(t, err)
-				return strings.Fields(string(out))
-			}
-			if names := containers(); len(names) != 2 {
-				t.Errorf("the demo's containers are %q, want two", names)
-			}
-			c, ops := p.SignUp(), p.Operator()
-			ops.Post(http.StatusNoContent, "/ops/api/faults/redis-stop")
-			if names := containers(); len(names) != 1 {
-				t.Errorf("with Redis stopped the demo's containers are %q, want one", names)
-			}
-			created := c.Create()
-			ops.Post(http.StatusNoContent, "/ops/api/faults/redis-start")
-			c.WaitForTimeout(created.ID)
-			c.WaitForTimeout(c.Create().ID)
-			end(p)
-			faulttest.Eventually(t, "all containers removed", func() bool { return len(containers()) == 0 })
-		})
+	begin := func() *faulttest.Process {
+		t.Helper()
+		p := demo(t, func(cmd *exec.Cmd) { hidePostgres(t, cmd, engine.String()) }, timeoutFlag, "3s")
+		faulttest.Eventually(t, "the demo lists both servers", func() bool { return strings.Contains(p.Text(), "a container of "+devstack.RedisImage()) })
+		faulttest.Contains(t, p.Text(), "this machine has no PostgreSQL", "a container of "+devstack.PostgresImage())
+		return p
 	}
+	containers := func(p *faulttest.Process) []string {
+		t.Helper()
+		out, err := exec.Command(engine.String(), "ps", "--all", "--format", "{{.Names}}",
+			"--filter", fmt.Sprintf("name=devstack-%d-", p.Cmd.Process.Pid)).Output()
+		testenv.Must(t, err)
+		return strings.Fields(string(out))
+	}
+
+	p := begin()
+	if names := containers(p); len(names) != 2 {
+		t.Errorf("the demo's containers are %q, want two", names)
+	}
+	c, ops := p.SignUp(), p.Operator()
+	ops.Post(http.StatusNoContent, "/ops/api/faults/redis-stop")
+	if names := containers(p); len(names) != 1 {
+		t.Errorf("with Redis stopped the demo's containers are %q, want one", names)
+	}
+	created := c.Create()
+	ops.Post(http.StatusNoContent, "/ops/api/faults/redis-start")
+	c.WaitForTimeout(created.ID)
+	c.WaitForTimeout(c.Create().ID)
+	t.Logf("stopped in %v", p.Interrupt())
+	faulttest.Eventually(t, "all containers removed", func() bool { return len(containers(p)) == 0 })
+
+	killed := begin()
+	killed.Kill()
+	faulttest.Eventually(t, "all containers removed", func() bool { return len(containers(killed)) == 0 })
 }
 
-// TestDemoWithoutServers runs the demo without PostgreSQL and without a container engine. The last line of the output
+// testDemoWithoutServers runs the demo without PostgreSQL and without a container engine. The last line of the output
 // names both remedies.
-func TestDemoWithoutServers(t *testing.T) {
-	t.Parallel()
+func testDemoWithoutServers(t *testing.T) {
 	cmd := orders.Command(t, nil, "demo")
 	hidePostgres(t, cmd, "true")
 	var stderr strings.Builder

@@ -9,154 +9,181 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"example.com/shop/e2e/shoptest"
+	"example.com/shop/internal/browsertest"
 	"example.com/shop/internal/faulttest"
 )
-
-func init() { notServed = append(notServed, "/ops/api/faults") }
 
 // faultsDrawer opens and closes the drawer of faults.
 const faultsDrawer = "#faults summary"
 
 // faultsTab opens the operators' page of the demo, and there the drawer of faults.
-func faultsTab(t *testing.T, p *faulttest.Process) *tab {
+func faultsTab(t *testing.T, p *faulttest.Process) *browsertest.Tab {
 	t.Helper()
-	page := opsTab(t, p)
-	page.click(faultsDrawer)
+	page := shoptest.OpsTab(t, p)
+	page.Click(faultsDrawer)
 	return page
 }
 
-// TestPageWipe places orders and wipes Redis on the operators' page. The reconciler must repair the queue, and the
-// worker must cancel the orders on time.
-func TestPageWipe(t *testing.T) {
-	pageTest(t)
+// TestPageDemo has both pages of the demo open while Redis is wiped, while the worker pauses, and while Redis is down.
+// It checks the look of both. With -screenshots it takes the README's screenshots.
+func TestPageDemo(t *testing.T) {
+	shoptest.PageTest(t)
 	p := demo(t, nil, timeoutFlag, "20s")
-	page := faultsTab(t, p)
-	if shown := value(page, chromedp.Location()); strings.Contains(shown, p.OpsToken) {
+	ops := faultsTab(t, p)
+	if shown := browsertest.Run(ops, chromedp.Location()); strings.Contains(shown, p.OpsToken) {
 		t.Errorf("the page leaves the token in its address: %s", shown)
 	}
-	page.click(`[data-fault="place-orders"]`)
-	page.waitFor("#log", "1,000 orders are placed")
-	faulttest.Eventually(t, "all tasks are in Redis", func() bool { return p.Operator().Stats().Outbox.Backlog == 0 })
-	page.click(`[data-fault="redis-wipe"]`)
-	page.waitFor("#log", "Redis is wiped")
-	faulttest.Eventually(t, "the reconciler has scheduled the lost tasks again", func() bool {
-		return strings.Contains(string(p.Operator().Get("/metrics").Body), `shop_reconcile_repairs_total{kind="`+orders.Kind+`",reason="missing"} 1000`)
-	})
-	waitForWorker(page)
-	page.waitFor(`[data-stat="pending"]`, "0")
-	page.until("all invariants hold, at least 4", func() bool {
-		all := page.count("#invariants li")
-		return all >= 4 && page.count("#invariants .holds") == all
-	})
+	turnProvider(t, ops)
+	wipeRedis(t, p, ops)
+	shop := shoptest.ShopTab(t, p)
+	checkLooks(ops, shop)
+	pauseWorker(t, ops)
+	stopRedis(t, ops, shop)
 }
 
-// waitForWorker waits until all orders of the fault place-orders are cancelled, most of them by the worker. On a slow machine the
-// reconciler may cancel the others.
-func waitForWorker(page *tab) {
-	page.t.Helper()
+// turnProvider turns the knobs of the demo's payment provider on the operators' page.
+func turnProvider(t *testing.T, page *browsertest.Tab) {
+	t.Helper()
+	page.WaitFor("#provider-state", "Provider: up")
+	page.WaitFor("#ledger", "The provider's own ledger: captured nothing, returned nothing. The two ledgers agree.")
+	for fault, want := range map[string]string{"provider-down": "stopped", "provider-hung": "hangs", "provider-loses-answers": "loses its answers"} {
+		page.Click(`[data-fault="` + fault + `"]`)
+		page.WaitFor("#provider-state", want)
+	}
+	page.Click(`[data-fault="provider-up"]`)
+	page.WaitFor("#provider-state", "Provider: up")
+	for _, mode := range []string{"lost", "doubled", "late", "reordered", "normal"} {
+		button := `[data-fault="webhooks-` + mode + `"]`
+		page.Click(button)
+		page.WaitFor("#webhooks-state", mode)
+		if page.Count(button+`[aria-pressed="true"]`) != 1 {
+			t.Errorf("the button of the webhooks %s is not pressed", mode)
+		}
+	}
+}
+
+// wipeRedis places orders and wipes Redis on the operators' page. The reconciler must repair the queue, and the worker
+// must cancel the orders on time.
+func wipeRedis(t *testing.T, p *faulttest.Process, ops *browsertest.Tab) {
+	t.Helper()
+	ops.Click(`[data-fault="place-orders"]`)
+	ops.WaitFor("#log", "1,000 orders are placed")
+	faulttest.Eventually(t, "all tasks are in Redis", func() bool { return p.Operator().Stats().Outbox.Backlog == 0 })
+	ops.Click(`[data-fault="redis-wipe"]`)
+	ops.WaitFor("#log", "Redis is wiped")
+	faulttest.Eventually(t, "the reconciler has scheduled the lost tasks again", func() bool {
+		repairs := `shop_reconcile_repairs_total{kind="` + orders.Kind + `",reason="missing"} 1000`
+		return strings.Contains(string(p.Operator().Get("/metrics").Body), repairs)
+	})
 	cancelled := func(by string) int {
-		n, _ := strconv.Atoi(strings.ReplaceAll(page.text(`[data-stat="`+by+`"]`), ",", "")) // a dash stands for no figure
+		n, _ := strconv.Atoi(strings.ReplaceAll(ops.Text(`[data-stat="`+by+`"]`), ",", "")) // a dash stands for no figure
 		return n
 	}
-	page.until("all 1,000 orders are cancelled, most by the worker", func() bool {
+	ops.Until("all 1,000 orders are cancelled, most by the worker", func() bool { // on a slow machine others by the reconciler
 		worker := cancelled("by-worker")
 		return worker+cancelled("by-reconciler") == 1000 && worker > 500
 	})
+	ops.WaitFor(`[data-stat="pending"]`, "0")
+	ops.Until("all invariants hold, at least 4", func() bool {
+		all := ops.Count("#invariants li")
+		return all >= 4 && ops.Count("#invariants .holds") == all
+	})
 }
 
-// TestPageFaults injects and ends the demo's faults on the page.
-func TestPageFaults(t *testing.T) {
-	pageTest(t)
-	page := faultsTab(t, demo(t, nil))
-	page.click(`[data-fault="redis-stop"]`)
-	page.waitFor("#redis-node", "down")
-	page.click(`[data-fault="redis-start"]`)
-	page.until("Redis is up", func() bool { return !strings.Contains(page.text("#redis-node"), "down") })
-	page.click(`[data-fault="worker-pause"]`)
-	page.waitFor(".worker", "paused")
-	if !value(page, chromedp.Evaluate[bool](`document.activeElement.dataset.fault === "worker-pause"`)) {
+// checkLooks checks both pages, with an order in each state on the customers' page: every control must have a name,
+// every text must have enough contrast, and no page may be wider than the screen.
+func checkLooks(ops, shop *browsertest.Tab) {
+	shop.Click(shoptest.BuyBeans)
+	shop.Click(shoptest.AnOrder + ` [data-action="pay-at-once"]`)
+	shop.WaitFor(shoptest.AnOrder, "Paid at")
+	shop.Click(`button[aria-label^="Buy Porcelain"]`)
+	shop.Until("two orders", func() bool { return shop.Count(shoptest.AnOrder) == 2 })
+	shop.Click(shoptest.CancelOrder)
+	shop.WaitFor(shoptest.AnOrder, "Cancelled by you")
+	shop.Click(`button[aria-label^="Buy Moka"]`)
+	shop.Until("three orders", func() bool { return shop.Count(shoptest.AnOrder) == 3 })
+	shop.Click(shoptest.AnOrder + `:nth-child(3) summary`)
+	shop.WaitFor(shoptest.AnOrder+":nth-child(3) .timeline", "paid by you")
+	shop.Click(shoptest.PayOrder) // in the checkout, which stays open
+	shop.WaitFor(shoptest.AnOrder+` a.button`, "Open the checkout")
+	shop.Front() // not the tab of the checkout
+	shop.CheckLook("shop")
+
+	ops.Front()
+	ops.Click(`[data-fault="place-orders"]`)
+	ops.WaitFor(`[data-stat="scheduled"]`, "1,00")
+	ops.CheckLook("ops")
+}
+
+// pauseWorker pauses the worker and lets it go on, and starts a sweep.
+func pauseWorker(t *testing.T, ops *browsertest.Tab) {
+	t.Helper()
+	ops.Click(`[data-fault="worker-pause"]`)
+	ops.WaitFor(".worker", "paused")
+	if !browsertest.Eval[bool](ops, `document.activeElement.dataset.fault === "worker-pause"`) {
 		t.Error("the pressed button has lost the focus")
 	}
-	page.click(`[data-fault="worker-resume"]`)
-	page.until("the worker is not paused any more", func() bool { return !strings.Contains(page.text(".worker"), "paused") })
-	page.expect("409") // the reconciler may be sweeping
-	page.until("a sweep", func() bool {
-		page.click("#sweep-now")
-		return strings.Contains(page.text("#log"), "Swept.")
+	ops.Click(`[data-fault="worker-resume"]`)
+	ops.Until("the worker is not paused any more", func() bool { return !strings.Contains(ops.Text(".worker"), "paused") })
+	ops.Expect("409") // the reconciler may be sweeping
+	ops.Until("a sweep", func() bool {
+		ops.Click("#sweep-now")
+		return strings.Contains(ops.Text("#log"), "Swept.")
 	})
-	page.waitFor("#sweep", "examined")
+	ops.WaitFor("#sweep", "examined")
 }
 
-// payNow is the button that pays an order without leaving the page. With a payment provider, payOrder leaves it.
-var payNow = payOrder
-
-// payAnother begins to pay the newest order in another way, if the shop has one.
-var payAnother = func(*tab) {}
-
-// TestPageAccessible checks both pages, wide and narrow, light and dark. Every control must have a name, every text
-// must have enough contrast, and no page may be wider than the screen. With -screenshots it takes the README's
-// screenshots.
-func TestPageAccessible(t *testing.T) {
-	pageTest(t)
-	p := demo(t, nil, timeoutFlag, "20s")
-	ops := faultsTab(t, p)
-	ops.click(`[data-fault="place-orders"]`)
-	ops.waitFor("#log", "1,000 orders are placed")
-	ops.click(`[data-fault="redis-wipe"]`)
-	waitForWorker(ops)
-
-	shop := shopTab(t, p)
-	shop.click(buyBeans)
-	shop.click(payNow)
-	shop.waitFor(aOrder, "Paid at")
-	shop.click(`button[aria-label^="Buy Porcelain"]`)
-	shop.until("two orders", func() bool { return shop.count(aOrder) == 2 })
-	shop.click(cancelOrder)
-	shop.waitFor(aOrder, "Cancelled by you")
-	shop.click(`button[aria-label^="Buy Moka"]`)
-	shop.until("three orders", func() bool { return shop.count(aOrder) == 3 })
-	shop.click(aOrder + `:nth-child(3) summary`)
-	shop.waitFor(aOrder+":nth-child(3) .timeline", "paid by you")
-	payAnother(shop)
-
-	ops.click(`[data-fault="place-orders"]`)
-	ops.waitFor(`[data-stat="scheduled"]`, "1,00")
-
-	for name, page := range map[string]*tab{"shop": shop, "ops": ops} {
-		t.Run(name, func(t *testing.T) { page.checkLook(t, name) })
+// stopRedis stops Redis, and starts it again. Meanwhile the customers' page polls, and an order times out.
+func stopRedis(t *testing.T, ops, shop *browsertest.Tab) {
+	t.Helper()
+	ops.Click(`[data-fault="redis-stop"]`)
+	ops.WaitFor("#redis-node", "down")
+	shop.Front()
+	shop.WaitFor(shoptest.Connection, "No live updates: refreshed every 3 s")
+	orders := shop.Count(shoptest.AnOrder)
+	shop.Click(shoptest.BuyBeans)
+	shop.Until("another order", func() bool { return shop.Count(shoptest.AnOrder) == orders+1 })
+	if left := shop.Text(shoptest.AnOrder + " .countdown"); !strings.HasPrefix(left, "0:") {
+		t.Errorf("the countdown is %q right after the order, want 0:…", left)
 	}
+	shop.WaitFor(shoptest.AnOrder, "Cancelled: not paid in time") // by the reconciler, and without a notification
+	ops.Front()
+	ops.Click(`[data-fault="redis-start"]`)
+	ops.Until("Redis is up", func() bool { return !strings.Contains(ops.Text("#redis-node"), "down") })
+	shop.Front()
+	shop.WaitFor(shoptest.Connection, "Live")
 }
 
 // TestPageFlashSale starts a flash sale on the operators' page while an order of the product is pending. The page must
 // show the sale while it runs, and its result. The customers' page must show that the product is sold out.
 func TestPageFlashSale(t *testing.T) {
-	pageTest(t)
+	shoptest.PageTest(t)
 	p := demo(t, nil, timeoutFlag, "5m")
 	c := p.SignUp()
 	c.Expect(http.StatusCreated, orders.Create(orders.Bodies[2], "")) // two of the product
-	page := shopTab(t, p)
-	ops := open(t, "about:blank")
-	ops.script(runningSale)
-	ops.do(chromedp.Navigate(p.URL + "/ops#token=" + p.OpsToken))
-	ops.click(faultsDrawer)
-	ops.waitFor("#flash-sale", "Hand grinder: sold 100, refused 1,150 (1,149 out of stock, 1 too many open orders), 1.3 s so far")
+	page := shoptest.ShopTab(t, p)
+	ops := shoptest.NewTab(t)
+	ops.Script(runningSale)
+	ops.Navigate(p.URL + "/ops#token=" + p.OpsToken)
+	ops.Click(faultsDrawer)
+	ops.WaitFor("#flash-sale", "Hand grinder: sold 100, refused 1,150 (1,149 out of stock, 1 too many open orders), 1.3 s so far")
 	answered := func() float64 {
-		return value(ops, chromedp.Evaluate[float64](`document.querySelector("#flash-sale progress").position`))
+		return browsertest.Eval[float64](ops, `document.querySelector("#flash-sale progress").position`)
 	}
 	if got := answered(); got != 0.25 {
 		t.Errorf("the bar shows that %v of the customers have an answer, want a quarter", got)
 	}
-	if ops.count(startSale+`[aria-disabled="true"]`) != 1 {
+	if ops.Count(startSale+`[aria-disabled="true"]`) != 1 {
 		t.Error("the page offers to start a flash sale while one runs")
 	}
-	ops.screenshot("sale-ops-running")
-	value(ops, chromedp.Evaluate[bool](`window.ended = true`))
-	ops.until("no flash sale", func() bool { return ops.count("#flash-sale[hidden]") == 1 })
-	ops.click(startSale)
-	ops.waitFor("#flash-sale", "Hand grinder: sold exactly 100, refused 4,900 (out of stock), took ")
-	ops.waitFor("#log", "Flash sale of the Hand grinder: sold exactly 100")
-	page.front()
-	page.waitFor(`[data-product="`+shoptest.Grinder+`"] .stock`, "Sold out")
+	ops.Screenshot("sale-ops-running")
+	browsertest.Eval[bool](ops, `window.ended = true`)
+	ops.Until("no flash sale", func() bool { return ops.Count("#flash-sale[hidden]") == 1 })
+	ops.Click(startSale)
+	ops.WaitFor("#flash-sale", "Hand grinder: sold exactly 100, refused 4,900 (out of stock), took ")
+	ops.WaitFor("#log", "Flash sale of the Hand grinder: sold exactly 100")
+	page.Front()
+	page.WaitFor(`[data-product="`+shoptest.Grinder+`"] .stock`, "Sold out")
 	if n := shoptest.Available(c, shoptest.Grinder); n != 0 {
 		t.Errorf("after the flash sale %d are available, want 0", n)
 	}
@@ -175,11 +202,11 @@ func TestPageFlashSale(t *testing.T) {
 	if stats.Orders.Pending != 101 {
 		t.Errorf("after the flash sale %d orders are pending, want 101: those of the sale and the one before it", stats.Orders.Pending)
 	}
-	ops.front()
-	ops.until("all invariants hold", func() bool { return ops.count("#invariants li") == ops.count("#invariants .holds") })
-	ops.checkLook(t, "sale-ops")
-	if answered() != 1 || ops.count(startSale+`[aria-disabled="false"]`) != 1 {
-		t.Errorf("the page shows the flash sale as running after its end: %s", ops.text("#flash-sale"))
+	ops.Front()
+	ops.Until("all invariants hold", func() bool { return ops.Count("#invariants li") == ops.Count("#invariants .holds") })
+	ops.CheckLook("sale-ops")
+	if answered() != 1 || ops.Count(startSale+`[aria-disabled="false"]`) != 1 {
+		t.Errorf("the page shows the flash sale as running after its end: %s", ops.Text("#flash-sale"))
 	}
 	operator.Post(http.StatusAccepted, "/ops/api/faults/flash-sale") // while the orders of the first one are pending
 }

@@ -1,24 +1,20 @@
 package e2e
 
 import (
+	"fmt"
+	"os"
 	"testing"
 	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"example.com/shop/e2e/shoptest"
+	"example.com/shop/internal/browsertest"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/testenv"
 )
-
-// opsTab opens the operators' page by a link with the token, as the demo prints it.
-func opsTab(t *testing.T, p *faulttest.Process) *tab {
-	t.Helper()
-	page := open(t, p.URL+"/ops#token="+p.OpsToken)
-	page.waitFor(connection, "Live")
-	return page
-}
 
 // queueOf returns the queue of timeouts.
 func queueOf(s *faulttest.Site, t *testing.T) *delay.Queue {
@@ -45,25 +41,70 @@ func bury(s *faulttest.Site, t *testing.T, id string) {
 	}
 }
 
-// TestPageRedrives signs in on the operators' page and redrives a dead letter.
-func TestPageRedrives(t *testing.T) {
-	pageTest(t)
-	s := orders.NewSite(t, testenv.Redis(t))
-	bury(s, t, "task-without-item")
+// TestPageOverdue lets the deadline of an order pass while no worker runs. The customer's page must not let it be
+// paid. An operator signs in, and the page must list the order and say why it is pending, also when a worker has
+// claimed its task and does not go on. Then a worker cancels the order, and the operator redrives a dead letter.
+func TestPageOverdue(t *testing.T) {
+	shoptest.PageTest(t)
+	// The page must have the order before its deadline: afterwards the service tells it that the order cannot be paid.
+	s := orders.NewSite(t, testenv.Redis(t), envTimeout+"=6s")
+	bury(s, t, "task-without-order")
 	p := s.Serve(t, "--roles=api") // a reconciler would remove a task without an order
-	page := open(t, p.URL+"/ops")
-	page.expect("401")
-	page.waitFor("#sign-in", "Operators' token")
-	page.do(chromedp.SendKeys(chromedp.CSS("#token"), "not the token"+kb.Enter))
-	page.waitFor("#messages", faulttest.EnvOpsToken)
-	page.do(chromedp.SendKeys(chromedp.CSS("#token"), faulttest.OpsToken+kb.Enter))
-	page.waitFor("#dead", "task-without-item")
-	if page.count("[data-fault]") != page.count("#faults[hidden] [data-fault]") {
+	ops := signIn(t, p)
+	ops.WaitFor("#dead", "task-without-order")
+	if ops.Count("[data-fault]") != ops.Count("#faults[hidden] [data-fault]") {
 		t.Error("the page shows buttons for faults outside the demo")
 	}
-	page.checkLook(t, "ops-dead-letter")
-	page.click("#dead button")
-	page.until("nothing waits for a person", func() bool {
-		return page.count("#dead-letters[hidden]") == 1 && page.text("#waiting .nothing") == "Nothing."
+	ops.CheckLook("ops-dead-letter")
+
+	page := shoptest.ShopTab(t, p)
+	page.Expect("409")
+	page.Click(shoptest.BuyBeans)
+	page.WaitFor(shoptest.AnOrder, "The deadline has passed")
+	page.Click(shoptest.PayOrder)
+	page.WaitFor(shoptest.AnOrder, "The order was not paid by its deadline")
+	id := browsertest.Eval[string](page, `document.querySelector("[data-order]").dataset.order`)
+
+	ops.Front()
+	ops.WaitFor("#overdue", "its task is due, and no worker has claimed it")
+	queue := queueOf(s, t)
+	batch, err := queue.Claim(t.Context(), 0, 1, time.Minute)
+	testenv.Must(t, err)
+	worker := fmt.Sprintf(":%d", os.Getpid())
+	ops.WaitFor("#overdue", worker+" has claimed its task")
+	ops.Click("#overdue button")
+	ops.WaitFor("#whereis-next", "It is overdue by")
+	ops.WaitFor("#whereis-more", worker+"; the lease ends in")
+	ops.WaitFor("#whereis-more", "order_trail: 1")
+	ops.CheckLook("ops-where-is-this-order")
+	ops.Do(chromedp.SetValue(chromedp.CSS("#whereis-id"), "an unknown id"))
+	ops.Expect("400")
+	ops.Type("#whereis-id", kb.Enter)
+	ops.WaitFor("#whereis-next", "printable ASCII")
+	ops.Do(chromedp.SetValue(chromedp.CSS("#whereis-id"), " "+id+" "))
+	_, err = queue.Retry(t.Context(), batch, delay.Requeue{ID: id})
+	testenv.Must(t, err)
+	s.Serve(t, "--roles=worker,relay")
+	ops.Until("no order is overdue", func() bool { return ops.Count("#overdue li") == 0 })
+	ops.Type("#whereis-id", kb.Enter)
+	ops.WaitFor("#whereis-next", "It was cancelled by a worker")
+
+	ops.Click("#dead button")
+	ops.Until("nothing waits for a person", func() bool {
+		return ops.Count("#dead-letters[hidden]") == 1 && ops.Text("#waiting .nothing") == "Nothing."
 	})
+	page.Front()
+	page.WaitFor(shoptest.AnOrder, "Cancelled: not paid in time")
+}
+
+// signIn opens the operators' page without a token, and signs in with a wrong one and then with the right one.
+func signIn(t *testing.T, p *faulttest.Process) *browsertest.Tab {
+	t.Helper()
+	page := shoptest.Open(t, p.URL+"/ops")
+	page.Expect("401")
+	page.WaitFor("#sign-in", "Operators' token")
+	page.Type("#token", "not the token"+kb.Enter)
+	page.WaitFor("#messages", faulttest.EnvOpsToken)
+	page.Type("#token", faulttest.OpsToken+kb.Enter)
+	return page
 }

@@ -5,9 +5,10 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 
 	"example.com/shop/e2e/shoptest"
+	"example.com/shop/internal/browsertest"
 	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/testenv"
 )
@@ -21,24 +22,60 @@ const (
 	openOrders = `#open-orders`
 )
 
-// withoutPolling is a script after which the page requests nothing from time to time, if it has another way to learn of
-// changes.
-var withoutPolling string
-
-// TestPageSoldOut sells the last units of a product to another customer. The page must warn that few are left, and must
-// show that the product is sold out and that it is available again, without a reload. A customer whose order was rejected
-// must be told.
+// TestPageSoldOut has two customers want the last units of a product. The page must warn that few are left, and must
+// show that the product is sold out and that it is available again, without a reload. A customer whose order was
+// rejected must be told. No update of the products may move the buttons or the focus.
 func TestPageSoldOut(t *testing.T) {
-	pageTest(t)
-	p := slowSite(t)
-	page := open(t, "about:blank")
-	page.script(delayedProducts)
-	page.script(withoutPolling)
-	page.expect("409") // the rejected purchases
-	page.do(chromedp.Navigate(p.URL))
-	page.waitFor(connection, connected)
-	page.waitFor(theCourse+" .stock", "6 left")
-	still := page.markDocument()
+	shoptest.PageTest(t)
+	s := orders.NewSite(t, testenv.Redis(t), envTimeout+"=10m")
+	p := s.Serve(t)
+	page := shoptest.NewTab(t)
+	page.Script(delayedProducts)
+	page.Script(onlyNotifications)
+	page.Expect("409") // the rejected purchases
+	page.Navigate(p.URL)
+	page.WaitFor(shoptest.Connection, shoptest.Connected)
+	page.WaitFor(theCourse+" .stock", "6 left")
+	still := page.MarkDocument()
+
+	top := func() float64 {
+		return browsertest.Eval[float64](page, `document.querySelector('`+buyCourse+`').getBoundingClientRect().top`)
+	}
+	before := top()
+	setQuantity(page, "Barista", 7)
+	page.Click(buyCourse)
+	page.WaitFor(theCourse, "Your order of 7 was not placed: only 6 are left.")
+	if after := top(); after != before {
+		t.Errorf("the note about a rejected purchase moved the pressed button from %v to %v", before, after)
+	}
+	setQuantity(page, "Barista", 6)
+	page.Type(`input[aria-label^="Quantity of Barista"]`, kb.Enter)
+	page.WaitFor(theCourse+" .stock", "Sold out")
+	if !browsertest.Eval[bool](page, `document.activeElement.ariaLabel.startsWith("Quantity of Barista")`) {
+		t.Error("after buying the last ones, the focus is not in the quantity any more")
+	}
+	page.Click(buyCourse) // it is disabled
+	page.Click(shoptest.CancelOrder)
+	page.WaitFor(theCourse+" .stock", "6 left")
+
+	sellToAnother(t, p, page)
+	if !still() {
+		t.Error("the page reloaded itself")
+	}
+
+	testenv.Exec(t, faulttest.OpenDatabase(t, s.Database), `UPDATE products SET price_cents = 9990, name = 'Espresso shoptest.Beans, roasted today' WHERE name LIKE 'Espresso%'`)
+	page.Click(shoptest.BuyBeans)
+	page.WaitFor(shoptest.AnOrder, "Pay €99.90")
+	page.WaitFor("#products", "€99.90")
+	page.WaitFor("#products", "roasted today")
+	if n := page.Count(shoptest.AnOrder); n != 3 {
+		t.Errorf("the page shows %d orders, want 3: that of the shoptest.Beans, and those of six courses and of one", n)
+	}
+}
+
+// sellToAnother sells the six units of the course to another customer, in two orders, and cancels the second one.
+func sellToAnother(t *testing.T, p *faulttest.Process, page *browsertest.Tab) {
+	t.Helper()
 	other := p.SignUp()
 	buy := func(quantity int) (id string) {
 		t.Helper()
@@ -47,40 +84,49 @@ func TestPageSoldOut(t *testing.T) {
 	}
 
 	buy(3)
-	page.waitFor(theCourse+" .stock", "Only 3 left")
-	page.setQuantity("Barista", 4)
-	page.click(buyCourse)
-	page.waitFor(theCourse, "Your order of 4 was not placed: only 3 are left.")
-	page.waitFor(noteAction, "Order 3")
-	page.screenshot("sale-few-left")
+	page.WaitFor(theCourse+" .stock", "Only 3 left")
+	setQuantity(page, "Barista", 4)
+	page.Click(buyCourse)
+	page.WaitFor(theCourse, "Your order of 4 was not placed: only 3 are left.")
+	page.WaitFor(noteAction, "Order 3")
+	page.Screenshot("sale-few-left")
 
-	value(page, chromedp.Evaluate[bool](`window.delay = true`)) // the page does not learn what the other customer buys
+	browsertest.Eval[bool](page, `window.delay = true`) // the page does not learn what the other customer buys
 	last := buy(3)
-	page.setQuantity("Barista", 1)
-	page.click(buyCourse)
-	page.waitFor(theCourse, "Your order was not placed: there is not enough stock.")
-	page.waitFor("#announcer", "Barista shoptest.Course, one seat: Your order was not placed")
-	value(page, chromedp.Evaluate[bool](`window.delay = false`))
-	page.waitFor(theCourse+" .stock", "Sold out")
-	page.waitFor(theCourse, "Your order was not placed: sold out. You will see here when it is available again.")
-	if page.count(buyCourse+`[aria-disabled="true"]`) != 1 || page.count(noteAction+":not([hidden])") != 0 {
-		t.Errorf("a sold out product has a button that orders it: %s", page.text(theCourse))
+	setQuantity(page, "Barista", 1)
+	page.Click(buyCourse)
+	page.WaitFor(theCourse, "Your order was not placed: there is not enough stock.")
+	page.WaitFor("#announcer", "Barista shoptest.Course, one seat: Your order was not placed")
+	browsertest.Eval[bool](page, `window.delay = false`)
+	page.WaitFor(theCourse+" .stock", "Sold out")
+	page.WaitFor(theCourse, "Your order was not placed: sold out. You will see here when it is available again.")
+	if page.Count(buyCourse+`[aria-disabled="true"]`) != 1 || page.Count(noteAction+":not([hidden])") != 0 {
+		t.Errorf("a sold out product has a button that orders it: %s", page.Text(theCourse))
 	}
-	page.checkLook(t, "sale-sold-out")
+	page.CheckLook("sale-sold-out")
 
 	other.Post(http.StatusOK, "/api/orders/"+last+"/cancel")
-	page.waitFor(theCourse, "Barista shoptest.Course, one seat is available again.")
-	page.waitFor("#announcer", "Barista shoptest.Course, one seat is available again.")
-	page.waitFor(theCourse+" .stock", "Only 3 left")
-	page.screenshot("sale-available-again")
-	page.click(noteAction)
-	page.waitFor(aOrder, "Barista shoptest.Course, one seat")
-	page.until("the note is gone", func() bool { return page.count(theCourse+" .missed:not([hidden])") == 0 })
-	page.waitFor(theCourse+" .stock", "Only 2 left")
-	if !still() {
-		t.Error("the page reloaded itself")
-	}
+	page.WaitFor(theCourse, "Barista shoptest.Course, one seat is available again.")
+	page.WaitFor("#announcer", "Barista shoptest.Course, one seat is available again.")
+	page.WaitFor(theCourse+" .stock", "Only 3 left")
+	page.Screenshot("sale-available-again")
+	page.Click(noteAction)
+	page.WaitFor(shoptest.AnOrder, "Barista shoptest.Course, one seat")
+	page.Until("the note is gone", func() bool { return page.Count(theCourse+" .missed:not([hidden])") == 0 })
+	page.WaitFor(theCourse+" .stock", "Only 2 left")
 }
+
+// onlyNotifications is a script after which the page requests nothing from time to time, but only when a notification
+// tells it to, or when the customer does something.
+const onlyNotifications = `{
+	window.EventSource = class extends EventSource {
+		addEventListener(name, listener) {
+			name === 'heartbeat' || super.addEventListener(name, listener);
+		}
+	};
+	const real = window.setTimeout;
+	window.setTimeout = (f, milliseconds) => milliseconds > 20_000 ? 0 : real(f, milliseconds); // the connection is silent
+}`
 
 // delayedProducts is a script that delays the requests for the products while window.delay is true.
 const delayedProducts = `{
@@ -96,85 +142,34 @@ const delayedProducts = `{
 // TestPageTooManyOpenOrders places more orders than a customer may have open. The page must show the open orders, and
 // let the customer order again when one has ended.
 func TestPageTooManyOpenOrders(t *testing.T) {
-	pageTest(t)
-	page := shopTab(t, orders.NewSite(t, testenv.Redis(t), envTimeout+"=10m", faulttest.EnvPrefix+"MAX_OPEN_ORDERS=2").Serve(t))
-	page.expect("409") // the rejected purchases
+	shoptest.PageTest(t)
+	page := shoptest.ShopTab(t, orders.NewSite(t, testenv.Redis(t), envTimeout+"=10m", faulttest.EnvPrefix+"MAX_OPEN_ORDERS=2").Serve(t))
+	page.Expect("409") // the rejected purchases
 	rejected := func() {
 		t.Helper()
-		page.click(buyCourse)
-		page.waitFor(openOrders, "Too many open orders")
-		page.waitFor("#announcer", "Too many open orders")
-		page.until("the open orders", func() bool { return page.count(openOrders+" .order") == 2 })
+		page.Click(buyCourse)
+		page.WaitFor(openOrders, "Too many open orders")
+		page.WaitFor("#announcer", "Too many open orders")
+		page.Until("the open orders", func() bool { return page.Count(openOrders+" .order") == 2 })
 	}
-	page.click(buyBeans)
-	page.until("one order", func() bool { return page.count(aOrder) == 1 })
-	page.click(buyBeans)
-	page.until("two orders", func() bool { return page.count(aOrder) == 2 })
+	page.Click(shoptest.BuyBeans)
+	page.Until("one order", func() bool { return page.Count(shoptest.AnOrder) == 1 })
+	page.Click(shoptest.BuyBeans)
+	page.Until("two orders", func() bool { return page.Count(shoptest.AnOrder) == 2 })
 
 	rejected()
-	if page.count(aOrder) != 0 || page.count(openOrders+` #order-again[aria-disabled="true"]`) != 1 {
-		t.Errorf("the page shows the open orders twice, or offers to order again: %s", page.text("#main"))
+	if page.Count(shoptest.AnOrder) != 0 || page.Count(openOrders+` #order-again[aria-disabled="true"]`) != 1 {
+		t.Errorf("the page shows the open orders twice, or offers to order again: %s", page.Text("#main"))
 	}
-	page.checkLook(t, "sale-too-many-open-orders")
-	page.click(openOrders + ` [data-action="cancel"]`)
-	page.waitFor(openOrders, "One of these orders has ended. You can order again.")
-	page.waitFor("#order-again", "Order Barista shoptest.Course, one seat")
-	page.click("#order-again")
-	page.waitFor("#orders", "Barista shoptest.Course, one seat")
-	page.until("three orders in the list", func() bool { return page.count(aOrder) == 3 && page.count(openOrders+":not([hidden])") == 0 })
+	page.CheckLook("sale-too-many-open-orders")
+	page.Click(openOrders + ` [data-action="cancel"]`)
+	page.WaitFor(openOrders, "One of these orders has ended. You can order again.")
+	page.WaitFor("#order-again", "Order Barista shoptest.Course, one seat")
+	page.Click("#order-again")
+	page.WaitFor("#orders", "Barista shoptest.Course, one seat")
+	page.Until("three orders in the list", func() bool { return page.Count(shoptest.AnOrder) == 3 && page.Count(openOrders+":not([hidden])") == 0 })
 
 	rejected()
-	page.click("#close-open-orders")
-	page.until("three orders in the list", func() bool { return page.count(aOrder) == 3 && page.count(openOrders+":not([hidden])") == 0 })
+	page.Click("#close-open-orders")
+	page.Until("three orders in the list", func() bool { return page.Count(shoptest.AnOrder) == 3 && page.Count(openOrders+":not([hidden])") == 0 })
 }
-
-// TestPageOverloaded rejects a purchase because the service is overloaded, more often than the page repeats a request.
-// The page must wait as long as the service says, and offer to repeat the purchase with the same idempotency key.
-func TestPageOverloaded(t *testing.T) {
-	pageTest(t)
-	p := slowSite(t)
-	page := open(t, "about:blank")
-	page.script(overloaded)
-	page.do(chromedp.Navigate(p.URL))
-	page.waitFor(connection, connected)
-	page.waitFor("#products", "Espresso beans")
-	page.click(buyBeans)
-	page.waitFor("#messages", "The shop is busy. Your order is sent again in a moment.")
-	page.waitFor("#messages", "The shop is still busy. Try again: your order will not be placed twice.")
-	page.checkLook(t, "sale-overloaded")
-	page.click("#messages button")
-	page.until("the order", func() bool { return page.count(aOrder) == 1 && page.text("#messages") == "" })
-	type sent struct {
-		Key string
-		At  float64 // in ms
-	}
-	requests := value(page, chromedp.Evaluate[[]sent](`window.sent`))
-	if len(requests) != 5 {
-		t.Fatalf("the page sent %d requests, want 5: %v", len(requests), requests)
-	}
-	for i, r := range requests[1:] {
-		if r.Key == "" || r.Key != requests[0].Key {
-			t.Errorf("request %d has the idempotency key %q, want that of the first, %q", i+2, r.Key, requests[0].Key)
-		}
-		if waited := r.At - requests[i].At; i < 3 && waited < 1000 {
-			t.Errorf("the page repeated request %d after %v ms, want Retry-After, 1 s", i+1, waited)
-		}
-	}
-}
-
-// overloaded is a script that answers the first four requests to place an order as an overloaded service does.
-const overloaded = `{
-	const real = window.fetch;
-	window.sent = [];
-	window.fetch = async (path, options) => {
-		if (options.method !== 'POST' || path !== '/api/orders') {
-			return real(path, options);
-		}
-		window.sent.push({ Key: options.headers['Idempotency-Key'], At: performance.now() });
-		if (window.sent.length > 4) {
-			return real(path, options);
-		}
-		const problem = { type: '/problems/overloaded', title: 'Overloaded', status: 503, detail: 'Too many orders.' };
-		return new Response(JSON.stringify(problem), { status: 503, headers: { 'Retry-After': '1' } });
-	};
-}`

@@ -39,8 +39,6 @@ const (
 	paymentLatency      = 800 // of a call, in milliseconds: a provider that is slow, but works
 )
 
-func init() { providerCost = costAtProvider }
-
 // costAtProvider returns what orders cost that are paid at the provider, from the requests that open their checkouts to the booking.
 func costAtProvider(b *testing.B) cost {
 	const lasting = 20 * time.Second

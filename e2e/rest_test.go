@@ -9,24 +9,24 @@ import (
 	"example.com/shop/internal/faulttest"
 )
 
-// TestMainJob tests the service's purpose over its REST API.
-func TestMainJob(t *testing.T) { mainJob(t, anyShop(t)) }
-
-// noViolations checks that the service finds no violation of its invariants. A service without the operators' API does
-// not tell.
-var noViolations = func(*testing.T, *faulttest.Process) {}
-
-// mainJob signs up, places two orders, pays one of them, and leaves the other one to its timeout.
-func mainJob(t *testing.T, p *faulttest.Process) {
-	t.Helper()
+// TestMainJob tests the service's purpose over its REST API. The customer places three orders, repeats one of the
+// requests, pays one order, cancels one, and leaves one to its timeout.
+func TestMainJob(t *testing.T) {
+	p := anyShop(t)
 	c := p.SignUp()
 	stock := shoptest.Available(c, shoptest.Beans)
-	paid, left := place(c), place(c)
-	if got := shoptest.Available(c, shoptest.Beans); got != stock-2 {
-		t.Errorf("%d available after two orders, want %d", got, stock-2)
+	first := orders.Create(shoptest.OneOfBeans, "cart 1")
+	paid, left, withdrawn := faulttest.Decode[shoptest.Order](t, c.Expect(http.StatusCreated, first)), place(c), place(c)
+	if again := faulttest.Decode[shoptest.Order](t, c.Expect(http.StatusOK, first)); again.ID != paid.ID {
+		t.Errorf("one key got order %s, then %s", paid.ID, again.ID)
+	}
+	if got := shoptest.Available(c, shoptest.Beans); got != stock-3 {
+		t.Errorf("%d available after three orders, want %d", got, stock-3)
 	}
 	c.Post(http.StatusOK, "/api/orders/"+paid.ID+"/pay")
 	c.Post(http.StatusOK, "/api/orders/"+paid.ID+"/pay") // paying is idempotent
+	c.Post(http.StatusOK, "/api/orders/"+withdrawn.ID+"/cancel")
+	c.Post(http.StatusOK, "/api/orders/"+withdrawn.ID+"/cancel")
 
 	t.Logf("the unpaid order was cancelled %v after its deadline", c.WaitForTimeout(left.ID))
 	if got := shoptest.Available(c, shoptest.Beans); got != stock-1 {
@@ -50,75 +50,25 @@ func mainJob(t *testing.T, p *faulttest.Process) {
 	if got := strings.Join(trail, " "); got != "placed reminded cancelled" && got != "placed cancelled" {
 		t.Errorf("the audit trail is %q, want placed, at most one reminded, and cancelled", got)
 	}
+	expectRejected(c, http.StatusConflict, "order-paid", orders.Cancel(paid.ID))
+	expectRejected(p.SignUp(), http.StatusNotFound, "not-found", orders.Get(paid.ID))
 	noViolations(t, p)
+	checkHeaders(t, c)
+	checkOperators(t, p)
 }
 
-// TestOneOrderForOneKey repeats a request with its idempotency key, as a client does if it got no response.
-func TestOneOrderForOneKey(t *testing.T) {
-	p := anyShop(t)
-	c := p.SignUp()
-	stock := shoptest.Available(c, shoptest.Beans)
-	place := orders.Create(shoptest.OneOfBeans, "cart 1")
-	first := faulttest.Decode[shoptest.Order](t, c.Expect(http.StatusCreated, place))
-	for range 3 {
-		if again := faulttest.Decode[shoptest.Order](t, c.Expect(http.StatusOK, place)); again.ID != first.ID {
-			t.Errorf("one key got order %s, then %s", first.ID, again.ID)
-		}
-	}
-	if got := shoptest.Available(c, shoptest.Beans); got != stock-1 {
-		t.Errorf("%d available after one order, want %d", got, stock-1)
-	}
-	place.Body = `{"items":[{"product_id":"` + shoptest.Beans + `","quantity":2}]}`
-	expectRejected(c, http.StatusUnprocessableEntity, "idempotency-key-reused", place)
-	other := p.SignUp()
-	place.Body = shoptest.OneOfBeans
-	others := faulttest.Decode[shoptest.Order](t, other.Expect(http.StatusCreated, place)) // each customer has keys of its own
-	c.Post(http.StatusOK, "/api/orders/"+first.ID+"/cancel")
-	c.Post(http.StatusOK, "/api/orders/"+first.ID+"/cancel")
-	other.Post(http.StatusOK, "/api/orders/"+others.ID+"/cancel")
-	if got := shoptest.Available(c, shoptest.Beans); got != stock {
-		t.Errorf("%d available after both orders were cancelled, want %d", got, stock)
+// noViolations checks that the service finds no violation of its invariants.
+func noViolations(t *testing.T, p *faulttest.Process) {
+	t.Helper()
+	stats := faulttest.Decode[struct{ Violations []any }](t, p.Operator().Get("/ops/api/stats"))
+	if stats.Violations == nil || len(stats.Violations) > 0 {
+		t.Errorf("violations of invariants: %v, want an empty list", stats.Violations)
 	}
 }
 
-// TestRejections sends requests that the service must reject, and checks the status and the problem.
-func TestRejections(t *testing.T) {
-	p := anyShop(t)
-	c, other, anonymous := p.SignUp(), p.SignUp(), &faulttest.Client{T: t, Base: p.URL}
-	o := place(c)
-	c.Post(http.StatusOK, "/api/orders/"+o.ID+"/pay")
-	place := func(body string) faulttest.Request { return orders.Create(body, "") }
-	line := func(product, quantity string) string {
-		return `{"items":[{"product_id":"` + product + `","quantity":` + quantity + `}]}`
-	}
-	for name, test := range map[string]struct {
-		client  *faulttest.Client
-		request faulttest.Request
-		status  int
-		problem string
-	}{
-		"out of stock":           {c, place(line(shoptest.Course, "1000")), http.StatusConflict, "out-of-stock"},
-		"unknown product":        {c, place(line(o.ID, "1")), http.StatusUnprocessableEntity, "unknown-product"},
-		"quantity 0":             {c, place(line(shoptest.Beans, "0")), http.StatusUnprocessableEntity, "invalid-request"},
-		"unknown field":          {c, place(`{"colour":"red"}`), http.StatusUnprocessableEntity, "invalid-request"},
-		"malformed JSON":         {c, place(`{"items":`), http.StatusBadRequest, "malformed-request"},
-		"no token":               {anonymous, place(shoptest.OneOfBeans), http.StatusUnauthorized, "unauthorized"},
-		"another's order":        {other, orders.Get(o.ID), http.StatusNotFound, "not-found"},
-		"paying another's order": {other, orders.Confirm(o.ID), http.StatusNotFound, "not-found"},
-		"cancelling a paid one":  {c, orders.Cancel(o.ID), http.StatusConflict, "order-paid"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			by := *test.client
-			by.T = t
-			expectRejected(&by, test.status, test.problem, test.request)
-		})
-	}
-}
-
-// TestHeaders checks the headers that protect the browsers of customers.
-func TestHeaders(t *testing.T) {
-	p := anyShop(t)
-	c := p.SignUp()
+// checkHeaders checks the headers that protect the browsers of customers.
+func checkHeaders(t *testing.T, c *faulttest.Client) {
+	t.Helper()
 	c.Get("/healthz")
 	a := c.Expect(http.StatusNotFound, faulttest.Request{Method: "GET", Path: "/nothing/here"})
 	for header, want := range map[string]string{
@@ -132,6 +82,27 @@ func TestHeaders(t *testing.T) {
 	forged := orders.Create(orders.Bodies[0], "")
 	forged.Headers = []string{"Sec-Fetch-Site: cross-site"}
 	c.Expect(http.StatusForbidden, forged)
+}
+
+// checkOperators checks that the demo's API of faults does not exist in production, and that the operators' API
+// rejects clients without the operators' token.
+func checkOperators(t *testing.T, p *faulttest.Process) {
+	t.Helper()
+	ops, c := p.Operator(), p.SignUp()
+	ops.Post(http.StatusNotFound, "/ops/api/faults/redis-wipe")
+	ops.Expect(http.StatusNotFound, faulttest.Request{Method: "GET", Path: "/ops/api/faults"})
+	for _, r := range []faulttest.Request{
+		{Method: "GET", Path: "/ops/api/stats"}, {Method: "POST", Path: "/ops/api/reconcile"},
+		{Method: "GET", Path: "/ops/api/dead-letters"}, {Method: "POST", Path: "/ops/api/dead-letters/" + orders.Kind + "/x/redrive"},
+	} {
+		c.Expect(http.StatusUnauthorized, r)
+	}
+	faulttest.Eventually(t, "a sweep starts, because no other sweep runs", func() bool {
+		return ops.Send(faulttest.Request{Method: "POST", Path: "/ops/api/reconcile"}).Status == http.StatusOK
+	})
+	ops.Get("/ops/api/dead-letters")
+	ops.Post(http.StatusNotFound, "/ops/api/dead-letters/"+orders.Kind+"/x/redrive")
+	ops.Expect(http.StatusBadRequest, faulttest.Request{Method: "GET", Path: "/ops/api/dead-letters?limit=0&cursor=x"})
 }
 
 // expectRejected sends a request that the service must reject with a status and a problem.

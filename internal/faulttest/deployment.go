@@ -144,7 +144,7 @@ func (s *Service) deployFor(t, owner testing.TB, n Needs) *Deployment {
 	if s.Bounds != nil {
 		env = append(env, s.Bounds.Env...)
 	}
-	d.Site = s.newSiteAt(database, redisURL, env...)
+	d.Site = s.NewSiteAt(database, redisURL, env...)
 	if d.Postgres != nil {
 		d.Run(t, s.Migrate...)
 	}

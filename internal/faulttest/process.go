@@ -307,11 +307,11 @@ type Site struct {
 // NewSite returns a site with a migrated database of its own.
 func (s *Service) NewSite(t testing.TB, redis string, env ...string) *Site {
 	t.Helper()
-	return s.newSiteAt(testenv.Postgres(t), redis, env...)
+	return s.NewSiteAt(testenv.Postgres(t), redis, env...)
 }
 
-// newSiteAt is newSite with a given database, which it does not migrate.
-func (s *Service) newSiteAt(database, redis string, env ...string) *Site {
+// NewSiteAt is newSite with a given database, which it does not migrate.
+func (s *Service) NewSiteAt(database, redis string, env ...string) *Site {
 	return &Site{service: s, Database: database, Redis: redis, Env: append([]string{
 		EnvDatabaseURL + "=" + database, EnvRedisURL + "=" + redis, EnvHTTPAddr + "=127.0.0.1:0",
 		EnvTokenKey + "=" + TokenKey, EnvOpsToken + "=" + OpsToken,

@@ -288,7 +288,7 @@ func TestTooManyOpenProblem(t *testing.T) {
 	s := newHTTPShop(t, bounds{2, 5}.set)
 	customer, product := s.Customer(t), s.Product(t, 50)
 	auth := "Authorization: Bearer " + s.token(t, customer)
-	check := func(quantity int, open []uuid.UUID, fields int) {
+	check := func(quantity int, open []uuid.UUID, pointers ...string) {
 		t.Helper()
 		a := s.send(t, "POST", "/api/orders", orderBody(product, quantity), auth)
 		p := a.problem(t)
@@ -299,14 +299,26 @@ func TestTooManyOpenProblem(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		var at []string
+		for _, e := range p.Errors {
+			at = append(at, e.Pointer)
+		}
 		if a.status != http.StatusConflict || p.Type != "/problems/too-many-open-orders" || p.Title != "Too many open orders" ||
-			string(got) != string(want) || len(p.Errors) != fields {
-			t.Errorf("an order of %d units is answered with %d %s, want 409, open_orders %s and %d field errors", quantity, a.status, a.body, want, fields)
+			string(got) != string(want) || !slices.Equal(at, pointers) {
+			t.Errorf("an order of %d units is answered with %d %s, want 409, open_orders %s and field errors at %q",
+				quantity, a.status, a.body, want, pointers)
 		}
 	}
-	check(6, []uuid.UUID{}, 1)
+	check(6, []uuid.UUID{}, "/items/0/quantity")
 	first := s.place(t, customer, line(product, 4))
-	check(2, []uuid.UUID{first.ID}, 1)
+	s.place(t, s.Customer(t), line(product, 5)) // another customer's order is neither counted nor named
+	check(2, []uuid.UUID{first.ID}, "/items/0/quantity")
 	second := s.place(t, customer, line(product, 1))
-	check(1, []uuid.UUID{second.ID, first.ID}, 0)
+	check(1, []uuid.UUID{second.ID, first.ID})
+	if a := s.send(t, "POST", "/api/orders/"+first.ID.String()+"/cancel", "", auth); a.status != http.StatusOK {
+		t.Fatalf("the cancellation is answered with %d %s, want 200", a.status, a.body)
+	}
+	if a := s.send(t, "POST", "/api/orders", orderBody(product, 4), auth); a.status != http.StatusCreated {
+		t.Errorf("with one open order of one unit, an order of 4 units is answered with %d %s, want 201", a.status, a.body)
+	}
 }

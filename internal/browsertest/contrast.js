@@ -1,5 +1,6 @@
-// Lists the page's texts that have too little contrast with their background. WCAG 2.2 AA demands a ratio of 4.5, or of
-// 3 for large text (24 px, or 18.66 px and bold). Disabled controls are exempt.
+// Lists the page's texts that have too little contrast with their background. WCAG 2.2 AA demands a ratio of 4.5, or
+// of 3 for large text (24 px, or 18.66 px and bold). Disabled controls are exempt, and so are texts that are clipped
+// or beside the screen, for screen readers only. Where no element has a background, the background counts as white.
 (() => {
   const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
   const rgba = (colour) => {
@@ -21,12 +22,21 @@
     }
     return [255, 255, 255, 255];
   };
+  const seen = (node) => {
+    for (let at = node; at; at = at.parentElement) {
+      const box = at.getBoundingClientRect();
+      if (box.right <= 0 || (box.width <= 1 && box.height <= 1 && getComputedStyle(at).overflow === 'hidden')) {
+        return false;
+      }
+    }
+    return true;
+  };
   const poor = [];
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (texts.nextNode()) {
     const text = texts.currentNode.textContent.trim();
     const node = texts.currentNode.parentElement;
-    if (!text || !node.checkVisibility() || node.closest('.visually-hidden, :disabled, [aria-disabled=true], .skip')) {
+    if (!text || !node.checkVisibility() || !seen(node) || node.closest(':disabled, [aria-disabled=true]')) {
       continue;
     }
     const style = getComputedStyle(node);
