@@ -79,6 +79,31 @@ func TestUnreadyIsLogged(t *testing.T) {
 	}
 }
 
+// TestReadyUntilStopped stops a process. While it drains, /readyz tells load balancers that it stops, and the process
+// goes on.
+func TestReadyUntilStopped(t *testing.T) {
+	p := newTestProcess(t)
+	p.cfg.Drain = time.Hour
+	handler, err := p.Handler()
+	testenv.Must(t, err)
+	status := func() int {
+		recorder := httptest.NewRecorder()
+		handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), "GET", "/readyz", nil))
+		return recorder.Code
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	drained, end := p.drained(ctx)
+	defer end()
+	if got := status(); got != http.StatusOK {
+		t.Errorf("before the process stops, /readyz answers %d, want 200", got)
+	}
+	stop()
+	testenv.Eventually(t, "/readyz answers 503", func() bool { return status() == http.StatusServiceUnavailable })
+	if drained.Err() != nil {
+		t.Error("the process ends before it is drained")
+	}
+}
+
 // TestUnguardedOps checks that the operators' API does not exist unless a part guards it.
 func TestUnguardedOps(t *testing.T) {
 	p := newTestProcess(t)

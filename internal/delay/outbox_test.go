@@ -496,3 +496,21 @@ func TestBudgetHoldsOnAHungRedis(t *testing.T) {
 		t.Errorf("took %v with a budget of 50 ms", took)
 	}
 }
+
+// TestRelayOnAHungDatabase connects a relay to a database that does not answer. The relay gives up at its timeout, so
+// that it tries again.
+func TestRelayOnAHungDatabase(t *testing.T) {
+	hung, err := net.Listen("tcp", "127.0.0.1:0")
+	testenv.Must(t, err)
+	defer hung.Close()
+	db, err := sql.Open("pgx", "postgres://app@"+hung.Addr().String()+"/app?sslmode=disable")
+	testenv.Must(t, err)
+	defer db.Close()
+	q := newQueue(t, connect(t, "redis://"+hung.Addr().String()), 1)
+	r := newRelay(q, NewOutbox(db, "test.kind"), RelayConfig{Timeout: 50 * time.Millisecond})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if _, err := r.RunOnce(ctx); err == nil || ctx.Err() != nil {
+		t.Errorf("RunOnce returns %v, and 30 s have passed: %v; want an error after 50 ms", err, ctx.Err() != nil)
+	}
+}

@@ -592,3 +592,11 @@ func TestMicrosRoundsUp(t *testing.T) {
 		}
 	}
 }
+
+// TestAt uses times of a clock that is far from the machine's. Only the duration between them counts.
+func TestAt(t *testing.T) {
+	now := time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC)
+	if left := At("a", now.Add(time.Hour), now).Left(); left > time.Hour || left < 50*time.Minute {
+		t.Errorf("the time left is %v, want an hour", left)
+	}
+}

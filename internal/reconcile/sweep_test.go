@@ -1,13 +1,17 @@
 package reconcile
 
 import (
+	"context"
 	"database/sql"
 	"log/slog"
+	"net"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/testenv"
@@ -220,4 +224,49 @@ func TestSlowRedisMakesNoTaskLate(t *testing.T) {
 			t.Errorf("reported %+v, want no repairs", report)
 		}
 	})
+}
+
+// TestSweepOnAHungRedis sweeps while Redis accepts connections and does not answer. The sweep times out the overdue
+// rows, and waits for Redis for a second.
+func TestSweepOnAHungRedis(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rdb := client(t, &redis.Options{
+			DialTimeout: time.Minute, ReadTimeout: time.Minute, WriteTimeout: time.Minute,
+			Dialer: func(context.Context, string, string) (net.Conn, error) {
+				conn, _ := net.Pipe()
+				return conn, nil
+			},
+		})
+		f := &fixture{table: &fakeTable{overdue: rows(5, good)}, queue: newQueue(t, rdb)}
+		began := time.Now()
+		report := sweepOnce(t, f)
+		if report.Outcome != Degraded || report.Overdue != 5 {
+			t.Errorf("reported %+v, want degraded with 5 overdue", report)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("the sweep took %v, want at most a second", took)
+		}
+	})
+}
+
+// TestSweepOnAHungTable sweeps while the database does not answer. The sweep fails, so that later ones can try again.
+func TestSweepOnAHungTable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newSimulatedFixture(t, 1)
+		r := newReconciler(t, f)
+		r.table = tableWithTimeouts{hungTable{f.table}}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if report := r.sweep(ctx); report.Outcome != Failed || ctx.Err() != nil {
+			t.Errorf("reported %+v, and an hour has passed: %v; want failed before", report, ctx.Err() != nil)
+		}
+	})
+}
+
+// hungTable is a table of a database that does not answer.
+type hungTable struct{ Table }
+
+func (hungTable) Pending(ctx context.Context, _ string, _ time.Duration, _ int) ([]delay.Message, string, error) {
+	<-ctx.Done()
+	return nil, "", ctx.Err()
 }

@@ -1,0 +1,111 @@
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"net"
+	"net/url"
+	"testing"
+	"time"
+
+	"example.com/shop/internal/postgres"
+	"example.com/shop/internal/testenv"
+)
+
+// TestHungHost connects to a server by two hosts, of which the first one begins to hang. The next statement does not wait
+// for this host for long, and then uses the other host. A statement that is under way at the host that hangs ends then.
+func TestHungHost(t *testing.T) {
+	t.Parallel()
+	address, err := url.Parse(testenv.Postgres(t))
+	testenv.Must(t, err)
+	observer, err := sql.Open("pgx", address.String())
+	testenv.Must(t, err)
+	defer observer.Close()
+	defer testenv.Exec(t, observer,
+		`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'hung'`)
+	first, second := newProxy(t, address.Host), newProxy(t, address.Host)
+	address.Host = first.Addr().String() + "," + second.Addr().String()
+	db, err := postgres.Open(t.Context(), address.String(), "hung", 2)
+	testenv.Must(t, err)
+	pool := pool(t, db)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+
+	session, err := pool.Conn(ctx)
+	testenv.Must(t, err)
+	defer session.Close()
+	_, err = session.ExecContext(ctx, `SET statement_timeout = 0`)
+	testenv.Must(t, err)
+	underWay := make(chan error, 1)
+	go func() {
+		_, err := session.ExecContext(ctx, `SELECT pg_sleep(60)`)
+		underWay <- err
+	}()
+	testenv.Must(t, pool.PingContext(ctx)) // on a second connection, which is idle afterwards
+	testenv.Eventually(t, "a statement is under way, and a connection was idle for more than a second", func() bool {
+		return testenv.Query[int](t, observer, `
+			SELECT count(*) FROM pg_stat_activity WHERE application_name = 'hung' AND datname = current_database()
+				AND (wait_event = 'PgSleep' OR state = 'idle' AND state_change < clock_timestamp() - interval '1100 ms')`) == 2
+	})
+	first.hang()
+	began := time.Now()
+	if _, err := pool.ExecContext(ctx, `SELECT 1`); err != nil {
+		t.Errorf("the next statement fails: %v, want it to use the other host", err)
+	}
+	if err := <-underWay; !postgres.Unavailable(err) {
+		t.Errorf("the statement that was under way returns %v, want an error that Unavailable reports", err)
+	}
+	// A second for the ping, and one for a connection to the first host, on a machine that is not busy.
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("the statements took %v, want at most 20 s", took)
+	}
+}
+
+// proxy passes bytes between clients and a server until it hangs. Then it keeps the connections, and passes nothing on.
+type proxy struct {
+	net.Listener
+	hung  chan struct{} // closed when the proxy hangs
+	ended <-chan struct{}
+}
+
+func newProxy(t *testing.T, server string) *proxy {
+	p := &proxy{Listener: listen(t), hung: make(chan struct{}), ended: t.Context().Done()}
+	go func() {
+		for {
+			client, err := p.Accept()
+			if err != nil {
+				return
+			}
+			upstream, err := net.Dial("tcp", server)
+			if err != nil {
+				client.Close()
+				continue
+			}
+			go p.pass(upstream, client)
+			go p.pass(client, upstream)
+		}
+	}()
+	return p
+}
+
+func (p *proxy) hang() { close(p.hung) }
+
+func (p *proxy) pass(to, from net.Conn) {
+	defer to.Close()
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		select {
+		case <-p.hung:
+			<-p.ended
+			return
+		default:
+		}
+		if err != nil {
+			return
+		}
+		if _, err := to.Write(buffer[:n]); err != nil {
+			return
+		}
+	}
+}
