@@ -22,5 +22,11 @@ func StartPostgresOn(ctx context.Context, dir string, port int) (*Postgres, erro
 		return nil, err
 	}
 	p := &Postgres{run: run, dir: dir, port: port}
-	return p, p.start(ctx, p.createDatabase)
+	return p, p.start(ctx)
+}
+
+// NewCluster makes a cluster as [StartPostgres] does, without a server.
+func NewCluster(ctx context.Context, dir string) error {
+	_, err := initCluster(ctx, dir)
+	return err
 }

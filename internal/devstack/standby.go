@@ -2,7 +2,6 @@ package devstack
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -19,7 +18,7 @@ func (p *Postgres) StartStandby(ctx context.Context) (*Postgres, error) {
 	}
 	return onFreePort(func(port int) (*Postgres, error) {
 		s.port = port
-		return s, s.start(ctx, s.ping)
+		return s, s.start(ctx)
 	})
 }
 
@@ -43,19 +42,8 @@ func (p *Postgres) Follow(ctx context.Context, primary *Postgres) error {
 func (p *Postgres) copy(ctx context.Context, primary *Postgres) error {
 	cmd := p.run(childOf(syscall.SIGKILL), "pg_basebackup", "-D", filepath.Join(p.dir, "data"), "-h", "127.0.0.1",
 		"-p", strconv.Itoa(primary.port), "-U", databaseName, "--checkpoint=fast", "--no-sync", "--write-recovery-conf")
-	backup, err := start(cmd, filepath.Join(primary.dir, "pg_basebackup.log"))
-	if err != nil {
-		return err
-	}
-	select {
-	case <-backup.ended:
-	case <-ctx.Done():
-		return errors.Join(ctx.Err(), backup.kill())
-	}
-	if !cmd.ProcessState.Success() {
-		return fmt.Errorf("pg_basebackup: %s", backup.logTail())
-	}
-	return nil
+	_, err := finish(ctx, cmd, filepath.Join(primary.dir, "pg_basebackup.log"))
+	return err
 }
 
 // Promote makes a standby a primary, and waits until it is one.
