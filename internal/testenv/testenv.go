@@ -16,8 +16,8 @@
 // differ), pgbouncer, haproxy, rabbitmq (only for the module bench). If the machine lacks a required feature, the tests
 // that need it fail.
 //
-// A test that calls [Slow] is skipped, too, unless TEST_ALL is 1. If TEST_REQUIRE lists slow, such a test fails instead of
-// being skipped.
+// A test that calls [Slow] is skipped, too, unless TEST_ALL is 1. If TEST_REQUIRE lists slow, such a test fails
+// instead of being skipped. Without TEST_ALL, tests repeat what they try by chance less often: see [Rounds] and [Main].
 package testenv
 
 import (
@@ -25,10 +25,12 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"flag"
 	"fmt"
 	"maps"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -44,8 +46,17 @@ type Migration func(ctx context.Context, db *sql.DB) ([]string, error)
 // Main runs a package's tests, stops their servers, and exits. Each database that [Postgres] returns has the schema
 // that the migrations make in their order. Without migrations the databases have no tables. The exit status is not 0 if
 // a test fails, a server does not stop, or a goroutine is still running.
+//
+// Unless TEST_ALL is 1, rapid checks a property with 20 random values instead of 100. The flag -rapid.checks overrides
+// both.
 func Main(m *testing.M, schema ...Migration) {
 	shared.schema = schema
+	if checks := flag.Lookup("rapid.checks"); checks != nil { // m.Run parses the command line
+		if err := checks.Value.Set(strconv.Itoa(Rounds(20, 100))); err != nil {
+			fmt.Fprintln(os.Stderr, "testenv: set rapid.checks:", err)
+			os.Exit(1)
+		}
+	}
 	if err := useMemory(); err != nil {
 		fmt.Fprintln(os.Stderr, "testenv: use memory for temporary files:", err)
 		os.Exit(1)
@@ -83,10 +94,21 @@ func Skip(t testing.TB, feature, reason string) {
 // Slow skips a test that is too slow for a plain go test ./..., unless TEST_ALL is 1. The reason says what takes long.
 func Slow(t testing.TB, reason string) {
 	t.Helper()
-	if os.Getenv("TEST_ALL") != "1" {
+	if !all() {
 		Skip(t, "slow", "slow ("+reason+"): TEST_ALL=1 runs it")
 	}
 }
+
+// Rounds returns how often a test repeats what it tries by chance, such as a race: few times or, if TEST_ALL is 1, many
+// times.
+func Rounds(few, many int) int {
+	if all() {
+		return many
+	}
+	return few
+}
+
+func all() bool { return os.Getenv("TEST_ALL") == "1" }
 
 // skipped holds the skipped tests of this binary.
 var skipped skips

@@ -4,7 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"flag"
 	"fmt"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+	_ "pgregory.net/rapid" // registers the flag rapid.checks
 
 	"example.com/shop/internal/testenv"
 )
@@ -272,5 +275,27 @@ func TestSlow(t *testing.T) {
 				t.Errorf("got %q, want %q", r.ending, tt.want)
 			}
 		})
+	}
+}
+
+func TestRounds(t *testing.T) {
+	for all, want := range map[string]int{"": 3, "0": 3, "1": 70} {
+		t.Setenv("TEST_ALL", all)
+		if got := testenv.Rounds(3, 70); got != want {
+			t.Errorf("with TEST_ALL=%q, Rounds(3, 70) = %d, want %d", all, got, want)
+		}
+	}
+}
+
+// TestFewRapidChecks checks the default that Main sets, unless the command line of this test sets the flag.
+func TestFewRapidChecks(t *testing.T) {
+	checks := flag.Lookup("rapid.checks")
+	flag.Visit(func(f *flag.Flag) {
+		if f == checks {
+			t.Skip("the command line sets -rapid.checks")
+		}
+	})
+	if want := strconv.Itoa(testenv.Rounds(20, 100)); checks.Value.String() != want {
+		t.Errorf("rapid checks a property with %s values, want %s", checks.Value, want)
 	}
 }
