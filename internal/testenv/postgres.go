@@ -23,12 +23,13 @@ type postgres struct {
 	admin    *sql.DB
 	url      *url.URL
 	template string
+	strategy string         // the end of the statement that copies the template
 	drops    errgroup.Group // of the databases of tests that have ended
 }
 
 // Postgres returns the URL of a new database for the test. The database is a copy of a template that has the schema
-// given to [Main], and is dropped after the test. The next test does not wait for that: PostgreSQL waits 100 ms at a time
-// until the last session of the database has ended.
+// given to [Main], and is dropped after the test. The next test does not wait for that: PostgreSQL waits 100 ms at a
+// time until the last session of the database has ended.
 func Postgres(t testing.TB) string {
 	t.Helper()
 	server, err := shared.postgres.get(startPostgres)
@@ -46,8 +47,8 @@ func Postgres(t testing.TB) string {
 	return server.database(name)
 }
 
-// DisablePostgres makes a database that [Postgres] returned unavailable: the server ends all sessions of the database, and
-// rejects new ones.
+// DisablePostgres makes a database that [Postgres] returned unavailable: the server ends all sessions of the database,
+// and rejects new ones.
 func DisablePostgres(t testing.TB, databaseURL string) {
 	t.Helper()
 	u, err := url.Parse(databaseURL)
@@ -101,8 +102,8 @@ func stopAtEnd(t testing.TB, server *devstack.Postgres) {
 	})
 }
 
-// PostgresPair starts a server for one test, as [PostgresServerEnv] does, and a standby of it. A commit on the first waits for
-// the standby. Both servers stop when the test ends.
+// PostgresPair starts a server for one test, as [PostgresServerEnv] does, and a standby of it. A commit on the first
+// waits for the standby. Both servers stop when the test ends.
 func PostgresPair(t testing.TB, env []string, settings map[string]string) (primary, standby *devstack.Postgres) {
 	t.Helper()
 	primary = PostgresServerEnv(t, env, settings)
@@ -165,6 +166,12 @@ func postgresURL() (string, error) {
 }
 
 func (p *postgres) makeTemplate(ctx context.Context) error {
+	// PostgreSQL 15 and later write a copy to the WAL, too, which takes more than twice the processor time. Earlier
+	// ones only copy the files.
+	const chooses = `SELECT CASE WHEN current_setting('server_version_num')::int < 150000 THEN '' ELSE ' STRATEGY file_copy' END`
+	if err := p.admin.QueryRowContext(ctx, chooses).Scan(&p.strategy); err != nil {
+		return fmt.Errorf("read the server's version: %w", err)
+	}
 	if _, err := p.admin.ExecContext(ctx, "CREATE DATABASE "+p.template); err != nil {
 		return fmt.Errorf("create the template database: %w", err)
 	}
@@ -183,7 +190,7 @@ func (p *postgres) makeTemplate(ctx context.Context) error {
 }
 
 func (p *postgres) create(ctx context.Context, name, template string) error {
-	if _, err := p.admin.ExecContext(ctx, "CREATE DATABASE "+name+" TEMPLATE "+template); err != nil {
+	if _, err := p.admin.ExecContext(ctx, "CREATE DATABASE "+name+" TEMPLATE "+template+p.strategy); err != nil {
 		return fmt.Errorf("copy the template database: %w", err)
 	}
 	return nil
