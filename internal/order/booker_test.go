@@ -204,10 +204,7 @@ func TestBookDuringRestore(t *testing.T) {
 // worker times orders out. The invariants hold in each snapshot.
 func TestBookDuringLoad(t *testing.T) {
 	t.Parallel()
-	rounds := 60
-	if testing.Short() {
-		rounds = 20
-	}
+	rounds := testenv.Rounds(15, 60)
 	s := newShop(t)
 	products := []uuid.UUID{s.Product(t, 1_000_000), s.Product(t, 1_000_000), s.Product(t, 1_000_000)}
 	var load, rest sync.WaitGroup

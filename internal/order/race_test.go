@@ -21,10 +21,7 @@ import (
 func TestPayRacesTimeout(t *testing.T) {
 	t.Parallel()
 	const batch = 20
-	orders := 4_000
-	if testing.Short() {
-		orders = 1_000
-	}
+	orders := testenv.Rounds(800, 4_000)
 	s := newShop(t)
 	customer := s.InsertCustomer(t)
 	paid, timedOut := 0, 0
@@ -137,7 +134,7 @@ func TestPayRacesHold(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	customer := s.InsertCustomer(t)
-	ids := s.PendingOrders(t, customer, 400)
+	ids := s.PendingOrders(t, customer, testenv.Rounds(100, 400))
 	held := make([]bool, len(ids))
 	paid := make([]bool, len(ids))
 	var racers sync.WaitGroup
@@ -175,9 +172,10 @@ func TestExtendRacesTimeout(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	customer := s.InsertCustomer(t)
+	orders := testenv.Rounds(200, 1000)
 	extended, timedOut := 0, 0
 	spread := 15 * time.Millisecond
-	for ids := range slices.Chunk(s.PendingOrders(t, customer, 1000), 20) {
+	for ids := range slices.Chunk(s.PendingOrders(t, customer, orders), 20) {
 		s.spreadDeadlines(t, ids, spread)
 		won := make([]bool, len(ids))
 		var racers sync.WaitGroup
@@ -211,8 +209,8 @@ func TestExtendRacesTimeout(t *testing.T) {
 		}
 	}
 	t.Logf("%d orders were extended and %d timed out", extended, timedOut)
-	if extended < 50 || timedOut < 50 {
-		t.Errorf("too few races: %d orders were extended and %d timed out, want at least 50 of each", extended, timedOut)
+	if least := orders / 20; extended < least || timedOut < least {
+		t.Errorf("too few races: %d orders were extended and %d timed out, want at least %d of each", extended, timedOut, least)
 	}
 	s.CheckTrails(t)
 }
