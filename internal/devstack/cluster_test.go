@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"example.com/shop/internal/devstack"
+	"example.com/shop/internal/testenv"
 )
 
 // useCache makes dir the parent of the directory for caches.
@@ -102,6 +103,7 @@ func TestClustersAreCopies(t *testing.T) {
 // TestDamagedArchiveIsReplaced damages the archive in two ways. Each time initdb must make the next cluster, and its
 // archive takes the place of the damaged one.
 func TestDamagedArchiveIsReplaced(t *testing.T) {
+	testenv.Slow(t, "runs initdb for each case")
 	useCache(t, t.TempDir())
 	mustStart(t, devstack.NewCluster(t.Context(), t.TempDir()))
 	path := archives(t)[0]
@@ -127,6 +129,7 @@ func TestDamagedArchiveIsReplaced(t *testing.T) {
 }
 
 func TestPostgresStartsWithoutCache(t *testing.T) {
+	testenv.Slow(t, "runs initdb for each case")
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)

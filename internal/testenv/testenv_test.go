@@ -175,6 +175,7 @@ func TestRedisServersAreIsolated(t *testing.T) {
 // TestClusterRejectsKeysOfTwoSlots checks that the cluster is real. A stand-in would accept keys of several slots in
 // one command, and so hide a bug.
 func TestClusterRejectsKeysOfTwoSlots(t *testing.T) {
+	testenv.Slow(t, "starts a Redis Cluster")
 	nodes := testenv.RedisCluster(t)
 	if len(nodes) != 3 {
 		t.Fatalf("the cluster has the nodes %q, want three", nodes)
