@@ -65,6 +65,7 @@ func (s *shop) newCustomers(n int, product uuid.UUID) (requests []request) {
 // TestBatchWhoseTransactionsFail has PostgreSQL end the first two transactions of a batch to resolve deadlocks, or all of them. It also has an
 // administrator end the sessions of the first two. A trigger does both.
 func TestBatchWhoseTransactionsFail(t *testing.T) {
+	t.Parallel()
 	const deadlock, shutdown = `RAISE EXCEPTION 'deadlock' USING ERRCODE = 'deadlock_detected'`, `PERFORM pg_terminate_backend(pg_backend_pid())`
 	for name, test := range map[string]struct {
 		failure string
@@ -259,11 +260,12 @@ func (s *shop) failOrders(t *testing.T, trigger, options string) {
 
 // TestBadOrderFailsAlone places batches with orders that make the statement, or the commit, fail.
 func TestBadOrderFailsAlone(t *testing.T) {
+	t.Parallel()
 	for name, trigger := range map[string][2]string{
 		"at the statement": {"TRIGGER", ""},
 		"at the commit":    {"CONSTRAINT TRIGGER", "DEFERRABLE INITIALLY DEFERRED"},
 	} {
-		for _, bad := range [][]int{{0}, {5}, {11}, {0, 1}, {2, 7, 9}} {
+		for _, bad := range [][]int{{5}, {0, 1}, {0}, {11}, {2, 7, 9}}[:testenv.Rounds(2, 5)] {
 			t.Run(fmt.Sprint(name, bad), func(t *testing.T) {
 				s := newShop(t)
 				s.failOrders(t, trigger[0], trigger[1])
@@ -397,6 +399,7 @@ func TestPlacementsOfLockedProductShareOneSession(t *testing.T) {
 // TestProductLockedTooLong locks a product for longer than lock_timeout. Its placements are rejected, and their stock is
 // not reserved. The neighbours are placed.
 func TestProductLockedTooLong(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	locked, free := s.Product(t, 100), s.Product(t, 100)
 	release := testenv.HoldLock(t, s.DB, `UPDATE products SET name = 'locked' WHERE id = $1`, locked)

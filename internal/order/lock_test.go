@@ -18,6 +18,7 @@ import (
 // TestLockedProductDelaysNoOtherOrders locks one product. Meanwhile the overdue orders without this product are
 // cancelled.
 func TestLockedProductDelaysNoOtherOrders(t *testing.T) {
+	t.Parallel() // most of the time it waits for the limit of a statement
 	for name, cancel := range map[string]func(*shop, []delay.Task) error{
 		"worker": func(s *shop, tasks []delay.Task) error {
 			_, err := s.CancelDue(t.Context(), tasks)
