@@ -477,6 +477,7 @@ func TestOneFormulaOfClosing(t *testing.T) {
 
 // TestTakeTwoThousandClosings takes 2,000 attempts whose closing begins at the same time, in batches as the workers do.
 func TestTakeTwoThousandClosings(t *testing.T) {
+	testenv.Slow(t, "takes thousands of payments")
 	s := newMemoryShop(t)
 	s.fillTables(t)
 	const n = 2000
