@@ -25,6 +25,7 @@ const mockModule = "github.com/stripe/stripe-mock"
 // TestRequestsFollowStripesDocument sends the requests of the shop to stripe-mock, which rejects requests that Stripe's
 // OpenAPI document does not allow.
 func TestRequestsFollowStripesDocument(t *testing.T) {
+	testenv.Slow(t, "reads Stripe's OpenAPI document, and builds stripe-mock")
 	client := newClient(t, startMock(t), "sk_test_123") // stripe-mock demands a key of this form
 	if _, err := client.V1CheckoutSessions.Create(t.Context(), &stripe.CheckoutSessionCreateParams{
 		Mode: stripe.String("gift"),
@@ -97,6 +98,7 @@ func listError[T any](ctx context.Context, list *stripe.V1List[T]) error {
 
 // TestAnswersFollowStripesDocument checks the simulator's objects against the schemas of Stripe's OpenAPI document.
 func TestAnswersFollowStripesDocument(t *testing.T) {
+	testenv.Slow(t, "reads Stripe's OpenAPI document")
 	f := newFixture(t)
 	document := filepath.Join(strings.TrimSpace(goTool(t, "list", "-m", "-modfile=tools.mod", "-f", "{{.Dir}}", mockModule)),
 		"embedded", "openapi", "spec3.json")

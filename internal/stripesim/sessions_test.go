@@ -219,7 +219,7 @@ func TestOverdueSessionIsNotOpen(t *testing.T) {
 
 // TestCloseMeetsPay lets one request expire a session while another one pays it.
 func TestCloseMeetsPay(t *testing.T) {
-	const races = 500
+	races := testenv.Rounds(100, 500)
 	f := newStoppedFixture(t, func(c *Config) { c.DatabaseConns = 16 })
 	// All sessions are made at once, because only their ends race.
 	_, err := f.sim.db.ExecContext(t.Context(), `
