@@ -313,6 +313,7 @@ func TestCancelRacesCloseSale(t *testing.T) {
 
 // TestQueryPlans checks that the statement uses indexes on large tables.
 func TestQueryPlans(t *testing.T) {
+	testenv.Slow(t, "fills the tables")
 	t.Parallel()
 	s := newShop(t)
 	s.FillTables(t)

@@ -86,6 +86,7 @@ func TestRelayPublishesMessagesOlderThanTheGrace(t *testing.T) {
 // TestOutboxPlans plans the statements on the outbox with the statistics of an empty table, which it mostly is. A backlog can grow
 // before the next statistics. Joined in another order, one statement of the relay took 46 s with a backlog of 100,000.
 func TestOutboxPlans(t *testing.T) {
+	testenv.Slow(t, "fills the outbox")
 	t.Parallel()
 	const settings = "&plan_cache_mode=force_generic_plan&enable_seqscan=off&random_page_cost=1.1" // those of package postgres
 	db, err := sql.Open("pgx", testenv.Postgres(t)+settings)

@@ -171,7 +171,7 @@ func start(t testing.TB, w *Worker) (stop func()) {
 // TestEachDeliveredOnce delivers many tasks of several shards to several workers.
 func TestEachDeliveredOnce(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		const tasks = 10_000
+		tasks := testenv.Rounds(2_000, 10_000)
 		q := newQueue(t, rdb, 4)
 		msgs := make([]Message, tasks)
 		for i := range msgs {

@@ -138,6 +138,7 @@ func TestSecondReminderIsRejected(t *testing.T) {
 // TestQueryPlans checks that the statement reads the orders of a batch by their ids, also if the statistics say that no
 // order is pending.
 func TestQueryPlans(t *testing.T) {
+	testenv.Slow(t, "fills the tables")
 	t.Parallel()
 	s := newShop(t)
 	s.FillTables(t)
