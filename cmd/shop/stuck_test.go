@@ -81,6 +81,7 @@ func TestAnyShareOfStuckOrders(t *testing.T) {
 // TestSlowOrder has an order whose cancellation takes longer than the statement timeout. The sweep cancels the other
 // orders.
 func TestSlowOrder(t *testing.T) {
+	testenv.Slow(t, "waits for the limit of a statement")
 	t.Parallel() // most of the time it waits for the limit of a statement
 	a := newTestApp(t, testenv.Redis(t), 1)
 	ids := []string{uuid.NewString(), uuid.NewString(), uuid.NewString()}
