@@ -276,6 +276,7 @@ func TestFailedMigration(t *testing.T) {
 // TestMigrationsGiveWay has a transaction read a table that a migration changes. The migration must fail soon, so that later statements on
 // the table go on. It succeeds after the transaction.
 func TestMigrationsGiveWay(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	db := empty(t)
 	files := binary(1, 2)
 	if _, err := migrations.UpFrom(t.Context(), db, files); err != nil {

@@ -112,6 +112,7 @@ func (s *service) waitForExpiry(t *testing.T, path string) {
 }
 
 func TestInvitations(t *testing.T) {
+	t.Parallel() // it waits for a deadline most of the time
 	s := start(t, testenv.Redis(t), 5*time.Second)
 	accepted, expired := s.create(t), s.create(t)
 	for range 2 { // it is idempotent
@@ -174,6 +175,7 @@ func TestCommands(t *testing.T) {
 // TestInvitationsAfterRedisWipe wipes Redis. The reconciler finds that the restore marker is missing, and restores the
 // task.
 func TestInvitationsAfterRedisWipe(t *testing.T) {
+	t.Parallel() // it waits for a deadline most of the time
 	url := testenv.Redis(t)
 	s := start(t, url, 5*time.Second)
 	path := s.create(t)
