@@ -1,4 +1,4 @@
-.PHONY: help check test race mutants bench bench-growth bench-size bench-capacity kubernetes screenshots demo copy
+.PHONY: help check test test-all mutants bench bench-growth bench-size bench-capacity kubernetes screenshots demo copy
 
 # tools.mod pins the tools apart from the service's own modules. Go builds a tool when it is first used. Building the
 # linter takes some minutes.
@@ -19,11 +19,23 @@ check: ## Check format, vet, lint, the allowed imports and the lists of mutants
 	scripts/mutants -n # each mutant of the lists can be applied
 	go test -run TestAllowedImports ./cmd/shop
 
-test: ## Run all tests; list the skipped tests and the reasons
+test: ## Run the tests of a minute or two; list the skipped tests and the reasons
 	$(TESTSUM) -- ./...
+	@echo 'make test-all runs the tests that are skipped as slow, too.'
 
-race: ## Run all tests with the race detector
-	$(TESTSUM) -- -race -timeout 20m ./...
+# The packages of the end-to-end tests start the service's processes, which are no race builds, so -race would watch only
+# the code of the tests. TEST_JSON receives the events of all tests, as go test -json prints them.
+TEST_JSON ?= $(CURDIR)/test-all.json
+END_TO_END = /e2e$$
+
+test-all: export TEST_ALL = 1
+test-all: ## Run all tests, the packages with the race detector and then the end-to-end tests; it takes up to an hour
+	@go list ./... >"$(TEST_JSON).list"; failed=; \
+	$(TESTSUM) --jsonfile "$(TEST_JSON).race" -- -race -timeout 30m $$(grep -v '$(END_TO_END)' "$(TEST_JSON).list") || failed=1; \
+	$(TESTSUM) --jsonfile "$(TEST_JSON).e2e" -- -timeout 60m $$(grep '$(END_TO_END)' "$(TEST_JSON).list") || failed=1; \
+	cat "$(TEST_JSON).race" "$(TEST_JSON).e2e" >"$(TEST_JSON)"; \
+	rm -f "$(TEST_JSON).list" "$(TEST_JSON).race" "$(TEST_JSON).e2e"; \
+	[ -z "$$failed" ]
 
 mutants: ## Break rules on purpose, one after the other, and check that the tests notice; it takes some minutes
 	scripts/mutants
