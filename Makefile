@@ -23,19 +23,13 @@ test: ## Run the tests of a minute or two; list the skipped tests and the reason
 	$(TESTSUM) -- ./...
 	@echo 'make test-all runs the tests that are skipped as slow, too.'
 
-# The packages of the end-to-end tests start the service's processes, which are no race builds, so -race would watch only
-# the code of the tests. TEST_JSON receives the events of all tests, as go test -json prints them.
-TEST_JSON ?= $(CURDIR)/test-all.json
-END_TO_END = /e2e$$
-
+# The packages e2e start the service's processes, which are no race builds. So -race would watch only the code of their
+# tests. They measure, too: one package at a time has the machine.
 test-all: export TEST_ALL = 1
-test-all: ## Run all tests, the packages with the race detector and then the end-to-end tests; it takes up to an hour
-	@go list ./... >"$(TEST_JSON).list"; failed=; \
-	$(TESTSUM) --jsonfile "$(TEST_JSON).race" -- -race -timeout 30m $$(grep -v '$(END_TO_END)' "$(TEST_JSON).list") || failed=1; \
-	$(TESTSUM) --jsonfile "$(TEST_JSON).e2e" -- -timeout 60m $$(grep '$(END_TO_END)' "$(TEST_JSON).list") || failed=1; \
-	cat "$(TEST_JSON).race" "$(TEST_JSON).e2e" >"$(TEST_JSON)"; \
-	rm -f "$(TEST_JSON).list" "$(TEST_JSON).race" "$(TEST_JSON).e2e"; \
-	[ -z "$$failed" ]
+test-all: ## Run all tests: the packages with the race detector, then the end-to-end tests
+	$(TESTSUM) --jsonfile test-race.json -- -race -timeout 30m $$(go list ./... | grep -v '/e2e$$')
+	$(TESTSUM) --jsonfile test-e2e.json -- -p 1 -timeout 40m $$(go list ./... | grep '/e2e$$')
+	scripts/ran test-race.json test-e2e.json # each fault that docs/failures.md names
 
 mutants: ## Break rules on purpose, one after the other, and check that the tests notice; it takes some minutes
 	scripts/mutants
