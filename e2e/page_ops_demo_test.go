@@ -9,7 +9,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"example.com/shop/e2e/shoptest"
-	"example.com/shop/internal/browsertest"
+	"example.com/shop/internal/testenv/browsertest"
 	"example.com/shop/internal/faulttest"
 )
 

@@ -7,7 +7,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"example.com/shop/e2e/shoptest"
-	"example.com/shop/internal/browsertest"
+	"example.com/shop/internal/testenv/browsertest"
 )
 
 // This file tests that the customers' page makes one order of one purchase, whatever happens to its requests.

@@ -8,7 +8,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"example.com/shop/e2e/shoptest"
-	"example.com/shop/internal/browsertest"
+	"example.com/shop/internal/testenv/browsertest"
 	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/testenv"
 )

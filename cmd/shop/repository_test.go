@@ -213,7 +213,7 @@ var alsoImport = map[string][]string{
 // Commands, and packages that start servers or help tests, import any packages except commands.
 var (
 	isCommand  = regexp.MustCompile(`^(cmd|examples)/`)
-	isForTests = regexp.MustCompile(`^internal/(browsertest|devstack|faulttest|\w+/\w+test|pgbench|stripesim|testenv(/.+)?)$`)
+	isForTests = regexp.MustCompile(`^internal/(devstack|faulttest|\w+/\w+test|pgbench|stripesim|testenv(/.+)?)$`)
 )
 
 func mayImport(pkg, imported string) bool {

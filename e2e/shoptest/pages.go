@@ -3,7 +3,7 @@ package shoptest
 import (
 	"testing"
 
-	"example.com/shop/internal/browsertest"
+	"example.com/shop/internal/testenv/browsertest"
 	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/testenv"
 )

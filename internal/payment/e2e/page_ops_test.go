@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"example.com/shop/e2e/shoptest"
-	"example.com/shop/internal/browsertest"
+	"example.com/shop/internal/testenv/browsertest"
 	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/payment/paymenttest"
 	"example.com/shop/internal/testenv"

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"example.com/shop/internal/browsertest"
+	"example.com/shop/internal/testenv/browsertest"
 	"example.com/shop/internal/testenv"
 )
 
