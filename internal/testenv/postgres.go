@@ -186,7 +186,10 @@ func (p *postgres) makeTemplate(ctx context.Context) error {
 			return fmt.Errorf("apply the schema to the template database: %w", err)
 		}
 	}
-	return nil
+	// A session that begins after the last migration makes the files in which PostgreSQL caches a database's catalog. The
+	// copies have these files, too.
+	db.SetMaxIdleConns(0)
+	return db.PingContext(ctx)
 }
 
 func (p *postgres) create(ctx context.Context, name, template string) error {
