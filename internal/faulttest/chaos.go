@@ -142,12 +142,30 @@ var redisChaos = []ChaosFault{
 }
 
 var networkChaos = []ChaosFault{
-	{"network to PostgreSQL slow", PostgresNetwork, func(d *Deployment, _ int) func() { d.toPostgres.Slow(30 * time.Millisecond); return d.toPostgres.Heal }},
-	{"network to PostgreSQL cut", PostgresNetwork, func(d *Deployment, _ int) func() { d.toPostgres.Cut(); return d.toPostgres.Heal }},
-	{"network to PostgreSQL half-open", PostgresNetwork, func(d *Deployment, _ int) func() { d.toPostgres.HalfOpen(); return d.toPostgres.Heal }},
-	{"network to Redis slow", RedisNetwork, func(d *Deployment, _ int) func() { d.toRedis.Slow(60 * time.Millisecond); return d.toRedis.Heal }},
-	{"network to Redis cut", RedisNetwork, func(d *Deployment, _ int) func() { d.toRedis.Cut(); return d.toRedis.Heal }},
-	{"network to Redis half-open", RedisNetwork, func(d *Deployment, _ int) func() { d.toRedis.HalfOpen(); return d.toRedis.Heal }},
+	{"network to PostgreSQL slow", PostgresNetwork, func(d *Deployment, _ int) func() {
+		d.toPostgres.Slow(30 * time.Millisecond)
+		return d.toPostgres.Heal
+	}},
+	{"network to PostgreSQL cut", PostgresNetwork, func(d *Deployment, _ int) func() {
+		d.toPostgres.Cut()
+		return d.toPostgres.Heal
+	}},
+	{"network to PostgreSQL half-open", PostgresNetwork, func(d *Deployment, _ int) func() {
+		d.toPostgres.HalfOpen()
+		return d.toPostgres.Heal
+	}},
+	{"network to Redis slow", RedisNetwork, func(d *Deployment, _ int) func() {
+		d.toRedis.Slow(60 * time.Millisecond)
+		return d.toRedis.Heal
+	}},
+	{"network to Redis cut", RedisNetwork, func(d *Deployment, _ int) func() {
+		d.toRedis.Cut()
+		return d.toRedis.Heal
+	}},
+	{"network to Redis half-open", RedisNetwork, func(d *Deployment, _ int) func() {
+		d.toRedis.HalfOpen()
+		return d.toRedis.Heal
+	}},
 }
 
 var processChaos = []ChaosFault{
@@ -253,7 +271,8 @@ func Chaos(t *testing.T, s *Service, more ...ChaosFault) {
 	testenv.Slow(t, "random faults under load")
 	t.Parallel()
 	if *chaosKeep != 0 && (*chaosKeep < 20*time.Second || s.Keep == "") {
-		t.Fatalf("-chaos.keep is %v, want at least 20s, which customers need to see their rows, and a service that removes rows", *chaosKeep)
+		t.Fatalf("-chaos.keep is %v, want at least 20s, which customers need to see their rows, and a service that removes rows",
+			*chaosKeep)
 	}
 	run := chaosRun{service: s, faults: append(s.chaosFaults(), more...), seed: *chaosSeed}
 	for run.seed == 0 {
@@ -267,7 +286,8 @@ func Chaos(t *testing.T, s *Service, more ...ChaosFault) {
 		d, f := run.inject(t)
 		return func(slack int) (exceeded []string) {
 			if bound := time.Duration(slack) * 20 * time.Second; f.latest > bound || f.held > d.Grace+bound {
-				exceeded = append(exceeded, fmt.Sprintf("a row timed out %v late, and one that was held %v, the bounds are %v and %v",
+				exceeded = append(exceeded, fmt.Sprintf(
+					"a row timed out %v late, and one that was held %v, the bounds are %v and %v",
 					f.latest, f.held, bound, d.Grace+bound))
 			}
 			return exceeded
@@ -301,7 +321,8 @@ func (r chaosRun) command(t *testing.T) string {
 // inject injects the faults into a deployment under load, and ends its processes.
 func (r chaosRun) inject(t *testing.T) (*Deployment, figures) {
 	d := r.service.Deploy(t, Needs{
-		Standby: true, Postgres: map[string]string{"wal_retrieve_retry_interval": "100ms"}, // a standby finds a restarted primary at once
+		// a standby finds a restarted primary at once
+		Standby: true, Postgres: map[string]string{"wal_retrieve_retry_interval": "100ms"},
 		Redis: syncAtOnce, Network: true, Keep: *chaosKeep, Alone: *chaosAlone,
 	})
 	defer func() { d.Kill(d.Running("")...) }()

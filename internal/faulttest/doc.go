@@ -1,23 +1,23 @@
-// Package faulttest breaks a service on purpose, and checks that the service keeps its promise: a row that is not confirmed
-// by its deadline times out, once and on time, and a confirmed row never does.
+// Package faulttest breaks a service on purpose, and checks that the service keeps its promise: a row that is not
+// confirmed by its deadline times out, once and on time, and a confirmed row never does.
 //
-// A service describes itself in one value, a [Service]: its program, its REST API and its tables. The tests of its package
-// call the functions of this one:
+// A service describes itself in one value, a [Service]: its program, its REST API and its tables. The tests of its
+// package call the functions of this one:
 //
 //	var seats = &faulttest.Service{ … }
 //
 //	func TestMain(m *testing.M) { faulttest.Main(m, seats) }
 //
-//	func TestSeatsSurviveCrash(t *testing.T)   { faulttest.Crash(t, seats) }
-//	func TestSeatsWithoutRedis(t *testing.T)   { faulttest.RedisDown(t, seats) }
+//	func TestSeatsSurviveCrash(t *testing.T)    { faulttest.Crash(t, seats) }
+//	func TestSeatsWithoutRedis(t *testing.T)    { faulttest.RedisDown(t, seats) }
 //	func TestSeatsWhenRedisBreaks(t *testing.T) { faulttest.Faults(t, seats, faulttest.RedisFaults()...) }
-//	func TestSeatsInChaos(t *testing.T)        { faulttest.Chaos(t, seats) }
+//	func TestSeatsInChaos(t *testing.T)         { faulttest.Chaos(t, seats) }
 //
-// [Faults] starts a [Deployment], several processes of each role, and puts it under a [Load] of customers. It injects one
-// fault, ends it, and waits until all rows have ended. Then it compares the answers that each customer got with the
-// database and with a model of one row (model.go), runs the doctor, which checks the invariants, and compares the delays
-// with the fault's [Bound]. [Chaos] does the same with random faults, one or two at a time. A service adds faults of its
-// own as arguments, and a second party that confirms rows, such as a payment provider, as its [Party].
+// [Faults] starts a [Deployment], several processes of each role, and puts it under a [Load] of customers. It injects
+// one fault, ends it, and waits until all rows have ended. Then it compares the answers that each customer got with
+// the database and with a model of one row (model.go), runs the doctor, which checks the invariants, and compares the
+// delays with the fault's [Bound]. [Chaos] does the same with random faults, one or two at a time. A service adds
+// faults of its own as arguments, and a second party that confirms rows, such as a payment provider, as its [Party].
 //
 // Without TEST_ALL=1 only the quick faults run: see testenv.Slow.
 package faulttest

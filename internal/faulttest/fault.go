@@ -135,11 +135,13 @@ func (f Fault) measure(t *testing.T, s *Service) excess {
 // more of a shared row than there was, and some were rejected because of a bound on what one customer can have.
 func contended(f figures) (exceeded []string) {
 	if f.service.BatchMetric != "" && f.created <= f.batches {
-		exceeded = append(exceeded, fmt.Sprintf("%.0f rows were created in %.0f batches, so no batch had two", f.created, f.batches))
+		exceeded = append(exceeded, fmt.Sprintf(
+			"%.0f rows were created in %.0f batches, so no batch had two", f.created, f.batches))
 	}
 	for why, possible := range map[Rejection]bool{RejectedExhausted: f.service.rushes(), RejectedBound: f.service.Bounds != nil} {
 		if possible && f.rejected[why] == 0 {
-			exceeded = append(exceeded, fmt.Sprintf("no call was rejected for the reason %q, so the load proves nothing about it", why))
+			exceeded = append(exceeded, fmt.Sprintf(
+				"no call was rejected for the reason %q, so the load proves nothing about it", why))
 		}
 	}
 	return exceeded

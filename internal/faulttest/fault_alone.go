@@ -15,20 +15,24 @@ func AloneFaults() []Fault {
 	alone := &common{needs: Needs{Alone: true, Postgres: map[string]string{}, Processes: processes}}
 	return []Fault{
 		{Name: "no fault", Needs: Needs{Alone: true, Processes: processes},
-			Bound: Bound{Late: 3 * time.Second, Held: 5 * time.Second, Answer: 2 * time.Second}, Inject: func(d *Deployment) {
+			Bound: Bound{Late: 3 * time.Second, Held: 5 * time.Second, Answer: 2 * time.Second},
+			Inject: func(d *Deployment) {
 				d.Sleep(3 * time.Second)
 				if n := d.Number(`SELECT count(*) FROM outbox`); n > 0 {
 					d.T.Errorf("the outbox has %v messages, which no relay takes", n)
 				}
 			}},
-		{Name: "all processes killed, and PostgreSQL restarted", On: alone, Bound: Bound{Late: 8 * time.Second, Answer: 5 * time.Second, Rejected: true}, Inject: func(d *Deployment) {
-			all := d.Running("")
-			d.Kill(all...)
-			testenv.Must(d.T, d.Postgres.Stop())
-			testenv.Must(d.T, d.Postgres.Restart(d.T.Context()))
-			d.Replace(all...)
-		}},
-		{Name: "Redis added and removed", On: alone, Bound: Bound{Late: 8 * time.Second, Answer: 3 * time.Second}, Inject: addAndRemoveRedis},
+		{Name: "all processes killed, and PostgreSQL restarted", On: alone,
+			Bound: Bound{Late: 8 * time.Second, Answer: 5 * time.Second, Rejected: true},
+			Inject: func(d *Deployment) {
+				all := d.Running("")
+				d.Kill(all...)
+				testenv.Must(d.T, d.Postgres.Stop())
+				testenv.Must(d.T, d.Postgres.Restart(d.T.Context()))
+				d.Replace(all...)
+			}},
+		{Name: "Redis added and removed", On: alone, Bound: Bound{Late: 8 * time.Second, Answer: 3 * time.Second},
+			Inject: addAndRemoveRedis},
 	}
 }
 

@@ -8,35 +8,44 @@ import (
 func NetworkFaults() []Fault {
 	proxied := &common{needs: Needs{Network: true}}
 	return []Fault{
-		{Name: "Redis slow", On: proxied, Bound: Bound{Late: 8 * time.Second, Answer: 2 * time.Second}, Inject: func(d *Deployment) {
-			d.toRedis.Slow(60 * time.Millisecond) // a round trip takes longer than the budget for publishing
-			d.Sleep(5 * time.Second)
-			d.toRedis.Heal()
-		}},
-		{Name: "Redis cut off", On: proxied, Bound: Bound{Late: 8 * time.Second, Answer: 2 * time.Second}, Inject: func(d *Deployment) {
-			d.toRedis.Cut()
-			d.Sleep(4 * time.Second)
-			d.toRedis.Heal()
-		}},
-		{Name: "Redis half-open", On: proxied, Bound: Bound{Late: 10 * time.Second, Answer: 2 * time.Second}, Inject: func(d *Deployment) {
-			d.toRedis.HalfOpen()
-			d.Sleep(4 * time.Second)
-			d.toRedis.Heal()
-		}},
-		{Name: "PostgreSQL slow", On: proxied, Bound: Bound{Late: 8 * time.Second, Answer: 5 * time.Second}, Rate: 40, Also: contended, Inject: func(d *Deployment) {
-			d.toPostgres.Slow(30 * time.Millisecond)
-			d.Sleep(5 * time.Second)
-			d.toPostgres.Heal()
-		}},
-		{Name: "PostgreSQL cut off", On: proxied, Bound: Bound{Late: 8 * time.Second, Answer: 5 * time.Second, Rejected: true}, Inject: func(d *Deployment) {
-			d.toPostgres.Cut()
-			d.Sleep(3 * time.Second)
-			d.toPostgres.Heal()
-		}},
-		{Name: "PostgreSQL half-open", On: proxied, Bound: Bound{Late: 20 * time.Second, Answer: 12 * time.Second, Rejected: true}, Inject: func(d *Deployment) {
-			d.toPostgres.HalfOpen()
-			d.Sleep(5 * time.Second)
-			d.toPostgres.Heal()
-		}},
+		{Name: "Redis slow", On: proxied, Bound: Bound{Late: 8 * time.Second, Answer: 2 * time.Second},
+			Inject: func(d *Deployment) {
+				d.toRedis.Slow(60 * time.Millisecond) // a round trip takes longer than the budget for publishing
+				d.Sleep(5 * time.Second)
+				d.toRedis.Heal()
+			}},
+		{Name: "Redis cut off", On: proxied, Bound: Bound{Late: 8 * time.Second, Answer: 2 * time.Second},
+			Inject: func(d *Deployment) {
+				d.toRedis.Cut()
+				d.Sleep(4 * time.Second)
+				d.toRedis.Heal()
+			}},
+		{Name: "Redis half-open", On: proxied, Bound: Bound{Late: 10 * time.Second, Answer: 2 * time.Second},
+			Inject: func(d *Deployment) {
+				d.toRedis.HalfOpen()
+				d.Sleep(4 * time.Second)
+				d.toRedis.Heal()
+			}},
+		{Name: "PostgreSQL slow", On: proxied, Bound: Bound{Late: 8 * time.Second, Answer: 5 * time.Second}, Rate: 40,
+			Also: contended,
+			Inject: func(d *Deployment) {
+				d.toPostgres.Slow(30 * time.Millisecond)
+				d.Sleep(5 * time.Second)
+				d.toPostgres.Heal()
+			}},
+		{Name: "PostgreSQL cut off", On: proxied,
+			Bound: Bound{Late: 8 * time.Second, Answer: 5 * time.Second, Rejected: true},
+			Inject: func(d *Deployment) {
+				d.toPostgres.Cut()
+				d.Sleep(3 * time.Second)
+				d.toPostgres.Heal()
+			}},
+		{Name: "PostgreSQL half-open", On: proxied,
+			Bound: Bound{Late: 20 * time.Second, Answer: 12 * time.Second, Rejected: true},
+			Inject: func(d *Deployment) {
+				d.toPostgres.HalfOpen()
+				d.Sleep(5 * time.Second)
+				d.toPostgres.Heal()
+			}},
 	}
 }

@@ -21,30 +21,40 @@ func PostgresFaults() []Fault {
 		Postgres: map[string]string{"max_connections": strconv.Itoa(maxConnections), "deadlock_timeout": "100ms"},
 	}}
 	return []Fault{
-		{Name: "restarted", On: own, Bound: Bound{Late: 8 * time.Second, Answer: 5 * time.Second, Rejected: true}, Inject: func(d *Deployment) {
-			testenv.Must(d.T, d.Postgres.Stop())
-			d.Sleep(2 * time.Second)
-			testenv.Must(d.T, d.Postgres.Restart(d.T.Context()))
-		}},
+		{Name: "restarted", On: own, Bound: Bound{Late: 8 * time.Second, Answer: 5 * time.Second, Rejected: true},
+			Inject: func(d *Deployment) {
+				testenv.Must(d.T, d.Postgres.Stop())
+				d.Sleep(2 * time.Second)
+				testenv.Must(d.T, d.Postgres.Restart(d.T.Context()))
+			}},
 		// A request, with its statements, times out after 8 s.
-		{Name: "hung", On: own, Bound: Bound{Late: 15 * time.Second, Answer: 12 * time.Second, Rejected: true}, Also: someOverloaded, Inject: func(d *Deployment) {
-			resume := d.suspendPostgres()
-			d.Sleep(6 * time.Second)
-			resume()
-		}},
-		{Name: "out of connections", On: own, Bound: Bound{Late: 10 * time.Second, Answer: 10 * time.Second, Rejected: true}, Inject: takeConnections},
+		{Name: "hung", On: own, Bound: Bound{Late: 15 * time.Second, Answer: 12 * time.Second, Rejected: true},
+			Also: someOverloaded,
+			Inject: func(d *Deployment) {
+				resume := d.suspendPostgres()
+				d.Sleep(6 * time.Second)
+				resume()
+			}},
+		{Name: "out of connections", On: own,
+			Bound:  Bound{Late: 10 * time.Second, Answer: 10 * time.Second, Rejected: true},
+			Inject: takeConnections},
 		// A wait for a lock times out after 3 s. The worker retries its batch within 1.5 s.
-		{Name: "shared row locked", On: shared, NeedsShared: true, Rate: 40, Bound: Bound{Late: 15 * time.Second, Answer: 8 * time.Second, Rejected: true}, Inject: func(d *Deployment) {
-			_, release := d.Lock(d.Service.Shared.LockFirst)
-			whileLocked = createIndependent(d, 5*time.Second)
-			release()
-		}, Also: func(f figures) []string { return append(contended(f), whileLocked...) }},
-		{Name: "rows locked", On: shared, Bound: Bound{Late: 8 * time.Second, Answer: 6 * time.Second, Rejected: true}, Inject: func(d *Deployment) {
-			_, release := d.Lock(d.Service.lockPending())
-			d.Sleep(5 * time.Second)
-			release()
-		}},
-		{Name: "deadlocks", NeedsShared: true, On: own, Bound: Bound{Late: 8 * time.Second, Answer: 6 * time.Second, Rejected: true}, Inject: causeDeadlocks},
+		{Name: "shared row locked", On: shared, NeedsShared: true, Rate: 40,
+			Bound: Bound{Late: 15 * time.Second, Answer: 8 * time.Second, Rejected: true},
+			Inject: func(d *Deployment) {
+				_, release := d.Lock(d.Service.Shared.LockFirst)
+				whileLocked = createIndependent(d, 5*time.Second)
+				release()
+			}, Also: func(f figures) []string { return append(contended(f), whileLocked...) }},
+		{Name: "rows locked", On: shared, Bound: Bound{Late: 8 * time.Second, Answer: 6 * time.Second, Rejected: true},
+			Inject: func(d *Deployment) {
+				_, release := d.Lock(d.Service.lockPending())
+				d.Sleep(5 * time.Second)
+				release()
+			}},
+		{Name: "deadlocks", NeedsShared: true, On: own,
+			Bound:  Bound{Late: 8 * time.Second, Answer: 6 * time.Second, Rejected: true},
+			Inject: causeDeadlocks},
 	}
 }
 
@@ -61,14 +71,16 @@ func createIndependent(d *Deployment, duration time.Duration) (exceeded []string
 	for ; time.Since(began) < duration; n++ {
 		a := apis[n%len(apis)].SignUp().admitted(d.Service.Create(d.Service.Shared.Independent, fmt.Sprintf("independent-%d", n)))
 		if a.Status != http.StatusCreated {
-			exceeded = append(exceeded, fmt.Sprintf("status %d of a row that does not need the locked row: %s", a.Status, a.Body))
+			exceeded = append(exceeded, fmt.Sprintf(
+				"status %d of a row that does not need the locked row: %s", a.Status, a.Body))
 		}
 		slowest = max(slowest, a.Took)
 		d.Sleep(50 * time.Millisecond)
 	}
 	d.T.Logf("%d rows that do not need the locked row: the slowest response took %v", n, slowest)
 	if slowest > most {
-		exceeded = append(exceeded, fmt.Sprintf("a row that does not need the locked row took %v, the bound is %v", slowest, most))
+		exceeded = append(exceeded, fmt.Sprintf(
+			"a row that does not need the locked row took %v, the bound is %v", slowest, most))
 	}
 	return exceeded
 }

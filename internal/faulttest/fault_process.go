@@ -29,19 +29,21 @@ func (s *Service) ProcessFaults() []Fault {
 			d.Replace(apis...)
 		}},
 		// The tasks come back within 3 s. They were due up to a second before, while the workers waited for the lock.
-		{Name: "worker killed with leases", Quick: true, On: shared, Bound: Bound{Late: 4 * time.Second, Answer: 3 * time.Second, Rejected: true}, Inject: func(d *Deployment) {
-			release := d.blockWorkers()
-			workers := d.Running("worker")
-			d.suspendWithLeases(workers)
-			d.Kill(workers...)
-			// Terminate the statements of the killed workers too: PostgreSQL would complete them after release.
-			d.Exec(`SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE ` + d.Service.cancelling())
-			release()
-			if d.leased() == 0 {
-				d.T.Error("the workers had no lease, so the test proves nothing")
-			}
-			d.Replace(workers...)
-		}},
+		{Name: "worker killed with leases", Quick: true, On: shared,
+			Bound: Bound{Late: 4 * time.Second, Answer: 3 * time.Second, Rejected: true},
+			Inject: func(d *Deployment) {
+				release := d.blockWorkers()
+				workers := d.Running("worker")
+				d.suspendWithLeases(workers)
+				d.Kill(workers...)
+				// Terminate the statements of the killed workers too: PostgreSQL would complete them after release.
+				d.Exec(`SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE ` + d.Service.cancelling())
+				release()
+				if d.leased() == 0 {
+					d.T.Error("the workers had no lease, so the test proves nothing")
+				}
+				d.Replace(workers...)
+			}},
 		{Name: "worker slower than its lease", On: shared, Bound: redelivered, Inject: func(d *Deployment) {
 			release := d.blockWorkers()
 			slow := d.Running("worker")
@@ -65,30 +67,38 @@ func (s *Service) ProcessFaults() []Fault {
 			resume()
 			d.Replace(relays...)
 		}},
-		{Name: "everything killed at once", Needs: Needs{Postgres: map[string]string{}, Redis: []string{}}, Bound: redelivered, Inject: func(d *Deployment) {
-			all := d.Running("")
-			d.Kill(all...)
-			testenv.Must(d.T, d.redis.Kill())
-			testenv.Must(d.T, d.Postgres.Stop())
-			testenv.Must(d.T, d.Postgres.Restart(d.T.Context()))
-			testenv.Must(d.T, d.redis.Restart(d.T.Context()))
-			d.Replace(all...)
-		}},
+		{Name: "everything killed at once", Needs: Needs{Postgres: map[string]string{}, Redis: []string{}},
+			Bound: redelivered,
+			Inject: func(d *Deployment) {
+				all := d.Running("")
+				d.Kill(all...)
+				testenv.Must(d.T, d.redis.Kill())
+				testenv.Must(d.T, d.Postgres.Stop())
+				testenv.Must(d.T, d.Postgres.Restart(d.T.Context()))
+				testenv.Must(d.T, d.redis.Restart(d.T.Context()))
+				d.Replace(all...)
+			}},
 		{Name: "processes killed behind PgBouncer", Needs: Needs{Pooler: true},
-			Bound: Bound{Late: 8 * time.Second, Answer: 3 * time.Second, Rejected: true, Again: 4 * time.Second}, Inject: func(d *Deployment) {
+			Bound: Bound{Late: 8 * time.Second, Answer: 3 * time.Second, Rejected: true, Again: 4 * time.Second},
+			Inject: func(d *Deployment) {
 				all := d.Running("")
 				d.Kill(all...)
 				d.Replace(all...)
 				d.AwaitService() // a lock that a killed process left would stop the sweeps
 			}},
-		{Name: "two reconcilers alone", Bound: redelivered, Needs: Needs{Processes: []string{"api", "relay", "reconciler", "reconciler"}}, Inject: func(d *Deployment) {
-			d.Sleep(4 * time.Second)
-			d.Start("worker") // the worker removes the tasks that are left in the queue
-		}},
-		{Name: "rolling restart to a newer schema", Bound: Bound{Late: 3 * time.Second, Answer: 3 * time.Second}, Needs: Needs{Env: []string{EnvDrain + "=1s"}},
-			Before: func() { _, _ = s.newer() }, // building takes long, so it is done before the load begins; rollOut reports its error
+		{Name: "two reconcilers alone",
+			Bound: redelivered, Needs: Needs{Processes: []string{"api", "relay", "reconciler", "reconciler"}},
+			Inject: func(d *Deployment) {
+				d.Sleep(4 * time.Second)
+				d.Start("worker") // the worker removes the tasks that are left in the queue
+			}},
+		{Name: "rolling restart to a newer schema",
+			Bound: Bound{Late: 3 * time.Second, Answer: 3 * time.Second}, Needs: Needs{Env: []string{EnvDrain + "=1s"}},
+			// building takes long, so it is done before the load begins; rollOut reports its error
+			Before: func() { _, _ = s.newer() },
 			Inject: rollOut},
-		{Name: "handler that always fails", On: shared, Bound: Bound{Late: time.Minute, Answer: 3 * time.Second}, Inject: failHandler},
+		{Name: "handler that always fails", On: shared, Bound: Bound{Late: time.Minute, Answer: 3 * time.Second},
+			Inject: failHandler},
 	}
 }
 

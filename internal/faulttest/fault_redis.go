@@ -19,19 +19,21 @@ func RedisFaults() []Fault {
 	swept := Bound{Late: 7 * time.Second, Answer: 2 * time.Second}
 	shared, own := &common{}, &common{needs: Needs{Redis: []string{}}}
 	return []Fault{
-		{Name: "none", On: shared, Bound: Bound{Late: 3 * time.Second, Answer: 2 * time.Second}, Inject: func(d *Deployment) {
-			d.Sleep(2 * time.Second)
-		}},
+		{Name: "none", On: shared, Bound: Bound{Late: 3 * time.Second, Answer: 2 * time.Second},
+			Inject: func(d *Deployment) {
+				d.Sleep(2 * time.Second)
+			}},
 		{Name: "restarted empty", Bound: swept, On: own, Inject: func(d *Deployment) {
 			testenv.Must(d.T, d.redis.Kill())
 			d.Sleep(4 * time.Second)
 			testenv.Must(d.T, d.redis.Restart(d.T.Context()))
 		}},
-		{Name: "restarted with its AOF", Bound: swept, Needs: Needs{Redis: []string{"--appendonly", "yes"}}, Inject: func(d *Deployment) {
-			testenv.Must(d.T, d.redis.Kill())
-			d.Sleep(time.Second)
-			testenv.Must(d.T, d.redis.Restart(d.T.Context()))
-		}},
+		{Name: "restarted with its AOF", Bound: swept, Needs: Needs{Redis: []string{"--appendonly", "yes"}},
+			Inject: func(d *Deployment) {
+				testenv.Must(d.T, d.redis.Kill())
+				d.Sleep(time.Second)
+				testenv.Must(d.T, d.redis.Restart(d.T.Context()))
+			}},
 		{Name: "wiped", Quick: true, On: shared, Bound: swept, Inject: func(d *Deployment) {
 			for range 3 {
 				testenv.Must(d.T, d.RDB.FlushDB(d.T.Context()).Err())
@@ -61,7 +63,8 @@ func RedisFaults() []Fault {
 			d.Sleep(4 * time.Second)
 			limit("0")
 		}},
-		{Name: "failover that loses writes", Bound: swept, Needs: Needs{Network: true, Redis: syncAtOnce}, Inject: failOver},
+		{Name: "failover that loses writes", Bound: swept, Needs: Needs{Network: true, Redis: syncAtOnce},
+			Inject: failOver},
 	}
 }
 

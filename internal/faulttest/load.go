@@ -81,7 +81,8 @@ func (d *Deployment) startLoad(rng *rand.Rand, rate int) *Load {
 	d.loads++
 	l := &Load{
 		d: d, number: d.loads, Began: time.Now(), stop: stop, supplies: d.supplies(), batched: map[*Member]batchFigures{},
-		earlier: append([]string{}, testenv.QueryAll[string](d.T, d.DB, `SELECT id::text FROM `+d.Service.Table)...), // nil would be NULL
+		// nil would be NULL
+		earlier: append([]string{}, testenv.QueryAll[string](d.T, d.DB, `SELECT id::text FROM `+d.Service.Table)...),
 	}
 	for _, api := range d.Running("api") {
 		l.batched[api] = BatchesOf(api)
@@ -286,7 +287,8 @@ func (v *Visit) Send(o Operation, r Request, decode func(body []byte) (State, er
 		if len(apis) == 0 {
 			return Answer{}, false
 		}
-		c.Base = apis[rand.N(len(apis))].URL // not drawn from the seed: the set of APIs changes while faults are injected
+		// not drawn from the seed: the set of APIs changes while faults are injected
+		c.Base = apis[rand.N(len(apis))].URL
 	}
 	began := time.Since(v.Load.Began)
 	a, err := c.Try(r)
@@ -383,21 +385,23 @@ func (d *Deployment) awaitEnd() {
 
 // figures are the results of a load.
 type figures struct {
-	service        *Service
-	rows, calls    int
-	unknown        map[int]int       // as in visit
-	rejected       map[Rejection]int // calls to create a row
-	created        float64           // the number of calls to create a row that the running APIs have put into batches
-	batches        float64           // the number of these batches
-	excused        int               // the number of unknown outcomes that the test's own tools may have caused
-	slow, slowest  time.Duration     // the p99 and the maximum of the time to respond
-	latest         time.Duration     // the longest time from a deadline to the timeout, of the rows that were never held
-	timeouts, late int               // rows timed out that were never held, and those of them that were over a second late
-	held           time.Duration     // the longest time from a deadline to the cancellation, of the rows that were held
-	party          []string          // the figures of the second party
-	slowParty      time.Duration     // the p99 of the time to respond to calls that need the second party
-	again          time.Duration     // from a failover until the service worked; 0: there was none
-	violations     int64             // the number of errors that check reported
+	service       *Service
+	rows, calls   int
+	unknown       map[int]int       // as in visit
+	rejected      map[Rejection]int // calls to create a row
+	created       float64           // the number of calls to create a row that the running APIs have put into batches
+	batches       float64           // the number of these batches
+	excused       int               // the number of unknown outcomes that the test's own tools may have caused
+	slow, slowest time.Duration     // the p99 and the maximum of the time to respond
+	// the longest time from a deadline to the timeout, of the rows that were never held
+	latest time.Duration
+	// rows timed out that were never held, and those of them that were over a second late
+	timeouts, late int
+	held           time.Duration // the longest time from a deadline to the cancellation, of the rows that were held
+	party          []string      // the figures of the second party
+	slowParty      time.Duration // the p99 of the time to respond to calls that need the second party
+	again          time.Duration // from a failover until the service worked; 0: there was none
+	violations     int64         // the number of errors that check reported
 }
 
 func (f figures) String() string {

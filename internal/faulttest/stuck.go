@@ -71,7 +71,8 @@ func Stuck(t *testing.T, s *Service) {
 					// The interval and the grace are 2 s each, and half an interval is 1 s. The bound adds three
 					// seconds for a loaded machine.
 					if most := 8 * float64(slack); late > most {
-						exceeded = append(exceeded, fmt.Sprintf("a good row timed out %.1f s late, the bound is %v s", late, most))
+						exceeded = append(exceeded, fmt.Sprintf(
+							"a good row timed out %.1f s late, the bound is %v s", late, most))
 					}
 					return exceeded
 				}

@@ -114,7 +114,8 @@ func copyDatabase(t *testing.T, to, from string) {
 	testenv.Must(t, err)
 	template := strings.TrimPrefix(source.Path, "/")
 	execAt(t, server.String(), `DROP DATABASE `+name+` WITH (FORCE)`,
-		`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '`+template+`'`, // the test's own idle sessions
+		// the test's own idle sessions
+		`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '`+template+`'`,
 		`CREATE DATABASE `+name+` TEMPLATE `+template)
 }
 

@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"example.com/shop/e2e/shoptest"
-	"example.com/shop/internal/testenv/browsertest"
 	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/payment/paymenttest"
+	"example.com/shop/internal/testenv/browsertest"
 )
 
 // This file tests what the customers' page shows of payments.

@@ -108,7 +108,8 @@ func startProvider(t paymentTimes) func(d *faulttest.Deployment) (faulttest.Part
 			faulttest.EnvPrefix + "STRIPE_WEBHOOK_SECRET=" + webhookSecret, faulttest.EnvPrefix + "PUBLIC_URL=http://127.0.0.1:1",
 			faulttest.EnvPrefix + "PAYMENT_GRACE=" + d.Grace.String(), faulttest.EnvPrefix + "CHECKOUT_TIME=0s", faulttest.EnvPrefix + "ORDER_EXTENSION=" + d.Extension.String(),
 			faulttest.EnvPrefix + "DEPLOYMENT=e2e", faulttest.EnvPrefix + "ALLOW_TEST_PAYMENTS=true",
-			faulttest.EnvPrefix + "PAY_AT_ONCE=true", // the plans "confirm …" pay at once; a shop that is not a test does not let them
+			// the plans "confirm …" pay at once; a shop that is not a test does not let them
+			faulttest.EnvPrefix + "PAY_AT_ONCE=true",
 		}
 	}
 }
@@ -255,7 +256,8 @@ func (p *provider) Visit(v *faulttest.Visit) {
 			p.press(c, "pay")
 		}
 	}
-	soon := rand.N(deadline)                                      // the plan is drawn from the seed, its exact times are not
+	// the plan is drawn from the seed, its exact times are not
+	soon := rand.N(deadline)
 	around := 200*time.Millisecond - rand.N(400*time.Millisecond) // before or after
 	switch v.Plan {
 	case "pay":
