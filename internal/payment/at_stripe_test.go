@@ -225,6 +225,7 @@ func (s *atStripe) refundDisputed(t *testing.T) {
 
 // TestSessionsAtSimulator runs the cases about sessions at the simulator, so that they stay right without a key.
 func TestSessionsAtSimulator(t *testing.T) {
+	t.Parallel()
 	sim := newShop(t)
 	p := payment.NewStripe(payment.StripeConfig{URL: sim.simURL, Key: apiKey})
 	t.Cleanup(p.Close)

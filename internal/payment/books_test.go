@@ -202,6 +202,7 @@ func TestForeignChargesAreOnlyCounted(t *testing.T) {
 
 // TestBooksFindWhatWebhooksLost has the shop miss what happened at the provider. After the report the shop knows it.
 func TestBooksFindWhatWebhooksLost(t *testing.T) {
+	t.Parallel()
 	t.Run("payment", func(t *testing.T) {
 		s := newBooksShop(t)
 		o, a := s.placeOpen(t)
@@ -331,6 +332,7 @@ func TestPositionAfterAFailedPage(t *testing.T) {
 
 // TestBusyBooksAreReadLater has the provider get too many calls while the books are read.
 func TestBusyBooksAreReadLater(t *testing.T) {
+	t.Parallel()
 	s := newBooksShop(t)
 	s.paid(t)
 	calls := 0

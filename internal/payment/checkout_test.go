@@ -46,6 +46,7 @@ func (s *shop) wantTimes(t testing.TB, o *order.Order, checkoutUntil, holdUntil 
 
 // TestCheckoutOutlivesTheDeadline opens checkouts shortly before the deadline, and lets it pass.
 func TestCheckoutOutlivesTheDeadline(t *testing.T) {
+	t.Parallel()
 	s := newMemoryShop(t)
 	for name, test := range map[string]func(*testing.T, *shop){
 		"paid after the deadline":              payAfterTheDeadline,

@@ -165,6 +165,7 @@ func TestPaidEventAsks(t *testing.T) {
 // TestAskedChecksGoFirst has a provider that does not answer the polls of unpaid checkouts. Customers who have paid must not
 // wait for the polls.
 func TestAskedChecksGoFirst(t *testing.T) {
+	t.Parallel()
 	s := newMemoryShop(t)
 	const loops = 2 // of a worker
 	var polls, confirms []delay.Task

@@ -35,6 +35,7 @@ func (s *booksShop) deleteOld(t *testing.T) {
 // TestDeleteOldPayments deletes the payments of removed orders. Before, after, and after each interruption the books have the same
 // sums, and so they do when a new payment follows. A payment of which something may still move stays.
 func TestDeleteOldPayments(t *testing.T) {
+	t.Parallel()
 	s := newBooksShop(t)
 	s.paid(t)
 	s.latePaid(t)
@@ -97,6 +98,7 @@ func TestDeleteOldPayments(t *testing.T) {
 // TestBooksAreNotReadAgainFromTooEarly asks for a report from a time of which payments may have been deleted. It is possible while none
 // was, as in a new database.
 func TestBooksAreNotReadAgainFromTooEarly(t *testing.T) {
+	t.Parallel()
 	s := newBooksShop(t)
 	s.paid(t)
 	tooEarly := time.Now().Add(-730 * 24 * time.Hour)

@@ -17,6 +17,7 @@ import (
 
 // TestInterleavings plays sequences of events that are hard to handle, and checks the invariants after each.
 func TestInterleavings(t *testing.T) {
+	t.Parallel()
 	s := newMemoryShop(t)
 	for name, test := range map[string]func(*testing.T, *shop){
 		"cancelled while held, the session closes before the deadline": cancelBeforeDeadline,

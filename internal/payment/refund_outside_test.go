@@ -96,6 +96,7 @@ func (c *client) wantMoney(t *testing.T, want string) {
 // TestSettleOutsideMeetsEvent settles a refund outside while a worker learns that the provider has returned the money
 // after all. One of the two wins, and the other one changes nothing.
 func TestSettleOutsideMeetsEvent(t *testing.T) {
+	t.Parallel()
 	s := newMemoryShop(t)
 	o, a := s.late(t)
 	s.failRefund(t, o, a)

@@ -160,6 +160,7 @@ func TestStoredErrorOfRequestedRefund(t *testing.T) {
 // TestRefundsByHandCount checks that a refund that was made at the provider lowers what an operator can refund, once the
 // books show it, and no longer if it fails.
 func TestRefundsByHandCount(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		settled bool // before the refund by hand
 		cents   int64

@@ -19,6 +19,7 @@ import (
 
 // TestRefunds takes refunds through the failures of the provider.
 func TestRefunds(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	for name, test := range map[string]func(*testing.T, *shop, *order.Order, *payment.Attempt){
 		"pending, then confirmed":                  refundIsPending,

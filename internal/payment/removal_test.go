@@ -58,6 +58,7 @@ func (s *shop) removeOld(t *testing.T, left ...*order.Order) string {
 // TestRemoveOrdersWithPayments removes old orders with payments. The books stay balanced, and an order of which something is
 // owed stays.
 func TestRemoveOrdersWithPayments(t *testing.T) {
+	t.Parallel()
 	s := newBooksShop(t)
 	s.paid(t)
 	refunded, _, _ := s.latePaid(t) // the refund is checked again after 35 days

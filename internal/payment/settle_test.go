@@ -110,6 +110,7 @@ func TestBackoffOfClosingAttempts(t *testing.T) {
 
 // TestBackoffOfRefunds checks the time between two checks of a refund: a tenth of its age, from 2 s to 1 h.
 func TestBackoffOfRefunds(t *testing.T) {
+	t.Parallel()
 	s := newMemoryShop(t)
 	s.mem.state = payment.Sent
 	for _, test := range []struct{ age, want time.Duration }{
