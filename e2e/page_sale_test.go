@@ -63,13 +63,13 @@ func TestPageSoldOut(t *testing.T) {
 		t.Error("the page reloaded itself")
 	}
 
-	testenv.Exec(t, faulttest.OpenDatabase(t, s.Database), `UPDATE products SET price_cents = 9990, name = 'Espresso shoptest.Beans, roasted today' WHERE name LIKE 'Espresso%'`)
+	testenv.Exec(t, faulttest.OpenDatabase(t, s.Database), `UPDATE products SET price_cents = 9990, name = 'Espresso beans, roasted today' WHERE name LIKE 'Espresso%'`)
 	page.Click(shoptest.BuyBeans)
 	page.WaitFor(shoptest.AnOrder, "Pay €99.90")
 	page.WaitFor("#products", "€99.90")
 	page.WaitFor("#products", "roasted today")
 	if n := page.Count(shoptest.AnOrder); n != 3 {
-		t.Errorf("the page shows %d orders, want 3: that of the shoptest.Beans, and those of six courses and of one", n)
+		t.Errorf("the page shows %d orders, want 3: that of the beans, and those of six courses and of one", n)
 	}
 }
 
