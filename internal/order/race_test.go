@@ -1,6 +1,7 @@
 package order_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -226,10 +227,12 @@ func TestNoDeadlocks(t *testing.T) {
 		{line(c, 1), line(b, 2), line(a, 3)},
 		{line(b, 1), line(a, 2)},
 	}
+	const callers = 9
+	rounds := testenv.Rounds(15, 40)
 	var wg sync.WaitGroup
-	for i := range 9 {
+	for i := range callers {
 		wg.Go(func() {
-			for n := range 40 {
+			for n := range rounds {
 				o, _, err := s.Place(t.Context(), customer, order.Placement{Lines: orders[(i+n)%3]})
 				if err != nil {
 					t.Errorf("place: %v", err)
@@ -254,8 +257,9 @@ func TestNoDeadlocks(t *testing.T) {
 	// A deadlock causes no error here, because the store retries the statement. PostgreSQL counts the deadlocks. An idle
 	// session reports its counts after up to 10 s, one that ends reports them at once.
 	s.DB.SetMaxIdleConns(-1)
-	testenv.Eventually(t, "more than 500 commits in the statistics of the database", func() bool {
-		return testenv.Query[int64](t, s.DB, `SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()`) > 500
+	commits := int64(callers * rounds) // at least, because each placement is one
+	testenv.Eventually(t, fmt.Sprintf("more than %d commits in the statistics of the database", commits), func() bool {
+		return testenv.Query[int64](t, s.DB, `SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()`) > commits
 	})
 	if n := testenv.Query[int64](t, s.DB, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`); n != 0 {
 		t.Errorf("%d deadlocks, want 0", n)
