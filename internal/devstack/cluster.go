@@ -57,12 +57,12 @@ func newCluster(ctx context.Context, run runner, dir string) error {
 // archivePath returns the path of the archive of a cluster that the version's initdb has made, or "" if this process
 // has no directory for caches. The path of the binary is part of the key, because two builds of a version may differ
 // in the size of a page.
-func archivePath(binary, version string) string {
+func archivePath(server, version string) string {
 	dir, err := os.UserCacheDir()
 	if err != nil {
 		return ""
 	}
-	key := strings.Join(append([]string{runtime.GOARCH, binary, version}, initdbArgs...), "\n")
+	key := strings.Join(append([]string{runtime.GOARCH, server, version}, initdbArgs...), "\n")
 	return filepath.Join(dir, "devstack", fmt.Sprintf("postgres-%x.tar.gz", sha256.Sum256([]byte(key))))
 }
 
@@ -107,7 +107,7 @@ func pack(data, archive string) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(file.Name()) // has no effect after the rename
+	defer func() { _ = os.Remove(file.Name()) }() // has no effect after the rename
 	// The format has a checksum of the contents. Compression would make a copy several times slower.
 	compressed, err := gzip.NewWriterLevel(file, gzip.NoCompression)
 	if err != nil {
