@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"example.com/shop/e2e/shoptest"
-	"example.com/shop/internal/testenv/browsertest"
 	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/browsertest"
 )
 
 // TestPageReconnects has the page lose its stream in three ways. It hides the tab: the page must close the stream, and

@@ -9,8 +9,8 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"example.com/shop/e2e/shoptest"
-	"example.com/shop/internal/testenv/browsertest"
 	"example.com/shop/internal/faulttest"
+	"example.com/shop/internal/testenv/browsertest"
 )
 
 // faultsDrawer opens and closes the drawer of faults.

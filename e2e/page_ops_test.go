@@ -10,10 +10,10 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"example.com/shop/e2e/shoptest"
-	"example.com/shop/internal/testenv/browsertest"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/browsertest"
 )
 
 // queueOf returns the queue of timeouts.

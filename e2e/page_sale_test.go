@@ -8,9 +8,9 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"example.com/shop/e2e/shoptest"
-	"example.com/shop/internal/testenv/browsertest"
 	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/browsertest"
 )
 
 // This file tests what the customers' page shows when a product is sold out, and when the service rejects orders.

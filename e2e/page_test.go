@@ -8,9 +8,9 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"example.com/shop/e2e/shoptest"
-	"example.com/shop/internal/testenv/browsertest"
 	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/browsertest"
 )
 
 const extendOrder = shoptest.AnOrder + ` [data-action="extend"]`

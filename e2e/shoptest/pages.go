@@ -3,9 +3,9 @@ package shoptest
 import (
 	"testing"
 
-	"example.com/shop/internal/testenv/browsertest"
 	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/browsertest"
 )
 
 // What the tests of the pages press and look at.
@@ -74,4 +74,3 @@ func OpsTab(t *testing.T, p *faulttest.Process) *browsertest.Tab {
 	page.WaitFor(Connection, "Live")
 	return page
 }
-
