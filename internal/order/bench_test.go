@@ -1,16 +1,13 @@
 package order_test
 
 import (
-	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/google/uuid"
 
 	"example.com/shop/internal/delay"
-	"example.com/shop/internal/order"
 	"example.com/shop/internal/testenv"
 )
 
@@ -18,7 +15,6 @@ import (
 const dueAtOnce = 20_000
 
 // BenchmarkCancelDue cancels 20,000 overdue orders in batches of 500 by two goroutines, as a worker does.
-// BenchmarkCancelInOneStatement measures its upper limit.
 func BenchmarkCancelDue(b *testing.B) {
 	s := newShop(b)
 	for b.Loop() {
@@ -47,52 +43,6 @@ func BenchmarkCancelDue(b *testing.B) {
 	}
 	b.ReportMetric(dueAtOnce*float64(b.N)/b.Elapsed().Seconds(), "orders/s")
 	s.CheckInvariants(b, 0)
-}
-
-// BenchmarkCancelInOneStatement cancels 20,000 overdue orders with one statement.
-func BenchmarkCancelInOneStatement(b *testing.B) {
-	s := newShop(b)
-	for b.Loop() {
-		b.StopTimer()
-		ids := s.overdueOrders(b, dueAtOnce)
-		b.StartTimer()
-		s.Exec(b, order.CancelDueSQL, ids, "worker")
-	}
-	b.ReportMetric(dueAtOnce*float64(b.N)/b.Elapsed().Seconds(), "orders/s")
-	s.CheckInvariants(b, 0)
-}
-
-// BenchmarkPlace places orders of one product each, from 1, 16 and 256 goroutines. The orders are spread over 1,000
-// products, or all want the same one. Each order has a new customer.
-func BenchmarkPlace(b *testing.B) {
-	for _, products := range []int{1000, 1} {
-		for _, goroutines := range []int{1, 16, 256} {
-			b.Run(fmt.Sprintf("products=%d/goroutines=%d", products, goroutines), func(b *testing.B) {
-				s := newShop(b)
-				var ids []uuid.UUID
-				for range products {
-					ids = append(ids, s.Product(b, 1_000_000_000))
-				}
-				var next atomic.Int64
-				var wg sync.WaitGroup
-				b.ResetTimer()
-				for range goroutines {
-					wg.Go(func() {
-						for n := next.Add(1); n <= int64(b.N); n = next.Add(1) {
-							p := order.Placement{Lines: []order.Line{line(ids[n%int64(products)], 1)}}
-							if _, _, err := s.Place(b.Context(), s.SignUp(), p); err != nil {
-								b.Error(err)
-							}
-						}
-					})
-				}
-				wg.Wait()
-				b.StopTimer()
-				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "orders/s")
-				s.CheckInvariants(b, 0)
-			})
-		}
-	}
 }
 
 // overdueOrders inserts n pending orders whose deadline has passed, spread over 20 new products, and returns their ids.
