@@ -15,54 +15,6 @@ import (
 // These benchmarks measure those figures of the README that need access to the components. e2e measures the others,
 // over HTTP. Machines differ, so the README compares each figure with another figure of the same run, or with a bound.
 
-// BenchmarkDrain measures how fast a worker cancels 20,000 orders that are due at one instant. The time starts before
-// the tasks are scheduled, and ends when the last cancellation is committed. The benchmark compares it with one
-// set-based statement that does the same.
-func BenchmarkDrain(b *testing.B) {
-	const orders = 20_000
-	a := newTestApp(b, testenv.Redis(b), 1)
-	var worked, inOneStatement time.Duration
-	for b.Loop() {
-		ids := dueAtOnce(b, a, orders)
-		stop := startWorker(b, a)
-		began := time.Now()
-		scheduleAll(b, a, ids, 0)
-		scheduled := time.Now()
-		awaitNonePending(b, a)
-		worked += time.Since(began)
-		b.ReportMetric(scheduled.Sub(began).Seconds(), "s-to-schedule")
-		stop()
-
-		dueAtOnce(b, a, orders)
-		began = time.Now()
-		mustExec(b, a, oneStatement)
-		inOneStatement += time.Since(began)
-	}
-	n := float64(orders * b.N)
-	b.ReportMetric(n/worked.Seconds(), "orders/s")
-	b.ReportMetric(n/inOneStatement.Seconds(), "orders/s-in-one-statement")
-	b.ReportMetric(inOneStatement.Seconds()/worked.Seconds(), "ratio")
-}
-
-// oneStatement cancels all orders that are due, as the worker does, but without a queue and without a result per order.
-const oneStatement = `
-	WITH cancelled AS (
-		UPDATE orders SET status = 'cancelled', cancel_reason = 'timeout', cancelled_at = now(), ended_by = 'worker'
-		WHERE status = 'pending' AND expires_at <= now()
-		RETURNING id
-	)
-	UPDATE products p SET available = available + r.quantity
-	FROM (SELECT product_id, sum(quantity)::bigint AS quantity FROM order_items JOIN cancelled ON id = order_id GROUP BY 1) r
-	WHERE p.id = r.product_id`
-
-// dueAtOnce inserts n orders that are past their deadlines.
-func dueAtOnce(b *testing.B, a *testApp, n int) []string {
-	b.Helper()
-	ids := pendingOrders(b, a, n, -time.Hour)
-	mustExec(b, a, `VACUUM ANALYZE`)
-	return ids
-}
-
 // scheduleAll schedules a task for each id, due after left.
 func scheduleAll(b *testing.B, a *testApp, ids []string, left time.Duration) {
 	b.Helper()
@@ -181,29 +133,4 @@ func commandsProcessed(b *testing.B, a *testApp) (n int64) {
 		b.Fatal(err)
 	}
 	return n
-}
-
-// BenchmarkSweep measures a sweep with 10,000 orders within the look-ahead: first with 100,000 pending orders in total,
-// then with 1,000,000. The duration should depend only on the number of orders within the look-ahead.
-func BenchmarkSweep(b *testing.B) {
-	const near = 10_000
-	for _, pending := range []int{100_000, 1_000_000} {
-		b.Run(fmt.Sprint(pending), func(b *testing.B) {
-			a := newTestApp(b, testenv.Redis(b), 1)
-			testenv.Must(b, a.Kinds[0].Queue.BeginRestore(b.Context()))
-			testenv.Must(b, a.Kinds[0].Queue.EndRestore(b.Context()))
-			pendingOrders(b, a, near, 0)
-			mustExec(b, a, `UPDATE orders SET expires_at = now() + interval '100 seconds'`)
-			pendingOrders(b, a, pending-near, 24*time.Hour)
-			mustExec(b, a, `VACUUM ANALYZE`)
-			if report := sweep(b, a); report.Missing != near || report.Full {
-				b.Fatalf("first sweep: got the report %+v, want %d missing tasks and a sweep of the look-ahead only", report, near)
-			}
-			for b.Loop() {
-				if report := sweep(b, a); report.Examined != near || report.Repairs() != 0 {
-					b.Fatalf("got the report %+v, want %d orders examined and no repairs", report, near)
-				}
-			}
-		})
-	}
 }
