@@ -476,14 +476,3 @@ func (s *shop) placeBesideLockedCustomer(t *testing.T) (slowest time.Duration) {
 	}
 	return slowest
 }
-
-// TestBatchWithoutDatabase closes the pool: each caller gets an error.
-func TestBatchWithoutDatabase(t *testing.T) {
-	s := newShopAt(t, testenv.Postgres(t))
-	s.DB.Close()
-	for i, r := range s.placeInOneBatch(t, s.newCustomers(5, uuid.New())...) {
-		if r.err == nil {
-			t.Errorf("placement %d: Place returns no error", i)
-		}
-	}
-}
