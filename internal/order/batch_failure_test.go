@@ -29,9 +29,6 @@ func (s *shop) admin(t *testing.T) *sql.DB {
 	return db
 }
 
-// sessionsThatWait selects the sessions that wait for a lock.
-const sessionsThatWait = `FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
-
 // sessionLockTimeout is the lock_timeout of the sessions of [postgres.Open]. A batch that waits this long for a lock has
 // ignored the shorter limit for batches.
 const sessionLockTimeout = 3 * time.Second
@@ -343,57 +340,6 @@ func TestLockedProductDelaysNoNeighbours(t *testing.T) {
 		results = append(results, b.wait()...)
 	}
 	s.checkPlacedOnce(t, all, results)
-}
-
-// TestPlacementsOfLockedProductShareOneSession places many orders of a product that is locked for long. After the first one,
-// none of them waits in a session of its own, or delays the others. They get the stock in order of arrival.
-func TestPlacementsOfLockedProductShareOneSession(t *testing.T) {
-	s := newShop(t)
-	locked, free := s.Product(t, 4), s.Product(t, 1000)
-	release := testenv.HoldLock(t, s.DB, `UPDATE products SET name = 'locked' WHERE id = $1`, locked)
-	first := s.startBatch(t, t.Context(), s.newCustomers(2, locked)...)
-	if _, _, err := s.Place(t.Context(), s.SignUp(), order.Placement{Lines: []order.Line{line(free, 1)}}); err != nil {
-		t.Error(err)
-	}
-	testenv.Eventually(t, "a session that waits for the locked product", func() bool {
-		return testenv.Query[bool](t, s.DB, `SELECT EXISTS (SELECT `+sessionsThatWait+` AND query LIKE 'SELECT FROM products%')`)
-	})
-	var others []*batchUnderWay
-	const rounds = 10
-	slow := 0 // placements of the free product that took as long as a batch waits for a lock
-	for range rounds {
-		requests := append(s.newCustomers(5, locked), s.newCustomers(1, free)...)
-		b := s.startBatch(t, t.Context(), requests...)
-		<-b.done[5]
-		if b.results[5].err != nil {
-			t.Errorf("a placement of the free product: %v", b.results[5].err)
-		}
-		if n := testenv.Query[int](t, s.DB, `SELECT count(*) `+sessionsThatWait); n > 1 {
-			t.Errorf("%d sessions wait for the locked product, want 1", n)
-		}
-		if b.results[5].after >= order.ProductLockWait {
-			slow++
-		}
-		others = append(others, b)
-	}
-	if slow > rounds/2 { // a busy machine may be slow in some rounds
-		t.Errorf("%d of %d placements of the free product took at least %v, as long as a batch waits for a lock; want none",
-			slow, rounds, order.ProductLockWait)
-	}
-	release()
-	if got := fmt.Sprint(first.wait()); got != "[placed placed]" {
-		t.Errorf("the answers to the first batch are %s, want [placed placed]", got)
-	}
-	for i, b := range others {
-		want := "[out-of-stock out-of-stock out-of-stock out-of-stock out-of-stock placed]"
-		if i == 0 {
-			want = "[placed placed out-of-stock out-of-stock out-of-stock placed]"
-		}
-		if got := fmt.Sprint(b.wait()); got != want {
-			t.Errorf("the answers to batch %d are %s, want %s", i, got, want)
-		}
-	}
-	s.CheckInvariants(t, 0)
 }
 
 // TestProductLockedTooLong locks a product for longer than lock_timeout. Its placements are rejected, and their stock is

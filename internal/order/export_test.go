@@ -33,9 +33,6 @@ const MaxPlacementWait = maxPlacementWait
 // MaxUnderWay is the largest number of placements under way at the same time.
 const MaxUnderWay = maxUnderWay
 
-// ProductLockWait is the time that a batch waits for the locks of its products.
-const ProductLockWait = productLockWait
-
 // Pause keeps placements in the queue until resume. See [batch.Queue.Pause].
 func (s *Service) Pause(isPatient bool) (waiting func() int, resume func()) {
 	return s.placements.Pause(isPatient)
