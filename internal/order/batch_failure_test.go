@@ -342,27 +342,6 @@ func TestLockedProductDelaysNoNeighbours(t *testing.T) {
 	s.checkPlacedOnce(t, all, results)
 }
 
-// TestProductLockedTooLong locks a product for longer than lock_timeout. Its placements are rejected, and their stock is
-// not reserved. The neighbours are placed.
-func TestProductLockedTooLong(t *testing.T) {
-	t.Parallel()
-	s := newShop(t)
-	locked, free := s.Product(t, 100), s.Product(t, 100)
-	release := testenv.HoldLock(t, s.DB, `UPDATE products SET name = 'locked' WHERE id = $1`, locked)
-	results := s.placeInOneBatch(t, wants(s.SignUp(), line(locked, 1)), wants(s.SignUp(), line(free, 1)), wants(s.SignUp(), line(free, 1), line(locked, 1)))
-	if got, want := fmt.Sprint(results), "[unavailable placed unavailable]"; got != want {
-		t.Errorf("answers are %s, want %s", got, want)
-	}
-	if took := results[0].after; took < 3*time.Second || took > 15*time.Second {
-		t.Errorf("the placement of the locked product was rejected after %v, want about 3 s", took)
-	}
-	release()
-	if n := s.Available(t, locked); n != 100 {
-		t.Errorf("%d of the locked product available, want 100", n)
-	}
-	s.CheckInvariants(t, 0)
-}
-
 // TestLockedCustomerDelaysNoNeighbours locks the row of a customer. No statement searches for locked customers, as
 // locked_products.sql does for products. Still the other placements of the batch are placed at once, and that of the
 // customer when the lock is released. The wait for the lock makes no task late: each is due at the deadline of its order.
