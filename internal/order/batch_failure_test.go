@@ -2,7 +2,6 @@ package order_test
 
 import (
 	"bytes"
-	"database/sql"
 	"fmt"
 	"net"
 	"net/url"
@@ -17,17 +16,6 @@ import (
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
 )
-
-// admin returns a connection pool of its own for an operator.
-func (s *shop) admin(t *testing.T) *sql.DB {
-	t.Helper()
-	db, err := sql.Open("pgx", s.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { db.Close() })
-	return db
-}
 
 // sessionLockTimeout is the lock_timeout of the sessions of [postgres.Open]. A batch that waits this long for a lock has
 // ignored the shorter limit for batches.
@@ -92,35 +80,6 @@ func TestBatchWhoseTransactionsFail(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestBatchAfterAllSessionsWereTerminated terminates all idle sessions of the pool, as a restart of PostgreSQL does.
-func TestBatchAfterAllSessionsWereTerminated(t *testing.T) {
-	s := newShop(t)
-	product := s.Product(t, 100)
-	for range 2 { // the pool pings a connection before its second use
-		var wg sync.WaitGroup
-		for range s.DB.Stats().MaxOpenConnections {
-			wg.Go(func() {
-				if _, err := s.DB.ExecContext(t.Context(), `SELECT pg_sleep(0.1)`); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		wg.Wait()
-	}
-	if idle := s.DB.Stats().Idle; idle < 10 {
-		t.Fatalf("the pool has %d idle connections, want at least 10", idle)
-	}
-	admin := s.admin(t)
-	testenv.Eventually(t, "the end of all sessions of the pool", func() bool {
-		var sessions int
-		err := admin.QueryRowContext(t.Context(), `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-			WHERE datname = current_database() AND application_name = 'test'`).Scan(&sessions)
-		return err == nil && sessions == 0
-	})
-	requests := s.newCustomers(5, product)
-	s.checkPlacedOnce(t, requests, s.placeInOneBatch(t, requests...))
 }
 
 // answerCutter is a proxy before PostgreSQL. After cutNext it closes one connection instead of passing on the server's
