@@ -406,21 +406,3 @@ func TestParallelPlacementsFormBatches(t *testing.T) {
 	}
 	s.CheckInvariants(t, 0)
 }
-
-// TestPlaceWithoutBatches places orders one by one with the statements alone, as a service without batches would.
-func TestPlaceWithoutBatches(t *testing.T) {
-	s := newShop(t)
-	customer, product := s.Customer(t), s.Product(t, 3)
-	p := order.Placement{Lines: []order.Line{line(product, 2)}}
-	o, err := s.PlaceAlone(t.Context(), customer, p)
-	if err != nil || o == nil || o.CustomerID != customer || len(o.Items) != 1 {
-		t.Fatalf("the first placement returns order %+v, error %v; want an order", o, err)
-	}
-	if o, err := s.PlaceAlone(t.Context(), customer, p); parttest.ClassOf(err) != order.OutOfStock || o != nil {
-		t.Errorf("the second placement returns order %+v, error %v; want code %s", o, err, order.OutOfStock.Code)
-	}
-	if n := s.Available(t, product); n != 1 {
-		t.Errorf("%d of the product available, want 1", n)
-	}
-	s.CheckInvariants(t, 0)
-}

@@ -2,8 +2,6 @@ package order
 
 import (
 	"context"
-
-	"github.com/google/uuid"
 )
 
 // The statements whose plans or locks tests check, and which benchmarks execute.
@@ -36,18 +34,4 @@ const MaxUnderWay = maxUnderWay
 // Pause keeps placements in the queue until resume. See [batch.Queue.Pause].
 func (s *Service) Pause(isPatient bool) (waiting func() int, resume func()) {
 	return s.placements.Pause(isPatient)
-}
-
-// PlaceAlone places an order in a transaction of its own, as a service without batches would.
-func (s *Service) PlaceAlone(ctx context.Context, customer uuid.UUID, p Placement) (*Order, error) {
-	leave, err := s.store.gate.Enter(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	placement := newPlacing(customer, p)
-	if err := s.store.place(ctx, []*placing{placement}, s.placeOptions(), 0); err != nil {
-		return nil, err
-	}
-	return placement.order, placement.rejection
 }
