@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -383,26 +382,4 @@ func TestRejectionInBatchNamesStock(t *testing.T) {
 			t.Errorf("placement %d: field errors are %v, want %v", i, got, want)
 		}
 	}
-}
-
-// TestParallelPlacementsFormBatches places many orders in parallel, without a hook. Some of them are placed together.
-func TestParallelPlacementsFormBatches(t *testing.T) {
-	s := newShop(t)
-	product := s.Product(t, 1_000_000)
-	var wg sync.WaitGroup
-	for range 64 {
-		wg.Go(func() {
-			for range 10 {
-				if _, _, err := s.Place(t.Context(), s.SignUp(), order.Placement{Lines: []order.Line{line(product, 1)}}); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	orders, transactions := testenv.Query[int](t, s.DB, `SELECT count(*) FROM orders`), testenv.Query[int](t, s.DB, `SELECT count(DISTINCT xmin::text) FROM orders`)
-	if orders != 640 || transactions > orders/2 {
-		t.Errorf("%d orders were placed in %d transactions, want 640 in less than half as many", orders, transactions)
-	}
-	s.CheckInvariants(t, 0)
 }
