@@ -339,30 +339,6 @@ func TestSameKeyInOneBatch(t *testing.T) {
 	}
 }
 
-// TestKeyOfEarlierOrderInBatch places, in one batch, a replay of an order that exists, a placement that reuses its key, and
-// a new one of each of two customers.
-func TestKeyOfEarlierOrderInBatch(t *testing.T) {
-	s := newShop(t)
-	customer, other, product := s.Customer(t), s.Customer(t), s.Product(t, 6)
-	first, _, err := s.Place(t.Context(), customer, order.Placement{IdempotencyKey: "key", Lines: []order.Line{line(product, 2)}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Pay(t.Context(), customer, first.ID); err != nil {
-		t.Fatal(err)
-	}
-	results := s.placeInOneBatch(t,
-		wantsWithKey(customer, "key", line(product, 2)), wantsWithKey(customer, "key", line(product, 1)),
-		wantsWithKey(other, "key", line(product, 2)), wants(customer, line(product, 2)), wants(other, line(product, 1)))
-	if got, want := fmt.Sprint(results), "[replayed idempotency-key-reused placed placed out-of-stock]"; got != want {
-		t.Errorf("answers are %s, want %s", got, want)
-	}
-	if o := results[0].order; o == nil || o.ID != first.ID || o.Status != order.Paid {
-		t.Errorf("the replay is %+v, want order %s in its present state, paid", o, first.ID)
-	}
-	s.CheckInvariants(t, 0)
-}
-
 // TestRejectionInBatchNamesStock checks the field errors of rejected placements between accepted ones.
 func TestRejectionInBatchNamesStock(t *testing.T) {
 	s := newShop(t)
