@@ -112,23 +112,6 @@ func testPlaceRejected(t *testing.T, s *shop) {
 	}
 }
 
-func TestOutOfStockDetailNamesQuantities(t *testing.T) {
-	t.Parallel()
-	aloneAndInBatch(t, testOutOfStockDetailNamesQuantities)
-}
-
-func testOutOfStockDetailNamesQuantities(t *testing.T, s *shop) {
-	customer, product := s.Customer(t), s.Product(t, 2)
-	_, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(product, 3)}})
-	if parttest.ClassOf(err) != order.OutOfStock {
-		t.Fatal(err)
-	}
-	want := "product " + product.String()[:4] + ": 3 wanted, 2 available"
-	if got := err.(*rest.Error).Fields[0].Detail; got != want {
-		t.Errorf("detail is %q, want %q", got, want)
-	}
-}
-
 // TestCustomerRowIsWrittenWithFirstOrder checks that a customer without orders has no row, because clients that only
 // sign up must not fill the database.
 func TestCustomerRowIsWrittenWithFirstOrder(t *testing.T) {
