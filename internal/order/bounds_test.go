@@ -130,18 +130,6 @@ func (s *shop) open(t *testing.T, customer, product uuid.UUID) (open []*order.Or
 	return open
 }
 
-// TestNoBounds checks that 0 is no bound.
-func TestNoBounds(t *testing.T) {
-	s := newShop(t)
-	customer, product := s.Customer(t), s.Product(t, 100_000)
-	requests := slices.Repeat([]request{wants(customer, line(product, 1000))}, 50)
-	for i, r := range s.placeInOneBatch(t, requests...) {
-		if r.err != nil {
-			t.Errorf("placement %d: %v", i, r.err)
-		}
-	}
-}
-
 // TestBoundsInOneBatch places orders of one customer in one batch. The bounds are 2 orders, and 4 units of a product.
 func TestBoundsInOneBatch(t *testing.T) {
 	const yes, no, soldOut = "placed", "too-many-open-orders", "out-of-stock"
