@@ -130,38 +130,6 @@ func (s *shop) open(t *testing.T, customer, product uuid.UUID) (open []*order.Or
 	return open
 }
 
-// TestBoundsInOneBatch places orders of one customer in one batch. The bounds are 2 orders, and 4 units of a product.
-func TestBoundsInOneBatch(t *testing.T) {
-	const yes, no, soldOut = "placed", "too-many-open-orders", "out-of-stock"
-	for name, test := range map[string]struct {
-		quantities []int64 // negative: of another customer
-		want       []string
-	}{
-		"more orders than the bound":              {[]int64{1, 1, 1, -1}, []string{yes, yes, no, yes}},
-		"more units than the bound":               {[]int64{3, 2, 1}, []string{yes, no, yes}},
-		"a rejected order counts for neither":     {[]int64{100, 5, 4}, []string{soldOut, no, yes}},
-		"rejected orders take no place of others": {[]int64{100, 100, 1, 1, 1}, []string{soldOut, soldOut, yes, yes, no}},
-		"customers have bounds of their own":      {[]int64{4, -4, 1, -1}, []string{yes, yes, no, no}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newShop(t, bounds{2, 4}.set)
-			customer, other, product := s.Customer(t), s.Customer(t), s.Product(t, 50)
-			var requests []request
-			for _, n := range test.quantities {
-				if n < 0 {
-					requests = append(requests, wants(other, line(product, -n)))
-				} else {
-					requests = append(requests, wants(customer, line(product, n)))
-				}
-			}
-			if got := fmt.Sprint(s.placeInOneBatch(t, requests...)); got != fmt.Sprint(test.want) {
-				t.Errorf("answers are %s, want %s", got, test.want)
-			}
-			s.CheckInvariants(t, 0)
-		})
-	}
-}
-
 // TestRejectionNamesOrdersOfSameBatch checks that a rejection names the orders of its own batch first, because they are the
 // newest.
 func TestRejectionNamesOrdersOfSameBatch(t *testing.T) {
