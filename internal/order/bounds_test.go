@@ -168,22 +168,6 @@ func TestReasonsHaveAnOrder(t *testing.T) {
 	})
 }
 
-// TestBoundDoesNotRejectReplay repeats the placement that reached the bound.
-func TestBoundDoesNotRejectReplay(t *testing.T) {
-	s := newShop(t, bounds{1, 2}.set)
-	customer, product := s.Customer(t), s.Product(t, 50)
-	p := order.Placement{IdempotencyKey: "key", Lines: []order.Line{line(product, 2)}}
-	for replay := range 2 {
-		if _, replayed, err := s.Place(t.Context(), customer, p); err != nil || replayed != (replay == 1) {
-			t.Errorf("Place returns replayed %v, %v; want replayed %v", replayed, err, replay == 1)
-		}
-	}
-	p.Lines[0].Quantity = 1
-	if _, _, err := s.Place(t.Context(), customer, p); parttest.ClassOf(err) != rest.KeyReused {
-		t.Errorf("Place returns %v, want code %s", err, rest.KeyReused.Code)
-	}
-}
-
 // TestParallelPlacementsKeepBounds has one customer place 50 orders at the same time, at one or two services with the same
 // database. In some of the tests each order wants a different product, so that no lock of a product protects the bound.
 func TestParallelPlacementsKeepBounds(t *testing.T) {
