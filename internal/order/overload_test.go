@@ -2,14 +2,11 @@ package order_test
 
 import (
 	"context"
-	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.com/shop/internal/order"
@@ -40,7 +37,8 @@ func counter(t *testing.T, reg *prometheus.Registry, name string, labels ...stri
 }
 
 // TestOverload has a placement wait for longer than the limit. Further ones are rejected at once, before authentication. All
-// other requests are served. When the queue moves, placements are accepted again.
+// other requests are served. When the queue moves, placements are accepted again, and that of a caller who has left the queue is
+// not placed.
 func TestOverload(t *testing.T) {
 	s := newHTTPShop(t)
 	customer, product := s.Customer(t), s.Product(t, 50)
@@ -58,6 +56,14 @@ func TestOverload(t *testing.T) {
 		waiting <- err
 	}()
 	testenv.Eventually(t, "a placement in the queue", func() bool { return queued() > 0 })
+	gone, leave := context.WithCancel(t.Context())
+	defer leave()
+	left := make(chan error, 1)
+	go func() {
+		_, _, err := s.Service.Place(gone, s.SignUp(), order.Placement{Lines: []order.Line{line(product, 1)}})
+		left <- err
+	}()
+	testenv.Eventually(t, "two placements in the queue", func() bool { return queued() > 1 })
 	testenv.Eventually(t, "an overloaded service", func() bool { return admitted(s.Service) != nil })
 	if waited := time.Since(began); waited < order.MaxPlacementWait {
 		t.Errorf("placements are rejected when the first one has waited for %v, want at least %v", waited, order.MaxPlacementWait)
@@ -92,6 +98,10 @@ func TestOverload(t *testing.T) {
 		}
 	}
 
+	leave()
+	if err := <-left; parttest.ClassOf(err) != rest.Overloaded {
+		t.Errorf("Place returns %v to a caller who leaves the queue, want code %s", err, rest.Overloaded.Code)
+	}
 	release()
 	if err := <-waiting; err != nil {
 		t.Errorf("the placement in the queue: %v", err)
@@ -102,43 +112,8 @@ func TestOverload(t *testing.T) {
 	if a := s.send(t, "POST", "/api/orders", orderBody(product, 1), auth); a.status != http.StatusCreated {
 		t.Errorf("an order after the overload is answered with %d %s, want 201", a.status, a.body)
 	}
-	s.CheckInvariants(t, 0)
-}
-
-// TestPlaceWithEndedContext ends the context of a caller whose placement waits in the queue. It is rejected, and is not
-// placed later. The others are.
-func TestPlaceWithEndedContext(t *testing.T) {
-	s := newShop(t)
-	product := s.Product(t, 50)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	requests := s.newCustomers(3, product)
-	queued, release := s.Pause(true)
-	results := make([]chan error, len(requests))
-	for i, r := range requests {
-		results[i] = make(chan error, 1)
-		before, callerCtx := queued(), t.Context()
-		if i == 1 {
-			callerCtx = ctx
-		}
-		go func() {
-			_, _, err := s.Service.Place(callerCtx, r.customer, r.Placement)
-			results[i] <- err
-		}()
-		testenv.Eventually(t, "a placement in the queue", func() bool { return queued() > before })
-	}
-	cancel()
-	if err := <-results[1]; parttest.ClassOf(err) != rest.Overloaded {
-		t.Errorf("Place returns %v, want code %s", err, rest.Overloaded.Code)
-	}
-	release()
-	for _, i := range []int{0, 2} {
-		if err := <-results[i]; err != nil {
-			t.Errorf("placement %d: %v", i, err)
-		}
-	}
-	if n := testenv.Query[int](t, s.DB, `SELECT count(*) FROM orders WHERE customer_id = $1`, requests[1].customer); n != 0 {
-		t.Errorf("the customer whose placement was rejected has %d orders, want 0", n)
+	if n := testenv.Query[int](t, s.DB, `SELECT count(*) FROM orders`); n != 4 {
+		t.Errorf("there are %d orders, want 4: two before the overload, one in the queue, and one after it", n)
 	}
 	s.CheckInvariants(t, 0)
 }
@@ -168,42 +143,6 @@ func TestContextEndsDuringBatch(t *testing.T) {
 		t.Errorf("the repeated Place returns replayed %v, %v; want a replay", replayed, err)
 	}
 	s.CheckInvariants(t, 0)
-}
-
-// TestOverloadLog checks that the log has at most one line in 10 s about rejected placements.
-func TestOverloadLog(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		log := &testenv.Log{}
-		s := order.NewService(&order.Store{}, &parttest.Published{}, order.Config{Timeout: time.Hour},
-			slog.New(slog.NewTextHandler(log, nil)), prometheus.NewRegistry())
-		_, release := s.Pause(false)
-		ctx, cancel := context.WithCancel(t.Context())
-		result := make(chan error)
-		go func() {
-			_, _, err := s.Place(ctx, s.SignUp(), order.Placement{Lines: []order.Line{line(uuid.New(), 1)}})
-			result <- err
-		}()
-		synctest.Wait()
-		<-time.After(order.MaxPlacementWait + 1)
-		for range 250 { // in 25 s
-			if parttest.ClassOf(admitted(s)) != rest.Overloaded {
-				t.Fatal("Admit returns no error, want overloaded")
-			}
-			<-time.After(100 * time.Millisecond)
-		}
-		if n := strings.Count(log.String(), "placements are rejected"); n != 3 {
-			t.Errorf("the log has %d lines about placements that were rejected for 25 s, want 3", n)
-		}
-		cancel()
-		if err := <-result; parttest.ClassOf(err) != rest.Overloaded {
-			t.Errorf("Place returns %v, want code %s", err, rest.Overloaded.Code)
-		}
-		if err := admitted(s); err != nil {
-			t.Errorf("Admit returns %v for an empty queue, want no error", err)
-		}
-		release()
-		<-time.After(time.Minute)
-	})
 }
 
 // admitted returns the error of Admit, for a placement that ends at once.
