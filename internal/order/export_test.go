@@ -28,9 +28,6 @@ func (s *Store) CheckBooking(ctx context.Context) error { return s.checkBooking(
 // MaxPlacementWait is the time that the first placement in the queue may wait before the service rejects further ones.
 const MaxPlacementWait = maxPlacementWait
 
-// MaxUnderWay is the largest number of placements under way at the same time.
-const MaxUnderWay = maxUnderWay
-
 // Pause keeps placements in the queue until resume. See [batch.Queue.Pause].
 func (s *Service) Pause(isPatient bool) (waiting func() int, resume func()) {
 	return s.placements.Pause(isPatient)

@@ -153,27 +153,3 @@ func admitted(s *order.Service) error {
 	}
 	return err
 }
-
-// TestTooManyPlacementsUnderWay admits as many placements as may be under way. The next one is rejected until one of
-// them has ended.
-func TestTooManyPlacementsUnderWay(t *testing.T) {
-	s := newShop(t)
-	var ends []func()
-	for range order.MaxUnderWay {
-		done, err := s.Admit()
-		if err != nil {
-			t.Fatalf("placement %d: %v", len(ends), err)
-		}
-		ends = append(ends, done)
-	}
-	if err := admitted(s.Service); parttest.ClassOf(err) != rest.Overloaded {
-		t.Errorf("Admit returns %v for one placement too many, want code %s", err, rest.Overloaded.Code)
-	}
-	if log := s.Log.String(); strings.Count(log, "placements are rejected") != 1 || !strings.Contains(log, "too many are under way") {
-		t.Errorf("the log is %q, want one line about rejected placements with the reason that too many are under way", log)
-	}
-	ends[0]()
-	if err := admitted(s.Service); err != nil {
-		t.Errorf("Admit returns %v after one placement has ended, want no error", err)
-	}
-}
