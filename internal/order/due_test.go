@@ -217,32 +217,3 @@ func TestUnknown(t *testing.T) {
 		t.Errorf("without ids %q are unknown, %v; want none", got, err)
 	}
 }
-
-// TestLockedProductIsSkipped locks a product for the whole test. The first batch waits for the lock until the
-// lock_timeout of the session. The second batch does not wait.
-func TestLockedProductIsSkipped(t *testing.T) {
-	t.Parallel()
-	s := newShop(t)
-	customer, locked, free := s.Customer(t), s.Product(t, 10), s.Product(t, 10)
-	tasks := make([]delay.Task, 2)
-	for i, product := range []uuid.UUID{locked, free} {
-		o := s.place(t, customer, line(product, 1))
-		s.Expire(t, o.ID)
-		tasks[i].ID = o.ID.String()
-	}
-	defer testenv.HoldLock(t, s.DB, `UPDATE products SET name = 'locked' WHERE id = $1`, locked)()
-	var took [2]time.Duration
-	for i := range took {
-		began := time.Now()
-		if _, err := s.CancelDue(t.Context(), tasks); err != nil {
-			t.Fatal(err)
-		}
-		took[i] = time.Since(began)
-	}
-	if s.Available(t, free) != 10 {
-		t.Errorf("%d of the free product available, want 10: its order is not cancelled", s.Available(t, free))
-	}
-	if took[1] > took[0]/2 {
-		t.Errorf("the first batch took %v and the second %v, want at most half of that for the second", took[0], took[1])
-	}
-}
