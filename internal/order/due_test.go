@@ -10,7 +10,6 @@ import (
 
 	"example.com/shop/internal/deadline"
 	"example.com/shop/internal/delay"
-	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/testenv"
 )
@@ -55,31 +54,6 @@ func TestCancelDueReturnsAnOutcomeForEachTask(t *testing.T) {
 		t.Errorf("the second call returned %+v, and then %d are available; want two times done, and 10", again, s.Available(t, a))
 	}
 	s.CheckInvariants(t, time.Hour) // the locked order is half an hour late
-}
-
-// TestPoisonedOrderFailsItsBatch has a batch with an order that cannot be cancelled. The statement fails as a whole, so
-// that the caller searches for the order. Without it the batch succeeds.
-func TestPoisonedOrderFailsItsBatch(t *testing.T) {
-	s := newShop(t)
-	customer, sound, broken := s.Customer(t), s.Product(t, 10), s.Product(t, 10)
-	good, poisoned := s.place(t, customer, line(sound, 1)).ID, s.place(t, customer, line(broken, 1)).ID
-	s.Exec(t, `UPDATE products SET supply = 9 WHERE id = $1`, broken) // releasing the stock violates a constraint
-	s.Expire(t, good)
-	s.Expire(t, poisoned)
-
-	tasks := []delay.Task{{ID: good.String()}, {ID: poisoned.String()}}
-	if outcomes, err := s.CancelDue(t.Context(), tasks); err == nil {
-		t.Errorf("a batch with a poisoned task returned %v, want an error", outcomes)
-	}
-	if n, err := s.timeOut(t.Context(), 0, 10); n != 0 || err == nil || postgres.Unavailable(err) {
-		t.Errorf("a batch with a poisoned order: %d cancelled, %v; want 0 and an error of the statement", n, err)
-	}
-	if done, locked, err := s.TimeOut(t.Context(), []string{good.String(), "foreign"}); done != 1 || locked != 0 || err != nil {
-		t.Errorf("the batch without the poisoned order: %d cancelled, %d locked, %v; want 1, 0 and no error", done, locked, err)
-	}
-	if s.Available(t, sound) != 10 {
-		t.Errorf("%d of the good order's product available, want 10", s.Available(t, sound))
-	}
 }
 
 func TestTimeOut(t *testing.T) {
