@@ -172,22 +172,3 @@ func TestPending(t *testing.T) {
 		}
 	}
 }
-
-func TestUnknown(t *testing.T) {
-	s := newShop(t)
-	o := s.place(t, s.Customer(t), line(s.Product(t, 1), 1))
-	known, absent := o.ID.String(), uuid.NewString()
-	got, err := s.Unknown(t.Context(), []string{"no uuid", known, absent, strings.ToUpper(known), ""})
-	if err != nil {
-		t.Fatal(err)
-	}
-	slices.Sort(got)
-	want := []string{"no uuid", absent, strings.ToUpper(known), ""}
-	slices.Sort(want)
-	if !slices.Equal(got, want) {
-		t.Errorf("unknown are %q, want %q", got, want)
-	}
-	if got, err := s.Unknown(t.Context(), nil); len(got) != 0 || err != nil {
-		t.Errorf("without ids %q are unknown, %v; want none", got, err)
-	}
-}
