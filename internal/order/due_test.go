@@ -63,6 +63,9 @@ func TestTimeOut(t *testing.T) {
 		s.Expire(t, s.place(t, customer, line(product, 1)).ID)
 	}
 	s.place(t, customer, line(product, 1))
+	if b, err := s.Store.Backlog(t.Context()); err != nil || b.Pending != 6 || b.OldestOverdue < 1800 || b.OldestOverdue > 1900 {
+		t.Errorf("the backlog is %+v, %v; want 6 pending and about 1800 s overdue", b, err)
+	}
 
 	for _, step := range []struct {
 		grace time.Duration
@@ -75,6 +78,9 @@ func TestTimeOut(t *testing.T) {
 	}
 	if s.Available(t, product) != 9 {
 		t.Errorf("%d available, want 9", s.Available(t, product))
+	}
+	if b, err := s.Store.Backlog(t.Context()); err != nil || b != (deadline.Backlog{Pending: 1}) {
+		t.Errorf("the backlog is %+v, %v; want 1 pending and none overdue", b, err)
 	}
 	s.CheckInvariants(t, 0)
 
@@ -91,30 +97,6 @@ func TestTimeOut(t *testing.T) {
 	}
 	if lateness.Worker != (deadline.Percentiles{}) {
 		t.Errorf("lateness is %+v, want none by the worker", lateness)
-	}
-}
-
-func TestBacklog(t *testing.T) {
-	s := newShop(t)
-	backlog := func() deadline.Backlog {
-		b, err := s.Store.Backlog(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return b
-	}
-	if b := backlog(); b != (deadline.Backlog{}) {
-		t.Errorf("without orders the backlog is %+v, want none", b)
-	}
-	customer, product := s.Customer(t), s.Product(t, 10)
-	late := s.place(t, customer, line(product, 1)).ID
-	s.place(t, customer, line(product, 1))
-	if b := backlog(); b != (deadline.Backlog{Pending: 2}) {
-		t.Errorf("with two orders in time the backlog is %+v, want 2 pending and none overdue", b)
-	}
-	s.Expire(t, late)
-	if b := backlog(); b.Pending != 2 || b.OldestOverdue < 1800 || b.OldestOverdue > 1900 {
-		t.Errorf("with one order half an hour late the backlog is %+v, want 2 pending and about 1800 s overdue", b)
 	}
 }
 
