@@ -72,67 +72,6 @@ func TestSchemaRejectsInvalidRows(t *testing.T) {
 	s.CheckInvariants(t, 0)
 }
 
-// TestSchemaAcceptsOrdersInEveryState writes an order in each of the states that the statements can store, with each type
-// of event and each actor. It checks when each order ends unless it is paid before.
-func TestSchemaAcceptsOrdersInEveryState(t *testing.T) {
-	s := newShop(t)
-	customer := s.Customer(t)
-	s.Exec(t, `INSERT INTO customers (id) VALUES ($1)`, customer)
-	s.Exec(t, `
-		INSERT INTO orders (idempotency_key, id, customer_id, total_cents, currency, fingerprint, created_at, expires_at, hold_until,
-			cancel_requested_at, extended_at, status, cancel_reason, paid_at, cancelled_at, ended_by)
-		SELECT o.name, gen_random_uuid(), $1, 1, 'EUR', '', t, t + 100 * s, t + hold * s, t + requested * s, t + extended * s, status, reason,
-			t + paid * s, t + cancelled * s, CASE status WHEN 'paid' THEN 'provider' WHEN 'cancelled' THEN 'reconciler' END
-		FROM (SELECT timestamptz '2026-01-01 00:00Z' AS t, interval '1 s' AS s) base, LATERAL (VALUES
-			('pending', NULL::int, NULL::int, NULL::int, 'pending', NULL, NULL::int, NULL::int),
-			('paid', NULL, NULL, NULL, 'paid', NULL, 99, NULL),
-			('timed out', NULL, NULL, NULL, 'cancelled', 'timeout', NULL, 100),
-			('cancelled', NULL, 50, NULL, 'cancelled', 'customer', NULL, 50),
-			('held', 150, NULL, NULL, 'pending', NULL, NULL, NULL),
-			('held, being cancelled', 150, 20, NULL, 'pending', NULL, NULL, NULL),
-			('released, being cancelled', NULL, 20, NULL, 'pending', NULL, NULL, NULL),
-			('extended', NULL, NULL, 30, 'pending', NULL, NULL, NULL),
-			('held, paid late', 150, NULL, NULL, 'paid', NULL, 120, NULL),
-			('held, extended, paid', 150, NULL, 30, 'paid', NULL, 90, NULL),
-			('held, being cancelled, paid', 150, 20, NULL, 'paid', NULL, 120, NULL),
-			('held, timed out', 150, NULL, NULL, 'cancelled', 'timeout', NULL, 150),
-			('held, cancelled', 150, 20, 10, 'cancelled', 'customer', NULL, 151),
-			('released, timed out', NULL, NULL, NULL, 'cancelled', 'timeout', NULL, 130),
-			('released, cancelled', NULL, 20, NULL, 'cancelled', 'customer', NULL, 130)
-		) o (name, hold, requested, extended, status, reason, paid, cancelled)`, customer)
-	s.Exec(t, `
-		INSERT INTO order_events (order_id, type, actor, at)
-		SELECT o.id, e.type, e.actor, now() FROM orders o CROSS JOIN (VALUES ('reminded', 'worker'), ('held', 'customer'),
-			('released', 'provider'), ('extended', 'customer'), ('brought_forward', 'operator'), ('cancel_requested', 'customer')) e (type, actor)`)
-
-	want := map[string]int{
-		"pending": 100, "paid": 100, "timed out": 100, "cancelled": 50, "held": 150, "held, being cancelled": 150,
-		"released, being cancelled": 20, "extended": 100, "held, paid late": 150, "held, extended, paid": 150,
-		"held, being cancelled, paid": 150, "held, timed out": 150, "held, cancelled": 150, "released, timed out": 100,
-		"released, cancelled": 20,
-	}
-	rows, err := s.DB.QueryContext(t.Context(), `SELECT idempotency_key, extract(epoch FROM due_at - created_at)::int FROM orders`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rows.Close()
-	got := map[string]int{}
-	for rows.Next() {
-		var name string
-		var due int
-		if err := rows.Scan(&name, &due); err != nil {
-			t.Fatal(err)
-		}
-		got[name] = due
-	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
-	if !maps.Equal(got, want) {
-		t.Errorf("the orders end after these numbers of seconds: %v, want %v", got, want)
-	}
-}
-
 // TestInvariantsFindViolations drops the constraints and writes rows that violate each invariant.
 func TestInvariantsFindViolations(t *testing.T) {
 	t.Parallel()
