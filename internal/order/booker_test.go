@@ -81,15 +81,6 @@ func TestBook(t *testing.T) {
 	s.CheckInvariants(t, 0)
 }
 
-// TestBookInBatches books more orders than fit into one batch.
-func TestBookInBatches(t *testing.T) {
-	t.Parallel()
-	s := newShop(t)
-	s.paidOrders(t, 1_200)
-	s.book(t, 1_200)
-	s.CheckInvariants(t, 0)
-}
-
 // TestBookExistingOrders migrates a database with ended orders, as an update does.
 func TestBookExistingOrders(t *testing.T) {
 	t.Parallel()
