@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -424,23 +423,6 @@ func TestUnauthorized(t *testing.T) {
 	}
 }
 
-// TestBodyReadTimeout sends requests of which only a part of the body arrives within the server's ReadTimeout.
-func TestBodyReadTimeout(t *testing.T) {
-	t.Parallel()
-	s := newHTTPShop(t)
-	server := httptest.NewUnstartedServer(s.handler)
-	server.Config.ReadHeaderTimeout, server.Config.ReadTimeout = time.Minute, 100*time.Millisecond
-	server.Start()
-	defer server.Close()
-	auth := "Authorization: Bearer " + s.token(t, s.Customer(t))
-	for _, path := range []string{"/api/customers", "/api/orders", "/api/orders/" + uuid.NewString() + "/pay"} {
-		a := s.sendPartialBody(t, server.Listener.Addr().String(), path, auth)
-		if a.status != http.StatusRequestTimeout || a.problem(t).Type != "/problems/request-timeout" {
-			t.Errorf("POST %s: the answer is %d %v %s, want 408 and request-timeout", path, a.status, a.header, a.body)
-		}
-	}
-}
-
 // TestClientsWithoutBodies has a client send the headers of more placements than may be under way, and no bodies. Another
 // customer's placements succeed.
 func TestClientsWithoutBodies(t *testing.T) {
@@ -472,32 +454,6 @@ func TestClientsWithoutBodies(t *testing.T) {
 			t.Errorf("an order of another customer is answered with %d %s, want 201", a.status, a.body)
 		}
 	}
-}
-
-// sendPartialBody sends a request that announces a body of 100 bytes and sends only a part, and returns the answer.
-func (s *httpShop) sendPartialBody(t *testing.T, addr, path, header string) answer {
-	t.Helper()
-	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: shop\r\nContent-Type: application/json\r\n%s\r\nContent-Length: 100\r\n\r\n{\"items\":", path, header)
-	request := httptest.NewRequestWithContext(t.Context(), "POST", path, nil)
-	resp, err := http.ReadResponse(bufio.NewReader(conn), request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := answer{resp.StatusCode, resp.Header, body}
-	if err := s.contract.Check(request, a.status, a.header, a.body); err != nil {
-		t.Error(err)
-	}
-	return a
 }
 
 // TestRequestsWithoutDatabase checks that the API rejects requests soon, and advises the client how to repeat them.
