@@ -282,18 +282,6 @@ func TestInvalidRequests(t *testing.T) {
 	s.CheckInvariants(t, 0)
 }
 
-// TestDuplicateProductNamesBothLines checks that the field error of the second line points to the first.
-func TestDuplicateProductNamesBothLines(t *testing.T) {
-	s := newHTTPShop(t)
-	product := s.Product(t, 5)
-	l := fmt.Sprintf(`{"product_id":%q,"quantity":1}`, product)
-	a := s.send(t, "POST", "/api/orders", `{"items":[`+l+`,`+l+`]}`, "Authorization: Bearer "+s.token(t, s.Customer(t)))
-	if errs := a.problem(t).Errors; len(errs) != 1 || errs[0].Pointer != "/items/1/product_id" ||
-		!strings.Contains(errs[0].Detail, "/items/0/product_id") {
-		t.Errorf("field errors are %+v, want one at /items/1/product_id that names /items/0/product_id", errs)
-	}
-}
-
 func TestParallelRequestsWithOneKeyPlaceOneOrder(t *testing.T) {
 	s := newHTTPShop(t)
 	product := s.Product(t, 10)

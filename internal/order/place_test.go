@@ -2,6 +2,7 @@ package order_test
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -94,6 +95,9 @@ func testPlaceRejected(t *testing.T, s *shop) {
 			var pointers []string
 			for _, field := range err.(*rest.Error).Fields {
 				pointers = append(pointers, field.Pointer)
+			}
+			if name == "duplicate product" && !strings.Contains(err.(*rest.Error).Fields[0].Detail, "/items/0/product_id") {
+				t.Errorf("the field errors are %+v, want the pointer to the first line in the detail", err.(*rest.Error).Fields)
 			}
 			if !slices.Equal(pointers, test.fields) {
 				t.Errorf("field errors are at %v, want %v", pointers, test.fields)
