@@ -361,26 +361,6 @@ func TestPagination(t *testing.T) {
 	}
 }
 
-// TestSignUpCookie checks that a sign-up sets the cookie, and that the cookie authenticates the customer's requests.
-func TestSignUpCookie(t *testing.T) {
-	s := newHTTPShop(t)
-	signUp := s.send(t, "POST", "/api/customers", "")
-	cookie, err := http.ParseSetCookie(signUp.header.Get("Set-Cookie"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if cookie.Name != "test_token" || cookie.Path != "/api" || cookie.Value != decode[struct{ Token string }](t, signUp).Token {
-		t.Errorf("the cookie is %v, want test_token for /api with the token of the answer %s", cookie, signUp.body)
-	}
-	if got := s.send(t, "GET", "/api/orders", "", "Cookie: "+cookie.Name+"="+cookie.Value); got.status != http.StatusOK {
-		t.Errorf("a request with the cookie is answered with %d %s, want 200", got.status, got.body)
-	}
-	// A bearer token has precedence over the cookie, even if the token is wrong.
-	if got := s.send(t, "GET", "/api/orders", "", "Cookie: "+cookie.Name+"="+cookie.Value, "Authorization: Bearer x"); got.status != http.StatusUnauthorized {
-		t.Errorf("a request with the cookie and a wrong token is answered with %d %s, want 401", got.status, got.body)
-	}
-}
-
 // TestUnauthorized sends requests without a valid token to every path that needs one.
 func TestUnauthorized(t *testing.T) {
 	s := newHTTPShop(t)
