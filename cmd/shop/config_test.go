@@ -466,34 +466,6 @@ func TestExitCodeOutput(t *testing.T) {
 	}
 }
 
-func TestHelpShowsEveryOption(t *testing.T) {
-	setEnvironment(t, nil)
-	for _, o := range allOptions(testParser(t, io.Discard)) {
-		for _, c := range o.commands {
-			help := helpOf(t, c.name)
-			flag := "--" + o.flag
-			if c.value != "" && !strings.Contains(help, flag+"="+c.value) {
-				flag += `="` + c.value + `"`
-			}
-			for _, part := range []string{flag, "($" + o.variable + ")"} {
-				if !strings.Contains(help, part) {
-					t.Errorf("shop %s --help does not show %s", c.name, part)
-				}
-			}
-		}
-	}
-}
-
-// helpOf returns the help of a command in one line. Its lines depend on the width of the terminal.
-func helpOf(t *testing.T, command string) string {
-	t.Helper()
-	var out strings.Builder
-	if _, err := testParser(t, &out).Parse(append(strings.Fields(command), "--help")); err != nil {
-		t.Fatal(err)
-	}
-	return strings.Join(strings.Fields(out.String()), " ")
-}
-
 // TestVariableNames checks that each variable is named after its flag.
 func TestVariableNames(t *testing.T) {
 	options := allOptions(testParser(t, io.Discard))
