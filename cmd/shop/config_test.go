@@ -47,60 +47,6 @@ func setEnvironment(t *testing.T, variables map[string]string) {
 	}
 }
 
-func TestOptionsFromFlagsAndEnvironment(t *testing.T) {
-	all := []string{"api", "relay", "worker", "reconciler"}
-	type wanted struct {
-		addr     string
-		timeout  time.Duration
-		roles    []string
-		tokenKey string
-	}
-	tests := []struct {
-		name        string
-		environment map[string]string
-		args        []string
-		want        wanted
-	}{
-		{
-			name: "defaults",
-			want: wanted{timeout: 30 * time.Minute, roles: all},
-		},
-		{
-			name: "environment",
-			environment: map[string]string{
-				"SHOP_HTTP_ADDR": ":80", "SHOP_ORDER_TIMEOUT": "1h", "SHOP_ROLES": "api,relay",
-				"SHOP_TOKEN_KEY": "key",
-			},
-			want: wanted{":80", time.Hour, []string{"api", "relay"}, "key"},
-		},
-		{
-			name: "flags",
-			args: []string{"--http-addr=:80", "--order-timeout=1h", "--roles=api,relay", "--token-key=key"},
-			want: wanted{":80", time.Hour, []string{"api", "relay"}, "key"},
-		},
-		{
-			name:        "a flag overrides the environment",
-			environment: map[string]string{"SHOP_ORDER_TIMEOUT": "1h", "SHOP_ROLES": "api"},
-			args:        []string{"--order-timeout=2h", "--roles=worker"},
-			want:        wanted{timeout: 2 * time.Hour, roles: []string{"worker"}},
-		},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			setEnvironment(t, tt.environment)
-			command, err := testParser(t, io.Discard).Parse(append([]string{"serve"}, tt.args...))
-			if err != nil {
-				t.Fatal(err)
-			}
-			c := command.Selected().Target.Addr().Interface().(*serveCommand)
-			got := wanted{c.HTTPAddr, c.Order.OrderTimeout, c.Roles, c.TokenKey}
-			if !reflect.DeepEqual(got, tt.want) {
-				t.Errorf("got %+v, want %+v", got, tt.want)
-			}
-		})
-	}
-}
-
 // TestSecrets checks each secret of each command, set as a value and in a file, by flags and by the environment.
 func TestSecrets(t *testing.T) {
 	const secret = "a value with spaces inside"
