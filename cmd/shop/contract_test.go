@@ -10,12 +10,6 @@ import (
 	"example.com/shop/internal/testenv/parttest"
 )
 
-// TestContractOfThisModule checks that the pieces of this module's contract fit together.
-func TestContractOfThisModule(t *testing.T) {
-	_, err := parttest.LoadContract(repositoryRoot)
-	testenv.Must(t, err)
-}
-
 // TestContractWithoutAPart leaves out the pieces of each folder of this module's contract alone, and then all of them at
 // once. What is left must be valid, because a team can delete the folder of a part. The pieces of the packages app and
 // order are always there: the first is about every process, the second has the document's title.
