@@ -231,30 +231,6 @@ func TestSweepRestoresOneNode(t *testing.T) {
 	checkScheduled(t, a)
 }
 
-// TestSweepWithRedisDown sweeps without Redis. The overdue orders are cancelled once, and their stock is released.
-func TestSweepWithRedisDown(t *testing.T) {
-	server := testenv.RedisServer(t)
-	a := newTestApp(t, server.URL(), 1)
-	pendingOrders(t, a, 1200, -time.Minute)
-	pendingOrders(t, a, 5, time.Minute)
-	testenv.Must(t, server.Kill())
-	report := sweep(t, a)
-	if report.Outcome != reconcile.Degraded || report.Overdue != 1200 || report.Error == "" {
-		t.Errorf("reported %+v, want degraded with 1200 overdue", report)
-	}
-	if left, err := a.store.Backlog(t.Context()); err != nil || left.Pending != 5 || left.OldestOverdue != 0 {
-		t.Errorf("pending are %+v, %v; want the 5 orders that are not due", left, err)
-	}
-	violations, err := a.store.Invariants(t.Context(), time.Second)
-	if err != nil || len(violations) > 0 {
-		t.Errorf("violations %v, %v", violations, err)
-	}
-	late, err := a.store.Lateness(t.Context())
-	if err != nil || late.Reconciler.Count != 1200 || late.Worker.Count != 0 {
-		t.Errorf("lateness %+v, %v; want all orders cancelled by the reconciler", late, err)
-	}
-}
-
 // TestReconcilerRunsWhenRedisIsWiped wipes Redis while a reconciler runs. A probe detects that and starts a sweep, long
 // before the schedule does.
 func TestReconcilerRunsWhenRedisIsWiped(t *testing.T) {
