@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -247,39 +246,6 @@ func TestReconcilerRunsWhenRedisIsWiped(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-}
-
-// panickyTable panics in the first sweep. It counts the sweeps by their reads of overdue orders.
-type panickyTable struct {
-	*order.Service
-	sweeps *atomic.Int64
-}
-
-func (p panickyTable) Pending(
-	ctx context.Context, after string, within time.Duration, limit int,
-) (page []delay.Message, next string, err error) {
-	if within < 0 && p.sweeps.Add(1) == 1 {
-		panic("first sweep")
-	}
-	return p.Service.Pending(ctx, after, within, limit)
-}
-
-// TestPanicDoesNotStopTheSweeps panics in the first sweep. With cron v3.0.1 a panic stops the sweeps for ever, unless
-// Recover is the innermost wrapper.
-func TestPanicDoesNotStopTheSweeps(t *testing.T) {
-	t.Parallel() // it waits most of the time
-	a := newTestApp(t, testenv.Redis(t), 1)
-	testenv.Must(t, a.Kinds[0].Queue.BeginRestore(t.Context())) // so that no probe starts a sweep
-	testenv.Must(t, a.Kinds[0].Queue.EndRestore(t.Context()))
-	table := panickyTable{a.orders, new(atomic.Int64)}
-	r, err := reconcile.New(a.Pool, table, a.Kinds[0].Queue, reconcile.Config{Schedule: "@every 1s"}, a.Log, nil)
-	testenv.Must(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- r.Run(ctx) }()
-	testenv.Eventually(t, "sweeps after the panic", func() bool { return table.sweeps.Load() >= 3 })
-	cancel()
-	testenv.Must(t, <-ended)
 }
 
 func TestOneSweepAtATime(t *testing.T) {
