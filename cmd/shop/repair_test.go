@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -200,24 +199,6 @@ func TestSweepRestoresOneNode(t *testing.T) {
 	}
 	awaitSync(t, a)
 	checkScheduled(t, a)
-}
-
-// TestReconcilerRunsWhenRedisIsWiped wipes Redis while a reconciler runs. A probe detects that and starts a sweep, long
-// before the schedule does.
-func TestReconcilerRunsWhenRedisIsWiped(t *testing.T) {
-	a, ids := newFilledApp(t, testenv.Redis(t), 1, 50)
-	ended := make(chan error, 1)
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() { ended <- a.Kinds[0].Reconciler.Run(ctx) }()
-	testenv.Must(t, a.Redis.FlushDB(t.Context()).Err())
-	testenv.Eventually(t, "the tasks are in Redis again", func() bool {
-		n, err := a.Redis.ZCard(t.Context(), dueKey).Result()
-		return err == nil && int(n) == len(ids)
-	})
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
 }
 
 func TestOneSweepAtATime(t *testing.T) {
