@@ -63,18 +63,3 @@ func TestWhereIsOrder(t *testing.T) {
 	command(overdue, 0, "Redis has no task of it.") // for how long it is overdue depends on the machine
 	command("cs_test_1", 1, "No order has the id cs_test_1")
 }
-
-// TestDoctorNamesLocks has another session lock the product of an overdue order, and runs `shop doctor`.
-func TestDoctorNamesLocks(t *testing.T) {
-	databaseURL, redisURL := testenv.Postgres(t), testenv.Redis(t)
-	a := openApp(t, databaseURL, redisURL, 1)
-	overdue := pendingOrders(t, a, 1, -time.Hour)[0]
-	release := testenv.HoldLock(t, a.Pool, `SELECT FROM products FOR UPDATE`)
-	defer release()
-	testenv.Eventually(t, "a failed check that names the order and the session", func() bool { // when the lock is older than a second
-		var out strings.Builder
-		code := runCommand(t.Context(), []string{"doctor", "--database-url", databaseURL, "--redis-url", redisURL}, &out)
-		return code == 1 && strings.Contains(out.String(), "FAIL  locks        order "+overdue+": It is overdue by ") &&
-			strings.Contains(out.String(), "is locked by the session ")
-	})
-}
