@@ -177,10 +177,6 @@ func TestSentence(t *testing.T) {
 		facts facts
 		want  string
 	}{
-		"paid": {
-			facts{Status: order.Paid, DueAt: at, EndedAt: &paid, EndedBy: "customer"},
-			"It was paid by its customer at 2026-01-31T09:40:00Z. Nothing more happens.",
-		},
 		"paid elsewhere, and owed": {
 			facts{Status: order.Paid, DueAt: at, EndedAt: &paid, EndedBy: "provider", owed: true},
 			"It was paid at the payment provider at 2026-01-31T09:40:00Z. Something of it is owed or must be checked again, so it is not removed yet.",
@@ -211,10 +207,6 @@ func TestSentence(t *testing.T) {
 			facts{Status: order.Pending, DueAt: at, At: at.Add(1500 * time.Millisecond), task: Task{State: "absent", Outbox: seconds(2 * time.Second)}},
 			"It is overdue by 1.5s: its task has waited in the outbox for 2s. Check that a relay runs and that Redis answers. " +
 				"A sweep of the reconciler cancels the order.",
-		},
-		"held": {
-			facts{Status: order.Pending, DueAt: at, At: at.Add(-time.Minute), Held: true, task: Task{State: "scheduled"}},
-			"It is held while its customer pays it elsewhere. Unless it is paid before, a worker cancels it at the latest at 2026-01-31T09:41:00Z, in 1m0s.",
 		},
 		"locked by several sessions, and a worker met the lock": {
 			facts{Status: order.Pending, DueAt: at, At: at.Add(time.Second), locks: []Lock{{Row: "order"}}, task: Task{State: "scheduled", Left: seconds(100 * time.Millisecond)}},
