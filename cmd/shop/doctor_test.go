@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,8 +65,11 @@ func TestDoctor(t *testing.T) {
 			if got := strings.Count(out.String(), "FAIL"); code != failures || got != failures {
 				t.Errorf("got exit code %d and %d failures, want %d of both; printed:\n%s", code, got, failures, out.String())
 			}
-			for _, part := range append(test.want, "durability   synchronous_commit is local; the service's sessions set it to on",
-				"durability   fsync is ", "durability   full_page_writes is ", "locks   ") {
+			settings := []string{
+				"durability   synchronous_commit is local; the service's sessions set it to on",
+				"durability   fsync is ", "durability   full_page_writes is ",
+			}
+			for _, part := range slices.Concat(test.want, settings, []string{"locks   "}) {
 				if !strings.Contains(out.String(), part) {
 					t.Errorf("printed:\n%s\nwant %q in it", out.String(), part)
 				}

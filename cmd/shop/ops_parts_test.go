@@ -51,7 +51,8 @@ func TestOperatorsRoutes(t *testing.T) {
 		testenv.Must(t, err)
 		answer.Body.Close()
 		if answer.StatusCode != test.status || !strings.Contains(string(body), test.body) {
-			t.Errorf("%s: the answer is %d %s, want %d and %q", test.name, answer.StatusCode, body, test.status, test.body)
+			t.Errorf("%s: the answer is %d %s, want %d and %q",
+				test.name, answer.StatusCode, body, test.status, test.body)
 		}
 	}
 }

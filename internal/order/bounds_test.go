@@ -233,9 +233,10 @@ func TestTooManyOpenProblem(t *testing.T) {
 	open := decode[struct {
 		Open []uuid.UUID `json:"open_orders"`
 	}](t, a).Open
-	if a.status != http.StatusConflict || p.Type != "/problems/too-many-open-orders" || p.Title != "Too many open orders" ||
+	if a.status != http.StatusConflict || p.Type != "/problems/too-many-open-orders" ||
+		p.Title != "Too many open orders" ||
 		!slices.Equal(open, []uuid.UUID{first.ID}) || len(p.Errors) != 1 || p.Errors[0].Pointer != "/items/0/quantity" {
-		t.Errorf("an order of 2 units is answered with %d %s, want 409, the open order %s and a field error at /items/0/quantity",
+		t.Errorf("2 units are answered with %d %s, want 409, the open order %s and a field error at /items/0/quantity",
 			a.status, a.body, first.ID)
 	}
 }

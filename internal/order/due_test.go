@@ -63,7 +63,8 @@ func TestTimeOut(t *testing.T) {
 		s.Expire(t, s.place(t, customer, line(product, 1)).ID)
 	}
 	s.place(t, customer, line(product, 1))
-	if b, err := s.Store.Backlog(t.Context()); err != nil || b.Pending != 6 || b.OldestOverdue < 1800 || b.OldestOverdue > 1900 {
+	b, err := s.Store.Backlog(t.Context())
+	if err != nil || b.Pending != 6 || b.OldestOverdue < 1800 || b.OldestOverdue > 1900 {
 		t.Errorf("the backlog is %+v, %v; want 6 pending and about 1800 s overdue", b, err)
 	}
 

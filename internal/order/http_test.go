@@ -352,18 +352,21 @@ func TestPagination(t *testing.T) {
 	}
 }
 
-// TestUnauthorized sends requests with a token of nobody to every path that needs one. The tests of package rest have the other
-// forms of wrong tokens.
+// TestUnauthorized sends requests with a token of nobody to every path that needs one. The tests of package rest have
+// the other forms of wrong tokens.
 func TestUnauthorized(t *testing.T) {
 	s := newHTTPShop(t)
 	own := "/api/orders/" + s.Customer(t).String()
 	for _, request := range []string{
-		"GET /api/orders", "POST /api/orders", "GET " + own, "GET " + own + "/events", "POST " + own + "/pay", "POST " + own + "/cancel", "POST " + own + "/extend",
+		"GET /api/orders", "POST /api/orders", "GET " + own, "GET " + own + "/events",
+		"POST " + own + "/pay", "POST " + own + "/cancel", "POST " + own + "/extend",
 	} {
 		method, path, _ := strings.Cut(request, " ")
 		a := s.send(t, method, path, "", "Authorization: Bearer x.y.z")
-		if a.status != http.StatusUnauthorized || a.header.Get("WWW-Authenticate") != "Bearer" || a.problem(t).Type != "/problems/unauthorized" {
-			t.Errorf("%s: the answer is %d %v %s, want 401, WWW-Authenticate: Bearer and unauthorized", request, a.status, a.header, a.body)
+		if a.status != http.StatusUnauthorized || a.header.Get("WWW-Authenticate") != "Bearer" ||
+			a.problem(t).Type != "/problems/unauthorized" {
+			t.Errorf("%s: the answer is %d %v %s, want 401, WWW-Authenticate: Bearer and unauthorized",
+				request, a.status, a.header, a.body)
 		}
 	}
 }

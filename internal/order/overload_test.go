@@ -37,8 +37,8 @@ func counter(t *testing.T, reg *prometheus.Registry, name string, labels ...stri
 }
 
 // TestOverload has a placement wait for longer than the limit. Further ones are rejected at once, before authentication. All
-// other requests are served. When the queue moves, placements are accepted again, and that of a caller who has left the queue is
-// not placed.
+// other requests are served. When the queue moves, placements are accepted again, and that of a caller who has left the
+// queue is not placed.
 func TestOverload(t *testing.T) {
 	s := newHTTPShop(t)
 	customer, product := s.Customer(t), s.Product(t, 50)
