@@ -25,8 +25,6 @@ func TestMain(m *testing.M) {
 	switch role := os.Getenv(helperVariable); role {
 	case "":
 		testenv.Main(m)
-	case "no postgres":
-		exit(startHiddenPostgres())
 	case "no server":
 		exit(holdTempDir())
 	case "child":

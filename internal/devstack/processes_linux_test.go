@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -323,52 +322,4 @@ func TestServersOfOrdinaryUser(t *testing.T) {
 			t.Errorf("files left in the directory: %v, error %v; want none", left, err)
 		}
 	})
-}
-
-// TestMissingPostgresErrorNamesSolutions runs a helper in a mount namespace that hides the machine's PostgreSQL. An
-// empty PATH alone would not hide it, because StartPostgres also looks in other directories.
-func TestMissingPostgresErrorNamesSolutions(t *testing.T) {
-	dir := t.TempDir()
-	h := exec.CommandContext(t.Context(), "/proc/self/exe")
-	h.Env = append(os.Environ(), helperVariable+"=no postgres", "TMPDIR="+dir, "PATH="+dir)
-	h.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
-		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
-	}
-	output, err := h.CombinedOutput()
-	if _, ran := errors.AsType[*exec.ExitError](err); err != nil && !ran {
-		t.Skipf("this machine does not permit user namespaces: %v", err)
-	}
-	if strings.Contains(string(output), cannotHide) {
-		t.Skip(string(output))
-	}
-	if err != nil {
-		t.Fatalf("%v: %s", err, output)
-	}
-	for _, want := range []string{
-		"initdb", "PATH", "pg_config", "apt-get install postgresql", "brew install postgresql", "address of a server",
-	} {
-		if !strings.Contains(string(output), want) {
-			t.Errorf("the error %q does not contain %q", output, want)
-		}
-	}
-}
-
-const cannotHide = "cannot hide the PostgreSQL of this machine"
-
-// startHiddenPostgres hides the machine's PostgreSQL, tries to start it, and prints the error.
-func startHiddenPostgres() error {
-	const installed = "/usr/lib/postgresql"
-	if _, err := os.Stat(installed); err == nil {
-		if err := syscall.Mount("none", installed, "tmpfs", 0, ""); err != nil {
-			return fmt.Errorf("%s: %w", cannotHide, err)
-		}
-	}
-	_, err := devstack.StartPostgres(context.Background(), os.TempDir(), nil)
-	if !errors.Is(err, devstack.ErrNoPostgres) {
-		return fmt.Errorf("got %v, want ErrNoPostgres", err)
-	}
-	_, err = io.WriteString(os.Stdout, err.Error())
-	return err
 }
