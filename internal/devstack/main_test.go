@@ -27,8 +27,6 @@ func TestMain(m *testing.M) {
 		testenv.Main(m)
 	case "no server":
 		exit(holdTempDir())
-	case "child":
-		exit(runChild())
 	default:
 		exit(reportMissing(runServer(role)))
 	}
@@ -93,16 +91,6 @@ func holdTempDir() error {
 	fmt.Println("ready")
 	_, err = io.Copy(io.Discard, os.Stdin)
 	return errors.Join(err, os.RemoveAll(dir))
-}
-
-// runChild starts a child that outlasts the test, and keeps running until standard input ends.
-func runChild() error {
-	if _, err := devstack.StartChild(exec.Command("sleep", "3600")); err != nil {
-		return err
-	}
-	fmt.Println("ready")
-	_, err := io.Copy(io.Discard, os.Stdin)
-	return err
 }
 
 // helper is a process of this test binary that has a role.

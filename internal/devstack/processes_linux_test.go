@@ -186,18 +186,6 @@ func TestServersEndWhenTheirParentIsKilled(t *testing.T) {
 	})
 }
 
-func TestChildEndsWhenItsParentIsKilled(t *testing.T) {
-	dir := t.TempDir()
-	h := startHelper(t, "child", dir, nil)
-	h.awaitReady(t)
-	pids := processesOf(t, "sleep", dir)
-	if err := h.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = h.Wait() // returns the error that it was killed
-	awaitGone(t, pids)
-}
-
 // tempDirs returns the directories that TempDir has made in dir.
 func tempDirs(t *testing.T, dir string) []string {
 	t.Helper()
