@@ -89,31 +89,6 @@ func TestPostgresHasItsSettings(t *testing.T) {
 	}
 }
 
-// TestRestartedPostgresKeepsItsData checks the recovery after Stop, which the server treats as a crash.
-func TestRestartedPostgresKeepsItsData(t *testing.T) {
-	server := startPostgres(t, t.TempDir(), nil)
-	db, err := sql.Open("pgx", server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	if _, err := db.ExecContext(t.Context(), `CREATE TABLE kept AS SELECT 42 AS answer`); err != nil {
-		t.Fatal(err)
-	}
-	before := server.Pid()
-	stop(t, server)
-	if err := server.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if server.Pid() == before {
-		t.Errorf("the process after the restart is still %d, want a new one", before)
-	}
-	var answer int
-	if err := db.QueryRowContext(t.Context(), `SELECT answer FROM kept`).Scan(&answer); err != nil || answer != 42 {
-		t.Errorf("read %d, error %v; want 42", answer, err)
-	}
-}
-
 func TestRestartedRedisIsEmptyAtTheSameAddress(t *testing.T) {
 	tests := map[string]func(*devstack.Redis) error{"stopped": (*devstack.Redis).Stop, "killed": (*devstack.Redis).Kill}
 	for name, end := range tests {
