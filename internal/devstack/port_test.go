@@ -1,48 +1,13 @@
 package devstack_test
 
 import (
-	"errors"
-	"fmt"
 	"net"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"example.com/shop/internal/devstack"
 )
-
-func TestOnFreePortRetriesOnlyIfThePortIsTaken(t *testing.T) {
-	taken := fmt.Errorf("bind: %w", syscall.EADDRINUSE)
-	broken := errors.New("broken")
-	tests := []struct {
-		name    string
-		results []error // one for each start
-		starts  int
-		want    error
-	}{
-		{"first", []error{nil}, 1, nil},
-		{"taken once", []error{taken, nil}, 2, nil},
-		{"taken, then broken", []error{taken, broken}, 2, broken},
-		{"broken", []error{broken}, 1, broken},
-		{"always taken", []error{taken, taken, taken, nil}, 3, taken},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			starts := 0
-			server, err := devstack.OnFreePort(func(int) (string, error) {
-				starts++
-				return strconv.Itoa(starts), tt.results[starts-1]
-			})
-			if starts != tt.starts || !errors.Is(err, tt.want) {
-				t.Errorf("%d starts, error %v; want %d, %v", starts, err, tt.starts, tt.want)
-			}
-			if err == nil && server != strconv.Itoa(tt.starts) {
-				t.Errorf("got the server of start %s, want that of start %d", server, tt.starts)
-			}
-		})
-	}
-}
 
 // TestRedisRetriesOnATakenPort takes the port after it was chosen and before the server starts. OnFreePort must
 // recognize the server's message and try another port.
