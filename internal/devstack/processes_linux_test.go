@@ -128,39 +128,6 @@ func TestStopLeavesNoProcess(t *testing.T) {
 	})
 }
 
-func TestCancelledStartLeavesNoProcess(t *testing.T) {
-	eachServer(t, func(t *testing.T, name string) {
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		if _, err := startServer(ctx, name, t.TempDir()); !errors.Is(err, context.Canceled) {
-			mustStart(t, err)
-			t.Errorf("start with a cancelled context: error %v, want context.Canceled", err)
-		}
-		if left := children(t); len(left) > 0 {
-			t.Errorf("processes %q still run, want none", left)
-		}
-	})
-}
-
-// children returns the ids of this process's children. It also finds a child that has not changed to its directory yet.
-func children(t *testing.T) []string {
-	t.Helper()
-	lists, err := filepath.Glob("/proc/self/task/*/children") // of each thread
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(lists) == 0 {
-		t.Skip("this kernel does not list child processes (CONFIG_PROC_CHILDREN)")
-	}
-	var pids []string
-	for _, list := range lists {
-		if content, err := os.ReadFile(list); err == nil { // the thread may have ended
-			pids = append(pids, strings.Fields(string(content))...)
-		}
-	}
-	return pids
-}
-
 func TestServersEndWhenTheirParentIsKilled(t *testing.T) {
 	eachServer(t, func(t *testing.T, name string) {
 		dir := openDir(t)
