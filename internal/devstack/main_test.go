@@ -25,8 +25,6 @@ func TestMain(m *testing.M) {
 	switch role := os.Getenv(helperVariable); role {
 	case "":
 		testenv.Main(m)
-	case "no server":
-		exit(holdTempDir())
 	default:
 		exit(reportMissing(runServer(role)))
 	}
@@ -80,17 +78,6 @@ func runServer(name string) error {
 	fmt.Println("ready")
 	_, err = io.Copy(io.Discard, os.Stdin)
 	return errors.Join(err, server.Stop(), os.RemoveAll(dir))
-}
-
-// holdTempDir makes a directory for servers, starts no server, and keeps the directory until standard input ends.
-func holdTempDir() error {
-	dir, err := devstack.TempDir()
-	if err != nil {
-		return err
-	}
-	fmt.Println("ready")
-	_, err = io.Copy(io.Discard, os.Stdin)
-	return errors.Join(err, os.RemoveAll(dir))
 }
 
 // helper is a process of this test binary that has a role.

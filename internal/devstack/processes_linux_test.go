@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"example.com/shop/internal/devstack"
+	"example.com/shop/internal/testenv"
 )
 
 // processesOf returns the ids of a server's process and of its children. It finds the server by its directory:
@@ -163,92 +164,6 @@ func tempDirs(t *testing.T, dir string) []string {
 	return found
 }
 
-// TestTempDirRemovesOnlyUnlockedDirectories gives directories of other processes a name with another process id. The
-// id in the name proves nothing: the id of a killed process may be in use again, and the id of a running process is
-// unknown in another container.
-func TestTempDirRemovesOnlyUnlockedDirectories(t *testing.T) {
-	const unusedPid = 1<<31 - 1 // above the largest pid of any kernel
-	for name, test := range map[string]struct {
-		killed bool
-		pid    int // if not 0, replaces the process id in the directory's name
-	}{
-		"killed process":                  {true, 0},
-		"killed process, its id in use":   {true, os.Getppid()},
-		"running process":                 {false, 0},
-		"running process, its id unknown": {false, unusedPid},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Setenv("TMPDIR", t.TempDir())
-			h := startHelper(t, "no server", os.TempDir(), nil)
-			h.awaitReady(t)
-			made := tempDirs(t, os.TempDir())
-			if len(made) != 1 {
-				t.Fatalf("the helper made %q, want one directory", made)
-			}
-			theirs := made[0]
-			if test.pid != 0 {
-				theirs = filepath.Join(os.TempDir(), fmt.Sprintf("devstack-%d-1", test.pid))
-				if err := os.Rename(made[0], theirs); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if test.killed {
-				if err := h.Process.Kill(); err != nil {
-					t.Fatal(err)
-				}
-				_ = h.Wait() // returns the error that it was killed
-				if left := tempDirs(t, os.TempDir()); !slices.Equal(left, []string{theirs}) {
-					t.Errorf("the killed process left %q, want %s", left, theirs)
-				}
-			}
-			mine, err := devstack.TempDir()
-			if err != nil {
-				t.Fatal(err)
-			}
-			want := []string{mine}
-			if !test.killed {
-				want = append(want, theirs)
-				slices.Sort(want)
-			}
-			if left := tempDirs(t, os.TempDir()); !slices.Equal(left, want) {
-				t.Errorf("directories %q after the next TempDir, want %q", left, want)
-			}
-		})
-	}
-}
-
-// TestTempDirKeepsDirectoriesOfOtherUsers calls TempDir where a killed process of another user has left a directory.
-// The user nobody cannot remove root's directory. Root could remove the directory of the user nobody, but must not examine it.
-func TestTempDirKeepsDirectoriesOfOtherUsers(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only root can make directories of another user")
-	}
-	const root, nobody = 0, 65534
-	for name, test := range map[string]struct{ user, other uint32 }{
-		"root":   {root, nobody},
-		"nobody": {nobody, root},
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir := openDir(t)
-			const unusedPid = 1<<31 - 1 // above the largest pid of any kernel
-			theirs := filepath.Join(dir, fmt.Sprintf("devstack-%d-1", unusedPid))
-			pipe := filepath.Join(theirs, "lock") // opening it blocks until another process writes to it
-			err := errors.Join(os.Chmod(dir, 0o777|os.ModeSticky), os.Mkdir(theirs, 0o700), syscall.Mkfifo(pipe, 0o600),
-				os.Chown(pipe, int(test.other), int(test.other)), os.Chown(theirs, int(test.other), int(test.other)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			h := startHelper(t, "no server", dir, func(cmd *exec.Cmd) {
-				cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: test.user, Gid: test.user}}
-			})
-			h.awaitReady(t)
-			if found := tempDirs(t, dir); len(found) != 2 || !slices.Contains(found, theirs) {
-				t.Errorf("directories %q, want %s and one more", found, theirs)
-			}
-		})
-	}
-}
-
 // TestServersOfOrdinaryUser runs the servers as an ordinary user. If the tests run as root, this is the user nobody:
 // devstack starts PostgreSQL in another way for root.
 func TestServersOfOrdinaryUser(t *testing.T) {
@@ -277,4 +192,41 @@ func TestServersOfOrdinaryUser(t *testing.T) {
 			t.Errorf("files left in the directory: %v, error %v; want none", left, err)
 		}
 	})
+}
+
+// TestTempDirRemovesStaleDirectories has directories beside each other that TempDir must remove or keep. If a directory has
+// a lock file, only the lock counts: the process id in the name may be in use again, or be one of another container.
+func TestTempDirRemovesStaleDirectories(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	const unusedPid = 1<<31 - 1 // above the largest pid of any kernel
+	lockedByUs, err := devstack.TempDir()
+	testenv.Must(t, err)
+	locked := filepath.Join(os.TempDir(), fmt.Sprintf("devstack-%d-1", unusedPid))
+	testenv.Must(t, os.Rename(lockedByUs, locked))
+	mkdir := func(name string) string {
+		dir := filepath.Join(os.TempDir(), name)
+		testenv.Must(t, os.MkdirAll(filepath.Join(dir, "data"), 0o700))
+		return dir
+	}
+	mkdir(fmt.Sprintf("devstack-%d-2", unusedPid)) // its process was killed before it locked the directory
+	unlocked := mkdir(fmt.Sprintf("devstack-%d-1", os.Getppid()))
+	testenv.Must(t, os.WriteFile(filepath.Join(unlocked, "lock"), nil, 0o600))
+	running := mkdir(fmt.Sprintf("devstack-%d-2", os.Getppid()))
+	foreign := mkdir("devstack-notes-1") // made by another program
+	want := []string{locked, running, foreign}
+	if os.Geteuid() == 0 { // only root can make a directory of another user
+		const nobody = 65534
+		theirs := mkdir(fmt.Sprintf("devstack-%d-3", unusedPid))
+		pipe := filepath.Join(theirs, "lock") // opening it blocks until another process writes to it
+		testenv.Must(t, errors.Join(syscall.Mkfifo(pipe, 0o600), os.Chown(pipe, nobody, nobody), os.Chown(theirs, nobody, nobody)))
+		want = append(want, theirs)
+	}
+
+	mine, err := devstack.TempDir()
+	testenv.Must(t, err)
+	want = append(want, mine)
+	slices.Sort(want)
+	if left := tempDirs(t, os.TempDir()); !slices.Equal(left, want) {
+		t.Errorf("directories %q after the next TempDir, want %q", left, want)
+	}
 }

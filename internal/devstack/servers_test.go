@@ -5,9 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"net"
-	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -164,34 +161,5 @@ func TestMissingRedisErrorNamesSolutions(t *testing.T) {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error %q does not contain %q", err, want)
 		}
-	}
-}
-
-func TestTempDirRemovesDirectoriesOfEndedProcesses(t *testing.T) {
-	t.Setenv("TMPDIR", t.TempDir())
-	const unusedPid = 1<<31 - 1 // above the largest pid of any kernel
-	ended := filepath.Join(os.TempDir(), "devstack-"+strconv.Itoa(unusedPid)+"-1")
-	running := filepath.Join(os.TempDir(), "devstack-"+strconv.Itoa(os.Getppid())+"-1")
-	foreign := filepath.Join(os.TempDir(), "devstack-notes-1") // made by another program
-	for _, dir := range []string{ended, running, foreign} {
-		if err := os.MkdirAll(filepath.Join(dir, "data"), 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	first, err := devstack.TempDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	second, err := devstack.TempDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, dir := range []string{running, foreign, first, second} {
-		if _, err := os.Stat(dir); err != nil {
-			t.Errorf("TempDir must not remove this directory: %v", err)
-		}
-	}
-	if _, err := os.Stat(ended); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the directory of an ended process: %v, want that it does not exist", err)
 	}
 }
