@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -18,39 +17,16 @@ import (
 )
 
 // helperVariable makes the test binary run as a helper: a program that uses this package, for tests that need another
-// process or another user. Its value is the helper's role.
+// process. Its value is the name of the server's process.
 const helperVariable = "DEVSTACK_TEST_HELPER"
 
 func TestMain(m *testing.M) {
-	switch role := os.Getenv(helperVariable); role {
-	case "":
+	server := os.Getenv(helperVariable)
+	if server == "" {
 		testenv.Main(m)
-	default:
-		exit(reportMissing(runServer(role)))
 	}
-}
-
-func exit(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(0)
-}
-
-// missing begins the line that a helper prints on a machine without the helper's server.
-const missing = "missing "
-
-// reportMissing prints the line that begins with [missing] if err says that the machine lacks a server. It returns any
-// other error.
-func reportMissing(err error) error {
-	for feature, missingErr := range missingErrors {
-		if errors.Is(err, missingErr) {
-			fmt.Println(missing + feature)
-			return nil
-		}
-	}
-	return err
+	fmt.Fprintln(os.Stderr, runServer(server))
+	os.Exit(1)
 }
 
 // startServer starts a server in dir. The name is the name of the server's process: postgres or redis-server.
@@ -61,7 +37,7 @@ func startServer(ctx context.Context, name, dir string) (interface{ Stop() error
 	return devstack.StartRedis(ctx, dir)
 }
 
-// runServer runs a server until standard input ends. It prints "ready" when the server answers.
+// runServer runs a server until this process is killed. It prints "ready" when the server answers.
 func runServer(name string) error {
 	dir, err := devstack.TempDir()
 	if err != nil {
@@ -71,57 +47,30 @@ func runServer(name string) error {
 	if err := os.Mkdir(data, 0o700); err != nil {
 		return err
 	}
-	server, err := startServer(context.Background(), name, data)
-	if err != nil {
+	if _, err := startServer(context.Background(), name, data); err != nil {
 		return errors.Join(err, os.RemoveAll(dir))
 	}
 	fmt.Println("ready")
 	_, err = io.Copy(io.Discard, os.Stdin)
-	return errors.Join(err, server.Stop(), os.RemoveAll(dir))
+	return err
 }
 
-// helper is a process of this test binary that has a role.
-type helper struct {
-	*exec.Cmd
-	stdin  io.Closer
-	stdout *bufio.Reader
-}
-
-// startHelper starts a helper with a directory for its files. The helper is killed when the test ends. The function
-// change, if any, changes the command before it starts.
-func startHelper(t *testing.T, role, dir string, change func(*exec.Cmd)) helper {
+// startHelper starts a helper with a directory for its files, and waits until its server answers.
+func startHelper(t *testing.T, server, dir string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "/proc/self/exe") // another user may not reach the binary's own path
-	cmd.Env = append(os.Environ(), helperVariable+"="+role, "TMPDIR="+dir)
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
+	cmd.Env = append(os.Environ(), helperVariable+"="+server, "TMPDIR="+dir)
 	cmd.Dir = dir
 	cmd.Stderr = os.Stderr
 	cmd.WaitDelay = 10 * time.Second
-	if change != nil {
-		change(cmd)
-	}
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, err := cmd.StdinPipe() // open until this process ends
+	testenv.Must(t, err)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, err)
+	testenv.Must(t, cmd.Start())
 	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
-	return helper{cmd, stdin, bufio.NewReader(stdout)}
-}
-
-// awaitReady waits until the helper is ready, and skips the test if the machine lacks the helper's server.
-func (h helper) awaitReady(t *testing.T) {
-	t.Helper()
-	line, err := h.stdout.ReadString('\n')
-	if feature, ok := strings.CutPrefix(strings.TrimSpace(line), missing); ok {
-		testenv.Skip(t, feature, missingErrors[feature].Error())
-	}
-	if line != "ready\n" {
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "ready\n" {
 		t.Fatalf("the helper printed %q, want \"ready\"; error %v", line, err)
 	}
+	return cmd
 }

@@ -1,18 +1,15 @@
 package devstack_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"example.com/shop/internal/devstack"
 	"example.com/shop/internal/testenv"
@@ -74,40 +71,6 @@ func wantGone(t *testing.T, pids []int) {
 	}
 }
 
-// awaitGone waits until processes have ended, at most 30 seconds.
-func awaitGone(t *testing.T, pids []int) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for slices.ContainsFunc(pids, runs) && ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
-		case <-tick.C:
-		}
-	}
-	wantGone(t, pids)
-}
-
-// openDir returns a directory that other users may enter, unlike a directory of t.TempDir.
-func openDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "open-to-all-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
 // eachServer runs a test for each kind of server, in a subtest with the name of the server's process.
 func eachServer(t *testing.T, test func(t *testing.T, name string)) {
 	for _, name := range []string{"postgres", "redis-server"} {
@@ -115,7 +78,9 @@ func eachServer(t *testing.T, test func(t *testing.T, name string)) {
 	}
 }
 
-func TestStopLeavesNoProcess(t *testing.T) {
+// TestServersLeaveNoProcess stops a server, and kills the parent of another one. The next TempDir then removes the directory
+// of the killed parent.
+func TestServersLeaveNoProcess(t *testing.T) {
 	eachServer(t, func(t *testing.T, name string) {
 		dir := t.TempDir()
 		server, err := startServer(t.Context(), name, dir)
@@ -126,28 +91,18 @@ func TestStopLeavesNoProcess(t *testing.T) {
 			stop(t, server)
 			wantGone(t, pids)
 		}
-	})
-}
 
-func TestServersEndWhenTheirParentIsKilled(t *testing.T) {
-	eachServer(t, func(t *testing.T, name string) {
-		dir := openDir(t)
-		h := startHelper(t, name, dir, nil)
-		h.awaitReady(t)
-		pids := processesOf(t, name, dir)
-		if err := h.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		if err := h.Wait(); err == nil {
+		dir = t.TempDir()
+		parent := startHelper(t, name, dir)
+		pids = processesOf(t, name, dir)
+		testenv.Must(t, parent.Process.Kill())
+		if err := parent.Wait(); err == nil {
 			t.Fatal("a killed helper ended with status 0")
 		}
-		awaitGone(t, pids)
-
+		testenv.Eventually(t, "no process runs", func() bool { return !slices.ContainsFunc(pids, runs) })
 		t.Setenv("TMPDIR", dir)
 		mine, err := devstack.TempDir()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Must(t, err)
 		if left := tempDirs(t, dir); !slices.Equal(left, []string{mine}) {
 			t.Errorf("directories %q after the next TempDir, want only %s", left, mine)
 		}
@@ -162,36 +117,6 @@ func tempDirs(t *testing.T, dir string) []string {
 		t.Fatal(err)
 	}
 	return found
-}
-
-// TestServersOfOrdinaryUser runs the servers as an ordinary user. If the tests run as root, this is the user nobody:
-// devstack starts PostgreSQL in another way for root.
-func TestServersOfOrdinaryUser(t *testing.T) {
-	eachServer(t, func(t *testing.T, name string) {
-		dir := openDir(t)
-		h := startHelper(t, name, dir, func(cmd *exec.Cmd) {
-			if os.Geteuid() != 0 {
-				return
-			}
-			const nobody = 65534
-			if err := os.Chown(dir, nobody, nobody); err != nil {
-				t.Fatal(err)
-			}
-			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
-		})
-		h.awaitReady(t)
-		pids := processesOf(t, name, dir)
-		if err := h.stdin.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if err := h.Wait(); err != nil {
-			t.Fatal(err)
-		}
-		wantGone(t, pids)
-		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-			t.Errorf("files left in the directory: %v, error %v; want none", left, err)
-		}
-	})
 }
 
 // TestTempDirRemovesStaleDirectories has directories beside each other that TempDir must remove or keep. If a directory has

@@ -86,57 +86,46 @@ func TestPostgresHasItsSettings(t *testing.T) {
 	}
 }
 
+// TestRestartedRedisIsEmptyAtTheSameAddress ends a server twice, as a caller that repeats a request does, and restarts it.
 func TestRestartedRedisIsEmptyAtTheSameAddress(t *testing.T) {
-	tests := map[string]func(*devstack.Redis) error{"stopped": (*devstack.Redis).Stop, "killed": (*devstack.Redis).Kill}
-	for name, end := range tests {
-		t.Run(name, func(t *testing.T) {
+	for name, start := range map[string]func(*testing.T) (server restartable, end func() error){
+		"redis-server": func(t *testing.T) (restartable, func() error) {
 			server := startRedis(t, t.TempDir())
-			checkRestart(t, server, func() error { return end(server) })
+			return server, server.Kill
+		},
+		"miniredis": func(t *testing.T) (restartable, func() error) {
+			server, err := devstack.StartMiniredis()
+			testenv.Must(t, err)
+			t.Cleanup(func() { stop(t, server) })
+			return server, server.Stop
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server, end := start(t)
+			ctx, url := t.Context(), server.URL()
+			rdb := connect(t, url)
+			testenv.Must(t, rdb.Set(ctx, "key", "value", 0).Err())
+			for range 2 {
+				testenv.Must(t, end())
+			}
+			if conn, err := net.Dial("tcp", rdb.Options().Addr); err == nil {
+				conn.Close()
+				t.Fatal("the server accepts a connection after it ended")
+			}
+			testenv.Must(t, server.Restart(ctx))
+			if server.URL() != url {
+				t.Errorf("the restarted server is at %s, want %s", server.URL(), url)
+			}
+			if n, err := connect(t, url).DBSize(ctx).Result(); err != nil || n != 0 {
+				t.Errorf("%d keys after the restart, error %v; want none", n, err)
+			}
 		})
 	}
-	t.Run("miniredis", func(t *testing.T) {
-		server, err := devstack.StartMiniredis()
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { stop(t, server) })
-		checkRestart(t, server, server.Stop)
-	})
 }
 
 type restartable interface {
 	URL() string
-	Stop() error
 	Restart(context.Context) error
-}
-
-// checkRestart ends a server twice, as a caller that repeats a request does, and restarts it. The restarted server must
-// be empty and have the same address.
-func checkRestart(t *testing.T, server restartable, end func() error) {
-	t.Helper()
-	ctx, url := t.Context(), server.URL()
-	rdb := connect(t, url)
-	if err := rdb.Set(ctx, "key", "value", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		if err := end(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if conn, err := net.Dial("tcp", rdb.Options().Addr); err == nil {
-		conn.Close()
-		t.Fatal("the server accepts a connection after it ended")
-	}
-	if err := server.Restart(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if server.URL() != url {
-		t.Errorf("the restarted server is at %s, want %s", server.URL(), url)
-	}
-	if n, err := connect(t, url).DBSize(ctx).Result(); err != nil || n != 0 {
-		t.Errorf("%d keys after the restart, error %v; want none", n, err)
-	}
 }
 
 func TestRedisStartErrorQuotesTheLog(t *testing.T) {
