@@ -42,42 +42,17 @@ func open(t *testing.T, url string) *sql.DB {
 	return db
 }
 
-func countThings(t *testing.T, db *sql.DB) (n int) {
-	t.Helper()
-	if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM things").Scan(&n); err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
-// TestDatabasesAreIsolated also checks that each database has the schema of all migrations.
+// TestDatabasesAreIsolated also checks that each database has the schema of all migrations, and is dropped after its test.
 func TestDatabasesAreIsolated(t *testing.T) {
-	one, other := open(t, testenv.Postgres(t)), open(t, testenv.Postgres(t))
-	if _, err := one.ExecContext(t.Context(), "INSERT INTO things (id, color) VALUES (1, 'red')"); err != nil {
-		t.Fatal(err)
-	}
-	if n := countThings(t, one); n != 1 {
-		t.Errorf("%d rows in the database with one insert, want 1", n)
-	}
-	if n := countThings(t, other); n != 0 {
-		t.Errorf("%d rows in the other database, want 0", n)
-	}
-	if n := countThings(t, open(t, testenv.Postgres(t))); n != 0 {
-		t.Errorf("%d rows in a new database, want 0", n)
-	}
-}
-
-func TestDatabaseIsDroppedAfterItsTest(t *testing.T) {
 	var url string
-	t.Run("test with the database", func(t *testing.T) {
+	t.Run("test with the databases", func(t *testing.T) {
 		url = testenv.Postgres(t)
-		db, err := sql.Open("pgx", url)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { db.Close() })
-		if err := db.PingContext(t.Context()); err != nil {
-			t.Fatal(err)
+		one, other := open(t, url), open(t, testenv.Postgres(t))
+		testenv.Exec(t, one, "INSERT INTO things (id, color) VALUES (1, 'red')")
+		for name, db := range map[string]*sql.DB{"the other": other, "a new": open(t, testenv.Postgres(t))} {
+			if n := testenv.Query[int](t, db, "SELECT count(*) FROM things"); n != 0 {
+				t.Errorf("%d rows in %s database, want 0", n, name)
+			}
 		}
 	})
 	const invalidCatalogName = "3D000"
@@ -88,6 +63,30 @@ func TestDatabaseIsDroppedAfterItsTest(t *testing.T) {
 	})
 }
 
+// TestRedisDatabasesAreIsolated flushes a database, which must not remove the mark that the database is in use. After their
+// test the databases are empty, or refuse a connection, because a stand-in stops when its test ends.
+func TestRedisDatabasesAreIsolated(t *testing.T) {
+	client := func(t *testing.T, url string) *redis.Client {
+		opts, err := redis.ParseURL(url)
+		testenv.Must(t, err)
+		return connect(t, opts)
+	}
+	var url string
+	t.Run("test with the databases", func(t *testing.T) {
+		url = testenv.Redis(t)
+		one := client(t, url)
+		testenv.Must(t, one.FlushDB(t.Context()).Err())
+		other := client(t, testenv.Redis(t))
+		testenv.Must(t, one.Set(t.Context(), "key", 1, 0).Err())
+		if n, err := other.DBSize(t.Context()).Result(); n != 0 || err != nil {
+			t.Errorf("%d keys in the other database, %v; want none", n, err)
+		}
+	})
+	if n, err := client(t, url).DBSize(t.Context()).Result(); n != 0 || err != nil && !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("%d keys after the test, %v; want none", n, err)
+	}
+}
+
 func connect(t *testing.T, opts *redis.Options) *redis.Client {
 	t.Helper()
 	opts.DisableIdentity = true
@@ -95,81 +94,6 @@ func connect(t *testing.T, opts *redis.Options) *redis.Client {
 	rdb := redis.NewClient(opts)
 	t.Cleanup(func() { rdb.Close() })
 	return rdb
-}
-
-func connectURL(t *testing.T, url string) *redis.Client {
-	t.Helper()
-	opts, err := redis.ParseURL(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return connect(t, opts)
-}
-
-// values returns the values of the keys that the tests set.
-func values(t *testing.T, rdb *redis.Client) string {
-	t.Helper()
-	got, err := rdb.MGet(t.Context(), "one", "other").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return fmt.Sprint(got)
-}
-
-func TestRedisDatabasesAreIsolated(t *testing.T) {
-	one, other := connectURL(t, testenv.Redis(t)), connectURL(t, testenv.Redis(t))
-	if err := one.Set(t.Context(), "one", 1, 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if err := other.Set(t.Context(), "other", 2, 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := values(t, one)+values(t, other), "[1 <nil>][<nil> 2]"; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
-}
-
-// TestRedisDatabaseIsEmptyAfterItsTest also accepts a refused connection, because a stand-in stops when its test ends.
-func TestRedisDatabaseIsEmptyAfterItsTest(t *testing.T) {
-	var url string
-	t.Run("test with the database", func(t *testing.T) {
-		url = testenv.Redis(t)
-		if err := connectURL(t, url).Set(t.Context(), "one", 1, 0).Err(); err != nil {
-			t.Fatal(err)
-		}
-	})
-	got, err := connectURL(t, url).MGet(t.Context(), "one", "other").Result()
-	if err == nil && fmt.Sprint(got) != "[<nil> <nil>]" {
-		t.Errorf("values after the test are %s, want none", got)
-	}
-	if err != nil && !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Error(err)
-	}
-}
-
-// TestFlushedRedisDatabaseStaysReserved flushes a database, which must not remove the mark that the database is in use.
-func TestFlushedRedisDatabaseStaysReserved(t *testing.T) {
-	one := connectURL(t, testenv.Redis(t))
-	if err := one.FlushDB(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
-	other := connectURL(t, testenv.Redis(t))
-	if err := other.Set(t.Context(), "other", 2, 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if got := values(t, one); got != "[<nil> <nil>]" {
-		t.Errorf("two tests share a database: %s", got)
-	}
-}
-
-func TestRedisServersAreIsolated(t *testing.T) {
-	one, other := testenv.RedisServer(t), testenv.RedisServer(t)
-	if err := one.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if err := connectURL(t, other.URL()).Ping(t.Context()).Err(); err != nil {
-		t.Errorf("one server was killed, and a ping of the other failed: %v", err)
-	}
 }
 
 // TestClusterRejectsKeysOfTwoSlots checks that the cluster is real. A stand-in would accept keys of several slots in
@@ -184,32 +108,6 @@ func TestClusterRejectsKeysOfTwoSlots(t *testing.T) {
 		err := connect(t, &redis.Options{Addr: addr}).MSet(t.Context(), "{a}", 1, "{b}", 2).Err()
 		if err == nil || !strings.HasPrefix(err.Error(), "CROSSSLOT") {
 			t.Errorf("%s answers %v to a command with keys of two slots, want CROSSSLOT", addr, err)
-		}
-	}
-}
-
-func TestClusterIsFlushedForEachTest(t *testing.T) {
-	keys := func() (total int64) {
-		nodes := testenv.RedisCluster(t)
-		rdb := redis.NewClusterClient(&redis.ClusterOptions{
-			Addrs: nodes, DisableIdentity: true,
-			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-		})
-		defer rdb.Close()
-		total, err := rdb.DBSize(t.Context()).Result() // of all masters
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range 30 {
-			if err := rdb.Set(t.Context(), fmt.Sprint("key", i), i, 0).Err(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return total
-	}
-	for range 2 {
-		if n := keys(); n != 0 {
-			t.Errorf("%d keys, want an empty cluster", n)
 		}
 	}
 }
@@ -233,38 +131,17 @@ func (r *recorder) record(ending string) {
 	}
 }
 
-func TestSkipFailsForARequiredFeature(t *testing.T) {
-	tests := []struct {
-		required, feature, want string
-	}{
-		{"", "redis", "skip: no redis"},
-		{"browser", "redis", "skip: no redis"},
-		{"redis", "redis", "fail: no redis, but TEST_REQUIRE lists redis"},
-		{"browser,redis,postgres", "postgres", "fail: no postgres, but TEST_REQUIRE lists postgres"},
-		{"redis-cluster", "redis", "skip: no redis"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.feature+" with TEST_REQUIRE="+tt.required, func(t *testing.T) {
-			t.Setenv("TEST_REQUIRE", tt.required)
-			r := &recorder{TB: t}
-			testenv.Skip(r, tt.feature, "no "+tt.feature)
-			if r.ending != tt.want {
-				t.Errorf("got %q, want %q", r.ending, tt.want)
-			}
-		})
-	}
-}
-
 // TestSlow checks that a slow test runs only with TEST_ALL=1, and is not skipped unnoticed where TEST_REQUIRE lists slow.
 func TestSlow(t *testing.T) {
 	tests := []struct {
 		all, required, want string
+		rounds              int
 	}{
-		{"", "", "skip: slow (kills servers): TEST_ALL=1 runs it"},
-		{"0", "redis", "skip: slow (kills servers): TEST_ALL=1 runs it"},
-		{"1", "", ""},
-		{"1", "slow", ""},
-		{"", "slow", "fail: slow (kills servers): TEST_ALL=1 runs it, but TEST_REQUIRE lists slow"},
+		{"", "", "skip: slow (kills servers): TEST_ALL=1 runs it", 3},
+		{"0", "redis,slow-disk", "skip: slow (kills servers): TEST_ALL=1 runs it", 3},
+		{"1", "", "", 70},
+		{"1", "slow", "", 70},
+		{"", "browser,slow,redis", "fail: slow (kills servers): TEST_ALL=1 runs it, but TEST_REQUIRE lists slow", 3},
 	}
 	for _, tt := range tests {
 		t.Run("TEST_ALL="+tt.all+" TEST_REQUIRE="+tt.required, func(t *testing.T) {
@@ -275,16 +152,10 @@ func TestSlow(t *testing.T) {
 			if r.ending != tt.want {
 				t.Errorf("got %q, want %q", r.ending, tt.want)
 			}
+			if rounds := testenv.Rounds(3, 70); rounds != tt.rounds {
+				t.Errorf("Rounds(3, 70) = %d, want %d", rounds, tt.rounds)
+			}
 		})
-	}
-}
-
-func TestRounds(t *testing.T) {
-	for all, want := range map[string]int{"": 3, "0": 3, "1": 70} {
-		t.Setenv("TEST_ALL", all)
-		if got := testenv.Rounds(3, 70); got != want {
-			t.Errorf("with TEST_ALL=%q, Rounds(3, 70) = %d, want %d", all, got, want)
-		}
 	}
 }
 
