@@ -86,15 +86,6 @@ func TestContract(t *testing.T) {
 	}
 }
 
-func TestLoadContractFails(t *testing.T) {
-	if _, err := load(t, things, "openapi: 3.0.3"); err == nil {
-		t.Error("LoadContract accepts a document without paths, want an error")
-	}
-	if _, err := parttest.LoadContract(t.TempDir()); err == nil {
-		t.Error("LoadContract accepts a file that does not exist, want an error")
-	}
-}
-
 // TestClassesAreInContract reads the classes of error from the sources that declare them. The contract's pieces in the folder
 // of the package must describe each code. Those of package rest, which has no routes, are in the piece of package app. No
 // two classes may have the same code.
