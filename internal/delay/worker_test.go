@@ -303,10 +303,11 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestRedisGone restarts Redis while a worker runs. The worker goes on afterwards.
+// TestRedisGone restarts Redis while a worker runs. While Redis is down, each operation of a queue returns an error. The
+// worker goes on afterwards.
 func TestRedisGone(t *testing.T) {
 	server := testenv.RedisServer(t)
-	q := newQueue(t, connect(t, server.URL()), 1)
+	q := newQueue(t, connect(t, server.URL()), 4)
 	var delivered atomic.Int64
 	w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) {
 		delivered.Add(int64(len(tasks)))
@@ -318,8 +319,13 @@ func TestRedisGone(t *testing.T) {
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if err := q.Schedule(t.Context(), In("while", 0)); err == nil {
-		t.Error("Schedule succeeded while Redis was down")
+	for name, operate := range operations {
+		if err := operate(t.Context(), q); err == nil {
+			t.Errorf("%s succeeded while Redis was down", name)
+		}
+	}
+	if _, err := q.RepairKeys(t.Context()); err == nil {
+		t.Error("RepairKeys succeeded while Redis was down")
 	}
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
