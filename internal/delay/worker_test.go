@@ -228,33 +228,6 @@ func TestDeadWorkersLeaseExpires(t *testing.T) {
 	}
 }
 
-// TestSlowHandlerLosesItsLease writes the outcomes of a batch after another worker has claimed one of its tasks. The
-// worker counts the lost lease and does not end the other worker's lease.
-func TestSlowHandlerLosesItsLease(t *testing.T) {
-	q := newQueue(t, newRedis(t), 1)
-	scheduleNow(t, q, "a", "b")
-	other := Batch{}
-	w := newWorker(q, func(ctx context.Context, tasks []Task) ([]Outcome, error) {
-		// The lease of a ends now, and another worker claims a.
-		if err := q.rdb.ZAdd(ctx, q.shards[0].leased, redis.Z{Score: 1, Member: "a"}).Err(); err != nil {
-			return nil, err
-		}
-		var err error
-		other, err = q.Claim(ctx, 0, 10, time.Hour)
-		return sameForAll(tasks, Done()), err
-	}, WorkerConfig{})
-	runOnce(t, w)
-	if lost := testutil.ToFloat64(w.metrics.lost); lost != 1 {
-		t.Errorf("%v leases counted as lost, want 1", lost)
-	}
-	if got, want := depth(t, q), (Depth{Leased: 1}); got != want {
-		t.Errorf("the queue holds %+v, want %+v: the other worker's lease", got, want)
-	}
-	if n, err := q.Ack(t.Context(), other, "a"); err != nil || n != 1 {
-		t.Errorf("the other worker acknowledged %d tasks, %v; want 1", n, err)
-	}
-}
-
 // TestDrain stops a worker while its handler works.
 func TestDrain(t *testing.T) {
 	tests := map[string]struct {
@@ -419,7 +392,7 @@ func TestHalfAnHour(t *testing.T) {
 }
 
 // TestHandlerIgnoresItsTimeout has a handler that ignores its context. Its leases are renewed until its timeout, and then
-// another worker gets the task.
+// another worker gets the task. The first worker's outcome then counts as a lost lease.
 func TestHandlerIgnoresItsTimeout(t *testing.T) {
 	simulate(t, func(t *testing.T, q *Queue, _ *miniredis.Miniredis) {
 		const timeout, lease = 8 * time.Second, 2500 * time.Millisecond
@@ -434,10 +407,14 @@ func TestHandlerIgnoresItsTimeout(t *testing.T) {
 			}
 			return sameForAll(tasks, Done()), nil
 		}, WorkerConfig{Loops: 2, Timeout: timeout, Lease: lease})
-		defer start(t, w)()
-		defer close(release)
+		stop := start(t, w)
 		scheduleNow(t, q, "a")
 		sleep(t.Context(), time.Minute)
+		close(release)
+		stop()
+		if lost := testutil.ToFloat64(w.metrics.lost); lost != 1 || depth(t, q) != (Depth{}) {
+			t.Errorf("%v leases counted as lost, and the queue holds %+v; want 1 and no task", lost, depth(t, q))
+		}
 		if calls.Load() != 2 || again < timeout || again > timeout+2*lease {
 			t.Errorf("the task was delivered %d times, the second time after %v; want twice, the second time after %v to %v",
 				calls.Load(), again, timeout, timeout+2*lease)
