@@ -3,9 +3,7 @@ package delay
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -153,29 +151,5 @@ func TestTaskInSeveralSets(t *testing.T) {
 				t.Errorf("located %+v, %v; want state %d", locations, err, test.want)
 			}
 		})
-	}
-}
-
-// TestClaimReplies reads replies that the script of a claim cannot return. They are errors.
-func TestClaimReplies(t *testing.T) {
-	for name, reply := range map[string][]any{
-		"nothing":             {},
-		"a token alone":       {"1"},
-		"an integer as token": {int64(1), int64(1)},
-		"a text as wait":      {"1", "1"},
-		"an id alone":         {"1", int64(1), "a"},
-		"nil as id":           {"1", int64(1), nil, int64(0)},
-		"a text as attempts":  {"1", int64(1), "a", "x"},
-	} {
-		if _, err := batchOf(reply); err == nil {
-			t.Errorf("%s was read as a batch, want an error", name)
-		}
-	}
-	b, err := batchOf([]any{"7", int64(math.MaxInt32), "a", int64(2)})
-	if err != nil || b.token != "7" || !slices.Equal(b.Tasks, []Task{{"a", 2}}) {
-		t.Errorf("read %+v, %v; want the token 7 and one task", b, err)
-	}
-	if err := errReply(slices.Repeat([]any{errors.New("long")}, 1000)); len(err.Error()) > 1000 {
-		t.Errorf("the error has %d bytes, want at most 1000", len(err.Error()))
 	}
 }
