@@ -160,54 +160,6 @@ func TestHandleWithoutDatabase(t *testing.T) {
 	})
 }
 
-// TestPending walks through the pending rows with pages of several sizes.
-func TestPending(t *testing.T) {
-	l := newLibrary(t, 2)
-	book := l.book(t)
-	var want []string
-	for _, in := range []time.Duration{-time.Hour, -time.Minute, time.Minute, time.Hour, 2 * time.Hour} {
-		want = append(want, l.loan(t, book, in))
-	}
-	l.exec(t, `UPDATE loans SET due_at = (SELECT due_at FROM loans WHERE id = $1) WHERE id = $2`, want[3], want[2]) // then their ids decide
-	l.exec(t, `UPDATE loans SET status = 'returned' WHERE id = $1`, l.loan(t, book, time.Second))
-
-	walk := func(within time.Duration, limit int) (ids []string, left []time.Duration) {
-		for after, pages := "", 0; pages == 0 || after != ""; pages++ {
-			page, next, err := l.Pending(t.Context(), after, within, limit)
-			if err != nil || len(page) > limit {
-				t.Fatalf("a page of %d rows, %v; want at most %d", len(page), err, limit)
-			}
-			for _, m := range page {
-				ids, left = append(ids, m.ID), append(left, m.Left())
-			}
-			after = next
-		}
-		return ids, left
-	}
-	for limit := 1; limit <= 6; limit++ {
-		ids, left := walk(reconcile.All, limit)
-		if !slices.Equal(ids, want) {
-			t.Fatalf("pages of %d: %v, want %v", limit, ids, want)
-		}
-		for i, due := range []time.Duration{-time.Hour, -time.Minute, time.Hour, time.Hour, 2 * time.Hour} {
-			if left[i] > due || left[i] < due-time.Minute {
-				t.Errorf("pages of %d: the time left of row %d is %v, want about %v", limit, i, left[i], due)
-			}
-		}
-	}
-	for _, test := range []struct {
-		within time.Duration
-		want   []string
-	}{{90 * time.Minute, want[:4]}, {0, want[:2]}, {-30 * time.Minute, want[:1]}, {-3 * time.Hour, nil}} {
-		if ids, _ := walk(test.within, 2); !slices.Equal(ids, test.want) {
-			t.Errorf("due within %v: %v, want %v", test.within, ids, test.want)
-		}
-	}
-	if _, _, err := l.Pending(t.Context(), "nonsense", reconcile.All, 10); err == nil {
-		t.Error("Pending accepts a text that it did not return as next, want an error")
-	}
-}
-
 func TestUnknown(t *testing.T) {
 	l := newLibrary(t, 2)
 	known, absent := l.loan(t, l.book(t), time.Hour), keyset.NewID().String()
