@@ -46,14 +46,6 @@ func TestFindViolations(t *testing.T) {
 	}
 }
 
-func TestReadBacklog(t *testing.T) {
-	l := newLibrary(t, 2)
-	got, err := ReadBacklog(t.Context(), l.gdb, `SELECT 7::bigint AS pending, 1.5::float8 AS oldest_overdue`)
-	if want := (Backlog{Pending: 7, OldestOverdue: 1.5}); got != want || err != nil {
-		t.Errorf("the backlog is %+v, %v; want %+v", got, err, want)
-	}
-}
-
 // TestReadLateness reads the lateness of some timeouts as JSON, as operators' pages read it.
 func TestReadLateness(t *testing.T) {
 	l := newLibrary(t, 2)

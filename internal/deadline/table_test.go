@@ -54,30 +54,6 @@ func TestHandle(t *testing.T) {
 	}
 }
 
-func TestTimeOut(t *testing.T) {
-	l := newLibrary(t, 4)
-	book := l.book(t)
-	due, early, locked := l.loan(t, book, -time.Minute), l.loan(t, book, time.Hour), l.loan(t, book, -time.Minute)
-	release := l.lock(t, `SELECT FROM loans WHERE id = $1 FOR UPDATE`, locked)
-	ids := []string{due, early, locked, "foreign"}
-	for _, want := range []struct{ done, locked int }{{1, 1}, {0, 1}} {
-		if n, left, err := l.TimeOut(t.Context(), ids); n != want.done || left != want.locked || err != nil {
-			t.Errorf("%d timed out, %d locked, %v; want %d and %d", n, left, err, want.done, want.locked)
-		}
-	}
-	release()
-	if n, left, err := l.TimeOut(t.Context(), ids); n != 1 || left != 0 || err != nil {
-		t.Errorf("after the lock is released: %d timed out, %d locked, %v; want 1 and 0", n, left, err)
-	}
-	if n, left, err := l.TimeOut(t.Context(), []string{"foreign"}); n != 0 || left != 0 || err != nil {
-		t.Errorf("of a foreign id: %d timed out, %d locked, %v; want none", n, left, err)
-	}
-	var actors []byte
-	if err := l.db.QueryRowContext(t.Context(), `SELECT string_agg(DISTINCT ended_by, ',') FROM loans`).Scan(&actors); err != nil || string(actors) != "reconciler" {
-		t.Errorf("the loans were timed out by %q, %v; want the reconciler", actors, err)
-	}
-}
-
 // TestGoneIsConfirmed times out a loan together with an id without a row, while another transaction that looks for missing
 // rows has the lock for that. The loan ends at once, and the other id waits until it was looked for.
 func TestGoneIsConfirmed(t *testing.T) {
