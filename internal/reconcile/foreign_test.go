@@ -3,7 +3,6 @@ package reconcile
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"log/slog"
 	"slices"
 	"strconv"
@@ -510,73 +509,5 @@ func (m *machine) drain() {
 				m.t.Fatal(err)
 			}
 		}
-	}
-}
-
-// newTasks returns a table of one row with half an hour left, its queue and a reconciler of both.
-func newTasks(t *testing.T) (*memory, *delay.Queue, *Reconciler, redis.UniversalClient) {
-	rdb := connect(t, testenv.Redis(t))
-	q := newQueue(t, rdb)
-	table := &memory{deadline: map[string]time.Duration{}, pending: map[string]bool{}}
-	table.add("a", 30*time.Minute)
-	r, err := New(nil, table, q, Config{Schedule: "@every 30m", Lookahead: lookahead}, slog.New(slog.DiscardHandler), nil)
-	testenv.Must(t, err)
-	return table, q, r, rdb
-}
-
-// TestLateByAnyScore gives the task of a row a due time that is too late. A sweep moves it forward.
-func TestLateByAnyScore(t *testing.T) {
-	for _, score := range []string{"+inf", "1e300", "1e19", "9.3e18", "9.1e15"} {
-		t.Run(score, func(t *testing.T) {
-			_, q, r, rdb := newTasks(t)
-			r.sweep(t.Context()) // fills the queue
-			if err := rdb.Do(t.Context(), "ZADD", "delay:{test.kind:0}:due", score, "a").Err(); err != nil {
-				t.Fatal(err)
-			}
-			if report := r.sweep(t.Context()); report.Late != 1 || report.Outcome != OK {
-				t.Errorf("reported %+v, want one late", report)
-			}
-			locations, err := q.Locate(t.Context(), []string{"a"})
-			if err != nil || locations[0].Left > 30*time.Minute || locations[0].Left < 29*time.Minute {
-				t.Errorf("the task is %+v, %v; want it due in half an hour", locations, err)
-			}
-		})
-	}
-}
-
-// TestSweepsLeaveTheBackoff sweeps while a failed task waits for its next attempt. The sweeps do not make it due
-// earlier.
-func TestSweepsLeaveTheBackoff(t *testing.T) {
-	table, q, r, _ := newTasks(t)
-	r.sweep(t.Context())
-	attempts := 0
-	w := delay.NewWorker(q, func(_ context.Context, batch []delay.Task) ([]delay.Outcome, error) {
-		attempts += len(batch)
-		return []delay.Outcome{delay.Fail(errors.New("broken"))}, nil
-	}, delay.WorkerConfig{BackoffMin: time.Hour, BackoffMax: time.Hour}, slog.New(slog.DiscardHandler), nil)
-	for name, overdue := range map[string]bool{"before its deadline": false, "overdue": true} {
-		t.Run(name, func(t *testing.T) {
-			attempts = 0
-			if overdue {
-				table.clock = table.deadline["a"] + time.Second // within the grace
-			}
-			if _, err := q.RemoveOrphans(t.Context(), 0, func(_ context.Context, ids []string) ([]string, error) { return ids, nil }); err != nil {
-				t.Fatal(err)
-			}
-			if err := q.Schedule(t.Context(), delay.In("a", -time.Second)); err != nil {
-				t.Fatal(err)
-			}
-			for range 10 {
-				if _, err := w.RunOnce(t.Context(), 0); err != nil {
-					t.Fatal(err)
-				}
-				if report := r.sweep(t.Context()); report.Late != 0 || report.Missing != 0 || report.Outcome != OK {
-					t.Errorf("reported %+v, want no repair", report)
-				}
-			}
-			if attempts != 1 {
-				t.Errorf("%d attempts, want one, because the next is due in an hour", attempts)
-			}
-		})
 	}
 }
