@@ -84,6 +84,9 @@ func TestSweepRepairs(t *testing.T) {
 			if got := sweepOnce(t, f); got != test.want {
 				t.Errorf("reported %+v, want %+v", got, test.want)
 			}
+			if test.want.Full && slices.ContainsFunc(f.table.withins, func(within time.Duration) bool { return within != All }) {
+				t.Errorf("a restore read rows that are due within %v, want all rows", f.table.withins)
+			}
 			// The next sweep repairs nothing. A dead letter is still reported.
 			want := Report{Outcome: OK, Examined: pending, Dead: test.want.Dead}
 			if got := sweepOnce(t, f); got != want {
@@ -93,16 +96,6 @@ func TestSweepRepairs(t *testing.T) {
 				t.Errorf("the last sweep read rows that are due within %v, want %v", within, defaultLookahead)
 			}
 		})
-	}
-}
-
-// TestRestoreReadsAllRows sweeps after a wipe. The look-ahead does not limit a restore.
-func TestRestoreReadsAllRows(t *testing.T) {
-	f := newFixture(t, 1)
-	f.wipe(t)
-	sweepOnce(t, f)
-	if len(f.table.withins) != 1 || f.table.withins[0] != All {
-		t.Errorf("the sweep read rows that are due within %v, want all rows once", f.table.withins)
 	}
 }
 
