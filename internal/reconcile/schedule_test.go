@@ -27,6 +27,7 @@ func TestConfig(t *testing.T) {
 		"no expression":             {Config{Schedule: "often"}, "fields"},
 		"blanks":                    {Config{Schedule: " \n "}, "fields"},
 		"one interval":              {Config{Schedule: "@every 1m", Lookahead: time.Minute}, "less than twice 1m0s"},
+		"a gap within the hour":     {Config{Schedule: "0,45 * * * *", Lookahead: 80 * time.Minute}, "less than twice 45m0s"},
 		"an interval of centuries":  {Config{Schedule: "@every 2000000h"}, "less than twice"},
 		"a negative interval":       {Config{Schedule: "@every -5s"}, "at least 1s"},
 		"less than a second":        {Config{Schedule: "TZ=UTC @every 999ms"}, "at least 1s"},
