@@ -36,28 +36,8 @@ func (s *stepper[T]) batches() (batches [][]T) {
 	return batches
 }
 
-// TestLanesHandleLoneItemAtOnce checks that an item does not wait for others: neither for the first time nor after the
-// lanes were idle.
-func TestLanesHandleLoneItemAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		s := newStepper[int]()
-		close(s.proceed)
-		l := batch.NewLanes(s.run, 2, 100, time.Second)
-		for i := range 3 {
-			l.Add(i)
-			if got := fmt.Sprint(s.batches()); got != fmt.Sprintf("[[%d]]", i) {
-				t.Errorf("after item %d is added to idle lanes, the batches are %s, want the item alone", i, got)
-			}
-		}
-		if waited := time.Since(began); waited != 0 {
-			t.Errorf("the items waited for %v, want no wait", waited)
-		}
-	})
-}
-
-// TestLanesFormBatches checks that the items that arrive while all lanes are busy make up the next batches, in order of
-// arrival, and that a batch has no more items than its size.
+// TestLanesFormBatches checks that an item does not wait for others while a lane is free, that the items that arrive while
+// all lanes are busy make up the next batches, in order of arrival, and that a batch has no more items than its size.
 func TestLanesFormBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStepper[int]()
@@ -131,29 +111,6 @@ func TestLanesRejectWhileFirstItemWaitsTooLong(t *testing.T) {
 		synctest.Wait()
 		check("idle again", true)
 		synctest.Wait()
-	})
-}
-
-// TestLanesRemove removes an item of a batch, items of the queue, and one that was never added.
-func TestLanesRemove(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStepper[int]()
-		l := batch.NewLanes(s.run, 1, 10, time.Hour)
-		for i := range 4 {
-			l.Add(i)
-		}
-		for _, test := range []struct {
-			item int
-			want bool
-		}{{0, false}, {1, true}, {1, false}, {2, true}, {4, false}} {
-			if got := l.Remove(test.item); got != test.want {
-				t.Errorf("item %d: Remove returns %v, want %v", test.item, got, test.want)
-			}
-		}
-		close(s.proceed)
-		if got := fmt.Sprint(s.batches()); got != "[[0] [3]]" {
-			t.Errorf("the batches are %s, want [[0] [3]]", got)
-		}
 	})
 }
 
