@@ -6,7 +6,6 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"net/http"
 	"slices"
 	"testing"
 
@@ -46,27 +45,6 @@ func TestProblemWithExtensions(t *testing.T) {
 	}
 	if _, err := json.Marshal(rest.Problem{Extensions: map[string]any{"x": func() {}}}); err == nil {
 		t.Error("a problem with an extension that is no JSON is marshalled without an error")
-	}
-}
-
-// TestFailWithExtensions checks the answer to an error with extensions.
-func TestFailWithExtensions(t *testing.T) {
-	gin.SetMode(gin.ReleaseMode)
-	r := gin.New()
-	r.GET("/", rest.Handle(func(*gin.Context) error {
-		return &rest.Error{Class: rest.Busy, Detail: "d", Extensions: map[string]any{"ids": []int{1, 2}}}
-	}))
-	a := send(t, r, "GET", "/", "")
-	var body struct {
-		Type string
-		IDs  []int
-	}
-	if err := json.Unmarshal(a.Body.Bytes(), &body); err != nil {
-		t.Fatal(err)
-	}
-	if a.Code != http.StatusConflict || body.Type != "/problems/busy" || !slices.Equal(body.IDs, []int{1, 2}) ||
-		a.Header().Get("Content-Type") != "application/problem+json" {
-		t.Errorf("the answer is %d %v %s, want 409, busy and the ids", a.Code, a.Header(), a.Body)
 	}
 }
 
