@@ -199,6 +199,7 @@ func TestValidRequests(t *testing.T) {
 		"idempotency key":       {"POST", "/things", thing, []string{"Idempotency-Key: ~ " + strings.Repeat("k", 253)}},
 		"UUID":                  {"GET", "/things/" + thingID, "", nil},
 		"start":                 {"POST", "/things/" + thingID + "/start", "", nil},
+		"start: empty object":   {"POST", "/things/" + thingID + "/start", "{}", nil},
 		"first page":            {"GET", "/things", "", nil},
 		"limit 1":               {"GET", "/things?limit=1", "", nil},
 		"limit 100, cursor":     {"GET", "/things?limit=100&cursor=" + keyset.Cursor{At: time.UnixMicro(1)}.String(), "", nil},
@@ -244,35 +245,21 @@ func TestBodyReadTimeout(t *testing.T) {
 	}
 }
 
-// TestRequireEmptyBody sends bodies of known and of unknown length. A body of unknown length is chunked, and may be
-// empty.
+// TestRequireEmptyBody sends bodies of unknown length, which are chunked, and may be empty.
 func TestRequireEmptyBody(t *testing.T) {
 	gin.SetMode(gin.ReleaseMode)
 	r := gin.New()
 	r.POST("/", rest.Handle(rest.RequireEmptyBody))
-	for name, test := range map[string]struct {
-		body   io.Reader
-		length int64
-		status int
-	}{
-		"no body":                      {http.NoBody, 0, http.StatusOK},
-		"no body, unknown length":      {io.MultiReader(), -1, http.StatusOK},
-		"empty object":                 {strings.NewReader("{}"), 2, http.StatusOK},
-		"empty object, unknown length": {io.MultiReader(strings.NewReader("{}")), -1, http.StatusOK},
-		"object with a field":          {strings.NewReader(`{"a":1}`), 7, http.StatusUnprocessableEntity},
-		"not JSON":                     {strings.NewReader("a"), 1, http.StatusBadRequest},
-	} {
-		t.Run(name, func(t *testing.T) {
-			request := httptest.NewRequestWithContext(t.Context(), "POST", "/", test.body)
-			request.Header.Set("Content-Type", "application/json")
-			if request.ContentLength != test.length {
-				t.Fatalf("the length of the body is %d, want %d", request.ContentLength, test.length)
-			}
-			recorder := httptest.NewRecorder()
-			r.ServeHTTP(recorder, request)
-			if recorder.Code != test.status {
-				t.Errorf("the answer is %d %s, want %d", recorder.Code, recorder.Body, test.status)
-			}
-		})
+	for _, text := range []string{"", "{}"} {
+		request := httptest.NewRequestWithContext(t.Context(), "POST", "/", io.MultiReader(strings.NewReader(text)))
+		request.Header.Set("Content-Type", "application/json")
+		if request.ContentLength != -1 {
+			t.Fatalf("the length of the body is %d, want -1", request.ContentLength)
+		}
+		recorder := httptest.NewRecorder()
+		r.ServeHTTP(recorder, request)
+		if recorder.Code != http.StatusOK {
+			t.Errorf("the answer to %q is %d %s, want 200", text, recorder.Code, recorder.Body)
+		}
 	}
 }
