@@ -71,34 +71,6 @@ func TestConcurrentUpAppliesEachFileOnce(t *testing.T) {
 	}
 }
 
-// TestCheckChangesNothing checks a database that was never migrated.
-func TestCheckChangesNothing(t *testing.T) {
-	db := empty(t)
-	err := migrations.Check(t.Context(), db)
-	version, ok := errors.AsType[*migrations.VersionError](err)
-	if !ok || version.Have != 0 || version.Want == 0 || len(version.Missing) == 0 || !strings.Contains(err.Error(), "shop migrate") {
-		t.Errorf("Check of an empty database: %v, want a VersionError from version 0 that names `shop migrate`", err)
-	}
-	if tables := schema(t, db); tables != "" {
-		t.Errorf("after Check the database has\n%s\nwant nothing", tables)
-	}
-}
-
-// TestNewerSchemaIsRejected marks the database as migrated by a later version of the service.
-func TestNewerSchemaIsRejected(t *testing.T) {
-	db := empty(t)
-	if _, err := migrations.Up(t.Context(), db); err != nil {
-		t.Fatal(err)
-	}
-	exec(t, db, `INSERT INTO goose_db_version (version_id, is_applied) VALUES (9999, true)`)
-	_, upErr := migrations.Up(t.Context(), db)
-	for _, err := range []error{migrations.Check(t.Context(), db), upErr} {
-		if version, ok := errors.AsType[*migrations.VersionError](err); !ok || version.Have != 9999 || !version.IsNewer() {
-			t.Errorf("got error %v, want a VersionError with version 9999", err)
-		}
-	}
-}
-
 // schema returns what the migrations created, a line each, without the order of a table's columns.
 func schema(t *testing.T, db *sql.DB) (lines string) {
 	t.Helper()
@@ -207,6 +179,9 @@ func TestBinariesWithOtherMigrations(t *testing.T) {
 			}
 			if works(err) != test.works {
 				t.Errorf("a process of the second binary starts: %v, want %v", works(err), test.works)
+			}
+			if after := schema(t, db); after != before {
+				t.Errorf("Check changes the schema to\n%s\nwant\n%s", after, before)
 			}
 			applied, err := migrations.UpFrom(t.Context(), db, test.second)
 			if (err != nil) != test.rejected || test.rejected && err.Error() != test.check || !slices.Equal(applied, test.applied) {
