@@ -153,8 +153,8 @@ func newBenchSite(b *testing.B, products int, env ...string) *benchSite {
 		}
 	})
 	s := &benchSite{b: b, postgres: postgres, cache: testenv.RedisServer(b)}
-	s.Site = &faulttest.Site{Database: postgres.URL(), Redis: s.cache.URL()}
-	s.Env = append([]string{
+	s.Site = orders.NewSiteAt(postgres.URL(), s.cache.URL())
+	s.Env = append([]string{ // nothing else, so that the process works as in production
 		faulttest.EnvDatabaseURL + "=" + s.Database, faulttest.EnvRedisURL + "=" + s.Redis, faulttest.EnvHTTPAddr + "=127.0.0.1:0",
 		faulttest.EnvTokenKey + "=" + faulttest.TokenKey, faulttest.EnvOpsToken + "=" + faulttest.OpsToken,
 		envMaxOpenOrders + "=0", envMaxOpenUnits + "=0",

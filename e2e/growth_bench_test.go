@@ -156,7 +156,7 @@ func (g *growth) newSite(ended int) *growthSite {
 	s := &growthSite{ended: ended, benchSite: &benchSite{b: g.b, postgres: g.server, cache: testenv.RedisServer(g.b)}}
 	_, err := g.db.ExecContext(g.b.Context(), "CREATE DATABASE "+s.name())
 	testenv.Must(g.b, err)
-	s.Site = &faulttest.Site{Database: strings.Replace(g.server.URL(), "/devstack?", "/"+s.name()+"?", 1), Redis: s.cache.URL()}
+	s.Site = orders.NewSiteAt(strings.Replace(g.server.URL(), "/devstack?", "/"+s.name()+"?", 1), s.cache.URL())
 	s.Env = []string{
 		faulttest.EnvDatabaseURL + "=" + s.Database, faulttest.EnvRedisURL + "=" + s.Redis, faulttest.EnvHTTPAddr + "=127.0.0.1:0",
 		faulttest.EnvTokenKey + "=" + faulttest.TokenKey, faulttest.EnvOpsToken + "=" + faulttest.OpsToken, envMaxOpenOrders + "=0", envMaxOpenUnits + "=0",
