@@ -7,6 +7,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"example.com/shop/e2e/loadtest"
 	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/testenv"
 )
@@ -76,7 +77,7 @@ func (s *benchSite) measureMode() (r modeResult) {
 	s.b.Helper()
 	const lasting = 10 * time.Second
 	r.steady = s.cancelled(func() {
-		openLoop(s.b, s.addr(), 200, poisson(200, lasting, 1), lasting, s.orders("", s.products))
+		loadtest.OpenLoop(s.b, s.addr(), 200, loadtest.Poisson(200, lasting, 1), lasting, s.orders("", s.products))
 	})
 	r.burst = s.cancelled(func() { r.placed = s.placeOverHTTP(32, s.products) })
 	return r

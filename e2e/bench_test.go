@@ -16,6 +16,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"example.com/shop/e2e/loadtest"
 	"example.com/shop/internal/devstack"
 	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/pgbench"
@@ -40,7 +41,7 @@ func BenchmarkPlace(b *testing.B) {
 			measurement{fmt.Sprint(clients, "-hot"), func() sample { return s.placeOverHTTP(clients, s.products[:1]) }})
 	}
 	for b.Loop() {
-		closedLoop(b, s.addr(), 32, *placeFor, s.orders("", s.products)) // fills the pools and caches
+		loadtest.ClosedLoop(b, s.addr(), 32, *placeFor, s.orders("", s.products)) // fills the pools and caches
 		samples := map[string][]sample{}
 		for round := range rounds {
 			for i := range measurements { // each round begins with another measurement
@@ -204,7 +205,7 @@ func orderBody(buf []byte, product string) []byte {
 
 // orders returns a requester that places orders of one item each. Each order is the next customer's, for a random one
 // of the products. With a key, the requests have idempotency keys that begin with it.
-func (s *benchSite) orders(key string, products []string) requester {
+func (s *benchSite) orders(key string, products []string) loadtest.Requester {
 	return func(buf []byte, i int) []byte {
 		buf = append(buf, s.headers[i%len(s.headers)]...)
 		if key != "" {
@@ -243,17 +244,17 @@ func (s *benchSite) waitForRelay() {
 func (s *benchSite) placeOverHTTP(clients int, products []string) sample {
 	s.b.Helper()
 	before := s.usage()
-	r := closedLoop(s.b, s.addr(), clients, *placeFor, s.orders("", products))
+	r := loadtest.ClosedLoop(s.b, s.addr(), clients, *placeFor, s.orders("", products))
 	used := s.usage().since(before)
-	created := is(http.StatusCreated)
-	placed := r.count(created)
+	created := loadtest.Is(http.StatusCreated)
+	placed := r.Count(created)
 	if placed == 0 {
 		s.b.Fatalf("no order was placed with %d clients; the process wrote:\n%s", clients, s.process.Text())
 	}
 	return sample{
-		rate: r.rate(created), p50: milliseconds(faulttest.Percentile(r.latencies(created), 50)),
-		p99:    milliseconds(faulttest.Percentile(r.latencies(created), 99)),
-		failed: len(r.responses) - placed, cpu: used.each(placed),
+		rate: r.Rate(created), p50: milliseconds(faulttest.Percentile(r.Latencies(created), 50)),
+		p99:    milliseconds(faulttest.Percentile(r.Latencies(created), 99)),
+		failed: len(r.Responses) - placed, cpu: used.each(placed),
 	}
 }
 

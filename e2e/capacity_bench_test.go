@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"example.com/shop/e2e/loadtest"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/testenv"
@@ -41,9 +42,9 @@ func BenchmarkCapacity(b *testing.B) {
 		redisBefore := s.redisMemory()
 		began := time.Now()
 		c.placed = s.cost(func() (orders int) {
-			r := openLoop(b, s.addr(), 200, poisson(capacityRate, capacityFor, 1), capacityFor, s.orders("capacity-", s.products))
+			r := loadtest.OpenLoop(b, s.addr(), 200, loadtest.Poisson(capacityRate, capacityFor, 1), capacityFor, s.orders("capacity-", s.products))
 			s.waitForRelay()
-			return r.count(is(http.StatusCreated))
+			return r.Count(loadtest.Is(http.StatusCreated))
 		})
 		c.task = (s.redisMemory() - redisBefore) / float64(c.placed.orders)
 		c.loaded = memoryOf(b, s.process.Cmd.Process.Pid)
@@ -61,27 +62,27 @@ func BenchmarkCapacity(b *testing.B) {
 		pay := s.payments()
 		c.paid = s.cost(func() (orders int) {
 			const lasting = 10 * time.Second
-			r := openLoop(b, s.addr(), 200, steady(len(pay)/10-1, lasting), lasting+time.Second, func(buf []byte, i int) []byte { return append(buf, pay[i]...) })
+			r := loadtest.OpenLoop(b, s.addr(), 200, loadtest.Steady(len(pay)/10-1, lasting), lasting+time.Second, func(buf []byte, i int) []byte { return append(buf, pay[i]...) })
 			testenv.EventuallyWithin(b, faulttest.Patience, "all paid orders are booked", func() bool {
 				return !testenv.Query[bool](b, s.db, `SELECT EXISTS (SELECT FROM orders WHERE NOT booked AND status = 'paid')`)
 			})
-			return r.count(is(http.StatusOK))
+			return r.Count(loadtest.Is(http.StatusOK))
 		})
 		c.page = pageMemory(s)
 		nothing := func(buf []byte, _ int) []byte { return append(buf, "GET /healthz HTTP/1.1\r\nHost: shop\r\n\r\n"...) }
-		answers := openLoop(b, s.addr(), 200, poisson(100, 5*time.Second, 2), 5*time.Second, nothing).latencies(is(http.StatusOK))
+		answers := loadtest.OpenLoop(b, s.addr(), 200, loadtest.Poisson(100, 5*time.Second, 2), 5*time.Second, nothing).Latencies(loadtest.Is(http.StatusOK))
 		if len(answers) == 0 {
 			b.Fatal("GET /healthz is not answered")
 		}
 		c.request = faulttest.Percentile(answers, 50)
 		for _, rate := range []int{100, 1_000, 2_000} {
-			c.points = append(c.points, s.place(func() (traffic, float64) {
-				return openLoop(b, s.addr(), 200, poisson(float64(rate), 10*time.Second, 2), 10*time.Second, s.orders("", s.products)), float64(rate)
+			c.points = append(c.points, s.place(func() (loadtest.Traffic, float64) {
+				return loadtest.OpenLoop(b, s.addr(), 200, loadtest.Poisson(float64(rate), 10*time.Second, 2), 10*time.Second, s.orders("", s.products)), float64(rate)
 			}))
 		}
-		c.points = append(c.points, s.place(func() (traffic, float64) {
-			r := closedLoop(b, s.addr(), capacityClients, 10*time.Second, s.orders("", s.products))
-			return r, r.rate(is(http.StatusCreated))
+		c.points = append(c.points, s.place(func() (loadtest.Traffic, float64) {
+			r := loadtest.ClosedLoop(b, s.addr(), capacityClients, 10*time.Second, s.orders("", s.products))
+			return r, r.Rate(loadtest.Is(http.StatusCreated))
 		}))
 		s.process.Interrupt() // otherwise it would cancel its last orders at the same time
 		c.provider = costAtProvider(b)
@@ -111,13 +112,13 @@ type point struct {
 }
 
 // place measures a load of placements. load also returns the rate.
-func (s *benchSite) place(load func() (traffic, float64)) point {
+func (s *benchSite) place(load func() (loadtest.Traffic, float64)) point {
 	s.b.Helper()
 	api := &faulttest.Member{Process: s.process}
 	used, before := s.usage(), faulttest.BatchesOf(api)
 	r, rate := load()
 	s.waitForRelay()
-	took, after := r.latencies(is(http.StatusCreated)), faulttest.BatchesOf(api)
+	took, after := r.Latencies(loadtest.Is(http.StatusCreated)), faulttest.BatchesOf(api)
 	return point{
 		rate: rate, batch: (after.Created - before.Created) / (after.Batches - before.Batches),
 		cpu: s.usage().since(used).each(len(took)), p50: faulttest.Percentile(took, 50), p99: faulttest.Percentile(took, 99),

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"example.com/shop/e2e/loadtest"
 	"example.com/shop/internal/faulttest"
 )
 
@@ -77,7 +78,7 @@ func (s simulation) place(rate float64, processes int) point {
 	for i := range all {
 		all[i] = &simulatedProcess{}
 	}
-	for _, at := range poisson(rate, 20*time.Second, 3) {
+	for _, at := range loadtest.Poisson(rate, 20*time.Second, 3) {
 		p := all[rng.IntN(processes)]
 		p.waiting = append(p.waiting, at)
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/shop/e2e/loadtest"
 	"example.com/shop/internal/devstack"
 	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/testenv"
@@ -345,14 +346,14 @@ func (s *growthSite) flashSale() float64 {
 	s.b.Helper()
 	product := uuid.NewString()
 	s.exec(`INSERT INTO products (id, name, price_cents, currency, supply, available) VALUES ($1, 'flash sale', 100, 'EUR', $2, $2)`, product, growthPieces)
-	r := openLoop(s.b, s.addr(), 500, make([]time.Duration, growthCustomers), time.Minute, s.orders("", []string{product}))
-	sold, out := r.count(is(http.StatusCreated)), r.count(is(http.StatusConflict))
+	r := loadtest.OpenLoop(s.b, s.addr(), 500, make([]time.Duration, growthCustomers), time.Minute, s.orders("", []string{product}))
+	sold, out := r.Count(loadtest.Is(http.StatusCreated)), r.Count(loadtest.Is(http.StatusConflict))
 	if sold != growthPieces || sold+out != growthCustomers {
 		s.b.Fatalf("%d pieces were sold and %d orders rejected, want %d and all others", sold, out, growthPieces)
 	}
 	var last time.Duration
-	for _, response := range r.responses {
-		last = max(last, response.ended)
+	for _, response := range r.Responses {
+		last = max(last, response.Ended)
 	}
 	return last.Seconds()
 }

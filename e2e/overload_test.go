@@ -15,6 +15,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"example.com/shop/e2e/loadtest"
 	"example.com/shop/e2e/shoptest"
 	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/testenv"
@@ -88,7 +89,7 @@ func (s *overload) awaitStart() time.Time {
 func (s *overload) closedLoop() float64 {
 	s.b.Helper()
 	key := fmt.Sprint(s.awaitStart().UnixNano(), "-")
-	return closedLoop(s.b, s.addr(), 64, *overloadFor, s.orders(key, s.products)).rate(is(http.StatusCreated))
+	return loadtest.ClosedLoop(s.b, s.addr(), 64, *overloadFor, s.orders(key, s.products)).Rate(loadtest.Is(http.StatusCreated))
 }
 
 // loadStep is the result of one load.
@@ -105,7 +106,7 @@ type loadStep struct {
 	busy      float64       // the part of its processors' time that the generator used
 	cancelled int           // orders that became due during the load
 	late      time.Duration // the p99 of the time from when they were due until they were cancelled
-	probe     traffic
+	probe     loadtest.Traffic
 }
 
 // offer runs one load, and meanwhile the load of the customer that pays and cancels.
@@ -115,29 +116,29 @@ func (s *overload) offer(factor, capacity float64) loadStep {
 	faulttest.Sleep(s.b.Context(), time.Until(s.next)-*overloadFor/8)
 	probe := s.probeOrders()
 	began := s.awaitStart()
-	probed := make(chan traffic, 1)
+	probed := make(chan loadtest.Traffic, 1)
 	go func() {
-		probed <- openLoop(s.b, s.addr(), 20, steady(probeRate, *overloadFor), *overloadFor, probe)
+		probed <- loadtest.OpenLoop(s.b, s.addr(), 20, loadtest.Steady(probeRate, *overloadFor), *overloadFor, probe)
 	}()
 	before := s.usage()
-	arrivals := poisson(factor*capacity, *overloadFor, uint64(factor*100))
+	arrivals := loadtest.Poisson(factor*capacity, *overloadFor, uint64(factor*100))
 	key := fmt.Sprint(began.UnixNano(), "-")
-	r := openLoop(s.b, s.addr(), overloadConnections, arrivals, *overloadFor, s.orders(key, s.products))
+	r := loadtest.OpenLoop(s.b, s.addr(), overloadConnections, arrivals, *overloadFor, s.orders(key, s.products))
 	used, took := s.usage().since(before), time.Since(began)
 
-	created, rejected := is(http.StatusCreated), is(http.StatusServiceUnavailable)
+	created, rejected := loadtest.Is(http.StatusCreated), loadtest.Is(http.StatusServiceUnavailable)
 	failures := map[int]int{}
 	failed := func(status int) bool { return !created(status) && !rejected(status) }
-	for _, response := range r.responses {
-		if failed(response.status) {
-			failures[response.status]++
+	for _, response := range r.Responses {
+		if failed(response.Status) {
+			failures[response.Status]++
 		}
 	}
-	accepted := r.latencies(created)
+	accepted := r.Latencies(created)
 	result := loadStep{
 		factor: factor, offered: float64(len(arrivals)) / overloadFor.Seconds(),
-		good: r.rate(created), rejected: r.rate(rejected), failed: r.rate(failed), failures: failures, unsent: r.unsent,
-		p50: faulttest.Percentile(accepted, 50), p99: faulttest.Percentile(accepted, 99), lag: faulttest.Percentile(r.lag, 99),
+		good: r.Rate(created), rejected: r.Rate(rejected), failed: r.Rate(failed), failures: failures, unsent: r.Unsent,
+		p50: faulttest.Percentile(accepted, 50), p99: faulttest.Percentile(accepted, 99), lag: faulttest.Percentile(r.Lag, 99),
 		busy:  used.clients.Seconds() / took.Seconds() / float64(runtime.GOMAXPROCS(0)),
 		probe: <-probed,
 	}
@@ -148,10 +149,10 @@ func (s *overload) offer(factor, capacity float64) loadStep {
 }
 
 // probeOrders places the orders of the probe, and returns a requester that pays and cancels them in turn.
-func (s *overload) probeOrders() requester {
+func (s *overload) probeOrders() loadtest.Requester {
 	s.b.Helper()
 	var requests [][]byte
-	for i := range steady(probeRate, *overloadFor) {
+	for i := range loadtest.Steady(probeRate, *overloadFor) {
 		var placed shoptest.Order
 		faulttest.Eventually(s.b, "an order of the probe is placed", func() bool {
 			a := s.probe.Send(faulttest.Request{Method: "POST", Path: "/api/orders", Body: string(orderBody(nil, s.products[0]))})
@@ -192,11 +193,11 @@ func (s *overload) report(capacity float64, steps []loadStep) {
 		for status, n := range r.failures {
 			failures[status] += n
 		}
-		succeeded := is(http.StatusOK)
-		all := r.probe.latencies(func(int) bool { return true })
+		succeeded := loadtest.Is(http.StatusOK)
+		all := r.probe.Latencies(func(int) bool { return true })
 		fmt.Fprintf(table, "%g×\t%.0f\t%.0f\t%.0f\t%.0f\t%d\t%.1f\t%.1f\t%d\t%.1f\t%d of %d\t%.1f\t%.1f\t%.1f\t%.0f%%\t\n",
 			r.factor, r.offered, r.good, r.rejected, r.failed, r.unsent, milliseconds(r.p50), milliseconds(r.p99),
-			r.cancelled, milliseconds(r.late), r.probe.count(succeeded), len(all)+r.probe.unsent,
+			r.cancelled, milliseconds(r.late), r.probe.Count(succeeded), len(all)+r.probe.Unsent,
 			milliseconds(faulttest.Percentile(all, 50)), milliseconds(faulttest.Percentile(all, 100)), milliseconds(r.lag), 100*r.busy)
 	}
 	testenv.Must(s.b, table.Flush())

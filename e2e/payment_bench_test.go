@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"example.com/shop/e2e/loadtest"
 	"example.com/shop/e2e/shoptest"
 	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/payment/paymenttest"
@@ -47,7 +48,7 @@ func costAtProvider(b *testing.B) cost {
 	s := newBenchSite(b, 1000, append(env, fmt.Sprintf("%sSTRIPE_RATE=%d", faulttest.EnvPrefix, *paymentRate))...)
 	shop := &paymentBench{Site: &paymenttest.Site{Site: s.Site, Shop: s.process, Provider: provider}, b: b, product: s.products[0]}
 	shop.Control(b, http.MethodPut, "/sim/knobs", fmt.Sprintf(`{"rate": %d}`, *paymentRate))
-	arrivals := steady(providerRate, lasting)
+	arrivals := loadtest.Steady(providerRate, lasting)
 	visits := make([]*checkoutVisit, len(arrivals))
 	shop.concurrently(len(visits), func(i int) { visits[i] = shop.place() })
 	s.waitForRelay()
@@ -122,7 +123,7 @@ func BenchmarkPaymentLoad(b *testing.B) {
 	const rate = 10 // customers a second
 	for b.Loop() {
 		s := newPaymentBench(b, *paymentTimeout)
-		arrivals := steady(rate, *paymentFor)
+		arrivals := loadtest.Steady(rate, *paymentFor)
 		all := make([]*checkoutVisit, len(arrivals))
 		var visits sync.WaitGroup
 		began, lag := time.Now(), time.Duration(0)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"example.com/shop/e2e/loadtest"
 	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/testenv"
 )
@@ -66,10 +67,10 @@ func measureSize(b *testing.B, withSettings bool) sizes {
 		testenv.Exec(b, s.db, resetStorage)
 		testenv.Exec(b, s.db, `VACUUM FULL products`) // its rows are older
 	}
-	r := openLoop(b, s.addr(), 200, poisson(float64(*sizeRate), *sizeFor, 1), *sizeFor, s.orders("size-", s.products))
-	placed := r.count(is(http.StatusCreated))
-	if placed == 0 || r.unsent > 0 {
-		b.Fatalf("%d orders were placed by %d requests, and %d were not sent", placed, len(r.responses), r.unsent)
+	r := loadtest.OpenLoop(b, s.addr(), 200, loadtest.Poisson(float64(*sizeRate), *sizeFor, 1), *sizeFor, s.orders("size-", s.products))
+	placed := r.Count(loadtest.Is(http.StatusCreated))
+	if placed == 0 || r.Unsent > 0 {
+		b.Fatalf("%d orders were placed by %d requests, and %d were not sent", placed, len(r.Responses), r.Unsent)
 	}
 	s.awaitEnds(*sizeTimeout + faulttest.Patience)
 	measured := sizes{orders: placed, customers: len(s.headers), version: serverVersion(b, s.db), bloated: s.sizes()}
