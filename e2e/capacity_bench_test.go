@@ -36,55 +36,55 @@ func BenchmarkCapacity(b *testing.B) {
 		b.Skip("its report needs an idle machine: run make bench-capacity")
 	}
 	for b.Loop() {
-		s := newBenchSite(b, 1000, envTimeout+"="+capacityTimeout.String(), faulttest.EnvPrefix+"PAY_AT_ONCE=true")
-		c := capacity{started: memoryOf(b, s.process.Cmd.Process.Pid)}
+		s := loadtest.NewSite(b, orders, 1000, envTimeout+"="+capacityTimeout.String(), faulttest.EnvPrefix+"PAY_AT_ONCE=true")
+		c := capacity{started: memoryOf(b, s.Process.Cmd.Process.Pid)}
 
-		redisBefore := s.redisMemory()
+		redisBefore := redisMemory(s)
 		began := time.Now()
-		c.placed = s.cost(func() (orders int) {
-			r := loadtest.OpenLoop(b, s.addr(), 200, loadtest.Poisson(capacityRate, capacityFor, 1), capacityFor, s.orders("capacity-", s.products))
-			s.waitForRelay()
+		c.placed = costOf(s, func() (orders int) {
+			r := loadtest.OpenLoop(b, s.Addr(), 200, loadtest.Poisson(capacityRate, capacityFor, 1), capacityFor, s.Orders("capacity-", s.Products))
+			s.AwaitRelay()
 			return r.Count(loadtest.Is(http.StatusCreated))
 		})
-		c.task = (s.redisMemory() - redisBefore) / float64(c.placed.orders)
-		c.loaded = memoryOf(b, s.process.Cmd.Process.Pid)
-		c.connections = testenv.Query[int](b, s.db, `SELECT count(*) FROM pg_stat_activity WHERE application_name = $1`, orders.Program)
-		c.idle = s.cost(func() (seconds int) {
+		c.task = (redisMemory(s) - redisBefore) / float64(c.placed.orders)
+		c.loaded = memoryOf(b, s.Process.Cmd.Process.Pid)
+		c.connections = testenv.Query[int](b, s.DB, `SELECT count(*) FROM pg_stat_activity WHERE application_name = $1`, orders.Program)
+		c.idle = costOf(s, func() (seconds int) {
 			const idle = 20
 			faulttest.Sleep(b.Context(), idle*time.Second)
 			return idle
 		})
 		faulttest.Sleep(b.Context(), time.Until(began.Add(capacityTimeout)))
-		c.cancelled = s.cost(func() (orders int) {
-			s.awaitEnds(capacityFor + faulttest.Patience)
-			return testenv.Query[int](b, s.db, `SELECT count(*) FROM orders WHERE status = 'cancelled'`)
+		c.cancelled = costOf(s, func() (orders int) {
+			s.AwaitEnds(capacityFor + faulttest.Patience)
+			return testenv.Query[int](b, s.DB, `SELECT count(*) FROM orders WHERE status = 'cancelled'`)
 		})
-		pay := s.payments()
-		c.paid = s.cost(func() (orders int) {
+		pay := payments(s)
+		c.paid = costOf(s, func() (orders int) {
 			const lasting = 10 * time.Second
-			r := loadtest.OpenLoop(b, s.addr(), 200, loadtest.Steady(len(pay)/10-1, lasting), lasting+time.Second, func(buf []byte, i int) []byte { return append(buf, pay[i]...) })
+			r := loadtest.OpenLoop(b, s.Addr(), 200, loadtest.Steady(len(pay)/10-1, lasting), lasting+time.Second, func(buf []byte, i int) []byte { return append(buf, pay[i]...) })
 			testenv.EventuallyWithin(b, faulttest.Patience, "all paid orders are booked", func() bool {
-				return !testenv.Query[bool](b, s.db, `SELECT EXISTS (SELECT FROM orders WHERE NOT booked AND status = 'paid')`)
+				return !testenv.Query[bool](b, s.DB, `SELECT EXISTS (SELECT FROM orders WHERE NOT booked AND status = 'paid')`)
 			})
 			return r.Count(loadtest.Is(http.StatusOK))
 		})
 		c.page = pageMemory(s)
 		nothing := func(buf []byte, _ int) []byte { return append(buf, "GET /healthz HTTP/1.1\r\nHost: shop\r\n\r\n"...) }
-		answers := loadtest.OpenLoop(b, s.addr(), 200, loadtest.Poisson(100, 5*time.Second, 2), 5*time.Second, nothing).Latencies(loadtest.Is(http.StatusOK))
+		answers := loadtest.OpenLoop(b, s.Addr(), 200, loadtest.Poisson(100, 5*time.Second, 2), 5*time.Second, nothing).Latencies(loadtest.Is(http.StatusOK))
 		if len(answers) == 0 {
 			b.Fatal("GET /healthz is not answered")
 		}
 		c.request = faulttest.Percentile(answers, 50)
 		for _, rate := range []int{100, 1_000, 2_000} {
-			c.points = append(c.points, s.place(func() (loadtest.Traffic, float64) {
-				return loadtest.OpenLoop(b, s.addr(), 200, loadtest.Poisson(float64(rate), 10*time.Second, 2), 10*time.Second, s.orders("", s.products)), float64(rate)
+			c.points = append(c.points, pointOf(s, func() (loadtest.Traffic, float64) {
+				return loadtest.OpenLoop(b, s.Addr(), 200, loadtest.Poisson(float64(rate), 10*time.Second, 2), 10*time.Second, s.Orders("", s.Products)), float64(rate)
 			}))
 		}
-		c.points = append(c.points, s.place(func() (loadtest.Traffic, float64) {
-			r := loadtest.ClosedLoop(b, s.addr(), capacityClients, 10*time.Second, s.orders("", s.products))
+		c.points = append(c.points, pointOf(s, func() (loadtest.Traffic, float64) {
+			r := loadtest.ClosedLoop(b, s.Addr(), capacityClients, 10*time.Second, s.Orders("", s.Products))
 			return r, r.Rate(loadtest.Is(http.StatusCreated))
 		}))
-		s.process.Interrupt() // otherwise it would cancel its last orders at the same time
+		s.Process.Interrupt() // otherwise it would cancel its last orders at the same time
 		c.provider = costAtProvider(b)
 		testenv.Must(b, os.WriteFile(*capacityReport, []byte(c.report()), 0o644)) //nolint:gosec // a document
 		b.Log(c.report())
@@ -107,46 +107,43 @@ type capacity struct {
 // point is a load of placements. Its costs are those of one order.
 type point struct {
 	rate, batch float64 // orders a second, and in a transaction
-	cpu         usage
+	cpu         loadtest.Usage
 	p50, p99    time.Duration
 }
 
-// place measures a load of placements. load also returns the rate.
-func (s *benchSite) place(load func() (loadtest.Traffic, float64)) point {
-	s.b.Helper()
-	api := &faulttest.Member{Process: s.process}
-	used, before := s.usage(), faulttest.BatchesOf(api)
+// pointOf measures a load of placements. load also returns the rate.
+func pointOf(s *loadtest.Site, load func() (loadtest.Traffic, float64)) point {
+	s.T.Helper()
+	api := &faulttest.Member{Process: s.Process}
+	used, before := s.Usage(), faulttest.BatchesOf(api)
 	r, rate := load()
-	s.waitForRelay()
+	s.AwaitRelay()
 	took, after := r.Latencies(loadtest.Is(http.StatusCreated)), faulttest.BatchesOf(api)
 	return point{
 		rate: rate, batch: (after.Created - before.Created) / (after.Batches - before.Batches),
-		cpu: s.usage().since(used).each(len(took)), p50: faulttest.Percentile(took, 50), p99: faulttest.Percentile(took, 99),
+		cpu: s.Usage().Since(used).Each(len(took)), p50: faulttest.Percentile(took, 50), p99: faulttest.Percentile(took, 99),
 	}
 }
-
-// total returns the processor time without that of the clients.
-func (u usage) total() time.Duration { return u.service + u.postgres + u.redis }
 
 // cost is what a number of orders have cost. Without its method each it is the sum.
 type cost struct {
 	orders         int
-	used           usage
+	used           loadtest.Usage
 	wal            float64 // bytes
 	redis, network float64 // bytes from and to Redis, and of all connections together, with Redis and the headers of TCP
 }
 
-// cost returns what do costs. It returns the number of orders.
-func (s *benchSite) cost(do func() (orders int)) cost {
-	s.b.Helper()
-	testenv.Exec(s.b, s.db, `CHECKPOINT`)
-	lsn := testenv.Query[string](s.b, s.db, `SELECT pg_current_wal_insert_lsn()::text`)
-	used, redis, network := s.usage(), s.redisTraffic(), loopbackTraffic(s.b)
+// costOf returns what do costs. It returns the number of orders.
+func costOf(s *loadtest.Site, do func() (orders int)) cost {
+	s.T.Helper()
+	testenv.Exec(s.T, s.DB, `CHECKPOINT`)
+	lsn := testenv.Query[string](s.T, s.DB, `SELECT pg_current_wal_insert_lsn()::text`)
+	used, redis, network := s.Usage(), redisTraffic(s), loopbackTraffic(s.T)
 	c := cost{orders: do()}
-	c.used, c.redis, c.network = s.usage().since(used), s.redisTraffic()-redis, loopbackTraffic(s.b)-network
-	c.wal = testenv.Query[float64](s.b, s.db, `SELECT (pg_current_wal_insert_lsn() - $1::pg_lsn)::float8`, lsn)
+	c.used, c.redis, c.network = s.Usage().Since(used), redisTraffic(s)-redis, loopbackTraffic(s.T)-network
+	c.wal = testenv.Query[float64](s.T, s.DB, `SELECT (pg_current_wal_insert_lsn() - $1::pg_lsn)::float8`, lsn)
 	if c.orders == 0 {
-		s.b.Fatal("no order was measured")
+		s.T.Fatal("no order was measured")
 	}
 	return c
 }
@@ -154,32 +151,32 @@ func (s *benchSite) cost(do func() (orders int)) cost {
 // each returns the cost of one order.
 func (c cost) each() cost {
 	n := float64(c.orders)
-	return cost{1, c.used.each(c.orders), c.wal / n, c.redis / n, c.network / n}
+	return cost{1, c.used.Each(c.orders), c.wal / n, c.redis / n, c.network / n}
 }
 
 // info returns a number of the answer of Redis's command INFO.
-func (s *benchSite) info(name string) float64 {
-	s.b.Helper()
+func info(s *loadtest.Site, name string) float64 {
+	s.T.Helper()
 	rdb, err := delay.Connect(s.Redis)
-	testenv.Must(s.b, err)
+	testenv.Must(s.T, err)
 	defer rdb.Close()
-	text, err := rdb.Info(s.b.Context()).Result()
-	testenv.Must(s.b, err)
+	text, err := rdb.Info(s.T.Context()).Result()
+	testenv.Must(s.T, err)
 	_, after, found := strings.Cut(text, "\r\n"+name+":")
 	if !found {
-		s.b.Fatalf("INFO has no %s", name)
+		s.T.Fatalf("INFO has no %s", name)
 	}
 	number, _, _ := strings.Cut(after, "\r\n")
 	n, err := strconv.ParseFloat(number, 64)
-	testenv.Must(s.b, err)
+	testenv.Must(s.T, err)
 	return n
 }
 
-func (s *benchSite) redisMemory() float64 { s.b.Helper(); return s.info("used_memory") }
+func redisMemory(s *loadtest.Site) float64 { s.T.Helper(); return info(s, "used_memory") }
 
-func (s *benchSite) redisTraffic() float64 {
-	s.b.Helper()
-	return s.info("total_net_input_bytes") + s.info("total_net_output_bytes")
+func redisTraffic(s *loadtest.Site) float64 {
+	s.T.Helper()
+	return info(s, "total_net_input_bytes") + info(s, "total_net_output_bytes")
 }
 
 // loopbackTraffic returns the bytes that all connections of this machine to itself have transmitted.
@@ -205,12 +202,12 @@ func memoryOf(t testing.TB, pid int) float64 {
 }
 
 // payments places orders, and returns the requests that pay them.
-func (s *benchSite) payments() (requests [][]byte) {
-	s.b.Helper()
+func payments(s *loadtest.Site) (requests [][]byte) {
+	s.T.Helper()
 	for range 100 {
-		c := s.process.SignUp()
+		c := s.Process.SignUp()
 		for range 30 {
-			requests = append(requests, append(s.header("/api/orders/"+place(c).ID+"/pay", c.Token, 0), "\r\n"...))
+			requests = append(requests, s.Post("/api/orders/"+place(c).ID+"/pay", c.Token))
 		}
 	}
 	return requests
@@ -239,8 +236,8 @@ and one item each, and lets them time out. Others are paid at once. A commit wai
 		if each.network > 0 {
 			network = fmt.Sprintf("%.0f B", each.network)
 		}
-		fmt.Fprintf(&out, "| %s | %d µs | %d µs | %d µs | %.0f B | %.0f B | %s |\n", name, each.used.service.Microseconds(),
-			each.used.postgres.Microseconds(), each.used.redis.Microseconds(), each.wal, each.redis, network)
+		fmt.Fprintf(&out, "| %s | %d µs | %d µs | %d µs | %.0f B | %.0f B | %s |\n", name, each.used.Service.Microseconds(),
+			each.used.Postgres.Microseconds(), each.used.Redis.Microseconds(), each.wal, each.redis, network)
 	}
 	row("placed", c.placed)
 	row("paid", c.paid)
@@ -293,8 +290,8 @@ transaction. The last row is that of %d clients that place as fast as they can.
 | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 `, capacityClients)
 	for _, p := range c.points {
-		fmt.Fprintf(&out, "| %.0f | %.1f | %d µs | %d µs | %d µs | %.1f ms | %.1f ms |\n", p.rate, p.batch, p.cpu.service.Microseconds(),
-			p.cpu.postgres.Microseconds(), p.cpu.redis.Microseconds(), milliseconds(p.p50), milliseconds(p.p99))
+		fmt.Fprintf(&out, "| %.0f | %.1f | %d µs | %d µs | %d µs | %.1f ms | %.1f ms |\n", p.rate, p.batch, p.cpu.Service.Microseconds(),
+			p.cpu.Postgres.Microseconds(), p.cpu.Redis.Microseconds(), loadtest.Milliseconds(p.p50), loadtest.Milliseconds(p.p99))
 	}
 	return out.String()
 }
@@ -314,7 +311,7 @@ timeout is 30 minutes. Plan twice as many processors, so that a burst finds some
 | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 `)
 	placed, ended, paid := c.placed.each(), c.cancelled.each(), c.paid.each()
-	if paid.used.total() > ended.used.total() {
+	if paid.used.Total() > ended.used.Total() {
 		ended = paid
 	}
 	wal := placed.wal + max(paid.wal, c.cancelled.each().wal)
@@ -322,8 +319,8 @@ timeout is 30 minutes. Plan twice as many processors, so that a burst finds some
 	tenfold.rate *= 10
 	for _, p := range append(slices.Clone(c.points), tenfold) {
 		fmt.Fprintf(&out, "| %.0f | %.1f million | %.2f | %.2f | %.2f | %.1f MB/s | %.0f MB |\n", p.rate, p.rate*86_400/1e6,
-			p.rate*(p.cpu.service+ended.used.service).Seconds(), p.rate*(p.cpu.postgres+ended.used.postgres).Seconds(),
-			p.rate*(p.cpu.redis+ended.used.redis).Seconds(), p.rate*wal/1e6, p.rate*1_800*c.task/1e6)
+			p.rate*(p.cpu.Service+ended.used.Service).Seconds(), p.rate*(p.cpu.Postgres+ended.used.Postgres).Seconds(),
+			p.rate*(p.cpu.Redis+ended.used.Redis).Seconds(), p.rate*wal/1e6, p.rate*1_800*c.task/1e6)
 	}
 	out.WriteString(`
 What is exhausted first, and what helps:

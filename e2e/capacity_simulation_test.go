@@ -145,11 +145,11 @@ simulated p99 is too low. The measured columns show by how much the simulation i
 
 | orders a second | in a transaction | measured | p50 | measured | p99 | measured |
 | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
-`, simulatedLanes, simulatedBatch, milliseconds(request), milliseconds(s.perTransaction), float64(s.perOrder)/float64(time.Microsecond))
+`, simulatedLanes, simulatedBatch, loadtest.Milliseconds(request), loadtest.Milliseconds(s.perTransaction), float64(s.perOrder)/float64(time.Microsecond))
 	for _, p := range points[:len(points)-1] {
 		q := s.place(p.rate, 1)
 		fmt.Fprintf(&out, "| %.0f | %.1f | %.1f | %.1f ms | %.1f ms | %.1f ms | %.1f ms |\n", p.rate, q.batch, p.batch,
-			milliseconds(q.p50), milliseconds(p.p50), milliseconds(q.p99), milliseconds(p.p99))
+			loadtest.Milliseconds(q.p50), loadtest.Milliseconds(p.p50), loadtest.Milliseconds(q.p99), loadtest.Milliseconds(p.p99))
 	}
 	open, busy := points[len(points)-2].rate, points[len(points)-1].rate
 	for _, share := range []float64{0.25, 0.5} {
@@ -157,7 +157,7 @@ simulated p99 is too low. The measured columns show by how much the simulation i
 		if q.p50 > simulatedWait { // the times of the simulation are too long for this rate
 			break
 		}
-		fmt.Fprintf(&out, "| %.0f | %.1f | | %.1f ms | | | |\n", q.rate, q.batch, milliseconds(q.p50))
+		fmt.Fprintf(&out, "| %.0f | %.1f | | %.1f ms | | | |\n", q.rate, q.batch, loadtest.Milliseconds(q.p50))
 	}
 	out.WriteString(simulatedProcesses(request, points))
 	return out.String()
@@ -182,10 +182,10 @@ a transaction that waits already counts as one that has locked all of its produc
 
 | processes | orders a second | in a transaction | p50 | p99 |
 | ---: | ---: | ---: | ---: | ---: |
-`, few.rate, milliseconds(s.perTransaction), float64(s.perOrder)/float64(time.Microsecond), simulatedProducts, milliseconds(simulatedWait))
+`, few.rate, loadtest.Milliseconds(s.perTransaction), float64(s.perOrder)/float64(time.Microsecond), simulatedProducts, loadtest.Milliseconds(simulatedWait))
 	for _, processes := range []int{1, 2, 5, 10, 20, 50} {
 		q := s.place(float64(processes)*few.rate, processes)
-		placed := fmt.Sprintf("%.1f | %.1f ms | %.1f ms", q.batch, milliseconds(q.p50), milliseconds(q.p99))
+		placed := fmt.Sprintf("%.1f | %.1f ms | %.1f ms", q.batch, loadtest.Milliseconds(q.p50), loadtest.Milliseconds(q.p99))
 		if q.p50 > simulatedWait {
 			placed = "| too many |"
 		}
@@ -197,7 +197,7 @@ a transaction that waits already counts as one that has locked all of its produc
 // newFreeSimulation returns the simulation of a service with enough processors. A transaction of one order takes the time of the first
 // point. Each further order takes the processor time of PostgreSQL that it costs, by the difference of the two other points.
 func newFreeSimulation(request time.Duration, single, few, many point) simulation {
-	cost := func(p point) float64 { return p.batch * float64(p.cpu.postgres) }
+	cost := func(p point) float64 { return p.batch * float64(p.cpu.Postgres) }
 	perOrder := time.Duration(max(0, cost(many)-cost(few)) / max(many.batch-few.batch, 1))
 	return simulation{request: request, perTransaction: max(single.p50-request-perOrder, 0), perOrder: perOrder}
 }
@@ -208,8 +208,8 @@ func TestSimulation(t *testing.T) {
 	if want := (simulation{time.Millisecond, 1980 * time.Microsecond, 20 * time.Microsecond}); s != want {
 		t.Errorf("the simulation is %+v, want %+v", s, want)
 	}
-	free := newFreeSimulation(time.Millisecond, point{p50: 3 * time.Millisecond}, point{batch: 2, cpu: usage{postgres: 600 * time.Microsecond}},
-		point{batch: 10, cpu: usage{postgres: 200 * time.Microsecond}})
+	free := newFreeSimulation(time.Millisecond, point{p50: 3 * time.Millisecond}, point{batch: 2, cpu: loadtest.Usage{Postgres: 600 * time.Microsecond}},
+		point{batch: 10, cpu: loadtest.Usage{Postgres: 200 * time.Microsecond}})
 	if want := (simulation{time.Millisecond, 1900 * time.Microsecond, 100 * time.Microsecond}); free != want {
 		t.Errorf("the simulation with enough processors is %+v, want %+v", free, want)
 	}

@@ -93,7 +93,9 @@ type growth struct {
 
 // growthSite is a site with a number of ended orders.
 type growthSite struct {
-	*benchSite
+	*loadtest.Site
+	b       *testing.B
+	name    string // of the database
 	ended   int
 	many    *faulttest.Client // the customer with a hundredth of the ended orders
 	few     *faulttest.Client // a customer with fifty orders
@@ -154,42 +156,34 @@ than to read the page. The process that serves the operators' page has sessions 
 // newSite makes a site with a number of ended orders.
 func (g *growth) newSite(ended int) *growthSite {
 	g.b.Helper()
-	s := &growthSite{ended: ended, benchSite: &benchSite{b: g.b, postgres: g.server, cache: testenv.RedisServer(g.b)}}
-	_, err := g.db.ExecContext(g.b.Context(), "CREATE DATABASE "+s.name())
+	name := fmt.Sprint("ended_", ended)
+	_, err := g.db.ExecContext(g.b.Context(), "CREATE DATABASE "+name)
 	testenv.Must(g.b, err)
-	s.Site = orders.NewSiteAt(strings.Replace(g.server.URL(), "/devstack?", "/"+s.name()+"?", 1), s.cache.URL())
-	s.Env = []string{
-		faulttest.EnvDatabaseURL + "=" + s.Database, faulttest.EnvRedisURL + "=" + s.Redis, faulttest.EnvHTTPAddr + "=127.0.0.1:0",
-		faulttest.EnvTokenKey + "=" + faulttest.TokenKey, faulttest.EnvOpsToken + "=" + faulttest.OpsToken, envMaxOpenOrders + "=0", envMaxOpenUnits + "=0",
+	servers := loadtest.Servers{
+		Postgres: g.server,
+		Database: strings.Replace(g.server.URL(), "/devstack?", "/"+name+"?", 1),
+		Redis:    testenv.RedisServer(g.b),
 	}
-	s.Run(g.b, "migrate", "--seed")
-	s.db = faulttest.OpenDatabase(g.b, s.Database)
-	s.products = insertProducts(g.b, s.db, growthProducts)
+	s := &growthSite{
+		Site: loadtest.NewSiteAt(g.b, orders, servers, growthProducts, growthCustomers), b: g.b, name: name, ended: ended,
+	}
 	s.exec(`CREATE EXTENSION pg_stat_statements`)
-	s.process = s.Serve(g.b)
-	s.many, s.few = s.process.SignUp(), s.process.SignUp()
+	s.many, s.few = s.Process.SignUp(), s.Process.SignUp()
 	s.fill()
 	s.addPending(growthBasis)
-	for range growthCustomers {
-		s.headers = append(s.headers, s.header("/api/orders", s.process.SignUp().Token, len(orderBody(nil, s.products[0]))))
-	}
 	return s
 }
 
-// name returns the name of the site's database.
-func (s *growthSite) name() string { return fmt.Sprint("ended_", s.ended) }
-
 func (s *growthSite) exec(statement string, args ...any) {
 	s.b.Helper()
-	_, err := s.db.ExecContext(s.b.Context(), statement, args...)
-	testenv.Must(s.b, err)
+	testenv.Exec(s.b, s.DB, statement, args...)
 }
 
 // fill inserts the ended orders.
 func (s *growthSite) fill() {
 	s.b.Helper()
 	began := time.Now()
-	conn, err := s.db.Conn(s.b.Context())
+	conn, err := s.DB.Conn(s.b.Context())
 	testenv.Must(s.b, err)
 	defer conn.Close()
 	exec := func(statement string, args ...any) {
@@ -231,7 +225,7 @@ func (s *growthSite) addPending(n int) {
 		s.exec(growthPendingSQL, min(chunk, n-inserted), 24*time.Hour.Seconds(), 0.1, uuid.New())
 	}
 	testenv.EventuallyWithin(s.b, growthPatience, "Redis has the tasks", func() bool {
-		return !testenv.Query[bool](s.b, s.db, `SELECT EXISTS (SELECT FROM outbox)`)
+		return !testenv.Query[bool](s.b, s.DB, `SELECT EXISTS (SELECT FROM outbox)`)
 	})
 	s.exec(`VACUUM (ANALYZE)`)
 	s.exec(`CHECKPOINT`)
@@ -262,20 +256,20 @@ func (g *growth) measureAll(title string) {
 func growthFigures() []growthFigure {
 	var spread lateness
 	return []growthFigure{
-		{"placing, 32 clients, orders/s", "%.0f", func(s *growthSite) float64 { return s.placeOverHTTP(32, s.products).rate }},
+		{"placing, 32 clients, orders/s", "%.0f", func(s *growthSite) float64 { return s.Place(32, *placeFor, s.Products).Rate }},
 		{fmt.Sprintf("%d orders due at once, orders/s", growthBurst), "%.0f", func(s *growthSite) float64 {
 			return growthBurst / s.timeOut(growthBurst, 0).last.Seconds()
 		}},
 		{fmt.Sprintf("lateness at %d orders/s, p50 ms", growthRate), "%.1f", func(s *growthSite) float64 {
 			spread = s.timeOut(growthSpread, 1.0/growthRate)
-			return milliseconds(spread.p50)
+			return loadtest.Milliseconds(spread.p50)
 		}},
-		{"p99 ms", "%.1f", func(*growthSite) float64 { return milliseconds(spread.p99) }},
+		{"p99 ms", "%.1f", func(*growthSite) float64 { return loadtest.Milliseconds(spread.p99) }},
 		{fmt.Sprintf("flash sale: %d pieces, %d customers at once, s", growthPieces, growthCustomers), "%.2f", (*growthSite).flashSale},
 		{"sweep, ms", "%.1f", (*growthSite).sweep},
 		{"list of a customer with fifty orders, ms", "%.2f", func(s *growthSite) float64 { return s.get(s.few, "/api/orders") }},
 		{"list of the customer with a hundredth of all, ms", "%.2f", func(s *growthSite) float64 { return s.get(s.many, "/api/orders") }},
-		{"figures of the operators' page, ms", "%.1f", func(s *growthSite) float64 { return s.get(s.process.Operator(), "/ops/api/stats") }},
+		{"figures of the operators' page, ms", "%.1f", func(s *growthSite) float64 { return s.get(s.Process.Operator(), "/ops/api/stats") }},
 		{"the oldest check of the invariants that the page shows, s", "%.1f", (*growthSite).oldestCheck},
 		{"doctor, ms", "%.0f", func(s *growthSite) float64 { return took(func() { s.Run(s.b, "doctor") }) }},
 	}
@@ -299,7 +293,7 @@ func (g *growth) table(title string, rounds int, figures []growthFigure) {
 	for round := range rounds {
 		for i := range g.sites { // each round begins with another site
 			at := (round + i) % len(g.sites)
-			g.sites[at].waitForRelay()
+			g.sites[at].AwaitRelay()
 			for f, figure := range figures {
 				samples[f][at] = append(samples[f][at], figure.measure(g.sites[at]))
 				progress("%s, round %d, %d ended, %s: "+figure.format, title, round+1, g.sites[at].ended, figure.name, samples[f][at][round])
@@ -314,9 +308,9 @@ func (g *growth) table(title string, rounds int, figures []growthFigure) {
 	for f, figure := range figures {
 		fmt.Fprintf(&g.report, "| %s", figure.name)
 		for i := range g.sites {
-			fmt.Fprintf(&g.report, " | %s", spread(samples[f][i], figure.format))
+			fmt.Fprintf(&g.report, " | %s", loadtest.Spread(samples[f][i], figure.format))
 		}
-		fmt.Fprintf(&g.report, " | %.2f |\n", median(samples[f][len(g.sites)-1])/median(samples[f][0]))
+		fmt.Fprintf(&g.report, " | %.2f |\n", loadtest.Median(samples[f][len(g.sites)-1])/loadtest.Median(samples[f][0]))
 	}
 	g.write()
 }
@@ -330,10 +324,10 @@ func (s *growthSite) timeOut(n int, interval float64) (l lateness) {
 	batch := uuid.New()
 	s.exec(growthPendingSQL, n, 4, interval, batch)
 	faulttest.Eventually(s.b, "the orders are cancelled", func() bool {
-		return !testenv.Query[bool](s.b, s.db, `SELECT EXISTS (SELECT FROM orders WHERE customer_id = $1 AND status = 'pending')`, batch)
+		return !testenv.Query[bool](s.b, s.DB, `SELECT EXISTS (SELECT FROM orders WHERE customer_id = $1 AND status = 'pending')`, batch)
 	})
 	var p50, p99, last float64
-	testenv.Must(s.b, s.db.QueryRowContext(s.b.Context(), `
+	testenv.Must(s.b, s.DB.QueryRowContext(s.b.Context(), `
 		SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY late), percentile_cont(0.99) WITHIN GROUP (ORDER BY late), max(late)
 		FROM (SELECT extract(epoch FROM cancelled_at - expires_at) AS late FROM orders WHERE customer_id = $1) AS o`, batch).Scan(&p50, &p99, &last))
 	seconds := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
@@ -346,7 +340,7 @@ func (s *growthSite) flashSale() float64 {
 	s.b.Helper()
 	product := uuid.NewString()
 	s.exec(`INSERT INTO products (id, name, price_cents, currency, supply, available) VALUES ($1, 'flash sale', 100, 'EUR', $2, $2)`, product, growthPieces)
-	r := loadtest.OpenLoop(s.b, s.addr(), 500, make([]time.Duration, growthCustomers), time.Minute, s.orders("", []string{product}))
+	r := loadtest.OpenLoop(s.b, s.Addr(), 500, make([]time.Duration, growthCustomers), time.Minute, s.Orders("", []string{product}))
 	sold, out := r.Count(loadtest.Is(http.StatusCreated)), r.Count(loadtest.Is(http.StatusConflict))
 	if sold != growthPieces || sold+out != growthCustomers {
 		s.b.Fatalf("%d pieces were sold and %d orders rejected, want %d and all others", sold, out, growthPieces)
@@ -364,7 +358,7 @@ func (s *growthSite) sweep() float64 {
 	type report struct {
 		Took float64 `json:"took_seconds"`
 	}
-	return 1000 * faulttest.Decode[report](s.b, s.process.Operator().Post(http.StatusOK, "/ops/api/reconcile")).Took
+	return 1000 * faulttest.Decode[report](s.b, s.Process.Operator().Post(http.StatusOK, "/ops/api/reconcile")).Took
 }
 
 // get returns the median time of some requests, in milliseconds.
@@ -372,9 +366,9 @@ func (s *growthSite) get(c *faulttest.Client, path string) float64 {
 	s.b.Helper()
 	var all []float64
 	for range 9 {
-		all = append(all, milliseconds(c.Expect(http.StatusOK, faulttest.Request{Method: http.MethodGet, Path: path}).Took))
+		all = append(all, loadtest.Milliseconds(c.Expect(http.StatusOK, faulttest.Request{Method: http.MethodGet, Path: path}).Took))
 	}
-	return median(all)
+	return loadtest.Median(all)
 }
 
 // oldestCheck reads the figures of the operators' page until it has shown the result of a check of the invariants from its end to that of
@@ -384,7 +378,7 @@ func (s *growthSite) oldestCheck() float64 {
 	type stats struct {
 		CheckedAt time.Time `json:"invariants_checked_at"`
 	}
-	operator := s.process.Operator()
+	operator := s.Process.Operator()
 	var oldest time.Duration
 	var last time.Time
 	for began, results := time.Now(), 0; results < 3; <-time.After(100 * time.Millisecond) { // the first result may be that of a check long ago
@@ -407,7 +401,7 @@ func (s *growthSite) oldestCheck() float64 {
 func took(do func()) float64 {
 	began := time.Now()
 	do()
-	return milliseconds(time.Since(began))
+	return loadtest.Milliseconds(time.Since(began))
 }
 
 // measureSnapshot measures the sites while a session has had a snapshot open for two minutes, in which PostgreSQL cannot vacuum.
@@ -415,7 +409,7 @@ func (g *growth) measureSnapshot() {
 	g.b.Helper()
 	fmt.Fprintf(&g.report, "\n## A snapshot that is open for %v\n\n| ended orders | placing, the first three times, orders/s | the last three | lateness, p99 ms | outbox empty after the placing, ms |\n| ---: | ---: | ---: | ---: | ---: |\n", *growthSnapshot)
 	for _, s := range []*growthSite{g.sites[0], g.sites[len(g.sites)-1]} {
-		tx, err := s.db.BeginTx(g.b.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+		tx, err := s.DB.BeginTx(g.b.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 		testenv.Must(g.b, err)
 		_, err = tx.ExecContext(g.b.Context(), `SET idle_in_transaction_session_timeout = 0`)
 		testenv.Must(g.b, err)
@@ -424,14 +418,14 @@ func (g *growth) measureSnapshot() {
 		began := time.Now()
 		var rates, p99, outbox []float64
 		for time.Since(began) < *growthSnapshot {
-			rates = append(rates, s.placeOverHTTP(32, s.products).rate)
-			outbox = append(outbox, took(s.waitForRelay))
-			p99 = append(p99, milliseconds(s.timeOut(growthSpread, 1.0/growthRate).p99))
+			rates = append(rates, s.Place(32, *placeFor, s.Products).Rate)
+			outbox = append(outbox, took(s.AwaitRelay))
+			p99 = append(p99, loadtest.Milliseconds(s.timeOut(growthSpread, 1.0/growthRate).p99))
 			progress("%d ended, a snapshot open for %v: placing %.0f orders/s, outbox empty after %.0f ms, p99 %.1f ms", s.ended,
 				time.Since(began).Round(time.Second), rates[len(rates)-1], outbox[len(outbox)-1], p99[len(p99)-1])
 		}
 		few := min(3, len(rates))
-		fmt.Fprintf(&g.report, "| %d | %s | %s | %s | %s |\n", s.ended, spread(rates[:few], "%.0f"), spread(rates[len(rates)-few:], "%.0f"), spread(p99, "%.1f"), spread(outbox, "%.0f"))
+		fmt.Fprintf(&g.report, "| %d | %s | %s | %s | %s |\n", s.ended, loadtest.Spread(rates[:few], "%.0f"), loadtest.Spread(rates[len(rates)-few:], "%.0f"), loadtest.Spread(p99, "%.1f"), loadtest.Spread(outbox, "%.0f"))
 		testenv.Must(g.b, tx.Rollback())
 	}
 }
@@ -443,20 +437,20 @@ func (g *growth) measureRemoval() {
 		{"export, orders/s", "%.0f", func(s *growthSite) float64 {
 			return float64(*growthRemoved) / took(func() { s.Run(s.b, "export", "--keep="+s.keep()) }) * 1000
 		}},
-		{"placing before, orders/s", "%.0f", func(s *growthSite) float64 { return s.placeOverHTTP(32, s.products).rate }},
+		{"placing before, orders/s", "%.0f", func(s *growthSite) float64 { return s.Place(32, *placeFor, s.Products).Rate }},
 		{"placing meanwhile, orders/s", "%.0f", func(s *growthSite) float64 {
 			s.remover = s.startRemover()
-			return s.placeOverHTTP(32, s.products).rate
+			return s.Place(32, *placeFor, s.Products).Rate
 		}},
 		{"removal meanwhile and after, orders/s", "%.0f", (*growthSite).awaitRemoval},
-		{"placing after, orders/s", "%.0f", func(s *growthSite) float64 { return s.placeOverHTTP(32, s.products).rate }},
+		{"placing after, orders/s", "%.0f", func(s *growthSite) float64 { return s.Place(32, *placeFor, s.Products).Rate }},
 	})
 }
 
 // keep returns the age of the youngest of the orders that are to be removed.
 func (s *growthSite) keep() string {
 	s.b.Helper()
-	seconds := testenv.Query[float64](s.b, s.db, `SELECT extract(epoch FROM now() - coalesce(paid_at, cancelled_at))
+	seconds := testenv.Query[float64](s.b, s.DB, `SELECT extract(epoch FROM now() - coalesce(paid_at, cancelled_at))
 		FROM orders WHERE booked ORDER BY id OFFSET $1 LIMIT 1`, *growthRemoved)
 	return fmt.Sprintf("%.0fs", seconds)
 }
@@ -500,7 +494,7 @@ func (g *growth) reportPages() {
 	last := g.sites[len(g.sites)-1]
 	fmt.Fprintf(&g.report, "\n## Pages read by each call, with %d and %d ended orders\n\n| statement | calls | first | last |\n| --- | ---: | ---: | ---: |\n", g.sites[0].ended, last.ended)
 	pages := func(s *growthSite) (names []string, each map[string][2]float64) {
-		rows, err := s.db.QueryContext(g.b.Context(), `SELECT left(regexp_replace(query, E'\\s+', ' ', 'g'), 90), sum(calls), sum(shared_blks_hit + shared_blks_read) / sum(calls)
+		rows, err := s.DB.QueryContext(g.b.Context(), `SELECT left(regexp_replace(query, E'\\s+', ' ', 'g'), 90), sum(calls), sum(shared_blks_hit + shared_blks_read) / sum(calls)
 			FROM pg_stat_statements WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
 			AND query LIKE '-- %' AND query NOT LIKE '-- Inserts %' GROUP BY 1 HAVING sum(calls) > 10 ORDER BY 2 DESC`)
 		testenv.Must(g.b, err)
@@ -538,7 +532,7 @@ func (g *growth) reportPlans() {
 	s.exec(`SELECT pg_reload_conf()`)
 	log, err := g.server.Log()
 	testenv.Must(g.b, err)
-	plans := plansOf(log[len(before):], s.name())
+	plans := plansOf(log[len(before):], s.name)
 	fmt.Fprintf(&g.report, `
 ## Plans with %d ended orders
 
@@ -610,4 +604,10 @@ func TestPlansOf(t *testing.T) {
 func (g *growth) write() {
 	g.b.Helper()
 	testenv.Must(g.b, os.WriteFile(*growthReport, []byte(g.report.String()), 0o644)) //nolint:gosec // a document
+}
+
+// serverVersion returns the version of PostgreSQL.
+func serverVersion(b *testing.B, db *sql.DB) string {
+	b.Helper()
+	return testenv.Query[string](b, db, `SELECT split_part(current_setting('server_version'), ' ', 1)`)
 }

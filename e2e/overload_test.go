@@ -57,7 +57,8 @@ const (
 
 // overload is the site of BenchmarkOverload.
 type overload struct {
-	*benchSite
+	*loadtest.Site
+	b      *testing.B
 	next   time.Time         // when the next load starts
 	probe  *faulttest.Client // the customer that pays and cancels
 	pinned bool              // the load generator has processors of its own
@@ -65,11 +66,11 @@ type overload struct {
 
 func newOverload(b *testing.B) *overload {
 	b.Helper()
-	s := &overload{next: time.Now()}
+	s := &overload{b: b, next: time.Now()}
 	s.pinned = separate(b, func() {
-		s.benchSite = newBenchSite(b, *overloadProducts, envTimeout+"="+period().String())
+		s.Site = loadtest.NewSite(b, orders, *overloadProducts, envTimeout+"="+period().String())
 	})
-	s.probe = s.process.SignUp()
+	s.probe = s.Process.SignUp()
 	return s
 }
 
@@ -89,7 +90,8 @@ func (s *overload) awaitStart() time.Time {
 func (s *overload) closedLoop() float64 {
 	s.b.Helper()
 	key := fmt.Sprint(s.awaitStart().UnixNano(), "-")
-	return loadtest.ClosedLoop(s.b, s.addr(), 64, *overloadFor, s.orders(key, s.products)).Rate(loadtest.Is(http.StatusCreated))
+	r := loadtest.ClosedLoop(s.b, s.Addr(), 64, *overloadFor, s.Orders(key, s.Products))
+	return r.Rate(loadtest.Is(http.StatusCreated))
 }
 
 // loadStep is the result of one load.
@@ -118,13 +120,13 @@ func (s *overload) offer(factor, capacity float64) loadStep {
 	began := s.awaitStart()
 	probed := make(chan loadtest.Traffic, 1)
 	go func() {
-		probed <- loadtest.OpenLoop(s.b, s.addr(), 20, loadtest.Steady(probeRate, *overloadFor), *overloadFor, probe)
+		probed <- loadtest.OpenLoop(s.b, s.Addr(), 20, loadtest.Steady(probeRate, *overloadFor), *overloadFor, probe)
 	}()
-	before := s.usage()
+	before := s.Usage()
 	arrivals := loadtest.Poisson(factor*capacity, *overloadFor, uint64(factor*100))
 	key := fmt.Sprint(began.UnixNano(), "-")
-	r := loadtest.OpenLoop(s.b, s.addr(), overloadConnections, arrivals, *overloadFor, s.orders(key, s.products))
-	used, took := s.usage().since(before), time.Since(began)
+	r := loadtest.OpenLoop(s.b, s.Addr(), overloadConnections, arrivals, *overloadFor, s.Orders(key, s.Products))
+	used, took := s.Usage().Since(before), time.Since(began)
 
 	created, rejected := loadtest.Is(http.StatusCreated), loadtest.Is(http.StatusServiceUnavailable)
 	failures := map[int]int{}
@@ -139,7 +141,7 @@ func (s *overload) offer(factor, capacity float64) loadStep {
 		factor: factor, offered: float64(len(arrivals)) / overloadFor.Seconds(),
 		good: r.Rate(created), rejected: r.Rate(rejected), failed: r.Rate(failed), failures: failures, unsent: r.Unsent,
 		p50: faulttest.Percentile(accepted, 50), p99: faulttest.Percentile(accepted, 99), lag: faulttest.Percentile(r.Lag, 99),
-		busy:  used.clients.Seconds() / took.Seconds() / float64(runtime.GOMAXPROCS(0)),
+		busy:  used.Clients.Seconds() / took.Seconds() / float64(runtime.GOMAXPROCS(0)),
 		probe: <-probed,
 	}
 	// Leave the service some time: orders that are overdue are cancelled.
@@ -155,7 +157,7 @@ func (s *overload) probeOrders() loadtest.Requester {
 	for i := range loadtest.Steady(probeRate, *overloadFor) {
 		var placed shoptest.Order
 		faulttest.Eventually(s.b, "an order of the probe is placed", func() bool {
-			a := s.probe.Send(faulttest.Request{Method: "POST", Path: "/api/orders", Body: string(orderBody(nil, s.products[0]))})
+			a := s.probe.Send(orders.Create(string(loadtest.OrderBody(nil, s.Products[0])), ""))
 			if a.Status != http.StatusCreated {
 				return false
 			}
@@ -163,7 +165,7 @@ func (s *overload) probeOrders() loadtest.Requester {
 			return true
 		})
 		action := []string{"/pay", "/cancel"}[i%2]
-		requests = append(requests, append(s.header("/api/orders/"+placed.ID+action, s.probe.Token, 0), "\r\n"...))
+		requests = append(requests, s.Post("/api/orders/"+placed.ID+action, s.probe.Token))
 	}
 	return func(buf []byte, i int) []byte { return append(buf, requests[i]...) }
 }
@@ -173,7 +175,7 @@ func (s *overload) probeOrders() loadtest.Requester {
 func (s *overload) lateness(from, to time.Time) (n int, p99 time.Duration) {
 	s.b.Helper()
 	var seconds float64
-	testenv.Must(s.b, s.db.QueryRowContext(s.b.Context(), `
+	testenv.Must(s.b, s.DB.QueryRowContext(s.b.Context(), `
 		SELECT count(*), coalesce(percentile_disc(0.99) WITHIN GROUP (ORDER BY
 			extract(epoch FROM coalesce(cancelled_at, clock_timestamp()) - due_at)), 0)
 		FROM orders WHERE due_at >= $1 AND due_at < $2 AND (cancel_reason = 'timeout' OR status = 'pending')`,
@@ -196,9 +198,11 @@ func (s *overload) report(capacity float64, steps []loadStep) {
 		succeeded := loadtest.Is(http.StatusOK)
 		all := r.probe.Latencies(func(int) bool { return true })
 		fmt.Fprintf(table, "%g×\t%.0f\t%.0f\t%.0f\t%.0f\t%d\t%.1f\t%.1f\t%d\t%.1f\t%d of %d\t%.1f\t%.1f\t%.1f\t%.0f%%\t\n",
-			r.factor, r.offered, r.good, r.rejected, r.failed, r.unsent, milliseconds(r.p50), milliseconds(r.p99),
-			r.cancelled, milliseconds(r.late), r.probe.Count(succeeded), len(all)+r.probe.Unsent,
-			milliseconds(faulttest.Percentile(all, 50)), milliseconds(faulttest.Percentile(all, 100)), milliseconds(r.lag), 100*r.busy)
+			r.factor, r.offered, r.good, r.rejected, r.failed, r.unsent,
+			loadtest.Milliseconds(r.p50), loadtest.Milliseconds(r.p99),
+			r.cancelled, loadtest.Milliseconds(r.late), r.probe.Count(succeeded), len(all)+r.probe.Unsent,
+			loadtest.Milliseconds(faulttest.Percentile(all, 50)), loadtest.Milliseconds(faulttest.Percentile(all, 100)),
+			loadtest.Milliseconds(r.lag), 100*r.busy)
 	}
 	testenv.Must(s.b, table.Flush())
 	where := "the load generator has processors of its own"
@@ -206,7 +210,7 @@ func (s *overload) report(capacity float64, steps []loadStep) {
 		where = "the load generator and the service share their processors"
 	}
 	s.b.Logf("%d products; capacity: %.0f orders/s; %s; failed, by status (0: no response): %v\n%s",
-		len(s.products), capacity, where, failures, text.String())
+		len(s.Products), capacity, where, failures, text.String())
 
 	best, last := 0.0, steps[len(steps)-1]
 	for _, r := range steps {
@@ -214,8 +218,8 @@ func (s *overload) report(capacity float64, steps []loadStep) {
 	}
 	s.b.ReportMetric(capacity, "orders/s-capacity")
 	s.b.ReportMetric(last.good/best, "goodput-4x/best")
-	s.b.ReportMetric(milliseconds(last.p99), "p99-ms-4x")
-	s.b.ReportMetric(milliseconds(last.late), "cancel-late-p99-ms-4x")
+	s.b.ReportMetric(loadtest.Milliseconds(last.p99), "p99-ms-4x")
+	s.b.ReportMetric(loadtest.Milliseconds(last.late), "cancel-late-p99-ms-4x")
 	if *overloadSVG != "" {
 		testenv.Must(s.b, os.WriteFile(*overloadSVG, []byte(drawOverload(steps)), 0o644))
 	}

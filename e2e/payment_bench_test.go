@@ -45,14 +45,14 @@ func costAtProvider(b *testing.B) cost {
 	const lasting = 20 * time.Second
 	addr := faulttest.FreeAddress(b)
 	provider, env := paymenttest.StartSimulator(b, orders, addr)
-	s := newBenchSite(b, 1000, append(env, fmt.Sprintf("%sSTRIPE_RATE=%d", faulttest.EnvPrefix, *paymentRate))...)
-	shop := &paymentBench{Site: &paymenttest.Site{Site: s.Site, Shop: s.process, Provider: provider}, b: b, product: s.products[0]}
+	s := loadtest.NewSite(b, orders, 1000, append(env, fmt.Sprintf("%sSTRIPE_RATE=%d", faulttest.EnvPrefix, *paymentRate))...)
+	shop := &paymentBench{Site: &paymenttest.Site{Site: s.Site, Shop: s.Process, Provider: provider}, b: b, product: s.Products[0]}
 	shop.Control(b, http.MethodPut, "/sim/knobs", fmt.Sprintf(`{"rate": %d}`, *paymentRate))
 	arrivals := loadtest.Steady(providerRate, lasting)
 	visits := make([]*checkoutVisit, len(arrivals))
 	shop.concurrently(len(visits), func(i int) { visits[i] = shop.place() })
-	s.waitForRelay()
-	c := s.cost(func() (orders int) {
+	s.AwaitRelay()
+	c := costOf(s, func() (orders int) {
 		var payments sync.WaitGroup
 		began := time.Now()
 		for i, at := range arrivals {
@@ -63,8 +63,8 @@ func costAtProvider(b *testing.B) cost {
 			})
 		}
 		payments.Wait()
-		s.awaitEnds(faulttest.Patience)
-		return testenv.Query[int](b, s.db, `SELECT count(*) FROM orders WHERE status = 'paid'`)
+		s.AwaitEnds(faulttest.Patience)
+		return testenv.Query[int](b, s.DB, `SELECT count(*) FROM orders WHERE status = 'paid'`)
 	})
 	if c.orders != len(visits) {
 		b.Fatalf("%d of %d orders were paid", c.orders, len(visits))
@@ -253,7 +253,7 @@ func newPaymentBench(b *testing.B, timeout time.Duration) *paymentBench {
 	s.Site = paymenttest.NewSite(b, orders, envTimeout+"="+timeout.String(), faulttest.EnvSchedule+"=@every 30s", faulttest.EnvLookahead+"=2m",
 		fmt.Sprintf("%sSTRIPE_RATE=%d", faulttest.EnvPrefix, *paymentRate))
 	s.db = faulttest.OpenDatabase(b, s.Database)
-	s.product = insertProducts(b, s.db, 1)[0]
+	s.product = loadtest.InsertProducts(b, s.db, 1)[0]
 	s.Control(b, http.MethodPut, "/sim/knobs", fmt.Sprintf(`{"rate": %d, "endpoint_rate": %d, "latency_ms": %d}`,
 		*paymentRate, paymentEndpointRate, paymentLatency))
 	return s
@@ -298,7 +298,7 @@ type checkoutVisit struct {
 func (s *paymentBench) place() *checkoutVisit {
 	v := &checkoutVisit{bench: s, customer: s.Shop.SignUp()}
 	faulttest.Eventually(s.b, "an order is placed", func() bool {
-		a := v.customer.Send(orders.Create(string(orderBody(nil, s.product)), ""))
+		a := v.customer.Send(orders.Create(string(loadtest.OrderBody(nil, s.product)), ""))
 		if a.Status == http.StatusCreated {
 			v.order = faulttest.Decode[shoptest.Order](s.b, a).ID
 		}
@@ -464,7 +464,7 @@ func (s *paymentBench) report(title string, lines [][]any) {
 		fmt.Fprintln(table)
 	}
 	testenv.Must(s.b, table.Flush())
-	busy := processorTime(s.b, s.Shop.Cmd.Process.Pid).Seconds() / time.Since(s.began).Seconds()
+	busy := loadtest.ProcessorTime(s.b, s.Shop.Cmd.Process.Pid).Seconds() / time.Since(s.began).Seconds()
 	s.b.Logf("%s; %d calls a second in all, %d of one operation, %d ms a call; the shop used %.0f%% of a processor\n%s",
 		title, *paymentRate, paymentEndpointRate, paymentLatency, 100*busy, text.String())
 }

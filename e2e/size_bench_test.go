@@ -61,21 +61,21 @@ type sizes struct {
 // the migrations fight bloat.
 func measureSize(b *testing.B, withSettings bool) sizes {
 	b.Helper()
-	s := newBenchSite(b, sizeProducts, envTimeout+"="+sizeTimeout.String())
-	defer s.process.Interrupt()
+	s := loadtest.NewSite(b, orders, sizeProducts, envTimeout+"="+sizeTimeout.String())
+	defer s.Process.Interrupt()
 	if !withSettings {
-		testenv.Exec(b, s.db, resetStorage)
-		testenv.Exec(b, s.db, `VACUUM FULL products`) // its rows are older
+		testenv.Exec(b, s.DB, resetStorage)
+		testenv.Exec(b, s.DB, `VACUUM FULL products`) // its rows are older
 	}
-	r := loadtest.OpenLoop(b, s.addr(), 200, loadtest.Poisson(float64(*sizeRate), *sizeFor, 1), *sizeFor, s.orders("size-", s.products))
+	r := loadtest.OpenLoop(b, s.Addr(), 200, loadtest.Poisson(float64(*sizeRate), *sizeFor, 1), *sizeFor, s.Orders("size-", s.Products))
 	placed := r.Count(loadtest.Is(http.StatusCreated))
 	if placed == 0 || r.Unsent > 0 {
 		b.Fatalf("%d orders were placed by %d requests, and %d were not sent", placed, len(r.Responses), r.Unsent)
 	}
-	s.awaitEnds(*sizeTimeout + faulttest.Patience)
-	measured := sizes{orders: placed, customers: len(s.headers), version: serverVersion(b, s.db), bloated: s.sizes()}
-	testenv.Exec(b, s.db, `VACUUM`)
-	measured.vacuumed = s.sizes()
+	s.AwaitEnds(*sizeTimeout + faulttest.Patience)
+	measured := sizes{orders: placed, customers: loadtest.Customers, version: serverVersion(b, s.DB), bloated: sizesOf(s)}
+	testenv.Exec(b, s.DB, `VACUUM`)
+	measured.vacuumed = sizesOf(s)
 	return measured
 }
 
@@ -134,23 +134,23 @@ func (r relation) hotShare() string {
 	return fmt.Sprintf("%.0f%%", 100*float64(r.hot)/float64(r.updates))
 }
 
-// sizes returns the tables and indexes of the site, each table before its indexes. The size of a table includes its maps of free space
+// sizesOf returns the tables and indexes of the site, each table before its indexes. The size of a table includes its maps of free space
 // and of visibility.
-func (s *benchSite) sizes() (all []relation) {
-	s.b.Helper()
-	rows, err := s.db.QueryContext(s.b.Context(), `
+func sizesOf(s *loadtest.Site) (all []relation) {
+	s.T.Helper()
+	rows, err := s.DB.QueryContext(s.T.Context(), `
 		SELECT coalesce(t.relname || ': ' || c.relname, c.relname), pg_table_size(c.oid),
 		       coalesce(pg_stat_get_tuples_updated(c.oid), 0), coalesce(pg_stat_get_tuples_hot_updated(c.oid), 0)
 		FROM pg_class c LEFT JOIN pg_index i ON i.indexrelid = c.oid LEFT JOIN pg_class t ON t.oid = i.indrelid
 		WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'i')
 		ORDER BY coalesce(t.relname, c.relname), t.relname IS NOT NULL, c.relname`)
-	testenv.Must(s.b, err)
+	testenv.Must(s.T, err)
 	defer rows.Close()
 	for rows.Next() {
 		var r relation
-		testenv.Must(s.b, rows.Scan(&r.name, &r.bytes, &r.updates, &r.hot))
+		testenv.Must(s.T, rows.Scan(&r.name, &r.bytes, &r.updates, &r.hot))
 		all = append(all, r)
 	}
-	testenv.Must(s.b, rows.Err())
+	testenv.Must(s.T, rows.Err())
 	return all
 }

@@ -1,5 +1,5 @@
-// Package loadtest loads a shop with requests, and measures the answers. The benchmarks of this module and of the module
-// bench use it.
+// Package loadtest loads a shop with orders and measures the answers, for the benchmarks of this module and of the
+// module bench.
 package loadtest
 
 import (
@@ -86,7 +86,8 @@ func ClosedLoop(t testing.TB, addr string, clients int, lasting time.Duration, n
 			}
 			status := c.send(next, int(sent.Add(1)-1))
 			part.Responses = append(part.Responses, Response{status, due, time.Since(began)})
-			if status == 0 && !faulttest.Sleep(t.Context(), 10*time.Millisecond) { // do not spin while the service is away
+			// While the service is away, do not spin.
+			if status == 0 && !faulttest.Sleep(t.Context(), 10*time.Millisecond) {
 				return
 			}
 		}

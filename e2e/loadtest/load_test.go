@@ -29,7 +29,8 @@ func TestOpenLoopCountsWait(t *testing.T) {
 	r := OpenLoop(t, addr, 1, arrivals, 500*time.Millisecond, emptyPost)
 	took := r.Latencies(Is(http.StatusCreated))
 	if len(took) == 0 || len(took)+r.Unsent != len(arrivals) {
-		t.Fatalf("%d responses and %d arrivals that were not sent, want %d in total", len(took), r.Unsent, len(arrivals))
+		t.Fatalf("%d responses and %d arrivals that were not sent, want %d in total",
+			len(took), r.Unsent, len(arrivals))
 	}
 	for i, latency := range took { // one connection: the responses are in order
 		if least := time.Duration(i+1)*response - arrivals[i]; latency < least {
@@ -68,7 +69,8 @@ func TestClosedLoopStatuses(t *testing.T) {
 		total += n
 	}
 	if total != len(r.Responses) || total != int(requests.Load()) || total < 4 {
-		t.Errorf("%d requests and %d responses, %d of them with an expected status", requests.Load(), len(r.Responses), total)
+		t.Errorf("%d requests and %d responses, %d of them with an expected status",
+			requests.Load(), len(r.Responses), total)
 	}
 }
 
