@@ -38,13 +38,13 @@ bench: ## Run the benchmarks of the README
 	go test -run '^$$' -bench . -benchtime 1x -timeout 30m ./e2e ./cmd/shop
 
 bench-growth: ## Measure the service with up to ten million ended orders; it takes up to two hours, and 45 GB in the directory GROWTH_DIR
-	go test ./e2e -run '^$$' -bench Growth -benchtime 1x -timeout 3h -growth.dir "$(GROWTH_DIR)" -growth.report "$(CURDIR)/docs/growth.md"
+	go -C bench test ./service -run '^$$' -bench Growth -benchtime 1x -timeout 3h -growth.dir "$(GROWTH_DIR)" -growth.report "$(CURDIR)/docs/growth.md"
 
 bench-size: ## Measure the bytes that an order takes in each table and index; it takes two and a half hours
-	go test ./e2e -run '^$$' -bench Size -benchtime 1x -timeout 3h -size.report "$(CURDIR)/docs/size.md" $(SIZE)
+	go -C bench test ./service -run '^$$' -bench Size -benchtime 1x -timeout 3h -size.report "$(CURDIR)/docs/size.md" $(SIZE)
 
 bench-capacity: ## Measure what an order costs
-	go test ./e2e -run '^$$' -bench Capacity -benchtime 1x -capacity.report "$(CURDIR)/docs/capacity.md"
+	go -C bench test ./service -run '^$$' -bench Capacity -benchtime 1x -capacity.report "$(CURDIR)/docs/capacity.md"
 
 kubernetes: ## Write the alert rules for Kubernetes from those of Prometheus, and check all manifests
 	cd deploy/kubernetes/check && go test -count=1 . -update

@@ -1,4 +1,4 @@
-package e2e
+package service
 
 import (
 	"database/sql"
@@ -24,14 +24,22 @@ import (
 )
 
 var (
-	paymentCheckouts = flag.Int("payment.checkouts", 100, "the number of checkouts of BenchmarkPaymentDeadline")
-	paymentLead      = flag.Duration("payment.lead", 5*time.Second, "how long before the deadline the customers of BenchmarkPaymentDeadline pay")
-	paymentWebhooks  = flag.String("payment.webhooks", "normal", "the value of the knob webhooks in BenchmarkPaymentDeadline")
-	paymentFor       = flag.Duration("payment.for", 20*time.Second, "how long customers arrive in BenchmarkPaymentLoad")
-	paymentTimeout   = flag.Duration("payment.timeout", 15*time.Second, "the time to pay an order of BenchmarkPaymentLoad")
-	paymentRate      = flag.Int("payment.rate", 100, "the calls a second that the provider accepts in all: 100 as in live mode, 25 as in test mode")
-	paymentOutage    = flag.Duration("payment.outage", 10*time.Second, "how long the outage of BenchmarkPaymentOutage takes")
-	paymentFault     = flag.String("payment.fault", "down", "the value of the knob api in the outage of BenchmarkPaymentOutage")
+	paymentCheckouts = flag.Int("payment.checkouts", 100,
+		"the number of checkouts of BenchmarkPaymentDeadline")
+	paymentLead = flag.Duration("payment.lead", 5*time.Second,
+		"how long before the deadline the customers of BenchmarkPaymentDeadline pay")
+	paymentWebhooks = flag.String("payment.webhooks", "normal",
+		"the value of the knob webhooks in BenchmarkPaymentDeadline")
+	paymentFor = flag.Duration("payment.for", 20*time.Second,
+		"how long customers arrive in BenchmarkPaymentLoad")
+	paymentTimeout = flag.Duration("payment.timeout", 15*time.Second,
+		"the time to pay an order of BenchmarkPaymentLoad")
+	paymentRate = flag.Int("payment.rate", 100,
+		"the calls a second that the provider accepts in all: 100 as in live mode, 25 as in test mode")
+	paymentOutage = flag.Duration("payment.outage", 10*time.Second,
+		"how long the outage of BenchmarkPaymentOutage takes")
+	paymentFault = flag.String("payment.fault", "down",
+		"the value of the knob api in the outage of BenchmarkPaymentOutage")
 )
 
 // The provider of the benchmarks of payments.
@@ -40,13 +48,16 @@ const (
 	paymentLatency      = 800 // of a call, in milliseconds: a provider that is slow, but works
 )
 
-// costAtProvider returns what orders cost that are paid at the provider, from the requests that open their checkouts to the booking.
+// costAtProvider returns what orders cost that are paid at the provider, from the requests that open their checkouts to
+// the booking.
 func costAtProvider(b *testing.B) cost {
 	const lasting = 20 * time.Second
 	addr := faulttest.FreeAddress(b)
 	provider, env := paymenttest.StartSimulator(b, orders, addr)
-	s := loadtest.NewSite(b, orders, 1000, append(env, fmt.Sprintf("%sSTRIPE_RATE=%d", faulttest.EnvPrefix, *paymentRate))...)
-	shop := &paymentBench{Site: &paymenttest.Site{Site: s.Site, Shop: s.Process, Provider: provider}, b: b, product: s.Products[0]}
+	env = append(env, fmt.Sprintf("%sSTRIPE_RATE=%d", faulttest.EnvPrefix, *paymentRate))
+	s := loadtest.NewSite(b, orders, 1000, env...)
+	site := &paymenttest.Site{Site: s.Site, Shop: s.Process, Provider: provider}
+	shop := &paymentBench{Site: site, b: b, product: s.Products[0]}
 	shop.Control(b, http.MethodPut, "/sim/knobs", fmt.Sprintf(`{"rate": %d}`, *paymentRate))
 	arrivals := loadtest.Steady(providerRate, lasting)
 	visits := make([]*checkoutVisit, len(arrivals))
@@ -74,8 +85,8 @@ func costAtProvider(b *testing.B) cost {
 }
 
 // BenchmarkPaymentDeadline opens checkouts with one deadline, as many a second as the provider allows. A tenth of the
-// customers pay shortly before the deadline, all at once. The provider limits its calls, and is slow. Every payment must
-// pay its order, and the checkouts must be closed within the grace.
+// customers pay shortly before the deadline, all at once. The provider limits its calls, and is slow. Every payment
+// must pay its order, and the checkouts must be closed within the grace.
 func BenchmarkPaymentDeadline(b *testing.B) {
 	for b.Loop() {
 		n, payers := *paymentCheckouts, *paymentCheckouts/10
@@ -116,8 +127,8 @@ func BenchmarkPaymentDeadline(b *testing.B) {
 	}
 }
 
-// BenchmarkPaymentLoad has ten customers a second open a checkout. Of four, two pay, one cancels the order, each before the
-// first poll, and one walks away. So all calls to confirm are those of customers who pay, and all polls those of
+// BenchmarkPaymentLoad has ten customers a second open a checkout. Of four, two pay, one cancels the order, each before
+// the first poll, and one walks away. So all calls to confirm are those of customers who pay, and all polls those of
 // customers who walk away.
 func BenchmarkPaymentLoad(b *testing.B) {
 	const rate = 10 // customers a second
@@ -190,8 +201,8 @@ func BenchmarkPaymentLoad(b *testing.B) {
 	}
 }
 
-// BenchmarkPaymentOutage has customers try every second to open a checkout while the provider is away. When it is back, they
-// must get a checkout, and pay.
+// BenchmarkPaymentOutage has customers try every second to open a checkout while the provider is away. When it is back,
+// they must get a checkout, and pay.
 func BenchmarkPaymentOutage(b *testing.B) {
 	const customers = 20
 	for b.Loop() {
@@ -250,7 +261,8 @@ type paymentBench struct {
 func newPaymentBench(b *testing.B, timeout time.Duration) *paymentBench {
 	b.Helper()
 	s := &paymentBench{b: b, began: time.Now()}
-	s.Site = paymenttest.NewSite(b, orders, envTimeout+"="+timeout.String(), faulttest.EnvSchedule+"=@every 30s", faulttest.EnvLookahead+"=2m",
+	s.Site = paymenttest.NewSite(b, orders, orders.TimeoutVariable()+"="+timeout.String(),
+		faulttest.EnvSchedule+"=@every 30s", faulttest.EnvLookahead+"=2m",
 		fmt.Sprintf("%sSTRIPE_RATE=%d", faulttest.EnvPrefix, *paymentRate))
 	s.db = faulttest.OpenDatabase(b, s.Database)
 	s.product = loadtest.InsertProducts(b, s.db, 1)[0]
@@ -259,8 +271,8 @@ func newPaymentBench(b *testing.B, timeout time.Duration) *paymentBench {
 	return s
 }
 
-// concurrently calls do with the numbers 0 to n-1. The number of calls at the same time is more than the provider's limit
-// and latency let through, and few enough that no create waits for its turn in vain.
+// concurrently calls do with the numbers 0 to n-1. The number of calls at the same time is more than the provider's
+// limit and latency let through, and few enough that no create waits for its turn in vain.
 func (s *paymentBench) concurrently(n int, do func(i int)) {
 	var calls errgroup.Group
 	calls.SetLimit(40)
@@ -358,8 +370,8 @@ func (s *paymentBench) oneDeadline() (deadline time.Time) {
 	return deadline
 }
 
-// awaitEnd waits until no order is pending and no checkout is live. It is patient: each step has a bound of its own, which
-// the figures show.
+// awaitEnd waits until no order is pending and no checkout is live. It is patient: each step has a bound of its own,
+// which the figures show.
 func (s *paymentBench) awaitEnd() {
 	s.b.Helper()
 	deadline := time.Now().Add(*paymentTimeout + 10*time.Minute)

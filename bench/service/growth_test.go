@@ -1,4 +1,4 @@
-package e2e
+package service
 
 import (
 	"database/sql"
@@ -28,13 +28,22 @@ import (
 )
 
 var (
-	growthEnded    = flag.String("growth.ended", "100000,1000000,10000000", "the numbers of ended orders of the sites of BenchmarkGrowth")
-	growthPending  = flag.Int("growth.pending", 1_000_000, "the number of pending orders in the second part of BenchmarkGrowth")
-	growthRounds   = flag.Int("growth.rounds", 5, "how often BenchmarkGrowth measures each figure")
-	growthSnapshot = flag.Duration("growth.snapshot", 2*time.Minute, "how long BenchmarkGrowth keeps a snapshot open")
-	growthRemoved  = flag.Int("growth.removed", 30_000, "the number of orders that BenchmarkGrowth exports and removes in a round")
-	growthDir      = flag.String("growth.dir", "", "the directory for the data of BenchmarkGrowth, on a disk; some 3 kB for each ended order")
-	growthReport   = flag.String("growth.report", "", "the file for the report of BenchmarkGrowth; without it the benchmark is skipped")
+	growthEnded = flag.String("growth.ended", "100000,1000000,10000000",
+		"the numbers of ended orders of the sites of BenchmarkGrowth")
+	growthPending = flag.Int("growth.pending", 1_000_000,
+		"the number of pending orders in the second part of BenchmarkGrowth")
+	growthRounds = flag.Int("growth.rounds", 5,
+		"how often BenchmarkGrowth measures each figure")
+	growthSnapshot = flag.Duration("growth.snapshot", 2*time.Minute,
+		"how long BenchmarkGrowth keeps a snapshot open")
+	growthRemoved = flag.Int("growth.removed", 30_000,
+		"the number of orders that BenchmarkGrowth exports and removes in a round")
+	growthDir = flag.String("growth.dir", "",
+		"the directory for the data of BenchmarkGrowth, on a disk; some 3 kB for each ended order")
+	placeFor = flag.Duration("place.for", 3500*time.Millisecond,
+		"how long each measurement of placements of BenchmarkGrowth takes")
+	growthReport = flag.String("growth.report", "",
+		"the file for the report of BenchmarkGrowth; without it the benchmark is skipped")
 )
 
 var (
@@ -59,8 +68,9 @@ const (
 	growthPatience = 20 * time.Minute // for tasks and removals
 )
 
-// BenchmarkGrowth measures sites that differ in the number of their ended orders, and then in that of their pending orders. All are
-// databases of one server, each with a Redis and a process of its own, and each figure is measured at all sites in turn.
+// BenchmarkGrowth measures sites that differ in the number of their ended orders, and then in that of their pending
+// orders. All are databases of one server, each with a Redis and a process of its own, and each figure is measured at
+// all sites in turn.
 //
 // The first orders of a site are inserted at once, so their tables are as compact as after a vacuum.
 func BenchmarkGrowth(b *testing.B) {
@@ -165,7 +175,8 @@ func (g *growth) newSite(ended int) *growthSite {
 		Redis:    testenv.RedisServer(g.b),
 	}
 	s := &growthSite{
-		Site: loadtest.NewSiteAt(g.b, orders, servers, growthProducts, growthCustomers), b: g.b, name: name, ended: ended,
+		Site: loadtest.NewSiteAt(g.b, orders, servers, growthProducts, growthCustomers),
+		b:    g.b, name: name, ended: ended,
 	}
 	s.exec(`CREATE EXTENSION pg_stat_statements`)
 	s.many, s.few = s.Process.SignUp(), s.Process.SignUp()
@@ -256,7 +267,7 @@ func (g *growth) measureAll(title string) {
 func growthFigures() []growthFigure {
 	var spread lateness
 	return []growthFigure{
-		{"placing, 32 clients, orders/s", "%.0f", func(s *growthSite) float64 { return s.Place(32, *placeFor, s.Products).Rate }},
+		{"placing, 32 clients, orders/s", "%.0f", (*growthSite).placingRate},
 		{fmt.Sprintf("%d orders due at once, orders/s", growthBurst), "%.0f", func(s *growthSite) float64 {
 			return growthBurst / s.timeOut(growthBurst, 0).last.Seconds()
 		}},
@@ -273,6 +284,12 @@ func growthFigures() []growthFigure {
 		{"the oldest check of the invariants that the page shows, s", "%.1f", (*growthSite).oldestCheck},
 		{"doctor, ms", "%.0f", func(s *growthSite) float64 { return took(func() { s.Run(s.b, "doctor") }) }},
 	}
+}
+
+// placingRate returns how many orders a second 32 clients place.
+func (s *growthSite) placingRate() float64 {
+	s.b.Helper()
+	return s.Place(32, *placeFor, s.Products).Rate
 }
 
 // measureAudit measures the check of every order against the books.
@@ -296,7 +313,8 @@ func (g *growth) table(title string, rounds int, figures []growthFigure) {
 			g.sites[at].AwaitRelay()
 			for f, figure := range figures {
 				samples[f][at] = append(samples[f][at], figure.measure(g.sites[at]))
-				progress("%s, round %d, %d ended, %s: "+figure.format, title, round+1, g.sites[at].ended, figure.name, samples[f][at][round])
+				progress("%s, round %d, %d ended, %s: "+figure.format,
+					title, round+1, g.sites[at].ended, figure.name, samples[f][at][round])
 			}
 		}
 	}
@@ -310,7 +328,8 @@ func (g *growth) table(title string, rounds int, figures []growthFigure) {
 		for i := range g.sites {
 			fmt.Fprintf(&g.report, " | %s", loadtest.Spread(samples[f][i], figure.format))
 		}
-		fmt.Fprintf(&g.report, " | %.2f |\n", loadtest.Median(samples[f][len(g.sites)-1])/loadtest.Median(samples[f][0]))
+		last, first := samples[f][len(g.sites)-1], samples[f][0]
+		fmt.Fprintf(&g.report, " | %.2f |\n", loadtest.Median(last)/loadtest.Median(first))
 	}
 	g.write()
 }
@@ -324,23 +343,28 @@ func (s *growthSite) timeOut(n int, interval float64) (l lateness) {
 	batch := uuid.New()
 	s.exec(growthPendingSQL, n, 4, interval, batch)
 	faulttest.Eventually(s.b, "the orders are cancelled", func() bool {
-		return !testenv.Query[bool](s.b, s.DB, `SELECT EXISTS (SELECT FROM orders WHERE customer_id = $1 AND status = 'pending')`, batch)
+		return !testenv.Query[bool](s.b, s.DB,
+			`SELECT EXISTS (SELECT FROM orders WHERE customer_id = $1 AND status = 'pending')`, batch)
 	})
 	var p50, p99, last float64
 	testenv.Must(s.b, s.DB.QueryRowContext(s.b.Context(), `
-		SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY late), percentile_cont(0.99) WITHIN GROUP (ORDER BY late), max(late)
-		FROM (SELECT extract(epoch FROM cancelled_at - expires_at) AS late FROM orders WHERE customer_id = $1) AS o`, batch).Scan(&p50, &p99, &last))
+		SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY late),
+		       percentile_cont(0.99) WITHIN GROUP (ORDER BY late), max(late)
+		FROM (SELECT extract(epoch FROM cancelled_at - expires_at) AS late FROM orders WHERE customer_id = $1) AS o`,
+		batch).Scan(&p50, &p99, &last))
 	seconds := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 	return lateness{seconds(p50), seconds(p99), seconds(last)}
 }
 
-// flashSale sells a product of which there are few pieces to customers who all order at once. It returns the time until the last
-// customer has an answer, in seconds. Exactly all pieces must be sold.
+// flashSale sells a product of which there are few pieces to customers who all order at once. It returns the time until
+// the last customer has an answer, in seconds. Exactly all pieces must be sold.
 func (s *growthSite) flashSale() float64 {
 	s.b.Helper()
 	product := uuid.NewString()
-	s.exec(`INSERT INTO products (id, name, price_cents, currency, supply, available) VALUES ($1, 'flash sale', 100, 'EUR', $2, $2)`, product, growthPieces)
-	r := loadtest.OpenLoop(s.b, s.Addr(), 500, make([]time.Duration, growthCustomers), time.Minute, s.Orders("", []string{product}))
+	s.exec(`INSERT INTO products (id, name, price_cents, currency, supply, available)
+		VALUES ($1, 'flash sale', 100, 'EUR', $2, $2)`, product, growthPieces)
+	arrivals := make([]time.Duration, growthCustomers)
+	r := loadtest.OpenLoop(s.b, s.Addr(), 500, arrivals, time.Minute, s.Orders("", []string{product}))
 	sold, out := r.Count(loadtest.Is(http.StatusCreated)), r.Count(loadtest.Is(http.StatusConflict))
 	if sold != growthPieces || sold+out != growthCustomers {
 		s.b.Fatalf("%d pieces were sold and %d orders rejected, want %d and all others", sold, out, growthPieces)
@@ -366,13 +390,14 @@ func (s *growthSite) get(c *faulttest.Client, path string) float64 {
 	s.b.Helper()
 	var all []float64
 	for range 9 {
-		all = append(all, loadtest.Milliseconds(c.Expect(http.StatusOK, faulttest.Request{Method: http.MethodGet, Path: path}).Took))
+		answer := c.Expect(http.StatusOK, faulttest.Request{Method: http.MethodGet, Path: path})
+		all = append(all, loadtest.Milliseconds(answer.Took))
 	}
 	return loadtest.Median(all)
 }
 
-// oldestCheck reads the figures of the operators' page until it has shown the result of a check of the invariants from its end to that of
-// the next check. It returns the greatest age of a shown result, in seconds.
+// oldestCheck reads the figures of the operators' page until it has shown the result of a check of the invariants from
+// its end to that of the next check. It returns the greatest age of a shown result, in seconds.
 func (s *growthSite) oldestCheck() float64 {
 	s.b.Helper()
 	type stats struct {
@@ -381,7 +406,8 @@ func (s *growthSite) oldestCheck() float64 {
 	operator := s.Process.Operator()
 	var oldest time.Duration
 	var last time.Time
-	for began, results := time.Now(), 0; results < 3; <-time.After(100 * time.Millisecond) { // the first result may be that of a check long ago
+	// The first result may be that of a check long ago.
+	for began, results := time.Now(), 0; results < 3; <-time.After(100 * time.Millisecond) {
 		if time.Since(began) > growthPatience {
 			s.b.Fatalf("the page has shown no new results of the invariants for %v", growthPatience)
 		}
@@ -404,10 +430,14 @@ func took(do func()) float64 {
 	return loadtest.Milliseconds(time.Since(began))
 }
 
-// measureSnapshot measures the sites while a session has had a snapshot open for two minutes, in which PostgreSQL cannot vacuum.
+// measureSnapshot measures the sites while a session has had a snapshot open for two minutes, in which PostgreSQL
+// cannot vacuum.
 func (g *growth) measureSnapshot() {
 	g.b.Helper()
-	fmt.Fprintf(&g.report, "\n## A snapshot that is open for %v\n\n| ended orders | placing, the first three times, orders/s | the last three | lateness, p99 ms | outbox empty after the placing, ms |\n| ---: | ---: | ---: | ---: | ---: |\n", *growthSnapshot)
+	fmt.Fprintf(&g.report, "\n## A snapshot that is open for %v\n\n"+
+		"| ended orders | placing, the first three times, orders/s | the last three "+
+		"| lateness, p99 ms | outbox empty after the placing, ms |\n"+
+		"| ---: | ---: | ---: | ---: | ---: |\n", *growthSnapshot)
 	for _, s := range []*growthSite{g.sites[0], g.sites[len(g.sites)-1]} {
 		tx, err := s.DB.BeginTx(g.b.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 		testenv.Must(g.b, err)
@@ -418,14 +448,16 @@ func (g *growth) measureSnapshot() {
 		began := time.Now()
 		var rates, p99, outbox []float64
 		for time.Since(began) < *growthSnapshot {
-			rates = append(rates, s.Place(32, *placeFor, s.Products).Rate)
+			rates = append(rates, s.placingRate())
 			outbox = append(outbox, took(s.AwaitRelay))
 			p99 = append(p99, loadtest.Milliseconds(s.timeOut(growthSpread, 1.0/growthRate).p99))
-			progress("%d ended, a snapshot open for %v: placing %.0f orders/s, outbox empty after %.0f ms, p99 %.1f ms", s.ended,
-				time.Since(began).Round(time.Second), rates[len(rates)-1], outbox[len(outbox)-1], p99[len(p99)-1])
+			progress("%d ended, a snapshot open for %v: placing %.0f orders/s, outbox empty after %.0f ms, p99 %.1f ms",
+				s.ended, time.Since(began).Round(time.Second), rates[len(rates)-1], outbox[len(outbox)-1], p99[len(p99)-1])
 		}
 		few := min(3, len(rates))
-		fmt.Fprintf(&g.report, "| %d | %s | %s | %s | %s |\n", s.ended, loadtest.Spread(rates[:few], "%.0f"), loadtest.Spread(rates[len(rates)-few:], "%.0f"), loadtest.Spread(p99, "%.1f"), loadtest.Spread(outbox, "%.0f"))
+		fmt.Fprintf(&g.report, "| %d | %s | %s | %s | %s |\n", s.ended,
+			loadtest.Spread(rates[:few], "%.0f"), loadtest.Spread(rates[len(rates)-few:], "%.0f"),
+			loadtest.Spread(p99, "%.1f"), loadtest.Spread(outbox, "%.0f"))
 		testenv.Must(g.b, tx.Rollback())
 	}
 }
@@ -437,13 +469,13 @@ func (g *growth) measureRemoval() {
 		{"export, orders/s", "%.0f", func(s *growthSite) float64 {
 			return float64(*growthRemoved) / took(func() { s.Run(s.b, "export", "--keep="+s.keep()) }) * 1000
 		}},
-		{"placing before, orders/s", "%.0f", func(s *growthSite) float64 { return s.Place(32, *placeFor, s.Products).Rate }},
+		{"placing before, orders/s", "%.0f", (*growthSite).placingRate},
 		{"placing meanwhile, orders/s", "%.0f", func(s *growthSite) float64 {
 			s.remover = s.startRemover()
-			return s.Place(32, *placeFor, s.Products).Rate
+			return s.placingRate()
 		}},
 		{"removal meanwhile and after, orders/s", "%.0f", (*growthSite).awaitRemoval},
-		{"placing after, orders/s", "%.0f", func(s *growthSite) float64 { return s.Place(32, *placeFor, s.Products).Rate }},
+		{"placing after, orders/s", "%.0f", (*growthSite).placingRate},
 	})
 }
 
@@ -487,14 +519,17 @@ func (s *growthSite) awaitRemoval() float64 {
 	return removed / ended.Seconds()
 }
 
-// reportPages reports how many pages each call of a statement reads. A statement that reads a table would read more pages at the site
-// with more orders.
+// reportPages reports how many pages each call of a statement reads. A statement that reads a table would read more
+// pages at the site with more orders.
 func (g *growth) reportPages() {
 	g.b.Helper()
 	last := g.sites[len(g.sites)-1]
-	fmt.Fprintf(&g.report, "\n## Pages read by each call, with %d and %d ended orders\n\n| statement | calls | first | last |\n| --- | ---: | ---: | ---: |\n", g.sites[0].ended, last.ended)
+	fmt.Fprintf(&g.report, "\n## Pages read by each call, with %d and %d ended orders\n\n"+
+		"| statement | calls | first | last |\n| --- | ---: | ---: | ---: |\n", g.sites[0].ended, last.ended)
 	pages := func(s *growthSite) (names []string, each map[string][2]float64) {
-		rows, err := s.DB.QueryContext(g.b.Context(), `SELECT left(regexp_replace(query, E'\\s+', ' ', 'g'), 90), sum(calls), sum(shared_blks_hit + shared_blks_read) / sum(calls)
+		rows, err := s.DB.QueryContext(g.b.Context(), `
+			SELECT left(regexp_replace(query, E'\\s+', ' ', 'g'), 90), sum(calls),
+			       sum(shared_blks_hit + shared_blks_read) / sum(calls)
 			FROM pg_stat_statements WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
 			AND query LIKE '-- %' AND query NOT LIKE '-- Inserts %' GROUP BY 1 HAVING sum(calls) > 10 ORDER BY 2 DESC`)
 		testenv.Must(g.b, err)
@@ -512,7 +547,8 @@ func (g *growth) reportPages() {
 	_, first := pages(g.sites[0])
 	names, each := pages(last)
 	for _, name := range names {
-		fmt.Fprintf(&g.report, "| %s | %.0f | %.0f | %.0f |\n", strings.TrimPrefix(name, "-- "), each[name][0], first[name][1], each[name][1])
+		fmt.Fprintf(&g.report, "| %s | %.0f | %.0f | %.0f |\n",
+			strings.TrimPrefix(name, "-- "), each[name][0], first[name][1], each[name][1])
 	}
 }
 
@@ -564,8 +600,8 @@ var (
 	seqScan    = regexp.MustCompile(`Seq Scan on (\w+)`)
 )
 
-// plansOf returns the logged plans of a database's statements that begin with a comment, by the first 90 bytes of the comment. The service's
-// larger statements have one.
+// plansOf returns the logged plans of a database's statements that begin with a comment, by the first 90 bytes of the
+// comment. The service's larger statements have one.
 func plansOf(log, database string) map[string]*statementPlans {
 	plans := make(map[string]*statementPlans)
 	for _, logged := range loggedPlan.FindAllStringSubmatch(log, -1) {

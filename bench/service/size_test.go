@@ -1,4 +1,4 @@
-package e2e
+package service
 
 import (
 	"flag"
@@ -19,12 +19,13 @@ var (
 	sizeFor     = flag.Duration("size.for", time.Hour, "how long BenchmarkSize places orders")
 	sizeRate    = flag.Int("size.rate", 500, "the orders that BenchmarkSize places in a second, on average")
 	sizeTimeout = flag.Duration("size.timeout", 5*time.Minute, "the time to pay the orders of BenchmarkSize")
-	sizeReport  = flag.String("size.report", "", "the file for the report of BenchmarkSize; without it the benchmark is skipped")
+	sizeReport  = flag.String("size.report", "",
+		"the file for the report of BenchmarkSize; without it the benchmark is skipped")
 )
 
-// BenchmarkSize places orders for an hour, lets all of them time out, and reports how many bytes each table and index has for an
-// order: once as autovacuum leaves them, and once after a VACUUM. It does so twice, the second time without the settings with which the
-// migrations fight bloat.
+// BenchmarkSize places orders for an hour, lets all of them time out, and reports how many bytes each table and index
+// has for an order: once as autovacuum leaves them, and once after a VACUUM. It does so twice, the second time without
+// the settings with which the migrations fight bloat.
 func BenchmarkSize(b *testing.B) {
 	if *sizeReport == "" {
 		b.Skip("it takes two and a half hours: run make bench-size")
@@ -57,23 +58,26 @@ type sizes struct {
 	bloated, vacuumed []relation // as autovacuum leaves them, and after a VACUUM
 }
 
-// measureSize places orders at a new site, and lets all of them time out. withSettings tells whether its tables have the settings with which
-// the migrations fight bloat.
+// measureSize places orders at a new site, and lets all of them time out. withSettings tells whether its tables have
+// the settings with which the migrations fight bloat.
 func measureSize(b *testing.B, withSettings bool) sizes {
 	b.Helper()
-	s := loadtest.NewSite(b, orders, sizeProducts, envTimeout+"="+sizeTimeout.String())
+	s := loadtest.NewSite(b, orders, sizeProducts, orders.TimeoutVariable()+"="+sizeTimeout.String())
 	defer s.Process.Interrupt()
 	if !withSettings {
 		testenv.Exec(b, s.DB, resetStorage)
 		testenv.Exec(b, s.DB, `VACUUM FULL products`) // its rows are older
 	}
-	r := loadtest.OpenLoop(b, s.Addr(), 200, loadtest.Poisson(float64(*sizeRate), *sizeFor, 1), *sizeFor, s.Orders("size-", s.Products))
+	arrivals := loadtest.Poisson(float64(*sizeRate), *sizeFor, 1)
+	r := loadtest.OpenLoop(b, s.Addr(), 200, arrivals, *sizeFor, s.Orders("size-", s.Products))
 	placed := r.Count(loadtest.Is(http.StatusCreated))
 	if placed == 0 || r.Unsent > 0 {
 		b.Fatalf("%d orders were placed by %d requests, and %d were not sent", placed, len(r.Responses), r.Unsent)
 	}
 	s.AwaitEnds(*sizeTimeout + faulttest.Patience)
-	measured := sizes{orders: placed, customers: loadtest.Customers, version: serverVersion(b, s.DB), bloated: sizesOf(s)}
+	measured := sizes{
+		orders: placed, customers: loadtest.Customers, version: serverVersion(b, s.DB), bloated: sizesOf(s),
+	}
 	testenv.Exec(b, s.DB, `VACUUM`)
 	measured.vacuumed = sizesOf(s)
 	return measured
@@ -96,7 +100,8 @@ two columns are of a second site, without the settings with which the migrations
 
 | relation | bytes an order | after VACUUM | updates an order | HOT | without settings: bytes an order | HOT |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: |
-`, *sizeRate, *sizeFor, set.customers, sizeProducts, *sizeTimeout, set.orders, set.version, runtime.NumCPU(), time.Now().UTC().Format(time.DateOnly))
+`, *sizeRate, *sizeFor, set.customers, sizeProducts, *sizeTimeout, set.orders, set.version, runtime.NumCPU(),
+		time.Now().UTC().Format(time.DateOnly))
 	var sum, sumVacuumed, sumPlain float64
 	each := func(s sizes, bytes int64) float64 { return float64(bytes) / float64(s.orders) }
 	for i, r := range set.bloated {
@@ -134,8 +139,8 @@ func (r relation) hotShare() string {
 	return fmt.Sprintf("%.0f%%", 100*float64(r.hot)/float64(r.updates))
 }
 
-// sizesOf returns the tables and indexes of the site, each table before its indexes. The size of a table includes its maps of free space
-// and of visibility.
+// sizesOf returns the tables and indexes of the site, each table before its indexes. The size of a table includes its
+// maps of free space and of visibility.
 func sizesOf(s *loadtest.Site) (all []relation) {
 	s.T.Helper()
 	rows, err := s.DB.QueryContext(s.T.Context(), `

@@ -1,8 +1,9 @@
-package e2e
+package service
 
 import (
 	"flag"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -14,12 +15,14 @@ import (
 	"time"
 
 	"example.com/shop/e2e/loadtest"
+	"example.com/shop/e2e/shoptest"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/testenv"
 )
 
-var capacityReport = flag.String("capacity.report", "", "the file for the report of BenchmarkCapacity; without it the benchmark is skipped")
+var capacityReport = flag.String("capacity.report", "",
+	"the file for the report of BenchmarkCapacity; without it the benchmark is skipped")
 
 const (
 	capacityRate    = 300              // orders a second
@@ -29,26 +32,29 @@ const (
 	providerRate    = 20               // customers who pay at a provider, a second
 )
 
-// BenchmarkCapacity measures what an order costs at a moderate rate when it is placed, paid and cancelled, and what a process and an open
-// page cost. From these it calculates what larger loads need.
+// BenchmarkCapacity measures what an order costs at a moderate rate when it is placed, paid and cancelled, and what a
+// process and an open page cost. From these it calculates what larger loads need.
 func BenchmarkCapacity(b *testing.B) {
 	if *capacityReport == "" {
 		b.Skip("its report needs an idle machine: run make bench-capacity")
 	}
 	for b.Loop() {
-		s := loadtest.NewSite(b, orders, 1000, envTimeout+"="+capacityTimeout.String(), faulttest.EnvPrefix+"PAY_AT_ONCE=true")
+		s := loadtest.NewSite(b, orders, 1000,
+			orders.TimeoutVariable()+"="+capacityTimeout.String(), faulttest.EnvPrefix+"PAY_AT_ONCE=true")
 		c := capacity{started: memoryOf(b, s.Process.Cmd.Process.Pid)}
 
 		redisBefore := redisMemory(s)
 		began := time.Now()
 		c.placed = costOf(s, func() (orders int) {
-			r := loadtest.OpenLoop(b, s.Addr(), 200, loadtest.Poisson(capacityRate, capacityFor, 1), capacityFor, s.Orders("capacity-", s.Products))
+			arrivals := loadtest.Poisson(capacityRate, capacityFor, 1)
+			r := loadtest.OpenLoop(b, s.Addr(), 200, arrivals, capacityFor, s.Orders("capacity-", s.Products))
 			s.AwaitRelay()
 			return r.Count(loadtest.Is(http.StatusCreated))
 		})
 		c.task = (redisMemory(s) - redisBefore) / float64(c.placed.orders)
 		c.loaded = memoryOf(b, s.Process.Cmd.Process.Pid)
-		c.connections = testenv.Query[int](b, s.DB, `SELECT count(*) FROM pg_stat_activity WHERE application_name = $1`, orders.Program)
+		c.connections = testenv.Query[int](b, s.DB,
+			`SELECT count(*) FROM pg_stat_activity WHERE application_name = $1`, orders.Program)
 		c.idle = costOf(s, func() (seconds int) {
 			const idle = 20
 			faulttest.Sleep(b.Context(), idle*time.Second)
@@ -62,22 +68,22 @@ func BenchmarkCapacity(b *testing.B) {
 		pay := payments(s)
 		c.paid = costOf(s, func() (orders int) {
 			const lasting = 10 * time.Second
-			r := loadtest.OpenLoop(b, s.Addr(), 200, loadtest.Steady(len(pay)/10-1, lasting), lasting+time.Second, func(buf []byte, i int) []byte { return append(buf, pay[i]...) })
+			next := func(buf []byte, i int) []byte { return append(buf, pay[i]...) }
+			arrivals := loadtest.Steady(len(pay)/10-1, lasting)
+			r := loadtest.OpenLoop(b, s.Addr(), 200, arrivals, lasting+time.Second, next)
 			testenv.EventuallyWithin(b, faulttest.Patience, "all paid orders are booked", func() bool {
-				return !testenv.Query[bool](b, s.DB, `SELECT EXISTS (SELECT FROM orders WHERE NOT booked AND status = 'paid')`)
+				return !testenv.Query[bool](b, s.DB,
+					`SELECT EXISTS (SELECT FROM orders WHERE NOT booked AND status = 'paid')`)
 			})
 			return r.Count(loadtest.Is(http.StatusOK))
 		})
 		c.page = pageMemory(s)
-		nothing := func(buf []byte, _ int) []byte { return append(buf, "GET /healthz HTTP/1.1\r\nHost: shop\r\n\r\n"...) }
-		answers := loadtest.OpenLoop(b, s.Addr(), 200, loadtest.Poisson(100, 5*time.Second, 2), 5*time.Second, nothing).Latencies(loadtest.Is(http.StatusOK))
-		if len(answers) == 0 {
-			b.Fatal("GET /healthz is not answered")
-		}
-		c.request = faulttest.Percentile(answers, 50)
+		c.request = emptyRequest(s)
 		for _, rate := range []int{100, 1_000, 2_000} {
 			c.points = append(c.points, pointOf(s, func() (loadtest.Traffic, float64) {
-				return loadtest.OpenLoop(b, s.Addr(), 200, loadtest.Poisson(float64(rate), 10*time.Second, 2), 10*time.Second, s.Orders("", s.Products)), float64(rate)
+				const lasting = 10 * time.Second
+				arrivals := loadtest.Poisson(float64(rate), lasting, 2)
+				return loadtest.OpenLoop(b, s.Addr(), 200, arrivals, lasting, s.Orders("", s.Products)), float64(rate)
 			}))
 		}
 		c.points = append(c.points, pointOf(s, func() (loadtest.Traffic, float64) {
@@ -121,7 +127,8 @@ func pointOf(s *loadtest.Site, load func() (loadtest.Traffic, float64)) point {
 	took, after := r.Latencies(loadtest.Is(http.StatusCreated)), faulttest.BatchesOf(api)
 	return point{
 		rate: rate, batch: (after.Created - before.Created) / (after.Batches - before.Batches),
-		cpu: s.Usage().Since(used).Each(len(took)), p50: faulttest.Percentile(took, 50), p99: faulttest.Percentile(took, 99),
+		cpu: s.Usage().Since(used).Each(len(took)),
+		p50: faulttest.Percentile(took, 50), p99: faulttest.Percentile(took, 99),
 	}
 }
 
@@ -201,13 +208,49 @@ func memoryOf(t testing.TB, pid int) float64 {
 	return kilobytes * 1024
 }
 
+// pageMemory returns the bytes of memory that the process needs for an open page.
+func pageMemory(s *loadtest.Site) float64 {
+	const pages = 2_000
+	s.T.Helper()
+	pid, token := s.Process.Cmd.Process.Pid, s.Process.SignUp().Token
+	before := memoryOf(s.T, pid)
+	for range pages {
+		conn, err := net.Dial("tcp", s.Addr())
+		testenv.Must(s.T, err)
+		defer conn.Close()
+		_, err = fmt.Fprintf(conn, "GET /api/events HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n\r\n",
+			s.Addr(), token)
+		testenv.Must(s.T, err)
+		_, err = conn.Read(make([]byte, 1024))
+		testenv.Must(s.T, err)
+	}
+	return (memoryOf(s.T, pid) - before) / pages
+}
+
+// emptyRequest returns the median time of a request that does nothing.
+func emptyRequest(s *loadtest.Site) time.Duration {
+	s.T.Helper()
+	const lasting = 5 * time.Second
+	next := func(buf []byte, _ int) []byte {
+		return append(buf, "GET /healthz HTTP/1.1\r\nHost: shop\r\n\r\n"...)
+	}
+	r := loadtest.OpenLoop(s.T, s.Addr(), 200, loadtest.Poisson(100, lasting, 2), lasting, next)
+	answers := r.Latencies(loadtest.Is(http.StatusOK))
+	if len(answers) == 0 {
+		s.T.Fatal("GET /healthz is not answered")
+	}
+	return faulttest.Percentile(answers, 50)
+}
+
 // payments places orders, and returns the requests that pay them.
 func payments(s *loadtest.Site) (requests [][]byte) {
 	s.T.Helper()
 	for range 100 {
 		c := s.Process.SignUp()
 		for range 30 {
-			requests = append(requests, s.Post("/api/orders/"+place(c).ID+"/pay", c.Token))
+			placed := c.Expect(http.StatusCreated, orders.Create(shoptest.OneOfBeans, ""))
+			id := faulttest.Decode[shoptest.Order](s.T, placed).ID
+			requests = append(requests, s.Post("/api/orders/"+id+"/pay", c.Token))
 		}
 	}
 	return requests
@@ -290,8 +333,9 @@ transaction. The last row is that of %d clients that place as fast as they can.
 | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 `, capacityClients)
 	for _, p := range c.points {
-		fmt.Fprintf(&out, "| %.0f | %.1f | %d µs | %d µs | %d µs | %.1f ms | %.1f ms |\n", p.rate, p.batch, p.cpu.Service.Microseconds(),
-			p.cpu.Postgres.Microseconds(), p.cpu.Redis.Microseconds(), loadtest.Milliseconds(p.p50), loadtest.Milliseconds(p.p99))
+		fmt.Fprintf(&out, "| %.0f | %.1f | %d µs | %d µs | %d µs | %.1f ms | %.1f ms |\n",
+			p.rate, p.batch, p.cpu.Service.Microseconds(), p.cpu.Postgres.Microseconds(), p.cpu.Redis.Microseconds(),
+			loadtest.Milliseconds(p.p50), loadtest.Milliseconds(p.p99))
 	}
 	return out.String()
 }

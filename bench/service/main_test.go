@@ -1,0 +1,17 @@
+// Package service measures the shop alone: what an order costs, in processor time and in bytes, whether millions of
+// ended orders make anything slower, and how fast payments settle. The reports are docs/capacity.md, docs/size.md,
+// docs/growth.md and a table of docs/payments.md. The benchmarks need no other contender, so they are tests of package
+// testing, and share the load generator with those of the folder e2e of the module above.
+package service
+
+import (
+	"testing"
+
+	"example.com/shop/e2e/shoptest"
+	"example.com/shop/internal/faulttest"
+)
+
+// orders is the shop.
+var orders = shoptest.Service("../..")
+
+func TestMain(m *testing.M) { faulttest.Main(m, orders) }
