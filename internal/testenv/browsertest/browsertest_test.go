@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"example.com/shop/internal/testenv/browsertest"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/browsertest"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
