@@ -36,8 +36,9 @@ func (s *stepper[T]) batches() (batches [][]T) {
 	return batches
 }
 
-// TestLanesFormBatches checks that an item does not wait for others while a lane is free, that the items that arrive while
-// all lanes are busy make up the next batches, in order of arrival, and that a batch has no more items than its size.
+// TestLanesFormBatches checks that an item does not wait for others while a lane is free, that the items that arrive
+// while all lanes are busy make up the next batches, in order of arrival, and that a batch has no more items than its
+// size.
 func TestLanesFormBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStepper[int]()

@@ -70,7 +70,8 @@ func TestRemoveOrphans(t *testing.T) {
 					t.Errorf("removed %d, %v; want %d", n, err, len(orphans))
 				}
 				down := errors.New("the table is down")
-				n, err = q.RemoveOrphans(t.Context(), 2*time.Minute, func(context.Context, []string) ([]string, error) { return nil, down })
+				broken := func(context.Context, []string) ([]string, error) { return nil, down }
+				n, err = q.RemoveOrphans(t.Context(), 2*time.Minute, broken)
 				if n != 0 || !errors.Is(err, down) {
 					t.Errorf("without the table: removed %d, %v; want the table's error", n, err)
 				}
@@ -297,8 +298,8 @@ func TestRoundTrips(t *testing.T) {
 	}
 }
 
-// TestOneFullShard has all tasks in one of many shards, as after a change of the number of shards. Every other task is an
-// orphan. RemoveOrphans removes the orphans page by page, with few round trips.
+// TestOneFullShard has all tasks in one of many shards, as after a change of the number of shards. Every other task
+// is an orphan. RemoveOrphans removes the orphans page by page, with few round trips.
 func TestOneFullShard(t *testing.T) {
 	q := newQueue(t, newRedis(t), manyShards)
 	const tasks = 5000

@@ -276,8 +276,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestRedisGone restarts Redis while a worker runs. While Redis is down, each operation of a queue returns an error. The
-// worker goes on afterwards.
+// TestRedisGone restarts Redis while a worker runs. While Redis is down, each operation of a queue returns an error.
+// The worker goes on afterwards.
 func TestRedisGone(t *testing.T) {
 	server := testenv.RedisServer(t)
 	q := newQueue(t, connect(t, server.URL()), 4)

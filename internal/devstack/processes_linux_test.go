@@ -1,7 +1,6 @@
 package devstack_test
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -78,8 +77,8 @@ func eachServer(t *testing.T, test func(t *testing.T, name string)) {
 	}
 }
 
-// TestServersLeaveNoProcess stops a server, and kills the parent of another one. The next TempDir then removes the directory
-// of the killed parent.
+// TestServersLeaveNoProcess stops a server, and kills the parent of another one. The next TempDir then removes the
+// directory of the killed parent.
 func TestServersLeaveNoProcess(t *testing.T) {
 	eachServer(t, func(t *testing.T, name string) {
 		dir := t.TempDir()
@@ -119,8 +118,9 @@ func tempDirs(t *testing.T, dir string) []string {
 	return found
 }
 
-// TestTempDirRemovesStaleDirectories has directories beside each other that TempDir must remove or keep. If a directory has
-// a lock file, only the lock counts: the process id in the name may be in use again, or be one of another container.
+// TestTempDirRemovesStaleDirectories has directories beside each other that TempDir must remove or keep. If a
+// directory has a lock file, only the lock counts: the process id in the name may be in use again, or be one of
+// another container.
 func TestTempDirRemovesStaleDirectories(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	const unusedPid = 1<<31 - 1 // above the largest pid of any kernel
@@ -143,7 +143,9 @@ func TestTempDirRemovesStaleDirectories(t *testing.T) {
 		const nobody = 65534
 		theirs := mkdir(fmt.Sprintf("devstack-%d-3", unusedPid))
 		pipe := filepath.Join(theirs, "lock") // opening it blocks until another process writes to it
-		testenv.Must(t, errors.Join(syscall.Mkfifo(pipe, 0o600), os.Chown(pipe, nobody, nobody), os.Chown(theirs, nobody, nobody)))
+		testenv.Must(t, syscall.Mkfifo(pipe, 0o600))
+		testenv.Must(t, os.Chown(pipe, nobody, nobody))
+		testenv.Must(t, os.Chown(theirs, nobody, nobody))
 		want = append(want, theirs)
 	}
 

@@ -86,7 +86,8 @@ func TestPostgresHasItsSettings(t *testing.T) {
 	}
 }
 
-// TestRestartedRedisIsEmptyAtTheSameAddress ends a server twice, as a caller that repeats a request does, and restarts it.
+// TestRestartedRedisIsEmptyAtTheSameAddress ends a server twice, as a caller that repeats a request does, and
+// restarts it.
 func TestRestartedRedisIsEmptyAtTheSameAddress(t *testing.T) {
 	for name, start := range map[string]func(*testing.T) (server restartable, end func() error){
 		"redis-server": func(t *testing.T) (restartable, func() error) {

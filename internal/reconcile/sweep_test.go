@@ -84,7 +84,8 @@ func TestSweepRepairs(t *testing.T) {
 			if got := sweepOnce(t, f); got != test.want {
 				t.Errorf("reported %+v, want %+v", got, test.want)
 			}
-			if test.want.Full && slices.ContainsFunc(f.table.withins, func(within time.Duration) bool { return within != All }) {
+			limited := func(within time.Duration) bool { return within != All }
+			if test.want.Full && slices.ContainsFunc(f.table.withins, limited) {
 				t.Errorf("a restore read rows that are due within %v, want all rows", f.table.withins)
 			}
 			// The next sweep repairs nothing. A dead letter is still reported.

@@ -42,7 +42,8 @@ func open(t *testing.T, url string) *sql.DB {
 	return db
 }
 
-// TestDatabasesAreIsolated also checks that each database has the schema of all migrations, and is dropped after its test.
+// TestDatabasesAreIsolated also checks that each database has the schema of all migrations, and is dropped after its
+// test.
 func TestDatabasesAreIsolated(t *testing.T) {
 	var url string
 	t.Run("test with the databases", func(t *testing.T) {
@@ -63,8 +64,8 @@ func TestDatabasesAreIsolated(t *testing.T) {
 	})
 }
 
-// TestRedisDatabasesAreIsolated flushes a database, which must not remove the mark that the database is in use. After their
-// test the databases are empty, or refuse a connection, because a stand-in stops when its test ends.
+// TestRedisDatabasesAreIsolated flushes a database, which must not remove the mark that the database is in use. After
+// their test the databases are empty, or refuse a connection, because a stand-in stops when its test ends.
 func TestRedisDatabasesAreIsolated(t *testing.T) {
 	client := func(t *testing.T, url string) *redis.Client {
 		opts, err := redis.ParseURL(url)
@@ -82,7 +83,8 @@ func TestRedisDatabasesAreIsolated(t *testing.T) {
 			t.Errorf("%d keys in the other database, %v; want none", n, err)
 		}
 	})
-	if n, err := client(t, url).DBSize(t.Context()).Result(); n != 0 || err != nil && !errors.Is(err, syscall.ECONNREFUSED) {
+	n, err := client(t, url).DBSize(t.Context()).Result()
+	if n != 0 || err != nil && !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("%d keys after the test, %v; want none", n, err)
 	}
 }
