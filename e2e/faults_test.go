@@ -1,10 +1,10 @@
 package e2e
 
 import (
+	"testing"
+
 	"example.com/shop/internal/faulttest"
 )
-
-import "testing"
 
 // The tests of package faulttest, with orders.
 
@@ -16,11 +16,11 @@ func TestDrain(t *testing.T)                   { faulttest.Drain(t, orders) }
 func TestGracefulStop(t *testing.T)            { faulttest.GracefulStop(t, orders) }
 func TestOrdersThatCannotTimeOut(t *testing.T) { faulttest.Stuck(t, orders) }
 func TestProcessFaults(t *testing.T)           { faulttest.Faults(t, orders, orders.ProcessFaults()...) }
-func TestRedisFaults(t *testing.T)             { faulttest.Faults(t, orders, faulttest.RedisFaults()...) }
-func TestPostgresFaults(t *testing.T)          { faulttest.Faults(t, orders, faulttest.PostgresFaults()...) }
-func TestNetworkFaults(t *testing.T)           { faulttest.Faults(t, orders, faulttest.NetworkFaults()...) }
-func TestClockFaults(t *testing.T)             { faulttest.Faults(t, orders, faulttest.ClockFaults(t)...) }
-func TestWithoutRedis(t *testing.T)            { faulttest.Faults(t, orders, faulttest.AloneFaults()...) }
-func TestFailoverFaults(t *testing.T)          { faulttest.Faults(t, orders, faulttest.FailoverFaults()...) }
+func TestRedisFaults(t *testing.T)             { faulttest.Faults(t, orders, orders.RedisFaults()...) }
+func TestPostgresFaults(t *testing.T)          { faulttest.Faults(t, orders, orders.PostgresFaults()...) }
+func TestNetworkFaults(t *testing.T)           { faulttest.Faults(t, orders, orders.NetworkFaults()...) }
+func TestClockFaults(t *testing.T)             { faulttest.Faults(t, orders, orders.ClockFaults(t)...) }
+func TestWithoutRedis(t *testing.T)            { faulttest.Faults(t, orders, orders.AloneFaults()...) }
+func TestFailoverFaults(t *testing.T)          { faulttest.Faults(t, orders, orders.FailoverFaults()...) }
 func TestRedisFailovers(t *testing.T)          { faulttest.Faults(t, orders, orders.RedisFailoverFaults()...) }
 func TestChaos(t *testing.T)                   { faulttest.Chaos(t, orders) }

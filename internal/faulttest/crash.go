@@ -11,8 +11,7 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// Crash kills the process right after its responses. Another process must find the rows and time them
-// out.
+// Crash kills the process right after its responses. Another process must find the rows and time them out.
 func Crash(t *testing.T, s *Service) {
 	t.Parallel()
 	site := s.NewSite(t, testenv.Redis(t), s.TimeoutVariable()+"=5s")

@@ -10,7 +10,7 @@
 //
 //	func TestSeatsSurviveCrash(t *testing.T)    { faulttest.Crash(t, seats) }
 //	func TestSeatsWithoutRedis(t *testing.T)    { faulttest.RedisDown(t, seats) }
-//	func TestSeatsWhenRedisBreaks(t *testing.T) { faulttest.Faults(t, seats, faulttest.RedisFaults()...) }
+//	func TestSeatsWhenRedisBreaks(t *testing.T) { faulttest.Faults(t, seats, seats.RedisFaults()...) }
 //	func TestSeatsInChaos(t *testing.T)         { faulttest.Chaos(t, seats) }
 //
 // [Faults] starts a [Deployment], several processes of each role, and puts it under a [Load] of customers. It injects

@@ -10,7 +10,7 @@ import (
 
 // AloneFaults returns faults of a service that runs on PostgreSQL alone: its reconcilers time rows out every second.
 // The last fault gives the service a Redis, and takes it away again, while customers create rows.
-func AloneFaults() []Fault {
+func (*Service) AloneFaults() []Fault {
 	processes := []string{"api", "api", "reconciler", "reconciler"}
 	alone := &common{needs: Needs{Alone: true, Postgres: map[string]string{}, Processes: processes}}
 	return []Fault{

@@ -83,7 +83,7 @@ func (d *Deployment) checkClocks(redis, postgres float64) {
 // ClockFaults returns faults that set the servers' clocks two minutes apart from each other or from the service's. This
 // delays no row, because the service never compares the times of two clocks. If Redis's clock jumps, the next sweep
 // corrects the due times of the tasks. Without libfaketime the test is skipped.
-func ClockFaults(t *testing.T) (faults []Fault) {
+func (*Service) ClockFaults(t *testing.T) (faults []Fault) {
 	t.Helper()
 	testenv.Slow(t, "servers with clocks of their own")
 	const ahead, behind = 120, -120

@@ -8,13 +8,13 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// failovers is how often each fault of failoverFaults breaks a primary.
+// failovers is how often each fault of FailoverFaults breaks a primary.
 var failovers = flag.Int("failovers", 1, "how often each failover fault breaks a primary, one after the other")
 
 // FailoverFaults returns faults that break a primary in three ways, and then promote its synchronous standby. The
 // service connects with a URL that names both. It must create and time out rows again, and sweep, without a restart. No
 // row of which a customer received a 201 may be lost. One more fault takes the standby away for a while.
-func FailoverFaults() []Fault {
+func (*Service) FailoverFaults() []Fault {
 	faults := []Fault{{
 		Name: "standby away", Needs: Needs{Standby: true},
 		Bound:  Bound{Late: 12 * time.Second, Answer: 10 * time.Second, Rejected: true, Again: 3 * time.Second},

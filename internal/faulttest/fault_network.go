@@ -5,7 +5,7 @@ import (
 )
 
 // NetworkFaults returns faults that make the network to Redis and to PostgreSQL slow, cut, or half-open.
-func NetworkFaults() []Fault {
+func (*Service) NetworkFaults() []Fault {
 	proxied := &common{needs: Needs{Network: true}}
 	return []Fault{
 		{Name: "Redis slow", On: proxied, Bound: Bound{Late: 8 * time.Second, Answer: 2 * time.Second},

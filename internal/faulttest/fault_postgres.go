@@ -15,7 +15,7 @@ const maxConnections = 60
 
 // PostgresFaults returns faults that break PostgreSQL. Meanwhile no row is created and none times out. The service
 // rejects requests, and the customers repeat them with the same idempotency key. Each key must get at most one row.
-func PostgresFaults() []Fault {
+func (*Service) PostgresFaults() []Fault {
 	var whileLocked []string // a message for each failure to create a row that does not need the locked row
 	shared, own := &common{}, &common{needs: Needs{
 		Postgres: map[string]string{"max_connections": strconv.Itoa(maxConnections), "deadlock_timeout": "100ms"},

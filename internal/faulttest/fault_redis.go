@@ -15,7 +15,7 @@ import (
 // RedisFaults returns faults that break Redis. The service must reject no request, and the reconciler must time rows
 // out within its interval and its grace, which are 2 s each in these tests. The bounds add three seconds for a loaded
 // machine.
-func RedisFaults() []Fault {
+func (*Service) RedisFaults() []Fault {
 	swept := Bound{Late: 7 * time.Second, Answer: 2 * time.Second}
 	shared, own := &common{}, &common{needs: Needs{Redis: []string{}}}
 	return []Fault{

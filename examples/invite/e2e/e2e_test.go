@@ -29,7 +29,7 @@ func TestInvitationsThatCannotExpire(t *testing.T) { faulttest.Stuck(t, invitati
 
 func TestInvitationsUnderFaults(t *testing.T) {
 	slow(t)
-	faulttest.Faults(t, invitations, append(invitations.ProcessFaults(), faulttest.RedisFaults()...)...)
+	faulttest.Faults(t, invitations, append(invitations.ProcessFaults(), invitations.RedisFaults()...)...)
 }
 
 func TestInvitationsInChaos(t *testing.T) { faulttest.Chaos(t, invitations) }
