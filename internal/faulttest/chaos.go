@@ -47,7 +47,7 @@ const (
 	Processes
 )
 
-// KilledProcess is a chaosFault of a process.
+// KilledProcess is the fault of chaos that kills a process for a while.
 var KilledProcess = ChaosFault{"a process killed", Processes, func(d *Deployment, pick int) func() {
 	all := d.Running("")
 	return d.killForNow(all[pick%len(all)])

@@ -23,7 +23,7 @@ type State struct {
 	Extended   bool // its customer has extended its deadline
 }
 
-// holding tells whether a pending row is held for the service's second party (party in deployment_test.go). The row
+// holding tells whether a pending row is held for the service's second party ([Party]). The row
 // then ends after its deadline, and the second party may still confirm it.
 type holding string
 

@@ -310,7 +310,7 @@ func (s *Service) NewSite(t testing.TB, redis string, env ...string) *Site {
 	return s.NewSiteAt(testenv.Postgres(t), redis, env...)
 }
 
-// NewSiteAt is newSite with a given database, which it does not migrate.
+// NewSiteAt is [Service.NewSite] with a given database, which it does not migrate.
 func (s *Service) NewSiteAt(database, redis string, env ...string) *Site {
 	return &Site{service: s, Database: database, Redis: redis, Env: append([]string{
 		EnvDatabaseURL + "=" + database, EnvRedisURL + "=" + redis, EnvHTTPAddr + "=127.0.0.1:0",

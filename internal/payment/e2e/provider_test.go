@@ -56,7 +56,7 @@ var paymentPlans = []string{
 
 // paymentTimes are the times of a deployment's payments. A time that is 0 gets the default.
 type paymentTimes struct {
-	timeout   time.Duration // default itemTimeout
+	timeout   time.Duration // default faulttest.RowTimeout
 	grace     time.Duration // default 3 s
 	extension time.Duration // default 2 s
 }
