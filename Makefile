@@ -27,8 +27,8 @@ test: ## Run the tests of a minute or two; list the skipped tests and the reason
 # tests. They measure, too: one package at a time has the machine.
 test-all: export TEST_ALL = 1
 test-all: ## Run all tests: the packages with the race detector, then the end-to-end tests
-	$(TESTSUM) --jsonfile test-race.json -- -race -timeout 30m $$(go list ./... | grep -v '/e2e$$')
-	$(TESTSUM) --jsonfile test-e2e.json -- -p 1 -timeout 40m $$(go list ./... | grep '/e2e$$')
+	$(TESTSUM) --jsonfile test-race.json -- -count=1 -race -timeout 30m $$(go list ./... | grep -v '/e2e$$')
+	$(TESTSUM) --jsonfile test-e2e.json -- -count=1 -p 1 -timeout 40m $$(go list ./... | grep '/e2e$$')
 	scripts/ran test-race.json test-e2e.json # each fault that docs/failures.md names
 
 mutants: ## Break rules on purpose, one after the other, and check that the tests notice; it takes some minutes

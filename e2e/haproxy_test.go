@@ -137,7 +137,7 @@ func (b *haproxy) add(api *faulttest.Member) {
 }
 
 // TestRollingRestart replaces all processes behind HAProxy and under load: the APIs one after the other, then all others. A process is
-// stopped when the next one is ready. No request may fail, and no item may time out late.
+// stopped when the next one is ready. No request may fail, and no order may time out late.
 func TestRollingRestart(t *testing.T) {
 	var b *haproxy
 	faulttest.Faults(t, orders, faulttest.Fault{

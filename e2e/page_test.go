@@ -87,7 +87,7 @@ func TestPageSecondCustomer(t *testing.T) {
 	first := shoptest.ShopTab(t, p)
 	first.Click(shoptest.BuyBeans)
 	first.WaitFor(shoptest.AnOrder, "left to pay")
-	second := shoptest.ShopTab(t, p) // shopTab checks that it has no orders
+	second := shoptest.ShopTab(t, p) // ShopTab checks that it has no orders
 	second.WaitFor("#products", "9,999 left")
 	first.Click(shoptest.PayOrder)
 	first.WaitFor(shoptest.AnOrder, "Paid at")

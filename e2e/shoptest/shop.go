@@ -149,7 +149,7 @@ const (
 	Beans   = "01900000-0000-7000-8000-000000000001"
 	MokaPot = "01900000-0000-7000-8000-000000000002"
 	Grinder = "01900000-0000-7000-8000-000000000003"
-	Course  = "01900000-0000-7000-8000-000000000005" // the scarce resource: most orders for it are rejected
+	Course  = "01900000-0000-7000-8000-000000000005" // the scarce shared row: most orders for it are rejected
 )
 
 // OneOfBeans is the body of a request that orders one unit of [Beans].

@@ -18,6 +18,7 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // initdbArgs are the arguments of initdb, except for the directory.
@@ -28,7 +29,7 @@ var initdbArgs = []string{"-U", databaseName, "-A", "trust", "-E", "UTF8", "--lo
 //
 // initdb needs a second of processor time, which is most of a server's start. So the first cluster of each version is
 // kept as an archive in the user's directory for caches, and later ones are copies of it. Without an archive that can
-// be read completely, and without such a directory, initdb runs. The archive may be deleted at any time.
+// be read completely, and without such a directory of this user, initdb runs. The archive may be deleted at any time.
 func newCluster(ctx context.Context, run runner, dir string) error {
 	cmd := run(childOf(syscall.SIGKILL), "postgres", "--version")
 	version, err := finish(ctx, cmd, filepath.Join(dir, "version.log"))
@@ -56,7 +57,7 @@ func newCluster(ctx context.Context, run runner, dir string) error {
 
 // archivePath returns the path of the archive of a cluster that the version's initdb has made, or "" if this process
 // has no directory for caches. The path of the binary is part of the key, because two builds of a version may differ
-// in the size of a page.
+// in the size of a page, and so is the time zone, which initdb writes to the configuration.
 func archivePath(server, version string) string {
 	dir, err := os.UserCacheDir()
 	if err != nil {
@@ -103,7 +104,8 @@ func pack(data, archive string) error {
 	if err := os.MkdirAll(filepath.Dir(archive), 0o700); err != nil {
 		return err
 	}
-	file, err := os.CreateTemp(filepath.Dir(archive), "new-")
+	removeUnfinished(filepath.Dir(archive))
+	file, err := os.CreateTemp(filepath.Dir(archive), unfinished)
 	if err != nil {
 		return err
 	}
@@ -121,9 +123,26 @@ func pack(data, archive string) error {
 	return os.Rename(file.Name(), archive)
 }
 
+// unfinished begins the names of archives that are being written.
+const unfinished = "new-"
+
+// removeUnfinished removes the archives that killed processes have left.
+func removeUnfinished(dir string) {
+	entries, _ := os.ReadDir(dir)
+	for _, entry := range entries {
+		info, err := entry.Info()
+		if err == nil && strings.HasPrefix(entry.Name(), unfinished) && time.Since(info.ModTime()) > time.Hour {
+			_ = os.Remove(filepath.Join(dir, entry.Name()))
+		}
+	}
+}
+
 // unpack makes a cluster from the files of an archive. It returns an error unless the archive is complete and
 // undamaged. The files belong to the owner or, without one, to this process's user.
 func unpack(archive, data string, owner *syscall.Credential) error {
+	if !isOurs(filepath.Dir(archive)) {
+		return fmt.Errorf("%s is another user's", filepath.Dir(archive)) // whose files could be anything
+	}
 	file, err := os.Open(archive)
 	if err != nil {
 		return err
@@ -143,6 +162,9 @@ func unpack(archive, data string, owner *syscall.Credential) error {
 		}
 		if err != nil {
 			return err
+		}
+		if !filepath.IsLocal(header.Name) {
+			return fmt.Errorf("%s has the file %s", archive, header.Name)
 		}
 		path := filepath.Join(data, header.Name)
 		if header.FileInfo().IsDir() {

@@ -13,6 +13,7 @@ import (
 
 // Crash kills the process right after its responses. Another process must find the rows and time them out.
 func Crash(t *testing.T, s *Service) {
+	NeedsProcesses(t)
 	t.Parallel()
 	site := s.NewSite(t, testenv.Redis(t), s.TimeoutVariable()+"=5s")
 	p := site.Serve(t)
@@ -30,6 +31,7 @@ func Crash(t *testing.T, s *Service) {
 // process publishes it.
 func CrashBeforeRedis(t *testing.T, s *Service) {
 	testenv.Slow(t, "starts three processes")
+	NeedsProcesses(t)
 	t.Parallel()
 	redis := testenv.RedisServer(t)
 	site := s.NewSite(t, redis.URL(), s.TimeoutVariable()+"=6s")
@@ -50,6 +52,7 @@ func CrashBeforeRedis(t *testing.T, s *Service) {
 // must time out once, by any worker or reconciler.
 func RolesApart(t *testing.T, s *Service) {
 	testenv.Slow(t, "starts eight processes")
+	NeedsProcesses(t)
 	t.Parallel()
 	site := s.NewSite(t, testenv.Redis(t))
 	var apis []*Process
@@ -84,6 +87,7 @@ func RolesApart(t *testing.T, s *Service) {
 // ready, and still serves for a while. So the requests that the load balancer sends before its next poll succeed.
 func Drain(t *testing.T, s *Service) {
 	testenv.Slow(t, "waits for a drain of six seconds")
+	NeedsProcesses(t)
 	t.Parallel()
 	const drain = 6 * time.Second
 	site := s.NewSite(t, testenv.Redis(t), EnvDrain+"="+drain.String())
@@ -117,6 +121,7 @@ func Drain(t *testing.T, s *Service) {
 // GracefulStop stops a process under load. The process must answer every request that it has accepted.
 func GracefulStop(t *testing.T, s *Service) {
 	testenv.Slow(t, "stops a process under load")
+	NeedsProcesses(t)
 	t.Parallel()
 	site := s.NewSite(t, testenv.Redis(t))
 	p := site.Serve(t)

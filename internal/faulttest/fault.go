@@ -20,7 +20,7 @@ import (
 type Fault struct {
 	Name   string
 	Needs  Needs
-	On     *common             // the deployment that the fault shares with others; nil: one of its own, as needs says
+	on     *common             // the deployment that the fault shares with others; nil: one of its own, as needs says
 	Before func()              // called before the load begins, and before a deployment of its own starts; may be nil
 	Rate   int                 // how many rows the load creates in a second; 0: rate
 	Inject func(d *Deployment) // begins the fault, waits, and ends the fault
@@ -29,11 +29,11 @@ type Fault struct {
 	NeedsShared bool
 	// Quick is set if the fault is injected also without TEST_ALL=1.
 	Quick bool
-	// Excused counts the statements that one of the test's own tools has broken in a deployment so far. The service may
+	// excused counts the statements that one of the test's own tools has broken in a deployment so far. The service may
 	// reject a request for each of them. nil: the tools break no statement.
-	Excused func(d *Deployment) int
-	// Also returns a message for each further expectation that the load's figures do not meet. nil: there is none.
-	Also func(f figures) (exceeded []string)
+	excused func(d *Deployment) int
+	// also returns a message for each further expectation that the load's figures do not meet. nil: there is none.
+	also func(f figures) (exceeded []string)
 	// Party returns a message for each part of the second party's bound that is exceeded. nil: there is no such bound.
 	Party func(d *Deployment) (exceeded []string)
 }
@@ -79,8 +79,8 @@ func (c *common) end() {
 // deploy returns a deployment for the fault, and a function to call when the fault has been injected.
 func (f Fault) deploy(t *testing.T, s *Service) (d *Deployment, release func()) {
 	t.Helper()
-	if f.On != nil {
-		return f.On.take(t, s)
+	if f.on != nil {
+		return f.on.take(t, s)
 	}
 	d = s.Deploy(t, f.Needs)
 	return d, func() { d.Kill(d.Running("")...) }
@@ -90,19 +90,19 @@ func (f Fault) deploy(t *testing.T, s *Service) (d *Deployment, release func()) 
 // responses that each customer got, and the fault's bound. Without TEST_ALL=1 it skips the faults that are not quick.
 func Faults(t *testing.T, s *Service, faults ...Fault) {
 	t.Parallel()
-	faults = slices.DeleteFunc(faults, func(f Fault) bool { return f.NeedsShared && s.Shared == nil })
+	faults = slices.DeleteFunc(slices.Clone(faults), func(f Fault) bool { return f.NeedsShared && s.Shared == nil })
 	for _, f := range faults {
-		if f.On != nil {
-			f.On.owner = t
-			f.On.left++
+		if f.on != nil {
+			f.on.owner = t
+			f.on.left++
 		}
 	}
 	for _, f := range faults {
 		t.Run(f.Name, func(t *testing.T) {
-			if f.On == nil {
+			if f.on == nil {
 				t.Parallel()
 			} else {
-				defer f.On.end()
+				defer f.on.end()
 			}
 			if !f.Quick {
 				testenv.Slow(t, "a fault under load")
@@ -122,8 +122,8 @@ func (f Fault) measure(t *testing.T, s *Service) excess {
 	defer release()
 	figures := f.run(t, d)
 	var unmet []string
-	if f.Also != nil {
-		unmet = append(unmet, f.Also(figures)...)
+	if f.also != nil {
+		unmet = append(unmet, f.also(figures)...)
 	}
 	if f.Party != nil {
 		unmet = append(unmet, f.Party(d)...)
@@ -230,7 +230,7 @@ func measureHolding(t *testing.T, l sync.Locker, measure func(t *testing.T) exce
 }
 
 func (f Fault) run(t *testing.T, d *Deployment) figures {
-	excused := f.Excused
+	excused := f.excused
 	if excused == nil {
 		excused = func(*Deployment) int { return 0 }
 	}

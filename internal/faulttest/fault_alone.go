@@ -22,7 +22,7 @@ func (*Service) AloneFaults() []Fault {
 					d.T.Errorf("the outbox has %v messages, which no relay takes", n)
 				}
 			}},
-		{Name: "all processes killed, and PostgreSQL restarted", On: alone,
+		{Name: "all processes killed, and PostgreSQL restarted", on: alone,
 			Bound: Bound{Late: 8 * time.Second, Answer: 5 * time.Second, Rejected: true},
 			Inject: func(d *Deployment) {
 				all := d.Running("")
@@ -31,7 +31,7 @@ func (*Service) AloneFaults() []Fault {
 				testenv.Must(d.T, d.Postgres.Restart(d.T.Context()))
 				d.Replace(all...)
 			}},
-		{Name: "Redis added and removed", On: alone, Bound: Bound{Late: 8 * time.Second, Answer: 3 * time.Second},
+		{Name: "Redis added and removed", on: alone, Bound: Bound{Late: 8 * time.Second, Answer: 3 * time.Second},
 			Inject: addAndRemoveRedis},
 	}
 }

@@ -122,8 +122,8 @@ func (*Service) ClockFaults(t *testing.T) (faults []Fault) {
 		}
 		clocks := byPostgres[seconds.postgres]
 		faults = append(faults, Fault{
-			Name: seconds.name, On: clocks.common,
-			Bound: Bound{Late: late, Answer: 2 * time.Second}, Excused: brokenLocks,
+			Name: seconds.name, on: clocks.common,
+			Bound: Bound{Late: late, Answer: 2 * time.Second}, excused: brokenLocks,
 			Before: func() { clocks.jump(seconds.redis) },
 			Inject: func(d *Deployment) {
 				d.checkClocks(seconds.redis, seconds.postgres)

@@ -21,38 +21,38 @@ func (*Service) PostgresFaults() []Fault {
 		Postgres: map[string]string{"max_connections": strconv.Itoa(maxConnections), "deadlock_timeout": "100ms"},
 	}}
 	return []Fault{
-		{Name: "restarted", On: own, Bound: Bound{Late: 8 * time.Second, Answer: 5 * time.Second, Rejected: true},
+		{Name: "restarted", on: own, Bound: Bound{Late: 8 * time.Second, Answer: 5 * time.Second, Rejected: true},
 			Inject: func(d *Deployment) {
 				testenv.Must(d.T, d.Postgres.Stop())
 				d.Sleep(2 * time.Second)
 				testenv.Must(d.T, d.Postgres.Restart(d.T.Context()))
 			}},
 		// A request, with its statements, times out after 8 s.
-		{Name: "hung", On: own, Bound: Bound{Late: 15 * time.Second, Answer: 12 * time.Second, Rejected: true},
-			Also: someOverloaded,
+		{Name: "hung", on: own, Bound: Bound{Late: 15 * time.Second, Answer: 12 * time.Second, Rejected: true},
+			also: someOverloaded,
 			Inject: func(d *Deployment) {
 				resume := d.suspendPostgres()
 				d.Sleep(6 * time.Second)
 				resume()
 			}},
-		{Name: "out of connections", On: own,
+		{Name: "out of connections", on: own,
 			Bound:  Bound{Late: 10 * time.Second, Answer: 10 * time.Second, Rejected: true},
 			Inject: takeConnections},
 		// A wait for a lock times out after 3 s. The worker retries its batch within 1.5 s.
-		{Name: "shared row locked", On: shared, NeedsShared: true, Rate: 40,
+		{Name: "shared row locked", on: shared, NeedsShared: true, Rate: 40,
 			Bound: Bound{Late: 15 * time.Second, Answer: 8 * time.Second, Rejected: true},
 			Inject: func(d *Deployment) {
 				_, release := d.Lock(d.Service.Shared.LockFirst)
 				whileLocked = createIndependent(d, 5*time.Second)
 				release()
-			}, Also: func(f figures) []string { return append(contended(f), whileLocked...) }},
-		{Name: "rows locked", On: shared, Bound: Bound{Late: 8 * time.Second, Answer: 6 * time.Second, Rejected: true},
+			}, also: func(f figures) []string { return append(contended(f), whileLocked...) }},
+		{Name: "rows locked", on: shared, Bound: Bound{Late: 8 * time.Second, Answer: 6 * time.Second, Rejected: true},
 			Inject: func(d *Deployment) {
 				_, release := d.Lock(d.Service.lockPending())
 				d.Sleep(5 * time.Second)
 				release()
 			}},
-		{Name: "deadlocks", NeedsShared: true, On: own,
+		{Name: "deadlocks", NeedsShared: true, on: own,
 			Bound:  Bound{Late: 8 * time.Second, Answer: 6 * time.Second, Rejected: true},
 			Inject: causeDeadlocks},
 	}

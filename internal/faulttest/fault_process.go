@@ -17,7 +17,7 @@ func (s *Service) ProcessFaults() []Fault {
 	redelivered := Bound{Late: 8 * time.Second, Answer: 3 * time.Second, Rejected: true}
 	shared, own := &common{}, &common{needs: Needs{Redis: []string{}}}
 	return []Fault{
-		{Name: "API killed between commit and ZADD", On: own, Bound: redelivered, Inject: func(d *Deployment) {
+		{Name: "API killed between commit and ZADD", on: own, Bound: redelivered, Inject: func(d *Deployment) {
 			resume := suspend(d.T, d.redis.Pid()) // now a publish takes its whole budget of 100 ms
 			began := d.Number(`SELECT extract(epoch FROM clock_timestamp())`)
 			Eventually(d.T, "a row whose task is not in Redis", func() bool {
@@ -29,7 +29,7 @@ func (s *Service) ProcessFaults() []Fault {
 			d.Replace(apis...)
 		}},
 		// The tasks come back within 3 s. They were due up to a second before, while the workers waited for the lock.
-		{Name: "worker killed with leases", Quick: true, On: shared,
+		{Name: "worker killed with leases", Quick: true, on: shared,
 			Bound: Bound{Late: 4 * time.Second, Answer: 3 * time.Second, Rejected: true},
 			Inject: func(d *Deployment) {
 				release := d.blockWorkers()
@@ -44,7 +44,7 @@ func (s *Service) ProcessFaults() []Fault {
 				}
 				d.Replace(workers...)
 			}},
-		{Name: "worker slower than its lease", On: shared, Bound: redelivered, Inject: func(d *Deployment) {
+		{Name: "worker slower than its lease", on: shared, Bound: redelivered, Inject: func(d *Deployment) {
 			release := d.blockWorkers()
 			slow := d.Running("worker")
 			resume := d.suspendWithLeases(slow)
@@ -56,7 +56,7 @@ func (s *Service) ProcessFaults() []Fault {
 				return strings.Contains(slow[0].Text()+slow[1].Text(), "leases ended before the outcomes of their tasks were written")
 			})
 		}},
-		{Name: "relay killed in mid-batch", On: own, Bound: redelivered, Inject: func(d *Deployment) {
+		{Name: "relay killed in mid-batch", on: own, Bound: redelivered, Inject: func(d *Deployment) {
 			resume := suspend(d.T, d.redis.Pid())
 			Eventually(d.T, "a relay that has deleted rows and waits for Redis, before it commits", func() bool {
 				return d.Number(`SELECT count(*) FROM pg_stat_activity
@@ -97,7 +97,7 @@ func (s *Service) ProcessFaults() []Fault {
 			// building takes long, so it is done before the load begins; rollOut reports its error
 			Before: func() { _, _ = s.newer() },
 			Inject: rollOut},
-		{Name: "handler that always fails", On: shared, Bound: Bound{Late: time.Minute, Answer: 3 * time.Second},
+		{Name: "handler that always fails", on: shared, Bound: Bound{Late: time.Minute, Answer: 3 * time.Second},
 			Inject: failHandler},
 	}
 }

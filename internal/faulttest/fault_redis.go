@@ -19,11 +19,11 @@ func (*Service) RedisFaults() []Fault {
 	swept := Bound{Late: 7 * time.Second, Answer: 2 * time.Second}
 	shared, own := &common{}, &common{needs: Needs{Redis: []string{}}}
 	return []Fault{
-		{Name: "none", On: shared, Bound: Bound{Late: 3 * time.Second, Answer: 2 * time.Second},
+		{Name: "none", on: shared, Bound: Bound{Late: 3 * time.Second, Answer: 2 * time.Second},
 			Inject: func(d *Deployment) {
 				d.Sleep(2 * time.Second)
 			}},
-		{Name: "restarted empty", Bound: swept, On: own, Inject: func(d *Deployment) {
+		{Name: "restarted empty", Bound: swept, on: own, Inject: func(d *Deployment) {
 			testenv.Must(d.T, d.redis.Kill())
 			d.Sleep(4 * time.Second)
 			testenv.Must(d.T, d.redis.Restart(d.T.Context()))
@@ -34,29 +34,29 @@ func (*Service) RedisFaults() []Fault {
 				d.Sleep(time.Second)
 				testenv.Must(d.T, d.redis.Restart(d.T.Context()))
 			}},
-		{Name: "wiped", Quick: true, On: shared, Bound: swept, Inject: func(d *Deployment) {
+		{Name: "wiped", Quick: true, on: shared, Bound: swept, Inject: func(d *Deployment) {
 			for range 3 {
 				testenv.Must(d.T, d.RDB.FlushDB(d.T.Context()).Err())
 				d.Sleep(time.Second)
 			}
 		}},
-		{Name: "foreign content", On: shared, Bound: swept, Inject: func(d *Deployment) {
+		{Name: "foreign content", on: shared, Bound: swept, Inject: func(d *Deployment) {
 			for seed := range uint64(8) {
 				d.corrupt(rand.New(rand.NewPCG(seed, 3)))
 				d.Sleep(time.Second / 2)
 			}
 		}},
-		{Name: "hung", Bound: swept, On: own, Rate: 40, Also: contended, Inject: func(d *Deployment) {
+		{Name: "hung", Bound: swept, on: own, Rate: 40, also: contended, Inject: func(d *Deployment) {
 			resume := suspend(d.T, d.redis.Pid())
 			d.Sleep(10 * time.Second)
 			resume()
 		}},
-		{Name: "read-only", Bound: swept, On: own, Inject: func(d *Deployment) {
+		{Name: "read-only", Bound: swept, on: own, Inject: func(d *Deployment) {
 			testenv.Must(d.T, d.RDB.ReplicaOf(d.T.Context(), "127.0.0.1", "1").Err()) // no server listens there
 			d.Sleep(4 * time.Second)
 			testenv.Must(d.T, d.RDB.ReplicaOf(d.T.Context(), "NO", "ONE").Err())
 		}},
-		{Name: "out of memory", Bound: swept, On: own, Inject: func(d *Deployment) {
+		{Name: "out of memory", Bound: swept, on: own, Inject: func(d *Deployment) {
 			limit := func(bytes string) { testenv.Must(d.T, d.RDB.ConfigSet(d.T.Context(), "maxmemory", bytes).Err()) }
 			testenv.Must(d.T, d.RDB.ConfigSet(d.T.Context(), "maxmemory-policy", "noeviction").Err())
 			limit("1")

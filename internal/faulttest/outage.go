@@ -50,10 +50,12 @@ func (c *Client) Stats() stats {
 	return Decode[stats](c.T, c.Get("/ops/api/stats"))
 }
 
-// RedisDown runs the service while Redis is down from the start. Rows are created: at first each publish takes at most
-// its budget, and once the breaker is open it takes no time. The reconciler times them out within its interval and
-// grace. When Redis is back, the relay publishes the backlog, and the worker times out the next row.
+// RedisDown runs the service while Redis is down from the start. Rows are created: at first each publish takes at most its
+// budget, and once the breaker is open it takes no time. The reconciler times them out within its interval and grace. When
+// Redis is back, the relay publishes the backlog. Then Redis dies under a process without a reconciler: the relay and the
+// worker of that process time out the rows that were created meanwhile.
 func RedisDown(t *testing.T, s *Service) {
+	NeedsProcesses(t)
 	t.Parallel()
 	redis := testenv.RedisServer(t)
 	site := s.NewSite(t, redis.URL())
@@ -103,8 +105,19 @@ func RedisDown(t *testing.T, s *Service) {
 
 	testenv.Must(t, redis.Restart(t.Context()))
 	Eventually(t, "the outbox is empty", func() bool { return ops.Stats().Outbox.Backlog == 0 })
-	if latest := p.WaitForTimeouts([]Owned{p.Create()}); latest > 5*time.Second {
-		t.Errorf("a row timed out %v late after Redis came back, the bound is 5 s", latest)
+	p.Interrupt()
+
+	// Without a reconciler, only the relay and the worker can time these rows out.
+	p = site.Serve(t, "--roles=api,relay,worker")
+	testenv.Must(t, redis.Kill())
+	rows = nil
+	for range 5 {
+		rows = append(rows, p.Create())
 	}
+	testenv.Must(t, redis.Restart(t.Context()))
+	if latest := p.WaitForTimeouts(rows); latest > 15*time.Second {
+		t.Errorf("a row timed out %v late after Redis came back, the bound is 15 s", latest)
+	}
+	site.Run(t, "reconcile")
 	site.CheckHealth(t)
 }

@@ -76,7 +76,7 @@ func (s *Service) build() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := os.Chmod(dir, 0o755); err != nil { // TestDemoAsOrdinaryUser runs the program as another user
+	if err := os.Chmod(dir, 0o755); err != nil { // a test of the demo runs the program as another user
 		return "", err
 	}
 	// The go command reuses a test's result until a file or a directory changes that the test has opened. Opening the
@@ -216,7 +216,7 @@ func (s *Service) Start(t testing.TB, cmd *exec.Cmd) *Process {
 	}()
 	t.Cleanup(func() {
 		p.Kill()
-		if t.Failed() {
+		if p.t.Failed() { // the test that uses the process now
 			t.Logf("output of %v:\n%s", cmd.Args[1:], p.Text())
 		}
 	})

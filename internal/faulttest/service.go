@@ -36,7 +36,11 @@ const (
 	TimedOut  Status = "timed out"
 )
 
-// Service describes a service under test: its program, its REST API, and its tables. The tests know nothing else of it.
+// Service describes a service under test: its program, its REST API, and its tables.
+//
+// The tests also rely on what the shared packages give each service: the commands serve, migrate, doctor and reconcile, the
+// tables outbox and reconcile_reports, /readyz, /metrics and the operators' API. The module has the migrations in migrations,
+// and the settings of PgBouncer in internal/postgres/pgbouncer.ini.
 type Service struct {
 	// The program.
 
@@ -151,15 +155,15 @@ type SharedRows struct {
 	Stock string
 	// Restock adds a little to the scarce shared row.
 	Restock string
-	// LockFirst and lockSecond each lock shared rows. A request with the first body must wait for lockFirst. Some
+	// LockFirst and LockSecond each lock shared rows. A request with the first body must wait for LockFirst. Some
 	// request or timeout needs both, and the service locks them in the order first, second: a test that locks them in
-	// the opposite order causes deadlocks. A request with the body independent needs neither.
+	// the opposite order causes deadlocks. A request with the body Independent needs neither.
 	LockFirst, LockSecond string
 	Independent           string
 	// LockBatch locks the shared row of a batch: $1 is the batch.
 	LockBatch string
 	// WithdrawBatch changes the shared row of a batch so that each statement that times out its rows fails, and
-	// restoreBatch undoes the change: $1 is the batch. restoreBatch must also use $2, the number of rows in the batch.
+	// RestoreBatch undoes the change: $1 is the batch. RestoreBatch must also use $2, the number of rows in the batch.
 	WithdrawBatch, RestoreBatch string
 }
 

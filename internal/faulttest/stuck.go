@@ -16,6 +16,7 @@ import (
 // too, without an operator.
 func Stuck(t *testing.T, s *Service) {
 	testenv.Slow(t, "thousands of rows that cannot time out")
+	NeedsProcesses(t)
 	t.Parallel()
 	const stuckRows, good = 2500, 60 // stuck rows fill several claims of a worker, and several pages of a sweep
 	lock := func(statement string) func(*Deployment, uuid.UUID) func() {

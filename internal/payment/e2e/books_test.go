@@ -172,7 +172,7 @@ func (p *provider) returned(pay paymenttest.Payment) {
 
 var allRoles = []string{"api", "worker", "relay", "reconciler"}
 
-// TestRestoredShop puts the service's database back to a copy, while customers go on shop at the provider. The next
+// TestRestoredShop puts the service's database back to a copy, while customers go on paying at the provider. The next
 // report must list all of their money. Nothing is returned before an operator decides, and nothing twice.
 func TestRestoredShop(t *testing.T) {
 	const part = 100

@@ -119,7 +119,7 @@ func oweRefunds(d *faulttest.Deployment) {
 // TestPaymentFaults breaks the payment provider, the network to it, its webhooks, and the shop's processes while
 // customers pay, and switches PostgreSQL over to a standby. TestChaos also breaks PostgreSQL and Redis while they do.
 // Each payment that a customer saw succeed must end in goods or in a refund, and the provider's ledger must agree. The
-// provider delays no timeout of an item that nobody is shop.
+// provider delays no timeout of an order that nobody is paying.
 func TestPaymentFaults(t *testing.T) {
 	const late = 3 * time.Second
 	faulttest.Faults(t, shop, []faulttest.Fault{
@@ -207,7 +207,7 @@ func (p *provider) pays(pay paymenttest.Payment) {
 	testenv.Must(p.d.T, err)
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusSeeOther {
-		p.d.T.Fatalf("shop at %s: status %d, want 303", pay.CheckoutURL, resp.StatusCode)
+		p.d.T.Fatalf("paying at %s: status %d, want 303", pay.CheckoutURL, resp.StatusCode)
 	}
 }
 

@@ -24,10 +24,6 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// This file, fault_payment_test.go and books_payment_test.go hold everything that the tests of faults know about
-// payments. The payment provider is the service's second party. A team that leaves payments out deletes the three
-// files.
-
 // shop is the shop with a payment provider.
 var shop = func() *faulttest.Service {
 	s := shoptest.Service("../../..")
