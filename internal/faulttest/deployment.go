@@ -57,7 +57,6 @@ type Party interface {
 type Deployment struct {
 	*Site
 	times
-	Service  *Service
 	T        testing.TB         // the test that uses the deployment now
 	Owner    testing.TB         // the deployment lasts until this test ends
 	loads    int                // the number of loads that have begun
@@ -118,7 +117,7 @@ func (s *Service) deployFor(t, owner testing.TB, n Needs) *Deployment {
 	t.Helper()
 	NeedsProcesses(t)
 	d := &Deployment{
-		Service: s, T: lasting{t, owner}, Owner: owner, times: times{Timeout: RowTimeout}, Plans: s.possiblePlans(),
+		T: lasting{t, owner}, Owner: owner, times: times{Timeout: RowTimeout}, Plans: s.possiblePlans(),
 		Kinds: []string{s.Kind}, all: s.Rows, Keeps: n.Keep,
 	}
 	redisURL, database := d.redisURL(n), d.postgresURL(n)

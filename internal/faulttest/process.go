@@ -298,7 +298,7 @@ const NoRedis = "none"
 
 // Site holds what processes share: a migrated database, a Redis, and the configuration.
 type Site struct {
-	service         *Service
+	Service         *Service
 	Database, Redis string // URLs
 	Env             []string
 	binary          string // the path of another version of the program; "": this version
@@ -312,7 +312,7 @@ func (s *Service) NewSite(t testing.TB, redis string, env ...string) *Site {
 
 // NewSiteAt is [Service.NewSite] with a given database, which it does not migrate.
 func (s *Service) NewSiteAt(database, redis string, env ...string) *Site {
-	return &Site{service: s, Database: database, Redis: redis, Env: append([]string{
+	return &Site{Service: s, Database: database, Redis: redis, Env: append([]string{
 		EnvDatabaseURL + "=" + database, EnvRedisURL + "=" + redis, EnvHTTPAddr + "=127.0.0.1:0",
 		EnvTokenKey + "=" + TokenKey, EnvOpsToken + "=" + OpsToken,
 		s.TimeoutVariable() + "=3s", EnvSchedule + "=@every 2s", EnvLookahead + "=10s", EnvDrain + "=0s",
@@ -322,7 +322,7 @@ func (s *Service) NewSiteAt(database, redis string, env ...string) *Site {
 // Command returns a command that runs the program with the site's configuration. The command is not started yet.
 func (s *Site) Command(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()
-	cmd := s.service.Command(t, s.Env, args...)
+	cmd := s.Service.Command(t, s.Env, args...)
 	cmd.Path = cmp.Or(s.binary, cmd.Path)
 	return cmd
 }
@@ -330,7 +330,7 @@ func (s *Site) Command(t testing.TB, args ...string) *exec.Cmd {
 // Serve starts a process that serves the site.
 func (s *Site) Serve(t testing.TB, args ...string) *Process {
 	t.Helper()
-	return s.service.Start(t, s.Command(t, append([]string{"serve"}, args...)...))
+	return s.Service.Start(t, s.Command(t, append([]string{"serve"}, args...)...))
 }
 
 // Run runs a command, which must succeed, and returns its output.
@@ -338,7 +338,7 @@ func (s *Site) Run(t testing.TB, args ...string) string {
 	t.Helper()
 	out, err := s.Command(t, args...).CombinedOutput()
 	if err != nil {
-		t.Fatalf("%s %v: %v: %s", s.service.Program, args, err, out)
+		t.Fatalf("%s %v: %v: %s", s.Service.Program, args, err, out)
 	}
 	return string(out)
 }
