@@ -64,13 +64,9 @@ func NewSiteAt(
 	t testing.TB, service *faulttest.Service, servers Servers, products, customers int, env ...string,
 ) *Site {
 	t.Helper()
-	s := &Site{Site: service.NewSiteAt(servers.Database, servers.Redis.URL()), T: t, servers: servers}
-	s.Env = append([]string{ // nothing else, so that the process works as in production
-		faulttest.EnvDatabaseURL + "=" + s.Database, faulttest.EnvRedisURL + "=" + s.Redis,
-		faulttest.EnvHTTPAddr + "=127.0.0.1:0",
-		faulttest.EnvTokenKey + "=" + faulttest.TokenKey, faulttest.EnvOpsToken + "=" + faulttest.OpsToken,
-		faulttest.EnvPrefix + "MAX_OPEN_ORDERS=0", faulttest.EnvPrefix + "MAX_OPEN_UNITS=0",
-	}, env...)
+	env = append([]string{faulttest.EnvPrefix + "MAX_OPEN_ORDERS=0", faulttest.EnvPrefix + "MAX_OPEN_UNITS=0"}, env...)
+	plain := service.PlainSiteAt(servers.Database, servers.Redis.URL(), env...)
+	s := &Site{Site: plain, T: t, servers: servers}
 	s.Run(t, "migrate", "--seed")
 	s.DB = faulttest.OpenDatabase(t, s.Database)
 	s.Products = InsertProducts(t, s.DB, products)

@@ -1,54 +1,13 @@
 package faulttest
 
 import (
-	"bufio"
 	"net/http"
 	"slices"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"example.com/shop/internal/testenv"
 )
-
-// published returns the number of publishes with a result, from the metrics: ok, failed or breaker_open.
-func (c *Client) published(result string) int {
-	c.T.Helper()
-	return int(c.Metric("delay_published_total", `result="`+result+`"`))
-}
-
-// Metric returns the value of the first metric with a name, without the prefix, and with all the labels. It returns 0
-// if there is none.
-func (c *Client) Metric(name string, labels ...string) float64 {
-	c.T.Helper()
-	lines := bufio.NewScanner(strings.NewReader(string(c.Get("/metrics").Body)))
-	for lines.Scan() {
-		series, value, _ := strings.Cut(lines.Text(), " ")
-		family, given, _ := strings.Cut(series, "{")
-		lacks := func(label string) bool { return !strings.Contains(given, label) }
-		if family != c.service.Program+"_"+name || slices.ContainsFunc(labels, lacks) {
-			continue
-		}
-		n, err := strconv.ParseFloat(value, 64)
-		testenv.Must(c.T, err)
-		return n
-	}
-	return 0
-}
-
-// stats are some of the operators' figures.
-type stats struct {
-	Redis  string
-	Queue  *struct{ Scheduled int }
-	Outbox struct{ Backlog int }
-}
-
-// Stats returns the operators' figures.
-func (c *Client) Stats() stats {
-	c.T.Helper()
-	return Decode[stats](c.T, c.Get("/ops/api/stats"))
-}
 
 // RedisDown runs the service while Redis is down from the start. Rows are created: at first each publish takes at most its
 // budget, and once the breaker is open it takes no time. The reconciler times them out within its interval and grace. When

@@ -112,7 +112,6 @@ const (
 	EnvHTTPAddr      = EnvPrefix + "HTTP_ADDR"
 	EnvTokenKey      = EnvPrefix + "TOKEN_KEY"
 	EnvOpsToken      = EnvPrefix + "OPS_TOKEN"
-	EnvRoles         = EnvPrefix + "ROLES"
 	EnvSchedule      = EnvPrefix + "RECONCILE_SCHEDULE"
 	EnvLookahead     = EnvPrefix + "RECONCILE_LOOKAHEAD"
 	EnvDrain         = EnvPrefix + "DRAIN"
@@ -312,10 +311,17 @@ func (s *Service) NewSite(t testing.TB, redis string, env ...string) *Site {
 
 // NewSiteAt is [Service.NewSite] with a given database, which it does not migrate.
 func (s *Service) NewSiteAt(database, redis string, env ...string) *Site {
+	return s.PlainSiteAt(database, redis, append([]string{
+		s.TimeoutVariable() + "=3s", EnvSchedule + "=@every 2s", EnvLookahead + "=10s", EnvDrain + "=0s",
+	}, env...)...)
+}
+
+// PlainSiteAt is [Service.NewSiteAt] with what the program needs to start and nothing else, so that it works as in
+// production.
+func (s *Service) PlainSiteAt(database, redis string, env ...string) *Site {
 	return &Site{Service: s, Database: database, Redis: redis, Env: append([]string{
 		EnvDatabaseURL + "=" + database, EnvRedisURL + "=" + redis, EnvHTTPAddr + "=127.0.0.1:0",
 		EnvTokenKey + "=" + TokenKey, EnvOpsToken + "=" + OpsToken,
-		s.TimeoutVariable() + "=3s", EnvSchedule + "=@every 2s", EnvLookahead + "=10s", EnvDrain + "=0s",
 	}, env...)}
 }
 
