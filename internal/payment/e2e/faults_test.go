@@ -312,7 +312,7 @@ func (p *provider) owed(c *faulttest.Client) paymenttest.Payment {
 // byHand sends a request about a payment to the provider's control API, as an operator acts at the provider.
 func (p *provider) byHand(pay paymenttest.Payment, action, body string) {
 	p.d.T.Helper()
-	p.control(http.MethodPost, "/sim/payments/"+p.ledger()[pay.ID].PaymentIntent+"/"+action, []byte(body))
+	p.control(http.MethodPost, "/sim/payments/"+p.ledger()[pay.ID].PaymentIntent+"/"+action, body)
 }
 
 // TestRefundOfDisputedPayment owes a refund of a payment that its customer disputes. The refund must fail with its
@@ -392,7 +392,7 @@ func TestWrongAmount(t *testing.T) {
 	placed := c.Create()
 	pay := checkoutOf(c, placed.ID)
 	session := pay.CheckoutURL[strings.LastIndex(pay.CheckoutURL, "/")+1:]
-	p.control(http.MethodPost, "/sim/sessions/"+session+"/amount", []byte(`{"amount_cents":50}`))
+	p.control(http.MethodPost, "/sim/sessions/"+session+"/amount", `{"amount_cents":50}`)
 	p.pays(pay)
 	if refunded := waitForRefund(c, placed.ID, "confirmed").Refund; refunded.Reason != "mismatch" || refunded.AmountCents != 50 {
 		t.Errorf("refund %+v, want 50 cents, because of a mismatch", refunded)

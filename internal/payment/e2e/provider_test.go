@@ -1,11 +1,9 @@
 package e2e
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
@@ -181,7 +179,7 @@ func (p *provider) turn(k knobs) {
 	p.d.T.Helper()
 	body, err := json.Marshal(k)
 	testenv.Must(p.d.T, err)
-	p.control(http.MethodPut, "/sim/knobs", body)
+	p.control(http.MethodPut, "/sim/knobs", string(body))
 }
 
 // turned turns knobs, and returns a function that turns all knobs back.
@@ -191,20 +189,9 @@ func (p *provider) turned(k knobs) (heal func()) {
 }
 
 // control sends a request to the provider's control API, and returns the body of the response.
-func (p *provider) control(method, path string, body []byte) []byte {
+func (p *provider) control(method, path, body string) []byte {
 	p.d.T.Helper()
-	req, err := http.NewRequestWithContext(p.d.T.Context(), method, "http://"+p.toPages.Addr()+path, bytes.NewReader(body))
-	testenv.Must(p.d.T, err)
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
-	testenv.Must(p.d.T, err)
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	testenv.Must(p.d.T, err)
-	if resp.StatusCode/100 != 2 {
-		p.d.T.Fatalf("%s %s: %d: %s", method, path, resp.StatusCode, text)
-	}
-	return text
+	return paymenttest.Control(p.d.T, "http://"+p.toPages.Addr(), method, path, body)
 }
 
 // row is a row of the provider's ledger: a checkout session.
@@ -224,7 +211,7 @@ type row struct {
 func (p *provider) ledger() map[string]row {
 	p.d.T.Helper()
 	var list struct{ Payments []row }
-	testenv.Must(p.d.T, json.Unmarshal(p.control(http.MethodGet, "/sim/ledger", nil), &list))
+	testenv.Must(p.d.T, json.Unmarshal(p.control(http.MethodGet, "/sim/ledger", ""), &list))
 	rows := map[string]row{}
 	for _, r := range list.Payments {
 		if _, twice := rows[r.Attempt]; twice {

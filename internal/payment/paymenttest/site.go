@@ -47,17 +47,23 @@ func (s *Site) Turn(t testing.TB, knob, value string) {
 // Control sends a request to the provider's control API, and returns the body of the response.
 func (s *Site) Control(t testing.TB, method, path, body string) []byte {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, s.Provider.URL+path, strings.NewReader(body))
+	return Control(t, s.Provider.URL, method, path, body)
+}
+
+// Control sends a request to the control API of the provider at a URL, and returns the body of the response.
+func Control(t testing.TB, provider, method, path, body string) []byte {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, provider+path, strings.NewReader(body))
 	testenv.Must(t, err)
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := http.DefaultClient.Do(req)
 	testenv.Must(t, err)
 	defer resp.Body.Close()
-	if resp.StatusCode/100 != 2 {
-		t.Fatalf("%s %s: status %d, want 2xx", method, path, resp.StatusCode)
-	}
 	text, err := io.ReadAll(resp.Body)
 	testenv.Must(t, err)
+	if resp.StatusCode/100 != 2 {
+		t.Fatalf("%s %s: status %d, want 2xx: %s", method, path, resp.StatusCode, text)
+	}
 	return text
 }
 
