@@ -27,7 +27,9 @@ func demo(t *testing.T, change func(*exec.Cmd), args ...string) *faulttest.Proce
 	for at := dir; at != os.TempDir() && len(at) > 1; at = filepath.Dir(at) {
 		testenv.Must(t, os.Chmod(at, 0o777))
 	}
-	cmd := orders.Command(t, []string{"TMPDIR=" + dir, "HOME=" + dir},
+	cache, err := os.UserCacheDir() // has the database cluster that the demo's server begins with
+	testenv.Must(t, err)
+	cmd := orders.Command(t, []string{"TMPDIR=" + dir, "HOME=" + dir, "XDG_CACHE_HOME=" + cache},
 		append([]string{"demo", "--http-addr", "127.0.0.1:0"}, args...)...)
 	if change != nil {
 		change(cmd)
