@@ -16,8 +16,12 @@ var failovers = flag.Int("failovers", 1, "how often each failover fault breaks a
 // row of which a customer received a 201 may be lost. One more fault takes the standby away for a while.
 func (*Service) FailoverFaults() []Fault {
 	faults := []Fault{{
+		// The timeouts of all rows that became due while commits waited can be done when the standby returns, so that the
+		// next row to time out may be one that is created then.
 		Name: "standby away", Needs: Needs{Standby: true},
-		Bound:  Bound{Late: 12 * time.Second, Answer: 10 * time.Second, Rejected: true, Again: 3 * time.Second},
+		Bound: Bound{
+			Late: 12 * time.Second, Answer: 10 * time.Second, Rejected: true, Again: RowTimeout + 2*time.Second,
+		},
 		Inject: takeStandby,
 	}}
 	for name, test := range map[string]struct {
