@@ -4,9 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"time"
-
-	"github.com/google/uuid"
 
 	"example.com/shop/internal/deadline"
 	"example.com/shop/internal/delay"
@@ -65,11 +62,10 @@ func (s *Service) confirm(ctx context.Context, a taken) (Session, error) {
 	return expired, err
 }
 
-// answered stores that the provider has answered for an attempt since somebody asked for it. If somebody has asked again
-// meanwhile, it stores nothing.
-func (s *Store) answered(ctx context.Context, id uuid.UUID, askedAt time.Time) error {
-	if err := s.db.WithContext(ctx).Exec(answeredSQL, id, askedAt).Error; err != nil {
-		return fmt.Errorf("store that the provider has answered for attempt %s: %w", id, err)
+// answered stores that the provider has answered for an attempt that was taken, and that the attempt goes on.
+func (s *Store) answered(ctx context.Context, a taken) error {
+	if err := s.db.WithContext(ctx).Exec(answeredSQL, a.ID, a.AskedAt, a.NextCheck).Error; err != nil {
+		return fmt.Errorf("store that the provider has answered for attempt %s: %w", a.ID, err)
 	}
 	return nil
 }

@@ -25,7 +25,8 @@ func TestQueryPlans(t *testing.T) {
 	}{
 		"open":            {payment.OpenSQL, fmt.Sprintf("'%s', '%s', '%s', 1, 'k', 20, 1, now(), 1, 5", id, id, id), []string{"orders_pkey", "payment_attempts_number"}},
 		"returned":        {payment.ReturnedSQL, fmt.Sprintf("'%s', '%s', '{k}'", id, id), []string{"orders_pkey", "payment_attempts"}},
-		"take":            {payment.TakeSQL, fmt.Sprintf("'{%s}', 1", id), []string{"payment_attempts_due", "Index Cond: (order_id = ANY", "orders_pkey", "payment_attempts_untold"}},
+		"take":            {payment.TakeSQL, fmt.Sprintf("'{%s}', 1", id), []string{"payment_attempts_due", "Index Cond: (order_id = ANY", "orders_pkey"}},
+		"answered":        {payment.AnsweredSQL, fmt.Sprintf("'%s', now(), now()", id), []string{"payment_attempts_pkey", "payment_attempts_untold"}},
 		"left":            {payment.LeftSQL, fmt.Sprintf("'{%s}'", id), []string{"payment_attempts_due", "Index Cond: (order_id = ANY", "orders_pkey"}},
 		"pending":         {payment.PendingSQL, fmt.Sprintf("NULL, '%s', NULL, 500", uuid.Nil), []string{"payment_attempts_due", "orders_pkey"}},
 		"close":           {payment.CloseSQL, fmt.Sprintf("'%s', 'open', 'k', 'worker'", id), []string{"payment_attempts_pkey", "orders_pkey"}},

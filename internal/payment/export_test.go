@@ -13,6 +13,7 @@ var (
 	ReturnedSQL      = returnedSQL
 	TakeSQL          = takeSQL
 	LeftSQL          = leftSQL
+	AnsweredSQL      = answeredSQL
 	PendingSQL       = pendingSQL
 	CloseSQL         = closeSQL
 	SucceedSQL       = succeedSQL

@@ -70,9 +70,6 @@ const (
 	// shareOfClass is the part of the rate that each class may use whatever its floor. So polls go on, slowly, while many
 	// customers pay. With a larger part, they would take the calls of those customers.
 	shareOfClass = 0.05
-	// pollWait is the least time after which a poll that got no token is tried again. With a shorter time, a backlog of polls
-	// would load the database; with a longer one, polls would be late.
-	pollWait = 5 * time.Second
 )
 
 // errNoToken is the error of a call that the limits of this process did not allow in time.
@@ -180,9 +177,7 @@ func (m *limiter) queue(of turn) chan struct{} {
 
 // await waits until a call may be made. Its error is a [*ProviderError] of class [Busy].
 func (m *limiter) await(ctx context.Context, class Class, operation string) error {
-	busy := func(wait time.Duration, err error) error {
-		return &ProviderError{Class: Busy, Operation: operation, RetryAfter: wait, Err: err}
-	}
+	busy := func(err error) error { return &ProviderError{Class: Busy, Operation: operation, Err: err} }
 	longest, began := waits[class], time.Now()
 	if longest > 0 {
 		queue := m.queue(turn{class, operation})
@@ -190,9 +185,9 @@ func (m *limiter) await(ctx context.Context, class Class, operation string) erro
 		case queue <- struct{}{}:
 			defer func() { <-queue }()
 		case <-time.After(longest):
-			return busy(pollWait, errNoToken)
+			return busy(errNoToken)
 		case <-ctx.Done():
-			return busy(pollWait, ctx.Err())
+			return busy(ctx.Err())
 		}
 	}
 	for {
@@ -201,12 +196,12 @@ func (m *limiter) await(ctx context.Context, class Class, operation string) erro
 			return nil
 		}
 		if time.Since(began)+wait > longest {
-			return busy(max(wait, pollWait), errNoToken)
+			return busy(errNoToken)
 		}
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
-			return busy(wait, ctx.Err())
+			return busy(ctx.Err())
 		}
 	}
 }

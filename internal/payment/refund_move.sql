@@ -14,7 +14,7 @@ WITH moved AS (
             WHEN $4::text = 'confirmed' AND state <> 'confirmed' THEN clock.at + interval '35 days'
             WHEN $4::text = 'confirmed' AND clock.at < ended_at + interval '35 days' THEN ended_at + interval '35 days'
             WHEN $4::text IN ('confirmed', 'failed') THEN NULL
-            ELSE next_check
+            ELSE clock.at + least(greatest((clock.at - created_at) / 10, interval '2 s'), interval '1 h')
         END
     FROM (SELECT clock_timestamp() AS at) AS clock
     WHERE id = $1::uuid AND state = $2::text AND try = $3::int

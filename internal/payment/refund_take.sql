@@ -1,5 +1,6 @@
 -- Takes the refunds that are due for a check, and moves their next check on, so that no other worker takes them
--- meanwhile. Returns the taken refunds. It skips refunds that another session has locked.
+-- meanwhile. Returns the taken refunds. It skips refunds that another session has locked. The next check that it stores is
+-- a lease, as that of take.sql: only an answer of the provider moves it further away; see refund_move.sql.
 --
 -- $1 refund ids · $2 age from which a refund is old, in microseconds
 WITH due AS MATERIALIZED (
@@ -9,7 +10,7 @@ WITH due AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED
 )
 UPDATE refunds r
-SET next_check = due.at + least(greatest((due.at - r.created_at) / 10, interval '2 s'), interval '1 h')
+SET next_check = due.at + least(greatest((due.at - r.created_at) / 10, interval '2 s'), interval '30 s')
 FROM due JOIN refunds old ON old.id = due.id JOIN payment_attempts a ON a.id = old.attempt_id
     LEFT JOIN orders o ON o.id = a.order_id -- an old order may be removed
 WHERE r.id = due.id

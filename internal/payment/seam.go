@@ -175,11 +175,10 @@ const (
 
 // ProviderError is the error of a call to the provider.
 type ProviderError struct {
-	Class      ErrorClass
-	Cause      Cause
-	Operation  string
-	RetryAfter time.Duration // Busy: the least wait, if the provider or the limiter knows it
-	Err        error
+	Class     ErrorClass
+	Cause     Cause
+	Operation string
+	Err       error
 }
 
 func (e *ProviderError) Error() string {

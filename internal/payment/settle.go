@@ -3,9 +3,7 @@ package payment
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
 	"runtime/debug"
 	"slices"
 	"sync/atomic"
@@ -76,22 +74,9 @@ func (s *Service) settle(ctx context.Context, orders []uuid.UUID, actor deadline
 	})
 	return s.each(ctx, len(attempts), func(i int) bool {
 		ended, err := s.settleOne(ctx, attempts[i], actor)
-		if err != nil && attempts[i].class() == ClassPoll { // take.sql has set the next check, which may be minutes away
-			err = errors.Join(err, s.checkAgain(ctx, attempts[i].ID, err))
-		}
 		s.logFailure(ctx, "attempt", attempts[i].ID, err)
 		return ended
 	}), nil
-}
-
-// checkAgain sets the next check of an open attempt after an error. It comes soon, but not if the provider or the limits
-// say that there are too many calls: sooner checks would be even more.
-func (s *Service) checkAgain(ctx context.Context, id uuid.UUID, err error) error {
-	const soon = 10 * time.Second // with a shorter time, an outage would mean more calls in vain; with a longer one, it would seem longer
-	if e, ok := errors.AsType[*ProviderError](err); ok && e.Class == Busy {
-		return s.store.checkLater(ctx, id, e.RetryAfter+rand.N(e.RetryAfter+time.Second))
-	}
-	return s.store.checkSoon(ctx, id, soon+rand.N(soon))
 }
 
 // each calls do with the numbers 0 to n-1 of rows, at most [BatchSize] calls at the same time, and returns the number of
@@ -130,14 +115,15 @@ func (s *Service) logFailure(ctx context.Context, what string, id uuid.UUID, err
 	}
 }
 
-// settleOne settles one attempt that take.sql has taken, and reports whether the attempt ended.
+// settleOne settles one attempt that take.sql has taken, and reports whether the attempt ended. After an error the attempt
+// stays due for the check that take.sql has stored, some seconds later.
 func (s *Service) settleOne(ctx context.Context, a taken, actor deadline.Actor) (ended bool, err error) {
 	if a.SessionID == "" { // nobody can pay a session whose URL the shop does not know
 		if a.State == Creating && (a.Closing || a.Stale) {
 			err := s.close(ctx, a.ID, a.State, actor)
 			return err == nil, err
 		}
-		return false, nil
+		return false, s.store.answered(ctx, a)
 	}
 	current, err := s.ask(ctx, a)
 	if isClass(err, Missing) && (a.State != Open || a.OrderEnded) && a.class() != ClassExpire {
@@ -167,10 +153,8 @@ func (s *Service) settleOne(ctx context.Context, a taken, actor deadline.Actor) 
 	case current.Expired:
 		err = s.close(ctx, a.ID, a.State, actor)
 		return err == nil, err
-	case a.AskedAt != nil:
-		return false, s.store.answered(ctx, a.ID, *a.AskedAt)
 	}
-	return false, nil
+	return false, s.store.answered(ctx, a)
 }
 
 // ask returns the session of an attempt. If the attempt is closing, or was closed, ask asks the provider to expire the

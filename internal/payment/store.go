@@ -192,6 +192,7 @@ type taken struct {
 	Closing    bool       // reports whether the provider is to be asked to expire it
 	Stale      bool       // reports whether it is older than maxCreating
 	AskedAt    *time.Time // since when somebody waits for this check; nil: nobody does
+	NextCheck  time.Time  // when it is checked again unless the provider answers
 	OrderEnded bool       // reports whether the order is paid or cancelled
 }
 
@@ -201,26 +202,6 @@ func (s *Store) take(ctx context.Context, orders []uuid.UUID) (attempts []taken,
 		return nil, fmt.Errorf("take payment attempts: %w", err)
 	}
 	return attempts, nil
-}
-
-// checkSoon makes an attempt due for a check within a time, unless it is due sooner.
-func (s *Store) checkSoon(ctx context.Context, id uuid.UUID, wait time.Duration) error {
-	return s.moveCheck(ctx, id, `least(next_check, clock_timestamp() + ? * interval '1 microsecond')`, wait)
-}
-
-// checkLater makes an attempt due for a check not before a time has passed, unless somebody has asked for the check.
-func (s *Store) checkLater(ctx context.Context, id uuid.UUID, wait time.Duration) error {
-	return s.moveCheck(ctx, id, `CASE WHEN asked_at IS NULL AND NOT closing
-		THEN greatest(next_check, clock_timestamp() + ? * interval '1 microsecond') ELSE next_check END`, wait)
-}
-
-func (s *Store) moveCheck(ctx context.Context, id uuid.UUID, to string, wait time.Duration) error {
-	err := s.db.WithContext(ctx).Exec(`UPDATE payment_attempts SET next_check = `+to+` WHERE id = ? AND next_check IS NOT NULL`,
-		wait.Microseconds(), id).Error
-	if err != nil {
-		return fmt.Errorf("move the check of attempt %s: %w", id, err)
-	}
-	return nil
 }
 
 // endChecks ends the checks of a closed attempt: the provider has confirmed that nobody has paid it.

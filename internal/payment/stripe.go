@@ -90,7 +90,7 @@ func classify(operation string, err error) error {
 	case e.Code == stripe.ErrorCodeLockTimeout: // of one object; also with status 429
 		failed.Class = Busy
 	case e.HTTPStatusCode == http.StatusTooManyRequests:
-		failed.Class, failed.Cause, failed.RetryAfter = Busy, TooManyCalls, throttlePause
+		failed.Class, failed.Cause = Busy, TooManyCalls
 	case e.HTTPStatusCode == http.StatusConflict:
 		failed.Class, failed.Cause = Busy, KeyInUse
 	case e.Type == stripe.ErrorTypeIdempotency: // the key belongs to a call with other parameters

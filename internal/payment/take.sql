@@ -1,6 +1,9 @@
 -- Takes the attempts of some orders that are due for a check, and moves their next check on, so that no other worker
 -- takes them meanwhile. Returns the taken attempts. It skips attempts that another session has locked.
 --
+-- The next check that it stores is a lease: if the provider does not answer, or the process ends before it has, the attempt
+-- is checked again then. Only an answer moves the next check further away; see answered.sql.
+--
 -- An attempt is due at its next check. It is also due when its closing begins: at the deadline of its order or at the end
 -- of its checkout, whichever is later, or when the customer asks to cancel. These times may move after the last check. The
 -- column closing stores whether the last check found that the attempt is closing. The time of the last check would not be
@@ -33,23 +36,18 @@ decided AS MATERIALIZED (
     -- The clock is read after the orders are locked.
     CROSS JOIN (SELECT clock_timestamp() AS at FROM (SELECT count(*) FROM fixed) AS locked) AS clock
     WHERE due.was_closing OR due.closes_at > due.at OR fixed.id IS NOT NULL
-),
-told AS (
-    SELECT NOT EXISTS (SELECT FROM payment_attempts WHERE state = 'succeeded' AND told_at IS NULL
-                         AND ended_at > now() - interval '30 min') AS well
 )
 UPDATE payment_attempts a
 SET closing = d.closing,
-    next_check = CASE
+    next_check = d.at + CASE
         -- While an attempt is closing, its order holds stock: ask often, and ever less often during a long outage.
-        WHEN d.closing THEN d.at + least(greatest((d.at - d.closes_at) / 20, interval '2 s'), interval '1 min') * (0.9 + random() * 0.2)
+        WHEN d.closing THEN least(greatest((d.at - d.closes_at) / 20, interval '2 s'), interval '1 min') * (0.9 + random() * 0.2)
         -- Somebody waits for the answer.
-        WHEN a.asked_at IS NOT NULL THEN d.at + least(greatest((d.at - a.asked_at) / 2, interval '1 s'), interval '30 s')
-        -- A webhook reports a payment sooner than these checks, as long as webhooks arrive.
-        WHEN told.well AND a.state = 'open' THEN least(d.at + interval '10 min' * (0.9 + random() * 0.2), d.closes_at)
-        ELSE least(d.at + least(greatest((d.at - d.opened_at) / 2, interval '10 s'), interval '5 min'), d.closes_at)
+        WHEN a.asked_at IS NOT NULL THEN least(greatest((d.at - a.asked_at) / 2, interval '1 s'), interval '30 s')
+        -- Longer than a handler may take.
+        ELSE interval '10 s' * (1 + random())
     END
-FROM decided d, told
+FROM decided d
 WHERE a.id = d.id
-RETURNING a.id, a.order_id, a.state, coalesce(a.session_id, '') AS session_id, a.closing, a.asked_at, d.order_ended,
+RETURNING a.id, a.order_id, a.state, coalesce(a.session_id, '') AS session_id, a.closing, a.asked_at, a.next_check, d.order_ended,
           d.at - d.opened_at >= $2::bigint * interval '1 microsecond' AS stale

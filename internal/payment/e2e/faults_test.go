@@ -29,6 +29,7 @@ var providerFaults = []faulttest.ChaosFault{
 	turnedFault("provider slow", knobs{LatencyMS: new(500)}),
 	turnedFault("objects locked at the provider", knobs{Locks: "timeout"}),
 	turnedFault("provider within its limits", knobs{Rate: new(25), EndpointRate: new(25)}),
+	turnedFault("too many calls for the provider", knobs{EndpointRate: new(1)}),
 	turnedFault("sessions refused", knobs{Sessions: "refuse"}),
 	turnedFault("sessions complete, and unpaid", knobs{Sessions: "complete_unpaid"}),
 	turnedFault("refunds pending", knobs{Refunds: "pending"}),
@@ -154,7 +155,7 @@ func TestPaymentFaults(t *testing.T) {
 			Name: "provider answers wrongly", Needs: faulttest.Needs{Party: startProvider(paymentTimes{grace: 10 * time.Second})},
 			Bound: faulttest.Bound{Late: late, Held: 13 * time.Second, Answer: 2 * time.Second, Party: 5 * time.Second},
 			Inject: inTurn(2*time.Second, time.Second, "provider executes, then answers 500", "provider answers {}",
-				"provider slow", "provider within its limits", "objects locked at the provider", "refunds pending"),
+				"provider slow", "provider within its limits", "too many calls for the provider", "objects locked at the provider", "refunds pending"),
 			Party: allInTime,
 		},
 		{
