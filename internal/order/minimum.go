@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/google/uuid"
+	"golang.org/x/text/currency"
 
 	"example.com/shop/internal/rest"
 )
@@ -32,14 +33,27 @@ func (m minimum) tooSmall(p Placement, products map[uuid.UUID]Product) *rest.Err
 	for _, line := range p.Lines {
 		total += products[line.ProductID].PriceCents * line.Quantity
 	}
-	currency := products[p.Lines[0].ProductID].Currency
-	if total >= m[currency] {
+	code := products[p.Lines[0].ProductID].Currency
+	if total >= m[code] {
 		return nil
 	}
 	return TotalTooSmall.Errorf("The order costs %s, and customers cannot pay less than %s: order more.",
-		amount(total, currency), amount(m[currency], currency))
+		Amount(total, code), Amount(m[code], code))
 }
 
-func amount(cents int64, currency string) string {
-	return fmt.Sprintf("%d.%02d %s", cents/100, cents%100, currency)
+// Amount returns an amount of the smallest unit of a currency as text, with the decimals of the currency: "12.34 EUR",
+// "40 JPY". The code is that of ISO 4217. A currency that is not known has two decimals.
+func Amount(n int64, code string) string {
+	unit, _ := currency.ParseISO(code)
+	decimals, _ := currency.Standard.Rounding(unit)
+	sign := ""
+	if n < 0 {
+		sign, n = "-", -n
+	}
+	digits := fmt.Sprintf("%0*d", decimals+1, n)
+	whole, rest := digits[:len(digits)-decimals], digits[len(digits)-decimals:]
+	if rest != "" {
+		rest = "." + rest
+	}
+	return sign + whole + rest + " " + code
 }

@@ -1,6 +1,7 @@
 package order_test
 
 import (
+	"math"
 	"strings"
 	"testing"
 
@@ -50,4 +51,20 @@ func TestMinimumWhenPlacing(t *testing.T) {
 		})
 	}
 	s.CheckInvariants(t, 0)
+}
+
+// TestAmount checks the decimals of amounts. A customer was told that an order of 40 yen costs 0.40 JPY.
+func TestAmount(t *testing.T) {
+	for _, test := range []struct {
+		n          int64
+		code, want string
+	}{
+		{1234, "EUR", "12.34 EUR"}, {5, "USD", "0.05 USD"}, {-5, "USD", "-0.05 USD"}, {0, "CHF", "0.00 CHF"},
+		{40, "JPY", "40 JPY"}, {0, "JPY", "0 JPY"}, {1230, "KWD", "1.230 KWD"}, {-7, "KWD", "-0.007 KWD"},
+		{math.MaxInt64, "EUR", "92233720368547758.07 EUR"}, {100, "QQQ", "1.00 QQQ"},
+	} {
+		if got := order.Amount(test.n, test.code); got != test.want {
+			t.Errorf("Amount(%d, %q) = %q, want %q", test.n, test.code, got, test.want)
+		}
+	}
 }

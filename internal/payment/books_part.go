@@ -12,6 +12,7 @@ import (
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/option"
+	"example.com/shop/internal/order"
 )
 
 // config returns the part of the configuration that all commands have.
@@ -51,7 +52,8 @@ func (r *Report) Text() string {
 		if c.UnclaimedCents != c.KeptCents {
 			agree = "The books agree, apart from what is unclaimed"
 		}
-		fmt.Fprintf(&b, "\n%-16s %14s %14s\n", strings.ToUpper(c.Currency), "provider", "shop")
+		currency := strings.ToUpper(c.Currency)
+		fmt.Fprintf(&b, "\n%-16s %18s %18s\n", currency, "provider", "shop")
 		for _, row := range []struct {
 			name        string
 			there, here int64
@@ -62,7 +64,7 @@ func (r *Report) Text() string {
 			{"- disputed", -c.There.DisputedCents, -c.Here.DisputedCents},
 			{"closing", c.There.ClosingCents, c.Here.ClosingCents},
 		} {
-			fmt.Fprintf(&b, "%-16s %14s %14s\n", row.name, cents(row.there), cents(row.here))
+			fmt.Fprintf(&b, "%-16s %18s %18s\n", row.name, order.Amount(row.there, currency), order.Amount(row.here, currency))
 		}
 		for _, row := range []struct {
 			name   string
@@ -72,7 +74,7 @@ func (r *Report) Text() string {
 			{"missing refunds", c.MissingRefundCents}, {"returned twice", c.TwiceCents}, {"other amounts", c.OtherCents}, {"unexplained", c.UnexplainedCents},
 		} {
 			if row.amount != 0 {
-				fmt.Fprintf(&b, "%-16s %14s\n", row.name, cents(row.amount))
+				fmt.Fprintf(&b, "%-16s %18s\n", row.name, order.Amount(row.amount, currency))
 			}
 		}
 		if c.DifferenceCount > 0 {
@@ -104,11 +106,11 @@ func (s *Store) checkBooks(ctx context.Context) error {
 	}
 	for _, c := range r.Currencies {
 		if c.DifferenceCount != 0 || c.UnexplainedCents != 0 {
-			errs = append(errs, fmt.Errorf("%d differences, and %s %s unexplained: compare the attempts of GET /ops/api/books with the payments in the provider's dashboard",
-				c.DifferenceCount, cents(c.UnexplainedCents), strings.ToUpper(c.Currency)))
+			errs = append(errs, fmt.Errorf("%d differences, and %s unexplained: compare the attempts of GET /ops/api/books with the payments in the provider's dashboard",
+				c.DifferenceCount, order.Amount(c.UnexplainedCents, strings.ToUpper(c.Currency))))
 		}
 		if open := c.UnclaimedCents - c.KeptCents; open != 0 {
-			errs = append(errs, fmt.Errorf("%s %s are unclaimed: refund or keep them on the operators' page", cents(open), strings.ToUpper(c.Currency)))
+			errs = append(errs, fmt.Errorf("%s are unclaimed: refund or keep them on the operators' page", order.Amount(open, strings.ToUpper(c.Currency))))
 		}
 	}
 	if r.LostSessions > 0 {
@@ -118,15 +120,6 @@ func (s *Store) checkBooks(ctx context.Context) error {
 		return fmt.Errorf("report %d of %s: %w", r.Number, r.MadeAt.UTC().Format(time.RFC3339), err)
 	}
 	return nil
-}
-
-// cents returns an amount with two decimals.
-func cents(n int64) string {
-	sign := ""
-	if n < 0 {
-		sign, n = "-", -n
-	}
-	return fmt.Sprintf("%s%d.%02d", sign, n/100, n%100)
 }
 
 // booksCollector reads the last report at each scrape.

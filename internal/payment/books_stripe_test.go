@@ -2,6 +2,7 @@ package payment_test
 
 import (
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -47,25 +48,33 @@ func TestBooksOfStripe(t *testing.T) {
 	}
 }
 
-// TestOtherCurrencyOfSettlement has a payment in dollars, whose balance transactions are in the account's euros. The report
-// compares what the customer paid and got back.
+// TestOtherCurrencyOfSettlement has payments in currencies with two, no and three decimals, whose balance transactions are in
+// the account's euros. The report compares what the customers paid and got back.
 func TestOtherCurrencyOfSettlement(t *testing.T) {
 	s := newShop(t)
-	s.exec(t, `UPDATE products SET currency = 'USD'`)
-	o, _ := s.paidOrder(t)
-	refund, _, err := s.RequestRefund(t.Context(), o.ID, payment.RefundRequest{Key: "one", AmountCents: 300, Actor: "Ann", Note: "broken"})
-	testenv.Must(t, err)
-	for range 2 {
-		handle(t, s.SendRefunds, refund.ID.String())
-		s.checkNow(t, o.ID)
+	currencies := map[string]string{"jpy": "1000 JPY", "kwd": "1.000 KWD", "usd": "10.00 USD"}
+	for currency := range currencies {
+		s.exec(t, `UPDATE products SET currency = upper($1)`, currency)
+		o, _ := s.paidOrder(t)
+		refund, _, err := s.RequestRefund(t.Context(), o.ID, payment.RefundRequest{Key: "one", AmountCents: 300, Actor: "Ann", Note: "broken"})
+		testenv.Must(t, err)
+		for range 2 {
+			handle(t, s.SendRefunds, refund.ID.String())
+			s.checkNow(t, o.ID)
+		}
 	}
 	r := s.readStripe(t)
-	if len(r.Currencies) != 1 || !r.Balanced || r.Currencies[0].Currency != "usd" {
-		t.Fatalf("the report is %+v, want a balanced one of dollars only", r)
+	if len(r.Currencies) != len(currencies) || !r.Balanced {
+		t.Fatalf("the report is %+v, want a balanced one of three currencies", r)
 	}
-	for side, sums := range map[string]payment.Sums{"provider": r.Currencies[0].There, "shop": r.Currencies[0].Here} {
-		if sums.CapturedCents != 1000 || sums.RefundedCents != 300 || sums.ClosingCents != 700 {
-			t.Errorf("the %s's sums are %+v, want 1000 captured and 300 refunded", side, sums)
+	for _, c := range r.Currencies {
+		if amount := currencies[c.Currency]; amount == "" || !strings.Contains(r.Text(), amount) {
+			t.Errorf("the report lacks the amount %q of %s:\n%s", amount, c.Currency, r.Text())
+		}
+		for side, sums := range map[string]payment.Sums{"provider": c.There, "shop": c.Here} {
+			if sums.CapturedCents != 1000 || sums.RefundedCents != 300 || sums.ClosingCents != 700 {
+				t.Errorf("%s: the %s's sums are %+v, want 1000 captured and 300 refunded", c.Currency, side, sums)
+			}
 		}
 	}
 }

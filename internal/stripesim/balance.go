@@ -10,8 +10,9 @@ import (
 // settlementCurrency is the currency of the account's balance. Payments in other currencies are converted.
 const settlementCurrency = "eur"
 
-// exchangeRates are the settlementCurrency's amounts of one unit of other currencies. They never change here.
-var exchangeRates = map[string]float64{"usd": 0.9, "gbp": 1.15, "chf": 1.05}
+// exchangeRates are the amounts of the settlementCurrency's smallest unit for one smallest unit of other currencies. They
+// never change here.
+var exchangeRates = map[string]float64{"usd": 0.9, "gbp": 1.15, "chf": 1.05, "jpy": 0.6, "kwd": 0.3}
 
 // balanceID returns the id of the balance transaction of a source.
 func balanceID(category, source string) string {

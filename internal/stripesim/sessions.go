@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -15,13 +16,19 @@ import (
 const (
 	minSessionLife = 30 * time.Minute
 	maxSessionLife = 24 * time.Hour
-	minAmount      = 50         // cents; https://docs.stripe.com/currencies#minimum-and-maximum-charge-amounts
-	maxAmount      = 99_999_999 // cents
+	maxAmount      = 99_999_999 // in the smallest unit of the currency
 	maxLineItems   = 100        // line items of a session
 )
 
-// currencies are the currencies of the simulator. They have cents.
-var currencies = []string{"eur", "usd", "gbp", "chf"}
+// currency is a currency of the simulator. See https://docs.stripe.com/currencies.
+type currency struct {
+	decimals int
+	min      int64 // the smallest amount of a session, in the currency's smallest unit
+}
+
+// currencies are the currencies of the simulator. Stripe names no smallest amount of KWD: it must be worth that of the
+// currency of settlement.
+var currencies = map[string]currency{"eur": {2, 50}, "usd": {2, 50}, "gbp": {2, 30}, "chf": {2, 50}, "jpy": {0, 50}, "kwd": {3, 170}}
 
 // session is a row of the table sessions.
 type session struct {
@@ -252,7 +259,7 @@ func readExpiry(f *form, now time.Time) time.Time {
 }
 
 // readLineItems returns the items, their currency, and their total amount in cents.
-func readLineItems(f *form) (items []lineItem, currency string, total int64) {
+func readLineItems(f *form) (items []lineItem, code string, total int64) {
 	count := f.length("line_items")
 	switch {
 	case count == 0:
@@ -276,30 +283,40 @@ func readLineItems(f *form) (items []lineItem, currency string, total int64) {
 			f.fail(invalidRequest("parameter_missing", at+"[quantity]", fmt.Sprintf("Missing required param: %s[quantity].", at)))
 		}
 		switch c := f.required(price + "[currency]"); {
-		case !slices.Contains(currencies, c):
-			f.fail(invalidRequest("", price+"[currency]", fmt.Sprintf("Invalid currency: %s. The simulator supports %s.", c, strings.Join(currencies, ", "))))
-		case currency != "" && c != currency:
+		case currencies[c] == currency{}:
+			f.fail(invalidRequest("", price+"[currency]", fmt.Sprintf("Invalid currency: %s. The simulator supports %s.",
+				c, strings.Join(slices.Sorted(maps.Keys(currencies)), ", "))))
+		case currencies[c].decimals == 3 && item.UnitAmount%10 != 0:
+			f.fail(invalidRequest("", price+"[unit_amount]", "The last digit of an amount with three decimals must be 0."))
+		case code != "" && c != code:
 			f.fail(invalidRequest("", price+"[currency]", "All line items must have the same currency."))
 		default:
-			currency = c
+			code = c
 		}
 		items = append(items, item)
 		total += item.UnitAmount * item.Quantity // at most 10^8 · 10^6 · 100
 	}
 	switch {
-	case total < minAmount:
-		f.fail(invalidRequest("amount_too_small", "", fmt.Sprintf("The Checkout Session's total amount due must add up to at least %s.", money(minAmount, currency))))
+	case total < currencies[code].min:
+		f.fail(invalidRequest("amount_too_small", "", fmt.Sprintf("The Checkout Session's total amount due must add up to at least %s.",
+			money(currencies[code].min, code))))
 	case total > maxAmount:
-		f.fail(invalidRequest("amount_too_large", "", fmt.Sprintf("The Checkout Session's total amount due must be no more than %s.", money(maxAmount, currency))))
+		f.fail(invalidRequest("amount_too_large", "", fmt.Sprintf("The Checkout Session's total amount due must be no more than %s.", money(maxAmount, code))))
 	}
-	return items, currency, total
+	return items, code, total
 }
 
 func optionalText(s string) sql.NullString { return sql.NullString{String: s, Valid: s != ""} }
 
-// money returns an amount of cents as text: "12.34 EUR".
-func money(cents int64, currency string) string {
-	return fmt.Sprintf("%d.%02d %s", cents/100, cents%100, strings.ToUpper(currency))
+// money returns an amount of the smallest unit of a currency as text: "12.34 EUR", "40 JPY".
+func money(n int64, code string) string {
+	decimals := currencies[code].decimals
+	digits := fmt.Sprintf("%0*d", decimals+1, n)
+	text := digits[:len(digits)-decimals]
+	if decimals > 0 {
+		text += "." + digits[len(digits)-decimals:]
+	}
+	return text + " " + strings.ToUpper(code)
 }
 
 // retrieveSession is GET /v1/checkout/sessions/{id}.

@@ -1,6 +1,7 @@
 package stripesim
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -124,6 +125,41 @@ func TestSessionParameters(t *testing.T) {
 			}
 			expectBody(t, res, body, http.StatusBadRequest, "invalid_request_error", tc.code, param)
 		})
+	}
+}
+
+// TestCurrencies opens sessions in currencies without decimals and with three.
+func TestCurrencies(t *testing.T) {
+	f := newFixture(t)
+	for _, tc := range []struct {
+		currency, amount string
+		want             string // on the page, or in the error
+		refused          bool
+	}{
+		{"jpy", "50", "Pay 50 JPY", false},
+		{"jpy", "49", "at least 50 JPY", true},
+		{"kwd", "1230", "Pay 1.230 KWD", false},
+		{"kwd", "160", "at least 0.170 KWD", true},
+		{"kwd", "1234", "The last digit", true},
+	} {
+		res, body := f.call(t, http.MethodPost, "/v1/checkout/sessions", url.Values{
+			"mode": {"payment"}, "success_url": {"https://shop.example/"}, "line_items[0][quantity]": {"1"},
+			"line_items[0][price_data][product_data][name]": {"Chair"},
+			"line_items[0][price_data][currency]":           {tc.currency},
+			"line_items[0][price_data][unit_amount]":        {tc.amount},
+		})
+		if refused := res.StatusCode == http.StatusBadRequest; refused != tc.refused {
+			t.Errorf("%s %s: answered %d: %s", tc.amount, tc.currency, res.StatusCode, body)
+			continue
+		}
+		if !tc.refused {
+			var made stripe.CheckoutSession
+			testenv.Must(t, json.Unmarshal([]byte(body), &made))
+			_, body = f.send(t, http.MethodGet, "/checkout/"+made.ID, "", "")
+		}
+		if !strings.Contains(body, tc.want) {
+			t.Errorf("%s %s: the answer lacks %q:\n%s", tc.amount, tc.currency, tc.want, body)
+		}
 	}
 }
 

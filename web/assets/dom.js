@@ -40,8 +40,11 @@ export function renderList(list, items, render, heading) {
 
 const shownItems = new WeakMap(); // of each list, as JSON
 
-export const money = (cents, currency) =>
-  new Intl.NumberFormat('en-IE', { style: 'currency', currency }).format(cents / 100);
+// money returns an amount of the smallest unit of a currency as text, with the decimals of the currency.
+export function money(amount, currency) {
+  const format = new Intl.NumberFormat('en-IE', { style: 'currency', currency });
+  return format.format(amount / 10 ** format.resolvedOptions().maximumFractionDigits);
+}
 
 export const number = (n) => new Intl.NumberFormat('en-IE').format(n);
 
