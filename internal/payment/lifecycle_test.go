@@ -389,6 +389,7 @@ func closedSucceeds(t *testing.T, s *shop) {
 	s.pay(t, next.CheckoutURL)
 	s.settleNow(t, o.ID)
 	s.wantOrder(t, o, "paid")
+	s.wantAttempt(t, o, a.ID, "succeeded duplicate confirmed") // although it settled before
 }
 
 func closedSucceedsAfterPayment(t *testing.T, s *shop) {

@@ -102,7 +102,7 @@ type Reason string
 // requested one returns money of a success that paid its order.
 const (
 	Late      Reason = "late"      // the order was cancelled, its hold had ended, or the attempt was closed before
-	Duplicate Reason = "duplicate" // the order was paid before
+	Duplicate Reason = "duplicate" // another payment has paid the order
 	Mismatch  Reason = "mismatch"  // the amount or the currency is not that of the order
 	Requested Reason = "requested" // an operator asked for it
 )

@@ -168,7 +168,7 @@ function refundText({ refund, currency }) {
   const amount = money(refund.amount_cents, currency);
   const payment = {
     late: `Your payment of ${amount} came too late and`,
-    duplicate: `You paid twice. The second payment of ${amount}`,
+    duplicate: `You paid twice. One payment of ${amount}`,
     mismatch: `Your payment of ${amount} does not match the order and`,
     requested: `Of your payment, ${amount}`,
   }[refund.reason];
