@@ -355,10 +355,10 @@ func TestExtensionMeetsTake(t *testing.T) {
 	s := newMemoryShop(t)
 	o, a := s.openAt(t, 20*time.Minute)
 	s.shiftToDeadline(t, o.ID, time.Millisecond)
-	const lock, condition = `pg_advisory_xact_lock(1)`, `FROM orders o
-    WHERE o.id IN`
-	statement := strings.Replace(payment.TakeSQL, condition, `FROM orders o
-    WHERE (SELECT `+lock+`) IS NOT NULL AND o.id IN`, 1)
+	const lock, condition = `pg_advisory_xact_lock(1)`, `JOIN due ON due.order_id = o.id
+    WHERE NOT`
+	statement := strings.Replace(payment.TakeSQL, condition, `JOIN due ON due.order_id = o.id
+    WHERE (SELECT `+lock+`) IS NOT NULL AND NOT`, 1)
 	if statement == payment.TakeSQL {
 		t.Fatalf("take.sql has no lines %q", condition)
 	}
@@ -461,7 +461,40 @@ func TestSessionOutlivesTheHold(t *testing.T) {
 	s.check(t)
 }
 
-// TestOneFormulaOfClosing checks that nothing computes the beginning of the closing without the end of the checkout.
+// TestDeadlineAfterTheSession has a customer abandon a checkout on each of 25 days of an order that is due in 30. The API
+// never promises that a checkout can be paid after its session has ended, and each day the customer can open another one.
+func TestDeadlineAfterTheSession(t *testing.T) {
+	s := newMemoryShop(t)
+	o := s.place(t)
+	s.exec(t, `UPDATE orders SET expires_at = created_at + interval '30 days' WHERE id = $1`, o.ID)
+	for day := range 25 {
+		a := s.open(t, o)
+		a = s.attempt(t, o, a.ID)
+		ends := s.mem.of(t, a.ID).ExpiresAt
+		if left := time.Until(*a.CheckoutUntil); a.CheckoutUntil.After(ends) || left < 23*time.Hour {
+			t.Fatalf("day %d: checkout_until is in %v, the session ends in %v; want it not later, and after most of the day", day, left, time.Until(ends))
+		}
+		left, _ := s.settle(t, o.ID)
+		s.shift(t, o.ID, 23*time.Hour+45*time.Minute-left)
+		s.settle(t, o.ID)
+		s.wantAttempt(t, o, a.ID, "open")
+		s.shift(t, o.ID, left+5*time.Minute+time.Second)
+		if day%2 == 0 {
+			s.expireSession(t, a.ID) // by itself, by the provider's clock
+		}
+		s.settle(t, o.ID)
+		s.wantAttempt(t, o, a.ID, "closed")
+		s.wantOrder(t, o, "pending")
+	}
+	a := s.open(t, o)
+	s.pay(t, a.CheckoutURL)
+	s.settleNow(t, o.ID)
+	s.wantOrder(t, o, "paid")
+	s.check(t)
+}
+
+// TestOneFormulaOfClosing checks that nothing computes the beginning of the closing without the ends of the checkout and of
+// the session.
 func TestOneFormulaOfClosing(t *testing.T) {
 	for _, pattern := range []string{"../*/*.sql", "../*/*.go"} {
 		files, err := filepath.Glob(pattern)
@@ -469,8 +502,10 @@ func TestOneFormulaOfClosing(t *testing.T) {
 		for _, file := range files {
 			text, err := os.ReadFile(file)
 			testenv.Must(t, err)
-			if old := "least(o.expires_at, " + "o.cancel_requested_at)"; strings.Contains(string(text), old) {
-				t.Errorf("%s has %s, want least(greatest(o.expires_at, o.checkout_until), o.cancel_requested_at)", file, old)
+			for _, old := range []string{"least(o.expires_at, " + "o.cancel_requested_at)", "checkout_until), " + "o.cancel_requested_at)"} {
+				if strings.Contains(string(text), old) {
+					t.Errorf("%s has %s, want the formula of take.sql", file, old)
+				}
 			}
 		}
 	}

@@ -78,7 +78,8 @@ violations AS (
     UNION ALL
     SELECT 8, 'attempt ' || id, format('%s, its check is overdue by %s', state, now() - due_at)
     FROM (
-        SELECT a.id, a.state, least(a.next_check, CASE WHEN NOT a.closing THEN least(greatest(o.expires_at, o.checkout_until), o.cancel_requested_at) END) AS due_at
+        SELECT a.id, a.state, least(a.next_check, CASE WHEN NOT a.closing
+                   THEN least(greatest(o.expires_at, o.checkout_until), a.opened_at + interval '23 h 50 min', o.cancel_requested_at) END) AS due_at
         FROM payment_attempts a JOIN orders o ON o.id = a.order_id
         WHERE a.next_check IS NOT NULL
     ) AS checks

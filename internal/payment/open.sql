@@ -1,6 +1,6 @@
 -- Opens an attempt to pay an order, holds the order, and owes the task that settles it. Returns the order's state and
 -- the new attempt, if there is one. It opens none if the order is held already, cannot be paid any more, or has had too
--- many attempts. It also opens none if another session opens one at the same time: then the unique indexes reject the
+-- many attempts. An attempt whose session came to its own end, after almost a day, does not count. It also opens none if another session opens one at the same time: then the unique indexes reject the
 -- second. It returns no row if the customer has no such order. The limit of attempts that were open is lower than the
 -- limit of all. An attempt that was never open counts only for the second, so an outage of the provider uses up few attempts.
 --
@@ -21,14 +21,19 @@ decided AS MATERIALIZED (
 ),
 opened AS (
     INSERT INTO payment_attempts (id, order_id, number, amount_cents, currency, opened_at, next_check, session_expires_at)
-    SELECT $1::uuid, d.id, before.count + 1, d.total_cents, lower(d.currency), d.at, d.at + interval '10 s',
+    SELECT $1::uuid, d.id, before.last + 1, d.total_cents, lower(d.currency), d.at, d.at + interval '10 s',
            -- 5 minutes for the calls and for errors of the clocks. The provider accepts 30 minutes to 24 hours.
            $8::timestamptz + least(greatest(
                greatest(d.expires_at + CASE WHEN d.extended_at IS NULL THEN $9::bigint ELSE 0 END * interval '1 microsecond',
                         d.at + d.checkout)
                + $4::bigint * interval '1 microsecond' - d.at + interval '5 min',
                interval '31 min'), interval '23 h 55 min')
-    FROM decided d, (SELECT count(*), count(*) FILTER (WHERE was_open) AS open FROM payment_attempts WHERE order_id = $2::uuid) AS before
+    FROM decided d, (
+        SELECT coalesce(max(number), 0) AS last, count(*) FILTER (WHERE NOT lasted) AS count,
+               count(*) FILTER (WHERE was_open AND NOT lasted) AS open
+        FROM (SELECT number, was_open, state = 'closed' AND ended_at >= opened_at + interval '23 h' AS lasted
+              FROM payment_attempts WHERE order_id = $2::uuid) AS attempts
+    ) AS before
     WHERE d.status = 'pending' AND d.cancel_requested_at IS NULL AND d.at < d.expires_at AND d.hold_until IS NULL
       AND before.count < $6::bigint AND before.open < $10::bigint
     ON CONFLICT DO NOTHING

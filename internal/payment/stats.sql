@@ -1,7 +1,8 @@
 -- Returns one JSON object: the attempts and refunds by state, the webhooks of the last hour, and the money of each
 -- currency. See openapi.yaml, PaymentStats.
 WITH attempt AS (
-    SELECT CASE WHEN a.state = 'open' AND (o.status <> 'pending' OR least(greatest(o.expires_at, o.checkout_until), o.cancel_requested_at) <= now())
+    SELECT CASE WHEN a.state = 'open' AND (o.status <> 'pending'
+                       OR least(greatest(o.expires_at, o.checkout_until), a.opened_at + interval '23 h 50 min', o.cancel_requested_at) <= now())
                 THEN 'closing' ELSE a.state END AS state,
            upper(a.currency) AS currency, a.applied, a.captured_cents, a.disputed_cents, a.next_check
     FROM payment_attempts a LEFT JOIN orders o ON o.id = a.order_id

@@ -35,7 +35,7 @@ var (
 )
 
 const (
-	// maxAttempts is the largest number of attempts of an order. The constraint of the column number allows no more.
+	// maxAttempts is the largest number of attempts of an order.
 	maxAttempts = 20
 	// maxOpenAttempts is the largest number of an order's attempts whose checkouts were open.
 	maxOpenAttempts = 5
@@ -103,13 +103,15 @@ func (s *Store) opened(ctx context.Context, id uuid.UUID, made Session) (bool, e
 
 // attempts begins a query for the fields of [Attempt]. The alias of payment_attempts is a, of orders o.
 func (s *Store) attempts(ctx context.Context) *gorm.DB {
-	const closing = `(a.state IN ('creating', 'open') AND (o.status <> 'pending' OR least(greatest(o.expires_at, o.checkout_until), o.cancel_requested_at) <= now()))`
+	const closing = `(a.state IN ('creating', 'open') AND (o.status <> 'pending'
+		OR least(greatest(o.expires_at, o.checkout_until), a.opened_at + interval '23 h 50 min', o.cancel_requested_at) <= now()))`
 	return s.db.WithContext(ctx).Table("payment_attempts a").Joins("JOIN orders o ON o.id = a.order_id").
 		// An attempt has one automatic refund, or any number of others.
 		Joins(`LEFT JOIN LATERAL (SELECT * FROM refunds WHERE attempt_id = a.id ORDER BY created_at DESC, id DESC LIMIT 1) r ON true`).
 		Select(`a.id, a.order_id, a.state, a.applied, ` + closing + ` AS closing, a.amount_cents, upper(a.currency) AS currency,
 			CASE WHEN NOT ` + closing + ` THEN coalesce(a.checkout_url, '') ELSE '' END AS checkout_url,
-			CASE WHEN NOT ` + closing + ` THEN greatest(o.expires_at, o.checkout_until) END AS checkout_until, a.opened_at, a.ended_at,
+			CASE WHEN NOT ` + closing + ` THEN least(greatest(o.expires_at, o.checkout_until), a.opened_at + interval '23 h 50 min') END AS checkout_until,
+			a.opened_at, a.ended_at,
 			coalesce(a.session_expires_at, a.opened_at + interval '1 hour') AS session_expires_at, -- NULL: of an older binary
 			(SELECT coalesce(sum(amount_cents), 0) FROM refunds WHERE attempt_id = a.id AND state IN ('confirmed', 'settled_outside')) AS refunded_cents,
 			CASE WHEN r.id IS NOT NULL THEN json_build_object(
@@ -139,9 +141,11 @@ func scanAttempt(query *gorm.DB) (*Attempt, error) {
 	return &a, nil
 }
 
-// count returns the number of an order's attempts, and that of those whose checkouts were open.
+// count returns the number of an order's attempts, and that of those whose checkouts were open. As in open.sql, those whose
+// sessions came to their own end do not count.
 func (s *Store) count(ctx context.Context, orderID uuid.UUID) (all, wereOpen int64, err error) {
-	row := s.db.WithContext(ctx).Raw(`SELECT count(*), count(*) FILTER (WHERE was_open) FROM payment_attempts WHERE order_id = ?`, orderID).Row()
+	row := s.db.WithContext(ctx).Raw(`SELECT count(*), count(*) FILTER (WHERE was_open) FROM payment_attempts
+		WHERE order_id = ? AND (state <> 'closed' OR ended_at < opened_at + interval '23 h')`, orderID).Row()
 	if err := row.Scan(&all, &wereOpen); err != nil {
 		return 0, 0, fmt.Errorf("count payment attempts: %w", err)
 	}

@@ -5,18 +5,20 @@
 -- is checked again then. Only an answer moves the next check further away; see answered.sql.
 --
 -- An attempt is due at its next check. It is also due when its closing begins: at the deadline of its order or at the end
--- of its checkout, whichever is later, or when the customer asks to cancel. These times may move after the last check. The
--- column closing stores whether the last check found that the attempt is closing. The time of the last check would not be
+-- of its checkout, whichever is later, when the customer asks to cancel, or five minutes before its session expires by
+-- itself, which is 23 h 55 min after the opening if the deadline is far; see open.sql. These times may move after the last
+-- check. The column closing stores whether the last check found that the attempt is closing. The time of the last check would not be
 -- enough: a request to cancel may be committed after the snapshot of a check, although its time is before that check.
 --
 -- $1 order ids · $2 age from which an attempt is stale, in microseconds
 WITH due AS MATERIALIZED (
     SELECT a.id, a.order_id, a.opened_at, a.asked_at, a.closing AS was_closing, o.status <> 'pending' AS order_ended,
-           least(greatest(o.expires_at, o.checkout_until), o.cancel_requested_at) AS closes_at, clock_timestamp() AS at
+           least(greatest(o.expires_at, o.checkout_until), a.opened_at + interval '23 h 50 min', o.cancel_requested_at) AS closes_at,
+           clock_timestamp() AS at
     FROM payment_attempts a JOIN orders o ON o.id = a.order_id
     WHERE a.order_id = ANY ($1::uuid[]) AND a.next_check IS NOT NULL
       AND least(a.next_check, CASE WHEN NOT a.closing
-          THEN least(greatest(o.expires_at, o.checkout_until), o.cancel_requested_at) END) <= now()
+          THEN least(greatest(o.expires_at, o.checkout_until), a.opened_at + interval '23 h 50 min', o.cancel_requested_at) END) <= now()
     FOR UPDATE OF a SKIP LOCKED
 ),
 fixed AS MATERIALIZED (
@@ -24,15 +26,15 @@ fixed AS MATERIALIZED (
     -- opened again, so the order is read again, with a lock that conflicts with that of an extension. The statement waits
     -- for no lock: if another session has locked the order, the attempt is left out, and taken some milliseconds later. An
     -- attempt that is closing already needs no lock.
-    SELECT o.id, least(greatest(o.expires_at, o.checkout_until), o.cancel_requested_at) AS closes_at
-    FROM orders o
-    WHERE o.id IN (SELECT order_id FROM due WHERE NOT was_closing AND closes_at <= at)
-    FOR SHARE SKIP LOCKED
+    SELECT due.id, least(greatest(o.expires_at, o.checkout_until), due.opened_at + interval '23 h 50 min', o.cancel_requested_at) AS closes_at
+    FROM orders o JOIN due ON due.order_id = o.id
+    WHERE NOT due.was_closing AND due.closes_at <= due.at
+    FOR SHARE OF o SKIP LOCKED
 ),
 decided AS MATERIALIZED (
     SELECT due.id, due.order_id, due.opened_at, coalesce(fixed.closes_at, due.closes_at) AS closes_at, clock.at, due.order_ended,
            due.was_closing OR coalesce(fixed.closes_at <= clock.at, false) AS closing -- never without the lock
-    FROM due LEFT JOIN fixed ON fixed.id = due.order_id
+    FROM due LEFT JOIN fixed ON fixed.id = due.id
     -- The clock is read after the orders are locked.
     CROSS JOIN (SELECT clock_timestamp() AS at FROM (SELECT count(*) FROM fixed) AS locked) AS clock
     WHERE due.was_closing OR due.closes_at > due.at OR fixed.id IS NOT NULL
