@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/closesale"
 	"example.com/shop/internal/erasure"
@@ -71,18 +73,31 @@ func (o *partToolOptions) serving() partOptions {
 // addParts adds the parts to a process, and returns the orders.
 func addParts(p *app.Process, o *partOptions) *order.Service {
 	customers := newCustomers(p, o.TokenKey)
-	orders := order.Add(p, o.Order, customers)
-	trace.Add(p, "shop", orders)
-	live.Add(p, live.Config{Channel: "order:feed", TopicEvent: "order", BroadcastEvent: "products"}, customers, orders.OnChange)
-	remind.Add(p, orders)
+	cancel := p.NewKind(order.CancelKind)
+	payments := payment.New(p, o.Payment)
+	hooks := payments.Hooks(order.Hooks{})
+	hooks.Changed = live.Add(p, live.Config{Channel: "order:feed", TopicEvent: "order", BroadcastEvent: "products"}, customers)
+	hooks.Placed = remind.Add(p, o.Order.OrderTimeout, hooks.Changed)
+	hooks.Tracer = addTracer(p, hooks.Dependents)
+	orders := order.Add(p, cancel, o.Order, customers, hooks)
+	payments.Add(customers, orders)
 	closesale.Add(p, orders)
 	erasure.Add(p, orders)
 	whereis.Add(p, orders)
-	payment.Add(p, o.Payment, customers, orders)
-	order.AddPayAtOnce(p, o.Order.PayAtOnceOptions, orders, customers)
 	ops.Add(p, o.Ops)
 	web.Add(p)
 	return orders
+}
+
+// addTracer adds tracing, and returns the tracer of placements. What is done with an order links to the span that is stored
+// with it.
+func addTracer(p *app.Process, dependents []order.Dependent) order.Tracer {
+	store := order.NewStore(p.DB)
+	tracer, err := trace.Add(p, "shop", func(ctx context.Context, ids []string) ([][]byte, error) {
+		return store.Spans(ctx, ids, dependents)
+	})
+	p.Require(err)
+	return tracer
 }
 
 // customerOptions are the options of the customers' tokens.

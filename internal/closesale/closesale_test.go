@@ -26,9 +26,9 @@ type shop struct {
 	*closesale.Service
 }
 
-func newShop(t testing.TB) *shop {
+func newShop(t testing.TB, changes ...func(*order.Config)) *shop {
 	t.Helper()
-	s := ordertest.New(t)
+	s := ordertest.New(t, changes...)
 	return &shop{s, closesale.NewService(closesale.NewStore(s.Gorm), s, s.Metrics)}
 }
 
@@ -252,8 +252,7 @@ func TestCloseSaleSeesMovedOrder(t *testing.T) {
 // cancels the order is owed, and the order is cancelled when its hold ends.
 func TestWithoutHoldKind(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
-	s.HoldBy("", nil)
+	s := newShop(t, func(c *order.Config) { c.HoldKind, c.HoldPublisher = "", nil })
 	customer, product := s.Customer(t), s.Product(t, 1)
 	id := s.MustPlace(t, customer, line(product, 1)).ID
 	s.Hold(t, id)

@@ -34,7 +34,7 @@ func newTestApp(t *testing.T) *testApp {
 	}, slog.New(slog.DiscardHandler))
 	testenv.Must(t, err)
 	t.Cleanup(p.Close)
-	return &testApp{p, order.Add(p, order.Options{OrderTimeout: time.Hour}, nil), order.NewStore(p.DB)}
+	return &testApp{p, order.Add(p, p.NewKind(order.CancelKind), order.Options{OrderTimeout: time.Hour}, nil, order.Hooks{}), order.NewStore(p.DB)}
 }
 
 // PlaceOne implements [Orders].

@@ -16,15 +16,14 @@ var contract []byte
 const streamPath = "/api/events"
 
 // Add adds notifications to a process. The pages of a customer receive those on the customer's rows at GET /api/events.
-// Add calls onChange with the function to call when a row of a customer has changed.
-func Add(p *app.Process, cfg Config, customers *rest.Tokens, onChange func(changed func(customer, row string))) {
+// Add returns the function to call when a row of a customer has changed.
+func Add(p *app.Process, cfg Config, customers *rest.Tokens) (changed func(customer, row string)) {
 	hub := NewHub(p.Redis, cfg, p.Log, p.Metrics)
 	send := hub.deliver
 	if p.Redis != nil {
 		send = PublishTo(p.Redis, cfg)
 	}
 	notifier := NewNotifier(send, p.Log, p.Metrics)
-	onChange(notifier.Notify)
 	p.GoTrailing(notifier.Run) // the other components still change rows while they stop
 	p.Go(app.API, hub.Run)
 	p.Contract(contract)
@@ -33,4 +32,5 @@ func Add(p *app.Process, cfg Config, customers *rest.Tokens, onChange func(chang
 		customer := func(c *gin.Context) string { return rest.Customer(c).String() }
 		root.Match(rest.ReadMethods, streamPath, rest.Parameters(), customers.Authenticate(), hub.Stream(customer))
 	})
+	return notifier.Notify
 }

@@ -280,10 +280,11 @@ func TestAuditFindsWrongBooks(t *testing.T) {
 // TestBookAgain corrects wrong books as the runbook says. One of the two paid orders is removed, so only the books know what it sold.
 func TestBookAgain(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
+	other := &dependent{}
+	s := newShop(t, with(other))
 	_, product := s.endedOrders(t)
 	s.book(t, 3)
-	s.AddDependent(&dependent{owed: testenv.QueryAll[uuid.UUID](t, s.DB, `SELECT id FROM orders WHERE status = 'paid' LIMIT 1`)})
+	other.owed = testenv.QueryAll[uuid.UUID](t, s.DB, `SELECT id FROM orders WHERE status = 'paid' LIMIT 1`)
 	s.remove(t, time.Microsecond, 2)
 	s.Exec(t, `UPDATE stock_books SET sold = 9`)
 	s.Exec(t, `DELETE FROM stock_books WHERE removed = 0`)

@@ -19,12 +19,12 @@ func (s *Service) Find(ctx context.Context, text string) (id uuid.UUID, found bo
 			return id, found, wrapFind(err)
 		}
 	}
-	return s.orderOfDependent(db, text)
+	return orderOf(db, s.cfg.Dependents, text)
 }
 
-// orderOfDependent returns the order of which another package knows a row by an id.
-func (s *Service) orderOfDependent(db *gorm.DB, text string) (id uuid.UUID, found bool, err error) {
-	for _, d := range s.dependents {
+// orderOf returns the order of which another package knows a row by an id.
+func orderOf(db *gorm.DB, dependents []Dependent, text string) (id uuid.UUID, found bool, err error) {
+	for _, d := range dependents {
 		if id, found, err = d.OrderOf(db, text); err != nil || found {
 			return id, found, wrapFind(err)
 		}
@@ -62,7 +62,7 @@ func (s *Service) rowsOf(tx *gorm.DB, ids []uuid.UUID) (rows []ExportedRows, err
 	if err := tx.Raw(exportSQL, ids).Scan(&rows).Error; err != nil {
 		return nil, err
 	}
-	for _, d := range s.dependents {
+	for _, d := range s.cfg.Dependents {
 		more, err := d.Export(tx, ids)
 		if err != nil {
 			return nil, err

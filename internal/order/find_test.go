@@ -12,9 +12,10 @@ import (
 // TestFind finds an order by its id and by that of a row of another package, and reads its rows.
 func TestFind(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
+	other := &dependent{}
+	s := newShop(t, with(other))
 	id := s.MustPlace(t, s.Customer(t), line(s.Product(t, 1), 1)).ID
-	s.AddDependent(&dependent{owed: []uuid.UUID{id}})
+	other.owed = []uuid.UUID{id}
 	for text, want := range map[string]bool{
 		id.String(): true, strings.ToUpper(id.String()): true, "other": true,
 		uuid.NewString(): false, "another": false, "": false,

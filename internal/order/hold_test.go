@@ -353,8 +353,7 @@ func TestNoExtension(t *testing.T) {
 // TestWithoutHoldKind cancels a held order in a shop without the package that holds orders. No task is owed, and the
 // order is cancelled when its hold ends.
 func TestWithoutHoldKind(t *testing.T) {
-	s := newShop(t)
-	s.HoldBy("", nil)
+	s := newShop(t, func(c *order.Config) { c.HoldKind, c.HoldPublisher = "", nil })
 	customer, product := s.Customer(t), s.Product(t, 1)
 	id := s.place(t, customer, line(product, 1)).ID
 	s.Hold(t, id)

@@ -37,14 +37,15 @@ type httpShop struct {
 	log      *bytes.Buffer
 }
 
+func payAtOnce(c *order.Config) { c.PayAtOnce = true }
+
 func newHTTPShop(t *testing.T, changes ...func(*order.Config)) *httpShop {
 	t.Helper()
 	contract, err := contract()
 	testenv.Must(t, err)
-	s := &httpShop{shop: newShop(t, changes...), contract: contract, tokens: parttest.NewTokens(t), log: &bytes.Buffer{}}
+	s := &httpShop{shop: newShop(t, append(changes, payAtOnce)...), contract: contract, tokens: parttest.NewTokens(t), log: &bytes.Buffer{}}
 	r := parttest.NewRouter(slog.New(slog.NewJSONHandler(s.log, nil)))
 	s.Routes(r, s.tokens)
-	s.PayAtOnceRoutes(r, s.tokens)
 	s.handler = s.Shed(r)
 	return s
 }

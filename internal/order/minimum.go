@@ -13,10 +13,6 @@ import (
 // minimum has the smallest total of an order in cents, by currency. A currency that it lacks has none.
 type minimum map[string]int64
 
-// SetMinimum makes the service reject placements whose totals are smaller than an amount in cents, which depends on the
-// currency: customers could not pay them. Call SetMinimum before the service is used.
-func (s *Service) SetMinimum(cents map[string]int64) { s.minimum = cents }
-
 // orNull returns the minimum as an argument of place.sql, NULL for none.
 func (m minimum) orNull() any {
 	if len(m) == 0 {

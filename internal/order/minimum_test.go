@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/shop/internal/order"
+	"example.com/shop/internal/order/ordertest"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv/parttest"
 )
@@ -15,8 +16,8 @@ import (
 // TestMinimumWhenPlacing places orders of which some cost less than customers can pay, each with its neighbours in one
 // batch.
 func TestMinimumWhenPlacing(t *testing.T) {
-	s := newShop(t)
-	s.SetMinimum(map[string]int64{"EUR": 250, "USD": 100})
+	s := newShop(t, func(c *order.Config) { c.Minimum = map[string]int64{"EUR": 250, "USD": 100} })
+	higher := ordertest.NewAt(t, s.URL, func(c *order.Config) { c.Minimum = map[string]int64{"EUR": 1e6, "USD": 1e6, "JPY": 1e6} })
 	euro, dollar, yen := s.Product(t, 100), s.ProductWithCurrency(t, 100, "USD"), s.ProductWithCurrency(t, 100, "JPY")
 	second := s.Product(t, 1)
 	for name, test := range map[string]struct {
@@ -42,9 +43,7 @@ func TestMinimumWhenPlacing(t *testing.T) {
 				t.Errorf("Place returns %v, want the smallest amount in it", err)
 			}
 			if err == nil { // a repetition returns the order, whatever the minimum is now
-				s.SetMinimum(map[string]int64{"EUR": 1e6, "USD": 1e6, "JPY": 1e6})
-				defer s.SetMinimum(map[string]int64{"EUR": 250, "USD": 100})
-				if _, replayed, err := s.Place(t.Context(), customer, order.Placement{Lines: test.lines, IdempotencyKey: "key"}); err != nil || !replayed {
+				if _, replayed, err := higher.Place(t.Context(), customer, order.Placement{Lines: test.lines, IdempotencyKey: "key"}); err != nil || !replayed {
 					t.Errorf("the repeated Place returns replayed %v, error %v; want the order", replayed, err)
 				}
 			}

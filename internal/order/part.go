@@ -62,17 +62,24 @@ func checkBound(flag string, bound int64) error {
 	return nil
 }
 
-// Add adds orders to a process: the customers' API, the kind of task that cancels orders, the booker, the remover, the
-// invariants and the figures.
-func Add(p *app.Process, o Options, customers *rest.Tokens) *Service {
-	cancel := p.NewKind(CancelKind)
+// Add adds orders to a process: the customers' API, the task that cancels an order, the booker, the remover, the invariants
+// and the figures. cancel is the kind of task [CancelKind].
+func Add(p *app.Process, cancel *app.Kind, o Options, customers *rest.Tokens, hooks Hooks) *Service {
 	store := NewStore(p.DB)
 	if p.Redis == nil {
 		store.WithoutTasks()
 	}
+	held := hooks.HoldKind != ""
 	s := NewService(store, cancel.Publisher, Config{
 		Timeout: o.OrderTimeout, Extension: o.OrderExtension, MaxOpenOrders: o.MaxOpenOrders, MaxOpenUnits: o.MaxOpenUnits,
+		PayAtOnce: !held || o.PayAtOnce, Hooks: hooks,
 	}, p.Log, p.Metrics)
+	if s.cfg.PayAtOnce {
+		p.Contract(payAtOnceContract)
+	}
+	if held && o.PayAtOnce && !o.PayAtOnceQuiet && p.Has(app.API) {
+		p.Log.Warn("customers can pay orders at once, for nothing: unset SHOP_PAY_AT_ONCE unless this is a demo or a test")
+	}
 	cancel.Handle(s.CancelDue, delay.WorkerConfig{}, s)
 	p.Routes(func(root, _ gin.IRouter) { s.Routes(root, customers) })
 	p.Contract(contract)

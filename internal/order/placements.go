@@ -87,7 +87,7 @@ func (s *Service) place(ctx context.Context, customer uuid.UUID, p Placement) (o
 		return nil, false, rest.InvalidFields(errs...)
 	}
 	placing := newPlacing(customer, p)
-	placing.span = s.tracer.Span(ctx)
+	placing.span = s.cfg.Tracer.Span(ctx)
 	err = s.placements.Do(ctx, placing) // placeBatch places it
 	switch {
 	case errors.Is(err, batch.ErrOverloaded):
@@ -125,7 +125,7 @@ func (s *Service) countRejected(err error) {
 func (s *Service) placeBatch(
 	ctx context.Context, placings []*placing, lockWait time.Duration,
 ) (left []*placing, err error) {
-	ctx, end := s.tracer.StartPlacing(ctx, spansOf(placings))
+	ctx, end := s.cfg.Tracer.StartPlacing(ctx, spansOf(placings))
 	defer func() { end(err) }()
 	err = s.store.place(ctx, placings, s.placeOptions(), lockWait)
 	if err == nil {
@@ -134,14 +134,14 @@ func (s *Service) placeBatch(
 	for _, p := range placings {
 		if o := p.order; o != nil {
 			s.Notify(o.CustomerID.String(), o.ID.String())
-			s.placed(o.ID.String(), o.ExpiresAt.Sub(o.ServerTime))
+			s.cfg.Placed(o.ID.String(), o.ExpiresAt.Sub(o.ServerTime))
 		}
 	}
 	return undecided(placings), err
 }
 
 func (s *Service) placeOptions() placeOptions {
-	return placeOptions{timeout: s.cfg.Timeout, maxOpen: s.cfg.MaxOpenOrders, maxUnits: s.cfg.MaxOpenUnits, minimum: s.minimum}
+	return placeOptions{timeout: s.cfg.Timeout, maxOpen: s.cfg.MaxOpenOrders, maxUnits: s.cfg.MaxOpenUnits, minimum: s.cfg.Minimum}
 }
 
 // publishTasks is the Handled of [batch.Table]: it publishes the tasks of the orders that a batch has placed. The callers

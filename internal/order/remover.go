@@ -164,7 +164,7 @@ func (s *Service) removeBatch(ctx context.Context, statement string, args ...any
 
 // remove removes those of some locked, booked orders of which nothing is owed, and returns their number.
 func (s *Service) remove(tx *gorm.DB, ids []uuid.UUID) (removed int64, err error) {
-	for _, d := range s.dependents {
+	for _, d := range s.cfg.Dependents {
 		if err := d.LockForRemoval(tx, ids); err != nil {
 			return 0, err
 		}
@@ -173,7 +173,7 @@ func (s *Service) remove(tx *gorm.DB, ids []uuid.UUID) (removed int64, err error
 	if err != nil {
 		return 0, err
 	}
-	for _, d := range s.dependents {
+	for _, d := range s.cfg.Dependents {
 		if err := d.Remove(tx, ids); err != nil {
 			return 0, err
 		}
@@ -185,7 +185,7 @@ func (s *Service) remove(tx *gorm.DB, ids []uuid.UUID) (removed int64, err error
 // notOwed returns those of some orders of which nothing is owed.
 func (s *Service) notOwed(tx *gorm.DB, ids []uuid.UUID) ([]uuid.UUID, error) {
 	free := slices.Clone(ids)
-	for _, d := range s.dependents {
+	for _, d := range s.cfg.Dependents {
 		owed, err := d.Owed(tx, ids)
 		if err != nil {
 			return nil, err

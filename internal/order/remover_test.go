@@ -39,6 +39,11 @@ func (s *shop) wantRows(t testing.TB, want [3]int) {
 	}
 }
 
+// with makes a shop have a package whose rows refer to its orders.
+func with(d *dependent) func(*order.Config) {
+	return func(c *order.Config) { c.Dependents = append(c.Dependents, d) }
+}
+
 // dependent is a package whose rows refer to orders. It records its calls.
 type dependent struct {
 	owed, locked, removed []uuid.UUID
@@ -100,7 +105,8 @@ func (s *shop) wantExport(t testing.TB, keep time.Duration, want order.Exported)
 // keeps or another session has locked.
 func TestRemove(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
+	other := &dependent{}
+	s := newShop(t, with(other))
 	customer, product := s.endedOrders(t)
 	s.remove(t, time.Microsecond, 0) // none is booked
 	s.book(t, 3)
@@ -108,8 +114,7 @@ func TestRemove(t *testing.T) {
 	s.wantRows(t, [3]int{4, 4, 4})
 
 	paid := testenv.Query[uuid.UUID](t, s.DB, `SELECT id FROM orders WHERE status = 'paid' ORDER BY id LIMIT 1`)
-	other := &dependent{owed: []uuid.UUID{paid}}
-	s.AddDependent(other)
+	other.owed = []uuid.UUID{paid}
 	ended := testenv.QueryAll[string](t, s.DB, `SELECT id::text FROM orders WHERE booked AND status <> 'pending' ORDER BY id`)
 	s.wantExport(t, time.Hour, order.Exported{})
 	lines := s.wantExport(t, time.Microsecond, order.Exported{Orders: 2, Owed: 1})
@@ -150,10 +155,9 @@ func TestRemove(t *testing.T) {
 // TestRemoveCrash interrupts a removal before each of its statements. A batch is removed as a whole, or not at all.
 func TestRemoveCrash(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
+	s := newShop(t, with(&dependent{}))
 	_, product := s.endedOrders(t)
 	s.book(t, 3)
-	s.AddDependent(&dependent{})
 	all, left := [3]int{4, 4, 4}, [3]int{1, 1, 1}
 	crashes := 0
 	ordertest.CrashEach(t, s.Gorm, s.DB, func() error {

@@ -26,6 +26,26 @@ type Config struct {
 
 	MaxOpenOrders int64 // the most orders that a customer can have without having paid them; 0: no bound
 	MaxOpenUnits  int64 // the most units of a product in these orders of a customer; 0: no bound
+
+	PayAtOnce bool // customers can pay an order at once, for nothing
+
+	Hooks
+}
+
+// Hooks connect the service with other packages. A field that is zero connects it with none.
+type Hooks struct {
+	Changed func(customer, order string)        // is called after an order of a customer has changed; it must not block
+	Placed  func(id string, left time.Duration) // is called after an order was placed, with the time to its deadline; it must not block
+	Tracer  Tracer                              // traces placements
+
+	// Another package may hold orders while their customers pay them: it sets and clears orders.hold_until in its own
+	// statements. When the end of a held order changes, because its customer asks to cancel it or an operator brings its
+	// deadline forward, the service owes a task of HoldKind, whose id is the id of the order. HoldPublisher publishes it.
+	HoldKind      string
+	HoldPublisher Publisher
+
+	Minimum    map[string]int64 // the smallest total of an order, by currency, in the currency's smallest unit
+	Dependents []Dependent      // the other packages whose rows refer to orders
 }
 
 // Publisher publishes messages whose outbox rows are committed. Publish reports whether it succeeded: the relay repeats
@@ -44,48 +64,28 @@ type Service struct {
 	log     *slog.Logger
 	metrics metrics
 
-	holdKind string                              // the kind of the task that ends a hold; "": orders are never held
-	holdPub  Publisher                           // publishes these tasks; nil if holdKind is ""
-	changed  func(customer, order string)        // does nothing unless OnChange has set it
-	placed   func(id string, left time.Duration) // does nothing unless OnPlaced has set it
-
-	dependents []Dependent // the other packages whose rows refer to orders
-	tracer     Tracer
-
-	minimum   minimum // of the totals of orders; see [Service.SetMinimum]
-	payAtOnce bool    // customers can pay orders at once; see [Service.PayAtOnceRoutes]
-
 	placements *batch.Queue[*placing, uuid.UUID] // the placements that wait for their batches
 }
 
 // NewService returns a service for the orders of a store. It registers its metrics with reg.
 func NewService(s *Store, pub Publisher, cfg Config, log *slog.Logger, reg prometheus.Registerer) *Service {
-	service := &Service{
-		store: s, pub: pub, cfg: cfg, log: log, metrics: newMetrics(reg),
-		changed: func(string, string) {}, placed: func(string, time.Duration) {}, tracer: noTracer{},
+	if cfg.Changed == nil {
+		cfg.Changed = func(string, string) {}
 	}
+	if cfg.Placed == nil {
+		cfg.Placed = func(string, time.Duration) {}
+	}
+	if cfg.Tracer == nil {
+		cfg.Tracer = noTracer{}
+	}
+	service := &Service{store: s, pub: pub, cfg: cfg, log: log, metrics: newMetrics(reg)}
 	service.placements = service.newPlacements()
 	service.Table = service.newTable()
 	return service
 }
 
-// HoldBy tells the service that another package holds orders while their customers pay them. That package sets and clears
-// orders.hold_until in its own statements. When the end of a held order changes, because its customer asks to cancel it
-// or an operator brings its deadline forward, the service owes a task of this kind, whose id is the id of the order. Call
-// HoldBy before the service is used.
-func (s *Service) HoldBy(kind string, pub Publisher) { s.holdKind, s.holdPub = kind, pub }
-
-// OnChange makes the service call changed, which must not block, after an order of a customer has changed. Call OnChange
-// before the service is used.
-func (s *Service) OnChange(changed func(customer, order string)) { s.changed = changed }
-
-// AddDependent tells the service of another package whose rows refer to orders, for the removal and the export of old orders, and
-// for [Service.Find] and [Service.Rows].
-// Call AddDependent before the service is used.
-func (s *Service) AddDependent(d Dependent) { s.dependents = append(s.dependents, d) }
-
-// Notify calls the function of [Service.OnChange]. Packages that change what a customer sees of an order call it.
-func (s *Service) Notify(customer, order string) { s.changed(customer, order) }
+// Notify calls the hook Changed. Packages that change what a customer sees of an order call it.
+func (s *Service) Notify(customer, order string) { s.cfg.Changed(customer, order) }
 
 // Publisher returns the publisher of the tasks of [CancelKind]. A package that moves the due time of an order publishes
 // the task with it.
@@ -95,12 +95,8 @@ func (s *Service) Publisher() Publisher { return s.pub }
 // cancels the order, and of the task that ends its hold. hold is "" if orders are never held, and both are "" if the service
 // has no Redis: then there is no such row.
 func (s *Service) TaskKinds() (cancel, hold string) {
-	return s.store.RowKind(CancelKind), s.store.RowKind(s.holdKind)
+	return s.store.RowKind(CancelKind), s.store.RowKind(s.cfg.HoldKind)
 }
-
-// OnPlaced makes the service call placed, which must not block, after it has placed an order. left is the time to the
-// order's deadline. Call OnPlaced before the service is used.
-func (s *Service) OnPlaced(placed func(id string, left time.Duration)) { s.placed = placed }
 
 // Timeout returns the time from the placement of an order to its deadline.
 func (s *Service) Timeout() time.Duration { return s.cfg.Timeout }
@@ -122,7 +118,7 @@ func (s *Service) withActions(o *Order) *Order {
 	if o != nil && s.cfg.Extension > 0 && o.whyNotExtendable() == nil {
 		o.ExtensionSeconds = s.cfg.Extension.Seconds()
 	}
-	if o != nil && s.payAtOnce && o.HoldUntil == nil && o.WhyNotPayable() == nil {
+	if o != nil && s.cfg.PayAtOnce && o.HoldUntil == nil && o.WhyNotPayable() == nil {
 		o.PayAtOnce = true
 	}
 	return o
@@ -144,7 +140,7 @@ func (s *Service) Pay(ctx context.Context, customer, id uuid.UUID) (*Order, erro
 // Cancel cancels an order for its customer, before its deadline, or while its checkout is open. It is idempotent. An order that is held stays pending:
 // its customer's request is recorded, and the order is cancelled when its hold ends, unless it is paid before.
 func (s *Service) Cancel(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
-	c, err := s.store.cancel(ctx, id, customer, s.holdKind)
+	c, err := s.store.cancel(ctx, id, customer, s.cfg.HoldKind)
 	if err != nil {
 		return nil, rest.OutcomeUnknown(notFound(err, id), "Repeat the request: an order is cancelled once.")
 	}
@@ -153,8 +149,8 @@ func (s *Service) Cancel(ctx context.Context, customer, id uuid.UUID) (*Order, e
 		switch {
 		case c.Status == Cancelled:
 			s.metrics.cancelled.WithLabelValues(string(ByCustomer)).Inc()
-		case s.holdKind != "":
-			s.holdPub.Publish(ctx, delay.At(id.String(), *c.CancelRequestedAt, c.ServerTime))
+		case s.cfg.HoldKind != "":
+			s.cfg.HoldPublisher.Publish(ctx, delay.At(id.String(), *c.CancelRequestedAt, c.ServerTime))
 		}
 	}
 	return &c.Order, c.whyNotCancelled()

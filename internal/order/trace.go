@@ -19,9 +19,6 @@ type Tracer interface {
 	StartPlacing(ctx context.Context, spans [][]byte) (span context.Context, end func(error))
 }
 
-// TraceBy makes a tracer trace placements. Call it before the service is used.
-func (s *Service) TraceBy(t Tracer) { s.tracer = t }
-
 // noTracer traces nothing.
 type noTracer struct{}
 
@@ -43,11 +40,11 @@ func spansOf(placings []*placing) [][]byte {
 // reconciler that catches up would wait for this. A worker's batches of such rows are smaller.
 const maxOthers = 20
 
-// Spans returns the spans in which orders were placed. ids are those of orders, or of rows of other packages that refer to orders.
-// An order whose placement was not traced has no span.
-func (s *Service) Spans(ctx context.Context, ids []string) ([][]byte, error) {
+// Spans returns the spans in which orders were placed. ids are those of orders, or of rows of other packages that refer to
+// orders. An order whose placement was not traced has no span.
+func (s *Store) Spans(ctx context.Context, ids []string, dependents []Dependent) ([][]byte, error) {
 	orders, _ := keyset.ParseIDs(ids)
-	spans, found, err := s.store.spans(ctx, orders)
+	spans, found, err := s.spans(ctx, orders)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +53,7 @@ func (s *Service) Spans(ctx context.Context, ids []string) ([][]byte, error) {
 		if found[id] || len(others) == maxOthers {
 			continue
 		}
-		order, known, err := s.orderOfDependent(s.store.db.WithContext(ctx), id.String())
+		order, known, err := orderOf(s.db.WithContext(ctx), dependents, id.String())
 		if err != nil {
 			return spans, err
 		}
@@ -67,7 +64,7 @@ func (s *Service) Spans(ctx context.Context, ids []string) ([][]byte, error) {
 	if len(others) == 0 {
 		return spans, nil
 	}
-	more, _, err := s.store.spans(ctx, others)
+	more, _, err := s.spans(ctx, others)
 	return append(spans, more...), err
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/shop/internal/order"
 	"example.com/shop/internal/order/ordertest"
 	"example.com/shop/internal/testenv"
 )
@@ -33,9 +34,8 @@ func (t *tracer) StartPlacing(ctx context.Context, spans [][]byte) (context.Cont
 // TestSpans places orders, one of which is not traced, and reads their spans.
 func TestSpans(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
 	traced := &tracer{spans: [][]byte{{1, 2, 3}, nil, {4}}}
-	s.TraceBy(traced)
+	s := newShop(t, func(c *order.Config) { c.Tracer = traced })
 	product := s.Product(t, 3)
 	var ids []string
 	for range 3 {
@@ -44,7 +44,7 @@ func TestSpans(t *testing.T) {
 	if len(traced.batches) != 3 || traced.ended != 3 || !bytes.Equal(traced.batches[0][0], []byte{1, 2, 3}) {
 		t.Errorf("the transactions were traced with the spans %v, and %d of them ended; want each with the span of its placement", traced.batches, traced.ended)
 	}
-	spans, err := s.Spans(t.Context(), append(ids, uuid.NewString(), "foreign"))
+	spans, err := s.Store.Spans(t.Context(), append(ids, uuid.NewString(), "foreign"), nil)
 	testenv.Must(t, err)
 	slices.SortFunc(spans, bytes.Compare)
 	if len(spans) != 2 || !bytes.Equal(spans[0], []byte{1, 2, 3}) || !bytes.Equal(spans[1], []byte{4}) {

@@ -26,8 +26,9 @@ func ReadBooks(ctx context.Context, p *app.Process, o ProviderOptions, from time
 	provider := NewStripe(StripeConfig{URL: o.StripeURL, Key: o.StripeKey})
 	defer provider.Close()
 	unseen := prometheus.NewRegistry() // nobody scrapes a command
-	store, calls := NewStore(p.DB), NewCalls(provider, o.limits(modeOf(o.StripeKey) == "live"), p.Log, unseen)
-	calls.SetGuard(newGuard(store, calls.Account, o.Deployment, modeOf(o.StripeKey), p.Log, unseen).mayWrite)
+	store := NewStore(p.DB)
+	owner := newGuard(store, accountOf(provider), o.Deployment, modeOf(o.StripeKey), p.Log, unseen)
+	calls := NewCalls(provider, CallsConfig{Limits: o.limits(modeOf(o.StripeKey) == "live"), MayWrite: owner.mayWrite}, p.Log, unseen)
 	books := NewReconciliation(store, calls, o.config(), p.Log, unseen)
 	r, err := books.Run(ctx, from)
 	if err != nil {

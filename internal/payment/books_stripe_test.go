@@ -20,7 +20,7 @@ func (s *shop) readStripe(t *testing.T) *payment.Report {
 	cfg := config
 	cfg.Mode = "test"
 	reg := prometheus.NewRegistry()
-	r, err := payment.NewReconciliation(s.store, payment.NewCalls(s.provider, payment.Limits{}, log, reg), cfg, log, reg).Run(t.Context(), time.Time{})
+	r, err := payment.NewReconciliation(s.store, payment.NewCalls(s.provider, payment.CallsConfig{}, log, reg), cfg, log, reg).Run(t.Context(), time.Time{})
 	testenv.Must(t, err)
 	return r
 }

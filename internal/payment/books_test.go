@@ -30,7 +30,7 @@ func newBooksShop(t *testing.T) *booksShop {
 	cfg := config
 	cfg.Deployment, cfg.Mode = "north", "test"
 	log := slog.New(slog.DiscardHandler)
-	s.books = payment.NewReconciliation(s.store, payment.NewCalls(s.mem, payment.Limits{}, log, s.reg), cfg, log, s.reg)
+	s.books = payment.NewReconciliation(s.store, payment.NewCalls(s.mem, payment.CallsConfig{}, log, s.reg), cfg, log, s.reg)
 	return s
 }
 

@@ -77,17 +77,36 @@ type Calls struct {
 	log      *slog.Logger
 	metrics  callMetrics
 	breakers map[Class]*gobreaker.CircuitBreaker[struct{}]
-	mayWrite atomic.Pointer[func(ctx context.Context, operation string) error]
+	mayWrite func(ctx context.Context, operation string) error
 	trace    func(ctx context.Context, name string) (span context.Context, end func(error))
 	failing  atomic.Bool // the provider could not be used when it was called last
 }
 
+// CallsConfig configures the calls to a provider.
+type CallsConfig struct {
+	Limits Limits
+
+	// MayWrite is called before each call that writes: create, expire and refund. If it returns an error, the call is not
+	// made, and returns this error. nil: each may be made.
+	MayWrite func(ctx context.Context, operation string) error
+
+	// Trace begins a span of a call, and returns the function that ends it. Calls that tell who the key belongs to have
+	// none. nil: no call has one.
+	Trace func(ctx context.Context, name string) (span context.Context, end func(error))
+}
+
 // NewCalls returns the calls to a provider. It registers its metrics with reg.
-func NewCalls(p Provider, l Limits, log *slog.Logger, reg prometheus.Registerer) *Calls {
+func NewCalls(p Provider, cfg CallsConfig, log *slog.Logger, reg prometheus.Registerer) *Calls {
+	if cfg.MayWrite == nil {
+		cfg.MayWrite = func(context.Context, string) error { return nil }
+	}
+	if cfg.Trace == nil {
+		cfg.Trace = func(ctx context.Context, _ string) (context.Context, func(error)) { return ctx, func(error) {} }
+	}
 	c := &Calls{
-		provider: p, limiter: newLimiter(l), log: log, metrics: newCallMetrics(reg),
+		provider: p, limiter: newLimiter(cfg.Limits), log: log, metrics: newCallMetrics(reg),
 		breakers: map[Class]*gobreaker.CircuitBreaker[struct{}]{},
-		trace:    func(ctx context.Context, _ string) (context.Context, func(error)) { return ctx, func(error) {} },
+		mayWrite: cfg.MayWrite, trace: cfg.Trace,
 	}
 	for _, class := range classes {
 		c.breakers[class] = gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
@@ -116,24 +135,9 @@ func isClass(err error, want ...ErrorClass) bool {
 	return false
 }
 
-// SetGuard sets what is called before each call that writes: create, expire and refund. If it returns an error, the call is
-// not made, and returns this error.
-func (c *Calls) SetGuard(mayWrite func(ctx context.Context, operation string) error) {
-	c.mayWrite.Store(&mayWrite)
-}
-
-// TraceBy sets what begins a span of a call, and returns the function that ends it. Calls that tell who the key belongs to have none.
-// Call TraceBy before the first call.
-func (c *Calls) TraceBy(start func(ctx context.Context, name string) (span context.Context, end func(error))) {
-	c.trace = start
-}
-
 // allowed returns the guard's error for a call that writes.
 func (c *Calls) allowed(ctx context.Context, operation string) error {
-	if guard := c.mayWrite.Load(); guard != nil {
-		return providerError(operation, (*guard)(ctx, operation))
-	}
-	return nil
+	return providerError(operation, c.mayWrite(ctx, operation))
 }
 
 // Clock returns the provider's time, estimated. Without an answer yet, it is the time of this process.
@@ -193,7 +197,12 @@ func identify[T any](ctx context.Context, operation string, do func(context.Cont
 
 // Account is [Identity.Account].
 func (c *Calls) Account(ctx context.Context) (string, error) {
-	return identify(ctx, opAccount, c.provider.Account)
+	return accountOf(c.provider)(ctx)
+}
+
+// accountOf returns a function that asks a provider for the account of the key.
+func accountOf(p Identity) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) { return identify(ctx, opAccount, p.Account) }
 }
 
 // Permissions is [Identity.Permissions].

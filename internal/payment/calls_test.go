@@ -3,8 +3,11 @@ package payment_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"example.com/shop/internal/payment"
 )
@@ -12,11 +15,10 @@ import (
 // TestCallsAreTraced makes a call that succeeds and one that fails. Each has a span.
 func TestCallsAreTraced(t *testing.T) {
 	m := newMemory()
-	calls := newCalls(m, payment.Limits{})
 	var spans []string
-	calls.TraceBy(func(ctx context.Context, name string) (context.Context, func(error)) {
+	calls := payment.NewCalls(m, payment.CallsConfig{Trace: func(ctx context.Context, name string) (context.Context, func(error)) {
 		return ctx, func(err error) { spans = append(spans, fmt.Sprintf("%s: failed %v", name, err != nil)) }
-	})
+	}}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	session, err := calls.Create(t.Context(), payment.Checkout{Key: "first"})
 	if err != nil {
 		t.Fatal(err)

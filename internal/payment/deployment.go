@@ -113,7 +113,7 @@ func newGuard(
 }
 
 // mayWrite returns nil if the process may make a call that writes, and otherwise a [*ProviderError] of the class
-// [Blocked], or [NoAnswer] if the database or the provider does not answer. It suits [Calls.SetGuard].
+// [Blocked], or [NoAnswer] if the database or the provider does not answer. It suits [CallsConfig].MayWrite.
 func (g *guard) mayWrite(ctx context.Context, operation string) error {
 	if err := g.check(ctx); err != nil {
 		class, ok := classOf(err)

@@ -38,9 +38,7 @@ var WantedEvents = wantedEvents
 
 // NewGuardedCalls returns calls that are guarded as those of a process with a name and a key.
 func NewGuardedCalls(s *Store, p Provider, name, key string, log *slog.Logger, reg prometheus.Registerer) *Calls {
-	calls := NewCalls(p, Limits{}, log, reg)
-	calls.SetGuard(newGuard(s, calls.Account, name, modeOf(key), log, reg).mayWrite)
-	return calls
+	return NewCalls(p, CallsConfig{MayWrite: newGuard(s, accountOf(p), name, modeOf(key), log, reg).mayWrite}, log, reg)
 }
 
 // IsBlocked reports whether a call was not made because the process may not write.

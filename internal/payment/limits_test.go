@@ -19,7 +19,7 @@ import (
 var testLimits = payment.Limits{Rate: 25, OperationRate: 25}
 
 func newCalls(m *memory, l payment.Limits) *payment.Calls {
-	return payment.NewCalls(m, l, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	return payment.NewCalls(m, payment.CallsConfig{Limits: l}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 }
 
 // load calls do from some goroutines, one call after the other, and counts the calls without an error by class.

@@ -98,11 +98,11 @@ func (s *shop) start(t testing.TB, provider payment.Provider) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	s.provider = provider
-	s.Service = payment.NewService(s.store, payment.NewCalls(provider, payment.Limits{}, log, s.metrics), s.publishers(), s.notified, config, log, s.metrics)
-	s.orders = order.NewService(s.orderDB, s.cancels, order.Config{Timeout: timeout, Extension: extension}, log, prometheus.NewRegistry())
-	s.orders.AddDependent(payment.PaymentsOfOrders{})
-	s.orders.HoldBy(payment.SettleKind, s.settles)
-	s.orders.OnChange(s.notified.Notify)
+	s.Service = payment.NewService(s.store, payment.NewCalls(provider, payment.CallsConfig{}, log, s.metrics), s.publishers(), s.notified, config, log, s.metrics)
+	s.orders = order.NewService(s.orderDB, s.cancels, order.Config{Timeout: timeout, Extension: extension, Hooks: order.Hooks{
+		Changed: s.notified.Notify, HoldKind: payment.SettleKind, HoldPublisher: s.settles,
+		Dependents: []order.Dependent{payment.PaymentsOfOrders{}},
+	}}, log, prometheus.NewRegistry())
 	s.product = uuid.New()
 	s.exec(t, `INSERT INTO products (id, name, price_cents, currency, supply, available) VALUES ($1, 'Chair', 1000, 'EUR', 1000, 1000)`, s.product)
 	s.addRoutes(t)

@@ -148,7 +148,7 @@ var noAnswers = map[string]func(t *testing.T, s *shop, w waiting){
 
 // newCalls replaces the calls of the service by ones with limits.
 func (s *shop) newCalls(l payment.Limits) *payment.Calls {
-	calls := payment.NewCalls(s.provider, l, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	calls := payment.NewCalls(s.provider, payment.CallsConfig{Limits: l}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	s.SetCalls(calls)
 	return calls
 }

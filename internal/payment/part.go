@@ -78,38 +78,64 @@ func (o Options) webhookSecrets() (secrets []string) {
 // addition to the bound of the invariants.
 const checkLease = 10500 * time.Millisecond
 
-// Add adds payments of orders to a process, if the options have a key of the provider. Without one, an order with payments of
-// before is removed as with one.
-func Add(p *app.Process, o Options, customers *rest.Tokens, orders *order.Service) {
-	orders.AddDependent(PaymentsOfOrders{})
+// Payments are the payments of a process. Without a key of the provider nobody can pay there, and only [PaymentsOfOrders]
+// are known.
+type Payments struct {
+	process  *app.Process
+	options  Options
+	store    *Store
+	provider *Stripe // nil: the options have no key
+
+	settle, confirm, refund *app.Kind // nil without a provider
+}
+
+// New returns the payments of a process, whose kinds of task it adds. The service of orders needs [Payments.Hooks] first,
+// and then [Payments.Add] adds what needs the orders.
+func New(p *app.Process, o Options) *Payments {
+	pay := &Payments{process: p, options: o, store: NewStore(p.DB)}
+	if p.Redis == nil {
+		pay.store.WithoutTasks()
+	}
 	if o.StripeKey == "" {
+		return pay
+	}
+	pay.provider = NewStripe(StripeConfig{URL: o.StripeURL, Key: o.StripeKey})
+	p.OnClose(pay.provider.Close)
+	pay.settle, pay.confirm, pay.refund = p.NewKind(SettleKind), p.NewKind(ConfirmKind), p.NewKind(RefundKind)
+	return pay
+}
+
+// Hooks connects orders with their payments. Without a key, an order with payments of before is removed as with one.
+func (pay *Payments) Hooks(hooks order.Hooks) order.Hooks {
+	hooks.Dependents = append(hooks.Dependents, PaymentsOfOrders{})
+	if pay.provider != nil {
+		hooks.HoldKind, hooks.HoldPublisher, hooks.Minimum = SettleKind, pay.settle.Publisher, minimumCents
+	}
+	return hooks
+}
+
+// Add adds payments of orders to the process, if it has a provider.
+func (pay *Payments) Add(customers *rest.Tokens, orders *order.Service) {
+	if pay.provider == nil {
 		return
 	}
-	provider := NewStripe(StripeConfig{URL: o.StripeURL, Key: o.StripeKey})
-	p.OnClose(provider.Close)
-	calls := NewCalls(provider, o.limits(modeOf(o.StripeKey) == "live"), p.Log, p.Metrics)
-	calls.TraceBy(p.StartCall)
-	settle, confirm, refund := p.NewKind(SettleKind), p.NewKind(ConfirmKind), p.NewKind(RefundKind)
-	orders.HoldBy(SettleKind, settle.Publisher)
-	orders.SetMinimum(minimumCents)
-	store := NewStore(p.DB)
-	if p.Redis == nil {
-		store.WithoutTasks()
-	}
-	owner := newGuard(store, calls.Account, o.Deployment, modeOf(o.StripeKey), p.Log, p.Metrics)
-	calls.SetGuard(owner.mayWrite)
+	p, o, store := pay.process, pay.options, pay.store
+	owner := newGuard(store, accountOf(pay.provider), o.Deployment, modeOf(o.StripeKey), p.Log, p.Metrics)
+	calls := NewCalls(pay.provider, CallsConfig{
+		Limits: o.limits(modeOf(o.StripeKey) == "live"), MayWrite: owner.mayWrite, Trace: p.StartCall,
+	}, p.Log, p.Metrics)
 	p.Go("", owner.run)
-	s := NewService(store, calls,
-		Publishers{Cancel: orders.Publisher(), Settle: settle.Publisher, Confirm: confirm.Publisher, Refund: refund.Publisher}, orders,
-		Config{
-			Grace: o.PaymentGrace, Checkout: o.CheckoutTime, Extension: orders.Extension(),
-			Deployment: o.Deployment, Mode: modeOf(o.StripeKey),
-			WebhookSecrets: o.webhookSecrets(), Pages: strings.TrimRight(o.PublicURL, "/"),
-		}, p.Log, p.Metrics)
+	s := NewService(store, calls, Publishers{
+		Cancel: orders.Publisher(), Settle: pay.settle.Publisher, Confirm: pay.confirm.Publisher, Refund: pay.refund.Publisher,
+	}, orders, Config{
+		Grace: o.PaymentGrace, Checkout: o.CheckoutTime, Extension: orders.Extension(),
+		Deployment: o.Deployment, Mode: modeOf(o.StripeKey),
+		WebhookSecrets: o.webhookSecrets(), Pages: strings.TrimRight(o.PublicURL, "/"),
+	}, p.Log, p.Metrics)
 	smallBatches := delay.WorkerConfig{Batch: BatchSize}
-	settle.Handle(s.Settle, smallBatches, s.Attempts())
-	confirm.Handle(s.Confirm, smallBatches, s.Asked())
-	refund.Handle(s.SendRefunds, smallBatches, s.Refunds())
+	pay.settle.Handle(s.Settle, smallBatches, s.Attempts())
+	pay.confirm.Handle(s.Confirm, smallBatches, s.Asked())
+	pay.refund.Handle(s.SendRefunds, smallBatches, s.Refunds())
 	p.Metrics.MustRegister(NewCollector(store), newBooksCollector(store))
 	books := NewReconciliation(store, calls, o.config(), p.Log, p.Metrics)
 	p.Go(app.Reconciler, books.RunHourly)

@@ -61,7 +61,7 @@ func (p panicking) Notify(_, order string) {
 func (s *shop) restart(notifier interface{ Notify(customer, order string) }) *bytes.Buffer {
 	var logged bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&logged, nil))
-	s.Service = payment.NewService(s.store, payment.NewCalls(s.provider, payment.Limits{}, log, prometheus.NewRegistry()), s.publishers(), notifier, config, log, prometheus.NewRegistry())
+	s.Service = payment.NewService(s.store, payment.NewCalls(s.provider, payment.CallsConfig{}, log, prometheus.NewRegistry()), s.publishers(), notifier, config, log, prometheus.NewRegistry())
 	return &logged
 }
 

@@ -23,7 +23,7 @@ func (s *shop) reconfigure(t *testing.T, deployment, mode string) *bytes.Buffer 
 	cfg := config
 	cfg.Deployment, cfg.Mode = deployment, mode
 	logger := slog.New(slog.NewJSONHandler(log, nil))
-	s.Service = payment.NewService(s.store, payment.NewCalls(s.provider, payment.Limits{}, logger, prometheus.NewRegistry()), s.publishers(), s.notified, cfg, logger, s.metrics)
+	s.Service = payment.NewService(s.store, payment.NewCalls(s.provider, payment.CallsConfig{}, logger, prometheus.NewRegistry()), s.publishers(), s.notified, cfg, logger, s.metrics)
 	s.addRoutes(t)
 	return log
 }

@@ -7,27 +7,19 @@ import (
 	"example.com/shop/internal/delay"
 )
 
-// Orders are the orders whose customers are reminded.
-type Orders interface {
-	// OnPlaced makes the orders call placed after each placement, with the time that is left to the order's deadline.
-	OnPlaced(placed func(id string, left time.Duration))
-	// Timeout returns the time from the placement of an order to its deadline.
-	Timeout() time.Duration
-	// Notify tells the pages of a customer that an order has changed.
-	Notify(customer, order string)
-}
-
-// Add adds reminders to a process. Without Redis there are none.
-func Add(p *app.Process, orders Orders) {
+// Add adds reminders of orders to a process. timeout is the time from the placement of an order to its deadline, and notify
+// tells the pages of a customer that an order has changed. Add returns the function to call when an order was placed, with
+// the time that is left to its deadline. Without Redis there are no reminders, and the function is nil.
+func Add(p *app.Process, timeout time.Duration, notify func(customer, order string)) (placed func(id string, left time.Duration)) {
 	if p.Redis == nil {
-		return
+		return nil
 	}
-	lead := Lead(orders.Timeout())
+	lead := Lead(timeout)
 	queue := p.NewQueue(Kind)
 	scheduler := NewScheduler(queue, lead, p.Log, p.Metrics)
-	orders.OnPlaced(scheduler.Add)
 	if p.Has(app.API) {
 		p.GoTrailing(scheduler.Run) // requests still place orders while the process stops
 	}
-	p.Work(queue, NewService(p.DB, lead, orders.Notify, p.Log, p.Metrics).Remind, delay.WorkerConfig{Loops: 1})
+	p.Work(queue, NewService(p.DB, lead, notify, p.Log, p.Metrics).Remind, delay.WorkerConfig{Loops: 1})
+	return scheduler.Add
 }

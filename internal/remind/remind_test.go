@@ -248,10 +248,10 @@ func TestPlacedOrderIsReminded(t *testing.T) {
 	}
 	log := slog.New(slog.DiscardHandler)
 	// The reminder is due two thirds of the time after the placement.
-	s := ordertest.New(t, func(c *order.Config) { c.Timeout = 6 * time.Second })
-	lead := remind.Lead(s.Timeout())
+	const timeout = 6 * time.Second
+	lead := remind.Lead(timeout)
 	scheduler := remind.NewScheduler(queue, lead, log, prometheus.NewRegistry())
-	s.OnPlaced(scheduler.Add)
+	s := ordertest.New(t, func(c *order.Config) { c.Timeout, c.Placed = timeout, scheduler.Add })
 	service := remind.NewService(s.Gorm, lead, s.Notify, log, prometheus.NewRegistry())
 	worker := delay.NewWorker(queue, service.Remind, delay.WorkerConfig{}, log, prometheus.NewRegistry())
 	ctx, stop := context.WithCancel(t.Context())

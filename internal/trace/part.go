@@ -28,32 +28,29 @@ import (
 	"example.com/shop/internal/order"
 )
 
-// Orders are the orders whose placements are traced.
-type Orders interface {
-	TraceBy(t order.Tracer)
-	Spans(ctx context.Context, ids []string) ([][]byte, error)
-}
+// Spans returns the spans in which orders were placed, by the ids of the orders or of rows that refer to them.
+type Spans func(ctx context.Context, ids []string) ([][]byte, error)
 
 // Add traces what a process does, if the standard variables of OpenTelemetry name a collector: OTEL_EXPORTER_OTLP_ENDPOINT or
 // OTEL_EXPORTER_OTLP_TRACES_ENDPOINT. The other variables, such as OTEL_TRACES_SAMPLER and OTEL_SERVICE_NAME, have their usual
-// meaning, but the protocol is http/protobuf.
-func Add(p *app.Process, name string, orders Orders) {
+// meaning, but the protocol is http/protobuf. Add returns the tracer of placements, nil if nothing is traced.
+func Add(p *app.Process, name string, spans Spans) (order.Tracer, error) {
 	if !enabled() {
-		return
+		return nil, nil
 	}
 	provider, err := newProvider(name)
 	if err != nil {
-		p.Require(err)
-		return
+		return nil, err
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { p.Log.Warn("spans are not exported", "error", err) }))
 	p.OnClose(func() { stop(provider, p.Log) })
-	t := newTracer(provider, orders, p.Log)
+	t := newTracer(provider, spans, p.Log)
 	p.TraceBy(t)
-	orders.TraceBy(t)
 	if p.Redis != nil {
-		p.Require(redisotel.InstrumentTracing(p.Redis, redisotel.WithTracerProvider(within{provider}), redisotel.WithDBStatement(false), redisotel.WithCallerEnabled(false)))
+		err = redisotel.InstrumentTracing(p.Redis, redisotel.WithTracerProvider(within{provider}),
+			redisotel.WithDBStatement(false), redisotel.WithCallerEnabled(false))
 	}
+	return t, err
 }
 
 // enabled reports whether the environment names a collector.

@@ -24,14 +24,14 @@ type tracer struct {
 	*otelpgx.Tracer // of the statements
 	spans           trace.Tracer
 	calls           trace.Tracer // of spans within others
-	orders          Orders
+	placedIn        Spans
 	log             *slog.Logger
 }
 
-func newTracer(provider trace.TracerProvider, orders Orders, log *slog.Logger) *tracer {
+func newTracer(provider trace.TracerProvider, spans Spans, log *slog.Logger) *tracer {
 	const scope = "example.com/shop/internal/trace"
 	inner := within{provider}
-	return &tracer{newQueryTracer(inner), provider.Tracer(scope), inner.Tracer(scope), orders, log}
+	return &tracer{newQueryTracer(inner), provider.Tracer(scope), inner.Tracer(scope), spans, log}
 }
 
 // LogAttrs returns the ids of the span of a context, if it is exported.
@@ -136,7 +136,7 @@ const lookupTimeout = 3 * time.Second
 func (t *tracer) placements(ctx context.Context, ids []string) [][]byte {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTimeout)
 	defer cancel()
-	spans, err := t.orders.Spans(ctx, ids)
+	spans, err := t.placedIn(ctx, ids)
 	if err != nil { // the handler that follows reports that the database does not answer
 		t.log.DebugContext(ctx, "links of traces are missing, because the spans of orders cannot be read", "error", err)
 	}

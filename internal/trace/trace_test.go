@@ -17,8 +17,6 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
-
-	"example.com/shop/internal/order"
 )
 
 // fakeOrders have one order.
@@ -27,8 +25,6 @@ type fakeOrders struct {
 	span []byte
 	err  error
 }
-
-func (*fakeOrders) TraceBy(order.Tracer) {}
 
 func (f *fakeOrders) Spans(_ context.Context, ids []string) (spans [][]byte, err error) {
 	for _, id := range ids {
@@ -40,12 +36,12 @@ func (f *fakeOrders) Spans(_ context.Context, ids []string) (spans [][]byte, err
 }
 
 // recorded returns a tracer, and what it has recorded.
-func recorded(t *testing.T, orders Orders) (*tracer, *tracetest.SpanRecorder, *bytes.Buffer) {
+func recorded(t *testing.T, orders *fakeOrders) (*tracer, *tracetest.SpanRecorder, *bytes.Buffer) {
 	t.Helper()
 	spans, log := tracetest.NewSpanRecorder(), &bytes.Buffer{}
 	provider := sdk.NewTracerProvider(sdk.WithSpanProcessor(spans))
 	t.Cleanup(func() { _ = provider.Shutdown(context.Background()) })
-	return newTracer(provider, orders, slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))), spans, log
+	return newTracer(provider, orders.Spans, slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))), spans, log
 }
 
 // TestLinks traces the placement of an order, and then what is done with it.

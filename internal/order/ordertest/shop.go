@@ -57,13 +57,12 @@ func NewAt(t testing.TB, url string, changes ...func(*order.Config)) *Shop {
 	}
 	cfg := order.Config{
 		Timeout: Timeout, Extension: Extension,
+		Hooks: order.Hooks{Changed: s.Notified.Notify, HoldKind: HoldKind, HoldPublisher: s.HoldTasks},
 	}
 	for _, change := range changes {
 		change(&cfg)
 	}
 	s.Service = order.NewService(s.Store, s.Published, cfg, slog.New(slog.NewTextHandler(s.Log, nil)), s.Metrics)
-	s.HoldBy(HoldKind, s.HoldTasks)
-	s.OnChange(s.Notified.Notify)
 	return s
 }
 
