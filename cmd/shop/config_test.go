@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -432,7 +431,7 @@ type commandDefault struct{ name, value string }
 // command. The defaults of other commands follow it if they differ. A command of a part stands only in the rows of the
 // options that no other command has, so that the other rows stay as they are without the part.
 func (o optionRow) row() []string {
-	ofPart := func(c commandDefault) bool { return isPartCommand(c.name) }
+	ofPart := func(c commandDefault) bool { return hasOwnDocument(c.name) }
 	if slices.ContainsFunc(o.commands, func(c commandDefault) bool { return !ofPart(c) }) {
 		o.commands = slices.DeleteFunc(slices.Clone(o.commands), ofPart)
 	}
@@ -453,15 +452,11 @@ func (o optionRow) row() []string {
 	return []string{"`" + o.variable + "`", "`--" + o.flag + "`", defaults, strings.Join(names, ", ")}
 }
 
-// isPartCommand reports whether a command, or the group that it belongs to, is in [partCommands].
-func isPartCommand(path string) bool {
+// hasOwnDocument reports whether a document of its own describes a command: those of payments have docs/payments.md, and
+// the demo and the search for an order have theirs.
+func hasOwnDocument(path string) bool {
 	name, _, _ := strings.Cut(path, " ")
-	for i := range reflect.TypeFor[partCommands]().NumField() {
-		if strings.ToLower(reflect.TypeFor[partCommands]().Field(i).Name) == name {
-			return true
-		}
-	}
-	return false
+	return slices.Contains([]string{"order", "demo", "payments", "provider"}, name)
 }
 
 // allOptions returns the options of all commands. Those of `serve`, which has most of them, come first.

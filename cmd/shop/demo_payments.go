@@ -14,9 +14,11 @@ import (
 	"github.com/gin-gonic/gin"
 	"golang.org/x/sync/errgroup"
 
-	"example.com/shop/internal/app"
+	"example.com/shop/internal/cli"
 	"example.com/shop/internal/demo"
+	"example.com/shop/internal/payment"
 	"example.com/shop/internal/rest"
+	"example.com/shop/internal/shop"
 	"example.com/shop/internal/stripesim"
 )
 
@@ -26,17 +28,11 @@ const (
 	demoCheckout = 30 * time.Second
 )
 
-// demoPayments gives the demo a payment provider: a simulator within the process, with a database of its own.
-var demoPayments = demoPart{
-	set: func(o *serveCommand) {
-		o.Payment.StripeURL = "http://private" // the simulator's, when it runs
-		o.Payment.PaymentGrace = demoGrace
-		o.Payment.CheckoutTime = demoCheckout
-		o.Payment.StripeEndpointRate, o.Payment.StripeProcesses = 25, 1 // the defaults
-		o.Order.PayAtOnce, o.Order.PayAtOnceQuiet = true, true
-		o.Payment.Deployment, o.Payment.AllowTestPayments = "demo", true
-	},
-	open: openDemoProvider,
+// demoCommand is `shop demo`.
+type demoCommand struct{ shop.Demo }
+
+func (c *demoCommand) Run(ctx context.Context, program cli.Program) error {
+	return c.Demo.Run(ctx, program, openDemoProvider)
 }
 
 // demoProvider is the payment provider of the demo.
@@ -46,42 +42,46 @@ type demoProvider struct {
 	log *slog.Logger
 }
 
-// openDemoProvider opens the simulator on a free port, with a database of its own in the shop's PostgreSQL, and sets the
-// options with which the shop uses it. [demoProvider.run] serves it.
-func openDemoProvider(ctx context.Context, d *demoRun) error {
-	o := &d.options.Payment
-	database, err := url.Parse(d.options.DatabaseURL)
+// openDemoProvider opens the simulator on a free port, with a database of its own in the shop's PostgreSQL, and returns the
+// payments of the demo, which use it. The simulator runs within the process of the demo.
+func openDemoProvider(ctx context.Context, run *shop.DemoRun) (n shop.DemoNeighbour, err error) {
+	database, err := url.Parse(run.DatabaseURL)
 	if err != nil {
-		return fmt.Errorf("database URL: %w", err)
+		return n, fmt.Errorf("database URL: %w", err)
 	}
 	database.Path = "/stripesim"
-	p := &demoProvider{log: d.log}
+	p := &demoProvider{log: run.Log}
 	if p.ln, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
-		return fmt.Errorf("listen for the payment provider: %w", err)
+		return n, fmt.Errorf("listen for the payment provider: %w", err)
 	}
-	d.closers = append(d.closers, func() { p.ln.Close() })
-	o.StripeURL = "http://" + p.ln.Addr().String()
-	o.StripeKey = "sk_test_" + rand.Text()
-	o.WebhookSecret = "whsec_" + rand.Text()
-	o.PublicURL = d.url
+	o := payment.Options{WebhookSecret: "whsec_" + rand.Text(), PublicURL: run.URL, PaymentGrace: demoGrace}
+	o.CheckoutTime = demoCheckout
+	o.StripeURL, o.StripeKey = "http://"+p.ln.Addr().String(), "sk_test_"+rand.Text()
+	o.StripeEndpointRate, o.StripeProcesses = 25, 1 // the defaults
+	o.Deployment, o.AllowTestPayments = "demo", true
+	run.Options.Order.PayAtOnce, run.Options.Order.PayAtOnceQuiet = true, true
 	p.Simulator, err = stripesim.Open(ctx, stripesim.Config{
 		DatabaseURL: database.String(), Key: o.StripeKey, WebhookSecret: o.WebhookSecret,
-		WebhookURL: d.url + "/webhooks/stripe", PublicURL: o.StripeURL, Log: d.log,
+		WebhookURL: run.URL + "/webhooks/stripe", PublicURL: o.StripeURL, Log: run.Log,
 	})
 	if err != nil {
-		return err
+		p.ln.Close()
+		return n, err
 	}
-	d.closers = append(d.closers, p.Close)
-	d.adders = append(d.adders, p.addTo)
-	d.welcome += fmt.Sprintf("  payments    %s (a simulator of Stripe within this process; its ledger is at /sim/ledger)\n", o.StripeURL)
-	return nil
-}
-
-// addTo adds the simulator, its ledger and its faults to the process of the demo.
-func (p *demoProvider) addTo(process *app.Process, f *demo.Faults) {
-	process.Go("", p.run)
-	process.Routes(p.routes)
-	p.addFaults(f)
+	n.Neighbour = payments(o)
+	addPayments := n.Add
+	n.Add = func(s *shop.Shop) error {
+		s.Go("", p.run)
+		s.Routes(p.routes)
+		return addPayments(s)
+	}
+	n.More = p.faults()
+	n.Welcome = fmt.Sprintf("  payments    %s (a simulator of Stripe within this process; its ledger is at /sim/ledger)\n", o.StripeURL)
+	n.Close = func() {
+		p.Close()
+		p.ln.Close()
+	}
+	return n, nil
 }
 
 // run serves the simulator until ctx ends.
@@ -115,23 +115,24 @@ func (p *demoProvider) routes(_, ops gin.IRouter) {
 	}))
 }
 
-// addFaults adds the provider's faults and their state, by their names in the contract of the demo.
-func (p *demoProvider) addFaults(f *demo.Faults) {
+// faults returns the provider's faults and their state, by their names in the contract of the demo.
+func (p *demoProvider) faults() demo.More {
+	faults := map[string]demo.Fault{}
 	for fault, api := range map[string]string{
 		"provider-up": "up", "provider-down": "down", "provider-hung": "hung", "provider-loses-answers": "loses_answers",
 	} {
-		f.AddFault(fault, p.setKnob(func(k *stripesim.Knobs) { k.API = api }))
+		faults[fault] = p.setKnob(func(k *stripesim.Knobs) { k.API = api })
 	}
 	for _, webhooks := range []string{"normal", "lost", "doubled", "late", "reordered"} {
-		f.AddFault("webhooks-"+webhooks, p.setKnob(func(k *stripesim.Knobs) { k.Webhooks = webhooks }))
+		faults["webhooks-"+webhooks] = p.setKnob(func(k *stripesim.Knobs) { k.Webhooks = webhooks })
 	}
-	f.AddState(func() map[string]any {
+	return demo.More{Faults: faults, State: func() map[string]any {
 		knobs := p.Knobs()
 		return map[string]any{
 			"provider": knobs.API,      // up, down, hung, loses_answers or errors
 			"webhooks": knobs.Webhooks, // normal, lost, doubled, late or reordered
 		}
-	})
+	}}
 }
 
 // setKnob returns the fault that changes one knob of the simulator.

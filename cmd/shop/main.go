@@ -1,7 +1,7 @@
 // Command shop takes orders that must be paid by a deadline. It cancels an order that is not paid in time, and releases
 // its stock.
 //
-// The file parts.go is the table of contents: it lists the parts that the program is made of.
+// Package shop has the table of contents: it lists the parts that the program is made of.
 package main
 
 import (
@@ -9,12 +9,12 @@ import (
 	"os"
 	"runtime/debug"
 
-	"gorm.io/gorm"
-
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/cli"
 	"example.com/shop/internal/option"
 	"example.com/shop/internal/order"
+	"example.com/shop/internal/payment"
+	"example.com/shop/internal/shop"
 )
 
 // gcPercent makes Go's garbage collector run less often than by default, unless the variable GOGC is set. The service
@@ -55,70 +55,59 @@ func version() string {
 // the value. See [option.ReadSecrets]. A command checks its options when it runs, because the files are read after the
 // command line is parsed.
 type commands struct {
-	Serve     serveCommand      `cmd:"" help:"Run the service, or some of its roles."`
-	Migrate   migrateCommand    `cmd:"" help:"Create or update the schema of the database."`
-	Reconcile reconcileCommand  `cmd:"" help:"Compare the orders with Redis once, repair the differences, and print the report."`
-	Export    exportCommand     `cmd:"" help:"Write the old orders that --keep would remove, one JSON object a line."`
-	Doctor    doctorCommand     `cmd:"" help:"Check the connections, the schema, the queue, the outbox, the reconciler and the invariants."`
-	Health    cli.HealthCommand `cmd:"" help:"Check whether the process at an address is ready."`
-
-	partCommands
-
-	Version cli.VersionCommand `cmd:"" help:"Print the version."`
+	Serve     serveCommand       `cmd:"" help:"Run the service, or some of its roles."`
+	Migrate   shop.Migrate       `cmd:"" help:"Create or update the schema of the database."`
+	Reconcile reconcileCommand   `cmd:"" help:"Compare the orders with Redis once, repair the differences, and print the report."`
+	Export    exportCommand      `cmd:"" help:"Write the old orders that --keep would remove, one JSON object a line."`
+	Doctor    doctorCommand      `cmd:"" help:"Check the connections, the schema, the queue, the outbox, the reconciler and the invariants."`
+	Health    cli.HealthCommand  `cmd:"" help:"Check whether the process at an address is ready."`
+	Order     whereIsCommand     `cmd:"" help:"Say where an order is, and what happens next with it."`
+	Demo      demoCommand        `cmd:"" help:"Run the whole service in one process, with a private PostgreSQL and Redis. Their data is deleted when it stops."`
+	Payments  paymentsCommand    `cmd:"" help:"Commands of payments."`
+	Provider  providerCommand    `cmd:"" help:"Run a simulator of the payment provider Stripe, for development and tests."`
+	Version   cli.VersionCommand `cmd:"" help:"Print the version."`
 }
 
 // serveCommand is `shop serve`.
 type serveCommand struct {
-	cli.Serve
-	partOptions
+	shop.Serve
+	Payment payment.Options `embed:""`
 }
 
 func (c *serveCommand) check() error {
-	return option.Join(c.Check(), c.partOptions.check(c.Has(app.API)))
+	return option.Join(c.Serve.Check(), c.Payment.Check(c.Has(app.API)))
 }
 
 func (c *serveCommand) Run(ctx context.Context, program cli.Program) error {
 	if err := c.check(); err != nil {
 		return option.Usage(err)
 	}
-	return c.Serve.Run(ctx, program, func(p *app.Process) { addParts(p, &c.partOptions) })
-}
-
-// migrateCommand is `shop migrate`.
-type migrateCommand struct {
-	Seed bool `name:"seed" help:"Add sample products, unless they exist."`
-	cli.Migrate
-}
-
-func (c *migrateCommand) Run(ctx context.Context, program cli.Program) error {
-	return c.Migrate.Run(ctx, program, func(ctx context.Context, db *gorm.DB) error {
-		if !c.Seed {
-			return nil
-		}
-		return order.NewStore(db).SeedProducts(ctx)
-	})
+	return c.Serve.Run(ctx, program, payments(c.Payment))
 }
 
 // toolCommand is a command that runs once, on the tables of all parts.
 type toolCommand struct {
-	cli.Tool
-	partToolOptions
-	orders *order.Service // set by open
+	shop.Tool
+	Payment payment.ProviderOptions `embed:""`
 }
 
-func (c *toolCommand) open(ctx context.Context, program cli.Program) (*app.Process, error) {
-	if err := option.Join(c.Check(), c.check()); err != nil {
-		return nil, option.Usage(err)
+// prepare checks the options, and returns the payments of the process that the command opens.
+func (c *toolCommand) prepare() (shop.Neighbour, error) {
+	if err := option.Join(c.Tool.Check(), c.Payment.Check()); err != nil {
+		return shop.Neighbour{}, option.Usage(err)
 	}
-	o := c.serving()
-	return c.Open(ctx, program, func(p *app.Process) { c.orders = addParts(p, &o) })
+	return payments(payment.Options{ProviderOptions: c.Payment}), nil
 }
 
 // reconcileCommand is `shop reconcile`.
 type reconcileCommand struct{ toolCommand }
 
 func (c *reconcileCommand) Run(ctx context.Context, program cli.Program) error {
-	return cli.Sweep(ctx, program, c.open)
+	n, err := c.prepare()
+	if err != nil {
+		return err
+	}
+	return c.Reconcile(ctx, program, n)
 }
 
 // exportCommand is `shop export`.
@@ -128,15 +117,11 @@ type exportCommand struct {
 }
 
 func (c *exportCommand) Run(ctx context.Context, program cli.Program) error {
-	if err := c.Check(); err != nil {
-		return option.Usage(err)
-	}
-	p, err := c.open(ctx, program)
+	n, err := c.prepare()
 	if err != nil {
 		return err
 	}
-	defer p.Close()
-	return c.orders.RunExport(ctx, c.ExportOptions, program.Out, program.Err)
+	return c.Export(ctx, program, c.ExportOptions, n)
 }
 
 // doctorCommand is `shop doctor`.
@@ -146,5 +131,23 @@ type doctorCommand struct {
 }
 
 func (c *doctorCommand) Run(ctx context.Context, program cli.Program) error {
-	return cli.Doctor(ctx, program, c.open, &c.Tool, c.DoctorOptions)
+	n, err := c.prepare()
+	if err != nil {
+		return err
+	}
+	return c.Doctor(ctx, program, c.DoctorOptions, n)
+}
+
+// whereIsCommand is `shop order`.
+type whereIsCommand struct {
+	toolCommand
+	ID string `arg:"" optional:"" name:"id" help:"The id of the order, or of something that refers to it, such as a checkout session."`
+}
+
+func (c *whereIsCommand) Run(ctx context.Context, program cli.Program) error {
+	n, err := c.prepare()
+	if err != nil {
+		return err
+	}
+	return c.WhereIs(ctx, program, c.ID, n)
 }

@@ -15,6 +15,7 @@ import (
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/cli"
 	"example.com/shop/internal/order"
+	"example.com/shop/internal/shop"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/migrations"
 )
@@ -61,16 +62,17 @@ func openAppWith(t testing.TB, o *serveCommand) *testApp {
 // openLoggedApp returns a process with the given options that logs to log.
 func openLoggedApp(t testing.TB, o *serveCommand, log slog.Handler) *testApp {
 	t.Helper()
-	config := o.Config(program())
+	return openConfiguredApp(t, o, o.Config(program()), log)
+}
+
+// openConfiguredApp returns a process with the given options and configuration that logs to log.
+func openConfiguredApp(t testing.TB, o *serveCommand, config app.Config, log slog.Handler) *testApp {
+	t.Helper()
 	config.WorkerDrain = time.Second
-	p, err := app.Open(t.Context(), config, slog.New(log))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Close)
-	a := &testApp{p, addParts(p, &o.partOptions), order.NewStore(p.DB)}
-	testenv.Must(t, a.Err())
-	return a
+	s, err := shop.Open(t.Context(), config, &o.Options, payments(o.Payment), slog.New(log))
+	testenv.Must(t, err)
+	t.Cleanup(s.Close)
+	return &testApp{s.Process, s.Orders, order.NewStore(s.DB)}
 }
 
 // runCommand runs a command of the program, whose output it writes to out. It returns the exit code.

@@ -38,16 +38,16 @@ func TestSeveralKinds(t *testing.T) {
 	a := newTestApp(t, testenv.Redis(t), 1)
 	o := validOptions()
 	handled := make(chan string, 10)
-	second := a.NewKind(secondKind)
-	second.Handle(func(_ context.Context, tasks []delay.Task) ([]delay.Outcome, error) {
+	second, err := a.NewKind(secondKind)
+	testenv.Must(t, err)
+	testenv.Must(t, second.Handle(func(_ context.Context, tasks []delay.Task) ([]delay.Outcome, error) {
 		outcomes := make([]delay.Outcome, len(tasks))
 		for i, task := range tasks {
 			handled <- task.ID
 			outcomes[i] = delay.Done()
 		}
 		return outcomes, nil
-	}, delay.WorkerConfig{}, emptyTable{})
-	testenv.Must(t, a.Err())
+	}, delay.WorkerConfig{}, emptyTable{}))
 	handler, err := a.Handler()
 	testenv.Must(t, err)
 	server := httptest.NewServer(handler)

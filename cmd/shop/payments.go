@@ -6,10 +6,28 @@ import (
 	"fmt"
 	"time"
 
+	"example.com/shop/internal/app"
 	"example.com/shop/internal/cli"
 	"example.com/shop/internal/option"
+	"example.com/shop/internal/order"
 	"example.com/shop/internal/payment"
+	"example.com/shop/internal/shop"
 )
+
+// payments returns what payments add to the service.
+func payments(o payment.Options) shop.Neighbour {
+	var pay *payment.Payments
+	return shop.Neighbour{
+		Dependents: []order.Dependent{payment.PaymentsOfOrders{}},
+		Hooks: func(p *app.Process, h order.Hooks) (_ order.Hooks, err error) {
+			if pay, err = payment.New(p, o); err != nil {
+				return h, err
+			}
+			return pay.Hooks(h), nil
+		},
+		Add: func(s *shop.Shop) error { return pay.Add(s.Customers, s.Orders) },
+	}
+}
 
 // paymentsCommand is `shop payments`.
 type paymentsCommand struct {
@@ -28,13 +46,17 @@ func (c *paymentsReconcileCommand) Run(ctx context.Context, program cli.Program)
 	if c.Payment.StripeKey == "" {
 		return option.Usage(fmt.Errorf("there is no payment provider: set %s", option.Name("stripe-key")))
 	}
-	p, err := c.open(ctx, program)
+	n, err := c.prepare()
+	if err != nil {
+		return err
+	}
+	p, err := c.Open(ctx, program, n)
 	if err != nil {
 		return err
 	}
 	defer p.Close()
 	defer p.StartTrailing(ctx)()
-	return payment.ReadBooks(ctx, p, c.Payment, c.From, program.Out)
+	return payment.ReadBooks(ctx, p.Process, c.Payment, c.From, program.Out)
 }
 
 // paymentsForgetDeploymentCommand is `shop payments forget-deployment`.
@@ -47,10 +69,14 @@ func (c *paymentsForgetDeploymentCommand) Run(ctx context.Context, program cli.P
 	if c.Name == "" {
 		return option.Usage(errors.New("missing the name of the deployment to forget: shop payments forget-deployment NAME"))
 	}
-	p, err := c.open(ctx, program)
+	n, err := c.prepare()
+	if err != nil {
+		return err
+	}
+	p, err := c.Open(ctx, program, n)
 	if err != nil {
 		return err
 	}
 	defer p.Close()
-	return payment.ForgetDeployment(ctx, p, c.Name, program.Out)
+	return payment.ForgetDeployment(ctx, p.Process, c.Name, program.Out)
 }

@@ -9,14 +9,12 @@ import (
 	"testing"
 
 	"github.com/gin-gonic/gin"
-	"github.com/jackc/pgx/v5/multitracer"
 
 	"example.com/shop/internal/testenv"
 )
 
 // callTracer records the names of calls to other services. It traces nothing.
 type callTracer struct {
-	*multitracer.Tracer
 	mu    sync.Mutex
 	calls []string
 }
@@ -42,9 +40,10 @@ func TestCheckoutIsTraced(t *testing.T) {
 	withProvider(&o)
 	_, o.Payment.StripeURL = startProvider(t, o.Payment.StripeKey)
 	o.DatabaseURL, o.RedisURL = testenv.Postgres(t), "redis://127.0.0.1:1/0"
-	a := openAppWith(t, &o)
-	tracer := &callTracer{Tracer: multitracer.New()}
-	a.TraceBy(tracer)
+	tracer := &callTracer{}
+	config := o.Config(program())
+	config.Tracer = tracer
+	a := openConfiguredApp(t, &o, config, slog.DiscardHandler)
 	testenv.Must(t, a.store.SeedProducts(t.Context()))
 	handler, err := a.Handler()
 	testenv.Must(t, err)

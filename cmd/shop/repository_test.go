@@ -207,11 +207,13 @@ var alsoImport = map[string][]string{
 	"internal/demo":    {"internal/devstack"},
 	"internal/payment": {"internal/order"},
 	"internal/whereis": {"internal/order"},
-	"internal/trace":   {"internal/order"},
 }
 
-// Commands, and packages that start servers or help tests, import any packages except commands.
+// Commands, and packages that start servers or help tests, import any packages except commands. The composition root also
+// imports nothing of payments.
 var (
+	root       = "internal/shop"
+	isPayments = regexp.MustCompile(`^internal/(payment|stripesim)(/|$)`)
 	isCommand  = regexp.MustCompile(`^(cmd|examples)/`)
 	isForTests = regexp.MustCompile(`^internal/(devstack|faulttest|\w+/\w+test|pgbench|stripesim|testenv(/.+)?)$`)
 )
@@ -220,6 +222,8 @@ func mayImport(pkg, imported string) bool {
 	switch from, to := layers[pkg], layers[imported]; {
 	case isCommand.MatchString(pkg) || isForTests.MatchString(pkg):
 		return !isCommand.MatchString(imported)
+	case pkg == root:
+		return !isCommand.MatchString(imported) && !isPayments.MatchString(imported)
 	case from > 0:
 		return to > 0 && to < from
 	default:
@@ -228,7 +232,7 @@ func mayImport(pkg, imported string) bool {
 }
 
 // TestAllowedImports checks the rules of imports, which are not about tests. A file with SQL does not answer clients:
-// except in commands and in internal/app it imports no internal/rest.
+// except in commands, in the composition root and in internal/app it imports no internal/rest.
 func TestAllowedImports(t *testing.T) {
 	sql := regexp.MustCompile(`(?m)^\s*//go:embed .*\.sql\b|^\s*(\w+ )?"(database/sql|gorm\.io/|github\.com/jackc/pgx/)`)
 	for name, text := range repositoryFiles(t, `(cmd|examples|internal|migrations|web)/.*\.go`) {
@@ -242,7 +246,7 @@ func TestAllowedImports(t *testing.T) {
 				t.Errorf("%s imports %s, which mayImport forbids", name, imported)
 			}
 		}
-		answers := slices.Contains(imports, "internal/rest") && pkg != "internal/app" && !isCommand.MatchString(pkg)
+		answers := slices.Contains(imports, "internal/rest") && pkg != "internal/app" && pkg != root && !isCommand.MatchString(pkg)
 		if answers && sql.MatchString(text) {
 			t.Errorf("%s has SQL and imports internal/rest: let the service or http.go answer clients", name)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/shop/internal/rest"
+	"example.com/shop/internal/shop"
 	"example.com/shop/internal/testenv"
 )
 
@@ -79,7 +80,7 @@ func TestHalfClosedClient(t *testing.T) {
 	testenv.Must(t, err)
 	server := httptest.NewServer(handler)
 	defer server.Close()
-	tokens, err := rest.NewTokens(tokenConfig(o.TokenKey))
+	tokens, err := rest.NewTokens(shop.TokenConfig(o.TokenKey))
 	testenv.Must(t, err)
 	token, err := tokens.Issue(a.orders.SignUp())
 	testenv.Must(t, err)

@@ -18,7 +18,8 @@ func TestWhereIsOrder(t *testing.T) {
 	testenv.Must(t, err)
 	database, redis := testenv.Postgres(t), testenv.Redis(t)
 	a, o := openApp(t, database, redis, 1), validOptions()
-	a.NewKind("test.later") // as a part does that is added later
+	_, err = a.NewKind("test.later") // as a part does that is added later
+	testenv.Must(t, err)
 	handler, err := a.Handler()
 	testenv.Must(t, err)
 	pending, overdue := pendingOrders(t, a, 1, time.Hour)[0], pendingOrders(t, a, 1, -2*time.Hour)[0]

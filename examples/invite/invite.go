@@ -56,14 +56,19 @@ var contract []byte
 
 // addInvitations adds invitations to a process: their routes, the kind of task that expires them, and
 // their invariants.
-func addInvitations(p *app.Process, timeout time.Duration) {
-	expire := p.NewKind(expireKind)
+func addInvitations(p *app.Process, timeout time.Duration) error {
+	expire, err := p.NewKind(expireKind)
+	if err != nil {
+		return err
+	}
 	invitations := &store{db: p.DB}
 	if p.Redis == nil {
 		invitations.WithoutTasks()
 	}
 	table := newTable(p.DB, p.Log)
-	expire.Handle(table.Handle, delay.WorkerConfig{}, table)
+	if err := expire.Handle(table.Handle, delay.WorkerConfig{}, table); err != nil {
+		return err
+	}
 	p.Routes(func(root, _ gin.IRouter) { addRoutes(root, invitations, expire.Publisher, timeout) })
 	p.Contract(contract)
 	p.Ready(func(ctx context.Context) error { return deadline.CheckReady(ctx, p.DB, "invitations_pending_deadline") })
@@ -71,6 +76,7 @@ func addInvitations(p *app.Process, timeout time.Duration) {
 		return deadline.FindOpenViolations(ctx, p.DB, invariantsSQL, bound)
 	}
 	p.Invariant(check, check) // invitations have no books, and the check reads only those that are pending
+	return nil
 }
 
 // createTable creates the table of invitations, unless it exists.

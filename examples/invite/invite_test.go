@@ -35,13 +35,12 @@ func start(t *testing.T, redisURL string, timeout time.Duration) *service {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	p, err := app.Open(ctx, app.Config{
+	p, err := (&serveCommand{timeoutOption: timeoutOption{timeout}}).open(ctx, app.Config{
 		Name: "invite", DatabaseURL: testenv.Postgres(t), DatabaseConns: 20, RedisURL: redisURL, QueueShards: 1,
 		Roles: []string{app.API, app.Relay, app.Worker, app.Reconciler},
 	}, slog.New(slog.DiscardHandler))
 	testenv.Must(t, err)
 	testenv.Must(t, createTable(ctx, p.DB))
-	addInvitations(p, timeout)
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx, ln) }()
 	t.Cleanup(func() {

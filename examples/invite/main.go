@@ -61,7 +61,7 @@ func (c *serveCommand) Run(ctx context.Context, program cli.Program) error {
 	if err := option.Join(errs...); err != nil {
 		return option.Usage(err)
 	}
-	return c.Serve.Run(ctx, program, c.addParts)
+	return c.Serve.Run(ctx, program, c.open)
 }
 
 // migrateCommand is `invite migrate`. The migrations create the outbox and the table of the reconciler's reports, and
@@ -79,7 +79,7 @@ func (c *toolCommand) open(ctx context.Context, program cli.Program) (*app.Proce
 	if err := c.Check(); err != nil {
 		return nil, option.Usage(err)
 	}
-	return c.Open(ctx, program, new(serveCommand).addParts)
+	return c.Open(ctx, program, new(serveCommand).open)
 }
 
 // reconcileCommand is `invite reconcile`.

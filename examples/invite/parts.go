@@ -1,12 +1,25 @@
 package main
 
 import (
+	"context"
+	"log/slog"
+
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/ops"
 )
 
-// addParts adds the parts to a process.
-func (c *serveCommand) addParts(p *app.Process) {
-	addInvitations(p, c.Timeout)
-	ops.Add(p, c.Ops)
+// open opens a process with invitations and the operators' API.
+func (c *serveCommand) open(ctx context.Context, cfg app.Config, log *slog.Logger) (*app.Process, error) {
+	cfg.OpsGuard = c.Ops.Guard()
+	connections, err := app.Connect(ctx, cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	p := app.New(connections, cfg, log)
+	if err := addInvitations(p, c.Timeout); err != nil {
+		p.Close()
+		return nil, err
+	}
+	ops.Add(p)
+	return p, nil
 }

@@ -33,12 +33,19 @@ func newTestProcess(t *testing.T) *Process {
 // newLoggedProcess returns a process that logs to log.
 func newLoggedProcess(t *testing.T, log slog.Handler) *Process {
 	t.Helper()
-	p, err := Open(t.Context(), Config{
+	return newConfiguredProcess(t, func(*Config) {}, log)
+}
+
+// newConfiguredProcess returns a process with another configuration.
+func newConfiguredProcess(t *testing.T, change func(*Config), log slog.Handler) *Process {
+	t.Helper()
+	cfg := Config{
 		Name: "test", DatabaseURL: testenv.Postgres(t), DatabaseConns: 2, RedisURL: "redis://127.0.0.1:1/0", QueueShards: 1, Roles: []string{API},
-	}, slog.New(log))
-	if err != nil {
-		t.Fatal(err)
 	}
+	change(&cfg)
+	c, err := Connect(t.Context(), cfg, slog.New(log))
+	testenv.Must(t, err)
+	p := New(c, cfg, slog.New(log))
 	t.Cleanup(p.Close)
 	return p
 }
@@ -104,21 +111,19 @@ func TestReadyUntilStopped(t *testing.T) {
 	}
 }
 
-// TestUnguardedOps checks that the operators' API does not exist unless a part guards it.
+// TestUnguardedOps checks that the operators' API does not exist unless it has a guard.
 func TestUnguardedOps(t *testing.T) {
-	p := newTestProcess(t)
-	p.Routes(func(_, ops gin.IRouter) { ops.GET("/secret", func(c *gin.Context) { c.Status(http.StatusOK) }) })
-	status := func() int {
+	for _, test := range []struct {
+		guard gin.HandlerFunc
+		want  int
+	}{{nil, http.StatusNotFound}, {func(*gin.Context) {}, http.StatusOK}} {
+		p := newConfiguredProcess(t, func(c *Config) { c.OpsGuard = test.guard }, slog.DiscardHandler)
+		p.Routes(func(_, ops gin.IRouter) { ops.GET("/secret", func(c *gin.Context) { c.Status(http.StatusOK) }) })
 		recorder := httptest.NewRecorder()
 		p.router.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), "GET", "/ops/api/secret", nil))
-		return recorder.Code
-	}
-	if got := status(); got != http.StatusNotFound {
-		t.Errorf("without a guard, a request is answered with %d, want 404", got)
-	}
-	p.GuardOps(func(*gin.Context) {})
-	if got := status(); got != http.StatusOK {
-		t.Errorf("with a guard that lets all pass, a request is answered with %d, want 200", got)
+		if recorder.Code != test.want {
+			t.Errorf("with a guard: %v, a request is answered with %d, want %d", test.guard != nil, recorder.Code, test.want)
+		}
 	}
 }
 

@@ -46,12 +46,12 @@ func (p *Process) newRouter() {
 	r.Match(rest.ReadMethods, "/metrics", gin.WrapH(metrics))
 	p.router = r
 	p.ops = r.Group("/ops/api", func(c *gin.Context) {
-		if p.opsGuard == nil {
+		if p.cfg.OpsGuard == nil {
 			rest.NoRoute(c)
 			c.Abort()
 			return
 		}
-		p.opsGuard(c)
+		p.cfg.OpsGuard(c)
 	})
 }
 
@@ -62,10 +62,6 @@ func (p *Process) Routes(add func(root, ops gin.IRouter)) {
 	}
 }
 
-// GuardOps sets the handler that lets operators pass to the operators' API, and rejects all others. Without it, the
-// operators' API does not exist.
-func (p *Process) GuardOps(guard gin.HandlerFunc) { p.opsGuard = guard }
-
 // Stream marks a route whose answers do not end: they have no time limit, and their time is not measured.
 func (p *Process) Stream(route string) { p.streams[route] = true }
 
@@ -74,9 +70,6 @@ func (p *Process) WrapHandler(wrap func(http.Handler) http.Handler) { p.outer = 
 
 // Handler returns the handler of all routes. Call it once, when all parts are added.
 func (p *Process) Handler() (http.Handler, error) {
-	if p.err != nil {
-		return nil, p.err
-	}
 	if err := p.serveContract(); err != nil {
 		return nil, err
 	}

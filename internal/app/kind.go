@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/option"
 	"example.com/shop/internal/reconcile"
 )
 
@@ -26,48 +27,50 @@ type Kind struct {
 }
 
 // NewKind adds a kind of task with the components that fill its queue. The part gives the publisher to its service, and
-// then calls [Kind.Handle].
-func (p *Process) NewKind(name string) *Kind {
+// then calls [Kind.Handle]. Its error is about the name.
+func (p *Process) NewKind(name string) (*Kind, error) {
 	k := &Kind{Name: name, process: p}
 	p.Kinds = append(p.Kinds, k)
 	if p.Redis == nil {
-		return k
+		return k, nil
 	}
-	k.Queue, k.Outbox = p.NewQueue(name), delay.NewOutbox(p.Pool, name)
+	var err error
+	if k.Queue, err = p.NewQueue(name); err != nil {
+		return nil, err
+	}
+	k.Outbox = delay.NewOutbox(p.Pool, name)
 	k.Publisher = delay.NewPublisher(k.Queue, k.Outbox, delay.PublisherConfig{}, p.Log, p.Metrics)
 	relay := delay.NewRelay(k.Queue, k.Outbox, delay.RelayConfig{}, p.Log, p.Metrics)
 	p.Metrics.MustRegister(delay.NewDepthCollector(k.Queue, k.Outbox))
 	p.Go("", k.Publisher.Run) // each role may publish tasks
 	p.Go(Relay, relay.Run)
-	return k
+	return k, nil
 }
 
 // Handle completes a kind: handle is the worker's handler, and table is what the reconciler compares with the queue. The
-// fields of worker may be zero.
-func (k *Kind) Handle(handle delay.Handler, worker delay.WorkerConfig, table reconcile.Table) {
+// fields of worker may be zero. Its error is about the reconciler's options.
+func (k *Kind) Handle(handle delay.Handler, worker delay.WorkerConfig, table reconcile.Table) (err error) {
 	p := k.process
 	table = tracedTable{table, k}
-	var err error
 	if p.Redis == nil {
 		k.Reconciler, err = reconcile.NewAlone(p.Pool, k.Name, table, p.Log, p.Metrics)
 	} else {
 		k.Worker = p.Work(k.Queue, k.tracedHandler(handle), worker)
 		k.Reconciler, err = reconcile.New(p.Pool, table, k.Queue, p.cfg.Reconcile, p.Log, p.Metrics)
 	}
-	p.Require(err)
+	if err != nil {
+		return option.Usage(err)
+	}
+	return nil
 }
 
 // NewQueue returns the queue of a kind of task, in a process with Redis. Most parts call [Process.NewKind] instead: tasks of a
 // queue without an outbox and a reconciler are lost when Redis is.
-func (p *Process) NewQueue(kind string) *delay.Queue {
+func (p *Process) NewQueue(kind string) (*delay.Queue, error) {
 	if p.Redis == nil {
-		panic("the service has no Redis: a part must not make a queue if Process.Redis is nil")
+		return nil, errors.New("the service has no Redis: a part must not make a queue if Process.Redis is nil")
 	}
-	queue, err := delay.NewQueue(p.Redis, delay.Config{Kind: kind, Shards: p.cfg.QueueShards})
-	if err != nil {
-		panic(err) // the name of the kind is wrong: the number of shards is an option, which is checked before
-	}
-	return queue
+	return delay.NewQueue(p.Redis, delay.Config{Kind: kind, Shards: p.cfg.QueueShards})
 }
 
 // Work adds a worker of a queue to the process, and returns it. The process sets the field Drain of cfg, because all workers stop

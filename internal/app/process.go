@@ -1,12 +1,10 @@
 // Package app holds what the parts of a service share in one process: the connections, the log, the metrics, the HTTP
 // router and the kinds of task.
 //
-// A part is a feature that a team can leave out: orders, payments, pages. [Open] returns a [Process] without parts. Each
-// part then adds itself: its routes with [Process.Routes], its kinds of task with [Process.NewKind], what it runs with
-// [Process.Go], its invariants with [Process.Invariant]. [Process.Run] runs them all. The package knows no part.
-//
-// The methods that add something return no error. They keep the first error, and [Process.Handler], [Process.Run] and
-// [Process.Err] return it.
+// A part is a feature that a team can leave out: orders, payments, pages. [Connect] connects to the servers, and [New]
+// returns a [Process] without parts. Each part then adds itself: its routes with [Process.Routes], its kinds of task with
+// [Process.NewKind], what it runs with [Process.Go], its invariants with [Process.Invariant]. [Process.Run] runs them all.
+// The package knows no part.
 package app
 
 import (
@@ -58,13 +56,34 @@ type Config struct {
 	Reconcile   reconcile.Config
 	Drain       time.Duration // how long the process serves after the context of Run has ended
 	WorkerDrain time.Duration // how long a worker may finish its tasks then; 0: the default of package delay
+
+	// OpsGuard lets operators pass to the operators' API, and rejects all others. nil: the process has no such API.
+	OpsGuard gin.HandlerFunc
+	Tracer   Tracer // sees what the process does; nil: nothing does
+}
+
+// Connections are the connections of a process.
+type Connections struct {
+	DB    *gorm.DB              // its sessions have the settings of package postgres
+	Pool  *sql.DB               // the connections of DB
+	Redis redis.UniversalClient // nil: the service has no Redis, and the reconcilers alone time out rows
+
+	// NewerSchema describes the difference if the database's schema is newer than the binary's. Otherwise it is nil.
+	NewerSchema *migrations.VersionError
+}
+
+// Close closes the connections.
+func (c *Connections) Close() {
+	if c.Redis != nil {
+		c.Redis.Close()
+	}
+	c.Pool.Close()
 }
 
 // Process holds what the parts of one process share. The fields are for the parts, which do not change them.
 type Process struct {
-	DB       *gorm.DB              // its sessions have the settings of package postgres
-	Pool     *sql.DB               // the connections of DB
-	Redis    redis.UniversalClient // nil: the service has no Redis, and the reconcilers alone time out rows
+	*Connections
+
 	Log      *slog.Logger
 	Metrics  prometheus.Registerer // with the prefix of the process
 	Registry *prometheus.Registry  // gathers all metrics of the process
@@ -72,16 +91,10 @@ type Process struct {
 
 	Checks []Check // of `doctor`; see [Process.Check]
 
-	// NewerSchema describes the difference if the database's schema is newer than the binary's. Otherwise it is nil.
-	NewerSchema *migrations.VersionError
-
-	cfg    Config
-	tracer Tracer // nil: none
-	err    error  // the first error of a method that adds something
+	cfg Config
 
 	router   *gin.Engine
 	ops      *gin.RouterGroup
-	opsGuard gin.HandlerFunc // nil: the process has no operators' API
 	outer    []func(http.Handler) http.Handler
 	streams  map[string]bool // the routes whose answers do not end
 	contract [][]byte        // the pieces of the parts
@@ -103,10 +116,10 @@ type component struct {
 	run  func(context.Context) error
 }
 
-// Open connects to the database, and to Redis if the service has it. It returns an error if the database is down, or if its
-// schema lacks a migration of the binary. It accepts a newer schema: during a rolling update processes of the older version continue to
-// run, and after a rollback they start. Redis may be down.
-func Open(ctx context.Context, cfg Config, log *slog.Logger) (*Process, error) {
+// Connect connects to the database, and to Redis if the service has it. It returns an error if the database is down, or if
+// its schema lacks a migration of the binary. It accepts a newer schema: during a rolling update processes of the older
+// version continue to run, and after a rollback they start. Redis may be down.
+func Connect(ctx context.Context, cfg Config, log *slog.Logger) (*Connections, error) {
 	db, err := OpenDatabase(ctx, cfg.DatabaseURL, cfg.Name, cfg.DatabaseConns)
 	if err != nil {
 		return nil, err
@@ -115,33 +128,35 @@ func Open(ctx context.Context, cfg Config, log *slog.Logger) (*Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("database handle: %w", err)
 	}
-	p := &Process{DB: db, Pool: pool, cfg: cfg, Registry: newRegistry(), streams: map[string]bool{}}
-	p.Log = slog.New(tracedLog{log.Handler(), p})
-	p.Metrics = prometheus.WrapRegistererWithPrefix(cfg.Name+"_", p.Registry)
-	if err := p.open(ctx); err != nil {
-		p.Close()
-		return nil, err
-	}
-	return p, nil
-}
-
-func (p *Process) open(ctx context.Context) error {
-	err := migrations.Check(ctx, p.Pool)
+	c := &Connections{DB: db, Pool: pool}
+	err = migrations.Check(ctx, pool)
 	if version, ok := errors.AsType[*migrations.VersionError](err); ok && version.IsNewer() {
-		p.NewerSchema = version
-		p.Log.Warn("the database's schema is newer than this binary's, as in a rolling update; this process works with it",
+		c.NewerSchema, err = version, nil
+		log.Warn("the database's schema is newer than this binary's, as in a rolling update; this process works with it",
 			"schema", version.Have, "binary", version.Want)
-	} else if err != nil {
-		return err
 	}
-	if p.cfg.RedisURL != "" {
-		if p.Redis, err = delay.Connect(p.cfg.RedisURL); err != nil {
-			return option.Usage(err)
+	if err == nil && cfg.RedisURL != "" {
+		if c.Redis, err = delay.Connect(cfg.RedisURL); err != nil {
+			c.Redis, err = nil, option.Usage(err)
 		}
 	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// New returns a process without parts. Its Close closes the connections.
+func New(c *Connections, cfg Config, log *slog.Logger) *Process {
+	p := &Process{Connections: c, cfg: cfg, Log: log, Registry: newRegistry(), streams: map[string]bool{}}
+	if cfg.Tracer != nil {
+		p.Log = slog.New(tracedLog{log.Handler(), cfg.Tracer})
+	}
+	p.Metrics = prometheus.WrapRegistererWithPrefix(cfg.Name+"_", p.Registry)
 	p.measureCommits()
 	p.newRouter()
-	return nil
+	return p
 }
 
 // OpenDatabase is [postgres.Open]. If no connection can be made, its error names the option with the address.
@@ -158,24 +173,11 @@ func (p *Process) Close() {
 	for _, c := range slices.Backward(p.closers) {
 		c()
 	}
-	if p.Redis != nil {
-		p.Redis.Close()
-	}
-	p.Pool.Close()
+	p.Connections.Close()
 }
 
 // OnClose makes Close call f, before it closes the connections to the database and to Redis.
 func (p *Process) OnClose(f func()) { p.closers = append(p.closers, f) }
-
-// Err returns the first error of a method that adds something to the process.
-func (p *Process) Err() error { return p.err }
-
-// Require keeps the first error of a part: the process does not run if err is not nil. It is an error in an option.
-func (p *Process) Require(err error) {
-	if p.err == nil && err != nil {
-		p.err = option.Usage(err)
-	}
-}
 
 // Has reports whether the process has a role.
 func (p *Process) Has(role string) bool { return slices.Contains(p.cfg.Roles, role) }

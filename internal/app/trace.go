@@ -8,13 +8,11 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"example.com/shop/internal/delay"
-	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/reconcile"
 )
 
-// Tracer sees what a process does, besides its commands to Redis.
+// Tracer sees what a process does, besides its statements and its commands to Redis, which drivers trace.
 type Tracer interface {
-	postgres.Tracer
 	// Request is a handler that comes before all others.
 	Request(c *gin.Context)
 	// StartTasks begins a span of the rows that a worker or a reconciler handles as a batch, and returns the function that ends it.
@@ -25,33 +23,27 @@ type Tracer interface {
 	LogAttrs(ctx context.Context) []slog.Attr
 }
 
-// TraceBy makes a tracer see what the process does. Call it while the parts are added.
-func (p *Process) TraceBy(t Tracer) {
-	p.tracer = t
-	postgres.TraceBy(p.Pool, t)
-}
-
 // traceRequest calls Request of the tracer, if there is one. An answer that does not end has no span.
 func (p *Process) traceRequest(c *gin.Context) {
-	if p.tracer != nil && !p.streams[c.FullPath()] {
-		p.tracer.Request(c)
+	if p.cfg.Tracer != nil && !p.streams[c.FullPath()] {
+		p.cfg.Tracer.Request(c)
 	}
 }
 
 // startTasks calls StartTasks of the tracer, if there is one.
 func (p *Process) startTasks(ctx context.Context, kind string, ids []string) (span context.Context, end func(error)) {
-	if p.tracer == nil {
+	if p.cfg.Tracer == nil {
 		return ctx, func(error) {}
 	}
-	return p.tracer.StartTasks(ctx, kind, ids)
+	return p.cfg.Tracer.StartTasks(ctx, kind, ids)
 }
 
 // StartCall begins a span of a call to another service, if there is a tracer, and returns the function that ends it.
 func (p *Process) StartCall(ctx context.Context, name string) (span context.Context, end func(error)) {
-	if p.tracer == nil {
+	if p.cfg.Tracer == nil {
 		return ctx, func(error) {}
 	}
-	return p.tracer.StartCall(ctx, name)
+	return p.cfg.Tracer.StartCall(ctx, name)
 }
 
 // tracedHandler returns a handler whose batches the tracer sees.
@@ -88,23 +80,21 @@ var ErrPanicked = errors.New("panicked")
 // tracedLog adds the tracer's attributes to each line of the log.
 type tracedLog struct {
 	slog.Handler
-	process *Process
+	tracer Tracer
 }
 
 // Handle calls Handle of the handler.
 func (h tracedLog) Handle(ctx context.Context, r slog.Record) error {
-	if h.process.tracer != nil {
-		r.AddAttrs(h.process.tracer.LogAttrs(ctx)...)
-	}
+	r.AddAttrs(h.tracer.LogAttrs(ctx)...)
 	return h.Handler.Handle(ctx, r)
 }
 
 // WithAttrs calls WithAttrs of the handler.
 func (h tracedLog) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return tracedLog{h.Handler.WithAttrs(attrs), h.process}
+	return tracedLog{h.Handler.WithAttrs(attrs), h.tracer}
 }
 
 // WithGroup calls WithGroup of the handler.
 func (h tracedLog) WithGroup(name string) slog.Handler {
-	return tracedLog{h.Handler.WithGroup(name), h.process}
+	return tracedLog{h.Handler.WithGroup(name), h.tracer}
 }

@@ -19,7 +19,7 @@ type DoctorOptions struct {
 
 // Doctor opens a process, checks it and its database, and prints a line for each check. It returns [ErrFailed] if a check
 // fails. t has the addresses of the servers. It is `doctor`.
-func Doctor(ctx context.Context, program Program, open Opener, t *Tool, o DoctorOptions) error {
+func Doctor(ctx context.Context, program Program, open ToolOpener, t *Tool, o DoctorOptions) error {
 	d := doctor{program: program}
 	p, err := open(ctx, program)
 	if errors.As(err, new(option.UsageError)) {

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"slices"
 	"time"
@@ -124,22 +125,21 @@ func (o *Serve) Config(program Program) app.Config {
 	}
 }
 
-// Run opens a process, adds the parts with add, and serves until ctx ends.
-func (o *Serve) Run(ctx context.Context, program Program, add func(*app.Process)) error {
+// Opener opens a process with its parts.
+type Opener func(ctx context.Context, cfg app.Config, log *slog.Logger) (*app.Process, error)
+
+// Run opens a process, and serves until ctx ends.
+func (o *Serve) Run(ctx context.Context, program Program, open Opener) error {
 	log := app.NewLogger(program.Err, o.LogLevel, false)
-	p, err := app.Open(ctx, o.Config(program), log)
+	p, err := open(ctx, o.Config(program), log)
 	if err != nil {
 		return err
 	}
 	defer p.Close()
-	add(p)
 	// The sweeps of all kinds may run at the same time. Each holds a connection for its lock, and needs another one.
 	if least := len(p.Kinds) + 1; p.Has(app.Reconciler) && o.DatabaseConns < least {
-		p.Require(fmt.Errorf("%s is %d, want at least %d, for the sweeps of %d kinds of task",
+		return option.Usage(fmt.Errorf("%s is %d, want at least %d, for the sweeps of %d kinds of task",
 			option.Name("database-conns"), o.DatabaseConns, least, len(p.Kinds)))
-	}
-	if err := p.Err(); err != nil {
-		return err
 	}
 	ln, err := Listen(o.HTTPAddr)
 	if err != nil {

@@ -121,26 +121,17 @@ func (o *Tool) Check() error {
 		o.Database.Check(), o.Redis.Check(), o.Reconcile.Check())
 }
 
-// Open opens a process without a role, and adds the parts with add.
-func (o *Tool) Open(ctx context.Context, program Program, add func(*app.Process)) (*app.Process, error) {
+// Open opens a process without a role.
+func (o *Tool) Open(ctx context.Context, program Program, open Opener) (*app.Process, error) {
 	serve := Serve{Database: o.Database, Redis: o.Redis, Reconcile: o.Reconcile}
-	p, err := app.Open(ctx, serve.Config(program), app.NewLogger(program.Err, o.LogLevel, true))
-	if err != nil {
-		return nil, err
-	}
-	add(p)
-	if err := p.Err(); err != nil {
-		p.Close()
-		return nil, err
-	}
-	return p, nil
+	return open(ctx, serve.Config(program), app.NewLogger(program.Err, o.LogLevel, true))
 }
 
-// Opener opens the process of a command that runs once, with its parts.
-type Opener func(context.Context, Program) (*app.Process, error)
+// ToolOpener opens the process of a command that runs once, with its parts.
+type ToolOpener func(context.Context, Program) (*app.Process, error)
 
 // Sweep sweeps the tables of all kinds of task once, and prints the report. It is `reconcile`.
-func Sweep(ctx context.Context, program Program, open Opener) error {
+func Sweep(ctx context.Context, program Program, open ToolOpener) error {
 	p, err := open(ctx, program)
 	if err != nil {
 		return err

@@ -39,7 +39,7 @@ type Faults struct {
 	redis   Server
 	sale    *flashSale
 	known   map[string]Fault
-	states  []func() map[string]any
+	more    More
 
 	mu           sync.Mutex // locked while a fault is injected or removed
 	redisStopped atomic.Bool
@@ -51,34 +51,30 @@ type Faults struct {
 // Fault injects or removes a fault.
 type Fault func(context.Context) error
 
+// More is what a demo has besides: faults by their names in the path of the request, and a function that returns values of
+// their state, nil for none.
+type More struct {
+	Faults map[string]Fault
+	State  func() map[string]any
+}
+
 // Add adds the faults to a process. The process does not have the role worker: Faults runs the workers, so that it can
 // pause them.
-func Add(p *app.Process, redis Server, orders Orders) *Faults {
+func Add(p *app.Process, redis Server, orders Orders, more More) {
 	f := &Faults{
-		process: p, orders: orders, redis: redis, sale: newFlashSale(p, orders),
+		process: p, orders: orders, redis: redis, sale: newFlashSale(p, orders), more: more,
 		pause: make(chan struct{}), resume: make(chan struct{}),
 	}
 	f.known = map[string]Fault{
 		"redis-stop": f.stopRedis, "redis-start": f.startRedis, "redis-wipe": f.wipeRedis,
 		"worker-pause": f.pauseWorker, "worker-resume": f.resumeWorker,
 	}
-	f.AddState(func() map[string]any {
-		return map[string]any{
-			"redis_stopped": f.redisStopped.Load(), "worker_paused": f.workerPaused.Load(), "flash_sale": f.sale.snapshot(),
-		}
-	})
+	maps.Copy(f.known, more.Faults)
 	p.Contract(contract)
 	p.Routes(f.routes)
 	p.Go("", f.runWorker)
 	p.Go("", f.sale.run)
-	return f
 }
-
-// AddFault adds a fault under its name in the path of the request.
-func (f *Faults) AddFault(name string, fault Fault) { f.known[name] = fault }
-
-// AddState adds values to the state of the faults.
-func (f *Faults) AddState(state func() map[string]any) { f.states = append(f.states, state) }
 
 // routes adds the paths of openapi.yaml to the operators' API.
 func (f *Faults) routes(root, ops gin.IRouter) {
@@ -92,9 +88,11 @@ func (f *Faults) routes(root, ops gin.IRouter) {
 
 // answerState is the handler of GET /ops/api/faults. The operators' page shows its fault buttons if it gets this answer.
 func (f *Faults) answerState(c *gin.Context) {
-	all := map[string]any{}
-	for _, state := range f.states {
-		maps.Copy(all, state())
+	all := map[string]any{
+		"redis_stopped": f.redisStopped.Load(), "worker_paused": f.workerPaused.Load(), "flash_sale": f.sale.snapshot(),
+	}
+	if f.more.State != nil {
+		maps.Copy(all, f.more.State())
 	}
 	c.JSON(http.StatusOK, all)
 }

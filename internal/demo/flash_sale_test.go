@@ -29,12 +29,18 @@ type testApp struct {
 
 func newTestApp(t *testing.T) *testApp {
 	t.Helper()
-	p, err := app.Open(t.Context(), app.Config{
+	cfg, log := app.Config{
 		Name: "test", DatabaseURL: testenv.Postgres(t), DatabaseConns: 20, RedisURL: testenv.Redis(t), QueueShards: 1,
-	}, slog.New(slog.DiscardHandler))
+	}, slog.New(slog.DiscardHandler)
+	connections, err := app.Connect(t.Context(), cfg, log)
 	testenv.Must(t, err)
+	p := app.New(connections, cfg, log)
 	t.Cleanup(p.Close)
-	return &testApp{p, order.Add(p, p.NewKind(order.CancelKind), order.Options{OrderTimeout: time.Hour}, nil, order.Hooks{}), order.NewStore(p.DB)}
+	cancel, err := p.NewKind(order.CancelKind)
+	testenv.Must(t, err)
+	orders, err := order.Add(p, cancel, order.Options{OrderTimeout: time.Hour}, nil, order.Hooks{})
+	testenv.Must(t, err)
+	return &testApp{p, orders, order.NewStore(p.DB)}
 }
 
 // PlaceOne implements [Orders].

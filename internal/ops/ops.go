@@ -59,12 +59,8 @@ func (o Options) checkToken(tokenKey string) error {
 	return nil
 }
 
-// Add adds the operators' API to a process.
-func Add(p *app.Process, o Options) {
-	if p.Has(app.API) { // with an empty token, the header "Authorization: Bearer" alone would be accepted
-		p.Require(option.Require(map[string]string{"ops-token": o.OpsToken}))
-	}
-	p.GuardOps(requireToken(o.OpsToken))
+// Add adds the operators' API to a process, which [Options.Guard] guards.
+func Add(p *app.Process) {
 	p.Contract(contract)
 	a := &api{process: p, invariants: &checker{check: p.Violations, log: p.Log, last: checked{violations: []deadline.Violation{}}}}
 	p.Routes(func(_, ops gin.IRouter) {
@@ -76,10 +72,14 @@ func Add(p *app.Process, o Options) {
 	})
 }
 
-// requireToken rejects requests without the operators' token. It compares hashes, so that the duration of the comparison
-// discloses neither a part of the token nor its length.
-func requireToken(token string) gin.HandlerFunc {
-	want := sha256.Sum256([]byte(token))
+// Guard returns the handler that rejects requests without the operators' token. It compares hashes, so that the duration of
+// the comparison discloses neither a part of the token nor its length. Without a token Guard returns nil, because the header
+// "Authorization: Bearer" alone would be accepted; then there is no operators' API.
+func (o Options) Guard() gin.HandlerFunc {
+	if o.OpsToken == "" {
+		return nil
+	}
+	want := sha256.Sum256([]byte(o.OpsToken))
 	return rest.Handle(func(c *gin.Context) error {
 		scheme, sent, _ := strings.Cut(c.GetHeader("Authorization"), " ")
 		got := sha256.Sum256([]byte(sent))

@@ -64,7 +64,7 @@ func checkBound(flag string, bound int64) error {
 
 // Add adds orders to a process: the customers' API, the task that cancels an order, the booker, the remover, the invariants
 // and the figures. cancel is the kind of task [CancelKind].
-func Add(p *app.Process, cancel *app.Kind, o Options, customers *rest.Tokens, hooks Hooks) *Service {
+func Add(p *app.Process, cancel *app.Kind, o Options, customers *rest.Tokens, hooks Hooks) (*Service, error) {
 	store := NewStore(p.DB)
 	if p.Redis == nil {
 		store.WithoutTasks()
@@ -80,7 +80,9 @@ func Add(p *app.Process, cancel *app.Kind, o Options, customers *rest.Tokens, ho
 	if held && o.PayAtOnce && !o.PayAtOnceQuiet && p.Has(app.API) {
 		p.Log.Warn("customers can pay orders at once, for nothing: unset SHOP_PAY_AT_ONCE unless this is a demo or a test")
 	}
-	cancel.Handle(s.CancelDue, delay.WorkerConfig{}, s)
+	if err := cancel.Handle(s.CancelDue, delay.WorkerConfig{}, s); err != nil {
+		return nil, err
+	}
 	p.Routes(func(root, _ gin.IRouter) { s.Routes(root, customers) })
 	p.Contract(contract)
 	p.WrapHandler(s.Shed)
@@ -94,5 +96,5 @@ func Add(p *app.Process, cancel *app.Kind, o Options, customers *rest.Tokens, ho
 	p.Check("booking", "no ended order has waited for long to be booked", store.checkBooking)
 	p.Figure("orders", func(ctx context.Context) (any, error) { return store.Backlog(ctx) })
 	p.Figure("lateness", func(ctx context.Context) (any, error) { return store.Lateness(ctx) })
-	return s
+	return s, nil
 }

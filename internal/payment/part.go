@@ -3,6 +3,7 @@ package payment
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -91,23 +92,31 @@ type Payments struct {
 
 // New returns the payments of a process, whose kinds of task it adds. The service of orders needs [Payments.Hooks] first,
 // and then [Payments.Add] adds what needs the orders.
-func New(p *app.Process, o Options) *Payments {
-	pay := &Payments{process: p, options: o, store: NewStore(p.DB)}
+func New(p *app.Process, o Options) (pay *Payments, err error) {
+	pay = &Payments{process: p, options: o, store: NewStore(p.DB)}
 	if p.Redis == nil {
 		pay.store.WithoutTasks()
 	}
 	if o.StripeKey == "" {
-		return pay
+		return pay, nil
 	}
 	pay.provider = NewStripe(StripeConfig{URL: o.StripeURL, Key: o.StripeKey})
 	p.OnClose(pay.provider.Close)
-	pay.settle, pay.confirm, pay.refund = p.NewKind(SettleKind), p.NewKind(ConfirmKind), p.NewKind(RefundKind)
-	return pay
+	if pay.settle, err = p.NewKind(SettleKind); err != nil {
+		return nil, err
+	}
+	if pay.confirm, err = p.NewKind(ConfirmKind); err != nil {
+		return nil, err
+	}
+	if pay.refund, err = p.NewKind(RefundKind); err != nil {
+		return nil, err
+	}
+	return pay, nil
 }
 
-// Hooks connects orders with their payments. Without a key, an order with payments of before is removed as with one.
+// Hooks connects orders with their payments. A process without a key needs [PaymentsOfOrders] as well, so that an order with
+// payments of before is removed as with a key.
 func (pay *Payments) Hooks(hooks order.Hooks) order.Hooks {
-	hooks.Dependents = append(hooks.Dependents, PaymentsOfOrders{})
 	if pay.provider != nil {
 		hooks.HoldKind, hooks.HoldPublisher, hooks.Minimum = SettleKind, pay.settle.Publisher, minimumCents
 	}
@@ -115,9 +124,9 @@ func (pay *Payments) Hooks(hooks order.Hooks) order.Hooks {
 }
 
 // Add adds payments of orders to the process, if it has a provider.
-func (pay *Payments) Add(customers *rest.Tokens, orders *order.Service) {
+func (pay *Payments) Add(customers *rest.Tokens, orders *order.Service) error {
 	if pay.provider == nil {
-		return
+		return nil
 	}
 	p, o, store := pay.process, pay.options, pay.store
 	owner := newGuard(store, accountOf(pay.provider), o.Deployment, modeOf(o.StripeKey), p.Log, p.Metrics)
@@ -133,9 +142,13 @@ func (pay *Payments) Add(customers *rest.Tokens, orders *order.Service) {
 		WebhookSecrets: o.webhookSecrets(), Pages: strings.TrimRight(o.PublicURL, "/"),
 	}, p.Log, p.Metrics)
 	smallBatches := delay.WorkerConfig{Batch: BatchSize}
-	pay.settle.Handle(s.Settle, smallBatches, s.Attempts())
-	pay.confirm.Handle(s.Confirm, smallBatches, s.Asked())
-	pay.refund.Handle(s.SendRefunds, smallBatches, s.Refunds())
+	if err := errors.Join(
+		pay.settle.Handle(s.Settle, smallBatches, s.Attempts()),
+		pay.confirm.Handle(s.Confirm, smallBatches, s.Asked()),
+		pay.refund.Handle(s.SendRefunds, smallBatches, s.Refunds()),
+	); err != nil {
+		return err
+	}
 	p.Metrics.MustRegister(NewCollector(store), newBooksCollector(store))
 	books := NewReconciliation(store, calls, o.config(), p.Log, p.Metrics)
 	p.Go(app.Reconciler, books.RunHourly)
@@ -152,4 +165,5 @@ func (pay *Payments) Add(customers *rest.Tokens, orders *order.Service) {
 		s.OpsRoutes(ops)
 		books.OpsRoutes(ops)
 	})
+	return nil
 }

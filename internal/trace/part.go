@@ -25,32 +25,39 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"example.com/shop/internal/app"
-	"example.com/shop/internal/order"
+	"example.com/shop/internal/option"
+	"example.com/shop/internal/postgres"
 )
 
 // Spans returns the spans in which orders were placed, by the ids of the orders or of rows that refer to them.
 type Spans func(ctx context.Context, ids []string) ([][]byte, error)
 
-// Add traces what a process does, if the standard variables of OpenTelemetry name a collector: OTEL_EXPORTER_OTLP_ENDPOINT or
-// OTEL_EXPORTER_OTLP_TRACES_ENDPOINT. The other variables, such as OTEL_TRACES_SAMPLER and OTEL_SERVICE_NAME, have their usual
-// meaning, but the protocol is http/protobuf. Add returns the tracer of placements, nil if nothing is traced.
-func Add(p *app.Process, name string, spans Spans) (order.Tracer, error) {
+// New returns the tracer of a process with these connections, whose statements and commands it traces, if the standard
+// variables of OpenTelemetry name a collector: OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT. Otherwise
+// it returns nil. The other variables, such as OTEL_TRACES_SAMPLER and OTEL_SERVICE_NAME, have their usual meaning, but the
+// protocol is http/protobuf.
+func New(c *app.Connections, name string, spans Spans, log *slog.Logger) (*Tracer, error) {
 	if !enabled() {
 		return nil, nil
 	}
 	provider, err := newProvider(name)
 	if err != nil {
-		return nil, err
+		return nil, option.Usage(err)
 	}
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { p.Log.Warn("spans are not exported", "error", err) }))
-	p.OnClose(func() { stop(provider, p.Log) })
-	t := newTracer(provider, spans, p.Log)
-	p.TraceBy(t)
-	if p.Redis != nil {
-		err = redisotel.InstrumentTracing(p.Redis, redisotel.WithTracerProvider(within{provider}),
-			redisotel.WithDBStatement(false), redisotel.WithCallerEnabled(false))
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("spans are not exported", "error", err) }))
+	t := newTracer(provider, spans, log)
+	t.close = func() { stop(provider, log) }
+	postgres.TraceBy(c.Pool, t)
+	if c.Redis == nil {
+		return t, nil
 	}
-	return t, err
+	err = redisotel.InstrumentTracing(c.Redis, redisotel.WithTracerProvider(within{provider}),
+		redisotel.WithDBStatement(false), redisotel.WithCallerEnabled(false))
+	if err != nil {
+		t.Close()
+		return nil, fmt.Errorf("trace the commands to Redis: %w", err)
+	}
+	return t, nil
 }
 
 // enabled reports whether the environment names a collector.

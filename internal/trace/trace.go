@@ -19,23 +19,27 @@ import (
 	"example.com/shop/internal/rest"
 )
 
-// tracer is the [app.Tracer] of a process, and the [order.Tracer] of its orders.
-type tracer struct {
+// Tracer is the [app.Tracer] of a process, and the [order.Tracer] of its orders. See [New].
+type Tracer struct {
 	*otelpgx.Tracer // of the statements
 	spans           trace.Tracer
 	calls           trace.Tracer // of spans within others
 	placedIn        Spans
+	close           func()
 	log             *slog.Logger
 }
 
-func newTracer(provider trace.TracerProvider, spans Spans, log *slog.Logger) *tracer {
+func newTracer(provider trace.TracerProvider, spans Spans, log *slog.Logger) *Tracer {
 	const scope = "example.com/shop/internal/trace"
 	inner := within{provider}
-	return &tracer{newQueryTracer(inner), provider.Tracer(scope), inner.Tracer(scope), spans, log}
+	return &Tracer{newQueryTracer(inner), provider.Tracer(scope), inner.Tracer(scope), spans, func() {}, log}
 }
 
+// Close exports the spans that wait for their export.
+func (t *Tracer) Close() { t.close() }
+
 // LogAttrs returns the ids of the span of a context, if it is exported.
-func (t *tracer) LogAttrs(ctx context.Context) []slog.Attr {
+func (t *Tracer) LogAttrs(ctx context.Context) []slog.Attr {
 	span := trace.SpanContextFromContext(ctx)
 	if !span.IsSampled() {
 		return nil
@@ -44,7 +48,7 @@ func (t *tracer) LogAttrs(ctx context.Context) []slog.Attr {
 }
 
 // Span returns the span of a context in the form that is stored with an order, or nil if it is not exported.
-func (t *tracer) Span(ctx context.Context) []byte {
+func (t *Tracer) Span(ctx context.Context) []byte {
 	span := trace.SpanContextFromContext(ctx)
 	if !span.IsSampled() {
 		return nil
@@ -53,18 +57,18 @@ func (t *tracer) Span(ctx context.Context) []byte {
 }
 
 // StartPlacing begins a span that links to the requests whose orders a transaction places.
-func (t *tracer) StartPlacing(ctx context.Context, spans [][]byte) (span context.Context, end func(error)) {
+func (t *Tracer) StartPlacing(ctx context.Context, spans [][]byte) (span context.Context, end func(error)) {
 	return t.start(ctx, "place orders", spans, attribute.Int("messaging.batch.message_count", len(spans)))
 }
 
 // StartTasks begins a span that links to the placements of the orders that a batch of tasks concerns.
-func (t *tracer) StartTasks(ctx context.Context, kind string, ids []string) (span context.Context, end func(error)) {
+func (t *Tracer) StartTasks(ctx context.Context, kind string, ids []string) (span context.Context, end func(error)) {
 	return t.start(ctx, "process "+kind, t.placements(ctx, ids), attribute.String("messaging.operation.type", "process"),
 		attribute.String("messaging.destination.name", kind), attribute.Int("messaging.batch.message_count", len(ids)))
 }
 
 // start begins a span with links, which belongs to no other span. Without a link it begins none: no request of the batch is exported.
-func (t *tracer) start(ctx context.Context, name string, spans [][]byte, attributes ...attribute.KeyValue) (context.Context, func(error)) {
+func (t *Tracer) start(ctx context.Context, name string, spans [][]byte, attributes ...attribute.KeyValue) (context.Context, func(error)) {
 	links := linksOf(spans)
 	if len(links) == 0 {
 		return ctx, func(error) {}
@@ -75,7 +79,7 @@ func (t *tracer) start(ctx context.Context, name string, spans [][]byte, attribu
 }
 
 // StartCall begins a span of a call to another service, within the span of the request or the batch that makes it.
-func (t *tracer) StartCall(ctx context.Context, name string) (context.Context, func(error)) {
+func (t *Tracer) StartCall(ctx context.Context, name string) (context.Context, func(error)) {
 	ctx, span := t.calls.Start(ctx, name, trace.WithSpanKind(trace.SpanKindClient))
 	return ctx, ending(span)
 }
@@ -95,7 +99,7 @@ var quiet = []string{"/healthz", "/readyz", "/metrics"}
 
 // Request is a handler that makes a span of a request, as the semantic conventions for HTTP say. The span of a request that changes an
 // order links to its placement.
-func (t *tracer) Request(c *gin.Context) {
+func (t *Tracer) Request(c *gin.Context) {
 	route, method := c.FullPath(), c.Request.Method
 	if route == "" || slices.Contains(quiet, route) {
 		return
@@ -121,7 +125,7 @@ func (t *tracer) Request(c *gin.Context) {
 }
 
 // link links a span to the placement of an order. id may be another one: then there is nothing to link to.
-func (t *tracer) link(ctx context.Context, span trace.Span, id string) {
+func (t *Tracer) link(ctx context.Context, span trace.Span, id string) {
 	for _, link := range linksOf(t.placements(ctx, []string{id})) {
 		span.AddLink(link)
 	}
@@ -133,7 +137,7 @@ func (t *tracer) link(ctx context.Context, span trace.Span, id string) {
 const lookupTimeout = 3 * time.Second
 
 // placements returns the spans in which orders were placed, as far as they can be read.
-func (t *tracer) placements(ctx context.Context, ids []string) [][]byte {
+func (t *Tracer) placements(ctx context.Context, ids []string) [][]byte {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTimeout)
 	defer cancel()
 	spans, err := t.placedIn(ctx, ids)

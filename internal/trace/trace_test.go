@@ -36,7 +36,7 @@ func (f *fakeOrders) Spans(_ context.Context, ids []string) (spans [][]byte, err
 }
 
 // recorded returns a tracer, and what it has recorded.
-func recorded(t *testing.T, orders *fakeOrders) (*tracer, *tracetest.SpanRecorder, *bytes.Buffer) {
+func recorded(t *testing.T, orders *fakeOrders) (*Tracer, *tracetest.SpanRecorder, *bytes.Buffer) {
 	t.Helper()
 	spans, log := tracetest.NewSpanRecorder(), &bytes.Buffer{}
 	provider := sdk.NewTracerProvider(sdk.WithSpanProcessor(spans))

@@ -1,4 +1,4 @@
-package main
+package shop
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"time"
 
@@ -19,12 +18,13 @@ import (
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/cli"
 	"example.com/shop/internal/demo"
+	"example.com/shop/internal/ops"
 	"example.com/shop/internal/option"
 	"example.com/shop/internal/order"
 )
 
-// demoCommand is `shop demo`.
-type demoCommand struct {
+// Demo has the options of `demo`.
+type Demo struct {
 	HTTPAddr       string        `name:"http-addr" default:"127.0.0.1:8080" help:"The address to listen on. If the default is taken, the demo listens on a free port."`
 	OrderTimeout   time.Duration `name:"order-timeout" default:"30s" help:"The time that a customer has to pay an order."`
 	OrderExtension time.Duration `name:"order-extension" default:"30s" help:"The time by which a customer can extend the deadline of an order, once. 0s: not at all."`
@@ -32,27 +32,20 @@ type demoCommand struct {
 	cli.Log
 }
 
-// demoParts are what the demo does for the parts whose options it must choose.
-var demoParts = []demoPart{
-	demoOps,
-	demoPayments,
+// DemoRun is one run of the demo. Its private servers run, and its process is not open yet.
+type DemoRun struct {
+	Options     *Options // of the process
+	DatabaseURL string   // of the private PostgreSQL
+	URL         string   // of the shop
+	Log         *slog.Logger
 }
 
-// demoPart is what the demo does for one part. A function may be nil.
-type demoPart struct {
-	set  func(o *serveCommand)                       // sets options, before the private servers start
-	open func(ctx context.Context, d *demoRun) error // opens what the part needs, when the private servers run
-}
-
-// demoRun is one run of the demo. [demoParts] add to it.
-type demoRun struct {
-	options *serveCommand
-	url     string // of the shop
-	log     *slog.Logger
-	welcome string                             // lines about the parts
-	try     string                             // lines of shell that show the parts
-	adders  []func(*app.Process, *demo.Faults) // add to the process what the parts have opened
-	closers []func()                           // close it
+// DemoNeighbour is what another module adds to a run of the demo.
+type DemoNeighbour struct {
+	Neighbour
+	demo.More
+	Welcome string // lines that the demo prints about it, each with a line break
+	Close   func() // is called when the demo ends; nil: nothing is
 }
 
 // The demo's reconciler sweeps often, so that an operator sees a repair soon.
@@ -63,8 +56,8 @@ const (
 )
 
 // options returns the options of the demo's process. Its servers are not known yet.
-func (c *demoCommand) options() *serveCommand {
-	o := &serveCommand{
+func (c *Demo) options() *Serve {
+	return &Serve{
 		Serve: cli.Serve{
 			HTTPAddr:  c.HTTPAddr,
 			Roles:     []string{app.API, app.Relay, app.Reconciler}, // package demo runs the worker
@@ -72,20 +65,18 @@ func (c *demoCommand) options() *serveCommand {
 			Redis:     cli.Redis{RedisURL: "private", QueueShards: 1},
 			Reconcile: cli.Reconcile{ReconcileSchedule: demoSchedule, ReconcileLookahead: demoLookahead},
 		},
+		Options: Options{
+			TokenKey: rand.Text() + rand.Text(),
+			Order:    order.Options{OrderTimeout: c.OrderTimeout, OrderExtension: c.OrderExtension, Bounds: c.Bounds},
+			Ops:      ops.Options{OpsToken: rand.Text()},
+		},
 	}
-	o.TokenKey = rand.Text() + rand.Text()
-	o.Order = order.Options{OrderTimeout: c.OrderTimeout, OrderExtension: c.OrderExtension, Bounds: c.Bounds}
-	for _, part := range demoParts {
-		if part.set != nil {
-			part.set(o)
-		}
-	}
-	return o
 }
 
-func (c *demoCommand) Run(ctx context.Context, program cli.Program) error {
+// Run is `demo`. open returns what another module adds to the run; nil: none does.
+func (c *Demo) Run(ctx context.Context, program cli.Program, open func(context.Context, *DemoRun) (DemoNeighbour, error)) error {
 	o := c.options()
-	if err := o.check(); err != nil {
+	if err := o.Check(); err != nil {
 		return option.Usage(err)
 	}
 	ctx, stop := context.WithCancel(ctx)
@@ -99,10 +90,12 @@ func (c *demoCommand) Run(ctx context.Context, program cli.Program) error {
 	}
 	defer servers.Stop()
 	o.DatabaseURL, o.RedisURL = servers.Postgres.URL(), servers.Redis.URL()
-	return c.serve(ctx, o, servers, program)
+	return c.serve(ctx, o, servers, program, open)
 }
 
-func (c *demoCommand) serve(ctx context.Context, o *serveCommand, servers *demo.Servers, program cli.Program) error {
+func (c *Demo) serve(
+	ctx context.Context, o *Serve, servers *demo.Servers, program cli.Program, open func(context.Context, *DemoRun) (DemoNeighbour, error),
+) error {
 	if err := cli.MigrateUp(ctx, o.DatabaseURL, io.Discard); err != nil {
 		return err
 	}
@@ -112,51 +105,29 @@ func (c *demoCommand) serve(ctx context.Context, o *serveCommand, servers *demo.
 		return err
 	}
 	defer ln.Close()
-	d := &demoRun{options: o, url: "http://" + ln.Addr().String(), log: log}
-	defer d.close()
-	if err := d.openParts(ctx); err != nil {
-		return err
+	run := &DemoRun{Options: &o.Options, DatabaseURL: o.DatabaseURL, URL: "http://" + ln.Addr().String(), Log: log}
+	var n DemoNeighbour
+	if open != nil {
+		if n, err = open(ctx, run); err != nil {
+			return err
+		}
+		if n.Close != nil {
+			defer n.Close()
+		}
 	}
 	config := o.Config(program)
 	config.WorkerDrain = demoDrain
-	p, err := app.Open(ctx, config, log)
+	s, err := Open(ctx, config, &o.Options, n.Neighbour, log)
 	if err != nil {
 		return err
 	}
-	defer p.Close()
-	if err := order.NewStore(p.DB).SeedProducts(ctx); err != nil {
+	defer s.Close()
+	if err := order.NewStore(s.DB).SeedProducts(ctx); err != nil {
 		return err
 	}
-	orders := addParts(p, &o.partOptions)
-	d.addTo(p, demo.Add(p, servers.Redis, demoOrders{orders}))
-	c.printWelcome(program, d, servers)
-	return p.Run(ctx, ln)
-}
-
-// openParts opens what the parts need, and sets the options of the process that depend on it.
-func (d *demoRun) openParts(ctx context.Context) error {
-	for _, part := range demoParts {
-		if part.open == nil {
-			continue
-		}
-		if err := part.open(ctx, d); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// addTo adds to the process what the parts have opened.
-func (d *demoRun) addTo(p *app.Process, f *demo.Faults) {
-	for _, add := range d.adders {
-		add(p, f)
-	}
-}
-
-func (d *demoRun) close() {
-	for _, c := range slices.Backward(d.closers) {
-		c()
-	}
+	demo.Add(s.Process, servers.Redis, demoOrders{s.Orders}, n.More)
+	c.printWelcome(program, run, n.Welcome, servers)
+	return s.Run(ctx, ln)
 }
 
 // demoOrders places the orders of package demo.
@@ -171,22 +142,26 @@ func (d demoOrders) PlaceOne(ctx context.Context, customer, product uuid.UUID) e
 	return err
 }
 
-func (c *demoCommand) printWelcome(program cli.Program, d *demoRun, servers *demo.Servers) {
+func (c *Demo) printWelcome(program cli.Program, run *DemoRun, more string, servers *demo.Servers) {
 	fmt.Fprintf(program.Out, `
 shop is running. Ctrl-C stops it and deletes its data.
 
   shop        %[1]s
-%[2]s  postgres    %[3]s (%[4]s)
-  redis       %[5]s (%[6]s)
-  An order that is not paid within %[7]v is cancelled.
+  operations  %[1]s/ops#token=%[2]s
+  ops token   %[2]s
+%[3]s  postgres    %[4]s (%[5]s)
+  redis       %[6]s (%[7]s)
+  An order that is not paid within %[8]v is cancelled.
+  Order something. Then inject faults, at the bottom of the page of operations.
 
   TOKEN=$(curl -sX POST %[1]s/api/customers | sed 's/.*"token":"\([^"]*\)".*/\1/')
   curl -s %[1]s/api/products
   curl -s -H "Authorization: Bearer $TOKEN" -H 'Content-Type: application/json' \
        -d '{"items":[{"product_id":"01900000-0000-7000-8000-000000000001","quantity":2}]}' %[1]s/api/orders
-%[8]s
-  export SHOP_DATABASE_URL='%[3]s' SHOP_REDIS_URL='%[5]s'; go run ./cmd/shop doctor
-`, d.url, d.welcome, servers.Postgres.URL(), servers.PostgresIs, servers.Redis.URL(), servers.RedisIs, c.OrderTimeout, d.try)
+  curl -s -H "Authorization: Bearer %[2]s" %[1]s/ops/api/stats
+
+  export SHOP_DATABASE_URL='%[4]s' SHOP_REDIS_URL='%[6]s'; go run ./cmd/shop doctor
+`, run.URL, run.Options.Ops.OpsToken, more, servers.Postgres.URL(), servers.PostgresIs, servers.Redis.URL(), servers.RedisIs, c.OrderTimeout)
 }
 
 // listenDemo listens on addr. If addr is the default and is taken, listenDemo listens on a free port.

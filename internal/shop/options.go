@@ -1,0 +1,62 @@
+package shop
+
+import (
+	"example.com/shop/internal/app"
+	"example.com/shop/internal/cli"
+	"example.com/shop/internal/ops"
+	"example.com/shop/internal/option"
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/rest"
+)
+
+// Options are the options of a process that serves, besides those that every process has.
+type Options struct {
+	TokenKey     string `name:"token-key" placeholder:"SECRET" help:"The key that signs the customers' tokens, at least 32 bytes."`
+	TokenKeyFile string `name:"token-key-file" placeholder:"FILE" help:"The file with the token key, instead of --token-key."`
+
+	Order order.Options `embed:""`
+	Ops   ops.Options   `embed:""`
+}
+
+// check returns one error that names all options with wrong values. api reports whether the process serves the API.
+func (o *Options) check(api bool) error {
+	if !api {
+		return o.Order.Check()
+	}
+	return option.Join(
+		o.Order.Check(),
+		option.Require(map[string]string{"token-key": o.TokenKey}), option.CheckSecret("token-key", o.TokenKey, 32),
+		o.Ops.Check(o.TokenKey),
+	)
+}
+
+// Serve has the options of `serve`.
+type Serve struct {
+	cli.Serve
+	Options
+}
+
+// Check returns one error that names all options with wrong values.
+func (o *Serve) Check() error {
+	return option.Join(o.Serve.Check(), o.check(o.Has(app.API)))
+}
+
+// newTokens returns the tokens of customers. A process that does not serve the API needs none, and gets nil.
+func newTokens(p *app.Process, key string) (*rest.Tokens, error) {
+	if !p.Has(app.API) {
+		return nil, nil
+	}
+	tokens, err := rest.NewTokens(TokenConfig(key))
+	if err != nil {
+		return nil, option.Usage(err)
+	}
+	return tokens, nil
+}
+
+// TokenConfig returns the configuration of the customers' tokens, which a key signs.
+func TokenConfig(key string) rest.TokenConfig {
+	return rest.TokenConfig{
+		Key: []byte(key), Issuer: "shop", Audience: "shop-customers",
+		Cookie: "shop_token", CookiePath: "/api", SignUp: "sign up with POST /api/customers",
+	}
+}

@@ -1,0 +1,107 @@
+// Package shop builds the service of its parts. The method build of [Shop] is the table of contents.
+package shop
+
+import (
+	"context"
+	"log/slog"
+
+	"example.com/shop/internal/app"
+	"example.com/shop/internal/closesale"
+	"example.com/shop/internal/erasure"
+	"example.com/shop/internal/live"
+	"example.com/shop/internal/ops"
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/remind"
+	"example.com/shop/internal/rest"
+	"example.com/shop/internal/trace"
+	"example.com/shop/internal/whereis"
+	"example.com/shop/web"
+)
+
+// feed names what the pages are notified of.
+var feed = live.Config{Channel: "order:feed", TopicEvent: "order", BroadcastEvent: "products"}
+
+// Shop is a process with all parts of the service.
+type Shop struct {
+	*app.Process
+	Customers *rest.Tokens // nil: the process does not serve the API
+	Orders    *order.Service
+}
+
+// Neighbour is what another module adds to the service. Each field may be nil.
+type Neighbour struct {
+	// Dependents are the packages whose rows refer to orders.
+	Dependents []order.Dependent
+	// Hooks changes how the orders of a process are connected, before they are made.
+	Hooks func(p *app.Process, h order.Hooks) (order.Hooks, error)
+	// Add adds to the process what needs its orders.
+	Add func(s *Shop) error
+}
+
+// Open connects a process to its servers, and adds all parts to it.
+func Open(ctx context.Context, cfg app.Config, o *Options, n Neighbour, log *slog.Logger) (*Shop, error) {
+	connections, err := app.Connect(ctx, cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	tracer, err := newTracer(connections, n.Dependents, log)
+	if err != nil {
+		connections.Close()
+		return nil, err
+	}
+	hooks := order.Hooks{Dependents: n.Dependents}
+	if tracer != nil {
+		hooks.Tracer, cfg.Tracer = tracer, tracer
+	}
+	cfg.OpsGuard = o.Ops.Guard()
+	s := &Shop{Process: app.New(connections, cfg, log)}
+	if tracer != nil {
+		s.OnClose(tracer.Close)
+	}
+	if err := s.build(o, n, hooks); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// build adds all parts to the process.
+func (s *Shop) build(o *Options, n Neighbour, hooks order.Hooks) (err error) {
+	p := s.Process
+	if s.Customers, err = newTokens(p, o.TokenKey); err != nil {
+		return err
+	}
+	hooks.Changed = live.Add(p, feed, s.Customers)
+	if hooks.Placed, err = remind.Add(p, o.Order.OrderTimeout, hooks.Changed); err != nil {
+		return err
+	}
+	cancel, err := p.NewKind(order.CancelKind)
+	if err != nil {
+		return err
+	}
+	if n.Hooks != nil {
+		if hooks, err = n.Hooks(p, hooks); err != nil {
+			return err
+		}
+	}
+	if s.Orders, err = order.Add(p, cancel, o.Order, s.Customers, hooks); err != nil {
+		return err
+	}
+	closesale.Add(p, s.Orders)
+	erasure.Add(p, s.Orders)
+	whereis.Add(p, s.Orders)
+	ops.Add(p)
+	web.Add(p)
+	if n.Add == nil {
+		return nil
+	}
+	return n.Add(s)
+}
+
+// newTracer returns the tracer of a process, nil if nothing is traced. What is done with an order links to the span that is
+// stored with it.
+func newTracer(c *app.Connections, dependents []order.Dependent, log *slog.Logger) (*trace.Tracer, error) {
+	store := order.NewStore(c.DB)
+	spans := func(ctx context.Context, ids []string) ([][]byte, error) { return store.Spans(ctx, ids, dependents) }
+	return trace.New(c, "shop", spans, log)
+}
