@@ -36,7 +36,7 @@ const (
 // process and an open page cost. From these it calculates what larger loads need.
 func BenchmarkCapacity(b *testing.B) {
 	if *capacityReport == "" {
-		b.Skip("its report needs an idle machine: run make bench-capacity")
+		b.Skip("its report needs an idle machine: run make -C bench capacity")
 	}
 	for b.Loop() {
 		s := loadtest.NewSite(b, orders, 1000,
@@ -266,7 +266,7 @@ and one item each, and lets them time out. Others are paid at once. A commit wai
 
 - PostgreSQL, Redis and one process of the service, on a machine with %d processors
 - Date: %s
-- To repeat: make bench-capacity
+- To repeat: make -C bench capacity
 
 ## Costs of an order
 
@@ -371,14 +371,14 @@ What is exhausted first, and what helps:
 
 1. **The processors of the service.** Start more processes: they share nothing but the servers.
 2. **The processor of Redis.** Redis executes commands with one thread, so one Redis is full before its column reaches 1. Give the queues
-   [shards](production.md#redis) on a cluster.
+   [shards](../../docs/production.md#redis) on a cluster.
 3. **The locks of common products.** Orders of one product are placed one transaction after the other, however many processes there are. So
    are all orders when their transactions get large enough to have products in common: see the simulation above. Faster commits help, and
    the groups of the last point.
 4. **PostgreSQL's processors, then its WAL.** One server has all orders. A larger server helps, and a disk of its own for the WAL.
-   Retention ([old orders](production.md#old-orders)) keeps the tables small.
-5. **PostgreSQL's connections.** Each process opens up to ` + "`SHOP_DATABASE_CONNS`" + `. Use a [pooler](production.md#pgbouncer) before the sum
-   reaches some hundreds.
+   Retention ([old orders](../../docs/production.md#old-orders)) keeps the tables small.
+5. **PostgreSQL's connections.** Each process opens up to ` + "`SHOP_DATABASE_CONNS`" + `. Use a
+   [pooler](../../docs/production.md#pgbouncer) before the sum reaches some hundreds.
 6. **One PostgreSQL.** When the largest server is too small, give each group of sellers a database, a Redis and processes of their own.
    The service has no sellers: yours must have them, and must send an order to its group. An order needs its products, which are in one
    group, and its customer, whose bounds of open orders then count for each group. No benchmark has measured this.

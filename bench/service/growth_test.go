@@ -75,7 +75,7 @@ const (
 // The first orders of a site are inserted at once, so their tables are as compact as after a vacuum.
 func BenchmarkGrowth(b *testing.B) {
 	if *growthReport == "" {
-		b.Skip("it takes up to two hours: run make bench-growth")
+		b.Skip("it takes up to two hours: run make -C bench growth")
 	}
 	g := newGrowth(b)
 	for b.Loop() {
@@ -158,7 +158,7 @@ than to read the page. The process that serves the operators' page has sessions 
 - Orders placed by the benchmark have one item of one of %d products; of the ended orders, 40%% are paid. There are no payments at a
   provider
 - Date: %s
-- To repeat: make bench-growth GROWTH_DIR=…
+- To repeat: make -C bench growth GROWTH_DIR=…
 `, *growthRounds, growthRemovals, runtime.NumCPU(), serverVersion(g.b, g.db), growthProducts,
 		time.Now().UTC().Format(time.DateOnly))
 }

@@ -28,7 +28,7 @@ var (
 // the settings with which the migrations fight bloat.
 func BenchmarkSize(b *testing.B) {
 	if *sizeReport == "" {
-		b.Skip("it takes two and a half hours: run make bench-size")
+		b.Skip("it takes two and a half hours: run make -C bench size")
 	}
 	for b.Loop() {
 		report := sizeTable(b, measureSize(b, true), measureSize(b, false))
@@ -96,7 +96,7 @@ two columns are of a second site, without the settings with which the migrations
 
 - PostgreSQL %s, on a machine with %d processors
 - Date: %s
-- To repeat: make bench-size SIZE="-size.for=%[2]v -size.rate=%[1]d -size.timeout=%[5]v"
+- To repeat: make -C bench size SIZE="-size.for=%[2]v -size.rate=%[1]d -size.timeout=%[5]v"
 
 | relation | bytes an order | after VACUUM | updates an order | HOT | without settings: bytes an order | HOT |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: |
