@@ -1,4 +1,4 @@
-.PHONY: help check test test-all mutants bench bench-growth bench-size bench-capacity kubernetes screenshots demo copy
+.PHONY: help check test test-all mutants bench kubernetes screenshots demo copy
 
 # tools.mod pins the tools apart from the service's own modules. Go builds a tool when it is first used. Building the
 # linter takes some minutes.
@@ -36,15 +36,6 @@ mutants: ## Break rules on purpose, one after the other, and check that the test
 
 bench: ## Run the benchmarks of the README
 	go test -run '^$$' -bench . -benchtime 1x -timeout 30m ./e2e ./cmd/shop
-
-bench-growth: ## Measure the service with up to ten million ended orders; it takes up to two hours, and 45 GB in the directory GROWTH_DIR
-	go -C bench test ./service -run '^$$' -bench Growth -benchtime 1x -timeout 3h -growth.dir "$(GROWTH_DIR)" -growth.report "$(CURDIR)/docs/growth.md"
-
-bench-size: ## Measure the bytes that an order takes in each table and index; it takes two and a half hours
-	go -C bench test ./service -run '^$$' -bench Size -benchtime 1x -timeout 3h -size.report "$(CURDIR)/docs/size.md" $(SIZE)
-
-bench-capacity: ## Measure what an order costs
-	go -C bench test ./service -run '^$$' -bench Capacity -benchtime 1x -capacity.report "$(CURDIR)/docs/capacity.md"
 
 kubernetes: ## Write the alert rules for Kubernetes from those of Prometheus, and check all manifests
 	cd deploy/kubernetes/check && go test -count=1 . -update

@@ -36,7 +36,7 @@ const (
 // process and an open page cost. From these it calculates what larger loads need.
 func BenchmarkCapacity(b *testing.B) {
 	if *capacityReport == "" {
-		b.Skip("its report needs an idle machine: run make bench-capacity")
+		b.Skip("its report needs an idle machine: run make -C bench capacity")
 	}
 	for b.Loop() {
 		s := loadtest.NewSite(b, orders, 1000,
@@ -261,12 +261,13 @@ func (c *capacity) report() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, `# Capacity
 
-What an order costs, and what follows from that for larger loads. The benchmark places %d orders a second for %v, with an idempotency key
-and one item each, and lets them time out. Others are paid at once. A commit waits for the disk.
+What an order costs, and what follows from that for larger loads. The benchmark places %d orders a second for %v,
+with an idempotency key and one item each, and lets them time out. Others are paid at once. A commit waits for the
+disk.
 
 - PostgreSQL, Redis and one process of the service, on a machine with %d processors
 - Date: %s
-- To repeat: make bench-capacity
+- To repeat: make -C bench capacity
 
 ## Costs of an order
 
@@ -290,9 +291,9 @@ and one item each, and lets them time out. Others are paid at once. A commit wai
 	row("cancelled when due", c.cancelled)
 	row("a second without requests, all roles", c.idle)
 	fmt.Fprintf(&out, `
-WAL begins after a checkpoint, so it has images of pages, which longer intervals between checkpoints make rarer. The traffic of all
-connections includes HTTP, PostgreSQL and Redis, and the headers of TCP. No row has the claim and the ack that the task of a paid order
-costs Redis at its due time. [Size](size.md) has the bytes on disk.
+WAL begins after a checkpoint, so it has images of pages, which longer intervals between checkpoints make rarer. The
+traffic of all connections includes HTTP, PostgreSQL and Redis, and the headers of TCP. No row has the claim and the
+ack that the task of a paid order costs Redis at its due time. [Size](size.md) has the bytes on disk.
 %s
 | | |
 | --- | ---: |
@@ -314,10 +315,11 @@ func (c *capacity) providerNote() string {
 		return ""
 	}
 	return fmt.Sprintf(`
-In the row "paid at a provider", %d customers a second pay at a simulator. The row has everything from the request that opens the checkout
-to the booking. The costs of the simulator are left out, so the traffic on all connections is not known. At this low rate few orders share a
-transaction, and each has its part of a second without requests. By default the limits of the provider's account allow 25 new checkouts a
-second. So the larger loads below leave these orders out.
+In the row "paid at a provider", %d customers a second pay at a simulator. The row has everything from the request
+that opens the checkout to the booking. The costs of the simulator are left out, so the traffic on all connections is
+not known. At this low rate few orders share a transaction, and each has its part of a second without requests. By
+default the limits of the provider's account allow 25 new checkouts a second. So the larger loads below leave these
+orders out.
 `, providerRate)
 }
 
@@ -346,10 +348,11 @@ func (c *capacity) growth() string {
 	out.WriteString(`
 ## Larger loads
 
-The processors are those that work all the time: for a placement by the table of rates, and for the end of an order by the first table, which
-is that of 300 orders a second. Each column has the more expensive way to end: the processors that of the row with more processor time in
-all, and the WAL that of the row with more WAL. The last row has ten times the load, at the costs of the row before. The
-timeout is 30 minutes. Plan twice as many processors, so that a burst finds some.
+The processors are those that work all the time: for a placement by the table of rates, and for the end of an order
+by the first table, which is that of 300 orders a second. Each column has the more expensive way to end: the
+processors that of the row with more processor time in all, and the WAL that of the row with more WAL. The last row
+has ten times the load, at the costs of the row before. The timeout is 30 minutes. Plan twice as many processors, so
+that a burst finds some.
 
 | orders a second | a day | service | PostgreSQL | Redis | WAL | pending orders in Redis |
 | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
@@ -370,18 +373,19 @@ timeout is 30 minutes. Plan twice as many processors, so that a burst finds some
 What is exhausted first, and what helps:
 
 1. **The processors of the service.** Start more processes: they share nothing but the servers.
-2. **The processor of Redis.** Redis executes commands with one thread, so one Redis is full before its column reaches 1. Give the queues
-   [shards](production.md#redis) on a cluster.
-3. **The locks of common products.** Orders of one product are placed one transaction after the other, however many processes there are. So
-   are all orders when their transactions get large enough to have products in common: see the simulation above. Faster commits help, and
-   the groups of the last point.
-4. **PostgreSQL's processors, then its WAL.** One server has all orders. A larger server helps, and a disk of its own for the WAL.
-   Retention ([old orders](production.md#old-orders)) keeps the tables small.
-5. **PostgreSQL's connections.** Each process opens up to ` + "`SHOP_DATABASE_CONNS`" + `. Use a [pooler](production.md#pgbouncer) before the sum
-   reaches some hundreds.
-6. **One PostgreSQL.** When the largest server is too small, give each group of sellers a database, a Redis and processes of their own.
-   The service has no sellers: yours must have them, and must send an order to its group. An order needs its products, which are in one
-   group, and its customer, whose bounds of open orders then count for each group. No benchmark has measured this.
+2. **The processor of Redis.** Redis executes commands with one thread, so one Redis is full before its column
+   reaches 1. Give the queues [shards](../../docs/production.md#redis) on a cluster.
+3. **The locks of common products.** Orders of one product are placed one transaction after the other, however many
+   processes there are. So are all orders when their transactions get large enough to have products in common: see
+   the simulation above. Faster commits help, and the groups of the last point.
+4. **PostgreSQL's processors, then its WAL.** One server has all orders. A larger server helps, and a disk of its own
+   for the WAL. Retention ([old orders](../../docs/production.md#old-orders)) keeps the tables small.
+5. **PostgreSQL's connections.** Each process opens up to ` + "`SHOP_DATABASE_CONNS`" + `. Use a
+   [pooler](../../docs/production.md#pgbouncer) before the sum reaches some hundreds.
+6. **One PostgreSQL.** When the largest server is too small, give each group of sellers a database, a Redis and
+   processes of their own. The service has no sellers: yours must have them, and must send an order to its group. An
+   order needs its products, which are in one group, and its customer, whose bounds of open orders then count for
+   each group. No benchmark has measured this.
 `)
 	return out.String()
 }

@@ -75,7 +75,7 @@ const (
 // The first orders of a site are inserted at once, so their tables are as compact as after a vacuum.
 func BenchmarkGrowth(b *testing.B) {
 	if *growthReport == "" {
-		b.Skip("it takes up to two hours: run make bench-growth")
+		b.Skip("it takes up to two hours: run make -C bench growth")
 	}
 	g := newGrowth(b)
 	for b.Loop() {
@@ -146,19 +146,21 @@ func (g *growth) begin() {
 	g.b.Helper()
 	fmt.Fprintf(&g.report, `# Growth
 
-The benchmark compares sites of one PostgreSQL server that differ in the number of their ended orders. Each has a Redis and a
-process with all roles. A figure is the median of %d rounds (removal: %d, audit: 1), with the least and the greatest value in
-parentheses. In each round the sites take turns. The last column is the figure of the site with the most orders, divided by that of the site with the fewest.
+The benchmark compares sites of one PostgreSQL server that differ in the number of their ended orders. Each has a
+Redis and a process with all roles. A figure is the median of %d rounds (removal: %d, audit: 1), with the least and the
+greatest value in parentheses. In each round the sites take turns. The last column is the figure of the site with the
+most orders, divided by that of the site with the fewest.
 
-The command doctor begins new sessions. A new session of PostgreSQL maps each page of the shared buffers that it reads, which can take longer
-than to read the page. The process that serves the operators' page has sessions that have done it before.
+The command doctor begins new sessions. A new session of PostgreSQL maps each page of the shared buffers that it
+reads, which can take longer than to read the page. The process that serves the operators' page has sessions that
+have done it before.
 
 - Machine: %d processors, shared by PostgreSQL, Redis, the service and the clients
 - PostgreSQL %s, on a disk with fsync; shared_buffers=2GB max_wal_size=8GB
-- Orders placed by the benchmark have one item of one of %d products; of the ended orders, 40%% are paid. There are no payments at a
-  provider
+- Orders placed by the benchmark have one item of one of %d products; of the ended orders, 40%% are paid. There are
+  no payments at a provider
 - Date: %s
-- To repeat: make bench-growth GROWTH_DIR=…
+- To repeat: make -C bench growth GROWTH_DIR=…
 `, *growthRounds, growthRemovals, runtime.NumCPU(), serverVersion(g.b, g.db), growthProducts,
 		time.Now().UTC().Format(time.DateOnly))
 }
@@ -572,8 +574,9 @@ func (g *growth) reportPlans() {
 	fmt.Fprintf(&g.report, `
 ## Plans with %d ended orders
 
-PostgreSQL logged the plans of the service's statements while the figures were measured once more. The last column has the tables that a
-plan of the statement scans sequentially. If orders, their items or their events were among them, the benchmark would fail.
+PostgreSQL logged the plans of the service's statements while the figures were measured once more. The last column
+has the tables that a plan of the statement scans sequentially. If orders, their items or their events were among
+them, the benchmark would fail.
 
 | statement | plans | scanned sequentially |
 | --- | ---: | --- |

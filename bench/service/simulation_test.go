@@ -141,11 +141,12 @@ func simulated(request time.Duration, points []point) string {
 	fmt.Fprintf(&out, `
 ## Latency by rate
 
-A simulation places orders as a process does: in %d transactions at the same time, each with the orders that wait when it begins, and
-with at most %d. Transactions with a common product do not overlap. A request takes %.2f ms without its transaction, which is the time of
-a request that does nothing. A transaction takes %.2f ms, and %.0f µs for each of its orders. These times follow from the p50 of the
-first row and the rate of the last row of the table above, where we assume that both transactions were always in use. They do not vary, so the
-simulated p99 is too low. The measured columns show by how much the simulation is wrong.
+A simulation places orders as a process does: in %d transactions at the same time, each with the orders that wait when
+it begins, and with at most %d. Transactions with a common product do not overlap. A request takes %.2f ms without
+its transaction, which is the time of a request that does nothing. A transaction takes %.2f ms, and %.0f µs for each
+of its orders. These times follow from the p50 of the first row and the rate of the last row of the table above,
+where we assume that both transactions were always in use. They do not vary, so the simulated p99 is too low. The
+measured columns show by how much the simulation is wrong.
 
 | orders a second | in a transaction | measured | p50 | measured | p99 | measured |
 | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
@@ -176,16 +177,17 @@ func simulatedProcesses(request time.Duration, points []point) string {
 	s := newFreeSimulation(request, points[0], few, many)
 	var out strings.Builder
 	fmt.Fprintf(&out, `
-More processes can share one PostgreSQL. The next table has their simulation, each with %.0f orders a second. No benchmark has measured it.
-It assumes that PostgreSQL and the processes have enough processors, as the section below names them. Then a transaction takes %.2f ms, and
-%.0f µs for each of its orders. From the last row but one to the last row of the table of rates, the processor time of PostgreSQL for a
-transaction grows by this time with each further order. It includes work outside of the transaction, such as the outbox. Transactions wait for each
-other only because of a common product, of %d. Transactions that wait get larger, and then have more products in
-common. So from some number of processes on, orders are not placed as fast as they arrive. These rows say "too many": half of the orders of
-20 s wait for longer than %.0f ms, and the service would reject some.
+More processes can share one PostgreSQL. The next table has their simulation, each with %.0f orders a second. No
+benchmark has measured it. It assumes that PostgreSQL and the processes have enough processors, as the section below
+names them. Then a transaction takes %.2f ms, and %.0f µs for each of its orders. From the last row but one to the
+last row of the table of rates, the processor time of PostgreSQL for a transaction grows by this time with each
+further order. It includes work outside of the transaction, such as the outbox. Transactions wait for each other only
+because of a common product, of %d. Transactions that wait get larger, and then have more products in common. So
+from some number of processes on, orders are not placed as fast as they arrive. These rows say "too many": half of
+the orders of 20 s wait for longer than %.0f ms, and the service would reject some.
 
-The simulation is too favourable in one respect: it leaves out the ends of orders, which lock products, too. It is too strict in another one:
-a transaction that waits already counts as one that has locked all of its products.
+The simulation is too favourable in one respect: it leaves out the ends of orders, which lock products, too. It is
+too strict in another one: a transaction that waits already counts as one that has locked all of its products.
 
 | processes | orders a second | in a transaction | p50 | p99 |
 | ---: | ---: | ---: | ---: | ---: |

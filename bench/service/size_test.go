@@ -28,7 +28,7 @@ var (
 // the settings with which the migrations fight bloat.
 func BenchmarkSize(b *testing.B) {
 	if *sizeReport == "" {
-		b.Skip("it takes two and a half hours: run make bench-size")
+		b.Skip("it takes two and a half hours: run make -C bench size")
 	}
 	for b.Loop() {
 		report := sizeTable(b, measureSize(b, true), measureSize(b, false))
@@ -89,14 +89,15 @@ func sizeTable(b *testing.B, set, plain sizes) string {
 	var report strings.Builder
 	fmt.Fprintf(&report, `# Size
 
-The benchmark places %d orders a second for %v, with an idempotency key and one item each. Their customers are %d, and their items are of
-%d products. No order is paid. Each gets a reminder, which is its only row in order_events. It is cancelled after %v. The table shows the
-bytes for each of the %d orders, as autovacuum leaves them and after a VACUUM. HOT is the share of the updates that changed no index. The last
-two columns are of a second site, without the settings with which the migrations fight bloat: fill factors, and thresholds of autovacuum.
+The benchmark places %d orders a second for %v, with an idempotency key and one item each. Their customers are
+%d, and their items are of %d products. No order is paid. Each gets a reminder, which is its only row in
+order_events. It is cancelled after %v. The table shows the bytes for each of the %d orders, as autovacuum
+leaves them and after a VACUUM. HOT is the share of the updates that changed no index. The last two columns are of a
+second site, without the settings with which the migrations fight bloat: fill factors, and thresholds of autovacuum.
 
 - PostgreSQL %s, on a machine with %d processors
 - Date: %s
-- To repeat: make bench-size SIZE="-size.for=%[2]v -size.rate=%[1]d -size.timeout=%[5]v"
+- To repeat: make -C bench size SIZE="-size.for=%[2]v -size.rate=%[1]d -size.timeout=%[5]v"
 
 | relation | bytes an order | after VACUUM | updates an order | HOT | without settings: bytes an order | HOT |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: |

@@ -23,7 +23,7 @@ const Name = "ours"
 var Contenders = []contender.Info{{
 	Name:     Name,
 	Way:      "ZSET with leases, claimed in batches by a worker that sleeps until the next due time; outbox; reconciler.",
-	Source:   "README.md",
+	Source:   "the README.md of the repository",
 	Settings: "defaults",
 	Servers:  []contender.Server{contender.Redis},
 	Recovery: 5 * time.Second, // the lease, and some time
