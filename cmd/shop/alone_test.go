@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"example.com/shop/internal/cli"
+	"example.com/shop/internal/app"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
 )
@@ -19,7 +19,7 @@ func TestWithoutRedis(t *testing.T) {
 	contract, err := parttest.LoadContract(repositoryRoot)
 	testenv.Must(t, err)
 	database := testenv.Postgres(t)
-	a := openApp(t, database, cli.NoRedis, 1)
+	a := openApp(t, database, app.NoRedis, 1)
 	pendingOrders(t, a, 3, -time.Second)
 	if report := sweep(t, a); report.Overdue != 3 || report.Outcome != "ok" {
 		t.Errorf("the sweep reported %+v, want 3 overdue", report)

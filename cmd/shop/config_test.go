@@ -16,15 +16,13 @@ import (
 	"github.com/alecthomas/kong"
 
 	"example.com/shop/internal/app"
-	"example.com/shop/internal/cli"
-	"example.com/shop/internal/option"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/testenv"
 )
 
 func testParser(t *testing.T, out io.Writer) *kong.Kong {
 	t.Helper()
-	parser, err := cli.NewParser(cli.Program{Name: "shop", Out: out, Err: out}, &commands{})
+	parser, err := app.NewParser(app.Program{Name: "shop", Out: out, Err: out}, &commands{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +83,7 @@ func TestSecrets(t *testing.T) {
 		for j, command := range secretOption.commands {
 			for _, tt := range tests {
 				if (i > 0 || j > 0) && tt.name != "a value" && tt.name != "a file" && tt.name != "both" {
-					continue // option.ReadSecrets reads all secrets, so one option of one command is tried in all ways
+					continue // app.ReadSecrets reads all secrets, so one option of one command is tried in all ways
 				}
 				for _, source := range []string{"flags", "environment"} {
 					t.Run(fmt.Sprintf("%s of %s by %s/%s", flag, command.name, source, tt.name), func(t *testing.T) {
@@ -108,7 +106,7 @@ func TestSecrets(t *testing.T) {
 							t.Fatalf("got %q, want an error", got)
 						}
 						for _, part := range tt.wantErr {
-							part = strings.NewReplacer("OPTION_FILE", option.Name(flag+"-file"), "OPTION", option.Name(flag)).Replace(part)
+							part = strings.NewReplacer("OPTION_FILE", app.OptionName(flag+"-file"), "OPTION", app.OptionName(flag)).Replace(part)
 							if !strings.Contains(err.Error(), part) {
 								t.Errorf("got %q, want %q in it", err, part)
 							}
@@ -136,7 +134,7 @@ func secretFlags(t *testing.T) (flags []string) {
 // parsedSecret parses a command line, and returns the value of a secret.
 func parsedSecret(t *testing.T, flag string, args []string) (string, error) {
 	t.Helper()
-	command, err := cli.Parse(testParser(t, io.Discard), args)
+	command, err := app.Parse(testParser(t, io.Discard), args)
 	if err != nil {
 		return "", err
 	}
@@ -167,7 +165,7 @@ func TestSecretsHaveFileOptions(t *testing.T) {
 // parsedOptions returns the options of serve with the given flags.
 func parsedOptions(flags ...string) serveCommand {
 	var c commands
-	parser, err := cli.NewParser(cli.Program{Name: "shop", Out: io.Discard, Err: io.Discard}, &c)
+	parser, err := app.NewParser(app.Program{Name: "shop", Out: io.Discard, Err: io.Discard}, &c)
 	if err == nil {
 		_, err = parser.Parse(append([]string{"serve"}, flags...))
 	}
@@ -198,7 +196,7 @@ func validOptions() serveCommand { return withServers(parsedOptions(secretsOfAPI
 // fullOptions returns options that validate accepts, with a value for each secret and each URL, so that no part is left
 // out.
 func fullOptions() serveCommand {
-	parser, err := cli.NewParser(program(), &commands{})
+	parser, err := app.NewParser(program(), &commands{})
 	if err != nil {
 		panic(err)
 	}
@@ -305,7 +303,7 @@ func TestCheckSecret(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got := ""
-			if err := option.CheckSecret("some-token", tt.secret, 16); err != nil {
+			if err := app.CheckSecret("some-token", tt.secret, 16); err != nil {
 				got = err.Error()
 			}
 			if tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
@@ -395,11 +393,11 @@ func TestExitCodes(t *testing.T) {
 // TestExitCodeOutput checks that nothing is printed for ErrFailed, and any other error in one line.
 func TestExitCodeOutput(t *testing.T) {
 	var out strings.Builder
-	shop := cli.Program{Name: "shop", Err: &out}
-	if code := cli.ExitCode(fmt.Errorf("doctor: %w", cli.ErrFailed), shop); code != 1 || out.Len() > 0 {
+	shop := app.Program{Name: "shop", Err: &out}
+	if code := app.ExitCode(fmt.Errorf("doctor: %w", app.ErrFailed), shop); code != 1 || out.Len() > 0 {
 		t.Errorf("got exit code %d and the output %q, want 1 and no output", code, out.String())
 	}
-	if code := cli.ExitCode(errors.New("two\n  lines"), shop); code != 1 || out.String() != "shop: two lines\n" {
+	if code := app.ExitCode(errors.New("two\n  lines"), shop); code != 1 || out.String() != "shop: two lines\n" {
 		t.Errorf("got exit code %d and the output %q, want 1 and one line", code, out.String())
 	}
 }
@@ -411,7 +409,7 @@ func TestVariableNames(t *testing.T) {
 		t.Fatal("the command line has no options")
 	}
 	for _, o := range options {
-		if got, want := fmt.Sprintf("%s (--%s)", o.variable, o.flag), option.Name(o.flag); got != want {
+		if got, want := fmt.Sprintf("%s (--%s)", o.variable, o.flag), app.OptionName(o.flag); got != want {
 			t.Errorf("got the option %s, want %s", got, want)
 		}
 	}

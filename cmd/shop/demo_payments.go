@@ -14,7 +14,7 @@ import (
 	"github.com/gin-gonic/gin"
 	"golang.org/x/sync/errgroup"
 
-	"example.com/shop/internal/cli"
+	"example.com/shop/internal/app"
 	"example.com/shop/internal/demo"
 	"example.com/shop/internal/payment"
 	"example.com/shop/internal/rest"
@@ -31,7 +31,7 @@ const (
 // demoCommand is `shop demo`.
 type demoCommand struct{ shop.Demo }
 
-func (c *demoCommand) Run(ctx context.Context, program cli.Program) error {
+func (c *demoCommand) Run(ctx context.Context, program app.Program) error {
 	return c.Demo.Run(ctx, program, openDemoProvider)
 }
 

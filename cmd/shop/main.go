@@ -10,8 +10,6 @@ import (
 	"runtime/debug"
 
 	"example.com/shop/internal/app"
-	"example.com/shop/internal/cli"
-	"example.com/shop/internal/option"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/payment"
 	"example.com/shop/internal/shop"
@@ -26,11 +24,11 @@ func main() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	cli.Main(program(), &commands{})
+	app.Main(program(), &commands{})
 }
 
-func program() cli.Program {
-	return cli.Program{
+func program() app.Program {
+	return app.Program{
 		Name:        "shop",
 		Description: "Take orders, cancel those that are not paid by their deadline, and release their stock.",
 		Version:     version(),
@@ -45,14 +43,14 @@ func version() string {
 	if stamped != "" {
 		return stamped
 	}
-	return cli.ModuleVersion()
+	return app.ModuleVersion()
 }
 
 // commands is the command line. Every option is a flag and an environment variable. docs/configuration.md lists the
 // options, and a test compares its table with them.
 //
 // A secret, or an address that may contain a password, has two options: the value itself, and the name of a file with
-// the value. See [option.ReadSecrets]. A command checks its options when it runs, because the files are read after the
+// the value. See [app.ReadSecrets]. A command checks its options when it runs, because the files are read after the
 // command line is parsed.
 type commands struct {
 	Serve     serveCommand       `cmd:"" help:"Run the service, or some of its roles."`
@@ -60,12 +58,12 @@ type commands struct {
 	Reconcile reconcileCommand   `cmd:"" help:"Compare the orders with Redis once, repair the differences, and print the report."`
 	Export    exportCommand      `cmd:"" help:"Write the old orders that --keep would remove, one JSON object a line."`
 	Doctor    doctorCommand      `cmd:"" help:"Check the connections, the schema, the queue, the outbox, the reconciler and the invariants."`
-	Health    cli.HealthCommand  `cmd:"" help:"Check whether the process at an address is ready."`
+	Health    app.HealthCommand  `cmd:"" help:"Check whether the process at an address is ready."`
 	Order     whereIsCommand     `cmd:"" help:"Say where an order is, and what happens next with it."`
 	Demo      demoCommand        `cmd:"" help:"Run the whole service in one process, with a private PostgreSQL and Redis. Their data is deleted when it stops."`
 	Payments  paymentsCommand    `cmd:"" help:"Commands of payments."`
 	Provider  providerCommand    `cmd:"" help:"Run a simulator of the payment provider Stripe, for development and tests."`
-	Version   cli.VersionCommand `cmd:"" help:"Print the version."`
+	Version   app.VersionCommand `cmd:"" help:"Print the version."`
 }
 
 // serveCommand is `shop serve`.
@@ -75,12 +73,12 @@ type serveCommand struct {
 }
 
 func (c *serveCommand) check() error {
-	return option.Join(c.Serve.Check(), c.Payment.Check(c.Has(app.API)))
+	return app.JoinErrors(c.Check(), c.Payment.Check(c.Has(app.API)))
 }
 
-func (c *serveCommand) Run(ctx context.Context, program cli.Program) error {
+func (c *serveCommand) Run(ctx context.Context, program app.Program) error {
 	if err := c.check(); err != nil {
-		return option.Usage(err)
+		return app.Usage(err)
 	}
 	return c.Serve.Run(ctx, program, payments(c.Payment))
 }
@@ -93,8 +91,8 @@ type toolCommand struct {
 
 // prepare checks the options, and returns the payments of the process that the command opens.
 func (c *toolCommand) prepare() (shop.Neighbour, error) {
-	if err := option.Join(c.Tool.Check(), c.Payment.Check()); err != nil {
-		return shop.Neighbour{}, option.Usage(err)
+	if err := app.JoinErrors(c.Check(), c.Payment.Check()); err != nil {
+		return shop.Neighbour{}, app.Usage(err)
 	}
 	return payments(payment.Options{ProviderOptions: c.Payment}), nil
 }
@@ -102,7 +100,7 @@ func (c *toolCommand) prepare() (shop.Neighbour, error) {
 // reconcileCommand is `shop reconcile`.
 type reconcileCommand struct{ toolCommand }
 
-func (c *reconcileCommand) Run(ctx context.Context, program cli.Program) error {
+func (c *reconcileCommand) Run(ctx context.Context, program app.Program) error {
 	n, err := c.prepare()
 	if err != nil {
 		return err
@@ -116,7 +114,7 @@ type exportCommand struct {
 	order.ExportOptions
 }
 
-func (c *exportCommand) Run(ctx context.Context, program cli.Program) error {
+func (c *exportCommand) Run(ctx context.Context, program app.Program) error {
 	n, err := c.prepare()
 	if err != nil {
 		return err
@@ -127,10 +125,10 @@ func (c *exportCommand) Run(ctx context.Context, program cli.Program) error {
 // doctorCommand is `shop doctor`.
 type doctorCommand struct {
 	toolCommand
-	cli.DoctorOptions
+	app.DoctorOptions
 }
 
-func (c *doctorCommand) Run(ctx context.Context, program cli.Program) error {
+func (c *doctorCommand) Run(ctx context.Context, program app.Program) error {
 	n, err := c.prepare()
 	if err != nil {
 		return err
@@ -144,7 +142,7 @@ type whereIsCommand struct {
 	ID string `arg:"" optional:"" name:"id" help:"The id of the order, or of something that refers to it, such as a checkout session."`
 }
 
-func (c *whereIsCommand) Run(ctx context.Context, program cli.Program) error {
+func (c *whereIsCommand) Run(ctx context.Context, program app.Program) error {
 	n, err := c.prepare()
 	if err != nil {
 		return err

@@ -13,7 +13,6 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/shop/internal/app"
-	"example.com/shop/internal/cli"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/shop"
 	"example.com/shop/internal/testenv"
@@ -79,7 +78,7 @@ func openConfiguredApp(t testing.TB, o *serveCommand, config app.Config, log slo
 func runCommand(ctx context.Context, args []string, out io.Writer) int {
 	p := program()
 	p.Out, p.Err = out, out
-	return cli.ExitCode(cli.Run(ctx, p, &commands{}, args), p)
+	return app.ExitCode(app.Run(ctx, p, &commands{}, args), p)
 }
 
 // pendingOrders inserts n pending orders of a new product that reserve all of its stock, and returns their ids. The

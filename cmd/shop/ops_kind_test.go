@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"example.com/shop/internal/app"
-	"example.com/shop/internal/cli"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/reconcile"
@@ -96,7 +95,7 @@ func TestSeveralKinds(t *testing.T) {
 	if s.Queue.OldestDue < 59 || s.LastSweep == nil {
 		t.Errorf("the oldest due task has waited %v s, want 60; the last sweep is %v", s.Queue.OldestDue, s.LastSweep)
 	}
-	checks := cli.Checks(a.Process)
+	checks := app.Checks(a.Process)
 	err = checks[slices.IndexFunc(checks, func(c app.Check) bool { return c.Subject == "worker" })].Run(t.Context())
 	for _, want := range []string{order.CancelKind + ": 1 dead letters", secondKind + ": 1 tasks are due"} {
 		if err == nil || !strings.Contains(err.Error(), want) {

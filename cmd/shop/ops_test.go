@@ -10,7 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"example.com/shop/internal/cli"
+	"example.com/shop/internal/app"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
 )
@@ -32,7 +32,7 @@ func TestValidateOperatorsToken(t *testing.T) {
 // TestStatsAreInContract checks the operators' figures against the contract, which describes those of all parts: it has
 // each figure of the answer, and the answer has each figure that it requires.
 func TestStatsAreInContract(t *testing.T) {
-	for redisURL, redis := range map[string]string{testenv.Redis(t): "up", cli.NoRedis: "none"} {
+	for redisURL, redis := range map[string]string{testenv.Redis(t): "up", app.NoRedis: "none"} {
 		t.Run("Redis "+redis, func(t *testing.T) { checkStats(t, redisURL, redis) })
 	}
 }

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"example.com/shop/internal/app"
-	"example.com/shop/internal/cli"
-	"example.com/shop/internal/option"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/payment"
 	"example.com/shop/internal/shop"
@@ -42,9 +40,9 @@ type paymentsReconcileCommand struct {
 	From time.Time `name:"from" placeholder:"TIME" help:"Read the books again from this time, for example 2026-01-31T00:00:00Z. By default they are read from where the last report ended."`
 }
 
-func (c *paymentsReconcileCommand) Run(ctx context.Context, program cli.Program) error {
+func (c *paymentsReconcileCommand) Run(ctx context.Context, program app.Program) error {
 	if c.Payment.StripeKey == "" {
-		return option.Usage(fmt.Errorf("there is no payment provider: set %s", option.Name("stripe-key")))
+		return app.Usage(fmt.Errorf("there is no payment provider: set %s", app.OptionName("stripe-key")))
 	}
 	n, err := c.prepare()
 	if err != nil {
@@ -65,9 +63,9 @@ type paymentsForgetDeploymentCommand struct {
 	Name string `arg:"" optional:"" name:"name" help:"The deployment that the database belongs to, such as production."`
 }
 
-func (c *paymentsForgetDeploymentCommand) Run(ctx context.Context, program cli.Program) error {
+func (c *paymentsForgetDeploymentCommand) Run(ctx context.Context, program app.Program) error {
 	if c.Name == "" {
-		return option.Usage(errors.New("missing the name of the deployment to forget: shop payments forget-deployment NAME"))
+		return app.Usage(errors.New("missing the name of the deployment to forget: shop payments forget-deployment NAME"))
 	}
 	n, err := c.prepare()
 	if err != nil {

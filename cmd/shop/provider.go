@@ -7,8 +7,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"example.com/shop/internal/app"
-	"example.com/shop/internal/cli"
-	"example.com/shop/internal/option"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/stripesim"
 )
@@ -23,24 +21,24 @@ type providerCommand struct {
 	StripeWebhookSecretFile string `name:"stripe-webhook-secret-file" placeholder:"FILE" help:"The file with the webhook secret, instead of --stripe-webhook-secret."`
 	WebhookURL              string `name:"webhook-url" placeholder:"URL" help:"The address that the simulator sends webhooks to. Without it, it sends none."`
 
-	cli.Database
-	cli.Log
+	app.Database
+	app.Log
 }
 
 // check returns one error that names all options with wrong values.
 func (c *providerCommand) check() error {
-	return option.Join(
-		option.Require(map[string]string{
+	return app.JoinErrors(
+		app.RequireOptions(map[string]string{
 			"http-addr": c.HTTPAddr, "database-url": c.DatabaseURL, "stripe-key": c.StripeKey, "stripe-webhook-secret": c.StripeWebhookSecret,
 		}),
-		c.Check(), option.CheckURL("public-url", c.PublicURL), option.CheckURL("webhook-url", c.WebhookURL),
-		option.CheckHostPort("http-addr", c.HTTPAddr),
+		c.Check(), app.CheckURL("public-url", c.PublicURL), app.CheckURL("webhook-url", c.WebhookURL),
+		app.CheckHostPort("http-addr", c.HTTPAddr),
 	)
 }
 
-func (c *providerCommand) Run(ctx context.Context, program cli.Program) error {
+func (c *providerCommand) Run(ctx context.Context, program app.Program) error {
 	if err := c.check(); err != nil {
-		return option.Usage(err)
+		return app.Usage(err)
 	}
 	log := app.NewLogger(program.Err, c.LogLevel, false)
 	sim, err := stripesim.Open(ctx, stripesim.Config{
@@ -51,7 +49,7 @@ func (c *providerCommand) Run(ctx context.Context, program cli.Program) error {
 		return err
 	}
 	defer sim.Close()
-	ln, err := cli.Listen(c.HTTPAddr)
+	ln, err := app.Listen(c.HTTPAddr)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/stripe/stripe-go/v85"
 
-	"example.com/shop/internal/cli"
+	"example.com/shop/internal/app"
 	"example.com/shop/internal/testenv"
 )
 
@@ -40,7 +40,7 @@ func TestProvider(t *testing.T) {
 	shop.Out, shop.Err = io.Discard, &log
 	ended := make(chan error, 1)
 	go func() {
-		ended <- cli.Run(ctx, shop, &commands{}, []string{"provider", "--http-addr=127.0.0.1:0", "--database-url=" + database.String(),
+		ended <- app.Run(ctx, shop, &commands{}, []string{"provider", "--http-addr=127.0.0.1:0", "--database-url=" + database.String(),
 			"--stripe-key=sk_test_1", "--stripe-webhook-secret=whsec_1"})
 	}()
 	var started struct{ Addr string }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"example.com/shop/internal/app"
-	"example.com/shop/internal/cli"
 	"example.com/shop/internal/devstack"
 )
 
@@ -17,11 +16,11 @@ import (
 type demoCommand struct {
 	HTTPAddr string `name:"http-addr" default:"127.0.0.1:8090" help:"The address to listen on."`
 	timeoutOption
-	cli.Log
+	app.Log
 }
 
 // Run starts PostgreSQL and the stand-in for Redis, and serves until ctx ends.
-func (c *demoCommand) Run(ctx context.Context, program cli.Program) (err error) {
+func (c *demoCommand) Run(ctx context.Context, program app.Program) (err error) {
 	dir, err := devstack.TempDir()
 	if err != nil {
 		return err
@@ -38,15 +37,15 @@ func (c *demoCommand) Run(ctx context.Context, program cli.Program) (err error) 
 	}
 	defer func() { err = errors.Join(err, redis.Stop()) }()
 
-	database := cli.Database{DatabaseURL: pg.URL(), DatabaseConns: 20}
-	migrate := migrateCommand{cli.Migrate{Database: database}}
+	database := app.Database{DatabaseURL: pg.URL(), DatabaseConns: 20}
+	migrate := migrateCommand{app.Migrate{Database: database}}
 	if err := migrate.Run(ctx, program); err != nil {
 		return err
 	}
-	serve := serveCommand{timeoutOption: c.timeoutOption, Serve: cli.Serve{
+	serve := serveCommand{timeoutOption: c.timeoutOption, Serve: app.Serve{
 		HTTPAddr: c.HTTPAddr, Roles: []string{app.API, app.Relay, app.Worker, app.Reconciler}, Log: c.Log,
-		Database: database, Redis: cli.Redis{RedisURL: redis.URL(), QueueShards: 1},
-		Reconcile: cli.Reconcile{ReconcileSchedule: "@every 5s", ReconcileLookahead: 15 * time.Second},
+		Database: database, Redis: app.Redis{RedisURL: redis.URL(), QueueShards: 1},
+		Reconcile: app.Reconcile{ReconcileSchedule: "@every 5s", ReconcileLookahead: 15 * time.Second},
 	}}
 	serve.Ops.OpsToken = rand.Text()
 	fmt.Fprintln(program.Out, "the operators' token is", serve.Ops.OpsToken)

@@ -15,9 +15,7 @@ import (
 	"time"
 
 	"example.com/shop/internal/app"
-	"example.com/shop/internal/cli"
 	"example.com/shop/internal/delay"
-	"example.com/shop/internal/option"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/migrations"
 )
@@ -145,7 +143,7 @@ func TestCommands(t *testing.T) {
 	run := func(command string, options ...string) error {
 		p := program()
 		p.Out, p.Err = &out, &out
-		return cli.Run(t.Context(), p, &commands{}, append([]string{command}, options...))
+		return app.Run(t.Context(), p, &commands{}, append([]string{command}, options...))
 	}
 	for range 2 { // it is idempotent
 		testenv.Must(t, run("migrate", servers[0]))
@@ -165,7 +163,7 @@ func TestCommands(t *testing.T) {
 		t.Errorf("doctor: error %v, want one, because an invitation is pending past its deadline: %s", err, out.String())
 	}
 	for command, flag := range map[string]string{"serve": "--timeout=0s", "reconcile": "--database-conns=1"} {
-		if err := run(command, append(servers, flag)...); !errors.As(err, new(option.UsageError)) || !strings.Contains(err.Error(), "want at least") {
+		if err := run(command, append(servers, flag)...); !errors.As(err, new(app.UsageError)) || !strings.Contains(err.Error(), "want at least") {
 			t.Errorf("%s %s: error %v, want one of the option", command, flag, err)
 		}
 	}

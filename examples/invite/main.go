@@ -8,18 +8,16 @@ import (
 	"time"
 
 	"example.com/shop/internal/app"
-	"example.com/shop/internal/cli"
 	"example.com/shop/internal/ops"
-	"example.com/shop/internal/option"
 )
 
-func main() { cli.Main(program(), &commands{}) }
+func main() { app.Main(program(), &commands{}) }
 
-func program() cli.Program {
-	return cli.Program{
+func program() app.Program {
+	return app.Program{
 		Name:        "invite",
 		Description: "Create invitations, and expire those that are not accepted by their deadline.",
-		Version:     cli.ModuleVersion(),
+		Version:     app.ModuleVersion(),
 	}
 }
 
@@ -30,8 +28,8 @@ type commands struct {
 	Reconcile reconcileCommand   `cmd:"" help:"Compare the invitations with Redis once, repair the differences, and print the report."`
 	Doctor    doctorCommand      `cmd:"" help:"Check the connections, the schema, the queue, the outbox, the reconciler and the invariants."`
 	Demo      demoCommand        `cmd:"" help:"Run the whole service in one process, with a private PostgreSQL. Its data is deleted when it stops."`
-	Health    cli.HealthCommand  `cmd:"" help:"Check whether the process at an address is ready."`
-	Version   cli.VersionCommand `cmd:"" help:"Print the version."`
+	Health    app.HealthCommand  `cmd:"" help:"Check whether the process at an address is ready."`
+	Version   app.VersionCommand `cmd:"" help:"Print the version."`
 }
 
 // timeoutOption is the option of invitations.
@@ -41,43 +39,43 @@ type timeoutOption struct {
 
 func (o timeoutOption) checkTimeout() error {
 	if o.Timeout < time.Second {
-		return fmt.Errorf("%s is %v, want at least 1s", option.Name("timeout"), o.Timeout)
+		return fmt.Errorf("%s is %v, want at least 1s", app.OptionName("timeout"), o.Timeout)
 	}
 	return nil
 }
 
 // serveCommand is `invite serve`.
 type serveCommand struct {
-	cli.Serve
+	app.Serve
 	timeoutOption
 	Ops ops.Options `embed:""`
 }
 
-func (c *serveCommand) Run(ctx context.Context, program cli.Program) error {
+func (c *serveCommand) Run(ctx context.Context, program app.Program) error {
 	errs := []error{c.Check(), c.checkTimeout()}
 	if c.Has(app.API) {
 		errs = append(errs, c.Ops.Check(""))
 	}
-	if err := option.Join(errs...); err != nil {
-		return option.Usage(err)
+	if err := app.JoinErrors(errs...); err != nil {
+		return app.Usage(err)
 	}
 	return c.Serve.Run(ctx, program, c.open)
 }
 
 // migrateCommand is `invite migrate`. The migrations create the outbox and the table of the reconciler's reports, and
 // also the tables of orders, if there are any; they stay empty here.
-type migrateCommand struct{ cli.Migrate }
+type migrateCommand struct{ app.Migrate }
 
-func (c *migrateCommand) Run(ctx context.Context, program cli.Program) error {
+func (c *migrateCommand) Run(ctx context.Context, program app.Program) error {
 	return c.Migrate.Run(ctx, program, createTable)
 }
 
 // toolCommand is a command that runs once.
-type toolCommand struct{ cli.Tool }
+type toolCommand struct{ app.Tool }
 
-func (c *toolCommand) open(ctx context.Context, program cli.Program) (*app.Process, error) {
+func (c *toolCommand) open(ctx context.Context, program app.Program) (*app.Process, error) {
 	if err := c.Check(); err != nil {
-		return nil, option.Usage(err)
+		return nil, app.Usage(err)
 	}
 	return c.Open(ctx, program, new(serveCommand).open)
 }
@@ -85,16 +83,16 @@ func (c *toolCommand) open(ctx context.Context, program cli.Program) (*app.Proce
 // reconcileCommand is `invite reconcile`.
 type reconcileCommand struct{ toolCommand }
 
-func (c *reconcileCommand) Run(ctx context.Context, program cli.Program) error {
-	return cli.Sweep(ctx, program, c.open)
+func (c *reconcileCommand) Run(ctx context.Context, program app.Program) error {
+	return app.Sweep(ctx, program, c.open)
 }
 
 // doctorCommand is `invite doctor`.
 type doctorCommand struct {
 	toolCommand
-	cli.DoctorOptions
+	app.DoctorOptions
 }
 
-func (c *doctorCommand) Run(ctx context.Context, program cli.Program) error {
-	return cli.Doctor(ctx, program, c.open, &c.Tool, c.DoctorOptions)
+func (c *doctorCommand) Run(ctx context.Context, program app.Program) error {
+	return app.Doctor(ctx, program, c.open, &c.Tool, c.DoctorOptions)
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"example.com/shop/internal/openapi"
 	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/rest"
 )
@@ -87,7 +86,7 @@ func (p *Process) Handler() (http.Handler, error) {
 var ownContract []byte
 
 // Contract adds a piece of the OpenAPI document that the process serves at /openapi.yaml. Each part adds the tags, paths
-// and components of its own routes. See [openapi.Merge].
+// and components of its own routes. See [MergeContracts].
 func (p *Process) Contract(piece []byte) { p.contract = append(p.contract, piece) }
 
 // serveContract adds the route of the OpenAPI document, if the parts have added pieces of it.
@@ -95,7 +94,7 @@ func (p *Process) serveContract() error {
 	if len(p.contract) == 0 {
 		return nil
 	}
-	text, err := openapi.Merge(append(slices.Clone(p.contract), ownContract)...)
+	text, err := MergeContracts(append(slices.Clone(p.contract), ownContract)...)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"example.com/shop/internal/delay"
-	"example.com/shop/internal/option"
 	"example.com/shop/internal/reconcile"
 )
 
@@ -59,7 +58,7 @@ func (k *Kind) Handle(handle delay.Handler, worker delay.WorkerConfig, table rec
 		k.Reconciler, err = reconcile.New(p.Pool, table, k.Queue, p.cfg.Reconcile, p.Log, p.Metrics)
 	}
 	if err != nil {
-		return option.Usage(err)
+		return Usage(err)
 	}
 	return nil
 }

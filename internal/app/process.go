@@ -5,6 +5,10 @@
 // returns a [Process] without parts. Each part then adds itself: its routes with [Process.Routes], its kinds of task with
 // [Process.NewKind], what it runs with [Process.Go], its invariants with [Process.Invariant]. [Process.Run] runs them all.
 // The package knows no part.
+//
+// It also has the commands that every program of this kind has, serve, migrate, reconcile, doctor, health and version, with
+// their options. A program embeds these options in its own commands, beside the options of its parts. Every option is a
+// flag and an environment variable, whose name follows from the flag: --http-addr and SHOP_HTTP_ADDR.
 package app
 
 import (
@@ -27,7 +31,6 @@ import (
 	"gorm.io/gorm"
 
 	"example.com/shop/internal/delay"
-	"example.com/shop/internal/option"
 	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/rest"
@@ -137,7 +140,7 @@ func Connect(ctx context.Context, cfg Config, log *slog.Logger) (*Connections, e
 	}
 	if err == nil && cfg.RedisURL != "" {
 		if c.Redis, err = delay.Connect(cfg.RedisURL); err != nil {
-			c.Redis, err = nil, option.Usage(err)
+			c.Redis, err = nil, Usage(err)
 		}
 	}
 	if err != nil {
@@ -163,7 +166,7 @@ func New(c *Connections, cfg Config, log *slog.Logger) *Process {
 func OpenDatabase(ctx context.Context, databaseURL, application string, conns int) (*gorm.DB, error) {
 	db, err := postgres.Open(ctx, databaseURL, application, conns)
 	if errors.As(err, new(*pgconn.ConnectError)) {
-		err = fmt.Errorf("%w: is PostgreSQL running, and is %s right?", err, option.Name("database-url"))
+		err = fmt.Errorf("%w: is PostgreSQL running, and is %s right?", err, OptionName("database-url"))
 	}
 	return db, err
 }

@@ -9,12 +9,12 @@ import (
 	"sync"
 	"time"
 
-	"example.com/shop/internal/option"
+	"example.com/shop/internal/app"
 	"example.com/shop/internal/testenv/parttest"
 )
 
 // EnvPrefix is the prefix of the program's environment variables.
-const EnvPrefix = option.EnvPrefix + "_"
+const EnvPrefix = app.EnvPrefix + "_"
 
 // Row is one thing that times out.
 type Row struct {

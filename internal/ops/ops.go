@@ -21,7 +21,6 @@ import (
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/deadline"
 	"example.com/shop/internal/delay"
-	"example.com/shop/internal/option"
 	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/rest"
 )
@@ -38,12 +37,12 @@ type Options struct {
 // Check returns an error if the token is missing, is easy to guess, equals tokenKey, which signs the customers' tokens,
 // or has a character that a request cannot carry.
 func (o Options) Check(tokenKey string) error {
-	return option.Join(option.Require(map[string]string{"ops-token": o.OpsToken}),
-		option.CheckSecret("ops-token", o.OpsToken, 16), o.checkToken(tokenKey))
+	return app.JoinErrors(app.RequireOptions(map[string]string{"ops-token": o.OpsToken}),
+		app.CheckSecret("ops-token", o.OpsToken, 16), o.checkToken(tokenKey))
 }
 
 func (o Options) checkToken(tokenKey string) error {
-	name := option.Name("ops-token")
+	name := app.OptionName("ops-token")
 	switch {
 	case o.OpsToken == "":
 		return nil
@@ -51,7 +50,7 @@ func (o Options) checkToken(tokenKey string) error {
 		// Operators send their token over the network. An eavesdropper with the token key could sign a token for any
 		// customer.
 		return fmt.Errorf("%s is the same as %s: set two different random values, for example from `openssl rand -hex 32`",
-			name, option.Name("token-key"))
+			name, app.OptionName("token-key"))
 	case strings.ContainsFunc(o.OpsToken, func(r rune) bool { return r < ' ' || r > '~' }):
 		return fmt.Errorf("%s contains a character that an Authorization header cannot carry: "+
 			"use only printable ASCII characters", name)
@@ -84,7 +83,7 @@ func (o Options) Guard() gin.HandlerFunc {
 		scheme, sent, _ := strings.Cut(c.GetHeader("Authorization"), " ")
 		got := sha256.Sum256([]byte(sent))
 		if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-			return rest.Unauthorized.Errorf("The request needs the operators' token, %s_OPS_TOKEN, as Authorization: Bearer. It has none, or another one.", option.EnvPrefix)
+			return rest.Unauthorized.Errorf("The request needs the operators' token, %s_OPS_TOKEN, as Authorization: Bearer. It has none, or another one.", app.EnvPrefix)
 		}
 		return nil
 	})

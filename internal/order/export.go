@@ -13,7 +13,7 @@ import (
 	"github.com/google/uuid"
 	"gorm.io/gorm"
 
-	"example.com/shop/internal/option"
+	"example.com/shop/internal/app"
 )
 
 //go:embed export.sql
@@ -28,7 +28,7 @@ type ExportOptions struct {
 // Check returns an error that names the option with a wrong value.
 func (o ExportOptions) Check() error {
 	if o.Keep < minKeep {
-		return fmt.Errorf("%s is %v, want at least %v: the age of the orders to export", option.Name("keep"), o.Keep, minKeep)
+		return fmt.Errorf("%s is %v, want at least %v: the age of the orders to export", app.OptionName("keep"), o.Keep, minKeep)
 	}
 	return nil
 }

@@ -10,7 +10,6 @@ import (
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/delay"
-	"example.com/shop/internal/option"
 	"example.com/shop/internal/rest"
 )
 
@@ -44,20 +43,20 @@ const minKeep = time.Second
 func (o Options) Check() error {
 	errs := []error{checkBound("max-open-orders", o.MaxOpenOrders), checkBound("max-open-units", o.MaxOpenUnits)}
 	if o.OrderTimeout < time.Second || o.OrderTimeout > maxTimeout {
-		errs = append(errs, fmt.Errorf("%s is %v, want 1s to 720h", option.Name("order-timeout"), o.OrderTimeout))
+		errs = append(errs, fmt.Errorf("%s is %v, want 1s to 720h", app.OptionName("order-timeout"), o.OrderTimeout))
 	}
 	if o.OrderExtension < 0 || o.OrderExtension > maxTimeout {
-		errs = append(errs, fmt.Errorf("%s is %v, want 0s to 720h", option.Name("order-extension"), o.OrderExtension))
+		errs = append(errs, fmt.Errorf("%s is %v, want 0s to 720h", app.OptionName("order-extension"), o.OrderExtension))
 	}
 	if o.Keep != 0 && o.Keep < minKeep {
-		errs = append(errs, fmt.Errorf("%s is %v, want at least %v, or 0s for ever", option.Name("keep"), o.Keep, minKeep))
+		errs = append(errs, fmt.Errorf("%s is %v, want at least %v, or 0s for ever", app.OptionName("keep"), o.Keep, minKeep))
 	}
-	return option.Join(errs...)
+	return app.JoinErrors(errs...)
 }
 
 func checkBound(flag string, bound int64) error {
 	if bound < 0 {
-		return fmt.Errorf("%s is %d, want at least 1, or 0 for no bound", option.Name(flag), bound)
+		return fmt.Errorf("%s is %d, want at least 1, or 0 for no bound", app.OptionName(flag), bound)
 	}
 	return nil
 }

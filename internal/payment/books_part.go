@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.com/shop/internal/app"
-	"example.com/shop/internal/option"
 	"example.com/shop/internal/order"
 )
 
@@ -117,7 +116,7 @@ func (s *Store) checkBooks(ctx context.Context) error {
 	if r.LostSessions > 0 {
 		errs = append(errs, fmt.Errorf("%d open sessions are lost: close their incident on the operators' page", r.LostSessions))
 	}
-	if err := option.Join(errs...); err != nil {
+	if err := app.JoinErrors(errs...); err != nil {
 		return fmt.Errorf("report %d of %s: %w", r.Number, r.MadeAt.UTC().Format(time.RFC3339), err)
 	}
 	return nil

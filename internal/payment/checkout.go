@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/shop/internal/app"
 	"example.com/shop/internal/delay"
-	"example.com/shop/internal/option"
 	"example.com/shop/internal/rest"
 )
 
@@ -20,7 +20,7 @@ type CheckoutOptions struct {
 // Check returns an error if an option has a wrong value.
 func (o CheckoutOptions) Check() error {
 	if o.CheckoutTime < 0 || o.CheckoutTime > time.Hour {
-		return fmt.Errorf("%s is %v, want 0s to 1h", option.Name("checkout-time"), o.CheckoutTime)
+		return fmt.Errorf("%s is %v, want 0s to 1h", app.OptionName("checkout-time"), o.CheckoutTime)
 	}
 	return nil
 }

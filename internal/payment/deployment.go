@@ -14,7 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"example.com/shop/internal/app"
-	"example.com/shop/internal/option"
 )
 
 // DeploymentOptions name the deployment. Each process with a key needs the name.
@@ -30,7 +29,7 @@ func (o DeploymentOptions) Check(key string) error {
 		return nil
 	}
 	if !deploymentName.MatchString(o.Deployment) {
-		return fmt.Errorf("%s is %q, want 1 to 40 of a to z, 0 to 9 and -, such as production", option.Name("deployment"), o.Deployment)
+		return fmt.Errorf("%s is %q, want 1 to 40 of a to z, 0 to 9 and -, such as production", app.OptionName("deployment"), o.Deployment)
 	}
 	return nil
 }
@@ -46,7 +45,7 @@ func (o TestModeOptions) Check(key string) error {
 		return nil
 	}
 	return fmt.Errorf("%s is a test key, with which customers pay with test cards, for nothing: set a live key, or %s if nothing is sold here",
-		option.Name("stripe-key"), option.Name("allow-test-payments"))
+		app.OptionName("stripe-key"), app.OptionName("allow-test-payments"))
 }
 
 // deployment says whose payments a database has, or a process makes.

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"example.com/shop/internal/app"
-	"example.com/shop/internal/option"
 )
 
 // addChecks adds the checks of `doctor`. Those that ask the provider change nothing there.
@@ -58,7 +57,7 @@ func checkPermissions(ctx context.Context, calls *Calls) error {
 			denied = append(denied, fmt.Errorf("the key may not %s: %w", strings.ReplaceAll(operation, "_", " "), err))
 		}
 	}
-	return option.Join(denied...)
+	return app.JoinErrors(denied...)
 }
 
 // webhookPath is where the shop receives webhooks.

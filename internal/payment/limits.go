@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"example.com/shop/internal/option"
+	"example.com/shop/internal/app"
 )
 
 // LimitOptions are the options about the provider's limits. They are per account: all processes that use the account
@@ -24,15 +24,15 @@ type LimitOptions struct {
 func (o LimitOptions) Check() error {
 	var errs []error
 	if o.StripeRate < 0 || o.StripeRate > 10_000 {
-		errs = append(errs, fmt.Errorf("%s is %v, want 0 to 10000", option.Name("stripe-rate"), o.StripeRate))
+		errs = append(errs, fmt.Errorf("%s is %v, want 0 to 10000", app.OptionName("stripe-rate"), o.StripeRate))
 	}
 	if o.StripeEndpointRate < 1 || o.StripeEndpointRate > 10_000 {
-		errs = append(errs, fmt.Errorf("%s is %v, want 1 to 10000", option.Name("stripe-endpoint-rate"), o.StripeEndpointRate))
+		errs = append(errs, fmt.Errorf("%s is %v, want 1 to 10000", app.OptionName("stripe-endpoint-rate"), o.StripeEndpointRate))
 	}
 	if o.StripeProcesses < 1 || o.StripeProcesses > 1000 {
-		errs = append(errs, fmt.Errorf("%s is %d, want 1 to 1000", option.Name("stripe-processes"), o.StripeProcesses))
+		errs = append(errs, fmt.Errorf("%s is %d, want 1 to 1000", app.OptionName("stripe-processes"), o.StripeProcesses))
 	}
-	return option.Join(errs...)
+	return app.JoinErrors(errs...)
 }
 
 // limits returns the limits of this process. live reports whether the key is a live one.

@@ -13,7 +13,6 @@ import (
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/deadline"
 	"example.com/shop/internal/delay"
-	"example.com/shop/internal/option"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
 )
@@ -34,8 +33,8 @@ type ProviderOptions struct {
 
 // Check returns one error that names all options with wrong values.
 func (o ProviderOptions) Check() error {
-	return option.Join(o.LimitOptions.Check(), o.DeploymentOptions.Check(o.StripeKey), option.CheckURL("stripe-url", o.StripeURL),
-		option.Require(map[string]string{"stripe-url": o.StripeURL}))
+	return app.JoinErrors(o.LimitOptions.Check(), o.DeploymentOptions.Check(o.StripeKey), app.CheckURL("stripe-url", o.StripeURL),
+		app.RequireOptions(map[string]string{"stripe-url": o.StripeURL}))
 }
 
 // Options are the options of payments of a process that serves.
@@ -53,15 +52,15 @@ type Options struct {
 // Check returns one error that names all options with wrong values. api reports whether the process serves the API.
 func (o Options) Check(api bool) error {
 	errs := []error{
-		o.ProviderOptions.Check(), o.CheckoutOptions.Check(), o.TestModeOptions.Check(o.StripeKey), option.CheckURL("public-url", o.PublicURL),
+		o.ProviderOptions.Check(), o.CheckoutOptions.Check(), o.TestModeOptions.Check(o.StripeKey), app.CheckURL("public-url", o.PublicURL),
 	}
 	if o.PaymentGrace < time.Second || o.PaymentGrace > 24*time.Hour {
-		errs = append(errs, fmt.Errorf("%s is %v, want 1s to 24h", option.Name("payment-grace"), o.PaymentGrace))
+		errs = append(errs, fmt.Errorf("%s is %v, want 1s to 24h", app.OptionName("payment-grace"), o.PaymentGrace))
 	}
 	if o.StripeKey != "" && api {
-		errs = append(errs, option.Require(map[string]string{"stripe-webhook-secret": o.WebhookSecret, "public-url": o.PublicURL}))
+		errs = append(errs, app.RequireOptions(map[string]string{"stripe-webhook-secret": o.WebhookSecret, "public-url": o.PublicURL}))
 	}
-	return option.Join(errs...)
+	return app.JoinErrors(errs...)
 }
 
 // webhookSecrets returns the secrets that verify webhooks.

@@ -8,14 +8,12 @@ import (
 	"gorm.io/gorm"
 
 	"example.com/shop/internal/app"
-	"example.com/shop/internal/cli"
-	"example.com/shop/internal/option"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/whereis"
 )
 
 // opener returns a function that opens a process with all parts.
-func opener(o *Options, n Neighbour) cli.Opener {
+func opener(o *Options, n Neighbour) app.Opener {
 	return func(ctx context.Context, cfg app.Config, log *slog.Logger) (*app.Process, error) {
 		s, err := Open(ctx, cfg, o, n, log)
 		if err != nil {
@@ -26,9 +24,9 @@ func opener(o *Options, n Neighbour) cli.Opener {
 }
 
 // Run is `serve`: it serves until ctx ends.
-func (o *Serve) Run(ctx context.Context, program cli.Program, n Neighbour) error {
+func (o *Serve) Run(ctx context.Context, program app.Program, n Neighbour) error {
 	if err := o.Check(); err != nil {
-		return option.Usage(err)
+		return app.Usage(err)
 	}
 	return o.Serve.Run(ctx, program, opener(&o.Options, n))
 }
@@ -36,11 +34,11 @@ func (o *Serve) Run(ctx context.Context, program cli.Program, n Neighbour) error
 // Migrate has the options of `migrate`.
 type Migrate struct {
 	Seed bool `name:"seed" help:"Add sample products, unless they exist."`
-	cli.Migrate
+	app.Migrate
 }
 
 // Run is `migrate`.
-func (c *Migrate) Run(ctx context.Context, program cli.Program) error {
+func (c *Migrate) Run(ctx context.Context, program app.Program) error {
 	return c.Migrate.Run(ctx, program, func(ctx context.Context, db *gorm.DB) error {
 		if !c.Seed {
 			return nil
@@ -50,12 +48,12 @@ func (c *Migrate) Run(ctx context.Context, program cli.Program) error {
 }
 
 // Tool has the options of a command that runs once, on the tables of all parts.
-type Tool struct{ cli.Tool }
+type Tool struct{ app.Tool }
 
 // Open opens a process without a role.
-func (c *Tool) Open(ctx context.Context, program cli.Program, n Neighbour) (s *Shop, err error) {
+func (c *Tool) Open(ctx context.Context, program app.Program, n Neighbour) (s *Shop, err error) {
 	if err := c.Check(); err != nil {
-		return nil, option.Usage(err)
+		return nil, app.Usage(err)
 	}
 	_, err = c.Tool.Open(ctx, program, func(ctx context.Context, cfg app.Config, log *slog.Logger) (*app.Process, error) {
 		if s, err = Open(ctx, cfg, &Options{}, n, log); err != nil {
@@ -67,8 +65,8 @@ func (c *Tool) Open(ctx context.Context, program cli.Program, n Neighbour) (s *S
 }
 
 // process returns a function that opens the process of the command.
-func (c *Tool) process(n Neighbour) cli.ToolOpener {
-	return func(ctx context.Context, program cli.Program) (*app.Process, error) {
+func (c *Tool) process(n Neighbour) app.ToolOpener {
+	return func(ctx context.Context, program app.Program) (*app.Process, error) {
 		s, err := c.Open(ctx, program, n)
 		if err != nil {
 			return nil, err
@@ -78,19 +76,19 @@ func (c *Tool) process(n Neighbour) cli.ToolOpener {
 }
 
 // Reconcile is `reconcile`: it sweeps once, and prints the report.
-func (c *Tool) Reconcile(ctx context.Context, program cli.Program, n Neighbour) error {
-	return cli.Sweep(ctx, program, c.process(n))
+func (c *Tool) Reconcile(ctx context.Context, program app.Program, n Neighbour) error {
+	return app.Sweep(ctx, program, c.process(n))
 }
 
 // Doctor is `doctor`.
-func (c *Tool) Doctor(ctx context.Context, program cli.Program, o cli.DoctorOptions, n Neighbour) error {
-	return cli.Doctor(ctx, program, c.process(n), &c.Tool, o)
+func (c *Tool) Doctor(ctx context.Context, program app.Program, o app.DoctorOptions, n Neighbour) error {
+	return app.Doctor(ctx, program, c.process(n), &c.Tool, o)
 }
 
 // Export is `export`: it writes the orders that ended long ago.
-func (c *Tool) Export(ctx context.Context, program cli.Program, o order.ExportOptions, n Neighbour) error {
+func (c *Tool) Export(ctx context.Context, program app.Program, o order.ExportOptions, n Neighbour) error {
 	if err := o.Check(); err != nil {
-		return option.Usage(err)
+		return app.Usage(err)
 	}
 	s, err := c.Open(ctx, program, n)
 	if err != nil {
@@ -101,9 +99,9 @@ func (c *Tool) Export(ctx context.Context, program cli.Program, o order.ExportOp
 }
 
 // WhereIs is `order`: it prints where an order is. id is that of the order, or of something that refers to it.
-func (c *Tool) WhereIs(ctx context.Context, program cli.Program, id string, n Neighbour) error {
+func (c *Tool) WhereIs(ctx context.Context, program app.Program, id string, n Neighbour) error {
 	if id == "" {
-		return option.Usage(errors.New("missing the id of an order: shop order ID"))
+		return app.Usage(errors.New("missing the id of an order: shop order ID"))
 	}
 	s, err := c.Open(ctx, program, n)
 	if err != nil {

@@ -16,10 +16,8 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/shop/internal/app"
-	"example.com/shop/internal/cli"
 	"example.com/shop/internal/demo"
 	"example.com/shop/internal/ops"
-	"example.com/shop/internal/option"
 	"example.com/shop/internal/order"
 )
 
@@ -29,7 +27,7 @@ type Demo struct {
 	OrderTimeout   time.Duration `name:"order-timeout" default:"30s" help:"The time that a customer has to pay an order."`
 	OrderExtension time.Duration `name:"order-extension" default:"30s" help:"The time by which a customer can extend the deadline of an order, once. 0s: not at all."`
 	order.Bounds
-	cli.Log
+	app.Log
 }
 
 // DemoRun is one run of the demo. Its private servers run, and its process is not open yet.
@@ -58,12 +56,12 @@ const (
 // options returns the options of the demo's process. Its servers are not known yet.
 func (c *Demo) options() *Serve {
 	return &Serve{
-		Serve: cli.Serve{
+		Serve: app.Serve{
 			HTTPAddr:  c.HTTPAddr,
 			Roles:     []string{app.API, app.Relay, app.Reconciler}, // package demo runs the worker
-			Database:  cli.Database{DatabaseURL: "postgres://private", DatabaseConns: 20},
-			Redis:     cli.Redis{RedisURL: "private", QueueShards: 1},
-			Reconcile: cli.Reconcile{ReconcileSchedule: demoSchedule, ReconcileLookahead: demoLookahead},
+			Database:  app.Database{DatabaseURL: "postgres://private", DatabaseConns: 20},
+			Redis:     app.Redis{RedisURL: "private", QueueShards: 1},
+			Reconcile: app.Reconcile{ReconcileSchedule: demoSchedule, ReconcileLookahead: demoLookahead},
 		},
 		Options: Options{
 			TokenKey: rand.Text() + rand.Text(),
@@ -74,10 +72,10 @@ func (c *Demo) options() *Serve {
 }
 
 // Run is `demo`. open returns what another module adds to the run; nil: none does.
-func (c *Demo) Run(ctx context.Context, program cli.Program, open func(context.Context, *DemoRun) (DemoNeighbour, error)) error {
+func (c *Demo) Run(ctx context.Context, program app.Program, open func(context.Context, *DemoRun) (DemoNeighbour, error)) error {
 	o := c.options()
 	if err := o.Check(); err != nil {
-		return option.Usage(err)
+		return app.Usage(err)
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -94,9 +92,9 @@ func (c *Demo) Run(ctx context.Context, program cli.Program, open func(context.C
 }
 
 func (c *Demo) serve(
-	ctx context.Context, o *Serve, servers *demo.Servers, program cli.Program, open func(context.Context, *DemoRun) (DemoNeighbour, error),
+	ctx context.Context, o *Serve, servers *demo.Servers, program app.Program, open func(context.Context, *DemoRun) (DemoNeighbour, error),
 ) error {
-	if err := cli.MigrateUp(ctx, o.DatabaseURL, io.Discard); err != nil {
+	if err := app.MigrateUp(ctx, o.DatabaseURL, io.Discard); err != nil {
 		return err
 	}
 	log := app.NewLogger(program.Err, c.LogLevel, true)
@@ -142,7 +140,7 @@ func (d demoOrders) PlaceOne(ctx context.Context, customer, product uuid.UUID) e
 	return err
 }
 
-func (c *Demo) printWelcome(program cli.Program, run *DemoRun, more string, servers *demo.Servers) {
+func (c *Demo) printWelcome(program app.Program, run *DemoRun, more string, servers *demo.Servers) {
 	fmt.Fprintf(program.Out, `
 shop is running. Ctrl-C stops it and deletes its data.
 
@@ -166,7 +164,7 @@ shop is running. Ctrl-C stops it and deletes its data.
 
 // listenDemo listens on addr. If addr is the default and is taken, listenDemo listens on a free port.
 func listenDemo(addr string) (net.Listener, error) {
-	ln, err := cli.Listen(addr)
+	ln, err := app.Listen(addr)
 	if errors.Is(err, syscall.EADDRINUSE) && addr == "127.0.0.1:8080" {
 		return net.Listen("tcp", "127.0.0.1:0")
 	}

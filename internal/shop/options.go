@@ -2,9 +2,7 @@ package shop
 
 import (
 	"example.com/shop/internal/app"
-	"example.com/shop/internal/cli"
 	"example.com/shop/internal/ops"
-	"example.com/shop/internal/option"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
 )
@@ -23,22 +21,22 @@ func (o *Options) check(api bool) error {
 	if !api {
 		return o.Order.Check()
 	}
-	return option.Join(
+	return app.JoinErrors(
 		o.Order.Check(),
-		option.Require(map[string]string{"token-key": o.TokenKey}), option.CheckSecret("token-key", o.TokenKey, 32),
+		app.RequireOptions(map[string]string{"token-key": o.TokenKey}), app.CheckSecret("token-key", o.TokenKey, 32),
 		o.Ops.Check(o.TokenKey),
 	)
 }
 
 // Serve has the options of `serve`.
 type Serve struct {
-	cli.Serve
+	app.Serve
 	Options
 }
 
 // Check returns one error that names all options with wrong values.
 func (o *Serve) Check() error {
-	return option.Join(o.Serve.Check(), o.check(o.Has(app.API)))
+	return app.JoinErrors(o.Serve.Check(), o.check(o.Has(app.API)))
 }
 
 // newTokens returns the tokens of customers. A process that does not serve the API needs none, and gets nil.
@@ -48,7 +46,7 @@ func newTokens(p *app.Process, key string) (*rest.Tokens, error) {
 	}
 	tokens, err := rest.NewTokens(TokenConfig(key))
 	if err != nil {
-		return nil, option.Usage(err)
+		return nil, app.Usage(err)
 	}
 	return tokens, nil
 }

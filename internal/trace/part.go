@@ -25,7 +25,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"example.com/shop/internal/app"
-	"example.com/shop/internal/option"
 	"example.com/shop/internal/postgres"
 )
 
@@ -42,7 +41,7 @@ func New(c *app.Connections, name string, spans Spans, log *slog.Logger) (*Trace
 	}
 	provider, err := newProvider(name)
 	if err != nil {
-		return nil, option.Usage(err)
+		return nil, app.Usage(err)
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("spans are not exported", "error", err) }))
 	t := newTracer(provider, spans, log)

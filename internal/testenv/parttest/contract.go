@@ -13,7 +13,7 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 	"github.com/getkin/kin-openapi/routers/gorillamux"
 
-	"example.com/shop/internal/openapi"
+	"example.com/shop/internal/app"
 	"example.com/shop/internal/testenv"
 )
 
@@ -40,7 +40,7 @@ func LoadPieces(files ...string) (*Contract, error) {
 		}
 		pieces = append(pieces, piece)
 	}
-	text, err := openapi.Merge(pieces...)
+	text, err := app.MergeContracts(pieces...)
 	if err != nil {
 		return nil, err
 	}

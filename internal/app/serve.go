@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"context"
@@ -8,9 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"example.com/shop/internal/app"
 	"example.com/shop/internal/delay"
-	"example.com/shop/internal/option"
 	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/reconcile"
 )
@@ -25,13 +23,13 @@ type Database struct {
 // Check returns an error that names the options with wrong values.
 func (o Database) Check() error {
 	if o.DatabaseConns < 2 { // a sweep holds one for its lock, and needs another for its statements; see also Serve.Run
-		return fmt.Errorf("%s is %d, want at least 2", option.Name("database-conns"), o.DatabaseConns)
+		return fmt.Errorf("%s is %d, want at least 2", OptionName("database-conns"), o.DatabaseConns)
 	}
 	if o.DatabaseURL == "" {
 		return nil
 	}
 	if err := postgres.CheckURL(o.DatabaseURL); err != nil {
-		return fmt.Errorf("%s is wrong, want postgres://user:password@host:port/database: %w", option.Name("database-url"), err)
+		return fmt.Errorf("%s is wrong, want postgres://user:password@host:port/database: %w", OptionName("database-url"), err)
 	}
 	return nil
 }
@@ -50,7 +48,7 @@ type Redis struct {
 // Check returns an error that names the options with wrong values.
 func (o Redis) Check() error {
 	if o.QueueShards < 1 || o.QueueShards > delay.MaxShards {
-		return fmt.Errorf("%s is %d, want 1 to %d", option.Name("queue-shards"), o.QueueShards, delay.MaxShards)
+		return fmt.Errorf("%s is %d, want 1 to %d", OptionName("queue-shards"), o.QueueShards, delay.MaxShards)
 	}
 	return nil
 }
@@ -73,7 +71,7 @@ type Reconcile struct {
 func (o Reconcile) Check() error {
 	if o.ReconcileLookahead <= 0 {
 		return fmt.Errorf("%s is %v, want at least twice the schedule's interval",
-			option.Name("reconcile-lookahead"), o.ReconcileLookahead)
+			OptionName("reconcile-lookahead"), o.ReconcileLookahead)
 	}
 	return nil
 }
@@ -102,21 +100,21 @@ func (o *Serve) Has(role string) bool { return slices.Contains(o.Roles, role) }
 // Check returns one error that names all options with wrong values.
 func (o *Serve) Check() error {
 	errs := []error{
-		option.Require(map[string]string{"http-addr": o.HTTPAddr, "database-url": o.DatabaseURL, "redis-url": o.RedisURL}),
-		o.Database.Check(), o.Redis.Check(), o.Reconcile.Check(), option.CheckHostPort("http-addr", o.HTTPAddr),
+		RequireOptions(map[string]string{"http-addr": o.HTTPAddr, "database-url": o.DatabaseURL, "redis-url": o.RedisURL}),
+		o.Database.Check(), o.Redis.Check(), o.Reconcile.Check(), CheckHostPort("http-addr", o.HTTPAddr),
 	}
 	if len(o.Roles) == 0 {
-		errs = append(errs, fmt.Errorf("%s is empty, want at least one of api, relay, worker, reconciler", option.Name("roles")))
+		errs = append(errs, fmt.Errorf("%s is empty, want at least one of api, relay, worker, reconciler", OptionName("roles")))
 	}
 	if o.Drain < 0 || o.Drain > 5*time.Minute {
-		errs = append(errs, fmt.Errorf("%s is %v, want 0s to 5m", option.Name("drain"), o.Drain))
+		errs = append(errs, fmt.Errorf("%s is %v, want 0s to 5m", OptionName("drain"), o.Drain))
 	}
-	return option.Join(errs...)
+	return JoinErrors(errs...)
 }
 
 // Config returns the configuration of the process.
-func (o *Serve) Config(program Program) app.Config {
-	return app.Config{
+func (o *Serve) Config(program Program) Config {
+	return Config{
 		Name: program.Name, Version: program.Version,
 		DatabaseURL: o.DatabaseURL, DatabaseConns: o.DatabaseConns, RedisURL: o.redisURL(), QueueShards: o.QueueShards,
 		Roles:     o.Roles,
@@ -126,20 +124,20 @@ func (o *Serve) Config(program Program) app.Config {
 }
 
 // Opener opens a process with its parts.
-type Opener func(ctx context.Context, cfg app.Config, log *slog.Logger) (*app.Process, error)
+type Opener func(ctx context.Context, cfg Config, log *slog.Logger) (*Process, error)
 
 // Run opens a process, and serves until ctx ends.
 func (o *Serve) Run(ctx context.Context, program Program, open Opener) error {
-	log := app.NewLogger(program.Err, o.LogLevel, false)
+	log := NewLogger(program.Err, o.LogLevel, false)
 	p, err := open(ctx, o.Config(program), log)
 	if err != nil {
 		return err
 	}
 	defer p.Close()
 	// The sweeps of all kinds may run at the same time. Each holds a connection for its lock, and needs another one.
-	if least := len(p.Kinds) + 1; p.Has(app.Reconciler) && o.DatabaseConns < least {
-		return option.Usage(fmt.Errorf("%s is %d, want at least %d, for the sweeps of %d kinds of task",
-			option.Name("database-conns"), o.DatabaseConns, least, len(p.Kinds)))
+	if least := len(p.Kinds) + 1; p.Has(Reconciler) && o.DatabaseConns < least {
+		return Usage(fmt.Errorf("%s is %d, want at least %d, for the sweeps of %d kinds of task",
+			OptionName("database-conns"), o.DatabaseConns, least, len(p.Kinds)))
 	}
 	ln, err := Listen(o.HTTPAddr)
 	if err != nil {
@@ -154,7 +152,7 @@ func (o *Serve) Run(ctx context.Context, program Program, open Opener) error {
 func Listen(address string) (net.Listener, error) {
 	ln, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w", option.Name("http-addr"), err)
+		return nil, fmt.Errorf("listen on %s: %w", OptionName("http-addr"), err)
 	}
 	return ln, nil
 }

@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"context"
@@ -8,36 +8,34 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"example.com/shop/internal/app"
-	"example.com/shop/internal/option"
 	"example.com/shop/internal/postgres"
 )
 
 // Checks returns the checks of waiting commits, of Redis, of the kinds of task, and of the parts.
-func Checks(p *app.Process) []app.Check {
-	ofEach := func(check func(context.Context, *app.Kind) error) func(context.Context) error {
+func Checks(p *Process) []Check {
+	ofEach := func(check func(context.Context, *Kind) error) func(context.Context) error {
 		return func(ctx context.Context) error { return eachKind(ctx, p, check) }
 	}
-	checks := []app.Check{
+	checks := []Check{
 		{Subject: "commits", Good: "none waits for a standby", Run: func(ctx context.Context) error { return checkCommits(ctx, p) }},
 	}
 	if p.Redis == nil {
-		checks = append(checks, app.Check{Subject: "redis", Good: "none: the reconciler alone times out rows, every second",
+		checks = append(checks, Check{Subject: "redis", Good: "none: the reconciler alone times out rows, every second",
 			Run: func(context.Context) error { return nil }})
 	} else {
 		checks = append(checks,
-			app.Check{Subject: "redis", Good: "answers", Run: func(ctx context.Context) error { return pingRedis(ctx, p.Redis) }},
-			app.Check{Subject: "tasks", Good: "Redis has the restore markers: it was not wiped", Run: ofEach(checkMarkers)},
-			app.Check{Subject: "worker", Good: "no task has been due for long, and there are no dead letters", Run: ofEach(checkTasks)},
-			app.Check{Subject: "outbox", Good: "no message has waited for long", Run: ofEach(checkOutbox)},
+			Check{Subject: "redis", Good: "answers", Run: func(ctx context.Context) error { return pingRedis(ctx, p.Redis) }},
+			Check{Subject: "tasks", Good: "Redis has the restore markers: it was not wiped", Run: ofEach(checkMarkers)},
+			Check{Subject: "worker", Good: "no task has been due for long, and there are no dead letters", Run: ofEach(checkTasks)},
+			Check{Subject: "outbox", Good: "no message has waited for long", Run: ofEach(checkOutbox)},
 		)
 	}
 	checks = append(checks,
-		app.Check{Subject: "reconciler", Good: "the last sweep was recent, and no statement failed", Run: ofEach(checkLastSweep)})
+		Check{Subject: "reconciler", Good: "the last sweep was recent, and no statement failed", Run: ofEach(checkLastSweep)})
 	return append(checks, p.Checks...)
 }
 
-func checkCommits(ctx context.Context, p *app.Process) error {
+func checkCommits(ctx context.Context, p *Process) error {
 	waits, err := postgres.CommitsWait(ctx, p.Pool)
 	if err == nil && waits {
 		err = errors.New("commits wait for a synchronous standby that is not connected: start it, or remove it from synchronous_standby_names " +
@@ -50,12 +48,12 @@ func pingRedis(ctx context.Context, rdb redis.UniversalClient) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	if err := rdb.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("%w: is Redis running, and is %s right?", err, option.Name("redis-url"))
+		return fmt.Errorf("%w: is Redis running, and is %s right?", err, OptionName("redis-url"))
 	}
 	return nil
 }
 
-func checkMarkers(ctx context.Context, k *app.Kind) error {
+func checkMarkers(ctx context.Context, k *Kind) error {
 	intact, err := k.Queue.Intact(ctx)
 	if err == nil && !intact {
 		err = errors.New("a restore marker is missing, because Redis was wiped or is new: wait until the reconciler restores the tasks, or run `shop reconcile`")
@@ -67,7 +65,7 @@ func checkMarkers(ctx context.Context, k *app.Kind) error {
 // milliseconds, so a shorter time would also do; it would report the pauses of a busy machine.
 const staleTask = 10 * time.Second
 
-func checkTasks(ctx context.Context, k *app.Kind) error {
+func checkTasks(ctx context.Context, k *Kind) error {
 	depth, err := k.Queue.Depth(ctx)
 	if err != nil {
 		return err
@@ -79,14 +77,14 @@ func checkTasks(ctx context.Context, k *app.Kind) error {
 	if depth.Dead > 0 {
 		dead = fmt.Errorf("%d dead letters: GET /ops/api/dead-letters lists their errors; remove the cause, then redrive them", depth.Dead)
 	}
-	return option.Join(waiting, dead)
+	return JoinErrors(waiting, dead)
 }
 
 // staleOutbox is the time for which a message may wait in the outbox before the doctor reports it. The relay takes messages
 // after a second, so a shorter time would also do; it would report the pauses of a busy machine.
 const staleOutbox = 30 * time.Second
 
-func checkOutbox(ctx context.Context, k *app.Kind) error {
+func checkOutbox(ctx context.Context, k *Kind) error {
 	count, oldest, err := k.Outbox.Backlog(ctx)
 	if err == nil && oldest > staleOutbox {
 		err = fmt.Errorf("%d messages wait for Redis, the oldest for %v: is a relay running?", count, oldest.Round(time.Second))
@@ -98,7 +96,7 @@ func checkOutbox(ctx context.Context, k *app.Kind) error {
 // one it would report the pauses of a busy machine.
 const staleSweep = 10 * time.Second
 
-func checkLastSweep(ctx context.Context, k *app.Kind) error {
+func checkLastSweep(ctx context.Context, k *Kind) error {
 	last, age, err := k.Reconciler.Last(ctx)
 	switch {
 	case err != nil:
@@ -114,12 +112,12 @@ func checkLastSweep(ctx context.Context, k *app.Kind) error {
 }
 
 // eachKind calls do for each kind. It returns one error of one line with all errors, each with its kind.
-func eachKind(ctx context.Context, p *app.Process, do func(context.Context, *app.Kind) error) error {
+func eachKind(ctx context.Context, p *Process, do func(context.Context, *Kind) error) error {
 	var errs []error
 	for _, k := range p.Kinds {
 		if err := do(ctx, k); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", k.Name, err))
 		}
 	}
-	return option.Join(errs...)
+	return JoinErrors(errs...)
 }

@@ -1,14 +1,12 @@
-package cli
+package app
 
 import (
 	"context"
 	"errors"
 	"fmt"
 
-	"example.com/shop/internal/app"
 	"example.com/shop/internal/deadline"
 	"example.com/shop/internal/delay"
-	"example.com/shop/internal/option"
 	"example.com/shop/internal/postgres"
 )
 
@@ -22,7 +20,7 @@ type DoctorOptions struct {
 func Doctor(ctx context.Context, program Program, open ToolOpener, t *Tool, o DoctorOptions) error {
 	d := doctor{program: program}
 	p, err := open(ctx, program)
-	if errors.As(err, new(option.UsageError)) {
+	if errors.As(err, new(UsageError)) {
 		return err
 	}
 	if err != nil {
@@ -66,7 +64,7 @@ func (d *doctor) checkRedis(ctx context.Context, url string) {
 		defer rdb.Close()
 		err = pingRedis(ctx, rdb)
 	} else {
-		err = fmt.Errorf("%s is wrong: %w", option.Name("redis-url"), err)
+		err = fmt.Errorf("%s is wrong: %w", OptionName("redis-url"), err)
 	}
 	d.check("redis", "answers", err)
 }
@@ -79,7 +77,7 @@ type doctor struct {
 
 // check prints good if err is nil, and err otherwise.
 func (d *doctor) check(subject, good string, err error) {
-	if errors.Is(err, app.ErrUnchecked) {
+	if errors.Is(err, ErrUnchecked) {
 		d.say("note", subject, err.Error())
 		return
 	}

@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"context"
@@ -9,8 +9,6 @@ import (
 
 	"gorm.io/gorm"
 
-	"example.com/shop/internal/app"
-	"example.com/shop/internal/option"
 	"example.com/shop/internal/postgres"
 	"example.com/shop/migrations"
 )
@@ -24,12 +22,12 @@ type Migrate struct {
 // Run applies the migrations that the database lacks, and prints their names. Then it calls finish, which adds what the
 // program needs besides: for instance sample rows, or tables that are not in package migrations.
 func (c *Migrate) Run(ctx context.Context, program Program, finish func(context.Context, *gorm.DB) error) error {
-	if err := option.Join(option.Require(map[string]string{"database-url": c.DatabaseURL}), c.Check()); err != nil {
-		return option.Usage(err)
+	if err := JoinErrors(RequireOptions(map[string]string{"database-url": c.DatabaseURL}), c.Check()); err != nil {
+		return Usage(err)
 	}
 	// Open fails soon, with an error that names the address. Without this call, migrate would wait for a server that
 	// does not answer.
-	db, err := app.OpenDatabase(ctx, c.DatabaseURL, program.Name, c.DatabaseConns)
+	db, err := OpenDatabase(ctx, c.DatabaseURL, program.Name, c.DatabaseConns)
 	if err != nil {
 		return err
 	}
@@ -59,7 +57,7 @@ func MigrateUp(ctx context.Context, databaseURL string, out io.Writer) error {
 	}
 	if pooled {
 		return fmt.Errorf("a pooler stands before PostgreSQL: migrate with the address of PostgreSQL itself in %s, because "+
-			"the lock of the migrations belongs to a session", option.Name("database-url"))
+			"the lock of the migrations belongs to a session", OptionName("database-url"))
 	}
 	return migrate(ctx, out, func() ([]string, error) { return migrations.Up(ctx, db) })
 }
@@ -117,18 +115,18 @@ type Tool struct {
 
 // Check returns one error that names all options with wrong values.
 func (o *Tool) Check() error {
-	return option.Join(option.Require(map[string]string{"database-url": o.DatabaseURL, "redis-url": o.RedisURL}),
+	return JoinErrors(RequireOptions(map[string]string{"database-url": o.DatabaseURL, "redis-url": o.RedisURL}),
 		o.Database.Check(), o.Redis.Check(), o.Reconcile.Check())
 }
 
 // Open opens a process without a role.
-func (o *Tool) Open(ctx context.Context, program Program, open Opener) (*app.Process, error) {
+func (o *Tool) Open(ctx context.Context, program Program, open Opener) (*Process, error) {
 	serve := Serve{Database: o.Database, Redis: o.Redis, Reconcile: o.Reconcile}
-	return open(ctx, serve.Config(program), app.NewLogger(program.Err, o.LogLevel, true))
+	return open(ctx, serve.Config(program), NewLogger(program.Err, o.LogLevel, true))
 }
 
 // ToolOpener opens the process of a command that runs once, with its parts.
-type ToolOpener func(context.Context, Program) (*app.Process, error)
+type ToolOpener func(context.Context, Program) (*Process, error)
 
 // Sweep sweeps the tables of all kinds of task once, and prints the report. It is `reconcile`.
 func Sweep(ctx context.Context, program Program, open ToolOpener) error {

@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"context"
@@ -8,8 +8,6 @@ import (
 	"net/http"
 	"strings"
 	"time"
-
-	"example.com/shop/internal/option"
 )
 
 // HealthCommand is `health`. It is the health check of a container that has neither a shell nor curl.
@@ -23,9 +21,9 @@ const healthTimeout = 2 * time.Second
 
 // Run prints the body of the answer of /readyz. It returns an error if the process is not ready.
 func (c *HealthCommand) Run(ctx context.Context, program Program) error {
-	err := option.Join(option.Require(map[string]string{"http-addr": c.HTTPAddr}), option.CheckHostPort("http-addr", c.HTTPAddr))
+	err := JoinErrors(RequireOptions(map[string]string{"http-addr": c.HTTPAddr}), CheckHostPort("http-addr", c.HTTPAddr))
 	if err != nil {
-		return option.Usage(err)
+		return Usage(err)
 	}
 	host, port, err := net.SplitHostPort(c.HTTPAddr)
 	if err != nil {

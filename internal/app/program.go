@@ -1,7 +1,4 @@
-// Package cli holds the commands that every program of this kind has: serve, migrate, reconcile, doctor, health and
-// version. A program embeds their options in its own commands, next to the options of its parts, and passes the function
-// that adds the parts.
-package cli
+package app
 
 import (
 	"context"
@@ -15,8 +12,6 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
-
-	"example.com/shop/internal/option"
 )
 
 // Program describes the program to its commands.
@@ -45,11 +40,11 @@ func Run(ctx context.Context, program Program, commands any, args []string) erro
 		return err
 	}
 	if len(args) == 0 {
-		return option.Usage(fmt.Errorf("missing a command: %s --help lists them", program.Name))
+		return Usage(fmt.Errorf("missing a command: %s --help lists them", program.Name))
 	}
 	command, err := Parse(parser, args)
 	if err != nil {
-		return option.Usage(err)
+		return Usage(err)
 	}
 	command.BindTo(ctx, (*context.Context)(nil))
 	command.Bind(program)
@@ -63,7 +58,7 @@ func NewParser(program Program, commands any) (*kong.Kong, error) {
 		kong.Description(program.Description),
 		kong.Writers(program.Out, program.Err),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-		kong.DefaultEnvars(option.EnvPrefix),
+		kong.DefaultEnvars(EnvPrefix),
 	)
 }
 
@@ -73,13 +68,13 @@ func Parse(parser *kong.Kong, args []string) (*kong.Context, error) {
 	if err != nil {
 		return nil, err
 	}
-	return command, option.ReadSecrets(command.Selected())
+	return command, ReadSecrets(command.Selected())
 }
 
 // ErrFailed is the error of a command that has already printed what is wrong.
 var ErrFailed = errors.New("failed")
 
-// ExitCode returns the exit code of the process: 0 for nil, 2 for an [option.UsageError], 1 for any other error. It writes
+// ExitCode returns the exit code of the process: 0 for nil, 2 for an [UsageError], 1 for any other error. It writes
 // err to the program's errors in one line, unless err is nil or [ErrFailed].
 func ExitCode(err error, program Program) int {
 	if err == nil {
@@ -89,7 +84,7 @@ func ExitCode(err error, program Program) int {
 		// An error of a driver may have several lines.
 		fmt.Fprintf(program.Err, "%s: %s\n", program.Name, strings.Join(strings.Fields(err.Error()), " "))
 	}
-	if errors.As(err, new(option.UsageError)) {
+	if errors.As(err, new(UsageError)) {
 		return 2
 	}
 	return 1

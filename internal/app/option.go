@@ -1,6 +1,4 @@
-// Package option checks the options of a command line, and reads secrets from files. Every option is a flag and an
-// environment variable, whose name follows from the flag: --http-addr and SHOP_HTTP_ADDR.
-package option
+package app
 
 import (
 	"errors"
@@ -17,8 +15,8 @@ import (
 // EnvPrefix is the prefix of all environment variables of the program, without the underscore.
 const EnvPrefix = "SHOP"
 
-// Name returns the variable and the flag of an option: "SHOP_HTTP_ADDR (--http-addr)".
-func Name(flag string) string {
+// OptionName returns the variable and the flag of an option: "SHOP_HTTP_ADDR (--http-addr)".
+func OptionName(flag string) string {
 	return fmt.Sprintf("%s_%s (--%s)", EnvPrefix, strings.ToUpper(strings.ReplaceAll(flag, "-", "_")), flag)
 }
 
@@ -31,8 +29,8 @@ func (e UsageError) Unwrap() error { return e.error }
 // Usage returns err as a [UsageError].
 func Usage(err error) error { return UsageError{err} }
 
-// Join joins errors into an error of one line. It returns nil if all of errs are nil.
-func Join(errs ...error) error {
+// JoinErrors joins errors into an error of one line. It returns nil if all of errs are nil.
+func JoinErrors(errs ...error) error {
 	var texts []string
 	for _, err := range errs {
 		if err != nil {
@@ -45,12 +43,12 @@ func Join(errs ...error) error {
 	return errors.New(strings.Join(texts, "; "))
 }
 
-// Require returns an error that names the options without a value. The keys of options are the names of flags.
-func Require(options map[string]string) error {
+// RequireOptions returns an error that names the options without a value. The keys of options are the names of flags.
+func RequireOptions(options map[string]string) error {
 	var missing []string
 	for flag, value := range options {
 		if value == "" {
-			missing = append(missing, Name(flag))
+			missing = append(missing, OptionName(flag))
 		}
 	}
 	if len(missing) == 0 {
@@ -66,7 +64,7 @@ func CheckURL(flag, address string) error {
 	if address == "" || err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" {
 		return nil
 	}
-	return fmt.Errorf("%s is %q, want an address like https://shop.example", Name(flag), address)
+	return fmt.Errorf("%s is %q, want an address like https://shop.example", OptionName(flag), address)
 }
 
 // CheckHostPort accepts HOST:PORT, and no address.
@@ -75,7 +73,7 @@ func CheckHostPort(flag, address string) error {
 		return nil
 	}
 	if _, _, err := net.SplitHostPort(address); err != nil {
-		return fmt.Errorf("%s is not of the form host:port: %w", Name(flag), err)
+		return fmt.Errorf("%s is not of the form host:port: %w", OptionName(flag), err)
 	}
 	return nil
 }
@@ -86,12 +84,12 @@ func CheckHostPort(flag, address string) error {
 const minDifferentBytes = 5
 
 // CheckSecret rejects secrets that are easy to guess: short ones, ones that repeat a few characters, and ones that
-// contain a word from an example. It accepts an empty secret, because [Require] reports it.
+// contain a word from an example. It accepts an empty secret, because [RequireOptions] reports it.
 func CheckSecret(flag, secret string, minBytes int) error {
 	if secret == "" {
 		return nil
 	}
-	name := Name(flag)
+	name := OptionName(flag)
 	if len(secret) < minBytes {
 		return fmt.Errorf("%s has %d bytes, want at least %d: "+
 			"set a random value, for example from `openssl rand -hex 32`", name, len(secret), minBytes)
@@ -131,7 +129,7 @@ func ReadSecrets(command *kong.Node) error {
 			errs = append(errs, err)
 		}
 	}
-	return Join(errs...)
+	return JoinErrors(errs...)
 }
 
 // readSecret returns a secret that is set as a value or in a file. An unset secret is empty.
@@ -140,7 +138,7 @@ func readSecret(flag, value, file string) (string, error) {
 	if file == "" {
 		return value, nil
 	}
-	name, fileName := Name(flag), Name(flag+"-file")
+	name, fileName := OptionName(flag), OptionName(flag+"-file")
 	if value != "" {
 		return "", fmt.Errorf("%s and %s are set: set one of them, not both", name, fileName)
 	}

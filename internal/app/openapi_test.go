@@ -1,21 +1,21 @@
-package openapi_test
+package app_test
 
 import (
 	"strings"
 	"testing"
 
-	"example.com/shop/internal/openapi"
+	"example.com/shop/internal/app"
 )
 
 // TestMerge merges pieces, and rejects two that define the same.
 func TestMerge(t *testing.T) {
 	base := "openapi: 3.0.3\ntags: [{name: a}]\npaths:\n  /a: {get: {}}\ncomponents:\n  schemas:\n    A: {type: string}\n"
-	merged, err := openapi.Merge([]byte(base), []byte("tags: [{name: b}]\npaths:\n  /b: {get: {}}\ncomponents:\n  schemas:\n    B: {type: string}\n"))
+	merged, err := app.MergeContracts([]byte(base), []byte("tags: [{name: b}]\npaths:\n  /b: {get: {}}\ncomponents:\n  schemas:\n    B: {type: string}\n"))
 	want := "openapi: 3.0.3\ntags: [{name: a}, {name: b}]\npaths:\n  /a: {get: {}}\n  /b: {get: {}}\ncomponents:\n  schemas:\n    A: {type: string}\n    B: {type: string}\n"
 	if err != nil || string(merged) != want {
 		t.Errorf("merged:\n%s%v\nwant:\n%s", merged, err, want)
 	}
-	merged, err = openapi.Merge([]byte(base), []byte("components: {schemas: {Stats: {required: [a], properties: {a: {}}}}}"),
+	merged, err = app.MergeContracts([]byte(base), []byte("components: {schemas: {Stats: {required: [a], properties: {a: {}}}}}"),
 		[]byte("security: []\ninfo: {}\nx-more: 1"), []byte("components: {schemas: {Stats: {required: [b], properties: {b: {}}}}}"))
 	want = "openapi: 3.0.3\ninfo: {}\ntags: [{name: a}]\nsecurity: []\npaths:\n  /a: {get: {}}\ncomponents:\n  schemas:\n    A: {type: string}\n" +
 		"    Stats: {required: [a, b], properties: {a: {}, b: {}}}\nx-more: 1\n"
@@ -30,7 +30,7 @@ func TestMerge(t *testing.T) {
 		"- a list":                       "not a map",
 		"paths: {":                       "piece of the contract",
 	} {
-		if _, err := openapi.Merge([]byte(base), []byte(piece)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := app.MergeContracts([]byte(base), []byte(piece)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("with the piece %q the error is %v, want %q in it", piece, err, want)
 		}
 	}
