@@ -1,4 +1,5 @@
-.PHONY: help check test test-all mutants bench kubernetes screenshots demo copy
+.PHONY: help check test test-all mutants bench kubernetes screenshots demo
+.PHONY: up observe traces standby down copy
 
 # tools.mod pins the tools apart from the service's own modules. Go builds a tool when it is first used. Building the
 # linter takes some minutes.
@@ -7,9 +8,10 @@ LINT = go tool -modfile=tools.mod golangci-lint
 # their path, which may have been that of a checkout that no longer exists.
 export GOLANGCI_LINT_CACHE = $(CURDIR)/.lint-cache
 TESTSUM = go tool -modfile=tools.mod gotestsum
+COMPOSE = VERSION=$$(git describe --always --dirty) docker compose
 
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /	/'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /	/'
 
 check: ## Check format, vet, lint, the allowed imports and the lists of mutants
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); \
@@ -47,7 +49,23 @@ screenshots: ## Make the README's pictures of the pages
 demo: ## Run the service in one process, with its own PostgreSQL and Redis
 	go run ./cmd/shop demo
 
+up: .env ## Run the service in containers, at http://127.0.0.1:8080
+	$(COMPOSE) up --wait
+
+observe: .env ## Also run Prometheus, and Grafana at http://127.0.0.1:3000
+	$(COMPOSE) --profile observability up --wait
+
+traces: .env ## Also run Jaeger, which shows traces, at http://127.0.0.1:16686
+	OTEL_EXPORTER_OTLP_ENDPOINT=http://jaeger:4318 $(COMPOSE) --profile tracing up --wait
+
+standby: .env ## Also run a synchronous standby of PostgreSQL
+	POSTGRES_HOSTS=postgres:5432,standby:5432 $(COMPOSE) --profile standby up --wait
+
+down: .env ## Stop the containers; keep their data in volumes
+	$(COMPOSE) --profile '*' down
+
+.env: # the compose files, and random secrets
+	@umask 077; scripts/env >$@
+
 copy: ## Copy the repository under another name: make copy MODULE=github.com/acme/seats DIR=../seats NAME=seats
 	@scripts/copy "$(MODULE)" "$(DIR)" "$(NAME)"
-
--include containers.mk

@@ -297,11 +297,11 @@ func containsAll(labels, wanted map[string]string) bool {
 }
 
 // TestAlertRules checks that the rules for Prometheus's operator are those of Prometheus: monitoring/rules.yaml those of
-// observability/alerts.yml, and NAME/rules.yaml those of observability/alerts-NAME.yml. With -update it writes them.
+// deploy/observability/alerts.yml, and NAME/rules.yaml those of alerts-NAME.yml there. With -update it writes them.
 func TestAlertRules(t *testing.T) {
-	files, err := filepath.Glob("../../../observability/alerts*.yml")
-	if err != nil {
-		t.Fatal(err)
+	files, err := filepath.Glob("../../observability/alerts*.yml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("found no alerts in deploy/observability: %v", err)
 	}
 	for _, file := range files {
 		name := "shop"
@@ -337,7 +337,8 @@ func writeRules(t *testing.T, path, name string, spec any) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text = append([]byte("# Alert rules of Prometheus, from the directory observability. `make kubernetes` writes this file.\n"), text...)
+	const header = "# Alert rules of Prometheus, from deploy/observability. `make kubernetes` writes this file.\n"
+	text = append([]byte(header), text...)
 	if err := os.WriteFile(path, text, 0o644); err != nil {
 		t.Fatal(err)
 	}
