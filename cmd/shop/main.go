@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"runtime/debug"
 
@@ -143,6 +144,9 @@ type whereIsCommand struct {
 }
 
 func (c *whereIsCommand) Run(ctx context.Context, program app.Program) error {
+	if c.ID == "" {
+		return app.Usage(errors.New("missing the id of an order: shop order ID"))
+	}
 	n, err := c.prepare()
 	if err != nil {
 		return err

@@ -73,9 +73,6 @@ func Add(p *app.Process, cancel *app.Kind, o Options, customers *rest.Tokens, ho
 		Timeout: o.OrderTimeout, Extension: o.OrderExtension, MaxOpenOrders: o.MaxOpenOrders, MaxOpenUnits: o.MaxOpenUnits,
 		PayAtOnce: !held || o.PayAtOnce, Hooks: hooks,
 	}, p.Log, p.Metrics)
-	if s.cfg.PayAtOnce {
-		p.Contract(payAtOnceContract)
-	}
 	if held && o.PayAtOnce && !o.PayAtOnceQuiet && p.Has(app.API) {
 		p.Log.Warn("customers can pay orders at once, for nothing: unset SHOP_PAY_AT_ONCE unless this is a demo or a test")
 	}
@@ -84,6 +81,9 @@ func Add(p *app.Process, cancel *app.Kind, o Options, customers *rest.Tokens, ho
 	}
 	p.Routes(func(root, _ gin.IRouter) { s.Routes(root, customers) })
 	p.Contract(contract)
+	if s.cfg.PayAtOnce {
+		p.Contract(payAtOnceContract)
+	}
 	p.WrapHandler(s.Shed)
 	p.Ready(store.Ready)
 	p.Invariant(store.Invariants, store.Audit)

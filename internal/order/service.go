@@ -98,9 +98,6 @@ func (s *Service) TaskKinds() (cancel, hold string) {
 	return s.store.RowKind(CancelKind), s.store.RowKind(s.cfg.HoldKind)
 }
 
-// Timeout returns the time from the placement of an order to its deadline.
-func (s *Service) Timeout() time.Duration { return s.cfg.Timeout }
-
 // Extension returns the time by which a customer can extend the deadline of an order; 0: not at all.
 func (s *Service) Extension() time.Duration { return s.cfg.Extension }
 

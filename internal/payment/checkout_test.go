@@ -16,6 +16,7 @@ import (
 
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/payment"
+	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
 )
@@ -479,6 +480,10 @@ func TestDeadlineAfterTheSession(t *testing.T) {
 		s.settle(t, o.ID)
 		s.wantAttempt(t, o, a.ID, "open")
 		s.shift(t, o.ID, left+5*time.Minute+time.Second)
+		_, _, err := s.Open(t.Context(), o.CustomerID, o.ID)
+		if parttest.ClassOf(err) != payment.ProviderAway || !strings.Contains(rest.AsError(err).Detail, "is ending") {
+			t.Errorf("Open while the checkout is ending returns %v, want provider-unavailable, and the reason", err)
+		}
 		if day%2 == 0 {
 			s.expireSession(t, a.ID) // by itself, by the provider's clock
 		}

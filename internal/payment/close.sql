@@ -11,7 +11,7 @@ decided AS MATERIALIZED (
 ),
 closed AS (
     UPDATE payment_attempts a
-    SET state = 'closed', ended_at = d.at, next_check = NULL, checkout_url = NULL
+    SET state = 'closed', closing = true, ended_at = d.at, next_check = NULL, checkout_url = NULL
     FROM decided d
     WHERE a.id = $1::uuid AND a.state = $2::text
     RETURNING a.order_id

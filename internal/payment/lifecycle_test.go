@@ -392,6 +392,26 @@ func closedSucceeds(t *testing.T, s *shop) {
 	s.wantAttempt(t, o, a.ID, "succeeded duplicate confirmed") // although it settled before
 }
 
+// TestTwoPaidAttempts settles two attempts of an order, both paid, at the same time. One pays the order. The customer has paid
+// the other one for nothing, although in time, whichever of the two settles first.
+func TestTwoPaidAttempts(t *testing.T) {
+	s := newMemoryShop(t)
+	for range 10 {
+		o := s.place(t)
+		a := s.closeCreating(t, o)
+		next := s.open(t, o)
+		s.pay(t, s.checkoutOf(t, a.ID))
+		s.pay(t, next.CheckoutURL)
+		s.deliverAll(t, a.ID)
+		s.deliverAll(t, next.ID)
+		s.settle(t, o.ID)
+		s.wantOrder(t, o, "paid")
+		s.wantAttempt(t, o, a.ID, "succeeded duplicate owed")
+		s.wantAttempt(t, o, next.ID, "succeeded applied")
+	}
+	s.check(t)
+}
+
 func closedSucceedsAfterPayment(t *testing.T, s *shop) {
 	o := s.place(t)
 	a := s.closeCreating(t, o)

@@ -1,7 +1,7 @@
 -- Opens an attempt to pay an order, holds the order, and owes the task that settles it. Returns the order's state and
 -- the new attempt, if there is one. It opens none if the order is held already, cannot be paid any more, or has had too
--- many attempts. An attempt whose session came to its own end, after almost a day, does not count. It also opens none if another session opens one at the same time: then the unique indexes reject the
--- second. It returns no row if the customer has no such order. The limit of attempts that were open is lower than the
+-- many attempts. An attempt whose session came to its own end, after almost a day, does not count. It also opens none if
+-- another session opens one at the same time: then the unique indexes reject the second. It returns no row if the customer has no such order. The limit of attempts that were open is lower than the
 -- limit of all. An attempt that was never open counts only for the second, so an outage of the provider uses up few attempts.
 --
 -- The provider's session must not expire while the order is held, even if its customer extends the deadline. Only the

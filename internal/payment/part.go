@@ -78,8 +78,7 @@ func (o Options) webhookSecrets() (secrets []string) {
 // addition to the bound of the invariants.
 const checkLease = 10500 * time.Millisecond
 
-// Payments are the payments of a process. Without a key of the provider nobody can pay there, and only [PaymentsOfOrders]
-// are known.
+// Payments are the payments of a process. Without a key of the provider nobody can pay there.
 type Payments struct {
 	process  *app.Process
 	options  Options
@@ -113,8 +112,8 @@ func New(p *app.Process, o Options) (pay *Payments, err error) {
 	return pay, nil
 }
 
-// Hooks connects orders with their payments. A process without a key needs [PaymentsOfOrders] as well, so that an order with
-// payments of before is removed as with a key.
+// Hooks connects orders with the provider, if there is one. Every process needs [PaymentsOfOrders] besides, so that without a
+// key, too, an order is removed together with its payments.
 func (pay *Payments) Hooks(hooks order.Hooks) order.Hooks {
 	if pay.provider != nil {
 		hooks.HoldKind, hooks.HoldPublisher, hooks.Minimum = SettleKind, pay.settle.Publisher, minimumCents

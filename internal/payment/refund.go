@@ -77,14 +77,19 @@ func (s *Service) sendRefund(ctx context.Context, r takenRefund) (ended bool, er
 // unknownPayment has an old refund fail if an error says that the provider does not know its payment. It returns other
 // errors. A key of another account gets such an error, too: with it, the process may not send the refund either.
 func (s *Service) unknownPayment(ctx context.Context, r takenRefund, err error) (ended bool, _ error) {
-	if !isClass(err, Missing) || !r.Old {
+	if !isClass(err, Missing) {
 		return false, err
 	}
 	if blocked := s.provider.allowed(ctx, opRefund); blocked != nil {
 		return false, blocked
 	}
-	if r.State == Confirmed { // the books tell if it fails after all
-		return false, errors.Join(err, s.moveRefund(ctx, r, refundStep{state: Confirmed, err: r.Error}))
+	if r.State == Confirmed {
+		s.log.WarnContext(ctx, "the payment provider does not know the payment of a refund that it has confirmed; if the refund fails after all, only the books tell",
+			"refund", r.ID, "error", err)
+		return false, s.moveRefund(ctx, r, refundStep{state: Confirmed, err: r.Error})
+	}
+	if !r.Old { // this is an answer: the next check is later
+		return false, errors.Join(err, s.moveRefund(ctx, r, refundStep{state: r.State, err: r.Error}))
 	}
 	moved := s.moveRefund(ctx, r, refundStep{state: Failed, err: "the payment provider does not know the payment: " + err.Error()})
 	return moved == nil, moved

@@ -84,13 +84,14 @@ func (s *Service) Open(ctx context.Context, customer, orderID uuid.UUID) (a *Att
 			return a, opened, err
 		}
 	}
-	return nil, false, providerAway(nil)
+	return nil, false, &rest.Error{Class: ProviderAway, Detail: "The last checkout of the order is ending, or other requests change " +
+		"the order's payments. Nothing was charged. Repeat the request in some seconds."}
 }
 
 // liveAttempt returns the live attempt of an order, also after the deadline if its checkout is still open. It opens one if
 // there is none, and the deadline has not passed. It returns nil if neither is possible because another session changes
-// the order's attempts at the same time, or because the live attempt has begun to close since open.sql read the order.
-// The next call then returns the reason.
+// the order's attempts at the same time, or because the live attempt is closing: since open.sql read the order, or because
+// its session ends long before the deadline of the order.
 func (s *Service) liveAttempt(ctx context.Context, customer, orderID uuid.UUID) (a *Attempt, opened bool, err error) {
 	o, err := s.store.open(ctx, keyset.NewID(), orderID, customer, s.cfg, s.provider.Clock())
 	if err != nil {

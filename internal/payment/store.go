@@ -115,7 +115,8 @@ func (s *Store) attempts(ctx context.Context) *gorm.DB {
 			coalesce(a.session_expires_at, a.opened_at + interval '1 hour') AS session_expires_at, -- NULL: of an older binary
 			(SELECT coalesce(sum(amount_cents), 0) FROM refunds WHERE attempt_id = a.id AND state IN ('confirmed', 'settled_outside')) AS refunded_cents,
 			CASE WHEN r.id IS NOT NULL THEN json_build_object(
-				'state', r.state, 'reason', r.reason, 'amount_cents', r.amount_cents, 'ended_at', r.ended_at) END AS refund`)
+				'state', r.state, 'reason', CASE WHEN r.reason = 'late' AND o.status = 'paid' THEN 'duplicate' ELSE r.reason END,
+				'amount_cents', r.amount_cents, 'ended_at', r.ended_at) END AS refund`) // see succeed.sql
 }
 
 // get returns an attempt, or nil if there is none with this id.

@@ -2,8 +2,8 @@
 -- amount is right, the success pays the order. Else the statement owes a refund of the whole, and releases the order if
 -- this attempt holds it. Returns what it decided, or no row if the success is stored already.
 --
--- The refund of a closed attempt that succeeds while its order is still pending is late, as far as the shop knows then. If
--- another attempt pays the order afterwards, the refund gets the right reason: the customer has paid twice.
+-- The refund of a closed attempt that succeeds while its order is still pending is stored as late, as far as the shop knows
+-- then. If another attempt pays the order afterwards, the customer has paid twice: what reads the reason sees that.
 --
 -- $1 attempt id · $2 session id · $3 payment intent · $4 captured amount · $5 its currency in lower case · $6 refund id
 -- $7 kind of the cancel task · $8 kind of the refund task; '': no outbox row · $9 actor of the event that releases the order
@@ -48,11 +48,6 @@ changed AS (
     FROM decided d
     WHERE o.id = d.id AND d.status = 'pending' AND (d.refund_reason IS NULL OR d.live)
     RETURNING o.id, o.due_at
-),
-paid_twice AS (
-    UPDATE refunds r SET reason = 'duplicate'
-    FROM decided d JOIN payment_attempts a ON a.order_id = d.id
-    WHERE d.refund_reason IS NULL AND r.attempt_id = a.id AND r.reason = 'late'
 ),
 event AS (
     INSERT INTO order_events (order_id, type, actor, at)

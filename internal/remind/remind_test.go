@@ -38,7 +38,7 @@ type shop struct {
 func newShop(t testing.TB) *shop {
 	t.Helper()
 	s := ordertest.New(t)
-	return &shop{s, remind.NewService(s.Gorm, remind.Lead(s.Timeout()), s.Notify, slog.New(slog.NewTextHandler(s.Log, nil)), s.Metrics)}
+	return &shop{s, remind.NewService(s.Gorm, remind.Lead(ordertest.Timeout), s.Notify, slog.New(slog.NewTextHandler(s.Log, nil)), s.Metrics)}
 }
 
 // remind passes the tasks of orders to the reminders' handler, and returns the outcomes.

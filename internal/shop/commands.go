@@ -2,7 +2,6 @@ package shop
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 
 	"gorm.io/gorm"
@@ -100,9 +99,6 @@ func (c *Tool) Export(ctx context.Context, program app.Program, o order.ExportOp
 
 // WhereIs is `order`: it prints where an order is. id is that of the order, or of something that refers to it.
 func (c *Tool) WhereIs(ctx context.Context, program app.Program, id string, n Neighbour) error {
-	if id == "" {
-		return app.Usage(errors.New("missing the id of an order: shop order ID"))
-	}
 	s, err := c.Open(ctx, program, n)
 	if err != nil {
 		return err

@@ -40,10 +40,20 @@ export function renderList(list, items, render, heading) {
 
 const shownItems = new WeakMap(); // of each list, as JSON
 
+// decimals has the numbers of decimals of the currencies that do not have two, as the server has them: a browser has none
+// for currencies whose small coins are out of use.
+const decimals = {
+  BIF: 0, CLP: 0, DJF: 0, GNF: 0, ISK: 0, JPY: 0, KMF: 0, KRW: 0, PYG: 0, RWF: 0, UGX: 0, UYI: 0, VND: 0, VUV: 0, XAF: 0, XOF: 0, XPF: 0,
+  BHD: 3, IQD: 3, JOD: 3, KWD: 3, LYD: 3, OMR: 3, TND: 3,
+};
+
 // money returns an amount of the smallest unit of a currency as text, with the decimals of the currency.
 export function money(amount, currency) {
-  const format = new Intl.NumberFormat('en-IE', { style: 'currency', currency });
-  return format.format(amount / 10 ** format.resolvedOptions().maximumFractionDigits);
+  const digits = decimals[currency] ?? 2;
+  const format = new Intl.NumberFormat('en-IE', {
+    style: 'currency', currency, minimumFractionDigits: digits, maximumFractionDigits: digits,
+  });
+  return format.format(amount / 10 ** digits);
 }
 
 export const number = (n) => new Intl.NumberFormat('en-IE').format(n);

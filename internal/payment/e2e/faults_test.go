@@ -154,8 +154,8 @@ func TestPaymentFaults(t *testing.T) {
 		{
 			Name: "provider answers wrongly", Needs: faulttest.Needs{Party: startProvider(paymentTimes{grace: 10 * time.Second})},
 			Bound: faulttest.Bound{Late: late, Held: 13 * time.Second, Answer: 2 * time.Second, Party: 5 * time.Second},
-			Inject: inTurn(2*time.Second, time.Second, "provider executes, then answers 500", "provider answers {}",
-				"provider slow", "provider within its limits", "too many calls for the provider", "objects locked at the provider", "refunds pending"),
+			Inject: inTurn(2*time.Second, time.Second, "provider executes, then answers 500", "provider answers {}", "provider slow",
+				"provider within its limits", "too many calls for the provider", "objects locked at the provider", "refunds pending"),
 			Party: allInTime,
 		},
 		{
