@@ -98,6 +98,15 @@ func (c *toolCommand) prepare() (shop.Neighbour, error) {
 	return payments(payment.Options{ProviderOptions: c.Payment}), nil
 }
 
+// open opens the process of the command.
+func (c *toolCommand) open(ctx context.Context, program app.Program) (*shop.Shop, error) {
+	n, err := c.prepare()
+	if err != nil {
+		return nil, err
+	}
+	return c.Open(ctx, program, n)
+}
+
 // reconcileCommand is `shop reconcile`.
 type reconcileCommand struct{ toolCommand }
 

@@ -44,11 +44,7 @@ func (c *paymentsReconcileCommand) Run(ctx context.Context, program app.Program)
 	if c.Payment.StripeKey == "" {
 		return app.Usage(fmt.Errorf("there is no payment provider: set %s", app.OptionName("stripe-key")))
 	}
-	n, err := c.prepare()
-	if err != nil {
-		return err
-	}
-	p, err := c.Open(ctx, program, n)
+	p, err := c.open(ctx, program)
 	if err != nil {
 		return err
 	}
@@ -67,11 +63,7 @@ func (c *paymentsForgetDeploymentCommand) Run(ctx context.Context, program app.P
 	if c.Name == "" {
 		return app.Usage(errors.New("missing the name of the deployment to forget: shop payments forget-deployment NAME"))
 	}
-	n, err := c.prepare()
-	if err != nil {
-		return err
-	}
-	p, err := c.Open(ctx, program, n)
+	p, err := c.open(ctx, program)
 	if err != nil {
 		return err
 	}

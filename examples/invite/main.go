@@ -77,7 +77,7 @@ func (c *toolCommand) open(ctx context.Context, program app.Program) (*app.Proce
 	if err := c.Check(); err != nil {
 		return nil, app.Usage(err)
 	}
-	return c.Open(ctx, program, new(serveCommand).open)
+	return new(serveCommand).open(ctx, c.Config(program), c.Logger(program))
 }
 
 // reconcileCommand is `invite reconcile`.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"time"
 
 	"gorm.io/gorm"
@@ -119,11 +120,14 @@ func (o *Tool) Check() error {
 		o.Database.Check(), o.Redis.Check(), o.Reconcile.Check())
 }
 
-// Open opens a process without a role.
-func (o *Tool) Open(ctx context.Context, program Program, open Opener) (*Process, error) {
+// Config returns the configuration of a process without a role.
+func (o *Tool) Config(program Program) Config {
 	serve := Serve{Database: o.Database, Redis: o.Redis, Reconcile: o.Reconcile}
-	return open(ctx, serve.Config(program), NewLogger(program.Err, o.LogLevel, true))
+	return serve.Config(program)
 }
+
+// Logger returns the logger of the process.
+func (o *Tool) Logger(program Program) *slog.Logger { return NewLogger(program.Err, o.LogLevel, true) }
 
 // ToolOpener opens the process of a command that runs once, with its parts.
 type ToolOpener func(context.Context, Program) (*Process, error)

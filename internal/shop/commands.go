@@ -50,17 +50,11 @@ func (c *Migrate) Run(ctx context.Context, program app.Program) error {
 type Tool struct{ app.Tool }
 
 // Open opens a process without a role.
-func (c *Tool) Open(ctx context.Context, program app.Program, n Neighbour) (s *Shop, err error) {
+func (c *Tool) Open(ctx context.Context, program app.Program, n Neighbour) (*Shop, error) {
 	if err := c.Check(); err != nil {
 		return nil, app.Usage(err)
 	}
-	_, err = c.Tool.Open(ctx, program, func(ctx context.Context, cfg app.Config, log *slog.Logger) (*app.Process, error) {
-		if s, err = Open(ctx, cfg, &Options{}, n, log); err != nil {
-			return nil, err
-		}
-		return s.Process, nil
-	})
-	return s, err
+	return Open(ctx, c.Config(program), &Options{}, n, c.Logger(program))
 }
 
 // process returns a function that opens the process of the command.
