@@ -1,8 +1,11 @@
--- Opens an attempt to pay an order, holds the order, and owes the task that settles it. Returns the order's state and
--- the new attempt, if there is one. It opens none if the order is held already, cannot be paid any more, or has had too
--- many attempts. An attempt whose session came to its own end, after almost a day, does not count. It also opens none if
--- another session opens one at the same time: then the unique indexes reject the second. It returns no row if the customer has no such order. The limit of attempts that were open is lower than the
--- limit of all. An attempt that was never open counts only for the second, so an outage of the provider uses up few attempts.
+-- Opens an attempt to pay an order, holds the order, and owes the task that settles it. Returns the order's state, the
+-- numbers of the attempts that it had before, and the new attempt, if there is one. It returns no row if the customer has no
+-- such order.
+--
+-- It opens no attempt if the order is held already, cannot be paid any more, or has had too many. An attempt whose session
+-- came to its own end, after almost a day, does not count. If another session opens one at the same time, the unique indexes
+-- reject the second. The limit of attempts that were open is lower than the limit of all. An attempt that was never open
+-- counts only for the second, so an outage of the provider uses up few attempts.
 --
 -- The provider's session must not expire while the order is held, even if its customer extends the deadline. Only the
 -- length of this time comes from the database's clock. Its start is the present by the provider's clock, which decides
@@ -19,6 +22,12 @@ decided AS MATERIALIZED (
     -- The clock is read after the lock is taken: a customer who waited for the lock past the deadline is too late.
     SELECT *, clock_timestamp() AS at, $7::bigint * interval '1 microsecond' AS checkout FROM locked
 ),
+before AS MATERIALIZED (
+    SELECT coalesce(max(number), 0) AS last, count(*) FILTER (WHERE NOT lasted) AS count,
+           count(*) FILTER (WHERE was_open AND NOT lasted) AS open
+    FROM (SELECT number, was_open, state = 'closed' AND ended_at >= opened_at + interval '23 h' AS lasted
+          FROM payment_attempts WHERE order_id = $2::uuid) AS attempts
+),
 opened AS (
     INSERT INTO payment_attempts (id, order_id, number, amount_cents, currency, opened_at, next_check, session_expires_at)
     SELECT $1::uuid, d.id, before.last + 1, d.total_cents, lower(d.currency), d.at, d.at + interval '10 s',
@@ -28,12 +37,7 @@ opened AS (
                         d.at + d.checkout)
                + $4::bigint * interval '1 microsecond' - d.at + interval '5 min',
                interval '31 min'), interval '23 h 55 min')
-    FROM decided d, (
-        SELECT coalesce(max(number), 0) AS last, count(*) FILTER (WHERE NOT lasted) AS count,
-               count(*) FILTER (WHERE was_open AND NOT lasted) AS open
-        FROM (SELECT number, was_open, state = 'closed' AND ended_at >= opened_at + interval '23 h' AS lasted
-              FROM payment_attempts WHERE order_id = $2::uuid) AS attempts
-    ) AS before
+    FROM decided d, before
     WHERE d.status = 'pending' AND d.cancel_requested_at IS NULL AND d.at < d.expires_at AND d.hold_until IS NULL
       AND before.count < $6::bigint AND before.open < $10::bigint
     ON CONFLICT DO NOTHING
@@ -58,5 +62,6 @@ owed AS (
 )
 SELECT d.id, d.customer_id, d.status, d.cancel_reason, d.total_cents, d.currency, d.expires_at, d.hold_until,
        d.cancel_requested_at, d.paid_at, d.cancelled_at, d.at AS server_time,
-       opened.id AS attempt_id, opened.opened_at, opened.next_check, opened.session_expires_at
-FROM decided d LEFT JOIN opened ON opened.order_id = d.id
+       opened.id AS attempt_id, opened.opened_at, opened.next_check, opened.session_expires_at,
+       before.count AS attempts, before.open AS open_attempts
+FROM decided d CROSS JOIN before LEFT JOIN opened ON opened.order_id = d.id

@@ -116,12 +116,12 @@ func (s *Service) liveAttempt(ctx context.Context, customer, orderID uuid.UUID) 
 	if err := o.WhyNotPayable(); err != nil {
 		return nil, false, err
 	}
-	all, wereOpen, err := s.store.count(ctx, orderID)
-	if err == nil && a == nil && (all >= maxAttempts || wereOpen >= maxOpenAttempts) {
-		err = TooManyAttempts.Errorf("The order has had %d payment attempts, %d of them with an open checkout. It may have at most %d, and %d.",
-			all, wereOpen, maxAttempts, maxOpenAttempts)
+	if a == nil && (o.Attempts >= maxAttempts || o.OpenAttempts >= maxOpenAttempts) {
+		return nil, false, TooManyAttempts.Errorf(
+			"The order has had %d payment attempts, %d of them with an open checkout. It may have at most %d, and %d.",
+			o.Attempts, o.OpenAttempts, maxAttempts, maxOpenAttempts)
 	}
-	return nil, false, err
+	return nil, false, nil
 }
 
 // inUseWait is the time that a request waits while another request creates the same session. The provider needs about

@@ -74,6 +74,8 @@ type opening struct {
 	NextCheck   time.Time
 
 	SessionExpiresAt time.Time
+
+	Attempts, OpenAttempts int64 // that the order had before: all that count, and those of them whose checkouts were open
 }
 
 // open opens an attempt with the given id, unless the order cannot have one now. providerNow is the present by the
@@ -140,17 +142,6 @@ func scanAttempt(query *gorm.DB) (*Attempt, error) {
 		return nil, nil
 	}
 	return &a, nil
-}
-
-// count returns the number of an order's attempts, and that of those whose checkouts were open. As in open.sql, those whose
-// sessions came to their own end do not count.
-func (s *Store) count(ctx context.Context, orderID uuid.UUID) (all, wereOpen int64, err error) {
-	row := s.db.WithContext(ctx).Raw(`SELECT count(*), count(*) FILTER (WHERE was_open) FROM payment_attempts
-		WHERE order_id = ? AND (state <> 'closed' OR ended_at < opened_at + interval '23 h')`, orderID).Row()
-	if err := row.Scan(&all, &wereOpen); err != nil {
-		return 0, 0, fmt.Errorf("count payment attempts: %w", err)
-	}
-	return all, wereOpen, nil
 }
 
 // ofOrder returns the attempts of one of a customer's orders, the latest first.
