@@ -299,11 +299,45 @@ func TestCloseMeetsPay(t *testing.T) {
 		}
 	}
 	t.Logf("wins: %v", wins)
-	if len(wins) != 2 {
-		t.Errorf("the wins are %v, want some of each: the requests did not race", wins)
-	}
 	if n := f.count(t, `SELECT count(*) FROM stripesim.events WHERE type LIKE 'checkout.%'`); n != races {
 		t.Errorf("there are %d events, want %d: one for each session", n, races)
+	}
+}
+
+// TestCloseAndPayWait locks a session, so that the request that came first is the first to get it.
+func TestCloseAndPayWait(t *testing.T) {
+	f := newStoppedFixture(t)
+	handler := f.sim.Handler()
+	pay := func(id string) int { return inProcess(handler, "/checkout/"+id+"/pay") }
+	expire := func(id string) int { return inProcess(handler, "/v1/checkout/sessions/"+id+"/expire") }
+	for _, tt := range []struct {
+		name              string
+		first, second     func(id string) int
+		firstIs, secondIs int
+		status            stripe.CheckoutSessionStatus
+	}{
+		{"pay first", pay, expire, http.StatusSeeOther, http.StatusBadRequest, stripe.CheckoutSessionStatusComplete},
+		{"expire first", expire, pay, http.StatusOK, http.StatusConflict, stripe.CheckoutSessionStatusExpired},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := f.create(t)
+			tx, err := f.sim.db.BeginTx(t.Context(), nil)
+			testenv.Must(t, err)
+			defer tx.Rollback() //nolint:errcheck // it holds only a lock
+			_, err = tx.ExecContext(t.Context(), `SELECT FROM stripesim.sessions WHERE id = $1 FOR UPDATE`, s.ID)
+			testenv.Must(t, err)
+			first, second := make(chan int, 1), make(chan int, 1)
+			go func() { first <- tt.first(s.ID) }()
+			testenv.AwaitLockWait(t, f.sim.db)
+			go func() { second <- tt.second(s.ID) }()
+			testenv.Must(t, tx.Rollback())
+			if a, b := <-first, <-second; a != tt.firstIs || b != tt.secondIs {
+				t.Errorf("the first request answered %d and the second %d, want %d and %d", a, b, tt.firstIs, tt.secondIs)
+			}
+			if got := f.retrieve(t, s.ID); got.Status != tt.status {
+				t.Errorf("the session is %s, want %s", got.Status, tt.status)
+			}
+		})
 	}
 }
 
