@@ -19,6 +19,7 @@ require (
 
 require (
 	dario.cat/mergo v1.0.2 // indirect
+	example.com/shop/payments v0.0.0
 	github.com/Azure/go-ansiterm v0.0.0-20250102033503-faa5f7b0171c // indirect
 	github.com/Microsoft/go-winio v0.6.3 // indirect
 	github.com/alecthomas/kong v1.17.0 // indirect
@@ -141,3 +142,5 @@ require (
 )
 
 replace example.com/shop => ../
+
+replace example.com/shop/payments => ../payments

@@ -40,7 +40,7 @@ func BenchmarkCapacity(b *testing.B) {
 	}
 	for b.Loop() {
 		s := loadtest.NewSite(b, orders, 1000,
-			orders.TimeoutVariable()+"="+capacityTimeout.String(), faulttest.EnvPrefix+"PAY_AT_ONCE=true")
+			orders.TimeoutVariable()+"="+capacityTimeout.String())
 		c := capacity{started: memoryOf(b, s.Process.Cmd.Process.Pid)}
 
 		redisBefore := redisMemory(s)

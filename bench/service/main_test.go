@@ -1,6 +1,6 @@
 // Package service measures the shop alone: what an order costs, in processor time and in bytes, whether millions of
 // ended orders make anything slower, and how fast payments settle. The reports are capacity.md, size.md and growth.md
-// in the folder docs of this module, and a table of docs/payments.md in the module above. The benchmarks need no other
+// in the folder docs of this module, and a table of docs/payments.md in the module payments. The benchmarks need no other
 // contender, so they are tests of package testing, and share the load generator with those of the folder e2e of the
 // module above.
 package service
@@ -10,9 +10,14 @@ import (
 
 	"example.com/shop/e2e/shoptest"
 	"example.com/shop/internal/faulttest"
+	"example.com/shop/payments/paymenttest"
 )
 
-// orders is the shop.
-var orders = shoptest.Service("../..")
+// orders is the shop, and paid is the shop with payments.
+var (
+	orders = shoptest.Service("../..")
+	paid   = paymenttest.Service("../..")
+)
 
-func TestMain(m *testing.M) { faulttest.Main(m, orders) }
+// TestMain prepares databases for paid. Those of orders are made by the benchmarks.
+func TestMain(m *testing.M) { faulttest.Main(m, paid) }

@@ -19,7 +19,7 @@ import (
 	"example.com/shop/e2e/loadtest"
 	"example.com/shop/e2e/shoptest"
 	"example.com/shop/internal/faulttest"
-	"example.com/shop/internal/payment/paymenttest"
+	"example.com/shop/payments/paymenttest"
 	"example.com/shop/internal/testenv"
 )
 
@@ -53,9 +53,9 @@ const (
 func costAtProvider(b *testing.B) cost {
 	const lasting = 20 * time.Second
 	addr := faulttest.FreeAddress(b)
-	provider, env := paymenttest.StartSimulator(b, orders, addr)
+	provider, env := paymenttest.StartSimulator(b, paid, addr)
 	env = append(env, fmt.Sprintf("%sSTRIPE_RATE=%d", faulttest.EnvPrefix, *paymentRate))
-	s := loadtest.NewSite(b, orders, 1000, env...)
+	s := loadtest.NewSite(b, paid, 1000, env...)
 	site := &paymenttest.Site{Site: s.Site, Shop: s.Process, Provider: provider}
 	shop := &paymentBench{Site: site, b: b, product: s.Products[0]}
 	shop.Control(b, http.MethodPut, "/sim/knobs", fmt.Sprintf(`{"rate": %d}`, *paymentRate))
@@ -261,7 +261,7 @@ type paymentBench struct {
 func newPaymentBench(b *testing.B, timeout time.Duration) *paymentBench {
 	b.Helper()
 	s := &paymentBench{b: b, began: time.Now()}
-	s.Site = paymenttest.NewSite(b, orders, orders.TimeoutVariable()+"="+timeout.String(),
+	s.Site = paymenttest.NewSite(b, paid, paid.TimeoutVariable()+"="+timeout.String(),
 		faulttest.EnvSchedule+"=@every 30s", faulttest.EnvLookahead+"=2m",
 		fmt.Sprintf("%sSTRIPE_RATE=%d", faulttest.EnvPrefix, *paymentRate))
 	s.db = faulttest.OpenDatabase(b, s.Database)

@@ -268,7 +268,7 @@ func checkValidation(t *testing.T, tests []validation) {
 		t.Run(tt.name, func(t *testing.T) {
 			o := validOptions()
 			tt.change(&o)
-			err := o.check()
+			err := o.Check()
 			if (err == nil) != (tt.want == nil) {
 				t.Fatalf("got %v, want %q", err, tt.want)
 			}

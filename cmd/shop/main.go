@@ -7,45 +7,18 @@ package main
 import (
 	"context"
 	"errors"
-	"os"
-	"runtime/debug"
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/order"
-	"example.com/shop/internal/payment"
 	"example.com/shop/internal/shop"
 )
 
-// gcPercent makes Go's garbage collector run less often than by default, unless the variable GOGC is set. The service
-// has little memory in use and makes much garbage, so it would run many times a second. In a load test it took a sixth of
-// the processor time, and now the process needs some 20 MB more.
-const gcPercent = 400
-
-func main() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
-	app.Main(program(), &commands{})
-}
-
-func program() app.Program {
-	return app.Program{
-		Name:        "shop",
-		Description: "Take orders, cancel those that are not paid by their deadline, and release their stock.",
-		Version:     version(),
-	}
-}
+func main() { shop.Main(program(), &commands{}) }
 
 // stamped is the version that the build sets with -ldflags "-X main.stamped=v1.2.3". It may be empty.
 var stamped string
 
-// version returns the version that the build set, or else the version of the module, or "(devel)".
-func version() string {
-	if stamped != "" {
-		return stamped
-	}
-	return app.ModuleVersion()
-}
+func program() app.Program { return shop.Program(stamped) }
 
 // commands is the command line. Every option is a flag and an environment variable. docs/configuration.md lists the
 // options, and a test compares its table with them.
@@ -62,103 +35,62 @@ type commands struct {
 	Health    app.HealthCommand  `cmd:"" help:"Check whether the process at an address is ready."`
 	Order     whereIsCommand     `cmd:"" help:"Say where an order is, and what happens next with it."`
 	Demo      demoCommand        `cmd:"" help:"Run the whole service in one process, with a private PostgreSQL and Redis. Their data is deleted when it stops."`
-	Payments  paymentsCommand    `cmd:"" help:"Commands of payments."`
-	Provider  providerCommand    `cmd:"" help:"Run a simulator of the payment provider Stripe, for development and tests."`
 	Version   app.VersionCommand `cmd:"" help:"Print the version."`
 }
 
-// serveCommand is `shop serve`.
-type serveCommand struct {
-	shop.Serve
-	Payment payment.Options `embed:""`
-}
+// alone says that no other module adds something to the service.
+var alone shop.Neighbour
 
-func (c *serveCommand) check() error {
-	return app.JoinErrors(c.Check(), c.Payment.Check(c.Has(app.API)))
-}
+// serveCommand is `shop serve`.
+type serveCommand struct{ shop.Serve }
 
 func (c *serveCommand) Run(ctx context.Context, program app.Program) error {
-	if err := c.check(); err != nil {
-		return app.Usage(err)
-	}
-	return c.Serve.Run(ctx, program, payments(c.Payment))
-}
-
-// toolCommand is a command that runs once, on the tables of all parts.
-type toolCommand struct {
-	shop.Tool
-	Payment payment.ProviderOptions `embed:""`
-}
-
-// prepare checks the options, and returns the payments of the process that the command opens.
-func (c *toolCommand) prepare() (shop.Neighbour, error) {
-	if err := app.JoinErrors(c.Check(), c.Payment.Check()); err != nil {
-		return shop.Neighbour{}, app.Usage(err)
-	}
-	return payments(payment.Options{ProviderOptions: c.Payment}), nil
-}
-
-// open opens the process of the command.
-func (c *toolCommand) open(ctx context.Context, program app.Program) (*shop.Shop, error) {
-	n, err := c.prepare()
-	if err != nil {
-		return nil, err
-	}
-	return c.Open(ctx, program, n)
+	return c.Serve.Run(ctx, program, alone)
 }
 
 // reconcileCommand is `shop reconcile`.
-type reconcileCommand struct{ toolCommand }
+type reconcileCommand struct{ shop.Tool }
 
 func (c *reconcileCommand) Run(ctx context.Context, program app.Program) error {
-	n, err := c.prepare()
-	if err != nil {
-		return err
-	}
-	return c.Reconcile(ctx, program, n)
+	return c.Reconcile(ctx, program, alone)
 }
 
 // exportCommand is `shop export`.
 type exportCommand struct {
-	toolCommand
+	shop.Tool
 	order.ExportOptions
 }
 
 func (c *exportCommand) Run(ctx context.Context, program app.Program) error {
-	n, err := c.prepare()
-	if err != nil {
-		return err
-	}
-	return c.Export(ctx, program, c.ExportOptions, n)
+	return c.Export(ctx, program, c.ExportOptions, alone)
 }
 
 // doctorCommand is `shop doctor`.
 type doctorCommand struct {
-	toolCommand
+	shop.Tool
 	app.DoctorOptions
 }
 
 func (c *doctorCommand) Run(ctx context.Context, program app.Program) error {
-	n, err := c.prepare()
-	if err != nil {
-		return err
-	}
-	return c.Doctor(ctx, program, c.DoctorOptions, n)
+	return c.Doctor(ctx, program, c.DoctorOptions, alone)
 }
 
 // whereIsCommand is `shop order`.
 type whereIsCommand struct {
-	toolCommand
-	ID string `arg:"" optional:"" name:"id" help:"The id of the order, or of something that refers to it, such as a checkout session."`
+	shop.Tool
+	ID string `arg:"" optional:"" name:"id" help:"The id of the order, or of something that refers to it."`
 }
 
 func (c *whereIsCommand) Run(ctx context.Context, program app.Program) error {
 	if c.ID == "" {
 		return app.Usage(errors.New("missing the id of an order: shop order ID"))
 	}
-	n, err := c.prepare()
-	if err != nil {
-		return err
-	}
-	return c.WhereIs(ctx, program, c.ID, n)
+	return c.WhereIs(ctx, program, c.ID, alone)
+}
+
+// demoCommand is `shop demo`.
+type demoCommand struct{ shop.Demo }
+
+func (c *demoCommand) Run(ctx context.Context, program app.Program) error {
+	return c.Demo.Run(ctx, program, nil)
 }

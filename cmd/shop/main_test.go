@@ -68,7 +68,7 @@ func openLoggedApp(t testing.TB, o *serveCommand, log slog.Handler) *testApp {
 func openConfiguredApp(t testing.TB, o *serveCommand, config app.Config, log slog.Handler) *testApp {
 	t.Helper()
 	config.WorkerDrain = time.Second
-	s, err := shop.Open(t.Context(), config, &o.Options, payments(o.Payment), slog.New(log))
+	s, err := shop.Open(t.Context(), config, &o.Options, alone, slog.New(log))
 	testenv.Must(t, err)
 	t.Cleanup(s.Close)
 	return &testApp{s.Process, s.Orders, order.NewStore(s.DB)}

@@ -53,7 +53,7 @@ func (s *Service) Routes(r gin.IRouter, tokens *rest.Tokens) {
 	own.Match(rest.ReadMethods, "/:id/events", rest.Parameters(), rest.Handle(a.events))
 	own.POST("/:id/cancel", rest.Parameters(), rest.Handle(a.cancel))
 	own.POST("/:id/extend", rest.Parameters(), rest.Handle(a.extend))
-	if s.cfg.PayAtOnce {
+	if s.cfg.payAtOnce() {
 		own.POST("/:id/pay", rest.Parameters(), rest.Handle(a.pay))
 	}
 }

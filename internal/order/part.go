@@ -16,13 +16,15 @@ import (
 //go:embed openapi.yaml
 var contract []byte
 
+//go:embed payatonce_openapi.yaml
+var payAtOnceContract []byte
+
 // Options are the options of orders.
 type Options struct {
 	OrderTimeout   time.Duration `name:"order-timeout" default:"30m" help:"The time that a customer has to pay an order."`
 	OrderExtension time.Duration `name:"order-extension" default:"0s" help:"The time by which a customer can extend the deadline of an order, once. 0s: not at all."`
 	Keep           time.Duration `name:"keep" default:"0s" help:"The time for which an order is kept after it has ended. 0s: for ever."`
 
-	PayAtOnceOptions
 	Bounds
 }
 
@@ -68,20 +70,16 @@ func Add(p *app.Process, cancel *app.Kind, o Options, customers *rest.Tokens, ho
 	if p.Redis == nil {
 		store.WithoutTasks()
 	}
-	held := hooks.HoldKind != ""
 	s := NewService(store, cancel.Publisher, Config{
 		Timeout: o.OrderTimeout, Extension: o.OrderExtension, MaxOpenOrders: o.MaxOpenOrders, MaxOpenUnits: o.MaxOpenUnits,
-		PayAtOnce: !held || o.PayAtOnce, Hooks: hooks,
+		Hooks: hooks,
 	}, p.Log, p.Metrics)
-	if held && o.PayAtOnce && !o.PayAtOnceQuiet && p.Has(app.API) {
-		p.Log.Warn("customers can pay orders at once, for nothing: unset SHOP_PAY_AT_ONCE unless this is a demo or a test")
-	}
 	if err := cancel.Handle(s.CancelDue, delay.WorkerConfig{}, s); err != nil {
 		return nil, err
 	}
 	p.Routes(func(root, _ gin.IRouter) { s.Routes(root, customers) })
 	p.Contract(contract)
-	if s.cfg.PayAtOnce {
+	if s.cfg.payAtOnce() {
 		p.Contract(payAtOnceContract)
 	}
 	p.WrapHandler(s.Shed)

@@ -27,10 +27,11 @@ type Config struct {
 	MaxOpenOrders int64 // the most orders that a customer can have without having paid them; 0: no bound
 	MaxOpenUnits  int64 // the most units of a product in these orders of a customer; 0: no bound
 
-	PayAtOnce bool // customers can pay an order at once, for nothing
-
 	Hooks
 }
+
+// payAtOnce reports whether customers can pay an order at once, for nothing.
+func (c Config) payAtOnce() bool { return c.HoldKind == "" || c.PayAtOnce }
 
 // Hooks connect the service with other packages. A field that is zero connects it with none.
 type Hooks struct {
@@ -43,6 +44,7 @@ type Hooks struct {
 	// deadline forward, the service owes a task of HoldKind, whose id is the id of the order. HoldPublisher publishes it.
 	HoldKind      string
 	HoldPublisher Publisher
+	PayAtOnce     bool // customers can also pay an order at once, for nothing, although HoldKind is set
 
 	Minimum    map[string]int64 // the smallest total of an order, by currency, in the currency's smallest unit
 	Dependents []Dependent      // the other packages whose rows refer to orders
@@ -115,7 +117,7 @@ func (s *Service) withActions(o *Order) *Order {
 	if o != nil && s.cfg.Extension > 0 && o.whyNotExtendable() == nil {
 		o.ExtensionSeconds = s.cfg.Extension.Seconds()
 	}
-	if o != nil && s.cfg.PayAtOnce && o.HoldUntil == nil && o.WhyNotPayable() == nil {
+	if o != nil && s.cfg.payAtOnce() && o.HoldUntil == nil && o.WhyNotPayable() == nil {
 		o.PayAtOnce = true
 	}
 	return o

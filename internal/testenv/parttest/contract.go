@@ -21,13 +21,17 @@ import (
 type Contract struct{ operations routers.Router }
 
 // LoadContract reads, merges and validates the contract, examples included. Its pieces are the files *openapi.yaml in the
-// folders of the packages below root, the module's directory.
-func LoadContract(root string) (*Contract, error) {
-	files, err := filepath.Glob(filepath.Join(root, "internal/*/*openapi.yaml"))
-	if err != nil {
-		return nil, err
+// folders of the packages below the roots, the directories of modules.
+func LoadContract(roots ...string) (*Contract, error) {
+	var pieces []string
+	for _, root := range roots {
+		files, err := filepath.Glob(filepath.Join(root, "internal/*/*openapi.yaml"))
+		if err != nil {
+			return nil, err
+		}
+		pieces = append(pieces, files...)
 	}
-	return LoadPieces(files...)
+	return LoadPieces(pieces...)
 }
 
 // LoadPieces is [LoadContract] with the files of the pieces.

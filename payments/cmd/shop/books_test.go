@@ -1,0 +1,86 @@
+package main
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/shop/internal/testenv"
+)
+
+// TestPaymentsReconcile runs `shop payments reconcile` with a provider that has no movements, then with one that fails,
+// and without one.
+func TestPaymentsReconcile(t *testing.T) {
+	t.Setenv("SHOP_DEPLOYMENT", "test")
+	status, first := http.StatusOK, "" // first: the time from which the books are read
+	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if since := r.FormValue("created[gte]"); first == "" {
+			first = since
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, `{"object":"list","url":"`+r.URL.Path+`","data":[],"has_more":false}`)
+	}))
+	defer provider.Close()
+	tool := []string{"payments", "reconcile", "--database-url", testenv.Postgres(t), "--redis-url", testenv.Redis(t)}
+	from := time.Now().Add(-50 * time.Hour).Truncate(time.Second)
+	withKey := slices.Concat(tool, []string{"--stripe-url", provider.URL, "--stripe-key", "sk_test_1"})
+	for _, test := range []struct {
+		name   string
+		args   []string
+		status int
+		code   int
+		want   string
+	}{
+		{"no movements", withKey, http.StatusOK, 0, "The books agree to the cent."},
+		{"from a time", slices.Concat(withKey, []string{"--from", from.Format(time.RFC3339)}), http.StatusOK, 0, "The books agree to the cent."},
+		{"a provider that rejects the key", withKey, http.StatusUnauthorized, 1, "read the provider's books"},
+		{"no provider", tool, http.StatusOK, 2, "SHOP_STRIPE_KEY (--stripe-key)"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			status, first = test.status, ""
+			var out strings.Builder
+			if code := runCommand(t.Context(), test.args, &out); code != test.code || !strings.Contains(out.String(), test.want) {
+				t.Errorf("the command ends with %d and prints %s, want %d and %q", code, out.String(), test.code, test.want)
+			}
+			if want := strconv.FormatInt(from.Add(-15*time.Minute).Unix(), 10); test.name == "from a time" && first != want {
+				t.Errorf("the books are read from %s, want %s", first, want)
+			}
+		})
+	}
+}
+
+// TestPaymentsForgetDeployment runs `shop payments forget-deployment` without servers, then on a database that has stored
+// whose payments it has, and again.
+func TestPaymentsForgetDeployment(t *testing.T) {
+	o := validOptions()
+	o.DatabaseURL, o.RedisURL = testenv.Postgres(t), testenv.Redis(t)
+	testenv.Exec(t, openAppWith(t, &o).Pool, `INSERT INTO payment_deployment (deployment, mode, account) VALUES ('production', 'test', 'acct_1')`)
+	tool := []string{"payments", "forget-deployment"}
+	servers := slices.Concat(tool, []string{"--database-url", o.DatabaseURL, "--redis-url", o.RedisURL})
+	named := slices.Concat(servers, []string{"production"})
+	for _, test := range []struct {
+		name string
+		args []string
+		code int
+		want string
+	}{
+		{"no servers", slices.Concat(tool, []string{"production"}), 2, "SHOP_DATABASE_URL"},
+		{"no name", servers, 2, "missing the name of the deployment"},
+		{"another name", slices.Concat(servers, []string{"staging"}), 1, "the payments of deployment production, mode test, account acct_1, and not of a deployment \"staging\""},
+		{"stored", named, 0, "deployment production, mode test, account acct_1"},
+		{"not stored", named, 1, "does not know yet whose payments it has"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var out strings.Builder
+			if code := runCommand(t.Context(), test.args, &out); code != test.code || !strings.Contains(out.String(), test.want) {
+				t.Errorf("the command ends with %d and prints %s, want %d and %q", code, out.String(), test.code, test.want)
+			}
+		})
+	}
+}

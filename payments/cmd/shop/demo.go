@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"golang.org/x/sync/errgroup"
+
+	"example.com/shop/internal/app"
+	"example.com/shop/internal/demo"
+	"example.com/shop/internal/rest"
+	"example.com/shop/internal/shop"
+	"example.com/shop/payments/internal/payment"
+	"example.com/shop/payments/stripesim"
+)
+
+// demoGrace and demoCheckout are short, so that an operator who stops the provider sees soon how the orders end.
+const (
+	demoGrace    = 30 * time.Second
+	demoCheckout = 30 * time.Second
+)
+
+// demoCommand is `shop demo`.
+type demoCommand struct{ shop.Demo }
+
+func (c *demoCommand) Run(ctx context.Context, program app.Program) error {
+	return c.Demo.Run(ctx, program, openDemoProvider)
+}
+
+// demoProvider is the payment provider of the demo.
+type demoProvider struct {
+	*stripesim.Simulator
+	ln  net.Listener
+	log *slog.Logger
+}
+
+// openDemoProvider opens the simulator on a free port, with a database of its own in the shop's PostgreSQL, and returns the
+// payments of the demo, which use it. The simulator runs within the process of the demo.
+func openDemoProvider(ctx context.Context, run *shop.DemoRun) (n shop.DemoNeighbour, err error) {
+	database, err := url.Parse(run.DatabaseURL)
+	if err != nil {
+		return n, fmt.Errorf("database URL: %w", err)
+	}
+	database.Path = "/stripesim"
+	p := &demoProvider{log: run.Log}
+	if p.ln, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		return n, fmt.Errorf("listen for the payment provider: %w", err)
+	}
+	o := payment.Options{WebhookSecret: "whsec_" + rand.Text(), PublicURL: run.URL, PaymentGrace: demoGrace}
+	o.CheckoutTime = demoCheckout
+	o.StripeURL, o.StripeKey = "http://"+p.ln.Addr().String(), "sk_test_"+rand.Text()
+	o.StripeEndpointRate, o.StripeProcesses = 25, 1 // the defaults
+	o.Deployment, o.AllowTestPayments = "demo", true
+	o.PayAtOnce, o.PayAtOnceQuiet = true, true
+	p.Simulator, err = stripesim.Open(ctx, stripesim.Config{
+		DatabaseURL: database.String(), Key: o.StripeKey, WebhookSecret: o.WebhookSecret,
+		WebhookURL: run.URL + "/webhooks/stripe", PublicURL: o.StripeURL, Log: run.Log,
+	})
+	if err != nil {
+		p.ln.Close()
+		return n, err
+	}
+	n.Neighbour = payments(o)
+	addPayments := n.Add
+	n.Add = func(s *shop.Shop) error {
+		s.Go("", p.run)
+		s.Routes(p.routes)
+		return addPayments(s)
+	}
+	n.More = p.faults()
+	n.Welcome = fmt.Sprintf("  payments    %s (a simulator of Stripe within this process; its ledger is at /sim/ledger)\n", o.StripeURL)
+	n.Close = func() {
+		p.Close()
+		p.ln.Close()
+	}
+	return n, nil
+}
+
+// run serves the simulator until ctx ends.
+func (p *demoProvider) run(ctx context.Context) error {
+	components, ctx := errgroup.WithContext(ctx)
+	components.Go(func() error { return p.Run(ctx) })
+	components.Go(func() error { return rest.Serve(ctx, p.ln, p.Handler(), p.log) })
+	return components.Wait()
+}
+
+// providerMoney is the money of one currency in the provider's ledger.
+type providerMoney struct {
+	Currency      string `json:"currency"`
+	CapturedCents int64  `json:"captured_cents"`
+	ReturnedCents int64  `json:"returned_cents"`
+}
+
+// routes adds the provider's ledger to the operators' API, so that their page can compare it with the shop's.
+func (p *demoProvider) routes(_, ops gin.IRouter) {
+	ops.Match(rest.ReadMethods, "/provider-ledger", rest.Parameters(), rest.Handle(func(c *gin.Context) error {
+		totals, err := p.Totals(c.Request.Context())
+		if err != nil {
+			return err
+		}
+		answer := rest.List[providerMoney]{Items: []providerMoney{}}
+		for _, t := range totals {
+			answer.Items = append(answer.Items, providerMoney{strings.ToUpper(t.Currency), t.CapturedCents, t.RefundedCents})
+		}
+		c.JSON(http.StatusOK, answer)
+		return nil
+	}))
+}
+
+// faults returns the provider's faults and their state, by their names in the contract of the demo.
+func (p *demoProvider) faults() demo.More {
+	faults := map[string]demo.Fault{}
+	for fault, api := range map[string]string{
+		"provider-up": "up", "provider-down": "down", "provider-hung": "hung", "provider-loses-answers": "loses_answers",
+	} {
+		faults[fault] = p.setKnob(func(k *stripesim.Knobs) { k.API = api })
+	}
+	for _, webhooks := range []string{"normal", "lost", "doubled", "late", "reordered"} {
+		faults["webhooks-"+webhooks] = p.setKnob(func(k *stripesim.Knobs) { k.Webhooks = webhooks })
+	}
+	return demo.More{Faults: faults, State: func() map[string]any {
+		knobs := p.Knobs()
+		return map[string]any{
+			"provider": knobs.API,      // up, down, hung, loses_answers or errors
+			"webhooks": knobs.Webhooks, // normal, lost, doubled, late or reordered
+		}
+	}}
+}
+
+// setKnob returns the fault that changes one knob of the simulator.
+func (p *demoProvider) setKnob(change func(*stripesim.Knobs)) demo.Fault {
+	return func(context.Context) error {
+		knobs := p.Knobs()
+		change(&knobs)
+		return p.SetKnobs(knobs)
+	}
+}

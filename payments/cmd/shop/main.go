@@ -1,0 +1,138 @@
+// Command shop is the shop with payments: its customers pay at the payment provider Stripe. It takes orders that must be
+// paid by a deadline, cancels an order that is not paid in time, and releases its stock.
+//
+// The shop itself is in the module example.com/shop, and this module adds payments to it: see the function payments.
+package main
+
+import (
+	"context"
+	"errors"
+
+	"example.com/shop/internal/app"
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/shop"
+	"example.com/shop/payments/internal/payment"
+)
+
+func main() { shop.Main(program(), &commands{}) }
+
+// stamped is the version that the build sets with -ldflags "-X main.stamped=v1.2.3". It may be empty.
+var stamped string
+
+func program() app.Program { return shop.Program(stamped) }
+
+// commands is the command line. Every option is a flag and an environment variable. docs/payments.md lists
+// those that the shop without payments does not have, and a test compares its table with them.
+//
+// A secret, or an address that may contain a password, has two options: the value itself, and the name of a file with
+// the value. See [app.ReadSecrets]. A command checks its options when it runs, because the files are read after the
+// command line is parsed.
+type commands struct {
+	Serve     serveCommand       `cmd:"" help:"Run the service, or some of its roles."`
+	Migrate   shop.Migrate       `cmd:"" help:"Create or update the schema of the database."`
+	Reconcile reconcileCommand   `cmd:"" help:"Compare the orders with Redis once, repair the differences, and print the report."`
+	Export    exportCommand      `cmd:"" help:"Write the old orders that --keep would remove, one JSON object a line."`
+	Doctor    doctorCommand      `cmd:"" help:"Check the connections, the schema, the queue, the outbox, the reconciler and the invariants."`
+	Health    app.HealthCommand  `cmd:"" help:"Check whether the process at an address is ready."`
+	Order     whereIsCommand     `cmd:"" help:"Say where an order is, and what happens next with it."`
+	Demo      demoCommand        `cmd:"" help:"Run the whole service in one process, with a private PostgreSQL and Redis. Their data is deleted when it stops."`
+	Payments  paymentsCommand    `cmd:"" help:"Commands of payments."`
+	Provider  providerCommand    `cmd:"" help:"Run a simulator of the payment provider Stripe, for development and tests."`
+	Version   app.VersionCommand `cmd:"" help:"Print the version."`
+}
+
+// serveCommand is `shop serve`.
+type serveCommand struct {
+	shop.Serve
+	Payment payment.Options `embed:""`
+}
+
+func (c *serveCommand) check() error {
+	return app.JoinErrors(c.Check(), c.Payment.Check(c.Has(app.API)))
+}
+
+func (c *serveCommand) Run(ctx context.Context, program app.Program) error {
+	if err := c.check(); err != nil {
+		return app.Usage(err)
+	}
+	return c.Serve.Run(ctx, program, payments(c.Payment))
+}
+
+// toolCommand is a command that runs once, on the tables of all parts.
+type toolCommand struct {
+	shop.Tool
+	Payment payment.ProviderOptions `embed:""`
+}
+
+// prepare checks the options, and returns the payments of the process that the command opens.
+func (c *toolCommand) prepare() (shop.Neighbour, error) {
+	if err := app.JoinErrors(c.Check(), c.Payment.Check()); err != nil {
+		return shop.Neighbour{}, app.Usage(err)
+	}
+	return payments(payment.Options{ProviderOptions: c.Payment}), nil
+}
+
+// open opens the process of the command.
+func (c *toolCommand) open(ctx context.Context, program app.Program) (*shop.Shop, error) {
+	n, err := c.prepare()
+	if err != nil {
+		return nil, err
+	}
+	return c.Open(ctx, program, n)
+}
+
+// reconcileCommand is `shop reconcile`.
+type reconcileCommand struct{ toolCommand }
+
+func (c *reconcileCommand) Run(ctx context.Context, program app.Program) error {
+	n, err := c.prepare()
+	if err != nil {
+		return err
+	}
+	return c.Reconcile(ctx, program, n)
+}
+
+// exportCommand is `shop export`.
+type exportCommand struct {
+	toolCommand
+	order.ExportOptions
+}
+
+func (c *exportCommand) Run(ctx context.Context, program app.Program) error {
+	n, err := c.prepare()
+	if err != nil {
+		return err
+	}
+	return c.Export(ctx, program, c.ExportOptions, n)
+}
+
+// doctorCommand is `shop doctor`.
+type doctorCommand struct {
+	toolCommand
+	app.DoctorOptions
+}
+
+func (c *doctorCommand) Run(ctx context.Context, program app.Program) error {
+	n, err := c.prepare()
+	if err != nil {
+		return err
+	}
+	return c.Doctor(ctx, program, c.DoctorOptions, n)
+}
+
+// whereIsCommand is `shop order`.
+type whereIsCommand struct {
+	toolCommand
+	ID string `arg:"" optional:"" name:"id" help:"The id of the order, or of something that refers to it, such as a checkout session."`
+}
+
+func (c *whereIsCommand) Run(ctx context.Context, program app.Program) error {
+	if c.ID == "" {
+		return app.Usage(errors.New("missing the id of an order: shop order ID"))
+	}
+	n, err := c.prepare()
+	if err != nil {
+		return err
+	}
+	return c.WhereIs(ctx, program, c.ID, n)
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"example.com/shop/internal/app"
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/shop"
+	"example.com/shop/payments/internal/payment"
+)
+
+// payments returns what payments add to the service.
+func payments(o payment.Options) shop.Neighbour {
+	var pay *payment.Payments
+	return shop.Neighbour{
+		Dependents: []order.Dependent{payment.PaymentsOfOrders{}},
+		Hooks: func(p *app.Process, h order.Hooks) (_ order.Hooks, err error) {
+			if pay, err = payment.New(p, o); err != nil {
+				return h, err
+			}
+			return pay.Hooks(h), nil
+		},
+		Add: func(s *shop.Shop) error { return pay.Add(s.Customers, s.Orders) },
+	}
+}
+
+// paymentsCommand is `shop payments`.
+type paymentsCommand struct {
+	Reconcile paymentsReconcileCommand `cmd:"" help:"Read the payment provider's books, compare them with the tables once, and print the report."`
+
+	ForgetDeployment paymentsForgetDeploymentCommand `cmd:"" help:"Make the database forget whose payments it has, before another deployment, mode or account takes over. Stop all processes first."`
+}
+
+// paymentsReconcileCommand is `shop payments reconcile`.
+type paymentsReconcileCommand struct {
+	toolCommand
+	From time.Time `name:"from" placeholder:"TIME" help:"Read the books again from this time, for example 2026-01-31T00:00:00Z. By default they are read from where the last report ended."`
+}
+
+func (c *paymentsReconcileCommand) Run(ctx context.Context, program app.Program) error {
+	if c.Payment.StripeKey == "" {
+		return app.Usage(fmt.Errorf("there is no payment provider: set %s", app.OptionName("stripe-key")))
+	}
+	p, err := c.open(ctx, program)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	defer p.StartTrailing(ctx)()
+	return payment.ReadBooks(ctx, p.Process, c.Payment, c.From, program.Out)
+}
+
+// paymentsForgetDeploymentCommand is `shop payments forget-deployment`.
+type paymentsForgetDeploymentCommand struct {
+	toolCommand
+	Name string `arg:"" optional:"" name:"name" help:"The deployment that the database belongs to, such as production."`
+}
+
+func (c *paymentsForgetDeploymentCommand) Run(ctx context.Context, program app.Program) error {
+	if c.Name == "" {
+		return app.Usage(errors.New("missing the name of the deployment to forget: shop payments forget-deployment NAME"))
+	}
+	p, err := c.open(ctx, program)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	return payment.ForgetDeployment(ctx, p.Process, c.Name, program.Out)
+}

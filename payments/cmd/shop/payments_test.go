@@ -1,0 +1,307 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/reconcile"
+	"example.com/shop/internal/testenv"
+	"example.com/shop/payments/stripesim"
+)
+
+func TestValidatePayments(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*serveCommand)
+		want   []string // parts of the error; nil if the options are valid
+	}{
+		{"all options", func(o *serveCommand) {
+			o.Payment.StripeKey, o.Payment.WebhookSecret, o.Payment.PublicURL = "rk_live_1", "whsec_1, whsec_2", "https://shop.test"
+			o.Payment.Deployment = "production"
+		}, nil},
+		{"the defaults", func(o *serveCommand) {
+			o.Payment.StripeURL, o.Payment.PaymentGrace = "https://api.stripe.com", 2*time.Minute
+		}, nil},
+		{"without a webhook secret and a public URL", func(o *serveCommand) { o.Payment.StripeKey, o.Payment.Deployment = "sk_live_1", "a" }, []string{"SHOP_STRIPE_WEBHOOK_SECRET", "SHOP_PUBLIC_URL"}},
+		{"in a worker", func(o *serveCommand) {
+			o.Roles, o.Payment.StripeKey, o.Payment.Deployment = []string{"worker"}, "sk_live_1", "shop-2"
+		}, nil},
+		{"without a deployment", func(o *serveCommand) {
+			o.Roles, o.Payment.StripeKey = []string{"worker"}, "sk_live_1"
+		}, []string{"SHOP_DEPLOYMENT"}},
+		{"wrong deployments", func(o *serveCommand) { o.Payment.Deployment = "Our Shop" }, []string{"SHOP_DEPLOYMENT", `"Our Shop"`}},
+		{"a test key", func(o *serveCommand) {
+			o.Roles, o.Payment.StripeKey, o.Payment.Deployment = []string{"worker"}, "rk_test_1", "production"
+		}, []string{"is a test key", "SHOP_ALLOW_TEST_PAYMENTS"}},
+		{"a test key that is allowed", func(o *serveCommand) {
+			o.Roles, o.Payment.StripeKey, o.Payment.Deployment = []string{"worker"}, "rk_test_1", "production"
+			o.Payment.AllowTestPayments = true
+		}, nil},
+		{"wrong URLs", func(o *serveCommand) { o.Payment.StripeURL, o.Payment.PublicURL = "api.stripe.com", "shop" }, []string{"SHOP_STRIPE_URL", "SHOP_PUBLIC_URL"}},
+		{"no grace", func(o *serveCommand) { o.Payment.PaymentGrace = 0 }, []string{"SHOP_PAYMENT_GRACE", "1s to 24h"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := validOptions()
+			tt.change(&o)
+			err := o.check()
+			if (err == nil) != (tt.want == nil) {
+				t.Fatalf("got %v, want %q", err, tt.want)
+			}
+			for _, part := range tt.want {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("got %q, want %q in it", err, part)
+				}
+			}
+		})
+	}
+}
+
+// TestPaymentsAreInContract checks that a process describes the paths of payments only if it serves them: only with a
+// provider.
+func TestPaymentsAreInContract(t *testing.T) {
+	o := validOptions()
+	o.DatabaseURL, o.RedisURL = testenv.Postgres(t), "redis://127.0.0.1:1/0"
+	describes := func() bool {
+		handler, err := openAppWith(t, &o).Handler()
+		testenv.Must(t, err)
+		return strings.Contains(request(t, handler, http.MethodGet, "/openapi.yaml", "", "").Body.String(), "\n  /api/payments:\n")
+	}
+	if describes() {
+		t.Error("without a provider, the contract describes /api/payments")
+	}
+	withProvider(&o)
+	if !describes() {
+		t.Error("with a provider, the contract does not describe /api/payments")
+	}
+}
+
+// TestNoFreeGoods checks that customers can pay an order at once, which costs them nothing, only without a provider, or
+// with the option, of which the log warns.
+func TestNoFreeGoods(t *testing.T) {
+	const warning = "customers can pay orders at once, for nothing"
+	for name, test := range map[string]struct {
+		provider, option bool
+		free, warned     bool
+	}{
+		"without a provider":                  {free: true},
+		"with a provider":                     {provider: true},
+		"with a provider and the option":      {provider: true, option: true, free: true, warned: true},
+		"with the option, without a provider": {option: true, free: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := validOptions()
+			o.DatabaseURL, o.RedisURL = testenv.Postgres(t), "redis://127.0.0.1:1/0"
+			o.Payment.PayAtOnce = test.option
+			if test.provider {
+				withProvider(&o)
+			}
+			log := &testenv.Log{}
+			a := openApp(t, &o, o.Config(program()), slog.NewTextHandler(log, nil))
+			testenv.Must(t, a.store.SeedProducts(t.Context()))
+			handler, err := a.Handler()
+			testenv.Must(t, err)
+
+			token, placed := signUpAndPlace(t, handler)
+			path := "/api/orders/" + placed.ID.String()
+			read := decodeBody[order.Order](t, request(t, handler, http.MethodGet, path, "", token))
+			if placed.PayAtOnce != test.free || read.PayAtOnce != test.free {
+				t.Errorf("pay_at_once is %v when the order is placed and %v when it is read, want %v", placed.PayAtOnce, read.PayAtOnce, test.free)
+			}
+			want := http.StatusNotFound
+			if test.free {
+				want = http.StatusOK
+			}
+			if paid := request(t, handler, http.MethodPost, path+"/pay", "", token); paid.Code != want {
+				t.Errorf("POST %s/pay is answered with %d %s, want %d", path, paid.Code, paid.Body, want)
+			}
+			contract := request(t, handler, http.MethodGet, "/openapi.yaml", "", "").Body.String()
+			if described := strings.Contains(contract, "\n  /api/orders/{id}/pay:\n"); described != test.free {
+				t.Errorf("the contract describes the route: %v, want %v", described, test.free)
+			}
+			if n := strings.Count(log.String(), warning); (n == 1) != test.warned || n > 1 {
+				t.Errorf("the log warns %d times, want a warning: %v; log:\n%s", n, test.warned, log)
+			}
+		})
+	}
+}
+
+// TestDoctorAsksTheProvider makes one mistake in each case, and checks that `shop doctor` reports it, and nothing else. It
+// must change nothing at the provider.
+func TestDoctorAsksTheProvider(t *testing.T) {
+	const key = "sk_test_doctor"
+	sim, providerURL := startProvider(t, key)
+	o := validOptions()
+	withProvider(&o)
+	o.Payment.StripeKey, o.Payment.StripeURL, o.Payment.Deployment = key, providerURL, "production"
+	o.DatabaseURL, o.RedisURL = testenv.Postgres(t), testenv.Redis(t)
+	a := openAppWith(t, &o)
+	_, err := a.Kinds.Sweep(t.Context())
+	testenv.Must(t, err)
+	testenv.Exec(t, a.Pool, `INSERT INTO payment_deployment (deployment, mode, account) VALUES ('production', 'test', 'acct_simulated')`)
+	knobs := sim.Knobs()
+	report := func(made time.Time, more string) string {
+		return fmt.Sprintf(`{"number": 1, "made_at": %q, %s}`, made.Format(time.RFC3339), more)
+	}
+
+	for name, test := range map[string]struct {
+		args   []string // replace those of a process that is right
+		knobs  func(k *stripesim.Knobs)
+		url    string // of the receiver of webhooks
+		books  string // the last report of the books
+		fails  []string
+		prints []string
+	}{
+		"all is well": {prints: []string{"ok    provider", "production, mode test", "ok    permissions", "ok    webhooks", "note  books", "no report"}},
+		"books that agree": {books: report(time.Now(), `"currencies": [{"currency": "eur", "unclaimed_cents": 700, "kept_cents": 700}]`),
+			prints: []string{"ok    books"}},
+		"books that an operator must look at": {
+			books: report(time.Now().Add(-4*time.Hour), `"lost_sessions": 2, "currencies": [{"currency": "eur", "unclaimed_cents": 1200, "kept_cents": 700,
+				"difference_count": 3, "unexplained_cents": -100}]`),
+			fails: []string{"books"}, prints: []string{"it is old: run", "3 differences, and -1.00 EUR unexplained", "5.00 EUR are unclaimed", "2 open sessions are lost"}},
+		"wrong key": {args: []string{"--stripe-key=sk_test_wrong"},
+			fails: []string{"provider", "permissions"}, prints: []string{"Invalid API Key", "note  webhooks"}},
+		"wrong URL": {args: []string{"--stripe-url=http://127.0.0.1:1"},
+			fails: []string{"provider", "permissions", "webhooks"}, prints: []string{"connection refused"}},
+		"key of another mode": {args: []string{"--stripe-key=sk_live_doctor"},
+			knobs: func(k *stripesim.Knobs) { k.Key = "sk_live_doctor" },
+			fails: []string{"provider"}, prints: []string{"mode live", "belongs to deployment production, mode test"}},
+		"key of another account": {knobs: func(k *stripesim.Knobs) { k.Account = "acct_other" },
+			fails: []string{"provider"}, prints: []string{"acct_other", "acct_simulated"}},
+		"another deployment": {args: []string{"--deployment=staging"}, fails: []string{"provider"}, prints: []string{"staging"}},
+		"no permission to refund": {knobs: func(k *stripesim.Knobs) { k.Denied = "POST /v1/refunds" },
+			fails: []string{"permissions"}, prints: []string{"the key may not refund"}},
+		"no permission to open checkouts": {knobs: func(k *stripesim.Knobs) { k.Denied = "POST /v1/checkout/sessions/{id}/expire" },
+			fails: []string{"permissions"}, prints: []string{"the key may not expire"}},
+		"no permission to read the account and the endpoints": {
+			knobs:  func(k *stripesim.Knobs) { k.Denied = "GET /v1/account, GET /v1/webhook_endpoints" },
+			prints: []string{"note  provider", "the account is not checked", "note  webhooks"}},
+		"a missing event": {knobs: func(k *stripesim.Knobs) { k.Events = "checkout.session.completed,refund.created" },
+			fails: []string{"webhooks"}, prints: []string{"does not receive checkout.session.expired, "}},
+		"a disabled endpoint": {knobs: func(k *stripesim.Knobs) { k.Webhooks = "disabled" }, fails: []string{"webhooks"}, prints: []string{"is disabled"}},
+		"another endpoint":    {url: "https://shop.test/elsewhere", fails: []string{"webhooks"}, prints: []string{"no endpoint whose URL ends with /webhooks/stripe"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			turned := knobs
+			if test.knobs != nil {
+				test.knobs(&turned)
+			}
+			testenv.Must(t, sim.SetKnobs(turned))
+			sim.SetWebhookURL(cmp.Or(test.url, "https://shop.test/webhooks/stripe"))
+			if test.books != "" {
+				testenv.Exec(t, a.Pool, `INSERT INTO payment_reports (number, report) VALUES (1, $1::jsonb)`, test.books)
+				defer testenv.Exec(t, a.Pool, `DELETE FROM payment_reports`)
+			}
+			var out strings.Builder
+			code := runCommand(t.Context(), append([]string{"doctor", "--database-url", o.DatabaseURL, "--redis-url", o.RedisURL,
+				"--stripe-key", key, "--stripe-url", providerURL, "--deployment", "production"}, test.args...), &out)
+			if want := min(1, len(test.fails)); code != want || strings.Count(out.String(), "FAIL") != len(test.fails) {
+				t.Errorf("got exit code %d, want %d and failures of %v only; printed:\n%s", code, want, test.fails, out.String())
+			}
+			for _, subject := range test.fails {
+				test.prints = append(test.prints, "FAIL  "+subject)
+			}
+			for _, text := range test.prints {
+				if !strings.Contains(out.String(), text) {
+					t.Errorf("printed:\n%s\nwant %q in it", out.String(), text)
+				}
+			}
+		})
+	}
+	ledger, err := sim.Totals(t.Context())
+	testenv.Must(t, err)
+	if len(ledger) != 0 {
+		t.Errorf("the provider's ledger is %+v, want no row", ledger)
+	}
+}
+
+// startProvider starts a simulator of the payment provider for one test, whose key is the given one, and returns its URL.
+func startProvider(t *testing.T, key string) (sim *stripesim.Simulator, url string) {
+	t.Helper()
+	sim, err := stripesim.Open(t.Context(), stripesim.Config{
+		DatabaseURL: testenv.Postgres(t), Key: key, WebhookSecret: "whsec_1", WebhookURL: "https://shop.test/webhooks/stripe",
+	})
+	testenv.Must(t, err)
+	t.Cleanup(sim.Close)
+	server := httptest.NewServer(sim.Handler())
+	t.Cleanup(server.Close)
+	return sim, server.URL
+}
+
+// signUpAndPlace signs a customer up, and places an order of one unit of the first sample product. It returns the customer's token.
+func signUpAndPlace(t *testing.T, handler http.Handler) (token string, placed order.Order) {
+	t.Helper()
+	token = decodeBody[struct{ Token string }](t, request(t, handler, http.MethodPost, "/api/customers", "", "")).Token
+	const body = `{"items":[{"product_id":"01900000-0000-7000-8000-000000000001","quantity":1}]}`
+	return token, decodeBody[order.Order](t, request(t, handler, http.MethodPost, "/api/orders", body, token))
+}
+
+// request sends a request of a customer, who may have no token, to a handler.
+func request(t *testing.T, handler http.Handler, method, path, body, token string) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	recorder := httptest.NewRecorder()
+	handler.ServeHTTP(recorder, r)
+	return recorder
+}
+
+// decodeBody decodes the body of a successful answer.
+func decodeBody[T any](t *testing.T, answer *httptest.ResponseRecorder) (v T) {
+	t.Helper()
+	if answer.Code/100 != 2 {
+		t.Fatalf("the answer is %d %s, want 2xx", answer.Code, answer.Body)
+	}
+	testenv.Must(t, json.Unmarshal(answer.Body.Bytes(), &v))
+	return v
+}
+
+// TestConnectionsForSweeps starts a process with payments, whose sweeps need a connection for each of four kinds of task, and
+// one more.
+func TestConnectionsForSweeps(t *testing.T) {
+	args := append([]string{
+		"serve", "--http-addr=127.0.0.1:0", "--database-url=" + testenv.Postgres(t), "--redis-url=redis://127.0.0.1:1/0",
+		"--stripe-url=http://127.0.0.1:1", "--stripe-key=sk_test_1", "--stripe-webhook-secret=whsec_1", "--public-url=https://shop.test",
+		"--deployment=test", "--allow-test-payments", "--database-conns=4",
+	}, secretsOfAPI...)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // the command may serve instead
+	defer cancel()
+	var out strings.Builder
+	if code := runCommand(ctx, args, &out); code != 2 || !strings.Contains(out.String(), "SHOP_DATABASE_CONNS (--database-conns) is 4, want at least 5") {
+		t.Errorf("exit code %d, printed %.300q; want 2 and the least number of connections", code, out.String())
+	}
+}
+
+// TestSweepOfOtherKinds sweeps while another process sweeps the first kind of task. The other kinds are swept all the same.
+func TestSweepOfOtherKinds(t *testing.T) {
+	o := validOptions()
+	withProvider(&o)
+	o.DatabaseURL, o.RedisURL = testenv.Postgres(t), testenv.Redis(t)
+	a := openAppWith(t, &o)
+	first, others := a.Kinds[0], a.Kinds[1:]
+	release := testenv.HoldLock(t, a.Pool, `SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, "reconcile "+first.Queue.Kind())
+	_, err := a.Kinds.Sweep(t.Context())
+	release()
+	if !errors.Is(err, reconcile.ErrBusy) {
+		t.Errorf("Sweep returns %v, want ErrBusy", err)
+	}
+	for _, k := range others {
+		if last, _, err := k.Reconciler.Last(t.Context()); err != nil || last == nil {
+			t.Errorf("the report of %s is %v, %v; want one", k.Queue.Kind(), last, err)
+		}
+	}
+}

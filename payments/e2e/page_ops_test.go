@@ -1,0 +1,130 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	"example.com/shop/e2e/shoptest"
+	"example.com/shop/internal/faulttest"
+	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/browsertest"
+	"example.com/shop/payments/paymenttest"
+)
+
+// This file tests what the operators' page shows of payments.
+
+// TestPagePaysAfterTheHold pays an order while the provider does not answer the shop, until the hold has ended. The
+// page must show what the shop waits for, the cancellation and the refund, and the operators' page the money.
+func TestPagePaysAfterTheHold(t *testing.T) {
+	shoptest.PageTest(t)
+	s := paymenttest.NewSite(t, shop, shop.TimeoutVariable()+"=8s", faulttest.EnvPrefix+"PAYMENT_GRACE=6s")
+	ops := shoptest.OpsTab(t, s.Shop)
+	page := shoptest.ShopTab(t, s.Shop)
+	checkout := buy(s, page)
+	s.Turn(t, "api", "down")
+	pay(page, checkout)
+	page.WaitFor(shoptest.AnOrder, "The shop is asking the payment provider whether you paid.")
+	page.WaitFor("#announcer", "The shop is asking the payment provider whether you paid.")
+	page.WaitFor(shoptest.AnOrder+" .countdown", "0:0")
+	if n := page.Count(anyAction); n != 0 {
+		t.Errorf("an order past its deadline has %d buttons and links, want none: %s", n, page.Text(shoptest.AnOrder))
+	}
+	page.WaitFor(shoptest.AnOrder, "Cancelled: not paid in time")
+	page.WaitFor(shoptest.AnOrder, "The payment provider has not answered yet. If you paid, your payment will be refunded.")
+	s.Turn(t, "api", "up")
+	page.WaitFor(shoptest.AnOrder, "Your payment of €21.90 came too late and was refunded at")
+	page.WaitFor("#announcer", "came too late and was refunded at")
+	ops.Front()
+	ops.WaitFor("#money", "returned\n€21.90")
+	for _, want := range []string{"captured\n€21.90", "applied\n€0.00", "owed\n€0.00"} {
+		ops.WaitFor("#money", want)
+	}
+	ops.WaitFor("#attempts", "succeeded\n1")
+	ops.WaitFor("#refunds", "confirmed\n1")
+	ops.Until("all invariants hold", func() bool { return ops.Count("#invariants .holds") == 7 })
+}
+
+// TestPageRefunds has refunds fail. A customer pays a wrong amount, which the provider cannot return, and an operator
+// tries the refund again. Then an operator refunds a part of a paid order, which fails too, and settles it outside of
+// the provider.
+func TestPageRefunds(t *testing.T) {
+	shoptest.PageTest(t)
+	s := paymenttest.NewSite(t, shop, shop.TimeoutVariable()+"=10m")
+	ops := shoptest.OpsTab(t, s.Shop)
+	page := shoptest.ShopTab(t, s.Shop)
+	checkout := buy(s, page)
+	session := browsertest.Eval[string](page, fmt.Sprintf(`document.querySelector(%q).href.split("/").at(-1)`, checkoutLink))
+	s.Control(t, http.MethodPost, "/sim/sessions/"+session+"/amount", `{"amount_cents": 2000}`)
+	s.Turn(t, "refunds", "fail")
+	pay(page, checkout)
+	page.WaitFor(shoptest.AnOrder, "Your payment of €20.00 does not match the order and could not be refunded automatically. The shop's staff is taking care of it.")
+	ops.Front()
+	ops.WaitFor("#failed-refunds", "€20.00 for the order")
+	s.Turn(t, "refunds", "succeed")
+	ops.Click("#failed-refund-list button")
+	noFailedRefund := func() bool { return ops.Count("#failed-refunds:not([hidden])") == 0 }
+	ops.Until("no failed refund", noFailedRefund)
+	ops.WaitFor("#money", "returned\n€20.00")
+	page.Front()
+	page.WaitFor(shoptest.AnOrder, "was refunded at")
+
+	page = shoptest.ShopTab(t, s.Shop)
+	pay(page, buy(s, page))
+	page.WaitFor(shoptest.AnOrder, "Paid")
+	id := browsertest.Eval[string](page, `document.querySelector("[data-order]").dataset.order`)
+	s.Turn(t, "refunds", "fail")
+	ops.Front()
+	fill := func(form string, inputs ...string) {
+		t.Helper()
+		for i := 0; i < len(inputs); i += 2 {
+			ops.Type(fmt.Sprintf("%s [name=%s]", form, inputs[i]), inputs[i+1])
+		}
+		ops.Click(form + " button")
+	}
+	fill("#refund-order", "order", id, "amount", "5.00", "actor", "Ann", "note", "a torn bag")
+	ops.WaitFor("#refund-order + [role=status]", "of €5.00 is owed")
+	ops.WaitFor("#failed-refunds", "€5.00 for the order "+id)
+	page.Front()
+	page.WaitFor(shoptest.AnOrder, "Of your payment, €5.00 could not be refunded automatically.")
+	ops.Front()
+	ops.Click("#failed-refund-list button:nth-of-type(2)")
+	fill("#failed-refund-list form", "actor", "Ann", "note", "a transfer")
+	ops.Until("no failed refund", noFailedRefund)
+	ops.WaitFor("#money", "settled outside\n€5.00")
+	page.Front()
+	page.WaitFor(shoptest.AnOrder, "Of your payment, €5.00 was settled in another way at")
+}
+
+// TestPageBooks shows the last report of the provider's books. An operator closes the incident of unclaimed money, and
+// keeps it.
+func TestPageBooks(t *testing.T) {
+	shoptest.PageTest(t)
+	s := paymenttest.NewSite(t, shop, shop.TimeoutVariable()+"=10m")
+	ops := shoptest.OpsTab(t, s.Shop)
+	ops.WaitFor("#books", "Report 1, made at")
+	ops.WaitFor("#books", "The provider and the shop agree.")
+	db := faulttest.OpenDatabase(t, s.Database)
+	testenv.Exec(t, db, `WITH i AS (INSERT INTO payment_incidents (id, kind, detail) VALUES (gen_random_uuid(), 'unclaimed', 'a test') RETURNING id),
+		m AS (INSERT INTO provider_movements (id, kind, at, amount_cents, currency, source_id, intent, report) VALUES ('txn_1', 'captured', now(), 1200, 'eur', 'ch_1', 'pi_lost', 2))
+		INSERT INTO unclaimed_payments (intent, incident_id) SELECT 'pi_lost', id FROM i`)
+	testenv.Exec(t, db, `UPDATE payment_reports SET report = report || '{"balanced": false, "currencies": [{"currency": "eur", "there": {"closing_cents": 2200},
+		"here": {"closing_cents": 900}, "under_way_cents": 0, "unclaimed_cents": 1200, "kept_cents": 0, "unexplained_cents": 0,
+		"difference_count": 1, "differences": [{"attempt_id": "a1", "what": "another amount captured", "cents": 100}]}]}'`)
+	for _, want := range []string{"The provider and the shop differ", "at the provider\n€22.00", "in the shop\n€9.00", "unclaimed\n€12.00"} {
+		ops.WaitFor("#books", want)
+	}
+	ops.WaitFor("#books-decisions", "another amount captured: €1.00")
+	ops.WaitFor("#books-decisions", "€12.00 for the order that is not known")
+	decide := func(list, button string) {
+		ops.Type(list+" [name=actor]", "Ann")
+		ops.Type(list+" [name=note]", "shipped")
+		ops.Click(list + " button[value$=" + button + "]")
+		ops.Until("the decision is stored", func() bool { return ops.Count(list+" li") == 0 })
+	}
+	decide("#books-incidents", "close")
+	decide("#books-unclaimed", "keep")
+	if kept := testenv.Query[string](t, db, `SELECT u.state || u.actor || i.note FROM unclaimed_payments u JOIN payment_incidents i ON i.id = u.incident_id WHERE i.closed_at IS NOT NULL`); kept != "keptAnnshipped" {
+		t.Errorf("the decisions are %q", kept)
+	}
+}

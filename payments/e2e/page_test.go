@@ -1,0 +1,187 @@
+package e2e
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"example.com/shop/e2e/shoptest"
+	"example.com/shop/internal/faulttest"
+	"example.com/shop/internal/testenv/browsertest"
+	"example.com/shop/payments/paymenttest"
+)
+
+// This file tests what the customers' page shows of payments.
+
+const (
+	checkoutLink = shoptest.AnOrder + ` a.button`
+	payAtOnce    = shoptest.AnOrder + ` [data-action="pay-at-once"]`
+	anyAction    = shoptest.AnOrder + ` .row > :not([hidden])`
+
+	payThere     = `form[action$="/pay"] button`     // on the checkout page
+	declineThere = `form[action$="/decline"] button` // on the checkout page
+)
+
+// buy orders a product, and opens its checkout.
+func buy(s *paymenttest.Site, page *browsertest.Tab) (checkout *browsertest.Tab) {
+	page.Click(shoptest.BuyBeans)
+	return toCheckout(s, page)
+}
+
+// toCheckout opens the checkout of the newest order. It returns the tab of the checkout page. The shop's page is in
+// front.
+func toCheckout(s *paymenttest.Site, page *browsertest.Tab) (checkout *browsertest.Tab) {
+	page.Click(shoptest.PayOrder)
+	checkout = page.Popup(s.Provider.URL + "/checkout/")
+	page.Front()
+	page.Until("the link to the checkout", func() bool { return page.Count(checkoutLink+":not([hidden])") == 1 })
+	return checkout
+}
+
+// pay presses Pay on the checkout page. The shop's page is in front afterwards.
+func pay(page, checkout *browsertest.Tab) {
+	checkout.Front()
+	checkout.Click(payThere)
+	checkout.Until("the provider sends the browser back to the shop", func() bool { return checkout.Count("#orders") == 1 })
+	page.Front()
+}
+
+// TestPageCheckout declines a payment in the checkout, and then pays. The page must show each step without a reload.
+// The shop must give no goods away, so it lets the customer pay only in the checkout. In a browser that blocks new
+// tabs, the page must offer a link.
+func TestPageCheckout(t *testing.T) {
+	shoptest.PageTest(t)
+	s := paymenttest.NewSite(t, shop, shop.TimeoutVariable()+"=10m")
+	page := shoptest.ShopTab(t, s.Shop)
+	still := page.MarkDocument()
+	page.Expect("404", "Not Found") // a synchronous request has no URL in the console
+	page.Click(shoptest.BuyBeans)
+	checkWaysToPay(t, page, 0, http.StatusNotFound)
+	checkout := toCheckout(s, page)
+	page.WaitFor(shoptest.AnOrder, "Paying: held until")
+	if !browsertest.Eval[bool](checkout, `window.opener === null`) {
+		t.Error("the provider's page can control the shop's page by window.opener")
+	}
+	if page.Count(shoptest.PayOrder+":not([hidden])") != 0 || page.Count(payAtOnce+":not([hidden])") != 0 {
+		t.Errorf("an order with an open checkout has other buttons to pay: %s", page.Text(shoptest.AnOrder))
+	}
+	checkout.Front()
+	checkout.Click(declineThere)
+	checkout.WaitFor("body", "declined")
+	page.Front()
+	pay(page, checkout)
+	page.WaitFor(shoptest.AnOrder, "Paid at")
+	page.WaitFor("#announcer", "Paid at")
+	page.Click(shoptest.AnOrder + " summary")
+	page.WaitFor(shoptest.AnOrder+" .timeline", "payment confirmed by the payment provider")
+	if n := page.Count(anyAction); n != 0 {
+		t.Errorf("a paid order has %d buttons and links, want none: %s", n, page.Text(shoptest.AnOrder))
+	}
+	if !still() {
+		t.Error("the page reloaded itself")
+	}
+
+	page = shoptest.NewTab(t)
+	page.Script(`window.open = () => null`)
+	page.Navigate(s.Shop.URL)
+	page.WaitFor(shoptest.Connection, shoptest.Connected)
+	page.Click(shoptest.BuyBeans)
+	page.Click(shoptest.PayOrder)
+	page.WaitFor(shoptest.AnOrder, "The browser did not open the checkout in a new tab. Press Open the checkout.")
+	page.Click(checkoutLink)
+	page.Popup(s.Provider.URL+"/checkout/").WaitFor("body", "Pay 21.90 EUR")
+}
+
+// TestPagePaysAtOnce checks that the page offers to pay an order at once, too, if the shop has the option.
+func TestPagePaysAtOnce(t *testing.T) {
+	shoptest.PageTest(t)
+	page := shoptest.ShopTab(t, paymenttest.NewSite(t, shop, faulttest.EnvPrefix+"PAY_AT_ONCE=true", shop.TimeoutVariable()+"=10m").Shop)
+	page.Click(shoptest.BuyBeans)
+	checkWaysToPay(t, page, 1, http.StatusOK)
+}
+
+// checkWaysToPay checks that the page offers to pay the only order in the checkout, and at once by a number of
+// buttons, and with which status the shop answers a customer who pays at once without the page.
+func checkWaysToPay(t *testing.T, page *browsertest.Tab, buttons int, status float64) {
+	t.Helper()
+	const shown = ":not([hidden])"
+	page.WaitFor(shoptest.AnOrder, "left to pay")
+	if checkout, atOnce := page.Count(shoptest.PayOrder+shown), page.Count(payAtOnce+shown); checkout != 1 || atOnce != buttons {
+		t.Errorf("the order has %d buttons of the checkout and %d to pay at once, want 1 and %d: %s", checkout, atOnce, buttons, page.Text(shoptest.AnOrder))
+	}
+	const send = `(() => {
+		const request = new XMLHttpRequest();
+		request.open('POST', '/api/orders/' + document.querySelector('[data-order]').dataset.order + '/pay', false);
+		request.send();
+		return request.status;
+	})()`
+	if got := browsertest.Eval[float64](page, send); got != status {
+		t.Errorf("the request to pay at once is answered with %v, want %v", got, status)
+	}
+}
+
+// TestPageProviderIsAway opens a checkout while the provider is down. The page must close the new tab and show the
+// problem, and open the checkout when the customer tries again. Then the customer cancels while the provider does not
+// answer.
+func TestPageProviderIsAway(t *testing.T) {
+	shoptest.PageTest(t)
+	s := paymenttest.NewSite(t, shop, shop.TimeoutVariable()+"=10m")
+	page := shoptest.ShopTab(t, s.Shop)
+	page.Expect("503", "/payments")
+	s.Turn(t, "api", "down")
+	page.Click(shoptest.BuyBeans)
+	page.Click(shoptest.PayOrder)
+	page.WaitFor(shoptest.AnOrder, "Try again")
+	page.Until("the new tab is closed", func() bool { return page.Popups() == 0 })
+	page.Front()
+	s.Turn(t, "api", "up")
+	page.Until("the checkout", func() bool { // the shop asks a provider that failed again after some seconds
+		page.Click(shoptest.PayOrder)
+		page.Until("an answer", func() bool {
+			page.Front()
+			return page.Count(checkoutLink+":not([hidden])") == 1 || strings.Contains(page.Text(shoptest.AnOrder), "Try again")
+		})
+		return page.Count(checkoutLink+":not([hidden])") == 1
+	})
+	page.Popup(s.Provider.URL+"/checkout/").WaitFor("body", "Pay 21.90 EUR")
+	page.Front()
+
+	s.Turn(t, "api", "hung")
+	page.Click(shoptest.CancelOrder)
+	page.WaitFor(shoptest.AnOrder, "Being cancelled: waiting for the payment provider")
+	if n := page.Count(anyAction); n != 0 {
+		t.Errorf("an order that is being cancelled has %d buttons and links, want none: %s", n, page.Text(shoptest.AnOrder))
+	}
+	s.Turn(t, "api", "up")
+	page.WaitFor(shoptest.AnOrder, "Cancelled by you")
+	page.WaitFor("#products", "10,000 left")
+}
+
+// TestPageShowsTheLastMinutes lets the deadline pass while two customers pay. The page must say until when the
+// checkout is open. The payment of the first is declined before the deadline, and she pays then. The second one
+// cancels, and is not charged.
+func TestPageShowsTheLastMinutes(t *testing.T) {
+	shoptest.PageTest(t)
+	s := paymenttest.NewSite(t, shop, shop.TimeoutVariable()+"=15s", faulttest.EnvPrefix+"CHECKOUT_TIME=10m")
+	first := shoptest.ShopTab(t, s.Shop)
+	checkout := buy(s, first)
+	checkout.Front()
+	checkout.Click(declineThere)
+	checkout.WaitFor("body", "declined")
+	second := shoptest.ShopTab(t, s.Shop)
+	buy(s, second)
+
+	first.Front()
+	first.WaitFor(shoptest.AnOrder, "Your checkout is open until")
+	if n := first.Count(shoptest.AnOrder + ` [data-action="cancel"]:not([hidden])`); n != 1 {
+		t.Errorf("an order with an open checkout has %d buttons to cancel, want 1: %s", n, first.Text(shoptest.AnOrder))
+	}
+	pay(first, checkout)
+	first.WaitFor(shoptest.AnOrder, "Paid at")
+
+	second.Front()
+	second.WaitFor(shoptest.AnOrder, "Your checkout is open until")
+	second.Click(shoptest.CancelOrder)
+	second.WaitFor(shoptest.AnOrder, "Cancelled by you")
+	second.WaitFor(shoptest.AnOrder, "You were not charged.")
+}

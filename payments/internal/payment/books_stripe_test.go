@@ -1,0 +1,80 @@
+package payment_test
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"example.com/shop/internal/testenv"
+	"example.com/shop/payments/internal/payment"
+)
+
+// readStripe makes a report of the simulator's books, five minutes later.
+func (s *shop) readStripe(t *testing.T) *payment.Report {
+	t.Helper()
+	testenv.Exec(t, s.simDB, `UPDATE stripesim.balance_transactions SET created_at = created_at - interval '5 min'`)
+	log := slog.New(slog.DiscardHandler)
+	cfg := config
+	cfg.Mode = "test"
+	reg := prometheus.NewRegistry()
+	r, err := payment.NewReconciliation(s.store, payment.NewCalls(s.provider, payment.CallsConfig{}, log, reg), cfg, log, reg).Run(t.Context(), time.Time{})
+	testenv.Must(t, err)
+	return r
+}
+
+// TestBooksOfStripe reads the balance transactions and the sessions of the simulator of Stripe.
+func TestBooksOfStripe(t *testing.T) {
+	s := newShop(t)
+	o, a := s.placeOpen(t)
+	s.pay(t, a.CheckoutURL)
+	s.settleNow(t, o.ID)
+	_, late := s.late(t)
+	s.sendRefund(t, late.ID)
+	_, lost := s.placeOpen(t)
+	s.pay(t, lost.CheckoutURL)
+	_, tab := s.placeOpen(t)
+	s.exec(t, `DELETE FROM payment_attempts WHERE id IN ($1, $2)`, lost.ID, tab.ID)
+	s.exec(t, `UPDATE orders SET hold_until = NULL WHERE status = 'pending'`)
+	r := s.readStripe(t)
+	c := wantReport(t, r, 2000, 1000, false)
+	if c.There.CapturedCents != 3000 || c.There.RefundedCents != 1000 || c.UnclaimedCents != 1000 || c.UnexplainedCents != 0 {
+		t.Errorf("the report is %+v, want 3000 captured, 1000 refunded and 1000 unclaimed", c)
+	}
+	if r.LostSessions != 1 || time.Since(r.Position) > 2*time.Minute {
+		t.Errorf("%d sessions are lost, and the books are read until %v; want 1, and about a minute ago", r.LostSessions, r.Position)
+	}
+}
+
+// TestOtherCurrencyOfSettlement has payments in currencies with two, no and three decimals, whose balance transactions are in
+// the account's euros. The report compares what the customers paid and got back.
+func TestOtherCurrencyOfSettlement(t *testing.T) {
+	s := newShop(t)
+	currencies := map[string]string{"jpy": "1000 JPY", "kwd": "1.000 KWD", "usd": "10.00 USD"}
+	for currency := range currencies {
+		s.exec(t, `UPDATE products SET currency = upper($1)`, currency)
+		o, _ := s.paidOrder(t)
+		refund, _, err := s.RequestRefund(t.Context(), o.ID, payment.RefundRequest{Key: "one", AmountCents: 300, Actor: "Ann", Note: "broken"})
+		testenv.Must(t, err)
+		for range 2 {
+			handle(t, s.SendRefunds, refund.ID.String())
+			s.checkNow(t, o.ID)
+		}
+	}
+	r := s.readStripe(t)
+	if len(r.Currencies) != len(currencies) || !r.Balanced {
+		t.Fatalf("the report is %+v, want a balanced one of three currencies", r)
+	}
+	for _, c := range r.Currencies {
+		if amount := currencies[c.Currency]; amount == "" || !strings.Contains(r.Text(), amount) {
+			t.Errorf("the report lacks the amount %q of %s:\n%s", amount, c.Currency, r.Text())
+		}
+		for side, sums := range map[string]payment.Sums{"provider": c.There, "shop": c.Here} {
+			if sums.CapturedCents != 1000 || sums.RefundedCents != 300 || sums.ClosingCents != 700 {
+				t.Errorf("%s: the %s's sums are %+v, want 1000 captured and 300 refunded", c.Currency, side, sums)
+			}
+		}
+	}
+}

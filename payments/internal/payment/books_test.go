@@ -1,0 +1,466 @@
+package payment_test
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/testenv"
+	"example.com/shop/payments/internal/payment"
+)
+
+// booksShop is a shop of the deployment north, with the reconciliation of its provider's books.
+type booksShop struct {
+	*shop
+	books *payment.Reconciliation
+	reg   *prometheus.Registry
+}
+
+func newBooksShop(t *testing.T) *booksShop {
+	t.Helper()
+	s := &booksShop{shop: newMemoryShop(t), reg: prometheus.NewRegistry()}
+	s.reconfigure(t, "north", "test")
+	cfg := config
+	cfg.Deployment, cfg.Mode = "north", "test"
+	log := slog.New(slog.DiscardHandler)
+	s.books = payment.NewReconciliation(s.store, payment.NewCalls(s.mem, payment.CallsConfig{}, log, s.reg), cfg, log, s.reg)
+	return s
+}
+
+// read makes a report, two minutes later by the provider's clock, so that all movements until now are read.
+func (s *booksShop) read(t *testing.T) *payment.Report {
+	t.Helper()
+	s.mem.now = func() time.Time { return time.Now().Add(2 * time.Minute) }
+	defer func() { s.mem.now = time.Now }()
+	r, err := s.books.Run(t.Context(), time.Time{})
+	testenv.Must(t, err)
+	for _, c := range r.Currencies {
+		if c.UnexplainedCents != 0 {
+			t.Errorf("report %d does not explain %d cents: %+v %s", r.Number, c.UnexplainedCents, c, c.Differences)
+		}
+	}
+	return r
+}
+
+// wantReport checks the closing sums of euros there and here, and whether the report is balanced.
+func wantReport(t *testing.T, r *payment.Report, there, here int64, balanced bool) payment.CurrencyReport {
+	t.Helper()
+	for _, c := range r.Currencies {
+		if c.Currency == "eur" {
+			if c.There.ClosingCents != there || c.Here.ClosingCents != here || r.Balanced != balanced {
+				t.Errorf("report %d closes with %d there and %d here, balanced: %v; want %d, %d and %v: %+v %s",
+					r.Number, c.There.ClosingCents, c.Here.ClosingCents, r.Balanced, there, here, balanced, c, c.Differences)
+			}
+			return c
+		}
+	}
+	t.Fatalf("report %d has no euros: %+v", r.Number, r)
+	return payment.CurrencyReport{}
+}
+
+// paid returns an order that was paid at the provider.
+func (s *booksShop) paid(t *testing.T) (*order.Order, *payment.Attempt, string) {
+	t.Helper()
+	o, a := s.placeOpen(t)
+	if !s.mem.pay(a.CheckoutURL) {
+		t.Fatal("the payment failed")
+	}
+	s.settleNow(t, o.ID)
+	s.wantOrder(t, o, "paid")
+	return o, a, s.intent(t, a)
+}
+
+func (s *booksShop) intent(t *testing.T, a *payment.Attempt) string {
+	t.Helper()
+	s.mem.mu.Lock()
+	defer s.mem.mu.Unlock()
+	for _, session := range s.mem.sessions {
+		if session.Attempt == a.ID.String() {
+			return session.Intent
+		}
+	}
+	t.Fatalf("attempt %s has no session", a.ID)
+	return ""
+}
+
+// book appends a movement that no call of the shop has made.
+func (s *booksShop) book(kind payment.MovementKind, intent, source string, cents int64) *payment.Movement {
+	s.mem.mu.Lock()
+	defer s.mem.mu.Unlock()
+	s.mem.ledger = append(s.mem.ledger, payment.Movement{ID: fmt.Sprintf("txn_%d", len(s.mem.ledger)+1), Kind: kind,
+		At: s.mem.now(), AmountCents: cents, Currency: "eur", Intent: intent, Source: source})
+	return &s.mem.ledger[len(s.mem.ledger)-1]
+}
+
+// latePaid returns an order that was paid too late, and whose money is returned.
+func (s *booksShop) latePaid(t *testing.T) (*order.Order, *payment.Attempt, string) {
+	t.Helper()
+	o, a := s.placeOpen(t)
+	s.mem.pay(a.CheckoutURL)
+	s.shiftToDeadline(t, o.ID, time.Hour)
+	s.cancelDue(t, o.ID)
+	s.settle(t, o.ID)
+	s.sendRefund(t, a.ID)
+	s.wantAttempt(t, o, a.ID, "succeeded late confirmed")
+	return o, a, s.intent(t, a)
+}
+
+// TestBooksBalance reads the books of a healthy shop twice. The second report goes on where the first ended. No timeout bounds
+// a report, however many movements there are.
+func TestBooksBalance(t *testing.T) {
+	s := newBooksShop(t)
+	s.exec(t, `ALTER TABLE payment_reports ADD CHECK (current_setting('statement_timeout') = '0' AND current_setting('enable_seqscan') = 'on')`)
+	s.paid(t)
+	s.latePaid(t)
+	r := s.read(t)
+	c := wantReport(t, r, 1000, 1000, true)
+	if c.There.CapturedCents != 2000 || c.There.RefundedCents != 1000 || c.Here.CapturedCents != 2000 || c.Here.RefundedCents != 1000 {
+		t.Errorf("the report has %+v there and %+v here, want 2000 captured and 1000 refunded", c.There, c.Here)
+	}
+	s.paid(t)
+	again := s.read(t)
+	c = wantReport(t, again, 2000, 2000, true)
+	if again.Number != r.Number+1 || c.There.OpeningCents != 1000 || c.Here.OpeningCents != 1000 || c.There.CapturedCents != 1000 || c.Here.CapturedCents != 1000 {
+		t.Errorf("report %d has %+v there and %+v here, want it to go on after report %d", again.Number, c.There, c.Here, r.Number)
+	}
+	s.check(t)
+}
+
+// TestReportsThatAreNotContinuous breaks the latest of two reports by hand, and checks that the invariant finds it.
+func TestReportsThatAreNotContinuous(t *testing.T) {
+	s := newBooksShop(t)
+	s.paid(t)
+	s.read(t)
+	s.paid(t)
+	s.read(t)
+	s.check(t)
+	healthy := testenv.Query[string](t, s.db, `SELECT report::text FROM payment_reports WHERE number = 2`)
+	for name, broken := range map[string]string{
+		"opens with another sum": `jsonb_set(jsonb_set(report, '{currencies,0,there,opening_cents}', '1'), '{currencies,0,there,closing_cents}', '1001')`,
+		"does not add up":        `jsonb_set(report, '{currencies,0,here,closing_cents}', '1')`,
+	} {
+		s.exec(t, `UPDATE payment_reports SET report = `+broken+` WHERE number = 2`)
+		violations, err := s.store.Invariants(t.Context(), time.Hour)
+		testenv.Must(t, err)
+		if len(violations) != 1 || violations[0].Invariant != 7 || violations[0].Subject != "report 2" {
+			t.Errorf("of a report that %s the violations are %v, want one of invariant 7 by report 2", name, violations)
+		}
+		s.exec(t, `UPDATE payment_reports SET report = $1::jsonb WHERE number = 2`, healthy)
+	}
+}
+
+// TestOldReportsAreDeleted deletes reports that are over 400 days old, but not the last one: the next report goes on where it
+// ended.
+func TestOldReportsAreDeleted(t *testing.T) {
+	s := newBooksShop(t)
+	for range 3 {
+		s.paid(t)
+		s.read(t)
+	}
+	left := func(oldest int) {
+		t.Helper()
+		s.exec(t, `UPDATE payment_reports SET made_at = now() - CASE WHEN number < $1 THEN 401 ELSE 399 END * interval '1 day'`, oldest)
+		testenv.Must(t, payment.DeleteOldReports(t.Context(), s.store))
+		if n := testenv.Query[int](t, s.db, `SELECT min(number) FROM payment_reports`); n != min(oldest, 3) {
+			t.Errorf("the oldest report is number %d, want %d", n, min(oldest, 3))
+		}
+		s.check(t)
+	}
+	left(1)
+	left(3)
+	left(4) // all are old
+	if c := wantReport(t, s.read(t), 3000, 3000, true); c.There.OpeningCents != 3000 || c.Here.OpeningCents != 3000 {
+		t.Errorf("the next report has %+v there and %+v here, want both to open with 3000", c.There, c.Here)
+	}
+	s.check(t)
+}
+
+// TestForeignChargesAreOnlyCounted has movements of another application and of another deployment in the books.
+func TestForeignChargesAreOnlyCounted(t *testing.T) {
+	s := newBooksShop(t)
+	s.paid(t)
+	s.book(payment.Captured, "pi_other", "ch_other", 700)
+	s.book(payment.Captured, "pi_south", "ch_south", 900).Owner = payment.Owner{Deployment: "south", Order: uuid.NewString(), Attempt: uuid.NewString()}
+	s.book(payment.Refunded, "pi_other", "re_other", 100)
+	s.book(payment.OtherMovement, "", "po_1", 5000)
+	r := s.read(t)
+	wantReport(t, r, 1000, 1000, true)
+	if again := s.read(t); r.Foreign != 2 || again.Foreign != 0 {
+		t.Errorf("the reports count %d and %d foreign charges, want 2 and 0", r.Foreign, again.Foreign)
+	}
+	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM provider_movements`); n != 1 {
+		t.Errorf("%d movements are stored, want 1", n)
+	}
+}
+
+// TestBooksFindWhatWebhooksLost has the shop miss what happened at the provider. After the report the shop knows it.
+func TestBooksFindWhatWebhooksLost(t *testing.T) {
+	t.Parallel()
+	t.Run("payment", func(t *testing.T) {
+		s := newBooksShop(t)
+		o, a := s.placeOpen(t)
+		s.mem.pay(a.CheckoutURL)
+		if c := wantReport(t, s.read(t), 1000, 0, true); c.UnderWayCents != 1000 {
+			t.Errorf("%d cents are under way, want 1000", c.UnderWayCents)
+		}
+		s.settle(t, o.ID)
+		s.wantOrder(t, o, "paid")
+		wantReport(t, s.read(t), 1000, 1000, true)
+	})
+	t.Run("refund fails after its confirmation", func(t *testing.T) {
+		s := newBooksShop(t)
+		o, a, intent := s.latePaid(t)
+		wantReport(t, s.read(t), 0, 0, true)
+		s.mem.end(intent, payment.Failed)
+		s.read(t)
+		s.sendRefund(t, a.ID)
+		s.wantAttempt(t, o, a.ID, "succeeded late failed")
+		wantReport(t, s.read(t), 1000, 1000, true)
+	})
+	t.Run("refund by hand of a paid order", func(t *testing.T) {
+		s := newBooksShop(t)
+		_, _, intent := s.paid(t)
+		s.book(payment.Refunded, intent, "re_hand", 300)
+		if c := wantReport(t, s.read(t), 700, 700, true); c.Here.RefundedCents != 300 {
+			t.Errorf("%d cents are refunded here, want 300", c.Here.RefundedCents)
+		}
+		s.book(payment.RefundFailed, intent, "re_hand", 300)
+		wantReport(t, s.read(t), 1000, 1000, true)
+	})
+	t.Run("refund by hand before a request for the same money", func(t *testing.T) {
+		s := newBooksShop(t)
+		o, a, intent := s.paid(t)
+		s.mem.byHand(t, intent, 1000)
+		refund, _, err := s.RequestRefund(t.Context(), o.ID, payment.RefundRequest{Key: "one", AmountCents: 1000, Actor: "Ann", Note: "broken"})
+		testenv.Must(t, err)
+		s.mem.fail("refund", failed(payment.Refused, payment.AlreadyRefunded))
+		s.sendRefund(t, a.ID)
+		testenv.Must(t, s.SettleOutside(t.Context(), refund.ID, "Ann", "refunded in the dashboard"))
+		wantReport(t, s.read(t), 0, 0, true)
+		// The provider has returned the shop's refund as well.
+		s.book(payment.Refunded, intent, "re_late", 400).Refund = refund.ID.String()
+		if c := wantReport(t, s.read(t), -400, 0, false); c.TwiceCents != 400 {
+			t.Errorf("%d cents are returned twice, want 400", c.TwiceCents)
+		}
+	})
+	t.Run("dispute", func(t *testing.T) {
+		s := newBooksShop(t)
+		_, a, intent := s.paid(t)
+		disputed := func() int64 {
+			return testenv.Query[int64](t, s.db, `SELECT disputed_cents FROM payment_attempts WHERE id = $1`, a.ID)
+		}
+		s.book(payment.Disputed, intent, "dp_1", 1000)
+		if c := wantReport(t, s.read(t), 0, 0, true); c.There.DisputedCents != 1000 || c.Here.DisputedCents != 1000 || disputed() != 1000 {
+			t.Errorf("the dispute is %+v there and %+v here, want 1000", c.There, c.Here)
+		}
+		s.book(payment.DisputeReversed, intent, "dp_1", 1000)
+		wantReport(t, s.read(t), 1000, 1000, true)
+		if disputed() != 0 {
+			t.Errorf("%d cents are disputed after the dispute was won, want 0", disputed())
+		}
+	})
+}
+
+// TestRowsThatComeLate adds a movement to the books that has the time of one that was read before.
+func TestRowsThatComeLate(t *testing.T) {
+	s := newBooksShop(t)
+	_, _, intent := s.paid(t)
+	wantReport(t, s.read(t), 1000, 1000, true)
+	s.book(payment.Disputed, intent, "dp_late", 1000).At = time.Now().Add(-10 * time.Minute)
+	if c := wantReport(t, s.read(t), 0, 0, true); c.There.DisputedCents != 1000 {
+		t.Errorf("the second report has %d disputed cents, want 1000", c.There.DisputedCents)
+	}
+}
+
+// TestReadAgainFromATime reads the books again from a time before the first attempt that the database has, as after the
+// loss of a database. A time that is later than the position leaves nothing out.
+func TestReadAgainFromATime(t *testing.T) {
+	s := newBooksShop(t)
+	s.paid(t)
+	lost := func(intent string, at time.Time) {
+		m := s.book(payment.Captured, intent, "ch_"+intent, 1000)
+		m.At, m.Owner = at, payment.Owner{Deployment: "north", Order: uuid.NewString(), Attempt: uuid.NewString()}
+	}
+	now := time.Now()
+	lost("pi_old", now.Add(-40*24*time.Hour))
+	wantReport(t, s.read(t), 1000, 1000, true)
+	run := func(from time.Time, unclaimed int64) {
+		t.Helper()
+		r, err := s.books.Run(t.Context(), from)
+		testenv.Must(t, err)
+		if c := wantReport(t, r, 1000+unclaimed, 1000, true); c.UnclaimedCents != unclaimed {
+			t.Errorf("%d cents are unclaimed, want %d", c.UnclaimedCents, unclaimed)
+		}
+	}
+	run(now.Add(-41*24*time.Hour), 1000)
+	run(now.Add(-41*24*time.Hour), 1000) // it finds nothing twice
+	lost("pi_new", now.Add(30*time.Minute))
+	s.mem.now = func() time.Time { return now.Add(2 * time.Hour) }
+	run(now.Add(100*time.Minute), 2000)
+	s.check(t)
+}
+
+// TestPositionAfterAFailedPage has the provider fail at the second page: nothing is stored, and the position stays.
+func TestPositionAfterAFailedPage(t *testing.T) {
+	s := newBooksShop(t)
+	for range 3 {
+		s.paid(t)
+	}
+	pages := 0
+	s.mem.hook("movements", memoryHook{before: func() error {
+		if pages++; pages == 3 {
+			return failed(payment.NoAnswer, "")
+		}
+		return nil
+	}})
+	s.mem.now = func() time.Time { return time.Now().Add(2 * time.Minute) }
+	if _, err := s.books.Run(t.Context(), time.Time{}); err == nil {
+		t.Fatal("Run returns no error, want that of the provider")
+	}
+	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM provider_movements`); n != 0 {
+		t.Errorf("%d movements are stored, want none", n)
+	}
+	wantReport(t, s.read(t), 3000, 3000, true)
+}
+
+// TestBusyBooksAreReadLater has the provider get too many calls while the books are read.
+func TestBusyBooksAreReadLater(t *testing.T) {
+	t.Parallel()
+	s := newBooksShop(t)
+	s.paid(t)
+	calls := 0
+	s.mem.hook("movements", memoryHook{before: func() error {
+		if calls++; calls == 1 {
+			return failed(payment.Busy, "")
+		}
+		return nil
+	}})
+	wantReport(t, s.read(t), 1000, 1000, true)
+}
+
+// TestTwoRunsAtOnce makes reports in several processes at the same time. Each movement is in one report.
+func TestTwoRunsAtOnce(t *testing.T) {
+	s := newBooksShop(t)
+	for range 3 {
+		s.paid(t)
+	}
+	s.mem.now = func() time.Time { return time.Now().Add(2 * time.Minute) }
+	var runs sync.WaitGroup
+	for range 4 {
+		runs.Go(func() {
+			if _, err := s.books.Run(t.Context(), time.Time{}); err != nil {
+				t.Errorf("Run returns %v", err)
+			}
+		})
+	}
+	runs.Wait()
+	r := s.read(t)
+	wantReport(t, r, 3000, 3000, true)
+	if captured := testenv.Query[int64](t, s.db, `SELECT sum((c->'there'->>'captured_cents')::bigint) FROM payment_reports, jsonb_array_elements(report->'currencies') AS c`); captured != 3000 || r.Number != 5 {
+		t.Errorf("%d reports have captured %d cents in all, want 5 reports and 3000", r.Number, captured)
+	}
+	s.check(t)
+}
+
+// TestRestoreOfTheProvider has the provider lose its latest movements, and return other amounts.
+func TestRestoreOfTheProvider(t *testing.T) {
+	s := newBooksShop(t)
+	o, _, _ := s.paid(t)
+	_, _, disputed := s.paid(t)
+	s.mem.mu.Lock()
+	s.mem.ledger = s.mem.ledger[1:]
+	s.mem.mu.Unlock()
+	if c := wantReport(t, s.read(t), 1000, 2000, true); c.UnderWayCents != -1000 {
+		t.Errorf("%d cents are under way, want -1000: the books may lag", c.UnderWayCents)
+	}
+	s.shift(t, o.ID, 3*time.Hour)
+	if c := wantReport(t, s.read(t), 1000, 2000, false); c.MissingCents != 1000 {
+		t.Errorf("%d cents are missing there, want 1000", c.MissingCents)
+	}
+	s.exec(t, `UPDATE provider_movements SET amount_cents = 900 WHERE intent = $1`, disputed)
+	s.mem.now = func() time.Time { return time.Now().Add(2 * time.Minute) }
+	r, err := s.books.Run(t.Context(), time.Time{})
+	testenv.Must(t, err)
+	if c := wantReport(t, r, 1000, 2000, false); c.OtherCents != -100 || c.UnexplainedCents != 100 {
+		t.Errorf("%d cents are of other amounts and %d not explained, want -100, and 100: the sums of old reports do not change", c.OtherCents, c.UnexplainedCents)
+	}
+}
+
+// TestRestoreToBeforeTheSession puts an attempt back to a time before its session was stored. Its payment is unclaimed, until
+// an event tells the session.
+func TestRestoreToBeforeTheSession(t *testing.T) {
+	s := newBooksShop(t)
+	o, a := s.placeOpen(t)
+	s.mem.pay(a.CheckoutURL)
+	s.exec(t, `UPDATE payment_attempts SET state = 'creating', session_id = NULL, checkout_url = NULL`)
+	for _, state := range []string{"creating", "closed"} {
+		if c := wantReport(t, s.read(t), 1000, 0, true); c.UnclaimedCents != 1000 {
+			t.Errorf("%d cents are unclaimed while the attempt is %s, want 1000", c.UnclaimedCents, state)
+		}
+		s.shift(t, o.ID, 31*time.Second)
+		s.settleNow(t, o.ID)
+		s.wantAttempt(t, o, a.ID, "closed")
+	}
+	s.exec(t, `UPDATE payment_attempts SET session_id = $1`, s.mem.of(t, a.ID).ID)
+	if c := wantReport(t, s.read(t), 1000, 0, true); c.UnclaimedCents != 0 || c.UnderWayCents != 1000 {
+		t.Errorf("%d cents are unclaimed and %d under way, want 0 and 1000", c.UnclaimedCents, c.UnderWayCents)
+	}
+	s.settle(t, o.ID)
+	s.wantAttempt(t, o, a.ID, "succeeded late owed")
+}
+
+// TestRestoreOfTheShop puts the shop's database back to a time before four payments, while the provider goes on. One of
+// them is paid after the restore.
+func TestRestoreOfTheShop(t *testing.T) {
+	s := newBooksShop(t)
+	s.paid(t)
+	s.read(t)
+	var urls []string
+	s.mem.now = func() time.Time { return time.Now().Add(30 * time.Second) }
+	for range 4 {
+		_, a := s.placeOpen(t)
+		urls = append(urls, a.CheckoutURL)
+	}
+	for _, url := range urls[:2] {
+		s.mem.pay(url)
+	}
+	// The provider returns the money of the second, by hand.
+	s.exec(t, `DELETE FROM payment_attempts WHERE state <> 'succeeded'`)
+	s.exec(t, `UPDATE orders SET hold_until = NULL WHERE status = 'pending'`)
+	s.mem.pay(urls[2]) // the old tab, after the restore
+	s.book(payment.Refunded, "pi_cs_3", "re_hand", 1000)
+
+	r := s.read(t)
+	c := wantReport(t, r, 3000, 1000, false)
+	if c.UnclaimedCents != 2000 || r.LostSessions != 1 || r.ExpiredSessions != 0 {
+		t.Errorf("%d cents are unclaimed, %d sessions lost, %d expired; want 2000, 1 and 0", c.UnclaimedCents, r.LostSessions, r.ExpiredSessions)
+	}
+	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM payment_incidents WHERE closed_at IS NULL`); n != 2 {
+		t.Errorf("%d incidents are open, want one of lost sessions and one of unclaimed money", n)
+	}
+	if s.mem.count("refund") != 0 || s.mem.count("expire") != 0 {
+		t.Error("the books returned money or expired a session before an operator has looked")
+	}
+	s.read(t) // lists nothing twice
+	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM unclaimed_payments WHERE state = 'open'`); n != 2 {
+		t.Errorf("%d payments are unclaimed, want 2", n)
+	}
+
+	// An operator has looked. The tab that is still open cannot pay any more, also if the provider's clock is ahead.
+	s.exec(t, `UPDATE payment_incidents SET closed_at = clock_timestamp(), note = 'restored', actor = 'Ada'`)
+	r = s.read(t)
+	wantReport(t, r, 3000, 1000, true)
+	if r.ExpiredSessions != 1 || r.LostSessions != 0 || !strings.HasSuffix(r.Text(), "The books agree, apart from what is unclaimed.\n") {
+		t.Errorf("the report is %s, want one expired session, and books that agree, apart from what is unclaimed", r.Text())
+	}
+	if s.mem.pay(urls[3]) {
+		t.Error("the old tab can still pay")
+	}
+}

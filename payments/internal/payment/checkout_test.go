@@ -1,0 +1,658 @@
+package payment_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/rest"
+	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
+	"example.com/shop/payments/internal/payment"
+)
+
+// openAt places an order, and opens an attempt at the given time before the deadline.
+func (s *shop) openAt(t testing.TB, before time.Duration) (*order.Order, *payment.Attempt) {
+	t.Helper()
+	o := s.place(t)
+	s.shiftToDeadline(t, o.ID, -before)
+	return o, s.open(t, o)
+}
+
+// wantTimes checks the times of an order, as durations from now.
+func (s *shop) wantTimes(t testing.TB, o *order.Order, checkoutUntil, holdUntil time.Duration) {
+	t.Helper()
+	current, err := s.orders.Get(t.Context(), o.CustomerID, o.ID)
+	testenv.Must(t, err)
+	if current.CheckoutUntil == nil || current.HoldUntil == nil {
+		t.Fatalf("the order is %+v, want it held", current)
+	}
+	if left := current.CheckoutUntil.Sub(current.ServerTime); !about(left, checkoutUntil) {
+		t.Errorf("the checkout is open for %v, want %v", left, checkoutUntil)
+	}
+	if left := current.HoldUntil.Sub(current.ServerTime); !about(left, holdUntil) {
+		t.Errorf("the order is held for %v, want %v", left, holdUntil)
+	}
+}
+
+// TestCheckoutOutlivesTheDeadline opens checkouts shortly before the deadline, and lets it pass.
+func TestCheckoutOutlivesTheDeadline(t *testing.T) {
+	t.Parallel()
+	s := newMemoryShop(t)
+	for name, test := range map[string]func(*testing.T, *shop){
+		"paid after the deadline":              payAfterTheDeadline,
+		"not paid":                             closeAtTheEndOfTheCheckout,
+		"cancelled after the deadline":         cancelAfterTheDeadline,
+		"cancelled at the end of the checkout": cancelAtTheEndOfTheCheckout,
+		"POST repeated after the deadline":     openAgainAfterTheDeadline,
+		"killed before create":                 continueAfterTheDeadline,
+		"opened in the last moment":            openInTheLastMoment,
+		"no new attempt after the deadline":    noAttemptAfterTheDeadline,
+		"second attempt has its own time":      secondAttemptHasItsTime,
+		"opened long before the deadline":      openLongBefore,
+		"attempt of an older binary":           attemptOfAnOlderBinary,
+		"checkout time of zero":                checkoutTimeOfZero,
+		"provider away until the hold is over": awayUntilTheHoldIsOver,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s.setAPI(t, "up")
+			s.resetBreaker(t)
+			test(t, s)
+			s.check(t)
+		})
+	}
+}
+
+func payAfterTheDeadline(t *testing.T, s *shop) {
+	o, a := s.openAt(t, time.Minute)
+	s.wantTimes(t, o, checkout, checkout+grace)
+	s.shiftToDeadline(t, o.ID, time.Minute)
+	s.settleNow(t, o.ID)
+	s.cancelDue(t, o.ID)
+	s.wantAttempt(t, o, a.ID, "open")
+	if !s.pay(t, a.CheckoutURL) {
+		t.Fatal("the checkout rejects the payment before checkout_until")
+	}
+	s.settleNow(t, o.ID)
+	s.wantAttempt(t, o, a.ID, "succeeded applied")
+	s.wantOrder(t, o, "paid")
+}
+
+// TestDeclinedAfterTheDeadline has the provider decline a payment. The checkout stays open.
+func TestDeclinedAfterTheDeadline(t *testing.T) {
+	s := newShop(t)
+	o, a := s.openAt(t, time.Second)
+	s.shiftToDeadline(t, o.ID, time.Minute)
+	s.submit(t, a.CheckoutURL+"/decline")
+	s.settleNow(t, o.ID)
+	if again := s.open(t, o); again.ID != a.ID {
+		t.Errorf("Open after a declined payment returns attempt %s, want %s", again.ID, a.ID)
+	}
+	if !s.pay(t, a.CheckoutURL) {
+		t.Fatal("the checkout rejects a second try before checkout_until")
+	}
+	s.settleNow(t, o.ID)
+	s.wantOrder(t, o, "paid")
+}
+
+func closeAtTheEndOfTheCheckout(t *testing.T, s *shop) {
+	o, a := s.openAt(t, time.Minute)
+	if left, again := s.settle(t, o.ID); !again || left > checkout {
+		t.Errorf("the task is due again in %v, %v; want no later than the end of the checkout", left, again)
+	}
+	s.shift(t, o.ID, checkout-10*time.Second)
+	s.settle(t, o.ID)
+	s.wantAttempt(t, o, a.ID, "open")
+	s.shift(t, o.ID, 10*time.Second)
+	s.wantAttempt(t, o, a.ID, "open closing")
+	s.settle(t, o.ID)
+	s.wantAttempt(t, o, a.ID, "closed")
+	s.cancelDue(t, o.ID) // its deadline has passed
+	s.wantOrder(t, o, "cancelled timeout")
+	if s.pay(t, a.CheckoutURL) {
+		t.Error("the checkout takes a payment after the cancellation")
+	}
+}
+
+func cancelAfterTheDeadline(t *testing.T, s *shop) {
+	o, a := s.openAt(t, time.Minute)
+	s.shiftToDeadline(t, o.ID, time.Second)
+	s.exec(t, `DELETE FROM outbox`)
+	s.cancel(t, o)
+	s.wantOwed(t, payment.SettleKind, o.ID.String())
+	s.wantAttempt(t, o, a.ID, "open closing")
+	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != order.Cancelling {
+		t.Errorf("Open returns %v, want order-cancelling", err)
+	}
+	s.settle(t, o.ID)
+	s.wantAttempt(t, o, a.ID, "closed")
+	s.cancelDue(t, o.ID)
+	s.wantOrder(t, o, "cancelled customer")
+}
+
+// cancelAtTheEndOfTheCheckout cancels shortly before checkout_until, and after it.
+func cancelAtTheEndOfTheCheckout(t *testing.T, s *shop) {
+	before, _ := s.openAt(t, time.Minute)
+	s.shift(t, before.ID, checkout-10*time.Second)
+	s.cancel(t, before)
+	after, _ := s.openAt(t, time.Minute)
+	s.shift(t, after.ID, checkout)
+	if _, err := s.orders.Cancel(t.Context(), after.CustomerID, after.ID); parttest.ClassOf(err) != order.DeadlinePassed {
+		t.Errorf("Cancel at checkout_until returns %v, want deadline-passed", err)
+	}
+	s.settleAll(t, before, after)
+	s.wantOrder(t, before, "cancelled customer")
+	s.wantOrder(t, after, "cancelled timeout")
+}
+
+func openAgainAfterTheDeadline(t *testing.T, s *shop) {
+	o, a := s.openAt(t, time.Minute)
+	s.shiftToDeadline(t, o.ID, time.Second)
+	again, opened, err := s.Open(t.Context(), o.CustomerID, o.ID)
+	testenv.Must(t, err)
+	if opened || again.ID != a.ID || again.CheckoutURL != a.CheckoutURL || again.CheckoutUntil == nil {
+		t.Errorf("Open after the deadline returns %+v, %v; want the first attempt, and until when it can be paid", again, opened)
+	}
+	s.shift(t, o.ID, checkout)
+	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != order.DeadlinePassed {
+		t.Errorf("Open after checkout_until returns %v, want deadline-passed", err)
+	}
+	s.settleAll(t, o)
+}
+
+// continueAfterTheDeadline has the process end between the commit of the attempt and the call of the provider.
+func continueAfterTheDeadline(t *testing.T, s *shop) {
+	o := s.place(t)
+	s.shiftToDeadline(t, o.ID, -10*time.Second)
+	s.setAPI(t, "down")
+	if _, opened, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != payment.ProviderAway || !opened {
+		t.Fatalf("Open returns opened %v, %v; want an opened attempt, and provider-unavailable", opened, err)
+	}
+	s.setAPI(t, "up")
+	s.resetBreaker(t)
+	s.shiftToDeadline(t, o.ID, 5*time.Second)
+	a := s.open(t, o) // the same attempt
+	if a.ID != s.latest(t, o).ID || len(s.sessionsOf(t, a.ID)) != 1 {
+		t.Errorf("the continued attempt is %s, want %s with one session", a.ID, s.latest(t, o).ID)
+	}
+	s.pay(t, a.CheckoutURL)
+	s.settleNow(t, o.ID)
+	s.wantOrder(t, o, "paid")
+}
+
+func openInTheLastMoment(t *testing.T, s *shop) {
+	o := s.place(t)
+	// The deadline must pass between the snapshot of the statement and its end, or shortly after that.
+	s.exec(t, `UPDATE orders SET created_at = created_at - interval '1 hour', expires_at = clock_timestamp() + interval '1500 ms' WHERE id = $1`, o.ID)
+	a := s.open(t, o)
+	testenv.Eventually(t, "the deadline", func() bool {
+		return testenv.Query[bool](t, s.db, `SELECT expires_at < clock_timestamp() FROM orders WHERE id = $1`, o.ID)
+	})
+	s.pay(t, a.CheckoutURL)
+	s.settleNow(t, o.ID)
+	s.wantOrder(t, o, "paid")
+}
+
+func noAttemptAfterTheDeadline(t *testing.T, s *shop) {
+	o, a := s.openAt(t, time.Minute)
+	s.shiftToDeadline(t, o.ID, time.Second)
+	s.expireSession(t, a.ID)
+	s.settleNow(t, o.ID)
+	s.wantAttempt(t, o, a.ID, "closed")
+	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != order.DeadlinePassed {
+		t.Errorf("Open returns %v, want deadline-passed: the checkout time of a closed attempt opens no other", err)
+	}
+	s.cancelDue(t, o.ID)
+	s.wantOrder(t, o, "cancelled timeout")
+}
+
+func secondAttemptHasItsTime(t *testing.T, s *shop) {
+	o, a := s.openAt(t, 2*time.Minute)
+	s.expireSession(t, a.ID)
+	s.shift(t, o.ID, time.Minute)
+	s.settleNow(t, o.ID)
+	s.open(t, o)
+	s.wantTimes(t, o, checkout, checkout+grace)
+	s.settleAll(t, o)
+}
+
+func openLongBefore(t *testing.T, s *shop) {
+	o, a := s.openAt(t, 20*time.Minute)
+	s.wantTimes(t, o, 20*time.Minute, 20*time.Minute+grace)
+	if a.CheckoutUntil == nil || (a.CheckoutUntil.Sub(a.OpenedAt)-20*time.Minute).Abs() > time.Second {
+		t.Errorf("the attempt can be paid until %v, want the deadline", a.CheckoutUntil)
+	}
+	s.shiftToDeadline(t, o.ID, time.Millisecond)
+	s.settle(t, o.ID)
+	s.wantAttempt(t, o, a.ID, "closed")
+	s.settleAll(t, o)
+}
+
+// attemptOfAnOlderBinary has the columns that an older binary leaves empty.
+func attemptOfAnOlderBinary(t *testing.T, s *shop) {
+	o, a := s.openAt(t, time.Minute)
+	s.exec(t, `UPDATE orders SET checkout_until = NULL, hold_until = expires_at + interval '2 min' WHERE id = $1`, o.ID)
+	s.exec(t, `UPDATE payment_attempts SET session_expires_at = NULL WHERE id = $1`, a.ID)
+	_, err := s.orders.Extend(t.Context(), o.CustomerID, o.ID)
+	testenv.Must(t, err)
+	s.wantTimes(t, o, extension+time.Minute, extension+time.Minute+grace)
+	s.shiftToDeadline(t, o.ID, time.Millisecond)
+	if _, err := s.orders.Cancel(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != order.DeadlinePassed {
+		t.Errorf("Cancel after the deadline returns %v, want deadline-passed", err)
+	}
+	s.settle(t, o.ID)
+	s.wantAttempt(t, o, a.ID, "closed")
+	s.cancelDue(t, o.ID)
+	s.wantOrder(t, o, "cancelled timeout")
+}
+
+func checkoutTimeOfZero(t *testing.T, s *shop) {
+	o := s.place(t)
+	s.shiftToDeadline(t, o.ID, -time.Minute)
+	a := s.open(t, o)
+	s.exec(t, `UPDATE orders SET checkout_until = $2, hold_until = expires_at + interval '2 min' WHERE id = $1`, o.ID, a.OpenedAt)
+	s.shiftToDeadline(t, o.ID, time.Millisecond)
+	s.settle(t, o.ID)
+	s.wantAttempt(t, o, a.ID, "closed")
+	s.cancelDue(t, o.ID)
+	s.wantOrder(t, o, "cancelled timeout")
+}
+
+func awayUntilTheHoldIsOver(t *testing.T, s *shop) {
+	o, a := s.openAt(t, time.Minute)
+	s.setAPI(t, "down")
+	s.shift(t, o.ID, checkout+time.Second)
+	s.settle(t, o.ID)
+	s.cancelDue(t, o.ID)
+	s.wantOrder(t, o, "pending held")
+	s.shift(t, o.ID, grace)
+	s.cancelDue(t, o.ID)
+	s.wantOrder(t, o, "cancelled timeout")
+	s.setAPI(t, "up")
+	s.resetBreaker(t)
+	s.settleNow(t, o.ID)
+	s.wantAttempt(t, o, a.ID, "closed")
+}
+
+// TestHoldFollowsTheDeadline moves deadlines of held orders. The hold must end a grace after the later of the deadline and
+// the end of the checkout.
+func TestHoldFollowsTheDeadline(t *testing.T) {
+	s := newMemoryShop(t)
+	for name, test := range map[string]struct {
+		opened        time.Duration // before the deadline
+		extend, close bool
+		want          time.Duration // from the opening to when the checkout closes
+	}{
+		"extended, opened before the last minutes":                   {10 * time.Minute, true, false, 10*time.Minute + extension},
+		"extended, opened in the last minutes":                       {time.Minute, true, false, time.Minute + extension},
+		"brought forward to before the end of the checkout":          {10 * time.Minute, false, true, checkout},
+		"opened in the last minutes, then brought forward":           {2 * time.Minute, false, true, checkout},
+		"extended, then brought forward":                             {time.Minute, true, true, checkout},
+		"opened in the last seconds, so that nothing brings forward": {30 * time.Second, false, true, checkout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, a := s.openAt(t, test.opened)
+			if test.extend {
+				_, err := s.orders.Extend(t.Context(), o.CustomerID, o.ID)
+				testenv.Must(t, err)
+			}
+			if test.close {
+				s.bringForward(t, o.ID)
+			}
+			s.wantTimes(t, o, test.want, test.want+grace)
+			s.shift(t, o.ID, test.want-10*time.Second)
+			s.settleNow(t, o.ID)
+			s.wantAttempt(t, o, a.ID, "open")
+			s.shift(t, o.ID, 10*time.Second)
+			s.settle(t, o.ID)
+			s.wantAttempt(t, o, a.ID, "closed")
+			s.cancelDue(t, o.ID)
+			s.wantOrder(t, o, "cancelled timeout")
+		})
+	}
+	s.check(t)
+}
+
+// TestExtensionDuringTake commits an extension that read the clock before the deadline, while the attempt is taken after
+// the deadline. The checkout must stay open.
+func TestExtensionDuringTake(t *testing.T) {
+	s := newMemoryShop(t)
+	o, a := s.openAt(t, 20*time.Minute)
+	s.shiftToDeadline(t, o.ID, -200*time.Millisecond)
+	commit := testenv.HoldLock(t, s.db, `UPDATE orders SET extended_at = expires_at - interval '1 ms', expires_at = expires_at + interval '1 hour',
+		hold_until = hold_until + interval '1 hour' WHERE id = $1`, o.ID)
+	testenv.Eventually(t, "the old deadline", func() bool {
+		return testenv.Query[bool](t, s.db, `SELECT expires_at < clock_timestamp() FROM orders WHERE id = $1`, o.ID)
+	})
+	s.checkNow(t, o.ID)
+	if left, again := s.settle(t, o.ID); !again || left > time.Second {
+		t.Errorf("while the order is locked, its task is due again in %v, %v; want at once", left, again)
+	}
+	if n := s.called("expire") + s.called("retrieve"); n != 0 {
+		t.Errorf("the provider was asked %d times, although it is not known whether the attempt is closing", n)
+	}
+	commit()
+	s.settle(t, o.ID)
+	s.wantAttempt(t, o, a.ID, "open")
+	s.shiftToDeadline(t, o.ID, time.Millisecond)
+	s.settle(t, o.ID)
+	s.wantAttempt(t, o, a.ID, "closed")
+	s.settleAll(t, o)
+	s.check(t)
+}
+
+// TestExtensionMeetsTake commits an extension between the snapshot of take.sql and its look at the order.
+func TestExtensionMeetsTake(t *testing.T) {
+	s := newMemoryShop(t)
+	o, a := s.openAt(t, 20*time.Minute)
+	s.shiftToDeadline(t, o.ID, time.Millisecond)
+	const lock, condition = `pg_advisory_xact_lock(1)`, `JOIN due ON due.order_id = o.id
+    WHERE NOT`
+	statement := strings.Replace(payment.TakeSQL, condition, `JOIN due ON due.order_id = o.id
+    WHERE (SELECT `+lock+`) IS NOT NULL AND NOT`, 1)
+	if statement == payment.TakeSQL {
+		t.Fatalf("take.sql has no lines %q", condition)
+	}
+	release := testenv.HoldLock(t, s.db, `SELECT `+lock)
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.db.ExecContext(context.WithoutCancel(t.Context()), statement, "{"+o.ID.String()+"}", 1)
+		done <- err
+	}()
+	testenv.AwaitLockWait(t, s.db)
+	s.exec(t, `UPDATE orders SET expires_at = expires_at + interval '1 hour', hold_until = hold_until + interval '1 hour' WHERE id = $1`, o.ID)
+	release()
+	testenv.Must(t, <-done)
+	if testenv.Query[bool](t, s.db, `SELECT closing FROM payment_attempts WHERE id = $1`, a.ID) {
+		t.Error("the attempt is closing, although its order was extended before it was looked at")
+	}
+	s.settleAll(t, o)
+	s.check(t)
+}
+
+// TestFiveInAnOutage opens attempts while the provider is away. They do not count as checkouts that were open.
+func TestFiveInAnOutage(t *testing.T) {
+	s := newMemoryShop(t)
+	o := s.place(t)
+	creating := func() {
+		s.setAPI(t, "down")
+		if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != payment.ProviderAway {
+			t.Fatalf("Open returns %v, want provider-unavailable", err)
+		}
+		s.shift(t, o.ID, 31*time.Second)
+		s.settleNow(t, o.ID)
+		s.setAPI(t, "up")
+		s.resetBreaker(t)
+	}
+	for range 6 {
+		creating()
+	}
+	for range 5 {
+		a := s.open(t, o)
+		s.expireSession(t, a.ID)
+		s.settleNow(t, o.ID)
+	}
+	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != payment.TooManyAttempts {
+		t.Errorf("the sixth open checkout: Open returns %v, want too-many-attempts", err)
+	}
+
+	o = s.place(t)
+	for range 20 {
+		creating()
+	}
+	if _, _, err := s.Open(t.Context(), o.CustomerID, o.ID); parttest.ClassOf(err) != payment.TooManyAttempts {
+		t.Errorf("the twenty-first attempt: Open returns %v, want too-many-attempts", err)
+	}
+	s.check(t)
+}
+
+// TestHeldOrdersAreOpen checks that an order counts towards its customer's open orders until it has ended, also after its
+// deadline.
+func TestHeldOrdersAreOpen(t *testing.T) {
+	s := newMemoryShop(t)
+	bounded := order.NewService(s.orderDB, s.cancels, order.Config{Timeout: timeout, MaxOpenOrders: 1},
+		slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	o, _ := s.openAt(t, time.Minute)
+	s.shiftToDeadline(t, o.ID, time.Second)
+	_, _, err := bounded.Place(t.Context(), o.CustomerID, order.Placement{Lines: []order.Line{{ProductID: s.product, Quantity: 1}}})
+	if parttest.ClassOf(err) != order.TooManyOpen {
+		t.Errorf("Place beside a held order past its deadline returns %v, want too-many-open", err)
+	}
+	s.settleAll(t, o)
+	s.check(t)
+}
+
+// TestSessionOutlivesTheHold checks when the provider's session expires by itself: never before the order is released.
+func TestSessionOutlivesTheHold(t *testing.T) {
+	s := newMemoryShop(t)
+	for name, test := range map[string]struct {
+		before time.Duration // the opening before the deadline
+		extend bool          // before the opening
+		want   time.Duration
+	}{
+		"long before the deadline":     {25 * time.Minute, false, 25*time.Minute + extension + grace + 5*time.Minute},
+		"in the last minutes":          {time.Minute, false, time.Minute + extension + grace + 5*time.Minute},
+		"extended":                     {25 * time.Minute, true, 25*time.Minute + grace + 5*time.Minute},
+		"extended, in the last minute": {time.Minute, true, 31 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := s.place(t)
+			if test.extend {
+				_, err := s.orders.Extend(t.Context(), o.CustomerID, o.ID)
+				testenv.Must(t, err)
+			}
+			s.shiftToDeadline(t, o.ID, -test.before)
+			a := s.open(t, o)
+			if left := time.Until(s.mem.of(t, a.ID).ExpiresAt); (left - test.want).Abs() > 3*time.Second {
+				t.Errorf("the session expires in %v, want %v", left, test.want)
+			}
+			s.settleAll(t, o)
+		})
+	}
+	s.check(t)
+}
+
+// TestDeadlineAfterTheSession has a customer abandon a checkout on each of 25 days of an order that is due in 30. The API
+// never promises that a checkout can be paid after its session has ended, and each day the customer can open another one.
+func TestDeadlineAfterTheSession(t *testing.T) {
+	s := newMemoryShop(t)
+	o := s.place(t)
+	s.exec(t, `UPDATE orders SET expires_at = created_at + interval '30 days' WHERE id = $1`, o.ID)
+	for day := range 25 {
+		a := s.open(t, o)
+		a = s.attempt(t, o, a.ID)
+		ends := s.mem.of(t, a.ID).ExpiresAt
+		if left := time.Until(*a.CheckoutUntil); a.CheckoutUntil.After(ends) || left < 23*time.Hour {
+			t.Fatalf("day %d: checkout_until is in %v, the session ends in %v; want it not later, and after most of the day", day, left, time.Until(ends))
+		}
+		left, _ := s.settle(t, o.ID)
+		s.shift(t, o.ID, 23*time.Hour+45*time.Minute-left)
+		s.settle(t, o.ID)
+		s.wantAttempt(t, o, a.ID, "open")
+		s.shift(t, o.ID, left+5*time.Minute+time.Second)
+		_, _, err := s.Open(t.Context(), o.CustomerID, o.ID)
+		if parttest.ClassOf(err) != payment.ProviderAway || !strings.Contains(rest.AsError(err).Detail, "is ending") {
+			t.Errorf("Open while the checkout is ending returns %v, want provider-unavailable, and the reason", err)
+		}
+		if day%2 == 0 {
+			s.expireSession(t, a.ID) // by itself, by the provider's clock
+		}
+		s.settle(t, o.ID)
+		s.wantAttempt(t, o, a.ID, "closed")
+		s.wantOrder(t, o, "pending")
+	}
+	a := s.open(t, o)
+	s.pay(t, a.CheckoutURL)
+	s.settleNow(t, o.ID)
+	s.wantOrder(t, o, "paid")
+	s.check(t)
+}
+
+// TestOneFormulaOfClosing checks that nothing computes the beginning of the closing without the ends of the checkout and of
+// the session.
+func TestOneFormulaOfClosing(t *testing.T) {
+	for _, pattern := range []string{"*.sql", "*.go"} {
+		files, err := filepath.Glob(pattern)
+		testenv.Must(t, err)
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			testenv.Must(t, err)
+			for _, old := range []string{"least(o.expires_at, " + "o.cancel_requested_at)", "checkout_until), " + "o.cancel_requested_at)"} {
+				if strings.Contains(string(text), old) {
+					t.Errorf("%s has %s, want the formula of take.sql", file, old)
+				}
+			}
+		}
+	}
+}
+
+// TestTakeTwoThousandClosings takes 2,000 attempts whose closing begins at the same time, in batches as the workers do.
+func TestTakeTwoThousandClosings(t *testing.T) {
+	testenv.Slow(t, "takes thousands of payments")
+	s := newMemoryShop(t)
+	s.fillTables(t)
+	const n = 2000
+	s.exec(t, `
+		WITH c AS (INSERT INTO customers (id) VALUES (gen_random_uuid()) RETURNING id),
+		o AS (
+			INSERT INTO orders (id, customer_id, total_cents, currency, created_at, expires_at, checkout_until, hold_until)
+			SELECT gen_random_uuid(), c.id, 100, 'EUR', now() - interval '30 min', now(), now(), now() + interval '2 min'
+			FROM c, generate_series(1, $1) RETURNING id, created_at)
+		INSERT INTO payment_attempts (id, order_id, number, amount_cents, currency, state, session_id, checkout_url, opened_at, next_check)
+		SELECT gen_random_uuid(), id, 1, 77, 'eur', 'open', 'cs_' || id, 'url', created_at, now() + interval '5 min' FROM o`, n)
+	s.exec(t, `ANALYZE orders, payment_attempts`)
+	var orders []string
+	rows, err := s.db.QueryContext(t.Context(), `SELECT order_id::text FROM payment_attempts WHERE amount_cents = 77`)
+	testenv.Must(t, err)
+	defer rows.Close()
+	for rows.Next() {
+		var id string
+		testenv.Must(t, rows.Scan(&id))
+		orders = append(orders, id)
+	}
+	testenv.Must(t, rows.Err())
+	start := time.Now()
+	for batch := range slices.Chunk(orders, payment.BatchSize) {
+		_, err := s.db.ExecContext(t.Context(), payment.TakeSQL, "{"+strings.Join(batch, ",")+"}", 1)
+		testenv.Must(t, err)
+	}
+	took := time.Since(start)
+	if closing := testenv.Query[int](t, s.db, `SELECT count(*) FROM payment_attempts WHERE amount_cents = 77 AND closing`); closing != n {
+		t.Errorf("%d attempts are closing, want %d", closing, n)
+	}
+	t.Logf("%d attempts were taken in %v, %v for a batch of %d", n, took, took/(n/payment.BatchSize), payment.BatchSize)
+	if took > time.Minute { // they must be closed within the grace; on an idle machine it takes about a second
+		t.Errorf("taking %d attempts took %v, want less than a minute", n, took)
+	}
+}
+
+// clockedProvider is a provider whose clock differs from that of the shop. The shop learns it from the first answer.
+type clockedProvider struct {
+	*memory
+	ahead   time.Duration
+	learned atomic.Bool
+	creates atomic.Int64
+}
+
+func (p *clockedProvider) Clock() time.Time {
+	if !p.learned.Load() {
+		return time.Now()
+	}
+	return time.Now().Add(p.ahead)
+}
+
+func (p *clockedProvider) Create(ctx context.Context, c payment.Checkout) (payment.Session, error) {
+	p.creates.Add(1)
+	p.learned.Store(true)
+	if left := c.ExpiresAt.Sub(p.Clock()); left < 30*time.Minute || left > 24*time.Hour {
+		return payment.Session{}, &payment.ProviderError{
+			Class: payment.Refused, Cause: payment.BadExpiry, Operation: "create", Err: fmt.Errorf("expires in %v", left),
+		}
+	}
+	return p.memory.Create(ctx, c)
+}
+
+// TestClockOfTheProvider has a provider whose clock is far from that of PostgreSQL. Sessions can be opened, and expire after
+// the longest hold by the provider's clock.
+func TestClockOfTheProvider(t *testing.T) {
+	const longest = timeout + extension + grace + 5*time.Minute
+	for name, test := range map[string]struct {
+		ahead   time.Duration
+		creates int64 // calls for the first session
+	}{
+		"equal":             {0, 1},
+		"40 minutes ahead":  {40 * time.Minute, 1}, // still more than half an hour
+		"two hours ahead":   {2 * time.Hour, 2},
+		"40 minutes behind": {-40 * time.Minute, 1},
+		"a day behind":      {-24 * time.Hour, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := openShop(t)
+			p := &clockedProvider{memory: newMemory(), ahead: test.ahead}
+			s.start(t, p)
+			first, _ := s.placeOpen(t)
+			if n := p.creates.Load(); n != test.creates {
+				t.Errorf("the first session took %d calls, want %d", n, test.creates)
+			}
+			second, a := s.placeOpen(t)
+			if n := p.creates.Load(); n != test.creates+1 {
+				t.Errorf("the second session took %d calls, want 1", n-test.creates)
+			}
+			expires := testenv.Query[time.Time](t, s.db, `SELECT session_expires_at FROM payment_attempts WHERE id = $1`, a.ID)
+			if left := expires.Sub(p.Clock()); !about(left, longest) {
+				t.Errorf("the session expires in %v by the provider's clock, want %v", left, longest)
+			}
+			s.settleAll(t, first, second)
+		})
+	}
+}
+
+// TestReturnSettlesAtOnce has a customer come back from the checkout while webhooks are lost. The provider is asked at
+// once, and not more than once in 10 s.
+func TestReturnSettlesAtOnce(t *testing.T) {
+	s := newMemoryShop(t)
+	o, a := s.placeOpen(t)
+	c, other := s.client(t, o.CustomerID), s.client(t, s.orders.SignUp())
+	path := "/api/orders/" + o.ID.String() + "/payments/returned"
+	s.exec(t, `DELETE FROM outbox`)
+	s.settles.Take()
+	other.send(t, "POST", path, "", 404, "not-found")
+	if n := len(s.settles.Take()); n != 0 {
+		t.Errorf("another customer made %d checks due, want 0", n)
+	}
+
+	calls := s.called("retrieve")
+	for range 3 {
+		c.send(t, "POST", path, "", 202, "")
+		s.settle(t, o.ID)
+	}
+	if n := s.called("retrieve") - calls; n != 1 {
+		t.Errorf("three returns within 10 s made %d calls, want 1", n)
+	}
+	if msgs := s.settles.Take(); len(msgs) != 1 || msgs[0].ID != o.ID.String() || msgs[0].Left() > 0 {
+		t.Errorf("three returns published %v, want the task of the order once, due now", msgs)
+	}
+	s.wantOwed(t, payment.SettleKind, o.ID.String())
+	s.wantOwed(t, payment.ConfirmKind, o.ID.String())
+
+	s.pay(t, a.CheckoutURL)
+	s.shift(t, o.ID, 11*time.Second)
+	c.send(t, "POST", path, "", 202, "")
+	handle(t, s.Confirm, o.ID.String())
+	s.wantOrder(t, o, "paid")
+	c.send(t, "POST", path, "", 202, "") // nothing is left to ask
+	if _, again := s.settle(t, o.ID); again {
+		t.Error("a return made the task of a paid order due")
+	}
+	s.check(t)
+}

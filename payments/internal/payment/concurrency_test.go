@@ -1,0 +1,234 @@
+package payment_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/reconcile"
+	"example.com/shop/internal/rest"
+	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
+	"example.com/shop/payments/internal/payment"
+)
+
+// TestStatementsFollowMovedOrders checks statements that wait for the lock of an order while another session moves its
+// times. PostgreSQL first computes a new row from the snapshot, which has the old times, and checks its constraints.
+func TestStatementsFollowMovedOrders(t *testing.T) {
+	s := newMemoryShop(t)
+	const (
+		later  = `UPDATE orders SET expires_at = expires_at + interval '1 hour', hold_until = hold_until + interval '1 hour' WHERE id = $1`
+		sooner = `UPDATE orders SET expires_at = created_at + interval '1 s', hold_until = created_at + interval '2 s' WHERE id = $1`
+	)
+	open := func(o *order.Order) func(ctx context.Context) error {
+		return func(ctx context.Context) error {
+			_, _, err := s.Open(ctx, o.CustomerID, o.ID)
+			return err
+		}
+	}
+	settle := func(o *order.Order) func(ctx context.Context) error {
+		return func(ctx context.Context) error {
+			_, err := s.Settle(ctx, []delay.Task{{ID: o.ID.String()}})
+			return err
+		}
+	}
+	for name, test := range map[string]struct {
+		prepare func(*testing.T) (*order.Order, func(context.Context) error) // returns what waits for the lock
+		moves   string
+		rejects rest.Class
+		want    string // the order afterwards
+	}{
+		"open, and the deadline moves behind now": {func(t *testing.T) (*order.Order, func(context.Context) error) {
+			o := s.place(t)
+			s.shift(t, o.ID, time.Minute)
+			return o, open(o)
+		}, `UPDATE orders SET expires_at = created_at + interval '1 s' WHERE id = $1`, order.DeadlinePassed, "pending"},
+		"open, and the deadline moves": {func(t *testing.T) (*order.Order, func(context.Context) error) {
+			o := s.place(t)
+			s.shiftToDeadline(t, o.ID, time.Second)
+			return o, open(o)
+		}, later, rest.Class{}, "pending held"},
+		"a success, and the hold is extended": {func(t *testing.T) (*order.Order, func(context.Context) error) {
+			o, a := s.placeOpen(t)
+			s.pay(t, a.CheckoutURL)
+			s.shiftToDeadline(t, o.ID, grace+time.Second)
+			s.beginClosing(t, o)
+			return o, settle(o)
+		}, later, rest.Class{}, "paid"},
+		"a success, and the hold ends": {func(t *testing.T) (*order.Order, func(context.Context) error) {
+			o, a := s.placeOpen(t)
+			s.pay(t, a.CheckoutURL)
+			s.shift(t, o.ID, time.Minute)
+			return o, settle(o)
+		}, sooner, rest.Class{}, "pending"},
+		"a success, and the order is cancelled": {func(t *testing.T) (*order.Order, func(context.Context) error) {
+			o, a := s.placeOpen(t)
+			s.pay(t, a.CheckoutURL)
+			s.shiftToDeadline(t, o.ID, grace+time.Second)
+			s.beginClosing(t, o)
+			return o, settle(o)
+		}, `WITH stock AS (UPDATE products SET available = available + 1)
+			UPDATE orders SET status = 'cancelled', cancelled_at = now(), cancel_reason = 'timeout', ended_by = 'worker' WHERE id = $1`,
+			rest.Class{}, "cancelled timeout"},
+		"a close, and the deadline moves": {func(t *testing.T) (*order.Order, func(context.Context) error) {
+			o, _ := s.placeOpen(t)
+			s.shiftToDeadline(t, o.ID, time.Second)
+			s.beginClosing(t, o)
+			return o, settle(o)
+		}, later, rest.Class{}, "pending"},
+		"a close, and the deadline moves to an earlier time": {func(t *testing.T) (*order.Order, func(context.Context) error) {
+			o, a := s.placeOpen(t)
+			s.shift(t, o.ID, time.Minute)
+			s.expireSession(t, a.ID)
+			return o, settle(o)
+		}, sooner, rest.Class{}, "pending"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, wait := test.prepare(t)
+			release := testenv.HoldLock(t, s.db, test.moves, o.ID)
+			ended := make(chan error, 1)
+			go func() { ended <- wait(context.WithoutCancel(t.Context())) }()
+			testenv.AwaitLockWait(t, s.db)
+			release()
+			if err := <-ended; parttest.ClassOf(err) != test.rejects {
+				t.Fatalf("the statement returns %v, want class %q", err, test.rejects.Code)
+			}
+			s.wantOrder(t, o, test.want)
+			s.settleAll(t, o)
+		})
+	}
+	s.check(t)
+}
+
+// beginClosing stores that the closing of an order's attempt has begun. Then take.sql does not look at the order again,
+// and the statement that settles the attempt waits for its lock.
+func (s *shop) beginClosing(t testing.TB, o *order.Order) {
+	t.Helper()
+	s.exec(t, `UPDATE payment_attempts SET closing = true, next_check = now() WHERE order_id = $1`, o.ID)
+}
+
+// settleAll lets the time of orders end, and settles everything. The provider must work.
+func (s *shop) settleAll(t *testing.T, orders ...*order.Order) {
+	t.Helper()
+	for _, o := range orders {
+		s.shift(t, o.ID, 24*time.Hour)
+		s.settleNow(t, o.ID)
+		s.cancelDue(t, o.ID)
+	}
+	page, _, err := s.Refunds().Pending(t.Context(), "", reconcile.All, 1000)
+	testenv.Must(t, err)
+	for _, m := range page {
+		s.exec(t, `UPDATE refunds SET next_check = now() WHERE id = $1`, m.ID)
+		handle(t, s.SendRefunds, m.ID)
+	}
+}
+
+// TestConcurrentSteps applies random steps to a few orders from several goroutines. It checks that no step fails for a
+// reason that the API does not know, that PostgreSQL never had to resolve a deadlock, and the outcome.
+func TestConcurrentSteps(t *testing.T) {
+	testConcurrentSteps(t, newMemoryShop(t))
+}
+
+// testConcurrentSteps is TestConcurrentSteps with the steps that a part adds.
+func testConcurrentSteps(t *testing.T, s *shop, partSteps ...func(context.Context) error) {
+	orders := []*order.Order{s.place(t), s.place(t), s.place(t), s.place(t)}
+	var urls sync.Map
+	var deliveries []event
+	var mu sync.Mutex // guards deliveries
+	allow := func(err error) {
+		if class := parttest.ClassOf(err); err != nil && class.Status != 409 && class != payment.ProviderAway && class != payment.CheckoutRefused {
+			t.Error(err)
+		}
+	}
+	ctx := t.Context()
+	steps := []func(*order.Order){
+		func(o *order.Order) {
+			a, _, err := s.Open(ctx, o.CustomerID, o.ID)
+			if allow(err); err == nil && a.CheckoutURL != "" {
+				urls.Store(a.CheckoutURL, o.ID)
+			}
+		},
+		func(o *order.Order) {
+			urls.Range(func(url, of any) bool {
+				if of == o.ID {
+					s.pay(t, url.(string))
+				}
+				return rand.N(2) == 0
+			})
+		},
+		func(o *order.Order) { s.settleNow(t, o.ID) },
+		func(o *order.Order) { s.settle(t, o.ID) },
+		func(o *order.Order) { s.cancelDue(t, o.ID) },
+		func(*order.Order) {
+			handle(t, s.Settle, orders[2].ID.String(), orders[0].ID.String(), orders[3].ID.String(), orders[1].ID.String())
+		},
+		func(*order.Order) {
+			handle(t, s.orders.CancelDue, orders[3].ID.String(), orders[1].ID.String(), orders[0].ID.String())
+		},
+		func(o *order.Order) {
+			_, err := s.orders.Extend(ctx, o.CustomerID, o.ID)
+			allow(err)
+		},
+		func(o *order.Order) {
+			attempts, err := s.OfOrder(ctx, o.CustomerID, o.ID)
+			allow(err)
+			for _, a := range attempts {
+				mu.Lock()
+				deliveries = append(deliveries, s.events(t, a.ID)...)
+				mu.Unlock()
+			}
+		},
+		func(*order.Order) {
+			mu.Lock()
+			all := deliveries
+			mu.Unlock()
+			if len(all) > 0 {
+				s.deliver(t, all[rand.N(len(all))].body)
+			}
+		},
+		func(o *order.Order) { // rare, because it ends most orders
+			if rand.N(5) == 0 {
+				_, err := s.orders.Cancel(ctx, o.CustomerID, o.ID)
+				allow(err)
+			}
+		},
+		func(*order.Order) {
+			page, _, err := s.Refunds().Pending(ctx, "", reconcile.All, 10)
+			allow(err)
+			for _, m := range page {
+				handle(t, s.SendRefunds, m.ID)
+			}
+		},
+	}
+	for _, step := range partSteps {
+		steps = append(steps, func(*order.Order) { allow(step(ctx)) })
+	}
+	var workers sync.WaitGroup
+	for range 8 {
+		workers.Go(func() {
+			for range 40 {
+				steps[rand.N(len(steps))](orders[rand.N(len(orders))])
+			}
+		})
+	}
+	workers.Wait()
+	s.resetBreaker(t)
+	s.settleAll(t, orders...)
+	for _, o := range orders {
+		s.cancelDue(t, o.ID)
+		if status := testenv.Query[string](t, s.db, `SELECT status FROM orders WHERE id = $1`, o.ID); status == "pending" {
+			t.Errorf("order %s is pending, want it ended", o.ID)
+		}
+	}
+	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM (SELECT order_id FROM payment_attempts WHERE applied GROUP BY 1 HAVING count(*) > 1) AS twice`); n > 0 {
+		t.Errorf("%d orders were paid twice", n)
+	}
+	s.check(t)
+	if n := testenv.Query[int](t, s.db, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`); n > 0 {
+		t.Errorf("PostgreSQL resolved %d deadlocks, want none", n)
+	}
+}

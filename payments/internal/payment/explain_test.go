@@ -1,0 +1,118 @@
+package payment_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"example.com/shop/internal/order/ordertest"
+	"example.com/shop/internal/testenv"
+	"example.com/shop/payments/internal/payment"
+)
+
+// TestQueryPlans checks that the statements that run all the time use indexes. It uses a connection of the shop's pool,
+// because the session settings influence the plan.
+func TestQueryPlans(t *testing.T) {
+	t.Parallel()
+	s := newMemoryShop(t)
+	s.fillTables(t)
+	id := uuid.NewString()
+	for name, test := range map[string]struct {
+		statement, params string
+		indexes           []string
+	}{
+		"open":            {payment.OpenSQL, fmt.Sprintf("'%s', '%s', '%s', 1, 'k', 20, 1, now(), 1, 5", id, id, id), []string{"orders_pkey", "payment_attempts_number"}},
+		"returned":        {payment.ReturnedSQL, fmt.Sprintf("'%s', '%s', '{k}'", id, id), []string{"orders_pkey", "payment_attempts"}},
+		"take":            {payment.TakeSQL, fmt.Sprintf("'{%s}', 1", id), []string{"payment_attempts_due", "Index Cond: (order_id = ANY", "orders_pkey"}},
+		"answered":        {payment.AnsweredSQL, fmt.Sprintf("'%s', now(), now()", id), []string{"payment_attempts_pkey", "payment_attempts_untold"}},
+		"left":            {payment.LeftSQL, fmt.Sprintf("'{%s}'", id), []string{"payment_attempts_due", "Index Cond: (order_id = ANY", "orders_pkey"}},
+		"pending":         {payment.PendingSQL, fmt.Sprintf("NULL, '%s', NULL, 500", uuid.Nil), []string{"payment_attempts_due", "orders_pkey"}},
+		"close":           {payment.CloseSQL, fmt.Sprintf("'%s', 'open', 'k', 'worker'", id), []string{"payment_attempts_pkey", "orders_pkey"}},
+		"succeed":         {payment.SucceedSQL, fmt.Sprintf("'%s', 's', 'p', 1, 'eur', '%s', 'k', 'r', 'worker'", id, id), []string{"payment_attempts_pkey", "orders_pkey"}},
+		"webhook":         {payment.WebhookSQL, fmt.Sprintf("'e', 't', '%s', 's', '{k}', true, NULL, true", id), []string{"payment_attempts_pkey"}},
+		"refund webhook":  {payment.WebhookRefundSQL, "'e', 't', 'p', 'k', NULL, false, 'charge'", []string{"payment_attempts_payment_intent_key", "refunds_of_attempt"}},
+		"take refunds":    {payment.RefundTakeSQL, fmt.Sprintf("'{%s}', 1", id), []string{"refunds_pkey", "payment_attempts_pkey"}},
+		"pending refunds": {payment.RefundPendingSQL, fmt.Sprintf("NULL, '%s', -1, 500", uuid.Nil), []string{"refunds_due"}},
+		"books":           {payment.BooksSettleSQL, "'{k}', 'r'", []string{"payment_attempts_pkey", "refunds_pkey"}}, // it reads all movements, once
+		"old payments":    {payment.LedgerLockSQL, fmt.Sprintf("1000, '-infinity', '%s', 500", uuid.Nil), []string{"payment_attempts_ledger"}},
+		"count old ones":  {payment.LedgerCountSQL, fmt.Sprintf("'{%s}', 1000, now(), 1", id), []string{"payment_attempts_pkey", "refunds_of_attempt", "provider_movements_attempt"}},
+		"metrics":         {payment.UnsettledSQL, "", []string{"payment_attempts_live", "refunds_due", "refunds_failed"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plan := testenv.Explain(t, s.db, test.statement, test.params)
+			for _, index := range test.indexes {
+				if !strings.Contains(plan, index) {
+					t.Errorf("the plan lacks %q:\n%s", index, plan)
+				}
+			}
+			for _, table := range []string{"orders", "payment_attempts", "refunds"} {
+				if strings.Contains(plan, "Seq Scan on "+table) {
+					t.Errorf("the plan reads the whole table %s:\n%s", table, plan)
+				}
+			}
+		})
+	}
+	// The statement runs every minute, and needs the attempts only once.
+	if plan := testenv.Explain(t, s.db, payment.InitBooksSQL, ""); !strings.Contains(plan, "One-Time Filter: (NOT ") {
+		t.Errorf("the first position of the books reads the attempts each time:\n%s", plan)
+	}
+}
+
+// TestInvariantsReadFewOrders checks that the invariants read no order that is booked, and no attempt and refund of one, except
+// for the refunds that have not ended.
+func TestInvariantsReadFewOrders(t *testing.T) {
+	testenv.Slow(t, "fills the tables")
+	t.Parallel()
+	s := newMemoryShop(t)
+	s.fillTables(t)
+	s.exec(t, `UPDATE orders SET booked = true WHERE id IN (SELECT id FROM orders WHERE status <> 'pending' OFFSET 100)`)
+	s.exec(t, `VACUUM ANALYZE`)
+	plan := testenv.Explain(t, s.db, strings.NewReplacer("$1", "1000000", "$2", "false").Replace(payment.InvariantsSQL), "")
+	ordertest.CheckOpenPlan(t, plan)
+	for _, table := range []string{"payment_attempts", "refunds"} {
+		if strings.Contains(plan, "Seq Scan on "+table) {
+			t.Errorf("the plan reads the whole table %s:\n%s", table, plan)
+		}
+	}
+	for _, index := range []string{"payment_attempts_number", "payment_attempts_pkey", "payment_attempts_due", "refunds_due", "refunds_of_attempt"} {
+		if !strings.Contains(plan, index) {
+			t.Errorf("the plan lacks %q:\n%s", index, plan)
+		}
+	}
+	plan = testenv.Explain(t, s.db, payment.OrderOfSQL, fmt.Sprintf("'cs_1', '%s'", uuid.New()))
+	if strings.Contains(plan, "Seq Scan") {
+		t.Errorf("the search for the order of a payment reads a whole table:\n%s", plan)
+	}
+}
+
+// fillTables inserts 8,000 paid orders with an attempt each. 200 further orders have open attempts. Every tenth
+// attempt has a refund, of which 20 wait for a check and 10 failed. The books have a movement of each payment.
+func (s *shop) fillTables(t *testing.T) {
+	t.Helper()
+	customer := uuid.New()
+	s.exec(t, `INSERT INTO customers (id) VALUES ($1)`, customer)
+	s.exec(t, `
+		INSERT INTO orders (id, customer_id, status, total_cents, currency, created_at, expires_at, hold_until, paid_at)
+		SELECT gen_random_uuid(), $1, CASE WHEN i <= 200 THEN 'pending' ELSE 'paid' END, 100, 'EUR', at, at + interval '30 min',
+		       at + interval '32 min', CASE WHEN i > 200 THEN at END
+		FROM (SELECT i, now() - i * interval '1 s' AS at FROM generate_series(1, 8200) i) o`, customer)
+	s.exec(t, `
+		INSERT INTO payment_attempts (id, order_id, number, amount_cents, currency, state, applied, session_id, checkout_url, payment_intent,
+			captured_cents, opened_at, next_check, ended_at)
+		SELECT gen_random_uuid(), id, 1, 100, 'eur', CASE WHEN live THEN 'open' ELSE 'succeeded' END, NOT live, 'cs_' || id, 'url',
+		       CASE WHEN NOT live THEN 'pi_' || id END, CASE WHEN live THEN 0 ELSE 100 END, created_at, CASE WHEN live THEN now() END, paid_at
+		FROM (SELECT *, status = 'pending' AS live FROM orders) o`)
+	s.exec(t, `
+		INSERT INTO refunds (id, attempt_id, reason, amount_cents, state, provider_id, created_at, next_check, ended_at)
+		SELECT gen_random_uuid(), id, 'late', 100, state, 're_' || id, now(), CASE state WHEN 'owed' THEN now() END, CASE WHEN state <> 'owed' THEN now() END
+		FROM (
+			SELECT id, CASE WHEN n <= 20 THEN 'owed' WHEN n <= 30 THEN 'failed' ELSE 'confirmed' END AS state
+			FROM (SELECT id, row_number() OVER () AS n FROM payment_attempts WHERE state = 'succeeded' LIMIT 800) a
+		) a`)
+	s.exec(t, `
+		INSERT INTO provider_movements (id, kind, at, amount_cents, currency, source_id, intent, attempt_id, report)
+		SELECT 'txn_' || id, 'captured', now(), 100, 'eur', 'ch_' || id, payment_intent, id, 1 FROM payment_attempts WHERE state = 'succeeded'`)
+	s.exec(t, `VACUUM ANALYZE`)
+}

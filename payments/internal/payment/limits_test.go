@@ -1,0 +1,332 @@
+package payment_test
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"example.com/shop/internal/testenv"
+	"example.com/shop/payments/internal/payment"
+)
+
+// testLimits are Stripe's limits in test mode.
+var testLimits = payment.Limits{Rate: 25, OperationRate: 25}
+
+func newCalls(m *memory, l payment.Limits) *payment.Calls {
+	return payment.NewCalls(m, payment.CallsConfig{Limits: l}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+}
+
+// load calls do from some goroutines, one call after the other, and counts the calls without an error by class.
+type load struct {
+	done  sync.WaitGroup
+	stop  chan struct{}
+	calls sync.Map // by class: *atomic.Int64
+}
+
+func (l *load) add(class payment.Class, callers int, do func() error) {
+	count := new(atomic.Int64)
+	l.calls.Store(class, count)
+	for range callers {
+		l.done.Go(func() {
+			for {
+				select {
+				case <-l.stop:
+					return
+				default:
+				}
+				if err := do(); err == nil {
+					count.Add(1)
+				} else {
+					pass(10 * time.Millisecond) // of the bubble's clock
+				}
+			}
+		})
+	}
+}
+
+func (l *load) of(class payment.Class) int64 {
+	count, _ := l.calls.Load(class)
+	return count.(*atomic.Int64).Load()
+}
+
+// TestPriorities has each class want more calls than the limits allow. The calls in all stay within the limit, creates get
+// most, and each class gets its minimum share.
+func TestPriorities(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		calls := newCalls(m, payment.Limits{Rate: 100, OperationRate: 100})
+		session, err := calls.Create(t.Context(), payment.Checkout{Key: "first"})
+		testenv.Must(t, err)
+		l := &load{stop: make(chan struct{})}
+		create := func() error {
+			_, err := calls.Create(t.Context(), payment.Checkout{Key: "first"})
+			return err
+		}
+		retrieve := func(class payment.Class) func() error {
+			return func() error {
+				_, err := calls.Retrieve(t.Context(), class, session.ID)
+				return err
+			}
+		}
+		const seconds = 20
+		l.add(payment.ClassConfirm, 20, retrieve(payment.ClassConfirm))
+		l.add(payment.ClassPoll, 20, retrieve(payment.ClassPoll))
+		pass(seconds * time.Second)
+		if polls, confirms := l.of(payment.ClassPoll), l.of(payment.ClassConfirm); polls < 4*seconds || polls > 8*seconds || confirms < 90*seconds {
+			t.Errorf("in %d s: %d polls and %d confirmed, want about 5 and 95 a second", seconds, polls, confirms)
+		}
+		before := l.of(payment.ClassConfirm)
+		l.add(payment.ClassCreate, 20, create)
+		pass(seconds * time.Second)
+		if n := l.of(payment.ClassCreate); n < 80*seconds {
+			t.Errorf("in %d s: %d creates, want at least 80 a second", seconds, n)
+		}
+		if n := l.of(payment.ClassConfirm) - before; n < 4*seconds {
+			t.Errorf("in %d s of creates: %d confirmed, want at least 4 a second", seconds, n)
+		}
+		close(l.stop)
+		l.done.Wait()
+		if n := m.count("create") + m.count("retrieve"); n > 100*(2*seconds+3) {
+			t.Errorf("%d calls in %d s, want at most 100 a second", n, 2*seconds)
+		}
+	})
+}
+
+// TestCallsThatTheirCallersEnd ends more calls than open a breaker before the provider answers. The breaker stays closed.
+func TestCallsThatTheirCallersEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		calls := newCalls(m, testLimits)
+		session, err := calls.Create(t.Context(), payment.Checkout{Key: "first"})
+		testenv.Must(t, err)
+		m.hook("retrieve", memoryHook{before: func() error {
+			pass(2 * time.Second)
+			return failed(payment.NoAnswer, "")
+		}})
+		for range 10 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			_, err := calls.Retrieve(ctx, payment.ClassConfirm, session.ID)
+			wantError(t, err, payment.Busy, "")
+			cancel()
+		}
+		m.hook("retrieve", memoryHook{})
+		if _, err := calls.Retrieve(t.Context(), payment.ClassConfirm, session.ID); err != nil {
+			t.Errorf("after calls that their callers ended, a call fails: %v", err)
+		}
+	})
+}
+
+// TestManyProcesses has each of 20 processes want more calls than its part of the limits allows. At each time they have
+// together made at most as many calls as the provider accepts. Creates get most of the calls, and polls get their share.
+func TestManyProcesses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		const processes, seconds = 20, 20
+		loads := make([]*load, processes)
+		for i := range loads {
+			calls := newCalls(m, payment.Limits{Rate: testLimits.Rate / processes, OperationRate: testLimits.OperationRate / processes})
+			loads[i] = &load{stop: make(chan struct{})}
+			loads[i].add(payment.ClassCreate, 4, func() error {
+				_, err := calls.Create(t.Context(), payment.Checkout{Key: "first"})
+				return err
+			})
+			loads[i].add(payment.ClassExpire, 4, func() error {
+				_, err := calls.Expire(t.Context(), "unknown")
+				return err
+			})
+			loads[i].add(payment.ClassPoll, 1, func() error {
+				_, err := calls.Retrieve(t.Context(), payment.ClassPoll, "unknown")
+				return err
+			})
+		}
+		for began := time.Now(); time.Since(began) < seconds*time.Second; pass(100 * time.Millisecond) {
+			synctest.Wait()
+			most := testLimits.Rate * (1 + time.Since(began).Seconds())
+			if n := m.count("create") + m.count("expire") + m.count("retrieve"); float64(n) > most {
+				t.Errorf("%d calls in %v, want at most %.0f", n, time.Since(began), most)
+				break
+			}
+		}
+		for _, l := range loads {
+			close(l.stop)
+		}
+		for _, l := range loads {
+			l.done.Wait()
+		}
+		if creates, polls := m.count("create"), m.count("retrieve"); creates < 20*seconds || polls < seconds {
+			t.Errorf("in %d s: %d creates and %d polls, want at least 20 and 1 a second", seconds, creates, polls)
+		}
+	})
+}
+
+// TestTurns has more customers open checkouts, one after the other, than the limit lets through at once. Each of them must
+// get its turn within the time for which a create waits: there are few enough.
+func TestTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		m.delay = 800 * time.Millisecond
+		calls := newCalls(m, payment.Limits{Rate: 100, OperationRate: 25})
+		l := &load{stop: make(chan struct{})}
+		var refused atomic.Int64
+		l.add(payment.ClassCreate, 40, func() error {
+			_, err := calls.Create(t.Context(), payment.Checkout{Key: "first"})
+			if err != nil {
+				refused.Add(1)
+			}
+			return err
+		})
+		const seconds = 60
+		pass(seconds * time.Second)
+		close(l.stop)
+		l.done.Wait()
+		if n := l.of(payment.ClassCreate); refused.Load() > 0 || n < 24*seconds {
+			t.Errorf("%d creates in %d s, and %d refused; want 25 a second, and none", n, seconds, refused.Load())
+		}
+	})
+}
+
+// TestTwoThousandClosings expires 2,000 sessions with one deadline at 25 calls a second, with the slots of one worker and
+// a provider that takes 0.8 s a call. It takes less than the grace of 2 minutes.
+func TestTwoThousandClosings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		m.delay = 800 * time.Millisecond
+		unlimited, calls := newCalls(m, payment.Limits{}), newCalls(m, testLimits)
+		sessions := make(chan string, 2000)
+		for i := range cap(sessions) {
+			m.sessions[string(rune(i))] = &payment.Session{ID: string(rune(i))}
+			sessions <- string(rune(i))
+		}
+		testenv.Must(t, func() error { _, err := unlimited.Retrieve(t.Context(), payment.ClassPoll, "\x01"); return err }())
+		l := &load{stop: make(chan struct{})}
+		l.add(payment.ClassPoll, 16, func() error { // meanwhile other checkouts are polled
+			_, err := calls.Retrieve(t.Context(), payment.ClassPoll, "\x01")
+			return err
+		})
+		began := time.Now()
+		var workers sync.WaitGroup
+		for range 2 * payment.BatchSize {
+			workers.Go(func() {
+				for {
+					select {
+					case id := <-sessions:
+						if _, err := calls.Expire(t.Context(), id); err != nil {
+							sessions <- id // its next check
+						}
+					default:
+						return
+					}
+				}
+			})
+		}
+		workers.Wait()
+		took := time.Since(began)
+		close(l.stop)
+		l.done.Wait()
+		t.Logf("2,000 sessions were expired in %v", took)
+		if took > grace {
+			t.Errorf("2,000 sessions were expired in %v, want within the grace of %v", took, grace)
+		}
+	})
+}
+
+// TestBreakersOfClasses has one class of calls fail, and checks that the others go on.
+func TestBreakersOfClasses(t *testing.T) {
+	m := newMemory()
+	calls := newCalls(m, payment.Limits{})
+	session, err := calls.Create(t.Context(), payment.Checkout{Key: "first"})
+	testenv.Must(t, err)
+	retrieve := func(class payment.Class) error {
+		_, err := calls.Retrieve(t.Context(), class, session.ID)
+		return err
+	}
+	for class, opens := range map[payment.ErrorClass]bool{
+		payment.Busy: false, payment.Denied: false, payment.Missing: false, payment.Refused: false, payment.NoAnswer: true,
+	} {
+		m.fail("retrieve", failed(class, ""))
+		for range 6 {
+			if retrieve(payment.ClassPoll) == nil {
+				t.Fatal("the call succeeds, want the error of the provider")
+			}
+		}
+		m.fail("retrieve", nil)
+		if err := retrieve(payment.ClassPoll); (err != nil) != opens {
+			t.Errorf("after errors of class %d: %v; want an open breaker: %v", class, err, opens)
+		}
+		if err := retrieve(payment.ClassConfirm); err != nil {
+			t.Errorf("after errors of class %d in polls, another class fails: %v", class, err)
+		}
+		calls = newCalls(m, payment.Limits{})
+	}
+}
+
+// TestThrottled checks that polls pause after the provider says that it gets too many calls, and that nothing else does.
+func TestThrottled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		calls := newCalls(m, testLimits)
+		session, err := calls.Create(t.Context(), payment.Checkout{Key: "first"})
+		testenv.Must(t, err)
+		m.fail("retrieve", failed(payment.Busy, payment.TooManyCalls))
+		if _, err := calls.Retrieve(t.Context(), payment.ClassPoll, session.ID); err == nil {
+			t.Fatal("the call succeeds, want the error of the provider")
+		}
+		m.fail("retrieve", nil)
+		before := m.count("retrieve")
+		pass(5 * time.Second)
+		_, err = calls.Retrieve(t.Context(), payment.ClassPoll, session.ID)
+		wantError(t, err, payment.Busy, "")
+		if n := m.count("retrieve") - before; n != 0 {
+			t.Errorf("a poll after the answer makes %d calls, want none", n)
+		}
+		if _, err := calls.Retrieve(t.Context(), payment.ClassConfirm, session.ID); err != nil {
+			t.Errorf("a check that somebody waits for fails: %v", err)
+		}
+		pass(6 * time.Second)
+		if _, err := calls.Retrieve(t.Context(), payment.ClassPoll, session.ID); err != nil {
+			t.Errorf("a poll after the pause fails: %v", err)
+		}
+	})
+}
+
+// TestCallsOfACheckout counts the calls for a checkout. The figures are in docs/payments.md.
+func TestCallsOfACheckout(t *testing.T) {
+	s := newMemoryShop(t)
+	count := func() int { return s.mem.count("create") + s.mem.count("retrieve") + s.mem.count("expire") }
+	for name, test := range map[string]struct {
+		most int
+		do   func(t *testing.T)
+	}{
+		"paid": {2, func(t *testing.T) {
+			o, a := s.placeOpen(t)
+			s.pay(t, a.CheckoutURL)
+			s.ask(t, o.ID)
+			s.confirm(t, o.ID)
+			s.settle(t, o.ID)
+			s.wantOrder(t, o, "paid")
+		}},
+		"closed by its customer": {2, func(t *testing.T) {
+			o, _ := s.placeOpen(t)
+			s.cancel(t, o)
+			s.settle(t, o.ID)
+			s.cancelDue(t, o.ID)
+			s.wantOrder(t, o, "cancelled customer")
+		}},
+	} {
+		before := count()
+		test.do(t)
+		if n := count() - before; n > test.most {
+			t.Errorf("%s: %d calls, want at most %d", name, n, test.most)
+		}
+	}
+	s.check(t)
+}
+
+// pass waits for a time: of the clock of a bubble of [synctest], or between two looks at Stripe.
+func pass(d time.Duration) { <-time.After(d) }

@@ -1,0 +1,394 @@
+package payment_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/reconcile"
+	"example.com/shop/internal/testenv"
+	"example.com/shop/payments/internal/payment"
+)
+
+// about reports whether two durations differ by less than a second plus a twentieth of the expected one, at most by 11 s.
+func about(got, want time.Duration) bool {
+	return (got - want).Abs() < time.Second+min(want/20, 10*time.Second)
+}
+
+// TestBackoffOfOpenAttempts checks the time between two polls while webhooks do not arrive: half the age of the attempt,
+// from 10 s to 5 min, and no later than the deadline.
+func TestBackoffOfOpenAttempts(t *testing.T) {
+	s := newMemoryShop(t)
+	s.succeedUntold(t)
+	for _, test := range []struct{ age, want time.Duration }{
+		{10 * time.Second, 10 * time.Second},
+		{20 * time.Second, 10 * time.Second},
+		{time.Minute, 30 * time.Second},
+		{4 * time.Minute, 2 * time.Minute},
+		{20 * time.Minute, 5 * time.Minute},
+		{27 * time.Minute, 3 * time.Minute}, // until the deadline
+	} {
+		o, a := s.placeOpen(t)
+		s.shift(t, o.ID, test.age)
+		if left, again := s.settle(t, o.ID); !again || !about(left, test.want) {
+			t.Errorf("an attempt of age %v is due again in %v, %v; want %v", test.age, left, again, test.want)
+		}
+		s.wantAttempt(t, o, a.ID, "open")
+	}
+}
+
+// succeedUntold has a customer pay, and the shop find out by a poll: so webhooks do not arrive.
+func (s *shop) succeedUntold(t *testing.T) {
+	t.Helper()
+	o, a := s.placeOpen(t)
+	s.pay(t, a.CheckoutURL)
+	s.settleNow(t, o.ID)
+	s.wantOrder(t, o, "paid")
+}
+
+// TestPollsAreRareWhileWebhooksArrive checks the time between two polls of open attempts while each success of the last
+// half hour was reported by a webhook: about 10 min, and no later than the deadline.
+func TestPollsAreRareWhileWebhooksArrive(t *testing.T) {
+	s := newMemoryShop(t)
+	for _, test := range []struct{ age, from, to time.Duration }{
+		{10 * time.Second, 9 * time.Minute, 11 * time.Minute},
+		{10 * time.Minute, 9 * time.Minute, 11 * time.Minute},
+		{25 * time.Minute, 4 * time.Minute, 5 * time.Minute}, // until the deadline
+	} {
+		o, _ := s.placeOpen(t)
+		s.shift(t, o.ID, test.age)
+		if left, again := s.settle(t, o.ID); !again || left < test.from || left > test.to {
+			t.Errorf("an attempt of age %v is due again in %v, %v; want %v to %v", test.age, left, again, test.from, test.to)
+		}
+	}
+	s.succeedUntold(t)
+	o, _ := s.placeOpen(t)
+	s.shift(t, o.ID, 20*time.Second)
+	if left, again := s.settle(t, o.ID); !again || !about(left, 10*time.Second) {
+		t.Errorf("after a success that no webhook reported, an attempt is due again in %v, %v; want 10 s", left, again)
+	}
+	s.exec(t, `UPDATE payment_attempts SET told_at = ended_at WHERE state = 'succeeded'`)
+	o, _ = s.placeOpen(t)
+	s.shift(t, o.ID, 20*time.Second)
+	if left, again := s.settle(t, o.ID); !again || left < 9*time.Minute {
+		t.Errorf("after a success that a webhook reported, an attempt is due again in %v, %v; want about 10 min", left, again)
+	}
+}
+
+// TestBackoffOfClosingAttempts checks the time between two checks while the provider does not answer: a twentieth of the
+// time since the closing began, from 2 s to 1 min, more or less by a tenth.
+func TestBackoffOfClosingAttempts(t *testing.T) {
+	s := newMemoryShop(t)
+	for _, test := range []struct{ since, want time.Duration }{
+		{time.Second, 2 * time.Second},
+		{40 * time.Second, 2 * time.Second},
+		{time.Minute, 3 * time.Second},
+		{10 * time.Minute, 30 * time.Second},
+		{24 * time.Hour, time.Minute},
+	} {
+		s.mem.fail("", nil)
+		byDeadline, _ := s.placeOpen(t)
+		byCustomer, _ := s.placeOpen(t)
+		s.mem.fail("", failed(payment.Denied, "")) // opens no breaker
+		s.shiftToDeadline(t, byDeadline.ID, test.since)
+		s.cancel(t, byCustomer)
+		s.shift(t, byCustomer.ID, test.since)
+		for _, o := range []*order.Order{byDeadline, byCustomer} {
+			if left, again := s.settle(t, o.ID); !again || (left-test.want).Abs() > test.want/10+500*time.Millisecond {
+				t.Errorf("an attempt that has been closing for %v is due again in %v, %v; want %v", test.since, left, again, test.want)
+			}
+		}
+	}
+}
+
+// TestBackoffOfRefunds checks the time between two checks of a refund: a tenth of its age, from 2 s to 1 h.
+func TestBackoffOfRefunds(t *testing.T) {
+	t.Parallel()
+	s := newMemoryShop(t)
+	s.mem.state = payment.Sent
+	for _, test := range []struct{ age, want time.Duration }{
+		{0, 2 * time.Second},
+		{20 * time.Second, 2 * time.Second},
+		{10 * time.Minute, time.Minute},
+		{24 * time.Hour, time.Hour},
+	} {
+		o, a := s.late(t)
+		s.shift(t, o.ID, test.age)
+		if left, again := handle(t, s.SendRefunds, s.refundOf(t, a.ID))[0].Retry(); !again || !about(left, test.want) {
+			t.Errorf("a refund of age %v is due again in %v, %v; want %v", test.age, left, again, test.want)
+		}
+	}
+}
+
+// TestTakeDoesNotSpin checks that an attempt is not due right after a check, whatever has moved since the check before.
+func TestTakeDoesNotSpin(t *testing.T) {
+	s := newMemoryShop(t)
+	s.succeedUntold(t) // so that polls are not rare
+	o, _ := s.placeOpen(t)
+	check := func(step string, calls int) {
+		t.Helper()
+		before := s.mem.count("expire") + s.mem.count("retrieve")
+		for i := range 3 {
+			if left, again := s.settle(t, o.ID); !again || left < time.Second {
+				t.Errorf("%s: check %d: due again in %v, %v; want later", step, i, left, again)
+			}
+		}
+		if n := s.mem.count("expire") + s.mem.count("retrieve") - before; n != calls {
+			t.Errorf("%s: the provider was asked %d times, want %d", step, n, calls)
+		}
+	}
+	check("opened", 0)
+	s.shift(t, o.ID, 10*time.Second)
+	check("first poll", 1)
+	_, err := s.orders.Extend(t.Context(), o.CustomerID, o.ID)
+	testenv.Must(t, err)
+	check("extended", 0)
+	s.shift(t, o.ID, time.Minute)
+	check("poll after the extension", 1)
+
+	s.mem.fail("", failed(payment.Denied, ""))
+	s.cancel(t, o)
+	check("cancel requested", 1) // expire; without an answer there is nothing to retrieve
+	s.shift(t, o.ID, 3*time.Second)
+	check("still closing", 1)
+	s.shiftToDeadline(t, o.ID, time.Second)
+	check("deadline passed while closing", 1)
+	s.cancelDue(t, o.ID)
+	s.shift(t, o.ID, time.Hour)
+	s.cancelDue(t, o.ID)
+	check("cancelled while closing", 1)
+	s.mem.fail("", nil)
+	s.settleNow(t, o.ID)
+	if left, again := s.settle(t, o.ID); again {
+		t.Errorf("the task of a closed attempt is due again in %v, want it done", left)
+	}
+}
+
+// TestForeignTasks checks that tasks whose ids belong to no row are done, also while the database is away.
+func TestForeignTasks(t *testing.T) {
+	s := newMemoryShop(t)
+	o, _ := s.placeOpen(t)
+	foreign := []string{"", "7", "foreign", "{" + o.ID.String() + "}", "urn:uuid:" + o.ID.String(), uuid.NewString()}
+	for name, handler := range map[string]delay.Handler{"settle": s.Settle, "refund": s.SendRefunds} {
+		for i, outcome := range handle(t, handler, append(slices.Clone(foreign), o.ID.String())...) {
+			_, again := outcome.Retry()
+			if want := i == len(foreign) && name == "settle"; again != want {
+				t.Errorf("%s: task %d is due again: %v, want %v", name, i, again, want)
+			}
+		}
+	}
+	testenv.Must(t, s.db.Close())
+	for name, handler := range map[string]delay.Handler{"settle": s.Settle, "refund": s.SendRefunds} {
+		outcomes := handle(t, handler, "foreign", o.ID.String())
+		if _, again := outcomes[0].Retry(); again {
+			t.Errorf("%s: a foreign task is due again without a database, want it done", name)
+		}
+		if left, again := outcomes[1].Retry(); !again || left < 500*time.Millisecond || left > 1500*time.Millisecond {
+			t.Errorf("%s: a task is due again in %v, %v without a database; want in about a second", name, left, again)
+		}
+	}
+}
+
+// TestPending reads the table of settle tasks page by page.
+func TestPending(t *testing.T) {
+	s := newMemoryShop(t)
+	orders := make([]*order.Order, 5)
+	for i := range orders {
+		orders[i], _ = s.placeOpen(t)
+		s.exec(t, `UPDATE payment_attempts SET next_check = now() + $2 * interval '1 minute' WHERE order_id = $1`, orders[i].ID, i-1)
+	}
+	s.cancel(t, orders[3]) // due now, although its next check is later
+	paid, a := s.placeOpen(t)
+	s.pay(t, a.CheckoutURL)
+	s.settleNow(t, paid.ID)
+
+	table := s.Attempts()
+	ids := func(within time.Duration, limit int) (all []uuid.UUID, pages int) {
+		var page []delay.Message
+		for next := ""; ; {
+			var err error
+			page, next, err = table.Pending(t.Context(), next, within, limit)
+			testenv.Must(t, err)
+			pages++
+			for _, m := range page {
+				all = append(all, uuid.MustParse(m.ID))
+			}
+			if next == "" {
+				return all, pages
+			}
+		}
+	}
+	inOrder := func(indexes ...int) (want []uuid.UUID) {
+		for _, i := range indexes {
+			want = append(want, orders[i].ID)
+		}
+		return want
+	}
+	for _, test := range []struct {
+		name   string
+		within time.Duration
+		limit  int
+		want   []uuid.UUID
+		pages  int
+	}{
+		{"all, one page", reconcile.All, 10, inOrder(0, 1, 3, 2, 4), 1},
+		{"all, pages of 2", reconcile.All, 2, inOrder(0, 1, 3, 2, 4), 3},
+		{"all, pages of 1", reconcile.All, 1, inOrder(0, 1, 3, 2, 4), 6},
+		{"overdue by 30 s", -30 * time.Second, 10, inOrder(0), 1},
+		{"within 90 s", 90 * time.Second, 10, inOrder(0, 1, 3, 2), 1},
+		{"overdue by an hour", -time.Hour, 10, nil, 1},
+	} {
+		if got, pages := ids(test.within, test.limit); !slices.Equal(got, test.want) || pages != test.pages {
+			t.Errorf("%s: %v in %d pages, want %v in %d", test.name, got, pages, test.want, test.pages)
+		}
+	}
+	page, _, err := table.Pending(t.Context(), "", reconcile.All, 10)
+	testenv.Must(t, err)
+	for i, want := range []time.Duration{-time.Minute, 0, 0, time.Minute, 3 * time.Minute} {
+		if math.Abs(float64(page[i].Left()-want)) > float64(10*time.Second) {
+			t.Errorf("row %d is due in %v, want %v", i, page[i].Left(), want)
+		}
+	}
+	if _, _, err := table.Pending(t.Context(), "nonsense", reconcile.All, 10); err == nil {
+		t.Error("Pending accepts a position that it did not return")
+	}
+}
+
+// TestPendingRefunds reads the table of refund tasks page by page.
+func TestPendingRefunds(t *testing.T) {
+	s := newMemoryShop(t)
+	var want []string
+	for range 3 {
+		_, a := s.late(t)
+		want = append(want, s.refundOf(t, a.ID))
+	}
+	o, a := s.late(t)
+	s.sendRefund(t, a.ID)
+	s.wantAttempt(t, o, a.ID, "succeeded late confirmed")
+	want = append(want, s.refundOf(t, a.ID)) // after 35 days
+	var got []string
+	for next, pages := "", 0; ; pages++ {
+		page, after, err := s.Refunds().Pending(t.Context(), next, reconcile.All, 2)
+		testenv.Must(t, err)
+		for _, m := range page {
+			got = append(got, m.ID)
+		}
+		if next = after; next == "" || pages > 5 {
+			break
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the refunds that wait for a check are %v, want %v", got, want)
+	}
+}
+
+// TestUnknown checks which ids have no row.
+func TestUnknown(t *testing.T) {
+	s := newMemoryShop(t)
+	o, a := s.late(t)
+	other := s.place(t) // without attempts
+	foreign := "{" + o.ID.String() + "}"
+	for name, test := range map[string]struct {
+		table     *payment.Table
+		ids, want []string
+	}{
+		"attempts": {s.Attempts(), []string{o.ID.String(), other.ID.String(), foreign, "x"}, []string{foreign, "x", other.ID.String()}},
+		"refunds":  {s.Refunds(), []string{s.refundOf(t, a.ID), a.ID.String(), "x"}, []string{"x", a.ID.String()}},
+		"none":     {s.Refunds(), nil, nil},
+	} {
+		if got, err := test.table.Unknown(t.Context(), test.ids); err != nil || !slices.Equal(got, test.want) {
+			t.Errorf("%s: Unknown returns %v, %v; want %v", name, got, err, test.want)
+		}
+	}
+}
+
+// TestTimeOut checks that the reconciler settles overdue attempts and sends overdue refunds.
+func TestTimeOut(t *testing.T) {
+	s := newMemoryShop(t)
+	var ids []string
+	for range 20 { // more than a batch
+		o, a := s.placeOpen(t)
+		s.pay(t, a.CheckoutURL)
+		s.shiftToDeadline(t, o.ID, grace)
+		ids = append(ids, o.ID.String())
+	}
+	if done, locked, err := s.Attempts().TimeOut(t.Context(), append(ids, "foreign")); done != len(ids) || locked != 0 || err != nil {
+		t.Errorf("TimeOut of attempts returns %d, %d, %v; want %d", done, locked, err, len(ids))
+	}
+	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM order_events WHERE type = 'released' AND actor = 'reconciler'`); n != len(ids) {
+		t.Errorf("%d orders were released by the reconciler, want %d", n, len(ids))
+	}
+	handle(t, s.orders.CancelDue, ids...)
+	refunds, _, err := s.Refunds().Pending(t.Context(), "", reconcile.All, 100)
+	testenv.Must(t, err)
+	ids = nil
+	for _, m := range refunds {
+		ids = append(ids, m.ID)
+	}
+	if done, locked, err := s.Refunds().TimeOut(t.Context(), ids); done != 20 || locked != 0 || err != nil {
+		t.Errorf("TimeOut of refunds returns %d, %d, %v; want 20", done, locked, err)
+	}
+	s.check(t)
+}
+
+// TestTimeOutOfHungProvider checks that a provider that does not answer takes a bounded time of a sweep: one timeout,
+// then the breaker rejects all calls.
+func TestTimeOutOfHungProvider(t *testing.T) {
+	t.Parallel() // it waits most of the time
+	s := newMemoryShop(t)
+	var ids []string
+	for range 24 {
+		o, _ := s.placeOpen(t)
+		s.checkNow(t, o.ID)
+		ids = append(ids, o.ID.String())
+	}
+	s.mem.delay = time.Hour
+	began := time.Now()
+	done, locked, err := s.Attempts().TimeOut(t.Context(), ids)
+	if took := time.Since(began); done != 0 || locked != 0 || err != nil || took > 15*time.Second {
+		t.Errorf("TimeOut returns %d, %d, %v after %v; want nothing within 15 s", done, locked, err, took)
+	}
+	if n := s.called("retrieve"); n > payment.BatchSize+3 { // the breaker lets one call try again after a second
+		t.Errorf("the provider was asked %d times, want a batch, and at most three more", n)
+	}
+}
+
+// TestTimeOutWithoutDatabase checks the error while the database is away.
+func TestTimeOutWithoutDatabase(t *testing.T) {
+	s := newMemoryShop(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, table := range map[string]*payment.Table{"attempts": s.Attempts(), "refunds": s.Refunds()} {
+		_, _, err := table.TimeOut(ctx, []string{uuid.NewString()})
+		if !errors.Is(err, reconcile.ErrUnavailable) {
+			t.Errorf("%s: TimeOut returns %v, want an error that wraps reconcile.ErrUnavailable", name, err)
+		}
+		if _, _, err := table.TimeOut(ctx, nil); err != nil {
+			t.Errorf("%s: TimeOut of no ids returns %v, want nil", name, err)
+		}
+	}
+}
+
+// TestLockedAttempts checks that the handler waits for no lock of an attempt, and that the task is due again soon if the
+// attempt's closing has begun meanwhile.
+func TestLockedAttempts(t *testing.T) {
+	s := newMemoryShop(t)
+	o, a := s.placeOpen(t)
+	s.shift(t, o.ID, 10*time.Minute)
+	s.settle(t, o.ID) // then the next poll is minutes away
+	s.cancel(t, o)
+	release := testenv.HoldLock(t, s.db, `SELECT FROM payment_attempts WHERE id = $1 FOR UPDATE`, a.ID)
+	if left, again := s.settle(t, o.ID); !again || left > 200*time.Millisecond {
+		t.Errorf("the task of a locked attempt is due again in %v, %v; want in 100 ms", left, again)
+	}
+	release()
+	s.settle(t, o.ID)
+	s.wantAttempt(t, o, a.ID, "closed")
+}

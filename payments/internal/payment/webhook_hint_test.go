@@ -1,0 +1,240 @@
+package payment_test
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"example.com/shop/internal/testenv"
+	"example.com/shop/payments/internal/payment"
+)
+
+// reconfigure replaces the service of a shop by one with a deployment and a mode, and returns its log.
+func (s *shop) reconfigure(t *testing.T, deployment, mode string) *bytes.Buffer {
+	t.Helper()
+	log := &bytes.Buffer{}
+	s.metrics = prometheus.NewRegistry()
+	cfg := config
+	cfg.Deployment, cfg.Mode = deployment, mode
+	logger := slog.New(slog.NewJSONHandler(log, nil))
+	s.Service = payment.NewService(s.store, payment.NewCalls(s.provider, payment.CallsConfig{}, logger, prometheus.NewRegistry()), s.publishers(), s.notified, cfg, logger, s.metrics)
+	s.addRoutes(t)
+	return log
+}
+
+// sessionObject returns the object of an event about a session.
+func sessionObject(id, reference, deployment string) []byte {
+	return fmt.Appendf(nil, `{"id":%q,"object":"checkout.session","client_reference_id":%q,"metadata":{"deployment":%q}}`, id, reference, deployment)
+}
+
+// TestVerifiedEventsGet200 delivers events that PostgreSQL cannot store, or that name a session of another attempt. An
+// answer other than 200 would make the provider send them again for days, and disable the endpoint.
+func TestVerifiedEventsGet200(t *testing.T) {
+	s := newShop(t)
+	_, a := s.placeOpen(t)
+	_, b := s.placeOpen(t)
+	creating := s.place(t)
+	s.exec(t, `INSERT INTO payment_attempts (id, order_id, number, amount_cents, currency, opened_at, next_check)
+		VALUES (gen_random_uuid(), $1, 1, 1000, 'eur', now(), now() + interval '1 min')`, creating.ID)
+	attempt := testenv.Query[string](t, s.db, `SELECT id::text FROM payment_attempts WHERE order_id = $1`, creating.ID)
+	s.settles.Take()
+	const completed = "checkout.session.completed"
+	huge := strings.Repeat("x", 100_000)
+	for name, body := range map[string][]byte{
+		"NUL in the id":             []byte(`{"id":"evt_\u0000","type":"customer.created","data":{"object":{}}}`),
+		"NUL in the type":           []byte(`{"id":"evt_1","type":"customer\u0000","data":{"object":{}}}`),
+		"NUL in the session":        []byte(`{"id":"evt_2","type":"` + completed + `","data":{"object":{"id":"cs_\u0000","client_reference_id":"` + attempt + `"}}}`),
+		"NUL in the payment":        []byte(`{"id":"evt_3","type":"refund.failed","data":{"object":{"payment_intent":"pi_\u0000"}}}`),
+		"no UTF-8":                  []byte("{\"id\":\"evt_\xff\",\"type\":\"customer.created\",\"data\":{\"object\":{}}}"),
+		"a huge id":                 eventBody("evt_"+huge, "customer.created", "v", []byte(`{}`)),
+		"a huge type":               eventBody("evt_4", "customer."+huge, "v", []byte(`{}`)),
+		"a huge session":            eventBody("evt_5", completed, "v", sessionObject("cs_"+huge, attempt, "")),
+		"no type":                   []byte(`{"id":"evt_6"}`),
+		"no object":                 []byte(`{}`),
+		"an id of another type":     []byte(`{"id":7,"type":[]}`),
+		"not an event":              []byte(`not JSON`),
+		"a payment of another type": []byte(`{"id":"evt_7","type":"refund.failed","data":{"object":{"payment_intent":[1]}}}`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s.deliver(t, body)
+			s.deliver(t, body)
+		})
+	}
+	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM provider_events WHERE outcome IN ('matched', 'unmatched')`); n != 0 || len(s.settles.Take()) != 0 {
+		t.Errorf("%d events matched, want none; no task may be published", n)
+	}
+	if n := webhooks(t, s.metrics, "unusable"); n != 24 {
+		t.Errorf("%v webhooks are counted as unusable, want 24", n)
+	}
+
+	// The session of a belongs to a. An event says that it is that of an attempt that has none, and that of b.
+	session := s.entry(t, a.ID).Session
+	s.deliver(t, eventBody("evt_creating", completed, "v", sessionObject(session, attempt, "")))
+	s.deliver(t, eventBody("evt_b", completed, "v", sessionObject(session, b.ID.String(), "")))
+	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM payment_attempts WHERE session_id = $1`, session); n != 1 {
+		t.Errorf("%d attempts have the session, want 1", n)
+	}
+	s.check(t)
+}
+
+// TestUnknownSessionIsForgotten checks an attempt that never got a session, and whose session, by an event, is one that the
+// provider does not know. It must end like any attempt without a session.
+func TestUnknownSessionIsForgotten(t *testing.T) {
+	for _, session := range []string{"cs_unknown", "another attempt's"} {
+		t.Run(session, func(t *testing.T) {
+			s := newShop(t)
+			if session != "cs_unknown" {
+				_, other := s.placeOpen(t)
+				session = s.entry(t, other.ID).Session
+				s.exec(t, `UPDATE payment_attempts SET session_id = 'cs_other' WHERE id = $1`, other.ID)
+			}
+			o := s.place(t)
+			s.exec(t, `INSERT INTO payment_attempts (id, order_id, number, amount_cents, currency, opened_at, next_check)
+				VALUES (gen_random_uuid(), $1, 1, 1000, 'eur', now(), now() + interval '10 s')`, o.ID)
+			s.exec(t, `UPDATE orders SET hold_until = expires_at + interval '2 min' WHERE id = $1`, o.ID)
+			id := testenv.Query[uuid.UUID](t, s.db, `SELECT id FROM payment_attempts WHERE order_id = $1`, o.ID)
+			event := eventBody("evt_1", "checkout.session.completed", "v", sessionObject(session, id.String(), ""))
+			s.deliver(t, event)
+			s.settle(t, o.ID)
+			s.shift(t, o.ID, 31_000_000_000)
+			s.settleNow(t, o.ID)
+			s.wantAttempt(t, o, id, "closed")
+
+			// The closed attempt gets such an event, too.
+			s.deliver(t, bytes.Replace(event, []byte("evt_1"), []byte("evt_2"), 1))
+			s.settle(t, o.ID)
+			if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM payment_attempts WHERE order_id = $1 AND (next_check IS NOT NULL OR session_id IS NOT NULL)`, o.ID); n != 0 {
+				t.Errorf("the closed attempt is still checked, or has the session")
+			}
+		})
+	}
+}
+
+// TestPaidEventOfUnknownAttempt delivers an event about a payment that the database does not have, as after a restore.
+func TestPaidEventOfUnknownAttempt(t *testing.T) {
+	s := newShop(t)
+	log := s.reconfigure(t, "north", "test")
+	attempt := uuid.NewString()
+	for _, event := range [][]byte{
+		eventBody("evt_1", "checkout.session.completed", "v", sessionObject("cs_lost", attempt, "north")),
+		eventBody("evt_2", "refund.failed", "v", []byte(`{"payment_intent":"pi_lost","metadata":{"deployment":"north"}}`)),
+	} {
+		s.deliver(t, event)
+		s.deliver(t, event)
+	}
+	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM provider_events WHERE outcome = 'unmatched'`); n != 2 {
+		t.Errorf("%d events are stored as unmatched, want 2", n)
+	}
+	if n := webhooks(t, s.metrics, "unmatched"); n != 2 {
+		t.Errorf("%v webhooks are counted as unmatched, want 2", n)
+	}
+	if got := log.String(); strings.Count(got, `"level":"ERROR"`) != 2 || !strings.Contains(got, attempt) || !strings.Contains(got, "cs_lost") {
+		t.Errorf("the log has no two errors with the attempt and the session:\n%s", got)
+	}
+}
+
+// TestEventsOfOthers delivers events of another mode and of another deployment about an attempt of this database, which a
+// copy of the database has, too.
+func TestEventsOfOthers(t *testing.T) {
+	s := newShop(t)
+	_, a := s.placeOpen(t)
+	s.settles.Take()
+	s.reconfigure(t, "north", "live")
+	session := sessionObject(s.entry(t, a.ID).Session, a.ID.String(), "north")
+	event := func(id string, live bool, object []byte) []byte {
+		return fmt.Appendf(nil, `{"id":%q,"type":"checkout.session.completed","livemode":%t,"data":{"object":%s}}`, id, live, object)
+	}
+	outcome := func(id string) string {
+		return testenv.Query[string](t, s.db, `SELECT outcome FROM provider_events WHERE id = $1`, id)
+	}
+	s.deliver(t, event("evt_test", false, session))
+	s.deliver(t, event("evt_south", true, bytes.Replace(session, []byte("north"), []byte("south"), 1)))
+	if mode, deployment := outcome("evt_test"), outcome("evt_south"); mode != "other_mode" || deployment != "foreign" {
+		t.Errorf("the events are stored as %s and %s, want other_mode and foreign", mode, deployment)
+	}
+	if msgs := s.settles.Take(); len(msgs) != 0 {
+		t.Errorf("published tasks: %v, want none", msgs)
+	}
+	s.deliver(t, event("evt_live", true, session))
+	if got := outcome("evt_live"); got != "matched" || len(s.settles.Take()) != 1 {
+		t.Errorf("the event of this mode and deployment is stored as %s, want matched and a task", got)
+	}
+}
+
+// TestOwnExpireEventMakesNoCall delivers the event of the shop's own expire.
+func TestOwnExpireEventMakesNoCall(t *testing.T) {
+	s := newShop(t)
+	o, a := s.placeOpen(t)
+	session := s.entry(t, a.ID).Session
+	s.shiftToDeadline(t, o.ID, 0)
+	s.settle(t, o.ID)
+	s.wantAttempt(t, o, a.ID, "closed")
+	s.settles.Take()
+	s.deliver(t, eventBody("evt_1", "checkout.session.expired", "v", sessionObject(session, a.ID.String(), "")))
+	if msgs := s.settles.Take(); len(msgs) != 0 {
+		t.Errorf("published tasks: %v, want none", msgs)
+	}
+	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM payment_attempts WHERE next_check IS NOT NULL`); n != 0 {
+		t.Errorf("%d attempts wait for a check, want none", n)
+	}
+}
+
+// TestWantedEventsAreDocumented compares the events that the shop reads with those of docs/payments.md.
+func TestWantedEventsAreDocumented(t *testing.T) {
+	docs, err := os.ReadFile("../../docs/payments.md")
+	testenv.Must(t, err)
+	for _, kind := range payment.WantedEvents {
+		if !strings.Contains(string(docs), "`"+kind+"`") {
+			t.Errorf("docs/payments.md does not name the event %s", kind)
+		}
+	}
+}
+
+// TestEventsHaveBooksRead delivers events about a dispute and about a refund by hand while a report is made, which cannot
+// have them. The next report is due as soon as the books can have them. The events wait for no report.
+func TestEventsHaveBooksRead(t *testing.T) {
+	s := newBooksShop(t)
+	_, _, disputed := s.paid(t)
+	_, _, returned := s.paid(t)
+	s.read(t)
+	due := func() bool {
+		t.Helper()
+		due, err := payment.ClaimBooks(t.Context(), s.store)
+		testenv.Must(t, err)
+		return due
+	}
+	for id, event := range map[string]struct{ kind, object string }{
+		"evt_dispute": {"charge.dispute.created", `{"payment_intent":"` + disputed + `"}`},
+		"evt_hand":    {"refund.created", `{"payment_intent":"` + returned + `"}`},
+		"evt_charge":  {"charge.refunded", `{"payment_intent":"` + returned + `"}`},
+	} {
+		report := testenv.HoldLock(t, s.db, `UPDATE payment_books SET next_run = now() + interval '1 hour'`)
+		s.deliver(t, eventBody(id, event.kind, "v", []byte(event.object)))
+		report()
+		if due() {
+			t.Errorf("%s: a report is due at once, want it after 90 s", id)
+		}
+		s.exec(t, `UPDATE provider_events SET books_from = books_from - interval '90 s'`)
+		if !due() || due() {
+			t.Errorf("%s: after 90 s, want one report", id)
+		}
+	}
+	_, a, late := s.latePaid(t)
+	for id, event := range map[string]struct{ kind, object string }{
+		"evt_own":        {"refund.updated", `{"payment_intent":"` + late + `","metadata":{"refund":"` + s.refundOf(t, a.ID) + `"}}`},
+		"evt_own_charge": {"charge.refunded", `{"payment_intent":"` + late + `"}`},
+		"evt_other_hand": {"refund.created", `{"payment_intent":"pi_other"}`},
+		"evt_other":      {"charge.dispute.created", `{"payment_intent":"pi_other"}`},
+	} {
+		s.deliver(t, eventBody(id, event.kind, "v", []byte(event.object)))
+		if testenv.Query[bool](t, s.db, `SELECT books_from IS NOT NULL FROM provider_events WHERE id = $1`, id) {
+			t.Errorf("%s has the books read, want not: it is about the shop's own refund, or about another application's payment", id)
+		}
+	}
+}
