@@ -19,8 +19,8 @@ import (
 	"example.com/shop/e2e/loadtest"
 	"example.com/shop/e2e/shoptest"
 	"example.com/shop/internal/faulttest"
-	"example.com/shop/payments/paymenttest"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/payments/paymenttest"
 )
 
 var (
