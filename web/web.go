@@ -31,12 +31,12 @@ func Add(p *app.Process) {
 	if err != nil {
 		panic(err) // unreachable: fs.Glob fails only if the pattern is not valid
 	}
-	p.Routes(func(root, _ gin.IRouter) {
+	p.Add(app.Part{Routes: func(root, _ gin.IRouter) {
 		for _, name := range names {
 			root.Match(rest.ReadMethods, pagePath(name), page(name))
 		}
 		root.StaticFS("/assets", &gin.OnlyFilesFS{FileSystem: http.FS(files)})
-	})
+	}})
 }
 
 // pagePath returns the path of the page in the named file.

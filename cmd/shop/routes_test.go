@@ -15,6 +15,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/google/uuid"
 
+	"example.com/shop/internal/app"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/shop"
 	"example.com/shop/internal/testenv"
@@ -30,7 +31,7 @@ func TestHeadMatchesGet(t *testing.T) {
 	testenv.Must(t, err)
 	registered := map[string]bool{}
 	var routes gin.RoutesInfo
-	a.Routes(func(root, _ gin.IRouter) { routes = root.(*gin.Engine).Routes() })
+	a.Add(app.Part{Routes: func(root, _ gin.IRouter) { routes = root.(*gin.Engine).Routes() }})
 	for _, r := range routes {
 		registered[r.Method+" "+r.Path] = true
 	}

@@ -69,13 +69,15 @@ func addInvitations(p *app.Process, timeout time.Duration) error {
 	if err := expire.Handle(table.Handle, delay.WorkerConfig{}, table); err != nil {
 		return err
 	}
-	p.Routes(func(root, _ gin.IRouter) { addRoutes(root, invitations, expire.Publisher, timeout) })
-	p.Contract(contract)
-	p.Ready(func(ctx context.Context) error { return deadline.CheckReady(ctx, p.DB, "invitations_pending_deadline") })
 	check := func(ctx context.Context, bound time.Duration) ([]deadline.Violation, error) {
 		return deadline.FindOpenViolations(ctx, p.DB, invariantsSQL, bound)
 	}
-	p.Invariant(check, check) // invitations have no books, and the check reads only those that are pending
+	p.Add(app.Part{
+		Contract:   [][]byte{contract},
+		Routes:     func(root, _ gin.IRouter) { addRoutes(root, invitations, expire.Publisher, timeout) },
+		Ready:      func(ctx context.Context) error { return deadline.CheckReady(ctx, p.DB, "invitations_pending_deadline") },
+		Invariants: app.Invariants{Check: check, Audit: check}, // invitations have no books, and the check reads only those that are pending
+	})
 	return nil
 }
 

@@ -74,7 +74,7 @@ func TestUnknownMethodsShareOneSeries(t *testing.T) {
 func TestUnreadyIsLogged(t *testing.T) {
 	var log bytes.Buffer
 	p := newLoggedProcess(t, slog.NewTextHandler(&log, nil))
-	p.Ready(func(context.Context) error { return errors.New("an index is missing") })
+	p.Add(Part{Ready: func(context.Context) error { return errors.New("an index is missing") }})
 	handler, err := p.Handler()
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +118,7 @@ func TestUnguardedOps(t *testing.T) {
 		want  int
 	}{{nil, http.StatusNotFound}, {func(*gin.Context) {}, http.StatusOK}} {
 		p := newConfiguredProcess(t, func(c *Config) { c.OpsGuard = test.guard }, slog.DiscardHandler)
-		p.Routes(func(_, ops gin.IRouter) { ops.GET("/secret", func(c *gin.Context) { c.Status(http.StatusOK) }) })
+		p.Add(Part{Routes: func(_, ops gin.IRouter) { ops.GET("/secret", func(c *gin.Context) { c.Status(http.StatusOK) }) }})
 		recorder := httptest.NewRecorder()
 		p.router.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), "GET", "/ops/api/secret", nil))
 		if recorder.Code != test.want {

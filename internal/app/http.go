@@ -14,7 +14,7 @@ import (
 	"example.com/shop/internal/rest"
 )
 
-// RequestTimeout limits the time of a request, except for the routes of [Process.Stream]. It is shorter than the time
+// RequestTimeout limits the time of a request, except for [Part.Streams]. It is shorter than the time
 // that [rest.Serve] gives a handler, so that the handler can answer with an error.
 const RequestTimeout = 8 * time.Second
 
@@ -54,19 +54,6 @@ func (p *Process) newRouter() {
 	})
 }
 
-// Routes calls add with the router and with the group of the operators' API, if the process has the role API.
-func (p *Process) Routes(add func(root, ops gin.IRouter)) {
-	if p.Has(API) {
-		add(p.router, p.ops)
-	}
-}
-
-// Stream marks a route whose answers do not end: they have no time limit, and their time is not measured.
-func (p *Process) Stream(route string) { p.streams[route] = true }
-
-// WrapHandler makes wrap see each request before the router and its middleware do.
-func (p *Process) WrapHandler(wrap func(http.Handler) http.Handler) { p.outer = append(p.outer, wrap) }
-
 // Handler returns the handler of all routes. Call it once, when all parts are added.
 func (p *Process) Handler() (http.Handler, error) {
 	if err := p.serveContract(); err != nil {
@@ -85,27 +72,18 @@ func (p *Process) Handler() (http.Handler, error) {
 //go:embed openapi.yaml
 var ownContract []byte
 
-// Contract adds a piece of the OpenAPI document that the process serves at /openapi.yaml. Each part adds the tags, paths
-// and components of its own routes. See [MergeContracts].
-func (p *Process) Contract(piece []byte) { p.contract = append(p.contract, piece) }
-
 // serveContract adds the route of the OpenAPI document, if the parts have added pieces of it.
 func (p *Process) serveContract() error {
-	if len(p.contract) == 0 {
+	if len(p.contract) == 0 || !p.Has(API) {
 		return nil
 	}
 	text, err := MergeContracts(append(slices.Clone(p.contract), ownContract)...)
 	if err != nil {
 		return err
 	}
-	p.Routes(func(root, _ gin.IRouter) {
-		root.Match(rest.ReadMethods, "/openapi.yaml", func(c *gin.Context) { c.Data(http.StatusOK, "application/yaml", text) })
-	})
+	p.router.Match(rest.ReadMethods, "/openapi.yaml", func(c *gin.Context) { c.Data(http.StatusOK, "application/yaml", text) })
 	return nil
 }
-
-// Ready adds a check of the database to /readyz: for instance that the part's tables exist.
-func (p *Process) Ready(check func(context.Context) error) { p.ready = append(p.ready, check) }
 
 // answerReady tells a load balancer whether to send requests to this process. Without Redis the process is degraded but
 // ready: it answers requests, and the reconcilers handle what is due a little late. While commits wait for a standby, it is

@@ -41,8 +41,10 @@ func (p *Process) NewKind(name string) (*Kind, error) {
 	k.Publisher = delay.NewPublisher(k.Queue, k.Outbox, delay.PublisherConfig{}, p.Log, p.Metrics)
 	relay := delay.NewRelay(k.Queue, k.Outbox, delay.RelayConfig{}, p.Log, p.Metrics)
 	p.Metrics.MustRegister(delay.NewDepthCollector(k.Queue, k.Outbox))
-	p.Go("", k.Publisher.Run) // each role may publish tasks
-	p.Go(Relay, relay.Run)
+	p.Add(Part{Components: []Component{
+		{Run: k.Publisher.Run}, // each role may publish tasks
+		{Role: Relay, Run: relay.Run},
+	}})
 	return k, nil
 }
 

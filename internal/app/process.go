@@ -1,10 +1,10 @@
 // Package app holds what the parts of a service share in one process: the connections, the log, the metrics, the HTTP
 // router and the kinds of task.
 //
-// A part is a feature that a team can leave out: orders, payments, pages. [Connect] connects to the servers, and [New]
-// returns a [Process] without parts. Each part then adds itself: its routes with [Process.Routes], its kinds of task with
-// [Process.NewKind], what it runs with [Process.Go], its invariants with [Process.Invariant]. [Process.Run] runs them all.
-// The package knows no part.
+// A part is a feature that a team can leave out: orders, pages, reminders. [Connect] connects to the servers, and [New]
+// returns a [Process] without parts. Each part then adds itself: its kinds of task with [Process.NewKind], and everything
+// else with [Process.Add], whose argument, a [Part], lists what a part can have. [Process.Run] runs them all. The package
+// knows no part.
 //
 // It also has the commands that every program of this kind has, serve, migrate, reconcile, doctor, health and version, with
 // their options. A program embeds these options in its own commands, beside the options of its parts. Every option is a
@@ -92,7 +92,7 @@ type Process struct {
 	Registry *prometheus.Registry  // gathers all metrics of the process
 	Kinds    Kinds                 // in the order in which the parts have added them
 
-	Checks []Check // of `doctor`; see [Process.Check]
+	Checks []Check // of `doctor`
 
 	cfg Config
 
@@ -103,20 +103,13 @@ type Process struct {
 	contract [][]byte        // the pieces of the parts
 
 	ready      []func(context.Context) error
-	invariants []invariant
-	figures    []figure
+	invariants []Invariants
+	figures    map[string]Figure
 
-	components []component
+	components []Component // those of the roles of the process
 	workers    []*delay.Worker
-	trailing   []func(context.Context) error
 	closers    []func()
 	stopping   atomic.Bool // the process received a signal to stop
-}
-
-// component is a function that runs while the process runs, if the process has the role.
-type component struct {
-	role string // "": every role
-	run  func(context.Context) error
 }
 
 // Connect connects to the database, and to Redis if the service has it. It returns an error if the database is down, or if
@@ -152,7 +145,7 @@ func Connect(ctx context.Context, cfg Config, log *slog.Logger) (*Connections, e
 
 // New returns a process without parts. Its Close closes the connections.
 func New(c *Connections, cfg Config, log *slog.Logger) *Process {
-	p := &Process{Connections: c, cfg: cfg, Log: log, Registry: newRegistry(), streams: map[string]bool{}}
+	p := &Process{Connections: c, cfg: cfg, Log: log, Registry: newRegistry(), streams: map[string]bool{}, figures: map[string]Figure{}}
 	if cfg.Tracer != nil {
 		p.Log = slog.New(tracedLog{log.Handler(), cfg.Tracer})
 	}
@@ -179,21 +172,8 @@ func (p *Process) Close() {
 	p.Connections.Close()
 }
 
-// OnClose makes Close call f, before it closes the connections to the database and to Redis.
-func (p *Process) OnClose(f func()) { p.closers = append(p.closers, f) }
-
 // Has reports whether the process has a role.
 func (p *Process) Has(role string) bool { return slices.Contains(p.cfg.Roles, role) }
-
-// Go adds a function that runs while the process runs, if the process has the role. "" means every role. If the function
-// returns an error, the process stops.
-func (p *Process) Go(role string, run func(context.Context) error) {
-	p.components = append(p.components, component{role, run})
-}
-
-// GoTrailing adds a function that runs longer than all others: its context ends when they have returned. So it can pass
-// on what they do while they stop. Its error does not stop the process.
-func (p *Process) GoTrailing(run func(context.Context) error) { p.trailing = append(p.trailing, run) }
 
 // Run serves on ln and runs what the parts have added, until ctx ends and the drain is over. If a component fails, Run
 // stops the others and returns the error.
@@ -202,14 +182,14 @@ func (p *Process) Run(ctx context.Context, ln net.Listener) error {
 	if err != nil {
 		return err
 	}
-	defer p.StartTrailing(ctx)()
+	defer p.StartLast(ctx)()
 	ctx, cancel := p.drained(ctx)
 	defer cancel()
 	components, ctx := errgroup.WithContext(ctx)
 	components.Go(func() error { return rest.Serve(ctx, ln, handler, p.Log) })
 	for _, c := range p.components {
-		if c.role == "" || p.Has(c.role) {
-			components.Go(func() error { return c.run(ctx) })
+		if !c.Last {
+			components.Go(func() error { return c.Run(ctx) })
 		}
 	}
 	if p.Has(Worker) {
@@ -230,13 +210,15 @@ func (p *Process) RunWorkers(ctx context.Context) error {
 	return workers.Wait()
 }
 
-// StartTrailing starts the functions of [Process.GoTrailing], and returns a function that ends and awaits them. The end
-// of ctx does not end them. [Process.Run] calls it; call it only to do something without Run.
-func (p *Process) StartTrailing(ctx context.Context) (stop func()) {
+// StartLast starts the components that are last, and returns a function that ends and awaits them. The end of ctx does not
+// end them. [Process.Run] calls it; call it only to do something without Run.
+func (p *Process) StartLast(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var running errgroup.Group
-	for _, run := range p.trailing {
-		running.Go(func() error { return run(ctx) })
+	for _, c := range p.components {
+		if c.Last {
+			running.Go(func() error { return c.Run(ctx) })
+		}
 	}
 	return func() {
 		cancel()

@@ -139,7 +139,7 @@ func Sweep(ctx context.Context, program Program, open ToolOpener) error {
 		return err
 	}
 	defer p.Close()
-	defer p.StartTrailing(ctx)()
+	defer p.StartLast(ctx)()
 	report, err := p.Kinds.Sweep(ctx)
 	if err != nil {
 		return err

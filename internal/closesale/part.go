@@ -16,10 +16,12 @@ var contract []byte
 // Add adds the operators' route that closes the sale of a product to a process.
 func Add(p *app.Process, orders Orders) {
 	s := NewService(NewStore(p.DB), orders, p.Metrics)
-	p.Routes(func(_, ops gin.IRouter) {
-		ops.POST("/products/:id/close-sale", rest.Parameters(), rest.Handle(rest.RequireEmptyBody), rest.Handle(s.answer))
+	p.Add(app.Part{
+		Contract: [][]byte{contract},
+		Routes: func(_, ops gin.IRouter) {
+			ops.POST("/products/:id/close-sale", rest.Parameters(), rest.Handle(rest.RequireEmptyBody), rest.Handle(s.answer))
+		},
 	})
-	p.Contract(contract)
 }
 
 // answer is the handler of POST /ops/api/products/{id}/close-sale. It reads all pending orders, as a sweep may do.

@@ -70,10 +70,11 @@ func Add(p *app.Process, redis Server, orders Orders, more More) {
 		"worker-pause": f.pauseWorker, "worker-resume": f.resumeWorker,
 	}
 	maps.Copy(f.known, more.Faults)
-	p.Contract(contract)
-	p.Routes(f.routes)
-	p.Go("", f.runWorker)
-	p.Go("", f.sale.run)
+	p.Add(app.Part{
+		Contract:   [][]byte{contract},
+		Routes:     f.routes,
+		Components: []app.Component{{Run: f.runWorker}, {Run: f.sale.run}},
+	})
 }
 
 // routes adds the paths of openapi.yaml to the operators' API.

@@ -16,11 +16,13 @@ var contract []byte
 // Add adds the operators' route that erases a customer, and the job that completes the requests, to a process.
 func Add(p *app.Process, orders Orders) {
 	s := NewService(p.DB, orders, p.Log)
-	p.Routes(func(_, ops gin.IRouter) {
-		ops.POST("/customers/:id/erase", rest.Parameters(), rest.Handle(rest.RequireEmptyBody), rest.Handle(s.answer))
+	p.Add(app.Part{
+		Contract: [][]byte{contract},
+		Routes: func(_, ops gin.IRouter) {
+			ops.POST("/customers/:id/erase", rest.Parameters(), rest.Handle(rest.RequireEmptyBody), rest.Handle(s.answer))
+		},
+		Components: []app.Component{{Role: app.Reconciler, Run: s.Run}},
 	})
-	p.Contract(contract)
-	p.Go(app.Reconciler, s.Run)
 }
 
 // answer is the handler of POST /ops/api/customers/{id}/erase. A customer may have thousands of orders.

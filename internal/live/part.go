@@ -24,13 +24,17 @@ func Add(p *app.Process, cfg Config, customers *rest.Tokens) (changed func(custo
 		send = PublishTo(p.Redis, cfg)
 	}
 	notifier := NewNotifier(send, p.Log, p.Metrics)
-	p.GoTrailing(notifier.Run) // the other components still change rows while they stop
-	p.Go(app.API, hub.Run)
-	p.Contract(contract)
-	p.Stream(streamPath)
-	p.Routes(func(root, _ gin.IRouter) {
-		customer := func(c *gin.Context) string { return rest.Customer(c).String() }
-		root.Match(rest.ReadMethods, streamPath, rest.Parameters(), customers.Authenticate(), hub.Stream(customer))
+	p.Add(app.Part{
+		Contract: [][]byte{contract},
+		Streams:  []string{streamPath},
+		Routes: func(root, _ gin.IRouter) {
+			customer := func(c *gin.Context) string { return rest.Customer(c).String() }
+			root.Match(rest.ReadMethods, streamPath, rest.Parameters(), customers.Authenticate(), hub.Stream(customer))
+		},
+		Components: []app.Component{
+			{Role: app.API, Run: hub.Run},
+			{Run: notifier.Run, Last: true}, // the other components still change rows while they stop
+		},
 	})
 	return notifier.Notify
 }

@@ -60,15 +60,17 @@ func (o Options) checkToken(tokenKey string) error {
 
 // Add adds the operators' API to a process, which [Options.Guard] guards.
 func Add(p *app.Process) {
-	p.Contract(contract)
 	a := &api{process: p, invariants: &checker{check: p.Violations, log: p.Log, last: checked{violations: []deadline.Violation{}}}}
-	p.Routes(func(_, ops gin.IRouter) {
-		ops.Match(rest.ReadMethods, "/stats", rest.Parameters(), rest.Handle(a.stats))
-		ops.Match(rest.ReadMethods, "/dead-letters", rest.Parameters("limit", "cursor"), rest.Handle(a.deadLetters))
-		bare := ops.Group("", rest.Parameters(), rest.Handle(rest.RequireEmptyBody))
-		bare.POST("/reconcile", rest.Handle(a.sweep))
-		bare.POST("/dead-letters/:kind/:id/redrive", rest.Handle(a.redrive))
-	})
+	p.Add(app.Part{Contract: [][]byte{contract}, Routes: a.routes})
+}
+
+// routes adds the paths of openapi.yaml.
+func (a *api) routes(_, ops gin.IRouter) {
+	ops.Match(rest.ReadMethods, "/stats", rest.Parameters(), rest.Handle(a.stats))
+	ops.Match(rest.ReadMethods, "/dead-letters", rest.Parameters("limit", "cursor"), rest.Handle(a.deadLetters))
+	bare := ops.Group("", rest.Parameters(), rest.Handle(rest.RequireEmptyBody))
+	bare.POST("/reconcile", rest.Handle(a.sweep))
+	bare.POST("/dead-letters/:kind/:id/redrive", rest.Handle(a.redrive))
 }
 
 // Guard returns the handler that rejects requests without the operators' token. It compares hashes, so that the duration of

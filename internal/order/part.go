@@ -77,21 +77,28 @@ func Add(p *app.Process, cancel *app.Kind, o Options, customers *rest.Tokens, ho
 	if err := cancel.Handle(s.CancelDue, delay.WorkerConfig{}, s); err != nil {
 		return nil, err
 	}
-	p.Routes(func(root, _ gin.IRouter) { s.Routes(root, customers) })
-	p.Contract(contract)
-	if s.cfg.payAtOnce() {
-		p.Contract(payAtOnceContract)
-	}
-	p.WrapHandler(s.Shed)
-	p.Ready(store.Ready)
-	p.Invariant(store.Invariants, store.Audit)
-	p.Go(app.Reconciler, NewBooker(store, p.Log, p.Metrics).Run)
 	p.Metrics.MustRegister(newBookingCollector(store))
-	if remover := NewRemover(s, o.Keep, p.Log, p.Metrics); o.Keep > 0 {
-		p.Go(app.Reconciler, remover.Run)
+	part := app.Part{
+		Contract: [][]byte{contract},
+		Routes:   func(root, _ gin.IRouter) { s.Routes(root, customers) },
+		Wrap:     s.Shed,
+
+		Components: []app.Component{{Role: app.Reconciler, Run: NewBooker(store, p.Log, p.Metrics).Run}},
+
+		Ready:      store.Ready,
+		Invariants: app.Invariants{Check: store.Invariants, Audit: store.Audit},
+		Checks:     []app.Check{{Subject: "booking", Good: "no ended order has waited for long to be booked", Run: store.checkBooking}},
+		Figures: map[string]app.Figure{
+			"orders":   func(ctx context.Context) (any, error) { return store.Backlog(ctx) },
+			"lateness": func(ctx context.Context) (any, error) { return store.Lateness(ctx) },
+		},
 	}
-	p.Check("booking", "no ended order has waited for long to be booked", store.checkBooking)
-	p.Figure("orders", func(ctx context.Context) (any, error) { return store.Backlog(ctx) })
-	p.Figure("lateness", func(ctx context.Context) (any, error) { return store.Lateness(ctx) })
+	if s.cfg.payAtOnce() {
+		part.Contract = append(part.Contract, payAtOnceContract)
+	}
+	if remover := NewRemover(s, o.Keep, p.Log, p.Metrics); o.Keep > 0 {
+		part.Components = append(part.Components, app.Component{Role: app.Reconciler, Run: remover.Run})
+	}
+	p.Add(part)
 	return s, nil
 }

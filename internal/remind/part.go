@@ -22,9 +22,9 @@ func Add(
 		return nil, err
 	}
 	scheduler := NewScheduler(queue, lead, p.Log, p.Metrics)
-	if p.Has(app.API) {
-		p.GoTrailing(scheduler.Run) // requests still place orders while the process stops
-	}
+	p.Add(app.Part{Components: []app.Component{
+		{Role: app.API, Run: scheduler.Run, Last: true}, // requests still place orders while the process stops
+	}})
 	p.Work(queue, NewService(p.DB, lead, notify, p.Log, p.Metrics).Remind, delay.WorkerConfig{Loops: 1})
 	return scheduler.Add, nil
 }

@@ -56,7 +56,7 @@ func Open(ctx context.Context, cfg app.Config, o *Options, n Neighbour, log *slo
 	cfg.OpsGuard = o.Ops.Guard()
 	s := &Shop{Process: app.New(connections, cfg, log)}
 	if tracer != nil {
-		s.OnClose(tracer.Close)
+		s.Add(app.Part{Close: tracer.Close})
 	}
 	if err := s.build(o, n, hooks); err != nil {
 		s.Close()

@@ -23,11 +23,15 @@ var contract []byte
 // Add adds the operators' routes that say where orders are to a process, and a check of `doctor`.
 func Add(p *app.Process, orders *order.Service) {
 	s := New(p.DB, &p.Kinds, orders)
-	p.Check("locks", "no other session holds up one of the orders that are overdue for the longest time", s.checkLocks)
-	p.Contract(contract)
-	p.Routes(func(_, ops gin.IRouter) {
-		ops.Match(rest.ReadMethods, "/orders/:id", rest.Parameters(), rest.Handle(s.answer))
-		ops.Match(rest.ReadMethods, "/overdue", rest.Parameters(), rest.Handle(s.answerOverdue))
+	p.Add(app.Part{
+		Contract: [][]byte{contract},
+		Routes: func(_, ops gin.IRouter) {
+			ops.Match(rest.ReadMethods, "/orders/:id", rest.Parameters(), rest.Handle(s.answer))
+			ops.Match(rest.ReadMethods, "/overdue", rest.Parameters(), rest.Handle(s.answerOverdue))
+		},
+		Checks: []app.Check{{
+			Subject: "locks", Good: "no other session holds up one of the orders that are overdue for the longest time", Run: s.checkLocks,
+		}},
 	})
 }
 

@@ -71,8 +71,7 @@ func openDemoProvider(ctx context.Context, run *shop.DemoRun) (n shop.DemoNeighb
 	n.Neighbour = payments(o)
 	addPayments := n.Add
 	n.Add = func(s *shop.Shop) error {
-		s.Go("", p.run)
-		s.Routes(p.routes)
+		s.Add(app.Part{Routes: p.routes, Components: []app.Component{{Run: p.run}}})
 		return addPayments(s)
 	}
 	n.More = p.faults()

@@ -49,7 +49,7 @@ func (c *paymentsReconcileCommand) Run(ctx context.Context, program app.Program)
 		return err
 	}
 	defer p.Close()
-	defer p.StartTrailing(ctx)()
+	defer p.StartLast(ctx)()
 	return payment.ReadBooks(ctx, p.Process, c.Payment, c.From, program.Out)
 }
 

@@ -10,13 +10,27 @@ import (
 	"example.com/shop/internal/app"
 )
 
-// addChecks adds the checks of `doctor`. Those that ask the provider change nothing there.
-func addChecks(p *app.Process, calls *Calls, owner *guard) {
-	p.Check("provider", "the key works, and the database has the payments of "+owner.want.Deployment+", mode "+owner.want.Mode,
-		func(ctx context.Context) error { return checkOwner(ctx, calls, owner) })
-	p.Check("permissions", "the key may do all that the shop does", func(ctx context.Context) error { return checkPermissions(ctx, calls) })
-	p.Check("webhooks", "an endpoint at the provider is enabled, and has all events", func(ctx context.Context) error { return checkEndpoints(ctx, calls) })
-	p.Check("books", "the provider's books agree with the tables, and no money is unclaimed", owner.store.checkBooks)
+// checks returns the checks of `doctor`. Those that ask the provider change nothing there.
+func checks(calls *Calls, owner *guard) []app.Check {
+	return []app.Check{
+		{
+			Subject: "provider",
+			Good:    "the key works, and the database has the payments of " + owner.want.Deployment + ", mode " + owner.want.Mode,
+			Run:     func(ctx context.Context) error { return checkOwner(ctx, calls, owner) },
+		},
+		{
+			Subject: "permissions", Good: "the key may do all that the shop does",
+			Run: func(ctx context.Context) error { return checkPermissions(ctx, calls) },
+		},
+		{
+			Subject: "webhooks", Good: "an endpoint at the provider is enabled, and has all events",
+			Run: func(ctx context.Context) error { return checkEndpoints(ctx, calls) },
+		},
+		{
+			Subject: "books", Good: "the provider's books agree with the tables, and no money is unclaimed",
+			Run: owner.store.checkBooks,
+		},
+	}
 }
 
 // checkOwner checks that the provider accepts the key, and that the database has the payments of this process.

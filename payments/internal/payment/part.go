@@ -106,7 +106,7 @@ func New(p *app.Process, o Options) (pay *Payments, err error) {
 		return pay, nil
 	}
 	pay.provider = NewStripe(StripeConfig{URL: o.StripeURL, Key: o.StripeKey})
-	p.OnClose(pay.provider.Close)
+	p.Add(app.Part{Close: pay.provider.Close})
 	if pay.settle, err = p.NewKind(SettleKind); err != nil {
 		return nil, err
 	}
@@ -142,7 +142,6 @@ func (pay *Payments) Add(customers *rest.Tokens, orders *order.Service) error {
 	calls := NewCalls(pay.provider, CallsConfig{
 		Limits: o.limits(modeOf(o.StripeKey) == "live"), MayWrite: owner.mayWrite, Trace: p.StartCall,
 	}, p.Log, p.Metrics)
-	p.Go("", owner.run)
 	s := NewService(store, calls, Publishers{
 		Cancel: orders.Publisher(), Settle: pay.settle.Publisher, Confirm: pay.confirm.Publisher, Refund: pay.refund.Publisher,
 	}, orders, Config{
@@ -160,19 +159,27 @@ func (pay *Payments) Add(customers *rest.Tokens, orders *order.Service) error {
 	}
 	p.Metrics.MustRegister(NewCollector(store), newBooksCollector(store))
 	books := NewReconciliation(store, calls, o.config(), p.Log, p.Metrics)
-	p.Go(app.Reconciler, books.RunHourly)
-	p.Go(app.Reconciler, s.runDeletions)
-	p.Invariant(func(ctx context.Context, bound time.Duration) ([]deadline.Violation, error) {
-		return store.Invariants(ctx, bound+checkLease)
-	}, func(ctx context.Context, bound time.Duration) ([]deadline.Violation, error) {
-		return store.Audit(ctx, bound+checkLease)
-	})
-	addChecks(p, calls, owner)
-	p.Contract(contract)
-	p.Routes(func(root, ops gin.IRouter) {
-		s.Routes(root, customers)
-		s.OpsRoutes(ops)
-		books.OpsRoutes(ops)
+	p.Add(app.Part{
+		Contract: [][]byte{contract},
+		Routes: func(root, ops gin.IRouter) {
+			s.Routes(root, customers)
+			s.OpsRoutes(ops)
+			books.OpsRoutes(ops)
+		},
+		Components: []app.Component{
+			{Run: owner.run},
+			{Role: app.Reconciler, Run: books.RunHourly},
+			{Role: app.Reconciler, Run: s.runDeletions},
+		},
+		Invariants: app.Invariants{
+			Check: func(ctx context.Context, bound time.Duration) ([]deadline.Violation, error) {
+				return store.Invariants(ctx, bound+checkLease)
+			},
+			Audit: func(ctx context.Context, bound time.Duration) ([]deadline.Violation, error) {
+				return store.Audit(ctx, bound+checkLease)
+			},
+		},
+		Checks: checks(calls, owner),
 	})
 	return nil
 }

@@ -1,0 +1,80 @@
+package app
+
+import (
+	"context"
+	"maps"
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+)
+
+// Part is what a package adds to a process, besides its kinds of task. A field that is zero adds nothing.
+type Part struct {
+	// Routes adds routes to the router and to the group of the operators' API. It is called if the process has the role API.
+	Routes func(root, ops gin.IRouter)
+	// Streams are the routes whose answers do not end: they have no time limit, and their time is not measured.
+	Streams []string
+	// Wrap returns a handler that sees each request before the router and its middleware do.
+	Wrap func(http.Handler) http.Handler
+	// Contract has pieces of the OpenAPI document that the process serves at /openapi.yaml: the tags, paths and components of
+	// the routes. See [MergeContracts].
+	Contract [][]byte
+
+	// Components run while the process runs.
+	Components []Component
+	// Close is called by [Process.Close], before it closes the connections to the database and to Redis.
+	Close func()
+
+	// Ready is a check of the database for /readyz: for instance that the part's tables exist.
+	Ready func(context.Context) error
+	// Invariants are checked by `doctor` and by the operators' page, which show their violations.
+	Invariants Invariants
+	// Checks are checks of `doctor`.
+	Checks []Check
+	// Figures are values under their names in the answer of GET /ops/api/stats. They are encoded as JSON, and the contract
+	// describes them as properties of the schema Stats.
+	Figures map[string]Figure
+}
+
+// Component is a function that runs while the process runs.
+type Component struct {
+	Role string // the role of the processes that run it; "": all processes do
+	// Run returns when ctx ends. If it returns an error, the process stops.
+	Run func(ctx context.Context) error
+	// Last makes Run end after all components that are not last, so that it can pass on what they do while they stop. Then
+	// its error does not stop the process.
+	Last bool
+}
+
+// Figure reads a value that operators look at.
+type Figure func(context.Context) (any, error)
+
+// Add adds a part to the process. Call it before [Process.Run].
+func (p *Process) Add(part Part) {
+	if part.Routes != nil && p.Has(API) {
+		part.Routes(p.router, p.ops)
+	}
+	for _, route := range part.Streams {
+		p.streams[route] = true
+	}
+	if part.Wrap != nil {
+		p.outer = append(p.outer, part.Wrap)
+	}
+	p.contract = append(p.contract, part.Contract...)
+	for _, c := range part.Components {
+		if c.Role == "" || p.Has(c.Role) {
+			p.components = append(p.components, c)
+		}
+	}
+	if part.Close != nil {
+		p.closers = append(p.closers, part.Close)
+	}
+	if part.Ready != nil {
+		p.ready = append(p.ready, part.Ready)
+	}
+	if part.Invariants.Check != nil {
+		p.invariants = append(p.invariants, part.Invariants)
+	}
+	p.Checks = append(p.Checks, part.Checks...)
+	maps.Copy(p.figures, part.Figures)
+}
