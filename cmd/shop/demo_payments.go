@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	_ "embed"
 	"fmt"
 	"log/slog"
 	"net"
@@ -27,6 +28,11 @@ const (
 	demoGrace    = 30 * time.Second
 	demoCheckout = 30 * time.Second
 )
+
+// demoContract is the piece of the contract about the demo's provider.
+//
+//go:embed demo_openapi.yaml
+var demoContract []byte
 
 // demoCommand is `shop demo`.
 type demoCommand struct{ shop.Demo }
@@ -72,6 +78,7 @@ func openDemoProvider(ctx context.Context, run *shop.DemoRun) (n shop.DemoNeighb
 	addPayments := n.Add
 	n.Add = func(s *shop.Shop) error {
 		s.Go("", p.run)
+		s.Contract(demoContract)
 		s.Routes(p.routes)
 		return addPayments(s)
 	}
@@ -115,7 +122,7 @@ func (p *demoProvider) routes(_, ops gin.IRouter) {
 	}))
 }
 
-// faults returns the provider's faults and their state, by their names in the contract of the demo.
+// faults returns the provider's faults and their state, by their names in the contract.
 func (p *demoProvider) faults() demo.More {
 	faults := map[string]demo.Fault{}
 	for fault, api := range map[string]string{
