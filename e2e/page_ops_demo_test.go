@@ -33,7 +33,7 @@ func TestPageDemo(t *testing.T) {
 	if shown := browsertest.Run(ops, chromedp.Location()); strings.Contains(shown, p.OpsToken) {
 		t.Errorf("the page leaves the token in its address: %s", shown)
 	}
-	turnProvider(t, ops)
+	turnProvider(t, p, ops)
 	wipeRedis(t, p, ops)
 	shop := shoptest.ShopTab(t, p)
 	checkLooks(ops, shop)
@@ -42,8 +42,9 @@ func TestPageDemo(t *testing.T) {
 }
 
 // turnProvider turns the knobs of the demo's payment provider on the operators' page.
-func turnProvider(t *testing.T, page *browsertest.Tab) {
+func turnProvider(t *testing.T, p *faulttest.Process, page *browsertest.Tab) {
 	t.Helper()
+	p.Operator().Get("/ops/api/provider-ledger") // which checks the answer against the contract
 	page.WaitFor("#provider-state", "Provider: up")
 	page.WaitFor("#ledger", "The provider's own ledger: captured nothing, returned nothing. The two ledgers agree.")
 	for fault, want := range map[string]string{"provider-down": "stopped", "provider-hung": "hangs", "provider-loses-answers": "loses its answers"} {

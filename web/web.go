@@ -4,9 +4,12 @@ package web
 
 import (
 	"embed"
+	"errors"
+	"fmt"
 	"io/fs"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -20,33 +23,119 @@ var pages embed.FS
 //go:embed assets
 var assets embed.FS
 
+// Extension is what another Go module adds to the pages.
+type Extension struct {
+	// Assets has the files in its folder assets. They are served at the same paths as those of this package, so that
+	// scripts of both can import each other with relative paths.
+	Assets fs.FS
+	// Shop and Ops are the names of the scripts that the page of the shop and that of the operators import.
+	Shop, Ops []string
+}
+
+// marker is the line of a page in whose place the server writes the lines of the extensions.
+const marker = "  <!-- The server writes the scripts of other Go modules here. See Extension in web.go. -->\n"
+
 // Add adds the pages to a process: the shop, index.html, at /, the operators' page, ops.html, at /ops, and their files
-// below /assets.
-func Add(p *app.Process) {
-	files, err := fs.Sub(assets, "assets")
+// below /assets. Each file of an extension needs a name of its own.
+func Add(p *app.Process, extensions ...Extension) error {
+	add, err := routes(extensions)
 	if err != nil {
-		panic(err) // unreachable: fs.Sub fails only if the directory's name is not valid
+		return err
 	}
-	names, err := fs.Glob(pages, "*.html")
+	p.Add(app.Part{Routes: func(root, _ gin.IRouter) { add(root) }})
+	return nil
+}
+
+// routes makes the pages, and returns a function that adds their routes.
+func routes(extensions []Extension) (add func(gin.IRouter), err error) {
+	files, err := join(extensions)
 	if err != nil {
-		panic(err) // unreachable: fs.Glob fails only if the pattern is not valid
+		return nil, err
 	}
-	p.Add(app.Part{Routes: func(root, _ gin.IRouter) {
-		for _, name := range names {
-			root.Match(rest.ReadMethods, pagePath(name), page(name))
+	var forShop, forOps []string
+	for _, e := range extensions {
+		forShop, forOps = append(forShop, e.Shop...), append(forOps, e.Ops...)
+	}
+	shop, err := page("index.html", files, forShop)
+	if err != nil {
+		return nil, err
+	}
+	ops, err := page("ops.html", files, forOps)
+	if err != nil {
+		return nil, err
+	}
+	served, err := fs.Sub(files, "assets")
+	if err != nil {
+		return nil, err
+	}
+	return func(root gin.IRouter) {
+		root.Match(rest.ReadMethods, "/", shop)
+		root.Match(rest.ReadMethods, "/ops", ops)
+		root.StaticFS("/assets", &gin.OnlyFilesFS{FileSystem: http.FS(served)})
+	}, nil
+}
+
+// page returns the handler of the page in the named file, which also imports scripts of extensions.
+func page(name string, files fs.FS, scripts []string) (gin.HandlerFunc, error) {
+	html, err := fs.ReadFile(pages, name)
+	if err != nil {
+		return nil, err
+	}
+	before, after, found := strings.Cut(string(html), marker)
+	if !found {
+		return nil, fmt.Errorf("the page %s lacks the line %q, which shows where the scripts of extensions belong",
+			name, marker)
+	}
+	var lines strings.Builder
+	for _, script := range scripts {
+		if _, err := fs.Stat(files, "assets/"+script); err != nil {
+			return nil, fmt.Errorf("an extension adds a script to the page %s that no assets have: %w", name, err)
 		}
-		root.StaticFS("/assets", &gin.OnlyFilesFS{FileSystem: http.FS(files)})
-	}})
-}
-
-// pagePath returns the path of the page in the named file.
-func pagePath(name string) string {
-	if name == "index.html" {
-		return "/"
+		fmt.Fprintf(&lines, "  <link data-part rel=\"modulepreload\" href=\"/assets/%s\">\n", script)
 	}
-	return "/" + strings.TrimSuffix(name, ".html")
+	text := before + lines.String() + after
+	return func(c *gin.Context) {
+		http.ServeContent(c.Writer, c.Request, name, time.Time{}, strings.NewReader(text))
+	}, nil
 }
 
-func page(name string) gin.HandlerFunc {
-	return func(c *gin.Context) { http.ServeFileFS(c.Writer, c.Request, pages, name) }
+// joined has the files of several file systems.
+type joined []fs.FS
+
+// join returns the assets of this package and of the extensions, or an error if two of them have the same file.
+func join(extensions []Extension) (joined, error) {
+	all := joined{assets}
+	seen := map[string]bool{}
+	for _, e := range extensions {
+		if e.Assets == nil {
+			return nil, errors.New("an extension of the pages has no assets")
+		}
+		all = append(all, e.Assets)
+	}
+	for _, files := range all {
+		err := fs.WalkDir(files, "assets", func(name string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() {
+				return err
+			}
+			if seen[name] {
+				return fmt.Errorf("two modules have the file %s: give one of the files another name", name)
+			}
+			seen[name] = true
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("assets of the pages: %w", err)
+		}
+	}
+	return all, nil
+}
+
+// Open implements [fs.FS].
+func (j joined) Open(name string) (fs.File, error) {
+	for _, files := range j {
+		if f, err := files.Open(name); !errors.Is(err, fs.ErrNotExist) {
+			return f, err
+		}
+	}
+	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 }

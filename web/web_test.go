@@ -2,11 +2,16 @@ package web
 
 import (
 	"io/fs"
+	"net/http"
+	"net/http/httptest"
 	"path"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
+
+	"github.com/gin-gonic/gin"
 )
 
 var (
@@ -60,6 +65,114 @@ func TestScriptsOfParts(t *testing.T) {
 			if slices.Contains(parts, match[1]) {
 				t.Errorf("%s imports the part %s, want only its page to name it", name, match[1])
 			}
+		}
+	}
+}
+
+// TestExtensions serves the pages without extensions, and with two.
+func TestExtensions(t *testing.T) {
+	gifts := Extension{
+		Assets: fstest.MapFS{
+			"assets/gifts.js": {Data: []byte("gifts")}, "assets/gifts.css": {Data: []byte("red")},
+			"secret": {Data: []byte("x")},
+		},
+		Shop: []string{"gifts.js"},
+	}
+	tills := Extension{
+		Assets: fstest.MapFS{
+			"assets/tills.js": {Data: []byte("tills")}, "assets/opstills.js": {Data: []byte("opstills")},
+		},
+		Shop: []string{"tills.js"}, Ops: []string{"opstills.js"},
+	}
+	line := func(name string) string {
+		return `  <link data-part rel="modulepreload" href="/assets/` + name + `">` + "\n"
+	}
+	for _, test := range []struct {
+		name       string
+		extensions []Extension
+		shop, ops  string // the lines that replace the marker
+	}{
+		{name: "none"},
+		{"two", []Extension{gifts, tills}, line("gifts.js") + line("tills.js"), line("opstills.js")},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			add, err := routes(test.extensions)
+			if err != nil {
+				t.Fatal(err)
+			}
+			gin.SetMode(gin.ReleaseMode)
+			router := gin.New()
+			add(router)
+			check := func(target, contentType, body string) {
+				t.Helper()
+				for _, method := range []string{http.MethodGet, http.MethodHead} {
+					answer := httptest.NewRecorder()
+					router.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), method, target, http.NoBody))
+					want := body
+					if method == http.MethodHead {
+						want = ""
+					}
+					got := answer.Header().Get("Content-Type")
+					if answer.Code != http.StatusOK || got != contentType || answer.Body.String() != want {
+						t.Errorf("%s %s is answered with %d %s:\n%s\nwant 200 %s:\n%s",
+							method, target, answer.Code, got, answer.Body, contentType, want)
+					}
+				}
+			}
+			for _, page := range []struct{ target, file, lines string }{
+				{"/", "index.html", test.shop}, {"/ops", "ops.html", test.ops},
+			} {
+				html := read(t, pages, page.file)
+				if n := strings.Count(html, marker); n != 1 {
+					t.Errorf("%s has the marker %d times, want once", page.file, n)
+				}
+				check(page.target, "text/html; charset=utf-8", strings.Replace(html, marker, page.lines, 1))
+			}
+			check("/assets/dom.js", "text/javascript; charset=utf-8", read(t, assets, "assets/dom.js"))
+			if test.extensions != nil {
+				check("/assets/gifts.js", "text/javascript; charset=utf-8", "gifts")
+				check("/assets/gifts.css", "text/css; charset=utf-8", "red")
+				check("/assets/opstills.js", "text/javascript; charset=utf-8", "opstills")
+			}
+			for _, target := range []string{"/assets/", "/assets/none.js", "/assets/../secret", "/secret"} {
+				request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, http.NoBody)
+				answer := httptest.NewRecorder()
+				router.ServeHTTP(answer, request)
+				if answer.Code != http.StatusNotFound {
+					t.Errorf("GET %s is answered with %d, want 404", target, answer.Code)
+				}
+			}
+		})
+	}
+}
+
+// TestWrongExtensions checks that the pages are not served with an extension that does not fit.
+func TestWrongExtensions(t *testing.T) {
+	with := func(names ...string) Extension {
+		files := fstest.MapFS{}
+		for _, name := range names {
+			files[name] = &fstest.MapFile{}
+		}
+		return Extension{Assets: files, Shop: []string{path.Base(names[0])}}
+	}
+	for name, test := range map[string]struct {
+		extensions []Extension
+		want       string // a part of the error
+	}{
+		"a file of the pages": {[]Extension{with("assets/gifts.js", "assets/style.css")}, "the file assets/style.css"},
+		"a file of another extension": {
+			[]Extension{with("assets/gifts.js"), with("assets/tills.js", "assets/gifts.js")},
+			"the file assets/gifts.js",
+		},
+		"a script that does not exist": {
+			[]Extension{with("assets/gifts.js"), {Assets: with("assets/till.js").Assets, Ops: []string{"tills.js"}}},
+			"ops.html",
+		},
+		"no folder assets": {[]Extension{with("gifts.js")}, "assets"},
+		"no assets":        {[]Extension{{Shop: []string{"dom.js"}}}, "no assets"},
+	} {
+		if _, err := routes(test.extensions); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: the error is %v, want one with %q", name, err, test.want)
 		}
 	}
 }

@@ -210,13 +210,14 @@ var alsoImport = map[string][]string{
 	"internal/demo":    {"internal/devstack"},
 	"internal/payment": {"internal/order"},
 	"internal/whereis": {"internal/order"},
+	"payments/web":     {"web"},
 }
 
 // Commands, and packages that start servers or help tests, import any packages except commands. The composition root also
 // imports nothing of payments.
 var (
 	root       = "internal/shop"
-	isPayments = regexp.MustCompile(`^internal/(payment|stripesim)(/|$)`)
+	isPayments = regexp.MustCompile(`^(internal/(payment|stripesim)|payments)(/|$)`)
 	isCommand  = regexp.MustCompile(`^(cmd|examples)/`)
 	isForTests = regexp.MustCompile(`^internal/(devstack|faulttest|\w+/\w+test|pgbench|stripesim|testenv(/.+)?)$`)
 )
@@ -238,7 +239,7 @@ func mayImport(pkg, imported string) bool {
 // except in commands, in the composition root and in internal/app it imports no internal/rest.
 func TestAllowedImports(t *testing.T) {
 	sql := regexp.MustCompile(`(?m)^\s*//go:embed .*\.sql\b|^\s*(\w+ )?"(database/sql|gorm\.io/|github\.com/jackc/pgx/)`)
-	for name, text := range repositoryFiles(t, `(cmd|examples|internal|migrations|web)/.*\.go`) {
+	for name, text := range repositoryFiles(t, `(cmd|examples|internal|migrations|payments|web)/.*\.go`) {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}

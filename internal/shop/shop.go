@@ -34,6 +34,8 @@ type Neighbour struct {
 	Dependents []order.Dependent
 	// Hooks changes how the orders of a process are connected, before they are made.
 	Hooks func(p *app.Process, h order.Hooks) (order.Hooks, error)
+	// Pages are what the module adds to the pages.
+	Pages []web.Extension
 	// Add adds to the process what needs its orders.
 	Add func(s *Shop) error
 }
@@ -91,7 +93,9 @@ func (s *Shop) build(o *Options, n Neighbour, hooks order.Hooks) (err error) {
 	erasure.Add(p, s.Orders)
 	whereis.Add(p, s.Orders)
 	ops.Add(p)
-	web.Add(p)
+	if err := web.Add(p, n.Pages...); err != nil {
+		return err
+	}
 	if n.Add == nil {
 		return nil
 	}

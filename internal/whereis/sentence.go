@@ -26,10 +26,12 @@ func (f *facts) ended() string {
 	if f.Status == order.Paid {
 		end = "It was paid"
 	}
-	by := map[string]string{
-		"worker": " by a worker", "reconciler": " by the reconciler", "customer": " by its customer", "operator": " by an operator",
-		"provider": " at the payment provider",
+	by, known := map[string]string{
+		"": "", "worker": " by a worker", "customer": " by its customer", "operator": " by an operator",
 	}[f.EndedBy]
+	if !known {
+		by = " by the " + f.EndedBy
+	}
 	if f.owed {
 		next = "Something of it is owed or must be checked again, so it is not removed yet."
 	}

@@ -179,7 +179,12 @@ func TestSentence(t *testing.T) {
 	}{
 		"paid elsewhere, and owed": {
 			facts{Status: order.Paid, DueAt: at, EndedAt: &paid, EndedBy: "provider", owed: true},
-			"It was paid at the payment provider at 2026-01-31T09:40:00Z. Something of it is owed or must be checked again, so it is not removed yet.",
+			"It was paid by the provider at 2026-01-31T09:40:00Z. " +
+				"Something of it is owed or must be checked again, so it is not removed yet.",
+		},
+		"paid, by an older binary": {
+			facts{Status: order.Paid, DueAt: at, EndedAt: &paid},
+			"It was paid at 2026-01-31T09:40:00Z. Nothing more happens.",
 		},
 		"cancelled by the reconciler": {
 			facts{Status: order.Cancelled, DueAt: at, EndedAt: &cancelled, EndedBy: "reconciler"},

@@ -9,7 +9,7 @@ export function add(page) {
   const next = element('p', { id: 'whereis-next', role: 'status' });
   const more = element('div', { id: 'whereis-more' });
   const form = element('form', { className: 'card', id: 'whereis' },
-    element('label', { htmlFor: 'whereis-id' }, 'The id of an order, or of its payment or checkout session'),
+    element('label', { htmlFor: 'whereis-id' }, 'The id of an order, or of something that refers to it'),
     element('div', { className: 'row' }, id, element('button', { type: 'submit' }, 'Find')), next, more);
   const list = element('ul', { id: 'overdue', className: 'dead' });
   const failed = element('p', { className: 'hint' });

@@ -16,8 +16,8 @@ export function outcome(order) {
 // phase returns where an order is in its life:
 //
 //   payable     the customer can pay it
-//   checkout    the deadline has passed, but the customer can pay it in the checkout that is open
-//   waiting     the checkout is being closed, and the order is held: it may still be paid
+//   open        the deadline has passed, but the order is held, and the customer can still pay or cancel it
+//   waiting     the order is held until it is certain whether it is paid
 //   cancelling  the customer has cancelled it, and the order is held until it is certain that it is not paid
 //   due         it is cancelled at any moment
 //   ended       it is paid or cancelled
@@ -34,17 +34,17 @@ function phase(order, now) {
   if (now < Date.parse(order.expires_at)) {
     return 'payable';
   }
-  return now < Date.parse(order.checkout_until) ? 'checkout' : 'waiting';
+  return now < Date.parse(order.checkout_until) ? 'open' : 'waiting';
 }
 
 // refreshEvery is how often a card requests its order, in ms, when the order may change at any moment. It does not rely
 // on the notification of the change, which may be lost.
-const refreshEvery = { due: 1000, checkout: 3000, waiting: 3000, cancelling: 3000 };
+const refreshEvery = { due: 1000, open: 3000, waiting: 3000, cancelling: 3000 };
 
 // counted is what the countdown counts in each phase: from and to are names of times of the order.
 const counted = {
   payable: { from: 'created_at', to: 'expires_at' },
-  checkout: { from: 'expires_at', to: 'checkout_until' },
+  open: { from: 'expires_at', to: 'checkout_until' },
   waiting: { from: 'checkout_until', to: 'hold_until' },
   due: { from: 'created_at', to: 'expires_at' },
 };
@@ -54,8 +54,7 @@ function stateText(order, phase, millisecondsLeft) {
   switch (phase) {
     case 'payable':
       return timeLeftText(millisecondsLeft, remindBefore(order));
-    case 'checkout':
-      return `The deadline has passed. Your checkout is open until ${moment(order.checkout_until)}.`;
+    case 'open':
     case 'waiting':
       return 'The deadline has passed.';
     case 'cancelling':
@@ -93,8 +92,8 @@ function minutes(milliseconds) {
 // A way to pay holds the order. It must have these members:
 //
 //   buttons                      its buttons and links
-//   showButtons(order, payable)  shows or hides them; an order is also payable while its checkout is open
-//   stateText(phase)             returns the text below the countdown, or undefined for the card's own text
+//   showButtons(order, payable)  shows or hides them; an order is also payable in the phase open
+//   stateText(order, phase)      returns the text below the countdown, or undefined for the card's own text
 //   noteTexts(order, phase)      returns the texts below the bar
 //   eventTexts(event)            returns its texts for an event of the audit trail: what happened, and by whom. If one is
 //                                undefined, the card uses its own.
@@ -194,7 +193,7 @@ export class OrderCard {
     this.node.dataset.status = this.#order.status;
     this.node.dataset.phase = at;
     this.#showTimeLeft(left);
-    this.#showTexts(this.#wayToPay?.stateText(at) ?? stateText(this.#order, at, left),
+    this.#showTexts(this.#wayToPay?.stateText(this.#order, at) ?? stateText(this.#order, at, left),
       this.#wayToPay?.noteTexts(this.#order, at) ?? [], announce);
     this.#showActions();
     if (at === 'payable') {
@@ -235,7 +234,7 @@ export class OrderCard {
       setText(this.#extend.firstChild, `Extend by ${extension % 60 === 0 ? minutes(extension * 1000) : duration(extension)}`);
     }
     const focused = this.#actions.contains(document.activeElement) ? document.activeElement : null;
-    const open = this.#phase === 'checkout';
+    const open = this.#phase === 'open';
     this.#wayToPay?.showButtons(this.#order, payable || open);
     this.#pay.hidden = !payable || !payAtOnce;
     this.#extend.hidden = !payable || !extension;

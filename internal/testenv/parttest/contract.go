@@ -20,18 +20,29 @@ import (
 // Contract is an OpenAPI document, which says what an HTTP API answers.
 type Contract struct{ operations routers.Router }
 
-// LoadContract reads, merges and validates the contract, examples included. Its pieces are the files *openapi.yaml in the
-// folders of the packages below the roots, the directories of modules.
-func LoadContract(roots ...string) (*Contract, error) {
-	var pieces []string
-	for _, root := range roots {
-		files, err := filepath.Glob(filepath.Join(root, "internal/*/*openapi.yaml"))
-		if err != nil {
-			return nil, err
-		}
-		pieces = append(pieces, files...)
+// LoadContract reads, merges and validates the contract, examples included. Its pieces are those of the modules in the
+// given directories.
+func LoadContract(modules ...string) (*Contract, error) {
+	files, err := FindPieces(modules...)
+	if err != nil {
+		return nil, err
 	}
-	return LoadPieces(pieces...)
+	return LoadPieces(files...)
+}
+
+// FindPieces returns the files with the pieces of the contract: the files *openapi.yaml in the folders of the commands and
+// of the internal packages of some modules.
+func FindPieces(modules ...string) (files []string, err error) {
+	for _, module := range modules {
+		for _, packages := range []string{"internal/*", "cmd/*"} {
+			found, err := filepath.Glob(filepath.Join(module, packages, "*openapi.yaml"))
+			if err != nil {
+				return nil, err
+			}
+			files = append(files, found...)
+		}
+	}
+	return files, nil
 }
 
 // LoadPieces is [LoadContract] with the files of the pieces.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	_ "embed"
 	"fmt"
 	"log/slog"
 	"net"
@@ -27,6 +28,11 @@ const (
 	demoGrace    = 30 * time.Second
 	demoCheckout = 30 * time.Second
 )
+
+// demoContract is the piece of the contract about the demo's provider.
+//
+//go:embed demo_openapi.yaml
+var demoContract []byte
 
 // demoCommand is `shop demo`.
 type demoCommand struct{ shop.Demo }
@@ -71,7 +77,7 @@ func openDemoProvider(ctx context.Context, run *shop.DemoRun) (n shop.DemoNeighb
 	n.Neighbour = payments(o)
 	addPayments := n.Add
 	n.Add = func(s *shop.Shop) error {
-		s.Add(app.Part{Routes: p.routes, Components: []app.Component{{Run: p.run}}})
+		s.Add(app.Part{Contract: [][]byte{demoContract}, Routes: p.routes, Components: []app.Component{{Run: p.run}}})
 		return addPayments(s)
 	}
 	n.More = p.faults()
@@ -114,7 +120,7 @@ func (p *demoProvider) routes(_, ops gin.IRouter) {
 	}))
 }
 
-// faults returns the provider's faults and their state, by their names in the contract of the demo.
+// faults returns the provider's faults and their state, by their names in the contract.
 func (p *demoProvider) faults() demo.More {
 	faults := map[string]demo.Fault{}
 	for fault, api := range map[string]string{

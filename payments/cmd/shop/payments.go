@@ -10,6 +10,7 @@ import (
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/shop"
 	"example.com/shop/payments/internal/payment"
+	"example.com/shop/payments/web"
 )
 
 // payments returns what payments add to the service.
@@ -23,7 +24,8 @@ func payments(o payment.Options) shop.Neighbour {
 			}
 			return pay.Hooks(h), nil
 		},
-		Add: func(s *shop.Shop) error { return pay.Add(s.Customers, s.Orders) },
+		Pages: web.Pages,
+		Add:   func(s *shop.Shop) error { return pay.Add(s.Customers, s.Orders) },
 	}
 }
 

@@ -115,8 +115,15 @@ class Checkout {
     this.#pay.hidden = !payable || !this.#link.hidden;
   }
 
-  stateText(phase) {
-    return phase === 'cancelling' ? 'Being cancelled: waiting for the payment provider' : undefined;
+  stateText(order, phase) {
+    switch (phase) {
+      case 'open':
+        return `The deadline has passed. Your checkout is open until ${moment(order.checkout_until)}.`;
+      case 'cancelling':
+        return 'Being cancelled: waiting for the payment provider';
+      default:
+        return undefined;
+    }
   }
 
   noteTexts(order, phase) {
