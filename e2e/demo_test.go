@@ -15,26 +15,16 @@ import (
 	"testing"
 	"time"
 
+	"example.com/shop/e2e/shoptest"
 	"example.com/shop/internal/devstack"
 	"example.com/shop/internal/faulttest"
 	"example.com/shop/internal/testenv"
 )
 
-// demo starts the demo. It writes its files to a directory to which any user may write.
+// demo starts the demo.
 func demo(t *testing.T, change func(*exec.Cmd), args ...string) *faulttest.Process {
 	t.Helper()
-	dir := t.TempDir()
-	for at := dir; at != os.TempDir() && len(at) > 1; at = filepath.Dir(at) {
-		testenv.Must(t, os.Chmod(at, 0o777))
-	}
-	cache, err := os.UserCacheDir() // has the database cluster that the demo's server begins with
-	testenv.Must(t, err)
-	cmd := orders.Command(t, []string{"TMPDIR=" + dir, "HOME=" + dir, "XDG_CACHE_HOME=" + cache},
-		append([]string{"demo", "--http-addr", "127.0.0.1:0"}, args...)...)
-	if change != nil {
-		change(cmd)
-	}
-	return orders.Start(t, cmd)
+	return shoptest.Demo(t, orders, change, args...)
 }
 
 // TestDemo starts the demo, as a newcomer does. An order is cancelled on time, also while each of the demo's faults

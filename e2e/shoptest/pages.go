@@ -37,7 +37,7 @@ func NeedPages(t *testing.T) {
 }
 
 // notServed are paths that a page requests to learn whether the service has them.
-var notServed = []string{"/ops/api/faults", "/api/payments"}
+var notServed = []string{"/ops/api/faults"}
 
 // NewTab opens an empty tab for a page of the shop.
 func NewTab(t *testing.T) *browsertest.Tab {
