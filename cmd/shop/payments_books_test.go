@@ -16,7 +16,7 @@ import (
 // TestPaymentsReconcile runs `shop payments reconcile` with a provider that has no movements, then with one that fails,
 // and without one.
 func TestPaymentsReconcile(t *testing.T) {
-	setEnvironment(t, map[string]string{"SHOP_DEPLOYMENT": "test"})
+	t.Setenv("SHOP_DEPLOYMENT", "test")
 	status, first := http.StatusOK, "" // first: the time from which the books are read
 	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if since := r.FormValue("created[gte]"); first == "" {
@@ -58,7 +58,6 @@ func TestPaymentsReconcile(t *testing.T) {
 // TestPaymentsForgetDeployment runs `shop payments forget-deployment` without servers, then on a database that has stored
 // whose payments it has, and again.
 func TestPaymentsForgetDeployment(t *testing.T) {
-	setEnvironment(t, nil)
 	o := validOptions()
 	o.DatabaseURL, o.RedisURL = testenv.Postgres(t), testenv.Redis(t)
 	mustExec(t, openAppWith(t, &o), `INSERT INTO payment_deployment (deployment, mode, account) VALUES ('production', 'test', 'acct_1')`)

@@ -21,7 +21,6 @@ import (
 // TestProvider runs `shop provider` on a database that does not exist yet, creates a session, and stops the command
 // while a request is hung.
 func TestProvider(t *testing.T) {
-	setEnvironment(t, nil)
 	database, err := url.Parse(testenv.Postgres(t))
 	testenv.Must(t, err)
 	admin, err := sql.Open("pgx", database.String())
@@ -110,7 +109,6 @@ func setKnobs(t *testing.T, address, knobs string) {
 
 // TestProviderOptions runs `shop provider` with options that it must reject.
 func TestProviderOptions(t *testing.T) {
-	setEnvironment(t, nil)
 	valid := []string{"--http-addr=127.0.0.1:0", "--database-url=postgres://127.0.0.1:1/stripesim", "--stripe-key=sk_test_1", "--stripe-webhook-secret=whsec_1"}
 	for _, tt := range []struct {
 		name string
