@@ -65,34 +65,65 @@ var alsoImport = map[string][]string{
 	"internal/whereis": {"internal/order"},
 }
 
-// Commands, and packages that start servers or help tests, import any packages except commands. The composition root also
-// imports nothing of payments.
+// neighbours lists what the other modules import of the core and of each other. The core imports nothing of them.
+var neighbours = map[string][]string{
+	"bench": {
+		"internal/delay", "internal/devstack", "internal/order", "internal/pgbench", "internal/postgres",
+		"internal/reconcile", "internal/rest", "migrations",
+	},
+	"payments": {
+		"e2e/shoptest", "internal/app", "internal/deadline", "internal/delay", "internal/demo", "internal/faulttest",
+		"internal/keyset", "internal/order", "internal/postgres", "internal/reconcile", "internal/rest", "internal/shop",
+		"internal/testenv", "internal/testenv/parttest", "web",
+	},
+}
+
+// neighbourOf returns the module beside the core that a package belongs to, "" for a package of the core.
+func neighbourOf(pkg string) string {
+	module, _, _ := strings.Cut(pkg, "/")
+	if _, ok := neighbours[module]; !ok {
+		return ""
+	}
+	return module
+}
+
+// Commands, and packages that start servers or help tests, import any packages of the core except commands. The
+// composition root also imports nothing of payments.
 var (
 	root       = "internal/shop"
 	isPayments = regexp.MustCompile(`^internal/(payment|stripesim)(/|$)`)
-	isCommand  = regexp.MustCompile(`^(cmd|examples)/`)
+	isCommand  = regexp.MustCompile(`^(payments/)?(cmd|examples)/`)
 	isForTests = regexp.MustCompile(`^(e2e|internal/(devstack|faulttest|\w+/\w+test|pgbench|stripesim|testenv))(/|$)`)
 )
 
 func mayImport(pkg, imported string) bool {
-	switch from, to := layers[pkg], layers[imported]; {
+	from, to := neighbourOf(pkg), neighbourOf(imported)
+	switch {
+	case from != "":
+		return from == to || slices.Contains(neighbours[from], imported)
+	case to != "":
+		return false
 	case isCommand.MatchString(pkg) || isForTests.MatchString(pkg):
 		return !isCommand.MatchString(imported)
 	case pkg == root:
 		return !isCommand.MatchString(imported) && !isPayments.MatchString(imported)
-	case from > 0:
-		return to > 0 && to < from
+	case layers[pkg] > 0:
+		return layers[imported] > 0 && layers[imported] < layers[pkg]
 	default:
-		return to > 0 || slices.Contains(alsoImport[pkg], imported)
+		return layers[imported] > 0 || slices.Contains(alsoImport[pkg], imported)
 	}
 }
 
-// TestAllowedImports checks the rules of imports, which are not about tests. A file with SQL does not answer clients:
-// except in commands, in the composition root and in internal/app it imports no internal/rest.
+// TestAllowedImports checks the rules of imports in all modules, which are not about tests. A file with SQL does not
+// answer clients: except in commands, in the composition root and in internal/app it imports no internal/rest.
 func TestAllowedImports(t *testing.T) {
-	sql := regexp.MustCompile(`(?m)^\s*//go:embed .*\.sql\b|^\s*(\w+ )?"(database/sql|gorm\.io/|github\.com/jackc/pgx/)`)
+	modules := []string{repositoryRoot}
+	for module := range neighbours {
+		modules = append(modules, path.Join(repositoryRoot, module))
+	}
 	importLine := regexp.MustCompile(`(?m)^(?:import)?\s+(?:\w+ )?"` + modulePath + `/(\S+)"$`)
-	for name, text := range programtest.GoFiles(t, repositoryRoot) {
+	sql := regexp.MustCompile(`(?m)^\s*//go:embed .*\.sql\b|^\s*(\w+ )?"(database/sql|gorm\.io/|github\.com/jackc/pgx/)`)
+	for name, text := range programtest.GoFiles(t, modules...) {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
