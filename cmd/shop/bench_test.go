@@ -91,7 +91,7 @@ func BenchmarkIdle(b *testing.B) {
 		countCommands(b, a)
 	})
 	b.Run("process", func(b *testing.B) {
-		o := fullOptions()
+		o := fullOptions(b)
 		o.DatabaseURL, o.RedisURL = testenv.Postgres(b), testenv.RedisServer(b).URL()
 		a := openAppWith(b, &o)
 		scheduleAll(b, a, pendingOrders(b, a, tasks, time.Hour), time.Hour)

@@ -1,165 +1,31 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/alecthomas/kong"
-
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/programtest"
 )
 
-func testParser(t *testing.T, out io.Writer) *kong.Kong {
-	t.Helper()
-	parser, err := app.NewParser(app.Program{Name: "shop", Out: out, Err: out}, &commands{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	parser.Exit = func(int) {} // otherwise --help ends the test process
-	return parser
-}
-
-// setEnvironment sets variables, and unsets the variables of all other options, which the tests may have inherited.
-func setEnvironment(t *testing.T, variables map[string]string) {
-	t.Helper()
-	for _, o := range allOptions(testParser(t, io.Discard)) {
-		t.Setenv(o.variable, "") // restores the variable after the test
-		if err := os.Unsetenv(o.variable); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for name, value := range variables {
-		t.Setenv(name, value)
-	}
-}
-
-// TestSecrets checks each secret of each command, set as a value and in a file, by flags and by the environment.
-func TestSecrets(t *testing.T) {
-	const secret = "a value with spaces inside"
-	files := t.TempDir()
-	file := func(name, content string) string {
-		path := filepath.Join(files, name)
-		testenv.Must(t, os.WriteFile(path, []byte(content), 0o600))
-		return path
-	}
-	mounted, padded, empty, blank := file("mounted", secret+"\n"), file("padded", " \t\r\n"+secret+"\r\n\n"), file("empty", ""), file("blank", " \n")
-	missing := filepath.Join(files, "missing")
-	tests := []struct {
-		name        string
-		value, file string
-		want        string
-		wantErr     []string // parts of the error
-	}{
-		{"neither", "", "", "", nil},
-		{"a value", secret, "", secret, nil},
-		{"a value in white space", " \t\r\n" + secret + "\n ", "", secret, nil},
-		{"a file", "", mounted, secret, nil},
-		{"a file with white space around the value", "", padded, secret, nil},
-		{"a blank value", " \t\n", "", "", nil}, // the command that needs it reports it as missing
-		{"a blank value and a file", " ", mounted, secret, nil},
-		{"both", secret, mounted, "", []string{"OPTION", "OPTION_FILE", "not both"}},
-		{"a missing file", "", missing, "", []string{"OPTION_FILE", missing, "no such file"}},
-		{"a directory", "", files, "", []string{"OPTION_FILE", files, "is a directory"}},
-		{"an empty file", "", empty, "", []string{"OPTION_FILE", empty, "empty", "OPTION"}},
-		{"a blank file", "", blank, "", []string{"OPTION_FILE", blank, "empty", "OPTION"}},
-	}
-	flags := secretFlags(t)
-	if len(flags) < 3 {
-		t.Errorf("the secrets are %q, want at least 3", flags)
-	}
-	for i, flag := range flags {
-		secretOption, fileOption := optionOf(t, flag), optionOf(t, flag+"-file")
-		for j, command := range secretOption.commands {
-			for _, tt := range tests {
-				if (i > 0 || j > 0) && tt.name != "a value" && tt.name != "a file" && tt.name != "both" {
-					continue // app.ReadSecrets reads all secrets, so one option of one command is tried in all ways
-				}
-				for _, source := range []string{"flags", "environment"} {
-					t.Run(fmt.Sprintf("%s of %s by %s/%s", flag, command.name, source, tt.name), func(t *testing.T) {
-						args := strings.Fields(command.name)
-						setEnvironment(t, nil)
-						if source == "flags" {
-							args = append(args, "--"+flag, tt.value, "--"+flag+"-file", tt.file)
-						} else {
-							t.Setenv(secretOption.variable, tt.value)
-							t.Setenv(fileOption.variable, tt.file)
-						}
-						got, err := parsedSecret(t, flag, args)
-						if tt.wantErr == nil {
-							if err != nil || got != tt.want {
-								t.Errorf("got %q, %v; want %q", got, err, tt.want)
-							}
-							return
-						}
-						if err == nil {
-							t.Fatalf("got %q, want an error", got)
-						}
-						for _, part := range tt.wantErr {
-							part = strings.NewReplacer("OPTION_FILE", app.OptionName(flag+"-file"), "OPTION", app.OptionName(flag)).Replace(part)
-							if !strings.Contains(err.Error(), part) {
-								t.Errorf("got %q, want %q in it", err, part)
-							}
-						}
-						if text := err.Error(); strings.Contains(text, secret) || strings.Contains(text, "\n") {
-							t.Errorf("got %q, want one line without the secret", text)
-						}
-					})
-				}
-			}
-		}
-	}
-}
-
-// secretFlags returns the names of the options that hold a secret. Each has another option for the file with its value.
-func secretFlags(t *testing.T) (flags []string) {
-	for _, o := range allOptions(testParser(t, io.Discard)) {
-		if flag, ok := strings.CutSuffix(o.flag, "-file"); ok {
-			flags = append(flags, flag)
-		}
-	}
-	return flags
-}
-
-// parsedSecret parses a command line, and returns the value of a secret.
-func parsedSecret(t *testing.T, flag string, args []string) (string, error) {
-	t.Helper()
-	command, err := app.Parse(testParser(t, io.Discard), args)
-	if err != nil {
-		return "", err
-	}
-	flags := command.Selected().Flags
-	i := slices.IndexFunc(flags, func(f *kong.Flag) bool { return f.Name == flag })
-	return flags[i].Target.String(), nil
-}
-
-func optionOf(t *testing.T, flag string) optionRow {
-	t.Helper()
-	options := allOptions(testParser(t, io.Discard))
-	i := slices.IndexFunc(options, func(o optionRow) bool { return o.flag == flag })
-	if i < 0 {
-		t.Fatalf("no command has the option --%s", flag)
-	}
-	return options[i]
-}
+// TestSecrets checks each secret of each command, set as a value and in a file.
+func TestSecrets(t *testing.T) { programtest.Secrets(t, func() any { return &commands{} }) }
 
 // TestSecretsHaveFileOptions checks that each secret and the option of its file belong to the same commands.
 func TestSecretsHaveFileOptions(t *testing.T) {
-	for _, o := range allOptions(testParser(t, io.Discard)) {
-		if secret, ok := strings.CutSuffix(o.flag, "-file"); ok && !slices.Equal(o.commands, optionOf(t, secret).commands) {
-			t.Errorf("--%s is an option of %v, but --%s of %v", secret, optionOf(t, secret).commands, o.flag, o.commands)
-		}
-	}
+	programtest.SecretFiles(t, programtest.Options(t, &commands{}))
+}
+
+// TestVariableNames checks that each variable is named after its flag.
+func TestVariableNames(t *testing.T) {
+	programtest.VariableNames(t, programtest.Options(t, &commands{}))
 }
 
 // parsedOptions returns the options of serve with the given flags.
@@ -195,22 +61,9 @@ func validOptions() serveCommand { return withServers(parsedOptions(secretsOfAPI
 
 // fullOptions returns options that validate accepts, with a value for each secret and each URL, so that no part is left
 // out.
-func fullOptions() serveCommand {
-	parser, err := app.NewParser(program(), &commands{})
-	if err != nil {
-		panic(err)
-	}
-	var flags []string
-	for _, o := range allOptions(parser) {
-		switch {
-		case !slices.ContainsFunc(o.commands, func(c commandDefault) bool { return c.name == "serve" }):
-		case o.placeholder == "SECRET":
-			flags = append(flags, "--"+o.flag+"=0123456789abcdef-"+o.flag+"-0123456789abcdef")
-		case o.placeholder == "URL":
-			flags = append(flags, "--"+o.flag+"=http://127.0.0.1:1")
-		}
-	}
-	return withServers(parsedOptions(flags...))
+func fullOptions(t testing.TB) serveCommand {
+	t.Helper()
+	return withServers(parsedOptions(programtest.SampleFlags(programtest.Options(t, &commands{}), "serve")...))
 }
 
 func TestValidate(t *testing.T) {
@@ -268,18 +121,7 @@ func checkValidation(t *testing.T, tests []validation) {
 		t.Run(tt.name, func(t *testing.T) {
 			o := validOptions()
 			tt.change(&o)
-			err := o.Check()
-			if (err == nil) != (tt.want == nil) {
-				t.Fatalf("got %v, want %q", err, tt.want)
-			}
-			for _, part := range tt.want {
-				if !strings.Contains(err.Error(), part) {
-					t.Errorf("got %q, want %q in it", err, part)
-				}
-			}
-			if err != nil && strings.Contains(err.Error(), "\n") {
-				t.Errorf("got %q, want one line", err)
-			}
+			programtest.CheckError(t, o.Check(), tt.want)
 		})
 	}
 }
@@ -367,7 +209,9 @@ func TestExitCodes(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			setEnvironment(t, tt.environment)
+			for variable, value := range tt.environment {
+				t.Setenv(variable, value)
+			}
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // a command may serve instead
 			defer cancel()
 			var out strings.Builder
@@ -400,90 +244,4 @@ func TestExitCodeOutput(t *testing.T) {
 	if code := app.ExitCode(errors.New("two\n  lines"), shop); code != 1 || out.String() != "shop: two lines\n" {
 		t.Errorf("got exit code %d and the output %q, want 1 and one line", code, out.String())
 	}
-}
-
-// TestVariableNames checks that each variable is named after its flag.
-func TestVariableNames(t *testing.T) {
-	options := allOptions(testParser(t, io.Discard))
-	if len(options) == 0 {
-		t.Fatal("the command line has no options")
-	}
-	for _, o := range options {
-		if got, want := fmt.Sprintf("%s (--%s)", o.variable, o.flag), app.OptionName(o.flag); got != want {
-			t.Errorf("got the option %s, want %s", got, want)
-		}
-	}
-}
-
-// optionRow is an option of one or more commands, as the parser knows it.
-type optionRow struct {
-	variable, flag, help string
-	placeholder          string
-	commands             []commandDefault
-}
-
-// commandDefault is a command and the default value that it gives an option.
-type commandDefault struct{ name, value string }
-
-// row returns the cells of the option in the documents' tables, without the meaning. The default is that of the first
-// command. The defaults of other commands follow it if they differ. A command of a part stands only in the rows of the
-// options that no other command has, so that the other rows stay as they are without the part.
-func (o optionRow) row() []string {
-	ofPart := func(c commandDefault) bool { return hasOwnDocument(c.name) }
-	if slices.ContainsFunc(o.commands, func(c commandDefault) bool { return !ofPart(c) }) {
-		o.commands = slices.DeleteFunc(slices.Clone(o.commands), ofPart)
-	}
-	show := func(value string) string {
-		if value == "" {
-			return "–"
-		}
-		return "`" + value + "`"
-	}
-	defaults := show(o.commands[0].value)
-	var names []string
-	for _, c := range o.commands {
-		names = append(names, "`"+c.name+"`")
-		if c.value != o.commands[0].value {
-			defaults += fmt.Sprintf(" (`%s`: %s)", c.name, show(c.value))
-		}
-	}
-	return []string{"`" + o.variable + "`", "`--" + o.flag + "`", defaults, strings.Join(names, ", ")}
-}
-
-// hasOwnDocument reports whether a document of its own describes a command: those of payments have docs/payments.md, and
-// the demo and the search for an order have theirs.
-func hasOwnDocument(path string) bool {
-	name, _, _ := strings.Cut(path, " ")
-	return slices.Contains([]string{"order", "demo", "payments", "provider"}, name)
-}
-
-// allOptions returns the options of all commands. Those of `serve`, which has most of them, come first.
-func allOptions(parser *kong.Kong) []optionRow {
-	commands := parser.Model.Leaves(true)
-	slices.SortStableFunc(commands, func(a, b *kong.Node) int { return cmp.Compare(rank(a), rank(b)) })
-	var options []optionRow
-	for _, command := range commands {
-		for _, flag := range command.Flags {
-			i := slices.IndexFunc(options, func(o optionRow) bool { return o.flag == flag.Name })
-			if i < 0 {
-				i = len(options)
-				options = append(options, optionRow{variable: strings.Join(flag.Envs, ","), flag: flag.Name, help: flag.Help, placeholder: flag.PlaceHolder})
-			}
-			if d := (commandDefault{command.Path(), flag.Default}); !slices.Contains(options[i].commands, d) {
-				options[i].commands = append(options[i].commands, d)
-			}
-		}
-	}
-	return options
-}
-
-// rank sorts serve before the other commands, and those of a group behind them.
-func rank(command *kong.Node) int {
-	switch {
-	case command.Name == "serve":
-		return 0
-	case command.Parent != nil && command.Parent.Type == kong.CommandNode:
-		return 2
-	}
-	return 1
 }

@@ -10,7 +10,6 @@ import (
 
 // TestHealth runs `shop health` with the address that the process listens on, as the health check of a container does.
 func TestHealth(t *testing.T) {
-	setEnvironment(t, nil)
 	status := http.StatusOK
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/readyz" {

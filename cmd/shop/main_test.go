@@ -5,8 +5,6 @@ import (
 	"database/sql"
 	"io"
 	"log/slog"
-	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,20 +14,11 @@ import (
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/shop"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/programtest"
 	"example.com/shop/migrations"
 )
 
-// TestMain removes the service's own variables from the environment, because the developer's environment may set some.
-func TestMain(m *testing.M) {
-	for _, variable := range os.Environ() {
-		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "SHOP_") {
-			if err := os.Unsetenv(name); err != nil {
-				panic(err)
-			}
-		}
-	}
-	testenv.Main(m, migrations.Up)
-}
+func TestMain(m *testing.M) { programtest.Main(m, migrations.Up) }
 
 // testApp is a process with all parts.
 type testApp struct {

@@ -8,68 +8,22 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
-	"strings"
 	"testing"
 
-	"github.com/gin-gonic/gin"
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/google/uuid"
 
-	"example.com/shop/internal/app"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/shop"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/programtest"
 )
 
-// TestHeadMatchesGet checks that each path that answers GET answers HEAD with the same status and content type, and
-// without a body. It sends the requests as an operator.
+// TestHeadMatchesGet checks that each path that answers GET answers HEAD alike.
 func TestHeadMatchesGet(t *testing.T) {
-	o := fullOptions()
+	o := fullOptions(t)
 	o.DatabaseURL, o.RedisURL = testenv.Postgres(t), "redis://127.0.0.1:1/0"
-	a := openAppWith(t, &o)
-	handler, err := a.Handler()
-	testenv.Must(t, err)
-	registered := map[string]bool{}
-	var routes gin.RoutesInfo
-	a.Add(app.Part{Routes: func(root, _ gin.IRouter) { routes = root.(*gin.Engine).Routes() }})
-	for _, r := range routes {
-		registered[r.Method+" "+r.Path] = true
-	}
-	for _, r := range routes {
-		if r.Method == http.MethodGet && !registered["HEAD "+r.Path] {
-			t.Errorf("there is a route GET %s, but no route HEAD %[1]s", r.Path)
-		}
-	}
-
-	server := httptest.NewServer(handler)
-	defer server.Close()
-	send := func(method, path string) (statusAndType, body string) {
-		req, err := http.NewRequestWithContext(t.Context(), method, server.URL+path, http.NoBody)
-		testenv.Must(t, err)
-		req.Header.Set("Authorization", "Bearer "+o.Ops.OpsToken) // customers' routes answer 401
-		resp, err := server.Client().Do(req)
-		testenv.Must(t, err)
-		defer resp.Body.Close()
-		text, err := io.ReadAll(resp.Body)
-		testenv.Must(t, err)
-		return resp.Status + " " + resp.Header.Get("Content-Type"), string(text)
-	}
-	paths := []string{"/nothing", "/assets/shop.js"}
-	for _, r := range routes {
-		if r.Method == http.MethodGet && !strings.ContainsAny(r.Path, ":*") {
-			paths = append(paths, r.Path)
-		}
-	}
-	if len(paths) < 7 {
-		t.Errorf("the paths are %q, want at least 7", paths)
-	}
-	for _, path := range paths {
-		want, _ := send(http.MethodGet, path)
-		got, body := send(http.MethodHead, path)
-		if got != want || body != "" {
-			t.Errorf("HEAD %s: got %s with the body %q, want %s as for GET, and no body", path, got, body, want)
-		}
-	}
+	programtest.HeadMatchesGet(t, openAppWith(t, &o).Process, o.Ops.OpsToken)
 }
 
 // TestHalfClosedClient checks that a client gets its answer although it closes its half of the connection after the

@@ -1,0 +1,63 @@
+package programtest
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+
+	"example.com/shop/internal/app"
+	"example.com/shop/internal/testenv"
+)
+
+// HeadMatchesGet checks that each path that answers GET answers HEAD with the same status and content type, and without
+// a body. It sends the requests with the operators' token, and customers' routes answer 401.
+func HeadMatchesGet(t testing.TB, process *app.Process, opsToken string) {
+	t.Helper()
+	handler, err := process.Handler()
+	testenv.Must(t, err)
+	registered := map[string]bool{}
+	var routes gin.RoutesInfo
+	process.Add(app.Part{Routes: func(root, _ gin.IRouter) { routes = root.(*gin.Engine).Routes() }})
+	for _, r := range routes {
+		registered[r.Method+" "+r.Path] = true
+	}
+	for _, r := range routes {
+		if r.Method == http.MethodGet && !registered["HEAD "+r.Path] {
+			t.Errorf("there is a route GET %s, but no route HEAD %[1]s", r.Path)
+		}
+	}
+
+	server := httptest.NewServer(handler)
+	defer server.Close()
+	send := func(method, path string) (statusAndType, body string) {
+		req, err := http.NewRequestWithContext(t.Context(), method, server.URL+path, http.NoBody)
+		testenv.Must(t, err)
+		req.Header.Set("Authorization", "Bearer "+opsToken)
+		resp, err := server.Client().Do(req)
+		testenv.Must(t, err)
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		testenv.Must(t, err)
+		return resp.Status + " " + resp.Header.Get("Content-Type"), string(text)
+	}
+	paths := []string{"/nothing", "/assets/shop.js"}
+	for _, r := range routes {
+		if r.Method == http.MethodGet && !strings.ContainsAny(r.Path, ":*") {
+			paths = append(paths, r.Path)
+		}
+	}
+	if len(paths) < 7 {
+		t.Errorf("the paths are %q, want at least 7", paths)
+	}
+	for _, path := range paths {
+		want, _ := send(http.MethodGet, path)
+		got, body := send(http.MethodHead, path)
+		if got != want || body != "" {
+			t.Errorf("HEAD %s: got %s with the body %q, want %s as for GET, and no body", path, got, body, want)
+		}
+	}
+}
