@@ -15,6 +15,7 @@ import (
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/trace"
 	"example.com/shop/internal/whereis"
+	"example.com/shop/migrations"
 	"example.com/shop/web"
 )
 
@@ -30,6 +31,8 @@ type Shop struct {
 
 // Neighbour is what another module adds to the service. Each field may be nil.
 type Neighbour struct {
+	// Migrations are the sets of its modules, in their order. The core's comes before them.
+	Migrations []migrations.Set
 	// Dependents are the packages whose rows refer to orders.
 	Dependents []order.Dependent
 	// Hooks changes how the orders of a process are connected, before they are made.
@@ -40,6 +43,7 @@ type Neighbour struct {
 
 // Open connects a process to its servers, and adds all parts to it.
 func Open(ctx context.Context, cfg app.Config, o *Options, n Neighbour, log *slog.Logger) (*Shop, error) {
+	cfg.Migrations = n.Migrations
 	connections, err := app.Connect(ctx, cfg, log)
 	if err != nil {
 		return nil, err
