@@ -17,6 +17,7 @@ import (
 	"example.com/shop/internal/shop"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/migrations"
+	paymentsmigrations "example.com/shop/payments/migrations"
 )
 
 // TestMain removes the service's own variables from the environment, because the developer's environment may set some.
@@ -28,7 +29,7 @@ func TestMain(m *testing.M) {
 			}
 		}
 	}
-	testenv.Main(m, migrations.Up)
+	testenv.Main(m, migrations.Up, paymentsmigrations.Set.Up)
 }
 
 // testApp is a process with all parts.

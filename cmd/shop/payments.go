@@ -10,12 +10,15 @@ import (
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/payment"
 	"example.com/shop/internal/shop"
+	"example.com/shop/migrations"
+	paymentsmigrations "example.com/shop/payments/migrations"
 )
 
 // payments returns what payments add to the service.
 func payments(o payment.Options) shop.Neighbour {
 	var pay *payment.Payments
 	return shop.Neighbour{
+		Migrations: []migrations.Set{paymentsmigrations.Set},
 		Dependents: []order.Dependent{payment.PaymentsOfOrders{}},
 		Hooks: func(p *app.Process, h order.Hooks) (_ order.Hooks, err error) {
 			if pay, err = payment.New(p, o); err != nil {

@@ -23,9 +23,10 @@ import (
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
 	"example.com/shop/migrations"
+	paymentsmigrations "example.com/shop/payments/migrations"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m, migrations.Up) }
+func TestMain(m *testing.M) { testenv.Main(m, migrations.Up, paymentsmigrations.Set.Up) }
 
 const (
 	timeout   = 30 * time.Minute
