@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
@@ -27,10 +28,13 @@ var files embed.FS
 type Set struct {
 	Name  string // of the module, in lower-case letters; empty for the core
 	Files fs.FS  // SQL files in the format of goose, with numbers that are unique in the set
+
+	// moved is a migration that the set had in older releases, and that is now in the set of another module; 0: none.
+	moved int64
 }
 
 // Core is the set of the core, on whose tables the sets of other modules stand.
-var Core = Set{Files: files}
+var Core = Set{Files: files, moved: 5}
 
 // coreTable is the version table of the core, which has the name that goose uses by default.
 const coreTable = goose.DefaultTablename
@@ -127,6 +131,31 @@ func CheckAll(ctx context.Context, db *sql.DB, others ...Set) (newer []*VersionE
 	return newer, nil
 }
 
+// OtherModules returns the names of the modules, besides those of the given sets, whose migrations the database has.
+func OtherModules(ctx context.Context, db *sql.DB, known ...Set) ([]string, error) {
+	tables, err := column[string](ctx, db, `
+		SELECT relname::text FROM pg_class
+		WHERE relkind = 'r' AND starts_with(relname::text, $1) AND pg_table_is_visible(oid)
+		ORDER BY relname`, coreTable+"_")
+	if err != nil {
+		return nil, fmt.Errorf("look for the schema of other modules: %w", err)
+	}
+	var others []string
+	for _, table := range tables {
+		if slices.ContainsFunc(known, func(s Set) bool { return s.Table() == table }) {
+			continue
+		}
+		have, err := versions(ctx, db, table)
+		if err != nil {
+			return nil, fmt.Errorf("read the schema version of another module: %w", err)
+		}
+		if len(have) > 0 {
+			others = append(others, strings.TrimPrefix(table, coreTable+"_"))
+		}
+	}
+	return others, nil
+}
+
 // Up applies the migrations of the set that the database lacks, and returns the names of the files that it applied.
 // If a file fails, it returns the names of those before it. It also applies those that are older than the newest
 // migration of the database.
@@ -203,6 +232,10 @@ func (s Set) Check(ctx context.Context, db *sql.DB) error {
 	if err != nil {
 		return fmt.Errorf("read the schema version: %w", err)
 	}
+	if s.moved != 0 && slices.Contains(have, s.moved) {
+		return fmt.Errorf("an older release has migrated the database: its migration %d is in another set now, "+
+			"so this binary cannot tell what the database lacks: use the older release, or a new database", s.moved)
+	}
 	var want []int64
 	for _, source := range provider.ListSources() {
 		want = append(want, source.Version)
@@ -260,9 +293,20 @@ func (l impatient) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
 	return errors.Join(err, l.SessionLocker.SessionUnlock(ctx, conn))
 }
 
-// versions returns the versions that a version table has, in ascending order; none if there is no such table. It
-// waits for up to 30 s for each of its statements, because a process should start although the database is busy.
+// versions returns the versions that a version table has, in ascending order; none if there is no such table.
 func versions(ctx context.Context, db *sql.DB, table string) ([]int64, error) {
+	name := pgx.Identifier{table}.Sanitize()
+	found, err := column[string](ctx, db, `SELECT t::text FROM to_regclass($1) AS t WHERE t IS NOT NULL`, name)
+	if err != nil || found == nil {
+		return nil, err
+	}
+	// goose's own row has version 0.
+	return column[int64](ctx, db, `SELECT DISTINCT version_id FROM `+name+` WHERE version_id > 0 ORDER BY version_id`)
+}
+
+// column returns the rows of a query with one column. It waits for up to 30 s for the statement, because a process
+// should start although the database is busy.
+func column[T any](ctx context.Context, db *sql.DB, query string, args ...any) ([]T, error) {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return nil, err
@@ -271,27 +315,20 @@ func versions(ctx context.Context, db *sql.DB, table string) ([]int64, error) {
 	if _, err := tx.ExecContext(ctx, `SET LOCAL statement_timeout = '30s'`); err != nil {
 		return nil, err
 	}
-	var migrated bool
-	err = tx.QueryRowContext(ctx, `SELECT to_regclass($1) IS NOT NULL`, table).Scan(&migrated)
-	if err != nil || !migrated {
-		return nil, err
-	}
-	// goose's own row has version 0.
-	query := `SELECT DISTINCT version_id FROM ` + table + ` WHERE version_id > 0 ORDER BY version_id`
-	rows, err := tx.QueryContext(ctx, query)
+	rows, err := tx.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var versions []int64
+	var values []T
 	for rows.Next() {
-		var version int64
-		if err := rows.Scan(&version); err != nil {
+		var value T
+		if err := rows.Scan(&value); err != nil {
 			return nil, err
 		}
-		versions = append(versions, version)
+		values = append(values, value)
 	}
-	return versions, rows.Err()
+	return values, rows.Err()
 }
 
 // newest returns the last of some versions in ascending order, 0 if there is none.

@@ -287,3 +287,51 @@ func TestFailedSet(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestOtherModules finds the modules whose schema a database has. A module that is not migrated yet does not count,
+// and what is in another schema of PostgreSQL belongs to another service.
+func TestOtherModules(t *testing.T) {
+	db := empty(t)
+	books, loans := modules()
+	if _, err := migrations.UpAll(t.Context(), db, books, loans); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, db, `CREATE TABLE goose_db_version_toys AS SELECT 0::bigint AS version_id`)
+	exec(t, db, `CREATE TABLE "goose_db_version_Odd name" AS SELECT 1::bigint AS version_id`)
+	exec(t, db, `CREATE SCHEMA elsewhere`)
+	exec(t, db, `CREATE TABLE elsewhere.goose_db_version_films AS SELECT 1::bigint AS version_id`)
+	for _, test := range []struct {
+		known []migrations.Set
+		want  []string
+	}{
+		{[]migrations.Set{books, loans}, []string{"Odd name"}},
+		{[]migrations.Set{books}, []string{"Odd name", "loans"}},
+		{nil, []string{"Odd name", "books", "loans"}},
+	} {
+		others, err := migrations.OtherModules(t.Context(), db, test.known...)
+		slices.Sort(others)
+		if err != nil || !slices.Equal(others, test.want) {
+			t.Errorf("with %d known sets OtherModules returns %q, error %v; want %q",
+				len(test.known), others, err, test.want)
+		}
+	}
+}
+
+// TestDatabaseOfOlderRelease has a database whose core's table has versions that another set has now. Nothing may be
+// applied to it, and no process may start: its tables are not what the versions of the sets say.
+func TestDatabaseOfOlderRelease(t *testing.T) {
+	db := empty(t)
+	books, _ := modules()
+	exec(t, db, `CREATE TABLE goose_db_version AS SELECT version_id::bigint FROM generate_series(1, 25) AS version_id`)
+	names, up := migrations.UpAll(t.Context(), db, books)
+	_, check := migrations.CheckAll(t.Context(), db, books)
+	for _, err := range []error{up, check} {
+		text := message(err)
+		if !strings.Contains(text, "migration 5 is in another set") || !strings.Contains(text, "older release") {
+			t.Errorf("the error is %q, want that the database is refused", text)
+		}
+	}
+	if names != nil || migrationtest.Schema(t, db) != "" {
+		t.Errorf("UpAll applies %v, want nothing", names)
+	}
+}

@@ -65,10 +65,14 @@ func describeSchema(c *Connections) string {
 		}
 		newer = append(newer, fmt.Sprintf("version %d%s, newer than this binary's %d", version.Have, of, version.Want))
 	}
-	if newer == nil {
-		return "that of this binary"
+	schema := "that of this binary"
+	if newer != nil {
+		schema = strings.Join(newer, ", and ")
 	}
-	return strings.Join(newer, ", and ")
+	if c.OtherModules != nil {
+		schema += "; it also has the schema of " + strings.Join(c.OtherModules, " and ") + ", which this binary lacks"
+	}
+	return schema
 }
 
 // checkRedis checks Redis without a process.

@@ -77,6 +77,8 @@ type Connections struct {
 
 	// NewerSchema has the difference for each set of migrations of which the database has a newer one than the binary.
 	NewerSchema []*migrations.VersionError
+	// OtherModules are the names of the modules whose schema the database has, and which the program lacks.
+	OtherModules []string
 }
 
 // Close closes the connections.
@@ -141,6 +143,9 @@ func Connect(ctx context.Context, cfg Config, log *slog.Logger) (*Connections, e
 		log.Warn("the database's schema is newer than this binary's, as in a rolling update; "+
 			"this process works with it",
 			"module", cmp.Or(version.Set, "core"), "schema", version.Have, "binary", version.Want)
+	}
+	if err == nil {
+		c.OtherModules, err = migrations.OtherModules(ctx, pool, cfg.Migrations...)
 	}
 	if err == nil && cfg.RedisURL != "" {
 		if c.Redis, err = delay.Connect(cfg.RedisURL); err != nil {
