@@ -1,4 +1,5 @@
-// Package migrations holds the database schema as numbered SQL files and applies them.
+// Package migrations holds the database schema of the core as numbered SQL files, and applies them. It also applies
+// the files of other modules, which have sets of their own.
 package migrations
 
 import (
@@ -12,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
@@ -21,12 +23,40 @@ import (
 //go:embed *.sql
 var files embed.FS
 
-// VersionError means that the database's migrations are not those of this binary.
+// Set is the migrations of one module. Each set has its own table of the versions that a database has. So a program
+// that lacks a module does not take the module's migrations for a newer schema.
+type Set struct {
+	Name  string // of the module, in lower-case letters; empty for the core
+	Files fs.FS  // SQL files in the format of goose, with numbers that are unique in the set
+
+	// moved is a migration that the set had in older releases, and that is now in the set of another module; 0: none.
+	moved int64
+}
+
+// Core is the set of the core, on whose tables the sets of other modules stand.
+var Core = Set{Files: files, moved: 5}
+
+// coreTable is the version table of the core, which has the name that goose uses by default.
+const coreTable = goose.DefaultTablename
+
+// Table returns the name of the set's version table.
+func (s Set) Table() string {
+	if s.Name == "" {
+		return coreTable
+	}
+	return coreTable + "_" + s.Name
+}
+
+// withCore returns the core's set and those of other modules, in the order in which they are applied.
+func withCore(others []Set) []Set { return append([]Set{Core}, others...) }
+
+// VersionError means that the migrations of a set that the database has are not those of this binary.
 //
-// The error compares all migrations, not only the newest ones, because a part can be left out of a binary, or added later
-// with a number below the newest. If the database has a migration that the binary lacks, that is an error only if the
-// binary has no newer one. Otherwise the migration belongs to a part that was left out.
+// The error compares all migrations, not only the newest ones, because a part can be left out of a binary, or added
+// later with a number below the newest. If the database has a migration that the binary lacks, that is an error only
+// if the binary has no newer one. Otherwise the migration belongs to a part that was left out.
 type VersionError struct {
+	Set        string  // the name of the set; empty for the core
 	Have, Want int64   // the newest migrations of the database and of the binary; 0 is a database without a schema
 	Missing    []int64 // the binary's migrations that the database lacks, in ascending order
 	Unknown    []int64 // the database's migrations that the binary lacks, in ascending order
@@ -37,10 +67,15 @@ type VersionError struct {
 func (e *VersionError) IsNewer() bool { return e.Have > e.Want && len(e.Missing) == 0 }
 
 func (e *VersionError) Error() string {
-	if e.Have <= e.Want {
-		return fmt.Sprintf("the database lacks %s of this binary: run `shop migrate`", list(e.Missing))
+	about := ""
+	if e.Set != "" {
+		about = "migrations of " + e.Set + ": "
 	}
-	newer := fmt.Sprintf("the database has schema version %d, newer than version %d of this binary", e.Have, e.Want)
+	if e.Have <= e.Want {
+		return fmt.Sprintf("%sthe database lacks %s of this binary: run `shop migrate`", about, list(e.Missing))
+	}
+	newer := fmt.Sprintf("%sthe database has schema version %d, newer than version %d of this binary",
+		about, e.Have, e.Want)
 	if len(e.Missing) > 0 {
 		return fmt.Sprintf("%s, and lacks %s of this binary: use a shop binary that has all of them", newer, list(e.Missing))
 	}
@@ -60,29 +95,83 @@ func list(versions []int64) string {
 	return "migrations " + strings.Join(words[:last], ", ") + " and " + words[last]
 }
 
-// Up applies the migrations that the database lacks, and returns the names of the files that it applied. If a file fails, it
-// returns the names of those before it. It also applies those that are older than the newest migration of the database.
-//
-// If a statement waits for a lock of another session for longer than two seconds, Up returns the error lock_not_available
-// (55P03). Call it again after some time.
-//
-// Several processes may call it at the same time: one of them migrates, and the others wait for it, for at most five
-// minutes. If the database has a migration that is newer than all of the binary's, Up changes nothing and returns a
-// *[VersionError].
-func Up(ctx context.Context, db *sql.DB) ([]string, error) { return up(ctx, db, files) }
+// Up is [Set.Up] of the core.
+func Up(ctx context.Context, db *sql.DB) ([]string, error) { return Core.Up(ctx, db) }
 
-// Check compares the database's migrations with the binary's. If the database lacks one, or has one that is newer than all
-// of the binary's, Check returns a *[VersionError]. It changes nothing in the database, unlike goose's own check, which
-// creates goose's table.
-func Check(ctx context.Context, db *sql.DB) error { return check(ctx, db, files) }
+// UpAll is [Set.Up] of the core, and then of the sets of other modules in their order. It changes nothing if one of
+// the sets cannot be applied because the database is newer.
+func UpAll(ctx context.Context, db *sql.DB, others ...Set) (applied []string, err error) {
+	sets := withCore(others)
+	for _, s := range sets {
+		if _, err := s.lacks(ctx, db); err != nil {
+			return nil, err
+		}
+	}
+	for _, s := range sets {
+		names, err := s.Up(ctx, db)
+		applied = append(applied, names...)
+		if err != nil {
+			return applied, err
+		}
+	}
+	return applied, nil
+}
 
-func up(ctx context.Context, db *sql.DB, files fs.FS) ([]string, error) {
-	err := check(ctx, db, files)
-	difference, ok := errors.AsType[*VersionError](err)
-	if !ok || difference.Have > difference.Want {
+// CheckAll is [Set.Check] of the core and of the sets of other modules, except that a newer schema is no error:
+// CheckAll returns how it differs, for each set of which the database has a newer migration.
+func CheckAll(ctx context.Context, db *sql.DB, others ...Set) (newer []*VersionError, err error) {
+	for _, s := range withCore(others) {
+		err := s.Check(ctx, db)
+		if version, ok := errors.AsType[*VersionError](err); ok && version.IsNewer() {
+			newer = append(newer, version)
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	return newer, nil
+}
+
+// OtherModules returns the names of the modules, besides those of the given sets, whose migrations the database has.
+func OtherModules(ctx context.Context, db *sql.DB, known ...Set) ([]string, error) {
+	tables, err := column[string](ctx, db, `
+		SELECT relname::text FROM pg_class
+		WHERE relkind = 'r' AND starts_with(relname::text, $1) AND pg_table_is_visible(oid)
+		ORDER BY relname`, coreTable+"_")
+	if err != nil {
+		return nil, fmt.Errorf("look for the schema of other modules: %w", err)
+	}
+	var others []string
+	for _, table := range tables {
+		if slices.ContainsFunc(known, func(s Set) bool { return s.Table() == table }) {
+			continue
+		}
+		have, err := versions(ctx, db, table)
+		if err != nil {
+			return nil, fmt.Errorf("read the schema version of another module: %w", err)
+		}
+		if len(have) > 0 {
+			others = append(others, strings.TrimPrefix(table, coreTable+"_"))
+		}
+	}
+	return others, nil
+}
+
+// Up applies the migrations of the set that the database lacks, and returns the names of the files that it applied.
+// If a file fails, it returns the names of those before it. It also applies those that are older than the newest
+// migration of the database.
+//
+// If a statement waits for a lock of another session for longer than two seconds, Up returns the error
+// lock_not_available (55P03). Call it again after some time.
+//
+// Several processes may call it at the same time, also with other sets: one of them migrates, and the others wait for
+// it, for at most five minutes. If the database has a migration that is newer than all of the binary's, Up changes
+// nothing and returns a *[VersionError].
+func (s Set) Up(ctx context.Context, db *sql.DB) ([]string, error) {
+	difference, err := s.lacks(ctx, db)
+	if difference == nil {
 		return nil, err
 	}
-	provider, err := newProvider(db, files)
+	provider, err := s.newProvider(db)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +180,7 @@ func up(ctx context.Context, db *sql.DB, files fs.FS) ([]string, error) {
 		if partial, ok := errors.AsType[*goose.PartialError](err); ok {
 			results = partial.Applied
 		}
-		err = explain(err, difference.Unknown)
+		err = s.explain(err, difference.Unknown)
 	}
 	var applied []string
 	for _, r := range results {
@@ -100,36 +189,61 @@ func up(ctx context.Context, db *sql.DB, files fs.FS) ([]string, error) {
 	return applied, err
 }
 
+// lacks returns the difference if the database lacks migrations of the set that can be applied, and nil if it has all
+// of them. If the database is newer, lacks returns an error.
+func (s Set) lacks(ctx context.Context, db *sql.DB) (*VersionError, error) {
+	err := s.Check(ctx, db)
+	if difference, ok := errors.AsType[*VersionError](err); ok && difference.Have <= difference.Want {
+		return difference, nil
+	}
+	return nil, err
+}
+
 // duplicateTable is the SQLSTATE of a statement that creates a table or an index that exists already.
 const duplicateTable = "42P07"
 
-// explain returns the error of a migration with the name of the file. If the file creates what exists already, one of the
-// unknown migrations may have created it. Then the release with that migration must apply its other migrations first.
-func explain(err error, unknown []int64) error {
+// explain returns the error of a migration with the name of the file. If the file creates what exists already, one of
+// the unknown migrations may have created it. Then the release with that migration must apply its other migrations
+// first.
+func (s Set) explain(err error, unknown []int64) error {
+	task := "migrate"
+	if s.Name != "" {
+		task += " " + s.Name
+	}
 	if partial, ok := errors.AsType[*goose.PartialError](err); ok {
 		err = fmt.Errorf("%s: %w", partial.Failed.Source.Path, partial.Err)
 	}
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == duplicateTable && len(unknown) > 0 {
-		return fmt.Errorf("migrate: %w: the database has %[2]s, unlike this binary: run `shop migrate` of the last release with %[2]s, then of this one",
-			err, list(unknown))
+		return fmt.Errorf("%[1]s: %[2]w: the database has %[3]s, unlike this binary: run `shop migrate` of the last "+
+			"release with %[3]s, then of this one", task, err, list(unknown))
 	}
-	return fmt.Errorf("migrate: %w", err)
+	return fmt.Errorf("%s: %w", task, err)
 }
 
-func check(ctx context.Context, db *sql.DB, files fs.FS) error {
-	provider, err := newProvider(db, files)
+// Check compares the migrations that the database has with those of the set. If the database lacks one, or has one
+// that is newer than all of the set's, Check returns a *[VersionError]. It changes nothing in the database, unlike
+// goose's own check, which creates goose's table.
+func (s Set) Check(ctx context.Context, db *sql.DB) error {
+	provider, err := s.newProvider(db)
 	if err != nil {
 		return err
 	}
-	have, err := applied(ctx, db)
+	have, err := versions(ctx, db, s.Table())
 	if err != nil {
 		return fmt.Errorf("read the schema version: %w", err)
+	}
+	if s.moved != 0 && slices.Contains(have, s.moved) {
+		return fmt.Errorf("an older release has migrated the database: its migration %d is in another set now, "+
+			"so this binary cannot tell what the database lacks: use the older release, or a new database", s.moved)
 	}
 	var want []int64
 	for _, source := range provider.ListSources() {
 		want = append(want, source.Version)
 	}
-	e := &VersionError{Have: newest(have), Want: newest(want), Missing: without(want, have), Unknown: without(have, want)}
+	e := &VersionError{
+		Set: s.Name, Have: newest(have), Want: newest(want),
+		Missing: without(want, have), Unknown: without(have, want),
+	}
 	if len(e.Missing) == 0 && e.Have <= e.Want {
 		return nil
 	}
@@ -137,14 +251,14 @@ func check(ctx context.Context, db *sql.DB, files fs.FS) error {
 }
 
 // newProvider reads the names of the files, and does not use the database.
-func newProvider(db *sql.DB, files fs.FS) (*goose.Provider, error) {
+func (s Set) newProvider(db *sql.DB) (*goose.Provider, error) {
 	// Poll for the lock, once a second. A session that blocks on the lock is in a transaction, and CREATE INDEX
 	// CONCURRENTLY in a migration waits for that transaction, so both would wait for ever.
 	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 300))
 	if err != nil {
 		return nil, fmt.Errorf("set up the lock for migrations: %w", err)
 	}
-	provider, err := goose.NewProvider(database.DialectPostgres, db, files,
+	provider, err := goose.NewProvider(database.DialectPostgres, db, s.Files, goose.WithTableName(s.Table()),
 		goose.WithSessionLocker(impatient{locker}), goose.WithAllowOutofOrder(true))
 	if err != nil {
 		return nil, fmt.Errorf("read migrations: %w", err)
@@ -152,14 +266,14 @@ func newProvider(db *sql.DB, files fs.FS) (*goose.Provider, error) {
 	return provider, nil
 }
 
-// impatient makes the statements of migrations wait at most two seconds for a lock. While a statement that changes a table
-// waits for the end of a transaction that only reads it, all later statements on the table wait, too. A longer time would stop
-// the service for longer. An autovacuum of the table gives way only after deadlock_timeout, which is a second by default: with
-// a shorter time, a migration would not get the lock.
+// impatient makes the statements of migrations wait at most two seconds for a lock. While a statement that changes a
+// table waits for the end of a transaction that only reads it, all later statements on the table wait, too. A longer
+// time would stop the service for longer. An autovacuum of the table gives way only after deadlock_timeout, which is
+// a second by default: with a shorter time, a migration would not get the lock.
 //
-// CREATE INDEX CONCURRENTLY and DROP INDEX CONCURRENTLY wait for transactions without stopping others. A migration sets the
-// time to 0 for them, and to two seconds after them. A migration without a transaction may fail after any of its statements,
-// so each of them may be repeated.
+// CREATE INDEX CONCURRENTLY and DROP INDEX CONCURRENTLY wait for transactions without stopping others. A migration
+// sets the time to 0 for them, and to two seconds after them. A migration without a transaction may fail after any of
+// its statements, so each of them may be repeated.
 type impatient struct{ lock.SessionLocker }
 
 // SessionLock is called before the migrations, with the connection that executes them.
@@ -179,9 +293,20 @@ func (l impatient) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
 	return errors.Join(err, l.SessionLocker.SessionUnlock(ctx, conn))
 }
 
-// applied returns the versions of the migrations that a database has, in ascending order. It waits for up to 30 s for each
-// of its statements, because a process should start although the database is busy.
-func applied(ctx context.Context, db *sql.DB) ([]int64, error) {
+// versions returns the versions that a version table has, in ascending order; none if there is no such table.
+func versions(ctx context.Context, db *sql.DB, table string) ([]int64, error) {
+	name := pgx.Identifier{table}.Sanitize()
+	found, err := column[string](ctx, db, `SELECT t::text FROM to_regclass($1) AS t WHERE t IS NOT NULL`, name)
+	if err != nil || found == nil {
+		return nil, err
+	}
+	// goose's own row has version 0.
+	return column[int64](ctx, db, `SELECT DISTINCT version_id FROM `+name+` WHERE version_id > 0 ORDER BY version_id`)
+}
+
+// column returns the rows of a query with one column. It waits for up to 30 s for the statement, because a process
+// should start although the database is busy.
+func column[T any](ctx context.Context, db *sql.DB, query string, args ...any) ([]T, error) {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return nil, err
@@ -190,26 +315,20 @@ func applied(ctx context.Context, db *sql.DB) ([]int64, error) {
 	if _, err := tx.ExecContext(ctx, `SET LOCAL statement_timeout = '30s'`); err != nil {
 		return nil, err
 	}
-	var migrated bool
-	err = tx.QueryRowContext(ctx, `SELECT to_regclass('goose_db_version') IS NOT NULL`).Scan(&migrated)
-	if err != nil || !migrated {
-		return nil, err
-	}
-	// goose's own row has version 0.
-	rows, err := tx.QueryContext(ctx, `SELECT DISTINCT version_id FROM goose_db_version WHERE version_id > 0 ORDER BY version_id`)
+	rows, err := tx.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var versions []int64
+	var values []T
 	for rows.Next() {
-		var version int64
-		if err := rows.Scan(&version); err != nil {
+		var value T
+		if err := rows.Scan(&value); err != nil {
 			return nil, err
 		}
-		versions = append(versions, version)
+		values = append(values, value)
 	}
-	return versions, rows.Err()
+	return values, rows.Err()
 }
 
 // newest returns the last of some versions in ascending order, 0 if there is none.

@@ -4,7 +4,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,12 +12,11 @@ import (
 	"testing/fstest"
 
 	_ "github.com/jackc/pgx/v5/stdlib"
-	"github.com/pressly/goose/v3"
-	"github.com/pressly/goose/v3/database"
 
 	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/migrations"
+	"example.com/shop/migrations/migrationtest"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
@@ -63,7 +61,7 @@ func TestConcurrentUpAppliesEachFileOnce(t *testing.T) {
 	if err != nil || len(applied) != len(files) {
 		t.Errorf("four concurrent calls of Up applied %v, want each of %v once", applied, files)
 	}
-	if err := migrations.Check(t.Context(), db); err != nil {
+	if err := migrations.Core.Check(t.Context(), db); err != nil {
 		t.Error(err)
 	}
 	if again, err := migrations.Up(t.Context(), db); err != nil || len(again) > 0 {
@@ -71,70 +69,8 @@ func TestConcurrentUpAppliesEachFileOnce(t *testing.T) {
 	}
 }
 
-// schema returns what the migrations created, a line each, without the order of a table's columns.
-func schema(t *testing.T, db *sql.DB) (lines string) {
-	t.Helper()
-	err := db.QueryRowContext(t.Context(), `
-		WITH relation AS (
-			SELECT oid, relname, relkind, reloptions FROM pg_class
-			WHERE relnamespace = 'public'::regnamespace AND relname NOT LIKE 'goose_db_version%'
-		)
-		SELECT coalesce(string_agg(line, E'\n' ORDER BY line), '') FROM (
-			SELECT concat_ws(' ', 'relation', relname, relkind, reloptions::text) FROM relation
-			UNION ALL
-			SELECT concat_ws(' ', 'column', relname, attname, format_type(atttypid, atttypmod), attnotnull, attidentity, attgenerated,
-				pg_get_expr(adbin, adrelid))
-			FROM pg_attribute JOIN relation ON relation.oid = attrelid LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
-			WHERE attnum > 0 AND NOT attisdropped
-			UNION ALL
-			SELECT concat_ws(' ', 'constraint', relname, conname, pg_get_constraintdef(c.oid)) FROM pg_constraint c JOIN relation ON relation.oid = conrelid
-			UNION ALL
-			SELECT pg_get_indexdef(indexrelid) FROM pg_index JOIN relation ON relation.oid = indexrelid
-			UNION ALL
-			SELECT pg_get_triggerdef(g.oid) FROM pg_trigger g JOIN relation ON relation.oid = tgrelid WHERE NOT tgisinternal
-			UNION ALL
-			SELECT pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND prokind IN ('f', 'p')
-			UNION ALL
-			SELECT concat_ws(' ', 'type', typname, array(SELECT enumlabel FROM pg_enum WHERE enumtypid = y.oid ORDER BY enumsortorder)::text)
-			FROM pg_type y WHERE typnamespace = 'public'::regnamespace AND typtype IN ('e', 'd')
-		) found (line)`).Scan(&lines)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return lines
-}
-
-// TestDownUndoesUp applies the files one after the other, then takes each one back, and applies all of them again.
-func TestDownUndoesUp(t *testing.T) {
-	db := empty(t)
-	provider, err := goose.NewProvider(database.DialectPostgres, db, os.DirFS("."))
-	if err != nil {
-		t.Fatal(err)
-	}
-	after := []string{schema(t, db)} // the schema after each number of files
-	for range provider.ListSources() {
-		if _, err := provider.UpByOne(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		after = append(after, schema(t, db))
-	}
-	last := len(after) - 1
-	for n := last; n > 0; n-- {
-		down, err := provider.Down(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := schema(t, db); got != after[n-1] || got == after[n] {
-			t.Errorf("after the way down of %s the schema is\n%s\nwant that before its way up:\n%s", down.Source.Path, got, after[n-1])
-		}
-	}
-	if _, err := provider.Up(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if got := schema(t, db); got != after[last] {
-		t.Errorf("after the second way up the schema is\n%s\nwant that after the first one:\n%s", got, after[last])
-	}
-}
+// TestDownUndoesUp takes the core's migrations back.
+func TestDownUndoesUp(t *testing.T) { migrationtest.DownUndoesUp(t, empty(t), migrations.Core) }
 
 // binary returns the files of a binary with some migrations. Each of them creates a table.
 func binary(versions ...int) fstest.MapFS {
@@ -145,6 +81,9 @@ func binary(versions ...int) fstest.MapFS {
 	}
 	return files
 }
+
+// core returns the core's set of a binary with the given files.
+func core(files fstest.MapFS) migrations.Set { return migrations.Set{Files: files} }
 
 // TestBinariesWithOtherMigrations migrates a database with one binary, then checks and migrates it with another one. At
 // the end processes of both binaries must be able to work with it, as in a rolling update and after a rollback.
@@ -168,35 +107,35 @@ func TestBinariesWithOtherMigrations(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			db := empty(t)
 			if test.first != nil {
-				if _, err := migrations.UpFrom(t.Context(), db, test.first); err != nil {
+				if _, err := core(test.first).Up(t.Context(), db); err != nil {
 					t.Fatal(err)
 				}
 			}
-			before := schema(t, db)
-			err := migrations.CheckFrom(t.Context(), db, test.second)
+			before := migrationtest.Schema(t, db)
+			err := core(test.second).Check(t.Context(), db)
 			if text := message(err); text != test.check {
 				t.Errorf("Check returns %q, want %q", text, test.check)
 			}
 			if works(err) != test.works {
 				t.Errorf("a process of the second binary starts: %v, want %v", works(err), test.works)
 			}
-			if after := schema(t, db); after != before {
+			if after := migrationtest.Schema(t, db); after != before {
 				t.Errorf("Check changes the schema to\n%s\nwant\n%s", after, before)
 			}
-			applied, err := migrations.UpFrom(t.Context(), db, test.second)
+			applied, err := core(test.second).Up(t.Context(), db)
 			if (err != nil) != test.rejected || test.rejected && err.Error() != test.check || !slices.Equal(applied, test.applied) {
 				t.Errorf("Up applies %v, error %v; want %v, rejected %v", applied, err, test.applied, test.rejected)
 			}
-			if changed := schema(t, db) != before; changed != (test.applied != nil) {
+			if changed := migrationtest.Schema(t, db) != before; changed != (test.applied != nil) {
 				t.Errorf("Up changes the schema: %v, want %v", changed, !changed)
 			}
-			if err := migrations.CheckFrom(t.Context(), db, test.second); !test.rejected && err != nil {
+			if err := core(test.second).Check(t.Context(), db); !test.rejected && err != nil {
 				t.Errorf("after Up Check of the second binary returns %v", err)
 			}
 			if test.first == nil {
 				return
 			}
-			if err := migrations.CheckFrom(t.Context(), db, test.first); !works(err) {
+			if err := core(test.first).Check(t.Context(), db); !works(err) {
 				t.Errorf("after Up of the second binary Check of the first one returns %v", err)
 			}
 		})
@@ -228,21 +167,23 @@ func TestFailedMigration(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			db := empty(t)
-			if _, err := migrations.UpFrom(t.Context(), db, test.first); err != nil {
+			if _, err := core(test.first).Up(t.Context(), db); err != nil {
 				t.Fatal(err)
 			}
-			before := schema(t, db)
+			before := migrationtest.Schema(t, db)
 			test.second["00004_clash.sql"] = &fstest.MapFile{Data: []byte("-- +goose Up\nCREATE TABLE half ();\nCREATE TABLE part_3 ();\n")}
-			applied, err := migrations.UpFrom(t.Context(), db, test.second)
+			applied, err := core(test.second).Up(t.Context(), db)
 			if text := message(err); !strings.Contains(text, `00004_clash.sql: ERROR: relation "part_3" already exists`) ||
 				strings.Contains(text, advice) != test.advice || len(applied) > 0 {
 				t.Errorf("Up applies %v, error %v; want none and an error that names the file and the table, advice %v", applied, err, test.advice)
 			}
-			if got := schema(t, db); got != before {
+			if got := migrationtest.Schema(t, db); got != before {
 				t.Errorf("after the failure the schema is\n%s\nwant it unchanged:\n%s", got, before)
 			}
-			if version, ok := errors.AsType[*migrations.VersionError](migrations.CheckFrom(t.Context(), db, test.second)); !ok || !slices.Equal(version.Missing, []int64{4}) {
-				t.Errorf("after the failure the difference is %v, want that migration 4 is missing", version)
+			err = core(test.second).Check(t.Context(), db)
+			version, ok := errors.AsType[*migrations.VersionError](err)
+			if !ok || !slices.Equal(version.Missing, []int64{4}) {
+				t.Errorf("after the failure Check returns %v, want that migration 4 is missing", err)
 			}
 		})
 	}
@@ -254,50 +195,143 @@ func TestMigrationsGiveWay(t *testing.T) {
 	t.Parallel() // it waits most of the time
 	db := empty(t)
 	files := binary(1, 2)
-	if _, err := migrations.UpFrom(t.Context(), db, files); err != nil {
+	if _, err := core(files).Up(t.Context(), db); err != nil {
 		t.Fatal(err)
 	}
 	files["00003_part.sql"] = binary(3)["00003_part.sql"]
 	files["00004_part.sql"] = &fstest.MapFile{Data: []byte("-- +goose Up\nALTER TABLE part_1 ADD COLUMN a int;")}
 	release := testenv.HoldLock(t, db, `SELECT FROM part_1`)
-	applied, err := migrations.UpFrom(t.Context(), db, files)
+	applied, err := core(files).Up(t.Context(), db)
 	if !postgres.LockTimedOut(err) || !strings.Contains(message(err), "00004_part.sql") || !slices.Equal(applied, []string{"00003_part.sql"}) {
 		t.Errorf("while the table is read Up applies %v, error %v; want the third file, and that the fourth one does not get its lock", applied, err)
 	}
 	release()
-	applied, err = migrations.UpFrom(t.Context(), db, files)
+	applied, err = core(files).Up(t.Context(), db)
 	if err != nil || !slices.Equal(applied, []string{"00004_part.sql"}) {
 		t.Errorf("after that Up applies %v, error %v; want the fourth file and no error", applied, err)
 	}
 }
 
-// TestConcurrentIndexesArePatient checks that the files wait without a limit only for what does not stop others. Otherwise a file would
-// fail whenever a transaction lasts for two seconds, or the files after it would stop others for longer.
+// TestConcurrentIndexesArePatient checks how the core's migrations wait for locks.
 func TestConcurrentIndexesArePatient(t *testing.T) {
-	const patient, impatient = "SET lock_timeout = 0;", "SET lock_timeout = '2s';"
-	names, err := filepath.Glob("*.sql")
-	if err != nil {
+	migrationtest.ConcurrentIndexesArePatient(t, migrations.Core)
+}
+
+// modules returns two sets of other modules, each of which creates a table besides that of the core's set.
+func modules() (books, loans migrations.Set) {
+	set := func(name, create string) migrations.Set {
+		statements := "-- +goose Up\n" + create + ";\n"
+		return migrations.Set{Name: name, Files: fstest.MapFS{
+			// The number is larger than those of the core, which must not take it for a newer migration of its own.
+			"90000_" + name + ".sql": {Data: []byte(statements)},
+		}}
+	}
+	return set("books", "CREATE TABLE books (order_id uuid REFERENCES orders)"),
+		set("loans", "CREATE TABLE loans (LIKE books)")
+}
+
+// TestSets applies the sets of three modules, and checks that a binary that lacks one of them works with the database.
+func TestSets(t *testing.T) {
+	db := empty(t)
+	books, loans := modules()
+	if names, err := migrations.Up(t.Context(), db); err != nil || slices.Contains(names, "90000_books.sql") {
+		t.Fatalf("Up of the core applies %v, error %v; want the core's files", names, err)
+	}
+	if _, err := migrations.CheckAll(t.Context(), db, books, loans); message(err) !=
+		"migrations of books: the database lacks migration 90000 of this binary: run `shop migrate`" {
+		t.Errorf("without the other modules' schema CheckAll returns %v", err)
+	}
+	for _, want := range [][]string{{"90000_books.sql", "90000_loans.sql"}, nil} {
+		if names, err := migrations.UpAll(t.Context(), db, books, loans); err != nil || !slices.Equal(names, want) {
+			t.Errorf("UpAll applies %v, error %v; want %v", names, err, want)
+		}
+	}
+	for _, others := range [][]migrations.Set{{books, loans}, {loans}, nil} {
+		if newer, err := migrations.CheckAll(t.Context(), db, others...); err != nil || newer != nil {
+			t.Errorf("CheckAll with %d more sets returns %v, error %v; want neither", len(others), newer, err)
+		}
+	}
+	exec(t, db, `INSERT INTO goose_db_version_loans (version_id, is_applied) VALUES (90001, true)`)
+	newer, err := migrations.CheckAll(t.Context(), db, books, loans)
+	if err != nil || len(newer) != 1 || newer[0].Set != "loans" || newer[0].Have != 90001 || newer[0].Want != 90000 {
+		t.Errorf("CheckAll returns %v, error %v; want that version 90001 of loans is newer than 90000", newer, err)
+	}
+	if newer, err := migrations.CheckAll(t.Context(), db, books); err != nil || newer != nil {
+		t.Errorf("without loans CheckAll returns %v, error %v; want neither", newer, err)
+	}
+}
+
+// TestNewerSetOfAnotherModule has a database with a newer schema of one module. No set may be applied, not even those
+// that come before it.
+func TestNewerSetOfAnotherModule(t *testing.T) {
+	db := empty(t)
+	books, loans := modules()
+	exec(t, db, `CREATE TABLE goose_db_version_loans AS SELECT 90001 AS version_id`)
+	names, err := migrations.UpAll(t.Context(), db, books, loans)
+	want := "migrations of loans: the database has schema version 90001, newer than version 90000 of this binary, " +
+		"and lacks migration 90000 of this binary: use a shop binary that has all of them"
+	if message(err) != want || names != nil || migrationtest.Schema(t, db) != "" {
+		t.Errorf("UpAll applies %v, error %v; want no file and %q", names, err, want)
+	}
+}
+
+// TestFailedSet applies a set whose file fails. The sets before it stay, and the error names the set.
+func TestFailedSet(t *testing.T) {
+	db := empty(t)
+	books, loans := modules()
+	names, err := migrations.UpAll(t.Context(), db, loans, books) // loans needs books
+	if !strings.HasPrefix(message(err), "migrate loans: 90000_loans.sql: ") || len(names) == 0 {
+		t.Errorf("UpAll applies %v, error %v; want the core's files, and an error about loans", names, err)
+	}
+	if err := migrations.Core.Check(t.Context(), db); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOtherModules finds the modules whose schema a database has. A module that is not migrated yet does not count,
+// and what is in another schema of PostgreSQL belongs to another service.
+func TestOtherModules(t *testing.T) {
+	db := empty(t)
+	books, loans := modules()
+	if _, err := migrations.UpAll(t.Context(), db, books, loans); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range names {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
+	exec(t, db, `CREATE TABLE goose_db_version_toys AS SELECT 0::bigint AS version_id`)
+	exec(t, db, `CREATE TABLE "goose_db_version_Odd name" AS SELECT 1::bigint AS version_id`)
+	exec(t, db, `CREATE SCHEMA elsewhere`)
+	exec(t, db, `CREATE TABLE elsewhere.goose_db_version_films AS SELECT 1::bigint AS version_id`)
+	for _, test := range []struct {
+		known []migrations.Set
+		want  []string
+	}{
+		{[]migrations.Set{books, loans}, []string{"Odd name"}},
+		{[]migrations.Set{books}, []string{"Odd name", "loans"}},
+		{nil, []string{"Odd name", "books", "loans"}},
+	} {
+		others, err := migrations.OtherModules(t.Context(), db, test.known...)
+		slices.Sort(others)
+		if err != nil || !slices.Equal(others, test.want) {
+			t.Errorf("with %d known sets OtherModules returns %q, error %v; want %q",
+				len(test.known), others, err, test.want)
 		}
-		waits := false // without a limit
-		for line := range strings.Lines(string(text)) {
-			switch line = strings.TrimSpace(line); {
-			case strings.HasPrefix(line, patient):
-				waits = true
-			case strings.HasPrefix(line, impatient):
-				waits = false
-			case strings.HasPrefix(line, "--"):
-			case strings.Contains(line, " CONCURRENTLY ") != waits:
-				t.Errorf("%s: %q waits for locks without a limit: %v; write it between %q and %q: %v", name, line, waits, patient, impatient, !waits)
-			}
+	}
+}
+
+// TestDatabaseOfOlderRelease has a database whose core's table has versions that another set has now. Nothing may be
+// applied to it, and no process may start: its tables are not what the versions of the sets say.
+func TestDatabaseOfOlderRelease(t *testing.T) {
+	db := empty(t)
+	books, _ := modules()
+	exec(t, db, `CREATE TABLE goose_db_version AS SELECT version_id::bigint FROM generate_series(1, 25) AS version_id`)
+	names, up := migrations.UpAll(t.Context(), db, books)
+	_, check := migrations.CheckAll(t.Context(), db, books)
+	for _, err := range []error{up, check} {
+		text := message(err)
+		if !strings.Contains(text, "migration 5 is in another set") || !strings.Contains(text, "older release") {
+			t.Errorf("the error is %q, want that the database is refused", text)
 		}
-		if waits {
-			t.Errorf("%s does not end with %q", name, impatient)
-		}
+	}
+	if names != nil || migrationtest.Schema(t, db) != "" {
+		t.Errorf("UpAll applies %v, want nothing", names)
 	}
 }

@@ -67,7 +67,7 @@ func (c *serveCommand) Run(ctx context.Context, program app.Program) error {
 type migrateCommand struct{ app.Migrate }
 
 func (c *migrateCommand) Run(ctx context.Context, program app.Program) error {
-	return c.Migrate.Run(ctx, program, createTable)
+	return c.Migrate.Run(ctx, program, nil, createTable)
 }
 
 // toolCommand is a command that runs once.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"example.com/shop/internal/deadline"
 	"example.com/shop/internal/delay"
@@ -31,11 +32,8 @@ func Doctor(ctx context.Context, program Program, open ToolOpener, t *Tool, o Do
 		return ErrFailed
 	}
 	defer p.Close()
-	schema := "that of this binary"
-	if p.NewerSchema != nil {
-		schema = fmt.Sprintf("version %d, newer than this binary's %d", p.NewerSchema.Have, p.NewerSchema.Want)
-	}
-	d.check("postgres", "answers; its schema is "+schema, nil) // the process would not be open otherwise
+	// The process would not be open if the database did not answer.
+	d.check("postgres", "answers; its schema is "+describeSchema(p.Connections), nil)
 	if durability, err := postgres.ReadDurability(ctx, t.DatabaseURL); err != nil {
 		d.check("durability", "", err)
 	} else {
@@ -55,6 +53,26 @@ func Doctor(ctx context.Context, program Program, open ToolOpener, t *Tool, o Do
 		return ErrFailed
 	}
 	return nil
+}
+
+// describeSchema says how the schema of a database differs from the binary's.
+func describeSchema(c *Connections) string {
+	var newer []string
+	for _, version := range c.NewerSchema {
+		of := ""
+		if version.Set != "" {
+			of = " of " + version.Set
+		}
+		newer = append(newer, fmt.Sprintf("version %d%s, newer than this binary's %d", version.Have, of, version.Want))
+	}
+	schema := "that of this binary"
+	if newer != nil {
+		schema = strings.Join(newer, ", and ")
+	}
+	if c.OtherModules != nil {
+		schema += "; it also has the schema of " + strings.Join(c.OtherModules, " and ") + ", which this binary lacks"
+	}
+	return schema
 }
 
 // checkRedis checks Redis without a process.

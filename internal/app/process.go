@@ -12,6 +12,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -55,6 +56,9 @@ type Config struct {
 	RedisURL      string // "": the service has no Redis
 	QueueShards   int    // of each kind's queue; the same for all processes
 
+	// Migrations are the sets of the program's other modules, in their order. The core's comes before them.
+	Migrations []migrations.Set
+
 	Roles       []string
 	Reconcile   reconcile.Config
 	Drain       time.Duration // how long the process serves after the context of Run has ended
@@ -71,8 +75,10 @@ type Connections struct {
 	Pool  *sql.DB               // the connections of DB
 	Redis redis.UniversalClient // nil: the service has no Redis, and the reconcilers alone time out rows
 
-	// NewerSchema describes the difference if the database's schema is newer than the binary's. Otherwise it is nil.
-	NewerSchema *migrations.VersionError
+	// NewerSchema has the difference for each set of migrations of which the database has a newer one than the binary.
+	NewerSchema []*migrations.VersionError
+	// OtherModules are the names of the modules whose schema the database has, and which the program lacks.
+	OtherModules []string
 }
 
 // Close closes the connections.
@@ -125,11 +131,14 @@ func Connect(ctx context.Context, cfg Config, log *slog.Logger) (*Connections, e
 		return nil, fmt.Errorf("database handle: %w", err)
 	}
 	c := &Connections{DB: db, Pool: pool}
-	err = migrations.Check(ctx, pool)
-	if version, ok := errors.AsType[*migrations.VersionError](err); ok && version.IsNewer() {
-		c.NewerSchema, err = version, nil
-		log.Warn("the database's schema is newer than this binary's, as in a rolling update; this process works with it",
-			"schema", version.Have, "binary", version.Want)
+	c.NewerSchema, err = migrations.CheckAll(ctx, pool, cfg.Migrations...)
+	for _, version := range c.NewerSchema {
+		log.Warn("the database's schema is newer than this binary's, as in a rolling update; "+
+			"this process works with it",
+			"module", cmp.Or(version.Set, "core"), "schema", version.Have, "binary", version.Want)
+	}
+	if err == nil {
+		c.OtherModules, err = migrations.OtherModules(ctx, pool, cfg.Migrations...)
 	}
 	if err == nil && cfg.RedisURL != "" {
 		if c.Redis, err = delay.Connect(cfg.RedisURL); err != nil {

@@ -20,9 +20,12 @@ type Migrate struct {
 	Log
 }
 
-// Run applies the migrations that the database lacks, and prints their names. Then it calls finish, which adds what the
-// program needs besides: for instance sample rows, or tables that are not in package migrations.
-func (c *Migrate) Run(ctx context.Context, program Program, finish func(context.Context, *gorm.DB) error) error {
+// Run applies the migrations that the database lacks, and prints their names. others are the sets of the program's
+// other modules. Then Run calls finish, which adds what the program needs besides: for instance sample rows, or
+// tables without migrations.
+func (c *Migrate) Run(
+	ctx context.Context, program Program, others []migrations.Set, finish func(context.Context, *gorm.DB) error,
+) error {
 	if err := JoinErrors(RequireOptions(map[string]string{"database-url": c.DatabaseURL}), c.Check()); err != nil {
 		return Usage(err)
 	}
@@ -38,15 +41,16 @@ func (c *Migrate) Run(ctx context.Context, program Program, finish func(context.
 	}
 	defer pool.Close()
 
-	if err := MigrateUp(ctx, c.DatabaseURL, program.Out); err != nil {
+	if err := MigrateUp(ctx, c.DatabaseURL, others, program.Out); err != nil {
 		return err
 	}
 	return finish(ctx, db)
 }
 
-// MigrateUp applies the migrations that a database lacks, and prints their names. It connects on its own, because the
-// sessions of package postgres end a statement after five seconds, and a migration may take longer.
-func MigrateUp(ctx context.Context, databaseURL string, out io.Writer) error {
+// MigrateUp applies the migrations that a database lacks, of the core and then of other modules, and prints their
+// names. It connects on its own, because the sessions of package postgres end a statement after five seconds, and a
+// migration may take longer.
+func MigrateUp(ctx context.Context, databaseURL string, others []migrations.Set, out io.Writer) error {
 	db, err := postgres.Connect(databaseURL)
 	if err != nil {
 		return err
@@ -60,15 +64,15 @@ func MigrateUp(ctx context.Context, databaseURL string, out io.Writer) error {
 		return fmt.Errorf("a pooler stands before PostgreSQL: migrate with the address of PostgreSQL itself in %s, because "+
 			"the lock of the migrations belongs to a session", OptionName("database-url"))
 	}
-	return migrate(ctx, out, func() ([]string, error) { return migrations.Up(ctx, db) })
+	return migrate(ctx, out, func() ([]string, error) { return migrations.UpAll(ctx, db, others...) })
 }
 
 const (
-	// migrateAgain is the time after which a migration that did not get a lock is tried again. Meanwhile the requests that
-	// waited behind it are served. With a shorter time, they would wait more often.
+	// migrateAgain is the time after which a migration that did not get a lock is tried again. Meanwhile the requests
+	// that waited behind it are served. With a shorter time, they would wait more often.
 	migrateAgain = 8 * time.Second
-	// migratePatience is how long a migration is tried. With a shorter time, it would fail because of a report or a dump that
-	// reads its table. With a longer one, an operator would learn late of a session that was forgotten.
+	// migratePatience is how long a migration is tried. With a shorter time, it would fail because of a report or a
+	// dump that reads its table. With a longer one, an operator would learn late of a session that was forgotten.
 	migratePatience = 5 * time.Minute
 )
 

@@ -37,8 +37,8 @@ type Migrate struct {
 }
 
 // Run is `migrate`.
-func (c *Migrate) Run(ctx context.Context, program app.Program) error {
-	return c.Migrate.Run(ctx, program, func(ctx context.Context, db *gorm.DB) error {
+func (c *Migrate) Run(ctx context.Context, program app.Program, n Neighbour) error {
+	return c.Migrate.Run(ctx, program, n.Migrations, func(ctx context.Context, db *gorm.DB) error {
 		if !c.Seed {
 			return nil
 		}

@@ -30,7 +30,8 @@ type Demo struct {
 	app.Log
 }
 
-// DemoRun is one run of the demo. Its private servers run, and its process is not open yet.
+// DemoRun is one run of the demo. Its private servers run. Its database has no schema yet, and its process is not
+// open.
 type DemoRun struct {
 	Options     *Options // of the process
 	DatabaseURL string   // of the private PostgreSQL
@@ -94,9 +95,6 @@ func (c *Demo) Run(ctx context.Context, program app.Program, open func(context.C
 func (c *Demo) serve(
 	ctx context.Context, o *Serve, servers *demo.Servers, program app.Program, open func(context.Context, *DemoRun) (DemoNeighbour, error),
 ) error {
-	if err := app.MigrateUp(ctx, o.DatabaseURL, io.Discard); err != nil {
-		return err
-	}
 	log := app.NewLogger(program.Err, c.LogLevel, true)
 	ln, err := listenDemo(c.HTTPAddr)
 	if err != nil {
@@ -112,6 +110,9 @@ func (c *Demo) serve(
 		if n.Close != nil {
 			defer n.Close()
 		}
+	}
+	if err := app.MigrateUp(ctx, o.DatabaseURL, n.Migrations, io.Discard); err != nil {
+		return err
 	}
 	config := o.Config(program)
 	config.WorkerDrain = demoDrain

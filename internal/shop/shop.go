@@ -3,7 +3,10 @@ package shop
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/closesale"
@@ -15,6 +18,7 @@ import (
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/trace"
 	"example.com/shop/internal/whereis"
+	"example.com/shop/migrations"
 	"example.com/shop/web"
 )
 
@@ -30,6 +34,8 @@ type Shop struct {
 
 // Neighbour is what another module adds to the service. Each field may be nil.
 type Neighbour struct {
+	// Migrations are the sets of its modules, in their order. The core's comes before them.
+	Migrations []migrations.Set
 	// Dependents are the packages whose rows refer to orders.
 	Dependents []order.Dependent
 	// Hooks changes how the orders of a process are connected, before they are made.
@@ -42,11 +48,15 @@ type Neighbour struct {
 
 // Open connects a process to its servers, and adds all parts to it.
 func Open(ctx context.Context, cfg app.Config, o *Options, n Neighbour, log *slog.Logger) (*Shop, error) {
+	cfg.Migrations = n.Migrations
 	connections, err := app.Connect(ctx, cfg, log)
 	if err != nil {
 		return nil, err
 	}
-	tracer, err := newTracer(connections, n.Dependents, log)
+	var tracer *trace.Tracer
+	if err = checkModules(connections.OtherModules, cfg.Roles, log); err == nil {
+		tracer, err = newTracer(connections, n.Dependents, log)
+	}
 	if err != nil {
 		connections.Close()
 		return nil, err
@@ -100,6 +110,24 @@ func (s *Shop) build(o *Options, n Neighbour, hooks order.Hooks) (err error) {
 		return nil
 	}
 	return n.Add(s)
+}
+
+// checkModules returns an error if a process with the given roles must not use a database that has the schema of other
+// modules. The customers of such a shop may have to pay in another module, so an API without it would give goods away.
+// The other roles and the tools do with orders what they do in every program.
+func checkModules(others, roles []string, log *slog.Logger) error {
+	if len(others) == 0 {
+		return nil
+	}
+	names := strings.Join(others, " and ")
+	if slices.Contains(roles, app.API) {
+		return fmt.Errorf("the database has the schema of %[1]s, which this program lacks: with the role api it "+
+			"would let customers pay orders at once that must be paid elsewhere: run the program that has %[1]s, "+
+			"or set %[2]s to another database", names, app.OptionName("database-url"))
+	}
+	log.Warn("the database has the schema of a module that this program lacks; "+
+		"its tables and tasks are left to the program that has it", "module", names)
+	return nil
 }
 
 // newTracer returns the tracer of a process, nil if nothing is traced. What is done with an order links to the span that is

@@ -29,7 +29,7 @@ func program() app.Program { return shop.Program(stamped) }
 // command line is parsed.
 type commands struct {
 	Serve     serveCommand       `cmd:"" help:"Run the service, or some of its roles."`
-	Migrate   shop.Migrate       `cmd:"" help:"Create or update the schema of the database."`
+	Migrate   migrateCommand     `cmd:"" help:"Create or update the schema of the database."`
 	Reconcile reconcileCommand   `cmd:"" help:"Compare the orders with Redis once, repair the differences, and print the report."`
 	Export    exportCommand      `cmd:"" help:"Write the old orders that --keep would remove, one JSON object a line."`
 	Doctor    doctorCommand      `cmd:"" help:"Check the connections, the schema, the queue, the outbox, the reconciler and the invariants."`
@@ -56,6 +56,13 @@ func (c *serveCommand) Run(ctx context.Context, program app.Program) error {
 		return app.Usage(err)
 	}
 	return c.Serve.Run(ctx, program, payments(c.Payment))
+}
+
+// migrateCommand is `shop migrate`.
+type migrateCommand struct{ shop.Migrate }
+
+func (c *migrateCommand) Run(ctx context.Context, program app.Program) error {
+	return c.Migrate.Run(ctx, program, payments(payment.Options{}))
 }
 
 // toolCommand is a command that runs once, on the tables of all parts.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"io"
 	"log/slog"
-	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,20 +11,12 @@ import (
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/shop"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/programtest"
 	"example.com/shop/migrations"
+	paymentsmigrations "example.com/shop/payments/migrations"
 )
 
-// TestMain removes the service's own variables from the environment, because the developer's environment may set some.
-func TestMain(m *testing.M) {
-	for _, variable := range os.Environ() {
-		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "SHOP_") {
-			if err := os.Unsetenv(name); err != nil {
-				panic(err)
-			}
-		}
-	}
-	testenv.Main(m, migrations.Up)
-}
+func TestMain(m *testing.M) { programtest.Main(m, migrations.Up, paymentsmigrations.Set.Up) }
 
 // secretsOfAPI are the secrets that a process with the role api must have.
 var secretsOfAPI = []string{

@@ -9,7 +9,9 @@ import (
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/shop"
+	"example.com/shop/migrations"
 	"example.com/shop/payments/internal/payment"
+	paymentsmigrations "example.com/shop/payments/migrations"
 	"example.com/shop/payments/web"
 )
 
@@ -17,6 +19,7 @@ import (
 func payments(o payment.Options) shop.Neighbour {
 	var pay *payment.Payments
 	return shop.Neighbour{
+		Migrations: []migrations.Set{paymentsmigrations.Set},
 		Dependents: []order.Dependent{payment.PaymentsOfOrders{}},
 		Hooks: func(p *app.Process, h order.Hooks) (_ order.Hooks, err error) {
 			if pay, err = payment.New(p, o); err != nil {

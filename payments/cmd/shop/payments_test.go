@@ -13,8 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"example.com/shop/internal/app"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/reconcile"
+	"example.com/shop/internal/shop"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/payments/stripesim"
 )
@@ -63,6 +65,18 @@ func TestValidatePayments(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestServeWithoutPayments serves without payments on a database that has their schema.
+func TestServeWithoutPayments(t *testing.T) {
+	o := validOptions()
+	o.DatabaseURL, o.RedisURL = testenv.Postgres(t), app.NoRedis
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // ends a process that starts
+	defer cancel()
+	err := o.Serve.Run(ctx, program(), shop.Neighbour{})
+	if err == nil || !strings.HasPrefix(err.Error(), "the database has the schema of payments, which this ") {
+		t.Errorf("the program without payments returns %v, want that it refuses the database", err)
 	}
 }
 

@@ -22,10 +22,11 @@ import (
 	"example.com/shop/internal/testenv/parttest"
 	"example.com/shop/migrations"
 	"example.com/shop/payments/internal/payment"
+	paymentsmigrations "example.com/shop/payments/migrations"
 	"example.com/shop/payments/stripesim"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m, migrations.Up) }
+func TestMain(m *testing.M) { testenv.Main(m, migrations.Up, paymentsmigrations.Set.Up) }
 
 const (
 	timeout   = 30 * time.Minute

@@ -1,0 +1,90 @@
+package shop_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"example.com/shop/internal/app"
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/shop"
+	"example.com/shop/internal/testenv"
+	"example.com/shop/migrations"
+)
+
+// books is the set of another module.
+var books = migrations.Set{Name: "books", Files: fstest.MapFS{
+	"00001_books.sql": {Data: []byte("-- +goose Up\nCREATE TABLE books (order_id uuid REFERENCES orders);\n")},
+}}
+
+func TestMain(m *testing.M) { testenv.Main(m, migrations.Up, books.Up) }
+
+// options returns the options of a process without Redis on a new database, which has the schema of books.
+func options(t *testing.T, roles ...string) *shop.Serve {
+	t.Helper()
+	var o shop.Serve
+	o.Roles, o.HTTPAddr, o.LogLevel = roles, "127.0.0.1:0", "info"
+	o.DatabaseURL, o.DatabaseConns, o.RedisURL, o.QueueShards = testenv.Postgres(t), 20, app.NoRedis, 1
+	o.ReconcileSchedule, o.ReconcileLookahead = "@every 1s", time.Minute
+	o.TokenKey, o.Ops.OpsToken = "0123456789abcdef-token-key-0123456789", "0123456789abcdef-ops-token-0123456789"
+	o.Order = order.Options{OrderTimeout: time.Minute}
+	return &o
+}
+
+// TestSchemaOfAnotherModule opens processes of a program without a module, and of one with it, on a database that has
+// the schema of the module. Only the role api needs the module.
+func TestSchemaOfAnotherModule(t *testing.T) {
+	all := []string{app.API, app.Relay, app.Worker, app.Reconciler}
+	without, with := shop.Neighbour{}, shop.Neighbour{Migrations: []migrations.Set{books}}
+	for name, test := range map[string]struct {
+		roles     []string
+		neighbour shop.Neighbour
+		opens     bool
+		warns     bool
+	}{
+		"every role without the module":  {all, without, false, false},
+		"api without the module":         {[]string{app.API}, without, false, false},
+		"other roles without the module": {[]string{app.Relay, app.Worker, app.Reconciler}, without, true, true},
+		"a tool without the module":      {nil, without, true, true},
+		"every role with the module":     {all, with, true, false},
+		"api with the module":            {[]string{app.API}, with, true, false},
+		"a worker with the module":       {[]string{app.Worker}, with, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := options(t, test.roles...)
+			var log bytes.Buffer
+			s, err := shop.Open(t.Context(), o.Config(app.Program{Name: "shop"}), &o.Options, test.neighbour,
+				slog.New(slog.NewTextHandler(&log, nil)))
+			if err == nil {
+				s.Close()
+			}
+			if (err == nil) != test.opens {
+				t.Errorf("Open returns %v, want that it succeeds: %v", err, test.opens)
+			}
+			warns := strings.Contains(log.String(), "level=WARN") && strings.Contains(log.String(), "module=books")
+			if warns != test.warns {
+				t.Errorf("the log is %q, want a warning about books: %v", log.String(), test.warns)
+			}
+		})
+	}
+}
+
+// TestServeWithoutModule runs the command serve without the module. It must end with one line of words.
+func TestServeWithoutModule(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // ends a process that starts
+	defer cancel()
+	var printed bytes.Buffer
+	program := app.Program{Name: "shop", Out: io.Discard, Err: &printed}
+	err := options(t, app.API).Run(ctx, program, shop.Neighbour{})
+	const want = "shop: the database has the schema of books, which this program lacks: with the role api it would " +
+		"let customers pay orders at once that must be paid elsewhere: run the program that has books, " +
+		"or set SHOP_DATABASE_URL (--database-url) to another database\n"
+	if code := app.ExitCode(err, program); code != 1 || printed.String() != want {
+		t.Errorf("the exit code is %d, printed %q; want 1 and %q", code, printed.String(), want)
+	}
+}
