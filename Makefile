@@ -1,5 +1,5 @@
 .PHONY: help check test test-all mutants bench kubernetes screenshots demo
-.PHONY: up observe traces standby down copy
+.PHONY: up observe traces standby payments down copy
 
 # tools.mod pins the tools apart from the service's own modules. Go builds a tool when it is first used. Building the
 # linter takes some minutes.
@@ -61,10 +61,13 @@ traces: .env ## Also run Jaeger, which shows traces, at http://127.0.0.1:16686
 standby: .env ## Also run a synchronous standby of PostgreSQL
 	POSTGRES_HOSTS=postgres:5432,standby:5432 $(COMPOSE) --profile standby up --wait
 
+payments: .env ## From the next make up on, run the shop with payments
+	@umask 077; scripts/env docker-compose.yml payments/docker-compose.yml | awk -F= 'NR == FNR && $$1 == "COMPOSE_FILE" 		{ next } NR == FNR { has[$$1]; print } NR != FNR && !($$1 in has)' .env - >.env.new && mv .env.new .env
+
 down: .env ## Stop the containers; keep their data in volumes
 	$(COMPOSE) --profile '*' down
 
-.env: # the compose files, and random secrets
+.env: # the compose file, and random secrets
 	@umask 077; scripts/env >$@
 
 copy: ## Copy the repository under another name: make copy MODULE=github.com/acme/seats DIR=../seats NAME=seats

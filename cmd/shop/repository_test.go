@@ -20,7 +20,8 @@ const (
 	repositoryRoot = "../.."
 	modulePath     = "example.com/shop"
 	documents      = `(?:bench/)?(?:README\.md|docs/[^/]*\.md)`
-	alerts         = `deploy/observability/alerts[^/]*\.yml`
+	alerts         = `(?:payments/)?deploy/observability/alerts[^/]*\.yml`
+	dashboards     = `(?:payments/)?deploy/observability/(?:grafana/)?dashboards/[^/]*\.json`
 )
 
 // repositoryFiles returns the texts of the files whose names, below the root of the repository, match an expression.
@@ -182,7 +183,7 @@ func TestObservedMetricsExist(t *testing.T) {
 	}
 	// What is no metric: labels, ranges, lists of labels, functions.
 	other := regexp.MustCompile(`\{[^{}]*\}|\[[^\[\]]*\]|\b(?:by|without|on|ignoring|group_\w+) *\([^()]*\)|\w+ *\(`)
-	for file, text := range repositoryFiles(t, alerts+`|deploy/observability/grafana/dashboards/[^/]*\.json`) {
+	for file, text := range repositoryFiles(t, alerts+"|"+dashboards) {
 		for _, expr := range submatches(`\bexpr"?: ("(?:[^"\\]|\\.)*"|.+)`, text) {
 			names := submatches(`\b([a-zA-Z]\w*_\w+|up)\b`, other.ReplaceAllString(expr, " "))
 			if len(names) == 0 {
