@@ -2,14 +2,17 @@ ARG GO_IMAGE=golang:1.26.8-bookworm
 
 FROM ${GO_IMAGE} AS build
 WORKDIR /src
+# The folder of the Go module whose program the image runs. A module below the root imports packages of the root.
+ARG MODULE=.
 # The sources of Go modules. Without a value Go uses its default.
 ARG GOPROXY GOSUMDB GONOSUMDB GOPRIVATE GOFLAGS
 COPY go.mod go.sum ./
-RUN --mount=type=cache,target=/go/pkg/mod go mod download
+COPY ${MODULE}/go.mod ${MODULE}/go.sum ${MODULE}/
+RUN --mount=type=cache,target=/go/pkg/mod go -C ${MODULE} mod download
 COPY . .
 ARG VERSION
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
-    CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.stamped=${VERSION}" -o /shop ./cmd/shop
+    CGO_ENABLED=0 go -C ${MODULE} build -trimpath -ldflags "-s -w -X main.stamped=${VERSION}" -o /shop ./cmd/shop
 
 # The image has one static binary, and the CA certificates for TLS connections to PostgreSQL and Redis.
 FROM scratch

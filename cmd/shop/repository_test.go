@@ -73,7 +73,7 @@ var neighbours = map[string][]string{
 	"payments": {
 		"e2e/shoptest", "internal/app", "internal/deadline", "internal/delay", "internal/demo", "internal/faulttest",
 		"internal/keyset", "internal/order", "internal/postgres", "internal/reconcile", "internal/rest", "internal/shop",
-		"internal/testenv", "internal/testenv/parttest", "web",
+		"internal/testenv", "internal/testenv/parttest", "migrations", "web",
 	},
 }
 

@@ -64,7 +64,7 @@ func render(t *testing.T, dir string) (objects []runtime.Object) {
 	return objects
 }
 
-// withAll returns the directory of a kustomization of the base with all components.
+// withAll returns the directory of a kustomization of the base with all components, also those of the other modules.
 func withAll(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -80,11 +80,7 @@ func withAll(t *testing.T) (dir string) {
 	}
 	all := types.Kustomization{Resources: []string{relative("../base")}}
 	all.Kind, all.APIVersion = types.KustomizationKind, types.KustomizationVersion
-	files, err := filepath.Glob("../*/kustomization.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range files {
+	for _, file := range append(glob(t, "../*/kustomization.yaml"), glob(t, "../../../*/deploy/kubernetes/kustomization.yaml")...) {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -101,6 +97,16 @@ func withAll(t *testing.T) (dir string) {
 		t.Fatal(err)
 	}
 	return dir
+}
+
+// glob returns the paths that match a pattern.
+func glob(t *testing.T, pattern string) []string {
+	t.Helper()
+	paths, err := filepath.Glob(pattern)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return paths
 }
 
 // of returns the objects of one type by their names.
@@ -214,14 +220,10 @@ func checkReferences(t *testing.T, name string, pod core.PodTemplateSpec, config
 	}
 }
 
-// documents returns the documents of the project, which describe the options of all parts.
+// documents returns the documents of all modules, which describe their options.
 func documents(t *testing.T) (all []byte) {
 	t.Helper()
-	files, err := filepath.Glob("../../../docs/*.md")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no documents: %v", err)
-	}
-	for _, file := range files {
+	for _, file := range append(glob(t, "../../../docs/*.md"), glob(t, "../../../*/docs/*.md")...) {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -296,19 +298,18 @@ func containsAll(labels, wanted map[string]string) bool {
 	return true
 }
 
-// TestAlertRules checks that the rules for Prometheus's operator are those of Prometheus: monitoring/rules.yaml those of
-// deploy/observability/alerts.yml, and NAME/rules.yaml those of alerts-NAME.yml there. With -update it writes them.
+// TestAlertRules checks that the rules for Prometheus's operator are those of Prometheus. The component monitoring has
+// those of deploy/observability/alerts.yml. The component of a module NAME has those of alerts-NAME.yml in the module's
+// deploy/observability. With -update it writes them.
 func TestAlertRules(t *testing.T) {
-	files, err := filepath.Glob("../../observability/alerts*.yml")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("found no alerts in deploy/observability: %v", err)
+	files := append(glob(t, "../../observability/alerts.yml"), glob(t, "../../../*/deploy/observability/alerts-*.yml")...)
+	if len(files) == 0 {
+		t.Fatal("found no alerts in the folders deploy/observability")
 	}
 	for _, file := range files {
-		name := "shop"
-		dir := "../monitoring"
+		name, dir := "shop", "../monitoring"
 		if part, found := strings.CutPrefix(filepath.Base(file), "alerts-"); found {
-			part = strings.TrimSuffix(part, ".yml")
-			name, dir = "shop-"+part, "../"+part
+			name, dir = "shop-"+strings.TrimSuffix(part, ".yml"), filepath.Join(filepath.Dir(file), "../kubernetes")
 		}
 		text, err := os.ReadFile(file)
 		if err != nil {
