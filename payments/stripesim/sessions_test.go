@@ -323,7 +323,7 @@ func TestCloseAndPayWait(t *testing.T) {
 			s := f.create(t)
 			tx, err := f.sim.db.BeginTx(t.Context(), nil)
 			testenv.Must(t, err)
-			defer tx.Rollback() //nolint:errcheck // it holds only a lock
+			defer tx.Rollback()
 			_, err = tx.ExecContext(t.Context(), `SELECT FROM stripesim.sessions WHERE id = $1 FOR UPDATE`, s.ID)
 			testenv.Must(t, err)
 			first, second := make(chan int, 1), make(chan int, 1)
