@@ -326,10 +326,17 @@ func TestCloseAndPayWait(t *testing.T) {
 			defer tx.Rollback()
 			_, err = tx.ExecContext(t.Context(), `SELECT FROM stripesim.sessions WHERE id = $1 FOR UPDATE`, s.ID)
 			testenv.Must(t, err)
+			waiting := func(n int) {
+				t.Helper()
+				testenv.Eventually(t, fmt.Sprintf("%d sessions that wait for a lock", n), func() bool {
+					return f.count(t, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == n
+				})
+			}
 			first, second := make(chan int, 1), make(chan int, 1)
 			go func() { first <- tt.first(s.ID) }()
-			testenv.AwaitLockWait(t, f.sim.db)
+			waiting(1)
 			go func() { second <- tt.second(s.ID) }()
+			waiting(2) // otherwise the second one may get the session while the first one wakes up
 			testenv.Must(t, tx.Rollback())
 			if a, b := <-first, <-second; a != tt.firstIs || b != tt.secondIs {
 				t.Errorf("the first request answered %d and the second %d, want %d and %d", a, b, tt.firstIs, tt.secondIs)
