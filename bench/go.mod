@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	example.com/shop v0.0.0
+	example.com/shop/payments v0.0.0
 	github.com/gin-gonic/gin v1.12.0
 	github.com/google/uuid v1.6.0
 	github.com/hibiken/asynq v0.26.0
@@ -19,7 +20,6 @@ require (
 
 require (
 	dario.cat/mergo v1.0.2 // indirect
-	example.com/shop/payments v0.0.0
 	github.com/Azure/go-ansiterm v0.0.0-20250102033503-faa5f7b0171c // indirect
 	github.com/Microsoft/go-winio v0.6.3 // indirect
 	github.com/alecthomas/kong v1.17.0 // indirect

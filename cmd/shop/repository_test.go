@@ -33,8 +33,8 @@ func TestDocsNameRealTests(t *testing.T) {
 	programtest.NamedTests(t, programtest.Documents(t, repositoryRoot, bench), repositoryRoot, bench)
 }
 
-// TestConfigurationTable compares the documents' tables of options with the options. The demo and the search for an order
-// have documents of their own.
+// TestConfigurationTable compares the documents' tables of options with the options. The demo and the search for an
+// order have documents of their own.
 func TestConfigurationTable(t *testing.T) {
 	docs := programtest.Documents(t, repositoryRoot, bench)
 	options := programtest.Options(t, &commands{})

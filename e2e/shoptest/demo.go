@@ -10,8 +10,8 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// Demo starts the demo of a program, after change has changed the command. The demo writes its files to a directory to which
-// any user may write.
+// Demo starts the demo of a program, after change has changed the command. The demo writes its files to a directory to
+// which any user may write.
 func Demo(t *testing.T, service *faulttest.Service, change func(*exec.Cmd), args ...string) *faulttest.Process {
 	t.Helper()
 	dir := t.TempDir()

@@ -11,7 +11,7 @@ import (
 // InvariantCheck returns the violations of a part's invariants. bound is how long past its due time a row may be pending.
 type InvariantCheck func(ctx context.Context, bound time.Duration) ([]deadline.Violation, error)
 
-// Invariants checks the invariants of a part. The two functions may be the same.
+// Invariants checks the invariants of a part. It needs both functions, which may be the same.
 type Invariants struct {
 	Check InvariantCheck // reads only rows that are open or ended lately, so that it stays fast
 	Audit InvariantCheck // reads every row, for `doctor --full`

@@ -10,14 +10,15 @@ import (
 
 // Part is what a package adds to a process, besides its kinds of task. A field that is zero adds nothing.
 type Part struct {
-	// Routes adds routes to the router and to the group of the operators' API. It is called if the process has the role API.
+	// Routes adds routes to the router and to the group of the operators' API. It is called if the process has the role
+	// API.
 	Routes func(root, ops gin.IRouter)
 	// Streams are the routes whose answers do not end: they have no time limit, and their time is not measured.
 	Streams []string
 	// Wrap returns a handler that sees each request before the router and its middleware do.
 	Wrap func(http.Handler) http.Handler
-	// Contract has pieces of the OpenAPI document that the process serves at /openapi.yaml: the tags, paths and components of
-	// the routes. See [MergeContracts].
+	// Contract has pieces of the OpenAPI document that the process serves at /openapi.yaml: the tags, paths and
+	// components of the routes. See [MergeContracts].
 	Contract [][]byte
 
 	// Components run while the process runs.
@@ -31,8 +32,8 @@ type Part struct {
 	Invariants Invariants
 	// Checks are checks of `doctor`.
 	Checks []Check
-	// Figures are values under their names in the answer of GET /ops/api/stats. They are encoded as JSON, and the contract
-	// describes them as properties of the schema Stats.
+	// Figures are values under their names in the answer of GET /ops/api/stats. They are encoded as JSON, and the
+	// contract describes them as properties of the schema Stats.
 	Figures map[string]Figure
 }
 
@@ -41,8 +42,8 @@ type Component struct {
 	Role string // the role of the processes that run it; "": all processes do
 	// Run returns when ctx ends. If it returns an error, the process stops.
 	Run func(ctx context.Context) error
-	// Last makes Run end after all components that are not last, so that it can pass on what they do while they stop. Then
-	// its error does not stop the process.
+	// Last makes Run end after all components that are not last, so that it can pass on what they do while they stop.
+	// Then its error does not stop the process.
 	Last bool
 }
 

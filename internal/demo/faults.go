@@ -78,8 +78,7 @@ func Add(p *app.Process, redis Server, orders Orders, more More) {
 }
 
 // routes adds the paths of openapi.yaml to the operators' API.
-func (f *Faults) routes(root, ops gin.IRouter) {
-	root.Match(rest.ReadMethods, "/demo-openapi.yaml", rest.Parameters(), func(c *gin.Context) { c.Data(http.StatusOK, "application/yaml", contract) })
+func (f *Faults) routes(_, ops gin.IRouter) {
 	ops.Match(rest.ReadMethods, "/faults", rest.Parameters(), f.answerState)
 	post := ops.Group("/faults", rest.Parameters(), rest.Handle(rest.RequireEmptyBody))
 	post.POST("/:fault", rest.Handle(f.inject))

@@ -88,6 +88,9 @@ func (c *Tool) Export(ctx context.Context, program app.Program, o order.ExportOp
 		return err
 	}
 	defer s.Close()
+	if len(s.OtherModules) > 0 {
+		return missingModules(s.OtherModules, "the exported orders would lack what belongs to them there")
+	}
 	return s.Orders.RunExport(ctx, o, program.Out, program.Err)
 }
 

@@ -8,8 +8,8 @@ import (
 )
 
 // gcPercent makes Go's garbage collector run less often than by default, unless the variable GOGC is set. The service
-// has little memory in use and makes much garbage, so it would run many times a second. In a load test it took a sixth of
-// the processor time, and now the process needs some 20 MB more.
+// has little memory in use and makes much garbage, so it would run many times a second. In a load test it took a sixth
+// of the processor time, and now the process needs some 20 MB more.
 const gcPercent = 400
 
 // Main runs the command that the command line names, and ends the process.

@@ -113,25 +113,31 @@ func (s *Shop) build(o *Options, n Neighbour, hooks order.Hooks) (err error) {
 }
 
 // checkModules returns an error if a process with the given roles must not use a database that has the schema of other
-// modules. The customers of such a shop may have to pay in another module, so an API without it would give goods away.
-// The other roles and the tools do with orders what they do in every program.
+// modules. Orders of such a shop may have to be paid in another module, and have rows there, so an API without it would
+// give goods away, and a reconciler without it could remove orders whose rows are needed. Workers and relays do with
+// orders what they do in every program.
 func checkModules(others, roles []string, log *slog.Logger) error {
 	if len(others) == 0 {
 		return nil
 	}
-	names := strings.Join(others, " and ")
-	if slices.Contains(roles, app.API) {
-		return fmt.Errorf("the database has the schema of %[1]s, which this program lacks: with the role api it "+
-			"would let customers pay orders at once that must be paid elsewhere: run the program that has %[1]s, "+
-			"or set %[2]s to another database", names, app.OptionName("database-url"))
+	if slices.Contains(roles, app.API) || slices.Contains(roles, app.Reconciler) {
+		return missingModules(others, "with the role api it would let customers pay orders at once that must be paid "+
+			"elsewhere, and with the role reconciler it could remove orders whose rows are needed there")
 	}
 	log.Warn("the database has the schema of a module that this program lacks; "+
-		"its tables and tasks are left to the program that has it", "module", names)
+		"its tables and tasks are left to the program that has it", "module", strings.Join(others, " and "))
 	return nil
 }
 
-// newTracer returns the tracer of a process, nil if nothing is traced. What is done with an order links to the span that is
-// stored with it.
+// missingModules returns the error of a program that lacks modules. danger says what the program would do.
+func missingModules(names []string, danger string) error {
+	modules := strings.Join(names, " and ")
+	return fmt.Errorf("the database has the schema of %[1]s, which this program lacks: %[2]s: run the program that has "+
+		"%[1]s, or set %[3]s to another database", modules, danger, app.OptionName("database-url"))
+}
+
+// newTracer returns the tracer of a process, nil if nothing is traced. What is done with an order links to the span
+// that is stored with it.
 func newTracer(c *app.Connections, dependents []order.Dependent, log *slog.Logger) (*trace.Tracer, error) {
 	store := order.NewStore(c.DB)
 	spans := func(ctx context.Context, ids []string) ([][]byte, error) { return store.Spans(ctx, ids, dependents) }

@@ -49,7 +49,8 @@ func TestSchemaOfAnotherModule(t *testing.T) {
 	}{
 		"every role without the module":  {all, without, false, false},
 		"api without the module":         {[]string{app.API}, without, false, false},
-		"other roles without the module": {[]string{app.Relay, app.Worker, app.Reconciler}, without, true, true},
+		"reconciler without the module":  {[]string{app.Reconciler}, without, false, false},
+		"other roles without the module": {[]string{app.Relay, app.Worker}, without, true, true},
 		"a tool without the module":      {nil, without, true, true},
 		"every role with the module":     {all, with, true, false},
 		"api with the module":            {[]string{app.API}, with, true, false},
@@ -82,9 +83,22 @@ func TestServeWithoutModule(t *testing.T) {
 	program := app.Program{Name: "shop", Out: io.Discard, Err: &printed}
 	err := options(t, app.API).Run(ctx, program, shop.Neighbour{})
 	const want = "shop: the database has the schema of books, which this program lacks: with the role api it would " +
-		"let customers pay orders at once that must be paid elsewhere: run the program that has books, " +
+		"let customers pay orders at once that must be paid elsewhere, and with the role reconciler it could remove " +
+		"orders whose rows are needed there: run the program that has books, " +
 		"or set SHOP_DATABASE_URL (--database-url) to another database\n"
 	if code := app.ExitCode(err, program); code != 1 || printed.String() != want {
 		t.Errorf("the exit code is %d, printed %q; want 1 and %q", code, printed.String(), want)
+	}
+}
+
+// TestExportWithoutModule exports old orders without the module whose rows belong to them. It must export none.
+func TestExportWithoutModule(t *testing.T) {
+	o := options(t)
+	var printed bytes.Buffer
+	tool := shop.Tool{Tool: app.Tool{Database: o.Database, Redis: o.Redis, Reconcile: o.Reconcile, Log: o.Log}}
+	program := app.Program{Name: "shop", Out: &printed, Err: io.Discard}
+	err := tool.Export(t.Context(), program, order.ExportOptions{Keep: time.Hour}, shop.Neighbour{})
+	if err == nil || !strings.HasPrefix(err.Error(), "the database has the schema of books, which ") || printed.Len() > 0 {
+		t.Errorf("Export returns %v and prints %q, want that it refuses the database", err, printed.String())
 	}
 }

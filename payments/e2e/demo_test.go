@@ -10,8 +10,8 @@ import (
 	"example.com/shop/internal/testenv/browsertest"
 )
 
-// TestDemoWithPayments starts the demo, as a newcomer does. A customer pays at the provider's checkout, and an order that nobody pays is
-// cancelled.
+// TestDemoWithPayments starts the demo, as a newcomer does. A customer pays at the provider's checkout, and an order
+// that nobody pays is cancelled.
 func TestDemoWithPayments(t *testing.T) {
 	t.Parallel()
 	p := shoptest.Demo(t, shop, nil, "--order-timeout", "3s")
@@ -31,8 +31,8 @@ func TestDemoWithPayments(t *testing.T) {
 	c.WaitForTimeout(unpaid)
 }
 
-// TestPageDemoWithPayments turns the knobs of the demo's payment provider on the operators' page, and checks the look of both pages
-// with an open checkout.
+// TestPageDemoWithPayments turns the knobs of the demo's payment provider on the operators' page, and checks the look
+// of both pages with an open checkout.
 func TestPageDemoWithPayments(t *testing.T) {
 	shoptest.PageTest(t)
 	p := shoptest.Demo(t, shop, nil, "--order-timeout", "5m")

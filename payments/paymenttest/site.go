@@ -16,8 +16,8 @@ import (
 	"example.com/shop/internal/testenv/parttest"
 )
 
-// Service returns the shop with payments as a service under test. The directory is that of the repository, seen from the
-// package of the tests.
+// Service returns the shop with payments as a service under test. The directory is that of the repository, seen from
+// the package of the tests.
 func Service(repository string) *faulttest.Service {
 	s := shoptest.Service(repository)
 	s.Module = filepath.Join(repository, "payments")

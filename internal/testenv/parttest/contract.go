@@ -30,8 +30,8 @@ func LoadContract(modules ...string) (*Contract, error) {
 	return LoadPieces(files...)
 }
 
-// FindPieces returns the files with the pieces of the contract: the files *openapi.yaml in the folders of the commands and
-// of the internal packages of some modules.
+// FindPieces returns the files with the pieces of the contract: the files *openapi.yaml in the folders of the commands
+// and of the internal packages of some modules.
 func FindPieces(modules ...string) (files []string, err error) {
 	for _, module := range modules {
 		for _, packages := range []string{"internal/*", "cmd/*"} {

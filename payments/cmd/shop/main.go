@@ -130,7 +130,7 @@ func (c *doctorCommand) Run(ctx context.Context, program app.Program) error {
 // whereIsCommand is `shop order`.
 type whereIsCommand struct {
 	toolCommand
-	ID string `arg:"" optional:"" name:"id" help:"The id of the order, or of something that refers to it."`
+	ID string `arg:"" optional:"" name:"id" help:"The id of the order, or of something that refers to it, such as a checkout session."`
 }
 
 func (c *whereIsCommand) Run(ctx context.Context, program app.Program) error {

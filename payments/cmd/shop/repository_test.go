@@ -19,7 +19,7 @@ const (
 // TestLinksOfPayments checks the links of the documents and of the alerts.
 func TestLinksOfPayments(t *testing.T) {
 	programtest.Links(t, programtest.Documents(t, moduleRoot))
-	programtest.Runbooks(t, moduleRoot, programtest.Read(t, alerts))
+	programtest.Runbooks(t, core, programtest.Read(t, alerts))
 }
 
 // TestDocsOfPaymentsNameRealTests checks that all tests that the documents name exist.
@@ -27,8 +27,8 @@ func TestDocsOfPaymentsNameRealTests(t *testing.T) {
 	programtest.NamedTests(t, programtest.Documents(t, moduleRoot), moduleRoot, core)
 }
 
-// TestConfigurationTableOfPayments compares the documents' tables of options with the options. The core's documents have
-// those of the program without payments.
+// TestConfigurationTableOfPayments compares the documents' tables of options with the options. The core's documents
+// have those of the program without payments.
 func TestConfigurationTableOfPayments(t *testing.T) {
 	programtest.ConfigurationTable(t, programtest.Options(t, &commands{}), programtest.Documents(t, moduleRoot),
 		programtest.Documents(t, core), "order", "demo", "payments", "provider")
@@ -42,8 +42,8 @@ func TestOptionsOfPayments(t *testing.T) {
 	programtest.Secrets(t, func() any { return &commands{} })
 }
 
-// TestRoutesAndMetricsOfPayments checks that each path answers HEAD as it answers GET, and that the alerts, the dashboard
-// and the documents name only metrics that exist.
+// TestRoutesAndMetricsOfPayments checks that each path answers HEAD as it answers GET, and that the alerts, the
+// dashboard and the documents name only metrics that exist.
 func TestRoutesAndMetricsOfPayments(t *testing.T) {
 	o := validOptions()
 	withProvider(&o)

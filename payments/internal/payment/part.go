@@ -131,12 +131,16 @@ func (pay *Payments) Hooks(hooks order.Hooks) order.Hooks {
 
 // Add adds payments of orders to the process, if it has a provider.
 func (pay *Payments) Add(customers *rest.Tokens, orders *order.Service) error {
+	p, o, store := pay.process, pay.options, pay.store
+	switch {
+	case !p.Has(app.API) || o.PayAtOnceQuiet:
+	case pay.provider == nil:
+		p.Log.Warn("customers can pay orders at once, for nothing, because there is no payment provider: set SHOP_STRIPE_KEY")
+	case o.PayAtOnce:
+		p.Log.Warn("customers can pay orders at once, for nothing: unset SHOP_PAY_AT_ONCE unless this is a demo or a test")
+	}
 	if pay.provider == nil {
 		return nil
-	}
-	p, o, store := pay.process, pay.options, pay.store
-	if o.PayAtOnce && !o.PayAtOnceQuiet && p.Has(app.API) {
-		p.Log.Warn("customers can pay orders at once, for nothing: unset SHOP_PAY_AT_ONCE unless this is a demo or a test")
 	}
 	owner := newGuard(store, accountOf(pay.provider), o.Deployment, modeOf(o.StripeKey), p.Log, p.Metrics)
 	calls := NewCalls(pay.provider, CallsConfig{
