@@ -48,7 +48,7 @@ type serveCommand struct {
 }
 
 func (c *serveCommand) check() error {
-	return app.JoinErrors(c.Serve.Check(), c.Payment.Check(c.Has(app.API)))
+	return app.JoinErrors(c.Check(), c.Payment.Check(c.Has(app.API)))
 }
 
 func (c *serveCommand) Run(ctx context.Context, program app.Program) error {
@@ -73,7 +73,7 @@ type toolCommand struct {
 
 // prepare checks the options, and returns the payments of the process that the command opens.
 func (c *toolCommand) prepare() (shop.Neighbour, error) {
-	if err := app.JoinErrors(c.Tool.Check(), c.Payment.Check()); err != nil {
+	if err := app.JoinErrors(c.Check(), c.Payment.Check()); err != nil {
 		return shop.Neighbour{}, app.Usage(err)
 	}
 	return payments(payment.Options{ProviderOptions: c.Payment}), nil
