@@ -267,9 +267,8 @@ func (s Set) newProvider(db *sql.DB) (*goose.Provider, error) {
 }
 
 // impatient makes the statements of migrations wait at most two seconds for a lock. While a statement that changes a
-// table waits for the end of a transaction that only reads it, all later statements on the table wait, too. A longer
-// time would stop the service for longer. An autovacuum of the table gives way only after deadlock_timeout, which is
-// a second by default: with a shorter time, a migration would not get the lock.
+// table waits for the end of a transaction that only reads it, all later statements on the table wait, too. The time is
+// longer than deadlock_timeout, a second by default, because an autovacuum of the table gives way only then.
 //
 // CREATE INDEX CONCURRENTLY and DROP INDEX CONCURRENTLY wait for transactions without stopping others. A migration
 // sets the time to 0 for them, and to two seconds after them. A migration without a transaction may fail after any of

@@ -60,7 +60,7 @@ func BenchmarkLateness(b *testing.B) {
 	defer startWorker(b, a)()
 	for b.Loop() {
 		pendingOrders(b, a, perSecond*seconds, 2*time.Second)
-		mustExec(b, a, fmt.Sprintf(`
+		testenv.Exec(b, a.Pool, fmt.Sprintf(`
 			UPDATE orders SET expires_at = o.first + n * interval '%d microseconds'
 			FROM (SELECT id, row_number() OVER (ORDER BY expires_at) AS n, min(expires_at) OVER () AS first FROM orders WHERE status = 'pending') o
 			WHERE orders.id = o.id`, 1_000_000/perSecond))
@@ -95,7 +95,7 @@ func BenchmarkIdle(b *testing.B) {
 		o.DatabaseURL, o.RedisURL = testenv.Postgres(b), testenv.RedisServer(b).URL()
 		a := openAppWith(b, &o)
 		scheduleAll(b, a, pendingOrders(b, a, tasks, time.Hour), time.Hour)
-		mustExec(b, a, `VACUUM ANALYZE`)
+		testenv.Exec(b, a.Pool, `VACUUM ANALYZE`)
 		_, err := a.Kinds.Sweep(b.Context()) // the first sweep is a restore
 		testenv.Must(b, err)
 		defer startProcess(b, a)()

@@ -34,16 +34,16 @@ func TestDoctor(t *testing.T) {
 			testenv.Must(t, a.Kinds[0].Queue.Schedule(t.Context(), delay.In("2", -time.Minute)))
 		}, []string{"is a worker running?; 1 dead letters"}},
 		"no relay": {func(t *testing.T, a *testApp) {
-			mustExec(t, a, `INSERT INTO outbox (kind, task_id, due_at, created_at) VALUES ($1, '1', now(), now() - interval '1 min')`, order.CancelKind)
+			testenv.Exec(t, a.Pool, `INSERT INTO outbox (kind, task_id, due_at, created_at) VALUES ($1, '1', now(), now() - interval '1 min')`, order.CancelKind)
 		}, []string{"FAIL  outbox", "1 messages", "the oldest for 1m"}},
 		"no reconciler": {func(t *testing.T, a *testApp) {
-			mustExec(t, a, `UPDATE reconcile_reports SET report = jsonb_set(report::jsonb, '{started_at}', to_jsonb(now() - interval '1 hour'))`)
+			testenv.Exec(t, a.Pool, `UPDATE reconcile_reports SET report = jsonb_set(report::jsonb, '{started_at}', to_jsonb(now() - interval '1 hour'))`)
 		}, []string{"FAIL  reconciler", "the last sweep was 1h0m"}},
 		"no booker": {func(t *testing.T, a *testApp) {
-			mustExec(t, a, paySQL)
+			testenv.Exec(t, a.Pool, paySQL)
 		}, []string{"FAIL  booking", "1 ended orders are not booked, the oldest ended 1h0m"}},
 		"wrong stock": {func(t *testing.T, a *testApp) {
-			mustExec(t, a, `UPDATE products SET available = available + 1, supply = supply + 2`)
+			testenv.Exec(t, a.Pool, `UPDATE products SET available = available + 1, supply = supply + 2`)
 		}, []string{"FAIL  invariants", "invariant 1: product"}},
 		"an overdue order that is pending": {func(t *testing.T, a *testApp) {
 			pendingOrders(t, a, 1, -time.Hour)
@@ -54,7 +54,7 @@ func TestDoctor(t *testing.T) {
 			a := openApp(t, databaseURL, redisURL, 1)
 			pendingOrders(t, a, 1, time.Hour)
 			sweep(t, a)
-			mustExec(t, a, `DO $$ BEGIN
+			testenv.Exec(t, a.Pool, `DO $$ BEGIN
 				EXECUTE format('ALTER DATABASE %I SET synchronous_commit = local', current_database());
 			END $$`)
 			test.damage(t, a)
@@ -101,7 +101,7 @@ func TestDoctorAuditsBooks(t *testing.T) {
 	databaseURL, redisURL := testenv.Postgres(t), testenv.Redis(t)
 	a := openApp(t, databaseURL, redisURL, 1)
 	pendingOrders(t, a, 1, time.Hour)
-	mustExec(t, a, paySQL)
+	testenv.Exec(t, a.Pool, paySQL)
 	_, err := order.NewBooker(a.store, a.Log, prometheus.NewRegistry()).Book(t.Context())
 	testenv.Must(t, err)
 	sweep(t, a)
@@ -113,7 +113,7 @@ func TestDoctorAuditsBooks(t *testing.T) {
 	if code, printed := doctor("--full"); code != 0 || !strings.Contains(printed, "every row was checked") {
 		t.Errorf("with correct books the exit code is %d; printed:\n%s\nwant 0, and a check of every row", code, printed)
 	}
-	mustExec(t, a, `WITH wrong AS (DELETE FROM stock_books) UPDATE products SET available = available + 1`)
+	testenv.Exec(t, a.Pool, `WITH wrong AS (DELETE FROM stock_books) UPDATE products SET available = available + 1`)
 	if code, printed := doctor(); code != 0 {
 		t.Errorf("without --full the exit code is %d; printed:\n%s\nwant 0", code, printed)
 	}

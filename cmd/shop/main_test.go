@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"database/sql"
 	"io"
 	"log/slog"
 	"testing"
@@ -76,59 +75,16 @@ func runCommand(ctx context.Context, args []string, out io.Writer) int {
 func pendingOrders(t testing.TB, a *testApp, n int, due time.Duration) []string {
 	t.Helper()
 	customer, product := uuid.New(), uuid.New()
-	mustExec(t, a, `INSERT INTO customers (id) VALUES ($1)`, customer)
-	mustExec(t, a, `INSERT INTO products (id, name, price_cents, currency, supply, available) VALUES ($1, 'thing', 100, 'EUR', $2, 0)`, product, n)
-	conn := withoutTimeout(t, a)
-	defer conn.Close()
-	rows, err := conn.QueryContext(t.Context(), `
+	testenv.Exec(t, a.Pool, `INSERT INTO customers (id) VALUES ($1)`, customer)
+	testenv.Exec(t, a.Pool, `INSERT INTO products (id, name, price_cents, currency, supply, available) VALUES ($1, 'thing', 100, 'EUR', $2, 0)`, product, n)
+	testenv.Exec(t, a.Pool, `
 		WITH placed AS (
 			INSERT INTO orders (id, customer_id, total_cents, currency, created_at, expires_at)
 			SELECT gen_random_uuid(), $1, 100, 'EUR', now() - interval '1 day',
 			       now() + $3 * interval '1 microsecond' + n * interval '10 milliseconds'
 			FROM generate_series(1, $2::int) n
 			RETURNING id
-		), items AS (
-			INSERT INTO order_items SELECT id, $4, 1, 100 FROM placed
 		)
-		SELECT id FROM placed`, customer, n, due.Microseconds(), product)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rows.Close()
-	var ids []string
-	for rows.Next() {
-		var id string
-		if err := rows.Scan(&id); err != nil {
-			t.Fatal(err)
-		}
-		ids = append(ids, id)
-	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
-	return ids
-}
-
-// mustExec runs a statement, which may take longer than the statements of the service.
-func mustExec(t testing.TB, a *testApp, statement string, args ...any) {
-	t.Helper()
-	conn := withoutTimeout(t, a)
-	defer conn.Close()
-	if _, err := conn.ExecContext(t.Context(), statement, args...); err != nil {
-		t.Fatalf("%s: %v", statement, err)
-	}
-}
-
-// withoutTimeout returns a connection without the statement timeout of the service. The connection keeps this setting
-// in the pool.
-func withoutTimeout(t testing.TB, a *testApp) *sql.Conn {
-	t.Helper()
-	conn, err := a.Pool.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := conn.ExecContext(t.Context(), `SET statement_timeout = 0`); err != nil {
-		t.Fatal(err)
-	}
-	return conn
+		INSERT INTO order_items SELECT id, $4, 1, 100 FROM placed`, customer, n, due.Microseconds(), product)
+	return testenv.QueryAll[string](t, a.Pool, `SELECT id FROM orders WHERE customer_id = $1 ORDER BY expires_at`, customer)
 }

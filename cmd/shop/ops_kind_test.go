@@ -79,7 +79,7 @@ func TestSeveralKinds(t *testing.T) {
 	bury(t, a.Kinds[0].Queue, "1")
 	bury(t, second.Queue, "2")
 	testenv.Must(t, second.Queue.Schedule(t.Context(), delay.In("3", -time.Minute)))
-	mustExec(t, a, `INSERT INTO outbox (kind, task_id, due_at) VALUES ($1, '4', now()), ($2, '4', now())`, order.CancelKind, secondKind)
+	testenv.Exec(t, a.Pool, `INSERT INTO outbox (kind, task_id, due_at) VALUES ($1, '4', now()), ($2, '4', now())`, order.CancelKind, secondKind)
 	var s struct {
 		Queue struct {
 			Scheduled, Due, Dead int64

@@ -218,7 +218,7 @@ func TestOneSweepAtATime(t *testing.T) {
 		t.Errorf("a sweep during another one returned %v, want ErrBusy", err)
 	}
 	// The session that holds the lock ends, as if its process had died.
-	mustExec(t, a, `SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'`)
+	testenv.Exec(t, a.Pool, `SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'`)
 	testenv.Eventually(t, "the lock is free", func() bool {
 		_, err := b.Kinds[0].Reconciler.Sweep(t.Context())
 		return err == nil

@@ -40,7 +40,7 @@ func TestHalfClosedClient(t *testing.T) {
 	token, err := tokens.Issue(a.orders.SignUp())
 	testenv.Must(t, err)
 	product := uuid.New()
-	mustExec(t, a, `INSERT INTO products (id, name, price_cents, currency, supply, available) VALUES ($1, 'thing', 100, 'EUR', 100, 100)`, product)
+	testenv.Exec(t, a.Pool, `INSERT INTO products (id, name, price_cents, currency, supply, available) VALUES ($1, 'thing', 100, 'EUR', 100, 100)`, product)
 	body := fmt.Sprintf(`{"items":[{"product_id":%q,"quantity":1}]}`, product)
 
 	for range 20 { // net/http may notice the end of the client's half at any time during the request
@@ -93,22 +93,22 @@ func TestUnreadyWithoutTables(t *testing.T) {
 		}
 	}
 	expectBoth(http.StatusOK)
-	mustExec(t, a, `CREATE SCHEMA backup`)
+	testenv.Exec(t, a.Pool, `CREATE SCHEMA backup`)
 	for _, table := range tables {
-		mustExec(t, a, `ALTER TABLE `+table+` SET SCHEMA backup`)
+		testenv.Exec(t, a.Pool, `ALTER TABLE `+table+` SET SCHEMA backup`)
 	}
 	expectBoth(http.StatusServiceUnavailable)
-	mustExec(t, a, `DROP SCHEMA public CASCADE`)
+	testenv.Exec(t, a.Pool, `DROP SCHEMA public CASCADE`)
 	expectBoth(http.StatusServiceUnavailable)
 	// A restore creates the tables, then loads them, then adds indexes and constraints.
-	mustExec(t, a, `CREATE SCHEMA public`)
-	mustExec(t, a, `CREATE TABLE public.orders (LIKE backup.orders)`)
+	testenv.Exec(t, a.Pool, `CREATE SCHEMA public`)
+	testenv.Exec(t, a.Pool, `CREATE TABLE public.orders (LIKE backup.orders)`)
 	if got := status("/readyz"); got != http.StatusServiceUnavailable {
 		t.Errorf("GET /readyz with only the table orders, without its constraints: got status %d, want 503", got)
 	}
-	mustExec(t, a, `DROP TABLE public.orders`)
+	testenv.Exec(t, a.Pool, `DROP TABLE public.orders`)
 	for _, table := range tables {
-		mustExec(t, a, `ALTER TABLE backup.`+table+` SET SCHEMA public`)
+		testenv.Exec(t, a.Pool, `ALTER TABLE backup.`+table+` SET SCHEMA public`)
 	}
 	expectBoth(http.StatusOK)
 }

@@ -20,7 +20,7 @@ func TestAnyShareOfStuckOrders(t *testing.T) {
 	testenv.Must(t, a.Kinds[0].Queue.BeginRestore(t.Context()))
 	testenv.Must(t, a.Kinds[0].Queue.EndRestore(t.Context()))
 	rapid.Check(t, func(r *rapid.T) {
-		mustExec(t, a, `WITH i AS (DELETE FROM order_items), e AS (DELETE FROM order_events) DELETE FROM orders`)
+		testenv.Exec(t, a.Pool, `WITH i AS (DELETE FROM order_items), e AS (DELETE FROM order_events) DELETE FROM orders`)
 		testenv.Must(t, a.Redis.Del(t.Context(), dueKey, attemptsKey).Err())
 		groups := rapid.SliceOfN(rapid.SampledFrom([]string{"good", "poisoned", "locked order", "locked product"}), 1, 30).Draw(r, "orders")
 		orders := map[string][]string{}
@@ -33,7 +33,7 @@ func TestAnyShareOfStuckOrders(t *testing.T) {
 			insertOverdue(t, a, ids)
 			switch group {
 			case "poisoned":
-				mustExec(t, a, `UPDATE products SET supply = 0 WHERE id IN (SELECT product_id FROM order_items WHERE order_id = $1)`, ids[0])
+				testenv.Exec(t, a.Pool, `UPDATE products SET supply = 0 WHERE id IN (SELECT product_id FROM order_items WHERE order_id = $1)`, ids[0])
 			case "locked order":
 				defer testenv.HoldLock(t, a.Pool, `SELECT FROM orders WHERE id = ANY ($1) FOR UPDATE`, ids)()
 			case "locked product":
@@ -86,8 +86,8 @@ func TestSlowOrder(t *testing.T) {
 	a := newTestApp(t, testenv.Redis(t), 1)
 	ids := []string{uuid.NewString(), uuid.NewString(), uuid.NewString()}
 	insertOverdue(t, a, ids)
-	mustExec(t, a, `CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(60); RETURN NEW; END $$`)
-	mustExec(t, a, `CREATE TRIGGER slow BEFORE UPDATE ON orders FOR EACH ROW WHEN (NEW.id = '`+ids[1]+`') EXECUTE FUNCTION slow()`)
+	testenv.Exec(t, a.Pool, `CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(60); RETURN NEW; END $$`)
+	testenv.Exec(t, a.Pool, `CREATE TRIGGER slow BEFORE UPDATE ON orders FOR EACH ROW WHEN (NEW.id = '`+ids[1]+`') EXECUTE FUNCTION slow()`)
 	if report := sweep(t, a); report.Overdue != 2 || report.Failed != 1 || report.Outcome != reconcile.Partial {
 		t.Errorf("got the report %+v, want partial with overdue 2 and failed 1", report)
 	}
@@ -97,10 +97,10 @@ func TestSlowOrder(t *testing.T) {
 func insertOverdue(t *testing.T, a *testApp, ids []string) {
 	t.Helper()
 	customer, product := uuid.New(), uuid.New()
-	mustExec(t, a, `INSERT INTO customers (id) VALUES ($1)`, customer)
-	mustExec(t, a, `INSERT INTO products (id, name, price_cents, currency, supply, available) VALUES ($1, 'thing', 100, 'EUR', $2, 0)`, product, len(ids))
-	mustExec(t, a, `
+	testenv.Exec(t, a.Pool, `INSERT INTO customers (id) VALUES ($1)`, customer)
+	testenv.Exec(t, a.Pool, `INSERT INTO products (id, name, price_cents, currency, supply, available) VALUES ($1, 'thing', 100, 'EUR', $2, 0)`, product, len(ids))
+	testenv.Exec(t, a.Pool, `
 		INSERT INTO orders (id, customer_id, total_cents, currency, created_at, expires_at)
 		SELECT id::uuid, $2, 100, 'EUR', now() - interval '2 hours', now() - interval '1 hour' FROM unnest($1::text[]) AS id`, ids, customer)
-	mustExec(t, a, `INSERT INTO order_items (order_id, product_id, quantity, unit_price_cents) SELECT id::uuid, $2, 1, 100 FROM unnest($1::text[]) AS id`, ids, product)
+	testenv.Exec(t, a.Pool, `INSERT INTO order_items (order_id, product_id, quantity, unit_price_cents) SELECT id::uuid, $2, 1, 100 FROM unnest($1::text[]) AS id`, ids, product)
 }

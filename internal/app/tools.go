@@ -69,10 +69,9 @@ func MigrateUp(ctx context.Context, databaseURL string, others []migrations.Set,
 
 const (
 	// migrateAgain is the time after which a migration that did not get a lock is tried again. Meanwhile the requests
-	// that waited behind it are served. With a shorter time, they would wait more often.
+	// that waited behind it are served.
 	migrateAgain = 8 * time.Second
-	// migratePatience is how long a migration is tried. With a shorter time, it would fail because of a report or a
-	// dump that reads its table. With a longer one, an operator would learn late of a session that was forgotten.
+	// migratePatience is how long a migration is tried: a report or a dump that reads its table may take minutes.
 	migratePatience = 5 * time.Minute
 )
 
