@@ -13,7 +13,7 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// TestOperatorsRoutes closes the sale of a product and erases a customer over the operators' API.
+// TestOperatorsRoutes erases a customer over the operators' API.
 func TestOperatorsRoutes(t *testing.T) {
 	a, o := newTestApp(t, testenv.Redis(t), 1), validOptions()
 	handler, err := a.Handler()
@@ -21,10 +21,8 @@ func TestOperatorsRoutes(t *testing.T) {
 	server := httptest.NewServer(handler) // the routes set deadlines of the connection
 	defer server.Close()
 	pendingOrders(t, a, 3, time.Hour)
-	closeSale := "/ops/api/products/" + testenv.Query[string](t, a.Pool, `SELECT id FROM products`) + "/close-sale"
 	erase := "/ops/api/customers/" + testenv.Query[string](t, a.Pool, `SELECT id FROM customers`) + "/erase"
-	const noSale, noCustomer = "/ops/api/products/1/close-sale", "/ops/api/customers/1/erase"
-	unknownSale := strings.Replace(noSale, "1", uuid.NewString(), 1)
+	const noCustomer = "/ops/api/customers/1/erase"
 	unknownCustomer := strings.Replace(noCustomer, "1", uuid.NewString(), 1)
 	token := o.Ops.OpsToken
 	for _, test := range []struct {
@@ -32,11 +30,6 @@ func TestOperatorsRoutes(t *testing.T) {
 		status            int
 		body              string // a part of it
 	}{
-		{"close a sale, unauthorized", closeSale, "x", http.StatusUnauthorized, "/problems/unauthorized"},
-		{"close a sale, no UUID", noSale, token, http.StatusBadRequest, "/problems/malformed-request"},
-		{"close the sale of an unknown product", unknownSale, token, http.StatusNotFound, "/problems/not-found"},
-		{"close a sale with three orders", closeSale, token, http.StatusOK, `"orders":3`},
-		{"close it again", closeSale, token, http.StatusOK, `"orders":0`},
 		{"erase, unauthorized", erase, "x", http.StatusUnauthorized, "/problems/unauthorized"},
 		{"erase, no UUID", noCustomer, token, http.StatusBadRequest, "/problems/malformed-request"},
 		{"erase a customer with three orders", erase, token, http.StatusOK, `{"orders_left":3}`},

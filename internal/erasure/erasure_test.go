@@ -69,7 +69,7 @@ func TestErase(t *testing.T) {
 
 	ended, paid, pending := place(customer), place(customer), place(customer)
 	end(customer, ended)
-	s.Do(t, "pay", customer, product, paid)
+	s.Do(t, "pay", customer, paid)
 	end(other, place(other))
 	erase(3) // none is booked
 	book()

@@ -57,7 +57,7 @@ func (s *shop) endedOrders(t testing.TB) (customer, product uuid.UUID) {
 	t.Helper()
 	customer, product = s.Customer(t), s.Product(t, 10)
 	for _, steps := range []string{"extend, pay", "extend, pay", "extend, cancel", "extend"} {
-		s.Do(t, steps, customer, product, s.place(t, customer, line(product, 2)).ID)
+		s.Do(t, steps, customer, s.place(t, customer, line(product, 2)).ID)
 	}
 	return customer, product
 }
@@ -148,7 +148,7 @@ func TestInterruptedBooking(t *testing.T) {
 			customer, product := s.endedOrders(t)
 			s.book(t, 3)
 			id := s.place(t, customer, line(product, 1)).ID
-			s.Do(t, "pay", customer, product, id)
+			s.Do(t, "pay", customer, id)
 
 			unlock := testenv.HoldLock(t, s.DB, `SELECT FROM stock_books FOR UPDATE`)
 			ctx, stop := context.WithCancel(t.Context())
@@ -206,11 +206,11 @@ func TestBookDuringLoad(t *testing.T) {
 				id := s.place(t, customer, line(products[i%3], 1+int64(i%4)), line(products[(i+1)%3], 2)).ID
 				switch rand.IntN(4) {
 				case 0:
-					s.Do(t, "cancel", customer, products[0], id)
+					s.Do(t, "cancel", customer, id)
 				case 1:
-					s.Do(t, "pass 31m, time out", customer, products[0], id)
+					s.Do(t, "pass 31m, time out", customer, id)
 				case 2, 3:
-					s.Do(t, "pay", customer, products[0], id)
+					s.Do(t, "pay", customer, id)
 				}
 			}
 		})

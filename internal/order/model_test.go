@@ -18,11 +18,6 @@ import (
 // TestModel applies the same random steps to a shop and to a model of it, and compares the two.
 func TestModel(t *testing.T) {
 	t.Parallel()
-	testModel(t, func(*model) map[string]func(*rapid.T) { return nil })
-}
-
-// testModel is TestModel with the steps that a part adds.
-func testModel(t *testing.T, partSteps func(*model) map[string]func(*rapid.T)) {
 	s := newShop(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &model{t: t, shop: s, customer: s.Customer(t), keys: map[string]placement{}, available: map[uuid.UUID]int64{}}
@@ -32,7 +27,7 @@ func testModel(t *testing.T, partSteps func(*model) map[string]func(*rapid.T)) {
 			m.products = append(m.products, product)
 			m.available[product] = supply
 		}
-		steps := map[string]func(*rapid.T){
+		rt.Repeat(map[string]func(*rapid.T){
 			"place":        m.place,
 			"pay":          m.pay,
 			"cancel":       m.cancel,
@@ -47,9 +42,7 @@ func testModel(t *testing.T, partSteps func(*model) map[string]func(*rapid.T)) {
 			"book":         m.book,
 			"remove":       m.remove,
 			"":             m.check,
-		}
-		maps.Copy(steps, partSteps(m))
-		rt.Repeat(steps)
+		})
 	})
 	s.CheckInvariants(t, 24*time.Hour)
 }

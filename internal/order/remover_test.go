@@ -146,7 +146,7 @@ func TestRemove(t *testing.T) {
 	s.CheckInvariants(t, 0)
 
 	// The books go on: what is sold later adds to them.
-	s.Do(t, "pay", customer, product, s.place(t, customer, line(product, 2)).ID)
+	s.Do(t, "pay", customer, s.place(t, customer, line(product, 2)).ID)
 	s.book(t, 1)
 	s.wantSold(t, product, 6)
 	s.CheckInvariants(t, 0)

@@ -40,8 +40,8 @@ type Hooks struct {
 	Tracer  Tracer                              // traces placements
 
 	// Another package may hold orders while their customers pay them: it sets and clears orders.hold_until in its own
-	// statements. When the end of a held order changes, because its customer asks to cancel it or an operator brings its
-	// deadline forward, the service owes a task of HoldKind, whose id is the id of the order. HoldPublisher publishes it.
+	// statements. When the customer of a held order asks to cancel it, the service owes a task of HoldKind, whose id is the
+	// id of the order. HoldPublisher publishes it.
 	HoldKind      string
 	HoldPublisher Publisher
 	PayAtOnce     bool // customers can also pay an order at once, for nothing, although HoldKind is set
@@ -92,13 +92,6 @@ func (s *Service) Notify(customer, order string) { s.cfg.Changed(customer, order
 // Publisher returns the publisher of the tasks of [CancelKind]. A package that moves the due time of an order publishes
 // the task with it.
 func (s *Service) Publisher() Publisher { return s.pub }
-
-// TaskKinds returns the kinds of the outbox rows that a package writes when it moves the deadline of an order: of the task that
-// cancels the order, and of the task that ends its hold. hold is "" if orders are never held, and both are "" if the service
-// has no Redis: then there is no such row.
-func (s *Service) TaskKinds() (cancel, hold string) {
-	return s.store.RowKind(CancelKind), s.store.RowKind(s.cfg.HoldKind)
-}
 
 // Extension returns the time by which a customer can extend the deadline of an order; 0: not at all.
 func (s *Service) Extension() time.Duration { return s.cfg.Extension }

@@ -75,7 +75,7 @@ func TestRemind(t *testing.T) {
 				if step == "remind" {
 					s.remind(t, o.ID)
 				} else {
-					s.Do(t, step, customer, product, o.ID)
+					s.Do(t, step, customer, o.ID)
 				}
 			}
 			for range 2 {
@@ -108,7 +108,7 @@ func TestRemind(t *testing.T) {
 func TestRemindInEachState(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	deliver := func(t testing.TB, _, _, id uuid.UUID) error { s.remind(t, id); return nil }
+	deliver := func(t testing.TB, _, id uuid.UUID) error { s.remind(t, id); return nil }
 	s.CheckOperation(t, "remind", deliver, map[string]string{
 		"near the deadline":      "ok pending: reminded worker",
 		"brought forward":        "ok pending: reminded worker",

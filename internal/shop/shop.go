@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"example.com/shop/internal/app"
-	"example.com/shop/internal/closesale"
 	"example.com/shop/internal/erasure"
 	"example.com/shop/internal/live"
 	"example.com/shop/internal/ops"
@@ -99,7 +98,6 @@ func (s *Shop) build(o *Options, n Neighbour, hooks order.Hooks) (err error) {
 	if s.Orders, err = order.Add(p, cancel, o.Order, s.Customers, hooks); err != nil {
 		return err
 	}
-	closesale.Add(p, s.Orders)
 	erasure.Add(p, s.Orders)
 	whereis.Add(p, s.Orders)
 	ops.Add(p)

@@ -308,7 +308,6 @@ const actors = { customer: 'by you', operator: 'by the shop' };
 const events = {
   reminded: 'reminder sent',
   extended: 'deadline extended',
-  brought_forward: 'deadline brought forward',
   cancel_requested: 'cancellation requested',
 };
 

@@ -95,12 +95,6 @@ func (s *Shop) ProductWithCurrency(t testing.TB, supply int64, currency string) 
 	return id
 }
 
-// OnlyProduct returns the id of the only product.
-func (s *Shop) OnlyProduct(t testing.TB) uuid.UUID {
-	t.Helper()
-	return testenv.QueryAll[uuid.UUID](t, s.DB, `SELECT id FROM products`)[0]
-}
-
 // Exec is [testenv.Exec] in the shop's database.
 func (s *Shop) Exec(t testing.TB, statement string, args ...any) {
 	t.Helper()

@@ -66,14 +66,12 @@ const (
 		FROM (SELECT clock_timestamp() + interval '1 min' AS deadline) d
 		WHERE id = $1 AND status = 'pending' AND expires_at > d.deadline
 		RETURNING id, greatest(expires_at, checkout_until) AS closes_at, hold_until, due_at
-	), owed AS (
-		INSERT INTO outbox (kind, task_id, due_at)
-		SELECT 'order.cancel', id::text, due_at FROM moved
-		UNION ALL
-		SELECT $2, id::text, closes_at FROM moved WHERE hold_until IS NOT NULL
-		ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
 	)
-	INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'brought_forward', 'operator', clock_timestamp() FROM moved`
+	INSERT INTO outbox (kind, task_id, due_at)
+	SELECT 'order.cancel', id::text, due_at FROM moved
+	UNION ALL
+	SELECT $2, id::text, closes_at FROM moved WHERE hold_until IS NOT NULL
+	ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)`
 )
 
 // Pass lets time pass for an order.
@@ -101,36 +99,36 @@ func (s *Shop) BringForward(t testing.TB, id uuid.UUID) {
 }
 
 // Operation does something to an order, for instance pays it. It returns the error that the caller of the service gets.
-type Operation func(t testing.TB, customer, product, id uuid.UUID) error
+type Operation func(t testing.TB, customer, id uuid.UUID) error
 
 // Operations returns the operations of package order, by name.
 func (s *Shop) Operations() map[string]Operation {
 	return map[string]Operation{
-		"pay": func(t testing.TB, customer, _, id uuid.UUID) error {
+		"pay": func(t testing.TB, customer, id uuid.UUID) error {
 			_, err := s.Pay(t.Context(), customer, id)
 			return err
 		},
-		"cancel": func(t testing.TB, customer, _, id uuid.UUID) error {
+		"cancel": func(t testing.TB, customer, id uuid.UUID) error {
 			_, err := s.Cancel(t.Context(), customer, id)
 			return err
 		},
-		"extend": func(t testing.TB, customer, _, id uuid.UUID) error {
+		"extend": func(t testing.TB, customer, id uuid.UUID) error {
 			_, err := s.Extend(t.Context(), customer, id)
 			return err
 		},
-		"time out": func(t testing.TB, _, _, id uuid.UUID) error { s.Deliver(t, id); return nil },
+		"time out": func(t testing.TB, _, id uuid.UUID) error { s.Deliver(t, id); return nil },
 	}
 }
 
 // Do does the steps, separated by commas, to an order: operations of package order, and those of others.
-func (s *Shop) Do(t testing.TB, steps string, customer, product, id uuid.UUID) {
+func (s *Shop) Do(t testing.TB, steps string, customer, id uuid.UUID) {
 	t.Helper()
 	operations := s.Operations()
 	for step := range strings.SplitSeq(steps, ", ") {
 		after, passes := strings.CutPrefix(step, "pass ")
 		switch operation, ok := operations[step]; {
 		case ok:
-			if err := operation(t, customer, product, id); err != nil {
+			if err := operation(t, customer, id); err != nil {
 				t.Fatalf("%s: %v", step, err)
 			}
 		case passes:
@@ -211,13 +209,13 @@ func (s *Shop) CheckOperation(t *testing.T, name string, do Operation, results m
 		t.Run(state+"/"+name, func(t *testing.T) {
 			customer, product := s.Customer(t), s.Product(t, 5)
 			id := s.MustPlace(t, customer, Line(product, 2)).ID
-			s.Do(t, steps, customer, product, id)
+			s.Do(t, steps, customer, id)
 			s.Exec(t, `DELETE FROM outbox`) // as if the relay had copied the tasks of the setup
 			want := results[state]
 			if want == "" {
 				want = "ok " + s.Status(t, id)
 			}
-			if got := s.result(t, do, customer, product, id); got != want {
+			if got := s.result(t, do, customer, id); got != want {
 				t.Errorf("%s returned %q, want %q", name, got, want)
 			}
 			if want := int64(5); strings.HasPrefix(s.Status(t, id), "cancelled") != (s.Available(t, product) == want) {
@@ -229,11 +227,11 @@ func (s *Shop) CheckOperation(t *testing.T, name string, do Operation, results m
 }
 
 // result does an operation, and returns its result as [Shop.CheckOperation] writes it.
-func (s *Shop) result(t testing.TB, do Operation, customer, product, id uuid.UUID) string {
+func (s *Shop) result(t testing.TB, do Operation, customer, id uuid.UUID) string {
 	t.Helper()
 	before := len(s.Trail(t, id))
 	code := "ok"
-	if err := do(t, customer, product, id); err != nil {
+	if err := do(t, customer, id); err != nil {
 		code = parttest.ClassOf(err).Code
 	}
 	result := code + " " + s.Status(t, id)
@@ -264,10 +262,10 @@ func (s *Shop) CheckMovedOrder(t *testing.T, name string, do Operation) {
 			t.Run(steps+"/"+change+"/"+name, func(t *testing.T) {
 				customer, product := s.Customer(t), s.Product(t, 1)
 				id := s.MustPlace(t, customer, Line(product, 1)).ID
-				s.Do(t, steps, customer, product, id)
+				s.Do(t, steps, customer, id)
 				release := testenv.HoldLock(t, s.DB, statement, id)
 				done := make(chan error, 1)
-				go func() { done <- do(t, customer, product, id) }()
+				go func() { done <- do(t, customer, id) }()
 				// An operation that does not concern the old version of the order does not wait.
 				var err error
 				ended := false

@@ -64,16 +64,11 @@ func (p *Published) Calls() []int {
 type Notified struct {
 	mu     sync.Mutex
 	counts map[string]int // by customer and subject
-	before func()         // set by BeforeNext
 }
 
 // Notify counts a notification of a customer about a subject, for instance an order.
 func (n *Notified) Notify(customer, subject string) {
 	n.mu.Lock()
-	if before := n.before; before != nil {
-		n.before = nil
-		before()
-	}
 	defer n.mu.Unlock()
 	if n.counts == nil {
 		n.counts = map[string]int{}
@@ -86,13 +81,6 @@ func (n *Notified) Of(customer, subject fmt.Stringer) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.counts[customer.String()+" "+subject.String()]
-}
-
-// BeforeNext has the next notification call a function first.
-func (n *Notified) BeforeNext(f func()) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.before = f
 }
 
 // Handle passes the tasks with the given ids, strings or UUIDs, to a handler, and returns the outcomes.

@@ -130,11 +130,7 @@ func (s *shop) settleAll(t *testing.T, orders ...*order.Order) {
 // TestConcurrentSteps applies random steps to a few orders from several goroutines. It checks that no step fails for a
 // reason that the API does not know, that PostgreSQL never had to resolve a deadlock, and the outcome.
 func TestConcurrentSteps(t *testing.T) {
-	testConcurrentSteps(t, newMemoryShop(t))
-}
-
-// testConcurrentSteps is TestConcurrentSteps with the steps that a part adds.
-func testConcurrentSteps(t *testing.T, s *shop, partSteps ...func(context.Context) error) {
+	s := newMemoryShop(t)
 	orders := []*order.Order{s.place(t), s.place(t), s.place(t), s.place(t)}
 	var urls sync.Map
 	var deliveries []event
@@ -173,6 +169,7 @@ func testConcurrentSteps(t *testing.T, s *shop, partSteps ...func(context.Contex
 			_, err := s.orders.Extend(ctx, o.CustomerID, o.ID)
 			allow(err)
 		},
+		func(o *order.Order) { s.bringForward(t, o.ID) },
 		func(o *order.Order) {
 			attempts, err := s.OfOrder(ctx, o.CustomerID, o.ID)
 			allow(err)
@@ -203,9 +200,6 @@ func testConcurrentSteps(t *testing.T, s *shop, partSteps ...func(context.Contex
 				handle(t, s.SendRefunds, m.ID)
 			}
 		},
-	}
-	for _, step := range partSteps {
-		steps = append(steps, func(*order.Order) { allow(step(ctx)) })
 	}
 	var workers sync.WaitGroup
 	for range 8 {

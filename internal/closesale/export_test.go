@@ -1,4 +1,0 @@
-package closesale
-
-// CloseSaleSQL is the statement whose plans a test checks.
-var CloseSaleSQL = closeSaleSQL
