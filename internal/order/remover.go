@@ -21,8 +21,6 @@ var (
 	removableSQL string
 	//go:embed remove.sql
 	removeSQL string
-	//go:embed removable_customer.sql
-	removableCustomerSQL string
 )
 
 const (
@@ -96,7 +94,7 @@ func (r *Remover) Run(ctx context.Context) error {
 func (r *Remover) Remove(ctx context.Context) (removed int64, err error) {
 	for after := (uuid.UUID{}); ; {
 		began := time.Now()
-		batch, n, err := r.service.removeBatch(ctx, removableSQL, after, r.keep.Microseconds())
+		batch, n, err := r.service.removeBatch(ctx, r.keep, after)
 		removed += n
 		r.removed.Add(float64(n))
 		if err != nil {
@@ -115,42 +113,16 @@ func (r *Remover) Remove(ctx context.Context) (removed int64, err error) {
 	}
 }
 
-// RemoveCustomer removes the orders of a customer, whatever their age, and the customer's row if no order is left. It leaves the
-// orders that are pending, not booked yet, owed or locked by another session, and returns their number.
-func (s *Service) RemoveCustomer(ctx context.Context, customer uuid.UUID) (left int64, err error) {
-	for after := (uuid.UUID{}); ; {
-		batch, _, err := s.removeBatch(ctx, removableCustomerSQL, after, customer)
-		if err != nil {
-			return 0, err
-		}
-		if len(batch) == 0 {
-			break
-		}
-		after = batch[len(batch)-1]
-	}
-	err = s.store.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-		// Placements take this lock, too (lock.sql). So no order is placed between the count and the deletion.
-		if err := tx.Exec(`SELECT pg_advisory_xact_lock(hashtextextended($1::uuid::text, 0))`, customer).Error; err != nil {
-			return err
-		}
-		if err := tx.Raw(`SELECT count(*) FROM orders WHERE customer_id = $1`, customer).Scan(&left).Error; err != nil || left > 0 {
-			return err
-		}
-		return tx.Exec(`DELETE FROM customers WHERE id = $1`, customer).Error
-	})
-	if err != nil {
-		return 0, fmt.Errorf("remove a customer: %w", err)
-	}
-	return left, nil
-}
-
-// removeBatch removes the batch of orders that a statement returns, but for those that must stay. It returns all orders of the
-// batch, and the number of those that were removed. The first argument of the statement is the last order of the batch before.
-func (s *Service) removeBatch(ctx context.Context, statement string, args ...any) (batch []uuid.UUID, removed int64, err error) {
+// removeBatch removes the next batch of the orders that ended longer ago than keep, but for those that must stay. It returns
+// all orders of the batch, and the number of those that were removed. after is the last order of the batch before.
+func (s *Service) removeBatch(
+	ctx context.Context, keep time.Duration, after uuid.UUID,
+) (batch []uuid.UUID, removed int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
 	defer cancel()
 	err = s.store.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-		if err := tx.Raw(statement+" FOR UPDATE SKIP LOCKED", args...).Scan(&batch).Error; err != nil || len(batch) == 0 {
+		err := tx.Raw(removableSQL+" FOR UPDATE SKIP LOCKED", after, keep.Microseconds()).Scan(&batch).Error
+		if err != nil || len(batch) == 0 {
 			return err
 		}
 		removed, err = s.remove(tx, batch)

@@ -14,15 +14,18 @@ import (
 
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/order/ordertest"
-	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/testenv"
 )
+
+// remover returns a remover of the orders that ended longer ago than keep.
+func (s *shop) remover(keep time.Duration) *order.Remover {
+	return order.NewRemover(s.Service, keep, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+}
 
 // remove removes the orders that ended longer ago than keep, and fails the test if their number is not the expected one.
 func (s *shop) remove(t testing.TB, keep time.Duration, want int64) {
 	t.Helper()
-	remover := order.NewRemover(s.Service, keep, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-	if n, err := remover.Remove(t.Context()); n != want || err != nil {
+	if n, err := s.remover(keep).Remove(t.Context()); n != want || err != nil {
 		t.Fatalf("Remove returns %d, %v; want %d", n, err, want)
 	}
 }
@@ -161,7 +164,7 @@ func TestRemoveCrash(t *testing.T) {
 	all, left := [3]int{4, 4, 4}, [3]int{1, 1, 1}
 	crashes := 0
 	ordertest.CrashEach(t, s.Gorm, s.DB, func() error {
-		_, err := order.NewRemover(s.Service, time.Microsecond, slog.New(slog.DiscardHandler), prometheus.NewRegistry()).Remove(t.Context())
+		_, err := s.remover(time.Microsecond).Remove(t.Context())
 		return err
 	}, func() {
 		crashes++
@@ -179,31 +182,6 @@ func TestRemoveCrash(t *testing.T) {
 	s.CheckInvariants(t, 0)
 }
 
-// TestRemoveCustomerWhoOrders removes a customer whose order is being placed, which has the customer's lock. The removal waits,
-// and leaves the order.
-func TestRemoveCustomerWhoOrders(t *testing.T) {
-	t.Parallel()
-	s := newShop(t)
-	customer, placed := s.InsertCustomer(t), s.place(t, s.Customer(t), line(s.Product(t, 1), 1))
-	commit := testenv.HoldLock(t, s.DB, `WITH locked AS MATERIALIZED (SELECT pg_advisory_xact_lock(hashtextextended($1::uuid::text, 0)))
-		UPDATE orders SET customer_id = $1 FROM locked WHERE id = $2`, customer, placed.ID)
-	var left int64
-	removed := make(chan error, 1)
-	go func() {
-		var err error
-		left, err = s.RemoveCustomer(t.Context(), customer)
-		for postgres.LockTimedOut(err) { // on a slow machine
-			left, err = s.RemoveCustomer(t.Context(), customer)
-		}
-		removed <- err
-	}()
-	testenv.AwaitLockWait(t, s.DB)
-	commit()
-	if err := <-removed; err != nil || left != 1 {
-		t.Errorf("the removal of a customer who places an order leaves %d orders, %v; want 1", left, err)
-	}
-}
-
 // TestRemoveInBatches removes more orders than fit into one batch, while two removers and a booker run.
 func TestRemoveInBatches(t *testing.T) {
 	t.Parallel()
@@ -216,7 +194,7 @@ func TestRemoveInBatches(t *testing.T) {
 	}()
 	for range 2 {
 		go func() {
-			_, err := order.NewRemover(s.Service, time.Microsecond, slog.New(slog.DiscardHandler), prometheus.NewRegistry()).Remove(t.Context())
+			_, err := s.remover(time.Microsecond).Remove(t.Context())
 			errs <- err
 		}()
 	}

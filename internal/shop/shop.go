@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"example.com/shop/internal/app"
-	"example.com/shop/internal/erasure"
 	"example.com/shop/internal/live"
 	"example.com/shop/internal/ops"
 	"example.com/shop/internal/order"
@@ -98,7 +97,6 @@ func (s *Shop) build(o *Options, n Neighbour, hooks order.Hooks) (err error) {
 	if s.Orders, err = order.Add(p, cancel, o.Order, s.Customers, hooks); err != nil {
 		return err
 	}
-	erasure.Add(p, s.Orders)
 	whereis.Add(p, s.Orders)
 	ops.Add(p)
 	if err := web.Add(p, n.Pages...); err != nil {
