@@ -31,7 +31,8 @@ func parseSchedule(text string) (cron.Schedule, error) {
 }
 
 // checkZone returns an error if a time zone is unknown, or if no expression follows it. cron v3.0.1 panics on some of
-// these texts.
+// these texts. The zone Local is an error, because cron uses the same value for a schedule without a zone, which is in
+// UTC here. Processes on machines with different zones would also sweep at different times.
 func checkZone(text string) error {
 	_, rest, named := strings.Cut(text, "TZ=")
 	if !named {
@@ -40,6 +41,9 @@ func checkZone(text string) error {
 	zone, _, expression := strings.Cut(rest, " ")
 	if _, err := time.LoadLocation(zone); err != nil || zone == "" || !expression {
 		return errors.New("want a time zone and then an expression, as in TZ=UTC */5 * * * *")
+	}
+	if zone == time.Local.String() {
+		return errors.New("TZ=Local is not a time zone: name one, as in TZ=Europe/Berlin, or leave it out for UTC")
 	}
 	return nil
 }

@@ -23,6 +23,8 @@ func TestConfig(t *testing.T) {
 		"a descriptor":              {Config{Schedule: "@hourly", Lookahead: 2 * time.Hour}, ""},
 		"a zone":                    {Config{Schedule: "TZ=Europe/Berlin */10 * * * *", Lookahead: 20 * time.Minute}, ""},
 		"a zone and an interval":    {Config{Schedule: "CRON_TZ=UTC @every 1m"}, ""},
+		"the zone of the machine":   {Config{Schedule: "TZ=Local */10 * * * *", Lookahead: 20 * time.Minute}, "TZ=Local is not a time zone"},
+		"the machine's, for cron":   {Config{Schedule: "CRON_TZ=Local @every 1m"}, "TZ=Europe/Berlin"},
 		"days of 25 hours":          {Config{Schedule: "TZ=Europe/Berlin 0 12 * * *", Lookahead: 50 * time.Hour}, ""},
 		"no expression":             {Config{Schedule: "often"}, "fields"},
 		"blanks":                    {Config{Schedule: " \n "}, "fields"},
@@ -63,7 +65,7 @@ func TestConfig(t *testing.T) {
 // daylight saving time. Whether a schedule is valid must not depend on the time at which it is checked.
 func TestLongestInterval(t *testing.T) {
 	zone := rapid.SampledFrom([]string{
-		"UTC", "America/New_York", "Europe/London", "Australia/Lord_Howe", "Africa/Cairo", "Asia/Kathmandu", "Local",
+		"", "TZ=UTC ", "TZ=America/New_York ", "TZ=Europe/London ", "TZ=Australia/Lord_Howe ", "TZ=Africa/Cairo ", "TZ=Asia/Kathmandu ",
 	})
 	minute := rapid.SampledFrom([]string{"0", "59", "30", "10,50", "0,45", "5-50/9", "*/7", "*"})
 	hour := rapid.SampledFrom([]string{"0", "1", "2", "23", "1,2", "0-4", "9-17", "*/5", "*"})
@@ -71,7 +73,7 @@ func TestLongestInterval(t *testing.T) {
 	month := rapid.SampledFrom([]string{"*", "*", "2", "6-8", "*/5"})
 	dayOfWeek := rapid.SampledFrom([]string{"*", "*", "1-5", "0", "6,2"})
 	rapid.Check(t, func(t *rapid.T) {
-		text := fmt.Sprintf("TZ=%s %s %s %s %s %s",
+		text := fmt.Sprintf("%s%s %s %s %s %s",
 			zone.Draw(t, "zone"), minute.Draw(t, "minute"), hour.Draw(t, "hour"),
 			dayOfMonth.Draw(t, "day of month"), month.Draw(t, "month"), dayOfWeek.Draw(t, "day of week"))
 		now := time.Unix(rapid.Int64Range(1_780_000_000, 1_900_000_000).Draw(t, "now"), 0).UTC()
@@ -99,7 +101,7 @@ func TestLongestInterval(t *testing.T) {
 // TestAnyScheduleIsAcceptedOrRejected parses random text. The result is an error of one line, or a schedule whose
 // gaps are at most half of the look-ahead.
 func TestAnyScheduleIsAcceptedOrRejected(t *testing.T) {
-	pieces := []string{"TZ=", "CRON_TZ=", "UTC", "Europe/Berlin", " ", "  ", "\n", "\t", "@every", "@daily", "@", "1h", "-5s", "1ns", "9999999h",
+	pieces := []string{"TZ=", "CRON_TZ=", "UTC", "Local", "Europe/Berlin", " ", "  ", "\n", "\t", "@every", "@daily", "@", "1h", "-5s", "1ns", "9999999h",
 		"*", "*/5", "?", "1-5", "5-1", "/", ",", "-", "0", "59", "60", "mon", "jan", "99999999999999999999", "\xff", "é", "../../etc/passwd"}
 	text := rapid.OneOf(
 		rapid.String(),
