@@ -183,6 +183,22 @@ func TestExitCodes(t *testing.T) {
 		{"invalid duration in the environment", map[string]string{"SHOP_ORDER_TIMEOUT": "soon"}, []string{"serve"}, 2, []string{"SHOP_ORDER_TIMEOUT", "soon"}},
 		{"unknown role", nil, []string{"serve", "--roles=api,cook"}, 2, []string{"--roles", `"cook"`}},
 		{"unknown log level", nil, []string{"doctor", "--log-level=loud"}, 2, []string{"--log-level", `"loud"`}},
+		{"several wrong values", nil, serve(
+			"--database-url=mysql://db/shop", "--database-conns=1", "--redis-url=http://:hunter2@cache", "--queue-shards=0",
+			"--roles=api,cook", "--log-level=loud", "--order-timeout=1ms", "--reconcile-schedule=often",
+		), 2, []string{
+			"SHOP_DATABASE_URL", "SHOP_DATABASE_CONNS", "SHOP_REDIS_URL", "SHOP_QUEUE_SHARDS", "SHOP_ROLES", `"cook"`,
+			"SHOP_LOG_LEVEL", `"loud"`, "SHOP_ORDER_TIMEOUT", "SHOP_RECONCILE_SCHEDULE", `"often"`,
+		}},
+		{"several wrong values of a tool", nil, []string{
+			"doctor", "--database-url=mysql://db/shop", "--redis-url=http://cache", "--log-level=loud", "--reconcile-schedule=often",
+		}, 2, []string{"SHOP_DATABASE_URL", "SHOP_REDIS_URL", "SHOP_LOG_LEVEL", "SHOP_RECONCILE_SCHEDULE"}},
+		{"several wrong values of migrate", nil, []string{
+			"migrate", "--database-url=mysql://db/shop", "--log-level=loud",
+		}, 2, []string{"SHOP_DATABASE_URL", "SHOP_LOG_LEVEL"}},
+		{"several wrong values of the demo", nil, []string{
+			"demo", "--order-timeout=1ms", "--log-level=loud",
+		}, 2, []string{"SHOP_ORDER_TIMEOUT", "SHOP_LOG_LEVEL"}},
 		{"serve without options", nil, []string{"serve"}, 2, []string{"SHOP_HTTP_ADDR", "SHOP_DATABASE_URL", "SHOP_REDIS_URL", "SHOP_TOKEN_KEY"}},
 		{"no role", nil, serve(database, "--redis-url=redis://127.0.0.1:1/0", "--roles="), 2, []string{"SHOP_ROLES"}},
 		{"migrate without a database", nil, []string{"migrate"}, 2, []string{"SHOP_DATABASE_URL"}},

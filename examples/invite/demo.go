@@ -38,7 +38,7 @@ func (c *demoCommand) Run(ctx context.Context, program app.Program) (err error) 
 	defer func() { err = errors.Join(err, redis.Stop()) }()
 
 	database := app.Database{DatabaseURL: pg.URL(), DatabaseConns: 20}
-	migrate := migrateCommand{app.Migrate{Database: database}}
+	migrate := migrateCommand{app.Migrate{Database: database, Log: c.Log}}
 	if err := migrate.Run(ctx, program); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"strings"
 	"time"
 
 	"example.com/shop/internal/delay"
@@ -22,16 +23,17 @@ type Database struct {
 
 // Check returns an error that names the options with wrong values.
 func (o Database) Check() error {
+	var errs []error
 	if o.DatabaseConns < 2 { // a sweep holds one for its lock, and needs another for its statements; see also Serve.Run
-		return fmt.Errorf("%s is %d, want at least 2", OptionName("database-conns"), o.DatabaseConns)
+		errs = append(errs, fmt.Errorf("%s is %d, want at least 2", OptionName("database-conns"), o.DatabaseConns))
 	}
-	if o.DatabaseURL == "" {
-		return nil
+	if o.DatabaseURL != "" {
+		if err := postgres.CheckURL(o.DatabaseURL); err != nil {
+			errs = append(errs, fmt.Errorf("%s is wrong, want postgres://user:password@host:port/database: %w",
+				OptionName("database-url"), err))
+		}
 	}
-	if err := postgres.CheckURL(o.DatabaseURL); err != nil {
-		return fmt.Errorf("%s is wrong, want postgres://user:password@host:port/database: %w", OptionName("database-url"), err)
-	}
-	return nil
+	return JoinErrors(errs...)
 }
 
 // NoRedis is the value of the option --redis-url with which a service runs on PostgreSQL alone. A missing value is an error, so that
@@ -47,10 +49,16 @@ type Redis struct {
 
 // Check returns an error that names the options with wrong values.
 func (o Redis) Check() error {
+	var errs []error
 	if o.QueueShards < 1 || o.QueueShards > delay.MaxShards {
-		return fmt.Errorf("%s is %d, want 1 to %d", OptionName("queue-shards"), o.QueueShards, delay.MaxShards)
+		errs = append(errs, fmt.Errorf("%s is %d, want 1 to %d", OptionName("queue-shards"), o.QueueShards, delay.MaxShards))
 	}
-	return nil
+	if url := o.redisURL(); url != "" {
+		if err := delay.CheckURL(url); err != nil {
+			errs = append(errs, fmt.Errorf("%s is wrong: %w", OptionName("redis-url"), err))
+		}
+	}
+	return JoinErrors(errs...)
 }
 
 // redisURL returns the URL of Redis, or "" if the service has none.
@@ -67,25 +75,51 @@ type Reconcile struct {
 	ReconcileLookahead time.Duration `name:"reconcile-lookahead" default:"2m" help:"The sweeps compare the orders that are due within this time. It must be at least twice the schedule's interval."`
 }
 
-// Check returns an error that names the options with wrong values.
-func (o Reconcile) Check() error {
+// Check returns an error that names the options with wrong values. Without Redis they have no effect, so that every
+// value is accepted.
+func (o Reconcile) Check(r Redis) error {
+	if r.redisURL() == "" {
+		return nil
+	}
 	if o.ReconcileLookahead <= 0 {
 		return fmt.Errorf("%s is %v, want at least twice the schedule's interval",
 			OptionName("reconcile-lookahead"), o.ReconcileLookahead)
 	}
+	if err := o.reconcileConfig().Check(); err != nil {
+		return fmt.Errorf("%s or %s is wrong: %w", OptionName("reconcile-schedule"), OptionName("reconcile-lookahead"), err)
+	}
 	return nil
 }
 
+func (o Reconcile) reconcileConfig() reconcile.Config {
+	return reconcile.Config{Schedule: o.ReconcileSchedule, Lookahead: o.ReconcileLookahead}
+}
+
+// logLevels are the values of the option --log-level.
+var logLevels = []string{"debug", "info", "warn", "error"}
+
 // Log holds the option of the log.
 type Log struct {
-	LogLevel string `name:"log-level" enum:"debug,info,warn,error" default:"info" help:"The lowest level to log: debug, info, warn or error."`
+	LogLevel string `name:"log-level" default:"info" help:"The lowest level to log: debug, info, warn or error."`
 }
+
+// Check returns an error that names the option if its value is wrong. The parser does not check the values of options,
+// because it reports only the first wrong one.
+func (o Log) Check() error {
+	if slices.Contains(logLevels, o.LogLevel) {
+		return nil
+	}
+	return fmt.Errorf("%s is %q, want one of %s", OptionName("log-level"), o.LogLevel, strings.Join(logLevels, ", "))
+}
+
+// roles are the values of the option --roles.
+var roles = []string{API, Relay, Worker, Reconciler}
 
 // Serve holds the options of a process that serves, except for those of its parts. Addresses and secrets have no
 // defaults: production must set them.
 type Serve struct {
 	HTTPAddr string        `name:"http-addr" placeholder:"HOST:PORT" help:"The address to listen on. Without the role api, only health and metrics are served there."`
-	Roles    []string      `name:"roles" enum:"api,relay,worker,reconciler" default:"api,relay,worker,reconciler" help:"The roles of this process: any of api, relay, worker, reconciler."`
+	Roles    []string      `name:"roles" default:"api,relay,worker,reconciler" help:"The roles of this process: any of api, relay, worker, reconciler."`
 	Drain    time.Duration `name:"drain" default:"5s" help:"The time that a process continues to serve after SIGTERM. Meanwhile /readyz answers 503, so that the load balancer removes the process."`
 
 	Database
@@ -101,10 +135,16 @@ func (o *Serve) Has(role string) bool { return slices.Contains(o.Roles, role) }
 func (o *Serve) Check() error {
 	errs := []error{
 		RequireOptions(map[string]string{"http-addr": o.HTTPAddr, "database-url": o.DatabaseURL, "redis-url": o.RedisURL}),
-		o.Database.Check(), o.Redis.Check(), o.Reconcile.Check(), CheckHostPort("http-addr", o.HTTPAddr),
+		o.Database.Check(), o.Redis.Check(), o.Reconcile.Check(o.Redis), o.Log.Check(),
+		CheckHostPort("http-addr", o.HTTPAddr),
 	}
 	if len(o.Roles) == 0 {
-		errs = append(errs, fmt.Errorf("%s is empty, want at least one of api, relay, worker, reconciler", OptionName("roles")))
+		errs = append(errs, fmt.Errorf("%s is empty, want at least one of %s", OptionName("roles"), strings.Join(roles, ", ")))
+	}
+	for _, role := range o.Roles {
+		if !slices.Contains(roles, role) {
+			errs = append(errs, fmt.Errorf("%s contains %q, want only %s", OptionName("roles"), role, strings.Join(roles, ", ")))
+		}
 	}
 	if o.Drain < 0 || o.Drain > 5*time.Minute {
 		errs = append(errs, fmt.Errorf("%s is %v, want 0s to 5m", OptionName("drain"), o.Drain))
@@ -118,7 +158,7 @@ func (o *Serve) Config(program Program) Config {
 		Name: program.Name, Version: program.Version,
 		DatabaseURL: o.DatabaseURL, DatabaseConns: o.DatabaseConns, RedisURL: o.redisURL(), QueueShards: o.QueueShards,
 		Roles:     o.Roles,
-		Reconcile: reconcile.Config{Schedule: o.ReconcileSchedule, Lookahead: o.ReconcileLookahead},
+		Reconcile: o.reconcileConfig(),
 		Drain:     o.Drain,
 	}
 }

@@ -22,7 +22,7 @@ import (
 func NewLogger(w io.Writer, level string, text bool) *slog.Logger {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {
-		panic(err) // the command line accepts only the names of levels
+		panic(err) // Log.Check accepts only the names of levels
 	}
 	opts := &slog.HandlerOptions{Level: l}
 	var h slog.Handler = slog.NewJSONHandler(w, opts)

@@ -26,7 +26,8 @@ type Migrate struct {
 func (c *Migrate) Run(
 	ctx context.Context, program Program, others []migrations.Set, finish func(context.Context, *gorm.DB) error,
 ) error {
-	if err := JoinErrors(RequireOptions(map[string]string{"database-url": c.DatabaseURL}), c.Check()); err != nil {
+	missing := RequireOptions(map[string]string{"database-url": c.DatabaseURL})
+	if err := JoinErrors(missing, c.Database.Check(), c.Log.Check()); err != nil {
 		return Usage(err)
 	}
 	// Open fails soon, with an error that names the address. Without this call, migrate would wait for a server that
@@ -120,7 +121,7 @@ type Tool struct {
 // Check returns one error that names all options with wrong values.
 func (o *Tool) Check() error {
 	return JoinErrors(RequireOptions(map[string]string{"database-url": o.DatabaseURL, "redis-url": o.RedisURL}),
-		o.Database.Check(), o.Redis.Check(), o.Reconcile.Check())
+		o.Database.Check(), o.Redis.Check(), o.Reconcile.Check(o.Redis), o.Log.Check())
 }
 
 // Config returns the configuration of a process without a role.

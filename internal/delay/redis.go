@@ -17,6 +17,21 @@ import (
 //
 // Connect does not dial. If Redis is down, the first command returns an error.
 func Connect(redisURL string) (redis.UniversalClient, error) {
+	server, err := serverOf(redisURL)
+	if err != nil {
+		return nil, err
+	}
+	return open(withLimits(server)), nil
+}
+
+// CheckURL returns the error of [Connect] with a URL.
+func CheckURL(redisURL string) error {
+	_, err := serverOf(redisURL)
+	return err
+}
+
+// serverOf returns the server that a URL names. The error does not contain the URL.
+func serverOf(redisURL string) (*redis.UniversalOptions, error) {
 	server, err := parseURL(redisURL)
 	if err != nil {
 		// The parser's error may repeat the URL, and with it a password.
@@ -26,7 +41,7 @@ func Connect(redisURL string) (redis.UniversalClient, error) {
 	if server.DB < 0 { // the client would silently use database 0
 		return nil, fmt.Errorf("not a Redis URL: its database is %d, want 0 or more", server.DB)
 	}
-	return open(withLimits(server)), nil
+	return server, nil
 }
 
 func open(o *redis.UniversalOptions) redis.UniversalClient {

@@ -85,6 +85,12 @@ const (
 	pageSize = 1000
 )
 
+// Check returns an error that describes an invalid field.
+func (cfg Config) Check() error {
+	_, _, _, err := cfg.withDefaults()
+	return err
+}
+
 // withDefaults fills in the defaults. It returns the parsed schedule and the longest time between two activations of
 // it, or an error that describes an invalid field.
 func (cfg Config) withDefaults() (Config, cron.Schedule, time.Duration, error) {

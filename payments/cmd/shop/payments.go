@@ -47,7 +47,8 @@ type paymentsReconcileCommand struct {
 
 func (c *paymentsReconcileCommand) Run(ctx context.Context, program app.Program) error {
 	if c.Payment.StripeKey == "" {
-		return app.Usage(fmt.Errorf("there is no payment provider: set %s", app.OptionName("stripe-key")))
+		return app.Usage(app.JoinErrors(fmt.Errorf("there is no payment provider: set %s", app.OptionName("stripe-key")),
+			c.Check(), c.Payment.Check()))
 	}
 	p, err := c.open(ctx, program)
 	if err != nil {

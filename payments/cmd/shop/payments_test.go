@@ -62,6 +62,28 @@ func TestValidatePayments(t *testing.T) {
 	}
 }
 
+// TestWrongValuesAreNamedTogether checks that a wrong role or level of the log hides no other wrong option.
+func TestWrongValuesAreNamedTogether(t *testing.T) {
+	for _, args := range [][]string{
+		{"serve", "--roles=worker,cook", "--log-level=loud", "--stripe-url=stripe", "--payment-grace=1ms"},
+		{"doctor", "--log-level=loud", "--stripe-url=stripe"},
+		{"payments", "reconcile", "--log-level=loud", "--stripe-url=stripe"},
+		{"provider", "--log-level=loud", "--webhook-url=stripe"},
+	} {
+		var out strings.Builder
+		code := runCommand(t.Context(), args, &out)
+		if code != 2 || strings.Count(out.String(), "\n") != 1 {
+			t.Errorf("%v exits with %d and prints %q, want 2 and one line", args, code, &out)
+		}
+		for _, arg := range args {
+			name, _, isFlag := strings.Cut(arg, "=")
+			if isFlag && !strings.Contains(out.String(), "("+name+") ") {
+				t.Errorf("%v prints %q, want %s in it", args, &out, name)
+			}
+		}
+	}
+}
+
 // TestServeWithoutPayments serves without payments on a database that has their schema.
 func TestServeWithoutPayments(t *testing.T) {
 	o := validOptions()

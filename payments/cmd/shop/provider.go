@@ -31,7 +31,7 @@ func (c *providerCommand) check() error {
 		app.RequireOptions(map[string]string{
 			"http-addr": c.HTTPAddr, "database-url": c.DatabaseURL, "stripe-key": c.StripeKey, "stripe-webhook-secret": c.StripeWebhookSecret,
 		}),
-		c.Check(), app.CheckURL("public-url", c.PublicURL), app.CheckURL("webhook-url", c.WebhookURL),
+		c.Database.Check(), c.Log.Check(), app.CheckURL("public-url", c.PublicURL), app.CheckURL("webhook-url", c.WebhookURL),
 		app.CheckHostPort("http-addr", c.HTTPAddr),
 	)
 }
