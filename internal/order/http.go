@@ -2,11 +2,9 @@ package order
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http"
-	"strconv"
 
 	"github.com/gin-gonic/gin"
 	"github.com/google/uuid"
@@ -225,9 +223,7 @@ func readLines(body rest.Object) ([]Line, []rest.FieldError) {
 		if id, ok := fields["product_id"].(string); ok {
 			lines[i].ProductID, _ = keyset.ParseID(id)
 		}
-		if quantity, ok := fields["quantity"].(json.Number); ok {
-			lines[i].Quantity, _ = strconv.ParseInt(quantity.String(), 10, 64)
-		}
+		lines[i].Quantity, _ = rest.Integer(fields["quantity"])
 	}
 	return lines, errs
 }

@@ -153,6 +153,22 @@ func TestCustomerJourney(t *testing.T) {
 	}
 }
 
+// TestIntegersByValue places orders whose quantity is written in all ways that the contract counts as an integer. With
+// one idempotency key, they are one order.
+func TestIntegersByValue(t *testing.T) {
+	s := newHTTPShop(t)
+	product := s.Product(t, 2)
+	auth := "Authorization: Bearer " + s.token(t, s.Customer(t))
+	placed := s.send(t, "POST", "/api/orders", orderBody(product, 2), auth, "Idempotency-Key: one")
+	for _, quantity := range []string{"2.0", "2e0", "20e-1", "0.2E+1"} {
+		body := fmt.Sprintf(`{"items":[{"product_id":%q,"quantity":%s}]}`, product, quantity)
+		again := s.send(t, "POST", "/api/orders", body, auth, "Idempotency-Key: one")
+		if again.status != http.StatusOK || decode[order.Order](t, again).ID != decode[order.Order](t, placed).ID {
+			t.Errorf("the quantity %s is answered with %d %s, want the order %s", quantity, again.status, again.body, placed.body)
+		}
+	}
+}
+
 // TestHeldOrderJourney extends an order, holds it, and cancels it. The hold ends, and the order is cancelled.
 func TestHeldOrderJourney(t *testing.T) {
 	t.Parallel()
@@ -231,6 +247,8 @@ func TestInvalidRequests(t *testing.T) {
 		"unknown field of a line":   {"POST", "/api/orders", items(`{"product_id":"` + product + `","quantity":1,"price_cents":1}`), nil, 422, rest.Invalid, []string{"/items/0/price_cents"}},
 		"quantity beyond int64":     {"POST", "/api/orders", of("99999999999999999999999999"), nil, 422, rest.Invalid, []string{"/items/0/quantity"}},
 		"fractional quantity":       {"POST", "/api/orders", of("1.5"), nil, 422, rest.Invalid, []string{"/items/0/quantity"}},
+		"quantity beyond float64":   {"POST", "/api/orders", of("1e400"), nil, 422, rest.Invalid, []string{"/items/0/quantity"}},
+		"quantity over the limit":   {"POST", "/api/orders", of("1.001e3"), nil, 422, rest.Invalid, []string{"/items/0/quantity"}},
 		"quantity as a string":      {"POST", "/api/orders", of(`"1"`), nil, 422, rest.Invalid, []string{"/items/0/quantity"}},
 		"product id not a UUID":     {"POST", "/api/orders", items(`{"product_id":"1","quantity":1}`), nil, 422, rest.Invalid, []string{"/items/0/product_id"}},
 		"errors in several lines":   {"POST", "/api/orders", items(`{"product_id":"1","quantity":0,"x":1}`, `{"product_id":"`+product+`","quantity":1}`, `{"product_id":"`+product+`"}`), nil, 422, rest.Invalid, []string{"/items/0/x", "/items/0/product_id", "/items/0/quantity", "/items/2/product_id", "/items/2/quantity"}},

@@ -32,6 +32,8 @@ const (
 	maxKeyLength = 255      // bytes of an idempotency key
 	defaultLimit = 20
 	maxLimit     = 100
+
+	maxInt64Digits = 19
 )
 
 // ReadMethods are the methods of a route that changes nothing. net/http sends no body in answer to HEAD.
@@ -73,6 +75,37 @@ func ReadObject(c *gin.Context) (Object, error) {
 		return nil, InvalidFields(FieldError{Pointer: "", Detail: "must be an object"})
 	}
 	return fields, nil
+}
+
+// Integer returns the value of a field if it is an integer and fits into an int64. JSON Schema counts numbers by their
+// value: 1.0 and 10e-1 are the integer 1. The digits are moved as text, because a float64 would round long numbers, and
+// an exact fraction would need memory for the zeros of 1e999999999.
+func Integer(value any) (n int64, ok bool) {
+	number, _ := value.(json.Number)
+	mantissa, exponent, _ := strings.Cut(strings.ToLower(number.String()), "e")
+	whole, fraction, _ := strings.Cut(mantissa, ".")
+	digits, negative := strings.CutPrefix(whole, "-")
+	digits += fraction
+	if digits == "" {
+		return 0, false // not a number
+	}
+	significant := strings.TrimRight(strings.TrimLeft(digits, "0"), "0")
+	if significant == "" {
+		return 0, true
+	}
+	shift, err := strconv.Atoi(cmp.Or(exponent, "0"))
+	zeros := shift - len(fraction) + len(digits) - len(strings.TrimRight(digits, "0"))
+	if err != nil || zeros < 0 || zeros > maxInt64Digits {
+		return 0, false
+	}
+	if negative {
+		significant = "-" + significant
+	}
+	n, err = strconv.ParseInt(significant+strings.Repeat("0", zeros), 10, 64)
+	if err != nil {
+		return 0, false
+	}
+	return n, true
 }
 
 // ReadBody reads the body of a request into memory, up to the limit of [ReadObject]. Later reads

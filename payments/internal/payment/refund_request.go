@@ -2,10 +2,8 @@ package payment
 
 import (
 	"context"
-	"encoding/json"
 	"log/slog"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -81,8 +79,8 @@ func readRefundRequest(c *gin.Context) (r RefundRequest, err error) {
 	}
 	by, errs := readDecision(body, "amount_cents")
 	r.Actor, r.Note = by.actor, by.note
-	amount, _ := body["amount_cents"].(json.Number)
-	if r.AmountCents, err = strconv.ParseInt(amount.String(), 10, 64); err != nil || r.AmountCents < 1 {
+	var isInteger bool
+	if r.AmountCents, isInteger = rest.Integer(body["amount_cents"]); !isInteger || r.AmountCents < 1 {
 		errs = append(errs, rest.FieldError{Pointer: "/amount_cents", Detail: "must be an integer, at least 1"})
 	}
 	if len(errs) > 0 {

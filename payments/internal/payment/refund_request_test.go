@@ -236,6 +236,22 @@ func TestRejectedRefundRequests(t *testing.T) {
 	}
 }
 
+// TestRefundOfAnIntegerByValue asks for one refund whose amount is written in all ways that the contract counts as an
+// integer.
+func TestRefundOfAnIntegerByValue(t *testing.T) {
+	s := newMemoryShop(t)
+	c := s.client(t, uuid.New())
+	o, _ := s.paidOrder(t)
+	first := c.requestRefund(t, o, "one", 300, http.StatusCreated, "")
+	for _, amount := range []string{"300.0", "3e2", "3000e-1"} {
+		body := fmt.Sprintf(`{"amount_cents":%s,"actor":"Ann","note":"a leg was broken"}`, amount)
+		answer := c.contract.Send(t, c.handler, "POST", "/ops/api/orders/"+o.ID.String()+"/refunds", body, "Idempotency-Key: one")
+		if answer.Code != http.StatusOK || decode[payment.RequestedRefund](t, answer.Body.Bytes()).ID != first.ID {
+			t.Errorf("the amount %s is answered with %d %s, want the refund %s", amount, answer.Code, answer.Body, first.ID)
+		}
+	}
+}
+
 // TestConcurrentRefundRequests sends many requests at the same time, with two keys for 600 of 1000 cents. One of the keys
 // wins, and its repeated requests return the same refund.
 func TestConcurrentRefundRequests(t *testing.T) {
