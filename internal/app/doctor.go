@@ -44,6 +44,9 @@ func Doctor(ctx context.Context, program Program, open ToolOpener, t *Tool, o Do
 	for _, c := range Checks(p) {
 		d.check(c.Subject, c.Good, c.Run(ctx))
 	}
+	for _, a := range p.assessMemory(ctx) {
+		d.say(a.verdict, "eviction", a.text)
+	}
 	if o.Full {
 		d.check("invariants", "no row violates an invariant; every row was checked", d.checkInvariants(ctx, p.Audit))
 	} else {

@@ -196,6 +196,7 @@ func (p *Process) Run(ctx context.Context, ln net.Listener) error {
 	defer cancel()
 	components, ctx := errgroup.WithContext(ctx)
 	components.Go(func() error { return rest.Serve(ctx, ln, handler, p.Log) })
+	components.Go(func() error { p.warnOfEviction(ctx); return nil })
 	for _, c := range p.components {
 		if !c.Last {
 			components.Go(func() error { return c.Run(ctx) })

@@ -74,20 +74,13 @@ func (c *conn) Close() error {
 func (q *Queue) History(ctx context.Context) string {
 	var mu sync.Mutex
 	var ids []string
-	read := func(ctx context.Context, server redis.Cmdable) {
+	_ = eachMaster(ctx, q.rdb, func(ctx context.Context, _ string, server redis.Cmdable) error {
 		id := server.InfoMap(ctx, "replication").Item("Replication", "master_replid")
 		mu.Lock()
 		defer mu.Unlock()
 		ids = append(ids, id)
-	}
-	if cluster, ok := q.rdb.(*redis.ClusterClient); ok {
-		_ = cluster.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
-			read(ctx, master)
-			return nil
-		})
-	} else {
-		read(ctx, q.rdb)
-	}
+		return nil
+	})
 	slices.Sort(ids)
 	return strings.Join(ids, " ")
 }

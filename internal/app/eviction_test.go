@@ -1,0 +1,118 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"example.com/shop/internal/testenv"
+)
+
+// withRedis returns a process whose Redis has an address, and which logs to log.
+func withRedis(t *testing.T, url string, log slog.Handler) *Process {
+	t.Helper()
+	return newConfiguredProcess(t, func(c *Config) { c.RedisURL = url }, log)
+}
+
+// serveUntil runs a process until reached returns true.
+func serveUntil(t *testing.T, p *Process, state string, reached func() bool) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	testenv.Must(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx, ln) }()
+	testenv.Eventually(t, state, reached)
+	stop()
+	testenv.Must(t, <-ended)
+}
+
+// TestAssessEviction reads the policies of a server that refuses CONFIG, as managed ones do.
+func TestAssessEviction(t *testing.T) {
+	for name, test := range map[string]struct {
+		policy, limit string
+		want          string
+	}{
+		"of all keys":             {"allkeys-lru", "100mb", "warn: allkeys-lru, so it drops tasks"},
+		"of all keys, no limit":   {"allkeys-random", "0", "note: allkeys-random, but it evicts nothing"},
+		"of keys with an expiry":  {"volatile-lru", "100mb", "ok: volatile-lru, which evicts no tasks"},
+		"none":                    {"noeviction", "100mb", "ok: noeviction"},
+		"the default of a server": {"noeviction", "0", "ok: noeviction"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := testenv.RedisServer(t,
+				"--maxmemory-policy", test.policy, "--maxmemory", test.limit, "--rename-command", "CONFIG", "")
+			got := withRedis(t, server.URL(), slog.DiscardHandler).assessMemory(t.Context())
+			verdict, text, _ := strings.Cut(test.want, ": ")
+			want := "the maxmemory-policy of Redis is " + text
+			if len(got) != 1 || got[0].verdict != verdict || !strings.HasPrefix(got[0].text, want) {
+				t.Errorf("got %q, want one line: %s, which begins with %q", got, verdict, want)
+			}
+		})
+	}
+}
+
+// TestAssessEvictedKeys counts the keys that a server has evicted.
+func TestAssessEvictedKeys(t *testing.T) {
+	server := testenv.RedisServer(t)
+	p := withRedis(t, server.URL(), slog.DiscardHandler)
+	testenv.Must(t, p.Redis.Set(t.Context(), "key", "value", 0).Err())
+	for _, setting := range [][2]string{{"maxmemory-policy", "allkeys-random"}, {"maxmemory", "1"}} {
+		testenv.Must(t, p.Redis.ConfigSet(t.Context(), setting[0], setting[1]).Err())
+	}
+	testenv.Eventually(t, "the key is evicted", func() bool { return p.Redis.Exists(t.Context(), "key").Val() == 0 })
+	if got := p.assessMemory(t.Context()); len(got) != 1 || !strings.Contains(got[0].text, "it has evicted 1 keys") {
+		t.Errorf("got %q, want one evicted key", got)
+	}
+}
+
+// TestAssessSilentRedis assesses a server that refuses INFO, and one that does not answer.
+func TestAssessSilentRedis(t *testing.T) {
+	server := testenv.RedisServer(t, "--rename-command", "INFO", "")
+	for url, want := range map[string]string{
+		server.URL():            "Redis does not tell its maxmemory-policy",
+		"redis://127.0.0.1:1/0": "not checked: ",
+	} {
+		got := withRedis(t, url, slog.DiscardHandler).assessMemory(t.Context())
+		if len(got) != 1 || got[0].verdict != "note" || !strings.HasPrefix(got[0].text, want) {
+			t.Errorf("%s: got %q, want a note that begins with %q", url, got, want)
+		}
+	}
+}
+
+// TestEvictionIsLogged starts a process whose Redis may drop tasks.
+func TestEvictionIsLogged(t *testing.T) {
+	server := testenv.RedisServer(t, "--maxmemory-policy", "allkeys-lfu", "--maxmemory", "100mb")
+	var log testenv.Log
+	p := withRedis(t, server.URL(), slog.NewTextHandler(&log, nil))
+	warned := func() bool { return strings.Contains(log.String(), "allkeys-lfu, so it drops tasks") }
+	serveUntil(t, p, "a warning", warned)
+}
+
+// TestEvictionOfAClusterIsLogged starts a process whose Redis is a cluster, of which one node may drop tasks.
+func TestEvictionOfAClusterIsLogged(t *testing.T) {
+	nodes := testenv.RedisCluster(t)
+	wrong := redis.NewClient(&redis.Options{Addr: nodes[1]})
+	t.Cleanup(func() { wrong.Close() })
+	set := func(ctx context.Context, policy, limit string) {
+		testenv.Must(t, wrong.ConfigSet(ctx, "maxmemory-policy", policy).Err())
+		testenv.Must(t, wrong.ConfigSet(ctx, "maxmemory", limit).Err())
+	}
+	set(t.Context(), "allkeys-lru", "100mb")
+	defer set(context.WithoutCancel(t.Context()), "noeviction", "0")
+
+	var log testenv.Log
+	p := withRedis(t, "redis://"+nodes[0]+"?addr="+nodes[1]+"&addr="+nodes[2], slog.NewTextHandler(&log, nil))
+	serveUntil(t, p, "a warning", func() bool { return strings.Contains(log.String(), "drops tasks") })
+	got := log.String()
+	if strings.Count(got, "drops tasks") != 1 || !strings.Contains(got, nodes[1]+" is allkeys-lru") {
+		t.Errorf("the log has\n%s\nwant one warning, about %s", got, nodes[1])
+	}
+	if got := p.assessMemory(t.Context()); len(got) != 3 {
+		t.Errorf("got %q, want a line for each node", got)
+	}
+}
