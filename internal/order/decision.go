@@ -60,7 +60,8 @@ func (r placeResult) order(p *placing, products map[uuid.UUID]Product) *Order {
 // whyNotPlaced returns the reason why a placement cannot be accepted, with a field error for every wrong line, or nil if it
 // can. products has the existing products of the lines. open has the lines of the customer's open orders.
 func whyNotPlaced(p Placement, products map[uuid.UUID]Product, open []openLine, o placeOptions) error {
-	for _, check := range []func(Placement, map[uuid.UUID]Product) *rest.Error{unknownProducts, mixedCurrencies, o.minimum.tooSmall, outOfStock} {
+	checks := []func(Placement, map[uuid.UUID]Product) *rest.Error{unknownProducts, mixedCurrencies, outOfStock}
+	for _, check := range checks {
 		if rejection := check(p, products); rejection != nil {
 			return rejection
 		}

@@ -10,7 +10,6 @@ import (
 var (
 	UnknownProduct   = rest.Class{Code: "unknown-product", Status: http.StatusUnprocessableEntity, Title: "Unknown product"}
 	MixedCurrencies  = rest.Class{Code: "mixed-currencies", Status: http.StatusUnprocessableEntity, Title: "Mixed currencies"}
-	TotalTooSmall    = rest.Class{Code: "total-too-small", Status: http.StatusUnprocessableEntity, Title: "Total too small"}
 	OutOfStock       = rest.Class{Code: "out-of-stock", Status: http.StatusConflict, Title: "Out of stock"}
 	TooManyOpen      = rest.Class{Code: "too-many-open-orders", Status: http.StatusConflict, Title: "Too many open orders"}
 	DeadlinePassed   = rest.Class{Code: "deadline-passed", Status: http.StatusConflict, Title: "Payment deadline passed"}

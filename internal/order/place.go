@@ -34,7 +34,6 @@ type placeOptions struct {
 	timeout  time.Duration // from the placement of an order to its deadline
 	maxOpen  int64         // the most open orders of a customer; 0: no bound
 	maxUnits int64         // the most units of a product in the open orders of a customer; 0: no bound
-	minimum  minimum
 }
 
 // orNull returns a bound as an argument of place.sql, NULL for none.
@@ -185,7 +184,7 @@ func (s *Store) lockAndPlace(
 	})
 	statements.Queue(placeSQL, uuids(a.ids), customers, a.nth, a.keys, a.fingerprints,
 		a.numbers, uuids(a.lineProducts), a.quantities, a.earlier, a.ownEarlier,
-		o.timeout.Microseconds(), s.RowKind(CancelKind), orNull(o.maxOpen), orNull(o.maxUnits), o.minimum.orNull(), a.spans,
+		o.timeout.Microseconds(), s.RowKind(CancelKind), orNull(o.maxOpen), orNull(o.maxUnits), a.spans,
 	).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var r placeResult

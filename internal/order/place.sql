@@ -2,10 +2,9 @@
 -- accepts it reserves the stock, and writes the order, its items, and the outbox row of the task that cancels it at its
 -- deadline. It returns one row for each placement.
 --
--- It accepts a placement if all products exist and have one currency, if the total is large enough, and if the stock and
--- the bounds of the customer suffice for it and for all earlier placements of the batch, even those that it does not
--- accept. So it may leave out a placement for which enough is left. The caller then repeats the transaction with this
--- placement.
+-- It accepts a placement if all products exist and have one currency, and if the stock and the bounds of the customer
+-- suffice for it and for all earlier placements of the batch, even those that it does not accept. So it may leave out
+-- a placement for which enough is left. The caller then repeats the transaction with this placement.
 --
 -- The planner knows nothing about the size of a batch, and joins the parts of a batch in a way that is slow for large
 -- ones. So there are few such joins: window functions carry what concerns a whole placement to each of its lines.
@@ -16,8 +15,7 @@
 -- $9 units of the product in all earlier placements of the batch · $10 in those of the same customer
 -- $11 time to pay in microseconds · $12 kind of the outbox rows, '' for none
 -- $13 the most open orders of a customer · $14 the most units of a product in them (NULL: no bound)
--- $15 the smallest totals in cents, an object by currency (NULL: no bound)
--- $16 the spans that the placements belong to, or NULL
+-- $15 the spans that the placements belong to, or NULL
 WITH wanted AS MATERIALIZED (
     SELECT w.*,
            coalesce((SELECT o.id FROM orders o WHERE o.id = w.id), -- by a transaction whose connection was lost
@@ -28,7 +26,7 @@ WITH wanted AS MATERIALIZED (
            CASE WHEN coalesce($13::bigint, $14::bigint) IS NOT NULL
                 THEN (SELECT count(*) FROM orders o WHERE o.customer_id = w.customer_id AND o.status = 'pending')
            END AS open_orders
-    FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::bytea[], $16::bytea[]) WITH ORDINALITY
+    FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::bytea[], $15::bytea[]) WITH ORDINALITY
          AS w (id, customer_id, nth, idempotency_key, fingerprint, span, n)
 ),
 decided AS MATERIALIZED (
@@ -43,7 +41,6 @@ decided AS MATERIALIZED (
                          ) ELSE 0 END <= $14::bigint) IS NOT FALSE
                ) OVER placement
                AND min(p.currency) OVER placement = max(p.currency) OVER placement
-               AND sum(p.price_cents * l.quantity) OVER placement >= coalesce(($15::jsonb ->> (min(p.currency) OVER placement))::bigint, 0)
                AND (w.open_orders + w.nth <= $13::bigint) IS NOT FALSE AS is_accepted
     FROM wanted w
     JOIN unnest($6::bigint[], $7::uuid[], $8::bigint[], $9::bigint[], $10::bigint[])

@@ -141,7 +141,7 @@ func (s *Service) placeBatch(
 }
 
 func (s *Service) placeOptions() placeOptions {
-	return placeOptions{timeout: s.cfg.Timeout, maxOpen: s.cfg.MaxOpenOrders, maxUnits: s.cfg.MaxOpenUnits, minimum: s.cfg.Minimum}
+	return placeOptions{timeout: s.cfg.Timeout, maxOpen: s.cfg.MaxOpenOrders, maxUnits: s.cfg.MaxOpenUnits}
 }
 
 // publishTasks is the Handled of [batch.Table]: it publishes the tasks of the orders that a batch has placed. The callers

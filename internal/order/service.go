@@ -46,8 +46,7 @@ type Hooks struct {
 	HoldPublisher Publisher
 	PayAtOnce     bool // customers can also pay an order at once, for nothing, although HoldKind is set
 
-	Minimum    map[string]int64 // the smallest total of an order, by currency, in the currency's smallest unit
-	Dependents []Dependent      // the other packages whose rows refer to orders
+	Dependents []Dependent // the other packages whose rows refer to orders
 }
 
 // Publisher publishes messages whose outbox rows are committed. Publish reports whether it succeeded: the relay repeats

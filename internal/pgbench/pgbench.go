@@ -116,7 +116,7 @@ func placeScript(dir string, products int) (string, error) {
 	place, err := statement(filepath.Join(dir, "place.sql"), map[string]string{
 		"$1": one(id("order")), "$2": one(id("customer")), "$3": one("1"), "$4": one("NULL"), "$5": one("NULL"),
 		"$6": one("1"), "$7": one(id("product")), "$8": one("1"), "$9": one("0"), "$10": one("0"),
-		"$11": "1800000000", "$12": "'bench'", "$13": "NULL", "$14": "NULL", "$15": "NULL", "$16": one("NULL"),
+		"$11": "1800000000", "$12": "'bench'", "$13": "NULL", "$14": "NULL", "$15": one("NULL"),
 	})
 	if err != nil {
 		return "", err

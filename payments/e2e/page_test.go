@@ -7,6 +7,7 @@ import (
 
 	"example.com/shop/e2e/shoptest"
 	"example.com/shop/internal/faulttest"
+	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/browsertest"
 	"example.com/shop/payments/paymenttest"
 )
@@ -155,6 +156,24 @@ func TestPageProviderIsAway(t *testing.T) {
 	s.Turn(t, "api", "up")
 	page.WaitFor(shoptest.AnOrder, "Cancelled by you")
 	page.WaitFor("#products", "10,000 left")
+}
+
+// TestPageTotalTooSmall opens the checkout of an order that costs less than the provider charges. The page must close
+// the new tab, say on the order what is wrong, and let the customer cancel it.
+func TestPageTotalTooSmall(t *testing.T) {
+	shoptest.PageTest(t)
+	s := paymenttest.NewSite(t, shop, shop.TimeoutVariable()+"=10m")
+	db := faulttest.OpenDatabase(t, s.Database)
+	testenv.Exec(t, db, `UPDATE products SET price_cents = 49 WHERE id = $1`, shoptest.Beans)
+	page := shoptest.ShopTab(t, s.Shop)
+	page.Expect("409", "/payments")
+	page.Click(shoptest.BuyBeans)
+	page.Click(shoptest.PayOrder)
+	page.WaitFor(shoptest.AnOrder, "The order costs 0.49 EUR, and the payment provider charges no less than 0.50 EUR")
+	page.Until("the new tab is closed", func() bool { return page.Popups() == 0 })
+	page.Front()
+	page.Click(shoptest.CancelOrder)
+	page.WaitFor(shoptest.AnOrder, "Cancelled by you")
 }
 
 // TestPageShowsTheLastMinutes lets the deadline pass while two customers pay. The page must say until when the

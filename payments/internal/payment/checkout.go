@@ -2,6 +2,7 @@ package payment
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
 )
 
@@ -23,6 +25,22 @@ func (o CheckoutOptions) Check() error {
 		return fmt.Errorf("%s is %v, want 0s to 1h", app.OptionName("checkout-time"), o.CheckoutTime)
 	}
 	return nil
+}
+
+// minimumJSON is [minimumCents] as an argument of open.sql.
+var minimumJSON = func() string {
+	text, _ := json.Marshal(minimumCents) // a map of numbers always has a JSON text
+	return string(text)
+}()
+
+// tooSmall returns the reason why the provider does not charge the total of an order, nil if it does.
+func tooSmall(o *order.Order) error {
+	if o.TotalCents >= minimumCents[o.Currency] {
+		return nil
+	}
+	return TotalTooSmall.Errorf(
+		"The order costs %s, and the payment provider charges no less than %s: cancel the order, and order more.",
+		order.Amount(o.TotalCents, o.Currency), order.Amount(minimumCents[o.Currency], o.Currency))
 }
 
 // minClockChange is the least change of the estimate of the provider's clock after which a session is requested again. The

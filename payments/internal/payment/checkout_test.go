@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.com/shop/internal/order"
@@ -414,6 +415,73 @@ func TestFiveInAnOutage(t *testing.T) {
 		t.Errorf("the twenty-first attempt: Open returns %v, want too-many-attempts", err)
 	}
 	s.check(t)
+}
+
+// TestTotalTooSmall opens checkouts of orders of which some cost less than the provider charges. Such an order gets no
+// attempt, is not held, and ends like any other order.
+func TestTotalTooSmall(t *testing.T) {
+	s := newMemoryShop(t)
+	customer := s.orders.SignUp()
+	place := func(t *testing.T, price, quantity int64, currency string) *order.Order {
+		t.Helper()
+		product := uuid.New()
+		s.exec(t, `INSERT INTO products (id, name, price_cents, currency, supply, available)
+			VALUES ($1, 'Bag', $2, $3, 10, 10)`, product, price, currency)
+		lines := []order.Line{{ProductID: product, Quantity: quantity}}
+		o, _, err := s.orders.Place(t.Context(), customer, order.Placement{Lines: lines})
+		testenv.Must(t, err)
+		return o
+	}
+	for name, test := range map[string]struct {
+		price, quantity int64
+		currency        string
+		want            string // in the error; "": the checkout opens
+	}{
+		"too small":                    {24, 2, "EUR", "0.48 EUR, and the payment provider charges no less than 0.50 EUR"},
+		"the smallest amount":          {25, 2, "EUR", ""},
+		"no decimals":                  {49, 1, "JPY", "49 JPY, and the payment provider charges no less than 50 JPY"},
+		"another currency":             {17499, 1, "HUF", "174.99 HUF, and the payment provider charges no less than 175.00 HUF"},
+		"a currency without a minimum": {1, 1, "XCD", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, end := range []string{"cancelled customer", "cancelled timeout"} {
+				o := place(t, test.price, test.quantity, test.currency)
+				before, calls := s.row(t, o), s.called("create")
+				if test.want == "" {
+					s.open(t, o)
+					return
+				}
+				_, _, err := s.Open(t.Context(), customer, o.ID)
+				if parttest.ClassOf(err) != payment.TotalTooSmall || !strings.Contains(err.Error(), test.want) {
+					t.Fatalf("Open returns %v, want total-too-small with %q", err, test.want)
+				}
+				if after := s.row(t, o); after != before || s.called("create") != calls {
+					t.Errorf("the order, its attempts, events and tasks are %s, want them as before, and no call: %s", after, before)
+				}
+				if end == "cancelled customer" {
+					s.cancel(t, o)
+				} else {
+					s.shiftToDeadline(t, o.ID, time.Second)
+					if _, _, err := s.Open(t.Context(), customer, o.ID); parttest.ClassOf(err) != order.DeadlinePassed {
+						t.Errorf("Open after the deadline returns %v, want deadline-passed", err)
+					}
+					s.cancelDue(t, o.ID)
+				}
+				s.wantOrder(t, o, end)
+			}
+		})
+	}
+	s.check(t)
+}
+
+// row returns an order as the database has it, with its attempts, events and tasks.
+func (s *shop) row(t testing.TB, o *order.Order) string {
+	t.Helper()
+	return testenv.Query[string](t, s.db, `
+		SELECT concat_ws(' ', o, (SELECT json_agg(a) FROM payment_attempts a WHERE order_id = o.id),
+		       (SELECT json_agg(e) FROM order_events e WHERE order_id = o.id),
+		       (SELECT json_agg(b) FROM outbox b WHERE task_id = o.id::text))
+		FROM orders o WHERE id = $1`, o.ID)
 }
 
 // TestHeldOrdersAreOpen checks that an order counts towards its customer's open orders until it has ended, also after its

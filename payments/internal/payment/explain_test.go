@@ -23,7 +23,10 @@ func TestQueryPlans(t *testing.T) {
 		statement, params string
 		indexes           []string
 	}{
-		"open":            {payment.OpenSQL, fmt.Sprintf("'%s', '%s', '%s', 1, 'k', 20, 1, now(), 1, 5", id, id, id), []string{"orders_pkey", "payment_attempts_number"}},
+		"open": {
+			payment.OpenSQL, fmt.Sprintf(`'%s', '%s', '%s', 1, 'k', 20, 1, now(), 1, 5, '{"EUR": 50}'`, id, id, id),
+			[]string{"orders_pkey", "payment_attempts_number"},
+		},
 		"returned":        {payment.ReturnedSQL, fmt.Sprintf("'%s', '%s', '{k}'", id, id), []string{"orders_pkey", "payment_attempts"}},
 		"take":            {payment.TakeSQL, fmt.Sprintf("'{%s}', 1", id), []string{"payment_attempts_due", "Index Cond: (order_id = ANY", "orders_pkey"}},
 		"answered":        {payment.AnsweredSQL, fmt.Sprintf("'%s', now(), now()", id), []string{"payment_attempts_pkey", "payment_attempts_untold"}},

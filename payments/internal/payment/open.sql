@@ -2,10 +2,11 @@
 -- numbers of the attempts that it had before, and the new attempt, if there is one. It returns no row if the customer has no
 -- such order.
 --
--- It opens no attempt if the order is held already, cannot be paid any more, or has had too many. An attempt whose session
--- came to its own end, after almost a day, does not count. If another session opens one at the same time, the unique indexes
--- reject the second. The limit of attempts that were open is lower than the limit of all. An attempt that was never open
--- counts only for the second, so an outage of the provider uses up few attempts.
+-- It opens no attempt if the order is held already, cannot be paid any more, costs less than the provider charges, or
+-- has had too many. An attempt whose session came to its own end, after almost a day, does not count. If another
+-- session opens one at the same time, the unique indexes reject the second. The limit of attempts that were open is
+-- lower than the limit of all. An attempt that was never open counts only for the second, so an outage of the provider
+-- uses up few attempts.
 --
 -- The provider's session must not expire while the order is held, even if its customer extends the deadline. Only the
 -- length of this time comes from the database's clock. Its start is the present by the provider's clock, which decides
@@ -15,6 +16,7 @@
 -- $6 maximum number of attempts of an order · $7 time in which the customer can pay at the checkout, even after the
 -- deadline, in microseconds · $8 the present by the provider's clock
 -- $9 time by which the deadline can be extended, in microseconds · $10 maximum number of its attempts that were open
+-- $11 the smallest amounts that the provider charges, in the smallest units of the currencies, an object by currency
 WITH locked AS MATERIALIZED (
     SELECT * FROM orders WHERE id = $2::uuid AND customer_id = $3::uuid FOR UPDATE
 ),
@@ -39,6 +41,7 @@ opened AS (
                interval '31 min'), interval '23 h 55 min')
     FROM decided d, before
     WHERE d.status = 'pending' AND d.cancel_requested_at IS NULL AND d.at < d.expires_at AND d.hold_until IS NULL
+      AND d.total_cents >= coalesce(($11::jsonb ->> d.currency)::bigint, 0)
       AND before.count < $6::bigint AND before.open < $10::bigint
     ON CONFLICT DO NOTHING
     RETURNING id, order_id, opened_at, next_check, session_expires_at

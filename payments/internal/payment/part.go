@@ -123,7 +123,7 @@ func New(p *app.Process, o Options) (pay *Payments, err error) {
 // key, too, an order is removed together with its payments.
 func (pay *Payments) Hooks(hooks order.Hooks) order.Hooks {
 	if pay.provider != nil {
-		hooks.HoldKind, hooks.HoldPublisher, hooks.Minimum = SettleKind, pay.settle.Publisher, minimumCents
+		hooks.HoldKind, hooks.HoldPublisher = SettleKind, pay.settle.Publisher
 		hooks.PayAtOnce = pay.options.PayAtOnce
 	}
 	return hooks

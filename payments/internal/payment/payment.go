@@ -43,6 +43,7 @@ const (
 
 // The classes of error that packages rest and order do not declare.
 var (
+	TotalTooSmall   = rest.Class{Code: "total-too-small", Status: http.StatusConflict, Title: "Total too small"}
 	TooManyAttempts = rest.Class{Code: "too-many-attempts", Status: http.StatusConflict, Title: "Too many payment attempts"}
 	ProviderAway    = rest.Class{Code: "provider-unavailable", Status: http.StatusServiceUnavailable, Title: "Payment provider unavailable"}
 	PaymentsBlocked = rest.Class{Code: "payments-blocked", Status: http.StatusServiceUnavailable, Title: "Payments blocked"}

@@ -116,6 +116,9 @@ func (s *Service) liveAttempt(ctx context.Context, customer, orderID uuid.UUID) 
 	if err := o.WhyNotPayable(); err != nil {
 		return nil, false, err
 	}
+	if err := tooSmall(&o.Order); err != nil {
+		return nil, false, err
+	}
 	if a == nil && (o.Attempts >= maxAttempts || o.OpenAttempts >= maxOpenAttempts) {
 		return nil, false, TooManyAttempts.Errorf(
 			"The order has had %d payment attempts, %d of them with an open checkout. It may have at most %d, and %d.",

@@ -83,7 +83,8 @@ type opening struct {
 func (s *Store) open(ctx context.Context, id, orderID, customer uuid.UUID, cfg Config, providerNow time.Time) (*opening, error) {
 	var o opening
 	found, err := s.row(ctx, &o, openSQL, id, orderID, customer, cfg.Grace.Microseconds(), s.RowKind(SettleKind), maxAttempts,
-		cfg.Checkout.Microseconds(), providerNow, cfg.Extension.Microseconds(), maxOpenAttempts)
+		cfg.Checkout.Microseconds(), providerNow, cfg.Extension.Microseconds(), maxOpenAttempts,
+		minimumJSON)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("open payment of order %s: %w", orderID, err)

@@ -1,40 +1,6 @@
 package order
 
-import (
-	"encoding/json"
-	"fmt"
-
-	"github.com/google/uuid"
-
-	"example.com/shop/internal/rest"
-)
-
-// minimum has the smallest total of an order in cents, by currency. A currency that it lacks has none.
-type minimum map[string]int64
-
-// orNull returns the minimum as an argument of place.sql, NULL for none.
-func (m minimum) orNull() any {
-	if len(m) == 0 {
-		return nil
-	}
-	text, _ := json.Marshal(m) // a map of numbers always has a JSON text
-	return string(text)
-}
-
-// tooSmall returns the reason why a placement is rejected if its total is too small. All its products exist, and have one
-// currency.
-func (m minimum) tooSmall(p Placement, products map[uuid.UUID]Product) *rest.Error {
-	var total int64
-	for _, line := range p.Lines {
-		total += products[line.ProductID].PriceCents * line.Quantity
-	}
-	code := products[p.Lines[0].ProductID].Currency
-	if total >= m[code] {
-		return nil
-	}
-	return TotalTooSmall.Errorf("The order costs %s, and customers cannot pay less than %s: order more.",
-		Amount(total, code), Amount(m[code], code))
-}
+import "fmt"
 
 // decimals has the numbers of decimals of the currencies that do not have two, as ISO 4217 lists them. CLDR, from which
 // golang.org/x/text and browsers take theirs, has others for currencies whose small coins are out of use, such as HUF. The
