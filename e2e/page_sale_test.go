@@ -163,7 +163,7 @@ func TestPageTooManyOpenOrders(t *testing.T) {
 	}
 	page.CheckLook("sale-too-many-open-orders")
 	page.Click(openOrders + ` [data-action="cancel"]`)
-	page.WaitFor(openOrders, "One of these orders has ended. You can order again.")
+	page.WaitFor(openOrders, "One of these orders is cancelled. You can order again.")
 	page.WaitFor("#order-again", "Order Barista course, one seat")
 	page.Click("#order-again")
 	page.WaitFor("#orders", "Barista course, one seat")
@@ -172,4 +172,45 @@ func TestPageTooManyOpenOrders(t *testing.T) {
 	rejected()
 	page.Click("#close-open-orders")
 	page.Until("three orders in the list", func() bool { return page.Count(shoptest.AnOrder) == 3 && page.Count(openOrders+":not([hidden])") == 0 })
+}
+
+// TestPageOwnOrdersHoldTheStock orders more of a product than is left, because the customer's own orders hold more.
+// The page must show these orders, and let the customer order again when one of them is cancelled, but not when one is
+// paid.
+func TestPageOwnOrdersHoldTheStock(t *testing.T) {
+	shoptest.PageTest(t)
+	page := shoptest.ShopTab(t, orders.NewSite(t, testenv.Redis(t), envTimeout+"=10m").Serve(t))
+	page.Expect("409") // the rejected purchase
+	page.Click(shoptest.BuyBeans)
+	page.Until("an order of beans", func() bool { return page.Count(shoptest.AnOrder) == 1 })
+	for n := range 2 {
+		setQuantity(page, "Barista", 2)
+		page.Click(buyCourse)
+		page.Until("another order", func() bool { return page.Count(shoptest.AnOrder) == n+2 })
+	}
+	page.WaitFor(theCourse+" .stock", "Only 2 left")
+	setQuantity(page, "Barista", 3)
+	page.Click(buyCourse)
+	page.WaitFor(openOrders, "Your open orders hold the stock")
+	page.WaitFor(openOrders, "3 wanted, 2 available, 4 in your open orders")
+	page.WaitFor("#announcer", "Your open orders hold the stock")
+	page.Until("the orders of the course", func() bool {
+		return page.Count(openOrders+" .order") == 2 && page.Count(shoptest.AnOrder) == 1
+	})
+	page.CheckLook("sale-own-orders-hold-the-stock")
+
+	const disabled = openOrders + ` #order-again[aria-disabled="true"]`
+	page.Click(openOrders + ` li:last-child [data-action="pay"]`)
+	page.WaitFor(openOrders+" li:last-child", "Paid at")
+	if page.Count(disabled) != 1 {
+		t.Errorf("the page offers to order again, although nothing more is available: %s", page.Text(openOrders))
+	}
+	page.Click(openOrders + ` li:first-child [data-action="cancel"]`)
+	page.WaitFor(openOrders, "One of these orders is cancelled. You can order again.")
+	page.WaitFor("#order-again", "Order 3 × Barista course, one seat")
+	page.Click("#order-again")
+	page.Until("four orders in the list", func() bool {
+		return page.Count(shoptest.AnOrder) == 4 && page.Count(openOrders+":not([hidden])") == 0
+	})
+	page.WaitFor(theCourse+" .stock", "Only 1 left")
 }

@@ -59,6 +59,7 @@ type batchModel struct {
 	products  map[uuid.UUID]*modelProduct
 	known     []uuid.UUID // the products, in a fixed sequence
 	orders    []*batchOrder
+	before    int // the number of orders before the last batch
 	keys      map[customerKey]placement
 }
 
@@ -90,6 +91,7 @@ type expected struct {
 func (m *batchModel) placeBatch(rt *rapid.T) {
 	requests := rapid.SliceOfN(rapid.Custom(m.drawRequest), 1, 12).Draw(rt, "batch")
 	want := make([]expected, len(requests))
+	m.before = len(m.orders)
 	for _, i := range turns(requests) {
 		want[i] = m.place(requests[i])
 	}
@@ -203,6 +205,21 @@ func (m *batchModel) lacking(r request) []string {
 	return r.pointers("quantity", func(l order.Line) bool { return l.Quantity > m.products[l.ProductID].available })
 }
 
+// holding returns those of the orders that are open orders of the customer of a placement, and hold units of the
+// products of its lines that the pointers name.
+func (m *batchModel) holding(orders []*batchOrder, r request, pointers []string) (holding []*batchOrder) {
+	for _, o := range orders {
+		if o.customer != r.customer || o.status != order.Pending {
+			continue
+		}
+		named := r.pointers("quantity", func(l order.Line) bool { return unitsOf([]*batchOrder{o}, l.ProductID) > 0 })
+		if slices.ContainsFunc(named, func(p string) bool { return slices.Contains(pointers, p) }) {
+			holding = append(holding, o)
+		}
+	}
+	return holding
+}
+
 // overBounds reports whether a placement would exceed the bounds of its customer.
 func (m *batchModel) overBounds(r request) bool {
 	open := m.open(r.customer)
@@ -268,6 +285,9 @@ func (m *batchModel) compare(rt *rapid.T, requests []request, i int, got result,
 	}
 	open, named := got.err.(*rest.Error).Extensions["open_orders"].([]uuid.UUID)
 	all := newestFirst(m.open(customer))
+	inSequence := slices.IsSortedFunc(open, func(a, b uuid.UUID) int {
+		return slices.Index(all, a) - slices.Index(all, b)
+	})
 	late := want.class == order.OutOfStock || want.class == order.TooManyOpen
 	switch {
 	case want.order != nil:
@@ -276,8 +296,13 @@ func (m *batchModel) compare(rt *rapid.T, requests []request, i int, got result,
 		if lacking := m.lacking(requests[i]); len(fields) == 0 || !containsAll(lacking, fields) {
 			fail("field errors are at %v, want some of %v", fields, lacking)
 		}
+		// An order of the same batch is named if it was placed in the transaction that rejects the placement, or before.
+		holding := newestFirst(m.holding(m.orders, requests[i], fields))
+		before := newestFirst(m.holding(m.orders[:m.before], requests[i], fields))
+		if named != (len(open) > 0) || !inSequence || !containsAll(holding, open) || !containsAll(open, before) {
+			fail("the open orders are %v, want %v, and perhaps others of %v, the newest first", open, before, holding)
+		}
 	case class == order.TooManyOpen && late:
-		inSequence := slices.IsSortedFunc(open, func(a, b uuid.UUID) int { return slices.Index(all, a) - slices.Index(all, b) })
 		if !m.overBounds(requests[i]) || !named || !inSequence || !containsAll(all, open) {
 			fail("the open orders are %v, want some of %v, the newest first", open, all)
 		}

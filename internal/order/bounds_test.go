@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,8 +21,15 @@ import (
 // errors and the ids of the open orders, the newest first.
 func checkTooManyOpen(t *testing.T, err error, pointers []string, open ...*order.Order) {
 	t.Helper()
-	if parttest.ClassOf(err) != order.TooManyOpen {
-		t.Errorf("Place returns %v, want code %s", err, order.TooManyOpen.Code)
+	checkNamesOrders(t, err, order.TooManyOpen, pointers, open...)
+}
+
+// checkNamesOrders checks that an error is the rejection of a placement, with the pointers of its field errors and the
+// ids of open orders, the newest first.
+func checkNamesOrders(t *testing.T, err error, class rest.Class, pointers []string, open ...*order.Order) {
+	t.Helper()
+	if parttest.ClassOf(err) != class {
+		t.Errorf("Place returns %v, want code %s", err, class.Code)
 		return
 	}
 	rejection := err.(*rest.Error)
@@ -142,6 +150,78 @@ func TestRejectionNamesOrdersOfSameBatch(t *testing.T) {
 	checkTooManyOpen(t, results[2].err, nil, results[1].order, results[0].order, first)
 }
 
+// TestOutOfStockNamesOpenOrders has a customer want units that their own open orders hold. A customer was told that
+// there is not enough stock, and could not know that cancelling one of these orders would help.
+func TestOutOfStockNamesOpenOrders(t *testing.T) {
+	t.Run("no bounds", func(t *testing.T) { aloneAndInBatch(t, testOutOfStockNamesOpenOrders) })
+	t.Run("bounds", func(t *testing.T) { aloneAndInBatchWith(t, bounds{10, 20}.set, testOutOfStockNamesOpenOrders) })
+}
+
+func testOutOfStockNamesOpenOrders(t *testing.T, s *shop) {
+	customer, few, plenty := s.Customer(t), s.Product(t, 5), s.Product(t, 100)
+	wants := func(customer uuid.UUID, quantity int64, open ...*order.Order) {
+		t.Helper()
+		err := s.try(t, customer, line(plenty, 1), line(few, quantity))
+		if len(open) > 0 {
+			checkNamesOrders(t, err, order.OutOfStock, []string{"/items/1/quantity"}, open...)
+			return
+		}
+		rejection := rest.AsError(err)
+		if rejection.Class != order.OutOfStock || len(rejection.Extensions) > 0 || strings.Contains(err.Error(), "cancel") {
+			t.Errorf("Place returns %v with %v, want out-of-stock that names no orders", err, rejection.Extensions)
+		}
+	}
+	wants(customer, 6)
+	first := s.place(t, customer, line(few, 1), line(plenty, 1))
+	s.place(t, customer, line(plenty, 1)) // holds nothing that is short
+	s.place(t, s.Customer(t), line(few, 1))
+	second := s.place(t, customer, line(few, 2))
+	wants(s.Customer(t), 2)
+	wants(customer, 2, second, first)
+
+	err := s.try(t, customer, line(few, 2))
+	detail := "product " + few.String()[:4] + ": 2 wanted, 1 available, 3 in your open orders"
+	if got := rest.AsError(err); !strings.Contains(got.Detail, "cancel") || got.Fields[0].Detail != detail {
+		t.Errorf("Place returns %v with the fields %v, want advice to cancel, and %q", err, got.Fields, detail)
+	}
+
+	s.Hold(t, first.ID) // a held order can be cancelled, too
+	wants(customer, 2, second, first)
+	if _, err := s.Pay(t.Context(), customer, second.ID); err != nil {
+		t.Fatal(err)
+	}
+	wants(customer, 2, first)
+	s.Release(t, first.ID)
+	if _, err := s.Cancel(t.Context(), customer, first.ID); err != nil {
+		t.Fatal(err)
+	}
+	wants(customer, 3)
+	third := s.place(t, customer, line(few, 2))
+	wants(customer, 1, third)
+	s.CheckInvariants(t, 0)
+}
+
+// TestOutOfStockNamesOrdersOfSameBatch checks that a rejection also names the orders of its own batch, and only those
+// of its customer.
+func TestOutOfStockNamesOrdersOfSameBatch(t *testing.T) {
+	s := newShop(t)
+	customer, few, plenty := s.Customer(t), s.Product(t, 4), s.Product(t, 50)
+	first := s.place(t, customer, line(few, 1))
+	results := s.placeInOneBatch(t,
+		wants(customer, line(few, 1)), wants(s.Customer(t), line(few, 1)), wants(customer, line(plenty, 1)),
+		wants(customer, line(few, 2)), wants(s.Customer(t), line(few, 2)), wants(customer, line(few, 1)))
+	if got, want := fmt.Sprint(results), "[placed placed placed out-of-stock out-of-stock placed]"; got != want {
+		t.Fatalf("answers are %s, want %s", got, want)
+	}
+	// The placement was rejected in the transaction that places the first order of the batch. The last one was decided
+	// later, because it might have been too many.
+	err := results[3].err
+	checkNamesOrders(t, err, order.OutOfStock, []string{"/items/0/quantity"}, results[0].order, first)
+	if extensions := rest.AsError(results[4].err).Extensions; len(extensions) > 0 {
+		t.Errorf("the rejection of another customer has %v, want no orders", extensions)
+	}
+}
+
 // TestReasonsHaveAnOrder checks which reason is reported if a placement is rejected for several reasons. It is the first of:
 // unknown product, mixed currencies, out of stock, too many orders, too many units.
 func TestReasonsHaveAnOrder(t *testing.T) {
@@ -222,21 +302,33 @@ func TestParallelPlacementsKeepBounds(t *testing.T) {
 	}
 }
 
-// TestTooManyOpenProblem checks the problem of a placement that exceeds a bound. The contract has its members.
-func TestTooManyOpenProblem(t *testing.T) {
-	s := newHTTPShop(t, bounds{2, 5}.set)
-	customer, product := s.Customer(t), s.Product(t, 50)
-	first := s.place(t, customer, line(product, 4))
-	s.place(t, s.Customer(t), line(product, 5)) // another customer's order is neither counted nor named
-	a := s.send(t, "POST", "/api/orders", orderBody(product, 2), "Authorization: Bearer "+s.token(t, customer))
-	p := a.problem(t)
-	open := decode[struct {
-		Open []uuid.UUID `json:"open_orders"`
-	}](t, a).Open
-	if a.status != http.StatusConflict || p.Type != "/problems/too-many-open-orders" ||
-		p.Title != "Too many open orders" ||
-		!slices.Equal(open, []uuid.UUID{first.ID}) || len(p.Errors) != 1 || p.Errors[0].Pointer != "/items/0/quantity" {
-		t.Errorf("2 units are answered with %d %s, want 409, the open order %s and a field error at /items/0/quantity",
-			a.status, a.body, first.ID)
+// TestOpenOrdersProblem checks the problems of placements that the customer's own open orders prevent. The contract
+// has their members.
+func TestOpenOrdersProblem(t *testing.T) {
+	for name, test := range map[string]struct {
+		bounds   bounds
+		quantity int
+		class    rest.Class
+	}{
+		"a bound":      {bounds{2, 5}, 2, order.TooManyOpen},
+		"out of stock": {bounds{}, 42, order.OutOfStock},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newHTTPShop(t, test.bounds.set)
+			customer, product := s.Customer(t), s.Product(t, 50)
+			first := s.place(t, customer, line(product, 4))
+			s.place(t, s.Customer(t), line(product, 5)) // another customer's order is neither counted nor named
+			body, authorization := orderBody(product, test.quantity), "Authorization: Bearer "+s.token(t, customer)
+			a := s.send(t, "POST", "/api/orders", body, authorization)
+			p := a.problem(t)
+			open := decode[struct {
+				Open []uuid.UUID `json:"open_orders"`
+			}](t, a).Open
+			if a.status != http.StatusConflict || p.Type != "/problems/"+test.class.Code || p.Title != test.class.Title ||
+				!slices.Equal(open, []uuid.UUID{first.ID}) || len(p.Errors) != 1 || p.Errors[0].Pointer != "/items/0/quantity" {
+				t.Errorf("%d units are answered with %d %s, want 409, the open order %s and a field error at /items/0/quantity",
+					test.quantity, a.status, a.body, first.ID)
+			}
+		})
 	}
 }

@@ -60,14 +60,15 @@ func (r placeResult) order(p *placing, products map[uuid.UUID]Product) *Order {
 // whyNotPlaced returns the reason why a placement cannot be accepted, with a field error for every wrong line, or nil if it
 // can. products has the existing products of the lines. open has the lines of the customer's open orders.
 func whyNotPlaced(p Placement, products map[uuid.UUID]Product, open []openLine, o placeOptions) error {
-	checks := []func(Placement, map[uuid.UUID]Product) *rest.Error{unknownProducts, mixedCurrencies, outOfStock}
-	for _, check := range checks {
-		if rejection := check(p, products); rejection != nil {
+	for _, check := range []func() *rest.Error{
+		func() *rest.Error { return unknownProducts(p, products) },
+		func() *rest.Error { return mixedCurrencies(p, products) },
+		func() *rest.Error { return outOfStock(p, products, open) },
+		func() *rest.Error { return tooManyOpen(p, products, open, o) },
+	} {
+		if rejection := check(); rejection != nil {
 			return rejection
 		}
-	}
-	if rejection := tooManyOpen(p, products, open, o); rejection != nil {
-		return rejection
 	}
 	return nil
 }
@@ -96,14 +97,33 @@ func mixedCurrencies(p Placement, products map[uuid.UUID]Product) *rest.Error {
 	})
 }
 
-func outOfStock(p Placement, products map[uuid.UUID]Product) *rest.Error {
-	return rejectLines(OutOfStock, "There is not enough stock.", p, "quantity", func(line Line) string {
+// outOfStock checks the stock. If open orders of the customer hold units of a product of which too little is left, its
+// error has the ids of these orders, because the customer can cancel one of them.
+func outOfStock(p Placement, products map[uuid.UUID]Product, open []openLine) *rest.Error {
+	own := unitsOf(open)
+	var short []uuid.UUID // products
+	rejection := rejectLines(OutOfStock, "There is not enough stock.", p, "quantity", func(line Line) string {
 		product := products[line.ProductID]
 		if line.Quantity <= product.Available {
 			return ""
 		}
-		return fmt.Sprintf("%s: %d wanted, %d available", product.Name, line.Quantity, product.Available)
+		short = append(short, line.ProductID)
+		detail := fmt.Sprintf("%s: %d wanted, %d available", product.Name, line.Quantity, product.Available)
+		if n := own[line.ProductID]; n > 0 {
+			detail += fmt.Sprintf(", %d in your open orders", n)
+		}
+		return detail
 	})
+	if rejection == nil {
+		return nil
+	}
+	orders := ordersOf(open, short)
+	if len(orders) == 0 {
+		return rejection
+	}
+	rejection.Detail = "There is not enough stock, and your own open orders hold some of it. " +
+		"It does not help to pay them, but if you cancel one, its units are available again."
+	return withOpenOrders(rejection, orders)
 }
 
 // tooManyOpen checks the bounds of what a customer can order without paying it. Its error has the ids of open orders: of
@@ -114,10 +134,7 @@ func tooManyOpen(p Placement, products map[uuid.UUID]Product, open []openLine, o
 			len(orders), o.maxOpen)
 		return withOpenOrders(rejection, orders)
 	}
-	units := make(map[uuid.UUID]int64)
-	for _, line := range open {
-		units[line.ProductID] += line.Quantity
-	}
+	units := unitsOf(open)
 	var tooMany []uuid.UUID // products
 	rejection := rejectLines(TooManyOpen, "You would hold too many units of a product in orders that are not paid.", p, "quantity", func(line Line) string {
 		if o.maxUnits == 0 || units[line.ProductID]+line.Quantity <= o.maxUnits {
@@ -131,6 +148,15 @@ func tooManyOpen(p Placement, products map[uuid.UUID]Product, open []openLine, o
 		return nil
 	}
 	return withOpenOrders(rejection, ordersOf(open, tooMany))
+}
+
+// unitsOf returns the units of the lines by product.
+func unitsOf(lines []openLine) map[uuid.UUID]int64 {
+	units := make(map[uuid.UUID]int64)
+	for _, line := range lines {
+		units[line.ProductID] += line.Quantity
+	}
+	return units
 }
 
 // ordersOf returns the ids of the orders that the lines belong to, each once. If products is not nil, it returns only those

@@ -3,6 +3,7 @@ package order_test
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -121,6 +122,12 @@ func (m *model) place(rt *rapid.T) {
 	if parttest.ClassOf(err) != want {
 		rt.Fatalf("Place returns %v, want code %q", err, want.Code)
 	}
+	if want == order.OutOfStock {
+		named, _ := err.(*rest.Error).Extensions["open_orders"].([]uuid.UUID)
+		if open := m.holding(lines); len(named) != len(open) || !containsAll(open, named) {
+			rt.Fatalf("Place returns %v with the open orders %v, want %v", err, named, open)
+		}
+	}
 	if err != nil {
 		return
 	}
@@ -156,6 +163,20 @@ func (m *model) expectPlaced(key string, lines []order.Line) rest.Class {
 		}
 	}
 	return rest.Class{}
+}
+
+// holding returns the ids of the open orders that hold units of a product of which too little is left for the lines.
+func (m *model) holding(lines []order.Line) (ids []uuid.UUID) {
+	for _, o := range m.orders {
+		if o.status == order.Pending && slices.ContainsFunc(o.lines, func(held order.Line) bool {
+			return slices.ContainsFunc(lines, func(l order.Line) bool {
+				return l.ProductID == held.ProductID && l.Quantity > m.available[l.ProductID]
+			})
+		}) {
+			ids = append(ids, o.id)
+		}
+	}
+	return ids
 }
 
 // canonical formats lines. The same lines in another order give the same text.

@@ -149,7 +149,7 @@ type placeResult struct {
 	ExpiresAt  *time.Time
 	ExistingID *uuid.UUID // see placing.existing
 	ServerTime time.Time
-	OpenLines  []openLine // the lines of the customer's open orders, the newest first; nil if the statement placed an order
+	OpenLines  []openLine // of the customer's open orders, the newest first; nil if the order is placed now or exists
 }
 
 // openLine is a line of an order that its customer has not paid yet.

@@ -81,7 +81,7 @@ owed AS (
 )
 SELECT w.n, a.id IS NOT NULL AS placed, a.total_cents::bigint AS total_cents, a.currency, a.at AS created_at, a.expires_at,
        w.existing_id, clock_timestamp() AS server_time,
-       CASE WHEN a.id IS NULL AND w.open_orders > 0 THEN (
+       CASE WHEN a.id IS NULL AND w.existing_id IS NULL AND w.open_orders IS DISTINCT FROM 0 THEN (
            SELECT json_agg(json_build_object('order_id', o.id, 'product_id', i.product_id, 'quantity', i.quantity)
                            ORDER BY o.created_at DESC, o.id DESC)
            FROM orders o JOIN order_items i ON i.order_id = o.id

@@ -238,11 +238,11 @@ async function buy(purchase) {
 
 // explain shows why a purchase failed, and what the customer can do.
 function explain(purchase, failure) {
-  if (failure.code === 'out-of-stock' && products.has(purchase.product)) {
+  if (failure.openOrders?.length > 0) {
+    openOrders.show(purchase, failure);
+  } else if (failure.code === 'out-of-stock' && products.has(purchase.product)) {
     openOrders.close();
     products.miss(purchase);
-  } else if (failure.code === 'too-many-open-orders' && failure.openOrders.length > 0) {
-    openOrders.show(purchase, failure);
   } else if (failure.transient) {
     const text = failure.code === 'overloaded' ? 'The shop is still busy.' : `${failure.message} Your order may or may not be placed.`;
     actionError.show(`${text} Try again: your order will not be placed twice.`,
@@ -438,30 +438,36 @@ class Orders {
   }
 }
 
-// OpenOrders shows why a purchase was rejected: the customer has too many open orders. It shows these orders, so that the
-// customer can pay or cancel one, and offers to repeat the purchase when one has ended.
+// OpenOrders shows why a purchase was rejected: the customer has too many open orders, or these hold units of the
+// product. It shows these orders, so that the customer can pay or cancel one, and offers to repeat the purchase when
+// it may succeed.
 class OpenOrders {
   #panel = document.getElementById('open-orders');
+  #title = document.getElementById('open-orders-title');
   #text = document.getElementById('open-orders-text');
   #list = document.getElementById('open-orders-list');
   #again = document.getElementById('order-again');
   #purchase = null; // the one that was rejected; null while nothing is shown
   #ids = [];
+  #helps = []; // the states of one of the orders in which the purchase may succeed
 
   constructor() {
     this.#again.addEventListener('click', () => this.#repeat());
     document.getElementById('close-open-orders').addEventListener('click', () => this.close());
   }
 
-  async show(purchase, { message, openOrders }) {
+  async show(purchase, { code, message, openOrders }) {
     this.close();
     this.#purchase = purchase;
     this.#ids = openOrders;
+    const tooMany = code === 'too-many-open-orders';
+    this.#helps = tooMany ? ['paid', 'cancelled'] : ['cancelled']; // what is paid is not available again
+    setText(this.#title, tooMany ? 'Too many open orders' : 'Your open orders hold the stock');
     setText(this.#text, message);
     setText(this.#again, `Order ${products.describe(purchase)}`);
     this.#enable(false);
     this.#panel.hidden = false;
-    announce(`Too many open orders. ${message}`);
+    announce(`${this.#title.textContent}. ${message}`);
     await orders.moveTo(this.#list, openOrders);
     const { top, bottom } = this.#text.getBoundingClientRect();
     if (top < 0 || bottom > innerHeight) {
@@ -471,8 +477,8 @@ class OpenOrders {
 
   // update is called with the newest state of an order.
   update({ id, status }) {
-    if (this.#purchase && status !== 'pending' && this.#ids.includes(id) && !this.#enabled) {
-      setText(this.#text, 'One of these orders has ended. You can order again.');
+    if (this.#purchase && this.#helps.includes(status) && this.#ids.includes(id) && !this.#enabled) {
+      setText(this.#text, `One of these orders is ${status}. You can order again.`);
       this.#enable(true);
       announce(this.#text.textContent);
     }
