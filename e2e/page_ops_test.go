@@ -66,7 +66,7 @@ func TestPageOverdue(t *testing.T) {
 	id := browsertest.Eval[string](page, `document.querySelector("[data-order]").dataset.order`)
 
 	ops.Front()
-	ops.WaitFor("#overdue", "its task is due, and no worker has claimed it")
+	ops.WaitFor("#overdue", "no worker has claimed its task for")
 	queue := queueOf(s, t)
 	batch, err := queue.Claim(t.Context(), 0, 1, time.Minute)
 	testenv.Must(t, err)
@@ -75,7 +75,6 @@ func TestPageOverdue(t *testing.T) {
 	ops.Click("#overdue button")
 	ops.WaitFor("#whereis-next", "It is overdue by")
 	ops.WaitFor("#whereis-more", worker+"; the lease ends in")
-	ops.WaitFor("#whereis-more", "order_trail: 1")
 	ops.CheckLook("ops-where-is-this-order")
 	ops.Do(chromedp.SetValue(chromedp.CSS("#whereis-id"), "an unknown id"))
 	ops.Expect("400")
@@ -87,7 +86,7 @@ func TestPageOverdue(t *testing.T) {
 	s.Serve(t, "--roles=worker,relay")
 	ops.Until("no order is overdue", func() bool { return ops.Count("#overdue li") == 0 })
 	ops.Type("#whereis-id", kb.Enter)
-	ops.WaitFor("#whereis-next", "It was cancelled by a worker")
+	ops.WaitFor("#whereis-next", "It was cancelled by the worker")
 
 	ops.Click("#dead button")
 	ops.Until("nothing waits for a person", func() bool {

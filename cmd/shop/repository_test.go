@@ -60,8 +60,7 @@ var layers = map[string]int{
 
 // alsoImport lists what the other packages import besides shared packages.
 var alsoImport = map[string][]string{
-	"internal/demo":    {"internal/devstack"},
-	"internal/whereis": {"internal/order"},
+	"internal/demo": {"internal/devstack"},
 }
 
 // neighbours lists what the other modules import of the core and of each other. The core imports nothing of them.

@@ -29,16 +29,17 @@ func TestWhereIsOrder(t *testing.T) {
 		body              string // a part of it
 	}
 	rows := []row{
-		{"a pending order", "orders/" + pending, o.Ops.OpsToken, http.StatusOK, "Unless it is paid before, a worker cancels it at"},
-		{"the overdue orders", "overdue", o.Ops.OpsToken, http.StatusOK, `{"items":[{"order_id":"` + overdue},
-		{"an unknown id", "orders/cs_test_1", o.Ops.OpsToken, http.StatusNotFound, "No order has the id cs_test_1"},
-		{"no id", "orders/%00", o.Ops.OpsToken, http.StatusBadRequest, "printable ASCII"},
-		{"unauthorized", "orders/" + pending, "x", http.StatusUnauthorized, ""},
+		{"a pending order", "orders?id=" + pending, o.Ops.OpsToken, http.StatusOK, "it is cancelled at"},
+		{"the overdue orders", "orders", o.Ops.OpsToken, http.StatusOK, `{"items":[{"id":"` + overdue},
+		{"an unknown id", "orders?id=cs_test_1", o.Ops.OpsToken, http.StatusNotFound, "No order has the id cs_test_1"},
+		{"no id", "orders?id=%00", o.Ops.OpsToken, http.StatusBadRequest, "printable ASCII"},
+		{"an empty id", "orders?id=", o.Ops.OpsToken, http.StatusBadRequest, "printable ASCII"},
+		{"unauthorized", "orders?id=" + pending, "x", http.StatusUnauthorized, ""},
 	}
 	for _, k := range a.Kinds {
 		testenv.Must(t, k.Queue.Schedule(t.Context(), delay.In(pending, time.Hour)))
-		rows = append(rows, row{"a task of the kind " + k.Name, "orders/" + pending, o.Ops.OpsToken, http.StatusOK,
-			`{"kind":"` + k.Name + `","id":"` + pending + `","state":"scheduled"`})
+		rows = append(rows, row{"a task of the kind " + k.Name, "orders?id=" + pending, o.Ops.OpsToken, http.StatusOK,
+			`{"kind":"` + k.Name + `","state":"scheduled"`})
 	}
 	for _, test := range rows {
 		request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/ops/api/"+test.path, http.NoBody)
@@ -61,6 +62,6 @@ func TestWhereIsOrder(t *testing.T) {
 			t.Errorf("shop order %s exits with %d and prints %s, want %d and %q", id, got, &out, code, want)
 		}
 	}
-	command(overdue, 0, "Redis has no task of it.") // for how long it is overdue depends on the machine
+	command(overdue, 0, "Redis has no task of it") // for how long it is overdue depends on the machine
 	command("cs_test_1", 1, "No order has the id cs_test_1")
 }

@@ -20,6 +20,6 @@ func (c *serveCommand) open(ctx context.Context, cfg app.Config, log *slog.Logge
 		p.Close()
 		return nil, err
 	}
-	ops.Add(p)
+	ops.Add(p, nil)
 	return p, nil
 }

@@ -57,6 +57,19 @@ func findViolations(ctx context.Context, db *gorm.DB, seqscan, statement string,
 	return violations, nil
 }
 
+// Row is what a table says of one of its rows, for operators who ask where the row is.
+type Row struct {
+	ID      string     `json:"id"`
+	Kind    string     `json:"-"`        // of the task that times out the row
+	Status  string     `json:"status"`   // as the table has it
+	At      time.Time  `json:"at"`       // when the row was read, by the database's clock
+	DueAt   time.Time  `json:"due_at"`   // when the row times out, or would have timed out
+	Held    bool       `json:"held"`     // until its due time, a second party may confirm the row
+	EndedAt *time.Time `json:"ended_at"` // nil: the row is pending
+	EndedBy string     `json:"ended_by"` // who ended the row; "": it is pending, or nobody knows
+	Blocker string     `json:"blocker"`  // says which lock keeps an overdue row from timing out; "": none does
+}
+
 // Backlog summarizes the pending rows.
 type Backlog struct {
 	Pending       int64   `json:"pending"`

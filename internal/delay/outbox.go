@@ -3,7 +3,6 @@ package delay
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"time"
 )
@@ -88,19 +87,25 @@ func (o *Outbox) Backlog(ctx context.Context) (count int64, oldest time.Duration
 	return count, fromMicros(us), nil
 }
 
-// Waiting returns how long the message of a task has waited in the outbox. found is false if there is no message of the task.
-func (o *Outbox) Waiting(ctx context.Context, id string) (waited time.Duration, found bool, err error) {
-	var us int64
-	err = o.db.QueryRowContext(ctx, `
-		SELECT (extract(epoch FROM clock_timestamp() - created_at) * 1000000)::bigint
-		FROM outbox WHERE kind = $1 AND task_id = $2`, o.kind, id).Scan(&us)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return 0, false, nil
-	case err != nil:
-		return 0, false, fmt.Errorf("look for a message in the outbox: %w", err)
+// Waiting returns how long the messages of tasks have waited in the outbox. A task without a message is not in the map.
+func (o *Outbox) Waiting(ctx context.Context, ids []string) (map[string]time.Duration, error) {
+	rows, err := o.db.QueryContext(ctx, `
+		SELECT task_id, (extract(epoch FROM clock_timestamp() - created_at) * 1000000)::bigint
+		FROM outbox WHERE kind = $1 AND task_id = ANY ($2)`, o.kind, ids)
+	if err != nil {
+		return nil, fmt.Errorf("look for messages in the outbox: %w", err)
 	}
-	return fromMicros(us), true, nil
+	defer rows.Close()
+	waiting := make(map[string]time.Duration)
+	for rows.Next() {
+		var id string
+		var us int64
+		if err := rows.Scan(&id, &us); err != nil {
+			return nil, fmt.Errorf("look for messages in the outbox: %w", err)
+		}
+		waiting[id] = fromMicros(us)
+	}
+	return waiting, rows.Err()
 }
 
 // takeSQL removes messages that are older than the grace, the oldest first, and returns the time left until each is

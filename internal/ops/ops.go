@@ -1,5 +1,5 @@
-// Package ops serves the operators' API: the figures, the dead letters, and sweeps on request. The API needs a token of
-// its own. Other parts add routes to it.
+// Package ops serves the operators' API: the figures, the dead letters, where an order is, and sweeps on request. The
+// API needs a token of its own. Other parts add routes to it.
 package ops
 
 import (
@@ -58,10 +58,16 @@ func (o Options) checkToken(tokenKey string) error {
 	return nil
 }
 
-// Add adds the operators' API to a process, which [Options.Guard] guards.
-func Add(p *app.Process) {
+// Add adds the operators' API to a process, which [Options.Guard] guards. find may be nil: then no route says where an
+// order is.
+func Add(p *app.Process, find Find) {
 	a := &api{process: p, invariants: &checker{check: p.Violations, log: p.Log, last: checked{violations: []deadline.Violation{}}}}
 	p.Add(app.Part{Contract: [][]byte{contract}, Routes: a.routes})
+	if find != nil {
+		p.Add(app.Part{Contract: [][]byte{whereContract}, Routes: func(_, ops gin.IRouter) {
+			ops.Match(rest.ReadMethods, "/orders", rest.Parameters("id"), whereIs(&p.Kinds, find))
+		}})
+	}
 }
 
 // routes adds the paths of openapi.yaml.

@@ -26,7 +26,7 @@ func TestQueryPlans(t *testing.T) {
 	t.Run("no pending orders", s.testPlansWithoutPendingOrders)
 }
 
-// testQueryPlans checks that the statements that run all the time use an index.
+// testQueryPlans checks that the statements that run all the time, and those of operators, use an index.
 func (s *shop) testQueryPlans(t *testing.T) {
 	due := testenv.Query[string](t, s.DB, `SELECT array_agg(id)::text FROM (SELECT id FROM orders WHERE status = 'pending' LIMIT 500) o`)
 
@@ -41,6 +41,8 @@ func (s *shop) testQueryPlans(t *testing.T) {
 		"pending, first page":  {order.PendingSQL, fmt.Sprintf("NULL, '%s', NULL, 500", uuid.Nil), "orders_pending_deadline"},
 		"pending, counted":     {order.BacklogSQL, "", "orders_pending_deadline"},
 		"lateness percentiles": {order.LatenessSQL, "'{0.01, 1}'", "orders_timed_out"},
+		"where is an order":    {order.WhereSQL, fmt.Sprintf("'%s', 'order.cancel'", uuid.Nil), "orders_pkey"},
+		"where are overdue":    {order.WhereSQL, "NULL, 'order.cancel'", "orders_pending_deadline"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plan := testenv.Explain(t, s.DB, test.statement, test.params)

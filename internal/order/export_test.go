@@ -13,6 +13,7 @@ var (
 	PendingSQL   = pendingSQL
 	BacklogSQL   = backlogSQL
 	LatenessSQL  = latenessSQL
+	WhereSQL     = whereSQL
 	BookSQL      = bookSQL
 	NotBookedSQL = notBookedSQL
 

@@ -2,7 +2,6 @@ package order
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -37,24 +36,6 @@ func wrapFind(err error) error {
 		return fmt.Errorf("find an order: %w", err)
 	}
 	return nil
-}
-
-// Rows returns the rows of an order and those that refer to it, all of one moment, and whether something of the order is owed.
-func (s *Service) Rows(ctx context.Context, id uuid.UUID) (rows []ExportedRows, owed bool, err error) {
-	snapshot := &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
-	err = s.store.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-		free, err := s.notOwed(tx, []uuid.UUID{id})
-		if err != nil {
-			return err
-		}
-		owed = len(free) == 0
-		rows, err = s.rowsOf(tx, []uuid.UUID{id})
-		return err
-	}, snapshot)
-	if err != nil {
-		return nil, false, fmt.Errorf("read the rows of an order: %w", err)
-	}
-	return rows, owed, nil
 }
 
 // rowsOf returns the rows of orders and those that refer to them.

@@ -7,8 +7,8 @@ import (
 	"gorm.io/gorm"
 
 	"example.com/shop/internal/app"
+	"example.com/shop/internal/ops"
 	"example.com/shop/internal/order"
-	"example.com/shop/internal/whereis"
 )
 
 // opener returns a function that opens a process with all parts.
@@ -101,5 +101,5 @@ func (c *Tool) WhereIs(ctx context.Context, program app.Program, id string, n Ne
 		return err
 	}
 	defer s.Close()
-	return whereis.New(s.DB, &s.Kinds, s.Orders).Print(ctx, id, program.Out)
+	return ops.PrintWhere(ctx, s.Process, s.Orders.Where, id, program.Out)
 }

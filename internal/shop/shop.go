@@ -15,7 +15,6 @@ import (
 	"example.com/shop/internal/remind"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/trace"
-	"example.com/shop/internal/whereis"
 	"example.com/shop/migrations"
 	"example.com/shop/web"
 )
@@ -97,8 +96,7 @@ func (s *Shop) build(o *Options, n Neighbour, hooks order.Hooks) (err error) {
 	if s.Orders, err = order.Add(p, cancel, o.Order, s.Customers, hooks); err != nil {
 		return err
 	}
-	whereis.Add(p, s.Orders)
-	ops.Add(p)
+	ops.Add(p, s.Orders.Where)
 	if err := web.Add(p, n.Pages...); err != nil {
 		return err
 	}

@@ -20,9 +20,9 @@ export function add(page) {
 
   const find = async () => {
     try {
-      const view = await page.get(`/orders/${encodeURIComponent(id.value.trim())}`);
-      setText(next, view.next);
-      more.replaceChildren(...details(view));
+      const [order] = (await page.get(`/orders?id=${encodeURIComponent(id.value.trim())}`)).items;
+      setText(next, order.next);
+      more.replaceChildren(...details(order));
     } catch (failure) {
       setText(next, failure.message);
       more.replaceChildren();
@@ -39,7 +39,7 @@ export function add(page) {
   page.addSection({
     async load() {
       try {
-        items = late ? (await page.get('/overdue')).items : [];
+        items = late ? (await page.get('/orders')).items : [];
         problem = '';
       } catch (failure) { // the other sections still have answers
         if (failure.status === 401) {
@@ -50,12 +50,12 @@ export function add(page) {
     },
     render({ orders }) {
       late = orders.oldest_overdue_seconds > 1;
-      renderList(list, items.map(({ order_id, next }) => ({ order_id, next })), (order) => element('li', {},
-        element('code', {}, order.order_id), element('p', {}, order.next),
+      renderList(list, items.map(({ id, next }) => ({ id, next })), (order) => element('li', {},
+        element('code', {}, order.id), element('p', {}, order.next),
         element('button', {
-          type: 'button', 'aria-label': `Show ${order.order_id}`,
+          type: 'button', 'aria-label': `Show ${order.id}`,
           onclick() {
-            id.value = order.order_id;
+            id.value = order.id;
             id.focus();
             find();
           },
@@ -66,22 +66,20 @@ export function add(page) {
   });
 }
 
-// details returns the tasks and the rows of an order.
-function details({ tasks, rows }) {
+// details returns a table of the tasks of an order, if there are any.
+function details({ tasks }) {
+  if (tasks.length === 0) {
+    return [];
+  }
   const cells = (tag, ...texts) => element('tr', {}, ...texts.map((text) => element(tag, {}, text)));
   const table = element('table', {},
     element('thead', {}, cells('th', 'Task', 'In Redis', 'Failed attempts', 'Last error')),
     element('tbody', {}, ...tasks.map((task) => cells('td', task.kind, stateOf(task), String(task.attempts), task.error || '–'))));
-  const nodes = tasks.length > 0 ? [element('div', { className: 'scroll', tabIndex: 0, role: 'region', 'aria-label': 'Tasks' }, table)] : [];
-  for (const [name, all] of Object.entries(rows)) {
-    nodes.push(element('details', {}, element('summary', {}, `${name}: ${all.length}`),
-      element('pre', { tabIndex: 0 }, JSON.stringify(all, null, 2))));
-  }
-  return nodes;
+  return [element('div', { className: 'scroll', tabIndex: 0, role: 'region', 'aria-label': 'Tasks' }, table)];
 }
 
 function stateOf({ state, left_seconds: left, owner, outbox_seconds: waited }) {
-  const claimed = owner ? `claimed by ${owner}` : 'claimed'; // an older version answers without an owner
+  const claimed = owner ? `claimed by ${owner}` : 'claimed';
   const texts = {
     absent: 'no', unknown: 'unknown: Redis does not answer', dead: 'a dead letter',
     scheduled: left > 0 ? `due in ${duration(left)}` : 'due',

@@ -1,0 +1,201 @@
+package ops
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"example.com/shop/internal/app"
+	"example.com/shop/internal/deadline"
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/rest"
+)
+
+//go:embed where_openapi.yaml
+var whereContract []byte
+
+// Find returns the order that has an id, or to which something with this id refers. For the id "" it returns the
+// orders that are overdue for the longest time.
+type Find func(ctx context.Context, id string) ([]deadline.Row, error)
+
+// where is where an order is. Its row, the outbox and Redis are read one after the other, so an order that ends
+// meanwhile may seem to lack its task.
+type where struct {
+	deadline.Row
+	Next  string `json:"next"`  // what has happened, and what happens next
+	Tasks []task `json:"tasks"` // those that wait somewhere, and always the one that cancels the order
+}
+
+// task is a task whose id is that of an order.
+type task struct {
+	Kind     string   `json:"kind"`
+	State    string   `json:"state"`          // that of a [delay.Location], or unknown
+	Left     float64  `json:"left_seconds"`   // until a scheduled task is due, or the lease of a leased one ends
+	Owner    string   `json:"owner"`          // the worker that has leased the task; "": none, or it is not known
+	Outbox   *float64 `json:"outbox_seconds"` // for how long the task has waited in the outbox; nil: it is not there
+	Attempts int      `json:"attempts"`       // those that failed
+	Error    string   `json:"error"`          // of the last attempt that failed
+}
+
+// unknown is the state of a task while Redis does not answer.
+const unknown = "unknown"
+
+// validID matches what may be an id, here or elsewhere. PostgreSQL rejects some of the other texts.
+var validID = regexp.MustCompile(`^[!-~]{1,255}$`)
+
+// whereIs returns the handler of GET /ops/api/orders.
+func whereIs(kinds *app.Kinds, find Find) gin.HandlerFunc {
+	return rest.Handle(func(c *gin.Context) error {
+		id, given := c.GetQuery("id")
+		if given && !validID.MatchString(id) {
+			return rest.MalformedRequest(rest.FieldError{
+				Parameter: "id", Detail: "must be 1 to 255 printable ASCII characters without spaces",
+			})
+		}
+		items, err := readWhere(c.Request.Context(), *kinds, find, id)
+		if err != nil {
+			return err
+		}
+		c.JSON(http.StatusOK, gin.H{"items": items})
+		return nil
+	})
+}
+
+// PrintWhere writes where an order is, as JSON. It is `order`.
+func PrintWhere(ctx context.Context, p *app.Process, find Find, id string, out io.Writer) error {
+	items, err := readWhere(ctx, p.Kinds, find, id)
+	if err != nil {
+		return err
+	}
+	enc := json.NewEncoder(out)
+	enc.SetIndent("", "  ")
+	return enc.Encode(items[0])
+}
+
+// redisTimeout is the time for which an answer waits for Redis. Operators ask while Redis is down, too.
+const redisTimeout = time.Second
+
+// readWhere returns where the order with an id is. It returns at least one order, unless id is "".
+func readWhere(ctx context.Context, kinds app.Kinds, find Find, id string) ([]where, error) {
+	rows, err := find(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if id != "" && len(rows) == 0 {
+		return nil, rest.NotFound.Errorf("No order has the id %s, and nothing with this id refers to an order. "+
+			"Removed orders are not found.", id)
+	}
+	ids, found := make([]string, len(rows)), make([]where, len(rows))
+	for i, row := range rows {
+		ids[i], found[i] = row.ID, where{Row: row, Tasks: []task{}}
+	}
+	redis, cancel := context.WithTimeout(ctx, redisTimeout)
+	defer cancel()
+	for _, k := range kinds.WithQueues() {
+		waiting, err := k.Outbox.Waiting(ctx, ids)
+		if err != nil {
+			return nil, err
+		}
+		locations, redisErr := k.Queue.Locate(redis, ids)
+		for i := range found {
+			t := task{Kind: k.Name, State: unknown}
+			if waited, waits := waiting[ids[i]]; waits {
+				t.Outbox = new(waited.Seconds())
+			}
+			if redisErr == nil {
+				t.describe(redis, k.Queue, ids[i], locations[i])
+			}
+			if t.Kind == rows[i].Kind || t.Outbox != nil || t.State != delay.Absent.String() {
+				found[i].Tasks = append(found[i].Tasks, t)
+			}
+		}
+	}
+	for i := range found {
+		found[i].Next = found[i].sentence()
+	}
+	return found, nil
+}
+
+// describe sets what Redis knows of the task. The owner and the error stay empty if Redis does not answer any more.
+func (t *task) describe(ctx context.Context, queue *delay.Queue, id string, at delay.Location) {
+	t.State, t.Left, t.Attempts = at.State.String(), at.Left.Seconds(), at.Attempts
+	if at.State == delay.Leased {
+		t.Owner, _ = queue.Owner(ctx, id)
+	}
+	if at.Attempts > 0 {
+		t.Error, _ = queue.LastError(ctx, id)
+	}
+}
+
+// sentence says in plain words what has happened to an order, and what happens next.
+func (w *where) sentence() string {
+	overdue := w.At.Sub(w.DueAt).Seconds()
+	task := "the service has no Redis, so the reconciler cancels it"
+	for _, t := range w.Tasks {
+		if t.Kind == w.Kind {
+			task = t.sentence()
+		}
+	}
+	switch {
+	case w.EndedAt != nil:
+		return fmt.Sprintf("It was %s by the %s at %s, and its due time was %s.",
+			w.Status, cmp.Or(w.EndedBy, "unknown actor"), clock(*w.EndedAt), clock(w.DueAt))
+	case overdue > 0 && w.Blocker != "":
+		return fmt.Sprintf("It is overdue by %s: %s. It is cancelled after that.", duration(overdue), w.Blocker)
+	case overdue > 0:
+		return fmt.Sprintf("It is overdue by %s: %s. A sweep of the reconciler cancels what the workers miss.",
+			duration(overdue), task)
+	case w.Held:
+		return fmt.Sprintf("It is held while its customer pays it elsewhere, at the latest until %s, for %s: %s.",
+			clock(w.DueAt), duration(-overdue), task)
+	default:
+		return fmt.Sprintf("It waits for its payment. Unless it is paid before, it is cancelled at %s, in %s: %s.",
+			clock(w.DueAt), duration(-overdue), task)
+	}
+}
+
+// sentence says where the task is, and who moves it on.
+func (t *task) sentence() string {
+	failed := ""
+	if t.Attempts > 0 {
+		failed = fmt.Sprintf(" after %d failed attempts (%s)", t.Attempts, strings.TrimSuffix(t.Error, "."))
+	}
+	claimable := t.State == delay.Scheduled.String() || t.State == delay.Leased.String()
+	switch {
+	case claimable && t.Left <= 0:
+		return fmt.Sprintf("no worker has claimed its task for %s. Check that a worker runs", duration(-t.Left))
+	case t.State == delay.Scheduled.String():
+		return fmt.Sprintf("a worker takes its task in %s%s", duration(t.Left), failed)
+	case t.State == delay.Leased.String():
+		return fmt.Sprintf("the worker %s has claimed its task, and the lease ends in %s",
+			cmp.Or(t.Owner, "(unknown)"), duration(t.Left))
+	case t.State == delay.Dead.String():
+		return fmt.Sprintf("its task is a dead letter%s, and an operator can redrive it", failed)
+	case t.Outbox != nil:
+		return fmt.Sprintf("its task has waited for a relay in the outbox for %s", duration(*t.Outbox))
+	case t.State == unknown:
+		return "Redis does not answer, and meanwhile the reconciler cancels the orders"
+	default:
+		return "Redis has no task of it until a sweep of the reconciler adds one"
+	}
+}
+
+func clock(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
+
+// duration returns a duration with the precision that a reader needs.
+func duration(seconds float64) string {
+	d := time.Duration(seconds * float64(time.Second))
+	if d < time.Minute {
+		return d.Round(time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
