@@ -50,10 +50,10 @@ const insertSQL = `
 		FROM unnest($1::uuid[], $2::bigint[]) AS o (id, due)
 		RETURNING id
 	), items AS (
-		INSERT INTO order_items (order_id, product_id, quantity, unit_price_cents)
-		SELECT o.id, p.id, 1, 100
+		INSERT INTO order_items (order_id, product_id, quantity, unit_price_cents, name)
+		SELECT o.id, p.id, 1, 100, p.name
 		FROM (SELECT id, row_number() OVER () % $3 AS n FROM placed) o
-		JOIN (SELECT id, row_number() OVER () - 1 AS n FROM products) p USING (n)
+		JOIN (SELECT id, name, row_number() OVER () - 1 AS n FROM products) p USING (n)
 		RETURNING product_id
 	)
 	UPDATE products SET available = available - sold.n

@@ -29,12 +29,13 @@ type Set struct {
 	Name  string // of the module, in lower-case letters; empty for the core
 	Files fs.FS  // SQL files in the format of goose, with numbers that are unique in the set
 
-	// moved is a migration that the set had in older releases, and that is now in the set of another module; 0: none.
-	moved int64
+	// First is the number of the first migration of the present schema. Older releases had smaller numbers, and no
+	// migration leads from their schema to the present one. 0: there were none.
+	First int64
 }
 
 // Core is the set of the core, on whose tables the sets of other modules stand.
-var Core = Set{Files: files, moved: 5}
+var Core = Set{Files: files, First: 101}
 
 // coreTable is the version table of the core, which has the name that goose uses by default.
 const coreTable = goose.DefaultTablename
@@ -232,9 +233,10 @@ func (s Set) Check(ctx context.Context, db *sql.DB) error {
 	if err != nil {
 		return fmt.Errorf("read the schema version: %w", err)
 	}
-	if s.moved != 0 && slices.Contains(have, s.moved) {
-		return fmt.Errorf("an older release has migrated the database: its migration %d is in another set now, "+
-			"so this binary cannot tell what the database lacks: use the older release, or a new database", s.moved)
+	if len(have) > 0 && have[0] < s.First {
+		return fmt.Errorf("the database has the schema of an older release, with migration %d, and none leads from there "+
+			"to the schema of this one, which begins with migration %d: keep this database with the older release until "+
+			"its orders have ended, and give this release a new one", newest(have), s.First)
 	}
 	var want []int64
 	for _, source := range provider.ListSources() {

@@ -72,7 +72,7 @@ func TestValidate(t *testing.T) {
 		{"an address without a host", func(o *serveCommand) { o.HTTPAddr = ":0" }, nil},
 		{"shortest timeout", func(o *serveCommand) { o.Order.OrderTimeout = time.Second }, nil},
 		{"longest timeout", func(o *serveCommand) { o.Order.OrderTimeout = 720 * time.Hour }, nil},
-		{"longest extension", func(o *serveCommand) { o.Order.OrderExtension = 720 * time.Hour }, nil},
+		{"longest extension", func(o *serveCommand) { o.Order.OrderExtension, o.Order.MaxExtensions = 720*time.Hour, 1000 }, nil},
 		{"no drain", func(o *serveCommand) { o.Drain = 0 }, nil},
 		{"longest drain", func(o *serveCommand) { o.Drain = 5 * time.Minute }, nil},
 		{"no secrets without the role api", func(o *serveCommand) {
@@ -90,6 +90,11 @@ func TestValidate(t *testing.T) {
 		{"timeout too long", func(o *serveCommand) { o.Order.OrderTimeout = 720*time.Hour + 1 }, []string{"SHOP_ORDER_TIMEOUT"}},
 		{"negative timeout", func(o *serveCommand) { o.Order.OrderTimeout = -time.Hour }, []string{"SHOP_ORDER_TIMEOUT"}},
 		{"extension too long", func(o *serveCommand) { o.Order.OrderExtension = 720*time.Hour + 1 }, []string{"SHOP_ORDER_EXTENSION (--order-extension)", "want 0s to 720h"}},
+		{"no number of extensions without an extension", func(o *serveCommand) { o.Order.OrderExtension, o.Order.MaxExtensions = 0, 0 }, nil},
+		{"no number of extensions", func(o *serveCommand) { o.Order.OrderExtension, o.Order.MaxExtensions = time.Minute, 0 }, []string{
+			"SHOP_MAX_EXTENSIONS (--max-extensions) is 0, want 1 to 1000; without extensions set SHOP_ORDER_EXTENSION (--order-extension) to 0s",
+		}},
+		{"too many extensions", func(o *serveCommand) { o.Order.MaxExtensions = 1001 }, []string{"SHOP_MAX_EXTENSIONS", "1001"}},
 		{"negative extension", func(o *serveCommand) { o.Order.OrderExtension = -1 }, []string{"SHOP_ORDER_EXTENSION"}},
 		{"negative bounds", func(o *serveCommand) { o.Order.MaxOpenOrders, o.Order.MaxOpenUnits = -1, -2 }, []string{
 			"SHOP_MAX_OPEN_ORDERS (--max-open-orders) is -1, want at least 1, or 0 for no bound", "SHOP_MAX_OPEN_UNITS (--max-open-units) is -2",

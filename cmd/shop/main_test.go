@@ -85,6 +85,6 @@ func pendingOrders(t testing.TB, a *testApp, n int, due time.Duration) []string 
 			FROM generate_series(1, $2::int) n
 			RETURNING id
 		)
-		INSERT INTO order_items SELECT id, $4, 1, 100 FROM placed`, customer, n, due.Microseconds(), product)
+		INSERT INTO order_items SELECT id, $4, 1, 100, 'a product' FROM placed`, customer, n, due.Microseconds(), product)
 	return testenv.QueryAll[string](t, a.Pool, `SELECT id FROM orders WHERE customer_id = $1 ORDER BY expires_at`, customer)
 }

@@ -102,5 +102,5 @@ func insertOverdue(t *testing.T, a *testApp, ids []string) {
 	testenv.Exec(t, a.Pool, `
 		INSERT INTO orders (id, customer_id, total_cents, currency, created_at, expires_at)
 		SELECT id::uuid, $2, 100, 'EUR', now() - interval '2 hours', now() - interval '1 hour' FROM unnest($1::text[]) AS id`, ids, customer)
-	testenv.Exec(t, a.Pool, `INSERT INTO order_items (order_id, product_id, quantity, unit_price_cents) SELECT id::uuid, $2, 1, 100 FROM unnest($1::text[]) AS id`, ids, product)
+	testenv.Exec(t, a.Pool, `INSERT INTO order_items (order_id, product_id, quantity, unit_price_cents, name) SELECT id::uuid, $2, 1, 100, 'a product' FROM unnest($1::text[]) AS id`, ids, product)
 }

@@ -63,7 +63,7 @@ func Service(module string) *faulttest.Service {
 		Rows: `
 		SELECT idempotency_key AS key, id, expires_at AS deadline, cancelled_at, customer_id AS batch,
 		       EXISTS (SELECT FROM order_events e WHERE e.order_id = orders.id AND e.type = 'held') AS held,
-		       extended_at IS NOT NULL AS extended,
+		       extensions > 0 AS extended,
 		       CASE WHEN cancel_reason = 'timeout' THEN 'timed out' WHEN status = 'paid' THEN 'confirmed' ELSE status END AS status
 		FROM orders`,
 		TimedOut:         `NEW.cancel_reason = 'timeout'`,
@@ -81,7 +81,7 @@ func Service(module string) *faulttest.Service {
 			FROM generate_series(1, $3::bigint)
 			RETURNING id, expires_at
 		), lines AS (
-			INSERT INTO order_items (order_id, product_id, quantity, unit_price_cents) SELECT id, $1, 1, 100 FROM placed
+			INSERT INTO order_items (order_id, product_id, quantity, unit_price_cents, name) SELECT id, $1, 1, 100, 'a product' FROM placed
 		)
 		INSERT INTO outbox (kind, task_id, due_at) SELECT 'order.cancel', id::text, expires_at FROM placed`,
 
@@ -194,7 +194,7 @@ type Order struct {
 	CancelledAt       time.Time `json:"cancelled_at"`
 	HoldUntil         time.Time `json:"hold_until"`
 	CancelRequestedAt time.Time `json:"cancel_requested_at"`
-	ExtendedAt        time.Time `json:"extended_at"`
+	Extensions        int
 }
 
 func decodeOrder(body []byte) (faulttest.Row, error) {
@@ -202,7 +202,7 @@ func decodeOrder(body []byte) (faulttest.Row, error) {
 	if err := json.Unmarshal(body, &o); err != nil {
 		return faulttest.Row{}, err
 	}
-	s := faulttest.State{Status: faulttest.Status(o.Status), ID: o.ID, Extended: !o.ExtendedAt.IsZero()}
+	s := faulttest.State{Status: faulttest.Status(o.Status), ID: o.ID, Extended: o.Extensions > 0}
 	switch {
 	case o.CancelReason == "timeout":
 		s.Status = faulttest.TimedOut

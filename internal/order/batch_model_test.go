@@ -328,13 +328,13 @@ func (m *batchModel) endOrders(rt *rapid.T) {
 		var err error
 		switch rapid.SampledFrom([]string{"pay", "cancel", "timeOut", "hold"}).Draw(rt, "how") {
 		case "pay":
-			if o.held {
+			if o.held() {
 				continue
 			}
 			_, err = m.shop.Pay(m.t.Context(), o.customer, o.id)
 			o.status = order.Paid
 		case "cancel":
-			if o.held {
+			if o.held() {
 				continue
 			}
 			_, err = m.shop.Cancel(m.t.Context(), o.customer, o.id)
@@ -347,10 +347,10 @@ func (m *batchModel) endOrders(rt *rapid.T) {
 			o.status, o.reason = order.Cancelled, order.ByTimeout
 			m.adjust(o, 1)
 		case "hold":
-			if !o.held {
+			if !o.held() {
 				m.shop.Hold(m.t, o.id)
 			}
-			o.held = true
+			o.hold = time.Now()
 		}
 		if err != nil {
 			rt.Fatalf("order %+v: %v", o, err)

@@ -8,7 +8,7 @@ WITH locked AS MATERIALIZED (
     -- CASE: PostgreSQL cannot use the index of pending orders for it, so it reads the orders by their ids. With the plain
     -- conditions, and statistics that say that few orders are pending, it would read all due orders for each batch, and
     -- compare each of them with all ids.
-    SELECT id, expires_at, checkout_until, hold_until, cancel_requested_at FROM orders
+    SELECT id, expires_at, hold_until, cancel_requested_at FROM orders
     WHERE id = ANY ($1::uuid[]) AND CASE status WHEN 'pending' THEN due_at <= now() END
     ORDER BY id
     FOR UPDATE SKIP LOCKED
@@ -17,8 +17,7 @@ cancelled AS (
     -- expires_at = l.expires_at and so on: see pay.sql.
     UPDATE orders o SET status = 'cancelled', cancelled_at = clock_timestamp(), ended_by = $2::text,
         cancel_reason = CASE WHEN l.cancel_requested_at IS NULL THEN 'timeout' ELSE 'customer' END,
-        expires_at = l.expires_at, checkout_until = l.checkout_until, hold_until = l.hold_until,
-        cancel_requested_at = l.cancel_requested_at
+        expires_at = l.expires_at, hold_until = l.hold_until, cancel_requested_at = l.cancel_requested_at
     FROM locked l
     WHERE o.id = l.id
     RETURNING o.id, o.customer_id, o.cancel_reason, o.due_at, o.cancelled_at

@@ -28,12 +28,15 @@ func TestQueryPlans(t *testing.T) {
 
 // testQueryPlans checks that the statements that run all the time, and those of operators, use an index.
 func (s *shop) testQueryPlans(t *testing.T) {
+	customer := testenv.Query[string](t, s.DB, `SELECT id::text FROM customers`)
 	due := testenv.Query[string](t, s.DB, `SELECT array_agg(id)::text FROM (SELECT id FROM orders WHERE status = 'pending' LIMIT 500) o`)
 
 	for name, test := range map[string]struct {
 		statement, params string
 		index             string
 	}{
+		"list, first page":     {order.ListSQL, fmt.Sprintf("'%s', NULL, '%s', 20", customer, uuid.Nil), "orders_customer"},
+		"list, next page":      {order.ListSQL, fmt.Sprintf("'%s', now() - interval '1 hour', '%s', 20", customer, uuid.Nil), "orders_customer"},
 		"cancel due orders":    {order.CancelDueSQL, fmt.Sprintf("'%s', 'worker'", due), "orders_pkey"},
 		"overdue, next page":   {order.PendingSQL, fmt.Sprintf("now(), '%s', -1, 500", uuid.Nil), "orders_pending_deadline"},
 		"overdue, first page":  {order.PendingSQL, fmt.Sprintf("NULL, '%s', -1, 500", uuid.Nil), "orders_pending_deadline"},
@@ -80,7 +83,7 @@ func (s *shop) testPlansWithBookedOrders(t *testing.T) {
 // pending. A backlog can grow before the next statistics.
 func (s *shop) testPlansWithoutPendingOrders(t *testing.T) {
 	ids := testenv.Query[string](t, s.DB, `SELECT array_agg(id)::text FROM (SELECT id FROM orders WHERE status = 'pending' LIMIT 500) o`)
-	s.Exec(t, `UPDATE orders SET status = 'paid', paid_at = created_at WHERE status = 'pending'`)
+	s.Exec(t, `UPDATE orders SET status = 'paid', paid_at = created_at, ended_by = 'customer' WHERE status = 'pending'`)
 	s.Exec(t, `VACUUM ANALYZE orders`)
 	ordertest.CheckBatchPlan(t, testenv.Explain(t, s.DB, order.CancelDueSQL, fmt.Sprintf("'%s', 'worker'", ids)))
 }

@@ -6,7 +6,8 @@ import (
 
 // The statements whose plans or locks tests check, and which benchmarks execute.
 var (
-	CancelSQL    = cancelSQL
+	CancelSQL    = cancelSQL + orderSQL
+	ListSQL      = listSQL + orderSQL + listOrder
 	CancelDueSQL = cancelDueSQL
 	PlaceSQL     = placeSQL
 	LockSQL      = lockSQL

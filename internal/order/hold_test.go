@@ -2,6 +2,8 @@ package order_test
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,130 +22,36 @@ func TestOperationsInEachState(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	results := map[string]map[string]string{ // by state and operation; a missing operation is "ok" and changes nothing
-		"pending": {
-			"pay":    "ok paid: paid customer",
-			"cancel": "ok cancelled customer: cancelled customer",
-			"extend": "ok pending: extended customer",
-		},
-		"near the deadline": {
-			"pay":    "ok paid: paid customer",
-			"cancel": "ok cancelled customer: cancelled customer",
-			"extend": "ok pending: extended customer",
-		},
-		"extended": {
-			"pay":    "ok paid: paid customer",
-			"cancel": "ok cancelled customer: cancelled customer",
-			"extend": "not-extendable pending",
-		},
-		"extended beyond its first deadline": {
-			"pay":    "ok paid: paid customer",
-			"cancel": "ok cancelled customer: cancelled customer",
-			"extend": "not-extendable pending",
-		},
-		"brought forward": {
-			"pay":    "ok paid: paid customer",
-			"cancel": "ok cancelled customer: cancelled customer",
-			"extend": "ok pending: extended customer",
-		},
-		"held": {
-			"pay":    "checkout-open pending",
-			"cancel": "ok pending: cancel_requested customer owes test.hold",
-			"extend": "ok pending: extended customer",
-		},
-		"held near the deadline": {
-			"pay":    "checkout-open pending",
-			"cancel": "ok pending: cancel_requested customer owes test.hold",
-			"extend": "ok pending: extended customer",
-		},
-		"held and released": {
-			"pay":    "ok paid: paid customer",
-			"cancel": "ok cancelled customer: cancelled customer",
-			"extend": "ok pending: extended customer",
-		},
-		"held and extended": {
-			"pay":    "checkout-open pending",
-			"cancel": "ok pending: cancel_requested customer owes test.hold",
-			"extend": "not-extendable pending",
-		},
+		"pending":                            free,
+		"near the deadline":                  free,
+		"extended":                           free,
+		"extended beyond its first deadline": free,
+		"moved earlier":                      but(free, "move earlier", "ok pending: rescheduled operator"), // by milliseconds to a later time
+		"moved later":                        free,
+		"held and released":                  free,
+		"extended twice":                     but(free, "extend", "not-extendable pending"),
+		"held":                               held,
+		"held near the deadline":             held,
+		"held and extended":                  held,
+		"held and moved later":               held,
 		"held past the deadline": {
-			"pay":    "deadline-passed pending",
-			"cancel": "deadline-passed pending",
-			"extend": "deadline-passed pending",
-		},
-		"checkout open past the deadline": {
-			"pay":    "deadline-passed pending",
+			"pay": passed, "extend": passed, "move earlier": passed, "move later": passed,
 			"cancel": "ok pending: cancel_requested customer owes test.hold",
-			"extend": "deadline-passed pending",
 		},
-		"checkout ended": {
-			"pay":    "deadline-passed pending",
-			"cancel": "deadline-passed pending",
-			"extend": "deadline-passed pending",
-		},
-		"released while its checkout was open": {
-			"pay":      "deadline-passed pending",
-			"cancel":   "deadline-passed pending",
-			"extend":   "deadline-passed pending",
-			"time out": "ok cancelled timeout: cancelled worker",
-		},
-		"being cancelled, since after the deadline": {
-			"pay":    "order-cancelling pending",
-			"extend": "deadline-passed pending",
-		},
-		"being cancelled since then, released": {
-			"pay":      "order-cancelling pending",
-			"cancel":   "ok cancelled customer: cancelled customer",
-			"extend":   "deadline-passed pending",
-			"time out": "ok cancelled customer: cancelled worker",
-		},
-		"cancelled after the deadline": endedByCustomer,
-		"hold ended": {
-			"pay":      "deadline-passed pending",
-			"cancel":   "deadline-passed pending",
-			"extend":   "deadline-passed pending",
-			"time out": "ok cancelled timeout: cancelled worker",
-		},
-		"released past the deadline": {
-			"pay":      "deadline-passed pending",
-			"cancel":   "deadline-passed pending",
-			"extend":   "deadline-passed pending",
-			"time out": "ok cancelled timeout: cancelled worker",
-		},
-		"being cancelled": {
-			"pay":    "order-cancelling pending",
-			"extend": "not-extendable pending",
-		},
-		"being cancelled near the deadline": {
-			"pay":    "order-cancelling pending",
-			"extend": "not-extendable pending",
-		},
-		"being cancelled past the deadline": {
-			"pay":    "order-cancelling pending",
-			"extend": "deadline-passed pending",
-		},
-		"being cancelled, hold ended": {
-			"pay":      "order-cancelling pending",
-			"extend":   "deadline-passed pending",
-			"time out": "ok cancelled customer: cancelled worker",
-		},
-		"being cancelled, released": {
-			"pay":      "order-cancelling pending",
-			"cancel":   "ok cancelled customer: cancelled customer",
-			"extend":   "not-extendable pending",
-			"time out": "ok cancelled customer: cancelled worker",
-		},
-		"being cancelled, released past the deadline": {
-			"pay":      "order-cancelling pending",
-			"cancel":   "ok cancelled customer: cancelled customer",
-			"extend":   "deadline-passed pending",
-			"time out": "ok cancelled customer: cancelled worker",
-		},
-		"overdue": {
-			"pay":      "deadline-passed pending",
-			"cancel":   "deadline-passed pending",
-			"extend":   "deadline-passed pending",
-			"time out": "ok cancelled timeout: cancelled worker",
-		},
+		"being cancelled, since after the deadline":   cancellingPassed,
+		"being cancelled since then, released":        but(cancellingPassed, "cancel", cancelled, "time out", cancelledByWorker),
+		"being cancelled since then, hold ended":      but(cancellingPassed, "time out", cancelledByWorker),
+		"cancelled after the deadline":                endedByCustomer,
+		"hold ended":                                  due,
+		"released past the deadline":                  due,
+		"overdue":                                     due,
+		"being cancelled":                             cancelling,
+		"being cancelled near the deadline":           cancelling,
+		"being cancelled past the deadline":           cancellingPassed,
+		"being cancelled, hold ended":                 but(cancellingPassed, "time out", cancelledByWorker),
+		"being cancelled, released":                   but(cancelling, "cancel", cancelled, "time out", cancelledByWorker),
+		"being cancelled, released past the deadline": but(cancellingPassed, "cancel", cancelled, "time out", cancelledByWorker),
+
 		"paid":                                  endedPaid,
 		"paid near the deadline":                endedPaid,
 		"paid while held":                       endedPaid,
@@ -167,14 +75,65 @@ func TestOperationsInEachState(t *testing.T) {
 	}
 }
 
-// The results of the operations on orders that have ended.
+// The results of the operations, as [ordertest.Shop.CheckOperation] writes them, on orders that
 var (
-	endedPaid       = map[string]string{"cancel": "order-paid paid", "extend": "order-paid paid"}
-	endedByCustomer = map[string]string{"pay": "order-cancelled cancelled customer", "extend": "order-cancelled cancelled customer"}
-	endedByTimeout  = map[string]string{
-		"pay": "deadline-passed cancelled timeout", "cancel": "deadline-passed cancelled timeout", "extend": "deadline-passed cancelled timeout",
+	// are pending before their deadline, and not held
+	free = map[string]string{
+		"pay":          "ok paid: paid customer",
+		"cancel":       cancelled,
+		"extend":       "ok pending: rescheduled customer",
+		"move earlier": "ok pending: rescheduled operator owes order.cancel",
+		"move later":   "ok pending: rescheduled operator",
+	}
+	// are held before their deadline
+	held = map[string]string{
+		"pay":          "checkout-open pending",
+		"cancel":       "ok pending: cancel_requested customer owes test.hold",
+		"extend":       "ok pending: rescheduled customer",
+		"move earlier": "checkout-open pending",
+		"move later":   "ok pending: rescheduled operator",
+	}
+	// are due because their deadline has passed
+	due = map[string]string{
+		"pay": passed, "cancel": passed, "extend": passed, "move earlier": passed, "move later": passed,
+		"time out": "ok cancelled timeout: cancelled worker",
+	}
+	// are to be cancelled as their customer asked, before their deadline
+	cancelling = map[string]string{
+		"pay": "order-cancelling pending", "extend": "not-extendable pending",
+		"move earlier": "not-extendable pending", "move later": "not-extendable pending",
+	}
+	// are to be cancelled as their customer asked, after their deadline
+	cancellingPassed = map[string]string{
+		"pay": "order-cancelling pending", "extend": passed, "move earlier": passed, "move later": passed,
+	}
+	endedPaid = map[string]string{
+		"cancel": "order-paid paid", "extend": "order-paid paid", "move earlier": "order-paid paid", "move later": "order-paid paid",
+	}
+	endedByCustomer = map[string]string{
+		"pay": cancelledBefore, "extend": cancelledBefore, "move earlier": cancelledBefore, "move later": cancelledBefore,
+	}
+	endedByTimeout = map[string]string{
+		"pay": timedOut, "cancel": timedOut, "extend": timedOut, "move earlier": timedOut, "move later": timedOut,
 	}
 )
+
+const (
+	passed            = "deadline-passed pending"
+	timedOut          = "deadline-passed cancelled timeout"
+	cancelled         = "ok cancelled customer: cancelled customer"
+	cancelledByWorker = "ok cancelled customer: cancelled worker"
+	cancelledBefore   = "order-cancelled cancelled customer"
+)
+
+// but returns results with other results of some operations: pairs of an operation and its result.
+func but(results map[string]string, pairs ...string) map[string]string {
+	results = maps.Clone(results)
+	for pair := range slices.Chunk(pairs, 2) {
+		results[pair[0]] = pair[1]
+	}
+	return results
+}
 
 // TestStatementSeesMovedOrder has each operation wait for the lock of an order that another session changes.
 func TestStatementSeesMovedOrder(t *testing.T) {
@@ -198,9 +157,9 @@ func TestTimeoutSeesMovedOrder(t *testing.T) {
 		"held, the hold is over":  {"pass 31m", `UPDATE orders SET hold_until = now() - interval '1 s' WHERE id = $1`, "cancelled timeout"},
 		"released":                {"hold, pass 36m", `UPDATE orders SET hold_until = NULL WHERE id = $1`, "cancelled timeout"},
 		"its customer cancels it": {"pass 31m", `UPDATE orders SET cancel_requested_at = created_at WHERE id = $1`, "cancelled customer"},
-		"brought forward":         {"hold, pass 36m", `UPDATE orders SET expires_at = created_at + interval '1 s', hold_until = created_at + interval '2 s' WHERE id = $1`, "cancelled timeout"},
+		"moved earlier":           {"hold, pass 36m", `UPDATE orders SET expires_at = created_at + interval '1 s', hold_until = created_at + interval '2 s' WHERE id = $1`, "cancelled timeout"},
 		"moved back":              {"pass 31m", `UPDATE orders SET expires_at = created_at + interval '1 s' WHERE id = $1`, "cancelled timeout"},
-		"paid":                    {"pass 31m", `UPDATE orders SET status = 'paid', paid_at = created_at WHERE id = $1`, "paid"},
+		"paid":                    {"pass 31m", `UPDATE orders SET status = 'paid', paid_at = created_at, ended_by = 'customer' WHERE id = $1`, "paid"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			customer, product := s.Customer(t), s.Product(t, 1)
@@ -314,7 +273,7 @@ func TestExtensionLongerThanTheHold(t *testing.T) {
 	}
 	after, err := s.Extend(t.Context(), customer, id)
 	if err != nil || !after.ExpiresAt.Equal(before.ExpiresAt.Add(extension)) || !after.HoldUntil.Equal(before.HoldUntil.Add(extension)) ||
-		!after.DueAt.Equal(*after.HoldUntil) || after.ExtendedAt == nil || after.ExtensionSeconds != 0 {
+		!after.DueAt.Equal(*after.HoldUntil) || *after.ExtensionsLeft != ordertest.MaxExtensions-1 || after.ExtensionSeconds != extension.Seconds() {
 		t.Fatalf("Extend returns %+v, %v; want the deadline and the hold %v later", after, err, extension)
 	}
 	s.Pass(t, id, timeout+holdTime) // the tasks of the old times come early

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
+	"time"
+	"unicode/utf8"
 
 	"github.com/gin-gonic/gin"
 	"github.com/google/uuid"
@@ -151,6 +154,44 @@ func (a *api) extend(c *gin.Context) error {
 		return err
 	}
 	return a.answer(c, a.orders.Extend, ok)
+}
+
+// OpsRoutes adds the route with which operators move the deadline of an order.
+func (s *Service) OpsRoutes(r gin.IRouter) {
+	r.POST("/orders/:id/deadline", rest.Parameters(), rest.Handle(s.reschedule))
+}
+
+// maxReason is the largest length of an operator's reason, in bytes.
+const maxReason = 500
+
+func (s *Service) reschedule(c *gin.Context) error {
+	id, err := readID(c)
+	if err != nil {
+		return err
+	}
+	body, err := rest.ReadObject(c)
+	if err != nil {
+		return err
+	}
+	errs := body.UnknownFields("", "deadline", "reason")
+	text, _ := body["deadline"].(string)
+	deadline, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		errs = append(errs, rest.FieldError{Pointer: "/deadline", Detail: `must be a time, for example "2026-01-31T09:30:00Z"`})
+	}
+	reason, _ := body["reason"].(string)
+	if reason = strings.TrimSpace(reason); reason == "" || len(reason) > maxReason || !utf8.ValidString(reason) || strings.ContainsRune(reason, 0) {
+		errs = append(errs, rest.FieldError{Pointer: "/reason", Detail: fmt.Sprintf("must be a text of 1 to %d bytes", maxReason)})
+	}
+	if len(errs) > 0 {
+		return rest.InvalidFields(errs...)
+	}
+	o, err := s.Reschedule(c.Request.Context(), id, deadline, reason)
+	if err != nil {
+		return err
+	}
+	c.JSON(http.StatusOK, o)
+	return nil
 }
 
 // answer calls do for the order in the path, and answers with the order that it returns and with the status for this

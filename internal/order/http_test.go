@@ -18,6 +18,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/shop/internal/order"
+	"example.com/shop/internal/order/ordertest"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
@@ -46,6 +47,7 @@ func newHTTPShop(t *testing.T, changes ...func(*order.Config)) *httpShop {
 	s := &httpShop{shop: newShop(t, append(changes, payAtOnce)...), contract: contract, tokens: parttest.NewTokens(t), log: &bytes.Buffer{}}
 	r := parttest.NewRouter(slog.New(slog.NewJSONHandler(s.log, nil)))
 	s.Routes(r, s.tokens)
+	s.OpsRoutes(r.Group("/ops/api"))
 	s.handler = s.Shed(r)
 	return s
 }
@@ -180,10 +182,15 @@ func TestHeldOrderJourney(t *testing.T) {
 		t.Errorf("the new order is %+v, want an extension of %v", placed, extension)
 	}
 	path := "/api/orders/" + placed.ID.String()
-	extended := s.send(t, "POST", path+"/extend", "", auth)
-	if o := decode[order.Order](t, extended); extended.status != http.StatusOK || !o.ExpiresAt.Equal(placed.ExpiresAt.Add(extension)) ||
-		strings.Contains(string(extended.body), "extension_seconds") {
-		t.Errorf("the extension is answered with %d %s, want 200 and an order that cannot be extended again", extended.status, extended.body)
+	for n := range int64(ordertest.MaxExtensions) {
+		left := ordertest.MaxExtensions - 1 - n
+		extended := s.send(t, "POST", path+"/extend", "", auth)
+		if o := decode[order.Order](t, extended); extended.status != http.StatusOK ||
+			!o.ExpiresAt.Equal(placed.ExpiresAt.Add(time.Duration(n+1)*extension)) || o.ExtensionsLeft == nil || *o.ExtensionsLeft != left ||
+			strings.Contains(string(extended.body), "extension_seconds") != (left > 0) {
+			t.Errorf("extension %d is answered with %d %s, want 200 and an order that can be extended %d times more",
+				n+1, extended.status, extended.body, left)
+		}
 	}
 	s.Hold(t, placed.ID)
 	for _, test := range []struct {
@@ -211,8 +218,8 @@ func TestHeldOrderJourney(t *testing.T) {
 		t.Errorf("cancelling the released order is answered with %d %s, want 200 and a cancelled order", a.status, a.body)
 	}
 	events := s.send(t, "GET", path+"/events", "", auth) // checked against the contract
-	if n := len(decode[struct{ Items []order.Event }](t, events).Items); n != 6 {
-		t.Errorf("%d events, want 6: %s", n, events.body)
+	if n := len(decode[struct{ Items []order.Event }](t, events).Items); n != 7 {
+		t.Errorf("%d events, want 7: %s", n, events.body)
 	}
 }
 

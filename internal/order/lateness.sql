@@ -1,12 +1,11 @@
 -- Counts the timeouts of the last hour, at most the latest 10,000, and returns how late they were. Each actor has one
 -- row for all its timeouts (bucket NULL), and one for each bucket with timeouts. It uses the index orders_timed_out.
--- Timeouts by older binaries, which leave ended_by NULL, are not counted.
 --
 -- $1 upper bounds of the buckets in seconds
 WITH recent AS (
     SELECT ended_by AS actor, extract(epoch FROM cancelled_at - due_at)::float8 AS late
     FROM orders
-    WHERE cancel_reason = 'timeout' AND ended_by IS NOT NULL AND cancelled_at > now() - interval '1 hour'
+    WHERE cancel_reason = 'timeout' AND cancelled_at > now() - interval '1 hour'
     ORDER BY cancelled_at DESC
     LIMIT 10000
 ),

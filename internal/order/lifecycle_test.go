@@ -125,20 +125,6 @@ func TestDeadlinePassesDuringLockWait(t *testing.T) {
 	s.CheckInvariants(t, timeout)
 }
 
-// TestTrailOfOlderBinary has an order that an older binary placed and ended: with an event for each.
-func TestTrailOfOlderBinary(t *testing.T) {
-	t.Parallel()
-	s := newShop(t)
-	customer, product := s.Customer(t), s.Product(t, 1)
-	id := s.place(t, customer, line(product, 1)).ID
-	s.Exec(t, `INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'placed', 'customer', created_at FROM orders`)
-	s.Hold(t, id)
-	s.Exec(t, `WITH paid AS (UPDATE orders SET status = 'paid', paid_at = clock_timestamp() WHERE id = $1 RETURNING id, paid_at)
-		INSERT INTO order_events (order_id, type, actor, at) SELECT id, 'paid', 'provider', paid_at FROM paid`, id)
-	s.wantEvents(t, customer, id, []string{"placed customer", "held customer", "paid provider"})
-	s.CheckTrails(t)
-}
-
 // wantEvents checks the audit trail that a customer gets of an order.
 func (s *shop) wantEvents(t testing.TB, customer, id uuid.UUID, want []string) {
 	t.Helper()

@@ -8,15 +8,15 @@ import (
 )
 
 type metrics struct {
-	placed    prometheus.Counter
-	batchSize prometheus.Histogram
-	replayed  prometheus.Counter
-	rejected  *prometheus.CounterVec
-	paid      prometheus.Counter
-	extended  prometheus.Counter
-	cancelled *prometheus.CounterVec
-	lateness  *prometheus.HistogramVec
-	outcomes  *prometheus.CounterVec
+	placed      prometheus.Counter
+	batchSize   prometheus.Histogram
+	replayed    prometheus.Counter
+	rejected    *prometheus.CounterVec
+	paid        prometheus.Counter
+	rescheduled *prometheus.CounterVec
+	cancelled   *prometheus.CounterVec
+	lateness    *prometheus.HistogramVec
+	outcomes    *prometheus.CounterVec
 }
 
 func newMetrics(reg prometheus.Registerer) metrics {
@@ -43,10 +43,10 @@ func newMetrics(reg prometheus.Registerer) metrics {
 			Name: "orders_paid_total",
 			Help: "Orders paid at once.",
 		}),
-		extended: f.NewCounter(prometheus.CounterOpts{
-			Name: "orders_extended_total",
-			Help: "Orders whose deadline their customer extended.",
-		}),
+		rescheduled: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "orders_rescheduled_total",
+			Help: "Deadlines moved, by actor: customer or operator.",
+		}, []string{"actor"}),
 		cancelled: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "orders_cancelled_total",
 			Help: "Orders cancelled, by reason: timeout or customer.",

@@ -2,10 +2,12 @@ package order_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
 	"example.com/shop/internal/order"
+	"example.com/shop/internal/order/ordertest"
 )
 
 func TestMetrics(t *testing.T) {
@@ -45,8 +47,11 @@ func TestMetrics(t *testing.T) {
 	}
 	s.Expire(t, held.ID)
 	s.Deliver(t, held.ID)
-	for range 2 {
-		_, _ = s.Extend(t.Context(), customer, extended.ID) // once
+	for range ordertest.MaxExtensions + 1 {
+		_, _ = s.Extend(t.Context(), customer, extended.ID) // the last one is rejected
+	}
+	if err := s.Move(t, extended.ID, time.Minute); err != nil {
+		t.Fatal(err)
 	}
 
 	families, err := s.Metrics.Gather()
@@ -64,7 +69,7 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]float64{
-		"orders_placed_total": 7, "orders_extended_total": 1, "orders_replayed_total": 1, "orders_refused_total out-of-stock": 1, "orders_paid_total": 1,
+		"orders_placed_total": 7, "orders_rescheduled_total customer": ordertest.MaxExtensions, "orders_rescheduled_total operator": 1, "orders_replayed_total": 1, "orders_refused_total out-of-stock": 1, "orders_paid_total": 1,
 		"orders_cancelled_total customer": 2, "orders_cancelled_total timeout": 2,
 		"order_cancel_lateness_seconds worker": 1, "order_cancel_lateness_seconds reconciler": 1,
 		"cancel_outcomes_total cancelled": 3, "cancel_outcomes_total terminal": 1,

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"example.com/shop/internal/order"
+	"example.com/shop/internal/order/ordertest"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
@@ -29,20 +30,20 @@ func TestModel(t *testing.T) {
 			m.available[product] = supply
 		}
 		rt.Repeat(map[string]func(*rapid.T){
-			"place":        m.place,
-			"pay":          m.pay,
-			"cancel":       m.cancel,
-			"extend":       m.extend,
-			"hold":         m.hold,
-			"release":      m.release,
-			"payHeld":      m.payHeld,
-			"bringForward": m.bringForward,
-			"expire":       m.expire,
-			"endHold":      m.endHold,
-			"timeOut":      m.timeOut,
-			"book":         m.book,
-			"remove":       m.remove,
-			"":             m.check,
+			"place":      m.place,
+			"pay":        m.pay,
+			"cancel":     m.cancel,
+			"extend":     m.extend,
+			"hold":       m.hold,
+			"release":    m.release,
+			"payHeld":    m.payHeld,
+			"reschedule": m.reschedule,
+			"expire":     m.expire,
+			"endHold":    m.endHold,
+			"timeOut":    m.timeOut,
+			"book":       m.book,
+			"remove":     m.remove,
+			"":           m.check,
 		})
 	})
 	s.CheckInvariants(t, 24*time.Hour)
@@ -67,13 +68,22 @@ type modelOrder struct {
 	reason  order.CancelReason
 	expired bool // its deadline has passed
 
-	held      bool // reports whether hold_until is set; it stays set when the order ends
-	holdEnded bool // its hold has ended, without a release
-	checkout  bool // its checkout is open until long after its deadline, but not until its hold ends
-	requested bool // its customer asked to cancel it while it was held
-	extended  bool
-	isNear    bool // its deadline is at most a minute away
-	booked    bool
+	deadline   time.Time
+	hold       time.Time // the end of its hold, zero if it is not held; it stays set when the order ends
+	holdEnded  bool      // its hold has ended, without a release
+	requested  bool      // its customer asked to cancel it while it was held
+	extensions int64     // by its customer
+	booked     bool
+}
+
+func (o *modelOrder) held() bool { return !o.hold.IsZero() }
+
+// move moves the deadline, and the end of the hold with it.
+func (o *modelOrder) move(by time.Duration) {
+	o.deadline = o.deadline.Add(by)
+	if o.held() {
+		o.hold = o.hold.Add(by)
+	}
 }
 
 // rejected returns the class of the error with which any change by the customer is rejected: the order has ended, or its
@@ -92,15 +102,10 @@ func (o *modelOrder) rejected() rest.Class {
 
 // due reports whether the order is due to be cancelled.
 func (o *modelOrder) due() bool {
-	if o.held {
+	if o.held() {
 		return o.holdEnded
 	}
 	return o.expired || o.requested
-}
-
-// canBringForward reports whether the order is pending and not due, and its deadline is later than a minute from now.
-func (o *modelOrder) canBringForward() bool {
-	return o.status == order.Pending && !o.expired && !o.isNear && (o.held || !o.requested)
 }
 
 // placement is the order that was placed with an idempotency key.
@@ -141,7 +146,7 @@ func (m *model) place(rt *rapid.T) {
 		}
 		return
 	}
-	placed := &modelOrder{id: o.ID, lines: lines, status: order.Pending}
+	placed := &modelOrder{id: o.ID, lines: lines, status: order.Pending, deadline: o.ExpiresAt}
 	m.orders = append(m.orders, placed)
 	m.adjustStock(placed, -1)
 	if key != "" {
@@ -212,7 +217,7 @@ func (m *model) pay(rt *rapid.T) {
 	case o.status == order.Pending && o.requested:
 		want = order.Cancelling
 	case want != rest.Class{}:
-	case o.held:
+	case o.held():
 		want = order.CheckoutOpen
 	default:
 		o.status = order.Paid
@@ -228,9 +233,7 @@ func (m *model) cancel(rt *rapid.T) {
 	switch {
 	case want == order.AlreadyCancelled:
 		want = rest.Class{}
-	case o.status == order.Pending && o.requested && o.held:
-		want = rest.Class{}
-	case o.status == order.Pending && o.held && (want == rest.Class{} || o.checkout && !o.holdEnded):
+	case o.status == order.Pending && o.held() && (o.requested || !o.holdEnded):
 		want = rest.Class{}
 		o.requested = true
 	case o.status == order.Pending && (o.requested || want == rest.Class{}):
@@ -248,76 +251,93 @@ func (m *model) extend(rt *rapid.T) {
 	want := o.rejected()
 	switch {
 	case want != rest.Class{}:
-	case o.requested, o.extended:
+	case o.requested, o.extensions == ordertest.MaxExtensions:
 		want = order.NotExtendable
 	default:
-		o.extended, o.isNear = true, false
+		o.extensions++
+		o.move(extension)
 	}
 	if _, err := m.shop.Extend(m.t.Context(), m.customer, o.id); parttest.ClassOf(err) != want {
 		rt.Fatalf("Extend of order %+v returns %v, want code %q", o, err, want.Code)
 	}
 }
 
-// longHoldSQL holds an order until long after its deadline, so that the deadline can pass before the hold ends. $2 reports
-// whether its checkout stays open after the deadline.
-const longHoldSQL = `UPDATE orders SET hold_until = expires_at + interval '10 hours',
-	checkout_until = CASE WHEN $2 THEN expires_at + interval '5 hours' ELSE created_at END WHERE id = $1`
+// reschedule moves the deadline of an order as an operator does, to an earlier or a later time.
+func (m *model) reschedule(rt *rapid.T) {
+	o := m.drawOrder(rt)
+	left := rapid.SampledFrom([]time.Duration{5 * time.Minute, 30 * time.Minute, 24 * time.Hour}).Draw(rt, "deadline")
+	deadline := time.Now().Add(left).Round(time.Microsecond)
+	want := o.rejected()
+	switch {
+	case want != rest.Class{}:
+	case o.requested:
+		want = order.NotExtendable
+	case o.held() && deadline.Before(o.deadline):
+		want = order.CheckoutOpen
+	default:
+		o.move(deadline.Sub(o.deadline))
+	}
+	if _, err := m.shop.Reschedule(m.t.Context(), o.id, deadline, "a test"); parttest.ClassOf(err) != want {
+		rt.Fatalf("Reschedule of order %+v to %v returns %v, want code %q", o, deadline, err, want.Code)
+	}
+}
+
+// longHoldSQL holds an order until long after its deadline, so that the deadline can pass before the hold ends.
+const longHoldSQL = `UPDATE orders SET hold_until = expires_at + interval '10 hours' WHERE id = $1`
 
 func (m *model) hold(rt *rapid.T) {
 	o := m.drawOrder(rt)
-	if o.status != order.Pending || o.held || o.requested || o.expired {
+	if o.status != order.Pending || o.held() || o.requested || o.expired {
 		rt.Skip("the order cannot be held")
 	}
-	o.held, o.checkout = true, rapid.Bool().Draw(rt, "checkout")
-	m.shop.Exec(m.t, longHoldSQL, o.id, o.checkout)
+	o.hold = o.deadline.Add(10 * time.Hour)
+	m.shop.Exec(m.t, longHoldSQL, o.id)
 }
 
 func (m *model) release(rt *rapid.T) {
 	o := m.drawOrder(rt)
-	if o.status != order.Pending || !o.held {
+	if o.status != order.Pending || !o.held() {
 		rt.Skip("the order is not pending, or not held")
 	}
-	o.held, o.holdEnded = false, false
+	o.hold, o.holdEnded = time.Time{}, false
 	m.shop.Release(m.t, o.id)
 }
 
 func (m *model) payHeld(rt *rapid.T) {
 	o := m.drawOrder(rt)
-	if o.status != order.Pending || !o.held || o.holdEnded {
+	if o.status != order.Pending || !o.held() || o.holdEnded {
 		rt.Skip("the order is not pending, or its hold is over")
 	}
 	o.status = order.Paid
 	m.shop.PayHeld(m.t, o.id)
 }
 
-func (m *model) bringForward(rt *rapid.T) {
-	if len(m.orders) == 0 {
-		return // rapid gives up if it finds no step that is not skipped, and almost all steps need an order
-	}
-	o := m.drawOrder(rt)
-	if !o.canBringForward() {
-		rt.Skip("the deadline of the order is early, or has passed")
-	}
-	o.isNear = true
-	m.shop.BringForward(m.t, o.id)
+// passTo lets time pass for an order until a second after one of its times.
+func (m *model) passTo(o *modelOrder, at time.Time) {
+	by := (time.Until(at) + time.Second).Round(time.Microsecond)
+	o.move(-by)
+	m.shop.Pass(m.t, o.id, by)
 }
 
 func (m *model) endHold(rt *rapid.T) {
 	o := m.drawOrder(rt)
-	if o.status != order.Pending || !o.held || o.holdEnded {
+	if o.status != order.Pending || !o.held() || o.holdEnded {
 		rt.Skip("the order is not pending, or its hold is over")
 	}
 	o.expired, o.holdEnded = true, true
-	m.shop.Pass(m.t, o.id, 12*time.Hour)
+	m.passTo(o, o.hold)
 }
 
 func (m *model) expire(rt *rapid.T) {
+	if len(m.orders) == 0 {
+		return // rapid gives up if it finds no step that is not skipped, and almost all steps need an order
+	}
 	o := m.drawOrder(rt)
 	if o.status != order.Pending || o.expired {
 		rt.Skip("the order is not pending, or its deadline has passed already")
 	}
 	o.expired = true
-	m.shop.Expire(m.t, o.id)
+	m.passTo(o, o.deadline)
 }
 
 // book books all ended orders. It changes nothing that customers see.
@@ -382,8 +402,10 @@ func (m *model) check(rt *rapid.T) {
 	}
 	for _, o := range m.orders {
 		got, err := m.shop.Get(m.t.Context(), m.customer, o.id)
-		if err != nil || got.Status != o.status || got.CancelReason != o.reason || (got.HoldUntil != nil) != o.held ||
-			(got.ExtendedAt != nil) != o.extended || (got.ExtensionSeconds > 0) != (o.rejected() == rest.Class{} && !o.extended && !o.requested) ||
+		extendable := o.rejected() == rest.Class{} && !o.requested && o.extensions < ordertest.MaxExtensions
+		if err != nil || got.Status != o.status || got.CancelReason != o.reason || got.Extensions != o.extensions ||
+			!got.ExpiresAt.Equal(o.deadline) || (got.HoldUntil != nil) != o.held() || o.held() && !got.HoldUntil.Equal(o.hold) ||
+			(got.ExtensionSeconds > 0) != extendable ||
 			(got.CancelRequestedAt != nil) != (o.requested || o.reason == order.ByCustomer) {
 			rt.Fatalf("Get returns %+v, %v; want %+v", got, err, o)
 		}

@@ -14,11 +14,13 @@
 // takes the step with [deadline.Table.TimeOut]. However late that is, an order cannot be paid after its deadline.
 //
 // Another package can hold a pending order beyond its deadline, while the customer pays it elsewhere: it sets
-// orders.hold_until, in a statement that holds the lock of the order's row. It also sets orders.checkout_until: until then
-// the customer can pay there, and cancel the order, even after the deadline. A held order cannot be paid with
-// [Service.Pay], and a request of its customer to cancel it is recorded only. It ends when the other package pays it or
-// clears the hold, at the latest when the hold ends. The due time of an order, orders.due_at, is when it ends unless it
-// is paid before: the end of its hold or, without a hold, the earlier of its deadline and the request to cancel it.
+// orders.hold_until, in a statement that holds the lock of the order's row. A held order cannot be paid with [Service.Pay],
+// and a request of its customer to cancel it is recorded only. It ends when the other package pays it or clears the hold,
+// at the latest when the hold ends. The due time of an order, orders.due_at, is when it ends unless it is paid before: the
+// end of its hold or, without a hold, the earlier of its deadline and the request to cancel it.
+//
+// Until the deadline passes it can be moved: later by the order's customer, with [Service.Extend], and to any time by an
+// operator, with [Service.Reschedule]. A later deadline moves the end of a hold with it.
 package order
 
 import (
@@ -57,10 +59,11 @@ const (
 type Actor string
 
 // Worker and Reconciler cancel orders that are due: the worker when it claims their tasks, the reconciler when it finds
-// them overdue. The statements also write the actor "operator", who moves a deadline, and "provider", where a held order
-// was paid.
+// them overdue. An operator moves deadlines. Statements of another package also write the actor "provider", where a held
+// order was paid.
 const (
 	Customer   Actor = "customer"
+	Operator   Actor = "operator"
 	Worker           = Actor(deadline.Worker)
 	Reconciler       = Actor(deadline.Reconciler)
 )
@@ -79,15 +82,16 @@ type Order struct {
 	DueAt        time.Time    `json:"due_at"`     // when the order ends unless it is paid before
 
 	HoldUntil         *time.Time `json:"hold_until,omitempty"`          // the end of the hold; nil: the order is not held
-	CheckoutUntil     *time.Time `json:"checkout_until,omitempty"`      // until when a held order can be paid at its checkout, or cancelled
 	CancelRequestedAt *time.Time `json:"cancel_requested_at,omitempty"` // when the customer asked to cancel the order
-	ExtendedAt        *time.Time `json:"extended_at,omitempty"`         // when the customer extended the deadline
+	Extensions        int64      `json:"extensions,omitempty"`          // how often the customer extended the deadline
 	PaidAt            *time.Time `json:"paid_at,omitempty"`
 	CancelledAt       *time.Time `json:"cancelled_at,omitempty"`
 	ServerTime        time.Time  `json:"server_time"` // the time of the answer, by the database's clock
 
 	// ExtensionSeconds is by how much the customer can extend the deadline now; 0: not at all.
 	ExtensionSeconds float64 `json:"extension_seconds,omitempty" gorm:"-"`
+	// ExtensionsLeft is how often the customer can still extend the deadline before it passes; nil: never in this shop.
+	ExtensionsLeft *int64 `json:"extensions_left,omitempty" gorm:"-"`
 
 	// PayAtOnce reports whether the customer can pay the order now with [Service.Pay].
 	PayAtOnce bool `json:"pay_at_once,omitempty" gorm:"-"`
@@ -135,20 +139,17 @@ func (o *Order) whyNotCancelled() error {
 	}
 }
 
-// whyNotExtendable returns the reason why the deadline of an order cannot be extended at the time ServerTime, or nil if it
-// can.
-func (o *Order) whyNotExtendable() error {
+// whyNotMovable returns the reason why the deadline of an order cannot be moved at the time ServerTime, or nil if it can.
+func (o *Order) whyNotMovable() error {
 	switch {
 	case o.Status == Paid:
 		return AlreadyPaid.Errorf("The order was paid at %s.", stamp(*o.PaidAt))
 	case o.CancelReason == ByCustomer:
 		return AlreadyCancelled.Errorf("The order was cancelled by its customer at %s.", stamp(*o.CancelledAt))
 	case o.Status == Cancelled || !o.ServerTime.Before(o.ExpiresAt):
-		return o.tooLate("extended")
+		return o.tooLate("given another deadline")
 	case o.CancelRequestedAt != nil:
 		return NotExtendable.Errorf("The customer asked at %s to cancel the order.", stamp(*o.CancelRequestedAt))
-	case o.ExtendedAt != nil:
-		return NotExtendable.Errorf("The deadline was extended at %s, and can be extended only once.", stamp(*o.ExtendedAt))
 	default:
 		return nil
 	}
@@ -161,9 +162,6 @@ func (o *Order) tooLate(change string) error {
 	switch {
 	case o.Status == Cancelled:
 		state = "It is cancelled, its stock is released"
-	case o.HoldUntil != nil && o.CancelRequestedAt == nil && o.CheckoutUntil != nil && o.ServerTime.Before(*o.CheckoutUntil):
-		return DeadlinePassed.Errorf("The order was not paid by its deadline, %s. Its checkout is open until %s: only a payment there is "+
-			"still accepted.", stamp(o.ExpiresAt), stamp(*o.CheckoutUntil))
 	case o.HoldUntil != nil:
 		return DeadlinePassed.Errorf("The order was not paid by its deadline, %s. It is held until %s for its open checkout: "+
 			"only a payment there is still accepted.", stamp(o.ExpiresAt), stamp(*o.HoldUntil))
@@ -174,7 +172,7 @@ func (o *Order) tooLate(change string) error {
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// Item is a line of an order, with the price at the time of the order.
+// Item is a line of an order, with the name and the price of the product at the time of the order.
 type Item struct {
 	ProductID      uuid.UUID `json:"product_id"`
 	Name           string    `json:"name"`
@@ -187,6 +185,9 @@ type Event struct {
 	Type  string    `json:"type"` // see the constraint order_events_type
 	Actor Actor     `json:"actor"`
 	At    time.Time `json:"at"`
+
+	Deadline *time.Time `json:"deadline,omitempty"` // the new one
+	Reason   string     `json:"reason,omitempty"`   // why an operator moved the deadline
 }
 
 // Product is a product on sale.

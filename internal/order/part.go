@@ -22,7 +22,8 @@ var payAtOnceContract []byte
 // Options are the options of orders.
 type Options struct {
 	OrderTimeout   time.Duration `name:"order-timeout" default:"30m" help:"The time that a customer has to pay an order."`
-	OrderExtension time.Duration `name:"order-extension" default:"0s" help:"The time by which a customer can extend the deadline of an order, once. 0s: not at all."`
+	OrderExtension time.Duration `name:"order-extension" default:"0s" help:"The time by which a customer can extend the deadline of an order. 0s: not at all."`
+	MaxExtensions  int64         `name:"max-extensions" default:"10" help:"How often a customer can extend the deadline of an order."`
 	Keep           time.Duration `name:"keep" default:"0s" help:"The time for which an order is kept after it has ended. 0s: for ever."`
 
 	Bounds
@@ -38,6 +39,9 @@ type Bounds struct {
 // for this time, so a longer one is probably a mistake.
 const maxTimeout = 30 * 24 * time.Hour
 
+// maxExtensions is the largest number of extensions of an order that the options accept.
+const maxExtensions = 1000
+
 // minKeep is the shortest time for which orders are kept. A shorter one is probably a mistake.
 const minKeep = time.Second
 
@@ -49,6 +53,10 @@ func (o Options) Check() error {
 	}
 	if o.OrderExtension < 0 || o.OrderExtension > maxTimeout {
 		errs = append(errs, fmt.Errorf("%s is %v, want 0s to 720h", app.OptionName("order-extension"), o.OrderExtension))
+	}
+	if o.MaxExtensions < 0 || o.MaxExtensions > maxExtensions || o.MaxExtensions == 0 && o.OrderExtension > 0 {
+		errs = append(errs, fmt.Errorf("%s is %d, want 1 to %d; without extensions set %s to 0s",
+			app.OptionName("max-extensions"), o.MaxExtensions, maxExtensions, app.OptionName("order-extension")))
 	}
 	if o.Keep != 0 && o.Keep < minKeep {
 		errs = append(errs, fmt.Errorf("%s is %v, want at least %v, or 0s for ever", app.OptionName("keep"), o.Keep, minKeep))
@@ -71,7 +79,8 @@ func Add(p *app.Process, cancel *app.Kind, o Options, customers *rest.Tokens, ho
 		store.WithoutTasks()
 	}
 	s := NewService(store, cancel.Publisher, Config{
-		Timeout: o.OrderTimeout, Extension: o.OrderExtension, MaxOpenOrders: o.MaxOpenOrders, MaxOpenUnits: o.MaxOpenUnits,
+		Timeout: o.OrderTimeout, Extension: o.OrderExtension, MaxExtensions: o.MaxExtensions,
+		MaxOpenOrders: o.MaxOpenOrders, MaxOpenUnits: o.MaxOpenUnits,
 		Hooks: hooks,
 	}, p.Log, p.Metrics)
 	if err := cancel.Handle(s.CancelDue, delay.WorkerConfig{}, s); err != nil {
@@ -80,8 +89,11 @@ func Add(p *app.Process, cancel *app.Kind, o Options, customers *rest.Tokens, ho
 	p.Metrics.MustRegister(newBookingCollector(store))
 	part := app.Part{
 		Contract: [][]byte{contract},
-		Routes:   func(root, _ gin.IRouter) { s.Routes(root, customers) },
-		Wrap:     s.Shed,
+		Routes: func(root, ops gin.IRouter) {
+			s.Routes(root, customers)
+			s.OpsRoutes(ops)
+		},
+		Wrap: s.Shed,
 
 		Components: []app.Component{{Role: app.Reconciler, Run: NewBooker(store, p.Log, p.Metrics).Run}},
 

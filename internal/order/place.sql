@@ -30,7 +30,7 @@ WITH wanted AS MATERIALIZED (
          AS w (id, customer_id, nth, idempotency_key, fingerprint, span, n)
 ),
 decided AS MATERIALIZED (
-    SELECT w.*, l.product_id, l.quantity, p.price_cents, p.currency,
+    SELECT w.*, l.product_id, l.quantity, p.name, p.price_cents, p.currency,
            sum(p.price_cents * l.quantity) OVER placement AS total_cents,
            row_number() OVER placement = 1 AS is_first,
            bool_and(coalesce(l.quantity + l.earlier <= p.available, false)
@@ -66,8 +66,8 @@ placed AS (
     SELECT id, customer_id, total_cents, currency, idempotency_key, fingerprint, at, expires_at, span FROM accepted
 ),
 items AS (
-    INSERT INTO order_items (order_id, product_id, quantity, unit_price_cents)
-    SELECT id, product_id, quantity, price_cents FROM decided WHERE is_accepted
+    INSERT INTO order_items (order_id, product_id, quantity, unit_price_cents, name)
+    SELECT id, product_id, quantity, price_cents, name FROM decided WHERE is_accepted
 ),
 reserved AS (
     UPDATE products p SET available = p.available - sold.quantity

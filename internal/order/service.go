@@ -3,6 +3,7 @@ package order
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -21,8 +22,9 @@ const CancelKind = "order.cancel"
 
 // Config configures the service.
 type Config struct {
-	Timeout   time.Duration // the time from the placement of an order to its deadline
-	Extension time.Duration // the time by which a customer can extend the deadline, once; 0: not at all
+	Timeout       time.Duration // the time from the placement of an order to its deadline
+	Extension     time.Duration // the time by which a customer can extend the deadline; 0: not at all
+	MaxExtensions int64         // how often the customer can do so
 
 	MaxOpenOrders int64 // the most orders that a customer can have without having paid them; 0: no bound
 	MaxOpenUnits  int64 // the most units of a product in these orders of a customer; 0: no bound
@@ -92,8 +94,10 @@ func (s *Service) Notify(customer, order string) { s.cfg.Changed(customer, order
 // the task with it.
 func (s *Service) Publisher() Publisher { return s.pub }
 
-// Extension returns the time by which a customer can extend the deadline of an order; 0: not at all.
-func (s *Service) Extension() time.Duration { return s.cfg.Extension }
+// MaxExtension returns the time by which a customer can extend the deadline of an order in all; 0: not at all.
+func (s *Service) MaxExtension() time.Duration {
+	return s.cfg.Extension * time.Duration(s.cfg.MaxExtensions)
+}
 
 // SignUp returns the id of a new, anonymous customer. It writes nothing: the first order writes the customer's row.
 func (s *Service) SignUp() uuid.UUID { return keyset.NewID() }
@@ -103,11 +107,15 @@ func (s *Service) Products(ctx context.Context) ([]Product, error) {
 	return s.store.products(ctx)
 }
 
-// withActions sets by how much the customer of an order can extend its deadline, and whether the customer can pay it at
-// once, and returns the order. o may be nil.
+// withActions sets by how much and how often the customer of an order can extend its deadline, and whether the customer
+// can pay it at once, and returns the order. o may be nil.
 func (s *Service) withActions(o *Order) *Order {
-	if o != nil && s.cfg.Extension > 0 && o.whyNotExtendable() == nil {
-		o.ExtensionSeconds = s.cfg.Extension.Seconds()
+	if o != nil && s.cfg.Extension > 0 && o.Status == Pending {
+		left := max(s.cfg.MaxExtensions-o.Extensions, 0)
+		o.ExtensionsLeft = &left
+		if left > 0 && o.whyNotMovable() == nil {
+			o.ExtensionSeconds = s.cfg.Extension.Seconds()
+		}
 	}
 	if o != nil && s.cfg.payAtOnce() && o.HoldUntil == nil && o.WhyNotPayable() == nil {
 		o.PayAtOnce = true
@@ -128,8 +136,8 @@ func (s *Service) Pay(ctx context.Context, customer, id uuid.UUID) (*Order, erro
 	return s.withActions(&c.Order), c.whyNotPaid()
 }
 
-// Cancel cancels an order for its customer, before its deadline, or while its checkout is open. It is idempotent. An order that is held stays pending:
-// its customer's request is recorded, and the order is cancelled when its hold ends, unless it is paid before.
+// Cancel cancels an order for its customer, before it is due. It is idempotent. An order that is held stays pending: its
+// customer's request is recorded, and the order is cancelled when its hold ends, unless it is paid before.
 func (s *Service) Cancel(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
 	c, err := s.store.cancel(ctx, id, customer, s.cfg.HoldKind)
 	if err != nil {
@@ -147,22 +155,69 @@ func (s *Service) Cancel(ctx context.Context, customer, id uuid.UUID) (*Order, e
 	return &c.Order, c.whyNotCancelled()
 }
 
-// Extend extends the deadline of an order by the configured time, once, and before it passes. If the order is held, the
-// hold follows the new deadline.
+// Extend extends the deadline of an order by the configured time, before it passes, at most the configured number of times.
+// If the order is held, the end of the hold moves by the same time.
 func (s *Service) Extend(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
-	c, err := s.store.extend(ctx, id, customer, s.cfg.Extension)
+	c, err := s.store.extend(ctx, id, customer, s.cfg.Extension, s.cfg.MaxExtensions)
 	if err != nil {
-		return nil, rest.OutcomeUnknown(notFound(err, id), "Look at the order before you repeat the request: its deadline is extended once.")
+		return nil, rest.OutcomeUnknown(notFound(err, id), "Look at the order before you repeat the request, "+
+			"because each request extends the deadline again.")
 	}
 	if c.Changed {
-		s.metrics.extended.Inc()
-		s.Notify(customer.String(), id.String())
+		s.moved(c, Customer)
 		return s.withActions(&c.Order), nil
 	}
-	if err := c.whyNotExtendable(); err != nil {
+	if err := c.whyNotMovable(); err != nil {
 		return nil, err
 	}
-	return nil, NotExtendable.Errorf("Deadlines cannot be extended in this shop.")
+	if s.cfg.Extension == 0 {
+		return nil, NotExtendable.Errorf("Customers cannot extend deadlines in this shop.")
+	}
+	return nil, NotExtendable.Errorf("The deadline has been extended as often as it can be: %d times.", c.Extensions)
+}
+
+// The bounds of a deadline to which an operator moves an order, from now. The longer one is that of [Options].
+const (
+	minDeadline = time.Second
+	maxDeadline = maxTimeout
+)
+
+// Reschedule moves the deadline of an order for an operator, before the deadline passes, to a time from a second to 30 days
+// from now. The reason becomes part of the audit trail. It is idempotent. If the order is held, a later deadline moves the
+// end of the hold by the same time, and an earlier one is rejected.
+func (s *Service) Reschedule(ctx context.Context, id uuid.UUID, deadline time.Time, reason string) (*Order, error) {
+	deadline = deadline.Round(time.Microsecond) // as the database stores it
+	c, err := s.store.reschedule(ctx, id, deadline, reason)
+	switch {
+	case errors.Is(err, errNoOrder):
+		return nil, rest.NotFound.Errorf("There is no order %s.", id)
+	case err != nil:
+		return nil, rest.OutcomeUnknown(err, "Repeat the request: it moves the deadline to the same time.")
+	case c.Changed:
+		s.moved(c, Operator)
+		s.pub.Publish(ctx, delay.At(id.String(), c.DueAt, c.ServerTime)) // it may be due earlier now
+		return s.withActions(&c.Order), nil
+	}
+	if err := c.whyNotMovable(); err != nil {
+		return nil, err
+	}
+	left := deadline.Sub(c.ServerTime)
+	switch {
+	case deadline.Equal(c.ExpiresAt): // the request is a repetition
+		return s.withActions(&c.Order), nil
+	case left < minDeadline || left > maxDeadline:
+		return nil, rest.InvalidFields(rest.FieldError{Pointer: "/deadline", Detail: fmt.Sprintf(
+			"must be from a second to 30 days after the present, which is %s by the database's clock", stamp(c.ServerTime))})
+	default:
+		return nil, CheckoutOpen.Errorf("The order is held until %s, because its customer is paying it. "+
+			"Its deadline, %s, can only be moved to a later time.", stamp(*c.HoldUntil), stamp(c.ExpiresAt))
+	}
+}
+
+// moved counts that an actor moved a deadline, and notifies the customer.
+func (s *Service) moved(c *change, actor Actor) {
+	s.metrics.rescheduled.WithLabelValues(string(actor)).Inc()
+	s.Notify(c.CustomerID.String(), c.ID.String())
 }
 
 // Get returns one of a customer's orders.

@@ -23,9 +23,20 @@ var (
 	paySQL string
 	//go:embed cancel.sql
 	cancelSQL string
-	//go:embed extend.sql
-	extendSQL string
+	//go:embed reschedule.sql
+	rescheduleSQL string
+
+	//go:embed get.sql
+	getSQL string
+	//go:embed list.sql
+	listSQL string
+	// orderSQL completes the statements above: it returns the orders that they read or changed.
+	//go:embed order.sql
+	orderSQL string
 )
+
+// listOrder completes list.sql after order.sql.
+const listOrder = "ORDER BY o.created_at DESC, o.id DESC"
 
 // Store keeps orders in PostgreSQL.
 type Store struct {
@@ -49,7 +60,7 @@ func (s *Store) row(ctx context.Context, dst any, statement string, args ...any)
 // id.
 var errNoOrder = errors.New("the customer has no order with this id")
 
-// change is the row that pay.sql, cancel.sql and extend.sql return: the order, and whether the statement changed it.
+// change is a row of order.sql: an order, and whether the statement changed it.
 type change struct {
 	Order   `gorm:"embedded"`
 	Changed bool
@@ -70,14 +81,20 @@ func (s *Store) cancel(ctx context.Context, id, customer uuid.UUID, holdKind str
 	return s.change(ctx, cancelSQL, id, customer, s.RowKind(holdKind))
 }
 
-func (s *Store) extend(ctx context.Context, id, customer uuid.UUID, extension time.Duration) (*change, error) {
-	return s.change(ctx, extendSQL, id, customer, extension.Microseconds())
+// extend moves the deadline of a customer's order by an extension, unless the order has had the most extensions.
+func (s *Store) extend(ctx context.Context, id, customer uuid.UUID, extension time.Duration, most int64) (*change, error) {
+	return s.change(ctx, rescheduleSQL, id, customer, extension.Microseconds(), most, nil, nil, s.RowKind(CancelKind))
 }
 
-// change runs a statement that changes one order. Its first parameters are the id of the order and that of its customer.
-func (s *Store) change(ctx context.Context, statement string, id, customer uuid.UUID, more ...any) (*change, error) {
+// reschedule moves the deadline of an order for an operator, who gives a reason.
+func (s *Store) reschedule(ctx context.Context, id uuid.UUID, deadline time.Time, reason string) (*change, error) {
+	return s.change(ctx, rescheduleSQL, id, nil, nil, nil, deadline, reason, s.RowKind(CancelKind))
+}
+
+// change runs a statement that changes the order with an id, the first parameter.
+func (s *Store) change(ctx context.Context, statement string, id uuid.UUID, more ...any) (*change, error) {
 	var c change
-	found, err := s.row(ctx, &c, statement, append([]any{id, customer}, more...)...)
+	found, err := s.row(ctx, &c, statement+orderSQL, append([]any{id}, more...)...)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("change order %s: %w", id, err)
@@ -87,25 +104,13 @@ func (s *Store) change(ctx context.Context, statement string, id, customer uuid.
 	return &c, nil
 }
 
-// orders begins a query for the fields of [Order]. The alias of the table orders is o.
-func (s *Store) orders(ctx context.Context) *gorm.DB {
-	return s.db.WithContext(ctx).Table("orders o").Select(`o.id, o.customer_id, o.status, o.cancel_reason, o.total_cents, o.currency,
-		o.created_at, o.expires_at, o.due_at, o.hold_until,
-		CASE WHEN o.hold_until IS NOT NULL THEN greatest(o.expires_at, o.checkout_until) END AS checkout_until, o.cancel_requested_at, o.extended_at, o.paid_at, o.cancelled_at,
-		clock_timestamp() AS server_time, (
-		SELECT json_agg(json_build_object('product_id', p.id, 'name', p.name,
-		                                  'quantity', i.quantity, 'unit_price_cents', i.unit_price_cents) ORDER BY p.id)
-		FROM order_items i JOIN products p ON p.id = i.product_id
-		WHERE i.order_id = o.id) AS items`)
-}
-
 func (s *Store) get(ctx context.Context, id, customer uuid.UUID) (*Order, error) {
 	var o Order
-	result := s.orders(ctx).Where("o.id = ? AND o.customer_id = ?", id, customer).Scan(&o)
+	found, err := s.row(ctx, &o, getSQL+orderSQL, id, customer)
 	switch {
-	case result.Error != nil:
-		return nil, fmt.Errorf("read order %s: %w", id, result.Error)
-	case result.RowsAffected == 0:
+	case err != nil:
+		return nil, fmt.Errorf("read order %s: %w", id, err)
+	case !found:
 		return nil, errNoOrder
 	}
 	return &o, nil
@@ -114,12 +119,13 @@ func (s *Store) get(ctx context.Context, id, customer uuid.UUID) (*Order, error)
 // list returns up to limit of a customer's orders, newest first. It starts behind the cursor after, or with the newest
 // order if after is nil.
 func (s *Store) list(ctx context.Context, customer uuid.UUID, after *keyset.Cursor, limit int) ([]Order, error) {
-	query := s.orders(ctx).Where("o.customer_id = ?", customer)
+	var at *time.Time
+	var id uuid.UUID
 	if after != nil {
-		query = query.Where("(o.created_at, o.id) < (?, ?)", after.At, after.ID)
+		at, id = &after.At, after.ID
 	}
 	orders := []Order{}
-	if err := query.Order("o.created_at DESC, o.id DESC").Limit(limit).Scan(&orders).Error; err != nil {
+	if _, err := postgres.Scan(ctx, s.db, &orders, listSQL+orderSQL+listOrder, customer, at, id, limit); err != nil {
 		return nil, fmt.Errorf("list orders: %w", err)
 	}
 	return orders, nil
@@ -129,7 +135,7 @@ func (s *Store) events(ctx context.Context, id, customer uuid.UUID) ([]Event, er
 	var events []Event
 	err := s.db.WithContext(ctx).Table("order_trail t").
 		Joins("JOIN orders o ON o.id = t.order_id").
-		Select("t.type, t.actor, t.at").
+		Select("t.type, t.actor, t.at, t.deadline, t.reason").
 		Where("o.id = ? AND o.customer_id = ?", id, customer).
 		Order("t.number").Scan(&events).Error
 	switch {

@@ -57,17 +57,17 @@ func TestRemind(t *testing.T) {
 		reminded bool
 		again    time.Duration // until the task is due again; 0: it is done
 	}{
-		"in time":                        {"pass 25m", true, 0},
-		"seconds before the end":         {"pass 29m50s", true, 0},
-		"too early":                      {"", false, ordertest.Timeout - lead},
-		"deadline extended":              {"pass 25m, extend", false, ordertest.Extension},
-		"deadline brought forward":       {"bring forward", true, 0},
-		"held":                           {"hold, pass 25m", true, 0},
-		"reminded, then extended":        {"pass 25m, remind, extend", true, ordertest.Extension},
-		"reminded, then paid":            {"pass 25m, remind, pay", true, 0},
-		"reminded, then brought forward": {"pass 25m, remind, bring forward", true, 0},
-		"reminded, then cancelled":       {"pass 25m, remind, cancel", true, 0},
-		"reminded once more at end":      {"pass 25m, remind, pass 4m", true, 0},
+		"in time":                      {"pass 25m", true, 0},
+		"seconds before the end":       {"pass 29m50s", true, 0},
+		"too early":                    {"", false, ordertest.Timeout - lead},
+		"deadline extended":            {"pass 25m, extend", false, ordertest.Extension},
+		"deadline moved earlier":       {"move earlier", true, 0},
+		"held":                         {"hold, pass 25m", true, 0},
+		"reminded, then extended":      {"pass 25m, remind, extend", true, ordertest.Extension},
+		"reminded, then paid":          {"pass 25m, remind, pay", true, 0},
+		"reminded, then moved earlier": {"pass 25m, remind, move earlier", true, 0},
+		"reminded, then cancelled":     {"pass 25m, remind, cancel", true, 0},
+		"reminded once more at end":    {"pass 25m, remind, pass 4m", true, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := s.MustPlace(t, customer, ordertest.Line(product, 1))
@@ -111,7 +111,7 @@ func TestRemindInEachState(t *testing.T) {
 	deliver := func(t testing.TB, _, id uuid.UUID) error { s.remind(t, id); return nil }
 	s.CheckOperation(t, "remind", deliver, map[string]string{
 		"near the deadline":      "ok pending: reminded worker",
-		"brought forward":        "ok pending: reminded worker",
+		"moved earlier":          "ok pending: reminded worker",
 		"held near the deadline": "ok pending: reminded worker",
 	})
 }
@@ -138,7 +138,7 @@ func TestQueryPlans(t *testing.T) {
 	ids := testenv.Query[string](t, s.DB, `SELECT array_agg(id)::text FROM (SELECT id FROM orders WHERE status = 'pending' LIMIT 500) o`)
 	params := fmt.Sprintf("'%s', 1000", ids)
 	ordertest.CheckPlan(t, testenv.Explain(t, s.DB, remind.RemindSQL, params), "orders_pkey")
-	s.Exec(t, `UPDATE orders SET status = 'paid', paid_at = created_at WHERE status = 'pending'`)
+	s.Exec(t, `UPDATE orders SET status = 'paid', paid_at = created_at, ended_by = 'customer' WHERE status = 'pending'`)
 	s.Exec(t, `VACUUM ANALYZE orders`)
 	ordertest.CheckBatchPlan(t, testenv.Explain(t, s.DB, remind.RemindSQL, params))
 }

@@ -25,7 +25,7 @@ import (
 type Demo struct {
 	HTTPAddr       string        `name:"http-addr" default:"127.0.0.1:8080" help:"The address to listen on. If the default is taken, the demo listens on a free port."`
 	OrderTimeout   time.Duration `name:"order-timeout" default:"30s" help:"The time that a customer has to pay an order."`
-	OrderExtension time.Duration `name:"order-extension" default:"30s" help:"The time by which a customer can extend the deadline of an order, once. 0s: not at all."`
+	OrderExtension time.Duration `name:"order-extension" default:"30s" help:"The time by which a customer can extend the deadline of an order, up to ten times. 0s: not at all."`
 	order.Bounds
 	app.Log
 }
@@ -67,7 +67,7 @@ func (c *Demo) options() *Serve {
 		},
 		Options: Options{
 			TokenKey: rand.Text() + rand.Text(),
-			Order:    order.Options{OrderTimeout: c.OrderTimeout, OrderExtension: c.OrderExtension, Bounds: c.Bounds},
+			Order:    order.Options{OrderTimeout: c.OrderTimeout, OrderExtension: c.OrderExtension, MaxExtensions: 10, Bounds: c.Bounds},
 			Ops:      ops.Options{OpsToken: rand.Text()},
 		},
 	}

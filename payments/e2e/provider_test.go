@@ -99,6 +99,8 @@ func startProvider(t paymentTimes) func(d *faulttest.Deployment) (faulttest.Part
 			faulttest.EnvPrefix + "STRIPE_URL=http://" + p.toAPI.Addr(), faulttest.EnvPrefix + "STRIPE_KEY=" + stripeKey,
 			faulttest.EnvPrefix + "STRIPE_WEBHOOK_SECRET=" + webhookSecret, faulttest.EnvPrefix + "PUBLIC_URL=http://127.0.0.1:1",
 			faulttest.EnvPrefix + "PAYMENT_GRACE=" + d.Grace.String(), faulttest.EnvPrefix + "CHECKOUT_TIME=0s", faulttest.EnvPrefix + "ORDER_EXTENSION=" + d.Extension.String(),
+			faulttest.EnvPrefix + "MAX_EXTENSIONS=1", // the model knows one extension
+
 			faulttest.EnvPrefix + "DEPLOYMENT=e2e", faulttest.EnvPrefix + "ALLOW_TEST_PAYMENTS=true",
 			// the plans "confirm …" pay at once; a shop that is not a test does not let them
 			faulttest.EnvPrefix + "PAY_AT_ONCE=true",

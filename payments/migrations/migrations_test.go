@@ -41,11 +41,11 @@ func TestProgramsWithAndWithoutPayments(t *testing.T) {
 	db := openCore(t)
 	core := migrationtest.Schema(t, db)
 	if _, err := migrations.CheckAll(t.Context(), db, paymentsmigrations.Set); err == nil ||
-		!strings.HasPrefix(err.Error(), "migrations of payments: the database lacks migrations 5, ") {
+		!strings.HasPrefix(err.Error(), "migrations of payments: the database lacks migration 201 ") {
 		t.Errorf("without the schema of payments CheckAll returns %v, want that their migrations are missing", err)
 	}
 	names, err := migrations.UpAll(t.Context(), db, paymentsmigrations.Set)
-	if err != nil || len(names) == 0 || !slices.Contains(names, "00005_payments.sql") {
+	if err != nil || len(names) == 0 || !slices.Contains(names, "00201_payments.sql") {
 		t.Errorf("UpAll applies %v, error %v; want the files of payments", names, err)
 	}
 	if with := migrationtest.Schema(t, db); with == core {

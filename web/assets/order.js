@@ -16,8 +16,7 @@ export function outcome(order) {
 // phase returns where an order is in its life:
 //
 //   payable     the customer can pay it
-//   open        the deadline has passed, but the order is held, and the customer can still pay or cancel it
-//   waiting     the order is held until it is certain whether it is paid
+//   held        the deadline has passed, but the order is held while the customer pays it elsewhere
 //   cancelling  the customer has cancelled it, and the order is held until it is certain that it is not paid
 //   due         it is cancelled at any moment
 //   ended       it is paid or cancelled
@@ -34,18 +33,17 @@ function phase(order, now) {
   if (now < Date.parse(order.expires_at)) {
     return 'payable';
   }
-  return now < Date.parse(order.checkout_until) ? 'open' : 'waiting';
+  return 'held';
 }
 
 // refreshEvery is how often a card requests its order, in ms, when the order may change at any moment. It does not rely
 // on the notification of the change, which may be lost.
-const refreshEvery = { due: 1000, open: 3000, waiting: 3000, cancelling: 3000 };
+const refreshEvery = { due: 1000, held: 3000, cancelling: 3000 };
 
 // counted is what the countdown counts in each phase: from and to are names of times of the order.
 const counted = {
   payable: { from: 'created_at', to: 'expires_at' },
-  open: { from: 'expires_at', to: 'checkout_until' },
-  waiting: { from: 'checkout_until', to: 'hold_until' },
+  held: { from: 'expires_at', to: 'hold_until' },
   due: { from: 'created_at', to: 'expires_at' },
 };
 
@@ -54,8 +52,7 @@ function stateText(order, phase, millisecondsLeft) {
   switch (phase) {
     case 'payable':
       return timeLeftText(millisecondsLeft, remindBefore(order));
-    case 'open':
-    case 'waiting':
+    case 'held':
       return 'The deadline has passed.';
     case 'cancelling':
       return 'Being cancelled';
@@ -92,7 +89,7 @@ function minutes(milliseconds) {
 // A way to pay holds the order. It must have these members:
 //
 //   buttons                      its buttons and links
-//   showButtons(order, payable)  shows or hides them; an order is also payable in the phase open
+//   showButtons(order, payable)  shows or hides them; an order is also payable in the phase held
 //   stateText(order, phase)      returns the text below the countdown, or undefined for the card's own text
 //   noteTexts(order, phase)      returns the texts below the bar
 //   eventTexts(event)            returns its texts for an event of the audit trail: what happened, and by whom. If one is
@@ -158,7 +155,7 @@ export class OrderCard {
     if (order.expires_at !== before.expires_at) {
       this.#announcedMark = Infinity;
     }
-    if (['status', 'expires_at', 'hold_until', 'checkout_until', 'cancel_requested_at'].some((name) => order[name] !== before[name])) {
+    if (['status', 'expires_at', 'hold_until', 'cancel_requested_at'].some((name) => order[name] !== before[name])) {
       this.showTimeline();
     }
     if (order.status !== before.status) {
@@ -227,19 +224,20 @@ export class OrderCard {
   }
 
   #showActions() {
-    const { hold_until: held, cancel_requested_at: cancelling, extension_seconds: extension, pay_at_once: payAtOnce } = this.#order;
+    const { hold_until: holdUntil, cancel_requested_at: cancelling, extension_seconds: extension, extensions_left: left, pay_at_once: payAtOnce } = this.#order;
     // The service's clock decides whether the deadline has passed, so the buttons stay until the order is cancelled.
-    const payable = this.#phase === 'payable' || (this.#phase === 'due' && !held && !cancelling);
+    const payable = this.#phase === 'payable' || (this.#phase === 'due' && !holdUntil && !cancelling);
     if (extension) {
-      setText(this.#extend.firstChild, `Extend by ${extension % 60 === 0 ? minutes(extension * 1000) : duration(extension)}`);
+      const by = extension % 60 === 0 ? minutes(extension * 1000) : duration(extension);
+      setText(this.#extend.firstChild, `Extend by ${by} (${left} left)`);
     }
     const focused = this.#actions.contains(document.activeElement) ? document.activeElement : null;
-    const open = this.#phase === 'open';
-    this.#wayToPay?.showButtons(this.#order, payable || open);
+    const held = this.#phase === 'held';
+    this.#wayToPay?.showButtons(this.#order, payable || held);
     this.#pay.hidden = !payable || !payAtOnce;
     this.#extend.hidden = !payable || !extension;
-    this.#cancel.hidden = !payable && !open;
-    this.#actions.hidden = !payable && !open;
+    this.#cancel.hidden = !payable && !held;
+    this.#actions.hidden = !payable && !held;
     if (focused?.hidden) {
       const link = this.#wayToPay?.buttons.find((button) => button.matches('a:not([hidden])'));
       (link ?? this.title).focus(); // otherwise the focus returns to the top of the page
@@ -261,7 +259,8 @@ export class OrderCard {
 
   #send(action) {
     return this.act(async () => {
-      this.#page.put(await retry(() => request('POST', `/api/orders/${this.#order.id}/${action}`)));
+      const send = () => request('POST', `/api/orders/${this.#order.id}/${action}`);
+      this.#page.put(await (action === 'extend' ? send() : retry(send))); // each request extends the deadline again
     });
   }
 
@@ -269,7 +268,8 @@ export class OrderCard {
     return this.#busy;
   }
 
-  // act does what a button is for, unless the card is busy. The action must be idempotent.
+  // act does what a button is for, unless the card is busy. After a failure it requests the order, so that the customer sees
+  // whether the action took effect.
   async act(action) {
     if (this.#busy) {
       return;
@@ -281,7 +281,10 @@ export class OrderCard {
       await action();
     } catch (failure) {
       failed = failure;
-      setText(this.#error, failure.transient ? `${failure.message} Try again: a repeated request takes effect only once.` : failure.message);
+      setText(this.#error, failure.transient ? `${failure.message} Try again.` : failure.message);
+      if (failure.transient) {
+        this.refresh();
+      }
     }
     this.#busy = false;
     this.#page.acted(failed);
@@ -307,12 +310,14 @@ const actors = { customer: 'by you', operator: 'by the shop' };
 
 const events = {
   reminded: 'reminder sent',
-  extended: 'deadline extended',
   cancel_requested: 'cancellation requested',
 };
 
 // eventText describes an event of the order's audit trail. The texts of a way to pay replace its own.
-function eventText({ type, actor, at }, order, { what, by } = {}) {
+function eventText({ type, actor, at, deadline, reason }, order, { what, by } = {}) {
+  if (type === 'rescheduled') {
+    return `deadline moved to ${moment(deadline)} ${actors[actor]}${reason ? `: ${reason}` : ''}`;
+  }
   const late = type === 'cancelled' && actor !== 'customer' ? lateness(at, order) : '';
   return `${what ?? events[type] ?? type} ${by ?? actors[actor] ?? `by the ${actor}`}${late}`;
 }

@@ -24,7 +24,7 @@ orders AS (
     FROM ended
 ),
 items AS (
-    INSERT INTO order_items (order_id, product_id, quantity, unit_price_cents) SELECT id, product_id, 1, 100 FROM ended
+    INSERT INTO order_items (order_id, product_id, quantity, unit_price_cents, name) SELECT id, product_id, 1, 100, 'a product' FROM ended
 ),
 sold AS (
     SELECT product_id, count(*) AS quantity FROM ended WHERE status = 'paid' GROUP BY product_id

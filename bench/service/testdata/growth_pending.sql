@@ -14,7 +14,7 @@ orders AS (
     SELECT id, $4::uuid, 100, 'EUR', now(), expires_at FROM wanted
 ),
 items AS (
-    INSERT INTO order_items (order_id, product_id, quantity, unit_price_cents) SELECT id, product_id, 1, 100 FROM wanted
+    INSERT INTO order_items (order_id, product_id, quantity, unit_price_cents, name) SELECT id, product_id, 1, 100, 'a product' FROM wanted
 ),
 taken AS (
     UPDATE products p SET available = available - w.quantity

@@ -11,8 +11,7 @@ import (
 	"example.com/shop/internal/testenv/parttest"
 )
 
-// HoldTime is the time from the deadline of an order that [Shop.Hold] holds to the end of the hold, unless the order is held
-// in the last three minutes. Then it is that from the end of the checkout, which is three minutes after the call of Hold.
+// HoldTime is the time from the deadline of an order that [Shop.Hold] holds to the end of the hold.
 const HoldTime = 5 * time.Minute
 
 // The statements that change an order $1.
@@ -20,22 +19,19 @@ const (
 	// PassSQL moves the times of an order back, as if the time $2 in microseconds had passed.
 	PassSQL = `
 	UPDATE orders SET created_at = created_at - passed, expires_at = expires_at - passed, hold_until = hold_until - passed,
-	       checkout_until = checkout_until - passed, cancel_requested_at = cancel_requested_at - passed, extended_at = extended_at - passed
+	       cancel_requested_at = cancel_requested_at - passed
 	FROM (SELECT $2::bigint * interval '1 us' AS passed) AS time WHERE id = $1`
 
 	// ExpireSQL moves the times of an order back by an hour. A new order is then overdue by half an hour.
 	ExpireSQL = `
 	UPDATE orders SET created_at = created_at - interval '1 hour', expires_at = expires_at - interval '1 hour',
-	       hold_until = hold_until - interval '1 hour', checkout_until = checkout_until - interval '1 hour',
-	       cancel_requested_at = cancel_requested_at - interval '1 hour',
-	       extended_at = extended_at - interval '1 hour'
+	       hold_until = hold_until - interval '1 hour', cancel_requested_at = cancel_requested_at - interval '1 hour'
 	WHERE id = $1`
 
 	// HoldSQL holds a pending order, as the package that holds orders does.
 	HoldSQL = `
 	WITH held AS (
-		UPDATE orders SET hold_until = greatest(expires_at, checkout.until) + interval '5 min', checkout_until = checkout.until
-		FROM (SELECT clock_timestamp() + interval '3 min' AS until) AS checkout
+		UPDATE orders SET hold_until = expires_at + interval '5 min'
 		WHERE id = $1 AND status = 'pending' AND hold_until IS NULL AND cancel_requested_at IS NULL
 		  AND expires_at > clock_timestamp()
 		RETURNING id
@@ -56,22 +52,6 @@ const (
 	payHeldSQL = `
 	UPDATE orders SET status = 'paid', paid_at = clock_timestamp(), ended_by = 'provider'
 	WHERE id = $1 AND status = 'pending' AND hold_until > clock_timestamp()`
-
-	// BringForwardSQL brings the deadline of an order forward to a minute from now, and the end of its hold with it. It
-	// owes the tasks of the order. $2 is the kind of the task that ends its hold.
-	BringForwardSQL = `
-	WITH moved AS (
-		UPDATE orders SET expires_at = d.deadline,
-		       hold_until = greatest(d.deadline, checkout_until) + (hold_until - greatest(expires_at, checkout_until))
-		FROM (SELECT clock_timestamp() + interval '1 min' AS deadline) d
-		WHERE id = $1 AND status = 'pending' AND expires_at > d.deadline
-		RETURNING id, greatest(expires_at, checkout_until) AS closes_at, hold_until, due_at
-	)
-	INSERT INTO outbox (kind, task_id, due_at)
-	SELECT 'order.cancel', id::text, due_at FROM moved
-	UNION ALL
-	SELECT $2, id::text, closes_at FROM moved WHERE hold_until IS NOT NULL
-	ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)`
 )
 
 // Pass lets time pass for an order.
@@ -92,10 +72,12 @@ func (s *Shop) Release(t testing.TB, id uuid.UUID) { t.Helper(); s.Exec(t, Relea
 // PayHeld pays a held order before its hold ends.
 func (s *Shop) PayHeld(t testing.TB, id uuid.UUID) { t.Helper(); s.Exec(t, payHeldSQL, id) }
 
-// BringForward brings the deadline of a pending order forward to a minute from now.
-func (s *Shop) BringForward(t testing.TB, id uuid.UUID) {
+// Move moves the deadline of an order to a time from now, as an operator does.
+func (s *Shop) Move(t testing.TB, id uuid.UUID, left time.Duration) error {
 	t.Helper()
-	s.Exec(t, BringForwardSQL, id, HoldKind)
+	now := testenv.Query[time.Time](t, s.DB, `SELECT clock_timestamp()`)
+	_, err := s.Reschedule(t.Context(), id, now.Add(left), "a test")
+	return err
 }
 
 // Operation does something to an order, for instance pays it. It returns the error that the caller of the service gets.
@@ -116,7 +98,9 @@ func (s *Shop) Operations() map[string]Operation {
 			_, err := s.Extend(t.Context(), customer, id)
 			return err
 		},
-		"time out": func(t testing.TB, _, id uuid.UUID) error { s.Deliver(t, id); return nil },
+		"move earlier": func(t testing.TB, _, id uuid.UUID) error { return s.Move(t, id, time.Minute) },
+		"move later":   func(t testing.TB, _, id uuid.UUID) error { return s.Move(t, id, 24*time.Hour) },
+		"time out":     func(t testing.TB, _, id uuid.UUID) error { s.Deliver(t, id); return nil },
 	}
 }
 
@@ -139,8 +123,6 @@ func (s *Shop) Do(t testing.TB, steps string, customer, id uuid.UUID) {
 			s.Release(t, id)
 		case step == "pay held":
 			s.PayHeld(t, id)
-		case step == "bring forward":
-			s.BringForward(t, id)
 		case step != "":
 			t.Fatalf("unknown step %q", step)
 		}
@@ -156,22 +138,23 @@ func parseDuration(t testing.TB, text string) time.Duration {
 
 // States are the steps, separated by commas, that lead to each state of an order, by the name of the state.
 var States = map[string]string{
-	"pending":                                     "",
-	"near the deadline":                           "pass 26m",
-	"extended":                                    "extend",
-	"extended beyond its first deadline":          "extend, pass 31m",
-	"brought forward":                             "bring forward",
-	"held":                                        "hold",
-	"held near the deadline":                      "hold, pass 26m",
-	"held and released":                           "hold, release",
-	"held and extended":                           "hold, extend",
-	"held past the deadline":                      "hold, pass 31m",
-	"checkout open past the deadline":             "pass 29m, hold, pass 2m",
-	"checkout ended":                              "pass 29m, hold, pass 4m",
-	"released while its checkout was open":        "pass 29m, hold, pass 2m, release",
-	"being cancelled, since after the deadline":   "pass 29m, hold, pass 2m, cancel",
-	"being cancelled since then, released":        "pass 29m, hold, pass 2m, cancel, release",
-	"cancelled after the deadline":                "pass 29m, hold, pass 2m, cancel, release, time out",
+	"pending":                            "",
+	"near the deadline":                  "pass 26m",
+	"extended":                           "extend",
+	"extended beyond its first deadline": "extend, pass 31m",
+	"extended twice":                     "extend, extend",
+	"moved earlier":                      "move earlier",
+	"held":                               "hold",
+	"held near the deadline":             "hold, pass 26m",
+	"held and released":                  "hold, release",
+	"held and extended":                  "hold, extend",
+	"moved later":                        "move later, pass 31m",
+	"held and moved later":               "hold, move later, pass 31m",
+	"held past the deadline":             "hold, pass 31m",
+	"being cancelled, since after the deadline":   "hold, pass 31m, cancel",
+	"being cancelled since then, released":        "hold, pass 31m, cancel, release",
+	"being cancelled since then, hold ended":      "hold, pass 31m, cancel, pass 5m",
+	"cancelled after the deadline":                "hold, pass 31m, cancel, release, time out",
 	"hold ended":                                  "hold, pass 36m",
 	"released past the deadline":                  "hold, pass 31m, release",
 	"being cancelled":                             "hold, cancel",
@@ -252,9 +235,9 @@ func (s *Shop) CheckMovedOrder(t *testing.T, name string, do Operation) {
 		"held":                     `UPDATE orders SET hold_until = expires_at + interval '5 min' WHERE id = $1 AND hold_until IS NULL`,
 		"released":                 `UPDATE orders SET hold_until = NULL WHERE id = $1`,
 		"being cancelled":          `UPDATE orders SET cancel_requested_at = now() WHERE id = $1 AND cancel_requested_at IS NULL AND now() < expires_at`,
-		"extended":                 `UPDATE orders SET expires_at = now() + interval '1 h', hold_until = CASE WHEN hold_until IS NOT NULL THEN now() + interval '2 h' END WHERE id = $1`,
-		"brought forward":          `UPDATE orders SET expires_at = now() + interval '90 s', hold_until = CASE WHEN hold_until IS NOT NULL THEN greatest(now() + interval '90 s', checkout_until) + interval '5 s' END WHERE id = $1`,
-		"paid":                     `UPDATE orders SET status = 'paid', paid_at = expires_at - interval '1 min' WHERE id = $1 AND (cancel_requested_at IS NULL OR hold_until IS NOT NULL)`,
+		"moved later":              `UPDATE orders SET expires_at = now() + interval '1 h', hold_until = CASE WHEN hold_until IS NOT NULL THEN now() + interval '2 h' END WHERE id = $1`,
+		"moved earlier":            `UPDATE orders SET expires_at = now() + interval '90 s', hold_until = CASE WHEN hold_until IS NOT NULL THEN now() + interval '95 s' END WHERE id = $1`,
+		"paid":                     `UPDATE orders SET status = 'paid', ended_by = 'customer', paid_at = expires_at - interval '1 min' WHERE id = $1 AND (cancel_requested_at IS NULL OR hold_until IS NOT NULL)`,
 		"released after a request": `UPDATE orders SET hold_until = NULL, cancel_requested_at = created_at WHERE id = $1`,
 	}
 	for _, steps := range []string{"", "hold", "hold, cancel", "hold, cancel, release", "pass 31m", "hold, pass 31m", "extend, hold"} {

@@ -17,8 +17,7 @@ closed AS (
     RETURNING a.order_id
 ),
 released AS (
-    UPDATE orders o SET hold_until = NULL, expires_at = d.expires_at, checkout_until = d.checkout_until,
-                        cancel_requested_at = d.cancel_requested_at
+    UPDATE orders o SET hold_until = NULL, expires_at = d.expires_at, cancel_requested_at = d.cancel_requested_at
     FROM decided d JOIN closed ON closed.order_id = d.id
     WHERE o.id = d.id AND d.status = 'pending'
     RETURNING o.id, o.due_at

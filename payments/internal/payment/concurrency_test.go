@@ -169,7 +169,7 @@ func TestConcurrentSteps(t *testing.T) {
 			_, err := s.orders.Extend(ctx, o.CustomerID, o.ID)
 			allow(err)
 		},
-		func(o *order.Order) { s.bringForward(t, o.ID) },
+		func(o *order.Order) { _ = s.reschedule(t, o.ID, time.Hour) },
 		func(o *order.Order) {
 			attempts, err := s.OfOrder(ctx, o.CustomerID, o.ID)
 			allow(err)

@@ -97,15 +97,16 @@ func (s *shop) fillTables(t *testing.T) {
 	customer := uuid.New()
 	s.exec(t, `INSERT INTO customers (id) VALUES ($1)`, customer)
 	s.exec(t, `
-		INSERT INTO orders (id, customer_id, status, total_cents, currency, created_at, expires_at, hold_until, paid_at)
-		SELECT gen_random_uuid(), $1, CASE WHEN i <= 200 THEN 'pending' ELSE 'paid' END, 100, 'EUR', at, at + interval '30 min',
+		INSERT INTO orders (id, customer_id, status, ended_by, total_cents, currency, created_at, expires_at, hold_until, paid_at)
+		SELECT gen_random_uuid(), $1, CASE WHEN i <= 200 THEN 'pending' ELSE 'paid' END, CASE WHEN i > 200 THEN 'provider' END, 100, 'EUR', at, at + interval '30 min',
 		       at + interval '32 min', CASE WHEN i > 200 THEN at END
 		FROM (SELECT i, now() - i * interval '1 s' AS at FROM generate_series(1, 8200) i) o`, customer)
 	s.exec(t, `
 		INSERT INTO payment_attempts (id, order_id, number, amount_cents, currency, state, applied, session_id, checkout_url, payment_intent,
-			captured_cents, opened_at, next_check, ended_at)
+			captured_cents, opened_at, checkout_until, session_until, session_expires_at, next_check, ended_at)
 		SELECT gen_random_uuid(), id, 1, 100, 'eur', CASE WHEN live THEN 'open' ELSE 'succeeded' END, NOT live, 'cs_' || id, 'url',
-		       CASE WHEN NOT live THEN 'pi_' || id END, CASE WHEN live THEN 0 ELSE 100 END, created_at, CASE WHEN live THEN now() END, paid_at
+		       CASE WHEN NOT live THEN 'pi_' || id END, CASE WHEN live THEN 0 ELSE 100 END, created_at, created_at, created_at + interval '1 h', created_at + interval '1 h',
+		       CASE WHEN live THEN now() END, paid_at
 		FROM (SELECT *, status = 'pending' AS live FROM orders) o`)
 	s.exec(t, `
 		INSERT INTO refunds (id, attempt_id, reason, amount_cents, state, provider_id, created_at, next_check, ended_at)

@@ -6,9 +6,8 @@
 -- $2 false: check the pending orders with a checkout, the ended ones that are not booked, and the refunds that have not ended; true: check
 -- all
 WITH checked AS (
-    -- The statement that opens an attempt sets checkout_until. That of older binaries only set hold_until.
     SELECT id, status, ended_by, total_cents, currency, expires_at FROM orders
-    WHERE status = 'pending' AND ($2::boolean OR checkout_until IS NOT NULL OR hold_until IS NOT NULL)
+    WHERE status = 'pending' AND ($2::boolean OR hold_until IS NOT NULL)
     UNION ALL
     SELECT id, status, ended_by, total_cents, currency, expires_at FROM orders WHERE NOT booked AND status <> 'pending'
     UNION ALL
@@ -31,15 +30,14 @@ violations AS (
     -- 6: an order that was paid at the provider has exactly one applied success, of its amount and currency. No other
     -- order has one.
     SELECT 6 AS invariant, 'order ' || o.id AS subject,
-           format('%s by %s, with %s applied successes', o.status, coalesce(o.ended_by, e.actor, 'nobody'), a.successes) AS detail
+           format('%s by %s, with %s applied successes', o.status, coalesce(o.ended_by, 'nobody'), a.successes) AS detail
     FROM checked o
-    CROSS JOIN LATERAL (SELECT min(actor) AS actor FROM order_events WHERE order_id = o.id AND type = 'paid') AS e -- the event of an older binary
     CROSS JOIN LATERAL (
         SELECT count(*) AS successes, bool_or((captured_cents, currency) <> (o.total_cents, lower(o.currency))) AS differs
         FROM payment_attempts
         WHERE order_id = o.id AND applied
     ) AS a
-    WHERE a.successes <> CASE WHEN o.status = 'paid' AND coalesce(o.ended_by, e.actor) = 'provider' THEN 1 ELSE 0 END OR a.differs
+    WHERE a.successes <> CASE WHEN o.status = 'paid' AND o.ended_by = 'provider' THEN 1 ELSE 0 END OR a.differs
 
     -- 7: captured money that did not pay the order is refunded as a whole, by one automatic refund. Of money that paid
     -- it, other refunds return at most all. See succeed.sql and refund_request.sql.
@@ -79,7 +77,7 @@ violations AS (
     SELECT 8, 'attempt ' || id, format('%s, its check is overdue by %s', state, now() - due_at)
     FROM (
         SELECT a.id, a.state, least(a.next_check, CASE WHEN NOT a.closing
-                   THEN least(greatest(o.expires_at, o.checkout_until), a.opened_at + interval '23 h 50 min', o.cancel_requested_at) END) AS due_at
+                   THEN checkout_closes_at(o.expires_at, o.cancel_requested_at, a.checkout_until, a.session_until) END) AS due_at
         FROM payment_attempts a JOIN orders o ON o.id = a.order_id
         WHERE a.next_check IS NOT NULL
     ) AS checks

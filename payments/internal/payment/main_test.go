@@ -16,7 +16,6 @@ import (
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
-	"example.com/shop/internal/order/ordertest"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
@@ -100,7 +99,7 @@ func (s *shop) start(t testing.TB, provider payment.Provider) {
 	log := slog.New(slog.DiscardHandler)
 	s.provider = provider
 	s.Service = payment.NewService(s.store, payment.NewCalls(provider, payment.CallsConfig{}, log, s.metrics), s.publishers(), s.notified, config, log, s.metrics)
-	s.orders = order.NewService(s.orderDB, s.cancels, order.Config{Timeout: timeout, Extension: extension, Hooks: order.Hooks{
+	s.orders = order.NewService(s.orderDB, s.cancels, order.Config{Timeout: timeout, Extension: extension, MaxExtensions: 1, Hooks: order.Hooks{
 		Changed: s.notified.Notify, HoldKind: payment.SettleKind, HoldPublisher: s.settles,
 		Dependents: []order.Dependent{payment.PaymentsOfOrders{}},
 	}}, log, prometheus.NewRegistry())
@@ -170,9 +169,10 @@ func (s *shop) shift(t testing.TB, id uuid.UUID, by time.Duration) {
 	defer tx.Rollback()
 	for _, statement := range []string{
 		`UPDATE orders SET created_at = created_at - d, expires_at = expires_at - d, hold_until = hold_until - d,
-			checkout_until = checkout_until - d, cancel_requested_at = cancel_requested_at - d, extended_at = extended_at - d, paid_at = paid_at - d, cancelled_at = cancelled_at - d
+			cancel_requested_at = cancel_requested_at - d, paid_at = paid_at - d, cancelled_at = cancelled_at - d
 			FROM (SELECT $2 * interval '1 microsecond' AS d) AS shift WHERE id = $1`,
-		`UPDATE payment_attempts SET opened_at = opened_at - d, next_check = next_check - d, ended_at = ended_at - d,
+		`UPDATE payment_attempts SET opened_at = opened_at - d, checkout_until = checkout_until - d, session_until = session_until - d,
+			next_check = next_check - d, ended_at = ended_at - d,
 			asked_at = asked_at - d, told_at = told_at - d, hinted_at = hinted_at - d
 			FROM (SELECT $2 * interval '1 microsecond' AS d) AS shift WHERE order_id = $1`,
 		`UPDATE refunds r SET created_at = created_at - d, next_check = r.next_check - d, ended_at = r.ended_at - d
@@ -193,10 +193,12 @@ func (s *shop) shiftToDeadline(t testing.TB, id uuid.UUID, after time.Duration) 
 	s.shift(t, id, time.Duration(left*float64(time.Second))+after)
 }
 
-// bringForward brings the deadline of an order forward to a minute from now.
-func (s *shop) bringForward(t testing.TB, id uuid.UUID) {
+// reschedule moves the deadline of an order to a time from now, as an operator does.
+func (s *shop) reschedule(t testing.TB, id uuid.UUID, left time.Duration) error {
 	t.Helper()
-	s.exec(t, ordertest.BringForwardSQL, id, payment.SettleKind)
+	now := testenv.Query[time.Time](t, s.db, `SELECT clock_timestamp()`)
+	_, err := s.orders.Reschedule(t.Context(), id, now.Add(left), "a test")
+	return err
 }
 
 // checkNow makes the next checks of an order's attempts and refunds due now.

@@ -38,7 +38,7 @@ func TestModel(t *testing.T) {
 			"cancel task":     m.cancelTask,
 			"pay at once":     m.payAtOnce,
 			"extend":          m.extend,
-			"bring forward":   m.bringForward,
+			"reschedule":      m.reschedule,
 			"time passes":     m.timePasses,
 			"deadline passes": m.deadlinePasses,
 			"checkout ends":   m.checkoutEnds,
@@ -155,7 +155,11 @@ func (m *model) extend(rt *rapid.T) {
 	allow(rt, err, order.NotExtendable, order.AlreadyPaid, order.AlreadyCancelled, order.DeadlinePassed)
 }
 
-func (m *model) bringForward(*rapid.T) { m.shop.bringForward(m.t, m.order.ID) }
+func (m *model) reschedule(rt *rapid.T) {
+	left := rapid.SampledFrom([]time.Duration{time.Minute, time.Hour, 48 * time.Hour}).Draw(rt, "deadline")
+	err := m.shop.reschedule(m.t, m.order.ID, left)
+	allow(rt, err, order.NotExtendable, order.CheckoutOpen, order.AlreadyPaid, order.AlreadyCancelled, order.DeadlinePassed)
+}
 
 func (m *model) timePasses(rt *rapid.T) {
 	seconds := rapid.SampledFrom([]int{2, 12, 40, 300}).Draw(rt, "seconds")
@@ -168,8 +172,11 @@ func (m *model) moveTo(column string) {
 	m.shop.shift(m.t, m.order.ID, time.Duration(left*float64(time.Second))+time.Millisecond)
 }
 
+// endOfCheckout is when the latest checkout of an order can be paid no longer.
+const endOfCheckout = "greatest(expires_at, (SELECT max(checkout_until) FROM payment_attempts WHERE order_id = orders.id))"
+
 func (m *model) deadlinePasses(*rapid.T) { m.moveTo("expires_at") }
-func (m *model) checkoutEnds(*rapid.T)   { m.moveTo("greatest(expires_at, checkout_until)") }
+func (m *model) checkoutEnds(*rapid.T)   { m.moveTo(endOfCheckout) }
 func (m *model) holdEnds(*rapid.T)       { m.moveTo("hold_until") }
 
 func (m *model) sessionExpires(*rapid.T) {
@@ -230,7 +237,7 @@ func (m *model) checkStep(rt *rapid.T) {
 func (m *model) finish(rt *rapid.T) {
 	s := m.shop
 	m.heal()
-	m.moveTo("greatest(expires_at, checkout_until)")
+	m.moveTo(endOfCheckout)
 	testenv.Eventually(m.t, "the end of all attempts and refunds", func() bool {
 		m.settleNow(rt)
 		m.cancelTask(rt)

@@ -3,10 +3,10 @@
 -- such order.
 --
 -- It opens no attempt if the order is held already, cannot be paid any more, costs less than the provider charges, or
--- has had too many. An attempt whose session came to its own end, after almost a day, does not count. If another
--- session opens one at the same time, the unique indexes reject the second. The limit of attempts that were open is
--- lower than the limit of all. An attempt that was never open counts only for the second, so an outage of the provider
--- uses up few attempts.
+-- has had too many. An attempt whose session came to its own end, because the deadline was later, does not count. If
+-- another session opens one at the same time, the unique indexes reject the second. The limit of attempts that were open
+-- is lower than the limit of all. An attempt that was never open counts only for the second, so an outage of the
+-- provider uses up few attempts.
 --
 -- The provider's session must not expire while the order is held, even if its customer extends the deadline. Only the
 -- length of this time comes from the database's clock. Its start is the present by the provider's clock, which decides
@@ -15,30 +15,38 @@
 -- $1 attempt id · $2 order id · $3 customer id · $4 grace in microseconds · $5 kind of the outbox row, '' for none
 -- $6 maximum number of attempts of an order · $7 time in which the customer can pay at the checkout, even after the
 -- deadline, in microseconds · $8 the present by the provider's clock
--- $9 time by which the deadline can be extended, in microseconds · $10 maximum number of its attempts that were open
+-- $9 time by which the customer can extend the deadline in all, in microseconds
+-- $10 maximum number of its attempts that were open
 -- $11 the smallest amounts that the provider charges, in the smallest units of the currencies, an object by currency
 WITH locked AS MATERIALIZED (
     SELECT * FROM orders WHERE id = $2::uuid AND customer_id = $3::uuid FOR UPDATE
 ),
-decided AS MATERIALIZED (
+clock AS MATERIALIZED (
     -- The clock is read after the lock is taken: a customer who waited for the lock past the deadline is too late.
-    SELECT *, clock_timestamp() AS at, $7::bigint * interval '1 microsecond' AS checkout FROM locked
+    SELECT clock_timestamp() AS at FROM locked
+),
+decided AS MATERIALIZED (
+    SELECT l.*, clock.at, times.checkout_until, times.grace,
+           -- The provider accepts 30 minutes to 24 hours.
+           least(greatest(greatest(l.expires_at + $9::bigint * interval '1 microsecond', times.checkout_until)
+                          + times.grace + interval '5 min' - clock.at,
+                          interval '31 min'), interval '23 h 55 min') AS session
+    FROM locked l CROSS JOIN clock
+    CROSS JOIN LATERAL (SELECT clock.at + $7::bigint * interval '1 microsecond' AS checkout_until,
+                               $4::bigint * interval '1 microsecond' AS grace) AS times
 ),
 before AS MATERIALIZED (
     SELECT coalesce(max(number), 0) AS last, count(*) FILTER (WHERE NOT lasted) AS count,
            count(*) FILTER (WHERE was_open AND NOT lasted) AS open
-    FROM (SELECT number, was_open, state = 'closed' AND ended_at >= opened_at + interval '23 h' AS lasted
+    FROM (SELECT number, was_open, state = 'closed' AND ended_at >= session_until AS lasted
           FROM payment_attempts WHERE order_id = $2::uuid) AS attempts
 ),
 opened AS (
-    INSERT INTO payment_attempts (id, order_id, number, amount_cents, currency, opened_at, next_check, session_expires_at)
-    SELECT $1::uuid, d.id, before.last + 1, d.total_cents, lower(d.currency), d.at, d.at + interval '10 s',
-           -- 5 minutes for the calls and for errors of the clocks. The provider accepts 30 minutes to 24 hours.
-           $8::timestamptz + least(greatest(
-               greatest(d.expires_at + CASE WHEN d.extended_at IS NULL THEN $9::bigint ELSE 0 END * interval '1 microsecond',
-                        d.at + d.checkout)
-               + $4::bigint * interval '1 microsecond' - d.at + interval '5 min',
-               interval '31 min'), interval '23 h 55 min')
+    INSERT INTO payment_attempts (id, order_id, number, amount_cents, currency, opened_at, checkout_until, next_check,
+                                  session_until, session_expires_at)
+    SELECT $1::uuid, d.id, before.last + 1, d.total_cents, lower(d.currency), d.at, d.checkout_until, d.at + interval '10 s',
+           -- 5 minutes are for the calls and for errors of the clocks.
+           d.at + d.session - interval '5 min', $8::timestamptz + d.session
     FROM decided d, before
     WHERE d.status = 'pending' AND d.cancel_requested_at IS NULL AND d.at < d.expires_at AND d.hold_until IS NULL
       AND d.total_cents >= coalesce(($11::jsonb ->> d.currency)::bigint, 0)
@@ -48,8 +56,7 @@ opened AS (
 ),
 held AS (
     -- The other columns are copied for the reason that pay.sql gives.
-    UPDATE orders o SET checkout_until = d.at + d.checkout,
-                        hold_until = greatest(d.expires_at, d.at + d.checkout) + $4::bigint * interval '1 microsecond',
+    UPDATE orders o SET hold_until = greatest(d.expires_at, d.checkout_until) + d.grace,
                         expires_at = d.expires_at, cancel_requested_at = d.cancel_requested_at
     FROM decided d JOIN opened ON opened.order_id = d.id
     WHERE o.id = d.id

@@ -149,7 +149,7 @@ func (pay *Payments) Add(customers *rest.Tokens, orders *order.Service) error {
 	s := NewService(store, calls, Publishers{
 		Cancel: orders.Publisher(), Settle: pay.settle.Publisher, Confirm: pay.confirm.Publisher, Refund: pay.refund.Publisher,
 	}, orders, Config{
-		Grace: o.PaymentGrace, Checkout: o.CheckoutTime, Extension: orders.Extension(),
+		Grace: o.PaymentGrace, Checkout: o.CheckoutTime, Extension: orders.MaxExtension(),
 		Deployment: o.Deployment, Mode: modeOf(o.StripeKey),
 		WebhookSecrets: o.webhookSecrets(), Pages: strings.TrimRight(o.PublicURL, "/"),
 	}, p.Log, p.Metrics)

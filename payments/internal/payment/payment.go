@@ -1,8 +1,8 @@
 // Package payment lets customers pay orders at a payment provider.
 //
 // An attempt is one try to pay one order: a Checkout Session of Stripe. It must be opened before the deadline, and its
-// customer can pay for some minutes after the opening, even if the deadline passes meanwhile: until
-// orders.checkout_until. An order with a live attempt is held: it is not cancelled at its deadline, but at the end of the
+// customer can pay for some minutes after the opening, even if the deadline passes meanwhile: until the attempt's
+// checkout_until. An order with a live attempt is held: it is not cancelled at its deadline, but at the end of the
 // hold. At the deadline or at checkout_until, whichever is later, or when the customer asks to cancel, the attempt is
 // closing. The provider is asked to expire the session first, and only the provider's answer decides whether the order is
 // paid or cancelled. For that it has a grace: the time from the later of the two to the end of the hold.

@@ -9,7 +9,7 @@ SELECT id, due_at, (extract(epoch FROM due_at - clock_timestamp()) * 1000000)::b
 FROM (
     SELECT a.order_id AS id, min(
                least(a.next_check, CASE WHEN NOT a.closing
-                   THEN least(greatest(o.expires_at, o.checkout_until), a.opened_at + interval '23 h 50 min', o.cancel_requested_at) END)) AS due_at
+                   THEN checkout_closes_at(o.expires_at, o.cancel_requested_at, a.checkout_until, a.session_until) END)) AS due_at
     FROM payment_attempts a JOIN orders o ON o.id = a.order_id
     WHERE a.next_check IS NOT NULL
     GROUP BY a.order_id

@@ -8,7 +8,7 @@ WHERE a.order_id = ANY ($1::uuid[])
   AND (a.next_check IS NOT NULL OR a.state IN ('creating', 'open') OR a.disputed_cents > 0
    OR EXISTS (SELECT FROM refunds r WHERE r.attempt_id = a.id AND (r.next_check IS NOT NULL OR r.state = 'failed'))
    OR a.state = 'closed' AND EXISTS (SELECT FROM provider_movements WHERE attempt_id = a.id)
-   OR a.state = 'closed' AND a.session_id IS NULL AND coalesce(a.session_expires_at, a.opened_at + interval '1 hour') > now() - interval '1 hour')
+   OR a.state = 'closed' AND a.session_id IS NULL AND a.session_expires_at > now() - interval '1 hour')
 UNION
 SELECT m.meta_order
 FROM provider_movements m LEFT JOIN unclaimed_payments u ON u.intent = m.intent

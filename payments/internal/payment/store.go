@@ -107,15 +107,15 @@ func (s *Store) opened(ctx context.Context, id uuid.UUID, made Session) (bool, e
 // attempts begins a query for the fields of [Attempt]. The alias of payment_attempts is a, of orders o.
 func (s *Store) attempts(ctx context.Context) *gorm.DB {
 	const closing = `(a.state IN ('creating', 'open') AND (o.status <> 'pending'
-		OR least(greatest(o.expires_at, o.checkout_until), a.opened_at + interval '23 h 50 min', o.cancel_requested_at) <= now()))`
+		OR checkout_closes_at(o.expires_at, o.cancel_requested_at, a.checkout_until, a.session_until) <= now()))`
 	return s.db.WithContext(ctx).Table("payment_attempts a").Joins("JOIN orders o ON o.id = a.order_id").
 		// An attempt has one automatic refund, or any number of others.
 		Joins(`LEFT JOIN LATERAL (SELECT * FROM refunds WHERE attempt_id = a.id ORDER BY created_at DESC, id DESC LIMIT 1) r ON true`).
 		Select(`a.id, a.order_id, a.state, a.applied, ` + closing + ` AS closing, a.amount_cents, upper(a.currency) AS currency,
 			CASE WHEN NOT ` + closing + ` THEN coalesce(a.checkout_url, '') ELSE '' END AS checkout_url,
-			CASE WHEN NOT ` + closing + ` THEN least(greatest(o.expires_at, o.checkout_until), a.opened_at + interval '23 h 50 min') END AS checkout_until,
+			CASE WHEN NOT ` + closing + ` THEN least(greatest(o.expires_at, a.checkout_until), a.session_until) END AS checkout_until,
 			a.opened_at, a.ended_at,
-			coalesce(a.session_expires_at, a.opened_at + interval '1 hour') AS session_expires_at, -- NULL: of an older binary
+			a.session_expires_at,
 			(SELECT coalesce(sum(amount_cents), 0) FROM refunds WHERE attempt_id = a.id AND state IN ('confirmed', 'settled_outside')) AS refunded_cents,
 			CASE WHEN r.id IS NOT NULL THEN json_build_object(
 				'state', r.state, 'reason', CASE WHEN r.reason = 'late' AND o.status = 'paid' THEN 'duplicate' ELSE r.reason END,

@@ -23,8 +23,7 @@ const (
 	maxDeletedEvents = 10_000
 )
 
-// runDeletions deletes old events and reports now and at intervals, and old payments at intervals, until ctx ends. During an update, a
-// process of the older version makes reports that lack deleted payments, so none is deleted in the first hour.
+// runDeletions deletes old events and reports now and at intervals, and old payments at intervals, until ctx ends.
 func (s *Service) runDeletions(ctx context.Context) error {
 	tick := time.NewTicker(deleteEventsEvery)
 	defer tick.Stop()

@@ -1,7 +1,7 @@
 // The customer's payments at the payment provider: another way to pay an order. A service without a provider answers the
 // paths of payments with 404.
 
-import { request, retry } from './api.js';
+import { request, retry, serverClock } from './api.js';
 import { element, money, moment, setText } from './dom.js';
 import { summary } from './order.js';
 
@@ -117,8 +117,10 @@ class Checkout {
 
   stateText(order, phase) {
     switch (phase) {
-      case 'open':
-        return `The deadline has passed. Your checkout is open until ${moment(order.checkout_until)}.`;
+      case 'held': {
+        const until = this.#payments?.find((payment) => payment.checkout_url)?.checkout_until;
+        return until && serverClock.now() < Date.parse(until) ? `The deadline has passed. Your checkout is open until ${moment(until)}.` : undefined;
+      }
       case 'cancelling':
         return 'Being cancelled: waiting for the payment provider';
       default:
@@ -132,8 +134,8 @@ class Checkout {
     if (phase === 'payable' && order.hold_until) {
       notes.unshift(`Paying: held until ${moment(order.hold_until)}.`);
     }
-    if (phase === 'waiting') {
-      notes.unshift(`Paying: held until ${moment(order.hold_until)}. The shop is asking the payment provider whether you paid.`);
+    if (phase === 'held') {
+      notes.unshift(`Paying: held until ${moment(order.hold_until)}, unless the payment provider says before whether you paid.`);
     }
     if (payments[0]?.state === 'closed') { // whatever the provider's own page says
       notes.unshift(`The checkout was closed at ${moment(payments[0].ended_at)}. You were not charged.`);

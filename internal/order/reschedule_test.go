@@ -1,0 +1,228 @@
+package order_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/order/ordertest"
+	"example.com/shop/internal/rest"
+	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
+)
+
+// TestRescheduleOwesTheTask moves deadlines. An earlier one must be owed and published, because the task in the queue is
+// due later. A later one owes nothing: the worker returns the task to the queue.
+func TestRescheduleOwesTheTask(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	customer, product := s.Customer(t), s.Product(t, 1)
+	id := s.place(t, customer, line(product, 1)).ID
+	s.Exec(t, `DELETE FROM outbox`)
+	s.Published.Take()
+
+	testenv.Must(t, s.Move(t, id, time.Minute))
+	if left := s.OutboxLeft(t, order.CancelKind, id); !ordertest.Near(left, time.Minute) {
+		t.Errorf("the task is owed in %v, want in a minute", left)
+	}
+	if tasks := s.Published.Take(); len(tasks) != 1 || tasks[0].ID != id.String() || !ordertest.Near(tasks[0].Left(), time.Minute) {
+		t.Errorf("%+v are published, want the task of the order, due in a minute", tasks)
+	}
+	s.Exec(t, `DELETE FROM outbox`)
+	testenv.Must(t, s.Move(t, id, time.Hour))
+	if owed := s.Owed(t, id); owed != "" {
+		t.Errorf("the later deadline owes%s, want nothing", owed)
+	}
+	if left, ok := s.Deliver(t, id)[0].Retry(); !ok || !ordertest.Near(left, time.Hour) {
+		t.Errorf("the task is due again in %v (%v), want in an hour", left, ok)
+	}
+	if n := s.Notified.Of(customer, id); n != 3 {
+		t.Errorf("%d notifications, want 3: of the placement, and of two moves", n)
+	}
+}
+
+// TestRescheduleIsIdempotent repeats an operator's request.
+func TestRescheduleIsIdempotent(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	customer, product := s.Customer(t), s.Product(t, 1)
+	id := s.place(t, customer, line(product, 1)).ID
+	deadline := time.Now().Add(time.Hour + 300*time.Nanosecond) // the database stores microseconds
+	for range 2 {
+		o, err := s.Reschedule(t.Context(), id, deadline, "the bank was away")
+		if err != nil || !o.ExpiresAt.Equal(deadline.Round(time.Microsecond)) || *o.ExtensionsLeft != ordertest.MaxExtensions {
+			t.Fatalf("Reschedule returns %+v, %v; want the deadline %v, and no extension used up", o, err, deadline)
+		}
+	}
+	s.wantEvents(t, customer, id, []string{"placed customer", "rescheduled operator"})
+	events, err := s.Events(t.Context(), customer, id)
+	testenv.Must(t, err)
+	if e := events[1]; e.Reason != "the bank was away" || e.Deadline == nil || !e.Deadline.Equal(deadline.Round(time.Microsecond)) {
+		t.Errorf("the event is %+v, want the deadline and the reason", e)
+	}
+}
+
+// TestRescheduleBounds moves deadlines to times that are too near or too far.
+func TestRescheduleBounds(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	customer, product := s.Customer(t), s.Product(t, 1)
+	o := s.place(t, customer, line(product, 1))
+	for _, test := range []struct {
+		left time.Duration
+		ok   bool
+	}{{-time.Hour, false}, {0, false}, {10 * time.Second, true}, {720*time.Hour - time.Minute, true}, {720*time.Hour + time.Minute, false}} {
+		err := s.Move(t, o.ID, test.left)
+		if ok := err == nil; ok != test.ok || !ok && parttest.ClassOf(err) != rest.Invalid {
+			t.Errorf("a deadline in %v: the error is %v, want ok %v, or an invalid request", test.left, err, test.ok)
+		}
+	}
+	if _, err := s.Reschedule(t.Context(), uuid.New(), time.Now().Add(time.Hour), "why"); parttest.ClassOf(err) != rest.NotFound {
+		t.Errorf("an unknown order: the error is %v, want not found", err)
+	}
+}
+
+// TestRescheduleRaces moves deadlines between a moment from now and an hour from now, while customers pay, cancel and
+// extend, while other sessions hold, release and pay the orders, and while the worker and the reconciler time them out.
+// No order may end early or twice, and each ends after the races.
+func TestRescheduleRaces(t *testing.T) {
+	t.Parallel()
+	const orders, rounds = 60, 6
+	s := newShop(t)
+	customer, product := s.Customer(t), s.Product(t, orders)
+	ids := make([]uuid.UUID, orders)
+	for i := range ids {
+		ids[i] = s.place(t, customer, line(product, 1)).ID
+		s.Exec(t, `UPDATE orders SET expires_at = clock_timestamp() + interval '1500 ms' WHERE id = $1`, ids[i])
+	}
+	every := func(do func(id uuid.UUID) error) func() {
+		return func() {
+			for range rounds {
+				for _, id := range ids {
+					if err := do(id); err != nil && strings.HasPrefix(parttest.ClassOf(err).Code, "not a rejection") {
+						t.Error(err)
+					}
+				}
+			}
+		}
+	}
+	some := func(n int, do func(id uuid.UUID) error) func(id uuid.UUID) error { // every n-th call
+		calls := 0
+		return func(id uuid.UUID) error {
+			if calls++; calls%n != 0 {
+				return nil
+			}
+			return do(id)
+		}
+	}
+	exec := func(statement string) func(id uuid.UUID) error {
+		return func(id uuid.UUID) error { s.Exec(t, statement, id); return nil }
+	}
+	var racers sync.WaitGroup
+	for _, race := range []func(){
+		every(func(id uuid.UUID) error { return s.Move(t, id, 1100*time.Millisecond) }),
+		every(some(3, func(id uuid.UUID) error { return s.Move(t, id, time.Hour) })),
+		every(some(4, func(id uuid.UUID) error { _, err := s.Extend(t.Context(), customer, id); return err })),
+		every(some(17, func(id uuid.UUID) error { _, err := s.Pay(t.Context(), customer, id); return err })),
+		every(some(13, func(id uuid.UUID) error { _, err := s.Cancel(t.Context(), customer, id); return err })),
+		every(some(5, exec(ordertest.HoldSQL))),
+		every(some(7, exec(ordertest.ReleaseSQL))),
+		every(func(id uuid.UUID) error { s.Deliver(t, id); return nil }),
+		every(func(uuid.UUID) error { _, err := s.timeOut(t.Context(), 0, 100); return err }),
+	} {
+		racers.Go(race)
+	}
+	racers.Wait()
+	s.CheckTrails(t)
+
+	s.Exec(t, `UPDATE orders SET created_at = created_at - interval '1 day', expires_at = expires_at - interval '1 day',
+		cancel_requested_at = cancel_requested_at - interval '1 day', hold_until = hold_until - interval '1 day' WHERE status = 'pending'`)
+	for _, id := range ids {
+		s.Deliver(t, id)
+	}
+	if left := testenv.Query[int](t, s.DB, `SELECT count(*) FROM orders WHERE status = 'pending'`); left > 0 {
+		t.Errorf("%d orders are pending after their last deadline, want none", left)
+	}
+	s.CheckTrails(t)
+	t.Log(testenv.Query[string](t, s.DB, `SELECT string_agg(n || ' ' || type, ', ' ORDER BY type) FROM (
+		SELECT type, count(*) AS n FROM order_trail GROUP BY type) AS trail`))
+}
+
+// TestRescheduleOverHTTP moves the deadline of an order as an operator, and sends requests with wrong bodies. Answers are
+// checked against the contract.
+func TestRescheduleOverHTTP(t *testing.T) {
+	t.Parallel()
+	s := newHTTPShop(t)
+	customer, product := s.Customer(t), s.Product(t, 5)
+	o := s.place(t, customer, line(product, 1))
+	path := fmt.Sprintf("/ops/api/orders/%s/deadline", o.ID)
+	body := func(deadline time.Time, reason string) string {
+		return fmt.Sprintf(`{"deadline": %q, "reason": %q}`, deadline.Format(time.RFC3339Nano), reason)
+	}
+	deadline := time.Now().Add(2 * time.Hour).Round(time.Microsecond)
+	moved := s.send(t, "POST", path, body(deadline, "a strike"))
+	if got := decode[order.Order](t, moved); moved.status != http.StatusOK || !got.ExpiresAt.Equal(deadline) {
+		t.Errorf("the answer is %d %s, want 200 and the deadline %v", moved.status, moved.body, deadline)
+	}
+	for name, test := range map[string]struct {
+		body, pointer string
+	}{
+		"no deadline":      {`{"reason": "why"}`, "/deadline"},
+		"not a time":       {`{"deadline": "tomorrow", "reason": "why"}`, "/deadline"},
+		"no time zone":     {`{"deadline": "2026-01-31T09:30:00", "reason": "why"}`, "/deadline"},
+		"in the past":      {body(time.Now().Add(-time.Hour), "why"), "/deadline"},
+		"beyond 30 days":   {body(time.Now().Add(721*time.Hour), "why"), "/deadline"},
+		"no reason":        {body(deadline, " "), "/reason"},
+		"a long reason":    {body(deadline, strings.Repeat("x", 501)), "/reason"},
+		"an unknown field": {`{"deadline": "2026-01-31T09:30:00Z", "reason": "why", "by": 3}`, "/by"},
+	} {
+		a := s.send(t, "POST", path, test.body)
+		if p := a.problem(t); a.status != http.StatusUnprocessableEntity || len(p.Errors) != 1 || p.Errors[0].Pointer != test.pointer {
+			t.Errorf("%s: the answer is %d %s, want 422 with one error at %s", name, a.status, a.body, test.pointer)
+		}
+	}
+	s.Hold(t, o.ID)
+	if a := s.send(t, "POST", path, body(time.Now().Add(time.Minute), "why")); a.problem(t).Type != "/problems/checkout-open" {
+		t.Errorf("an earlier deadline of a held order is answered with %s, want checkout-open", a.body)
+	}
+	if a := s.send(t, "POST", "/ops/api/orders/"+uuid.NewString()+"/deadline", body(deadline, "why")); a.status != http.StatusNotFound {
+		t.Errorf("an unknown order is answered with %s, want 404", a.body)
+	}
+}
+
+// TestOrderKeepsNameAndPrice changes a product after it was ordered. Every answer has the name and the price as ordered.
+func TestOrderKeepsNameAndPrice(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	customer, product := s.Customer(t), s.Product(t, 5)
+	placed := s.place(t, customer, line(product, 2))
+	want := placed.Items[0]
+	s.Exec(t, `UPDATE products SET name = 'renamed', price_cents = 999 WHERE id = $1`, product)
+	for _, get := range []func() (*order.Order, error){
+		func() (*order.Order, error) { return s.Get(t.Context(), customer, placed.ID) },
+		func() (*order.Order, error) { return s.Extend(t.Context(), customer, placed.ID) },
+		func() (*order.Order, error) {
+			return s.Reschedule(t.Context(), placed.ID, time.Now().Add(time.Hour), "why")
+		},
+		func() (*order.Order, error) {
+			list, _, err := s.List(t.Context(), customer, rest.Page{Limit: 1})
+			if err != nil || len(list) != 1 {
+				return nil, errors.Join(err, fmt.Errorf("%d orders", len(list)))
+			}
+			return &list[0], nil
+		},
+		func() (*order.Order, error) { return s.Pay(t.Context(), customer, placed.ID) },
+	} {
+		o, err := get()
+		if err != nil || len(o.Items) != 1 || o.Items[0] != want {
+			t.Errorf("the order is %+v, %v; want the item %+v", o, err, want)
+		}
+	}
+}

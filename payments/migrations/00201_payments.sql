@@ -1,0 +1,206 @@
+-- +goose Up
+-- Payments of orders at a payment provider. The unique indexes allow an order at most one live attempt and at most one
+-- success that paid it. next_check is when the attempt or refund is looked at next; NULL: there is nothing to do.
+
+CREATE TABLE payment_attempts (
+    id                 uuid PRIMARY KEY,
+    -- A payment outlives its order, because the provider may still move its money. NULL: the order was removed.
+    order_id           uuid        REFERENCES orders ON DELETE RESTRICT,
+    removed_order      uuid,       -- the id of the order that was removed
+    number             smallint    NOT NULL, -- of the attempt among those of its order, from 1
+    provider           text        NOT NULL DEFAULT 'stripe',
+    amount_cents       bigint      NOT NULL CHECK (amount_cents > 0), -- in the currency's smallest unit
+    currency           text        NOT NULL CHECK (currency ~ '^[a-z]{3}$'), -- lower case, as the provider writes it
+    state              text        NOT NULL DEFAULT 'creating',
+    applied            boolean     NOT NULL DEFAULT false, -- the success paid the order
+    session_id         text        UNIQUE,
+    checkout_url       text,
+    payment_intent     text        UNIQUE,
+    captured_cents     bigint      NOT NULL DEFAULT 0 CHECK (captured_cents >= 0),
+    disputed_cents     bigint      NOT NULL DEFAULT 0 CHECK (disputed_cents >= 0), -- withdrawn by disputes, less what came back
+    was_open           boolean     NOT NULL DEFAULT false, -- its customer could learn the URL of the checkout
+    opened_at          timestamptz NOT NULL,
+    -- The customer may pay until the deadline of the order or until this time, whichever is later.
+    checkout_until     timestamptz NOT NULL,
+    -- The closing begins at this time at the latest: five minutes before the provider's session expires by itself.
+    session_until      timestamptz NOT NULL CHECK (session_until > opened_at),
+    session_expires_at timestamptz NOT NULL, -- when the session expires by itself, by the provider's clock
+    closing            boolean     NOT NULL DEFAULT false, -- the last check found that the attempt is closing
+    next_check         timestamptz,
+    hinted_at          timestamptz, -- the customer's last return from the checkout, to limit the rate
+    asked_at           timestamptz, -- somebody waits for the check since then: a customer who has paid, or returned
+    told_at            timestamptz, -- the first webhook about its end
+    ended_at           timestamptz,
+
+    CONSTRAINT payment_attempts_number UNIQUE (order_id, number),
+    CONSTRAINT payment_attempts_state CHECK (
+        CASE state
+            WHEN 'creating'  THEN ended_at IS NULL     AND next_check IS NOT NULL
+            WHEN 'open'      THEN ended_at IS NULL     AND next_check IS NOT NULL AND session_id IS NOT NULL AND checkout_url IS NOT NULL
+            WHEN 'closed'    THEN ended_at IS NOT NULL
+            WHEN 'succeeded' THEN ended_at IS NOT NULL AND session_id IS NOT NULL AND payment_intent IS NOT NULL AND captured_cents > 0
+            ELSE false
+        END),
+    CONSTRAINT payment_attempts_applied CHECK (NOT applied OR (state = 'succeeded' AND captured_cents = amount_cents)),
+    CONSTRAINT payment_attempts_session CHECK (session_id <> '' AND checkout_url <> '' AND payment_intent <> ''),
+    CONSTRAINT payment_attempts_removed CHECK (
+        CASE WHEN order_id IS NULL THEN removed_order IS NOT NULL AND state = 'succeeded' AND next_check IS NULL
+             ELSE removed_order IS NULL END)
+);
+CREATE UNIQUE INDEX payment_attempts_live ON payment_attempts (order_id) WHERE state IN ('creating', 'open');
+CREATE UNIQUE INDEX payment_attempts_applied ON payment_attempts (order_id) WHERE applied;
+-- The worker reads those attempts of some orders that must be looked at, and the reconciler all of them.
+CREATE INDEX payment_attempts_due ON payment_attempts (order_id) WHERE next_check IS NOT NULL;
+CREATE INDEX payment_attempts_asked ON payment_attempts (next_check) WHERE asked_at IS NOT NULL AND next_check IS NOT NULL;
+-- Successes that no webhook told: while there are some, open attempts are polled often.
+CREATE INDEX payment_attempts_untold ON payment_attempts (ended_at) WHERE state = 'succeeded' AND told_at IS NULL;
+-- The payments of removed orders by age.
+CREATE INDEX payment_attempts_ledger ON payment_attempts (ended_at, id) WHERE order_id IS NULL;
+
+-- When the closing of an attempt begins: at the deadline of its order or at the end of the checkout, whichever is later,
+-- when the customer asks to cancel, or before the session expires by itself. PostgreSQL puts the expression in the place
+-- of each call.
+CREATE FUNCTION checkout_closes_at(expires_at timestamptz, cancel_requested_at timestamptz, checkout_until timestamptz, session_until timestamptz)
+    RETURNS timestamptz LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN least(greatest(expires_at, checkout_until), session_until, cancel_requested_at);
+
+CREATE TABLE refunds (
+    id           uuid PRIMARY KEY,
+    attempt_id   uuid        NOT NULL REFERENCES payment_attempts ON DELETE RESTRICT,
+    reason       text        NOT NULL CHECK (reason IN ('late', 'duplicate', 'mismatch', 'requested')),
+    provider     text        NOT NULL DEFAULT 'stripe',
+    amount_cents bigint      NOT NULL CHECK (amount_cents > 0),
+    try          int         NOT NULL DEFAULT 1 CHECK (try > 0), -- part of the key that the provider deduplicates by
+    state        text        NOT NULL DEFAULT 'owed',
+    provider_id  text        UNIQUE,
+    error        text,       -- why it failed, or why the provider rejected the last try
+    note         text,
+    actor        text,
+    request_key  text,       -- deduplicates the operators' requests
+    created_at   timestamptz NOT NULL,
+    next_check   timestamptz,
+    ended_at     timestamptz,
+
+    -- owed: not known to the provider · sent: the provider has it, and has not confirmed it yet · confirmed: the
+    -- customer has the money · failed: the provider could not return the money, an operator must act · settled_outside:
+    -- an operator returned the money in another way
+    CONSTRAINT refunds_state CHECK (
+        CASE state
+            WHEN 'owed'            THEN ended_at IS NULL     AND next_check IS NOT NULL
+            WHEN 'sent'            THEN ended_at IS NULL     AND next_check IS NOT NULL AND provider_id IS NOT NULL
+            WHEN 'confirmed'       THEN ended_at IS NOT NULL AND provider_id IS NOT NULL
+            WHEN 'failed'          THEN ended_at IS NOT NULL
+            WHEN 'settled_outside' THEN ended_at IS NOT NULL AND next_check IS NULL AND note IS NOT NULL AND actor IS NOT NULL
+            ELSE false
+        END),
+    CONSTRAINT refunds_requested CHECK (reason <> 'requested' OR (request_key IS NOT NULL AND note IS NOT NULL AND actor IS NOT NULL)),
+    CONSTRAINT refunds_request_key UNIQUE (attempt_id, request_key)
+);
+CREATE INDEX refunds_due ON refunds (next_check) WHERE next_check IS NOT NULL;
+CREATE INDEX refunds_failed ON refunds (ended_at) WHERE state = 'failed';
+CREATE UNIQUE INDEX refunds_automatic ON refunds (attempt_id) WHERE reason IN ('late', 'duplicate', 'mismatch');
+CREATE INDEX refunds_of_attempt ON refunds (attempt_id);
+
+-- The ids of the provider's events, to store each event once. The bodies hold personal data and are not stored.
+CREATE TABLE provider_events (
+    id          text PRIMARY KEY,
+    type        text        NOT NULL,
+    provider    text        NOT NULL DEFAULT 'stripe',
+    -- Events that matched nothing are looked at, and not only counted.
+    outcome     text        NOT NULL DEFAULT 'matched' CHECK (outcome IN ('matched', 'unmatched', 'foreign', 'other_mode', 'other_type')),
+    received_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    -- When the provider's books can have what the event is about; NULL: they need not be read for it, or were read since.
+    books_from  timestamptz
+);
+CREATE INDEX provider_events_received ON provider_events (received_at);
+CREATE INDEX provider_events_unmatched ON provider_events (received_at) WHERE outcome = 'unmatched';
+CREATE INDEX provider_events_books ON provider_events (books_from) WHERE books_from IS NOT NULL;
+
+-- Whose payments these are, stored at the first start with a key. It has at most one row.
+CREATE TABLE payment_deployment (
+    only_row   boolean     PRIMARY KEY DEFAULT true CHECK (only_row),
+    deployment text        NOT NULL,
+    mode       text        NOT NULL CHECK (mode IN ('live', 'test')),
+    account    text, -- NULL: the key may not read it
+    stored_at  timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+-- What an operator must look at before money that this database does not know is moved.
+CREATE TABLE payment_incidents (
+    id         uuid        PRIMARY KEY,
+    kind       text        NOT NULL CHECK (kind IN ('lost_sessions', 'unclaimed')),
+    detail     text        NOT NULL,
+    opened_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    closed_at  timestamptz,
+    seen_until timestamptz, -- the newest lost session that it is about, by the provider's clock
+    note       text,
+    actor      text,
+    CHECK ((closed_at IS NULL) = (note IS NULL) AND (note IS NULL) = (actor IS NULL))
+);
+CREATE UNIQUE INDEX payment_incidents_open ON payment_incidents (kind) WHERE closed_at IS NULL;
+
+-- The movements of the provider's books that are, or may be, this deployment's. Foreign ones are only counted.
+CREATE TABLE provider_movements (
+    id           text PRIMARY KEY,              -- the provider's id of the row
+    provider     text        NOT NULL DEFAULT 'stripe',
+    kind         text        NOT NULL CHECK (kind IN ('captured', 'refunded', 'refund_failed', 'disputed', 'dispute_reversed')),
+    at           timestamptz NOT NULL,          -- by the provider's clock
+    amount_cents bigint      NOT NULL CHECK (amount_cents > 0), -- of the source, in its currency
+    net_cents    bigint      NOT NULL           -- what it adds to the money of its payment
+        GENERATED ALWAYS AS (CASE WHEN kind IN ('captured', 'refund_failed', 'dispute_reversed') THEN amount_cents ELSE -amount_cents END) STORED,
+    currency     text        NOT NULL,
+    source_id    text        NOT NULL,          -- charge, refund or dispute
+    intent       text        NOT NULL,
+    refund_id    uuid,                          -- our refund, by its metadata
+    meta_order   uuid,                          -- by the metadata; it may not exist here
+    meta_attempt uuid,                          -- by the metadata; it may not exist here
+    attempt_id   uuid        REFERENCES payment_attempts ON DELETE RESTRICT, -- what it was matched with; NULL: unclaimed
+    report       bigint      NOT NULL           -- the report that counts it
+);
+CREATE INDEX provider_movements_intent ON provider_movements (intent);
+CREATE INDEX provider_movements_unclaimed ON provider_movements (intent) WHERE attempt_id IS NULL;
+CREATE INDEX provider_movements_report ON provider_movements (report);
+-- The deletion of an attempt looks for movements that refer to it.
+CREATE INDEX provider_movements_attempt ON provider_movements (attempt_id) WHERE attempt_id IS NOT NULL;
+
+-- What an operator decided about unclaimed money, by payment intent.
+CREATE TABLE unclaimed_payments (
+    intent       text PRIMARY KEY,
+    incident_id  uuid        REFERENCES payment_incidents,
+    seen_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    state        text        NOT NULL DEFAULT 'open' CHECK (state IN ('open', 'refunding', 'refunded', 'kept')),
+    try          int         NOT NULL DEFAULT 1, -- part of the key that the provider deduplicates by
+    amount_cents bigint,
+    provider_id  text,
+    note         text,
+    actor        text,
+    ended_at     timestamptz
+);
+
+-- How far the provider's books are read. It has at most one row.
+CREATE TABLE payment_books (
+    only_row boolean     PRIMARY KEY DEFAULT true CHECK (only_row),
+    position timestamptz NOT NULL, -- all movements before it are read
+    next_run timestamptz NOT NULL,
+    report   bigint      NOT NULL DEFAULT 0
+);
+CREATE TABLE payment_reports (
+    number  bigint PRIMARY KEY,
+    made_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    report  jsonb  NOT NULL
+);
+
+-- The sums of the payments that the service has deleted, by currency. The reports of the provider's books include them.
+CREATE TABLE deleted_payments (
+    currency       text   PRIMARY KEY,
+    payments       bigint NOT NULL CHECK (payments > 0),
+    captured_cents bigint NOT NULL,
+    refunded_cents bigint NOT NULL CHECK (refunded_cents BETWEEN 0 AND captured_cents)
+);
+
+-- +goose Down
+DELETE FROM outbox WHERE kind IN ('payment.settle', 'payment.confirm', 'refund.send');
+DELETE FROM reconcile_reports WHERE kind IN ('payment.settle', 'payment.confirm', 'refund.send');
+DROP TABLE deleted_payments, payment_reports, payment_books, unclaimed_payments, provider_movements, payment_incidents,
+    payment_deployment, provider_events, refunds, payment_attempts;
+DROP FUNCTION checkout_closes_at;
