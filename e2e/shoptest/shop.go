@@ -131,12 +131,14 @@ func Service(module string) *faulttest.Service {
 				return p.OpenOrders, err
 			},
 			// The time of an order's end is read before its transaction commits. So at the times in the table a
-			// customer has no more open orders than the service saw.
+			// customer has no more open orders than the service saw. An order counts at most for the shortest time to
+			// pay of all orders: the service may not see an extension or a hold that commits later.
 			Exceeded: fmt.Sprintf(`
 		SELECT count(*) FROM orders o WHERE EXISTS (
 			SELECT FROM orders open JOIN order_items i ON i.order_id = open.id
 			WHERE open.customer_id = o.customer_id AND open.created_at <= o.created_at
 			  AND coalesce(open.cancelled_at, open.paid_at, 'infinity') > o.created_at
+			  AND least(open.due_at, open.created_at + (SELECT min(expires_at - created_at) FROM orders)) > o.created_at
 			GROUP BY GROUPING SETS ((), (i.product_id))
 			HAVING GROUPING(i.product_id) = 1 AND count(DISTINCT open.id) > %d
 			    OR GROUPING(i.product_id) = 0 AND sum(i.quantity) > %d)`, maxOpenOrders, maxOpenUnits),

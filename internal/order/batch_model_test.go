@@ -80,6 +80,9 @@ type batchOrder struct {
 	createdAt time.Time
 }
 
+// isOpen reports whether the order counts towards the bounds of its customer.
+func (o *batchOrder) isOpen() bool { return o.status == order.Pending && !o.expired }
+
 // expected is the expected answer to a placement.
 type expected struct {
 	class  rest.Class  // of the rejection; the zero class: none
@@ -209,7 +212,7 @@ func (m *batchModel) lacking(r request) []string {
 // products of its lines that the pointers name.
 func (m *batchModel) holding(orders []*batchOrder, r request, pointers []string) (holding []*batchOrder) {
 	for _, o := range orders {
-		if o.customer != r.customer || o.status != order.Pending {
+		if o.customer != r.customer || !o.isOpen() {
 			continue
 		}
 		named := r.pointers("quantity", func(l order.Line) bool { return unitsOf([]*batchOrder{o}, l.ProductID) > 0 })
@@ -231,7 +234,7 @@ func (m *batchModel) overBounds(r request) bool {
 // open returns the open orders of a customer.
 func (m *batchModel) open(customer uuid.UUID) (open []*batchOrder) {
 	for _, o := range m.orders {
-		if o.customer == customer && o.status == order.Pending {
+		if o.customer == customer && o.isOpen() {
 			open = append(open, o)
 		}
 	}
@@ -316,7 +319,7 @@ func containsAll[T comparable](all, some []T) bool {
 	return !slices.ContainsFunc(some, func(v T) bool { return !slices.Contains(all, v) })
 }
 
-// endOrders pays, cancels and times out some of the orders.
+// endOrders pays, cancels and times out some of the orders, and lets the due times of others pass.
 func (m *batchModel) endOrders(rt *rapid.T) {
 	if len(m.orders) == 0 {
 		return
@@ -326,7 +329,11 @@ func (m *batchModel) endOrders(rt *rapid.T) {
 			continue
 		}
 		var err error
-		switch rapid.SampledFrom([]string{"pay", "cancel", "timeOut", "hold"}).Draw(rt, "how") {
+		how := rapid.SampledFrom([]string{"pay", "cancel", "expire", "timeOut", "hold"}).Draw(rt, "how")
+		if o.expired && how != "timeOut" {
+			continue
+		}
+		switch how {
 		case "pay":
 			if o.held() {
 				continue
@@ -340,6 +347,9 @@ func (m *batchModel) endOrders(rt *rapid.T) {
 			_, err = m.shop.Cancel(m.t.Context(), o.customer, o.id)
 			o.status, o.reason = order.Cancelled, order.ByCustomer
 			m.adjust(o, 1)
+		case "expire": // its due time passes, also if it is held
+			m.shop.Expire(m.t, o.id)
+			o.createdAt, o.expired = o.createdAt.Add(-time.Hour), true
 		case "timeOut":
 			m.shop.Expire(m.t, o.id)
 			o.createdAt = o.createdAt.Add(-time.Hour)

@@ -86,8 +86,8 @@ func testMaxOpenOrders(t *testing.T, s *shop) {
 	checkTooManyOpen(t, s.try(t, customer, line(b, 1)), nil, fifth, fourth, second)
 	s.PayHeld(t, second.ID)
 	sixth := s.place(t, customer, line(b, 1))
+	checkTooManyOpen(t, s.try(t, customer, line(b, 1)), nil, sixth, fifth, fourth)
 	s.Expire(t, fourth.ID)
-	checkTooManyOpen(t, s.try(t, customer, line(b, 1)), nil, sixth, fifth, fourth) // overdue, but not cancelled yet
 	s.Deliver(t, fourth.ID)
 	s.place(t, customer, line(b, 1))
 	s.CheckInvariants(t, 0)
@@ -148,6 +148,91 @@ func TestRejectionNamesOrdersOfSameBatch(t *testing.T) {
 		t.Fatalf("answers are %s, want %s", got, want)
 	}
 	checkTooManyOpen(t, results[2].err, nil, results[1].order, results[0].order, first)
+}
+
+// TestOverdueOrdersAreNotOpen checks that an order counts towards the bounds, and is named, until its due time. A
+// customer was told to pay or cancel an overdue order that no sweep had reached yet, and both were answered
+// deadline-passed.
+func TestOverdueOrdersAreNotOpen(t *testing.T) {
+	for name, test := range map[string]struct {
+		steps string // see [ordertest.States]
+		open  bool
+	}{
+		"pending":                         {"", true},
+		"near the deadline":               {"pass 29m", true},
+		"overdue":                         {"pass 31m", false},
+		"extended beyond its deadline":    {"extend, pass 31m", true},
+		"overdue after an extension":      {"extend, pass 41m", false},
+		"held":                            {"hold", true},
+		"held past the deadline":          {"hold, pass 31m", true},
+		"hold ended":                      {"hold, pass 36m", false},
+		"released past the deadline":      {"hold, pass 31m, release", false},
+		"being cancelled":                 {"hold, cancel", true},
+		"being cancelled, past its time":  {"hold, cancel, pass 31m", true},
+		"being cancelled, its hold ended": {"hold, cancel, pass 36m", false},
+		"being cancelled, released":       {"hold, cancel, release", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Run("orders", func(t *testing.T) {
+				aloneAndInBatchWith(t, bounds{orders: 2}.set, func(t *testing.T, s *shop) {
+					testOverdueOrderIsNotOpen(t, s, test.steps, 1, test.open, order.TooManyOpen)
+				})
+			})
+			t.Run("units", func(t *testing.T) {
+				aloneAndInBatchWith(t, bounds{units: 4}.set, func(t *testing.T, s *shop) {
+					testOverdueOrderIsNotOpen(t, s, test.steps, 1, test.open, order.TooManyOpen)
+				})
+			})
+			t.Run("stock", func(t *testing.T) {
+				aloneAndInBatch(t, func(t *testing.T, s *shop) {
+					testOverdueOrderIsNotOpen(t, s, test.steps, 17, test.open, order.OutOfStock)
+				})
+			})
+		})
+	}
+}
+
+// testOverdueOrderIsNotOpen has a customer place an order of 2 of 20 units, does the steps to it, and has the customer
+// place another one of 2 and one of quantity. With an open first order, the bounds reject the last one. The stock
+// rejects 17 in any case.
+func testOverdueOrderIsNotOpen(t *testing.T, s *shop, steps string, quantity int64, open bool, class rest.Class) {
+	customer, product := s.Customer(t), s.Product(t, 20)
+	first := s.place(t, customer, line(product, 2))
+	s.Do(t, steps, customer, first.ID)
+	second := s.place(t, customer, line(product, 2))
+	err := s.try(t, customer, line(product, quantity))
+	var pointers []string
+	if err != nil && len(rest.AsError(err).Fields) > 0 { // none if there are too many orders
+		pointers = []string{"/items/0/quantity"}
+	}
+	switch {
+	case open:
+		checkNamesOrders(t, err, class, pointers, second, first)
+	case class == order.OutOfStock:
+		checkNamesOrders(t, err, class, pointers, second)
+	case err != nil:
+		t.Errorf("Place returns %v, want an order", err)
+	}
+}
+
+// TestOrderEndsWhilePlacementWaits has a placement wait for the lock of its product while the due time of another
+// order of its customer passes. The placement must decide by the time after its wait.
+func TestOrderEndsWhilePlacementWaits(t *testing.T) {
+	t.Parallel()
+	aloneAndInBatchWith(t, bounds{orders: 1}.set, func(t *testing.T, s *shop) {
+		customer, product := s.Customer(t), s.Product(t, 5)
+		first := s.place(t, customer, line(product, 1))
+		release := testenv.HoldLock(t, s.DB, `SELECT FROM products WHERE id = $1 FOR UPDATE`, product)
+		placed := make(chan error, 1)
+		go func() { placed <- s.try(t, customer, line(product, 1)) }()
+		testenv.AwaitLockWait(t, s.DB)
+		s.Exec(t, `UPDATE orders SET expires_at = clock_timestamp() WHERE id = $1`, first.ID)
+		release()
+		if err := <-placed; err != nil {
+			t.Errorf("Place returns %v, want an order", err)
+		}
+		s.CheckInvariants(t, timeout)
+	})
 }
 
 // TestOutOfStockNamesOpenOrders has a customer want units that their own open orders hold. A customer was told that

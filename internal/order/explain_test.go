@@ -24,6 +24,7 @@ func TestQueryPlans(t *testing.T) {
 	t.Run("placements", s.testPlacementPlans)
 	t.Run("booked orders", s.testPlansWithBookedOrders)
 	t.Run("no pending orders", s.testPlansWithoutPendingOrders)
+	t.Run("many open orders", s.testPlacementPlansWithManyOpenOrders)
 }
 
 // testQueryPlans checks that the statements that run all the time, and those of operators, use an index.
@@ -88,14 +89,31 @@ func (s *shop) testPlansWithoutPendingOrders(t *testing.T) {
 	ordertest.CheckBatchPlan(t, testenv.Explain(t, s.DB, order.CancelDueSQL, fmt.Sprintf("'%s', 'worker'", ids)))
 }
 
-// testPlacementPlans checks that the statements of a batch of placements find each row with an index, for one
-// placement and for 200, with bounds and without.
+// testPlacementPlans checks the statements of a batch of placements with a thousand open orders.
 func (s *shop) testPlacementPlans(t *testing.T) {
 	s.Exec(t, `INSERT INTO products SELECT gen_random_uuid(), 'product', 100, 'EUR', 0, 0 FROM generate_series(1, 5000)`)
 	s.Exec(t, `INSERT INTO customers SELECT gen_random_uuid() FROM generate_series(1, 20000)`)
 	s.Exec(t, `UPDATE orders SET customer_id = c.id FROM (SELECT id, row_number() OVER () AS n FROM customers) c
 		JOIN (SELECT id, row_number() OVER () % 20000 + 1 AS n FROM orders) o ON o.n = c.n WHERE orders.id = o.id`)
 	s.Exec(t, `VACUUM ANALYZE`)
+	s.checkPlacementPlans(t)
+}
+
+// testPlacementPlansWithManyOpenOrders checks the statements of a batch of placements when other customers have
+// 100,000 open orders: with statistics that say that no order is pending, and with those that know them.
+func (s *shop) testPlacementPlansWithManyOpenOrders(t *testing.T) {
+	s.Exec(t, `INSERT INTO orders (id, customer_id, total_cents, currency, created_at, expires_at)
+		SELECT gen_random_uuid(), c.id, 100, 'EUR', now(), now() + n * interval '1 s'
+		FROM (SELECT id FROM customers LIMIT 1000) c, generate_series(1, 100) n`)
+	s.checkPlacementPlans(t)
+	s.Exec(t, `ANALYZE orders`)
+	s.checkPlacementPlans(t)
+}
+
+// checkPlacementPlans checks that the statements of a batch of placements find each row with an index, for one
+// placement and for 200, with bounds and without, and that they read no open orders of other customers.
+func (s *shop) checkPlacementPlans(t *testing.T) {
+	t.Helper()
 	for _, n := range []int{1, 200} {
 		for _, bound := range []string{"NULL", "10"} {
 			t.Run(fmt.Sprintf("%d placements, bounds %s", n, bound), func(t *testing.T) {
@@ -107,6 +125,9 @@ func (s *shop) testPlacementPlans(t *testing.T) {
 					if !strings.Contains(place, index) {
 						t.Errorf("the plan of place.sql does not use the index %s:\n%s", index, place)
 					}
+				}
+				if strings.Contains(place, "orders_pending_deadline") {
+					t.Errorf("the plan of place.sql reads open orders of all customers:\n%s", place)
 				}
 				lock := testenv.Explain(t, s.DB, order.LockSQL, ids+", "+ids+", '200'")
 				if !strings.Contains(lock, "products_pkey") {

@@ -20,7 +20,7 @@ import (
 // TestModel applies the same random steps to a shop and to a model of it, and compares the two.
 func TestModel(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
+	s := newShop(t, bounds{orders: modelMaxOpen}.set)
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &model{t: t, shop: s, customer: s.Customer(t), keys: map[string]placement{}, available: map[uuid.UUID]int64{}}
 		for range 3 {
@@ -48,6 +48,9 @@ func TestModel(t *testing.T) {
 	})
 	s.CheckInvariants(t, 24*time.Hour)
 }
+
+// modelMaxOpen is the most open orders of the customer of a [model].
+const modelMaxOpen = 4
 
 // model is the expected state of a shop with one customer.
 type model struct {
@@ -108,6 +111,9 @@ func (o *modelOrder) due() bool {
 	return o.expired || o.requested
 }
 
+// isOpen reports whether the order counts towards the bounds of its customer.
+func (o *modelOrder) isOpen() bool { return o.status == order.Pending && !o.due() }
+
 // placement is the order that was placed with an idempotency key.
 type placement struct {
 	order *modelOrder
@@ -127,9 +133,13 @@ func (m *model) place(rt *rapid.T) {
 	if parttest.ClassOf(err) != want {
 		rt.Fatalf("Place returns %v, want code %q", err, want.Code)
 	}
-	if want == order.OutOfStock {
+	if want == order.OutOfStock || want == order.TooManyOpen {
+		open := m.holding(lines)
+		if want == order.TooManyOpen {
+			open = m.open()
+		}
 		named, _ := err.(*rest.Error).Extensions["open_orders"].([]uuid.UUID)
-		if open := m.holding(lines); len(named) != len(open) || !containsAll(open, named) {
+		if len(named) != len(open) || !containsAll(open, named) {
 			rt.Fatalf("Place returns %v with the open orders %v, want %v", err, named, open)
 		}
 	}
@@ -167,13 +177,26 @@ func (m *model) expectPlaced(key string, lines []order.Line) rest.Class {
 			return order.OutOfStock
 		}
 	}
+	if len(m.open()) >= modelMaxOpen {
+		return order.TooManyOpen
+	}
 	return rest.Class{}
+}
+
+// open returns the ids of the open orders.
+func (m *model) open() (ids []uuid.UUID) {
+	for _, o := range m.orders {
+		if o.isOpen() {
+			ids = append(ids, o.id)
+		}
+	}
+	return ids
 }
 
 // holding returns the ids of the open orders that hold units of a product of which too little is left for the lines.
 func (m *model) holding(lines []order.Line) (ids []uuid.UUID) {
 	for _, o := range m.orders {
-		if o.status == order.Pending && slices.ContainsFunc(o.lines, func(held order.Line) bool {
+		if o.isOpen() && slices.ContainsFunc(o.lines, func(held order.Line) bool {
 			return slices.ContainsFunc(lines, func(l order.Line) bool {
 				return l.ProductID == held.ProductID && l.Quantity > m.available[l.ProductID]
 			})

@@ -6,6 +6,10 @@
 -- suffice for it and for all earlier placements of the batch, even those that it does not accept. So it may leave out
 -- a placement for which enough is left. The caller then repeats the transaction with this placement.
 --
+-- A pending order is open until its due time. An overdue order does not count towards the bounds, because its customer
+-- can neither pay nor cancel it. This condition is a FILTER, because the index of the due times must not be used for
+-- it: that index has the pending orders of all customers.
+--
 -- The planner knows nothing about the size of a batch, and joins the parts of a batch in a way that is slow for large
 -- ones. So there are few such joins: window functions carry what concerns a whole placement to each of its lines.
 --
@@ -16,18 +20,25 @@
 -- $11 time to pay in microseconds · $12 kind of the outbox rows, '' for none
 -- $13 the most open orders of a customer · $14 the most units of a product in them (NULL: no bound)
 -- $15 the spans that the placements belong to, or NULL
-WITH wanted AS MATERIALIZED (
-    SELECT w.*,
+WITH clock AS MATERIALIZED (
+    -- The clock is read once, so that all parts of the statement agree which orders are open. It is read after the
+    -- locks are taken, so that the wait for them does not shorten the time to pay.
+    SELECT clock_timestamp() AS at
+),
+wanted AS MATERIALIZED (
+    SELECT w.*, clock.at,
            coalesce((SELECT o.id FROM orders o WHERE o.id = w.id), -- by a transaction whose connection was lost
                     CASE WHEN w.idempotency_key IS NOT NULL THEN (
                         SELECT o.id FROM orders o
                         WHERE o.customer_id = w.customer_id AND o.idempotency_key = w.idempotency_key
                     ) END) AS existing_id,
            CASE WHEN coalesce($13::bigint, $14::bigint) IS NOT NULL
-                THEN (SELECT count(*) FROM orders o WHERE o.customer_id = w.customer_id AND o.status = 'pending')
+                THEN (SELECT count(*) FILTER (WHERE o.due_at > clock.at)
+                      FROM orders o WHERE o.customer_id = w.customer_id AND o.status = 'pending')
            END AS open_orders
     FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::bytea[], $15::bytea[]) WITH ORDINALITY
          AS w (id, customer_id, nth, idempotency_key, fingerprint, span, n)
+    CROSS JOIN clock
 ),
 decided AS MATERIALIZED (
     SELECT w.*, l.product_id, l.quantity, p.name, p.price_cents, p.currency,
@@ -35,7 +46,7 @@ decided AS MATERIALIZED (
            row_number() OVER placement = 1 AS is_first,
            bool_and(coalesce(l.quantity + l.earlier <= p.available, false)
                     AND (l.quantity + l.own_earlier + CASE WHEN w.open_orders > 0 THEN (
-                             SELECT coalesce(sum(i.quantity), 0)
+                             SELECT coalesce(sum(i.quantity) FILTER (WHERE o.due_at > w.at), 0)
                              FROM orders o JOIN order_items i ON i.order_id = o.id AND i.product_id = l.product_id
                              WHERE o.customer_id = w.customer_id AND o.status = 'pending'
                          ) ELSE 0 END <= $14::bigint) IS NOT FALSE
@@ -50,9 +61,8 @@ decided AS MATERIALIZED (
     WINDOW placement AS (PARTITION BY w.n)
 ),
 accepted AS MATERIALIZED (
-    -- The clock is read after the locks are taken, so that the wait for them does not shorten the time to pay.
-    SELECT d.*, clock.at, clock.at + $11::bigint * interval '1 microsecond' AS expires_at
-    FROM decided d CROSS JOIN (SELECT clock_timestamp() AS at) AS clock
+    SELECT d.*, d.at + $11::bigint * interval '1 microsecond' AS expires_at
+    FROM decided d
     WHERE is_first AND is_accepted
 ),
 customer AS (
@@ -83,7 +93,7 @@ SELECT w.n, a.id IS NOT NULL AS placed, a.total_cents::bigint AS total_cents, a.
        w.existing_id, clock_timestamp() AS server_time,
        CASE WHEN a.id IS NULL AND w.existing_id IS NULL AND w.open_orders IS DISTINCT FROM 0 THEN (
            SELECT json_agg(json_build_object('order_id', o.id, 'product_id', i.product_id, 'quantity', i.quantity)
-                           ORDER BY o.created_at DESC, o.id DESC)
+                           ORDER BY o.created_at DESC, o.id DESC) FILTER (WHERE o.due_at > w.at)
            FROM orders o JOIN order_items i ON i.order_id = o.id
            WHERE o.customer_id = w.customer_id AND o.status = 'pending'
        ) END AS open_lines
