@@ -37,7 +37,7 @@ var (
 	growthSnapshot = flag.Duration("growth.snapshot", 2*time.Minute,
 		"how long BenchmarkGrowth keeps a snapshot open")
 	growthRemoved = flag.Int("growth.removed", 30_000,
-		"the number of orders that BenchmarkGrowth exports and removes in a round")
+		"the number of orders that BenchmarkGrowth removes in a round")
 	growthDir = flag.String("growth.dir", "",
 		"the directory for the data of BenchmarkGrowth, on a disk; some 3 kB for each ended order")
 	placeFor = flag.Duration("place.for", 3500*time.Millisecond,
@@ -464,13 +464,10 @@ func (g *growth) measureSnapshot() {
 	}
 }
 
-// measureRemoval exports and removes the oldest orders of each site.
+// measureRemoval removes the oldest orders of each site.
 func (g *growth) measureRemoval() {
 	g.b.Helper()
-	g.table(fmt.Sprintf("Export and removal of the oldest %d", *growthRemoved), growthRemovals, []growthFigure{
-		{"export, orders/s", "%.0f", func(s *growthSite) float64 {
-			return float64(*growthRemoved) / took(func() { s.Run(s.b, "export", "--keep="+s.keep()) }) * 1000
-		}},
+	g.table(fmt.Sprintf("Removal of the oldest %d", *growthRemoved), growthRemovals, []growthFigure{
 		{"placing before, orders/s", "%.0f", (*growthSite).placingRate},
 		{"placing meanwhile, orders/s", "%.0f", func(s *growthSite) float64 {
 			s.remover = s.startRemover()

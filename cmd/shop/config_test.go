@@ -222,7 +222,6 @@ func TestExitCodes(t *testing.T) {
 		{"a schedule with the interval 0", nil, serve(database, "--redis-url=redis://127.0.0.1:1/0", "--reconcile-schedule=@every 0s"), 2, []string{`"@every 0s"`, "at least 1s"}},
 		{"reconcile with a negative interval", nil, []string{"reconcile", database, "--redis-url=redis://127.0.0.1:1/0", "--reconcile-schedule=@every -5s"}, 2, []string{`"@every -5s"`, "at least 1s"}},
 		{"doctor with the Redis database -1", nil, []string{"doctor", database, "--redis-url=redis://:hunter2@127.0.0.1:1/-1"}, 2, []string{"database is -1"}},
-		{"export without an age", nil, []string{"export", database, "--redis-url=redis://127.0.0.1:1/0"}, 2, []string{"SHOP_KEEP", "--keep", "at least 1s"}},
 		{"reconcile without a look-ahead", nil, []string{"reconcile", database, "--redis-url=redis://127.0.0.1:1/0", "--reconcile-lookahead=0"}, 2, []string{"SHOP_RECONCILE_LOOKAHEAD"}},
 		{"demo with a short timeout", nil, []string{"demo", "--order-timeout=1ms"}, 2, []string{"SHOP_ORDER_TIMEOUT"}},
 		{"a blank token key", map[string]string{"SHOP_TOKEN_KEY": strings.Repeat(" ", 32)}, []string{"serve"}, 2, []string{"missing", "SHOP_TOKEN_KEY"}},

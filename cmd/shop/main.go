@@ -9,7 +9,6 @@ import (
 	"errors"
 
 	"example.com/shop/internal/app"
-	"example.com/shop/internal/order"
 	"example.com/shop/internal/shop"
 )
 
@@ -30,7 +29,6 @@ type commands struct {
 	Serve     serveCommand       `cmd:"" help:"Run the service, or some of its roles."`
 	Migrate   migrateCommand     `cmd:"" help:"Create or update the schema of the database."`
 	Reconcile reconcileCommand   `cmd:"" help:"Compare the orders with Redis once, repair the differences, and print the report."`
-	Export    exportCommand      `cmd:"" help:"Write the old orders that --keep would remove, one JSON object a line."`
 	Doctor    doctorCommand      `cmd:"" help:"Check the connections, the schema, the queue, the outbox, the reconciler and the invariants."`
 	Health    app.HealthCommand  `cmd:"" help:"Check whether the process at an address is ready."`
 	Order     whereIsCommand     `cmd:"" help:"Say where an order is, and what happens next with it."`
@@ -60,16 +58,6 @@ type reconcileCommand struct{ shop.Tool }
 
 func (c *reconcileCommand) Run(ctx context.Context, program app.Program) error {
 	return c.Reconcile(ctx, program, alone)
-}
-
-// exportCommand is `shop export`.
-type exportCommand struct {
-	shop.Tool
-	order.ExportOptions
-}
-
-func (c *exportCommand) Run(ctx context.Context, program app.Program) error {
-	return c.Export(ctx, program, c.ExportOptions, alone)
 }
 
 // doctorCommand is `shop doctor`.

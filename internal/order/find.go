@@ -37,18 +37,3 @@ func wrapFind(err error) error {
 	}
 	return nil
 }
-
-// rowsOf returns the rows of orders and those that refer to them.
-func (s *Service) rowsOf(tx *gorm.DB, ids []uuid.UUID) (rows []ExportedRows, err error) {
-	if err := tx.Raw(exportSQL, ids).Scan(&rows).Error; err != nil {
-		return nil, err
-	}
-	for _, d := range s.cfg.Dependents {
-		more, err := d.Export(tx, ids)
-		if err != nil {
-			return nil, err
-		}
-		rows = append(rows, more...)
-	}
-	return rows, nil
-}

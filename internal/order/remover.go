@@ -35,16 +35,13 @@ const (
 	removeRest = 2
 )
 
-// Dependent is another package whose rows refer to orders. LockForRemoval and Remove get the ids of ended orders.
+// Dependent is another package whose rows refer to orders.
 type Dependent interface {
-	// LockForRemoval locks the rows that refer to the orders, until the transaction ends.
-	LockForRemoval(tx *gorm.DB, ids []uuid.UUID) error
-	// Owed returns the orders that must stay because something of them is owed. It locks and changes nothing.
+	// Owed locks the rows that refer to some ended orders until the transaction ends, and returns those of the orders
+	// that must stay, because something of them is owed.
 	Owed(tx *gorm.DB, ids []uuid.UUID) ([]uuid.UUID, error)
-	// Remove removes the rows that refer to the orders. Nothing is owed of these orders.
+	// Remove removes the rows that refer to orders of which no package has said that something is owed.
 	Remove(tx *gorm.DB, ids []uuid.UUID) error
-	// Export returns the rows that refer to the orders, as a JSON array for each order and table.
-	Export(tx *gorm.DB, ids []uuid.UUID) ([]ExportedRows, error)
 	// OrderOf returns the order to which the row with this id refers. found is false if the package has no such row.
 	OrderOf(db *gorm.DB, id string) (order uuid.UUID, found bool, err error)
 }
@@ -113,8 +110,9 @@ func (r *Remover) Remove(ctx context.Context) (removed int64, err error) {
 	}
 }
 
-// removeBatch removes the next batch of the orders that ended longer ago than keep, but for those that must stay. It returns
-// all orders of the batch, and the number of those that were removed. after is the last order of the batch before.
+// removeBatch removes the next batch of the orders that ended longer ago than keep, but for those that must stay. It
+// returns all orders of the batch, and the number of those that were removed. after is the last order of the batch
+// before.
 func (s *Service) removeBatch(
 	ctx context.Context, keep time.Duration, after uuid.UUID,
 ) (batch []uuid.UUID, removed int64, err error) {
@@ -136,33 +134,19 @@ func (s *Service) removeBatch(
 
 // remove removes those of some locked, booked orders of which nothing is owed, and returns their number.
 func (s *Service) remove(tx *gorm.DB, ids []uuid.UUID) (removed int64, err error) {
-	for _, d := range s.cfg.Dependents {
-		if err := d.LockForRemoval(tx, ids); err != nil {
-			return 0, err
-		}
-	}
-	ids, err = s.notOwed(tx, ids)
-	if err != nil {
-		return 0, err
-	}
-	for _, d := range s.cfg.Dependents {
-		if err := d.Remove(tx, ids); err != nil {
-			return 0, err
-		}
-	}
-	err = tx.Raw(removeSQL, ids).Scan(&removed).Error
-	return removed, err
-}
-
-// notOwed returns those of some orders of which nothing is owed.
-func (s *Service) notOwed(tx *gorm.DB, ids []uuid.UUID) ([]uuid.UUID, error) {
 	free := slices.Clone(ids)
 	for _, d := range s.cfg.Dependents {
 		owed, err := d.Owed(tx, ids)
 		if err != nil {
-			return nil, err
+			return 0, err
 		}
 		free = slices.DeleteFunc(free, func(id uuid.UUID) bool { return slices.Contains(owed, id) })
 	}
-	return free, nil
+	for _, d := range s.cfg.Dependents {
+		if err := d.Remove(tx, free); err != nil {
+			return 0, err
+		}
+	}
+	err = tx.Raw(removeSQL, free).Scan(&removed).Error
+	return removed, err
 }

@@ -1,10 +1,10 @@
 package order_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -15,6 +15,7 @@ import (
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/order/ordertest"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
 )
 
 // remover returns a remover of the orders that ended longer ago than keep.
@@ -49,26 +50,17 @@ func with(d *dependent) func(*order.Config) {
 
 // dependent is a package whose rows refer to orders. It records its calls.
 type dependent struct {
-	owed, locked, removed []uuid.UUID
+	owed, asked, removed []uuid.UUID
 }
 
-func (d *dependent) LockForRemoval(_ *gorm.DB, ids []uuid.UUID) error {
-	d.locked = append(d.locked, ids...)
-	return nil
+func (d *dependent) Owed(_ *gorm.DB, ids []uuid.UUID) ([]uuid.UUID, error) {
+	d.asked = append(d.asked, ids...)
+	return d.owed, nil
 }
-
-func (d *dependent) Owed(*gorm.DB, []uuid.UUID) ([]uuid.UUID, error) { return d.owed, nil }
 
 func (d *dependent) Remove(_ *gorm.DB, ids []uuid.UUID) error {
 	d.removed = append(d.removed, ids...)
 	return nil
-}
-
-func (d *dependent) Export(_ *gorm.DB, ids []uuid.UUID) (rows []order.ExportedRows, err error) {
-	for _, id := range ids {
-		rows = append(rows, order.ExportedRows{OrderID: id, Table: "others", Rows: `[{"of":"` + id.String() + `"}]`})
-	}
-	return rows, nil
 }
 
 // OrderOf finds the first order of which something is owed, by the id "other".
@@ -79,33 +71,8 @@ func (d *dependent) OrderOf(_ *gorm.DB, id string) (uuid.UUID, bool, error) {
 	return d.owed[0], true, nil
 }
 
-// exportedLine is a line of an export: rows by the name of their table.
-type exportedLine map[string][]map[string]any
-
-// wantExport checks the numbers of an export and of a count, and returns the lines of the export.
-func (s *shop) wantExport(t testing.TB, keep time.Duration, want order.Exported) (lines []exportedLine) {
-	t.Helper()
-	var out bytes.Buffer
-	exported, err := s.Export(t.Context(), keep, &out, func(order.Exported) {})
-	testenv.Must(t, err)
-	counted, err := s.Export(t.Context(), keep, nil, func(order.Exported) {})
-	testenv.Must(t, err)
-	if exported != want || counted != want {
-		t.Errorf("%+v are exported and %+v are counted, want %+v", exported, counted, want)
-	}
-	for in := json.NewDecoder(&out); in.More(); {
-		var line exportedLine
-		testenv.Must(t, in.Decode(&line))
-		lines = append(lines, line)
-	}
-	if int64(len(lines)) != want.Orders {
-		t.Errorf("the export has %d lines, want %d", len(lines), want.Orders)
-	}
-	return lines
-}
-
-// TestRemove exports and removes old orders. Those that are pending, not booked or too young stay, and so does one that another package
-// keeps or another session has locked.
+// TestRemove removes old orders. Those that are pending, not booked or too young stay, and so does one that another
+// package keeps or another session has locked.
 func TestRemove(t *testing.T) {
 	t.Parallel()
 	other := &dependent{}
@@ -119,21 +86,14 @@ func TestRemove(t *testing.T) {
 	paid := testenv.Query[uuid.UUID](t, s.DB, `SELECT id FROM orders WHERE status = 'paid' ORDER BY id LIMIT 1`)
 	other.owed = []uuid.UUID{paid}
 	ended := testenv.QueryAll[string](t, s.DB, `SELECT id::text FROM orders WHERE booked AND status <> 'pending' ORDER BY id`)
-	s.wantExport(t, time.Hour, order.Exported{})
-	lines := s.wantExport(t, time.Microsecond, order.Exported{Orders: 2, Owed: 1})
 	s.remove(t, time.Microsecond, 2)
-	for name, ids := range map[string][]uuid.UUID{"locked": other.locked, "removed": other.removed} {
+	for name, ids := range map[string][]uuid.UUID{"asked": other.asked, "told to remove": other.removed} {
 		want := ended
-		if name == "removed" {
+		if name == "told to remove" {
 			want = ended[1:]
 		}
 		if got := fmt.Sprint(ids); got != fmt.Sprint(want) {
-			t.Errorf("the other package has %s the rows of %s, want those of %v", name, got, want)
-		}
-	}
-	for i, line := range lines {
-		if got := line["orders"][0]["id"]; got != ended[i+1] || len(line["order_items"]) != 1 || len(line["order_trail"]) != 3 || line["order_trail"][1]["type"] != "extended" || line["others"][0]["of"] != got {
-			t.Errorf("line %d of the export is %v, want that of the order %s with an item, a trail of three entries and the row of the other package", i+1, line, ended[i+1])
+			t.Errorf("the other package was %s: orders %s, want %v", name, got, want)
 		}
 	}
 	s.wantRows(t, [3]int{2, 2, 2})
@@ -153,6 +113,53 @@ func TestRemove(t *testing.T) {
 	s.book(t, 1)
 	s.wantSold(t, product, 6)
 	s.CheckInvariants(t, 0)
+}
+
+// TestArchiveOrders runs the statements of the document that archive old orders. They return the ended orders, each
+// with its items, and their audit trails.
+func TestArchiveOrders(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	_, product := s.endedOrders(t)
+	const document = "../../docs/production.md"
+	for i, rows := range parttest.Copied(t, s.URL, document, "2000-01-01") {
+		if len(rows) > 0 {
+			t.Errorf("statement %d returns %d rows of orders that ended before the year 2000, want none", i+1, len(rows))
+		}
+	}
+	archived := parttest.Copied(t, s.URL, document, "9999-12-31")
+	if len(archived) != 2 {
+		t.Fatalf("the document has %d statements, want one for the orders and one for their trails", len(archived))
+	}
+	ended := testenv.QueryAll[string](t, s.DB, `SELECT id::text FROM orders WHERE status <> 'pending' ORDER BY id`)
+	var orders []string
+	for _, o := range archived[0] {
+		orders = append(orders, o["id"])
+		var items []struct {
+			ProductID uuid.UUID `json:"product_id"`
+			Quantity  int64     `json:"quantity"`
+		}
+		testenv.Must(t, json.Unmarshal([]byte(o["items"]), &items))
+		if len(items) != 1 || items[0].ProductID != product || items[0].Quantity != 2 || o["total_cents"] != "200" {
+			t.Errorf("the order %v is archived with the items %+v, want two units of %s for 200", o, items, product)
+		}
+	}
+	if !slices.Equal(orders, ended) {
+		t.Errorf("the orders %v are archived, want %v", orders, ended)
+	}
+	trails := map[string]string{}
+	for _, entry := range archived[1] {
+		trails[entry["order_id"]] += " " + entry["type"]
+	}
+	for i, id := range ended {
+		want := []string{" placed rescheduled paid", " placed extended paid", " placed rescheduled cancelled"}[i]
+		if trails[id] != want {
+			t.Errorf("the trail of the order %s is archived as%s, want%s", id, trails[id], want)
+		}
+	}
+	if len(trails) != len(ended) {
+		t.Errorf("the trails of %d orders are archived, want %d", len(trails), len(ended))
+	}
 }
 
 // TestRemoveCrash interrupts a removal before each of its statements. A batch is removed as a whole, or not at all.

@@ -78,22 +78,6 @@ func (c *Tool) Doctor(ctx context.Context, program app.Program, o app.DoctorOpti
 	return app.Doctor(ctx, program, c.process(n), &c.Tool, o)
 }
 
-// Export is `export`: it writes the orders that ended long ago.
-func (c *Tool) Export(ctx context.Context, program app.Program, o order.ExportOptions, n Neighbour) error {
-	if err := o.Check(); err != nil {
-		return app.Usage(err)
-	}
-	s, err := c.Open(ctx, program, n)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	if len(s.OtherModules) > 0 {
-		return missingModules(s.OtherModules, "the exported orders would lack what belongs to them there")
-	}
-	return s.Orders.RunExport(ctx, o, program.Out, program.Err)
-}
-
 // WhereIs is `order`: it prints where an order is. id is that of the order, or of something that refers to it.
 func (c *Tool) WhereIs(ctx context.Context, program app.Program, id string, n Neighbour) error {
 	s, err := c.Open(ctx, program, n)

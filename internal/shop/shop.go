@@ -114,20 +114,16 @@ func checkModules(others, roles []string, log *slog.Logger) error {
 	if len(others) == 0 {
 		return nil
 	}
+	modules := strings.Join(others, " and ")
 	if slices.Contains(roles, app.API) || slices.Contains(roles, app.Reconciler) {
-		return missingModules(others, "with the role api it would let customers pay orders at once that must be paid "+
-			"elsewhere, and with the role reconciler it could remove orders whose rows are needed there")
+		return fmt.Errorf("the database has the schema of %[1]s, which this program lacks: with the role api it would let "+
+			"customers pay orders at once that must be paid elsewhere, and with the role reconciler it could remove orders "+
+			"whose rows are needed there: run the program that has %[1]s, or set %[2]s to another database",
+			modules, app.OptionName("database-url"))
 	}
 	log.Warn("the database has the schema of a module that this program lacks; "+
-		"its tables and tasks are left to the program that has it", "module", strings.Join(others, " and "))
+		"its tables and tasks are left to the program that has it", "module", modules)
 	return nil
-}
-
-// missingModules returns the error of a program that lacks modules. danger says what the program would do.
-func missingModules(names []string, danger string) error {
-	modules := strings.Join(names, " and ")
-	return fmt.Errorf("the database has the schema of %[1]s, which this program lacks: %[2]s: run the program that has "+
-		"%[1]s, or set %[3]s to another database", modules, danger, app.OptionName("database-url"))
 }
 
 // newTracer returns the tracer of a process, nil if nothing is traced. What is done with an order links to the span

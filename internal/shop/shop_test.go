@@ -90,15 +90,3 @@ func TestServeWithoutModule(t *testing.T) {
 		t.Errorf("the exit code is %d, printed %q; want 1 and %q", code, printed.String(), want)
 	}
 }
-
-// TestExportWithoutModule exports old orders without the module whose rows belong to them. It must export none.
-func TestExportWithoutModule(t *testing.T) {
-	o := options(t)
-	var printed bytes.Buffer
-	tool := shop.Tool{Tool: app.Tool{Database: o.Database, Redis: o.Redis, Reconcile: o.Reconcile, Log: o.Log}}
-	program := app.Program{Name: "shop", Out: &printed, Err: io.Discard}
-	err := tool.Export(t.Context(), program, order.ExportOptions{Keep: time.Hour}, shop.Neighbour{})
-	if err == nil || !strings.HasPrefix(err.Error(), "the database has the schema of books, which ") || printed.Len() > 0 {
-		t.Errorf("Export returns %v and prints %q, want that it refuses the database", err, printed.String())
-	}
-}

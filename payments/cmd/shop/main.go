@@ -9,7 +9,6 @@ import (
 	"errors"
 
 	"example.com/shop/internal/app"
-	"example.com/shop/internal/order"
 	"example.com/shop/internal/shop"
 	"example.com/shop/payments/internal/payment"
 )
@@ -31,7 +30,6 @@ type commands struct {
 	Serve     serveCommand       `cmd:"" help:"Run the service, or some of its roles."`
 	Migrate   migrateCommand     `cmd:"" help:"Create or update the schema of the database."`
 	Reconcile reconcileCommand   `cmd:"" help:"Compare the orders with Redis once, repair the differences, and print the report."`
-	Export    exportCommand      `cmd:"" help:"Write the old orders that --keep would remove, one JSON object a line."`
 	Doctor    doctorCommand      `cmd:"" help:"Check the connections, the schema, the queue, the outbox, the reconciler and the invariants."`
 	Health    app.HealthCommand  `cmd:"" help:"Check whether the process at an address is ready."`
 	Order     whereIsCommand     `cmd:"" help:"Say where an order is, and what happens next with it."`
@@ -97,20 +95,6 @@ func (c *reconcileCommand) Run(ctx context.Context, program app.Program) error {
 		return err
 	}
 	return c.Reconcile(ctx, program, n)
-}
-
-// exportCommand is `shop export`.
-type exportCommand struct {
-	toolCommand
-	order.ExportOptions
-}
-
-func (c *exportCommand) Run(ctx context.Context, program app.Program) error {
-	n, err := c.prepare()
-	if err != nil {
-		return err
-	}
-	return c.Export(ctx, program, c.ExportOptions, n)
 }
 
 // doctorCommand is `shop doctor`.

@@ -50,6 +50,7 @@ type shop struct {
 	provider payment.Provider
 	gorm     *gorm.DB // for the stores of other parts
 	db       *sql.DB
+	url      string // of the database
 	metrics  *prometheus.Registry
 	handler  http.Handler // with all routes of payments
 	tokens   *rest.Tokens
@@ -80,8 +81,10 @@ func newShop(t testing.TB) *shop {
 // openShop returns a shop without a service.
 func openShop(t testing.TB) *shop {
 	t.Helper()
-	gdb, db := parttest.OpenDB(t, testenv.Postgres(t), 20)
+	url := testenv.Postgres(t)
+	gdb, db := parttest.OpenDB(t, url, 20)
 	s := &shop{
+		url:   url,
 		store: payment.NewStore(gdb), orderDB: order.NewStore(gdb), gorm: gdb, db: db, metrics: prometheus.NewRegistry(),
 		cancels: &parttest.Published{}, settles: &parttest.Published{}, confirms: &parttest.Published{}, refunds: &parttest.Published{}, notified: &parttest.Notified{},
 	}

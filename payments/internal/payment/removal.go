@@ -11,7 +11,7 @@ import (
 	"example.com/shop/internal/order"
 )
 
-// The statements of the removal and the export of orders, and of the search for one.
+// The statements of the removal of orders, and of the search for one.
 var (
 	//go:embed removal_lock.sql
 	removalLockSQL string
@@ -19,8 +19,6 @@ var (
 	removalOwedSQL string
 	//go:embed removal.sql
 	removalSQL string
-	//go:embed removal_export.sql
-	removalExportSQL string
 	//go:embed order_of.sql
 	orderOfSQL string
 )
@@ -31,17 +29,13 @@ type PaymentsOfOrders struct{}
 
 var _ order.Dependent = PaymentsOfOrders{}
 
-// LockForRemoval locks the payments of orders. A refund is stored with the lock of its payment.
-func (PaymentsOfOrders) LockForRemoval(tx *gorm.DB, ids []uuid.UUID) error {
+// Owed locks the payments of orders, and returns the orders of which something is owed. A refund is stored with the
+// lock of its payment, so none is stored between this answer and the removal.
+func (PaymentsOfOrders) Owed(tx *gorm.DB, ids []uuid.UUID) (owed []uuid.UUID, err error) {
 	var locked []struct{ ID uuid.UUID }
 	if err := tx.Raw(removalLockSQL, ids).Scan(&locked).Error; err != nil {
-		return fmt.Errorf("lock the payments of old orders: %w", err)
+		return nil, fmt.Errorf("lock the payments of old orders: %w", err)
 	}
-	return nil
-}
-
-// Owed returns the orders of which something is owed.
-func (PaymentsOfOrders) Owed(tx *gorm.DB, ids []uuid.UUID) (owed []uuid.UUID, err error) {
 	if err := tx.Raw(removalOwedSQL, ids).Scan(&owed).Error; err != nil {
 		return nil, fmt.Errorf("look for what is owed of old orders: %w", err)
 	}
@@ -54,14 +48,6 @@ func (PaymentsOfOrders) Remove(tx *gorm.DB, ids []uuid.UUID) error {
 		return fmt.Errorf("remove the payments of old orders: %w", err)
 	}
 	return nil
-}
-
-// Export returns the attempts and refunds of orders.
-func (PaymentsOfOrders) Export(tx *gorm.DB, ids []uuid.UUID) (rows []order.ExportedRows, err error) {
-	if err := tx.Raw(removalExportSQL, ids).Scan(&rows).Error; err != nil {
-		return nil, fmt.Errorf("read the payments of old orders: %w", err)
-	}
-	return rows, nil
 }
 
 // OrderOf returns the order of a payment or refund, by its id, by the provider's, or by that of its session.
