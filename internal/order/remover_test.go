@@ -152,7 +152,7 @@ func TestArchiveOrders(t *testing.T) {
 		trails[entry["order_id"]] += " " + entry["type"]
 	}
 	for i, id := range ended {
-		want := []string{" placed rescheduled paid", " placed extended paid", " placed rescheduled cancelled"}[i]
+		want := []string{" placed rescheduled paid", " placed rescheduled paid", " placed rescheduled cancelled"}[i]
 		if trails[id] != want {
 			t.Errorf("the trail of the order %s is archived as%s, want%s", id, trails[id], want)
 		}
