@@ -20,7 +20,8 @@ func TestAmount(t *testing.T) {
 		code, want string
 	}{
 		{1234, "EUR", "12.34 EUR"}, {5, "USD", "0.05 USD"}, {-5, "USD", "-0.05 USD"}, {0, "CHF", "0.00 CHF"},
-		{40, "JPY", "40 JPY"}, {0, "JPY", "0 JPY"}, {17500, "HUF", "175.00 HUF"}, {100, "IDR", "1.00 IDR"}, {1230, "KWD", "1.230 KWD"}, {-7, "KWD", "-0.007 KWD"},
+		{40, "JPY", "40 JPY"}, {0, "JPY", "0 JPY"}, {17500, "HUF", "175.00 HUF"}, {100, "IDR", "1.00 IDR"},
+		{1230, "KWD", "1.230 KWD"}, {-7, "KWD", "-0.007 KWD"}, {5, "IQD", "0.005 IQD"}, {12345, "CLF", "1.2345 CLF"},
 		{math.MaxInt64, "EUR", "92233720368547758.07 EUR"}, {100, "QQQ", "1.00 QQQ"},
 	} {
 		if got := order.Amount(test.n, test.code); got != test.want {

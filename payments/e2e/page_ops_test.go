@@ -75,25 +75,66 @@ func TestPageRefunds(t *testing.T) {
 	id := browsertest.Eval[string](page, `document.querySelector("[data-order]").dataset.order`)
 	s.Turn(t, "refunds", "fail")
 	ops.Front()
-	fill := func(form string, inputs ...string) {
-		t.Helper()
-		for i := 0; i < len(inputs); i += 2 {
-			ops.Type(fmt.Sprintf("%s [name=%s]", form, inputs[i]), inputs[i+1])
-		}
-		ops.Click(form + " button")
-	}
-	fill("#refund-order", "order", id, "amount", "5.00", "actor", "Ann", "note", "a torn bag")
+	fill(ops, "#refund-order", "order", id, "amount", "5.00", "currency", "EUR", "actor", "Ann", "note", "a torn bag")
 	ops.WaitFor("#refund-order + [role=status]", "of €5.00 is owed")
 	ops.WaitFor("#failed-refunds", "€5.00 for the order "+id)
 	page.Front()
 	page.WaitFor(shoptest.AnOrder, "Of your payment, €5.00 could not be refunded automatically.")
 	ops.Front()
 	ops.Click("#failed-refund-list button:nth-of-type(2)")
-	fill("#failed-refund-list form", "actor", "Ann", "note", "a transfer")
+	fill(ops, "#failed-refund-list form", "actor", "Ann", "note", "a transfer")
 	ops.Until("no failed refund", noFailedRefund)
 	ops.WaitFor("#money", "settled outside\n€5.00")
 	page.Front()
 	page.WaitFor(shoptest.AnOrder, "Of your payment, €5.00 was settled in another way at")
+}
+
+// fill types texts into the inputs of a form, and sends it. The inputs are names, each with its text.
+func fill(page *browsertest.Tab, form string, inputs ...string) {
+	for i := 0; i < len(inputs); i += 2 {
+		page.Type(fmt.Sprintf("%s [name=%s]", form, inputs[i]), inputs[i+1])
+	}
+	page.Click(form + " button")
+}
+
+// TestPageAmountsOfPayments pays orders in currencies without decimals and with three, and refunds a part of each. The
+// pages must show and read the amounts with the decimals of the currency. An amount in another currency than that of the
+// payment is not refunded.
+func TestPageAmountsOfPayments(t *testing.T) {
+	shoptest.PageTest(t)
+	for _, test := range []struct {
+		currency     string
+		cents        int64
+		price, there string // on the pages of the shop and of the provider
+		part, shown  string // of the refund
+	}{
+		{"JPY", 2190, "JP¥2,190", "Pay 2190 JPY", "500", "JP¥500"},
+		{"KWD", 12340, "KWD\u00a012.340", "Pay 12.340 KWD", "1.230", "KWD\u00a01.230"},
+	} {
+		t.Run(test.currency, func(t *testing.T) {
+			s := paymenttest.NewSite(t, shop, shop.TimeoutVariable()+"=10m")
+			testenv.Exec(t, faulttest.OpenDatabase(t, s.Database),
+				`UPDATE products SET currency = $1, price_cents = $2 WHERE name LIKE 'Espresso%'`, test.currency, test.cents)
+			ops, page := shoptest.OpsTab(t, s.Shop), shoptest.ShopTab(t, s.Shop)
+			page.WaitFor("#products", test.price)
+			checkout := buy(s, page)
+			checkout.WaitFor("h1", test.there)
+			pay(page, checkout)
+			page.WaitFor(shoptest.AnOrder, "Paid at")
+			id := browsertest.Eval[string](page, `document.querySelector("[data-order]").dataset.order`)
+			ops.Front()
+			ops.WaitFor("#money", "applied\n"+test.price)
+			ops.Expect("422", "/refunds")
+			fill(ops, "#refund-order", "order", id, "amount", "5.00", "currency", "EUR", "actor", "Ann", "note", "torn")
+			ops.WaitFor("main", "is in "+test.currency+", not in EUR.")
+			browsertest.Eval[bool](ops, `document.querySelectorAll("[name=amount], [name=currency]").forEach(
+				(input) => { input.value = ""; }), true`)
+			fill(ops, "#refund-order", "amount", test.part, "currency", test.currency)
+			ops.WaitFor("#refund-order + [role=status]", "of "+test.shown+" is owed")
+			page.Front()
+			page.WaitFor(shoptest.AnOrder, test.shown)
+		})
+	}
 }
 
 // TestPageBooks shows the last report of the provider's books. An operator closes the incident of unclaimed money, and

@@ -26,8 +26,9 @@ type currency struct {
 	min      int64 // the smallest amount of a session, in the currency's smallest unit
 }
 
-// currencies are the currencies of the simulator. Stripe names no smallest amount of KWD: it must be worth that of the
-// currency of settlement.
+// currencies are the currencies of the simulator. The table is the provider's and not the shop's, because Stripe's units
+// are not those of ISO 4217 for some currencies, such as ISK. Stripe names no smallest amount of KWD: it must be worth
+// that of the currency of settlement.
 var currencies = map[string]currency{"eur": {2, 50}, "usd": {2, 50}, "gbp": {2, 30}, "chf": {2, 50}, "jpy": {0, 50}, "kwd": {3, 170}}
 
 // session is a row of the table sessions.

@@ -40,11 +40,13 @@ export function renderList(list, items, render, heading) {
 
 const shownItems = new WeakMap(); // of each list, as JSON
 
-// decimals has the numbers of decimals of the currencies that do not have two, as the server has them: a browser has none
-// for currencies whose small coins are out of use.
+// decimals has the numbers of decimals of the currencies that do not have two, as ISO 4217 and the server have them: a
+// browser has none for currencies whose small coins are out of use, such as HUF.
 const decimals = {
-  BIF: 0, CLP: 0, DJF: 0, GNF: 0, ISK: 0, JPY: 0, KMF: 0, KRW: 0, PYG: 0, RWF: 0, UGX: 0, UYI: 0, VND: 0, VUV: 0, XAF: 0, XOF: 0, XPF: 0,
+  BIF: 0, CLP: 0, DJF: 0, GNF: 0, ISK: 0, JPY: 0, KMF: 0, KRW: 0, PYG: 0, RWF: 0, UGX: 0, UYI: 0,
+  VND: 0, VUV: 0, XAF: 0, XOF: 0, XPF: 0,
   BHD: 3, IQD: 3, JOD: 3, KWD: 3, LYD: 3, OMR: 3, TND: 3,
+  CLF: 4, UYW: 4,
 };
 
 // money returns an amount of the smallest unit of a currency as text, with the decimals of the currency.
@@ -54,6 +56,14 @@ export function money(amount, currency) {
     style: 'currency', currency, minimumFractionDigits: digits, maximumFractionDigits: digits,
   });
   return format.format(amount / 10 ** digits);
+}
+
+// parseMoney returns the amount that a user has typed in the smallest unit of a currency. It returns null unless the text
+// has the decimals of the currency.
+export function parseMoney(text, currency) {
+  const digits = decimals[currency] ?? 2;
+  const format = new RegExp(`^\\d+${digits > 0 ? `\\.\\d{${digits}}` : ''}$`);
+  return format.test(text) ? Number(text.replace('.', '')) : null;
 }
 
 export const number = (n) => new Intl.NumberFormat('en-IE').format(n);

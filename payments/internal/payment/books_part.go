@@ -134,9 +134,11 @@ func newBooksCollector(s *Store) prometheus.Collector {
 	return &booksCollector{
 		store: s,
 		unclaimed: prometheus.NewDesc("payment_unclaimed_cents",
-			"Money at the payment provider that is this deployment's and matches no attempt, without what an operator keeps, in cents.", []string{"currency"}, nil),
+			"Money at the payment provider that is this deployment's and matches no attempt, without what an operator keeps, "+
+				"in the currency's smallest unit.", []string{"currency"}, nil),
 		unexplained: prometheus.NewDesc("payment_books_unexplained_cents",
-			"Difference between the payment provider's books and the tables that has no explanation, in cents.", []string{"currency"}, nil),
+			"Difference between the payment provider's books and the tables that has no explanation, "+
+				"in the currency's smallest unit.", []string{"currency"}, nil),
 		count: prometheus.NewDesc("payment_books_differences",
 			"Attempts whose amounts in the payment provider's books and in the tables differ.", []string{"currency"}, nil),
 		lost: prometheus.NewDesc("payment_lost_sessions",

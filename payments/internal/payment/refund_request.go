@@ -11,6 +11,7 @@ import (
 
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/keyset"
+	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
 )
 
@@ -26,6 +27,7 @@ var (
 type RefundRequest struct {
 	Key         string
 	AmountCents int64
+	Currency    string // "": that of the payment
 	Actor, Note string
 }
 
@@ -77,16 +79,28 @@ func readRefundRequest(c *gin.Context) (r RefundRequest, err error) {
 	if err != nil {
 		return r, err
 	}
-	by, errs := readDecision(body, "amount_cents")
+	by, errs := readDecision(body, "amount_cents", "currency")
 	r.Actor, r.Note = by.actor, by.note
 	var isInteger bool
 	if r.AmountCents, isInteger = rest.Integer(body["amount_cents"]); !isInteger || r.AmountCents < 1 {
 		errs = append(errs, rest.FieldError{Pointer: "/amount_cents", Detail: "must be an integer, at least 1"})
 	}
+	if value, ok := body["currency"]; ok {
+		if r.Currency, _ = value.(string); r.Currency == "" {
+			errs = append(errs, rest.FieldError{Pointer: "/currency", Detail: "must be a currency, such as EUR"})
+		}
+	}
 	if len(errs) > 0 {
 		return r, rest.InvalidFields(errs...)
 	}
 	return r, nil
+}
+
+// otherCurrency returns the error of an amount that is not in the currency of the payment.
+func otherCurrency(orderID uuid.UUID, got, want string) error {
+	err := rest.Invalid.Errorf("The payment of order %s is in %s, not in %s.", orderID, want, got)
+	err.Fields = []rest.FieldError{{Pointer: "/currency", Detail: "must be " + want}}
+	return err
 }
 
 // RequestRefund owes a refund of a paid order, in full or in part. It changes neither the order nor the stock. isNew is
@@ -101,13 +115,17 @@ func (s *Service) RequestRefund(ctx context.Context, orderID uuid.UUID, r Refund
 		return nil, false, rest.NotFound.Errorf("There is no order %s.", orderID)
 	case row == nil:
 		return nil, false, NotApplied.Errorf("The order %s was not paid at the payment provider.", orderID)
+	case r.Currency != "" && r.Currency != row.Currency:
+		return nil, false, otherCurrency(orderID, r.Currency, row.Currency)
 	case row.ID == nil && row.DisputedCents > 0:
 		return nil, false, IsDisputed.Errorf("The customer disputes the payment of order %s, or has won the dispute. It can be refunded if the shop wins.", orderID)
 	case row.ID == nil:
-		return nil, false, MoreThanPaid.Errorf("Of the payment of order %s, %d cents are left to refund, not %d.", orderID, row.LeftCents, r.AmountCents)
+		return nil, false, MoreThanPaid.Errorf("Of the payment of order %s, %s are left to refund, not %s.",
+			orderID, order.Amount(row.LeftCents, row.Currency), order.Amount(r.AmountCents, row.Currency))
 	case row.AmountCents != r.AmountCents:
-		return nil, false, rest.KeyReused.Errorf("A request with this Idempotency-Key has refunded %d cents, not %d. Use a new key for another refund.",
-			row.AmountCents, r.AmountCents)
+		return nil, false, rest.KeyReused.Errorf(
+			"A request with this Idempotency-Key has refunded %s, not %s. Use a new key for another refund.",
+			order.Amount(row.AmountCents, row.Currency), order.Amount(r.AmountCents, row.Currency))
 	}
 	refund = &RequestedRefund{
 		ID: *row.ID, OrderID: orderID, State: row.State, AmountCents: row.AmountCents, Currency: row.Currency,

@@ -1,11 +1,13 @@
--- Owes a refund of a part of a payment that paid its order, or of all of it. It owes none if the payment is disputed, if less is
--- left of it than the amount, or if it has a refund with this key. refund_lock.sql has locked the payment. Returns what is left of
--- the payment and what is disputed, and the refund with this key, if there is one.
+-- Owes a refund of a part of a payment that paid its order, or of all of it. It owes none if the payment is disputed or
+-- in another currency, if less is left of it than the amount, or if it has a refund with this key. refund_lock.sql has
+-- locked the payment. Returns what is left of the payment and what is disputed, and the refund with this key, if there is
+-- one.
 --
 -- Every refund counts, also one that failed: a retry sends it again. So does what the provider has returned without a refund
 -- of the shop, for example in its dashboard, as soon as its books are read.
 --
 -- $1 refund id · $2 attempt id · $3 amount · $4 key · $5 actor · $6 note · $7 kind of the outbox row, '' for none
+-- $8 currency of the amount, '' for that of the payment
 WITH payment AS MATERIALIZED (
     SELECT a.id, a.order_id, a.currency, a.disputed_cents,
            greatest(0, a.captured_cents - a.disputed_cents
@@ -25,7 +27,8 @@ requested AS (
     INSERT INTO refunds (id, attempt_id, reason, amount_cents, request_key, actor, note, created_at, next_check)
     SELECT $1::uuid, id, 'requested', $3::bigint, $4::text, $5::text, $6::text, clock_timestamp(), clock_timestamp()
     FROM payment
-    WHERE disputed_cents = 0 AND $3::bigint <= left_cents AND NOT EXISTS (SELECT FROM stored)
+    WHERE disputed_cents = 0 AND $3::bigint <= left_cents AND $8::text IN ('', upper(currency))
+        AND NOT EXISTS (SELECT FROM stored)
     RETURNING id, state, amount_cents, actor, note, created_at, ended_at, next_check
 ),
 owed AS (

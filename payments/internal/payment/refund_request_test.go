@@ -189,7 +189,8 @@ func TestRefundsByHandCount(t *testing.T) {
 			wantLeft := func(key string, left int64) {
 				t.Helper()
 				_, _, err := s.RequestRefund(t.Context(), o.ID, payment.RefundRequest{Key: key, AmountCents: left + 1, Actor: "Ann", Note: "broken"})
-				if want := fmt.Sprintf(" %d cents are left", left); parttest.ClassOf(err) != payment.MoreThanPaid || !strings.Contains(err.Error(), want) {
+				want := " " + order.Amount(left, "EUR") + " are left"
+				if parttest.ClassOf(err) != payment.MoreThanPaid || !strings.Contains(err.Error(), want) {
 					t.Errorf("the request for %d cents returns %v, want that%s", left+1, err, want)
 				}
 			}
@@ -248,6 +249,43 @@ func TestRefundOfAnIntegerByValue(t *testing.T) {
 		answer := c.contract.Send(t, c.handler, "POST", "/ops/api/orders/"+o.ID.String()+"/refunds", body, "Idempotency-Key: one")
 		if answer.Code != http.StatusOK || decode[payment.RequestedRefund](t, answer.Body.Bytes()).ID != first.ID {
 			t.Errorf("the amount %s is answered with %d %s, want the refund %s", amount, answer.Code, answer.Body, first.ID)
+		}
+	}
+}
+
+// TestRefundsNameAmounts checks that the problems of refunds have amounts with the decimals of their currency, and that
+// an amount in another currency than the payment's is not refunded.
+func TestRefundsNameAmounts(t *testing.T) {
+	s := newMemoryShop(t)
+	c := s.client(t, uuid.New())
+	for currency, amounts := range map[string][]string{
+		"JPY": {"1000 JPY", "1001 JPY"},
+		"KWD": {"1.000 KWD", "1.001 KWD"},
+	} {
+		s.exec(t, `UPDATE products SET currency = $1`, currency)
+		o, _ := s.paidOrder(t)
+		refund := func(cents int64, of, class string) rest.Problem {
+			t.Helper()
+			body := fmt.Sprintf(`{"amount_cents":%d,"currency":%q,"actor":"Ann","note":"a leg was broken"}`, cents, of)
+			path := "/ops/api/orders/" + o.ID.String() + "/refunds"
+			answer := c.contract.Send(t, c.handler, "POST", path, body, "Idempotency-Key: one")
+			problem := decode[rest.Problem](t, answer.Body.Bytes())
+			if class != "" && problem.Type != "/problems/"+class || class == "" && answer.Code != http.StatusCreated {
+				t.Errorf("a refund of %d %s is answered with %d %s, want %q", cents, of, answer.Code, answer.Body, class)
+			}
+			return problem
+		}
+		got := refund(1000, "EUR", "invalid-request")
+		if len(got.Errors) != 1 || got.Errors[0].Pointer != "/currency" || !strings.Contains(got.Detail, "is in "+currency) {
+			t.Errorf("a refund in another currency is answered with %+v, want an error of the currency", got)
+		}
+		details := refund(1001, currency, "more-than-paid").Detail
+		refund(1000, currency, "")
+		details += refund(1001, currency, "idempotency-key-reused").Detail
+		for _, amount := range amounts {
+			if strings.Count(details, amount) != 2 {
+				t.Errorf("the problems say %q, want %s in both", details, amount)
+			}
 		}
 	}
 }

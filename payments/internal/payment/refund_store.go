@@ -141,7 +141,8 @@ func (s *Store) requestRefund(ctx context.Context, id, orderID uuid.UUID, r Refu
 			return nil
 		}
 		row = &requested{}
-		_, err := postgres.Scan(ctx, tx, row, refundRequestSQL, id, locked.PaymentID, r.AmountCents, r.Key, r.Actor, r.Note, s.RowKind(RefundKind))
+		_, err := postgres.Scan(ctx, tx, row, refundRequestSQL, id, locked.PaymentID, r.AmountCents, r.Key, r.Actor, r.Note,
+			s.RowKind(RefundKind), r.Currency)
 		return err
 	})
 	if err != nil {
