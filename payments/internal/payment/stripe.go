@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -167,8 +168,16 @@ func (o Owner) metadata() map[string]string {
 	return fields
 }
 
+// otherUnits are the currencies whose amounts at Stripe are in another unit than that of ISO 4217. Stripe wants amounts
+// of ISK and UGX times 100, and those of MGA divided by 100. See https://docs.stripe.com/currencies.
+var otherUnits = []string{"isk", "mga", "ugx"}
+
 // Create implements [Checkouts]. All parameters follow from c, because Stripe replays a key only with the same ones.
 func (p *Stripe) Create(ctx context.Context, c Checkout) (Session, error) {
+	if slices.Contains(otherUnits, c.Currency) {
+		return Session{}, &ProviderError{Class: Refused, Operation: opCreate, Err: fmt.Errorf(
+			"an amount in %s has another unit at Stripe than in the shop: sell in another currency", c.Currency)}
+	}
 	params := &stripe.CheckoutSessionCreateParams{
 		Mode:               stripe.String(string(stripe.CheckoutSessionModePayment)),
 		ClientReferenceID:  stripe.String(c.Attempt),

@@ -59,6 +59,26 @@ func newAnswers(t *testing.T, status int, header http.Header, body string) *paym
 	return client
 }
 
+// TestOtherUnitsAtStripe checks that no checkout is opened in the currencies whose unit at Stripe is not that of ISO 4217:
+// the customer would pay a hundred times too much or too little.
+func TestOtherUnitsAtStripe(t *testing.T) {
+	asked := 0
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked++ }))
+	defer server.Close()
+	client := payment.NewStripe(payment.StripeConfig{URL: server.URL, Key: apiKey})
+	defer client.Close()
+	for _, currency := range []string{"isk", "mga", "ugx"} {
+		_, err := client.Create(t.Context(), payment.Checkout{Currency: currency, AmountCents: 1000, ExpiresAt: time.Now()})
+		failed, ok := errors.AsType[*payment.ProviderError](err)
+		if !ok || failed.Class != payment.Refused || !strings.Contains(err.Error(), currency) {
+			t.Errorf("a checkout in %s returns %v, want that it is refused", currency, err)
+		}
+	}
+	if asked > 0 {
+		t.Errorf("Stripe gets %d requests, want none", asked)
+	}
+}
+
 // TestPermissionsOfASlowProvider has a provider answer none of the calls that ask for the permissions before it has all of
 // them: together they must take no longer than one call.
 func TestPermissionsOfASlowProvider(t *testing.T) {
