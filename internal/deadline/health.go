@@ -66,7 +66,7 @@ type Row struct {
 	DueAt   time.Time  `json:"due_at"`   // when the row times out, or would have timed out
 	Held    bool       `json:"held"`     // until its due time, a second party may confirm the row
 	EndedAt *time.Time `json:"ended_at"` // nil: the row is pending
-	EndedBy string     `json:"ended_by"` // who ended the row; "": it is pending, or nobody knows
+	EndedBy string     `json:"ended_by"` // who ended the row; "": it is pending
 	Blocker string     `json:"blocker"`  // says which lock keeps an overdue row from timing out; "": none does
 }
 

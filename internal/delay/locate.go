@@ -70,7 +70,7 @@ func (q *Queue) LastError(ctx context.Context, id string) (string, error) {
 }
 
 // Owner returns the host and the process id of the worker that has leased a task, as in "web-1:4711". It returns "" if the
-// task is not leased, or if an older version of the program has leased it. When the lease has ended, the name may be gone.
+// task is not leased, or if Redis has lost the name. When the lease has ended, the name may be gone.
 func (q *Queue) Owner(ctx context.Context, id string) (string, error) {
 	s := q.shards[q.shardOf(id)]
 	owner, err := scripts.owner.Run(ctx, q.rdb, []string{s.leased, s.owners}, id).Text()

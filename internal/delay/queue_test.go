@@ -400,7 +400,7 @@ func TestOwner(t *testing.T) {
 			t.Errorf("%d owners are known, want two: a renewal removes the owner of the lease before", n)
 		}
 		do(t, q, "DEL", s.owners)
-		want("leased by an older version", "a", "")
+		want("its owner is lost", "a", "")
 		_, err = q.Retry(t.Context(), b, Requeue{ID: "a"})
 		testenv.Must(t, err)
 		claim(time.Microsecond)

@@ -148,7 +148,7 @@ func (w *where) sentence() string {
 	switch {
 	case w.EndedAt != nil:
 		return fmt.Sprintf("It was %s by the %s at %s, and its due time was %s.",
-			w.Status, cmp.Or(w.EndedBy, "unknown actor"), clock(*w.EndedAt), clock(w.DueAt))
+			w.Status, w.EndedBy, clock(*w.EndedAt), clock(w.DueAt))
 	case overdue > 0 && w.Blocker != "":
 		return fmt.Sprintf("It is overdue by %s: %s. It is cancelled after that.", duration(overdue), w.Blocker)
 	case overdue > 0:

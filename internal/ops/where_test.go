@@ -242,11 +242,6 @@ func TestSentence(t *testing.T) {
 			deadline.Row{Status: "paid", DueAt: at, EndedAt: &paid, EndedBy: "provider"}, nil,
 			"It was paid by the provider at 2026-01-31T09:40:58.500Z, and its due time was 2026-01-31T09:41:00.000Z.",
 		},
-		"ended by an older version": {
-			deadline.Row{Status: "paid", DueAt: at, EndedAt: &paid}, nil,
-			"It was paid by the unknown actor at 2026-01-31T09:40:58.500Z, " +
-				"and its due time was 2026-01-31T09:41:00.000Z.",
-		},
 		"pending, without Redis": {
 			pending(-time.Minute), nil,
 			"It waits for its payment. Unless it is paid before, it is cancelled at 2026-01-31T09:41:00.000Z, " +

@@ -161,7 +161,7 @@ func (s *Service) OpsRoutes(r gin.IRouter) {
 	r.POST("/orders/:id/deadline", rest.Parameters(), rest.Handle(s.reschedule))
 }
 
-// maxReason is the largest length of an operator's reason, in bytes.
+// maxReason is the largest length of an operator's reason, in characters.
 const maxReason = 500
 
 func (s *Service) reschedule(c *gin.Context) error {
@@ -175,13 +175,18 @@ func (s *Service) reschedule(c *gin.Context) error {
 	}
 	errs := body.UnknownFields("", "deadline", "reason")
 	text, _ := body["deadline"].(string)
-	deadline, err := time.Parse(time.RFC3339, text)
+	deadline, err := time.Parse(time.RFC3339, strings.ToUpper(text)) // RFC 3339 allows the letters t and z, too
 	if err != nil {
-		errs = append(errs, rest.FieldError{Pointer: "/deadline", Detail: `must be a time, for example "2026-01-31T09:30:00Z"`})
+		errs = append(errs, rest.FieldError{
+			Pointer: "/deadline", Detail: `must be a time with its zone, for example "2026-01-31T09:30:00Z"`,
+		})
 	}
 	reason, _ := body["reason"].(string)
-	if reason = strings.TrimSpace(reason); reason == "" || len(reason) > maxReason || !utf8.ValidString(reason) || strings.ContainsRune(reason, 0) {
-		errs = append(errs, rest.FieldError{Pointer: "/reason", Detail: fmt.Sprintf("must be a text of 1 to %d bytes", maxReason)})
+	reason = strings.TrimSpace(reason)
+	if n := utf8.RuneCountInString(reason); n < 1 || n > maxReason || strings.ContainsRune(reason, 0) {
+		errs = append(errs, rest.FieldError{
+			Pointer: "/reason", Detail: fmt.Sprintf("must be a text of 1 to %d characters, not only blanks", maxReason),
+		})
 	}
 	if len(errs) > 0 {
 		return rest.InvalidFields(errs...)

@@ -68,6 +68,9 @@ func newMetrics(reg prometheus.Registerer) metrics {
 	for _, reason := range []CancelReason{ByTimeout, ByCustomer} {
 		m.cancelled.WithLabelValues(string(reason))
 	}
+	for _, actor := range []Actor{Customer, Operator} {
+		m.rescheduled.WithLabelValues(string(actor))
+	}
 	m.rejected.WithLabelValues(rest.Overloaded.Code)
 	return m
 }

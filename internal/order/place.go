@@ -119,8 +119,8 @@ func distinctKeys(batch []*placing) []*placing {
 
 // placeRound runs the transaction for a batch, and decides those placements that it can decide. If the connection is lost,
 // or if PostgreSQL ends the transaction to resolve a deadlock, placeRound repeats the transaction. That is safe: place.sql
-// finds the orders that the lost transaction has placed by their ids. placeRound also repeats the transaction if another
-// session has used one of the idempotency keys meanwhile: a process of an older version does not lock customers.
+// finds the orders that the lost transaction has placed by their ids. placeRound also repeats the transaction if a
+// session that takes none of its locks has used one of the idempotency keys meanwhile.
 func (s *Store) placeRound(ctx context.Context, batch []*placing, o placeOptions, lockWait time.Duration) (err error) {
 	// maxRuns is the largest number of times that the transaction runs. One repetition usually suffices. With a larger
 	// number, the callers of Place would wait longer for the error while the database is away.

@@ -171,6 +171,14 @@ func TestRescheduleOverHTTP(t *testing.T) {
 	if got := decode[order.Order](t, moved); moved.status != http.StatusOK || !got.ExpiresAt.Equal(deadline) {
 		t.Errorf("the answer is %d %s, want 200 and the deadline %v", moved.status, moved.body, deadline)
 	}
+	for _, accepted := range []string{
+		body(deadline, strings.Repeat("ü", 500)),
+		`{"deadline": "` + strings.ToLower(deadline.UTC().Format(time.RFC3339Nano)) + `", "reason": "why"}`,
+	} {
+		if a := s.send(t, "POST", path, accepted); a.status != http.StatusOK {
+			t.Errorf("%s is answered with %d %s, want 200", accepted, a.status, a.body)
+		}
+	}
 	for name, test := range map[string]struct {
 		body, pointer string
 	}{

@@ -12,7 +12,7 @@ import (
 // ConfirmKind is the kind of the tasks that settle attempts for which somebody waits: a customer who has paid, or who has
 // come back from the checkout. The id of a task is the id of an order. These tasks have a queue and a worker of their own,
 // so they never wait for the polls of unpaid checkouts, however many there are. What owes such a task also owes one of
-// [SettleKind], for a process of an older release knows only that.
+// [SettleKind], because the next check of the attempt, at which that task is due, is earlier now.
 const ConfirmKind = "payment.confirm"
 
 // The statements of the checks that somebody waits for.

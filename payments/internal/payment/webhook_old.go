@@ -23,7 +23,7 @@ const (
 	maxDeletedEvents = 10_000
 )
 
-// runDeletions deletes old events and reports now and at intervals, and old payments at intervals, until ctx ends.
+// runDeletions deletes old events, reports and payments now and at intervals, until ctx ends.
 func (s *Service) runDeletions(ctx context.Context) error {
 	tick := time.NewTicker(deleteEventsEvery)
 	defer tick.Stop()
@@ -31,9 +31,9 @@ func (s *Service) runDeletions(ctx context.Context) error {
 		if err := errors.Join(s.store.deleteOldEvents(ctx, maxDeletedEvents), s.store.deleteOldReports(ctx)); err != nil && ctx.Err() == nil {
 			s.log.WarnContext(ctx, "old events and reports of the payment provider are not deleted; it is tried again in an hour", "error", err)
 		}
+		s.deleteOldPayments(ctx)
 		select {
 		case <-tick.C:
-			s.deleteOldPayments(ctx)
 		case <-ctx.Done():
 			return nil
 		}
