@@ -16,8 +16,8 @@ CREATE TABLE products (
     available   bigint NOT NULL CHECK (available BETWEEN 0 AND supply)
 ) WITH (
     -- Placements update a product often. While a session has a snapshot open, for a long query or a backup, the old
-    -- versions of the product stay, and each lookup visits them. Nine tenths of each page are free for new versions, so
-    -- that the versions of a product lie in few pages. A million products take a gigabyte.
+    -- versions of the product stay, and each lookup visits them. Nine tenths of each page are free for new versions,
+    -- so that the versions of a product lie in few pages. A million products take a gigabyte.
     fillfactor = 10
 );
 
@@ -73,14 +73,14 @@ CREATE TABLE orders (
     CONSTRAINT orders_idempotency CHECK ((idempotency_key IS NULL) = (fingerprint IS NULL)),
     CONSTRAINT orders_idempotency_key UNIQUE (customer_id, idempotency_key)
 ) WITH (
-    -- Each update of an order changes an indexed column, so that none is HOT, and free space in its page would have no
-    -- use. Autovacuum frees old versions at a twentieth of the table, and not at a fifth, so that new orders take their
-    -- place.
+    -- Each update of an order changes an indexed column, so that none is HOT, and free space in its page would have
+    -- no use. Autovacuum frees old versions at a twentieth of the table, and not at a fifth, so that new orders take
+    -- their place.
     autovacuum_vacuum_scale_factor = 0.05
 );
 
--- Each new version of an order needs an entry in most indexes of its table. So an index that no statement needs costs an
--- entry when the order is placed, and another one when it ends.
+-- Each new version of an order needs an entry in most indexes of its table. So an index that no statement needs costs
+-- an entry when the order is placed, and another one when it ends.
 
 -- The reconciler scans pending orders by the time when they end, overdue ones first. A partial index grows with the
 -- pending orders, not with the table.
@@ -104,8 +104,9 @@ CREATE TABLE order_items (
     PRIMARY KEY (order_id, product_id)
 );
 
--- The books of stock: the units of a product in its booked paid orders. The invariants need not read every order, because
--- what was sold is summed up here. It is not a column of products, because a booking would then block placements.
+-- The books of stock: the units of a product in its booked paid orders. The invariants need not read every order,
+-- because what was sold is summed up here. It is not a column of products, because a booking would then block
+-- placements.
 CREATE TABLE stock_books (
     product_id uuid   PRIMARY KEY REFERENCES products,
     sold       bigint NOT NULL CHECK (sold > 0),

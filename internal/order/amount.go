@@ -5,8 +5,8 @@ import "fmt"
 // decimals has the numbers of decimals of the currencies that do not have two, as ISO 4217 lists them. Amounts in the
 // database and in the API are in the unit that follows from them. CLDR, from which golang.org/x/text/currency and
 // browsers take theirs, cannot replace the table: it has no decimals for currencies whose small coins are out of use,
-// such as IDR, COP and PKR, and for IQD, which has three. A browser also has none for HUF. The pages have the same table
-// in dom.js.
+// such as IDR, COP and PKR, and for IQD, which has three. A browser also has none for HUF. The pages have the same
+// table in dom.js.
 var decimals = map[string]int{
 	"BIF": 0, "CLP": 0, "DJF": 0, "GNF": 0, "ISK": 0, "JPY": 0, "KMF": 0, "KRW": 0, "PYG": 0, "RWF": 0, "UGX": 0,
 	"UYI": 0, "VND": 0, "VUV": 0, "XAF": 0, "XOF": 0, "XPF": 0,

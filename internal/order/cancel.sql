@@ -1,8 +1,8 @@
 -- Cancels a pending order for its customer before it is due, and returns the order in its present state. If the order
--- is not held, the statement cancels it and releases its stock. If the order is held, the statement records the request
--- and owes the task of the hold, which is due now: the order is cancelled when the hold ends. changed is true if this
--- statement did one of the two. Otherwise a statement before it did, or the order cannot be cancelled. The statement
--- returns no row if the customer has no such order. order.sql follows.
+-- is not held, the statement cancels it and releases its stock. If the order is held, the statement records the
+-- request and owes the task of the hold, which is due now: the order is cancelled when the hold ends. changed is true
+-- if this statement did one of the two. Otherwise a statement before it did, or the order cannot be cancelled. The
+-- statement returns no row if the customer has no such order. order.sql follows.
 --
 -- $1 order id · $2 customer id · $3 kind of the task of a hold, '' for no outbox row
 WITH locked AS MATERIALIZED (

@@ -22,9 +22,9 @@ type api struct {
 	tokens *rest.Tokens
 }
 
-// Shed returns a handler that rejects placements while [Service.Admit] rejects them, and passes all other requests on to
-// next. Let it handle requests before any middleware. It admits a placement after it has read the body: otherwise clients
-// that send no bodies could keep all others from placing orders.
+// Shed returns a handler that rejects placements while [Service.Admit] rejects them, and passes all other requests on
+// to next. Let it handle requests before any middleware. It admits a placement after it has read the body: otherwise
+// clients that send no bodies could keep all others from placing orders.
 func (s *Service) Shed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost && r.URL.Path == "/api/orders" {

@@ -1,8 +1,8 @@
 // Package order places orders that reserve stock and must be paid by a deadline.
 //
-// The promise: an order that is not paid by its deadline is cancelled and its stock is released, once, and a paid order
-// is never cancelled. Each step of an order's life is one conditional statement, which reads the database's clock after
-// it has locked the order's row:
+// The promise: an order that is not paid by its deadline is cancelled and its stock is released, once, and a paid
+// order is never cancelled. Each step of an order's life is one conditional statement, which reads the database's
+// clock after it has locked the order's row:
 //
 //	          pay, before the deadline
 //	pending ───────────────────────────▶ paid
@@ -14,13 +14,14 @@
 // takes the step with [deadline.Table.TimeOut]. However late that is, an order cannot be paid after its deadline.
 //
 // Another package can hold a pending order beyond its deadline, while the customer pays it elsewhere: it sets
-// orders.hold_until, in a statement that holds the lock of the order's row. A held order cannot be paid with [Service.Pay],
-// and a request of its customer to cancel it is recorded only. It ends when the other package pays it or clears the hold,
-// at the latest when the hold ends. The due time of an order, orders.due_at, is when it ends unless it is paid before: the
-// end of its hold or, without a hold, the earlier of its deadline and the request to cancel it.
+// orders.hold_until, in a statement that holds the lock of the order's row. A held order cannot be paid with
+// [Service.Pay], and a request of its customer to cancel it is recorded only. It ends when the other package pays it
+// or clears the hold, at the latest when the hold ends. The due time of an order, orders.due_at, is when it ends
+// unless it is paid before: the end of its hold or, without a hold, the earlier of its deadline and the request to
+// cancel it.
 //
-// Until the deadline passes it can be moved: later by the order's customer, with [Service.Extend], and to any time by an
-// operator, with [Service.Reschedule]. A later deadline moves the end of a hold with it.
+// Until the deadline passes it can be moved: later by the order's customer, with [Service.Extend], and to any time by
+// an operator, with [Service.Reschedule]. A later deadline moves the end of a hold with it.
 package order
 
 import (
@@ -58,9 +59,9 @@ const (
 // Actor is who caused an event.
 type Actor string
 
-// Worker and Reconciler cancel orders that are due: the worker when it claims their tasks, the reconciler when it finds
-// them overdue. An operator moves deadlines. Statements of another package also write the actor "provider", where a held
-// order was paid.
+// Worker and Reconciler cancel orders that are due: the worker when it claims their tasks, the reconciler when it
+// finds them overdue. An operator moves deadlines. Statements of another package also write the actor "provider",
+// where a held order was paid.
 const (
 	Customer   Actor = "customer"
 	Operator   Actor = "operator"
@@ -90,16 +91,17 @@ type Order struct {
 
 	// ExtensionSeconds is by how much the customer can extend the deadline now; 0: not at all.
 	ExtensionSeconds float64 `json:"extension_seconds,omitempty" gorm:"-"`
-	// ExtensionsLeft is how often the customer can still extend the deadline before it passes; nil: never in this shop.
+	// ExtensionsLeft is how often the customer can still extend the deadline before it passes; nil: never in this
+	// shop.
 	ExtensionsLeft *int64 `json:"extensions_left,omitempty" gorm:"-"`
 
 	// PayAtOnce reports whether the customer can pay the order now with [Service.Pay].
 	PayAtOnce bool `json:"pay_at_once,omitempty" gorm:"-"`
 }
 
-// WhyNotPayable returns the reason why a payment of the order cannot begin at the time ServerTime, or nil if it can. The
-// fields Status, CancelReason, ExpiresAt, HoldUntil, CancelRequestedAt, PaidAt, CancelledAt and ServerTime must be set. Whether
-// it returns nil does not depend on whether the order is held.
+// WhyNotPayable returns the reason why a payment of the order cannot begin at the time ServerTime, or nil if it can.
+// The fields Status, CancelReason, ExpiresAt, HoldUntil, CancelRequestedAt, PaidAt, CancelledAt and ServerTime must
+// be set. Whether it returns nil does not depend on whether the order is held.
 func (o *Order) WhyNotPayable() error {
 	switch {
 	case o.Status == Paid:
@@ -139,7 +141,8 @@ func (o *Order) whyNotCancelled() error {
 	}
 }
 
-// whyNotMovable returns the reason why the deadline of an order cannot be moved at the time ServerTime, or nil if it can.
+// whyNotMovable returns the reason why the deadline of an order cannot be moved at the time ServerTime, or nil if it
+// can.
 func (o *Order) whyNotMovable() error {
 	switch {
 	case o.Status == Paid:
@@ -155,8 +158,8 @@ func (o *Order) whyNotMovable() error {
 	}
 }
 
-// tooLate returns the error for an order that cannot be changed any more because its deadline has passed. The order may
-// still be pending. change says what cannot be done any more, for example "paid".
+// tooLate returns the error for an order that cannot be changed any more because its deadline has passed. The order
+// may still be pending. change says what cannot be done any more, for example "paid".
 func (o *Order) tooLate(change string) error {
 	state := "It will be cancelled within seconds"
 	switch {
@@ -251,8 +254,8 @@ func (p Placement) fieldErrors() []rest.FieldError {
 // pointer returns the JSON pointer to a field of a line of a placement.
 func pointer(line int, field string) string { return fmt.Sprintf("/items/%d/%s", line, field) }
 
-// fingerprint returns a hash of the lines, to detect that an idempotency key is reused for another placement. The order
-// of the lines and the formatting of the request do not change it.
+// fingerprint returns a hash of the lines, to detect that an idempotency key is reused for another placement. The
+// order of the lines and the formatting of the request do not change it.
 func (p Placement) fingerprint() []byte {
 	lines := make([]string, len(p.Lines))
 	for i, line := range p.Lines {

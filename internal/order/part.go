@@ -35,8 +35,8 @@ type Bounds struct {
 	MaxOpenUnits  int64 `name:"max-open-units" default:"20" help:"The most units of a product in the orders that a customer has not paid. 0: no bound."`
 }
 
-// maxTimeout is the longest time to pay an order, and the longest extension, that the options accept. Stock is reserved
-// for this time, so a longer one is probably a mistake.
+// maxTimeout is the longest time to pay an order, and the longest extension, that the options accept. Stock is
+// reserved for this time, so a longer one is probably a mistake.
 const maxTimeout = 30 * 24 * time.Hour
 
 // maxExtensions is the largest number of extensions of an order that the options accept.
@@ -71,8 +71,8 @@ func checkBound(flag string, bound int64) error {
 	return nil
 }
 
-// Add adds orders to a process: the customers' API, the task that cancels an order, the booker, the remover, the invariants
-// and the figures. cancel is the kind of task [CancelKind].
+// Add adds orders to a process: the customers' API, the task that cancels an order, the booker, the remover, the
+// invariants and the figures. cancel is the kind of task [CancelKind].
 func Add(p *app.Process, cancel *app.Kind, o Options, customers *rest.Tokens, hooks Hooks) (*Service, error) {
 	store := NewStore(p.DB)
 	if p.Redis == nil {

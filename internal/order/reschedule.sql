@@ -1,9 +1,10 @@
--- Moves the deadline of a pending order before it passes, and returns the order in its present state. A later deadline
--- moves the end of a hold by the same time. A held order gets no earlier deadline, because its customer is paying.
--- changed is true if this statement moved the deadline. It returns no row if there is no such order. order.sql follows.
+-- Moves the deadline of a pending order before it passes, and returns the order in its present state. A later
+-- deadline moves the end of a hold by the same time. A held order gets no earlier deadline, because its customer is
+-- paying. changed is true if this statement moved the deadline. It returns no row if there is no such order.
+-- order.sql follows.
 --
--- An earlier deadline owes the task that cancels the order. A later one owes nothing: the worker gets the task at the old
--- deadline, and returns it to the queue until the new one.
+-- An earlier deadline owes the task that cancels the order. A later one owes nothing: the worker gets the task at the
+-- old deadline, and returns it to the queue until the new one.
 --
 -- $1 order id · $2 its customer, who extends the deadline (NULL: an operator moves it)
 -- $3 a customer's extension in microseconds · $4 the most extensions of an order

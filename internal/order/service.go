@@ -42,8 +42,8 @@ type Hooks struct {
 	Tracer  Tracer                              // traces placements
 
 	// Another package may hold orders while their customers pay them: it sets and clears orders.hold_until in its own
-	// statements. When the customer of a held order asks to cancel it, the service owes a task of HoldKind, whose id is the
-	// id of the order. HoldPublisher publishes it.
+	// statements. When the customer of a held order asks to cancel it, the service owes a task of HoldKind, whose id
+	// is the id of the order. HoldPublisher publishes it.
 	HoldKind      string
 	HoldPublisher Publisher
 	PayAtOnce     bool // customers can also pay an order at once, for nothing, although HoldKind is set
@@ -51,8 +51,8 @@ type Hooks struct {
 	Dependents []Dependent // the other packages whose rows refer to orders
 }
 
-// Publisher publishes messages whose outbox rows are committed. Publish reports whether it succeeded: the relay repeats
-// a failed publish. Cancelling ctx does not abort the publish.
+// Publisher publishes messages whose outbox rows are committed. Publish reports whether it succeeded: the relay
+// repeats a failed publish. Cancelling ctx does not abort the publish.
 type Publisher interface {
 	Publish(ctx context.Context, msgs ...delay.Message) bool
 }
@@ -90,8 +90,8 @@ func NewService(s *Store, pub Publisher, cfg Config, log *slog.Logger, reg prome
 // Notify calls the hook Changed. Packages that change what a customer sees of an order call it.
 func (s *Service) Notify(customer, order string) { s.cfg.Changed(customer, order) }
 
-// Publisher returns the publisher of the tasks of [CancelKind]. A package that moves the due time of an order publishes
-// the task with it.
+// Publisher returns the publisher of the tasks of [CancelKind]. A package that moves the due time of an order
+// publishes the task with it.
 func (s *Service) Publisher() Publisher { return s.pub }
 
 // MaxExtension returns the time by which a customer can extend the deadline of an order in all; 0: not at all.
@@ -107,8 +107,8 @@ func (s *Service) Products(ctx context.Context) ([]Product, error) {
 	return s.store.products(ctx)
 }
 
-// withActions sets by how much and how often the customer of an order can extend its deadline, and whether the customer
-// can pay it at once, and returns the order. o may be nil.
+// withActions sets by how much and how often the customer of an order can extend its deadline, and whether the
+// customer can pay it at once, and returns the order. o may be nil.
 func (s *Service) withActions(o *Order) *Order {
 	if o != nil && s.cfg.Extension > 0 && o.Status == Pending {
 		left := max(s.cfg.MaxExtensions-o.Extensions, 0)
@@ -136,8 +136,8 @@ func (s *Service) Pay(ctx context.Context, customer, id uuid.UUID) (*Order, erro
 	return s.withActions(&c.Order), c.whyNotPaid()
 }
 
-// Cancel cancels an order for its customer, before it is due. It is idempotent. An order that is held stays pending: its
-// customer's request is recorded, and the order is cancelled when its hold ends, unless it is paid before.
+// Cancel cancels an order for its customer, before it is due. It is idempotent. An order that is held stays pending:
+// its customer's request is recorded, and the order is cancelled when its hold ends, unless it is paid before.
 func (s *Service) Cancel(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
 	c, err := s.store.cancel(ctx, id, customer, s.cfg.HoldKind)
 	if err != nil {
@@ -155,8 +155,8 @@ func (s *Service) Cancel(ctx context.Context, customer, id uuid.UUID) (*Order, e
 	return &c.Order, c.whyNotCancelled()
 }
 
-// Extend extends the deadline of an order by the configured time, before it passes, at most the configured number of times.
-// If the order is held, the end of the hold moves by the same time.
+// Extend extends the deadline of an order by the configured time, before it passes, at most the configured number of
+// times. If the order is held, the end of the hold moves by the same time.
 func (s *Service) Extend(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
 	c, err := s.store.extend(ctx, id, customer, s.cfg.Extension, s.cfg.MaxExtensions)
 	if err != nil {
@@ -182,9 +182,9 @@ const (
 	maxDeadline = maxTimeout
 )
 
-// Reschedule moves the deadline of an order for an operator, before the deadline passes, to a time from a second to 30 days
-// from now. The reason becomes part of the audit trail. It is idempotent. If the order is held, a later deadline moves the
-// end of the hold by the same time, and an earlier one is rejected.
+// Reschedule moves the deadline of an order for an operator, before the deadline passes, to a time from a second to
+// 30 days from now. The reason becomes part of the audit trail. It is idempotent. If the order is held, a later
+// deadline moves the end of the hold by the same time, and an earlier one is rejected.
 func (s *Service) Reschedule(ctx context.Context, id uuid.UUID, deadline time.Time, reason string) (*Order, error) {
 	deadline = deadline.Round(time.Microsecond) // as the database stores it
 	c, err := s.store.reschedule(ctx, id, deadline, reason)
@@ -250,8 +250,8 @@ func (s *Service) List(ctx context.Context, customer uuid.UUID, page rest.Page) 
 	return orders, next, nil
 }
 
-// notFound replaces errNoOrder by the error for the customer, which does not disclose whether another customer has an order
-// with this id. It returns any other error, and nil, unchanged.
+// notFound replaces errNoOrder by the error for the customer, which does not disclose whether another customer has an
+// order with this id. It returns any other error, and nil, unchanged.
 func notFound(err error, id uuid.UUID) error {
 	if errors.Is(err, errNoOrder) {
 		return rest.NotFound.Errorf("You have no order %s.", id)

@@ -57,9 +57,9 @@ CREATE INDEX payment_attempts_untold ON payment_attempts (ended_at) WHERE state 
 -- The payments of removed orders by age.
 CREATE INDEX payment_attempts_ledger ON payment_attempts (ended_at, id) WHERE order_id IS NULL;
 
--- When the closing of an attempt begins: at the deadline of its order or at the end of the checkout, whichever is later,
--- when the customer asks to cancel, or before the session expires by itself. PostgreSQL puts the expression in the place
--- of each call.
+-- When the closing of an attempt begins: at the deadline of its order or at the end of the checkout, whichever is
+-- later, when the customer asks to cancel, or before the session expires by itself. PostgreSQL puts the expression in
+-- the place of each call.
 CREATE FUNCTION checkout_closes_at(expires_at timestamptz, cancel_requested_at timestamptz, checkout_until timestamptz, session_until timestamptz)
     RETURNS timestamptz LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN least(greatest(expires_at, checkout_until), session_until, cancel_requested_at);
@@ -82,8 +82,8 @@ CREATE TABLE refunds (
     ended_at     timestamptz,
 
     -- owed: not known to the provider · sent: the provider has it, and has not confirmed it yet · confirmed: the
-    -- customer has the money · failed: the provider could not return the money, an operator must act · settled_outside:
-    -- an operator returned the money in another way
+    -- customer has the money · failed: the provider could not return the money, an operator must act ·
+    -- settled_outside: an operator returned the money in another way
     CONSTRAINT refunds_state CHECK (
         CASE state
             WHEN 'owed'            THEN ended_at IS NULL     AND next_check IS NOT NULL
@@ -109,7 +109,8 @@ CREATE TABLE provider_events (
     -- Events that matched nothing are looked at, and not only counted.
     outcome     text        NOT NULL DEFAULT 'matched' CHECK (outcome IN ('matched', 'unmatched', 'foreign', 'other_mode', 'other_type')),
     received_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    -- When the provider's books can have what the event is about; NULL: they need not be read for it, or were read since.
+    -- When the provider's books can have what the event is about; NULL: they need not be read for it, or were read
+    -- since.
     books_from  timestamptz
 );
 CREATE INDEX provider_events_received ON provider_events (received_at);
@@ -190,7 +191,8 @@ CREATE TABLE payment_reports (
     report  jsonb  NOT NULL
 );
 
--- The sums of the payments that the service has deleted, by currency. The reports of the provider's books include them.
+-- The sums of the payments that the service has deleted, by currency. The reports of the provider's books include
+-- them.
 CREATE TABLE deleted_payments (
     currency       text   PRIMARY KEY,
     payments       bigint NOT NULL CHECK (payments > 0),

@@ -1,11 +1,11 @@
--- Opens an attempt to pay an order, holds the order, and owes the task that settles it. Returns the order's state, the
--- numbers of the attempts that it had before, and the new attempt, if there is one. It returns no row if the customer has no
--- such order.
+-- Opens an attempt to pay an order, holds the order, and owes the task that settles it. Returns the order's state,
+-- the numbers of the attempts that it had before, and the new attempt, if there is one. It returns no row if the
+-- customer has no such order.
 --
 -- It opens no attempt if the order is held already, cannot be paid any more, costs less than the provider charges, or
 -- has had too many. An attempt whose session came to its own end, because the deadline was later, does not count. If
--- another session opens one at the same time, the unique indexes reject the second. The limit of attempts that were open
--- is lower than the limit of all. An attempt that was never open counts only for the second, so an outage of the
+-- another session opens one at the same time, the unique indexes reject the second. The limit of attempts that were
+-- open is lower than the limit of all. An attempt that was never open counts only for the second, so an outage of the
 -- provider uses up few attempts.
 --
 -- The provider's session must not expire while the order is held, even if its customer extends the deadline. Only the

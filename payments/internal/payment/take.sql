@@ -1,12 +1,13 @@
 -- Takes the attempts of some orders that are due for a check, and moves their next check on, so that no other worker
 -- takes them meanwhile. Returns the taken attempts. It skips attempts that another session has locked.
 --
--- The next check that it stores is a lease: if the provider does not answer, or the process ends before it has, the attempt
--- is checked again then. Only an answer moves the next check further away; see answered.sql.
+-- The next check that it stores is a lease: if the provider does not answer, or the process ends before it has, the
+-- attempt is checked again then. Only an answer moves the next check further away; see answered.sql.
 --
--- An attempt is due at its next check. It is also due when its closing begins; see checkout_closes_at. This time may move
--- after the last check. The column closing stores whether the last check found that the attempt is closing. The time of the last check would not be
--- enough: a request to cancel may be committed after the snapshot of a check, although its time is before that check.
+-- An attempt is due at its next check. It is also due when its closing begins; see checkout_closes_at. This time may
+-- move after the last check. The column closing stores whether the last check found that the attempt is closing. The
+-- time of the last check would not be enough: a request to cancel may be committed after the snapshot of a check,
+-- although its time is before that check.
 --
 -- $1 order ids · $2 age from which an attempt is stale, in microseconds
 WITH due AS MATERIALIZED (
@@ -20,10 +21,10 @@ WITH due AS MATERIALIZED (
     FOR UPDATE OF a SKIP LOCKED
 ),
 fixed AS MATERIALIZED (
-    -- An extension reads the clock before the deadline, and may commit after it. An attempt whose closing has begun is not
-    -- opened again, so the order is read again, with a lock that conflicts with that of an extension. The statement waits
-    -- for no lock: if another session has locked the order, the attempt is left out, and taken some milliseconds later. An
-    -- attempt that is closing already needs no lock.
+    -- An extension reads the clock before the deadline, and may commit after it. An attempt whose closing has begun
+    -- is not opened again, so the order is read again, with a lock that conflicts with that of an extension. The
+    -- statement waits for no lock: if another session has locked the order, the attempt is left out, and taken some
+    -- milliseconds later. An attempt that is closing already needs no lock.
     SELECT due.id, checkout_closes_at(o.expires_at, o.cancel_requested_at, due.checkout_until, due.session_until) AS closes_at
     FROM orders o JOIN due ON due.order_id = o.id
     WHERE NOT due.was_closing AND due.closes_at <= due.at
