@@ -63,7 +63,7 @@ func Service(module string) *faulttest.Service {
 		Rows: `
 		SELECT idempotency_key AS key, id, expires_at AS deadline, cancelled_at, customer_id AS batch,
 		       EXISTS (SELECT FROM order_events e WHERE e.order_id = orders.id AND e.type = 'held') AS held,
-		       extensions > 0 AS extended,
+		       extensions,
 		       CASE WHEN cancel_reason = 'timeout' THEN 'timed out' WHEN status = 'paid' THEN 'confirmed' ELSE status END AS status
 		FROM orders`,
 		TimedOut:         `NEW.cancel_reason = 'timeout'`,
@@ -204,7 +204,7 @@ func decodeOrder(body []byte) (faulttest.Row, error) {
 	if err := json.Unmarshal(body, &o); err != nil {
 		return faulttest.Row{}, err
 	}
-	s := faulttest.State{Status: faulttest.Status(o.Status), ID: o.ID, Extended: o.Extensions > 0}
+	s := faulttest.State{Status: faulttest.Status(o.Status), ID: o.ID, Extensions: o.Extensions}
 	switch {
 	case o.CancelReason == "timeout":
 		s.Status = faulttest.TimedOut

@@ -627,14 +627,14 @@ func (l *Load) stored() (states map[string]State, at time.Duration) {
 	t.Helper()
 	at = time.Since(l.Began)
 	rows, err := l.d.DB.QueryContext(t.Context(), `
-		SELECT key, id, status, extended FROM (`+l.d.all+`) AS rows WHERE id::text <> ALL ($1)`, l.earlier)
+		SELECT key, id, status, extensions FROM (`+l.d.all+`) AS rows WHERE id::text <> ALL ($1)`, l.earlier)
 	testenv.Must(t, err)
 	defer rows.Close()
 	states = map[string]State{}
 	for rows.Next() {
 		var key string
 		var s State
-		testenv.Must(t, rows.Scan(&key, &s.ID, &s.Status, &s.Extended))
+		testenv.Must(t, rows.Scan(&key, &s.ID, &s.Status, &s.Extensions))
 		if _, twice := states[key]; twice {
 			l.Violated("two rows with the key %s", key)
 		}

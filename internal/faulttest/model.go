@@ -20,7 +20,7 @@ type State struct {
 	ID         string // "" until a response has contained it
 	Hold       holding
 	Cancelling bool // its customer has asked to cancel it while it was held
-	Extended   bool // its customer has extended its deadline
+	Extensions int  // how often its customer has extended its deadline, at most MaxExtensions
 }
 
 // holding tells whether a pending row is held for the service's second party ([Party]). The row
@@ -58,9 +58,12 @@ type passed struct {
 // call is a customer's call of an operation, or a decision of the second party.
 type call struct {
 	Operation Operation
-	Deadline  [2]passed // the row's deadline: the first one, and the extended one
-	HoldEnd   [2]passed // the latest end of the row's hold: with each of the two deadlines
+	Deadline  [MaxExtensions + 1]passed // the row's deadline, by the number of its extensions
+	HoldEnd   [MaxExtensions + 1]passed // the latest end of the row's hold, by the number of extensions
 }
+
+// MaxExtensions is how often the service under test lets a customer extend a deadline.
+const MaxExtensions = 2
 
 // Rejection is the reason why a call was rejected.
 type Rejection string
@@ -75,7 +78,7 @@ const (
 	RejectedOverloaded Rejection = "overloaded" // too many rows are being created: this call created none
 	RejectedHeld       Rejection = "held"       // the row is held
 	RejectedCancelling Rejection = "cancelling" // its customer has asked to cancel it
-	RejectedExtension  Rejection = "extension"  // its deadline was extended before, or it is being cancelled
+	RejectedExtension  Rejection = "extension"  // its deadline was extended as often as it can be, or it is being cancelled
 	RejectedByParty    Rejection = "by party"   // the second party refuses to deal with the row
 )
 
@@ -114,7 +117,7 @@ func elapse(s State, c call) []State {
 			}
 		}
 	}
-	return slices.DeleteFunc(now, func(s State) bool { return s.Status == Pending && c.Deadline[s.which()].surely })
+	return slices.DeleteFunc(now, func(s State) bool { return s.Status == Pending && c.Deadline[s.Extensions].surely })
 }
 
 // becomes returns the states that may follow s without a call: the deadline passes, a hold ends, and a row that is not
@@ -123,7 +126,7 @@ func becomes(s State, c call) (next []State) {
 	if s.Status != Pending && s.Status != Expired {
 		return nil
 	}
-	if s.Status == Pending && c.Deadline[s.which()].maybe {
+	if s.Status == Pending && c.Deadline[s.Extensions].maybe {
 		overdue := s
 		overdue.Status = Expired
 		next = append(next, overdue)
@@ -142,17 +145,9 @@ func becomes(s State, c call) (next []State) {
 	return next
 }
 
-// which returns the index of the row's deadline in call.deadline and call.holdEnd.
-func (s State) which() int {
-	if s.Extended {
-		return 1
-	}
-	return 0
-}
-
 // ended returns the state of a row that ends with a status.
 func (s State) ended(as Status) State {
-	return State{Status: as, ID: s.ID, Extended: s.Extended}
+	return State{Status: as, ID: s.ID, Extensions: s.Extensions}
 }
 
 // shown returns the state as a response shows it.
@@ -190,7 +185,7 @@ func apply(s State, c call, o Outcome) (State, bool) {
 		if o.Undone { // the row had ended, or its hold had
 			return s, s.Status != Absent && s.Status != Pending
 		}
-		return s.ended(Confirmed), s.Hold == Held && !c.HoldEnd[s.which()].surely
+		return s.ended(Confirmed), s.Hold == Held && !c.HoldEnd[s.Extensions].surely
 	case Get:
 		return s, o.Unknown || s.shown() == o.State
 	case count:
@@ -198,9 +193,12 @@ func apply(s State, c call, o Outcome) (State, bool) {
 	}
 	after, reasons := respond(s, c.Operation)
 	if c.Operation == Hold {
-		o.Extended = s.Extended // the second party's response does not show it
+		o.Extensions = s.Extensions // the second party's response does not show it
 	}
+	requests := after.Cancelling && !s.Cancelling // a request to cancel the held row is recorded
 	switch {
+	case requests && c.HoldEnd[s.Extensions].surely:
+		return s, o.Unknown
 	case o.Unknown && after.Hold == Held && s.Hold != Held:
 		after.Hold = opening
 		return after, true
@@ -230,7 +228,8 @@ func respond(s State, o Operation) (after State, reasons []Rejection) {
 	case s.Status == TimedOut:
 		return s, []Rejection{RejectedLate}
 	}
-	if s.Status == Expired && (o != Cancel || !s.Cancelling) { // a repeated request to cancel is accepted at any time
+	// A repeated request to cancel is accepted at any time, and the first one until the hold ends.
+	if s.Status == Expired && (o != Cancel || !s.Cancelling && s.Hold == free) {
 		reasons = append(reasons, RejectedLate)
 	}
 	if s.Cancelling && o != Cancel {
@@ -239,7 +238,7 @@ func respond(s State, o Operation) (after State, reasons []Rejection) {
 	if s.Hold != free && o == Confirm {
 		reasons = append(reasons, RejectedHeld)
 	}
-	if o == Extend && (s.Extended || s.Cancelling) {
+	if o == Extend && (s.Extensions == MaxExtensions || s.Cancelling) {
 		reasons = append(reasons, RejectedExtension)
 	}
 	if reasons != nil {
@@ -256,7 +255,7 @@ func respond(s State, o Operation) (after State, reasons []Rejection) {
 	case o == Hold:
 		after.Hold = Held
 	case o == Extend:
-		after.Extended = true
+		after.Extensions++
 	}
 	return after, nil
 }
@@ -299,7 +298,7 @@ func (e Entry) String() string {
 		for _, part := range []struct {
 			holds bool
 			text  string
-		}{{e.Hold == Held, " held"}, {e.Cancelling, " cancelling"}, {e.Extended, " extended"}, {e.Created, ", created by this call"}} {
+		}{{e.Hold == Held, " held"}, {e.Cancelling, " cancelling"}, {e.Extensions > 0, fmt.Sprintf(" extended %d times", e.Extensions)}, {e.Created, ", created by this call"}} {
 			if part.holds {
 				result += part.text
 			}
@@ -341,7 +340,7 @@ func (h history) with(counts history) history {
 // times are the durations that decide when rows end.
 type times struct {
 	Timeout   time.Duration // of a row
-	Extension time.Duration // by which a customer can move the deadline once
+	Extension time.Duration // by which a customer can move the deadline, MaxExtensions times
 	Grace     time.Duration // from the deadline of a held row to the latest end of its hold
 }
 
@@ -364,8 +363,9 @@ func (h history) timed(after times) history {
 		hasPassed := func(d time.Duration) passed { // d after the row was created
 			return passed{maybe: e.Ended-d >= earliest, surely: e.Began-d >= latest}
 		}
-		for which, deadline := range []time.Duration{after.Timeout, after.Timeout + after.Extension} {
-			e.Deadline[which], e.HoldEnd[which] = hasPassed(deadline), hasPassed(deadline+after.Grace)
+		for n := range e.Deadline {
+			deadline := after.Timeout + time.Duration(n)*after.Extension
+			e.Deadline[n], e.HoldEnd[n] = hasPassed(deadline), hasPassed(deadline+after.Grace)
 		}
 	}
 	return h

@@ -15,7 +15,8 @@ func TestHistories(t *testing.T) {
 	none := Outcome{State: State{Status: Absent}}
 	isHeld := Outcome{State: State{Status: Pending, ID: "a", Hold: Held}}
 	isCancelling := Outcome{State: State{Status: Pending, ID: "a", Hold: Held, Cancelling: true}}
-	isExtended := func(status Status) Outcome { return Outcome{State: State{Status: status, ID: "a", Extended: true}} }
+	isExtended := func(status Status) Outcome { return Outcome{State: State{Status: status, ID: "a", Extensions: 1}} }
+	isExtendedTwice := func(status Status) Outcome { return Outcome{State: State{Status: status, ID: "a", Extensions: 2}} }
 	confirming, undone := Outcome{}, Outcome{Undone: true}
 	rejected := func(why Rejection) Outcome { return Outcome{Rejected: why} }
 	lost := Outcome{Unknown: true}
@@ -25,7 +26,7 @@ func TestHistories(t *testing.T) {
 		}
 		return Entry{call{Operation: operation}, o, began, ended}
 	}
-	// In the histories below the deadline passes after 3 s, or after 5 s if it was extended. The hold ends 3 s later.
+	// In the histories below the deadline passes after 3 s, or after 5 s or 7 s if it was extended once or twice. The hold ends 3 s later.
 	times := times{Timeout: 3 * s, Extension: 2 * s, Grace: 3 * s}
 	tests := map[string]struct {
 		history  history
@@ -92,7 +93,10 @@ func TestHistories(t *testing.T) {
 		"cancelled while held, then timed out":      {history{do(Create, 0, s, created), do(Hold, s, 2*s, isHeld), do(Cancel, 5*s/2, 5*s/2, isCancelling), do(Get, 20*s, 20*s, is(TimedOut))}, false},
 		"cancelled while held, hold accepted again": {history{do(Create, 0, s, created), do(Hold, s, 2*s, isHeld), do(Cancel, 5*s/2, 5*s/2, isCancelling), do(Hold, 11*s/4, 11*s/4, isHeld)}, false},
 		"cancellation repeated after the deadline":  {history{do(Create, 0, s, created), do(Hold, s, 2*s, isHeld), do(Cancel, 5*s/2, 5*s/2, lost), do(Cancel, 8*s, 9*s, isCancelling), do(Get, 20*s, 20*s, is(Cancelled))}, true},
-		"cancelled after the deadline while held":   {history{do(Create, 0, s, created), do(Hold, s, 2*s, isHeld), do(Cancel, 8*s, 9*s, isCancelling)}, false},
+		"cancelled after the deadline while held":   {history{do(Create, 0, s, created), do(Hold, s, 2*s, isHeld), do(Cancel, 4*s, 5*s, isCancelling), do(Get, 20*s, 20*s, is(Cancelled))}, true},
+		"cancelled so, but timed out":               {history{do(Create, 0, s, created), do(Hold, s, 2*s, isHeld), do(Cancel, 4*s, 5*s, isCancelling), do(Get, 20*s, 20*s, is(TimedOut))}, false},
+		"cancelled after the end of the hold":       {history{do(Create, 0, s, created), do(Hold, s, 2*s, isHeld), do(Cancel, 8*s, 9*s, isCancelling)}, false},
+		"rejected as late after the hold":           {history{do(Create, 0, s, created), do(Hold, s, 2*s, isHeld), do(Cancel, 8*s, 9*s, rejected(RejectedLate))}, true},
 		"being cancelled, never held":               {history{do(Create, 0, s, created), do(Cancel, s, 2*s, isCancelling)}, false},
 		"cancelled while the hold may exist":        {history{do(Create, 0, s, created), do(Hold, s, 2*s, lost), do(Cancel, 5*s/2, 5*s/2, isCancelling), do(Get, 20*s, 20*s, is(Cancelled))}, true},
 		"cancelled where the hold was lost":         {history{do(Create, 0, s, created), do(Hold, s, 2*s, lost), do(Cancel, 5*s/2, 5*s/2, is(Cancelled))}, true},
@@ -103,10 +107,12 @@ func TestHistories(t *testing.T) {
 		"extended, response lost":                   {history{do(Create, 0, s, created), do(Extend, s, 2*s, lost), do(Confirm, 4*s, 4*s, isExtended(Confirmed))}, true},
 		"extended, timed out too early":             {history{do(Create, 0, s, created), do(Extend, s, 2*s, isExtended(Pending)), do(Get, 4*s, 4*s, isExtended(TimedOut))}, false},
 		"extended, confirmed after the deadline":    {history{do(Create, 0, s, created), do(Extend, s, 2*s, isExtended(Pending)), do(Confirm, 6*s, 7*s, isExtended(Confirmed))}, false},
-		"extended twice":                            {history{do(Create, 0, s, created), do(Extend, s, 2*s, isExtended(Pending)), do(Extend, 5*s/2, 5*s/2, isExtended(Pending))}, false},
-		"second extension rejected":                 {history{do(Create, 0, s, created), do(Extend, s, 2*s, isExtended(Pending)), do(Extend, 5*s/2, 5*s/2, rejected(RejectedExtension))}, true},
+		"extended twice, counted once":              {history{do(Create, 0, s, created), do(Extend, s, 2*s, isExtended(Pending)), do(Extend, 5*s/2, 5*s/2, isExtended(Pending))}, false},
+		"extended twice":                            {history{do(Create, 0, s, created), do(Extend, s, 2*s, isExtended(Pending)), do(Extend, 4*s, 4*s, isExtendedTwice(Pending)), do(Confirm, 6*s, 6*s, isExtendedTwice(Confirmed))}, true},
+		"second extension rejected too early":       {history{do(Create, 0, s, created), do(Extend, s, 2*s, isExtended(Pending)), do(Extend, 5*s/2, 5*s/2, rejected(RejectedExtension))}, false},
+		"third extension rejected":                  {history{do(Create, 0, s, created), do(Extend, s, 2*s, isExtended(Pending)), do(Extend, 5*s/2, 5*s/2, isExtendedTwice(Pending)), do(Extend, 3*s, 3*s, rejected(RejectedExtension))}, true},
 		"extended after the deadline":               {history{do(Create, 0, s, created), do(Extend, 4*s, 5*s, isExtended(Pending))}, false},
-		"held and extended, settled late":           {history{do(Create, 0, s, created), do(Hold, s, 2*s, isHeld), do(Extend, 5*s/2, 5*s/2, Outcome{State: State{Status: Pending, ID: "a", Hold: Held, Extended: true}}), do(Settle, 7*s, 20*s, confirming), do(Get, 20*s, 20*s, isExtended(Confirmed))}, true},
+		"held and extended, settled late":           {history{do(Create, 0, s, created), do(Hold, s, 2*s, isHeld), do(Extend, 5*s/2, 5*s/2, Outcome{State: State{Status: Pending, ID: "a", Hold: Held, Extensions: 1}}), do(Settle, 7*s, 20*s, confirming), do(Get, 20*s, 20*s, isExtended(Confirmed))}, true},
 	}
 	at := func(began, ended time.Duration) Entry { return do(count, began, ended, is(Pending)) }
 	whole := history{do(Create, 2*s, 3*s, created)}.with(history{at(s, 9*s), at(4*s, 5*s), at(4*s, 6*s), at(0, 2*s)})

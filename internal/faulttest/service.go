@@ -89,8 +89,8 @@ type Service struct {
 	// Batch is a column of Table that can store the batch of InsertBatch.
 	Batch string
 	// Rows selects all rows, with the columns key, id, status (pending, confirmed, cancelled or timed out), deadline,
-	// cancelled_at, held (whether the row was held at any time), extended (whether its customer has extended its
-	// deadline), and batch.
+	// cancelled_at, held (whether the row was held at any time), extensions (how often its customer has extended
+	// its deadline, at most MaxExtensions), and batch.
 	Rows string
 	// TimedOut is the condition on NEW that holds when an update of the table times a row out.
 	TimedOut string

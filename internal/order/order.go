@@ -165,9 +165,10 @@ func (o *Order) tooLate(change string) error {
 	switch {
 	case o.Status == Cancelled:
 		state = "It is cancelled, its stock is released"
-	case o.HoldUntil != nil:
-		return DeadlinePassed.Errorf("The order was not paid by its deadline, %s. It is held until %s for its open checkout: "+
-			"only a payment there is still accepted.", stamp(o.ExpiresAt), stamp(*o.HoldUntil))
+	case o.HoldUntil != nil && o.ServerTime.Before(*o.HoldUntil):
+		return DeadlinePassed.Errorf("The order was not paid by its deadline, %s. It is held until %s: a payment that its "+
+			"customer has begun is still accepted, and the customer can cancel the order.",
+			stamp(o.ExpiresAt), stamp(*o.HoldUntil))
 	}
 	return DeadlinePassed.Errorf("The order was not paid by its deadline, %s. %s, and it cannot be %s any more.",
 		stamp(o.ExpiresAt), state, change)

@@ -22,7 +22,7 @@ decided AS MATERIALIZED (
 ),
 moved AS (
     -- For cancel_requested_at see pay.sql.
-    UPDATE orders o SET expires_at = d.deadline, hold_until = d.hold_until + (d.deadline - d.expires_at),
+    UPDATE orders o SET expires_at = d.deadline, hold_until = d.deadline + (d.hold_until - d.expires_at),
         extensions = d.extensions + CASE WHEN $5::timestamptz IS NULL THEN 1 ELSE 0 END,
         cancel_requested_at = d.cancel_requested_at
     FROM decided d CROSS JOIN clock

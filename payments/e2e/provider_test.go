@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -99,8 +100,7 @@ func startProvider(t paymentTimes) func(d *faulttest.Deployment) (faulttest.Part
 			faulttest.EnvPrefix + "STRIPE_URL=http://" + p.toAPI.Addr(), faulttest.EnvPrefix + "STRIPE_KEY=" + stripeKey,
 			faulttest.EnvPrefix + "STRIPE_WEBHOOK_SECRET=" + webhookSecret, faulttest.EnvPrefix + "PUBLIC_URL=http://127.0.0.1:1",
 			faulttest.EnvPrefix + "PAYMENT_GRACE=" + d.Grace.String(), faulttest.EnvPrefix + "CHECKOUT_TIME=0s", faulttest.EnvPrefix + "ORDER_EXTENSION=" + d.Extension.String(),
-			faulttest.EnvPrefix + "MAX_EXTENSIONS=1", // the model knows one extension
-
+			faulttest.EnvPrefix + "MAX_EXTENSIONS=" + strconv.Itoa(faulttest.MaxExtensions),
 			faulttest.EnvPrefix + "DEPLOYMENT=e2e", faulttest.EnvPrefix + "ALLOW_TEST_PAYMENTS=true",
 			// the plans "confirm …" pay at once; a shop that is not a test does not let them
 			faulttest.EnvPrefix + "PAY_AT_ONCE=true",
@@ -285,9 +285,10 @@ func (p *provider) Visit(v *faulttest.Visit) {
 		concurrent.Go(func() { v.Retry(faulttest.Extend) })
 		payAt(deadline + around)
 	case "extend and pay late":
-		concurrent.Go(func() { payAt(deadline + p.d.Extension + around) })
-		v.Retry(faulttest.Extend)
-		v.Retry(faulttest.Extend)
+		concurrent.Go(func() { payAt(deadline + faulttest.MaxExtensions*p.d.Extension + around) })
+		for range faulttest.MaxExtensions + 1 { // the last one is rejected
+			v.Retry(faulttest.Extend)
+		}
 	}
 }
 

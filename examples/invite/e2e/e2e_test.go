@@ -67,7 +67,7 @@ var invitations = &faulttest.Service{
 	Rows: `
 		SELECT split_part(email, '@', 1) AS key, id, expires_at AS deadline,
 		       CASE status WHEN 'expired' THEN ended_at END AS cancelled_at,
-		       false AS held, false AS extended, email AS batch,
+		       false AS held, 0 AS extensions, email AS batch,
 		       CASE status WHEN 'accepted' THEN 'confirmed' WHEN 'expired' THEN 'timed out' ELSE status END AS status
 		FROM invitations`,
 	TimedOut:         `NEW.status = 'expired'`,
