@@ -53,7 +53,7 @@ func TestPage(t *testing.T) {
 	page.WaitFor(shoptest.AnOrder+" .countdown", "2:")
 	page.Click(shoptest.AnOrder + " summary")
 	page.WaitFor(shoptest.AnOrder+" .timeline", "by you")
-	page.WaitFor(shoptest.AnOrder+` [data-action="extend"]`, "(1 left)")
+	page.WaitFor(shoptest.AnOrder+` [data-action="extend"]`, "(1 extension left)")
 	page.Click(extendOrder)
 	page.WaitFor(shoptest.AnOrder+" .countdown", "4:")
 	page.Until("no third extension", func() bool {

@@ -192,6 +192,9 @@ func TestPageShowsTheLastMinutes(t *testing.T) {
 
 	first.Front()
 	first.WaitFor(shoptest.AnOrder, "Your checkout is open until")
+	if left := first.Text(shoptest.AnOrder + " .countdown"); len(left) > len("9:59") {
+		t.Errorf("the countdown of a checkout that is open for less than ten minutes is %s", left)
+	}
 	if n := first.Count(shoptest.AnOrder + ` [data-action="cancel"]:not([hidden])`); n != 1 {
 		t.Errorf("an order with an open checkout has %d buttons to cancel, want 1: %s", n, first.Text(shoptest.AnOrder))
 	}

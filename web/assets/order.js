@@ -40,12 +40,19 @@ function phase(order, now) {
 // on the notification of the change, which may be lost.
 const refreshEvery = { due: 1000, held: 3000, cancelling: 3000 };
 
-// counted is what the countdown counts in each phase: from and to are names of times of the order.
-const counted = {
-  payable: { from: 'created_at', to: 'expires_at' },
-  held: { from: 'expires_at', to: 'hold_until' },
-  due: { from: 'created_at', to: 'expires_at' },
-};
+// counted returns the times from and to which the countdown counts. It returns none while the countdown is hidden.
+function counted(order, phase, openUntil) {
+  switch (phase) {
+    case 'payable':
+      return [order.created_at, order.expires_at];
+    case 'held':
+      return [order.expires_at, openUntil ?? order.hold_until];
+    case 'due':
+      return order.cancel_requested_at ? [] : [order.created_at, order.expires_at];
+    default:
+      return [];
+  }
+}
 
 // stateText is the text below the countdown.
 function stateText(order, phase, millisecondsLeft) {
@@ -89,7 +96,8 @@ function minutes(milliseconds) {
 // A way to pay holds the order. It must have these members:
 //
 //   buttons                      its buttons and links
-//   showButtons(order, payable)  shows or hides them; an order is also payable in the phase held
+//   showButtons(order, payable)  shows or hides them
+//   openUntil                    the time until which the customer can still pay in the phase held; undefined if no more
 //   stateText(order, phase)      returns the text below the countdown, or undefined for the card's own text
 //   noteTexts(order, phase)      returns the texts below the bar
 //   eventTexts(event)            returns its texts for an event of the audit trail: what happened, and by whom. If one is
@@ -182,30 +190,33 @@ export class OrderCard {
   show(announce) {
     const now = serverClock.now();
     const at = phase(this.#order, now);
-    const left = Date.parse(this.#order[counted[at]?.to ?? 'expires_at']) - now;
+    const openUntil = this.#wayToPay?.openUntil;
+    const [from, to] = counted(this.#order, at, openUntil).map((time) => Date.parse(time));
+    const left = to - now;
     if (at !== this.#phase) {
       this.#phase = at;
       this.#refreshAt = refreshEvery[at] ? now + 500 : Infinity;
     }
     this.node.dataset.status = this.#order.status;
     this.node.dataset.phase = at;
-    this.#showTimeLeft(left);
+    this.#showTimeLeft(left, to - from);
     this.#showTexts(this.#wayToPay?.stateText(this.#order, at) ?? stateText(this.#order, at, left),
       this.#wayToPay?.noteTexts(this.#order, at) ?? [], announce);
-    this.#showActions();
+    this.#showActions(openUntil);
     if (at === 'payable') {
       this.#announceTimeLeft(left);
     }
   }
 
-  #showTimeLeft(left) {
-    const counts = this.#phase in counted && !this.#order.cancel_requested_at;
-    this.#countdown.hidden = !counts;
-    this.#bar.hidden = !counts;
-    const { from, to } = counted[this.#phase] ?? counted.payable;
-    const share = left / (Date.parse(this.#order[to]) - Date.parse(this.#order[from]));
-    setText(this.#countdown, countdown(left));
-    this.#bar.style.setProperty('--left', Math.max(0, Math.min(1, share)).toFixed(4));
+  // showTimeLeft shows how much is left of a number of milliseconds, or nothing if the countdown is hidden.
+  #showTimeLeft(left, of) {
+    const hidden = Number.isNaN(left);
+    this.#countdown.hidden = hidden;
+    this.#bar.hidden = hidden;
+    if (!hidden) {
+      setText(this.#countdown, countdown(left));
+      this.#bar.style.setProperty('--left', Math.max(0, Math.min(1, left / of)).toFixed(4));
+    }
     this.#state.classList.toggle('urgent', this.#phase === 'payable' && left <= remindBefore(this.#order));
   }
 
@@ -223,21 +234,21 @@ export class OrderCard {
     }
   }
 
-  #showActions() {
+  #showActions(openUntil) {
     const { hold_until: holdUntil, cancel_requested_at: cancelling, extension_seconds: extension, extensions_left: left, pay_at_once: payAtOnce } = this.#order;
     // The service's clock decides whether the deadline has passed, so the buttons stay until the order is cancelled.
     const payable = this.#phase === 'payable' || (this.#phase === 'due' && !holdUntil && !cancelling);
     if (extension) {
       const by = extension % 60 === 0 ? minutes(extension * 1000) : duration(extension);
-      setText(this.#extend.firstChild, `Extend by ${by} (${left} left)`);
+      setText(this.#extend.firstChild, `Extend by ${by} (${left} ${left === 1 ? 'extension' : 'extensions'} left)`);
     }
     const focused = this.#actions.contains(document.activeElement) ? document.activeElement : null;
-    const held = this.#phase === 'held';
-    this.#wayToPay?.showButtons(this.#order, payable || held);
+    const open = this.#phase === 'held' && openUntil !== undefined;
+    this.#wayToPay?.showButtons(this.#order, payable || open);
     this.#pay.hidden = !payable || !payAtOnce;
     this.#extend.hidden = !payable || !extension;
-    this.#cancel.hidden = !payable && !held;
-    this.#actions.hidden = !payable && !held;
+    this.#cancel.hidden = !payable && !open;
+    this.#actions.hidden = !payable && !open;
     if (focused?.hidden) {
       const link = this.#wayToPay?.buttons.find((button) => button.matches('a:not([hidden])'));
       (link ?? this.title).focus(); // otherwise the focus returns to the top of the page

@@ -115,12 +115,15 @@ class Checkout {
     this.#pay.hidden = !payable || !this.#link.hidden;
   }
 
+  get openUntil() {
+    const until = this.#payments?.find((payment) => payment.checkout_until)?.checkout_until;
+    return serverClock.now() < Date.parse(until) ? until : undefined;
+  }
+
   stateText(order, phase) {
     switch (phase) {
-      case 'held': {
-        const until = this.#payments?.find((payment) => payment.checkout_url)?.checkout_until;
-        return until && serverClock.now() < Date.parse(until) ? `The deadline has passed. Your checkout is open until ${moment(until)}.` : undefined;
-      }
+      case 'held':
+        return this.openUntil && `The deadline has passed. Your checkout is open until ${moment(this.openUntil)}.`;
       case 'cancelling':
         return 'Being cancelled: waiting for the payment provider';
       default:
@@ -135,7 +138,8 @@ class Checkout {
       notes.unshift(`Paying: held until ${moment(order.hold_until)}.`);
     }
     if (phase === 'held') {
-      notes.unshift(`Paying: held until ${moment(order.hold_until)}, unless the payment provider says before whether you paid.`);
+      const asking = this.#payments && !this.openUntil ? ' The shop is asking the payment provider whether you paid.' : '';
+      notes.unshift(`Paying: held until ${moment(order.hold_until)}.${asking}`);
     }
     if (payments[0]?.state === 'closed') { // whatever the provider's own page says
       notes.unshift(`The checkout was closed at ${moment(payments[0].ended_at)}. You were not charged.`);
