@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -94,6 +95,65 @@ func TestPageOverdue(t *testing.T) {
 	})
 	page.Front()
 	page.WaitFor(shoptest.AnOrder, "Cancelled: not paid in time")
+}
+
+// TestPageMovesDeadline has an operator move the deadline of an order, later and then earlier. The customer's page must
+// show the new deadline and the operator's reason without a reload. The deadline of an order that is paid meanwhile is not
+// moved, and the operators' page must say why.
+func TestPageMovesDeadline(t *testing.T) {
+	shoptest.PageTest(t)
+	p := orders.NewSite(t, testenv.Redis(t), envTimeout+"=5m").Serve(t)
+	page := shoptest.ShopTab(t, p)
+	still := page.MarkDocument()
+	page.Click(shoptest.BuyBeans)
+	page.WaitFor(shoptest.AnOrder+" .countdown", "4:")
+	page.Click(shoptest.AnOrder + " summary")
+	id := browsertest.Eval[string](page, `document.querySelector("[data-order]").dataset.order`)
+
+	ops := shoptest.OpsTab(t, p)
+	ops.Type("#whereis-id", id+kb.Enter)
+	ops.WaitFor("#whereis-next", "It waits for its payment.")
+	move := func(minutes, reason string) {
+		t.Helper()
+		ops.Front()
+		ops.Type("#move-deadline [name=minutes]", minutes)
+		ops.Type("#move-deadline [name=reason]", reason)
+		ops.Click("#move-deadline button")
+	}
+	moved := func(minutes, hours, reason string) {
+		t.Helper()
+		before := ops.Text("#whereis-next")
+		move(minutes, reason)
+		ops.WaitFor("#move-deadline [role=status]", "The deadline of the order "+id+" is ")
+		ops.Until("the new deadline", func() bool { return ops.Text("#whereis-next") != before })
+		page.Front()
+		page.Until("a countdown from "+minutes+" minutes", func() bool {
+			return strings.HasPrefix(page.Text(shoptest.AnOrder+" .countdown"), hours+":5")
+		})
+		page.WaitFor(shoptest.AnOrder+" .timeline", "by the shop: "+reason)
+	}
+	moved("600", "9", "the bank is away")
+	ops.Front()
+	ops.CheckLook("ops-move-deadline")
+	moved("120", "1", "the bank is back")
+	if timeline := page.Text(shoptest.AnOrder + " .timeline"); strings.Count(timeline, "deadline moved to ") != 2 {
+		t.Errorf("the timeline is %q, want one in which the deadline is moved twice", timeline)
+	}
+	page.CheckLook("shop-moved-deadline")
+	page.Click(shoptest.PayOrder)
+	page.WaitFor(shoptest.AnOrder, "Paid at")
+	if !still() {
+		t.Error("the page reloaded itself")
+	}
+
+	ops.Expect("409")
+	move("60", "too late")
+	ops.WaitFor("#messages", "The order was paid at")
+	ops.Type("#whereis-id", kb.Enter)
+	ops.WaitFor("#whereis-next", "It was paid by the customer")
+	if ops.Count("#move-deadline[hidden]") != 1 {
+		t.Error("the page offers to move the deadline of a paid order")
+	}
 }
 
 // signIn opens the operators' page without a token, and signs in with a wrong one and then with the right one.

@@ -3,7 +3,10 @@ package e2e
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
+
+	"github.com/chromedp/chromedp/kb"
 
 	"example.com/shop/e2e/shoptest"
 	"example.com/shop/internal/faulttest"
@@ -43,6 +46,30 @@ func TestPagePaysAfterTheHold(t *testing.T) {
 	ops.WaitFor("#attempts", "succeeded\n1")
 	ops.WaitFor("#refunds", "confirmed\n1")
 	ops.Until("all invariants hold", func() bool { return ops.Count("#invariants .holds") == 7 })
+}
+
+// TestPageMovesHeldDeadline has an operator move the deadline of an order whose checkout is open. An earlier deadline is
+// rejected, and the operators' page must say why. A later one must reach the customer's page.
+func TestPageMovesHeldDeadline(t *testing.T) {
+	shoptest.PageTest(t)
+	s := paymenttest.NewSite(t, shop, shop.TimeoutVariable()+"=30m")
+	page := shoptest.ShopTab(t, s.Shop)
+	buy(s, page)
+	page.WaitFor(shoptest.AnOrder, "Paying: held until")
+	id := browsertest.Eval[string](page, `document.querySelector("[data-order]").dataset.order`)
+	ops := shoptest.OpsTab(t, s.Shop)
+	ops.Type("#whereis-id", id+kb.Enter)
+	ops.WaitFor("#whereis-next", "It is held while its customer pays it elsewhere")
+	ops.Expect("409")
+	ops.Type("#move-deadline [name=reason]", "a slow bank")
+	ops.Type("#move-deadline [name=minutes]", "1"+kb.Enter)
+	ops.WaitFor("#messages", "can only be moved to a later time")
+	ops.Type("#move-deadline [name=minutes]", "20"+kb.Enter) // after the 1
+	ops.WaitFor("#move-deadline [role=status]", "The deadline of the order "+id+" is ")
+	page.Front()
+	page.Until("a countdown from two hours", func() bool {
+		return strings.HasPrefix(page.Text(shoptest.AnOrder+" .countdown"), "1:5")
+	})
 }
 
 // TestPageRefunds has refunds fail. A customer pays a wrong amount, which the provider cannot return, and an operator

@@ -1,36 +1,45 @@
-// The section "Where is this order?" of the operators' page. The orders that are overdue for the longest time wait for a person.
+// The section "Where is this order?" of the operators' page, with the form that moves the deadline of the order. The orders
+// that are overdue for the longest time wait for a person.
 
-import { addStylesheet, duration, element, renderList, setText } from './dom.js';
+import { addStylesheet, duration, element, moment, renderList, setText } from './dom.js';
 
 // add adds the section to the operators' page.
 export function add(page) {
   addStylesheet('/assets/opswhereis.css');
   const id = element('input', { id: 'whereis-id', required: true, maxLength: 255, autocomplete: 'off', spellcheck: false });
+  const form = element('form', {},
+    element('label', { htmlFor: 'whereis-id' }, 'The id of an order, or of something that refers to it'),
+    element('div', { className: 'row' }, id, element('button', { type: 'submit' }, 'Find')));
   const next = element('p', { id: 'whereis-next', role: 'status' });
   const more = element('div', { id: 'whereis-more' });
-  const form = element('form', { className: 'card', id: 'whereis' },
-    element('label', { htmlFor: 'whereis-id' }, 'The id of an order, or of something that refers to it'),
-    element('div', { className: 'row' }, id, element('button', { type: 'submit' }, 'Find')), next, more);
+  const move = newMove(page, () => find(move.order.id));
   const list = element('ul', { id: 'overdue', className: 'dead' });
   const failed = element('p', { className: 'hint' });
   const overdue = element('div', { className: 'card', hidden: true }, element('h3', {}, 'Overdue orders'), failed, list);
   page.addWaiting(overdue);
   document.getElementById('picture').after(element('section', { 'aria-labelledby': 'whereis-title' },
-    element('h2', { id: 'whereis-title' }, 'Where is this order?'), form));
+    element('h2', { id: 'whereis-title' }, 'Where is this order?'),
+    element('div', { className: 'card', id: 'whereis' }, form, next, more, move.node)));
 
-  const find = async () => {
+  const find = async (text) => {
+    const moving = move.node.contains(document.activeElement);
     try {
-      const [order] = (await page.get(`/orders?id=${encodeURIComponent(id.value.trim())}`)).items;
+      const [order] = (await page.get(`/orders?id=${encodeURIComponent(text)}`)).items;
       setText(next, order.next);
       more.replaceChildren(...details(order));
+      move.show(order);
     } catch (failure) {
       setText(next, failure.message);
       more.replaceChildren();
+      move.show(null);
+    }
+    if (moving && move.node.hidden) {
+      id.focus(); // otherwise the focus returns to the top of the page
     }
   };
   form.addEventListener('submit', (event) => {
     event.preventDefault();
-    find();
+    find(id.value.trim());
   });
 
   let items = [];
@@ -57,13 +66,62 @@ export function add(page) {
           onclick() {
             id.value = order.id;
             id.focus();
-            find();
+            find(order.id);
           },
         }, 'Show')), page.waitingTitle);
       setText(failed, problem);
       overdue.hidden = items.length === 0 && problem === '';
     },
   });
+}
+
+// newMove returns the form that moves the deadline of an order. Its method show takes the order that is found, or null.
+// The function moved is called after the deadline has moved.
+function newMove(page, moved) {
+  let readAt; // when the order was read, by the clock of the browser
+  const field = (label, properties) => {
+    const input = element('input', { required: true, ...properties });
+    return [input, element('label', {}, label, input)];
+  };
+  const [minutes, minutesField] = field('Minutes from now', {
+    name: 'minutes', type: 'number', min: 1, max: 30 * 24 * 60, inputMode: 'numeric',
+  });
+  const [reason, reasonField] = field('Why (the customer can read it)', { name: 'reason', maxLength: 500 });
+  const title = element('h3');
+  const result = element('p', { role: 'status' });
+  const node = element('form', { id: 'move-deadline', hidden: true }, title,
+    element('div', { className: 'row' }, minutesField, reasonField, element('button', { type: 'submit' }, 'Move')), result);
+  const move = {
+    node,
+    order: null,
+    show(order) {
+      readAt = Date.now();
+      if (order?.id !== move.order?.id) {
+        node.reset();
+        setText(result, '');
+      }
+      move.order = order;
+      node.hidden = order?.status !== 'pending' || Date.parse(order.due_at) <= Date.parse(order.at);
+      setText(title, `Move the deadline of the order ${order?.id}`);
+    },
+  };
+  node.addEventListener('submit', (event) => {
+    event.preventDefault();
+    setText(result, '');
+    const { id, at } = move.order;
+    const now = Date.parse(at) + Date.now() - readAt; // the database's clock decides deadlines
+    page.post(event.submitter, `/orders/${id}/deadline`,
+      ({ expires_at: deadline }) => `The deadline of the order ${id} is ${moment(deadline)}.`,
+      (text) => {
+        if (move.order?.id === id) { // the operator may have looked for another order meanwhile
+          node.reset();
+          setText(result, text);
+          moved();
+        }
+      },
+      { body: { deadline: new Date(now + 60_000 * minutes.valueAsNumber).toISOString(), reason: reason.value } });
+  });
+  return move;
 }
 
 // details returns a table of the tasks of an order, if there are any.
