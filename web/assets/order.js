@@ -272,16 +272,16 @@ export class OrderCard {
     return this.act(async () => {
       const send = () => request('POST', `/api/orders/${this.#order.id}/${action}`);
       this.#page.put(await (action === 'extend' ? send() : retry(send))); // each request extends the deadline again
-    });
+    }, action === 'extend' ? '' : ' Try again.');
   }
 
   get busy() {
     return this.#busy;
   }
 
-  // act does what a button is for, unless the card is busy. After a failure it requests the order, so that the customer sees
-  // whether the action took effect.
-  async act(action) {
+  // act does what a button is for, unless the card is busy. After a transient failure it requests the order, so that the
+  // customer sees whether the action took effect, and adds the advice to the problem's text.
+  async act(action, advice = ' Try again.') {
     if (this.#busy) {
       return;
     }
@@ -292,7 +292,7 @@ export class OrderCard {
       await action();
     } catch (failure) {
       failed = failure;
-      setText(this.#error, failure.transient ? `${failure.message} Try again.` : failure.message);
+      setText(this.#error, failure.transient ? failure.message + advice : failure.message);
       if (failure.transient) {
         this.refresh();
       }
