@@ -21,7 +21,7 @@ check: ## Check format, go.mod, vet and lint of all modules, the allowed imports
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); \
 	if [ -n "$$unformatted" ]; then echo "not formatted, run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
 	set -e; for module in $(MODULES); do cd $(CURDIR)/$$module; echo "checking $$module"; \
-		go mod tidy -diff; go vet ./...; $(LINT) run --config $(CURDIR)/.golangci.yml; done
+		go mod tidy -diff; go vet ./...; $(LINT) run --allow-parallel-runners --config $(CURDIR)/.golangci.yml; done
 	scripts/mutants -n # each mutant of the lists can be applied
 	go test -run TestAllowedImports ./cmd/shop
 
