@@ -206,6 +206,8 @@ func apply(s State, c call, o Outcome) (State, bool) {
 		return after, true
 	case o.Rejected == RejectedByParty:
 		return s, c.Operation == Hold && len(reasons) == 0 && s.Hold != Held
+	case o.Rejected == RejectedLate && c.Operation == Cancel && s.Status == Expired && !s.Cancelling && c.HoldEnd[s.Extensions].maybe:
+		return s, true // the hold has ended by itself: the row is due, and it is shown as held until it is cancelled
 	case o.Rejected != "":
 		return s, slices.Contains(reasons, o.Rejected)
 	default:
