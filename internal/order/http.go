@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/gin-gonic/gin"
 	"github.com/google/uuid"
@@ -181,14 +180,8 @@ func (s *Service) reschedule(c *gin.Context) error {
 			Pointer: "/deadline", Detail: `must be a time with its zone, for example "2026-01-31T09:30:00Z"`,
 		})
 	}
-	reason, _ := body["reason"].(string)
-	reason = strings.TrimSpace(reason)
-	if n := utf8.RuneCountInString(reason); n < 1 || n > maxReason || strings.ContainsRune(reason, 0) {
-		errs = append(errs, rest.FieldError{
-			Pointer: "/reason", Detail: fmt.Sprintf("must be a text of 1 to %d characters, not only blanks", maxReason),
-		})
-	}
-	if len(errs) > 0 {
+	reason, wrong := body.Text("reason", maxReason)
+	if errs = append(errs, wrong...); len(errs) > 0 {
 		return rest.InvalidFields(errs...)
 	}
 	o, err := s.Reschedule(c.Request.Context(), id, deadline, reason)

@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/gin-gonic/gin"
 	"github.com/google/uuid"
@@ -53,6 +54,18 @@ func (o Object) UnknownFields(at string, known ...string) []FieldError {
 		}
 	}
 	return errs
+}
+
+// Text returns the text of a field of the body without the blanks around it, and an error unless it has 1 to most
+// characters. PostgreSQL stores no text with the character NUL.
+func (o Object) Text(field string, most int) (string, []FieldError) {
+	text, _ := o[field].(string)
+	text = strings.TrimSpace(text)
+	if n := utf8.RuneCountInString(text); n < 1 || n > most || strings.ContainsRune(text, 0) {
+		detail := fmt.Sprintf("must be a text of 1 to %d characters, not only blanks", most)
+		return text, []FieldError{{Pointer: "/" + field, Detail: detail}}
+	}
+	return text, nil
 }
 
 // ReadObject reads the body of a request: one JSON object of at most 16 KiB in UTF-8. It returns an [Error] for any

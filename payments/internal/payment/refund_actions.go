@@ -2,11 +2,8 @@ package payment
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net/http"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/gin-gonic/gin"
 	"github.com/google/uuid"
@@ -25,11 +22,8 @@ const maxDecision = 200
 func readDecision(body rest.Object, known ...string) (d decision, errs []rest.FieldError) {
 	errs = body.UnknownFields("", append(known, "actor", "note")...)
 	text := func(name string) string {
-		s, _ := body[name].(string)
-		s = strings.TrimSpace(s)
-		if n := utf8.RuneCountInString(s); n < 1 || n > maxDecision || strings.ContainsRune(s, 0) {
-			errs = append(errs, rest.FieldError{Pointer: "/" + name, Detail: fmt.Sprintf("must be a text of 1 to %d characters", maxDecision)})
-		}
+		s, wrong := body.Text(name, maxDecision)
+		errs = append(errs, wrong...)
 		return s
 	}
 	d = decision{actor: text("actor"), note: text("note")}
