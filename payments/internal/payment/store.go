@@ -113,7 +113,7 @@ func (s *Store) attempts(ctx context.Context) *gorm.DB {
 		Joins(`LEFT JOIN LATERAL (SELECT * FROM refunds WHERE attempt_id = a.id ORDER BY created_at DESC, id DESC LIMIT 1) r ON true`).
 		Select(`a.id, a.order_id, a.state, a.applied, ` + closing + ` AS closing, a.amount_cents, upper(a.currency) AS currency,
 			CASE WHEN NOT ` + closing + ` THEN coalesce(a.checkout_url, '') ELSE '' END AS checkout_url,
-			CASE WHEN NOT ` + closing + ` THEN least(greatest(o.expires_at, a.checkout_until), a.session_until) END AS checkout_until,
+			CASE WHEN NOT ` + closing + ` THEN checkout_closes_at(o.expires_at, NULL, a.checkout_until, a.session_until) END AS checkout_until,
 			a.opened_at, a.ended_at,
 			a.session_expires_at,
 			(SELECT coalesce(sum(amount_cents), 0) FROM refunds WHERE attempt_id = a.id AND state IN ('confirmed', 'settled_outside')) AS refunded_cents,
