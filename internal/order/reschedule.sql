@@ -9,7 +9,8 @@
 -- $1 order id · $2 its customer, who extends the deadline (NULL: an operator moves it)
 -- $3 a customer's extension in microseconds · $4 the most extensions of an order
 -- $5 an operator's deadline · $6 the reason for it
--- $7 kind of the task that cancels the order, '' for no outbox row
+-- $7 the least and $8 the most microseconds from now to an operator's deadline
+-- $9 kind of the task that cancels the order, '' for no outbox row
 WITH locked AS MATERIALIZED (
     SELECT * FROM orders WHERE id = $1::uuid AND customer_id = coalesce($2::uuid, customer_id) FOR UPDATE
 ),
@@ -30,7 +31,8 @@ moved AS (
       AND CASE WHEN $5::timestamptz IS NULL
           THEN $3::bigint > 0 AND d.extensions < $4::bigint
           ELSE d.deadline <> d.expires_at AND (d.hold_until IS NULL OR d.deadline > d.expires_at)
-               AND d.deadline BETWEEN clock.at + interval '1 s' AND clock.at + interval '720 h'
+               AND d.deadline BETWEEN clock.at + $7::bigint * interval '1 microsecond'
+                                  AND clock.at + $8::bigint * interval '1 microsecond'
           END
     RETURNING o.*
 ),
@@ -41,8 +43,8 @@ event AS (
 ),
 owed AS (
     INSERT INTO outbox (kind, task_id, due_at)
-    SELECT $7::text, m.id::text, m.due_at FROM moved m JOIN decided d ON d.id = m.id
-    WHERE m.expires_at < d.expires_at AND $7::text <> ''
+    SELECT $9::text, m.id::text, m.due_at FROM moved m JOIN decided d ON d.id = m.id
+    WHERE m.expires_at < d.expires_at AND $9::text <> ''
     ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
 ),
 result AS (

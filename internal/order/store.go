@@ -83,12 +83,14 @@ func (s *Store) cancel(ctx context.Context, id, customer uuid.UUID, holdKind str
 
 // extend moves the deadline of a customer's order by an extension, unless the order has had the most extensions.
 func (s *Store) extend(ctx context.Context, id, customer uuid.UUID, extension time.Duration, most int64) (*change, error) {
-	return s.change(ctx, rescheduleSQL, id, customer, extension.Microseconds(), most, nil, nil, s.RowKind(CancelKind))
+	return s.change(ctx, rescheduleSQL, id, customer, extension.Microseconds(), most, nil, nil, nil, nil,
+		s.RowKind(CancelKind))
 }
 
 // reschedule moves the deadline of an order for an operator, who gives a reason.
 func (s *Store) reschedule(ctx context.Context, id uuid.UUID, deadline time.Time, reason string) (*change, error) {
-	return s.change(ctx, rescheduleSQL, id, nil, nil, nil, deadline, reason, s.RowKind(CancelKind))
+	return s.change(ctx, rescheduleSQL, id, nil, nil, nil, deadline, reason,
+		minDeadline.Microseconds(), maxDeadline.Microseconds(), s.RowKind(CancelKind))
 }
 
 // change runs a statement that changes the order with an id, the first parameter.
