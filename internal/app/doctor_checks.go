@@ -26,6 +26,8 @@ func Checks(p *Process) []Check {
 		checks = append(checks,
 			Check{Subject: "redis", Good: "answers", Run: func(ctx context.Context) error { return pingRedis(ctx, p.Redis) }},
 			Check{Subject: "tasks", Good: "Redis has the restore markers: it was not wiped", Run: ofEach(checkMarkers)},
+			Check{Subject: "keys", Good: "the queue's keys have values of their types", Run: ofEach(
+				func(ctx context.Context, k *Kind) error { return k.Queue.CheckKeys(ctx) })},
 			Check{Subject: "worker", Good: "no task has been due for long, and there are no dead letters", Run: ofEach(checkTasks)},
 			Check{Subject: "outbox", Good: "no message has waited for long", Run: ofEach(checkOutbox)},
 		)

@@ -44,10 +44,15 @@ type shard struct {
 	owners                                    string // the names of the workers that have leases, by the ends of the leases
 }
 
-// keys returns the keys, in the order of repair_keys.lua.
-func (s shard) keys() []string {
-	return []string{s.due, s.leased, s.dead, s.attempts, s.errs, s.marker, s.owners}
+// types returns the type that the value of each key has.
+func (s shard) types() map[string]string {
+	return map[string]string{
+		s.due: "zset", s.leased: "zset", s.dead: "zset", s.attempts: "hash", s.errs: "hash", s.marker: "string", s.owners: "zset",
+	}
 }
+
+// maxLease is the longest lease of a claim. The tasks of a worker that was killed wait for its end.
+const maxLease = 24 * time.Hour
 
 var validKind = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]*$`)
 

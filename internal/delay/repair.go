@@ -158,27 +158,3 @@ func (q *Queue) remove(ctx context.Context, seen []shardTasks, orphans map[strin
 	}
 	return removed, nil
 }
-
-// maxLease is the longest lease of a claim. With a larger maximum, the tasks of a killed worker could wait for longer, and
-// fewer of the leases that another client wrote would be found. With a smaller one, handlers would have less time.
-const maxLease = 24 * time.Hour
-
-// RepairKeys makes a queue usable again after another client wrote to its keys. It renames each key whose value has a
-// wrong type, to the name of the key with the suffix :set-aside, and overwrites the value of an earlier rename. It returns
-// the new names, even if it also returns an error. RepairKeys also ends leases that have more than a day left, because no
-// claim makes such a lease.
-func (q *Queue) RepairKeys(ctx context.Context) (renamed []string, err error) {
-	calls := make([]call, len(q.shards))
-	for i, s := range q.shards {
-		calls[i] = call{s.keys(), []any{micros(maxLease)}}
-	}
-	replies, err := q.runEach(ctx, scripts.repairKeys, calls)
-	for _, reply := range replies { // after an error too: the keys of other shards may have been renamed
-		names, _ := reply.StringSlice()
-		renamed = append(renamed, names...)
-	}
-	if err != nil {
-		return renamed, fmt.Errorf("repair the keys of %s: %w", q.kind, err)
-	}
-	return renamed, nil
-}

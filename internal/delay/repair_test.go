@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -93,9 +94,8 @@ func mustSchedule(t testing.TB, q *Queue, msgs ...Message) {
 func emptyQueue(t testing.TB, q *Queue) {
 	t.Helper()
 	for _, s := range q.shards {
-		for _, key := range s.keys() {
+		for key := range s.types() {
 			do(t, q, "DEL", key)
-			do(t, q, "DEL", key+":set-aside")
 		}
 	}
 }
@@ -152,13 +152,12 @@ var operations = map[string]func(ctx context.Context, q *Queue) error{
 	},
 }
 
-// TestRepairKeys writes a value of each type to each key of a queue. No operation panics. RepairKeys renames exactly
-// the keys whose values have a wrong type, and then each operation succeeds.
-func TestRepairKeys(t *testing.T) {
-	own := []string{"zset", "zset", "zset", "hash", "hash", "string", "zset"}
+// TestForeignTypes writes a value of each type to each key of a queue. No operation panics. CheckKeys names exactly the
+// keys whose values have a wrong type, and once they are deleted each operation succeeds.
+func TestForeignTypes(t *testing.T) {
 	onEachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
 		q := newQueue(t, rdb, 2)
-		for i, key := range q.shards[0].keys() {
+		for key, own := range q.shards[0].types() {
 			for kind, write := range testenv.RedisTypes {
 				t.Run(key+" is a "+kind, func(t *testing.T) {
 					for name, operate := range operations {
@@ -172,50 +171,21 @@ func TestRepairKeys(t *testing.T) {
 						}
 					}
 					emptyQueue(t, q)
-					do(t, q, "SET", key+":set-aside", "the value of an earlier rename")
 					do(t, q, write(key)...)
-					var want []string
-					if kind != own[i] {
-						want = []string{key + ":set-aside"}
+					err := q.CheckKeys(t.Context())
+					if named := err != nil && strings.Contains(err.Error(), "the key "+key+" is a "+kind); named != (kind != own) {
+						t.Errorf("CheckKeys returns %v, want that it names the key: %v", err, kind != own)
 					}
-					if got, err := q.RepairKeys(t.Context()); err != nil || !slices.Equal(got, want) {
-						t.Errorf("renamed %q, %v; want %q", got, err, want)
-					}
-					if len(want) > 0 {
-						if is, err := rdb.Type(t.Context(), want[0]).Result(); err != nil || is != kind {
-							t.Errorf("%s is a %s, %v; want the %s of the renamed key", want[0], is, err, kind)
-						}
-					}
+					do(t, q, "DEL", key)
 					for name, operate := range operations {
 						if err := operate(t.Context(), q); err != nil {
-							t.Errorf("%s after RepairKeys: %v", name, err)
+							t.Errorf("%s after the deletion: %v", name, err)
 						}
-					}
-					if got, err := q.RepairKeys(t.Context()); err != nil || len(got) > 0 {
-						t.Errorf("the second call renamed %q, %v; want nothing", got, err)
 					}
 				})
 			}
 		}
 	})
-}
-
-// TestRepairKeysEndsForeignLeases ends leases that are longer than those of claims, and keeps the lease of a claim.
-func TestRepairKeysEndsForeignLeases(t *testing.T) {
-	q := newQueue(t, newRedis(t), 1)
-	scheduleNow(t, q, "claimed")
-	if _, err := q.Claim(t.Context(), 0, 1, 10*time.Minute); err != nil {
-		t.Fatal(err)
-	}
-	for id, score := range map[string]string{"infinite": "+inf", "huge": "1e300", "tomorrow": strconv.FormatInt(redisTime(t, q)+25*long.Microseconds(), 10)} {
-		do(t, q, "ZADD", q.shards[0].leased, score, id)
-	}
-	if renamed, err := q.RepairKeys(t.Context()); err != nil || len(renamed) > 0 {
-		t.Fatalf("renamed %q, %v; want nothing", renamed, err)
-	}
-	if got, want := depth(t, q), (Depth{Due: 3, Leased: 1}); got != want {
-		t.Errorf("the queue holds %+v, want %+v", got, want)
-	}
 }
 
 // trips counts the round trips of a client: one for each command and for each pipeline.
@@ -269,7 +239,7 @@ func TestRoundTrips(t *testing.T) {
 		{"Schedule", 2, func(ctx context.Context) error { return q.Schedule(ctx, msgs...) }},
 		{"Locate", 2, func(ctx context.Context) error { _, err := q.Locate(ctx, ids); return err }},
 		{"Depth", 2, func(ctx context.Context) error { _, err := q.Depth(ctx); return err }},
-		{"RepairKeys", 2, func(ctx context.Context) error { _, err := q.RepairKeys(ctx); return err }},
+		{"CheckKeys", 1, q.CheckKeys},
 		{"DeadLetters", 2, func(ctx context.Context) error { _, err := q.DeadLetters(ctx, 0, 100); return err }},
 		{"RemoveOrphans of none", 16, func(ctx context.Context) error {
 			_, err := q.RemoveOrphans(ctx, 2*time.Hour, allBut(ids...))

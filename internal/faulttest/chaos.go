@@ -136,7 +136,7 @@ var redisChaos = []ChaosFault{
 	}},
 	{"foreign content in Redis", RedisServer, func(d *Deployment, pick int) func() {
 		d.corrupt(rand.New(rand.NewPCG(uint64(pick), 3)))
-		return func() {}
+		return d.deleteForeignKeys
 	}},
 }
 
@@ -219,6 +219,23 @@ func (d *Deployment) corrupt(rng *rand.Rand) {
 			ids, _ := d.RDB.ZRange(ctx, queue.leased, 0, -1).Result()
 			for _, id := range append(ids, "foreign") {
 				_ = d.RDB.ZAdd(ctx, queue.leased, redis.Z{Member: id, Score: math.Inf(1)}).Err()
+			}
+		}
+	}
+}
+
+// deleteForeignKeys deletes the keys of the queues whose values have a wrong type, as an operator does whom `shop doctor`
+// tells about them.
+func (d *Deployment) deleteForeignKeys() {
+	ctx := d.T.Context()
+	for _, kind := range d.Kinds {
+		queue := keysOf(kind)
+		for key, want := range map[string]string{
+			queue.due: "zset", queue.leased: "zset", queue.dead: "zset", queue.owners: "zset",
+			queue.attempts: "hash", queue.errors: "hash", queue.marker: "string",
+		} {
+			if is, err := d.RDB.Type(ctx, key).Result(); err == nil && is != want {
+				testenv.Must(d.T, d.RDB.Del(ctx, key).Err())
 			}
 		}
 	}

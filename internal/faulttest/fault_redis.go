@@ -45,6 +45,7 @@ func (*Service) RedisFaults() []Fault {
 				d.corrupt(rand.New(rand.NewPCG(seed, 3)))
 				d.Sleep(time.Second / 2)
 			}
+			d.deleteForeignKeys()
 		}},
 		{Name: "hung", Bound: swept, on: own, Rate: 40, also: contended, Inject: func(d *Deployment) {
 			resume := suspend(d.T, d.redis.Pid())

@@ -219,7 +219,7 @@ var stepsOfScripts = sync.OnceValue(func() map[string]string {
 	}
 	steps := map[string]string{}
 	for script, step := range map[string]string{
-		"repair_keys": "RepairKeys", "locate": "Locate", "schedule": "Schedule", "due_within": "RemoveOrphans",
+		"locate": "Locate", "schedule": "Schedule", "due_within": "RemoveOrphans",
 	} {
 		hash := sha1.Sum([]byte(read("prelude") + "\n" + read(script)))
 		steps[hex.EncodeToString(hash[:])] = step

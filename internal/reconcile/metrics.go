@@ -27,7 +27,7 @@ func newMetrics(reg prometheus.Registerer, kind string) metrics {
 		}, []string{"result"}),
 		repairs: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "reconcile_repairs_total", ConstLabels: labels,
-			Help: "Repairs, by reason: missing, late, orphaned, overdue or set_aside.",
+			Help: "Repairs, by reason: missing, late, orphaned or overdue.",
 		}, []string{"reason"}),
 		examined: f.NewCounter(prometheus.CounterOpts{
 			Name: "reconcile_examined_total", ConstLabels: labels,
@@ -49,7 +49,7 @@ func newMetrics(reg prometheus.Registerer, kind string) metrics {
 		}),
 	}
 	// Create the series now, at 0: increase() in Prometheus does not count the event that creates a series.
-	for _, reason := range []string{"missing", "late", "orphaned", "overdue", "set_aside"} {
+	for _, reason := range []string{"missing", "late", "orphaned", "overdue"} {
 		m.repairs.WithLabelValues(reason)
 	}
 	return m
@@ -61,7 +61,6 @@ func (m metrics) observe(r Report) {
 	m.repairs.WithLabelValues("late").Add(float64(r.Late))
 	m.repairs.WithLabelValues("orphaned").Add(float64(r.Orphaned))
 	m.repairs.WithLabelValues("overdue").Add(float64(r.Overdue))
-	m.repairs.WithLabelValues("set_aside").Add(float64(r.SetAside))
 	m.examined.Add(float64(r.Examined))
 	m.seconds.Observe(r.Took)
 	if r.Outcome == OK || r.Outcome == Partial {

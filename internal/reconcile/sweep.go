@@ -43,12 +43,6 @@ func (r *Reconciler) sweep(ctx context.Context) (report Report) {
 		return report
 	}
 
-	renamed, err := r.repairKeys(ctx)
-	report.SetAside = len(renamed)
-	if err != nil {
-		noteError(asQueueError(err))
-		return report
-	}
 	ok, err := intact(ctx, r.queue)
 	if err != nil {
 		noteError(asQueueError(err))
@@ -62,19 +56,6 @@ func (r *Reconciler) sweep(ctx context.Context) (report Report) {
 	}
 	noteError(r.removeOrphans(ctx, &report))
 	return report
-}
-
-// repairKeys makes the queue usable after another client wrote to its keys, and logs the keys that it renamed. It waits at
-// most a second for a Redis that hangs.
-func (r *Reconciler) repairKeys(ctx context.Context) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	renamed, err := r.queue.RepairKeys(ctx)
-	for _, name := range renamed {
-		r.log.ErrorContext(ctx, "a key of the queue had a value of a wrong type and was renamed; "+
-			"find the client that writes to this Redis", "key", name)
-	}
-	return renamed, err
 }
 
 // restore adds the tasks of all pending rows to a queue that was wiped or is new. It completes the restore markers only after the last page. If the

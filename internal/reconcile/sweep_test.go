@@ -69,10 +69,6 @@ func TestSweepRepairs(t *testing.T) {
 		"overdue": {func(_ *testing.T, f *fixture) {
 			f.table.overdue = rows(2*pageSize+1, good)
 		}, with(func(r *Report) { r.Overdue = 2*pageSize + 1 })},
-		"set aside": {func(t *testing.T, f *fixture) {
-			f.do(t, "SET", key("dead"), "a value of a wrong type")
-			f.do(t, "SET", key("attempts"), "a value of a wrong type")
-		}, with(func(r *Report) { r.SetAside = 2 })},
 		"wiped": {func(t *testing.T, f *fixture) {
 			f.wipe(t)
 		}, with(func(r *Report) { r.Full, r.Missing = true, pending })},
@@ -103,7 +99,7 @@ func TestSweepRepairs(t *testing.T) {
 // TestSweepWithoutTheQueue lets each step of the queue fail. The sweep is degraded and times out the overdue rows. If
 // the restore did not end, the marker is not complete.
 func TestSweepWithoutTheQueue(t *testing.T) {
-	for _, step := range []string{"RepairKeys", "Intact", "BeginRestore", "Locate", "Schedule", "EndRestore", "RemoveOrphans"} {
+	for _, step := range []string{"Intact", "BeginRestore", "Locate", "Schedule", "EndRestore", "RemoveOrphans"} {
 		t.Run(step, func(t *testing.T) {
 			f := newFixture(t, 10)
 			f.wipe(t)
