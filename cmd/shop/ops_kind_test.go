@@ -25,8 +25,6 @@ func (emptyTable) Pending(context.Context, string, time.Duration, int) ([]delay.
 	return nil, "", nil
 }
 
-func (emptyTable) Unknown(context.Context, []string) ([]string, error) { return nil, nil }
-
 func (emptyTable) TimeOut(context.Context, []string) (done, locked int, err error) { return 0, 0, nil }
 
 const secondKind = "test.second"

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
@@ -110,14 +109,6 @@ func TestSweepRepairsRedis(t *testing.T) {
 			func(t *testing.T, a *testApp, _ []string) { testenv.Must(t, a.Redis.FlushDB(t.Context()).Err()) },
 			func(r *reconcile.Report) { r.Full, r.Missing = true, n },
 		},
-		"orphaned members": {
-			func(t *testing.T, a *testApp, _ []string) {
-				for _, id := range []string{uuid.NewString(), "no-uuid"} {
-					testenv.Must(t, a.Kinds[0].Queue.Schedule(t.Context(), delay.In(id, time.Minute)))
-				}
-			},
-			func(r *reconcile.Report) { r.Orphaned = 2 },
-		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -161,7 +152,7 @@ func checkRepairMetrics(t *testing.T, a *testApp, report func(*reconcile.Report)
 	}
 	const first = 1500
 	for reason, n := range map[string]int{
-		"missing": first + want.Missing, "late": want.Late, "orphaned": want.Orphaned, "overdue": want.Overdue,
+		"missing": first + want.Missing, "late": want.Late, "overdue": want.Overdue,
 	} {
 		// On a loaded machine more tasks may have been late.
 		if got[reason] < float64(n) || got[reason] > float64(n) && reason != "late" {

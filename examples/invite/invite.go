@@ -45,8 +45,6 @@ var (
 	expireSQL string
 	//go:embed pending.sql
 	pendingSQL string
-	//go:embed unknown.sql
-	unknownSQL string
 	//go:embed invariants.sql
 	invariantsSQL string
 )
@@ -92,7 +90,7 @@ func createTable(ctx context.Context, db *gorm.DB) error {
 // newTable returns the table of invitations. To time out an invitation means to expire it. Invitations share no rows.
 func newTable(db *gorm.DB, log *slog.Logger) *deadline.Table {
 	return deadline.NewTable(db, expireKind, deadline.Statements{
-		TimeOut: expireSQL, Pending: pendingSQL, Unknown: unknownSQL,
+		TimeOut: expireSQL, Pending: pendingSQL,
 	}, nil, log)
 }
 

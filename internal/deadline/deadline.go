@@ -26,7 +26,7 @@ type RowState string
 const (
 	TimedOut     RowState = "timed_out"     // the statement has timed the row out
 	AlreadyEnded RowState = "already_ended" // the row ended before the statement
-	Gone         RowState = "gone"          // there is no row with this id, as [Table.Unknown] confirms
+	Gone         RowState = "gone"          // there is no row with this id: the task is dropped
 	NotDue       RowState = "not_due"       // the deadline of the row is in the future
 	Locked       RowState = "locked"        // another session has locked the row
 	Blocked      RowState = "blocked"       // another session has locked a shared row that the statement changes
@@ -86,13 +86,6 @@ type Statements struct {
 	//
 	// Columns: id · due_at · left_us (bigint: the microseconds from now to due_at)
 	Pending string
-
-	// Unknown returns those of the ids for which there is no row, pending or not.
-	//
-	// Parameter: $1 ids (uuid[])
-	//
-	// Column: id
-	Unknown string
 }
 
 // Table times out the rows of a table, for a worker and for a reconciler. It handles errors in three ways:
@@ -126,7 +119,7 @@ func NewTable(
 	db *gorm.DB, kind string, s Statements, observe func(ctx context.Context, verdicts []Verdict, actor Actor),
 	log *slog.Logger,
 ) *Table {
-	run := runner{Rows: NewRows(db, s.Pending, s.Unknown), statements: s}
+	run := runner{Rows: NewRows(db, s.Pending), statements: s}
 	t := &Table{Rows: run.Rows, timeOutRows: run.timeOut, observe: observe, log: log.With("kind", kind)}
 	if s.Split != "" {
 		t.splitRows = run.split

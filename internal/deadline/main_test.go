@@ -70,9 +70,6 @@ var loanStatements = Statements{
 		  AND due_at <= coalesce(now() + $3::bigint * interval '1 microsecond', 'infinity')
 		ORDER BY due_at, id
 		LIMIT $4`,
-	Unknown: `
-		SELECT batch.id FROM unnest($1::uuid[]) AS batch (id)
-		WHERE NOT EXISTS (SELECT FROM loans l WHERE l.id = batch.id)`,
 }
 
 func TestMain(m *testing.M) {

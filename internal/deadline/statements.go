@@ -3,7 +3,6 @@ package deadline
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -58,32 +57,6 @@ func (r runner) timeOut(ctx context.Context, ids []string, actor Actor, lockWait
 			ID: row.ID, State: row.State, Late: microseconds(row.LateUs), Left: microseconds(row.LeftUs),
 			Owner: row.Owner, Reason: row.Reason,
 		})
-	}
-	return r.confirmGone(ctx, verdicts)
-}
-
-// confirmGone looks with [Rows.Unknown] for the rows that the statement has not found. An old primary lacks the newest rows. It
-// runs the statement, which changes nothing there, but it never completes Unknown. After an error confirmGone returns the
-// verdicts of the other rows.
-func (r runner) confirmGone(ctx context.Context, verdicts []Verdict) ([]Verdict, error) {
-	var ids []string
-	for _, v := range verdicts {
-		if v.State == Gone {
-			ids = append(ids, v.ID)
-		}
-	}
-	if len(ids) == 0 {
-		return verdicts, nil
-	}
-	unknown, err := r.Unknown(ctx, ids)
-	// If the lock timed out, another process looks, and its commit waits for a standby. Then no row is confirmed as gone.
-	if err != nil && !postgres.LockTimedOut(err) {
-		return slices.DeleteFunc(verdicts, func(v Verdict) bool { return v.State == Gone }), err
-	}
-	for i, v := range verdicts {
-		if v.State == Gone && !slices.Contains(unknown, v.ID) {
-			verdicts[i].State = Locked // a later attempt finds its state
-		}
 	}
 	return verdicts, nil
 }

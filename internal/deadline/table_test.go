@@ -54,23 +54,6 @@ func TestHandle(t *testing.T) {
 	}
 }
 
-// TestGoneIsConfirmed times out a loan together with an id without a row, while another transaction that looks for missing
-// rows has the lock for that. The loan ends at once, and the other id waits until it was looked for.
-func TestGoneIsConfirmed(t *testing.T) {
-	l := newLibrary(t, 1)
-	l.exec(t, `INSERT INTO reconcile_reports (kind, report) VALUES ('loan.expire', '{}')`)
-	l.exec(t, `SET lock_timeout = '100ms'`)
-	ids := []string{l.loan(t, l.book(t), -time.Minute), keyset.NewID().String()}
-	release := l.lock(t, `SELECT FROM reconcile_reports FOR UPDATE`)
-	if n, left, err := l.TimeOut(t.Context(), ids); n != 1 || left != 1 || err != nil {
-		t.Errorf("%d timed out, %d locked, %v; want 1 and 1", n, left, err)
-	}
-	release()
-	if n, left, err := l.TimeOut(t.Context(), ids); n != 0 || left != 0 || err != nil {
-		t.Errorf("after the lock is released: %d timed out, %d locked, %v; want none", n, left, err)
-	}
-}
-
 // TestLockedSharedRow locks a book. The reconciler waits for the lock only a short time, times out the loans of the other
 // book, and leaves the lock_timeout of the session as it was.
 func TestLockedSharedRow(t *testing.T) {
@@ -130,20 +113,5 @@ func TestHandleWithoutDatabase(t *testing.T) {
 		if _, _, err := l.Pending(t.Context(), "", reconcile.All, 10); err == nil {
 			t.Error("Pending returns no error")
 		}
-		if _, err := l.Unknown(t.Context(), []string{id}); err == nil {
-			t.Error("Unknown returns no error")
-		}
 	})
-}
-
-func TestUnknown(t *testing.T) {
-	l := newLibrary(t, 2)
-	known, absent := l.loan(t, l.book(t), time.Hour), keyset.NewID().String()
-	want := []string{"no uuid", strings.ToUpper(known), "", absent}
-	if got, err := l.Unknown(t.Context(), []string{"no uuid", known, absent, strings.ToUpper(known), ""}); !slices.Equal(got, want) || err != nil {
-		t.Errorf("unknown are %q, %v; want %q", got, err, want)
-	}
-	if got, err := l.Unknown(t.Context(), nil); len(got) != 0 || err != nil {
-		t.Errorf("without ids %q are unknown, %v; want none", got, err)
-	}
 }

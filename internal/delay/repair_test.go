@@ -3,9 +3,6 @@ package delay
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -25,65 +22,6 @@ func do(t testing.TB, q *Queue, args ...any) {
 	}
 }
 
-// allBut returns the Unknown of a table with the given rows.
-func allBut(rows ...string) Unknown {
-	return func(_ context.Context, ids []string) (unknown []string, err error) {
-		for _, id := range ids {
-			if !slices.Contains(rows, id) {
-				unknown = append(unknown, id)
-			}
-		}
-		return unknown, nil
-	}
-}
-
-// otherShard returns a shard that is not the shard of id.
-func otherShard(q *Queue, id string) shard { return q.shards[(q.shardOf(id)+1)%len(q.shards)] }
-
-// TestRemoveOrphans writes orphans, and tasks that have rows, to each place where other clients can write them. One
-// call removes the orphans and no other task. When the table returns an error, no task is removed.
-func TestRemoveOrphans(t *testing.T) {
-	tests := map[string]func(t *testing.T, q *Queue, id string){
-		"due":                   func(t *testing.T, q *Queue, id string) { do(t, q, "ZADD", q.shards[q.shardOf(id)].due, 1, id) },
-		"due soon":              func(t *testing.T, q *Queue, id string) { mustSchedule(t, q, In(id, time.Minute)) },
-		"after the look-ahead":  func(t *testing.T, q *Queue, id string) { mustSchedule(t, q, In(id, 1000*long)) },
-		"never due":             func(t *testing.T, q *Queue, id string) { do(t, q, "ZADD", q.shards[q.shardOf(id)].due, "+inf", id) },
-		"a dead letter":         func(t *testing.T, q *Queue, id string) { do(t, q, "ZADD", q.shards[q.shardOf(id)].dead, 1, id) },
-		"due in another shard":  func(t *testing.T, q *Queue, id string) { do(t, q, "ZADD", otherShard(q, id).due, 1, id) },
-		"dead in another shard": func(t *testing.T, q *Queue, id string) { do(t, q, "ZADD", otherShard(q, id).dead, "-inf", id) },
-	}
-	onEachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		for name, put := range tests {
-			t.Run(name, func(t *testing.T) {
-				q := newQueue(t, rdb, 3)
-				emptyQueue(t, q)
-				orphans := []string{"orphan", "\xff\x00\xfe", "", "two words"}
-				for _, id := range orphans {
-					put(t, q, id)
-					do(t, q, "HSET", q.shards[q.shardOf(id)].attempts, id, 3)
-				}
-				rows := []string{"row-1", "row-2", "row-3"}
-				for _, id := range rows {
-					put(t, q, id)
-				}
-				n, err := q.RemoveOrphans(t.Context(), 2*time.Minute, allBut(rows...))
-				if err != nil || n != len(orphans) {
-					t.Errorf("removed %d, %v; want %d", n, err, len(orphans))
-				}
-				down := errors.New("the table is down")
-				broken := func(context.Context, []string) ([]string, error) { return nil, down }
-				n, err = q.RemoveOrphans(t.Context(), 2*time.Minute, broken)
-				if n != 0 || !errors.Is(err, down) {
-					t.Errorf("without the table: removed %d, %v; want the table's error", n, err)
-				}
-				if d := depth(t, q); d.Scheduled+d.Due+d.Dead != int64(len(rows)) {
-					t.Errorf("%+v is left, want the %d tasks that have rows", d, len(rows))
-				}
-			})
-		}
-	})
-}
-
 func mustSchedule(t testing.TB, q *Queue, msgs ...Message) {
 	t.Helper()
 	if err := q.Schedule(t.Context(), msgs...); err != nil {
@@ -97,22 +35,6 @@ func emptyQueue(t testing.TB, q *Queue) {
 		for key := range s.types() {
 			do(t, q, "DEL", key)
 		}
-	}
-}
-
-// TestTaskThatIsNeverDue schedules tasks with due times that no clock reaches. They become due now, because their
-// handler knows when they are really due.
-func TestTaskThatIsNeverDue(t *testing.T) {
-	q := newQueue(t, newRedis(t), 1)
-	for id, score := range map[string]string{"infinite": "+inf", "huge": "1e300"} {
-		do(t, q, "ZADD", q.shards[0].due, score, id)
-	}
-	mustSchedule(t, q, In("far", math.MaxInt64))
-	if _, err := q.RemoveOrphans(t.Context(), time.Minute, allBut("infinite", "huge", "far")); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := depth(t, q), (Depth{Due: 2, Scheduled: 1}); got != want {
-		t.Errorf("the queue holds %+v, want %+v: the task with the longest Go duration stays scheduled", got, want)
 	}
 }
 
@@ -141,10 +63,6 @@ var operations = map[string]func(ctx context.Context, q *Queue) error{
 	"Intact":       func(ctx context.Context, q *Queue) error { _, err := q.Intact(ctx); return err },
 	"BeginRestore": func(ctx context.Context, q *Queue) error { return q.BeginRestore(ctx) },
 	"EndRestore":   func(ctx context.Context, q *Queue) error { return q.EndRestore(ctx) },
-	"RemoveOrphans": func(ctx context.Context, q *Queue) error {
-		_, err := q.RemoveOrphans(ctx, time.Minute, allBut())
-		return err
-	},
 	"RunOnce": func(ctx context.Context, q *Queue) error {
 		w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) { return sameForAll(tasks, Fail(nil)), nil }, WorkerConfig{})
 		_, err := w.RunOnce(ctx, 0)
@@ -241,22 +159,10 @@ func TestRoundTrips(t *testing.T) {
 		{"Depth", 2, func(ctx context.Context) error { _, err := q.Depth(ctx); return err }},
 		{"CheckKeys", 1, q.CheckKeys},
 		{"DeadLetters", 2, func(ctx context.Context) error { _, err := q.DeadLetters(ctx, 0, 100); return err }},
-		{"RemoveOrphans of none", 16, func(ctx context.Context) error {
-			_, err := q.RemoveOrphans(ctx, 2*time.Hour, allBut(ids...))
-			return err
-		}},
-		{"RemoveOrphans of all", 16, func(ctx context.Context) error {
-			n, err := q.RemoveOrphans(ctx, 2*time.Hour, allBut())
-			if n != len(ids) {
-				t.Errorf("removed %d orphans, want %d", n, len(ids))
-			}
-			return err
-		}},
 	}
 	for _, s := range q.shards {
 		do(t, q, "ZADD", s.dead, 1, "dead "+s.number)
 	}
-	ids = append(ids, deadIDs(q)...)
 	for _, call := range calls {
 		before := counter.n.Load()
 		if err := call.do(t.Context()); err != nil {
@@ -266,40 +172,4 @@ func TestRoundTrips(t *testing.T) {
 			t.Errorf("%s took %d round trips, want at most %d", call.name, n, call.most)
 		}
 	}
-}
-
-// TestOneFullShard has all tasks in one of many shards, as after a change of the number of shards. Every other task
-// is an orphan. RemoveOrphans removes the orphans page by page, with few round trips.
-func TestOneFullShard(t *testing.T) {
-	q := newQueue(t, newRedis(t), manyShards)
-	const tasks = 5000
-	args := []any{"ZADD", q.shards[7].due}
-	known := map[string]bool{}
-	for i := range tasks {
-		id := fmt.Sprintf("task %d", i)
-		known[id] = i%2 == 0
-		args = append(args, i, id)
-	}
-	do(t, q, args...)
-	counter := &trips{}
-	q.rdb.AddHook(counter)
-	n, err := q.RemoveOrphans(t.Context(), time.Hour, func(_ context.Context, ids []string) ([]string, error) {
-		return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return known[id] }), nil
-	})
-	if err != nil || n != tasks/2 {
-		t.Errorf("removed %d, %v; want %d", n, err, tasks/2)
-	}
-	if d := depth(t, q); d.Due != tasks/2 {
-		t.Errorf("%+v is left, want %d tasks", d, tasks/2)
-	}
-	if n := counter.n.Load(); n > 60 {
-		t.Errorf("%d round trips, want at most 60", n)
-	}
-}
-
-func deadIDs(q *Queue) (ids []string) {
-	for _, s := range q.shards {
-		ids = append(ids, "dead "+s.number)
-	}
-	return ids
 }

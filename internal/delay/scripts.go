@@ -14,10 +14,10 @@ import (
 var luaFiles embed.FS
 
 var scripts = struct {
-	schedule, claim, renew, ack, retry, bury, redrive, locate, owner, depth, dueWithin, lastDue *redis.Script
+	schedule, claim, renew, ack, retry, bury, redrive, locate, owner, depth *redis.Script
 }{
 	load("schedule"), load("claim"), load("renew"), load("ack"), load("retry"), load("bury"), load("redrive"),
-	load("locate"), load("owner"), load("depth"), load("due_within"), load("last_due"),
+	load("locate"), load("owner"), load("depth"),
 }
 
 // load returns a script with the prelude before it. The client first sends only the script's hash. It sends the text to

@@ -16,14 +16,12 @@ var (
 	splitByLocksSQL string
 	//go:embed pending.sql
 	pendingSQL string
-	//go:embed unknown.sql
-	unknownSQL string
 )
 
 // newTable returns the table of orders, whose shared rows are products. To time out an order means to cancel it.
 func (s *Service) newTable() *deadline.Table {
 	return deadline.NewTable(s.store.db, CancelKind, deadline.Statements{
-		TimeOut: cancelDueSQL, Split: splitByLocksSQL, Pending: pendingSQL, Unknown: unknownSQL,
+		TimeOut: cancelDueSQL, Split: splitByLocksSQL, Pending: pendingSQL,
 	}, s.observe, s.log)
 }
 

@@ -97,19 +97,6 @@ func (f *fakeTable) overduePage(after string, limit int) (page []delay.Message, 
 	return page, "", nil
 }
 
-func (f *fakeTable) Unknown(_ context.Context, ids []string) ([]string, error) {
-	if f.fails["Unknown"] {
-		return nil, errDown
-	}
-	var unknown []string
-	for _, id := range ids {
-		if !slices.Contains(f.ids, id) {
-			unknown = append(unknown, id)
-		}
-	}
-	return unknown, nil
-}
-
 func (f *fakeTable) TimeOut(ctx context.Context, ids []string) (timedOut, notTimedOut int, err error) {
 	f.statements++
 	if f.took > 0 {
@@ -219,7 +206,7 @@ var stepsOfScripts = sync.OnceValue(func() map[string]string {
 	}
 	steps := map[string]string{}
 	for script, step := range map[string]string{
-		"locate": "Locate", "schedule": "Schedule", "due_within": "RemoveOrphans",
+		"locate": "Locate", "schedule": "Schedule",
 	} {
 		hash := sha1.Sum([]byte(read("prelude") + "\n" + read(script)))
 		steps[hex.EncodeToString(hash[:])] = step
@@ -366,22 +353,4 @@ func sweepOnce(t testing.TB, f *fixture) Report {
 	report := newReconciler(t, f).sweep(t.Context())
 	report.StartedAt, report.Took = time.Time{}, 0
 	return report
-}
-
-// orphans returns n ids that have no row.
-func orphans(n int) []string {
-	ids := make([]string, n)
-	for i := range ids {
-		ids[i] = "orphan-" + strconv.Itoa(i)
-	}
-	return ids
-}
-
-// addArgs returns the command that adds members to a sorted set, with the score 1.
-func addArgs(key string, members []string) []any {
-	args := []any{"ZADD", key}
-	for _, member := range members {
-		args = append(args, 1, member)
-	}
-	return args
 }

@@ -27,7 +27,7 @@ func newMetrics(reg prometheus.Registerer, kind string) metrics {
 		}, []string{"result"}),
 		repairs: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "reconcile_repairs_total", ConstLabels: labels,
-			Help: "Repairs, by reason: missing, late, orphaned or overdue.",
+			Help: "Repairs, by reason: missing, late or overdue.",
 		}, []string{"reason"}),
 		examined: f.NewCounter(prometheus.CounterOpts{
 			Name: "reconcile_examined_total", ConstLabels: labels,
@@ -49,7 +49,7 @@ func newMetrics(reg prometheus.Registerer, kind string) metrics {
 		}),
 	}
 	// Create the series now, at 0: increase() in Prometheus does not count the event that creates a series.
-	for _, reason := range []string{"missing", "late", "orphaned", "overdue"} {
+	for _, reason := range []string{"missing", "late", "overdue"} {
 		m.repairs.WithLabelValues(reason)
 	}
 	return m
@@ -59,7 +59,6 @@ func (m metrics) observe(r Report) {
 	m.sweeps.WithLabelValues(string(r.Outcome)).Inc()
 	m.repairs.WithLabelValues("missing").Add(float64(r.Missing))
 	m.repairs.WithLabelValues("late").Add(float64(r.Late))
-	m.repairs.WithLabelValues("orphaned").Add(float64(r.Orphaned))
 	m.repairs.WithLabelValues("overdue").Add(float64(r.Overdue))
 	m.examined.Add(float64(r.Examined))
 	m.seconds.Observe(r.Took)

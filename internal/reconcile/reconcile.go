@@ -2,8 +2,8 @@
 // queue.
 //
 // Where the two differ, the table is right. A sweep reads the pending rows whose deadlines are near. It adds tasks that
-// are missing in the queue, moves tasks forward that are due too late, and removes orphans, which are tasks without a
-// row. It times out rows that are overdue for longer than a grace, without the queue. If Redis was wiped, its restore
+// are missing in the queue, and moves tasks forward that are due too late. A task without a row is none of its concern:
+// the worker drops it when it is due. It times out rows that are overdue for longer than a grace, without the queue. If Redis was wiped, its restore
 // markers are missing; then a sweep compares all pending rows with the queue.
 //
 // So whatever happens to Redis, a pending row times out at most one interval of the schedule and one grace after its
@@ -44,8 +44,6 @@ type Table interface {
 	// page before. On the last page next is "".
 	Pending(ctx context.Context, after string, within time.Duration, limit int) (
 		page []delay.Message, next string, err error)
-	// Unknown returns those of the ids for which there is no row, pending or not.
-	Unknown(ctx context.Context, ids []string) ([]string, error)
 	// TimeOut times out those of the rows that are overdue. It returns the number of rows that it timed out, and the
 	// number of overdue rows that it left because other sessions have locked them. An error that wraps
 	// [ErrUnavailable] concerns the whole table. After any other error the reconciler tries smaller parts of the

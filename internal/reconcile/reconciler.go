@@ -319,12 +319,6 @@ func (t tableWithTimeouts) Pending(
 	return t.table.Pending(ctx, after, within, limit)
 }
 
-func (t tableWithTimeouts) Unknown(ctx context.Context, ids []string) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
-	defer cancel()
-	return t.table.Unknown(ctx, ids)
-}
-
 func (t tableWithTimeouts) TimeOut(ctx context.Context, ids []string) (done, locked int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
 	defer cancel()

@@ -34,10 +34,9 @@ type Report struct {
 	Dead     int `json:"dead"`     // examined rows whose task is a dead letter, which an operator must redrive
 
 	// The repairs, by reason.
-	Missing  int `json:"missing"`  // missing tasks that were added
-	Late     int `json:"late"`     // tasks that were due too late and were moved forward
-	Orphaned int `json:"orphaned"` // tasks without a row that were removed
-	Overdue  int `json:"overdue"`  // overdue rows that were timed out without the queue
+	Missing int `json:"missing"` // missing tasks that were added
+	Late    int `json:"late"`    // tasks that were due too late and were moved forward
+	Overdue int `json:"overdue"` // overdue rows that were timed out without the queue
 
 	// The overdue rows that could not be timed out.
 	Locked int `json:"locked"` // because other sessions have locked them
@@ -45,7 +44,7 @@ type Report struct {
 }
 
 // Repairs returns the number of all repairs.
-func (r Report) Repairs() int { return r.Missing + r.Late + r.Orphaned + r.Overdue }
+func (r Report) Repairs() int { return r.Missing + r.Late + r.Overdue }
 
 // Clean reports whether the sweep ended without an error that an operator must look at. Rows that other sessions
 // have locked are no such error, because the next sweep tries them again.
@@ -97,7 +96,6 @@ func Sum(reports ...Report) Report {
 		sum.Dead += r.Dead
 		sum.Missing += r.Missing
 		sum.Late += r.Late
-		sum.Orphaned += r.Orphaned
 		sum.Overdue += r.Overdue
 		sum.Locked += r.Locked
 		sum.Failed += r.Failed

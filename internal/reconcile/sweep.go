@@ -54,7 +54,6 @@ func (r *Reconciler) sweep(ctx context.Context) (report Report) {
 		report.Full = true
 		noteError(r.restore(ctx, &report))
 	}
-	noteError(r.removeOrphans(ctx, &report))
 	return report
 }
 
@@ -140,20 +139,4 @@ func (r *Reconciler) repairPage(ctx context.Context, report *Report, page []dela
 	report.Missing += missing
 	report.Late += late
 	return nil
-}
-
-// removeOrphans removes tasks whose rows do not exist, for instance because the database was restored from a backup.
-// The task of a row that has ended is no orphan: a worker acknowledges it when it is due.
-func (r *Reconciler) removeOrphans(ctx context.Context, report *Report) error {
-	var tableError error
-	unknown := func(ctx context.Context, ids []string) (unknown []string, err error) {
-		unknown, tableError = r.table.Unknown(ctx, ids)
-		return unknown, tableError
-	}
-	n, err := r.queue.RemoveOrphans(ctx, r.cfg.Lookahead, unknown)
-	report.Orphaned += n
-	if tableError != nil {
-		return tableError
-	}
-	return asQueueError(err)
 }

@@ -63,9 +63,6 @@ func TestSweepRepairs(t *testing.T) {
 		"dead": {func(t *testing.T, f *fixture) {
 			f.move(t, "1", "dead", 0)
 		}, with(func(r *Report) { r.Dead = 1 })},
-		"orphaned": {func(t *testing.T, f *fixture) {
-			f.do(t, addArgs(key("due"), orphans(3*pageSize))...)
-		}, with(func(r *Report) { r.Orphaned = 3 * pageSize })},
 		"overdue": {func(_ *testing.T, f *fixture) {
 			f.table.overdue = rows(2*pageSize+1, good)
 		}, with(func(r *Report) { r.Overdue = 2*pageSize + 1 })},
@@ -99,19 +96,18 @@ func TestSweepRepairs(t *testing.T) {
 // TestSweepWithoutTheQueue lets each step of the queue fail. The sweep is degraded and times out the overdue rows. If
 // the restore did not end, the marker is not complete.
 func TestSweepWithoutTheQueue(t *testing.T) {
-	for _, step := range []string{"Intact", "BeginRestore", "Locate", "Schedule", "EndRestore", "RemoveOrphans"} {
+	for _, step := range []string{"Intact", "BeginRestore", "Locate", "Schedule", "EndRestore"} {
 		t.Run(step, func(t *testing.T) {
 			f := newFixture(t, 10)
 			f.wipe(t)
-			f.do(t, addArgs(key("due"), orphans(1))...)
 			f.table.overdue = rows(5, good)
 			f.fails[step] = true
 			report := sweepOnce(t, f)
 			if report.Outcome != Degraded || report.Error == "" || report.Overdue != 5 {
 				t.Errorf("reported %+v, want degraded with 5 overdue", report)
 			}
-			if want := step == "RemoveOrphans"; f.intact(t) != want {
-				t.Errorf("the queue is intact: %v, want %v", !want, want)
+			if f.intact(t) {
+				t.Error("the queue is intact, want that the next sweep restores it")
 			}
 			clear(f.fails)
 			report = sweepOnce(t, f)
@@ -159,11 +155,10 @@ func TestSweepAlone(t *testing.T) {
 }
 
 func TestSweepWithoutTheTable(t *testing.T) {
-	for _, method := range []string{"Overdue", "TimeOut", "Pending", "Unknown"} {
+	for _, method := range []string{"Overdue", "TimeOut", "Pending"} {
 		t.Run(method, func(t *testing.T) {
 			f := newFixture(t, 10)
 			f.wipe(t)
-			f.do(t, addArgs(key("due"), orphans(1))...)
 			f.table.overdue = rows(1, good)
 			f.table.fails[method] = true
 			if report := sweepOnce(t, f); report.Outcome != Failed || report.Error == "" {

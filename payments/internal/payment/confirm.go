@@ -33,7 +33,7 @@ func (s *Service) Confirm(ctx context.Context, tasks []delay.Task) ([]delay.Outc
 
 // Asked returns the table of [ConfirmKind]. Its ids are those of orders.
 func (s *Service) Asked() *Table {
-	return &Table{deadline.NewRows(s.store.db, pendingAskedSQL, unknownSQL), s.settle}
+	return &Table{deadline.NewRows(s.store.db, pendingAskedSQL), s.settle}
 }
 
 // class returns the class of the calls about an attempt.

@@ -19,12 +19,8 @@ import (
 var (
 	//go:embed pending.sql
 	pendingSQL string
-	//go:embed unknown.sql
-	unknownSQL string
 	//go:embed refund_pending.sql
 	refundPendingSQL string
-	//go:embed refund_unknown.sql
-	refundUnknownSQL string
 )
 
 // Table is a table of rows that must be checked at the provider. It implements [reconcile.Table]: the due time of a row
@@ -36,12 +32,12 @@ type Table struct {
 
 // Attempts returns the table of [SettleKind]. Its ids are those of orders.
 func (s *Service) Attempts() *Table {
-	return &Table{deadline.NewRows(s.store.db, pendingSQL, unknownSQL), s.settle}
+	return &Table{deadline.NewRows(s.store.db, pendingSQL), s.settle}
 }
 
 // Refunds returns the table of [RefundKind].
 func (s *Service) Refunds() *Table {
-	return &Table{deadline.NewRows(s.store.db, refundPendingSQL, refundUnknownSQL), s.sendRefunds}
+	return &Table{deadline.NewRows(s.store.db, refundPendingSQL), s.sendRefunds}
 }
 
 // checkTime is the time after which TimeOut begins no further batch of calls to the provider. The next sweep goes on with

@@ -289,26 +289,6 @@ func TestPendingRefunds(t *testing.T) {
 	}
 }
 
-// TestUnknown checks which ids have no row.
-func TestUnknown(t *testing.T) {
-	s := newMemoryShop(t)
-	o, a := s.late(t)
-	other := s.place(t) // without attempts
-	foreign := "{" + o.ID.String() + "}"
-	for name, test := range map[string]struct {
-		table     *payment.Table
-		ids, want []string
-	}{
-		"attempts": {s.Attempts(), []string{o.ID.String(), other.ID.String(), foreign, "x"}, []string{foreign, "x", other.ID.String()}},
-		"refunds":  {s.Refunds(), []string{s.refundOf(t, a.ID), a.ID.String(), "x"}, []string{"x", a.ID.String()}},
-		"none":     {s.Refunds(), nil, nil},
-	} {
-		if got, err := test.table.Unknown(t.Context(), test.ids); err != nil || !slices.Equal(got, test.want) {
-			t.Errorf("%s: Unknown returns %v, %v; want %v", name, got, err, test.want)
-		}
-	}
-}
-
 // TestTimeOut checks that the reconciler settles overdue attempts and sends overdue refunds.
 func TestTimeOut(t *testing.T) {
 	s := newMemoryShop(t)
