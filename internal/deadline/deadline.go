@@ -14,6 +14,7 @@ package deadline
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"gorm.io/gorm"
@@ -60,7 +61,8 @@ const (
 // that need it.
 type Statements struct {
 	// TimeOut times out those rows of a batch that are due, and returns one row for each id. It skips a row that another
-	// session has locked.
+	// session has locked. If it changes shared rows, it sets a short lock_timeout for itself, as cancel_due.sql of package
+	// order does.
 	//
 	// Parameters: $1 ids (uuid[]) · $2 the [Actor] (text)
 	//
@@ -68,15 +70,13 @@ type Statements struct {
 	// owner, reason (may be NULL or absent: see [Verdict])
 	TimeOut string
 
-	// Split returns each id of a batch with the key of a shared row that the row needs and that another session has
-	// locked. It waits for no lock. Split is "" if timeouts change no shared rows.
-	//
-	// Choose keys that many rows have in common: the rows of each key are timed out by a statement of their own.
+	// Free returns those ids of a batch whose shared rows no other session has locked. It waits for no lock. Free is "" if
+	// timeouts change no shared rows.
 	//
 	// Parameter: $1 ids (uuid[])
 	//
-	// Columns: id · locked (the key; NULL if no shared row of the row is locked)
-	Split string
+	// Column: id
+	Free string
 
 	// Pending returns a page of the rows that are pending, sorted by their due times and then by their ids.
 	//
@@ -91,24 +91,20 @@ type Statements struct {
 // Table times out the rows of a table, for a worker and for a reconciler. It handles errors in three ways:
 //
 //   - While the database is unavailable, tasks are postponed, and their attempts do not count as failed.
-//   - After a statement did not get the lock of a shared row in time, the rows that need a locked shared row are timed
-//     out separately for a while, so that the other rows do not wait for the lock.
+//   - After a statement did not get a lock in time, the rows whose shared rows are free are timed out by a second statement.
+//     The others are [Blocked]: they are tried again later, and their attempts do not count as failed either. For a second
+//     no further statement waits: else thousands of rows that need the locked row would delay all others.
 //   - Any other error is returned, so that the worker or the reconciler searches for the row that causes it.
 //
 // A Table is a [reconcile.Table].
 type Table struct {
 	*Rows
-	// timeOutRows returns one verdict for each id. It waits at most lockWait for the lock of a shared row; 0 means the
-	// lock_timeout of the session. If it does not get the lock in this time, it returns PostgreSQL's error
-	// lock_not_available (55P03).
-	timeOutRows func(ctx context.Context, ids []string, actor Actor, lockWait time.Duration) ([]Verdict, error)
-	// splitRows returns in free the ids of rows whose shared rows are not locked now. It returns in locked the other ids,
-	// by the key of a shared row that another session has locked. It is nil if timeouts change no shared rows.
-	splitRows func(ctx context.Context, ids []string) (free []string, locked map[string][]string, err error)
+	statements Statements
 	// observe is called with the verdicts of each call of the worker or of the reconciler. It may be nil.
 	observe func(ctx context.Context, verdicts []Verdict, actor Actor)
 	log     *slog.Logger
-	waits   lockWaits
+
+	waited atomic.Pointer[time.Time] // when a statement last waited too long for a lock; nil: never
 }
 
 // NewTable returns the table whose rows are timed out by the tasks of a kind.
@@ -119,10 +115,5 @@ func NewTable(
 	db *gorm.DB, kind string, s Statements, observe func(ctx context.Context, verdicts []Verdict, actor Actor),
 	log *slog.Logger,
 ) *Table {
-	run := runner{Rows: NewRows(db, s.Pending), statements: s}
-	t := &Table{Rows: run.Rows, timeOutRows: run.timeOut, observe: observe, log: log.With("kind", kind)}
-	if s.Split != "" {
-		t.splitRows = run.split
-	}
-	return t
+	return &Table{Rows: NewRows(db, s.Pending), statements: s, observe: observe, log: log.With("kind", kind)}
 }

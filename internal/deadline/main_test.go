@@ -27,13 +27,18 @@ const schemaSQL = `
 		ended_at timestamptz,
 		ended_by text
 	);
-	CREATE INDEX loans_pending ON loans (due_at, id) WHERE status = 'pending'`
+	CREATE INDEX loans_pending ON loans (due_at, id) WHERE status = 'pending';
+	CREATE FUNCTION fail(code text) RETURNS TABLE (id uuid, state text, late_us bigint, left_us bigint) LANGUAGE plpgsql
+		AS $$ BEGIN RAISE EXCEPTION USING errcode = code; END $$`
 
 var loanStatements = Statements{
 	TimeOut: `
-		WITH locked AS MATERIALIZED (
+		WITH setting AS MATERIALIZED (
+			SELECT set_config('lock_timeout', '500', true)
+		),
+		locked AS MATERIALIZED (
 			SELECT id FROM loans
-			WHERE id = ANY ($1::uuid[]) AND status = 'pending' AND due_at <= now()
+			WHERE id = ANY ($1::uuid[]) AND status = 'pending' AND due_at <= now() AND (SELECT count(*) FROM setting) = 1
 			ORDER BY id FOR UPDATE SKIP LOCKED
 		),
 		expired AS (
@@ -56,13 +61,12 @@ var loanStatements = Statements{
 		FROM unnest($1::uuid[]) AS batch (id)
 		LEFT JOIN loans l ON l.id = batch.id
 		LEFT JOIN expired e ON e.id = batch.id`,
-	Split: `
+	Free: `
 		WITH free AS MATERIALIZED (
 			SELECT id FROM books WHERE id IN (SELECT book_id FROM loans WHERE id = ANY ($1::uuid[]))
 			FOR NO KEY UPDATE SKIP LOCKED
 		)
-		SELECT batch.id, (SELECT book_id FROM loans l WHERE l.id = batch.id AND book_id NOT IN (SELECT id FROM free)) AS locked
-		FROM unnest($1::uuid[]) AS batch (id)`,
+		SELECT id FROM loans WHERE id = ANY ($1::uuid[]) AND book_id IN (SELECT id FROM free)`,
 	Pending: `
 		SELECT id, due_at, (extract(epoch FROM due_at - clock_timestamp()) * 1000000)::bigint AS left_us
 		FROM loans

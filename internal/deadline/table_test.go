@@ -54,30 +54,80 @@ func TestHandle(t *testing.T) {
 	}
 }
 
-// TestLockedSharedRow locks a book. The reconciler waits for the lock only a short time, times out the loans of the other
-// book, and leaves the lock_timeout of the session as it was.
+// TestLockedSharedRow locks a book. A statement waits for the lock only a short time. Then the loans of the other book are
+// timed out, and the others are blocked. The lock_timeout of the session stays as it was.
 func TestLockedSharedRow(t *testing.T) {
 	l := newLibrary(t, 1)
 	lockedBook, freeBook := l.book(t), l.book(t)
 	ids := []string{l.loan(t, lockedBook, -time.Minute), l.loan(t, freeBook, -time.Minute)}
 	release := l.lock(t, `UPDATE books SET free = 0 WHERE id = $1`, lockedBook)
-	for call, want := range []struct{ done, locked int }{{1, 1}, {0, 1}} {
-		if n, left, err := l.TimeOut(t.Context(), ids); n != want.done || left != want.locked || err != nil {
-			t.Errorf("call %d: %d timed out, %d locked, %v; want %d and %d", call, n, left, err, want.done, want.locked)
-		}
+	outcomes, err := l.Handle(t.Context(), tasksOf(ids...))
+	if err != nil || len(outcomes) != 2 || outcomes[1] != delay.Done() {
+		t.Fatalf("Handle returns %+v, %v; want the loan of the free book done", outcomes, err)
 	}
+	retryBetween(t, outcomes[0], 500*time.Millisecond, 1500*time.Millisecond)
 	if n := l.free(t, freeBook); n != 1 {
 		t.Errorf("the free book was freed %d times, want once", n)
+	}
+	if n, left, err := l.TimeOut(t.Context(), ids); n != 0 || left != 1 || err != nil {
+		t.Errorf("TimeOut returns %d timed out, %d locked, %v; want 0 and 1", n, left, err)
 	}
 	var limit string
 	if err := l.db.QueryRowContext(t.Context(), `SHOW lock_timeout`).Scan(&limit); err != nil || limit != "3s" {
 		t.Errorf("the lock_timeout of the session is %s, %v; want 3s", limit, err)
 	}
 	release()
-	l.waits = lockWaits{} // as after skipFor
+	l.waited.Store(nil) // as after a second, in which another session could have locked the book for a moment
 	if n, left, err := l.TimeOut(t.Context(), ids); n != 1 || left != 0 || err != nil {
 		t.Errorf("after the lock is released: %d timed out, %d locked, %v; want 1 and 0", n, left, err)
 	}
+}
+
+// TestManyRowsOfALockedSharedRow times out batch after batch of loans of a locked book. At most one batch in a second waits
+// for the lock.
+func TestManyRowsOfALockedSharedRow(t *testing.T) {
+	l := newLibrary(t, 1)
+	book := l.book(t)
+	l.lock(t, `UPDATE books SET free = 0 WHERE id = $1`, book)
+	const batches = 30
+	waits := map[time.Time]bool{}
+	began := time.Now()
+	for range batches {
+		outcomes, err := l.Handle(t.Context(), tasksOf(l.loan(t, book, -time.Minute)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		retryBetween(t, outcomes[0], 500*time.Millisecond, 1500*time.Millisecond)
+		waits[*l.waited.Load()] = true
+	}
+	if most := int(time.Since(began)/splitFor) + 1; len(waits) > most {
+		t.Errorf("%d of %d batches waited for the lock, want at most %d in %v", len(waits), batches, most, time.Since(began))
+	}
+}
+
+// TestLockTimeoutIsBlocked lets each statement end with a lock timeout, also the second one on the rows whose shared rows
+// are free. All rows are blocked, and no attempt counts as failed.
+func TestLockTimeoutIsBlocked(t *testing.T) {
+	l := newLibrary(t, 1)
+	ids := []string{l.loan(t, l.book(t), -time.Minute), l.loan(t, l.book(t), -time.Minute)}
+	for _, free := range []string{loanStatements.Free, ""} {
+		l.statements = Statements{TimeOut: failing("55P03"), Free: free}
+		outcomes, err := l.Handle(t.Context(), tasksOf(ids...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range outcomes {
+			retryBetween(t, o, 500*time.Millisecond, 1500*time.Millisecond)
+		}
+		if n, left, err := l.TimeOut(t.Context(), ids); n != 0 || left != 2 || err != nil {
+			t.Errorf("TimeOut returns %d timed out, %d locked, %v; want 0 and 2", n, left, err)
+		}
+	}
+}
+
+// failing returns a statement that times out no row and returns the error of PostgreSQL with this code.
+func failing(code string) string {
+	return `SELECT * FROM fail('` + code + `') WHERE $1::uuid[] IS NOT NULL AND $2::text <> ''`
 }
 
 func TestHandleWithoutDatabase(t *testing.T) {
@@ -114,4 +164,89 @@ func TestHandleWithoutDatabase(t *testing.T) {
 			t.Error("Pending returns no error")
 		}
 	})
+}
+
+func TestHandleAfterErrors(t *testing.T) {
+	l := newLibrary(t, 1)
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	const shutdown, statementTimeout, poisoned = "57P01", "57014", "23514"
+	for name, test := range map[string]struct {
+		ctx         context.Context
+		code        string
+		postponed   bool // the tasks
+		unavailable bool // the table, for the reconciler
+	}{
+		"unavailable":           {t.Context(), shutdown, true, true},
+		"slow statement":        {t.Context(), statementTimeout, true, false},
+		"the worker stops":      {stopped, shutdown, true, true},
+		"the error of some row": {t.Context(), poisoned, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l.statements.TimeOut = failing(test.code)
+			ids := []string{keyset.NewID().String(), keyset.NewID().String()}
+			outcomes, err := l.Handle(test.ctx, tasksOf(ids...))
+			if test.postponed != (err == nil) || test.postponed != (len(outcomes) == 2) {
+				t.Fatalf("Handle returns %v, %v; want postponed tasks: %v", outcomes, err, test.postponed)
+			}
+			for _, outcome := range outcomes {
+				if test.ctx == stopped {
+					retryBetween(t, outcome, 0, 0)
+				} else {
+					retryBetween(t, outcome, 500*time.Millisecond, 1500*time.Millisecond)
+				}
+			}
+			if _, _, err := l.TimeOut(test.ctx, ids); err == nil || errors.Is(err, reconcile.ErrUnavailable) != test.unavailable {
+				t.Errorf("TimeOut returns %v, want an error that wraps ErrUnavailable: %v", err, test.unavailable)
+			}
+		})
+	}
+}
+
+// TestHandleWithoutAVerdict uses a statement that returns no verdict for one of its rows. Handle returns an error, so
+// that the task of this row is not acknowledged.
+func TestHandleWithoutAVerdict(t *testing.T) {
+	l := newLibrary(t, 1)
+	l.statements.TimeOut = `SELECT ($1::uuid[])[1] AS id, 'timed_out' AS state, 0 AS late_us, 0 AS left_us WHERE $2::text <> ''`
+	if outcomes, err := l.Handle(t.Context(), tasksOf(keyset.NewID().String(), keyset.NewID().String())); err == nil {
+		t.Errorf("outcomes %v, want an error", outcomes)
+	}
+}
+
+func TestStatesBecomeOutcomes(t *testing.T) {
+	for state, want := range map[RowState]delay.Outcome{
+		TimedOut: delay.Done(), AlreadyEnded: delay.Done(), Gone: delay.Done(),
+		NotDue: delay.RetryIn(time.Minute), Locked: delay.RetryIn(lockedRetry),
+	} {
+		if got := (Verdict{State: state, Left: time.Minute}).outcome(t.Context()); got != want {
+			t.Errorf("the outcome of %s is %+v, want %+v", state, got, want)
+		}
+	}
+	if got := (Verdict{State: "canceled"}).outcome(t.Context()); got.Err() == nil || !strings.Contains(got.Err().Error(), "canceled") {
+		t.Errorf("the outcome of an unknown state is %+v, want Fail with an error that names it", got)
+	}
+}
+
+func TestTimeOutWithoutIDs(t *testing.T) {
+	l := newLibrary(t, 1)
+	l.statements.TimeOut = failing("XX000")
+	if done, locked, err := l.TimeOut(t.Context(), nil); done != 0 || locked != 0 || err != nil {
+		t.Errorf("without ids: %d timed out, %d locked, %v", done, locked, err)
+	}
+}
+
+func tasksOf(ids ...string) []delay.Task {
+	tasks := make([]delay.Task, len(ids))
+	for i, id := range ids {
+		tasks[i].ID = id
+	}
+	return tasks
+}
+
+// retryBetween fails the test if an outcome does not return its task to the queue within the given limits.
+func retryBetween(t *testing.T, o delay.Outcome, least, most time.Duration) {
+	t.Helper()
+	if in, ok := o.Retry(); !ok || in < least || in > most {
+		t.Errorf("the task is due again in %v (%v), want %v to %v", in, ok, least, most)
+	}
 }

@@ -17,7 +17,7 @@ func (t *Table) Handle(ctx context.Context, tasks []delay.Task) ([]delay.Outcome
 	for i, task := range tasks {
 		ids[i] = task.ID
 	}
-	verdicts, err := t.timeOut(ctx, ids, Worker, 0)
+	verdicts, err := t.timeOut(ctx, ids, Worker)
 	switch {
 	case postgres.Unavailable(err):
 		t.log.WarnContext(ctx, "the database cannot time out rows now; their tasks are postponed",
@@ -89,7 +89,7 @@ func (t *Table) logGone(ctx context.Context, verdicts []Verdict) {
 // shared row that they need. After an error some of the rows may have been timed out. The error wraps
 // [reconcile.ErrUnavailable] if its cause is outside the rows.
 func (t *Table) TimeOut(ctx context.Context, ids []string) (done, locked int, err error) {
-	verdicts, err := t.timeOut(ctx, ids, Reconciler, maxLockWait)
+	verdicts, err := t.timeOut(ctx, ids, Reconciler)
 	for _, v := range verdicts {
 		switch v.State {
 		case TimedOut:
@@ -105,80 +105,55 @@ func (t *Table) TimeOut(ctx context.Context, ids []string) (done, locked int, er
 }
 
 // timeOut times out rows, and calls observe with the verdicts.
-func (t *Table) timeOut(ctx context.Context, ids []string, actor Actor, lockWait time.Duration) ([]Verdict, error) {
+func (t *Table) timeOut(ctx context.Context, ids []string, actor Actor) ([]Verdict, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	verdicts, err := t.timeOutBatch(ctx, ids, actor, lockWait)
+	verdicts, err := t.timeOutOrSplit(ctx, ids, actor)
 	if t.observe != nil {
 		t.observe(ctx, verdicts, actor)
 	}
 	return verdicts, err
 }
 
-// timeOutBatch times out all rows with one statement, unless they must be split by the locks of their shared rows.
-func (t *Table) timeOutBatch(ctx context.Context, ids []string, actor Actor, lockWait time.Duration) ([]Verdict, error) {
-	if t.waits.splitting() {
-		return t.timeOutSplit(ctx, ids, actor, lockWait)
+// splitFor is the time for which no statement waits for the lock of a shared row after one has waited too long.
+const splitFor = time.Second
+
+// timeOutOrSplit times out all rows with one statement, or only those whose shared rows are free if the statement has
+// waited too long for a lock, or if another one did lately.
+func (t *Table) timeOutOrSplit(ctx context.Context, ids []string, actor Actor) ([]Verdict, error) {
+	if waited := t.waited.Load(); waited == nil || time.Since(*waited) > splitFor {
+		verdicts, err := t.timeOutRows(ctx, ids, actor)
+		if !postgres.LockTimedOut(err) {
+			return verdicts, err
+		}
+		now := time.Now()
+		t.waited.Store(&now)
 	}
-	verdicts, err := t.timeOutRows(ctx, ids, actor, lockWait)
-	switch {
-	case !postgres.LockTimedOut(err):
-		return verdicts, err
-	case t.splitRows == nil:
-		return blocked(ids), nil
-	}
-	t.waits.startSplitting()
-	return t.timeOutSplit(ctx, ids, actor, lockWait)
+	return t.timeOutFree(ctx, ids, actor)
 }
 
-// timeOutSplit times out the rows whose shared rows are free with one statement, and the rows that need a locked shared
-// row with one statement for each shared row.
-func (t *Table) timeOutSplit(ctx context.Context, ids []string, actor Actor, lockWait time.Duration) ([]Verdict, error) {
-	free, locked, err := t.splitRows(ctx, ids)
+// timeOutFree times out the rows whose shared rows are free. The other rows are blocked. So are all of them if the statement
+// does not get a lock in time.
+func (t *Table) timeOutFree(ctx context.Context, ids []string, actor Actor) (verdicts []Verdict, err error) {
+	free, err := t.freeRows(ctx, ids)
 	if err != nil {
 		return nil, err
 	}
-	var verdicts []Verdict
 	if len(free) > 0 {
-		verdicts, err = t.timeOutRows(ctx, free, actor, lockWait)
-		if postgres.LockTimedOut(err) { // another session has locked a shared row after the split
-			verdicts, err = blocked(free), nil
+		verdicts, err = t.timeOutRows(ctx, free, actor)
+		if err != nil && !postgres.LockTimedOut(err) {
+			return nil, err
 		}
 	}
-	for key, ids := range locked {
-		if err != nil {
-			return verdicts, err
+	decided := make(map[string]bool, len(verdicts))
+	for _, v := range verdicts {
+		decided[v.ID] = true
+	}
+	for _, id := range ids {
+		if !decided[id] {
+			verdicts = append(verdicts, Verdict{ID: id, State: Blocked})
 		}
-		var ofKey []Verdict
-		ofKey, err = t.timeOutLocked(ctx, key, ids, actor)
-		verdicts = append(verdicts, ofKey...)
 	}
-	return verdicts, err
-}
-
-// timeOutLocked times out the rows that need a shared row that another session has locked. The statement waits a little
-// for the lock, because most sessions keep a lock for milliseconds.
-func (t *Table) timeOutLocked(ctx context.Context, key string, ids []string, actor Actor) ([]Verdict, error) {
-	wait, skipped := t.waits.limit(key, len(ids))
-	if skipped {
-		return blocked(ids), nil
-	}
-	verdicts, err := t.timeOutRows(ctx, ids, actor, wait)
-	if postgres.LockTimedOut(err) {
-		// The tasks come back one by one. A line for each would be thousands in a minute.
-		t.log.WarnContext(ctx, "rows that may be due wait for a shared row that another session has locked",
-			"shared_row", key, "postponed", t.waits.skip(key, len(ids)))
-		return blocked(ids), nil
-	}
-	return verdicts, err
-}
-
-// blocked returns the verdict [Blocked] for each id.
-func blocked(ids []string) []Verdict {
-	verdicts := make([]Verdict, len(ids))
-	for i, id := range ids {
-		verdicts[i] = Verdict{ID: id, State: Blocked}
-	}
-	return verdicts
+	return verdicts, nil
 }

@@ -1,8 +1,12 @@
 -- Cancels those orders of a batch that are pending and past their due times, releases their stock, and returns the
--- outcome for every order of the batch. It is idempotent.
+-- outcome for every order of the batch. It is idempotent. It waits at most 500 ms for a product that another session has
+-- locked: most sessions keep a product for milliseconds, and the other orders of the batch must not wait long.
 --
 -- $1 order ids · $2 who ends the orders
-WITH locked AS MATERIALIZED (
+WITH setting AS MATERIALIZED (
+    SELECT set_config('lock_timeout', '500', true)
+),
+locked AS MATERIALIZED (
     -- now() is the start of the transaction: an order that becomes due later is not due for this statement.
     -- SKIP LOCKED: a session that has locked an order is about to pay or cancel it. The rest of the batch need not wait.
     -- CASE: PostgreSQL cannot use the index of pending orders for it, so it reads the orders by their ids. With the plain
@@ -10,6 +14,7 @@ WITH locked AS MATERIALIZED (
     -- compare each of them with all ids.
     SELECT id, expires_at, hold_until, cancel_requested_at FROM orders
     WHERE id = ANY ($1::uuid[]) AND CASE status WHEN 'pending' THEN due_at <= now() END
+      AND (SELECT count(*) FROM setting) = 1
     ORDER BY id
     FOR UPDATE SKIP LOCKED
 ),

@@ -12,8 +12,8 @@ import (
 var (
 	//go:embed cancel_due.sql
 	cancelDueSQL string
-	//go:embed split_by_locks.sql
-	splitByLocksSQL string
+	//go:embed free.sql
+	freeSQL string
 	//go:embed pending.sql
 	pendingSQL string
 )
@@ -21,7 +21,7 @@ var (
 // newTable returns the table of orders, whose shared rows are products. To time out an order means to cancel it.
 func (s *Service) newTable() *deadline.Table {
 	return deadline.NewTable(s.store.db, CancelKind, deadline.Statements{
-		TimeOut: cancelDueSQL, Split: splitByLocksSQL, Pending: pendingSQL,
+		TimeOut: cancelDueSQL, Free: freeSQL, Pending: pendingSQL,
 	}, s.observe, s.log)
 }
 
