@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -12,103 +11,167 @@ import (
 	"example.com/shop/internal/delay"
 )
 
-// overdueRows times out the overdue rows of a table. A statement on several rows fails if one of them cannot be timed out.
-// overdueRows remembers the rows of a failed statement, and tries them again in later steps and sweeps.
+// overdueRows times out the overdue rows of a table. A statement on several rows fails if one of them cannot be timed out,
+// and the other rows must not wait for this one. So each sweep takes three steps:
 //
-// A sweep takes two steps, so that the rows that can be timed out do not wait for those that cannot:
-//
-//   - [overdueRows.walk] times out the rows page by page. If the statement on a page fails, it goes on with the next
-//     page. It skips rows that are remembered already.
-//   - [overdueRows.searchFailed] times out smaller and smaller batches of the remembered rows. In the end only the rows are
-//     remembered that cannot be timed out.
+//   - [overdueRows.retry] tries some of the rows again on which a statement failed alone. If one of them does not fail
+//     any more, the cause of the failures may be gone, so all rows are forgotten that have failed.
+//   - [overdueRows.walk] times out page after page, without the rows that have failed. A page that fails becomes a suspect.
+//   - [overdueRows.search] times out the suspects, in halves, quarters and so on. In the end only the rows have failed
+//     that cannot be timed out.
 type overdueRows struct {
-	mu    sync.Mutex
-	after string // the argument after of [Table.Pending] with which the next walk begins
+	table Table
 
-	// failed has the remembered rows: by their ids, the error of the last statement on the row.
-	failed map[string]error
-	// failedBatches has the ids of the rows of each failed statement on several rows, and failedAlone those of the rows on
-	// which a statement for a single row failed. Both are in the order of the failures, and may contain ids of rows that
-	// are no longer remembered.
-	failedBatches [][]string
-	failedAlone   []string
-	// retryAll makes the next walk forget all rows, and so try them. It is set when the cause of the failures may be gone:
-	// a row that failed alone was timed out, or no row of a failed batch fails any more.
-	retryAll bool
-
-	maxFailed int // the constant maxFailed; a test sets another number
+	mu       sync.Mutex
+	after    string           // the argument after of [Table.Pending] with which the next walk begins
+	failed   map[string]error // the rows that have failed, by their ids, with the error of the last statement on the row
+	suspects [][]string       // the ids of rows of failed statements, in the order in which their halves are tried
 }
 
 const (
-	// walkBudget is the time that a walk spends on pages of which at most half of the rows are timed out. With a longer time
-	// sweeps could miss their schedule. A shorter one must still suffice to read past the pages of remembered rows, of
-	// which there are up to a hundred.
+	// walkBudget is the time that a walk spends on pages of which at most half of the rows are timed out. It suffices to
+	// read past the pages of rows that have failed, of which there are up to a hundred.
 	walkBudget = 10 * time.Second
-	// aloneBudget is the time that a sweep spends on rows that failed alone. With a longer time it sends more
-	// statements that fail. With a shorter one it notices later that the cause of the failures is gone.
-	aloneBudget = 200 * time.Millisecond
-	// maxFailed is the largest number of rows that are remembered. The pages of further rows that fail are tried again by
-	// each walk. More remembered rows take more memory, some 100 bytes each.
+	// maxFailed is the largest number of failed rows that are remembered, some 100 bytes each. The pages of further rows that
+	// fail are tried again by each walk.
 	maxFailed = 100_000
+	// maxRetries is the largest number of failed rows that a sweep tries again.
+	maxRetries = 100
+	// maxReasons is the largest number of errors of failed rows in a report.
+	maxReasons = 3
 )
 
-// searchBudget returns the time that a sweep spends on the search for rows that cannot be timed out. It is half an interval
-// of the schedule, so that sweeps keep to their schedule, but at least a second and at most 10 s.
-func (r *Reconciler) searchBudget() time.Duration {
-	return max(min(r.interval/2, 10*time.Second), time.Second)
-}
-
-// walk times out the overdue rows, page by page. If the statement on a page fails, or other sessions have locked
-// rows of the page, the walk goes on with the next page. A walk that has spent its budget ends, and the next walk continues
-// after its last page. When that walk reaches the end of the table, it begins again with the first page.
-func (o *overdueRows) walk(ctx context.Context, t Table, grace time.Duration, report *Report) error {
+// run times out the rows that are overdue by more than grace. The search takes at most the time budget.
+func (o *overdueRows) run(ctx context.Context, grace, budget time.Duration, report *Report) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.retryAll {
-		clear(o.failed)
-		o.failedBatches, o.failedAlone, o.retryAll = nil, nil, false
+	defer func() { report.setFailed(len(o.failed), o.reasons()) }()
+	if err := o.retry(ctx, report); err != nil {
+		return err
 	}
-	resumed := o.after != ""      // the walk continues an earlier one, so it begins again after the last page
-	seen := make(map[string]bool) // the remembered rows that the walk has seen
-	for spent := time.Duration(0); spent < walkBudget; {
-		began := time.Now()
-		within := -(grace + time.Microsecond) // negative also if grace is 0: a negative value selects overdue rows
-		page, next, err := t.Pending(ctx, o.after, within, pageSize)
-		o.after = next // "" after an error, so that the next walk begins with the first page
-		if err != nil {
-			return fmt.Errorf("look for overdue rows: %w", err)
+	if err := o.walk(ctx, grace, report); err != nil {
+		return err
+	}
+	return o.search(ctx, budget, report)
+}
+
+// retry tries some of the failed rows again, in a random order, unless the search goes on. If one of them does not fail,
+// because it can be timed out or has ended, retry forgets all rows, so that the walk tries them.
+func (o *overdueRows) retry(ctx context.Context, report *Report) error {
+	if len(o.suspects) > 0 {
+		return nil
+	}
+	retries := 0
+	for id := range o.failed {
+		if retries++; retries > maxRetries {
+			return nil
 		}
-		done, locked, err := o.timeOut(ctx, t, o.notRemembered(page))
-		report.Overdue += done
-		report.Locked += locked
+		failed, err := o.timeOut(ctx, []string{id}, report)
 		if err != nil {
 			return err
 		}
-		for _, row := range page {
-			if o.failed[row.ID] != nil {
-				seen[row.ID] = true
-			}
-		}
-		if 2*done <= len(page) {
-			spent += time.Since(began)
-		}
-		switch {
-		case next != "":
-		case resumed: // begin again with the first page; the counts of the rows begin again too
-			resumed = false
-			report.Locked = 0
-			clear(seen)
-		default:
-			ended := func(id string, _ error) bool { return !seen[id] }
-			maps.DeleteFunc(o.failed, ended)
+		if !failed {
+			clear(o.failed)
 			return nil
 		}
 	}
 	return nil
 }
 
-// notRemembered returns the ids of the rows of a page that are not remembered.
-func (o *overdueRows) notRemembered(page []delay.Message) []string {
+// walk times out the overdue rows, page by page. If the statement on a page fails, or other sessions have locked rows of
+// the page, it goes on with the next page. A walk that has spent its budget ends, and the next walk continues after its
+// last page. When that walk reaches the end of the table, it begins again with the first page, and counts anew.
+func (o *overdueRows) walk(ctx context.Context, grace time.Duration, report *Report) error {
+	resumed := o.after != ""
+	for spent := time.Duration(0); spent < walkBudget; {
+		began, overdue := time.Now(), report.Overdue
+		within := -(grace + time.Microsecond) // negative also if grace is 0: a negative value selects overdue rows
+		page, next, err := o.table.Pending(ctx, o.after, within, pageSize)
+		o.after = next // "" after an error, so that the next walk begins with the first page
+		if err != nil {
+			return fmt.Errorf("look for overdue rows: %w", err)
+		}
+		ids := o.notFailed(page)
+		full := len(o.failed) >= maxFailed
+		failed, err := o.timeOut(ctx, ids, report)
+		switch {
+		case err != nil:
+			return err
+		case failed && full:
+			o.forget(ids)
+		case failed:
+			o.suspects = append(o.suspects, ids)
+		}
+		if next == "" {
+			if !resumed {
+				return nil
+			}
+			resumed, report.Locked = false, 0
+		}
+		if 2*(report.Overdue-overdue) <= len(page) {
+			spent += time.Since(began)
+		}
+	}
+	return nil
+}
+
+// search times out the halves of the suspects until the time budget has passed. The halves that fail are further suspects,
+// unless they are single rows. They are the last in the queue, so that the parts of all pages become smaller at the same
+// pace. Beside a half that was timed out, the other one is the first, because few statements find the rest there.
+func (o *overdueRows) search(ctx context.Context, budget time.Duration, report *Report) error {
+	for began := time.Now(); len(o.suspects) > 0 && time.Since(began) < budget; {
+		suspect := o.suspects[0]
+		before := report.Overdue
+		var failing [][]string
+		for half := range slices.Chunk(suspect, (len(suspect)+1)/2) {
+			failed, err := o.timeOut(ctx, half, report)
+			if err != nil {
+				return err
+			}
+			if failed && len(half) > 1 {
+				failing = append(failing, half)
+			}
+		}
+		o.suspects = o.suspects[1:]
+		if report.Overdue > before {
+			o.suspects = append(failing, o.suspects...)
+		} else {
+			o.suspects = append(o.suspects, failing...)
+		}
+	}
+	return nil
+}
+
+// timeOut times out rows with one statement, and counts them. If the statement fails, the rows have failed. The error is
+// not nil if the cause is outside the rows, because the table is unavailable or ctx has ended.
+func (o *overdueRows) timeOut(ctx context.Context, ids []string, report *Report) (failed bool, err error) {
+	if len(ids) == 0 {
+		return false, nil
+	}
+	done, locked, err := o.table.TimeOut(ctx, ids)
+	report.Overdue += done
+	report.Locked += locked
+	switch {
+	case err == nil:
+		o.forget(ids)
+		return false, nil
+	case errors.Is(err, ErrUnavailable) || ctx.Err() != nil:
+		return false, fmt.Errorf("time out overdue rows: %w", err)
+	}
+	for _, id := range ids {
+		o.failed[id] = err
+	}
+	return true, nil
+}
+
+func (o *overdueRows) forget(ids []string) {
+	for _, id := range ids {
+		delete(o.failed, id)
+	}
+}
+
+// notFailed returns the ids of those rows of a page that have not failed.
+func (o *overdueRows) notFailed(page []delay.Message) []string {
 	ids := make([]string, 0, len(page))
 	for _, row := range page {
 		if o.failed[row.ID] == nil {
@@ -118,117 +181,12 @@ func (o *overdueRows) notRemembered(page []delay.Message) []string {
 	return ids
 }
 
-// timeOut times out rows with one statement. If the statement fails, it remembers the rows. It returns an error only if the
-// table is unavailable or ctx has ended; then it forgets the rows, so that the next walk tries them.
-func (o *overdueRows) timeOut(ctx context.Context, t Table, ids []string) (done, locked int, err error) {
-	if len(ids) == 0 {
-		return 0, 0, nil
-	}
-	done, locked, err = t.TimeOut(ctx, ids)
-	switch {
-	case err == nil:
-		o.forget(ids)
-	case errors.Is(err, ErrUnavailable) || ctx.Err() != nil:
-		o.forget(ids)
-		return done, locked, fmt.Errorf("time out overdue rows: %w", err)
-	case len(o.failed) < o.maxFailed || o.failed[ids[0]] != nil:
-		o.remember(ids, err)
-	}
-	return done, locked, nil
-}
-
-// remember remembers the rows of a failed statement.
-func (o *overdueRows) remember(ids []string, err error) {
-	for _, id := range ids {
-		o.failed[id] = err
-	}
-	if len(ids) == 1 {
-		o.failedAlone = append(o.failedAlone, ids[0])
-	} else {
-		o.failedBatches = append(o.failedBatches, ids)
-	}
-}
-
-func (o *overdueRows) forget(ids []string) {
-	for _, id := range ids {
-		delete(o.failed, id)
-	}
-}
-
-// searchFailed searches the remembered rows for those that cannot be timed out. It divides the rows of a
-// failed statement into ten batches, divides each batch that fails into ten, and so on, until single rows fail. If some parts of
-// a batch could be timed out, it searches the other parts of this batch next, because few statements find the rest there. To find
-// one row among 1,000 takes 30 statements. If none of 1,000 rows can be timed out, it takes 1,110 statements. A sweep that
-// has no batch to search tries a few of the rows that failed alone again, because the cause may be gone.
-func (o *overdueRows) searchFailed(ctx context.Context, t Table, budget time.Duration, report *Report) (err error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	defer func() { report.setFailed(len(o.failed), o.reasons()) }()
-	if len(o.failedBatches) == 0 {
-		return o.retryAlone(ctx, t, report)
-	}
-	for began := time.Now(); len(o.failedBatches) > 0 && time.Since(began) < budget; {
-		batch := o.remembered(o.failedBatches[0])
-		o.failedBatches = o.failedBatches[1:]
-		others, sound := len(o.failedBatches), false
-		for tenth := range slices.Chunk(batch, max(1, (len(batch)+9)/10)) {
-			done, locked, err := o.timeOut(ctx, t, tenth)
-			report.Overdue += done
-			report.Locked += locked
-			sound = sound || done > 0
-			if err != nil {
-				o.forget(batch) // so that the next walk tries its rows
-				return err
-			}
-		}
-		if sound { // rows that can be timed out are often neighbours, so the search goes on beside those it has found
-			o.failedBatches = slices.Concat(o.failedBatches[others:], o.failedBatches[:others])
-		}
-		if len(batch) > 0 && len(o.remembered(batch)) == 0 { // no row of the failed batch fails any more
-			o.retryAll = true
-			return nil
-		}
-	}
-	return nil
-}
-
-// retryAlone tries again some of the rows that failed alone.
-func (o *overdueRows) retryAlone(ctx context.Context, t Table, report *Report) error {
-	began := time.Now()
-	for range len(o.failedAlone) {
-		if time.Since(began) >= aloneBudget {
-			return nil
-		}
-		row := o.remembered(o.failedAlone[:1])
-		o.failedAlone = o.failedAlone[1:]
-		done, locked, err := o.timeOut(ctx, t, row)
-		report.Overdue += done
-		report.Locked += locked
-		if err != nil {
-			return err
-		}
-		if done > 0 {
-			o.retryAll = true
-			return nil
-		}
-	}
-	return nil
-}
-
-// remembered returns those of the ids whose rows are remembered.
-func (o *overdueRows) remembered(ids []string) []string {
-	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return o.failed[id] == nil })
-}
-
-// reasons returns the errors of the first few remembered rows.
+// reasons returns the errors of a few rows that have failed.
 func (o *overdueRows) reasons() []error {
-	const few = 3
 	var reasons []error
-	for _, batch := range append([][]string{o.failedAlone}, o.failedBatches...) {
-		for _, id := range o.remembered(batch) {
-			if reasons = append(reasons, fmt.Errorf("%s: %w", id, o.failed[id])); len(reasons) == few {
-				return reasons
-			}
+	for id, err := range o.failed {
+		if reasons = append(reasons, fmt.Errorf("%s: %w", id, err)); len(reasons) == maxReasons {
+			break
 		}
 	}
 	return reasons

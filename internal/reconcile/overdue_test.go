@@ -100,16 +100,16 @@ func TestReportStaysShort(t *testing.T) {
 }
 
 // TestStatementsForRowsThatFail counts statements. One sweep finds the rows that cannot be timed out, and the next
-// sweeps spend few statements on them. When the cause is gone, two sweeps time out all of them.
+// sweeps spend few statements on them. When the cause is gone, one sweep times out all of them.
 func TestStatementsForRowsThatFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, test := range map[string]struct {
 			overdue       []fate
 			first, second int // the most statements
 		}{
-			"one of a page": {concat(rows(pageSize-1, good), rows(1, poisoned)), 31, 1},
-			"a page":        {rows(pageSize, poisoned), 1111, 200},
-			"of two pages":  {concat(rows(1, poisoned), rows(2*pageSize-2, good), rows(1, poisoned)), 62, 2},
+			"one of a page": {concat(rows(pageSize-1, good), rows(1, poisoned)), 21, 1},
+			"a page":        {rows(pageSize, poisoned), 2*pageSize - 1, maxRetries},
+			"of two pages":  {concat(rows(1, poisoned), rows(2*pageSize-2, good), rows(1, poisoned)), 42, 2},
 		} {
 			f := newSimulatedFixture(t, 0)
 			f.table.overdue, f.table.took = test.overdue, time.Millisecond
@@ -127,9 +127,8 @@ func TestStatementsForRowsThatFail(t *testing.T) {
 					f.table.overdue[i] = good
 				}
 			}
-			r.sweep(t.Context())
 			if report := r.sweep(t.Context()); report.Outcome != OK || f.table.count(good) > 0 {
-				t.Errorf("%s: after two sweeps without the cause %d rows are left: %+v", name, f.table.count(good), report)
+				t.Errorf("%s: after a sweep without the cause %d rows are left: %+v", name, f.table.count(good), report)
 			}
 		}
 	})
@@ -185,13 +184,13 @@ func TestBudgetForRowsThatFail(t *testing.T) {
 		f.table.overdue = concat(rows(2*pageSize, poisoned), interleaved(pageSize, slices.Concat(rows(99, poisoned), rows(1, good))...), rows(60, good))
 		f.table.took = 20 * time.Millisecond
 		r := newReconciler(t, f)
-		budget := (walkBudget + r.searchBudget() + aloneBudget).Seconds() + 1
+		budget := (walkBudget + r.searchBudget() + maxRetries*f.table.took).Seconds() + 1
 		for sweep := 1; f.table.count(good) > 0; sweep++ {
 			report := r.sweep(t.Context())
 			if report.Took > budget || report.Outcome != Partial {
 				t.Errorf("sweep %d took %v s, want at most %v and partial: %+v", sweep, report.Took, budget, report)
 			}
-			if n := f.table.count(good); sweep == 1 && n > 10 || sweep == 10 && n > 0 {
+			if n := f.table.count(good); sweep == 1 && n > 10 || sweep == 15 && n > 0 {
 				t.Fatalf("%d good rows are left after sweep %d", n, sweep)
 			}
 		}
@@ -205,7 +204,7 @@ func TestGoodRowsBesideRowsThatFail(t *testing.T) {
 		f := newSimulatedFixture(t, 0)
 		f.table.overdue = concat(rows(2*pageSize+pageSize/2, poisoned), rows(64, good))
 		r := newReconciler(t, f)
-		const most = 200 // statements
+		const most = 200 // statements of a search
 		f.table.took = r.searchBudget() / most
 		r.sweep(t.Context())
 		if n := f.table.count(good); n > 0 {
@@ -227,31 +226,26 @@ func TestSweepBeginsAgainAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestMoreRowsThatFailThanAreRemembered has good rows among more failing rows than a reconciler remembers. All good
-// rows are timed out after some sweeps.
+// TestMoreRowsThatFailThanAreRemembered has good rows among the failing rows of a page, while a reconciler remembers as many
+// failed rows as it may. The rows of the page are not remembered, and their good rows are timed out when there is room again.
 func TestMoreRowsThatFailThanAreRemembered(t *testing.T) {
 	f := newFixture(t, 0)
-	f.table.overdue = interleaved(3*pageSize, slices.Concat(rows(99, poisoned), rows(1, good))...)
+	f.table.overdue = concat(rows(10, good), rows(1, poisoned), rows(maxFailed, done))
 	r := newReconciler(t, f)
-	r.overdue.maxFailed = 2*pageSize + 1
-	for sweep := 0; f.table.count(good) > 0; sweep++ {
-		if sweep == 10 {
-			t.Fatalf("%d good rows are left after %d sweeps", f.table.count(good), sweep)
-		}
-		r.sweep(t.Context())
-		for _, id := range slices.Concat(append(r.overdue.failedBatches, r.overdue.failedAlone)...) {
-			delete(r.overdue.failed, id)
-		}
-		if len(r.overdue.failed) > 0 {
-			t.Fatalf("%d remembered rows would never be tried again", len(r.overdue.failed))
-		}
-		for _, id := range slices.Concat(append(r.overdue.failedBatches, r.overdue.failedAlone)...) {
-			r.overdue.failed[id] = errDown
-		}
+	for i := range maxFailed {
+		r.overdue.failed[fmt.Sprint(11+i)] = errDown
+	}
+	r.overdue.suspects = [][]string{{"11"}} // the search goes on, so that the sweep tries no failed row again
+	if report := r.sweep(t.Context()); report.Failed != maxFailed-1 || f.table.count(good) != 10 {
+		t.Errorf("reported %+v with %d good rows left, want %d failed ones, and 10", report, f.table.count(good), maxFailed-1)
+	}
+	if report := r.sweep(t.Context()); report.Failed != 1 || f.table.count(good) != 0 {
+		t.Errorf("reported %+v with %d good rows left, want one failed, and none", report, f.table.count(good))
 	}
 }
 
-// TestRowsThatEndAreForgotten ends rows after a statement on them has failed. The next sweep does not count them.
+// TestRowsThatEndAreForgotten ends rows after a statement on them has failed. The next sweep that tries one of them again
+// counts them no longer.
 func TestRowsThatEndAreForgotten(t *testing.T) {
 	f := newFixture(t, 0)
 	f.table.overdue = rows(5, poisoned)

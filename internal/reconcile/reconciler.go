@@ -71,10 +71,11 @@ func makeReconciler(
 	if err != nil {
 		return nil, err
 	}
+	table = tableWithTimeouts{table}
 	r := &Reconciler{
-		db: db, kind: kind, table: tableWithTimeouts{table},
+		db: db, kind: kind, table: table,
 		cfg: cfg, schedule: schedule, interval: interval, lockIdle: lockIdle, asked: make(chan string), outcome: OK,
-		overdue: overdueRows{failed: make(map[string]error), maxFailed: maxFailed},
+		overdue: overdueRows{table: table, failed: make(map[string]error)},
 		log:     log.With("kind", kind), metrics: newMetrics(reg, kind),
 	}
 	r.seen.Store("")

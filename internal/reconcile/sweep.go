@@ -21,6 +21,12 @@ func asQueueError(err error) error {
 	return queueError{err}
 }
 
+// searchBudget returns the time that a sweep spends on the search for rows that cannot be timed out. It is half an interval
+// of the schedule, so that sweeps keep to their schedule, but at least a second and at most 10 s.
+func (r *Reconciler) searchBudget() time.Duration {
+	return max(min(r.interval/2, 10*time.Second), time.Second)
+}
+
 // sweep compares and repairs. The caller has the lock of the sweeps.
 func (r *Reconciler) sweep(ctx context.Context) (report Report) {
 	report = Report{StartedAt: time.Now().UTC(), Outcome: OK}
@@ -37,8 +43,7 @@ func (r *Reconciler) sweep(ctx context.Context) (report Report) {
 	if r.queue == nil { // no worker times out rows
 		grace = 0
 	}
-	noteError(r.overdue.walk(ctx, r.table, grace, &report))
-	noteError(r.overdue.searchFailed(ctx, r.table, r.searchBudget(), &report))
+	noteError(r.overdue.run(ctx, grace, r.searchBudget(), &report))
 	if r.queue == nil {
 		return report
 	}
