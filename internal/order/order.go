@@ -25,10 +25,7 @@
 package order
 
 import (
-	"crypto/sha256"
-	"fmt"
-	"slices"
-	"strings"
+	"net/http"
 	"time"
 
 	"github.com/google/uuid"
@@ -99,65 +96,6 @@ type Order struct {
 	PayAtOnce bool `json:"pay_at_once,omitempty" gorm:"-"`
 }
 
-// WhyNotPayable returns the reason why a payment of the order cannot begin at the time ServerTime, or nil if it can.
-// The fields Status, CancelReason, ExpiresAt, HoldUntil, CancelRequestedAt, PaidAt, CancelledAt and ServerTime must
-// be set. Whether it returns nil does not depend on whether the order is held.
-func (o *Order) WhyNotPayable() error {
-	switch {
-	case o.Status == Paid:
-		return AlreadyPaid.Errorf("The order was paid at %s.", stamp(*o.PaidAt))
-	case o.CancelReason == ByCustomer:
-		return AlreadyCancelled.Errorf("The order was cancelled by its customer at %s and cannot be paid any more.", stamp(*o.CancelledAt))
-	case o.Status == Pending && o.CancelRequestedAt != nil:
-		return Cancelling.Errorf("The customer asked at %s to cancel the order, and it cannot be paid any more.", stamp(*o.CancelRequestedAt))
-	case o.Status == Cancelled || !o.ServerTime.Before(o.ExpiresAt):
-		return o.tooLate("paid")
-	default:
-		return nil
-	}
-}
-
-// whyNotPaid returns the reason why an order is not paid after pay.sql, or nil if it is paid.
-func (o *Order) whyNotPaid() error {
-	if o.Status == Paid {
-		return nil
-	}
-	if err := o.WhyNotPayable(); err != nil {
-		return err
-	}
-	return CheckoutOpen.Errorf("The order has an open checkout: pay it there.")
-}
-
-// whyNotCancelled returns the reason why the customer has not cancelled an order after cancel.sql, or nil if the
-// customer has cancelled it or has asked to cancel it.
-func (o *Order) whyNotCancelled() error {
-	switch {
-	case o.CancelReason == ByCustomer, o.Status == Pending && o.CancelRequestedAt != nil:
-		return nil
-	case o.Status == Paid:
-		return AlreadyPaid.Errorf("The order was paid at %s and cannot be cancelled any more.", stamp(*o.PaidAt))
-	default:
-		return o.tooLate("cancelled by its customer")
-	}
-}
-
-// whyNotMovable returns the reason why the deadline of an order cannot be moved at the time ServerTime, or nil if it
-// can.
-func (o *Order) whyNotMovable() error {
-	switch {
-	case o.Status == Paid:
-		return AlreadyPaid.Errorf("The order was paid at %s.", stamp(*o.PaidAt))
-	case o.CancelReason == ByCustomer:
-		return AlreadyCancelled.Errorf("The order was cancelled by its customer at %s.", stamp(*o.CancelledAt))
-	case o.Status == Cancelled || !o.ServerTime.Before(o.ExpiresAt):
-		return o.tooLate("given another deadline")
-	case o.CancelRequestedAt != nil:
-		return NotExtendable.Errorf("The customer asked at %s to cancel the order.", stamp(*o.CancelRequestedAt))
-	default:
-		return nil
-	}
-}
-
 // tooLate returns the error for an order that cannot be changed any more because its deadline has passed. The order
 // may still be pending. change says what cannot be done any more, for example "paid".
 func (o *Order) tooLate(change string) error {
@@ -204,65 +142,16 @@ type Product struct {
 	Available  int64     `json:"available"`
 }
 
-// Placement is a request for an order.
-type Placement struct {
-	// IdempotencyKey makes it safe to repeat a placement: a placement with the key of an earlier one returns the order
-	// that the earlier one placed. "" means no key.
-	IdempotencyKey string
-	Lines          []Line
-}
-
-// Line requests a quantity of a product.
-type Line struct {
-	ProductID uuid.UUID
-	Quantity  int64
-}
-
-const (
-	// maxLines is the largest number of lines of an order. With a larger one, one order could lock many products.
-	maxLines = 50
-	// maxQuantity is the largest quantity of a line, in units. A larger one is more likely a mistake than an order.
-	maxQuantity = 1000
+// The classes of error that package rest does not declare.
+var (
+	UnknownProduct   = rest.Class{Code: "unknown-product", Status: http.StatusUnprocessableEntity, Title: "Unknown product"}
+	MixedCurrencies  = rest.Class{Code: "mixed-currencies", Status: http.StatusUnprocessableEntity, Title: "Mixed currencies"}
+	OutOfStock       = rest.Class{Code: "out-of-stock", Status: http.StatusConflict, Title: "Out of stock"}
+	TooManyOpen      = rest.Class{Code: "too-many-open-orders", Status: http.StatusConflict, Title: "Too many open orders"}
+	DeadlinePassed   = rest.Class{Code: "deadline-passed", Status: http.StatusConflict, Title: "Payment deadline passed"}
+	AlreadyPaid      = rest.Class{Code: "order-paid", Status: http.StatusConflict, Title: "Order already paid"}
+	CheckoutOpen     = rest.Class{Code: "checkout-open", Status: http.StatusConflict, Title: "Checkout open"}
+	Cancelling       = rest.Class{Code: "order-cancelling", Status: http.StatusConflict, Title: "Order is being cancelled"}
+	NotExtendable    = rest.Class{Code: "not-extendable", Status: http.StatusConflict, Title: "Deadline cannot be extended"}
+	AlreadyCancelled = rest.Class{Code: "order-cancelled", Status: http.StatusConflict, Title: "Order already cancelled"}
 )
-
-// fieldErrors returns all errors of a placement that can be found without a look at the products.
-func (p Placement) fieldErrors() []rest.FieldError {
-	if len(p.Lines) < 1 || len(p.Lines) > maxLines {
-		return []rest.FieldError{{Pointer: "/items", Detail: fmt.Sprintf("must be a list of 1 to %d lines, has %d", maxLines, len(p.Lines))}}
-	}
-	var errs []rest.FieldError
-	lineOf := make(map[uuid.UUID]int, len(p.Lines))
-	for i, line := range p.Lines {
-		add := func(field, detail string) {
-			errs = append(errs, rest.FieldError{Pointer: pointer(i, field), Detail: detail})
-		}
-		first, duplicate := lineOf[line.ProductID]
-		switch {
-		case line.ProductID == uuid.Nil:
-			add("product_id", "must be the UUID of a product")
-		case duplicate:
-			add("product_id", fmt.Sprintf("is the same as %s: order a product in one line", pointer(first, "product_id")))
-		default:
-			lineOf[line.ProductID] = i
-		}
-		if line.Quantity < 1 || line.Quantity > maxQuantity {
-			add("quantity", fmt.Sprintf("must be a whole number from 1 to %d", maxQuantity))
-		}
-	}
-	return errs
-}
-
-// pointer returns the JSON pointer to a field of a line of a placement.
-func pointer(line int, field string) string { return fmt.Sprintf("/items/%d/%s", line, field) }
-
-// fingerprint returns a hash of the lines, to detect that an idempotency key is reused for another placement. The
-// order of the lines and the formatting of the request do not change it.
-func (p Placement) fingerprint() []byte {
-	lines := make([]string, len(p.Lines))
-	for i, line := range p.Lines {
-		lines[i] = fmt.Sprintf("%s %d\n", line.ProductID, line.Quantity)
-	}
-	slices.Sort(lines)
-	sum := sha256.Sum256([]byte(strings.Join(lines, "")))
-	return sum[:]
-}

@@ -1,22 +1,28 @@
 package order
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"example.com/shop/internal/batch"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/postgres"
+	"example.com/shop/internal/rest"
 )
 
 // lock.sql and place.sql are the statements of one transaction, which places a batch of orders: one or many.
@@ -29,19 +35,195 @@ var (
 	lockedProductsSQL string
 )
 
-// placeOptions are the time to pay and the bounds of a placed order.
-type placeOptions struct {
-	timeout  time.Duration // from the placement of an order to its deadline
-	maxOpen  int64         // the most open orders of a customer; 0: no bound
-	maxUnits int64         // the most units of a product in the open orders of a customer; 0: no bound
+// The bounds of the batches of placements. [batch.Config] says what a larger or smaller value would do.
+const (
+	// placementLanes is the largest number of batches under way at the same time.
+	placementLanes = 2
+	// maxBatch is the largest number of placements in a batch. A larger batch would keep the locks of its products for
+	// longer; with smaller ones, fewer orders could be placed in a second.
+	maxBatch = 200
+	// maxPlacementWait is the time that the first placement in the queue may wait before further ones are rejected. So a
+	// client gets its order or a rejection within about a second.
+	maxPlacementWait = 500 * time.Millisecond
+	// maxUnderWay is the largest number of placements under way at the same time. They keep a machine busy for some tenths
+	// of a second. More would wait for a processor, and so would the cancellations.
+	maxUnderWay = 1000
+	// productLockWait is the time that a batch waits for the locks of its products. A session usually keeps them for less
+	// time. A longer wait would delay the placements of other products; with a shorter one, a batch would be split
+	// more often.
+	productLockWait = 200 * time.Millisecond
+	// batchTimeout is the time limit for a batch. A shorter one would end statements before the statement_timeout does; with
+	// a longer one, a client's request could end before it has an answer.
+	batchTimeout = 7 * time.Second
+)
+
+// Placement is a request for an order.
+type Placement struct {
+	// IdempotencyKey makes it safe to repeat a placement: a placement with the key of an earlier one returns the order
+	// that the earlier one placed. "" means no key.
+	IdempotencyKey string
+	Lines          []Line
 }
 
-// orNull returns a bound as an argument of place.sql, NULL for none.
-func orNull(bound int64) any {
-	if bound == 0 {
-		return nil
+// Line requests a quantity of a product.
+type Line struct {
+	ProductID uuid.UUID
+	Quantity  int64
+}
+
+const (
+	// maxLines is the largest number of lines of an order. With a larger one, one order could lock many products.
+	maxLines = 50
+	// maxQuantity is the largest quantity of a line, in units. A larger one is more likely a mistake than an order.
+	maxQuantity = 1000
+)
+
+// fieldErrors returns all errors of a placement that can be found without a look at the products.
+func (p Placement) fieldErrors() []rest.FieldError {
+	if len(p.Lines) < 1 || len(p.Lines) > maxLines {
+		return []rest.FieldError{{Pointer: "/items", Detail: fmt.Sprintf("must be a list of 1 to %d lines, has %d", maxLines, len(p.Lines))}}
 	}
-	return bound
+	var errs []rest.FieldError
+	lineOf := make(map[uuid.UUID]int, len(p.Lines))
+	for i, line := range p.Lines {
+		add := func(field, detail string) {
+			errs = append(errs, rest.FieldError{Pointer: pointer(i, field), Detail: detail})
+		}
+		first, duplicate := lineOf[line.ProductID]
+		switch {
+		case line.ProductID == uuid.Nil:
+			add("product_id", "must be the UUID of a product")
+		case duplicate:
+			add("product_id", fmt.Sprintf("is the same as %s: order a product in one line", pointer(first, "product_id")))
+		default:
+			lineOf[line.ProductID] = i
+		}
+		if line.Quantity < 1 || line.Quantity > maxQuantity {
+			add("quantity", fmt.Sprintf("must be a whole number from 1 to %d", maxQuantity))
+		}
+	}
+	return errs
+}
+
+// pointer returns the JSON pointer to a field of a line of a placement.
+func pointer(line int, field string) string { return fmt.Sprintf("/items/%d/%s", line, field) }
+
+// fingerprint returns a hash of the lines, to detect that an idempotency key is reused for another placement. The
+// order of the lines and the formatting of the request do not change it.
+func (p Placement) fingerprint() []byte {
+	lines := make([]string, len(p.Lines))
+	for i, line := range p.Lines {
+		lines[i] = fmt.Sprintf("%s %d\n", line.ProductID, line.Quantity)
+	}
+	slices.Sort(lines)
+	sum := sha256.Sum256([]byte(strings.Join(lines, "")))
+	return sum[:]
+}
+
+// newPlacements returns the queue in which placements wait for their batches.
+func (s *Service) newPlacements() *batch.Queue[*placing, uuid.UUID] {
+	return batch.New(batch.Config{
+		Lanes: placementLanes, Size: maxBatch, MaxWait: maxPlacementWait, MaxUnderWay: maxUnderWay,
+		LockWait: productLockWait, Timeout: batchTimeout,
+		OnReject: func(reason string) {
+			s.log.Warn("placements are rejected, because more arrive than can be placed", "reason", reason,
+				"max_wait", maxPlacementWait.String(), "max_under_way", maxUnderWay)
+		},
+	}, batch.Table[*placing, uuid.UUID]{
+		Handle:  s.placeBatch,
+		Handled: s.publishTasks,
+		Rows:    (*placing).products,
+		Locked:  s.store.lockedProducts,
+		WaitFor: s.store.waitForProduct,
+		Gate:    s.store.gate,
+	})
+}
+
+// Admit admits a placement. It returns [rest.Overloaded] while earlier placements wait too long for their batches, or too
+// many are under way. It costs little: call it when the placement has been read, before anything else is done for it, and
+// call done at its end.
+func (s *Service) Admit() (done func(), err error) {
+	done, err = s.placements.Admit()
+	if err != nil {
+		s.countRejected(errOverloaded)
+		return nil, errOverloaded
+	}
+	return done, nil
+}
+
+// Place places an order: it reserves the stock, and the time to pay begins. If the customer has placed an order with
+// the same idempotency key before, Place returns that order in its present state, and replayed is true.
+func (s *Service) Place(ctx context.Context, customer uuid.UUID, p Placement) (o *Order, replayed bool, err error) {
+	o, replayed, err = s.place(ctx, customer, p)
+	switch {
+	case err != nil:
+		s.countRejected(err)
+	case replayed:
+		s.metrics.replayed.Inc()
+	default:
+		s.metrics.placed.Inc()
+	}
+	return o, replayed, err
+}
+
+func (s *Service) place(ctx context.Context, customer uuid.UUID, p Placement) (o *Order, replayed bool, err error) {
+	if errs := p.fieldErrors(); len(errs) > 0 {
+		return nil, false, rest.InvalidFields(errs...)
+	}
+	placing := newPlacing(customer, p)
+	placing.span = s.cfg.Tracer.Span(ctx)
+	err = s.placements.Do(ctx, placing) // placeBatch places it
+	switch {
+	case errors.Is(err, batch.ErrOverloaded):
+		return nil, false, errOverloaded
+	case err != nil:
+		return nil, false, placementUnknown(fmt.Errorf("place order: %w", err))
+	case placing.rejection != nil:
+		return nil, false, placing.rejection
+	case placing.existing != nil:
+		o, err = s.existingOrder(ctx, placing)
+		return s.withActions(o), *placing.existing != placing.id, placementUnknown(err)
+	default:
+		return s.withActions(placing.order), false, nil
+	}
+}
+
+// errOverloaded rejects a placement because more arrive than can be placed: the first one in the queue, or this one, has
+// waited too long for its batch, or too many are under way.
+var errOverloaded = rest.Overloaded.Errorf(
+	"More orders arrive than the shop can place right now. Nothing was ordered: repeat the request in a moment.")
+
+// placementUnknown replaces an error after which the order may or may not have been placed.
+func placementUnknown(err error) error {
+	return rest.OutcomeUnknown(err, "Repeat the request with the same Idempotency-Key: it then returns the same order. "+
+		"Without a key, look at your orders first.")
+}
+
+// countRejected counts a placement that was rejected.
+func (s *Service) countRejected(err error) {
+	s.metrics.rejected.WithLabelValues(rest.AsError(err).Class.Code).Inc()
+}
+
+// existingOrder returns the order that exists for a placement already. It returns an error if another placement has used
+// the idempotency key.
+func (s *Service) existingOrder(ctx context.Context, p *placing) (*Order, error) {
+	fingerprint, err := s.store.fingerprint(ctx, *p.existing)
+	if err != nil {
+		return nil, err
+	}
+	if p.IdempotencyKey != "" && !bytes.Equal(fingerprint, p.fingerprint()) {
+		return nil, rest.KeyReused.Errorf("The Idempotency-Key belongs to order %s, which has other lines.", p.existing)
+	}
+	return s.store.get(ctx, *p.existing, p.customer)
+}
+
+// fingerprint returns the fingerprint of the placement that an order was placed with, nil if it had no idempotency key.
+func (s *Store) fingerprint(ctx context.Context, id uuid.UUID) (fingerprint []byte, err error) {
+	err = s.db.WithContext(ctx).Raw(`SELECT fingerprint FROM orders WHERE id = $1`, id).Row().Scan(&fingerprint)
+	if err != nil {
+		return nil, fmt.Errorf("read the order with the same idempotency key: %w", err)
+	}
+	return fingerprint, nil
 }
 
 // placing is a placement in a batch, and the decision on it.
@@ -65,6 +247,10 @@ func newPlacing(customer uuid.UUID, p Placement) *placing {
 
 func (p *placing) isDecided() bool { return p.order != nil || p.existing != nil || p.rejection != nil }
 
+func undecided(batch []*placing) []*placing {
+	return slices.DeleteFunc(slices.Clone(batch), (*placing).isDecided)
+}
+
 // products returns the ids of the products that a placement locks.
 func (p *placing) products() []uuid.UUID {
 	ids := make([]uuid.UUID, len(p.Lines))
@@ -74,8 +260,51 @@ func (p *placing) products() []uuid.UUID {
 	return ids
 }
 
-func undecided(batch []*placing) []*placing {
-	return slices.DeleteFunc(slices.Clone(batch), (*placing).isDecided)
+// placeBatch is the Handle of [batch.Table]: it places a batch, and returns those placements that are not decided after
+// an error.
+func (s *Service) placeBatch(
+	ctx context.Context, placings []*placing, lockWait time.Duration,
+) (left []*placing, err error) {
+	ctx, end := s.cfg.Tracer.StartPlacing(ctx, spansOf(placings))
+	defer func() { end(err) }()
+	err = s.store.place(ctx, placings, s.placeOptions(), lockWait)
+	if err == nil {
+		s.metrics.batchSize.Observe(float64(len(placings)))
+	}
+	for _, p := range placings {
+		if o := p.order; o != nil {
+			s.Notify(o.CustomerID.String(), o.ID.String())
+			s.cfg.Placed(o.ID.String(), o.ExpiresAt.Sub(o.ServerTime))
+		}
+	}
+	return undecided(placings), err
+}
+
+func spansOf(placings []*placing) [][]byte {
+	spans := make([][]byte, len(placings))
+	for i, p := range placings {
+		spans[i] = p.span
+	}
+	return spans
+}
+
+func (s *Service) placeOptions() placeOptions {
+	return placeOptions{timeout: s.cfg.Timeout, maxOpen: s.cfg.MaxOpenOrders, maxUnits: s.cfg.MaxOpenUnits}
+}
+
+// placeOptions are the time to pay and the bounds of a placed order.
+type placeOptions struct {
+	timeout  time.Duration // from the placement of an order to its deadline
+	maxOpen  int64         // the most open orders of a customer; 0: no bound
+	maxUnits int64         // the most units of a product in the open orders of a customer; 0: no bound
+}
+
+// orNull returns a bound as an argument of place.sql, NULL for none.
+func orNull(bound int64) any {
+	if bound == 0 {
+		return nil
+	}
+	return bound
 }
 
 // place decides the placements of a batch in their order of arrival. It usually needs one transaction. It needs more if
@@ -140,25 +369,6 @@ func (s *Store) placeRound(ctx context.Context, batch []*placing, o placeOptions
 	return err
 }
 
-// placeResult is a row of place.sql.
-type placeResult struct {
-	Placed     bool
-	TotalCents *int64 // nil, like Currency, CreatedAt and ExpiresAt, if the statement placed no order
-	Currency   *string
-	CreatedAt  *time.Time
-	ExpiresAt  *time.Time
-	ExistingID *uuid.UUID // see placing.existing
-	ServerTime time.Time
-	OpenLines  []openLine // of the customer's open orders, the newest first; nil if the order is placed now or exists
-}
-
-// openLine is a line of an order that its customer has not paid yet.
-type openLine struct {
-	OrderID   uuid.UUID `json:"order_id"`
-	ProductID uuid.UUID `json:"product_id"`
-	Quantity  int64     `json:"quantity"`
-}
-
 // lockAndPlace runs the transaction for a batch. It returns the products as they were after the transaction had locked
 // them and before it changed them, and a result for each placement.
 func (s *Store) lockAndPlace(
@@ -205,15 +415,6 @@ func (s *Store) lockAndPlace(
 	})
 	err = postgres.Pipeline(ctx, s.db, &statements)
 	return products, results, err
-}
-
-// uuids returns ids in a form that pgx sends without reflection and without their text.
-func uuids(ids []uuid.UUID) pgtype.FlatArray[pgtype.UUID] {
-	array := make(pgtype.FlatArray[pgtype.UUID], len(ids))
-	for i, id := range ids {
-		array[i] = pgtype.UUID{Bytes: id, Valid: true}
-	}
-	return array
 }
 
 // placeArguments are the arguments of lock.sql and place.sql.
@@ -265,13 +466,226 @@ func argumentsOf(batch []*placing) (a placeArguments) {
 	return a
 }
 
-// fingerprint returns the fingerprint of the placement that an order was placed with, nil if it had no idempotency key.
-func (s *Store) fingerprint(ctx context.Context, id uuid.UUID) (fingerprint []byte, err error) {
-	err = s.db.WithContext(ctx).Raw(`SELECT fingerprint FROM orders WHERE id = $1`, id).Row().Scan(&fingerprint)
-	if err != nil {
-		return nil, fmt.Errorf("read the order with the same idempotency key: %w", err)
+// uuids returns ids in a form that pgx sends without reflection and without their text.
+func uuids(ids []uuid.UUID) pgtype.FlatArray[pgtype.UUID] {
+	array := make(pgtype.FlatArray[pgtype.UUID], len(ids))
+	for i, id := range ids {
+		array[i] = pgtype.UUID{Bytes: id, Valid: true}
 	}
-	return fingerprint, nil
+	return array
+}
+
+// placeResult is a row of place.sql.
+type placeResult struct {
+	Placed     bool
+	TotalCents *int64 // nil, like Currency, CreatedAt and ExpiresAt, if the statement placed no order
+	Currency   *string
+	CreatedAt  *time.Time
+	ExpiresAt  *time.Time
+	ExistingID *uuid.UUID // see placing.existing
+	ServerTime time.Time
+	OpenLines  []openLine // of the customer's open orders, the newest first; nil if the order is placed now or exists
+}
+
+// openLine is a line of an order that its customer has not paid yet.
+type openLine struct {
+	OrderID   uuid.UUID `json:"order_id"`
+	ProductID uuid.UUID `json:"product_id"`
+	Quantity  int64     `json:"quantity"`
+}
+
+// decide decides the placements of a batch by the results of place.sql. A placement stays undecided if place.sql left it
+// out only because of an earlier placement, which is rejected.
+func decide(batch []*placing, products map[uuid.UUID]Product, results []placeResult, o placeOptions) {
+	open := make(map[uuid.UUID][]openLine) // by customer: the lines of the orders that were placed now, the newest first
+	for i, p := range batch {
+		r := results[i]
+		switch {
+		case r.Placed:
+			p.order = r.order(p, products)
+			// At counts from the present, so it is not called later: other placements of the batch may wait for locks first.
+			p.task = delay.At(p.id.String(), p.order.DueAt, p.order.ServerTime)
+			for _, line := range p.Lines {
+				product := products[line.ProductID]
+				product.Available -= line.Quantity
+				products[line.ProductID] = product
+				open[p.customer] = slices.Insert(open[p.customer], 0, openLine{p.id, line.ProductID, line.Quantity})
+			}
+		case r.ExistingID != nil:
+			p.existing = r.ExistingID
+		}
+	}
+	// Now products and open tell what is left after all accepted placements. place.sql accepts a placement only if enough is
+	// left for all earlier ones. So if too little is left for a placement now, there was too little at its turn, too. If
+	// enough is left, the placement stays undecided, and the caller repeats the transaction with it.
+	for i, p := range batch {
+		if !p.isDecided() {
+			p.rejection = whyNotPlaced(p.Placement, products, slices.Concat(open[p.customer], results[i].OpenLines), o)
+		}
+	}
+}
+
+// order returns the order of a placement that place.sql has accepted.
+func (r placeResult) order(p *placing, products map[uuid.UUID]Product) *Order {
+	o := &Order{
+		ID: p.id, CustomerID: p.customer, Status: Pending, TotalCents: *r.TotalCents, Currency: *r.Currency,
+		CreatedAt: *r.CreatedAt, ExpiresAt: *r.ExpiresAt, DueAt: *r.ExpiresAt, ServerTime: r.ServerTime,
+		Items: make([]Item, len(p.Lines)),
+	}
+	for i, line := range p.Lines {
+		product := products[line.ProductID]
+		o.Items[i] = Item{line.ProductID, product.Name, line.Quantity, product.PriceCents}
+	}
+	slices.SortFunc(o.Items, func(a, b Item) int { return bytes.Compare(a.ProductID[:], b.ProductID[:]) })
+	return o
+}
+
+// whyNotPlaced returns the reason why a placement cannot be accepted, with a field error for every wrong line, or nil if it
+// can. products has the existing products of the lines. open has the lines of the customer's open orders.
+func whyNotPlaced(p Placement, products map[uuid.UUID]Product, open []openLine, o placeOptions) error {
+	for _, check := range []func() *rest.Error{
+		func() *rest.Error { return unknownProducts(p, products) },
+		func() *rest.Error { return mixedCurrencies(p, products) },
+		func() *rest.Error { return outOfStock(p, products, open) },
+		func() *rest.Error { return tooManyOpen(p, products, open, o) },
+	} {
+		if rejection := check(); rejection != nil {
+			return rejection
+		}
+	}
+	return nil
+}
+
+func unknownProducts(p Placement, products map[uuid.UUID]Product) *rest.Error {
+	return rejectLines(UnknownProduct, "Some of the products do not exist.", p, "product_id", func(line Line) string {
+		if _, known := products[line.ProductID]; known {
+			return ""
+		}
+		return fmt.Sprintf("there is no product %s", line.ProductID)
+	})
+}
+
+func mixedCurrencies(p Placement, products map[uuid.UUID]Product) *rest.Error {
+	var currencies []string
+	for _, line := range p.Lines {
+		if c := products[line.ProductID].Currency; !slices.Contains(currencies, c) {
+			currencies = append(currencies, c)
+		}
+	}
+	if len(currencies) == 1 {
+		return nil
+	}
+	return rejectLines(MixedCurrencies, "All products of an order must have one currency: place an order for each currency.", p, "product_id", func(line Line) string {
+		return "is priced in " + products[line.ProductID].Currency
+	})
+}
+
+// outOfStock checks the stock. If open orders of the customer hold units of a product of which too little is left, its
+// error has the ids of these orders, because the customer can cancel one of them.
+func outOfStock(p Placement, products map[uuid.UUID]Product, open []openLine) *rest.Error {
+	own := unitsOf(open)
+	var short []uuid.UUID // products
+	rejection := rejectLines(OutOfStock, "There is not enough stock.", p, "quantity", func(line Line) string {
+		product := products[line.ProductID]
+		if line.Quantity <= product.Available {
+			return ""
+		}
+		short = append(short, line.ProductID)
+		detail := fmt.Sprintf("%s: %d wanted, %d available", product.Name, line.Quantity, product.Available)
+		if n := own[line.ProductID]; n > 0 {
+			detail += fmt.Sprintf(", %d in your open orders", n)
+		}
+		return detail
+	})
+	if rejection == nil {
+		return nil
+	}
+	orders := ordersOf(open, short)
+	if len(orders) == 0 {
+		return rejection
+	}
+	rejection.Detail = "There is not enough stock, and your own open orders hold some of it. " +
+		"It does not help to pay them, but if you cancel one, its units are available again."
+	return withOpenOrders(rejection, orders)
+}
+
+// tooManyOpen checks the bounds of what a customer can order without paying it. Its error has the ids of open orders: of
+// all, or of those with a product of which they would have too many units.
+func tooManyOpen(p Placement, products map[uuid.UUID]Product, open []openLine, o placeOptions) *rest.Error {
+	if orders := ordersOf(open, nil); o.maxOpen > 0 && int64(len(orders)) >= o.maxOpen {
+		rejection := TooManyOpen.Errorf("You have %d orders that are not paid, and can have at most %d: pay or cancel one of them.",
+			len(orders), o.maxOpen)
+		return withOpenOrders(rejection, orders)
+	}
+	units := unitsOf(open)
+	var tooMany []uuid.UUID // products
+	rejection := rejectLines(TooManyOpen, "You would hold too many units of a product in orders that are not paid.", p, "quantity", func(line Line) string {
+		if o.maxUnits == 0 || units[line.ProductID]+line.Quantity <= o.maxUnits {
+			return ""
+		}
+		tooMany = append(tooMany, line.ProductID)
+		return fmt.Sprintf("%s: %d wanted, %d in your open orders, at most %d of both together",
+			products[line.ProductID].Name, line.Quantity, units[line.ProductID], o.maxUnits)
+	})
+	if rejection == nil {
+		return nil
+	}
+	return withOpenOrders(rejection, ordersOf(open, tooMany))
+}
+
+// unitsOf returns the units of the lines by product.
+func unitsOf(lines []openLine) map[uuid.UUID]int64 {
+	units := make(map[uuid.UUID]int64)
+	for _, line := range lines {
+		units[line.ProductID] += line.Quantity
+	}
+	return units
+}
+
+// ordersOf returns the ids of the orders that the lines belong to, each once. If products is not nil, it returns only those
+// with one of the products.
+func ordersOf(lines []openLine, products []uuid.UUID) []uuid.UUID {
+	ids := []uuid.UUID{}
+	for _, line := range lines {
+		if !slices.Contains(ids, line.OrderID) && (products == nil || slices.Contains(products, line.ProductID)) {
+			ids = append(ids, line.OrderID)
+		}
+	}
+	return ids
+}
+
+func withOpenOrders(rejection *rest.Error, ids []uuid.UUID) *rest.Error {
+	rejection.Extensions = map[string]any{"open_orders": ids}
+	return rejection
+}
+
+// rejectLines returns an error of the class, with a field error for each line for which check returns a detail. It returns
+// nil if check returns "" for all lines.
+func rejectLines(class rest.Class, detail string, p Placement, field string, check func(Line) string) *rest.Error {
+	var errs []rest.FieldError
+	for i, line := range p.Lines {
+		if detail := check(line); detail != "" {
+			errs = append(errs, rest.FieldError{Pointer: pointer(i, field), Detail: detail})
+		}
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return &rest.Error{Class: class, Detail: detail, Fields: errs}
+}
+
+// publishTasks is the Handled of [batch.Table]: it publishes the tasks of the orders that a batch has placed. The callers
+// of Place do not wait for Redis: the orders and the outbox rows of their tasks are committed.
+func (s *Service) publishTasks(ctx context.Context, placings []*placing) {
+	var msgs []delay.Message
+	for _, p := range placings {
+		if p.order != nil {
+			msgs = append(msgs, p.task)
+		}
+	}
+	if len(msgs) > 0 {
+		s.pub.Publish(ctx, msgs...)
+	}
 }
 
 // lockedProducts is the Locked of [batch.Table]: it returns those of the products that another session has locked right

@@ -2,6 +2,7 @@ package order
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,11 +10,12 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
+	"gorm.io/gorm"
 
 	"example.com/shop/internal/batch"
 	"example.com/shop/internal/deadline"
 	"example.com/shop/internal/delay"
-	"example.com/shop/internal/keyset"
+	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/rest"
 )
 
@@ -94,19 +96,6 @@ func (s *Service) Notify(customer, order string) { s.cfg.Changed(customer, order
 // publishes the task with it.
 func (s *Service) Publisher() Publisher { return s.pub }
 
-// MaxExtension returns the time by which a customer can extend the deadline of an order in all; 0: not at all.
-func (s *Service) MaxExtension() time.Duration {
-	return s.cfg.Extension * time.Duration(s.cfg.MaxExtensions)
-}
-
-// SignUp returns the id of a new, anonymous customer. It writes nothing: the first order writes the customer's row.
-func (s *Service) SignUp() uuid.UUID { return keyset.NewID() }
-
-// Products lists the products by name.
-func (s *Service) Products(ctx context.Context) ([]Product, error) {
-	return s.store.products(ctx)
-}
-
 // withActions sets by how much and how often the customer of an order can extend its deadline, and whether the
 // customer can pay it at once, and returns the order. o may be nil.
 func (s *Service) withActions(o *Order) *Order {
@@ -123,132 +112,27 @@ func (s *Service) withActions(o *Order) *Order {
 	return o
 }
 
-// Pay pays an order at once, before its deadline. It is idempotent. It rejects an order that is held.
-func (s *Service) Pay(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
-	c, err := s.store.pay(ctx, id, customer)
-	if err != nil {
-		return nil, rest.OutcomeUnknown(notFound(err, id), "Repeat the request: an order is paid once.")
-	}
-	if c.Changed {
-		s.metrics.paid.Inc()
-		s.Notify(customer.String(), id.String())
-	}
-	return s.withActions(&c.Order), c.whyNotPaid()
+// Store keeps orders in PostgreSQL.
+type Store struct {
+	db   *gorm.DB
+	gate *postgres.Gate // for statements that may wait for a product's lock
+
+	delay.TaskRows
 }
 
-// Cancel cancels an order for its customer, before it is due. It is idempotent. An order that is held stays pending:
-// its customer's request is recorded, and the order is cancelled when its hold ends, unless it is paid before.
-func (s *Service) Cancel(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
-	c, err := s.store.cancel(ctx, id, customer, s.cfg.HoldKind)
-	if err != nil {
-		return nil, rest.OutcomeUnknown(notFound(err, id), "Repeat the request: an order is cancelled once.")
-	}
-	if c.Changed {
-		s.Notify(customer.String(), id.String())
-		switch {
-		case c.Status == Cancelled:
-			s.metrics.cancelled.WithLabelValues(string(ByCustomer)).Inc()
-		case s.cfg.HoldKind != "":
-			s.cfg.HoldPublisher.Publish(ctx, delay.At(id.String(), *c.CancelRequestedAt, c.ServerTime))
-		}
-	}
-	return &c.Order, c.whyNotCancelled()
+// NewStore returns a store in a database that [postgres.Open] connected to.
+func NewStore(db *gorm.DB) *Store {
+	return &Store{db: db, gate: postgres.NewGate(db)}
 }
 
-// Extend extends the deadline of an order by the configured time, before it passes, at most the configured number of
-// times. If the order is held, the end of the hold moves by the same time.
-func (s *Service) Extend(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
-	c, err := s.store.extend(ctx, id, customer, s.cfg.Extension, s.cfg.MaxExtensions)
-	if err != nil {
-		return nil, rest.OutcomeUnknown(notFound(err, id), "Look at the order before you repeat the request, "+
-			"because each request extends the deadline again.")
-	}
-	if c.Changed {
-		s.moved(c, Customer)
-		return s.withActions(&c.Order), nil
-	}
-	if err := c.whyNotMovable(); err != nil {
-		return nil, err
-	}
-	if s.cfg.Extension == 0 {
-		return nil, NotExtendable.Errorf("Customers cannot extend deadlines in this shop.")
-	}
-	return nil, NotExtendable.Errorf("The deadline has been extended as often as it can be: %d times.", c.Extensions)
+// row runs a statement that returns at most one row, and reports whether there is one.
+func (s *Store) row(ctx context.Context, dst any, statement string, args ...any) (found bool, err error) {
+	return postgres.Scan(ctx, s.db, dst, statement, args...)
 }
 
-// The bounds of a deadline to which an operator moves an order, from now. The longer one is that of [Options].
-const (
-	minDeadline = time.Second
-	maxDeadline = maxTimeout
-)
-
-// Reschedule moves the deadline of an order for an operator, before the deadline passes, to a time from a second to
-// 30 days from now. The reason becomes part of the audit trail. It is idempotent. If the order is held, a later
-// deadline moves the end of the hold by the same time, and an earlier one is rejected.
-func (s *Service) Reschedule(ctx context.Context, id uuid.UUID, deadline time.Time, reason string) (*Order, error) {
-	deadline = deadline.Round(time.Microsecond) // as the database stores it
-	c, err := s.store.reschedule(ctx, id, deadline, reason)
-	switch {
-	case errors.Is(err, errNoOrder):
-		return nil, rest.NotFound.Errorf("There is no order %s.", id)
-	case err != nil:
-		return nil, rest.OutcomeUnknown(err, "Repeat the request: it moves the deadline to the same time.")
-	case c.Changed:
-		s.moved(c, Operator)
-		s.pub.Publish(ctx, delay.At(id.String(), c.DueAt, c.ServerTime)) // it may be due earlier now
-		return s.withActions(&c.Order), nil
-	}
-	if err := c.whyNotMovable(); err != nil {
-		return nil, err
-	}
-	left := deadline.Sub(c.ServerTime)
-	switch {
-	case deadline.Equal(c.ExpiresAt): // the request is a repetition
-		return s.withActions(&c.Order), nil
-	case left < minDeadline || left > maxDeadline:
-		return nil, rest.InvalidFields(rest.FieldError{Pointer: "/deadline", Detail: fmt.Sprintf(
-			"must be from a second to 30 days after the present, which is %s by the database's clock", stamp(c.ServerTime))})
-	default:
-		return nil, CheckoutOpen.Errorf("The order is held until %s, because its customer is paying it. "+
-			"Its deadline, %s, can only be moved to a later time.", stamp(*c.HoldUntil), stamp(c.ExpiresAt))
-	}
-}
-
-// moved counts that an actor moved a deadline, and notifies the customer.
-func (s *Service) moved(c *change, actor Actor) {
-	s.metrics.rescheduled.WithLabelValues(string(actor)).Inc()
-	s.Notify(c.CustomerID.String(), c.ID.String())
-}
-
-// Get returns one of a customer's orders.
-func (s *Service) Get(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
-	o, err := s.store.get(ctx, id, customer)
-	return s.withActions(o), notFound(err, id)
-}
-
-// Events returns the audit trail of one of a customer's orders, oldest first.
-func (s *Service) Events(ctx context.Context, customer, id uuid.UUID) ([]Event, error) {
-	events, err := s.store.events(ctx, id, customer)
-	return events, notFound(err, id)
-}
-
-// List returns a page of a customer's orders, newest first, and the cursor of the next page. The cursor is nil after
-// the last page.
-func (s *Service) List(ctx context.Context, customer uuid.UUID, page rest.Page) (orders []Order, next *keyset.Cursor, err error) {
-	orders, err = s.store.list(ctx, customer, page.After, page.Limit+1) // the last one only shows that there is a next page
-	if err != nil {
-		return nil, nil, err
-	}
-	for i := range orders {
-		s.withActions(&orders[i])
-	}
-	if len(orders) > page.Limit {
-		orders = orders[:page.Limit]
-		last := orders[page.Limit-1]
-		next = &keyset.Cursor{At: last.CreatedAt, ID: last.ID}
-	}
-	return orders, next, nil
-}
+// errNoOrder means that an id is not the id of one of the customer's orders. Another customer may have an order with this
+// id.
+var errNoOrder = errors.New("the customer has no order with this id")
 
 // notFound replaces errNoOrder by the error for the customer, which does not disclose whether another customer has an
 // order with this id. It returns any other error, and nil, unchanged.
@@ -257,4 +141,29 @@ func notFound(err error, id uuid.UUID) error {
 		return rest.NotFound.Errorf("You have no order %s.", id)
 	}
 	return err
+}
+
+// orderSQL completes pay.sql, cancel.sql, reschedule.sql, get.sql and list.sql: it returns the orders that they read or
+// changed.
+//
+//go:embed order.sql
+var orderSQL string
+
+// change is a row of order.sql: an order, and whether the statement changed it.
+type change struct {
+	Order   `gorm:"embedded"`
+	Changed bool
+}
+
+// change runs a statement that changes the order with an id, the first parameter.
+func (s *Store) change(ctx context.Context, statement string, id uuid.UUID, more ...any) (*change, error) {
+	var c change
+	found, err := s.row(ctx, &c, statement+orderSQL, append([]any{id}, more...)...)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("change order %s: %w", id, err)
+	case !found:
+		return nil, errNoOrder
+	}
+	return &c, nil
 }

@@ -28,14 +28,6 @@ func (noTracer) StartPlacing(ctx context.Context, _ [][]byte) (span context.Cont
 	return ctx, func(error) {}
 }
 
-func spansOf(placings []*placing) [][]byte {
-	spans := make([][]byte, len(placings))
-	for i, p := range placings {
-		spans[i] = p.span
-	}
-	return spans
-}
-
 // maxOthers is the largest number of rows of other packages whose orders Spans looks for, one by one. With more, the batches of a
 // reconciler that catches up would wait for this. A worker's batches of such rows are smaller.
 const maxOthers = 20

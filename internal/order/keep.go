@@ -5,11 +5,13 @@ import (
 	_ "embed"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	"gorm.io/gorm"
 
 	"example.com/shop/internal/reconcile"
 )
@@ -19,6 +21,10 @@ var (
 	bookSQL string
 	//go:embed not_booked.sql
 	notBookedSQL string
+	//go:embed removable.sql
+	removableSQL string
+	//go:embed remove.sql
+	removeSQL string
 )
 
 const (
@@ -154,4 +160,132 @@ func (c *bookingCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	ch <- prometheus.MustNewConstMetric(c.orders, prometheus.GaugeValue, float64(n.Orders))
 	ch <- prometheus.MustNewConstMetric(c.oldest, prometheus.GaugeValue, n.Oldest)
+}
+
+const (
+	// removeEvery is the longest time between two runs of the remover: it runs more often if orders are kept for a shorter time.
+	// With a longer one each run removes more orders. With a shorter one an idle service asks the database more often.
+	removeEvery = time.Minute
+	// removeTimeout is the longest time for one batch. A batch keeps the locks of its orders, which nobody needs but those who
+	// read old orders. With a shorter time a slow database removes nothing.
+	removeTimeout = 10 * time.Second
+	// removeRest is the pause after a batch, as a multiple of the time that it took. With a smaller one the removal takes more
+	// from placements, and with a larger one it takes longer.
+	removeRest = 2
+)
+
+// Dependent is another package whose rows refer to orders.
+type Dependent interface {
+	// Owed locks the rows that refer to some ended orders until the transaction ends, and returns those of the orders
+	// that must stay, because something of them is owed.
+	Owed(tx *gorm.DB, ids []uuid.UUID) ([]uuid.UUID, error)
+	// Remove removes the rows that refer to orders of which no package has said that something is owed.
+	Remove(tx *gorm.DB, ids []uuid.UUID) error
+	// OrderOf returns the order to which the row with this id refers. found is false if the package has no such row.
+	OrderOf(db *gorm.DB, id string) (order uuid.UUID, found bool, err error)
+}
+
+// Remover removes booked orders a time after they ended. Any number of removers may run: each skips the orders that another
+// one has locked.
+type Remover struct {
+	service *Service
+	keep    time.Duration
+	removed prometheus.Counter
+	lastRun prometheus.Gauge
+	log     *slog.Logger
+}
+
+// NewRemover returns a remover of the orders that ended longer ago than keep.
+func NewRemover(s *Service, keep time.Duration, log *slog.Logger, reg prometheus.Registerer) *Remover {
+	return &Remover{
+		service: s, keep: keep, log: log,
+		removed: promauto.With(reg).NewCounter(prometheus.CounterOpts{
+			Name: "orders_removed_total",
+			Help: "Ended orders that were removed.",
+		}),
+		lastRun: promauto.With(reg).NewGauge(prometheus.GaugeOpts{
+			Name: "orders_removal_last_run_timestamp_seconds",
+			Help: "When a run of the removal last reached the newest order that it may remove, as a Unix time; at first the start of the process, and 0 if orders are kept for ever.",
+		}),
+	}
+}
+
+// Run removes orders until ctx ends, and then returns nil.
+func (r *Remover) Run(ctx context.Context) error {
+	r.lastRun.SetToCurrentTime()
+	return reconcile.Every(ctx, min(removeEvery, r.keep), r.log, func(ctx context.Context) {
+		n, err := r.Remove(ctx)
+		switch {
+		case ctx.Err() != nil: // the process stops
+		case err != nil:
+			r.log.WarnContext(ctx, "old orders could not be removed; the next run tries again", "removed", n, "error", err)
+		case n > 0:
+			r.log.InfoContext(ctx, "old orders were removed", "orders", n)
+		}
+	})
+}
+
+// Remove removes all orders that are old enough, in batches, and returns their number. It leaves those that another session has
+// locked for the next run. An error ends the run; the batches before it are removed. It pauses after each batch.
+func (r *Remover) Remove(ctx context.Context) (removed int64, err error) {
+	for after := (uuid.UUID{}); ; {
+		began := time.Now()
+		batch, n, err := r.service.removeBatch(ctx, r.keep, after)
+		removed += n
+		r.removed.Add(float64(n))
+		if err != nil {
+			return removed, err
+		}
+		if len(batch) == 0 {
+			r.lastRun.SetToCurrentTime()
+			return removed, nil
+		}
+		after = batch[len(batch)-1]
+		select {
+		case <-time.After(removeRest * time.Since(began)):
+		case <-ctx.Done():
+			return removed, ctx.Err()
+		}
+	}
+}
+
+// removeBatch removes the next batch of the orders that ended longer ago than keep, but for those that must stay. It
+// returns all orders of the batch, and the number of those that were removed. after is the last order of the batch
+// before.
+func (s *Service) removeBatch(
+	ctx context.Context, keep time.Duration, after uuid.UUID,
+) (batch []uuid.UUID, removed int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
+	defer cancel()
+	err = s.store.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+		err := tx.Raw(removableSQL+" FOR UPDATE SKIP LOCKED", after, keep.Microseconds()).Scan(&batch).Error
+		if err != nil || len(batch) == 0 {
+			return err
+		}
+		removed, err = s.remove(tx, batch)
+		return err
+	})
+	if err != nil {
+		return nil, 0, fmt.Errorf("remove orders: %w", err)
+	}
+	return batch, removed, nil
+}
+
+// remove removes those of some locked, booked orders of which nothing is owed, and returns their number.
+func (s *Service) remove(tx *gorm.DB, ids []uuid.UUID) (removed int64, err error) {
+	free := slices.Clone(ids)
+	for _, d := range s.cfg.Dependents {
+		owed, err := d.Owed(tx, ids)
+		if err != nil {
+			return 0, err
+		}
+		free = slices.DeleteFunc(free, func(id uuid.UUID) bool { return slices.Contains(owed, id) })
+	}
+	for _, d := range s.cfg.Dependents {
+		if err := d.Remove(tx, free); err != nil {
+			return 0, err
+		}
+	}
+	err = tx.Raw(removeSQL, free).Scan(&removed).Error
+	return removed, err
 }

@@ -1,0 +1,59 @@
+package order
+
+import (
+	"context"
+	_ "embed"
+
+	"github.com/google/uuid"
+
+	"example.com/shop/internal/rest"
+)
+
+//go:embed pay.sql
+var paySQL string
+
+// Pay pays an order at once, before its deadline. It is idempotent. It rejects an order that is held.
+func (s *Service) Pay(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
+	c, err := s.store.pay(ctx, id, customer)
+	if err != nil {
+		return nil, rest.OutcomeUnknown(notFound(err, id), "Repeat the request: an order is paid once.")
+	}
+	if c.Changed {
+		s.metrics.paid.Inc()
+		s.Notify(customer.String(), id.String())
+	}
+	return s.withActions(&c.Order), c.whyNotPaid()
+}
+
+func (s *Store) pay(ctx context.Context, id, customer uuid.UUID) (*change, error) {
+	return s.change(ctx, paySQL, id, customer)
+}
+
+// WhyNotPayable returns the reason why a payment of the order cannot begin at the time ServerTime, or nil if it can.
+// The fields Status, CancelReason, ExpiresAt, HoldUntil, CancelRequestedAt, PaidAt, CancelledAt and ServerTime must
+// be set. Whether it returns nil does not depend on whether the order is held.
+func (o *Order) WhyNotPayable() error {
+	switch {
+	case o.Status == Paid:
+		return AlreadyPaid.Errorf("The order was paid at %s.", stamp(*o.PaidAt))
+	case o.CancelReason == ByCustomer:
+		return AlreadyCancelled.Errorf("The order was cancelled by its customer at %s and cannot be paid any more.", stamp(*o.CancelledAt))
+	case o.Status == Pending && o.CancelRequestedAt != nil:
+		return Cancelling.Errorf("The customer asked at %s to cancel the order, and it cannot be paid any more.", stamp(*o.CancelRequestedAt))
+	case o.Status == Cancelled || !o.ServerTime.Before(o.ExpiresAt):
+		return o.tooLate("paid")
+	default:
+		return nil
+	}
+}
+
+// whyNotPaid returns the reason why an order is not paid after pay.sql, or nil if it is paid.
+func (o *Order) whyNotPaid() error {
+	if o.Status == Paid {
+		return nil
+	}
+	if err := o.WhyNotPayable(); err != nil {
+		return err
+	}
+	return CheckoutOpen.Errorf("The order has an open checkout: pay it there.")
+}

@@ -1,0 +1,184 @@
+package order
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+
+	"example.com/shop/internal/deadline"
+	"example.com/shop/internal/keyset"
+	"example.com/shop/internal/postgres"
+	"example.com/shop/internal/rest"
+)
+
+var (
+	//go:embed get.sql
+	getSQL string
+	//go:embed list.sql
+	listSQL string
+	//go:embed where.sql
+	whereSQL string
+)
+
+// SignUp returns the id of a new, anonymous customer. It writes nothing: the first order writes the customer's row.
+func (s *Service) SignUp() uuid.UUID { return keyset.NewID() }
+
+// Products lists the products by name.
+func (s *Service) Products(ctx context.Context) ([]Product, error) {
+	return s.store.products(ctx)
+}
+
+func (s *Store) products(ctx context.Context) ([]Product, error) {
+	products := []Product{}
+	if err := s.db.WithContext(ctx).Order("name, id").Find(&products).Error; err != nil {
+		return nil, fmt.Errorf("list products: %w", err)
+	}
+	return products, nil
+}
+
+// SeedProducts adds the sample products. It leaves those that exist unchanged.
+func (s *Store) SeedProducts(ctx context.Context) error {
+	products := []Product{
+		{Name: "Espresso beans, 1 kg", PriceCents: 2190, Supply: 10_000},
+		{Name: "Moka pot, 6 cups", PriceCents: 3450, Supply: 40},
+		{Name: "Hand grinder", PriceCents: 8900, Supply: 25},
+		{Name: "Porcelain cup", PriceCents: 1250, Supply: 2_000},
+		{Name: "Barista course, one seat", PriceCents: 14900, Supply: 6},
+	}
+	for i := range products {
+		// Fixed ids make seeding idempotent, and examples can name the products.
+		products[i].ID = uuid.MustParse(fmt.Sprintf("01900000-0000-7000-8000-%012d", i+1))
+		products[i].Currency = "EUR"
+		products[i].Available = products[i].Supply
+	}
+	if err := s.db.WithContext(ctx).Clauses(clause.OnConflict{DoNothing: true}).Create(&products).Error; err != nil {
+		return fmt.Errorf("seed products: %w", err)
+	}
+	return nil
+}
+
+// Get returns one of a customer's orders.
+func (s *Service) Get(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
+	o, err := s.store.get(ctx, id, customer)
+	return s.withActions(o), notFound(err, id)
+}
+
+func (s *Store) get(ctx context.Context, id, customer uuid.UUID) (*Order, error) {
+	var o Order
+	found, err := s.row(ctx, &o, getSQL+orderSQL, id, customer)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read order %s: %w", id, err)
+	case !found:
+		return nil, errNoOrder
+	}
+	return &o, nil
+}
+
+// Events returns the audit trail of one of a customer's orders, oldest first.
+func (s *Service) Events(ctx context.Context, customer, id uuid.UUID) ([]Event, error) {
+	events, err := s.store.events(ctx, id, customer)
+	return events, notFound(err, id)
+}
+
+func (s *Store) events(ctx context.Context, id, customer uuid.UUID) ([]Event, error) {
+	var events []Event
+	err := s.db.WithContext(ctx).Table("order_trail t").
+		Joins("JOIN orders o ON o.id = t.order_id").
+		Select("t.type, t.actor, t.at, t.deadline, t.reason").
+		Where("o.id = ? AND o.customer_id = ?", id, customer).
+		Order("t.number").Scan(&events).Error
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read events of order %s: %w", id, err)
+	case len(events) == 0: // an order has at least one
+		return nil, errNoOrder
+	}
+	return events, nil
+}
+
+// List returns a page of a customer's orders, newest first, and the cursor of the next page. The cursor is nil after
+// the last page.
+func (s *Service) List(ctx context.Context, customer uuid.UUID, page rest.Page) (orders []Order, next *keyset.Cursor, err error) {
+	orders, err = s.store.list(ctx, customer, page.After, page.Limit+1) // the last one only shows that there is a next page
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range orders {
+		s.withActions(&orders[i])
+	}
+	if len(orders) > page.Limit {
+		orders = orders[:page.Limit]
+		last := orders[page.Limit-1]
+		next = &keyset.Cursor{At: last.CreatedAt, ID: last.ID}
+	}
+	return orders, next, nil
+}
+
+// listOrder completes list.sql after order.sql.
+const listOrder = "ORDER BY o.created_at DESC, o.id DESC"
+
+// list returns up to limit of a customer's orders, newest first. It starts behind the cursor after, or with the newest
+// order if after is nil.
+func (s *Store) list(ctx context.Context, customer uuid.UUID, after *keyset.Cursor, limit int) ([]Order, error) {
+	var at *time.Time
+	var id uuid.UUID
+	if after != nil {
+		at, id = &after.At, after.ID
+	}
+	orders := []Order{}
+	if _, err := postgres.Scan(ctx, s.db, &orders, listSQL+orderSQL+listOrder, customer, at, id, limit); err != nil {
+		return nil, fmt.Errorf("list orders: %w", err)
+	}
+	return orders, nil
+}
+
+// Find returns the order that has an id, or of which another package knows a row by this id. found is false if there is none.
+func (s *Service) Find(ctx context.Context, text string) (id uuid.UUID, found bool, err error) {
+	db := s.store.db.WithContext(ctx)
+	if id, err := keyset.ParseID(text); err == nil {
+		if err := db.Raw(`SELECT EXISTS (SELECT FROM orders WHERE id = $1)`, id).Scan(&found).Error; err != nil || found {
+			return id, found, wrapFind(err)
+		}
+	}
+	return orderOf(db, s.cfg.Dependents, text)
+}
+
+// orderOf returns the order of which another package knows a row by an id.
+func orderOf(db *gorm.DB, dependents []Dependent, text string) (id uuid.UUID, found bool, err error) {
+	for _, d := range dependents {
+		if id, found, err = d.OrderOf(db, text); err != nil || found {
+			return id, found, wrapFind(err)
+		}
+	}
+	return uuid.Nil, false, nil
+}
+
+func wrapFind(err error) error {
+	if err != nil {
+		return fmt.Errorf("find an order: %w", err)
+	}
+	return nil
+}
+
+// Where returns what operators ask about the order that [Service.Find] finds. For the id "" it returns the orders that
+// are overdue for the longest time, at most 20.
+func (s *Service) Where(ctx context.Context, id string) (rows []deadline.Row, err error) {
+	var order *uuid.UUID
+	if id != "" {
+		found, ok, err := s.Find(ctx, id)
+		if err != nil || !ok {
+			return nil, err
+		}
+		order = &found
+	}
+	if err := s.store.db.WithContext(ctx).Raw(whereSQL, order, CancelKind).Scan(&rows).Error; err != nil {
+		return nil, fmt.Errorf("read where orders are: %w", err)
+	}
+	return rows, nil
+}

@@ -1,0 +1,116 @@
+package order
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/rest"
+)
+
+//go:embed reschedule.sql
+var rescheduleSQL string
+
+// MaxExtension returns the time by which a customer can extend the deadline of an order in all; 0: not at all.
+func (s *Service) MaxExtension() time.Duration {
+	return s.cfg.Extension * time.Duration(s.cfg.MaxExtensions)
+}
+
+// Extend extends the deadline of an order by the configured time, before it passes, at most the configured number of
+// times. If the order is held, the end of the hold moves by the same time.
+func (s *Service) Extend(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
+	c, err := s.store.extend(ctx, id, customer, s.cfg.Extension, s.cfg.MaxExtensions)
+	if err != nil {
+		return nil, rest.OutcomeUnknown(notFound(err, id), "Look at the order before you repeat the request, "+
+			"because each request extends the deadline again.")
+	}
+	if c.Changed {
+		s.moved(c, Customer)
+		return s.withActions(&c.Order), nil
+	}
+	if err := c.whyNotMovable(); err != nil {
+		return nil, err
+	}
+	if s.cfg.Extension == 0 {
+		return nil, NotExtendable.Errorf("Customers cannot extend deadlines in this shop.")
+	}
+	return nil, NotExtendable.Errorf("The deadline has been extended as often as it can be: %d times.", c.Extensions)
+}
+
+// extend moves the deadline of a customer's order by an extension, unless the order has had the most extensions.
+func (s *Store) extend(ctx context.Context, id, customer uuid.UUID, extension time.Duration, most int64) (*change, error) {
+	return s.change(ctx, rescheduleSQL, id, customer, extension.Microseconds(), most, nil, nil, nil, nil,
+		s.RowKind(CancelKind))
+}
+
+// The bounds of a deadline to which an operator moves an order, from now. The longer one is that of [Options].
+const (
+	minDeadline = time.Second
+	maxDeadline = maxTimeout
+)
+
+// Reschedule moves the deadline of an order for an operator, before the deadline passes, to a time from a second to
+// 30 days from now. The reason becomes part of the audit trail. It is idempotent. If the order is held, a later
+// deadline moves the end of the hold by the same time, and an earlier one is rejected.
+func (s *Service) Reschedule(ctx context.Context, id uuid.UUID, deadline time.Time, reason string) (*Order, error) {
+	deadline = deadline.Round(time.Microsecond) // as the database stores it
+	c, err := s.store.reschedule(ctx, id, deadline, reason)
+	switch {
+	case errors.Is(err, errNoOrder):
+		return nil, rest.NotFound.Errorf("There is no order %s.", id)
+	case err != nil:
+		return nil, rest.OutcomeUnknown(err, "Repeat the request: it moves the deadline to the same time.")
+	case c.Changed:
+		s.moved(c, Operator)
+		s.pub.Publish(ctx, delay.At(id.String(), c.DueAt, c.ServerTime)) // it may be due earlier now
+		return s.withActions(&c.Order), nil
+	}
+	if err := c.whyNotMovable(); err != nil {
+		return nil, err
+	}
+	left := deadline.Sub(c.ServerTime)
+	switch {
+	case deadline.Equal(c.ExpiresAt): // the request is a repetition
+		return s.withActions(&c.Order), nil
+	case left < minDeadline || left > maxDeadline:
+		return nil, rest.InvalidFields(rest.FieldError{Pointer: "/deadline", Detail: fmt.Sprintf(
+			"must be from a second to 30 days after the present, which is %s by the database's clock", stamp(c.ServerTime))})
+	default:
+		return nil, CheckoutOpen.Errorf("The order is held until %s, because its customer is paying it. "+
+			"Its deadline, %s, can only be moved to a later time.", stamp(*c.HoldUntil), stamp(c.ExpiresAt))
+	}
+}
+
+// reschedule moves the deadline of an order for an operator, who gives a reason.
+func (s *Store) reschedule(ctx context.Context, id uuid.UUID, deadline time.Time, reason string) (*change, error) {
+	return s.change(ctx, rescheduleSQL, id, nil, nil, nil, deadline, reason,
+		minDeadline.Microseconds(), maxDeadline.Microseconds(), s.RowKind(CancelKind))
+}
+
+// moved counts that an actor moved a deadline, and notifies the customer.
+func (s *Service) moved(c *change, actor Actor) {
+	s.metrics.rescheduled.WithLabelValues(string(actor)).Inc()
+	s.Notify(c.CustomerID.String(), c.ID.String())
+}
+
+// whyNotMovable returns the reason why the deadline of an order cannot be moved at the time ServerTime, or nil if it
+// can.
+func (o *Order) whyNotMovable() error {
+	switch {
+	case o.Status == Paid:
+		return AlreadyPaid.Errorf("The order was paid at %s.", stamp(*o.PaidAt))
+	case o.CancelReason == ByCustomer:
+		return AlreadyCancelled.Errorf("The order was cancelled by its customer at %s.", stamp(*o.CancelledAt))
+	case o.Status == Cancelled || !o.ServerTime.Before(o.ExpiresAt):
+		return o.tooLate("given another deadline")
+	case o.CancelRequestedAt != nil:
+		return NotExtendable.Errorf("The customer asked at %s to cancel the order.", stamp(*o.CancelRequestedAt))
+	default:
+		return nil
+	}
+}
