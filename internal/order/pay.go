@@ -14,7 +14,7 @@ var paySQL string
 
 // Pay pays an order at once, before its deadline. It is idempotent. It rejects an order that is held.
 func (s *Service) Pay(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
-	c, err := s.store.pay(ctx, id, customer)
+	c, err := s.store.change(ctx, paySQL, id, customer)
 	if err != nil {
 		return nil, rest.OutcomeUnknown(notFound(err, id), "Repeat the request: an order is paid once.")
 	}
@@ -23,10 +23,6 @@ func (s *Service) Pay(ctx context.Context, customer, id uuid.UUID) (*Order, erro
 		s.Notify(customer.String(), id.String())
 	}
 	return s.withActions(&c.Order), c.whyNotPaid()
-}
-
-func (s *Store) pay(ctx context.Context, id, customer uuid.UUID) (*change, error) {
-	return s.change(ctx, paySQL, id, customer)
 }
 
 // WhyNotPayable returns the reason why a payment of the order cannot begin at the time ServerTime, or nil if it can.

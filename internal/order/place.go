@@ -170,8 +170,7 @@ func (s *Service) place(ctx context.Context, customer uuid.UUID, p Placement) (o
 	if errs := p.fieldErrors(); len(errs) > 0 {
 		return nil, false, rest.InvalidFields(errs...)
 	}
-	placing := newPlacing(customer, p)
-	placing.span = s.cfg.Tracer.Span(ctx)
+	placing := &placing{id: keyset.NewID(), customer: customer, span: s.cfg.Tracer.Span(ctx), Placement: p}
 	err = s.placements.Do(ctx, placing) // placeBatch places it
 	switch {
 	case errors.Is(err, batch.ErrOverloaded):
@@ -241,10 +240,6 @@ type placing struct {
 	task delay.Message // cancels the placed order at its deadline
 }
 
-func newPlacing(customer uuid.UUID, p Placement) *placing {
-	return &placing{id: keyset.NewID(), customer: customer, Placement: p}
-}
-
 func (p *placing) isDecided() bool { return p.order != nil || p.existing != nil || p.rejection != nil }
 
 func undecided(batch []*placing) []*placing {
@@ -267,7 +262,7 @@ func (s *Service) placeBatch(
 ) (left []*placing, err error) {
 	ctx, end := s.cfg.Tracer.StartPlacing(ctx, spansOf(placings))
 	defer func() { end(err) }()
-	err = s.store.place(ctx, placings, s.placeOptions(), lockWait)
+	err = s.placeInRounds(ctx, placings, lockWait)
 	if err == nil {
 		s.metrics.batchSize.Observe(float64(len(placings)))
 	}
@@ -288,17 +283,6 @@ func spansOf(placings []*placing) [][]byte {
 	return spans
 }
 
-func (s *Service) placeOptions() placeOptions {
-	return placeOptions{timeout: s.cfg.Timeout, maxOpen: s.cfg.MaxOpenOrders, maxUnits: s.cfg.MaxOpenUnits}
-}
-
-// placeOptions are the time to pay and the bounds of a placed order.
-type placeOptions struct {
-	timeout  time.Duration // from the placement of an order to its deadline
-	maxOpen  int64         // the most open orders of a customer; 0: no bound
-	maxUnits int64         // the most units of a product in the open orders of a customer; 0: no bound
-}
-
 // orNull returns a bound as an argument of place.sql, NULL for none.
 func orNull(bound int64) any {
 	if bound == 0 {
@@ -307,15 +291,15 @@ func orNull(bound int64) any {
 	return bound
 }
 
-// place decides the placements of a batch in their order of arrival. It usually needs one transaction. It needs more if
-// some placements cannot be decided before others: see distinctKeys and decide. After an error some placements may be
-// undecided. It waits at most lockWait for a lock; 0 means the lock_timeout of the session, and then the caller must have
-// entered the gate.
-func (s *Store) place(ctx context.Context, batch []*placing, o placeOptions, lockWait time.Duration) error {
+// placeInRounds decides the placements of a batch in their order of arrival. It usually needs one transaction. It
+// needs more if some placements cannot be decided before others: see distinctKeys and decide. After an error some
+// placements may be undecided. It waits at most lockWait for a lock; 0 means the lock_timeout of the session, and then
+// the caller must have entered the gate.
+func (s *Service) placeInRounds(ctx context.Context, batch []*placing, lockWait time.Duration) error {
 	for len(batch) > 0 {
 		round := distinctKeys(batch)
 		for len(round) > 0 {
-			if err := s.placeRound(ctx, round, o, lockWait); err != nil {
+			if err := s.placeRound(ctx, round, lockWait); err != nil {
 				return err
 			}
 			left := undecided(round)
@@ -350,15 +334,15 @@ func distinctKeys(batch []*placing) []*placing {
 // or if PostgreSQL ends the transaction to resolve a deadlock, placeRound repeats the transaction. That is safe: place.sql
 // finds the orders that the lost transaction has placed by their ids. placeRound also repeats the transaction if a
 // session that takes none of its locks has used one of the idempotency keys meanwhile.
-func (s *Store) placeRound(ctx context.Context, batch []*placing, o placeOptions, lockWait time.Duration) (err error) {
+func (s *Service) placeRound(ctx context.Context, batch []*placing, lockWait time.Duration) (err error) {
 	// maxRuns is the largest number of times that the transaction runs. One repetition usually suffices. With a larger
 	// number, the callers of Place would wait longer for the error while the database is away.
 	const maxRuns = 3
 	for range maxRuns {
 		var products map[uuid.UUID]Product
 		var results []placeResult
-		if products, results, err = s.lockAndPlace(ctx, batch, o, lockWait); err == nil {
-			decide(batch, products, results, o)
+		if products, results, err = s.lockAndPlace(ctx, batch, lockWait); err == nil {
+			decide(batch, products, results, s.cfg)
 			return nil
 		}
 		lost := postgres.Away(err) && ctx.Err() == nil
@@ -371,8 +355,8 @@ func (s *Store) placeRound(ctx context.Context, batch []*placing, o placeOptions
 
 // lockAndPlace runs the transaction for a batch. It returns the products as they were after the transaction had locked
 // them and before it changed them, and a result for each placement.
-func (s *Store) lockAndPlace(
-	ctx context.Context, batch []*placing, o placeOptions, lockWait time.Duration,
+func (s *Service) lockAndPlace(
+	ctx context.Context, batch []*placing, lockWait time.Duration,
 ) (products map[uuid.UUID]Product, results []placeResult, err error) {
 	a := argumentsOf(batch)
 	products = make(map[uuid.UUID]Product, len(a.products))
@@ -394,7 +378,7 @@ func (s *Store) lockAndPlace(
 	})
 	statements.Queue(placeSQL, uuids(a.ids), customers, a.nth, a.keys, a.fingerprints,
 		a.numbers, uuids(a.lineProducts), a.quantities, a.earlier, a.ownEarlier,
-		o.timeout.Microseconds(), s.RowKind(CancelKind), orNull(o.maxOpen), orNull(o.maxUnits), a.spans,
+		s.cfg.Timeout.Microseconds(), s.store.RowKind(CancelKind), orNull(s.cfg.MaxOpenOrders), orNull(s.cfg.MaxOpenUnits), a.spans,
 	).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var r placeResult
@@ -413,7 +397,7 @@ func (s *Store) lockAndPlace(
 		}
 		return rows.Err()
 	})
-	err = postgres.Pipeline(ctx, s.db, &statements)
+	err = postgres.Pipeline(ctx, s.store.db, &statements)
 	return products, results, err
 }
 
@@ -496,7 +480,7 @@ type openLine struct {
 
 // decide decides the placements of a batch by the results of place.sql. A placement stays undecided if place.sql left it
 // out only because of an earlier placement, which is rejected.
-func decide(batch []*placing, products map[uuid.UUID]Product, results []placeResult, o placeOptions) {
+func decide(batch []*placing, products map[uuid.UUID]Product, results []placeResult, cfg Config) {
 	open := make(map[uuid.UUID][]openLine) // by customer: the lines of the orders that were placed now, the newest first
 	for i, p := range batch {
 		r := results[i]
@@ -520,7 +504,7 @@ func decide(batch []*placing, products map[uuid.UUID]Product, results []placeRes
 	// enough is left, the placement stays undecided, and the caller repeats the transaction with it.
 	for i, p := range batch {
 		if !p.isDecided() {
-			p.rejection = whyNotPlaced(p.Placement, products, slices.Concat(open[p.customer], results[i].OpenLines), o)
+			p.rejection = whyNotPlaced(p.Placement, products, slices.Concat(open[p.customer], results[i].OpenLines), cfg)
 		}
 	}
 }
@@ -542,12 +526,12 @@ func (r placeResult) order(p *placing, products map[uuid.UUID]Product) *Order {
 
 // whyNotPlaced returns the reason why a placement cannot be accepted, with a field error for every wrong line, or nil if it
 // can. products has the existing products of the lines. open has the lines of the customer's open orders.
-func whyNotPlaced(p Placement, products map[uuid.UUID]Product, open []openLine, o placeOptions) error {
+func whyNotPlaced(p Placement, products map[uuid.UUID]Product, open []openLine, cfg Config) error {
 	for _, check := range []func() *rest.Error{
 		func() *rest.Error { return unknownProducts(p, products) },
 		func() *rest.Error { return mixedCurrencies(p, products) },
 		func() *rest.Error { return outOfStock(p, products, open) },
-		func() *rest.Error { return tooManyOpen(p, products, open, o) },
+		func() *rest.Error { return tooManyOpen(p, products, open, cfg) },
 	} {
 		if rejection := check(); rejection != nil {
 			return rejection
@@ -611,21 +595,21 @@ func outOfStock(p Placement, products map[uuid.UUID]Product, open []openLine) *r
 
 // tooManyOpen checks the bounds of what a customer can order without paying it. Its error has the ids of open orders: of
 // all, or of those with a product of which they would have too many units.
-func tooManyOpen(p Placement, products map[uuid.UUID]Product, open []openLine, o placeOptions) *rest.Error {
-	if orders := ordersOf(open, nil); o.maxOpen > 0 && int64(len(orders)) >= o.maxOpen {
+func tooManyOpen(p Placement, products map[uuid.UUID]Product, open []openLine, cfg Config) *rest.Error {
+	if orders := ordersOf(open, nil); cfg.MaxOpenOrders > 0 && int64(len(orders)) >= cfg.MaxOpenOrders {
 		rejection := TooManyOpen.Errorf("You have %d orders that are not paid, and can have at most %d: pay or cancel one of them.",
-			len(orders), o.maxOpen)
+			len(orders), cfg.MaxOpenOrders)
 		return withOpenOrders(rejection, orders)
 	}
 	units := unitsOf(open)
 	var tooMany []uuid.UUID // products
 	rejection := rejectLines(TooManyOpen, "You would hold too many units of a product in orders that are not paid.", p, "quantity", func(line Line) string {
-		if o.maxUnits == 0 || units[line.ProductID]+line.Quantity <= o.maxUnits {
+		if cfg.MaxOpenUnits == 0 || units[line.ProductID]+line.Quantity <= cfg.MaxOpenUnits {
 			return ""
 		}
 		tooMany = append(tooMany, line.ProductID)
 		return fmt.Sprintf("%s: %d wanted, %d in your open orders, at most %d of both together",
-			products[line.ProductID].Name, line.Quantity, units[line.ProductID], o.maxUnits)
+			products[line.ProductID].Name, line.Quantity, units[line.ProductID], cfg.MaxOpenUnits)
 	})
 	if rejection == nil {
 		return nil

@@ -30,12 +30,8 @@ func (s *Service) SignUp() uuid.UUID { return keyset.NewID() }
 
 // Products lists the products by name.
 func (s *Service) Products(ctx context.Context) ([]Product, error) {
-	return s.store.products(ctx)
-}
-
-func (s *Store) products(ctx context.Context) ([]Product, error) {
 	products := []Product{}
-	if err := s.db.WithContext(ctx).Order("name, id").Find(&products).Error; err != nil {
+	if err := s.store.db.WithContext(ctx).Order("name, id").Find(&products).Error; err != nil {
 		return nil, fmt.Errorf("list products: %w", err)
 	}
 	return products, nil
@@ -82,13 +78,8 @@ func (s *Store) get(ctx context.Context, id, customer uuid.UUID) (*Order, error)
 
 // Events returns the audit trail of one of a customer's orders, oldest first.
 func (s *Service) Events(ctx context.Context, customer, id uuid.UUID) ([]Event, error) {
-	events, err := s.store.events(ctx, id, customer)
-	return events, notFound(err, id)
-}
-
-func (s *Store) events(ctx context.Context, id, customer uuid.UUID) ([]Event, error) {
 	var events []Event
-	err := s.db.WithContext(ctx).Table("order_trail t").
+	err := s.store.db.WithContext(ctx).Table("order_trail t").
 		Joins("JOIN orders o ON o.id = t.order_id").
 		Select("t.type, t.actor, t.at, t.deadline, t.reason").
 		Where("o.id = ? AND o.customer_id = ?", id, customer).
@@ -97,7 +88,7 @@ func (s *Store) events(ctx context.Context, id, customer uuid.UUID) ([]Event, er
 	case err != nil:
 		return nil, fmt.Errorf("read events of order %s: %w", id, err)
 	case len(events) == 0: // an order has at least one
-		return nil, errNoOrder
+		return nil, notFound(errNoOrder, id)
 	}
 	return events, nil
 }

@@ -24,7 +24,8 @@ func (s *Service) MaxExtension() time.Duration {
 // Extend extends the deadline of an order by the configured time, before it passes, at most the configured number of
 // times. If the order is held, the end of the hold moves by the same time.
 func (s *Service) Extend(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
-	c, err := s.store.extend(ctx, id, customer, s.cfg.Extension, s.cfg.MaxExtensions)
+	c, err := s.store.change(ctx, rescheduleSQL, id, customer,
+		s.cfg.Extension.Microseconds(), s.cfg.MaxExtensions, nil, nil, nil, nil, s.store.RowKind(CancelKind))
 	if err != nil {
 		return nil, rest.OutcomeUnknown(notFound(err, id), "Look at the order before you repeat the request, "+
 			"because each request extends the deadline again.")
@@ -42,12 +43,6 @@ func (s *Service) Extend(ctx context.Context, customer, id uuid.UUID) (*Order, e
 	return nil, NotExtendable.Errorf("The deadline has been extended as often as it can be: %d times.", c.Extensions)
 }
 
-// extend moves the deadline of a customer's order by an extension, unless the order has had the most extensions.
-func (s *Store) extend(ctx context.Context, id, customer uuid.UUID, extension time.Duration, most int64) (*change, error) {
-	return s.change(ctx, rescheduleSQL, id, customer, extension.Microseconds(), most, nil, nil, nil, nil,
-		s.RowKind(CancelKind))
-}
-
 // The bounds of a deadline to which an operator moves an order, from now. The longer one is that of [Options].
 const (
 	minDeadline = time.Second
@@ -59,7 +54,8 @@ const (
 // deadline moves the end of the hold by the same time, and an earlier one is rejected.
 func (s *Service) Reschedule(ctx context.Context, id uuid.UUID, deadline time.Time, reason string) (*Order, error) {
 	deadline = deadline.Round(time.Microsecond) // as the database stores it
-	c, err := s.store.reschedule(ctx, id, deadline, reason)
+	c, err := s.store.change(ctx, rescheduleSQL, id, nil, nil, nil, deadline, reason,
+		minDeadline.Microseconds(), maxDeadline.Microseconds(), s.store.RowKind(CancelKind))
 	switch {
 	case errors.Is(err, errNoOrder):
 		return nil, rest.NotFound.Errorf("There is no order %s.", id)
@@ -84,12 +80,6 @@ func (s *Service) Reschedule(ctx context.Context, id uuid.UUID, deadline time.Ti
 		return nil, CheckoutOpen.Errorf("The order is held until %s, because its customer is paying it. "+
 			"Its deadline, %s, can only be moved to a later time.", stamp(*c.HoldUntil), stamp(c.ExpiresAt))
 	}
-}
-
-// reschedule moves the deadline of an order for an operator, who gives a reason.
-func (s *Store) reschedule(ctx context.Context, id uuid.UUID, deadline time.Time, reason string) (*change, error) {
-	return s.change(ctx, rescheduleSQL, id, nil, nil, nil, deadline, reason,
-		minDeadline.Microseconds(), maxDeadline.Microseconds(), s.RowKind(CancelKind))
 }
 
 // moved counts that an actor moved a deadline, and notifies the customer.
