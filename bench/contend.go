@@ -287,7 +287,7 @@ func cancelDue(ctx context.Context, orders *order.Service, ids []string) (early 
 	for i, id := range ids {
 		tasks[i].ID = id
 	}
-	outcomes, err := orders.CancelDue(ctx, tasks)
+	outcomes, err := orders.Handle(ctx, tasks)
 	if err != nil {
 		return nil, err
 	}

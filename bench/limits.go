@@ -65,7 +65,7 @@ func (b *bench) limitOfBurst(ctx context.Context) error {
 	}
 	service := order.NewService(b.store, nil, order.Config{}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	began := time.Now()
-	if _, err := service.CancelDue(ctx, tasks); err != nil {
+	if _, err := service.Handle(ctx, tasks); err != nil {
 		return err
 	}
 	took := time.Since(began)

@@ -33,7 +33,7 @@ func BenchmarkCancelDue(b *testing.B) {
 		for range 2 {
 			loops.Go(func() {
 				for tasks := range batches {
-					if _, err := s.CancelDue(b.Context(), tasks); err != nil {
+					if _, err := s.Handle(b.Context(), tasks); err != nil {
 						b.Error(err)
 					}
 				}

@@ -5,7 +5,6 @@ import (
 	_ "embed"
 
 	"example.com/shop/internal/deadline"
-	"example.com/shop/internal/delay"
 )
 
 // The statements for the worker and the reconciler.
@@ -18,17 +17,12 @@ var (
 	pendingSQL string
 )
 
-// newTable returns the table of orders, whose shared rows are products. To time out an order means to cancel it.
+// newTable returns the table of orders, whose shared rows are products. To time out an order means to cancel it: the
+// method Handle of the table does so for the tasks of [CancelKind].
 func (s *Service) newTable() *deadline.Table {
 	return deadline.NewTable(s.store.db, CancelKind, deadline.Statements{
 		TimeOut: cancelDueSQL, Free: freeSQL, Pending: pendingSQL,
 	}, s.observe, s.log)
-}
-
-// CancelDue is the [delay.Handler] of [CancelKind]. It cancels those of the tasks' orders that are pending and past
-// their due times.
-func (s *Service) CancelDue(ctx context.Context, tasks []delay.Task) ([]delay.Outcome, error) {
-	return s.Handle(ctx, tasks)
 }
 
 // outcomes maps the states of rows to the values of the label outcome of shop_cancel_outcomes_total.

@@ -31,7 +31,7 @@ func TestCancelDueReturnsAnOutcomeForEachTask(t *testing.T) {
 		{ID: due.String()}, {ID: "no uuid"}, {ID: paid.String()}, {ID: locked.String()}, {ID: early.String()},
 		{ID: uuid.NewString()}, {ID: strings.ToUpper(paid.String())}, {ID: alsoDue.String()},
 	}
-	outcomes, err := s.CancelDue(t.Context(), tasks)
+	outcomes, err := s.Handle(t.Context(), tasks)
 	if err != nil {
 		t.Fatal(err)
 	}

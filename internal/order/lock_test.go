@@ -21,7 +21,7 @@ func TestLockedProductDelaysNoOtherOrders(t *testing.T) {
 	t.Parallel() // most of the time it waits for the limit of a statement
 	for name, cancel := range map[string]func(*shop, []delay.Task) error{
 		"worker": func(s *shop, tasks []delay.Task) error {
-			_, err := s.CancelDue(t.Context(), tasks)
+			_, err := s.Handle(t.Context(), tasks)
 			return err
 		},
 		"reconciler": func(s *shop, _ []delay.Task) error {

@@ -10,7 +10,7 @@
 //	   ├─ its customer cancels, before the deadline ─▶ cancelled (customer)
 //	   └─ the deadline passes ───────────────────────▶ cancelled (timeout)
 //
-// The worker takes the last step with [Service.CancelDue] when the order's task is due. If it does not, the reconciler
+// The worker takes the last step with [deadline.Table.Handle] when the order's task is due. If it does not, the reconciler
 // takes the step with [deadline.Table.TimeOut]. However late that is, an order cannot be paid after its deadline.
 //
 // Another package can hold a pending order beyond its deadline, while the customer pays it elsewhere: it sets

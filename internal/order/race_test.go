@@ -114,7 +114,7 @@ func (s *shop) cancelUntilDone(t *testing.T, ids []uuid.UUID) {
 		tasks[i].ID = id.String()
 	}
 	for len(tasks) > 0 {
-		outcomes, err := s.CancelDue(t.Context(), tasks)
+		outcomes, err := s.Handle(t.Context(), tasks)
 		if err != nil {
 			t.Error(err)
 			return

@@ -56,7 +56,7 @@ func newShop(env contender.Env) (*shop, error) {
 		queue:      queue,
 		publisher:  delay.NewPublisher(queue, outbox, delay.PublisherConfig{}, env.Log, metrics),
 		relay:      delay.NewRelay(queue, outbox, delay.RelayConfig{}, env.Log, metrics),
-		worker:     delay.NewWorker(queue, env.Orders.CancelDue, delay.WorkerConfig{}, env.Log, metrics),
+		worker:     delay.NewWorker(queue, env.Orders.Handle, delay.WorkerConfig{}, env.Log, metrics),
 		reconciler: reconciler,
 	}, nil
 }

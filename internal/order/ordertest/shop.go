@@ -189,7 +189,7 @@ func CheckBatchPlan(t testing.TB, plan string) {
 // Deliver passes the tasks of orders to the worker's handler, and returns the outcomes.
 func (s *Shop) Deliver(t testing.TB, ids ...uuid.UUID) []delay.Outcome {
 	t.Helper()
-	return parttest.Handle(t, s.CancelDue, ids...)
+	return parttest.Handle(t, s.Handle, ids...)
 }
 
 // Status returns the status of an order and the reason of its cancellation.

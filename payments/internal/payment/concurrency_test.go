@@ -163,7 +163,7 @@ func TestConcurrentSteps(t *testing.T) {
 			handle(t, s.Settle, orders[2].ID.String(), orders[0].ID.String(), orders[3].ID.String(), orders[1].ID.String())
 		},
 		func(*order.Order) {
-			handle(t, s.orders.CancelDue, orders[3].ID.String(), orders[1].ID.String(), orders[0].ID.String())
+			handle(t, s.orders.Handle, orders[3].ID.String(), orders[1].ID.String(), orders[0].ID.String())
 		},
 		func(o *order.Order) {
 			_, err := s.orders.Extend(ctx, o.CustomerID, o.ID)

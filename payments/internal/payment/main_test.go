@@ -241,7 +241,7 @@ func (s *shop) settleNow(t testing.TB, id uuid.UUID) {
 // cancelDue passes the cancel task of an order to its handler.
 func (s *shop) cancelDue(t testing.TB, id uuid.UUID) {
 	t.Helper()
-	handle(t, s.orders.CancelDue, id.String())
+	handle(t, s.orders.Handle, id.String())
 }
 
 // sendRefund passes the task of the refund of an attempt to its handler.

@@ -305,7 +305,7 @@ func TestTimeOut(t *testing.T) {
 	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM order_events WHERE type = 'released' AND actor = 'reconciler'`); n != len(ids) {
 		t.Errorf("%d orders were released by the reconciler, want %d", n, len(ids))
 	}
-	handle(t, s.orders.CancelDue, ids...)
+	handle(t, s.orders.Handle, ids...)
 	refunds, _, err := s.Refunds().Pending(t.Context(), "", reconcile.All, 100)
 	testenv.Must(t, err)
 	ids = nil
