@@ -109,8 +109,10 @@ func mayImport(pkg, imported string) bool {
 	}
 }
 
-// TestAllowedImports checks the rules of imports in all modules, which are not about tests. A file with SQL handles no
-// requests: except in commands, in the composition root and in internal/app it imports no gin.
+// TestAllowedImports checks the rules of imports in all modules, which are not about tests. A file with SQL does not
+// answer clients: except in commands, in the composition root and in internal/app it imports no internal/rest. In
+// package order, where a file has all of one step of an order's life, it also says why it rejects the step: it uses the
+// errors of internal/rest and nothing else of it, and neither gin nor net/http.
 func TestAllowedImports(t *testing.T) {
 	modules := []string{repositoryRoot}
 	for module := range neighbours {
@@ -118,6 +120,8 @@ func TestAllowedImports(t *testing.T) {
 	}
 	importLine := regexp.MustCompile(`(?m)^(?:import)?\s+(?:\w+ )?"` + modulePath + `/(\S+)"$`)
 	sql := regexp.MustCompile(`(?m)^\s*//go:embed .*\.sql\b|^\s*(\w+ )?"(database/sql|gorm\.io/|github\.com/jackc/pgx/)`)
+	handles := regexp.MustCompile(`(?m)^\s*(\w+ )?"(github\.com/gin-gonic/gin|net/http)"$|\brest\.(\w+)`)
+	reasons := []string{"Class", "Error", "FieldError", "InvalidFields", "AsError", "OutcomeUnknown", "NotFound", "KeyReused", "Overloaded"}
 	for name, text := range programtest.GoFiles(t, modules...) {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
@@ -125,14 +129,23 @@ func TestAllowedImports(t *testing.T) {
 		name, err := filepath.Rel(repositoryRoot, name)
 		testenv.Must(t, err)
 		pkg := path.Dir(name)
+		var imports []string
 		for _, line := range importLine.FindAllStringSubmatch(text, -1) {
+			imports = append(imports, line[1])
 			if !mayImport(pkg, line[1]) {
 				t.Errorf("%s imports %s, which mayImport forbids", name, line[1])
 			}
 		}
-		mayHandle := pkg == "internal/app" || pkg == root || isCommand.MatchString(pkg)
-		if !mayHandle && strings.Contains(text, `"github.com/gin-gonic/gin"`) && sql.MatchString(text) {
-			t.Errorf("%s has SQL and imports gin: let http.go handle the requests", name)
+		if pkg == "internal/app" || pkg == root || isCommand.MatchString(pkg) || !sql.MatchString(text) {
+			continue
+		}
+		if pkg != "internal/order" && slices.Contains(imports, "internal/rest") {
+			t.Errorf("%s has SQL and imports internal/rest: let the service or http.go answer clients", name)
+		}
+		for _, use := range handles.FindAllStringSubmatch(text, -1) {
+			if pkg == "internal/order" && !slices.Contains(reasons, use[3]) {
+				t.Errorf("%s has SQL and uses %s: let http.go answer clients", name, strings.TrimSpace(use[0]))
+			}
 		}
 	}
 }

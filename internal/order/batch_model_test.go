@@ -382,7 +382,7 @@ func (m *batchModel) check(rt *rapid.T) {
 				want = append(want, o)
 			}
 		}
-		got, _, err := m.shop.List(m.t.Context(), customer, rest.Page{Limit: 1000})
+		got, _, err := m.shop.List(m.t.Context(), customer, nil, 1000)
 		if err != nil || len(got) != len(want) {
 			rt.Fatalf("customer %s has %d orders, error %v; want %d", customer, len(got), err, len(want))
 		}

@@ -125,7 +125,7 @@ func TestMaxOpenUnits(t *testing.T) {
 // open returns the open orders of a customer with a product, the newest first.
 func (s *shop) open(t *testing.T, customer, product uuid.UUID) (open []*order.Order) {
 	t.Helper()
-	all, _, err := s.List(t.Context(), customer, rest.Page{Limit: 1000})
+	all, _, err := s.List(t.Context(), customer, nil, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -110,7 +110,7 @@ func (a *api) list(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	orders, next, err := a.orders.List(c.Request.Context(), rest.Customer(c), page)
+	orders, next, err := a.orders.List(c.Request.Context(), rest.Customer(c), page.After, page.Limit)
 	if err != nil {
 		return err
 	}

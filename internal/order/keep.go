@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"gorm.io/gorm"
 
+	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/reconcile"
 )
 
@@ -97,7 +98,7 @@ func (s *Store) book(ctx context.Context, after uuid.UUID) (booked int64, last u
 		Orders int64
 		Last   *uuid.UUID
 	}
-	if _, err := s.row(ctx, &batch, bookSQL, after); err != nil {
+	if _, err := postgres.Scan(ctx, s.db, &batch, bookSQL, after); err != nil {
 		return 0, after, fmt.Errorf("book ended orders: %w", err)
 	}
 	if batch.Last != nil {
@@ -113,7 +114,7 @@ type notBooked struct {
 }
 
 func (s *Store) notBooked(ctx context.Context) (n notBooked, err error) {
-	if _, err := s.row(ctx, &n, notBookedSQL); err != nil {
+	if _, err := postgres.Scan(ctx, s.db, &n, notBookedSQL); err != nil {
 		return notBooked{}, fmt.Errorf("count the orders that are not booked: %w", err)
 	}
 	return n, nil

@@ -76,7 +76,7 @@ func TestOrdersAreHiddenFromOtherCustomers(t *testing.T) {
 			t.Errorf("%s returns %v, want code %s", name, err, rest.NotFound.Code)
 		}
 	}
-	if orders, next, err := s.List(t.Context(), other, rest.Page{Limit: 20}); err != nil || len(orders) != 0 || next != nil {
+	if orders, next, err := s.List(t.Context(), other, nil, 20); err != nil || len(orders) != 0 || next != nil {
 		t.Errorf("list returns %v, cursor %v, error %v; want no orders and no cursor", orders, next, err)
 	}
 }

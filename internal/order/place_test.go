@@ -129,7 +129,7 @@ func testCustomerRowIsWrittenWithFirstOrder(t *testing.T, s *shop) {
 	customers := func() int {
 		return testenv.Query[int](t, s.DB, `SELECT count(*) FROM customers WHERE id = $1`, customer)
 	}
-	if orders, next, err := s.List(t.Context(), customer, rest.Page{Limit: 20}); len(orders) != 0 || next != nil || err != nil {
+	if orders, next, err := s.List(t.Context(), customer, nil, 20); len(orders) != 0 || next != nil || err != nil {
 		t.Errorf("List for a new customer returns %v, cursor %v, error %v; want no orders and no cursor", orders, next, err)
 	}
 	if _, _, err := s.Place(t.Context(), customer, order.Placement{Lines: []order.Line{line(product, 2)}}); parttest.ClassOf(err) != order.OutOfStock {

@@ -13,7 +13,6 @@ import (
 	"example.com/shop/internal/deadline"
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/postgres"
-	"example.com/shop/internal/rest"
 )
 
 var (
@@ -66,7 +65,7 @@ func (s *Service) Get(ctx context.Context, customer, id uuid.UUID) (*Order, erro
 
 func (s *Store) get(ctx context.Context, id, customer uuid.UUID) (*Order, error) {
 	var o Order
-	found, err := s.row(ctx, &o, getSQL+orderSQL, id, customer)
+	found, err := postgres.Scan(ctx, s.db, &o, getSQL+orderSQL, id, customer)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("read order %s: %w", id, err)
@@ -93,40 +92,33 @@ func (s *Service) Events(ctx context.Context, customer, id uuid.UUID) ([]Event, 
 	return events, nil
 }
 
-// List returns a page of a customer's orders, newest first, and the cursor of the next page. The cursor is nil after
-// the last page.
-func (s *Service) List(ctx context.Context, customer uuid.UUID, page rest.Page) (orders []Order, next *keyset.Cursor, err error) {
-	orders, err = s.store.list(ctx, customer, page.After, page.Limit+1) // the last one only shows that there is a next page
-	if err != nil {
-		return nil, nil, err
-	}
-	for i := range orders {
-		s.withActions(&orders[i])
-	}
-	if len(orders) > page.Limit {
-		orders = orders[:page.Limit]
-		last := orders[page.Limit-1]
-		next = &keyset.Cursor{At: last.CreatedAt, ID: last.ID}
-	}
-	return orders, next, nil
-}
-
 // listOrder completes list.sql after order.sql.
 const listOrder = "ORDER BY o.created_at DESC, o.id DESC"
 
-// list returns up to limit of a customer's orders, newest first. It starts behind the cursor after, or with the newest
-// order if after is nil.
-func (s *Store) list(ctx context.Context, customer uuid.UUID, after *keyset.Cursor, limit int) ([]Order, error) {
+// List returns up to limit of a customer's orders, newest first, and the cursor of the next page. It starts behind the
+// cursor after, or with the newest order if after is nil. The returned cursor is nil after the last page.
+func (s *Service) List(
+	ctx context.Context, customer uuid.UUID, after *keyset.Cursor, limit int,
+) (orders []Order, next *keyset.Cursor, err error) {
 	var at *time.Time
 	var id uuid.UUID
 	if after != nil {
 		at, id = &after.At, after.ID
 	}
-	orders := []Order{}
-	if _, err := postgres.Scan(ctx, s.db, &orders, listSQL+orderSQL+listOrder, customer, at, id, limit); err != nil {
-		return nil, fmt.Errorf("list orders: %w", err)
+	orders = []Order{}
+	more := limit + 1 // the last one only shows that there is a next page
+	if _, err := postgres.Scan(ctx, s.store.db, &orders, listSQL+orderSQL+listOrder, customer, at, id, more); err != nil {
+		return nil, nil, fmt.Errorf("list orders: %w", err)
 	}
-	return orders, nil
+	for i := range orders {
+		s.withActions(&orders[i])
+	}
+	if len(orders) > limit {
+		orders = orders[:limit]
+		last := orders[limit-1]
+		next = &keyset.Cursor{At: last.CreatedAt, ID: last.ID}
+	}
+	return orders, next, nil
 }
 
 // Find returns the order that has an id, or of which another package knows a row by this id. found is false if there is none.

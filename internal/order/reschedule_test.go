@@ -220,7 +220,7 @@ func TestOrderKeepsNameAndPrice(t *testing.T) {
 			return s.Reschedule(t.Context(), placed.ID, time.Now().Add(time.Hour), "why")
 		},
 		func() (*order.Order, error) {
-			list, _, err := s.List(t.Context(), customer, rest.Page{Limit: 1})
+			list, _, err := s.List(t.Context(), customer, nil, 1)
 			if err != nil || len(list) != 1 {
 				return nil, errors.Join(err, fmt.Errorf("%d orders", len(list)))
 			}

@@ -125,11 +125,6 @@ func NewStore(db *gorm.DB) *Store {
 	return &Store{db: db, gate: postgres.NewGate(db)}
 }
 
-// row runs a statement that returns at most one row, and reports whether there is one.
-func (s *Store) row(ctx context.Context, dst any, statement string, args ...any) (found bool, err error) {
-	return postgres.Scan(ctx, s.db, dst, statement, args...)
-}
-
 // errNoOrder means that an id is not the id of one of the customer's orders. Another customer may have an order with this
 // id.
 var errNoOrder = errors.New("the customer has no order with this id")
@@ -158,7 +153,7 @@ type change struct {
 // change runs a statement that changes the order with an id, the first parameter.
 func (s *Store) change(ctx context.Context, statement string, id uuid.UUID, more ...any) (*change, error) {
 	var c change
-	found, err := s.row(ctx, &c, statement+orderSQL, append([]any{id}, more...)...)
+	found, err := postgres.Scan(ctx, s.db, &c, statement+orderSQL, append([]any{id}, more...)...)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("change order %s: %w", id, err)
