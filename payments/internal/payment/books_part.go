@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.com/shop/internal/app"
-	"example.com/shop/internal/order"
 )
 
 // config returns the part of the configuration that all commands have.
@@ -64,7 +63,7 @@ func (r *Report) Text() string {
 			{"- disputed", -c.There.DisputedCents, -c.Here.DisputedCents},
 			{"closing", c.There.ClosingCents, c.Here.ClosingCents},
 		} {
-			fmt.Fprintf(&b, "%-16s %18s %18s\n", row.name, order.Amount(row.there, currency), order.Amount(row.here, currency))
+			fmt.Fprintf(&b, "%-16s %18s %18s\n", row.name, Amount(row.there, currency), Amount(row.here, currency))
 		}
 		for _, row := range []struct {
 			name   string
@@ -74,7 +73,7 @@ func (r *Report) Text() string {
 			{"missing refunds", c.MissingRefundCents}, {"returned twice", c.TwiceCents}, {"other amounts", c.OtherCents}, {"unexplained", c.UnexplainedCents},
 		} {
 			if row.amount != 0 {
-				fmt.Fprintf(&b, "%-16s %18s\n", row.name, order.Amount(row.amount, currency))
+				fmt.Fprintf(&b, "%-16s %18s\n", row.name, Amount(row.amount, currency))
 			}
 		}
 		if c.DifferenceCount > 0 {
@@ -107,10 +106,10 @@ func (s *Store) checkBooks(ctx context.Context) error {
 	for _, c := range r.Currencies {
 		if c.DifferenceCount != 0 || c.UnexplainedCents != 0 {
 			errs = append(errs, fmt.Errorf("%d differences, and %s unexplained: compare the attempts of GET /ops/api/books with the payments in the provider's dashboard",
-				c.DifferenceCount, order.Amount(c.UnexplainedCents, strings.ToUpper(c.Currency))))
+				c.DifferenceCount, Amount(c.UnexplainedCents, strings.ToUpper(c.Currency))))
 		}
 		if open := c.UnclaimedCents - c.KeptCents; open != 0 {
-			errs = append(errs, fmt.Errorf("%s are unclaimed: refund or keep them on the operators' page", order.Amount(open, strings.ToUpper(c.Currency))))
+			errs = append(errs, fmt.Errorf("%s are unclaimed: refund or keep them on the operators' page", Amount(open, strings.ToUpper(c.Currency))))
 		}
 	}
 	if r.LostSessions > 0 {

@@ -40,7 +40,7 @@ func tooSmall(o *order.Order) error {
 	}
 	return TotalTooSmall.Errorf(
 		"The order costs %s, and the payment provider charges no less than %s: cancel the order, and order more.",
-		order.Amount(o.TotalCents, o.Currency), order.Amount(minimumCents[o.Currency], o.Currency))
+		Amount(o.TotalCents, o.Currency), Amount(minimumCents[o.Currency], o.Currency))
 }
 
 // minClockChange is the least change of the estimate of the provider's clock after which a session is requested again. The

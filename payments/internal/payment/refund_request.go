@@ -11,7 +11,6 @@ import (
 
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/keyset"
-	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
 )
 
@@ -121,11 +120,11 @@ func (s *Service) RequestRefund(ctx context.Context, orderID uuid.UUID, r Refund
 		return nil, false, IsDisputed.Errorf("The customer disputes the payment of order %s, or has won the dispute. It can be refunded if the shop wins.", orderID)
 	case row.ID == nil:
 		return nil, false, MoreThanPaid.Errorf("Of the payment of order %s, %s are left to refund, not %s.",
-			orderID, order.Amount(row.LeftCents, row.Currency), order.Amount(r.AmountCents, row.Currency))
+			orderID, Amount(row.LeftCents, row.Currency), Amount(r.AmountCents, row.Currency))
 	case row.AmountCents != r.AmountCents:
 		return nil, false, rest.KeyReused.Errorf(
 			"A request with this Idempotency-Key has refunded %s, not %s. Use a new key for another refund.",
-			order.Amount(row.AmountCents, row.Currency), order.Amount(r.AmountCents, row.Currency))
+			Amount(row.AmountCents, row.Currency), Amount(r.AmountCents, row.Currency))
 	}
 	refund = &RequestedRefund{
 		ID: *row.ID, OrderID: orderID, State: row.State, AmountCents: row.AmountCents, Currency: row.Currency,

@@ -189,7 +189,7 @@ func TestRefundsByHandCount(t *testing.T) {
 			wantLeft := func(key string, left int64) {
 				t.Helper()
 				_, _, err := s.RequestRefund(t.Context(), o.ID, payment.RefundRequest{Key: key, AmountCents: left + 1, Actor: "Ann", Note: "broken"})
-				want := " " + order.Amount(left, "EUR") + " are left"
+				want := " " + payment.Amount(left, "EUR") + " are left"
 				if parttest.ClassOf(err) != payment.MoreThanPaid || !strings.Contains(err.Error(), want) {
 					t.Errorf("the request for %d cents returns %v, want that%s", left+1, err, want)
 				}
