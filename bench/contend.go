@@ -22,6 +22,7 @@ import (
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/postgres"
+	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/rest"
 )
 
@@ -165,9 +166,9 @@ func newChild(ctx context.Context, o contendOptions, log *slog.Logger) (*child, 
 	c.closers = append(c.closers, func() { env.Redis.Close() })
 
 	orders := order.NewService(order.NewStore(gdb), c, order.Config{Timeout: time.Hour}, log, c.registry)
-	env.Orders = orders
+	env.Orders = reconcile.NewTable(gdb, order.CancelKind, orders.Rows(), nil, log)
 	env.Cancel = func(ctx context.Context, ids ...string) ([]contender.Order, error) {
-		return cancelDue(ctx, orders, ids)
+		return cancelDue(ctx, env.Orders, ids)
 	}
 	if c.contender, err = info.New(ctx, env); err != nil {
 		return nil, fmt.Errorf("set up %s: %w", o.Name, err)
@@ -282,7 +283,7 @@ func (c *child) Publish(ctx context.Context, msgs ...delay.Message) bool {
 }
 
 // cancelDue is Env.Cancel.
-func cancelDue(ctx context.Context, orders *order.Service, ids []string) (early []contender.Order, err error) {
+func cancelDue(ctx context.Context, orders *reconcile.Table, ids []string) (early []contender.Order, err error) {
 	tasks := make([]delay.Task, len(ids))
 	for i, id := range ids {
 		tasks[i].ID = id

@@ -14,6 +14,7 @@ import (
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/pgbench"
+	"example.com/shop/internal/reconcile"
 )
 
 // The names of the limits, which stand in the tables beside the contenders.
@@ -63,9 +64,11 @@ func (b *bench) limitOfBurst(ctx context.Context) error {
 	for i, o := range orders {
 		tasks[i].ID = o.ID
 	}
-	service := order.NewService(b.store, nil, order.Config{}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	log := slog.New(slog.DiscardHandler)
+	service := order.NewService(b.store, nil, order.Config{}, log, prometheus.NewRegistry())
+	table := reconcile.NewTable(b.gorm, order.CancelKind, service.Rows(), nil, log)
 	began := time.Now()
-	if _, err := service.Handle(ctx, tasks); err != nil {
+	if _, err := table.Handle(ctx, tasks); err != nil {
 		return err
 	}
 	took := time.Since(began)

@@ -22,6 +22,7 @@ import (
 	"github.com/shirou/gopsutil/v4/cpu"
 	"github.com/shirou/gopsutil/v4/mem"
 	"github.com/shirou/gopsutil/v4/process"
+	"gorm.io/gorm"
 
 	"example.com/shop/bench/contender"
 	"example.com/shop/bench/rabbit"
@@ -40,6 +41,7 @@ type servers struct {
 	databaseURL string
 	redisURL    string
 	db          *sql.DB
+	gorm        *gorm.DB
 	store       *order.Store // for the limits and the invariants
 	redis       *redis.Client
 	rabbit      *rabbit.Server   // nil: RabbitMQ is not installed
@@ -156,7 +158,7 @@ func (s *servers) createDatabase(ctx context.Context) error {
 		return err
 	}
 	s.stops = append(s.stops, pool.Close)
-	s.store = order.NewStore(gdb)
+	s.gorm, s.store = gdb, order.NewStore(gdb)
 	return nil
 }
 

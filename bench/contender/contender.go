@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"example.com/shop/internal/order"
+	"example.com/shop/internal/reconcile"
 )
 
 // Contender is one way to time out orders. Its methods may be called concurrently.
@@ -50,8 +50,8 @@ type Env struct {
 	// schedule them again.
 	Cancel func(ctx context.Context, ids ...string) (early []Order, err error)
 
-	// Orders is the shop's service. Only the shop's own way uses it directly: its publisher is the contender.
-	Orders *order.Service
+	// Orders is the shop's table of orders. Only the shop's own way uses it directly.
+	Orders *reconcile.Table
 
 	DB          *sql.DB // the shop's database
 	DatabaseURL string

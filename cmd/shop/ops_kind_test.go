@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
@@ -18,16 +20,16 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// emptyTable is a table without rows.
-type emptyTable struct{}
+const (
+	secondKind = "test.second"
+	noRowsSQL  = `SELECT $2::uuid AS id, $1::timestamptz AS due_at, $3::bigint AS left_us LIMIT least($4::bigint, 0)`
+)
 
-func (emptyTable) Pending(context.Context, string, time.Duration, int) ([]delay.Message, string, error) {
-	return nil, "", nil
-}
-
-func (emptyTable) TimeOut(context.Context, []string) (done, locked int, err error) { return 0, 0, nil }
-
-const secondKind = "test.second"
+// The ids of the tasks of the second kind.
+const (
+	secondTask = "00000000-0000-0000-0000-000000000002"
+	thirdTask  = "00000000-0000-0000-0000-000000000003"
+)
 
 // TestSeveralKinds adds a second kind to a process: the operators' API, the doctor's checks, the workers and the sweeps
 // include both.
@@ -37,14 +39,17 @@ func TestSeveralKinds(t *testing.T) {
 	handled := make(chan string, 10)
 	second, err := a.NewKind(secondKind)
 	testenv.Must(t, err)
-	testenv.Must(t, second.Handle(func(_ context.Context, tasks []delay.Task) ([]delay.Outcome, error) {
-		outcomes := make([]delay.Outcome, len(tasks))
-		for i, task := range tasks {
-			handled <- task.ID
-			outcomes[i] = delay.Done()
-		}
-		return outcomes, nil
-	}, delay.WorkerConfig{}, emptyTable{}))
+	testenv.Must(t, second.Handle(reconcile.Rows{
+		Pending: noRowsSQL,
+		Ask: func(_ context.Context, ids []uuid.UUID, _ reconcile.Actor) ([]reconcile.Verdict, error) {
+			verdicts := make([]reconcile.Verdict, len(ids))
+			for i, id := range ids {
+				handled <- id.String()
+				verdicts[i] = reconcile.Verdict{ID: id.String(), State: reconcile.TimedOut}
+			}
+			return verdicts, nil
+		},
+	}, delay.WorkerConfig{}))
 	handler, err := a.Handler()
 	testenv.Must(t, err)
 	server := httptest.NewServer(handler)
@@ -75,8 +80,8 @@ func TestSeveralKinds(t *testing.T) {
 	}
 
 	bury(t, a.Kinds[0].Queue, "1")
-	bury(t, second.Queue, "2")
-	testenv.Must(t, second.Queue.Schedule(t.Context(), delay.In("3", -time.Minute)))
+	bury(t, second.Queue, secondTask)
+	testenv.Must(t, second.Queue.Schedule(t.Context(), delay.In(thirdTask, -time.Minute)))
 	testenv.Exec(t, a.Pool, `INSERT INTO outbox (kind, task_id, due_at) VALUES ($1, '4', now()), ($2, '4', now())`, order.CancelKind, secondKind)
 	var s struct {
 		Queue struct {
@@ -107,7 +112,7 @@ func TestSeveralKinds(t *testing.T) {
 	for _, letter := range page.Items {
 		kinds[letter.Kind] = letter.ID
 	}
-	if len(page.Items) != 2 || kinds[order.CancelKind] != "1" || kinds[secondKind] != "2" {
+	if len(page.Items) != 2 || kinds[order.CancelKind] != "1" || kinds[secondKind] != secondTask {
 		t.Errorf("dead letters are %+v, want one of each kind", page.Items)
 	}
 	var problem rest.Problem
@@ -117,7 +122,7 @@ func TestSeveralKinds(t *testing.T) {
 	if status := send("POST", "/dead-letters/"+secondKind+"/1/redrive", nil); status != http.StatusNotFound {
 		t.Errorf("redriving the task of another kind is answered with %d, want 404", status)
 	}
-	if status := send("POST", "/dead-letters/"+secondKind+"/2/redrive", nil); status != http.StatusNoContent {
+	if status := send("POST", "/dead-letters/"+secondKind+"/"+secondTask+"/redrive", nil); status != http.StatusNoContent {
 		t.Errorf("a redrive is answered with %d, want 204", status)
 	}
 
@@ -126,8 +131,8 @@ func TestSeveralKinds(t *testing.T) {
 	go func() { ended <- a.RunWorkers(ctx) }()
 	got := []string{<-handled, <-handled}
 	slices.Sort(got)
-	if !slices.Equal(got, []string{"2", "3"}) {
-		t.Errorf("the worker of the second kind handled %v, want 2 and 3", got)
+	if !slices.Equal(got, []string{secondTask, thirdTask}) {
+		t.Errorf("the worker of the second kind handled %v, want the second and the third task", got)
 	}
 	stop()
 	testenv.Must(t, <-ended)

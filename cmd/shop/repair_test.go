@@ -67,7 +67,8 @@ func awaitSync(t testing.TB, a *testApp) (report reconcile.Report) {
 // checkScheduled checks that every pending order has a task that is due at most half a second after the order.
 func checkScheduled(t testing.TB, a *testApp) {
 	t.Helper()
-	page, _, err := a.orders.Pending(t.Context(), "", reconcile.All, 10_000)
+	table := reconcile.NewTable(a.DB, order.CancelKind, a.orders.Rows(), nil, a.Log)
+	page, _, err := table.Pending(t.Context(), "", reconcile.All, 10_000)
 	testenv.Must(t, err)
 	ids := make([]string, len(page))
 	for i, m := range page {

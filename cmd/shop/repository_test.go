@@ -54,8 +54,7 @@ var layers = map[string]int{
 	"internal/clip": 1, "internal/keyset": 1, "internal/postgres": 1, "migrations": 1,
 	"internal/batch": 2, "internal/delay": 2, "internal/rest": 2,
 	"internal/reconcile": 3,
-	"internal/deadline":  4,
-	"internal/app":       5,
+	"internal/app":       4,
 }
 
 // alsoImport lists what the other packages import besides shared packages.
@@ -70,7 +69,7 @@ var neighbours = map[string][]string{
 		"internal/reconcile", "internal/rest", "migrations",
 	},
 	"payments": {
-		"e2e/shoptest", "internal/app", "internal/deadline", "internal/delay", "internal/demo", "internal/faulttest",
+		"e2e/shoptest", "internal/app", "internal/delay", "internal/demo", "internal/faulttest",
 		"internal/keyset", "internal/order", "internal/postgres", "internal/reconcile", "internal/rest", "internal/shop",
 		"internal/testenv", "internal/testenv/parttest", "migrations", "web",
 	},

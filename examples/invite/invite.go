@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -13,10 +12,10 @@ import (
 	"gorm.io/gorm"
 
 	"example.com/shop/internal/app"
-	"example.com/shop/internal/deadline"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/postgres"
+	"example.com/shop/internal/reconcile"
 )
 
 // expireKind is the kind of the tasks that expire invitations. The id of a task is the id of its invitation.
@@ -63,17 +62,19 @@ func addInvitations(p *app.Process, timeout time.Duration) error {
 	if p.Redis == nil {
 		invitations.WithoutTasks()
 	}
-	table := newTable(p.DB, p.Log)
-	if err := expire.Handle(table.Handle, delay.WorkerConfig{}, table); err != nil {
+	// To time out an invitation means to expire it. Invitations share no rows.
+	if err := expire.Handle(reconcile.Rows{Pending: pendingSQL, TimeOut: expireSQL}, delay.WorkerConfig{}); err != nil {
 		return err
 	}
-	check := func(ctx context.Context, bound time.Duration) ([]deadline.Violation, error) {
-		return deadline.FindOpenViolations(ctx, p.DB, invariantsSQL, bound)
+	check := func(ctx context.Context, bound time.Duration) ([]reconcile.Violation, error) {
+		return reconcile.FindOpenViolations(ctx, p.DB, invariantsSQL, bound)
 	}
 	p.Add(app.Part{
-		Contract:   [][]byte{contract},
-		Routes:     func(root, _ gin.IRouter) { addRoutes(root, invitations, expire.Publisher, timeout) },
-		Ready:      func(ctx context.Context) error { return deadline.CheckReady(ctx, p.DB, "invitations_pending_deadline") },
+		Contract: [][]byte{contract},
+		Routes:   func(root, _ gin.IRouter) { addRoutes(root, invitations, expire.Publisher, timeout) },
+		Ready: func(ctx context.Context) error {
+			return reconcile.CheckReady(ctx, p.DB, "invitations_pending_deadline")
+		},
 		Invariants: app.Invariants{Check: check, Audit: check}, // invitations have no books, and the check reads only those that are pending
 	})
 	return nil
@@ -85,13 +86,6 @@ func createTable(ctx context.Context, db *gorm.DB) error {
 		return fmt.Errorf("create the table of invitations: %w", err)
 	}
 	return nil
-}
-
-// newTable returns the table of invitations. To time out an invitation means to expire it. Invitations share no rows.
-func newTable(db *gorm.DB, log *slog.Logger) *deadline.Table {
-	return deadline.NewTable(db, expireKind, deadline.Statements{
-		TimeOut: expireSQL, Pending: pendingSQL,
-	}, nil, log)
 }
 
 // store keeps invitations in PostgreSQL.

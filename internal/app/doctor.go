@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"strings"
 
-	"example.com/shop/internal/deadline"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/postgres"
+	"example.com/shop/internal/reconcile"
 )
 
 // DoctorOptions are the options of `doctor`, except for those that all commands that run once have.
@@ -113,7 +113,7 @@ func (d *doctor) say(verdict, subject, text string) {
 }
 
 // checkInvariants prints a line for each violation, and returns an error if there is one.
-func (d *doctor) checkInvariants(ctx context.Context, find func(context.Context) ([]deadline.Violation, error)) error {
+func (d *doctor) checkInvariants(ctx context.Context, find func(context.Context) ([]reconcile.Violation, error)) error {
 	violations, err := find(ctx)
 	if err != nil {
 		return err

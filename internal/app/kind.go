@@ -48,18 +48,15 @@ func (p *Process) NewKind(name string) (*Kind, error) {
 	return k, nil
 }
 
-// Handle completes a kind: handle is the worker's handler, and table is what the reconciler compares with the queue. The
-// fields of worker may be zero. Its error is about the reconciler's options.
-func (k *Kind) Handle(handle delay.Handler, worker delay.WorkerConfig, table reconcile.Table) (err error) {
+// Handle completes a kind: rows are what its tasks time out. The fields of worker may be zero. Its error is about the
+// reconciler's options.
+func (k *Kind) Handle(rows reconcile.Rows, worker delay.WorkerConfig) (err error) {
 	p := k.process
-	table = tracedTable{table, k}
-	if p.Redis == nil {
-		k.Reconciler, err = reconcile.NewAlone(p.Pool, k.Name, table, p.Log, p.Metrics)
-	} else {
-		k.Worker = p.Work(k.Queue, k.tracedHandler(handle), worker)
-		k.Reconciler, err = reconcile.New(p.Pool, table, k.Queue, p.cfg.Reconcile, p.Log, p.Metrics)
+	table := reconcile.NewTable(p.DB, k.Name, rows, p.beginTasks(), p.Log)
+	if k.Queue != nil {
+		k.Worker = p.Work(k.Queue, table.Handle, worker)
 	}
-	if err != nil {
+	if k.Reconciler, err = reconcile.New(p.Pool, table, k.Queue, p.cfg.Reconcile, p.Log, p.Metrics); err != nil {
 		return Usage(err)
 	}
 	return nil

@@ -2,12 +2,10 @@ package app
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 
 	"github.com/gin-gonic/gin"
 
-	"example.com/shop/internal/delay"
 	"example.com/shop/internal/reconcile"
 )
 
@@ -30,12 +28,12 @@ func (p *Process) traceRequest(c *gin.Context) {
 	}
 }
 
-// startTasks calls StartTasks of the tracer, if there is one.
-func (p *Process) startTasks(ctx context.Context, kind string, ids []string) (span context.Context, end func(error)) {
+// beginTasks returns StartTasks of the tracer, or nil if there is none.
+func (p *Process) beginTasks() reconcile.BeginSpan {
 	if p.cfg.Tracer == nil {
-		return ctx, func(error) {}
+		return nil
 	}
-	return p.cfg.Tracer.StartTasks(ctx, kind, ids)
+	return p.cfg.Tracer.StartTasks
 }
 
 // StartCall begins a span of a call to another service, if there is a tracer, and returns the function that ends it.
@@ -45,37 +43,6 @@ func (p *Process) StartCall(ctx context.Context, name string) (span context.Cont
 	}
 	return p.cfg.Tracer.StartCall(ctx, name)
 }
-
-// tracedHandler returns a handler whose batches the tracer sees.
-func (k *Kind) tracedHandler(handle delay.Handler) delay.Handler {
-	return func(ctx context.Context, tasks []delay.Task) (outcomes []delay.Outcome, err error) {
-		ids := make([]string, len(tasks))
-		for i, task := range tasks {
-			ids[i] = task.ID
-		}
-		ctx, end := k.process.startTasks(ctx, k.Name, ids)
-		err = ErrPanicked
-		defer func() { end(err) }()
-		return handle(ctx, tasks)
-	}
-}
-
-// tracedTable is a table whose timeouts by the reconciler the tracer sees.
-type tracedTable struct {
-	reconcile.Table
-	kind *Kind
-}
-
-// TimeOut calls TimeOut of the table.
-func (t tracedTable) TimeOut(ctx context.Context, ids []string) (done, locked int, err error) {
-	ctx, end := t.kind.process.startTasks(ctx, t.kind.Name, ids)
-	err = ErrPanicked
-	defer func() { end(err) }()
-	return t.Table.TimeOut(ctx, ids)
-}
-
-// ErrPanicked ends a span whose function has not returned.
-var ErrPanicked = errors.New("panicked")
 
 // tracedLog adds the tracer's attributes to each line of the log.
 type tracedLog struct {

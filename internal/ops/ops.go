@@ -19,7 +19,6 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"example.com/shop/internal/app"
-	"example.com/shop/internal/deadline"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/rest"
@@ -61,7 +60,7 @@ func (o Options) checkToken(tokenKey string) error {
 // Add adds the operators' API to a process, which [Options.Guard] guards. find may be nil: then no route says where an
 // order is.
 func Add(p *app.Process, find Find) {
-	a := &api{process: p, invariants: &checker{check: p.Violations, log: p.Log, last: checked{violations: []deadline.Violation{}}}}
+	a := &api{process: p, invariants: &checker{check: p.Violations, log: p.Log, last: checked{violations: []reconcile.Violation{}}}}
 	p.Add(app.Part{Contract: [][]byte{contract}, Routes: a.routes})
 	if find != nil {
 		p.Add(app.Part{Contract: [][]byte{whereContract}, Routes: func(_, ops gin.IRouter) {

@@ -15,8 +15,8 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"example.com/shop/internal/app"
-	"example.com/shop/internal/deadline"
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/rest"
 )
 
@@ -25,12 +25,12 @@ var whereContract []byte
 
 // Find returns the order that has an id, or to which something with this id refers. For the id "" it returns the
 // orders that are overdue for the longest time.
-type Find func(ctx context.Context, id string) ([]deadline.Row, error)
+type Find func(ctx context.Context, id string) ([]reconcile.Row, error)
 
 // where is where an order is. Its row, the outbox and Redis are read one after the other, so an order that ends
 // meanwhile may seem to lack its task.
 type where struct {
-	deadline.Row
+	reconcile.Row
 	Next  string `json:"next"`  // what has happened, and what happens next
 	Tasks []task `json:"tasks"` // those that wait somewhere, and always the one that cancels the order
 }

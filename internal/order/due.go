@@ -4,7 +4,7 @@ import (
 	"context"
 	_ "embed"
 
-	"example.com/shop/internal/deadline"
+	"example.com/shop/internal/reconcile"
 )
 
 // The statements for the worker and the reconciler.
@@ -17,30 +17,27 @@ var (
 	pendingSQL string
 )
 
-// newTable returns the table of orders, whose shared rows are products. To time out an order means to cancel it: the
-// method Handle of the table does so for the tasks of [CancelKind].
-func (s *Service) newTable() *deadline.Table {
-	return deadline.NewTable(s.store.db, CancelKind, deadline.Statements{
-		TimeOut: cancelDueSQL, Free: freeSQL, Pending: pendingSQL,
-	}, s.observe, s.log)
+// Rows describes the orders that time out, whose shared rows are products. To time out an order means to cancel it.
+func (s *Service) Rows() reconcile.Rows {
+	return reconcile.Rows{Pending: pendingSQL, TimeOut: cancelDueSQL, Free: freeSQL, Observe: s.observe}
 }
 
 // outcomes maps the states of rows to the values of the label outcome of shop_cancel_outcomes_total.
-var outcomes = map[deadline.RowState]string{
-	deadline.TimedOut:     "cancelled",
-	deadline.AlreadyEnded: "terminal",
-	deadline.Gone:         "gone",
-	deadline.NotDue:       "not_due",
-	deadline.Locked:       "locked",
-	deadline.Blocked:      "blocked",
+var outcomes = map[reconcile.RowState]string{
+	reconcile.TimedOut:     "cancelled",
+	reconcile.AlreadyEnded: "terminal",
+	reconcile.Gone:         "gone",
+	reconcile.NotDue:       "not_due",
+	reconcile.Locked:       "locked",
+	reconcile.Blocked:      "blocked",
 }
 
 // observe counts and logs the verdicts on orders, and notifies the customers of the orders that were cancelled.
-func (s *Service) observe(ctx context.Context, verdicts []deadline.Verdict, actor deadline.Actor) {
+func (s *Service) observe(ctx context.Context, verdicts []reconcile.Verdict, actor reconcile.Actor) {
 	cancelled := 0
 	for _, v := range verdicts {
 		s.metrics.outcomes.WithLabelValues(outcomes[v.State]).Inc()
-		if v.State != deadline.TimedOut {
+		if v.State != reconcile.TimedOut {
 			continue
 		}
 		cancelled++

@@ -10,8 +10,8 @@
 //	   ├─ its customer cancels, before the deadline ─▶ cancelled (customer)
 //	   └─ the deadline passes ───────────────────────▶ cancelled (timeout)
 //
-// The worker takes the last step with [deadline.Table.Handle] when the order's task is due. If it does not, the reconciler
-// takes the step with [deadline.Table.TimeOut]. However late that is, an order cannot be paid after its deadline.
+// The worker takes the last step with [reconcile.Table.Handle] when the order's task is due. If it does not, the reconciler
+// takes the step with [reconcile.Table.TimeOut]. However late that is, an order cannot be paid after its deadline.
 //
 // Another package can hold a pending order beyond its deadline, while the customer pays it elsewhere: it sets
 // orders.hold_until, in a statement that holds the lock of the order's row. A held order cannot be paid with
@@ -30,7 +30,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"example.com/shop/internal/deadline"
+	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/rest"
 )
 
@@ -62,8 +62,8 @@ type Actor string
 const (
 	Customer   Actor = "customer"
 	Operator   Actor = "operator"
-	Worker           = Actor(deadline.Worker)
-	Reconciler       = Actor(deadline.Reconciler)
+	Worker           = Actor(reconcile.ByWorker)
+	Reconciler       = Actor(reconcile.ByReconciler)
 )
 
 // Order is an order as its customer sees it. All times are read from the database's clock.

@@ -83,7 +83,7 @@ func Add(p *app.Process, cancel *app.Kind, o Options, customers *rest.Tokens, ho
 		MaxOpenOrders: o.MaxOpenOrders, MaxOpenUnits: o.MaxOpenUnits,
 		Hooks: hooks,
 	}, p.Log, p.Metrics)
-	if err := cancel.Handle(s.Handle, delay.WorkerConfig{}, s); err != nil {
+	if err := cancel.Handle(s.Rows(), delay.WorkerConfig{}); err != nil {
 		return nil, err
 	}
 	p.Metrics.MustRegister(newBookingCollector(store))

@@ -10,9 +10,9 @@ import (
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
 
-	"example.com/shop/internal/deadline"
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/postgres"
+	"example.com/shop/internal/reconcile"
 )
 
 var (
@@ -151,7 +151,7 @@ func wrapFind(err error) error {
 
 // Where returns what operators ask about the order that [Service.Find] finds. For the id "" it returns the orders that
 // are overdue for the longest time, at most 20.
-func (s *Service) Where(ctx context.Context, id string) (rows []deadline.Row, err error) {
+func (s *Service) Where(ctx context.Context, id string) (rows []reconcile.Row, err error) {
 	var order *uuid.UUID
 	if id != "" {
 		found, ok, err := s.Find(ctx, id)

@@ -13,7 +13,6 @@ import (
 	"gorm.io/gorm"
 
 	"example.com/shop/internal/batch"
-	"example.com/shop/internal/deadline"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/rest"
@@ -59,10 +58,8 @@ type Publisher interface {
 	Publish(ctx context.Context, msgs ...delay.Message) bool
 }
 
-// Service implements the operations on orders: those of customers, of the worker and of the reconciler.
+// Service implements the operations on orders.
 type Service struct {
-	*deadline.Table // the orders that time out; its methods are for the worker and the reconciler
-
 	store   *Store
 	pub     Publisher
 	cfg     Config
@@ -85,7 +82,6 @@ func NewService(s *Store, pub Publisher, cfg Config, log *slog.Logger, reg prome
 	}
 	service := &Service{store: s, pub: pub, cfg: cfg, log: log, metrics: newMetrics(reg)}
 	service.placements = service.newPlacements()
-	service.Table = service.newTable()
 	return service
 }
 

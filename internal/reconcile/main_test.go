@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"crypto/sha1"
+	"database/sql"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -26,7 +27,12 @@ import (
 	"example.com/shop/migrations"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m, migrations.Up) }
+func TestMain(m *testing.M) {
+	testenv.Main(m, migrations.Up, func(ctx context.Context, db *sql.DB) ([]string, error) {
+		_, err := db.ExecContext(ctx, schemaSQL)
+		return []string{"loans"}, err
+	})
+}
 
 var errDown = errors.New("down")
 
@@ -340,9 +346,9 @@ func (f *fixture) intact(t testing.TB) bool {
 	return marker == "complete"
 }
 
-func newReconciler(t testing.TB, f *fixture) *Reconciler {
+func newTestReconciler(t testing.TB, f *fixture) *Reconciler {
 	t.Helper()
-	r, err := New(nil, f.table, f.queue, Config{}, slog.New(slog.DiscardHandler), nil)
+	r, err := newReconciler(nil, f.queue.Kind(), f.table, f.queue, Config{}, slog.New(slog.DiscardHandler), nil)
 	testenv.Must(t, err)
 	return r
 }
@@ -350,7 +356,7 @@ func newReconciler(t testing.TB, f *fixture) *Reconciler {
 // sweepOnce sweeps without the lock, with a new reconciler, and returns the report without its times.
 func sweepOnce(t testing.TB, f *fixture) Report {
 	t.Helper()
-	report := newReconciler(t, f).sweep(t.Context())
+	report := newTestReconciler(t, f).sweep(t.Context())
 	report.StartedAt, report.Took = time.Time{}, 0
 	return report
 }

@@ -20,7 +20,7 @@ import (
 //   - [overdueRows.search] times out the suspects, in halves, quarters and so on. In the end only the rows have failed
 //     that cannot be timed out.
 type overdueRows struct {
-	table Table
+	table pendingRows
 
 	mu       sync.Mutex
 	after    string           // the argument after of [Table.Pending] with which the next walk begins

@@ -41,7 +41,7 @@ func TestSweepGoesOnPastRowsThatCannotBeTimedOut(t *testing.T) {
 			f := newFixture(t, 3)
 			f.table.overdue = test.overdue
 			wantDone := f.table.count(good)
-			r := newReconciler(t, f)
+			r := newTestReconciler(t, f)
 			for sweep := range 2 {
 				report := r.sweep(t.Context())
 				r.metrics.observe(report)
@@ -113,7 +113,7 @@ func TestStatementsForRowsThatFail(t *testing.T) {
 		} {
 			f := newSimulatedFixture(t, 0)
 			f.table.overdue, f.table.took = test.overdue, time.Millisecond
-			r := newReconciler(t, f)
+			r := newTestReconciler(t, f)
 			want := f.table.count(poisoned)
 			for _, most := range []int{test.first, test.second} {
 				f.table.statements = 0
@@ -143,7 +143,7 @@ func TestBudgetForLockedRows(t *testing.T) {
 		f := newSimulatedFixture(t, 3)
 		f.table.overdue = concat(rows(pages*pageSize, locked), rows(7, good))
 		f.table.took = perPage
-		r := newReconciler(t, f)
+		r := newTestReconciler(t, f)
 		const perSweep = int((walkBudget + perPage - 1) / perPage) // pages
 		for sweep := range pages/perSweep + 1 {
 			if n := f.table.count(good); n != 7 {
@@ -183,7 +183,7 @@ func TestBudgetForRowsThatFail(t *testing.T) {
 		f := newSimulatedFixture(t, 0)
 		f.table.overdue = concat(rows(2*pageSize, poisoned), interleaved(pageSize, slices.Concat(rows(99, poisoned), rows(1, good))...), rows(60, good))
 		f.table.took = 20 * time.Millisecond
-		r := newReconciler(t, f)
+		r := newTestReconciler(t, f)
 		budget := (walkBudget + r.searchBudget() + maxRetries*f.table.took).Seconds() + 1
 		for sweep := 1; f.table.count(good) > 0; sweep++ {
 			report := r.sweep(t.Context())
@@ -203,7 +203,7 @@ func TestGoodRowsBesideRowsThatFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newSimulatedFixture(t, 0)
 		f.table.overdue = concat(rows(2*pageSize+pageSize/2, poisoned), rows(64, good))
-		r := newReconciler(t, f)
+		r := newTestReconciler(t, f)
 		const most = 200 // statements of a search
 		f.table.took = r.searchBudget() / most
 		r.sweep(t.Context())
@@ -218,7 +218,7 @@ func TestGoodRowsBesideRowsThatFail(t *testing.T) {
 func TestSweepBeginsAgainAtTheEnd(t *testing.T) {
 	f := newFixture(t, 0)
 	f.table.overdue = concat(rows(1, good), rows(2*pageSize, locked))
-	r := newReconciler(t, f)
+	r := newTestReconciler(t, f)
 	r.overdue.after = fmt.Sprint(pageSize)
 	report := r.sweep(t.Context())
 	if report.Overdue != 1 || report.Locked != 2*pageSize {
@@ -231,7 +231,7 @@ func TestSweepBeginsAgainAtTheEnd(t *testing.T) {
 func TestMoreRowsThatFailThanAreRemembered(t *testing.T) {
 	f := newFixture(t, 0)
 	f.table.overdue = concat(rows(10, good), rows(1, poisoned), rows(maxFailed, done))
-	r := newReconciler(t, f)
+	r := newTestReconciler(t, f)
 	for i := range maxFailed {
 		r.overdue.failed[fmt.Sprint(11+i)] = errDown
 	}
@@ -249,7 +249,7 @@ func TestMoreRowsThatFailThanAreRemembered(t *testing.T) {
 func TestRowsThatEndAreForgotten(t *testing.T) {
 	f := newFixture(t, 0)
 	f.table.overdue = rows(5, poisoned)
-	r := newReconciler(t, f)
+	r := newTestReconciler(t, f)
 	r.sweep(t.Context())
 	f.table.overdue[1], f.table.overdue[3] = done, done
 	if report := r.sweep(t.Context()); report.Failed != 3 || len(r.overdue.failed) != 3 {

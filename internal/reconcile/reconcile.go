@@ -1,55 +1,28 @@
-// Package reconcile compares a table of rows that time out with the queue that delivers their timeouts, and repairs the
-// queue.
+// Package reconcile times out the rows of a table at their deadlines, and compares the table with the queue that delivers
+// their tasks.
 //
-// Where the two differ, the table is right. A sweep reads the pending rows whose deadlines are near. It adds tasks that
-// are missing in the queue, and moves tasks forward that are due too late. A task without a row is none of its concern:
-// the worker drops it when it is due. It times out rows that are overdue for longer than a grace, without the queue. If Redis was wiped, its restore
-// markers are missing; then a sweep compares all pending rows with the queue.
+// A [Table] is made from the SQL statements of one domain. The worker of package delay calls [Table.Handle] with the tasks
+// that are due. A [Reconciler] sweeps: it reads the pending rows whose deadlines are near, adds tasks that are missing
+// in the queue, and moves tasks forward that are due too late. Where the two differ, the table is right. A task
+// without a row is none of its concern: the worker drops it when it is due. It also times out rows that are overdue for
+// longer than a grace, without the queue. If Redis was wiped, its restore markers are missing; then a sweep compares all
+// pending rows with the queue.
 //
 // So whatever happens to Redis, a pending row times out at most one interval of the schedule and one grace after its
-// deadline. It may take longer if a sweep spends time on other rows that cannot be timed out.
+// deadline. It may take longer if a sweep spends time on other rows that cannot be timed out. Each step of a sweep may be
+// repeated. So a process that dies during a sweep does no harm: the next sweep begins again.
 //
-// Each step of a sweep may be repeated. So a process that dies during a sweep does no harm: the next sweep begins
-// again.
+// [ReadBacklog] and [ReadLateness] read how many rows wait and how late they time out. [FindViolations] checks the
+// invariants of a domain, and [CheckReady] its tables.
 package reconcile
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/robfig/cron/v3"
-
-	"example.com/shop/internal/delay"
 )
-
-// All is the argument within of [Table.Pending] that selects all pending rows, whatever their deadlines.
-const All time.Duration = math.MaxInt64
-
-// ErrUnavailable means that a table cannot be used now, for a reason outside its rows. A later call may succeed.
-var ErrUnavailable = errors.New("the table is not available")
-
-// Table is the rows that time out. Package deadline has one for the statements of a domain.
-type Table interface {
-	// Pending returns a page of at most limit pending rows, sorted by deadline, with the time left to each deadline by
-	// the table's clock.
-	//
-	// The argument within selects the rows: those whose time left is within or less. If within is negative, these are
-	// the rows that are overdue by at least that much. If within is [All], these are all pending rows.
-	//
-	// To read the first page, pass "" as after. To read a further page, pass the next that Pending returned with the
-	// page before. On the last page next is "".
-	Pending(ctx context.Context, after string, within time.Duration, limit int) (
-		page []delay.Message, next string, err error)
-	// TimeOut times out those of the rows that are overdue. It returns the number of rows that it timed out, and the
-	// number of overdue rows that it left because other sessions have locked them. An error that wraps
-	// [ErrUnavailable] concerns the whole table. After any other error the reconciler tries smaller parts of the
-	// ids, to find the rows that cause it.
-	TimeOut(ctx context.Context, ids []string) (done, locked int, err error)
-}
 
 // Config configures a reconciler. Zero fields get the defaults.
 type Config struct {

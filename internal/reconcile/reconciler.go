@@ -26,7 +26,7 @@ import (
 type Reconciler struct {
 	db       *sql.DB
 	kind     string // of the tasks that time out the rows
-	table    Table
+	table    pendingRows
 	queue    *delay.Queue // nil: the service has no queue
 	cfg      Config
 	schedule cron.Schedule
@@ -41,40 +41,37 @@ type Reconciler struct {
 	outcome Outcome // of the last sweep; only sweepAndLog uses it
 }
 
+// pendingRows is the part of a [Table] that a reconciler uses.
+type pendingRows interface {
+	Pending(ctx context.Context, after string, within time.Duration, limit int) (page []delay.Message, next string, err error)
+	TimeOut(ctx context.Context, ids []string) (done, locked int, err error)
+}
+
 // New returns a reconciler that keeps its lock and its reports in db. An error describes an invalid field of cfg.
+//
+// queue is nil for a service without a queue. Then the reconciler ignores cfg, sweeps every second, and times out each row that
+// is due.
 func New(
-	db *sql.DB, table Table, queue *delay.Queue, cfg Config, log *slog.Logger, reg prometheus.Registerer,
+	db *sql.DB, table *Table, queue *delay.Queue, cfg Config, log *slog.Logger, reg prometheus.Registerer,
 ) (*Reconciler, error) {
-	r, err := makeReconciler(db, queue.Kind(), table, cfg, log, reg)
-	if err != nil {
-		return nil, err
-	}
-	r.queue = queue
-	return r, nil
+	return newReconciler(db, table.kind, table, queue, cfg, log, reg)
 }
 
-// NewAlone returns a reconciler for a service without a queue. It sweeps every second, and times out each row that is due. kind is
-// the kind of the tasks that would time out the rows.
-func NewAlone(db *sql.DB, kind string, table Table, log *slog.Logger, reg prometheus.Registerer) (*Reconciler, error) {
-	r, err := makeReconciler(db, kind, table, Config{Schedule: "@every 1s"}, log, reg)
-	if err != nil {
-		return nil, err
-	}
-	r.lockIdle = lockIdleAlone
-	return r, nil
-}
-
-func makeReconciler(
-	db *sql.DB, kind string, table Table, cfg Config, log *slog.Logger, reg prometheus.Registerer,
+func newReconciler(
+	db *sql.DB, kind string, table pendingRows, queue *delay.Queue, cfg Config, log *slog.Logger, reg prometheus.Registerer,
 ) (*Reconciler, error) {
+	idle := lockIdle
+	if queue == nil {
+		cfg, idle = Config{Schedule: "@every 1s"}, lockIdleAlone
+	}
 	cfg, schedule, interval, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	table = tableWithTimeouts{table}
+	table = withTimeouts{table}
 	r := &Reconciler{
-		db: db, kind: kind, table: table,
-		cfg: cfg, schedule: schedule, interval: interval, lockIdle: lockIdle, asked: make(chan string), outcome: OK,
+		db: db, kind: kind, table: table, queue: queue,
+		cfg: cfg, schedule: schedule, interval: interval, lockIdle: idle, asked: make(chan string), outcome: OK,
 		overdue: overdueRows{table: table, failed: make(map[string]error)},
 		log:     log.With("kind", kind), metrics: newMetrics(reg, kind),
 	}
@@ -309,10 +306,10 @@ func (r *Reconciler) Last(ctx context.Context) (report *Report, age time.Duratio
 // delays a sweep, and with it all later ones, for longer. With a shorter one, calls fail that a slow database would answer.
 const databaseTimeout = 15 * time.Second
 
-// tableWithTimeouts bounds the time of each call to a table.
-type tableWithTimeouts struct{ table Table }
+// withTimeouts bounds the time of each call to a table.
+type withTimeouts struct{ table pendingRows }
 
-func (t tableWithTimeouts) Pending(
+func (t withTimeouts) Pending(
 	ctx context.Context, after string, within time.Duration, limit int,
 ) (page []delay.Message, next string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
@@ -320,7 +317,7 @@ func (t tableWithTimeouts) Pending(
 	return t.table.Pending(ctx, after, within, limit)
 }
 
-func (t tableWithTimeouts) TimeOut(ctx context.Context, ids []string) (done, locked int, err error) {
+func (t withTimeouts) TimeOut(ctx context.Context, ids []string) (done, locked int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
 	defer cancel()
 	return t.table.TimeOut(ctx, ids)

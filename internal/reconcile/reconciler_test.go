@@ -35,7 +35,7 @@ func TestHungSweepLosesItsLock(t *testing.T) {
 			<-goOn
 		}
 	}
-	a, b := newReconciler(t, hanging), newReconciler(t, working)
+	a, b := newTestReconciler(t, hanging), newTestReconciler(t, working)
 	a.db, b.db = db, db
 	a.lockIdle = 500 * time.Millisecond
 	ended := make(chan error, 1)
@@ -72,7 +72,7 @@ func TestSweepIsSkipped(t *testing.T) {
 	defer db.Close()
 	f := newFixture(t, 0)
 	f.table.overdue = rows(3, locked)
-	r, other := newReconciler(t, f), newReconciler(t, f)
+	r, other := newTestReconciler(t, f), newTestReconciler(t, f)
 	r.db, other.db = db, db
 	r.sweepAndLog(t.Context())
 	for _, stuck := range []int{3, 1} {
@@ -94,7 +94,7 @@ func TestSweepKeepsItsConnection(t *testing.T) {
 	testenv.Must(t, err)
 	defer db.Close()
 	db.SetMaxOpenConns(1)
-	r := newReconciler(t, newFixture(t, 0))
+	r := newTestReconciler(t, newFixture(t, 0))
 	r.db = db
 	session := func() string { // a process of PostgreSQL and a setting that sweeps change
 		return testenv.Query[string](t, db, `SELECT pg_backend_pid() || ' ' || current_setting('idle_in_transaction_session_timeout')`)
@@ -116,13 +116,13 @@ func TestSweepKeepsItsConnection(t *testing.T) {
 
 // cancels is a table that ends the context of a sweep.
 type cancels struct {
-	Table
+	pendingRows
 	cancel func()
 }
 
 func (c cancels) Pending(ctx context.Context, after string, within time.Duration, limit int) ([]delay.Message, string, error) {
 	c.cancel()
-	return c.Table.Pending(ctx, after, within, limit)
+	return c.pendingRows.Pending(ctx, after, within, limit)
 }
 
 // TestSweepsLogChanges takes Redis away for three sweeps. They log one line when it is away, and one when it is back.
@@ -131,7 +131,7 @@ func TestSweepsLogChanges(t *testing.T) {
 	testenv.Must(t, err)
 	defer db.Close()
 	f := newFixture(t, 0)
-	r := newReconciler(t, f)
+	r := newTestReconciler(t, f)
 	var lines testenv.Log
 	r.db, r.log = db, slog.New(slog.NewTextHandler(&lines, nil))
 	for _, f.fails["Intact"] = range []bool{false, true, true, true, false, false} {
@@ -148,7 +148,7 @@ func TestAgeOfTheLastSweep(t *testing.T) {
 	db, err := sql.Open("pgx", testenv.Postgres(t))
 	testenv.Must(t, err)
 	defer db.Close()
-	r := newReconciler(t, newFixture(t, 0))
+	r := newTestReconciler(t, newFixture(t, 0))
 	r.db = db
 	for _, wrong := range []time.Duration{-time.Hour, time.Hour} {
 		const took = 20 // seconds
@@ -183,7 +183,7 @@ func (o once) Next(t time.Time) time.Time {
 // TestRunSweepsAfterASkip runs a sweep that takes so long that the next one is skipped. Later sweeps still run.
 func TestRunSweepsAfterASkip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newReconciler(t, newSimulatedFixture(t, 1))
+		r := newTestReconciler(t, newSimulatedFixture(t, 1))
 		r.schedule, r.cfg.Lookahead = once{time.Now().Add(2 * time.Second)}, 10*time.Second
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -222,7 +222,7 @@ func TestRunSweepsTwiceInEachLookahead(t *testing.T) {
 	for name, test := range sweeps {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newReconciler(t, newSimulatedFixture(t, 1))
+				r := newTestReconciler(t, newSimulatedFixture(t, 1))
 				r.schedule, r.interval, r.cfg.Lookahead = never{}, time.Hour, lookahead
 				ctx, cancel := context.WithTimeout(t.Context(), 10*lookahead)
 				defer cancel()
@@ -249,7 +249,7 @@ func TestRunSweepsTwiceInEachLookahead(t *testing.T) {
 // TestRunSweepsByTheSchedule counts the sweeps of a schedule whose intervals are short enough. There are no others.
 func TestRunSweepsByTheSchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newReconciler(t, newSimulatedFixture(t, 1))
+		r := newTestReconciler(t, newSimulatedFixture(t, 1))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+time.Second)
 		defer cancel()
 		var sweeps atomic.Int64
@@ -288,7 +288,7 @@ func TestProbe(t *testing.T) {
 				testenv.Must(t, err)
 				testenv.Must(t, other.BeginRestore(t.Context()))
 				testenv.Must(t, other.EndRestore(t.Context()))
-				reconcilers := []*Reconciler{newReconciler(t, f), newReconciler(t, f)}
+				reconcilers := []*Reconciler{newTestReconciler(t, f), newTestReconciler(t, f)}
 				reconcilers[1].queue = other
 				sent := 0
 				f.before = func(string) { sent++ }
@@ -338,7 +338,7 @@ func TestFailoverDuringASweep(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newSimulatedFixture(t, 1)
 				f.replid.Store("former")
-				r := newReconciler(t, f)
+				r := newTestReconciler(t, f)
 				r.schedule = once{time.Now().Add(test.activation)}
 				ctx, cancel := context.WithTimeout(t.Context(), 45*time.Second)
 				defer cancel()

@@ -50,7 +50,7 @@ func TestConfig(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := New(nil, &fakeTable{}, newQueue(t, nil), test.cfg, slog.New(slog.DiscardHandler), nil)
+			_, err := newReconciler(nil, "kind", &fakeTable{}, newQueue(t, nil), test.cfg, slog.New(slog.DiscardHandler), nil)
 			switch {
 			case test.want == "" && err != nil:
 				t.Errorf("got the error %v, want none", err)

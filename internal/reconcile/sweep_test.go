@@ -127,7 +127,7 @@ func TestSweepAlone(t *testing.T) {
 	defer db.Close()
 	var lines testenv.Log
 	table := &fakeTable{overdue: slices.Concat(rows(5, good), rows(1, locked))}
-	r, err := NewAlone(db, "kind", table, slog.New(slog.NewTextHandler(&lines, nil)), nil)
+	r, err := newReconciler(db, "kind", table, nil, Config{}, slog.New(slog.NewTextHandler(&lines, nil)), nil)
 	testenv.Must(t, err)
 	r.sweepAndLog(t.Context())
 	last, _, err := r.Last(t.Context())
@@ -238,8 +238,8 @@ func TestSweepOnAHungRedis(t *testing.T) {
 func TestSweepOnAHungTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newSimulatedFixture(t, 1)
-		r := newReconciler(t, f)
-		r.table = tableWithTimeouts{hungTable{f.table}}
+		r := newTestReconciler(t, f)
+		r.table = withTimeouts{hungTable{f.table}}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		if report := r.sweep(ctx); report.Outcome != Failed || ctx.Err() != nil {
@@ -249,7 +249,7 @@ func TestSweepOnAHungTable(t *testing.T) {
 }
 
 // hungTable is a table of a database that does not answer.
-type hungTable struct{ Table }
+type hungTable struct{ pendingRows }
 
 func (hungTable) Pending(ctx context.Context, _ string, _ time.Duration, _ int) ([]delay.Message, string, error) {
 	<-ctx.Done()

@@ -59,7 +59,7 @@ func TestOtherCurrencyOfSettlement(t *testing.T) {
 		refund, _, err := s.RequestRefund(t.Context(), o.ID, payment.RefundRequest{Key: "one", AmountCents: 300, Actor: "Ann", Note: "broken"})
 		testenv.Must(t, err)
 		for range 2 {
-			handle(t, s.SendRefunds, refund.ID.String())
+			handle(t, s.Refunds().Handle, refund.ID.String())
 			s.checkNow(t, o.ID)
 		}
 	}

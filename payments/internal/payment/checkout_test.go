@@ -708,7 +708,7 @@ func TestReturnSettlesAtOnce(t *testing.T) {
 	s.pay(t, a.CheckoutURL)
 	s.shift(t, o.ID, 11*time.Second)
 	c.send(t, "POST", path, "", 202, "")
-	handle(t, s.Confirm, o.ID.String())
+	handle(t, s.Asked().Handle, o.ID.String())
 	s.wantOrder(t, o, "paid")
 	c.send(t, "POST", path, "", 202, "") // nothing is left to ask
 	if _, again := s.settle(t, o.ID); again {

@@ -32,7 +32,7 @@ func TestStatementsFollowMovedOrders(t *testing.T) {
 	}
 	settle := func(o *order.Order) func(ctx context.Context) error {
 		return func(ctx context.Context) error {
-			_, err := s.Settle(ctx, []delay.Task{{ID: o.ID.String()}})
+			_, err := s.Attempts().Handle(ctx, []delay.Task{{ID: o.ID.String()}})
 			return err
 		}
 	}
@@ -123,7 +123,7 @@ func (s *shop) settleAll(t *testing.T, orders ...*order.Order) {
 	testenv.Must(t, err)
 	for _, m := range page {
 		s.exec(t, `UPDATE refunds SET next_check = now() WHERE id = $1`, m.ID)
-		handle(t, s.SendRefunds, m.ID)
+		handle(t, s.Refunds().Handle, m.ID)
 	}
 }
 
@@ -160,10 +160,10 @@ func TestConcurrentSteps(t *testing.T) {
 		func(o *order.Order) { s.settle(t, o.ID) },
 		func(o *order.Order) { s.cancelDue(t, o.ID) },
 		func(*order.Order) {
-			handle(t, s.Settle, orders[2].ID.String(), orders[0].ID.String(), orders[3].ID.String(), orders[1].ID.String())
+			handle(t, s.Attempts().Handle, orders[2].ID.String(), orders[0].ID.String(), orders[3].ID.String(), orders[1].ID.String())
 		},
 		func(*order.Order) {
-			handle(t, s.orders.Handle, orders[3].ID.String(), orders[1].ID.String(), orders[0].ID.String())
+			handle(t, s.due.Handle, orders[3].ID.String(), orders[1].ID.String(), orders[0].ID.String())
 		},
 		func(o *order.Order) {
 			_, err := s.orders.Extend(ctx, o.CustomerID, o.ID)
@@ -197,7 +197,7 @@ func TestConcurrentSteps(t *testing.T) {
 			page, _, err := s.Refunds().Pending(ctx, "", reconcile.All, 10)
 			allow(err)
 			for _, m := range page {
-				handle(t, s.SendRefunds, m.ID)
+				handle(t, s.Refunds().Handle, m.ID)
 			}
 		},
 	}

@@ -4,9 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-
-	"example.com/shop/internal/deadline"
-	"example.com/shop/internal/delay"
 )
 
 // ConfirmKind is the kind of the tasks that settle attempts for which somebody waits: a customer who has paid, or who has
@@ -24,17 +21,6 @@ var (
 	//go:embed answered.sql
 	answeredSQL string
 )
-
-// Confirm is the [delay.Handler] of [ConfirmKind]. It does what [Service.Settle] does. A task is done once the provider has
-// answered for the attempts that somebody waits for.
-func (s *Service) Confirm(ctx context.Context, tasks []delay.Task) ([]delay.Outcome, error) {
-	return s.handleTasks(ctx, tasks, s.settle, leftAskedSQL)
-}
-
-// Asked returns the table of [ConfirmKind]. Its ids are those of orders.
-func (s *Service) Asked() *Table {
-	return &Table{deadline.NewRows(s.store.db, pendingAskedSQL), s.settle}
-}
 
 // class returns the class of the calls about an attempt.
 func (a taken) class() Class {

@@ -31,7 +31,7 @@ func (s *shop) isAsked(t testing.TB, id uuid.UUID) bool {
 // confirm passes the confirm task of an order to its handler, like [shop.settle].
 func (s *shop) confirm(t testing.TB, id uuid.UUID) (left time.Duration, again bool) {
 	t.Helper()
-	return handle(t, s.Confirm, id.String())[0].Retry()
+	return handle(t, s.Asked().Handle, id.String())[0].Retry()
 }
 
 // TestConfirm checks when a check that somebody waits for is repeated, and how many calls it makes.
@@ -208,10 +208,10 @@ func TestAskedChecksGoFirst(t *testing.T) {
 		}
 	}
 	s.mem.hook("retrieve", memoryHook{before: func() error { <-answer; return nil }})
-	work(polls, s.Settle)
+	work(polls, s.Attempts().Handle)
 	testenv.Eventually(t, "polls in all slots", func() bool { return s.mem.count("retrieve") == loops*payment.BatchSize })
 	s.mem.hook("retrieve", memoryHook{})
-	work(confirms, s.Confirm)
+	work(confirms, s.Asked().Handle)
 	testenv.Eventually(t, "the orders of all customers who have paid are paid", func() bool {
 		return testenv.Query[int](t, s.db, `SELECT count(*) FROM orders WHERE status = 'paid'`) == len(payers)
 	})

@@ -3,19 +3,15 @@ package payment
 import (
 	"context"
 	_ "embed"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
 
-	"example.com/shop/internal/deadline"
-	"example.com/shop/internal/keyset"
-	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/reconcile"
 )
 
-// The statements for the reconciler.
+// The statements that find the rows of the three kinds.
 var (
 	//go:embed pending.sql
 	pendingSQL string
@@ -23,42 +19,57 @@ var (
 	refundPendingSQL string
 )
 
-// Table is a table of rows that must be checked at the provider. It implements [reconcile.Table]: the due time of a row
-// is the time of its next check, and to time out a row means to check it.
-type Table struct {
-	*deadline.Rows
-	check func(ctx context.Context, ids []uuid.UUID, actor deadline.Actor) (ended int, err error)
+// attempts describes the rows of [SettleKind]. Their ids are those of orders.
+func (s *Service) attempts() reconcile.Rows {
+	return reconcile.Rows{Pending: pendingSQL, Ask: s.asking(s.settle, leftSQL)}
 }
 
-// Attempts returns the table of [SettleKind]. Its ids are those of orders.
-func (s *Service) Attempts() *Table {
-	return &Table{deadline.NewRows(s.store.db, pendingSQL), s.settle}
+// asked describes the rows of [ConfirmKind]. Their ids are those of orders.
+func (s *Service) asked() reconcile.Rows {
+	return reconcile.Rows{Pending: pendingAskedSQL, Ask: s.asking(s.settle, leftAskedSQL)}
 }
 
-// Refunds returns the table of [RefundKind].
-func (s *Service) Refunds() *Table {
-	return &Table{deadline.NewRows(s.store.db, refundPendingSQL), s.sendRefunds}
+// refunds describes the rows of [RefundKind].
+func (s *Service) refunds() reconcile.Rows {
+	return reconcile.Rows{Pending: refundPendingSQL, Ask: s.asking(s.sendRefunds, refundLeftSQL)}
 }
 
-// checkTime is the time after which TimeOut begins no further batch of calls to the provider. The next sweep goes on with
-// the other rows. With a longer time, a provider that does not answer would delay the sweep; with a shorter one, a backlog
-// of overdue checks would take more sweeps.
-const checkTime = 5 * time.Second
+const (
+	// checkTime is the time after which no further batch of calls to the provider begins. The next sweep goes on with the
+	// other rows, so a provider that does not answer delays a sweep for a bounded time.
+	checkTime = 5 * time.Second
+	// minWait is the shortest time after which a task is tried again. A row that another session has locked is due already:
+	// without this time, the worker would try it many times before the session ends.
+	minWait = 100 * time.Millisecond
+)
 
-// TimeOut checks those of the rows whose checks are overdue, and returns the number of those that ended. A row that the
-// provider cannot decide now is no failure: its next check is later.
-func (t *Table) TimeOut(ctx context.Context, ids []string) (done, locked int, err error) {
-	rows, _ := keyset.ParseIDs(ids)
-	began := time.Now()
-	for batch := range slices.Chunk(rows, BatchSize) {
-		ended, err := t.check(ctx, batch, deadline.Reconciler)
-		done += ended
-		if postgres.Unavailable(err) {
-			return done, 0, fmt.Errorf("%w: %w", reconcile.ErrUnavailable, err)
+// asking returns a function that checks rows at the provider. The due time of a row is the time of its next check, which the
+// statement left returns after the check. A row that the provider cannot decide now is no failure: its next check is
+// later.
+func (s *Service) asking(
+	check func(context.Context, []uuid.UUID, reconcile.Actor) error, left string,
+) func(context.Context, []uuid.UUID, reconcile.Actor) ([]reconcile.Verdict, error) {
+	return func(ctx context.Context, ids []uuid.UUID, actor reconcile.Actor) ([]reconcile.Verdict, error) {
+		began := time.Now()
+		for batch := range slices.Chunk(ids, BatchSize) {
+			if err := check(ctx, batch, actor); err != nil {
+				return nil, err
+			}
+			if time.Since(began) > checkTime {
+				break
+			}
 		}
-		if err != nil || time.Since(began) > checkTime {
-			return done, 0, err
+		waits, err := s.store.left(ctx, left, ids)
+		if err != nil {
+			return nil, err
 		}
+		verdicts := make([]reconcile.Verdict, len(ids))
+		for i, id := range ids {
+			verdicts[i] = reconcile.Verdict{ID: id.String(), State: reconcile.TimedOut}
+			if wait, again := waits[id]; again {
+				verdicts[i] = reconcile.Verdict{ID: id.String(), State: reconcile.NotDue, Left: max(wait, minWait)}
+			}
+		}
+		return verdicts, nil
 	}
-	return done, 0, nil
 }

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"example.com/shop/internal/reconcile"
 )
 
 // The statements whose plans TestQueryPlans checks.
@@ -29,6 +31,19 @@ var (
 	LedgerLockSQL    = ledgerLockSQL
 	LedgerCountSQL   = ledgerCountSQL
 )
+
+// Attempts returns the table of [SettleKind].
+func (s *Service) Attempts() *reconcile.Table { return s.table(SettleKind, s.attempts()) }
+
+// Asked returns the table of [ConfirmKind].
+func (s *Service) Asked() *reconcile.Table { return s.table(ConfirmKind, s.asked()) }
+
+// Refunds returns the table of [RefundKind].
+func (s *Service) Refunds() *reconcile.Table { return s.table(RefundKind, s.refunds()) }
+
+func (s *Service) table(kind string, rows reconcile.Rows) *reconcile.Table {
+	return reconcile.NewTable(s.store.db, kind, rows, nil, s.log)
+}
 
 // SetCalls replaces the calls to the provider of a service.
 func (s *Service) SetCalls(c *Calls) { s.provider = c }

@@ -16,6 +16,7 @@ import (
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
+	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
@@ -46,6 +47,7 @@ type shop struct {
 	*payment.Service
 	store    *payment.Store
 	orders   *order.Service
+	due      *reconcile.Table // the orders that time out
 	orderDB  *order.Store
 	provider payment.Provider
 	gorm     *gorm.DB // for the stores of other parts
@@ -106,6 +108,7 @@ func (s *shop) start(t testing.TB, provider payment.Provider) {
 		Changed: s.notified.Notify, HoldKind: payment.SettleKind, HoldPublisher: s.settles,
 		Dependents: []order.Dependent{payment.PaymentsOfOrders{}},
 	}}, log, prometheus.NewRegistry())
+	s.due = reconcile.NewTable(s.gorm, order.CancelKind, s.orders.Rows(), nil, log)
 	s.product = uuid.New()
 	s.exec(t, `INSERT INTO products (id, name, price_cents, currency, supply, available) VALUES ($1, 'Chair', 1000, 'EUR', 1000, 1000)`, s.product)
 	s.addRoutes(t)
@@ -228,7 +231,7 @@ func handle(t testing.TB, handler delay.Handler, ids ...string) []delay.Outcome 
 // if the task is done.
 func (s *shop) settle(t testing.TB, id uuid.UUID) (left time.Duration, again bool) {
 	t.Helper()
-	return handle(t, s.Settle, id.String())[0].Retry()
+	return handle(t, s.Attempts().Handle, id.String())[0].Retry()
 }
 
 // settleNow is settle for an order whose attempts are due.
@@ -241,13 +244,13 @@ func (s *shop) settleNow(t testing.TB, id uuid.UUID) {
 // cancelDue passes the cancel task of an order to its handler.
 func (s *shop) cancelDue(t testing.TB, id uuid.UUID) {
 	t.Helper()
-	handle(t, s.orders.Handle, id.String())
+	handle(t, s.due.Handle, id.String())
 }
 
 // sendRefund passes the task of the refund of an attempt to its handler.
 func (s *shop) sendRefund(t testing.TB, attempt uuid.UUID) {
 	t.Helper()
-	handle(t, s.SendRefunds, s.refundOf(t, attempt))
+	handle(t, s.Refunds().Handle, s.refundOf(t, attempt))
 }
 
 func (s *shop) refundOf(t testing.TB, attempt uuid.UUID) string {

@@ -31,41 +31,41 @@ var checks = map[string]func(t *testing.T, s *shop) waiting{
 		o, a := s.placeOpen(t)
 		s.expireSession(t, a.ID)
 		s.deliverAll(t, a.ID)
-		return waiting{o, a, s.Settle, o.ID.String(), "closed"}
+		return waiting{o, a, s.Attempts().Handle, o.ID.String(), "closed"}
 	},
 	"poll, the webhook is lost": func(t *testing.T, s *shop) waiting {
 		o, a := s.placeOpen(t)
 		s.pay(t, a.CheckoutURL)
 		s.shift(t, o.ID, 10*time.Second)
-		return waiting{o, a, s.Settle, o.ID.String(), "succeeded applied"}
+		return waiting{o, a, s.Attempts().Handle, o.ID.String(), "succeeded applied"}
 	},
 	"confirm, told that the customer has paid": func(t *testing.T, s *shop) waiting {
 		o, a := s.placeOpen(t)
 		s.pay(t, a.CheckoutURL)
 		s.deliverAll(t, a.ID)
-		return waiting{o, a, s.Confirm, o.ID.String(), "succeeded applied"}
+		return waiting{o, a, s.Asked().Handle, o.ID.String(), "succeeded applied"}
 	},
 	"confirm, the customer has returned": func(t *testing.T, s *shop) waiting {
 		o, a := s.placeOpen(t)
 		s.pay(t, a.CheckoutURL)
 		testenv.Must(t, s.Returned(t.Context(), o.CustomerID, o.ID))
-		return waiting{o, a, s.Settle, o.ID.String(), "succeeded applied"}
+		return waiting{o, a, s.Attempts().Handle, o.ID.String(), "succeeded applied"}
 	},
 	"confirm, of a closed attempt": func(t *testing.T, s *shop) waiting {
 		o := s.place(t)
 		a := s.closeCreating(t, o)
 		s.pay(t, s.checkoutOf(t, a.ID))
 		s.deliverAll(t, a.ID)
-		return waiting{o, a, s.Settle, o.ID.String(), "succeeded late owed"}
+		return waiting{o, a, s.Attempts().Handle, o.ID.String(), "succeeded late owed"}
 	},
 	"expire": func(t *testing.T, s *shop) waiting {
 		o, a := s.placeOpen(t)
 		s.cancel(t, o)
-		return waiting{o, a, s.Settle, o.ID.String(), "closed"}
+		return waiting{o, a, s.Attempts().Handle, o.ID.String(), "closed"}
 	},
 	"refund": func(t *testing.T, s *shop) waiting {
 		o, a := s.late(t)
-		return waiting{o, a, s.SendRefunds, s.refundOf(t, a.ID), "succeeded late confirmed"}
+		return waiting{o, a, s.Refunds().Handle, s.refundOf(t, a.ID), "succeeded late confirmed"}
 	},
 	"refund, told that an old one is confirmed": func(t *testing.T, s *shop) waiting {
 		o, a := s.late(t)
@@ -75,7 +75,7 @@ var checks = map[string]func(t *testing.T, s *shop) waiting{
 		s.sendRefund(t, a.ID)
 		s.setRefunds(t, "succeed")
 		s.deliverAll(t, a.ID)
-		return waiting{o, a, s.SendRefunds, s.refundOf(t, a.ID), "succeeded late confirmed"}
+		return waiting{o, a, s.Refunds().Handle, s.refundOf(t, a.ID), "succeeded late confirmed"}
 	},
 }
 

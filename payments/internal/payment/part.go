@@ -11,9 +11,9 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"example.com/shop/internal/app"
-	"example.com/shop/internal/deadline"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
+	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/rest"
 )
 
@@ -155,9 +155,9 @@ func (pay *Payments) Add(customers *rest.Tokens, orders *order.Service) error {
 	}, p.Log, p.Metrics)
 	smallBatches := delay.WorkerConfig{Batch: BatchSize}
 	if err := errors.Join(
-		pay.settle.Handle(s.Settle, smallBatches, s.Attempts()),
-		pay.confirm.Handle(s.Confirm, smallBatches, s.Asked()),
-		pay.refund.Handle(s.SendRefunds, smallBatches, s.Refunds()),
+		pay.settle.Handle(s.attempts(), smallBatches),
+		pay.confirm.Handle(s.asked(), smallBatches),
+		pay.refund.Handle(s.refunds(), smallBatches),
 	); err != nil {
 		return err
 	}
@@ -176,10 +176,10 @@ func (pay *Payments) Add(customers *rest.Tokens, orders *order.Service) error {
 			{Role: app.Reconciler, Run: s.runDeletions},
 		},
 		Invariants: app.Invariants{
-			Check: func(ctx context.Context, bound time.Duration) ([]deadline.Violation, error) {
+			Check: func(ctx context.Context, bound time.Duration) ([]reconcile.Violation, error) {
 				return store.Invariants(ctx, bound+checkLease)
 			},
-			Audit: func(ctx context.Context, bound time.Duration) ([]deadline.Violation, error) {
+			Audit: func(ctx context.Context, bound time.Duration) ([]reconcile.Violation, error) {
 				return store.Audit(ctx, bound+checkLease)
 			},
 		},

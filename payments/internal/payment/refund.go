@@ -9,29 +9,22 @@ import (
 
 	"github.com/google/uuid"
 
-	"example.com/shop/internal/deadline"
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/rest"
 )
 
-// SendRefunds is the [delay.Handler] of [RefundKind]. It sends refunds to the provider, and asks until the provider
-// confirms them. Like [Service.Settle] it never fails.
-func (s *Service) SendRefunds(ctx context.Context, tasks []delay.Task) ([]delay.Outcome, error) {
-	return s.handleTasks(ctx, tasks, s.sendRefunds, refundLeftSQL)
-}
-
-// sendRefunds sends or checks those of the refunds that are due. It returns the number of refunds that ended, and an
-// error if the database cannot be used.
-func (s *Service) sendRefunds(ctx context.Context, ids []uuid.UUID, _ deadline.Actor) (ended int, err error) {
+// sendRefunds sends those of the refunds that are due to the provider, or asks whether the provider has confirmed them. A
+// refund that cannot be sent now is sent again later, without end. The error is one of the database.
+func (s *Service) sendRefunds(ctx context.Context, ids []uuid.UUID, _ reconcile.Actor) error {
 	refunds, err := s.store.takeRefunds(ctx, ids)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	return s.each(ctx, len(refunds), func(i int) bool {
-		ended, err := s.sendRefund(ctx, refunds[i])
-		s.logFailure(ctx, "refund", refunds[i].ID, err)
-		return ended
-	}), nil
+	s.each(ctx, len(refunds), func(i int) {
+		s.logFailure(ctx, "refund", refunds[i].ID, s.sendRefund(ctx, refunds[i]))
+	})
+	return nil
 }
 
 // maxMissing is the age from which a refund fails if the provider does not know its payment. With a shorter time, a wrong key
@@ -39,9 +32,8 @@ func (s *Service) sendRefunds(ctx context.Context, ids []uuid.UUID, _ deadline.A
 const maxMissing = time.Hour
 
 // sendRefund first asks the provider for the refunds of the payment, and sends one only if they return too little money.
-// So it also counts a refund whose answer was lost, and one that an operator made at the provider. It reports whether the
-// refund ended.
-func (s *Service) sendRefund(ctx context.Context, r takenRefund) (ended bool, err error) {
+// So it also counts a refund whose answer was lost, and one that an operator made at the provider.
+func (s *Service) sendRefund(ctx context.Context, r takenRefund) error {
 	known, err := s.provider.Refunds(ctx, r.PaymentIntent)
 	if err != nil {
 		return s.unknownPayment(ctx, r, err)
@@ -59,10 +51,10 @@ func (s *Service) sendRefund(ctx context.Context, r takenRefund) (ended bool, er
 			// The provider repeats this answer to the key. After a low balance it has executed nothing. After a stored error it may still
 			// execute the call. But only an automatic refund comes here then: it returns the whole payment, and the provider returns no
 			// more than was paid.
-			return false, s.moveRefund(ctx, r, refundStep{state: Owed, err: err.Error(), newKey: true})
+			return s.moveRefund(ctx, r, refundStep{state: Owed, err: err.Error(), newKey: true})
 		case isClass(err, Refused):
 			if next, err = s.refused(ctx, r, missing, err); err != nil {
-				return false, err
+				return err
 			}
 		case err != nil:
 			return s.unknownPayment(ctx, r, err)
@@ -70,29 +62,27 @@ func (s *Service) sendRefund(ctx context.Context, r takenRefund) (ended bool, er
 			next, _ = r.progress(append([]ProviderRefund{sent}, known...))
 		}
 	}
-	err = s.moveRefund(ctx, r, next)
-	return err == nil && next.state != r.State && (next.state == Confirmed || next.state == Failed), err
+	return s.moveRefund(ctx, r, next)
 }
 
 // unknownPayment has an old refund fail if an error says that the provider does not know its payment. It returns other
 // errors. A key of another account gets such an error, too: with it, the process may not send the refund either.
-func (s *Service) unknownPayment(ctx context.Context, r takenRefund, err error) (ended bool, _ error) {
+func (s *Service) unknownPayment(ctx context.Context, r takenRefund, err error) error {
 	if !isClass(err, Missing) {
-		return false, err
+		return err
 	}
 	if blocked := s.provider.allowed(ctx, opRefund); blocked != nil {
-		return false, blocked
+		return blocked
 	}
 	if r.State == Confirmed {
 		s.log.WarnContext(ctx, "the payment provider does not know the payment of a refund that it has confirmed; if the refund fails after all, only the books tell",
 			"refund", r.ID, "error", err)
-		return false, s.moveRefund(ctx, r, refundStep{state: Confirmed, err: r.Error})
+		return s.moveRefund(ctx, r, refundStep{state: Confirmed, err: r.Error})
 	}
 	if !r.Old { // this is an answer: the next check is later
-		return false, errors.Join(err, s.moveRefund(ctx, r, refundStep{state: r.State, err: r.Error}))
+		return errors.Join(err, s.moveRefund(ctx, r, refundStep{state: r.State, err: r.Error}))
 	}
-	moved := s.moveRefund(ctx, r, refundStep{state: Failed, err: "the payment provider does not know the payment: " + err.Error()})
-	return moved == nil, moved
+	return s.moveRefund(ctx, r, refundStep{state: Failed, err: "the payment provider does not know the payment: " + err.Error()})
 }
 
 // refused returns the step of a refund that the provider refused for good: it failed, because a repeated call, with any

@@ -108,7 +108,7 @@ func TestSettleOutsideMeetsEvent(t *testing.T) {
 		var err error
 		var both sync.WaitGroup
 		both.Go(func() { err = s.SettleOutside(t.Context(), uuid.MustParse(id), "Ann", "transfer") })
-		both.Go(func() { parttest.Handle(t, s.SendRefunds, id) })
+		both.Go(func() { parttest.Handle(t, s.Refunds().Handle, id) })
 		both.Wait()
 		state := testenv.Query[string](t, s.db, `SELECT state FROM refunds WHERE id = $1`, id)
 		switch {
@@ -144,7 +144,7 @@ func TestPartialRefundsCountOnce(t *testing.T) {
 	send := func() {
 		for _, id := range []string{first, second} {
 			s.exec(t, `UPDATE refunds SET next_check = now() WHERE id = $1`, id)
-			handle(t, s.SendRefunds, id)
+			handle(t, s.Refunds().Handle, id)
 		}
 	}
 	send()

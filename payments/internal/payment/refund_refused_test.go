@@ -142,14 +142,14 @@ func TestConfirmedRefundFailsLater(t *testing.T) {
 		s.sendRefund(t, a.ID) // not due
 		s.wantAttempt(t, o, a.ID, "succeeded late confirmed")
 		s.shift(t, o.ID, 24*time.Hour)
-		left, again := handle(t, s.SendRefunds, id)[0].Retry()
+		left, again := handle(t, s.Refunds().Handle, id)[0].Retry()
 		s.wantAttempt(t, o, a.ID, "succeeded late "+want)
 		if again {
 			t.Errorf("the %s refund is due again in %v, want never", want, left)
 		}
 		if want == "failed" {
 			testenv.Must(t, s.RetryRefund(t.Context(), uuid.MustParse(id)))
-			left, _ := handle(t, s.SendRefunds, id)[0].Retry()
+			left, _ := handle(t, s.Refunds().Handle, id)[0].Retry()
 			s.wantAttempt(t, o, a.ID, "succeeded late confirmed")
 			if left < 34*24*time.Hour {
 				t.Errorf("the refund that was sent again is checked in %v, want in 35 days", left)

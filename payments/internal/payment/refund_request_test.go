@@ -64,7 +64,7 @@ func TestOperatorRefunds(t *testing.T) {
 	c.requestRefund(t, o, "three", 1, http.StatusConflict, "more-than-paid")
 	for range 2 {
 		for _, refund := range []payment.RequestedRefund{first, second} {
-			handle(t, s.SendRefunds, refund.ID.String())
+			handle(t, s.Refunds().Handle, refund.ID.String())
 		}
 		s.checkNow(t, o.ID)
 	}
@@ -118,15 +118,15 @@ func TestFailedRefundCounts(t *testing.T) {
 	o, a := s.paidOrder(t)
 	s.setRefunds(t, "fail")
 	id := c.requestRefund(t, o, "one", 600, http.StatusCreated, "").ID
-	handle(t, s.SendRefunds, id.String())
+	handle(t, s.Refunds().Handle, id.String())
 	s.awaitRefund(t, a, "failed")
 	s.checkNow(t, o.ID)
-	handle(t, s.SendRefunds, id.String())
+	handle(t, s.Refunds().Handle, id.String())
 	s.wantAttempt(t, o, a.ID, "succeeded applied requested failed")
 	c.requestRefund(t, o, "two", 401, http.StatusConflict, "more-than-paid")
 	s.setRefunds(t, "succeed")
 	testenv.Must(t, s.RetryRefund(t.Context(), id))
-	handle(t, s.SendRefunds, id.String())
+	handle(t, s.Refunds().Handle, id.String())
 	s.wantAttempt(t, o, a.ID, "succeeded applied requested confirmed")
 }
 
@@ -139,7 +139,7 @@ func TestStoredErrorOfRequestedRefund(t *testing.T) {
 	id := c.requestRefund(t, o, "one", 600, http.StatusCreated, "").ID
 	send := func() {
 		s.exec(t, `UPDATE refunds SET next_check = now() WHERE id = $1`, id)
-		handle(t, s.SendRefunds, id.String())
+		handle(t, s.Refunds().Handle, id.String())
 	}
 	s.setAPI(t, "errors")
 	send()
@@ -152,7 +152,7 @@ func TestStoredErrorOfRequestedRefund(t *testing.T) {
 		t.Errorf("%d calls refund money, want 2 with the same key", n)
 	}
 	testenv.Must(t, s.RetryRefund(t.Context(), id))
-	handle(t, s.SendRefunds, id.String())
+	handle(t, s.Refunds().Handle, id.String())
 	s.wantAttempt(t, o, a.ID, "succeeded applied requested confirmed")
 	s.check(t)
 }
@@ -198,7 +198,7 @@ func TestRefundsByHandCount(t *testing.T) {
 			if left := 1000 - test.cents; left > 0 {
 				refund, _, err := s.RequestRefund(t.Context(), o.ID, payment.RefundRequest{Key: "one", AmountCents: left, Actor: "Ann", Note: "broken"})
 				testenv.Must(t, err)
-				handle(t, s.SendRefunds, refund.ID.String())
+				handle(t, s.Refunds().Handle, refund.ID.String())
 			}
 			wantReport(t, s.read(t), 0, 0, true)
 			wantLeft("two", 0) // the refund of the shop counts once, though the books have it, too

@@ -101,7 +101,7 @@ func (s *shop) failRefund(t *testing.T, o *order.Order, a *payment.Attempt) {
 	s.refundNow(t, a)
 	s.wantAttempt(t, o, a.ID, "succeeded late failed")
 	s.setRefunds(t, "succeed")
-	if outcomes := handle(t, s.SendRefunds, s.refundOf(t, a.ID)); outcomes[0] != (handle(t, s.SendRefunds, "foreign")[0]) {
+	if outcomes := handle(t, s.Refunds().Handle, s.refundOf(t, a.ID)); outcomes[0] != (handle(t, s.Refunds().Handle, "foreign")[0]) {
 		t.Errorf("the task of a failed refund is %v, want it done", outcomes[0])
 	}
 	reason := testenv.Query[string](t, s.db, `SELECT error FROM refunds WHERE attempt_id = $1`, a.ID)

@@ -10,10 +10,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"example.com/shop/internal/deadline"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/order"
+	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/rest"
 )
 
@@ -139,7 +139,7 @@ func (s *Service) createSession(ctx context.Context, customer uuid.UUID, a *Atte
 	switch {
 	case isClass(err, Refused, Replayed, Missing): // closed at once, so that the customer can try again
 		s.log.ErrorContext(ctx, "the payment provider refused to create a session", "attempt", a.ID, "error", err)
-		if err := s.close(ctx, a.ID, Creating, deadline.Actor(order.Customer)); err != nil {
+		if err := s.close(ctx, a.ID, Creating, reconcile.Actor(order.Customer)); err != nil {
 			return nil, err
 		}
 		return nil, &rest.Error{Class: CheckoutRefused, Err: err,

@@ -40,7 +40,7 @@ func TestPanicDoesNotEndTheProcess(t *testing.T) {
 		s.cancel(t, o)
 	}
 	tasks := []delay.Task{{ID: first.ID.String()}, {ID: second.ID.String()}}
-	if _, err := s.Settle(t.Context(), tasks); err != nil {
+	if _, err := s.Attempts().Handle(t.Context(), tasks); err != nil {
 		t.Fatal(err)
 	}
 	wantLog(t, logged, "level=ERROR", "panic="+first.ID.String(), "service_test.go")

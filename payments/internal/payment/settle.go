@@ -6,84 +6,36 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
-	"sync/atomic"
-	"time"
 
 	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 
-	"example.com/shop/internal/deadline"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/keyset"
+	"example.com/shop/internal/reconcile"
 )
 
-// Settle is the [delay.Handler] of [SettleKind]. It asks the provider about those attempts of the tasks' orders that are
-// due for a check. A task is due again at the next check of its order, and done when there is none. It never fails: an
-// attempt that cannot be settled now is checked again later, without end.
-func (s *Service) Settle(ctx context.Context, tasks []delay.Task) ([]delay.Outcome, error) {
-	return s.handleTasks(ctx, tasks, s.settle, leftSQL)
-}
-
-// handleTasks checks the rows of tasks, and then reads from the table when each of them is due again. An error of check
-// does not count as a failed attempt of the tasks: each row has its next check later.
-func (s *Service) handleTasks(
-	ctx context.Context, tasks []delay.Task, check func(context.Context, []uuid.UUID, deadline.Actor) (int, error), leftStatement string,
-) ([]delay.Outcome, error) {
-	outcomes := make([]delay.Outcome, len(tasks)) // each is Done at first
-	ids := make([]string, len(tasks))
-	for i, task := range tasks {
-		ids[i] = task.ID
-	}
-	rows, foreign := keyset.ParseIDs(ids)
-	_, err := check(ctx, rows, deadline.Worker)
-	var left map[uuid.UUID]time.Duration
-	if err == nil {
-		left, err = s.store.left(ctx, leftStatement, rows)
-	}
-	if err != nil {
-		s.log.WarnContext(ctx, "payments cannot be settled now; their tasks are postponed", "tasks", len(tasks), "error", err)
-	}
-	for i, id := range ids {
-		row, _ := uuid.Parse(id)
-		wait, again := left[row]
-		switch {
-		case slices.Contains(foreign, id): // no row can have this id: Done
-		case err != nil:
-			outcomes[i] = delay.RetrySoon(ctx)
-		case again:
-			outcomes[i] = delay.RetryIn(max(wait, minWait))
-		}
-	}
-	return outcomes, nil
-}
-
-// minWait is the shortest time after which a task is tried again. A row that another session has locked is due already:
-// with a shorter time, the worker would try it many times before the session ends. A longer one delays the check.
-const minWait = 100 * time.Millisecond
-
 // settle asks the provider about those attempts of the orders that are due for a check: first about those that somebody
-// waits for, then about those whose orders hold stock after the deadline, then about the others. It returns the number of
-// attempts that ended, and an error if the database cannot be used.
-func (s *Service) settle(ctx context.Context, orders []uuid.UUID, actor deadline.Actor) (ended int, err error) {
+// waits for, then about those whose orders hold stock after the deadline, then about the others. An attempt that cannot be
+// settled now is checked again later, without end. The error is one of the database.
+func (s *Service) settle(ctx context.Context, orders []uuid.UUID, actor reconcile.Actor) error {
 	attempts, err := s.store.take(ctx, orders)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	slices.SortStableFunc(attempts, func(a, b taken) int {
 		return cmp.Compare(slices.Index(classes, a.class()), slices.Index(classes, b.class()))
 	})
-	return s.each(ctx, len(attempts), func(i int) bool {
-		ended, err := s.settleOne(ctx, attempts[i], actor)
-		s.logFailure(ctx, "attempt", attempts[i].ID, err)
-		return ended
-	}), nil
+	s.each(ctx, len(attempts), func(i int) {
+		s.logFailure(ctx, "attempt", attempts[i].ID, s.settleOne(ctx, attempts[i], actor))
+	})
+	return nil
 }
 
-// each calls do with the numbers 0 to n-1 of rows, at most [BatchSize] calls at the same time, and returns the number of
-// calls that returned true. It recovers from a panic of do, and logs it, because the worker recovers from panics only in
-// its own goroutine. In another goroutine a panic would end the process, with the workers of all kinds.
-func (s *Service) each(ctx context.Context, n int, do func(i int) bool) int {
-	var count atomic.Int64
+// each calls do with the numbers 0 to n-1 of rows, at most [BatchSize] calls at the same time. It recovers from a panic of
+// do, and logs it, because the worker recovers from panics only in its own goroutine. In another goroutine a panic would
+// end the process, with the workers of all kinds.
+func (s *Service) each(ctx context.Context, n int, do func(i int)) {
 	var calls errgroup.Group
 	calls.SetLimit(BatchSize)
 	for i := range n {
@@ -93,14 +45,11 @@ func (s *Service) each(ctx context.Context, n int, do func(i int) bool) int {
 					s.log.ErrorContext(ctx, "the check of a payment panicked; it is tried again", "panic", p, "stack", string(debug.Stack()))
 				}
 			}()
-			if do(i) {
-				count.Add(1)
-			}
+			do(i)
 			return nil
 		})
 	}
 	_ = calls.Wait() // no call returns an error
-	return int(count.Load())
 }
 
 // logFailure logs why a row could not be settled. [Calls] logs once when the provider cannot be used, and the guard why a
@@ -115,15 +64,14 @@ func (s *Service) logFailure(ctx context.Context, what string, id uuid.UUID, err
 	}
 }
 
-// settleOne settles one attempt that take.sql has taken, and reports whether the attempt ended. After an error the attempt
-// stays due for the check that take.sql has stored, some seconds later.
-func (s *Service) settleOne(ctx context.Context, a taken, actor deadline.Actor) (ended bool, err error) {
+// settleOne settles one attempt that take.sql has taken. After an error the attempt stays due for the check that take.sql
+// has stored, some seconds later.
+func (s *Service) settleOne(ctx context.Context, a taken, actor reconcile.Actor) error {
 	if a.SessionID == "" { // nobody can pay a session whose URL the shop does not know
 		if a.State == Creating && (a.Closing || a.Stale) {
-			err := s.close(ctx, a.ID, a.State, actor)
-			return err == nil, err
+			return s.close(ctx, a.ID, a.State, actor)
 		}
-		return false, s.store.answered(ctx, a)
+		return s.store.answered(ctx, a)
 	}
 	current, err := s.ask(ctx, a)
 	if isClass(err, Missing) && (a.State != Open || a.OrderEnded) && a.class() != ClassExpire {
@@ -134,27 +82,24 @@ func (s *Service) settleOne(ctx context.Context, a taken, actor deadline.Actor) 
 	case a.State != Open && (isClass(err, Missing) || err == nil && current.Attempt != a.ID.String()):
 		s.log.WarnContext(ctx, "the payment provider does not know the session of an attempt that is not open, or has it for another attempt; the shop asks for it no more",
 			"attempt", a.ID, "session", a.SessionID)
-		return false, s.store.forget(ctx, a.ID, a.SessionID)
+		return s.store.forget(ctx, a.ID, a.SessionID)
 	case a.OrderEnded && isClass(err, Missing): // for example after a restore of the provider
 		// Before the order has ended, a process whose key is of another account could make a payment late.
 		s.log.WarnContext(ctx, "the payment provider does not know the session of an ended order's attempt; the attempt is closed",
 			"attempt", a.ID, "session", a.SessionID)
-		err = s.close(ctx, a.ID, a.State, actor)
-		return err == nil, err
+		return s.close(ctx, a.ID, a.State, actor)
 	case err != nil:
-		return false, err
+		return err
 	case current.Attempt != a.ID.String():
-		return false, fmt.Errorf("session %s at the payment provider belongs to attempt %q, want %s", current.ID, current.Attempt, a.ID)
+		return fmt.Errorf("session %s at the payment provider belongs to attempt %q, want %s", current.ID, current.Attempt, a.ID)
 	case current.Paid:
-		err = s.succeed(ctx, a.ID, current, actor)
-		return err == nil, err
+		return s.succeed(ctx, a.ID, current, actor)
 	case current.Expired && a.State == Closed:
-		return false, s.store.endChecks(ctx, a.ID)
+		return s.store.endChecks(ctx, a.ID)
 	case current.Expired:
-		err = s.close(ctx, a.ID, a.State, actor)
-		return err == nil, err
+		return s.close(ctx, a.ID, a.State, actor)
 	}
-	return false, s.store.answered(ctx, a)
+	return s.store.answered(ctx, a)
 }
 
 // ask returns the session of an attempt. If the attempt is closing, or was closed, ask asks the provider to expire the
@@ -177,7 +122,7 @@ func (s *Service) ask(ctx context.Context, a taken) (Session, error) {
 
 // close closes an attempt and has its order cancelled when that is due. It does nothing if the attempt is not in the
 // given state any more.
-func (s *Service) close(ctx context.Context, id uuid.UUID, state State, actor deadline.Actor) error {
+func (s *Service) close(ctx context.Context, id uuid.UUID, state State, actor reconcile.Actor) error {
 	done, err := s.store.close(ctx, id, state, actor)
 	if err != nil || done == nil {
 		return err
@@ -190,7 +135,7 @@ func (s *Service) close(ctx context.Context, id uuid.UUID, state State, actor de
 
 // succeed stores the success of an attempt, and has the money returned if the success did not pay the order. It does
 // nothing if the success is stored already.
-func (s *Service) succeed(ctx context.Context, id uuid.UUID, paid Session, actor deadline.Actor) error {
+func (s *Service) succeed(ctx context.Context, id uuid.UUID, paid Session, actor reconcile.Actor) error {
 	refund := keyset.NewID()
 	done, err := s.store.succeed(ctx, id, paid, refund, actor)
 	if err != nil || done == nil {

@@ -121,7 +121,7 @@ func TestBackoffOfRefunds(t *testing.T) {
 	} {
 		o, a := s.late(t)
 		s.shift(t, o.ID, test.age)
-		if left, again := handle(t, s.SendRefunds, s.refundOf(t, a.ID))[0].Retry(); !again || !about(left, test.want) {
+		if left, again := handle(t, s.Refunds().Handle, s.refundOf(t, a.ID))[0].Retry(); !again || !about(left, test.want) {
 			t.Errorf("a refund of age %v is due again in %v, %v; want %v", test.age, left, again, test.want)
 		}
 	}
@@ -171,12 +171,12 @@ func TestTakeDoesNotSpin(t *testing.T) {
 	}
 }
 
-// TestForeignTasks checks that tasks whose ids belong to no row are done, also while the database is away.
+// TestForeignTasks checks that tasks whose ids belong to no row are done. While the database is away, tasks are postponed.
 func TestForeignTasks(t *testing.T) {
 	s := newMemoryShop(t)
 	o, _ := s.placeOpen(t)
 	foreign := []string{"", "7", "foreign", "{" + o.ID.String() + "}", "urn:uuid:" + o.ID.String(), uuid.NewString()}
-	for name, handler := range map[string]delay.Handler{"settle": s.Settle, "refund": s.SendRefunds} {
+	for name, handler := range map[string]delay.Handler{"settle": s.Attempts().Handle, "refund": s.Refunds().Handle} {
 		for i, outcome := range handle(t, handler, append(slices.Clone(foreign), o.ID.String())...) {
 			_, again := outcome.Retry()
 			if want := i == len(foreign) && name == "settle"; again != want {
@@ -184,13 +184,9 @@ func TestForeignTasks(t *testing.T) {
 			}
 		}
 	}
-	testenv.Must(t, s.db.Close())
-	for name, handler := range map[string]delay.Handler{"settle": s.Settle, "refund": s.SendRefunds} {
-		outcomes := handle(t, handler, "foreign", o.ID.String())
-		if _, again := outcomes[0].Retry(); again {
-			t.Errorf("%s: a foreign task is due again without a database, want it done", name)
-		}
-		if left, again := outcomes[1].Retry(); !again || left < 500*time.Millisecond || left > 1500*time.Millisecond {
+	testenv.DisablePostgres(t, s.url)
+	for name, handler := range map[string]delay.Handler{"settle": s.Attempts().Handle, "refund": s.Refunds().Handle} {
+		if left, again := handle(t, handler, o.ID.String())[0].Retry(); !again || left < 500*time.Millisecond || left > 1500*time.Millisecond {
 			t.Errorf("%s: a task is due again in %v, %v without a database; want in about a second", name, left, again)
 		}
 	}
@@ -305,15 +301,18 @@ func TestTimeOut(t *testing.T) {
 	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM order_events WHERE type = 'released' AND actor = 'reconciler'`); n != len(ids) {
 		t.Errorf("%d orders were released by the reconciler, want %d", n, len(ids))
 	}
-	handle(t, s.orders.Handle, ids...)
+	handle(t, s.due.Handle, ids...)
 	refunds, _, err := s.Refunds().Pending(t.Context(), "", reconcile.All, 100)
 	testenv.Must(t, err)
 	ids = nil
 	for _, m := range refunds {
 		ids = append(ids, m.ID)
 	}
-	if done, locked, err := s.Refunds().TimeOut(t.Context(), ids); done != 20 || locked != 0 || err != nil {
-		t.Errorf("TimeOut of refunds returns %d, %d, %v; want 20", done, locked, err)
+	if done, locked, err := s.Refunds().TimeOut(t.Context(), ids); done != 0 || locked != 0 || err != nil {
+		t.Errorf("TimeOut of refunds returns %d, %d, %v; want 0, because each refund is checked again", done, locked, err)
+	}
+	if n := testenv.Query[int](t, s.db, `SELECT count(*) FROM refunds WHERE state = 'confirmed'`); n != len(ids) {
+		t.Errorf("%d refunds are confirmed, want %d", n, len(ids))
 	}
 	s.check(t)
 }
@@ -345,7 +344,7 @@ func TestTimeOutWithoutDatabase(t *testing.T) {
 	s := newMemoryShop(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for name, table := range map[string]*payment.Table{"attempts": s.Attempts(), "refunds": s.Refunds()} {
+	for name, table := range map[string]*reconcile.Table{"attempts": s.Attempts(), "refunds": s.Refunds()} {
 		_, _, err := table.TimeOut(ctx, []string{uuid.NewString()})
 		if !errors.Is(err, reconcile.ErrUnavailable) {
 			t.Errorf("%s: TimeOut returns %v, want an error that wraps reconcile.ErrUnavailable", name, err)

@@ -10,11 +10,11 @@ import (
 	"github.com/google/uuid"
 	"gorm.io/gorm"
 
-	"example.com/shop/internal/deadline"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/postgres"
+	"example.com/shop/internal/reconcile"
 )
 
 // Each step of an attempt and of a refund is one statement, which is one round trip and one transaction. Only the request of a refund
@@ -221,7 +221,7 @@ type settlement struct {
 }
 
 // close closes an attempt that is in the given state. It returns nil if the attempt is in another state.
-func (s *Store) close(ctx context.Context, id uuid.UUID, state State, actor deadline.Actor) (*settlement, error) {
+func (s *Store) close(ctx context.Context, id uuid.UUID, state State, actor reconcile.Actor) (*settlement, error) {
 	var done settlement
 	found, err := s.row(ctx, &done, closeSQL, id, state, s.RowKind(order.CancelKind), actor)
 	switch {
@@ -235,7 +235,7 @@ func (s *Store) close(ctx context.Context, id uuid.UUID, state State, actor dead
 
 // succeed stores the success of an attempt. refund is the id of the refund if the success must be refunded. It returns
 // nil if the success is stored already.
-func (s *Store) succeed(ctx context.Context, id uuid.UUID, paid Session, refund uuid.UUID, actor deadline.Actor) (*settlement, error) {
+func (s *Store) succeed(ctx context.Context, id uuid.UUID, paid Session, refund uuid.UUID, actor reconcile.Actor) (*settlement, error) {
 	var done settlement
 	found, err := s.row(ctx, &done, succeedSQL,
 		id, paid.ID, paid.Intent, paid.AmountCents, paid.Currency, refund, s.RowKind(order.CancelKind), s.RowKind(RefundKind), actor)

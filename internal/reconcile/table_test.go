@@ -1,4 +1,4 @@
-package deadline
+package reconcile
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/keyset"
-	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/testenv"
 )
 
@@ -36,7 +35,7 @@ func TestHandle(t *testing.T) {
 		t.Errorf("the book was freed %d times, want once", n)
 	}
 	i := slices.IndexFunc(l.observed, func(v Verdict) bool { return v.ID == due })
-	if i < 0 || len(l.observed) != 7 || l.actor != Worker {
+	if i < 0 || len(l.observed) != 7 || l.actor != ByWorker {
 		t.Fatalf("%d verdicts were observed, by the %s; want 7 by the worker, one of them on %s", len(l.observed), l.actor, due)
 	}
 	got := l.observed[i]
@@ -110,8 +109,8 @@ func TestManyRowsOfALockedSharedRow(t *testing.T) {
 func TestLockTimeoutIsBlocked(t *testing.T) {
 	l := newLibrary(t, 1)
 	ids := []string{l.loan(t, l.book(t), -time.Minute), l.loan(t, l.book(t), -time.Minute)}
-	for _, free := range []string{loanStatements.Free, ""} {
-		l.statements = Statements{TimeOut: failing("55P03"), Free: free}
+	for _, free := range []string{loanRows.Free, ""} {
+		l.rows = Rows{TimeOut: failing("55P03"), Free: free}
 		outcomes, err := l.Handle(t.Context(), tasksOf(ids...))
 		if err != nil {
 			t.Fatal(err)
@@ -157,10 +156,10 @@ func TestHandleWithoutDatabase(t *testing.T) {
 	t.Run("the database is gone", func(t *testing.T) {
 		testenv.DisablePostgres(t, l.url)
 		retried(t, t.Context(), 500*time.Millisecond, 1500*time.Millisecond)
-		if _, _, err := l.TimeOut(t.Context(), []string{id}); !errors.Is(err, reconcile.ErrUnavailable) {
-			t.Errorf("TimeOut returns %v, want an error that wraps reconcile.ErrUnavailable", err)
+		if _, _, err := l.TimeOut(t.Context(), []string{id}); !errors.Is(err, ErrUnavailable) {
+			t.Errorf("TimeOut returns %v, want an error that wraps ErrUnavailable", err)
 		}
-		if _, _, err := l.Pending(t.Context(), "", reconcile.All, 10); err == nil {
+		if _, _, err := l.Pending(t.Context(), "", All, 10); err == nil {
 			t.Error("Pending returns no error")
 		}
 	})
@@ -183,7 +182,7 @@ func TestHandleAfterErrors(t *testing.T) {
 		"the error of some row": {t.Context(), poisoned, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l.statements.TimeOut = failing(test.code)
+			l.rows.TimeOut = failing(test.code)
 			ids := []string{keyset.NewID().String(), keyset.NewID().String()}
 			outcomes, err := l.Handle(test.ctx, tasksOf(ids...))
 			if test.postponed != (err == nil) || test.postponed != (len(outcomes) == 2) {
@@ -196,7 +195,7 @@ func TestHandleAfterErrors(t *testing.T) {
 					retryBetween(t, outcome, 500*time.Millisecond, 1500*time.Millisecond)
 				}
 			}
-			if _, _, err := l.TimeOut(test.ctx, ids); err == nil || errors.Is(err, reconcile.ErrUnavailable) != test.unavailable {
+			if _, _, err := l.TimeOut(test.ctx, ids); err == nil || errors.Is(err, ErrUnavailable) != test.unavailable {
 				t.Errorf("TimeOut returns %v, want an error that wraps ErrUnavailable: %v", err, test.unavailable)
 			}
 		})
@@ -207,7 +206,7 @@ func TestHandleAfterErrors(t *testing.T) {
 // that the task of this row is not acknowledged.
 func TestHandleWithoutAVerdict(t *testing.T) {
 	l := newLibrary(t, 1)
-	l.statements.TimeOut = `SELECT ($1::uuid[])[1] AS id, 'timed_out' AS state, 0 AS late_us, 0 AS left_us WHERE $2::text <> ''`
+	l.rows.TimeOut = `SELECT ($1::uuid[])[1] AS id, 'timed_out' AS state, 0 AS late_us, 0 AS left_us WHERE $2::text <> ''`
 	if outcomes, err := l.Handle(t.Context(), tasksOf(keyset.NewID().String(), keyset.NewID().String())); err == nil {
 		t.Errorf("outcomes %v, want an error", outcomes)
 	}
@@ -229,7 +228,7 @@ func TestStatesBecomeOutcomes(t *testing.T) {
 
 func TestTimeOutWithoutIDs(t *testing.T) {
 	l := newLibrary(t, 1)
-	l.statements.TimeOut = failing("XX000")
+	l.rows.TimeOut = failing("XX000")
 	if done, locked, err := l.TimeOut(t.Context(), nil); done != 0 || locked != 0 || err != nil {
 		t.Errorf("without ids: %d timed out, %d locked, %v", done, locked, err)
 	}

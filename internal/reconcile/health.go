@@ -1,4 +1,4 @@
-package deadline
+package reconcile
 
 import (
 	"context"
@@ -129,13 +129,13 @@ func ReadLateness(ctx context.Context, db *gorm.DB, statement string) (Lateness,
 	}
 	for _, row := range rows {
 		switch {
-		case row.Actor == Worker && row.Bucket == nil:
+		case row.Actor == ByWorker && row.Bucket == nil:
 			l.Worker = row.Percentiles
-		case row.Actor == Reconciler && row.Bucket == nil:
+		case row.Actor == ByReconciler && row.Bucket == nil:
 			l.Reconciler = row.Percentiles
-		case row.Actor == Worker:
+		case row.Actor == ByWorker:
 			l.Histogram[*row.Bucket].Worker = row.Count
-		case row.Actor == Reconciler:
+		case row.Actor == ByReconciler:
 			l.Histogram[*row.Bucket].Reconciler = row.Count
 		}
 	}

@@ -1,4 +1,4 @@
-package deadline
+package reconcile
 
 import (
 	"bytes"
@@ -13,7 +13,6 @@ import (
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/testenv"
-	"example.com/shop/migrations"
 )
 
 // The tests time out loans of books: when a loan is due, its book is free again.
@@ -31,7 +30,7 @@ const schemaSQL = `
 	CREATE FUNCTION fail(code text) RETURNS TABLE (id uuid, state text, late_us bigint, left_us bigint) LANGUAGE plpgsql
 		AS $$ BEGIN RAISE EXCEPTION USING errcode = code; END $$`
 
-var loanStatements = Statements{
+var loanRows = Rows{
 	TimeOut: `
 		WITH setting AS MATERIALIZED (
 			SELECT set_config('lock_timeout', '500', true)
@@ -76,13 +75,6 @@ var loanStatements = Statements{
 		LIMIT $4`,
 }
 
-func TestMain(m *testing.M) {
-	testenv.Main(m, migrations.Up, func(ctx context.Context, db *sql.DB) ([]string, error) {
-		_, err := db.ExecContext(ctx, schemaSQL)
-		return []string{"loans"}, err
-	})
-}
-
 // library is a database with books and loans.
 type library struct {
 	*Table
@@ -107,7 +99,9 @@ func newLibrary(t *testing.T, conns int) *library {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.db.Close() })
-	l.Table = NewTable(l.gdb, "loan.expire", loanStatements, l.observe, slog.New(slog.NewTextHandler(&l.logged, nil)))
+	rows := loanRows
+	rows.Observe = l.observe
+	l.Table = NewTable(l.gdb, "loan.expire", rows, nil, slog.New(slog.NewTextHandler(&l.logged, nil)))
 	return l
 }
 

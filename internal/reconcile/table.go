@@ -1,0 +1,367 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"gorm.io/gorm"
+
+	"example.com/shop/internal/delay"
+	"example.com/shop/internal/keyset"
+	"example.com/shop/internal/postgres"
+)
+
+// RowState is the state of a row after a statement that times out rows.
+type RowState string
+
+// The states of rows.
+const (
+	TimedOut     RowState = "timed_out"     // the statement has timed the row out
+	AlreadyEnded RowState = "already_ended" // the row ended before the statement
+	Gone         RowState = "gone"          // there is no row with this id: the task is dropped
+	NotDue       RowState = "not_due"       // the deadline of the row is in the future
+	Locked       RowState = "locked"        // another session has locked the row
+	Blocked      RowState = "blocked"       // another session has locked a shared row that the statement changes
+)
+
+// Verdict is the result of a statement that times out rows, for one id.
+type Verdict struct {
+	ID    string
+	State RowState
+	Late  time.Duration // the time since the deadline, if the state is TimedOut
+	Left  time.Duration // the time until the deadline, if the state is NotDue
+	// Owner is whom to notify, and Reason is why the row ended. They are for [Rows.Observe]: this package does not read
+	// them.
+	Owner, Reason string
+}
+
+// Actor is the component that times out rows.
+type Actor string
+
+// The actors.
+const (
+	ByWorker     Actor = "worker"
+	ByReconciler Actor = "reconciler"
+)
+
+// Rows describes rows that time out: the statements that read and end them. The id of a row is a UUID, and it is the id of
+// the row's task. A statement gets only ids that are UUIDs: for other ids there is no row.
+//
+// The timeout of a row may also change a shared row: a row of another table that several rows refer to, for instance a
+// stock to which each of them returns its quantity. Sessions that have locked a shared row delay the timeouts of all rows
+// that need it.
+type Rows struct {
+	// Pending returns a page of the rows that are pending, sorted by their due times and then by their ids.
+	//
+	// Parameters: $1 due time and $2 id of the last row of the previous page (NULL and any id: the first page) · $3 the
+	// largest number of microseconds from now to a due time, negative for overdue rows (NULL: no maximum) · $4 the
+	// largest number of rows
+	//
+	// Columns: id · due_at · left_us (bigint: the microseconds from now to due_at)
+	Pending string
+
+	// TimeOut times out those rows of a batch that are due, and returns one row for each id. It skips a row that another
+	// session has locked. If it changes shared rows, it sets a short lock_timeout for itself, as cancel_due.sql of package
+	// order does.
+	//
+	// Parameters: $1 ids (uuid[]) · $2 the [Actor] (text)
+	//
+	// Columns: id · state (a [RowState]) · late_us, left_us (bigint: [Verdict.Late] and [Verdict.Left] in microseconds) ·
+	// owner, reason (may be NULL or absent: see [Verdict])
+	TimeOut string
+
+	// Free returns those ids of a batch whose shared rows no other session has locked. It waits for no lock. Free is "" if
+	// timeouts change no shared rows.
+	//
+	// Parameter: $1 ids (uuid[])
+	//
+	// Column: id
+	Free string
+
+	// Ask times out rows that another service must be asked about, instead of TimeOut. It returns one verdict for each id.
+	Ask func(ctx context.Context, ids []uuid.UUID, actor Actor) ([]Verdict, error)
+
+	// Observe is called with the verdicts of each batch, to count and to log them and to notify others. It may be nil.
+	Observe func(ctx context.Context, verdicts []Verdict, actor Actor)
+}
+
+// Table times out rows. It serves two callers: a worker calls [Table.Handle] with the tasks that are due, and a
+// [Reconciler] calls the other methods, to compare the table with the queue, and to time out what the worker has left.
+//
+// Both run the same statement on a batch of rows. The statement decides by the database's clock which rows are due,
+// because a task may come early, or more than once. Errors are handled in three ways:
+//
+//   - While the database is unavailable, tasks are postponed, and their attempts do not count as failed.
+//   - After a statement did not get a lock in time, the rows whose shared rows are free are timed out by a second statement.
+//     The others are [Blocked]: they are tried again later, and their attempts do not count as failed either. For a second
+//     no further statement waits: else thousands of rows that need the locked row would delay all others.
+//   - Any other error is returned, so that the worker or the reconciler searches for the row that causes it.
+type Table struct {
+	db    *gorm.DB
+	kind  string
+	rows  Rows
+	begin BeginSpan
+	log   *slog.Logger
+
+	waited atomic.Pointer[time.Time] // when a statement last waited too long for a lock; nil: never
+}
+
+// BeginSpan begins a span of the rows that a worker or a reconciler times out as a batch, and returns the function that ends
+// it. The function gets the error of the batch, also if the batch caused a panic.
+type BeginSpan func(ctx context.Context, kind string, ids []string) (span context.Context, end func(error))
+
+// errPanicked ends the span of a batch that has not returned.
+var errPanicked = errors.New("panicked")
+
+// NewTable returns the table of rows that are timed out by the tasks of a kind. begin may be nil.
+func NewTable(db *gorm.DB, kind string, rows Rows, begin BeginSpan, log *slog.Logger) *Table {
+	if begin == nil {
+		begin = func(ctx context.Context, _ string, _ []string) (context.Context, func(error)) {
+			return ctx, func(error) {}
+		}
+	}
+	return &Table{db: db, kind: kind, rows: rows, begin: begin, log: log.With("kind", kind)}
+}
+
+// Handle is the [delay.Handler] of the tasks. A task is done when its row has ended or does not exist. A task that
+// came early is due again at its deadline.
+func (t *Table) Handle(ctx context.Context, tasks []delay.Task) ([]delay.Outcome, error) {
+	ids := make([]string, len(tasks))
+	for i, task := range tasks {
+		ids[i] = task.ID
+	}
+	outcomes := make([]delay.Outcome, len(tasks))
+	verdicts, err := t.timeOut(ctx, ids, ByWorker)
+	switch {
+	case postgres.Unavailable(err):
+		t.log.WarnContext(ctx, "the database cannot time out rows now; their tasks are postponed",
+			"tasks", len(tasks), "error", err)
+		for i := range outcomes {
+			outcomes[i] = delay.RetrySoon(ctx)
+		}
+		return outcomes, nil
+	case err != nil:
+		return nil, err
+	}
+	byID := make(map[string]Verdict, len(verdicts))
+	for _, v := range verdicts {
+		byID[v.ID] = v
+	}
+	for i, id := range ids {
+		v, found := byID[id]
+		if !found {
+			return nil, fmt.Errorf("internal inconsistency: expected a verdict on each task, found none on %.64q", id)
+		}
+		outcomes[i] = v.outcome(ctx)
+	}
+	t.logGone(ctx, verdicts)
+	return outcomes, nil
+}
+
+// lockedRetry is the time before the next attempt on a row that another session has locked. Most such sessions end the row
+// within milliseconds.
+const lockedRetry = 100 * time.Millisecond
+
+// outcome returns the outcome of the task of a row.
+func (v Verdict) outcome(ctx context.Context) delay.Outcome {
+	switch v.State {
+	case NotDue:
+		return delay.RetryIn(max(v.Left, 0))
+	case Locked:
+		return delay.RetryIn(lockedRetry)
+	case Blocked:
+		return delay.RetrySoon(ctx)
+	case TimedOut, AlreadyEnded, Gone:
+		return delay.Done()
+	default:
+		return delay.Fail(fmt.Errorf("the statement returned the unknown state %q", v.State))
+	}
+}
+
+// logGone logs the tasks without a row: the first one with its id, and the number of the others.
+func (t *Table) logGone(ctx context.Context, verdicts []Verdict) {
+	gone := 0
+	for _, v := range verdicts {
+		if v.State != Gone {
+			continue
+		}
+		if gone++; gone == 1 {
+			t.log.WarnContext(ctx, "a task was dropped because its row does not exist",
+				"task", fmt.Sprintf("%.64s", v.ID))
+		}
+	}
+	if gone > 1 {
+		t.log.WarnContext(ctx, "more tasks were dropped because their rows do not exist", "tasks", gone-1)
+	}
+}
+
+// All is the argument within of [Table.Pending] that selects all pending rows, whatever their deadlines.
+const All time.Duration = math.MaxInt64
+
+// Pending returns a page of at most limit pending rows, sorted by due time, with the time left to each due time by the
+// database's clock.
+//
+// The argument within selects the rows: those whose due times are at most within from now. If within is negative, these are
+// the rows that are overdue by at least that much, and if it is [All], all pending rows.
+//
+// To read the first page, pass "" as after. To read a further page, pass the next that Pending returned with the page
+// before. On the last page next is "".
+func (t *Table) Pending(
+	ctx context.Context, after string, within time.Duration, limit int,
+) (page []delay.Message, next string, err error) {
+	var last keyset.Cursor
+	var lastAt, micros any // NULL
+	if after != "" {
+		if last, err = keyset.ParseCursor(after); err != nil {
+			return nil, "", fmt.Errorf("pending rows after %q: %w", after, err)
+		}
+		lastAt = last.At
+	}
+	if within < All {
+		micros = within.Microseconds()
+	}
+	var rows []struct {
+		ID     uuid.UUID
+		DueAt  time.Time
+		LeftUs int64
+	}
+	if err := t.db.WithContext(ctx).Raw(t.rows.Pending, lastAt, last.ID, micros, limit).Scan(&rows).Error; err != nil {
+		return nil, "", fmt.Errorf("read pending rows: %w", err)
+	}
+	for _, row := range rows {
+		page = append(page, delay.In(row.ID.String(), microseconds(row.LeftUs)))
+	}
+	if len(rows) == limit {
+		end := rows[limit-1]
+		next = keyset.Cursor{At: end.DueAt, ID: end.ID}.String()
+	}
+	return page, next, nil
+}
+
+func microseconds(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
+
+// ErrUnavailable means that a table cannot be used now, for a reason outside its rows. A later call may succeed.
+var ErrUnavailable = errors.New("the table is not available")
+
+// TimeOut times out those of the rows that are due, for a reconciler. It returns in done the number of rows that it timed
+// out, and in locked the number of due rows that it left because other sessions have locked them, or a shared row that
+// they need. After an error some of the rows may have been timed out. The error wraps [ErrUnavailable] if its cause is
+// outside the rows.
+func (t *Table) TimeOut(ctx context.Context, ids []string) (done, locked int, err error) {
+	verdicts, err := t.timeOut(ctx, ids, ByReconciler)
+	for _, v := range verdicts {
+		switch v.State {
+		case TimedOut:
+			done++
+		case Locked, Blocked:
+			locked++
+		}
+	}
+	if postgres.Unavailable(err) && !postgres.StatementTimedOut(err) { // a statement may exceed its time because of its rows
+		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return done, locked, err
+}
+
+// timeOut times out rows in a span, and passes the verdicts to the observer.
+func (t *Table) timeOut(ctx context.Context, ids []string, actor Actor) (verdicts []Verdict, err error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	ctx, end := t.begin(ctx, t.kind, ids)
+	err = errPanicked
+	defer func() { end(err) }()
+	rows, foreign := keyset.ParseIDs(ids)
+	for _, id := range foreign {
+		verdicts = append(verdicts, Verdict{ID: id, State: Gone})
+	}
+	if len(rows) > 0 {
+		var decided []Verdict
+		if decided, err = t.decide(ctx, rows, actor); err != nil {
+			return nil, err
+		}
+		verdicts = append(verdicts, decided...)
+	}
+	if t.rows.Observe != nil {
+		t.rows.Observe(ctx, verdicts, actor)
+	}
+	return verdicts, nil
+}
+
+// splitFor is the time for which no statement waits for the lock of a shared row after one has waited too long.
+const splitFor = time.Second
+
+// decide times out all rows with one statement, or only those whose shared rows are free if the statement has waited too
+// long for a lock, or if another one did lately.
+func (t *Table) decide(ctx context.Context, ids []uuid.UUID, actor Actor) ([]Verdict, error) {
+	if t.rows.Ask != nil {
+		return t.rows.Ask(ctx, ids, actor)
+	}
+	if waited := t.waited.Load(); waited == nil || time.Since(*waited) > splitFor {
+		verdicts, err := t.runTimeOut(ctx, ids, actor)
+		if !postgres.LockTimedOut(err) {
+			return verdicts, err
+		}
+		now := time.Now()
+		t.waited.Store(&now)
+	}
+	return t.decideFree(ctx, ids, actor)
+}
+
+// decideFree times out the rows whose shared rows are free. The other rows are blocked. So are all of them if the statement
+// does not get a lock in time.
+func (t *Table) decideFree(ctx context.Context, ids []uuid.UUID, actor Actor) (verdicts []Verdict, err error) {
+	var free []uuid.UUID
+	if t.rows.Free != "" {
+		if err := t.db.WithContext(ctx).Raw(t.rows.Free, ids).Scan(&free).Error; err != nil {
+			return nil, fmt.Errorf("find the rows whose shared rows are free: %w", err)
+		}
+	}
+	if len(free) > 0 {
+		verdicts, err = t.runTimeOut(ctx, free, actor)
+		if err != nil && !postgres.LockTimedOut(err) {
+			return nil, err
+		}
+	}
+	decided := make(map[string]bool, len(verdicts))
+	for _, v := range verdicts {
+		decided[v.ID] = true
+	}
+	for _, id := range ids {
+		if !decided[id.String()] {
+			verdicts = append(verdicts, Verdict{ID: id.String(), State: Blocked})
+		}
+	}
+	return verdicts, nil
+}
+
+// runTimeOut runs [Rows.TimeOut]. The error of PostgreSQL is wrapped, because its code decides what happens next.
+func (t *Table) runTimeOut(ctx context.Context, ids []uuid.UUID, actor Actor) ([]Verdict, error) {
+	var rows []struct {
+		ID            string
+		State         RowState
+		LateUs        int64
+		LeftUs        int64
+		Owner, Reason string
+	}
+	err := postgres.RetryDeadlock(func() error {
+		return t.db.WithContext(ctx).Raw(t.rows.TimeOut, ids, actor).Scan(&rows).Error
+	})
+	if err != nil {
+		return nil, fmt.Errorf("time out rows: %w", err)
+	}
+	verdicts := make([]Verdict, len(rows))
+	for i, row := range rows {
+		verdicts[i] = Verdict{
+			ID: row.ID, State: row.State, Late: microseconds(row.LateUs), Left: microseconds(row.LeftUs),
+			Owner: row.Owner, Reason: row.Reason,
+		}
+	}
+	return verdicts, nil
+}
