@@ -43,7 +43,7 @@ func newFilledApp(t testing.TB, redisURL string, shards, n int) (*testApp, []str
 	t.Helper()
 	a := newTestApp(t, redisURL, shards)
 	ids := pendingOrders(t, a, n, time.Minute)
-	if got, want := sweep(t, a), (reconcile.Report{Full: true, Outcome: reconcile.OK, Examined: n, Missing: n}); got != want {
+	if got, want := sweep(t, a), (reconcile.Report{Outcome: reconcile.OK, Examined: n, Missing: n}); got != want {
 		t.Fatalf("the first sweep reported %+v, want %+v", got, want)
 	}
 	awaitSync(t, a)
@@ -108,7 +108,7 @@ func TestSweepRepairsRedis(t *testing.T) {
 		},
 		"wiped": {
 			func(t *testing.T, a *testApp, _ []string) { testenv.Must(t, a.Redis.FlushDB(t.Context()).Err()) },
-			func(r *reconcile.Report) { r.Full, r.Missing = true, n },
+			func(r *reconcile.Report) { r.Missing = n },
 		},
 	}
 	for name, test := range tests {
@@ -174,6 +174,27 @@ func shiftScores(t *testing.T, a *testApp, by time.Duration) {
 	testenv.Must(t, a.Redis.ZAdd(t.Context(), dueKey, members...).Err())
 }
 
+// TestSweepsAfterAWipe wipes Redis. A sweep adds the tasks of the orders that are due soon, and later ones add the other
+// tasks when they are due soon.
+func TestSweepsAfterAWipe(t *testing.T) {
+	a := newTestApp(t, testenv.Redis(t), 1)
+	soon, later := pendingOrders(t, a, 10, time.Minute), pendingOrders(t, a, 5, time.Hour)
+	scheduleAll(t, a, soon, time.Minute)
+	scheduleAll(t, a, later, time.Hour)
+	testenv.Must(t, a.Redis.FlushDB(t.Context()).Err())
+	if report := sweep(t, a); report.Missing != len(soon) {
+		t.Errorf("after the wipe a sweep reported %+v, want %d tasks added", report, len(soon))
+	}
+	if intact, err := a.Kinds[0].Queue.Intact(t.Context()); err != nil || !intact {
+		t.Errorf("after the sweep Intact returns %v, %v; want true", intact, err)
+	}
+	testenv.Exec(t, a.Pool, `UPDATE orders SET expires_at = expires_at - interval '59 min' WHERE id = ANY ($1)`, later)
+	if report := sweep(t, a); report.Missing != len(later) {
+		t.Errorf("59 minutes later a sweep reported %+v, want %d tasks added", report, len(later))
+	}
+	checkScheduled(t, a)
+}
+
 // TestSweepRestoresOneNode wipes one node of a cluster. A sweep restores the tasks of the node's shards.
 func TestSweepRestoresOneNode(t *testing.T) {
 	testenv.Slow(t, "starts a Redis Cluster")
@@ -186,8 +207,8 @@ func TestSweepRestoresOneNode(t *testing.T) {
 	testenv.Must(t, err)
 	testenv.Must(t, node.FlushAll(t.Context()).Err())
 	report := sweep(t, a)
-	if !report.Full || report.Missing == 0 || report.Missing == n || keys == 0 {
-		t.Errorf("after the wipe of a node with %d keys the sweep reported %+v, want a full one with some tasks missing", keys, report)
+	if report.Missing == 0 || report.Missing == n || keys == 0 {
+		t.Errorf("after the wipe of a node with %d keys the sweep reported %+v, want some tasks missing", keys, report)
 	}
 	awaitSync(t, a)
 	checkScheduled(t, a)

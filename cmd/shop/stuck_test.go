@@ -17,8 +17,6 @@ import (
 func TestAnyShareOfStuckOrders(t *testing.T) {
 	t.Parallel()
 	a := newTestApp(t, testenv.Redis(t), 1)
-	testenv.Must(t, a.Kinds[0].Queue.BeginRestore(t.Context()))
-	testenv.Must(t, a.Kinds[0].Queue.EndRestore(t.Context()))
 	rapid.Check(t, func(r *rapid.T) {
 		testenv.Exec(t, a.Pool, `WITH i AS (DELETE FROM order_items), e AS (DELETE FROM order_events) DELETE FROM orders`)
 		testenv.Must(t, a.Redis.Del(t.Context(), dueKey, attemptsKey).Err())

@@ -169,8 +169,7 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// TestInvitationsAfterRedisWipe wipes Redis. The reconciler finds that the restore marker is missing, and restores the
-// task.
+// TestInvitationsAfterRedisWipe wipes Redis. The reconciler finds that the marker is missing, and adds the task again.
 func TestInvitationsAfterRedisWipe(t *testing.T) {
 	t.Parallel() // it waits for a deadline most of the time
 	url := testenv.Redis(t)

@@ -25,7 +25,7 @@ func Checks(p *Process) []Check {
 	} else {
 		checks = append(checks,
 			Check{Subject: "redis", Good: "answers", Run: func(ctx context.Context) error { return pingRedis(ctx, p.Redis) }},
-			Check{Subject: "tasks", Good: "Redis has the restore markers: it was not wiped", Run: ofEach(checkMarkers)},
+			Check{Subject: "tasks", Good: "Redis has the markers of the last sweep: it was not wiped", Run: ofEach(checkMarkers)},
 			Check{Subject: "keys", Good: "the queue's keys have values of their types", Run: ofEach(
 				func(ctx context.Context, k *Kind) error { return k.Queue.CheckKeys(ctx) })},
 			Check{Subject: "worker", Good: "no task has been due for long, and there are no dead letters", Run: ofEach(checkTasks)},
@@ -58,7 +58,8 @@ func pingRedis(ctx context.Context, rdb redis.UniversalClient) error {
 func checkMarkers(ctx context.Context, k *Kind) error {
 	intact, err := k.Queue.Intact(ctx)
 	if err == nil && !intact {
-		err = errors.New("a restore marker is missing, because Redis was wiped or is new: wait until the reconciler restores the tasks, or run `shop reconcile`")
+		err = errors.New("a marker is missing, because Redis was wiped or is new: wait for the next sweep, " +
+			"or run `shop reconcile`")
 	}
 	return err
 }

@@ -2,23 +2,17 @@ package delay
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// Each shard has a key that is its restore marker. When Redis loses its data, it loses the marker too. A restore sets
-// the markers to "restoring" when it begins and to "complete" when it ends. The second step changes only markers that
-// exist: if Redis was wiped during the restore, the marker stays absent.
-const (
-	restoring = "restoring"
-	complete  = "complete"
-)
+// Each shard has a key that is its marker. It is set when the tasks of the shard have been compared with their table,
+// and Redis loses it when it loses its data. So a missing marker means that Redis was wiped or is new.
 
-// Intact reports whether a restore has completed since Redis was last wiped, for every shard. It is false if Redis, or
-// one node of a cluster, was wiped or is new, and while a restore is under way.
+// Intact reports whether the marker of every shard is set. It is false if Redis, or one node of a cluster, was wiped or
+// is new, until [Queue.MarkIntact].
 func (q *Queue) Intact(ctx context.Context) (bool, error) {
 	intact, err := Intact(ctx, q)
 	return err == nil && intact[0], err
@@ -45,45 +39,31 @@ func Intact(ctx context.Context, queues ...*Queue) ([]bool, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read restore markers: %w", err)
+		return nil, fmt.Errorf("read the markers: %w", err)
 	}
-	var states []any
+	var markers []any
 	for _, read := range reads {
-		states = append(states, read.Val()...)
+		markers = append(markers, read.Val()...)
 	}
 	intact := make([]bool, len(queues))
 	for i, q := range queues {
-		own := states[:len(q.shards)]
-		states = states[len(q.shards):]
-		intact[i] = !slices.ContainsFunc(own, func(state any) bool { return state != complete })
+		own := markers[:len(q.shards)]
+		markers = markers[len(q.shards):]
+		intact[i] = !slices.Contains(own, nil)
 	}
 	return intact, nil
 }
 
-// BeginRestore sets the restore markers to note that the caller is about to schedule all tasks again.
-func (q *Queue) BeginRestore(ctx context.Context) error {
-	return q.setMarkers(ctx, func(p redis.Pipeliner, key string) { p.Set(ctx, key, restoring, 0) })
-}
-
-// EndRestore completes the restore markers: the caller has scheduled all tasks since [Queue.BeginRestore]. If a shard
-// was wiped in between, its marker stays absent and [Queue.Intact] stays false.
-func (q *Queue) EndRestore(ctx context.Context) error {
-	return q.setMarkers(ctx, func(p redis.Pipeliner, key string) { p.SetXX(ctx, key, complete, 0) })
-}
-
-// setMarkers calls set for the marker of each shard. A marker that SetXX does not set, because it does not exist, is not
-// an error.
-func (q *Queue) setMarkers(ctx context.Context, set func(p redis.Pipeliner, key string)) error {
-	replies, _ := q.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each reply has its own error
+// MarkIntact sets the markers. The caller has compared the tasks with their table.
+func (q *Queue) MarkIntact(ctx context.Context) error {
+	_, err := q.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, s := range q.shards {
-			set(p, s.marker)
+			p.Set(ctx, s.marker, "swept", 0)
 		}
 		return nil
 	})
-	for _, reply := range replies {
-		if err := reply.Err(); err != nil && !errors.Is(err, redis.Nil) {
-			return fmt.Errorf("set restore markers of %s: %w", q.kind, err)
-		}
+	if err != nil {
+		return fmt.Errorf("set the markers of %s: %w", q.kind, err)
 	}
 	return nil
 }

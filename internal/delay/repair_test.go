@@ -55,14 +55,13 @@ var operations = map[string]func(ctx context.Context, q *Queue) error{
 		_, err := q.Bury(ctx, Batch{token: "1"}, Burial{ID: "a", Err: "broken"})
 		return err
 	},
-	"Redrive":      func(ctx context.Context, q *Queue) error { _, err := q.Redrive(ctx, "a"); return err },
-	"Owner":        func(ctx context.Context, q *Queue) error { _, err := q.Owner(ctx, "a"); return err },
-	"Locate":       func(ctx context.Context, q *Queue) error { _, err := q.Locate(ctx, []string{"a"}); return err },
-	"Depth":        func(ctx context.Context, q *Queue) error { _, err := q.Depth(ctx); return err },
-	"DeadLetters":  func(ctx context.Context, q *Queue) error { _, err := q.DeadLetters(ctx, 0, 10); return err },
-	"Intact":       func(ctx context.Context, q *Queue) error { _, err := q.Intact(ctx); return err },
-	"BeginRestore": func(ctx context.Context, q *Queue) error { return q.BeginRestore(ctx) },
-	"EndRestore":   func(ctx context.Context, q *Queue) error { return q.EndRestore(ctx) },
+	"Redrive":     func(ctx context.Context, q *Queue) error { _, err := q.Redrive(ctx, "a"); return err },
+	"Owner":       func(ctx context.Context, q *Queue) error { _, err := q.Owner(ctx, "a"); return err },
+	"Locate":      func(ctx context.Context, q *Queue) error { _, err := q.Locate(ctx, []string{"a"}); return err },
+	"Depth":       func(ctx context.Context, q *Queue) error { _, err := q.Depth(ctx); return err },
+	"DeadLetters": func(ctx context.Context, q *Queue) error { _, err := q.DeadLetters(ctx, 0, 10); return err },
+	"Intact":      func(ctx context.Context, q *Queue) error { _, err := q.Intact(ctx); return err },
+	"MarkIntact":  func(ctx context.Context, q *Queue) error { return q.MarkIntact(ctx) },
 	"RunOnce": func(ctx context.Context, q *Queue) error {
 		w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) { return sameForAll(tasks, Fail(nil)), nil }, WorkerConfig{})
 		_, err := w.RunOnce(ctx, 0)
@@ -152,8 +151,7 @@ func TestRoundTrips(t *testing.T) {
 		do   func(context.Context) error
 	}{
 		{"Intact", 1, func(ctx context.Context) error { _, err := q.Intact(ctx); return err }},
-		{"BeginRestore", 1, q.BeginRestore},
-		{"EndRestore", 1, q.EndRestore},
+		{"MarkIntact", 1, q.MarkIntact},
 		{"Schedule", 2, func(ctx context.Context) error { return q.Schedule(ctx, msgs...) }},
 		{"Locate", 2, func(ctx context.Context) error { _, err := q.Locate(ctx, ids); return err }},
 		{"Depth", 2, func(ctx context.Context) error { _, err := q.Depth(ctx); return err }},

@@ -91,7 +91,7 @@ type Member struct {
 // queueKeys are the keys of one kind's queue in Redis.
 type queueKeys struct {
 	due, leased, dead, attempts, errors, owners string
-	marker                                      string // the restore marker: if it is missing, Redis was wiped
+	marker                                      string // if it is missing, Redis was wiped
 }
 
 // keysOf returns the keys of a kind's queue.

@@ -14,8 +14,8 @@ import (
 var ErrBusy = errors.New("another sweep is under way")
 
 // lockIdle is the longest time for which a sweep has its lock. With a longer time a process that hangs would stop the sweeps
-// of the others for longer. With a shorter one a sweep that compares millions of rows would lose its lock, so that another
-// process would repeat its work at the same time.
+// of the others for longer. With a shorter one a sweep that times out a large backlog would lose its lock, so that
+// another process would repeat its work at the same time.
 const lockIdle = 2 * time.Minute
 
 // lockIdleAlone is lockIdle for a service without a queue, in which no worker times out rows while a sweep hangs. Its sweeps do not

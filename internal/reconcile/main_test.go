@@ -184,16 +184,13 @@ func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 }
 
 func stepOf(cmd redis.Cmder) string {
-	args := cmd.Args()
-	switch {
-	case cmd.Name() == "mget":
+	switch cmd.Name() {
+	case "mget":
 		return "Intact"
-	case cmd.Name() == "set" && args[2] == "restoring":
-		return "BeginRestore"
-	case cmd.Name() == "set" && args[2] == "complete":
-		return "EndRestore"
-	case cmd.Name() == "evalsha":
-		return stepsOfScripts()[args[1].(string)]
+	case "set":
+		return "MarkIntact"
+	case "evalsha":
+		return stepsOfScripts()[cmd.Args()[1].(string)]
 	default:
 		return ""
 	}
@@ -303,8 +300,7 @@ func fill(t testing.TB, hooked, rdb redis.UniversalClient, n int) *fixture {
 		msgs[i] = delay.In(id, time.Hour)
 	}
 	testenv.Must(t, f.queue.Schedule(t.Context(), msgs...))
-	testenv.Must(t, f.queue.BeginRestore(t.Context()))
-	testenv.Must(t, f.queue.EndRestore(t.Context()))
+	testenv.Must(t, f.queue.MarkIntact(t.Context()))
 	return f
 }
 
@@ -336,14 +332,12 @@ func (f *fixture) move(t testing.TB, id, set string, left time.Duration) {
 
 func (f *fixture) wipe(t testing.TB) { f.do(t, "FLUSHDB") }
 
-// intact reports whether the restore marker is complete.
+// intact reports whether the marker is set.
 func (f *fixture) intact(t testing.TB) bool {
 	t.Helper()
-	marker, err := f.rdb.Get(t.Context(), key("marker")).Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		t.Fatal(err)
-	}
-	return marker == "complete"
+	n, err := f.rdb.Exists(t.Context(), key("marker")).Result()
+	testenv.Must(t, err)
+	return n == 1
 }
 
 func newTestReconciler(t testing.TB, f *fixture) *Reconciler {

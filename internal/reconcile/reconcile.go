@@ -5,8 +5,10 @@
 // that are due. A [Reconciler] sweeps: it reads the pending rows whose deadlines are near, adds tasks that are missing
 // in the queue, and moves tasks forward that are due too late. Where the two differ, the table is right. A task
 // without a row is none of its concern: the worker drops it when it is due. It also times out rows that are overdue for
-// longer than a grace, without the queue. If Redis was wiped, its restore markers are missing; then a sweep compares all
-// pending rows with the queue.
+// longer than a grace, without the queue.
+//
+// If Redis was wiped, its markers are missing, and a sweep begins at once. It adds the tasks that are due soon, as every
+// sweep does, and sets the markers. Later sweeps add the other tasks before they are due.
 //
 // So whatever happens to Redis, a pending row times out at most one interval of the schedule and one grace after its
 // deadline. It may take longer if a sweep spends time on other rows that cannot be timed out. Each step of a sweep may be
@@ -36,9 +38,9 @@ type Config struct {
 	// Grace is the time for which a row may be overdue before the reconciler times it out. Default 2 s. A worker is
 	// expected to time out a row within the first second.
 	Grace time.Duration
-	// Probe is the time between two probes. Default 2 s. A probe reads the restore markers, with one command, or with one for
-	// each shard if Redis is a cluster, and then the replication id of each master. It starts a sweep if a marker is missing or
-	// not complete, if Redis does not answer, and if an id is another one than before.
+	// Probe is the time between two probes. Default 2 s. A probe reads the markers, with one command, or with one for each
+	// shard if Redis is a cluster, and then the replication id of each master. It starts a sweep if a marker is missing, if
+	// Redis does not answer, and if an id is another one than before.
 	Probe time.Duration
 }
 

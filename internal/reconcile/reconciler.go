@@ -21,8 +21,8 @@ import (
 // lets one of them sweep at a time.
 //
 // The lock only saves work. If the transaction that has the lock ends during a sweep, another sweep may begin, and both
-// may do the same repairs. If Redis is wiped while both restore it, one sweep may complete the restore markers of the
-// other, although tasks are missing. Then later sweeps find these tasks, or time out their rows, within [Reconciler.Bound].
+// may do the same repairs. If Redis is wiped while a sweep repairs an earlier wipe, this sweep sets the markers although
+// tasks are missing. Then later sweeps find these tasks, or time out their rows, within [Reconciler.Bound].
 type Reconciler struct {
 	db       *sql.DB
 	kind     string // of the tasks that time out the rows
@@ -101,8 +101,8 @@ func Run(ctx context.Context, reconcilers ...*Reconciler) error {
 	return components.Wait()
 }
 
-// probe reads the restore markers and the history of Redis until ctx ends. It makes the reconcilers sweep whose markers are
-// missing or not complete, or all reconcilers if Redis does not answer, unless they are sweeping already. When the history has
+// probe reads the markers and the history of Redis until ctx ends. It makes the reconcilers sweep whose markers are
+// missing, or all reconcilers if Redis does not answer, unless they are sweeping already. When the history has
 // changed, tasks may be lost. A sweep that was under way may have compared them before. So the probe asks each reconciler until
 // a sweep for which it has asked is complete. The first probe does not know an earlier history.
 func probe(ctx context.Context, reconcilers []*Reconciler) error {
@@ -183,7 +183,7 @@ func (r *Reconciler) run(ctx context.Context, sweep func(context.Context) bool) 
 	}
 }
 
-// intact returns, for each queue, whether its restore markers are complete. It waits at most a second for a Redis that
+// intact returns, for each queue, whether its markers are set. It waits at most a second for a Redis that
 // hangs, so that it does not delay the next sweep: a sweep times out overdue rows even without Redis.
 func intact(ctx context.Context, queues ...*delay.Queue) ([]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)

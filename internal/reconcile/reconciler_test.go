@@ -286,8 +286,7 @@ func TestProbe(t *testing.T) {
 				f := newSimulatedFixture(t, 1)
 				other, err := delay.NewQueue(f.rdb, delay.Config{Kind: "test.other", Shards: 3})
 				testenv.Must(t, err)
-				testenv.Must(t, other.BeginRestore(t.Context()))
-				testenv.Must(t, other.EndRestore(t.Context()))
+				testenv.Must(t, other.MarkIntact(t.Context()))
 				reconcilers := []*Reconciler{newTestReconciler(t, f), newTestReconciler(t, f)}
 				reconcilers[1].queue = other
 				sent := 0

@@ -26,7 +26,6 @@ var severity = map[Outcome]int{OK: 0, Partial: 1, Degraded: 2, Failed: 3}
 type Report struct {
 	StartedAt time.Time `json:"started_at"` // by this machine's clock; by the database's in the report of [Reconciler.Last]
 	Took      float64   `json:"took_seconds"`
-	Full      bool      `json:"full"` // the sweep compared all pending rows, not only those near their deadlines
 	Outcome   Outcome   `json:"outcome"`
 	Error     string    `json:"error"` // the reason of the outcome; empty if the outcome is ok
 
@@ -91,7 +90,6 @@ func Sum(reports ...Report) Report {
 			sum.Outcome, sum.Error = r.Outcome, r.Error
 		}
 		sum.Took += r.Took
-		sum.Full = sum.Full || r.Full
 		sum.Examined += r.Examined
 		sum.Dead += r.Dead
 		sum.Missing += r.Missing

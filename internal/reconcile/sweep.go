@@ -48,44 +48,28 @@ func (r *Reconciler) sweep(ctx context.Context) (report Report) {
 		return report
 	}
 
-	ok, err := intact(ctx, r.queue)
+	marked, err := intact(ctx, r.queue)
 	if err != nil {
 		noteError(asQueueError(err))
 		return report
 	}
-	if ok[0] {
-		noteError(r.repairTasks(ctx, &report, r.cfg.Lookahead))
-	} else {
-		report.Full = true
-		noteError(r.restore(ctx, &report))
+	err = r.repairTasks(ctx, &report)
+	// A sweep that has found the markers does not set them again. So the next probe sees it if Redis was wiped meanwhile.
+	if err == nil && !marked[0] {
+		r.log.InfoContext(ctx, "the queue is new or was wiped; its tasks are added when they are due soon",
+			"within", r.cfg.Lookahead, "added", report.Missing)
+		err = asQueueError(r.queue.MarkIntact(ctx))
 	}
+	noteError(err)
 	return report
 }
 
-// restore adds the tasks of all pending rows to a queue that was wiped or is new. It completes the restore markers only after the last page. If the
-// process dies, or Redis is wiped meanwhile, the next sweep restores again.
-func (r *Reconciler) restore(ctx context.Context, report *Report) error {
-	r.log.InfoContext(ctx, "the queue is new or was wiped: all pending rows are compared with it")
-	if err := r.queue.BeginRestore(ctx); err != nil {
-		return asQueueError(err)
-	}
-	if err := r.repairTasks(ctx, report, All); err != nil {
-		return err
-	}
-	return asQueueError(r.queue.EndRestore(ctx))
-}
-
-// progressEvery is the number of compared rows between two log lines of a long sweep. With a larger number an operator waits
-// longer for a line, and with a smaller one more lines fill the log. It is a multiple of pageSize.
-const progressEvery = 100_000
-
-// repairTasks compares pending rows with the queue, and repairs their tasks. The argument within selects the rows, as for
-// [Table.Pending].
-func (r *Reconciler) repairTasks(ctx context.Context, report *Report, within time.Duration) error {
+// repairTasks compares the pending rows that are due within the look-ahead with the queue, and repairs their tasks.
+func (r *Reconciler) repairTasks(ctx context.Context, report *Report) error {
 	after := ""
 	for {
 		readAt := time.Now()
-		page, next, err := r.table.Pending(ctx, after, within, pageSize)
+		page, next, err := r.table.Pending(ctx, after, r.cfg.Lookahead, pageSize)
 		if err != nil {
 			return err
 		}
@@ -93,9 +77,6 @@ func (r *Reconciler) repairTasks(ctx context.Context, report *Report, within tim
 			return asQueueError(err)
 		}
 		report.Examined += len(page)
-		if report.Examined%progressEvery == 0 && len(page) > 0 {
-			r.log.InfoContext(ctx, "sweep in progress", "examined", report.Examined, "missing", report.Missing)
-		}
 		if next == "" {
 			return nil
 		}

@@ -68,7 +68,7 @@ func TestSweepRepairs(t *testing.T) {
 		}, with(func(r *Report) { r.Overdue = 2*pageSize + 1 })},
 		"wiped": {func(t *testing.T, f *fixture) {
 			f.wipe(t)
-		}, with(func(r *Report) { r.Full, r.Missing = true, pending })},
+		}, with(func(r *Report) { r.Missing = pending })},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -77,26 +77,23 @@ func TestSweepRepairs(t *testing.T) {
 			if got := sweepOnce(t, f); got != test.want {
 				t.Errorf("reported %+v, want %+v", got, test.want)
 			}
-			limited := func(within time.Duration) bool { return within != All }
-			if test.want.Full && slices.ContainsFunc(f.table.withins, limited) {
-				t.Errorf("a restore read rows that are due within %v, want all rows", f.table.withins)
-			}
 			// The next sweep repairs nothing. A dead letter is still reported.
 			want := Report{Outcome: OK, Examined: pending, Dead: test.want.Dead}
 			if got := sweepOnce(t, f); got != want {
 				t.Errorf("reported %+v the second time, want %+v", got, want)
 			}
-			if within := f.table.withins[len(f.table.withins)-1]; within != defaultLookahead {
-				t.Errorf("the last sweep read rows that are due within %v, want %v", within, defaultLookahead)
+			other := func(within time.Duration) bool { return within != defaultLookahead }
+			if slices.ContainsFunc(f.table.withins, other) {
+				t.Errorf("the sweeps read rows that are due within %v, want within %v", f.table.withins, defaultLookahead)
 			}
 		})
 	}
 }
 
 // TestSweepWithoutTheQueue lets each step of the queue fail. The sweep is degraded and times out the overdue rows. If
-// the restore did not end, the marker is not complete.
+// a step failed before the end, the sweep sets no marker.
 func TestSweepWithoutTheQueue(t *testing.T) {
-	for _, step := range []string{"Intact", "BeginRestore", "Locate", "Schedule", "EndRestore"} {
+	for _, step := range []string{"Intact", "Locate", "Schedule", "MarkIntact"} {
 		t.Run(step, func(t *testing.T) {
 			f := newFixture(t, 10)
 			f.wipe(t)
@@ -107,13 +104,13 @@ func TestSweepWithoutTheQueue(t *testing.T) {
 				t.Errorf("reported %+v, want degraded with 5 overdue", report)
 			}
 			if f.intact(t) {
-				t.Error("the queue is intact, want that the next sweep restores it")
+				t.Error("the queue is intact, want that it has no marker before all tasks are compared")
 			}
 			clear(f.fails)
 			report = sweepOnce(t, f)
 			depth, err := f.queue.Depth(t.Context())
 			if err != nil || report.Outcome != OK || depth != (delay.Depth{Scheduled: 10}) || !f.intact(t) {
-				t.Errorf("the next sweep reported %+v, and the queue holds %+v, %v; want ok, 10 scheduled tasks and a complete marker", report, depth, err)
+				t.Errorf("the next sweep reported %+v, and the queue holds %+v, %v; want ok, 10 scheduled tasks and a marker", report, depth, err)
 			}
 		})
 	}
@@ -165,31 +162,33 @@ func TestSweepWithoutTheTable(t *testing.T) {
 				t.Errorf("reported %+v, want failed", report)
 			}
 			if method == "Pending" && f.intact(t) {
-				t.Error("the queue is intact after a restore that failed")
+				t.Error("the queue is intact although no task was compared")
 			}
 		})
 	}
 }
 
-// TestWipeDuringARestore wipes Redis in the middle of a restore. The end of the restore must not hide the wipe.
-func TestWipeDuringARestore(t *testing.T) {
+// TestWipeDuringASweep wipes Redis when a sweep has compared two pages of three. The end of the sweep must not hide the
+// wipe, so that the next probe starts another sweep.
+func TestWipeDuringASweep(t *testing.T) {
 	f := newFixture(t, 3*pageSize)
-	f.wipe(t)
-	scheduled := 0
+	located := 0
 	f.before = func(step string) {
-		if step == "Schedule" {
-			if scheduled++; scheduled == 3 {
+		if step == "Locate" {
+			if located++; located == 3 {
 				f.wipe(t)
 			}
 		}
 	}
-	sweepOnce(t, f)
+	if report := sweepOnce(t, f); report.Missing != pageSize {
+		t.Errorf("the sweep reported %+v, want the tasks of the last page added", report)
+	}
 	if f.intact(t) {
 		t.Fatal("the queue is intact although two pages are lost")
 	}
 	f.before = func(string) {}
-	if report := sweepOnce(t, f); !report.Full || report.Missing != 2*pageSize {
-		t.Errorf("the next sweep reported %+v, want the two wiped pages restored", report)
+	if report := sweepOnce(t, f); report.Missing != 2*pageSize || !f.intact(t) {
+		t.Errorf("the next sweep reported %+v, want the tasks of two pages added, and the marker", report)
 	}
 }
 

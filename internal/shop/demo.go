@@ -47,10 +47,11 @@ type DemoNeighbour struct {
 	Close   func() // is called when the demo ends; nil: nothing is
 }
 
-// The demo's reconciler sweeps often, so that an operator sees a repair soon.
+// The demo's reconciler sweeps often, and looks further ahead than orders wait for their payment, so that an operator
+// sees a repair soon.
 const (
 	demoSchedule  = "@every 5s"
-	demoLookahead = 15 * time.Second
+	demoLookahead = time.Minute
 	demoDrain     = time.Second
 )
 

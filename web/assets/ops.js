@@ -238,7 +238,7 @@ function renderSweep(sweep) {
     return;
   }
   const outcome = { ok: 'ok', partial: 'some overdue orders remain', degraded: 'Redis was not usable', failed: 'failed' }[sweep.outcome];
-  setText(byId('sweep-summary'), `At ${moment(sweep.started_at)}, ${sweep.full ? 'all pending orders' : 'orders due soon'}, in ${duration(sweep.took_seconds)}: ${outcome}${sweep.error ? `: ${sweep.error}` : ''}.`);
+  setText(byId('sweep-summary'), `At ${moment(sweep.started_at)}, orders due soon, in ${duration(sweep.took_seconds)}: ${outcome}${sweep.error ? `: ${sweep.error}` : ''}.`);
   byId('sweep').replaceChildren(...['examined', 'missing', 'late', 'overdue', 'locked', 'failed', 'dead'].map((name) =>
     element('div', {}, element('dt', {}, name.replace('_', ' ')), element('dd', {}, number(sweep[name])))));
   if (lastSweep !== '') {

@@ -27,7 +27,6 @@ var Contenders = []contender.Info{{
 	Settings: "defaults",
 	Servers:  []contender.Server{contender.Redis},
 	Recovery: 5 * time.Second, // the lease, and some time
-	Loads:    true,
 	New: func(_ context.Context, env contender.Env) (contender.Contender, error) {
 		return newShop(env)
 	},
@@ -75,7 +74,8 @@ func (s *shop) Publish(ctx context.Context, msgs ...delay.Message) bool {
 	return s.publisher.Publish(ctx, msgs...)
 }
 
-// Run runs all components. It is ready when the reconciler has added all pending orders to an empty Redis.
+// Run runs all components. It is ready when the first sweep has ended, which adds the orders that are due soon to an empty
+// Redis.
 func (s *shop) Run(ctx context.Context, ready func()) error {
 	components, ctx := errgroup.WithContext(ctx)
 	for _, run := range []func(context.Context) error{s.publisher.Run, s.relay.Run, s.worker.Run, s.reconciler.Run} {
