@@ -68,10 +68,9 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// History returns the replication ids of the queue's masters. An id changes when a replica is promoted, or when a server
-// restarts: tasks may be lost then, although the restore markers are complete. The id of a server that does not tell it is
-// empty.
-func (q *Queue) History(ctx context.Context) string {
+// ReplicationIDs returns the replication ids of the queue's masters. An id changes when a replica is promoted, or when a
+// server restarts: tasks may be lost then, although the markers are set. The id of a server that does not tell it is empty.
+func (q *Queue) ReplicationIDs(ctx context.Context) string {
 	var mu sync.Mutex
 	var ids []string
 	_ = eachMaster(ctx, q.rdb, func(ctx context.Context, _ string, server redis.Cmdable) error {

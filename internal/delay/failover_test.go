@@ -50,7 +50,7 @@ func (s *sentinel) failOver(master string) {
 }
 
 // TestSubscriptionFollowsMaster suspends a master, and a Sentinel names another one. A command closes the subscription to the
-// suspended one, which would never end by itself. The history is another one.
+// suspended one, which would never end by itself. The replication id is another one.
 func TestSubscriptionFollowsMaster(t *testing.T) {
 	former, next := testenv.RedisServer(t), testenv.RedisServer(t)
 	s := startSentinel(t, former.Addr())
@@ -73,7 +73,7 @@ func TestSubscriptionFollowsMaster(t *testing.T) {
 	}
 	receive("subscribe: wake")
 	q := newQueue(t, rdb, 1)
-	before := q.History(t.Context())
+	before := q.ReplicationIDs(t.Context())
 
 	testenv.Must(t, syscall.Kill(former.Pid(), syscall.SIGSTOP))
 	s.failOver(next.Addr())
@@ -82,8 +82,8 @@ func TestSubscriptionFollowsMaster(t *testing.T) {
 	receive("subscribe: wake")
 	testenv.Must(t, rdb.Publish(t.Context(), "wake", "0").Err())
 	receive("Message<wake: 0>")
-	if after := q.History(t.Context()); before == "" || after == "" || before == after {
-		t.Errorf("the history was %q, and is %q after the failover, want another one", before, after)
+	if after := q.ReplicationIDs(t.Context()); before == "" || after == "" || before == after {
+		t.Errorf("the replication id was %q, and is %q after the failover, want another one", before, after)
 	}
 }
 
@@ -108,11 +108,11 @@ func TestSentinelURL(t *testing.T) {
 	}
 }
 
-// TestHistoryOfACluster reads the history of three masters.
-func TestHistoryOfACluster(t *testing.T) {
+// TestReplicationIDsOfACluster reads the ids of three masters.
+func TestReplicationIDsOfACluster(t *testing.T) {
 	nodes := testenv.RedisCluster(t)
 	q := newQueue(t, connect(t, fmt.Sprintf("redis://%s?addr=%s", nodes[0], nodes[1])), 1)
-	if ids := strings.Fields(q.History(t.Context())); len(ids) != 3 {
+	if ids := strings.Fields(q.ReplicationIDs(t.Context())); len(ids) != 3 {
 		t.Errorf("the replication ids are %q, want three", ids)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -32,8 +31,7 @@ type Reconciler struct {
 	schedule cron.Schedule
 	interval time.Duration // the longest time between two activations of the schedule
 	lockIdle time.Duration
-	asked    chan string  // a probe asks for a sweep, and says which history Redis has
-	seen     atomic.Value // a string: the history of Redis that the probe had read before the last sweep for which it asked
+	asked    chan struct{} // a probe asks for a sweep
 	log      *slog.Logger
 	metrics  metrics
 
@@ -69,14 +67,12 @@ func newReconciler(
 		return nil, err
 	}
 	table = withTimeouts{table}
-	r := &Reconciler{
+	return &Reconciler{
 		db: db, kind: kind, table: table, queue: queue,
-		cfg: cfg, schedule: schedule, interval: interval, lockIdle: idle, asked: make(chan string), outcome: OK,
+		cfg: cfg, schedule: schedule, interval: interval, lockIdle: idle, asked: make(chan struct{}), outcome: OK,
 		overdue: overdueRows{table: table, failed: make(map[string]error)},
 		log:     log.With("kind", kind), metrics: newMetrics(reg, kind),
-	}
-	r.seen.Store("")
-	return r, nil
+	}, nil
 }
 
 // Bound returns how long past its deadline a row may be pending while Redis is down or wiped, or if the service has no queue: one
@@ -101,10 +97,12 @@ func Run(ctx context.Context, reconcilers ...*Reconciler) error {
 	return components.Wait()
 }
 
-// probe reads the markers and the history of Redis until ctx ends. It makes the reconcilers sweep whose markers are
-// missing, or all reconcilers if Redis does not answer, unless they are sweeping already. When the history has
-// changed, tasks may be lost. A sweep that was under way may have compared them before. So the probe asks each reconciler until
-// a sweep for which it has asked is complete. The first probe does not know an earlier history.
+// probe reads the markers and the replication ids of Redis until ctx ends. It makes the reconcilers sweep whose markers
+// are missing, or all reconcilers if Redis does not answer, answers again, or has other replication ids: then tasks may
+// be lost.
+//
+// A reconciler that is sweeping already is not asked again. If it has compared the lost tasks before, its next sweep finds
+// that they are missing.
 func probe(ctx context.Context, reconcilers []*Reconciler) error {
 	interval := reconcilers[0].cfg.Probe
 	queues := make([]*delay.Queue, len(reconcilers))
@@ -112,6 +110,7 @@ func probe(ctx context.Context, reconcilers []*Reconciler) error {
 		interval = min(interval, r.cfg.Probe)
 		queues[i] = r.queue
 	}
+	last := replicationIDs(ctx, queues[0])
 	ticks := time.NewTicker(interval)
 	defer ticks.Stop()
 	for {
@@ -121,28 +120,25 @@ func probe(ctx context.Context, reconcilers []*Reconciler) error {
 		case <-ticks.C:
 		}
 		ok, err := intact(ctx, queues...)
-		history := "" // of a Redis that does not answer, so its next history is another one
+		ids := "" // of a Redis that does not answer, so that its next ids are other ones
 		if err == nil {
-			history = historyOf(ctx, queues[0])
+			ids = replicationIDs(ctx, queues[0])
 		}
 		for i, r := range reconcilers {
-			if err != nil {
-				r.seen.Store("") // so that the reconciler sweeps when Redis answers again
-			}
-			if err == nil && ok[i] && history == r.seen.Load() {
+			if err == nil && ok[i] && ids == last {
 				continue
 			}
 			select {
-			case r.asked <- history:
+			case r.asked <- struct{}{}:
 			default: // it sweeps
 			}
 		}
+		last = ids
 	}
 }
 
-// run calls sweep at the times that [Reconciler.Run] describes. The function sweep reports whether it has compared the rows with
-// the queue: it has not if another process sweeps, or if a server does not answer.
-func (r *Reconciler) run(ctx context.Context, sweep func(context.Context) bool) error {
+// run calls sweep at the times that [Reconciler.Run] describes.
+func (r *Reconciler) run(ctx context.Context, sweep func(context.Context)) error {
 	// Activations may be further apart than the schedule says, because cron uses the wall clock, which an operator can
 	// set back. The timer idle does not depend on the wall clock.
 	maxIdle := r.cfg.Lookahead / 2
@@ -160,11 +156,9 @@ func (r *Reconciler) run(ctx context.Context, sweep func(context.Context) bool) 
 	c.Start()
 	defer func() { <-c.Stop().Done() }()
 
-	var complete bool
 	job := surviving(logger, func() {
-		complete = true // also after a panic, so that the probe does not ask again and again
 		idle.Reset(maxIdle)
-		complete = sweep(ctx)
+		sweep(ctx)
 	})
 	job.Run()
 	for {
@@ -175,10 +169,8 @@ func (r *Reconciler) run(ctx context.Context, sweep func(context.Context) bool) 
 			job.Run()
 		case <-activated:
 			job.Run()
-		case history := <-r.asked:
-			if job.Run(); complete {
-				r.seen.Store(history)
-			}
+		case <-r.asked:
+			job.Run()
 		}
 	}
 }
@@ -191,26 +183,26 @@ func intact(ctx context.Context, queues ...*delay.Queue) ([]bool, error) {
 	return delay.Intact(ctx, queues...)
 }
 
-// historyOf returns the history of the queue's Redis. It waits at most a second for a Redis that hangs.
-func historyOf(ctx context.Context, queue *delay.Queue) string {
+// replicationIDs returns those of the queue's Redis. It waits at most a second for a Redis that hangs.
+func replicationIDs(ctx context.Context, queue *delay.Queue) string {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	return queue.History(ctx)
+	return queue.ReplicationIDs(ctx)
 }
 
-// sweepAndLog sweeps, logs the result, and reports whether the sweep has compared the rows with the queue. It logs an outcome other
-// than OK only if the sweep before had another one: while Redis is down, each probe starts a sweep.
-func (r *Reconciler) sweepAndLog(ctx context.Context) (complete bool) {
+// sweepAndLog sweeps, and logs the result. It logs an outcome other than OK only if the sweep before had another one:
+// while Redis is down, each probe starts a sweep.
+func (r *Reconciler) sweepAndLog(ctx context.Context) {
 	report, err := r.Sweep(ctx)
 	switch {
 	case ctx.Err() != nil: // the reconciler stops
-		return false
+		return
 	case errors.Is(err, ErrBusy):
 		r.log.DebugContext(ctx, "no sweep, because another process is sweeping")
 		if last, _, err := r.Last(ctx); err == nil && last != nil {
 			r.metrics.setStuck(*last)
 		}
-		return false
+		return
 	case err != nil: // it has found nothing out, so the gauge keeps its value
 		report.worsen(Failed, err)
 	default:
@@ -230,7 +222,6 @@ func (r *Reconciler) sweepAndLog(ctx context.Context) (complete bool) {
 	default:
 		r.log.WarnContext(ctx, "sweep made repairs", "report", report)
 	}
-	return err == nil && report.Outcome != Degraded
 }
 
 // Sweep compares and repairs once. It returns [ErrBusy] if another sweep is under way, and another error if it could
