@@ -32,8 +32,11 @@ func Checks(p *Process) []Check {
 			Check{Subject: "outbox", Good: "no message has waited for long", Run: ofEach(checkOutbox)},
 		)
 	}
-	checks = append(checks,
-		Check{Subject: "reconciler", Good: "the last sweep was recent, and no statement failed", Run: ofEach(checkLastSweep)})
+	swept := "the last sweep was recent, and no statement failed"
+	if len(p.Kinds) > 0 {
+		swept += "; while Redis is down, rows time out at most " + p.Kinds[0].Reconciler.DescribeBound() + " late"
+	}
+	checks = append(checks, Check{Subject: "reconciler", Good: swept, Run: ofEach(checkLastSweep)})
 	return append(checks, p.Checks...)
 }
 

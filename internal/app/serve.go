@@ -72,7 +72,7 @@ func (o Redis) redisURL() string {
 // Reconcile holds the options of the reconciler.
 type Reconcile struct {
 	ReconcileSchedule  string        `name:"reconcile-schedule" default:"@every 30s" help:"The schedule of the sweeps, which compare the orders with Redis: a cron expression or @every. Without Redis, sweeps run every second."`
-	ReconcileLookahead time.Duration `name:"reconcile-lookahead" default:"2m" help:"The sweeps compare the orders that are due within this time. It must be at least twice the schedule's interval."`
+	ReconcileLookahead time.Duration `name:"reconcile-lookahead" default:"2m" help:"The sweeps compare the orders that are due within this time. At least twice the interval of @every. With a cron expression, sweeps are at most half of this time apart."`
 }
 
 // Check returns an error that names the options with wrong values. Without Redis they have no effect, so that every
@@ -82,7 +82,7 @@ func (o Reconcile) Check(r Redis) error {
 		return nil
 	}
 	if o.ReconcileLookahead <= 0 {
-		return fmt.Errorf("%s is %v, want at least twice the schedule's interval",
+		return fmt.Errorf("%s is %v, want at least 2s, and at least twice the schedule's interval",
 			OptionName("reconcile-lookahead"), o.ReconcileLookahead)
 	}
 	if err := o.reconcileConfig().Check(); err != nil {

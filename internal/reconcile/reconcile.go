@@ -31,16 +31,17 @@ type Config struct {
 	// Schedule says when to sweep: a cron expression, in UTC unless it begins with a time zone (TZ=Europe/Berlin), or
 	// @every with a duration of at least a second. Default @every 30s.
 	Schedule string
-	// Lookahead is the time before a row's deadline from which on sweeps look at its task. It must be at least two
-	// intervals of the schedule: then a sweep looks at a task before the task is due, even if one sweep is missed.
+	// Lookahead is the time before a row's deadline from which on sweeps look at its task. It must be at least 2 s, and
+	// with @every at least two intervals: then a sweep looks at a task before the task is due, even if one sweep is
+	// missed. If the activations of a cron expression are further apart than half a look-ahead, there are more sweeps.
 	// Default 2 min.
 	Lookahead time.Duration
 	// Grace is the time for which a row may be overdue before the reconciler times it out. Default 2 s. A worker is
 	// expected to time out a row within the first second.
 	Grace time.Duration
-	// Probe is the time between two probes. Default 2 s. A probe reads the markers, with one command, or with one for each
-	// shard if Redis is a cluster, and then the replication id of each master. It starts a sweep if a marker is missing, if
-	// Redis does not answer, and if an id is another one than before.
+	// Probe is the time between two probes. Default 2 s. A probe reads the markers, with one command, or with one for
+	// each shard if Redis is a cluster, and then the replication id of each master. It starts a sweep if a marker is
+	// missing, if Redis does not answer, and if an id is another one than before.
 	Probe time.Duration
 }
 
@@ -64,8 +65,8 @@ func (cfg Config) Check() error {
 	return err
 }
 
-// withDefaults fills in the defaults. It returns the parsed schedule and the longest time between two activations of
-// it, or an error that describes an invalid field.
+// withDefaults fills in the defaults. It returns the parsed schedule and the longest time between two sweeps, or an error
+// that describes an invalid field.
 func (cfg Config) withDefaults() (Config, cron.Schedule, time.Duration, error) {
 	cfg.Schedule = cmp.Or(cfg.Schedule, defaultSchedule)
 	cfg.Lookahead = cmp.Or(cfg.Lookahead, defaultLookahead)
@@ -80,11 +81,11 @@ func (cfg Config) withDefaults() (Config, cron.Schedule, time.Duration, error) {
 		return cfg, nil, 0, fmt.Errorf("reconcile look-ahead %v, grace %v and probe %v must not be negative",
 			cfg.Lookahead, cfg.Grace, cfg.Probe)
 	}
-	interval := longestInterval(schedule, time.Now(), cfg.Lookahead/2)
-	if interval > cfg.Lookahead/2 {
-		return cfg, nil, 0, fmt.Errorf("reconcile look-ahead %v is less than twice %v, the time between two "+
-			"activations of the schedule %q: a lost task could be due before a sweep looks for it; "+
-			"choose a longer look-ahead or shorter intervals", cfg.Lookahead, interval, cfg.Schedule)
+	interval := boundOf(schedule, cfg.Lookahead)
+	if shortest := max(interval, time.Second); cfg.Lookahead/2 < shortest {
+		return cfg, nil, 0, fmt.Errorf("reconcile look-ahead %v is less than twice %v, the time between two sweeps of the "+
+			"schedule %q: a lost task could be due before a sweep looks for it; choose a longer look-ahead or shorter "+
+			"intervals", cfg.Lookahead, shortest, cfg.Schedule)
 	}
 	return cfg, schedule, interval, nil
 }

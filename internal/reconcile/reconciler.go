@@ -29,7 +29,7 @@ type Reconciler struct {
 	queue    *delay.Queue // nil: the service has no queue
 	cfg      Config
 	schedule cron.Schedule
-	interval time.Duration // the longest time between two activations of the schedule
+	interval time.Duration // the longest time between two sweeps
 	lockIdle time.Duration
 	asked    chan struct{} // a probe asks for a sweep
 	log      *slog.Logger
@@ -76,8 +76,17 @@ func newReconciler(
 }
 
 // Bound returns how long past its deadline a row may be pending while Redis is down or wiped, or if the service has no queue: one
-// interval of the schedule and the grace. Without a queue the sweeps use no grace: it is there for a busy machine.
+// interval of the schedule, or half a look-ahead if it is a cron expression, and the grace. Without a queue the sweeps use no grace: it is there for a busy machine.
 func (r *Reconciler) Bound() time.Duration { return r.interval + r.cfg.Grace }
+
+// DescribeBound returns the bound and its parts, for operators.
+func (r *Reconciler) DescribeBound() string {
+	parts := "an interval of %v"
+	if _, every := r.schedule.(cron.ConstantDelaySchedule); !every {
+		parts = "half a look-ahead, %v, because the schedule is a cron expression,"
+	}
+	return fmt.Sprintf("%v ("+parts+" and a grace of %v)", r.Bound(), r.interval, r.cfg.Grace)
+}
 
 // Run sweeps until ctx ends, and then returns nil. It sweeps at the start, by the schedule, and when a probe finds that
 // Redis was wiped, does not answer, answers again, has restarted or has failed over. A sweep begins at the latest half a

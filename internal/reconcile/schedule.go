@@ -3,7 +3,6 @@ package reconcile
 import (
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"time"
 
@@ -48,54 +47,11 @@ func checkZone(text string) error {
 	return nil
 }
 
-// longestInterval returns the longest time between two activations of the schedule, in the year that begins with the first
-// activation after now. To save time, it may stop at the first interval that is longer than enough, and return it.
-func longestInterval(schedule cron.Schedule, now time.Time, enough time.Duration) time.Duration {
-	switch schedule := schedule.(type) {
-	case cron.ConstantDelaySchedule:
-		return schedule.Delay
-	case *cron.SpecSchedule:
-		return longestIntervalOf(schedule, now.UTC(), enough)
-	default:
-		return math.MaxInt64 // parseSchedule returns no other type
+// boundOf returns the longest time between two sweeps. With @every it is the interval. The activations of a cron expression
+// may be further apart than half a look-ahead, and then the idle timer of [Reconciler.Run] starts the sweeps between them.
+func boundOf(schedule cron.Schedule, lookahead time.Duration) time.Duration {
+	if every, ok := schedule.(cron.ConstantDelaySchedule); ok {
+		return every.Delay
 	}
-}
-
-// longestIntervalOf computes only the first activation of each hour, because cron takes a second to compute all activations
-// of a year. The other activations follow from the minutes, which are the same in every hour with activations.
-func longestIntervalOf(spec *cron.SpecSchedule, now time.Time, enough time.Duration) time.Duration {
-	last, longest := minutes(spec)
-	next := spec.Next(now)
-	for end := next.AddDate(1, 0, 0); next.Before(end) && longest <= enough; {
-		lastInHour := next.Add(time.Duration(max(0, last-minuteOf(spec, next))) * time.Minute)
-		if next = spec.Next(lastInHour); next.IsZero() { // there are no more activations
-			return math.MaxInt64
-		}
-		longest = max(longest, next.Sub(lastInHour))
-	}
-	return longest
-}
-
-// minutes returns the last minute of an hour that has an activation, and the longest time between two activations in an
-// hour.
-func minutes(spec *cron.SpecSchedule) (last int, longest time.Duration) {
-	first := true
-	for minute := range 60 {
-		if spec.Minute&(1<<minute) == 0 {
-			continue
-		}
-		if !first {
-			longest = max(longest, time.Duration(minute-last)*time.Minute)
-		}
-		first, last = false, minute
-	}
-	return last, longest
-}
-
-// minuteOf returns the minute of a time in the schedule's time zone, which is UTC unless the schedule names one.
-func minuteOf(spec *cron.SpecSchedule, t time.Time) int {
-	if spec.Location != time.Local {
-		t = t.In(spec.Location)
-	}
-	return t.Minute()
+	return lookahead / 2
 }
