@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -18,54 +17,32 @@ import (
 // for longer after its failover. A shorter one costs more commands.
 const reloadInterval = time.Second
 
-// follower closes the connections to a former master when the client connects to another one. The client itself closes the
-// connections of its pools only, so a subscription would stay at a master that hangs.
-type follower struct {
-	open sync.Map // the connections; the keys are of type *conn
+// FollowsSentinels reports whether Sentinels name the master to a client of [Connect]. When they name another master, the
+// client closes the connections of its pools, but a subscription stays at a former master that hangs. So who listens to
+// Redis must subscribe anew after a silence.
+func FollowsSentinels(rdb redis.UniversalClient) bool {
+	client, ok := rdb.(*redis.Client)
+	return ok && client.Options().Addr == "FailoverClient" // the name that the client has instead of an address
 }
 
-func (f *follower) DialHook(next redis.DialHook) redis.DialHook {
+// masterHook names the cause if the Sentinels do not know the master. Otherwise a caller of a command would get
+// [redis.Nil], as if a key did not exist.
+type masterHook struct{}
+
+func (masterHook) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		dialed, err := next(ctx, network, addr)
+		conn, err := next(ctx, network, addr)
 		if errors.Is(err, redis.Nil) {
-			// This is a Sentinel's answer. If it were wrapped, a caller of a command would think that a key does not exist.
-			return nil, errors.New("the Sentinels do not know the master: check master_name in the Redis URL")
+			err = errors.New("the Sentinels do not know the master: check master_name in the Redis URL")
 		}
-		if err != nil {
-			return nil, err
-		}
-		for key := range f.open.Range {
-			if other := key.(*conn); other.RemoteAddr().String() != dialed.RemoteAddr().String() {
-				_ = other.Close()
-			}
-		}
-		opened := &conn{dialed, &f.open}
-		f.open.Store(opened, nil)
-		if raw, ok := dialed.(syscall.Conn); ok {
-			return struct { // the pool uses raw to check an idle connection
-				*conn
-				syscall.Conn
-			}{opened, raw}, nil
-		}
-		return opened, nil
+		return conn, err
 	}
 }
 
-func (f *follower) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (masterHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 
-func (f *follower) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (masterHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
-}
-
-// conn is a connection that leaves the set of open ones when it is closed.
-type conn struct {
-	net.Conn
-	open *sync.Map
-}
-
-func (c *conn) Close() error {
-	c.open.Delete(c)
-	return c.Conn.Close()
 }
 
 // ReplicationIDs returns the replication ids of the queue's masters. An id changes when a replica is promoted, or when a

@@ -52,7 +52,7 @@ func open(o *redis.UniversalOptions) redis.UniversalClient {
 	}
 	client := redis.NewUniversalClient(o)
 	if o.MasterName != "" {
-		client.AddHook(&follower{})
+		client.AddHook(masterHook{})
 	}
 	return client
 }

@@ -175,15 +175,31 @@ func (w *Worker) wakeUp(shard int) {
 // listen receives wake-ups from Redis. After an outage the Redis client subscribes again by itself. A lost wake-up
 // delays a task by at most MaxIdle.
 func (w *Worker) listen(ctx context.Context) error {
+	for ctx.Err() == nil {
+		w.listenUntilSilent(ctx)
+	}
+	return nil
+}
+
+// listenUntilSilent listens until ctx ends. If Sentinels name the master, it also returns after a silence of MaxIdle,
+// because the subscription may be at a former master.
+func (w *Worker) listenUntilSilent(ctx context.Context) {
 	sub := w.queue.rdb.Subscribe(ctx, w.queue.channel())
 	defer sub.Close()
 	// The client's health check is off. It sends PING, but does not wait for the answer. TCP keep-alive detects a dead
 	// connection without a command.
 	messages := sub.ChannelWithSubscriptions(redis.WithChannelHealthCheckInterval(0))
+	followsSentinels := FollowsSentinels(w.queue.rdb)
 	for {
+		var silence <-chan time.Time
+		if followsSentinels {
+			silence = time.After(w.cfg.MaxIdle)
+		}
 		select {
 		case <-ctx.Done():
-			return nil
+			return
+		case <-silence:
+			return
 		case message := <-messages:
 			w.receive(message)
 		}

@@ -31,7 +31,7 @@ func (s *Service) RedisFailoverFaults() []Fault {
 	}
 	return []Fault{
 		{Name: "killed", Needs: sentinels, Bound: within(5 * time.Second), Inject: failOverRedis(killed)},
-		{Name: "hung", Needs: sentinels, Bound: within(10 * time.Second), Inject: failOverRedis(hung)},
+		{Name: "hung", Needs: sentinels, Bound: within(40 * time.Second), Inject: failOverRedis(hung)},
 		{Name: "killed in a cluster", Needs: cluster, Bound: within(5 * time.Second), Inject: failOverRedis(killed)},
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/redis/go-redis/v9"
 
+	"example.com/shop/internal/delay"
 	"example.com/shop/internal/rest"
 )
 
@@ -126,11 +127,11 @@ func (h *Hub) listen(ctx context.Context) error {
 	defer sub.Close()
 	unregister := context.AfterFunc(ctx, func() { sub.Close() }) // ends a blocked read, because it ignores ctx
 	defer unregister()
-	pinged := false
+	pinged, followsSentinels := false, delay.FollowsSentinels(h.rdb)
 	for {
 		received, err := sub.ReceiveTimeout(ctx, quietTimeout)
 		if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() && !pinged && h.isLive() {
-			if !h.hasSubscribers() {
+			if !h.hasSubscribers() && !followsSentinels {
 				continue // the state of the connection matters only to subscribers
 			}
 			pinged = true
