@@ -20,10 +20,12 @@ type DeadLetter struct {
 	BuriedAt time.Time `json:"buried_at"` // by Redis's clock
 }
 
+var redriveScript = load("redrive")
+
 // Redrive makes a dead letter due now, with no failed attempts, and reports whether there was such a dead letter.
 func (q *Queue) Redrive(ctx context.Context, id string) (bool, error) {
 	s := q.shards[q.shardOf(id)]
-	n, err := scripts.redrive.Run(ctx, q.rdb, []string{s.due, s.dead, s.attempts, s.errs},
+	n, err := redriveScript.Run(ctx, q.rdb, []string{s.due, s.dead, s.attempts, s.errs},
 		q.channel(), s.number, id).Int()
 	if err != nil {
 		return false, fmt.Errorf("redrive %s: %w", q.kind, err)

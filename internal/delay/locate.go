@@ -30,6 +30,8 @@ type Location struct {
 	Attempts int           // failed attempts so far
 }
 
+var locateScript = load("locate")
+
 // Locate returns one location for each id, at the same index.
 func (q *Queue) Locate(ctx context.Context, ids []string) ([]Location, error) {
 	groups := q.groupByShard(ids)
@@ -41,7 +43,7 @@ func (q *Queue) Locate(ctx context.Context, ids []string) ([]Location, error) {
 		}
 		calls[n] = call{[]string{g.due, g.leased, g.dead, g.attempts}, args}
 	}
-	replies, err := q.runEach(ctx, scripts.locate, calls)
+	replies, err := q.runEach(ctx, locateScript, calls)
 	if err != nil {
 		return nil, fmt.Errorf("locate %s: %w", q.kind, err)
 	}
@@ -69,11 +71,13 @@ func (q *Queue) LastError(ctx context.Context, id string) (string, error) {
 	return text, nil
 }
 
+var ownerScript = load("owner")
+
 // Owner returns the host and the process id of the worker that has leased a task, as in "web-1:4711". It returns "" if the
 // task is not leased, or if Redis has lost the name. When the lease has ended, the name may be gone.
 func (q *Queue) Owner(ctx context.Context, id string) (string, error) {
 	s := q.shards[q.shardOf(id)]
-	owner, err := scripts.owner.Run(ctx, q.rdb, []string{s.leased, s.owners}, id).Text()
+	owner, err := ownerScript.Run(ctx, q.rdb, []string{s.leased, s.owners}, id).Text()
 	if err != nil {
 		return "", fmt.Errorf("read who has leased a task of %s: %w", q.kind, err)
 	}

@@ -93,6 +93,8 @@ func (q *Queue) shardOf(id string) int {
 	return int(h.Sum32() % uint32(len(q.shards)))
 }
 
+var scheduleScript = load("schedule")
+
 // Schedule adds tasks. A task that is scheduled already keeps the earlier of its due times. A leased task is
 // delivered a second time after its lease has ended. A dead letter is not changed. After an error some of the messages
 // may have been scheduled; repeating the call is harmless.
@@ -120,7 +122,7 @@ func (q *Queue) schedule(ctx context.Context, msgs []Message) error {
 		}
 		calls = append(calls, call{[]string{g.due, g.dead}, args})
 	}
-	_, err := q.runEach(ctx, scripts.schedule, calls)
+	_, err := q.runEach(ctx, scheduleScript, calls)
 	return err
 }
 
@@ -136,6 +138,8 @@ type Batch struct {
 	ends  time.Time // the leases end later, if the clock of Redis is not changed
 }
 
+var claimScript = load("claim")
+
 // Claim leases up to limit due tasks of a shard to the caller, for the given time. Shards are numbered from 0. Claim
 // reduces a limit above 1,000 to 1,000, and a lease longer than a day to a day. A task is due again when its lease ends,
 // unless the caller acknowledges, retries or buries the task before. The client of a cluster repeats a claim whose connection
@@ -143,7 +147,7 @@ type Batch struct {
 func (q *Queue) Claim(ctx context.Context, shard, limit int, lease time.Duration) (Batch, error) {
 	s := q.shards[shard]
 	ends := time.Now().Add(lease)
-	reply, err := scripts.claim.Run(ctx, q.rdb, []string{s.due, s.leased, s.attempts, s.owners},
+	reply, err := claimScript.Run(ctx, q.rdb, []string{s.due, s.leased, s.attempts, s.owners},
 		min(limit, maxIDs), micros(min(lease, maxLease)), thisProcess()).Slice()
 	if err != nil {
 		return Batch{}, fmt.Errorf("claim %s shard %d: %w", q.kind, shard, err)
@@ -165,6 +169,8 @@ var thisProcess = sync.OnceValue(func() string {
 	return fmt.Sprintf("%s:%d", host, os.Getpid())
 })
 
+var renewScript = load("renew")
+
 // Renew makes the leases of a batch end after the given time from now, and gives b their new token. It reports whether the
 // batch still had leases. It does not change a task that is due again, or leased to another worker.
 //
@@ -178,7 +184,7 @@ func (q *Queue) Renew(ctx context.Context, b *Batch, lease time.Duration) (bool,
 	}
 	ends := time.Now().Add(lease)
 	s := q.shards[b.shard]
-	token, err := scripts.renew.Run(ctx, q.rdb, []string{s.leased, s.owners}, args...).Text()
+	token, err := renewScript.Run(ctx, q.rdb, []string{s.leased, s.owners}, args...).Text()
 	if err != nil {
 		return false, fmt.Errorf("renew %s shard %d: %w", q.kind, b.shard, err)
 	}
@@ -216,11 +222,13 @@ func errReply(reply []any) error {
 		fmt.Sprint(reply))
 }
 
+var ackScript = load("ack")
+
 // Ack acknowledges claimed tasks: it ends their leases, and removes the tasks. It returns the number of these tasks. It
 // does not count or change a task whose lease has ended already: the task is due again, or leased to another worker.
 func (q *Queue) Ack(ctx context.Context, b Batch, ids ...string) (int, error) {
 	s := q.shards[b.shard]
-	return q.endLeases(ctx, "ack", scripts.ack, []string{s.leased, s.attempts, s.errs},
+	return q.endLeases(ctx, "ack", ackScript, []string{s.leased, s.attempts, s.errs},
 		[]any{b.token}, len(ids), func(args []any, i int) []any { return append(args, ids[i]) })
 }
 
@@ -235,11 +243,13 @@ type Requeue struct {
 // for each task that failed. A larger limit takes more of its memory, and a smaller one tells operators less.
 const maxError = 500
 
+var retryScript = load("retry")
+
 // Retry ends the leases of claimed tasks and schedules the tasks again. It returns the number of these tasks. It does not
 // count or change a task whose lease has ended already.
 func (q *Queue) Retry(ctx context.Context, b Batch, tasks ...Requeue) (int, error) {
 	s := q.shards[b.shard]
-	return q.endLeases(ctx, "retry", scripts.retry, []string{s.due, s.leased, s.attempts, s.errs},
+	return q.endLeases(ctx, "retry", retryScript, []string{s.due, s.leased, s.attempts, s.errs},
 		[]any{q.channel(), s.number, b.token}, len(tasks), func(args []any, i int) []any {
 			return append(args, tasks[i].ID, micros(tasks[i].In), clip.Text(tasks[i].Err, maxError))
 		})
@@ -251,11 +261,13 @@ type Burial struct {
 	Err string // why the last attempt failed
 }
 
+var buryScript = load("bury")
+
 // Bury ends the leases of claimed tasks and makes the tasks dead letters. It returns the number of these tasks. It does not
 // count or change a task whose lease has ended already.
 func (q *Queue) Bury(ctx context.Context, b Batch, tasks ...Burial) (int, error) {
 	s := q.shards[b.shard]
-	return q.endLeases(ctx, "bury", scripts.bury, []string{s.due, s.leased, s.dead, s.attempts, s.errs},
+	return q.endLeases(ctx, "bury", buryScript, []string{s.due, s.leased, s.dead, s.attempts, s.errs},
 		[]any{b.token}, len(tasks), func(args []any, i int) []any {
 			return append(args, tasks[i].ID, clip.Text(tasks[i].Err, maxError))
 		})
@@ -289,13 +301,15 @@ type Depth struct {
 	OldestDue time.Duration // how long the oldest due task has waited
 }
 
+var depthScript = load("depth")
+
 // Depth counts the tasks of all shards. It counts the tasks of one shard at one instant.
 func (q *Queue) Depth(ctx context.Context) (Depth, error) {
 	calls := make([]call, len(q.shards))
 	for i, s := range q.shards {
 		calls[i] = call{keys: []string{s.due, s.leased, s.dead}}
 	}
-	replies, err := q.runEach(ctx, scripts.depth, calls)
+	replies, err := q.runEach(ctx, depthScript, calls)
 	if err != nil {
 		return Depth{}, fmt.Errorf("depth of %s: %w", q.kind, err)
 	}

@@ -389,7 +389,7 @@ func TestOwner(t *testing.T) {
 		want("scheduled", "a", "")
 		b := claim(time.Hour)
 		scheduleNow(t, q, "b")
-		testenv.Must(t, scripts.claim.Run(t.Context(), rdb, []string{s.due, s.leased, s.attempts, s.owners}, 1, time.Hour.Microseconds(), other).Err())
+		testenv.Must(t, claimScript.Run(t.Context(), rdb, []string{s.due, s.leased, s.attempts, s.owners}, 1, time.Hour.Microseconds(), other).Err())
 		want("leased", "a", thisProcess())
 		want("leased by another process", "b", other)
 		_, err := q.Renew(t.Context(), &b, 2*time.Hour)

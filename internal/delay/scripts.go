@@ -13,13 +13,6 @@ import (
 //go:embed lua/*.lua
 var luaFiles embed.FS
 
-var scripts = struct {
-	schedule, claim, renew, ack, retry, bury, redrive, locate, owner, depth *redis.Script
-}{
-	load("schedule"), load("claim"), load("renew"), load("ack"), load("retry"), load("bury"), load("redrive"),
-	load("locate"), load("owner"), load("depth"),
-}
-
 // load returns a script with the prelude before it. The client first sends only the script's hash. It sends the text to
 // a Redis that does not know the hash, because it is new, was restarted or has flushed its scripts.
 func load(name string) *redis.Script {

@@ -67,11 +67,16 @@ type Worker struct {
 	watches []watch // one for each shard
 }
 
-// watch is the part of a worker that the loops of one shard share. One loop at a time watches the shard: it sleeps until
-// a task is due, and claims a batch. Then the next loop watches, while this one handles the batch. So an idle shard
-// costs the same few commands, however many loops it has.
+// watch is the part of a worker that the loops of one shard share. One loop at a time has the turn: it sleeps until a task
+// is due, and claims a batch. Then it passes the turn on, with the time of the next claim, and handles the batch:
+//
+//	loop 1   sleep, claim ─┐ handle ──────────▶ wait for the turn ─┌─ sleep, claim ─┐ handle
+//	                       │ turn                             turn │           turn │
+//	loop 2   wait ─────────└─ sleep, claim ────────────────────────┘ handle ─▶ wait ─└─ sleep, claim
+//
+// So an idle shard costs the same few commands, however many loops it has.
 type watch struct {
-	turn    chan time.Time // has the time of the next claim; the loop that receives it watches the shard
+	turn    chan time.Time // has one value, the time of the next claim; the loop that receives it has the turn
 	wake    chan struct{}  // ends the sleep; buffered by one: wake-ups coalesce
 	failing atomic.Bool    // the last claim failed, or the outcomes of its batch could not be written
 }
@@ -127,7 +132,7 @@ func (w *Worker) reportHealth(err error) {
 	w.log.Info("worker can use its queue again")
 }
 
-// claimNext waits for its turn to watch the shard. Then it sleeps until a task is due or a lease ends, or until a
+// claimNext waits for its turn. Then it sleeps until a task is due or a lease ends, or until a
 // wake-up says that another task is due earlier, and claims a batch. The batch may be empty.
 func (w *Worker) claimNext(ctx context.Context, shard int) (batch Batch, err error) {
 	watch := &w.watches[shard]
@@ -164,7 +169,7 @@ func (w *Worker) claim(ctx context.Context, shard int) (batch Batch, wait time.D
 	}
 }
 
-// wakeUp ends the sleep of the loop that watches a shard.
+// wakeUp ends the sleep of the loop that has the turn of a shard.
 func (w *Worker) wakeUp(shard int) {
 	select {
 	case w.watches[shard].wake <- struct{}{}:

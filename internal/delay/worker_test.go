@@ -536,7 +536,7 @@ func TestLostLeases(t *testing.T) {
 		after time.Duration
 	}{
 		"all commands, as of a killed worker": {func(redis.Cmder) bool { return true }, 2400 * time.Millisecond},
-		"renewals":                            {func(cmd redis.Cmder) bool { return cmd.Args()[1] == scripts.renew.Hash() }, 1775 * time.Millisecond},
+		"renewals":                            {func(cmd redis.Cmder) bool { return cmd.Args()[1] == renewScript.Hash() }, 1775 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			simulate(t, func(t *testing.T, q *Queue, server *miniredis.Miniredis) {
