@@ -14,7 +14,6 @@ func kindLabel(kind string) prometheus.Labels { return prometheus.Labels{"kind":
 type workerMetrics struct {
 	outcomes *prometheus.CounterVec
 	lost     prometheus.Counter
-	batch    prometheus.Histogram
 	handling prometheus.Histogram
 }
 
@@ -28,11 +27,6 @@ func newWorkerMetrics(reg prometheus.Registerer, kind string) workerMetrics {
 		lost: f.NewCounter(prometheus.CounterOpts{
 			Name: "delay_leases_lost_total", ConstLabels: kindLabel(kind),
 			Help: "Deliveries whose lease ended before the worker acknowledged, retried or buried them.",
-		}),
-		batch: f.NewHistogram(prometheus.HistogramOpts{
-			Name: "delay_batch_tasks", ConstLabels: kindLabel(kind),
-			Help:    "Tasks in a claimed batch.",
-			Buckets: []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000},
 		}),
 		handling: f.NewHistogram(prometheus.HistogramOpts{
 			Name: "delay_handler_seconds", ConstLabels: kindLabel(kind),

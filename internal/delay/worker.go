@@ -237,7 +237,6 @@ func (w *Worker) handle(ctx context.Context, batch Batch) error {
 	if len(batch.Tasks) == 0 {
 		return nil
 	}
-	w.metrics.batch.Observe(float64(len(batch.Tasks)))
 	handling, lose := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer lose(nil)
 	handled, kept := make(chan struct{}), make(chan Batch)

@@ -8,12 +8,10 @@ import (
 )
 
 type metrics struct {
-	sweeps   *prometheus.CounterVec
-	repairs  *prometheus.CounterVec
-	examined prometheus.Counter
-	stuck    prometheus.Gauge
-	seconds  prometheus.Histogram
-	lastOK   prometheus.Gauge
+	sweeps  *prometheus.CounterVec
+	repairs *prometheus.CounterVec
+	stuck   prometheus.Gauge
+	lastOK  prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer, kind string) metrics {
@@ -29,19 +27,10 @@ func newMetrics(reg prometheus.Registerer, kind string) metrics {
 			Name: "reconcile_repairs_total", ConstLabels: labels,
 			Help: "Repairs, by reason: missing, late or overdue.",
 		}, []string{"reason"}),
-		examined: f.NewCounter(prometheus.CounterOpts{
-			Name: "reconcile_examined_total", ConstLabels: labels,
-			Help: "Pending rows compared with the queue.",
-		}),
 		stuck: f.NewGauge(prometheus.GaugeOpts{
 			Name: "reconcile_stuck_rows", ConstLabels: labels,
 			Help: "Overdue rows that the last sweep could not time out, because other sessions have locked " +
 				"them or because the statement failed.",
-		}),
-		seconds: f.NewHistogram(prometheus.HistogramOpts{
-			Name: "reconcile_sweep_seconds", ConstLabels: labels,
-			Help:    "Time that a sweep took, in seconds.",
-			Buckets: prometheus.ExponentialBuckets(0.001, 4, 10),
 		}),
 		lastOK: f.NewGauge(prometheus.GaugeOpts{
 			Name: "reconcile_last_success_timestamp_seconds", ConstLabels: labels,
@@ -60,8 +49,6 @@ func (m metrics) observe(r Report) {
 	m.repairs.WithLabelValues("missing").Add(float64(r.Missing))
 	m.repairs.WithLabelValues("late").Add(float64(r.Late))
 	m.repairs.WithLabelValues("overdue").Add(float64(r.Overdue))
-	m.examined.Add(float64(r.Examined))
-	m.seconds.Observe(r.Took)
 	if r.Outcome == OK || r.Outcome == Partial {
 		m.lastOK.SetToCurrentTime()
 	}
