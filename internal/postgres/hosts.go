@@ -7,7 +7,6 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -48,8 +47,8 @@ func Connect(databaseURL string) (*sql.DB, error) {
 type connector struct {
 	hosts      []driver.Connector
 	timeout    time.Duration // the longest time for a new connection to a host
-	open       []sync.Map    // the connections to each host, the keys are of type *conn
 	good       int           // the index of the host that accepted the last connection; it is tried first
+	sessions   sync.Map      // the open sessions, the keys are of type *session
 	generation atomic.Int64
 	lineage    lineage
 	tracers    multitracer.Tracer
@@ -98,21 +97,11 @@ func newConnector(databaseURL string, settings map[string]string) (*connector, e
 	if len(hosts) > 1 {
 		c.timeout = cmp.Or(cfg.ConnectTimeout, hostTimeout)
 	}
-	c.open = make([]sync.Map, len(hosts))
-	for i, host := range hosts {
-		one := cfg.Copy()
-		one.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			dialed, err := cfg.DialFunc(ctx, network, addr)
-			if err != nil {
-				return nil, err
-			}
-			opened := &conn{dialed, &c.open[i]}
-			c.open[i].Store(opened, nil)
-			return opened, nil
-		}
+	cfg.Tracer = &c.tracers
+	for _, host := range hosts {
+		one := *cfg
 		one.Host, one.Port, one.TLSConfig, one.Fallbacks = host[0].Host, host[0].Port, host[0].TLSConfig, host[1:]
-		one.Tracer = &c.tracers
-		c.hosts = append(c.hosts, stdlib.GetConnector(*one, stdlib.OptionAfterConnect(scanUTC),
+		c.hosts = append(c.hosts, stdlib.GetConnector(one, stdlib.OptionAfterConnect(scanUTC),
 			stdlib.OptionShouldPing(c.pingIdle), stdlib.OptionResetSession(c.check)))
 	}
 	return c, nil
@@ -155,51 +144,39 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	return made, err
 }
 
-// connect makes a session with the first host that is possible. The caller has the turn.
+// connect makes a session with the first host that is possible. The caller has the turn. The timeout covers the look-up of a
+// host's name and all its addresses. The timeout of pgx would not cover the look-up, and would begin anew for each address.
 func (c *connector) connect(ctx context.Context) (driver.Conn, error) {
 	generation := c.generation.Load()
 	var errs []error
 	for i := range c.hosts {
 		n := (c.good + i) % len(c.hosts)
-		connected, err := c.connectTo(ctx, n)
+		attempt, cancel := context.WithTimeout(ctx, c.timeout)
+		connected, err := c.hosts[n].Connect(attempt)
+		cancel()
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		if n != c.good {
 			generation = c.generation.Add(1)
-			for opened := range c.open[c.good].Range {
-				_ = opened.(*conn).Close()
-			}
+			c.closeSessions()
 			c.good = n
 		}
-		connected.Conn().PgConn().CustomData()[generationKey] = generation
-		return &session{connected, c}, nil
+		made := &session{connected.(*stdlib.Conn), c}
+		made.Conn.Conn().PgConn().CustomData()[generationKey] = generation
+		c.sessions.Store(made, nil)
+		return made, nil
 	}
 	return nil, errors.Join(errs...)
 }
 
-// connectTo makes a session with the host of an index. The timeout covers the look-up of the host's name and all its addresses.
-// The timeout of pgx would begin anew for each address.
-func (c *connector) connectTo(ctx context.Context, host int) (*stdlib.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
-	connected, err := c.hosts[host].Connect(ctx)
-	if err != nil {
-		return nil, err
+// closeSessions closes the connections of all sessions. It does not wait, because TLS sends a last message, which may take
+// seconds to a host that hangs.
+func (c *connector) closeSessions() {
+	for opened := range c.sessions.Range {
+		go opened.(*session).Conn.Conn().PgConn().Conn().Close()
 	}
-	return connected.(*stdlib.Conn), nil
-}
-
-// conn is a connection that leaves the set of open ones when it is closed.
-type conn struct {
-	net.Conn
-	open *sync.Map
-}
-
-func (c *conn) Close() error {
-	c.open.Delete(c)
-	return c.Conn.Close()
 }
 
 // Driver returns the driver of the sessions.

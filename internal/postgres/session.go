@@ -21,6 +21,12 @@ type session struct {
 	hosts *connector
 }
 
+// Close makes the connector forget the session, and closes the connection.
+func (s *session) Close() error {
+	s.hosts.sessions.Delete(s)
+	return s.Conn.Close()
+}
+
 func (s *session) ExecContext(ctx context.Context, statement string, args []driver.NamedValue) (driver.Result, error) {
 	result, err := s.Conn.ExecContext(ctx, statement, args)
 	return result, s.outcome(err)
