@@ -151,7 +151,7 @@ func newChild(ctx context.Context, o contendOptions, log *slog.Logger) (*child, 
 		return nil, err
 	}
 	c := &child{registry: prometheus.NewRegistry(), log: log}
-	gdb, err := postgres.Open(ctx, o.DatabaseURL, "bench", 20)
+	gdb, err := postgres.Open(ctx, o.DatabaseURL, "bench", 20, postgres.IndexPlans)
 	if err != nil {
 		return nil, err
 	}

@@ -149,7 +149,7 @@ func (s *servers) createDatabase(ctx context.Context) error {
 		return err
 	}
 	s.stops = append(s.stops, s.db.Close)
-	gdb, err := postgres.Open(ctx, s.databaseURL, "bench", 4)
+	gdb, err := postgres.Open(ctx, s.databaseURL, "bench", 4, postgres.IndexPlans)
 	if err != nil {
 		return err
 	}

@@ -56,6 +56,9 @@ type Config struct {
 	RedisURL      string // "": the service has no Redis
 	QueueShards   int    // of each kind's queue; the same for all processes
 
+	// SessionSettings are settings of the sessions in PostgreSQL, besides those of package postgres.
+	SessionSettings map[string]string
+
 	// Migrations are the sets of the program's other modules, in their order. The core's comes before them.
 	Migrations []migrations.Set
 
@@ -122,7 +125,7 @@ type Process struct {
 // its schema lacks a migration of the binary. It accepts a newer schema: during a rolling update processes of the older
 // version continue to run, and after a rollback they start. Redis may be down.
 func Connect(ctx context.Context, cfg Config, log *slog.Logger) (*Connections, error) {
-	db, err := OpenDatabase(ctx, cfg.DatabaseURL, cfg.Name, cfg.DatabaseConns)
+	db, err := OpenDatabase(ctx, cfg.DatabaseURL, cfg.Name, cfg.DatabaseConns, cfg.SessionSettings)
 	if err != nil {
 		return nil, err
 	}
@@ -165,8 +168,10 @@ func New(c *Connections, cfg Config, log *slog.Logger) *Process {
 }
 
 // OpenDatabase is [postgres.Open]. If no connection can be made, its error names the option with the address.
-func OpenDatabase(ctx context.Context, databaseURL, application string, conns int) (*gorm.DB, error) {
-	db, err := postgres.Open(ctx, databaseURL, application, conns)
+func OpenDatabase(
+	ctx context.Context, databaseURL, application string, conns int, settings map[string]string,
+) (*gorm.DB, error) {
+	db, err := postgres.Open(ctx, databaseURL, application, conns, settings)
 	if errors.As(err, new(*pgconn.ConnectError)) {
 		err = fmt.Errorf("%w: is PostgreSQL running, and is %s right?", err, OptionName("database-url"))
 	}

@@ -32,7 +32,7 @@ func (c *Migrate) Run(
 	}
 	// Open fails soon, with an error that names the address. Without this call, migrate would wait for a server that
 	// does not answer.
-	db, err := OpenDatabase(ctx, c.DatabaseURL, program.Name, c.DatabaseConns)
+	db, err := OpenDatabase(ctx, c.DatabaseURL, program.Name, c.DatabaseConns, nil)
 	if err != nil {
 		return err
 	}

@@ -88,7 +88,8 @@ func TestRelayPublishesMessagesOlderThanTheGrace(t *testing.T) {
 func TestOutboxPlans(t *testing.T) {
 	testenv.Slow(t, "fills the outbox")
 	t.Parallel()
-	const settings = "&plan_cache_mode=force_generic_plan&enable_seqscan=off&random_page_cost=1.1" // those of package postgres
+	// These are the settings of postgres.IndexPlans that choose plans.
+	const settings = "&plan_cache_mode=force_generic_plan&enable_seqscan=off&random_page_cost=1.1"
 	db, err := sql.Open("pgx", testenv.Postgres(t)+settings)
 	testenv.Must(t, err)
 	t.Cleanup(func() { db.Close() })

@@ -81,7 +81,7 @@ func newConnector(databaseURL string, settings map[string]string) (*connector, e
 		if err := c.lineage.check(ctx, session); err != nil || settings == nil {
 			return err
 		}
-		return checkSession(ctx, session, modeIsExplicit)
+		return checkSession(ctx, session, settings, modeIsExplicit)
 	}
 	staysOpen := cfg.OnPgError
 	cfg.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {
@@ -144,8 +144,9 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	return made, err
 }
 
-// connect makes a session with the first host that is possible. The caller has the turn. The timeout covers the look-up of a
-// host's name and all its addresses. The timeout of pgx would not cover the look-up, and would begin anew for each address.
+// connect makes a session with the first host that is possible. The caller has the turn. The timeout covers the look-up
+// of a host's name and all its addresses. The timeout of pgx would not cover the look-up, and would begin anew for each
+// address.
 func (c *connector) connect(ctx context.Context) (driver.Conn, error) {
 	generation := c.generation.Load()
 	var errs []error
@@ -171,8 +172,8 @@ func (c *connector) connect(ctx context.Context) (driver.Conn, error) {
 	return nil, errors.Join(errs...)
 }
 
-// closeSessions closes the connections of all sessions. It does not wait, because TLS sends a last message, which may take
-// seconds to a host that hangs.
+// closeSessions closes the connections of all sessions. It does not wait, because TLS sends a last message, which may
+// take seconds to a host that hangs.
 func (c *connector) closeSessions() {
 	for opened := range c.sessions.Range {
 		go opened.(*session).Conn.Conn().PgConn().Conn().Close()

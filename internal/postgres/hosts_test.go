@@ -39,7 +39,7 @@ func TestFailover(t *testing.T) {
 	if user := other.User.Username(); user != "devstack" {
 		testenv.Exec(t, observer, `CREATE ROLE `+user+` LOGIN SUPERUSER`)
 	}
-	db, err := postgres.Open(t.Context(), address, "test", 4)
+	db, err := postgres.Open(t.Context(), address, "test", 4, nil)
 	testenv.Must(t, err)
 	pool := pool(t, db)
 	testenv.Exec(t, pool, `CREATE TABLE numbers (n int); CREATE ROLE app LOGIN; GRANT INSERT ON numbers TO app`)
@@ -91,7 +91,7 @@ func TestFailover(t *testing.T) {
 // once, an ordinary role when one of its commits has waited for a second.
 func checkCommitsWait(t *testing.T, primary *devstack.Postgres, observer *sql.DB, app string) {
 	t.Helper()
-	db, err := postgres.Open(t.Context(), app, "test", 2)
+	db, err := postgres.Open(t.Context(), app, "test", 2, nil)
 	testenv.Must(t, err)
 	pool := pool(t, db)
 	wait := func(db *sql.DB) bool {

@@ -25,7 +25,7 @@ func TestHungHost(t *testing.T) {
 		`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'hung'`)
 	first, second := newProxy(t, address.Host), newProxy(t, address.Host)
 	address.Host = first.Addr().String() + "," + second.Addr().String()
-	db, err := postgres.Open(t.Context(), address.String(), "hung", 2)
+	db, err := postgres.Open(t.Context(), address.String(), "hung", 2, nil)
 	testenv.Must(t, err)
 	pool := pool(t, db)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

@@ -12,10 +12,10 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// open connects to a database with a pool of one session.
+// open connects to a database with a pool of one session, which plans as the service does.
 func open(t *testing.T, url string) *sql.DB {
 	t.Helper()
-	gdb, err := postgres.Open(t.Context(), url, "test", 1)
+	gdb, err := postgres.Open(t.Context(), url, "test", 1, postgres.IndexPlans)
 	testenv.Must(t, err)
 	return pool(t, gdb)
 }

@@ -49,9 +49,12 @@ var sessionSettings = map[string]string{
 	"tcp_keepalives_idle":     "10",
 	"tcp_keepalives_interval": "5",
 	"tcp_keepalives_count":    "3",
+}
 
-	// Every statement has one good plan, which uses an index and does not depend on the parameters. So PostgreSQL plans
-	// it once in each session. On SSDs a random read costs about as much as a sequential one.
+// IndexPlans are settings for [Open], for a program each of whose statements has one good plan, which uses an index and
+// does not depend on the parameters. The file pgbouncer.ini has them too.
+var IndexPlans = map[string]string{
+	// PostgreSQL plans a statement once in each session. On SSDs a random read costs about as much as a sequential one.
 	"plan_cache_mode":  "force_generic_plan",
 	"random_page_cost": "1.1",
 
@@ -71,12 +74,16 @@ func CheckURL(databaseURL string) error {
 }
 
 // Open connects to a database with at most conns connections. pg_stat_activity lists them under the name of the
-// application. The session settings are for short statements, not for migrations. The URL may name several hosts: Open uses
-// the first one that accepts changes. An error names the addresses, but never the password.
-func Open(ctx context.Context, databaseURL, application string, conns int) (*gorm.DB, error) {
-	settings := maps.Clone(sessionSettings)
-	settings["application_name"] = application
-	hosts, err := newConnector(databaseURL, settings)
+// application. The session settings are for short statements, not for migrations. The program may add settings of its
+// own, such as [IndexPlans], with values as SHOW returns them. The URL may name several hosts: Open uses the first one
+// that accepts changes. An error names the addresses, but never the password.
+func Open(
+	ctx context.Context, databaseURL, application string, conns int, settings map[string]string,
+) (*gorm.DB, error) {
+	all := maps.Clone(sessionSettings)
+	maps.Copy(all, settings)
+	all["application_name"] = application
+	hosts, err := newConnector(databaseURL, all)
 	if err != nil {
 		return nil, err
 	}

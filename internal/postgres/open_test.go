@@ -26,7 +26,7 @@ func TestOpenFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			started := time.Now()
-			_, err := postgres.Open(t.Context(), test.url, "test", 1)
+			_, err := postgres.Open(t.Context(), test.url, "test", 1, nil)
 			if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "topsecret") {
 				t.Errorf("the error is %v, want one that contains %q, and not the password", err, test.want)
 			}
@@ -58,6 +58,11 @@ func TestSessionSettings(t *testing.T) {
 		if got := testenv.Query[string](t, db, `SELECT current_setting($1)`, setting); got != want {
 			t.Errorf("%s is %s, want %s", setting, got, want)
 		}
+	}
+	without, err := postgres.Open(t.Context(), url, "test", 1, nil)
+	testenv.Must(t, err)
+	if got := testenv.Query[string](t, pool(t, without), `SHOW jit`); got != "on" {
+		t.Errorf("without IndexPlans jit is %s, want the database's on", got)
 	}
 	if zone := testenv.Query[time.Time](t, db, `SELECT now()`).Location(); zone != time.UTC {
 		t.Errorf("a time that PostgreSQL returns is in zone %v, want UTC", zone)

@@ -13,21 +13,22 @@ import (
 // codeProtocolViolation is the code of the error with which PgBouncer rejects a setting that it does not know.
 const codeProtocolViolation = "08P01"
 
-// checkSession returns an error if a session lacks one of the session settings: a pooler, such as PgBouncer, may drop them. A
-// session with a pooler must not prepare statements, unless explicit says that the URL names the way of executing statements:
-// the next transaction may have another session of the server, which does not know them.
+// checkSession returns an error if a session lacks one of its settings: a pooler, such as PgBouncer, may drop them. A
+// session with a pooler must not prepare statements, unless explicit says that the URL names the way of executing
+// statements: the next transaction may have another session of the server, which does not know them.
 //
-// checkSession ignores the tcp_keepalives. Beside a pooler they concern the connection from the pooler to the server, and a
-// Unix socket has none.
-func checkSession(ctx context.Context, conn *pgconn.PgConn, explicit bool) error {
-	want, err := json.Marshal(sessionSettings)
+// checkSession ignores the application_name, which PgBouncer may extend, and the tcp_keepalives. Beside a pooler the
+// latter concern the connection from the pooler to the server, and a Unix socket has none.
+func checkSession(ctx context.Context, conn *pgconn.PgConn, settings map[string]string, explicit bool) error {
+	want, err := json.Marshal(settings)
 	if err != nil {
 		return err
 	}
 	answer := conn.ExecParams(ctx, `
 		SELECT pg_backend_pid(), (
 			SELECT string_agg(format('%s is %s, want %s', key, current_setting(key), value), '; ')
-			FROM json_each_text($1) WHERE current_setting(key) <> value AND key NOT LIKE 'tcp%')`,
+			FROM json_each_text($1)
+			WHERE current_setting(key) <> value AND key NOT LIKE 'tcp%' AND key <> 'application_name')`,
 		[][]byte{want}, nil, nil, nil).Read()
 	if answer.Err != nil {
 		return fmt.Errorf("read the settings of the session: %w", answer.Err)

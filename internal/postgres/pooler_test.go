@@ -31,8 +31,10 @@ func TestPgBouncer(t *testing.T) {
 		"prepared statements":    {pooled, "add default_query_exec_mode=cache_describe"},
 		"a setting is unknown":   {without("synchronous_commit, ") + describes, "a pooler must ignore the settings"},
 		"a setting has no value": {without(`SET lock_timeout = "3s"; `) + describes, "lock_timeout is 0, want 3s"},
+		"a plan's setting":       {without(`SET enable_seqscan = off; `) + describes, "enable_seqscan is on, want off"},
 	} {
-		if _, err := postgres.Open(t.Context(), test.url, "test", 1); err == nil || !strings.Contains(err.Error(), test.want) {
+		_, err := postgres.Open(t.Context(), test.url, "test", 1, postgres.IndexPlans)
+		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: the error is %v, want one that contains %q", name, err, test.want)
 		}
 	}
@@ -40,7 +42,7 @@ func TestPgBouncer(t *testing.T) {
 	direct := open(t, database)
 	testenv.Exec(t, direct, `CREATE TABLE numbers (n int)`)
 	const conns, runs = 4, 20
-	db, err := postgres.Open(t.Context(), pooled+describes, "test", conns)
+	db, err := postgres.Open(t.Context(), pooled+describes, "test", conns, postgres.IndexPlans)
 	testenv.Must(t, err)
 	pool(t, db)
 	var callers errgroup.Group

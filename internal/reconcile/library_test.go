@@ -92,7 +92,7 @@ func newLibrary(t *testing.T, conns int) *library {
 	t.Helper()
 	l := &library{url: testenv.Postgres(t)}
 	var err error
-	if l.gdb, err = postgres.Open(t.Context(), l.url, "test", conns); err != nil {
+	if l.gdb, err = postgres.Open(t.Context(), l.url, "test", conns, postgres.IndexPlans); err != nil {
 		t.Fatal(err)
 	}
 	if l.db, err = l.gdb.DB(); err != nil {

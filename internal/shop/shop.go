@@ -12,6 +12,7 @@ import (
 	"example.com/shop/internal/live"
 	"example.com/shop/internal/ops"
 	"example.com/shop/internal/order"
+	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/remind"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/trace"
@@ -45,7 +46,7 @@ type Neighbour struct {
 
 // Open connects a process to its servers, and adds all parts to it.
 func Open(ctx context.Context, cfg app.Config, o *Options, n Neighbour, log *slog.Logger) (*Shop, error) {
-	cfg.Migrations = n.Migrations
+	cfg.Migrations, cfg.SessionSettings = n.Migrations, postgres.IndexPlans
 	connections, err := app.Connect(ctx, cfg, log)
 	if err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ import (
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/order"
+	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/shop"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/migrations"
@@ -72,6 +73,20 @@ func TestSchemaOfAnotherModule(t *testing.T) {
 				t.Errorf("the log is %q, want a warning about books: %v", log.String(), test.warns)
 			}
 		})
+	}
+}
+
+// TestSessionsPlanWithIndexes checks that the sessions of a process have the settings with which the plans are tested.
+func TestSessionsPlanWithIndexes(t *testing.T) {
+	o := options(t)
+	s, err := shop.Open(t.Context(), o.Config(app.Program{Name: "shop"}), &o.Options,
+		shop.Neighbour{Migrations: []migrations.Set{books}}, slog.New(slog.DiscardHandler))
+	testenv.Must(t, err)
+	defer s.Close()
+	for setting, want := range postgres.IndexPlans {
+		if got := testenv.Query[string](t, s.Pool, `SELECT current_setting($1)`, setting); got != want {
+			t.Errorf("%s is %s, want %s", setting, got, want)
+		}
 	}
 }
 
