@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"example.com/shop/internal/delay"
-	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/reconcile"
 )
 
@@ -34,10 +33,13 @@ func Doctor(ctx context.Context, program Program, open ToolOpener, t *Tool, o Do
 	defer p.Close()
 	// The process would not be open if the database did not answer.
 	d.check("postgres", "answers; its schema is "+describeSchema(p.Connections), nil)
-	if durability, err := postgres.ReadDurability(ctx, t.DatabaseURL); err != nil {
-		d.check("durability", "", err)
+	var fsync, fullPageWrites string
+	err = p.Pool.QueryRowContext(ctx, `SELECT current_setting('fsync'), current_setting('full_page_writes')`).
+		Scan(&fsync, &fullPageWrites)
+	if err != nil {
+		d.check("durability", "", fmt.Errorf("read PostgreSQL's settings: %w", err))
 	} else {
-		for _, a := range assess(durability) {
+		for _, a := range assessDurability(fsync, fullPageWrites) {
 			d.say(a.verdict, "durability", a.text)
 		}
 	}
@@ -130,21 +132,16 @@ func (d *doctor) checkInvariants(ctx context.Context, find func(context.Context)
 // assessment describes what one setting of the server means for the service. Its verdict is ok, note or warn.
 type assessment struct{ verdict, text string }
 
-// assess returns no failure: the service works with every setting, and a server for tests is faster without durability.
-func assess(d postgres.Durability) []assessment {
-	fsync := assessment{"ok", "fsync is " + d.Fsync}
-	if d.Fsync == "off" {
-		fsync = assessment{"warn", "fsync is off: if the server's machine crashes, committed orders can be lost or corrupt"}
+// assessDurability returns no failure: the service works with every setting, and a server for tests is faster without
+// durability. It does not look at synchronous_commit, which the sessions of the service set themselves.
+func assessDurability(fsync, fullPageWrites string) []assessment {
+	all := []assessment{{"ok", "fsync is " + fsync}, {"ok", "full_page_writes is " + fullPageWrites}}
+	if fsync == "off" {
+		all[0] = assessment{"warn", "fsync is off: if the server's machine crashes, committed orders can be lost or corrupt"}
 	}
-	pages := assessment{"ok", "full_page_writes is " + d.FullPageWrites}
-	if d.FullPageWrites == "off" {
-		pages = assessment{"warn", "full_page_writes is off: if the server's machine crashes, committed orders can be lost " +
+	if fullPageWrites == "off" {
+		all[1] = assessment{"warn", "full_page_writes is off: if the server's machine crashes, committed orders can be lost " +
 			"or corrupt, unless its file system writes each page whole or not at all"}
 	}
-	commit := assessment{"ok", "synchronous_commit is " + d.SynchronousCommit + "; the service's sessions set it to on"}
-	if d.SynchronousCommit == "off" {
-		commit = assessment{"note", "synchronous_commit is off, but the service's sessions set it to on: their commits survive a crash, " +
-			"those of other programs may not"}
-	}
-	return []assessment{fsync, pages, commit}
+	return all
 }

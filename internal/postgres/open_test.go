@@ -1,7 +1,9 @@
 package postgres_test
 
 import (
+	"context"
 	"net"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -39,8 +41,8 @@ func TestOpenFails(t *testing.T) {
 
 // TestSessionSettings changes the defaults of the database: the sessions of Open keep their own settings.
 func TestSessionSettings(t *testing.T) {
-	url := testenv.Postgres(t)
-	db := open(t, url)
+	address := testenv.Postgres(t)
+	db := open(t, address)
 	name := testenv.Query[string](t, db, `SELECT current_database()`)
 	for _, setting := range []string{
 		"synchronous_commit = off", "client_min_messages = error", "idle_session_timeout = 500", "default_transaction_isolation = 'serializable'", "timezone = 'Asia/Tokyo'",
@@ -48,7 +50,7 @@ func TestSessionSettings(t *testing.T) {
 	} {
 		testenv.Exec(t, db, `ALTER DATABASE `+name+` SET `+setting)
 	}
-	db = open(t, url)
+	db = open(t, address)
 	for setting, want := range map[string]string{
 		"application_name": "test", "synchronous_commit": "on", "client_min_messages": "warning", "idle_session_timeout": "0",
 		"transaction_isolation": "read committed", "statement_timeout": "5s", "lock_timeout": "3s", "TimeZone": "UTC",
@@ -59,12 +61,31 @@ func TestSessionSettings(t *testing.T) {
 			t.Errorf("%s is %s, want %s", setting, got, want)
 		}
 	}
-	without, err := postgres.Open(t.Context(), url, "test", 1, nil)
+	without, err := postgres.Open(t.Context(), address, "test", 1, nil)
 	testenv.Must(t, err)
 	if got := testenv.Query[string](t, pool(t, without), `SHOW jit`); got != "on" {
 		t.Errorf("without IndexPlans jit is %s, want the database's on", got)
 	}
 	if zone := testenv.Query[time.Time](t, db, `SELECT now()`).Location(); zone != time.UTC {
 		t.Errorf("a time that PostgreSQL returns is in zone %v, want UTC", zone)
+	}
+}
+
+// TestOpenWithoutRights connects as a role that has no rights but to log in, so it cannot read the server's timeline.
+func TestOpenWithoutRights(t *testing.T) {
+	address, err := url.Parse(testenv.Postgres(t))
+	testenv.Must(t, err)
+	db := open(t, address.String())
+	role := "role_of_" + strings.TrimPrefix(address.Path, "/")
+	testenv.Exec(t, db, `CREATE ROLE `+role+` LOGIN PASSWORD 'secret'`)
+	t.Cleanup(func() {
+		if _, err := db.ExecContext(context.Background(), `DROP ROLE `+role); err != nil {
+			t.Error(err)
+		}
+	})
+	testenv.Exec(t, db, `REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC`)
+	address.User = url.UserPassword(role, "secret")
+	if got := testenv.Query[string](t, open(t, address.String()), `SELECT current_user`); got != role {
+		t.Errorf("the session is one of %s, want %s", got, role)
 	}
 }
