@@ -93,15 +93,13 @@ func Open(
 	db.SetConnMaxIdleTime(5 * time.Minute)
 	db.SetConnMaxLifetime(time.Hour) // so that connections move to a server that was added or replaced
 
-	session, err := firstSession(ctx, db, len(hosts.hosts))
-	if err != nil {
+	if err := db.PingContext(ctx); err != nil {
 		db.Close()
 		if hasCode(err, codeProtocolViolation) {
 			err = fmt.Errorf("%w: a pooler must ignore the settings of the sessions, as docs/production.md says", err)
 		}
-		return nil, fmt.Errorf("connect to PostgreSQL: %w", briefly(err))
+		return nil, fmt.Errorf("connect to PostgreSQL: %w", oneLine{err})
 	}
-	session.Close()
 	// gorm neither prepares statements nor begins transactions: pgx caches prepared statements, and each statement of the
 	// application is a transaction of its own.
 	gdb, err := gorm.Open(postgres.New(postgres.Config{Conn: db}), &gorm.Config{
@@ -117,43 +115,21 @@ func Open(
 	return gdb, nil
 }
 
-// briefly returns the error of a connection with each of its lines once: pgx has one for each way to connect to a host, for example
-// with TLS and without.
-func briefly(err error) error {
+// oneLine is an error with each line of its text once, on one line: pgx has a line for each way to connect to a host, for
+// example with TLS and without.
+type oneLine struct{ error }
+
+func (e oneLine) Error() string {
 	var lines []string
-	for line := range strings.Lines(err.Error()) {
+	for line := range strings.Lines(e.error.Error()) {
 		if line = strings.TrimSpace(line); !slices.Contains(lines, line) {
 			lines = append(lines, line)
 		}
 	}
-	return brief{err, strings.Join(lines, " ")}
+	return strings.Join(lines, " ")
 }
 
-// brief is an error with another text.
-type brief struct {
-	error
-	text string
-}
-
-func (b brief) Error() string { return b.text }
-func (b brief) Unwrap() error { return b.error }
-
-// firstSession makes a session. With several hosts it tries for at least connectTimeout: none accepts changes during a
-// failover, and the only one that does may need longer than hostTimeout for a moment.
-func firstSession(ctx context.Context, db *sql.DB, hosts int) (*sql.Conn, error) {
-	until := time.Now().Add(connectTimeout)
-	for {
-		session, err := db.Conn(ctx)
-		if err == nil || hosts == 1 || time.Now().After(until) {
-			return session, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, err
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-}
+func (e oneLine) Unwrap() error { return e.error }
 
 // scanUTC makes pgx return times in UTC instead of the machine's zone.
 func scanUTC(_ context.Context, conn *pgx.Conn) error {
