@@ -57,13 +57,8 @@ func MigrateUp(ctx context.Context, databaseURL string, others []migrations.Set,
 		return err
 	}
 	defer db.Close()
-	pooled, err := postgres.Pooled(ctx, db)
-	if err != nil {
-		return err
-	}
-	if pooled {
-		return fmt.Errorf("a pooler stands before PostgreSQL: migrate with the address of PostgreSQL itself in %s, because "+
-			"the lock of the migrations belongs to a session", OptionName("database-url"))
+	if err := db.PingContext(ctx); err != nil {
+		return fmt.Errorf("connect to PostgreSQL, whose address is in %s: %w", OptionName("database-url"), err)
 	}
 	return migrate(ctx, out, func() ([]string, error) { return migrations.UpAll(ctx, db, others...) })
 }

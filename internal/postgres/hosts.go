@@ -7,7 +7,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"strings"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,9 +26,10 @@ const (
 	hostTimeout    = time.Second
 )
 
-// Connect returns a pool of connections to a database. Unlike those of [Open], the sessions have the settings of the server.
+// Connect returns a pool for migrations. Unlike those of [Open], its sessions have the settings of the server. A pooler is
+// refused, because the lock of the migrations belongs to a session.
 func Connect(databaseURL string) (*sql.DB, error) {
-	c, err := newConnector(databaseURL, nil)
+	c, err := newConnector(databaseURL, map[string]string{}, errNoMigration)
 	if err != nil {
 		return nil, err
 	}
@@ -59,8 +60,9 @@ type connector struct {
 // failure is an attempt to make a session that failed.
 type failure struct{ error }
 
-// newConnector returns a connector whose sessions have settings besides those of the URL.
-func newConnector(databaseURL string, settings map[string]string) (*connector, error) {
+// newConnector returns a connector whose sessions have settings besides those of the URL. With a pooler, making a session
+// fails with refusePooler, unless that is nil.
+func newConnector(databaseURL string, settings map[string]string, refusePooler error) (*connector, error) {
 	cfg, err := pgx.ParseConfig(databaseURL)
 	if err != nil {
 		return nil, fmt.Errorf("database URL: %w", err) // pgx masks the password
@@ -69,19 +71,16 @@ func newConnector(databaseURL string, settings map[string]string) (*connector, e
 		// The others cannot send arrays of UUIDs, or need two transactions for a statement.
 		return nil, fmt.Errorf("database URL: default_query_exec_mode is %s, want cache_statement or cache_describe", mode)
 	}
-	for name, value := range settings {
-		cfg.RuntimeParams[name] = value
-	}
+	maps.Copy(cfg.RuntimeParams, settings)
 	c := &connector{turn: make(chan struct{}, 1)}
-	modeIsExplicit := strings.Contains(databaseURL, "default_query_exec_mode")
 	cfg.ValidateConnect = func(ctx context.Context, session *pgconn.PgConn) error {
 		if err := checkWritable(session); err != nil {
 			return err
 		}
-		if err := c.lineage.check(ctx, session); err != nil || settings == nil {
+		if err := c.lineage.check(ctx, session); err != nil {
 			return err
 		}
-		return checkSession(ctx, session, settings, modeIsExplicit)
+		return checkSession(ctx, session, settings, refusePooler)
 	}
 	staysOpen := cfg.OnPgError
 	cfg.OnPgError = func(conn *pgconn.PgConn, err *pgconn.PgError) bool {

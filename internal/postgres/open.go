@@ -83,7 +83,11 @@ func Open(
 	all := maps.Clone(sessionSettings)
 	maps.Copy(all, settings)
 	all["application_name"] = application
-	hosts, err := newConnector(databaseURL, all)
+	refusePooler := errPrepares
+	if strings.Contains(databaseURL, "default_query_exec_mode") {
+		refusePooler = nil // the operator says whether the pooler keeps prepared statements
+	}
+	hosts, err := newConnector(databaseURL, all, refusePooler)
 	if err != nil {
 		return nil, err
 	}
