@@ -10,8 +10,8 @@ import (
 	"example.com/shop/internal/postgres"
 )
 
-// TestUnavailable checks codes of errors of the server (true) and of the statement (false). The database may not be away if a wait for
-// a lock or the statement took too long.
+// TestUnavailable checks codes of errors of the server (true) and of the statement (false). The database may not be
+// away if a wait for a lock or the statement took too long.
 func TestUnavailable(t *testing.T) {
 	for code, want := range map[string]bool{
 		"08006": true, "40P01": true, "53300": true, "57014": true, "57P01": true, "55P03": true, "25006": true, "25P03": true, "58030": true,

@@ -7,8 +7,8 @@ import (
 	"gorm.io/gorm"
 )
 
-// Gate limits the number of statements that may wait for a lock of another session at the same time. The limit is lower
-// than the number of connections, so that connections are left for all other statements.
+// Gate limits the number of statements that may wait for a lock of another session at the same time. The limit is
+// lower than the number of connections, so that connections are left for all other statements.
 type Gate struct {
 	slots chan struct{}
 }

@@ -12,8 +12,9 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// TestHungHost connects to a server by two hosts, of which the first one begins to hang. The next statement does not wait
-// for this host for long, and then uses the other host. A statement that is under way at the host that hangs ends then.
+// TestHungHost connects to a server by two hosts, of which the first one begins to hang. The next statement does not
+// wait for this host for long, and then uses the other host. A statement that is under way at the host that hangs
+// ends then.
 func TestHungHost(t *testing.T) {
 	t.Parallel()
 	address, err := url.Parse(testenv.Postgres(t))
@@ -61,7 +62,43 @@ func TestHungHost(t *testing.T) {
 	}
 }
 
-// proxy passes bytes between clients and a server until it hangs. Then it keeps the connections, and passes nothing on.
+// TestFailedPing ends all sessions of a pool, which are idle for more than a second. The next statement pings one of
+// them. It uses a new session then, and the pool has closed the others.
+func TestFailedPing(t *testing.T) {
+	t.Parallel()
+	const conns = 4
+	address := testenv.Postgres(t)
+	db, err := postgres.Open(t.Context(), address, "idle", conns, nil)
+	testenv.Must(t, err)
+	pool := pool(t, db)
+	var sessions []*sql.Conn
+	for range conns {
+		session, err := pool.Conn(t.Context())
+		testenv.Must(t, err)
+		sessions = append(sessions, session)
+	}
+	for _, session := range sessions {
+		testenv.Must(t, session.Close())
+	}
+	observer, err := sql.Open("pgx", address)
+	testenv.Must(t, err)
+	defer observer.Close()
+	testenv.Eventually(t, "all sessions were idle for more than a second", func() bool {
+		return testenv.Query[int](t, observer, `
+			SELECT count(*) FROM pg_stat_activity WHERE application_name = 'idle' AND datname = current_database()
+				AND state_change < clock_timestamp() - interval '1100 ms'`) == conns
+	})
+	testenv.Exec(t, observer, `
+		SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+		WHERE application_name = 'idle' AND datname = current_database()`)
+	testenv.Exec(t, pool, `SELECT 1`)
+	if n := pool.Stats().OpenConnections; n != 1 {
+		t.Errorf("the pool has %d sessions, want 1", n)
+	}
+}
+
+// proxy passes bytes between clients and a server until it hangs. Then it keeps the connections, and passes nothing
+// on.
 type proxy struct {
 	net.Listener
 	hung  chan struct{} // closed when the proxy hangs

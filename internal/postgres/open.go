@@ -4,7 +4,6 @@ package postgres
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,16 +17,17 @@ import (
 	"gorm.io/gorm/logger"
 )
 
-// sessionSettings are the settings of every session of the pool, whatever the defaults of the server, database and role are.
-// The values are written as SHOW returns them. The file pgbouncer.ini has them too.
+// sessionSettings are the settings of every session of the pool, whatever the defaults of the server, database and
+// role are. The values are written as SHOW returns them. The file pgbouncer.ini has them too.
 var sessionSettings = map[string]string{
 	"timezone": "UTC",
 
 	// The statements of the application are written for this level.
 	"default_transaction_isolation": "read committed",
 
-	// All statements should be short. A long one must not block the statements that wait for its locks. PostgreSQL looks for a
-	// deadlock after a second (deadlock_timeout). A shorter lock_timeout would end the statements of a deadlock before.
+	// All statements should be short. A long one must not block the statements that wait for its locks. PostgreSQL
+	// looks for a deadlock after a second (deadlock_timeout). A shorter lock_timeout would end the statements of a
+	// deadlock before.
 	"statement_timeout":                   "5s",
 	"lock_timeout":                        "3s",
 	"idle_in_transaction_session_timeout": "10s",
@@ -40,30 +40,32 @@ var sessionSettings = map[string]string{
 	// server, PostgreSQL could report a commit before it is on disk.
 	"synchronous_commit": "on",
 
-	// When the wait of a commit for a standby is cancelled, PostgreSQL reports a success with a warning. Without the warning the
-	// service would answer 201. See errUnreplicated.
+	// When the wait of a commit for a standby is cancelled, PostgreSQL reports a success with a warning. Without the
+	// warning the service would answer 201. See errUnreplicated.
 	"client_min_messages": "warning",
 
-	// The server detects after 25 s that a client has vanished, instead of after two hours. Then it ends the session and
-	// releases its locks, the advisory lock of a reconciler among them.
+	// The server detects after 25 s that a client has vanished, instead of after two hours. Then it ends the session
+	// and releases its locks, the advisory lock of a reconciler among them.
 	"tcp_keepalives_idle":     "10",
 	"tcp_keepalives_interval": "5",
 	"tcp_keepalives_count":    "3",
 }
 
-// IndexPlans are settings for [Open], for a program each of whose statements has one good plan, which uses an index and
-// does not depend on the parameters. The file pgbouncer.ini has them too.
+// IndexPlans are settings for [Open], for a program each of whose statements has one good plan, which uses an index
+// and does not depend on the parameters. The file pgbouncer.ini has them too.
 var IndexPlans = map[string]string{
-	// PostgreSQL plans a statement once in each session. On SSDs a random read costs about as much as a sequential one.
+	// PostgreSQL plans a statement once in each session. On SSDs a random read costs about as much as a sequential
+	// one.
 	"plan_cache_mode":  "force_generic_plan",
 	"random_page_cost": "1.1",
 
-	// A plan that is made while a table is empty reads the whole table, and a session keeps it until the table has new
-	// statistics: for a minute or more after the first order.
+	// A plan that is made while a table is empty reads the whole table, and a session keeps it until the table has
+	// new statistics: for a minute or more after the first order.
 	"enable_seqscan": "off",
 
-	// PostgreSQL compiles a statement whose estimated cost is high. With enable_seqscan off, the estimate is high for each
-	// statement that has no index to use, even on a table of one row. To compile it takes far longer than to run it.
+	// PostgreSQL compiles a statement whose estimated cost is high. With enable_seqscan off, the estimate is high for
+	// each statement that has no index to use, even on a table of one row. To compile it takes far longer than to run
+	// it.
 	"jit": "off",
 }
 
@@ -75,8 +77,8 @@ func CheckURL(databaseURL string) error {
 
 // Open connects to a database with at most conns connections. pg_stat_activity lists them under the name of the
 // application. The session settings are for short statements, not for migrations. The program may add settings of its
-// own, such as [IndexPlans], with values as SHOW returns them. The URL may name several hosts: Open uses the first one
-// that accepts changes. An error names the addresses, but never the password.
+// own, such as [IndexPlans], with values as SHOW returns them. The URL may name several hosts: Open uses the first
+// one that accepts changes. An error names the addresses, but never the password.
 func Open(
 	ctx context.Context, databaseURL, application string, conns int, settings map[string]string,
 ) (*gorm.DB, error) {
@@ -87,11 +89,11 @@ func Open(
 	if strings.Contains(databaseURL, "default_query_exec_mode") {
 		refusePooler = nil // the operator says whether the pooler keeps prepared statements
 	}
-	hosts, err := newConnector(databaseURL, all, refusePooler)
+	c, err := newConnector(databaseURL, all, refusePooler)
 	if err != nil {
 		return nil, err
 	}
-	db := sql.OpenDB(hosts)
+	db := c.pool
 	db.SetMaxOpenConns(conns)
 	db.SetMaxIdleConns(conns)
 	db.SetConnMaxIdleTime(5 * time.Minute)
@@ -104,8 +106,8 @@ func Open(
 		}
 		return nil, fmt.Errorf("connect to PostgreSQL: %w", oneLine{err})
 	}
-	// gorm neither prepares statements nor begins transactions: pgx caches prepared statements, and each statement of the
-	// application is a transaction of its own.
+	// gorm neither prepares statements nor begins transactions: pgx caches prepared statements, and each statement of
+	// the application is a transaction of its own.
 	gdb, err := gorm.Open(postgres.New(postgres.Config{Conn: db}), &gorm.Config{
 		Logger:                 logger.Discard,
 		SkipDefaultTransaction: true,
@@ -119,8 +121,8 @@ func Open(
 	return gdb, nil
 }
 
-// oneLine is an error with each line of its text once, on one line: pgx has a line for each way to connect to a host, for
-// example with TLS and without.
+// oneLine is an error with each line of its text once, on one line: pgx has a line for each way to connect to a host,
+// for example with TLS and without.
 type oneLine struct{ error }
 
 func (e oneLine) Error() string {

@@ -10,10 +10,10 @@ import (
 )
 
 // Pipeline runs the statements of a batch in one round trip and in one transaction, in their sequence. Each statement
-// has its own snapshot. After an error of PostgreSQL none of them has taken effect. They may have after any other error: the
-// connection may have been lost while PostgreSQL committed, and an error of one of the functions of [pgx.QueuedQuery] does
-// not stop the commit. These functions may be called before the commit: use what they read only after Pipeline has returned
-// nil.
+// has its own snapshot. After an error of PostgreSQL none of them has taken effect. They may have after any other
+// error: the connection may have been lost while PostgreSQL committed, and an error of one of the functions of
+// [pgx.QueuedQuery] does not stop the commit. These functions may be called before the commit: use what they read
+// only after Pipeline has returned nil.
 func Pipeline(ctx context.Context, db *gorm.DB, batch *pgx.Batch) error {
 	pool, err := db.DB()
 	if err != nil {

@@ -46,8 +46,8 @@ func newTable(t *testing.T, db *gorm.DB) (count func() int) {
 	return func() int { return testenv.Query[int](t, pool, `SELECT count(*) FROM numbers`) }
 }
 
-// TestPipelineIsOneTransaction checks that the statements of a pipeline are one transaction, and that each of them sees the
-// rows of those before it.
+// TestPipelineIsOneTransaction checks that the statements of a pipeline are one transaction, and that each of them
+// sees the rows of those before it.
 func TestPipelineIsOneTransaction(t *testing.T) {
 	db := openGorm(t, 2)
 	count := newTable(t, db)
@@ -72,8 +72,8 @@ func TestPipelineIsOneTransaction(t *testing.T) {
 	}
 }
 
-// TestPipelineFails checks that no statement has an effect if one of them or the commit fails, and that the session is
-// usable afterwards.
+// TestPipelineFails checks that no statement has an effect if one of them or the commit fails, and that the session
+// is usable afterwards.
 func TestPipelineFails(t *testing.T) {
 	db := openGorm(t, 1)
 	count := newTable(t, db)
@@ -110,8 +110,8 @@ func isError(code string) func(error) bool {
 	}
 }
 
-// TestPipelineReturnsErrorOfReader checks that Pipeline returns the error of a function that reads a result. The statements
-// are committed then.
+// TestPipelineReturnsErrorOfReader checks that Pipeline returns the error of a function that reads a result. The
+// statements are committed then.
 func TestPipelineReturnsErrorOfReader(t *testing.T) {
 	db := openGorm(t, 1)
 	count := newTable(t, db)
@@ -127,8 +127,8 @@ func TestPipelineReturnsErrorOfReader(t *testing.T) {
 	}
 }
 
-// TestPipelineWithEndedContext checks that a pipeline whose context has ended, or ends during a statement, returns an error,
-// and that the pool then has a usable session.
+// TestPipelineWithEndedContext checks that a pipeline whose context has ended, or ends during a statement, returns an
+// error, and that the pool then has a usable session.
 func TestPipelineWithEndedContext(t *testing.T) {
 	db := openGorm(t, 1)
 	count := newTable(t, db)
@@ -146,36 +146,5 @@ func TestPipelineWithEndedContext(t *testing.T) {
 		if n := count(); n != 0 {
 			t.Errorf("context %s: %d rows were inserted, want none", name, n)
 		}
-	}
-}
-
-// TestServerEndsSessions ends all sessions of a pool. After one statement has failed, the pool uses none of them.
-func TestServerEndsSessions(t *testing.T) {
-	const conns = 8
-	db := openGorm(t, conns)
-	pool := pool(t, db)
-	for range 2 { // the pool pings a connection before its second use
-		errs := make(chan error)
-		for range conns {
-			go func() {
-				_, err := pool.ExecContext(t.Context(), `SELECT pg_sleep(0.1)`)
-				errs <- err
-			}()
-		}
-		for range conns {
-			if err := <-errs; err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	_, err := pool.ExecContext(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-		WHERE datname = current_database() ORDER BY pid = pg_backend_pid()`)
-	if err == nil {
-		t.Fatal("the statement that ends its own session succeeds, want an error")
-	}
-	var b pgx.Batch
-	b.Queue(`SELECT 1`)
-	if err := postgres.Pipeline(t.Context(), db, &b); err != nil {
-		t.Errorf("Pipeline returns %v, want no error", err)
 	}
 }

@@ -15,16 +15,16 @@ const codeProtocolViolation = "08P01"
 
 // Errors of sessions with a pooler.
 var (
-	errPrepares = errors.New("a pooler stands before PostgreSQL: add default_query_exec_mode=cache_describe to the database URL, " +
-		"or what docs/production.md says")
-	errNoMigration = errors.New("a pooler stands before PostgreSQL: migrate with the address of PostgreSQL itself, because " +
-		"the lock of the migrations belongs to a session")
+	errPrepares = errors.New("a pooler stands before PostgreSQL: add default_query_exec_mode=cache_describe to the " +
+		"database URL, or what docs/production.md says")
+	errNoMigration = errors.New("a pooler stands before PostgreSQL: migrate with the address of PostgreSQL itself, " +
+		"because the lock of the migrations belongs to a session")
 )
 
-// checkSession returns an error if a session lacks one of its settings: a pooler, such as PgBouncer, may drop them. It
-// returns refusePooler if there is a pooler, which gives the session's process another id than the server does. A session
-// with a pooler must not prepare statements, unless the URL says so: the next transaction may have another session of the
-// server, which does not know them.
+// checkSession returns an error if a session lacks one of its settings: a pooler, such as PgBouncer, may drop them.
+// It returns refusePooler if there is a pooler, which gives the session's process another id than the server does. A
+// session with a pooler must not prepare statements, unless the URL says so: the next transaction may have another
+// session of the server, which does not know them.
 //
 // checkSession ignores the application_name, which PgBouncer may extend, and the tcp_keepalives. Beside a pooler the
 // latter concern the connection from the pooler to the server, and a Unix socket has none.

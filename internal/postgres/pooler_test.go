@@ -12,8 +12,8 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-// TestPgBouncer connects through PgBouncer in transaction mode. Open accepts its configuration in the file pgbouncer.ini, and
-// says what to do if a part of it is missing.
+// TestPgBouncer connects through PgBouncer in transaction mode. Open accepts its configuration in the file
+// pgbouncer.ini, and says what to do if a part of it is missing.
 func TestPgBouncer(t *testing.T) {
 	t.Parallel()
 	file, err := os.ReadFile("pgbouncer.ini")
