@@ -1,12 +1,12 @@
 package rest_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"math/big"
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"pgregory.net/rapid"
 
 	"example.com/shop/internal/rest"
@@ -19,15 +19,15 @@ func TestInteger(t *testing.T) {
 		want   int64
 		ok     bool
 	}{
-		{json.Number("1"), 1, true}, {json.Number("1.0"), 1, true}, {json.Number("1e0"), 1, true},
-		{json.Number("10e-1"), 1, true}, {json.Number("1.50E+2"), 150, true}, {json.Number("-2.00"), -2, true},
-		{json.Number("0"), 0, true}, {json.Number("-0.0"), 0, true}, {json.Number("0e999999999999999999999"), 0, true},
-		{json.Number("0.001e3"), 1, true}, {json.Number("9223372036854775807.0"), 1<<63 - 1, true},
-		{json.Number("-9223372036854775808"), -1 << 63, true}, {json.Number("1e18"), 1e18, true},
-		{json.Number("1.5"), 0, false}, {json.Number("1e-1"), 0, false}, {json.Number("9223372036854775808"), 0, false},
-		{json.Number("1e19"), 0, false}, {json.Number("1e400"), 0, false}, {json.Number("1e-400"), 0, false},
-		{json.Number("1e999999999999999999999"), 0, false}, {json.Number("1e-999999999999999999999"), 0, false},
-		{json.Number(""), 0, false}, {"1", 0, false}, {true, 0, false}, {nil, 0, false},
+		{jsontext.Value("1"), 1, true}, {jsontext.Value("1.0"), 1, true}, {jsontext.Value("1e0"), 1, true},
+		{jsontext.Value("10e-1"), 1, true}, {jsontext.Value("1.50E+2"), 150, true}, {jsontext.Value("-2.00"), -2, true},
+		{jsontext.Value("0"), 0, true}, {jsontext.Value("-0.0"), 0, true}, {jsontext.Value("0e999999999999999999999"), 0, true},
+		{jsontext.Value("0.001e3"), 1, true}, {jsontext.Value("9223372036854775807.0"), 1<<63 - 1, true},
+		{jsontext.Value("-9223372036854775808"), -1 << 63, true}, {jsontext.Value("1e18"), 1e18, true},
+		{jsontext.Value("1.5"), 0, false}, {jsontext.Value("1e-1"), 0, false}, {jsontext.Value("9223372036854775808"), 0, false},
+		{jsontext.Value("1e19"), 0, false}, {jsontext.Value("1e400"), 0, false}, {jsontext.Value("1e-400"), 0, false},
+		{jsontext.Value("1e999999999999999999999"), 0, false}, {jsontext.Value("1e-999999999999999999999"), 0, false},
+		{jsontext.Value(""), 0, false}, {"1", 0, false}, {true, 0, false}, {nil, 0, false},
 	} {
 		if got, ok := rest.Integer(test.number); got != test.want || ok != test.ok {
 			t.Errorf("Integer(%#v) returns %d, %v; want %d, %v", test.number, got, ok, test.want, test.ok)
@@ -55,7 +55,7 @@ func TestIntegerOfAnyNumber(t *testing.T) {
 			t.Fatalf("%s is no number", text)
 		}
 		ok = exact.IsInt() && exact.Num().IsInt64()
-		got, gotOK := rest.Integer(json.Number(text))
+		got, gotOK := rest.Integer(jsontext.Value(text))
 		if gotOK != ok || ok && got != exact.Num().Int64() {
 			t.Fatalf("Integer(%s) returns %d, %v; it is %s", text, got, gotOK, exact)
 		}

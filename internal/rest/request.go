@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +20,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/gin-gonic/gin"
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 
 	"example.com/shop/internal/clip"
@@ -41,6 +42,7 @@ const (
 var ReadMethods = []string{http.MethodGet, http.MethodHead}
 
 // Object is a decoded JSON object. It is a map and not a struct, so that a handler can report all wrong fields at once.
+// A number is a [jsontext.Value], which [Integer] reads.
 type Object map[string]any
 
 // UnknownFields returns an error for each field that is not known. at is the JSON pointer to the object, "" for the
@@ -49,8 +51,8 @@ func (o Object) UnknownFields(at string, known ...string) []FieldError {
 	var errs []FieldError
 	for _, name := range slices.Sorted(maps.Keys(o)) {
 		if !slices.Contains(known, name) {
-			escaped := strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
-			errs = append(errs, FieldError{Pointer: at + "/" + escaped, Detail: "is not a known field"})
+			pointer := string(jsontext.Pointer(at).AppendToken(name))
+			errs = append(errs, FieldError{Pointer: pointer, Detail: "is not a known field"})
 		}
 	}
 	return errs
@@ -94,7 +96,7 @@ func ReadObject(c *gin.Context) (Object, error) {
 // value: 1.0 and 10e-1 are the integer 1. The digits are moved as text, because a float64 would round long numbers, and
 // an exact fraction would need memory for the zeros of 1e999999999.
 func Integer(value any) (n int64, ok bool) {
-	number, _ := value.(json.Number)
+	number, _ := value.(jsontext.Value)
 	mantissa, exponent, _ := strings.Cut(strings.ToLower(number.String()), "e")
 	whole, fraction, _ := strings.Cut(mantissa, ".")
 	digits, negative := strings.CutPrefix(whole, "-")
@@ -157,79 +159,28 @@ func RequireEmptyBody(c *gin.Context) error {
 	return nil
 }
 
-// readJSON reads one JSON value up to the end of r. It reads token by token, to reject an object that has two fields
-// with one name: [json.Decoder.Decode] would take the last of them, and another program might take the first. See RFC
-// 8259, section 4.
-func readJSON(r io.Reader) (any, error) {
-	decoder := json.NewDecoder(r)
-	decoder.UseNumber()
-	value, err := nextValue(decoder, 0)
-	if err != nil {
-		return nil, err
-	}
-	switch _, err := decoder.Token(); {
-	case err == nil:
-		return nil, jsonError("there is more after the first value")
-	case !errors.Is(err, io.EOF):
-		return nil, err
-	}
-	return value, nil
+// readJSON reads one JSON value up to the end of r. The package json rejects an object that has two fields with one
+// name, because another program might take the other one of the two. It also rejects text that is not UTF-8.
+func readJSON(r io.Reader) (value any, err error) {
+	err = json.UnmarshalRead(r, &value, json.WithUnmarshalers(json.UnmarshalFromFunc(prepareValue)))
+	return value, err
 }
 
-// jsonError describes valid JSON that the service does not accept.
-type jsonError string
-
-func (e jsonError) Error() string { return string(e) }
-
-func nextValue(d *json.Decoder, depth int) (any, error) {
-	token, err := d.Token()
-	switch {
-	case errors.Is(err, io.EOF) && depth > 0:
-		return nil, io.ErrUnexpectedEOF
-	case err != nil:
-		return nil, err
-	case depth > maxDepth:
-		return nil, jsonError(fmt.Sprintf("it is nested deeper than %d levels", maxDepth))
-	}
-	switch token {
-	case json.Delim('{'):
-		return nextObject(d, depth)
-	case json.Delim('['):
-		return nextArray(d, depth)
-	}
-	return token, nil
-}
-
-func nextObject(d *json.Decoder, depth int) (any, error) {
-	fields := map[string]any{}
-	for d.More() {
-		token, err := nextValue(d, depth+1)
-		if err != nil {
-			return nil, err
-		}
-		name := token.(string) // the decoder accepts only strings as names
-		if _, duplicate := fields[name]; duplicate {
-			return nil, jsonError(fmt.Sprintf("it has the field %q twice", clip.Text(name, 100)))
-		}
-		if fields[name], err = nextValue(d, depth+1); err != nil {
-			return nil, err
+// prepareValue is called before each value is read. It keeps the text of a number, which would become a float64, and
+// limits the depth.
+func prepareValue(d *jsontext.Decoder, value *any) error {
+	switch d.PeekKind() {
+	case '0': // any number
+		*value = jsontext.Value(nil)
+	case '{', '[':
+		if d.StackDepth() >= maxDepth {
+			return &jsontext.SyntacticError{
+				Err:        fmt.Errorf("more than %d levels", maxDepth),
+				ByteOffset: d.InputOffset(), JSONPointer: d.StackPointer(),
+			}
 		}
 	}
-	_, err := nextValue(d, depth+1) // the closing brace
-	return fields, err
-}
-
-func nextArray(d *json.Decoder, depth int) (any, error) {
-	values := []any{}
-	for d.More() {
-		value, err := nextValue(d, depth+1)
-		if err != nil {
-			return nil, err
-		}
-		values = append(values, value)
-	}
-	_, err := nextValue(d, depth+1) // the closing bracket
-	return values, err
+	return json.SkipFunc // the decoder reads the value
 }
 
 // bodyError returns the [Error] for a body that could not be read. An error of the connection contains addresses, so
@@ -238,15 +189,16 @@ func bodyError(err error) error {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return &Error{Class: BodyTooLarge, Detail: fmt.Sprintf("The body is larger than %d bytes.", maxBody), Err: err}
 	}
-	_, syntax := errors.AsType[*json.SyntaxError](err)
-	_, unaccepted := errors.AsType[jsonError](err)
+	syntax, isSyntax := errors.AsType[*jsontext.SyntacticError](err)
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return &Error{Class: RequestTimeout, Detail: "The body did not arrive in time. Send it at once, after the headers.", Err: err}
-	case errors.Is(err, io.EOF):
-		return &Error{Class: Malformed, Detail: "The body is empty.", Err: err}
-	case syntax, unaccepted, errors.Is(err, io.ErrUnexpectedEOF):
-		return &Error{Class: Malformed, Detail: fmt.Sprintf("The body is not acceptable JSON: %v.", err), Err: err}
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return &Error{Class: Malformed, Detail: "The body is empty or incomplete.", Err: err}
+	case isSyntax:
+		detail := fmt.Sprintf("The body is not acceptable JSON: %v (JSON pointer %q, after byte %d).",
+			syntax.Err, clip.Text(string(syntax.JSONPointer), 100), syntax.ByteOffset)
+		return &Error{Class: Malformed, Detail: detail, Err: err}
 	default:
 		return &Error{Class: Malformed, Detail: "The service cannot read the body.", Err: err}
 	}

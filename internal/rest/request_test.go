@@ -95,6 +95,8 @@ func TestInvalidRequests(t *testing.T) {
 		"11 levels":                      {"POST", "/things", nested(11), nil, 400, rest.Malformed, nil},
 		"truncated object":               {"POST", "/things", `{"parts"`, nil, 400, rest.Malformed, nil},
 		"trailing comma":                 {"POST", "/things", `{"parts":[],}`, nil, 400, rest.Malformed, nil},
+		"not UTF-8":                      {"POST", "/things", "{\"parts\":[\"\xff\"]}", nil, 400, rest.Malformed, nil},
+		"half a surrogate pair":          {"POST", "/things", `{"parts":["\ud800"]}`, nil, 400, rest.Malformed, nil},
 		"trailing bracket":               {"POST", "/things", thing + "]", nil, 400, rest.Malformed, nil},
 		"compressed body":                {"POST", "/things", thing, []string{"Content-Encoding: gzip"}, 415, rest.MediaType, nil},
 		"no content type":                {"POST", "/things", thing, []string{"Content-Type: "}, 415, rest.MediaType, nil},
@@ -180,6 +182,28 @@ func checkProblem(t *testing.T, code int, header http.Header, body []byte, statu
 		t.Errorf("the problem discloses %q, which is internal: %s", part, body)
 	}
 	return p
+}
+
+// TestMalformedBodyDetail checks that the detail of the problem says what is wrong in a body, and where.
+func TestMalformedBodyDetail(t *testing.T) {
+	h := newAPI()
+	long := strings.Repeat("n", 1000)
+	for body, want := range map[string]string{
+		"":                                 "The body is empty or incomplete.",
+		"  ":                               "The body is empty or incomplete.",
+		`{"parts":[{"name":"a"`:            "The body is empty or incomplete.",
+		`{"parts":[{"name":"a"},]}`:        `The body is not acceptable JSON: invalid character ',' at start of value (JSON pointer "/parts", after byte 22).`,
+		`{"parts":[{"a/b":1,"a/b":2}]}`:    `The body is not acceptable JSON: duplicate object member name (JSON pointer "/parts/0/a~1b", after byte 19).`,
+		"{\"parts\":[0,\"\xff\"]}":         `The body is not acceptable JSON: invalid UTF-8 (JSON pointer "/parts/1", after byte 13).`,
+		thing + thing:                      `The body is not acceptable JSON: invalid character '{' after top-level value (JSON pointer "", after byte 24).`,
+		nested(11):                         `The body is not acceptable JSON: more than 10 levels (JSON pointer "/parts/0/0/0/0/0/0/0/0", after byte 18).`,
+		`{"` + long + `":0,"` + long + `"`: `duplicate object member name (JSON pointer "/` + long[:99] + `…", after byte 1006).`,
+	} {
+		a := send(t, h, "POST", "/things", body, "Content-Type: application/json")
+		if p := checkProblem(t, a.Code, a.Header(), a.Body.Bytes(), 400, rest.Malformed); !strings.HasSuffix(p.Detail, want) {
+			t.Errorf("the detail for %q is %q, want %q", body, p.Detail, want)
+		}
+	}
 }
 
 // TestValidRequests sends valid requests, some of them at a limit. It shows that the handlers of [TestInvalidRequests] do
