@@ -4,12 +4,13 @@
 package rest
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 
 	"github.com/gin-gonic/gin"
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"example.com/shop/internal/clip"
 	"example.com/shop/internal/postgres"
@@ -104,22 +105,13 @@ type Problem struct {
 	RequestID string       `json:"request_id"`
 	Errors    []FieldError `json:"errors,omitempty"`
 
-	Extensions map[string]any `json:"-"` // further members; see [Error]
+	Extensions map[string]any `json:",inline"` // further members; see [Error]
 }
 
 // MarshalJSON puts the extensions beside the other members.
 func (p Problem) MarshalJSON() ([]byte, error) {
 	type members Problem // has no MarshalJSON
-	body, err := json.Marshal(members(p))
-	if err != nil || len(p.Extensions) == 0 {
-		return body, err
-	}
-	extensions, err := json.Marshal(p.Extensions)
-	if err != nil {
-		return nil, err
-	}
-	body[len(body)-1] = ','
-	return append(body, extensions[1:]...), nil
+	return json.Marshal(members(p), json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
 }
 
 // Fail answers a request with the problem for an error, and skips the handlers that follow. [AsError] decides how much

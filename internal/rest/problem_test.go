@@ -43,6 +43,11 @@ func TestProblemWithExtensions(t *testing.T) {
 			t.Errorf("open_orders is %s, want a list", members["open_orders"])
 		}
 	}
+	body, err := json.Marshal(rest.Problem{Instance: "/<\xff", Extensions: map[string]any{"x": "\xff"}})
+	var decoded struct{ Instance, X string }
+	if err := errors.Join(err, json.Unmarshal(body, &decoded)); err != nil || decoded.Instance != "/<\ufffd" || decoded.X != "\ufffd" {
+		t.Errorf("a problem with texts that are not UTF-8 is %s, %v; want U+FFFD in them", body, err)
+	}
 	if _, err := json.Marshal(rest.Problem{Extensions: map[string]any{"x": func() {}}}); err == nil {
 		t.Error("a problem with an extension that is no JSON is marshalled without an error")
 	}
