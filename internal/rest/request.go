@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"mime"
 	"net/http"
 	"net/url"
@@ -34,15 +35,13 @@ const (
 	maxKeyLength = 255      // bytes of an idempotency key
 	defaultLimit = 20
 	maxLimit     = 100
-
-	maxInt64Digits = 19
 )
 
 // ReadMethods are the methods of a route that changes nothing. net/http sends no body in answer to HEAD.
 var ReadMethods = []string{http.MethodGet, http.MethodHead}
 
 // Object is a decoded JSON object. It is a map and not a struct, so that a handler can report all wrong fields at once.
-// A number is a [jsontext.Value], which [Integer] reads.
+// A number is a float64, which [Integer] reads.
 type Object map[string]any
 
 // UnknownFields returns an error for each field that is not known. at is the JSON pointer to the object, "" for the
@@ -92,35 +91,14 @@ func ReadObject(c *gin.Context) (Object, error) {
 	return fields, nil
 }
 
-// Integer returns the value of a field if it is an integer and fits into an int64. JSON Schema counts numbers by their
-// value: 1.0 and 10e-1 are the integer 1. The digits are moved as text, because a float64 would round long numbers, and
-// an exact fraction would need memory for the zeros of 1e999999999.
+// Integer returns the value of a field if it is an integer that every program reads alike: one between -2^53 and 2^53,
+// see RFC 8259, section 6. JSON Schema counts numbers by their value: 1.0 and 10e-1 are the integer 1.
 func Integer(value any) (n int64, ok bool) {
-	number, _ := value.(jsontext.Value)
-	mantissa, exponent, _ := strings.Cut(strings.ToLower(number.String()), "e")
-	whole, fraction, _ := strings.Cut(mantissa, ".")
-	digits, negative := strings.CutPrefix(whole, "-")
-	digits += fraction
-	if digits == "" {
-		return 0, false // not a number
-	}
-	significant := strings.TrimRight(strings.TrimLeft(digits, "0"), "0")
-	if significant == "" {
-		return 0, true
-	}
-	shift, err := strconv.Atoi(cmp.Or(exponent, "0"))
-	zeros := shift - len(fraction) + len(digits) - len(strings.TrimRight(digits, "0"))
-	if err != nil || zeros < 0 || zeros > maxInt64Digits {
+	number, ok := value.(float64)
+	if !ok || number != math.Trunc(number) || math.Abs(number) >= 1<<53 {
 		return 0, false
 	}
-	if negative {
-		significant = "-" + significant
-	}
-	n, err = strconv.ParseInt(significant+strings.Repeat("0", zeros), 10, 64)
-	if err != nil {
-		return 0, false
-	}
-	return n, true
+	return int64(number), true
 }
 
 // ReadBody reads the body of a request into memory, up to the limit of [ReadObject]. Later reads
@@ -162,22 +140,16 @@ func RequireEmptyBody(c *gin.Context) error {
 // readJSON reads one JSON value up to the end of r. The package json rejects an object that has two fields with one
 // name, because another program might take the other one of the two. It also rejects text that is not UTF-8.
 func readJSON(r io.Reader) (value any, err error) {
-	err = json.UnmarshalRead(r, &value, json.WithUnmarshalers(json.UnmarshalFromFunc(prepareValue)))
+	err = json.UnmarshalRead(r, &value, json.WithUnmarshalers(json.UnmarshalFromFunc(limitDepth)))
 	return value, err
 }
 
-// prepareValue is called before each value is read. It keeps the text of a number, which would become a float64, and
-// limits the depth.
-func prepareValue(d *jsontext.Decoder, value *any) error {
-	switch d.PeekKind() {
-	case '0': // any number
-		*value = jsontext.Value(nil)
-	case '{', '[':
-		if d.StackDepth() >= maxDepth {
-			return &jsontext.SyntacticError{
-				Err:        fmt.Errorf("more than %d levels", maxDepth),
-				ByteOffset: d.InputOffset(), JSONPointer: d.StackPointer(),
-			}
+// limitDepth is called before each value is read.
+func limitDepth(d *jsontext.Decoder, _ *any) error {
+	if kind := d.PeekKind(); (kind == '{' || kind == '[') && d.StackDepth() >= maxDepth {
+		return &jsontext.SyntacticError{
+			Err:        fmt.Errorf("more than %d levels", maxDepth),
+			ByteOffset: d.InputOffset(), JSONPointer: d.StackPointer(),
 		}
 	}
 	return json.SkipFunc // the decoder reads the value
@@ -188,6 +160,9 @@ func prepareValue(d *jsontext.Decoder, value *any) error {
 func bodyError(err error) error {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return &Error{Class: BodyTooLarge, Detail: fmt.Sprintf("The body is larger than %d bytes.", maxBody), Err: err}
+	}
+	if large, ok := errors.AsType[*json.SemanticError](err); ok { // no other value fails to become an any
+		return InvalidFields(FieldError{Pointer: string(large.JSONPointer), Detail: "is too large a number"})
 	}
 	syntax, isSyntax := errors.AsType[*jsontext.SyntacticError](err)
 	switch {

@@ -108,6 +108,7 @@ func TestInvalidRequests(t *testing.T) {
 		"array as body":                  {"POST", "/things", `[]`, nil, 422, rest.Invalid, []string{""}},
 		"null as body":                   {"POST", "/things", `null`, nil, 422, rest.Invalid, []string{""}},
 		"unknown fields":                 {"POST", "/things", `{"parts":[{"name":"a"}],"Parts":1,"a/b~c":2}`, nil, 422, rest.Invalid, []string{"/Parts", "/a~1b~0c"}},
+		"number beyond float64":          {"POST", "/things", `{"parts":[{"name":"a"},{"name":-1e400}]}`, nil, 422, rest.Invalid, []string{"/parts/1/name"}},
 		"unknown fields of parts":        {"POST", "/things", `{"parts":[{"x":1},{"name":"a"},{"name":"a","y":1}]}`, nil, 422, rest.Invalid, []string{"/parts/0/x", "/parts/2/y"}},
 		"empty idempotency key":          {"POST", "/things", thing, []string{"Idempotency-Key: "}, 400, rest.Malformed, []string{"Idempotency-Key"}},
 		"idempotency key too long":       {"POST", "/things", thing, []string{"Idempotency-Key: " + strings.Repeat("k", 256)}, 400, rest.Malformed, []string{"Idempotency-Key"}},
@@ -214,19 +215,19 @@ func TestValidRequests(t *testing.T) {
 		method, path, body string
 		headers            []string
 	}{
-		"thing":                 {"POST", "/things", thing, nil},
-		"UTF-8":                 {"POST", "/things", thing, []string{"Content-Type: application/json; charset=UTF-8"}},
-		"identity encoding":     {"POST", "/things", thing, []string{"Content-Encoding: identity"}},
-		"number beyond float64": {"POST", "/things", `{"parts":[{"name":1e400}]}`, nil},
-		"10 levels":             {"POST", "/things", nested(10), nil},
-		"16 KiB":                {"POST", "/things", thing + strings.Repeat(" ", 16<<10-len(thing)), nil},
-		"idempotency key":       {"POST", "/things", thing, []string{"Idempotency-Key: ~ " + strings.Repeat("k", 253)}},
-		"UUID":                  {"GET", "/things/" + thingID, "", nil},
-		"start":                 {"POST", "/things/" + thingID + "/start", "", nil},
-		"start: empty object":   {"POST", "/things/" + thingID + "/start", "{}", nil},
-		"first page":            {"GET", "/things", "", nil},
-		"limit 1":               {"GET", "/things?limit=1", "", nil},
-		"limit 100, cursor":     {"GET", "/things?limit=100&cursor=" + keyset.Cursor{At: time.UnixMicro(1)}.String(), "", nil},
+		"thing":               {"POST", "/things", thing, nil},
+		"UTF-8":               {"POST", "/things", thing, []string{"Content-Type: application/json; charset=UTF-8"}},
+		"identity encoding":   {"POST", "/things", thing, []string{"Content-Encoding: identity"}},
+		"large number":        {"POST", "/things", `{"parts":[{"name":1e300}]}`, nil},
+		"10 levels":           {"POST", "/things", nested(10), nil},
+		"16 KiB":              {"POST", "/things", thing + strings.Repeat(" ", 16<<10-len(thing)), nil},
+		"idempotency key":     {"POST", "/things", thing, []string{"Idempotency-Key: ~ " + strings.Repeat("k", 253)}},
+		"UUID":                {"GET", "/things/" + thingID, "", nil},
+		"start":               {"POST", "/things/" + thingID + "/start", "", nil},
+		"start: empty object": {"POST", "/things/" + thingID + "/start", "{}", nil},
+		"first page":          {"GET", "/things", "", nil},
+		"limit 1":             {"GET", "/things?limit=1", "", nil},
+		"limit 100, cursor":   {"GET", "/things?limit=100&cursor=" + keyset.Cursor{At: time.UnixMicro(1)}.String(), "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if a := send(t, h, test.method, test.path, test.body, test.headers...); a.Code != http.StatusOK {
