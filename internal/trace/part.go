@@ -39,18 +39,19 @@ func New(c *app.Connections, name string, spans Spans, log *slog.Logger) (*Trace
 	if !enabled() {
 		return nil, nil
 	}
-	provider, err := newProvider(name)
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("spans are not exported, or not as the variables say", "error", err) }))
+	processor, options, err := newExport(name)
 	if err != nil {
 		return nil, app.Usage(err)
 	}
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("spans are not exported", "error", err) }))
-	t := newTracer(provider, spans, log)
-	t.close = func() { stop(provider, log) }
+	all := newProviders(options...)
+	t := newTracer(all, spans, log)
+	t.close = func() { stop(processor, log) }
 	postgres.TraceBy(c.Pool, t)
 	if c.Redis == nil {
 		return t, nil
 	}
-	err = redisotel.InstrumentTracing(c.Redis, redisotel.WithTracerProvider(within{provider}),
+	err = redisotel.InstrumentTracing(c.Redis, redisotel.WithTracerProvider(all.within),
 		redisotel.WithDBStatement(false), redisotel.WithCallerEnabled(false))
 	if err != nil {
 		t.Close()
@@ -77,29 +78,47 @@ func checkProtocol() error {
 // default of 128, the orders of large batches would have no link.
 const maxLinks = 1000
 
-func newProvider(name string) (*sdk.TracerProvider, error) {
+// newExport returns the exporter of spans that have ended, and the options of the providers that make spans for it.
+func newExport(name string) (sdk.SpanProcessor, []sdk.TracerProviderOption, error) {
 	if err := checkProtocol(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	exporter, err := otlptracehttp.New(context.Background())
 	if err != nil {
-		return nil, fmt.Errorf("export traces: %w", err)
+		return nil, nil, fmt.Errorf("export traces: %w", err)
 	}
 	// The environment comes last, so that it can replace the name.
 	res, err := resource.New(context.Background(), resource.WithAttributes(attribute.String("service.name", name)),
 		resource.WithTelemetrySDK(), resource.WithHost(), resource.WithProcessPID(), resource.WithFromEnv())
 	if err != nil {
-		return nil, fmt.Errorf("describe the process in its traces: %w", err)
+		return nil, nil, fmt.Errorf("describe the process in its traces: %w", err)
 	}
 	limits := sdk.NewSpanLimits()
 	if os.Getenv("OTEL_SPAN_LINK_COUNT_LIMIT") == "" {
 		limits.LinkCountLimit = maxLinks
 	}
-	sampler, err := newSampler(os.Getenv("OTEL_TRACES_SAMPLER"), os.Getenv("OTEL_TRACES_SAMPLER_ARG"))
-	if err != nil {
-		return nil, err
+	processor := sdk.NewBatchSpanProcessor(exporter)
+	return processor, []sdk.TracerProviderOption{
+		sdk.WithSpanProcessor(processor), sdk.WithResource(res), sdk.WithRawSpanLimits(limits),
+	}, nil
+}
+
+// providers make spans. They differ in the spans that they export.
+type providers struct {
+	requests trace.TracerProvider // those that the variables OTEL_TRACES_SAMPLER and OTEL_TRACES_SAMPLER_ARG choose
+	linked   trace.TracerProvider // all: a span with links is made only if it links to a span that is exported
+	within   trace.TracerProvider // those within others that are exported, so that an idle worker's commands make none
+}
+
+func newProviders(options ...sdk.TracerProviderOption) providers {
+	sampled := func(by sdk.Sampler) trace.TracerProvider {
+		return sdk.NewTracerProvider(append(options[:len(options):len(options)], sdk.WithSampler(by))...)
 	}
-	return sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(res), sdk.WithRawSpanLimits(limits), sdk.WithSampler(sampler)), nil
+	return providers{
+		requests: sdk.NewTracerProvider(options...),
+		linked:   sampled(sdk.AlwaysSample()),
+		within:   sampled(sdk.ParentBased(sdk.NeverSample())),
+	}
 }
 
 // stopTimeout is how long a process that stops tries to export its last spans. With a longer time, a process whose collector is away
@@ -107,10 +126,10 @@ func newProvider(name string) (*sdk.TracerProvider, error) {
 const stopTimeout = 3 * time.Second
 
 // stop exports the spans that wait for their export.
-func stop(provider *sdk.TracerProvider, log *slog.Logger) {
+func stop(processor sdk.SpanProcessor, log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
-	if err := provider.Shutdown(ctx); err != nil {
+	if err := processor.Shutdown(ctx); err != nil {
 		log.Warn("the last spans may not be exported", "error", err)
 	}
 }

@@ -13,8 +13,6 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
-	"go.opentelemetry.io/otel/trace/embedded"
-	"go.opentelemetry.io/otel/trace/noop"
 
 	"example.com/shop/internal/rest"
 )
@@ -22,17 +20,21 @@ import (
 // Tracer is the [app.Tracer] of a process, and the [order.Tracer] of its orders. See [New].
 type Tracer struct {
 	*otelpgx.Tracer // of the statements
-	spans           trace.Tracer
-	calls           trace.Tracer // of spans within others
+	requests        trace.Tracer
+	batches         trace.Tracer
+	calls           trace.Tracer
 	placedIn        Spans
 	close           func()
 	log             *slog.Logger
 }
 
-func newTracer(provider trace.TracerProvider, spans Spans, log *slog.Logger) *Tracer {
+func newTracer(from providers, spans Spans, log *slog.Logger) *Tracer {
 	const scope = "example.com/shop/internal/trace"
-	inner := within{provider}
-	return &Tracer{newQueryTracer(inner), provider.Tracer(scope), inner.Tracer(scope), spans, func() {}, log}
+	return &Tracer{
+		Tracer:   newQueryTracer(from.within),
+		requests: from.requests.Tracer(scope), batches: from.linked.Tracer(scope), calls: from.within.Tracer(scope),
+		placedIn: spans, close: func() {}, log: log,
+	}
 }
 
 // Close exports the spans that wait for their export.
@@ -73,7 +75,7 @@ func (t *Tracer) start(ctx context.Context, name string, spans [][]byte, attribu
 	if len(links) == 0 {
 		return ctx, func(error) {}
 	}
-	ctx, span := t.spans.Start(ctx, name, trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindConsumer),
+	ctx, span := t.batches.Start(ctx, name, trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindConsumer),
 		trace.WithLinks(links...), trace.WithAttributes(attributes...))
 	return ctx, ending(span)
 }
@@ -105,7 +107,7 @@ func (t *Tracer) Request(c *gin.Context) {
 		return
 	}
 	ctx := propagation.TraceContext{}.Extract(c.Request.Context(), propagation.HeaderCarrier(c.Request.Header))
-	ctx, span := t.spans.Start(ctx, method+" "+route, trace.WithSpanKind(trace.SpanKindServer))
+	ctx, span := t.requests.Start(ctx, method+" "+route, trace.WithSpanKind(trace.SpanKindServer))
 	defer span.End()
 	c.Request = c.Request.WithContext(ctx)
 	if !span.IsRecording() {
@@ -145,24 +147,4 @@ func (t *Tracer) placements(ctx context.Context, ids []string) [][]byte {
 		t.log.DebugContext(ctx, "links of traces are missing, because the spans of orders cannot be read", "error", err)
 	}
 	return spans
-}
-
-// within makes spans only within others. So the commands of an idle worker and the statements of a scrape make none.
-type within struct{ trace.TracerProvider }
-
-// Tracer returns a tracer of the provider.
-func (w within) Tracer(name string, options ...trace.TracerOption) trace.Tracer {
-	return tracerWithin{tracer: w.TracerProvider.Tracer(name, options...)}
-}
-
-type tracerWithin struct {
-	embedded.Tracer
-	tracer trace.Tracer
-}
-
-func (t tracerWithin) Start(ctx context.Context, name string, options ...trace.SpanStartOption) (context.Context, trace.Span) {
-	if !trace.SpanContextFromContext(ctx).IsSampled() {
-		return ctx, noop.Span{}
-	}
-	return t.tracer.Start(ctx, name, options...)
 }

@@ -39,16 +39,14 @@ func (f *fakeOrders) Spans(_ context.Context, ids []string) (spans [][]byte, err
 func recorded(t *testing.T, orders *fakeOrders) (*Tracer, *tracetest.SpanRecorder, *bytes.Buffer) {
 	t.Helper()
 	spans, log := tracetest.NewSpanRecorder(), &bytes.Buffer{}
-	provider := sdk.NewTracerProvider(sdk.WithSpanProcessor(spans))
-	t.Cleanup(func() { _ = provider.Shutdown(context.Background()) })
-	return newTracer(provider, orders.Spans, slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))), spans, log
+	return newTracer(newProviders(sdk.WithSpanProcessor(spans)), orders.Spans, slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))), spans, log
 }
 
 // TestLinks traces the placement of an order, and then what is done with it.
 func TestLinks(t *testing.T) {
 	orders := &fakeOrders{id: "1"}
 	tracer, spans, log := recorded(t, orders)
-	request, placement := tracer.spans.Start(t.Context(), "request")
+	request, placement := tracer.requests.Start(t.Context(), "request")
 	if orders.span = tracer.Span(request); orders.span == nil {
 		t.Fatal("the request has no span")
 	}
@@ -92,12 +90,11 @@ func TestLinks(t *testing.T) {
 // TestSpansWithin makes spans as statements do: only within another span.
 func TestSpansWithin(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
-	provider := sdk.NewTracerProvider(sdk.WithSpanProcessor(spans))
-	defer provider.Shutdown(context.Background())
-	statements := within{provider}.Tracer("statements")
+	all := newProviders(sdk.WithSpanProcessor(spans))
+	statements := all.within.Tracer("statements")
 	_, alone := statements.Start(t.Context(), "alone")
 	alone.End()
-	ctx, outer := provider.Tracer("requests").Start(t.Context(), "outer")
+	ctx, outer := all.requests.Tracer("requests").Start(t.Context(), "outer")
 	_, inner := statements.Start(ctx, "inner")
 	inner.End()
 	outer.End()
@@ -115,7 +112,7 @@ func TestCalls(t *testing.T) {
 	tracer, spans, _ := recorded(t, &fakeOrders{})
 	_, end := tracer.StartCall(t.Context(), "alone")
 	end(nil)
-	ctx, batch := tracer.spans.Start(t.Context(), "batch")
+	ctx, batch := tracer.requests.Start(t.Context(), "batch")
 	_, end = tracer.StartCall(ctx, "call")
 	end(errors.New("no answer"))
 	batch.End()
@@ -141,32 +138,30 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// TestSampler makes the samplers of the standard variables, and samples a span without a parent, with and without a link.
+// TestSampler turns the sampling of requests off. A batch is sampled if it links to a request that is exported, for
+// instance by a process with another sampler.
 func TestSampler(t *testing.T) {
-	for _, test := range []struct {
-		name, arg string
-		sampled   bool
-		failure   string
-	}{
-		{"", "", true, ""}, {"parentbased_always_on", "", true, ""}, {"always_on", "", true, ""},
-		{"parentbased_always_off", "", false, ""}, {"always_off", "", false, ""},
-		{"parentbased_traceidratio", "0", false, ""}, {"traceidratio", "0", false, ""}, {"traceidratio", "1", true, ""},
-		{"traceidratio", "2", false, `OTEL_TRACES_SAMPLER_ARG is "2"`}, {"sometimes", "", false, `OTEL_TRACES_SAMPLER is "sometimes"`},
-	} {
-		sampler, err := newSampler(test.name, test.arg)
-		if test.failure != "" {
-			if err == nil || !strings.Contains(err.Error(), test.failure) {
-				t.Errorf("%s %s: the error is %v, want %q", test.name, test.arg, err, test.failure)
-			}
-			continue
-		}
-		for _, links := range [][]trace.Link{nil, {{}}} {
-			result := sampler.ShouldSample(sdk.SamplingParameters{ParentContext: t.Context(), TraceID: trace.TraceID{1}, Links: links})
-			isOff := strings.HasSuffix(test.name, "always_off")
-			if sampled := result.Decision == sdk.RecordAndSample; sampled != (test.sampled || links != nil && !isOff) {
-				t.Errorf("%s %s: with the links %v a span is sampled: %v", test.name, test.arg, links, sampled)
-			}
-		}
+	t.Setenv("OTEL_TRACES_SAMPLER", "traceidratio")
+	t.Setenv("OTEL_TRACES_SAMPLER_ARG", "0")
+	tracer, spans, _ := recorded(t, &fakeOrders{})
+	request, end := tracer.requests.Start(t.Context(), "request")
+	end.End()
+	if tracer.Span(request) != nil {
+		t.Error("a request that is not exported has a span to link to")
+	}
+	placed := trace.NewSpanContext(trace.SpanContextConfig{
+		TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled,
+	})
+	batch, endBatch := tracer.StartPlacing(t.Context(), [][]byte{encode(placed)})
+	_, endCall := tracer.StartCall(batch, "call")
+	endCall(nil)
+	endBatch(nil)
+	var names []string
+	for _, s := range spans.Ended() {
+		names = append(names, s.Name())
+	}
+	if want := []string{"call", "place orders"}; !slices.Equal(names, want) {
+		t.Errorf("the spans are %q, want %q", names, want)
 	}
 }
 
@@ -215,13 +210,13 @@ func TestStop(t *testing.T) {
 	collector := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { exports.Add(1) }))
 	defer collector.Close()
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
-	provider, err := newProvider("test")
+	processor, options, err := newExport("test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, span := provider.Tracer("test").Start(t.Context(), "last")
+	_, span := newProviders(options...).requests.Tracer("test").Start(t.Context(), "last")
 	span.End()
-	stop(provider, slog.New(slog.DiscardHandler))
+	stop(processor, slog.New(slog.DiscardHandler))
 	if exports.Load() != 1 {
 		t.Errorf("the collector received %d exports, want 1", exports.Load())
 	}
