@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"net/http"
 	"strconv"
 	"strings"
 	"testing"
@@ -128,79 +127,3 @@ func stopRedis(t *testing.T, ops, shop *browsertest.Tab) {
 	shop.Front()
 	shop.WaitFor(shoptest.Connection, "Live")
 }
-
-// TestPageFlashSale starts a flash sale on the operators' page while an order of the product is pending. The page must
-// show the sale while it runs, and its result. The customers' page must show that the product is sold out.
-func TestPageFlashSale(t *testing.T) {
-	shoptest.PageTest(t)
-	p := demo(t, nil, timeoutFlag, "5m")
-	c := p.SignUp()
-	c.Expect(http.StatusCreated, orders.Create(orders.Bodies[2], "")) // two of the product
-	page := shoptest.ShopTab(t, p)
-	ops := shoptest.NewTab(t)
-	ops.Script(runningSale)
-	ops.Navigate(p.URL + "/ops#token=" + p.OpsToken)
-	ops.Click(faultsDrawer)
-	ops.WaitFor("#flash-sale", "Hand grinder: sold 100, refused 1,150 (1,149 out of stock, 1 too many open orders), 1.3 s so far")
-	answered := func() float64 {
-		return browsertest.Eval[float64](ops, `document.querySelector("#flash-sale progress").position`)
-	}
-	if got := answered(); got != 0.25 {
-		t.Errorf("the bar shows that %v of the customers have an answer, want a quarter", got)
-	}
-	if ops.Count(startSale+`[aria-disabled="true"]`) != 1 {
-		t.Error("the page offers to start a flash sale while one runs")
-	}
-	ops.Screenshot("sale-ops-running")
-	browsertest.Eval[bool](ops, `window.ended = true`)
-	ops.Until("no flash sale", func() bool { return ops.Count("#flash-sale[hidden]") == 1 })
-	ops.Click(startSale)
-	ops.WaitFor("#flash-sale", "Hand grinder: sold exactly 100, refused 4,900 (out of stock), took ")
-	ops.WaitFor("#log", "Flash sale of the Hand grinder: sold exactly 100")
-	page.Front()
-	page.WaitFor(`[data-product="`+shoptest.Grinder+`"] .stock`, "Sold out")
-	if n := shoptest.Available(c, shoptest.Grinder); n != 0 {
-		t.Errorf("after the flash sale %d are available, want 0", n)
-	}
-	operator := p.Operator()
-	type result struct {
-		FlashSale struct {
-			Sold, Failed, Returned int
-			Refused                map[string]int
-		} `json:"flash_sale"`
-	}
-	sale := faulttest.Decode[result](t, operator.Get("/ops/api/faults")).FlashSale
-	if sale.Sold != 100 || sale.Refused["out-of-stock"] != 4900 || sale.Failed != 0 || sale.Returned != 0 {
-		t.Errorf("the result is %+v, want 100 sold and 4,900 out of stock", sale)
-	}
-	stats := faulttest.Decode[struct{ Orders struct{ Pending int } }](t, operator.Get("/ops/api/stats"))
-	if stats.Orders.Pending != 101 {
-		t.Errorf("after the flash sale %d orders are pending, want 101: those of the sale and the one before it", stats.Orders.Pending)
-	}
-	ops.Front()
-	ops.Until("all invariants hold", func() bool { return ops.Count("#invariants li") == ops.Count("#invariants .holds") })
-	ops.CheckLook("sale-ops")
-	if answered() != 1 || ops.Count(startSale+`[aria-disabled="false"]`) != 1 {
-		t.Errorf("the page shows the flash sale as running after its end: %s", ops.Text("#flash-sale"))
-	}
-	operator.Post(http.StatusAccepted, "/ops/api/faults/flash-sale") // while the orders of the first one are pending
-}
-
-const startSale = `[data-fault="flash-sale"]`
-
-// runningSale is a script that shows the page a flash sale that runs, until window.ended is true. A real sale may end
-// before the page has seen it.
-const runningSale = `{
-	const real = window.fetch;
-	window.fetch = async (path, options) => {
-		const answer = await real(path, options);
-		if (path !== '/ops/api/faults' || window.ended) {
-			return answer;
-		}
-		const sale = {
-			running: true, product: 'Hand grinder', units: 100, customers: 5000, sold: 100,
-			refused: { 'out-of-stock': 1149, 'too-many-open-orders': 1 }, failed: 0, returned: 0, seconds: 1.3,
-		};
-		return Response.json({ ...await answer.json(), flash_sale: sale });
-	};
-}`

@@ -1,5 +1,5 @@
 // Package demo breaks a running service on request, so that one can watch its repair: it stops, starts and wipes Redis,
-// pauses the worker, places many orders, and runs flash sales. Its routes belong to the operators' API.
+// pauses the worker, and places many orders. Its routes belong to the operators' API.
 package demo
 
 import (
@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"example.com/shop/internal/app"
+	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/rest"
 )
 
@@ -31,13 +32,11 @@ type Orders interface {
 }
 
 // Faults injects faults, and removes them, when an operator requests it. A repeated request has no further effect, with
-// three exceptions: redis-wipe wipes Redis again, place-orders places more orders, and flash-sale starts another sale.
-// The REST contract is openapi.yaml.
+// two exceptions: redis-wipe wipes Redis again, and place-orders places more orders. The REST contract is openapi.yaml.
 type Faults struct {
 	process *app.Process
 	orders  Orders
 	redis   Server
-	sale    *flashSale
 	known   map[string]Fault
 	more    More
 
@@ -62,7 +61,7 @@ type More struct {
 // pause them.
 func Add(p *app.Process, redis Server, orders Orders, more More) {
 	f := &Faults{
-		process: p, orders: orders, redis: redis, sale: newFlashSale(p, orders), more: more,
+		process: p, orders: orders, redis: redis, more: more,
 		pause: make(chan struct{}), resume: make(chan struct{}),
 	}
 	f.known = map[string]Fault{
@@ -73,7 +72,7 @@ func Add(p *app.Process, redis Server, orders Orders, more More) {
 	p.Add(app.Part{
 		Contract:   [][]byte{contract},
 		Routes:     f.routes,
-		Components: []app.Component{{Run: f.runWorker}, {Run: f.sale.run}},
+		Components: []app.Component{{Run: f.runWorker}},
 	})
 }
 
@@ -83,14 +82,11 @@ func (f *Faults) routes(_, ops gin.IRouter) {
 	post := ops.Group("/faults", rest.Parameters(), rest.Handle(rest.RequireEmptyBody))
 	post.POST("/:fault", rest.Handle(f.inject))
 	post.POST("/place-orders", rest.Handle(f.placeOrders))
-	post.POST("/flash-sale", rest.Handle(f.sale.start))
 }
 
 // answerState is the handler of GET /ops/api/faults. The operators' page shows its fault buttons if it gets this answer.
 func (f *Faults) answerState(c *gin.Context) {
-	all := map[string]any{
-		"redis_stopped": f.redisStopped.Load(), "worker_paused": f.workerPaused.Load(), "flash_sale": f.sale.snapshot(),
-	}
+	all := map[string]any{"redis_stopped": f.redisStopped.Load(), "worker_paused": f.workerPaused.Load()}
 	if f.more.State != nil {
 		maps.Copy(all, f.more.State())
 	}
@@ -182,7 +178,7 @@ func (f *Faults) placeOrders(c *gin.Context) error {
 	clients, ctx := errgroup.WithContext(ctx)
 	clients.SetLimit(loadClients)
 	for range loadOrders {
-		customer := newCustomer()
+		customer := keyset.NewID()
 		clients.Go(func() error {
 			return retry.Do(ctx, retry.NewConstant(overloadPause), func(ctx context.Context) error {
 				err := f.orders.PlaceOne(ctx, customer, product)
@@ -221,5 +217,3 @@ func (f *Faults) runWorker(ctx context.Context) error {
 		}
 	}
 }
-
-func newCustomer() uuid.UUID { return uuid.Must(uuid.NewV7()) }

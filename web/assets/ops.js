@@ -54,12 +54,11 @@ let polling = false;
 let refreshedAt = 0;
 let unbroken = false; // no poll has failed since the last sample
 
-let pause = 1000; // between polls, in ms
+const pause = 1000; // between polls, in ms
 let pollNow = () => {}; // ends the wait for the next poll
 
-// poll requests and shows the figures every second while the page is visible, or more often if a part asks for it. If
-// the service needs longer to gather them, poll requests them less often, so that the service spends at most a quarter of
-// its time on them.
+// poll requests and shows the figures every second while the page is visible. If the service needs longer to gather
+// them, poll requests them less often, so that the service spends at most a quarter of its time on them.
 async function poll() {
   if (polling) {
     return;
@@ -70,7 +69,6 @@ async function poll() {
     const began = performance.now();
     try {
       const [stats] = await Promise.all([ops('GET', '/stats'), ...sections.map((section) => section.load())]);
-      pause = 1000;
       await render(stats);
       refreshedAt = Date.now();
       unbroken = true;
@@ -312,7 +310,6 @@ const page = {
   get: (path) => ops('GET', path),
   optional,
   post,
-  log: (text) => log(text),
 
   // logBy sets the function that shows a text in the log.
   logBy(show) {
@@ -336,11 +333,6 @@ const page = {
   // addInvariants adds invariants that the service checks, as their numbers and texts.
   addInvariants(...more) {
     invariants.push(...more);
-  },
-
-  // pollWithin makes the next poll come after at most some milliseconds. A method render calls it.
-  pollWithin(milliseconds) {
-    pause = Math.min(pause, milliseconds);
   },
 };
 

@@ -1,6 +1,6 @@
 // The drawer of faults at the bottom of the operators' page, with the log. Only the demo has faults.
 
-import { addStylesheet, duration, element, moment, number, setText } from './dom.js';
+import { addStylesheet, element, moment, setText } from './dom.js';
 
 const byId = (id) => document.getElementById(id);
 
@@ -11,12 +11,10 @@ const names = {
   'redis-start': 'Start Redis',
   'worker-pause': 'Pause the worker',
   'worker-resume': 'Resume the worker',
-  'flash-sale': 'Flash sale: 5,000 customers want the last 100',
 };
 
 const texts = {
   'place-orders': '1,000 orders are placed. They stay unpaid.',
-  'flash-sale': 'A flash sale has started.',
   'redis-wipe': 'Redis is wiped: it has lost all tasks.',
   'redis-stop': 'Redis is stopped. The shop still accepts orders.',
   'redis-start': 'Redis is started, empty.',
@@ -27,8 +25,6 @@ const texts = {
 // add adds the drawer to the operators' page. It sets page.addFaults, with which later parts add faults of their own.
 export function add(page) {
   addStylesheet('/assets/opsfaults.css');
-  const saleText = element('p');
-  const progress = element('progress', { 'aria-label': 'Customers with an answer' });
   const log = element('ol', { id: 'log', className: 'log', role: 'log', 'aria-label': 'Log of your actions and of repairs' },
     element('li', { className: 'hint' }, 'Place orders, then wipe Redis: the orders are still cancelled on time.'));
   const last = element('p', { className: 'hint last', role: 'status' }); // the last text of the log, while the drawer is closed
@@ -36,7 +32,7 @@ export function add(page) {
     element('details', {}, element('summary', {}, element('h2', { id: 'faults-title' }, 'Inject faults')),
       element('div', { className: 'drawer' },
         element('div', { className: 'row' }, ...Object.entries(names).map(([fault, name]) => element('button', { type: 'button', 'data-fault': fault }, name))),
-        element('div', { id: 'flash-sale', className: 'flash-sale', hidden: true }, saleText, progress), log)), last);
+        log)), last);
   byId('dashboard').after(section);
   section.addEventListener('click', (event) => {
     const fault = event.target.dataset.fault;
@@ -74,7 +70,6 @@ export function add(page) {
         return;
       }
       renderButtons(faults);
-      renderFlashSale(faults.flash_sale, page, progress, saleText);
       setText(byId('worker-state'), faults.worker_paused ? 'paused' : '');
       others.forEach((render) => render(faults));
     },
@@ -89,54 +84,4 @@ function renderButtons(faults) {
   enable('redis-start', faults.redis_stopped);
   enable('worker-pause', !faults.worker_paused);
   enable('worker-resume', faults.worker_paused);
-  enable('flash-sale', !faults.flash_sale?.running);
-}
-
-let shownSale; // 'running', or the seconds of the result that is shown; undefined before the first answer
-
-// renderFlashSale shows the flash sale that runs, or the result of the last one. It logs each new result. While a flash
-// sale runs, the page polls four times a second.
-function renderFlashSale(sale, page, progress, textNode) {
-  byId('flash-sale').hidden = sale === null;
-  const shown = sale?.running ? 'running' : sale?.seconds ?? null;
-  const news = shownSale !== undefined && shownSale !== shown;
-  shownSale = shown;
-  if (sale === null) {
-    return;
-  }
-  if (sale.running) {
-    page.pollWithin(250);
-  }
-  const text = describeSale(sale);
-  if (news && !sale.running) {
-    page.log(`Flash sale of the ${text}`);
-  }
-  setText(textNode, text);
-  progress.max = sale.customers;
-  progress.value = sale.sold + sum(sale.refused) + sale.failed;
-}
-
-const sum = (counts) => Object.values(counts).reduce((total, n) => total + n, 0);
-
-function describeSale({ running, product, units, sold, refused, failed, returned, seconds }) {
-  return [
-    `${product}: sold ${!running && sold === units ? 'exactly ' : ''}${number(sold)}`,
-    `refused ${number(sum(refused))}${reasons(refused)}`,
-    failed > 0 && `${number(failed)} without an answer`,
-    returned > 0 && `${number(returned)} came back from cancelled orders meanwhile`,
-    running ? `${duration(seconds)} so far` : `took ${duration(seconds)}`,
-  ].filter(Boolean).join(', ');
-}
-
-// reasons tells why the service has refused customers. refused has their numbers by the code of the problem.
-function reasons(refused) {
-  const texts = Object.entries(refused).map(([code, n]) => [code.replaceAll('-', ' '), n]);
-  switch (texts.length) {
-    case 0:
-      return '';
-    case 1:
-      return ` (${texts[0][0]})`;
-    default:
-      return ` (${texts.map(([text, n]) => `${number(n)} ${text}`).join(', ')})`;
-  }
 }
