@@ -117,7 +117,10 @@ func (h *Hub) Run(ctx context.Context) error {
 		if h.setLive(false) || first {
 			h.log.Warn("the hub cannot listen to Redis; it keeps trying", "error", err)
 		}
-		sleep(ctx, time.Second)
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
 	}
 }
 
