@@ -1,7 +1,6 @@
 package live
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,16 +23,12 @@ import (
 const (
 	// maxPerTopic is the largest number of subscribers of a topic in one process. A browser opens at most six connections to
 	// an HTTP/1.1 address for all its tabs. With two processes behind a load balancer, streams take four of them, and two
-	// are left for requests. More streams would leave none, and fewer would end the streams of open tabs.
-	maxPerTopic = 2
-	// maxPerProcess is the largest number of subscribers in one process. More would take more memory, and more processor
-	// time for each broadcast. Fewer would make more pages poll.
-	maxPerProcess = 10_000
-	// maxBehind is the largest number of messages that wait for a subscriber, beside those that its connection buffers. More
-	// would take more memory for clients that read too slowly. Fewer would end streams that are slow for a moment.
-	maxBehind = 32
+	// are left for requests.
+	maxPerTopic   = 2
+	maxPerProcess = 10_000 // subscribers
+	maxBehind     = 32     // messages that wait for a subscriber, beside those that its connection buffers
 	// quietTimeout is the time without a message after which a hub with subscribers pings Redis, and the time that Redis has
-	// to answer. With a longer one, pages learn later that the hub is not connected. A shorter one costs more pings.
+	// to answer.
 	quietTimeout = 3 * time.Second
 )
 
@@ -47,50 +42,24 @@ type Hub struct {
 	dropped prometheus.Counter // streams that the hub ended because their clients read too slowly
 
 	mu          sync.Mutex
-	subscribers map[string]map[*subscriber]struct{} // by topic
-	count       int                                 // subscribers now
-	joined      int64                               // subscribers so far
-	live        bool                                // the hub is connected to Redis
-	ended       bool                                // Run has ended: there are no more subscribers
+	subscribers map[string][]*subscriber // by topic, the oldest first
+	count       int
+	live        bool // the hub is connected to Redis
+	ended       bool // Run has ended: there are no more subscribers
 }
 
-// subscriber is one open page. The hub closes messages when the subscription ends.
+// subscriber is one open page.
 type subscriber struct {
 	topic     string
-	number    int64 // a later subscriber has a higher number
-	messages  chan message
+	messages  chan []byte   // events as text; the hub closes it when the subscription ends
 	broadcast chan struct{} // buffered by one: broadcasts coalesce
-}
-
-// message is sent to one subscriber.
-type message struct {
-	typ messageType
-	ids []string // the ids that have changed, if the type is changed
-}
-
-// messageType says what a message tells its subscriber.
-type messageType int
-
-const (
-	hubLive    messageType = iota // the hub is connected to Redis
-	hubNotLive                    // the hub has lost its connection
-	changed                       // ids of the topic have changed
-	replaced                      // a newer subscriber of the topic takes the place of this one
-)
-
-// liveMessage returns the message that the hub is connected to Redis, or is not.
-func liveMessage(live bool) message {
-	if live {
-		return message{typ: hubLive}
-	}
-	return message{typ: hubNotLive}
 }
 
 // NewHub returns a hub that receives notifications while [Hub.Run] runs. rdb is nil in a service without Redis.
 func NewHub(rdb redis.UniversalClient, cfg Config, log *slog.Logger, reg prometheus.Registerer) *Hub {
 	f := promauto.With(reg)
 	return &Hub{
-		cfg: cfg, rdb: rdb, log: log, subscribers: map[string]map[*subscriber]struct{}{},
+		cfg: cfg, rdb: rdb, log: log, subscribers: map[string][]*subscriber{},
 		open: f.NewGauge(prometheus.GaugeOpts{
 			Name: "feed_streams",
 			Help: "Open event streams.",
@@ -180,10 +149,8 @@ func (h *Hub) setLive(live bool) bool {
 		return false
 	}
 	h.live = live
-	for _, subscribers := range h.subscribers {
-		for s := range subscribers {
-			h.send(s, liveMessage(live))
-		}
+	for _, s := range h.all() {
+		h.send(s, event("state", stateData{live}))
 	}
 	return true
 }
@@ -205,30 +172,33 @@ func (h *Hub) receive(payload string) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	ids := map[string][]string{}
+	events := map[string][]byte{}
 	for _, n := range notifications {
 		if h.subscribers[n.Topic] != nil {
-			ids[n.Topic] = append(ids[n.Topic], n.ID)
+			events[n.Topic] = append(events[n.Topic], event(h.cfg.TopicEvent, changedData{n.ID})...)
 		}
 	}
-	for topic, subscribers := range h.subscribers {
-		for s := range subscribers {
-			if ids[topic] != nil {
-				h.send(s, message{typ: changed, ids: ids[topic]})
-			}
-			select {
-			case s.broadcast <- struct{}{}:
-			default: // a broadcast is waiting already
-			}
+	for _, s := range h.all() {
+		if changed := events[s.topic]; changed != nil {
+			h.send(s, changed)
+		}
+		select {
+		case s.broadcast <- struct{}{}:
+		default: // a broadcast is waiting already
 		}
 	}
 }
 
-// send queues a message for a subscriber. If the queue is full, send ends the subscription: the page connects again,
-// and requests everything. The caller holds mu.
-func (h *Hub) send(s *subscriber, m message) {
+// all returns all subscribers. The caller holds mu.
+func (h *Hub) all() []*subscriber {
+	return slices.Concat(slices.Collect(maps.Values(h.subscribers))...)
+}
+
+// send queues events for a subscriber. If the queue is full, send ends the subscription: the page connects again, and
+// requests everything. The caller holds mu.
+func (h *Hub) send(s *subscriber, events []byte) {
 	select {
-	case s.messages <- m:
+	case s.messages <- events:
 	default:
 		h.dropped.Inc()
 		h.remove(s)
@@ -248,20 +218,15 @@ func (h *Hub) subscribe(topic string) (*subscriber, error) {
 		return nil, rest.Unavailable.Errorf("There are too many open event streams. Poll instead of streaming.")
 	}
 	if subscribers := h.subscribers[topic]; len(subscribers) >= maxPerTopic {
-		oldest := slices.MinFunc(slices.Collect(maps.Keys(subscribers)),
-			func(a, b *subscriber) int { return cmp.Compare(a.number, b.number) })
-		h.send(oldest, message{typ: replaced})
+		oldest := subscribers[0]
+		h.send(oldest, event("replaced", empty))
 		h.remove(oldest)
 	}
-	h.joined++
-	s := &subscriber{topic: topic, number: h.joined, messages: make(chan message, maxBehind), broadcast: make(chan struct{}, 1)}
-	if h.subscribers[topic] == nil {
-		h.subscribers[topic] = map[*subscriber]struct{}{}
-	}
-	h.subscribers[topic][s] = struct{}{}
+	s := &subscriber{topic: topic, messages: make(chan []byte, maxBehind), broadcast: make(chan struct{}, 1)}
+	h.subscribers[topic] = append(h.subscribers[topic], s)
 	h.count++
 	h.open.Inc()
-	h.send(s, liveMessage(h.live))
+	h.send(s, event("state", stateData{h.live}))
 	return s, nil
 }
 
@@ -274,11 +239,12 @@ func (h *Hub) unsubscribe(s *subscriber) {
 
 // remove ends a subscription. It may be called again. The caller holds mu.
 func (h *Hub) remove(s *subscriber) {
-	if _, ok := h.subscribers[s.topic][s]; !ok {
+	at := slices.Index(h.subscribers[s.topic], s)
+	if at < 0 {
 		return
 	}
 	close(s.messages)
-	delete(h.subscribers[s.topic], s)
+	h.subscribers[s.topic] = slices.Delete(h.subscribers[s.topic], at, at+1)
 	if len(h.subscribers[s.topic]) == 0 {
 		delete(h.subscribers, s.topic)
 	}
@@ -291,9 +257,7 @@ func (h *Hub) removeAll() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ended = true
-	for _, subscribers := range h.subscribers {
-		for s := range subscribers {
-			h.remove(s)
-		}
+	for _, s := range h.all() {
+		h.remove(s)
 	}
 }

@@ -16,15 +16,9 @@ import (
 const eventStream = "text/event-stream"
 
 const (
-	// heartbeat is the time between two heartbeat events. A page detects a dead connection by missing heartbeats. With a
-	// longer time pages detect it later, and proxies may close a connection that is idle. A shorter one costs more writes.
-	heartbeat = 10 * time.Second
-	// writeTimeout is the longest time for one write to a client. With a longer one, clients that do not read keep their
-	// connections for longer. With a shorter one, clients with slow networks lose their streams.
-	writeTimeout = 10 * time.Second
-	// broadcastInterval is the shortest time between two broadcasts to a subscriber. After each broadcast every page requests
-	// its data again. A shorter interval makes more load, and with a longer one pages show older data.
-	broadcastInterval = time.Second
+	heartbeat         = 10 * time.Second // between two events, by whose absence a page detects a dead connection
+	writeTimeout      = 10 * time.Second // of one write to a client
+	broadcastInterval = time.Second      // at least, between two broadcasts, after each of which every page requests its data
 )
 
 // Stream returns the handler that answers with server-sent events about the topic of the request, until the client
@@ -75,11 +69,11 @@ func (h *Hub) stream(c *gin.Context, s *subscriber) {
 			events = event(h.cfg.BroadcastEvent, empty)
 			broadcast = nil
 			next.Reset(broadcastInterval)
-		case m, more := <-s.messages:
+		case message, more := <-s.messages:
 			if !more {
 				return
 			}
-			events = h.events(m)
+			events = message
 		}
 		if w.write(events) != nil {
 			return
@@ -98,20 +92,6 @@ type (
 )
 
 var empty = struct{}{}
-
-// events returns a message as server-sent events.
-func (h *Hub) events(m message) (text []byte) {
-	switch m.typ {
-	case hubLive, hubNotLive:
-		return event("state", stateData{m.typ == hubLive})
-	case replaced:
-		return event("replaced", empty)
-	}
-	for _, id := range m.ids {
-		text = append(text, event(h.cfg.TopicEvent, changedData{id})...)
-	}
-	return text
-}
 
 // event returns one server-sent event. See https://html.spec.whatwg.org/multipage/server-sent-events.html.
 func event(name string, data any) []byte {
