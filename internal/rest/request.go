@@ -80,7 +80,11 @@ func ReadObject(c *gin.Context) (Object, error) {
 	if encoding := c.GetHeader("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
 		return nil, MediaType.Errorf("The body must not have a Content-Encoding.")
 	}
-	body, err := readJSON(http.MaxBytesReader(c.Writer, c.Request.Body, maxBody))
+	// The package json rejects an object that has two fields with one name, because another program might take the other
+	// one of the two. It also rejects text that is not UTF-8.
+	var body any
+	err = json.UnmarshalRead(http.MaxBytesReader(c.Writer, c.Request.Body, maxBody), &body,
+		json.WithUnmarshalers(json.UnmarshalFromFunc(limitDepth)))
 	if err != nil {
 		return nil, bodyError(err)
 	}
@@ -116,32 +120,19 @@ func (r failingReader) Read([]byte) (int, error) { return 0, r.err }
 // RequireEmptyBody accepts a request without a body, or with the body {}. It rejects any other body, because the
 // service would ignore its content.
 func RequireEmptyBody(c *gin.Context) error {
-	buffered := bufio.NewReaderSize(c.Request.Body, 16)
-	switch _, err := buffered.Peek(1); {
-	case errors.Is(err, io.EOF): // Content-Length does not tell: a chunked body may be empty
+	body := bufio.NewReader(c.Request.Body)
+	if _, err := body.Peek(1); errors.Is(err, io.EOF) { // Content-Length does not tell: a chunked body may be empty
 		return nil
-	case err != nil:
-		return bodyError(err)
 	}
-	c.Request.Body = struct {
-		io.Reader
-		io.Closer
-	}{buffered, c.Request.Body}
-	body, err := ReadObject(c)
+	c.Request.Body = io.NopCloser(body)
+	fields, err := ReadObject(c)
 	if err != nil {
 		return err
 	}
-	if errs := body.UnknownFields(""); len(errs) > 0 {
+	if errs := fields.UnknownFields(""); len(errs) > 0 {
 		return InvalidFields(errs...)
 	}
 	return nil
-}
-
-// readJSON reads one JSON value up to the end of r. The package json rejects an object that has two fields with one
-// name, because another program might take the other one of the two. It also rejects text that is not UTF-8.
-func readJSON(r io.Reader) (value any, err error) {
-	err = json.UnmarshalRead(r, &value, json.WithUnmarshalers(json.UnmarshalFromFunc(limitDepth)))
-	return value, err
 }
 
 // limitDepth is called before each value is read.
