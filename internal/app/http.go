@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -77,7 +76,7 @@ func (p *Process) serveContract() error {
 	if len(p.contract) == 0 || !p.Has(API) {
 		return nil
 	}
-	text, err := MergeContracts(append(slices.Clone(p.contract), ownContract)...)
+	text, err := MergeContracts(append([][]byte{ownContract}, p.contract...)...)
 	if err != nil {
 		return err
 	}

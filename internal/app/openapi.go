@@ -3,7 +3,6 @@ package app
 import (
 	"bytes"
 	"fmt"
-	"slices"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -33,7 +32,6 @@ func MergeContracts(pieces ...[]byte) ([]byte, error) {
 	if merged == nil {
 		return nil, nil
 	}
-	sortSections(merged)
 	var text bytes.Buffer
 	enc := yaml.NewEncoder(&text)
 	enc.SetIndent(2)
@@ -84,19 +82,4 @@ func entry(m *yaml.Node, key string) *yaml.Node {
 		}
 	}
 	return nil
-}
-
-// sortSections sorts the sections of a document, which are the keys of its outermost map, in the order in which readers
-// expect them. Other keys come last.
-func sortSections(doc *yaml.Node) {
-	order := []string{"openapi", "info", "servers", "tags", "security", "paths", "components"}
-	sections := slices.Collect(slices.Chunk(doc.Content, 2)) // each with its key and its value
-	rank := func(section []*yaml.Node) int {
-		if i := slices.Index(order, section[0].Value); i >= 0 {
-			return i
-		}
-		return len(order)
-	}
-	slices.SortStableFunc(sections, func(a, b []*yaml.Node) int { return rank(a) - rank(b) })
-	doc.Content = slices.Concat(sections...)
 }
