@@ -64,19 +64,22 @@ func routes(extensions []Extension) (add func(gin.IRouter), err error) {
 	if err != nil {
 		return nil, err
 	}
-	served, err := fs.Sub(files, "assets")
-	if err != nil {
-		return nil, err
-	}
 	return func(root gin.IRouter) {
 		root.Match(rest.ReadMethods, "/", shop)
 		root.Match(rest.ReadMethods, "/ops", ops)
-		root.StaticFS("/assets", &gin.OnlyFilesFS{FileSystem: http.FS(served)})
+		root.Match(rest.ReadMethods, "/assets/*file", func(c *gin.Context) {
+			name := "assets" + c.Param("file")
+			if files[name] == nil {
+				rest.NoRoute(c)
+				return
+			}
+			http.ServeFileFS(c.Writer, c.Request, files[name], name)
+		})
 	}, nil
 }
 
 // page returns the handler of the page in the named file, which also imports scripts of extensions.
-func page(name string, files fs.FS, scripts []string) (gin.HandlerFunc, error) {
+func page(name string, files map[string]fs.FS, scripts []string) (gin.HandlerFunc, error) {
 	html, err := fs.ReadFile(pages, name)
 	if err != nil {
 		return nil, err
@@ -88,8 +91,8 @@ func page(name string, files fs.FS, scripts []string) (gin.HandlerFunc, error) {
 	}
 	var lines strings.Builder
 	for _, script := range scripts {
-		if _, err := fs.Stat(files, "assets/"+script); err != nil {
-			return nil, fmt.Errorf("an extension adds a script to the page %s that no assets have: %w", name, err)
+		if files["assets/"+script] == nil {
+			return nil, fmt.Errorf("an extension adds the script %s to the page %s, but no assets have it", script, name)
 		}
 		fmt.Fprintf(&lines, "  <link data-part rel=\"modulepreload\" href=\"/assets/%s\">\n", script)
 	}
@@ -99,43 +102,27 @@ func page(name string, files fs.FS, scripts []string) (gin.HandlerFunc, error) {
 	}, nil
 }
 
-// joined has the files of several file systems.
-type joined []fs.FS
-
-// join returns the assets of this package and of the extensions, or an error if two of them have the same file.
-func join(extensions []Extension) (joined, error) {
-	all := joined{assets}
-	seen := map[string]bool{}
-	for _, e := range extensions {
+// join returns the file system of each file in the assets of this package and of the extensions, or an error if two of
+// them have the same file.
+func join(extensions []Extension) (map[string]fs.FS, error) {
+	files := map[string]fs.FS{}
+	for _, e := range append([]Extension{{Assets: assets}}, extensions...) {
 		if e.Assets == nil {
 			return nil, errors.New("an extension of the pages has no assets")
 		}
-		all = append(all, e.Assets)
-	}
-	for _, files := range all {
-		err := fs.WalkDir(files, "assets", func(name string, entry fs.DirEntry, err error) error {
+		err := fs.WalkDir(e.Assets, "assets", func(name string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() {
 				return err
 			}
-			if seen[name] {
+			if files[name] != nil {
 				return fmt.Errorf("two modules have the file %s: give one of the files another name", name)
 			}
-			seen[name] = true
+			files[name] = e.Assets
 			return nil
 		})
 		if err != nil {
 			return nil, fmt.Errorf("assets of the pages: %w", err)
 		}
 	}
-	return all, nil
-}
-
-// Open implements [fs.FS].
-func (j joined) Open(name string) (fs.File, error) {
-	for _, files := range j {
-		if f, err := files.Open(name); !errors.Is(err, fs.ErrNotExist) {
-			return f, err
-		}
-	}
-	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	return files, nil
 }
