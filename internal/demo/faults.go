@@ -25,17 +25,14 @@ import (
 //go:embed openapi.yaml
 var contract []byte
 
-// Orders places the orders of the demo's loads.
-type Orders interface {
-	// PlaceOne places an order of one unit of a product for a customer, and may be repeated.
-	PlaceOne(ctx context.Context, customer, product uuid.UUID) error
-}
+// PlaceOne places an order of one unit of a product for a customer, and may be repeated.
+type PlaceOne func(ctx context.Context, customer, product uuid.UUID) error
 
 // Faults injects faults, and removes them, when an operator requests it. A repeated request has no further effect, with
 // two exceptions: redis-wipe wipes Redis again, and place-orders places more orders. The REST contract is openapi.yaml.
 type Faults struct {
 	process *app.Process
-	orders  Orders
+	place   PlaceOne
 	redis   Server
 	known   map[string]Fault
 	more    More
@@ -59,9 +56,9 @@ type More struct {
 
 // Add adds the faults to a process. The process does not have the role worker: Faults runs the workers, so that it can
 // pause them.
-func Add(p *app.Process, redis Server, orders Orders, more More) {
+func Add(p *app.Process, redis Server, place PlaceOne, more More) {
 	f := &Faults{
-		process: p, orders: orders, redis: redis, more: more,
+		process: p, place: place, redis: redis, more: more,
 		pause: make(chan struct{}), resume: make(chan struct{}),
 	}
 	f.known = map[string]Fault{
@@ -181,7 +178,7 @@ func (f *Faults) placeOrders(c *gin.Context) error {
 		customer := keyset.NewID()
 		clients.Go(func() error {
 			return retry.Do(ctx, retry.NewConstant(overloadPause), func(ctx context.Context) error {
-				err := f.orders.PlaceOne(ctx, customer, product)
+				err := f.place(ctx, customer, product)
 				if err != nil && rest.AsError(err).Class == rest.Overloaded {
 					return retry.RetryableError(err)
 				}

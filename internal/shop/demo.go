@@ -126,17 +126,15 @@ func (c *Demo) serve(
 	if err := order.NewStore(s.DB).SeedProducts(ctx); err != nil {
 		return err
 	}
-	demo.Add(s.Process, servers.Redis, demoOrders{s.Orders}, n.More)
+	demo.Add(s.Process, servers.Redis, s.placeOne, n.More)
 	c.printWelcome(program, run, n.Welcome, servers)
 	return s.Run(ctx, ln)
 }
 
-// demoOrders places the orders of package demo.
-type demoOrders struct{ orders *order.Service }
-
-// PlaceOne implements [demo.Orders]. The customer's id is the idempotency key, so that a repeated call places one order.
-func (d demoOrders) PlaceOne(ctx context.Context, customer, product uuid.UUID) error {
-	_, _, err := d.orders.Place(ctx, customer, order.Placement{
+// placeOne places an order of package demo. The customer's id is the idempotency key, so that a repeated call places one
+// order.
+func (s *Shop) placeOne(ctx context.Context, customer, product uuid.UUID) error {
+	_, _, err := s.Orders.Place(ctx, customer, order.Placement{
 		IdempotencyKey: customer.String(),
 		Lines:          []order.Line{{ProductID: product, Quantity: 1}},
 	})
