@@ -58,6 +58,13 @@ func pingRedis(ctx context.Context, rdb redis.UniversalClient) error {
 	return nil
 }
 
+// The doctor does not report what is younger, because a busy machine pauses.
+const (
+	staleTask   = 10 * time.Second // due
+	staleOutbox = 30 * time.Second // waiting in the outbox
+	staleSweep  = 10 * time.Second // since the last sweep
+)
+
 func checkMarkers(ctx context.Context, k *Kind) error {
 	intact, err := k.Queue.Intact(ctx)
 	if err == nil && !intact {
@@ -66,10 +73,6 @@ func checkMarkers(ctx context.Context, k *Kind) error {
 	}
 	return err
 }
-
-// staleTask is the time for which a task may be due before the doctor reports it. While a worker runs, a task is due for some
-// milliseconds, so a shorter time would also do; it would report the pauses of a busy machine.
-const staleTask = 10 * time.Second
 
 func checkTasks(ctx context.Context, k *Kind) error {
 	depth, err := k.Queue.Depth(ctx)
@@ -86,10 +89,6 @@ func checkTasks(ctx context.Context, k *Kind) error {
 	return JoinErrors(waiting, dead)
 }
 
-// staleOutbox is the time for which a message may wait in the outbox before the doctor reports it. The relay takes messages
-// after a second, so a shorter time would also do; it would report the pauses of a busy machine.
-const staleOutbox = 30 * time.Second
-
 func checkOutbox(ctx context.Context, k *Kind) error {
 	count, oldest, err := k.Outbox.Backlog(ctx)
 	if err == nil && oldest > staleOutbox {
@@ -97,10 +96,6 @@ func checkOutbox(ctx context.Context, k *Kind) error {
 	}
 	return err
 }
-
-// staleSweep is the age of the last sweep up to which the doctor does not report it, however short the interval is. With a shorter
-// one it would report the pauses of a busy machine.
-const staleSweep = 10 * time.Second
 
 func checkLastSweep(ctx context.Context, k *Kind) error {
 	last, age, err := k.Reconciler.Last(ctx)

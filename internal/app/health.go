@@ -15,8 +15,7 @@ type HealthCommand struct {
 	HTTPAddr string `name:"http-addr" placeholder:"HOST:PORT" help:"The address that the process listens on."`
 }
 
-// healthTimeout is the time limit for the answer of /readyz, which waits up to half a second for Redis. With a limit below
-// that, a process that works without Redis would be unhealthy.
+// healthTimeout is the time limit for the answer of /readyz, which waits up to half a second for Redis.
 const healthTimeout = 2 * time.Second
 
 // Run prints the body of the answer of /readyz. It returns an error if the process is not ready.

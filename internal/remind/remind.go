@@ -27,8 +27,7 @@ const Kind = "order.remind"
 //go:embed remind.sql
 var remindSQL string
 
-// maxLead is the longest time between a reminder and the deadline. A longer time would remind customers who are about to
-// pay, a shorter time would leave them too little time.
+// maxLead is the longest time between a reminder and the deadline.
 const maxLead = 5 * time.Minute
 
 // Lead returns the time between a reminder and the deadline, for orders with this time from the placement to the deadline.

@@ -13,8 +13,7 @@ import (
 // shutdownGrace is the time that a shutdown leaves to the requests that are under way.
 const shutdownGrace = 10 * time.Second
 
-// readTimeout is the time for the headers and the body of a request. With a longer one, clients that send only a part of
-// their requests keep more connections. With a shorter one, clients behind slow networks get the status 408.
+// readTimeout is the time for the headers and the body of a request. A client that takes longer gets the status 408.
 const readTimeout = 5 * time.Second
 
 // Serve answers requests until ctx ends. Then it waits at most 10 s for the requests that are under way. A handler

@@ -74,8 +74,7 @@ func checkProtocol() error {
 	return nil
 }
 
-// maxLinks is the largest number of links of a span. A batch of a reconciler has up to 1,000 orders. With a smaller number, as the
-// default of 128, the orders of large batches would have no link.
+// maxLinks is the largest number of links of a span: a batch of a reconciler has up to 1,000 orders.
 const maxLinks = 1000
 
 // newExport returns the exporter of spans that have ended, and the options of the providers that make spans for it.
@@ -121,8 +120,7 @@ func newProviders(options ...sdk.TracerProviderOption) providers {
 	}
 }
 
-// stopTimeout is how long a process that stops tries to export its last spans. With a longer time, a process whose collector is away
-// would stop later.
+// stopTimeout is how long a process that stops tries to export its last spans.
 const stopTimeout = 3 * time.Second
 
 // stop exports the spans that wait for their export.

@@ -133,9 +133,8 @@ func (t *Tracer) link(ctx context.Context, span trace.Span, id string) {
 	}
 }
 
-// lookupTimeout is how long a request or a batch waits for the spans that it links to. With a longer time, they would wait for longer
-// while the database does not answer. A worker's batch has 8 s in all, and this wait is part of them. With a shorter time, more links
-// would be missing while the database is slow.
+// lookupTimeout is how long a request or a batch waits for the spans that it links to. It is part of the 8 s that a
+// worker's batch has in all.
 const lookupTimeout = 3 * time.Second
 
 // placements returns the spans in which orders were placed, as far as they can be read.
