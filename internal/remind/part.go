@@ -25,6 +25,6 @@ func Add(
 	p.Add(app.Part{Components: []app.Component{
 		{Role: app.API, Run: scheduler.Run, Last: true}, // requests still place orders while the process stops
 	}})
-	p.Work(queue, NewService(p.DB, lead, notify, p.Log, p.Metrics).Remind, delay.WorkerConfig{Loops: 1})
+	p.Work(queue, NewService(p.DB, lead, notify, p.Log).Remind, delay.WorkerConfig{Loops: 1})
 	return scheduler.Add, nil
 }

@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 	"gorm.io/gorm"
 
 	"example.com/shop/internal/delay"
@@ -35,25 +33,16 @@ func Lead(timeout time.Duration) time.Duration { return min(timeout/3, maxLead) 
 
 // Service reminds customers.
 type Service struct {
-	db       *gorm.DB
-	lead     time.Duration
-	notify   func(customer, order string)
-	log      *slog.Logger
-	reminded prometheus.Counter
+	db     *gorm.DB
+	lead   time.Duration
+	notify func(customer, order string)
+	log    *slog.Logger
 }
 
 // NewService returns a service for the orders of a database. lead is the time between a reminder and the deadline. After a
 // reminder the service calls notify.
-func NewService(
-	db *gorm.DB, lead time.Duration, notify func(customer, order string), log *slog.Logger, reg prometheus.Registerer,
-) *Service {
-	return &Service{
-		db: db, lead: lead, notify: notify, log: log,
-		reminded: promauto.With(reg).NewCounter(prometheus.CounterOpts{
-			Name: "orders_reminded_total",
-			Help: "Orders of whose deadline their customer was reminded.",
-		}),
-	}
+func NewService(db *gorm.DB, lead time.Duration, notify func(customer, order string), log *slog.Logger) *Service {
+	return &Service{db: db, lead: lead, notify: notify, log: log}
 }
 
 // Remind is the [delay.Handler] of [Kind]. It adds the event of the reminder, once, to the trail of each of the
@@ -86,7 +75,6 @@ func (s *Service) Remind(ctx context.Context, tasks []delay.Task) ([]delay.Outco
 	for i, id := range ids {
 		r := reminders[id] // zero for an id that is no order's: the task is done
 		if r.Reminded {
-			s.reminded.Inc()
 			s.notify(r.CustomerID.String(), id)
 		}
 		if r.AgainUs != nil {

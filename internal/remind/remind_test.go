@@ -38,7 +38,7 @@ type shop struct {
 func newShop(t testing.TB) *shop {
 	t.Helper()
 	s := ordertest.New(t)
-	return &shop{s, remind.NewService(s.Gorm, remind.Lead(ordertest.Timeout), s.Notify, slog.New(slog.NewTextHandler(s.Log, nil)), s.Metrics)}
+	return &shop{s, remind.NewService(s.Gorm, remind.Lead(ordertest.Timeout), s.Notify, slog.New(slog.NewTextHandler(s.Log, nil)))}
 }
 
 // remind passes the tasks of orders to the reminders' handler, and returns the outcomes.
@@ -97,10 +97,6 @@ func TestRemind(t *testing.T) {
 		})
 	}
 	s.CheckTrails(t)
-	if got, want := parttest.Counter(t, s.Metrics, "orders_reminded_total"),
-		testenv.Query[float64](t, s.DB, `SELECT count(*) FROM order_events WHERE type = 'reminded'`); got != want || want == 0 {
-		t.Errorf("orders_reminded_total is %v, want the number of reminders, %v", got, want)
-	}
 }
 
 // TestRemindInEachState delivers the reminder of an order in each state. See [ordertest.Shop.CheckOperation] for how the
@@ -252,7 +248,7 @@ func TestPlacedOrderIsReminded(t *testing.T) {
 	lead := remind.Lead(timeout)
 	scheduler := remind.NewScheduler(queue, lead, log, prometheus.NewRegistry())
 	s := ordertest.New(t, func(c *order.Config) { c.Timeout, c.Placed = timeout, scheduler.Add })
-	service := remind.NewService(s.Gorm, lead, s.Notify, log, prometheus.NewRegistry())
+	service := remind.NewService(s.Gorm, lead, s.Notify, log)
 	worker := delay.NewWorker(queue, service.Remind, delay.WorkerConfig{}, log, prometheus.NewRegistry())
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
