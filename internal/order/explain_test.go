@@ -117,10 +117,19 @@ func (s *shop) checkPlacementPlans(t *testing.T) {
 	for _, n := range []int{1, 200} {
 		for _, bound := range []string{"NULL", "10"} {
 			t.Run(fmt.Sprintf("%d placements, bounds %s", n, bound), func(t *testing.T) {
-				ids, keys := "'{"+strings.Join(slices.Repeat([]string{uuid.NewString()}, n), ",")+"}'", "'{"+strings.Join(slices.Repeat([]string{"1"}, n), ",")+"}'"
-				numbers, hashes := keys, "'{"+strings.Join(slices.Repeat([]string{`"\\x00"`}, n), ",")+"}'"
-				place := testenv.Explain(t, s.DB, order.PlaceSQL, strings.Join([]string{ids, ids, numbers, keys, hashes, numbers, ids, numbers, numbers, numbers,
-					"1000000", "'order.cancel'", bound, bound, hashes}, ", "))
+				array := func(element string) string { return "'{" + strings.Join(slices.Repeat([]string{element}, n), ",") + "}'" }
+				ids, numbers, bytes := array(uuid.NewString()), array("1"), array(`"\\x00"`)
+				named := map[string]string{
+					"ids": ids, "customers": ids, "nth": numbers, "keys": numbers, "fingerprints": bytes, "spans": bytes,
+					"line_placements": numbers, "line_products": ids, "line_quantities": numbers, "line_earlier": numbers,
+					"line_own_earlier": numbers, "time_to_pay": "1000000", "kind": "'order.cancel'",
+					"max_open_orders": bound, "max_open_units": bound,
+				}
+				params := make([]string, len(order.PlaceNames))
+				for i, name := range order.PlaceNames {
+					params[i] = named[name]
+				}
+				place := testenv.Explain(t, s.DB, order.PlaceSQL, strings.Join(params, ", "))
 				for _, index := range []string{"orders_pkey", "orders_idempotency_key", "orders_open", "order_items_pkey", "products_pkey"} {
 					if !strings.Contains(place, index) {
 						t.Errorf("the plan of place.sql does not use the index %s:\n%s", index, place)

@@ -9,7 +9,8 @@ var (
 	CancelSQL    = cancelSQL + orderSQL
 	ListSQL      = listSQL + orderSQL + listOrder
 	CancelDueSQL = cancelDueSQL
-	PlaceSQL     = placeSQL
+	PlaceSQL     = placeStatement
+	PlaceNames   = placeNames
 	LockSQL      = lockSQL
 	PendingSQL   = pendingSQL
 	BacklogSQL   = backlogSQL

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,6 +35,23 @@ var (
 	//go:embed locked_products.sql
 	lockedProductsSQL string
 )
+
+// placeStatement is place.sql with $1, $2 and so on in place of the names of its parameters, and placeNames has these
+// names in their order. [pgx.NamedArgs] would find the names anew for each batch, which takes a tenth of the time of a
+// batch of one placement.
+var placeStatement, placeNames = numberParameters(placeSQL)
+
+// numberParameters returns a statement with numbers in place of the names of its parameters, and the names.
+func numberParameters(statement string) (numbered string, names []string) {
+	numbered = regexp.MustCompile(`@\w+`).ReplaceAllStringFunc(statement, func(parameter string) string {
+		name := parameter[1:]
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+		return fmt.Sprintf("$%d", slices.Index(names, name)+1)
+	})
+	return numbered, names
+}
 
 // The bounds of the batches of placements. [batch.Config] says what a larger or smaller value would do.
 const (
@@ -367,8 +385,7 @@ func (s *Service) lockAndPlace(
 		ms := strconv.FormatInt(lockWait.Milliseconds(), 10)
 		lockTimeout = &ms
 	}
-	customers := uuids(a.customers)
-	statements.Queue(lockSQL, uuids(a.products), customers, lockTimeout).Query(func(rows pgx.Rows) error {
+	statements.Queue(lockSQL, uuids(a.products), uuids(a.customers), lockTimeout).Query(func(rows pgx.Rows) error {
 		var p Product
 		_, err := pgx.ForEachRow(rows, []any{&p.ID, &p.Name, &p.PriceCents, &p.Currency, &p.Available}, func() error {
 			products[p.ID] = p
@@ -376,10 +393,7 @@ func (s *Service) lockAndPlace(
 		})
 		return err
 	})
-	statements.Queue(placeSQL, uuids(a.ids), customers, a.nth, a.keys, a.fingerprints,
-		a.numbers, uuids(a.lineProducts), a.quantities, a.earlier, a.ownEarlier,
-		s.cfg.Timeout.Microseconds(), s.store.RowKind(CancelKind), orNull(s.cfg.MaxOpenOrders), orNull(s.cfg.MaxOpenUnits), a.spans,
-	).Query(func(rows pgx.Rows) error {
+	statements.Queue(placeStatement, s.placeValues(a)...).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var r placeResult
 			var n int
@@ -401,21 +415,20 @@ func (s *Service) lockAndPlace(
 	return products, results, err
 }
 
-// placeArguments are the arguments of lock.sql and place.sql.
+// placeArguments are the arguments of lock.sql and place.sql that depend on the batch. The comment of place.sql says
+// what they are.
 type placeArguments struct {
 	products []uuid.UUID // of all lines, each once
 
 	ids, customers []uuid.UUID
-	nth            []int64   // the number of the placement among those of its customer, from 1
-	keys           []*string // nil: no key
+	nth            []int64
+	keys           []*string
 	fingerprints   [][]byte
-	spans          [][]byte // nil: not traced
+	spans          [][]byte
 
-	// These have one element for each line of each placement. earlier counts the units of the line's product in the earlier
-	// placements of the batch. ownEarlier counts those in the earlier placements of the same customer.
-	numbers                         []int64 // the number of the placement that the line belongs to, from 1
-	lineProducts                    []uuid.UUID
-	quantities, earlier, ownEarlier []int64
+	linePlacements                              []int64
+	lineProducts                                []uuid.UUID
+	lineQuantities, lineEarlier, lineOwnEarlier []int64
 }
 
 func argumentsOf(batch []*placing) (a placeArguments) {
@@ -437,17 +450,34 @@ func argumentsOf(batch []*placing) (a placeArguments) {
 		a.spans = append(a.spans, p.span)
 		for _, line := range p.Lines {
 			own := customerProduct{p.customer, line.ProductID}
-			a.numbers = append(a.numbers, int64(i)+1)
+			a.linePlacements = append(a.linePlacements, int64(i)+1)
 			a.lineProducts = append(a.lineProducts, line.ProductID)
-			a.quantities = append(a.quantities, line.Quantity)
-			a.earlier = append(a.earlier, units[line.ProductID])
-			a.ownEarlier = append(a.ownEarlier, ownUnits[own])
+			a.lineQuantities = append(a.lineQuantities, line.Quantity)
+			a.lineEarlier = append(a.lineEarlier, units[line.ProductID])
+			a.lineOwnEarlier = append(a.lineOwnEarlier, ownUnits[own])
 			units[line.ProductID] += line.Quantity
 			ownUnits[own] += line.Quantity
 		}
 	}
 	a.products = slices.Collect(maps.Keys(units))
 	return a
+}
+
+// placeValues returns the arguments of place.sql in the order of placeNames.
+func (s *Service) placeValues(a placeArguments) []any {
+	named := map[string]any{
+		"ids": uuids(a.ids), "customers": uuids(a.customers), "nth": a.nth,
+		"keys": a.keys, "fingerprints": a.fingerprints, "spans": a.spans,
+		"line_placements": a.linePlacements, "line_products": uuids(a.lineProducts), "line_quantities": a.lineQuantities,
+		"line_earlier": a.lineEarlier, "line_own_earlier": a.lineOwnEarlier,
+		"time_to_pay": s.cfg.Timeout.Microseconds(), "kind": s.store.RowKind(CancelKind),
+		"max_open_orders": orNull(s.cfg.MaxOpenOrders), "max_open_units": orNull(s.cfg.MaxOpenUnits),
+	}
+	values := make([]any, len(placeNames))
+	for i, name := range placeNames {
+		values[i] = named[name]
+	}
+	return values
 }
 
 // uuids returns ids in a form that pgx sends without reflection and without their text.

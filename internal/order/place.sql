@@ -13,13 +13,15 @@
 -- The planner knows nothing about the size of a batch, and joins the parts of a batch in a way that is slow for large
 -- ones. So there are few such joins: window functions carry what concerns a whole placement to each of its lines.
 --
--- $1 order ids · $2 their customers · $3 their numbers among the customer's placements of the batch, from 1
--- $4 their idempotency keys or NULL · $5 their fingerprints or NULL
--- $6 the lines: the number of the placement, from 1 · $7 product ids · $8 quantities
--- $9 units of the product in all earlier placements of the batch · $10 in those of the same customer
--- $11 time to pay in microseconds · $12 kind of the outbox rows, '' for none
--- $13 the most open orders of a customer · $14 the most units of a product in them (NULL: no bound)
--- $15 the spans that the placements belong to, or NULL
+-- The arrays with one element for each placement:
+--   @ids of the orders · @customers · @nth: the number among the customer's placements of the batch, from 1
+--   @keys: idempotency keys, or NULL · @fingerprints, or NULL without a key · @spans, or NULL if not traced
+-- The arrays with one element for each line of each placement:
+--   @line_placements: the number of the placement, from 1 · @line_products · @line_quantities
+--   @line_earlier: units of the product in all earlier placements of the batch
+--   @line_own_earlier: those in the earlier placements of the same customer
+-- @time_to_pay in microseconds · @kind of the outbox rows, '' for none
+-- @max_open_orders of a customer · @max_open_units of a product in them (NULL: no bound)
 WITH clock AS MATERIALIZED (
     -- The clock is read once, so that all parts of the statement agree which orders are open. It is read after the
     -- locks are taken, so that the wait for them does not shorten the time to pay.
@@ -32,12 +34,12 @@ wanted AS MATERIALIZED (
                         SELECT o.id FROM orders o
                         WHERE o.customer_id = w.customer_id AND o.idempotency_key = w.idempotency_key
                     ) END) AS existing_id,
-           CASE WHEN coalesce($13::bigint, $14::bigint) IS NOT NULL
+           CASE WHEN coalesce(@max_open_orders::bigint, @max_open_units::bigint) IS NOT NULL
                 THEN (SELECT count(*) FILTER (WHERE o.due_at > clock.at)
                       FROM orders o WHERE o.customer_id = w.customer_id AND o.status = 'pending')
            END AS open_orders
-    FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::bytea[], $15::bytea[]) WITH ORDINALITY
-         AS w (id, customer_id, nth, idempotency_key, fingerprint, span, n)
+    FROM unnest(@ids::uuid[], @customers::uuid[], @nth::bigint[], @keys::text[], @fingerprints::bytea[], @spans::bytea[])
+         WITH ORDINALITY AS w (id, customer_id, nth, idempotency_key, fingerprint, span, n)
     CROSS JOIN clock
 ),
 decided AS MATERIALIZED (
@@ -49,19 +51,20 @@ decided AS MATERIALIZED (
                              SELECT coalesce(sum(i.quantity) FILTER (WHERE o.due_at > w.at), 0)
                              FROM orders o JOIN order_items i ON i.order_id = o.id AND i.product_id = l.product_id
                              WHERE o.customer_id = w.customer_id AND o.status = 'pending'
-                         ) ELSE 0 END <= $14::bigint) IS NOT FALSE
+                         ) ELSE 0 END <= @max_open_units::bigint) IS NOT FALSE
                ) OVER placement
                AND min(p.currency) OVER placement = max(p.currency) OVER placement
-               AND (w.open_orders + w.nth <= $13::bigint) IS NOT FALSE AS is_accepted
+               AND (w.open_orders + w.nth <= @max_open_orders::bigint) IS NOT FALSE AS is_accepted
     FROM wanted w
-    JOIN unnest($6::bigint[], $7::uuid[], $8::bigint[], $9::bigint[], $10::bigint[])
+    JOIN unnest(@line_placements::bigint[], @line_products::uuid[], @line_quantities::bigint[],
+                @line_earlier::bigint[], @line_own_earlier::bigint[])
          AS l (n, product_id, quantity, earlier, own_earlier) ON l.n = w.n
     LEFT JOIN products p ON p.id = l.product_id
     WHERE w.existing_id IS NULL
     WINDOW placement AS (PARTITION BY w.n)
 ),
 accepted AS MATERIALIZED (
-    SELECT d.*, d.at + $11::bigint * interval '1 microsecond' AS expires_at
+    SELECT d.*, d.at + @time_to_pay::bigint * interval '1 microsecond' AS expires_at
     FROM decided d
     WHERE is_first AND is_accepted
 ),
@@ -87,7 +90,7 @@ reserved AS (
 owed AS (
     -- expires_at is the due time of an order that is not held.
     INSERT INTO outbox (kind, task_id, due_at)
-    SELECT $12::text, id::text, expires_at FROM accepted WHERE $12::text <> ''
+    SELECT @kind::text, id::text, expires_at FROM accepted WHERE @kind::text <> ''
 )
 SELECT w.n, a.id IS NOT NULL AS placed, a.total_cents::bigint AS total_cents, a.currency, a.at AS created_at, a.expires_at,
        w.existing_id, clock_timestamp() AS server_time,

@@ -114,9 +114,11 @@ func placeScript(dir string, products int) (string, error) {
 		return "", err
 	}
 	place, err := statement(filepath.Join(dir, "place.sql"), map[string]string{
-		"$1": one(id("order")), "$2": one(id("customer")), "$3": one("1"), "$4": one("NULL"), "$5": one("NULL"),
-		"$6": one("1"), "$7": one(id("product")), "$8": one("1"), "$9": one("0"), "$10": one("0"),
-		"$11": "1800000000", "$12": "'bench'", "$13": "NULL", "$14": "NULL", "$15": one("NULL"),
+		"@ids": one(id("order")), "@customers": one(id("customer")), "@nth": one("1"),
+		"@keys": one("NULL"), "@fingerprints": one("NULL"), "@spans": one("NULL"),
+		"@line_placements": one("1"), "@line_products": one(id("product")), "@line_quantities": one("1"),
+		"@line_earlier": one("0"), "@line_own_earlier": one("0"),
+		"@time_to_pay": "1800000000", "@kind": "'bench'", "@max_open_orders": "NULL", "@max_open_units": "NULL",
 	})
 	if err != nil {
 		return "", err
