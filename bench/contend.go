@@ -165,7 +165,7 @@ func newChild(ctx context.Context, o contendOptions, log *slog.Logger) (*child, 
 	}
 	c.closers = append(c.closers, func() { env.Redis.Close() })
 
-	orders := order.NewService(order.NewStore(gdb), c, order.Config{Timeout: time.Hour}, log, c.registry)
+	orders := order.NewService(order.NewStore(gdb), c, order.Config{Options: order.Options{OrderTimeout: time.Hour}}, log, c.registry)
 	env.Orders = reconcile.NewTable(gdb, order.CancelKind, orders.Rows(), nil, log)
 	env.Cancel = func(ctx context.Context, ids ...string) ([]contender.Order, error) {
 		return cancelDue(ctx, env.Orders, ids)

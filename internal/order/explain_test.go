@@ -117,7 +117,9 @@ func (s *shop) checkPlacementPlans(t *testing.T) {
 	for _, n := range []int{1, 200} {
 		for _, bound := range []string{"NULL", "10"} {
 			t.Run(fmt.Sprintf("%d placements, bounds %s", n, bound), func(t *testing.T) {
-				array := func(element string) string { return "'{" + strings.Join(slices.Repeat([]string{element}, n), ",") + "}'" }
+				array := func(element string) string {
+					return "'{" + strings.Join(slices.Repeat([]string{element}, n), ",") + "}'"
+				}
 				ids, numbers, bytes := array(uuid.NewString()), array("1"), array(`"\\x00"`)
 				named := map[string]string{
 					"ids": ids, "customers": ids, "nth": numbers, "keys": numbers, "fingerprints": bytes, "spans": bytes,

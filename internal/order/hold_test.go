@@ -295,7 +295,7 @@ func TestExtensionLongerThanTheHold(t *testing.T) {
 
 // TestNoExtension has a shop that extends no deadlines.
 func TestNoExtension(t *testing.T) {
-	s := newShop(t, func(c *order.Config) { c.Extension = 0 })
+	s := newShop(t, func(c *order.Config) { c.OrderExtension = 0 })
 	customer, product := s.Customer(t), s.Product(t, 2)
 	o := s.place(t, customer, line(product, 1))
 	if _, err := s.Extend(t.Context(), customer, o.ID); parttest.ClassOf(err) != order.NotExtendable || o.ExtensionSeconds != 0 {

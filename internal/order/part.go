@@ -78,11 +78,7 @@ func Add(p *app.Process, cancel *app.Kind, o Options, customers *rest.Tokens, ho
 	if p.Redis == nil {
 		store.WithoutTasks()
 	}
-	s := NewService(store, cancel.Publisher, Config{
-		Timeout: o.OrderTimeout, Extension: o.OrderExtension, MaxExtensions: o.MaxExtensions,
-		MaxOpenOrders: o.MaxOpenOrders, MaxOpenUnits: o.MaxOpenUnits,
-		Hooks: hooks,
-	}, p.Log, p.Metrics)
+	s := NewService(store, cancel.Publisher, Config{o, hooks}, p.Log, p.Metrics)
 	if err := cancel.Handle(s.Rows(), delay.WorkerConfig{}); err != nil {
 		return nil, err
 	}

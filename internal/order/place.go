@@ -470,7 +470,7 @@ func (s *Service) placeValues(a placeArguments) []any {
 		"keys": a.keys, "fingerprints": a.fingerprints, "spans": a.spans,
 		"line_placements": a.linePlacements, "line_products": uuids(a.lineProducts), "line_quantities": a.lineQuantities,
 		"line_earlier": a.lineEarlier, "line_own_earlier": a.lineOwnEarlier,
-		"time_to_pay": s.cfg.Timeout.Microseconds(), "kind": s.store.RowKind(CancelKind),
+		"time_to_pay": s.cfg.OrderTimeout.Microseconds(), "kind": s.store.RowKind(CancelKind),
 		"max_open_orders": orNull(s.cfg.MaxOpenOrders), "max_open_units": orNull(s.cfg.MaxOpenUnits),
 	}
 	values := make([]any, len(placeNames))

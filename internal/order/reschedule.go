@@ -18,14 +18,14 @@ var rescheduleSQL string
 
 // MaxExtension returns the time by which a customer can extend the deadline of an order in all; 0: not at all.
 func (s *Service) MaxExtension() time.Duration {
-	return s.cfg.Extension * time.Duration(s.cfg.MaxExtensions)
+	return s.cfg.OrderExtension * time.Duration(s.cfg.MaxExtensions)
 }
 
 // Extend extends the deadline of an order by the configured time, before it passes, at most the configured number of
 // times. If the order is held, the end of the hold moves by the same time.
 func (s *Service) Extend(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
 	c, err := s.store.change(ctx, rescheduleSQL, id, customer,
-		s.cfg.Extension.Microseconds(), s.cfg.MaxExtensions, nil, nil, nil, nil, s.store.RowKind(CancelKind))
+		s.cfg.OrderExtension.Microseconds(), s.cfg.MaxExtensions, nil, nil, nil, nil, s.store.RowKind(CancelKind))
 	if err != nil {
 		return nil, rest.OutcomeUnknown(notFound(err, id), "Look at the order before you repeat the request, "+
 			"because each request extends the deadline again.")
@@ -37,7 +37,7 @@ func (s *Service) Extend(ctx context.Context, customer, id uuid.UUID) (*Order, e
 	if err := c.whyNotMovable(); err != nil {
 		return nil, err
 	}
-	if s.cfg.Extension == 0 {
+	if s.cfg.OrderExtension == 0 {
 		return nil, NotExtendable.Errorf("Customers cannot extend deadlines in this shop.")
 	}
 	return nil, NotExtendable.Errorf("The deadline has been extended as often as it can be: %d times.", c.Extensions)

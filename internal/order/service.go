@@ -23,13 +23,7 @@ const CancelKind = "order.cancel"
 
 // Config configures the service.
 type Config struct {
-	Timeout       time.Duration // the time from the placement of an order to its deadline
-	Extension     time.Duration // the time by which a customer can extend the deadline; 0: not at all
-	MaxExtensions int64         // how often the customer can do so
-
-	MaxOpenOrders int64 // the most orders that a customer can have without having paid them; 0: no bound
-	MaxOpenUnits  int64 // the most units of a product in these orders of a customer; 0: no bound
-
+	Options
 	Hooks
 }
 
@@ -95,11 +89,11 @@ func (s *Service) Publisher() Publisher { return s.pub }
 // withActions sets by how much and how often the customer of an order can extend its deadline, and whether the
 // customer can pay it at once, and returns the order. o may be nil.
 func (s *Service) withActions(o *Order) *Order {
-	if o != nil && s.cfg.Extension > 0 && o.Status == Pending {
+	if o != nil && s.cfg.OrderExtension > 0 && o.Status == Pending {
 		left := max(s.cfg.MaxExtensions-o.Extensions, 0)
 		o.ExtensionsLeft = &left
 		if left > 0 && o.whyNotMovable() == nil {
-			o.ExtensionSeconds = s.cfg.Extension.Seconds()
+			o.ExtensionSeconds = s.cfg.OrderExtension.Seconds()
 		}
 	}
 	if o != nil && s.cfg.payAtOnce() && o.HoldUntil == nil && o.WhyNotPayable() == nil {

@@ -247,7 +247,7 @@ func TestPlacedOrderIsReminded(t *testing.T) {
 	const timeout = 6 * time.Second
 	lead := remind.Lead(timeout)
 	scheduler := remind.NewScheduler(queue, lead, log, prometheus.NewRegistry())
-	s := ordertest.New(t, func(c *order.Config) { c.Timeout, c.Placed = timeout, scheduler.Add })
+	s := ordertest.New(t, func(c *order.Config) { c.OrderTimeout, c.Placed = timeout, scheduler.Add })
 	service := remind.NewService(s.Gorm, lead, s.Notify, log)
 	worker := delay.NewWorker(queue, service.Remind, delay.WorkerConfig{}, log, prometheus.NewRegistry())
 	ctx, stop := context.WithCancel(t.Context())

@@ -59,8 +59,8 @@ func NewAt(t testing.TB, url string, changes ...func(*order.Config)) *Shop {
 		Notified: &parttest.Notified{}, Metrics: prometheus.NewRegistry(), Log: &testenv.Log{}, URL: url,
 	}
 	cfg := order.Config{
-		Timeout: Timeout, Extension: Extension, MaxExtensions: MaxExtensions,
-		Hooks: order.Hooks{Changed: s.Notified.Notify, HoldKind: HoldKind, HoldPublisher: s.HoldTasks},
+		Options: order.Options{OrderTimeout: Timeout, OrderExtension: Extension, MaxExtensions: MaxExtensions},
+		Hooks:   order.Hooks{Changed: s.Notified.Notify, HoldKind: HoldKind, HoldPublisher: s.HoldTasks},
 	}
 	for _, change := range changes {
 		change(&cfg)

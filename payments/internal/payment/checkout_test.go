@@ -478,8 +478,9 @@ func (s *shop) row(t testing.TB, o *order.Order) string {
 // deadline.
 func TestHeldOrdersAreOpen(t *testing.T) {
 	s := newMemoryShop(t)
-	bounded := order.NewService(s.orderDB, s.cancels, order.Config{Timeout: timeout, MaxOpenOrders: 1},
-		slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	bounded := order.NewService(s.orderDB, s.cancels, order.Config{
+		Options: order.Options{OrderTimeout: timeout, Bounds: order.Bounds{MaxOpenOrders: 1}},
+	}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	o, _ := s.openAt(t, time.Minute)
 	s.shiftToDeadline(t, o.ID, time.Second)
 	_, _, err := bounded.Place(t.Context(), o.CustomerID, order.Placement{Lines: []order.Line{{ProductID: s.product, Quantity: 1}}})

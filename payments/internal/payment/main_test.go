@@ -104,10 +104,13 @@ func (s *shop) start(t testing.TB, provider payment.Provider) {
 	log := slog.New(slog.DiscardHandler)
 	s.provider = provider
 	s.Service = payment.NewService(s.store, payment.NewCalls(provider, payment.CallsConfig{}, log, s.metrics), s.publishers(), s.notified, config, log, s.metrics)
-	s.orders = order.NewService(s.orderDB, s.cancels, order.Config{Timeout: timeout, Extension: extension, MaxExtensions: 1, Hooks: order.Hooks{
-		Changed: s.notified.Notify, HoldKind: payment.SettleKind, HoldPublisher: s.settles,
-		Dependents: []order.Dependent{payment.PaymentsOfOrders{}},
-	}}, log, prometheus.NewRegistry())
+	s.orders = order.NewService(s.orderDB, s.cancels, order.Config{
+		Options: order.Options{OrderTimeout: timeout, OrderExtension: extension, MaxExtensions: 1},
+		Hooks: order.Hooks{
+			Changed: s.notified.Notify, HoldKind: payment.SettleKind, HoldPublisher: s.settles,
+			Dependents: []order.Dependent{payment.PaymentsOfOrders{}},
+		},
+	}, log, prometheus.NewRegistry())
 	s.due = reconcile.NewTable(s.gorm, order.CancelKind, s.orders.Rows(), nil, log)
 	s.product = uuid.New()
 	s.exec(t, `INSERT INTO products (id, name, price_cents, currency, supply, available) VALUES ($1, 'Chair', 1000, 'EUR', 1000, 1000)`, s.product)
