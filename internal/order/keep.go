@@ -29,15 +29,10 @@ var (
 )
 
 const (
-	// bookEvery is the time between two runs of the booker. With a longer time the invariants read more orders that are not
-	// booked. With a shorter one an idle service asks the database more often.
 	bookEvery = 5 * time.Second
-	// bookTimeout is the longest time for one batch. A batch keeps the locks of its orders while its commit waits for a
-	// standby: with a longer time a customer's request that needs one of them fails more often. With a shorter one a slow
-	// database books nothing.
+	// bookTimeout bounds a batch, because it keeps the locks of its orders while its commit waits for a standby.
 	bookTimeout = 5 * time.Second
-	// staleBooking is the age of an ended order that is not booked from which on the doctor reports it. With a shorter time
-	// it would report the pauses of a busy machine.
+	// staleBooking is the age from which on the doctor reports an ended order that is not booked.
 	staleBooking = time.Minute
 )
 
@@ -164,14 +159,10 @@ func (c *bookingCollector) Collect(ch chan<- prometheus.Metric) {
 }
 
 const (
-	// removeEvery is the longest time between two runs of the remover: it runs more often if orders are kept for a shorter time.
-	// With a longer one each run removes more orders. With a shorter one an idle service asks the database more often.
-	removeEvery = time.Minute
-	// removeTimeout is the longest time for one batch. A batch keeps the locks of its orders, which nobody needs but those who
-	// read old orders. With a shorter time a slow database removes nothing.
-	removeTimeout = 10 * time.Second
-	// removeRest is the pause after a batch, as a multiple of the time that it took. With a smaller one the removal takes more
-	// from placements, and with a larger one it takes longer.
+	// removeEvery is the longest time between two runs: they are more frequent if orders are kept for a shorter time.
+	removeEvery   = time.Minute
+	removeTimeout = 10 * time.Second // bounds a batch
+	// removeRest is the pause after a batch, as a multiple of the time that it took. It leaves time for placements.
 	removeRest = 2
 )
 

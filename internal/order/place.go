@@ -53,25 +53,18 @@ func numberParameters(statement string) (numbered string, names []string) {
 	return numbered, names
 }
 
-// The bounds of the batches of placements. [batch.Config] says what a larger or smaller value would do.
+// The bounds of the batches of placements. [batch.Config] says what they mean.
 const (
-	// placementLanes is the largest number of batches under way at the same time.
 	placementLanes = 2
-	// maxBatch is the largest number of placements in a batch. A larger batch would keep the locks of its products for
-	// longer; with smaller ones, fewer orders could be placed in a second.
-	maxBatch = 200
-	// maxPlacementWait is the time that the first placement in the queue may wait before further ones are rejected. So a
-	// client gets its order or a rejection within about a second.
+	maxBatch       = 200
+	// maxPlacementWait is how long the first placement in the queue may wait before further ones are rejected: a client
+	// gets its order or a rejection within about a second.
 	maxPlacementWait = 500 * time.Millisecond
-	// maxUnderWay is the largest number of placements under way at the same time. They keep a machine busy for some tenths
-	// of a second. More would wait for a processor, and so would the cancellations.
+	// maxUnderWay placements keep a machine busy for some tenths of a second. With more, cancellations would wait, too.
 	maxUnderWay = 1000
-	// productLockWait is the time that a batch waits for the locks of its products. A session usually keeps them for less
-	// time. A longer wait would delay the placements of other products; with a shorter one, a batch would be split
-	// more often.
+	// productLockWait is longer than a session usually keeps the locks of its products.
 	productLockWait = 200 * time.Millisecond
-	// batchTimeout is the time limit for a batch. A shorter one would end statements before the statement_timeout does; with
-	// a longer one, a client's request could end before it has an answer.
+	// batchTimeout is between the statement_timeout and the time limit of a client's request.
 	batchTimeout = 7 * time.Second
 )
 
@@ -90,10 +83,8 @@ type Line struct {
 }
 
 const (
-	// maxLines is the largest number of lines of an order. With a larger one, one order could lock many products.
-	maxLines = 50
-	// maxQuantity is the largest quantity of a line, in units. A larger one is more likely a mistake than an order.
-	maxQuantity = 1000
+	maxLines    = 50   // of an order, which locks the product of each
+	maxQuantity = 1000 // of a line; a larger one is more likely a mistake than an order
 )
 
 // fieldErrors returns all errors of a placement that can be found without a look at the products.
@@ -224,23 +215,15 @@ func (s *Service) countRejected(err error) {
 // existingOrder returns the order that exists for a placement already. It returns an error if another placement has used
 // the idempotency key.
 func (s *Service) existingOrder(ctx context.Context, p *placing) (*Order, error) {
-	fingerprint, err := s.store.fingerprint(ctx, *p.existing)
+	var fingerprint []byte // nil if the order was placed without an idempotency key
+	err := s.store.db.WithContext(ctx).Raw(`SELECT fingerprint FROM orders WHERE id = $1`, *p.existing).Row().Scan(&fingerprint)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("read the order with the same idempotency key: %w", err)
 	}
 	if p.IdempotencyKey != "" && !bytes.Equal(fingerprint, p.fingerprint()) {
 		return nil, rest.KeyReused.Errorf("The Idempotency-Key belongs to order %s, which has other lines.", p.existing)
 	}
 	return s.store.get(ctx, *p.existing, p.customer)
-}
-
-// fingerprint returns the fingerprint of the placement that an order was placed with, nil if it had no idempotency key.
-func (s *Store) fingerprint(ctx context.Context, id uuid.UUID) (fingerprint []byte, err error) {
-	err = s.db.WithContext(ctx).Raw(`SELECT fingerprint FROM orders WHERE id = $1`, id).Row().Scan(&fingerprint)
-	if err != nil {
-		return nil, fmt.Errorf("read the order with the same idempotency key: %w", err)
-	}
-	return fingerprint, nil
 }
 
 // placing is a placement in a batch, and the decision on it.
@@ -353,9 +336,7 @@ func distinctKeys(batch []*placing) []*placing {
 // finds the orders that the lost transaction has placed by their ids. placeRound also repeats the transaction if a
 // session that takes none of its locks has used one of the idempotency keys meanwhile.
 func (s *Service) placeRound(ctx context.Context, batch []*placing, lockWait time.Duration) (err error) {
-	// maxRuns is the largest number of times that the transaction runs. One repetition usually suffices. With a larger
-	// number, the callers of Place would wait longer for the error while the database is away.
-	const maxRuns = 3
+	const maxRuns = 3 // one repetition usually suffices
 	for range maxRuns {
 		var products map[uuid.UUID]Product
 		var results []placeResult

@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/uuid"
 	"gorm.io/gorm"
-	"gorm.io/gorm/clause"
 
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/postgres"
@@ -20,6 +19,8 @@ var (
 	getSQL string
 	//go:embed list.sql
 	listSQL string
+	//go:embed seed.sql
+	seedSQL string
 	//go:embed where.sql
 	whereSQL string
 )
@@ -38,20 +39,7 @@ func (s *Service) Products(ctx context.Context) ([]Product, error) {
 
 // SeedProducts adds the sample products. It leaves those that exist unchanged.
 func (s *Store) SeedProducts(ctx context.Context) error {
-	products := []Product{
-		{Name: "Espresso beans, 1 kg", PriceCents: 2190, Supply: 10_000},
-		{Name: "Moka pot, 6 cups", PriceCents: 3450, Supply: 40},
-		{Name: "Hand grinder", PriceCents: 8900, Supply: 25},
-		{Name: "Porcelain cup", PriceCents: 1250, Supply: 2_000},
-		{Name: "Barista course, one seat", PriceCents: 14900, Supply: 6},
-	}
-	for i := range products {
-		// Fixed ids make seeding idempotent, and examples can name the products.
-		products[i].ID = uuid.MustParse(fmt.Sprintf("01900000-0000-7000-8000-%012d", i+1))
-		products[i].Currency = "EUR"
-		products[i].Available = products[i].Supply
-	}
-	if err := s.db.WithContext(ctx).Clauses(clause.OnConflict{DoNothing: true}).Create(&products).Error; err != nil {
+	if err := s.db.WithContext(ctx).Exec(seedSQL).Error; err != nil {
 		return fmt.Errorf("seed products: %w", err)
 	}
 	return nil
@@ -124,9 +112,13 @@ func (s *Service) List(
 // Find returns the order that has an id, or of which another package knows a row by this id. found is false if there is none.
 func (s *Service) Find(ctx context.Context, text string) (id uuid.UUID, found bool, err error) {
 	db := s.store.db.WithContext(ctx)
-	if id, err := keyset.ParseID(text); err == nil {
-		if err := db.Raw(`SELECT EXISTS (SELECT FROM orders WHERE id = $1)`, id).Scan(&found).Error; err != nil || found {
-			return id, found, wrapFind(err)
+	if id, err = keyset.ParseID(text); err == nil {
+		err = db.Raw(`SELECT EXISTS (SELECT FROM orders WHERE id = $1)`, id).Scan(&found).Error
+		switch {
+		case err != nil:
+			return uuid.Nil, false, fmt.Errorf("find an order: %w", err)
+		case found:
+			return id, true, nil
 		}
 	}
 	return orderOf(db, s.cfg.Dependents, text)
@@ -136,17 +128,10 @@ func (s *Service) Find(ctx context.Context, text string) (id uuid.UUID, found bo
 func orderOf(db *gorm.DB, dependents []Dependent, text string) (id uuid.UUID, found bool, err error) {
 	for _, d := range dependents {
 		if id, found, err = d.OrderOf(db, text); err != nil || found {
-			return id, found, wrapFind(err)
+			return id, found, err
 		}
 	}
 	return uuid.Nil, false, nil
-}
-
-func wrapFind(err error) error {
-	if err != nil {
-		return fmt.Errorf("find an order: %w", err)
-	}
-	return nil
 }
 
 // Where returns what operators ask about the order that [Service.Find] finds. For the id "" it returns the orders that

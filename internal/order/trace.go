@@ -28,8 +28,8 @@ func (noTracer) StartPlacing(ctx context.Context, _ [][]byte) (span context.Cont
 	return ctx, func(error) {}
 }
 
-// maxOthers is the largest number of rows of other packages whose orders Spans looks for, one by one. With more, the batches of a
-// reconciler that catches up would wait for this. A worker's batches of such rows are smaller.
+// maxOthers is the largest number of rows of other packages whose orders Spans looks for, one by one. A worker's
+// batches of such rows are smaller, and a reconciler that catches up must not wait for more.
 const maxOthers = 20
 
 // Spans returns the spans in which orders were placed. ids are those of orders, or of rows of other packages that refer to
