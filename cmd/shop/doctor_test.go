@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/testenv"
@@ -119,7 +117,7 @@ func TestDoctorAuditsBooks(t *testing.T) {
 	a := openApp(t, databaseURL, redisURL, 1)
 	pendingOrders(t, a, 1, time.Hour)
 	testenv.Exec(t, a.Pool, paySQL)
-	_, err := order.NewBooker(a.store, a.Log, prometheus.NewRegistry()).Book(t.Context())
+	_, err := order.NewBooker(a.store, a.Log).Book(t.Context())
 	testenv.Must(t, err)
 	sweep(t, a)
 	doctor := func(options ...string) (code int, printed string) {

@@ -39,18 +39,12 @@ const (
 // Booker books ended orders. Any number of bookers may run: each skips the orders that another one has locked.
 type Booker struct {
 	store  *Store
-	booked prometheus.Counter
 	log    *slog.Logger
 	failed bool // the last run of Run; only its job uses it
 }
 
 // NewBooker returns a booker of the orders in a store.
-func NewBooker(s *Store, log *slog.Logger, reg prometheus.Registerer) *Booker {
-	return &Booker{store: s, log: log, booked: promauto.With(reg).NewCounter(prometheus.CounterOpts{
-		Name: "orders_booked_total",
-		Help: "Ended orders that were booked.",
-	})}
-}
+func NewBooker(s *Store, log *slog.Logger) *Booker { return &Booker{store: s, log: log} }
 
 // Run books until ctx ends, and then returns nil.
 func (b *Booker) Run(ctx context.Context) error {
@@ -77,7 +71,6 @@ func (b *Booker) Book(ctx context.Context) (booked int64, err error) {
 	for after := (uuid.UUID{}); ; {
 		n, last, err := b.store.book(ctx, after)
 		booked += n
-		b.booked.Add(float64(n))
 		if err != nil || n == 0 {
 			return booked, err
 		}

@@ -8,15 +8,13 @@ import (
 )
 
 type metrics struct {
-	placed      prometheus.Counter
-	batchSize   prometheus.Histogram
-	replayed    prometheus.Counter
-	rejected    *prometheus.CounterVec
-	paid        prometheus.Counter
-	rescheduled *prometheus.CounterVec
-	cancelled   *prometheus.CounterVec
-	lateness    *prometheus.HistogramVec
-	outcomes    *prometheus.CounterVec
+	placed    prometheus.Counter
+	batchSize prometheus.Histogram
+	rejected  *prometheus.CounterVec
+	paid      prometheus.Counter
+	cancelled *prometheus.CounterVec
+	lateness  *prometheus.HistogramVec
+	outcomes  *prometheus.CounterVec
 }
 
 func newMetrics(reg prometheus.Registerer) metrics {
@@ -31,10 +29,6 @@ func newMetrics(reg prometheus.Registerer) metrics {
 			Help:    "Placements that were placed together, in one transaction.",
 			Buckets: []float64{1, 2, 5, 10, 20, 50, 100, 200},
 		}),
-		replayed: f.NewCounter(prometheus.CounterOpts{
-			Name: "orders_replayed_total",
-			Help: "Placements answered with the order that the same idempotency key had placed before.",
-		}),
 		rejected: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "orders_refused_total",
 			Help: "Placements rejected, by reason: the code of the problem.",
@@ -43,10 +37,6 @@ func newMetrics(reg prometheus.Registerer) metrics {
 			Name: "orders_paid_total",
 			Help: "Orders paid at once.",
 		}),
-		rescheduled: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "orders_rescheduled_total",
-			Help: "Deadlines moved, by actor: customer or operator.",
-		}, []string{"actor"}),
 		cancelled: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "orders_cancelled_total",
 			Help: "Orders cancelled, by reason: timeout or customer.",
@@ -67,9 +57,6 @@ func newMetrics(reg prometheus.Registerer) metrics {
 	}
 	for _, reason := range []CancelReason{ByTimeout, ByCustomer} {
 		m.cancelled.WithLabelValues(string(reason))
-	}
-	for _, actor := range []Actor{Customer, Operator} {
-		m.rescheduled.WithLabelValues(string(actor))
 	}
 	m.rejected.WithLabelValues(rest.Overloaded.Code)
 	return m

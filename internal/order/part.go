@@ -91,7 +91,7 @@ func Add(p *app.Process, cancel *app.Kind, o Options, customers *rest.Tokens, ho
 		},
 		Wrap: s.Shed,
 
-		Components: []app.Component{{Role: app.Reconciler, Run: NewBooker(store, p.Log, p.Metrics).Run}},
+		Components: []app.Component{{Role: app.Reconciler, Run: NewBooker(store, p.Log).Run}},
 
 		Ready:      store.Ready,
 		Invariants: app.Invariants{Check: store.Invariants, Audit: store.Audit},

@@ -164,12 +164,9 @@ func (s *Service) Admit() (done func(), err error) {
 // the same idempotency key before, Place returns that order in its present state, and replayed is true.
 func (s *Service) Place(ctx context.Context, customer uuid.UUID, p Placement) (o *Order, replayed bool, err error) {
 	o, replayed, err = s.place(ctx, customer, p)
-	switch {
-	case err != nil:
+	if err != nil {
 		s.countRejected(err)
-	case replayed:
-		s.metrics.replayed.Inc()
-	default:
+	} else if !replayed {
 		s.metrics.placed.Inc()
 	}
 	return o, replayed, err

@@ -31,7 +31,7 @@ func (s *Service) Extend(ctx context.Context, customer, id uuid.UUID) (*Order, e
 			"because each request extends the deadline again.")
 	}
 	if c.Changed {
-		s.moved(c, Customer)
+		s.Notify(customer.String(), id.String())
 		return s.withActions(&c.Order), nil
 	}
 	if err := c.whyNotMovable(); err != nil {
@@ -62,7 +62,7 @@ func (s *Service) Reschedule(ctx context.Context, id uuid.UUID, deadline time.Ti
 	case err != nil:
 		return nil, rest.OutcomeUnknown(err, "Repeat the request: it moves the deadline to the same time.")
 	case c.Changed:
-		s.moved(c, Operator)
+		s.Notify(c.CustomerID.String(), id.String())
 		s.pub.Publish(ctx, delay.At(id.String(), c.DueAt, c.ServerTime)) // it may be due earlier now
 		return s.withActions(&c.Order), nil
 	}
@@ -80,12 +80,6 @@ func (s *Service) Reschedule(ctx context.Context, id uuid.UUID, deadline time.Ti
 		return nil, CheckoutOpen.Errorf("The order is held until %s, because its customer is paying it. "+
 			"Its deadline, %s, can only be moved to a later time.", stamp(*c.HoldUntil), stamp(c.ExpiresAt))
 	}
-}
-
-// moved counts that an actor moved a deadline, and notifies the customer.
-func (s *Service) moved(c *change, actor Actor) {
-	s.metrics.rescheduled.WithLabelValues(string(actor)).Inc()
-	s.Notify(c.CustomerID.String(), c.ID.String())
 }
 
 // whyNotMovable returns the reason why the deadline of an order cannot be moved at the time ServerTime, or nil if it
