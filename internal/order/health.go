@@ -22,8 +22,9 @@ func (s *Store) Ready(ctx context.Context) error {
 	return reconcile.CheckReady(ctx, s.db, "orders_idempotency_key", "orders_pending_deadline", "orders_not_booked")
 }
 
-// Invariants returns up to 1,000 violations of the invariants. A healthy database has none. bound is how long past its
-// due time an order may be pending. The check reads the orders that are pending or not booked, and only ctx limits its time.
+// Invariants returns up to 1,000 violations of the invariants. A healthy database has none. bound is how long past
+// its due time an order may be pending. The check reads the orders that are pending or not booked, and only ctx
+// limits its time.
 func (s *Store) Invariants(ctx context.Context, bound time.Duration) ([]reconcile.Violation, error) {
 	return reconcile.FindOpenViolations(ctx, s.db, invariantsSQL, bound, false)
 }
@@ -33,8 +34,8 @@ func (s *Store) Audit(ctx context.Context, bound time.Duration) ([]reconcile.Vio
 	return reconcile.FindViolations(ctx, s.db, invariantsSQL, bound, true)
 }
 
-// Backlog counts the pending orders, at most 100,000, and returns the time since the earliest of their due times. To count millions
-// would take seconds, and the operators' page asks each second.
+// Backlog counts the pending orders, at most 100,000, and returns the time since the earliest of their due times. To
+// count millions would take seconds, and the operators' page asks each second.
 func (s *Store) Backlog(ctx context.Context) (reconcile.Backlog, error) {
 	return reconcile.ReadBacklog(ctx, s.db, backlogSQL)
 }

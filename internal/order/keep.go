@@ -170,8 +170,8 @@ type Dependent interface {
 	OrderOf(db *gorm.DB, id string) (order uuid.UUID, found bool, err error)
 }
 
-// Remover removes booked orders a time after they ended. Any number of removers may run: each skips the orders that another
-// one has locked.
+// Remover removes booked orders a time after they ended. Any number of removers may run: each skips the orders that
+// another one has locked.
 type Remover struct {
 	service *Service
 	keep    time.Duration
@@ -210,8 +210,9 @@ func (r *Remover) Run(ctx context.Context) error {
 	})
 }
 
-// Remove removes all orders that are old enough, in batches, and returns their number. It leaves those that another session has
-// locked for the next run. An error ends the run; the batches before it are removed. It pauses after each batch.
+// Remove removes all orders that are old enough, in batches, and returns their number. It leaves those that another
+// session has locked for the next run. An error ends the run; the batches before it are removed. It pauses after each
+// batch.
 func (r *Remover) Remove(ctx context.Context) (removed int64, err error) {
 	for after := (uuid.UUID{}); ; {
 		began := time.Now()

@@ -37,8 +37,8 @@ var (
 )
 
 // placeStatement is place.sql with $1, $2 and so on in place of the names of its parameters, and placeNames has these
-// names in their order. [pgx.NamedArgs] would find the names anew for each batch, which takes a tenth of the time of a
-// batch of one placement.
+// names in their order. [pgx.NamedArgs] would find the names anew for each batch, which takes a tenth of the time of
+// a batch of one placement.
 var placeStatement, placeNames = numberParameters(placeSQL)
 
 // numberParameters returns a statement with numbers in place of the names of its parameters, and the names.
@@ -57,10 +57,11 @@ func numberParameters(statement string) (numbered string, names []string) {
 const (
 	placementLanes = 2
 	maxBatch       = 200
-	// maxPlacementWait is how long the first placement in the queue may wait before further ones are rejected: a client
-	// gets its order or a rejection within about a second.
+	// maxPlacementWait is how long the first placement in the queue may wait before further ones are rejected: a
+	// client gets its order or a rejection within about a second.
 	maxPlacementWait = 500 * time.Millisecond
-	// maxUnderWay placements keep a machine busy for some tenths of a second. With more, cancellations would wait, too.
+	// maxUnderWay placements keep a machine busy for some tenths of a second. With more, cancellations would wait,
+	// too.
 	maxUnderWay = 1000
 	// productLockWait is longer than a session usually keeps the locks of its products.
 	productLockWait = 200 * time.Millisecond
@@ -90,7 +91,9 @@ const (
 // fieldErrors returns all errors of a placement that can be found without a look at the products.
 func (p Placement) fieldErrors() []rest.FieldError {
 	if len(p.Lines) < 1 || len(p.Lines) > maxLines {
-		return []rest.FieldError{{Pointer: "/items", Detail: fmt.Sprintf("must be a list of 1 to %d lines, has %d", maxLines, len(p.Lines))}}
+		return []rest.FieldError{{
+			Pointer: "/items", Detail: fmt.Sprintf("must be a list of 1 to %d lines, has %d", maxLines, len(p.Lines)),
+		}}
 	}
 	var errs []rest.FieldError
 	lineOf := make(map[uuid.UUID]int, len(p.Lines))
@@ -148,9 +151,9 @@ func (s *Service) newPlacements() *batch.Queue[*placing, uuid.UUID] {
 	})
 }
 
-// Admit admits a placement. It returns [rest.Overloaded] while earlier placements wait too long for their batches, or too
-// many are under way. It costs little: call it when the placement has been read, before anything else is done for it, and
-// call done at its end.
+// Admit admits a placement. It returns [rest.Overloaded] while earlier placements wait too long for their batches, or
+// too many are under way. It costs little: call it when the placement has been read, before anything else is done for
+// it, and call done at its end.
 func (s *Service) Admit() (done func(), err error) {
 	done, err = s.placements.Admit()
 	if err != nil {
@@ -193,8 +196,8 @@ func (s *Service) place(ctx context.Context, customer uuid.UUID, p Placement) (o
 	}
 }
 
-// errOverloaded rejects a placement because more arrive than can be placed: the first one in the queue, or this one, has
-// waited too long for its batch, or too many are under way.
+// errOverloaded rejects a placement because more arrive than can be placed: the first one in the queue, or this one,
+// has waited too long for its batch, or too many are under way.
 var errOverloaded = rest.Overloaded.Errorf(
 	"More orders arrive than the shop can place right now. Nothing was ordered: repeat the request in a moment.")
 
@@ -209,12 +212,12 @@ func (s *Service) countRejected(err error) {
 	s.metrics.rejected.WithLabelValues(rest.AsError(err).Class.Code).Inc()
 }
 
-// existingOrder returns the order that exists for a placement already. It returns an error if another placement has used
-// the idempotency key.
+// existingOrder returns the order that exists for a placement already. It returns an error if another placement has
+// used the idempotency key.
 func (s *Service) existingOrder(ctx context.Context, p *placing) (*Order, error) {
 	var fingerprint []byte // nil if the order was placed without an idempotency key
-	err := s.store.db.WithContext(ctx).Raw(`SELECT fingerprint FROM orders WHERE id = $1`, *p.existing).Row().Scan(&fingerprint)
-	if err != nil {
+	db := s.store.db.WithContext(ctx)
+	if err := db.Raw(`SELECT fingerprint FROM orders WHERE id = $1`, *p.existing).Row().Scan(&fingerprint); err != nil {
 		return nil, fmt.Errorf("read the order with the same idempotency key: %w", err)
 	}
 	if p.IdempotencyKey != "" && !bytes.Equal(fingerprint, p.fingerprint()) {
@@ -225,7 +228,7 @@ func (s *Service) existingOrder(ctx context.Context, p *placing) (*Order, error)
 
 // placing is a placement in a batch, and the decision on it.
 type placing struct {
-	id       uuid.UUID // of the order, if the placement is accepted; a transaction that is repeated places no second order
+	id       uuid.UUID // of the order, if the placement is accepted; a repeated transaction places no second order
 	customer uuid.UUID
 	span     []byte // that of the request; nil: it is not traced
 	Placement
@@ -253,8 +256,8 @@ func (p *placing) products() []uuid.UUID {
 	return ids
 }
 
-// placeBatch is the Handle of [batch.Table]: it places a batch, and returns those placements that are not decided after
-// an error.
+// placeBatch is the Handle of [batch.Table]: it places a batch, and returns those placements that are not decided
+// after an error.
 func (s *Service) placeBatch(
 	ctx context.Context, placings []*placing, lockWait time.Duration,
 ) (left []*placing, err error) {
@@ -291,8 +294,8 @@ func orNull(bound int64) any {
 
 // placeInRounds decides the placements of a batch in their order of arrival. It usually needs one transaction. It
 // needs more if some placements cannot be decided before others: see distinctKeys and decide. After an error some
-// placements may be undecided. It waits at most lockWait for a lock; 0 means the lock_timeout of the session, and then
-// the caller must have entered the gate.
+// placements may be undecided. It waits at most lockWait for a lock; 0 means the lock_timeout of the session, and
+// then the caller must have entered the gate.
 func (s *Service) placeInRounds(ctx context.Context, batch []*placing, lockWait time.Duration) error {
 	for len(batch) > 0 {
 		round := distinctKeys(batch)
@@ -312,8 +315,8 @@ func (s *Service) placeInRounds(ctx context.Context, batch []*placing, lockWait 
 	return nil
 }
 
-// distinctKeys returns the batch without each placement whose customer has an earlier placement with the same idempotency
-// key in the batch. Such a placement is decided later, when the decision on the earlier one is known.
+// distinctKeys returns the batch without each placement whose customer has an earlier placement with the same
+// idempotency key in the batch. Such a placement is decided later, when the decision on the earlier one is known.
 func distinctKeys(batch []*placing) []*placing {
 	type key struct {
 		customer uuid.UUID
@@ -328,10 +331,10 @@ func distinctKeys(batch []*placing) []*placing {
 	})
 }
 
-// placeRound runs the transaction for a batch, and decides those placements that it can decide. If the connection is lost,
-// or if PostgreSQL ends the transaction to resolve a deadlock, placeRound repeats the transaction. That is safe: place.sql
-// finds the orders that the lost transaction has placed by their ids. placeRound also repeats the transaction if a
-// session that takes none of its locks has used one of the idempotency keys meanwhile.
+// placeRound runs the transaction for a batch, and decides those placements that it can decide. If the connection is
+// lost, or if PostgreSQL ends the transaction to resolve a deadlock, placeRound repeats the transaction. That is
+// safe: place.sql finds the orders that the lost transaction has placed by their ids. placeRound also repeats the
+// transaction if a session that takes none of its locks has used one of the idempotency keys meanwhile.
 func (s *Service) placeRound(ctx context.Context, batch []*placing, lockWait time.Duration) (err error) {
 	const maxRuns = 3 // one repetition usually suffices
 	for range maxRuns {
@@ -349,8 +352,8 @@ func (s *Service) placeRound(ctx context.Context, batch []*placing, lockWait tim
 	return err
 }
 
-// lockAndPlace runs the transaction for a batch. It returns the products as they were after the transaction had locked
-// them and before it changed them, and a result for each placement.
+// lockAndPlace runs the transaction for a batch. It returns the products as they were after the transaction had
+// locked them and before it changed them, and a result for each placement.
 func (s *Service) lockAndPlace(
 	ctx context.Context, batch []*placing, lockWait time.Duration,
 ) (products map[uuid.UUID]Product, results []placeResult, err error) {
@@ -486,8 +489,8 @@ type openLine struct {
 	Quantity  int64     `json:"quantity"`
 }
 
-// decide decides the placements of a batch by the results of place.sql. A placement stays undecided if place.sql left it
-// out only because of an earlier placement, which is rejected.
+// decide decides the placements of a batch by the results of place.sql. A placement stays undecided if place.sql left
+// it out only because of an earlier placement, which is rejected.
 func decide(batch []*placing, products map[uuid.UUID]Product, results []placeResult, cfg Config) {
 	open := make(map[uuid.UUID][]openLine) // by customer: the lines of the orders that were placed now, the newest first
 	for i, p := range batch {
@@ -495,7 +498,8 @@ func decide(batch []*placing, products map[uuid.UUID]Product, results []placeRes
 		switch {
 		case r.Placed:
 			p.order = r.order(p, products)
-			// At counts from the present, so it is not called later: other placements of the batch may wait for locks first.
+			// At counts from the present, so it is not called later: other placements of the batch may wait for locks
+			// first.
 			p.task = delay.At(p.id.String(), p.order.DueAt, p.order.ServerTime)
 			for _, line := range p.Lines {
 				product := products[line.ProductID]
@@ -507,9 +511,9 @@ func decide(batch []*placing, products map[uuid.UUID]Product, results []placeRes
 			p.existing = r.ExistingID
 		}
 	}
-	// Now products and open tell what is left after all accepted placements. place.sql accepts a placement only if enough is
-	// left for all earlier ones. So if too little is left for a placement now, there was too little at its turn, too. If
-	// enough is left, the placement stays undecided, and the caller repeats the transaction with it.
+	// Now products and open tell what is left after all accepted placements. place.sql accepts a placement only if
+	// enough is left for all earlier ones. So if too little is left for a placement now, there was too little at its
+	// turn, too. If enough is left, the placement stays undecided, and the caller repeats the transaction with it.
 	for i, p := range batch {
 		if !p.isDecided() {
 			p.rejection = whyNotPlaced(p.Placement, products, slices.Concat(open[p.customer], results[i].OpenLines), cfg)
@@ -532,8 +536,8 @@ func (r placeResult) order(p *placing, products map[uuid.UUID]Product) *Order {
 	return o
 }
 
-// whyNotPlaced returns the reason why a placement cannot be accepted, with a field error for every wrong line, or nil if it
-// can. products has the existing products of the lines. open has the lines of the customer's open orders.
+// whyNotPlaced returns the reason why a placement cannot be accepted, with a field error for every wrong line, or nil
+// if it can. products has the existing products of the lines. open has the lines of the customer's open orders.
 func whyNotPlaced(p Placement, products map[uuid.UUID]Product, open []openLine, cfg Config) error {
 	for _, check := range []func() *rest.Error{
 		func() *rest.Error { return unknownProducts(p, products) },
@@ -567,13 +571,14 @@ func mixedCurrencies(p Placement, products map[uuid.UUID]Product) *rest.Error {
 	if len(currencies) == 1 {
 		return nil
 	}
-	return rejectLines(MixedCurrencies, "All products of an order must have one currency: place an order for each currency.", p, "product_id", func(line Line) string {
+	detail := "All products of an order must have one currency: place an order for each currency."
+	return rejectLines(MixedCurrencies, detail, p, "product_id", func(line Line) string {
 		return "is priced in " + products[line.ProductID].Currency
 	})
 }
 
-// outOfStock checks the stock. If open orders of the customer hold units of a product of which too little is left, its
-// error has the ids of these orders, because the customer can cancel one of them.
+// outOfStock checks the stock. If open orders of the customer hold units of a product of which too little is left,
+// its error has the ids of these orders, because the customer can cancel one of them.
 func outOfStock(p Placement, products map[uuid.UUID]Product, open []openLine) *rest.Error {
 	own := unitsOf(open)
 	var short []uuid.UUID // products
@@ -601,17 +606,18 @@ func outOfStock(p Placement, products map[uuid.UUID]Product, open []openLine) *r
 	return withOpenOrders(rejection, orders)
 }
 
-// tooManyOpen checks the bounds of what a customer can order without paying it. Its error has the ids of open orders: of
-// all, or of those with a product of which they would have too many units.
+// tooManyOpen checks the bounds of what a customer can order without paying it. Its error has the ids of open orders:
+// of all, or of those with a product of which they would have too many units.
 func tooManyOpen(p Placement, products map[uuid.UUID]Product, open []openLine, cfg Config) *rest.Error {
 	if orders := ordersOf(open, nil); cfg.MaxOpenOrders > 0 && int64(len(orders)) >= cfg.MaxOpenOrders {
-		rejection := TooManyOpen.Errorf("You have %d orders that are not paid, and can have at most %d: pay or cancel one of them.",
-			len(orders), cfg.MaxOpenOrders)
+		rejection := TooManyOpen.Errorf("You have %d orders that are not paid, and can have at most %d: "+
+			"pay or cancel one of them.", len(orders), cfg.MaxOpenOrders)
 		return withOpenOrders(rejection, orders)
 	}
 	units := unitsOf(open)
 	var tooMany []uuid.UUID // products
-	rejection := rejectLines(TooManyOpen, "You would hold too many units of a product in orders that are not paid.", p, "quantity", func(line Line) string {
+	detail := "You would hold too many units of a product in orders that are not paid."
+	rejection := rejectLines(TooManyOpen, detail, p, "quantity", func(line Line) string {
 		if cfg.MaxOpenUnits == 0 || units[line.ProductID]+line.Quantity <= cfg.MaxOpenUnits {
 			return ""
 		}
@@ -634,8 +640,8 @@ func unitsOf(lines []openLine) map[uuid.UUID]int64 {
 	return units
 }
 
-// ordersOf returns the ids of the orders that the lines belong to, each once. If products is not nil, it returns only those
-// with one of the products.
+// ordersOf returns the ids of the orders that the lines belong to, each once. If products is not nil, it returns only
+// those with one of the products.
 func ordersOf(lines []openLine, products []uuid.UUID) []uuid.UUID {
 	ids := []uuid.UUID{}
 	for _, line := range lines {
@@ -651,8 +657,8 @@ func withOpenOrders(rejection *rest.Error, ids []uuid.UUID) *rest.Error {
 	return rejection
 }
 
-// rejectLines returns an error of the class, with a field error for each line for which check returns a detail. It returns
-// nil if check returns "" for all lines.
+// rejectLines returns an error of the class, with a field error for each line for which check returns a detail. It
+// returns nil if check returns "" for all lines.
 func rejectLines(class rest.Class, detail string, p Placement, field string, check func(Line) string) *rest.Error {
 	var errs []rest.FieldError
 	for i, line := range p.Lines {
@@ -666,8 +672,8 @@ func rejectLines(class rest.Class, detail string, p Placement, field string, che
 	return &rest.Error{Class: class, Detail: detail, Fields: errs}
 }
 
-// publishTasks is the Handled of [batch.Table]: it publishes the tasks of the orders that a batch has placed. The callers
-// of Place do not wait for Redis: the orders and the outbox rows of their tasks are committed.
+// publishTasks is the Handled of [batch.Table]: it publishes the tasks of the orders that a batch has placed. The
+// callers of Place do not wait for Redis: the orders and the outbox rows of their tasks are committed.
 func (s *Service) publishTasks(ctx context.Context, placings []*placing) {
 	var msgs []delay.Message
 	for _, p := range placings {
@@ -680,8 +686,8 @@ func (s *Service) publishTasks(ctx context.Context, placings []*placing) {
 	}
 }
 
-// lockedProducts is the Locked of [batch.Table]: it returns those of the products that another session has locked right
-// now. It waits for no lock.
+// lockedProducts is the Locked of [batch.Table]: it returns those of the products that another session has locked
+// right now. It waits for no lock.
 func (s *Store) lockedProducts(ctx context.Context, products []uuid.UUID) (locked []uuid.UUID, err error) {
 	if err := s.db.WithContext(ctx).Raw(lockedProductsSQL, products).Scan(&locked).Error; err != nil {
 		return nil, fmt.Errorf("find the products that are locked: %w", err)
@@ -689,8 +695,8 @@ func (s *Store) lockedProducts(ctx context.Context, products []uuid.UUID) (locke
 	return locked, nil
 }
 
-// waitForProduct is the WaitFor of [batch.Table]: it waits until no other session has locked a product, for at most the
-// lock_timeout of the session. It locks no other product meanwhile, because other placements may want that one.
+// waitForProduct is the WaitFor of [batch.Table]: it waits until no other session has locked a product, for at most
+// the lock_timeout of the session. It locks no other product meanwhile, because other placements may want that one.
 func (s *Store) waitForProduct(ctx context.Context, id uuid.UUID) error {
 	err := postgres.RetryDeadlock(func() error {
 		return s.db.WithContext(ctx).Exec(`SELECT FROM products WHERE id = $1 FOR NO KEY UPDATE`, id).Error

@@ -109,7 +109,8 @@ func (s *Service) List(
 	return orders, next, nil
 }
 
-// Find returns the order that has an id, or of which another package knows a row by this id. found is false if there is none.
+// Find returns the order that has an id, or of which another package knows a row by this id. found is false if there
+// is none.
 func (s *Service) Find(ctx context.Context, text string) (id uuid.UUID, found bool, err error) {
 	db := s.store.db.WithContext(ctx)
 	if id, err = keyset.ParseID(text); err == nil {

@@ -9,13 +9,13 @@ import (
 	"example.com/shop/internal/keyset"
 )
 
-// Tracer traces placements. A span is stored with the order, so that what is done with the order later can link to it, also after
-// Redis was wiped.
+// Tracer traces placements. A span is stored with the order, so that what is done with the order later can link to
+// it, also after Redis was wiped.
 type Tracer interface {
 	// Span returns the span of a request, or nil if the request is not traced.
 	Span(ctx context.Context) []byte
-	// StartPlacing begins a span of the transaction that places a batch, and returns the function that ends it. spans are those
-	// of the requests, nil for each that is not traced.
+	// StartPlacing begins a span of the transaction that places a batch, and returns the function that ends it. spans
+	// are those of the requests, nil for each that is not traced.
 	StartPlacing(ctx context.Context, spans [][]byte) (span context.Context, end func(error))
 }
 
@@ -32,8 +32,8 @@ func (noTracer) StartPlacing(ctx context.Context, _ [][]byte) (span context.Cont
 // batches of such rows are smaller, and a reconciler that catches up must not wait for more.
 const maxOthers = 20
 
-// Spans returns the spans in which orders were placed. ids are those of orders, or of rows of other packages that refer to
-// orders. An order whose placement was not traced has no span.
+// Spans returns the spans in which orders were placed. ids are those of orders, or of rows of other packages that
+// refer to orders. An order whose placement was not traced has no span.
 func (s *Store) Spans(ctx context.Context, ids []string, dependents []Dependent) ([][]byte, error) {
 	orders, _ := keyset.ParseIDs(ids)
 	spans, found, err := s.spans(ctx, orders)
