@@ -13,6 +13,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/google/uuid"
 
+	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/shop"
 	"example.com/shop/internal/testenv"
@@ -37,7 +38,7 @@ func TestHalfClosedClient(t *testing.T) {
 	defer server.Close()
 	tokens, err := rest.NewTokens(shop.TokenConfig(o.TokenKey))
 	testenv.Must(t, err)
-	token, err := tokens.Issue(a.orders.SignUp())
+	token, err := tokens.Issue(keyset.NewID())
 	testenv.Must(t, err)
 	product := uuid.New()
 	testenv.Exec(t, a.Pool, `INSERT INTO products (id, name, price_cents, currency, supply, available) VALUES ($1, 'thing', 100, 'EUR', 100, 100)`, product)

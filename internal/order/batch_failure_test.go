@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
@@ -42,7 +43,7 @@ func (s *shop) checkPlacedOnce(t *testing.T, requests []request, results []resul
 // newCustomers returns n requests of new customers for one unit of a product, with idempotency keys.
 func (s *shop) newCustomers(n int, product uuid.UUID) (requests []request) {
 	for i := range n {
-		requests = append(requests, wantsWithKey(s.SignUp(), fmt.Sprint("key ", i), line(product, 1)))
+		requests = append(requests, wantsWithKey(keyset.NewID(), fmt.Sprint("key ", i), line(product, 1)))
 	}
 	return requests
 }
@@ -198,8 +199,8 @@ func TestBatchWhoseAnswerIsLost(t *testing.T) {
 	// The lost transaction has also rejected an order, and replayed one.
 	before := testenv.Query[uuid.UUID](t, direct.DB, `SELECT customer_id FROM orders WHERE idempotency_key IS NOT NULL ORDER BY id LIMIT 1`)
 	proxy.cutNext(func() {})
-	results := s.placeInOneBatch(t, wants(s.SignUp(), line(product, 2)), wants(s.SignUp(), line(product, 2)),
-		wantsWithKey(before, "key 0", line(product, 1)), wants(s.SignUp(), line(product, 1)))
+	results := s.placeInOneBatch(t, wants(s.Customer(t), line(product, 2)), wants(s.Customer(t), line(product, 2)),
+		wantsWithKey(before, "key 0", line(product, 1)), wants(s.Customer(t), line(product, 1)))
 	if got, want := fmt.Sprint(results), "[placed out-of-stock replayed placed]"; got != want {
 		t.Errorf("answers are %s, want %s", got, want)
 	}
@@ -259,7 +260,7 @@ func TestLockedProductDelaysNoNeighbours(t *testing.T) {
 		for _, lines := range [][]order.Line{
 			{line(free, 1)}, {line(locked, 1)}, {line(free, 2), line(other, 1)}, {line(free, 3)}, {line(other, 2)}, {line(free, 4)},
 		} {
-			requests = append(requests, wants(s.SignUp(), lines...))
+			requests = append(requests, wants(s.Customer(t), lines...))
 			isLocked = append(isLocked, len(lines) > 1 || lines[0].ProductID != free)
 		}
 		return requests, isLocked
@@ -279,7 +280,7 @@ func TestLockedProductDelaysNoNeighbours(t *testing.T) {
 					i, r.err, r.after, sessionLockTimeout)
 			}
 		}
-		if _, _, err := s.Service.Place(t.Context(), s.SignUp(), order.Placement{Lines: []order.Line{line(free, 1)}}); err != nil {
+		if _, _, err := s.Service.Place(t.Context(), s.Customer(t), order.Placement{Lines: []order.Line{line(free, 1)}}); err != nil {
 			t.Errorf("another placement of the free product: %v", err)
 		}
 		for i, locked := range isLocked {

@@ -151,8 +151,8 @@ func (n *neighbours) place(ctx context.Context, s *shop, r request) (*order.Orde
 	t := s.t
 	unknown := order.Line{ProductID: uuid.New(), Quantity: 1}
 	b := s.startBatch(t, ctx,
-		wants(s.SignUp(), line(n.product, 2)), wants(s.SignUp(), line(n.product, 1000), unknown), r,
-		wantsWithKey(s.SignUp(), "key", line(n.product, 3)), wants(s.SignUp(), unknown))
+		wants(s.Customer(t), line(n.product, 2)), wants(s.Customer(t), line(n.product, 1000), unknown), r,
+		wantsWithKey(s.Customer(t), "key", line(n.product, 3)), wants(s.Customer(t), unknown))
 	results := b.wait()
 	for i, want := range map[int]string{0: "placed", 1: "unknown-product", 3: "placed", 4: "unknown-product"} {
 		got := results[i]

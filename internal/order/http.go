@@ -51,10 +51,11 @@ func (s *Service) Routes(r gin.IRouter, tokens *rest.Tokens) {
 	own.Match(rest.ReadMethods, "", rest.Parameters("limit", "cursor"), rest.Handle(a.list))
 	own.Match(rest.ReadMethods, "/:id", rest.Parameters(), rest.Handle(a.get))
 	own.Match(rest.ReadMethods, "/:id/events", rest.Parameters(), rest.Handle(a.events))
-	own.POST("/:id/cancel", rest.Parameters(), rest.Handle(a.cancel))
-	own.POST("/:id/extend", rest.Parameters(), rest.Handle(a.extend))
+	// A held order stays pending when its customer cancels it, until the hold ends.
+	own.POST("/:id/cancel", rest.Parameters(), rest.Handle(act(s.Cancel, http.StatusAccepted)))
+	own.POST("/:id/extend", rest.Parameters(), rest.Handle(act(s.Extend, http.StatusOK)))
 	if s.cfg.payAtOnce() {
-		own.POST("/:id/pay", rest.Parameters(), rest.Handle(a.pay))
+		own.POST("/:id/pay", rest.Parameters(), rest.Handle(act(s.Pay, http.StatusOK)))
 	}
 }
 
@@ -62,7 +63,7 @@ func (a *api) signUp(c *gin.Context) error {
 	if err := rest.RequireEmptyBody(c); err != nil {
 		return err
 	}
-	id := a.orders.SignUp()
+	id := keyset.NewID() // anonymous: the first order writes the customer's row
 	token, err := a.tokens.Issue(id)
 	if err != nil {
 		return err
@@ -123,36 +124,20 @@ func (a *api) list(c *gin.Context) error {
 	return nil
 }
 
-func (a *api) get(c *gin.Context) error {
-	return a.answer(c, a.orders.Get, ok)
-}
+func (a *api) get(c *gin.Context) error { return answer(c, a.orders.Get, http.StatusOK) }
 
-func ok(*Order) int { return http.StatusOK }
+// action is what a customer does with one of their orders. It returns the order as it is then.
+type action func(ctx context.Context, customer, id uuid.UUID) (*Order, error)
 
-func (a *api) pay(c *gin.Context) error {
-	if err := rest.RequireEmptyBody(c); err != nil {
-		return err
-	}
-	return a.answer(c, a.orders.Pay, ok)
-}
-
-func (a *api) cancel(c *gin.Context) error {
-	if err := rest.RequireEmptyBody(c); err != nil {
-		return err
-	}
-	return a.answer(c, a.orders.Cancel, func(o *Order) int {
-		if o.Status == Pending { // it is held, and will be cancelled when the hold ends
-			return http.StatusAccepted
+// act returns the handler of an action for the order in the path. It answers with the status pending if the order
+// is pending then.
+func act(do action, pending int) func(*gin.Context) error {
+	return func(c *gin.Context) error {
+		if err := rest.RequireEmptyBody(c); err != nil {
+			return err
 		}
-		return http.StatusOK
-	})
-}
-
-func (a *api) extend(c *gin.Context) error {
-	if err := rest.RequireEmptyBody(c); err != nil {
-		return err
+		return answer(c, do, pending)
 	}
-	return a.answer(c, a.orders.Extend, ok)
 }
 
 // OpsRoutes adds the route with which operators move the deadline of an order.
@@ -192,11 +177,9 @@ func (s *Service) reschedule(c *gin.Context) error {
 	return nil
 }
 
-// answer calls do for the order in the path, and answers with the order that it returns and with the status for this
-// order.
-func (a *api) answer(
-	c *gin.Context, do func(ctx context.Context, customer, id uuid.UUID) (*Order, error), status func(*Order) int,
-) error {
+// answer calls do for the order in the path, and answers with the order that it returns. pending is the status for an
+// order that is pending.
+func answer(c *gin.Context, do action, pending int) error {
 	id, err := readID(c)
 	if err != nil {
 		return err
@@ -205,7 +188,11 @@ func (a *api) answer(
 	if err != nil {
 		return err
 	}
-	c.JSON(status(o), o)
+	status := http.StatusOK
+	if o.Status == Pending {
+		status = pending
+	}
+	c.JSON(status, o)
 	return nil
 }
 

@@ -52,7 +52,7 @@ func TestOverload(t *testing.T) {
 	began := time.Now()
 	waiting := make(chan error, 1)
 	go func() {
-		_, _, err := s.Service.Place(t.Context(), s.SignUp(), order.Placement{Lines: []order.Line{line(product, 1)}})
+		_, _, err := s.Service.Place(t.Context(), s.Customer(t), order.Placement{Lines: []order.Line{line(product, 1)}})
 		waiting <- err
 	}()
 	testenv.Eventually(t, "a placement in the queue", func() bool { return queued() > 0 })
@@ -60,7 +60,7 @@ func TestOverload(t *testing.T) {
 	defer leave()
 	left := make(chan error, 1)
 	go func() {
-		_, _, err := s.Service.Place(gone, s.SignUp(), order.Placement{Lines: []order.Line{line(product, 1)}})
+		_, _, err := s.Service.Place(gone, s.Customer(t), order.Placement{Lines: []order.Line{line(product, 1)}})
 		left <- err
 	}()
 	testenv.Eventually(t, "two placements in the queue", func() bool { return queued() > 1 })

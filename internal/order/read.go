@@ -25,9 +25,6 @@ var (
 	whereSQL string
 )
 
-// SignUp returns the id of a new, anonymous customer. It writes nothing: the first order writes the customer's row.
-func (s *Service) SignUp() uuid.UUID { return keyset.NewID() }
-
 // Products lists the products by name.
 func (s *Service) Products(ctx context.Context) ([]Product, error) {
 	products := []Product{}

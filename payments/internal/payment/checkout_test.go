@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
@@ -411,7 +412,7 @@ func TestFiveInAnOutage(t *testing.T) {
 // attempt, is not held, and ends like any other order.
 func TestTotalTooSmall(t *testing.T) {
 	s := newMemoryShop(t)
-	customer := s.orders.SignUp()
+	customer := keyset.NewID()
 	place := func(t *testing.T, price, quantity int64, currency string) *order.Order {
 		t.Helper()
 		product := uuid.New()
@@ -683,7 +684,7 @@ func TestClockOfTheProvider(t *testing.T) {
 func TestReturnSettlesAtOnce(t *testing.T) {
 	s := newMemoryShop(t)
 	o, a := s.placeOpen(t)
-	c, other := s.client(t, o.CustomerID), s.client(t, s.orders.SignUp())
+	c, other := s.client(t, o.CustomerID), s.client(t, keyset.NewID())
 	path := "/api/orders/" + o.ID.String() + "/payments/returned"
 	s.exec(t, `DELETE FROM outbox`)
 	s.settles.Take()

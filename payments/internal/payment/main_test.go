@@ -15,6 +15,7 @@ import (
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/rest"
@@ -139,7 +140,7 @@ func (s *shop) exec(t testing.TB, statement string, args ...any) {
 // place places an order of 10 euros for a new customer.
 func (s *shop) place(t testing.TB) *order.Order {
 	t.Helper()
-	return s.placeFor(t, s.orders.SignUp())
+	return s.placeFor(t, keyset.NewID())
 }
 
 func (s *shop) placeFor(t testing.TB, customer uuid.UUID) *order.Order {
