@@ -22,8 +22,8 @@ var (
 	InvariantsSQL = invariantsSQL
 )
 
-// NewBookingCollector returns a collector of the orders that are not booked.
-var NewBookingCollector = newBookingCollector
+// NewBookingGauge returns the gauge of the oldest order that is not booked.
+var NewBookingGauge = newBookingGauge
 
 // CheckBooking is the check of `doctor`.
 func (s *Store) CheckBooking(ctx context.Context) error { return s.checkBooking(ctx) }

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"time"
 
@@ -112,43 +113,27 @@ func (s *Store) notBooked(ctx context.Context) (n notBooked, err error) {
 func (s *Store) checkBooking(ctx context.Context) error {
 	n, err := s.notBooked(ctx)
 	if age := time.Duration(n.Oldest * float64(time.Second)); err == nil && age > staleBooking {
-		err = fmt.Errorf("%d ended orders are not booked, the oldest ended %v ago: is a reconciler running?", n.Orders, age.Round(time.Second))
+		err = fmt.Errorf("%d ended orders are not booked, the oldest ended %v ago: is a reconciler running?",
+			n.Orders, age.Round(time.Second))
 	}
 	return err
 }
 
-// bookingCollector counts the orders that are not booked at each scrape.
-type bookingCollector struct {
-	store          *Store
-	orders, oldest *prometheus.Desc
-}
-
-// newBookingCollector returns a collector of the orders that are not booked. If the database does not answer within a
-// second, the scrape lacks these metrics.
-func newBookingCollector(s *Store) prometheus.Collector {
-	return &bookingCollector{
-		store: s,
-		orders: prometheus.NewDesc("orders_not_booked",
-			"Ended orders that are not booked; at most 100,000 are counted.", nil, nil),
-		oldest: prometheus.NewDesc("orders_not_booked_oldest_seconds",
-			"Time since the end of the oldest order that is not booked, in seconds; 0 if there is none.", nil, nil),
-	}
-}
-
-func (c *bookingCollector) Describe(ch chan<- *prometheus.Desc) {
-	ch <- c.orders
-	ch <- c.oldest
-}
-
-func (c *bookingCollector) Collect(ch chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	n, err := c.store.notBooked(ctx)
-	if err != nil {
-		return
-	}
-	ch <- prometheus.MustNewConstMetric(c.orders, prometheus.GaugeValue, float64(n.Orders))
-	ch <- prometheus.MustNewConstMetric(c.oldest, prometheus.GaugeValue, n.Oldest)
+// newBookingGauge returns the gauge of the oldest order that is not booked, which asks the database at each scrape. Its
+// value is NaN if the database does not answer within a second.
+func newBookingGauge(s *Store) prometheus.GaugeFunc {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "orders_not_booked_oldest_seconds",
+		Help: "Time since the end of the oldest order that is not booked, in seconds; 0 if there is none.",
+	}, func() float64 {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		n, err := s.notBooked(ctx)
+		if err != nil {
+			return math.NaN()
+		}
+		return n.Oldest
+	})
 }
 
 const (

@@ -82,7 +82,7 @@ func Add(p *app.Process, cancel *app.Kind, o Options, customers *rest.Tokens, ho
 	if err := cancel.Handle(s.Rows(), delay.WorkerConfig{}); err != nil {
 		return nil, err
 	}
-	p.Metrics.MustRegister(newBookingCollector(store))
+	p.Metrics.MustRegister(newBookingGauge(store))
 	part := app.Part{
 		Contract: [][]byte{contract},
 		Routes: func(root, ops gin.IRouter) {
