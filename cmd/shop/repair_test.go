@@ -174,8 +174,8 @@ func shiftScores(t *testing.T, a *testApp, by time.Duration) {
 	testenv.Must(t, a.Redis.ZAdd(t.Context(), dueKey, members...).Err())
 }
 
-// TestSweepsAfterAWipe wipes Redis. A sweep adds the tasks of the orders that are due soon, and later ones add the other
-// tasks when they are due soon.
+// TestSweepsAfterAWipe wipes Redis. A sweep adds the tasks of the orders that are due soon, and later ones add the
+// other tasks when they are due soon.
 func TestSweepsAfterAWipe(t *testing.T) {
 	a := newTestApp(t, testenv.Redis(t), 1)
 	soon, later := pendingOrders(t, a, 10, time.Minute), pendingOrders(t, a, 5, time.Hour)

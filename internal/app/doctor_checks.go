@@ -25,7 +25,7 @@ func Checks(p *Process) []Check {
 	} else {
 		checks = append(checks,
 			Check{Subject: "redis", Good: "answers", Run: func(ctx context.Context) error { return pingRedis(ctx, p.Redis) }},
-			Check{Subject: "tasks", Good: "Redis has the markers of the last sweep: it was not wiped", Run: ofEach(checkMarkers)},
+			Check{Subject: "tasks", Good: "Redis has the markers of a sweep: it was not wiped", Run: ofEach(checkMarkers)},
 			Check{Subject: "keys", Good: "the queue's keys have values of their types", Run: ofEach(
 				func(ctx context.Context, k *Kind) error { return k.Queue.CheckKeys(ctx) })},
 			Check{Subject: "worker", Good: "no task has been due for long, and there are no dead letters", Run: ofEach(checkTasks)},

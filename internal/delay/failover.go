@@ -17,9 +17,9 @@ import (
 // for longer after its failover. A shorter one costs more commands.
 const reloadInterval = time.Second
 
-// FollowsSentinels reports whether Sentinels name the master to a client of [Connect]. When they name another master, the
-// client closes the connections of its pools, but a subscription stays at a former master that hangs. So who listens to
-// Redis must subscribe anew after a silence.
+// FollowsSentinels reports whether Sentinels name the master to a client of [Connect]. When they name another master,
+// the client closes the connections of its pools, but a subscription stays at a former master that hangs. So who
+// listens to Redis must subscribe anew after a silence.
 func FollowsSentinels(rdb redis.UniversalClient) bool {
 	client, ok := rdb.(*redis.Client)
 	return ok && client.Options().Addr == "FailoverClient" // the name that the client has instead of an address
@@ -45,8 +45,9 @@ func (masterHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	return next
 }
 
-// ReplicationIDs returns the replication ids of the queue's masters. An id changes when a replica is promoted, or when a
-// server restarts: tasks may be lost then, although the markers are set. The id of a server that does not tell it is empty.
+// ReplicationIDs returns the replication ids of the queue's masters. An id changes when a replica is promoted, or
+// when a server restarts: tasks may be lost then, although the markers are set. The id of a server that does not tell
+// it is empty.
 func (q *Queue) ReplicationIDs(ctx context.Context) string {
 	var mu sync.Mutex
 	var ids []string

@@ -49,8 +49,8 @@ func (s *sentinel) failOver(master string) {
 	s.Publish("+switch-master", fmt.Sprintf("shop ? ? %s %s", host, port))
 }
 
-// TestSubscriptionFollowsMaster suspends a master, and a Sentinel names another one. After a silence a worker subscribes
-// to the other one, whose replication id is another one.
+// TestSubscriptionFollowsMaster suspends a master, and a Sentinel names another one. After a silence a worker
+// subscribes to the other one, whose replication id is another one.
 func TestSubscriptionFollowsMaster(t *testing.T) {
 	former, next := testenv.RedisServer(t), testenv.RedisServer(t)
 	s := startSentinel(t, former.Addr())

@@ -11,8 +11,8 @@ import (
 // Each shard has a key that is its marker. It is set when the tasks of the shard have been compared with their table,
 // and Redis loses it when it loses its data. So a missing marker means that Redis was wiped or is new.
 
-// Intact reports whether the marker of every shard is set. It is false if Redis, or one node of a cluster, was wiped or
-// is new, until [Queue.MarkIntact].
+// Intact reports whether the marker of every shard is set. It is false if Redis, or one node of a cluster, was wiped
+// or is new, until [Queue.MarkIntact].
 func (q *Queue) Intact(ctx context.Context) (bool, error) {
 	intact, err := Intact(ctx, q)
 	return err == nil && intact[0], err

@@ -67,12 +67,13 @@ type Worker struct {
 	watches []watch // one for each shard
 }
 
-// watch is the part of a worker that the loops of one shard share. One loop at a time has the turn: it sleeps until a task
-// is due, and claims a batch. Then it passes the turn on, with the time of the next claim, and handles the batch:
+// watch is the part of a worker that the loops of one shard share. One loop at a time has the turn: it sleeps until a
+// task is due, and claims a batch. Then it passes the turn on, with the time of the next claim, and handles the
+// batch:
 //
-//	loop 1   sleep, claim ─┐ handle ──────────▶ wait for the turn ─┌─ sleep, claim ─┐ handle
-//	                       │ turn                             turn │           turn │
-//	loop 2   wait ─────────└─ sleep, claim ────────────────────────┘ handle ─▶ wait ─└─ sleep, claim
+//	loop 1   sleep, claim ─┐ handle ─▶ wait ─┌─ sleep, claim ─┐ handle
+//	                       │ turn            │ turn           │ turn
+//	loop 2   wait ─────────└─ sleep, claim ──┘ handle ─▶ wait └─ sleep, claim
 //
 // So an idle shard costs the same few commands, however many loops it has.
 type watch struct {

@@ -7,8 +7,8 @@
 // without a row is none of its concern: the worker drops it when it is due. It also times out rows that are overdue for
 // longer than a grace, without the queue.
 //
-// If Redis was wiped, its markers are missing, and a sweep begins at once. It adds the tasks that are due soon, as every
-// sweep does, and sets the markers. Later sweeps add the other tasks before they are due.
+// If Redis was wiped, its markers are missing, and a sweep begins at once. It adds the tasks that are due soon, as
+// every sweep does, and sets the markers. Later sweeps add the other tasks before they are due.
 //
 // So whatever happens to Redis, a pending row times out at most one interval of the schedule and one grace after its
 // deadline. It may take longer if a sweep spends time on other rows that cannot be timed out. Each step of a sweep may be
@@ -65,8 +65,8 @@ func (cfg Config) Check() error {
 	return err
 }
 
-// withDefaults fills in the defaults. It returns the parsed schedule and the longest time between two sweeps, or an error
-// that describes an invalid field.
+// withDefaults fills in the defaults. It returns the parsed schedule and the longest time between two sweeps, or an
+// error that describes an invalid field.
 func (cfg Config) withDefaults() (Config, cron.Schedule, time.Duration, error) {
 	cfg.Schedule = cmp.Or(cfg.Schedule, defaultSchedule)
 	cfg.Lookahead = cmp.Or(cfg.Lookahead, defaultLookahead)

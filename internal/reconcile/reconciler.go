@@ -19,9 +19,9 @@ import (
 // Reconciler runs sweeps. Any number of reconcilers may run, in any number of processes: a PostgreSQL advisory lock
 // lets one of them sweep at a time.
 //
-// The lock only saves work. If the transaction that has the lock ends during a sweep, another sweep may begin, and both
-// may do the same repairs. If Redis is wiped while a sweep repairs an earlier wipe, this sweep sets the markers although
-// tasks are missing. Then later sweeps find these tasks, or time out their rows, within [Reconciler.Bound].
+// The lock only saves work. If the transaction that has the lock ends during a sweep, another sweep may begin, and
+// both may do the same repairs. If Redis is wiped while a sweep repairs an earlier wipe, this sweep sets the markers
+// although tasks are missing. Then later sweeps find these tasks, or time out their rows, within [Reconciler.Bound].
 type Reconciler struct {
 	db       *sql.DB
 	kind     string // of the tasks that time out the rows
@@ -75,8 +75,9 @@ func newReconciler(
 	}, nil
 }
 
-// Bound returns how long past its deadline a row may be pending while Redis is down or wiped, or if the service has no queue: one
-// interval of the schedule, or half a look-ahead if it is a cron expression, and the grace. Without a queue the sweeps use no grace: it is there for a busy machine.
+// Bound returns how long past its deadline a row may be pending while Redis is down or wiped, or if the service has
+// no queue: one interval of the schedule, or half a look-ahead if it is a cron expression, and the grace. Without a
+// queue the sweeps use no grace: it is there for a busy machine.
 func (r *Reconciler) Bound() time.Duration { return r.interval + r.cfg.Grace }
 
 // DescribeBound returns the bound and its parts, for operators.
@@ -106,12 +107,12 @@ func Run(ctx context.Context, reconcilers ...*Reconciler) error {
 	return components.Wait()
 }
 
-// probe reads the markers and the replication ids of Redis until ctx ends. It makes the reconcilers sweep whose markers
-// are missing, or all reconcilers if Redis does not answer, answers again, or has other replication ids: then tasks may
-// be lost.
+// probe reads the markers and the replication ids of Redis until ctx ends. It makes the reconcilers sweep whose
+// markers are missing, or all reconcilers if Redis does not answer, answers again, or has other replication ids: then
+// tasks may be lost.
 //
-// A reconciler that is sweeping already is not asked again. If it has compared the lost tasks before, its next sweep finds
-// that they are missing.
+// A reconciler that is sweeping already is not asked again. If it has compared the lost tasks before, its next sweep
+// finds that they are missing.
 func probe(ctx context.Context, reconcilers []*Reconciler) error {
 	interval := reconcilers[0].cfg.Probe
 	queues := make([]*delay.Queue, len(reconcilers))

@@ -168,8 +168,8 @@ func TestSweepWithoutTheTable(t *testing.T) {
 	}
 }
 
-// TestWipeDuringASweep wipes Redis when a sweep has compared two pages of three. The end of the sweep must not hide the
-// wipe, so that the next probe starts another sweep.
+// TestWipeDuringASweep wipes Redis when a sweep has compared two pages of three. The end of the sweep must not hide
+// the wipe, so that the next probe starts another sweep.
 func TestWipeDuringASweep(t *testing.T) {
 	f := newFixture(t, 3*pageSize)
 	located := 0

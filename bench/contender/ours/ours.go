@@ -74,8 +74,8 @@ func (s *shop) Publish(ctx context.Context, msgs ...delay.Message) bool {
 	return s.publisher.Publish(ctx, msgs...)
 }
 
-// Run runs all components. It is ready when the first sweep has ended, which adds the orders that are due soon to an empty
-// Redis.
+// Run runs all components. It is ready when the first sweep has ended, which adds the orders that are due soon to an
+// empty Redis.
 func (s *shop) Run(ctx context.Context, ready func()) error {
 	components, ctx := errgroup.WithContext(ctx)
 	for _, run := range []func(context.Context) error{s.publisher.Run, s.relay.Run, s.worker.Run, s.reconciler.Run} {
