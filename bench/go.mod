@@ -16,6 +16,7 @@ require (
 	github.com/riverqueue/river/riverdriver/riverpgxv5 v0.51.1
 	github.com/shirou/gopsutil/v4 v4.26.6
 	golang.org/x/sync v0.24.0
+	gorm.io/gorm v1.31.2
 )
 
 require (
@@ -138,7 +139,6 @@ require (
 	golang.org/x/time v0.14.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 	gorm.io/driver/postgres v1.6.3 // indirect
-	gorm.io/gorm v1.31.2 // indirect
 )
 
 replace example.com/shop => ../
