@@ -68,7 +68,7 @@ func TestSeveralKinds(t *testing.T) {
 		return resp.StatusCode
 	}
 
-	order1 := pendingOrders(t, a, 1, time.Hour)[0]
+	order1 := pendingOrders(t, a, 1, time.Minute)[0]
 	var report reconcile.Report
 	if status := send("POST", "/reconcile", &report); status != http.StatusOK || report.Outcome != reconcile.OK || report.Missing != 1 {
 		t.Errorf("a sweep is answered with %d %+v, want 200 and one missing task", status, report)

@@ -18,7 +18,7 @@ expired AS (
     RETURNING i.id, i.expires_at, i.ended_at
 )
 SELECT batch.id,
-       -- the states of deadline.RowState
+       -- the states of reconcile.RowState
        CASE
            WHEN e.id IS NOT NULL      THEN 'timed_out'
            WHEN i.id IS NULL          THEN 'gone'

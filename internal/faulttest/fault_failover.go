@@ -75,9 +75,6 @@ func takeStandby(d *Deployment) {
 	d.AwaitService()
 }
 
-// sweepInterval is the interval of the schedule of a deployment's reconcilers.
-const sweepInterval = 2 * time.Second
-
 // AwaitService waits until rows are created and timed out, and measures from now how long both take. Then it waits for
 // a sweep, which may begin one interval later.
 func (d *Deployment) AwaitService() {
@@ -92,5 +89,5 @@ func (d *Deployment) AwaitService() {
 		return d.Number(`SELECT count(*) FROM reconcile_reports
 			WHERE kind = $1 AND (report->>'started_at')::timestamptz > to_timestamp($2)`, d.Service.Kind, since) > 0
 	})
-	d.again = max(d.again, again, time.Since(began)-sweepInterval)
+	d.again = max(d.again, again, time.Since(began)-*sweepInterval)
 }

@@ -309,10 +309,17 @@ func (s *Service) NewSite(t testing.TB, redis string, env ...string) *Site {
 	return s.NewSiteAt(testenv.Postgres(t), redis, env...)
 }
 
+// usualInterval is the interval of the sweeps for which the bounds of the faults are given.
+const usualInterval = 2 * time.Second
+
+var sweepInterval = flag.Duration("sweep.interval", usualInterval,
+	"the interval of the sweeps; with a longer one rows may be late by that much more, so that repairs by sweeps show")
+
 // NewSiteAt is [Service.NewSite] with a given database, which it does not migrate.
 func (s *Service) NewSiteAt(database, redis string, env ...string) *Site {
 	return s.PlainSiteAt(database, redis, append([]string{
-		s.TimeoutVariable() + "=3s", EnvSchedule + "=@every 2s", EnvLookahead + "=10s", EnvDrain + "=0s",
+		s.TimeoutVariable() + "=3s", EnvDrain + "=0s",
+		EnvSchedule + "=@every " + sweepInterval.String(), EnvLookahead + "=" + max(10*time.Second, 4**sweepInterval).String(),
 	}, env...)...)
 }
 

@@ -52,7 +52,7 @@ SELECT id, customer_id AS owner, 'timed_out' AS state, cancel_reason AS reason,
 FROM cancelled
 UNION ALL
 SELECT batch.id, o.customer_id,
-       -- the other states of deadline.RowState
+       -- the other states of reconcile.RowState
        CASE
            WHEN o.id IS NULL          THEN 'gone'
            WHEN o.status <> 'pending' THEN 'already_ended'

@@ -24,6 +24,9 @@ const (
 	hostTimeout    = time.Second
 )
 
+// defaultMaxIdle is the largest number of idle sessions of a pool for migrations, which needs one at a time.
+const defaultMaxIdle = 1
+
 // Connect returns a pool for migrations. Unlike those of [Open], its sessions have the settings of the server. A
 // pooler is refused, because the lock of the migrations belongs to a session.
 func Connect(databaseURL string) (*sql.DB, error) {
@@ -49,6 +52,7 @@ type connector struct {
 	timeout  time.Duration // the longest time for a new connection to a host
 	tracers  multitracer.Tracer
 	pool     *sql.DB
+	maxIdle  int      // the largest number of idle sessions of the pool
 	sessions sync.Map // the open sessions; the keys are of type *session
 
 	// turn has one value. Who has taken it makes a session, and owns the two fields below.
@@ -77,7 +81,7 @@ func newConnector(databaseURL string, settings map[string]string, refusePooler e
 			cfg.DefaultQueryExecMode)
 	}
 	maps.Copy(cfg.RuntimeParams, settings)
-	c := &connector{turn: make(chan failure, 1)}
+	c := &connector{turn: make(chan failure, 1), maxIdle: defaultMaxIdle}
 	c.turn <- failure{}
 	cfg.ValidateConnect = func(ctx context.Context, session *pgconn.PgConn) error {
 		if err := checkWritable(session); err != nil {
@@ -107,6 +111,7 @@ func newConnector(databaseURL string, settings map[string]string, refusePooler e
 		c.hosts = append(c.hosts, stdlib.GetConnector(host, stdlib.OptionAfterConnect(scanUTC)))
 	}
 	c.pool = sql.OpenDB(c)
+	c.pool.SetMaxIdleConns(c.maxIdle)
 	return c, nil
 }
 
@@ -185,7 +190,7 @@ func (c *connector) closeSessions() {
 // closeIdle closes the idle sessions of the pool. [sql.DB] has no other way to do that.
 func (c *connector) closeIdle() {
 	c.pool.SetMaxIdleConns(-1)
-	c.pool.SetMaxIdleConns(c.pool.Stats().MaxOpenConnections)
+	c.pool.SetMaxIdleConns(c.maxIdle)
 }
 
 // Driver returns the driver of the sessions.

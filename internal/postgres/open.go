@@ -95,7 +95,8 @@ func Open(
 	}
 	db := c.pool
 	db.SetMaxOpenConns(conns)
-	db.SetMaxIdleConns(conns)
+	c.maxIdle = conns
+	db.SetMaxIdleConns(c.maxIdle)
 	db.SetConnMaxIdleTime(5 * time.Minute)
 	db.SetConnMaxLifetime(time.Hour) // so that connections move to a server that was added or replaced
 

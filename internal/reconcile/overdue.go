@@ -19,13 +19,17 @@ import (
 //   - [overdueRows.walk] times out page after page, without the rows that have failed. A page that fails becomes a suspect.
 //   - [overdueRows.search] times out the suspects, in halves, quarters and so on. In the end only the rows have failed
 //     that cannot be timed out.
+//
+// For example, the statement on a page of the rows a, b, c and d fails because of c. The walk makes the page a suspect. The
+// search times out a and b, and the statement on c and d fails, so this half is a suspect. Then it times out d, and the
+// statement on c fails alone. From then on each walk leaves c out, and each sweep tries c again by itself.
 type overdueRows struct {
 	table pendingRows
 
-	mu       sync.Mutex
+	mu       sync.Mutex       // an operator may start a sweep while another one hangs that has lost the lock of the sweeps
 	after    string           // the argument after of [Table.Pending] with which the next walk begins
-	failed   map[string]error // the rows that have failed, by their ids, with the error of the last statement on the row
-	suspects [][]string       // the ids of rows of failed statements, in the order in which their halves are tried
+	failed   map[string]error // the rows of failed statements, by their ids, with the error of the last one; the walk leaves them out
+	suspects [][]string       // those of them that have not failed alone: the ids of each failed statement, in the order of the search
 }
 
 const (
@@ -35,8 +39,10 @@ const (
 	// maxFailed is the largest number of failed rows that are remembered, some 100 bytes each. The pages of further rows that
 	// fail are tried again by each walk.
 	maxFailed = 100_000
-	// maxRetries is the largest number of failed rows that a sweep tries again.
-	maxRetries = 100
+	// maxRetries is the largest number of failed rows that a sweep tries again, and retryBudget the time after which it tries
+	// no more of them: the statement on a row may fail only after the statement_timeout.
+	maxRetries  = 100
+	retryBudget = time.Second
 	// maxReasons is the largest number of errors of failed rows in a report.
 	maxReasons = 3
 )
@@ -61,16 +67,16 @@ func (o *overdueRows) retry(ctx context.Context, report *Report) error {
 	if len(o.suspects) > 0 {
 		return nil
 	}
-	retries := 0
+	began, retries := time.Now(), 0
 	for id := range o.failed {
-		if retries++; retries > maxRetries {
+		if retries++; retries > maxRetries || time.Since(began) > retryBudget {
 			return nil
 		}
-		failed, err := o.timeOut(ctx, []string{id}, report)
+		statementFailed, err := o.timeOut(ctx, []string{id}, report)
 		if err != nil {
 			return err
 		}
-		if !failed {
+		if !statementFailed {
 			clear(o.failed)
 			return nil
 		}
@@ -93,13 +99,13 @@ func (o *overdueRows) walk(ctx context.Context, grace time.Duration, report *Rep
 		}
 		ids := o.notFailed(page)
 		full := len(o.failed) >= maxFailed
-		failed, err := o.timeOut(ctx, ids, report)
+		statementFailed, err := o.timeOut(ctx, ids, report)
 		switch {
 		case err != nil:
 			return err
-		case failed && full:
+		case statementFailed && full:
 			o.forget(ids)
-		case failed:
+		case statementFailed:
 			o.suspects = append(o.suspects, ids)
 		}
 		if next == "" {
@@ -108,7 +114,7 @@ func (o *overdueRows) walk(ctx context.Context, grace time.Duration, report *Rep
 			}
 			resumed, report.Locked = false, 0
 		}
-		if 2*(report.Overdue-overdue) <= len(page) {
+		if mostlyStuck := 2*(report.Overdue-overdue) <= len(page); mostlyStuck {
 			spent += time.Since(began)
 		}
 	}
@@ -124,11 +130,11 @@ func (o *overdueRows) search(ctx context.Context, budget time.Duration, report *
 		before := report.Overdue
 		var failing [][]string
 		for half := range slices.Chunk(suspect, (len(suspect)+1)/2) {
-			failed, err := o.timeOut(ctx, half, report)
+			statementFailed, err := o.timeOut(ctx, half, report)
 			if err != nil {
 				return err
 			}
-			if failed && len(half) > 1 {
+			if statementFailed && len(half) > 1 {
 				failing = append(failing, half)
 			}
 		}
@@ -144,7 +150,7 @@ func (o *overdueRows) search(ctx context.Context, budget time.Duration, report *
 
 // timeOut times out rows with one statement, and counts them. If the statement fails, the rows have failed. The error is
 // not nil if the cause is outside the rows, because the table is unavailable or ctx has ended.
-func (o *overdueRows) timeOut(ctx context.Context, ids []string, report *Report) (failed bool, err error) {
+func (o *overdueRows) timeOut(ctx context.Context, ids []string, report *Report) (statementFailed bool, err error) {
 	if len(ids) == 0 {
 		return false, nil
 	}

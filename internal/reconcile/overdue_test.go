@@ -176,6 +176,22 @@ func TestBudgetForLockedRows(t *testing.T) {
 	})
 }
 
+// TestBudgetForRetries has rows on which statements fail only after the statement_timeout. A sweep does not try one after the
+// other before it looks at the other rows.
+func TestBudgetForRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newSimulatedFixture(t, 0)
+		f.table.overdue = rows(maxRetries, poisoned)
+		r := newTestReconciler(t, f)
+		r.sweep(t.Context())
+		f.table.overdue = append(f.table.overdue, good)
+		f.table.took, f.table.statements = 5*time.Second, 0
+		if report := r.sweep(t.Context()); report.Overdue != 1 || f.table.statements > 2 {
+			t.Errorf("reported %+v after %d statements, want the good row timed out by the second one", report, f.table.statements)
+		}
+	})
+}
+
 // TestBudgetForRowsThatFail lets slow statements fail. The first sweep times out good rows in other pages. Good rows in
 // the same pages are timed out after some sweeps.
 func TestBudgetForRowsThatFail(t *testing.T) {
@@ -184,7 +200,7 @@ func TestBudgetForRowsThatFail(t *testing.T) {
 		f.table.overdue = concat(rows(2*pageSize, poisoned), interleaved(pageSize, slices.Concat(rows(99, poisoned), rows(1, good))...), rows(60, good))
 		f.table.took = 20 * time.Millisecond
 		r := newTestReconciler(t, f)
-		budget := (walkBudget + r.searchBudget() + maxRetries*f.table.took).Seconds() + 1
+		budget := (walkBudget + r.searchBudget() + retryBudget).Seconds() + 1
 		for sweep := 1; f.table.count(good) > 0; sweep++ {
 			report := r.sweep(t.Context())
 			if report.Took > budget || report.Outcome != Partial {

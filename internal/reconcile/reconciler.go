@@ -82,20 +82,17 @@ func (r *Reconciler) Bound() time.Duration { return r.interval + r.cfg.Grace }
 
 // DescribeBound returns the bound and its parts, for operators.
 func (r *Reconciler) DescribeBound() string {
-	parts := "an interval of %v"
-	if _, every := r.schedule.(cron.ConstantDelaySchedule); !every {
-		parts = "half a look-ahead, %v, because the schedule is a cron expression,"
+	if _, every := r.schedule.(cron.ConstantDelaySchedule); every {
+		return fmt.Sprintf("%v (an interval of %v and a grace of %v)", r.Bound(), r.interval, r.cfg.Grace)
 	}
-	return fmt.Sprintf("%v ("+parts+" and a grace of %v)", r.Bound(), r.interval, r.cfg.Grace)
+	return fmt.Sprintf("%v (half a look-ahead, %v, because the schedule is a cron expression, and a grace of %v)",
+		r.Bound(), r.interval, r.cfg.Grace)
 }
 
-// Run sweeps until ctx ends, and then returns nil. It sweeps at the start, by the schedule, and when a probe finds that
-// Redis was wiped, does not answer, answers again, has restarted or has failed over. A sweep begins at the latest half a
-// look-ahead after the previous one began, or when the previous one ends, if that is later.
-func (r *Reconciler) Run(ctx context.Context) error { return Run(ctx, r) }
-
-// Run runs reconcilers whose queues have the same Redis client. One probe looks at Redis for all queues, at the shortest of
-// the configured times.
+// Run runs reconcilers whose queues have the same Redis client until ctx ends, and then returns nil. A reconciler sweeps at
+// the start, by its schedule, and when a probe finds that Redis was wiped, does not answer, answers again, has restarted or
+// has failed over. A sweep begins at the latest half a look-ahead after the previous one began, or when the previous one
+// ends, if that is later. One probe looks at Redis for all queues, at the shortest of the configured times.
 func Run(ctx context.Context, reconcilers ...*Reconciler) error {
 	var components errgroup.Group
 	for _, r := range reconcilers {
@@ -147,7 +144,7 @@ func probe(ctx context.Context, reconcilers []*Reconciler) error {
 	}
 }
 
-// run calls sweep at the times that [Reconciler.Run] describes.
+// run calls sweep at the times that [Run] describes.
 func (r *Reconciler) run(ctx context.Context, sweep func(context.Context)) error {
 	// Activations may be further apart than the schedule says, because cron uses the wall clock, which an operator can
 	// set back. The timer idle does not depend on the wall clock.
@@ -252,17 +249,18 @@ func (r *Reconciler) Sweep(ctx context.Context) (Report, error) {
 	}()
 	report := r.sweep(ctx)
 	r.metrics.observe(report)
-	err = r.record(ctx, conn, report)
+	err = r.recordAndUnlock(ctx, conn, report)
 	if released = err == nil; !released && ctx.Err() == nil {
 		r.log.WarnContext(ctx, "the report of the sweep could not be recorded", "error", err)
 	}
 	return report, nil
 }
 
-// record stores the report, so that any process can read the last one. The stored start is a time by the database's clock,
-// because other processes compare it with the present time. record commits the transaction of the lock, which releases it. A
-// sweep that has lost the lock has lost this transaction too, so it cannot overwrite a later report.
-func (r *Reconciler) record(ctx context.Context, conn *sql.Conn, report Report) error {
+// recordAndUnlock stores the report, so that any process can read the last one, and commits the transaction of the lock, which
+// releases the lock. A sweep that has lost the lock has lost this transaction too, so it cannot overwrite a later report.
+//
+// The stored start is a time by the database's clock, because other processes compare it with the present time.
+func (r *Reconciler) recordAndUnlock(ctx context.Context, conn *sql.Conn, report Report) error {
 	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
 	defer cancel()
 	text, err := json.Marshal(report)

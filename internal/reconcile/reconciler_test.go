@@ -81,7 +81,7 @@ func TestSweepIsSkipped(t *testing.T) {
 		if got := testutil.ToFloat64(r.metrics.stuck); got != float64(stuck) {
 			t.Errorf("the gauge counts %v stuck rows after a sweep was skipped, want %d", got, stuck)
 		}
-		testenv.Must(t, other.record(t.Context(), conn, Report{Outcome: Partial, Failed: 1}))
+		testenv.Must(t, other.recordAndUnlock(t.Context(), conn, Report{Outcome: Partial, Failed: 1}))
 		discard(conn)
 	}
 }
@@ -154,7 +154,7 @@ func TestAgeOfTheLastSweep(t *testing.T) {
 		conn, err := r.lock(t.Context())
 		testenv.Must(t, err)
 		defer discard(conn)
-		testenv.Must(t, r.record(t.Context(), conn, Report{StartedAt: time.Now().Add(wrong), Took: took, Outcome: OK}))
+		testenv.Must(t, r.recordAndUnlock(t.Context(), conn, Report{StartedAt: time.Now().Add(wrong), Took: took, Outcome: OK}))
 		last, age, err := r.Last(t.Context())
 		testenv.Must(t, err)
 		if last.Took != took || age < took*time.Second || age > (took+10)*time.Second {

@@ -109,7 +109,7 @@ type Table struct {
 	begin BeginSpan
 	log   *slog.Logger
 
-	waited atomic.Pointer[time.Time] // when a statement last waited too long for a lock; nil: never
+	lastLockTimeout atomic.Pointer[time.Time] // when a statement last waited too long for a lock; nil: never
 }
 
 // BeginSpan begins a span of the rows that a worker or a reconciler times out as a batch, and returns the function that ends
@@ -139,7 +139,7 @@ func (t *Table) Handle(ctx context.Context, tasks []delay.Task) ([]delay.Outcome
 	outcomes := make([]delay.Outcome, len(tasks))
 	verdicts, err := t.timeOut(ctx, ids, ByWorker)
 	switch {
-	case postgres.Unavailable(err):
+	case postgres.Unavailable(err): // or the statement took too long: a reconciler finds the row that is the cause
 		t.log.WarnContext(ctx, "the database cannot time out rows now; their tasks are postponed",
 			"tasks", len(tasks), "error", err)
 		for i := range outcomes {
@@ -263,7 +263,7 @@ func (t *Table) TimeOut(ctx context.Context, ids []string) (done, locked int, er
 			locked++
 		}
 	}
-	if postgres.Unavailable(err) && !postgres.StatementTimedOut(err) { // a statement may exceed its time because of its rows
+	if postgres.Unavailable(err) && !postgres.StatementTimedOut(err) { // the cause of a slow statement may be one of the rows
 		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return done, locked, err
@@ -294,8 +294,8 @@ func (t *Table) timeOut(ctx context.Context, ids []string, actor Actor) (verdict
 	return verdicts, nil
 }
 
-// splitFor is the time for which no statement waits for the lock of a shared row after one has waited too long.
-const splitFor = time.Second
+// noWaitFor is the time for which no statement waits for the lock of a shared row after one has waited too long.
+const noWaitFor = time.Second
 
 // decide times out all rows with one statement, or only those whose shared rows are free if the statement has waited too
 // long for a lock, or if another one did lately.
@@ -303,13 +303,13 @@ func (t *Table) decide(ctx context.Context, ids []uuid.UUID, actor Actor) ([]Ver
 	if t.rows.Ask != nil {
 		return t.rows.Ask(ctx, ids, actor)
 	}
-	if waited := t.waited.Load(); waited == nil || time.Since(*waited) > splitFor {
+	if last := t.lastLockTimeout.Load(); last == nil || time.Since(*last) > noWaitFor {
 		verdicts, err := t.runTimeOut(ctx, ids, actor)
 		if !postgres.LockTimedOut(err) {
 			return verdicts, err
 		}
 		now := time.Now()
-		t.waited.Store(&now)
+		t.lastLockTimeout.Store(&now)
 	}
 	return t.decideFree(ctx, ids, actor)
 }

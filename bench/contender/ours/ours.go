@@ -78,7 +78,7 @@ func (s *shop) Publish(ctx context.Context, msgs ...delay.Message) bool {
 // empty Redis.
 func (s *shop) Run(ctx context.Context, ready func()) error {
 	components, ctx := errgroup.WithContext(ctx)
-	for _, run := range []func(context.Context) error{s.publisher.Run, s.relay.Run, s.worker.Run, s.reconciler.Run} {
+	for _, run := range []func(context.Context) error{s.publisher.Run, s.relay.Run, s.worker.Run, s.reconcile} {
 		components.Go(func() error { return run(ctx) })
 	}
 	components.Go(func() error {
@@ -93,3 +93,5 @@ func (s *shop) Run(ctx context.Context, ready func()) error {
 	})
 	return components.Wait()
 }
+
+func (s *shop) reconcile(ctx context.Context) error { return reconcile.Run(ctx, s.reconciler) }
