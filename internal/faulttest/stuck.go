@@ -69,9 +69,9 @@ func Stuck(t *testing.T, s *Service) {
 				d.CheckHealth(t)
 				d.Kill(d.Running("")...)
 				return func(slack int) (exceeded []string) {
-					// The interval and the grace are 2 s each, and half an interval is 1 s. The bound adds three
-					// seconds for a loaded machine.
-					if most := 8 * float64(slack); late > most {
+					// The grace is 2 s, and the search takes at least 1 s. The bound adds three seconds for a loaded
+					// machine.
+					if most := (sweepInterval.Seconds() + 6) * float64(slack); late > most {
 						exceeded = append(exceeded, fmt.Sprintf(
 							"a good row timed out %.1f s late, the bound is %v s", late, most))
 					}
