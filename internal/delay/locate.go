@@ -71,19 +71,6 @@ func (q *Queue) LastError(ctx context.Context, id string) (string, error) {
 	return text, nil
 }
 
-var ownerScript = load("owner")
-
-// Owner returns the host and the process id of the worker that has leased a task, as in "web-1:4711". It returns "" if the
-// task is not leased, or if Redis has lost the name. When the lease has ended, the name may be gone.
-func (q *Queue) Owner(ctx context.Context, id string) (string, error) {
-	s := q.shards[q.shardOf(id)]
-	owner, err := ownerScript.Run(ctx, q.rdb, []string{s.leased, s.owners}, id).Text()
-	if err != nil {
-		return "", fmt.Errorf("read who has leased a task of %s: %w", q.kind, err)
-	}
-	return owner, nil
-}
-
 // CheckKeys returns an error that names the keys whose values have a wrong type, because another client wrote to them.
 // While there is one, workers may get no task of its shard, and only sweeps time out the rows.
 func (q *Queue) CheckKeys(ctx context.Context) error {

@@ -21,7 +21,7 @@ func TestQueueAgainstModel(t *testing.T) {
 		q := newQueue(t, rdb, 1)
 		rapid.Check(t, func(r *rapid.T) {
 			s := q.shards[0]
-			if err := rdb.Del(t.Context(), s.due, s.leased, s.dead, s.attempts, s.errs, s.owners).Err(); err != nil {
+			if err := rdb.Del(t.Context(), s.due, s.leased, s.dead, s.attempts, s.errs).Err(); err != nil {
 				r.Fatal(err)
 			}
 			m := &machine{ctx: t.Context(), q: q, model: newModel()}
@@ -237,7 +237,7 @@ func (m *machine) TimePasses(r *rapid.T) {
 	hours := rapid.IntRange(1, 2).Draw(r, "hours")
 	m.model.clock += hours
 	back := -int64(hours) * time.Hour.Microseconds()
-	for _, key := range []string{m.q.shards[0].due, m.q.shards[0].leased, m.q.shards[0].owners} {
+	for _, key := range []string{m.q.shards[0].due, m.q.shards[0].leased} {
 		members, err := m.q.rdb.ZRange(m.ctx, key, 0, -1).Result()
 		m.must(r, err)
 		for _, id := range members {
@@ -269,11 +269,6 @@ func (m *machine) Check(r *rapid.T) {
 		id := z.Member.(string)
 		if l := m.model.lease[id]; l == nil || l.batch.token != strconv.FormatInt(int64(z.Score), 10) {
 			r.Fatalf("%s is leased under %.0f, want %+v", id, z.Score, l)
-		}
-		owner, err := m.q.Owner(m.ctx, id)
-		m.must(r, err)
-		if !m.model.past(m.model.lease[id].ends) && owner != thisProcess() {
-			r.Fatalf("%s is leased by %q, want %q", id, owner, thisProcess())
 		}
 	}
 	dead, err := m.q.rdb.ZRange(m.ctx, s.dead, 0, -1).Result()

@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -41,13 +39,12 @@ type Queue struct {
 type shard struct {
 	number                                    string
 	due, leased, dead, attempts, errs, marker string
-	owners                                    string // the names of the workers that have leases, by the ends of the leases
 }
 
 // types returns the type that the value of each key has.
 func (s shard) types() map[string]string {
 	return map[string]string{
-		s.due: "zset", s.leased: "zset", s.dead: "zset", s.attempts: "hash", s.errs: "hash", s.marker: "string", s.owners: "zset",
+		s.due: "zset", s.leased: "zset", s.dead: "zset", s.attempts: "hash", s.errs: "hash", s.marker: "string",
 	}
 }
 
@@ -74,7 +71,6 @@ func NewQueue(rdb redis.UniversalClient, cfg Config) (*Queue, error) {
 			number: strconv.Itoa(i),
 			due:    prefix + "due", leased: prefix + "leased", dead: prefix + "dead",
 			attempts: prefix + "attempts", errs: prefix + "errors", marker: prefix + "marker",
-			owners: prefix + "owners",
 		}
 	}
 	return q, nil
@@ -147,8 +143,8 @@ var claimScript = load("claim")
 func (q *Queue) Claim(ctx context.Context, shard, limit int, lease time.Duration) (Batch, error) {
 	s := q.shards[shard]
 	ends := time.Now().Add(lease)
-	reply, err := claimScript.Run(ctx, q.rdb, []string{s.due, s.leased, s.attempts, s.owners},
-		min(limit, maxIDs), micros(min(lease, maxLease)), thisProcess()).Slice()
+	reply, err := claimScript.Run(ctx, q.rdb, []string{s.due, s.leased, s.attempts},
+		min(limit, maxIDs), micros(min(lease, maxLease))).Slice()
 	if err != nil {
 		return Batch{}, fmt.Errorf("claim %s shard %d: %w", q.kind, shard, err)
 	}
@@ -160,15 +156,6 @@ func (q *Queue) Claim(ctx context.Context, shard, limit int, lease time.Duration
 	return b, nil
 }
 
-// thisProcess returns the name of this process as the owner of leases.
-var thisProcess = sync.OnceValue(func() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown host"
-	}
-	return fmt.Sprintf("%s:%d", host, os.Getpid())
-})
-
 var renewScript = load("renew")
 
 // Renew makes the leases of a batch end after the given time from now, and gives b their new token. It reports whether the
@@ -177,14 +164,14 @@ var renewScript = load("renew")
 // After an error the leases may have the new token, which b does not have. Then they cannot be renewed, acknowledged,
 // retried or buried, and the tasks are delivered again when the leases end.
 func (q *Queue) Renew(ctx context.Context, b *Batch, lease time.Duration) (bool, error) {
-	args := make([]any, 0, 3+len(b.Tasks))
-	args = append(args, b.token, micros(min(lease, maxLease)), thisProcess())
+	args := make([]any, 0, 2+len(b.Tasks))
+	args = append(args, b.token, micros(min(lease, maxLease)))
 	for _, task := range b.Tasks {
 		args = append(args, task.ID)
 	}
 	ends := time.Now().Add(lease)
 	s := q.shards[b.shard]
-	token, err := renewScript.Run(ctx, q.rdb, []string{s.leased, s.owners}, args...).Text()
+	token, err := renewScript.Run(ctx, q.rdb, []string{s.leased}, args...).Text()
 	if err != nil {
 		return false, fmt.Errorf("renew %s shard %d: %w", q.kind, b.shard, err)
 	}

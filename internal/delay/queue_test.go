@@ -366,55 +366,6 @@ func TestQueueStates(t *testing.T) {
 	})
 }
 
-// TestOwner asks who has the leases of two tasks that two processes have claimed, from the claims to the claim after the ends of the leases.
-func TestOwner(t *testing.T) {
-	const other = "2 hosts:1" // begins as the time before an owner's name does
-	onEachRedis(t, func(t *testing.T, rdb redis.UniversalClient) {
-		q := newQueue(t, rdb, 1)
-		s := q.shards[0]
-		want := func(when, id, owner string) {
-			t.Helper()
-			if got, err := q.Owner(t.Context(), id); err != nil || got != owner {
-				t.Errorf("%s: the owner of %s is %q, %v; want %q", when, id, got, err, owner)
-			}
-		}
-		claim := func(lease time.Duration) Batch {
-			t.Helper()
-			b, err := q.Claim(t.Context(), 0, 1, lease)
-			testenv.Must(t, err)
-			return b
-		}
-		want("unknown", "a", "")
-		scheduleNow(t, q, "a")
-		want("scheduled", "a", "")
-		b := claim(time.Hour)
-		scheduleNow(t, q, "b")
-		testenv.Must(t, claimScript.Run(t.Context(), rdb, []string{s.due, s.leased, s.attempts, s.owners}, 1, time.Hour.Microseconds(), other).Err())
-		want("leased", "a", thisProcess())
-		want("leased by another process", "b", other)
-		_, err := q.Renew(t.Context(), &b, 2*time.Hour)
-		testenv.Must(t, err)
-		want("renewed", "a", thisProcess())
-		want("leased by another process", "b", other)
-		if n := rdb.ZCard(t.Context(), s.owners).Val(); n != 2 {
-			t.Errorf("%d owners are known, want two: a renewal removes the owner of the lease before", n)
-		}
-		do(t, q, "DEL", s.owners)
-		want("its owner is lost", "a", "")
-		_, err = q.Retry(t.Context(), b, Requeue{ID: "a"})
-		testenv.Must(t, err)
-		claim(time.Microsecond)
-		b = claim(time.Hour)
-		want("leased again", "a", thisProcess())
-		_, err = q.Ack(t.Context(), b, "a")
-		testenv.Must(t, err)
-		want("acknowledged", "a", "")
-		if n := rdb.ZCard(t.Context(), s.owners).Val(); n != 1 {
-			t.Errorf("%d owners are known, want one: a claim removes those whose leases have ended", n)
-		}
-	})
-}
-
 func TestDeadLettersLatestFirst(t *testing.T) {
 	q := newQueue(t, newRedis(t), 3)
 	for i := range 5 {

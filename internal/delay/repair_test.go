@@ -56,7 +56,6 @@ var operations = map[string]func(ctx context.Context, q *Queue) error{
 		return err
 	},
 	"Redrive":     func(ctx context.Context, q *Queue) error { _, err := q.Redrive(ctx, "a"); return err },
-	"Owner":       func(ctx context.Context, q *Queue) error { _, err := q.Owner(ctx, "a"); return err },
 	"Locate":      func(ctx context.Context, q *Queue) error { _, err := q.Locate(ctx, []string{"a"}); return err },
 	"Depth":       func(ctx context.Context, q *Queue) error { _, err := q.Depth(ctx); return err },
 	"DeadLetters": func(ctx context.Context, q *Queue) error { _, err := q.DeadLetters(ctx, 0, 10); return err },

@@ -312,9 +312,6 @@ func TestRedisOutOfMemory(t *testing.T) {
 	server := testenv.RedisServer(t)
 	q := newQueue(t, connect(t, server.URL()), 1)
 	scheduleNow(t, q, "done", "again", "dead", "expires")
-	if _, err := q.Claim(t.Context(), 0, 1, time.Microsecond); err != nil {
-		t.Fatal(err)
-	}
 	for setting, value := range map[string]string{"maxmemory-policy": "noeviction", "maxmemory": "1"} {
 		if err := q.rdb.ConfigSet(t.Context(), setting, value).Err(); err != nil {
 			t.Fatal(err)
@@ -322,6 +319,9 @@ func TestRedisOutOfMemory(t *testing.T) {
 	}
 	if err := q.Schedule(t.Context(), In("new", time.Hour)); err == nil {
 		t.Error("Schedule succeeded without memory")
+	}
+	if first, err := q.Claim(t.Context(), 0, 1, time.Microsecond); err != nil || len(first.Tasks) != 1 {
+		t.Fatalf("claimed %v, %v; want one task, under a lease that ends at once", first.Tasks, err)
 	}
 	b, err := q.Claim(t.Context(), 0, 10, time.Hour)
 	if err != nil || len(b.Tasks) != 4 {

@@ -190,7 +190,7 @@ var processChaos = []ChaosFault{
 func (d *Deployment) corrupt(rng *rand.Rand) {
 	ctx := d.T.Context()
 	queue := keysOf(d.Kinds[rng.IntN(len(d.Kinds))])
-	sets := []string{queue.due, queue.leased, queue.dead, queue.owners}
+	sets := []string{queue.due, queue.leased, queue.dead}
 	keys := slices.Concat(sets, []string{queue.attempts, queue.errors, queue.marker})
 	for range 1 + rng.IntN(4) {
 		switch key, set := keys[rng.IntN(len(keys))], sets[rng.IntN(len(sets))]; rng.IntN(6) {
@@ -231,7 +231,7 @@ func (d *Deployment) deleteForeignKeys() {
 	for _, kind := range d.Kinds {
 		queue := keysOf(kind)
 		for key, want := range map[string]string{
-			queue.due: "zset", queue.leased: "zset", queue.dead: "zset", queue.owners: "zset",
+			queue.due: "zset", queue.leased: "zset", queue.dead: "zset",
 			queue.attempts: "hash", queue.errors: "hash", queue.marker: "string",
 		} {
 			if is, err := d.RDB.Type(ctx, key).Result(); err == nil && is != want {

@@ -90,16 +90,17 @@ type Member struct {
 
 // queueKeys are the keys of one kind's queue in Redis.
 type queueKeys struct {
-	due, leased, dead, attempts, errors, owners string
-	marker                                      string // if it is missing, Redis was wiped
+	due, leased, dead, attempts, errors string
+
+	marker string // if it is missing, Redis was wiped
 }
 
 // keysOf returns the keys of a kind's queue.
 func keysOf(kind string) queueKeys {
 	prefix := "delay:{" + kind + ":0}:"
 	return queueKeys{
-		due: prefix + "due", leased: prefix + "leased", dead: prefix + "dead", attempts: prefix + "attempts", errors: prefix + "errors",
-		owners: prefix + "owners", marker: prefix + "marker",
+		due: prefix + "due", leased: prefix + "leased", dead: prefix + "dead", attempts: prefix + "attempts",
+		errors: prefix + "errors", marker: prefix + "marker",
 	}
 }
 

@@ -1,7 +1,6 @@
 package ops
 
 import (
-	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -40,7 +39,6 @@ type task struct {
 	Kind     string   `json:"kind"`
 	State    string   `json:"state"`          // that of a [delay.Location], or unknown
 	Left     float64  `json:"left_seconds"`   // until a scheduled task is due, or the lease of a leased one ends
-	Owner    string   `json:"owner"`          // the worker that has leased the task; "": none, or it is not known
 	Outbox   *float64 `json:"outbox_seconds"` // for how long the task has waited in the outbox; nil: it is not there
 	Attempts int      `json:"attempts"`       // those that failed
 	Error    string   `json:"error"`          // of the last attempt that failed
@@ -125,12 +123,9 @@ func readWhere(ctx context.Context, kinds app.Kinds, find Find, id string) ([]wh
 	return found, nil
 }
 
-// describe sets what Redis knows of the task. The owner and the error stay empty if Redis does not answer any more.
+// describe sets what Redis knows of the task. The error stays empty if Redis does not answer any more.
 func (t *task) describe(ctx context.Context, queue *delay.Queue, id string, at delay.Location) {
 	t.State, t.Left, t.Attempts = at.State.String(), at.Left.Seconds(), at.Attempts
-	if at.State == delay.Leased {
-		t.Owner, _ = queue.Owner(ctx, id)
-	}
 	if at.Attempts > 0 {
 		t.Error, _ = queue.LastError(ctx, id)
 	}
@@ -176,8 +171,7 @@ func (t *task) sentence() string {
 	case t.State == delay.Scheduled.String():
 		return fmt.Sprintf("a worker takes its task in %s%s", duration(t.Left), failed)
 	case t.State == delay.Leased.String():
-		return fmt.Sprintf("the worker %s has claimed its task, and the lease ends in %s",
-			cmp.Or(t.Owner, "(unknown)"), duration(t.Left))
+		return fmt.Sprintf("a worker has claimed its task, and the lease ends in %s", duration(t.Left))
 	case t.State == delay.Dead.String():
 		return fmt.Sprintf("its task is a dead letter%s, and an operator can redrive it", failed)
 	case t.Outbox != nil:

@@ -136,12 +136,11 @@ function details({ tasks }) {
   return [element('div', { className: 'scroll', tabIndex: 0, role: 'region', 'aria-label': 'Tasks' }, table)];
 }
 
-function stateOf({ state, left_seconds: left, owner, outbox_seconds: waited }) {
-  const claimed = owner ? `claimed by ${owner}` : 'claimed';
+function stateOf({ state, left_seconds: left, outbox_seconds: waited }) {
   const texts = {
     absent: 'no', unknown: 'unknown: Redis does not answer', dead: 'a dead letter',
     scheduled: left > 0 ? `due in ${duration(left)}` : 'due',
-    leased: left > 0 ? `${claimed}; the lease ends in ${duration(left)}` : `${claimed}; the lease has ended`,
+    leased: left > 0 ? `claimed; the lease ends in ${duration(left)}` : 'claimed; the lease has ended',
   };
   return waited === null ? texts[state] : `${texts[state]}; in the outbox for ${duration(waited)}`;
 }

@@ -7,8 +7,8 @@
 -- The token of a claim is the time when its leases end. If a lease has ended or was renewed, the next lease of the task
 -- ends later. So a worker that has lost its lease does not have the token of the next lease.
 --
--- KEYS    1 due, 2 leased, 3 attempts, 4 owners
--- ARGV    1 limit, both of the tasks to claim and of the ended leases to move, 2 time of the lease in µs, 3 the caller's name
+-- KEYS    1 due, 2 leased, 3 attempts
+-- ARGV    1 limit, both of the tasks to claim and of the ended leases to move, 2 time of the lease in µs
 -- Returns token, µs until the next task is due or the next lease ends (-1: there is neither),
 --         then pairs: id, failed attempts so far
 
@@ -34,9 +34,6 @@ if reply[2] ~= 0 then
     return reply -- nothing is due: the script ends here, so that an idle worker costs Redis few commands
 end
 
--- An ack, a retry or a burial leaves the owner of its lease, so a claim removes the owners of all ended leases. This is the first write, and
--- it needs no memory.
-redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', at)
 local expired = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', at, 'WITHSCORES', 'LIMIT', 0, ARGV[1])
 for i = 1, #expired, 2 do
     redis.call('ZREM', KEYS[2], expired[i])
@@ -64,7 +61,6 @@ if #ids > 0 then
     if #taken > 0 then
         redis.call('ZREM', KEYS[1], unpack(taken))
         redis.call('ZADD', KEYS[2], unpack(leased))
-        note_owner(KEYS[4], lease_end, ARGV[3])
     end
 end
 

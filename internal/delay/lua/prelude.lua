@@ -52,12 +52,6 @@ local function with_token(leased, token, ids)
     return indexes
 end
 
--- Notes who has the leases that end at a time. A later claim removes the note when the time has passed. The time is also part of the
--- member, because a process may have several leases.
-local function note_owner(owners, lease_end, name)
-    redis.call('ZADD', owners, lease_end, string.format('%.0f ', lease_end) .. name)
-end
-
 -- Counts a failed attempt of a task and stores its error.
 local function fail(attempts, errors, id, err)
     redis.call('HSET', attempts, id, attempts_of(redis.call('HGET', attempts, id)) + 1)

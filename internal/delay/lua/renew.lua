@@ -1,11 +1,11 @@
 -- Renews leases: they end later. The token of a lease is the time when it ends, so they also have a new token. A task whose
 -- lease does not have the old token is not changed. ZREM comes before ZADD for the same reason as in claim.lua.
 --
--- KEYS    1 leased, 2 owners
--- ARGV    1 old token, 2 time of the lease in µs, 3 the caller's name, then ids
+-- KEYS    1 leased
+-- ARGV    1 old token, 2 time of the lease in µs, then ids
 -- Returns the new token, or an empty text if no lease had the old one
 
-local ids = { unpack(ARGV, 4) }
+local ids = { unpack(ARGV, 3) }
 local lease_end = now() + ARGV[2]
 local mine, leased = {}, {}
 for _, i in ipairs(with_token(KEYS[1], ARGV[1], ids)) do
@@ -16,8 +16,6 @@ end
 if #mine == 0 then
     return ''
 end
-redis.call('ZREMRANGEBYSCORE', KEYS[2], ARGV[1], ARGV[1])
 redis.call('ZREM', KEYS[1], unpack(mine))
 redis.call('ZADD', KEYS[1], unpack(leased))
-note_owner(KEYS[2], lease_end, ARGV[3])
 return string.format('%.0f', lease_end)
