@@ -42,7 +42,7 @@ func (s *shop) testQueryPlans(t *testing.T) {
 		"overdue, next page":   {order.PendingSQL, fmt.Sprintf("now(), '%s', -1, 500", uuid.Nil), "orders_pending_deadline"},
 		"overdue, first page":  {order.PendingSQL, fmt.Sprintf("NULL, '%s', -1, 500", uuid.Nil), "orders_pending_deadline"},
 		"due within a minute":  {order.PendingSQL, fmt.Sprintf("now(), '%s', 60000000, 500", uuid.Nil), "orders_pending_deadline"},
-		"pending, first page":  {order.PendingSQL, fmt.Sprintf("NULL, '%s', NULL, 500", uuid.Nil), "orders_pending_deadline"},
+		"pending, first page":  {order.PendingSQL, fmt.Sprintf("NULL, '%s', %d, 500", uuid.Nil, aYear.Microseconds()), "orders_pending_deadline"},
 		"pending, counted":     {order.BacklogSQL, "", "orders_pending_deadline"},
 		"lateness percentiles": {order.LatenessSQL, "'{0.01, 1}'", "orders_timed_out"},
 		"where is an order":    {order.WhereSQL, fmt.Sprintf("'%s', 'order.cancel'", uuid.Nil), "orders_pkey"},

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"sync/atomic"
 	"time"
 
@@ -60,8 +59,7 @@ type Rows struct {
 	// Pending returns a page of the rows that are pending, sorted by their due times and then by their ids.
 	//
 	// Parameters: $1 due time and $2 id of the last row of the previous page (NULL and any id: the first page) · $3 the
-	// largest number of microseconds from now to a due time, negative for overdue rows (NULL: no maximum) · $4 the
-	// largest number of rows
+	// largest number of microseconds from now to a due time, negative for overdue rows · $4 the largest number of rows
 	//
 	// Columns: id · due_at · left_us (bigint: the microseconds from now to due_at)
 	Pending string
@@ -201,14 +199,11 @@ func (t *Table) logGone(ctx context.Context, verdicts []Verdict) {
 	}
 }
 
-// All is the argument within of [Table.Pending] that selects all pending rows, whatever their deadlines.
-const All time.Duration = math.MaxInt64
-
 // Pending returns a page of at most limit pending rows, sorted by due time, with the time left to each due time by the
 // database's clock.
 //
 // The argument within selects the rows: those whose due times are at most within from now. If within is negative, these are
-// the rows that are overdue by at least that much, and if it is [All], all pending rows.
+// the rows that are overdue by at least that much.
 //
 // To read the first page, pass "" as after. To read a further page, pass the next that Pending returned with the page
 // before. On the last page next is "".
@@ -216,22 +211,20 @@ func (t *Table) Pending(
 	ctx context.Context, after string, within time.Duration, limit int,
 ) (page []delay.Message, next string, err error) {
 	var last keyset.Cursor
-	var lastAt, micros any // NULL
+	var lastAt any // NULL
 	if after != "" {
 		if last, err = keyset.ParseCursor(after); err != nil {
 			return nil, "", fmt.Errorf("pending rows after %q: %w", after, err)
 		}
 		lastAt = last.At
 	}
-	if within < All {
-		micros = within.Microseconds()
-	}
 	var rows []struct {
 		ID     uuid.UUID
 		DueAt  time.Time
 		LeftUs int64
 	}
-	if err := t.db.WithContext(ctx).Raw(t.rows.Pending, lastAt, last.ID, micros, limit).Scan(&rows).Error; err != nil {
+	err = t.db.WithContext(ctx).Raw(t.rows.Pending, lastAt, last.ID, within.Microseconds(), limit).Scan(&rows).Error
+	if err != nil {
 		return nil, "", fmt.Errorf("read pending rows: %w", err)
 	}
 	for _, row := range rows {

@@ -159,7 +159,7 @@ func TestHandleWithoutDatabase(t *testing.T) {
 		if _, _, err := l.TimeOut(t.Context(), []string{id}); !errors.Is(err, ErrUnavailable) {
 			t.Errorf("TimeOut returns %v, want an error that wraps ErrUnavailable", err)
 		}
-		if _, _, err := l.Pending(t.Context(), "", All, 10); err == nil {
+		if _, _, err := l.Pending(t.Context(), "", 0, 10); err == nil {
 			t.Error("Pending returns no error")
 		}
 	})

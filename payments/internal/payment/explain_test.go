@@ -31,7 +31,7 @@ func TestQueryPlans(t *testing.T) {
 		"take":            {payment.TakeSQL, fmt.Sprintf("'{%s}', 1", id), []string{"payment_attempts_due", "Index Cond: (order_id = ANY", "orders_pkey"}},
 		"answered":        {payment.AnsweredSQL, fmt.Sprintf("'%s', now(), now()", id), []string{"payment_attempts_pkey", "payment_attempts_untold"}},
 		"left":            {payment.LeftSQL, fmt.Sprintf("'{%s}'", id), []string{"payment_attempts_due", "Index Cond: (order_id = ANY", "orders_pkey"}},
-		"pending":         {payment.PendingSQL, fmt.Sprintf("NULL, '%s', NULL, 500", uuid.Nil), []string{"payment_attempts_due", "orders_pkey"}},
+		"pending":         {payment.PendingSQL, fmt.Sprintf("NULL, '%s', %d, 500", uuid.Nil, aYear.Microseconds()), []string{"payment_attempts_due", "orders_pkey"}},
 		"close":           {payment.CloseSQL, fmt.Sprintf("'%s', 'open', 'k', 'worker'", id), []string{"payment_attempts_pkey", "orders_pkey"}},
 		"succeed":         {payment.SucceedSQL, fmt.Sprintf("'%s', 's', 'p', 1, 'eur', '%s', 'k', 'r', 'worker'", id, id), []string{"payment_attempts_pkey", "orders_pkey"}},
 		"webhook":         {payment.WebhookSQL, fmt.Sprintf("'e', 't', '%s', 's', '{k}', true, NULL, true", id), []string{"payment_attempts_pkey"}},

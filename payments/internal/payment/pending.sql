@@ -3,7 +3,7 @@
 -- long as a customer is paying.
 --
 -- $1 time and $2 order id of the last row of the previous page (NULL and any id: the first page)
--- $3 maximum of the microseconds from now to the check, negative for overdue checks (NULL: no maximum)
+-- $3 maximum of the microseconds from now to the check, negative for overdue checks
 -- $4 maximum number of rows
 SELECT id, due_at, (extract(epoch FROM due_at - clock_timestamp()) * 1000000)::bigint AS left_us
 FROM (
@@ -15,6 +15,6 @@ FROM (
     GROUP BY a.order_id
 ) AS checks
 WHERE (due_at, id) > (coalesce($1::timestamptz, '-infinity'), $2::uuid)
-  AND due_at <= coalesce(now() + $3::bigint * interval '1 microsecond', 'infinity')
+  AND due_at <= now() + $3::bigint * interval '1 microsecond'
 ORDER BY due_at, id
 LIMIT $4

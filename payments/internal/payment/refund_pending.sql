@@ -2,11 +2,11 @@
 -- then.
 --
 -- $1 time and $2 id of the last refund of the previous page (NULL and any id: the first page)
--- $3 maximum of the microseconds from now to the check, negative for overdue checks (NULL: no maximum)
+-- $3 maximum of the microseconds from now to the check, negative for overdue checks
 -- $4 maximum number of refunds
 SELECT id, next_check AS due_at, (extract(epoch FROM next_check - clock_timestamp()) * 1000000)::bigint AS left_us
 FROM refunds
 WHERE (next_check, id) > (coalesce($1::timestamptz, '-infinity'), $2::uuid)
-  AND next_check <= coalesce(now() + $3::bigint * interval '1 microsecond', 'infinity')
+  AND next_check <= now() + $3::bigint * interval '1 microsecond'
 ORDER BY next_check, id
 LIMIT $4
