@@ -245,7 +245,7 @@ type result struct {
 // start adds items to the queue in their order, so that they make up one batch. It returns their results, which are set when
 // their done is closed.
 func start(q *batch.Queue[*item, string], items ...*item) []*result {
-	_, resume := q.Pause(false)
+	resume := q.Pause()
 	defer resume()
 	began := time.Now()
 	results := make([]*result, len(items))
@@ -662,7 +662,7 @@ func TestAdmit(t *testing.T) {
 		}
 		<-time.After(batch.RejectLogInterval)
 
-		_, resume := q.Pause(false)
+		resume := q.Pause()
 		errs := make(chan error, 1)
 		go func() { errs <- q.Do(t.Context(), &item{name: "a"}) }()
 		<-time.After(maxWait + 1)

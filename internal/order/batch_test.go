@@ -3,8 +3,8 @@ package order_test
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -45,6 +45,21 @@ func (b *batchUnderWay) wait() []result {
 	return b.results
 }
 
+// queued is the context of a placement. It tells when the placement is in the queue: from then on the caller waits for
+// the end of the context, and asks for its channel for the first time.
+type queued struct {
+	context.Context
+	arrived chan struct{} // closed when the placement is in the queue
+	once    *sync.Once
+}
+
+func newQueued(ctx context.Context) queued { return queued{ctx, make(chan struct{}), new(sync.Once)} }
+
+func (q queued) Done() <-chan struct{} {
+	q.once.Do(func() { close(q.arrived) })
+	return q.Context.Done()
+}
+
 // placeInOneBatch places orders in one batch, in the order of the requests.
 func (s *shop) placeInOneBatch(t testing.TB, requests ...request) []result {
 	t.Helper()
@@ -55,28 +70,20 @@ func (s *shop) placeInOneBatch(t testing.TB, requests ...request) []result {
 func (s *shop) startBatch(t testing.TB, ctx context.Context, requests ...request) *batchUnderWay {
 	t.Helper()
 	b := &batchUnderWay{time.Now(), make([]result, len(requests)), make([]chan struct{}, len(requests))}
-	queued, release := s.Pause(true)
-	defer release()
+	defer s.lanes.Hold()()
 	for i, r := range requests {
 		b.done[i] = make(chan struct{})
-		before := queued()
+		placing := newQueued(ctx)
 		go func() {
 			defer close(b.done[i])
-			o, replayed, err := s.Service.Place(ctx, r.customer, r.Placement)
+			o, replayed, err := s.Service.Place(placing, r.customer, r.Placement)
 			b.results[i] = result{o, replayed, err, time.Since(b.began)}
 		}()
-		for arrived := false; !arrived; {
-			select {
-			case <-b.done[i]: // rejected without a batch
-				arrived = true
-			default:
-				arrived = queued() > before
-				runtime.Gosched()
-			}
-			if time.Since(b.began) > 10*time.Second {
-				t.Errorf("placement %d of a batch did not arrive in the queue within 10 s", i)
-				arrived = true
-			}
+		select {
+		case <-placing.arrived:
+		case <-b.done[i]: // rejected without a batch
+		case <-time.After(10 * time.Second):
+			t.Errorf("placement %d of a batch did not arrive in the queue within 10 s", i)
 		}
 	}
 	return b

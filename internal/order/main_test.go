@@ -20,7 +20,8 @@ func TestMain(m *testing.M) { testenv.Main(m, migrations.Up) }
 // shop is a [ordertest.Shop] that can place each order in a batch with others.
 type shop struct {
 	*ordertest.Shop
-	t testing.TB
+	t     testing.TB
+	lanes *order.Lanes // of the placements
 
 	neighbours *neighbours // placed in the same batch with each placement; nil: Place places it alone
 }
@@ -36,13 +37,18 @@ const (
 // newShop returns a shop. Each change changes its configuration.
 func newShop(t testing.TB, changes ...func(*order.Config)) *shop {
 	t.Helper()
-	return &shop{Shop: ordertest.New(t, changes...), t: t}
+	return withLanes(t, ordertest.New(t, changes...))
 }
 
 // newShopAt returns a shop with the database at a URL.
 func newShopAt(t testing.TB, url string, changes ...func(*order.Config)) *shop {
 	t.Helper()
-	return &shop{Shop: ordertest.NewAt(t, url, changes...), t: t}
+	return withLanes(t, ordertest.NewAt(t, url, changes...))
+}
+
+// withLanes returns a shop in which no placement is rejected because the test takes its time to fill a batch.
+func withLanes(t testing.TB, s *ordertest.Shop) *shop {
+	return &shop{Shop: s, t: t, lanes: order.NewLanes(s.Service, time.Minute)}
 }
 
 // awaitPublished waits until as many messages are published as there are orders, and returns them: a placement is answered

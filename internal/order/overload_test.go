@@ -41,6 +41,7 @@ func counter(t *testing.T, reg *prometheus.Registry, name string, labels ...stri
 // queue is not placed.
 func TestOverload(t *testing.T) {
 	s := newHTTPShop(t)
+	lanes := order.NewLanes(s.Service, order.MaxPlacementWait)
 	customer, product := s.Customer(t), s.Product(t, 50)
 	auth := "Authorization: Bearer " + s.token(t, customer)
 	paid, cancelled := s.place(t, customer, line(product, 1)), s.place(t, customer, line(product, 1))
@@ -48,22 +49,24 @@ func TestOverload(t *testing.T) {
 		t.Fatalf("Admit returns %v for an idle service, want no error", err)
 	}
 
-	queued, release := s.Pause(false)
+	release := lanes.Hold()
 	began := time.Now()
+	placing := newQueued(t.Context())
 	waiting := make(chan error, 1)
 	go func() {
-		_, _, err := s.Service.Place(t.Context(), s.Customer(t), order.Placement{Lines: []order.Line{line(product, 1)}})
+		_, _, err := s.Service.Place(placing, s.Customer(t), order.Placement{Lines: []order.Line{line(product, 1)}})
 		waiting <- err
 	}()
-	testenv.Eventually(t, "a placement in the queue", func() bool { return queued() > 0 })
-	gone, leave := context.WithCancel(t.Context())
+	<-placing.arrived
+	ending, leave := context.WithCancel(t.Context())
 	defer leave()
+	gone := newQueued(ending)
 	left := make(chan error, 1)
 	go func() {
 		_, _, err := s.Service.Place(gone, s.Customer(t), order.Placement{Lines: []order.Line{line(product, 1)}})
 		left <- err
 	}()
-	testenv.Eventually(t, "two placements in the queue", func() bool { return queued() > 1 })
+	<-gone.arrived
 	testenv.Eventually(t, "an overloaded service", func() bool { return admitted(s.Service) != nil })
 	if waited := time.Since(began); waited < order.MaxPlacementWait {
 		t.Errorf("placements are rejected when the first one has waited for %v, want at least %v", waited, order.MaxPlacementWait)

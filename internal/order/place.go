@@ -132,23 +132,25 @@ func (p Placement) fingerprint() []byte {
 	return sum[:]
 }
 
-// newPlacements returns the queue in which placements wait for their batches.
-func (s *Service) newPlacements() *batch.Queue[*placing, uuid.UUID] {
-	return batch.New(batch.Config{
+// placementQueue returns the bounds and the functions of the queue in which placements wait for their batches.
+func (s *Service) placementQueue() (batch.Config, batch.Table[*placing, uuid.UUID]) {
+	cfg := batch.Config{
 		Lanes: placementLanes, Size: maxBatch, MaxWait: maxPlacementWait, MaxUnderWay: maxUnderWay,
 		LockWait: productLockWait, Timeout: batchTimeout,
 		OnReject: func(reason string) {
 			s.log.Warn("placements are rejected, because more arrive than can be placed", "reason", reason,
 				"max_wait", maxPlacementWait.String(), "max_under_way", maxUnderWay)
 		},
-	}, batch.Table[*placing, uuid.UUID]{
+	}
+	table := batch.Table[*placing, uuid.UUID]{
 		Handle:  s.placeBatch,
 		Handled: s.publishTasks,
 		Rows:    (*placing).products,
 		Locked:  s.store.lockedProducts,
 		WaitFor: s.store.waitForProduct,
 		Gate:    s.store.gate,
-	})
+	}
+	return cfg, table
 }
 
 // Admit admits a placement. It returns [rest.Overloaded] while earlier placements wait too long for their batches, or

@@ -75,7 +75,7 @@ func NewService(s *Store, pub Publisher, cfg Config, log *slog.Logger, reg prome
 		cfg.Tracer = noTracer{}
 	}
 	service := &Service{store: s, pub: pub, cfg: cfg, log: log, metrics: newMetrics(reg)}
-	service.placements = service.newPlacements()
+	service.placements = batch.New(service.placementQueue())
 	return service
 }
 
