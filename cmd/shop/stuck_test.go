@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"testing"
 
 	"github.com/google/uuid"
@@ -45,14 +46,29 @@ func TestAnyShareOfStuckOrders(t *testing.T) {
 				msgs[i] = delay.In(id, 0)
 			}
 			testenv.Must(t, a.Kinds[0].Queue.Schedule(t.Context(), msgs...))
-			_, err := a.Kinds[0].Worker.RunOnce(t.Context(), 0)
-			testenv.Must(t, err)
-			locations, err := a.Kinds[0].Queue.Locate(t.Context(), all)
-			testenv.Must(t, err)
-			for i, task := range locations {
-				failed, done := task.Attempts == 1, task.State == delay.Absent
-				if failed != (groups[i] == "poisoned") || done != (groups[i] == "good") {
-					r.Errorf("the task of a %s order is %+v, want one failed attempt if poisoned, and no task if good", groups[i], task)
+			locate := func() []delay.Location {
+				locations, err := a.Kinds[0].Queue.Locate(t.Context(), all)
+				testenv.Must(t, err)
+				return locations
+			}
+			failed := func(task delay.Location) bool { return task.Attempts > 0 }
+			done := func(task delay.Location) bool { return task.State == delay.Absent }
+			ctx, stop := context.WithCancel(t.Context())
+			stopped := make(chan error, 1)
+			go func() { stopped <- a.Kinds[0].Worker.Run(ctx) }()
+			testenv.Eventually(t, "each good order is cancelled, and each poisoned one has failed", func() bool {
+				for i, task := range locate() {
+					if groups[i] == "good" && !done(task) || groups[i] == "poisoned" && !failed(task) {
+						return false
+					}
+				}
+				return true
+			})
+			stop()
+			testenv.Must(t, <-stopped)
+			for i, task := range locate() {
+				if failed(task) != (groups[i] == "poisoned") || done(task) != (groups[i] == "good") {
+					r.Errorf("the task of a %s order is %+v, want failed attempts if poisoned, and no task if good", groups[i], task)
 				}
 			}
 		} else {

@@ -60,7 +60,7 @@ func TestRelayPublishesMessagesOlderThanTheGrace(t *testing.T) {
 	write(t, other, time.Hour, "theirs")
 
 	r := newRelay(q, o, RelayConfig{Grace: time.Minute})
-	if n, err := r.RunOnce(t.Context()); n != 2 || err != nil {
+	if n, err := r.runOnce(t.Context()); n != 2 || err != nil {
 		t.Fatalf("relayed %d messages, %v; want 2", n, err)
 	}
 	locations, err := q.Locate(t.Context(), []string{"a", "b", "young", "theirs"})
@@ -78,7 +78,7 @@ func TestRelayPublishesMessagesOlderThanTheGrace(t *testing.T) {
 	if n := backlog(t, o); n != 1 {
 		t.Errorf("%d rows are left, want only the young one", n)
 	}
-	if n, err := r.RunOnce(t.Context()); n != 0 || err != nil {
+	if n, err := r.runOnce(t.Context()); n != 0 || err != nil {
 		t.Errorf("the second run relayed %d messages, %v; want 0", n, err)
 	}
 }
@@ -162,7 +162,7 @@ func TestRelaysShareTheOutbox(t *testing.T) {
 		relays.Go(func() {
 			r := newRelay(q, o, RelayConfig{Batch: 50})
 			for {
-				n, err := r.RunOnce(t.Context())
+				n, err := r.runOnce(t.Context())
 				if err != nil {
 					t.Error(err)
 				}
@@ -197,7 +197,7 @@ func TestRelaySkipsLockedRows(t *testing.T) {
 	if _, err := tx.ExecContext(t.Context(), `SELECT FROM outbox WHERE task_id = 'locked' FOR UPDATE`); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := newRelay(q, o, RelayConfig{}).RunOnce(t.Context()); n != 1 || err != nil {
+	if n, err := newRelay(q, o, RelayConfig{}).runOnce(t.Context()); n != 1 || err != nil {
 		t.Errorf("relayed %d messages, %v; want the one that is free", n, err)
 	}
 }
@@ -322,7 +322,7 @@ func TestRowPulledForwardBetweenPublishAndDelete(t *testing.T) {
 
 	// The relay publishes the row, if the program that pulled it forward dies before it does.
 	relay := newRelay(q, o, RelayConfig{Grace: time.Nanosecond})
-	if n, err := relay.RunOnce(t.Context()); n != 1 || err != nil {
+	if n, err := relay.runOnce(t.Context()); n != 1 || err != nil {
 		t.Fatalf("the relay published %d messages, %v; want 1", n, err)
 	}
 	if left := leftOf(t, q, "pulled"); left > time.Minute {
@@ -482,7 +482,7 @@ func TestRelayOnAHungDatabase(t *testing.T) {
 	r := newRelay(q, NewOutbox(db, "test.kind"), RelayConfig{Timeout: 50 * time.Millisecond})
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	if _, err := r.RunOnce(ctx); err == nil || ctx.Err() != nil {
-		t.Errorf("RunOnce returns %v, and 30 s have passed: %v; want an error after 50 ms", err, ctx.Err() != nil)
+	if _, err := r.runOnce(ctx); err == nil || ctx.Err() != nil {
+		t.Errorf("runOnce returns %v, and 30 s have passed: %v; want an error after 50 ms", err, ctx.Err() != nil)
 	}
 }

@@ -49,7 +49,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	wait := r.cfg.Interval
 	failing := false
 	for ctx.Err() == nil {
-		n, err := r.RunOnce(ctx)
+		n, err := r.runOnce(ctx)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			if !failing {
@@ -75,8 +75,8 @@ func (r *Relay) Run(ctx context.Context) error {
 	return nil
 }
 
-// RunOnce copies one batch of the outbox to Redis and returns the number of its messages.
-func (r *Relay) RunOnce(ctx context.Context) (int, error) {
+// runOnce copies one batch of the outbox to Redis and returns the number of its messages.
+func (r *Relay) runOnce(ctx context.Context) (int, error) {
 	// Without a timeout a connection whose other end is gone would block the relay for ever.
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
 	defer cancel()

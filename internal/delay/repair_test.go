@@ -61,9 +61,9 @@ var operations = map[string]func(ctx context.Context, q *Queue) error{
 	"DeadLetters": func(ctx context.Context, q *Queue) error { _, err := q.DeadLetters(ctx, 0, 10); return err },
 	"Intact":      func(ctx context.Context, q *Queue) error { _, err := q.Intact(ctx); return err },
 	"MarkIntact":  func(ctx context.Context, q *Queue) error { return q.MarkIntact(ctx) },
-	"RunOnce": func(ctx context.Context, q *Queue) error {
+	"runOnce": func(ctx context.Context, q *Queue) error {
 		w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) { return sameForAll(tasks, Fail(nil)), nil }, WorkerConfig{})
-		_, err := w.RunOnce(ctx, 0)
+		_, err := w.runOnce(ctx, 0)
 		return err
 	},
 }

@@ -223,16 +223,6 @@ func (w *Worker) receive(message any) {
 	}
 }
 
-// RunOnce claims one batch of a shard, calls the handler and writes the outcomes to the queue. It
-// returns the number of claimed tasks.
-func (w *Worker) RunOnce(ctx context.Context, shard int) (n int, err error) {
-	batch, _, err := w.claim(ctx, shard)
-	if err != nil {
-		return 0, err
-	}
-	return len(batch.Tasks), w.handle(ctx, batch)
-}
-
 // handle calls the handler with the tasks of a batch and writes the outcomes to the queue.
 func (w *Worker) handle(ctx context.Context, batch Batch) error {
 	if len(batch.Tasks) == 0 {

@@ -44,9 +44,19 @@ func depth(t testing.TB, q *Queue) Depth {
 	return d
 }
 
+// runOnce claims one batch of a shard, calls the handler and writes the outcomes to the queue. It returns the number of
+// claimed tasks.
+func (w *Worker) runOnce(ctx context.Context, shard int) (n int, err error) {
+	batch, _, err := w.claim(ctx, shard)
+	if err != nil {
+		return 0, err
+	}
+	return len(batch.Tasks), w.handle(ctx, batch)
+}
+
 func runOnce(t testing.TB, w *Worker) int {
 	t.Helper()
-	n, err := w.RunOnce(t.Context(), 0)
+	n, err := w.runOnce(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -556,7 +566,7 @@ func TestLostLeases(t *testing.T) {
 				}, WorkerConfig{})
 				var once errgroup.Group
 				once.Go(func() error {
-					_, err := loser.RunOnce(t.Context(), 0)
+					_, err := loser.runOnce(t.Context(), 0)
 					return err
 				})
 				sleep(t.Context(), 5100*time.Millisecond)
