@@ -38,8 +38,8 @@ func (p *Process) NewKind(name string) (*Kind, error) {
 		return nil, err
 	}
 	k.Outbox = delay.NewOutbox(p.Pool, name)
-	k.Publisher = delay.NewPublisher(k.Queue, k.Outbox, delay.PublisherConfig{}, p.Log, p.Metrics)
-	relay := delay.NewRelay(k.Queue, k.Outbox, delay.RelayConfig{}, p.Log, p.Metrics)
+	k.Publisher = delay.NewPublisher(k.Queue, k.Outbox, p.Log, p.Metrics)
+	relay := delay.NewRelay(k.Queue, k.Outbox, p.Log, p.Metrics)
 	p.Metrics.MustRegister(delay.NewDepthCollector(k.Queue, k.Outbox))
 	p.Add(Part{Components: []Component{
 		{Run: k.Publisher.Run}, // each role may publish tasks

@@ -50,7 +50,7 @@ func backlog(t testing.TB, o *Outbox) int64 {
 	return n
 }
 
-func newRelay(q *Queue, o *Outbox, cfg RelayConfig) *Relay { return NewRelay(q, o, cfg, quiet(), nil) }
+func newRelay(q *Queue, o *Outbox) *Relay { return NewRelay(q, o, quiet(), nil) }
 
 func TestRelayPublishesMessagesOlderThanTheGrace(t *testing.T) {
 	o, q := newOutbox(t), newQueue(t, newRedis(t), 1)
@@ -59,7 +59,8 @@ func TestRelayPublishesMessagesOlderThanTheGrace(t *testing.T) {
 	other := NewOutbox(o.db, "other.kind")
 	write(t, other, time.Hour, "theirs")
 
-	r := newRelay(q, o, RelayConfig{Grace: time.Minute})
+	r := newRelay(q, o)
+	r.grace = time.Minute
 	if n, err := r.runOnce(t.Context()); n != 2 || err != nil {
 		t.Fatalf("relayed %d messages, %v; want 2", n, err)
 	}
@@ -160,7 +161,8 @@ func TestRelaysShareTheOutbox(t *testing.T) {
 	total := 0
 	for range 3 {
 		relays.Go(func() {
-			r := newRelay(q, o, RelayConfig{Batch: 50})
+			r := newRelay(q, o)
+			r.batch = 50
 			for {
 				n, err := r.runOnce(t.Context())
 				if err != nil {
@@ -197,7 +199,7 @@ func TestRelaySkipsLockedRows(t *testing.T) {
 	if _, err := tx.ExecContext(t.Context(), `SELECT FROM outbox WHERE task_id = 'locked' FOR UPDATE`); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := newRelay(q, o, RelayConfig{}).runOnce(t.Context()); n != 1 || err != nil {
+	if n, err := newRelay(q, o).runOnce(t.Context()); n != 1 || err != nil {
 		t.Errorf("relayed %d messages, %v; want the one that is free", n, err)
 	}
 }
@@ -210,7 +212,8 @@ func TestRelayDrainsWhenRedisIsBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, o, time.Hour, "a", "b")
-	r := newRelay(q, o, RelayConfig{Interval: 10 * time.Millisecond, MaxBackoff: 50 * time.Millisecond})
+	r := newRelay(q, o)
+	r.interval, r.maxBackoff = 10*time.Millisecond, 50*time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
@@ -231,8 +234,11 @@ func TestRelayDrainsWhenRedisIsBack(t *testing.T) {
 	}
 }
 
-func newPublisher(q *Queue, o *Outbox, cfg PublisherConfig) *Publisher {
-	return NewPublisher(q, o, cfg, quiet(), nil)
+// newPublisher returns a publisher with a budget.
+func newPublisher(q *Queue, o *Outbox, budget time.Duration) *Publisher {
+	p := NewPublisher(q, o, quiet(), nil)
+	p.budget = budget
+	return p
 }
 
 func results(p *Publisher) map[string]float64 {
@@ -250,7 +256,7 @@ func TestPublishThenDelete(t *testing.T) {
 	rdb := newRedis(t)
 	o, q := newOutbox(t), newQueue(t, rdb, 1)
 	write(t, o, 0, "a", "b", "c", "d")
-	p := newPublisher(q, o, PublisherConfig{Budget: 30 * time.Second})
+	p := newPublisher(q, o, 30*time.Second)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx) }()
@@ -305,7 +311,7 @@ func upsert(t testing.TB, o *Outbox, id string, in time.Duration) Message {
 // time.
 func TestRowPulledForwardBetweenPublishAndDelete(t *testing.T) {
 	o, q := newOutbox(t), newQueue(t, newRedis(t), 1)
-	p := newPublisher(q, o, PublisherConfig{Budget: 30 * time.Second})
+	p := newPublisher(q, o, 30*time.Second)
 	for _, id := range []string{"pulled", "kept"} {
 		if !p.Publish(t.Context(), upsert(t, o, id, time.Hour)) { // without Run: the deletion waits
 			t.Fatalf("%s was not published", id)
@@ -321,7 +327,8 @@ func TestRowPulledForwardBetweenPublishAndDelete(t *testing.T) {
 	}
 
 	// The relay publishes the row, if the program that pulled it forward dies before it does.
-	relay := newRelay(q, o, RelayConfig{Grace: time.Nanosecond})
+	relay := newRelay(q, o)
+	relay.grace = time.Nanosecond
 	if n, err := relay.runOnce(t.Context()); n != 1 || err != nil {
 		t.Fatalf("the relay published %d messages, %v; want 1", n, err)
 	}
@@ -416,9 +423,8 @@ func TestBreaker(t *testing.T) {
 	}
 	write(t, o, 0, "a")
 	var lines testenv.Log
-	p := NewPublisher(q, o, PublisherConfig{BreakerFailures: 3, BreakerOpen: 100 * time.Millisecond},
-		slog.New(slog.NewTextHandler(&lines, nil)), nil)
-	for range 3 {
+	p := NewPublisher(q, o, slog.New(slog.NewTextHandler(&lines, nil)), nil)
+	for range breakerFailures {
 		if p.Publish(t.Context(), In("a", time.Hour)) {
 			t.Fatal("Publish succeeded while Redis was down")
 		}
@@ -427,12 +433,12 @@ func TestBreaker(t *testing.T) {
 		p.Publish(t.Context(), In("a", time.Hour))
 	}
 	// On a slow machine the breaker may let one or two further publishes try Redis.
-	if got := results(p); got["ok"] != 0 || got["failed"] < 3 || got["breaker_open"] < 50 {
-		t.Errorf("results %v, want about 3 failed and 100 breaker_open", got)
+	if got := results(p); got["ok"] != 0 || got["failed"] < breakerFailures || got["breaker_open"] < 50 {
+		t.Errorf("results %v, want about %d failed and 100 breaker_open", got, breakerFailures)
 	}
 	testenv.Eventually(t, "the breaker has let another publish try Redis", func() bool {
 		p.Publish(t.Context(), In("a", time.Hour))
-		return results(p)["failed"] > 3
+		return results(p)["failed"] > breakerFailures
 	})
 	if n := backlog(t, o); n != 1 {
 		t.Errorf("%d rows, want the row of the message that is not in Redis", n)
@@ -442,8 +448,8 @@ func TestBreaker(t *testing.T) {
 	}
 	testenv.Eventually(t, "the breaker is closed", func() bool { return p.Publish(t.Context(), In("a", time.Hour)) })
 	log := lines.String()
-	if n := strings.Count(log, "not published"); n != 2 {
-		t.Errorf("%d publishes are logged as failed, want the 2 before the breaker opened", n)
+	if n := strings.Count(log, "not published"); n != breakerFailures-1 {
+		t.Errorf("%d publishes are logged as failed, want the %d before the breaker opened", n, breakerFailures-1)
 	}
 	if strings.Count(log, "breaker opened") != 1 || strings.Count(log, "breaker closed") != 1 {
 		t.Errorf("want one line when the breaker opens and one when it closes, found:\n%s", log)
@@ -458,7 +464,7 @@ func TestBudgetHoldsOnAHungRedis(t *testing.T) {
 	}
 	defer hung.Close()
 	q := newQueue(t, connect(t, "redis://"+hung.Addr().String()), 1)
-	p := newPublisher(q, newOutbox(t), PublisherConfig{Budget: 50 * time.Millisecond})
+	p := newPublisher(q, newOutbox(t), 50*time.Millisecond)
 	began := time.Now()
 	if p.Publish(t.Context(), In("a", time.Hour)) {
 		t.Fatal("Publish succeeded on a Redis that does not answer")
@@ -479,7 +485,8 @@ func TestRelayOnAHungDatabase(t *testing.T) {
 	testenv.Must(t, err)
 	defer db.Close()
 	q := newQueue(t, connect(t, "redis://"+hung.Addr().String()), 1)
-	r := newRelay(q, NewOutbox(db, "test.kind"), RelayConfig{Timeout: 50 * time.Millisecond})
+	r := newRelay(q, NewOutbox(db, "test.kind"))
+	r.timeout = 50 * time.Millisecond
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	if _, err := r.runOnce(ctx); err == nil || ctx.Err() != nil {

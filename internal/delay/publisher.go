@@ -1,7 +1,6 @@
 package delay
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -12,19 +11,10 @@ import (
 	"github.com/sony/gobreaker/v2"
 )
 
-// PublisherConfig configures a publisher. Zero fields get the defaults.
-type PublisherConfig struct {
-	Budget          time.Duration // the longest time for one Publish, with its retries. Default 100 ms
-	BreakerFailures int           // the number of consecutive failures that opens the breaker. Default 5
-	BreakerOpen     time.Duration // the time until an open breaker lets one Publish try again. Default 2 s
-}
-
-func (c PublisherConfig) withDefaults() PublisherConfig {
-	c.Budget = cmp.Or(c.Budget, 100*time.Millisecond)
-	c.BreakerFailures = cmp.Or(c.BreakerFailures, 5)
-	c.BreakerOpen = cmp.Or(c.BreakerOpen, 2*time.Second)
-	return c
-}
+const (
+	breakerFailures = 5               // the number of consecutive failures that opens the breaker
+	breakerOpen     = 2 * time.Second // the time until an open breaker lets one Publish try again
+)
 
 // Publisher is the fast path from a committed outbox row to Redis. If a publish fails, the task reaches Redis later:
 // the row stays in the outbox, and the relay copies it. A nil Publisher is that of a service without Redis: it publishes
@@ -32,7 +22,7 @@ func (c PublisherConfig) withDefaults() PublisherConfig {
 type Publisher struct {
 	queue     *Queue
 	outbox    *Outbox
-	cfg       PublisherConfig
+	budget    time.Duration // the longest time for one Publish, with its retries
 	breaker   *gobreaker.CircuitBreaker[struct{}]
 	log       *slog.Logger
 	metrics   publisherMetrics
@@ -40,18 +30,17 @@ type Publisher struct {
 }
 
 // NewPublisher returns a publisher. Its [Publisher.Run] must run too, because it deletes the rows.
-func NewPublisher(q *Queue, o *Outbox, cfg PublisherConfig, log *slog.Logger, reg prometheus.Registerer) *Publisher {
-	cfg = cfg.withDefaults()
+func NewPublisher(q *Queue, o *Outbox, log *slog.Logger, reg prometheus.Registerer) *Publisher {
 	log = log.With("kind", q.kind)
 	return &Publisher{
-		queue: q, outbox: o, cfg: cfg, log: log,
+		queue: q, outbox: o, budget: 100 * time.Millisecond, log: log,
 		metrics: newPublisherMetrics(reg, q.kind),
 		// The buffer keeps the messages that are published while one DELETE is under way.
 		published: make(chan Message, 8*flushRows),
 		breaker: gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
 			Name:        "redis",
-			Timeout:     cfg.BreakerOpen,
-			ReadyToTrip: func(c gobreaker.Counts) bool { return int(c.ConsecutiveFailures) >= cfg.BreakerFailures },
+			Timeout:     breakerOpen,
+			ReadyToTrip: func(c gobreaker.Counts) bool { return int(c.ConsecutiveFailures) >= breakerFailures },
 			OnStateChange: func(_ string, from, to gobreaker.State) {
 				switch {
 				case from == gobreaker.StateClosed:
@@ -72,7 +61,7 @@ func (p *Publisher) Publish(ctx context.Context, msgs ...Message) bool {
 	if p == nil {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.Budget)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.budget)
 	defer cancel()
 	_, err := p.breaker.Execute(func() (struct{}, error) {
 		return struct{}{}, retry.Do(ctx, shortBackoff(), func(ctx context.Context) error {

@@ -1,7 +1,6 @@
 package delay
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -9,44 +8,32 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// RelayConfig configures a relay. Zero fields get the defaults.
-type RelayConfig struct {
-	Interval   time.Duration // the sleep after a batch that was not full. Default 500 ms
-	Grace      time.Duration // the age up to which the relay leaves a row to the publisher. Default 1 s
-	Batch      int           // the largest number of messages in one transaction. Default 500
-	Timeout    time.Duration // the longest time for one transaction. Default 10 s
-	MaxBackoff time.Duration // the longest sleep after failed runs. Default 5 s
-}
-
-func (c RelayConfig) withDefaults() RelayConfig {
-	c.Interval = cmp.Or(c.Interval, 500*time.Millisecond)
-	c.Grace = cmp.Or(c.Grace, time.Second)
-	c.Batch = cmp.Or(c.Batch, 500)
-	c.Timeout = cmp.Or(c.Timeout, 10*time.Second)
-	c.MaxBackoff = cmp.Or(c.MaxBackoff, 5*time.Second)
-	return c
-}
-
 // Relay copies to Redis the messages that the publisher left in the outbox. Any number of relays may run.
 type Relay struct {
 	queue   *Queue
 	outbox  *Outbox
-	cfg     RelayConfig
 	log     *slog.Logger
 	metrics relayMetrics
+
+	interval   time.Duration // the sleep after a batch that was not full
+	maxBackoff time.Duration // the longest sleep after failed runs
+	grace      time.Duration // the age up to which the relay leaves a row to the publisher
+	batch      int           // the largest number of messages in one transaction
+	timeout    time.Duration // the longest time for one transaction
 }
 
 // NewRelay returns a relay that [Relay.Run] starts.
-func NewRelay(q *Queue, o *Outbox, cfg RelayConfig, log *slog.Logger, reg prometheus.Registerer) *Relay {
+func NewRelay(q *Queue, o *Outbox, log *slog.Logger, reg prometheus.Registerer) *Relay {
 	return &Relay{
-		queue: q, outbox: o, cfg: cfg.withDefaults(), log: log.With("kind", q.kind),
-		metrics: newRelayMetrics(reg, q.kind),
+		queue: q, outbox: o, log: log.With("kind", q.kind), metrics: newRelayMetrics(reg, q.kind),
+		interval: 500 * time.Millisecond, maxBackoff: 5 * time.Second,
+		grace: time.Second, batch: 500, timeout: 10 * time.Second,
 	}
 }
 
 // Run relays messages until ctx ends, and returns nil.
 func (r *Relay) Run(ctx context.Context) error {
-	wait := r.cfg.Interval
+	wait := r.interval
 	failing := false
 	for ctx.Err() == nil {
 		n, err := r.runOnce(ctx)
@@ -57,15 +44,15 @@ func (r *Relay) Run(ctx context.Context) error {
 			}
 			failing = true
 			r.metrics.failures.Inc()
-			wait = min(2*wait, r.cfg.MaxBackoff)
+			wait = min(2*wait, r.maxBackoff)
 		case err == nil:
 			if failing {
 				r.log.Info("relay copies messages to Redis again", "messages", n)
 			}
 			failing = false
-			wait = r.cfg.Interval
+			wait = r.interval
 		}
-		if err != nil || n < r.cfg.Batch {
+		if err != nil || n < r.batch {
 			select {
 			case <-time.After(wait):
 			case <-ctx.Done():
@@ -78,9 +65,9 @@ func (r *Relay) Run(ctx context.Context) error {
 // runOnce copies one batch of the outbox to Redis and returns the number of its messages.
 func (r *Relay) runOnce(ctx context.Context) (int, error) {
 	// Without a timeout a connection whose other end is gone would block the relay for ever.
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
-	n, err := r.outbox.take(ctx, r.cfg.Grace, r.cfg.Batch, func(msgs []Message) error {
+	n, err := r.outbox.take(ctx, r.grace, r.batch, func(msgs []Message) error {
 		// The rows stay locked until Redis answers. If Redis hangs, the timeout releases them.
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()

@@ -53,8 +53,8 @@ func newShop(env contender.Env) (*shop, error) {
 	}
 	return &shop{
 		queue:      queue,
-		publisher:  delay.NewPublisher(queue, outbox, delay.PublisherConfig{}, env.Log, metrics),
-		relay:      delay.NewRelay(queue, outbox, delay.RelayConfig{}, env.Log, metrics),
+		publisher:  delay.NewPublisher(queue, outbox, env.Log, metrics),
+		relay:      delay.NewRelay(queue, outbox, env.Log, metrics),
 		worker:     delay.NewWorker(queue, env.Orders.Handle, delay.WorkerConfig{}, env.Log, metrics),
 		reconciler: reconciler,
 	}, nil
