@@ -67,30 +67,25 @@ type Table[T comparable, K comparable] struct {
 // Config holds the bounds of a queue.
 type Config struct {
 	// Lanes is the largest number of batches under way at the same time. With two, PostgreSQL executes one batch while it
-	// syncs the log for the other. With one, it would do nothing else during a sync. More lanes make smaller batches, which
-	// wait for each other at a row that all items need.
+	// syncs the log for the other.
 	Lanes int
 
-	// Size is the largest number of items of a batch. More would keep the locks of the shared rows for longer. Fewer would
-	// take more transactions.
+	// Size is the largest number of items of a batch, whose transaction keeps the locks of all their shared rows.
 	Size int
 
 	// MaxWait is the time for which the first item in the queue may wait. While it has waited longer, further items are
-	// rejected. A longer MaxWait makes callers wait longer for a result or a rejection. A shorter one rejects items of
-	// bursts that the queue could handle.
+	// rejected.
 	MaxWait time.Duration
 
-	// MaxUnderWay is the largest number of items that Admit has admitted and that have not ended. More would wait for a
-	// processor, and so would all else that the process does. Fewer would leave the batches small.
+	// MaxUnderWay is the largest number of items that Admit has admitted and that have not ended.
 	MaxUnderWay int64
 
-	// LockWait is the time for which a batch in a lane waits for a lock. A longer one delays the other items of the batch.
-	// With one that is shorter than sessions usually keep these locks, many batches are handled in parts.
+	// LockWait is the time for which a batch in a lane waits for a lock: longer than sessions usually keep these locks.
 	LockWait time.Duration
 
-	// Timeout is the longest time for a batch. It is also the longest time for a wait for a locked shared row and the batches
-	// of the items that waited. A Timeout below the statement_timeout of the sessions would hide PostgreSQL's error. With a
-	// Timeout that is longer than callers wait, items would be handled whose callers have gone.
+	// Timeout is the longest time for a batch. It is also the longest time for a wait for a locked shared row and the
+	// batches of the items that waited. It must be between the statement_timeout of the sessions, so that PostgreSQL's
+	// error is seen, and the time that callers wait.
 	Timeout time.Duration
 
 	// OnReject is called with the reason when items are rejected, for the log: at most once in 10 s.
@@ -165,8 +160,7 @@ func (q *Queue[T, K]) Admit() (done func(), err error) {
 // waitsTooLong is the reason for OnReject while MaxWait is exceeded.
 const waitsTooLong = "the first one in the queue has waited too long for its batch"
 
-// rejectLogInterval is the shortest time between two calls of OnReject. A shorter one would fill the log under overload. With
-// a longer one an operator would learn of a second overload late.
+// rejectLogInterval is the shortest time between two calls of OnReject.
 const rejectLogInterval = 10 * time.Second
 
 // reject returns [ErrOverloaded]. It passes the reason to OnReject, at most once in rejectLogInterval.

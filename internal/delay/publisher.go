@@ -97,12 +97,10 @@ func shortBackoff() retry.Backoff {
 // One statement deletes the rows of many published messages, so they share a commit, and no caller of Publish waits for it.
 // After a crash before the commit the relay publishes the messages a second time, which is harmless.
 const (
-	// flushRows is the largest number of rows that one statement deletes. With more, a statement keeps its locks for longer.
-	// With fewer, more commits are needed.
+	// flushRows is the largest number of rows that one statement deletes.
 	flushRows = 500
-	// flushDelay is the time for which a statement waits for further messages, if it has fewer than flushRows. With a longer
-	// delay the rows stay in the outbox for longer, until the relay would publish them once more. With a shorter one more
-	// commits are needed.
+	// flushDelay is the time for which a statement waits for further messages, if it has fewer than flushRows. It is far
+	// below the grace of the relay, which publishes the rows that are left then once more.
 	flushDelay = 50 * time.Millisecond
 )
 

@@ -227,7 +227,7 @@ type Requeue struct {
 }
 
 // maxError is the length, in bytes, to which the queue shortens the error of a failed attempt. Redis stores one such text
-// for each task that failed. A larger limit takes more of its memory, and a smaller one tells operators less.
+// for each task that failed.
 const maxError = 500
 
 var retryScript = load("retry")

@@ -26,9 +26,8 @@ func load(name string) *redis.Script {
 	return redis.NewScript(read("prelude") + "\n" + read(name))
 }
 
-// maxIDs is the largest number of ids in one call of a script. More would make the other clients of Redis wait longer,
-// because Redis serves nobody else while a script runs; from about 8,000 ids on, unpack in Lua fails. Fewer would take more
-// round trips.
+// maxIDs is the largest number of ids in one call of a script. Redis serves nobody else while a script runs, and from about
+// 8,000 ids on, unpack in Lua fails.
 const maxIDs = 1000
 
 // call holds the arguments for one run of a script, on keys of one shard.

@@ -385,7 +385,6 @@ func (w *Worker) writeOutcomes(ctx context.Context, b Batch, outcomes []Outcome)
 }
 
 // maxLogged is the largest number of log lines about the failed tasks of a batch, and of those about its new dead letters.
-// More would fill the log when a server is away. With fewer, operators would see fewer of the causes.
 const maxLogged = 5
 
 // group groups outcomes, and logs failed tasks and new dead letters.
