@@ -66,14 +66,14 @@ func addInvitations(p *app.Process, timeout time.Duration) error {
 	if err := expire.Handle(reconcile.Rows{Pending: pendingSQL, TimeOut: expireSQL}, delay.WorkerConfig{}); err != nil {
 		return err
 	}
-	check := func(ctx context.Context, bound time.Duration) ([]reconcile.Violation, error) {
-		return reconcile.FindOpenViolations(ctx, p.DB, invariantsSQL, bound)
+	check := func(ctx context.Context, bound time.Duration) ([]app.Violation, error) {
+		return app.FindOpenViolations(ctx, p.DB, invariantsSQL, bound)
 	}
 	p.Add(app.Part{
 		Contract: [][]byte{contract},
 		Routes:   func(root, _ gin.IRouter) { addRoutes(root, invitations, expire.Publisher, timeout) },
 		Ready: func(ctx context.Context) error {
-			return reconcile.CheckReady(ctx, p.DB, "invitations_pending_deadline")
+			return app.CheckReady(ctx, p.DB, "invitations_pending_deadline")
 		},
 		Invariants: app.Invariants{Check: check, Audit: check}, // invitations have no books, and the check reads only those that are pending
 	})

@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"time"
-
-	"example.com/shop/internal/reconcile"
 )
 
 // InvariantCheck returns the violations of a part's invariants. bound is how long past its due time a row may be pending.
-type InvariantCheck func(ctx context.Context, bound time.Duration) ([]reconcile.Violation, error)
+type InvariantCheck func(ctx context.Context, bound time.Duration) ([]Violation, error)
 
 // Invariants checks the invariants of a part. It needs both functions, which may be the same.
 type Invariants struct {
@@ -18,17 +16,17 @@ type Invariants struct {
 }
 
 // Violations returns the violations of the invariants of all parts.
-func (p *Process) Violations(ctx context.Context) ([]reconcile.Violation, error) {
+func (p *Process) Violations(ctx context.Context) ([]Violation, error) {
 	return p.violations(ctx, func(i Invariants) InvariantCheck { return i.Check })
 }
 
 // Audit is [Process.Violations] for every row.
-func (p *Process) Audit(ctx context.Context) ([]reconcile.Violation, error) {
+func (p *Process) Audit(ctx context.Context) ([]Violation, error) {
 	return p.violations(ctx, func(i Invariants) InvariantCheck { return i.Audit })
 }
 
-func (p *Process) violations(ctx context.Context, choose func(Invariants) InvariantCheck) ([]reconcile.Violation, error) {
-	all := []reconcile.Violation{}
+func (p *Process) violations(ctx context.Context, choose func(Invariants) InvariantCheck) ([]Violation, error) {
+	all := []Violation{}
 	for _, i := range p.invariants {
 		some, err := choose(i)(ctx, p.Kinds.Bound())
 		if err != nil {

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"example.com/shop/internal/delay"
-	"example.com/shop/internal/reconcile"
 )
 
 // DoctorOptions are the options of `doctor`, except for those that all commands that run once have.
@@ -115,7 +114,7 @@ func (d *doctor) say(verdict, subject, text string) {
 }
 
 // checkInvariants prints a line for each violation, and returns an error if there is one.
-func (d *doctor) checkInvariants(ctx context.Context, find func(context.Context) ([]reconcile.Violation, error)) error {
+func (d *doctor) checkInvariants(ctx context.Context, find func(context.Context) ([]Violation, error)) error {
 	violations, err := find(ctx)
 	if err != nil {
 		return err

@@ -3,63 +3,143 @@ package app
 import (
 	"context"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
-	"strings"
 	"time"
+
+	"gorm.io/gorm"
+
+	"example.com/shop/internal/reconcile"
 )
 
-// HealthCommand is `health`. It is the health check of a container that has neither a shell nor curl.
-type HealthCommand struct {
-	HTTPAddr string `name:"http-addr" placeholder:"HOST:PORT" help:"The address that the process listens on."`
+// CheckReady returns an error if the database does not answer, or lacks one of the relations. Name indexes: the restore of
+// a backup creates them last.
+func CheckReady(ctx context.Context, db *gorm.DB, relations ...string) error {
+	err := db.WithContext(ctx).Exec(`SELECT name::regclass FROM unnest($1::text[]) AS required (name)`, relations).Error
+	if err != nil {
+		return fmt.Errorf("check for the relations %v: %w", relations, err)
+	}
+	return nil
 }
 
-// healthTimeout is the time limit for the answer of /readyz, which waits up to half a second for Redis.
-const healthTimeout = 2 * time.Second
-
-// Run prints the body of the answer of /readyz. It returns an error if the process is not ready.
-func (c *HealthCommand) Run(ctx context.Context, program Program) error {
-	err := JoinErrors(RequireOptions(map[string]string{"http-addr": c.HTTPAddr}), CheckHostPort("http-addr", c.HTTPAddr))
-	if err != nil {
-		return Usage(err)
-	}
-	host, port, err := net.SplitHostPort(c.HTTPAddr)
-	if err != nil {
-		return err // CheckHostPort has accepted it
-	}
-	if ip := net.ParseIP(host); host == "" || ip.IsUnspecified() { // listens on all addresses
-		host = "localhost"
-	}
-	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
-	defer cancel()
-	body, err := readiness(ctx, "http://"+net.JoinHostPort(host, port)+"/readyz")
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintln(program.Out, body)
-	return err
+// Violation is a row that breaks an invariant.
+type Violation struct {
+	Invariant int    `json:"invariant"` // the number of the invariant in the statement
+	Subject   string `json:"subject"`   // the row, with its id
+	Detail    string `json:"detail"`
 }
 
-// readiness returns the body of the answer of /readyz, or an error if the process is not ready.
-func readiness(ctx context.Context, url string) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+// FindViolations returns the rows that break the invariants of a domain. A correct database has none. The check may read
+// every row, and only ctx limits its time.
+//
+// The statement has the parameter $1, how long a row may be overdue, in microseconds, and then more. It returns the columns
+// invariant, subject and detail, and limits the number of rows.
+func FindViolations(ctx context.Context, db *gorm.DB, statement string, overdue time.Duration, more ...any) ([]Violation, error) {
+	return findViolations(ctx, db, "on", statement, append([]any{overdue.Microseconds()}, more...))
+}
+
+// FindOpenViolations is [FindViolations] for a statement that checks few of many rows: those that are pending or ended
+// lately. It finds them with indexes, whatever the statistics of the tables say.
+func FindOpenViolations(ctx context.Context, db *gorm.DB, statement string, overdue time.Duration, more ...any) ([]Violation, error) {
+	return findViolations(ctx, db, "off", statement, append([]any{overdue.Microseconds()}, more...))
+}
+
+// findViolations sets PostgreSQL's enable_seqscan to "on" or "off" for the statement.
+func findViolations(ctx context.Context, db *gorm.DB, seqscan, statement string, args []any) ([]Violation, error) {
+	violations := []Violation{}
+	err := db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+		// A plan for the values of the parameters leaves out what they exclude: one statement can check few rows or all.
+		if err := tx.Exec(`SELECT set_config('statement_timeout', '0', true), set_config('enable_seqscan', $1, true),
+			set_config('plan_cache_mode', 'force_custom_plan', true)`, seqscan).Error; err != nil {
+			return err
+		}
+		return tx.Raw(statement, args...).Scan(&violations).Error
+	})
 	if err != nil {
-		return "", err
+		return nil, fmt.Errorf("check invariants: %w", err)
 	}
-	direct := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // ignores HTTP_PROXY
-	resp, err := direct.Do(req)
-	if err != nil {
-		return "", err
+	return violations, nil
+}
+
+// Row is what a table says of one of its rows, for operators who ask where the row is.
+type Row struct {
+	ID      string     `json:"id"`
+	Kind    string     `json:"-"`        // of the task that times out the row
+	Status  string     `json:"status"`   // as the table has it
+	At      time.Time  `json:"at"`       // when the row was read, by the database's clock
+	DueAt   time.Time  `json:"due_at"`   // when the row times out, or would have timed out
+	Held    bool       `json:"held"`     // until its due time, a second party may confirm the row
+	EndedAt *time.Time `json:"ended_at"` // nil: the row is pending
+	EndedBy string     `json:"ended_by"` // who ended the row; "": it is pending
+	Blocker string     `json:"blocker"`  // says which lock keeps an overdue row from timing out; "": none does
+}
+
+// Backlog summarizes the pending rows.
+type Backlog struct {
+	Pending       int64   `json:"pending"`
+	OldestOverdue float64 `json:"oldest_overdue_seconds"` // the time since the earliest due time; 0 if it has not passed
+}
+
+// ReadBacklog runs a statement that returns one row, with the columns of [Backlog]: pending and oldest_overdue.
+func ReadBacklog(ctx context.Context, db *gorm.DB, statement string) (Backlog, error) {
+	var b Backlog
+	if err := db.WithContext(ctx).Raw(statement).Scan(&b).Error; err != nil {
+		return Backlog{}, fmt.Errorf("count pending rows: %w", err)
 	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
-	if err != nil {
-		return "", fmt.Errorf("read %s: %w", url, err)
+	return b, nil
+}
+
+// Lateness describes how long after their due times rows timed out, by the actor that timed them out.
+type Lateness struct {
+	Worker     Percentiles `json:"worker"`
+	Reconciler Percentiles `json:"reconciler"`
+	Histogram  []Bucket    `json:"histogram"`
+}
+
+// Bucket counts the timeouts that were late by less than Below seconds and that no earlier bucket counts. In the last
+// bucket Below is nil: it counts the rest.
+type Bucket struct {
+	Below      *float64 `json:"below_seconds"`
+	Worker     int64    `json:"worker"`
+	Reconciler int64    `json:"reconciler"`
+}
+
+// bucketBounds are the upper bounds of the buckets of a lateness histogram, in seconds.
+var bucketBounds = []float64{.002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30}
+
+// Percentiles summarizes Count durations, in seconds.
+type Percentiles struct {
+	Count int64   `json:"count"`
+	P50   float64 `json:"p50_seconds"`
+	P99   float64 `json:"p99_seconds"`
+	Max   float64 `json:"max_seconds"`
+}
+
+// ReadLateness runs a statement on the latest timeouts. The statement has the parameter $1, the upper bounds of buckets in
+// seconds (float8[]). It returns the columns actor, bucket, count, p50, p99 and max: one row for all timeouts of an actor
+// (bucket NULL), and one for each bucket with timeouts. width_bucket gives the number of a bucket.
+func ReadLateness(ctx context.Context, db *gorm.DB, statement string) (Lateness, error) {
+	var rows []struct {
+		Actor       reconcile.Actor
+		Bucket      *int
+		Percentiles `gorm:"embedded"`
 	}
-	body := strings.TrimSpace(string(text))
-	if resp.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("GET %s: want status 200, got %d: %s", url, resp.StatusCode, body)
+	if err := db.WithContext(ctx).Raw(statement, bucketBounds).Scan(&rows).Error; err != nil {
+		return Lateness{}, fmt.Errorf("read lateness: %w", err)
 	}
-	return body, nil
+	l := Lateness{Histogram: make([]Bucket, len(bucketBounds)+1)}
+	for i := range bucketBounds {
+		l.Histogram[i].Below = &bucketBounds[i]
+	}
+	for _, row := range rows {
+		switch {
+		case row.Actor == reconcile.ByWorker && row.Bucket == nil:
+			l.Worker = row.Percentiles
+		case row.Actor == reconcile.ByReconciler && row.Bucket == nil:
+			l.Reconciler = row.Percentiles
+		case row.Actor == reconcile.ByWorker:
+			l.Histogram[*row.Bucket].Worker = row.Count
+		case row.Actor == reconcile.ByReconciler:
+			l.Histogram[*row.Bucket].Reconciler = row.Count
+		}
+	}
+	return l, nil
 }

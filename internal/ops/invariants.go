@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"example.com/shop/internal/reconcile"
+	"example.com/shop/internal/app"
 )
 
 const (
@@ -24,7 +24,7 @@ const (
 // checker checks the invariants when a request asks for the result, one check at a time, and keeps the result of the last
 // check. A check may take longer than a request.
 type checker struct {
-	check func(context.Context) ([]reconcile.Violation, error)
+	check func(context.Context) ([]app.Violation, error)
 	log   *slog.Logger
 
 	mu      sync.Mutex
@@ -35,7 +35,7 @@ type checker struct {
 
 // checked is the result of a check that succeeded.
 type checked struct {
-	violations []reconcile.Violation
+	violations []app.Violation
 	at         *time.Time // when the check began, by this machine's clock; nil: none has succeeded
 }
 

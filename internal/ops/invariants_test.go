@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"example.com/shop/internal/reconcile"
+	"example.com/shop/internal/app"
 )
 
 // TestInvariantsAreCheckedOneAtATime has checks that take longer than a request waits for them. The requests get the result of
@@ -18,8 +18,8 @@ func TestInvariantsAreCheckedOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		checks := 0
-		takes, found, failure := checkWait*5/2, []reconcile.Violation{{Invariant: 1}}, error(nil)
-		c := &checker{log: slog.New(slog.DiscardHandler), last: checked{violations: []reconcile.Violation{}}, check: func(context.Context) ([]reconcile.Violation, error) {
+		takes, found, failure := checkWait*5/2, []app.Violation{{Invariant: 1}}, error(nil)
+		c := &checker{log: slog.New(slog.DiscardHandler), last: checked{violations: []app.Violation{}}, check: func(context.Context) ([]app.Violation, error) {
 			checks++
 			<-time.After(takes)
 			return found, failure
@@ -43,7 +43,7 @@ func TestInvariantsAreCheckedOneAtATime(t *testing.T) {
 		takes, failure = time.Millisecond, errors.New("the database is down")
 		expect("after a check that failed", 2, 1, 0)
 		<-time.After(time.Second)
-		failure, found = nil, []reconcile.Violation{}
+		failure, found = nil, []app.Violation{}
 		expect("after a check that found nothing", 3, 0, time.Since(began))
 	})
 }
@@ -52,9 +52,9 @@ func TestInvariantsAreCheckedOneAtATime(t *testing.T) {
 func TestCheckOutlivesItsRequest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := &checker{log: slog.New(slog.DiscardHandler), check: func(ctx context.Context) ([]reconcile.Violation, error) {
+		c := &checker{log: slog.New(slog.DiscardHandler), check: func(ctx context.Context) ([]app.Violation, error) {
 			<-time.After(2 * time.Second)
-			return []reconcile.Violation{}, ctx.Err()
+			return []app.Violation{}, ctx.Err()
 		}}
 		ended, end := context.WithCancel(t.Context())
 		end()

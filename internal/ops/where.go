@@ -15,7 +15,6 @@ import (
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/delay"
-	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/rest"
 )
 
@@ -24,12 +23,12 @@ var whereContract []byte
 
 // Find returns the order that has an id, or to which something with this id refers. For the id "" it returns the
 // orders that are overdue for the longest time.
-type Find func(ctx context.Context, id string) ([]reconcile.Row, error)
+type Find func(ctx context.Context, id string) ([]app.Row, error)
 
 // where is where an order is. Its row, the outbox and Redis are read one after the other, so an order that ends
 // meanwhile may seem to lack its task.
 type where struct {
-	reconcile.Row
+	app.Row
 	Next  string `json:"next"`  // what has happened, and what happens next
 	Tasks []task `json:"tasks"` // those that wait somewhere, and always the one that cancels the order
 }

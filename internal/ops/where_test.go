@@ -13,7 +13,6 @@ import (
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/order/ordertest"
-	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/migrations"
 )
@@ -227,16 +226,16 @@ func TestSentence(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 1, 31, 9, 41, 0, 0, time.UTC)
 	paid := at.Add(-1500 * time.Millisecond)
-	pending := func(overdue time.Duration) reconcile.Row {
-		return reconcile.Row{Kind: "k", Status: "pending", DueAt: at, At: at.Add(overdue)}
+	pending := func(overdue time.Duration) app.Row {
+		return app.Row{Kind: "k", Status: "pending", DueAt: at, At: at.Add(overdue)}
 	}
 	for name, test := range map[string]struct {
-		row   reconcile.Row
+		row   app.Row
 		tasks []task
 		want  string
 	}{
 		"paid elsewhere": {
-			reconcile.Row{Status: "paid", DueAt: at, EndedAt: &paid, EndedBy: "provider"}, nil,
+			app.Row{Status: "paid", DueAt: at, EndedAt: &paid, EndedBy: "provider"}, nil,
 			"It was paid by the provider at 2026-01-31T09:40:58.500Z, and its due time was 2026-01-31T09:41:00.000Z.",
 		},
 		"pending, without Redis": {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/shop/internal/app"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/testenv"
@@ -79,7 +80,7 @@ func TestTimeOut(t *testing.T) {
 	if s.Available(t, product) != 9 {
 		t.Errorf("%d available, want 9", s.Available(t, product))
 	}
-	if b, err := s.Store.Backlog(t.Context()); err != nil || b != (reconcile.Backlog{Pending: 1}) {
+	if b, err := s.Store.Backlog(t.Context()); err != nil || b != (app.Backlog{Pending: 1}) {
 		t.Errorf("the backlog is %+v, %v; want 1 pending and none overdue", b, err)
 	}
 	s.CheckInvariants(t, 0)
@@ -92,10 +93,10 @@ func TestTimeOut(t *testing.T) {
 	if r := lateness.Reconciler; r.Count != 5 || r.P50 < late || r.P50 > late+60 || r.Max < r.P99 || r.P99 < r.P50 {
 		t.Errorf("lateness is %+v, want 5 orders about %v s late by the reconciler", lateness, late)
 	}
-	if last := lateness.Histogram[len(lateness.Histogram)-1]; last != (reconcile.Bucket{Reconciler: 5}) {
+	if last := lateness.Histogram[len(lateness.Histogram)-1]; last != (app.Bucket{Reconciler: 5}) {
 		t.Errorf("the last bucket of the histogram is %+v, want 5 by the reconciler", last)
 	}
-	if lateness.Worker != (reconcile.Percentiles{}) {
+	if lateness.Worker != (app.Percentiles{}) {
 		t.Errorf("lateness is %+v, want none by the worker", lateness)
 	}
 }

@@ -5,7 +5,7 @@ import (
 	_ "embed"
 	"time"
 
-	"example.com/shop/internal/reconcile"
+	"example.com/shop/internal/app"
 )
 
 var (
@@ -19,28 +19,28 @@ var (
 
 // Ready returns an error if the database does not answer, or if it lacks the orders' tables.
 func (s *Store) Ready(ctx context.Context) error {
-	return reconcile.CheckReady(ctx, s.db, "orders_idempotency_key", "orders_pending_deadline", "orders_not_booked")
+	return app.CheckReady(ctx, s.db, "orders_idempotency_key", "orders_pending_deadline", "orders_not_booked")
 }
 
 // Invariants returns up to 1,000 violations of the invariants. A healthy database has none. bound is how long past
 // its due time an order may be pending. The check reads the orders that are pending or not booked, and only ctx
 // limits its time.
-func (s *Store) Invariants(ctx context.Context, bound time.Duration) ([]reconcile.Violation, error) {
-	return reconcile.FindOpenViolations(ctx, s.db, invariantsSQL, bound, false)
+func (s *Store) Invariants(ctx context.Context, bound time.Duration) ([]app.Violation, error) {
+	return app.FindOpenViolations(ctx, s.db, invariantsSQL, bound, false)
 }
 
 // Audit is [Store.Invariants] for all orders. It also compares the books with them. It reads every order.
-func (s *Store) Audit(ctx context.Context, bound time.Duration) ([]reconcile.Violation, error) {
-	return reconcile.FindViolations(ctx, s.db, invariantsSQL, bound, true)
+func (s *Store) Audit(ctx context.Context, bound time.Duration) ([]app.Violation, error) {
+	return app.FindViolations(ctx, s.db, invariantsSQL, bound, true)
 }
 
 // Backlog counts the pending orders, at most 100,000, and returns the time since the earliest of their due times. To
 // count millions would take seconds, and the operators' page asks each second.
-func (s *Store) Backlog(ctx context.Context) (reconcile.Backlog, error) {
-	return reconcile.ReadBacklog(ctx, s.db, backlogSQL)
+func (s *Store) Backlog(ctx context.Context) (app.Backlog, error) {
+	return app.ReadBacklog(ctx, s.db, backlogSQL)
 }
 
 // Lateness describes the timeouts of the last hour, at most the latest 10,000.
-func (s *Store) Lateness(ctx context.Context) (reconcile.Lateness, error) {
-	return reconcile.ReadLateness(ctx, s.db, latenessSQL)
+func (s *Store) Lateness(ctx context.Context) (app.Lateness, error) {
+	return app.ReadLateness(ctx, s.db, latenessSQL)
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"gorm.io/gorm"
 
+	"example.com/shop/internal/app"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/order/ordertest"
-	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
 )
@@ -246,7 +246,7 @@ func TestAuditFindsWrongBooks(t *testing.T) {
 			s.book(t, 3)
 			s.Exec(t, test.damage)
 			for check, found := range map[string]struct {
-				find func(context.Context, time.Duration) ([]reconcile.Violation, error)
+				find func(context.Context, time.Duration) ([]app.Violation, error)
 				want bool
 			}{"Invariants": {s.Store.Invariants, test.checks}, "Audit": {s.Store.Audit, test.audit}} {
 				violations, err := found.find(t.Context(), time.Hour)

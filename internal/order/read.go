@@ -9,9 +9,9 @@ import (
 	"github.com/google/uuid"
 	"gorm.io/gorm"
 
+	"example.com/shop/internal/app"
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/postgres"
-	"example.com/shop/internal/reconcile"
 )
 
 var (
@@ -134,7 +134,7 @@ func orderOf(db *gorm.DB, dependents []Dependent, text string) (id uuid.UUID, fo
 
 // Where returns what operators ask about the order that [Service.Find] finds. For the id "" it returns the orders that
 // are overdue for the longest time, at most 20.
-func (s *Service) Where(ctx context.Context, id string) (rows []reconcile.Row, err error) {
+func (s *Service) Where(ctx context.Context, id string) (rows []app.Row, err error) {
 	var order *uuid.UUID
 	if id != "" {
 		found, ok, err := s.Find(ctx, id)

@@ -10,8 +10,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"example.com/shop/internal/app"
 	"example.com/shop/internal/order/ordertest"
-	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/testenv"
 )
 
@@ -124,7 +124,7 @@ func TestInvariantsFindViolations(t *testing.T) {
 // checkViolations compares the number of violations of each invariant. Their subject must be the order, except for that of the
 // first invariant.
 func checkViolations(
-	t *testing.T, check func(context.Context, time.Duration) ([]reconcile.Violation, error), bound time.Duration, id uuid.UUID, want map[int]int,
+	t *testing.T, check func(context.Context, time.Duration) ([]app.Violation, error), bound time.Duration, id uuid.UUID, want map[int]int,
 ) {
 	t.Helper()
 	violations, err := check(t.Context(), bound)

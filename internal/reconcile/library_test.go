@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"gorm.io/gorm"
-
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/testenv"
@@ -78,7 +76,6 @@ var loanRows = Rows{
 // library is a database with books and loans.
 type library struct {
 	*Table
-	gdb *gorm.DB
 	db  *sql.DB
 	url string
 
@@ -91,17 +88,17 @@ type library struct {
 func newLibrary(t *testing.T, conns int) *library {
 	t.Helper()
 	l := &library{url: testenv.Postgres(t)}
-	var err error
-	if l.gdb, err = postgres.Open(t.Context(), l.url, "test", conns, postgres.IndexPlans); err != nil {
+	db, err := postgres.Open(t.Context(), l.url, "test", conns, postgres.IndexPlans)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if l.db, err = l.gdb.DB(); err != nil {
+	if l.db, err = db.DB(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.db.Close() })
 	rows := loanRows
 	rows.Observe = l.observe
-	l.Table = NewTable(l.gdb, "loan.expire", rows, nil, slog.New(slog.NewTextHandler(&l.logged, nil)))
+	l.Table = NewTable(db, "loan.expire", rows, nil, slog.New(slog.NewTextHandler(&l.logged, nil)))
 	return l
 }
 

@@ -13,9 +13,6 @@
 // So whatever happens to Redis, a pending row times out at most one interval of the schedule and one grace after its
 // deadline. It may take longer if a sweep spends time on other rows that cannot be timed out. Each step of a sweep may be
 // repeated. So a process that dies during a sweep does no harm: the next sweep begins again.
-//
-// [ReadBacklog] and [ReadLateness] read how many rows wait and how late they time out. [FindViolations] checks the
-// invariants of a domain, and [CheckReady] its tables.
 package reconcile
 
 import (

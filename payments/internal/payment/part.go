@@ -13,7 +13,6 @@ import (
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
-	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/rest"
 )
 
@@ -176,10 +175,10 @@ func (pay *Payments) Add(customers *rest.Tokens, orders *order.Service) error {
 			{Role: app.Reconciler, Run: s.runDeletions},
 		},
 		Invariants: app.Invariants{
-			Check: func(ctx context.Context, bound time.Duration) ([]reconcile.Violation, error) {
+			Check: func(ctx context.Context, bound time.Duration) ([]app.Violation, error) {
 				return store.Invariants(ctx, bound+checkLease)
 			},
-			Audit: func(ctx context.Context, bound time.Duration) ([]reconcile.Violation, error) {
+			Audit: func(ctx context.Context, bound time.Duration) ([]app.Violation, error) {
 				return store.Audit(ctx, bound+checkLease)
 			},
 		},

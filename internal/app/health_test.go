@@ -1,27 +1,36 @@
-package reconcile
+package app
 
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
 	"example.com/shop/internal/postgres"
+	"example.com/shop/internal/testenv"
 )
 
+// newIndexedProcess returns a process whose sessions prefer indexes, as those of the shop do. All its statements use one
+// connection.
+func newIndexedProcess(t *testing.T) *Process {
+	t.Helper()
+	return newConfiguredProcess(t, func(c *Config) { c.DatabaseConns, c.SessionSettings = 1, postgres.IndexPlans }, slog.DiscardHandler)
+}
+
 func TestCheckReady(t *testing.T) {
-	l := newLibrary(t, 2)
-	if err := CheckReady(t.Context(), l.gdb, "loans_pending", "books"); err != nil {
+	p := newIndexedProcess(t)
+	if err := CheckReady(t.Context(), p.DB, "outbox_oldest", "outbox"); err != nil {
 		t.Errorf("CheckReady returns %v, want nil", err)
 	}
-	err := CheckReady(t.Context(), l.gdb, "books", "missing_index")
+	err := CheckReady(t.Context(), p.DB, "outbox", "missing_index")
 	if err == nil || !postgres.Unavailable(err) || !strings.Contains(err.Error(), "missing_index") {
 		t.Errorf("without an index CheckReady returns %v, want an error that names it and counts as unavailable", err)
 	}
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
-	if err := CheckReady(stopped, l.gdb, "books"); err == nil {
+	if err := CheckReady(stopped, p.DB, "outbox"); err == nil {
 		t.Error("after the end of its context CheckReady returns nil")
 	}
 }
@@ -29,18 +38,17 @@ func TestCheckReady(t *testing.T) {
 // TestFindViolations checks that a check of all rows may take longer than other statements, and may read whole tables.
 // Afterwards the session has its settings again.
 func TestFindViolations(t *testing.T) {
-	l := newLibrary(t, 1)
+	p := newIndexedProcess(t)
 	const settings = `current_setting('statement_timeout') || ' ' || current_setting('enable_seqscan')`
-	found, err := FindViolations(t.Context(), l.gdb, `
+	found, err := FindViolations(t.Context(), p.DB, `
 		SELECT 3 AS invariant, 'loan 1' AS subject, `+settings+` || ' ' || $1::bigint AS detail`, 2*time.Second)
 	if want := (Violation{3, "loan 1", "0 on 2000000"}); err != nil || len(found) != 1 || found[0] != want {
 		t.Errorf("the violations are %+v, %v; want %+v", found, err, want)
 	}
-	var after string
-	if err := l.db.QueryRowContext(t.Context(), `SELECT `+settings).Scan(&after); err != nil || after != "5s off" {
-		t.Errorf("afterwards the settings are %q, %v; want 5s and off", after, err)
+	if after := testenv.Query[string](t, p.Pool, `SELECT `+settings); after != "5s off" {
+		t.Errorf("afterwards the settings are %q, want 5s and off", after)
 	}
-	found, err = FindViolations(t.Context(), l.gdb, `SELECT 1 AS invariant, '' AS subject, '' AS detail WHERE $1::bigint < 0`, time.Second)
+	found, err = FindViolations(t.Context(), p.DB, `SELECT 1 AS invariant, '' AS subject, '' AS detail WHERE $1::bigint < 0`, time.Second)
 	if text, _ := json.Marshal(found); err != nil || string(text) != "[]" {
 		t.Errorf("without a violation the answer is %s, %v; want an empty list", text, err)
 	}
@@ -48,8 +56,8 @@ func TestFindViolations(t *testing.T) {
 
 // TestReadLateness reads the lateness of some timeouts as JSON, as operators' pages read it.
 func TestReadLateness(t *testing.T) {
-	l := newLibrary(t, 2)
-	got, err := ReadLateness(t.Context(), l.gdb, `
+	p := newIndexedProcess(t)
+	got, err := ReadLateness(t.Context(), p.DB, `
 		SELECT actor, bucket, count(*) AS count, max(late) AS max,
 		       percentile_cont(0.5)  WITHIN GROUP (ORDER BY late) AS p50,
 		       percentile_cont(0.99) WITHIN GROUP (ORDER BY late) AS p99
