@@ -181,7 +181,7 @@ func (l lateness) values(prefix string) map[string]float64 {
 
 // violations returns an error if an invariant of the shop is violated. Orders may be pending for any time.
 func (s *servers) violations(ctx context.Context) error {
-	found, err := s.store.Invariants(ctx, 24*time.Hour)
+	found, err := s.store.Invariants(ctx, 24*time.Hour, false)
 	if err == nil && len(found) > 0 {
 		err = fmt.Errorf("%d violations of the shop's invariants, the first: %+v", len(found), found[0])
 	}

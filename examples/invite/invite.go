@@ -66,16 +66,16 @@ func addInvitations(p *app.Process, timeout time.Duration) error {
 	if err := expire.Handle(reconcile.Rows{Pending: pendingSQL, TimeOut: expireSQL}, delay.WorkerConfig{}); err != nil {
 		return err
 	}
-	check := func(ctx context.Context, bound time.Duration) ([]app.Violation, error) {
-		return app.FindOpenViolations(ctx, p.DB, invariantsSQL, bound)
-	}
 	p.Add(app.Part{
 		Contract: [][]byte{contract},
 		Routes:   func(root, _ gin.IRouter) { addRoutes(root, invitations, expire.Publisher, timeout) },
 		Ready: func(ctx context.Context) error {
 			return app.CheckReady(ctx, p.DB, "invitations_pending_deadline")
 		},
-		Invariants: app.Invariants{Check: check, Audit: check}, // invitations have no books, and the check reads only those that are pending
+		// Invitations have no books, so that a full check reads no more than those that are pending.
+		Invariants: func(ctx context.Context, bound time.Duration, _ bool) ([]app.Violation, error) {
+			return app.FindViolations(ctx, p.DB, false, invariantsSQL, bound.Microseconds())
+		},
 	})
 	return nil
 }

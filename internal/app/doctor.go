@@ -48,11 +48,11 @@ func Doctor(ctx context.Context, program Program, open ToolOpener, t *Tool, o Do
 	for _, a := range p.assessMemory(ctx) {
 		d.say(a.verdict, "eviction", a.text)
 	}
+	checked := "the option --full checks every row"
 	if o.Full {
-		d.check("invariants", "no row violates an invariant; every row was checked", d.checkInvariants(ctx, p.Audit))
-	} else {
-		d.check("invariants", "no row violates an invariant; the option --full checks every row", d.checkInvariants(ctx, p.Violations))
+		checked = "every row was checked"
 	}
+	d.check("invariants", "no row violates an invariant; "+checked, d.checkInvariants(p.Violations(ctx, o.Full)))
 	if d.failed {
 		return ErrFailed
 	}
@@ -114,8 +114,7 @@ func (d *doctor) say(verdict, subject, text string) {
 }
 
 // checkInvariants prints a line for each violation, and returns an error if there is one.
-func (d *doctor) checkInvariants(ctx context.Context, find func(context.Context) ([]Violation, error)) error {
-	violations, err := find(ctx)
+func (d *doctor) checkInvariants(violations []Violation, err error) error {
 	if err != nil {
 		return err
 	}

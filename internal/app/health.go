@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"gorm.io/gorm"
@@ -27,28 +28,36 @@ type Violation struct {
 	Detail    string `json:"detail"`
 }
 
-// FindViolations returns the rows that break the invariants of a domain. A correct database has none. The check may read
-// every row, and only ctx limits its time.
+// Invariants returns the violations of a part's invariants. bound is how long past its due time a row may be pending. If
+// full is false, the check reads only rows that are open or ended lately, so that it stays fast; otherwise it reads every
+// row, for `doctor --full`.
+type Invariants func(ctx context.Context, bound time.Duration, full bool) ([]Violation, error)
+
+// Violations returns the violations of the invariants of all parts.
+func (p *Process) Violations(ctx context.Context, full bool) ([]Violation, error) {
+	all := []Violation{}
+	for _, check := range p.invariants {
+		some, err := check(ctx, p.Kinds.Bound(), full)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
+// FindViolations returns the rows that break the invariants of a domain. A correct database has none. Only ctx limits the
+// time of the check. If full is false, the statement checks few of many rows: it finds them with indexes, whatever the
+// statistics of the tables say.
 //
-// The statement has the parameter $1, how long a row may be overdue, in microseconds, and then more. It returns the columns
-// invariant, subject and detail, and limits the number of rows.
-func FindViolations(ctx context.Context, db *gorm.DB, statement string, overdue time.Duration, more ...any) ([]Violation, error) {
-	return findViolations(ctx, db, "on", statement, append([]any{overdue.Microseconds()}, more...))
-}
-
-// FindOpenViolations is [FindViolations] for a statement that checks few of many rows: those that are pending or ended
-// lately. It finds them with indexes, whatever the statistics of the tables say.
-func FindOpenViolations(ctx context.Context, db *gorm.DB, statement string, overdue time.Duration, more ...any) ([]Violation, error) {
-	return findViolations(ctx, db, "off", statement, append([]any{overdue.Microseconds()}, more...))
-}
-
-// findViolations sets PostgreSQL's enable_seqscan to "on" or "off" for the statement.
-func findViolations(ctx context.Context, db *gorm.DB, seqscan, statement string, args []any) ([]Violation, error) {
+// The statement returns the columns invariant, subject and detail, and limits the number of rows.
+func FindViolations(ctx context.Context, db *gorm.DB, full bool, statement string, args ...any) ([]Violation, error) {
 	violations := []Violation{}
 	err := db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
 		// A plan for the values of the parameters leaves out what they exclude: one statement can check few rows or all.
-		if err := tx.Exec(`SELECT set_config('statement_timeout', '0', true), set_config('enable_seqscan', $1, true),
-			set_config('plan_cache_mode', 'force_custom_plan', true)`, seqscan).Error; err != nil {
+		err := tx.Exec(`SELECT set_config('statement_timeout', '0', true), set_config('enable_seqscan', $1, true),
+			set_config('plan_cache_mode', 'force_custom_plan', true)`, strconv.FormatBool(full)).Error
+		if err != nil {
 			return err
 		}
 		return tx.Raw(statement, args...).Scan(&violations).Error

@@ -73,7 +73,7 @@ func (p *Process) Add(part Part) {
 	if part.Ready != nil {
 		p.ready = append(p.ready, part.Ready)
 	}
-	if part.Invariants.Check != nil {
+	if part.Invariants != nil {
 		p.invariants = append(p.invariants, part.Invariants)
 	}
 	p.Checks = append(p.Checks, part.Checks...)

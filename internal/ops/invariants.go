@@ -24,7 +24,7 @@ const (
 // checker checks the invariants when a request asks for the result, one check at a time, and keeps the result of the last
 // check. A check may take longer than a request.
 type checker struct {
-	check func(context.Context) ([]app.Violation, error)
+	check func(ctx context.Context, full bool) ([]app.Violation, error)
 	log   *slog.Logger
 
 	mu      sync.Mutex
@@ -77,7 +77,7 @@ func (c *checker) run(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	began := time.Now()
-	violations, err := c.check(ctx)
+	violations, err := c.check(ctx, false)
 	if err != nil {
 		c.log.WarnContext(ctx, "the invariants could not be checked; the operators' page shows the last result", "error", err)
 	}

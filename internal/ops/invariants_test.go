@@ -19,7 +19,7 @@ func TestInvariantsAreCheckedOneAtATime(t *testing.T) {
 		began := time.Now()
 		checks := 0
 		takes, found, failure := checkWait*5/2, []app.Violation{{Invariant: 1}}, error(nil)
-		c := &checker{log: slog.New(slog.DiscardHandler), last: checked{violations: []app.Violation{}}, check: func(context.Context) ([]app.Violation, error) {
+		c := &checker{log: slog.New(slog.DiscardHandler), last: checked{violations: []app.Violation{}}, check: func(context.Context, bool) ([]app.Violation, error) {
 			checks++
 			<-time.After(takes)
 			return found, failure
@@ -52,7 +52,7 @@ func TestInvariantsAreCheckedOneAtATime(t *testing.T) {
 func TestCheckOutlivesItsRequest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := &checker{log: slog.New(slog.DiscardHandler), check: func(ctx context.Context) ([]app.Violation, error) {
+		c := &checker{log: slog.New(slog.DiscardHandler), check: func(ctx context.Context, _ bool) ([]app.Violation, error) {
 			<-time.After(2 * time.Second)
 			return []app.Violation{}, ctx.Err()
 		}}

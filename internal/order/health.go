@@ -23,15 +23,10 @@ func (s *Store) Ready(ctx context.Context) error {
 }
 
 // Invariants returns up to 1,000 violations of the invariants. A healthy database has none. bound is how long past
-// its due time an order may be pending. The check reads the orders that are pending or not booked, and only ctx
-// limits its time.
-func (s *Store) Invariants(ctx context.Context, bound time.Duration) ([]app.Violation, error) {
-	return app.FindOpenViolations(ctx, s.db, invariantsSQL, bound, false)
-}
-
-// Audit is [Store.Invariants] for all orders. It also compares the books with them. It reads every order.
-func (s *Store) Audit(ctx context.Context, bound time.Duration) ([]app.Violation, error) {
-	return app.FindViolations(ctx, s.db, invariantsSQL, bound, true)
+// its due time an order may be pending. The check reads the orders that are pending or not booked; if full, it reads all
+// orders, and also compares the books with them. Only ctx limits its time.
+func (s *Store) Invariants(ctx context.Context, bound time.Duration, full bool) ([]app.Violation, error) {
+	return app.FindViolations(ctx, s.db, full, invariantsSQL, bound.Microseconds(), full)
 }
 
 // Backlog counts the pending orders, at most 100,000, and returns the time since the earliest of their due times. To

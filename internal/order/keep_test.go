@@ -15,7 +15,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"gorm.io/gorm"
 
-	"example.com/shop/internal/app"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/order/ordertest"
 	"example.com/shop/internal/testenv"
@@ -224,12 +223,12 @@ func TestBookDuringLoad(t *testing.T) {
 }
 
 // TestAuditFindsWrongBooks changes the books or the booked orders by hand. The invariants read no booked order, so only the
-// audit finds what does not change the supply.
+// full check finds what does not change the supply.
 func TestAuditFindsWrongBooks(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		damage        string
-		checks, audit bool // whether the check finds it
+		damage       string
+		checks, full bool // whether the check finds it
 	}{
 		"none":                              {`SELECT 1`, false, false},
 		"a unit too few is sold":            {`UPDATE stock_books SET sold = sold - 1`, true, true},
@@ -245,13 +244,10 @@ func TestAuditFindsWrongBooks(t *testing.T) {
 			s.endedOrders(t)
 			s.book(t, 3)
 			s.Exec(t, test.damage)
-			for check, found := range map[string]struct {
-				find func(context.Context, time.Duration) ([]app.Violation, error)
-				want bool
-			}{"Invariants": {s.Store.Invariants, test.checks}, "Audit": {s.Store.Audit, test.audit}} {
-				violations, err := found.find(t.Context(), time.Hour)
-				if err != nil || len(violations) > 0 != found.want {
-					t.Errorf("%s finds %v, %v; want some: %v", check, violations, err, found.want)
+			for full, want := range map[bool]bool{false: test.checks, true: test.full} {
+				violations, err := s.Store.Invariants(t.Context(), time.Hour, full)
+				if err != nil || len(violations) > 0 != want {
+					t.Errorf("the check (full: %v) finds %v, %v; want some: %v", full, violations, err, want)
 				}
 			}
 		})

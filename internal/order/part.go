@@ -94,7 +94,7 @@ func Add(p *app.Process, cancel *app.Kind, o Options, customers *rest.Tokens, ho
 		Components: []app.Component{{Role: app.Reconciler, Run: NewBooker(store, p.Log).Run}},
 
 		Ready:      store.Ready,
-		Invariants: app.Invariants{Check: store.Invariants, Audit: store.Audit},
+		Invariants: store.Invariants,
 		Checks:     []app.Check{{Subject: "booking", Good: "no ended order has waited for long to be booked", Run: store.checkBooking}},
 		Figures: map[string]app.Figure{
 			"orders":   func(ctx context.Context) (any, error) { return store.Backlog(ctx) },

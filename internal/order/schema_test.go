@@ -1,7 +1,6 @@
 package order_test
 
 import (
-	"context"
 	"errors"
 	"maps"
 	"testing"
@@ -10,7 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"example.com/shop/internal/app"
+	"example.com/shop/internal/order"
 	"example.com/shop/internal/order/ordertest"
 	"example.com/shop/internal/testenv"
 )
@@ -113,8 +112,8 @@ func TestInvariantsFindViolations(t *testing.T) {
 			for _, statement := range test.statements {
 				s.Exec(t, statement, id)
 			}
-			checkViolations(t, s.Store.Audit, test.bound, id, test.violated)
-			checkViolations(t, s.Store.Invariants, test.bound, id, test.violated)
+			checkViolations(t, s.Store, true, test.bound, id, test.violated)
+			checkViolations(t, s.Store, false, test.bound, id, test.violated)
 			s.Exec(t, `DELETE FROM orders`)
 			s.Exec(t, `UPDATE products SET available = supply`)
 		})
@@ -123,11 +122,9 @@ func TestInvariantsFindViolations(t *testing.T) {
 
 // checkViolations compares the number of violations of each invariant. Their subject must be the order, except for that of the
 // first invariant.
-func checkViolations(
-	t *testing.T, check func(context.Context, time.Duration) ([]app.Violation, error), bound time.Duration, id uuid.UUID, want map[int]int,
-) {
+func checkViolations(t *testing.T, store *order.Store, full bool, bound time.Duration, id uuid.UUID, want map[int]int) {
 	t.Helper()
-	violations, err := check(t.Context(), bound)
+	violations, err := store.Invariants(t.Context(), bound, full)
 	testenv.Must(t, err)
 	got := map[int]int{}
 	for _, v := range violations {

@@ -147,7 +147,7 @@ func TestReportsThatAreNotContinuous(t *testing.T) {
 		"does not add up":        `jsonb_set(report, '{currencies,0,here,closing_cents}', '1')`,
 	} {
 		s.exec(t, `UPDATE payment_reports SET report = `+broken+` WHERE number = 2`)
-		violations, err := s.store.Invariants(t.Context(), time.Hour)
+		violations, err := s.store.Invariants(t.Context(), time.Hour, false)
 		testenv.Must(t, err)
 		if len(violations) != 1 || violations[0].Invariant != 7 || violations[0].Subject != "report 2" {
 			t.Errorf("of a report that %s the violations are %v, want one of invariant 7 by report 2", name, violations)

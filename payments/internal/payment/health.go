@@ -23,14 +23,9 @@ var (
 
 // Invariants returns up to 1,000 violations of the invariants of payments. A healthy database has none. bound is how
 // long a check may be overdue. The check reads the attempts of pending orders that had a checkout, those of orders that are not
-// booked, and the refunds that have not ended. Only ctx limits its time.
-func (s *Store) Invariants(ctx context.Context, bound time.Duration) ([]app.Violation, error) {
-	return app.FindOpenViolations(ctx, s.db, invariantsSQL, bound, false)
-}
-
-// Audit is [Store.Invariants] for the attempts and refunds of all orders. It reads every attempt.
-func (s *Store) Audit(ctx context.Context, bound time.Duration) ([]app.Violation, error) {
-	return app.FindViolations(ctx, s.db, invariantsSQL, bound, true)
+// booked, and the refunds that have not ended; if full, it reads every attempt and refund. Only ctx limits its time.
+func (s *Store) Invariants(ctx context.Context, bound time.Duration, full bool) ([]app.Violation, error) {
+	return app.FindViolations(ctx, s.db, full, invariantsSQL, bound.Microseconds(), full)
 }
 
 // Stats returns the answer of GET /ops/api/payments: attempts, refunds, webhooks and money. It reads every attempt.

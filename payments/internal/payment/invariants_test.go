@@ -25,7 +25,7 @@ func TestInvariantsFindBrokenRows(t *testing.T) {
 
 	violations := func() map[string]int {
 		t.Helper()
-		all, err := s.store.Invariants(t.Context(), bound)
+		all, err := s.store.Invariants(t.Context(), bound, false)
 		testenv.Must(t, err)
 		found := map[string]int{}
 		for _, v := range all {

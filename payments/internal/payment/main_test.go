@@ -13,7 +13,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"gorm.io/gorm"
 
-	"example.com/shop/internal/app"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/order"
@@ -323,16 +322,12 @@ func (s *shop) wantOrder(t testing.TB, o *order.Order, want string) {
 // check checks the invariants, and compares the attempts with the provider's ledger, for a shop that is settled.
 func (s *shop) check(t testing.TB) {
 	t.Helper()
-	for _, find := range []struct {
-		violations app.InvariantCheck
-		bound      time.Duration
-	}{
-		{s.orderDB.Invariants, time.Minute}, {s.orderDB.Audit, time.Minute},
-		{s.store.Invariants, 24 * time.Hour}, {s.store.Audit, 24 * time.Hour},
-	} {
-		violations, err := find.violations(t.Context(), find.bound)
+	for _, full := range []bool{false, true} {
+		violations, err := s.orderDB.Invariants(t.Context(), time.Minute, full)
 		testenv.Must(t, err)
-		for _, v := range violations {
+		more, err := s.store.Invariants(t.Context(), 24*time.Hour, full)
+		testenv.Must(t, err)
+		for _, v := range append(violations, more...) {
 			t.Errorf("invariant %d is violated: %s: %s", v.Invariant, v.Subject, v.Detail)
 		}
 	}

@@ -277,9 +277,9 @@ func (m *model) checkOutcome(rt *rapid.T) {
 	if (applied == 1) != byProvider || applied > 1 {
 		rt.Fatalf("%d successes are applied, the provider paid the order: %v", applied, byProvider)
 	}
-	violations, err := m.shop.store.Invariants(m.t.Context(), time.Minute)
+	violations, err := m.shop.store.Invariants(m.t.Context(), time.Minute, false)
 	testenv.Must(m.t, err)
-	more, err := m.shop.orderDB.Invariants(m.t.Context(), time.Minute)
+	more, err := m.shop.orderDB.Invariants(m.t.Context(), time.Minute, false)
 	testenv.Must(m.t, err)
 	if len(violations)+len(more) > 0 {
 		rt.Fatalf("violated invariants: %v %v", violations, more)

@@ -174,13 +174,8 @@ func (pay *Payments) Add(customers *rest.Tokens, orders *order.Service) error {
 			{Role: app.Reconciler, Run: books.RunHourly},
 			{Role: app.Reconciler, Run: s.runDeletions},
 		},
-		Invariants: app.Invariants{
-			Check: func(ctx context.Context, bound time.Duration) ([]app.Violation, error) {
-				return store.Invariants(ctx, bound+checkLease)
-			},
-			Audit: func(ctx context.Context, bound time.Duration) ([]app.Violation, error) {
-				return store.Audit(ctx, bound+checkLease)
-			},
+		Invariants: func(ctx context.Context, bound time.Duration, full bool) ([]app.Violation, error) {
+			return store.Invariants(ctx, bound+checkLease, full)
 		},
 		Checks: checks(calls, owner),
 	})
