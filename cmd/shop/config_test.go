@@ -11,6 +11,7 @@ import (
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/order"
+	"example.com/shop/internal/shop"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/programtest"
 )
@@ -29,7 +30,7 @@ func TestVariableNames(t *testing.T) {
 }
 
 // parsedOptions returns the options of serve with the given flags.
-func parsedOptions(flags ...string) serveCommand {
+func parsedOptions(flags ...string) shop.Serve {
 	var c commands
 	parser, err := app.NewParser(app.Program{Name: "shop", Out: io.Discard, Err: io.Discard}, &c)
 	if err == nil {
@@ -42,7 +43,7 @@ func parsedOptions(flags ...string) serveCommand {
 }
 
 // withServers sets the options that validate requires, in addition to the secrets of the API.
-func withServers(o serveCommand) serveCommand {
+func withServers(o shop.Serve) shop.Serve {
 	o.HTTPAddr = "127.0.0.1:8080"
 	o.DatabaseURL, o.RedisURL = "postgres://shop@db/shop", "redis://cache:6379/0"
 	o.Drain = 0
@@ -57,55 +58,55 @@ var secretsOfAPI = []string{
 }
 
 // validOptions returns options that validate accepts, with as few parts as possible.
-func validOptions() serveCommand { return withServers(parsedOptions(secretsOfAPI...)) }
+func validOptions() shop.Serve { return withServers(parsedOptions(secretsOfAPI...)) }
 
 // fullOptions returns options that validate accepts, with a value for each secret and each URL, so that no part is left
 // out.
-func fullOptions(t testing.TB) serveCommand {
+func fullOptions(t testing.TB) shop.Serve {
 	t.Helper()
 	return withServers(parsedOptions(programtest.SampleFlags(programtest.Options(t, &commands{}), "serve")...))
 }
 
 func TestValidate(t *testing.T) {
 	tests := []validation{
-		{"valid", func(*serveCommand) {}, nil},
-		{"an address without a host", func(o *serveCommand) { o.HTTPAddr = ":0" }, nil},
-		{"shortest timeout", func(o *serveCommand) { o.Order.OrderTimeout = time.Second }, nil},
-		{"longest timeout", func(o *serveCommand) { o.Order.OrderTimeout = 720 * time.Hour }, nil},
-		{"longest extension", func(o *serveCommand) { o.Order.OrderExtension, o.Order.MaxExtensions = 720*time.Hour, 1000 }, nil},
-		{"no drain", func(o *serveCommand) { o.Drain = 0 }, nil},
-		{"longest drain", func(o *serveCommand) { o.Drain = 5 * time.Minute }, nil},
-		{"no secrets without the role api", func(o *serveCommand) {
+		{"valid", func(*shop.Serve) {}, nil},
+		{"an address without a host", func(o *shop.Serve) { o.HTTPAddr = ":0" }, nil},
+		{"shortest timeout", func(o *shop.Serve) { o.Order.OrderTimeout = time.Second }, nil},
+		{"longest timeout", func(o *shop.Serve) { o.Order.OrderTimeout = 720 * time.Hour }, nil},
+		{"longest extension", func(o *shop.Serve) { o.Order.OrderExtension, o.Order.MaxExtensions = 720*time.Hour, 1000 }, nil},
+		{"no drain", func(o *shop.Serve) { o.Drain = 0 }, nil},
+		{"longest drain", func(o *shop.Serve) { o.Drain = 5 * time.Minute }, nil},
+		{"no secrets without the role api", func(o *shop.Serve) {
 			o.Roles, o.TokenKey = []string{"relay", "worker", "reconciler"}, ""
 		}, nil},
-		{"no options", func(o *serveCommand) { *o = serveCommand{}; o.Roles = []string{app.API} }, []string{
-			"missing SHOP_DATABASE_URL (--database-url), SHOP_HTTP_ADDR (--http-addr), SHOP_REDIS_URL (--redis-url)",
+		{"no options", func(o *shop.Serve) { *o = shop.Serve{}; o.Roles = []string{app.API} }, []string{
+			"missing SHOP_HTTP_ADDR (--http-addr); missing SHOP_DATABASE_URL (--database-url), SHOP_REDIS_URL (--redis-url)",
 			"missing SHOP_TOKEN_KEY (--token-key)",
 		}},
-		{"no options without the role api", func(o *serveCommand) { *o = serveCommand{}; o.Roles = []string{app.Worker} }, []string{
-			"missing SHOP_DATABASE_URL (--database-url), SHOP_HTTP_ADDR (--http-addr), SHOP_REDIS_URL (--redis-url)",
+		{"no options without the role api", func(o *shop.Serve) { *o = shop.Serve{}; o.Roles = []string{app.Worker} }, []string{
+			"missing SHOP_HTTP_ADDR (--http-addr); missing SHOP_DATABASE_URL (--database-url), SHOP_REDIS_URL (--redis-url)",
 		}},
-		{"an address without a port", func(o *serveCommand) { o.HTTPAddr = "localhost" }, []string{"SHOP_HTTP_ADDR (--http-addr)", "missing port"}},
-		{"timeout too short", func(o *serveCommand) { o.Order.OrderTimeout = time.Second - 1 }, []string{"SHOP_ORDER_TIMEOUT (--order-timeout) is 999.999999ms, want 1s to 720h"}},
-		{"timeout too long", func(o *serveCommand) { o.Order.OrderTimeout = 720*time.Hour + 1 }, []string{"SHOP_ORDER_TIMEOUT"}},
-		{"negative timeout", func(o *serveCommand) { o.Order.OrderTimeout = -time.Hour }, []string{"SHOP_ORDER_TIMEOUT"}},
-		{"extension too long", func(o *serveCommand) { o.Order.OrderExtension = 720*time.Hour + 1 }, []string{"SHOP_ORDER_EXTENSION (--order-extension)", "want 0s to 720h"}},
-		{"no number of extensions without an extension", func(o *serveCommand) { o.Order.OrderExtension, o.Order.MaxExtensions = 0, 0 }, nil},
-		{"no number of extensions", func(o *serveCommand) { o.Order.OrderExtension, o.Order.MaxExtensions = time.Minute, 0 }, []string{
+		{"an address without a port", func(o *shop.Serve) { o.HTTPAddr = "localhost" }, []string{"SHOP_HTTP_ADDR (--http-addr)", "missing port"}},
+		{"timeout too short", func(o *shop.Serve) { o.Order.OrderTimeout = time.Second - 1 }, []string{"SHOP_ORDER_TIMEOUT (--order-timeout) is 999.999999ms, want 1s to 720h"}},
+		{"timeout too long", func(o *shop.Serve) { o.Order.OrderTimeout = 720*time.Hour + 1 }, []string{"SHOP_ORDER_TIMEOUT"}},
+		{"negative timeout", func(o *shop.Serve) { o.Order.OrderTimeout = -time.Hour }, []string{"SHOP_ORDER_TIMEOUT"}},
+		{"extension too long", func(o *shop.Serve) { o.Order.OrderExtension = 720*time.Hour + 1 }, []string{"SHOP_ORDER_EXTENSION (--order-extension)", "want 0s to 720h"}},
+		{"no number of extensions without an extension", func(o *shop.Serve) { o.Order.OrderExtension, o.Order.MaxExtensions = 0, 0 }, nil},
+		{"no number of extensions", func(o *shop.Serve) { o.Order.OrderExtension, o.Order.MaxExtensions = time.Minute, 0 }, []string{
 			"SHOP_MAX_EXTENSIONS (--max-extensions) is 0, want 1 to 1000; without extensions set SHOP_ORDER_EXTENSION (--order-extension) to 0s",
 		}},
-		{"too many extensions", func(o *serveCommand) { o.Order.MaxExtensions = 1001 }, []string{"SHOP_MAX_EXTENSIONS", "1001"}},
-		{"negative extension", func(o *serveCommand) { o.Order.OrderExtension = -1 }, []string{"SHOP_ORDER_EXTENSION"}},
-		{"negative bounds", func(o *serveCommand) { o.Order.MaxOpenOrders, o.Order.MaxOpenUnits = -1, -2 }, []string{
+		{"too many extensions", func(o *shop.Serve) { o.Order.MaxExtensions = 1001 }, []string{"SHOP_MAX_EXTENSIONS", "1001"}},
+		{"negative extension", func(o *shop.Serve) { o.Order.OrderExtension = -1 }, []string{"SHOP_ORDER_EXTENSION"}},
+		{"negative bounds", func(o *shop.Serve) { o.Order.MaxOpenOrders, o.Order.MaxOpenUnits = -1, -2 }, []string{
 			"SHOP_MAX_OPEN_ORDERS (--max-open-orders) is -1, want at least 1, or 0 for no bound", "SHOP_MAX_OPEN_UNITS (--max-open-units) is -2",
 		}},
-		{"drain too long", func(o *serveCommand) { o.Drain = 5*time.Minute + 1 }, []string{"SHOP_DRAIN (--drain)", "want 0s to 5m"}},
-		{"negative drain", func(o *serveCommand) { o.Drain = -1 }, []string{"SHOP_DRAIN"}},
-		{"a secret from an example", func(o *serveCommand) { o.TokenKey = strings.Repeat("changeme", 4) }, []string{"SHOP_TOKEN_KEY (--token-key)", "changeme"}},
-		{"a short secret", func(o *serveCommand) { o.TokenKey = "x1" }, []string{"SHOP_TOKEN_KEY (--token-key) has 2 bytes, want at least 32"}},
-		{"no look-ahead", func(o *serveCommand) { o.ReconcileLookahead = 0 }, []string{"SHOP_RECONCILE_LOOKAHEAD (--reconcile-lookahead) is 0s"}},
-		{"negative look-ahead", func(o *serveCommand) { o.ReconcileLookahead = -time.Minute }, []string{"SHOP_RECONCILE_LOOKAHEAD (--reconcile-lookahead) is -1m0s"}},
-		{"several errors", func(o *serveCommand) { o.RedisURL, o.TokenKey, o.Order.OrderTimeout, o.HTTPAddr = "", "x", 0, "x" }, []string{
+		{"drain too long", func(o *shop.Serve) { o.Drain = 5*time.Minute + 1 }, []string{"SHOP_DRAIN (--drain)", "want 0s to 5m"}},
+		{"negative drain", func(o *shop.Serve) { o.Drain = -1 }, []string{"SHOP_DRAIN"}},
+		{"a secret from an example", func(o *shop.Serve) { o.TokenKey = strings.Repeat("changeme", 4) }, []string{"SHOP_TOKEN_KEY (--token-key)", "changeme"}},
+		{"a short secret", func(o *shop.Serve) { o.TokenKey = "x1" }, []string{"SHOP_TOKEN_KEY (--token-key) has 2 bytes, want at least 32"}},
+		{"no look-ahead", func(o *shop.Serve) { o.ReconcileLookahead = 0 }, []string{"SHOP_RECONCILE_LOOKAHEAD (--reconcile-lookahead) is 0s"}},
+		{"negative look-ahead", func(o *shop.Serve) { o.ReconcileLookahead = -time.Minute }, []string{"SHOP_RECONCILE_LOOKAHEAD (--reconcile-lookahead) is -1m0s"}},
+		{"several errors", func(o *shop.Serve) { o.RedisURL, o.TokenKey, o.Order.OrderTimeout, o.HTTPAddr = "", "x", 0, "x" }, []string{
 			"SHOP_REDIS_URL", "SHOP_TOKEN_KEY", "SHOP_ORDER_TIMEOUT", "SHOP_HTTP_ADDR",
 		}},
 	}
@@ -115,7 +116,7 @@ func TestValidate(t *testing.T) {
 // validation is a change of valid options.
 type validation struct {
 	name   string
-	change func(*serveCommand)
+	change func(*shop.Serve)
 	want   []string // parts of the error; nil if the options are valid
 }
 

@@ -6,13 +6,12 @@ package main
 
 import (
 	"context"
-	"errors"
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/shop"
 )
 
-func main() { shop.Main(program(), &commands{}) }
+func main() { shop.Main(program(), &commands{}, alone) }
 
 // stamped is the version that the build sets with -ldflags "-X main.stamped=v1.2.3". It may be empty.
 var stamped string
@@ -26,62 +25,18 @@ func program() app.Program { return shop.Program(stamped) }
 // the value. See [app.ReadSecrets]. A command checks its options when it runs, because the files are read after the
 // command line is parsed.
 type commands struct {
-	Serve     serveCommand       `cmd:"" help:"Run the service, or some of its roles."`
-	Migrate   migrateCommand     `cmd:"" help:"Create or update the schema of the database."`
-	Reconcile reconcileCommand   `cmd:"" help:"Compare the orders with Redis once, repair the differences, and print the report."`
-	Doctor    doctorCommand      `cmd:"" help:"Check the connections, the schema, the queue, the outbox, the reconciler and the invariants."`
+	Serve     shop.Serve         `cmd:"" help:"Run the service, or some of its roles."`
+	Migrate   shop.Migrate       `cmd:"" help:"Create or update the schema of the database."`
+	Reconcile shop.Sweep         `cmd:"" help:"Compare the orders with Redis once, repair the differences, and print the report."`
+	Doctor    shop.Doctor        `cmd:"" help:"Check the connections, the schema, the queue, the outbox, the reconciler and the invariants."`
 	Health    app.HealthCommand  `cmd:"" help:"Check whether the process at an address is ready."`
-	Order     whereIsCommand     `cmd:"" help:"Say where an order is, and what happens next with it."`
+	Order     shop.WhereIs       `cmd:"" help:"Say where an order is, and what happens next with it."`
 	Demo      demoCommand        `cmd:"" help:"Run the whole service in one process, with a private PostgreSQL and Redis. Their data is deleted when it stops."`
 	Version   app.VersionCommand `cmd:"" help:"Print the version."`
 }
 
-// alone says that no other module adds something to the service.
+// alone says that no other module adds something to the service. The commands get it from [shop.Main].
 var alone shop.Neighbour
-
-// serveCommand is `shop serve`.
-type serveCommand struct{ shop.Serve }
-
-func (c *serveCommand) Run(ctx context.Context, program app.Program) error {
-	return c.Serve.Run(ctx, program, alone)
-}
-
-// migrateCommand is `shop migrate`.
-type migrateCommand struct{ shop.Migrate }
-
-func (c *migrateCommand) Run(ctx context.Context, program app.Program) error {
-	return c.Migrate.Run(ctx, program, alone)
-}
-
-// reconcileCommand is `shop reconcile`.
-type reconcileCommand struct{ shop.Tool }
-
-func (c *reconcileCommand) Run(ctx context.Context, program app.Program) error {
-	return c.Reconcile(ctx, program, alone)
-}
-
-// doctorCommand is `shop doctor`.
-type doctorCommand struct {
-	shop.Tool
-	app.DoctorOptions
-}
-
-func (c *doctorCommand) Run(ctx context.Context, program app.Program) error {
-	return c.Doctor(ctx, program, c.DoctorOptions, alone)
-}
-
-// whereIsCommand is `shop order`.
-type whereIsCommand struct {
-	shop.Tool
-	ID string `arg:"" optional:"" name:"id" help:"The id of the order, or of something that refers to it."`
-}
-
-func (c *whereIsCommand) Run(ctx context.Context, program app.Program) error {
-	if c.ID == "" {
-		return app.Usage(errors.New("missing the id of an order: shop order ID"))
-	}
-	return c.WhereIs(ctx, program, c.ID, alone)
-}
 
 // demoCommand is `shop demo`.
 type demoCommand struct{ shop.Demo }

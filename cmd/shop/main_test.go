@@ -41,19 +41,19 @@ func openApp(t testing.TB, databaseURL, redisURL string, shards int) *testApp {
 }
 
 // openAppWith returns a process with the given options.
-func openAppWith(t testing.TB, o *serveCommand) *testApp {
+func openAppWith(t testing.TB, o *shop.Serve) *testApp {
 	t.Helper()
 	return openLoggedApp(t, o, slog.DiscardHandler)
 }
 
 // openLoggedApp returns a process with the given options that logs to log.
-func openLoggedApp(t testing.TB, o *serveCommand, log slog.Handler) *testApp {
+func openLoggedApp(t testing.TB, o *shop.Serve, log slog.Handler) *testApp {
 	t.Helper()
 	return openConfiguredApp(t, o, o.Config(program()), log)
 }
 
 // openConfiguredApp returns a process with the given options and configuration that logs to log.
-func openConfiguredApp(t testing.TB, o *serveCommand, config app.Config, log slog.Handler) *testApp {
+func openConfiguredApp(t testing.TB, o *shop.Serve, config app.Config, log slog.Handler) *testApp {
 	t.Helper()
 	config.WorkerDrain = time.Second
 	s, err := shop.Open(t.Context(), config, &o.Options, alone, slog.New(log))
@@ -66,7 +66,7 @@ func openConfiguredApp(t testing.TB, o *serveCommand, config app.Config, log slo
 func runCommand(ctx context.Context, args []string, out io.Writer) int {
 	p := program()
 	p.Out, p.Err = out, out
-	return app.ExitCode(app.Run(ctx, p, &commands{}, args), p)
+	return app.ExitCode(app.Run(ctx, p, &commands{}, args, alone), p)
 }
 
 // pendingOrders inserts n pending orders of a new product that reserve all of its stock, and returns their ids. The

@@ -43,9 +43,11 @@ func (c *demoCommand) Run(ctx context.Context, program app.Program) (err error) 
 		return err
 	}
 	serve := serveCommand{timeoutOption: c.timeoutOption, Serve: app.Serve{
-		HTTPAddr: c.HTTPAddr, Roles: []string{app.API, app.Relay, app.Worker, app.Reconciler}, Log: c.Log,
-		Database: database, Redis: app.Redis{RedisURL: redis.URL(), QueueShards: 1},
-		Reconcile: app.Reconcile{ReconcileSchedule: "@every 5s", ReconcileLookahead: 15 * time.Second},
+		HTTPAddr: c.HTTPAddr, Roles: []string{app.API, app.Relay, app.Worker, app.Reconciler},
+		Tool: app.Tool{
+			Database: database, Redis: app.Redis{RedisURL: redis.URL(), QueueShards: 1}, Log: c.Log,
+			Reconcile: app.Reconcile{ReconcileSchedule: "@every 5s", ReconcileLookahead: 15 * time.Second},
+		},
 	}}
 	serve.Ops.OpsToken = rand.Text()
 	fmt.Fprintln(program.Out, "the operators' token is", serve.Ops.OpsToken)

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"example.com/shop/internal/app"
@@ -70,29 +71,21 @@ func (c *migrateCommand) Run(ctx context.Context, program app.Program) error {
 	return c.Migrate.Run(ctx, program, nil, createTable)
 }
 
-// toolCommand is a command that runs once.
-type toolCommand struct{ app.Tool }
-
-func (c *toolCommand) open(ctx context.Context, program app.Program) (*app.Process, error) {
-	if err := c.Check(); err != nil {
-		return nil, app.Usage(err)
-	}
-	return new(serveCommand).open(ctx, c.Config(program), c.Logger(program))
+// openTool opens the process of a command that runs once.
+func openTool(ctx context.Context, cfg app.Config, log *slog.Logger) (*app.Process, error) {
+	return new(serveCommand).open(ctx, cfg, log)
 }
 
 // reconcileCommand is `invite reconcile`.
-type reconcileCommand struct{ toolCommand }
+type reconcileCommand struct{ app.Tool }
 
 func (c *reconcileCommand) Run(ctx context.Context, program app.Program) error {
-	return app.Sweep(ctx, program, c.open)
+	return c.Sweep(ctx, program, openTool)
 }
 
 // doctorCommand is `invite doctor`.
-type doctorCommand struct {
-	toolCommand
-	app.DoctorOptions
-}
+type doctorCommand struct{ app.Doctor }
 
 func (c *doctorCommand) Run(ctx context.Context, program app.Program) error {
-	return app.Doctor(ctx, program, c.open, &c.Tool, c.DoctorOptions)
+	return c.Doctor.Run(ctx, program, openTool)
 }

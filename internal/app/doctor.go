@@ -9,23 +9,24 @@ import (
 	"example.com/shop/internal/delay"
 )
 
-// DoctorOptions are the options of `doctor`, except for those that all commands that run once have.
-type DoctorOptions struct {
+// Doctor has the options of `doctor`.
+type Doctor struct {
+	Tool
 	Full bool `name:"full" help:"Check the invariants on every row, and not only on those that are open or ended lately."`
 }
 
-// Doctor opens a process, checks it and its database, and prints a line for each check. It returns [ErrFailed] if a check
-// fails. t has the addresses of the servers. It is `doctor`.
-func Doctor(ctx context.Context, program Program, open ToolOpener, t *Tool, o DoctorOptions) error {
+// Run opens a process, checks it and its database, and prints a line for each check. It returns [ErrFailed] if a check
+// fails.
+func (o *Doctor) Run(ctx context.Context, program Program, open Opener) error {
 	d := doctor{program: program}
-	p, err := open(ctx, program)
+	p, err := o.Open(ctx, program, open)
 	if errors.As(err, new(UsageError)) {
 		return err
 	}
 	if err != nil {
 		d.check("postgres", "", err)
-		if t.RedisURL != NoRedis {
-			d.checkRedis(ctx, t.RedisURL) // the other checks need both
+		if o.RedisURL != NoRedis {
+			d.checkRedis(ctx, o.RedisURL) // the other checks need both
 		}
 		return ErrFailed
 	}

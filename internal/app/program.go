@@ -24,17 +24,17 @@ type Program struct {
 }
 
 // Main runs the command that the process was started with, and ends the process. commands is a pointer to a struct of
-// commands, as package kong describes it. The method Run of a command may have a context and a Program as parameters. The
-// context ends when the user or the system stops the program.
-func Main(program Program, commands any) {
+// commands, as package kong describes it. The method Run of a command may have a context, a Program and the types of
+// bound as parameters. The context ends when the user or the system stops the program.
+func Main(program Program, commands any, bound ...any) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // so that a second Ctrl-C ends the process at once
 	program.Out, program.Err = os.Stdout, os.Stderr
-	os.Exit(ExitCode(Run(ctx, program, commands, os.Args[1:]), program))
+	os.Exit(ExitCode(Run(ctx, program, commands, os.Args[1:], bound...), program))
 }
 
 // Run parses the command line and the environment, and runs one command until the command is done or ctx ends.
-func Run(ctx context.Context, program Program, commands any, args []string) error {
+func Run(ctx context.Context, program Program, commands any, args []string, bound ...any) error {
 	parser, err := NewParser(program, commands)
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func Run(ctx context.Context, program Program, commands any, args []string) erro
 		return Usage(err)
 	}
 	command.BindTo(ctx, (*context.Context)(nil))
-	command.Bind(program)
+	command.Bind(append(bound, program)...)
 	return command.Run()
 }
 

@@ -122,10 +122,7 @@ type Serve struct {
 	Roles    []string      `name:"roles" default:"api,relay,worker,reconciler" help:"The roles of this process: any of api, relay, worker, reconciler."`
 	Drain    time.Duration `name:"drain" default:"5s" help:"The time that a process continues to serve after SIGTERM. Meanwhile /readyz answers 503, so that the load balancer removes the process."`
 
-	Database
-	Redis
-	Reconcile
-	Log
+	Tool
 }
 
 // Has reports whether the process has a role.
@@ -134,9 +131,7 @@ func (o *Serve) Has(role string) bool { return slices.Contains(o.Roles, role) }
 // Check returns one error that names all options with wrong values.
 func (o *Serve) Check() error {
 	errs := []error{
-		RequireOptions(map[string]string{"http-addr": o.HTTPAddr, "database-url": o.DatabaseURL, "redis-url": o.RedisURL}),
-		o.Database.Check(), o.Redis.Check(), o.Reconcile.Check(o.Redis), o.Log.Check(),
-		CheckHostPort("http-addr", o.HTTPAddr),
+		RequireOptions(map[string]string{"http-addr": o.HTTPAddr}), o.Tool.Check(), CheckHostPort("http-addr", o.HTTPAddr),
 	}
 	if len(o.Roles) == 0 {
 		errs = append(errs, fmt.Errorf("%s is empty, want at least one of %s", OptionName("roles"), strings.Join(roles, ", ")))
@@ -154,13 +149,9 @@ func (o *Serve) Check() error {
 
 // Config returns the configuration of the process.
 func (o *Serve) Config(program Program) Config {
-	return Config{
-		Name: program.Name, Version: program.Version,
-		DatabaseURL: o.DatabaseURL, DatabaseConns: o.DatabaseConns, RedisURL: o.redisURL(), QueueShards: o.QueueShards,
-		Roles:     o.Roles,
-		Reconcile: o.reconcileConfig(),
-		Drain:     o.Drain,
-	}
+	cfg := o.Tool.Config(program)
+	cfg.Roles, cfg.Drain = o.Roles, o.Drain
+	return cfg
 }
 
 // Opener opens a process with its parts.

@@ -105,7 +105,8 @@ func migrate(ctx context.Context, out io.Writer, up func() ([]string, error)) er
 	}
 }
 
-// Tool holds the options of the commands that run once, except for those of the parts.
+// Tool holds the options of a process with all parts, except for those of the parts. It has all that the commands need
+// that run once.
 type Tool struct {
 	Database
 	Redis
@@ -121,19 +122,27 @@ func (o *Tool) Check() error {
 
 // Config returns the configuration of a process without a role.
 func (o *Tool) Config(program Program) Config {
-	serve := Serve{Database: o.Database, Redis: o.Redis, Reconcile: o.Reconcile}
-	return serve.Config(program)
+	return Config{
+		Name: program.Name, Version: program.Version,
+		DatabaseURL: o.DatabaseURL, DatabaseConns: o.DatabaseConns, RedisURL: o.redisURL(), QueueShards: o.QueueShards,
+		Reconcile: o.reconcileConfig(),
+	}
 }
 
-// Logger returns the logger of the process.
+// Open checks the options, and opens a process without a role.
+func (o *Tool) Open(ctx context.Context, program Program, open Opener) (*Process, error) {
+	if err := o.Check(); err != nil {
+		return nil, Usage(err)
+	}
+	return open(ctx, o.Config(program), o.Logger(program))
+}
+
+// Logger returns the logger of a command that runs once.
 func (o *Tool) Logger(program Program) *slog.Logger { return NewLogger(program.Err, o.LogLevel, true) }
 
-// ToolOpener opens the process of a command that runs once, with its parts.
-type ToolOpener func(context.Context, Program) (*Process, error)
-
 // Sweep sweeps the tables of all kinds of task once, and prints the report. It is `reconcile`.
-func Sweep(ctx context.Context, program Program, open ToolOpener) error {
-	p, err := open(ctx, program)
+func (o *Tool) Sweep(ctx context.Context, program Program, open Opener) error {
+	p, err := o.Open(ctx, program, open)
 	if err != nil {
 		return err
 	}

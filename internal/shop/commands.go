@@ -2,6 +2,7 @@ package shop
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 
 	"gorm.io/gorm"
@@ -46,44 +47,43 @@ func (c *Migrate) Run(ctx context.Context, program app.Program, n Neighbour) err
 	})
 }
 
-// Tool has the options of a command that runs once, on the tables of all parts.
-type Tool struct{ app.Tool }
+// OpenTool returns a function that opens the process of a command that runs once, which has none of the parts' options.
+func OpenTool(n Neighbour) app.Opener { return opener(new(Options), n) }
 
-// Open opens a process without a role.
-func (c *Tool) Open(ctx context.Context, program app.Program, n Neighbour) (*Shop, error) {
-	if err := c.Check(); err != nil {
-		return nil, app.Usage(err)
-	}
-	return Open(ctx, c.Config(program), &Options{}, n, c.Logger(program))
-}
+// Sweep is `reconcile`: it sweeps once, and prints the report.
+type Sweep struct{ app.Tool }
 
-// process returns a function that opens the process of the command.
-func (c *Tool) process(n Neighbour) app.ToolOpener {
-	return func(ctx context.Context, program app.Program) (*app.Process, error) {
-		s, err := c.Open(ctx, program, n)
-		if err != nil {
-			return nil, err
-		}
-		return s.Process, nil
-	}
-}
-
-// Reconcile is `reconcile`: it sweeps once, and prints the report.
-func (c *Tool) Reconcile(ctx context.Context, program app.Program, n Neighbour) error {
-	return app.Sweep(ctx, program, c.process(n))
+// Run runs the command.
+func (c *Sweep) Run(ctx context.Context, program app.Program, n Neighbour) error {
+	return c.Sweep(ctx, program, OpenTool(n))
 }
 
 // Doctor is `doctor`.
-func (c *Tool) Doctor(ctx context.Context, program app.Program, o app.DoctorOptions, n Neighbour) error {
-	return app.Doctor(ctx, program, c.process(n), &c.Tool, o)
+type Doctor struct{ app.Doctor }
+
+// Run runs the command.
+func (c *Doctor) Run(ctx context.Context, program app.Program, n Neighbour) error {
+	return c.Doctor.Run(ctx, program, OpenTool(n))
 }
 
-// WhereIs is `order`: it prints where an order is. id is that of the order, or of something that refers to it.
-func (c *Tool) WhereIs(ctx context.Context, program app.Program, id string, n Neighbour) error {
-	s, err := c.Open(ctx, program, n)
+// WhereIs is `order`: it prints where an order is.
+type WhereIs struct {
+	app.Tool
+	ID string `arg:"" optional:"" name:"id" help:"The id of the order, or of something that refers to it."`
+}
+
+// Run runs the command.
+func (c *WhereIs) Run(ctx context.Context, program app.Program, n Neighbour) error {
+	if c.ID == "" {
+		return app.Usage(errors.New("missing the id of an order: shop order ID"))
+	}
+	if err := c.Check(); err != nil {
+		return app.Usage(err)
+	}
+	s, err := Open(ctx, c.Config(program), new(Options), n, c.Logger(program))
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	return ops.PrintWhere(ctx, s.Process, s.Orders.Where, id, program.Out)
+	return ops.PrintWhere(ctx, s.Process, s.Orders.Where, c.ID, program.Out)
 }

@@ -59,12 +59,14 @@ const (
 func (c *Demo) options() *Serve {
 	return &Serve{
 		Serve: app.Serve{
-			HTTPAddr:  c.HTTPAddr,
-			Roles:     []string{app.API, app.Relay, app.Reconciler}, // package demo runs the worker
-			Database:  app.Database{DatabaseURL: "postgres://private", DatabaseConns: 20},
-			Redis:     app.Redis{RedisURL: "redis://private", QueueShards: 1},
-			Reconcile: app.Reconcile{ReconcileSchedule: demoSchedule, ReconcileLookahead: demoLookahead},
-			Log:       c.Log,
+			HTTPAddr: c.HTTPAddr,
+			Roles:    []string{app.API, app.Relay, app.Reconciler}, // package demo runs the worker
+			Tool: app.Tool{
+				Database:  app.Database{DatabaseURL: "postgres://private", DatabaseConns: 20},
+				Redis:     app.Redis{RedisURL: "redis://private", QueueShards: 1},
+				Reconcile: app.Reconcile{ReconcileSchedule: demoSchedule, ReconcileLookahead: demoLookahead},
+				Log:       c.Log,
+			},
 		},
 		Options: Options{
 			TokenKey: rand.Text() + rand.Text(),

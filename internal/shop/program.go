@@ -12,12 +12,12 @@ import (
 // of the processor time, and now the process needs some 20 MB more.
 const gcPercent = 400
 
-// Main runs the command that the command line names, and ends the process.
-func Main(program app.Program, commands any) {
+// Main is [app.Main].
+func Main(program app.Program, commands any, bound ...any) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	app.Main(program, commands)
+	app.Main(program, commands, bound...)
 }
 
 // Program describes the program. version is the one that the build set; without one, it is that of the module.

@@ -6,7 +6,6 @@ package main
 
 import (
 	"context"
-	"errors"
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/shop"
@@ -63,67 +62,57 @@ func (c *migrateCommand) Run(ctx context.Context, program app.Program) error {
 	return c.Migrate.Run(ctx, program, payments(payment.Options{}))
 }
 
-// toolCommand is a command that runs once, on the tables of all parts.
-type toolCommand struct {
-	shop.Tool
+// providerOptions are the options that the commands that run once have besides those of the shop.
+type providerOptions struct {
 	Payment payment.ProviderOptions `embed:""`
 }
 
-// prepare checks the options, and returns the payments of the process that the command opens.
-func (c *toolCommand) prepare() (shop.Neighbour, error) {
-	if err := app.JoinErrors(c.Check(), c.Payment.Check()); err != nil {
+// payments checks the options of a command, and returns the payments of the process that the command opens.
+func (o *providerOptions) payments(tool *app.Tool) (shop.Neighbour, error) {
+	if err := app.JoinErrors(tool.Check(), o.Payment.Check()); err != nil {
 		return shop.Neighbour{}, app.Usage(err)
 	}
-	return payments(payment.Options{ProviderOptions: c.Payment}), nil
-}
-
-// open opens the process of the command.
-func (c *toolCommand) open(ctx context.Context, program app.Program) (*shop.Shop, error) {
-	n, err := c.prepare()
-	if err != nil {
-		return nil, err
-	}
-	return c.Open(ctx, program, n)
+	return payments(payment.Options{ProviderOptions: o.Payment}), nil
 }
 
 // reconcileCommand is `shop reconcile`.
-type reconcileCommand struct{ toolCommand }
+type reconcileCommand struct {
+	shop.Sweep
+	providerOptions
+}
 
 func (c *reconcileCommand) Run(ctx context.Context, program app.Program) error {
-	n, err := c.prepare()
+	n, err := c.payments(&c.Tool)
 	if err != nil {
 		return err
 	}
-	return c.Reconcile(ctx, program, n)
+	return c.Sweep.Run(ctx, program, n)
 }
 
 // doctorCommand is `shop doctor`.
 type doctorCommand struct {
-	toolCommand
-	app.DoctorOptions
+	shop.Doctor
+	providerOptions
 }
 
 func (c *doctorCommand) Run(ctx context.Context, program app.Program) error {
-	n, err := c.prepare()
+	n, err := c.payments(&c.Tool)
 	if err != nil {
 		return err
 	}
-	return c.Doctor(ctx, program, c.DoctorOptions, n)
+	return c.Doctor.Run(ctx, program, n)
 }
 
 // whereIsCommand is `shop order`.
 type whereIsCommand struct {
-	toolCommand
-	ID string `arg:"" optional:"" name:"id" help:"The id of the order, or of something that refers to it, such as a checkout session."`
+	shop.WhereIs
+	providerOptions
 }
 
 func (c *whereIsCommand) Run(ctx context.Context, program app.Program) error {
-	if c.ID == "" {
-		return app.Usage(errors.New("missing the id of an order: shop order ID"))
-	}
-	n, err := c.prepare()
+	n, err := c.payments(&c.Tool)
 	if err != nil {
 		return err
 	}
-	return c.WhereIs(ctx, program, c.ID, n)
+	return c.WhereIs.Run(ctx, program, n)
 }

@@ -32,6 +32,21 @@ func payments(o payment.Options) shop.Neighbour {
 	}
 }
 
+// toolCommand is a command of payments that runs once.
+type toolCommand struct {
+	app.Tool
+	providerOptions
+}
+
+// open opens the process of the command.
+func (c *toolCommand) open(ctx context.Context, program app.Program) (*app.Process, error) {
+	n, err := c.payments(&c.Tool)
+	if err != nil {
+		return nil, err
+	}
+	return c.Open(ctx, program, shop.OpenTool(n))
+}
+
 // paymentsCommand is `shop payments`.
 type paymentsCommand struct {
 	Reconcile paymentsReconcileCommand `cmd:"" help:"Read the payment provider's books, compare them with the tables once, and print the report."`
@@ -56,7 +71,7 @@ func (c *paymentsReconcileCommand) Run(ctx context.Context, program app.Program)
 	}
 	defer p.Close()
 	defer p.StartLast(ctx)()
-	return payment.ReadBooks(ctx, p.Process, c.Payment, c.From, program.Out)
+	return payment.ReadBooks(ctx, p, c.Payment, c.From, program.Out)
 }
 
 // paymentsForgetDeploymentCommand is `shop payments forget-deployment`.
@@ -74,5 +89,5 @@ func (c *paymentsForgetDeploymentCommand) Run(ctx context.Context, program app.P
 		return err
 	}
 	defer p.Close()
-	return payment.ForgetDeployment(ctx, p.Process, c.Name, program.Out)
+	return payment.ForgetDeployment(ctx, p, c.Name, program.Out)
 }
