@@ -68,7 +68,7 @@ func TestSeveralKinds(t *testing.T) {
 		return resp.StatusCode
 	}
 
-	order1 := pendingOrders(t, a, 1, time.Minute)[0]
+	order1 := pendingOrders(t, a, 1, 100*time.Second)[0] // within the look-ahead
 	var report reconcile.Report
 	if status := send("POST", "/reconcile", &report); status != http.StatusOK || report.Outcome != reconcile.OK || report.Missing != 1 {
 		t.Errorf("a sweep is answered with %d %+v, want 200 and one missing task", status, report)
