@@ -1,12 +1,12 @@
 package app
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"strings"
 	"time"
 )
 
@@ -31,35 +31,25 @@ func (c *HealthCommand) Run(ctx context.Context, program Program) error {
 	if ip := net.ParseIP(host); host == "" || ip.IsUnspecified() { // listens on all addresses
 		host = "localhost"
 	}
-	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
-	defer cancel()
-	body, err := readiness(ctx, "http://"+net.JoinHostPort(host, port)+"/readyz")
+	url := "http://" + net.JoinHostPort(host, port) + "/readyz"
+	direct := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: healthTimeout} // ignores HTTP_PROXY
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(program.Out, body)
-	return err
-}
-
-// readiness returns the body of the answer of /readyz, or an error if the process is not ready.
-func readiness(ctx context.Context, url string) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return "", err
-	}
-	direct := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // ignores HTTP_PROXY
 	resp, err := direct.Do(req)
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
 	if err != nil {
-		return "", fmt.Errorf("read %s: %w", url, err)
+		return fmt.Errorf("read %s: %w", url, err)
 	}
-	body := strings.TrimSpace(string(text))
+	text := bytes.TrimSpace(body)
 	if resp.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("GET %s: want status 200, got %d: %s", url, resp.StatusCode, body)
+		return fmt.Errorf("GET %s: want status 200, got %d: %s", url, resp.StatusCode, text)
 	}
-	return body, nil
+	_, err = fmt.Fprintf(program.Out, "%s\n", text)
+	return err
 }

@@ -10,15 +10,9 @@ import (
 )
 
 const (
-	// checkTimeout is the longest time for a check of the invariants. With a shorter time a service with millions of pending
-	// orders would have no result. With a longer one a check on a connection whose other end is gone delays the next one longer.
-	checkTimeout = time.Minute
-	// checkWait is the time for which a request waits for a check. With a longer time the page of a service with a million pending
-	// orders shows its other figures later, and with a shorter one it shows an older result of the check more often.
-	checkWait = 200 * time.Millisecond
-	// checkRest is the pause after a check, as a multiple of the time that it took. With a smaller one, the page of one operator
-	// keeps a session of the database busy with checks. With a larger one, results are older.
-	checkRest = 3
+	checkTimeout = time.Minute            // enough for millions of pending orders
+	checkWait    = 200 * time.Millisecond // for which a request waits for a check before it answers with the last result
+	checkRest    = 3                      // the pause after a check, as a multiple of the time that it took
 )
 
 // checker checks the invariants when a request asks for the result, one check at a time, and keeps the result of the last

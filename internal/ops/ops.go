@@ -102,32 +102,20 @@ type api struct {
 	invariants *checker
 }
 
-// queueStats counts the tasks of all kinds.
-type queueStats struct {
-	Scheduled int64   `json:"scheduled"`
-	Due       int64   `json:"due"`
-	Leased    int64   `json:"leased"`
-	Dead      int64   `json:"dead"`
-	OldestDue float64 `json:"oldest_due_seconds"`
-}
-
-type outboxStats struct {
-	Backlog int64   `json:"backlog"`
-	Oldest  float64 `json:"oldest_seconds"`
-}
-
 // stats answers with the figures of the queues, and with those that the parts have added to the process.
 func (a *api) stats(c *gin.Context) error {
 	ctx := c.Request.Context()
-	s := map[string]any{"redis": "down", "queue": (*queueStats)(nil)}
+	s := gin.H{"redis": "down", "queue": nil}
 	if a.process.Redis == nil {
 		s["redis"] = "none"
 	} else if d, err := a.queueDepth(ctx); err == nil {
 		s["redis"] = "up"
-		s["queue"] = &queueStats{d.Scheduled, d.Due, d.Leased, d.Dead, d.OldestDue.Seconds()}
+		s["queue"] = gin.H{
+			"scheduled": d.Scheduled, "due": d.Due, "leased": d.Leased, "dead": d.Dead, "oldest_due_seconds": d.OldestDue.Seconds(),
+		}
 	}
 	count, oldest, outboxErr := a.process.Kinds.Backlog(ctx)
-	s["outbox"] = outboxStats{count, oldest.Seconds()}
+	s["outbox"] = gin.H{"backlog": count, "oldest_seconds": oldest.Seconds()}
 	lastSweep, sweepErr := a.process.Kinds.LastSweep(ctx)
 	s["last_sweep"] = lastSweep
 	figures, figuresErr := a.process.Figures(ctx)
