@@ -22,14 +22,11 @@ import (
 
 const (
 	// maxPerTopic is the largest number of subscribers of a topic in one process. A browser opens at most six connections to
-	// an HTTP/1.1 address for all its tabs. With two processes behind a load balancer, streams take four of them, and two
-	// are left for requests.
+	// an HTTP/1.1 address, so that with two processes behind a load balancer two are left for requests.
 	maxPerTopic   = 2
-	maxPerProcess = 10_000 // subscribers
-	maxBehind     = 32     // messages that wait for a subscriber, beside those that its connection buffers
-	// quietTimeout is the time without a message after which a hub with subscribers pings Redis, and the time that Redis has
-	// to answer.
-	quietTimeout = 3 * time.Second
+	maxPerProcess = 10_000          // subscribers
+	maxBehind     = 32              // messages that wait for a subscriber, beside those that its connection buffers
+	quietTimeout  = 3 * time.Second // without a message, after which the hub pings Redis; and for the answer to the ping
 )
 
 // Hub passes the notifications of all processes to the subscribers of this process. It tells the subscribers when it
