@@ -11,8 +11,8 @@ import (
 	"example.com/shop/internal/reconcile"
 )
 
-// CheckReady returns an error if the database does not answer, or lacks one of the relations. Name indexes: the restore of
-// a backup creates them last.
+// CheckReady returns an error if the database does not answer, or lacks one of the relations. Name indexes: the
+// restore of a backup creates them last.
 func CheckReady(ctx context.Context, db *gorm.DB, relations ...string) error {
 	err := db.WithContext(ctx).Exec(`SELECT name::regclass FROM unnest($1::text[]) AS required (name)`, relations).Error
 	if err != nil {
@@ -28,9 +28,9 @@ type Violation struct {
 	Detail    string `json:"detail"`
 }
 
-// Invariants returns the violations of a part's invariants. bound is how long past its due time a row may be pending. If
-// full is false, the check reads only rows that are open or ended lately, so that it stays fast; otherwise it reads every
-// row, for `doctor --full`.
+// Invariants returns the violations of a part's invariants. bound is how long past its due time a row may be pending.
+// If full is false, the check reads only rows that are open or ended lately, so that it stays fast; otherwise it
+// reads every row, for `doctor --full`.
 type Invariants func(ctx context.Context, bound time.Duration, full bool) ([]Violation, error)
 
 // Violations returns the violations of the invariants of all parts.
@@ -46,9 +46,9 @@ func (p *Process) Violations(ctx context.Context, full bool) ([]Violation, error
 	return all, nil
 }
 
-// FindViolations returns the rows that break the invariants of a domain. A correct database has none. Only ctx limits the
-// time of the check. If full is false, the statement checks few of many rows: it finds them with indexes, whatever the
-// statistics of the tables say.
+// FindViolations returns the rows that break the invariants of a domain. A correct database has none. Only ctx limits
+// the time of the check. If full is false, the statement checks few of many rows: it finds them with indexes,
+// whatever the statistics of the tables say.
 //
 // The statement returns the columns invariant, subject and detail, and limits the number of rows.
 func FindViolations(ctx context.Context, db *gorm.DB, full bool, statement string, args ...any) ([]Violation, error) {
@@ -122,9 +122,10 @@ type Percentiles struct {
 	Max   float64 `json:"max_seconds"`
 }
 
-// ReadLateness runs a statement on the latest timeouts. The statement has the parameter $1, the upper bounds of buckets in
-// seconds (float8[]). It returns the columns actor, bucket, count, p50, p99 and max: one row for all timeouts of an actor
-// (bucket NULL), and one for each bucket with timeouts. width_bucket gives the number of a bucket.
+// ReadLateness runs a statement on the latest timeouts. The statement has the parameter $1, the upper bounds of
+// buckets in seconds (float8[]). It returns the columns actor, bucket, count, p50, p99 and max: one row for all
+// timeouts of an actor (bucket NULL), and one for each bucket with timeouts. width_bucket gives the number of a
+// bucket.
 func ReadLateness(ctx context.Context, db *gorm.DB, statement string) (Lateness, error) {
 	var rows []struct {
 		Actor       reconcile.Actor
