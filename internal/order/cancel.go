@@ -40,7 +40,7 @@ func (s *Store) cancel(ctx context.Context, id, customer uuid.UUID, holdKind str
 		return nil, err
 	}
 	defer leave()
-	return s.change(ctx, cancelSQL, id, customer, s.RowKind(holdKind))
+	return s.change(ctx, id, cancelSQL+orderSQL, id, customer, s.RowKind(holdKind))
 }
 
 // whyNotCancelled returns the reason why the customer has not cancelled an order after cancel.sql, or nil if the

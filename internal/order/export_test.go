@@ -18,8 +18,8 @@ var (
 	CancelSQL    = cancelSQL + orderSQL
 	ListSQL      = listSQL + orderSQL + listOrder
 	CancelDueSQL = cancelDueSQL
-	PlaceSQL     = placeStatement
-	PlaceNames   = placeNames
+	PlaceSQL     = placeStatement.text
+	PlaceNames   = placeStatement.names
 	LockSQL      = lockSQL
 	PendingSQL   = pendingSQL
 	BacklogSQL   = backlogSQL
@@ -105,3 +105,15 @@ func (l *Lanes) Hold() (release func()) {
 		l.holder.Unlock()
 	}
 }
+
+// Named is a statement whose parameters have names.
+type Named struct{ namedStatement }
+
+// NewNamed is named.
+func NewNamed(source string, arguments map[string]any) Named { return Named{named(source, arguments)} }
+
+// Text returns the statement with numbers.
+func (n Named) Text() string { return n.text }
+
+// Values returns the arguments in the order of the numbers.
+func (n Named) Values(arguments map[string]any) []any { return n.values(arguments) }

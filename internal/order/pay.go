@@ -14,7 +14,7 @@ var paySQL string
 
 // Pay pays an order at once, before its deadline. It is idempotent. It rejects an order that is held.
 func (s *Service) Pay(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
-	c, err := s.store.change(ctx, paySQL, id, customer)
+	c, err := s.store.change(ctx, id, paySQL+orderSQL, id, customer)
 	if err != nil {
 		return nil, rest.OutcomeUnknown(notFound(err, id), "Repeat the request: an order is paid once.")
 	}

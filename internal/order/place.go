@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,22 +35,7 @@ var (
 	lockedProductsSQL string
 )
 
-// placeStatement is place.sql with $1, $2 and so on in place of the names of its parameters, and placeNames has these
-// names in their order. [pgx.NamedArgs] would find the names anew for each batch, which takes a tenth of the time of
-// a batch of one placement.
-var placeStatement, placeNames = numberParameters(placeSQL)
-
-// numberParameters returns a statement with numbers in place of the names of its parameters, and the names.
-func numberParameters(statement string) (numbered string, names []string) {
-	numbered = regexp.MustCompile(`@\w+`).ReplaceAllStringFunc(statement, func(parameter string) string {
-		name := parameter[1:]
-		if !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-		return fmt.Sprintf("$%d", slices.Index(names, name)+1)
-	})
-	return numbered, names
-}
+var placeStatement = named(placeSQL, placeArguments{}.named(Options{}, ""))
 
 // The bounds of the batches of placements. [batch.Config] says what they mean.
 const (
@@ -376,7 +360,8 @@ func (s *Service) lockAndPlace(
 		})
 		return err
 	})
-	statements.Queue(placeStatement, s.placeValues(a)...).Query(func(rows pgx.Rows) error {
+	arguments := a.named(s.cfg.Options, s.store.RowKind(CancelKind))
+	statements.Queue(placeStatement.text, placeStatement.values(arguments)...).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var r placeResult
 			var n int
@@ -446,21 +431,16 @@ func argumentsOf(batch []*placing) (a placeArguments) {
 	return a
 }
 
-// placeValues returns the arguments of place.sql in the order of placeNames.
-func (s *Service) placeValues(a placeArguments) []any {
-	named := map[string]any{
+// named returns the arguments of place.sql. kind is that of the outbox rows.
+func (a placeArguments) named(o Options, kind string) map[string]any {
+	return map[string]any{
 		"ids": uuids(a.ids), "customers": uuids(a.customers), "nth": a.nth,
 		"keys": a.keys, "fingerprints": a.fingerprints, "spans": a.spans,
 		"line_placements": a.linePlacements, "line_products": uuids(a.lineProducts), "line_quantities": a.lineQuantities,
 		"line_earlier": a.lineEarlier, "line_own_earlier": a.lineOwnEarlier,
-		"time_to_pay": s.cfg.OrderTimeout.Microseconds(), "kind": s.store.RowKind(CancelKind),
-		"max_open_orders": orNull(s.cfg.MaxOpenOrders), "max_open_units": orNull(s.cfg.MaxOpenUnits),
+		"time_to_pay": o.OrderTimeout.Microseconds(), "kind": kind,
+		"max_open_orders": orNull(o.MaxOpenOrders), "max_open_units": orNull(o.MaxOpenUnits),
 	}
-	values := make([]any, len(placeNames))
-	for i, name := range placeNames {
-		values[i] = named[name]
-	}
-	return values
 }
 
 // uuids returns ids in a form that pgx sends without reflection and without their text.

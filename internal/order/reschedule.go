@@ -16,6 +16,33 @@ import (
 //go:embed reschedule.sql
 var rescheduleSQL string
 
+var rescheduleStatement = named(rescheduleSQL+orderSQL, move{}.named(""))
+
+// move is what reschedule.sql does with the deadline of an order. Either a customer extends it, or an operator sets it.
+type move struct {
+	order uuid.UUID
+
+	customer      *uuid.UUID
+	extension     time.Duration
+	maxExtensions int64
+
+	deadline *time.Time
+	reason   *string
+}
+
+// named returns the arguments of reschedule.sql. kind is that of the outbox row.
+func (m move) named(kind string) map[string]any {
+	return map[string]any{
+		"id": m.order, "customer": m.customer, "deadline": m.deadline, "reason": m.reason,
+		"extension": m.extension.Microseconds(), "max_extensions": m.maxExtensions,
+		"least": minDeadline.Microseconds(), "most": maxDeadline.Microseconds(), "kind": kind,
+	}
+}
+
+func (s *Store) move(ctx context.Context, m move) (*change, error) {
+	return s.change(ctx, m.order, rescheduleStatement.text, rescheduleStatement.values(m.named(s.RowKind(CancelKind)))...)
+}
+
 // MaxExtension returns the time by which a customer can extend the deadline of an order in all; 0: not at all.
 func (s *Service) MaxExtension() time.Duration {
 	return s.cfg.OrderExtension * time.Duration(s.cfg.MaxExtensions)
@@ -24,8 +51,9 @@ func (s *Service) MaxExtension() time.Duration {
 // Extend extends the deadline of an order by the configured time, before it passes, at most the configured number of
 // times. If the order is held, the end of the hold moves by the same time.
 func (s *Service) Extend(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
-	c, err := s.store.change(ctx, rescheduleSQL, id, customer,
-		s.cfg.OrderExtension.Microseconds(), s.cfg.MaxExtensions, nil, nil, nil, nil, s.store.RowKind(CancelKind))
+	c, err := s.store.move(ctx, move{
+		order: id, customer: &customer, extension: s.cfg.OrderExtension, maxExtensions: s.cfg.MaxExtensions,
+	})
 	if err != nil {
 		return nil, rest.OutcomeUnknown(notFound(err, id), "Look at the order before you repeat the request, "+
 			"because each request extends the deadline again.")
@@ -54,8 +82,7 @@ const (
 // deadline moves the end of the hold by the same time, and an earlier one is rejected.
 func (s *Service) Reschedule(ctx context.Context, id uuid.UUID, deadline time.Time, reason string) (*Order, error) {
 	deadline = deadline.Round(time.Microsecond) // as the database stores it
-	c, err := s.store.change(ctx, rescheduleSQL, id, nil, nil, nil, deadline, reason,
-		minDeadline.Microseconds(), maxDeadline.Microseconds(), s.store.RowKind(CancelKind))
+	c, err := s.store.move(ctx, move{order: id, deadline: &deadline, reason: &reason})
 	switch {
 	case errors.Is(err, errNoOrder):
 		return nil, rest.NotFound.Errorf("There is no order %s.", id)

@@ -6,45 +6,45 @@
 -- An earlier deadline owes the task that cancels the order. A later one owes nothing: the worker gets the task at the
 -- old deadline, and returns it to the queue until the new one.
 --
--- $1 order id · $2 its customer, who extends the deadline (NULL: an operator moves it)
--- $3 a customer's extension in microseconds · $4 the most extensions of an order
--- $5 an operator's deadline · $6 the reason for it
--- $7 the least and $8 the most microseconds from now to an operator's deadline
--- $9 kind of the task that cancels the order, '' for no outbox row
+-- The parameters: id of the order · customer, who extends the deadline (NULL: an operator moves it)
+-- extension of a customer in microseconds · max_extensions of an order
+-- deadline that an operator sets · reason for it
+-- least and most microseconds from now to an operator's deadline
+-- kind of the task that cancels the order, '' for no outbox row
 WITH locked AS MATERIALIZED (
-    SELECT * FROM orders WHERE id = $1::uuid AND customer_id = coalesce($2::uuid, customer_id) FOR UPDATE
+    SELECT * FROM orders WHERE id = @id::uuid AND customer_id = coalesce(@customer::uuid, customer_id) FOR UPDATE
 ),
 clock AS MATERIALIZED (
     -- The clock is read after the lock is taken: somebody who waited for the lock past the deadline is too late.
     SELECT clock_timestamp() AS at FROM locked
 ),
 decided AS MATERIALIZED (
-    SELECT *, coalesce($5::timestamptz, expires_at + $3::bigint * interval '1 microsecond') AS deadline FROM locked
+    SELECT *, coalesce(@deadline::timestamptz, expires_at + @extension::bigint * interval '1 microsecond') AS deadline FROM locked
 ),
 moved AS (
     -- For cancel_requested_at see pay.sql.
     UPDATE orders o SET expires_at = d.deadline, hold_until = d.deadline + (d.hold_until - d.expires_at),
-        extensions = d.extensions + CASE WHEN $5::timestamptz IS NULL THEN 1 ELSE 0 END,
+        extensions = d.extensions + CASE WHEN @deadline::timestamptz IS NULL THEN 1 ELSE 0 END,
         cancel_requested_at = d.cancel_requested_at
     FROM decided d CROSS JOIN clock
     WHERE o.id = d.id AND d.status = 'pending' AND d.cancel_requested_at IS NULL AND clock.at < d.expires_at
-      AND CASE WHEN $5::timestamptz IS NULL
-          THEN $3::bigint > 0 AND d.extensions < $4::bigint
+      AND CASE WHEN @deadline::timestamptz IS NULL
+          THEN @extension::bigint > 0 AND d.extensions < @max_extensions::bigint
           ELSE d.deadline <> d.expires_at AND (d.hold_until IS NULL OR d.deadline > d.expires_at)
-               AND d.deadline BETWEEN clock.at + $7::bigint * interval '1 microsecond'
-                                  AND clock.at + $8::bigint * interval '1 microsecond'
+               AND d.deadline BETWEEN clock.at + @least::bigint * interval '1 microsecond'
+                                  AND clock.at + @most::bigint * interval '1 microsecond'
           END
     RETURNING o.*
 ),
 event AS (
     INSERT INTO order_events (order_id, type, actor, at, deadline, reason)
-    SELECT id, 'rescheduled', CASE WHEN $5::timestamptz IS NULL THEN 'customer' ELSE 'operator' END, clock.at, expires_at, $6::text
+    SELECT id, 'rescheduled', CASE WHEN @deadline::timestamptz IS NULL THEN 'customer' ELSE 'operator' END, clock.at, expires_at, @reason::text
     FROM moved CROSS JOIN clock
 ),
 owed AS (
     INSERT INTO outbox (kind, task_id, due_at)
-    SELECT $9::text, m.id::text, m.due_at FROM moved m JOIN decided d ON d.id = m.id
-    WHERE m.expires_at < d.expires_at AND $9::text <> ''
+    SELECT @kind::text, m.id::text, m.due_at FROM moved m JOIN decided d ON d.id = m.id
+    WHERE m.expires_at < d.expires_at AND @kind::text <> ''
     ON CONFLICT (kind, task_id) DO UPDATE SET due_at = least(outbox.due_at, excluded.due_at)
 ),
 result AS (

@@ -140,13 +140,13 @@ type change struct {
 	Changed bool
 }
 
-// change runs a statement that changes the order with an id, the first parameter.
-func (s *Store) change(ctx context.Context, statement string, id uuid.UUID, more ...any) (*change, error) {
+// change runs a statement, which order.sql completes, to change an order.
+func (s *Store) change(ctx context.Context, order uuid.UUID, statement string, args ...any) (*change, error) {
 	var c change
-	found, err := postgres.Scan(ctx, s.db, &c, statement+orderSQL, append([]any{id}, more...)...)
+	found, err := postgres.Scan(ctx, s.db, &c, statement, args...)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("change order %s: %w", id, err)
+		return nil, fmt.Errorf("change order %s: %w", order, err)
 	case !found:
 		return nil, errNoOrder
 	}
