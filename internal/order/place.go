@@ -2,13 +2,12 @@ package order
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,7 +34,7 @@ var (
 	lockedProductsSQL string
 )
 
-var placeStatement = named(placeSQL, placeArguments{}.named(Options{}, ""))
+var placeStatement = named(placeSQL, placeArguments(nil, Options{}, ""))
 
 // The bounds of the batches of placements. [batch.Config] says what they mean.
 const (
@@ -270,14 +269,6 @@ func spansOf(placings []*placing) [][]byte {
 	return spans
 }
 
-// orNull returns a bound as an argument of place.sql, NULL for none.
-func orNull(bound int64) any {
-	if bound == 0 {
-		return nil
-	}
-	return bound
-}
-
 // placeInRounds decides the placements of a batch in their order of arrival. It usually needs one transaction. It
 // needs more if some placements cannot be decided before others: see distinctKeys and decide. After an error some
 // placements may be undecided. It waits at most lockWait for a lock; 0 means the lock_timeout of the session, and
@@ -343,8 +334,8 @@ func (s *Service) placeRound(ctx context.Context, batch []*placing, lockWait tim
 func (s *Service) lockAndPlace(
 	ctx context.Context, batch []*placing, lockWait time.Duration,
 ) (products map[uuid.UUID]Product, results []placeResult, err error) {
-	a := argumentsOf(batch)
-	products = make(map[uuid.UUID]Product, len(a.products))
+	arguments := placeArguments(batch, s.cfg.Options, s.store.RowKind(CancelKind))
+	products = make(map[uuid.UUID]Product)
 	results = make([]placeResult, len(batch))
 	var statements pgx.Batch
 	var lockTimeout *string // nil: that of the session
@@ -352,7 +343,7 @@ func (s *Service) lockAndPlace(
 		ms := strconv.FormatInt(lockWait.Milliseconds(), 10)
 		lockTimeout = &ms
 	}
-	statements.Queue(lockSQL, uuids(a.products), uuids(a.customers), lockTimeout).Query(func(rows pgx.Rows) error {
+	statements.Queue(lockSQL, arguments["line_products"], arguments["customers"], lockTimeout).Query(func(rows pgx.Rows) error {
 		var p Product
 		_, err := pgx.ForEachRow(rows, []any{&p.ID, &p.Name, &p.PriceCents, &p.Currency, &p.Available}, func() error {
 			products[p.ID] = p
@@ -360,86 +351,63 @@ func (s *Service) lockAndPlace(
 		})
 		return err
 	})
-	arguments := a.named(s.cfg.Options, s.store.RowKind(CancelKind))
 	statements.Queue(placeStatement.text, placeStatement.values(arguments)...).Query(func(rows pgx.Rows) error {
-		for rows.Next() {
-			var r placeResult
-			var n int
-			var open []byte
-			if err := rows.Scan(&n, &r.Placed, &r.TotalCents, &r.Currency, &r.CreatedAt, &r.ExpiresAt,
-				&r.ExistingID, &r.ServerTime, &open); err != nil {
-				return err
-			}
-			if open != nil {
-				if err := json.Unmarshal(open, &r.OpenLines); err != nil {
-					return err
-				}
-			}
-			results[n-1] = r
-		}
-		return rows.Err()
+		var r placeResult
+		_, err := pgx.ForEachRow(rows, []any{
+			&r.N, &r.Placed, &r.TotalCents, &r.Currency, &r.CreatedAt, &r.ExpiresAt, &r.ExistingID, &r.ServerTime, &r.OpenLines,
+		}, func() error {
+			results[r.N-1] = r
+			r = placeResult{} // the next row shares no memory with this one
+			return nil
+		})
+		return err
 	})
 	err = postgres.Pipeline(ctx, s.store.db, &statements)
 	return products, results, err
 }
 
-// placeArguments are the arguments of lock.sql and place.sql that depend on the batch. The comment of place.sql says
-// what they are.
-type placeArguments struct {
-	products []uuid.UUID // of all lines, each once
-
-	ids, customers []uuid.UUID
-	nth            []int64
-	keys           []*string
-	fingerprints   [][]byte
-	spans          [][]byte
-
-	linePlacements                              []int64
-	lineProducts                                []uuid.UUID
-	lineQuantities, lineEarlier, lineOwnEarlier []int64
-}
-
-func argumentsOf(batch []*placing) (a placeArguments) {
+// placeArguments returns the arguments of place.sql by their names, which its comment explains. kind is that of the
+// outbox rows.
+func placeArguments(batch []*placing, o Options, kind string) map[string]any {
 	type customerProduct struct{ customer, product uuid.UUID }
 	units, ownUnits := make(map[uuid.UUID]int64), make(map[customerProduct]int64)
 	placements := make(map[uuid.UUID]int64) // by customer
+
+	var ids, customers, lineProducts []uuid.UUID
+	var nth, linePlacements, lineQuantities, lineEarlier, lineOwnEarlier []int64
+	var keys []*string
+	var fingerprints [][]byte
 	for i, p := range batch {
 		placements[p.customer]++
-		a.ids = append(a.ids, p.id)
-		a.customers = append(a.customers, p.customer)
-		a.nth = append(a.nth, placements[p.customer])
+		ids = append(ids, p.id)
+		customers = append(customers, p.customer)
+		nth = append(nth, placements[p.customer])
 		var key *string
 		var fingerprint []byte
 		if p.IdempotencyKey != "" {
 			key, fingerprint = &p.IdempotencyKey, p.fingerprint()
 		}
-		a.keys = append(a.keys, key)
-		a.fingerprints = append(a.fingerprints, fingerprint)
-		a.spans = append(a.spans, p.span)
+		keys = append(keys, key)
+		fingerprints = append(fingerprints, fingerprint)
 		for _, line := range p.Lines {
 			own := customerProduct{p.customer, line.ProductID}
-			a.linePlacements = append(a.linePlacements, int64(i)+1)
-			a.lineProducts = append(a.lineProducts, line.ProductID)
-			a.lineQuantities = append(a.lineQuantities, line.Quantity)
-			a.lineEarlier = append(a.lineEarlier, units[line.ProductID])
-			a.lineOwnEarlier = append(a.lineOwnEarlier, ownUnits[own])
+			linePlacements = append(linePlacements, int64(i)+1)
+			lineProducts = append(lineProducts, line.ProductID)
+			lineQuantities = append(lineQuantities, line.Quantity)
+			lineEarlier = append(lineEarlier, units[line.ProductID])
+			lineOwnEarlier = append(lineOwnEarlier, ownUnits[own])
 			units[line.ProductID] += line.Quantity
 			ownUnits[own] += line.Quantity
 		}
 	}
-	a.products = slices.Collect(maps.Keys(units))
-	return a
-}
-
-// named returns the arguments of place.sql. kind is that of the outbox rows.
-func (a placeArguments) named(o Options, kind string) map[string]any {
 	return map[string]any{
-		"ids": uuids(a.ids), "customers": uuids(a.customers), "nth": a.nth,
-		"keys": a.keys, "fingerprints": a.fingerprints, "spans": a.spans,
-		"line_placements": a.linePlacements, "line_products": uuids(a.lineProducts), "line_quantities": a.lineQuantities,
-		"line_earlier": a.lineEarlier, "line_own_earlier": a.lineOwnEarlier,
+		"ids": uuids(ids), "customers": uuids(customers), "nth": nth,
+		"keys": keys, "fingerprints": fingerprints, "spans": spansOf(batch),
+		"line_placements": linePlacements, "line_products": uuids(lineProducts), "line_quantities": lineQuantities,
+		"line_earlier": lineEarlier, "line_own_earlier": lineOwnEarlier,
 		"time_to_pay": o.OrderTimeout.Microseconds(), "kind": kind,
-		"max_open_orders": orNull(o.MaxOpenOrders), "max_open_units": orNull(o.MaxOpenUnits),
+		"max_open_orders": pgtype.Int8{Int64: o.MaxOpenOrders, Valid: o.MaxOpenOrders > 0},
+		"max_open_units":  pgtype.Int8{Int64: o.MaxOpenUnits, Valid: o.MaxOpenUnits > 0},
 	}
 }
 
@@ -454,6 +422,7 @@ func uuids(ids []uuid.UUID) pgtype.FlatArray[pgtype.UUID] {
 
 // placeResult is a row of place.sql.
 type placeResult struct {
+	N          int // the number of the placement in the batch, from 1
 	Placed     bool
 	TotalCents *int64 // nil, like Currency, CreatedAt and ExpiresAt, if the statement placed no order
 	Currency   *string
@@ -521,17 +490,12 @@ func (r placeResult) order(p *placing, products map[uuid.UUID]Product) *Order {
 // whyNotPlaced returns the reason why a placement cannot be accepted, with a field error for every wrong line, or nil
 // if it can. products has the existing products of the lines. open has the lines of the customer's open orders.
 func whyNotPlaced(p Placement, products map[uuid.UUID]Product, open []openLine, cfg Config) error {
-	for _, check := range []func() *rest.Error{
-		func() *rest.Error { return unknownProducts(p, products) },
-		func() *rest.Error { return mixedCurrencies(p, products) },
-		func() *rest.Error { return outOfStock(p, products, open) },
-		func() *rest.Error { return tooManyOpen(p, products, open, cfg) },
-	} {
-		if rejection := check(); rejection != nil {
-			return rejection
-		}
+	rejection := cmp.Or(unknownProducts(p, products), mixedCurrencies(p, products), outOfStock(p, products, open),
+		tooManyOpen(p, products, open, cfg))
+	if rejection == nil {
+		return nil
 	}
-	return nil
+	return rejection
 }
 
 func unknownProducts(p Placement, products map[uuid.UUID]Product) *rest.Error {
