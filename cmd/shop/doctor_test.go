@@ -117,7 +117,7 @@ func TestDoctorAuditsBooks(t *testing.T) {
 	a := openApp(t, databaseURL, redisURL, 1)
 	pendingOrders(t, a, 1, time.Hour)
 	testenv.Exec(t, a.Pool, paySQL)
-	_, err := order.NewBooker(a.store, a.Log).Book(t.Context())
+	_, err := a.store.Book(t.Context())
 	testenv.Must(t, err)
 	sweep(t, a)
 	doctor := func(options ...string) (code int, printed string) {

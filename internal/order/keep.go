@@ -37,40 +37,21 @@ const (
 	staleBooking = time.Minute
 )
 
-// Booker books ended orders. Any number of bookers may run: each skips the orders that another one has locked.
-type Booker struct {
-	store  *Store
-	log    *slog.Logger
-	failed bool // the last run of Run; only its job uses it
-}
-
-// NewBooker returns a booker of the orders in a store.
-func NewBooker(s *Store, log *slog.Logger) *Booker { return &Booker{store: s, log: log} }
-
-// Run books until ctx ends, and then returns nil.
-func (b *Booker) Run(ctx context.Context) error {
-	return reconcile.Every(ctx, bookEvery, b.log, b.bookAndLog)
-}
-
-// bookAndLog logs an error only if the run before had none: while the database is down, each run has one.
-func (b *Booker) bookAndLog(ctx context.Context) {
-	n, err := b.Book(ctx)
-	switch {
-	case ctx.Err() != nil: // the process stops
-		return
-	case err != nil && !b.failed:
-		b.log.WarnContext(ctx, "ended orders could not be booked; each run tries again, and the next one that succeeds is logged", "error", err)
-	case err == nil && b.failed:
-		b.log.InfoContext(ctx, "ended orders are booked again", "orders", n)
-	}
-	b.failed = err != nil
+// keepBooks books ended orders until ctx ends, and then returns nil. Any number of processes may do so: each skips the
+// orders that another one has locked.
+func (s *Store) keepBooks(ctx context.Context, log *slog.Logger) error {
+	return reconcile.Every(ctx, bookEvery, log, func(ctx context.Context) {
+		if _, err := s.Book(ctx); err != nil && ctx.Err() == nil {
+			log.WarnContext(ctx, "ended orders could not be booked; the next run tries again", "error", err)
+		}
+	})
 }
 
 // Book books all ended orders that are not booked, in batches, and returns their number. It leaves those that another
 // session has locked for the next run. An error ends the run; the batches before it are booked.
-func (b *Booker) Book(ctx context.Context) (booked int64, err error) {
+func (s *Store) Book(ctx context.Context) (booked int64, err error) {
 	for after := (uuid.UUID{}); ; {
-		n, last, err := b.store.book(ctx, after)
+		n, last, err := s.book(ctx, after)
 		booked += n
 		if err != nil || n == 0 {
 			return booked, err

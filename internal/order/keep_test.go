@@ -21,15 +21,10 @@ import (
 	"example.com/shop/internal/testenv/parttest"
 )
 
-// booker returns a booker of the shop's orders.
-func (s *shop) booker() *order.Booker {
-	return order.NewBooker(s.Store, slog.New(slog.DiscardHandler))
-}
-
 // book books all ended orders, and fails the test if their number is not the expected one.
 func (s *shop) book(t testing.TB, want int64) {
 	t.Helper()
-	if n, err := s.booker().Book(t.Context()); n != want || err != nil {
+	if n, err := s.Store.Book(t.Context()); n != want || err != nil {
 		t.Fatalf("Book returns %d, %v; want %d", n, err, want)
 	}
 }
@@ -38,7 +33,7 @@ func (s *shop) book(t testing.TB, want int64) {
 func (s *shop) bookAll(t testing.TB) {
 	t.Helper()
 	testenv.Eventually(t, "all ended orders are booked", func() bool {
-		_, err := s.booker().Book(t.Context())
+		_, err := s.Store.Book(t.Context())
 		testenv.Must(t, err)
 		return testenv.Query[int](t, s.DB, `SELECT count(*) FROM orders WHERE NOT booked AND status <> 'pending'`) == 0
 	})
@@ -136,7 +131,7 @@ func TestInterruptedBooking(t *testing.T) {
 			defer stop()
 			done := make(chan error, 1)
 			go func() {
-				_, err := s.booker().Book(ctx)
+				_, err := s.Store.Book(ctx)
 				done <- err
 			}()
 			testenv.AwaitLockWait(t, s.DB)
@@ -164,7 +159,7 @@ func TestBookDuringRestore(t *testing.T) {
 	s := newShop(t)
 	s.endedOrders(t)
 	s.Exec(t, `ALTER TABLE stock_books DROP CONSTRAINT stock_books_pkey`)
-	if n, err := s.booker().Book(t.Context()); n != 0 || err == nil {
+	if n, err := s.Store.Book(t.Context()); n != 0 || err == nil {
 		t.Errorf("without the primary key of the books Book returns %d, %v; want an error", n, err)
 	}
 	s.Exec(t, `ALTER TABLE stock_books ADD PRIMARY KEY (product_id)`)
@@ -205,7 +200,7 @@ func TestBookDuringLoad(t *testing.T) {
 					limit = time.Duration(rand.IntN(10)) * time.Millisecond
 				}
 				ctx, stop := context.WithTimeout(over, limit)
-				_, _ = s.booker().Book(ctx)
+				_, _ = s.Store.Book(ctx)
 				stop()
 			}
 		})
@@ -287,7 +282,7 @@ func TestBookingMetrics(t *testing.T) {
 	if err := s.Store.CheckBooking(t.Context()); err == nil {
 		t.Error("the doctor does not report orders that ended over a minute ago")
 	}
-	booked, err := s.booker().Book(t.Context())
+	booked, err := s.Store.Book(t.Context())
 	testenv.Must(t, err)
 	if age := parttest.Gauge(t, reg, "orders_not_booked_oldest_seconds"); booked != 3 || age != 0 {
 		t.Errorf("a booking books %v orders, and the oldest that is not booked ended %v s ago; want 3 and 0", booked, age)
@@ -475,7 +470,7 @@ func TestRemoveInBatches(t *testing.T) {
 	s.paidOrders(t, 1_200)
 	errs := make(chan error, 3)
 	go func() {
-		_, err := s.booker().Book(t.Context())
+		_, err := s.Store.Book(t.Context())
 		errs <- err
 	}()
 	for range 2 {

@@ -365,7 +365,7 @@ func (m *model) expire(rt *rapid.T) {
 
 // book books all ended orders. It changes nothing that customers see.
 func (m *model) book(rt *rapid.T) {
-	if _, err := m.shop.booker().Book(m.t.Context()); err != nil {
+	if _, err := m.shop.Store.Book(m.t.Context()); err != nil {
 		rt.Fatal(err)
 	}
 	if n := testenv.Query[int](m.t, m.shop.DB, `SELECT count(*) FROM orders WHERE NOT booked AND status <> 'pending'`); n > 0 {

@@ -91,7 +91,9 @@ func Add(p *app.Process, cancel *app.Kind, o Options, customers *rest.Tokens, ho
 		},
 		Wrap: s.Shed,
 
-		Components: []app.Component{{Role: app.Reconciler, Run: NewBooker(store, p.Log).Run}},
+		Components: []app.Component{{Role: app.Reconciler, Run: func(ctx context.Context) error {
+			return store.keepBooks(ctx, p.Log)
+		}}},
 
 		Ready:      store.Ready,
 		Invariants: store.Invariants,

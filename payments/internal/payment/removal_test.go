@@ -22,7 +22,7 @@ import (
 func (s *shop) removeOld(t *testing.T, left ...*order.Order) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	_, err := order.NewBooker(s.orderDB, log).Book(t.Context())
+	_, err := s.orderDB.Book(t.Context())
 	testenv.Must(t, err)
 	const orders, attempts = `SELECT id::text FROM orders`, `SELECT count(*) FROM payment_attempts WHERE order_id IS NOT NULL`
 	before := testenv.QueryAll[string](t, s.db, orders)
