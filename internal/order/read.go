@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"gorm.io/gorm"
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/keyset"
@@ -119,12 +118,7 @@ func (s *Service) Find(ctx context.Context, text string) (id uuid.UUID, found bo
 			return id, true, nil
 		}
 	}
-	return orderOf(db, s.cfg.Dependents, text)
-}
-
-// orderOf returns the order of which another package knows a row by an id.
-func orderOf(db *gorm.DB, dependents []Dependent, text string) (id uuid.UUID, found bool, err error) {
-	for _, d := range dependents {
+	for _, d := range s.cfg.Dependents {
 		if id, found, err = d.OrderOf(db, text); err != nil || found {
 			return id, found, err
 		}

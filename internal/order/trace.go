@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/google/uuid"
-
 	"example.com/shop/internal/keyset"
 )
 
@@ -28,53 +26,13 @@ func (noTracer) StartPlacing(ctx context.Context, _ [][]byte) (span context.Cont
 	return ctx, func(error) {}
 }
 
-// maxOthers is the largest number of rows of other packages whose orders Spans looks for, one by one. A worker's
-// batches of such rows are smaller, and a reconciler that catches up must not wait for more.
-const maxOthers = 20
-
-// Spans returns the spans in which orders were placed. ids are those of orders, or of rows of other packages that
-// refer to orders. An order whose placement was not traced has no span.
-func (s *Store) Spans(ctx context.Context, ids []string, dependents []Dependent) ([][]byte, error) {
+// Spans returns the spans in which orders were placed. An order whose placement was not traced has no span, and an id
+// that is no order's is left out.
+func (s *Store) Spans(ctx context.Context, ids []string) (spans [][]byte, err error) {
 	orders, _ := keyset.ParseIDs(ids)
-	spans, found, err := s.spans(ctx, orders)
-	if err != nil {
-		return nil, err
+	const statement = `SELECT span FROM orders WHERE id = ANY($1::uuid[]) AND span IS NOT NULL`
+	if err := s.db.WithContext(ctx).Raw(statement, orders).Scan(&spans).Error; err != nil {
+		return nil, fmt.Errorf("read the spans of orders: %w", err)
 	}
-	var others []uuid.UUID
-	for _, id := range orders {
-		if found[id] || len(others) == maxOthers {
-			continue
-		}
-		order, known, err := orderOf(s.db.WithContext(ctx), dependents, id.String())
-		if err != nil {
-			return spans, err
-		}
-		if known {
-			others = append(others, order)
-		}
-	}
-	if len(others) == 0 {
-		return spans, nil
-	}
-	more, _, err := s.spans(ctx, others)
-	return append(spans, more...), err
-}
-
-// spans returns the spans of orders, and says which of the orders exist.
-func (s *Store) spans(ctx context.Context, ids []uuid.UUID) (spans [][]byte, found map[uuid.UUID]bool, err error) {
-	var rows []struct {
-		ID   uuid.UUID
-		Span []byte
-	}
-	if err := s.db.WithContext(ctx).Raw(`SELECT id, span FROM orders WHERE id = ANY($1::uuid[])`, ids).Scan(&rows).Error; err != nil {
-		return nil, nil, fmt.Errorf("read the spans of orders: %w", err)
-	}
-	found = make(map[uuid.UUID]bool, len(rows))
-	for _, row := range rows {
-		found[row.ID] = true
-		if row.Span != nil {
-			spans = append(spans, row.Span)
-		}
-	}
-	return spans, found, nil
+	return spans, nil
 }

@@ -44,7 +44,7 @@ func TestSpans(t *testing.T) {
 	if len(traced.batches) != 3 || traced.ended != 3 || !bytes.Equal(traced.batches[0][0], []byte{1, 2, 3}) {
 		t.Errorf("the transactions were traced with the spans %v, and %d of them ended; want each with the span of its placement", traced.batches, traced.ended)
 	}
-	spans, err := s.Store.Spans(t.Context(), append(ids, uuid.NewString(), "foreign"), nil)
+	spans, err := s.Store.Spans(t.Context(), append(ids, uuid.NewString(), "foreign"))
 	testenv.Must(t, err)
 	slices.SortFunc(spans, bytes.Compare)
 	if len(spans) != 2 || !bytes.Equal(spans[0], []byte{1, 2, 3}) || !bytes.Equal(spans[1], []byte{4}) {

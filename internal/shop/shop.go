@@ -53,7 +53,7 @@ func Open(ctx context.Context, cfg app.Config, o *Options, n Neighbour, log *slo
 	}
 	var tracer *trace.Tracer
 	if err = checkModules(connections.OtherModules, cfg.Roles, log); err == nil {
-		tracer, err = newTracer(connections, n.Dependents, log)
+		tracer, err = trace.New(connections, "shop", order.NewStore(connections.DB).Spans, log)
 	}
 	if err != nil {
 		connections.Close()
@@ -125,12 +125,4 @@ func checkModules(others, roles []string, log *slog.Logger) error {
 	log.Warn("the database has the schema of a module that this program lacks; "+
 		"its tables and tasks are left to the program that has it", "module", modules)
 	return nil
-}
-
-// newTracer returns the tracer of a process, nil if nothing is traced. What is done with an order links to the span
-// that is stored with it.
-func newTracer(c *app.Connections, dependents []order.Dependent, log *slog.Logger) (*trace.Tracer, error) {
-	store := order.NewStore(c.DB)
-	spans := func(ctx context.Context, ids []string) ([][]byte, error) { return store.Spans(ctx, ids, dependents) }
-	return trace.New(c, "shop", spans, log)
 }

@@ -28,7 +28,7 @@ import (
 	"example.com/shop/internal/postgres"
 )
 
-// Spans returns the spans in which orders were placed, by the ids of the orders or of rows that refer to them.
+// Spans returns the spans in which orders were placed, by the ids of the orders.
 type Spans func(ctx context.Context, ids []string) ([][]byte, error)
 
 // New returns the tracer of a process with these connections, whose statements and commands it traces, if the standard
