@@ -134,13 +134,12 @@ func receive(ctx context.Context, in io.Reader, ended func()) <-chan request {
 // child is the process of a contender.
 type child struct {
 	contender contender.Contender
-	registry  *prometheus.Registry // of the metrics of the orders
 	listener  net.Listener
 	handler   http.Handler
 	log       *slog.Logger
 	closers   []func()
 
-	unscheduled atomic.Int64 // the number of orders that Publish could not schedule
+	cancelled, repeated, unscheduled atomic.Int64 // see counts
 }
 
 // newChild builds the contender and the shop's REST interface. The process ends after an error, so newChild closes
@@ -150,7 +149,7 @@ func newChild(ctx context.Context, o contendOptions, log *slog.Logger) (*child, 
 	if err != nil {
 		return nil, err
 	}
-	c := &child{registry: prometheus.NewRegistry(), log: log}
+	c := &child{log: log}
 	gdb, err := postgres.Open(ctx, o.DatabaseURL, "bench", 20, postgres.IndexPlans)
 	if err != nil {
 		return nil, err
@@ -165,8 +164,8 @@ func newChild(ctx context.Context, o contendOptions, log *slog.Logger) (*child, 
 	}
 	c.closers = append(c.closers, func() { env.Redis.Close() })
 
-	orders := order.NewService(order.NewStore(gdb), c, order.Config{Options: order.Options{OrderTimeout: time.Hour}}, log, c.registry)
-	env.Orders = reconcile.NewTable(gdb, order.CancelKind, orders.Rows(), nil, log)
+	orders := order.NewService(order.NewStore(gdb), c, order.Config{Options: order.Options{OrderTimeout: time.Hour}}, log, prometheus.NewRegistry())
+	env.Orders = reconcile.NewTable(gdb, order.CancelKind, c.counting(orders.Rows()), nil, log)
 	env.Cancel = func(ctx context.Context, ids ...string) ([]contender.Order, error) {
 		return cancelDue(ctx, env.Orders, ids)
 	}
@@ -229,7 +228,7 @@ func (c *child) serve(ctx context.Context, requests <-chan request, replies *jso
 func (c *child) answer(ctx context.Context, r request) (a reply) {
 	var err error
 	if r.Counts {
-		a.Counts, err = c.counts()
+		a.Counts = c.counts()
 	} else {
 		err = c.contender.Schedule(ctx, contenderOrders(r.Schedule))
 	}
@@ -239,28 +238,27 @@ func (c *child) answer(ctx context.Context, r request) (a reply) {
 	return a
 }
 
-// counts reads the counters of the shop's service.
-func (c *child) counts() (n counts, err error) {
-	families, err := c.registry.Gather()
-	if err != nil {
-		return counts{}, err
-	}
-	n.Unscheduled = int(c.unscheduled.Load())
-	for _, family := range families {
-		if family.GetName() != "cancel_outcomes_total" {
-			continue
-		}
-		for _, m := range family.GetMetric() {
-			value := int(m.GetCounter().GetValue())
-			switch m.GetLabel()[0].GetValue() {
-			case "cancelled":
-				n.Cancelled += value
-			case "terminal":
-				n.Repeated += value
+// counting returns rows that also count what the worker's and the reconciler's statements find.
+func (c *child) counting(rows reconcile.Rows) reconcile.Rows {
+	observe := rows.Observe
+	rows.Observe = func(ctx context.Context, verdicts []reconcile.Verdict, actor reconcile.Actor) {
+		for _, v := range verdicts {
+			switch v.State {
+			case reconcile.TimedOut:
+				c.cancelled.Add(1)
+			case reconcile.AlreadyEnded:
+				c.repeated.Add(1)
 			}
 		}
+		observe(ctx, verdicts, actor)
 	}
-	return n, nil
+	return rows
+}
+
+func (c *child) counts() counts {
+	return counts{
+		Cancelled: int(c.cancelled.Load()), Repeated: int(c.repeated.Load()), Unscheduled: int(c.unscheduled.Load()),
+	}
 }
 
 // Publish schedules the tasks of orders that were placed over HTTP. A contender with a fast path of its own uses that.

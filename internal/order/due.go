@@ -22,21 +22,10 @@ func (s *Service) Rows() reconcile.Rows {
 	return reconcile.Rows{Pending: pendingSQL, TimeOut: cancelDueSQL, Free: freeSQL, Observe: s.observe}
 }
 
-// outcomes maps the states of rows to the values of the label outcome of shop_cancel_outcomes_total.
-var outcomes = map[reconcile.RowState]string{
-	reconcile.TimedOut:     "cancelled",
-	reconcile.AlreadyEnded: "terminal",
-	reconcile.Gone:         "gone",
-	reconcile.NotDue:       "not_due",
-	reconcile.Locked:       "locked",
-	reconcile.Blocked:      "blocked",
-}
-
 // observe counts and logs the verdicts on orders, and notifies the customers of the orders that were cancelled.
 func (s *Service) observe(ctx context.Context, verdicts []reconcile.Verdict, actor reconcile.Actor) {
 	cancelled := 0
 	for _, v := range verdicts {
-		s.metrics.outcomes.WithLabelValues(outcomes[v.State]).Inc()
 		if v.State != reconcile.TimedOut {
 			continue
 		}

@@ -14,7 +14,6 @@ type metrics struct {
 	paid      prometheus.Counter
 	cancelled *prometheus.CounterVec
 	lateness  *prometheus.HistogramVec
-	outcomes  *prometheus.CounterVec
 }
 
 func newMetrics(reg prometheus.Registerer) metrics {
@@ -46,10 +45,6 @@ func newMetrics(reg prometheus.Registerer) metrics {
 			Help:    "Time from an unpaid order's due time to its timeout, by path: worker or reconciler.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600, 4 * 3600},
 		}, []string{"path"}),
-		outcomes: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "cancel_outcomes_total",
-			Help: "Outcomes of timing out an order: cancelled, terminal (paid or cancelled before), not_due, locked, blocked (another session has locked one of its products) or gone (no such order).",
-		}, []string{"outcome"}),
 	}
 	// These series begin at 0 now, because increase() does not count the event with which a series begins.
 	for _, actor := range []Actor{Worker, Reconciler} {
