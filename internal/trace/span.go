@@ -1,42 +1,29 @@
 package trace
 
 import (
-	"slices"
+	"context"
 
+	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 )
 
-// A stored span has the id of the trace, that of the span, and the flags, one after the other, as in the header traceparent.
-const (
-	traceIDLen = len(trace.TraceID{})
-	spanIDLen  = len(trace.SpanID{})
-	storedLen  = traceIDLen + spanIDLen + 1
-)
+// traceparent is the name of the header that has the span of a caller. A stored span is a value of this header.
+const traceparent = "traceparent"
 
-func encode(span trace.SpanContext) []byte {
-	t, s := span.TraceID(), span.SpanID()
-	return slices.Concat(t[:], s[:], []byte{byte(span.TraceFlags())})
+// encode returns the span of a context as it is stored.
+func encode(ctx context.Context) []byte {
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, carrier)
+	return []byte(carrier[traceparent])
 }
 
-// decode returns a stored span. ok is false if it is none.
-func decode(stored []byte) (span trace.SpanContext, ok bool) {
-	if len(stored) != storedLen {
-		return span, false
-	}
-	span = trace.NewSpanContext(trace.SpanContextConfig{
-		TraceID:    trace.TraceID(stored[:traceIDLen]),
-		SpanID:     trace.SpanID(stored[traceIDLen : traceIDLen+spanIDLen]),
-		TraceFlags: trace.TraceFlags(stored[storedLen-1]),
-		Remote:     true,
-	})
-	return span, span.IsValid()
-}
-
-// linksOf returns links to stored spans. It leaves out nil.
+// linksOf returns links to stored spans. It leaves out what is no stored span.
 func linksOf(stored [][]byte) []trace.Link {
 	links := make([]trace.Link, 0, len(stored))
 	for _, s := range stored {
-		if span, ok := decode(s); ok {
+		carrier := propagation.MapCarrier{traceparent: string(s)}
+		span := trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier))
+		if span.IsValid() {
 			links = append(links, trace.Link{SpanContext: span})
 		}
 	}

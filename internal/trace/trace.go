@@ -51,11 +51,10 @@ func (t *Tracer) LogAttrs(ctx context.Context) []slog.Attr {
 
 // Span returns the span of a context in the form that is stored with an order, or nil if it is not exported.
 func (t *Tracer) Span(ctx context.Context) []byte {
-	span := trace.SpanContextFromContext(ctx)
-	if !span.IsSampled() {
+	if !trace.SpanContextFromContext(ctx).IsSampled() {
 		return nil
 	}
-	return encode(span)
+	return encode(ctx)
 }
 
 // StartPlacing begins a span that links to the requests whose orders a transaction places.
