@@ -15,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
 	"github.com/pressly/goose/v3/lock"
@@ -134,10 +135,11 @@ func CheckAll(ctx context.Context, db *sql.DB, others ...Set) (newer []*VersionE
 
 // OtherModules returns the names of the modules, besides those of the given sets, whose migrations the database has.
 func OtherModules(ctx context.Context, db *sql.DB, known ...Set) ([]string, error) {
-	tables, err := column[string](ctx, db, `
-		SELECT relname::text FROM pg_class
-		WHERE relkind = 'r' AND starts_with(relname::text, $1) AND pg_table_is_visible(oid)
-		ORDER BY relname`, coreTable+"_")
+	var tables []string
+	err := db.QueryRowContext(ctx, `
+		SELECT array_agg(relname::text ORDER BY relname) FROM pg_class
+		WHERE relkind = 'r' AND starts_with(relname::text, $1) AND pg_table_is_visible(oid)`, coreTable+"_",
+	).Scan(pgtype.NewMap().SQLScanner(&tables))
 	if err != nil {
 		return nil, fmt.Errorf("look for the schema of other modules: %w", err)
 	}
@@ -294,42 +296,18 @@ func (l impatient) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
 	return errors.Join(err, l.SessionLocker.SessionUnlock(ctx, conn))
 }
 
-// versions returns the versions that a version table has, in ascending order; none if there is no such table.
-func versions(ctx context.Context, db *sql.DB, table string) ([]int64, error) {
-	name := pgx.Identifier{table}.Sanitize()
-	found, err := column[string](ctx, db, `SELECT t::text FROM to_regclass($1) AS t WHERE t IS NOT NULL`, name)
-	if err != nil || found == nil {
-		return nil, err
-	}
-	// goose's own row has version 0.
-	return column[int64](ctx, db, `SELECT DISTINCT version_id FROM `+name+` WHERE version_id > 0 ORDER BY version_id`)
-}
+// undefinedTable is the SQLSTATE of a statement that reads a table that does not exist.
+const undefinedTable = "42P01"
 
-// column returns the rows of a query with one column. It waits for up to 30 s for the statement, because a process
-// should start although the database is busy.
-func column[T any](ctx context.Context, db *sql.DB, query string, args ...any) ([]T, error) {
-	tx, err := db.BeginTx(ctx, nil)
-	if err != nil {
-		return nil, err
+// versions returns the versions that a version table has, in ascending order; none if there is no such table.
+func versions(ctx context.Context, db *sql.DB, table string) (have []int64, err error) {
+	query := `SELECT array_agg(DISTINCT version_id ORDER BY version_id) FROM ` + pgx.Identifier{table}.Sanitize() +
+		` WHERE version_id > 0` // goose's own row has version 0
+	err = db.QueryRowContext(ctx, query).Scan(pgtype.NewMap().SQLScanner(&have))
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == undefinedTable {
+		return nil, nil
 	}
-	defer tx.Rollback() //nolint:errcheck // the transaction changes nothing
-	if _, err := tx.ExecContext(ctx, `SET LOCAL statement_timeout = '30s'`); err != nil {
-		return nil, err
-	}
-	rows, err := tx.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var values []T
-	for rows.Next() {
-		var value T
-		if err := rows.Scan(&value); err != nil {
-			return nil, err
-		}
-		values = append(values, value)
-	}
-	return values, rows.Err()
+	return have, err
 }
 
 // newest returns the last of some versions in ascending order, 0 if there is none.
