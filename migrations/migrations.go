@@ -61,7 +61,6 @@ type VersionError struct {
 	Set        string  // the name of the set; empty for the core
 	Have, Want int64   // the newest migrations of the database and of the binary; 0 is a database without a schema
 	Missing    []int64 // the binary's migrations that the database lacks, in ascending order
-	Unknown    []int64 // the database's migrations that the binary lacks, in ascending order
 }
 
 // IsNewer reports whether the database has all migrations of the binary, and a newer one. The binary works with such a
@@ -183,7 +182,7 @@ func (s Set) Up(ctx context.Context, db *sql.DB) ([]string, error) {
 		if partial, ok := errors.AsType[*goose.PartialError](err); ok {
 			results = partial.Applied
 		}
-		err = s.explain(err, difference.Unknown)
+		err = s.explain(err)
 	}
 	var applied []string
 	for _, r := range results {
@@ -202,23 +201,14 @@ func (s Set) lacks(ctx context.Context, db *sql.DB) (*VersionError, error) {
 	return nil, err
 }
 
-// duplicateTable is the SQLSTATE of a statement that creates a table or an index that exists already.
-const duplicateTable = "42P07"
-
-// explain returns the error of a migration with the name of the file. If the file creates what exists already, one of
-// the unknown migrations may have created it. Then the release with that migration must apply its other migrations
-// first.
-func (s Set) explain(err error, unknown []int64) error {
+// explain returns the error of a migration with the name of the file.
+func (s Set) explain(err error) error {
 	task := "migrate"
 	if s.Name != "" {
 		task += " " + s.Name
 	}
 	if partial, ok := errors.AsType[*goose.PartialError](err); ok {
 		err = fmt.Errorf("%s: %w", partial.Failed.Source.Path, partial.Err)
-	}
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == duplicateTable && len(unknown) > 0 {
-		return fmt.Errorf("%[1]s: %[2]w: the database has %[3]s, unlike this binary: run `shop migrate` of the last "+
-			"release with %[3]s, then of this one", task, err, list(unknown))
 	}
 	return fmt.Errorf("%s: %w", task, err)
 }
@@ -246,7 +236,7 @@ func (s Set) Check(ctx context.Context, db *sql.DB) error {
 	}
 	e := &VersionError{
 		Set: s.Name, Have: newest(have), Want: newest(want),
-		Missing: without(want, have), Unknown: without(have, want),
+		Missing: slices.DeleteFunc(slices.Clone(want), func(v int64) bool { return slices.Contains(have, v) }),
 	}
 	if len(e.Missing) == 0 && e.Have <= e.Want {
 		return nil
@@ -316,9 +306,4 @@ func newest(versions []int64) int64 {
 		return 0
 	}
 	return versions[len(versions)-1]
-}
-
-// without returns those of the versions that are not among the others.
-func without(versions, others []int64) []int64 {
-	return slices.DeleteFunc(slices.Clone(versions), func(v int64) bool { return slices.Contains(others, v) })
 }
