@@ -200,11 +200,6 @@ func TestMigrationsGiveWay(t *testing.T) {
 	}
 }
 
-// TestConcurrentIndexesArePatient checks how the core's migrations wait for locks.
-func TestConcurrentIndexesArePatient(t *testing.T) {
-	migrationtest.ConcurrentIndexesArePatient(t, migrations.Core)
-}
-
 // modules returns two sets of other modules, each of which creates a table besides that of the core's set.
 func modules() (books, loans migrations.Set) {
 	set := func(name, create string) migrations.Set {

@@ -3,8 +3,6 @@ package migrationtest
 
 import (
 	"database/sql"
-	"io/fs"
-	"strings"
 	"testing"
 
 	"github.com/pressly/goose/v3"
@@ -82,39 +80,5 @@ func DownUndoesUp(t *testing.T, db *sql.DB, set migrations.Set) {
 	}
 	if got := Schema(t, db); got != after[last] {
 		t.Errorf("after the second way up the schema is\n%s\nwant that after the first one:\n%s", got, after[last])
-	}
-}
-
-// ConcurrentIndexesArePatient checks that the files of a set wait without a limit only for what does not stop others.
-// Otherwise a file would fail whenever a transaction lasts for two seconds, or the files after it would stop others
-// for longer.
-func ConcurrentIndexesArePatient(t *testing.T, set migrations.Set) {
-	t.Helper()
-	const patient, impatient = "SET lock_timeout = 0;", "SET lock_timeout = '2s';"
-	names, err := fs.Glob(set.Files, "*.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range names {
-		text, err := fs.ReadFile(set.Files, name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		waits := false // without a limit
-		for line := range strings.Lines(string(text)) {
-			switch line = strings.TrimSpace(line); {
-			case strings.HasPrefix(line, patient):
-				waits = true
-			case strings.HasPrefix(line, impatient):
-				waits = false
-			case strings.HasPrefix(line, "--"):
-			case strings.Contains(line, " CONCURRENTLY ") != waits:
-				t.Errorf("%s: %q waits for locks without a limit: %v; write it between %q and %q: %v",
-					name, line, waits, patient, impatient, !waits)
-			}
-		}
-		if waits {
-			t.Errorf("%s does not end with %q", name, impatient)
-		}
 	}
 }

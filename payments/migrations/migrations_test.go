@@ -30,11 +30,6 @@ func TestDownUndoesUp(t *testing.T) {
 	migrationtest.DownUndoesUp(t, openCore(t), paymentsmigrations.Set)
 }
 
-// TestConcurrentIndexesArePatient checks how the migrations of payments wait for locks.
-func TestConcurrentIndexesArePatient(t *testing.T) {
-	migrationtest.ConcurrentIndexesArePatient(t, paymentsmigrations.Set)
-}
-
 // TestProgramsWithAndWithoutPayments has one database for the programs without and with payments. Neither takes the
 // migrations of the other for a newer schema.
 func TestProgramsWithAndWithoutPayments(t *testing.T) {
