@@ -31,7 +31,6 @@ import (
 
 const (
 	maxBody      = 16 << 10 // bytes
-	maxDepth     = 10       // levels of JSON
 	maxKeyLength = 255      // bytes of an idempotency key
 	defaultLimit = 20
 	maxLimit     = 100
@@ -83,8 +82,7 @@ func ReadObject(c *gin.Context) (Object, error) {
 	// The package json rejects an object that has two fields with one name, because another program might take the other
 	// one of the two. It also rejects text that is not UTF-8.
 	var body any
-	err = json.UnmarshalRead(http.MaxBytesReader(c.Writer, c.Request.Body, maxBody), &body,
-		json.WithUnmarshalers(json.UnmarshalFromFunc(limitDepth)))
+	err = json.UnmarshalRead(http.MaxBytesReader(c.Writer, c.Request.Body, maxBody), &body)
 	if err != nil {
 		return nil, bodyError(err)
 	}
@@ -133,17 +131,6 @@ func RequireEmptyBody(c *gin.Context) error {
 		return InvalidFields(errs...)
 	}
 	return nil
-}
-
-// limitDepth is called before each value is read.
-func limitDepth(d *jsontext.Decoder, _ *any) error {
-	if kind := d.PeekKind(); (kind == '{' || kind == '[') && d.StackDepth() >= maxDepth {
-		return &jsontext.SyntacticError{
-			Err:        fmt.Errorf("more than %d levels", maxDepth),
-			ByteOffset: d.InputOffset(), JSONPointer: d.StackPointer(),
-		}
-	}
-	return json.SkipFunc // the decoder reads the value
 }
 
 // bodyError returns the [Error] for a body that could not be read. An error of the connection contains addresses, so

@@ -70,11 +70,6 @@ func readThingID(c *gin.Context) error {
 
 const thing, thingID = `{"parts":[{"name":"a"}]}`, "01900000-0000-7000-8000-000000000001"
 
-// nested returns a thing whose JSON has a number of levels: the object, and arrays in its field parts.
-func nested(levels int) string {
-	return `{"parts":` + strings.Repeat("[", levels-1) + strings.Repeat("]", levels-1) + `}`
-}
-
 // TestInvalidRequests checks the problem that answers each form of invalid request.
 func TestInvalidRequests(t *testing.T) {
 	h := newAPI()
@@ -92,7 +87,6 @@ func TestInvalidRequests(t *testing.T) {
 		"duplicate field":                {"POST", "/things", `{"parts":[],` + thing[1:], nil, 400, rest.Malformed, nil},
 		"duplicate field of a part":      {"POST", "/things", `{"parts":[{"name":"a","name":"b"}]}`, nil, 400, rest.Malformed, nil},
 		"nested too deeply":              {"POST", "/things", strings.Repeat("[", 15_000), nil, 400, rest.Malformed, nil},
-		"11 levels":                      {"POST", "/things", nested(11), nil, 400, rest.Malformed, nil},
 		"truncated object":               {"POST", "/things", `{"parts"`, nil, 400, rest.Malformed, nil},
 		"trailing comma":                 {"POST", "/things", `{"parts":[],}`, nil, 400, rest.Malformed, nil},
 		"not UTF-8":                      {"POST", "/things", "{\"parts\":[\"\xff\"]}", nil, 400, rest.Malformed, nil},
@@ -197,7 +191,6 @@ func TestMalformedBodyDetail(t *testing.T) {
 		`{"parts":[{"a/b":1,"a/b":2}]}`:    `The body is not acceptable JSON: duplicate object member name (JSON pointer "/parts/0/a~1b", after byte 19).`,
 		"{\"parts\":[0,\"\xff\"]}":         `The body is not acceptable JSON: invalid UTF-8 (JSON pointer "/parts/1", after byte 13).`,
 		thing + thing:                      `The body is not acceptable JSON: invalid character '{' after top-level value (JSON pointer "", after byte 24).`,
-		nested(11):                         `The body is not acceptable JSON: more than 10 levels (JSON pointer "/parts/0/0/0/0/0/0/0/0", after byte 18).`,
 		`{"` + long + `":0,"` + long + `"`: `duplicate object member name (JSON pointer "/` + long[:99] + `…", after byte 1006).`,
 	} {
 		a := send(t, h, "POST", "/things", body, "Content-Type: application/json")
@@ -219,7 +212,6 @@ func TestValidRequests(t *testing.T) {
 		"UTF-8":               {"POST", "/things", thing, []string{"Content-Type: application/json; charset=UTF-8"}},
 		"identity encoding":   {"POST", "/things", thing, []string{"Content-Encoding: identity"}},
 		"large number":        {"POST", "/things", `{"parts":[{"name":1e300}]}`, nil},
-		"10 levels":           {"POST", "/things", nested(10), nil},
 		"16 KiB":              {"POST", "/things", thing + strings.Repeat(" ", 16<<10-len(thing)), nil},
 		"idempotency key":     {"POST", "/things", thing, []string{"Idempotency-Key: ~ " + strings.Repeat("k", 253)}},
 		"UUID":                {"GET", "/things/" + thingID, "", nil},
