@@ -10,7 +10,6 @@ import (
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/delay"
-	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/testenv"
 )
 
