@@ -19,7 +19,8 @@ clock AS MATERIALIZED (
     SELECT clock_timestamp() AS at FROM locked
 ),
 decided AS MATERIALIZED (
-    SELECT *, coalesce(@deadline::timestamptz, expires_at + @extension::bigint * interval '1 microsecond') AS deadline FROM locked
+    SELECT *, coalesce(@deadline::timestamptz, expires_at + @extension::bigint * interval '1 microsecond') AS deadline
+    FROM locked
 ),
 moved AS (
     -- For cancel_requested_at see pay.sql.
@@ -38,7 +39,8 @@ moved AS (
 ),
 event AS (
     INSERT INTO order_events (order_id, type, actor, at, deadline, reason)
-    SELECT id, 'rescheduled', CASE WHEN @deadline::timestamptz IS NULL THEN 'customer' ELSE 'operator' END, clock.at, expires_at, @reason::text
+    SELECT id, 'rescheduled', CASE WHEN @deadline::timestamptz IS NULL THEN 'customer' ELSE 'operator' END, clock.at,
+           expires_at, @reason::text
     FROM moved CROSS JOIN clock
 ),
 owed AS (
