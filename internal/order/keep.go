@@ -40,10 +40,19 @@ const (
 // keepBooks books ended orders until ctx ends, and then returns nil. Any number of processes may do so: each skips the
 // orders that another one has locked.
 func (s *Store) keepBooks(ctx context.Context, log *slog.Logger) error {
+	failed := false // the last run
 	return reconcile.Every(ctx, bookEvery, log, func(ctx context.Context) {
-		if _, err := s.Book(ctx); err != nil && ctx.Err() == nil {
-			log.WarnContext(ctx, "ended orders could not be booked; the next run tries again", "error", err)
+		n, err := s.Book(ctx)
+		switch {
+		case ctx.Err() != nil: // the process stops
+			return
+		case err != nil && !failed:
+			log.WarnContext(ctx, "ended orders could not be booked; each run tries again, and the next one that succeeds is logged",
+				"error", err)
+		case err == nil && failed:
+			log.InfoContext(ctx, "ended orders are booked again", "orders", n)
 		}
+		failed = err != nil
 	})
 }
 
