@@ -224,8 +224,11 @@ func (d *Deployment) corrupt(rng *rand.Rand) {
 	}
 }
 
-// deleteForeignKeys deletes the keys of the queues whose values have a wrong type, as an operator does whom `shop doctor`
-// tells about them.
+// foreignMembers are the ids that corrupt adds to sets.
+var foreignMembers = []any{"foreign", "\x00\xff"}
+
+// deleteForeignKeys deletes the keys of the queues whose values have a wrong type, and the dead letters that no worker has
+// written, as an operator does whom `shop doctor` tells about them.
 func (d *Deployment) deleteForeignKeys() {
 	ctx := d.T.Context()
 	for _, kind := range d.Kinds {
@@ -238,6 +241,7 @@ func (d *Deployment) deleteForeignKeys() {
 				testenv.Must(d.T, d.RDB.Del(ctx, key).Err())
 			}
 		}
+		_ = d.RDB.ZRem(ctx, queue.dead, foreignMembers...).Err()
 	}
 }
 
