@@ -133,8 +133,8 @@ func (w *Worker) reportHealth(err error) {
 	w.log.Info("worker can use its queue again")
 }
 
-// claimNext waits for its turn. Then it sleeps until a task is due or a lease ends, or until a
-// wake-up says that another task is due earlier, and claims a batch. The batch may be empty.
+// claimNext waits for its turn. Then it sleeps until a task is due or a lease ends, or until a wake-up says that another
+// task is due earlier, and claims a batch. The batch may be empty.
 func (w *Worker) claimNext(ctx context.Context, shard int) (batch Batch, err error) {
 	watch := &w.watches[shard]
 	var at time.Time

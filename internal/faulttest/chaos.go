@@ -185,6 +185,9 @@ var processChaos = []ChaosFault{
 	}},
 }
 
+// The ids that corrupt adds to sets.
+const foreignID, foreignBytes = "foreign", "\x00\xff"
+
 // corrupt writes values into the keys of a kind's queue that the queue itself never writes: values of other types,
 // infinite scores, foreign members, and attempts that are not numbers.
 func (d *Deployment) corrupt(rng *rand.Rand) {
@@ -204,7 +207,7 @@ func (d *Deployment) corrupt(rng *rand.Rand) {
 		case 1: // a third type
 			testenv.Must(d.T, d.RDB.Set(ctx, key, "foreign", 0).Err())
 		case 2: // ZADD fails if another call has given the key another type
-			_ = d.RDB.ZAdd(ctx, set, redis.Z{Member: "foreign", Score: math.Inf(1 - 2*rng.IntN(2))}, redis.Z{Member: "\x00\xff", Score: 1e300}).Err()
+			_ = d.RDB.ZAdd(ctx, set, redis.Z{Member: foreignID, Score: math.Inf(1 - 2*rng.IntN(2))}, redis.Z{Member: foreignBytes, Score: 1e300}).Err()
 		case 3: // due in 30,000 years
 			ids, _ := d.RDB.ZRange(ctx, queue.due, 0, -1).Result()
 			for _, id := range ids {
@@ -217,15 +220,12 @@ func (d *Deployment) corrupt(rng *rand.Rand) {
 			}
 		case 5: // leases that never expire
 			ids, _ := d.RDB.ZRange(ctx, queue.leased, 0, -1).Result()
-			for _, id := range append(ids, "foreign") {
+			for _, id := range append(ids, foreignID) {
 				_ = d.RDB.ZAdd(ctx, queue.leased, redis.Z{Member: id, Score: math.Inf(1)}).Err()
 			}
 		}
 	}
 }
-
-// foreignMembers are the ids that corrupt adds to sets.
-var foreignMembers = []any{"foreign", "\x00\xff"}
 
 // deleteForeignKeys deletes the keys of the queues whose values have a wrong type, and the dead letters that no worker has
 // written, as an operator does whom `shop doctor` tells about them.
@@ -241,7 +241,7 @@ func (d *Deployment) deleteForeignKeys() {
 				testenv.Must(d.T, d.RDB.Del(ctx, key).Err())
 			}
 		}
-		_ = d.RDB.ZRem(ctx, queue.dead, foreignMembers...).Err()
+		_ = d.RDB.ZRem(ctx, queue.dead, foreignID, foreignBytes).Err()
 	}
 }
 

@@ -313,7 +313,7 @@ func (s *Service) NewSite(t testing.TB, redis string, env ...string) *Site {
 const usualInterval = 2 * time.Second
 
 var sweepInterval = flag.Duration("sweep.interval", usualInterval,
-	"the interval of the sweeps; with a longer one rows may be late by that much more, so that repairs by sweeps show")
+	"the interval of the sweeps; the bounds of lateness grow with it")
 
 // NewSiteAt is [Service.NewSite] with a given database, which it does not migrate.
 func (s *Service) NewSiteAt(database, redis string, env ...string) *Site {

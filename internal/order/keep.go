@@ -33,7 +33,7 @@ const (
 	bookEvery = 5 * time.Second
 	// bookTimeout bounds a batch, because it keeps the locks of its orders while its commit waits for a standby.
 	bookTimeout = 5 * time.Second
-	// staleBooking is the age from which on the doctor reports an ended order that is not booked.
+	// staleBooking is the age of an ended order that is not booked, above which the doctor reports it.
 	staleBooking = time.Minute
 )
 

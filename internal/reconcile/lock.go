@@ -13,13 +13,10 @@ import (
 // ErrBusy means that another process or goroutine is sweeping.
 var ErrBusy = errors.New("another sweep is under way")
 
-// lockIdle is the longest time for which a sweep has its lock. With a longer time a process that hangs would stop the sweeps
-// of the others for longer. With a shorter one a sweep that times out a large backlog would lose its lock, so that
-// another process would repeat its work at the same time.
+// lockIdle is the longest time for which a sweep has its lock: the sweeps of all processes stop for that long if one hangs.
 const lockIdle = 2 * time.Minute
 
-// lockIdleAlone is lockIdle for a service without a queue, in which no worker times out rows while a sweep hangs. Its sweeps do not
-// compare rows with a queue. One that times out rows for longer loses its lock, and then another process does the same.
+// lockIdleAlone is lockIdle for a service without a queue, in which no worker times out rows while a sweep hangs.
 const lockIdleAlone = 10 * time.Second
 
 // lock takes the advisory lock of the sweeps. The lock belongs to a transaction of the returned connection, so PostgreSQL

@@ -28,10 +28,9 @@ type Config struct {
 	// Schedule says when to sweep: a cron expression, in UTC unless it begins with a time zone (TZ=Europe/Berlin), or
 	// @every with a duration of at least a second. Default @every 30s.
 	Schedule string
-	// Lookahead is the time before a row's deadline from which on sweeps look at its task. It must be at least 2 s, and
-	// with @every at least two intervals: then a sweep looks at a task before the task is due, even if one sweep is
-	// missed. If the activations of a cron expression are further apart than half a look-ahead, there are more sweeps.
-	// Default 2 min.
+	// A sweep compares the tasks of the rows that are due within Lookahead. It must be at least 2 s, and with @every at
+	// least two intervals, so that a task is compared before it is due, even if one sweep is missed. If the activations of
+	// a cron expression are further apart than half a look-ahead, there are more sweeps. Default 2 min.
 	Lookahead time.Duration
 	// Grace is the time for which a row may be overdue before the reconciler times it out. Default 2 s. A worker is
 	// expected to time out a row within the first second.

@@ -114,8 +114,8 @@ type Table struct {
 // it. The function gets the error of the batch, also if the batch caused a panic.
 type BeginSpan func(ctx context.Context, kind string, ids []string) (span context.Context, end func(error))
 
-// errPanicked ends the span of a batch that has not returned.
-var errPanicked = errors.New("panicked")
+// ErrPanicked ends a span whose function has not returned.
+var ErrPanicked = errors.New("panicked")
 
 // NewTable returns the table of rows that are timed out by the tasks of a kind. begin may be nil.
 func NewTable(db *gorm.DB, kind string, rows Rows, begin BeginSpan, log *slog.Logger) *Table {
@@ -268,7 +268,7 @@ func (t *Table) timeOut(ctx context.Context, ids []string, actor Actor) (verdict
 		return nil, nil
 	}
 	ctx, end := t.begin(ctx, t.kind, ids)
-	err = errPanicked
+	err = ErrPanicked
 	defer func() { end(err) }()
 	rows, foreign := keyset.ParseIDs(ids)
 	for _, id := range foreign {

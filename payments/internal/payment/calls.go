@@ -9,6 +9,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sony/gobreaker/v2"
+
+	"example.com/shop/internal/reconcile"
 )
 
 // The operations of a provider, as logs, errors and metrics name them.
@@ -32,9 +34,6 @@ const (
 	opMovements = "list_movements"
 	opSessions  = "list_sessions"
 )
-
-// errPanicked ends the span of a call that has not returned.
-var errPanicked = errors.New("panicked")
 
 var operations = []string{opCreate, opRetrieve, opExpire, opRefunds, opRefund}
 
@@ -233,7 +232,7 @@ func call[T any](ctx context.Context, c *Calls, class Class, operation string, d
 		defer cancel()
 		limited, end := c.trace(limited, "payment provider: "+operation)
 		began := time.Now()
-		err := errPanicked
+		err := reconcile.ErrPanicked
 		defer func() { end(err) }()
 		answer, err = do(limited)
 		err = providerError(operation, err)
