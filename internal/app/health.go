@@ -54,7 +54,8 @@ func (p *Process) Violations(ctx context.Context, full bool) ([]Violation, error
 func FindViolations(ctx context.Context, db *gorm.DB, full bool, statement string, args ...any) ([]Violation, error) {
 	violations := []Violation{}
 	err := db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-		// A plan for the values of the parameters leaves out what they exclude: one statement can check few rows or all.
+		// A plan for the values of the parameters leaves out what they exclude: one statement can check few rows or
+		// all.
 		err := tx.Exec(`SELECT set_config('statement_timeout', '0', true), set_config('enable_seqscan', $1, true),
 			set_config('plan_cache_mode', 'force_custom_plan', true)`, strconv.FormatBool(full)).Error
 		if err != nil {

@@ -11,9 +11,9 @@ import (
 	"example.com/shop/internal/reconcile"
 )
 
-// Kind holds the components of one kind of task: the queue; the outbox, publisher and relay, which fill the queue; the
-// worker, which empties it; and the reconciler, which compares it with a table. In a service without Redis only the reconciler
-// is set.
+// Kind holds the components of one kind of task: the queue; the outbox, publisher and relay, which fill the queue;
+// the worker, which empties it; and the reconciler, which compares it with a table. In a service without Redis only
+// the reconciler is set.
 type Kind struct {
 	Name       string
 	Queue      *delay.Queue
@@ -25,8 +25,8 @@ type Kind struct {
 	process *Process
 }
 
-// NewKind adds a kind of task with the components that fill its queue. The part gives the publisher to its service, and
-// then calls [Kind.Handle]. Its error is about the name.
+// NewKind adds a kind of task with the components that fill its queue. The part gives the publisher to its service,
+// and then calls [Kind.Handle]. Its error is about the name.
 func (p *Process) NewKind(name string) (*Kind, error) {
 	k := &Kind{Name: name, process: p}
 	p.Kinds = append(p.Kinds, k)
@@ -62,8 +62,8 @@ func (k *Kind) Handle(rows reconcile.Rows, worker delay.WorkerConfig) (err error
 	return nil
 }
 
-// NewQueue returns the queue of a kind of task, in a process with Redis. Most parts call [Process.NewKind] instead: tasks of a
-// queue without an outbox and a reconciler are lost when Redis is.
+// NewQueue returns the queue of a kind of task, in a process with Redis. Most parts call [Process.NewKind] instead:
+// tasks of a queue without an outbox and a reconciler are lost when Redis is.
 func (p *Process) NewQueue(kind string) (*delay.Queue, error) {
 	if p.Redis == nil {
 		return nil, errors.New("the service has no Redis: a part must not make a queue if Process.Redis is nil")
@@ -71,8 +71,8 @@ func (p *Process) NewQueue(kind string) (*delay.Queue, error) {
 	return delay.NewQueue(p.Redis, delay.Config{Kind: kind, Shards: p.cfg.QueueShards})
 }
 
-// Work adds a worker of a queue to the process, and returns it. The process sets the field Drain of cfg, because all workers stop
-// with the process.
+// Work adds a worker of a queue to the process, and returns it. The process sets the field Drain of cfg, because all
+// workers stop with the process.
 func (p *Process) Work(queue *delay.Queue, handle delay.Handler, cfg delay.WorkerConfig) *delay.Worker {
 	cfg.Drain = p.cfg.WorkerDrain
 	w := delay.NewWorker(queue, handle, cfg, p.Log, p.Metrics)
@@ -80,7 +80,8 @@ func (p *Process) Work(queue *delay.Queue, handle delay.Handler, cfg delay.Worke
 	return w
 }
 
-// Kinds holds all kinds of task of a process. Its methods combine the results of all kinds. Without Redis there are no tasks.
+// Kinds holds all kinds of task of a process. Its methods combine the results of all kinds. Without Redis there are
+// no tasks.
 type Kinds []*Kind
 
 // WithQueues returns the kinds that have queues: all of them, or none in a service without Redis.
@@ -130,8 +131,8 @@ func (all Kinds) Backlog(ctx context.Context) (count int64, oldest time.Duration
 }
 
 // Sweep sweeps the tables of all kinds, and returns the sum of the reports. If the sweep of a kind cannot start, for
-// example because another process sweeps the same table, Sweep sweeps the others before it returns the error. It returns
-// [reconcile.ErrBusy] only if there is no other error.
+// example because another process sweeps the same table, Sweep sweeps the others before it returns the error. It
+// returns [reconcile.ErrBusy] only if there is no other error.
 func (all Kinds) Sweep(ctx context.Context) (sum reconcile.Report, err error) {
 	reports := make([]reconcile.Report, len(all))
 	for i, k := range all {

@@ -7,10 +7,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// MergeContracts merges pieces of an OpenAPI document. Each piece can add entries to paths, to the maps in components, and
-// to the list tags. A part adds its figures to the properties of the schema Stats, and to the list of those that are
-// required. Everything else may be in one piece only: that two pieces define the same name is an error. The entries are in
-// the order of the pieces.
+// MergeContracts merges pieces of an OpenAPI document. Each piece can add entries to paths, to the maps in
+// components, and to the list tags. A part adds its figures to the properties of the schema Stats, and to the list of
+// those that are required. Everything else may be in one piece only: that two pieces define the same name is an
+// error. The entries are in the order of the pieces.
 func MergeContracts(pieces ...[]byte) ([]byte, error) {
 	var merged *yaml.Node
 	for _, piece := range pieces {

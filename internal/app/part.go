@@ -10,8 +10,8 @@ import (
 
 // Part is what a package adds to a process, besides its kinds of task. A field that is zero adds nothing.
 type Part struct {
-	// Routes adds routes to the router and to the group of the operators' API. It is called if the process has the role
-	// API.
+	// Routes adds routes to the router and to the group of the operators' API. It is called if the process has the
+	// role API.
 	Routes func(root, ops gin.IRouter)
 	// Streams are the routes whose answers do not end: they have no time limit, and their time is not measured.
 	Streams []string

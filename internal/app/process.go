@@ -1,14 +1,15 @@
 // Package app holds what the parts of a service share in one process: the connections, the log, the metrics, the HTTP
 // router and the kinds of task.
 //
-// A part is a feature that a team can leave out: orders, pages, reminders. [Connect] connects to the servers, and [New]
-// returns a [Process] without parts. Each part then adds itself: its kinds of task with [Process.NewKind], and everything
-// else with [Process.Add], whose argument, a [Part], lists what a part can have. [Process.Run] runs them all. The package
-// knows no part.
+// A part is a feature that a team can leave out: orders, pages, reminders. [Connect] connects to the servers, and
+// [New] returns a [Process] without parts. Each part then adds itself: its kinds of task with [Process.NewKind], and
+// everything else with [Process.Add], whose argument, a [Part], lists what a part can have. [Process.Run] runs them
+// all. The package knows no part.
 //
-// It also has the commands that every program of this kind has, serve, migrate, reconcile, doctor, health and version, with
-// their options. A program embeds these options in its own commands, beside the options of its parts. Every option is a
-// flag and an environment variable, whose name follows from the flag: --http-addr and SHOP_HTTP_ADDR.
+// It also has the commands that every program of this kind has, serve, migrate, reconcile, doctor, health and
+// version, with their options. A program embeds these options in its own commands, beside the options of its parts.
+// Every option is a flag and an environment variable, whose name follows from the flag: --http-addr and
+// SHOP_HTTP_ADDR.
 package app
 
 import (
@@ -121,9 +122,9 @@ type Process struct {
 	stopping   atomic.Bool // the process received a signal to stop
 }
 
-// Connect connects to the database, and to Redis if the service has it. It returns an error if the database is down, or if
-// its schema lacks a migration of the binary. It accepts a newer schema: during a rolling update processes of the older
-// version continue to run, and after a rollback they start. Redis may be down.
+// Connect connects to the database, and to Redis if the service has it. It returns an error if the database is down,
+// or if its schema lacks a migration of the binary. It accepts a newer schema: during a rolling update processes of
+// the older version continue to run, and after a rollback they start. Redis may be down.
 func Connect(ctx context.Context, cfg Config, log *slog.Logger) (*Connections, error) {
 	db, err := OpenDatabase(ctx, cfg.DatabaseURL, cfg.Name, cfg.DatabaseConns, cfg.SessionSettings)
 	if err != nil {
@@ -225,8 +226,8 @@ func (p *Process) RunWorkers(ctx context.Context) error {
 	return workers.Wait()
 }
 
-// StartLast starts the components that are last, and returns a function that ends and awaits them. The end of ctx does not
-// end them. [Process.Run] calls it; call it only to do something without Run.
+// StartLast starts the components that are last, and returns a function that ends and awaits them. The end of ctx
+// does not end them. [Process.Run] calls it; call it only to do something without Run.
 func (p *Process) StartLast(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var running errgroup.Group

@@ -36,8 +36,8 @@ func (o Database) Check() error {
 	return JoinErrors(errs...)
 }
 
-// NoRedis is the value of the option --redis-url with which a service runs on PostgreSQL alone. A missing value is an error, so that
-// nobody forgets Redis.
+// NoRedis is the value of the option --redis-url with which a service runs on PostgreSQL alone. A missing value is an
+// error, so that nobody forgets Redis.
 const NoRedis = "none"
 
 // Redis holds the options of the connections to Redis, and of the queues in it.

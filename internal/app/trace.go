@@ -13,7 +13,8 @@ import (
 type Tracer interface {
 	// Request is a handler that comes before all others.
 	Request(c *gin.Context)
-	// StartTasks begins a span of the rows that a worker or a reconciler handles as a batch, and returns the function that ends it.
+	// StartTasks begins a span of the rows that a worker or a reconciler handles as a batch, and returns the function
+	// that ends it.
 	StartTasks(ctx context.Context, kind string, ids []string) (span context.Context, end func(error))
 	// StartCall begins a span of a call to another service, and returns the function that ends it.
 	StartCall(ctx context.Context, name string) (span context.Context, end func(error))

@@ -2,8 +2,8 @@
 // transaction for 200 items costs PostgreSQL little more than one for a single item, because it begins, commits and
 // syncs the log once.
 //
-// A caller passes an item to [Queue.Do] and waits for its result. No timer collects items: an item on an idle queue goes
-// alone and at once, and a batch forms while the batches before it are under way.
+// A caller passes an item to [Queue.Do] and waits for its result. No timer collects items: an item on an idle queue
+// goes alone and at once, and a batch forms while the batches before it are under way.
 //
 //	Do ─▶ queue ─▶ lane ─▶ Table.Handle ─▶ Do returns ─▶ Table.Handled
 //	                         │      ▲
@@ -21,8 +21,8 @@
 // waited for too long. [Queue.Admit] does so before anything else is done for an item, and also bounds the number of
 // items under way.
 //
-// A service that handles its items one by one does not need this package: it calls what would be [Table.Handle] with one
-// item, after it has entered a [postgres.Gate].
+// A service that handles its items one by one does not need this package: it calls what would be [Table.Handle] with
+// one item, after it has entered a [postgres.Gate].
 package batch
 
 import (
@@ -32,20 +32,20 @@ import (
 	"time"
 )
 
-// Table holds the functions that handle the items, usually rows of a table. T is the type of an item, K that of the key
-// of a shared row. The functions return the errors of PostgreSQL, wrapped or not, because [Queue] sorts them by their
-// codes.
+// Table holds the functions that handle the items, usually rows of a table. T is the type of an item, K that of the
+// key of a shared row. The functions return the errors of PostgreSQL, wrapped or not, because [Queue] sorts them by
+// their codes.
 type Table[T comparable, K comparable] struct {
 	// Handle handles the items of a batch in order of arrival, in one transaction if it can. The results go into the
-	// items. With an error it returns in left the items that it has not handled, in their order. left does not count if the
-	// error is nil: then all items are handled.
+	// items. With an error it returns in left the items that it has not handled, in their order. left does not count
+	// if the error is nil: then all items are handled.
 	//
-	// Handle waits at most lockWait for a lock; 0 means the lock_timeout of the session. If it does not get the lock in
-	// this time, it returns the error lock_not_available (55P03).
+	// Handle waits at most lockWait for a lock; 0 means the lock_timeout of the session. If it does not get the lock
+	// in this time, it returns the error lock_not_available (55P03).
 	Handle func(ctx context.Context, items []T, lockWait time.Duration) (left []T, err error)
 
-	// Handled is called with the items that Handle has handled, for what happens after the commit. The callers of [Queue.Do]
-	// do not wait for it.
+	// Handled is called with the items that Handle has handled, for what happens after the commit. The callers of
+	// [Queue.Do] do not wait for it.
 	Handled func(ctx context.Context, items []T)
 
 	// Rows returns the keys of the shared rows that an item needs.
@@ -54,8 +54,8 @@ type Table[T comparable, K comparable] struct {
 	// Locked returns those of the shared rows that another session has locked now. It waits for no lock.
 	Locked func(ctx context.Context, rows []K) ([]K, error)
 
-	// WaitFor waits until no other session has locked a shared row, at most for the lock_timeout of the session. It keeps
-	// no lock.
+	// WaitFor waits until no other session has locked a shared row, at most for the lock_timeout of the session. It
+	// keeps no lock.
 	WaitFor func(ctx context.Context, row K) error
 
 	// Gate bounds the number of sessions that wait for locks outside of the lanes. It is a [postgres.Gate].
@@ -66,21 +66,22 @@ type Table[T comparable, K comparable] struct {
 
 // Config holds the bounds of a queue.
 type Config struct {
-	// Lanes is the largest number of batches under way at the same time. With two, PostgreSQL executes one batch while it
-	// syncs the log for the other.
+	// Lanes is the largest number of batches under way at the same time. With two, PostgreSQL executes one batch
+	// while it syncs the log for the other.
 	Lanes int
 
 	// Size is the largest number of items of a batch, whose transaction keeps the locks of all their shared rows.
 	Size int
 
-	// MaxWait is the time for which the first item in the queue may wait. While it has waited longer, further items are
-	// rejected.
+	// MaxWait is the time for which the first item in the queue may wait. While it has waited longer, further items
+	// are rejected.
 	MaxWait time.Duration
 
 	// MaxUnderWay is the largest number of items that Admit has admitted and that have not ended.
 	MaxUnderWay int64
 
-	// LockWait is the time for which a batch in a lane waits for a lock: longer than sessions usually keep these locks.
+	// LockWait is the time for which a batch in a lane waits for a lock: longer than sessions usually keep these
+	// locks.
 	LockWait time.Duration
 
 	// Timeout is the longest time for a batch. It is also the longest time for a wait for a locked shared row and the
@@ -92,8 +93,8 @@ type Config struct {
 	OnReject func(reason string)
 }
 
-// ErrOverloaded is the error for an item that is rejected, because more items arrive than the queue handles. Nothing was
-// done for the item.
+// ErrOverloaded is the error for an item that is rejected, because more items arrive than the queue handles. Nothing
+// was done for the item.
 var ErrOverloaded = errors.New("batch: more items arrive than the queue handles: nothing was done, try again in a moment")
 
 // Queue handles items in batches.
@@ -123,9 +124,9 @@ type waiter[T comparable] struct {
 	done    chan struct{} // closed when the item was handled, or err is set
 }
 
-// Do has an item handled in a batch, and waits for that. It returns nil after the item was handled, and [ErrOverloaded]
-// if it is rejected, or if ctx ends before its batch begins. After any other error the item may or may not have been
-// handled: if ctx has ended, it may still be handled later.
+// Do has an item handled in a batch, and waits for that. It returns nil after the item was handled, and
+// [ErrOverloaded] if it is rejected, or if ctx ends before its batch begins. After any other error the item may or
+// may not have been handled: if ctx has ended, it may still be handled later.
 func (q *Queue[T, K]) Do(ctx context.Context, item T) error {
 	w := &waiter[T]{item: item, arrived: time.Now(), done: make(chan struct{})}
 	if !q.lanes.add(w) {
@@ -142,8 +143,9 @@ func (q *Queue[T, K]) Do(ctx context.Context, item T) error {
 	}
 }
 
-// Admit admits an item. It returns [ErrOverloaded] while Do would reject the item, or too many items are under way. It
-// costs little: call it when the item has been received, before anything else is done for it, and call done at the end.
+// Admit admits an item. It returns [ErrOverloaded] while Do would reject the item, or too many items are under way.
+// It costs little: call it when the item has been received, before anything else is done for it, and call done at the
+// end.
 func (q *Queue[T, K]) Admit() (done func(), err error) {
 	switch {
 	case q.underWay.Add(1) > q.cfg.MaxUnderWay:

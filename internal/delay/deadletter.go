@@ -65,8 +65,8 @@ func (q *Queue) DeadLetters(ctx context.Context, offset, limit int) ([]DeadLette
 	return q.readDeadLetters(ctx, entries[min(offset, len(entries)):min(offset+limit, len(entries))])
 }
 
-// readDeadLetters reads the attempts and errors of dead letters. It returns a dead letter even if Redis has no readable
-// attempts or error of it, because operators need the list most when the content of Redis is damaged.
+// readDeadLetters reads the attempts and errors of dead letters. It returns a dead letter even if Redis has no
+// readable attempts or error of it, because operators need the list most when the content of Redis is damaged.
 func (q *Queue) readDeadLetters(ctx context.Context, entries []deadEntry) ([]DeadLetter, error) {
 	if len(entries) == 0 {
 		return nil, nil

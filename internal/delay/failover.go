@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// reloadInterval is the time after which a command makes the client read the nodes of a cluster again. The client does not
-// learn of a promoted replica while it sends commands to a master that has died.
+// reloadInterval is the time after which a command makes the client read the nodes of a cluster again. The client
+// does not learn of a promoted replica while it sends commands to a master that has died.
 const reloadInterval = time.Second
 
 // FollowsSentinels reports whether Sentinels name the master to a client of [Connect]. When they name another master,

@@ -62,7 +62,8 @@ func (q *Queue) Locate(ctx context.Context, ids []string) ([]Location, error) {
 	return found, nil
 }
 
-// LastError returns the error of the last failed attempt at a task, or "" if none has failed. The task may be a dead letter.
+// LastError returns the error of the last failed attempt at a task, or "" if none has failed. The task may be a dead
+// letter.
 func (q *Queue) LastError(ctx context.Context, id string) (string, error) {
 	text, err := q.rdb.HGet(ctx, q.shards[q.shardOf(id)].errs, id).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {

@@ -84,8 +84,8 @@ type depthCollector struct {
 	oldest  *prometheus.Desc
 }
 
-// NewDepthCollector returns a collector of the depth of a queue by state, and of the backlog of its outbox. If Redis or
-// the database does not answer within a second, the scrape omits its values.
+// NewDepthCollector returns a collector of the depth of a queue by state, and of the backlog of its outbox. If Redis
+// or the database does not answer within a second, the scrape omits its values.
 func NewDepthCollector(q *Queue, o *Outbox) prometheus.Collector {
 	labels := kindLabel(q.kind)
 	return &depthCollector{

@@ -17,8 +17,8 @@ const (
 )
 
 // Publisher is the fast path from a committed outbox row to Redis. If a publish fails, the task reaches Redis later:
-// the row stays in the outbox, and the relay copies it. A nil Publisher is that of a service without Redis: it publishes
-// nothing.
+// the row stays in the outbox, and the relay copies it. A nil Publisher is that of a service without Redis: it
+// publishes nothing.
 type Publisher struct {
 	queue     *Queue
 	outbox    *Outbox
@@ -53,10 +53,10 @@ func NewPublisher(q *Queue, o *Outbox, log *slog.Logger, reg prometheus.Register
 	}
 }
 
-// Publish schedules messages whose outbox rows are committed, in one round trip to each node of Redis, and reports whether
-// it succeeded. It takes at most the budget, and returns at once while the breaker is open. Cancelling ctx does not abort
-// the publish, because the rows are committed already. The caller needs no error, because the relay repeats a failed
-// publish.
+// Publish schedules messages whose outbox rows are committed, in one round trip to each node of Redis, and reports
+// whether it succeeded. It takes at most the budget, and returns at once while the breaker is open. Cancelling ctx
+// does not abort the publish, because the rows are committed already. The caller needs no error, because the relay
+// repeats a failed publish.
 func (p *Publisher) Publish(ctx context.Context, msgs ...Message) bool {
 	if p == nil {
 		return false
@@ -94,18 +94,18 @@ func shortBackoff() retry.Backoff {
 	return retry.WithMaxRetries(3, retry.WithJitterPercent(20, retry.NewExponential(10*time.Millisecond)))
 }
 
-// One statement deletes the rows of many published messages, so they share a commit, and no caller of Publish waits for it.
-// After a crash before the commit the relay publishes the messages a second time, which is harmless.
+// One statement deletes the rows of many published messages, so they share a commit, and no caller of Publish waits
+// for it. After a crash before the commit the relay publishes the messages a second time, which is harmless.
 const (
 	// flushRows is the largest number of rows that one statement deletes.
 	flushRows = 500
-	// flushDelay is the time for which a statement waits for further messages, if it has fewer than flushRows. It is far
-	// below the grace of the relay, which publishes the rows that are left then once more.
+	// flushDelay is the time for which a statement waits for further messages, if it has fewer than flushRows. It is
+	// far below the grace of the relay, which publishes the rows that are left then once more.
 	flushDelay = 50 * time.Millisecond
 )
 
-// Run deletes the outbox rows of published messages until ctx ends. Then it deletes up to flushRows more and returns nil.
-// The relay publishes the messages of rows that are left once more.
+// Run deletes the outbox rows of published messages until ctx ends. Then it deletes up to flushRows more and returns
+// nil. The relay publishes the messages of rows that are left once more.
 func (p *Publisher) Run(ctx context.Context) error {
 	for {
 		select {

@@ -21,8 +21,8 @@ type Config struct {
 	// Shards is the number of parts of the queue, which spread over the slots of a Redis Cluster. It is at most 1,024.
 	// Default 1. Every process must be configured with the same number.
 	//
-	// After a change of the number, the reconciler finds tasks missing in their new shards and adds them. The copies in
-	// the old shards do no harm: they are delivered too, or stay in Redis unread if their shard no longer exists.
+	// After a change of the number, the reconciler finds tasks missing in their new shards and adds them. The copies
+	// in the old shards do no harm: they are delivered too, or stay in Redis unread if their shard no longer exists.
 	// Redrive dead letters before such a change, because [Queue.Redrive] looks for a task only in its new shard.
 	Shards int
 }
@@ -79,8 +79,8 @@ func NewQueue(rdb redis.UniversalClient, cfg Config) (*Queue, error) {
 // Kind returns the queue's kind.
 func (q *Queue) Kind() string { return q.kind }
 
-// channel returns the name of the Redis channel for wake-ups. A wake-up is the number of a shard. A script publishes it
-// when the earliest due time of the shard has become earlier.
+// channel returns the name of the Redis channel for wake-ups. A wake-up is the number of a shard. A script publishes
+// it when the earliest due time of the shard has become earlier.
 func (q *Queue) channel() string { return "delay:" + q.kind + ":wake" }
 
 func (q *Queue) shardOf(id string) int {
@@ -137,9 +137,9 @@ type Batch struct {
 var claimScript = load("claim")
 
 // Claim leases up to limit due tasks of a shard to the caller, for the given time. Shards are numbered from 0. Claim
-// reduces a limit above 1,000 to 1,000, and a lease longer than a day to a day. A task is due again when its lease ends,
-// unless the caller acknowledges, retries or buries the task before. The client of a cluster repeats a claim whose connection
-// breaks: if Redis had executed it, its tasks wait for the end of their leases.
+// reduces a limit above 1,000 to 1,000, and a lease longer than a day to a day. A task is due again when its lease
+// ends, unless the caller acknowledges, retries or buries the task before. The client of a cluster repeats a claim
+// whose connection breaks: if Redis had executed it, its tasks wait for the end of their leases.
 func (q *Queue) Claim(ctx context.Context, shard, limit int, lease time.Duration) (Batch, error) {
 	s := q.shards[shard]
 	ends := time.Now().Add(lease)
@@ -158,8 +158,8 @@ func (q *Queue) Claim(ctx context.Context, shard, limit int, lease time.Duration
 
 var renewScript = load("renew")
 
-// Renew makes the leases of a batch end after the given time from now, and gives b their new token. It reports whether the
-// batch still had leases. It does not change a task that is due again, or leased to another worker.
+// Renew makes the leases of a batch end after the given time from now, and gives b their new token. It reports
+// whether the batch still had leases. It does not change a task that is due again, or leased to another worker.
 //
 // After an error the leases may have the new token, which b does not have. Then they cannot be renewed, acknowledged,
 // retried or buried, and the tasks are delivered again when the leases end.
@@ -211,8 +211,9 @@ func errReply(reply []any) error {
 
 var ackScript = load("ack")
 
-// Ack acknowledges claimed tasks: it ends their leases, and removes the tasks. It returns the number of these tasks. It
-// does not count or change a task whose lease has ended already: the task is due again, or leased to another worker.
+// Ack acknowledges claimed tasks: it ends their leases, and removes the tasks. It returns the number of these tasks.
+// It does not count or change a task whose lease has ended already: the task is due again, or leased to another
+// worker.
 func (q *Queue) Ack(ctx context.Context, b Batch, ids ...string) (int, error) {
 	s := q.shards[b.shard]
 	return q.endLeases(ctx, "ack", ackScript, []string{s.leased, s.attempts, s.errs},
@@ -226,14 +227,14 @@ type Requeue struct {
 	Err string        // why the attempt failed; empty if the attempt does not count as failed
 }
 
-// maxError is the length, in bytes, to which the queue shortens the error of a failed attempt. Redis stores one such text
-// for each task that failed.
+// maxError is the length, in bytes, to which the queue shortens the error of a failed attempt. Redis stores one such
+// text for each task that failed.
 const maxError = 500
 
 var retryScript = load("retry")
 
-// Retry ends the leases of claimed tasks and schedules the tasks again. It returns the number of these tasks. It does not
-// count or change a task whose lease has ended already.
+// Retry ends the leases of claimed tasks and schedules the tasks again. It returns the number of these tasks. It does
+// not count or change a task whose lease has ended already.
 func (q *Queue) Retry(ctx context.Context, b Batch, tasks ...Requeue) (int, error) {
 	s := q.shards[b.shard]
 	return q.endLeases(ctx, "retry", retryScript, []string{s.due, s.leased, s.attempts, s.errs},
@@ -250,8 +251,8 @@ type Burial struct {
 
 var buryScript = load("bury")
 
-// Bury ends the leases of claimed tasks and makes the tasks dead letters. It returns the number of these tasks. It does not
-// count or change a task whose lease has ended already.
+// Bury ends the leases of claimed tasks and makes the tasks dead letters. It returns the number of these tasks. It
+// does not count or change a task whose lease has ended already.
 func (q *Queue) Bury(ctx context.Context, b Batch, tasks ...Burial) (int, error) {
 	s := q.shards[b.shard]
 	return q.endLeases(ctx, "bury", buryScript, []string{s.due, s.leased, s.dead, s.attempts, s.errs},
@@ -260,8 +261,8 @@ func (q *Queue) Bury(ctx context.Context, b Batch, tasks ...Burial) (int, error)
 		})
 }
 
-// endLeases runs a script that ends the leases of n tasks, and returns the number of leases that it ended. The arguments of
-// the script are first, followed by the arguments that add appends for each task.
+// endLeases runs a script that ends the leases of n tasks, and returns the number of leases that it ended. The
+// arguments of the script are first, followed by the arguments that add appends for each task.
 func (q *Queue) endLeases(ctx context.Context, name string, script *redis.Script, keys []string,
 	first []any, n int, add func(args []any, i int) []any,
 ) (ended int, err error) {

@@ -11,9 +11,9 @@ import (
 )
 
 // Connect returns a client for a Redis URL: redis://[user:password@]host:port[/db], or rediss:// for TLS. The URL of
-// a cluster names its other nodes with addr: redis://host:port?addr=host:port&addr=host:port. The URL of Sentinels names
-// them in the same way, and their master: redis://host:port/db?master_name=name&addr=host:port&addr=host:port. There the
-// user and the password are the Sentinels', and the parameters username and password are the master's.
+// a cluster names its other nodes with addr: redis://host:port?addr=host:port&addr=host:port. The URL of Sentinels
+// names them in the same way, and their master: redis://host:port/db?master_name=name&addr=host:port&addr=host:port.
+// There the user and the password are the Sentinels', and the parameters username and password are the master's.
 //
 // Connect does not dial. If Redis is down, the first command returns an error.
 func Connect(redisURL string) (redis.UniversalClient, error) {
@@ -110,8 +110,8 @@ func withLimits(o *redis.UniversalOptions) *redis.UniversalOptions {
 	o.ReadTimeout = 2 * time.Second
 	o.WriteTimeout = 2 * time.Second
 	if o.MasterName != "" {
-		// A dial also asks a Sentinel for the master. If the dial ended before ReadTimeout, the client would not turn from a
-		// Sentinel that hangs to another one.
+		// A dial also asks a Sentinel for the master. If the dial ended before ReadTimeout, the client would not turn
+		// from a Sentinel that hangs to another one.
 		o.DialTimeout = 3 * time.Second
 	}
 	// Do not send CLIENT SETINFO and CLIENT MAINT_NOTIFICATIONS on each new connection: older versions of Redis, for

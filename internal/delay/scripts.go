@@ -13,8 +13,8 @@ import (
 //go:embed lua/*.lua
 var luaFiles embed.FS
 
-// load returns a script with the prelude before it. The client first sends only the script's hash. It sends the text to
-// a Redis that does not know the hash, because it is new, was restarted or has flushed its scripts.
+// load returns a script with the prelude before it. The client first sends only the script's hash. It sends the text
+// to a Redis that does not know the hash, because it is new, was restarted or has flushed its scripts.
 func load(name string) *redis.Script {
 	read := func(name string) string {
 		text, err := luaFiles.ReadFile("lua/" + name + ".lua")
@@ -26,8 +26,8 @@ func load(name string) *redis.Script {
 	return redis.NewScript(read("prelude") + "\n" + read(name))
 }
 
-// maxIDs is the largest number of ids in one call of a script. Redis serves nobody else while a script runs, and from about
-// 8,000 ids on, unpack in Lua fails.
+// maxIDs is the largest number of ids in one call of a script. Redis serves nobody else while a script runs, and from
+// about 8,000 ids on, unpack in Lua fails.
 const maxIDs = 1000
 
 // call holds the arguments for one run of a script, on keys of one shard.

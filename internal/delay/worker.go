@@ -18,17 +18,18 @@ import (
 
 // Handler handles a batch of tasks. It returns one outcome for each task, at the same index.
 //
-// After an error or a panic the worker calls the handler again with each half of the batch, and so on. A task fails if
-// the handler returns an error for this task alone. So tasks of a failed batch may be handled more than once. Return an
-// error only if a task can be the cause. If the cause is outside the tasks, for instance a database that does not
-// answer, return [RetryIn] for every task.
+// After an error or a panic the worker calls the handler again with each half of the batch, and so on. A task fails
+// if the handler returns an error for this task alone. So tasks of a failed batch may be handled more than once.
+// Return an error only if a task can be the cause. If the cause is outside the tasks, for instance a database that
+// does not answer, return [RetryIn] for every task.
 //
-// The context ends after the timeout. All tasks that have no outcome then fail, because any of them may have taken the
-// time. If the worker must stop, the context ends at the latest when the drain time has passed. Then the tasks that have no
-// outcome are due again at once, and their attempts do not count as failed.
+// The context ends after the timeout. All tasks that have no outcome then fail, because any of them may have taken
+// the time. If the worker must stop, the context ends at the latest when the drain time has passed. Then the tasks
+// that have no outcome are due again at once, and their attempts do not count as failed.
 //
-// The worker renews the leases of the batch while the handler works. The context also ends if it cannot, because Redis does
-// not answer, or because the leases ended while the process was suspended. Then another worker gets the tasks.
+// The worker renews the leases of the batch while the handler works. The context also ends if it cannot, because
+// Redis does not answer, or because the leases ended while the process was suspended. Then another worker gets the
+// tasks.
 type Handler func(ctx context.Context, tasks []Task) ([]Outcome, error)
 
 // WorkerConfig configures a worker. Zero fields get the defaults.
@@ -133,8 +134,8 @@ func (w *Worker) reportHealth(err error) {
 	w.log.Info("worker can use its queue again")
 }
 
-// claimNext waits for its turn. Then it sleeps until a task is due or a lease ends, or until a wake-up says that another
-// task is due earlier, and claims a batch. The batch may be empty.
+// claimNext waits for its turn. Then it sleeps until a task is due or a lease ends, or until a wake-up says that
+// another task is due earlier, and claims a batch. The batch may be empty.
 func (w *Worker) claimNext(ctx context.Context, shard int) (batch Batch, err error) {
 	watch := &w.watches[shard]
 	var at time.Time
@@ -241,8 +242,8 @@ func (w *Worker) handle(ctx context.Context, batch Batch) error {
 // errLost is the cause of the end of a handler's context whose batch has no leases any more.
 var errLost = errors.New("the leases of the batch have ended")
 
-// keep renews the leases of a batch until handled is closed, for at most the handler's timeout. It returns the batch with
-// their last token. If the leases have ended, or end before another renewal, keep calls lose with errLost.
+// keep renews the leases of a batch until handled is closed, for at most the handler's timeout. It returns the batch
+// with their last token. If the leases have ended, or end before another renewal, keep calls lose with errLost.
 //
 // A handler that takes less than a quarter of the lease needs no renewal. Each renewal may take a quarter of the
 // lease, too. If Redis executes one whose reply is lost, the batch loses its leases: see [Queue.Renew].
@@ -351,8 +352,8 @@ type groupedOutcomes struct {
 	bury  []Burial
 }
 
-// writeOutcomes writes the outcomes of a batch to the queue. If Redis does not answer, the leases end and the tasks are
-// delivered again.
+// writeOutcomes writes the outcomes of a batch to the queue. If Redis does not answer, the leases end and the tasks
+// are delivered again.
 func (w *Worker) writeOutcomes(ctx context.Context, b Batch, outcomes []Outcome) error {
 	// Write them also after ctx has ended: otherwise tasks that are handled already would be handled a second time.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
@@ -384,7 +385,8 @@ func (w *Worker) writeOutcomes(ctx context.Context, b Batch, outcomes []Outcome)
 	return errors.Join(errs...)
 }
 
-// maxLogged is the largest number of log lines about the failed tasks of a batch, and of those about its new dead letters.
+// maxLogged is the largest number of log lines about the failed tasks of a batch, and of those about its new dead
+// letters.
 const maxLogged = 5
 
 // group groups outcomes, and logs failed tasks and new dead letters.
@@ -429,8 +431,8 @@ func (w *Worker) backoff(attempts int) time.Duration {
 	return jitter(wait)
 }
 
-// jitter returns a random duration from half of d to one and a half times d, so that tasks that failed at the same time are
-// not all tried again at the same time.
+// jitter returns a random duration from half of d to one and a half times d, so that tasks that failed at the same
+// time are not all tried again at the same time.
 func jitter(d time.Duration) time.Duration {
 	return d/2 + rand.N(d)
 }

@@ -1,5 +1,5 @@
-// Package demo breaks a running service on request, so that one can watch its repair: it stops, starts and wipes Redis,
-// pauses the worker, and places many orders. Its routes belong to the operators' API.
+// Package demo breaks a running service on request, so that one can watch its repair: it stops, starts and wipes
+// Redis, pauses the worker, and places many orders. Its routes belong to the operators' API.
 package demo
 
 import (
@@ -28,8 +28,9 @@ var contract []byte
 // PlaceOne places an order of one unit of a product for a customer, and may be repeated.
 type PlaceOne func(ctx context.Context, customer, product uuid.UUID) error
 
-// Faults injects faults, and removes them, when an operator requests it. A repeated request has no further effect, with
-// two exceptions: redis-wipe wipes Redis again, and place-orders places more orders. The REST contract is openapi.yaml.
+// Faults injects faults, and removes them, when an operator requests it. A repeated request has no further effect,
+// with two exceptions: redis-wipe wipes Redis again, and place-orders places more orders. The REST contract is
+// openapi.yaml.
 type Faults struct {
 	process *app.Process
 	place   PlaceOne
@@ -47,8 +48,8 @@ type Faults struct {
 // Fault injects or removes a fault.
 type Fault func(context.Context) error
 
-// More is what a demo has besides: faults by their names in the path of the request, and a function that returns values of
-// their state, nil for none.
+// More is what a demo has besides: faults by their names in the path of the request, and a function that returns
+// values of their state, nil for none.
 type More struct {
 	Faults map[string]Fault
 	State  func() map[string]any
@@ -81,7 +82,8 @@ func (f *Faults) routes(_, ops gin.IRouter) {
 	post.POST("/place-orders", rest.Handle(f.placeOrders))
 }
 
-// answerState is the handler of GET /ops/api/faults. The operators' page shows its fault buttons if it gets this answer.
+// answerState is the handler of GET /ops/api/faults. The operators' page shows its fault buttons if it gets this
+// answer.
 func (f *Faults) answerState(c *gin.Context) {
 	all := map[string]any{"redis_stopped": f.redisStopped.Load(), "worker_paused": f.workerPaused.Load()}
 	if f.more.State != nil {
@@ -136,8 +138,8 @@ func (f *Faults) pauseWorker(ctx context.Context) error { return f.switchWorker(
 
 func (f *Faults) resumeWorker(ctx context.Context) error { return f.switchWorker(ctx, f.resume, false) }
 
-// switchWorker sends on change, unless the worker is in the requested state already. It waits until runWorker receives.
-// It stops waiting when ctx ends, because runWorker no longer receives after the demo has begun to stop.
+// switchWorker sends on change, unless the worker is in the requested state already. It waits until runWorker
+// receives. It stops waiting when ctx ends, because runWorker no longer receives after the demo has begun to stop.
 func (f *Faults) switchWorker(ctx context.Context, change chan struct{}, paused bool) error {
 	if f.workerPaused.Load() == paused {
 		return nil

@@ -227,8 +227,8 @@ func (d *Deployment) corrupt(rng *rand.Rand) {
 	}
 }
 
-// deleteForeignKeys deletes the keys of the queues whose values have a wrong type, and the dead letters that no worker has
-// written, as an operator does whom `shop doctor` tells about them.
+// deleteForeignKeys deletes the keys of the queues whose values have a wrong type, and the dead letters that no
+// worker has written, as an operator does whom `shop doctor` tells about them.
 func (d *Deployment) deleteForeignKeys() {
 	ctx := d.T.Context()
 	for _, kind := range d.Kinds {
@@ -283,10 +283,10 @@ func draw(rng *rand.Rand, faults []ChaosFault, total time.Duration) (plan []stag
 	return plan
 }
 
-// Chaos injects random faults under load: those that each service can have, and the given ones. Like the other faults,
-// it checks the invariants, and compares the responses that each customer got with the model. So it finds a row that is
-// lost, that is both confirmed and cancelled, or that is cancelled twice. It logs the command that repeats its plan. If
-// it fails, it writes the faults and all answers to a file.
+// Chaos injects random faults under load: those that each service can have, and the given ones. Like the other
+// faults, it checks the invariants, and compares the responses that each customer got with the model. So it finds a
+// row that is lost, that is both confirmed and cancelled, or that is cancelled twice. It logs the command that
+// repeats its plan. If it fails, it writes the faults and all answers to a file.
 func Chaos(t *testing.T, s *Service, more ...ChaosFault) {
 	testenv.Slow(t, "random faults under load")
 	NeedsProcesses(t)
@@ -393,8 +393,8 @@ func (r chaosRun) inject(t *testing.T) (*Deployment, figures) {
 	return d, f
 }
 
-// keepHistory writes the command that repeats the plan, the injected faults, and the calls and answers of each visit to
-// a file. CHAOS_HISTORY names the directory; the default is that of temporary files.
+// keepHistory writes the command that repeats the plan, the injected faults, and the calls and answers of each visit
+// to a file. CHAOS_HISTORY names the directory; the default is that of temporary files.
 func (r chaosRun) keepHistory(t *testing.T, l *Load, injected []string) {
 	l.stop()
 	l.running.Wait()

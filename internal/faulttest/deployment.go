@@ -39,7 +39,8 @@ type Needs struct {
 	// RedisPair starts a Redis of its own that fails over. nil: as redis says.
 	RedisPair func(t testing.TB) *testenv.RedisPair
 
-	// Front starts a load balancer in front of the APIs, and returns its URL. nil: customers send requests to the APIs.
+	// Front starts a load balancer in front of the APIs, and returns its URL. nil: customers send requests to the
+	// APIs.
 	Front func(d *Deployment) (url string)
 
 	// Party starts the second party, as [Service.Party] does. nil: that of the service.
@@ -446,8 +447,8 @@ func suspend(t testing.TB, pids ...int) (resume func()) {
 	return resume
 }
 
-// suspendPostgres suspends all processes of PostgreSQL. It suspends the postmaster first, because the postmaster starts
-// the others.
+// suspendPostgres suspends all processes of PostgreSQL. It suspends the postmaster first, because the postmaster
+// starts the others.
 func (d *Deployment) suspendPostgres() (resume func()) {
 	d.T.Helper()
 	if runtime.GOOS != "linux" {

@@ -12,12 +12,12 @@ import (
 var failovers = flag.Int("failovers", 1, "how often each failover fault breaks a primary, one after the other")
 
 // FailoverFaults returns faults that break a primary in three ways, and then promote its synchronous standby. The
-// service connects with a URL that names both. It must create and time out rows again, and sweep, without a restart. No
-// row of which a customer received a 201 may be lost. One more fault takes the standby away for a while.
+// service connects with a URL that names both. It must create and time out rows again, and sweep, without a restart.
+// No row of which a customer received a 201 may be lost. One more fault takes the standby away for a while.
 func (*Service) FailoverFaults() []Fault {
 	faults := []Fault{{
-		// The timeouts of all rows that became due while commits waited can be done when the standby returns, so that the
-		// next row to time out may be one that is created then.
+		// The timeouts of all rows that became due while commits waited can be done when the standby returns, so that
+		// the next row to time out may be one that is created then.
 		Name: "standby away", Needs: Needs{Standby: true},
 		Bound: Bound{
 			Late: 12 * time.Second, Answer: 10 * time.Second, Rejected: true, Again: RowTimeout + 2*time.Second,

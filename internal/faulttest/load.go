@@ -370,8 +370,8 @@ func (s *Service) interpret(a Answer, err error, decode func(body []byte) (State
 	}
 }
 
-// awaitEnd waits until every row has ended, the outbox is empty and nothing is under way with the second party. Then it
-// checks the deployment's health.
+// awaitEnd waits until every row has ended, the outbox is empty and nothing is under way with the second party. Then
+// it checks the deployment's health.
 func (d *Deployment) awaitEnd() {
 	d.T.Helper()
 	Eventually(d.T, "no row pending and an empty outbox", func() bool {
@@ -503,9 +503,9 @@ func (l *Load) check() figures {
 	return f
 }
 
-// checkRejections checks the rejections of calls to create rows, and counts them. A rejection because of a bound names
-// rows of the customer. Each of them must have been pending during the call: checkRejections returns additional entries
-// of their histories, which say so.
+// checkRejections checks the rejections of calls to create rows, and counts them. A rejection because of a bound
+// names rows of the customer. Each of them must have been pending during the call: checkRejections returns additional
+// entries of their histories, which say so.
 func (l *Load) checkRejections(stored map[string]State, total map[Rejection]int) (counted map[*Visit]history) {
 	l.d.T.Helper()
 	if l.d.Service.Bounds != nil {
@@ -588,8 +588,8 @@ func (l *Load) holders(stored map[string]State) map[string][]holder {
 	return holders
 }
 
-// exhausted reports whether a shared row that a row with this body needs may have been exhausted at a time. It does not
-// know when rows released their units. So its answer is exact only until the first row releases some: for a rush.
+// exhausted reports whether a shared row that a row with this body needs may have been exhausted at a time. It does
+// not know when rows released their units. So its answer is exact only until the first row releases some: for a rush.
 func (l *Load) exhausted(body string, at time.Duration, holders map[string][]holder) bool {
 	for shared, needed := range l.d.Service.Shared.Units(body) {
 		left := l.supplies[shared]
@@ -647,8 +647,8 @@ func (l *Load) stored() (states map[string]State, at time.Duration) {
 // Bound limits the effects of a fault.
 type Bound struct {
 	Late time.Duration // the longest time from a deadline to the timeout
-	// Answer bounds the p99 of the time to respond. It does not bound the maximum, because a busy machine may suspend a
-	// thread for seconds.
+	// Answer bounds the p99 of the time to respond. It does not bound the maximum, because a busy machine may suspend
+	// a thread for seconds.
 	Answer   time.Duration
 	Rejected bool          // any number of requests may be rejected with 503, or get no response
 	Again    time.Duration // the longest time from a failover until the service works; 0: there is none

@@ -35,9 +35,9 @@ import (
 // more connections than the shared PostgreSQL has.
 const mostTests = 16
 
-// Main runs the tests of a package, and exits. It runs more tests at once than there are processors, unless the command
-// line sets the number: most of the time a test waits for a deadline, or for a fault to end. With four for each
-// processor, the tests on two slow processors missed deadlines.
+// Main runs the tests of a package, and exits. It runs more tests at once than there are processors, unless the
+// command line sets the number: most of the time a test waits for a deadline, or for a fault to end. With four for
+// each processor, the tests on two slow processors missed deadlines.
 func Main(m *testing.M, s *Service) {
 	if err := flag.Set("test.parallel", strconv.Itoa(min(3*runtime.GOMAXPROCS(0), mostTests))); err != nil {
 		panic(err)
@@ -356,8 +356,8 @@ func (s *Site) Run(t testing.TB, args ...string) string {
 	return string(out)
 }
 
-// CheckHealth runs the doctor, which also checks the invariants, until the doctor finds no fault. It repeats the check,
-// because a reconciler may still be repairing the queue. A broken invariant fails the test at once.
+// CheckHealth runs the doctor, which also checks the invariants, until the doctor finds no fault. It repeats the
+// check, because a reconciler may still be repairing the queue. A broken invariant fails the test at once.
 func (s *Site) CheckHealth(t testing.TB) {
 	t.Helper()
 	Eventually(t, "the doctor finds no fault", func() bool {

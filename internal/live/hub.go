@@ -21,8 +21,9 @@ import (
 )
 
 const (
-	// maxPerTopic is the largest number of subscribers of a topic in one process. A browser opens at most six connections to
-	// an HTTP/1.1 address, so that with two processes behind a load balancer two are left for requests.
+	// maxPerTopic is the largest number of subscribers of a topic in one process. A browser opens at most six
+	// connections to an HTTP/1.1 address, so that with two processes behind a load balancer two are left for
+	// requests.
 	maxPerTopic   = 2
 	maxPerProcess = 10_000          // subscribers
 	maxBehind     = 32              // messages that wait for a subscriber, beside those that its connection buffers

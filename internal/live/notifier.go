@@ -1,6 +1,6 @@
-// Package live tells open pages that something has changed. A [Notifier] in the process that changes a row publishes a
-// notification through Redis pub/sub; the [Hub] of every process passes it to its subscribers as server-sent events. Without Redis
-// a notification reaches the hub of its own process only.
+// Package live tells open pages that something has changed. A [Notifier] in the process that changes a row publishes
+// a notification through Redis pub/sub; the [Hub] of every process passes it to its subscribers as server-sent
+// events. Without Redis a notification reaches the hub of its own process only.
 //
 // A notification names the row that changed, never its content, and may be lost, repeated or reordered: a page reads
 // the row again, and reads it from time to time without a notification.
@@ -68,6 +68,6 @@ func NewNotifier(send func(ctx context.Context, message []byte) error, log *slog
 // Notify queues a notification that an id of a topic has changed, and returns at once.
 func (n *Notifier) Notify(topic, id string) { n.sender.Add(notification{topic, id}) }
 
-// Run publishes notifications until ctx ends, and then those that are still queued. End ctx only after the last call of
-// [Notifier.Notify].
+// Run publishes notifications until ctx ends, and then those that are still queued. End ctx only after the last call
+// of [Notifier.Notify].
 func (n *Notifier) Run(ctx context.Context) error { return n.sender.Run(ctx) }

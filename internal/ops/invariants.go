@@ -15,8 +15,8 @@ const (
 	checkRest    = 3                      // the pause after a check, as a multiple of the time that it took
 )
 
-// checker checks the invariants when a request asks for the result, one check at a time, and keeps the result of the last
-// check. A check may take longer than a request.
+// checker checks the invariants when a request asks for the result, one check at a time, and keeps the result of the
+// last check. A check may take longer than a request.
 type checker struct {
 	check func(ctx context.Context, full bool) ([]app.Violation, error)
 	log   *slog.Logger
@@ -33,8 +33,8 @@ type checked struct {
 	at         *time.Time // when the check began, by this machine's clock; nil: none has succeeded
 }
 
-// result starts a check, unless one is under way or has just ended, waits for it for at most checkWait, and returns the result
-// of the last check that has succeeded.
+// result starts a check, unless one is under way or has just ended, waits for it for at most checkWait, and returns
+// the result of the last check that has succeeded.
 func (c *checker) result(ctx context.Context) checked {
 	if running := c.start(ctx); running != nil {
 		timer := time.NewTimer(checkWait)
@@ -50,8 +50,8 @@ func (c *checker) result(ctx context.Context) checked {
 	return c.last
 }
 
-// start starts a check, unless one is under way or has just ended. It returns a channel that is closed at the end of the check that is
-// under way, or nil if none is.
+// start starts a check, unless one is under way or has just ended. It returns a channel that is closed at the end of
+// the check that is under way, or nil if none is.
 func (c *checker) start(ctx context.Context) chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()

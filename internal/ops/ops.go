@@ -33,8 +33,8 @@ type Options struct {
 	OpsTokenFile string `name:"ops-token-file" placeholder:"FILE" help:"The file with the operators' token, instead of --ops-token."`
 }
 
-// Check returns an error if the token is missing, is easy to guess, equals tokenKey, which signs the customers' tokens,
-// or has a character that a request cannot carry.
+// Check returns an error if the token is missing, is easy to guess, equals tokenKey, which signs the customers'
+// tokens, or has a character that a request cannot carry.
 func (o Options) Check(tokenKey string) error {
 	return app.JoinErrors(app.RequireOptions(map[string]string{"ops-token": o.OpsToken}),
 		app.CheckSecret("ops-token", o.OpsToken, 16), o.checkToken(tokenKey))
@@ -78,9 +78,9 @@ func (a *api) routes(_, ops gin.IRouter) {
 	bare.POST("/dead-letters/:kind/:id/redrive", rest.Handle(a.redrive))
 }
 
-// Guard returns the handler that rejects requests without the operators' token. It compares hashes, so that the duration of
-// the comparison discloses neither a part of the token nor its length. Without a token Guard returns nil, because the header
-// "Authorization: Bearer" alone would be accepted; then there is no operators' API.
+// Guard returns the handler that rejects requests without the operators' token. It compares hashes, so that the
+// duration of the comparison discloses neither a part of the token nor its length. Without a token Guard returns nil,
+// because the header "Authorization: Bearer" alone would be accepted; then there is no operators' API.
 func (o Options) Guard() gin.HandlerFunc {
 	if o.OpsToken == "" {
 		return nil

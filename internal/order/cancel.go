@@ -32,8 +32,8 @@ func (s *Service) Cancel(ctx context.Context, customer, id uuid.UUID) (*Order, e
 	return &c.Order, c.whyNotCancelled()
 }
 
-// cancel cancels an order, or records the request if the order is held. holdKind is the kind of the task to owe then, ""
-// for none.
+// cancel cancels an order, or records the request if the order is held. holdKind is the kind of the task to owe then,
+// "" for none.
 func (s *Store) cancel(ctx context.Context, id, customer uuid.UUID, holdKind string) (*change, error) {
 	leave, err := s.gate.Enter(ctx)
 	if err != nil {

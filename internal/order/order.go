@@ -10,8 +10,9 @@
 //	   ├─ its customer cancels, before the deadline ─▶ cancelled (customer)
 //	   └─ the deadline passes ───────────────────────▶ cancelled (timeout)
 //
-// The worker takes the last step with [reconcile.Table.Handle] when the order's task is due. If it does not, the reconciler
-// takes the step with [reconcile.Table.TimeOut]. However late that is, an order cannot be paid after its deadline.
+// The worker takes the last step with [reconcile.Table.Handle] when the order's task is due. If it does not, the
+// reconciler takes the step with [reconcile.Table.TimeOut]. However late that is, an order cannot be paid after its
+// deadline.
 //
 // Another package can hold a pending order beyond its deadline, while the customer pays it elsewhere: it sets
 // orders.hold_until, in a statement that holds the lock of the order's row. A held order cannot be paid with

@@ -18,7 +18,8 @@ var rescheduleSQL string
 
 var rescheduleStatement = named(rescheduleSQL+orderSQL, move{}.named(""))
 
-// move is what reschedule.sql does with the deadline of an order. Either a customer extends it, or an operator sets it.
+// move is what reschedule.sql does with the deadline of an order. Either a customer extends it, or an operator sets
+// it.
 type move struct {
 	order uuid.UUID
 

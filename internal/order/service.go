@@ -115,8 +115,8 @@ func NewStore(db *gorm.DB) *Store {
 	return &Store{db: db, gate: postgres.NewGate(db)}
 }
 
-// errNoOrder means that an id is not the id of one of the customer's orders. Another customer may have an order with this
-// id.
+// errNoOrder means that an id is not the id of one of the customer's orders. Another customer may have an order with
+// this id.
 var errNoOrder = errors.New("the customer has no order with this id")
 
 // notFound replaces errNoOrder by the error for the customer, which does not disclose whether another customer has an
@@ -128,8 +128,8 @@ func notFound(err error, id uuid.UUID) error {
 	return err
 }
 
-// orderSQL completes pay.sql, cancel.sql, reschedule.sql, get.sql and list.sql: it returns the orders that they read or
-// changed.
+// orderSQL completes pay.sql, cancel.sql, reschedule.sql, get.sql and list.sql: it returns the orders that they read
+// or changed.
 //
 //go:embed order.sql
 var orderSQL string

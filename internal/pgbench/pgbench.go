@@ -100,8 +100,8 @@ func number(expression *regexp.Regexp, out []byte) (float64, error) {
 	return strconv.ParseFloat(string(m[1]), 64)
 }
 
-// placeScript returns a script for pgbench. It places an order of a random one of 2,000 customers for a random product,
-// and deletes the outbox row, as the publisher does. dir holds the statements.
+// placeScript returns a script for pgbench. It places an order of a random one of 2,000 customers for a random
+// product, and deletes the outbox row, as the publisher does. dir holds the statements.
 func placeScript(dir string, products int) (string, error) {
 	id := func(variable string) string {
 		return "('00000000-0000-7000-8000-' || lpad(:" + variable + "::text, 12, '0'))::uuid"

@@ -11,8 +11,8 @@ import (
 	"example.com/shop/internal/delay"
 )
 
-// overdueRows times out the overdue rows of a table. A statement on several rows fails if one of them cannot be timed out,
-// and the other rows must not wait for this one. So each sweep takes three steps:
+// overdueRows times out the overdue rows of a table. A statement on several rows fails if one of them cannot be timed
+// out, and the other rows must not wait for this one. So each sweep takes three steps:
 //
 //   - [overdueRows.retry] tries some of the rows again on which a statement failed alone. If one of them does not fail
 //     any more, the cause of the failures may be gone, so all rows are forgotten that have failed.
@@ -20,9 +20,10 @@ import (
 //   - [overdueRows.search] times out the suspects, in halves, quarters and so on. In the end only the rows have failed
 //     that cannot be timed out.
 //
-// For example, the statement on a page of the rows a, b, c and d fails because of c. The walk makes the page a suspect. The
-// search times out a and b, and the statement on c and d fails, so this half is a suspect. Then it times out d, and the
-// statement on c fails alone. From then on each walk leaves c out, and each sweep tries c again by itself.
+// For example, the statement on a page of the rows a, b, c and d fails because of c. The walk makes the page a
+// suspect. The search times out a and b, and the statement on c and d fails, so this half is a suspect. Then it times
+// out d, and the statement on c fails alone. From then on each walk leaves c out, and each sweep tries c again by
+// itself.
 type overdueRows struct {
 	table pendingRows
 
@@ -33,14 +34,14 @@ type overdueRows struct {
 }
 
 const (
-	// walkBudget is the time that a walk spends on pages of which at most half of the rows are timed out. It suffices to
-	// read past the pages of rows that have failed, of which there are up to a hundred.
+	// walkBudget is the time that a walk spends on pages of which at most half of the rows are timed out. It suffices
+	// to read past the pages of rows that have failed, of which there are up to a hundred.
 	walkBudget = 10 * time.Second
-	// maxFailed is the largest number of failed rows that are remembered, some 100 bytes each. The pages of further rows that
-	// fail are tried again by each walk.
+	// maxFailed is the largest number of failed rows that are remembered, some 100 bytes each. The pages of further
+	// rows that fail are tried again by each walk.
 	maxFailed = 100_000
-	// maxRetries is the largest number of failed rows that a sweep tries again, and retryBudget the time after which it tries
-	// no more of them: the statement on a row may fail only after the statement_timeout.
+	// maxRetries is the largest number of failed rows that a sweep tries again, and retryBudget the time after which
+	// it tries no more of them: the statement on a row may fail only after the statement_timeout.
 	maxRetries  = 100
 	retryBudget = time.Second
 	// maxReasons is the largest number of errors of failed rows in a report.
@@ -61,8 +62,8 @@ func (o *overdueRows) run(ctx context.Context, grace, budget time.Duration, repo
 	return o.search(ctx, budget, report)
 }
 
-// retry tries some of the failed rows again, in a random order, unless the search goes on. If one of them does not fail,
-// because it can be timed out or has ended, retry forgets all rows, so that the walk tries them.
+// retry tries some of the failed rows again, in a random order, unless the search goes on. If one of them does not
+// fail, because it can be timed out or has ended, retry forgets all rows, so that the walk tries them.
 func (o *overdueRows) retry(ctx context.Context, report *Report) error {
 	if len(o.suspects) > 0 {
 		return nil
@@ -84,9 +85,10 @@ func (o *overdueRows) retry(ctx context.Context, report *Report) error {
 	return nil
 }
 
-// walk times out the overdue rows, page by page. If the statement on a page fails, or other sessions have locked rows of
-// the page, it goes on with the next page. A walk that has spent its budget ends, and the next walk continues after its
-// last page. When that walk reaches the end of the table, it begins again with the first page, and counts anew.
+// walk times out the overdue rows, page by page. If the statement on a page fails, or other sessions have locked rows
+// of the page, it goes on with the next page. A walk that has spent its budget ends, and the next walk continues
+// after its last page. When that walk reaches the end of the table, it begins again with the first page, and counts
+// anew.
 func (o *overdueRows) walk(ctx context.Context, grace time.Duration, report *Report) error {
 	resumed := o.after != ""
 	for spent := time.Duration(0); spent < walkBudget; {
@@ -121,9 +123,10 @@ func (o *overdueRows) walk(ctx context.Context, grace time.Duration, report *Rep
 	return nil
 }
 
-// search times out the halves of the suspects until the time budget has passed. The halves that fail are further suspects,
-// unless they are single rows. They are the last in the queue, so that the parts of all pages become smaller at the same
-// pace. Beside a half that was timed out, the other one is the first, because few statements find the rest there.
+// search times out the halves of the suspects until the time budget has passed. The halves that fail are further
+// suspects, unless they are single rows. They are the last in the queue, so that the parts of all pages become
+// smaller at the same pace. Beside a half that was timed out, the other one is the first, because few statements find
+// the rest there.
 func (o *overdueRows) search(ctx context.Context, budget time.Duration, report *Report) error {
 	for began := time.Now(); len(o.suspects) > 0 && time.Since(began) < budget; {
 		suspect := o.suspects[0]
@@ -148,8 +151,8 @@ func (o *overdueRows) search(ctx context.Context, budget time.Duration, report *
 	return nil
 }
 
-// timeOut times out rows with one statement, and counts them. If the statement fails, the rows have failed. The error is
-// not nil if the cause is outside the rows, because the table is unavailable or ctx has ended.
+// timeOut times out rows with one statement, and counts them. If the statement fails, the rows have failed. The error
+// is not nil if the cause is outside the rows, because the table is unavailable or ctx has ended.
 func (o *overdueRows) timeOut(ctx context.Context, ids []string, report *Report) (statementFailed bool, err error) {
 	if len(ids) == 0 {
 		return false, nil

@@ -1,18 +1,18 @@
-// Package reconcile times out the rows of a table at their deadlines, and compares the table with the queue that delivers
-// their tasks.
+// Package reconcile times out the rows of a table at their deadlines, and compares the table with the queue that
+// delivers their tasks.
 //
-// A [Table] is made from the SQL statements of one domain. The worker of package delay calls [Table.Handle] with the tasks
-// that are due. A [Reconciler] sweeps: it reads the pending rows whose deadlines are near, adds tasks that are missing
-// in the queue, and moves tasks forward that are due too late. Where the two differ, the table is right. A task
-// without a row is none of its concern: the worker drops it when it is due. It also times out rows that are overdue for
-// longer than a grace, without the queue.
+// A [Table] is made from the SQL statements of one domain. The worker of package delay calls [Table.Handle] with the
+// tasks that are due. A [Reconciler] sweeps: it reads the pending rows whose deadlines are near, adds tasks that are
+// missing in the queue, and moves tasks forward that are due too late. Where the two differ, the table is right. A
+// task without a row is none of its concern: the worker drops it when it is due. It also times out rows that are
+// overdue for longer than a grace, without the queue.
 //
 // If Redis was wiped, its markers are missing, and a sweep begins at once. It adds the tasks that are due soon, as
 // every sweep does, and sets the markers. Later sweeps add the other tasks before they are due.
 //
 // So whatever happens to Redis, a pending row times out at most one interval of the schedule and one grace after its
-// deadline. It may take longer if a sweep spends time on other rows that cannot be timed out. Each step of a sweep may be
-// repeated. So a process that dies during a sweep does no harm: the next sweep begins again.
+// deadline. It may take longer if a sweep spends time on other rows that cannot be timed out. Each step of a sweep
+// may be repeated. So a process that dies during a sweep does no harm: the next sweep begins again.
 package reconcile
 
 import (
@@ -28,9 +28,10 @@ type Config struct {
 	// Schedule says when to sweep: a cron expression, in UTC unless it begins with a time zone (TZ=Europe/Berlin), or
 	// @every with a duration of at least a second. Default @every 30s.
 	Schedule string
-	// A sweep compares the tasks of the rows that are due within Lookahead. It must be at least 2 s, and with @every at
-	// least two intervals, so that a task is compared before it is due, even if one sweep is missed. If the activations of
-	// a cron expression are further apart than half a look-ahead, there are more sweeps. Default 2 min.
+	// A sweep compares the tasks of the rows that are due within Lookahead. It must be at least 2 s, and with @every
+	// at least two intervals, so that a task is compared before it is due, even if one sweep is missed. If the
+	// activations of a cron expression are further apart than half a look-ahead, there are more sweeps. Default 2
+	// min.
 	Lookahead time.Duration
 	// Grace is the time for which a row may be overdue before the reconciler times it out. Default 2 s. A worker is
 	// expected to time out a row within the first second.
@@ -47,11 +48,11 @@ const (
 	defaultGrace     = 2 * time.Second
 	defaultProbe     = 2 * time.Second
 
-	// tolerance is the time by which a task may be due later than its row's deadline. With a longer one, rows time out late.
-	// With a shorter one, the time between the reads of the two clocks makes tasks seem late that are not.
+	// tolerance is the time by which a task may be due later than its row's deadline. With a longer one, rows time
+	// out late. With a shorter one, the time between the reads of the two clocks makes tasks seem late that are not.
 	tolerance = 500 * time.Millisecond
-	// pageSize is the largest number of rows that a statement or a script gets. With more, it keeps locks or blocks Redis for
-	// more than a few milliseconds. With fewer, a sweep takes more round trips.
+	// pageSize is the largest number of rows that a statement or a script gets. With more, it keeps locks or blocks
+	// Redis for more than a few milliseconds. With fewer, a sweep takes more round trips.
 	pageSize = 1000
 )
 

@@ -47,8 +47,8 @@ type pendingRows interface {
 
 // New returns a reconciler that keeps its lock and its reports in db. An error describes an invalid field of cfg.
 //
-// queue is nil for a service without a queue. Then the reconciler ignores cfg, sweeps every second, and times out each row that
-// is due.
+// queue is nil for a service without a queue. Then the reconciler ignores cfg, sweeps every second, and times out
+// each row that is due.
 func New(
 	db *sql.DB, table *Table, queue *delay.Queue, cfg Config, log *slog.Logger, reg prometheus.Registerer,
 ) (*Reconciler, error) {
@@ -89,10 +89,11 @@ func (r *Reconciler) DescribeBound() string {
 		r.Bound(), r.interval, r.cfg.Grace)
 }
 
-// Run runs reconcilers whose queues have the same Redis client until ctx ends, and then returns nil. A reconciler sweeps at
-// the start, by its schedule, and when a probe finds that Redis was wiped, does not answer, answers again, has restarted or
-// has failed over. A sweep begins at the latest half a look-ahead after the previous one began, or when the previous one
-// ends, if that is later. One probe looks at Redis for all queues, at the shortest of the configured times.
+// Run runs reconcilers whose queues have the same Redis client until ctx ends, and then returns nil. A reconciler
+// sweeps at the start, by its schedule, and when a probe finds that Redis was wiped, does not answer, answers again,
+// has restarted or has failed over. A sweep begins at the latest half a look-ahead after the previous one began, or
+// when the previous one ends, if that is later. One probe looks at Redis for all queues, at the shortest of the
+// configured times.
 func Run(ctx context.Context, reconcilers ...*Reconciler) error {
 	var components errgroup.Group
 	for _, r := range reconcilers {
@@ -213,8 +214,8 @@ func (r *Reconciler) sweepAndLog(ctx context.Context) {
 	case err != nil: // it has found nothing out, so the gauge keeps its value
 		report.worsen(Failed, err)
 	default:
-		// Not in Sweep: a sweep that an operator starts may be the only one of its process, and the gauge would keep its value
-		// until the process ends.
+		// Not in Sweep: a sweep that an operator starts may be the only one of its process, and the gauge would keep
+		// its value until the process ends.
 		r.metrics.setStuck(report)
 	}
 	before := r.outcome
@@ -256,8 +257,9 @@ func (r *Reconciler) Sweep(ctx context.Context) (Report, error) {
 	return report, nil
 }
 
-// recordAndUnlock stores the report, so that any process can read the last one, and commits the transaction of the lock, which
-// releases the lock. A sweep that has lost the lock has lost this transaction too, so it cannot overwrite a later report.
+// recordAndUnlock stores the report, so that any process can read the last one, and commits the transaction of the
+// lock, which releases the lock. A sweep that has lost the lock has lost this transaction too, so it cannot overwrite
+// a later report.
 //
 // The stored start is a time by the database's clock, because other processes compare it with the present time.
 func (r *Reconciler) recordAndUnlock(ctx context.Context, conn *sql.Conn, report Report) error {
@@ -301,8 +303,9 @@ func (r *Reconciler) Last(ctx context.Context) (report *Report, age time.Duratio
 	return report, time.Duration(seconds * float64(time.Second)), nil
 }
 
-// databaseTimeout is the longest time for one call to the database. With a longer one, a connection whose other end is gone
-// delays a sweep, and with it all later ones, for longer. With a shorter one, calls fail that a slow database would answer.
+// databaseTimeout is the longest time for one call to the database. With a longer one, a connection whose other end
+// is gone delays a sweep, and with it all later ones, for longer. With a shorter one, calls fail that a slow database
+// would answer.
 const databaseTimeout = 15 * time.Second
 
 // withTimeouts bounds the time of each call to a table.
@@ -322,12 +325,13 @@ func (t withTimeouts) TimeOut(ctx context.Context, ids []string) (done, locked i
 	return t.table.TimeOut(ctx, ids)
 }
 
-// Every calls job by cron, first after one interval, until ctx ends. Then it awaits the call that is under way, and returns
-// nil. It skips an activation while the job runs, and a panic of the job ends only that call.
+// Every calls job by cron, first after one interval, until ctx ends. Then it awaits the call that is under way, and
+// returns nil. It skips an activation while the job runs, and a panic of the job ends only that call.
 func Every(ctx context.Context, interval time.Duration, log *slog.Logger, job func(context.Context)) error {
 	logger := cronLog{log}
 	c := cron.New(cron.WithLogger(logger))
-	// The job survives panics, because SkipIfStillRunning of cron v3.0.1 skips every later run after a panic that passes through it.
+	// The job survives panics, because SkipIfStillRunning of cron v3.0.1 skips every later run after a panic that
+	// passes through it.
 	c.Schedule(cron.Every(interval), cron.SkipIfStillRunning(logger)(surviving(logger, func() { job(ctx) })))
 	c.Start()
 	<-ctx.Done()

@@ -58,8 +58,8 @@ func (r *Report) worsen(outcome Outcome, reason error) {
 	}
 }
 
-// setFailed sets the number of overdue rows on which statements failed, and the outcome. The reasons are some of the errors
-// of these statements.
+// setFailed sets the number of overdue rows on which statements failed, and the outcome. The reasons are some of the
+// errors of these statements.
 func (r *Report) setFailed(failed int, reasons []error) {
 	r.Failed = failed
 	switch {

@@ -21,8 +21,8 @@ func asQueueError(err error) error {
 	return queueError{err}
 }
 
-// searchBudget returns the time that a sweep spends on the search for rows that cannot be timed out. It is half an interval
-// of the schedule, so that sweeps keep to their schedule, but at least a second and at most 10 s.
+// searchBudget returns the time that a sweep spends on the search for rows that cannot be timed out. It is half an
+// interval of the schedule, so that sweeps keep to their schedule, but at least a second and at most 10 s.
 func (r *Reconciler) searchBudget() time.Duration {
 	return max(min(r.interval/2, 10*time.Second), time.Second)
 }
@@ -54,7 +54,8 @@ func (r *Reconciler) sweep(ctx context.Context) (report Report) {
 		return report
 	}
 	err = r.repairTasks(ctx, &report)
-	// A sweep that has found the markers does not set them again. So the next probe sees it if Redis was wiped meanwhile.
+	// A sweep that has found the markers does not set them again. So the next probe sees it if Redis was wiped
+	// meanwhile.
 	if err == nil && !marked[0] {
 		r.log.InfoContext(ctx, "the queue is new or was wiped; its tasks are added when they are due soon",
 			"within", r.cfg.Lookahead, "added", report.Missing)
@@ -84,8 +85,8 @@ func (r *Reconciler) repairTasks(ctx context.Context, report *Report) error {
 	}
 }
 
-// repairPage compares a page of rows, read from readAt on, with their tasks. It schedules the tasks that are missing or
-// due too late.
+// repairPage compares a page of rows, read from readAt on, with their tasks. It schedules the tasks that are missing
+// or due too late.
 func (r *Reconciler) repairPage(ctx context.Context, report *Report, page []delay.Message, readAt time.Time) error {
 	if len(page) == 0 {
 		return nil
@@ -112,8 +113,8 @@ func (r *Reconciler) repairPage(ctx context.Context, report *Report, page []dela
 			missing++
 			repairs = append(repairs, page[i])
 		case page[i].Due().Before(readAt), task.Attempts > 0:
-			// The row was overdue, or an attempt failed. The worker may have postponed the task until its next attempt, so
-			// do not move it forward.
+			// The row was overdue, or an attempt failed. The worker may have postponed the task until its next
+			// attempt, so do not move it forward.
 		case task.Left-page[i].Due().Sub(asked) > tolerance:
 			late++
 			repairs = append(repairs, page[i])

@@ -35,8 +35,8 @@ type Verdict struct {
 	State RowState
 	Late  time.Duration // the time since the deadline, if the state is TimedOut
 	Left  time.Duration // the time until the deadline, if the state is NotDue
-	// Owner is whom to notify, and Reason is why the row ended. They are for [Rows.Observe]: this package does not read
-	// them.
+	// Owner is whom to notify, and Reason is why the row ended. They are for [Rows.Observe]: this package does not
+	// read them.
 	Owner, Reason string
 }
 
@@ -49,40 +49,42 @@ const (
 	ByReconciler Actor = "reconciler"
 )
 
-// Rows describes rows that time out: the statements that read and end them. The id of a row is a UUID, and it is the id of
-// the row's task. A statement gets only ids that are UUIDs: for other ids there is no row.
+// Rows describes rows that time out: the statements that read and end them. The id of a row is a UUID, and it is the
+// id of the row's task. A statement gets only ids that are UUIDs: for other ids there is no row.
 //
-// The timeout of a row may also change a shared row: a row of another table that several rows refer to, for instance a
-// stock to which each of them returns its quantity. Sessions that have locked a shared row delay the timeouts of all rows
-// that need it.
+// The timeout of a row may also change a shared row: a row of another table that several rows refer to, for instance
+// a stock to which each of them returns its quantity. Sessions that have locked a shared row delay the timeouts of
+// all rows that need it.
 type Rows struct {
 	// Pending returns a page of the rows that are pending, sorted by their due times and then by their ids.
 	//
-	// Parameters: $1 due time and $2 id of the last row of the previous page (NULL and any id: the first page) · $3 the
-	// largest number of microseconds from now to a due time, negative for overdue rows · $4 the largest number of rows
+	// Parameters: $1 due time and $2 id of the last row of the previous page (NULL and any id: the first page) · $3
+	// the largest number of microseconds from now to a due time, negative for overdue rows · $4 the largest number of
+	// rows
 	//
 	// Columns: id · due_at · left_us (bigint: the microseconds from now to due_at)
 	Pending string
 
-	// TimeOut times out those rows of a batch that are due, and returns one row for each id. It skips a row that another
-	// session has locked. If it changes shared rows, it sets a short lock_timeout for itself, as cancel_due.sql of package
-	// order does.
+	// TimeOut times out those rows of a batch that are due, and returns one row for each id. It skips a row that
+	// another session has locked. If it changes shared rows, it sets a short lock_timeout for itself, as
+	// cancel_due.sql of package order does.
 	//
 	// Parameters: $1 ids (uuid[]) · $2 the [Actor] (text)
 	//
-	// Columns: id · state (a [RowState]) · late_us, left_us (bigint: [Verdict.Late] and [Verdict.Left] in microseconds) ·
-	// owner, reason (may be NULL or absent: see [Verdict])
+	// Columns: id · state (a [RowState]) · late_us, left_us (bigint: [Verdict.Late] and [Verdict.Left] in
+	// microseconds) · owner, reason (may be NULL or absent: see [Verdict])
 	TimeOut string
 
-	// Free returns those ids of a batch whose shared rows no other session has locked. It waits for no lock. Free is "" if
-	// timeouts change no shared rows.
+	// Free returns those ids of a batch whose shared rows no other session has locked. It waits for no lock. Free is
+	// "" if timeouts change no shared rows.
 	//
 	// Parameter: $1 ids (uuid[])
 	//
 	// Column: id
 	Free string
 
-	// Ask times out rows that another service must be asked about, instead of TimeOut. It returns one verdict for each id.
+	// Ask times out rows that another service must be asked about, instead of TimeOut. It returns one verdict for
+	// each id.
 	Ask func(ctx context.Context, ids []uuid.UUID, actor Actor) ([]Verdict, error)
 
 	// Observe is called with the verdicts of each batch, to count and to log them and to notify others. It may be nil.
@@ -110,8 +112,8 @@ type Table struct {
 	lastLockTimeout atomic.Pointer[time.Time] // when a statement last waited too long for a lock; nil: never
 }
 
-// BeginSpan begins a span of the rows that a worker or a reconciler times out as a batch, and returns the function that ends
-// it. The function gets the error of the batch, also if the batch caused a panic.
+// BeginSpan begins a span of the rows that a worker or a reconciler times out as a batch, and returns the function
+// that ends it. The function gets the error of the batch, also if the batch caused a panic.
 type BeginSpan func(ctx context.Context, kind string, ids []string) (span context.Context, end func(error))
 
 // ErrPanicked ends a span whose function has not returned.
@@ -162,8 +164,8 @@ func (t *Table) Handle(ctx context.Context, tasks []delay.Task) ([]delay.Outcome
 	return outcomes, nil
 }
 
-// lockedRetry is the time before the next attempt on a row that another session has locked. Most such sessions end the row
-// within milliseconds.
+// lockedRetry is the time before the next attempt on a row that another session has locked. Most such sessions end
+// the row within milliseconds.
 const lockedRetry = 100 * time.Millisecond
 
 // outcome returns the outcome of the task of a row.
@@ -202,8 +204,8 @@ func (t *Table) logGone(ctx context.Context, verdicts []Verdict) {
 // Pending returns a page of at most limit pending rows, sorted by due time, with the time left to each due time by the
 // database's clock.
 //
-// The argument within selects the rows: those whose due times are at most within from now. If within is negative, these are
-// the rows that are overdue by at least that much.
+// The argument within selects the rows: those whose due times are at most within from now. If within is negative,
+// these are the rows that are overdue by at least that much.
 //
 // To read the first page, pass "" as after. To read a further page, pass the next that Pending returned with the page
 // before. On the last page next is "".
@@ -242,10 +244,10 @@ func microseconds(us int64) time.Duration { return time.Duration(us) * time.Micr
 // ErrUnavailable means that a table cannot be used now, for a reason outside its rows. A later call may succeed.
 var ErrUnavailable = errors.New("the table is not available")
 
-// TimeOut times out those of the rows that are due, for a reconciler. It returns in done the number of rows that it timed
-// out, and in locked the number of due rows that it left because other sessions have locked them, or a shared row that
-// they need. After an error some of the rows may have been timed out. The error wraps [ErrUnavailable] if its cause is
-// outside the rows.
+// TimeOut times out those of the rows that are due, for a reconciler. It returns in done the number of rows that it
+// timed out, and in locked the number of due rows that it left because other sessions have locked them, or a shared
+// row that they need. After an error some of the rows may have been timed out. The error wraps [ErrUnavailable] if
+// its cause is outside the rows.
 func (t *Table) TimeOut(ctx context.Context, ids []string) (done, locked int, err error) {
 	verdicts, err := t.timeOut(ctx, ids, ByReconciler)
 	for _, v := range verdicts {
@@ -290,8 +292,8 @@ func (t *Table) timeOut(ctx context.Context, ids []string, actor Actor) (verdict
 // noWaitFor is the time for which no statement waits for the lock of a shared row after one has waited too long.
 const noWaitFor = time.Second
 
-// decide times out all rows with one statement, or only those whose shared rows are free if the statement has waited too
-// long for a lock, or if another one did lately.
+// decide times out all rows with one statement, or only those whose shared rows are free if the statement has waited
+// too long for a lock, or if another one did lately.
 func (t *Table) decide(ctx context.Context, ids []uuid.UUID, actor Actor) ([]Verdict, error) {
 	if t.rows.Ask != nil {
 		return t.rows.Ask(ctx, ids, actor)
@@ -307,8 +309,8 @@ func (t *Table) decide(ctx context.Context, ids []uuid.UUID, actor Actor) ([]Ver
 	return t.decideFree(ctx, ids, actor)
 }
 
-// decideFree times out the rows whose shared rows are free. The other rows are blocked. So are all of them if the statement
-// does not get a lock in time.
+// decideFree times out the rows whose shared rows are free. The other rows are blocked. So are all of them if the
+// statement does not get a lock in time.
 func (t *Table) decideFree(ctx context.Context, ids []uuid.UUID, actor Actor) (verdicts []Verdict, err error) {
 	var free []uuid.UUID
 	if t.rows.Free != "" {

@@ -7,9 +7,9 @@ import (
 	"example.com/shop/internal/delay"
 )
 
-// Add adds reminders of orders to a process. timeout is the time from the placement of an order to its deadline, and notify
-// tells the pages of a customer that an order has changed. Add returns the function to call when an order was placed, with
-// the time that is left to its deadline. Without Redis there are no reminders, and the function is nil.
+// Add adds reminders of orders to a process. timeout is the time from the placement of an order to its deadline, and
+// notify tells the pages of a customer that an order has changed. Add returns the function to call when an order was
+// placed, with the time that is left to its deadline. Without Redis there are no reminders, and the function is nil.
 func Add(
 	p *app.Process, timeout time.Duration, notify func(customer, order string),
 ) (placed func(id string, left time.Duration), err error) {

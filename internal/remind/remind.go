@@ -28,7 +28,8 @@ var remindSQL string
 // maxLead is the longest time between a reminder and the deadline.
 const maxLead = 5 * time.Minute
 
-// Lead returns the time between a reminder and the deadline, for orders with this time from the placement to the deadline.
+// Lead returns the time between a reminder and the deadline, for orders with this time from the placement to the
+// deadline.
 func Lead(timeout time.Duration) time.Duration { return min(timeout/3, maxLead) }
 
 // Service reminds customers.
@@ -39,18 +40,19 @@ type Service struct {
 	log    *slog.Logger
 }
 
-// NewService returns a service for the orders of a database. lead is the time between a reminder and the deadline. After a
-// reminder the service calls notify.
+// NewService returns a service for the orders of a database. lead is the time between a reminder and the deadline.
+// After a reminder the service calls notify.
 func NewService(db *gorm.DB, lead time.Duration, notify func(customer, order string), log *slog.Logger) *Service {
 	return &Service{db: db, lead: lead, notify: notify, log: log}
 }
 
 // Remind is the [delay.Handler] of [Kind]. It adds the event of the reminder, once, to the trail of each of the
-// tasks' orders that is pending shortly before its deadline, and notifies the customer's pages. A task that came early,
-// for instance because the deadline was extended, is due again later. The task of an order that has ended is done.
+// tasks' orders that is pending shortly before its deadline, and notifies the customer's pages. A task that came
+// early, for instance because the deadline was extended, is due again later. The task of an order that has ended is
+// done.
 //
-// No error makes a task a dead letter: while the database is unavailable the tasks are tried again, and a task that alone causes an
-// error is dropped.
+// No error makes a task a dead letter: while the database is unavailable the tasks are tried again, and a task that
+// alone causes an error is dropped.
 func (s *Service) Remind(ctx context.Context, tasks []delay.Task) ([]delay.Outcome, error) {
 	ids := make([]string, len(tasks))
 	for i, task := range tasks {

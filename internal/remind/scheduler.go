@@ -19,8 +19,8 @@ type Scheduler struct {
 	lead   time.Duration
 }
 
-// NewScheduler returns a scheduler for a queue of the kind [Kind]. lead is the time between a reminder and the deadline.
-// [Scheduler.Run] schedules the reminders.
+// NewScheduler returns a scheduler for a queue of the kind [Kind]. lead is the time between a reminder and the
+// deadline. [Scheduler.Run] schedules the reminders.
 func NewScheduler(queue *delay.Queue, lead time.Duration, log *slog.Logger, reg prometheus.Registerer) *Scheduler {
 	return &Scheduler{lead: lead, sender: background.NewSender(background.Config[delay.Message]{
 		What:    "reminders",

@@ -1,5 +1,5 @@
-// Package rest provides the parts that every HTTP handler shares: errors as RFC 9457 problems, request ids, the log and
-// the metrics of requests, recovery from panics, customers' tokens, the reading of bodies, queries, pages and
+// Package rest provides the parts that every HTTP handler shares: errors as RFC 9457 problems, request ids, the log
+// and the metrics of requests, recovery from panics, customers' tokens, the reading of bodies, queries, pages and
 // idempotency keys, and a server with timeouts that stops gracefully.
 package rest
 
@@ -16,8 +16,8 @@ import (
 	"example.com/shop/internal/postgres"
 )
 
-// Class is a class of error that the service reports to clients. Other packages declare further classes. The code is part
-// of the API: the type of the problem is /problems/ and the code.
+// Class is a class of error that the service reports to clients. Other packages declare further classes. The code is
+// part of the API: the type of the problem is /problems/ and the code.
 type Class struct {
 	Code   string
 	Status int // the HTTP status of the answer

@@ -39,8 +39,8 @@ const (
 // ReadMethods are the methods of a route that changes nothing. net/http sends no body in answer to HEAD.
 var ReadMethods = []string{http.MethodGet, http.MethodHead}
 
-// Object is a decoded JSON object. It is a map and not a struct, so that a handler can report all wrong fields at once.
-// A number is a float64, which [Integer] reads.
+// Object is a decoded JSON object. It is a map and not a struct, so that a handler can report all wrong fields at
+// once. A number is a float64, which [Integer] reads.
 type Object map[string]any
 
 // UnknownFields returns an error for each field that is not known. at is the JSON pointer to the object, "" for the
@@ -79,8 +79,8 @@ func ReadObject(c *gin.Context) (Object, error) {
 	if encoding := c.GetHeader("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
 		return nil, MediaType.Errorf("The body must not have a Content-Encoding.")
 	}
-	// The package json rejects an object that has two fields with one name, because another program might take the other
-	// one of the two. It also rejects text that is not UTF-8.
+	// The package json rejects an object that has two fields with one name, because another program might take the
+	// other one of the two. It also rejects text that is not UTF-8.
 	var body any
 	err = json.UnmarshalRead(http.MaxBytesReader(c.Writer, c.Request.Body, maxBody), &body)
 	if err != nil {
@@ -167,8 +167,8 @@ func MalformedRequest(errs ...FieldError) error {
 	return &Error{Class: Malformed, Detail: "The request is not well-formed.", Fields: errs}
 }
 
-// IdempotencyKey returns the value of the header Idempotency-Key: 1 to 255 printable ASCII characters. It returns "" if
-// the request does not have the header.
+// IdempotencyKey returns the value of the header Idempotency-Key: 1 to 255 printable ASCII characters. It returns ""
+// if the request does not have the header.
 func IdempotencyKey(c *gin.Context) (string, error) {
 	const name = "Idempotency-Key"
 	keys := c.Request.Header.Values(name)
@@ -249,8 +249,8 @@ func Limit(c *gin.Context) (int, []FieldError) {
 	return QueryInt(c, "limit", defaultLimit, 1, maxLimit)
 }
 
-// QueryInt returns a query parameter that must be a whole number from least to most. It returns byDefault if the client
-// did not send the parameter.
+// QueryInt returns a query parameter that must be a whole number from least to most. It returns byDefault if the
+// client did not send the parameter.
 func QueryInt(c *gin.Context, name string, byDefault, least, most int) (int, []FieldError) {
 	text, ok := c.GetQuery(name)
 	if !ok {
@@ -277,8 +277,8 @@ type ListPage[T any] struct {
 // LongRequest limits requests that take longer than others: those that read all rows of a table.
 const LongRequest = time.Minute
 
-// ExtendDeadline allows a request to take longer than other requests: up to limit. It returns a context that ends after
-// this time. The context does not end when the client closes the connection.
+// ExtendDeadline allows a request to take longer than other requests: up to limit. It returns a context that ends
+// after this time. The context does not end when the client closes the connection.
 func ExtendDeadline(c *gin.Context, limit time.Duration) (context.Context, context.CancelFunc, error) {
 	if err := http.NewResponseController(c.Writer).SetWriteDeadline(time.Now().Add(limit + time.Second)); err != nil {
 		return nil, nil, err

@@ -47,7 +47,8 @@ func (c *Migrate) Run(ctx context.Context, program app.Program, n Neighbour) err
 	})
 }
 
-// OpenTool returns a function that opens the process of a command that runs once, which has none of the parts' options.
+// OpenTool returns a function that opens the process of a command that runs once, which has none of the parts'
+// options.
 func OpenTool(n Neighbour) app.Opener { return opener(new(Options), n) }
 
 // Sweep is `reconcile`: it sweeps once, and prints the report.

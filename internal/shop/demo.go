@@ -133,8 +133,8 @@ func (c *Demo) serve(
 	return s.Run(ctx, ln)
 }
 
-// placeOne places an order of package demo. The customer's id is the idempotency key, so that a repeated call places one
-// order.
+// placeOne places an order of package demo. The customer's id is the idempotency key, so that a repeated call places
+// one order.
 func (s *Shop) placeOne(ctx context.Context, customer, product uuid.UUID) error {
 	_, _, err := s.Orders.Place(ctx, customer, order.Placement{
 		IdempotencyKey: customer.String(),

@@ -107,10 +107,10 @@ func (s *Shop) build(o *Options, n Neighbour, hooks order.Hooks) (err error) {
 	return n.Add(s)
 }
 
-// checkModules returns an error if a process with the given roles must not use a database that has the schema of other
-// modules. Orders of such a shop may have to be paid in another module, and have rows there, so an API without it would
-// give goods away, and a reconciler without it could remove orders whose rows are needed. Workers and relays do with
-// orders what they do in every program.
+// checkModules returns an error if a process with the given roles must not use a database that has the schema of
+// other modules. Orders of such a shop may have to be paid in another module, and have rows there, so an API without
+// it would give goods away, and a reconciler without it could remove orders whose rows are needed. Workers and relays
+// do with orders what they do in every program.
 func checkModules(others, roles []string, log *slog.Logger) error {
 	if len(others) == 0 {
 		return nil

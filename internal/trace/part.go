@@ -1,9 +1,9 @@
-// Package trace traces requests, statements, commands to Redis, calls to other services, and the batches of workers and reconcilers with
-// OpenTelemetry.
+// Package trace traces requests, statements, commands to Redis, calls to other services, and the batches of workers
+// and reconcilers with OpenTelemetry.
 //
-// The span of the request that placed an order is stored with the order. What is done with the order later, perhaps half an hour
-// later and after Redis was wiped, is a trace of its own that links to this span: a trace that lasts as long as anything is
-// done with the order would be too long to look at, and a batch has many orders.
+// The span of the request that placed an order is stored with the order. What is done with the order later, perhaps
+// half an hour later and after Redis was wiped, is a trace of its own that links to this span: a trace that lasts as
+// long as anything is done with the order would be too long to look at, and a batch has many orders.
 package trace
 
 import (
@@ -31,10 +31,10 @@ import (
 // Spans returns the spans in which orders were placed, by the ids of the orders.
 type Spans func(ctx context.Context, ids []string) ([][]byte, error)
 
-// New returns the tracer of a process with these connections, whose statements and commands it traces, if the standard
-// variables of OpenTelemetry name a collector: OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT. Otherwise
-// it returns nil. The other variables, such as OTEL_TRACES_SAMPLER and OTEL_SERVICE_NAME, have their usual meaning, but the
-// protocol is http/protobuf.
+// New returns the tracer of a process with these connections, whose statements and commands it traces, if the
+// standard variables of OpenTelemetry name a collector: OTEL_EXPORTER_OTLP_ENDPOINT or
+// OTEL_EXPORTER_OTLP_TRACES_ENDPOINT. Otherwise it returns nil. The other variables, such as OTEL_TRACES_SAMPLER and
+// OTEL_SERVICE_NAME, have their usual meaning, but the protocol is http/protobuf.
 func New(c *app.Connections, name string, spans Spans, log *slog.Logger) (*Tracer, error) {
 	if !enabled() {
 		return nil, nil

@@ -68,7 +68,8 @@ func (t *Tracer) StartTasks(ctx context.Context, kind string, ids []string) (spa
 		attribute.String("messaging.destination.name", kind), attribute.Int("messaging.batch.message_count", len(ids)))
 }
 
-// start begins a span with links, which belongs to no other span. Without a link it begins none: no request of the batch is exported.
+// start begins a span with links, which belongs to no other span. Without a link it begins none: no request of the
+// batch is exported.
 func (t *Tracer) start(ctx context.Context, name string, spans [][]byte, attributes ...attribute.KeyValue) (context.Context, func(error)) {
 	links := linksOf(spans)
 	if len(links) == 0 {
@@ -98,8 +99,8 @@ func ending(span trace.Span) func(error) {
 // quiet are the routes that monitoring requests every few seconds.
 var quiet = []string{"/healthz", "/readyz", "/metrics"}
 
-// Request is a handler that makes a span of a request, as the semantic conventions for HTTP say. The span of a request that changes an
-// order links to its placement.
+// Request is a handler that makes a span of a request, as the semantic conventions for HTTP say. The span of a
+// request that changes an order links to its placement.
 func (t *Tracer) Request(c *gin.Context) {
 	route, method := c.FullPath(), c.Request.Method
 	if route == "" || slices.Contains(quiet, route) {

@@ -238,11 +238,12 @@ func (s *Shop) CheckInvariants(t testing.TB, bound time.Duration) {
 	}
 }
 
-// partialIndex matches the nodes of a plan that scan an index of pending orders, or that of the orders that are not booked.
+// partialIndex matches the nodes of a plan that scan an index of pending orders, or that of the orders that are not
+// booked.
 var partialIndex = regexp.MustCompile(`Scan (using|on) (orders_pending_deadline|orders_open|orders_not_booked)\b`)
 
-// CheckOpenPlan checks that a plan finds each order, item and event that it reads by a condition on an index, or in the
-// indexes of pending orders and of those that are not booked: it reads no table as a whole.
+// CheckOpenPlan checks that a plan finds each order, item and event that it reads by a condition on an index, or in
+// the indexes of pending orders and of those that are not booked: it reads no table as a whole.
 func CheckOpenPlan(t testing.TB, plan string) {
 	t.Helper()
 	lines := strings.Split(plan, "\n")
