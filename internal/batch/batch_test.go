@@ -242,8 +242,8 @@ type result struct {
 	done  chan struct{}
 }
 
-// start adds items to the queue in their order, so that they make up one batch. It returns their results, which are set when
-// their done is closed.
+// start adds items to the queue in their order, so that they make up one batch. It returns their results, which are
+// set when their done is closed.
 func start(q *batch.Queue[*item, string], items ...*item) []*result {
 	resume := q.Pause()
 	defer resume()
@@ -270,8 +270,8 @@ func named(names ...string) (items []*item) {
 	return items
 }
 
-// TestDoReturnsBeforeHandled checks the sequence of the calls for a batch: Do returns after Handle and does not wait for
-// Handled.
+// TestDoReturnsBeforeHandled checks the sequence of the calls for a batch: Do returns after Handle and does not wait
+// for Handled.
 func TestDoReturnsBeforeHandled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, table := newQueue(1)
@@ -286,8 +286,8 @@ func TestDoReturnsBeforeHandled(t *testing.T) {
 	})
 }
 
-// TestBadItemFailsAlone handles batches with items that make the transaction fail. The others are handled once, and the
-// call of Handled is one.
+// TestBadItemFailsAlone handles batches with items that make the transaction fail. The others are handled once, and
+// the call of Handled is one.
 func TestBadItemFailsAlone(t *testing.T) {
 	for _, bad := range [][]int{{0}, {5}, {11}, {0, 1}, {2, 7, 9}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}} {
 		t.Run(fmt.Sprint(bad), func(t *testing.T) {
@@ -327,7 +327,8 @@ func TestBadItemFailsAlone(t *testing.T) {
 	}
 }
 
-// TestPanicFailsWholeBatch has an item that makes Handle panic. All items of its batch fail, and are not handled again. The process goes on.
+// TestPanicFailsWholeBatch has an item that makes Handle panic. All items of its batch fail, and are not handled
+// again. The process goes on.
 func TestPanicFailsWholeBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, table := newQueue(2)
@@ -364,7 +365,8 @@ func TestUnavailableDatabaseFailsWholeBatch(t *testing.T) {
 	})
 }
 
-// TestBatchHandledInPart has Handle return an error after it has handled a part of a batch. Only the rest is handled again.
+// TestBatchHandledInPart has Handle return an error after it has handled a part of a batch. Only the rest is handled
+// again.
 func TestBatchHandledInPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, table := newQueue(1)
@@ -384,8 +386,8 @@ func TestBatchHandledInPart(t *testing.T) {
 	})
 }
 
-// TestLockedRowDelaysNoOthers locks a shared row for long. Items without the row are handled meanwhile. Those with the row
-// wait in one session, and are then handled in order of arrival.
+// TestLockedRowDelaysNoOthers locks a shared row for long. Items without the row are handled meanwhile. Those with
+// the row wait in one session, and are then handled in order of arrival.
 func TestLockedRowDelaysNoOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, table := newQueue(1)
@@ -466,7 +468,8 @@ func TestItemsOfLockedRowFormBatches(t *testing.T) {
 	})
 }
 
-// TestBatchesOfLockedRowShareOneSession has batches in two lanes wait for a lock of the same row. One session waits for both.
+// TestBatchesOfLockedRowShareOneSession has batches in two lanes wait for a lock of the same row. One session waits
+// for both.
 func TestBatchesOfLockedRowShareOneSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, table := newQueue(2)
@@ -490,8 +493,8 @@ func TestBatchesOfLockedRowShareOneSession(t *testing.T) {
 	})
 }
 
-// TestRowLockedTooLong locks a shared row for longer than the lock_timeout. The items that wait for it fail, those that came
-// later too.
+// TestRowLockedTooLong locks a shared row for longer than the lock_timeout. The items that wait for it fail, those
+// that came later too.
 func TestRowLockedTooLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, table := newQueue(1)
@@ -563,7 +566,8 @@ func TestLockedRowThatIsNotShared(t *testing.T) {
 	}
 }
 
-// TestGateBoundsWaits locks more rows than sessions may wait for. An item whose wait for the gate takes too long fails.
+// TestGateBoundsWaits locks more rows than sessions may wait for. An item whose wait for the gate takes too long
+// fails.
 func TestGateBoundsWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, table := newQueue(1)
@@ -584,8 +588,8 @@ func TestGateBoundsWaits(t *testing.T) {
 	})
 }
 
-// TestItemsWhoseCallersHaveGone has items wait for a row for longer than the time limit: they are not handled. Items that
-// came later are.
+// TestItemsWhoseCallersHaveGone has items wait for a row for longer than the time limit: they are not handled. Items
+// that came later are.
 func TestItemsWhoseCallersHaveGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, table := newQueue(1)
@@ -612,7 +616,8 @@ func TestItemsWhoseCallersHaveGone(t *testing.T) {
 	})
 }
 
-// TestDoWithEndedContext ends the contexts of two callers: the item of one is in the queue, that of the other in a batch.
+// TestDoWithEndedContext ends the contexts of two callers: the item of one is in the queue, that of the other in a
+// batch.
 func TestDoWithEndedContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, table := newQueue(1)

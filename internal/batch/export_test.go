@@ -14,8 +14,8 @@ func (l *lanes[T]) Add(item T) bool    { return l.add(item) }
 func (l *lanes[T]) Remove(item T) bool { return l.remove(item) }
 func (l *lanes[T]) Overloaded() bool   { return l.overloaded() }
 
-// Pause waits until all lanes are idle, and then keeps items in the queue until resume, as if all lanes were busy. So a
-// test decides which items make up a batch. resume makes a batch of the first items in the queue.
+// Pause waits until all lanes are idle, and then keeps items in the queue until resume, as if all lanes were busy. So
+// a test decides which items make up a batch. resume makes a batch of the first items in the queue.
 func (q *Queue[T, K]) Pause() (resume func()) {
 	l := &q.lanes
 	l.mu.Lock()

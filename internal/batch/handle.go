@@ -11,7 +11,8 @@ import (
 	"example.com/shop/internal/postgres"
 )
 
-// runLane handles a batch in a lane. An item that needs a shared row for which other items wait is put into their queue.
+// runLane handles a batch in a lane. An item that needs a shared row for which other items wait is put into their
+// queue.
 func (q *Queue[T, K]) runLane(batch []*waiter[T]) {
 	batch = q.rows.enqueue(batch, q.table.Rows)
 	if len(batch) == 0 {
@@ -23,8 +24,8 @@ func (q *Queue[T, K]) runLane(batch []*waiter[T]) {
 }
 
 // handleInParts handles a batch, in parts if it fails as a whole. It passes the items that would wait for longer than
-// lockWait for a lock to goroutines of their own. With a lockWait of 0 all items wait for as long as the lock_timeout of the
-// session, and there are no such goroutines.
+// lockWait for a lock to goroutines of their own. With a lockWait of 0 all items wait for as long as the lock_timeout
+// of the session, and there are no such goroutines.
 func (q *Queue[T, K]) handleInParts(ctx context.Context, batch []*waiter[T], lockWait time.Duration) {
 	var handled []T
 	var alone []*waiter[T]
@@ -44,7 +45,8 @@ func (q *Queue[T, K]) handleInParts(ctx context.Context, batch []*waiter[T], loc
 			parts = append(halves(left), parts...)
 		}
 	}
-	// An item that waits for a row of its own keeps the locks of its shared rows meanwhile. So the other items go first.
+	// An item that waits for a row of its own keeps the locks of its shared rows meanwhile. So the other items go
+	// first.
 	for _, w := range alone {
 		go q.handleAlone(w)
 	}
@@ -53,8 +55,8 @@ func (q *Queue[T, K]) handleInParts(ctx context.Context, batch []*waiter[T], loc
 	}
 }
 
-// handlePart handles a part of a batch. It returns the items that were handled, whose callers have their results now, and
-// the others.
+// handlePart handles a part of a batch. It returns the items that were handled, whose callers have their results now,
+// and the others.
 func (q *Queue[T, K]) handlePart(
 	ctx context.Context, part []*waiter[T], lockWait time.Duration,
 ) (handled []T, left []*waiter[T], err error) {
@@ -74,8 +76,9 @@ func (q *Queue[T, K]) handlePart(
 	return handled, left, err
 }
 
-// surviveHandle calls [Table.Handle]. A panic becomes an error of all items: it would end the process, because nothing else recovers in
-// the goroutine of a batch. They are not handled again, because the panic may have come after the commit.
+// surviveHandle calls [Table.Handle]. A panic becomes an error of all items: it would end the process, because
+// nothing else recovers in the goroutine of a batch. They are not handled again, because the panic may have come
+// after the commit.
 func (q *Queue[T, K]) surviveHandle(ctx context.Context, items []T, lockWait time.Duration) (left []T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -95,8 +98,9 @@ func (e panicError) Error() string {
 	return fmt.Sprintf("panic while a batch was handled: %v\n%s", e.value, e.stack)
 }
 
-// queueLocked is called with a part of a batch that has waited for a lock for too long. It puts the items that need a locked
-// row into the queue of the row, and returns the others: in parts to handle next, or to be handled alone at the end.
+// queueLocked is called with a part of a batch that has waited for a lock for too long. It puts the items that need a
+// locked row into the queue of the row, and returns the others: in parts to handle next, or to be handled alone at
+// the end.
 func (q *Queue[T, K]) queueLocked(ctx context.Context, part []*waiter[T]) (next [][]*waiter[T], alone []*waiter[T]) {
 	free, locked, err := q.splitByLocks(ctx, part)
 	switch {
@@ -119,8 +123,8 @@ func (q *Queue[T, K]) queueLocked(ctx context.Context, part []*waiter[T]) (next 
 	return [][]*waiter[T]{free}, nil
 }
 
-// splitByLocks separates the items whose shared rows are free from those that need a row which another session has locked
-// now. It returns the latter by such a row.
+// splitByLocks separates the items whose shared rows are free from those that need a row which another session has
+// locked now. It returns the latter by such a row.
 func (q *Queue[T, K]) splitByLocks(
 	ctx context.Context, part []*waiter[T],
 ) (free []*waiter[T], locked map[K][]*waiter[T], err error) {

@@ -115,8 +115,8 @@ func TestLanesRejectWhileFirstItemWaitsTooLong(t *testing.T) {
 	})
 }
 
-// TestLanesHandleEachItemOnce adds items in parallel, and removes some of them. Each item is handled or removed once. With
-// one lane, the items of each goroutine are handled in their order.
+// TestLanesHandleEachItemOnce adds items in parallel, and removes some of them. Each item is handled or removed once.
+// With one lane, the items of each goroutine are handled in their order.
 func TestLanesHandleEachItemOnce(t *testing.T) {
 	const goroutines, items, size = 32, 300, 7
 	type item struct{ goroutine, number int }
