@@ -57,8 +57,8 @@ func (s *shop) overdueOrders(t testing.TB, n int) []uuid.UUID {
 			SELECT gen_random_uuid(), $1, 100, 'EUR', now() - interval '1 hour', now() FROM generate_series(1, $2)
 			RETURNING id
 		), items AS (
-			INSERT INTO order_items
-			SELECT placed.id, product.id, 1, 100
+			INSERT INTO order_items (order_id, product_id, quantity, unit_price_cents, name)
+			SELECT placed.id, product.id, 1, 100, 'a product'
 			FROM (SELECT id, row_number() OVER () % 20 AS n FROM placed) placed
 			JOIN (SELECT id, row_number() OVER () - 1 AS n FROM products WHERE available = supply AND supply = $2) product USING (n)
 			RETURNING product_id
