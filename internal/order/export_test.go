@@ -2,7 +2,6 @@ package order
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -11,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/shop/internal/batch"
+	"example.com/shop/internal/rest"
 )
 
 // The statements whose plans or locks tests check, and which benchmarks execute.
@@ -60,7 +60,7 @@ func NewLanes(s *Service, maxWait time.Duration) *Lanes {
 	handle, handled := table.Handle, table.Handled
 	table.Handle = func(ctx context.Context, items []*placing, lockWait time.Duration) ([]*placing, error) {
 		for _, item := range items {
-			if h, isHold := errors.AsType[*hold](item.rejection); isHold {
+			if h := holdOf(item); h != nil {
 				close(h.entered)
 				<-h.released
 			}
@@ -80,10 +80,16 @@ func NewLanes(s *Service, maxWait time.Duration) *Lanes {
 }
 
 func withoutHolds(items []*placing) []*placing {
-	return slices.DeleteFunc(slices.Clone(items), func(item *placing) bool {
-		_, isHold := errors.AsType[*hold](item.rejection)
-		return isHold
-	})
+	return slices.DeleteFunc(slices.Clone(items), func(item *placing) bool { return holdOf(item) != nil })
+}
+
+// holdOf returns the hold that an item is, or nil for a placement.
+func holdOf(item *placing) *hold {
+	if item.rejection == nil {
+		return nil
+	}
+	h, _ := item.rejection.Err.(*hold)
+	return h
 }
 
 // Hold makes all lanes busy until release. It waits for the batches that are under way, and for those who hold the lanes.
@@ -93,7 +99,7 @@ func (l *Lanes) Hold() (release func()) {
 	for range placementLanes {
 		h := &hold{entered: make(chan struct{}), released: released}
 		failed := make(chan error, 1)
-		go func() { failed <- l.placements.Do(context.Background(), &placing{rejection: h}) }()
+		go func() { failed <- l.placements.Do(context.Background(), &placing{rejection: &rest.Error{Err: h}}) }()
 		select {
 		case <-h.entered:
 		case err := <-failed:

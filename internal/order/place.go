@@ -104,8 +104,11 @@ func (p Placement) fieldErrors() []rest.FieldError {
 func pointer(line int, field string) string { return fmt.Sprintf("/items/%d/%s", line, field) }
 
 // fingerprint returns a hash of the lines, to detect that an idempotency key is reused for another placement. The
-// order of the lines and the formatting of the request do not change it.
+// order of the lines and the formatting of the request do not change it. It returns nil without a key.
 func (p Placement) fingerprint() []byte {
+	if p.IdempotencyKey == "" {
+		return nil
+	}
 	lines := make([]string, len(p.Lines))
 	for i, line := range p.Lines {
 		lines[i] = fmt.Sprintf("%s %d\n", line.ProductID, line.Quantity)
@@ -151,16 +154,13 @@ func (s *Service) Admit() (done func(), err error) {
 // Place places an order: it reserves the stock, and the time to pay begins. If the customer has placed an order with
 // the same idempotency key before, Place returns that order in its present state, and replayed is true.
 func (s *Service) Place(ctx context.Context, customer uuid.UUID, p Placement) (o *Order, replayed bool, err error) {
-	o, replayed, err = s.place(ctx, customer, p)
-	if err != nil {
-		s.countRejected(err)
-	} else if !replayed {
-		s.metrics.placed.Inc()
-	}
-	return o, replayed, err
-}
-
-func (s *Service) place(ctx context.Context, customer uuid.UUID, p Placement) (o *Order, replayed bool, err error) {
+	defer func() {
+		if err != nil {
+			s.countRejected(err)
+		} else if !replayed {
+			s.metrics.placed.Inc()
+		}
+	}()
 	if errs := p.fieldErrors(); len(errs) > 0 {
 		return nil, false, rest.InvalidFields(errs...)
 	}
@@ -205,7 +205,7 @@ func (s *Service) existingOrder(ctx context.Context, p *placing) (*Order, error)
 	if err := db.Raw(`SELECT fingerprint FROM orders WHERE id = $1`, *p.existing).Row().Scan(&fingerprint); err != nil {
 		return nil, fmt.Errorf("read the order with the same idempotency key: %w", err)
 	}
-	if p.IdempotencyKey != "" && !bytes.Equal(fingerprint, p.fingerprint()) {
+	if !bytes.Equal(fingerprint, p.fingerprint()) {
 		return nil, rest.KeyReused.Errorf("The Idempotency-Key belongs to order %s, which has other lines.", p.existing)
 	}
 	return s.store.get(ctx, *p.existing, p.customer)
@@ -219,9 +219,9 @@ type placing struct {
 	Placement
 
 	// The decision. When the placement is decided, exactly one of these fields is set.
-	order     *Order     // the placed order
-	existing  *uuid.UUID // the order with the same idempotency key, or the order that a lost transaction has placed
-	rejection error      // the reason why no order is placed
+	order     *Order      // the placed order
+	existing  *uuid.UUID  // the order with the same idempotency key, or the order that a lost transaction has placed
+	rejection *rest.Error // the reason why no order is placed
 
 	task delay.Message // cancels the placed order at its deadline
 }
@@ -308,19 +308,14 @@ func distinctKeys(batch []*placing) []*placing {
 	})
 }
 
-// placeRound runs the transaction for a batch, and decides those placements that it can decide. If the connection is
-// lost, or if PostgreSQL ends the transaction to resolve a deadlock, placeRound repeats the transaction. That is
-// safe: place.sql finds the orders that the lost transaction has placed by their ids. placeRound also repeats the
-// transaction if a session that takes none of its locks has used one of the idempotency keys meanwhile.
+// placeRound runs the transaction for a batch until it succeeds. If the connection is lost, or if PostgreSQL ends the
+// transaction to resolve a deadlock, placeRound repeats the transaction. That is safe: place.sql finds the orders that
+// the lost transaction has placed by their ids. placeRound also repeats the transaction if a session that takes none
+// of its locks has used one of the idempotency keys meanwhile.
 func (s *Service) placeRound(ctx context.Context, batch []*placing, lockWait time.Duration) (err error) {
 	const maxRuns = 3 // one repetition usually suffices
 	for range maxRuns {
-		var products map[uuid.UUID]Product
-		var results []placeResult
-		if products, results, err = s.lockAndPlace(ctx, batch, lockWait); err == nil {
-			decide(batch, products, results, s.cfg)
-			return nil
-		}
+		err = s.lockAndPlace(ctx, batch, lockWait)
 		lost := postgres.Away(err) && ctx.Err() == nil
 		if !lost && !postgres.Duplicate(err) {
 			return err
@@ -329,20 +324,13 @@ func (s *Service) placeRound(ctx context.Context, batch []*placing, lockWait tim
 	return err
 }
 
-// lockAndPlace runs the transaction for a batch. It returns the products as they were after the transaction had
-// locked them and before it changed them, and a result for each placement.
-func (s *Service) lockAndPlace(
-	ctx context.Context, batch []*placing, lockWait time.Duration,
-) (products map[uuid.UUID]Product, results []placeResult, err error) {
+// lockAndPlace runs the transaction for a batch, and decides those placements that it can decide.
+func (s *Service) lockAndPlace(ctx context.Context, batch []*placing, lockWait time.Duration) error {
 	arguments := placeArguments(batch, s.cfg.Options, s.store.RowKind(CancelKind))
-	products = make(map[uuid.UUID]Product)
-	results = make([]placeResult, len(batch))
+	products := make(map[uuid.UUID]Product) // as they are after they were locked, and before place.sql changes them
+	results := make([]placeResult, len(batch))
 	var statements pgx.Batch
-	var lockTimeout *string // nil: that of the session
-	if lockWait > 0 {
-		ms := strconv.FormatInt(lockWait.Milliseconds(), 10)
-		lockTimeout = &ms
-	}
+	lockTimeout := pgtype.Text{String: strconv.FormatInt(lockWait.Milliseconds(), 10), Valid: lockWait > 0}
 	statements.Queue(lockSQL, arguments["line_products"], arguments["customers"], lockTimeout).Query(func(rows pgx.Rows) error {
 		var p Product
 		_, err := pgx.ForEachRow(rows, []any{&p.ID, &p.Name, &p.PriceCents, &p.Currency, &p.Available}, func() error {
@@ -362,8 +350,11 @@ func (s *Service) lockAndPlace(
 		})
 		return err
 	})
-	err = postgres.Pipeline(ctx, s.store.db, &statements)
-	return products, results, err
+	if err := postgres.Pipeline(ctx, s.store.db, &statements); err != nil {
+		return err
+	}
+	decide(batch, products, results, s.cfg)
+	return nil
 }
 
 // placeArguments returns the arguments of place.sql by their names, which its comment explains. kind is that of the
@@ -373,26 +364,21 @@ func placeArguments(batch []*placing, o Options, kind string) map[string]any {
 	units, ownUnits := make(map[uuid.UUID]int64), make(map[customerProduct]int64)
 	placements := make(map[uuid.UUID]int64) // by customer
 
-	var ids, customers, lineProducts []uuid.UUID
+	var ids, customers, lineProducts pgtype.FlatArray[pgtype.UUID] // which pgx sends without reflection
 	var nth, linePlacements, lineQuantities, lineEarlier, lineOwnEarlier []int64
-	var keys []*string
+	var keys pgtype.FlatArray[pgtype.Text]
 	var fingerprints [][]byte
 	for i, p := range batch {
 		placements[p.customer]++
-		ids = append(ids, p.id)
-		customers = append(customers, p.customer)
+		ids = append(ids, pgtype.UUID{Bytes: p.id, Valid: true})
+		customers = append(customers, pgtype.UUID{Bytes: p.customer, Valid: true})
 		nth = append(nth, placements[p.customer])
-		var key *string
-		var fingerprint []byte
-		if p.IdempotencyKey != "" {
-			key, fingerprint = &p.IdempotencyKey, p.fingerprint()
-		}
-		keys = append(keys, key)
-		fingerprints = append(fingerprints, fingerprint)
+		keys = append(keys, pgtype.Text{String: p.IdempotencyKey, Valid: p.IdempotencyKey != ""})
+		fingerprints = append(fingerprints, p.fingerprint())
 		for _, line := range p.Lines {
 			own := customerProduct{p.customer, line.ProductID}
 			linePlacements = append(linePlacements, int64(i)+1)
-			lineProducts = append(lineProducts, line.ProductID)
+			lineProducts = append(lineProducts, pgtype.UUID{Bytes: line.ProductID, Valid: true})
 			lineQuantities = append(lineQuantities, line.Quantity)
 			lineEarlier = append(lineEarlier, units[line.ProductID])
 			lineOwnEarlier = append(lineOwnEarlier, ownUnits[own])
@@ -401,23 +387,14 @@ func placeArguments(batch []*placing, o Options, kind string) map[string]any {
 		}
 	}
 	return map[string]any{
-		"ids": uuids(ids), "customers": uuids(customers), "nth": nth,
+		"ids": ids, "customers": customers, "nth": nth,
 		"keys": keys, "fingerprints": fingerprints, "spans": spansOf(batch),
-		"line_placements": linePlacements, "line_products": uuids(lineProducts), "line_quantities": lineQuantities,
+		"line_placements": linePlacements, "line_products": lineProducts, "line_quantities": lineQuantities,
 		"line_earlier": lineEarlier, "line_own_earlier": lineOwnEarlier,
 		"time_to_pay": o.OrderTimeout.Microseconds(), "kind": kind,
 		"max_open_orders": pgtype.Int8{Int64: o.MaxOpenOrders, Valid: o.MaxOpenOrders > 0},
 		"max_open_units":  pgtype.Int8{Int64: o.MaxOpenUnits, Valid: o.MaxOpenUnits > 0},
 	}
-}
-
-// uuids returns ids in a form that pgx sends without reflection and without their text.
-func uuids(ids []uuid.UUID) pgtype.FlatArray[pgtype.UUID] {
-	array := make(pgtype.FlatArray[pgtype.UUID], len(ids))
-	for i, id := range ids {
-		array[i] = pgtype.UUID{Bytes: id, Valid: true}
-	}
-	return array
 }
 
 // placeResult is a row of place.sql.
@@ -489,13 +466,9 @@ func (r placeResult) order(p *placing, products map[uuid.UUID]Product) *Order {
 
 // whyNotPlaced returns the reason why a placement cannot be accepted, with a field error for every wrong line, or nil
 // if it can. products has the existing products of the lines. open has the lines of the customer's open orders.
-func whyNotPlaced(p Placement, products map[uuid.UUID]Product, open []openLine, cfg Config) error {
-	rejection := cmp.Or(unknownProducts(p, products), mixedCurrencies(p, products), outOfStock(p, products, open),
+func whyNotPlaced(p Placement, products map[uuid.UUID]Product, open []openLine, cfg Config) *rest.Error {
+	return cmp.Or(unknownProducts(p, products), mixedCurrencies(p, products), outOfStock(p, products, open),
 		tooManyOpen(p, products, open, cfg))
-	if rejection == nil {
-		return nil
-	}
-	return rejection
 }
 
 func unknownProducts(p Placement, products map[uuid.UUID]Product) *rest.Error {
@@ -508,13 +481,8 @@ func unknownProducts(p Placement, products map[uuid.UUID]Product) *rest.Error {
 }
 
 func mixedCurrencies(p Placement, products map[uuid.UUID]Product) *rest.Error {
-	var currencies []string
-	for _, line := range p.Lines {
-		if c := products[line.ProductID].Currency; !slices.Contains(currencies, c) {
-			currencies = append(currencies, c)
-		}
-	}
-	if len(currencies) == 1 {
+	first := products[p.Lines[0].ProductID].Currency
+	if !slices.ContainsFunc(p.Lines, func(line Line) bool { return products[line.ProductID].Currency != first }) {
 		return nil
 	}
 	detail := "All products of an order must have one currency: place an order for each currency."
@@ -540,11 +508,8 @@ func outOfStock(p Placement, products map[uuid.UUID]Product, open []openLine) *r
 		}
 		return detail
 	})
-	if rejection == nil {
-		return nil
-	}
 	orders := ordersOf(open, short)
-	if len(orders) == 0 {
+	if rejection == nil || len(orders) == 0 {
 		return rejection
 	}
 	rejection.Detail = "There is not enough stock, and your own open orders hold some of it. " +
