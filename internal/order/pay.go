@@ -14,15 +14,21 @@ var paySQL string
 
 // Pay pays an order at once, before its deadline. It is idempotent. It rejects an order that is held.
 func (s *Service) Pay(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
-	c, err := s.store.change(ctx, id, paySQL+orderSQL, id, customer)
+	c, err := s.run(ctx, id, paySQL, id, customer)
 	if err != nil {
-		return nil, rest.OutcomeUnknown(notFound(err, id), "Repeat the request: an order is paid once.")
+		return nil, rest.OutcomeUnknown(err, "Repeat the request: an order is paid once.")
 	}
 	if c.Changed {
 		s.metrics.paid.Inc()
 		s.Notify(customer.String(), id.String())
 	}
-	return s.withActions(&c.Order), c.whyNotPaid()
+	if c.Status == Paid {
+		return &c.Order, nil
+	}
+	if err := c.WhyNotPayable(); err != nil {
+		return nil, err
+	}
+	return nil, CheckoutOpen.Errorf("The order has an open checkout: pay it there.")
 }
 
 // WhyNotPayable returns the reason why a payment of the order cannot begin at the time ServerTime, or nil if it can.
@@ -41,15 +47,4 @@ func (o *Order) WhyNotPayable() error {
 	default:
 		return nil
 	}
-}
-
-// whyNotPaid returns the reason why an order is not paid after pay.sql, or nil if it is paid.
-func (o *Order) whyNotPaid() error {
-	if o.Status == Paid {
-		return nil
-	}
-	if err := o.WhyNotPayable(); err != nil {
-		return err
-	}
-	return CheckoutOpen.Errorf("The order has an open checkout: pay it there.")
 }

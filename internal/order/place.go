@@ -118,9 +118,10 @@ func (s *Service) Place(ctx context.Context, customer uuid.UUID, p Placement) (o
 		return nil, false, placing.rejection
 	case placing.existing != nil:
 		o, err = s.existingOrder(ctx, placing)
-		return s.withActions(o), *placing.existing != placing.id, placementUnknown(err)
+		return o, *placing.existing != placing.id, placementUnknown(err)
 	default:
-		return s.withActions(placing.order), false, nil
+		s.setActions(placing.order)
+		return placing.order, false, nil
 	}
 }
 
@@ -151,5 +152,5 @@ func (s *Service) existingOrder(ctx context.Context, p *placing) (*Order, error)
 	if !bytes.Equal(fingerprint, p.fingerprint()) {
 		return nil, rest.KeyReused.Errorf("The Idempotency-Key belongs to order %s, which has other lines.", p.existing)
 	}
-	return s.store.get(ctx, *p.existing, p.customer)
+	return s.Get(ctx, p.customer, *p.existing)
 }

@@ -43,20 +43,11 @@ func (s *Store) SeedProducts(ctx context.Context) error {
 
 // Get returns one of a customer's orders.
 func (s *Service) Get(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
-	o, err := s.store.get(ctx, id, customer)
-	return s.withActions(o), notFound(err, id)
-}
-
-func (s *Store) get(ctx context.Context, id, customer uuid.UUID) (*Order, error) {
-	var o Order
-	found, err := postgres.Scan(ctx, s.db, &o, getSQL+orderSQL, id, customer)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("read order %s: %w", id, err)
-	case !found:
-		return nil, errNoOrder
+	c, err := s.run(ctx, id, getSQL, id, customer)
+	if err != nil {
+		return nil, err
 	}
-	return &o, nil
+	return &c.Order, nil
 }
 
 // Events returns the audit trail of one of a customer's orders, oldest first.
@@ -71,7 +62,7 @@ func (s *Service) Events(ctx context.Context, customer, id uuid.UUID) ([]Event, 
 	case err != nil:
 		return nil, fmt.Errorf("read events of order %s: %w", id, err)
 	case len(events) == 0: // an order has at least one
-		return nil, notFound(errNoOrder, id)
+		return nil, noOrder(id)
 	}
 	return events, nil
 }
@@ -95,7 +86,7 @@ func (s *Service) List(
 		return nil, nil, fmt.Errorf("list orders: %w", err)
 	}
 	for i := range orders {
-		s.withActions(&orders[i])
+		s.setActions(&orders[i])
 	}
 	if len(orders) > limit {
 		orders = orders[:limit]

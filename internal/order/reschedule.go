@@ -3,7 +3,6 @@ package order
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"time"
 
@@ -16,7 +15,7 @@ import (
 //go:embed reschedule.sql
 var rescheduleSQL string
 
-var rescheduleStatement = named(rescheduleSQL+orderSQL, move{}.named(""))
+var rescheduleStatement = named(rescheduleSQL, move{}.named(""))
 
 // move is what reschedule.sql does with the deadline of an order. Either a customer extends it, or an operator sets
 // it.
@@ -40,8 +39,9 @@ func (m move) named(kind string) map[string]any {
 	}
 }
 
-func (s *Store) move(ctx context.Context, m move) (*change, error) {
-	return s.change(ctx, m.order, rescheduleStatement.text, rescheduleStatement.values(m.named(s.RowKind(CancelKind)))...)
+func (s *Service) move(ctx context.Context, m move) (*change, error) {
+	arguments := rescheduleStatement.values(m.named(s.store.RowKind(CancelKind)))
+	return s.run(ctx, m.order, rescheduleStatement.text, arguments...)
 }
 
 // MaxExtension returns the time by which a customer can extend the deadline of an order in all; 0: not at all.
@@ -52,16 +52,16 @@ func (s *Service) MaxExtension() time.Duration {
 // Extend extends the deadline of an order by the configured time, before it passes, at most the configured number of
 // times. If the order is held, the end of the hold moves by the same time.
 func (s *Service) Extend(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
-	c, err := s.store.move(ctx, move{
+	c, err := s.move(ctx, move{
 		order: id, customer: &customer, extension: s.cfg.OrderExtension, maxExtensions: s.cfg.MaxExtensions,
 	})
 	if err != nil {
-		return nil, rest.OutcomeUnknown(notFound(err, id), "Look at the order before you repeat the request, "+
+		return nil, rest.OutcomeUnknown(err, "Look at the order before you repeat the request, "+
 			"because each request extends the deadline again.")
 	}
 	if c.Changed {
 		s.Notify(customer.String(), id.String())
-		return s.withActions(&c.Order), nil
+		return &c.Order, nil
 	}
 	if err := c.whyNotMovable(); err != nil {
 		return nil, err
@@ -83,16 +83,14 @@ const (
 // deadline moves the end of the hold by the same time, and an earlier one is rejected.
 func (s *Service) Reschedule(ctx context.Context, id uuid.UUID, deadline time.Time, reason string) (*Order, error) {
 	deadline = deadline.Round(time.Microsecond) // as the database stores it
-	c, err := s.store.move(ctx, move{order: id, deadline: &deadline, reason: &reason})
+	c, err := s.move(ctx, move{order: id, deadline: &deadline, reason: &reason})
 	switch {
-	case errors.Is(err, errNoOrder):
-		return nil, rest.NotFound.Errorf("There is no order %s.", id)
 	case err != nil:
 		return nil, rest.OutcomeUnknown(err, "Repeat the request: it moves the deadline to the same time.")
 	case c.Changed:
 		s.Notify(c.CustomerID.String(), id.String())
 		s.pub.Publish(ctx, delay.At(id.String(), c.DueAt, c.ServerTime)) // it may be due earlier now
-		return s.withActions(&c.Order), nil
+		return &c.Order, nil
 	}
 	if err := c.whyNotMovable(); err != nil {
 		return nil, err
@@ -100,7 +98,7 @@ func (s *Service) Reschedule(ctx context.Context, id uuid.UUID, deadline time.Ti
 	left := deadline.Sub(c.ServerTime)
 	switch {
 	case deadline.Equal(c.ExpiresAt): // the request is a repetition
-		return s.withActions(&c.Order), nil
+		return &c.Order, nil
 	case left < minDeadline || left > maxDeadline:
 		return nil, rest.InvalidFields(rest.FieldError{Pointer: "/deadline", Detail: fmt.Sprintf(
 			"must be from a second to 30 days after the present, which is %s by the database's clock", stamp(c.ServerTime))})

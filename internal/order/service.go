@@ -3,7 +3,6 @@ package order
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -86,20 +85,17 @@ func (s *Service) Notify(customer, order string) { s.cfg.Changed(customer, order
 // publishes the task with it.
 func (s *Service) Publisher() Publisher { return s.pub }
 
-// withActions sets by how much and how often the customer of an order can extend its deadline, and whether the
-// customer can pay it at once, and returns the order. o may be nil.
-func (s *Service) withActions(o *Order) *Order {
-	if o != nil && s.cfg.OrderExtension > 0 && o.Status == Pending {
+// setActions sets by how much and how often the customer of an order can extend its deadline, and whether the
+// customer can pay it at once.
+func (s *Service) setActions(o *Order) {
+	if s.cfg.OrderExtension > 0 && o.Status == Pending {
 		left := max(s.cfg.MaxExtensions-o.Extensions, 0)
 		o.ExtensionsLeft = &left
 		if left > 0 && o.whyNotMovable() == nil {
 			o.ExtensionSeconds = s.cfg.OrderExtension.Seconds()
 		}
 	}
-	if o != nil && s.cfg.payAtOnce() && o.HoldUntil == nil && o.WhyNotPayable() == nil {
-		o.PayAtOnce = true
-	}
-	return o
+	o.PayAtOnce = s.cfg.payAtOnce() && o.HoldUntil == nil && o.WhyNotPayable() == nil
 }
 
 // Store keeps orders in PostgreSQL.
@@ -115,19 +111,6 @@ func NewStore(db *gorm.DB) *Store {
 	return &Store{db: db, gate: postgres.NewGate(db)}
 }
 
-// errNoOrder means that an id is not the id of one of the customer's orders. Another customer may have an order with
-// this id.
-var errNoOrder = errors.New("the customer has no order with this id")
-
-// notFound replaces errNoOrder by the error for the customer, which does not disclose whether another customer has an
-// order with this id. It returns any other error, and nil, unchanged.
-func notFound(err error, id uuid.UUID) error {
-	if errors.Is(err, errNoOrder) {
-		return rest.NotFound.Errorf("You have no order %s.", id)
-	}
-	return err
-}
-
 // orderSQL completes pay.sql, cancel.sql, reschedule.sql, get.sql and list.sql: it returns the orders that they read
 // or changed.
 //
@@ -140,15 +123,19 @@ type change struct {
 	Changed bool
 }
 
-// change runs a statement, which order.sql completes, to change an order.
-func (s *Store) change(ctx context.Context, order uuid.UUID, statement string, args ...any) (*change, error) {
+// run runs a statement, which order.sql completes, to read or change an order. The error for an order that the
+// statement does not find is the same whether it belongs to another customer or does not exist.
+func (s *Service) run(ctx context.Context, id uuid.UUID, statement string, args ...any) (*change, error) {
 	var c change
-	found, err := postgres.Scan(ctx, s.db, &c, statement, args...)
+	found, err := postgres.Scan(ctx, s.store.db, &c, statement+orderSQL, args...)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("change order %s: %w", order, err)
+		return nil, fmt.Errorf("read or change order %s: %w", id, err)
 	case !found:
-		return nil, errNoOrder
+		return nil, noOrder(id)
 	}
+	s.setActions(&c.Order)
 	return &c, nil
 }
+
+func noOrder(id uuid.UUID) error { return rest.NotFound.Errorf("There is no order %s.", id) }
