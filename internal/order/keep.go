@@ -4,14 +4,12 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"log/slog"
 	"math"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 	"gorm.io/gorm"
 
 	"example.com/shop/internal/postgres"
@@ -39,18 +37,18 @@ const (
 
 // keepBooks books ended orders until ctx ends, and then returns nil. Any number of processes may do so: each skips the
 // orders that another one has locked.
-func (s *Store) keepBooks(ctx context.Context, log *slog.Logger) error {
+func (s *Service) keepBooks(ctx context.Context) error {
 	failed := false // the last run
-	return reconcile.Every(ctx, bookEvery, log, func(ctx context.Context) {
-		n, err := s.Book(ctx)
+	return reconcile.Every(ctx, bookEvery, s.log, func(ctx context.Context) {
+		n, err := s.store.Book(ctx)
 		switch {
 		case ctx.Err() != nil: // the process stops
 			return
 		case err != nil && !failed:
-			log.WarnContext(ctx, "ended orders could not be booked; each run tries again, and the next one that succeeds is logged",
-				"error", err)
+			s.log.WarnContext(ctx, "ended orders could not be booked; each run tries again, "+
+				"and the next one that succeeds is logged", "error", err)
 		case err == nil && failed:
-			log.InfoContext(ctx, "ended orders are booked again", "orders", n)
+			s.log.InfoContext(ctx, "ended orders are booked again", "orders", n)
 		}
 		failed = err != nil
 	})
@@ -60,51 +58,40 @@ func (s *Store) keepBooks(ctx context.Context, log *slog.Logger) error {
 // session has locked for the next run. An error ends the run; the batches before it are booked.
 func (s *Store) Book(ctx context.Context) (booked int64, err error) {
 	for after := (uuid.UUID{}); ; {
-		n, last, err := s.book(ctx, after)
-		booked += n
-		if err != nil || n == 0 {
-			return booked, err
+		var batch struct {
+			Orders int64
+			Last   *uuid.UUID // nil: there is no order to book
 		}
-		after = last
-	}
-}
-
-// book books a batch of the ended orders whose ids follow after, and returns their number and the last id.
-func (s *Store) book(ctx context.Context, after uuid.UUID) (booked int64, last uuid.UUID, err error) {
-	ctx, cancel := context.WithTimeout(ctx, bookTimeout)
-	defer cancel()
-	var batch struct {
-		Orders int64
-		Last   *uuid.UUID
-	}
-	if _, err := postgres.Scan(ctx, s.db, &batch, bookSQL, after); err != nil {
-		return 0, after, fmt.Errorf("book ended orders: %w", err)
-	}
-	if batch.Last != nil {
+		ctx, cancel := context.WithTimeout(ctx, bookTimeout)
+		_, err := postgres.Scan(ctx, s.db, &batch, bookSQL, after)
+		cancel()
+		switch {
+		case err != nil:
+			return booked, fmt.Errorf("book ended orders: %w", err)
+		case batch.Last == nil:
+			return booked, nil
+		}
+		booked += batch.Orders
 		after = *batch.Last
 	}
-	return batch.Orders, after, nil
 }
 
-// notBooked are the ended orders that are not booked. It counts at most 100,000.
-type notBooked struct {
-	Orders int64
-	Oldest float64 // the time since the earliest of their ends, in seconds
-}
-
-func (s *Store) notBooked(ctx context.Context) (n notBooked, err error) {
-	if _, err := postgres.Scan(ctx, s.db, &n, notBookedSQL); err != nil {
-		return notBooked{}, fmt.Errorf("count the orders that are not booked: %w", err)
+// notBooked counts the ended orders that are not booked, at most 100,000, and returns the time since the earliest of
+// their ends.
+func (s *Store) notBooked(ctx context.Context) (orders int64, oldest time.Duration, err error) {
+	var seconds float64
+	if err := s.db.WithContext(ctx).Raw(notBookedSQL).Row().Scan(&orders, &seconds); err != nil {
+		return 0, 0, fmt.Errorf("count the orders that are not booked: %w", err)
 	}
-	return n, nil
+	return orders, time.Duration(seconds * float64(time.Second)), nil
 }
 
 // checkBooking is the check of `doctor` that looks for orders that no booker has booked.
 func (s *Store) checkBooking(ctx context.Context) error {
-	n, err := s.notBooked(ctx)
-	if age := time.Duration(n.Oldest * float64(time.Second)); err == nil && age > staleBooking {
+	n, oldest, err := s.notBooked(ctx)
+	if oldest > staleBooking {
 		err = fmt.Errorf("%d ended orders are not booked, the oldest ended %v ago: is a reconciler running?",
-			n.Orders, age.Round(time.Second))
+			n, oldest.Round(time.Second))
 	}
 	return err
 }
@@ -118,11 +105,11 @@ func newBookingGauge(s *Store) prometheus.GaugeFunc {
 	}, func() float64 {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		n, err := s.notBooked(ctx)
+		_, oldest, err := s.notBooked(ctx)
 		if err != nil {
 			return math.NaN()
 		}
-		return n.Oldest
+		return oldest.Seconds()
 	})
 }
 
@@ -145,60 +132,36 @@ type Dependent interface {
 	OrderOf(db *gorm.DB, id string) (order uuid.UUID, found bool, err error)
 }
 
-// Remover removes booked orders a time after they ended. Any number of removers may run: each skips the orders that
-// another one has locked.
-type Remover struct {
-	service *Service
-	keep    time.Duration
-	removed prometheus.Counter
-	lastRun prometheus.Gauge
-	log     *slog.Logger
-}
-
-// NewRemover returns a remover of the orders that ended longer ago than keep.
-func NewRemover(s *Service, keep time.Duration, log *slog.Logger, reg prometheus.Registerer) *Remover {
-	return &Remover{
-		service: s, keep: keep, log: log,
-		removed: promauto.With(reg).NewCounter(prometheus.CounterOpts{
-			Name: "orders_removed_total",
-			Help: "Ended orders that were removed.",
-		}),
-		lastRun: promauto.With(reg).NewGauge(prometheus.GaugeOpts{
-			Name: "orders_removal_last_run_timestamp_seconds",
-			Help: "When a run of the removal last reached the newest order that it may remove, as a Unix time; at first the start of the process, and 0 if orders are kept for ever.",
-		}),
-	}
-}
-
-// Run removes orders until ctx ends, and then returns nil.
-func (r *Remover) Run(ctx context.Context) error {
-	r.lastRun.SetToCurrentTime()
-	return reconcile.Every(ctx, min(removeEvery, r.keep), r.log, func(ctx context.Context) {
-		n, err := r.Remove(ctx)
+// keepRemoving removes old orders until ctx ends, and then returns nil. Any number of processes may do so: each skips
+// the orders that another one has locked.
+func (s *Service) keepRemoving(ctx context.Context) error {
+	s.metrics.lastRemoval.SetToCurrentTime()
+	return reconcile.Every(ctx, min(removeEvery, s.cfg.Keep), s.log, func(ctx context.Context) {
+		n, err := s.RemoveOld(ctx, s.cfg.Keep)
 		switch {
 		case ctx.Err() != nil: // the process stops
 		case err != nil:
-			r.log.WarnContext(ctx, "old orders could not be removed; the next run tries again", "removed", n, "error", err)
+			s.log.WarnContext(ctx, "old orders could not be removed; the next run tries again", "removed", n, "error", err)
 		case n > 0:
-			r.log.InfoContext(ctx, "old orders were removed", "orders", n)
+			s.log.InfoContext(ctx, "old orders were removed", "orders", n)
 		}
 	})
 }
 
-// Remove removes all orders that are old enough, in batches, and returns their number. It leaves those that another
-// session has locked for the next run. An error ends the run; the batches before it are removed. It pauses after each
-// batch.
-func (r *Remover) Remove(ctx context.Context) (removed int64, err error) {
+// RemoveOld removes all booked orders that ended longer ago than keep, in batches, and returns their number. It leaves
+// those that another session has locked for the next run. An error ends the run; the batches before it are removed.
+// It pauses after each batch.
+func (s *Service) RemoveOld(ctx context.Context, keep time.Duration) (removed int64, err error) {
 	for after := (uuid.UUID{}); ; {
 		began := time.Now()
-		batch, n, err := r.service.removeBatch(ctx, r.keep, after)
+		batch, n, err := s.removeBatch(ctx, keep, after)
 		removed += n
-		r.removed.Add(float64(n))
+		s.metrics.removed.Add(float64(n))
 		if err != nil {
 			return removed, err
 		}
 		if len(batch) == 0 {
-			r.lastRun.SetToCurrentTime()
+			s.metrics.lastRemoval.SetToCurrentTime()
 			return removed, nil
 		}
 		after = batch[len(batch)-1]
@@ -210,9 +173,9 @@ func (r *Remover) Remove(ctx context.Context) (removed int64, err error) {
 	}
 }
 
-// removeBatch removes the next batch of the orders that ended longer ago than keep, but for those that must stay. It
-// returns all orders of the batch, and the number of those that were removed. after is the last order of the batch
-// before.
+// removeBatch removes the next batch of the orders that ended longer ago than keep, but for those of which something
+// is owed. It returns all orders of the batch, and the number of those that were removed. after is the last order of
+// the batch before.
 func (s *Service) removeBatch(
 	ctx context.Context, keep time.Duration, after uuid.UUID,
 ) (batch []uuid.UUID, removed int64, err error) {
@@ -223,30 +186,23 @@ func (s *Service) removeBatch(
 		if err != nil || len(batch) == 0 {
 			return err
 		}
-		removed, err = s.remove(tx, batch)
-		return err
+		free := slices.Clone(batch)
+		for _, d := range s.cfg.Dependents {
+			owed, err := d.Owed(tx, batch)
+			if err != nil {
+				return err
+			}
+			free = slices.DeleteFunc(free, func(id uuid.UUID) bool { return slices.Contains(owed, id) })
+		}
+		for _, d := range s.cfg.Dependents {
+			if err := d.Remove(tx, free); err != nil {
+				return err
+			}
+		}
+		return tx.Raw(removeSQL, free).Scan(&removed).Error
 	})
 	if err != nil {
 		return nil, 0, fmt.Errorf("remove orders: %w", err)
 	}
 	return batch, removed, nil
-}
-
-// remove removes those of some locked, booked orders of which nothing is owed, and returns their number.
-func (s *Service) remove(tx *gorm.DB, ids []uuid.UUID) (removed int64, err error) {
-	free := slices.Clone(ids)
-	for _, d := range s.cfg.Dependents {
-		owed, err := d.Owed(tx, ids)
-		if err != nil {
-			return 0, err
-		}
-		free = slices.DeleteFunc(free, func(id uuid.UUID) bool { return slices.Contains(owed, id) })
-	}
-	for _, d := range s.cfg.Dependents {
-		if err := d.Remove(tx, free); err != nil {
-			return 0, err
-		}
-	}
-	err = tx.Raw(removeSQL, free).Scan(&removed).Error
-	return removed, err
 }

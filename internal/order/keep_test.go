@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -292,16 +291,11 @@ func TestBookingMetrics(t *testing.T) {
 	}
 }
 
-// remover returns a remover of the orders that ended longer ago than keep.
-func (s *shop) remover(keep time.Duration) *order.Remover {
-	return order.NewRemover(s.Service, keep, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-}
-
 // remove removes the orders that ended longer ago than keep, and fails the test if their number is not the expected one.
 func (s *shop) remove(t testing.TB, keep time.Duration, want int64) {
 	t.Helper()
-	if n, err := s.remover(keep).Remove(t.Context()); n != want || err != nil {
-		t.Fatalf("Remove returns %d, %v; want %d", n, err, want)
+	if n, err := s.RemoveOld(t.Context(), keep); n != want || err != nil {
+		t.Fatalf("RemoveOld returns %d, %v; want %d", n, err, want)
 	}
 }
 
@@ -445,7 +439,7 @@ func TestRemoveCrash(t *testing.T) {
 	all, left := [3]int{4, 4, 4}, [3]int{1, 1, 1}
 	crashes := 0
 	ordertest.CrashEach(t, s.Gorm, s.DB, func() error {
-		_, err := s.remover(time.Microsecond).Remove(t.Context())
+		_, err := s.RemoveOld(t.Context(), time.Microsecond)
 		return err
 	}, func() {
 		crashes++
@@ -475,7 +469,7 @@ func TestRemoveInBatches(t *testing.T) {
 	}()
 	for range 2 {
 		go func() {
-			_, err := s.remover(time.Microsecond).Remove(t.Context())
+			_, err := s.RemoveOld(t.Context(), time.Microsecond)
 			errs <- err
 		}()
 	}

@@ -378,7 +378,7 @@ func (m *model) book(rt *rapid.T) {
 
 // remove removes the booked orders. Their idempotency keys are free again.
 func (m *model) remove(rt *rapid.T) {
-	_, err := m.shop.remover(time.Microsecond).Remove(m.t.Context())
+	_, err := m.shop.RemoveOld(m.t.Context(), time.Microsecond)
 	if err != nil {
 		rt.Fatal(err)
 	}

@@ -91,9 +91,7 @@ func Add(p *app.Process, cancel *app.Kind, o Options, customers *rest.Tokens, ho
 		},
 		Wrap: s.Shed,
 
-		Components: []app.Component{{Role: app.Reconciler, Run: func(ctx context.Context) error {
-			return store.keepBooks(ctx, p.Log)
-		}}},
+		Components: []app.Component{{Role: app.Reconciler, Run: s.keepBooks}},
 
 		Ready:      store.Ready,
 		Invariants: store.Invariants,
@@ -106,8 +104,8 @@ func Add(p *app.Process, cancel *app.Kind, o Options, customers *rest.Tokens, ho
 	if s.cfg.payAtOnce() {
 		part.Contract = append(part.Contract, payAtOnceContract)
 	}
-	if remover := NewRemover(s, o.Keep, p.Log, p.Metrics); o.Keep > 0 {
-		part.Components = append(part.Components, app.Component{Role: app.Reconciler, Run: remover.Run})
+	if o.Keep > 0 {
+		part.Components = append(part.Components, app.Component{Role: app.Reconciler, Run: s.keepRemoving})
 	}
 	p.Add(part)
 	return s, nil

@@ -2,13 +2,11 @@ package payment_test
 
 import (
 	"encoding/json"
-	"log/slog"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/order/ordertest"
@@ -21,14 +19,13 @@ import (
 // the removal before each of its statements, and begins again.
 func (s *shop) removeOld(t *testing.T, left ...*order.Order) {
 	t.Helper()
-	log := slog.New(slog.DiscardHandler)
 	_, err := s.orderDB.Book(t.Context())
 	testenv.Must(t, err)
 	const orders, attempts = `SELECT id::text FROM orders`, `SELECT count(*) FROM payment_attempts WHERE order_id IS NOT NULL`
 	before := testenv.QueryAll[string](t, s.db, orders)
 	of := testenv.Query[int](t, s.db, attempts)
 	ordertest.CrashEach(t, s.gorm, s.db, func() error {
-		_, err := order.NewRemover(s.orders, time.Microsecond, log, prometheus.NewRegistry()).Remove(t.Context())
+		_, err := s.orders.RemoveOld(t.Context(), time.Microsecond)
 		return err
 	}, func() {
 		s.check(t)
