@@ -15,12 +15,6 @@ import (
 	"example.com/shop/internal/rest"
 )
 
-// api holds the HTTP handlers of the customers' API.
-type api struct {
-	orders *Service
-	tokens *rest.Tokens
-}
-
 // Shed returns a handler that rejects placements while [Service.Admit] rejects them, and passes all other requests on
 // to next. Let it handle requests before any middleware. It admits a placement after it has read the body: otherwise
 // clients that send no bodies could keep all others from placing orders.
@@ -41,16 +35,15 @@ func (s *Service) Shed(next http.Handler) http.Handler {
 
 // Routes adds the customers' API below /api.
 func (s *Service) Routes(r gin.IRouter, tokens *rest.Tokens) {
-	a := &api{orders: s, tokens: tokens}
 	open := r.Group("/api")
-	open.POST("/customers", rest.Parameters(), rest.Handle(a.signUp))
-	open.Match(rest.ReadMethods, "/products", rest.Parameters(), rest.Handle(a.products))
+	open.POST("/customers", rest.Parameters(), rest.Handle(signUp(tokens)))
+	open.Match(rest.ReadMethods, "/products", rest.Parameters(), rest.Handle(s.products))
 
 	own := open.Group("/orders", tokens.Authenticate())
-	own.POST("", rest.Parameters(), rest.Handle(a.place))
-	own.Match(rest.ReadMethods, "", rest.Parameters("limit", "cursor"), rest.Handle(a.list))
-	own.Match(rest.ReadMethods, "/:id", rest.Parameters(), rest.Handle(a.get))
-	own.Match(rest.ReadMethods, "/:id/events", rest.Parameters(), rest.Handle(a.events))
+	own.POST("", rest.Parameters(), rest.Handle(s.place))
+	own.Match(rest.ReadMethods, "", rest.Parameters("limit", "cursor"), rest.Handle(s.list))
+	own.Match(rest.ReadMethods, "/:id", rest.Parameters(), rest.Handle(s.get))
+	own.Match(rest.ReadMethods, "/:id/events", rest.Parameters(), rest.Handle(s.events))
 	// A held order stays pending when its customer cancels it, until the hold ends.
 	own.POST("/:id/cancel", rest.Parameters(), rest.Handle(act(s.Cancel, http.StatusAccepted)))
 	own.POST("/:id/extend", rest.Parameters(), rest.Handle(act(s.Extend, http.StatusOK)))
@@ -59,27 +52,24 @@ func (s *Service) Routes(r gin.IRouter, tokens *rest.Tokens) {
 	}
 }
 
-func (a *api) signUp(c *gin.Context) error {
-	if err := rest.RequireEmptyBody(c); err != nil {
-		return err
+func signUp(tokens *rest.Tokens) func(*gin.Context) error {
+	return func(c *gin.Context) error {
+		if err := rest.RequireEmptyBody(c); err != nil {
+			return err
+		}
+		id := keyset.NewID() // anonymous: the first order writes the customer's row
+		token, err := tokens.Issue(id)
+		if err != nil {
+			return err
+		}
+		tokens.SetCookie(c, token)
+		c.JSON(http.StatusCreated, gin.H{"customer_id": id, "token": token})
+		return nil
 	}
-	id := keyset.NewID() // anonymous: the first order writes the customer's row
-	token, err := a.tokens.Issue(id)
-	if err != nil {
-		return err
-	}
-	a.tokens.SetCookie(c, token)
-	c.JSON(http.StatusCreated, signUpAnswer{CustomerID: id, Token: token})
-	return nil
 }
 
-type signUpAnswer struct {
-	CustomerID uuid.UUID `json:"customer_id"`
-	Token      string    `json:"token"`
-}
-
-func (a *api) products(c *gin.Context) error {
-	products, err := a.orders.Products(c.Request.Context())
+func (s *Service) products(c *gin.Context) error {
+	products, err := s.Products(c.Request.Context())
 	if err != nil {
 		return err
 	}
@@ -87,12 +77,12 @@ func (a *api) products(c *gin.Context) error {
 	return nil
 }
 
-func (a *api) place(c *gin.Context) error {
+func (s *Service) place(c *gin.Context) error {
 	placement, err := readPlacement(c)
 	if err != nil {
 		return err
 	}
-	o, replayed, err := a.orders.Place(c.Request.Context(), rest.Customer(c), placement)
+	o, replayed, err := s.Place(c.Request.Context(), rest.Customer(c), placement)
 	if err != nil {
 		return err
 	}
@@ -106,25 +96,20 @@ func (a *api) place(c *gin.Context) error {
 	return nil
 }
 
-func (a *api) list(c *gin.Context) error {
+func (s *Service) list(c *gin.Context) error {
 	page, err := rest.ReadPage(c)
 	if err != nil {
 		return err
 	}
-	orders, next, err := a.orders.List(c.Request.Context(), rest.Customer(c), page.After, page.Limit)
+	orders, next, err := s.List(c.Request.Context(), rest.Customer(c), page.After, page.Limit)
 	if err != nil {
 		return err
 	}
-	answer := rest.ListPage[Order]{Items: orders}
-	if next != nil {
-		text := next.String()
-		answer.NextCursor = &text
-	}
-	c.JSON(http.StatusOK, answer)
+	c.JSON(http.StatusOK, rest.ListPage[Order]{Items: orders, NextCursor: next})
 	return nil
 }
 
-func (a *api) get(c *gin.Context) error { return answer(c, a.orders.Get, http.StatusOK) }
+func (s *Service) get(c *gin.Context) error { return answer(c, s.Get, http.StatusOK) }
 
 // action is what a customer does with one of their orders. It returns the order as it is then.
 type action func(ctx context.Context, customer, id uuid.UUID) (*Order, error)
@@ -196,12 +181,12 @@ func answer(c *gin.Context, do action, pending int) error {
 	return nil
 }
 
-func (a *api) events(c *gin.Context) error {
+func (s *Service) events(c *gin.Context) error {
 	id, err := readID(c)
 	if err != nil {
 		return err
 	}
-	events, err := a.orders.Events(c.Request.Context(), rest.Customer(c), id)
+	events, err := s.Events(c.Request.Context(), rest.Customer(c), id)
 	if err != nil {
 		return err
 	}
@@ -220,36 +205,29 @@ func readID(c *gin.Context) (uuid.UUID, error) {
 
 func logOrder(c *gin.Context, id uuid.UUID) { rest.AddLogAttr(c, slog.String("order_id", id.String())) }
 
-func readPlacement(c *gin.Context) (Placement, error) {
-	key, err := rest.IdempotencyKey(c)
-	if err != nil {
-		return Placement{}, err
+// readPlacement reads a placement, and returns one error for all wrong fields. A field that is missing or has a wrong
+// type stays zero, and [Placement.fieldErrors] reports it.
+func readPlacement(c *gin.Context) (p Placement, err error) {
+	if p.IdempotencyKey, err = rest.IdempotencyKey(c); err != nil {
+		return p, err
 	}
 	body, err := rest.ReadObject(c)
 	if err != nil {
-		return Placement{}, err
+		return p, err
 	}
-	lines, errs := readLines(body)
-	p := Placement{IdempotencyKey: key, Lines: lines}
-	if errs = append(errs, p.fieldErrors()...); len(errs) > 0 {
-		return Placement{}, rest.InvalidFields(errs...)
-	}
-	return p, nil
-}
-
-// readLines returns the lines of a placement's body, and an error for each unknown field. A field that is missing or
-// has a wrong type stays zero, and [Placement.fieldErrors] reports it.
-func readLines(body rest.Object) ([]Line, []rest.FieldError) {
 	errs := body.UnknownFields("", "items")
 	items, _ := body["items"].([]any)
-	lines := make([]Line, len(items))
+	p.Lines = make([]Line, len(items))
 	for i, item := range items {
 		fields, _ := item.(map[string]any)
 		errs = append(errs, rest.Object(fields).UnknownFields(fmt.Sprintf("/items/%d", i), "product_id", "quantity")...)
 		if id, ok := fields["product_id"].(string); ok {
-			lines[i].ProductID, _ = keyset.ParseID(id)
+			p.Lines[i].ProductID, _ = keyset.ParseID(id)
 		}
-		lines[i].Quantity, _ = rest.Integer(fields["quantity"])
+		p.Lines[i].Quantity, _ = rest.Integer(fields["quantity"])
 	}
-	return lines, errs
+	if errs = append(errs, p.fieldErrors()...); len(errs) > 0 {
+		return p, rest.InvalidFields(errs...)
+	}
+	return p, nil
 }

@@ -35,15 +35,12 @@ type Bounds struct {
 	MaxOpenUnits  int64 `name:"max-open-units" default:"20" help:"The most units of a product in the orders that a customer has not paid. 0: no bound."`
 }
 
-// maxTimeout is the longest time to pay an order, and the longest extension, that the options accept. Stock is
-// reserved for this time, so a longer one is probably a mistake.
-const maxTimeout = 30 * 24 * time.Hour
-
-// maxExtensions is the largest number of extensions of an order that the options accept.
-const maxExtensions = 1000
-
-// minKeep is the shortest time for which orders are kept. A shorter one is probably a mistake.
-const minKeep = time.Second
+// The bounds of what the options accept. What is beyond them is probably a mistake.
+const (
+	maxTimeout    = 30 * 24 * time.Hour // to pay an order, and of an extension: stock is reserved for this time
+	maxExtensions = 1000                // of an order
+	minKeep       = time.Second
+)
 
 // Check returns one error that names all options with wrong values.
 func (o Options) Check() error {

@@ -102,8 +102,11 @@ func (p *placing) products() []uuid.UUID {
 func (s *Service) placeBatch(
 	ctx context.Context, placings []*placing, lockWait time.Duration,
 ) (left []*placing, err error) {
-	ctx, end := s.cfg.Tracer.StartPlacing(ctx, spansOf(placings))
-	defer func() { end(err) }()
+	if s.cfg.Tracer != nil {
+		var end func(error)
+		ctx, end = s.cfg.Tracer.StartPlacing(ctx, spansOf(placings))
+		defer func() { end(err) }()
+	}
 	err = s.placeInRounds(ctx, placings, lockWait)
 	if err == nil {
 		s.metrics.batchSize.Observe(float64(len(placings)))

@@ -74,7 +74,7 @@ const listOrder = "ORDER BY o.created_at DESC, o.id DESC"
 // cursor after, or with the newest order if after is nil. The returned cursor is nil after the last page.
 func (s *Service) List(
 	ctx context.Context, customer uuid.UUID, after *keyset.Cursor, limit int,
-) (orders []Order, next *keyset.Cursor, err error) {
+) (orders []Order, next *string, err error) {
 	var at *time.Time
 	var id uuid.UUID
 	if after != nil {
@@ -82,7 +82,8 @@ func (s *Service) List(
 	}
 	orders = []Order{}
 	more := limit + 1 // the last one only shows that there is a next page
-	if _, err := postgres.Scan(ctx, s.store.db, &orders, listSQL+orderSQL+listOrder, customer, at, id, more); err != nil {
+	_, err = postgres.Scan(ctx, s.store.db, &orders, listSQL+orderSQL+listOrder, customer, at, id, more)
+	if err != nil {
 		return nil, nil, fmt.Errorf("list orders: %w", err)
 	}
 	for i := range orders {
@@ -91,7 +92,8 @@ func (s *Service) List(
 	if len(orders) > limit {
 		orders = orders[:limit]
 		last := orders[limit-1]
-		next = &keyset.Cursor{At: last.CreatedAt, ID: last.ID}
+		cursor := keyset.Cursor{At: last.CreatedAt, ID: last.ID}.String()
+		next = &cursor
 	}
 	return orders, next, nil
 }

@@ -31,9 +31,12 @@ func (c Config) payAtOnce() bool { return c.HoldKind == "" || c.PayAtOnce }
 
 // Hooks connect the service with other packages. A field that is zero connects it with none.
 type Hooks struct {
-	Changed func(customer, order string)        // is called after an order of a customer has changed; it must not block
-	Placed  func(id string, left time.Duration) // is called after an order was placed, with the time to its deadline; it must not block
-	Tracer  Tracer                              // traces placements
+	// Changed is called after an order of a customer has changed. It must not block.
+	Changed func(customer, order string)
+	// Placed is called after an order was placed, with the time to its deadline. It must not block.
+	Placed func(id string, left time.Duration)
+	// Tracer traces placements.
+	Tracer Tracer
 
 	// Another package may hold orders while their customers pay them: it sets and clears orders.hold_until in its own
 	// statements. When the customer of a held order asks to cancel it, the service owes a task of HoldKind, whose id
@@ -69,9 +72,6 @@ func NewService(s *Store, pub Publisher, cfg Config, log *slog.Logger, reg prome
 	}
 	if cfg.Placed == nil {
 		cfg.Placed = func(string, time.Duration) {}
-	}
-	if cfg.Tracer == nil {
-		cfg.Tracer = noTracer{}
 	}
 	service := &Service{store: s, pub: pub, cfg: cfg, log: log, metrics: newMetrics(reg)}
 	service.placements = batch.New(service.placementQueue())

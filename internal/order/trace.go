@@ -17,15 +17,6 @@ type Tracer interface {
 	StartPlacing(ctx context.Context, spans [][]byte) (span context.Context, end func(error))
 }
 
-// noTracer traces nothing.
-type noTracer struct{}
-
-func (noTracer) Span(context.Context) []byte { return nil }
-
-func (noTracer) StartPlacing(ctx context.Context, _ [][]byte) (span context.Context, end func(error)) {
-	return ctx, func(error) {}
-}
-
 // Spans returns the spans in which orders were placed. An order whose placement was not traced has no span, and an id
 // that is no order's is left out.
 func (s *Store) Spans(ctx context.Context, ids []string) (spans [][]byte, err error) {
