@@ -130,8 +130,7 @@ func (s *Service) OpsRoutes(r gin.IRouter) {
 	r.POST("/orders/:id/deadline", rest.Parameters(), rest.Handle(s.reschedule))
 }
 
-// maxReason is the largest length of an operator's reason, in characters.
-const maxReason = 500
+const maxReason = 500 // characters, of an operator
 
 func (s *Service) reschedule(c *gin.Context) error {
 	id, err := readID(c)
@@ -220,7 +219,8 @@ func readPlacement(c *gin.Context) (p Placement, err error) {
 	p.Lines = make([]Line, len(items))
 	for i, item := range items {
 		fields, _ := item.(map[string]any)
-		errs = append(errs, rest.Object(fields).UnknownFields(fmt.Sprintf("/items/%d", i), "product_id", "quantity")...)
+		path := fmt.Sprintf("/items/%d", i)
+		errs = append(errs, rest.Object(fields).UnknownFields(path, "product_id", "quantity")...)
 		if id, ok := fields["product_id"].(string); ok {
 			p.Lines[i].ProductID, _ = keyset.ParseID(id)
 		}

@@ -96,8 +96,8 @@ func (s *Store) checkBooking(ctx context.Context) error {
 	return err
 }
 
-// newBookingGauge returns the gauge of the oldest order that is not booked, which asks the database at each scrape. Its
-// value is NaN if the database does not answer within a second.
+// newBookingGauge returns the gauge of the oldest order that is not booked, which asks the database at each scrape.
+// Its value is NaN if the database does not answer within a second.
 func newBookingGauge(s *Store) prometheus.GaugeFunc {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "orders_not_booked_oldest_seconds",
@@ -141,7 +141,8 @@ func (s *Service) keepRemoving(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil: // the process stops
 		case err != nil:
-			s.log.WarnContext(ctx, "old orders could not be removed; the next run tries again", "removed", n, "error", err)
+			s.log.WarnContext(ctx, "old orders could not be removed; the next run tries again",
+				"removed", n, "error", err)
 		case n > 0:
 			s.log.InfoContext(ctx, "old orders were removed", "orders", n)
 		}

@@ -89,8 +89,7 @@ type Order struct {
 
 	// ExtensionSeconds is by how much the customer can extend the deadline now; 0: not at all.
 	ExtensionSeconds float64 `json:"extension_seconds,omitempty" gorm:"-"`
-	// ExtensionsLeft is how often the customer can still extend the deadline before it passes; nil: never in this
-	// shop.
+	// ExtensionsLeft is how often the customer can still extend the deadline; nil: never in this shop.
 	ExtensionsLeft *int64 `json:"extensions_left,omitempty" gorm:"-"`
 
 	// PayAtOnce reports whether the customer can pay the order now with [Service.Pay].

@@ -92,7 +92,9 @@ func Add(p *app.Process, cancel *app.Kind, o Options, customers *rest.Tokens, ho
 
 		Ready:      store.Ready,
 		Invariants: store.Invariants,
-		Checks:     []app.Check{{Subject: "booking", Good: "no ended order has waited for long to be booked", Run: store.checkBooking}},
+		Checks: []app.Check{{
+			Subject: "booking", Good: "no ended order has waited for long to be booked", Run: store.checkBooking,
+		}},
 		Figures: map[string]app.Figure{
 			"orders":   func(ctx context.Context) (any, error) { return store.Backlog(ctx) },
 			"lateness": func(ctx context.Context) (any, error) { return store.Lateness(ctx) },

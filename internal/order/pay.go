@@ -39,9 +39,11 @@ func (o *Order) WhyNotPayable() error {
 	case o.Status == Paid:
 		return AlreadyPaid.Errorf("The order was paid at %s.", stamp(*o.PaidAt))
 	case o.CancelReason == ByCustomer:
-		return AlreadyCancelled.Errorf("The order was cancelled by its customer at %s and cannot be paid any more.", stamp(*o.CancelledAt))
+		return AlreadyCancelled.Errorf("The order was cancelled by its customer at %s and cannot be paid any more.",
+			stamp(*o.CancelledAt))
 	case o.Status == Pending && o.CancelRequestedAt != nil:
-		return Cancelling.Errorf("The customer asked at %s to cancel the order, and it cannot be paid any more.", stamp(*o.CancelRequestedAt))
+		return Cancelling.Errorf("The customer asked at %s to cancel the order, and it cannot be paid any more.",
+			stamp(*o.CancelRequestedAt))
 	case o.Status == Cancelled || !o.ServerTime.Before(o.ExpiresAt):
 		return o.tooLate("paid")
 	default:

@@ -53,7 +53,7 @@ func (p Placement) fieldErrors() []rest.FieldError {
 		case line.ProductID == uuid.Nil:
 			add("product_id", "must be the UUID of a product")
 		case duplicate:
-			add("product_id", fmt.Sprintf("is the same as %s: order a product in one line", pointer(first, "product_id")))
+			add("product_id", "is the same as "+pointer(first, "product_id")+": order a product in one line")
 		default:
 			lineOf[line.ProductID] = i
 		}
@@ -135,8 +135,8 @@ var errOverloaded = rest.Overloaded.Errorf(
 
 // placementUnknown replaces an error after which the order may or may not have been placed.
 func placementUnknown(err error) error {
-	return rest.OutcomeUnknown(err, "Repeat the request with the same Idempotency-Key: it then returns the same order. "+
-		"Without a key, look at your orders first.")
+	return rest.OutcomeUnknown(err, "Repeat the request with the same Idempotency-Key: "+
+		"it then returns the same order. Without a key, look at your orders first.")
 }
 
 // countRejected counts a placement that was rejected.
@@ -149,11 +149,13 @@ func (s *Service) countRejected(err error) {
 func (s *Service) existingOrder(ctx context.Context, p *placing) (*Order, error) {
 	var fingerprint []byte // nil if the order was placed without an idempotency key
 	db := s.store.db.WithContext(ctx)
-	if err := db.Raw(`SELECT fingerprint FROM orders WHERE id = $1`, *p.existing).Row().Scan(&fingerprint); err != nil {
+	err := db.Raw(`SELECT fingerprint FROM orders WHERE id = $1`, *p.existing).Row().Scan(&fingerprint)
+	if err != nil {
 		return nil, fmt.Errorf("read the order with the same idempotency key: %w", err)
 	}
 	if !bytes.Equal(fingerprint, p.fingerprint()) {
-		return nil, rest.KeyReused.Errorf("The Idempotency-Key belongs to order %s, which has other lines.", p.existing)
+		return nil, rest.KeyReused.Errorf("The Idempotency-Key belongs to order %s, "+
+			"which has other lines.", p.existing)
 	}
 	return s.Get(ctx, p.customer, *p.existing)
 }

@@ -36,23 +36,22 @@ type openLine struct {
 // decide decides the placements of a batch by the results of place.sql. A placement stays undecided if place.sql left
 // it out only because of an earlier placement, which is rejected.
 func decide(batch []*placing, products map[uuid.UUID]Product, results []placeResult, cfg Config) {
-	open := make(map[uuid.UUID][]openLine) // by customer: the lines of the orders that were placed now, the newest first
+	open := make(map[uuid.UUID][]openLine) // by customer: the lines of the orders placed now, the newest first
 	for i, p := range batch {
 		r := results[i]
-		switch {
-		case r.Placed:
-			p.order = r.order(p, products)
-			// At counts from the present, so it is not called later: other placements of the batch may wait for locks
-			// first.
-			p.task = delay.At(p.id.String(), p.order.DueAt, p.order.ServerTime)
-			for _, line := range p.Lines {
-				product := products[line.ProductID]
-				product.Available -= line.Quantity
-				products[line.ProductID] = product
-				open[p.customer] = slices.Insert(open[p.customer], 0, openLine{p.id, line.ProductID, line.Quantity})
-			}
-		case r.ExistingID != nil:
-			p.existing = r.ExistingID
+		p.existing = r.ExistingID
+		if !r.Placed {
+			continue
+		}
+		p.order = r.order(p, products)
+		// At counts from the present, so it is not called later: other placements of the batch may wait for locks
+		// first.
+		p.task = delay.At(p.id.String(), p.order.DueAt, p.order.ServerTime)
+		for _, line := range p.Lines {
+			product := products[line.ProductID]
+			product.Available -= line.Quantity
+			products[line.ProductID] = product
+			open[p.customer] = slices.Insert(open[p.customer], 0, openLine{p.id, line.ProductID, line.Quantity})
 		}
 	}
 	// Now products and open tell what is left after all accepted placements. place.sql accepts a placement only if
@@ -60,7 +59,8 @@ func decide(batch []*placing, products map[uuid.UUID]Product, results []placeRes
 	// turn, too. If enough is left, the placement stays undecided, and the caller repeats the transaction with it.
 	for i, p := range batch {
 		if !p.isDecided() {
-			p.rejection = whyNotPlaced(p.Placement, products, slices.Concat(open[p.customer], results[i].OpenLines), cfg)
+			open := slices.Concat(open[p.customer], results[i].OpenLines)
+			p.rejection = whyNotPlaced(p.Placement, products, open, cfg)
 		}
 	}
 }

@@ -15,33 +15,27 @@ import (
 //go:embed reschedule.sql
 var rescheduleSQL string
 
-var rescheduleStatement = named(rescheduleSQL, move{}.named(""))
+var rescheduleStatement = named(rescheduleSQL, move{}.arguments(uuid.Nil, Options{}, ""))
 
-// move is what reschedule.sql does with the deadline of an order. Either a customer extends it, or an operator sets
-// it.
+// move is who moves a deadline: a customer, who extends it by what the options say, or an operator, who sets it.
 type move struct {
-	order uuid.UUID
-
-	customer      *uuid.UUID
-	extension     time.Duration
-	maxExtensions int64
-
+	customer *uuid.UUID
 	deadline *time.Time
-	reason   *string
+	reason   *string // of an operator
 }
 
-// named returns the arguments of reschedule.sql. kind is that of the outbox row.
-func (m move) named(kind string) map[string]any {
+// arguments returns the arguments of reschedule.sql. kind is that of the outbox row.
+func (m move) arguments(id uuid.UUID, o Options, kind string) map[string]any {
 	return map[string]any{
-		"id": m.order, "customer": m.customer, "deadline": m.deadline, "reason": m.reason,
-		"extension": m.extension.Microseconds(), "max_extensions": m.maxExtensions,
+		"id": id, "customer": m.customer, "deadline": m.deadline, "reason": m.reason,
+		"extension": o.OrderExtension.Microseconds(), "max_extensions": o.MaxExtensions,
 		"least": minDeadline.Microseconds(), "most": maxDeadline.Microseconds(), "kind": kind,
 	}
 }
 
-func (s *Service) move(ctx context.Context, m move) (*change, error) {
-	arguments := rescheduleStatement.values(m.named(s.store.RowKind(CancelKind)))
-	return s.run(ctx, m.order, rescheduleStatement.text, arguments...)
+func (s *Service) move(ctx context.Context, id uuid.UUID, m move) (*change, error) {
+	arguments := m.arguments(id, s.cfg.Options, s.store.RowKind(CancelKind))
+	return s.run(ctx, id, rescheduleStatement.text, rescheduleStatement.values(arguments)...)
 }
 
 // MaxExtension returns the time by which a customer can extend the deadline of an order in all; 0: not at all.
@@ -52,9 +46,7 @@ func (s *Service) MaxExtension() time.Duration {
 // Extend extends the deadline of an order by the configured time, before it passes, at most the configured number of
 // times. If the order is held, the end of the hold moves by the same time.
 func (s *Service) Extend(ctx context.Context, customer, id uuid.UUID) (*Order, error) {
-	c, err := s.move(ctx, move{
-		order: id, customer: &customer, extension: s.cfg.OrderExtension, maxExtensions: s.cfg.MaxExtensions,
-	})
+	c, err := s.move(ctx, id, move{customer: &customer})
 	if err != nil {
 		return nil, rest.OutcomeUnknown(err, "Look at the order before you repeat the request, "+
 			"because each request extends the deadline again.")
@@ -83,7 +75,7 @@ const (
 // deadline moves the end of the hold by the same time, and an earlier one is rejected.
 func (s *Service) Reschedule(ctx context.Context, id uuid.UUID, deadline time.Time, reason string) (*Order, error) {
 	deadline = deadline.Round(time.Microsecond) // as the database stores it
-	c, err := s.move(ctx, move{order: id, deadline: &deadline, reason: &reason})
+	c, err := s.move(ctx, id, move{deadline: &deadline, reason: &reason})
 	switch {
 	case err != nil:
 		return nil, rest.OutcomeUnknown(err, "Repeat the request: it moves the deadline to the same time.")
