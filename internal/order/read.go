@@ -98,38 +98,31 @@ func (s *Service) List(
 	return orders, next, nil
 }
 
-// Find returns the order that has an id, or of which another package knows a row by this id. found is false if there
-// is none.
-func (s *Service) Find(ctx context.Context, text string) (id uuid.UUID, found bool, err error) {
-	db := s.store.db.WithContext(ctx)
-	if id, err = keyset.ParseID(text); err == nil {
-		err = db.Raw(`SELECT EXISTS (SELECT FROM orders WHERE id = $1)`, id).Scan(&found).Error
-		switch {
-		case err != nil:
-			return uuid.Nil, false, fmt.Errorf("find an order: %w", err)
-		case found:
-			return id, true, nil
+// Where returns what operators ask about the order that has an id, or to which a row of another package with this id
+// refers. For the id "" it returns the orders that are overdue for the longest time, at most 20.
+func (s *Service) Where(ctx context.Context, id string) ([]app.Row, error) {
+	if id == "" {
+		return s.where(ctx, nil)
+	}
+	if order, err := keyset.ParseID(id); err == nil {
+		if rows, err := s.where(ctx, &order); err != nil || len(rows) > 0 {
+			return rows, err
 		}
 	}
 	for _, d := range s.cfg.Dependents {
-		if id, found, err = d.OrderOf(db, text); err != nil || found {
-			return id, found, err
+		order, found, err := d.OrderOf(s.store.db.WithContext(ctx), id)
+		switch {
+		case err != nil:
+			return nil, err
+		case found:
+			return s.where(ctx, &order)
 		}
 	}
-	return uuid.Nil, false, nil
+	return nil, nil
 }
 
-// Where returns what operators ask about the order that [Service.Find] finds. For the id "" it returns the orders that
-// are overdue for the longest time, at most 20.
-func (s *Service) Where(ctx context.Context, id string) (rows []app.Row, err error) {
-	var order *uuid.UUID
-	if id != "" {
-		found, ok, err := s.Find(ctx, id)
-		if err != nil || !ok {
-			return nil, err
-		}
-		order = &found
-	}
+// where runs where.sql for an order, or for the overdue orders if order is nil.
+func (s *Service) where(ctx context.Context, order *uuid.UUID) (rows []app.Row, err error) {
 	if err := s.store.db.WithContext(ctx).Raw(whereSQL, order, CancelKind).Scan(&rows).Error; err != nil {
 		return nil, fmt.Errorf("read where orders are: %w", err)
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// TestFind finds an order by its id and by that of a row of another package.
-func TestFind(t *testing.T) {
+// TestWhereFindsOrders asks for an order by its id and by that of a row of another package.
+func TestWhereFindsOrders(t *testing.T) {
 	t.Parallel()
 	other := &dependent{}
 	s := newShop(t, with(other))
@@ -18,9 +18,9 @@ func TestFind(t *testing.T) {
 		id.String(): true, strings.ToUpper(id.String()): true, "other": true,
 		uuid.NewString(): false, "another": false, "": false,
 	} {
-		got, found, err := s.Find(t.Context(), text)
-		if err != nil || found != want || found && got != id {
-			t.Errorf("Find of %q returns %v, %v, %v; want the order: %v", text, got, found, err, want)
+		rows, err := s.Where(t.Context(), text)
+		if err != nil || len(rows) > 0 != want || want && rows[0].ID != id.String() {
+			t.Errorf("Where of %q returns %+v, %v; want the order %s: %v", text, rows, err, id, want)
 		}
 	}
 }
