@@ -37,8 +37,7 @@ const (
 	// maxPlacementWait is how long the first placement in the queue may wait before further ones are rejected: a
 	// client gets its order or a rejection within about a second.
 	maxPlacementWait = 500 * time.Millisecond
-	// maxUnderWay placements keep a machine busy for some tenths of a second. With more, cancellations would wait,
-	// too.
+	// maxUnderWay placements keep a machine busy for some tenths of a second. More would delay cancellations.
 	maxUnderWay = 1000
 	// productLockWait is longer than a session usually keeps the locks of its products.
 	productLockWait = 200 * time.Millisecond
@@ -227,14 +226,18 @@ func placeArguments(batch []*placing, o Options, kind string) map[string]any {
 
 	var ids, customers, lineProducts pgtype.FlatArray[pgtype.UUID] // which pgx sends without reflection
 	var nth, linePlacements, lineQuantities, lineEarlier, lineOwnEarlier []int64
-	var keys pgtype.FlatArray[pgtype.Text]
+	var keys []*string
 	var fingerprints [][]byte
 	for i, p := range batch {
 		placements[p.customer]++
 		ids = append(ids, pgtype.UUID{Bytes: p.id, Valid: true})
 		customers = append(customers, pgtype.UUID{Bytes: p.customer, Valid: true})
 		nth = append(nth, placements[p.customer])
-		keys = append(keys, pgtype.Text{String: p.IdempotencyKey, Valid: p.IdempotencyKey != ""})
+		var key *string
+		if p.IdempotencyKey != "" {
+			key = &p.IdempotencyKey
+		}
+		keys = append(keys, key)
 		fingerprints = append(fingerprints, p.fingerprint())
 		for _, line := range p.Lines {
 			own := customerProduct{p.customer, line.ProductID}
