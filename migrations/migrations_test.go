@@ -15,8 +15,8 @@ import (
 
 	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/migrationtest"
 	"example.com/shop/migrations"
-	"example.com/shop/migrations/migrationtest"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }

@@ -9,8 +9,8 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/migrationtest"
 	"example.com/shop/migrations"
-	"example.com/shop/migrations/migrationtest"
 	paymentsmigrations "example.com/shop/payments/migrations"
 )
 
