@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -38,16 +37,16 @@ type Set struct {
 // Core is the set of the core, on whose tables the sets of other modules stand.
 var Core = Set{Files: files, First: 101}
 
-// coreTable is the version table of the core, which has the name that goose uses by default.
-const coreTable = goose.DefaultTablename
-
-// Table returns the name of the set's version table.
+// Table returns the name of the set's version table. That of the core has the name that goose uses by default.
 func (s Set) Table() string {
 	if s.Name == "" {
-		return coreTable
+		return goose.DefaultTablename
 	}
-	return coreTable + "_" + s.Name
+	return prefix + s.Name
 }
+
+// prefix is the beginning of the names of the other modules' version tables.
+const prefix = goose.DefaultTablename + "_"
 
 // withCore returns the core's set and those of other modules, in the order in which they are applied.
 func withCore(others []Set) []Set { return append([]Set{Core}, others...) }
@@ -73,27 +72,14 @@ func (e *VersionError) Error() string {
 		about = "migrations of " + e.Set + ": "
 	}
 	if e.Have <= e.Want {
-		return fmt.Sprintf("%sthe database lacks %s of this binary: run `shop migrate`", about, list(e.Missing))
+		return fmt.Sprintf("%sthe database lacks the migrations %v of this binary: run `shop migrate`", about, e.Missing)
 	}
 	newer := fmt.Sprintf("%sthe database has schema version %d, newer than version %d of this binary",
 		about, e.Have, e.Want)
 	if len(e.Missing) > 0 {
-		return fmt.Sprintf("%s, and lacks %s of this binary: use a shop binary that has all of them", newer, list(e.Missing))
+		return fmt.Sprintf("%s, and lacks its migrations %v: use a shop binary that has all of them", newer, e.Missing)
 	}
 	return newer + ": use a newer shop binary"
-}
-
-// list returns "migration 5" or "migrations 4, 5 and 6". There is at least one version.
-func list(versions []int64) string {
-	words := make([]string, len(versions))
-	for i, v := range versions {
-		words[i] = strconv.FormatInt(v, 10)
-	}
-	last := len(words) - 1
-	if last == 0 {
-		return "migration " + words[0]
-	}
-	return "migrations " + strings.Join(words[:last], ", ") + " and " + words[last]
 }
 
 // Up is [Set.Up] of the core.
@@ -104,7 +90,7 @@ func Up(ctx context.Context, db *sql.DB) ([]string, error) { return Core.Up(ctx,
 func UpAll(ctx context.Context, db *sql.DB, others ...Set) (applied []string, err error) {
 	sets := withCore(others)
 	for _, s := range sets {
-		if _, err := s.lacks(ctx, db); err != nil {
+		if err := s.checkNotNewer(ctx, db); err != nil {
 			return nil, err
 		}
 	}
@@ -137,7 +123,7 @@ func OtherModules(ctx context.Context, db *sql.DB, known ...Set) ([]string, erro
 	var tables []string
 	err := db.QueryRowContext(ctx, `
 		SELECT array_agg(relname::text ORDER BY relname) FROM pg_class
-		WHERE relkind = 'r' AND starts_with(relname::text, $1) AND pg_table_is_visible(oid)`, coreTable+"_",
+		WHERE relkind = 'r' AND starts_with(relname::text, $1) AND pg_table_is_visible(oid)`, prefix,
 	).Scan(pgtype.NewMap().SQLScanner(&tables))
 	if err != nil {
 		return nil, fmt.Errorf("look for the schema of other modules: %w", err)
@@ -152,7 +138,7 @@ func OtherModules(ctx context.Context, db *sql.DB, known ...Set) ([]string, erro
 			return nil, fmt.Errorf("read the schema version of another module: %w", err)
 		}
 		if len(have) > 0 {
-			others = append(others, strings.TrimPrefix(table, coreTable+"_"))
+			others = append(others, strings.TrimPrefix(table, prefix))
 		}
 	}
 	return others, nil
@@ -169,8 +155,7 @@ func OtherModules(ctx context.Context, db *sql.DB, known ...Set) ([]string, erro
 // it, for at most five minutes. If the database has a migration that is newer than all of the binary's, Up changes
 // nothing and returns a *[VersionError].
 func (s Set) Up(ctx context.Context, db *sql.DB) ([]string, error) {
-	difference, err := s.lacks(ctx, db)
-	if difference == nil {
+	if err := s.checkNotNewer(ctx, db); err != nil {
 		return nil, err
 	}
 	provider, err := s.newProvider(db)
@@ -178,39 +163,26 @@ func (s Set) Up(ctx context.Context, db *sql.DB) ([]string, error) {
 		return nil, err
 	}
 	results, err := provider.Up(ctx)
-	if err != nil {
-		if partial, ok := errors.AsType[*goose.PartialError](err); ok {
-			results = partial.Applied
-		}
-		err = s.explain(err)
+	if partial, ok := errors.AsType[*goose.PartialError](err); ok {
+		results, err = partial.Applied, fmt.Errorf("%s: %w", partial.Failed.Source.Path, partial.Err)
 	}
 	var applied []string
 	for _, r := range results {
 		applied = append(applied, r.Source.Path)
 	}
-	return applied, err
+	if err != nil {
+		return applied, fmt.Errorf("migrate: %w", err)
+	}
+	return applied, nil
 }
 
-// lacks returns the difference if the database lacks migrations of the set that can be applied, and nil if it has all
-// of them. If the database is newer, lacks returns an error.
-func (s Set) lacks(ctx context.Context, db *sql.DB) (*VersionError, error) {
+// checkNotNewer is [Set.Check], except that a database that only lacks migrations is no error: they can be applied.
+func (s Set) checkNotNewer(ctx context.Context, db *sql.DB) error {
 	err := s.Check(ctx, db)
-	if difference, ok := errors.AsType[*VersionError](err); ok && difference.Have <= difference.Want {
-		return difference, nil
+	if version, ok := errors.AsType[*VersionError](err); ok && version.Have <= version.Want {
+		return nil
 	}
-	return nil, err
-}
-
-// explain returns the error of a migration with the name of the file.
-func (s Set) explain(err error) error {
-	task := "migrate"
-	if s.Name != "" {
-		task += " " + s.Name
-	}
-	if partial, ok := errors.AsType[*goose.PartialError](err); ok {
-		err = fmt.Errorf("%s: %w", partial.Failed.Source.Path, partial.Err)
-	}
-	return fmt.Errorf("%s: %w", task, err)
+	return err
 }
 
 // Check compares the migrations that the database has with those of the set. If the database lacks one, or has one
@@ -271,13 +243,10 @@ type impatient struct{ lock.SessionLocker }
 
 // SessionLock is called before the migrations, with the connection that executes them.
 func (l impatient) SessionLock(ctx context.Context, conn *sql.Conn) error {
-	if err := l.SessionLocker.SessionLock(ctx, conn); err != nil {
+	if _, err := conn.ExecContext(ctx, `SET lock_timeout = '2s'`); err != nil {
 		return err
 	}
-	if _, err := conn.ExecContext(ctx, `SET lock_timeout = '2s'`); err != nil {
-		return errors.Join(err, l.SessionLocker.SessionUnlock(context.WithoutCancel(ctx), conn))
-	}
-	return nil
+	return l.SessionLocker.SessionLock(ctx, conn)
 }
 
 // SessionUnlock is called after the migrations.

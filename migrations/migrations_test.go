@@ -96,13 +96,13 @@ func TestBinariesWithOtherMigrations(t *testing.T) {
 		rejected      bool     // the second binary does not migrate
 	}{
 		"the same":                         {binary(1, 2), binary(1, 2), "", true, nil, false},
-		"a database without a schema":      {nil, binary(1, 2, 4), "the database lacks migrations 1, 2 and 4 of this binary: run `shop migrate`", false, []string{"00001_part.sql", "00002_part.sql", "00004_part.sql"}, false},
-		"a newer binary":                   {binary(1, 2), binary(1, 2, 3, 4), "the database lacks migrations 3 and 4 of this binary: run `shop migrate`", false, []string{"00003_part.sql", "00004_part.sql"}, false},
+		"a database without a schema":      {nil, binary(1, 2, 4), "the database lacks the migrations [1 2 4] of this binary: run `shop migrate`", false, []string{"00001_part.sql", "00002_part.sql", "00004_part.sql"}, false},
+		"a newer binary":                   {binary(1, 2), binary(1, 2, 3, 4), "the database lacks the migrations [3 4] of this binary: run `shop migrate`", false, []string{"00003_part.sql", "00004_part.sql"}, false},
 		"an older binary":                  {binary(1, 2, 3), binary(1, 2), "the database has schema version 3, newer than version 2 of this binary: use a newer shop binary", true, nil, true},
 		"a part left out":                  {binary(1, 2, 3), binary(1, 3), "", true, nil, false},
-		"a part left out, another added":   {binary(1, 2, 3), binary(1, 3, 4), "the database lacks migration 4 of this binary: run `shop migrate`", false, []string{"00004_part.sql"}, false},
-		"a part added with a lower number": {binary(1, 3), binary(1, 2, 3), "the database lacks migration 2 of this binary: run `shop migrate`", false, []string{"00002_part.sql"}, false},
-		"each lacks a migration":           {binary(1, 3), binary(1, 2), "the database has schema version 3, newer than version 2 of this binary, and lacks migration 2 of this binary: use a shop binary that has all of them", false, nil, true},
+		"a part left out, another added":   {binary(1, 2, 3), binary(1, 3, 4), "the database lacks the migrations [4] of this binary: run `shop migrate`", false, []string{"00004_part.sql"}, false},
+		"a part added with a lower number": {binary(1, 3), binary(1, 2, 3), "the database lacks the migrations [2] of this binary: run `shop migrate`", false, []string{"00002_part.sql"}, false},
+		"each lacks a migration":           {binary(1, 3), binary(1, 2), "the database has schema version 3, newer than version 2 of this binary, and lacks its migrations [2]: use a shop binary that has all of them", false, nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			db := empty(t)
@@ -221,7 +221,7 @@ func TestSets(t *testing.T) {
 		t.Fatalf("Up of the core applies %v, error %v; want the core's files", names, err)
 	}
 	if _, err := migrations.CheckAll(t.Context(), db, books, loans); message(err) !=
-		"migrations of books: the database lacks migration 90000 of this binary: run `shop migrate`" {
+		"migrations of books: the database lacks the migrations [90000] of this binary: run `shop migrate`" {
 		t.Errorf("without the other modules' schema CheckAll returns %v", err)
 	}
 	for _, want := range [][]string{{"90000_books.sql", "90000_loans.sql"}, nil} {
@@ -252,19 +252,19 @@ func TestNewerSetOfAnotherModule(t *testing.T) {
 	exec(t, db, `CREATE TABLE goose_db_version_loans AS SELECT 90001 AS version_id`)
 	names, err := migrations.UpAll(t.Context(), db, books, loans)
 	want := "migrations of loans: the database has schema version 90001, newer than version 90000 of this binary, " +
-		"and lacks migration 90000 of this binary: use a shop binary that has all of them"
+		"and lacks its migrations [90000]: use a shop binary that has all of them"
 	if message(err) != want || names != nil || migrationtest.Schema(t, db) != "" {
 		t.Errorf("UpAll applies %v, error %v; want no file and %q", names, err, want)
 	}
 }
 
-// TestFailedSet applies a set whose file fails. The sets before it stay, and the error names the set.
+// TestFailedSet applies a set whose file fails. The sets before it stay, and the error names the file.
 func TestFailedSet(t *testing.T) {
 	db := empty(t)
 	books, loans := modules()
 	names, err := migrations.UpAll(t.Context(), db, loans, books) // loans needs books
-	if !strings.HasPrefix(message(err), "migrate loans: 90000_loans.sql: ") || len(names) == 0 {
-		t.Errorf("UpAll applies %v, error %v; want the core's files, and an error about loans", names, err)
+	if !strings.HasPrefix(message(err), "migrate: 90000_loans.sql: ") || len(names) == 0 {
+		t.Errorf("UpAll applies %v, error %v; want the core's files, and an error that names the file", names, err)
 	}
 	if err := migrations.Core.Check(t.Context(), db); err != nil {
 		t.Error(err)

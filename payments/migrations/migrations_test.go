@@ -36,7 +36,7 @@ func TestProgramsWithAndWithoutPayments(t *testing.T) {
 	db := openCore(t)
 	core := migrationtest.Schema(t, db)
 	if _, err := migrations.CheckAll(t.Context(), db, paymentsmigrations.Set); err == nil ||
-		!strings.HasPrefix(err.Error(), "migrations of payments: the database lacks migration 201 ") {
+		!strings.HasPrefix(err.Error(), "migrations of payments: the database lacks the migrations [201") {
 		t.Errorf("without the schema of payments CheckAll returns %v, want that their migrations are missing", err)
 	}
 	names, err := migrations.UpAll(t.Context(), db, paymentsmigrations.Set)
