@@ -97,15 +97,9 @@ func requestLevel(c *gin.Context, quiet []string) slog.Level {
 	}
 }
 
-// methods are the methods that [Measure] distinguishes. A client may send any other word as the method, and each would
-// make a new time series.
-var methods = []string{
-	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
-}
-
 // Measure observes the duration of each request by method, status and the pattern of its route. Paths contain ids and
-// would make too many series. Measure omits the routes for which isStream is true, because their answers do not end. nil
-// means that there are none.
+// would make too many series. So would the methods of requests without a route, because a client may send any word as
+// the method. Measure omits the routes for which isStream is true, because their answers do not end.
 func Measure(reg prometheus.Registerer, isStream func(route string) bool) gin.HandlerFunc {
 	seconds := promauto.With(reg).NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "http_request_seconds",
@@ -116,14 +110,11 @@ func Measure(reg prometheus.Registerer, isStream func(route string) bool) gin.Ha
 		began := time.Now()
 		c.Next()
 		route, method := c.FullPath(), c.Request.Method
-		if isStream != nil && isStream(route) {
+		if isStream(route) {
 			return
 		}
 		if route == "" {
-			route = "none"
-		}
-		if !slices.Contains(methods, method) {
-			method = "other"
+			route, method = "none", "other"
 		}
 		seconds.WithLabelValues(method, route, strconv.Itoa(c.Writer.Status())).Observe(time.Since(began).Seconds())
 	}
@@ -152,10 +143,10 @@ func Recover(log *slog.Logger) gin.HandlerFunc {
 	}
 }
 
-// Deadline limits the time to answer a request, except on the routes for which isStream is true, because their answers do
-// not end. nil means that there are none. The handler
-// continues when the client closes its half of the connection, or the whole connection. net/http cannot distinguish the
-// two, and cancels the context of the request in both cases. But a client that closed only its half reads the answer.
+// Deadline limits the time to answer a request, except on the routes for which isStream is true, because their answers
+// do not end. nil means that there are none. The handler continues when the client closes its half of the connection,
+// or the whole connection. net/http cannot distinguish the two, and cancels the context of the request in both cases.
+// But a client that closed only its half reads the answer.
 func Deadline(timeout time.Duration, isStream func(route string) bool) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		if isStream == nil || !isStream(c.FullPath()) {

@@ -126,17 +126,12 @@ func Fail(c *gin.Context, err error) {
 // Reject answers a request with the problem for an error, outside of gin and without middleware.
 func Reject(w http.ResponseWriter, r *http.Request, e *Error) {
 	id := idOf(r)
-	body, err := json.Marshal(e.problem(r.URL.Path, id))
-	if err != nil {
-		http.Error(w, e.Class.Title, e.Class.Status)
-		return
-	}
 	h := w.Header()
 	h.Set("X-Request-ID", id)
 	h.Set("Cache-Control", "no-store")
 	e.setHeaders(h)
 	w.WriteHeader(e.Class.Status)
-	_, _ = w.Write(body) // the client may have gone
+	_ = json.MarshalWrite(w, e.problem(r.URL.Path, id)) // the client may have gone
 }
 
 // setHeaders sets the headers that belong to the problem for an error.
