@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gin-gonic/gin"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/redis/go-redis/v9"
@@ -30,10 +31,9 @@ const (
 	quietTimeout  = 3 * time.Second // without a message, after which the hub pings Redis; and for the answer to the ping
 )
 
-// Hub passes the notifications of all processes to the subscribers of this process. It tells the subscribers when it
+// hub passes the notifications of all processes to the subscribers of this process. It tells the subscribers when it
 // loses and regains its connection to Redis, because notifications between the two are lost.
-type Hub struct {
-	cfg     Config
+type hub struct {
 	rdb     redis.UniversalClient
 	log     *slog.Logger
 	open    prometheus.Gauge   // open streams
@@ -43,7 +43,7 @@ type Hub struct {
 	subscribers map[string][]*subscriber // by topic, the oldest first
 	count       int
 	live        bool // the hub is connected to Redis
-	ended       bool // Run has ended: there are no more subscribers
+	ended       bool // run has ended: there are no more subscribers
 }
 
 // subscriber is one open page.
@@ -53,11 +53,11 @@ type subscriber struct {
 	broadcast chan struct{} // buffered by one: broadcasts coalesce
 }
 
-// NewHub returns a hub that receives notifications while [Hub.Run] runs. rdb is nil in a service without Redis.
-func NewHub(rdb redis.UniversalClient, cfg Config, log *slog.Logger, reg prometheus.Registerer) *Hub {
+// newHub returns a hub that receives notifications while run runs. rdb is nil in a service without Redis.
+func newHub(rdb redis.UniversalClient, log *slog.Logger, reg prometheus.Registerer) *hub {
 	f := promauto.With(reg)
-	return &Hub{
-		cfg: cfg, rdb: rdb, log: log, subscribers: map[string][]*subscriber{},
+	return &hub{
+		rdb: rdb, log: log, subscribers: map[string][]*subscriber{},
 		open: f.NewGauge(prometheus.GaugeOpts{
 			Name: "feed_streams",
 			Help: "Open event streams.",
@@ -69,8 +69,8 @@ func NewHub(rdb redis.UniversalClient, cfg Config, log *slog.Logger, reg prometh
 	}
 }
 
-// Run receives notifications until ctx ends, and then ends every subscription.
-func (h *Hub) Run(ctx context.Context) error {
+// run receives notifications until ctx ends, and then ends every subscription.
+func (h *hub) run(ctx context.Context) error {
 	defer h.removeAll()
 	if h.rdb == nil { // the notifications of other processes are lost, so the hub is never live, and pages poll
 		<-ctx.Done()
@@ -92,16 +92,17 @@ func (h *Hub) Run(ctx context.Context) error {
 }
 
 // listen passes notifications on until Redis fails or does not answer a ping.
-func (h *Hub) listen(ctx context.Context) error {
-	sub := h.rdb.Subscribe(ctx, h.cfg.Channel)
+func (h *hub) listen(ctx context.Context) error {
+	sub := h.rdb.Subscribe(ctx, channel)
 	defer sub.Close()
 	unregister := context.AfterFunc(ctx, func() { sub.Close() }) // ends a blocked read, because it ignores ctx
 	defer unregister()
 	pinged, followsSentinels := false, delay.FollowsSentinels(h.rdb)
 	for {
 		received, err := sub.ReceiveTimeout(ctx, quietTimeout)
-		if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() && !pinged && h.isLive() {
-			if !h.hasSubscribers() && !followsSentinels {
+		live, subscribers := h.state()
+		if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() && !pinged && live {
+			if subscribers == 0 && !followsSentinels {
 				continue // the state of the connection matters only to subscribers
 			}
 			pinged = true
@@ -111,7 +112,7 @@ func (h *Hub) listen(ctx context.Context) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("listen to %s: %w", h.cfg.Channel, err)
+			return fmt.Errorf("listen to %s: %w", channel, err)
 		}
 		pinged = false
 		switch m := received.(type) {
@@ -125,22 +126,16 @@ func (h *Hub) listen(ctx context.Context) error {
 	}
 }
 
-// isLive reports whether the hub is connected to Redis.
-func (h *Hub) isLive() bool {
+// state reports whether the hub is connected to Redis, and how many subscribers it has.
+func (h *hub) state() (live bool, subscribers int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.live
-}
-
-func (h *Hub) hasSubscribers() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.count > 0
+	return h.live, h.count
 }
 
 // setLive records whether the hub is connected to Redis, and reports whether that has changed. It tells each change to
 // every subscriber, so that the page requests the state that it may have missed.
-func (h *Hub) setLive(live bool) bool {
+func (h *hub) setLive(live bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.live == live {
@@ -148,24 +143,18 @@ func (h *Hub) setLive(live bool) bool {
 	}
 	h.live = live
 	for _, s := range h.all() {
-		h.send(s, event("state", stateData{live}))
+		h.send(s, event("state", gin.H{"live": live}))
 	}
 	return true
 }
 
-// deliver receives a message of the notifier of the same process.
-func (h *Hub) deliver(_ context.Context, message []byte) error {
-	h.receive(string(message))
-	return nil
-}
-
 // receive passes the notifications of one message to the subscribers of their topics. It also sends a broadcast to
 // every subscriber.
-func (h *Hub) receive(payload string) {
+func (h *hub) receive(payload string) {
 	var notifications []notification
 	if err := json.Unmarshal([]byte(payload), &notifications); err != nil {
 		h.log.Warn("the hub ignored a message: want a JSON array of notifications; another client publishes to its channel",
-			"channel", h.cfg.Channel, "error", err)
+			"channel", channel, "error", err)
 		return
 	}
 	h.mu.Lock()
@@ -173,7 +162,7 @@ func (h *Hub) receive(payload string) {
 	events := map[string][]byte{}
 	for _, n := range notifications {
 		if h.subscribers[n.Topic] != nil {
-			events[n.Topic] = append(events[n.Topic], event(h.cfg.TopicEvent, changedData{n.ID})...)
+			events[n.Topic] = append(events[n.Topic], event(topicEvent, gin.H{"id": n.ID})...)
 		}
 	}
 	for _, s := range h.all() {
@@ -188,13 +177,13 @@ func (h *Hub) receive(payload string) {
 }
 
 // all returns all subscribers. The caller holds mu.
-func (h *Hub) all() []*subscriber {
+func (h *hub) all() []*subscriber {
 	return slices.Concat(slices.Collect(maps.Values(h.subscribers))...)
 }
 
 // send queues events for a subscriber. If the queue is full, send ends the subscription: the page connects again, and
 // requests everything. The caller holds mu.
-func (h *Hub) send(s *subscriber, events []byte) {
+func (h *hub) send(s *subscriber, events []byte) {
 	select {
 	case s.messages <- events:
 	default:
@@ -206,7 +195,7 @@ func (h *Hub) send(s *subscriber, events []byte) {
 // subscribe adds a subscriber of a topic. The subscriber's first message is the state of the hub. If the topic has too
 // many subscribers, the new one replaces the oldest. The oldest one's connection may be dead, and the server detects a
 // dead connection only after minutes.
-func (h *Hub) subscribe(topic string) (*subscriber, error) {
+func (h *hub) subscribe(topic string) (*subscriber, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
@@ -217,26 +206,26 @@ func (h *Hub) subscribe(topic string) (*subscriber, error) {
 	}
 	if subscribers := h.subscribers[topic]; len(subscribers) >= maxPerTopic {
 		oldest := subscribers[0]
-		h.send(oldest, event("replaced", empty))
+		h.send(oldest, event("replaced", gin.H{}))
 		h.remove(oldest)
 	}
 	s := &subscriber{topic: topic, messages: make(chan []byte, maxBehind), broadcast: make(chan struct{}, 1)}
 	h.subscribers[topic] = append(h.subscribers[topic], s)
 	h.count++
 	h.open.Inc()
-	h.send(s, event("state", stateData{h.live}))
+	h.send(s, event("state", gin.H{"live": h.live}))
 	return s, nil
 }
 
 // unsubscribe ends a subscription. It may be called again.
-func (h *Hub) unsubscribe(s *subscriber) {
+func (h *hub) unsubscribe(s *subscriber) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.remove(s)
 }
 
 // remove ends a subscription. It may be called again. The caller holds mu.
-func (h *Hub) remove(s *subscriber) {
+func (h *hub) remove(s *subscriber) {
 	at := slices.Index(h.subscribers[s.topic], s)
 	if at < 0 {
 		return
@@ -251,7 +240,7 @@ func (h *Hub) remove(s *subscriber) {
 }
 
 // removeAll ends every subscription, and rejects later ones.
-func (h *Hub) removeAll() {
+func (h *hub) removeAll() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ended = true

@@ -22,16 +22,16 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"example.com/shop/internal/background"
 	"example.com/shop/internal/testenv"
 )
-
-var testConfig = Config{Channel: "test:changes", TopicEvent: "changed", BroadcastEvent: "broadcast"}
 
 var noLog = slog.New(slog.DiscardHandler)
 
 // process is a notifier and a hub, behind a server with short timeouts.
 type process struct {
-	*Notifier
+	notifier *background.Sender[notification]
+
 	url  string
 	stop func() // stops the notifier and the hub, as a shutdown does
 }
@@ -41,16 +41,19 @@ func newProcess(t *testing.T, redisURL string) *process {
 	t.Helper()
 	rdb := connect(t, redisURL)
 	t.Cleanup(func() { rdb.Close() })
-	metrics := prometheus.NewRegistry()
-	return startProcess(t, NewNotifier(PublishTo(rdb, testConfig), noLog, metrics), NewHub(rdb, testConfig, noLog, metrics))
+	return startProcess(t, rdb)
 }
 
-func startProcess(t *testing.T, notifier *Notifier, hub *Hub) *process {
+// startProcess starts a process. rdb is nil in a service without Redis.
+func startProcess(t *testing.T, rdb redis.UniversalClient) *process {
 	t.Helper()
+	metrics := prometheus.NewRegistry()
+	hub := newHub(rdb, noLog, metrics)
+	notifier := newNotifier(hub, noLog, metrics)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 2)
 	go func() { ended <- notifier.Run(ctx) }()
-	go func() { ended <- hub.Run(ctx) }()
+	go func() { ended <- hub.run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := errors.Join(<-ended, <-ended); err != nil {
@@ -60,15 +63,18 @@ func startProcess(t *testing.T, notifier *Notifier, hub *Hub) *process {
 
 	gin.SetMode(gin.ReleaseMode)
 	r := gin.New()
-	r.GET("/:topic", hub.Stream(func(c *gin.Context) string { return c.Param("topic") }))
+	r.GET("/:topic", hub.serve(func(c *gin.Context) string { return c.Param("topic") }))
 	server := httptest.NewUnstartedServer(r)
 	// These timeouts must not end a stream. The tests keep streams open for longer.
 	server.Config.ReadTimeout, server.Config.WriteTimeout = 50*time.Millisecond, 300*time.Millisecond
 	server.Config.ReadHeaderTimeout = time.Minute // otherwise ReadTimeout would limit the header, too
 	server.Start()
 	t.Cleanup(server.Close)
-	return &process{Notifier: notifier, url: server.URL, stop: cancel}
+	return &process{notifier: notifier, url: server.URL, stop: cancel}
 }
+
+// notify notifies the subscribers of a topic that an id has changed.
+func (p *process) notify(topic, id string) { p.notifier.Add(notification{topic, id}) }
 
 // connect returns a client of Redis.
 func connect(t *testing.T, redisURL string) *redis.Client {
@@ -146,13 +152,13 @@ func next(t *testing.T, events <-chan string, expected string) (all []string) {
 
 // Events as listen returns them.
 const (
-	hubIsLive      = `state {"live":true}`
-	hubIsNotLive   = `state {"live":false}`
-	replacedEvent  = `replaced {}`
-	broadcastEvent = `broadcast {}`
+	hubIsLive     = `state {"live":true}`
+	hubIsNotLive  = `state {"live":false}`
+	replacedEvent = `replaced {}`
+	productsEvent = `products {}`
 )
 
-func changedEvent(id string) string { return fmt.Sprintf(`changed {"id":%q}`, id) }
+func changedEvent(id string) string { return fmt.Sprintf(`order {"id":%q}`, id) }
 
 // TestNotifications notifies in one process and subscribes in another. A subscriber receives the notifications of its
 // own topic only. Every subscriber receives broadcasts.
@@ -163,13 +169,13 @@ func TestNotifications(t *testing.T) {
 	next(t, alice, hubIsLive)
 	next(t, bob, hubIsLive)
 	for _, id := range []string{"1", "2", "3"} {
-		publishing.Notify("alice", id)
+		publishing.notify("alice", id)
 		next(t, alice, changedEvent(id))
 	}
-	next(t, bob, broadcastEvent)
-	publishing.Notify("bob", "4")
+	next(t, bob, productsEvent)
+	publishing.notify("bob", "4")
 	for _, e := range next(t, bob, changedEvent("4")) {
-		if strings.HasPrefix(e, "changed") && e != changedEvent("4") {
+		if strings.HasPrefix(e, "order") && e != changedEvent("4") {
 			t.Errorf("the subscriber of bob received %s, a notification of alice", e)
 		}
 	}
@@ -178,12 +184,10 @@ func TestNotifications(t *testing.T) {
 // TestNotificationsWithinAProcess notifies in a service without Redis. The hub is not live, because it misses what other processes
 // notify.
 func TestNotificationsWithinAProcess(t *testing.T) {
-	metrics := prometheus.NewRegistry()
-	hub := NewHub(nil, testConfig, noLog, metrics)
-	p := startProcess(t, NewNotifier(hub.deliver, noLog, metrics), hub)
+	p := startProcess(t, nil)
 	events := p.listen(t, "alice")
 	next(t, events, hubIsNotLive)
-	p.Notify("alice", "1")
+	p.notify("alice", "1")
 	next(t, events, changedEvent("1"))
 }
 
@@ -196,12 +200,12 @@ func TestHubWithoutRedis(t *testing.T) {
 	next(t, events, hubIsLive)
 	redis.Kill()
 	next(t, events, hubIsNotLive)
-	p.Notify("alice", "lost")
+	p.notify("alice", "lost")
 	if err := redis.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	next(t, events, hubIsLive)
-	p.Notify("alice", "1")
+	p.notify("alice", "1")
 	next(t, events, changedEvent("1"))
 }
 
@@ -216,8 +220,8 @@ func TestHubThatCannotListen(t *testing.T) {
 		var log bytes.Buffer
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		hub := NewHub(rdb, testConfig, slog.New(slog.NewTextHandler(&log, nil)), prometheus.NewRegistry())
-		if err := hub.Run(ctx); err != nil {
+		hub := newHub(rdb, slog.New(slog.NewTextHandler(&log, nil)), prometheus.NewRegistry())
+		if err := hub.run(ctx); err != nil {
 			t.Error(err)
 		}
 		if lines := strings.Count(log.String(), "cannot listen"); lines != 1 {
@@ -239,10 +243,10 @@ func TestQuietHub(t *testing.T) {
 				MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 			})
 			defer rdb.Close()
-			hub := NewHub(rdb, testConfig, noLog, prometheus.NewRegistry())
+			hub := newHub(rdb, noLog, prometheus.NewRegistry())
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
-			go func() { ended <- hub.Run(ctx) }()
+			go func() { ended <- hub.run(ctx) }()
 			for range subscribers {
 				if _, err := hub.subscribe("alice"); err != nil {
 					t.Fatal(err)
@@ -254,8 +258,8 @@ func TestQuietHub(t *testing.T) {
 			if n := server.CommandCount() - before; n != want {
 				t.Errorf("the hub with %d subscribers sent %d commands in a minute, want %d", subscribers, n, want)
 			}
-			if !hub.isLive() {
-				t.Error("the hub is not live")
+			if live, n := hub.state(); !live || n != subscribers {
+				t.Errorf("the hub is live: %v, with %d subscribers; want true, with %d", live, n, subscribers)
 			}
 			cancel()
 			if err := <-ended; err != nil {
@@ -270,16 +274,17 @@ func TestQuietHub(t *testing.T) {
 func TestNotifierFlushesAtShutdown(t *testing.T) {
 	rdb := connect(t, testenv.Redis(t))
 	defer rdb.Close()
-	notifier := NewNotifier(PublishTo(rdb, testConfig), noLog, prometheus.NewRegistry())
-	sub := rdb.Subscribe(t.Context(), testConfig.Channel)
+	metrics := prometheus.NewRegistry()
+	notifier := newNotifier(newHub(rdb, noLog, metrics), noLog, metrics)
+	sub := rdb.Subscribe(t.Context(), channel)
 	defer sub.Close()
 	if _, err := sub.Receive(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for range 2999 {
-		notifier.Notify("alice", "1")
+		notifier.Add(notification{"alice", "1"})
 	}
-	notifier.Notify("alice", "the last")
+	notifier.Add(notification{"alice", "the last"})
 	ended, end := context.WithCancel(t.Context())
 	end()
 	if err := notifier.Run(ended); err != nil {
@@ -323,19 +328,19 @@ func TestOldestStreamIsReplaced(t *testing.T) {
 		t.Error("the oldest of three streams is still open after the event replaced")
 	}
 	events := next(t, second, hubIsLive) // before this event the hub may not receive notifications
-	p.Notify("alice", "1")
+	p.notify("alice", "1")
 	for _, e := range append(events, next(t, second, changedEvent("1"))...) {
 		if strings.HasPrefix(e, "replaced") {
 			t.Error("the hub replaced the second stream too, want only the oldest")
 		}
 	}
-	next(t, other, broadcastEvent)
+	next(t, other, productsEvent)
 }
 
 // TestHubDropsSlowSubscribers has one subscriber that never reads and one that does. The hub ends only the subscription
 // of the first.
 func TestHubDropsSlowSubscribers(t *testing.T) {
-	h := NewHub(nil, testConfig, noLog, prometheus.NewRegistry())
+	h := newHub(nil, noLog, prometheus.NewRegistry())
 	slow, err := h.subscribe("slow")
 	if err != nil {
 		t.Fatal(err)

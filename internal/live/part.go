@@ -1,3 +1,9 @@
+// Package live tells open pages that something has changed. A process that changes a row publishes a notification
+// through Redis pub/sub; the hub of every process passes it to its subscribers as server-sent events. Without Redis a
+// notification reaches the hub of its own process only.
+//
+// A notification names the row that changed, never its content, and may be lost, repeated or reordered: a page reads
+// the row again, and reads it from time to time without a notification.
 package live
 
 import (
@@ -12,29 +18,31 @@ import (
 //go:embed openapi.yaml
 var contract []byte
 
-// streamPath is the path of the notifications. Its answers do not end.
-const streamPath = "/api/events"
+const (
+	streamPath = "/api/events" // its answers do not end
+	channel    = "order:feed"  // of Redis pub/sub
+
+	topicEvent     = "order"    // tells a topic's subscribers which id has changed
+	broadcastEvent = "products" // tells all subscribers, once a second at most, of any change
+)
 
 // Add adds notifications to a process. The pages of a customer receive those on the customer's rows at GET /api/events.
-// Add returns the function to call when a row of a customer has changed.
-func Add(p *app.Process, cfg Config, customers *rest.Tokens) (changed func(customer, row string)) {
-	hub := NewHub(p.Redis, cfg, p.Log, p.Metrics)
-	send := hub.deliver
-	if p.Redis != nil {
-		send = PublishTo(p.Redis, cfg)
-	}
-	notifier := NewNotifier(send, p.Log, p.Metrics)
+// Add returns the function to call when a row of a customer has changed. It never delays the caller, and does not
+// guarantee delivery.
+func Add(p *app.Process, customers *rest.Tokens) (changed func(customer, row string)) {
+	hub := newHub(p.Redis, p.Log, p.Metrics)
+	notifier := newNotifier(hub, p.Log, p.Metrics)
 	p.Add(app.Part{
 		Contract: [][]byte{contract},
 		Streams:  []string{streamPath},
 		Routes: func(root, _ gin.IRouter) {
 			customer := func(c *gin.Context) string { return rest.Customer(c).String() }
-			root.Match(rest.ReadMethods, streamPath, rest.Parameters(), customers.Authenticate(), hub.Stream(customer))
+			root.Match(rest.ReadMethods, streamPath, rest.Parameters(), customers.Authenticate(), hub.serve(customer))
 		},
 		Components: []app.Component{
-			{Role: app.API, Run: hub.Run},
+			{Role: app.API, Run: hub.run},
 			{Run: notifier.Run, Last: true}, // the other components still change rows while they stop
 		},
 	})
-	return notifier.Notify
+	return func(customer, row string) { notifier.Add(notification{customer, row}) }
 }

@@ -21,9 +21,9 @@ const (
 	broadcastInterval = time.Second      // at least, between two broadcasts, after each of which every page requests its data
 )
 
-// Stream returns the handler that answers with server-sent events about the topic of the request, until the client
-// closes the connection or reads too slowly, or [Hub.Run] ends. A HEAD request is answered at once.
-func (h *Hub) Stream(topic func(*gin.Context) string) gin.HandlerFunc {
+// serve returns the handler that answers with server-sent events about the topic of the request, until the client
+// closes the connection or reads too slowly, or the hub stops. A HEAD request is answered at once.
+func (h *hub) serve(topic func(*gin.Context) string) gin.HandlerFunc {
 	return rest.Handle(func(c *gin.Context) error {
 		if c.Request.Method == http.MethodHead {
 			c.Header("Content-Type", eventStream)
@@ -41,12 +41,22 @@ func (h *Hub) Stream(topic func(*gin.Context) string) gin.HandlerFunc {
 
 // stream writes a subscriber's events until the subscription or the request ends. It does not report a failed write,
 // because streams usually end that way: the client has gone.
-func (h *Hub) stream(c *gin.Context, s *subscriber) {
+func (h *hub) stream(c *gin.Context, s *subscriber) {
 	c.Header("Content-Type", eventStream)
 	c.Header("X-Accel-Buffering", "no") // tells nginx not to buffer the events
-	w := eventWriter{c.Writer, http.NewResponseController(c.Writer)}
+	control := http.NewResponseController(c.Writer)
+	write := func(events []byte) error {
+		// This deadline is that of one write. The server's WriteTimeout would be that of the whole answer.
+		if err := control.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+			return err
+		}
+		if _, err := c.Writer.Write(events); err != nil {
+			return err
+		}
+		return control.Flush()
+	}
 	// The delay is random, so that the pages of a stopped process do not all connect again at the same time.
-	if w.write(fmt.Appendf(nil, "retry: %d\n\n", 1000+rand.N(2000))) != nil {
+	if write(fmt.Appendf(nil, "retry: %d\n\n", 1000+rand.N(2000))) != nil {
 		return
 	}
 
@@ -61,12 +71,12 @@ func (h *Hub) stream(c *gin.Context, s *subscriber) {
 		case <-c.Request.Context().Done():
 			return
 		case <-beat.C:
-			events = event("heartbeat", empty)
+			events = event("heartbeat", gin.H{})
 		case <-next.C:
 			broadcast = s.broadcast
 			continue
 		case <-broadcast:
-			events = event(h.cfg.BroadcastEvent, empty)
+			events = event(broadcastEvent, gin.H{})
 			broadcast = nil
 			next.Reset(broadcastInterval)
 		case message, more := <-s.messages:
@@ -75,48 +85,19 @@ func (h *Hub) stream(c *gin.Context, s *subscriber) {
 			}
 			events = message
 		}
-		if w.write(events) != nil {
+		if write(events) != nil {
 			return
 		}
 	}
 }
 
-// The data of events, as JSON.
-type (
-	stateData struct {
-		Live bool `json:"live"`
-	}
-	changedData struct {
-		ID string `json:"id"`
-	}
-)
-
-var empty = struct{}{}
-
 // event returns one server-sent event. See https://html.spec.whatwg.org/multipage/server-sent-events.html.
-func event(name string, data any) []byte {
+func event(name string, data gin.H) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "event: %s\ndata: ", name)
 	if err := json.NewEncoder(&b).Encode(data); err != nil {
-		panic(err) // the types above always encode
+		panic(err) // texts and booleans always encode
 	}
 	b.WriteByte('\n')
 	return b.Bytes()
-}
-
-// eventWriter sends each write to the client at once, or fails after writeTimeout.
-type eventWriter struct {
-	http.ResponseWriter
-	control *http.ResponseController
-}
-
-// write sets a deadline for each write, instead of the server's WriteTimeout, which is for a whole answer.
-func (w eventWriter) write(events []byte) error {
-	if err := w.control.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
-		return err
-	}
-	if _, err := w.Write(events); err != nil {
-		return err
-	}
-	return w.control.Flush()
 }

@@ -20,9 +20,6 @@ import (
 	"example.com/shop/web"
 )
 
-// feed names what the pages are notified of.
-var feed = live.Config{Channel: "order:feed", TopicEvent: "order", BroadcastEvent: "products"}
-
 // Shop is a process with all parts of the service.
 type Shop struct {
 	*app.Process
@@ -81,7 +78,7 @@ func (s *Shop) build(o *Options, n Neighbour, hooks order.Hooks) (err error) {
 	if s.Customers, err = newTokens(p, o.TokenKey); err != nil {
 		return err
 	}
-	hooks.Changed = live.Add(p, feed, s.Customers)
+	hooks.Changed = live.Add(p, s.Customers)
 	if hooks.Placed, err = remind.Add(p, o.Order.OrderTimeout, hooks.Changed); err != nil {
 		return err
 	}
