@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
+
 	"example.com/shop/internal/app"
 )
 
@@ -21,10 +23,11 @@ type checker struct {
 	check func(ctx context.Context, full bool) ([]app.Violation, error)
 	log   *slog.Logger
 
-	mu      sync.Mutex
-	last    checked
-	running chan struct{} // closed at the end of the check that is under way; nil: none is
-	next    time.Time     // no check starts before this time
+	running singleflight.Group
+	next    time.Time // no check starts before this time; only the check that is under way uses it
+
+	mu   sync.Mutex
+	last checked
 }
 
 // checked is the result of a check that succeeded.
@@ -36,50 +39,34 @@ type checked struct {
 // result starts a check, unless one is under way or has just ended, waits for it for at most checkWait, and returns
 // the result of the last check that has succeeded.
 func (c *checker) result(ctx context.Context) checked {
-	if running := c.start(ctx); running != nil {
-		timer := time.NewTimer(checkWait)
-		defer timer.Stop()
-		select {
-		case <-running:
-		case <-timer.C:
-		case <-ctx.Done():
-		}
+	timer := time.NewTimer(checkWait)
+	defer timer.Stop()
+	select {
+	case <-c.running.DoChan("", func() (any, error) { c.run(context.WithoutCancel(ctx)); return nil, nil }):
+	case <-timer.C:
+	case <-ctx.Done():
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.last
 }
 
-// start starts a check, unless one is under way or has just ended. It returns a channel that is closed at the end of
-// the check that is under way, or nil if none is.
-func (c *checker) start(ctx context.Context) chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.running != nil || time.Now().Before(c.next) {
-		return c.running
-	}
-	done := make(chan struct{})
-	c.running = done
-	go func() {
-		defer close(done)
-		c.run(context.WithoutCancel(ctx))
-	}()
-	return done
-}
-
+// run checks the invariants, unless a check has just ended.
 func (c *checker) run(ctx context.Context) {
+	if time.Now().Before(c.next) {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	began := time.Now()
 	violations, err := c.check(ctx, false)
+	c.next = time.Now().Add(checkRest * time.Since(began))
 	if err != nil {
 		c.log.WarnContext(ctx, "the invariants could not be checked; the operators' page shows the last result", "error", err)
+		return
 	}
+	at := began.UTC()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err == nil {
-		at := began.UTC()
-		c.last = checked{violations, &at}
-	}
-	c.running, c.next = nil, time.Now().Add(checkRest*time.Since(began))
+	c.last = checked{violations, &at}
 }
