@@ -21,10 +21,10 @@ func Add(
 	if err != nil {
 		return nil, err
 	}
-	scheduler := NewScheduler(queue, lead, p.Log, p.Metrics)
+	placed, schedule := NewScheduler(queue, lead, p.Log, p.Metrics)
 	p.Add(app.Part{Components: []app.Component{
-		{Role: app.API, Run: scheduler.Run, Last: true}, // requests still place orders while the process stops
+		{Role: app.API, Run: schedule, Last: true}, // requests still place orders while the process stops
 	}})
 	p.Work(queue, NewService(p.DB, lead, notify, p.Log).Remind, delay.WorkerConfig{Loops: 1})
-	return scheduler.Add, nil
+	return placed, nil
 }

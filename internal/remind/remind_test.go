@@ -246,13 +246,13 @@ func TestPlacedOrderIsReminded(t *testing.T) {
 	// The reminder is due two thirds of the time after the placement.
 	const timeout = 6 * time.Second
 	lead := remind.Lead(timeout)
-	scheduler := remind.NewScheduler(queue, lead, log, prometheus.NewRegistry())
-	s := ordertest.New(t, func(c *order.Config) { c.OrderTimeout, c.Placed = timeout, scheduler.Add })
+	placed, schedule := remind.NewScheduler(queue, lead, log, prometheus.NewRegistry())
+	s := ordertest.New(t, func(c *order.Config) { c.OrderTimeout, c.Placed = timeout, placed })
 	service := remind.NewService(s.Gorm, lead, s.Notify, log)
 	worker := delay.NewWorker(queue, service.Remind, delay.WorkerConfig{}, log, prometheus.NewRegistry())
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { _ = scheduler.Run(ctx) })
+	running.Go(func() { _ = schedule(ctx) })
 	running.Go(func() { _ = worker.Run(ctx) })
 	defer running.Wait()
 	defer stop()
