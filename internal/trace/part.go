@@ -13,7 +13,6 @@ import (
 	"log/slog"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/exaring/otelpgx"
 	"github.com/redis/go-redis/extra/redisotel/v9"
@@ -46,7 +45,7 @@ func New(c *app.Connections, name string, spans Spans, log *slog.Logger) (*Trace
 	}
 	all := newProviders(options...)
 	t := newTracer(all, spans, log)
-	t.close = func() { stop(processor, log) }
+	t.exported = processor
 	postgres.TraceBy(c.Pool, t)
 	if c.Redis == nil {
 		return t, nil
@@ -120,22 +119,10 @@ func newProviders(options ...sdk.TracerProviderOption) providers {
 	}
 }
 
-// stopTimeout is how long a process that stops tries to export its last spans.
-const stopTimeout = 3 * time.Second
-
-// stop exports the spans that wait for their export.
-func stop(processor sdk.SpanProcessor, log *slog.Logger) {
-	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
-	defer cancel()
-	if err := processor.Shutdown(ctx); err != nil {
-		log.Warn("the last spans may not be exported", "error", err)
-	}
-}
-
 // newQueryTracer returns a tracer of statements.
 func newQueryTracer(provider trace.TracerProvider) *otelpgx.Tracer {
-	return otelpgx.NewTracer(otelpgx.WithTracerProvider(provider), otelpgx.WithDisableConnectionDetailsInAttributes(), otelpgx.WithDisableSQLStatementInAttributes(),
-		otelpgx.WithSpanNameFunc(nameOf))
+	return otelpgx.NewTracer(otelpgx.WithTracerProvider(provider), otelpgx.WithSpanNameFunc(nameOf),
+		otelpgx.WithDisableConnectionDetailsInAttributes(), otelpgx.WithDisableSQLStatementInAttributes())
 }
 
 // nameOf returns the name of a statement's span: its first word.

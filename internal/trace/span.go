@@ -10,8 +10,11 @@ import (
 // traceparent is the name of the header that has the span of a caller. A stored span is a value of this header.
 const traceparent = "traceparent"
 
-// encode returns the span of a context as it is stored.
-func encode(ctx context.Context) []byte {
+// Span returns the span of a context in the form that is stored with an order, or nil if it is not exported.
+func (t *Tracer) Span(ctx context.Context) []byte {
+	if !trace.SpanContextFromContext(ctx).IsSampled() {
+		return nil
+	}
 	carrier := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, carrier)
 	return []byte(carrier[traceparent])

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
 	"example.com/shop/internal/rest"
@@ -24,7 +25,7 @@ type Tracer struct {
 	batches         trace.Tracer
 	calls           trace.Tracer
 	placedIn        Spans
-	close           func()
+	exported        sdk.SpanProcessor
 	log             *slog.Logger
 }
 
@@ -33,12 +34,21 @@ func newTracer(from providers, spans Spans, log *slog.Logger) *Tracer {
 	return &Tracer{
 		Tracer:   newQueryTracer(from.within),
 		requests: from.requests.Tracer(scope), batches: from.linked.Tracer(scope), calls: from.within.Tracer(scope),
-		placedIn: spans, close: func() {}, log: log,
+		placedIn: spans, log: log,
 	}
 }
 
+// stopTimeout is how long a process that stops tries to export its last spans.
+const stopTimeout = 3 * time.Second
+
 // Close exports the spans that wait for their export.
-func (t *Tracer) Close() { t.close() }
+func (t *Tracer) Close() {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	if err := t.exported.Shutdown(ctx); err != nil {
+		t.log.Warn("the last spans may not be exported", "error", err)
+	}
+}
 
 // LogAttrs returns the ids of the span of a context, if it is exported.
 func (t *Tracer) LogAttrs(ctx context.Context) []slog.Attr {
@@ -47,14 +57,6 @@ func (t *Tracer) LogAttrs(ctx context.Context) []slog.Attr {
 		return nil
 	}
 	return []slog.Attr{slog.String("trace_id", span.TraceID().String()), slog.String("span_id", span.SpanID().String())}
-}
-
-// Span returns the span of a context in the form that is stored with an order, or nil if it is not exported.
-func (t *Tracer) Span(ctx context.Context) []byte {
-	if !trace.SpanContextFromContext(ctx).IsSampled() {
-		return nil
-	}
-	return encode(ctx)
 }
 
 // StartPlacing begins a span that links to the requests whose orders a transaction places.
@@ -110,26 +112,20 @@ func (t *Tracer) Request(c *gin.Context) {
 	ctx, span := t.requests.Start(ctx, method+" "+route, trace.WithSpanKind(trace.SpanKindServer))
 	defer span.End()
 	c.Request = c.Request.WithContext(ctx)
+	c.Next()
 	if !span.IsRecording() {
-		c.Next()
 		return
 	}
-	c.Next()
 	status := c.Writer.Status()
 	if id := c.Param("id"); id != "" && status < http.StatusBadRequest && !slices.Contains(rest.ReadMethods, method) {
-		t.link(ctx, span, id)
+		for _, link := range linksOf(t.placements(ctx, []string{id})) { // none if the id is not that of an order
+			span.AddLink(link)
+		}
 	}
 	span.SetAttributes(attribute.String("http.request.method", method), attribute.String("http.route", route),
 		attribute.String("url.path", c.Request.URL.Path), attribute.Int("http.response.status_code", status))
 	if status >= http.StatusInternalServerError {
 		span.SetStatus(codes.Error, http.StatusText(status))
-	}
-}
-
-// link links a span to the placement of an order. id may be another one: then there is nothing to link to.
-func (t *Tracer) link(ctx context.Context, span trace.Span, id string) {
-	for _, link := range linksOf(t.placements(ctx, []string{id})) {
-		span.AddLink(link)
 	}
 }
 

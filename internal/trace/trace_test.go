@@ -152,7 +152,7 @@ func TestSampler(t *testing.T) {
 	placed := trace.NewSpanContext(trace.SpanContextConfig{
 		TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled,
 	})
-	batch, endBatch := tracer.StartPlacing(t.Context(), [][]byte{encode(trace.ContextWithSpanContext(t.Context(), placed))})
+	batch, endBatch := tracer.StartPlacing(t.Context(), [][]byte{tracer.Span(trace.ContextWithSpanContext(t.Context(), placed))})
 	_, endCall := tracer.StartCall(batch, "call")
 	endCall(nil)
 	endBatch(nil)
@@ -219,7 +219,7 @@ func TestStop(t *testing.T) {
 	}
 	_, span := newProviders(options...).requests.Tracer("test").Start(t.Context(), "last")
 	span.End()
-	stop(processor, slog.New(slog.DiscardHandler))
+	(&Tracer{exported: processor, log: slog.New(slog.DiscardHandler)}).Close()
 	if exports.Load() != 1 {
 		t.Errorf("the collector received %d exports, want 1", exports.Load())
 	}
