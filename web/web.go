@@ -4,7 +4,6 @@ package web
 
 import (
 	"embed"
-	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
@@ -17,8 +16,11 @@ import (
 	"example.com/shop/internal/rest"
 )
 
-//go:embed *.html
-var pages embed.FS
+//go:embed index.html
+var shopPage string
+
+//go:embed ops.html
+var opsPage string
 
 //go:embed assets
 var assets embed.FS
@@ -56,11 +58,11 @@ func routes(extensions []Extension) (add func(gin.IRouter), err error) {
 	for _, e := range extensions {
 		forShop, forOps = append(forShop, e.Shop...), append(forOps, e.Ops...)
 	}
-	shop, err := page("index.html", files, forShop)
+	shop, err := page(shopPage, files, forShop)
 	if err != nil {
 		return nil, err
 	}
-	ops, err := page("ops.html", files, forOps)
+	ops, err := page(opsPage, files, forOps)
 	if err != nil {
 		return nil, err
 	}
@@ -78,27 +80,18 @@ func routes(extensions []Extension) (add func(gin.IRouter), err error) {
 	}, nil
 }
 
-// page returns the handler of the page in the named file, which also imports scripts of extensions.
-func page(name string, files map[string]fs.FS, scripts []string) (gin.HandlerFunc, error) {
-	html, err := fs.ReadFile(pages, name)
-	if err != nil {
-		return nil, err
-	}
-	before, after, found := strings.Cut(string(html), marker)
-	if !found {
-		return nil, fmt.Errorf("the page %s lacks the line %q, which shows where the scripts of extensions belong",
-			name, marker)
-	}
+// page returns the handler of a page, which also imports scripts of extensions.
+func page(html string, files map[string]fs.FS, scripts []string) (gin.HandlerFunc, error) {
 	var lines strings.Builder
 	for _, script := range scripts {
 		if files["assets/"+script] == nil {
-			return nil, fmt.Errorf("an extension adds the script %s to the page %s, but no assets have it", script, name)
+			return nil, fmt.Errorf("an extension adds the script %s to a page, but no assets have it", script)
 		}
 		fmt.Fprintf(&lines, "  <link data-part rel=\"modulepreload\" href=\"/assets/%s\">\n", script)
 	}
-	text := before + lines.String() + after
+	text := strings.Replace(html, marker, lines.String(), 1)
 	return func(c *gin.Context) {
-		http.ServeContent(c.Writer, c.Request, name, time.Time{}, strings.NewReader(text))
+		http.ServeContent(c.Writer, c.Request, "page.html", time.Time{}, strings.NewReader(text))
 	}, nil
 }
 
@@ -107,9 +100,6 @@ func page(name string, files map[string]fs.FS, scripts []string) (gin.HandlerFun
 func join(extensions []Extension) (map[string]fs.FS, error) {
 	files := map[string]fs.FS{}
 	for _, e := range append([]Extension{{Assets: assets}}, extensions...) {
-		if e.Assets == nil {
-			return nil, errors.New("an extension of the pages has no assets")
-		}
 		err := fs.WalkDir(e.Assets, "assets", func(name string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() {
 				return err
