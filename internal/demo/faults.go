@@ -41,8 +41,7 @@ type Faults struct {
 	mu           sync.Mutex // locked while a fault is injected or removed
 	redisStopped atomic.Bool
 	workerPaused atomic.Bool
-	pause        chan struct{} // received by runWorker while the worker runs
-	resume       chan struct{} // received by runWorker while the worker is paused
+	switchWorker chan struct{} // runWorker receives from it to pause the worker, then to resume it, and so on
 }
 
 // Fault injects or removes a fault.
@@ -58,13 +57,10 @@ type More struct {
 // Add adds the faults to a process. The process does not have the role worker: Faults runs the workers, so that it can
 // pause them.
 func Add(p *app.Process, redis Server, place PlaceOne, more More) {
-	f := &Faults{
-		process: p, place: place, redis: redis, more: more,
-		pause: make(chan struct{}), resume: make(chan struct{}),
-	}
+	f := &Faults{process: p, place: place, redis: redis, more: more, switchWorker: make(chan struct{})}
 	f.known = map[string]Fault{
 		"redis-stop": f.stopRedis, "redis-start": f.startRedis, "redis-wipe": f.wipeRedis,
-		"worker-pause": f.pauseWorker, "worker-resume": f.resumeWorker,
+		"worker-pause": f.pauseWorker(true), "worker-resume": f.pauseWorker(false),
 	}
 	maps.Copy(f.known, more.Faults)
 	p.Add(app.Part{
@@ -134,22 +130,20 @@ func (f *Faults) wipeRedis(ctx context.Context) error {
 	return nil
 }
 
-func (f *Faults) pauseWorker(ctx context.Context) error { return f.switchWorker(ctx, f.pause, true) }
-
-func (f *Faults) resumeWorker(ctx context.Context) error { return f.switchWorker(ctx, f.resume, false) }
-
-// switchWorker sends on change, unless the worker is in the requested state already. It waits until runWorker
-// receives. It stops waiting when ctx ends, because runWorker no longer receives after the demo has begun to stop.
-func (f *Faults) switchWorker(ctx context.Context, change chan struct{}, paused bool) error {
-	if f.workerPaused.Load() == paused {
-		return nil
-	}
-	select {
-	case change <- struct{}{}:
-		f.workerPaused.Store(paused)
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+// pauseWorker returns the fault that pauses or resumes the worker. It waits until runWorker receives. It stops waiting
+// when ctx ends, because runWorker no longer receives after the demo has begun to stop.
+func (f *Faults) pauseWorker(paused bool) Fault {
+	return func(ctx context.Context) error {
+		if f.workerPaused.Load() == paused {
+			return nil
+		}
+		select {
+		case f.switchWorker <- struct{}{}:
+			f.workerPaused.Store(paused)
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }
 
@@ -195,14 +189,14 @@ func (f *Faults) placeOrders(c *gin.Context) error {
 	return nil
 }
 
-// runWorker runs the demo's worker until ctx ends. It stops the worker on pause, and starts it again on resume.
+// runWorker runs the demo's worker until ctx ends, except while it is paused.
 func (f *Faults) runWorker(ctx context.Context) error {
 	for {
 		working, stop := context.WithCancel(ctx)
 		ended := make(chan error, 1)
 		go func() { ended <- f.process.RunWorkers(working) }()
 		select {
-		case <-f.pause:
+		case <-f.switchWorker:
 		case <-ctx.Done():
 		}
 		stop()
@@ -210,7 +204,7 @@ func (f *Faults) runWorker(ctx context.Context) error {
 			return err
 		}
 		select {
-		case <-f.resume:
+		case <-f.switchWorker:
 		case <-ctx.Done():
 			return nil
 		}
