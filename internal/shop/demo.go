@@ -44,7 +44,6 @@ type DemoNeighbour struct {
 	Neighbour
 	demo.More
 	Welcome string // lines that the demo prints about it, each with a line break
-	Close   func() // is called when the demo ends; nil: nothing is
 }
 
 // The demo's reconciler sweeps often, and looks further ahead than orders wait for their payment, so that an operator
@@ -110,9 +109,6 @@ func (c *Demo) serve(
 	if open != nil {
 		if n, err = open(ctx, run); err != nil {
 			return err
-		}
-		if n.Close != nil {
-			defer n.Close()
 		}
 	}
 	if err := app.MigrateUp(ctx, o.DatabaseURL, n.Migrations, io.Discard); err != nil {
