@@ -14,7 +14,6 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/shop/internal/keyset"
-	"example.com/shop/internal/rest"
 	"example.com/shop/internal/shop"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/programtest"
@@ -36,7 +35,7 @@ func TestHalfClosedClient(t *testing.T) {
 	testenv.Must(t, err)
 	server := httptest.NewServer(handler)
 	defer server.Close()
-	tokens, err := rest.NewTokens(shop.TokenConfig(o.TokenKey))
+	tokens, err := shop.NewTokens(o.TokenKey)
 	testenv.Must(t, err)
 	token, err := tokens.Issue(keyset.NewID())
 	testenv.Must(t, err)

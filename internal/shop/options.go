@@ -39,22 +39,10 @@ func (o *Serve) Check() error {
 	return app.JoinErrors(o.Serve.Check(), o.check(o.Has(app.API)))
 }
 
-// newTokens returns the tokens of customers. A process that does not serve the API needs none, and gets nil.
-func newTokens(p *app.Process, key string) (*rest.Tokens, error) {
-	if !p.Has(app.API) {
-		return nil, nil
-	}
-	tokens, err := rest.NewTokens(TokenConfig(key))
-	if err != nil {
-		return nil, app.Usage(err)
-	}
-	return tokens, nil
-}
-
-// TokenConfig returns the configuration of the customers' tokens, which a key signs.
-func TokenConfig(key string) rest.TokenConfig {
-	return rest.TokenConfig{
+// NewTokens returns the tokens of customers, which a key signs.
+func NewTokens(key string) (*rest.Tokens, error) {
+	return rest.NewTokens(rest.TokenConfig{
 		Key: []byte(key), Issuer: "shop", Audience: "shop-customers",
 		Cookie: "shop_token", CookiePath: "/api", SignUp: "sign up with POST /api/customers",
-	}
+	})
 }

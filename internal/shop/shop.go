@@ -75,8 +75,10 @@ func Open(ctx context.Context, cfg app.Config, o *Options, n Neighbour, log *slo
 // build adds all parts to the process.
 func (s *Shop) build(o *Options, n Neighbour, hooks order.Hooks) (err error) {
 	p := s.Process
-	if s.Customers, err = newTokens(p, o.TokenKey); err != nil {
-		return err
+	if p.Has(app.API) {
+		if s.Customers, err = NewTokens(o.TokenKey); err != nil {
+			return app.Usage(err)
+		}
 	}
 	hooks.Changed = live.Add(p, s.Customers)
 	if hooks.Placed, err = remind.Add(p, o.Order.OrderTimeout, hooks.Changed); err != nil {
