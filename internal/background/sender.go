@@ -12,11 +12,10 @@ import (
 // Config configures a [Sender].
 type Config[T any] struct {
 	What string // what is sent, in the plural, for the log
-	// Send sends one batch. The sender gives its context a deadline, and does not cancel it when a process stops.
+	// Send sends one batch. Its context ends after a second, and not when the process stops.
 	Send     func(ctx context.Context, batch []T) error
 	Waiting  int                // the most items that wait in memory; further ones are lost
 	Batch    int                // the most items of one batch
-	Timeout  time.Duration      // of one batch
 	Interval time.Duration      // the pause after each batch, in which items gather; may be 0
 	Lost     prometheus.Counter // counts the items that were not sent
 }
@@ -72,7 +71,7 @@ func (s *Sender[T]) send(ctx context.Context, first T) error {
 	for len(batch) < s.cfg.Batch && len(s.waiting) > 0 { // nothing else receives
 		batch = append(batch, <-s.waiting)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	err := s.cfg.Send(ctx, batch)
 	if err != nil {

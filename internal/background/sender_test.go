@@ -41,7 +41,7 @@ func (r *fakeReceiver) received() (n int) {
 func newSender(r *fakeReceiver, log *strings.Builder) (*background.Sender[int], prometheus.Counter) {
 	lost := prometheus.NewCounter(prometheus.CounterOpts{Name: "lost"})
 	return background.NewSender(background.Config[int]{
-		What: "numbers", Send: r.send, Waiting: 100, Batch: 30, Timeout: time.Second, Interval: time.Millisecond, Lost: lost,
+		What: "numbers", Send: r.send, Waiting: 100, Batch: 30, Interval: time.Millisecond, Lost: lost,
 	}, slog.New(slog.NewTextHandler(log, nil))), lost
 }
 

@@ -26,7 +26,6 @@ func newNotifier(h *hub, log *slog.Logger, reg prometheus.Registerer) *backgroun
 		Send:     h.publish,
 		Waiting:  4096,
 		Batch:    1000,
-		Timeout:  time.Second,
 		Interval: 50 * time.Millisecond,
 		Lost: promauto.With(reg).NewCounter(prometheus.CounterOpts{
 			Name: "feed_hints_lost_total",
