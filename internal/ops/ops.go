@@ -129,16 +129,16 @@ func (a *api) stats(c *gin.Context) error {
 	return nil
 }
 
-// queueDepth waits at most a second for Redis. When Redis does not answer, operators need the other figures most.
+// queueDepth waits at most redisTimeout for Redis. When Redis does not answer, operators need the other figures most.
 func (a *api) queueDepth(ctx context.Context) (delay.Depth, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
 	return a.process.Kinds.Depth(ctx)
 }
 
 // sweep compares the tables with the queues now, and answers with the report.
 func (a *api) sweep(c *gin.Context) error {
-	ctx, cancel, err := rest.ExtendDeadline(c, rest.LongRequest)
+	ctx, cancel, err := rest.ExtendDeadline(c, time.Minute) // a sweep may read all pending rows
 	if err != nil {
 		return err
 	}

@@ -109,7 +109,11 @@ func readWhere(ctx context.Context, kinds app.Kinds, find Find, id string) ([]wh
 				t.Outbox = new(waited.Seconds())
 			}
 			if redisErr == nil {
-				t.describe(redis, k.Queue, ids[i], locations[i])
+				at := locations[i]
+				t.State, t.Left, t.Attempts = at.State.String(), at.Left.Seconds(), at.Attempts
+			}
+			if t.Attempts > 0 {
+				t.Error, _ = k.Queue.LastError(redis, ids[i]) // stays empty if Redis does not answer any more
 			}
 			if t.Kind == rows[i].Kind || t.Outbox != nil || t.State != delay.Absent.String() {
 				found[i].Tasks = append(found[i].Tasks, t)
@@ -120,14 +124,6 @@ func readWhere(ctx context.Context, kinds app.Kinds, find Find, id string) ([]wh
 		found[i].Next = found[i].sentence()
 	}
 	return found, nil
-}
-
-// describe sets what Redis knows of the task. The error stays empty if Redis does not answer any more.
-func (t *task) describe(ctx context.Context, queue *delay.Queue, id string, at delay.Location) {
-	t.State, t.Left, t.Attempts = at.State.String(), at.Left.Seconds(), at.Attempts
-	if at.Attempts > 0 {
-		t.Error, _ = queue.LastError(ctx, id)
-	}
 }
 
 // sentence says in plain words what has happened to an order, and what happens next.

@@ -177,14 +177,12 @@ func IdempotencyKey(c *gin.Context) (string, error) {
 		return "", nil
 	case len(keys) > 1:
 		return "", MalformedRequest(FieldError{Parameter: name, Detail: "must be sent once"})
-	case len(keys[0]) < 1 || len(keys[0]) > maxKeyLength || strings.ContainsFunc(keys[0], notPrintable):
+	case len(keys[0]) < 1 || len(keys[0]) > maxKeyLength || strings.ContainsFunc(keys[0], func(r rune) bool { return r < ' ' || r > '~' }):
 		return "", MalformedRequest(FieldError{Parameter: name,
 			Detail: fmt.Sprintf("must be 1 to %d printable ASCII characters", maxKeyLength)})
 	}
 	return keys[0], nil
 }
-
-func notPrintable(r rune) bool { return r < ' ' || r > '~' }
 
 // PathID reads the path parameter "id", a UUID. The error tells the client that it must be the UUID of owner, for
 // instance "a customer".
@@ -273,9 +271,6 @@ type ListPage[T any] struct {
 	Items      []T     `json:"items"`
 	NextCursor *string `json:"next_cursor"` // null on the last page
 }
-
-// LongRequest limits requests that take longer than others: those that read all rows of a table.
-const LongRequest = time.Minute
 
 // ExtendDeadline allows a request to take longer than other requests: up to limit. It returns a context that ends
 // after this time. The context does not end when the client closes the connection.
