@@ -43,9 +43,7 @@ func (o Options) Check(tokenKey string) error {
 func (o Options) checkToken(tokenKey string) error {
 	name := app.OptionName("ops-token")
 	switch {
-	case o.OpsToken == "":
-		return nil
-	case o.OpsToken == tokenKey:
+	case o.OpsToken != "" && o.OpsToken == tokenKey:
 		// Operators send their token over the network. An eavesdropper with the token key could sign a token for any
 		// customer.
 		return fmt.Errorf("%s is the same as %s: set two different random values, for example from `openssl rand -hex 32`",

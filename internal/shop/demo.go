@@ -33,9 +33,8 @@ type Demo struct {
 // DemoRun is one run of the demo. Its private servers run. Its database has no schema yet, and its process is not
 // open.
 type DemoRun struct {
-	Options     *Options // of the process
-	DatabaseURL string   // of the private PostgreSQL
-	URL         string   // of the shop
+	DatabaseURL string // of the private PostgreSQL
+	URL         string // of the shop
 	Log         *slog.Logger
 }
 
@@ -76,7 +75,9 @@ func (c *Demo) options() *Serve {
 }
 
 // Run is `demo`. open returns what another module adds to the run; nil: none does.
-func (c *Demo) Run(ctx context.Context, program app.Program, open func(context.Context, *DemoRun) (DemoNeighbour, error)) error {
+func (c *Demo) Run(
+	ctx context.Context, program app.Program, open func(context.Context, DemoRun) (DemoNeighbour, error),
+) error {
 	o := c.options()
 	if err := o.Check(); err != nil {
 		return app.Usage(err)
@@ -92,19 +93,13 @@ func (c *Demo) Run(ctx context.Context, program app.Program, open func(context.C
 	}
 	defer servers.Stop()
 	o.DatabaseURL, o.RedisURL = servers.Postgres.URL(), servers.Redis.URL()
-	return c.serve(ctx, o, servers, program, open)
-}
-
-func (c *Demo) serve(
-	ctx context.Context, o *Serve, servers *demo.Servers, program app.Program, open func(context.Context, *DemoRun) (DemoNeighbour, error),
-) error {
 	log := app.NewLogger(program.Err, c.LogLevel, true)
 	ln, err := listenDemo(c.HTTPAddr)
 	if err != nil {
 		return err
 	}
 	defer ln.Close()
-	run := &DemoRun{Options: &o.Options, DatabaseURL: o.DatabaseURL, URL: "http://" + ln.Addr().String(), Log: log}
+	run := DemoRun{DatabaseURL: o.DatabaseURL, URL: "http://" + ln.Addr().String(), Log: log}
 	var n DemoNeighbour
 	if open != nil {
 		if n, err = open(ctx, run); err != nil {
@@ -125,7 +120,7 @@ func (c *Demo) serve(
 		return err
 	}
 	demo.Add(s.Process, servers.Redis, s.placeOne, n.More)
-	c.printWelcome(program, run, n.Welcome, servers)
+	c.printWelcome(program, run.URL, o.Ops.OpsToken, n.Welcome, servers)
 	return s.Run(ctx, ln)
 }
 
@@ -139,7 +134,7 @@ func (s *Shop) placeOne(ctx context.Context, customer, product uuid.UUID) error 
 	return err
 }
 
-func (c *Demo) printWelcome(program app.Program, run *DemoRun, more string, servers *demo.Servers) {
+func (c *Demo) printWelcome(program app.Program, url, opsToken, more string, servers *demo.Servers) {
 	fmt.Fprintf(program.Out, `
 shop is running. Ctrl-C stops it and deletes its data.
 
@@ -158,7 +153,7 @@ shop is running. Ctrl-C stops it and deletes its data.
   curl -s -H "Authorization: Bearer %[2]s" %[1]s/ops/api/stats
 
   export SHOP_DATABASE_URL='%[4]s' SHOP_REDIS_URL='%[6]s'; go run ./cmd/shop doctor
-`, run.URL, run.Options.Ops.OpsToken, more, servers.Postgres.URL(), servers.PostgresIs, servers.Redis.URL(), servers.RedisIs, c.OrderTimeout)
+`, url, opsToken, more, servers.Postgres.URL(), servers.PostgresIs, servers.Redis.URL(), servers.RedisIs, c.OrderTimeout)
 }
 
 // listenDemo listens on addr. If addr is the default and is taken, listenDemo listens on a free port.

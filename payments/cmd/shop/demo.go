@@ -50,7 +50,7 @@ type demoProvider struct {
 
 // openDemoProvider opens the simulator on a free port, with a database of its own in the shop's PostgreSQL, and returns the
 // payments of the demo, which use it. The simulator runs within the process of the demo.
-func openDemoProvider(ctx context.Context, run *shop.DemoRun) (n shop.DemoNeighbour, err error) {
+func openDemoProvider(ctx context.Context, run shop.DemoRun) (n shop.DemoNeighbour, err error) {
 	database, err := url.Parse(run.DatabaseURL)
 	if err != nil {
 		return n, fmt.Errorf("database URL: %w", err)
