@@ -27,20 +27,20 @@ const (
 )
 
 // Add adds notifications to a process. The pages of a customer receive those on the customer's rows at GET /api/events.
-// Add returns the function to call when a row of a customer has changed. It never delays the caller, and does not
-// guarantee delivery.
+// Add returns the function to call when a row of a customer has changed. The function never delays its caller, and
+// does not guarantee delivery.
 func Add(p *app.Process, customers *rest.Tokens) (changed func(customer, row string)) {
-	hub := newHub(p.Redis, p.Log, p.Metrics)
-	notifier := newNotifier(hub, p.Log, p.Metrics)
+	h := newHub(p.Redis, p.Log, p.Metrics)
+	notifier := newNotifier(h, p.Log, p.Metrics)
 	p.Add(app.Part{
 		Contract: [][]byte{contract},
 		Streams:  []string{streamPath},
 		Routes: func(root, _ gin.IRouter) {
 			customer := func(c *gin.Context) string { return rest.Customer(c).String() }
-			root.Match(rest.ReadMethods, streamPath, rest.Parameters(), customers.Authenticate(), hub.serve(customer))
+			root.Match(rest.ReadMethods, streamPath, rest.Parameters(), customers.Authenticate(), h.serve(customer))
 		},
 		Components: []app.Component{
-			{Role: app.API, Run: hub.run},
+			{Role: app.API, Run: h.run},
 			{Run: notifier.Run, Last: true}, // the other components still change rows while they stop
 		},
 	})

@@ -1,7 +1,6 @@
 package live
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -93,11 +92,9 @@ func (h *hub) stream(c *gin.Context, s *subscriber) {
 
 // event returns one server-sent event. See https://html.spec.whatwg.org/multipage/server-sent-events.html.
 func event(name string, data gin.H) []byte {
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "event: %s\ndata: ", name)
-	if err := json.NewEncoder(&b).Encode(data); err != nil {
+	text, err := json.Marshal(data)
+	if err != nil {
 		panic(err) // texts and booleans always encode
 	}
-	b.WriteByte('\n')
-	return b.Bytes()
+	return fmt.Appendf(nil, "event: %s\ndata: %s\n\n", name, text)
 }
