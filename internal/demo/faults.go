@@ -158,13 +158,10 @@ const (
 // placeOrders is the handler of POST /ops/api/faults/place-orders. It places loadOrders orders that stay unpaid. Each
 // has a customer of its own, because the service limits the unpaid orders of a customer.
 func (f *Faults) placeOrders(c *gin.Context) error {
-	ctx, cancel, err := rest.ExtendDeadline(c, loadTime)
-	if err != nil {
-		return err
-	}
+	ctx, cancel := rest.ExtendDeadline(c, loadTime)
 	defer cancel()
 	var product uuid.UUID
-	err = f.process.Pool.QueryRowContext(ctx, `SELECT id FROM products ORDER BY available DESC LIMIT 1`).Scan(&product)
+	err := f.process.Pool.QueryRowContext(ctx, `SELECT id FROM products ORDER BY available DESC LIMIT 1`).Scan(&product)
 	if err != nil {
 		return fmt.Errorf("read the product with the most stock: %w", err)
 	}

@@ -136,10 +136,7 @@ func (a *api) queueDepth(ctx context.Context) (delay.Depth, error) {
 
 // sweep compares the tables with the queues now, and answers with the report.
 func (a *api) sweep(c *gin.Context) error {
-	ctx, cancel, err := rest.ExtendDeadline(c, time.Minute) // a sweep may read all pending rows
-	if err != nil {
-		return err
-	}
+	ctx, cancel := rest.ExtendDeadline(c, time.Minute) // a sweep may read all pending rows
 	defer cancel()
 	report, err := a.process.Kinds.Sweep(ctx)
 	if errors.Is(err, reconcile.ErrBusy) {

@@ -274,10 +274,8 @@ type ListPage[T any] struct {
 
 // ExtendDeadline allows a request to take longer than other requests: up to limit. It returns a context that ends
 // after this time. The context does not end when the client closes the connection.
-func ExtendDeadline(c *gin.Context, limit time.Duration) (context.Context, context.CancelFunc, error) {
-	if err := http.NewResponseController(c.Writer).SetWriteDeadline(time.Now().Add(limit + time.Second)); err != nil {
-		return nil, nil, err
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Request.Context()), limit)
-	return ctx, cancel, nil
+func ExtendDeadline(c *gin.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	// It fails only if the client has gone.
+	_ = http.NewResponseController(c.Writer).SetWriteDeadline(time.Now().Add(limit + time.Second))
+	return context.WithTimeout(context.WithoutCancel(c.Request.Context()), limit)
 }
