@@ -72,7 +72,8 @@ func (e *VersionError) Error() string {
 		about = "migrations of " + e.Set + ": "
 	}
 	if e.Have <= e.Want {
-		return fmt.Sprintf("%sthe database lacks the migrations %v of this binary: run `shop migrate`", about, e.Missing)
+		return fmt.Sprintf("%sthe database lacks the migrations %v of this binary: run `shop migrate`",
+			about, e.Missing)
 	}
 	newer := fmt.Sprintf("%sthe database has schema version %d, newer than version %d of this binary",
 		about, e.Have, e.Want)

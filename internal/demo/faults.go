@@ -161,7 +161,8 @@ func (f *Faults) placeOrders(c *gin.Context) error {
 	ctx, cancel := rest.ExtendDeadline(c, loadTime)
 	defer cancel()
 	var product uuid.UUID
-	err := f.process.Pool.QueryRowContext(ctx, `SELECT id FROM products ORDER BY available DESC LIMIT 1`).Scan(&product)
+	const mostStock = `SELECT id FROM products ORDER BY available DESC LIMIT 1`
+	err := f.process.Pool.QueryRowContext(ctx, mostStock).Scan(&product)
 	if err != nil {
 		return fmt.Errorf("read the product with the most stock: %w", err)
 	}

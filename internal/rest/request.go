@@ -177,12 +177,14 @@ func IdempotencyKey(c *gin.Context) (string, error) {
 		return "", nil
 	case len(keys) > 1:
 		return "", MalformedRequest(FieldError{Parameter: name, Detail: "must be sent once"})
-	case len(keys[0]) < 1 || len(keys[0]) > maxKeyLength || strings.ContainsFunc(keys[0], func(r rune) bool { return r < ' ' || r > '~' }):
+	case len(keys[0]) < 1 || len(keys[0]) > maxKeyLength || strings.ContainsFunc(keys[0], notPrintable):
 		return "", MalformedRequest(FieldError{Parameter: name,
 			Detail: fmt.Sprintf("must be 1 to %d printable ASCII characters", maxKeyLength)})
 	}
 	return keys[0], nil
 }
+
+func notPrintable(r rune) bool { return r < ' ' || r > '~' }
 
 // PathID reads the path parameter "id", a UUID. The error tells the client that it must be the UUID of owner, for
 // instance "a customer".

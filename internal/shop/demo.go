@@ -153,7 +153,8 @@ shop is running. Ctrl-C stops it and deletes its data.
   curl -s -H "Authorization: Bearer %[2]s" %[1]s/ops/api/stats
 
   export SHOP_DATABASE_URL='%[4]s' SHOP_REDIS_URL='%[6]s'; go run ./cmd/shop doctor
-`, url, opsToken, more, servers.Postgres.URL(), servers.PostgresIs, servers.Redis.URL(), servers.RedisIs, c.OrderTimeout)
+`, url, opsToken, more, servers.Postgres.URL(), servers.PostgresIs, servers.Redis.URL(), servers.RedisIs,
+		c.OrderTimeout)
 }
 
 // listenDemo listens on addr. If addr is the default and is taken, listenDemo listens on a free port.

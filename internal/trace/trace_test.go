@@ -152,7 +152,8 @@ func TestSampler(t *testing.T) {
 	placed := trace.NewSpanContext(trace.SpanContextConfig{
 		TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled,
 	})
-	batch, endBatch := tracer.StartPlacing(t.Context(), [][]byte{tracer.Span(trace.ContextWithSpanContext(t.Context(), placed))})
+	stored := tracer.Span(trace.ContextWithSpanContext(t.Context(), placed))
+	batch, endBatch := tracer.StartPlacing(t.Context(), [][]byte{stored})
 	_, endCall := tracer.StartCall(batch, "call")
 	endCall(nil)
 	endBatch(nil)
