@@ -29,9 +29,8 @@ type Config struct {
 	// @every with a duration of at least a second. Default @every 30s.
 	Schedule string
 	// A sweep compares the tasks of the rows that are due within Lookahead. It must be at least 2 s, and with @every
-	// at least two intervals, so that a task is compared before it is due, even if one sweep is missed. If the
-	// activations of a cron expression are further apart than half a look-ahead, there are more sweeps. Default 2
-	// min.
+	// at least two intervals, so that a task is compared before it is due, even if one sweep is missed. If the times
+	// of a cron expression are further apart than half a look-ahead, there are more sweeps. Default 2 min.
 	Lookahead time.Duration
 	// Grace is the time for which a row may be overdue before the reconciler times it out. Default 2 s. A worker is
 	// expected to time out a row within the first second.

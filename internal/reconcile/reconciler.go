@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -91,9 +92,9 @@ func (r *Reconciler) DescribeBound() string {
 
 // Run runs reconcilers whose queues have the same Redis client until ctx ends, and then returns nil. A reconciler
 // sweeps at the start, by its schedule, and when a probe finds that Redis was wiped, does not answer, answers again,
-// has restarted or has failed over. A sweep begins at the latest half a look-ahead after the previous one began, or
-// when the previous one ends, if that is later. One probe looks at Redis for all queues, at the shortest of the
-// configured times.
+// has restarted or has failed over. A sweep begins at the latest half a look-ahead after the previous one began. If
+// the previous one is under way when a sweep is due by the schedule, the sweep begins when that one ends. One probe
+// looks at Redis for all queues, at the shortest of the configured times.
 func Run(ctx context.Context, reconcilers ...*Reconciler) error {
 	var components errgroup.Group
 	for _, r := range reconcilers {
@@ -147,38 +148,20 @@ func probe(ctx context.Context, reconcilers []*Reconciler) error {
 
 // run calls sweep at the times that [Run] describes.
 func (r *Reconciler) run(ctx context.Context, sweep func(context.Context)) error {
-	// Activations may be further apart than the schedule says, because cron uses the wall clock, which an operator can
-	// set back. The timer idle does not depend on the wall clock.
-	maxIdle := r.cfg.Lookahead / 2
-	idle := time.NewTimer(maxIdle)
-	defer idle.Stop()
-	logger := cronLog{r.log}
-	activated := make(chan struct{})
-	c := cron.New(cron.WithLocation(time.UTC), cron.WithLogger(logger))
-	c.Schedule(r.schedule, cron.FuncJob(func() {
-		select {
-		case activated <- struct{}{}:
-		default: // it sweeps
-		}
-	}))
-	c.Start()
-	defer func() { <-c.Stop().Done() }()
-
-	job := surviving(logger, func() {
-		idle.Reset(maxIdle)
-		sweep(ctx)
-	})
-	job.Run()
 	for {
+		began := time.Now()
+		survive(ctx, r.log, sweep)
+		// A cron expression has times of the wall clock, which an operator can set back. So its next time may be
+		// far away, and this one bounds the wait.
+		idle := time.Until(began.Add(r.cfg.Lookahead / 2))
+		if next := r.schedule.Next(began.UTC()); !next.IsZero() {
+			idle = min(idle, time.Until(next))
+		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-idle.C:
-			job.Run()
-		case <-activated:
-			job.Run()
+		case <-time.After(idle):
 		case <-r.asked:
-			job.Run()
 		}
 	}
 }
@@ -325,30 +308,26 @@ func (t withTimeouts) TimeOut(ctx context.Context, ids []string) (done, locked i
 	return t.table.TimeOut(ctx, ids)
 }
 
-// Every calls job by cron, first after one interval, until ctx ends. Then it awaits the call that is under way, and
-// returns nil. It skips an activation while the job runs, and a panic of the job ends only that call.
+// Every calls job in each interval, first after one interval, until ctx ends. Then it returns nil.
 func Every(ctx context.Context, interval time.Duration, log *slog.Logger, job func(context.Context)) error {
-	logger := cronLog{log}
-	c := cron.New(cron.WithLogger(logger))
-	// The job survives panics, because SkipIfStillRunning of cron v3.0.1 skips every later run after a panic that
-	// passes through it.
-	c.Schedule(cron.Every(interval), cron.SkipIfStillRunning(logger)(surviving(logger, func() { job(ctx) })))
-	c.Start()
-	<-ctx.Done()
-	<-c.Stop().Done()
-	return nil
+	ticks := time.NewTicker(interval)
+	defer ticks.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticks.C:
+			survive(ctx, log, job)
+		}
+	}
 }
 
-// surviving returns a job that logs a panic of run, which ends only this run.
-func surviving(logger cron.Logger, run func()) cron.Job {
-	return cron.Recover(logger)(cron.FuncJob(run))
-}
-
-// cronLog is the logger of cron. Cron logs skipped activations and panics of a job.
-type cronLog struct{ log *slog.Logger }
-
-func (l cronLog) Info(msg string, keysAndValues ...any) { l.log.Debug("cron: "+msg, keysAndValues...) }
-
-func (l cronLog) Error(err error, msg string, keysAndValues ...any) {
-	l.log.Error("cron: "+msg, append(keysAndValues, "error", err)...)
+// survive calls a job, and logs a panic, which ends only this call.
+func survive(ctx context.Context, log *slog.Logger, job func(context.Context)) {
+	defer func() {
+		if p := recover(); p != nil {
+			log.ErrorContext(ctx, "a periodic job panicked, and is tried again", "panic", p, "stack", string(debug.Stack()))
+		}
+	}()
+	job(ctx)
 }

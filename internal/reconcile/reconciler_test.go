@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -164,58 +165,22 @@ func TestAgeOfTheLastSweep(t *testing.T) {
 	}
 }
 
-// never is a schedule without activations.
+// never is a schedule without times.
 type never struct{}
 
 func (never) Next(time.Time) time.Time { return time.Time{} }
 
-// once is a schedule with one activation.
-type once struct{ at time.Time }
-
-func (o once) Next(t time.Time) time.Time {
-	if t.Before(o.at) {
-		return o.at
-	}
-	return time.Time{}
-}
-
-// TestRunSweepsAfterASkip runs a sweep that takes so long that the next one is skipped. Later sweeps still run.
-func TestRunSweepsAfterASkip(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newTestReconciler(t, newSimulatedFixture(t, 1))
-		r.schedule, r.cfg.Lookahead = once{time.Now().Add(2 * time.Second)}, 10*time.Second
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		var sweeps atomic.Int64
-		if err := r.run(ctx, func(context.Context) {
-			if sweeps.Add(1) == 2 {
-				<-time.After(7 * time.Second)
-			}
-		}); err != nil {
-			t.Fatal(err)
-		}
-		if n := sweeps.Load(); n < 10 {
-			t.Errorf("%d sweeps in a minute, want at least 10: one every 5 s", n)
-		}
-	})
-}
-
-// TestRunSweepsTwiceInEachLookahead uses a schedule without activations, and sweeps that take long or panic.
+// TestRunSweepsTwiceInEachLookahead uses a schedule without times, and sweeps that take long or panic.
 func TestRunSweepsTwiceInEachLookahead(t *testing.T) {
 	const lookahead = 10 * time.Second
 	sweeps := map[string]struct {
 		sweep func()
 		took  time.Duration
 	}{
-		"fast":      {sweep: func() {}},
-		"panicking": {sweep: func() { panic("broken") }},
-		"slow":      {sweep: func() { <-time.After(3 * time.Second) }, took: 3 * time.Second},
-		"slower than the gap": {sweep: func() {
-			<-time.After(7 * time.Second)
-			// The reconciler's idle timer is due, too. If a goroutine received from it while the bubble still runs the timer above,
-			// the race detector would crash: https://go.dev/issue/78156.
-			synctest.Wait()
-		}, took: 7 * time.Second},
+		"fast":                {sweep: func() {}},
+		"panicking":           {sweep: func() { panic("broken") }},
+		"slow":                {sweep: func() { <-time.After(3 * time.Second) }, took: 3 * time.Second},
+		"slower than the gap": {sweep: func() { <-time.After(7 * time.Second) }, took: 7 * time.Second},
 	}
 	for name, test := range sweeps {
 		t.Run(name, func(t *testing.T) {
@@ -255,6 +220,29 @@ func TestRunSweepsByTheSchedule(t *testing.T) {
 		}
 		if n := sweeps.Load(); n != 21 {
 			t.Errorf("%d sweeps in ten minutes, want 21: one at the start and one every 30 s", n)
+		}
+	})
+}
+
+// TestEvery calls a job for a minute that panics at first, and then takes longer than its interval. It is called again.
+func TestEvery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute+time.Second)
+		defer cancel()
+		var calls []time.Duration
+		began := time.Now()
+		err := Every(ctx, 10*time.Second, slog.New(slog.DiscardHandler), func(context.Context) {
+			calls = append(calls, time.Since(began))
+			switch len(calls) {
+			case 1:
+				panic("broken")
+			case 2:
+				<-time.After(15 * time.Second)
+			}
+		})
+		const s = time.Second
+		if want := []time.Duration{10 * s, 20 * s, 35 * s, 40 * s, 50 * s, 60 * s}; err != nil || !slices.Equal(calls, want) {
+			t.Errorf("the job was called after %v, and Every returns %v; want calls after %v, and no error", calls, err, want)
 		}
 	})
 }
