@@ -48,15 +48,15 @@ const (
 	maxReasons = 3
 )
 
-// run times out the rows that are overdue by more than grace. The search takes at most the time budget.
-func (o *overdueRows) run(ctx context.Context, grace, budget time.Duration, report *Report) error {
+// run times out the rows that are late by more than a time. The search takes at most the time budget.
+func (o *overdueRows) run(ctx context.Context, late, budget time.Duration, report *Report) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	defer func() { report.setFailed(len(o.failed), o.reasons()) }()
 	if err := o.retry(ctx, report); err != nil {
 		return err
 	}
-	if err := o.walk(ctx, grace, report); err != nil {
+	if err := o.walk(ctx, late, report); err != nil {
 		return err
 	}
 	return o.search(ctx, budget, report)
@@ -89,11 +89,11 @@ func (o *overdueRows) retry(ctx context.Context, report *Report) error {
 // of the page, it goes on with the next page. A walk that has spent its budget ends, and the next walk continues
 // after its last page. When that walk reaches the end of the table, it begins again with the first page, and counts
 // anew.
-func (o *overdueRows) walk(ctx context.Context, grace time.Duration, report *Report) error {
+func (o *overdueRows) walk(ctx context.Context, late time.Duration, report *Report) error {
 	resumed := o.after != ""
 	for spent := time.Duration(0); spent < walkBudget; {
 		began, overdue := time.Now(), report.Overdue
-		within := -(grace + time.Microsecond) // negative also if grace is 0: a negative value selects overdue rows
+		within := -(late + time.Microsecond) // negative also if late is 0: a negative value selects overdue rows
 		page, next, err := o.table.Pending(ctx, o.after, within, pageSize)
 		o.after = next // "" after an error, so that the next walk begins with the first page
 		if err != nil {

@@ -32,21 +32,17 @@ type Config struct {
 	// at least two intervals, so that a task is compared before it is due, even if one sweep is missed. If the times
 	// of a cron expression are further apart than half a look-ahead, there are more sweeps. Default 2 min.
 	Lookahead time.Duration
-	// Grace is the time for which a row may be overdue before the reconciler times it out. Default 2 s. A worker is
-	// expected to time out a row within the first second.
-	Grace time.Duration
-	// Probe is the time between two probes. Default 2 s. A probe reads the markers, with one command, or with one for
-	// each shard if Redis is a cluster, and then the replication id of each master. It starts a sweep if a marker is
-	// missing, if Redis does not answer, and if an id is another one than before.
-	Probe time.Duration
 }
 
 const (
 	defaultSchedule  = "@every 30s"
 	defaultLookahead = 2 * time.Minute
-	defaultGrace     = 2 * time.Second
-	defaultProbe     = 2 * time.Second
 
+	// grace is the time for which a row may be overdue before the reconciler times it out. A worker is expected to
+	// time out a row within the first second.
+	grace = 2 * time.Second
+	// probeEvery is the time between two probes of Redis.
+	probeEvery = 2 * time.Second
 	// tolerance is the time by which a task may be due later than its row's deadline. With a longer one, rows time
 	// out late. With a shorter one, the time between the reads of the two clocks makes tasks seem late that are not.
 	tolerance = 500 * time.Millisecond
@@ -66,16 +62,10 @@ func (cfg Config) Check() error {
 func (cfg Config) withDefaults() (Config, cron.Schedule, time.Duration, error) {
 	cfg.Schedule = cmp.Or(cfg.Schedule, defaultSchedule)
 	cfg.Lookahead = cmp.Or(cfg.Lookahead, defaultLookahead)
-	cfg.Grace = cmp.Or(cfg.Grace, defaultGrace)
-	cfg.Probe = cmp.Or(cfg.Probe, defaultProbe)
 	schedule, err := parseSchedule(cfg.Schedule)
 	if err != nil {
 		return cfg, nil, 0, fmt.Errorf("reconcile schedule %q: %w; want a cron expression (*/5 * * * *) or @every 30s",
 			cfg.Schedule, err)
-	}
-	if cfg.Lookahead < 0 || cfg.Grace < 0 || cfg.Probe < 0 {
-		return cfg, nil, 0, fmt.Errorf("reconcile look-ahead %v, grace %v and probe %v must not be negative",
-			cfg.Lookahead, cfg.Grace, cfg.Probe)
 	}
 	interval := boundOf(schedule, cfg.Lookahead)
 	if shortest := max(interval, time.Second); cfg.Lookahead/2 < shortest {

@@ -79,22 +79,22 @@ func newReconciler(
 // Bound returns how long past its deadline a row may be pending while Redis is down or wiped, or if the service has
 // no queue: one interval of the schedule, or half a look-ahead if it is a cron expression, and the grace. Without a
 // queue the sweeps use no grace: it is there for a busy machine.
-func (r *Reconciler) Bound() time.Duration { return r.interval + r.cfg.Grace }
+func (r *Reconciler) Bound() time.Duration { return r.interval + grace }
 
 // DescribeBound returns the bound and its parts, for operators.
 func (r *Reconciler) DescribeBound() string {
 	if _, every := r.schedule.(cron.ConstantDelaySchedule); every {
-		return fmt.Sprintf("%v (an interval of %v and a grace of %v)", r.Bound(), r.interval, r.cfg.Grace)
+		return fmt.Sprintf("%v (an interval of %v and a grace of %v)", r.Bound(), r.interval, grace)
 	}
 	return fmt.Sprintf("%v (half a look-ahead, %v, because the schedule is a cron expression, and a grace of %v)",
-		r.Bound(), r.interval, r.cfg.Grace)
+		r.Bound(), r.interval, grace)
 }
 
 // Run runs reconcilers whose queues have the same Redis client until ctx ends, and then returns nil. A reconciler
 // sweeps at the start, by its schedule, and when a probe finds that Redis was wiped, does not answer, answers again,
 // has restarted or has failed over. A sweep begins at the latest half a look-ahead after the previous one began. If
 // the previous one is under way when a sweep is due by the schedule, the sweep begins when that one ends. One probe
-// looks at Redis for all queues, at the shortest of the configured times.
+// looks at Redis for all queues.
 func Run(ctx context.Context, reconcilers ...*Reconciler) error {
 	var components errgroup.Group
 	for _, r := range reconcilers {
@@ -113,14 +113,12 @@ func Run(ctx context.Context, reconcilers ...*Reconciler) error {
 // A reconciler that is sweeping already is not asked again. If it has compared the lost tasks before, its next sweep
 // finds that they are missing.
 func probe(ctx context.Context, reconcilers []*Reconciler) error {
-	interval := reconcilers[0].cfg.Probe
 	queues := make([]*delay.Queue, len(reconcilers))
 	for i, r := range reconcilers {
-		interval = min(interval, r.cfg.Probe)
 		queues[i] = r.queue
 	}
 	last := replicationIDs(ctx, queues[0])
-	ticks := time.NewTicker(interval)
+	ticks := time.NewTicker(probeEvery)
 	defer ticks.Stop()
 	for {
 		select {

@@ -282,7 +282,7 @@ func TestProbe(t *testing.T) {
 				f.before = func(string) { sent++ }
 				test.happens(t, f)
 
-				ctx, cancel := context.WithTimeout(t.Context(), probes*defaultProbe+time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), probes*probeEvery+time.Second)
 				defer cancel()
 				var sweeps [2]int
 				var running errgroup.Group

@@ -39,11 +39,11 @@ func (r *Reconciler) sweep(ctx context.Context) (report Report) {
 		}
 	}
 	// The overdue rows come first, because they are late already. They are timed out without the queue.
-	grace := r.cfg.Grace
+	late := grace
 	if r.queue == nil { // no worker times out rows
-		grace = 0
+		late = 0
 	}
-	noteError(r.overdue.run(ctx, grace, r.searchBudget(), &report))
+	noteError(r.overdue.run(ctx, late, r.searchBudget(), &report))
 	if r.queue == nil {
 		return report
 	}
