@@ -91,8 +91,8 @@ func (r *Reconciler) DescribeBound() string {
 }
 
 // Run runs reconcilers whose queues have the same Redis client until ctx ends, and then returns nil. A reconciler
-// sweeps at the start, by its schedule, and when a probe finds that Redis was wiped, does not answer, answers again,
-// has restarted or has failed over. A sweep begins at the latest half a look-ahead after the previous one began. If
+// sweeps at the start, by its schedule, and when a probe finds that Redis was wiped, does not answer, has restarted or
+// has failed over. A sweep begins at the latest half a look-ahead after the previous one began. If
 // the previous one is under way when a sweep is due by the schedule, the sweep begins when that one ends. One probe
 // looks at Redis for all queues.
 func Run(ctx context.Context, reconcilers ...*Reconciler) error {
@@ -107,8 +107,8 @@ func Run(ctx context.Context, reconcilers ...*Reconciler) error {
 }
 
 // probe reads the markers and the replication ids of Redis until ctx ends. It makes the reconcilers sweep whose
-// markers are missing, or all reconcilers if Redis does not answer, answers again, or has other replication ids: then
-// tasks may be lost.
+// markers are missing, or all reconcilers if Redis does not answer, or has restarted or failed over since it answered
+// last, so that its replication ids are other ones: then tasks may be lost.
 //
 // A reconciler that is sweeping already is not asked again. If it has compared the lost tasks before, its next sweep
 // finds that they are missing.
@@ -117,7 +117,7 @@ func probe(ctx context.Context, reconcilers []*Reconciler) error {
 	for i, r := range reconcilers {
 		queues[i] = r.queue
 	}
-	last := replicationIDs(ctx, queues[0])
+	last := "" // the ids of the last answer
 	ticks := time.NewTicker(probeEvery)
 	defer ticks.Stop()
 	for {
@@ -126,13 +126,15 @@ func probe(ctx context.Context, reconcilers []*Reconciler) error {
 			return nil
 		case <-ticks.C:
 		}
-		ok, err := intact(ctx, queues...)
-		ids := "" // of a Redis that does not answer, so that its next ids are other ones
+		limited, cancel := context.WithTimeout(ctx, redisTimeout)
+		ok, err := delay.Intact(limited, queues...)
+		ids := last
 		if err == nil {
-			ids = replicationIDs(ctx, queues[0])
+			ids = queues[0].ReplicationIDs(limited)
 		}
+		cancel()
 		for i, r := range reconcilers {
-			if err == nil && ok[i] && ids == last {
+			if err == nil && ok[i] && (ids == last || last == "") {
 				continue
 			}
 			select {
@@ -143,6 +145,10 @@ func probe(ctx context.Context, reconcilers []*Reconciler) error {
 		last = ids
 	}
 }
+
+// redisTimeout is the longest time that a probe or a sweep waits for the markers of a Redis that hangs: the sweep has
+// timed out the overdue rows already, and must not delay the next one.
+const redisTimeout = time.Second
 
 // run calls sweep at the times that [Run] describes.
 func (r *Reconciler) run(ctx context.Context, sweep func(context.Context)) error {
@@ -162,21 +168,6 @@ func (r *Reconciler) run(ctx context.Context, sweep func(context.Context)) error
 		case <-r.asked:
 		}
 	}
-}
-
-// intact returns, for each queue, whether its markers are set. It waits at most a second for a Redis that
-// hangs, so that it does not delay the next sweep: a sweep times out overdue rows even without Redis.
-func intact(ctx context.Context, queues ...*delay.Queue) ([]bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	return delay.Intact(ctx, queues...)
-}
-
-// replicationIDs returns those of the queue's Redis. It waits at most a second for a Redis that hangs.
-func replicationIDs(ctx context.Context, queue *delay.Queue) string {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	return queue.ReplicationIDs(ctx)
 }
 
 // sweepAndLog sweeps, and logs the result. It logs an outcome other than OK only if the sweep before had another one:

@@ -48,7 +48,9 @@ func (r *Reconciler) sweep(ctx context.Context) (report Report) {
 		return report
 	}
 
-	marked, err := intact(ctx, r.queue)
+	limited, cancel := context.WithTimeout(ctx, redisTimeout)
+	marked, err := r.queue.Intact(limited)
+	cancel()
 	if err != nil {
 		noteError(asQueueError(err))
 		return report
@@ -56,7 +58,7 @@ func (r *Reconciler) sweep(ctx context.Context) (report Report) {
 	err = r.repairTasks(ctx, &report)
 	// A sweep that has found the markers does not set them again. So the next probe sees it if Redis was wiped
 	// meanwhile.
-	if err == nil && !marked[0] {
+	if err == nil && !marked {
 		r.log.InfoContext(ctx, "the queue is new or was wiped; its tasks are added when they are due soon",
 			"within", r.cfg.Lookahead, "added", report.Missing)
 		err = asQueueError(r.queue.MarkIntact(ctx))
