@@ -67,7 +67,6 @@ func newReconciler(
 	if err != nil {
 		return nil, err
 	}
-	table = withTimeouts{table}
 	return &Reconciler{
 		db: db, kind: kind, table: table, queue: queue,
 		cfg: cfg, schedule: schedule, interval: interval, lockIdle: idle, asked: make(chan struct{}), outcome: OK,
@@ -279,23 +278,6 @@ func (r *Reconciler) Last(ctx context.Context) (report *Report, age time.Duratio
 // is gone delays a sweep, and with it all later ones, for longer. With a shorter one, calls fail that a slow database
 // would answer.
 const databaseTimeout = 15 * time.Second
-
-// withTimeouts bounds the time of each call to a table.
-type withTimeouts struct{ table pendingRows }
-
-func (t withTimeouts) Pending(
-	ctx context.Context, after string, within time.Duration, limit int,
-) (page []delay.Message, next string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
-	defer cancel()
-	return t.table.Pending(ctx, after, within, limit)
-}
-
-func (t withTimeouts) TimeOut(ctx context.Context, ids []string) (done, locked int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
-	defer cancel()
-	return t.table.TimeOut(ctx, ids)
-}
 
 // Every calls job in each interval, first after one interval, until ctx ends. Then it returns nil.
 func Every(ctx context.Context, interval time.Duration, log *slog.Logger, job func(context.Context)) error {

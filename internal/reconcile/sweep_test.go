@@ -232,25 +232,3 @@ func TestSweepOnAHungRedis(t *testing.T) {
 		}
 	})
 }
-
-// TestSweepOnAHungTable sweeps while the database does not answer. The sweep fails, so that later ones can try again.
-func TestSweepOnAHungTable(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newSimulatedFixture(t, 1)
-		r := newTestReconciler(t, f)
-		r.table = withTimeouts{hungTable{f.table}}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
-		if report := r.sweep(ctx); report.Outcome != Failed || ctx.Err() != nil {
-			t.Errorf("reported %+v, and an hour has passed: %v; want failed before", report, ctx.Err() != nil)
-		}
-	})
-}
-
-// hungTable is a table of a database that does not answer.
-type hungTable struct{ pendingRows }
-
-func (hungTable) Pending(ctx context.Context, _ string, _ time.Duration, _ int) ([]delay.Message, string, error) {
-	<-ctx.Done()
-	return nil, "", ctx.Err()
-}

@@ -212,6 +212,8 @@ func (t *Table) logGone(ctx context.Context, verdicts []Verdict) {
 func (t *Table) Pending(
 	ctx context.Context, after string, within time.Duration, limit int,
 ) (page []delay.Message, next string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
+	defer cancel()
 	var last keyset.Cursor
 	var lastAt any // NULL
 	if after != "" {
@@ -249,6 +251,8 @@ var ErrUnavailable = errors.New("the table is not available")
 // row that they need. After an error some of the rows may have been timed out. The error wraps [ErrUnavailable] if
 // its cause is outside the rows.
 func (t *Table) TimeOut(ctx context.Context, ids []string) (done, locked int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
+	defer cancel()
 	verdicts, err := t.timeOut(ctx, ids, ByReconciler)
 	for _, v := range verdicts {
 		switch v.State {

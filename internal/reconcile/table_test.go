@@ -2,11 +2,19 @@ package reconcile
 
 import (
 	"context"
+	"database/sql"
+	"database/sql/driver"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	gormpg "gorm.io/driver/postgres"
+	"gorm.io/gorm"
+	"gorm.io/gorm/logger"
 
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/keyset"
@@ -163,6 +171,34 @@ func TestHandleWithoutDatabase(t *testing.T) {
 			t.Error("Pending returns no error")
 		}
 	})
+}
+
+// TestHungDatabase makes no connection to the database. A sweep does not wait for it for ever, so that later ones can
+// try again.
+func TestHungDatabase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool := sql.OpenDB(hung{})
+		defer pool.Close()
+		db, err := gorm.Open(gormpg.New(gormpg.Config{Conn: pool}), &gorm.Config{DisableAutomaticPing: true, Logger: logger.Discard})
+		testenv.Must(t, err)
+		table := NewTable(db, "loan.expire", loanRows, nil, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		_, _, pendingErr := table.Pending(ctx, "", 0, 10)
+		_, _, timeOutErr := table.TimeOut(ctx, []string{keyset.NewID().String()})
+		if pendingErr == nil || !errors.Is(timeOutErr, ErrUnavailable) || ctx.Err() != nil {
+			t.Errorf("Pending returns %v and TimeOut %v, and an hour has passed: %v; want errors before, the second one ErrUnavailable",
+				pendingErr, timeOutErr, ctx.Err() != nil)
+		}
+	})
+}
+
+// hung makes no connection until the context ends.
+type hung struct{ driver.Connector }
+
+func (hung) Connect(ctx context.Context) (driver.Conn, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
 }
 
 func TestHandleAfterErrors(t *testing.T) {
