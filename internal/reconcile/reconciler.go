@@ -206,23 +206,21 @@ func (r *Reconciler) sweepAndLog(ctx context.Context) {
 // Sweep compares and repairs once. It returns [ErrBusy] if another sweep is under way, and another error if it could
 // not start. Errors during the sweep are in the report.
 func (r *Reconciler) Sweep(ctx context.Context) (Report, error) {
-	conn, err := r.lock(ctx)
+	// The transaction of the lock ends with this context. So its statements have a time limit, and its wait for the end
+	// of the sweep has none.
+	locked, cancel := context.WithCancel(ctx)
+	defer cancel()
+	limit := time.AfterFunc(databaseTimeout, cancel)
+	tx, err := r.lock(locked)
+	limit.Stop()
 	if err != nil {
 		r.metrics.notStarted(err)
 		return Report{}, err
 	}
-	released := false
-	defer func() {
-		if released {
-			conn.Close() // returns it to the pool
-		} else {
-			discard(conn)
-		}
-	}()
 	report := r.sweep(ctx)
 	r.metrics.observe(report)
-	err = r.recordAndUnlock(ctx, conn, report)
-	if released = err == nil; !released && ctx.Err() == nil {
+	limit.Reset(databaseTimeout)
+	if err := r.recordAndUnlock(locked, tx, report); err != nil && ctx.Err() == nil {
 		r.log.WarnContext(ctx, "the report of the sweep could not be recorded", "error", err)
 	}
 	return report, nil
@@ -233,22 +231,20 @@ func (r *Reconciler) Sweep(ctx context.Context) (Report, error) {
 // a later report.
 //
 // The stored start is a time by the database's clock, because other processes compare it with the present time.
-func (r *Reconciler) recordAndUnlock(ctx context.Context, conn *sql.Conn, report Report) error {
-	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
-	defer cancel()
+func (r *Reconciler) recordAndUnlock(ctx context.Context, tx *sql.Tx, report Report) error {
 	text, err := json.Marshal(report)
 	if err != nil {
 		return fmt.Errorf("encode report: %w", err)
 	}
-	_, err = conn.ExecContext(ctx, `
+	_, err = tx.ExecContext(ctx, `
 		INSERT INTO reconcile_reports (kind, report)
 		VALUES ($1, jsonb_set($2, '{started_at}', to_jsonb(clock_timestamp() - $3 * interval '1 microsecond')))
 		ON CONFLICT (kind) DO UPDATE SET report = excluded.report`,
 		r.kind, string(text), int64(report.Took*1e6))
-	if err == nil {
-		_, err = conn.ExecContext(ctx, `COMMIT`)
+	if err != nil {
+		return err
 	}
-	return err
+	return tx.Commit()
 }
 
 // Last returns the report of the last sweep of any process, or nil if there was none. age is the time since that sweep

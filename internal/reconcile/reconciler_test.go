@@ -76,14 +76,13 @@ func TestSweepIsSkipped(t *testing.T) {
 	r.db, other.db = db, db
 	r.sweepAndLog(t.Context())
 	for _, stuck := range []int{3, 1} {
-		conn, err := other.lock(t.Context())
+		tx, err := other.lock(t.Context())
 		testenv.Must(t, err)
 		r.sweepAndLog(t.Context())
 		if got := testutil.ToFloat64(r.metrics.stuck); got != float64(stuck) {
 			t.Errorf("the gauge counts %v stuck rows after a sweep was skipped, want %d", got, stuck)
 		}
-		testenv.Must(t, other.recordAndUnlock(t.Context(), conn, Report{Outcome: Partial, Failed: 1}))
-		discard(conn)
+		testenv.Must(t, other.recordAndUnlock(t.Context(), tx, Report{Outcome: Partial, Failed: 1}))
 	}
 }
 
@@ -152,10 +151,9 @@ func TestAgeOfTheLastSweep(t *testing.T) {
 	r.db = db
 	for _, wrong := range []time.Duration{-time.Hour, time.Hour} {
 		const took = 20 // seconds
-		conn, err := r.lock(t.Context())
+		tx, err := r.lock(t.Context())
 		testenv.Must(t, err)
-		defer discard(conn)
-		testenv.Must(t, r.recordAndUnlock(t.Context(), conn, Report{StartedAt: time.Now().Add(wrong), Took: took, Outcome: OK}))
+		testenv.Must(t, r.recordAndUnlock(t.Context(), tx, Report{StartedAt: time.Now().Add(wrong), Took: took, Outcome: OK}))
 		last, age, err := r.Last(t.Context())
 		testenv.Must(t, err)
 		if last.Took != took || age < took*time.Second || age > (took+10)*time.Second {

@@ -173,8 +173,8 @@ func TestHandleWithoutDatabase(t *testing.T) {
 	})
 }
 
-// TestHungDatabase makes no connection to the database. A sweep does not wait for it for ever, so that later ones can
-// try again.
+// TestHungDatabase makes no connection to the database. Neither the lock of a sweep nor a call of the table waits for
+// it for ever, so that later sweeps can try again.
 func TestHungDatabase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool := sql.OpenDB(hung{})
@@ -189,6 +189,11 @@ func TestHungDatabase(t *testing.T) {
 		if pendingErr == nil || !errors.Is(timeOutErr, ErrUnavailable) || ctx.Err() != nil {
 			t.Errorf("Pending returns %v and TimeOut %v, and an hour has passed: %v; want errors before, the second one ErrUnavailable",
 				pendingErr, timeOutErr, ctx.Err() != nil)
+		}
+		r := newTestReconciler(t, newSimulatedFixture(t, 0))
+		r.db = pool
+		if _, err := r.Sweep(ctx); err == nil || ctx.Err() != nil {
+			t.Errorf("Sweep returns %v, and an hour has passed: %v; want an error before", err, ctx.Err() != nil)
 		}
 	})
 }
