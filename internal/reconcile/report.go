@@ -51,9 +51,9 @@ func (r Report) Clean() bool {
 	return r.Outcome == OK || r.Outcome == Partial && r.Failed == 0
 }
 
-// worsen sets an outcome and its reason if the outcome is more severe than the current one.
+// worsen sets an outcome and its reason, unless the reason is nil or the current outcome is as severe.
 func (r *Report) worsen(outcome Outcome, reason error) {
-	if severity[outcome] > severity[r.Outcome] {
+	if reason != nil && severity[outcome] > severity[r.Outcome] {
 		r.Outcome, r.Error = outcome, clip.Text(reason.Error(), 1000)
 	}
 }

@@ -2,24 +2,10 @@ package reconcile
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"example.com/shop/internal/delay"
 )
-
-// queueError marks errors of the queue. They make a sweep degraded; errors of the table make it failed.
-type queueError struct{ error }
-
-func (e queueError) Unwrap() error { return e.error }
-
-// asQueueError marks err, unless it is nil.
-func asQueueError(err error) error {
-	if err == nil {
-		return nil
-	}
-	return queueError{err}
-}
 
 // searchBudget returns the time that a sweep spends on the search for rows that cannot be timed out. It is half an
 // interval of the schedule, so that sweeps keep to their schedule, but at least a second and at most 10 s.
@@ -31,19 +17,12 @@ func (r *Reconciler) searchBudget() time.Duration {
 func (r *Reconciler) sweep(ctx context.Context) (report Report) {
 	report = Report{StartedAt: time.Now().UTC(), Outcome: OK}
 	defer func() { report.Took = time.Since(report.StartedAt).Seconds() }()
-	noteError := func(err error) {
-		if _, ok := errors.AsType[queueError](err); ok {
-			report.worsen(Degraded, err)
-		} else if err != nil {
-			report.worsen(Failed, err)
-		}
-	}
 	// The overdue rows come first, because they are late already. They are timed out without the queue.
 	late := grace
 	if r.queue == nil { // no worker times out rows
 		late = 0
 	}
-	noteError(r.overdue.run(ctx, late, r.searchBudget(), &report))
+	report.worsen(Failed, r.overdue.run(ctx, late, r.searchBudget(), &report))
 	if r.queue == nil {
 		return report
 	}
@@ -52,43 +31,44 @@ func (r *Reconciler) sweep(ctx context.Context) (report Report) {
 	marked, err := r.queue.Intact(limited)
 	cancel()
 	if err != nil {
-		noteError(asQueueError(err))
+		report.worsen(Degraded, err)
 		return report
 	}
-	err = r.repairTasks(ctx, &report)
 	// A sweep that has found the markers does not set them again. So the next probe sees it if Redis was wiped
 	// meanwhile.
-	if err == nil && !marked {
+	if compared := r.repairTasks(ctx, &report); compared && !marked {
 		r.log.InfoContext(ctx, "the queue is new or was wiped; its tasks are added when they are due soon",
 			"within", r.cfg.Lookahead, "added", report.Missing)
-		err = asQueueError(r.queue.MarkIntact(ctx))
+		report.worsen(Degraded, r.queue.MarkIntact(ctx))
 	}
-	noteError(err)
 	return report
 }
 
-// repairTasks compares the pending rows that are due within the look-ahead with the queue, and repairs their tasks.
-func (r *Reconciler) repairTasks(ctx context.Context, report *Report) error {
+// repairTasks compares the pending rows that are due within the look-ahead with the queue, and repairs their tasks. It
+// reports whether it has compared all of them. An error of the table makes the report failed, one of the queue degraded.
+func (r *Reconciler) repairTasks(ctx context.Context, report *Report) (compared bool) {
 	after := ""
 	for {
 		readAt := time.Now()
 		page, next, err := r.table.Pending(ctx, after, r.cfg.Lookahead, pageSize)
 		if err != nil {
-			return err
+			report.worsen(Failed, err)
+			return false
 		}
 		if err := r.repairPage(ctx, report, page, readAt); err != nil {
-			return asQueueError(err)
+			report.worsen(Degraded, err)
+			return false
 		}
 		report.Examined += len(page)
 		if next == "" {
-			return nil
+			return true
 		}
 		after = next
 	}
 }
 
 // repairPage compares a page of rows, read from readAt on, with their tasks. It schedules the tasks that are missing
-// or due too late.
+// or due too late. Its errors are errors of the queue.
 func (r *Reconciler) repairPage(ctx context.Context, report *Report, page []delay.Message, readAt time.Time) error {
 	if len(page) == 0 {
 		return nil
