@@ -44,15 +44,13 @@ const (
 	// it tries no more of them: the statement on a row may fail only after the statement_timeout.
 	maxRetries  = 100
 	retryBudget = time.Second
-	// maxReasons is the largest number of errors of failed rows in a report.
-	maxReasons = 3
 )
 
 // run times out the rows that are late by more than a time. The search takes at most the time budget.
 func (o *overdueRows) run(ctx context.Context, late, budget time.Duration, report *Report) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	defer func() { report.setFailed(len(o.failed), o.reasons()) }()
+	defer func() { report.setFailed(o.failed) }()
 	if err := o.retry(ctx, report); err != nil {
 		return err
 	}
@@ -100,12 +98,11 @@ func (o *overdueRows) walk(ctx context.Context, late time.Duration, report *Repo
 			return fmt.Errorf("look for overdue rows: %w", err)
 		}
 		ids := o.notFailed(page)
-		full := len(o.failed) >= maxFailed
 		statementFailed, err := o.timeOut(ctx, ids, report)
 		switch {
 		case err != nil:
 			return err
-		case statementFailed && full:
+		case statementFailed && len(o.failed) > maxFailed:
 			o.forget(ids)
 		case statementFailed:
 			o.suspects = append(o.suspects, ids)
@@ -188,15 +185,4 @@ func (o *overdueRows) notFailed(page []delay.Message) []string {
 		}
 	}
 	return ids
-}
-
-// reasons returns the errors of a few rows that have failed.
-func (o *overdueRows) reasons() []error {
-	var reasons []error
-	for id, err := range o.failed {
-		if reasons = append(reasons, fmt.Errorf("%s: %w", id, err)); len(reasons) == maxReasons {
-			break
-		}
-	}
-	return reasons
 }

@@ -19,6 +19,9 @@ const (
 	Failed   Outcome = "failed"   // the table returned an error
 )
 
+// maxReasons is the largest number of errors of failed rows in a report.
+const maxReasons = 3
+
 // severity orders the outcomes. If several outcomes apply to a sweep, the most severe one is reported.
 var severity = map[Outcome]int{OK: 0, Partial: 1, Degraded: 2, Failed: 3}
 
@@ -58,18 +61,20 @@ func (r *Report) worsen(outcome Outcome, reason error) {
 	}
 }
 
-// setFailed sets the number of overdue rows on which statements failed, and the outcome. The reasons are some of the
-// errors of these statements.
-func (r *Report) setFailed(failed int, reasons []error) {
-	r.Failed = failed
+// setFailed sets the number of overdue rows on which statements failed, and the outcome with some of their errors.
+// failed has the rows' ids.
+func (r *Report) setFailed(failed map[string]error) {
+	r.Failed = len(failed)
 	switch {
 	case r.Failed > 0:
-		texts := make([]string, len(reasons))
-		for i, reason := range reasons {
-			texts[i] = clip.Text(reason.Error(), 300)
+		var reasons []string
+		for id, err := range failed {
+			if reasons = append(reasons, clip.Text(id+": "+err.Error(), 300)); len(reasons) == maxReasons {
+				break
+			}
 		}
 		r.worsen(Partial, fmt.Errorf("%d overdue rows cannot be timed out: %s; other sessions have locked %d more",
-			r.Failed, strings.Join(texts, "; "), r.Locked))
+			r.Failed, strings.Join(reasons, "; "), r.Locked))
 	case r.Locked > 0:
 		r.worsen(Partial, fmt.Errorf("other sessions have locked %d overdue rows", r.Locked))
 	}
