@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/testenv"
@@ -68,7 +69,7 @@ func awaitSync(t testing.TB, a *testApp) (report reconcile.Report) {
 func checkScheduled(t testing.TB, a *testApp) {
 	t.Helper()
 	table := reconcile.NewTable(a.DB, order.CancelKind, a.orders.Rows(), nil, a.Log)
-	page, _, err := table.Pending(t.Context(), "", 365*24*time.Hour, 10_000)
+	page, _, err := table.Pending(t.Context(), keyset.Cursor{}, 365*24*time.Hour, 10_000)
 	testenv.Must(t, err)
 	ids := make([]string, len(page))
 	for i, m := range page {

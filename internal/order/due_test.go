@@ -10,6 +10,7 @@ import (
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/testenv"
 )
 
@@ -124,7 +125,7 @@ func TestPending(t *testing.T) {
 	want = slices.Concat([]string{late.String()}, want[:3], want[5:], want[3:5])
 
 	walk := func(within time.Duration, limit int) (ids []string, left []time.Duration) {
-		for after, pages := "", 0; pages == 0 || after != ""; pages++ {
+		for after, pages := (keyset.Cursor{}), 0; pages == 0 || after != (keyset.Cursor{}); pages++ {
 			page, next, err := s.Pending(t.Context(), after, within, limit)
 			if err != nil || len(page) > limit {
 				t.Fatalf("a page of %d orders, %v; want at most %d", len(page), err, limit)

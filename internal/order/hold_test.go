@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/order/ordertest"
 	"example.com/shop/internal/testenv"
@@ -211,7 +212,7 @@ func TestHeldOrderIsNotCancelledBeforeItsHoldEnds(t *testing.T) {
 			if left, ok := s.Deliver(t, id)[0].Retry(); !ok || !ordertest.Near(left, holdTime) {
 				t.Errorf("at the deadline the task is due again in %v (%v), want about %v", left, ok, holdTime)
 			}
-			if page, _, err := s.Pending(t.Context(), "", time.Minute, 10); len(page) > 0 || err != nil {
+			if page, _, err := s.Pending(t.Context(), keyset.Cursor{}, time.Minute, 10); len(page) > 0 || err != nil {
 				t.Errorf("%d orders are due within a minute, %v; want none", len(page), err)
 			}
 			s.Pass(t, id, holdTime)

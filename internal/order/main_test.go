@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/order/ordertest"
 	"example.com/shop/internal/testenv"
@@ -74,7 +75,7 @@ func line(product uuid.UUID, quantity int64) order.Line { return ordertest.Line(
 
 // timeOut times out a page of the overdue orders, as the reconciler does, and returns the number of cancelled orders.
 func (s *shop) timeOut(ctx context.Context, grace time.Duration, limit int) (int, error) {
-	page, _, err := s.Pending(ctx, "", -grace-time.Microsecond, limit)
+	page, _, err := s.Pending(ctx, keyset.Cursor{}, -grace-time.Microsecond, limit)
 	if err != nil {
 		return 0, err
 	}

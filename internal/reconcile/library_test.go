@@ -67,7 +67,7 @@ var loanRows = Rows{
 	Pending: `
 		SELECT id, due_at, (extract(epoch FROM due_at - clock_timestamp()) * 1000000)::bigint AS left_us
 		FROM loans
-		WHERE status = 'pending' AND (due_at, id) > (coalesce($1::timestamptz, '-infinity'), $2::uuid)
+		WHERE status = 'pending' AND (due_at, id) > ($1::timestamptz, $2::uuid)
 		  AND due_at <= now() + $3::bigint * interval '1 microsecond'
 		ORDER BY due_at, id
 		LIMIT $4`,

@@ -23,6 +23,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/migrations"
 )
@@ -47,7 +48,7 @@ type fakeTable struct {
 
 	withins    []time.Duration // the arguments within of the calls of Pending, without negative ones
 	graces     []time.Duration // the negative ones, as positive durations
-	afters     []string        // the arguments after of the calls of Pending with a negative within
+	afters     []int           // the arguments after of the calls of Pending with a negative within, as indexes
 	statements int             // the number of calls of TimeOut
 }
 
@@ -63,44 +64,48 @@ const (
 
 func rows(n int, f fate) []fate { return slices.Repeat([]fate{f}, n) }
 
+// cursorAt returns the cursor with which the page begins whose first row has this index.
+func cursorAt(index int) keyset.Cursor {
+	return keyset.Cursor{At: time.Time{}.Add(time.Duration(index))}
+}
+
 func (f *fakeTable) Pending(
-	_ context.Context, after string, within time.Duration, limit int,
-) (page []delay.Message, next string, err error) {
+	_ context.Context, after keyset.Cursor, within time.Duration, limit int,
+) (page []delay.Message, next keyset.Cursor, err error) {
+	from := int(after.At.Sub(time.Time{}))
 	if within < 0 {
 		f.graces = append(f.graces, -within)
-		return f.overduePage(after, limit)
+		return f.overduePage(from, limit)
 	}
 	if f.fails["Pending"] {
-		return nil, "", errDown
+		return nil, next, errDown
 	}
 	f.withins = append(f.withins, within)
-	from, _ := strconv.Atoi(after)
 	to := min(from+limit, len(f.ids))
 	for i := from; i < to; i++ {
 		page = append(page, delay.In(f.ids[i], f.left[i]))
 	}
 	if to < len(f.ids) {
-		next = strconv.Itoa(to)
+		next = cursorAt(to)
 	}
 	return page, next, nil
 }
 
-func (f *fakeTable) overduePage(after string, limit int) (page []delay.Message, next string, err error) {
-	f.afters = append(f.afters, after)
+func (f *fakeTable) overduePage(at, limit int) (page []delay.Message, next keyset.Cursor, err error) {
+	f.afters = append(f.afters, at)
 	if f.fails["Overdue"] {
-		return nil, "", errDown
+		return nil, next, errDown
 	}
-	at, _ := strconv.Atoi(after)
 	for ; at < len(f.overdue); at++ {
 		if f.overdue[at] == done {
 			continue
 		}
 		if len(page) == limit {
-			return page, strconv.Itoa(at), nil
+			return page, cursorAt(at), nil
 		}
 		page = append(page, delay.In(strconv.Itoa(at), -time.Hour))
 	}
-	return page, "", nil
+	return page, next, nil
 }
 
 func (f *fakeTable) TimeOut(ctx context.Context, ids []string) (timedOut, notTimedOut int, err error) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/keyset"
 )
 
 // overdueRows times out the overdue rows of a table. A statement on several rows fails if one of them cannot be timed
@@ -28,7 +29,7 @@ type overdueRows struct {
 	table pendingRows
 
 	mu       sync.Mutex       // an operator may start a sweep while another one hangs that has lost the lock of the sweeps
-	after    string           // the argument after of [Table.Pending] with which the next walk begins
+	after    keyset.Cursor    // the argument after of [Table.Pending] with which the next walk begins
 	failed   map[string]error // the rows of failed statements, by their ids, with the error of the last one; the walk leaves them out
 	suspects [][]string       // those of them that have not failed alone: the ids of each failed statement, in the order of the search
 }
@@ -88,12 +89,12 @@ func (o *overdueRows) retry(ctx context.Context, report *Report) error {
 // after its last page. When that walk reaches the end of the table, it begins again with the first page, and counts
 // anew.
 func (o *overdueRows) walk(ctx context.Context, late time.Duration, report *Report) error {
-	resumed := o.after != ""
+	resumed := o.after != keyset.Cursor{}
 	for spent := time.Duration(0); spent < walkBudget; {
 		began, overdue := time.Now(), report.Overdue
 		within := -(late + time.Microsecond) // negative also if late is 0: a negative value selects overdue rows
 		page, next, err := o.table.Pending(ctx, o.after, within, pageSize)
-		o.after = next // "" after an error, so that the next walk begins with the first page
+		o.after = next // zero after an error, so that the next walk begins with the first page
 		if err != nil {
 			return fmt.Errorf("look for overdue rows: %w", err)
 		}
@@ -107,7 +108,7 @@ func (o *overdueRows) walk(ctx context.Context, late time.Duration, report *Repo
 		case statementFailed:
 			o.suspects = append(o.suspects, ids)
 		}
-		if next == "" {
+		if next == (keyset.Cursor{}) {
 			if !resumed {
 				return nil
 			}

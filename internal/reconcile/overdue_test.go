@@ -160,17 +160,13 @@ func TestBudgetForLockedRows(t *testing.T) {
 		if n := f.table.count(good); n != 0 {
 			t.Errorf("%d good rows are left, want none", n)
 		}
-		reads := map[string]int{}
+		reads := map[int]int{}
 		for _, after := range f.table.afters {
 			reads[after]++
 		}
 		for page := range pages {
-			after := ""
-			if page > 0 {
-				after = fmt.Sprint(page * pageSize)
-			}
-			if n := reads[after]; n == 0 || n > 2 || n > 1 && page > perSweep {
-				t.Errorf("page %d was read %d times, want once, or twice at the beginning: %q", page, n, f.table.afters)
+			if n := reads[page*pageSize]; n == 0 || n > 2 || n > 1 && page > perSweep {
+				t.Errorf("page %d was read %d times, want once, or twice at the beginning: %v", page, n, f.table.afters)
 			}
 		}
 	})
@@ -235,7 +231,7 @@ func TestSweepBeginsAgainAtTheEnd(t *testing.T) {
 	f := newFixture(t, 0)
 	f.table.overdue = concat(rows(1, good), rows(2*pageSize, locked))
 	r := newTestReconciler(t, f)
-	r.overdue.after = fmt.Sprint(pageSize)
+	r.overdue.after = cursorAt(pageSize)
 	report := r.sweep(t.Context())
 	if report.Overdue != 1 || report.Locked != 2*pageSize {
 		t.Errorf("reported %+v, want 1 overdue and each of the others counted once", report)

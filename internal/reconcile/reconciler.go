@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/keyset"
 )
 
 // Reconciler runs sweeps. Any number of reconcilers may run, in any number of processes: a PostgreSQL advisory lock
@@ -42,7 +43,8 @@ type Reconciler struct {
 
 // pendingRows is the part of a [Table] that a reconciler uses.
 type pendingRows interface {
-	Pending(ctx context.Context, after string, within time.Duration, limit int) (page []delay.Message, next string, err error)
+	Pending(ctx context.Context, after keyset.Cursor, within time.Duration, limit int) (
+		page []delay.Message, next keyset.Cursor, err error)
 	TimeOut(ctx context.Context, ids []string) (done, locked int, err error)
 }
 

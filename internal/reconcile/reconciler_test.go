@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/testenv"
 )
 
@@ -119,7 +120,9 @@ type cancels struct {
 	cancel func()
 }
 
-func (c cancels) Pending(ctx context.Context, after string, within time.Duration, limit int) ([]delay.Message, string, error) {
+func (c cancels) Pending(
+	ctx context.Context, after keyset.Cursor, within time.Duration, limit int,
+) ([]delay.Message, keyset.Cursor, error) {
 	c.cancel()
 	return c.pendingRows.Pending(ctx, after, within, limit)
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/keyset"
 )
 
 // searchBudget returns the time that a sweep spends on the search for rows that cannot be timed out. It is half an
@@ -47,7 +48,7 @@ func (r *Reconciler) sweep(ctx context.Context) (report Report) {
 // repairTasks compares the pending rows that are due within the look-ahead with the queue, and repairs their tasks. It
 // reports whether it has compared all of them. An error of the table makes the report failed, one of the queue degraded.
 func (r *Reconciler) repairTasks(ctx context.Context, report *Report) (compared bool) {
-	after := ""
+	var after keyset.Cursor
 	for {
 		readAt := time.Now()
 		page, next, err := r.table.Pending(ctx, after, r.cfg.Lookahead, pageSize)
@@ -60,7 +61,7 @@ func (r *Reconciler) repairTasks(ctx context.Context, report *Report) (compared 
 			return false
 		}
 		report.Examined += len(page)
-		if next == "" {
+		if next == (keyset.Cursor{}) {
 			return true
 		}
 		after = next

@@ -58,9 +58,9 @@ const (
 type Rows struct {
 	// Pending returns a page of the rows that are pending, sorted by their due times and then by their ids.
 	//
-	// Parameters: $1 due time and $2 id of the last row of the previous page (NULL and any id: the first page) · $3
-	// the largest number of microseconds from now to a due time, negative for overdue rows · $4 the largest number of
-	// rows
+	// Parameters: $1 due time and $2 id of the last row of the previous page (the first page: the year 1 and any id)
+	// · $3 the largest number of microseconds from now to a due time, negative for overdue rows · $4 the largest number
+	// of rows
 	//
 	// Columns: id · due_at · left_us (bigint: the microseconds from now to due_at)
 	Pending string
@@ -207,36 +207,28 @@ func (t *Table) logGone(ctx context.Context, verdicts []Verdict) {
 // The argument within selects the rows: those whose due times are at most within from now. If within is negative,
 // these are the rows that are overdue by at least that much.
 //
-// To read the first page, pass "" as after. To read a further page, pass the next that Pending returned with the page
-// before. On the last page next is "".
+// To read the first page, pass the zero cursor as after. To read a further page, pass the next that Pending returned
+// with the page before. On the last page next is zero.
 func (t *Table) Pending(
-	ctx context.Context, after string, within time.Duration, limit int,
-) (page []delay.Message, next string, err error) {
+	ctx context.Context, after keyset.Cursor, within time.Duration, limit int,
+) (page []delay.Message, next keyset.Cursor, err error) {
 	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
 	defer cancel()
-	var last keyset.Cursor
-	var lastAt any // NULL
-	if after != "" {
-		if last, err = keyset.ParseCursor(after); err != nil {
-			return nil, "", fmt.Errorf("pending rows after %q: %w", after, err)
-		}
-		lastAt = last.At
-	}
 	var rows []struct {
 		ID     uuid.UUID
 		DueAt  time.Time
 		LeftUs int64
 	}
-	err = t.db.WithContext(ctx).Raw(t.rows.Pending, lastAt, last.ID, within.Microseconds(), limit).Scan(&rows).Error
+	err = t.db.WithContext(ctx).Raw(t.rows.Pending, after.At, after.ID, within.Microseconds(), limit).Scan(&rows).Error
 	if err != nil {
-		return nil, "", fmt.Errorf("read pending rows: %w", err)
+		return nil, next, fmt.Errorf("read pending rows: %w", err)
 	}
 	for _, row := range rows {
 		page = append(page, delay.In(row.ID.String(), microseconds(row.LeftUs)))
 	}
 	if len(rows) == limit {
-		end := rows[limit-1]
-		next = keyset.Cursor{At: end.DueAt, ID: end.ID}.String()
+		last := rows[limit-1]
+		next = keyset.Cursor{At: last.DueAt, ID: last.ID}
 	}
 	return page, next, nil
 }
@@ -270,9 +262,6 @@ func (t *Table) TimeOut(ctx context.Context, ids []string) (done, locked int, er
 
 // timeOut times out rows in a span, and passes the verdicts to the observer.
 func (t *Table) timeOut(ctx context.Context, ids []string, actor Actor) (verdicts []Verdict, err error) {
-	if len(ids) == 0 {
-		return nil, nil
-	}
 	ctx, end := t.begin(ctx, t.kind, ids)
 	err = ErrPanicked
 	defer func() { end(err) }()

@@ -167,7 +167,7 @@ func TestHandleWithoutDatabase(t *testing.T) {
 		if _, _, err := l.TimeOut(t.Context(), []string{id}); !errors.Is(err, ErrUnavailable) {
 			t.Errorf("TimeOut returns %v, want an error that wraps ErrUnavailable", err)
 		}
-		if _, _, err := l.Pending(t.Context(), "", 0, 10); err == nil {
+		if _, _, err := l.Pending(t.Context(), keyset.Cursor{}, 0, 10); err == nil {
 			t.Error("Pending returns no error")
 		}
 	})
@@ -184,7 +184,7 @@ func TestHungDatabase(t *testing.T) {
 		table := NewTable(db, "loan.expire", loanRows, nil, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		_, _, pendingErr := table.Pending(ctx, "", 0, 10)
+		_, _, pendingErr := table.Pending(ctx, keyset.Cursor{}, 0, 10)
 		_, _, timeOutErr := table.TimeOut(ctx, []string{keyset.NewID().String()})
 		if pendingErr == nil || !errors.Is(timeOutErr, ErrUnavailable) || ctx.Err() != nil {
 			t.Errorf("Pending returns %v and TimeOut %v, and an hour has passed: %v; want errors before, the second one ErrUnavailable",

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/rest"
 	"example.com/shop/internal/testenv"
@@ -118,7 +119,7 @@ func (s *shop) settleAll(t *testing.T, orders ...*order.Order) {
 		s.settleNow(t, o.ID)
 		s.cancelDue(t, o.ID)
 	}
-	page, _, err := s.Refunds().Pending(t.Context(), "", aYear, 1000)
+	page, _, err := s.Refunds().Pending(t.Context(), keyset.Cursor{}, aYear, 1000)
 	testenv.Must(t, err)
 	for _, m := range page {
 		s.exec(t, `UPDATE refunds SET next_check = now() WHERE id = $1`, m.ID)
@@ -193,7 +194,7 @@ func TestConcurrentSteps(t *testing.T) {
 			}
 		},
 		func(*order.Order) {
-			page, _, err := s.Refunds().Pending(ctx, "", aYear, 10)
+			page, _, err := s.Refunds().Pending(ctx, keyset.Cursor{}, aYear, 10)
 			allow(err)
 			for _, m := range page {
 				handle(t, s.Refunds().Handle, m.ID)

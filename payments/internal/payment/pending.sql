@@ -2,7 +2,7 @@
 -- microseconds left until then. It reads all these attempts for each page: they are few, because an attempt lives as
 -- long as a customer is paying.
 --
--- $1 time and $2 order id of the last row of the previous page (NULL and any id: the first page)
+-- $1 time and $2 order id of the last row of the previous page (the first page: the year 1 and any id)
 -- $3 maximum of the microseconds from now to the check, negative for overdue checks
 -- $4 maximum number of rows
 SELECT id, due_at, (extract(epoch FROM due_at - clock_timestamp()) * 1000000)::bigint AS left_us
@@ -14,7 +14,7 @@ FROM (
     WHERE a.next_check IS NOT NULL
     GROUP BY a.order_id
 ) AS checks
-WHERE (due_at, id) > (coalesce($1::timestamptz, '-infinity'), $2::uuid)
+WHERE (due_at, id) > ($1::timestamptz, $2::uuid)
   AND due_at <= now() + $3::bigint * interval '1 microsecond'
 ORDER BY due_at, id
 LIMIT $4

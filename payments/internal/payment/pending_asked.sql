@@ -1,7 +1,7 @@
 -- Returns a page of the orders with attempts whose check somebody waits for, sorted by the time of the check, with the
 -- microseconds left until then. It reads only the index payment_attempts_asked, which has few rows.
 --
--- $1 time and $2 order id of the last row of the previous page (NULL and any id: the first page)
+-- $1 time and $2 order id of the last row of the previous page (the first page: the year 1 and any id)
 -- $3 maximum of the microseconds from now to the check, negative for overdue checks
 -- $4 maximum number of rows
 SELECT id, due_at, (extract(epoch FROM due_at - clock_timestamp()) * 1000000)::bigint AS left_us
@@ -11,7 +11,7 @@ FROM (
     WHERE asked_at IS NOT NULL AND next_check IS NOT NULL
     GROUP BY order_id
 ) AS checks
-WHERE (due_at, id) > (coalesce($1::timestamptz, '-infinity'), $2::uuid)
+WHERE (due_at, id) > ($1::timestamptz, $2::uuid)
   AND due_at <= now() + $3::bigint * interval '1 microsecond'
 ORDER BY due_at, id
 LIMIT $4

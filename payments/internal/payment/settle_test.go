@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/reconcile"
 	"example.com/shop/internal/testenv"
@@ -211,7 +212,7 @@ func TestPending(t *testing.T) {
 	table := s.Attempts()
 	ids := func(within time.Duration, limit int) (all []uuid.UUID, pages int) {
 		var page []delay.Message
-		for next := ""; ; {
+		for next := (keyset.Cursor{}); ; {
 			var err error
 			page, next, err = table.Pending(t.Context(), next, within, limit)
 			testenv.Must(t, err)
@@ -219,7 +220,7 @@ func TestPending(t *testing.T) {
 			for _, m := range page {
 				all = append(all, uuid.MustParse(m.ID))
 			}
-			if next == "" {
+			if next == (keyset.Cursor{}) {
 				return all, pages
 			}
 		}
@@ -248,15 +249,12 @@ func TestPending(t *testing.T) {
 			t.Errorf("%s: %v in %d pages, want %v in %d", test.name, got, pages, test.want, test.pages)
 		}
 	}
-	page, _, err := table.Pending(t.Context(), "", aYear, 10)
+	page, _, err := table.Pending(t.Context(), keyset.Cursor{}, aYear, 10)
 	testenv.Must(t, err)
 	for i, want := range []time.Duration{-time.Minute, 0, 0, time.Minute, 3 * time.Minute} {
 		if math.Abs(float64(page[i].Left()-want)) > float64(10*time.Second) {
 			t.Errorf("row %d is due in %v, want %v", i, page[i].Left(), want)
 		}
-	}
-	if _, _, err := table.Pending(t.Context(), "nonsense", aYear, 10); err == nil {
-		t.Error("Pending accepts a position that it did not return")
 	}
 }
 
@@ -273,13 +271,13 @@ func TestPendingRefunds(t *testing.T) {
 	s.wantAttempt(t, o, a.ID, "succeeded late confirmed")
 	want = append(want, s.refundOf(t, a.ID)) // after 35 days
 	var got []string
-	for next, pages := "", 0; ; pages++ {
+	for next, pages := (keyset.Cursor{}), 0; ; pages++ {
 		page, after, err := s.Refunds().Pending(t.Context(), next, aYear, 2)
 		testenv.Must(t, err)
 		for _, m := range page {
 			got = append(got, m.ID)
 		}
-		if next = after; next == "" || pages > 5 {
+		if next = after; next == (keyset.Cursor{}) || pages > 5 {
 			break
 		}
 	}
@@ -305,7 +303,7 @@ func TestTimeOut(t *testing.T) {
 		t.Errorf("%d orders were released by the reconciler, want %d", n, len(ids))
 	}
 	handle(t, s.due.Handle, ids...)
-	refunds, _, err := s.Refunds().Pending(t.Context(), "", aYear, 100)
+	refunds, _, err := s.Refunds().Pending(t.Context(), keyset.Cursor{}, aYear, 100)
 	testenv.Must(t, err)
 	ids = nil
 	for _, m := range refunds {
