@@ -67,7 +67,11 @@ func (cfg Config) withDefaults() (Config, cron.Schedule, time.Duration, error) {
 		return cfg, nil, 0, fmt.Errorf("reconcile schedule %q: %w; want a cron expression (*/5 * * * *) or @every 30s",
 			cfg.Schedule, err)
 	}
-	interval := boundOf(schedule, cfg.Lookahead)
+	// The times of a cron expression may be further apart than half a look-ahead, and then [Run] sweeps between them.
+	interval := cfg.Lookahead / 2
+	if every, ok := schedule.(cron.ConstantDelaySchedule); ok {
+		interval = every.Delay
+	}
 	if shortest := max(interval, time.Second); cfg.Lookahead/2 < shortest {
 		return cfg, nil, 0, fmt.Errorf("reconcile look-ahead %v is less than twice %v, the time between two sweeps of the "+
 			"schedule %q: a lost task could be due before a sweep looks for it; choose a longer look-ahead or shorter "+

@@ -46,12 +46,3 @@ func checkZone(text string) error {
 	}
 	return nil
 }
-
-// boundOf returns the longest time between two sweeps. With @every it is the interval. The times of a cron expression
-// may be further apart than half a look-ahead, and then [Run] sweeps between them.
-func boundOf(schedule cron.Schedule, lookahead time.Duration) time.Duration {
-	if every, ok := schedule.(cron.ConstantDelaySchedule); ok {
-		return every.Delay
-	}
-	return lookahead / 2
-}
