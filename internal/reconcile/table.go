@@ -153,14 +153,21 @@ func (t *Table) Handle(ctx context.Context, tasks []delay.Task) ([]delay.Outcome
 	for _, v := range verdicts {
 		byID[v.ID] = v
 	}
+	var gone []string
 	for i, id := range ids {
 		v, found := byID[id]
 		if !found {
 			return nil, fmt.Errorf("internal inconsistency: expected a verdict on each task, found none on %.64q", id)
 		}
+		if v.State == Gone {
+			gone = append(gone, id)
+		}
 		outcomes[i] = v.outcome(ctx)
 	}
-	t.logGone(ctx, verdicts)
+	if len(gone) > 0 {
+		t.log.WarnContext(ctx, "tasks were dropped because their rows do not exist",
+			"tasks", len(gone), "first", fmt.Sprintf("%.64s", gone[0]))
+	}
 	return outcomes, nil
 }
 
@@ -181,23 +188,6 @@ func (v Verdict) outcome(ctx context.Context) delay.Outcome {
 		return delay.Done()
 	default:
 		return delay.Fail(fmt.Errorf("the statement returned the unknown state %q", v.State))
-	}
-}
-
-// logGone logs the tasks without a row: the first one with its id, and the number of the others.
-func (t *Table) logGone(ctx context.Context, verdicts []Verdict) {
-	gone := 0
-	for _, v := range verdicts {
-		if v.State != Gone {
-			continue
-		}
-		if gone++; gone == 1 {
-			t.log.WarnContext(ctx, "a task was dropped because its row does not exist",
-				"task", fmt.Sprintf("%.64s", v.ID))
-		}
-	}
-	if gone > 1 {
-		t.log.WarnContext(ctx, "more tasks were dropped because their rows do not exist", "tasks", gone-1)
 	}
 }
 
@@ -332,11 +322,8 @@ func (t *Table) decideFree(ctx context.Context, ids []uuid.UUID, actor Actor) (v
 // runTimeOut runs [Rows.TimeOut]. The error of PostgreSQL is wrapped, because its code decides what happens next.
 func (t *Table) runTimeOut(ctx context.Context, ids []uuid.UUID, actor Actor) ([]Verdict, error) {
 	var rows []struct {
-		ID            string
-		State         RowState
-		LateUs        int64
-		LeftUs        int64
-		Owner, Reason string
+		Verdict        `gorm:"embedded"` // without Late and Left
+		LateUs, LeftUs int64
 	}
 	err := postgres.RetryDeadlock(func() error {
 		return t.db.WithContext(ctx).Raw(t.rows.TimeOut, ids, actor).Scan(&rows).Error
@@ -346,10 +333,8 @@ func (t *Table) runTimeOut(ctx context.Context, ids []uuid.UUID, actor Actor) ([
 	}
 	verdicts := make([]Verdict, len(rows))
 	for i, row := range rows {
-		verdicts[i] = Verdict{
-			ID: row.ID, State: row.State, Late: microseconds(row.LateUs), Left: microseconds(row.LeftUs),
-			Owner: row.Owner, Reason: row.Reason,
-		}
+		verdicts[i] = row.Verdict
+		verdicts[i].Late, verdicts[i].Left = microseconds(row.LateUs), microseconds(row.LeftUs)
 	}
 	return verdicts, nil
 }
