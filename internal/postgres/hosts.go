@@ -24,13 +24,10 @@ const (
 	hostTimeout    = time.Second
 )
 
-// defaultMaxIdle is the largest number of idle sessions of a pool for migrations, which needs one at a time.
-const defaultMaxIdle = 1
-
-// Connect returns a pool for migrations. Unlike those of [Open], its sessions have the settings of the server. A
-// pooler is refused, because the lock of the migrations belongs to a session.
+// Connect returns a pool for migrations, which need one session at a time. Unlike those of [Open], its sessions have
+// the settings of the server. A pooler is refused, because the lock of the migrations belongs to a session.
 func Connect(databaseURL string) (*sql.DB, error) {
-	c, err := newConnector(databaseURL, map[string]string{}, errNoMigration)
+	c, err := newConnector(databaseURL, 1, map[string]string{}, errNoMigration)
 	if err != nil {
 		return nil, err
 	}
@@ -67,9 +64,11 @@ type failure struct {
 	err error
 }
 
-// newConnector returns a connector with a pool. Its sessions have settings besides those of the URL. With a pooler,
-// making a session fails with refusePooler, unless that is nil.
-func newConnector(databaseURL string, settings map[string]string, refusePooler error) (*connector, error) {
+// newConnector returns a connector with a pool, in which at most maxIdle sessions are idle. The sessions have settings
+// besides those of the URL. With a pooler, making a session fails with refusePooler, unless that is nil.
+func newConnector(
+	databaseURL string, maxIdle int, settings map[string]string, refusePooler error,
+) (*connector, error) {
 	cfg, err := pgx.ParseConfig(databaseURL)
 	if err != nil {
 		return nil, fmt.Errorf("database URL: %w", err) // pgx masks the password
@@ -81,7 +80,7 @@ func newConnector(databaseURL string, settings map[string]string, refusePooler e
 			cfg.DefaultQueryExecMode)
 	}
 	maps.Copy(cfg.RuntimeParams, settings)
-	c := &connector{turn: make(chan failure, 1), maxIdle: defaultMaxIdle}
+	c := &connector{turn: make(chan failure, 1), maxIdle: maxIdle}
 	c.turn <- failure{}
 	cfg.ValidateConnect = func(ctx context.Context, session *pgconn.PgConn) error {
 		if err := checkWritable(session); err != nil {
@@ -111,7 +110,7 @@ func newConnector(databaseURL string, settings map[string]string, refusePooler e
 		c.hosts = append(c.hosts, stdlib.GetConnector(host, stdlib.OptionAfterConnect(scanUTC)))
 	}
 	c.pool = sql.OpenDB(c)
-	c.pool.SetMaxIdleConns(c.maxIdle)
+	c.pool.SetMaxIdleConns(maxIdle)
 	return c, nil
 }
 

@@ -89,14 +89,12 @@ func Open(
 	if strings.Contains(databaseURL, "default_query_exec_mode") {
 		refusePooler = nil // the operator says whether the pooler keeps prepared statements
 	}
-	c, err := newConnector(databaseURL, all, refusePooler)
+	c, err := newConnector(databaseURL, conns, all, refusePooler)
 	if err != nil {
 		return nil, err
 	}
 	db := c.pool
 	db.SetMaxOpenConns(conns)
-	c.maxIdle = conns
-	db.SetMaxIdleConns(c.maxIdle)
 	db.SetConnMaxIdleTime(5 * time.Minute)
 	db.SetConnMaxLifetime(time.Hour) // so that connections move to a server that was added or replaced
 
