@@ -83,12 +83,9 @@ func (r *Report) setFailed(failed map[string]error) {
 // Sum returns the sum of the reports of several kinds, with the most severe outcome and its error, and the earliest
 // start.
 func Sum(reports ...Report) Report {
-	if len(reports) == 0 {
-		return Report{Outcome: OK}
-	}
-	sum := reports[0]
-	for _, r := range reports[1:] {
-		if r.StartedAt.Before(sum.StartedAt) {
+	sum := Report{Outcome: OK}
+	for i, r := range reports {
+		if i == 0 || r.StartedAt.Before(sum.StartedAt) {
 			sum.StartedAt = r.StartedAt
 		}
 		if severity[r.Outcome] > severity[sum.Outcome] {

@@ -256,15 +256,13 @@ func (t *Table) timeOut(ctx context.Context, ids []string, actor Actor) (verdict
 	err = ErrPanicked
 	defer func() { end(err) }()
 	rows, foreign := keyset.ParseIDs(ids)
-	for _, id := range foreign {
-		verdicts = append(verdicts, Verdict{ID: id, State: Gone})
-	}
 	if len(rows) > 0 {
-		var decided []Verdict
-		if decided, err = t.decide(ctx, rows, actor); err != nil {
+		if verdicts, err = t.decide(ctx, rows, actor); err != nil {
 			return nil, err
 		}
-		verdicts = append(verdicts, decided...)
+	}
+	for _, id := range foreign {
+		verdicts = append(verdicts, Verdict{ID: id, State: Gone})
 	}
 	if t.rows.Observe != nil {
 		t.rows.Observe(ctx, verdicts, actor)
