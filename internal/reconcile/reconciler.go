@@ -48,17 +48,12 @@ type pendingRows interface {
 	TimeOut(ctx context.Context, ids []string) (done, locked int, err error)
 }
 
-// New returns a reconciler that keeps its lock and its reports in db. An error describes an invalid field of cfg.
+// New returns a reconciler of a [Table] whose rows are timed out by the tasks of a kind. It keeps its lock and its
+// reports in db. An error describes an invalid field of cfg.
 //
 // queue is nil for a service without a queue. Then the reconciler ignores cfg, sweeps every second, and times out
 // each row that is due.
 func New(
-	db *sql.DB, table *Table, queue *delay.Queue, cfg Config, log *slog.Logger, reg prometheus.Registerer,
-) (*Reconciler, error) {
-	return newReconciler(db, table.kind, table, queue, cfg, log, reg)
-}
-
-func newReconciler(
 	db *sql.DB, kind string, table pendingRows, queue *delay.Queue, cfg Config, log *slog.Logger, reg prometheus.Registerer,
 ) (*Reconciler, error) {
 	idle := lockIdle

@@ -47,7 +47,7 @@ func TestConfig(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := newReconciler(nil, "kind", &fakeTable{}, newQueue(t, nil), test.cfg, slog.New(slog.DiscardHandler), nil)
+			_, err := New(nil, "kind", &fakeTable{}, newQueue(t, nil), test.cfg, slog.New(slog.DiscardHandler), nil)
 			switch {
 			case test.want == "" && err != nil:
 				t.Errorf("got the error %v, want none", err)
@@ -67,7 +67,7 @@ func TestDescribeBound(t *testing.T) {
 		"@daily":                      "2m32s (half a look-ahead, 2m30s, because the schedule is a cron expression, and a grace of 2s)",
 	} {
 		cfg := Config{Schedule: schedule, Lookahead: 5 * time.Minute}
-		r, err := newReconciler(nil, "kind", &fakeTable{}, newQueue(t, nil), cfg, slog.New(slog.DiscardHandler), nil)
+		r, err := New(nil, "kind", &fakeTable{}, newQueue(t, nil), cfg, slog.New(slog.DiscardHandler), nil)
 		testenv.Must(t, err)
 		if got := r.DescribeBound(); got != want {
 			t.Errorf("the bound of %q is %s, want %s", schedule, got, want)

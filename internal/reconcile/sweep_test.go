@@ -124,7 +124,7 @@ func TestSweepAlone(t *testing.T) {
 	defer db.Close()
 	var lines testenv.Log
 	table := &fakeTable{overdue: slices.Concat(rows(5, good), rows(1, locked))}
-	r, err := newReconciler(db, "kind", table, nil, Config{}, slog.New(slog.NewTextHandler(&lines, nil)), nil)
+	r, err := New(db, "kind", table, nil, Config{}, slog.New(slog.NewTextHandler(&lines, nil)), nil)
 	testenv.Must(t, err)
 	r.sweepAndLog(t.Context())
 	last, _, err := r.Last(t.Context())

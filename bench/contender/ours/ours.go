@@ -47,7 +47,7 @@ func newShop(env contender.Env) (*shop, error) {
 		return nil, err
 	}
 	outbox, metrics := delay.NewOutbox(env.DB, order.CancelKind), prometheus.NewRegistry()
-	reconciler, err := reconcile.New(env.DB, env.Orders, queue, reconcile.Config{}, env.Log, metrics)
+	reconciler, err := reconcile.New(env.DB, order.CancelKind, env.Orders, queue, reconcile.Config{}, env.Log, metrics)
 	if err != nil {
 		return nil, err
 	}
