@@ -88,9 +88,9 @@ func (r *Reconciler) DescribeBound() string {
 
 // Run runs reconcilers whose queues have the same Redis client until ctx ends, and then returns nil. A reconciler
 // sweeps at the start, by its schedule, and when a probe finds that Redis was wiped, does not answer, has restarted or
-// has failed over. A sweep begins at the latest half a look-ahead after the previous one began. If
-// the previous one is under way when a sweep is due by the schedule, the sweep begins when that one ends. One probe
-// looks at Redis for all queues.
+// has failed over. A sweep begins at the latest half a look-ahead after the previous one began. If the previous one is
+// under way when a sweep is due by the schedule, the sweep begins when that one ends. One probe looks at Redis for all
+// queues.
 func Run(ctx context.Context, reconcilers ...*Reconciler) error {
 	var components errgroup.Group
 	for _, r := range reconcilers {
@@ -114,21 +114,14 @@ func probe(ctx context.Context, reconcilers []*Reconciler) error {
 		queues[i] = r.queue
 	}
 	last := "" // the ids of the last answer
-	ticks := time.NewTicker(probeEvery)
-	defer ticks.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticks.C:
-		}
-		limited, cancel := context.WithTimeout(ctx, redisTimeout)
-		ok, err := delay.Intact(limited, queues...)
+	return Every(ctx, probeEvery, reconcilers[0].log, func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+		defer cancel()
+		ok, err := delay.Intact(ctx, queues...)
 		ids := last
 		if err == nil {
-			ids = queues[0].ReplicationIDs(limited)
+			ids = queues[0].ReplicationIDs(ctx)
 		}
-		cancel()
 		for i, r := range reconcilers {
 			if err == nil && ok[i] && (ids == last || last == "") {
 				continue
@@ -139,7 +132,7 @@ func probe(ctx context.Context, reconcilers []*Reconciler) error {
 			}
 		}
 		last = ids
-	}
+	})
 }
 
 // redisTimeout is the longest time that a probe or a sweep waits for the markers of a Redis that hangs: the sweep has
@@ -151,8 +144,8 @@ func (r *Reconciler) run(ctx context.Context, sweep func(context.Context)) error
 	for {
 		began := time.Now()
 		survive(ctx, r.log, sweep)
-		// A cron expression has times of the wall clock, which an operator can set back. So its next time may be
-		// far away, and this one bounds the wait.
+		// The wait has a bound besides the schedule, because an operator may set back the wall clock, by which a cron
+		// expression is meant.
 		idle := time.Until(began.Add(r.cfg.Lookahead / 2))
 		if next := r.schedule.Next(began.UTC()); !next.IsZero() {
 			idle = min(idle, time.Until(next))
@@ -229,11 +222,8 @@ func (r *Reconciler) Sweep(ctx context.Context) (Report, error) {
 //
 // The stored start is a time by the database's clock, because other processes compare it with the present time.
 func (r *Reconciler) recordAndUnlock(ctx context.Context, tx *sql.Tx, report Report) error {
-	text, err := json.Marshal(report)
-	if err != nil {
-		return fmt.Errorf("encode report: %w", err)
-	}
-	_, err = tx.ExecContext(ctx, `
+	text, _ := json.Marshal(report) // numbers and texts cause no error
+	_, err := tx.ExecContext(ctx, `
 		INSERT INTO reconcile_reports (kind, report)
 		VALUES ($1, jsonb_set($2, '{started_at}', to_jsonb(clock_timestamp() - $3 * interval '1 microsecond')))
 		ON CONFLICT (kind) DO UPDATE SET report = excluded.report`,
