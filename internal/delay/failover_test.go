@@ -58,7 +58,7 @@ func TestSubscriptionFollowsMaster(t *testing.T) {
 	testenv.Must(t, err)
 	defer rdb.Close()
 	q := newQueue(t, rdb, 1)
-	defer start(t, newWorker(q, nil, WorkerConfig{MaxIdle: time.Second}))()
+	defer start(t, newWorker(q, nil, WorkerConfig{}, withMaxIdle(time.Second)))()
 	awaitSubscriber := func(url string) {
 		t.Helper()
 		server := connect(t, url)

@@ -48,9 +48,6 @@ func (s shard) types() map[string]string {
 	}
 }
 
-// maxLease is the longest lease of a claim. The tasks of a worker that was killed wait for its end.
-const maxLease = 24 * time.Hour
-
 var validKind = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]*$`)
 
 // MaxShards is the largest number of shards of a queue. More would cost more commands: a worker asks each shard.
@@ -137,14 +134,14 @@ type Batch struct {
 var claimScript = load("claim")
 
 // Claim leases up to limit due tasks of a shard to the caller, for the given time. Shards are numbered from 0. Claim
-// reduces a limit above 1,000 to 1,000, and a lease longer than a day to a day. A task is due again when its lease
-// ends, unless the caller acknowledges, retries or buries the task before. The client of a cluster repeats a claim
-// whose connection breaks: if Redis had executed it, its tasks wait for the end of their leases.
+// reduces a limit above 1,000 to 1,000. A task is due again when its lease ends, unless the caller acknowledges,
+// retries or buries the task before. The client of a cluster repeats a claim whose connection breaks: if Redis had
+// executed it, its tasks wait for the end of their leases.
 func (q *Queue) Claim(ctx context.Context, shard, limit int, lease time.Duration) (Batch, error) {
 	s := q.shards[shard]
 	ends := time.Now().Add(lease)
 	reply, err := claimScript.Run(ctx, q.rdb, []string{s.due, s.leased, s.attempts},
-		min(limit, maxIDs), micros(min(lease, maxLease))).Slice()
+		min(limit, maxIDs), micros(lease)).Slice()
 	if err != nil {
 		return Batch{}, fmt.Errorf("claim %s shard %d: %w", q.kind, shard, err)
 	}
@@ -165,7 +162,7 @@ var renewScript = load("renew")
 // retried or buried, and the tasks are delivered again when the leases end.
 func (q *Queue) Renew(ctx context.Context, b *Batch, lease time.Duration) (bool, error) {
 	args := make([]any, 0, 2+len(b.Tasks))
-	args = append(args, b.token, micros(min(lease, maxLease)))
+	args = append(args, b.token, micros(lease))
 	for _, task := range b.Tasks {
 		args = append(args, task.ID)
 	}

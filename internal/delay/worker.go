@@ -34,29 +34,13 @@ type Handler func(ctx context.Context, tasks []Task) ([]Outcome, error)
 
 // WorkerConfig configures a worker. Zero fields get the defaults.
 type WorkerConfig struct {
-	Loops       int           // the number of claim loops for each shard. Default 2
-	Batch       int           // the largest number of tasks in one claim, at most 1,000. Default 500
-	Timeout     time.Duration // the time that the handler has for a batch. Default 8 s
-	Lease       time.Duration // the time between the last renewal of a lease and its end, at most a day. Default 2.5 s. The tasks of a killed worker wait for its end
-	MaxIdle     time.Duration // the longest sleep, and so the longest delay after a lost wake-up. Default 30 s
-	Drain       time.Duration // the time that the handler has left when the worker must stop. Default 3 s
-	MaxAttempts int           // the number of failed attempts that makes a task a dead letter. Default 10
-	BackoffMin  time.Duration // the wait after the first failed attempt. Default 1 s. It doubles after each further one
-	BackoffMax  time.Duration // the longest wait after a failed attempt, before up to half of it is added or subtracted at random. Default 5 min
+	Loops int           // the number of claim loops for each shard. Default 2
+	Batch int           // the largest number of tasks in one claim, at most 1,000. Default 500
+	Drain time.Duration // the time that the handler has left when the worker must stop. Default 3 s
 }
 
-func (c WorkerConfig) withDefaults() WorkerConfig {
-	c.Loops = cmp.Or(c.Loops, 2)
-	c.Batch = min(cmp.Or(c.Batch, 500), maxIDs)
-	c.Timeout = cmp.Or(c.Timeout, 8*time.Second)
-	c.Lease = min(cmp.Or(c.Lease, 2500*time.Millisecond), maxLease)
-	c.MaxIdle = cmp.Or(c.MaxIdle, 30*time.Second)
-	c.Drain = cmp.Or(c.Drain, 3*time.Second)
-	c.MaxAttempts = cmp.Or(c.MaxAttempts, 10)
-	c.BackoffMin = cmp.Or(c.BackoffMin, time.Second)
-	c.BackoffMax = cmp.Or(c.BackoffMax, 5*time.Minute)
-	return c
-}
+// maxAttempts is the number of failed attempts that makes a task a dead letter.
+const maxAttempts = 10
 
 // Worker claims due tasks and calls a handler with them. Any number of workers may run, in any number of processes.
 type Worker struct {
@@ -66,6 +50,10 @@ type Worker struct {
 	log     *slog.Logger
 	metrics workerMetrics
 	watches []watch // one for each shard
+
+	timeout time.Duration // the time that the handler has for a batch
+	lease   time.Duration // from the last renewal of a lease to its end, which the tasks of a killed worker wait for
+	maxIdle time.Duration // the longest sleep, and so the longest delay after a lost wake-up
 }
 
 // watch is the part of a worker that the loops of one shard share. One loop at a time has the turn: it sleeps until a
@@ -85,10 +73,14 @@ type watch struct {
 
 // NewWorker returns a worker that [Worker.Run] starts.
 func NewWorker(q *Queue, h Handler, cfg WorkerConfig, log *slog.Logger, reg prometheus.Registerer) *Worker {
+	cfg = WorkerConfig{
+		Loops: cmp.Or(cfg.Loops, 2), Batch: cmp.Or(cfg.Batch, 500), Drain: cmp.Or(cfg.Drain, 3*time.Second),
+	}
 	w := &Worker{
-		queue: q, handler: h, cfg: cfg.withDefaults(), log: log.With("kind", q.kind),
+		queue: q, handler: h, cfg: cfg, log: log.With("kind", q.kind),
 		metrics: newWorkerMetrics(reg, q.kind),
 		watches: make([]watch, len(q.shards)),
+		timeout: 8 * time.Second, lease: 2500 * time.Millisecond, maxIdle: 30 * time.Second,
 	}
 	for i := range w.watches {
 		w.watches[i].turn, w.watches[i].wake = make(chan time.Time, 1), make(chan struct{}, 1)
@@ -160,14 +152,14 @@ func (w *Worker) claimNext(ctx context.Context, shard int) (batch Batch, err err
 
 // claim claims a batch of a shard. It returns the time to wait before the next claim.
 func (w *Worker) claim(ctx context.Context, shard int) (batch Batch, wait time.Duration, err error) {
-	batch, err = w.queue.Claim(ctx, shard, w.cfg.Batch, w.cfg.Lease)
+	batch, err = w.queue.Claim(ctx, shard, w.cfg.Batch, w.lease)
 	switch {
 	case err != nil:
 		return Batch{}, jitter(time.Second), err
 	case batch.Next < 0:
-		return batch, w.cfg.MaxIdle, nil
+		return batch, w.maxIdle, nil
 	default:
-		return batch, min(batch.Next, w.cfg.MaxIdle), nil
+		return batch, min(batch.Next, w.maxIdle), nil
 	}
 }
 
@@ -180,7 +172,7 @@ func (w *Worker) wakeUp(shard int) {
 }
 
 // listen receives wake-ups from Redis. After an outage the Redis client subscribes again by itself. A lost wake-up
-// delays a task by at most MaxIdle.
+// delays a task by at most maxIdle.
 func (w *Worker) listen(ctx context.Context) error {
 	for ctx.Err() == nil {
 		w.listenUntilSilent(ctx)
@@ -188,7 +180,7 @@ func (w *Worker) listen(ctx context.Context) error {
 	return nil
 }
 
-// listenUntilSilent listens until ctx ends. If Sentinels name the master, it also returns after a silence of MaxIdle,
+// listenUntilSilent listens until ctx ends. If Sentinels name the master, it also returns after a silence of maxIdle,
 // because the subscription may be at a former master.
 func (w *Worker) listenUntilSilent(ctx context.Context) {
 	sub := w.queue.rdb.Subscribe(ctx, w.queue.channel())
@@ -200,7 +192,7 @@ func (w *Worker) listenUntilSilent(ctx context.Context) {
 	for {
 		var silence <-chan time.Time
 		if followsSentinels {
-			silence = time.After(w.cfg.MaxIdle)
+			silence = time.After(w.maxIdle)
 		}
 		select {
 		case <-ctx.Done():
@@ -248,10 +240,10 @@ var errLost = errors.New("the leases of the batch have ended")
 // A handler that takes less than a quarter of the lease needs no renewal. Each renewal may take a quarter of the
 // lease, too. If Redis executes one whose reply is lost, the batch loses its leases: see [Queue.Renew].
 func (w *Worker) keep(ctx context.Context, b Batch, handled <-chan struct{}, lose context.CancelCauseFunc) Batch {
-	pause := w.cfg.Lease / 4
+	pause := w.lease / 4
 	ticker := time.NewTicker(pause)
 	defer ticker.Stop()
-	giveUp := time.NewTimer(w.cfg.Timeout + pause)
+	giveUp := time.NewTimer(w.timeout + pause)
 	defer giveUp.Stop()
 	for {
 		select {
@@ -259,7 +251,7 @@ func (w *Worker) keep(ctx context.Context, b Batch, handled <-chan struct{}, los
 			return b
 		case <-giveUp.C:
 			w.log.Error("a handler has not returned after its timeout; its leases are not renewed any more, so its tasks are delivered again",
-				"timeout", w.cfg.Timeout, "tasks", len(b.Tasks))
+				"timeout", w.timeout, "tasks", len(b.Tasks))
 			return b
 		case <-ticker.C:
 		}
@@ -267,7 +259,7 @@ func (w *Worker) keep(ctx context.Context, b Batch, handled <-chan struct{}, los
 			return b
 		}
 		renewing, cancel := context.WithTimeout(ctx, pause)
-		renewed, err := w.queue.Renew(renewing, &b, w.cfg.Lease)
+		renewed, err := w.queue.Renew(renewing, &b, w.lease)
 		cancel()
 		if err == nil && !renewed || err != nil && time.Until(b.ends) <= pause {
 			lose(errLost)
@@ -287,7 +279,7 @@ func isClosed(c <-chan struct{}) bool {
 
 // outcomesWithTimeout calls the handler, which has the timeout. When stop ends, it has at most the drain time left.
 func (w *Worker) outcomesWithTimeout(stop, ctx context.Context, tasks []Task) []Outcome {
-	ctx, cancel := context.WithTimeout(ctx, w.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, w.timeout)
 	defer cancel()
 	unregister := context.AfterFunc(stop, func() { time.AfterFunc(w.cfg.Drain, cancel) })
 	defer unregister()
@@ -309,7 +301,7 @@ func (w *Worker) outcomes(stop, ctx context.Context, tasks []Task) []Outcome {
 	case ctx.Err() != nil:
 		// The handler took too long. Any of the tasks may be the cause. The jitter of the backoff puts them into
 		// different batches next time.
-		return sameForAll(tasks, Fail(fmt.Errorf("not handled within %v: %w", w.cfg.Timeout, err)))
+		return sameForAll(tasks, Fail(fmt.Errorf("not handled within %v: %w", w.timeout, err)))
 	case len(tasks) == 1:
 		return sameForAll(tasks, Fail(err))
 	}
@@ -400,14 +392,14 @@ func (w *Worker) group(tasks []Task, outcomes []Outcome) groupedOutcomes {
 			grouped.retry = append(grouped.retry, Requeue{ID: task.ID, In: o.in})
 		case o.err == nil:
 			grouped.ack = append(grouped.ack, task.ID)
-		case task.Attempts+1 >= w.cfg.MaxAttempts:
+		case task.Attempts+1 >= maxAttempts:
 			grouped.bury = append(grouped.bury, Burial{ID: task.ID, Err: o.err.Error()})
 			if len(grouped.bury) <= maxLogged {
 				w.log.Error("task is a dead letter now; remove the cause, then redrive it",
 					"task", task.ID, "attempts", task.Attempts+1, "error", o.err)
 			}
 		default:
-			wait := w.backoff(task.Attempts)
+			wait := backoff(task.Attempts)
 			grouped.retry = append(grouped.retry, Requeue{ID: task.ID, In: wait, Err: o.err.Error()})
 			if failed++; failed <= maxLogged {
 				w.log.Warn("task failed and will be tried again",
@@ -422,14 +414,9 @@ func (w *Worker) group(tasks []Task, outcomes []Outcome) groupedOutcomes {
 	return grouped
 }
 
-// backoff returns the wait after a failed attempt. attempts is the number of failed attempts before it.
-func (w *Worker) backoff(attempts int) time.Duration {
-	wait := w.cfg.BackoffMin << min(attempts, 30)
-	if wait <= 0 || wait > w.cfg.BackoffMax {
-		wait = w.cfg.BackoffMax
-	}
-	return jitter(wait)
-}
+// backoff returns the wait after a failed attempt: about a second after the first, and twice the wait before after each
+// further one, so about four minutes before the last. attempts is the number of failed attempts before it.
+func backoff(attempts int) time.Duration { return jitter(time.Second << attempts) }
 
 // jitter returns a random duration from half of d to one and a half times d, so that tasks that failed at the same
 // time are not all tried again at the same time.

@@ -21,9 +21,18 @@ import (
 	"example.com/shop/internal/testenv"
 )
 
-func newWorker(q *Queue, h Handler, cfg WorkerConfig) *Worker {
-	return NewWorker(q, h, cfg, quiet(), nil)
+// newWorker returns a worker after the changes of its times.
+func newWorker(q *Queue, h Handler, cfg WorkerConfig, changes ...func(*Worker)) *Worker {
+	w := NewWorker(q, h, cfg, quiet(), nil)
+	for _, change := range changes {
+		change(w)
+	}
+	return w
 }
+
+func withTimeout(d time.Duration) func(*Worker) { return func(w *Worker) { w.timeout = d } }
+func withLease(d time.Duration) func(*Worker)   { return func(w *Worker) { w.lease = d } }
+func withMaxIdle(d time.Duration) func(*Worker) { return func(w *Worker) { w.maxIdle = d } }
 
 func scheduleNow(t testing.TB, q *Queue, ids ...string) {
 	t.Helper()
@@ -73,70 +82,74 @@ func TestPoisonDoesNotDelayOthers(t *testing.T) {
 	}
 	for name, poison := range poisons {
 		t.Run(name, func(t *testing.T) {
-			q := newQueue(t, newRedis(t), 1)
-			for i := range 100 {
-				scheduleNow(t, q, strconv.Itoa(i))
-			}
-			calls := 0
-			w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) {
-				calls++
-				if slices.ContainsFunc(tasks, func(task Task) bool { return task.ID == "37" }) {
-					return poison()
+			simulate(t, func(t *testing.T, q *Queue, _ *miniredis.Miniredis) {
+				for i := range 100 {
+					scheduleNow(t, q, strconv.Itoa(i))
 				}
-				return sameForAll(tasks, Done()), nil
-			}, WorkerConfig{MaxAttempts: 2, BackoffMin: time.Hour, BackoffMax: time.Hour})
+				calls := 0
+				w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) {
+					calls++
+					if slices.ContainsFunc(tasks, func(task Task) bool { return task.ID == "37" }) {
+						return poison()
+					}
+					return sameForAll(tasks, Done()), nil
+				}, WorkerConfig{})
 
-			if n := runOnce(t, w); n != 100 {
-				t.Fatalf("claimed %d tasks, want 100", n)
-			}
-			if got, want := depth(t, q), (Depth{Scheduled: 1}); got != want {
-				t.Errorf("after the batch: %+v, want only the poisoned task, which is tried again: %+v", got, want)
-			}
-			if calls > 20 {
-				t.Errorf("the handler was called %d times, want at most 20: about 2·log2(100)", calls)
-			}
+				if n := runOnce(t, w); n != 100 {
+					t.Fatalf("claimed %d tasks, want 100", n)
+				}
+				if got, want := depth(t, q), (Depth{Scheduled: 1}); got != want {
+					t.Errorf("after the batch: %+v, want only the poisoned task, which is tried again: %+v", got, want)
+				}
+				if calls > 20 {
+					t.Errorf("the handler was called %d times, want at most 20: about 2·log2(100)", calls)
+				}
 
-			// After its last attempt the task is a dead letter.
-			scheduleNow(t, q, "37")
-			runOnce(t, w)
-			letters, err := q.DeadLetters(t.Context(), 0, 10)
-			if err != nil || len(letters) != 1 || letters[0].ID != "37" || letters[0].Attempts != 2 || letters[0].Error == "" {
-				t.Errorf("dead letters %+v, %v; want 37 with 2 attempts and its error", letters, err)
-			}
+				// After its last attempt the task is a dead letter.
+				for range maxAttempts - 1 {
+					scheduleNow(t, q, "37")
+					runOnce(t, w)
+				}
+				letters, err := q.DeadLetters(t.Context(), 0, 10)
+				if err != nil || len(letters) != 1 || letters[0].ID != "37" || letters[0].Attempts != 10 || letters[0].Error == "" {
+					t.Errorf("dead letters %+v, %v; want 37 with 10 attempts and its error", letters, err)
+				}
+			})
 		})
 	}
 }
 
 func TestOutcomes(t *testing.T) {
-	q := newQueue(t, newRedis(t), 1)
-	scheduleNow(t, q, "done", "early", "fails")
-	w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) {
-		byID := map[string]Outcome{"done": Done(), "early": RetryIn(time.Hour), "fails": Fail(nil)}
-		var outcomes []Outcome
-		for _, task := range tasks {
-			outcomes = append(outcomes, byID[task.ID])
-		}
-		return outcomes, nil
-	}, WorkerConfig{BackoffMin: 4 * time.Hour, BackoffMax: 4 * time.Hour})
-	runOnce(t, w)
+	simulate(t, func(t *testing.T, q *Queue, _ *miniredis.Miniredis) {
+		scheduleNow(t, q, "done", "early", "fails")
+		w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) {
+			byID := map[string]Outcome{"done": Done(), "early": RetryIn(time.Hour), "fails": Fail(nil)}
+			var outcomes []Outcome
+			for _, task := range tasks {
+				outcomes = append(outcomes, byID[task.ID])
+			}
+			return outcomes, nil
+		}, WorkerConfig{})
+		runOnce(t, w)
 
-	locations, err := q.Locate(t.Context(), []string{"done", "early", "fails"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if p := locations[0]; p.State != Absent {
-		t.Errorf("done is %+v, want absent", p)
-	}
-	if p := locations[1]; p.State != Scheduled || p.Left < 59*time.Minute || p.Left > time.Hour {
-		t.Errorf("early is %+v, want due in an hour", p)
-	}
-	if p := locations[2]; p.State != Scheduled || p.Left < 119*time.Minute || p.Left > 6*time.Hour {
-		t.Errorf("fails is %+v, want due in 2 to 6 hours", p)
-	}
-	attempts, err := q.rdb.HGetAll(t.Context(), q.shards[0].attempts).Result()
-	if err != nil || len(attempts) != 1 || attempts["fails"] != "1" {
-		t.Errorf("attempts %v, %v; want only the failure counted", attempts, err)
-	}
+		locations, err := q.Locate(t.Context(), []string{"done", "early", "fails"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p := locations[0]; p.State != Absent {
+			t.Errorf("done is %+v, want absent", p)
+		}
+		if p := locations[1]; p.State != Scheduled || p.Left != time.Hour {
+			t.Errorf("early is %+v, want due in an hour", p)
+		}
+		if p := locations[2]; p.State != Scheduled || p.Left < time.Second/2 || p.Left > 3*time.Second/2 {
+			t.Errorf("fails is %+v, want due in half a second to one and a half", p)
+		}
+		attempts, err := q.rdb.HGetAll(t.Context(), q.shards[0].attempts).Result()
+		if err != nil || len(attempts) != 1 || attempts["fails"] != "1" {
+			t.Errorf("attempts %v, %v; want only the failure counted", attempts, err)
+		}
+	})
 }
 
 // TestWakeUp schedules tasks that are due now. Without a wake-up the worker would sleep for an hour. The first task may
@@ -148,7 +161,7 @@ func TestWakeUp(t *testing.T) {
 		w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) {
 			delivered.Add(int64(len(tasks)))
 			return sameForAll(tasks, Done()), nil
-		}, WorkerConfig{MaxIdle: time.Hour})
+		}, WorkerConfig{}, withMaxIdle(time.Hour))
 		defer start(t, w)()
 		for i := range 20 {
 			before := delivered.Load()
@@ -199,7 +212,7 @@ func TestEachDeliveredOnce(t *testing.T) {
 		}
 		// The lease is longer than any stall of the machine, because a task is delivered twice if its lease ends.
 		for range 3 {
-			defer start(t, newWorker(q, handle, WorkerConfig{Lease: time.Hour, MaxIdle: 100 * time.Millisecond}))()
+			defer start(t, newWorker(q, handle, WorkerConfig{}, withLease(time.Hour), withMaxIdle(100*time.Millisecond)))()
 		}
 		if err := q.Schedule(t.Context(), msgs...); err != nil {
 			t.Fatal(err)
@@ -230,7 +243,7 @@ func TestDeadWorkersLeaseExpires(t *testing.T) {
 	w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) {
 		delivered.Add(1)
 		return sameForAll(tasks, Done()), nil
-	}, WorkerConfig{MaxIdle: time.Hour}) // the worker must know when the lease ends
+	}, WorkerConfig{}, withMaxIdle(time.Hour)) // the worker must know when the lease ends
 	defer start(t, w)()
 	testenv.Eventually(t, "delivered again", func() bool { return delivered.Load() == 1 })
 	if n, err := q.Ack(t.Context(), killed, "a"); err != nil || n != 0 {
@@ -266,7 +279,7 @@ func TestDrain(t *testing.T) {
 					return nil, err
 				}
 				return sameForAll(tasks, Done()), nil
-			}, WorkerConfig{Loops: 1, Timeout: time.Hour, Lease: time.Hour, Drain: test.drain})
+			}, WorkerConfig{Loops: 1, Drain: test.drain}, withTimeout(time.Hour), withLease(time.Hour))
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() { ended <- w.Run(ctx) }()
@@ -295,7 +308,7 @@ func TestRedisGone(t *testing.T) {
 	w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) {
 		delivered.Add(int64(len(tasks)))
 		return sameForAll(tasks, Done()), nil
-	}, WorkerConfig{MaxIdle: 50 * time.Millisecond})
+	}, WorkerConfig{}, withMaxIdle(50*time.Millisecond))
 	defer start(t, w)()
 	scheduleNow(t, q, "before")
 	testenv.Eventually(t, "delivered before", func() bool { return delivered.Load() == 1 })
@@ -402,7 +415,7 @@ func TestHalfAnHour(t *testing.T) {
 // another worker gets the task. The first worker's outcome then counts as a lost lease.
 func TestHandlerIgnoresItsTimeout(t *testing.T) {
 	simulate(t, func(t *testing.T, q *Queue, _ *miniredis.Miniredis) {
-		const timeout, lease = 8 * time.Second, 2500 * time.Millisecond
+		const timeout, lease = 8 * time.Second, 2500 * time.Millisecond // the defaults
 		began, release := time.Now(), make(chan struct{})
 		var calls atomic.Int64
 		var again time.Duration
@@ -413,7 +426,7 @@ func TestHandlerIgnoresItsTimeout(t *testing.T) {
 				again = time.Since(began)
 			}
 			return sameForAll(tasks, Done()), nil
-		}, WorkerConfig{Loops: 2, Timeout: timeout, Lease: lease})
+		}, WorkerConfig{})
 		stop := start(t, w)
 		scheduleNow(t, q, "a")
 		sleep(t.Context(), time.Minute)
@@ -439,7 +452,7 @@ func TestIdleShard(t *testing.T) {
 		if err := q.Schedule(t.Context(), In("a", 2*time.Hour)); err != nil {
 			t.Fatal(err)
 		}
-		defer start(t, newWorker(q, nil, WorkerConfig{Loops: 5, MaxIdle: time.Minute}))()
+		defer start(t, newWorker(q, nil, WorkerConfig{Loops: 5}, withMaxIdle(time.Minute)))()
 		sleep(t.Context(), time.Second)
 		before := server.CommandCount()
 		sleep(t.Context(), 20*time.Minute) // the client closes connections that were idle for half an hour
@@ -465,7 +478,7 @@ func TestLoopsTakeTurns(t *testing.T) {
 			mu.Unlock()
 			sleep(t.Context(), 10*time.Second)
 			return sameForAll(tasks, Done()), nil
-		}, WorkerConfig{Loops: loops, Timeout: time.Minute, MaxIdle: time.Hour})
+		}, WorkerConfig{Loops: loops}, withTimeout(time.Minute), withMaxIdle(time.Hour))
 		for i := range loops + 1 {
 			if err := q.Schedule(t.Context(), In(strconv.Itoa(i), time.Duration(i+1)*time.Second)); err != nil {
 				t.Fatal(err)
@@ -598,7 +611,7 @@ func TestLostWakeUp(t *testing.T) {
 				return sameForAll(tasks, RetryIn(3*time.Second)), nil
 			}
 			return sameForAll(tasks, Done()), nil
-		}, WorkerConfig{Lease: time.Hour, MaxIdle: time.Minute})
+		}, WorkerConfig{}, withLease(time.Hour), withMaxIdle(time.Minute))
 		ctx, cancel := context.WithCancel(t.Context())
 		var loops errgroup.Group
 		for range 2 {
@@ -628,7 +641,7 @@ func TestRedisClockJumpsAhead(t *testing.T) {
 				delivered[task.ID] = time.Since(began).Round(time.Second)
 			}
 			return sameForAll(tasks, Done()), nil
-		}, WorkerConfig{MaxIdle: time.Hour})
+		}, WorkerConfig{}, withMaxIdle(time.Hour))
 		defer start(t, w)()
 		if err := q.Schedule(t.Context(), In("before the jump", 10*time.Minute)); err != nil {
 			t.Fatal(err)
@@ -678,12 +691,9 @@ func TestFailingClaims(t *testing.T) {
 }
 
 func TestBackoff(t *testing.T) {
-	w := newWorker(&Queue{}, nil, WorkerConfig{BackoffMin: time.Second, BackoffMax: time.Minute})
-	for attempts, middle := range map[int]time.Duration{
-		0: time.Second, 1: 2 * time.Second, 5: 32 * time.Second, 6: time.Minute, 29: time.Minute, 1000: time.Minute,
-	} {
+	for attempts, middle := range map[int]time.Duration{0: time.Second, 1: 2 * time.Second, maxAttempts - 2: 256 * time.Second} {
 		for range 100 {
-			if got := w.backoff(attempts); got < middle/2 || got > middle*3/2 {
+			if got := backoff(attempts); got < middle/2 || got > middle*3/2 {
 				t.Fatalf("backoff(%d) = %v, want %v ± half", attempts, got, middle)
 			}
 		}
