@@ -212,9 +212,12 @@ var ackScript = load("ack")
 // It does not count or change a task whose lease has ended already: the task is due again, or leased to another
 // worker.
 func (q *Queue) Ack(ctx context.Context, b Batch, ids ...string) (int, error) {
+	args := []any{b.token}
+	for _, id := range ids {
+		args = append(args, id)
+	}
 	s := q.shards[b.shard]
-	return q.endLeases(ctx, "ack", ackScript, []string{s.leased, s.attempts, s.errs},
-		[]any{b.token}, len(ids), func(args []any, i int) []any { return append(args, ids[i]) })
+	return q.endLeases(ctx, "ack", ackScript, []string{s.leased, s.attempts, s.errs}, args)
 }
 
 // Requeue tells [Queue.Retry] when a claimed task is due again.
@@ -234,10 +237,11 @@ var retryScript = load("retry")
 // not count or change a task whose lease has ended already.
 func (q *Queue) Retry(ctx context.Context, b Batch, tasks ...Requeue) (int, error) {
 	s := q.shards[b.shard]
-	return q.endLeases(ctx, "retry", retryScript, []string{s.due, s.leased, s.attempts, s.errs},
-		[]any{q.channel(), s.number, b.token}, len(tasks), func(args []any, i int) []any {
-			return append(args, tasks[i].ID, micros(tasks[i].In), clip.Text(tasks[i].Err, maxError))
-		})
+	args := []any{q.channel(), s.number, b.token}
+	for _, task := range tasks {
+		args = append(args, task.ID, micros(task.In), clip.Text(task.Err, maxError))
+	}
+	return q.endLeases(ctx, "retry", retryScript, []string{s.due, s.leased, s.attempts, s.errs}, args)
 }
 
 // Burial tells [Queue.Bury] which claimed task becomes a dead letter.
@@ -251,28 +255,20 @@ var buryScript = load("bury")
 // Bury ends the leases of claimed tasks and makes the tasks dead letters. It returns the number of these tasks. It
 // does not count or change a task whose lease has ended already.
 func (q *Queue) Bury(ctx context.Context, b Batch, tasks ...Burial) (int, error) {
+	args := []any{b.token}
+	for _, task := range tasks {
+		args = append(args, task.ID, clip.Text(task.Err, maxError))
+	}
 	s := q.shards[b.shard]
-	return q.endLeases(ctx, "bury", buryScript, []string{s.due, s.leased, s.dead, s.attempts, s.errs},
-		[]any{b.token}, len(tasks), func(args []any, i int) []any {
-			return append(args, tasks[i].ID, clip.Text(tasks[i].Err, maxError))
-		})
+	return q.endLeases(ctx, "bury", buryScript, []string{s.due, s.leased, s.dead, s.attempts, s.errs}, args)
 }
 
-// endLeases runs a script that ends the leases of n tasks, and returns the number of leases that it ended. The
-// arguments of the script are first, followed by the arguments that add appends for each task.
-func (q *Queue) endLeases(ctx context.Context, name string, script *redis.Script, keys []string,
-	first []any, n int, add func(args []any, i int) []any,
+// endLeases runs a script that ends leases, and returns the number of leases that it ended.
+func (q *Queue) endLeases(
+	ctx context.Context, name string, script *redis.Script, keys []string, args []any,
 ) (ended int, err error) {
-	for from := 0; from < n; from += maxIDs {
-		args := slices.Clone(first)
-		for i := from; i < min(from+maxIDs, n); i++ {
-			args = add(args, i)
-		}
-		count, err := script.Run(ctx, q.rdb, keys, args...).Int()
-		if err != nil {
-			return ended, fmt.Errorf("%s %s: %w", name, q.kind, err)
-		}
-		ended += count
+	if ended, err = script.Run(ctx, q.rdb, keys, args...).Int(); err != nil {
+		return 0, fmt.Errorf("%s %s: %w", name, q.kind, err)
 	}
 	return ended, nil
 }
