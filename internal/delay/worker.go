@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"runtime/debug"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -109,21 +110,16 @@ func (w *Worker) loop(ctx context.Context, shard int) error {
 		if err == nil {
 			err = w.handle(ctx, batch)
 		}
-		if failed := err != nil; ctx.Err() == nil && w.watches[shard].failing.Swap(failed) != failed {
-			w.reportHealth(err)
+		failed := err != nil
+		switch {
+		case ctx.Err() != nil || w.watches[shard].failing.Swap(failed) == failed: // nothing new
+		case failed:
+			w.log.Warn("worker cannot use its queue; it keeps trying", "error", err)
+		default:
+			w.log.Info("worker can use its queue again")
 		}
 	}
 	return nil
-}
-
-// reportHealth logs that the queue became unusable (err is not nil) or usable again. Failures in between are not
-// logged.
-func (w *Worker) reportHealth(err error) {
-	if err != nil {
-		w.log.Warn("worker cannot use its queue; it keeps trying", "error", err)
-		return
-	}
-	w.log.Info("worker can use its queue again")
 }
 
 // claimNext waits for its turn. Then it sleeps until a task is due or a lease ends, or until a wake-up says that
@@ -171,8 +167,9 @@ func (w *Worker) wakeUp(shard int) {
 	}
 }
 
-// listen receives wake-ups from Redis. After an outage the Redis client subscribes again by itself. A lost wake-up
-// delays a task by at most maxIdle.
+// listen receives wake-ups from Redis. After an outage the Redis client subscribes again by itself. If Sentinels name
+// the master, listen subscribes anew after a silence of maxIdle, because the subscription may be at a former master. A
+// lost wake-up delays a task by at most maxIdle.
 func (w *Worker) listen(ctx context.Context) error {
 	for ctx.Err() == nil {
 		w.listenUntilSilent(ctx)
@@ -180,8 +177,6 @@ func (w *Worker) listen(ctx context.Context) error {
 	return nil
 }
 
-// listenUntilSilent listens until ctx ends. If Sentinels name the master, it also returns after a silence of maxIdle,
-// because the subscription may be at a former master.
 func (w *Worker) listenUntilSilent(ctx context.Context) {
 	sub := w.queue.rdb.Subscribe(ctx, w.queue.channel())
 	defer sub.Close()
@@ -200,18 +195,14 @@ func (w *Worker) listenUntilSilent(ctx context.Context) {
 		case <-silence:
 			return
 		case message := <-messages:
-			w.receive(message)
-		}
-	}
-}
-
-// receive wakes a loop of the shard that a wake-up names. A message that is not a wake-up confirms a new subscription.
-// Then receive wakes a loop of each shard, because wake-ups may have been lost before the subscription.
-func (w *Worker) receive(message any) {
-	published, isWakeUp := message.(*redis.Message)
-	for i, shard := range w.queue.shards {
-		if !isWakeUp || published.Payload == shard.number {
-			w.wakeUp(i)
+			// A message that is not a wake-up confirms a new subscription. It wakes a loop of each shard, because
+			// wake-ups may have been lost before.
+			published, isWakeUp := message.(*redis.Message)
+			for i, shard := range w.queue.shards {
+				if !isWakeUp || published.Payload == shard.number {
+					w.wakeUp(i)
+				}
+			}
 		}
 	}
 }
@@ -243,20 +234,11 @@ func (w *Worker) keep(ctx context.Context, b Batch, handled <-chan struct{}, los
 	pause := w.lease / 4
 	ticker := time.NewTicker(pause)
 	defer ticker.Stop()
-	giveUp := time.NewTimer(w.timeout + pause)
-	defer giveUp.Stop()
-	for {
+	for until := time.Now().Add(w.timeout + pause); time.Now().Before(until); {
 		select {
 		case <-handled:
 			return b
-		case <-giveUp.C:
-			w.log.Error("a handler has not returned after its timeout; its leases are not renewed any more, so its tasks are delivered again",
-				"timeout", w.timeout, "tasks", len(b.Tasks))
-			return b
 		case <-ticker.C:
-		}
-		if isClosed(handled) { // select chooses at random if both channels are ready
-			return b
 		}
 		renewing, cancel := context.WithTimeout(ctx, pause)
 		renewed, err := w.queue.Renew(renewing, &b, w.lease)
@@ -266,15 +248,9 @@ func (w *Worker) keep(ctx context.Context, b Batch, handled <-chan struct{}, los
 			return b
 		}
 	}
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
+	w.log.Error("a handler has not returned after its timeout; its leases are not renewed any more, "+
+		"so its tasks are delivered again", "timeout", w.timeout, "tasks", len(b.Tasks))
+	return b
 }
 
 // outcomesWithTimeout calls the handler, which has the timeout. When stop ends, it has at most the drain time left.
@@ -310,13 +286,7 @@ func (w *Worker) outcomes(stop, ctx context.Context, tasks []Task) []Outcome {
 }
 
 // sameForAll returns the same outcome for each task.
-func sameForAll(tasks []Task, o Outcome) []Outcome {
-	outcomes := make([]Outcome, len(tasks))
-	for i := range outcomes {
-		outcomes[i] = o
-	}
-	return outcomes
-}
+func sameForAll(tasks []Task, o Outcome) []Outcome { return slices.Repeat([]Outcome{o}, len(tasks)) }
 
 // call calls the handler once. It turns a panic, or a wrong number of outcomes, into an error.
 func (w *Worker) call(ctx context.Context, tasks []Task) (outcomes []Outcome, err error) {
@@ -337,20 +307,12 @@ func (w *Worker) call(ctx context.Context, tasks []Task) (outcomes []Outcome, er
 	return outcomes, err
 }
 
-// groupedOutcomes are the outcomes of a batch, grouped by the method of [Queue] that writes them.
-type groupedOutcomes struct {
-	ack   []string
-	retry []Requeue
-	bury  []Burial
-}
-
 // writeOutcomes writes the outcomes of a batch to the queue. If Redis does not answer, the leases end and the tasks
 // are delivered again.
 func (w *Worker) writeOutcomes(ctx context.Context, b Batch, outcomes []Outcome) error {
 	// Write them also after ctx has ended: otherwise tasks that are handled already would be handled a second time.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	grouped := w.group(b.Tasks, outcomes)
 	var errs []error
 	count := func(outcome string, wanted, written int, err error) {
 		errs = append(errs, err)
@@ -361,18 +323,19 @@ func (w *Worker) writeOutcomes(ctx context.Context, b Batch, outcomes []Outcome)
 				"outcome", outcome, "tasks", lost)
 		}
 	}
-	if len(grouped.ack) > 0 {
-		written, err := w.queue.Ack(ctx, b, grouped.ack...)
-		count("done", len(grouped.ack), written, err)
+	ack, retry, bury := w.group(b.Tasks, outcomes)
+	if len(ack) > 0 {
+		written, err := w.queue.Ack(ctx, b, ack...)
+		count("done", len(ack), written, err)
 	}
-	if len(grouped.retry) > 0 {
-		written, err := w.queue.Retry(ctx, b, grouped.retry...)
-		count("retry", len(grouped.retry), written, err)
+	if len(retry) > 0 {
+		written, err := w.queue.Retry(ctx, b, retry...)
+		count("retry", len(retry), written, err)
 		w.wakeUp(b.shard) // the first of these tasks may be due before the next claim
 	}
-	if len(grouped.bury) > 0 {
-		written, err := w.queue.Bury(ctx, b, grouped.bury...)
-		count("bury", len(grouped.bury), written, err)
+	if len(bury) > 0 {
+		written, err := w.queue.Bury(ctx, b, bury...)
+		count("bury", len(bury), written, err)
 	}
 	return errors.Join(errs...)
 }
@@ -381,37 +344,36 @@ func (w *Worker) writeOutcomes(ctx context.Context, b Batch, outcomes []Outcome)
 // letters.
 const maxLogged = 5
 
-// group groups outcomes, and logs failed tasks and new dead letters.
-func (w *Worker) group(tasks []Task, outcomes []Outcome) groupedOutcomes {
-	var grouped groupedOutcomes
+// group groups outcomes by the method of [Queue] that writes them, and logs failed tasks and new dead letters.
+func (w *Worker) group(tasks []Task, outcomes []Outcome) (ack []string, retry []Requeue, bury []Burial) {
 	failed := 0 // not counting the dead letters
 	for i, o := range outcomes {
 		task := tasks[i]
 		switch {
 		case o.retry:
-			grouped.retry = append(grouped.retry, Requeue{ID: task.ID, In: o.in})
+			retry = append(retry, Requeue{ID: task.ID, In: o.in})
 		case o.err == nil:
-			grouped.ack = append(grouped.ack, task.ID)
+			ack = append(ack, task.ID)
 		case task.Attempts+1 >= maxAttempts:
-			grouped.bury = append(grouped.bury, Burial{ID: task.ID, Err: o.err.Error()})
-			if len(grouped.bury) <= maxLogged {
+			bury = append(bury, Burial{ID: task.ID, Err: o.err.Error()})
+			if len(bury) <= maxLogged {
 				w.log.Error("task is a dead letter now; remove the cause, then redrive it",
 					"task", task.ID, "attempts", task.Attempts+1, "error", o.err)
 			}
 		default:
 			wait := backoff(task.Attempts)
-			grouped.retry = append(grouped.retry, Requeue{ID: task.ID, In: wait, Err: o.err.Error()})
+			retry = append(retry, Requeue{ID: task.ID, In: wait, Err: o.err.Error()})
 			if failed++; failed <= maxLogged {
 				w.log.Warn("task failed and will be tried again",
 					"task", task.ID, "attempts", task.Attempts+1, "in", wait, "error", o.err)
 			}
 		}
 	}
-	if failed > maxLogged || len(grouped.bury) > maxLogged {
+	if failed > maxLogged || len(bury) > maxLogged {
 		w.log.Warn("more tasks of the batch failed",
-			"tried_again", max(failed-maxLogged, 0), "dead", max(len(grouped.bury)-maxLogged, 0))
+			"tried_again", max(failed-maxLogged, 0), "dead", max(len(bury)-maxLogged, 0))
 	}
-	return grouped
+	return ack, retry, bury
 }
 
 // backoff returns the wait after a failed attempt: about a second after the first, and twice the wait before after each
