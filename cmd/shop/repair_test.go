@@ -186,7 +186,7 @@ func TestSweepsAfterAWipe(t *testing.T) {
 	if report := sweep(t, a); report.Missing != len(soon) {
 		t.Errorf("after the wipe a sweep reported %+v, want %d tasks added", report, len(soon))
 	}
-	if intact, err := a.Kinds[0].Queue.Intact(t.Context()); err != nil || !intact {
+	if intact, err := delay.Intact(t.Context(), a.Kinds[0].Queue); err != nil || !intact[0] {
 		t.Errorf("after the sweep Intact returns %v, %v; want true", intact, err)
 	}
 	testenv.Exec(t, a.Pool, `UPDATE orders SET expires_at = expires_at - interval '59 min' WHERE id = ANY ($1)`, later)

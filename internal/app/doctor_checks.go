@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"example.com/shop/internal/delay"
 	"example.com/shop/internal/postgres"
 )
 
@@ -66,8 +67,8 @@ const (
 )
 
 func checkMarkers(ctx context.Context, k *Kind) error {
-	intact, err := k.Queue.Intact(ctx)
-	if err == nil && !intact {
+	intact, err := delay.Intact(ctx, k.Queue)
+	if err == nil && !intact[0] {
 		err = errors.New("a marker is missing, because Redis was wiped or is new: wait for the next sweep, " +
 			"or run `shop reconcile`")
 	}

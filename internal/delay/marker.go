@@ -11,15 +11,9 @@ import (
 // Each shard has a key that is its marker. It is set when the tasks of the shard have been compared with their table,
 // and Redis loses it when it loses its data. So a missing marker means that Redis was wiped or is new.
 
-// Intact reports whether the marker of every shard is set. It is false if Redis, or one node of a cluster, was wiped
-// or is new, until [Queue.MarkIntact].
-func (q *Queue) Intact(ctx context.Context) (bool, error) {
-	intact, err := Intact(ctx, q)
-	return err == nil && intact[0], err
-}
-
-// Intact calls [Queue.Intact] for queues that have the same client. It reads all markers with one command, or with one
-// command for each shard if Redis is a cluster.
+// Intact reports for each queue whether the marker of every shard is set. The queues have the same client. A queue is
+// not intact if Redis, or one node of a cluster, was wiped or is new, until [Queue.MarkIntact]. Intact reads all
+// markers with one command, or with one command for each shard if Redis is a cluster.
 func Intact(ctx context.Context, queues ...*Queue) ([]bool, error) {
 	var keys []string
 	for _, q := range queues {

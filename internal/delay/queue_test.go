@@ -401,7 +401,7 @@ func TestMarkers(t *testing.T) {
 		q := newQueue(t, rdb, 8)
 		intact := func(want bool) {
 			t.Helper()
-			if got, err := q.Intact(t.Context()); err != nil || got != want {
+			if got, err := Intact(t.Context(), q); err != nil || got[0] != want {
 				t.Fatalf("Intact() = %v, %v; want %v", got, err, want)
 			}
 		}

@@ -59,7 +59,7 @@ var operations = map[string]func(ctx context.Context, q *Queue) error{
 	"Locate":      func(ctx context.Context, q *Queue) error { _, err := q.Locate(ctx, []string{"a"}); return err },
 	"Depth":       func(ctx context.Context, q *Queue) error { _, err := q.Depth(ctx); return err },
 	"DeadLetters": func(ctx context.Context, q *Queue) error { _, err := q.DeadLetters(ctx, 0, 10); return err },
-	"Intact":      func(ctx context.Context, q *Queue) error { _, err := q.Intact(ctx); return err },
+	"Intact":      func(ctx context.Context, q *Queue) error { _, err := Intact(ctx, q); return err },
 	"MarkIntact":  func(ctx context.Context, q *Queue) error { return q.MarkIntact(ctx) },
 	"runOnce": func(ctx context.Context, q *Queue) error {
 		w := newWorker(q, func(_ context.Context, tasks []Task) ([]Outcome, error) { return sameForAll(tasks, Fail(nil)), nil }, WorkerConfig{})
@@ -138,7 +138,7 @@ func manyIDs() (ids []string, msgs []Message) {
 // TestRoundTrips counts the round trips of each operation on many shards, with scripts that Redis does not know.
 func TestRoundTrips(t *testing.T) {
 	q := newQueue(t, newRedis(t), manyShards)
-	if _, err := q.Intact(t.Context()); err != nil { // opens the connection, so that its handshake is not counted
+	if _, err := Intact(t.Context(), q); err != nil { // opens the connection, so that its handshake is not counted
 		t.Fatal(err)
 	}
 	counter := &trips{}
@@ -149,7 +149,7 @@ func TestRoundTrips(t *testing.T) {
 		most int64
 		do   func(context.Context) error
 	}{
-		{"Intact", 1, func(ctx context.Context) error { _, err := q.Intact(ctx); return err }},
+		{"Intact", 1, func(ctx context.Context) error { _, err := Intact(ctx, q); return err }},
 		{"MarkIntact", 1, q.MarkIntact},
 		{"Schedule", 2, func(ctx context.Context) error { return q.Schedule(ctx, msgs...) }},
 		{"Locate", 2, func(ctx context.Context) error { _, err := q.Locate(ctx, ids); return err }},

@@ -83,7 +83,7 @@ func (s *shop) Run(ctx context.Context, ready func()) error {
 	}
 	components.Go(func() error {
 		for ctx.Err() == nil {
-			if intact, err := s.queue.Intact(ctx); err == nil && intact {
+			if intact, err := delay.Intact(ctx, s.queue); err == nil && intact[0] {
 				ready()
 				return nil
 			}
