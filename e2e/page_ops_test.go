@@ -21,7 +21,7 @@ func queueOf(s *faulttest.Site, t *testing.T) *delay.Queue {
 	rdb, err := delay.Connect(s.Redis)
 	testenv.Must(t, err)
 	t.Cleanup(func() { rdb.Close() })
-	queue, err := delay.NewQueue(rdb, delay.Config{Kind: orders.Kind, Shards: 1})
+	queue, err := delay.NewQueue(rdb, orders.Kind, 1)
 	testenv.Must(t, err)
 	return queue
 }

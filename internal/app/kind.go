@@ -68,7 +68,7 @@ func (p *Process) NewQueue(kind string) (*delay.Queue, error) {
 	if p.Redis == nil {
 		return nil, errors.New("the service has no Redis: a part must not make a queue if Process.Redis is nil")
 	}
-	return delay.NewQueue(p.Redis, delay.Config{Kind: kind, Shards: p.cfg.QueueShards})
+	return delay.NewQueue(p.Redis, kind, p.cfg.QueueShards)
 }
 
 // Work adds a worker of a queue to the process, and returns it. The process sets the field Drain of cfg, because all

@@ -49,7 +49,7 @@ func onEachRedis(t *testing.T, test func(t *testing.T, rdb redis.UniversalClient
 
 func newQueue(t testing.TB, rdb redis.UniversalClient, shards int) *Queue {
 	t.Helper()
-	q, err := NewQueue(rdb, Config{Kind: "test.kind", Shards: shards})
+	q, err := NewQueue(rdb, "test.kind", shards)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,19 +14,6 @@ import (
 	"example.com/shop/internal/clip"
 )
 
-// Config configures a queue.
-type Config struct {
-	// Kind names the queue: lower case letters, digits, dots and dashes. Each kind has its own keys.
-	Kind string
-	// Shards is the number of parts of the queue, which spread over the slots of a Redis Cluster. It is at most 1,024.
-	// Default 1. Every process must be configured with the same number.
-	//
-	// After a change of the number, the reconciler finds tasks missing in their new shards and adds them. The copies
-	// in the old shards do no harm: they are delivered too, or stay in Redis unread if their shard no longer exists.
-	// Redrive dead letters before such a change, because [Queue.Redrive] looks for a task only in its new shard.
-	Shards int
-}
-
 // Queue holds the tasks of one kind in Redis. It is safe for concurrent use, and any number of processes may use the
 // same queue. Errors come from Redis or from the context, unless a method says otherwise.
 type Queue struct {
@@ -53,17 +40,23 @@ var validKind = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]*$`)
 // MaxShards is the largest number of shards of a queue. More would cost more commands: a worker asks each shard.
 const MaxShards = 1024
 
-// NewQueue returns the queue that cfg names. It sends nothing to Redis.
-func NewQueue(rdb redis.UniversalClient, cfg Config) (*Queue, error) {
-	if !validKind.MatchString(cfg.Kind) {
-		return nil, fmt.Errorf("queue kind %q: want lower case letters, digits, dots and dashes", cfg.Kind)
+// NewQueue returns the queue of a kind of task. The kind consists of lower case letters, digits, dots and dashes. Each
+// kind has its own keys. They form shards, which spread over the slots of a Redis Cluster. Every process must use the
+// same number of shards. NewQueue sends nothing to Redis.
+//
+// After a change of the number, the reconciler finds tasks missing in their new shards and adds them. The copies in the
+// old shards do no harm: they are delivered too, or stay in Redis unread if their shard no longer exists. Redrive dead
+// letters before such a change, because [Queue.Redrive] looks for a task only in its new shard.
+func NewQueue(rdb redis.UniversalClient, kind string, shards int) (*Queue, error) {
+	if !validKind.MatchString(kind) {
+		return nil, fmt.Errorf("queue kind %q: want lower case letters, digits, dots and dashes", kind)
 	}
-	if cfg.Shards < 0 || cfg.Shards > MaxShards {
-		return nil, fmt.Errorf("queue shards %d: want 1 to %d", cfg.Shards, MaxShards)
+	if shards < 1 || shards > MaxShards {
+		return nil, fmt.Errorf("queue shards %d: want 1 to %d", shards, MaxShards)
 	}
-	q := &Queue{rdb: rdb, kind: cfg.Kind, shards: make([]shard, max(cfg.Shards, 1))}
+	q := &Queue{rdb: rdb, kind: kind, shards: make([]shard, shards)}
 	for i := range q.shards {
-		prefix := fmt.Sprintf("delay:{%s:%d}:", cfg.Kind, i)
+		prefix := fmt.Sprintf("delay:{%s:%d}:", kind, i)
 		q.shards[i] = shard{
 			number: strconv.Itoa(i),
 			due:    prefix + "due", leased: prefix + "leased", dead: prefix + "dead",

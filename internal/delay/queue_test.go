@@ -416,11 +416,12 @@ func TestMarkers(t *testing.T) {
 }
 
 func TestNewQueueRejects(t *testing.T) {
-	for _, cfg := range []Config{
-		{}, {Kind: "Upper"}, {Kind: "a{b}"}, {Kind: "a b"}, {Kind: "ok", Shards: -1}, {Kind: "ok", Shards: 1025},
-	} {
-		if _, err := NewQueue(nil, cfg); err == nil {
-			t.Errorf("NewQueue(%+v) returned no error", cfg)
+	for _, test := range []struct {
+		kind   string
+		shards int
+	}{{"", 1}, {"Upper", 1}, {"a{b}", 1}, {"a b", 1}, {"ok", 0}, {"ok", -1}, {"ok", 1025}} {
+		if _, err := NewQueue(nil, test.kind, test.shards); err == nil {
+			t.Errorf("NewQueue(%q, %d) returned no error", test.kind, test.shards)
 		}
 	}
 }

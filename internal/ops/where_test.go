@@ -38,7 +38,7 @@ func newSite(t *testing.T) *site {
 	t.Cleanup(func() { rdb.Close() })
 	s := &site{Shop: ordertest.New(t), rdb: rdb}
 	for _, kind := range []string{otherKind, order.CancelKind} {
-		s.queue, err = delay.NewQueue(rdb, delay.Config{Kind: kind})
+		s.queue, err = delay.NewQueue(rdb, kind, 1)
 		testenv.Must(t, err)
 		s.outbox = delay.NewOutbox(s.DB, kind)
 		s.kinds = append(s.kinds, &app.Kind{Name: kind, Queue: s.queue, Outbox: s.outbox})

@@ -311,7 +311,7 @@ func fill(t testing.TB, hooked, rdb redis.UniversalClient, n int) *fixture {
 
 func newQueue(t testing.TB, rdb redis.UniversalClient) *delay.Queue {
 	t.Helper()
-	q, err := delay.NewQueue(rdb, delay.Config{Kind: "test.kind"})
+	q, err := delay.NewQueue(rdb, "test.kind", 1)
 	testenv.Must(t, err)
 	return q
 }

@@ -280,7 +280,7 @@ func TestProbe(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newSimulatedFixture(t, 1)
-				other, err := delay.NewQueue(f.rdb, delay.Config{Kind: "test.other", Shards: 3})
+				other, err := delay.NewQueue(f.rdb, "test.other", 3)
 				testenv.Must(t, err)
 				testenv.Must(t, other.MarkIntact(t.Context()))
 				reconcilers := []*Reconciler{newTestReconciler(t, f), newTestReconciler(t, f)}

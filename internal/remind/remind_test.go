@@ -238,7 +238,7 @@ func TestPlacedOrderIsReminded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer rdb.Close()
-	queue, err := delay.NewQueue(rdb, delay.Config{Kind: remind.Kind})
+	queue, err := delay.NewQueue(rdb, remind.Kind, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

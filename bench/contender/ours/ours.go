@@ -42,7 +42,7 @@ type shop struct {
 }
 
 func newShop(env contender.Env) (*shop, error) {
-	queue, err := delay.NewQueue(env.Redis, delay.Config{Kind: order.CancelKind})
+	queue, err := delay.NewQueue(env.Redis, order.CancelKind, 1)
 	if err != nil {
 		return nil, err
 	}
