@@ -90,13 +90,22 @@ func TestUnknownMaster(t *testing.T) {
 	}
 }
 
-// TestSentinelURL checks whose password is whose.
-func TestSentinelURL(t *testing.T) {
-	o, err := parseURL("rediss://watcher:s@one:1/3?master_name=shop&addr=two:2&username=shop&password=m")
-	testenv.Must(t, err)
-	got := fmt.Sprintln(o.Addrs, o.SentinelUsername, o.SentinelPassword, o.MasterName, o.DB, o.Username, o.Password, o.TLSConfig != nil)
-	if want := "[one:1 two:2] watcher s shop 3 shop m true\n"; got != want {
-		t.Errorf("got %swant %s", got, want)
+// TestParseURL checks whose password is whose.
+func TestParseURL(t *testing.T) {
+	for url, want := range map[string]string{
+		"rediss://watcher:s@one:1/3?master_name=shop&addr=two:2&username=shop&password=m": "[one:1 two:2] watcher s shop false 3 shop m true",
+		"redis://one?master_name=shop":             "[one:6379]   shop false 0   false",
+		"redis://shop:p@one:1?addr=two:2&addr=c:3": "[one:1 two:2 c:3]    true 0 shop p false",
+		"rediss://shop:p@one/3":                    "[one:6379]    false 3 shop p true",
+		"redis://[::1]:7":                          "[[::1]:7]    false 0   false",
+	} {
+		o, err := parseURL(url)
+		testenv.Must(t, err)
+		got := fmt.Sprintf("%v %s %s %s %v %d %s %s %v", o.Addrs, o.SentinelUsername, o.SentinelPassword, o.MasterName,
+			o.IsClusterMode, o.DB, o.Username, o.Password, o.TLSConfig != nil)
+		if got != want {
+			t.Errorf("%s: got %q, want %q", url, got, want)
+		}
 	}
 }
 

@@ -3,7 +3,7 @@ package delay
 import (
 	"errors"
 	"fmt"
-	"net/url"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -17,7 +17,7 @@ import (
 //
 // Connect does not dial. If Redis is down, the first command returns an error.
 func Connect(redisURL string) (redis.UniversalClient, error) {
-	server, err := serverOf(redisURL)
+	server, err := parseURL(redisURL)
 	if err != nil {
 		return nil, err
 	}
@@ -26,22 +26,31 @@ func Connect(redisURL string) (redis.UniversalClient, error) {
 
 // CheckURL returns the error of [Connect] with a URL.
 func CheckURL(redisURL string) error {
-	_, err := serverOf(redisURL)
+	_, err := parseURL(redisURL)
 	return err
 }
 
-// serverOf returns the server that a URL names. The error does not contain the URL.
-func serverOf(redisURL string) (*redis.UniversalOptions, error) {
-	server, err := parseURL(redisURL)
-	if err != nil {
-		// The parser's error may repeat the URL, and with it a password.
+// parseURL returns the servers that a URL names. The error does not contain the URL, which may contain a password.
+func parseURL(redisURL string) (*redis.UniversalOptions, error) {
+	// The parser of Sentinels' URLs reads the other ones too: it then returns the servers as if they were Sentinels.
+	o, err := redis.ParseFailoverURL(redisURL)
+	switch sentinels := strings.Contains(redisURL, "master_name="); {
+	case err != nil, sentinels && o.MasterName == "", !sentinels && (o.Username != "" || o.Password != ""):
 		return nil, errors.New("not a Redis URL: want redis://[user:password@]host:port[/db], or rediss:// for TLS; " +
 			"append ?addr=host:port&addr=host:port for a cluster, ?master_name=name&addr=host:port&addr=host:port for Sentinels")
+	case o.DB < 0: // the client would silently use database 0
+		return nil, fmt.Errorf("not a Redis URL: its database is %d, want 0 or more", o.DB)
+	case sentinels:
+		return &redis.UniversalOptions{
+			Addrs: o.SentinelAddrs, SentinelUsername: o.SentinelUsername, SentinelPassword: o.SentinelPassword,
+			MasterName: o.MasterName, DB: o.DB, Username: o.Username, Password: o.Password, TLSConfig: o.TLSConfig,
+		}, nil
+	default:
+		return &redis.UniversalOptions{
+			Addrs: o.SentinelAddrs, IsClusterMode: len(o.SentinelAddrs) > 1, DB: o.DB,
+			Username: o.SentinelUsername, Password: o.SentinelPassword, TLSConfig: o.TLSConfig,
+		}, nil
 	}
-	if server.DB < 0 { // the client would silently use database 0
-		return nil, fmt.Errorf("not a Redis URL: its database is %d, want 0 or more", server.DB)
-	}
-	return server, nil
 }
 
 func open(o *redis.UniversalOptions) redis.UniversalClient {
@@ -55,47 +64,6 @@ func open(o *redis.UniversalOptions) redis.UniversalClient {
 		client.AddHook(masterHook{})
 	}
 	return client
-}
-
-func parseURL(redisURL string) (*redis.UniversalOptions, error) {
-	u, err := url.Parse(redisURL)
-	if err != nil {
-		return nil, err
-	}
-	switch query := u.Query(); {
-	case query.Has("master_name"):
-		o, err := redis.ParseFailoverURL(redisURL)
-		if err != nil {
-			return nil, err
-		}
-		if o.MasterName == "" {
-			return nil, errors.New("the URL has an empty master_name")
-		}
-		return &redis.UniversalOptions{
-			Addrs: o.SentinelAddrs, SentinelUsername: o.SentinelUsername, SentinelPassword: o.SentinelPassword,
-			MasterName: o.MasterName, DB: o.DB, Username: o.Username, Password: o.Password, TLSConfig: o.TLSConfig,
-		}, nil
-	case query.Has("addr"):
-		o, err := redis.ParseClusterURL(redisURL)
-		if err != nil {
-			return nil, err
-		}
-		return &redis.UniversalOptions{
-			Addrs: o.Addrs, IsClusterMode: true,
-			Username: o.Username, Password: o.Password, TLSConfig: o.TLSConfig,
-		}, nil
-	}
-	o, err := redis.ParseURL(redisURL)
-	if err != nil {
-		return nil, err
-	}
-	if o.Network != "tcp" {
-		return nil, errors.New("the URL names a socket, which UniversalOptions does not support")
-	}
-	return &redis.UniversalOptions{
-		Addrs: []string{o.Addr}, DB: o.DB,
-		Username: o.Username, Password: o.Password, TLSConfig: o.TLSConfig,
-	}, nil
 }
 
 func withLimits(o *redis.UniversalOptions) *redis.UniversalOptions {
