@@ -6,7 +6,6 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -48,15 +47,11 @@ func (masterHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 // when a server restarts: tasks may be lost then, although the markers are set. The id of a server that does not tell
 // it is empty.
 func (q *Queue) ReplicationIDs(ctx context.Context) string {
-	var mu sync.Mutex
+	infos, _ := infoOfMasters(ctx, q.rdb, "replication")
 	var ids []string
-	_ = eachMaster(ctx, q.rdb, func(ctx context.Context, _ string, server redis.Cmdable) error {
-		id := server.InfoMap(ctx, "replication").Item("Replication", "master_replid")
-		mu.Lock()
-		defer mu.Unlock()
-		ids = append(ids, id)
-		return nil
-	})
+	for _, info := range infos {
+		ids = append(ids, info.Item("Replication", "master_replid"))
+	}
 	slices.Sort(ids)
 	return strings.Join(ids, " ")
 }

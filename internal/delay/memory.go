@@ -1,10 +1,10 @@
 package delay
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,41 +27,39 @@ func (m Memory) EvictsTasks() bool { return m.Limit > 0 && strings.HasPrefix(m.P
 
 // ReadMemory reads the memory of Redis, of each master of a cluster in the order of their addresses. It sends INFO,
 // because managed servers refuse CONFIG.
-func ReadMemory(ctx context.Context, rdb redis.UniversalClient) ([]Memory, error) {
-	var mu sync.Mutex
-	var all []Memory
-	err := eachMaster(ctx, rdb, func(ctx context.Context, node string, server redis.Cmdable) error {
-		info := server.InfoMap(ctx)
+func ReadMemory(ctx context.Context, rdb redis.UniversalClient) (all []Memory, err error) {
+	infos, err := infoOfMasters(ctx, rdb)
+	for _, node := range slices.Sorted(maps.Keys(infos)) {
+		info := infos[node]
 		if err := info.Err(); err != nil && !errors.As(err, new(redis.Error)) { // a refusal leaves the policy unknown
-			return fmt.Errorf("INFO: %w", err)
+			return nil, fmt.Errorf("INFO: %w", err)
 		}
-		number := func(section, field string) int64 {
-			n, _ := strconv.ParseInt(info.Item(section, field), 10, 64) // 0: a stand-in for Redis may lack it
-			return n
-		}
-		mu.Lock()
-		defer mu.Unlock()
+		limit, _ := strconv.ParseInt(info.Item("Memory", "maxmemory"), 10, 64) // 0: a stand-in for Redis may lack it
+		evicted, _ := strconv.ParseInt(info.Item("Stats", "evicted_keys"), 10, 64)
 		all = append(all, Memory{
-			Node: node, Policy: info.Item("Memory", "maxmemory_policy"),
-			Limit: number("Memory", "maxmemory"), Evicted: number("Stats", "evicted_keys"),
+			Node: node, Policy: info.Item("Memory", "maxmemory_policy"), Limit: limit, Evicted: evicted,
 		})
-		return nil
-	})
-	slices.SortFunc(all, func(a, b Memory) int { return cmp.Compare(a.Node, b.Node) })
+	}
 	return all, err
 }
 
-// eachMaster calls do for each master of a cluster, at the same time, and otherwise for the only one, whose node is
-// empty.
-func eachMaster(
-	ctx context.Context, rdb redis.UniversalClient,
-	do func(ctx context.Context, node string, server redis.Cmdable) error,
-) error {
+// infoOfMasters sends INFO to each master of a cluster, at the same time, and otherwise to the only one, whose address
+// is then empty. Each reply has its own error.
+func infoOfMasters(
+	ctx context.Context, rdb redis.UniversalClient, sections ...string,
+) (infos map[string]*redis.InfoCmd, err error) {
 	cluster, ok := rdb.(*redis.ClusterClient)
 	if !ok {
-		return do(ctx, "", rdb)
+		return map[string]*redis.InfoCmd{"": rdb.InfoMap(ctx, sections...)}, nil
 	}
-	return cluster.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
-		return do(ctx, master.Options().Addr, master)
+	var mu sync.Mutex
+	infos = map[string]*redis.InfoCmd{}
+	err = cluster.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
+		info := master.InfoMap(ctx, sections...)
+		mu.Lock()
+		defer mu.Unlock()
+		infos[master.Options().Addr] = info
+		return nil
 	})
+	return infos, err
 }
