@@ -281,7 +281,7 @@ func TestPublishThenDelete(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
-	p.flush(t.Context(), p.collect(ctx, nil))
+	p.flush(t.Context())
 	if n := backlog(t, o); n != 0 {
 		t.Errorf("%d rows are left, want none", n)
 	}
@@ -318,10 +318,7 @@ func TestRowPulledForwardBetweenPublishAndDelete(t *testing.T) {
 		}
 	}
 	pulled := upsert(t, o, "pulled", time.Minute)
-	stopped, cancel := context.WithCancel(t.Context())
-	cancel()
-	flush := func() { p.flush(t.Context(), p.collect(stopped, nil)) }
-	flush()
+	p.flush(t.Context())
 	if n := backlog(t, o); n != 1 {
 		t.Fatalf("%d rows after the deletion of the first messages, want the row that was pulled forward", n)
 	}
@@ -340,7 +337,7 @@ func TestRowPulledForwardBetweenPublishAndDelete(t *testing.T) {
 	upsert(t, o, "pulled", 2*time.Minute)
 	upsert(t, o, "pulled", time.Until(pulled.Due()))
 	p.Publish(t.Context(), pulled)
-	flush()
+	p.flush(t.Context())
 	if n := backlog(t, o); n != 0 {
 		t.Errorf("%d rows are left, want none: the row is not due earlier than the published message", n)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -99,58 +100,40 @@ func shortBackoff() retry.Backoff {
 const (
 	// flushRows is the largest number of rows that one statement deletes.
 	flushRows = 500
-	// flushDelay is the time for which a statement waits for further messages, if it has fewer than flushRows. It is
-	// far below the grace of the relay, which publishes the rows that are left then once more.
+	// flushDelay is the time for which the first message waits for further ones. It is far below the grace of the
+	// relay, which publishes the rows that are left then once more.
 	flushDelay = 50 * time.Millisecond
 )
 
-// Run deletes the outbox rows of published messages until ctx ends. Then it deletes up to flushRows more and returns
-// nil. The relay publishes the messages of rows that are left once more.
+// Run deletes the outbox rows of published messages until ctx ends. Then it deletes those of the messages in the buffer,
+// and returns nil. The relay publishes the messages of rows that are left once more.
 func (p *Publisher) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			p.flush(ctx, p.collect(ctx, nil))
+			p.flush(ctx)
 			return nil
 		case m := <-p.published:
-			p.flush(ctx, p.collect(ctx, []Message{m}))
+			select {
+			case <-time.After(flushDelay):
+			case <-ctx.Done():
+			}
+			p.flush(ctx, m)
 		}
 	}
 }
 
-// collect appends published messages until a flush is due. After ctx has ended it takes only the messages that are in
-// the buffer already.
-func (p *Publisher) collect(ctx context.Context, msgs []Message) []Message {
-	due := time.NewTimer(flushDelay)
-	defer due.Stop()
-	for len(msgs) < flushRows {
-		select {
-		case m := <-p.published:
-			msgs = append(msgs, m)
-			continue
-		default:
-		}
-		select {
-		case m := <-p.published:
-			msgs = append(msgs, m)
-		case <-due.C:
-			return msgs
-		case <-ctx.Done():
-			return msgs
-		}
-	}
-	return msgs
-}
-
-// flush deletes the outbox rows of messages.
-func (p *Publisher) flush(ctx context.Context, msgs []Message) {
-	if len(msgs) == 0 {
-		return
+// flush deletes the outbox rows of messages, and of those that are in the buffer.
+func (p *Publisher) flush(ctx context.Context, msgs ...Message) {
+	for range len(p.published) {
+		msgs = append(msgs, <-p.published)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	if err := p.outbox.Delete(ctx, msgs); err != nil {
-		p.log.Warn("published messages could not be deleted from the outbox; the relay publishes them again",
-			"messages", len(msgs), "error", err)
+	for rows := range slices.Chunk(msgs, flushRows) {
+		if err := p.outbox.Delete(ctx, rows); err != nil {
+			p.log.Warn("published messages could not be deleted from the outbox; the relay publishes them again",
+				"messages", len(rows), "error", err)
+		}
 	}
 }
