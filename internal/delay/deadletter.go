@@ -72,23 +72,19 @@ func (q *Queue) readDeadLetters(ctx context.Context, entries []deadEntry) ([]Dea
 		return nil, nil
 	}
 	attempts, reasons := make([]*redis.StringCmd, len(entries)), make([]*redis.StringCmd, len(entries))
-	replies, _ := q.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each reply has its own error
+	_, err := q.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, entry := range entries {
 			attempts[i], reasons[i] = p.HGet(ctx, entry.attempts, entry.id), p.HGet(ctx, entry.errs, entry.id)
 		}
 		return nil
 	})
-	for _, reply := range replies { // a redis.Error is an answer; after any other error Redis did not answer
-		if _, answered := errors.AsType[redis.Error](reply.Err()); reply.Err() != nil && !answered {
-			return nil, fmt.Errorf("read dead letters of %s: %w", q.kind, reply.Err())
-		}
+	// A redis.Error is an answer for one of the letters, and after any other error Redis did not answer.
+	if _, answered := errors.AsType[redis.Error](err); err != nil && !answered {
+		return nil, fmt.Errorf("read dead letters of %s: %w", q.kind, err)
 	}
 	letters := make([]DeadLetter, len(entries))
 	for i, entry := range entries {
-		n, err := attempts[i].Int()
-		if err != nil {
-			n = 0
-		}
+		n, _ := attempts[i].Int() // 0 if it is no number
 		letters[i] = DeadLetter{
 			Kind: q.kind, ID: entry.id, Attempts: max(n, 0), Error: reasons[i].Val(), BuriedAt: timeOf(entry.buriedAt),
 		}

@@ -36,22 +36,17 @@ func newWorkerMetrics(reg prometheus.Registerer, kind string) workerMetrics {
 	}
 }
 
-type publisherMetrics struct {
-	published *prometheus.CounterVec
-}
-
-func newPublisherMetrics(reg prometheus.Registerer, kind string) publisherMetrics {
-	m := publisherMetrics{
-		published: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
-			Name: "delay_published_total", ConstLabels: kindLabel(kind),
-			Help: "Publishes on the fast path, by result: ok, failed or breaker_open.",
-		}, []string{"result"}),
-	}
+// newPublished returns the counter of a publisher.
+func newPublished(reg prometheus.Registerer, kind string) *prometheus.CounterVec {
+	published := promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+		Name: "delay_published_total", ConstLabels: kindLabel(kind),
+		Help: "Publishes on the fast path, by result: ok, failed or breaker_open.",
+	}, []string{"result"})
 	// Create the series now, at 0: increase() in Prometheus does not count the event that creates a series.
 	for _, result := range []string{"ok", "failed", "breaker_open"} {
-		m.published.WithLabelValues(result)
+		published.WithLabelValues(result)
 	}
-	return m
+	return published
 }
 
 type relayMetrics struct {

@@ -244,7 +244,7 @@ func newPublisher(q *Queue, o *Outbox, budget time.Duration) *Publisher {
 func results(p *Publisher) map[string]float64 {
 	counts := map[string]float64{}
 	for _, result := range []string{"ok", "failed", "breaker_open"} {
-		if n := testutil.ToFloat64(p.metrics.published.WithLabelValues(result)); n > 0 {
+		if n := testutil.ToFloat64(p.results.WithLabelValues(result)); n > 0 {
 			counts[result] = n
 		}
 	}

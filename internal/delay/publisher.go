@@ -26,7 +26,7 @@ type Publisher struct {
 	budget    time.Duration // the longest time for one Publish, with its retries
 	breaker   *gobreaker.CircuitBreaker[struct{}]
 	log       *slog.Logger
-	metrics   publisherMetrics
+	results   *prometheus.CounterVec
 	published chan Message
 }
 
@@ -35,7 +35,7 @@ func NewPublisher(q *Queue, o *Outbox, log *slog.Logger, reg prometheus.Register
 	log = log.With("kind", q.kind)
 	return &Publisher{
 		queue: q, outbox: o, budget: 100 * time.Millisecond, log: log,
-		metrics: newPublisherMetrics(reg, q.kind),
+		results: newPublished(reg, q.kind),
 		// The buffer keeps the messages that are published while one DELETE is under way.
 		published: make(chan Message, 8*flushRows),
 		breaker: gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
@@ -71,7 +71,7 @@ func (p *Publisher) Publish(ctx context.Context, msgs ...Message) bool {
 	})
 	switch {
 	case err == nil:
-		p.metrics.published.WithLabelValues("ok").Add(float64(len(msgs)))
+		p.results.WithLabelValues("ok").Add(float64(len(msgs)))
 		for _, m := range msgs {
 			select {
 			case p.published <- m:
@@ -79,9 +79,9 @@ func (p *Publisher) Publish(ctx context.Context, msgs ...Message) bool {
 			}
 		}
 	case errors.Is(err, gobreaker.ErrOpenState), errors.Is(err, gobreaker.ErrTooManyRequests):
-		p.metrics.published.WithLabelValues("breaker_open").Add(float64(len(msgs)))
+		p.results.WithLabelValues("breaker_open").Add(float64(len(msgs)))
 	default:
-		p.metrics.published.WithLabelValues("failed").Add(float64(len(msgs)))
+		p.results.WithLabelValues("failed").Add(float64(len(msgs)))
 		if p.breaker.State() == gobreaker.StateClosed { // otherwise the breaker has logged that it opened
 			p.log.Warn("messages not published; the relay will publish them",
 				"messages", len(msgs), "first", msgs[0].ID, "error", err)
