@@ -75,7 +75,7 @@ func TestSeveralKinds(t *testing.T) {
 	}
 	for _, k := range a.Kinds {
 		if last, _, err := k.Reconciler.Last(t.Context()); err != nil || last == nil {
-			t.Errorf("the last report of %s is %v, %v; want one for each kind", k.Queue.Kind(), last, err)
+			t.Errorf("the last report of %s is %v, %v; want one for each kind", k.Name, last, err)
 		}
 	}
 

@@ -89,12 +89,10 @@ func RetrySoon(ctx context.Context) Outcome {
 // the task becomes a dead letter. If err is nil, the attempt counts as failed too.
 func Fail(err error) Outcome {
 	if err == nil {
-		err = errNoReason
+		err = errors.New("the handler gave no reason")
 	}
 	return Outcome{err: err}
 }
-
-var errNoReason = errors.New("the handler gave no reason")
 
 // Retry reports whether [RetryIn] returned the outcome, and returns the duration that was passed to RetryIn.
 func (o Outcome) Retry() (in time.Duration, ok bool) { return o.in, o.retry }

@@ -95,17 +95,22 @@ func (o *Outbox) Waiting(ctx context.Context, ids []string) (map[string]time.Dur
 	if err != nil {
 		return nil, fmt.Errorf("look for messages in the outbox: %w", err)
 	}
-	defer rows.Close()
 	waiting := make(map[string]time.Duration)
+	return waiting, eachTask(rows, func(id string, waited time.Duration) { waiting[id] = waited })
+}
+
+// eachTask calls do for each of the rows, which have the id of a task and a duration in microseconds.
+func eachTask(rows *sql.Rows, do func(id string, d time.Duration)) error {
+	defer rows.Close()
 	for rows.Next() {
 		var id string
 		var us int64
 		if err := rows.Scan(&id, &us); err != nil {
-			return nil, fmt.Errorf("look for messages in the outbox: %w", err)
+			return err
 		}
-		waiting[id] = fromMicros(us)
+		do(id, fromMicros(us))
 	}
-	return waiting, rows.Err()
+	return rows.Err()
 }
 
 // takeSQL removes messages that are older than the grace, the oldest first, and returns the time left until each is
@@ -130,8 +135,12 @@ func (o *Outbox) take(ctx context.Context, grace time.Duration, limit int, publi
 	}
 	defer tx.Rollback() //nolint:errcheck // no effect after a commit
 
-	msgs, err := o.takeRows(ctx, tx, grace, limit)
+	rows, err := tx.QueryContext(ctx, takeSQL, o.kind, grace.Microseconds(), limit)
 	if err != nil {
+		return 0, fmt.Errorf("take from the outbox: %w", err)
+	}
+	var msgs []Message
+	if err := eachTask(rows, func(id string, left time.Duration) { msgs = append(msgs, In(id, left)) }); err != nil {
 		return 0, fmt.Errorf("take from the outbox: %w", err)
 	}
 	if len(msgs) == 0 {
@@ -144,23 +153,4 @@ func (o *Outbox) take(ctx context.Context, grace time.Duration, limit int, publi
 		return 0, fmt.Errorf("commit the transaction of the relay: %w", err)
 	}
 	return len(msgs), nil
-}
-
-// takeRows runs takeSQL.
-func (o *Outbox) takeRows(ctx context.Context, tx *sql.Tx, grace time.Duration, limit int) ([]Message, error) {
-	rows, err := tx.QueryContext(ctx, takeSQL, o.kind, grace.Microseconds(), limit)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var msgs []Message
-	for rows.Next() {
-		var id string
-		var left int64
-		if err := rows.Scan(&id, &left); err != nil {
-			return nil, err
-		}
-		msgs = append(msgs, In(id, fromMicros(left)))
-	}
-	return msgs, rows.Err()
 }

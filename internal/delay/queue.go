@@ -66,9 +66,6 @@ func NewQueue(rdb redis.UniversalClient, kind string, shards int) (*Queue, error
 	return q, nil
 }
 
-// Kind returns the queue's kind.
-func (q *Queue) Kind() string { return q.kind }
-
 // channel returns the name of the Redis channel for wake-ups. A wake-up is the number of a shard. A script publishes
 // it when the earliest due time of the shard has become earlier.
 func (q *Queue) channel() string { return "delay:" + q.kind + ":wake" }

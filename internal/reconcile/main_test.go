@@ -347,7 +347,7 @@ func (f *fixture) intact(t testing.TB) bool {
 
 func newTestReconciler(t testing.TB, f *fixture) *Reconciler {
 	t.Helper()
-	r, err := New(nil, f.queue.Kind(), f.table, f.queue, Config{}, slog.New(slog.DiscardHandler), nil)
+	r, err := New(nil, "test.kind", f.table, f.queue, Config{}, slog.New(slog.DiscardHandler), nil)
 	testenv.Must(t, err)
 	return r
 }

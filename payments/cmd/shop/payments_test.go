@@ -323,7 +323,7 @@ func TestSweepOfOtherKinds(t *testing.T) {
 	o.DatabaseURL, o.RedisURL = testenv.Postgres(t), testenv.Redis(t)
 	a := openAppWith(t, &o)
 	first, others := a.Kinds[0], a.Kinds[1:]
-	release := testenv.HoldLock(t, a.Pool, `SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, "reconcile "+first.Queue.Kind())
+	release := testenv.HoldLock(t, a.Pool, `SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`, "reconcile "+first.Name)
 	_, err := a.Kinds.Sweep(t.Context())
 	release()
 	if !errors.Is(err, reconcile.ErrBusy) {
@@ -331,7 +331,7 @@ func TestSweepOfOtherKinds(t *testing.T) {
 	}
 	for _, k := range others {
 		if last, _, err := k.Reconciler.Last(t.Context()); err != nil || last == nil {
-			t.Errorf("the report of %s is %v, %v; want one", k.Queue.Kind(), last, err)
+			t.Errorf("the report of %s is %v, %v; want one", k.Name, last, err)
 		}
 	}
 }
