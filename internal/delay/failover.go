@@ -6,14 +6,9 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
-
-// reloadInterval is the time after which a command makes the client read the nodes of a cluster again. The client
-// does not learn of a promoted replica while it sends commands to a master that has died.
-const reloadInterval = time.Second
 
 // FollowsSentinels reports whether Sentinels name the master to a client of [Connect]. When they name another master,
 // the client closes the connections of its pools, but a subscription stays at a former master that hangs. So who

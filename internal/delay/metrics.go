@@ -106,10 +106,7 @@ func (c *depthCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(desc *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, labels...)
 	}
-	withinSecond := func() (context.Context, context.CancelFunc) {
-		return context.WithTimeout(context.Background(), time.Second)
-	}
-	ctx, cancel := withinSecond()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if d, err := c.queue.Depth(ctx); err == nil {
 		gauge(c.tasks, float64(d.Scheduled), "scheduled")
@@ -118,7 +115,7 @@ func (c *depthCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(c.tasks, float64(d.Dead), "dead")
 		gauge(c.waiting, d.OldestDue.Seconds())
 	}
-	ctx, cancel = withinSecond()
+	ctx, cancel = context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if count, oldest, err := c.outbox.Backlog(ctx); err == nil {
 		gauge(c.backlog, float64(count))

@@ -113,7 +113,7 @@ func (q *Queue) schedule(ctx context.Context, msgs []Message) error {
 type Batch struct {
 	Tasks []Task
 	// Next is the time until the shard's next task is due or its next lease ends; the lease of this claim counts too.
-	// It is negative if the shard has neither scheduled nor leased tasks.
+	// It is 285 years if the shard has neither scheduled nor leased tasks.
 	Next time.Duration
 
 	shard int

@@ -124,6 +124,9 @@ func TestQueueStates(t *testing.T) {
 			for _, task := range b.Tasks {
 				got += task.ID + strconv.Itoa(task.Attempts) + " "
 			}
+			if b.Next > 100*365*24*time.Hour {
+				return got + "never", err
+			}
 			return got + b.Next.Round(long).String(), err
 		}
 	}
@@ -190,7 +193,7 @@ func TestQueueStates(t *testing.T) {
 			after:  state{dead: sets{"a": seeded(-long)}},
 		},
 
-		"claim: empty": {do: claim(10), gives: "0s"},
+		"claim: empty": {do: claim(10), gives: "never"},
 		"claim: nothing due": {
 			before: state{due: sets{"a": seeded(long)}},
 			do:     claim(10),

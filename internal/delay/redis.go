@@ -56,7 +56,9 @@ func parseURL(redisURL string) (*redis.UniversalOptions, error) {
 func open(o *redis.UniversalOptions) redis.UniversalClient {
 	if o.IsClusterMode {
 		cluster := o.Cluster()
-		cluster.ClusterStateReloadInterval = reloadInterval
+		// After this time a command makes the client read the nodes again. The client does not learn of a promoted
+		// replica while it sends commands to a master that has died.
+		cluster.ClusterStateReloadInterval = time.Second
 		return redis.NewClusterClient(cluster)
 	}
 	client := redis.NewUniversalClient(o)

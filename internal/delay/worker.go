@@ -149,14 +149,10 @@ func (w *Worker) claimNext(ctx context.Context, shard int) (batch Batch, err err
 // claim claims a batch of a shard. It returns the time to wait before the next claim.
 func (w *Worker) claim(ctx context.Context, shard int) (batch Batch, wait time.Duration, err error) {
 	batch, err = w.queue.Claim(ctx, shard, w.cfg.Batch, w.lease)
-	switch {
-	case err != nil:
+	if err != nil {
 		return Batch{}, jitter(time.Second), err
-	case batch.Next < 0:
-		return batch, w.maxIdle, nil
-	default:
-		return batch, min(batch.Next, w.maxIdle), nil
 	}
+	return batch, min(batch.Next, w.maxIdle), nil
 }
 
 // wakeUp ends the sleep of the loop that has the turn of a shard.

@@ -9,20 +9,19 @@
 --
 -- KEYS    1 due, 2 leased, 3 attempts
 -- ARGV    1 limit, both of the tasks to claim and of the ended leases to move, 2 time of the lease in µs
--- Returns token, µs until the next task is due or the next lease ends (-1: there is neither),
+-- Returns token, µs until the next task is due or the next lease ends (max_time: there is neither),
 --         then pairs: id, failed attempts so far
 
 local at = now()
 
--- Returns the µs until the next task is due or the next lease ends: 0 if a task is due or a lease has ended, -1 if there is
--- neither a task nor a lease.
+-- Returns the µs until the next task is due or the next lease ends: 0 if a task is due or a lease has ended, max_time if
+-- there is neither a task nor a lease.
 local function next_wait()
-    local soonest = -1
+    local soonest = max_time
     for _, key in ipairs({ KEYS[1], KEYS[2] }) do
         local score = lowest_score(key)
         if score then
-            local wait = math.max(time_left(score, at), 0)
-            soonest = soonest < 0 and wait or math.min(soonest, wait)
+            soonest = math.min(soonest, math.max(time_left(score, at), 0))
         end
     end
     return soonest
