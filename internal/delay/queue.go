@@ -80,18 +80,9 @@ var scheduleScript = load("schedule")
 
 // Schedule adds tasks. A task that is scheduled already keeps the earlier of its due times. A leased task is
 // delivered a second time after its lease has ended. A dead letter is not changed. After an error some of the messages
-// may have been scheduled; repeating the call is harmless.
+// may have been scheduled; repeating the call is harmless. All messages are sent in one round trip, so a caller that has
+// more than some thousands passes them in parts.
 func (q *Queue) Schedule(ctx context.Context, msgs ...Message) error {
-	// A round trip with more messages could take longer than the client's timeout.
-	for chunk := range slices.Chunk(msgs, maxIDs) {
-		if err := q.schedule(ctx, chunk); err != nil {
-			return fmt.Errorf("schedule %s: %w", q.kind, err)
-		}
-	}
-	return nil
-}
-
-func (q *Queue) schedule(ctx context.Context, msgs []Message) error {
 	ids := make([]string, len(msgs))
 	for i, m := range msgs {
 		ids[i] = m.ID
@@ -105,8 +96,10 @@ func (q *Queue) schedule(ctx context.Context, msgs []Message) error {
 		}
 		calls = append(calls, call{[]string{g.due, g.dead}, args})
 	}
-	_, err := q.runEach(ctx, scheduleScript, calls)
-	return err
+	if _, err := q.runEach(ctx, scheduleScript, calls); err != nil {
+		return fmt.Errorf("schedule %s: %w", q.kind, err)
+	}
+	return nil
 }
 
 // Batch is the result of one claim: tasks of one shard under leases that end at the same time.
