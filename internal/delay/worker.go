@@ -141,18 +141,12 @@ func (w *Worker) claimNext(ctx context.Context, shard int) (batch Batch, err err
 	case <-timer.C:
 	case <-watch.wake:
 	}
-	batch, wait, err := w.claim(ctx, shard)
-	at = time.Now().Add(wait)
-	return batch, err
-}
-
-// claim claims a batch of a shard. It returns the time to wait before the next claim.
-func (w *Worker) claim(ctx context.Context, shard int) (batch Batch, wait time.Duration, err error) {
-	batch, err = w.queue.Claim(ctx, shard, w.cfg.Batch, w.lease)
-	if err != nil {
-		return Batch{}, jitter(time.Second), err
+	if batch, err = w.queue.Claim(ctx, shard, w.cfg.Batch, w.lease); err != nil {
+		at = time.Now().Add(jitter(time.Second))
+		return Batch{}, err
 	}
-	return batch, min(batch.Next, w.maxIdle), nil
+	at = time.Now().Add(min(batch.Next, w.maxIdle))
+	return batch, nil
 }
 
 // wakeUp ends the sleep of the loop that has the turn of a shard.

@@ -56,7 +56,7 @@ func depth(t testing.TB, q *Queue) Depth {
 // runOnce claims one batch of a shard, calls the handler and writes the outcomes to the queue. It returns the number of
 // claimed tasks.
 func (w *Worker) runOnce(ctx context.Context, shard int) (n int, err error) {
-	batch, _, err := w.claim(ctx, shard)
+	batch, err := w.queue.Claim(ctx, shard, w.cfg.Batch, w.lease)
 	if err != nil {
 		return 0, err
 	}
