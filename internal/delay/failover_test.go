@@ -92,9 +92,10 @@ func TestUnknownMaster(t *testing.T) {
 
 // TestParseURL checks whose password is whose.
 func TestParseURL(t *testing.T) {
+	const sentinels = "rediss://watcher:s@one:1/3?master_name=shop&addr=two:2&username=shop&password=m"
 	for url, want := range map[string]string{
-		"rediss://watcher:s@one:1/3?master_name=shop&addr=two:2&username=shop&password=m": "[one:1 two:2] watcher s shop false 3 shop m true",
-		"redis://one?master_name=shop":             "[one:6379]   shop false 0   false",
+		sentinels:                      "[one:1 two:2] watcher s shop false 3 shop m true",
+		"redis://one?master_name=shop": "[one:6379]   shop false 0   false",
 		"redis://shop:p@one:1?addr=two:2&addr=c:3": "[one:1 two:2 c:3]    true 0 shop p false",
 		"rediss://shop:p@one/3":                    "[one:6379]    false 3 shop p true",
 		"redis://[::1]:7":                          "[[::1]:7]    false 0   false",

@@ -105,8 +105,8 @@ const (
 	flushDelay = 50 * time.Millisecond
 )
 
-// Run deletes the outbox rows of published messages until ctx ends. Then it deletes those of the messages in the buffer,
-// and returns nil. The relay publishes the messages of rows that are left once more.
+// Run deletes the outbox rows of published messages until ctx ends. Then it deletes those of the messages in the
+// buffer, and returns nil. The relay publishes the messages of rows that are left once more.
 func (p *Publisher) Run(ctx context.Context) error {
 	for {
 		select {

@@ -80,8 +80,8 @@ var scheduleScript = load("schedule")
 
 // Schedule adds tasks. A task that is scheduled already keeps the earlier of its due times. A leased task is
 // delivered a second time after its lease has ended. A dead letter is not changed. After an error some of the messages
-// may have been scheduled; repeating the call is harmless. All messages are sent in one round trip, so a caller that has
-// more than some thousands passes them in parts.
+// may have been scheduled; repeating the call is harmless. All messages are sent in one round trip, so a caller that
+// has more than some thousands passes them in parts.
 func (q *Queue) Schedule(ctx context.Context, msgs ...Message) error {
 	ids := make([]string, len(msgs))
 	for i, m := range msgs {

@@ -37,7 +37,8 @@ func parseURL(redisURL string) (*redis.UniversalOptions, error) {
 	switch sentinels := strings.Contains(redisURL, "master_name="); {
 	case err != nil, sentinels && o.MasterName == "", !sentinels && (o.Username != "" || o.Password != ""):
 		return nil, errors.New("not a Redis URL: want redis://[user:password@]host:port[/db], or rediss:// for TLS; " +
-			"append ?addr=host:port&addr=host:port for a cluster, ?master_name=name&addr=host:port&addr=host:port for Sentinels")
+			"append ?addr=host:port&addr=host:port for a cluster, " +
+			"?master_name=name&addr=host:port&addr=host:port for Sentinels")
 	case o.DB < 0: // the client would silently use database 0
 		return nil, fmt.Errorf("not a Redis URL: its database is %d, want 0 or more", o.DB)
 	case sentinels:

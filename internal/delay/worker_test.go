@@ -111,7 +111,8 @@ func TestPoisonDoesNotDelayOthers(t *testing.T) {
 					runOnce(t, w)
 				}
 				letters, err := q.DeadLetters(t.Context(), 0, 10)
-				if err != nil || len(letters) != 1 || letters[0].ID != "37" || letters[0].Attempts != 10 || letters[0].Error == "" {
+				if err != nil || len(letters) != 1 ||
+					letters[0].ID != "37" || letters[0].Attempts != 10 || letters[0].Error == "" {
 					t.Errorf("dead letters %+v, %v; want 37 with 10 attempts and its error", letters, err)
 				}
 			})
@@ -212,7 +213,8 @@ func TestEachDeliveredOnce(t *testing.T) {
 		}
 		// The lease is longer than any stall of the machine, because a task is delivered twice if its lease ends.
 		for range 3 {
-			defer start(t, newWorker(q, handle, WorkerConfig{}, withLease(time.Hour), withMaxIdle(100*time.Millisecond)))()
+			w := newWorker(q, handle, WorkerConfig{}, withLease(time.Hour), withMaxIdle(100*time.Millisecond))
+			defer start(t, w)()
 		}
 		if err := q.Schedule(t.Context(), msgs...); err != nil {
 			t.Fatal(err)
@@ -691,7 +693,9 @@ func TestFailingClaims(t *testing.T) {
 }
 
 func TestBackoff(t *testing.T) {
-	for attempts, middle := range map[int]time.Duration{0: time.Second, 1: 2 * time.Second, maxAttempts - 2: 256 * time.Second} {
+	for attempts, middle := range map[int]time.Duration{
+		0: time.Second, 1: 2 * time.Second, maxAttempts - 2: 256 * time.Second,
+	} {
 		for range 100 {
 			if got := backoff(attempts); got < middle/2 || got > middle*3/2 {
 				t.Fatalf("backoff(%d) = %v, want %v ± half", attempts, got, middle)
