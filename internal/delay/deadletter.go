@@ -33,13 +33,6 @@ func (q *Queue) Redrive(ctx context.Context, id string) (bool, error) {
 	return n == 1, nil
 }
 
-// deadEntry is the member of a dead letter in the dead set of a shard.
-type deadEntry struct {
-	shard
-	id       string
-	buriedAt float64
-}
-
 // DeadLetters lists dead letters, the latest first. It skips the first offset ones and returns at most limit. It reads
 // up to offset+limit members of each shard, which is cheap while there are few dead letters, as is normal.
 func (q *Queue) DeadLetters(ctx context.Context, offset, limit int) ([]DeadLetter, error) {
@@ -53,43 +46,39 @@ func (q *Queue) DeadLetters(ctx context.Context, offset, limit int) ([]DeadLette
 	if err != nil {
 		return nil, fmt.Errorf("list dead letters of %s: %w", q.kind, err)
 	}
-	var entries []deadEntry
-	for i, s := range q.shards {
-		for _, z := range buried[i].Val() {
-			entries = append(entries, deadEntry{s, z.Member.(string), z.Score})
+	var letters []DeadLetter
+	for _, reply := range buried {
+		for _, z := range reply.Val() {
+			letters = append(letters, DeadLetter{Kind: q.kind, ID: z.Member.(string), BuriedAt: timeOf(z.Score)})
 		}
 	}
-	slices.SortFunc(entries, func(a, b deadEntry) int {
-		return cmp.Or(cmp.Compare(b.buriedAt, a.buriedAt), cmp.Compare(a.id, b.id))
+	slices.SortFunc(letters, func(a, b DeadLetter) int {
+		return cmp.Or(b.BuriedAt.Compare(a.BuriedAt), cmp.Compare(a.ID, b.ID))
 	})
-	return q.readDeadLetters(ctx, entries[min(offset, len(entries)):min(offset+limit, len(entries))])
+	letters = letters[min(offset, len(letters)):min(offset+limit, len(letters))]
+	return letters, q.readErrors(ctx, letters)
 }
 
-// readDeadLetters reads the attempts and errors of dead letters. It returns a dead letter even if Redis has no
-// readable attempts or error of it, because operators need the list most when the content of Redis is damaged.
-func (q *Queue) readDeadLetters(ctx context.Context, entries []deadEntry) ([]DeadLetter, error) {
-	if len(entries) == 0 {
-		return nil, nil
-	}
-	attempts, reasons := make([]*redis.StringCmd, len(entries)), make([]*redis.StringCmd, len(entries))
+// readErrors sets the attempts and errors of dead letters. It leaves those empty that Redis does not have, or not in a
+// readable form, because operators need the list most when the content of Redis is damaged.
+func (q *Queue) readErrors(ctx context.Context, letters []DeadLetter) error {
+	attempts, reasons := make([]*redis.StringCmd, len(letters)), make([]*redis.StringCmd, len(letters))
 	_, err := q.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, entry := range entries {
-			attempts[i], reasons[i] = p.HGet(ctx, entry.attempts, entry.id), p.HGet(ctx, entry.errs, entry.id)
+		for i, letter := range letters {
+			s := q.shards[q.shardOf(letter.ID)]
+			attempts[i], reasons[i] = p.HGet(ctx, s.attempts, letter.ID), p.HGet(ctx, s.errs, letter.ID)
 		}
 		return nil
 	})
 	// A redis.Error is an answer for one of the letters, and after any other error Redis did not answer.
 	if _, answered := errors.AsType[redis.Error](err); err != nil && !answered {
-		return nil, fmt.Errorf("read dead letters of %s: %w", q.kind, err)
+		return fmt.Errorf("read dead letters of %s: %w", q.kind, err)
 	}
-	letters := make([]DeadLetter, len(entries))
-	for i, entry := range entries {
+	for i := range letters {
 		n, _ := attempts[i].Int() // 0 if it is no number
-		letters[i] = DeadLetter{
-			Kind: q.kind, ID: entry.id, Attempts: max(n, 0), Error: reasons[i].Val(), BuriedAt: timeOf(entry.buriedAt),
-		}
+		letters[i].Attempts, letters[i].Error = max(n, 0), reasons[i].Val()
 	}
-	return letters, nil
+	return nil
 }
 
 // timeOf returns the time of a score, or the nearest time that JSON can hold: other clients can write any score.
