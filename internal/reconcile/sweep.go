@@ -29,7 +29,7 @@ func (r *Reconciler) sweep(ctx context.Context) (report Report) {
 	}
 
 	limited, cancel := context.WithTimeout(ctx, redisTimeout)
-	marked, err := r.queue.Intact(limited)
+	marked, err := delay.Intact(limited, r.queue)
 	cancel()
 	if err != nil {
 		report.worsen(Degraded, err)
@@ -37,7 +37,7 @@ func (r *Reconciler) sweep(ctx context.Context) (report Report) {
 	}
 	// A sweep that has found the markers does not set them again. So the next probe sees it if Redis was wiped
 	// meanwhile.
-	if compared := r.repairTasks(ctx, &report); compared && !marked {
+	if compared := r.repairTasks(ctx, &report); compared && !marked[0] {
 		r.log.InfoContext(ctx, "the queue is new or was wiped; its tasks are added when they are due soon",
 			"within", r.cfg.Lookahead, "added", report.Missing)
 		report.worsen(Degraded, r.queue.MarkIntact(ctx))
