@@ -1,7 +1,6 @@
 package main
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -60,8 +59,7 @@ func TestDoctor(t *testing.T) {
 			if got := strings.Count(out.String(), "FAIL"); code != failures || got != failures {
 				t.Errorf("got exit code %d and %d failures, want %d of both; printed:\n%s", code, got, failures, out.String())
 			}
-			settings := []string{"durability   fsync is ", "durability   full_page_writes is "}
-			for _, part := range slices.Concat(test.want, settings) {
+			for _, part := range append(test.want, "  durability   ") {
 				if !strings.Contains(out.String(), part) {
 					t.Errorf("printed:\n%s\nwant %q in it", out.String(), part)
 				}
@@ -82,7 +80,7 @@ func TestDoctorNamesEviction(t *testing.T) {
 		}
 		return out.String()
 	}
-	if printed, want := doctor(), "ok    eviction     the maxmemory-policy of Redis is noeviction\n"; !strings.Contains(printed, want) {
+	if printed, want := doctor(), "ok    eviction     Redis drops no task when its memory is full\n"; !strings.Contains(printed, want) {
 		t.Errorf("printed:\n%s\nwant %q in it", printed, want)
 	}
 	for _, setting := range [][2]string{{"maxmemory-policy", "allkeys-lru"}, {"maxmemory", "100mb"}} {

@@ -98,7 +98,7 @@ func TestSeveralKinds(t *testing.T) {
 	if s.Queue.OldestDue < 59 || s.LastSweep == nil {
 		t.Errorf("the oldest due task has waited %v s, want 60; the last sweep is %v", s.Queue.OldestDue, s.LastSweep)
 	}
-	checks := app.Checks(a.Process)
+	checks := a.Checks()
 	err = checks[slices.IndexFunc(checks, func(c app.Check) bool { return c.Subject == "worker" })].Run(t.Context())
 	for _, want := range []string{order.CancelKind + ": 1 dead letters", secondKind + ": 1 tasks are due"} {
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -12,13 +12,28 @@ import (
 	"example.com/shop/internal/postgres"
 )
 
-// Checks returns the checks of waiting commits, of Redis, of the kinds of task, and of the parts.
-func Checks(p *Process) []Check {
-	ofEach := func(check func(context.Context, *Kind) error) func(context.Context) error {
-		return func(ctx context.Context) error { return eachKind(ctx, p, check) }
-	}
+// Check is a check of `doctor`, which prints Good if Run returns nil. An error that is a [Warning] or wraps
+// [ErrUnchecked] is no failure.
+type Check struct {
+	Subject, Good string
+	Run           func(context.Context) error
+}
+
+// Warning is the error of a check that found something which an operator should change, and which the service
+// withstands.
+type Warning string
+
+// Error returns the text.
+func (w Warning) Error() string { return string(w) }
+
+// ErrUnchecked means that something cannot be checked.
+var ErrUnchecked = errors.New("not checked")
+
+// Checks returns the checks of the servers, of the kinds of task, and of the parts.
+func (p *Process) Checks() []Check {
 	checks := []Check{
-		{Subject: "commits", Good: "none waits for a standby", Run: func(ctx context.Context) error { return checkCommits(ctx, p) }},
+		{Subject: "durability", Good: "fsync and full_page_writes are on", Run: p.checkDurability},
+		{Subject: "commits", Good: "none waits for a standby", Run: p.checkCommits},
 	}
 	if p.Redis == nil {
 		checks = append(checks, Check{Subject: "redis", Good: "none: the reconciler alone times out rows, every second",
@@ -26,26 +41,64 @@ func Checks(p *Process) []Check {
 	} else {
 		checks = append(checks,
 			Check{Subject: "redis", Good: "answers", Run: func(ctx context.Context) error { return pingRedis(ctx, p.Redis) }},
-			Check{Subject: "tasks", Good: "Redis has the markers of a sweep: it was not wiped", Run: ofEach(checkMarkers)},
-			Check{Subject: "keys", Good: "the queue's keys have values of their types", Run: ofEach(
+			Check{Subject: "eviction", Good: "Redis drops no task when its memory is full", Run: p.checkEviction},
+			Check{Subject: "tasks", Good: "Redis has the markers of a sweep: it was not wiped", Run: p.ofEachKind(checkMarkers)},
+			Check{Subject: "keys", Good: "the queue's keys have values of their types", Run: p.ofEachKind(
 				func(ctx context.Context, k *Kind) error { return k.Queue.CheckKeys(ctx) })},
-			Check{Subject: "worker", Good: "no task has been due for long, and there are no dead letters", Run: ofEach(checkTasks)},
-			Check{Subject: "outbox", Good: "no message has waited for long", Run: ofEach(checkOutbox)},
+			Check{Subject: "worker", Good: "no task has been due for long, and there are no dead letters",
+				Run: p.ofEachKind(checkTasks)},
+			Check{Subject: "outbox", Good: "no message has waited for long", Run: p.ofEachKind(checkOutbox)},
 		)
 	}
 	swept := "the last sweep was recent, and no statement failed"
 	if len(p.Kinds) > 0 {
 		swept += "; while Redis is down, rows time out at most " + p.Kinds[0].Reconciler.DescribeBound() + " late"
 	}
-	checks = append(checks, Check{Subject: "reconciler", Good: swept, Run: ofEach(checkLastSweep)})
-	return append(checks, p.Checks...)
+	checks = append(checks, Check{Subject: "reconciler", Good: swept, Run: p.ofEachKind(checkLastSweep)})
+	return append(checks, p.checks...)
 }
 
-func checkCommits(ctx context.Context, p *Process) error {
+// ofEachKind returns a check of all kinds. Its error has those of all kinds in one line.
+func (p *Process) ofEachKind(check func(context.Context, *Kind) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		var errs []error
+		for _, k := range p.Kinds {
+			if err := check(ctx, k); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", k.Name, err))
+			}
+		}
+		return JoinErrors(errs...)
+	}
+}
+
+// checkDurability warns, because a server for tests is faster without durability. It does not look at
+// synchronous_commit, which the sessions of the service set themselves.
+func (p *Process) checkDurability(ctx context.Context) error {
+	var fsync, fullPageWrites string
+	err := p.Pool.QueryRowContext(ctx, `SELECT current_setting('fsync'), current_setting('full_page_writes')`).
+		Scan(&fsync, &fullPageWrites)
+	if err != nil {
+		return fmt.Errorf("read PostgreSQL's settings: %w", err)
+	}
+	return assessDurability(fsync, fullPageWrites)
+}
+
+func assessDurability(fsync, fullPageWrites string) error {
+	switch {
+	case fsync == "off":
+		return Warning("fsync is off: if the server's machine crashes, committed orders can be lost or corrupt")
+	case fullPageWrites == "off":
+		return Warning("full_page_writes is off: if the server's machine crashes, committed orders can be lost or corrupt, " +
+			"unless its file system writes each page whole or not at all")
+	}
+	return nil
+}
+
+func (p *Process) checkCommits(ctx context.Context) error {
 	waits, err := postgres.CommitsWait(ctx, p.Pool)
 	if err == nil && waits {
-		err = errors.New("commits wait for a synchronous standby that is not connected: start it, or remove it from synchronous_standby_names " +
-			"(a 201 then promises less)")
+		err = errors.New("commits wait for a synchronous standby that is not connected: start it, " +
+			"or remove it from synchronous_standby_names (a 201 then promises less)")
 	}
 	return err
 }
@@ -111,15 +164,4 @@ func checkLastSweep(ctx context.Context, k *Kind) error {
 		return fmt.Errorf("the last sweep was %v ago: is a reconciler running?", age.Round(time.Second))
 	}
 	return nil
-}
-
-// eachKind calls do for each kind. It returns one error of one line with all errors, each with its kind.
-func eachKind(ctx context.Context, p *Process, do func(context.Context, *Kind) error) error {
-	var errs []error
-	for _, k := range p.Kinds {
-		if err := do(ctx, k); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", k.Name, err))
-		}
-	}
-	return JoinErrors(errs...)
 }

@@ -31,33 +31,39 @@ func serveUntil(t *testing.T, p *Process, state string, reached func() bool) {
 	testenv.Must(t, <-ended)
 }
 
-// TestAssessEviction reads the policies of a server that refuses CONFIG, as managed ones do.
-func TestAssessEviction(t *testing.T) {
+// assessed returns the check of a server's policy as the doctor prints it.
+func assessed(t *testing.T, p *Process) string {
+	t.Helper()
+	var out strings.Builder
+	(&doctor{out: &out}).print("eviction", "nothing is dropped", p.checkEviction(t.Context()))
+	return strings.Join(strings.Fields(out.String()), " ")
+}
+
+// TestCheckEviction reads the policies of a server that refuses CONFIG, as managed ones do.
+func TestCheckEviction(t *testing.T) {
+	const dropsTasks = "so it drops tasks when its memory is full; it has evicted 0 keys"
 	for name, test := range map[string]struct {
 		policy, limit string
 		want          string
 	}{
-		"of all keys":             {"allkeys-lru", "100mb", "warn: allkeys-lru, so it drops tasks"},
-		"of all keys, no limit":   {"allkeys-random", "0", "note: allkeys-random, but it evicts nothing"},
-		"of keys with an expiry":  {"volatile-lru", "100mb", "ok: volatile-lru, which evicts no tasks"},
-		"none":                    {"noeviction", "100mb", "ok: noeviction"},
-		"the default of a server": {"noeviction", "0", "ok: noeviction"},
+		"of all keys":             {"allkeys-lru", "100mb", "warn eviction the maxmemory-policy of Redis is allkeys-lru, " + dropsTasks},
+		"of all keys, no limit":   {"allkeys-random", "0", "warn eviction the maxmemory-policy of Redis is allkeys-random, " + dropsTasks},
+		"of keys with an expiry":  {"volatile-lru", "100mb", "ok eviction nothing is dropped"},
+		"none":                    {"noeviction", "100mb", "ok eviction nothing is dropped"},
+		"the default of a server": {"noeviction", "0", "ok eviction nothing is dropped"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := testenv.RedisServer(t,
 				"--maxmemory-policy", test.policy, "--maxmemory", test.limit, "--rename-command", "CONFIG", "")
-			got := withRedis(t, server.URL(), slog.DiscardHandler).assessMemory(t.Context())
-			verdict, text, _ := strings.Cut(test.want, ": ")
-			want := "the maxmemory-policy of Redis is " + text
-			if len(got) != 1 || got[0].verdict != verdict || !strings.HasPrefix(got[0].text, want) {
-				t.Errorf("got %q, want one line: %s, which begins with %q", got, verdict, want)
+			if got := assessed(t, withRedis(t, server.URL(), slog.DiscardHandler)); !strings.HasPrefix(got, test.want) {
+				t.Errorf("the doctor prints %q, want %q at its beginning", got, test.want)
 			}
 		})
 	}
 }
 
-// TestAssessEvictedKeys counts the keys that a server has evicted.
-func TestAssessEvictedKeys(t *testing.T) {
+// TestCheckEvictedKeys counts the keys that a server has evicted.
+func TestCheckEvictedKeys(t *testing.T) {
 	server := testenv.RedisServer(t)
 	p := withRedis(t, server.URL(), slog.DiscardHandler)
 	testenv.Must(t, p.Redis.Set(t.Context(), "key", "value", 0).Err())
@@ -65,21 +71,20 @@ func TestAssessEvictedKeys(t *testing.T) {
 		testenv.Must(t, p.Redis.ConfigSet(t.Context(), setting[0], setting[1]).Err())
 	}
 	testenv.Eventually(t, "the key is evicted", func() bool { return p.Redis.Exists(t.Context(), "key").Val() == 0 })
-	if got := p.assessMemory(t.Context()); len(got) != 1 || !strings.Contains(got[0].text, "it has evicted 1 keys") {
-		t.Errorf("got %q, want one evicted key", got)
+	if got := assessed(t, p); !strings.Contains(got, "it has evicted 1 keys") {
+		t.Errorf("the doctor prints %q, want one evicted key", got)
 	}
 }
 
-// TestAssessSilentRedis assesses a server that refuses INFO, and one that does not answer.
-func TestAssessSilentRedis(t *testing.T) {
+// TestCheckSilentRedis asks a server that refuses INFO, and one that does not answer.
+func TestCheckSilentRedis(t *testing.T) {
 	server := testenv.RedisServer(t, "--rename-command", "INFO", "")
 	for url, want := range map[string]string{
-		server.URL():            "Redis does not tell its maxmemory-policy",
-		"redis://127.0.0.1:1/0": "not checked: ",
+		server.URL():            "note eviction not checked: Redis does not tell its maxmemory-policy, which must be noeviction",
+		"redis://127.0.0.1:1/0": "note eviction not checked: the policy of Redis is not read: ",
 	} {
-		got := withRedis(t, url, slog.DiscardHandler).assessMemory(t.Context())
-		if len(got) != 1 || got[0].verdict != "note" || !strings.HasPrefix(got[0].text, want) {
-			t.Errorf("%s: got %q, want a note that begins with %q", url, got, want)
+		if got := assessed(t, withRedis(t, url, slog.DiscardHandler)); !strings.HasPrefix(got, want) {
+			t.Errorf("%s: the doctor prints %q, want %q at its beginning", url, got, want)
 		}
 	}
 }
@@ -111,8 +116,5 @@ func TestEvictionOfAClusterIsLogged(t *testing.T) {
 	got := log.String()
 	if strings.Count(got, "drops tasks") != 1 || !strings.Contains(got, nodes[1]+" is allkeys-lru") {
 		t.Errorf("the log has\n%s\nwant one warning, about %s", got, nodes[1])
-	}
-	if got := p.assessMemory(t.Context()); len(got) != 3 {
-		t.Errorf("got %q, want a line for each node", got)
 	}
 }

@@ -30,7 +30,7 @@ type Part struct {
 	Ready func(context.Context) error
 	// Invariants are checked by `doctor` and by the operators' page, which show their violations.
 	Invariants Invariants
-	// Checks are checks of `doctor`.
+	// Checks are checks of `doctor`, besides those of [Process.Checks].
 	Checks []Check
 	// Figures are values under their names in the answer of GET /ops/api/stats. They are encoded as JSON, and the
 	// contract describes them as properties of the schema Stats.
@@ -49,6 +49,19 @@ type Component struct {
 
 // Figure reads a value that operators look at.
 type Figure func(context.Context) (any, error)
+
+// Figures returns the values of all parts by their names.
+func (p *Process) Figures(ctx context.Context) (map[string]any, error) {
+	values := make(map[string]any, len(p.figures))
+	for name, read := range p.figures {
+		value, err := read(ctx)
+		if err != nil {
+			return nil, err
+		}
+		values[name] = value
+	}
+	return values, nil
+}
 
 // Add adds a part to the process. Call it before [Process.Run].
 func (p *Process) Add(part Part) {
@@ -76,6 +89,6 @@ func (p *Process) Add(part Part) {
 	if part.Invariants != nil {
 		p.invariants = append(p.invariants, part.Invariants)
 	}
-	p.Checks = append(p.Checks, part.Checks...)
+	p.checks = append(p.checks, part.Checks...)
 	maps.Copy(p.figures, part.Figures)
 }

@@ -79,8 +79,6 @@ type Connections struct {
 	Pool  *sql.DB               // the connections of DB
 	Redis redis.UniversalClient // nil: the service has no Redis, and the reconcilers alone time out rows
 
-	// NewerSchema has the difference for each set of migrations of which the database has a newer one than the binary.
-	NewerSchema []*migrations.VersionError
 	// OtherModules are the names of the modules whose schema the database has, and which the program lacks.
 	OtherModules []string
 }
@@ -102,8 +100,6 @@ type Process struct {
 	Registry *prometheus.Registry  // gathers all metrics of the process
 	Kinds    Kinds                 // in the order in which the parts have added them
 
-	Checks []Check // of `doctor`
-
 	cfg Config
 
 	router   *gin.Engine
@@ -114,6 +110,7 @@ type Process struct {
 
 	ready      []func(context.Context) error
 	invariants []Invariants
+	checks     []Check
 	figures    map[string]Figure
 
 	components []Component // those of the roles of the process
@@ -135,8 +132,8 @@ func Connect(ctx context.Context, cfg Config, log *slog.Logger) (*Connections, e
 		return nil, fmt.Errorf("database handle: %w", err)
 	}
 	c := &Connections{DB: db, Pool: pool}
-	c.NewerSchema, err = migrations.CheckAll(ctx, pool, cfg.Migrations...)
-	for _, version := range c.NewerSchema {
+	newer, err := migrations.CheckAll(ctx, pool, cfg.Migrations...)
+	for _, version := range newer {
 		log.Warn("the database's schema is newer than this binary's, as in a rolling update; "+
 			"this process works with it",
 			"module", cmp.Or(version.Set, "core"), "schema", version.Have, "binary", version.Want)
@@ -202,7 +199,9 @@ func (p *Process) Run(ctx context.Context, ln net.Listener) error {
 	defer cancel()
 	components, ctx := errgroup.WithContext(ctx)
 	components.Go(func() error { return rest.Serve(ctx, ln, handler, p.Log) })
-	components.Go(func() error { p.warnOfEviction(ctx); return nil })
+	if p.Redis != nil {
+		components.Go(func() error { p.warnOfEviction(ctx); return nil })
+	}
 	for _, c := range p.components {
 		if !c.Last {
 			components.Go(func() error { return c.Run(ctx) })

@@ -17,13 +17,13 @@ import (
 type Memory struct {
 	Node    string // host:port of a master of a cluster; "": the service has one Redis
 	Policy  string // maxmemory-policy; "": the server does not tell it, or refuses INFO
-	Limit   int64  // maxmemory in bytes; 0: there is none, and nothing is evicted
 	Evicted int64  // keys that the server has evicted since it started
 }
 
-// EvictsTasks reports whether the server may drop tasks. The policies volatile-… concern only keys with an expiry, and
-// the keys of a queue have none: a full server then rejects new tasks, as with noeviction.
-func (m Memory) EvictsTasks() bool { return m.Limit > 0 && strings.HasPrefix(m.Policy, "allkeys-") }
+// EvictsTasks reports whether the server drops tasks when it reaches a limit of its memory. The policies volatile-…
+// concern only keys with an expiry, and the keys of a queue have none: a full server then rejects new tasks, as with
+// noeviction.
+func (m Memory) EvictsTasks() bool { return strings.HasPrefix(m.Policy, "allkeys-") }
 
 // ReadMemory reads the memory of Redis, of each master of a cluster in the order of their addresses. It sends INFO,
 // because managed servers refuse CONFIG.
@@ -34,11 +34,8 @@ func ReadMemory(ctx context.Context, rdb redis.UniversalClient) (all []Memory, e
 		if err := info.Err(); err != nil && !errors.As(err, new(redis.Error)) { // a refusal leaves the policy unknown
 			return nil, fmt.Errorf("INFO: %w", err)
 		}
-		limit, _ := strconv.ParseInt(info.Item("Memory", "maxmemory"), 10, 64) // 0: a stand-in for Redis may lack it
-		evicted, _ := strconv.ParseInt(info.Item("Stats", "evicted_keys"), 10, 64)
-		all = append(all, Memory{
-			Node: node, Policy: info.Item("Memory", "maxmemory_policy"), Limit: limit, Evicted: evicted,
-		})
+		evicted, _ := strconv.ParseInt(info.Item("Stats", "evicted_keys"), 10, 64) // 0: a stand-in for Redis may lack it
+		all = append(all, Memory{Node: node, Policy: info.Item("Memory", "maxmemory_policy"), Evicted: evicted})
 	}
 	return all, err
 }
