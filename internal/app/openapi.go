@@ -1,7 +1,6 @@
 package app
 
 import (
-	"bytes"
 	"fmt"
 
 	"go.yaml.in/yaml/v3"
@@ -9,51 +8,37 @@ import (
 
 // MergeContracts merges pieces of an OpenAPI document. Each piece can add entries to paths, to the maps in
 // components, and to the list tags. A part adds its figures to the properties of the schema Stats, and to the list of
-// those that are required. Everything else may be in one piece only: that two pieces define the same name is an
-// error. The entries are in the order of the pieces.
+// those that are required. Everything else may be in one piece only: that two pieces define the same name is an error.
 func MergeContracts(pieces ...[]byte) ([]byte, error) {
-	var merged *yaml.Node
+	merged := map[string]any{}
 	for _, piece := range pieces {
-		var doc yaml.Node
+		var doc map[string]any
 		if err := yaml.Unmarshal(piece, &doc); err != nil {
 			return nil, fmt.Errorf("read a piece of the contract: %w", err)
 		}
-		if len(doc.Content) != 1 || doc.Content[0].Kind != yaml.MappingNode {
-			return nil, fmt.Errorf("a piece of the contract is not a map: %.60q", piece)
-		}
-		if merged == nil {
-			merged = doc.Content[0]
-			continue
-		}
-		if err := mergeMaps(merged, doc.Content[0], ""); err != nil {
+		if err := mergeMaps(merged, doc, ""); err != nil {
 			return nil, err
 		}
 	}
-	if merged == nil {
-		return nil, nil
-	}
-	var text bytes.Buffer
-	enc := yaml.NewEncoder(&text)
-	enc.SetIndent(2)
-	if err := enc.Encode(merged); err != nil {
-		return nil, fmt.Errorf("write the contract: %w", err)
-	}
-	return text.Bytes(), nil
+	return yaml.Marshal(merged)
 }
 
 // mergeMaps adds the entries of the map from to the map into, which is at path in the document.
-func mergeMaps(into, from *yaml.Node, path string) error {
-	for i := 0; i < len(from.Content); i += 2 {
-		key, value := from.Content[i], from.Content[i+1]
-		at := path + "/" + key.Value
-		have := entry(into, key.Value)
+func mergeMaps(into, from map[string]any, path string) error {
+	for key, value := range from {
+		at := path + "/" + key
+		have, defined := into[key]
+		haveMap, _ := have.(map[string]any)
+		valueMap, _ := value.(map[string]any)
+		haveList, _ := have.([]any)
+		valueList, _ := value.([]any)
 		switch {
-		case have == nil:
-			into.Content = append(into.Content, key, value)
-		case isShared(at) && have.Kind == yaml.SequenceNode && value.Kind == yaml.SequenceNode:
-			have.Content = append(have.Content, value.Content...)
-		case isShared(at) && have.Kind == yaml.MappingNode && value.Kind == yaml.MappingNode:
-			if err := mergeMaps(have, value, at); err != nil {
+		case !defined:
+			into[key] = value
+		case isShared(at) && haveList != nil && valueList != nil:
+			into[key] = append(haveList, valueList...)
+		case isShared(at) && haveMap != nil && valueMap != nil:
+			if err := mergeMaps(haveMap, valueMap, at); err != nil {
 				return err
 			}
 		default:
@@ -72,14 +57,4 @@ func isShared(path string) bool {
 		return true
 	}
 	return false
-}
-
-// entry returns the value of a key in a map, or nil.
-func entry(m *yaml.Node, key string) *yaml.Node {
-	for i := 0; i < len(m.Content); i += 2 {
-		if m.Content[i].Value == key {
-			return m.Content[i+1]
-		}
-	}
-	return nil
 }
