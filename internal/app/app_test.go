@@ -112,6 +112,32 @@ func TestReadyUntilStopped(t *testing.T) {
 	}
 }
 
+// TestLastEndsInClose runs a component that is last, which is still there when the others stop.
+func TestLastEndsInClose(t *testing.T) {
+	p := newTestProcess(t)
+	events := make(chan string, 3)
+	component := func(name string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			<-ctx.Done()
+			events <- name
+			return nil
+		}
+	}
+	p.Add(Part{Components: []Component{
+		{Last: true, Run: component("last")},
+		{Role: Worker, Last: true, Run: component("of another role")},
+		{Run: component("first")},
+	}})
+	serveUntil(t, p, "the process runs", func() bool { return true })
+	if len(events) != 1 || <-events != "first" {
+		t.Error("when Run returns, want that only the component that is not last has ended")
+	}
+	p.Close()
+	if len(events) != 1 || <-events != "last" {
+		t.Error("after Close, want that the component that is last has ended, too")
+	}
+}
+
 // TestUnguardedOps checks that the operators' API does not exist unless it has a guard.
 func TestUnguardedOps(t *testing.T) {
 	for _, test := range []struct {

@@ -42,8 +42,8 @@ type Component struct {
 	Role string // the role of the processes that run it; "": all processes do
 	// Run returns when ctx ends. If it returns an error, the process stops.
 	Run func(ctx context.Context) error
-	// Last makes Run end after all components that are not last, so that it can pass on what they do while they stop.
-	// Then its error does not stop the process.
+	// Last makes Run begin at once and end in [Process.Close], so that it can pass on what the other components do while
+	// they stop. Then its error is only logged.
 	Last bool
 }
 
@@ -76,8 +76,12 @@ func (p *Process) Add(part Part) {
 	}
 	p.contract = append(p.contract, part.Contract...)
 	for _, c := range part.Components {
-		if c.Role == "" || p.Has(c.Role) {
-			p.components = append(p.components, c)
+		switch {
+		case c.Role != "" && !p.Has(c.Role):
+		case c.Last:
+			p.runUntilClose(c.Run)
+		default:
+			p.components = append(p.components, c.Run)
 		}
 	}
 	if part.Close != nil {

@@ -113,7 +113,7 @@ type Process struct {
 	checks     []Check
 	figures    map[string]Figure
 
-	components []Component // those of the roles of the process
+	components []func(context.Context) error // those of the roles of the process that are not last
 	workers    []*delay.Worker
 	closers    []func()
 	stopping   atomic.Bool // the process received a signal to stop
@@ -176,12 +176,25 @@ func OpenDatabase(
 	return db, err
 }
 
-// Close closes the connections. Call it after Run has returned.
+// Close ends the components that are last, and closes the connections. Call it after Run has returned.
 func (p *Process) Close() {
 	for _, c := range slices.Backward(p.closers) {
 		c()
 	}
 	p.Connections.Close()
+}
+
+// runUntilClose runs a component that is last.
+func (p *Process) runUntilClose(run func(context.Context) error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running errgroup.Group
+	running.Go(func() error { return run(ctx) })
+	p.closers = append(p.closers, func() {
+		cancel()
+		if err := running.Wait(); err != nil {
+			p.Log.Warn("what the process did last may not be passed on", "error", err)
+		}
+	})
 }
 
 // Has reports whether the process has a role.
@@ -194,7 +207,6 @@ func (p *Process) Run(ctx context.Context, ln net.Listener) error {
 	if err != nil {
 		return err
 	}
-	defer p.StartLast(ctx)()
 	ctx, cancel := p.drained(ctx)
 	defer cancel()
 	components, ctx := errgroup.WithContext(ctx)
@@ -202,10 +214,8 @@ func (p *Process) Run(ctx context.Context, ln net.Listener) error {
 	if p.Redis != nil {
 		components.Go(func() error { p.warnOfEviction(ctx); return nil })
 	}
-	for _, c := range p.components {
-		if !c.Last {
-			components.Go(func() error { return c.Run(ctx) })
-		}
+	for _, run := range p.components {
+		components.Go(func() error { return run(ctx) })
 	}
 	if p.Has(Worker) {
 		components.Go(func() error { return p.RunWorkers(ctx) })
@@ -223,24 +233,6 @@ func (p *Process) RunWorkers(ctx context.Context) error {
 		workers.Go(func() error { return w.Run(ctx) })
 	}
 	return workers.Wait()
-}
-
-// StartLast starts the components that are last, and returns a function that ends and awaits them. The end of ctx
-// does not end them. [Process.Run] calls it; call it only to do something without Run.
-func (p *Process) StartLast(ctx context.Context) (stop func()) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	var running errgroup.Group
-	for _, c := range p.components {
-		if c.Last {
-			running.Go(func() error { return c.Run(ctx) })
-		}
-	}
-	return func() {
-		cancel()
-		if err := running.Wait(); err != nil {
-			p.Log.Warn("what the process did last may not be passed on", "error", err)
-		}
-	}
 }
 
 // drained returns a context that ends later than ctx, by the duration Drain. In the meantime the process serves as

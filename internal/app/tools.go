@@ -147,7 +147,6 @@ func (o *Tool) Sweep(ctx context.Context, program Program, open Opener) error {
 		return err
 	}
 	defer p.Close()
-	defer p.StartLast(ctx)()
 	report, err := p.Kinds.Sweep(ctx)
 	if err != nil {
 		return err

@@ -70,7 +70,6 @@ func (c *paymentsReconcileCommand) Run(ctx context.Context, program app.Program)
 		return err
 	}
 	defer p.Close()
-	defer p.StartLast(ctx)()
 	return payment.ReadBooks(ctx, p, c.Payment, c.From, program.Out)
 }
 
