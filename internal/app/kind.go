@@ -52,7 +52,11 @@ func (p *Process) NewKind(name string) (*Kind, error) {
 // reconciler's options.
 func (k *Kind) Handle(rows reconcile.Rows, worker delay.WorkerConfig) (err error) {
 	p := k.process
-	table := reconcile.NewTable(p.DB, k.Name, rows, p.beginTasks(), p.Log)
+	var begin reconcile.BeginSpan
+	if p.cfg.Tracer != nil {
+		begin = p.cfg.Tracer.StartTasks
+	}
+	table := reconcile.NewTable(p.DB, k.Name, rows, begin, p.Log)
 	if k.Queue != nil {
 		k.Worker = p.Work(k.Queue, table.Handle, worker)
 	}

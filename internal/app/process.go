@@ -155,9 +155,9 @@ func Connect(ctx context.Context, cfg Config, log *slog.Logger) (*Connections, e
 
 // New returns a process without parts. Its Close closes the connections.
 func New(c *Connections, cfg Config, log *slog.Logger) *Process {
-	p := &Process{Connections: c, cfg: cfg, Log: log, Registry: newRegistry(), streams: map[string]bool{}, figures: map[string]Figure{}}
-	if cfg.Tracer != nil {
-		p.Log = slog.New(tracedLog{log.Handler(), cfg.Tracer})
+	p := &Process{
+		Connections: c, cfg: cfg, Log: log, Registry: newRegistry(),
+		streams: map[string]bool{}, figures: map[string]Figure{},
 	}
 	p.Metrics = prometheus.WrapRegistererWithPrefix(cfg.Name+"_", p.Registry)
 	p.measureCommits()

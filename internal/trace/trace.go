@@ -50,15 +50,6 @@ func (t *Tracer) Close() {
 	}
 }
 
-// LogAttrs returns the ids of the span of a context, if it is exported.
-func (t *Tracer) LogAttrs(ctx context.Context) []slog.Attr {
-	span := trace.SpanContextFromContext(ctx)
-	if !span.IsSampled() {
-		return nil
-	}
-	return []slog.Attr{slog.String("trace_id", span.TraceID().String()), slog.String("span_id", span.SpanID().String())}
-}
-
 // StartPlacing begins a span that links to the requests whose orders a transaction places.
 func (t *Tracer) StartPlacing(ctx context.Context, spans [][]byte) (span context.Context, end func(error)) {
 	return t.start(ctx, "place orders", spans, attribute.Int("messaging.batch.message_count", len(spans)))

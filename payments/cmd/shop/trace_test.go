@@ -21,8 +21,6 @@ type callTracer struct {
 
 func (*callTracer) Request(*gin.Context) {}
 
-func (*callTracer) LogAttrs(context.Context) []slog.Attr { return nil }
-
 func (*callTracer) StartTasks(ctx context.Context, _ string, _ []string) (context.Context, func(error)) {
 	return ctx, func(error) {}
 }
