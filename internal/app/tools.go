@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/sethvargo/go-retry"
 	"gorm.io/gorm"
 
 	"example.com/shop/internal/postgres"
@@ -64,45 +65,39 @@ func MigrateUp(ctx context.Context, databaseURL string, others []migrations.Set,
 }
 
 const (
-	// migrateAgain is the time after which a migration that did not get a lock is tried again. Meanwhile the requests
+	// migratePause is the time after which a migration that did not get a lock is tried again. Meanwhile the requests
 	// that waited behind it are served.
-	migrateAgain = 8 * time.Second
-	// migratePatience is how long a migration is tried: a report or a dump that reads its table may take minutes.
-	migratePatience = 5 * time.Minute
+	migratePause = 8 * time.Second
+	// migrateTries takes five minutes, because each try waits two seconds for the lock: a report or a dump that reads
+	// its table may take minutes.
+	migrateTries = 30
 )
 
 // migrate calls up, which applies migrations, and prints their names. If another session keeps a lock that a migration
 // needs, migrate calls up again.
 func migrate(ctx context.Context, out io.Writer, up func() ([]string, error)) error {
 	changed := false
-	var lockedSince time.Time // zero: the last call met no lock
-	for {
+	tries := retry.WithMaxRetries(migrateTries-1, retry.NewConstant(migratePause))
+	err := retry.Do(ctx, tries, func(context.Context) error {
 		applied, err := up()
 		for _, name := range applied {
-			changed, lockedSince = true, time.Time{} // the lock is another one
+			changed = true
 			fmt.Fprintln(out, "applied", name)
 		}
-		if lockedSince.IsZero() {
-			lockedSince = time.Now()
+		if postgres.LockTimedOut(err) {
+			fmt.Fprintf(out, "another session keeps a lock: a try every %v, %d in all (%v)\n", migratePause, migrateTries, err)
+			return retry.RetryableError(err)
 		}
-		switch {
-		case err == nil:
-			if !changed {
-				fmt.Fprintln(out, "the schema is up to date")
-			}
-			return nil
-		case !postgres.LockTimedOut(err):
-			return err
-		case time.Since(lockedSince) >= migratePatience:
-			return fmt.Errorf("%w: another session has kept a lock for %v: end its transaction, then migrate again", err, migratePatience)
-		}
-		fmt.Fprintf(out, "another session keeps a lock: trying again in %v (%v)\n", migrateAgain, err)
-		select {
-		case <-time.After(migrateAgain):
-		case <-ctx.Done():
-			return fmt.Errorf("%w, while another session kept a lock: %w", ctx.Err(), err)
-		}
+		return err
+	})
+	if postgres.LockTimedOut(err) {
+		return fmt.Errorf("%w: another session has kept a lock for %d tries: end its transaction, then migrate again",
+			err, migrateTries)
 	}
+	if err == nil && !changed {
+		fmt.Fprintln(out, "the schema is up to date")
+	}
+	return err
 }
 
 // Tool holds the options of a process with all parts, except for those of the parts. It has all that the commands need
