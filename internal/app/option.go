@@ -89,27 +89,24 @@ func CheckSecret(flag, secret string, minBytes int) error {
 	if secret == "" {
 		return nil
 	}
-	name := OptionName(flag)
-	if len(secret) < minBytes {
-		return fmt.Errorf("%s has %d bytes, want at least %d: "+
-			"set a random value, for example from `openssl rand -hex 32`", name, len(secret), minBytes)
-	}
-	lower := strings.ToLower(secret)
-	for _, word := range []string{"changeme", "change-me", "secret", "password", "default", "example"} {
-		if strings.Contains(lower, word) {
-			return fmt.Errorf("%s contains the word %q: "+
-				"set a random value, for example from `openssl rand -hex 32`", name, word)
-		}
-	}
+	words := []string{"changeme", "change-me", "secret", "password", "default", "example"}
+	guessed := slices.IndexFunc(words, func(word string) bool { return strings.Contains(strings.ToLower(secret), word) })
 	different := map[byte]bool{}
 	for _, b := range []byte(secret) {
 		different[b] = true
 	}
-	if len(different) < minDifferentBytes {
-		return fmt.Errorf("%s has %d different bytes, want at least %d: "+
-			"set a random value, for example from `openssl rand -hex 32`", name, len(different), minDifferentBytes)
+	var problem string
+	switch {
+	case len(secret) < minBytes:
+		problem = fmt.Sprintf("has %d bytes, want at least %d", len(secret), minBytes)
+	case guessed >= 0:
+		problem = fmt.Sprintf("contains the word %q", words[guessed])
+	case len(different) < minDifferentBytes:
+		problem = fmt.Sprintf("has %d different bytes, want at least %d", len(different), minDifferentBytes)
+	default:
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%s %s: set a random value, for example from `openssl rand -hex 32`", OptionName(flag), problem)
 }
 
 // ReadSecrets sets the secrets of a command from their files, and trims them. The option NAME is a secret, or an address
