@@ -24,10 +24,7 @@ func (c *HealthCommand) Run(ctx context.Context, program Program) error {
 	if err != nil {
 		return Usage(err)
 	}
-	host, port, err := net.SplitHostPort(c.HTTPAddr)
-	if err != nil {
-		return err // CheckHostPort has accepted it
-	}
+	host, port, _ := net.SplitHostPort(c.HTTPAddr)                 // CheckHostPort has accepted it
 	if ip := net.ParseIP(host); host == "" || ip.IsUnspecified() { // listens on all addresses
 		host = "localhost"
 	}
