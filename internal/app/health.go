@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"gorm.io/gorm"
-
-	"example.com/shop/internal/reconcile"
 )
 
 // CheckReady returns an error if the database does not answer, or lacks one of the relations. Name indexes: the
@@ -80,77 +78,4 @@ type Row struct {
 	EndedAt *time.Time `json:"ended_at"` // nil: the row is pending
 	EndedBy string     `json:"ended_by"` // who ended the row; "": it is pending
 	Blocker string     `json:"blocker"`  // says which lock keeps an overdue row from timing out; "": none does
-}
-
-// Backlog summarizes the pending rows.
-type Backlog struct {
-	Pending       int64   `json:"pending"`
-	OldestOverdue float64 `json:"oldest_overdue_seconds"` // the time since the earliest due time; 0 if it has not passed
-}
-
-// ReadBacklog runs a statement that returns one row, with the columns of [Backlog]: pending and oldest_overdue.
-func ReadBacklog(ctx context.Context, db *gorm.DB, statement string) (Backlog, error) {
-	var b Backlog
-	if err := db.WithContext(ctx).Raw(statement).Scan(&b).Error; err != nil {
-		return Backlog{}, fmt.Errorf("count pending rows: %w", err)
-	}
-	return b, nil
-}
-
-// Lateness describes how long after their due times rows timed out, by the actor that timed them out.
-type Lateness struct {
-	Worker     Percentiles `json:"worker"`
-	Reconciler Percentiles `json:"reconciler"`
-	Histogram  []Bucket    `json:"histogram"`
-}
-
-// Bucket counts the timeouts that were late by less than Below seconds and that no earlier bucket counts. In the last
-// bucket Below is nil: it counts the rest.
-type Bucket struct {
-	Below      *float64 `json:"below_seconds"`
-	Worker     int64    `json:"worker"`
-	Reconciler int64    `json:"reconciler"`
-}
-
-// bucketBounds are the upper bounds of the buckets of a lateness histogram, in seconds.
-var bucketBounds = []float64{.002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30}
-
-// Percentiles summarizes Count durations, in seconds.
-type Percentiles struct {
-	Count int64   `json:"count"`
-	P50   float64 `json:"p50_seconds"`
-	P99   float64 `json:"p99_seconds"`
-	Max   float64 `json:"max_seconds"`
-}
-
-// ReadLateness runs a statement on the latest timeouts. The statement has the parameter $1, the upper bounds of
-// buckets in seconds (float8[]). It returns the columns actor, bucket, count, p50, p99 and max: one row for all
-// timeouts of an actor (bucket NULL), and one for each bucket with timeouts. width_bucket gives the number of a
-// bucket.
-func ReadLateness(ctx context.Context, db *gorm.DB, statement string) (Lateness, error) {
-	var rows []struct {
-		Actor       reconcile.Actor
-		Bucket      *int
-		Percentiles `gorm:"embedded"`
-	}
-	if err := db.WithContext(ctx).Raw(statement, bucketBounds).Scan(&rows).Error; err != nil {
-		return Lateness{}, fmt.Errorf("read lateness: %w", err)
-	}
-	l := Lateness{Histogram: make([]Bucket, len(bucketBounds)+1)}
-	for i := range bucketBounds {
-		l.Histogram[i].Below = &bucketBounds[i]
-	}
-	for _, row := range rows {
-		switch {
-		case row.Actor == reconcile.ByWorker && row.Bucket == nil:
-			l.Worker = row.Percentiles
-		case row.Actor == reconcile.ByReconciler && row.Bucket == nil:
-			l.Reconciler = row.Percentiles
-		case row.Actor == reconcile.ByWorker:
-			l.Histogram[*row.Bucket].Worker = row.Count
-		case row.Actor == reconcile.ByReconciler:
-			l.Histogram[*row.Bucket].Reconciler = row.Count
-		}
-	}
-	return l, nil
 }

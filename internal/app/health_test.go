@@ -52,38 +52,3 @@ func TestFindViolations(t *testing.T) {
 		t.Errorf("without a violation the answer is %s, %v; want an empty list", text, err)
 	}
 }
-
-// TestReadLateness reads the lateness of some timeouts as JSON, as operators' pages read it.
-func TestReadLateness(t *testing.T) {
-	p := newIndexedProcess(t)
-	got, err := ReadLateness(t.Context(), p.DB, `
-		SELECT actor, bucket, count(*) AS count, max(late) AS max,
-		       percentile_cont(0.5)  WITHIN GROUP (ORDER BY late) AS p50,
-		       percentile_cont(0.99) WITHIN GROUP (ORDER BY late) AS p99
-		FROM (
-			SELECT actor, late, width_bucket(late, $1::float8[]) AS bucket
-			FROM (VALUES ('worker', 0.001::float8), ('worker', 0.003), ('worker', 0.002), ('reconciler', 60)) AS timeouts (actor, late)
-		) AS timeouts
-		GROUP BY GROUPING SETS ((actor), (actor, bucket))`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := json.Marshal(got)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{
-		`{"worker":{"count":3,"p50_seconds":0.002,"p99_seconds":0.00298,"max_seconds":0.003},`,
-		`"reconciler":{"count":1,"p50_seconds":60,"p99_seconds":60,"max_seconds":60},`,
-		`"histogram":[{"below_seconds":0.002,"worker":1,"reconciler":0},{"below_seconds":0.005,"worker":2,"reconciler":0},` +
-			`{"below_seconds":0.01,"worker":0,"reconciler":0},`,
-		`{"below_seconds":30,"worker":0,"reconciler":0},{"below_seconds":null,"worker":0,"reconciler":1}]}`,
-	} {
-		if !strings.Contains(string(text), want) {
-			t.Errorf("the lateness lacks %s:\n%s", want, text)
-		}
-	}
-	if n := len(got.Histogram); n != 14 {
-		t.Errorf("the histogram has %d buckets, want 14", n)
-	}
-}

@@ -2,6 +2,8 @@ package app
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 
@@ -32,9 +34,9 @@ type Part struct {
 	Invariants Invariants
 	// Checks are checks of `doctor`, besides those of [Process.Checks].
 	Checks []Check
-	// Figures are values under their names in the answer of GET /ops/api/stats. They are encoded as JSON, and the
-	// contract describes them as properties of the schema Stats.
-	Figures map[string]Figure
+	// Figures are statements by the names of their values in the answer of GET /ops/api/stats. Each returns one value as
+	// JSON, which the contract describes as a property of the schema Stats.
+	Figures map[string]string
 }
 
 // Component is a function that runs while the process runs.
@@ -47,18 +49,15 @@ type Component struct {
 	Last bool
 }
 
-// Figure reads a value that operators look at.
-type Figure func(context.Context) (any, error)
-
 // Figures returns the values of all parts by their names.
 func (p *Process) Figures(ctx context.Context) (map[string]any, error) {
 	values := make(map[string]any, len(p.figures))
-	for name, read := range p.figures {
-		value, err := read(ctx)
-		if err != nil {
-			return nil, err
+	for name, statement := range p.figures {
+		var value []byte
+		if err := p.Pool.QueryRowContext(ctx, statement).Scan(&value); err != nil {
+			return nil, fmt.Errorf("read the figure %s: %w", name, err)
 		}
-		values[name] = value
+		values[name] = json.RawMessage(value)
 	}
 	return values, nil
 }

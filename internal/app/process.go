@@ -111,7 +111,7 @@ type Process struct {
 	ready      []func(context.Context) error
 	invariants []Invariants
 	checks     []Check
-	figures    map[string]Figure
+	figures    map[string]string
 
 	components []func(context.Context) error // those of the roles of the process that are not last
 	workers    []*delay.Worker
@@ -157,7 +157,7 @@ func Connect(ctx context.Context, cfg Config, log *slog.Logger) (*Connections, e
 func New(c *Connections, cfg Config, log *slog.Logger) *Process {
 	p := &Process{
 		Connections: c, cfg: cfg, Log: log, Registry: newRegistry(),
-		streams: map[string]bool{}, figures: map[string]Figure{},
+		streams: map[string]bool{}, figures: map[string]string{},
 	}
 	p.Metrics = prometheus.WrapRegistererWithPrefix(cfg.Name+"_", p.Registry)
 	p.measureCommits()

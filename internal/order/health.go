@@ -28,14 +28,3 @@ func (s *Store) Ready(ctx context.Context) error {
 func (s *Store) Invariants(ctx context.Context, bound time.Duration, full bool) ([]app.Violation, error) {
 	return app.FindViolations(ctx, s.db, full, invariantsSQL, bound.Microseconds(), full)
 }
-
-// Backlog counts the pending orders, at most 100,000, and returns the time since the earliest of their due times. To
-// count millions would take seconds, and the operators' page asks each second.
-func (s *Store) Backlog(ctx context.Context) (app.Backlog, error) {
-	return app.ReadBacklog(ctx, s.db, backlogSQL)
-}
-
-// Lateness describes the timeouts of the last hour, at most the latest 10,000.
-func (s *Store) Lateness(ctx context.Context) (app.Lateness, error) {
-	return app.ReadLateness(ctx, s.db, latenessSQL)
-}

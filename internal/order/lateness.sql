@@ -1,19 +1,32 @@
--- Counts the timeouts of the last hour, at most the latest 10,000, and returns how late they were. Each actor has one
--- row for all its timeouts (bucket NULL), and one for each bucket with timeouts. It uses the index orders_timed_out.
---
--- $1 upper bounds of the buckets in seconds
-WITH recent AS (
+-- Returns the figure lateness: how late the timeouts of the last hour were, at most the latest 10,000, in seconds. A
+-- bucket of the histogram counts the timeouts that were late by less than below_seconds, and that no earlier bucket
+-- counts; the last bucket counts the rest. The statement uses the index orders_timed_out.
+WITH bounds AS (
+    SELECT '{.002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30}'::float8[] AS below
+),
+cancelled AS (
     SELECT ended_by AS actor, extract(epoch FROM cancelled_at - due_at)::float8 AS late
     FROM orders
     WHERE cancel_reason = 'timeout' AND cancelled_at > now() - interval '1 hour'
     ORDER BY cancelled_at DESC
     LIMIT 10000
 ),
-cancelled AS (
-    SELECT actor, late, width_bucket(late, $1::float8[]) AS bucket FROM recent
+actors AS (
+    SELECT actor, jsonb_build_object(
+        'count', count(late), 'max_seconds', coalesce(max(late), 0),
+        'p50_seconds', coalesce(percentile_cont(0.5)  WITHIN GROUP (ORDER BY late), 0),
+        'p99_seconds', coalesce(percentile_cont(0.99) WITHIN GROUP (ORDER BY late), 0)) AS figures
+    FROM unnest('{worker, reconciler}'::text[]) AS actor LEFT JOIN cancelled USING (actor)
+    GROUP BY actor
+),
+buckets AS (
+    SELECT width_bucket(late, below) + 1 AS bucket, count(*) FILTER (WHERE actor = 'worker') AS worker,
+           count(*) FILTER (WHERE actor = 'reconciler') AS reconciler
+    FROM cancelled CROSS JOIN bounds
+    GROUP BY 1
 )
-SELECT actor, bucket, count(*) AS count, max(late) AS max,
-       percentile_cont(0.5)  WITHIN GROUP (ORDER BY late) AS p50,
-       percentile_cont(0.99) WITHIN GROUP (ORDER BY late) AS p99
-FROM cancelled
-GROUP BY GROUPING SETS ((actor), (actor, bucket))
+SELECT jsonb_object_agg(actor, figures) || jsonb_build_object('histogram', (
+    SELECT jsonb_agg(jsonb_build_object('below_seconds', below[bucket], 'worker', coalesce(worker, 0),
+                                        'reconciler', coalesce(reconciler, 0)) ORDER BY bucket)
+    FROM bounds CROSS JOIN generate_series(1, cardinality(below) + 1) AS bucket LEFT JOIN buckets USING (bucket)))
+FROM actors

@@ -95,10 +95,7 @@ func Add(p *app.Process, cancel *app.Kind, o Options, customers *rest.Tokens, ho
 		Checks: []app.Check{{
 			Subject: "booking", Good: "no ended order has waited for long to be booked", Run: store.checkBooking,
 		}},
-		Figures: map[string]app.Figure{
-			"orders":   func(ctx context.Context) (any, error) { return store.Backlog(ctx) },
-			"lateness": func(ctx context.Context) (any, error) { return store.Lateness(ctx) },
-		},
+		Figures: map[string]string{"orders": backlogSQL, "lateness": latenessSQL},
 	}
 	if s.cfg.payAtOnce() {
 		part.Contract = append(part.Contract, payAtOnceContract)
