@@ -55,7 +55,6 @@ func openLoggedApp(t testing.TB, o *shop.Serve, log slog.Handler) *testApp {
 // openConfiguredApp returns a process with the given options and configuration that logs to log.
 func openConfiguredApp(t testing.TB, o *shop.Serve, config app.Config, log slog.Handler) *testApp {
 	t.Helper()
-	config.WorkerDrain = time.Second
 	s, err := shop.Open(t.Context(), config, &o.Options, alone, slog.New(log))
 	testenv.Must(t, err)
 	t.Cleanup(s.Close)

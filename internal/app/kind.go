@@ -72,10 +72,8 @@ func (p *Process) NewQueue(kind string) (*delay.Queue, error) {
 	return delay.NewQueue(p.Redis, kind, p.cfg.QueueShards)
 }
 
-// Work adds a worker of a queue to the process, and returns it. The process sets the field Drain of cfg, because all
-// workers stop with the process.
+// Work adds a worker of a queue to the process, and returns it.
 func (p *Process) Work(queue *delay.Queue, handle delay.Handler, cfg delay.WorkerConfig) *delay.Worker {
-	cfg.Drain = p.cfg.WorkerDrain
 	w := delay.NewWorker(queue, handle, cfg, p.Log, p.Metrics)
 	p.workers = append(p.workers, w)
 	return w

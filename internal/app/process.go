@@ -63,10 +63,9 @@ type Config struct {
 	// Migrations are the sets of the program's other modules, in their order. The core's comes before them.
 	Migrations []migrations.Set
 
-	Roles       []string
-	Reconcile   reconcile.Config
-	Drain       time.Duration // how long the process serves after the context of Run has ended
-	WorkerDrain time.Duration // how long a worker may finish its tasks then; 0: the default of package delay
+	Roles     []string
+	Reconcile reconcile.Config
+	Drain     time.Duration // how long the process serves after the context of Run has ended
 
 	// OpsGuard lets operators pass to the operators' API, and rejects all others. nil: the process has no such API.
 	OpsGuard gin.HandlerFunc

@@ -50,7 +50,6 @@ type DemoNeighbour struct {
 const (
 	demoSchedule  = "@every 5s"
 	demoLookahead = time.Minute
-	demoDrain     = time.Second
 )
 
 // options returns the options of the demo's process. Its servers are not known yet.
@@ -109,9 +108,7 @@ func (c *Demo) Run(
 	if err := app.MigrateUp(ctx, o.DatabaseURL, n.Migrations, io.Discard); err != nil {
 		return err
 	}
-	config := o.Config(program)
-	config.WorkerDrain = demoDrain
-	s, err := Open(ctx, config, &o.Options, n.Neighbour, log)
+	s, err := Open(ctx, o.Config(program), &o.Options, n.Neighbour, log)
 	if err != nil {
 		return err
 	}

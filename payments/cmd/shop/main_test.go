@@ -5,7 +5,6 @@ import (
 	"io"
 	"log/slog"
 	"testing"
-	"time"
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/order"
@@ -56,7 +55,6 @@ type testApp struct {
 // openApp returns a process with the given options and configuration that logs to log.
 func openApp(t *testing.T, o *serveCommand, config app.Config, log slog.Handler) *testApp {
 	t.Helper()
-	config.WorkerDrain = time.Second
 	s, err := shop.Open(t.Context(), config, &o.Options, payments(o.Payment), slog.New(log))
 	testenv.Must(t, err)
 	t.Cleanup(s.Close)
