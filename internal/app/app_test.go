@@ -154,15 +154,15 @@ func TestUnguardedOps(t *testing.T) {
 	}
 }
 
-// TestMetricsAreGatheredOncePerSecond checks that sharedGatherer gathers at most once a second, however many requests
+// TestMetricsAreGatheredOncePerSecond checks that oncePerSecond gathers at most once a second, however many requests
 // there are.
 func TestMetricsAreGatheredOncePerSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gathered := 0
-		g := &sharedGatherer{from: prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+		g := oncePerSecond(prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 			gathered++
 			return nil, nil
-		})}
+		}))
 		for _, step := range []struct {
 			wait time.Duration
 			want int

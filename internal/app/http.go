@@ -40,7 +40,7 @@ func (p *Process) newRouter() {
 		c.JSON(http.StatusOK, gin.H{"status": "ok", "version": p.cfg.Version})
 	})
 	r.Match(rest.ReadMethods, "/readyz", p.answerReady)
-	metrics := promhttp.HandlerFor(&sharedGatherer{from: p.Registry}, promhttp.HandlerOpts{})
+	metrics := promhttp.HandlerFor(oncePerSecond(p.Registry), promhttp.HandlerOpts{})
 	r.Match(rest.ReadMethods, "/metrics", gin.WrapH(metrics))
 	p.router = r
 	p.ops = r.Group("/ops/api", func(c *gin.Context) {
@@ -53,35 +53,29 @@ func (p *Process) newRouter() {
 	})
 }
 
-// Handler returns the handler of all routes. Call it once, when all parts are added.
-func (p *Process) Handler() (http.Handler, error) {
-	if err := p.serveContract(); err != nil {
-		return nil, err
-	}
-	var h http.Handler = p.router
-	for _, wrap := range p.outer {
-		h = wrap(h)
-	}
-	return h, nil
-}
-
 // ownContract is the piece of the contract about the routes of the package. It also has what the pieces of several
 // parts refer to: problems, parameters of pages, and the operators' token.
 //
 //go:embed openapi.yaml
 var ownContract []byte
 
-// serveContract adds the route of the OpenAPI document, if the parts have added pieces of it.
-func (p *Process) serveContract() error {
-	if len(p.contract) == 0 || !p.Has(API) {
-		return nil
+// Handler returns the handler of all routes, among them that of the OpenAPI document. Call it once, when all parts are
+// added.
+func (p *Process) Handler() (http.Handler, error) {
+	if p.Has(API) {
+		text, err := MergeContracts(append([][]byte{ownContract}, p.contract...)...)
+		if err != nil {
+			return nil, err
+		}
+		p.router.Match(rest.ReadMethods, "/openapi.yaml", func(c *gin.Context) {
+			c.Data(http.StatusOK, "application/yaml", text)
+		})
 	}
-	text, err := MergeContracts(append([][]byte{ownContract}, p.contract...)...)
-	if err != nil {
-		return err
+	var h http.Handler = p.router
+	for _, wrap := range p.outer {
+		h = wrap(h)
 	}
-	p.router.Match(rest.ReadMethods, "/openapi.yaml", func(c *gin.Context) { c.Data(http.StatusOK, "application/yaml", text) })
-	return nil
+	return h, nil
 }
 
 // answerReady tells a load balancer whether to send requests to this process. Without Redis the process is degraded

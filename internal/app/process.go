@@ -126,10 +126,7 @@ func Connect(ctx context.Context, cfg Config, log *slog.Logger) (*Connections, e
 	if err != nil {
 		return nil, err
 	}
-	pool, err := db.DB()
-	if err != nil {
-		return nil, fmt.Errorf("database handle: %w", err)
-	}
+	pool, _ := db.DB() // fails only without a pool
 	c := &Connections{DB: db, Pool: pool}
 	newer, err := migrations.CheckAll(ctx, pool, cfg.Migrations...)
 	for _, version := range newer {
@@ -141,9 +138,7 @@ func Connect(ctx context.Context, cfg Config, log *slog.Logger) (*Connections, e
 		c.OtherModules, err = migrations.OtherModules(ctx, pool, cfg.Migrations...)
 	}
 	if err == nil && cfg.RedisURL != "" {
-		if c.Redis, err = delay.Connect(cfg.RedisURL); err != nil {
-			c.Redis, err = nil, Usage(err)
-		}
+		c.Redis, err = delay.Connect(cfg.RedisURL)
 	}
 	if err != nil {
 		c.Close()
@@ -155,11 +150,11 @@ func Connect(ctx context.Context, cfg Config, log *slog.Logger) (*Connections, e
 // New returns a process without parts. Its Close closes the connections.
 func New(c *Connections, cfg Config, log *slog.Logger) *Process {
 	p := &Process{
-		Connections: c, cfg: cfg, Log: log, Registry: newRegistry(),
+		Connections: c, cfg: cfg, Log: log, Registry: prometheus.NewRegistry(),
 		streams: map[string]bool{}, figures: map[string]string{},
 	}
 	p.Metrics = prometheus.WrapRegistererWithPrefix(cfg.Name+"_", p.Registry)
-	p.measureCommits()
+	p.measure()
 	p.newRouter()
 	return p
 }
@@ -242,10 +237,8 @@ func (p *Process) drained(ctx context.Context) (context.Context, context.CancelF
 		defer cancel()
 		p.stopping.Store(true)
 		p.Log.Info("stopping: /readyz answers 503 from now on", "drain", p.cfg.Drain.String())
-		timer := time.NewTimer(p.cfg.Drain)
-		defer timer.Stop()
 		select {
-		case <-timer.C:
+		case <-time.After(p.cfg.Drain):
 		case <-drained.Done(): // a component has failed
 		}
 	})

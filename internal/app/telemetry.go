@@ -42,20 +42,14 @@ func (l redisLog) Printf(ctx context.Context, format string, v ...any) {
 	l.log.DebugContext(ctx, "redis client", "message", fmt.Sprintf(format, v...))
 }
 
-// newRegistry returns a registry with the metrics of the Go runtime, the process and the build.
-func newRegistry() *prometheus.Registry {
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(
+// measure registers the metrics of the Go runtime, the process and the build, and a gauge that looks for waiting
+// commits at each scrape. The gauge is NaN if the database does not answer within a second.
+func (p *Process) measure() {
+	p.Registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewBuildInfoCollector(),
 	)
-	return reg
-}
-
-// measureCommits adds a gauge that looks for waiting commits at each scrape. It is NaN if the database does not answer within
-// a second.
-func (p *Process) measureCommits() {
 	p.Metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "postgres_commits_wait",
 		Help: "Whether commits wait for a synchronous standby of PostgreSQL: 1 or 0.",
@@ -72,24 +66,20 @@ func (p *Process) measureCommits() {
 	}))
 }
 
-// sharedGatherer gathers the metrics at most once a second. A call within a second of the last gathering returns the
-// same result. The reason is that clients need no token for /metrics, and some metrics cost a query to Redis or
-// PostgreSQL. Callers must not change the result.
-type sharedGatherer struct {
-	from prometheus.Gatherer
-
-	mu       sync.Mutex
-	at       time.Time
-	families []*dto.MetricFamily
-	err      error
-}
-
-func (g *sharedGatherer) Gather() ([]*dto.MetricFamily, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if time.Since(g.at) >= time.Second {
-		g.families, g.err = g.from.Gather()
-		g.at = time.Now()
-	}
-	return g.families, g.err
+// oncePerSecond gathers metrics at most once a second, and returns the same result in between, which callers must not
+// change. The reason is that clients need no token for /metrics, and some metrics cost a query to Redis or PostgreSQL.
+func oncePerSecond(from prometheus.Gatherer) prometheus.Gatherer {
+	var mu sync.Mutex
+	var at time.Time
+	var families []*dto.MetricFamily
+	var err error
+	return prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if time.Since(at) >= time.Second {
+			families, err = from.Gather()
+			at = time.Now()
+		}
+		return families, err
+	})
 }
