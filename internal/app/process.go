@@ -77,9 +77,6 @@ type Connections struct {
 	DB    *gorm.DB              // its sessions have the settings of package postgres
 	Pool  *sql.DB               // the connections of DB
 	Redis redis.UniversalClient // nil: the service has no Redis, and the reconcilers alone time out rows
-
-	// OtherModules are the names of the modules whose schema the database has, and which the program lacks.
-	OtherModules []string
 }
 
 // Close closes the connections.
@@ -133,9 +130,6 @@ func Connect(ctx context.Context, cfg Config, log *slog.Logger) (*Connections, e
 		log.Warn("the database's schema is newer than this binary's, as in a rolling update; "+
 			"this process works with it",
 			"module", cmp.Or(version.Set, "core"), "schema", version.Have, "binary", version.Want)
-	}
-	if err == nil {
-		c.OtherModules, err = migrations.OtherModules(ctx, pool, cfg.Migrations...)
 	}
 	if err == nil && cfg.RedisURL != "" {
 		c.Redis, err = delay.Connect(cfg.RedisURL)

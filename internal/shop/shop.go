@@ -49,7 +49,7 @@ func Open(ctx context.Context, cfg app.Config, o *Options, n Neighbour, log *slo
 		return nil, err
 	}
 	var tracer *trace.Tracer
-	if err = checkModules(connections.OtherModules, cfg.Roles, log); err == nil {
+	if err = checkModules(ctx, connections, cfg, log); err == nil {
 		tracer, err = trace.New(connections, "shop", order.NewStore(connections.DB).Spans, log)
 	}
 	if err != nil {
@@ -110,12 +110,13 @@ func (s *Shop) build(o *Options, n Neighbour, hooks order.Hooks) (err error) {
 // other modules. Orders of such a shop may have to be paid in another module, and have rows there, so an API without
 // it would give goods away, and a reconciler without it could remove orders whose rows are needed. Workers and relays
 // do with orders what they do in every program.
-func checkModules(others, roles []string, log *slog.Logger) error {
-	if len(others) == 0 {
-		return nil
+func checkModules(ctx context.Context, c *app.Connections, cfg app.Config, log *slog.Logger) error {
+	others, err := migrations.OtherModules(ctx, c.Pool, cfg.Migrations...)
+	if err != nil || len(others) == 0 {
+		return err
 	}
 	modules := strings.Join(others, " and ")
-	if slices.Contains(roles, app.API) || slices.Contains(roles, app.Reconciler) {
+	if slices.Contains(cfg.Roles, app.API) || slices.Contains(cfg.Roles, app.Reconciler) {
 		return fmt.Errorf("the database has the schema of %[1]s, which this program lacks: with the role api it would let "+
 			"customers pay orders at once that must be paid elsewhere, and with the role reconciler it could remove orders "+
 			"whose rows are needed there: run the program that has %[1]s, or set %[2]s to another database",
