@@ -67,11 +67,9 @@ func addInvitations(p *app.Process, timeout time.Duration) error {
 		return err
 	}
 	p.Add(app.Part{
-		Contract: [][]byte{contract},
-		Routes:   func(root, _ gin.IRouter) { addRoutes(root, invitations, expire.Publisher, timeout) },
-		Ready: func(ctx context.Context) error {
-			return app.CheckReady(ctx, p.DB, "invitations_pending_deadline")
-		},
+		Contract:  [][]byte{contract},
+		Routes:    func(root, _ gin.IRouter) { addRoutes(root, invitations, expire.Publisher, timeout) },
+		Relations: []string{"invitations_pending_deadline"},
 		// Invitations have no books, so that a full check reads no more than those that are pending.
 		Invariants: func(ctx context.Context, bound time.Duration, _ bool) ([]app.Violation, error) {
 			return app.FindViolations(ctx, p.DB, false, invariantsSQL, bound.Microseconds())

@@ -3,7 +3,6 @@ package app
 import (
 	"bytes"
 	"context"
-	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -75,14 +74,14 @@ func TestUnknownMethodsShareASeries(t *testing.T) {
 func TestUnreadyIsLogged(t *testing.T) {
 	var log bytes.Buffer
 	p := newLoggedProcess(t, slog.NewTextHandler(&log, nil))
-	p.Add(Part{Ready: func(context.Context) error { return errors.New("an index is missing") }})
+	p.Add(Part{Relations: []string{"missing_index"}})
 	handler, err := p.Handler()
 	if err != nil {
 		t.Fatal(err)
 	}
 	recorder := httptest.NewRecorder()
 	handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), "GET", "/readyz", nil))
-	if recorder.Code != http.StatusServiceUnavailable || !strings.Contains(log.String(), "an index is missing") {
+	if recorder.Code != http.StatusServiceUnavailable || !strings.Contains(log.String(), "missing_index") {
 		t.Errorf("/readyz answers %d, want 503 and the cause in the log:\n%s", recorder.Code, log.String())
 	}
 }

@@ -9,16 +9,6 @@ import (
 	"gorm.io/gorm"
 )
 
-// CheckReady returns an error if the database does not answer, or lacks one of the relations. Name indexes: the
-// restore of a backup creates them last.
-func CheckReady(ctx context.Context, db *gorm.DB, relations ...string) error {
-	err := db.WithContext(ctx).Exec(`SELECT name::regclass FROM unnest($1::text[]) AS required (name)`, relations).Error
-	if err != nil {
-		return fmt.Errorf("check for the relations %v: %w", relations, err)
-	}
-	return nil
-}
-
 // Violation is a row that breaks an invariant.
 type Violation struct {
 	Invariant int    `json:"invariant"` // the number of the invariant in the statement

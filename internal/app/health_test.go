@@ -20,17 +20,19 @@ func newIndexedProcess(t *testing.T) *Process {
 
 func TestCheckReady(t *testing.T) {
 	p := newIndexedProcess(t)
-	if err := CheckReady(t.Context(), p.DB, "outbox_oldest", "outbox"); err != nil {
-		t.Errorf("CheckReady returns %v, want nil", err)
-	}
-	err := CheckReady(t.Context(), p.DB, "outbox", "missing_index")
-	if err == nil || !postgres.Unavailable(err) || !strings.Contains(err.Error(), "missing_index") {
-		t.Errorf("without an index CheckReady returns %v, want an error that names it and counts as unavailable", err)
+	p.Add(Part{Relations: []string{"outbox_oldest", "outbox"}})
+	if _, err := p.checkReady(t.Context()); err != nil {
+		t.Errorf("checkReady returns %v, want nil", err)
 	}
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
-	if err := CheckReady(stopped, p.DB, "outbox"); err == nil {
-		t.Error("after the end of its context CheckReady returns nil")
+	if _, err := p.checkReady(stopped); err == nil {
+		t.Error("after the end of its context checkReady returns nil")
+	}
+	p.Add(Part{Relations: []string{"missing_index"}})
+	_, err := p.checkReady(t.Context())
+	if err == nil || !postgres.Unavailable(err) || !strings.Contains(err.Error(), "missing_index") {
+		t.Errorf("without an index checkReady returns %v, want an error that names it and counts as unavailable", err)
 	}
 }
 

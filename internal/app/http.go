@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	_ "embed"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -111,12 +112,12 @@ func (p *Process) answerReady(c *gin.Context) {
 	c.JSON(status, state)
 }
 
-// checkReady returns an error if the database or its tables are away. It reports whether commits wait for a standby.
+// checkReady returns an error if the database does not answer, or lacks one of the parts' relations. It reports whether
+// commits wait for a standby.
 func (p *Process) checkReady(ctx context.Context) (commitsWait bool, err error) {
-	for _, check := range p.ready {
-		if err := check(ctx); err != nil {
-			return false, err
-		}
+	_, err = p.Pool.ExecContext(ctx, `SELECT name::regclass FROM unnest($1::text[]) AS required (name)`, p.relations)
+	if err != nil {
+		return false, fmt.Errorf("check for the relations %v: %w", p.relations, err)
 	}
 	return postgres.CommitsWait(ctx, p.Pool)
 }

@@ -28,8 +28,9 @@ type Part struct {
 	// Close is called by [Process.Close], before it closes the connections to the database and to Redis.
 	Close func()
 
-	// Ready is a check of the database for /readyz: for instance that the part's tables exist.
-	Ready func(context.Context) error
+	// Relations are tables and indexes without which /readyz answers 503. Name indexes: the restore of a backup creates
+	// them last.
+	Relations []string
 	// Invariants are checked by `doctor` and by the operators' page, which show their violations.
 	Invariants Invariants
 	// Checks are checks of `doctor`, besides those of [Process.Checks].
@@ -86,9 +87,7 @@ func (p *Process) Add(part Part) {
 	if part.Close != nil {
 		p.closers = append(p.closers, part.Close)
 	}
-	if part.Ready != nil {
-		p.ready = append(p.ready, part.Ready)
-	}
+	p.relations = append(p.relations, part.Relations...)
 	if part.Invariants != nil {
 		p.invariants = append(p.invariants, part.Invariants)
 	}

@@ -104,7 +104,7 @@ type Process struct {
 	streams  map[string]bool // the routes whose answers do not end
 	contract [][]byte        // the pieces of the parts
 
-	ready      []func(context.Context) error
+	relations  []string
 	invariants []Invariants
 	checks     []Check
 	figures    map[string]string

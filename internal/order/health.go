@@ -17,11 +17,6 @@ var (
 	latenessSQL string
 )
 
-// Ready returns an error if the database does not answer, or if it lacks the orders' tables.
-func (s *Store) Ready(ctx context.Context) error {
-	return app.CheckReady(ctx, s.db, "orders_idempotency_key", "orders_pending_deadline", "orders_not_booked")
-}
-
 // Invariants returns up to 1,000 violations of the invariants. A healthy database has none. bound is how long past
 // its due time an order may be pending. The check reads the orders that are pending or not booked; if full, it reads
 // all orders, and also compares the books with them. Only ctx limits its time.

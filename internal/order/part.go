@@ -90,7 +90,7 @@ func Add(p *app.Process, cancel *app.Kind, o Options, customers *rest.Tokens, ho
 
 		Components: []app.Component{{Role: app.Reconciler, Run: s.keepBooks}},
 
-		Ready:      store.Ready,
+		Relations:  []string{"orders_idempotency_key", "orders_pending_deadline", "orders_not_booked"},
 		Invariants: store.Invariants,
 		Checks: []app.Check{{
 			Subject: "booking", Good: "no ended order has waited for long to be booked", Run: store.checkBooking,
