@@ -80,8 +80,9 @@ func TestDoctorNamesEviction(t *testing.T) {
 		}
 		return out.String()
 	}
-	if printed, want := doctor(), "ok    eviction     Redis drops no task when its memory is full\n"; !strings.Contains(printed, want) {
-		t.Errorf("printed:\n%s\nwant %q in it", printed, want)
+	const good = "ok    eviction     Redis drops no task when its memory is full\n"
+	if printed := doctor(); !strings.Contains(printed, good) {
+		t.Errorf("printed:\n%s\nwant %q in it", printed, good)
 	}
 	for _, setting := range [][2]string{{"maxmemory-policy", "allkeys-lru"}, {"maxmemory", "100mb"}} {
 		testenv.Must(t, a.Redis.ConfigSet(t.Context(), setting[0], setting[1]).Err())

@@ -40,9 +40,12 @@ func (p *Process) Checks() []Check {
 			Run: func(context.Context) error { return nil }})
 	} else {
 		checks = append(checks,
-			Check{Subject: "redis", Good: "answers", Run: func(ctx context.Context) error { return pingRedis(ctx, p.Redis) }},
+			Check{Subject: "redis", Good: "answers", Run: func(ctx context.Context) error {
+				return pingRedis(ctx, p.Redis)
+			}},
 			Check{Subject: "eviction", Good: "Redis drops no task when its memory is full", Run: p.checkEviction},
-			Check{Subject: "tasks", Good: "Redis has the markers of a sweep: it was not wiped", Run: p.ofEachKind(checkMarkers)},
+			Check{Subject: "tasks", Good: "Redis has the markers of a sweep: it was not wiped",
+				Run: p.ofEachKind(checkMarkers)},
 			Check{Subject: "keys", Good: "the queue's keys have values of their types", Run: p.ofEachKind(
 				func(ctx context.Context, k *Kind) error { return k.Queue.CheckKeys(ctx) })},
 			Check{Subject: "worker", Good: "no task has been due for long, and there are no dead letters",
@@ -88,8 +91,8 @@ func assessDurability(fsync, fullPageWrites string) error {
 	case fsync == "off":
 		return Warning("fsync is off: if the server's machine crashes, committed orders can be lost or corrupt")
 	case fullPageWrites == "off":
-		return Warning("full_page_writes is off: if the server's machine crashes, committed orders can be lost or corrupt, " +
-			"unless its file system writes each page whole or not at all")
+		return Warning("full_page_writes is off: if the server's machine crashes, committed orders can be lost or " +
+			"corrupt, unless its file system writes each page whole or not at all")
 	}
 	return nil
 }

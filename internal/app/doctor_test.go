@@ -10,8 +10,8 @@ func TestAssessDurability(t *testing.T) {
 		{"on", "on", ""},
 		{"off", "on", "fsync is off: if the server's machine crashes, committed orders can be lost or corrupt"},
 		{"off", "off", "fsync is off: if the server's machine crashes, committed orders can be lost or corrupt"},
-		{"on", "off", "full_page_writes is off: if the server's machine crashes, committed orders can be lost or corrupt, " +
-			"unless its file system writes each page whole or not at all"},
+		{"on", "off", "full_page_writes is off: if the server's machine crashes, committed orders can be lost or " +
+			"corrupt, unless its file system writes each page whole or not at all"},
 	} {
 		err := assessDurability(test.fsync, test.fullPageWrites)
 		if warning, _ := errors.AsType[Warning](err); string(warning) != test.want || err != nil && test.want == "" {

@@ -28,13 +28,13 @@ func (p *Process) checkEviction(ctx context.Context) error {
 		case m.Policy == "":
 			silent = append(silent, server)
 		case m.EvictsTasks():
-			evicting = append(evicting, fmt.Sprintf("the maxmemory-policy of %s is %s, so it drops tasks when its memory "+
-				"is full; it has evicted %d keys since it started", server, m.Policy, m.Evicted))
+			evicting = append(evicting, fmt.Sprintf("the maxmemory-policy of %s is %s, so it drops tasks when its "+
+				"memory is full; it has evicted %d keys since it started", server, m.Policy, m.Evicted))
 		}
 	}
 	if evicting != nil {
-		return Warning(fmt.Sprintf("%s. The next sweep finds that a task is missing, so what was due may be late by up to "+
-			"%v. Set maxmemory-policy to noeviction, and let nothing else use this Redis",
+		return Warning(fmt.Sprintf("%s. The next sweep finds that a task is missing, so what was due may be late by "+
+			"up to %v. Set maxmemory-policy to noeviction, and let nothing else use this Redis",
 			strings.Join(evicting, "; "), p.Kinds.Bound()))
 	}
 	if silent != nil {
@@ -44,9 +44,9 @@ func (p *Process) checkEviction(ctx context.Context) error {
 	return nil
 }
 
-// warnOfEviction logs the warning of checkEviction, for which it waits until Redis tells its policy.
+// warnOfEviction logs the warning of checkEviction, for which it waits until Redis tells its policy or ctx ends.
 func (p *Process) warnOfEviction(ctx context.Context) {
-	_ = retry.Do(ctx, retry.NewConstant(time.Minute), func(ctx context.Context) error { // the error is that ctx has ended
+	_ = retry.Do(ctx, retry.NewConstant(time.Minute), func(ctx context.Context) error {
 		err := p.checkEviction(ctx)
 		if errors.Is(err, ErrUnchecked) {
 			return retry.RetryableError(err)

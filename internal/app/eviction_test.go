@@ -41,21 +41,20 @@ func assessed(t *testing.T, p *Process) string {
 
 // TestCheckEviction reads the policies of a server that refuses CONFIG, as managed ones do.
 func TestCheckEviction(t *testing.T) {
-	const dropsTasks = "so it drops tasks when its memory is full; it has evicted 0 keys"
-	for name, test := range map[string]struct {
-		policy, limit string
-		want          string
-	}{
-		"of all keys":             {"allkeys-lru", "100mb", "warn eviction the maxmemory-policy of Redis is allkeys-lru, " + dropsTasks},
-		"of all keys, no limit":   {"allkeys-random", "0", "warn eviction the maxmemory-policy of Redis is allkeys-random, " + dropsTasks},
-		"of keys with an expiry":  {"volatile-lru", "100mb", "ok eviction nothing is dropped"},
-		"none":                    {"noeviction", "100mb", "ok eviction nothing is dropped"},
-		"the default of a server": {"noeviction", "0", "ok eviction nothing is dropped"},
+	const good, bad = "ok eviction nothing is dropped", "warn eviction the maxmemory-policy of Redis is "
+	const dropsTasks = ", so it drops tasks when its memory is full; it has evicted 0 keys"
+	for name, test := range map[string]struct{ policy, limit, want string }{
+		"of all keys":             {"allkeys-lru", "100mb", bad + "allkeys-lru" + dropsTasks},
+		"of all keys, no limit":   {"allkeys-random", "0", bad + "allkeys-random" + dropsTasks},
+		"of keys with an expiry":  {"volatile-lru", "100mb", good},
+		"none":                    {"noeviction", "100mb", good},
+		"the default of a server": {"noeviction", "0", good},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := testenv.RedisServer(t,
 				"--maxmemory-policy", test.policy, "--maxmemory", test.limit, "--rename-command", "CONFIG", "")
-			if got := assessed(t, withRedis(t, server.URL(), slog.DiscardHandler)); !strings.HasPrefix(got, test.want) {
+			p := withRedis(t, server.URL(), slog.DiscardHandler)
+			if got := assessed(t, p); !strings.HasPrefix(got, test.want) {
 				t.Errorf("the doctor prints %q, want %q at its beginning", got, test.want)
 			}
 		})
@@ -80,7 +79,7 @@ func TestCheckEvictedKeys(t *testing.T) {
 func TestCheckSilentRedis(t *testing.T) {
 	server := testenv.RedisServer(t, "--rename-command", "INFO", "")
 	for url, want := range map[string]string{
-		server.URL():            "note eviction not checked: Redis does not tell its maxmemory-policy, which must be noeviction",
+		server.URL():            "note eviction not checked: Redis does not tell its maxmemory-policy",
 		"redis://127.0.0.1:1/0": "note eviction not checked: the policy of Redis is not read: ",
 	} {
 		if got := assessed(t, withRedis(t, url, slog.DiscardHandler)); !strings.HasPrefix(got, want) {

@@ -112,8 +112,8 @@ func (p *Process) answerReady(c *gin.Context) {
 	c.JSON(status, state)
 }
 
-// checkReady returns an error if the database does not answer, or lacks one of the parts' relations. It reports whether
-// commits wait for a standby.
+// checkReady returns an error if the database does not answer, or lacks one of the parts' relations. It reports
+// whether commits wait for a standby.
 func (p *Process) checkReady(ctx context.Context) (commitsWait bool, err error) {
 	_, err = p.Pool.ExecContext(ctx, `SELECT name::regclass FROM unnest($1::text[]) AS required (name)`, p.relations)
 	if err != nil {

@@ -21,7 +21,8 @@ func TestMerge(t *testing.T) {
 		{[]string{"tags: [{name: b}]\npaths:\n  /b: {get: {}}\ncomponents:\n  schemas:\n    B: {type: string}\n"},
 			"{openapi: 3.0.3, tags: [{name: a}, {name: b}], paths: {/a: {get: {}}, /b: {get: {}}}, " +
 				"components: {schemas: {A: {type: string}, B: {type: string}}}}"},
-		{[]string{"components: {schemas: {Stats: {required: [a], properties: {a: {}}}}}", "security: []\ninfo: {}\nx-more: 1",
+		{[]string{"components: {schemas: {Stats: {required: [a], properties: {a: {}}}}}",
+			"security: []\ninfo: {}\nx-more: 1",
 			"components: {schemas: {Stats: {required: [b], properties: {b: {}}}}}"},
 			"{openapi: 3.0.3, info: {}, security: [], x-more: 1, tags: [{name: a}], paths: {/a: {get: {}}}, " +
 				"components: {schemas: {A: {type: string}, Stats: {required: [a, b], properties: {a: {}, b: {}}}}}}"},

@@ -90,7 +90,8 @@ func CheckSecret(flag, secret string, minBytes int) error {
 		return nil
 	}
 	words := []string{"changeme", "change-me", "secret", "password", "default", "example"}
-	guessed := slices.IndexFunc(words, func(word string) bool { return strings.Contains(strings.ToLower(secret), word) })
+	lower := strings.ToLower(secret)
+	guessed := slices.IndexFunc(words, func(word string) bool { return strings.Contains(lower, word) })
 	different := map[byte]bool{}
 	for _, b := range []byte(secret) {
 		different[b] = true

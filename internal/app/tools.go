@@ -82,7 +82,8 @@ func migrate(ctx context.Context, out io.Writer, up func() ([]string, error)) er
 			fmt.Fprintln(out, "applied", name)
 		}
 		if postgres.LockTimedOut(err) {
-			fmt.Fprintf(out, "another session keeps a lock: a try every %v, %d in all (%v)\n", migratePause, migrateTries, err)
+			fmt.Fprintf(out, "another session keeps a lock: a try every %v, %d in all (%v)\n",
+				migratePause, migrateTries, err)
 			return retry.RetryableError(err)
 		}
 		return err

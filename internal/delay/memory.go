@@ -34,7 +34,7 @@ func ReadMemory(ctx context.Context, rdb redis.UniversalClient) (all []Memory, e
 		if err := info.Err(); err != nil && !errors.As(err, new(redis.Error)) { // a refusal leaves the policy unknown
 			return nil, fmt.Errorf("INFO: %w", err)
 		}
-		evicted, _ := strconv.ParseInt(info.Item("Stats", "evicted_keys"), 10, 64) // 0: a stand-in for Redis may lack it
+		evicted, _ := strconv.ParseInt(info.Item("Stats", "evicted_keys"), 10, 64) // 0: a stand-in may lack it
 		all = append(all, Memory{Node: node, Policy: info.Item("Memory", "maxmemory_policy"), Evicted: evicted})
 	}
 	return all, err

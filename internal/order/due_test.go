@@ -149,8 +149,8 @@ func TestLateness(t *testing.T) {
 	s.Exec(t, `
 		UPDATE orders SET ended_by = timeouts.actor, cancelled_at = due_at + timeouts.late
 		FROM (SELECT id, row_number() OVER () AS number FROM orders) AS numbered
-		JOIN (VALUES (1, 'worker', interval '1 ms'), (2, 'worker', '3 ms'), (3, 'worker', '2 ms'), (4, 'reconciler', '1 min'))
-			AS timeouts (number, actor, late) USING (number)
+		JOIN (VALUES (1, 'worker', interval '1 ms'), (2, 'worker', '3 ms'), (3, 'worker', '2 ms'),
+		             (4, 'reconciler', '1 min')) AS timeouts (number, actor, late) USING (number)
 		WHERE orders.id = numbered.id`)
 	got := s.lateness(t)
 	if want := (percentiles{3, 0.002, 0.00298, 0.003}); got.Worker != want {

@@ -104,7 +104,8 @@ func TestPaymentsAreInContract(t *testing.T) {
 	describes := func() bool {
 		handler, err := openAppWith(t, &o).Handler()
 		testenv.Must(t, err)
-		return strings.Contains(request(t, handler, http.MethodGet, "/openapi.yaml", "", "").Body.String(), " /api/payments:\n")
+		contract := request(t, handler, http.MethodGet, "/openapi.yaml", "", "").Body.String()
+		return strings.Contains(contract, " /api/payments:\n")
 	}
 	if describes() {
 		t.Error("without a provider, the contract describes /api/payments")
