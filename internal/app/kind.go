@@ -60,10 +60,8 @@ func (k *Kind) Handle(rows reconcile.Rows, worker delay.WorkerConfig) (err error
 	if k.Queue != nil {
 		k.Worker = p.Work(k.Queue, table.Handle, worker)
 	}
-	if k.Reconciler, err = reconcile.New(p.Pool, k.Name, table, k.Queue, p.cfg.Reconcile, p.Log, p.Metrics); err != nil {
-		return Usage(err)
-	}
-	return nil
+	k.Reconciler, err = reconcile.New(p.Pool, k.Name, table, k.Queue, p.cfg.Reconcile, p.Log, p.Metrics)
+	return err
 }
 
 // NewQueue returns the queue of a kind of task. Call it only if the process has Redis. Most parts call

@@ -1,7 +1,6 @@
 package order
 
 import (
-	"context"
 	_ "embed"
 	"fmt"
 	"time"
