@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -56,15 +55,6 @@ func RequireOptions(options map[string]string) error {
 	}
 	slices.Sort(missing)
 	return fmt.Errorf("missing %s", strings.Join(missing, ", "))
-}
-
-// CheckURL accepts an absolute HTTP address, and no address.
-func CheckURL(flag, address string) error {
-	u, err := url.Parse(address)
-	if address == "" || err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" {
-		return nil
-	}
-	return fmt.Errorf("%s is %q, want an address like https://shop.example", OptionName(flag), address)
 }
 
 // CheckHostPort accepts HOST:PORT, and no address.

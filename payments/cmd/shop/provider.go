@@ -8,6 +8,7 @@ import (
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/rest"
+	"example.com/shop/payments/internal/payment"
 	"example.com/shop/payments/stripesim"
 )
 
@@ -31,7 +32,8 @@ func (c *providerCommand) check() error {
 		app.RequireOptions(map[string]string{
 			"http-addr": c.HTTPAddr, "database-url": c.DatabaseURL, "stripe-key": c.StripeKey, "stripe-webhook-secret": c.StripeWebhookSecret,
 		}),
-		c.Database.Check(), c.Log.Check(), app.CheckURL("public-url", c.PublicURL), app.CheckURL("webhook-url", c.WebhookURL),
+		c.Database.Check(), c.Log.Check(), payment.CheckURL("public-url", c.PublicURL),
+		payment.CheckURL("webhook-url", c.WebhookURL),
 		app.CheckHostPort("http-addr", c.HTTPAddr),
 	)
 }

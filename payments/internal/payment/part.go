@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 
@@ -32,7 +33,7 @@ type ProviderOptions struct {
 
 // Check returns one error that names all options with wrong values.
 func (o ProviderOptions) Check() error {
-	return app.JoinErrors(o.LimitOptions.Check(), o.DeploymentOptions.Check(o.StripeKey), app.CheckURL("stripe-url", o.StripeURL),
+	return app.JoinErrors(o.LimitOptions.Check(), o.DeploymentOptions.Check(o.StripeKey), CheckURL("stripe-url", o.StripeURL),
 		app.RequireOptions(map[string]string{"stripe-url": o.StripeURL}))
 }
 
@@ -58,7 +59,7 @@ type Options struct {
 // Check returns one error that names all options with wrong values. api reports whether the process serves the API.
 func (o Options) Check(api bool) error {
 	errs := []error{
-		o.ProviderOptions.Check(), o.CheckoutOptions.Check(), o.TestModeOptions.Check(o.StripeKey), app.CheckURL("public-url", o.PublicURL),
+		o.ProviderOptions.Check(), o.CheckoutOptions.Check(), o.TestModeOptions.Check(o.StripeKey), CheckURL("public-url", o.PublicURL),
 	}
 	if o.PaymentGrace < time.Second || o.PaymentGrace > 24*time.Hour {
 		errs = append(errs, fmt.Errorf("%s is %v, want 1s to 24h", app.OptionName("payment-grace"), o.PaymentGrace))
@@ -67,6 +68,15 @@ func (o Options) Check(api bool) error {
 		errs = append(errs, app.RequireOptions(map[string]string{"stripe-webhook-secret": o.WebhookSecret, "public-url": o.PublicURL}))
 	}
 	return app.JoinErrors(errs...)
+}
+
+// CheckURL accepts an absolute HTTP address, and no address.
+func CheckURL(flag, address string) error {
+	u, err := url.Parse(address)
+	if address == "" || err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" {
+		return nil
+	}
+	return fmt.Errorf("%s is %q, want an address like https://shop.example", app.OptionName(flag), address)
 }
 
 // webhookSecrets returns the secrets that verify webhooks.
