@@ -45,7 +45,7 @@ type Table[T comparable, K comparable] struct {
 	Handle func(ctx context.Context, items []T, lockWait time.Duration) (left []T, err error)
 
 	// Handled is called with the items that Handle has handled, for what happens after the commit. The callers of
-	// [Queue.Do] do not wait for it.
+	// [Queue.Do] do not wait for it, but the next batch of the lane does.
 	Handled func(ctx context.Context, items []T)
 
 	// Rows returns the keys of the shared rows that an item needs.

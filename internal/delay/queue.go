@@ -191,9 +191,9 @@ func errReply(reply []any) error {
 
 var ackScript = load("ack")
 
-// Ack acknowledges claimed tasks: it ends their leases, and removes the tasks. It returns the number of these tasks.
+// Ack acknowledges claimed tasks: it ends their leases, and with them the tasks. It returns the number of these tasks.
 // It does not count or change a task whose lease has ended already: the task is due again, or leased to another
-// worker.
+// worker. A task that was scheduled again while it was leased is delivered again.
 func (q *Queue) Ack(ctx context.Context, b Batch, ids ...string) (int, error) {
 	args := []any{b.token}
 	for _, id := range ids {

@@ -7,6 +7,7 @@ WITH setting AS MATERIALIZED (
     SELECT set_config('lock_timeout', '500', true)
 ),
 locked AS MATERIALIZED (
+    -- The count makes PostgreSQL evaluate setting first.
     -- now() is the start of the transaction: an order that becomes due later is not due for this statement.
     -- SKIP LOCKED: a session that has locked an order is about to pay or cancel it. The rest of the batch need not wait.
     -- CASE: PostgreSQL cannot use the index of pending orders for it, so it reads the orders by their ids. With the plain

@@ -2,6 +2,8 @@
 -- statement of the transaction decides. It cannot be part of this statement: a statement that waits for a lock still
 -- sees the orders as they were before its wait.
 --
+-- The subqueries that count rows, and the join at the end, make PostgreSQL evaluate the parts in this order.
+--
 -- $1 product ids · $2 customer ids · $3 lock_timeout for the rest of the transaction (NULL: that of the session)
 WITH setting AS MATERIALIZED (
     SELECT set_config('lock_timeout', $3::text, true)

@@ -2,7 +2,7 @@
 //
 // The promise: an order that is not paid by its deadline is cancelled and its stock is released, once, and a paid
 // order is never cancelled. Each step of an order's life is one conditional statement, which reads the database's
-// clock after it has locked the order's row:
+// clock after it has locked the order's row (a timeout may read it earlier, which only postpones it):
 //
 //	          pay, before the deadline
 //	pending ───────────────────────────▶ paid

@@ -121,6 +121,7 @@ func (s *Service) Place(ctx context.Context, customer uuid.UUID, p Placement) (o
 		return nil, false, placing.rejection
 	case placing.existing != nil:
 		o, err = s.existingOrder(ctx, placing)
+		// It is this placement's own order if a transaction placed it whose connection was lost.
 		return o, *placing.existing != placing.id, placementUnknown(err)
 	default:
 		s.setActions(placing.order)

@@ -23,8 +23,8 @@
 -- @time_to_pay in microseconds · @kind of the outbox rows, '' for none
 -- @max_open_orders of a customer · @max_open_units of a product in them (NULL: no bound)
 WITH clock AS MATERIALIZED (
-    -- The clock is read once, so that all parts of the statement agree which orders are open. It is read after the
-    -- locks are taken, so that the wait for them does not shorten the time to pay.
+    -- This time decides. It is read once, so that all parts of the statement agree which orders are open, and after the
+    -- locks are taken, so that the wait for them does not shorten the time to pay. Only server_time is read later.
     SELECT clock_timestamp() AS at
 ),
 wanted AS MATERIALIZED (

@@ -44,7 +44,7 @@ func decide(batch []*placing, products map[uuid.UUID]Product, results []placeRes
 			continue
 		}
 		p.order = r.order(p, products)
-		// At counts from the present, so it is called now: other placements of the batch may wait for locks first.
+		// At counts from the present, so it is called now, before the next round, which may wait for locks.
 		p.task = delay.At(p.id.String(), p.order.DueAt, p.order.ServerTime)
 		for _, line := range p.Lines {
 			product := products[line.ProductID]

@@ -106,8 +106,8 @@ func Run(ctx context.Context, reconcilers ...*Reconciler) error {
 // markers are missing, or all reconcilers if Redis does not answer, or has restarted or failed over since it answered
 // last, so that its replication ids are other ones: then tasks may be lost.
 //
-// A reconciler that is sweeping already is not asked again. If it has compared the lost tasks before, its next sweep
-// finds that they are missing.
+// A reconciler that is sweeping already is not asked. If it has compared tasks before Redis lost them, its next sweep by
+// the schedule finds that they are missing; after a wipe the next probe asks again.
 func probe(ctx context.Context, reconcilers []*Reconciler) error {
 	queues := make([]*delay.Queue, len(reconcilers))
 	for i, r := range reconcilers {

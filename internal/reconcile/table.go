@@ -26,7 +26,7 @@ const (
 	Gone         RowState = "gone"          // there is no row with this id: the task is dropped
 	NotDue       RowState = "not_due"       // the deadline of the row is in the future
 	Locked       RowState = "locked"        // another session has locked the row
-	Blocked      RowState = "blocked"       // another session has locked a shared row that the statement changes
+	Blocked      RowState = "blocked"       // a shared row of the row is locked; no statement returns it, [Table] does
 )
 
 // Verdict is the result of a statement that times out rows, for one id.
@@ -253,7 +253,7 @@ func (t *Table) TimeOut(ctx context.Context, ids []string) (done, locked int, er
 // timeOut times out rows in a span, and passes the verdicts to the observer.
 func (t *Table) timeOut(ctx context.Context, ids []string, actor Actor) (verdicts []Verdict, err error) {
 	ctx, end := t.begin(ctx, t.kind, ids)
-	err = ErrPanicked
+	err = ErrPanicked // each return replaces it
 	defer func() { end(err) }()
 	rows, foreign := keyset.ParseIDs(ids)
 	if len(rows) > 0 {

@@ -12,7 +12,7 @@ import (
 // of the processor time, and now the process needs some 20 MB more.
 const gcPercent = 400
 
-// Main is [app.Main].
+// Main is [app.Main], with this setting.
 func Main(program app.Program, commands any, bound ...any) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
