@@ -43,6 +43,7 @@ type DemoNeighbour struct {
 	Neighbour
 	demo.More
 	Welcome string // lines that the demo prints about it, each with a line break
+	Close   func() // is called when the demo ends; nil: nothing is
 }
 
 // The demo's reconciler sweeps often, and looks further ahead than orders wait for their payment, so that an operator
@@ -103,6 +104,9 @@ func (c *Demo) Run(
 	if open != nil {
 		if n, err = open(ctx, run); err != nil {
 			return err
+		}
+		if n.Close != nil {
+			defer n.Close()
 		}
 	}
 	if err := app.MigrateUp(ctx, o.DatabaseURL, n.Migrations, io.Discard); err != nil {

@@ -77,17 +77,15 @@ func openDemoProvider(ctx context.Context, run shop.DemoRun) (n shop.DemoNeighbo
 	n.Neighbour = payments(o)
 	addPayments := n.Add
 	n.Add = func(s *shop.Shop) error {
-		s.Add(app.Part{
-			Contract: [][]byte{demoContract}, Routes: p.routes, Components: []app.Component{{Run: p.run}},
-			Close: func() {
-				p.Close()
-				p.ln.Close()
-			},
-		})
+		s.Add(app.Part{Contract: [][]byte{demoContract}, Routes: p.routes, Components: []app.Component{{Run: p.run}}})
 		return addPayments(s)
 	}
 	n.More = p.faults()
 	n.Welcome = fmt.Sprintf("  payments    %s (a simulator of Stripe within this process; its ledger is at /sim/ledger)\n", o.StripeURL)
+	n.Close = func() {
+		p.Close()
+		p.ln.Close()
+	}
 	return n, nil
 }
 
