@@ -192,7 +192,8 @@ func (c *child) listen(orders *order.Service) (err error) {
 	gin.SetMode(gin.ReleaseMode)
 	router := gin.New()
 	router.ContextWithFallback = true
-	router.Use(rest.RequestID(), rest.Recover(c.log), rest.Deadline(8*time.Second, nil))
+	noStream := func(string) bool { return false }
+	router.Use(rest.RequestID(), rest.Recover(c.log), rest.Deadline(8*time.Second, noStream))
 	orders.Routes(router, tokens)
 	c.handler = orders.Shed(router)
 	c.listener, err = net.Listen("tcp", "127.0.0.1:0")

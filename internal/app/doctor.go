@@ -31,8 +31,7 @@ func (o *Doctor) Run(ctx context.Context, program Program, open Opener) error {
 		return ErrFailed
 	}
 	defer p.Close()
-	// The process would not be open otherwise. The log has a warning if the schema is newer than this binary's.
-	d.print("postgres", "answers, and has all migrations of this binary", nil)
+	d.print("postgres", "answers, and has all migrations of this binary", nil) // the process would not be open otherwise
 	for _, c := range p.Checks() {
 		d.print(c.Subject, c.Good, c.Run(ctx))
 	}

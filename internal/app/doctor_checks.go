@@ -10,6 +10,7 @@ import (
 
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/postgres"
+	"example.com/shop/migrations"
 )
 
 // Check is a check of `doctor`, which prints Good if Run returns nil. An error that is a [Warning] or wraps
@@ -32,6 +33,7 @@ var ErrUnchecked = errors.New("not checked")
 // Checks returns the checks of the servers, of the kinds of task, and of the parts.
 func (p *Process) Checks() []Check {
 	checks := []Check{
+		{Subject: "schema", Good: "has no migration that this binary lacks", Run: p.checkSchema},
 		{Subject: "durability", Good: "fsync and full_page_writes are on", Run: p.checkDurability},
 		{Subject: "commits", Good: "none waits for a standby", Run: p.checkCommits},
 	}
@@ -72,6 +74,15 @@ func (p *Process) ofEachKind(check func(context.Context, *Kind) error) func(cont
 		}
 		return JoinErrors(errs...)
 	}
+}
+
+// checkSchema warns of a schema that is newer than the binary's, as in a rolling update. It works, too.
+func (p *Process) checkSchema(ctx context.Context) error {
+	newer, err := migrations.CheckAll(ctx, p.Pool, p.cfg.Migrations...)
+	if err != nil || len(newer) == 0 {
+		return err
+	}
+	return Warning(newer[0].Error())
 }
 
 // checkDurability warns, because a server for tests is faster without durability. It does not look at

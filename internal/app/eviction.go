@@ -1,9 +1,12 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,19 +20,20 @@ import (
 func (p *Process) checkEviction(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	servers, err := delay.ReadMemory(ctx, p.Redis)
+	servers, err := delay.InfoOfMasters(ctx, p.Redis)
 	if err != nil {
 		return fmt.Errorf("%w: the policy of Redis is not read: %w", ErrUnchecked, err)
 	}
 	var evicting, silent []string
-	for _, m := range servers {
-		server := strings.TrimSpace("Redis " + m.Node)
-		switch {
-		case m.Policy == "":
+	for _, address := range slices.Sorted(maps.Keys(servers)) {
+		info, server := servers[address], strings.TrimSpace("Redis "+address)
+		switch policy := info.Item("Memory", "maxmemory_policy"); {
+		case policy == "":
 			silent = append(silent, server)
-		case m.EvictsTasks():
+		case strings.HasPrefix(policy, "allkeys-"): // volatile-… concerns only keys with an expiry, and tasks have none
 			evicting = append(evicting, fmt.Sprintf("the maxmemory-policy of %s is %s, so it drops tasks when its "+
-				"memory is full; it has evicted %d keys since it started", server, m.Policy, m.Evicted))
+				"memory is full; it has evicted %s keys since it started",
+				server, policy, cmp.Or(info.Item("Stats", "evicted_keys"), "no")))
 		}
 	}
 	if evicting != nil {
@@ -44,16 +48,15 @@ func (p *Process) checkEviction(ctx context.Context) error {
 	return nil
 }
 
-// warnOfEviction logs the warning of checkEviction, for which it waits until Redis tells its policy or ctx ends.
+// warnOfEviction waits until Redis answers, and then logs the warning of checkEviction, if there is one.
 func (p *Process) warnOfEviction(ctx context.Context) {
-	_ = retry.Do(ctx, retry.NewConstant(time.Minute), func(ctx context.Context) error {
-		err := p.checkEviction(ctx)
-		if errors.Is(err, ErrUnchecked) {
-			return retry.RetryableError(err)
-		}
-		if err != nil {
-			p.Log.Warn(err.Error())
-		}
-		return nil
+	err := retry.Do(ctx, retry.NewConstant(5*time.Second), func(ctx context.Context) error {
+		return retry.RetryableError(p.Redis.Ping(ctx).Err())
 	})
+	if err != nil { // the process stops
+		return
+	}
+	if err := p.checkEviction(ctx); errors.As(err, new(Warning)) {
+		p.Log.Warn(err.Error())
+	}
 }

@@ -64,9 +64,12 @@ func (k *Kind) Handle(rows reconcile.Rows, worker delay.WorkerConfig) (err error
 	return err
 }
 
-// NewQueue returns the queue of a kind of task. Call it only if the process has Redis. Most parts call
-// [Process.NewKind] instead: tasks of a queue without an outbox and a reconciler are lost when Redis is.
+// NewQueue returns the queue of a kind of task, in a process with Redis. Most parts call [Process.NewKind] instead:
+// tasks of a queue without an outbox and a reconciler are lost when Redis is.
 func (p *Process) NewQueue(kind string) (*delay.Queue, error) {
+	if p.Redis == nil {
+		return nil, errors.New("the service has no Redis: a part must not make a queue if Process.Redis is nil")
+	}
 	return delay.NewQueue(p.Redis, kind, p.cfg.QueueShards)
 }
 

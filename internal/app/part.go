@@ -79,7 +79,7 @@ func (p *Process) Add(part Part) {
 		switch {
 		case c.Role != "" && !p.Has(c.Role):
 		case c.Last:
-			p.runUntilClose(c.Run)
+			p.runLast(c.Run)
 		default:
 			p.components = append(p.components, c.Run)
 		}

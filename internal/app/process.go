@@ -111,6 +111,9 @@ type Process struct {
 
 	components []func(context.Context) error // those of the roles of the process that are not last
 	workers    []*delay.Worker
+	last       errgroup.Group // runs the components that are last
+	runLast    func(run func(context.Context) error)
+	endLast    context.CancelFunc
 	closers    []func()
 	stopping   atomic.Bool // the process received a signal to stop
 }
@@ -148,6 +151,9 @@ func New(c *Connections, cfg Config, log *slog.Logger) *Process {
 		streams: map[string]bool{}, figures: map[string]string{},
 	}
 	p.Metrics = prometheus.WrapRegistererWithPrefix(cfg.Name+"_", p.Registry)
+	last, endLast := context.WithCancel(context.Background())
+	p.endLast = endLast
+	p.runLast = func(run func(context.Context) error) { p.last.Go(func() error { return run(last) }) }
 	p.measure()
 	p.newRouter()
 	return p
@@ -166,23 +172,14 @@ func OpenDatabase(
 
 // Close ends the components that are last, and closes the connections. Call it after Run has returned.
 func (p *Process) Close() {
+	p.endLast()
+	if err := p.last.Wait(); err != nil {
+		p.Log.Warn("what the process did last may not be passed on", "error", err)
+	}
 	for _, c := range slices.Backward(p.closers) {
 		c()
 	}
 	p.Connections.Close()
-}
-
-// runUntilClose runs a component that is last.
-func (p *Process) runUntilClose(run func(context.Context) error) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var running errgroup.Group
-	running.Go(func() error { return run(ctx) })
-	p.closers = append(p.closers, func() {
-		cancel()
-		if err := running.Wait(); err != nil {
-			p.Log.Warn("what the process did last may not be passed on", "error", err)
-		}
-	})
 }
 
 // Has reports whether the process has a role.

@@ -21,7 +21,9 @@ import (
 // logger, and NewLogger makes them log to the new logger.
 func NewLogger(w io.Writer, level string, text bool) *slog.Logger {
 	var l slog.Level
-	_ = l.UnmarshalText([]byte(level)) // Log.Check has accepted it
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		panic(err) // Log.Check has accepted it
+	}
 	opts := &slog.HandlerOptions{Level: l}
 	var h slog.Handler = slog.NewJSONHandler(w, opts)
 	if text {

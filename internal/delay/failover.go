@@ -42,7 +42,7 @@ func (masterHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 // when a server restarts: tasks may be lost then, although the markers are set. The id of a server that does not tell
 // it is empty.
 func (q *Queue) ReplicationIDs(ctx context.Context) string {
-	infos, _ := infoOfMasters(ctx, q.rdb, "replication")
+	infos, _ := InfoOfMasters(ctx, q.rdb, "replication")
 	var ids []string
 	for _, info := range infos {
 		ids = append(ids, info.Item("Replication", "master_replid"))

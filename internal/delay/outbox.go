@@ -96,7 +96,10 @@ func (o *Outbox) Waiting(ctx context.Context, ids []string) (map[string]time.Dur
 		return nil, fmt.Errorf("look for messages in the outbox: %w", err)
 	}
 	waiting := make(map[string]time.Duration)
-	return waiting, eachTask(rows, func(id string, waited time.Duration) { waiting[id] = waited })
+	if err := eachTask(rows, func(id string, waited time.Duration) { waiting[id] = waited }); err != nil {
+		return nil, fmt.Errorf("look for messages in the outbox: %w", err)
+	}
+	return waiting, nil
 }
 
 // eachTask calls do for each of the rows, which have the id of a task and a duration in microseconds.

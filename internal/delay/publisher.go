@@ -36,7 +36,7 @@ func NewPublisher(q *Queue, o *Outbox, log *slog.Logger, reg prometheus.Register
 	return &Publisher{
 		queue: q, outbox: o, budget: 100 * time.Millisecond, log: log,
 		results: newPublished(reg, q.kind),
-		// The buffer keeps the messages that are published while one DELETE is under way.
+		// The buffer keeps the messages that are published while rows are deleted.
 		published: make(chan Message, 8*flushRows),
 		breaker: gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
 			Name:        "redis",
@@ -65,7 +65,8 @@ func (p *Publisher) Publish(ctx context.Context, msgs ...Message) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.budget)
 	defer cancel()
 	_, err := p.breaker.Execute(func() (struct{}, error) {
-		return struct{}{}, retry.Do(ctx, shortBackoff(), func(ctx context.Context) error {
+		backoff := retry.WithJitterPercent(20, retry.NewExponential(10*time.Millisecond))
+		return struct{}{}, retry.Do(ctx, retry.WithMaxRetries(3, backoff), func(ctx context.Context) error {
 			return retry.RetryableError(p.queue.Schedule(ctx, msgs...))
 		})
 	})
@@ -88,11 +89,6 @@ func (p *Publisher) Publish(ctx context.Context, msgs ...Message) bool {
 		}
 	}
 	return err == nil
-}
-
-// shortBackoff returns the waits between the retries of one Publish.
-func shortBackoff() retry.Backoff {
-	return retry.WithMaxRetries(3, retry.WithJitterPercent(20, retry.NewExponential(10*time.Millisecond)))
 }
 
 // One statement deletes the rows of many published messages, so they share a commit, and no caller of Publish waits
@@ -133,7 +129,8 @@ func (p *Publisher) flush(ctx context.Context, msgs ...Message) {
 	for rows := range slices.Chunk(msgs, flushRows) {
 		if err := p.outbox.Delete(ctx, rows); err != nil {
 			p.log.Warn("published messages could not be deleted from the outbox; the relay publishes them again",
-				"messages", len(rows), "error", err)
+				"error", err)
+			return
 		}
 	}
 }

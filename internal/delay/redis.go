@@ -3,7 +3,7 @@ package delay
 import (
 	"errors"
 	"fmt"
-	"strings"
+	"net/url"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -34,7 +34,11 @@ func CheckURL(redisURL string) error {
 func parseURL(redisURL string) (*redis.UniversalOptions, error) {
 	// The parser of Sentinels' URLs reads the other ones too: it then returns the servers as if they were Sentinels.
 	o, err := redis.ParseFailoverURL(redisURL)
-	switch sentinels := strings.Contains(redisURL, "master_name="); {
+	sentinels := false
+	if u, err := url.Parse(redisURL); err == nil {
+		sentinels = u.Query().Has("master_name")
+	}
+	switch {
 	case err != nil, sentinels && o.MasterName == "", !sentinels && (o.Username != "" || o.Password != ""):
 		return nil, errors.New("not a Redis URL: want redis://[user:password@]host:port[/db], or rediss:// for TLS; " +
 			"append ?addr=host:port&addr=host:port for a cluster, " +

@@ -110,12 +110,15 @@ func (w *Worker) loop(ctx context.Context, shard int) error {
 		if err == nil {
 			err = w.handle(ctx, batch)
 		}
+		if ctx.Err() != nil {
+			return nil
+		}
 		failed := err != nil
+		before := w.watches[shard].failing.Swap(failed)
 		switch {
-		case ctx.Err() != nil || w.watches[shard].failing.Swap(failed) == failed: // nothing new
-		case failed:
+		case failed && !before:
 			w.log.Warn("worker cannot use its queue; it keeps trying", "error", err)
-		default:
+		case before && !failed:
 			w.log.Info("worker can use its queue again")
 		}
 	}
@@ -215,7 +218,8 @@ func (w *Worker) handle(ctx context.Context, batch Batch) error {
 // errLost is the cause of the end of a handler's context whose batch has no leases any more.
 var errLost = errors.New("the leases of the batch have ended")
 
-// keep renews the leases of a batch until handled is closed, for at most the handler's timeout. It returns the batch
+// keep renews the leases of a batch until handled is closed, at most until a quarter of the lease after the handler's
+// timeout. It returns the batch
 // with their last token. If the leases have ended, or end before another renewal, keep calls lose with errLost.
 //
 // A handler that takes less than a quarter of the lease needs no renewal. Each renewal may take a quarter of the
@@ -224,11 +228,22 @@ func (w *Worker) keep(ctx context.Context, b Batch, handled <-chan struct{}, los
 	pause := w.lease / 4
 	ticker := time.NewTicker(pause)
 	defer ticker.Stop()
-	for until := time.Now().Add(w.timeout + pause); time.Now().Before(until); {
+	giveUp := time.NewTimer(w.timeout + pause)
+	defer giveUp.Stop()
+	for {
 		select {
 		case <-handled:
 			return b
+		case <-giveUp.C:
+			w.log.Error("a handler has not returned after its timeout; its leases are not renewed any more, "+
+				"so its tasks are delivered again", "timeout", w.timeout, "tasks", len(b.Tasks))
+			return b
 		case <-ticker.C:
+		}
+		select {
+		case <-handled: // the select above chooses at random if several channels are ready
+			return b
+		default:
 		}
 		renewing, cancel := context.WithTimeout(ctx, pause)
 		renewed, err := w.queue.Renew(renewing, &b, w.lease)
@@ -238,9 +253,6 @@ func (w *Worker) keep(ctx context.Context, b Batch, handled <-chan struct{}, los
 			return b
 		}
 	}
-	w.log.Error("a handler has not returned after its timeout; its leases are not renewed any more, "+
-		"so its tasks are delivered again", "timeout", w.timeout, "tasks", len(b.Tasks))
-	return b
 }
 
 // outcomesWithTimeout calls the handler, which has the timeout. When stop ends, it has at most the drain time left.

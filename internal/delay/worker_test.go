@@ -447,7 +447,7 @@ func TestHandlerIgnoresItsTimeout(t *testing.T) {
 // claimCommands is the number of commands of a claim that finds nothing due. It counts the commands that the script runs.
 const claimCommands = 4
 
-// TestIdleShard counts the commands of a worker without due tasks: one claim in MaxIdle, however many loops the shard
+// TestIdleShard counts the commands of a worker without due tasks: one claim in maxIdle, however many loops the shard
 // has.
 func TestIdleShard(t *testing.T) {
 	simulate(t, func(t *testing.T, q *Queue, server *miniredis.Miniredis) {
@@ -602,7 +602,7 @@ func TestLostLeases(t *testing.T) {
 	}
 }
 
-// TestLostWakeUp runs the loops of a worker without a subscription to wake-ups. It delivers a new task within MaxIdle,
+// TestLostWakeUp runs the loops of a worker without a subscription to wake-ups. It delivers a new task within maxIdle,
 // and tries a task again when its retry is due.
 func TestLostWakeUp(t *testing.T) {
 	simulate(t, func(t *testing.T, q *Queue, _ *miniredis.Miniredis) {

@@ -151,8 +151,6 @@ const (
 	loadOrders  = 1000             // orders that placeOrders places
 	loadClients = 8                // placements at the same time
 	loadTime    = 50 * time.Second // the time limit for all placements: a busy machine is slow
-	// overloadPause is the time after which a placement that was rejected because of overload is repeated.
-	overloadPause = 100 * time.Millisecond
 )
 
 // placeOrders is the handler of POST /ops/api/faults/place-orders. It places loadOrders orders that stay unpaid. Each
@@ -171,7 +169,7 @@ func (f *Faults) placeOrders(c *gin.Context) error {
 	for range loadOrders {
 		customer := keyset.NewID()
 		clients.Go(func() error {
-			return retry.Do(ctx, retry.NewConstant(overloadPause), func(ctx context.Context) error {
+			return retry.Do(ctx, retry.NewConstant(100*time.Millisecond), func(ctx context.Context) error {
 				err := f.place(ctx, customer, product)
 				if err != nil && rest.AsError(err).Class == rest.Overloaded {
 					return retry.RetryableError(err)

@@ -39,10 +39,14 @@ type checked struct {
 // result starts a check, unless one is under way or has just ended, waits for it for at most checkWait, and returns
 // the result of the last check that has succeeded.
 func (c *checker) result(ctx context.Context) checked {
+	ended := c.running.DoChan("", func() (any, error) {
+		c.run(context.WithoutCancel(ctx))
+		return nil, nil
+	})
 	timer := time.NewTimer(checkWait)
 	defer timer.Stop()
 	select {
-	case <-c.running.DoChan("", func() (any, error) { c.run(context.WithoutCancel(ctx)); return nil, nil }):
+	case <-ended:
 	case <-timer.C:
 	case <-ctx.Done():
 	}

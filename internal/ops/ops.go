@@ -106,10 +106,15 @@ func (a *api) stats(c *gin.Context) error {
 	s := gin.H{"redis": "down", "queue": nil}
 	if a.process.Redis == nil {
 		s["redis"] = "none"
-	} else if d, err := a.queueDepth(ctx); err == nil {
-		s["redis"] = "up"
-		s["queue"] = gin.H{
-			"scheduled": d.Scheduled, "due": d.Due, "leased": d.Leased, "dead": d.Dead, "oldest_due_seconds": d.OldestDue.Seconds(),
+	} else {
+		limited, cancel := context.WithTimeout(ctx, redisTimeout)
+		defer cancel()
+		if d, err := a.process.Kinds.Depth(limited); err == nil {
+			s["redis"] = "up"
+			s["queue"] = gin.H{
+				"scheduled": d.Scheduled, "due": d.Due, "leased": d.Leased, "dead": d.Dead,
+				"oldest_due_seconds": d.OldestDue.Seconds(),
+			}
 		}
 	}
 	count, oldest, outboxErr := a.process.Kinds.Backlog(ctx)
@@ -125,13 +130,6 @@ func (a *api) stats(c *gin.Context) error {
 	s["violations"], s["invariants_checked_at"] = invariants.violations, invariants.at
 	c.JSON(http.StatusOK, s)
 	return nil
-}
-
-// queueDepth waits at most redisTimeout for Redis. When Redis does not answer, operators need the other figures most.
-func (a *api) queueDepth(ctx context.Context) (delay.Depth, error) {
-	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
-	defer cancel()
-	return a.process.Kinds.Depth(ctx)
 }
 
 // sweep compares the tables with the queues now, and answers with the report.

@@ -130,7 +130,7 @@ func (s *Service) OpsRoutes(r gin.IRouter) {
 	r.POST("/orders/:id/deadline", rest.Parameters(), rest.Handle(s.reschedule))
 }
 
-const maxReason = 500 // characters, of an operator
+const maxReason = 500 // the largest length of an operator's reason, in characters
 
 func (s *Service) reschedule(c *gin.Context) error {
 	id, err := readID(c)

@@ -36,8 +36,8 @@ type Bounds struct {
 
 // The bounds of what the options accept. What is beyond them is probably a mistake.
 const (
-	maxTimeout    = 30 * 24 * time.Hour // to pay an order, and of an extension: stock is reserved for this time
-	maxExtensions = 1000                // of an order
+	maxTimeout    = 30 * 24 * time.Hour // the time to pay, and that of an extension, for which stock is reserved
+	maxExtensions = 1000                // an order can have
 	minKeep       = time.Second
 )
 

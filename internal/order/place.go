@@ -88,7 +88,7 @@ func (p Placement) fingerprint() []byte {
 func (s *Service) Admit() (done func(), err error) {
 	done, err = s.placements.Admit()
 	if err != nil {
-		s.countRejected(errOverloaded)
+		s.metrics.rejected.WithLabelValues(rest.Overloaded.Code).Inc()
 		return nil, errOverloaded
 	}
 	return done, nil
@@ -98,9 +98,10 @@ func (s *Service) Admit() (done func(), err error) {
 // the same idempotency key before, Place returns that order in its present state, and replayed is true.
 func (s *Service) Place(ctx context.Context, customer uuid.UUID, p Placement) (o *Order, replayed bool, err error) {
 	defer func() {
-		if err != nil {
-			s.countRejected(err)
-		} else if !replayed {
+		switch {
+		case err != nil:
+			s.metrics.rejected.WithLabelValues(rest.AsError(err).Class.Code).Inc()
+		case o != nil && !replayed: // o is nil after a panic
 			s.metrics.placed.Inc()
 		}
 	}()
@@ -138,11 +139,6 @@ var errOverloaded = rest.Overloaded.Errorf(
 func placementUnknown(err error) error {
 	return rest.OutcomeUnknown(err, "Repeat the request with the same Idempotency-Key: "+
 		"it then returns the same order. Without a key, look at your orders first.")
-}
-
-// countRejected counts a placement that was rejected.
-func (s *Service) countRejected(err error) {
-	s.metrics.rejected.WithLabelValues(rest.AsError(err).Class.Code).Inc()
 }
 
 // existingOrder returns the order that exists for a placement already. It returns an error if another placement has

@@ -58,8 +58,8 @@ func decide(batch []*placing, products map[uuid.UUID]Product, results []placeRes
 	// turn, too. If enough is left, the placement stays undecided, and the caller repeats the transaction with it.
 	for i, p := range batch {
 		if !p.isDecided() {
-			open := slices.Concat(open[p.customer], results[i].OpenLines)
-			p.rejection = whyNotPlaced(p.Placement, products, open, cfg)
+			lines := slices.Concat(open[p.customer], results[i].OpenLines)
+			p.rejection = whyNotPlaced(p.Placement, products, lines, cfg)
 		}
 	}
 }

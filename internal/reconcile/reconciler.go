@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -103,8 +104,8 @@ func Run(ctx context.Context, reconcilers ...*Reconciler) error {
 }
 
 // probe reads the markers and the replication ids of Redis until ctx ends. It makes the reconcilers sweep whose
-// markers are missing, or all reconcilers if Redis does not answer, or has restarted or failed over since it answered
-// last, so that its replication ids are other ones: then tasks may be lost.
+// markers are missing, or all reconcilers if Redis does not answer, answers again, or has other replication ids,
+// because it has restarted or failed over: then tasks may be lost.
 //
 // A reconciler that is sweeping already is not asked. If it has compared tasks before Redis lost them, its next sweep by
 // the schedule finds that they are missing; after a wipe the next probe asks again.
@@ -113,17 +114,20 @@ func probe(ctx context.Context, reconcilers []*Reconciler) error {
 	for i, r := range reconcilers {
 		queues[i] = r.queue
 	}
-	last := "" // the ids of the last answer
-	return Every(ctx, probeEvery, reconcilers[0].log, func(ctx context.Context) {
+	// ids is "" if Redis does not answer. So its next answer has other ids.
+	read := func(ctx context.Context) (intact []bool, ids string, err error) {
 		ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 		defer cancel()
-		ok, err := delay.Intact(ctx, queues...)
-		ids := last
-		if err == nil {
+		if intact, err = delay.Intact(ctx, queues...); err == nil {
 			ids = queues[0].ReplicationIDs(ctx)
 		}
+		return intact, ids, err
+	}
+	_, last, _ := read(ctx)
+	return Every(ctx, probeEvery, reconcilers[0].log, func(ctx context.Context) {
+		intact, ids, err := read(ctx)
 		for i, r := range reconcilers {
-			if err == nil && ok[i] && (ids == last || last == "") {
+			if err == nil && intact[i] && ids == last {
 				continue
 			}
 			select {
@@ -144,8 +148,8 @@ func (r *Reconciler) run(ctx context.Context, sweep func(context.Context)) error
 	for {
 		began := time.Now()
 		survive(ctx, r.log, sweep)
-		// The wait has a bound besides the schedule, because an operator may set back the wall clock, by which a cron
-		// expression is meant.
+		// The wait has a bound besides the schedule, because a cron expression follows the wall clock, which an operator
+		// may set back.
 		idle := time.Until(began.Add(r.cfg.Lookahead / 2))
 		if next := r.schedule.Next(began.UTC()); !next.IsZero() {
 			idle = min(idle, time.Until(next))
@@ -196,13 +200,16 @@ func (r *Reconciler) sweepAndLog(ctx context.Context) {
 // Sweep compares and repairs once. It returns [ErrBusy] if another sweep is under way, and another error if it could
 // not start. Errors during the sweep are in the report.
 func (r *Reconciler) Sweep(ctx context.Context) (Report, error) {
-	// The transaction of the lock ends with this context. So its statements have a time limit, and its wait for the end
-	// of the sweep has none.
+	// The transaction of the lock ends with its context. So a timer ends this context while PostgreSQL must answer, and
+	// not during the sweep.
 	locked, cancel := context.WithCancel(ctx)
 	defer cancel()
 	limit := time.AfterFunc(databaseTimeout, cancel)
+	defer limit.Stop()
 	tx, err := r.lock(locked)
-	limit.Stop()
+	if expired := !limit.Stop(); expired {
+		err = fmt.Errorf("PostgreSQL did not answer within %v: %w", databaseTimeout, cmp.Or(err, context.Canceled))
+	}
 	if err != nil {
 		r.metrics.notStarted(err)
 		return Report{}, err
@@ -211,7 +218,7 @@ func (r *Reconciler) Sweep(ctx context.Context) (Report, error) {
 	r.metrics.observe(report)
 	limit.Reset(databaseTimeout)
 	if err := r.recordAndUnlock(locked, tx, report); err != nil && ctx.Err() == nil {
-		r.log.WarnContext(ctx, "the report of the sweep could not be recorded", "error", err)
+		r.log.WarnContext(ctx, "the report of the sweep could not be recorded", "within", databaseTimeout, "error", err)
 	}
 	return report, nil
 }

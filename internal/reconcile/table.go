@@ -214,7 +214,7 @@ func (t *Table) Pending(
 		return nil, next, fmt.Errorf("read pending rows: %w", err)
 	}
 	for _, row := range rows {
-		page = append(page, delay.In(row.ID.String(), microseconds(row.LeftUs)))
+		page = append(page, delay.In(row.ID.String(), time.Duration(row.LeftUs)*time.Microsecond))
 	}
 	if len(rows) == limit {
 		last := rows[limit-1]
@@ -222,8 +222,6 @@ func (t *Table) Pending(
 	}
 	return page, next, nil
 }
-
-func microseconds(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
 
 // ErrUnavailable means that a table cannot be used now, for a reason outside its rows. A later call may succeed.
 var ErrUnavailable = errors.New("the table is not available")
@@ -332,7 +330,8 @@ func (t *Table) runTimeOut(ctx context.Context, ids []uuid.UUID, actor Actor) ([
 	verdicts := make([]Verdict, len(rows))
 	for i, row := range rows {
 		verdicts[i] = row.Verdict
-		verdicts[i].Late, verdicts[i].Left = microseconds(row.LateUs), microseconds(row.LeftUs)
+		verdicts[i].Late = time.Duration(row.LateUs) * time.Microsecond
+		verdicts[i].Left = time.Duration(row.LeftUs) * time.Microsecond
 	}
 	return verdicts, nil
 }

@@ -58,11 +58,11 @@ func (s *Service) Remind(ctx context.Context, tasks []delay.Task) ([]delay.Outco
 	for i, task := range tasks {
 		ids[i] = task.ID
 	}
+	outcomes := make([]delay.Outcome, len(tasks))
 	reminders, err := s.addEvents(ctx, ids)
 	switch {
 	case postgres.Unavailable(err):
 		s.log.WarnContext(ctx, "the database cannot add reminders now; their tasks are postponed", "tasks", len(tasks), "error", err)
-		outcomes := make([]delay.Outcome, len(tasks))
 		for i := range outcomes {
 			outcomes[i] = delay.RetrySoon(ctx)
 		}
@@ -73,7 +73,6 @@ func (s *Service) Remind(ctx context.Context, tasks []delay.Task) ([]delay.Outco
 		s.log.ErrorContext(ctx, "a reminder was dropped because its order causes an error", "order_id", ids[0], "error", err)
 		return []delay.Outcome{delay.Done()}, nil
 	}
-	outcomes := make([]delay.Outcome, len(tasks))
 	for i, id := range ids {
 		r := reminders[id] // zero for an id that is no order's: the task is done
 		if r.Reminded {

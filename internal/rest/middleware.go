@@ -45,8 +45,6 @@ func idOf(r *http.Request) string {
 	return rand.Text()
 }
 
-func requestID(c *gin.Context) string { return c.GetString(requestIDKey) }
-
 // AddLogAttr adds an attribute to the line that [Log] writes for the request.
 func AddLogAttr(c *gin.Context, attr slog.Attr) {
 	attrs, _ := c.Get(logAttrsKey)
@@ -66,7 +64,7 @@ func Log(log *slog.Logger, quiet ...string) gin.HandlerFunc {
 			return
 		}
 		attrs := []slog.Attr{
-			slog.String("request_id", requestID(c)),
+			slog.String("request_id", c.GetString(requestIDKey)),
 			slog.String("method", clip.Text(c.Request.Method, 32)),
 			slog.String("path", clip.Text(c.Request.URL.Path, 256)),
 			slog.Int("status", c.Writer.Status()),
@@ -133,7 +131,7 @@ func Recover(log *slog.Logger) gin.HandlerFunc {
 				panic(p)
 			}
 			log.ErrorContext(c.Request.Context(), "handler panicked",
-				"request_id", requestID(c), "panic", p, "stack", string(debug.Stack()))
+				"request_id", c.GetString(requestIDKey), "panic", p, "stack", string(debug.Stack()))
 			if c.Writer.Written() {
 				panic(http.ErrAbortHandler) // closes the connection: the client sees that the answer is incomplete
 			}
@@ -144,12 +142,12 @@ func Recover(log *slog.Logger) gin.HandlerFunc {
 }
 
 // Deadline limits the time to answer a request, except on the routes for which isStream is true, because their answers
-// do not end. nil means that there are none. The handler continues when the client closes its half of the connection,
+// do not end. The handler continues when the client closes its half of the connection,
 // or the whole connection. net/http cannot distinguish the two, and cancels the context of the request in both cases.
 // But a client that closed only its half reads the answer.
 func Deadline(timeout time.Duration, isStream func(route string) bool) gin.HandlerFunc {
 	return func(c *gin.Context) {
-		if isStream == nil || !isStream(c.FullPath()) {
+		if !isStream(c.FullPath()) {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Request.Context()), timeout)
 			defer cancel()
 			c.Request = c.Request.WithContext(ctx)

@@ -120,7 +120,7 @@ func Fail(c *gin.Context, err error) {
 	_ = c.Error(err) // for Log
 	e := AsError(err)
 	e.setHeaders(c.Writer.Header())
-	c.AbortWithStatusJSON(e.Class.Status, e.problem(c.Request.URL.Path, requestID(c)))
+	c.AbortWithStatusJSON(e.Class.Status, e.problem(c.Request.URL.Path, c.GetString(requestIDKey)))
 }
 
 // Reject answers a request with the problem for an error, outside of gin and without middleware.

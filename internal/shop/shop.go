@@ -58,7 +58,8 @@ func Open(ctx context.Context, cfg app.Config, o *Options, n Neighbour, log *slo
 	}
 	hooks := order.Hooks{Dependents: n.Dependents}
 	if tracer != nil {
-		hooks.Tracer, cfg.Tracer, log = tracer, tracer, trace.Logger(log)
+		hooks.Tracer, cfg.Tracer = tracer, tracer
+		log = trace.Logger(log)
 	}
 	cfg.OpsGuard = o.Ops.Guard()
 	s := &Shop{Process: app.New(connections, cfg, log)}

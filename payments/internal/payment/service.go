@@ -220,7 +220,7 @@ func (s *Service) List(ctx context.Context, customer uuid.UUID, page rest.Page) 
 // with this id. It returns any other error, and nil, unchanged.
 func notFound(err error, orderID uuid.UUID) error {
 	if errors.Is(err, errNoOrder) {
-		return rest.NotFound.Errorf("You have no order %s.", orderID)
+		return rest.NotFound.Errorf("There is no order %s.", orderID)
 	}
 	return err
 }
