@@ -219,8 +219,8 @@ func (w *Worker) handle(ctx context.Context, batch Batch) error {
 var errLost = errors.New("the leases of the batch have ended")
 
 // keep renews the leases of a batch until handled is closed, at most until a quarter of the lease after the handler's
-// timeout. It returns the batch
-// with their last token. If the leases have ended, or end before another renewal, keep calls lose with errLost.
+// timeout. It returns the batch with their last token. If the leases have ended, or end before another renewal, keep
+// calls lose with errLost.
 //
 // A handler that takes less than a quarter of the lease needs no renewal. Each renewal may take a quarter of the
 // lease, too. If Redis executes one whose reply is lost, the batch loses its leases: see [Queue.Renew].
