@@ -198,7 +198,7 @@ func apply(s State, c call, o Outcome) (State, bool) {
 	requests := after.Cancelling && !s.Cancelling // a request to cancel the held row is recorded
 	switch {
 	case requests && c.HoldEnd[s.Extensions].surely:
-		return s, o.Unknown
+		return s, o.Unknown || o.Rejected == RejectedLate // the row is shown as held until it is cancelled
 	case o.Unknown && after.Hold == Held && s.Hold != Held:
 		after.Hold = opening
 		return after, true

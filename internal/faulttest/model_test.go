@@ -98,6 +98,7 @@ func TestHistories(t *testing.T) {
 		"cancelled after the end of the hold":       {history{do(Create, 0, s, created), do(Hold, s, 2*s, isHeld), do(Cancel, 8*s, 9*s, isCancelling)}, false},
 		"rejected as late, but held for longer":     {history{do(Create, 0, s, created), do(Hold, s, 2*s, isHeld), do(Cancel, 4*s, 5*s, rejected(RejectedLate)), do(Get, 11*s/2, 11*s/2, isHeld)}, false},
 		"rejected as late, not cancelled yet":       {history{do(Create, 0, s, created), do(Hold, s, 2*s, isHeld), do(Cancel, 2*s, 7*s, rejected(RejectedLate)), do(Get, 7*s, 7*s, isHeld), do(Get, 20*s, 20*s, is(TimedOut))}, true},
+		"rejected late after the hold, still held":  {history{do(Create, 0, s, created), do(Hold, s, 2*s, isHeld), do(Cancel, 8*s, 9*s, rejected(RejectedLate)), do(Get, 10*s, 10*s, isHeld), do(Get, 20*s, 20*s, is(TimedOut))}, true},
 		"rejected as late after the hold":           {history{do(Create, 0, s, created), do(Hold, s, 2*s, isHeld), do(Cancel, 8*s, 9*s, rejected(RejectedLate))}, true},
 		"being cancelled, never held":               {history{do(Create, 0, s, created), do(Cancel, s, 2*s, isCancelling)}, false},
 		"cancelled while the hold may exist":        {history{do(Create, 0, s, created), do(Hold, s, 2*s, lost), do(Cancel, 5*s/2, 5*s/2, isCancelling), do(Get, 20*s, 20*s, is(Cancelled))}, true},
