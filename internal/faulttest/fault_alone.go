@@ -12,7 +12,10 @@ import (
 // The last fault gives the service a Redis, and takes it away again, while customers create rows.
 func (*Service) AloneFaults() []Fault {
 	processes := []string{"api", "api", "reconciler", "reconciler"}
-	alone := &common{needs: Needs{Alone: true, Postgres: map[string]string{}, Processes: processes}}
+	// Without a drain, a process that stops could close a connection on which a request has just arrived.
+	alone := &common{needs: Needs{
+		Alone: true, Postgres: map[string]string{}, Processes: processes, Env: []string{EnvDrain + "=1s"},
+	}}
 	return []Fault{
 		{Name: "no fault", Needs: Needs{Alone: true, Processes: processes},
 			Bound: Bound{Late: 3 * time.Second, Held: 5 * time.Second, Answer: 2 * time.Second},
@@ -42,7 +45,7 @@ func addAndRemoveRedis(d *Deployment) {
 	alone := d.Env
 	redis := d.RDB.Options()
 	url := fmt.Sprintf("redis://%s/%d", redis.Addr, redis.DB)
-	d.Env = slices.Concat(alone, []string{EnvRedisURL + "=" + url, EnvDrain + "=1s"})
+	d.Env = slices.Concat(alone, []string{EnvRedisURL + "=" + url})
 	more := []*Member{d.Start("worker"), d.Start("relay")}
 	d.replaceEach(d.Running("api")...)
 	d.replaceEach(d.Running("reconciler")...)
@@ -50,7 +53,7 @@ func addAndRemoveRedis(d *Deployment) {
 	if n, err := d.RDB.ZCard(d.T.Context(), d.Service.queue().due).Result(); err != nil || n == 0 {
 		d.T.Errorf("Redis has %d tasks, %v; want some", n, err)
 	}
-	d.Env = slices.Concat(alone, []string{EnvDrain + "=1s"})
+	d.Env = alone
 	d.replaceEach(d.Running("reconciler")...)
 	d.replaceEach(d.Running("api")...)
 	Eventually(d.T, "the relay has taken what the last processes with Redis left in the outbox", func() bool {
@@ -60,5 +63,4 @@ func addAndRemoveRedis(d *Deployment) {
 		d.Remove(m)
 		m.Interrupt()
 	}
-	d.Env = alone
 }
