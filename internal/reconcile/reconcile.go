@@ -43,11 +43,11 @@ const (
 	grace = 2 * time.Second
 	// probeEvery is the time between two probes of Redis.
 	probeEvery = 2 * time.Second
-	// tolerance is the time by which a task may be due later than its row's deadline. With a longer one, rows time
-	// out late. With a shorter one, the time between the reads of the two clocks makes tasks seem late that are not.
+	// tolerance is the time by which a task may seem to be due later than its row, because the clocks of the database
+	// and of Redis are read one after the other.
 	tolerance = 500 * time.Millisecond
-	// pageSize is the largest number of rows that a statement or a script gets. With more, it keeps locks or blocks
-	// Redis for more than a few milliseconds. With fewer, a sweep takes more round trips.
+	// pageSize is the largest number of rows that a statement or a script gets, so that it keeps locks and blocks
+	// Redis for a few milliseconds only.
 	pageSize = 1000
 )
 

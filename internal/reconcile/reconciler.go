@@ -264,9 +264,8 @@ func (r *Reconciler) Last(ctx context.Context) (report *Report, age time.Duratio
 	return report, time.Duration(seconds * float64(time.Second)), nil
 }
 
-// databaseTimeout is the longest time for one call to the database. With a longer one, a connection whose other end
-// is gone delays a sweep, and with it all later ones, for longer. With a shorter one, calls fail that a slow database
-// would answer.
+// databaseTimeout is the longest time for one call to the database, because a connection whose other end is gone
+// would delay a sweep, and with it all later ones.
 const databaseTimeout = 15 * time.Second
 
 // Every calls job in each interval, first after one interval, until ctx ends. Then it returns nil.
