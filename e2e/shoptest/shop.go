@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"example.com/shop/internal/faulttest"
+	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
 )
 
@@ -28,7 +29,9 @@ func Service(module string) *faulttest.Service {
 		Contract:   sync.OnceValues(func() (*parttest.Contract, error) { return parttest.LoadContract(module) }),
 		SignUp:     "/api/customers",
 		Collection: "/api/orders",
-		Actions:    map[faulttest.Operation]string{faulttest.Confirm: "pay", faulttest.Cancel: "cancel", faulttest.Extend: "extend"},
+		Actions: map[faulttest.Operation]func(string, []byte) faulttest.Request{
+			faulttest.Confirm: faulttest.Post("pay"), faulttest.Cancel: faulttest.Post("cancel"), faulttest.Extend: faulttest.Post("extend"),
+		},
 		Create: func(body, key string) faulttest.Request {
 			r := faulttest.Request{Method: http.MethodPost, Path: "/api/orders", Body: body}
 			if key != "" {
@@ -59,16 +62,12 @@ func Service(module string) *faulttest.Service {
 		BatchMetric: "orders_batch_size",
 
 		Table: "orders",
-		Batch: "customer_id",
 		Rows: `
-		SELECT idempotency_key AS key, id, expires_at AS deadline, cancelled_at, customer_id AS batch,
+		SELECT idempotency_key AS key, id, expires_at AS deadline, cancelled_at,
 		       EXISTS (SELECT FROM order_events e WHERE e.order_id = orders.id AND e.type = 'held') AS held,
 		       extensions,
 		       CASE WHEN cancel_reason = 'timeout' THEN 'timed out' WHEN status = 'paid' THEN 'confirmed' ELSE status END AS status
 		FROM orders`,
-		TimedOut:         `NEW.cancel_reason = 'timeout'`,
-		TimeoutStatement: `-- Cancels those orders of a batch%`, // the first words of cancel_due.sql
-		BlockTimeouts:    `SELECT FROM products ORDER BY id FOR UPDATE`,
 		// A batch has a customer and a product of its own, both with the batch's id.
 		InsertBatch: `
 		WITH customer AS (
@@ -79,35 +78,29 @@ func Service(module string) *faulttest.Service {
 			INSERT INTO orders (id, customer_id, total_cents, currency, created_at, expires_at)
 			SELECT gen_random_uuid(), $1, 100, 'EUR', now(), now() + $2 * interval '1 s'
 			FROM generate_series(1, $3::bigint)
-			RETURNING id, expires_at
+			RETURNING id
 		), lines AS (
 			INSERT INTO order_items (order_id, product_id, quantity, unit_price_cents, name) SELECT id, $1, 1, 100, 'a product' FROM placed
 		)
-		INSERT INTO outbox (kind, task_id, due_at) SELECT 'order.cancel', id::text, expires_at FROM placed`,
+		SELECT id FROM placed`,
 
 		Shared: &faulttest.SharedRows{
 			Rush: func(rush, i int) string {
-				hot := fmt.Sprintf(`{"product_id":"`+hotProduct+`%012d","quantity":%d}`, rush%hotProducts, 1+i%4/3)
+				hot := fmt.Sprintf(`{"product_id":"`+hotProduct+`%012d","quantity":%d}`, rush, 1+i%4/3)
 				if i%2 == 1 {
 					hot += `,{"product_id":"` + Beans + `","quantity":1}` // an order that is rejected must take none of these
 				}
 				return `{"items":[` + hot + `]}`
 			},
-			Units:     unitsOf,
-			Supplies:  `SELECT id, available FROM products`,
-			List:      "/api/products",
-			Available: func(list []byte) int { return availableOf(list, Beans) },
+			Rushes:   hotProducts,
+			Units:    unitsOf,
+			Supplies: `SELECT id, available FROM products`,
 			Stock: fmt.Sprintf(`
 		UPDATE products SET supply = 1000000, available = 1000000 WHERE id <> '`+Course+`';
 		INSERT INTO products (id, name, price_cents, currency, supply, available)
 		SELECT ('`+hotProduct+`' || lpad(n::text, 12, '0'))::uuid, 'hot', 100, 'EUR', 5, 5 FROM generate_series(0, %d) AS n`, hotProducts-1),
-			Restock:       `UPDATE products SET supply = supply + 5, available = available + 5 WHERE id = '` + Course + `'`,
-			LockFirst:     `SELECT FROM products WHERE id = '` + Beans + `' FOR UPDATE`,
-			LockSecond:    `SELECT FROM products WHERE id = '` + Grinder + `' FOR UPDATE`,
-			Independent:   `{"items":[{"product_id":"` + MokaPot + `","quantity":1}]}`,
-			LockBatch:     `SELECT FROM products WHERE id = $1 FOR UPDATE`,
-			WithdrawBatch: `UPDATE products SET supply = 0, available = 0 WHERE id = $1`,
-			RestoreBatch:  `UPDATE products SET supply = $2 WHERE id = $1`,
+			Restock: `UPDATE products SET supply = supply + 5, available = available + 5 WHERE id = '` + Course + `'`,
+			Lock:    `SELECT FROM products WHERE id = ANY ($1::uuid[]) ORDER BY id FOR UPDATE`,
 		},
 		Bounds: &faulttest.CustomerBounds{
 			Env: []string{fmt.Sprintf("SHOP_MAX_OPEN_ORDERS=%d", maxOpenOrders), fmt.Sprintf("SHOP_MAX_OPEN_UNITS=%d", maxOpenUnits)},
@@ -222,24 +215,18 @@ func decodeOrder(body []byte) (faulttest.Row, error) {
 // Available returns how many of a product are available to a customer.
 func Available(c *faulttest.Client, product string) int {
 	c.T.Helper()
-	return availableOf(c.Get("/api/products").Body, product)
-}
-
-// availableOf reads from a list of products how many of a product are available.
-func availableOf(list []byte, product string) int {
 	var products struct {
 		Items []struct {
 			ID        string
 			Available int
 		}
 	}
-	if err := json.Unmarshal(list, &products); err != nil {
-		panic(err)
-	}
+	testenv.Must(c.T, json.Unmarshal(c.Get("/api/products").Body, &products))
 	for _, p := range products.Items {
 		if p.ID == product {
 			return p.Available
 		}
 	}
-	panic("the list has no product " + product)
+	c.T.Fatal("the list has no product " + product)
+	return 0
 }

@@ -57,7 +57,7 @@ func (s *Service) chaosFaults() []ChaosFault {
 	faults := slices.Concat(postgresChaos, redisChaos, networkChaos, processChaos)
 	if s.Shared != nil {
 		faults = append(faults, ChaosFault{"one shared row locked", PostgresServer, func(d *Deployment, _ int) func() {
-			_, release := d.Lock(s.Shared.LockFirst)
+			_, release := d.lockShared(s.Bodies[0])
 			return release
 		}})
 	}
@@ -86,17 +86,13 @@ var postgresChaos = []ChaosFault{
 		}
 	}},
 	{"PostgreSQL hung", PostgresServer, func(d *Deployment, _ int) func() { return d.suspendPostgres() }},
-	{"timeouts blocked by locks", PostgresServer, func(d *Deployment, _ int) func() {
-		_, release := d.Lock(d.Service.BlockTimeouts)
-		return release
-	}},
+	{"timeouts blocked by locks", PostgresServer, func(d *Deployment, _ int) func() { return d.blockTimeouts() }},
 	{"pending rows locked", PostgresServer, func(d *Deployment, _ int) func() {
 		_, release := d.Lock(d.Service.lockPending())
 		return release
 	}},
 	{"most timeouts rejected", PostgresServer, func(d *Deployment, pick int) func() {
-		d.Exec(d.Service.rejectTimeouts(fmt.Sprintf(`hashtext(NEW.id::text) %% 4 <> %d`, pick%4)))
-		return func() { d.Exec(acceptTimeouts) }
+		return d.rejectTimeouts(fmt.Sprintf(`hashtext(id::text) %% 4 <> %d`, pick%4))
 	}},
 	{"sessions terminated", PostgresServer, func(d *Deployment, _ int) func() {
 		d.Exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '` + d.Service.Program + `'`)
@@ -349,7 +345,7 @@ func (r chaosRun) inject(t *testing.T) (*Deployment, figures) {
 	defer func() { d.Kill(d.Running("")...) }()
 	testenv.Must(t, d.RDB.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
 	customers := rand.New(rand.NewPCG(r.seed, 2))
-	load := d.startLoad(customers, 10+customers.IntN(30))
+	load := d.startLoad(customers, r.service.rate()+customers.IntN(r.service.rate()*5/2))
 	var injected []string // a line for each stage
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -369,9 +365,7 @@ func (r chaosRun) inject(t *testing.T) (*Deployment, figures) {
 		for _, end := range ends {
 			end()
 		}
-		if r.service.Shared != nil {
-			d.Exec(r.service.Shared.Restock)
-		}
+		load.restock()
 		d.Sleep(s.calm)
 	}
 	load.waitForCreated(1)

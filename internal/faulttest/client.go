@@ -21,6 +21,7 @@ type Client struct {
 	T       testing.TB
 	Base    string
 	Token   string
+	other   string // the token of the other user, whose requests have [Request.Other]
 }
 
 // Answer is a response whose body was read. If no response came, only ended and took are set.
@@ -57,6 +58,7 @@ func (s *Service) rejectionOf(status int, body []byte) Rejection {
 type Request struct {
 	Method, Path, Body string
 	Headers            []string // lines "Name: value"
+	Other              bool     // the other user sends it, instead of the customer: see [Service.OtherSignUp]
 }
 
 // Send sends a request and checks the response against the contract. It fails the test if no response comes.
@@ -82,8 +84,12 @@ func (c *Client) Try(r Request) (Answer, error) {
 	if r.Body != "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	if c.Token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.Token)
+	token := c.Token
+	if r.Other {
+		token = c.other
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	for _, line := range r.Headers {
 		name, value, _ := strings.Cut(line, ": ")
@@ -145,8 +151,10 @@ func (c *Client) Post(status int, path string) Answer {
 func (p *Process) SignUp() *Client {
 	p.t.Helper()
 	c := p.anonymous()
-	if p.service.SignUp != "" {
-		c.Token = Decode[struct{ Token string }](p.t, c.Post(http.StatusCreated, p.service.SignUp)).Token
+	for path, token := range map[string]*string{p.service.SignUp: &c.Token, p.service.OtherSignUp: &c.other} {
+		if path != "" {
+			*token = Decode[struct{ Token string }](p.t, p.anonymous().Post(http.StatusCreated, path)).Token
+		}
 	}
 	return c
 }
@@ -168,9 +176,9 @@ func (c *Client) Create() Row {
 }
 
 // confirm confirms a row.
-func (c *Client) confirm(id string) {
+func (c *Client) confirm(row Row) {
 	c.T.Helper()
-	c.RowOf(c.Expect(http.StatusOK, c.service.Confirm(id)))
+	c.RowOf(c.Expect(http.StatusOK, c.service.Confirm(row.ID, row.Body)))
 }
 
 // Look returns the row with an id.
@@ -184,6 +192,7 @@ func (c *Client) RowOf(a Answer) Row {
 	c.T.Helper()
 	i, err := c.service.Decode(a.Body)
 	testenv.Must(c.T, err)
+	i.Body = a.Body
 	return i
 }
 

@@ -62,8 +62,7 @@ func RolesApart(t *testing.T, s *Service) {
 			site.Serve(t, "--roles="+role)
 		}
 	}
-	someone := apis[0].SignUp()
-	before := s.available(someone)
+	before := site.available(t)
 	const confirmed = 5
 	var rows []Owned
 	for i := range 30 {
@@ -71,13 +70,13 @@ func RolesApart(t *testing.T, s *Service) {
 		rows = append(rows, created)
 		if c := created.Customer; i < confirmed {
 			c.Base = apis[(i+1)%2].URL
-			c.confirm(created.ID)
+			c.confirm(created.Row)
 		}
 	}
 	for i, api := range apis {
 		api.WaitForTimeouts(slices.Concat(rows[confirmed:10], rows[10+10*i:20+10*i]))
 	}
-	if got, want := s.available(someone), before-confirmed; s.Shared != nil && got != want {
+	if got, want := site.available(t), before-confirmed; s.Shared != nil && got != want {
 		t.Errorf("%d available, want %d: %d are confirmed", got, want, confirmed)
 	}
 	site.CheckHealth(t)
@@ -108,7 +107,7 @@ func Drain(t *testing.T, s *Service) {
 	}
 	a := c.Expect(http.StatusServiceUnavailable, Request{Method: "GET", Path: "/readyz"})
 	Contains(t, string(a.Body), `"status":"stopping"`)
-	c.confirm(c.Create().ID)
+	c.confirm(c.Create())
 	<-p.ended
 	if took := time.Since(signalled); took < drain {
 		t.Errorf("the listener closed %v after SIGTERM, want at least %v", took, drain)

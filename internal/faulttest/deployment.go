@@ -65,6 +65,7 @@ type Deployment struct {
 	Plans    []string           // of the visits of a load
 	all      string             // selects all rows, also those that were removed, with the columns of service.rows
 	Kinds    []string           // of the tasks
+	stocked  map[string]int     // how many units of each shared row were free when the deployment began
 	Party    Party              // nil: none
 	Keeps    time.Duration      // for which ended rows are kept, and removed rows are then recorded; 0: for ever
 	redis    *devstack.Redis    // nil: shared, or the stand-in
@@ -120,7 +121,7 @@ func (s *Service) deployFor(t, owner testing.TB, n Needs) *Deployment {
 	NeedsProcesses(t)
 	d := &Deployment{
 		T: lasting{t, owner}, Owner: owner, times: times{Timeout: RowTimeout}, Plans: s.possiblePlans(),
-		Kinds: []string{s.Kind}, all: s.Rows, Keeps: n.Keep,
+		Kinds: []string{s.Kind}, all: s.rows(), Keeps: n.Keep,
 	}
 	redisURL, database := d.redisURL(n), d.postgresURL(n)
 	ownDatabase, ownRedis := database, redisURL
@@ -169,6 +170,7 @@ func (s *Service) deployFor(t, owner testing.TB, n Needs) *Deployment {
 	if s.Shared != nil {
 		d.Exec(s.Shared.Stock)
 	}
+	d.stocked = d.supplies()
 	processes := n.Processes
 	if processes == nil {
 		processes = []string{"api", "api", "worker", "worker", "relay", "reconciler", "reconciler"}
@@ -187,10 +189,10 @@ func (s *Service) deployFor(t, owner testing.TB, n Needs) *Deployment {
 // customers saw.
 func (d *Deployment) recordRemoved() {
 	d.T.Helper()
-	d.Exec(`CREATE TABLE removed_rows AS SELECT * FROM (` + d.Service.Rows + `) AS rows WITH NO DATA`)
+	d.Exec(`CREATE TABLE removed_rows AS SELECT * FROM (` + d.Service.rows() + `) AS rows WITH NO DATA`)
 	d.Exec(`CREATE INDEX ON removed_rows (id)`)
 	d.Exec(`CREATE FUNCTION record_row() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-			INSERT INTO removed_rows SELECT * FROM (` + d.Service.Rows + `) AS rows WHERE id = OLD.id;
+			INSERT INTO removed_rows SELECT * FROM (` + d.Service.rows() + `) AS rows WHERE id = OLD.id;
 			RETURN OLD;
 		END $$;
 		CREATE TRIGGER record_row BEFORE DELETE ON ` + d.Service.Table + ` FOR EACH ROW EXECUTE FUNCTION record_row()`)

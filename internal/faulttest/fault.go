@@ -22,7 +22,7 @@ type Fault struct {
 	Needs  Needs
 	on     *common             // the deployment that the fault shares with others; nil: one of its own, as needs says
 	Before func()              // called before the load begins, and before a deployment of its own starts; may be nil
-	Rate   int                 // how many rows the load creates in a second; 0: rate
+	Rate   int                 // how many rows the load creates in a second; 0: as the service says
 	Inject func(d *Deployment) // begins the fault, waits, and ends the fault
 	Bound  Bound
 	// NeedsShared is set if the fault affects shared rows. A service without them does not get it.
@@ -37,10 +37,6 @@ type Fault struct {
 	// Party returns a message for each part of the second party's bound that is exceeded. nil: there is no such bound.
 	Party func(d *Deployment) (exceeded []string)
 }
-
-// rate is how many rows a load usually creates in a second. The loads of all faults together take much of the suite's
-// processor time, so it is low. A fault under which customers must compete has a higher rate, and [Chaos] varies it.
-const rate = 12
 
 // common is a deployment that several faults of one test share. They are injected one after the other, each under a
 // load of its own, because starting a deployment takes longer than most faults.
@@ -234,7 +230,7 @@ func (f Fault) run(t *testing.T, d *Deployment) figures {
 	if excused == nil {
 		excused = func(*Deployment) int { return 0 }
 	}
-	rate, earlier := cmp.Or(f.Rate, rate), excused(d)
+	rate, earlier := cmp.Or(f.Rate, d.Service.rate()), excused(d)
 	load := d.startLoad(rand.New(rand.NewPCG(1, 1)), rate)
 	load.waitForCreated(int64(rate / 2))
 	f.Inject(d)

@@ -5,7 +5,7 @@ import (
 )
 
 // NetworkFaults returns faults that make the network to Redis and to PostgreSQL slow, cut, or half-open.
-func (*Service) NetworkFaults() []Fault {
+func (s *Service) NetworkFaults() []Fault {
 	proxied := &common{needs: Needs{Network: true}}
 	return []Fault{
 		{Name: "Redis slow", on: proxied, Bound: Bound{Late: 8 * time.Second, Answer: 2 * time.Second},
@@ -26,7 +26,7 @@ func (*Service) NetworkFaults() []Fault {
 				d.Sleep(4 * time.Second)
 				d.toRedis.Heal()
 			}},
-		{Name: "PostgreSQL slow", on: proxied, Bound: Bound{Late: 8 * time.Second, Answer: 5 * time.Second}, Rate: 40,
+		{Name: "PostgreSQL slow", on: proxied, Bound: Bound{Late: 8 * time.Second, Answer: 5 * time.Second}, Rate: s.competing(),
 			also: contended,
 			Inject: func(d *Deployment) {
 				d.toPostgres.Slow(30 * time.Millisecond)

@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -15,7 +16,7 @@ const maxConnections = 60
 
 // PostgresFaults returns faults that break PostgreSQL. Meanwhile no row is created and none times out. The service
 // rejects requests, and the customers repeat them with the same idempotency key. Each key must get at most one row.
-func (*Service) PostgresFaults() []Fault {
+func (s *Service) PostgresFaults() []Fault {
 	var whileLocked []string // a message for each failure to create a row that does not need the locked row
 	shared, own := &common{}, &common{needs: Needs{
 		Postgres: map[string]string{"max_connections": strconv.Itoa(maxConnections), "deadlock_timeout": "100ms"},
@@ -39,10 +40,10 @@ func (*Service) PostgresFaults() []Fault {
 			Bound:  Bound{Late: 10 * time.Second, Answer: 10 * time.Second, Rejected: true},
 			Inject: takeConnections},
 		// A wait for a lock times out after 3 s. The worker retries its batch within 1.5 s.
-		{Name: "shared row locked", on: shared, NeedsShared: true, Rate: 40,
+		{Name: "shared row locked", on: shared, NeedsShared: true, Rate: s.competing(),
 			Bound: Bound{Late: 15 * time.Second, Answer: 8 * time.Second, Rejected: true},
 			Inject: func(d *Deployment) {
-				_, release := d.Lock(d.Service.Shared.LockFirst)
+				_, release := d.lockShared(s.Bodies[0])
 				whileLocked = createIndependent(d, 5*time.Second)
 				release()
 			}, also: func(f figures) []string { return append(contended(f), whileLocked...) }},
@@ -65,11 +66,11 @@ func createIndependent(d *Deployment, duration time.Duration) (exceeded []string
 	Eventually(d.T, "a request waits for the lock", func() bool {
 		return d.Number(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) > 0
 	})
-	apis := d.Running("api")
+	apis, body := d.Running("api"), d.Service.independent()
 	var slowest time.Duration
 	began, n := time.Now(), 0
 	for ; time.Since(began) < duration; n++ {
-		a := apis[n%len(apis)].SignUp().admitted(d.Service.Create(d.Service.Shared.Independent, fmt.Sprintf("independent-%d", n)))
+		a := apis[n%len(apis)].SignUp().admitted(d.Service.Create(body, fmt.Sprintf("independent-%d", n)))
 		if a.Status != http.StatusCreated {
 			exceeded = append(exceeded, fmt.Sprintf(
 				"status %d of a row that does not need the locked row: %s", a.Status, a.Body))
@@ -112,15 +113,20 @@ func takeConnections(d *Deployment) {
 	}
 }
 
-// causeDeadlocks repeatedly locks two shared rows in the opposite order to the service's.
+// causeDeadlocks repeatedly locks two shared rows that one row needs, in both orders, one of which is not the service's.
 func causeDeadlocks(d *Deployment) {
 	const deadlocks = `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`
+	both := d.Service.sharedTogether()
+	if both == nil {
+		d.T.Skip("no row needs two shared rows")
+	}
 	began, before := time.Now(), d.Number(deadlocks)
 	for time.Since(began) < 4*time.Second {
-		tx, release := d.Lock(d.Service.Shared.LockSecond)
+		tx, release := d.Lock(d.Service.Shared.Lock, both[1:])
 		d.Sleep(20 * time.Millisecond)
-		_, _ = tx.ExecContext(d.T.Context(), d.Service.Shared.LockFirst) // PostgreSQL rolls back this transaction or the service's
+		_, _ = tx.ExecContext(d.T.Context(), d.Service.Shared.Lock, both[:1]) // PostgreSQL rolls back this transaction or the service's
 		release()
+		slices.Reverse(both)
 	}
 	// The session that PostgreSQL chooses is mostly one of the service, and it reports its statistics at most once a
 	// second.

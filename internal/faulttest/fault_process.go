@@ -37,7 +37,7 @@ func (s *Service) ProcessFaults() []Fault {
 				d.suspendWithLeases(workers)
 				d.Kill(workers...)
 				// Terminate the statements of the killed workers too: PostgreSQL would complete them after release.
-				d.Exec(`SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE ` + d.Service.cancelling())
+				d.Exec(`SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE ` + waitingTimeouts)
 				release()
 				if d.leased() == 0 {
 					d.T.Error("the workers had no lease, so the test proves nothing")
@@ -109,18 +109,13 @@ func pids(processes []*Member) (pids []int) {
 	return pids
 }
 
-// cancelling selects the sessions that wait for a lock in order to time rows out.
-func (s *Service) cancelling() string {
-	return `datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '` + s.TimeoutStatement + `'`
-}
-
 // blockWorkers blocks the statements of the workers by locks until release, and waits until workers have leases.
 func (d *Deployment) blockWorkers() (release func()) {
 	d.T.Helper()
 	Eventually(d.T, "a row timed out", func() bool { return d.rows(`status = 'timed out'`) > 0 })
-	_, release = d.Lock(d.Service.BlockTimeouts)
+	release = d.blockTimeouts()
 	Eventually(d.T, "a worker that has leases and waits for a lock", func() bool {
-		return d.leased() > 0 && d.Number(`SELECT count(*) FROM pg_stat_activity WHERE `+d.Service.cancelling()) > 0
+		return d.leased() > 0 && d.Number(`SELECT count(*) FROM pg_stat_activity WHERE `+waitingTimeouts) > 0
 	})
 	return release
 }
@@ -131,7 +126,7 @@ func (d *Deployment) suspendWithLeases(workers []*Member) (resume func()) {
 	d.T.Helper()
 	Eventually(d.T, "workers suspended while they have leases and wait for a lock", func() bool {
 		resume = suspend(d.T, pids(workers)...)
-		if d.Number(`SELECT count(*) FROM pg_stat_activity WHERE `+d.Service.cancelling()) > 0 && d.leased() > 0 {
+		if d.Number(`SELECT count(*) FROM pg_stat_activity WHERE `+waitingTimeouts) > 0 && d.leased() > 0 {
 			return true
 		}
 		resume()
@@ -147,7 +142,7 @@ func failHandler(d *Deployment) {
 	c, ops := api.SignUp(), api.Operator()
 	began := d.Number(`SELECT extract(epoch FROM clock_timestamp())`)
 	poison := c.RowOf(c.Expect(http.StatusCreated, d.Service.Create(d.Service.Bodies[0], "poison"))).ID
-	d.Exec(d.Service.rejectTimeouts(`NEW.id = '` + poison + `'`))
+	accept := d.rejectTimeouts(`id = '` + poison + `'`)
 	// Ten failed attempts would take minutes, so the test sets the number of the task's failed attempts to nine.
 	testenv.Must(d.T, d.RDB.HSet(d.T.Context(), d.Service.queue().attempts, poison, strconv.Itoa(9)).Err())
 	Eventually(d.T, "a dead letter", func() bool {
@@ -159,7 +154,7 @@ func failHandler(d *Deployment) {
 		return len(letters) == 1 && letters[0].ID == poison && strings.Contains(letters[0].Error, "rejected")
 	})
 	d.Sleep(2 * time.Second)
-	d.Exec(acceptTimeouts)
+	accept()
 	ops.Post(http.StatusNoContent, "/ops/api/dead-letters/"+d.Service.Kind+"/"+poison+"/redrive")
 	Eventually(d.T, "its row timed out", func() bool { return c.Look(poison).Status == TimedOut })
 	if n := d.rows(`id <> $1 AND deadline > to_timestamp($2) AND cancelled_at > deadline + interval '5 s'`, poison, began); n > 0 {

@@ -15,7 +15,7 @@ import (
 // RedisFaults returns faults that break Redis. The service must reject no request, and the reconciler must time rows
 // out within its interval and its grace, which are 2 s each in these tests. The bounds add three seconds for a loaded
 // machine.
-func (*Service) RedisFaults() []Fault {
+func (s *Service) RedisFaults() []Fault {
 	swept := Bound{Late: 7 * time.Second, Answer: 2 * time.Second}
 	shared, own := &common{}, &common{needs: Needs{Redis: []string{}}}
 	return []Fault{
@@ -47,7 +47,7 @@ func (*Service) RedisFaults() []Fault {
 			}
 			d.deleteForeignKeys()
 		}},
-		{Name: "hung", Bound: swept, on: own, Rate: 40, also: contended, Inject: func(d *Deployment) {
+		{Name: "hung", Bound: swept, on: own, Rate: s.competing(), also: contended, Inject: func(d *Deployment) {
 			resume := suspend(d.T, d.redis.Pid())
 			d.Sleep(10 * time.Second)
 			resume()

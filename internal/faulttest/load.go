@@ -24,7 +24,8 @@ type Load struct {
 	earlier   []string                 // the ids of the rows that existed when the load began
 	batched   map[*Member]batchFigures // of the APIs that ran when the load began, at that time
 	customers []*Client
-	supplies  map[string]int // how many units of each shared row there were when the load began
+	supplies  map[string]int // how many units of each shared row were free when the load began
+	restocked map[string]int // how many units of each shared row restock has added
 	Visits    []*Visit
 	rushes    int
 	created   atomic.Int64 // the number of visits that created their row
@@ -44,6 +45,7 @@ type Visit struct {
 	mu      sync.Mutex
 	History history
 	ID      string          // of the row
+	created []byte          // the body of the last answer that created the row
 	Since   time.Time       // when the response came that created the row
 	unknown map[int]int     // calls whose outcome is unknown, by the response's status; 0: no response
 	took    []time.Duration // of each response
@@ -68,9 +70,9 @@ func (s *Service) possiblePlans() []string {
 const (
 	// The busy customers often have as much as one customer can have. The others rarely do.
 	busyCustomers, otherCustomers = 3, 100
-	// A rush is visits of rushSize customers that begin at the same moment and want the same shared row. On average,
-	// one of rushEvery times at which a visit begins, a rush begins instead.
-	rushSize, rushEvery = 8, 32
+	// A rush is visits of several customers that begin at the same moment and want the same shared row. On average, one
+	// of rushEvery times at which a visit begins, a rush begins instead.
+	rushEvery = 32
 )
 
 // startLoad starts a load of rate visits a second on average, drawn from rng. The rate does not depend on the
@@ -80,7 +82,7 @@ func (d *Deployment) startLoad(rng *rand.Rand, rate int) *Load {
 	ctx, stop := context.WithCancel(d.T.Context())
 	d.loads++
 	l := &Load{
-		d: d, number: d.loads, Began: time.Now(), stop: stop, supplies: d.supplies(), batched: map[*Member]batchFigures{},
+		d: d, number: d.loads, Began: time.Now(), stop: stop, supplies: d.supplies(), restocked: map[string]int{}, batched: map[*Member]batchFigures{},
 		// nil would be NULL
 		earlier: append([]string{}, testenv.QueryAll[string](d.T, d.DB, `SELECT id::text FROM `+d.Service.Table)...),
 	}
@@ -107,7 +109,7 @@ func (d *Deployment) startLoad(rng *rand.Rand, rate int) *Load {
 				for _, v := range l.rush(rng) {
 					l.running.Go(v.run)
 				}
-				pause = rushSize - 1
+				pause = d.Service.Shared.rushSize() - 1
 			default:
 				l.running.Go(l.visit(rng).run)
 			}
@@ -131,8 +133,10 @@ func (l *Load) visit(rng *rand.Rand) *Visit {
 
 // rush adds the visits of a rush.
 func (l *Load) rush(rng *rand.Rand) (visits []*Visit) {
-	for i := range rushSize {
-		visits = append(visits, l.add(rng, busyCustomers+rng.IntN(otherCustomers), l.d.Service.Shared.Rush(l.rushes, i)))
+	shared := l.d.Service.Shared
+	for i := range shared.rushSize() {
+		body := shared.Rush(l.rushes%shared.Rushes, i)
+		visits = append(visits, l.add(rng, busyCustomers+rng.IntN(otherCustomers), body))
 	}
 	l.rushes++
 	return visits
@@ -146,26 +150,6 @@ func (l *Load) add(rng *rand.Rand, customer int, body string) *Visit {
 	}
 	l.Visits = append(l.Visits, v)
 	return v
-}
-
-// supplies returns how many units of each shared row rows can take.
-func (d *Deployment) supplies() map[string]int {
-	d.T.Helper()
-	supplies := map[string]int{}
-	if d.Service.Shared == nil {
-		return supplies
-	}
-	rows, err := d.DB.QueryContext(d.T.Context(), d.Service.Shared.Supplies)
-	testenv.Must(d.T, err)
-	defer rows.Close()
-	for rows.Next() {
-		var shared string
-		var units int
-		testenv.Must(d.T, rows.Scan(&shared, &units))
-		supplies[shared] = units
-	}
-	testenv.Must(d.T, rows.Err())
-	return supplies
 }
 
 // waitForCreated waits until the load has created n more rows.
@@ -257,18 +241,17 @@ func (v *Visit) Repeat(call func() (known bool)) (known bool) {
 
 // Call calls an operation once, records the outcome, and reports whether the outcome is known.
 func (v *Visit) Call(o Operation) (known bool) {
+	v.mu.Lock()
+	id, created := v.ID, v.created
+	v.mu.Unlock()
 	var r Request
-	switch id := v.RowID(); o {
+	switch o {
 	case Create:
 		r = v.Load.d.Service.Create(v.body, v.Key)
-	case Confirm:
-		r = v.Load.d.Service.Confirm(id)
-	case Cancel:
-		r = v.Load.d.Service.Cancel(id)
 	case Get:
 		r = v.Load.d.Service.Get(id)
-	case Extend:
-		r = v.Load.d.Service.extend(id)
+	default:
+		r = v.Load.d.Service.act(o, id, created)
 	}
 	decode := func(body []byte) (State, error) {
 		i, err := v.Load.d.Service.Decode(body)
@@ -298,6 +281,9 @@ func (v *Visit) Send(o Operation, r Request, decode func(body []byte) (State, er
 	v.Record(o, result, began, a.Ended.Sub(v.Load.Began))
 	if v.ID == "" && result.ID != "" {
 		v.ID, v.Since = result.ID, a.Ended
+	}
+	if o == Create && result.ID != "" {
+		v.created = a.Body
 	}
 	if wrong != "" {
 		v.wrong = append(v.wrong, fmt.Sprintf("%s: %s", o, wrong))
@@ -466,6 +452,7 @@ func (l *Load) check() figures {
 	stored, at := l.stored()
 	f.rows = len(stored)
 	counted := l.checkRejections(stored, f.rejected)
+	l.checkSupplies(stored)
 	var took, party []time.Duration
 	for _, v := range l.Visits {
 		f.calls += len(v.History)
@@ -557,52 +544,6 @@ func (l *Load) checkBound(v *Visit, e Entry, byID map[string]*Visit, counted map
 	if !l.d.Service.Bounds.Exceeds(v.body, bodies) {
 		l.Violated("%s: rejected because of a bound, which its customer does not reach with %s and rows of %q", v.Key, v.body, bodies)
 	}
-}
-
-// holder is a row that has taken units of a shared row.
-type holder struct {
-	from  time.Duration // when the first call began that may have created the row
-	units int
-}
-
-// holders returns the rows that the load has created, by their shared rows.
-func (l *Load) holders(stored map[string]State) map[string][]holder {
-	holders := map[string][]holder{}
-	if l.d.Service.Shared == nil {
-		return holders
-	}
-	for _, v := range l.Visits {
-		if _, ok := stored[v.Key]; !ok {
-			continue
-		}
-		from := never
-		for _, e := range v.History {
-			if e.Operation == Create {
-				from = min(from, e.Began)
-			}
-		}
-		for shared, units := range l.d.Service.Shared.Units(v.body) {
-			holders[shared] = append(holders[shared], holder{from, units})
-		}
-	}
-	return holders
-}
-
-// exhausted reports whether a shared row that a row with this body needs may have been exhausted at a time. It does
-// not know when rows released their units. So its answer is exact only until the first row releases some: for a rush.
-func (l *Load) exhausted(body string, at time.Duration, holders map[string][]holder) bool {
-	for shared, needed := range l.d.Service.Shared.Units(body) {
-		left := l.supplies[shared]
-		for _, h := range holders[shared] {
-			if h.from <= at {
-				left -= h.units
-			}
-		}
-		if left < needed {
-			return true
-		}
-	}
-	return false
 }
 
 // Violated reports a row, or the record of the second party, that is not as the customers' responses promise.

@@ -21,7 +21,7 @@ func RedisDown(t *testing.T, s *Service) {
 	testenv.Must(t, redis.Kill())
 	p := site.Serve(t)
 	ops := p.Operator()
-	before := s.available(p.SignUp())
+	before := site.available(t)
 
 	const outage = 30
 	var rows []Owned
@@ -58,7 +58,7 @@ func RedisDown(t *testing.T, s *Service) {
 	if latest := p.WaitForTimeouts(rows); latest > 15*time.Second {
 		t.Errorf("a row timed out %v late without Redis, the bound is 15 s", latest)
 	}
-	if got := s.available(rows[0].Customer); got != before {
+	if got := site.available(t); got != before {
 		t.Errorf("%d available after the timeouts, want %d", got, before)
 	}
 

@@ -1,6 +1,7 @@
 package faulttest
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/http"
@@ -21,6 +22,7 @@ type Row struct {
 	State
 	Deadline    time.Time
 	CancelledAt time.Time // zero unless it was cancelled, by its customer or by its timeout
+	Body        []byte    // of the answer; [Service.Decode] need not set it
 }
 
 // Status is the status of a row.
@@ -44,63 +46,72 @@ const (
 type Service struct {
 	// The program.
 
-	Program string   // the binary, its application_name in PostgreSQL, and the prefix of its metrics
+	// Program is the binary, its application_name in PostgreSQL, and the prefix of its metrics. With another
+	// application_name the fault "out of connections" does not get them; with another prefix [RedisDown] finds no publish.
+	Program string
 	Module  string   // the directory of the module, seen from the package of the tests
 	Source  string   // the directory of the package main, below Module
-	Migrate []string // the command that creates the tables, and the rows that the tests need
-	Kind    string   // of the tasks that time rows out
+	Migrate []string // the command that creates the tables, and what the first of Bodies needs for 100 rows
+	Kind    string   // of the tasks that time rows out; with another kind no worker is seen to have a lease
 	// Timeout is the environment variable, without [EnvPrefix], of the time from a row's creation to its deadline.
 	Timeout string
-	// Keep is the environment variable, without EnvPrefix, of the time for which ended rows are kept. "": for ever.
+	// Keep is the environment variable, without EnvPrefix, of the time for which ended rows are kept; "": for ever.
+	// With another variable [Chaos] with -chaos.keep finds no removed row.
 	Keep string
 	// BatchMetric is the histogram of the number of rows that were created in one transaction. "": each row has a
-	// transaction of its own.
+	// transaction of its own. With a wrong name the faults with much competition find no batch of two rows.
 	BatchMetric string
+	// Rate is how many rows a load usually creates in a second; 0: 12. Loads under which customers compete create more
+	// than three times as many. If it is too low, the faults "shared row locked" and "hung" find no rejected customer.
+	Rate int
 
 	// The REST API.
 
-	Contract func() (*parttest.Contract, error) // which each answer must keep
+	// Contract is what each answer must keep: an answer that it does not list is reported as a broken contract.
+	Contract func() (*parttest.Contract, error)
 	// SignUp is the path of the request that creates a customer. The answer has the customer's token. "": requests need
 	// no token.
 	SignUp string
+	// OtherSignUp is SignUp for the other users, who send the requests with [Request.Other]. Each customer has one. "":
+	// there are none.
+	OtherSignUp string
 	// Collection is the path below which each row has the path of its id.
 	Collection string
-	// Actions are the last elements of the paths of a customer's calls of confirm, cancel and extend. Customers do not
-	// call an operation that is missing. Only customers of a second party extend deadlines.
-	Actions map[Operation]string
+	// Actions return the requests that confirm, cancel and extend a row: [Post], or a function that gets the row's path
+	// and the body of the last answer that created it, which may have a code to confirm it. Customers do not call an
+	// operation that is missing. Only customers of a second party extend deadlines. A request that the service rejects
+	// with a status other than 409 or 502 is a violation of each load.
+	Actions map[Operation]func(row string, created []byte) Request
 	// Create returns the request that creates a row from a body. The key is a text of letters, digits and hyphens that
-	// the column key of Rows shows, or "".
+	// the column key of Rows shows, or "". With another key, each row of a load is a violation, because it seems lost.
 	Create func(body, key string) Request
 	// Keyed tells that requests with the same key create one row. Otherwise no customer repeats such a request.
 	Keyed bool
 	// Bodies are bodies of requests that create rows. If there are shared rows, each request with the first body
-	// creates another row, and at least one of the other bodies needs a scarce shared row, which a load exhausts.
+	// creates another row, a body that needs other shared rows must be able to do the same, and one body needs a scarce
+	// shared row, which a load exhausts: the first two fail as rejections in "shared row locked", the third one as a load
+	// that proves nothing.
 	Bodies []string
-	// Decode reads the body of a successful answer to create, confirm, cancel, get or extend.
+	// Decode reads the body of a successful answer to create, confirm, cancel, get or extend. If it reads another status
+	// than the table has, the histories of a load are violations.
 	Decode func(body []byte) (Row, error)
-	// Rejections maps the type of a problem to the reason that the model knows. The tests expect that a service rejects
-	// calls because of overload, of exhausted shared rows or of bounds only if these reasons are here.
+	// Rejections maps the type of a problem to the reason that the model knows. A problem that is not here is reported as
+	// unexpected. The tests expect that a service rejects calls because of overload, of exhausted shared rows or of
+	// bounds only if these reasons are here.
 	Rejections map[string]Rejection
 
 	// The tables.
 
 	// Table is the table of rows. In its columns, id is the row's id, and status is 'pending' until the row ends.
 	Table string
-	// Batch is a column of Table that can store the batch of InsertBatch.
-	Batch string
-	// Rows selects all rows, with the columns key, id, status (pending, confirmed, cancelled or timed out), deadline,
-	// cancelled_at, held (whether the row was held at any time), extensions (how often its customer has extended
-	// its deadline, at most MaxExtensions), and batch.
+	// Rows selects all rows, with the columns key, id, status (pending, confirmed, cancelled or timed out), deadline, and
+	// cancelled_at. It also has held (whether the row was held at any time) if there is a second party, and extensions
+	// (how often its customer has extended its deadline, at most MaxExtensions) if customers extend deadlines. If status
+	// or cancelled_at is wrong, the histories and the lateness of each load are.
 	Rows string
-	// TimedOut is the condition on NEW that holds when an update of the table times a row out.
-	TimedOut string
-	// TimeoutStatement is a LIKE pattern of the statement that times rows out.
-	TimeoutStatement string
-	// BlockTimeouts takes locks for which the statement that times rows out waits. It takes them in the service's
-	// order.
-	BlockTimeouts string
-	// InsertBatch inserts rows, and their messages into the outbox: $1 is the batch, a new UUID; $2 the time until
-	// their deadline in seconds; $3 the number of rows. If there are shared rows, each batch has one of its own.
+	// InsertBatch inserts rows, and selects their ids: $1 is a new UUID, which no other batch has; $2 the time until
+	// their deadline in seconds; $3 the number of rows. If there are shared rows, it also inserts one whose name is $1,
+	// which these rows need, and only they. If other rows need it, the good rows of [Stuck] do not time out.
 	InsertBatch string
 
 	Shared *SharedRows     // nil: no two rows need the same row of another table
@@ -136,65 +147,60 @@ func (s *Service) path(elem ...string) string {
 // queue returns the keys of the queue of timeouts.
 func (s *Service) queue() queueKeys { return keysOf(s.Kind) }
 
-// SharedRows are rows of another table, such as products, of which the rows under test take units until they end.
+// SharedRows are rows of another table, such as products, of which the rows under test take units until they end. Each
+// has a name, for instance its id.
 type SharedRows struct {
+	// Units returns how many units of each shared row a row with this body takes. If it is wrong, a load reports
+	// rejections although enough is left, or that more or less is left than its rows have taken.
+	Units func(body string) map[string]int
+	// Supplies selects the names of the shared rows, and how many units of each are free.
+	Supplies string
+	// Together tells that the units of a row must be consecutive, or of one group. Then a new row may find too few
+	// units, although enough are free in pieces. Without it such a rejection is a violation.
+	Together bool
+	// Stock prepares the migrated database for a load. It adds so much of each shared row, except the scarce one, that
+	// no load exhausts it, and the shared rows of the rushes.
+	Stock string
+	// Restock adds a little to the scarce shared row. "": it stays exhausted.
+	Restock string
 	// Rush returns the body of the i-th of the requests that are sent at the same moment, when many customers want the
 	// same shared row. Each rush wants another one, which has fewer units than are wanted. nil: no shared row is
 	// scarce.
 	Rush func(rush, i int) string
-	// Units returns how many units of each shared row a row with this body takes.
-	Units func(body string) map[string]int
-	// Supplies selects how many units of each shared row rows can take: shared row, units.
-	Supplies string
-	// List is the path that lists the shared rows, and available reads from the answer how many more rows the first
-	// body can create.
-	List      string
-	Available func(list []byte) int
-	// Stock prepares the migrated database for a load. It adds so much of each shared row, except the scarce one, that
-	// no load exhausts it, and the shared rows of the rushes.
-	Stock string
-	// Restock adds a little to the scarce shared row.
-	Restock string
-	// LockFirst and LockSecond each lock shared rows. A request with the first body must wait for LockFirst. Some
-	// request or timeout needs both, and the service locks them in the order first, second: a test that locks them in
-	// the opposite order causes deadlocks. A request with the body Independent needs neither.
-	LockFirst, LockSecond string
-	Independent           string
-	// LockBatch locks the shared row of a batch: $1 is the batch.
-	LockBatch string
-	// WithdrawBatch changes the shared row of a batch so that each statement that times out its rows fails, and
-	// RestoreBatch undoes the change: $1 is the batch. RestoreBatch must also use $2, the number of rows in the batch.
-	WithdrawBatch, RestoreBatch string
+	// Rushes is the number of rushes for which Stock adds a shared row. A load that has more begins with the first again.
+	Rushes int
+	// RushSize is the number of requests of a rush; 0: 8.
+	RushSize int
+	// Lock locks shared rows in the order in which the service does: $1 is an array of their names. Creations and
+	// timeouts of rows that need them must wait. If they do not, "shared row locked", "deadlocks" and [Stuck] fail,
+	// because they wait for that in vain.
+	Lock string
 }
 
 // CustomerBounds are the bounds on what one customer can have at a time.
 type CustomerBounds struct {
-	// Env are environment variables of a process that set the bounds so low that a load reaches them.
+	// Env are environment variables of a process that set the bounds so low that a load reaches them. Otherwise the
+	// faults with much competition find no call that was rejected because of a bound.
 	Env []string
 	// Exceeds reports whether a customer with exactly these rows would exceed a bound with one more. All are given by
-	// their bodies.
+	// their bodies. If it is wrong, a load reports rejections because of a bound that the customer does not reach.
 	Exceeds func(body string, rows []string) bool
 	// Open reads the ids of the customer's rows from a problem that rejects a request because of a bound. They are
 	// those that count towards the bound.
 	Open func(problem []byte) (ids []string, err error)
-	// Exceeded counts the rows after whose creation their customer exceeded a bound.
+	// Exceeded counts the rows after whose creation their customer exceeded a bound. A load fails unless it is 0.
 	Exceeded string
 }
 
-// rushes reports whether some shared row is scarce.
-func (s *Service) rushes() bool { return s.Shared != nil && s.Shared.Rush != nil }
-
 // has reports whether customers can call an operation of a row.
-func (s *Service) has(o Operation) bool { return s.Actions[o] != "" }
+func (s *Service) has(o Operation) bool { return s.Actions[o] != nil }
 
-// available returns how many more rows the first body can create, or 0 if rows share no rows.
-func (s *Service) available(c *Client) int {
-	c.T.Helper()
-	if s.Shared == nil {
-		return 0
-	}
-	return s.Shared.Available(c.Get(s.Shared.List).Body)
-}
+// rate returns how many rows a load creates in a second. The loads of all faults together take much of the suite's
+// processor time, so it is low. [Chaos] varies it.
+func (s *Service) rate() int { return cmp.Or(s.Rate, 12) }
+
+// competing is the rate of a load under which customers compete.
+func (s *Service) competing() int { return s.rate() * 10 / 3 }
 
 // rejects reports whether the service may reject a request for a reason.
 func (s *Service) rejects(why Rejection) bool {
@@ -206,15 +212,20 @@ func (s *Service) Get(id string) Request {
 	return Request{Method: http.MethodGet, Path: s.Collection + "/" + id}
 }
 
-// Confirm and Cancel return the requests of a customer who confirms or cancels a row.
-func (s *Service) Confirm(id string) Request { return s.act(Confirm, id) }
+// Confirm and Cancel return the requests of a customer who confirms or cancels a row. created is the body of the last
+// answer that created the row; it may be nil for a service whose [Service.Actions] need none.
+func (s *Service) Confirm(id string, created []byte) Request { return s.act(Confirm, id, created) }
 
 // Cancel is described at [Service.Confirm].
-func (s *Service) Cancel(id string) Request { return s.act(Cancel, id) }
-func (s *Service) extend(id string) Request { return s.act(Extend, id) }
+func (s *Service) Cancel(id string, created []byte) Request { return s.act(Cancel, id, created) }
 
-func (s *Service) act(o Operation, id string) Request {
-	return Request{Method: http.MethodPost, Path: s.Collection + "/" + id + "/" + s.Actions[o]}
+func (s *Service) act(o Operation, id string, created []byte) Request {
+	return s.Actions[o](s.Collection+"/"+id, created)
+}
+
+// Post returns an action that sends a POST request without a body to a path below that of the row.
+func Post(name string) func(row string, created []byte) Request {
+	return func(row string, _ []byte) Request { return Request{Method: http.MethodPost, Path: row + "/" + name} }
 }
 
 // lockPending returns a statement that locks all pending rows.
@@ -222,22 +233,53 @@ func (s *Service) lockPending() string {
 	return `SELECT FROM ` + s.Table + ` WHERE status = 'pending' ORDER BY id FOR UPDATE`
 }
 
-// lockBatchRows returns a statement that locks the rows of a batch: $1 is the batch.
-func (s *Service) lockBatchRows() string {
-	return `SELECT FROM ` + s.Table + ` WHERE ` + s.Batch + `::text = $1 FOR UPDATE`
+// rows selects all rows, with the columns that [Service.Rows] may leave out. PostgreSQL looks for a name in the inner
+// query first, and then in the outer one, which has the defaults.
+func (s *Service) rows() string {
+	return `SELECT complete.* FROM (SELECT false AS held, 0 AS extensions) AS defaults, LATERAL (
+		SELECT key, id, status, deadline, cancelled_at, held, extensions FROM (` + s.Rows + `) AS given) AS complete`
 }
 
-// rejectTimeouts returns statements that make the database reject the timeouts of the rows for which a condition on NEW
-// holds. The database's error contains "rejected".
-func (s *Service) rejectTimeouts(condition string) string {
+// onTimeout returns statements that make the database execute a statement of PL/pgSQL whenever a row times out for
+// which a condition on the columns of [Service.Rows] holds. A condition on the columns of the table would be one more
+// thing to describe, so the trigger reads the row as the statement has left it.
+func (s *Service) onTimeout(condition, statement string) string {
 	return `
-		CREATE FUNCTION reject() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'rejected'; END $$;
-		CREATE TRIGGER reject BEFORE UPDATE ON ` + s.Table + ` FOR EACH ROW
-		WHEN (` + s.TimedOut + ` AND ` + condition + `) EXECUTE FUNCTION reject()`
+		CREATE FUNCTION on_timeout() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			IF EXISTS (SELECT FROM (` + s.rows() + `) AS r WHERE id = NEW.id AND status = 'timed out' AND ` + condition + `) THEN
+				` + statement + `;
+			END IF;
+			RETURN NULL;
+		END $$;
+		CREATE TRIGGER on_timeout AFTER UPDATE ON ` + s.Table + ` FOR EACH ROW
+		WHEN (OLD.status = 'pending' AND NEW.status <> 'pending') EXECUTE FUNCTION on_timeout()`
 }
 
-// acceptTimeouts undoes rejectTimeouts.
-const acceptTimeouts = `DROP FUNCTION reject() CASCADE`
+// rejectTimeouts makes the database reject the timeouts of the rows for which a condition holds, as a CHECK would. The
+// error contains "rejected". The function accept ends that.
+func (d *Deployment) rejectTimeouts(condition string) (accept func()) {
+	d.T.Helper()
+	d.Exec(d.Service.onTimeout(condition, `RAISE 'rejected' USING ERRCODE = 'check_violation'`))
+	return func() { d.Exec(noTrigger) }
+}
+
+// blockTimeouts makes each statement that times rows out wait for a lock, as it would for that of a shared row.
+func (d *Deployment) blockTimeouts() (release func()) {
+	d.T.Helper()
+	_, unlock := d.Lock(`SELECT pg_advisory_xact_lock(` + blockedTimeouts + `)`)
+	d.Exec(d.Service.onTimeout(`true`, `PERFORM pg_advisory_xact_lock_shared(`+blockedTimeouts+`)`))
+	return func() {
+		unlock()
+		d.Exec(noTrigger)
+	}
+}
+
+const (
+	noTrigger       = `DROP FUNCTION on_timeout() CASCADE` // undoes onTimeout
+	blockedTimeouts = `7301, 1`                            // the key of an advisory lock that the program does not use
+	// waitingTimeouts selects the sessions that wait in order to time rows out, because of blockTimeouts.
+	waitingTimeouts = `datname = current_database() AND wait_event_type = 'Lock' AND wait_event = 'advisory'`
+)
 
 // laterMigration returns a migration of a later version of the service.
 func (s *Service) laterMigration() string {

@@ -1,7 +1,10 @@
 package faulttest
 
 import (
+	"context"
+	"database/sql"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,34 +22,30 @@ func Stuck(t *testing.T, s *Service) {
 	NeedsProcesses(t)
 	t.Parallel()
 	const stuckRows, good = 2500, 60 // stuck rows fill several claims of a worker, and several pages of a sweep
-	lock := func(statement string) func(*Deployment, uuid.UUID) func() {
-		return func(d *Deployment, batch uuid.UUID) (unblock func()) {
-			_, release := d.Lock(statement, batch)
-			return release
-		}
+	lockRows := func(d *Deployment, b batch) (unblock func()) {
+		_, release := d.Lock(`SELECT FROM `+s.Table+` WHERE id::text = ANY ($1) FOR UPDATE`, b.ids)
+		return release
+	}
+	lockShared := func(d *Deployment, b batch) (unblock func()) {
+		_, release := d.Lock(s.Shared.Lock, []string{b.shared})
+		return release
+	}
+	reject := func(d *Deployment, b batch) (unblock func()) {
+		return d.rejectTimeouts(`id::text = ANY ('{` + strings.Join(b.ids, ",") + `}')`)
 	}
 	withWorkers, withoutWorkers := []string{"worker", "worker", "relay", "reconciler"}, []string{"relay", "reconciler"}
 	type stuckTest struct {
 		processes []string
-		block     func(d *Deployment, batch uuid.UUID) (unblock func())
+		block     func(d *Deployment, b batch) (unblock func())
 	}
-	tests := map[string]stuckTest{"rows locked, without workers": {withoutWorkers, lock(s.lockBatchRows())}}
-	if r := s.Shared; r != nil {
-		withdraw := func(d *Deployment, batch uuid.UUID) (unblock func()) {
-			d.Exec(r.WithdrawBatch, batch)
-			return func() { d.Exec(r.RestoreBatch, batch, stuckRows) }
-		}
-		tests["withdrawn"] = stuckTest{withWorkers, withdraw}
-		tests["withdrawn, without workers"] = stuckTest{withoutWorkers, withdraw}
-		tests["shared row locked"] = stuckTest{withWorkers, lock(r.LockBatch)}
-		tests["shared row locked, without workers"] = stuckTest{withoutWorkers, lock(r.LockBatch)}
-	} else {
-		reject := func(d *Deployment, batch uuid.UUID) (unblock func()) {
-			d.Exec(s.rejectTimeouts(`NEW.` + s.Batch + `::text = '` + batch.String() + `'`))
-			return func() { d.Exec(acceptTimeouts) }
-		}
-		tests["rejected"] = stuckTest{withWorkers, reject}
-		tests["rejected, without workers"] = stuckTest{withoutWorkers, reject}
+	tests := map[string]stuckTest{
+		"rows locked, without workers": {withoutWorkers, lockRows},
+		"rejected":                     {withWorkers, reject},
+		"rejected, without workers":    {withoutWorkers, reject},
+	}
+	if s.Shared != nil {
+		tests["shared row locked"] = stuckTest{withWorkers, lockShared}
+		tests["shared row locked, without workers"] = stuckTest{withoutWorkers, lockShared}
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -61,7 +60,7 @@ func Stuck(t *testing.T, s *Service) {
 					t.Errorf("%v rows cannot time out, want %d: the test proves nothing", n, stuckRows)
 				}
 				late := d.Number(`SELECT max(extract(epoch FROM cancelled_at - deadline))
-					FROM (`+s.Rows+`) AS rows WHERE batch = $1`, sound)
+					FROM (`+s.rows()+`) AS rows WHERE id::text = ANY ($1)`, sound.ids)
 				t.Logf("the last good row timed out %.2f s late", late)
 				unblock()
 				Eventually(t, "the stuck rows timed out", func() bool { return d.pending(bad) == 0 })
@@ -82,16 +81,48 @@ func Stuck(t *testing.T, s *Service) {
 	}
 }
 
-// pending counts a batch's pending rows.
-func (d *Deployment) pending(batch uuid.UUID) float64 {
-	d.T.Helper()
-	return d.rows(`batch = $1 AND status = 'pending'`, batch)
+// batch is rows that have the same deadline, and a shared row of their own if there are shared rows.
+type batch struct {
+	shared string // the name of the shared row
+	ids    []string
 }
 
-// insertBatch inserts n rows that have a shared row of their own and the same deadline, and returns their batch.
-func (d *Deployment) insertBatch(n int, in time.Duration) (batch uuid.UUID) {
+// pending counts a batch's pending rows.
+func (d *Deployment) pending(b batch) float64 {
 	d.T.Helper()
-	batch = uuid.New()
-	d.Exec(d.Service.InsertBatch, batch, in.Seconds(), n)
-	return batch
+	return d.rows(`id::text = ANY ($1) AND status = 'pending'`, b.ids)
+}
+
+// insertBatch inserts n rows and their messages into the outbox.
+func (d *Deployment) insertBatch(n int, in time.Duration) batch {
+	d.T.Helper()
+	tx, err := d.DB.BeginTx(d.T.Context(), nil)
+	testenv.Must(d.T, err)
+	defer func() { _ = tx.Rollback() }() // without effect after the commit
+	b, err := d.Service.insertBatch(d.T.Context(), tx, n, in)
+	testenv.Must(d.T, err)
+	testenv.Must(d.T, tx.Commit())
+	return b
+}
+
+func (s *Service) insertBatch(ctx context.Context, tx *sql.Tx, n int, in time.Duration) (b batch, err error) {
+	b.shared = uuid.NewString()
+	rows, err := tx.QueryContext(ctx, s.InsertBatch, b.shared, in.Seconds(), n)
+	if err != nil {
+		return b, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return b, err
+		}
+		b.ids = append(b.ids, id)
+	}
+	if err := rows.Err(); err != nil {
+		return b, err
+	}
+	_, err = tx.ExecContext(ctx, `INSERT INTO outbox (kind, task_id, due_at)
+		SELECT $1, id::text, deadline FROM (`+s.rows()+`) AS rows WHERE id::text = ANY ($2)`, s.Kind, b.ids)
+	return b, err
 }

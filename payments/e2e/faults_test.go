@@ -370,7 +370,7 @@ func TestCompleteAndUnpaid(t *testing.T) {
 	pay := checkoutOf(c, placed.ID)
 	p.turn(knobs{Sessions: "complete_unpaid"})
 	p.pays(pay)
-	c.Expect(http.StatusAccepted, shop.Cancel(placed.ID))
+	c.Expect(http.StatusAccepted, shop.Cancel(placed.ID, nil))
 	faulttest.Eventually(t, "a check of the closing checkout", func() bool {
 		return d.Number(`SELECT count(*) FROM payment_attempts WHERE closing AND state = 'open'`) == 1
 	})

@@ -40,7 +40,7 @@ func TestPayAtCheckout(t *testing.T) {
 		if ok && again && (second.ID != first.ID || second.CheckoutURL != first.CheckoutURL) {
 			t.Errorf("a second tab gets the payment %+v, want that of the first tab, %+v", second, first)
 		}
-		return ok && c.Send(shop.Cancel(withdrawn)).Status == http.StatusAccepted
+		return ok && c.Send(shop.Cancel(withdrawn, nil)).Status == http.StatusAccepted
 	})
 	faulttest.Eventually(t, "the order is cancelled", func() bool { return c.Look(withdrawn).Status == faulttest.Cancelled })
 	if all := paymenttest.Payments(c, withdrawn); len(all) != 1 || all[0].State != "closed" {

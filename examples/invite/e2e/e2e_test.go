@@ -54,7 +54,7 @@ var invitations = &faulttest.Service{
 		return parttest.LoadPieces(module+"/internal/app/openapi.yaml", module+"/internal/ops/openapi.yaml", module+"/examples/invite/openapi.yaml")
 	}),
 	Collection: "/invitations",
-	Actions:    map[faulttest.Operation]string{faulttest.Confirm: "accept"},
+	Actions:    map[faulttest.Operation]func(string, []byte) faulttest.Request{faulttest.Confirm: faulttest.Post("accept")},
 	Create: func(body, key string) faulttest.Request {
 		return faulttest.Request{Method: http.MethodPost, Path: "/invitations", Body: `{"email":"` + key + body + `"}`}
 	},
@@ -63,24 +63,16 @@ var invitations = &faulttest.Service{
 	Rejections: map[string]faulttest.Rejection{"/problems/invitation-expired": faulttest.RejectedLate},
 
 	Table: "invitations",
-	Batch: "email",
 	Rows: `
 		SELECT split_part(email, '@', 1) AS key, id, expires_at AS deadline,
 		       CASE status WHEN 'expired' THEN ended_at END AS cancelled_at,
-		       false AS held, 0 AS extensions, email AS batch,
 		       CASE status WHEN 'accepted' THEN 'confirmed' WHEN 'expired' THEN 'timed out' ELSE status END AS status
 		FROM invitations`,
-	TimedOut:         `NEW.status = 'expired'`,
-	TimeoutStatement: `-- Expires those invitations of a batch%`, // the first words of expire.sql
-	BlockTimeouts:    `LOCK TABLE invitations IN SHARE MODE`,
 	InsertBatch: `
-		WITH created AS (
-			INSERT INTO invitations (id, email, created_at, expires_at)
-			SELECT gen_random_uuid(), $1::text, now(), now() + $2 * interval '1 s'
-			FROM generate_series(1, $3::bigint)
-			RETURNING id, expires_at
-		)
-		INSERT INTO outbox (kind, task_id, due_at) SELECT 'invitation.expire', id::text, expires_at FROM created`,
+		INSERT INTO invitations (id, email, created_at, expires_at)
+		SELECT gen_random_uuid(), $1::text, now(), now() + $2 * interval '1 s'
+		FROM generate_series(1, $3::bigint)
+		RETURNING id`,
 }
 
 // decodeInvitation reads an invitation from the body of an answer.

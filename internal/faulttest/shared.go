@@ -1,0 +1,194 @@
+package faulttest
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"maps"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"example.com/shop/internal/testenv"
+)
+
+// This file has what the tests know about shared rows.
+
+// rushes reports whether some shared row is scarce.
+func (s *Service) rushes() bool { return s.Shared != nil && s.Shared.Rush != nil }
+
+func (r *SharedRows) rushSize() int { return cmp.Or(r.RushSize, 8) }
+
+// needs returns the names of the shared rows that a row with this body needs.
+func (r *SharedRows) needs(body string) []string { return slices.Sorted(maps.Keys(r.Units(body))) }
+
+// independent returns the first body that needs none of the shared rows that the first body needs, or "".
+func (s *Service) independent() string {
+	first := s.Shared.needs(s.Bodies[0])
+	for _, body := range s.Bodies {
+		if !slices.ContainsFunc(s.Shared.needs(body), func(name string) bool { return slices.Contains(first, name) }) {
+			return body
+		}
+	}
+	return ""
+}
+
+// sharedTogether returns the names of two shared rows that a row needs, or nil if no row needs two.
+func (s *Service) sharedTogether() []string {
+	for _, body := range s.Bodies {
+		if names := s.Shared.needs(body); len(names) > 1 {
+			return names[:2]
+		}
+	}
+	return nil
+}
+
+// lockShared locks the shared rows that a row with this body needs.
+func (d *Deployment) lockShared(body string) (tx *sql.Tx, release func()) {
+	d.T.Helper()
+	return d.Lock(d.Service.Shared.Lock, d.Service.Shared.needs(body))
+}
+
+// querier is a pool of connections or a transaction.
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// supplies returns how many units of each shared row are free.
+func (s *Service) supplies(ctx context.Context, db querier) (map[string]int, error) {
+	free := map[string]int{}
+	if s.Shared == nil {
+		return free, nil
+	}
+	rows, err := db.QueryContext(ctx, s.Shared.Supplies)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var name string
+		var units int
+		if err := rows.Scan(&name, &units); err != nil {
+			return nil, err
+		}
+		free[name] = units
+	}
+	return free, rows.Err()
+}
+
+// supplies is [Service.supplies] of the deployment.
+func (d *Deployment) supplies() map[string]int {
+	d.T.Helper()
+	free, err := d.Service.supplies(d.T.Context(), d.DB)
+	testenv.Must(d.T, err)
+	return free
+}
+
+// available returns how many more rows the first body can create, or 0 if rows share no rows.
+func (s *Site) available(t testing.TB) (rows int) {
+	t.Helper()
+	if s.Service.Shared == nil {
+		return 0
+	}
+	free, err := s.Service.supplies(t.Context(), OpenDatabase(t, s.Database))
+	testenv.Must(t, err)
+	rows = math.MaxInt
+	for name, units := range s.Service.Shared.Units(s.Service.Bodies[0]) {
+		rows = min(rows, free[name]/units)
+	}
+	if rows < 60 { // a test that does not run Stock creates some 30 rows, and confirms some
+		t.Fatalf("after %v the first of Service.Bodies can create only %d rows, want 100", s.Service.Migrate, rows)
+	}
+	return rows
+}
+
+// restock adds units to the scarce shared row, and counts them. Nobody else takes or releases units meanwhile.
+func (l *Load) restock() {
+	l.d.T.Helper()
+	if l.d.Service.Shared == nil || l.d.Service.Shared.Restock == "" {
+		return
+	}
+	tx, release := l.d.Lock(l.d.Service.Shared.Lock, slices.Collect(maps.Keys(l.supplies)))
+	defer release() // without effect after the commit
+	before, err := l.d.Service.supplies(l.d.T.Context(), tx)
+	testenv.Must(l.d.T, err)
+	_, err = tx.ExecContext(l.d.T.Context(), l.d.Service.Shared.Restock)
+	testenv.Must(l.d.T, err)
+	after, err := l.d.Service.supplies(l.d.T.Context(), tx)
+	testenv.Must(l.d.T, err)
+	testenv.Must(l.d.T, tx.Commit())
+	for name, units := range after {
+		l.restocked[name] += units - before[name]
+	}
+}
+
+// checkSupplies checks how many units are free after all rows have ended: the confirmed rows have theirs, and all other
+// rows have given theirs back.
+func (l *Load) checkSupplies(stored map[string]State) {
+	l.d.T.Helper()
+	taken := map[string]int{}
+	for _, v := range l.Visits {
+		if stored[v.Key].Status == Confirmed && l.d.Service.Shared != nil {
+			for name, units := range l.d.Service.Shared.Units(v.body) {
+				taken[name] += units
+			}
+		}
+	}
+	for name, free := range l.d.supplies() {
+		if want := l.supplies[name] + l.restocked[name] - taken[name]; free != want {
+			l.Violated("%d units of %s are free, want %d: there were %d, %d were added, and confirmed rows have %d",
+				free, name, want, l.supplies[name], l.restocked[name], taken[name])
+		}
+	}
+}
+
+// holder is a row that has taken units of a shared row.
+type holder struct {
+	from  time.Duration // when the first call began that may have created the row
+	units int
+}
+
+// holders returns the rows that the load has created, by their shared rows.
+func (l *Load) holders(stored map[string]State) map[string][]holder {
+	holders := map[string][]holder{}
+	if l.d.Service.Shared == nil {
+		return holders
+	}
+	for _, v := range l.Visits {
+		if _, ok := stored[v.Key]; !ok {
+			continue
+		}
+		from := never
+		for _, e := range v.History {
+			if e.Operation == Create {
+				from = min(from, e.Began)
+			}
+		}
+		for shared, units := range l.d.Service.Shared.Units(v.body) {
+			holders[shared] = append(holders[shared], holder{from, units})
+		}
+	}
+	return holders
+}
+
+// exhausted reports whether a shared row that a row with this body needs may have been exhausted at a time. It does
+// not know when rows released their units. So its answer is exact only until the first row releases some: for a rush.
+//
+// If the units of a row must be together, then taken units leave at most one more piece than there are taken ones. Each
+// piece may be one unit too small.
+func (l *Load) exhausted(body string, at time.Duration, holders map[string][]holder) bool {
+	for shared, needed := range l.d.Service.Shared.Units(body) {
+		left := l.supplies[shared]
+		for _, h := range holders[shared] {
+			if h.from <= at {
+				left -= h.units
+			}
+		}
+		pieces := l.d.stocked[shared] - left + 1
+		if left < needed || l.d.Service.Shared.Together && left <= pieces*(needed-1) {
+			return true
+		}
+	}
+	return false
+}
