@@ -99,8 +99,7 @@ func Service(module string) *faulttest.Service {
 		UPDATE products SET supply = 1000000, available = 1000000 WHERE id <> '`+Course+`';
 		INSERT INTO products (id, name, price_cents, currency, supply, available)
 		SELECT ('`+hotProduct+`' || lpad(n::text, 12, '0'))::uuid, 'hot', 100, 'EUR', 5, 5 FROM generate_series(0, %d) AS n`, hotProducts-1),
-			Restock: `UPDATE products SET supply = supply + 5, available = available + 5 WHERE id = '` + Course + `'`,
-			Lock:    `SELECT FROM products WHERE id = ANY ($1::uuid[]) ORDER BY id FOR UPDATE`,
+			Lock: `SELECT FROM products WHERE id = ANY ($1::uuid[]) ORDER BY id FOR UPDATE`,
 		},
 		Bounds: &faulttest.CustomerBounds{
 			Env: []string{fmt.Sprintf("SHOP_MAX_OPEN_ORDERS=%d", maxOpenOrders), fmt.Sprintf("SHOP_MAX_OPEN_UNITS=%d", maxOpenUnits)},

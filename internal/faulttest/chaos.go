@@ -365,7 +365,6 @@ func (r chaosRun) inject(t *testing.T) (*Deployment, figures) {
 		for _, end := range ends {
 			end()
 		}
-		load.restock()
 		d.Sleep(s.calm)
 	}
 	load.waitForCreated(1)

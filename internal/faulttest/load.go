@@ -25,7 +25,6 @@ type Load struct {
 	batched   map[*Member]batchFigures // of the APIs that ran when the load began, at that time
 	customers []*Client
 	supplies  map[string]int // how many units of each shared row were free when the load began
-	restocked map[string]int // how many units of each shared row restock has added
 	Visits    []*Visit
 	rushes    int
 	created   atomic.Int64 // the number of visits that created their row
@@ -82,7 +81,7 @@ func (d *Deployment) startLoad(rng *rand.Rand, rate int) *Load {
 	ctx, stop := context.WithCancel(d.T.Context())
 	d.loads++
 	l := &Load{
-		d: d, number: d.loads, Began: time.Now(), stop: stop, supplies: d.supplies(), restocked: map[string]int{}, batched: map[*Member]batchFigures{},
+		d: d, number: d.loads, Began: time.Now(), stop: stop, supplies: d.supplies(), batched: map[*Member]batchFigures{},
 		// nil would be NULL
 		earlier: append([]string{}, testenv.QueryAll[string](d.T, d.DB, `SELECT id::text FROM `+d.Service.Table)...),
 	}

@@ -161,8 +161,6 @@ type SharedRows struct {
 	// Stock prepares the migrated database for a load. It adds so much of each shared row, except the scarce one, that
 	// no load exhausts it, and the shared rows of the rushes.
 	Stock string
-	// Restock adds a little to the scarce shared row. "": it stays exhausted.
-	Restock string
 	// Rush returns the body of the i-th of the requests that are sent at the same moment, when many customers want the
 	// same shared row. Each rush wants another one, which has fewer units than are wanted. nil: no shared row is
 	// scarce.

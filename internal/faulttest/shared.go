@@ -103,26 +103,6 @@ func (s *Site) available(t testing.TB) (rows int) {
 	return rows
 }
 
-// restock adds units to the scarce shared row, and counts them. Nobody else takes or releases units meanwhile.
-func (l *Load) restock() {
-	l.d.T.Helper()
-	if l.d.Service.Shared == nil || l.d.Service.Shared.Restock == "" {
-		return
-	}
-	tx, release := l.d.Lock(l.d.Service.Shared.Lock, slices.Collect(maps.Keys(l.supplies)))
-	defer release() // without effect after the commit
-	before, err := l.d.Service.supplies(l.d.T.Context(), tx)
-	testenv.Must(l.d.T, err)
-	_, err = tx.ExecContext(l.d.T.Context(), l.d.Service.Shared.Restock)
-	testenv.Must(l.d.T, err)
-	after, err := l.d.Service.supplies(l.d.T.Context(), tx)
-	testenv.Must(l.d.T, err)
-	testenv.Must(l.d.T, tx.Commit())
-	for name, units := range after {
-		l.restocked[name] += units - before[name]
-	}
-}
-
 // checkSupplies checks how many units are free after all rows have ended: the confirmed rows have theirs, and all other
 // rows have given theirs back.
 func (l *Load) checkSupplies(stored map[string]State) {
@@ -136,9 +116,9 @@ func (l *Load) checkSupplies(stored map[string]State) {
 		}
 	}
 	for name, free := range l.d.supplies() {
-		if want := l.supplies[name] + l.restocked[name] - taken[name]; free != want {
-			l.Violated("%d units of %s are free, want %d: there were %d, %d were added, and confirmed rows have %d",
-				free, name, want, l.supplies[name], l.restocked[name], taken[name])
+		if want := l.supplies[name] - taken[name]; free != want {
+			l.Violated("%d units of %s are free, want %d: there were %d, and confirmed rows have %d",
+				free, name, want, l.supplies[name], taken[name])
 		}
 	}
 }
