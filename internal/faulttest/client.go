@@ -151,12 +151,27 @@ func (c *Client) Post(status int, path string) Answer {
 func (p *Process) SignUp() *Client {
 	p.t.Helper()
 	c := p.anonymous()
-	for path, token := range map[string]*string{p.service.SignUp: &c.Token, p.service.OtherSignUp: &c.other} {
-		if path != "" {
-			*token = Decode[struct{ Token string }](p.t, p.anonymous().Post(http.StatusCreated, path)).Token
-		}
-	}
+	testenv.Must(p.t, c.signUp())
 	return c
+}
+
+// signUp gets the tokens of a new customer, and of the customer's other user.
+func (c *Client) signUp() error {
+	for _, user := range []struct {
+		field, path string
+		token       *string
+	}{{"SignUp", c.service.SignUp, &c.Token}, {"OtherSignUp", c.service.OtherSignUp, &c.other}} {
+		if user.path == "" {
+			continue
+		}
+		a := (&Client{service: c.service, T: c.T, Base: c.Base}).admitted(Request{Method: http.MethodPost, Path: user.path})
+		var answer struct{ Token string }
+		if err := json.Unmarshal(a.Body, &answer); err != nil || a.Status != http.StatusCreated || answer.Token == "" {
+			return wrong(user.field, "POST %s is answered with %d %s, want 201 and a token", user.path, a.Status, a.Body)
+		}
+		*user.token = answer.Token
+	}
+	return nil
 }
 
 // anonymous returns a client of a process without a token.

@@ -179,6 +179,7 @@ func (s *Service) deployFor(t, owner testing.TB, n Needs) *Deployment {
 		d.Start(role)
 	}
 	d.use(t)
+	testenv.Must(t, d.Check(s))
 	if n.Front != nil {
 		d.front = n.Front(d)
 	}

@@ -40,19 +40,23 @@ const (
 
 // Service describes a service under test: its program, its REST API, and its tables.
 //
-// The tests also rely on what the shared packages give each service: the commands serve, migrate, doctor and reconcile, the
-// tables outbox and reconcile_reports, /readyz, /metrics and the operators' API. The module has the migrations in migrations,
-// and the settings of PgBouncer in internal/postgres/pgbouncer.ini.
+// The tests also rely on what the shared packages give each service: the commands serve, migrate, doctor and reconcile,
+// the tables outbox and reconcile_reports, /readyz, /metrics and the operators' API. The module has the migrations in
+// migrations, and the settings of PgBouncer in internal/postgres/pgbouncer.ini.
+//
+// Each deployment checks the description before it has a load ([Deployment.Check]), and the error names the field that
+// is wrong. Where that cannot show a mistake, the comment of the field says how the tests do.
 type Service struct {
 	// The program.
 
 	// Program is the binary, its application_name in PostgreSQL, and the prefix of its metrics. With another
-	// application_name the fault "out of connections" does not get them; with another prefix [RedisDown] finds no publish.
+	// application_name the fault "out of connections" cannot take the service's connections. With another prefix
+	// [RedisDown] waits in vain for publishes.
 	Program string
 	Module  string   // the directory of the module, seen from the package of the tests
 	Source  string   // the directory of the package main, below Module
 	Migrate []string // the command that creates the tables, and what the first of Bodies needs for 100 rows
-	Kind    string   // of the tasks that time rows out; with another kind no worker is seen to have a lease
+	Kind    string   // of the tasks that time rows out
 	// Timeout is the environment variable, without [EnvPrefix], of the time from a row's creation to its deadline.
 	Timeout string
 	// Keep is the environment variable, without EnvPrefix, of the time for which ended rows are kept; "": for ever.
@@ -62,38 +66,39 @@ type Service struct {
 	// transaction of its own. With a wrong name the faults with much competition find no batch of two rows.
 	BatchMetric string
 	// Rate is how many rows a load usually creates in a second; 0: 12. Loads under which customers compete create more
-	// than three times as many. If it is too low, the faults "shared row locked" and "hung" find no rejected customer.
+	// than three times as many. If it is too low, "shared row locked" and the faults "hung" report that no call was
+	// rejected.
 	Rate int
 
 	// The REST API.
 
-	// Contract is what each answer must keep: an answer that it does not list is reported as a broken contract.
+	// Contract is what each answer must keep. A load reports each answer that breaks it.
 	Contract func() (*parttest.Contract, error)
 	// SignUp is the path of the request that creates a customer. The answer has the customer's token. "": requests need
 	// no token.
 	SignUp string
-	// OtherSignUp is SignUp for the other users, who send the requests with [Request.Other]. Each customer has one. "":
-	// there are none.
+	// OtherSignUp is SignUp for another kind of user, such as a driver or staff. Each customer has one of them, who sends
+	// the requests with [Request.Other]. "": there is no other kind.
 	OtherSignUp string
 	// Collection is the path below which each row has the path of its id.
 	Collection string
-	// Actions return the requests that confirm, cancel and extend a row: [Post], or a function that gets the row's path
-	// and the body of the last answer that created it, which may have a code to confirm it. Customers do not call an
-	// operation that is missing. Only customers of a second party extend deadlines. A request that the service rejects
-	// with a status other than 409 or 502 is a violation of each load.
+	// Actions return the requests that confirm, cancel and extend a row. They get the path of the row, and the body of
+	// the last answer that created it, which may have a code to confirm it. [Post] suffices for a request without a body.
+	// Customers do not call an operation that is missing. Only customers of a second party extend deadlines. A load
+	// reports each request that is rejected with a status other than 409, 502 and 503.
 	Actions map[Operation]func(row string, created []byte) Request
 	// Create returns the request that creates a row from a body. The key is a text of letters, digits and hyphens that
-	// the column key of Rows shows, or "". With another key, each row of a load is a violation, because it seems lost.
+	// the column key of Rows shows, or "".
 	Create func(body, key string) Request
 	// Keyed tells that requests with the same key create one row. Otherwise no customer repeats such a request.
 	Keyed bool
-	// Bodies are bodies of requests that create rows. If there are shared rows, each request with the first body
-	// creates another row, a body that needs other shared rows must be able to do the same, and one body needs a scarce
-	// shared row, which a load exhausts: the first two fail as rejections in "shared row locked", the third one as a load
-	// that proves nothing.
+	// Bodies are bodies of requests that create rows. The first one can create any number of them. If there are shared
+	// rows, the same is true of the first body that needs none of those that the first one needs: "shared row locked"
+	// reports its rejections. At least one other body needs a scarce shared row, which a load exhausts. Without it,
+	// faults report that no call was rejected because of exhausted shared rows, unless there are rushes.
 	Bodies []string
-	// Decode reads the body of a successful answer to create, confirm, cancel, get or extend. If it reads another status
-	// than the table has, the histories of a load are violations.
+	// Decode reads the body of a successful answer to create, confirm, cancel, get or extend. If it takes a timeout for
+	// another end of a row, a load reports histories that no row can have.
 	Decode func(body []byte) (Row, error)
 	// Rejections maps the type of a problem to the reason that the model knows. A problem that is not here is reported as
 	// unexpected. The tests expect that a service rejects calls because of overload, of exhausted shared rows or of
@@ -106,12 +111,13 @@ type Service struct {
 	Table string
 	// Rows selects all rows, with the columns key, id, status (pending, confirmed, cancelled or timed out), deadline, and
 	// cancelled_at. It also has held (whether the row was held at any time) if there is a second party, and extensions
-	// (how often its customer has extended its deadline, at most MaxExtensions) if customers extend deadlines. If status
-	// or cancelled_at is wrong, the histories and the lateness of each load are.
+	// (how often its customer has extended its deadline, at most MaxExtensions) if customers extend deadlines. If a row
+	// that has timed out has another status here, the faults that block or reject timeouts wait in vain.
 	Rows string
-	// InsertBatch inserts rows, and selects their ids: $1 is a new UUID, which no other batch has; $2 the time until
-	// their deadline in seconds; $3 the number of rows. If there are shared rows, it also inserts one whose name is $1,
-	// which these rows need, and only they. If other rows need it, the good rows of [Stuck] do not time out.
+	// InsertBatch inserts rows, and selects their ids: $1 is a new UUID, $2 the time until their deadline in seconds, and
+	// $3 the number of rows. The tests add the messages to the outbox. If there are shared rows, it also inserts one
+	// whose name is $1. The rows of the batch need it and no other one: otherwise the good rows of [Stuck] do not time
+	// out.
 	InsertBatch string
 
 	Shared *SharedRows     // nil: no two rows need the same row of another table
@@ -150,28 +156,29 @@ func (s *Service) queue() queueKeys { return keysOf(s.Kind) }
 // SharedRows are rows of another table, such as products, of which the rows under test take units until they end. Each
 // has a name, for instance its id.
 type SharedRows struct {
-	// Units returns how many units of each shared row a row with this body takes. If it is wrong, a load reports
-	// rejections although enough is left, or that more or less is left than its rows have taken.
+	// Units returns how many units of each shared row a row with this body takes. If a number is wrong, a load reports
+	// rejections although enough is left, or another number of free units than its rows have left.
 	Units func(body string) map[string]int
 	// Supplies selects the names of the shared rows, and how many units of each are free.
 	Supplies string
-	// Together tells that the units of a row must be consecutive, or of one group. Then a new row may find too few
-	// units, although enough are free in pieces. Without it such a rejection is a violation.
+	// Together tells that the units of a row must be consecutive, or of one group. Then a new row may be rejected
+	// although enough units are free, because they are in pieces. Without Together a load reports such a rejection.
 	Together bool
 	// Stock prepares the migrated database for a load. It adds so much of each shared row, except the scarce one, that
-	// no load exhausts it, and the shared rows of the rushes.
+	// no load exhausts it, and the shared rows of the rushes. If it adds too little, "shared row locked" reports
+	// rejections.
 	Stock string
 	// Rush returns the body of the i-th of the requests that are sent at the same moment, when many customers want the
-	// same shared row. Each rush wants another one, which has fewer units than are wanted. nil: no shared row is
-	// scarce.
+	// same shared row. Each rush wants another one, which has fewer units than are wanted: otherwise faults report that
+	// no call was rejected because of exhausted shared rows. nil: no shared row is scarce.
 	Rush func(rush, i int) string
-	// Rushes is the number of rushes for which Stock adds a shared row. A load that has more begins with the first again.
+	// Rushes is the number of rushes for which Stock adds a shared row. A load that has more uses the first again.
 	Rushes int
 	// RushSize is the number of requests of a rush; 0: 8.
 	RushSize int
-	// Lock locks shared rows in the order in which the service does: $1 is an array of their names. Creations and
-	// timeouts of rows that need them must wait. If they do not, "shared row locked", "deadlocks" and [Stuck] fail,
-	// because they wait for that in vain.
+	// Lock locks shared rows, in the order in which the service does: $1 is an array of their names. If creations and
+	// timeouts of rows that need them do not wait, "shared row locked" and "deadlocks" wait in vain, and [Stuck] reports
+	// that it proves nothing.
 	Lock string
 }
 
@@ -244,7 +251,9 @@ func (s *Service) rows() string {
 func (s *Service) onTimeout(condition, statement string) string {
 	return `
 		CREATE FUNCTION on_timeout() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-			IF EXISTS (SELECT FROM (` + s.rows() + `) AS r WHERE id = NEW.id AND status = 'timed out' AND ` + condition + `) THEN
+			IF EXISTS (
+				SELECT FROM (` + s.rows() + `) AS r WHERE id = NEW.id AND status = 'timed out' AND ` + condition + `
+			) THEN
 				` + statement + `;
 			END IF;
 			RETURN NULL;
