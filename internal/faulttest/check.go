@@ -131,7 +131,7 @@ func (d *Deployment) checkAPI(c *Client) error {
 		return wrong("Rows", "the row %s with the key %q: %w", row.ID, key, err)
 	case shown != Pending && shown != TimedOut:
 		return wrong("Rows", "the status of a new row is %q, want %q", shown, Pending)
-	case d.Redis != NoRedis && shown == Pending && !d.owes(s, row.ID):
+	case d.Redis != NoRedis && !d.owes(s, row.ID):
 		return wrong("Kind", "neither the outbox nor the queue of %s has the task of a new row", s.Kind)
 	case left > d.Timeout.Seconds():
 		return wrong("Timeout", "a new row is due in %v s, want at most %v", left, d.Timeout)
@@ -151,8 +151,8 @@ func (d *Deployment) checkAPI(c *Client) error {
 	return err
 }
 
-// owes reports whether the outbox or the queue has the task of a pending row. A task leaves the outbox after it has
-// entered the queue.
+// owes reports whether the outbox or the queue has the task of a row, unless a worker may have it. A task leaves the
+// outbox after it has entered the queue.
 func (d *Deployment) owes(s *Service, id string) bool {
 	d.T.Helper()
 	if d.Number(`SELECT count(*) FROM outbox WHERE kind = $1 AND task_id = $2`, s.Kind, id) > 0 {
@@ -160,7 +160,8 @@ func (d *Deployment) owes(s *Service, id string) bool {
 	}
 	due, err := d.RDB.ZMScore(d.T.Context(), s.queue().due, id).Result()
 	testenv.Must(d.T, err)
-	return due[0] > 0 || d.rows(`id::text = $1 AND status <> 'pending'`, id) > 0
+	const ends = `id::text = $1 AND (status <> 'pending' OR deadline < clock_timestamp() + interval '1 s')`
+	return due[0] > 0 || d.rows(ends, id) > 0
 }
 
 // checkedRow sends a request until it is answered with a status other than 503, and returns the row that the answer

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"encoding/json"
 	"maps"
 	"math"
 	"slices"
@@ -52,29 +53,21 @@ func (d *Deployment) lockShared(body string) (tx *sql.Tx, release func()) {
 
 // querier is a pool of connections or a transaction.
 type querier interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// supplies returns how many units of each shared row are free.
-func (s *Service) supplies(ctx context.Context, db querier) (map[string]int, error) {
-	free := map[string]int{}
+// supplies returns how many units of each shared row are free, or nil if rows share no rows.
+func (s *Service) supplies(ctx context.Context, db querier) (free map[string]int, err error) {
 	if s.Shared == nil {
-		return free, nil
+		return nil, nil
 	}
-	rows, err := db.QueryContext(ctx, s.Shared.Supplies)
-	if err != nil {
-		return nil, err
+	var text []byte
+	err = db.QueryRowContext(ctx, `
+		SELECT json_object_agg(name, units) FROM (`+s.Shared.Supplies+`) AS supply (name, units)`).Scan(&text)
+	if err == nil {
+		err = json.Unmarshal(text, &free)
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var name string
-		var units int
-		if err := rows.Scan(&name, &units); err != nil {
-			return nil, err
-		}
-		free[name] = units
-	}
-	return free, rows.Err()
+	return free, err
 }
 
 // supplies is [Service.supplies] of the deployment.
