@@ -209,7 +209,7 @@ func modules() (books, loans migrations.Set) {
 			"90000_" + name + ".sql": {Data: []byte(statements)},
 		}}
 	}
-	return set("books", "CREATE TABLE books (order_id uuid REFERENCES orders)"),
+	return set("books", "CREATE TABLE books (kind text REFERENCES reconcile_reports)"),
 		set("loans", "CREATE TABLE loans (LIKE books)")
 }
 
