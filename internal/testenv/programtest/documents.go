@@ -36,12 +36,16 @@ func Read(t testing.TB, patterns ...string) Texts {
 	return texts
 }
 
-// Documents reads the documents of modules, which are README.md and docs/*.md in the folders of the modules.
+// Documents reads the documents of modules, which are README.md and, if there is a folder docs, docs/*.md in the
+// folders of the modules.
 func Documents(t testing.TB, modules ...string) Texts {
 	t.Helper()
 	var patterns []string
 	for _, module := range modules {
-		patterns = append(patterns, filepath.Join(module, "README.md"), filepath.Join(module, "docs/*.md"))
+		patterns = append(patterns, filepath.Join(module, "README.md"))
+		if exists(filepath.Join(module, "docs")) {
+			patterns = append(patterns, filepath.Join(module, "docs/*.md"))
+		}
 	}
 	return Read(t, patterns...)
 }
@@ -158,6 +162,33 @@ func NamedTests(t testing.TB, docs Texts, modules ...string) {
 	for _, doc := range slices.Sorted(maps.Keys(docs)) {
 		for _, name := range submatches("`((?:Test|Benchmark)[A-Z]\\w+)", docs[doc]) {
 			if !found[name] {
+				t.Errorf("%s names %s, which does not exist", doc, name)
+			}
+		}
+	}
+}
+
+// NamedFiles checks that the files and folders that documents name in code exist below root. A document may name a
+// file without the folders above it.
+func NamedFiles(t testing.TB, docs Texts, root string) {
+	t.Helper()
+	found := map[string]bool{} // each path below root, and each end of it that begins with a file or a folder
+	testenv.Must(t, filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && entry.Name() == ".git" {
+			return fs.SkipDir
+		}
+		for end := filepath.ToSlash(name); end != ""; _, end, _ = strings.Cut(end, "/") {
+			found[end] = true
+		}
+		return err
+	}))
+	const (
+		file   = `(?:[\w.-]+/)*[\w-]+\.(?:go|ini|js|lua|mod|sql|txt|yaml|yml)\b`
+		folder = `(?:bench|cmd|deploy|docs|e2e|examples|internal|migrations|payments|scripts|web)/[\w./-]+`
+	)
+	for doc, text := range docs {
+		for _, name := range submatches("[`\\s](?:\\./)?("+file+"|"+folder+")", text) {
+			if name = strings.TrimRight(name, "/."); !found[name] {
 				t.Errorf("%s names %s, which does not exist", doc, name)
 			}
 		}

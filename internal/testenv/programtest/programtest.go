@@ -1,6 +1,6 @@
 // Package programtest checks that a program agrees with what is written about it, and that it does what every program
 // of this repository does. A module of the repository runs these checks on its own program:
-//   - [Links], [Runbooks] and [NamedTests] check the documents of the module;
+//   - [Links], [Runbooks], [NamedFiles] and [NamedTests] check the documents of the module;
 //   - [ConfigurationTable] compares the documents' tables of options with the options;
 //   - [ObservedMetrics] looks for the metrics that alerts, dashboards and documents name;
 //   - [Secrets], [SecretFiles] and [VariableNames] check the command line, and [HeadMatchesGet] the routes.

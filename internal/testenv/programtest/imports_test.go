@@ -1,0 +1,117 @@
+package programtest
+
+import (
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"example.com/shop/internal/testenv"
+)
+
+const (
+	root       = "../../.."
+	modulePath = "example.com/shop"
+)
+
+// layers gives the layer of each shared package, 1 for the lowest. They import shared packages of lower layers.
+var layers = map[string]int{
+	"internal/background": 1, "internal/clip": 1, "internal/keyset": 1, "internal/postgres": 1, "migrations": 1,
+	"internal/batch": 2, "internal/delay": 2, "internal/rest": 2,
+	"internal/reconcile": 3,
+	"internal/app":       4,
+}
+
+// alsoImport lists what the other packages import besides shared packages.
+var alsoImport = map[string][]string{
+	"internal/demo": {"internal/devstack"},
+}
+
+// neighbours lists what the other modules import of the core and of each other. The core imports nothing of them.
+var neighbours = map[string][]string{
+	"bench": {
+		"internal/delay", "internal/devstack", "internal/order", "internal/pgbench", "internal/postgres",
+		"internal/reconcile", "internal/rest", "migrations",
+	},
+	"payments": {
+		"e2e/shoptest", "internal/app", "internal/delay", "internal/demo", "internal/faulttest",
+		"internal/keyset", "internal/order", "internal/postgres", "internal/reconcile", "internal/rest", "internal/shop",
+		"internal/testenv", "internal/testenv/parttest", "migrations", "web",
+	},
+}
+
+// neighbourOf returns the module beside the core that a package belongs to, "" for a package of the core.
+func neighbourOf(pkg string) string {
+	module, _, _ := strings.Cut(pkg, "/")
+	if _, ok := neighbours[module]; !ok {
+		return ""
+	}
+	return module
+}
+
+// Commands, the composition root, and packages that start servers or help tests import any packages of the core except
+// commands.
+var (
+	composition = "internal/shop"
+	isCommand   = regexp.MustCompile(`^(payments/)?(cmd|examples)/`)
+	isForTests  = regexp.MustCompile(`^(e2e|internal/(devstack|faulttest|\w+/\w+test|pgbench|testenv))(/|$)`)
+)
+
+func mayImport(pkg, imported string) bool {
+	from, to := neighbourOf(pkg), neighbourOf(imported)
+	switch {
+	case from != "":
+		return from == to || slices.Contains(neighbours[from], imported)
+	case to != "":
+		return false
+	case pkg == composition || isCommand.MatchString(pkg) || isForTests.MatchString(pkg):
+		return !isCommand.MatchString(imported)
+	case layers[pkg] > 0:
+		return layers[imported] > 0 && layers[imported] < layers[pkg]
+	default:
+		return layers[imported] > 0 || slices.Contains(alsoImport[pkg], imported)
+	}
+}
+
+// TestAllowedImports checks the rules of imports in all modules, which are not about tests. A file with SQL does not
+// answer clients: except in commands, in the composition root and in internal/app it imports no internal/rest. In
+// package order, where a file has all of one step of an order's life, it also says why it rejects the step: it uses the
+// errors of internal/rest and nothing else of it, and neither gin nor net/http.
+func TestAllowedImports(t *testing.T) {
+	modules := []string{root}
+	for module := range neighbours {
+		modules = append(modules, path.Join(root, module))
+	}
+	importLine := regexp.MustCompile(`(?m)^(?:import)?\s+(?:\w+ )?"` + modulePath + `/(\S+)"$`)
+	sql := regexp.MustCompile(`(?m)^\s*//go:embed .*\.sql\b|^\s*(\w+ )?"(database/sql|gorm\.io/|github\.com/jackc/pgx/)`)
+	handles := regexp.MustCompile(`(?m)^\s*(\w+ )?"(github\.com/gin-gonic/gin|net/http)"$|\brest\.(\w+)`)
+	reasons := []string{"Class", "Error", "FieldError", "InvalidFields", "AsError", "OutcomeUnknown", "NotFound", "KeyReused", "Overloaded"}
+	for name, text := range GoFiles(t, modules...) {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		name, err := filepath.Rel(root, name)
+		testenv.Must(t, err)
+		pkg := path.Dir(name)
+		var imports []string
+		for _, line := range importLine.FindAllStringSubmatch(text, -1) {
+			imports = append(imports, line[1])
+			if !mayImport(pkg, line[1]) {
+				t.Errorf("%s imports %s, which mayImport forbids", name, line[1])
+			}
+		}
+		if pkg == "internal/app" || pkg == composition || isCommand.MatchString(pkg) || !sql.MatchString(text) {
+			continue
+		}
+		if pkg != "internal/order" && slices.Contains(imports, "internal/rest") {
+			t.Errorf("%s has SQL and imports internal/rest: let the service or http.go answer clients", name)
+		}
+		for _, use := range handles.FindAllStringSubmatch(text, -1) {
+			if pkg == "internal/order" && !slices.Contains(reasons, use[3]) {
+				t.Errorf("%s has SQL and uses %s: let http.go answer clients", name, strings.TrimSpace(use[0]))
+			}
+		}
+	}
+}
