@@ -12,7 +12,7 @@ import (
 	"example.com/shop/internal/devstack"
 )
 
-// demoCommand is `invite demo`.
+// demoCommand is the command demo.
 type demoCommand struct {
 	HTTPAddr string `name:"http-addr" default:"127.0.0.1:8090" help:"The address to listen on."`
 	timeoutOption

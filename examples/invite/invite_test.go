@@ -16,11 +16,28 @@ import (
 
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/delay"
+	"example.com/shop/internal/ops"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/programtest"
 	"example.com/shop/migrations"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m, migrations.Up) }
+func TestMain(m *testing.M) { programtest.Main(m, migrations.Up) }
+
+// newProcess returns a process with all roles on a new database.
+func newProcess(ctx context.Context, t *testing.T, redisURL string, timeout time.Duration) *app.Process {
+	t.Helper()
+	serve := serveCommand{timeoutOption: timeoutOption{timeout}, Ops: ops.Options{OpsToken: opsToken}}
+	p, err := serve.open(ctx, app.Config{
+		Name: "invite", DatabaseURL: testenv.Postgres(t), DatabaseConns: 20, RedisURL: redisURL, QueueShards: 1,
+		Roles: []string{app.API, app.Relay, app.Worker, app.Reconciler},
+	}, slog.New(slog.DiscardHandler))
+	testenv.Must(t, err)
+	testenv.Must(t, createTable(ctx, p.DB))
+	return p
+}
+
+const opsToken = "0123456789abcdef"
 
 // service is a running service.
 type service struct{ url string }
@@ -33,12 +50,7 @@ func start(t *testing.T, redisURL string, timeout time.Duration) *service {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	p, err := (&serveCommand{timeoutOption: timeoutOption{timeout}}).open(ctx, app.Config{
-		Name: "invite", DatabaseURL: testenv.Postgres(t), DatabaseConns: 20, RedisURL: redisURL, QueueShards: 1,
-		Roles: []string{app.API, app.Relay, app.Worker, app.Reconciler},
-	}, slog.New(slog.DiscardHandler))
-	testenv.Must(t, err)
-	testenv.Must(t, createTable(ctx, p.DB))
+	p := newProcess(ctx, t, redisURL, timeout)
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx, ln) }()
 	t.Cleanup(func() {

@@ -45,7 +45,7 @@ func (o timeoutOption) checkTimeout() error {
 	return nil
 }
 
-// serveCommand is `invite serve`.
+// serveCommand is the command serve.
 type serveCommand struct {
 	app.Serve
 	timeoutOption
@@ -63,7 +63,7 @@ func (c *serveCommand) Run(ctx context.Context, program app.Program) error {
 	return c.Serve.Run(ctx, program, c.open)
 }
 
-// migrateCommand is `invite migrate`. The migrations create the outbox and the table of the reconciler's reports, and
+// migrateCommand is the command migrate. The migrations create the outbox and the table of the reconciler's reports, and
 // also the tables of orders, if there are any; they stay empty here.
 type migrateCommand struct{ app.Migrate }
 
@@ -76,14 +76,14 @@ func openTool(ctx context.Context, cfg app.Config, log *slog.Logger) (*app.Proce
 	return new(serveCommand).open(ctx, cfg, log)
 }
 
-// reconcileCommand is `invite reconcile`.
+// reconcileCommand is the command reconcile.
 type reconcileCommand struct{ app.Tool }
 
 func (c *reconcileCommand) Run(ctx context.Context, program app.Program) error {
 	return c.Sweep(ctx, program, openTool)
 }
 
-// doctorCommand is `invite doctor`.
+// doctorCommand is the command doctor.
 type doctorCommand struct{ app.Doctor }
 
 func (c *doctorCommand) Run(ctx context.Context, program app.Program) error {
