@@ -101,7 +101,7 @@ func Open(
 	if err := db.PingContext(ctx); err != nil {
 		db.Close()
 		if hasCode(err, codeProtocolViolation) {
-			err = fmt.Errorf("%w: a pooler must ignore the settings of the sessions, as docs/production.md says", err)
+			err = fmt.Errorf("%w: a pooler must ignore the settings of sessions, as in internal/postgres/pgbouncer.ini", err)
 		}
 		return nil, fmt.Errorf("connect to PostgreSQL: %w", oneLine{err})
 	}

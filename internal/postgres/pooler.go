@@ -16,7 +16,7 @@ const codeProtocolViolation = "08P01"
 // Errors of sessions with a pooler.
 var (
 	errPrepares = errors.New("a pooler stands before PostgreSQL: add default_query_exec_mode=cache_describe to the " +
-		"database URL, or what docs/production.md says")
+		"database URL, or cache_statement if the pooler keeps prepared statements")
 	errNoMigration = errors.New("a pooler stands before PostgreSQL: migrate with the address of PostgreSQL itself, " +
 		"because the lock of the migrations belongs to a session")
 )
@@ -40,7 +40,7 @@ func checkSession(ctx context.Context, conn *pgconn.PgConn, settings map[string]
 		return fmt.Errorf("read the settings of the session: %w", answer.Err)
 	}
 	if wrong := string(answer.Rows[0][1]); wrong != "" {
-		return fmt.Errorf("the session lacks settings, set them in the pooler as docs/production.md says: %s", wrong)
+		return fmt.Errorf("the session lacks settings, set them as in internal/postgres/pgbouncer.ini: %s", wrong)
 	}
 	if string(answer.Rows[0][0]) != strconv.FormatUint(uint64(conn.PID()), 10) {
 		return refusePooler
