@@ -1,14 +1,8 @@
 package main
 
 import (
-	"context"
-	"fmt"
-	"io"
-	"net/http"
 	"testing"
 
-	"example.com/shop/internal/app"
-	"example.com/shop/internal/devstack"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/programtest"
 )
@@ -39,27 +33,6 @@ func TestInviteRoutes(t *testing.T) {
 // TestInviteDemo runs the demo, and waits until an invitation has expired.
 func TestInviteDemo(t *testing.T) {
 	t.Parallel() // it waits for a deadline most of the time
-	port, err := devstack.FreePort()
-	testenv.Must(t, err)
-	address := fmt.Sprintf("127.0.0.1:%d", port)
-	demo := program()
-	demo.Out, demo.Err = io.Discard, io.Discard
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- app.Run(ctx, demo, &commands{}, []string{"demo", "--timeout=2s", "--http-addr=" + address}) }()
-	defer func() {
-		stop()
-		testenv.Must(t, <-ended)
-		http.DefaultClient.CloseIdleConnections()
-	}()
-	s := &service{url: "http://" + address}
-	testenv.Eventually(t, "the demo is ready", func() bool {
-		resp, err := http.Get(s.url + "/readyz")
-		if err != nil {
-			return false
-		}
-		defer resp.Body.Close()
-		return resp.StatusCode == http.StatusOK
-	})
+	s := &service{url: programtest.Demo(t, program(), &commands{}, "--timeout=2s")}
 	s.waitForExpiry(t, s.create(t))
 }
