@@ -36,7 +36,8 @@ func Unavailable(err error) bool {
 	}
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, driver.ErrBadConn) || errors.Is(err, errUnreplicated) || pgconn.SafeToRetry(err)
+		errors.Is(err, driver.ErrBadConn) || errors.Is(err, errUnreplicated) || errors.Is(err, ErrBusy) ||
+		pgconn.SafeToRetry(err)
 }
 
 // Rejected reports whether PostgreSQL answered that the statement, or one of its values, is wrong. The same statement
@@ -53,9 +54,11 @@ func StatementTimedOut(err error) bool { return hasCode(err, "57014") }
 // LockTimedOut reports whether a statement waited for a lock of another session for as long as lock_timeout.
 func LockTimedOut(err error) bool { return hasCode(err, "55P03") }
 
-// Away is [Unavailable], but it reports false if a wait for a lock or the statement took too long: then the rows of
-// the statement may be the cause.
-func Away(err error) bool { return Unavailable(err) && !LockTimedOut(err) && !StatementTimedOut(err) }
+// Away is [Unavailable], but it reports false if a wait for a lock or the statement took too long, or if a [KeyGate] was
+// full: then the rows of the statement may be the cause.
+func Away(err error) bool {
+	return Unavailable(err) && !LockTimedOut(err) && !StatementTimedOut(err) && !errors.Is(err, ErrBusy)
+}
 
 // Duplicate reports whether a statement would have violated a unique constraint.
 func Duplicate(err error) bool { return hasCode(err, "23505") }

@@ -25,6 +25,9 @@ func TestUnavailable(t *testing.T) {
 			t.Errorf("SQLSTATE %q: Away returns %v, want %v", code, got, want)
 		}
 	}
+	if busy := fmt.Errorf("reserve: %w", postgres.ErrBusy); !postgres.Unavailable(busy) || postgres.Away(busy) {
+		t.Error("a full KeyGate is not a reason to try later, or the database counts as away")
+	}
 }
 
 func TestRetryDeadlock(t *testing.T) {

@@ -1,0 +1,90 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// ErrBusy means that too many statements work on a shared row already, or wait for its lock. [Unavailable] reports true
+// for it.
+var ErrBusy = errors.New("too many statements are waiting for a row that many want")
+
+// KeyGate limits the number of statements that work at the same time on each shared row, or wait for its lock. Without
+// it, the statements that wait for one row that many want take all connections, and the statements on other rows, which
+// could go on, wait for a connection.
+//
+// The keys name the shared rows. A key that nobody uses takes no memory, so clients may choose the keys.
+type KeyGate struct {
+	slots int
+	wait  time.Duration
+
+	mu   sync.Mutex
+	keys map[string]*keySlots // those that have users
+}
+
+// keySlots are the slots of a key.
+type keySlots struct {
+	taken chan struct{}
+	users int // callers that have a slot or wait for one
+}
+
+// NewKeyGate returns a gate with a number of slots for each key. Nobody waits longer than wait for them.
+func NewKeyGate(slots int, wait time.Duration) *KeyGate {
+	return &KeyGate{slots: slots, wait: wait, keys: make(map[string]*keySlots)}
+}
+
+// Enter takes a slot of each of the keys, and waits for all of them together as long as the gate permits. The caller must
+// call leave after the statement. If there is no slot in time, the error wraps [ErrBusy], and if ctx ends, that of ctx.
+func (g *KeyGate) Enter(ctx context.Context, keys ...string) (leave func(), err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, g.wait, ErrBusy)
+	defer cancel()
+	// In one order, so that no two callers wait for each other, and a repeated key takes one slot.
+	keys = slices.Compact(slices.Sorted(slices.Values(keys)))
+	var entered []string
+	leave = func() {
+		for _, key := range entered {
+			g.leave(key, true)
+		}
+	}
+	for _, key := range keys {
+		select {
+		case g.use(key) <- struct{}{}:
+			entered = append(entered, key)
+		case <-ctx.Done():
+			g.leave(key, false)
+			leave()
+			return nil, fmt.Errorf("wait for a turn to use the row %.64q: %w", key, context.Cause(ctx))
+		}
+	}
+	return leave, nil
+}
+
+// use counts the caller as a user of a key, and returns the slots of the key.
+func (g *KeyGate) use(key string) chan<- struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	k, found := g.keys[key]
+	if !found {
+		k = &keySlots{taken: make(chan struct{}, g.slots)}
+		g.keys[key] = k
+	}
+	k.users++
+	return k.taken
+}
+
+// leave ends the use of a key, and frees the caller's slot if it has one.
+func (g *KeyGate) leave(key string, hasSlot bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	k := g.keys[key]
+	if hasSlot {
+		<-k.taken
+	}
+	if k.users--; k.users == 0 {
+		delete(g.keys, key)
+	}
+}
