@@ -166,15 +166,15 @@ func distinctKeys(batch []*placing) []*placing {
 	})
 }
 
-// placeRound runs the transaction for a batch until it succeeds. If the connection is lost, or if PostgreSQL ends the
-// transaction to resolve a deadlock, placeRound repeats the transaction. That is safe: place.sql finds the orders that
-// the lost transaction has placed by their ids. placeRound also repeats the transaction if a session that takes none
-// of its locks has used one of the idempotency keys meanwhile.
+// placeRound runs the transaction for a batch until it succeeds. If the connection is lost, placeRound repeats the
+// transaction. That is safe: place.sql finds the orders that the lost transaction has placed by their ids. placeRound
+// also repeats the transaction if a session that takes none of its locks has used one of the idempotency keys
+// meanwhile. [postgres.Pipeline] has repeated it already if it was deadlocked.
 func (s *Service) placeRound(ctx context.Context, batch []*placing, lockWait time.Duration) (err error) {
 	const maxRuns = 3 // one repetition usually suffices
 	for range maxRuns {
 		err = s.lockAndPlace(ctx, batch, lockWait)
-		lost := postgres.Away(err) && ctx.Err() == nil
+		lost := postgres.Away(err) && !postgres.Deadlocked(err) && ctx.Err() == nil
 		if !lost && !postgres.Duplicate(err) {
 			return err
 		}
@@ -185,32 +185,38 @@ func (s *Service) placeRound(ctx context.Context, batch []*placing, lockWait tim
 // lockAndPlace runs the transaction for a batch, and decides those placements that it can decide.
 func (s *Service) lockAndPlace(ctx context.Context, batch []*placing, lockWait time.Duration) error {
 	arguments := placeArguments(batch, s.cfg.Options, s.store.RowKind(CancelKind))
-	products := make(map[uuid.UUID]Product) // as they are after they were locked, and before place.sql changes them
-	results := make([]placeResult, len(batch))
-	var statements pgx.Batch
 	lockTimeout := pgtype.Text{String: strconv.FormatInt(lockWait.Milliseconds(), 10), Valid: lockWait > 0}
-	lock := statements.Queue(lockSQL, arguments["line_products"], arguments["customers"], lockTimeout)
-	lock.Query(func(rows pgx.Rows) error {
-		var p Product
-		_, err := pgx.ForEachRow(rows, []any{&p.ID, &p.Name, &p.PriceCents, &p.Currency, &p.Available}, func() error {
-			products[p.ID] = p
-			return nil
+	var products map[uuid.UUID]Product // as they are after they were locked, and before place.sql changes them
+	var results []placeResult
+	err := postgres.Pipeline(ctx, s.store.db, func() *pgx.Batch {
+		products, results = make(map[uuid.UUID]Product), make([]placeResult, len(batch))
+		var statements pgx.Batch
+		lock := statements.Queue(lockSQL, arguments["line_products"], arguments["customers"], lockTimeout)
+		lock.Query(func(rows pgx.Rows) error {
+			var p Product
+			columns := []any{&p.ID, &p.Name, &p.PriceCents, &p.Currency, &p.Available}
+			_, err := pgx.ForEachRow(rows, columns, func() error {
+				products[p.ID] = p
+				return nil
+			})
+			return err
 		})
-		return err
-	})
-	statements.Queue(placeStatement.text, placeStatement.values(arguments)...).Query(func(rows pgx.Rows) error {
-		var r placeResult
-		_, err := pgx.ForEachRow(rows, []any{
-			&r.N, &r.Placed, &r.TotalCents, &r.Currency, &r.CreatedAt, &r.ExpiresAt,
-			&r.ExistingID, &r.ServerTime, &r.OpenLines,
-		}, func() error {
-			results[r.N-1] = r
-			r = placeResult{} // the next row shares no memory with this one
-			return nil
+		place := statements.Queue(placeStatement.text, placeStatement.values(arguments)...)
+		place.Query(func(rows pgx.Rows) error {
+			var r placeResult
+			_, err := pgx.ForEachRow(rows, []any{
+				&r.N, &r.Placed, &r.TotalCents, &r.Currency, &r.CreatedAt, &r.ExpiresAt,
+				&r.ExistingID, &r.ServerTime, &r.OpenLines,
+			}, func() error {
+				results[r.N-1] = r
+				r = placeResult{} // the next row shares no memory with this one
+				return nil
+			})
+			return err
 		})
-		return err
+		return &statements
 	})
-	if err := postgres.Pipeline(ctx, s.store.db, &statements); err != nil {
+	if err != nil {
 		return err
 	}
 	decide(batch, products, results, s.cfg)

@@ -149,7 +149,7 @@ func insert(t *testing.T, db *gorm.DB) error {
 	defer cancel()
 	var b pgx.Batch
 	b.Queue(`INSERT INTO numbers VALUES (1)`)
-	return postgres.Pipeline(ctx, db, &b)
+	return postgres.Pipeline(ctx, db, once(&b))
 }
 
 // checkSessions takes all sessions of a pool, and checks that they are sessions of a host.

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// ErrBusy means that too many statements work on a shared row already, or wait for its lock. [Unavailable] reports true
-// for it.
+// ErrBusy means that too many statements work on a shared row already, or wait for its lock. [Unavailable] reports
+// true for it.
 var ErrBusy = errors.New("too many statements are waiting for a row that many want")
 
 // KeyGate limits the number of statements that work at the same time on each shared row, or wait for its lock. Without
-// it, the statements that wait for one row that many want take all connections, and the statements on other rows, which
-// could go on, wait for a connection.
+// it, the statements that wait for one row that many want take all connections, and the statements on other rows,
+// which could go on, wait for a connection.
 //
 // The keys name the shared rows. A key that nobody uses takes no memory, so clients may choose the keys.
 type KeyGate struct {
@@ -37,8 +37,9 @@ func NewKeyGate(slots int, wait time.Duration) *KeyGate {
 	return &KeyGate{slots: slots, wait: wait, keys: make(map[string]*keySlots)}
 }
 
-// Enter takes a slot of each of the keys, and waits for all of them together as long as the gate permits. The caller must
-// call leave after the statement. If there is no slot in time, the error wraps [ErrBusy], and if ctx ends, that of ctx.
+// Enter takes a slot of each of the keys, and waits for all of them together as long as the gate permits. The caller
+// must call leave after the statement. If there is no slot in time, the error wraps [ErrBusy], and if ctx ends, that
+// of ctx.
 func (g *KeyGate) Enter(ctx context.Context, keys ...string) (leave func(), err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, g.wait, ErrBusy)
 	defer cancel()

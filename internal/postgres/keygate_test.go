@@ -50,12 +50,13 @@ func TestKeyGate(t *testing.T) {
 			synctest.Wait()
 		}
 		if entered.Load() != slots+10 || busy.Load() != 0 {
-			t.Errorf("%d callers have entered, %d were refused; want %d and none", entered.Load(), busy.Load(), slots+10)
+			t.Errorf("%d callers have entered, %d were refused; want %d and none",
+				entered.Load(), busy.Load(), slots+10)
 		}
 		for _, key := range []string{"a", "b", "c"} {
 			leave, err := g.Enter(t.Context(), key, "other")
 			if err != nil || time.Since(began) != 0 {
-				t.Fatalf("after %v Enter with the key %q returns %v, want that it enters at once", time.Since(began), key, err)
+				t.Fatalf("after %v Enter with the key %q returns %v, want no error at once", time.Since(began), key, err)
 			}
 			leave()
 		}
@@ -89,7 +90,8 @@ func TestKeyGateOrder(t *testing.T) {
 			wg.Go(func() {
 				leave, err := g.Enter(t.Context(), keys...)
 				if err != nil || time.Since(began) != 0 {
-					t.Errorf("%v: Enter returns %v after %v, want a slot of each key at once", keys, err, time.Since(began))
+					t.Errorf("%v: Enter returns %v after %v, want a slot of each key at once",
+						keys, err, time.Since(began))
 					return
 				}
 				leave()
@@ -118,7 +120,8 @@ func TestKeyGateWithEndedContext(t *testing.T) {
 		}()
 		synctest.Wait()
 		cancel()
-		if err := <-result; !errors.Is(err, context.Canceled) || errors.Is(err, postgres.ErrBusy) || time.Since(began) != 0 {
+		err = <-result
+		if !errors.Is(err, context.Canceled) || errors.Is(err, postgres.ErrBusy) || time.Since(began) != 0 {
 			t.Errorf("after %v Enter returns %v, want the error of its context at once", time.Since(began), err)
 		}
 		if n := g.Keys(); n != 1 {

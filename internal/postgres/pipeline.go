@@ -9,25 +9,32 @@ import (
 	"gorm.io/gorm"
 )
 
-// Pipeline runs the statements of a batch in one round trip and in one transaction, in their sequence. Each statement
-// has its own snapshot. After an error of PostgreSQL none of them has taken effect. They may have after any other
-// error: the connection may have been lost while PostgreSQL committed, and an error of one of the functions of
-// [pgx.QueuedQuery] does not stop the commit. These functions may be called before the commit: use what they read
-// only after Pipeline has returned nil.
-func Pipeline(ctx context.Context, db *gorm.DB, batch *pgx.Batch) error {
+// Pipeline runs the statements of a batch in one round trip and in one transaction, in their sequence, and repeats it
+// as [RetryDeadlock] does. Each statement has its own snapshot.
+//
+// A batch can be sent once, because pgx notes in it which statements it has prepared. So Pipeline calls build for each
+// try. What the functions of [pgx.QueuedQuery] fill must be new in each call of build, because they may be called
+// before the transaction is rolled back. Use what they read only after Pipeline has returned nil.
+//
+// After an error of PostgreSQL no statement has taken effect. The statements may have after any other error: the
+// connection may have been lost while PostgreSQL committed, and an error of one of the functions does not stop the
+// commit.
+func Pipeline(ctx context.Context, db *gorm.DB, build func() *pgx.Batch) error {
 	pool, err := db.DB()
 	if err != nil {
 		return fmt.Errorf("database handle: %w", err)
 	}
-	conn, err := pool.Conn(ctx)
-	if err != nil {
-		return err
-	}
-	// pgx puts statements without a BEGIN into one implicit transaction, which ends with the pipeline. See
-	// https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-PIPELINING.
-	err = conn.Raw(func(driver any) error {
-		s := driver.(*session)
-		return s.outcome(s.Conn.Conn().SendBatch(ctx, batch).Close())
+	return RetryDeadlock(func() error {
+		conn, err := pool.Conn(ctx)
+		if err != nil {
+			return err
+		}
+		// pgx puts statements without a BEGIN into one implicit transaction, which ends with the pipeline. See
+		// https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-PIPELINING.
+		err = conn.Raw(func(driver any) error {
+			s := driver.(*session)
+			return s.outcome(s.Conn.Conn().SendBatch(ctx, build()).Close())
+		})
+		return errors.Join(err, conn.Close())
 	})
-	return errors.Join(err, conn.Close())
 }

@@ -25,6 +25,9 @@ func openGorm(t *testing.T, conns int) *gorm.DB {
 	return db
 }
 
+// once returns the build function of a pipeline that is not repeated.
+func once(b *pgx.Batch) func() *pgx.Batch { return func() *pgx.Batch { return b } }
+
 // queueInt queues a statement whose result, an integer, is appended to got.
 func queueInt(b *pgx.Batch, got *[]int, statement string, args ...any) {
 	b.Queue(statement, args...).QueryRow(func(row pgx.Row) error {
@@ -60,7 +63,7 @@ func TestPipelineIsOneTransaction(t *testing.T) {
 		queueInt(&b, &got, `SELECT count(*) FROM numbers`)
 		queueInt(&b, &got, `SELECT txid_current()::bigint - $1`, 0)
 		queueInt(&b, &got, `SELECT rtrim(current_setting('lock_timeout'), 'ms')::int`)
-		if err := postgres.Pipeline(t.Context(), db, &b); err != nil {
+		if err := postgres.Pipeline(t.Context(), db, once(&b)); err != nil {
 			t.Fatal(err)
 		}
 		if len(got) != 5 || got[0] != got[3] || got[1] != run || got[2] != run+1 || got[4] != 123 || count() != run+1 {
@@ -91,7 +94,7 @@ func TestPipelineFails(t *testing.T) {
 			before := count()
 			var b pgx.Batch
 			test.queue(&b)
-			err := postgres.Pipeline(t.Context(), db, &b)
+			err := postgres.Pipeline(t.Context(), db, once(&b))
 			if !test.want(err) {
 				t.Errorf("%s: Pipeline returns %v, want the error", name, err)
 			}
@@ -119,7 +122,7 @@ func TestPipelineReturnsErrorOfReader(t *testing.T) {
 	var b pgx.Batch
 	b.Queue(`INSERT INTO numbers VALUES (1) RETURNING n`).QueryRow(func(pgx.Row) error { return errRead })
 	b.Queue(`INSERT INTO numbers VALUES (2)`)
-	if err := postgres.Pipeline(t.Context(), db, &b); !errors.Is(err, errRead) {
+	if err := postgres.Pipeline(t.Context(), db, once(&b)); !errors.Is(err, errRead) {
 		t.Errorf("Pipeline returns %v, want %v", err, errRead)
 	}
 	if n := count(); n != 2 {
@@ -140,7 +143,7 @@ func TestPipelineWithEndedContext(t *testing.T) {
 		var b pgx.Batch
 		b.Queue(`INSERT INTO numbers VALUES (1)`)
 		b.Queue(`SELECT pg_sleep(60)`)
-		if err := postgres.Pipeline(ctx, db, &b); !errors.Is(err, ctx.Err()) || !postgres.Unavailable(err) {
+		if err := postgres.Pipeline(ctx, db, once(&b)); !errors.Is(err, ctx.Err()) || !postgres.Unavailable(err) {
 			t.Errorf("context %s: Pipeline returns %v, want the error of the context", name, err)
 		}
 		if n := count(); n != 0 {

@@ -52,7 +52,7 @@ func TestPgBouncer(t *testing.T) {
 				var b pgx.Batch
 				b.Queue(`INSERT INTO numbers SELECT unnest($1::int[])`, []int{n, n})
 				b.Queue(`DELETE FROM numbers WHERE ctid = (SELECT ctid FROM numbers WHERE n = $1 LIMIT 1 FOR UPDATE SKIP LOCKED)`, n)
-				if err := postgres.Pipeline(t.Context(), db, &b); err != nil {
+				if err := postgres.Pipeline(t.Context(), db, once(&b)); err != nil {
 					return err
 				}
 			}
