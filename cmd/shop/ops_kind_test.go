@@ -99,7 +99,10 @@ func TestSeveralKinds(t *testing.T) {
 		t.Errorf("the oldest due task has waited %v s, want 60; the last sweep is %v", s.Queue.OldestDue, s.LastSweep)
 	}
 	checks := a.Checks()
-	err = checks[slices.IndexFunc(checks, func(c app.Check) bool { return c.Subject == "worker" })].Run(t.Context())
+	check := func(subject string) error {
+		return checks[slices.IndexFunc(checks, func(c app.Check) bool { return c.Subject == subject })].Run(t.Context())
+	}
+	err = check("worker")
 	for _, want := range []string{order.CancelKind + ": 1 dead letters", secondKind + ": 1 tasks are due"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the doctor's check of tasks returns %v, want %q in it", err, want)
@@ -140,4 +143,10 @@ func TestSeveralKinds(t *testing.T) {
 		locations, err := a.Kinds[0].Queue.Locate(t.Context(), []string{order1})
 		return err == nil && locations[0].State == delay.Scheduled
 	})
+
+	testenv.Must(t, check("statements"))
+	testenv.Exec(t, a.Pool, `ALTER TABLE orders RENAME due_at TO due`)
+	if err := check("statements"); err == nil || !strings.Contains(err.Error(), `column "due_at" does not exist`) {
+		t.Errorf("the check of the statements returns %v, want that it names the column that has another name", err)
+	}
 }

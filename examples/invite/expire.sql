@@ -1,5 +1,5 @@
--- Expires those invitations of a batch that are pending and past their deadlines, and returns the state of each
--- invitation of the batch. It is idempotent.
+-- Expires those invitations of a batch that are pending and past their deadlines. It is idempotent. It is the TimeOut
+-- of reconcile.Rows.
 --
 -- $1 ids · $2 actor: the worker or the reconciler
 WITH locked AS MATERIALIZED (
@@ -11,24 +11,9 @@ WITH locked AS MATERIALIZED (
     ORDER BY id
     FOR UPDATE SKIP LOCKED
 ),
-expired AS (
+ended AS (
     UPDATE invitations i SET status = 'expired', ended_at = clock_timestamp(), expired_by = $2::text
     FROM locked l
     WHERE i.id = l.id
-    RETURNING i.id, i.expires_at, i.ended_at
+    RETURNING i.id, i.expires_at AS due_at, i.ended_at
 )
-SELECT batch.id,
-       -- the states of reconcile.RowState
-       CASE
-           WHEN e.id IS NOT NULL      THEN 'timed_out'
-           WHEN i.id IS NULL          THEN 'gone'
-           WHEN i.status <> 'pending' THEN 'already_ended'
-           WHEN i.expires_at > now()  THEN 'not_due'
-           ELSE 'locked'
-       END AS state,
-       -- microseconds from the deadline to the expiry, and from now to the deadline
-       coalesce(extract(epoch FROM e.ended_at - e.expires_at) * 1000000, 0)::bigint AS late_us,
-       greatest(coalesce(extract(epoch FROM i.expires_at - clock_timestamp()) * 1000000, 0), 0)::bigint AS left_us
-FROM unnest($1::uuid[]) AS batch (id)
-LEFT JOIN invitations i ON i.id = batch.id
-LEFT JOIN expired e ON e.id = batch.id

@@ -42,8 +42,6 @@ var (
 	acceptSQL string
 	//go:embed expire.sql
 	expireSQL string
-	//go:embed pending.sql
-	pendingSQL string
 	//go:embed invariants.sql
 	invariantsSQL string
 )
@@ -63,7 +61,8 @@ func addInvitations(p *app.Process, timeout time.Duration) error {
 		invitations.WithoutTasks()
 	}
 	// To time out an invitation means to expire it. Invitations share no rows.
-	if err := expire.Handle(reconcile.Rows{Pending: pendingSQL, TimeOut: expireSQL}, delay.WorkerConfig{}); err != nil {
+	rows := reconcile.Rows{Table: "invitations", Due: "expires_at", TimeOut: expireSQL}
+	if err := expire.Handle(rows, delay.WorkerConfig{}); err != nil {
 		return err
 	}
 	p.Add(app.Part{

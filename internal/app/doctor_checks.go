@@ -34,6 +34,8 @@ var ErrUnchecked = errors.New("not checked")
 func (p *Process) Checks() []Check {
 	checks := []Check{
 		{Subject: "schema", Good: "has no migration that this binary lacks", Run: p.checkSchema},
+		{Subject: "statements", Good: "those that time out rows fit the schema", Run: p.ofEachKind(
+			func(ctx context.Context, k *Kind) error { return k.table.Check(ctx) })},
 		{Subject: "durability", Good: "fsync and full_page_writes are on", Run: p.checkDurability},
 		{Subject: "commits", Good: "none waits for a standby", Run: p.checkCommits},
 	}

@@ -23,6 +23,7 @@ type Kind struct {
 	Reconciler *reconcile.Reconciler // set by Handle
 
 	process *Process
+	table   *reconcile.Table
 }
 
 // NewKind adds a kind of task with the components that fill its queue. The part gives the publisher to its service,
@@ -56,11 +57,11 @@ func (k *Kind) Handle(rows reconcile.Rows, worker delay.WorkerConfig) (err error
 	if p.cfg.Tracer != nil {
 		begin = p.cfg.Tracer.StartTasks
 	}
-	table := reconcile.NewTable(p.DB, k.Name, rows, begin, p.Log)
+	k.table = reconcile.NewTable(p.DB, k.Name, rows, begin, p.Log)
 	if k.Queue != nil {
-		k.Worker = p.Work(k.Queue, table.Handle, worker)
+		k.Worker = p.Work(k.Queue, k.table.Handle, worker)
 	}
-	k.Reconciler, err = reconcile.New(p.Pool, k.Name, table, k.Queue, p.cfg.Reconcile, p.Log, p.Metrics)
+	k.Reconciler, err = reconcile.New(p.Pool, k.Name, k.table, k.Queue, p.cfg.Reconcile, p.Log, p.Metrics)
 	return err
 }
 

@@ -13,13 +13,11 @@ var (
 	cancelDueSQL string
 	//go:embed free.sql
 	freeSQL string
-	//go:embed pending.sql
-	pendingSQL string
 )
 
 // Rows describes the orders that time out, whose shared rows are products. To time out an order means to cancel it.
 func (s *Service) Rows() reconcile.Rows {
-	return reconcile.Rows{Pending: pendingSQL, TimeOut: cancelDueSQL, Free: freeSQL, Observe: s.observe}
+	return reconcile.Rows{Table: "orders", Due: "due_at", TimeOut: cancelDueSQL, Free: freeSQL, Observe: s.observe}
 }
 
 // observe counts and logs the verdicts on orders, and notifies the customers of the orders that were cancelled.

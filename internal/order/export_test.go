@@ -17,11 +17,9 @@ import (
 var (
 	CancelSQL    = cancelSQL + orderSQL
 	ListSQL      = listSQL + orderSQL + listOrder
-	CancelDueSQL = cancelDueSQL
 	PlaceSQL     = placeStatement.text
 	PlaceNames   = placeStatement.names
 	LockSQL      = lockSQL
-	PendingSQL   = pendingSQL
 	BacklogSQL   = backlogSQL
 	LatenessSQL  = latenessSQL
 	WhereSQL     = whereSQL
@@ -30,6 +28,9 @@ var (
 
 	InvariantsSQL = invariantsSQL
 )
+
+// The statements of the worker and the reconciler.
+var PendingSQL, CancelDueSQL = new(Service).Rows().Statements()
 
 // NewBookingGauge returns the gauge of the oldest order that is not booked.
 var NewBookingGauge = newBookingGauge

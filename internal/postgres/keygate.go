@@ -48,15 +48,15 @@ func (g *KeyGate) Enter(ctx context.Context, keys ...string) (leave func(), err 
 	var entered []string
 	leave = func() {
 		for _, key := range entered {
-			g.leave(key, true)
+			<-g.use(key, -1)
 		}
 	}
 	for _, key := range keys {
 		select {
-		case g.use(key) <- struct{}{}:
+		case g.use(key, 1) <- struct{}{}:
 			entered = append(entered, key)
 		case <-ctx.Done():
-			g.leave(key, false)
+			g.use(key, -1)
 			leave()
 			return nil, fmt.Errorf("wait for a turn to use the row %.64q: %w", key, context.Cause(ctx))
 		}
@@ -64,28 +64,17 @@ func (g *KeyGate) Enter(ctx context.Context, keys ...string) (leave func(), err 
 	return leave, nil
 }
 
-// use counts the caller as a user of a key, and returns the slots of the key.
-func (g *KeyGate) use(key string) chan<- struct{} {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	k, found := g.keys[key]
-	if !found {
-		k = &keySlots{taken: make(chan struct{}, g.slots)}
-		g.keys[key] = k
-	}
-	k.users++
-	return k.taken
-}
-
-// leave ends the use of a key, and frees the caller's slot if it has one.
-func (g *KeyGate) leave(key string, hasSlot bool) {
+// use changes the number of users of a key, and returns the slots of the key.
+func (g *KeyGate) use(key string, users int) (taken chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	k := g.keys[key]
-	if hasSlot {
-		<-k.taken
+	if k == nil {
+		k = &keySlots{taken: make(chan struct{}, g.slots)}
+		g.keys[key] = k
 	}
-	if k.users--; k.users == 0 {
+	if k.users += users; k.users == 0 {
 		delete(g.keys, key)
 	}
+	return k.taken
 }

@@ -29,6 +29,7 @@ const schemaSQL = `
 		AS $$ BEGIN RAISE EXCEPTION USING errcode = code; END $$`
 
 var loanRows = Rows{
+	Table: "loans", Due: "due_at",
 	TimeOut: `
 		WITH setting AS MATERIALIZED (
 			SELECT set_config('lock_timeout', '500', true)
@@ -38,39 +39,19 @@ var loanRows = Rows{
 			WHERE id = ANY ($1::uuid[]) AND status = 'pending' AND due_at <= now() AND (SELECT count(*) FROM setting) = 1
 			ORDER BY id FOR UPDATE SKIP LOCKED
 		),
-		expired AS (
+		ended AS (
 			UPDATE loans l SET status = 'expired', ended_at = clock_timestamp(), ended_by = $2::text
-			FROM locked WHERE l.id = locked.id RETURNING l.*
+			FROM locked WHERE l.id = locked.id RETURNING l.id, l.due_at, l.ended_at, l.book_id AS owner, 'overdue' AS reason
 		),
 		freed AS (
-			UPDATE books b SET free = free + 1 FROM expired e WHERE b.id = e.book_id
-		)
-		SELECT batch.id, CASE
-		           WHEN e.id IS NOT NULL      THEN 'timed_out'
-		           WHEN l.id IS NULL          THEN 'gone'
-		           WHEN l.status <> 'pending' THEN 'already_ended'
-		           WHEN l.due_at > now()      THEN 'not_due'
-		           ELSE 'locked'
-		       END AS state,
-		       coalesce(extract(epoch FROM e.ended_at - e.due_at) * 1000000, 0)::bigint AS late_us,
-		       greatest(coalesce(extract(epoch FROM l.due_at - clock_timestamp()) * 1000000, 0), 0)::bigint AS left_us,
-		       e.book_id AS owner, CASE WHEN e.id IS NOT NULL THEN 'overdue' END AS reason
-		FROM unnest($1::uuid[]) AS batch (id)
-		LEFT JOIN loans l ON l.id = batch.id
-		LEFT JOIN expired e ON e.id = batch.id`,
+			UPDATE books b SET free = free + 1 FROM ended e WHERE b.id = e.owner
+		)`,
 	Free: `
 		WITH free AS MATERIALIZED (
 			SELECT id FROM books WHERE id IN (SELECT book_id FROM loans WHERE id = ANY ($1::uuid[]))
 			FOR NO KEY UPDATE SKIP LOCKED
 		)
 		SELECT id FROM loans WHERE id = ANY ($1::uuid[]) AND book_id IN (SELECT id FROM free)`,
-	Pending: `
-		SELECT id, due_at, (extract(epoch FROM due_at - clock_timestamp()) * 1000000)::bigint AS left_us
-		FROM loans
-		WHERE status = 'pending' AND (due_at, id) > ($1::timestamptz, $2::uuid)
-		  AND due_at <= now() + $3::bigint * interval '1 microsecond'
-		ORDER BY due_at, id
-		LIMIT $4`,
 }
 
 // library is a database with books and loans.

@@ -1,10 +1,13 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -14,6 +17,14 @@ import (
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/postgres"
+)
+
+// What [Rows.Statements] makes of the names of a table.
+var (
+	//go:embed pending.sql
+	pendingSQL string
+	//go:embed verdicts.sql
+	verdictsSQL string
 )
 
 // RowState is the state of a row after a statement that times out rows.
@@ -49,31 +60,30 @@ const (
 	ByReconciler Actor = "reconciler"
 )
 
-// Rows describes rows that time out: the statements that read and end them. The id of a row is a UUID, and it is the
-// id of the row's task. A statement gets only ids that are UUIDs: for other ids there is no row.
+// Rows describes a table of rows that time out. The id of a row is a UUID, and it is the id of the row's task. A
+// statement gets only ids that are UUIDs: for other ids there is no row.
 //
 // The timeout of a row may also change a shared row: a row of another table that several rows refer to, for instance
 // a stock to which each of them returns its quantity. Sessions that have locked a shared row delay the timeouts of
 // all rows that need it.
 type Rows struct {
-	// Pending returns a page of the rows that are pending, sorted by their due times and then by their ids.
-	//
-	// Parameters: $1 due time and $2 id of the last row of the previous page (the first page: the year 1 and any id)
-	// · $3 the largest number of microseconds from now to a due time, negative for overdue rows · $4 the largest number
-	// of rows
-	//
-	// Columns: id · due_at · left_us (bigint: the microseconds from now to due_at)
-	Pending string
+	// Table is the name of the table. Its columns are id (uuid) and status (text): 'pending' until a row ends. Due is
+	// the name of its column of due times (timestamptz). It needs an index (due time, id) WHERE status = 'pending'.
+	Table, Due string
 
-	// TimeOut times out those rows of a batch that are due, and returns one row for each id. It skips a row that
-	// another session has locked. If it changes shared rows, it sets a short lock_timeout for itself, as
-	// cancel_due.sql of package order does.
+	// TimeOut times out those rows of a batch that are due. It is a WITH clause. Its part named ended has a row for
+	// each row that was timed out; [Rows.Statements] adds what returns the verdicts. TimeOut skips a row that another
+	// session has locked. If it changes shared rows, it sets a short lock_timeout for itself, as cancel_due.sql of
+	// package order does.
 	//
 	// Parameters: $1 ids (uuid[]) · $2 the [Actor] (text)
 	//
-	// Columns: id · state (a [RowState]) · late_us, left_us (bigint: [Verdict.Late] and [Verdict.Left] in
-	// microseconds) · owner, reason (may be NULL or absent: see [Verdict])
+	// Columns of ended: id · due_at, ended_at (timestamptz) · owner, reason (may be absent: see [Verdict])
 	TimeOut string
+
+	// Pending returns a page of the rows that are pending, as pending.sql does, whose comment has its parameters. It
+	// is for rows that other columns than status and Due describe. "" means that pending.sql is used.
+	Pending string
 
 	// Free returns those ids of a batch whose shared rows no other session has locked. It waits for no lock. Free is
 	// "" if timeouts change no shared rows.
@@ -119,6 +129,16 @@ type BeginSpan func(ctx context.Context, kind string, ids []string) (span contex
 // ErrPanicked ends a span whose function has not returned.
 var ErrPanicked = errors.New("panicked")
 
+// Statements returns the complete statements: the one that reads a page of the pending rows, and the one that times
+// out a batch and returns a verdict on each id. timeOut is "" for rows with Ask.
+func (r Rows) Statements() (pending, timeOut string) {
+	names := strings.NewReplacer("{table}", r.Table, "{due}", r.Due)
+	if r.Ask == nil {
+		timeOut = r.TimeOut + names.Replace(verdictsSQL)
+	}
+	return cmp.Or(r.Pending, names.Replace(pendingSQL)), timeOut
+}
+
 // NewTable returns the table of rows that are timed out by the tasks of a kind. begin may be nil.
 func NewTable(db *gorm.DB, kind string, rows Rows, begin BeginSpan, log *slog.Logger) *Table {
 	if begin == nil {
@@ -126,7 +146,35 @@ func NewTable(db *gorm.DB, kind string, rows Rows, begin BeginSpan, log *slog.Lo
 			return ctx, func(error) {}
 		}
 	}
+	rows.Pending, rows.TimeOut = rows.Statements()
 	return &Table{db: db, kind: kind, rows: rows, begin: begin, log: log.With("kind", kind)}
+}
+
+// Check has PostgreSQL parse the statements. An error says which of them does not fit the schema, because it or a name
+// in [Rows] is wrong.
+func (t *Table) Check(ctx context.Context) error {
+	pool, err := t.db.DB()
+	if err != nil {
+		return err
+	}
+	tx, err := pool.BeginTx(ctx, nil) // a pooler could give each call outside a transaction another session
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	for _, statement := range []string{t.rows.Pending, t.rows.TimeOut, t.rows.Free} {
+		if statement == "" {
+			continue
+		}
+		prepared, err := tx.PrepareContext(ctx, statement)
+		if err == nil {
+			err = prepared.Close()
+		}
+		if err != nil {
+			return fmt.Errorf("the statement that begins with %.70q does not fit the schema: %w", statement, err)
+		}
+	}
+	return nil
 }
 
 // Handle is the [delay.Handler] of the tasks. A task is done when its row has ended or does not exist. A task that

@@ -275,6 +275,69 @@ func TestTimeOutWithoutIDs(t *testing.T) {
 	}
 }
 
+// TestRowsWithoutOwner times out rows that have no owner and no reason, and whose column of due times has another name.
+func TestRowsWithoutOwner(t *testing.T) {
+	l := newLibrary(t, 1)
+	l.exec(t, `CREATE TABLE seats (id uuid PRIMARY KEY, status text NOT NULL, held_until timestamptz NOT NULL, freed_at timestamptz)`)
+	seat := func(in time.Duration) string {
+		id := keyset.NewID().String()
+		l.exec(t, `INSERT INTO seats VALUES ($1, 'pending', now() + $2 * interval '1 microsecond')`, id, in.Microseconds())
+		return id
+	}
+	due, early := seat(-time.Minute), seat(time.Minute)
+	rows := Rows{Table: "seats", Due: "held_until", Observe: l.observe, TimeOut: `
+		WITH ended AS (
+			UPDATE seats SET status = 'free', freed_at = clock_timestamp()
+			WHERE id = ANY ($1::uuid[]) AND held_until <= now() AND $2::text <> ''
+			RETURNING id, held_until AS due_at, freed_at AS ended_at
+		)`}
+	table := NewTable(l.Table.db, "seat.free", rows, nil, slog.New(slog.DiscardHandler))
+	testenv.Must(t, table.Check(t.Context()))
+	page, _, err := table.Pending(t.Context(), keyset.Cursor{}, time.Hour, 10)
+	if err != nil || len(page) != 2 || page[0].ID != due || page[1].ID != early || page[0].Left() > -time.Minute {
+		t.Errorf("the pending rows are %v, %v; want the overdue one and then the other", page, err)
+	}
+	if done, locked, err := table.TimeOut(t.Context(), []string{early, due}); done != 1 || locked != 0 || err != nil {
+		t.Errorf("TimeOut returns %d timed out, %d locked, %v; want 1 and none", done, locked, err)
+	}
+	for _, v := range l.observed {
+		late, left := v.Late >= time.Minute && v.Late < 2*time.Minute, v.Left > 0 && v.Left <= time.Minute
+		switch {
+		case v.ID == due && v.State == TimedOut && late && v.Owner == "" && v.Reason == "":
+		case v.ID == early && v.State == NotDue && left:
+		default:
+			t.Errorf("unexpected verdict %+v", v)
+		}
+	}
+}
+
+// TestCheckNamesWrongStatement checks that the check of a table whose statements do not fit the schema names the
+// statement, and what is wrong.
+func TestCheckNamesWrongStatement(t *testing.T) {
+	l := newLibrary(t, 1)
+	for range 3 { // in one session
+		testenv.Must(t, l.Check(t.Context()))
+	}
+	for name, test := range map[string]struct {
+		change func(*Rows)
+		want   string
+	}{
+		"table":   {func(r *Rows) { r.Table = "loan" }, `relation "loan" does not exist`},
+		"due":     {func(r *Rows) { r.Due = "due" }, `column "due" does not exist`},
+		"ended":   {func(r *Rows) { r.TimeOut = `WITH done AS (SELECT $2::text)` }, `relation "ended" does not exist`},
+		"due_at":  {func(r *Rows) { r.TimeOut = `WITH ended AS (SELECT $2::text AS id)` }, `column "due_at" does not exist`},
+		"pending": {func(r *Rows) { r.Pending = `SELECT x` }, `"SELECT x"`},
+		"free":    {func(r *Rows) { r.Free = `SELECT x` }, `"SELECT x"`},
+	} {
+		rows := loanRows
+		test.change(&rows)
+		err := NewTable(l.Table.db, "loan.expire", rows, nil, slog.New(slog.DiscardHandler)).Check(t.Context())
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: Check returns %v, want %q in it", name, err, test.want)
+		}
+	}
+}
+
 func tasksOf(ids ...string) []delay.Task {
 	tasks := make([]delay.Task, len(ids))
 	for i, id := range ids {
