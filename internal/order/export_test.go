@@ -20,8 +20,8 @@ var (
 	PlaceSQL     = placeStatement.text
 	PlaceNames   = placeStatement.names
 	LockSQL      = lockSQL
-	BacklogSQL   = backlogSQL
-	LatenessSQL  = latenessSQL
+	BacklogSQL   = figures()["orders"]
+	LatenessSQL  = figures()["lateness"]
 	WhereSQL     = whereSQL
 	BookSQL      = bookSQL
 	NotBookedSQL = notBookedSQL

@@ -8,14 +8,14 @@ import (
 	"example.com/shop/internal/app"
 )
 
-var (
-	//go:embed invariants.sql
-	invariantsSQL string
-	//go:embed backlog.sql
-	backlogSQL string
-	//go:embed lateness.sql
-	latenessSQL string
-)
+//go:embed invariants.sql
+var invariantsSQL string
+
+// figures returns the statements of the figures of orders, by their names.
+func figures() map[string]string {
+	const timeouts = `SELECT ended_by AS actor, due_at, cancelled_at AS ended_at FROM orders WHERE cancel_reason = 'timeout'`
+	return map[string]string{"orders": app.BacklogOf("orders", "due_at"), "lateness": app.LatenessOf(timeouts)}
+}
 
 // Invariants returns up to 1,000 violations of the invariants. A healthy database has none. bound is how long past
 // its due time an order may be pending. The check reads the orders that are pending or not booked; if full, it reads

@@ -94,7 +94,7 @@ func Add(p *app.Process, cancel *app.Kind, o Options, customers *rest.Tokens, ho
 		Checks: []app.Check{{
 			Subject: "booking", Good: "no ended order has waited for long to be booked", Run: store.checkBooking,
 		}},
-		Figures: map[string]string{"orders": backlogSQL, "lateness": latenessSQL},
+		Figures: figures(),
 	}
 	if s.cfg.payAtOnce() {
 		part.Contract = append(part.Contract, payAtOnceContract)

@@ -1,14 +1,14 @@
--- Returns the figure lateness: how late the timeouts of the last hour were, at most the latest 10,000, in seconds. A
--- bucket of the histogram counts the timeouts that were late by less than below_seconds, and that no earlier bucket
--- counts; the last bucket counts the rest. The statement uses the index orders_timed_out.
+-- Returns how late the timeouts of the last hour were, at most the latest 10,000, in seconds. A bucket of the histogram
+-- counts the timeouts that were late by less than below_seconds, and that no earlier bucket counts; the last bucket
+-- counts the rest.
 WITH bounds AS (
     SELECT '{.002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30}'::float8[] AS below
 ),
-cancelled AS (
-    SELECT ended_by AS actor, extract(epoch FROM cancelled_at - due_at)::float8 AS late
-    FROM orders
-    WHERE cancel_reason = 'timeout' AND cancelled_at > now() - interval '1 hour'
-    ORDER BY cancelled_at DESC
+timed_out AS (
+    SELECT actor, extract(epoch FROM ended_at - due_at)::float8 AS late
+    FROM ({timeouts}) AS timeouts
+    WHERE ended_at > now() - interval '1 hour'
+    ORDER BY ended_at DESC
     LIMIT 10000
 ),
 actors AS (
@@ -16,13 +16,13 @@ actors AS (
         'count', count(late), 'max_seconds', coalesce(max(late), 0),
         'p50_seconds', coalesce(percentile_cont(0.5)  WITHIN GROUP (ORDER BY late), 0),
         'p99_seconds', coalesce(percentile_cont(0.99) WITHIN GROUP (ORDER BY late), 0)) AS figures
-    FROM unnest('{worker, reconciler}'::text[]) AS actor LEFT JOIN cancelled USING (actor)
+    FROM unnest('{worker, reconciler}'::text[]) AS actor LEFT JOIN timed_out USING (actor)
     GROUP BY actor
 ),
 buckets AS (
     SELECT width_bucket(late, below) + 1 AS bucket, count(*) FILTER (WHERE actor = 'worker') AS worker,
            count(*) FILTER (WHERE actor = 'reconciler') AS reconciler
-    FROM cancelled CROSS JOIN bounds
+    FROM timed_out CROSS JOIN bounds
     GROUP BY 1
 )
 SELECT jsonb_object_agg(actor, figures) || jsonb_build_object('histogram', (
