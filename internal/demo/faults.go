@@ -1,5 +1,5 @@
 // Package demo breaks a running service on request, so that one can watch its repair: it stops, starts and wipes
-// Redis, pauses the worker, and places many orders. Its routes belong to the operators' API.
+// Redis, and pauses the worker. Its routes belong to the operators' API.
 package demo
 
 import (
@@ -13,27 +13,18 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
-	"github.com/google/uuid"
-	"github.com/sethvargo/go-retry"
-	"golang.org/x/sync/errgroup"
 
 	"example.com/shop/internal/app"
-	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/rest"
 )
 
 //go:embed openapi.yaml
 var contract []byte
 
-// PlaceOne places an order of one unit of a product for a customer, and may be repeated.
-type PlaceOne func(ctx context.Context, customer, product uuid.UUID) error
-
 // Faults injects faults, and removes them, when an operator requests it. A repeated request has no further effect,
-// with two exceptions: redis-wipe wipes Redis again, and place-orders places more orders. The REST contract is
-// openapi.yaml.
+// except that redis-wipe wipes Redis again. The REST contract is openapi.yaml.
 type Faults struct {
 	process *app.Process
-	place   PlaceOne
 	redis   Server
 	known   map[string]Fault
 	more    More
@@ -56,8 +47,8 @@ type More struct {
 
 // Add adds the faults to a process. The process does not have the role worker: Faults runs the workers, so that it can
 // pause them.
-func Add(p *app.Process, redis Server, place PlaceOne, more More) {
-	f := &Faults{process: p, place: place, redis: redis, more: more, switchWorker: make(chan struct{})}
+func Add(p *app.Process, redis Server, more More) {
+	f := &Faults{process: p, redis: redis, more: more, switchWorker: make(chan struct{})}
 	f.known = map[string]Fault{
 		"redis-stop": f.stopRedis, "redis-start": f.startRedis, "redis-wipe": f.wipeRedis,
 		"worker-pause": f.pauseWorker(true), "worker-resume": f.pauseWorker(false),
@@ -73,9 +64,7 @@ func Add(p *app.Process, redis Server, place PlaceOne, more More) {
 // routes adds the paths of openapi.yaml to the operators' API.
 func (f *Faults) routes(_, ops gin.IRouter) {
 	ops.Match(rest.ReadMethods, "/faults", rest.Parameters(), f.answerState)
-	post := ops.Group("/faults", rest.Parameters(), rest.Handle(rest.RequireEmptyBody))
-	post.POST("/:fault", rest.Handle(f.inject))
-	post.POST("/place-orders", rest.Handle(f.placeOrders))
+	ops.POST("/faults/:fault", rest.Parameters(), rest.Handle(rest.RequireEmptyBody), rest.Handle(f.inject))
 }
 
 // answerState is the handler of GET /ops/api/faults. The operators' page shows its fault buttons if it gets this
@@ -145,44 +134,6 @@ func (f *Faults) pauseWorker(paused bool) Fault {
 			return ctx.Err()
 		}
 	}
-}
-
-const (
-	loadOrders  = 1000             // orders that placeOrders places
-	loadClients = 8                // placements at the same time
-	loadTime    = 50 * time.Second // the time limit for all placements: a busy machine is slow
-)
-
-// placeOrders is the handler of POST /ops/api/faults/place-orders. It places loadOrders orders that stay unpaid. Each
-// has a customer of its own, because the service limits the unpaid orders of a customer.
-func (f *Faults) placeOrders(c *gin.Context) error {
-	ctx, cancel := rest.ExtendDeadline(c, loadTime)
-	defer cancel()
-	var product uuid.UUID
-	const mostStock = `SELECT id FROM products ORDER BY available DESC LIMIT 1`
-	err := f.process.Pool.QueryRowContext(ctx, mostStock).Scan(&product)
-	if err != nil {
-		return fmt.Errorf("read the product with the most stock: %w", err)
-	}
-	clients, ctx := errgroup.WithContext(ctx)
-	clients.SetLimit(loadClients)
-	for range loadOrders {
-		customer := keyset.NewID()
-		clients.Go(func() error {
-			return retry.Do(ctx, retry.NewConstant(100*time.Millisecond), func(ctx context.Context) error {
-				err := f.place(ctx, customer, product)
-				if err != nil && rest.AsError(err).Class == rest.Overloaded {
-					return retry.RetryableError(err)
-				}
-				return err
-			})
-		})
-	}
-	if err := clients.Wait(); err != nil {
-		return err
-	}
-	c.Status(http.StatusNoContent)
-	return nil
 }
 
 // runWorker runs the demo's worker until ctx ends, except while it is paused.

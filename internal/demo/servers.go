@@ -79,7 +79,7 @@ func (s *Servers) startBinaries(ctx context.Context) error {
 func (s *Servers) startContainers(ctx context.Context, noPostgres error, progress io.Writer) error {
 	engine, err := devstack.FindEngine(ctx)
 	if err != nil {
-		return fmt.Errorf("%w with `shop serve`; or start a container engine: %w", noPostgres, err)
+		return fmt.Errorf("%w with the command serve; or start a container engine: %w", noPostgres, err)
 	}
 	fmt.Fprintf(progress, "this machine has no PostgreSQL server binaries: running %s and %s in containers with %s\n",
 		devstack.PostgresImage(), devstack.RedisImage(), engine)

@@ -13,8 +13,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/google/uuid"
-
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/demo"
 	"example.com/shop/internal/ops"
@@ -120,19 +118,10 @@ func (c *Demo) Run(
 	if err := order.NewStore(s.DB).SeedProducts(ctx); err != nil {
 		return err
 	}
-	demo.Add(s.Process, servers.Redis, s.placeOne, n.More)
+	demo.Add(s.Process, servers.Redis, n.More)
+	s.Add(app.Part{Contract: [][]byte{loadContract}, Routes: s.loadRoutes})
 	c.printWelcome(program, run.URL, o.Ops.OpsToken, n.Welcome, servers)
 	return s.Run(ctx, ln)
-}
-
-// placeOne places an order of package demo. The customer's id is the idempotency key, so that a repeated call places
-// one order.
-func (s *Shop) placeOne(ctx context.Context, customer, product uuid.UUID) error {
-	_, _, err := s.Orders.Place(ctx, customer, order.Placement{
-		IdempotencyKey: customer.String(),
-		Lines:          []order.Line{{ProductID: product, Quantity: 1}},
-	})
-	return err
 }
 
 func (c *Demo) printWelcome(program app.Program, url, opsToken, more string, servers *demo.Servers) {

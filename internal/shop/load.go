@@ -1,0 +1,67 @@
+package shop
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/google/uuid"
+	"github.com/sethvargo/go-retry"
+	"golang.org/x/sync/errgroup"
+
+	"example.com/shop/internal/keyset"
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/rest"
+)
+
+//go:embed load_openapi.yaml
+var loadContract []byte
+
+const (
+	loadOrders  = 1000             // orders that placeOrders places
+	loadClients = 8                // placements at the same time
+	loadTime    = 50 * time.Second // the time limit for all placements: a busy machine is slow
+)
+
+// loadRoutes adds the path of load_openapi.yaml to the operators' API of the demo.
+func (s *Shop) loadRoutes(_, ops gin.IRouter) {
+	ops.POST("/faults/place-orders", rest.Parameters(), rest.Handle(rest.RequireEmptyBody), rest.Handle(s.placeOrders))
+}
+
+// placeOrders is the handler of POST /ops/api/faults/place-orders. It places loadOrders orders that stay unpaid. Each
+// has a customer of its own, because the service limits the unpaid orders of a customer.
+func (s *Shop) placeOrders(c *gin.Context) error {
+	ctx, cancel := rest.ExtendDeadline(c, loadTime)
+	defer cancel()
+	var product uuid.UUID
+	const mostStock = `SELECT id FROM products ORDER BY available DESC LIMIT 1`
+	if err := s.Pool.QueryRowContext(ctx, mostStock).Scan(&product); err != nil {
+		return fmt.Errorf("read the product with the most stock: %w", err)
+	}
+	clients, ctx := errgroup.WithContext(ctx)
+	clients.SetLimit(loadClients)
+	for range loadOrders {
+		customer := keyset.NewID()
+		placement := order.Placement{
+			IdempotencyKey: customer.String(), // a repeated placement places one order
+			Lines:          []order.Line{{ProductID: product, Quantity: 1}},
+		}
+		clients.Go(func() error {
+			return retry.Do(ctx, retry.NewConstant(100*time.Millisecond), func(ctx context.Context) error {
+				_, _, err := s.Orders.Place(ctx, customer, placement)
+				if err != nil && rest.AsError(err).Class == rest.Overloaded {
+					return retry.RetryableError(err)
+				}
+				return err
+			})
+		})
+	}
+	if err := clients.Wait(); err != nil {
+		return err
+	}
+	c.Status(http.StatusNoContent)
+	return nil
+}
