@@ -109,7 +109,7 @@ func TestPageMovesDeadline(t *testing.T) {
 
 	ops := shoptest.OpsTab(t, p)
 	ops.Type("#whereis-id", id+kb.Enter)
-	ops.WaitFor("#whereis-next", "It waits for its payment.")
+	ops.WaitFor("#whereis-next", "It is pending.")
 	move := func(minutes, reason string) {
 		t.Helper()
 		ops.Front()

@@ -1,7 +1,4 @@
-// Command shop takes orders that must be paid by a deadline. It cancels an order that is not paid in time, and releases
-// its stock.
-//
-// Package shop has the table of contents: it lists the parts that the program is made of.
+// Command shop runs the service of package shop, which lists the parts that the service is made of.
 package main
 
 import (
@@ -27,10 +24,10 @@ func program() app.Program { return shop.Program(stamped) }
 type commands struct {
 	Serve     shop.Serve         `cmd:"" help:"Run the service, or some of its roles."`
 	Migrate   shop.Migrate       `cmd:"" help:"Create or update the schema of the database."`
-	Reconcile shop.Sweep         `cmd:"" help:"Compare the orders with Redis once, repair the differences, and print the report."`
+	Reconcile shop.Sweep         `cmd:"" help:"Compare the tables with Redis once, repair the differences, and print the report."`
 	Doctor    shop.Doctor        `cmd:"" help:"Check the connections, the schema, the queue, the outbox, the reconciler and the invariants."`
 	Health    app.HealthCommand  `cmd:"" help:"Check whether the process at an address is ready."`
-	Order     shop.WhereIs       `cmd:"" help:"Say where an order is, and what happens next with it."`
+	Where     shop.Where         `cmd:"" help:"Say where a row is, and what happens next with it."`
 	Demo      demoCommand        `cmd:"" help:"Run the whole service in one process, with a private PostgreSQL and Redis. Their data is deleted when it stops."`
 	Version   app.VersionCommand `cmd:"" help:"Print the version."`
 }

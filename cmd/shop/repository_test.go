@@ -34,12 +34,12 @@ func TestDocsNameRealFiles(t *testing.T) {
 	programtest.NamedFiles(t, docs, repositoryRoot)
 }
 
-// TestConfigurationTable compares the documents' tables of options with the options. The demo and the search for an
-// order have documents of their own.
+// TestConfigurationTable compares the documents' tables of options with the options. The demo and the search for a
+// row have documents of their own.
 func TestConfigurationTable(t *testing.T) {
 	docs := programtest.Documents(t, repositoryRoot, bench)
 	options := programtest.Options(t, &commands{})
-	programtest.ConfigurationTable(t, options, docs, nil, "order", "demo")
+	programtest.ConfigurationTable(t, options, docs, nil, "where", "demo")
 }
 
 // TestObservedMetricsExist checks that the alerts, the dashboards and the documents name only metrics that exist.

@@ -29,16 +29,16 @@ func TestWhereIsOrder(t *testing.T) {
 		body              string // a part of it
 	}
 	rows := []row{
-		{"a pending order", "orders?id=" + pending, o.Ops.OpsToken, http.StatusOK, "it is cancelled at"},
-		{"the overdue orders", "orders", o.Ops.OpsToken, http.StatusOK, `{"items":[{"id":"` + overdue},
-		{"an unknown id", "orders?id=cs_test_1", o.Ops.OpsToken, http.StatusNotFound, "No order has the id cs_test_1"},
-		{"no id", "orders?id=%00", o.Ops.OpsToken, http.StatusBadRequest, "printable ASCII"},
-		{"an empty id", "orders?id=", o.Ops.OpsToken, http.StatusBadRequest, "printable ASCII"},
-		{"unauthorized", "orders?id=" + pending, "x", http.StatusUnauthorized, ""},
+		{"a pending order", "where?id=" + pending, o.Ops.OpsToken, http.StatusOK, "it times out at"},
+		{"the overdue orders", "where", o.Ops.OpsToken, http.StatusOK, `{"items":[{"id":"` + overdue},
+		{"an unknown id", "where?id=cs_test_1", o.Ops.OpsToken, http.StatusNotFound, "No row has the id cs_test_1"},
+		{"no id", "where?id=%00", o.Ops.OpsToken, http.StatusBadRequest, "printable ASCII"},
+		{"an empty id", "where?id=", o.Ops.OpsToken, http.StatusBadRequest, "printable ASCII"},
+		{"unauthorized", "where?id=" + pending, "x", http.StatusUnauthorized, ""},
 	}
 	for _, k := range a.Kinds {
 		testenv.Must(t, k.Queue.Schedule(t.Context(), delay.In(pending, time.Hour)))
-		rows = append(rows, row{"a task of the kind " + k.Name, "orders?id=" + pending, o.Ops.OpsToken, http.StatusOK,
+		rows = append(rows, row{"a task of the kind " + k.Name, "where?id=" + pending, o.Ops.OpsToken, http.StatusOK,
 			`{"kind":"` + k.Name + `","state":"scheduled"`})
 	}
 	for _, test := range rows {
@@ -57,11 +57,12 @@ func TestWhereIsOrder(t *testing.T) {
 	command := func(id string, code int, want string) {
 		t.Helper()
 		var out strings.Builder
-		got := runCommand(t.Context(), []string{"order", "--database-url=" + database, "--redis-url=" + redis, id}, &out)
+		got := runCommand(t.Context(), []string{"where", "--database-url=" + database, "--redis-url=" + redis, id}, &out)
 		if got != code || !strings.Contains(out.String(), want) {
-			t.Errorf("shop order %s exits with %d and prints %s, want %d and %q", id, got, &out, code, want)
+			t.Errorf("shop where %s exits with %d and prints %s, want %d and %q", id, got, &out, code, want)
 		}
 	}
 	command(overdue, 0, "Redis has no task of it") // for how long it is overdue depends on the machine
-	command("cs_test_1", 1, "No order has the id cs_test_1")
+	command("", 0, overdue)
+	command("cs_test_1", 1, "No row has the id cs_test_1")
 }

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	checkTimeout = time.Minute            // enough for millions of pending orders
+	checkTimeout = time.Minute            // enough for millions of pending rows
 	checkWait    = 200 * time.Millisecond // for which a request waits for a check before it answers with the last result
 	checkRest    = 3                      // the pause after a check, as a multiple of the time that it took
 )

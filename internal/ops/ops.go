@@ -1,4 +1,4 @@
-// Package ops serves the operators' API: the figures, the dead letters, where an order is, and sweeps on request. The
+// Package ops serves the operators' API: the figures, the dead letters, where a row is, and sweeps on request. The
 // API needs a token of its own. Other parts add routes to it.
 package ops
 
@@ -55,14 +55,14 @@ func (o Options) checkToken(tokenKey string) error {
 	return nil
 }
 
-// Add adds the operators' API to a process, which [Options.Guard] guards. find may be nil: then no route says where an
-// order is.
+// Add adds the operators' API to a process, which [Options.Guard] guards. find may be nil: then no route says where a
+// row is.
 func Add(p *app.Process, find Find) {
 	a := &api{process: p, invariants: &checker{check: p.Violations, log: p.Log, last: checked{violations: []app.Violation{}}}}
 	p.Add(app.Part{Contract: [][]byte{contract}, Routes: a.routes})
 	if find != nil {
 		p.Add(app.Part{Contract: [][]byte{whereContract}, Routes: func(_, ops gin.IRouter) {
-			ops.Match(rest.ReadMethods, "/orders", rest.Parameters("id"), whereIs(&p.Kinds, find))
+			ops.Match(rest.ReadMethods, "/where", rest.Parameters("id"), whereIs(&p.Kinds, find))
 		}})
 	}
 }

@@ -21,19 +21,19 @@ import (
 //go:embed where_openapi.yaml
 var whereContract []byte
 
-// Find returns the order that has an id, or to which something with this id refers. For the id "" it returns the
-// orders that are overdue for the longest time.
+// Find returns the row that has an id, or to which something with this id refers. For the id "" it returns the rows
+// that are overdue for the longest time.
 type Find func(ctx context.Context, id string) ([]app.Row, error)
 
-// where is where an order is. Its row, the outbox and Redis are read one after the other, so an order that ends
-// meanwhile may seem to lack its task.
+// where is where a row is. The row, the outbox and Redis are read one after the other, so a row that ends meanwhile
+// may seem to lack its task.
 type where struct {
 	app.Row
 	Next  string `json:"next"`  // what has happened, and what happens next
-	Tasks []task `json:"tasks"` // those that wait somewhere, and always the one that cancels the order
+	Tasks []task `json:"tasks"` // those that wait somewhere, and always the one that times out the row
 }
 
-// task is a task whose id is that of an order.
+// task is a task whose id is that of a row.
 type task struct {
 	Kind     string   `json:"kind"`
 	State    string   `json:"state"`          // that of a [delay.Location], or unknown
@@ -49,7 +49,7 @@ const unknown = "unknown"
 // validID matches what may be an id, here or elsewhere. PostgreSQL rejects some of the other texts.
 var validID = regexp.MustCompile(`^[!-~]{1,255}$`)
 
-// whereIs returns the handler of GET /ops/api/orders.
+// whereIs returns the handler of GET /ops/api/where.
 func whereIs(kinds *app.Kinds, find Find) gin.HandlerFunc {
 	return rest.Handle(func(c *gin.Context) error {
 		id, given := c.GetQuery("id")
@@ -67,7 +67,7 @@ func whereIs(kinds *app.Kinds, find Find) gin.HandlerFunc {
 	})
 }
 
-// PrintWhere writes where an order is, as JSON. It is `order`.
+// PrintWhere writes what GET /ops/api/where answers.
 func PrintWhere(ctx context.Context, p *app.Process, find Find, id string, out io.Writer) error {
 	items, err := readWhere(ctx, p.Kinds, find, id)
 	if err != nil {
@@ -75,21 +75,21 @@ func PrintWhere(ctx context.Context, p *app.Process, find Find, id string, out i
 	}
 	enc := json.NewEncoder(out)
 	enc.SetIndent("", "  ")
-	return enc.Encode(items[0])
+	return enc.Encode(gin.H{"items": items})
 }
 
 // redisTimeout is the time for which an answer waits for Redis. Operators ask while Redis is down, too.
 const redisTimeout = time.Second
 
-// readWhere returns where the order with an id is. It returns at least one order, unless id is "".
+// readWhere returns where the row with an id is. It returns at least one row, unless id is "".
 func readWhere(ctx context.Context, kinds app.Kinds, find Find, id string) ([]where, error) {
 	rows, err := find(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	if id != "" && len(rows) == 0 {
-		return nil, rest.NotFound.Errorf("No order has the id %s, and nothing with this id refers to an order. "+
-			"Removed orders are not found.", id)
+		return nil, rest.NotFound.Errorf("No row has the id %s, and nothing with this id refers to a row. "+
+			"Removed rows are not found.", id)
 	}
 	ids, found := make([]string, len(rows)), make([]where, len(rows))
 	for i, row := range rows {
@@ -126,10 +126,10 @@ func readWhere(ctx context.Context, kinds app.Kinds, find Find, id string) ([]wh
 	return found, nil
 }
 
-// sentence says in plain words what has happened to an order, and what happens next.
+// sentence says in plain words what has happened to a row, and what happens next.
 func (w *where) sentence() string {
 	overdue := w.At.Sub(w.DueAt).Seconds()
-	task := "the service has no Redis, so the reconciler cancels it"
+	task := "the service has no Redis, so the reconciler times it out"
 	for _, t := range w.Tasks {
 		if t.Kind == w.Kind {
 			task = t.sentence()
@@ -140,15 +140,15 @@ func (w *where) sentence() string {
 		return fmt.Sprintf("It was %s by the %s at %s, and its due time was %s.",
 			w.Status, w.EndedBy, clock(*w.EndedAt), clock(w.DueAt))
 	case overdue > 0 && w.Blocker != "":
-		return fmt.Sprintf("It is overdue by %s: %s. It is cancelled after that.", duration(overdue), w.Blocker)
+		return fmt.Sprintf("It is overdue by %s: %s. It times out after that.", duration(overdue), w.Blocker)
 	case overdue > 0:
-		return fmt.Sprintf("It is overdue by %s: %s. A sweep of the reconciler cancels what the workers miss.",
+		return fmt.Sprintf("It is overdue by %s: %s. A sweep of the reconciler times out what the workers miss.",
 			duration(overdue), task)
 	case w.Held:
-		return fmt.Sprintf("It is held while its customer pays it elsewhere, at the latest until %s, for %s: %s.",
+		return fmt.Sprintf("It is held while a second party may confirm it, at the latest until %s, for %s: %s.",
 			clock(w.DueAt), duration(-overdue), task)
 	default:
-		return fmt.Sprintf("It waits for its payment. Unless it is paid before, it is cancelled at %s, in %s: %s.",
+		return fmt.Sprintf("It is pending. Unless it ends before, it times out at %s, in %s: %s.",
 			clock(w.DueAt), duration(-overdue), task)
 	}
 }
@@ -172,7 +172,7 @@ func (t *task) sentence() string {
 	case t.Outbox != nil:
 		return fmt.Sprintf("its task has waited for a relay in the outbox for %s", duration(*t.Outbox))
 	case t.State == unknown:
-		return "Redis does not answer, and meanwhile the reconciler cancels the orders"
+		return "Redis does not answer, and meanwhile the reconciler times out the rows"
 	default:
 		return "Redis has no task of it until a sweep of the reconciler adds one"
 	}

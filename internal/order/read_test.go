@@ -1,10 +1,16 @@
 package order_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
+
+	"example.com/shop/internal/app"
+	"example.com/shop/internal/order"
+	"example.com/shop/internal/testenv"
 )
 
 // TestWhereFindsOrders asks for an order by its id and by that of a row of another package.
@@ -22,5 +28,114 @@ func TestWhereFindsOrders(t *testing.T) {
 		if err != nil || len(rows) > 0 != want || want && rows[0].ID != id.String() {
 			t.Errorf("Where of %q returns %+v, %v; want the order %s: %v", text, rows, err, id, want)
 		}
+	}
+}
+
+// where returns what operators are told about an order.
+func where(t *testing.T, s *shop, id uuid.UUID) app.Row {
+	t.Helper()
+	rows, err := s.Where(t.Context(), id.String())
+	testenv.Must(t, err)
+	return rows[0]
+}
+
+// TestWhereSaysTheState asks for an order while it is pending, while it is held, and after its end.
+func TestWhereSaysTheState(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	id := s.MustPlace(t, s.Customer(t), line(s.Product(t, 1), 1)).ID
+	row := where(t, s, id)
+	if row.Kind != order.CancelKind || row.Status != "pending" || row.Held || row.EndedAt != nil || row.EndedBy != "" {
+		t.Errorf("a pending order is %+v, want it pending, with the kind %s", row, order.CancelKind)
+	}
+	if left := row.DueAt.Sub(row.At); left <= 0 || left > timeout {
+		t.Errorf("a pending order is due in %v, want at most %v", left, timeout)
+	}
+	s.Hold(t, id)
+	if row = where(t, s, id); !row.Held {
+		t.Errorf("a held order is %+v, want it held", row)
+	}
+	s.Release(t, id)
+	s.Expire(t, id)
+	s.Deliver(t, id)
+	if row = where(t, s, id); row.Status != "cancelled" || row.EndedAt == nil || row.EndedBy != "worker" {
+		t.Errorf("a cancelled order is %+v, want when and by whom it was ended", row)
+	}
+}
+
+// TestWhereIsLockedOrder asks for an overdue order while another session has locked its product, or the order itself.
+func TestWhereIsLockedOrder(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	place := func() (id, product uuid.UUID) {
+		product = s.Product(t, 1)
+		return s.MustPlace(t, s.Customer(t), line(product, 1)).ID, product
+	}
+	id, product := place()
+	s.Expire(t, id)
+	for name, lock := range map[string]struct {
+		statement string
+		id        uuid.UUID
+	}{
+		"the order":                       {`SELECT FROM orders WHERE id = $1 FOR UPDATE`, id},
+		"the product " + product.String(): {`UPDATE products SET supply = supply WHERE id = $1`, product},
+	} {
+		release := testenv.HoldLock(t, s.DB, lock.statement, lock.id)
+		testenv.Eventually(t, "the lock is older than a second", func() bool {
+			return strings.Contains(where(t, s, id).Blocker, name+" is locked by the session ")
+		})
+		blocker := where(t, s, id).Blocker
+		if !strings.Contains(blocker, "idle in transaction, in a transaction since 20") {
+			t.Errorf("%s: the blocker is %q, want the state of the session and its age", name, blocker)
+		}
+		release()
+		if blocker := where(t, s, id).Blocker; blocker != "" {
+			t.Errorf("%s is free, and the blocker is %q, want none", name, blocker)
+		}
+	}
+	early, other := place()
+	defer testenv.HoldLock(t, s.DB, `SELECT FROM products WHERE id = $1 FOR UPDATE`, other)()
+	testenv.Eventually(t, "the lock is older than a second", func() bool {
+		return testenv.Query[bool](t, s.DB, `
+			SELECT EXISTS (
+				SELECT FROM pg_stat_activity
+				WHERE datname = current_database() AND state = 'idle in transaction'
+				      AND xact_start < clock_timestamp() - interval '1 s'
+			)`)
+	})
+	if blocker := where(t, s, early).Blocker; blocker != "" {
+		t.Errorf("before the order is due, the blocker is %q, want none", blocker)
+	}
+}
+
+// TestWhereAreOverdueOrders lists overdue orders, the longest overdue first.
+func TestWhereAreOverdueOrders(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	customer, product := s.Customer(t), s.Product(t, 30)
+	place := func() uuid.UUID { return s.MustPlace(t, customer, line(product, 1)).ID }
+	place()
+	if rows, err := s.Where(t.Context(), ""); err != nil || len(rows) > 0 {
+		t.Errorf("the overdue orders are %+v, %v; want none", rows, err)
+	}
+	var want []string
+	for i := range 21 {
+		id := place()
+		s.Expire(t, id)
+		s.Pass(t, id, time.Duration(i)*time.Minute)
+		want = append(want, id.String())
+	}
+	slices.Reverse(want)
+	rows, err := s.Where(t.Context(), "")
+	testenv.Must(t, err)
+	var got []string
+	for _, row := range rows {
+		got = append(got, row.ID)
+		if !row.DueAt.Before(row.At) {
+			t.Errorf("the row %+v is listed, want it overdue", row)
+		}
+	}
+	if !slices.Equal(got, want[:20]) {
+		t.Errorf("the overdue orders are %v, want %v", got, want[:20])
 	}
 }

@@ -2,7 +2,6 @@ package shop
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 
 	"gorm.io/gorm"
@@ -67,17 +66,14 @@ func (c *Doctor) Run(ctx context.Context, program app.Program, n Neighbour) erro
 	return c.Doctor.Run(ctx, program, OpenTool(n))
 }
 
-// WhereIs is `order`: it prints where an order is.
-type WhereIs struct {
+// Where is `where`: it prints where an order is.
+type Where struct {
 	app.Tool
-	ID string `arg:"" optional:"" name:"id" help:"The id of the order, or of something that refers to it."`
+	ID string `arg:"" optional:"" name:"id" help:"The id of the order, or of something that refers to it. Without one: the overdue orders."`
 }
 
 // Run runs the command.
-func (c *WhereIs) Run(ctx context.Context, program app.Program, n Neighbour) error {
-	if c.ID == "" {
-		return app.Usage(errors.New("missing the id of an order: shop order ID"))
-	}
+func (c *Where) Run(ctx context.Context, program app.Program, n Neighbour) error {
 	if err := c.Check(); err != nil {
 		return app.Usage(err)
 	}

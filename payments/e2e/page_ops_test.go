@@ -59,7 +59,7 @@ func TestPageMovesHeldDeadline(t *testing.T) {
 	id := browsertest.Eval[string](page, `document.querySelector("[data-order]").dataset.order`)
 	ops := shoptest.OpsTab(t, s.Shop)
 	ops.Type("#whereis-id", id+kb.Enter)
-	ops.WaitFor("#whereis-next", "It is held while its customer pays it elsewhere")
+	ops.WaitFor("#whereis-next", "It is held while a second party may confirm it")
 	ops.Expect("409")
 	ops.Type("#move-deadline [name=reason]", "a slow bank")
 	ops.Type("#move-deadline [name=minutes]", "1"+kb.Enter)

@@ -24,7 +24,7 @@ export function add(page) {
   const find = async (text) => {
     const moving = move.node.contains(document.activeElement);
     try {
-      const [order] = (await page.get(`/orders?id=${encodeURIComponent(text)}`)).items;
+      const [order] = (await page.get(`/where?id=${encodeURIComponent(text)}`)).items;
       setText(next, order.next);
       more.replaceChildren(...details(order));
       move.show(order);
@@ -48,7 +48,7 @@ export function add(page) {
   page.addSection({
     async load() {
       try {
-        items = late ? (await page.get('/orders')).items : [];
+        items = late ? (await page.get('/where')).items : [];
         problem = '';
       } catch (failure) { // the other sections still have answers
         if (failure.status === 401) {

@@ -28,10 +28,10 @@ func program() app.Program { return shop.Program(stamped) }
 type commands struct {
 	Serve     serveCommand       `cmd:"" help:"Run the service, or some of its roles."`
 	Migrate   migrateCommand     `cmd:"" help:"Create or update the schema of the database."`
-	Reconcile reconcileCommand   `cmd:"" help:"Compare the orders with Redis once, repair the differences, and print the report."`
+	Reconcile reconcileCommand   `cmd:"" help:"Compare the tables with Redis once, repair the differences, and print the report."`
 	Doctor    doctorCommand      `cmd:"" help:"Check the connections, the schema, the queue, the outbox, the reconciler and the invariants."`
 	Health    app.HealthCommand  `cmd:"" help:"Check whether the process at an address is ready."`
-	Order     whereIsCommand     `cmd:"" help:"Say where an order is, and what happens next with it."`
+	Where     whereCommand       `cmd:"" help:"Say where a row is, and what happens next with it."`
 	Demo      demoCommand        `cmd:"" help:"Run the whole service in one process, with a private PostgreSQL and Redis. Their data is deleted when it stops."`
 	Payments  paymentsCommand    `cmd:"" help:"Commands of payments."`
 	Provider  providerCommand    `cmd:"" help:"Run a simulator of the payment provider Stripe, for development and tests."`
@@ -103,16 +103,16 @@ func (c *doctorCommand) Run(ctx context.Context, program app.Program) error {
 	return c.Doctor.Run(ctx, program, n)
 }
 
-// whereIsCommand is `shop order`.
-type whereIsCommand struct {
-	shop.WhereIs
+// whereCommand is `shop where`.
+type whereCommand struct {
+	shop.Where
 	providerOptions
 }
 
-func (c *whereIsCommand) Run(ctx context.Context, program app.Program) error {
+func (c *whereCommand) Run(ctx context.Context, program app.Program) error {
 	n, err := c.payments(&c.Tool)
 	if err != nil {
 		return err
 	}
-	return c.WhereIs.Run(ctx, program, n)
+	return c.Where.Run(ctx, program, n)
 }
