@@ -34,6 +34,7 @@ const (
 // hub passes the notifications of all processes to the subscribers of this process. It tells the subscribers when it
 // loses and regains its connection to Redis, because notifications between the two are lost.
 type hub struct {
+	names   Names
 	rdb     redis.UniversalClient
 	log     *slog.Logger
 	open    prometheus.Gauge   // open streams
@@ -54,10 +55,10 @@ type subscriber struct {
 }
 
 // newHub returns a hub that receives notifications while run runs. rdb is nil in a service without Redis.
-func newHub(rdb redis.UniversalClient, log *slog.Logger, reg prometheus.Registerer) *hub {
+func newHub(rdb redis.UniversalClient, names Names, log *slog.Logger, reg prometheus.Registerer) *hub {
 	f := promauto.With(reg)
 	return &hub{
-		rdb: rdb, log: log, subscribers: map[string][]*subscriber{},
+		names: names, rdb: rdb, log: log, subscribers: map[string][]*subscriber{},
 		open: f.NewGauge(prometheus.GaugeOpts{
 			Name: "feed_streams",
 			Help: "Open event streams.",
@@ -93,7 +94,7 @@ func (h *hub) run(ctx context.Context) error {
 
 // listen passes notifications on until Redis fails or does not answer a ping.
 func (h *hub) listen(ctx context.Context) error {
-	sub := h.rdb.Subscribe(ctx, channel)
+	sub := h.rdb.Subscribe(ctx, h.names.Channel)
 	defer sub.Close()
 	unregister := context.AfterFunc(ctx, func() { sub.Close() }) // ends a blocked read, because it ignores ctx
 	defer unregister()
@@ -112,7 +113,7 @@ func (h *hub) listen(ctx context.Context) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("listen to %s: %w", channel, err)
+			return fmt.Errorf("listen to %s: %w", h.names.Channel, err)
 		}
 		pinged = false
 		switch m := received.(type) {
@@ -154,7 +155,7 @@ func (h *hub) receive(payload string) {
 	var notifications []notification
 	if err := json.Unmarshal([]byte(payload), &notifications); err != nil {
 		h.log.Warn("the hub ignored a message: want a JSON array of notifications; another client publishes to its channel",
-			"channel", channel, "error", err)
+			"channel", h.names.Channel, "error", err)
 		return
 	}
 	h.mu.Lock()
@@ -162,7 +163,7 @@ func (h *hub) receive(payload string) {
 	events := map[string][]byte{}
 	for _, n := range notifications {
 		if h.subscribers[n.Topic] != nil {
-			events[n.Topic] = append(events[n.Topic], event(topicEvent, gin.H{"id": n.ID})...)
+			events[n.Topic] = append(events[n.Topic], event(h.names.Row, gin.H{"id": n.ID})...)
 		}
 	}
 	for _, s := range h.all() {

@@ -28,6 +28,8 @@ import (
 
 var noLog = slog.New(slog.DiscardHandler)
 
+var names = Names{Channel: "test:feed", Row: "row", Broadcast: "any"}
+
 // process is a notifier and a hub, behind a server with short timeouts.
 type process struct {
 	notifier *background.Sender[notification]
@@ -48,7 +50,7 @@ func newProcess(t *testing.T, redisURL string) *process {
 func startProcess(t *testing.T, rdb redis.UniversalClient) *process {
 	t.Helper()
 	metrics := prometheus.NewRegistry()
-	hub := newHub(rdb, noLog, metrics)
+	hub := newHub(rdb, names, noLog, metrics)
 	notifier := newNotifier(hub, noLog, metrics)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 2)
@@ -155,10 +157,10 @@ const (
 	hubIsLive     = `state {"live":true}`
 	hubIsNotLive  = `state {"live":false}`
 	replacedEvent = `replaced {}`
-	productsEvent = `products {}`
+	broadcast     = `any {}`
 )
 
-func changedEvent(id string) string { return fmt.Sprintf(`order {"id":%q}`, id) }
+func changedEvent(id string) string { return fmt.Sprintf(`row {"id":%q}`, id) }
 
 // TestNotifications notifies in one process and subscribes in another. A subscriber receives the notifications of its
 // own topic only. Every subscriber receives broadcasts.
@@ -172,10 +174,10 @@ func TestNotifications(t *testing.T) {
 		publishing.notify("alice", id)
 		next(t, alice, changedEvent(id))
 	}
-	next(t, bob, productsEvent)
+	next(t, bob, broadcast)
 	publishing.notify("bob", "4")
 	for _, e := range next(t, bob, changedEvent("4")) {
-		if strings.HasPrefix(e, "order") && e != changedEvent("4") {
+		if strings.HasPrefix(e, "row") && e != changedEvent("4") {
 			t.Errorf("the subscriber of bob received %s, a notification of alice", e)
 		}
 	}
@@ -220,7 +222,7 @@ func TestHubThatCannotListen(t *testing.T) {
 		var log bytes.Buffer
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		hub := newHub(rdb, slog.New(slog.NewTextHandler(&log, nil)), prometheus.NewRegistry())
+		hub := newHub(rdb, names, slog.New(slog.NewTextHandler(&log, nil)), prometheus.NewRegistry())
 		if err := hub.run(ctx); err != nil {
 			t.Error(err)
 		}
@@ -243,7 +245,7 @@ func TestQuietHub(t *testing.T) {
 				MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 			})
 			defer rdb.Close()
-			hub := newHub(rdb, noLog, prometheus.NewRegistry())
+			hub := newHub(rdb, names, noLog, prometheus.NewRegistry())
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() { ended <- hub.run(ctx) }()
@@ -275,8 +277,8 @@ func TestNotifierFlushesAtShutdown(t *testing.T) {
 	rdb := connect(t, testenv.Redis(t))
 	defer rdb.Close()
 	metrics := prometheus.NewRegistry()
-	notifier := newNotifier(newHub(rdb, noLog, metrics), noLog, metrics)
-	sub := rdb.Subscribe(t.Context(), channel)
+	notifier := newNotifier(newHub(rdb, names, noLog, metrics), noLog, metrics)
+	sub := rdb.Subscribe(t.Context(), names.Channel)
 	defer sub.Close()
 	if _, err := sub.Receive(t.Context()); err != nil {
 		t.Fatal(err)
@@ -334,13 +336,13 @@ func TestOldestStreamIsReplaced(t *testing.T) {
 			t.Error("the hub replaced the second stream too, want only the oldest")
 		}
 	}
-	next(t, other, productsEvent)
+	next(t, other, broadcast)
 }
 
 // TestHubDropsSlowSubscribers has one subscriber that never reads and one that does. The hub ends only the subscription
 // of the first.
 func TestHubDropsSlowSubscribers(t *testing.T) {
-	h := newHub(nil, noLog, prometheus.NewRegistry())
+	h := newHub(nil, names, noLog, prometheus.NewRegistry())
 	slow, err := h.subscribe("slow")
 	if err != nil {
 		t.Fatal(err)

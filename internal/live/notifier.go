@@ -44,5 +44,5 @@ func (h *hub) publish(ctx context.Context, batch []notification) error {
 		h.receive(string(message))
 		return nil
 	}
-	return h.rdb.Publish(ctx, channel, message).Err()
+	return h.rdb.Publish(ctx, h.names.Channel, message).Err()
 }

@@ -18,19 +18,21 @@ import (
 //go:embed openapi.yaml
 var contract []byte
 
-const (
-	streamPath = "/api/events" // its answers do not end
-	channel    = "order:feed"  // of Redis pub/sub
+// streamPath is the path of the events, whose answers do not end.
+const streamPath = "/api/events"
 
-	topicEvent     = "order"    // tells a topic's subscribers which id has changed
-	broadcastEvent = "products" // tells all subscribers, once a second at most, of any change
-)
+// Names are the names that a service gives to its channel and its events.
+type Names struct {
+	Channel   string // of Redis pub/sub
+	Row       string // of the event that tells a customer's pages which row has changed
+	Broadcast string // of the event that tells all pages, once a second at most, of any change
+}
 
 // Add adds notifications to a process. The pages of a customer receive those on the customer's rows at GET /api/events.
 // Add returns the function to call when a row of a customer has changed. The function never delays its caller, and
 // does not guarantee delivery.
-func Add(p *app.Process, customers *rest.Tokens) (changed func(customer, row string)) {
-	h := newHub(p.Redis, p.Log, p.Metrics)
+func Add(p *app.Process, names Names, customers *rest.Tokens) (changed func(customer, row string)) {
+	h := newHub(p.Redis, names, p.Log, p.Metrics)
 	notifier := newNotifier(h, p.Log, p.Metrics)
 	p.Add(app.Part{
 		Contract: [][]byte{contract},

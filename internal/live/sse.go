@@ -75,7 +75,7 @@ func (h *hub) stream(c *gin.Context, s *subscriber) {
 			broadcast = s.broadcast
 			continue
 		case <-broadcast:
-			events = event(broadcastEvent, gin.H{})
+			events = event(h.names.Broadcast, gin.H{})
 			broadcast = nil
 			next.Reset(broadcastInterval)
 		case message, more := <-s.messages:

@@ -1,108 +1,120 @@
-// Package remind reminds customers of the deadlines of their orders.
+// Package remind reminds the owners of pending rows before the rows time out.
 //
 // Reminders are best effort. A task has no outbox row and no reconciler: it is lost if Redis does not answer when the
-// order is placed, or if Redis is wiped.
+// row is created, or if Redis is wiped.
 package remind
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"gorm.io/gorm"
 
+	"example.com/shop/internal/app"
+	"example.com/shop/internal/background"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/postgres"
 )
 
-// Kind is the kind of the tasks that remind customers of deadlines. The id of a task is the id of its order.
-const Kind = "order.remind"
+// Config says which rows have reminders.
+type Config struct {
+	Kind    string        // of the tasks; the id of a task is that of its row
+	Timeout time.Duration // from the creation of a row to its deadline
 
-//go:embed remind.sql
-var remindSQL string
+	// Statement reminds of those rows of a batch that are pending and have their deadlines within the lead time, each
+	// once. $1 is the ids, $2 the lead time in microseconds. It returns for each id:
+	//	id, owner
+	//	reminded  whether it has reminded the owner
+	//	again_us  the microseconds until the task is due again; NULL: the task is done
+	Statement string
+	Notify    func(owner, row string) // is called after a reminder
+}
 
 // maxLead is the longest time between a reminder and the deadline.
 const maxLead = 5 * time.Minute
 
-// Lead returns the time between a reminder and the deadline, for orders with this time from the placement to the
-// deadline.
-func Lead(timeout time.Duration) time.Duration { return min(timeout/3, maxLead) }
+// lead returns the time between a reminder and the deadline.
+func (c Config) lead() time.Duration { return min(c.Timeout/3, maxLead) }
 
-// Service reminds customers.
-type Service struct {
-	db     *gorm.DB
-	lead   time.Duration
-	notify func(customer, order string)
-	log    *slog.Logger
+// Add adds reminders to a process. It returns the function to call when a row was created, with the time that is left
+// to its deadline. The function returns at once, and a crash loses the reminders that it has not scheduled yet. Without
+// Redis there are no reminders, and the function is nil.
+func Add(p *app.Process, cfg Config) (created func(id string, left time.Duration), err error) {
+	if p.Redis == nil {
+		return nil, nil
+	}
+	queue, err := p.NewQueue(cfg.Kind)
+	if err != nil {
+		return nil, err
+	}
+	sender := background.NewSender(background.Config[delay.Message]{
+		What:    "reminders",
+		Send:    func(ctx context.Context, batch []delay.Message) error { return queue.Schedule(ctx, batch...) },
+		Waiting: 8192,
+		Batch:   500,
+		Lost: promauto.With(p.Metrics).NewCounter(prometheus.CounterOpts{
+			Name: "reminders_dropped_total",
+			Help: "Reminders that were not scheduled, because Redis did not answer or too many were waiting.",
+		}),
+	}, p.Log)
+	p.Add(app.Part{Components: []app.Component{
+		{Role: app.API, Run: sender.Run, Last: true}, // requests still create rows while the process stops
+	}})
+	p.Work(queue, Handler(p.DB, cfg, p.Log), delay.WorkerConfig{Loops: 1})
+	return func(id string, left time.Duration) { sender.Add(delay.In(id, left-cfg.lead())) }, nil
 }
 
-// NewService returns a service for the orders of a database. lead is the time between a reminder and the deadline.
-// After a reminder the service calls notify.
-func NewService(db *gorm.DB, lead time.Duration, notify func(customer, order string), log *slog.Logger) *Service {
-	return &Service{db: db, lead: lead, notify: notify, log: log}
-}
-
-// Remind is the [delay.Handler] of [Kind]. It adds the event of the reminder, once, to the trail of each of the
-// tasks' orders that is pending shortly before its deadline, and notifies the customer's pages. A task that came
-// early, for instance because the deadline was extended, is due again later. The task of an order that has ended is
-// done.
+// Handler returns the handler of the tasks. A task that came early, for instance because the deadline was extended, is
+// due again later. The task of a row that has ended is done.
 //
 // No error makes a task a dead letter: while the database is unavailable the tasks are tried again, and a task that
 // alone causes an error is dropped.
-func (s *Service) Remind(ctx context.Context, tasks []delay.Task) ([]delay.Outcome, error) {
-	ids := make([]string, len(tasks))
-	for i, task := range tasks {
-		ids[i] = task.ID
-	}
-	outcomes := make([]delay.Outcome, len(tasks))
-	reminders, err := s.addEvents(ctx, ids)
-	switch {
-	case postgres.Unavailable(err):
-		s.log.WarnContext(ctx, "the database cannot add reminders now; their tasks are postponed", "tasks", len(tasks), "error", err)
-		for i := range outcomes {
-			outcomes[i] = delay.RetrySoon(ctx)
+func Handler(db *gorm.DB, cfg Config, log *slog.Logger) delay.Handler {
+	return func(ctx context.Context, tasks []delay.Task) ([]delay.Outcome, error) {
+		texts := make([]string, len(tasks))
+		for i, task := range tasks {
+			texts[i] = task.ID
+		}
+		ids, _ := keyset.ParseIDs(texts)
+		outcomes := make([]delay.Outcome, len(tasks))
+		var rows []struct {
+			ID, Owner uuid.UUID
+			Reminded  bool
+			AgainUs   *int64
+		}
+		_, err := postgres.Scan(ctx, db, &rows, cfg.Statement, ids, cfg.lead().Microseconds())
+		switch {
+		case postgres.Unavailable(err):
+			log.WarnContext(ctx, "the database cannot add reminders now; their tasks are postponed",
+				"tasks", len(tasks), "error", err)
+			for i := range outcomes {
+				outcomes[i] = delay.RetrySoon(ctx)
+			}
+			return outcomes, nil
+		case err != nil && len(tasks) > 1:
+			return nil, fmt.Errorf("add reminders: %w", err) // the worker searches for the task that causes the error
+		case err != nil:
+			log.ErrorContext(ctx, "a reminder was dropped because its row causes an error",
+				"id", texts[0], "error", err)
+			return outcomes, nil
+		}
+		for _, row := range rows {
+			id := row.ID.String()
+			if row.Reminded {
+				cfg.Notify(row.Owner.String(), id)
+			}
+			if row.AgainUs != nil {
+				again := time.Duration(max(*row.AgainUs, 0)) * time.Microsecond
+				outcomes[slices.Index(texts, id)] = delay.RetryIn(again)
+			}
 		}
 		return outcomes, nil
-	case err != nil && len(tasks) > 1:
-		return nil, err // the worker searches for the task that causes the error
-	case err != nil:
-		s.log.ErrorContext(ctx, "a reminder was dropped because its order causes an error", "order_id", ids[0], "error", err)
-		return []delay.Outcome{delay.Done()}, nil
 	}
-	for i, id := range ids {
-		r := reminders[id] // zero for an id that is no order's: the task is done
-		if r.Reminded {
-			s.notify(r.CustomerID.String(), id)
-		}
-		if r.AgainUs != nil {
-			outcomes[i] = delay.RetryIn(time.Duration(max(*r.AgainUs, 0)) * time.Microsecond)
-		}
-	}
-	return outcomes, nil
-}
-
-// reminder is a row of remind.sql.
-type reminder struct {
-	ID         uuid.UUID
-	CustomerID uuid.UUID
-	Reminded   bool   // the statement added the event
-	AgainUs    *int64 // the microseconds until the task is due again; nil: the task is done
-}
-
-// addEvents adds the events of reminders, and returns the rows of remind.sql by the ids of their orders.
-func (s *Service) addEvents(ctx context.Context, ids []string) (map[string]reminder, error) {
-	orders, _ := keyset.ParseIDs(ids)
-	var rows []reminder
-	if _, err := postgres.Scan(ctx, s.db, &rows, remindSQL, orders, s.lead.Microseconds()); err != nil {
-		return nil, fmt.Errorf("add reminders: %w", err)
-	}
-	byID := make(map[string]reminder, len(rows))
-	for _, r := range rows {
-		byID[r.ID.String()] = r
-	}
-	return byID, nil
 }

@@ -81,8 +81,11 @@ func (s *Shop) build(o *Options, n Neighbour, hooks order.Hooks) (err error) {
 			return app.Usage(err)
 		}
 	}
-	hooks.Changed = live.Add(p, s.Customers)
-	if hooks.Placed, err = remind.Add(p, o.Order.OrderTimeout, hooks.Changed); err != nil {
+	hooks.Changed = live.Add(p, live.Names{Channel: "order:feed", Row: "order", Broadcast: "products"}, s.Customers)
+	hooks.Placed, err = remind.Add(p, remind.Config{
+		Kind: order.RemindKind, Timeout: o.Order.OrderTimeout, Statement: order.RemindSQL, Notify: hooks.Changed,
+	})
+	if err != nil {
 		return err
 	}
 	cancel, err := p.NewKind(order.CancelKind)

@@ -22,7 +22,7 @@ reminded AS (
     ON CONFLICT (order_id) WHERE type = 'reminded' DO NOTHING
     RETURNING order_id
 )
-SELECT batch.id, o.customer_id, r.order_id IS NOT NULL AS reminded,
+SELECT batch.id, o.customer_id AS owner, r.order_id IS NOT NULL AS reminded,
        -- the microseconds until the task is due again; NULL: the task is done
        CASE
            WHEN t.at < t.due_at THEN (extract(epoch FROM t.due_at - clock_timestamp()) * 1000000)::bigint

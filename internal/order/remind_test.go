@@ -1,4 +1,4 @@
-package remind_test
+package order_test
 
 import (
 	"context"
@@ -13,44 +13,42 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/prometheus/client_golang/prometheus"
 
+	"example.com/shop/internal/app"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
 	"example.com/shop/internal/order/ordertest"
 	"example.com/shop/internal/remind"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/parttest"
-	"example.com/shop/migrations"
 )
-
-func TestMain(m *testing.M) { testenv.Main(m, migrations.Up) }
 
 // lead is the time between the reminder and the deadline of a test's order.
 const lead = 5 * time.Minute
 
-// shop is a shop that reminds its customers.
-type shop struct {
+// reminding is a shop that reminds its customers.
+type reminding struct {
 	*ordertest.Shop
-	*remind.Service
+	handle delay.Handler
 }
 
-func newShop(t testing.TB) *shop {
+func newReminding(t testing.TB) *reminding {
 	t.Helper()
 	s := ordertest.New(t)
-	return &shop{s, remind.NewService(s.Gorm, remind.Lead(ordertest.Timeout), s.Notify, slog.New(slog.NewTextHandler(s.Log, nil)))}
+	cfg := remind.Config{Timeout: ordertest.Timeout, Statement: order.RemindSQL, Notify: s.Notify}
+	return &reminding{s, remind.Handler(s.Gorm, cfg, slog.New(slog.NewTextHandler(s.Log, nil)))}
 }
 
 // remind passes the tasks of orders to the reminders' handler, and returns the outcomes.
-func (s *shop) remind(t testing.TB, ids ...uuid.UUID) []delay.Outcome {
+func (s *reminding) remind(t testing.TB, ids ...uuid.UUID) []delay.Outcome {
 	t.Helper()
-	return parttest.Handle(t, s.Remind, ids...)
+	return parttest.Handle(t, s.handle, ids...)
 }
 
 // TestRemind passes a batch of tasks to the handler twice: each order that is pending near its deadline gets one event.
 func TestRemind(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
+	s := newReminding(t)
 	customer, product := s.Customer(t), s.Product(t, 100)
 	for name, test := range map[string]struct {
 		setup    string
@@ -103,7 +101,7 @@ func TestRemind(t *testing.T) {
 // results are written.
 func TestRemindInEachState(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
+	s := newReminding(t)
 	deliver := func(t testing.TB, _, id uuid.UUID) error { s.remind(t, id); return nil }
 	s.CheckOperation(t, "remind", deliver, map[string]string{
 		"near the deadline":      "ok pending: reminded worker",
@@ -114,7 +112,7 @@ func TestRemindInEachState(t *testing.T) {
 
 // TestSecondReminderIsRejected checks that the schema allows one reminder of an order.
 func TestSecondReminderIsRejected(t *testing.T) {
-	s := newShop(t)
+	s := newReminding(t)
 	o := s.MustPlace(t, s.Customer(t), ordertest.Line(s.Product(t, 1), 1))
 	_, err := s.DB.ExecContext(t.Context(), `INSERT INTO order_events (order_id, type, actor, at)
 		SELECT $1::uuid, 'reminded', 'worker', now() FROM generate_series(1, 2)`, o.ID)
@@ -124,24 +122,24 @@ func TestSecondReminderIsRejected(t *testing.T) {
 	}
 }
 
-// TestQueryPlans checks that the statement reads the orders of a batch by their ids, also if the statistics say that no
-// order is pending.
-func TestQueryPlans(t *testing.T) {
+// TestRemindQueryPlan checks that the statement reads the orders of a batch by their ids, also if the statistics say
+// that no order is pending.
+func TestRemindQueryPlan(t *testing.T) {
 	testenv.Slow(t, "fills the tables")
 	t.Parallel()
-	s := newShop(t)
+	s := newReminding(t)
 	s.FillTables(t)
 	ids := testenv.Query[string](t, s.DB, `SELECT array_agg(id)::text FROM (SELECT id FROM orders WHERE status = 'pending' LIMIT 500) o`)
 	params := fmt.Sprintf("'%s', 1000", ids)
-	ordertest.CheckPlan(t, testenv.Explain(t, s.DB, remind.RemindSQL, params), "orders_pkey")
+	ordertest.CheckPlan(t, testenv.Explain(t, s.DB, order.RemindSQL, params), "orders_pkey")
 	s.Exec(t, `UPDATE orders SET status = 'paid', paid_at = created_at, ended_by = 'customer' WHERE status = 'pending'`)
 	s.Exec(t, `VACUUM ANALYZE orders`)
-	ordertest.CheckBatchPlan(t, testenv.Explain(t, s.DB, remind.RemindSQL, params))
+	ordertest.CheckBatchPlan(t, testenv.Explain(t, s.DB, order.RemindSQL, params))
 }
 
 // TestRemindSkipsLockedOrders has another session lock an order. The rest of the batch does not wait.
 func TestRemindSkipsLockedOrders(t *testing.T) {
-	s := newShop(t)
+	s := newReminding(t)
 	customer, product := s.Customer(t), s.Product(t, 2)
 	locked, free := s.MustPlace(t, customer, ordertest.Line(product, 1)).ID, s.MustPlace(t, customer, ordertest.Line(product, 1)).ID
 	s.Pass(t, locked, 25*time.Minute)
@@ -160,7 +158,7 @@ func TestRemindSkipsLockedOrders(t *testing.T) {
 // TestNoReminderAfterTheEnd pays and cancels orders while their reminders are delivered, each several times.
 func TestNoReminderAfterTheEnd(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
+	s := newReminding(t)
 	customer := s.InsertCustomer(t)
 	ids := s.PendingOrders(t, customer, 600)
 	s.Exec(t, `UPDATE orders SET expires_at = clock_timestamp() + interval '4 min'`)
@@ -195,7 +193,7 @@ func TestNoReminderAfterTheEnd(t *testing.T) {
 // TestRemindErrors checks that a reminder never fails.
 func TestRemindErrors(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
+	s := newReminding(t)
 	customer, product := s.Customer(t), s.Product(t, 2)
 	good, bad := s.MustPlace(t, customer, ordertest.Line(product, 1)).ID, s.MustPlace(t, customer, ordertest.Line(product, 1)).ID
 	s.Pass(t, good, 25*time.Minute)
@@ -204,17 +202,17 @@ func TestRemindErrors(t *testing.T) {
 		CREATE FUNCTION reject() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'rejected'; END $$;
 		CREATE TRIGGER reject BEFORE INSERT ON order_events FOR EACH ROW WHEN (NEW.order_id = '`+bad.String()+`') EXECUTE FUNCTION reject()`)
 	tasks := []delay.Task{{ID: good.String()}, {ID: bad.String()}}
-	if outcomes, err := s.Remind(t.Context(), tasks); err == nil {
+	if outcomes, err := s.handle(t.Context(), tasks); err == nil {
 		t.Errorf("a batch with an order that causes an error returns %+v, want the error, so that the worker halves the batch", outcomes)
 	}
 	for _, task := range tasks {
-		if outcomes, err := s.Remind(t.Context(), []delay.Task{task}); err != nil || outcomes[0] != delay.Done() {
+		if outcomes, err := s.handle(t.Context(), []delay.Task{task}); err != nil || outcomes[0] != delay.Done() {
 			t.Errorf("a batch of one task returns %+v, %v; want done", outcomes, err)
 		}
 	}
 
 	testenv.DisablePostgres(t, s.URL)
-	outcomes, err := s.Remind(t.Context(), tasks)
+	outcomes, err := s.handle(t.Context(), tasks)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +223,7 @@ func TestRemindErrors(t *testing.T) {
 	}
 	stopped, cancel := context.WithCancel(t.Context())
 	cancel()
-	if outcomes, err := s.Remind(stopped, tasks); err != nil || outcomes[0] != delay.RetryIn(0) {
+	if outcomes, err := s.handle(stopped, tasks); err != nil || outcomes[0] != delay.RetryIn(0) {
 		t.Errorf("a worker that stops gets %+v, %v; want the tasks again at once", outcomes, err)
 	}
 }
@@ -234,26 +232,26 @@ func TestRemindErrors(t *testing.T) {
 func TestPlacedOrderIsReminded(t *testing.T) {
 	t.Parallel()
 	rdb, err := delay.Connect(testenv.Redis(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rdb.Close()
-	queue, err := delay.NewQueue(rdb, remind.Kind, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	log := slog.New(slog.DiscardHandler)
+	testenv.Must(t, err)
+	url := testenv.Postgres(t)
+	gdb, db := parttest.OpenDB(t, url, 5)
+	process := app.New(&app.Connections{DB: gdb, Pool: db, Redis: rdb},
+		app.Config{Name: "test", Roles: []string{app.API}, QueueShards: 1}, slog.New(slog.DiscardHandler))
+	defer process.Close()
+	var s *ordertest.Shop
 	// The reminder is due two thirds of the time after the placement.
 	const timeout = 6 * time.Second
-	lead := remind.Lead(timeout)
-	placed, schedule := remind.NewScheduler(queue, lead, log, prometheus.NewRegistry())
-	s := ordertest.New(t, func(c *order.Config) { c.OrderTimeout, c.Placed = timeout, placed })
-	service := remind.NewService(s.Gorm, lead, s.Notify, log)
-	worker := delay.NewWorker(queue, service.Remind, delay.WorkerConfig{}, log, prometheus.NewRegistry())
+	placed, err := remind.Add(process, remind.Config{
+		Kind: order.RemindKind, Timeout: timeout, Statement: order.RemindSQL,
+		Notify: func(customer, order string) { s.Notify(customer, order) },
+	})
+	testenv.Must(t, err)
+	s = ordertest.NewAt(t, url, func(c *order.Config) { c.OrderTimeout, c.Placed = timeout, placed })
+	queue, err := process.NewQueue(order.RemindKind)
+	testenv.Must(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { _ = schedule(ctx) })
-	running.Go(func() { _ = worker.Run(ctx) })
+	running.Go(func() { _ = process.RunWorkers(ctx) })
 	defer running.Wait()
 	defer stop()
 

@@ -1,4 +1,0 @@
-package remind
-
-// RemindSQL is the statement whose plans a test checks.
-var RemindSQL = remindSQL
