@@ -103,7 +103,7 @@ func (s *Service) placeBatch(
 ) (left []*placing, err error) {
 	if s.cfg.Tracer != nil {
 		var end func(error)
-		ctx, end = s.cfg.Tracer.StartPlacing(ctx, spansOf(placings))
+		ctx, end = s.cfg.Tracer.StartBatch(ctx, "place orders", spansOf(placings))
 		defer func() { end(err) }()
 	}
 	err = s.placeInRounds(ctx, placings, lockWait)

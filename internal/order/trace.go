@@ -12,9 +12,9 @@ import (
 type Tracer interface {
 	// Span returns the span of a request, or nil if the request is not traced.
 	Span(ctx context.Context) []byte
-	// StartPlacing begins a span of the transaction that places a batch, and returns the function that ends it. spans
+	// StartBatch begins a span of the transaction that places a batch, and returns the function that ends it. spans
 	// are those of the requests, nil for each that is not traced.
-	StartPlacing(ctx context.Context, spans [][]byte) (span context.Context, end func(error))
+	StartBatch(ctx context.Context, name string, spans [][]byte) (span context.Context, end func(error))
 }
 
 // Spans returns the spans in which orders were placed. An order whose placement was not traced has no span, and an id

@@ -26,7 +26,7 @@ func (t *tracer) Span(context.Context) []byte {
 	return span
 }
 
-func (t *tracer) StartPlacing(ctx context.Context, spans [][]byte) (context.Context, func(error)) {
+func (t *tracer) StartBatch(ctx context.Context, _ string, spans [][]byte) (context.Context, func(error)) {
 	t.batches = append(t.batches, spans)
 	return ctx, func(error) { t.ended++ }
 }

@@ -1,9 +1,9 @@
 // Package trace traces requests, statements, commands to Redis, calls to other services, and the batches of workers
 // and reconcilers with OpenTelemetry.
 //
-// The span of the request that placed an order is stored with the order. What is done with the order later, perhaps
-// half an hour later and after Redis was wiped, is a trace of its own that links to this span: a trace that lasts as
-// long as anything is done with the order would be too long to look at, and a batch has many orders.
+// The span of the request that created a row is stored with the row. What is done with the row later, perhaps half an
+// hour later and after Redis was wiped, is a trace of its own that links to this span: a trace that lasts as long as
+// anything is done with the row would be too long to look at, and a batch has many rows.
 package trace
 
 import (
@@ -27,7 +27,7 @@ import (
 	"example.com/shop/internal/postgres"
 )
 
-// Spans returns the spans in which orders were placed, by the ids of the orders.
+// Spans returns the spans in which rows were created, by the ids of the rows.
 type Spans func(ctx context.Context, ids []string) ([][]byte, error)
 
 // New returns the tracer of a process with these connections, whose statements and commands it traces, if the
@@ -73,7 +73,7 @@ func checkProtocol() error {
 	return nil
 }
 
-// maxLinks is the largest number of links of a span: a batch of a reconciler has up to 1,000 orders.
+// maxLinks is the largest number of links of a span: a batch of a reconciler has up to 1,000 rows.
 const maxLinks = 1000
 
 // newExport returns the exporter of spans that have ended, and the options of the providers that make spans for it.

@@ -10,7 +10,7 @@ import (
 // traceparent is the name of the header that has the span of a caller. A stored span is a value of this header.
 const traceparent = "traceparent"
 
-// Span returns the span of a context in the form that is stored with an order, or nil if it is not exported.
+// Span returns the span of a context in the form that is stored with a row, or nil if it is not exported.
 func (t *Tracer) Span(ctx context.Context) []byte {
 	if !trace.SpanContextFromContext(ctx).IsSampled() {
 		return nil

@@ -18,13 +18,13 @@ import (
 	"example.com/shop/internal/rest"
 )
 
-// Tracer is the [app.Tracer] of a process, and the [order.Tracer] of its orders. See [New].
+// Tracer is the [app.Tracer] of a process, and traces the transactions that create rows. See [New].
 type Tracer struct {
 	*otelpgx.Tracer // of the statements
 	requests        trace.Tracer
 	batches         trace.Tracer
 	calls           trace.Tracer
-	placedIn        Spans
+	createdIn       Spans
 	exported        sdk.SpanProcessor
 	log             *slog.Logger
 }
@@ -34,7 +34,7 @@ func newTracer(from providers, spans Spans, log *slog.Logger) *Tracer {
 	return &Tracer{
 		Tracer:   newQueryTracer(from.within),
 		requests: from.requests.Tracer(scope), batches: from.linked.Tracer(scope), calls: from.within.Tracer(scope),
-		placedIn: spans, log: log,
+		createdIn: spans, log: log,
 	}
 }
 
@@ -50,14 +50,17 @@ func (t *Tracer) Close() {
 	}
 }
 
-// StartPlacing begins a span that links to the requests whose orders a transaction places.
-func (t *Tracer) StartPlacing(ctx context.Context, spans [][]byte) (span context.Context, end func(error)) {
-	return t.start(ctx, "place orders", spans, attribute.Int("messaging.batch.message_count", len(spans)))
+// StartBatch begins a span that links to the requests which a transaction handles as a batch, for instance those that
+// create rows. spans are the spans of the requests.
+func (t *Tracer) StartBatch(
+	ctx context.Context, name string, spans [][]byte,
+) (span context.Context, end func(error)) {
+	return t.start(ctx, name, spans, attribute.Int("messaging.batch.message_count", len(spans)))
 }
 
-// StartTasks begins a span that links to the placements of the orders that a batch of tasks concerns.
+// StartTasks begins a span that links to the requests which created the rows of a batch of tasks.
 func (t *Tracer) StartTasks(ctx context.Context, kind string, ids []string) (span context.Context, end func(error)) {
-	return t.start(ctx, "process "+kind, t.placements(ctx, ids), attribute.String("messaging.operation.type", "process"),
+	return t.start(ctx, "process "+kind, t.creations(ctx, ids), attribute.String("messaging.operation.type", "process"),
 		attribute.String("messaging.destination.name", kind), attribute.Int("messaging.batch.message_count", len(ids)))
 }
 
@@ -93,7 +96,7 @@ func ending(span trace.Span) func(error) {
 var quiet = []string{"/healthz", "/readyz", "/metrics"}
 
 // Request is a handler that makes a span of a request, as the semantic conventions for HTTP say. The span of a
-// request that changes an order links to its placement.
+// request that changes a row links to the request that created the row.
 func (t *Tracer) Request(c *gin.Context) {
 	route, method := c.FullPath(), c.Request.Method
 	if route == "" || slices.Contains(quiet, route) {
@@ -109,7 +112,7 @@ func (t *Tracer) Request(c *gin.Context) {
 	}
 	status := c.Writer.Status()
 	if id := c.Param("id"); id != "" && status < http.StatusBadRequest && !slices.Contains(rest.ReadMethods, method) {
-		for _, link := range linksOf(t.placements(ctx, []string{id})) { // none if the id is not that of an order
+		for _, link := range linksOf(t.creations(ctx, []string{id})) { // none if the id is not that of a row
 			span.AddLink(link)
 		}
 	}
@@ -124,13 +127,13 @@ func (t *Tracer) Request(c *gin.Context) {
 // worker's batch has in all.
 const lookupTimeout = 3 * time.Second
 
-// placements returns the spans in which orders were placed, as far as they can be read.
-func (t *Tracer) placements(ctx context.Context, ids []string) [][]byte {
+// creations returns the spans in which rows were created, as far as they can be read.
+func (t *Tracer) creations(ctx context.Context, ids []string) [][]byte {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTimeout)
 	defer cancel()
-	spans, err := t.placedIn(ctx, ids)
+	spans, err := t.createdIn(ctx, ids)
 	if err != nil { // the handler that follows reports that the database does not answer
-		t.log.DebugContext(ctx, "links of traces are missing, because the spans of orders cannot be read", "error", err)
+		t.log.DebugContext(ctx, "links of traces are missing, because the spans of rows cannot be read", "error", err)
 	}
 	return spans
 }

@@ -19,14 +19,14 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// fakeOrders have one order.
-type fakeOrders struct {
+// fakeRows have one row.
+type fakeRows struct {
 	id   string
 	span []byte
 	err  error
 }
 
-func (f *fakeOrders) Spans(_ context.Context, ids []string) (spans [][]byte, err error) {
+func (f *fakeRows) Spans(_ context.Context, ids []string) (spans [][]byte, err error) {
 	for _, id := range ids {
 		if id == f.id {
 			spans = append(spans, f.span)
@@ -36,35 +36,35 @@ func (f *fakeOrders) Spans(_ context.Context, ids []string) (spans [][]byte, err
 }
 
 // recorded returns a tracer, and what it has recorded.
-func recorded(t *testing.T, orders *fakeOrders) (*Tracer, *tracetest.SpanRecorder, *bytes.Buffer) {
+func recorded(t *testing.T, rows *fakeRows) (*Tracer, *tracetest.SpanRecorder, *bytes.Buffer) {
 	t.Helper()
 	spans, log := tracetest.NewSpanRecorder(), &bytes.Buffer{}
-	return newTracer(newProviders(sdk.WithSpanProcessor(spans)), orders.Spans, slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))), spans, log
+	return newTracer(newProviders(sdk.WithSpanProcessor(spans)), rows.Spans, slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))), spans, log
 }
 
-// TestLinks traces the placement of an order, and then what is done with it.
+// TestLinks traces the creation of a row, and then what is done with it.
 func TestLinks(t *testing.T) {
-	orders := &fakeOrders{id: "1"}
-	tracer, spans, log := recorded(t, orders)
-	request, placement := tracer.requests.Start(t.Context(), "request")
-	if orders.span = tracer.Span(request); orders.span == nil {
+	rows := &fakeRows{id: "1"}
+	tracer, spans, log := recorded(t, rows)
+	request, creation := tracer.requests.Start(t.Context(), "request")
+	if rows.span = tracer.Span(request); rows.span == nil {
 		t.Fatal("the request has no span")
 	}
-	want := placement.SpanContext()
+	want := creation.SpanContext()
 
-	_, end := tracer.StartPlacing(t.Context(), [][]byte{nil, orders.span})
+	_, end := tracer.StartBatch(t.Context(), "create rows", [][]byte{nil, rows.span})
 	end(nil)
 	for range 2 {
-		_, end = tracer.StartTasks(request, "order.cancel", []string{"0", "1"})
+		_, end = tracer.StartTasks(request, "test.kind", []string{"0", "1"})
 		end(errors.New("down"))
-		orders.err = errors.New("no database") // one of two statements has failed
+		rows.err = errors.New("no database") // one of two statements has failed
 	}
 	engine := gin.New()
 	engine.Use(tracer.Request)
-	engine.POST("/orders/:id/pay", func(c *gin.Context) { c.Status(http.StatusOK) })
-	engine.POST("/orders/:id/cancel", func(c *gin.Context) { c.Status(http.StatusUnauthorized) })
+	engine.POST("/rows/:id/confirm", func(c *gin.Context) { c.Status(http.StatusOK) })
+	engine.POST("/rows/:id/cancel", func(c *gin.Context) { c.Status(http.StatusUnauthorized) })
 	engine.GET("/healthz", func(*gin.Context) {})
-	for _, request := range []string{"POST /orders/1/pay", "GET /healthz", "GET /nothing"} {
+	for _, request := range []string{"POST /rows/1/confirm", "GET /healthz", "GET /nothing"} {
 		method, path, _ := strings.Cut(request, " ")
 		engine.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), method, path, http.NoBody))
 	}
@@ -76,7 +76,7 @@ func TestLinks(t *testing.T) {
 	for _, s := range ended {
 		links := s.Links()
 		if len(links) != 1 || links[0].SpanContext.TraceID() != want.TraceID() || links[0].SpanContext.SpanID() != want.SpanID() {
-			t.Errorf("the span %q has the links %v, want one to the placement", s.Name(), links)
+			t.Errorf("the span %q has the links %v, want one to the creation", s.Name(), links)
 		}
 		if s.Parent().IsValid() {
 			t.Errorf("the span %q has the parent %v, want none: a link", s.Name(), s.Parent())
@@ -109,7 +109,7 @@ func TestSpansWithin(t *testing.T) {
 
 // TestCalls traces calls to another service: only within another span.
 func TestCalls(t *testing.T) {
-	tracer, spans, _ := recorded(t, &fakeOrders{})
+	tracer, spans, _ := recorded(t, &fakeRows{})
 	_, end := tracer.StartCall(t.Context(), "alone")
 	end(nil)
 	ctx, batch := tracer.requests.Start(t.Context(), "batch")
@@ -125,15 +125,15 @@ func TestCalls(t *testing.T) {
 
 // TestRequests traces requests: within the trace of their caller, and with the status of the answer.
 func TestRequests(t *testing.T) {
-	tracer, spans, _ := recorded(t, &fakeOrders{})
+	tracer, spans, _ := recorded(t, &fakeRows{})
 	engine := gin.New()
 	engine.Use(tracer.Request)
-	engine.GET("/orders/:id", func(c *gin.Context) { c.Status(http.StatusInternalServerError) })
-	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/orders/1", http.NoBody)
+	engine.GET("/rows/:id", func(c *gin.Context) { c.Status(http.StatusInternalServerError) })
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/rows/1", http.NoBody)
 	request.Header.Set("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	engine.ServeHTTP(httptest.NewRecorder(), request)
 	ended := spans.Ended()
-	if len(ended) != 1 || ended[0].Name() != "GET /orders/:id" || ended[0].Parent().SpanID().String() != "b7ad6b7169203331" || ended[0].Status().Code != codes.Error {
+	if len(ended) != 1 || ended[0].Name() != "GET /rows/:id" || ended[0].Parent().SpanID().String() != "b7ad6b7169203331" || ended[0].Status().Code != codes.Error {
 		t.Errorf("the spans are %+v, want one of the route, with its caller as the parent, and with an error", ended)
 	}
 }
@@ -143,7 +143,7 @@ func TestRequests(t *testing.T) {
 func TestSampler(t *testing.T) {
 	t.Setenv("OTEL_TRACES_SAMPLER", "traceidratio")
 	t.Setenv("OTEL_TRACES_SAMPLER_ARG", "0")
-	tracer, spans, _ := recorded(t, &fakeOrders{})
+	tracer, spans, _ := recorded(t, &fakeRows{})
 	request, end := tracer.requests.Start(t.Context(), "request")
 	end.End()
 	if tracer.Span(request) != nil {
@@ -153,7 +153,7 @@ func TestSampler(t *testing.T) {
 		TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled,
 	})
 	stored := tracer.Span(trace.ContextWithSpanContext(t.Context(), placed))
-	batch, endBatch := tracer.StartPlacing(t.Context(), [][]byte{stored})
+	batch, endBatch := tracer.StartBatch(t.Context(), "create rows", [][]byte{stored})
 	_, endCall := tracer.StartCall(batch, "call")
 	endCall(nil)
 	endBatch(nil)
@@ -161,7 +161,7 @@ func TestSampler(t *testing.T) {
 	for _, s := range spans.Ended() {
 		names = append(names, s.Name())
 	}
-	if want := []string{"call", "place orders"}; !slices.Equal(names, want) {
+	if want := []string{"call", "create rows"}; !slices.Equal(names, want) {
 		t.Errorf("the spans are %q, want %q", names, want)
 	}
 }
