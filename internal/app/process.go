@@ -77,6 +77,8 @@ type Connections struct {
 	DB    *gorm.DB              // its sessions have the settings of package postgres
 	Pool  *sql.DB               // the connections of DB
 	Redis redis.UniversalClient // nil: the service has no Redis, and the reconcilers alone time out rows
+
+	newer []*migrations.VersionError // how the database's schema is newer than the binary's
 }
 
 // Close closes the connections.
@@ -128,8 +130,8 @@ func Connect(ctx context.Context, cfg Config, log *slog.Logger) (*Connections, e
 	}
 	pool, _ := db.DB() // fails only without a pool
 	c := &Connections{DB: db, Pool: pool}
-	newer, err := migrations.CheckAll(ctx, pool, cfg.Migrations...)
-	for _, version := range newer {
+	c.newer, err = migrations.CheckAll(ctx, pool, cfg.Migrations...)
+	for _, version := range c.newer {
 		log.Warn("the database's schema is newer than this binary's, as in a rolling update; "+
 			"this process works with it",
 			"module", cmp.Or(version.Set, "core"), "schema", version.Have, "binary", version.Want)
