@@ -13,7 +13,7 @@ import (
 	"example.com/shop/bench/contender"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/order"
-	"example.com/shop/internal/pgbench"
+	"example.com/shop/internal/order/ordertest/pgbench"
 	"example.com/shop/internal/reconcile"
 )
 

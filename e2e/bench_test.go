@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"example.com/shop/e2e/loadtest"
-	"example.com/shop/internal/pgbench"
+	"example.com/shop/internal/order/ordertest/pgbench"
 	"example.com/shop/internal/testenv"
 )
 

@@ -201,7 +201,7 @@ func (s Set) Check(ctx context.Context, db *sql.DB) error {
 	if len(have) > 0 && have[0] < s.First {
 		return fmt.Errorf("the database has the schema of an older release, with migration %d, and none leads from there "+
 			"to the schema of this one, which begins with migration %d: keep this database with the older release until "+
-			"its orders have ended, and give this release a new one", newest(have), s.First)
+			"its rows have ended, and give this release a new one", newest(have), s.First)
 	}
 	var want []int64
 	for _, source := range provider.ListSources() {

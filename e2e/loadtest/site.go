@@ -13,7 +13,7 @@ import (
 
 	"example.com/shop/internal/devstack"
 	"example.com/shop/internal/faulttest"
-	"example.com/shop/internal/pgbench"
+	"example.com/shop/internal/order/ordertest/pgbench"
 	"example.com/shop/internal/testenv"
 )
 

@@ -8,9 +8,9 @@ import (
 func TestAssessDurability(t *testing.T) {
 	for _, test := range []struct{ fsync, fullPageWrites, want string }{
 		{"on", "on", ""},
-		{"off", "on", "fsync is off: if the server's machine crashes, committed orders can be lost or corrupt"},
-		{"off", "off", "fsync is off: if the server's machine crashes, committed orders can be lost or corrupt"},
-		{"on", "off", "full_page_writes is off: if the server's machine crashes, committed orders can be lost or " +
+		{"off", "on", "fsync is off: if the server's machine crashes, committed rows can be lost or corrupt"},
+		{"off", "off", "fsync is off: if the server's machine crashes, committed rows can be lost or corrupt"},
+		{"on", "off", "full_page_writes is off: if the server's machine crashes, committed rows can be lost or " +
 			"corrupt, unless its file system writes each page whole or not at all"},
 	} {
 		err := assessDurability(test.fsync, test.fullPageWrites)

@@ -71,8 +71,8 @@ func (o Redis) redisURL() string {
 
 // Reconcile holds the options of the reconciler.
 type Reconcile struct {
-	ReconcileSchedule  string        `name:"reconcile-schedule" default:"@every 30s" help:"The schedule of the sweeps, which compare the orders with Redis: a cron expression or @every. Without Redis, sweeps run every second."`
-	ReconcileLookahead time.Duration `name:"reconcile-lookahead" default:"2m" help:"The sweeps compare the orders that are due within this time. At least twice the interval of @every. With a cron expression, sweeps are at most half of this time apart."`
+	ReconcileSchedule  string        `name:"reconcile-schedule" default:"@every 30s" help:"The schedule of the sweeps, which compare the pending rows with Redis: a cron expression or @every. Without Redis, sweeps run every second."`
+	ReconcileLookahead time.Duration `name:"reconcile-lookahead" default:"2m" help:"The sweeps compare the rows that are due within this time. At least twice the interval of @every. With a cron expression, sweeps are at most half of this time apart."`
 }
 
 // Check returns an error that names the options with wrong values. Without Redis they have no effect, so that every

@@ -24,7 +24,7 @@ func TestProblemWithExtensions(t *testing.T) {
 	}{
 		"none":            {rest.Problem{}, base},
 		"empty":           {rest.Problem{Extensions: map[string]any{}}, base},
-		"one":             {rest.Problem{Extensions: map[string]any{"open_orders": []string{"a", "b"}}}, append(slices.Clone(base), "open_orders")},
+		"one":             {rest.Problem{Extensions: map[string]any{"open_rows": []string{"a", "b"}}}, append(slices.Clone(base), "open_rows")},
 		"two, and fields": {rest.Problem{Errors: []rest.FieldError{{Detail: "d"}}, Extensions: map[string]any{"x": 1, "y": "}"}}, append(slices.Clone(base), "errors", "x", "y")},
 	} {
 		body, err := json.Marshal(test.problem)
@@ -39,8 +39,8 @@ func TestProblemWithExtensions(t *testing.T) {
 		if got := slices.Sorted(maps.Keys(members)); !slices.Equal(got, test.members) {
 			t.Errorf("%s: members are %v, want %v", name, got, test.members)
 		}
-		if name == "one" && string(members["open_orders"]) != `["a","b"]` {
-			t.Errorf("open_orders is %s, want a list", members["open_orders"])
+		if name == "one" && string(members["open_rows"]) != `["a","b"]` {
+			t.Errorf("open_rows is %s, want a list", members["open_rows"])
 		}
 	}
 	body, err := json.Marshal(rest.Problem{Instance: "/<\xff", Extensions: map[string]any{"x": "\xff"}})

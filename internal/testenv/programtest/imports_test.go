@@ -32,7 +32,7 @@ var alsoImport = map[string][]string{
 // neighbours lists what the other modules import of the core and of each other. The core imports nothing of them.
 var neighbours = map[string][]string{
 	"bench": {
-		"internal/delay", "internal/devstack", "internal/order", "internal/pgbench", "internal/postgres",
+		"internal/delay", "internal/devstack", "internal/order", "internal/order/ordertest/pgbench", "internal/postgres",
 		"internal/reconcile", "internal/rest", "migrations",
 	},
 	"payments": {
@@ -56,7 +56,7 @@ func neighbourOf(pkg string) string {
 var (
 	composition = "internal/shop"
 	isCommand   = regexp.MustCompile(`^(payments/)?(cmd|examples)/`)
-	isForTests  = regexp.MustCompile(`^(e2e|internal/(devstack|faulttest|\w+/\w+test|pgbench|testenv))(/|$)`)
+	isForTests  = regexp.MustCompile(`^(e2e|internal/(devstack|faulttest|\w+/\w+test|testenv))(/|$)`)
 )
 
 func mayImport(pkg, imported string) bool {
