@@ -32,7 +32,7 @@ func fails(t *testing.T, env []string, code int, args ...string) string {
 
 // TestInvalidConfiguration starts the program without a configuration, with an invalid one, and with a database that
 // does not answer. Each error names what is wrong and what is expected; only the last one may go away by itself, which
-// the exit code tells. TestExitCodes and TestValidate of cmd/shop have the other mistakes.
+// the exit code tells. TestExitCodes and TestValidate of internal/shop have the other mistakes.
 func TestInvalidConfiguration(t *testing.T) {
 	t.Parallel()
 	unreachable := orders.NewSiteAt("postgres://user:hidden@127.0.0.1:1/name", "redis://127.0.0.1:1").Env

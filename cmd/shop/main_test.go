@@ -5,12 +5,8 @@ import (
 	"io"
 	"log/slog"
 	"testing"
-	"time"
-
-	"github.com/google/uuid"
 
 	"example.com/shop/internal/app"
-	"example.com/shop/internal/order"
 	"example.com/shop/internal/shop"
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/programtest"
@@ -19,48 +15,6 @@ import (
 
 func TestMain(m *testing.M) { programtest.Main(m, migrations.Up) }
 
-// testApp is a process with all parts.
-type testApp struct {
-	*app.Process
-	orders *order.Service
-	store  *order.Store
-}
-
-// newTestApp returns a process on a new database.
-func newTestApp(t testing.TB, redisURL string, shards int) *testApp {
-	t.Helper()
-	return openApp(t, testenv.Postgres(t), redisURL, shards)
-}
-
-// openApp returns a process on a database that it may share with another one.
-func openApp(t testing.TB, databaseURL, redisURL string, shards int) *testApp {
-	t.Helper()
-	o := validOptions()
-	o.DatabaseURL, o.RedisURL, o.QueueShards = databaseURL, redisURL, shards
-	return openAppWith(t, &o)
-}
-
-// openAppWith returns a process with the given options.
-func openAppWith(t testing.TB, o *shop.Serve) *testApp {
-	t.Helper()
-	return openLoggedApp(t, o, slog.DiscardHandler)
-}
-
-// openLoggedApp returns a process with the given options that logs to log.
-func openLoggedApp(t testing.TB, o *shop.Serve, log slog.Handler) *testApp {
-	t.Helper()
-	return openConfiguredApp(t, o, o.Config(program()), log)
-}
-
-// openConfiguredApp returns a process with the given options and configuration that logs to log.
-func openConfiguredApp(t testing.TB, o *shop.Serve, config app.Config, log slog.Handler) *testApp {
-	t.Helper()
-	s, err := shop.Open(t.Context(), config, &o.Options, alone, slog.New(log))
-	testenv.Must(t, err)
-	t.Cleanup(s.Close)
-	return &testApp{s.Process, s.Orders, order.NewStore(s.DB)}
-}
-
 // runCommand runs a command of the program, whose output it writes to out. It returns the exit code.
 func runCommand(ctx context.Context, args []string, out io.Writer) int {
 	p := program()
@@ -68,22 +22,20 @@ func runCommand(ctx context.Context, args []string, out io.Writer) int {
 	return app.ExitCode(app.Run(ctx, p, &commands{}, args, alone), p)
 }
 
-// pendingOrders inserts n pending orders of a new product that reserve all of its stock, and returns their ids. The
-// first order is due in due + 10 ms, and each other order 10 ms after the one before. The orders have no outbox rows
-// and no tasks.
-func pendingOrders(t testing.TB, a *testApp, n int, due time.Duration) []string {
+// openFull returns a process whose options have a value for each secret and each URL, so that no part is left out, and
+// the operators' token.
+func openFull(t testing.TB) (process *app.Process, opsToken string) {
 	t.Helper()
-	customer, product := uuid.New(), uuid.New()
-	testenv.Exec(t, a.Pool, `INSERT INTO customers (id) VALUES ($1)`, customer)
-	testenv.Exec(t, a.Pool, `INSERT INTO products (id, name, price_cents, currency, supply, available) VALUES ($1, 'thing', 100, 'EUR', $2, 0)`, product, n)
-	testenv.Exec(t, a.Pool, `
-		WITH placed AS (
-			INSERT INTO orders (id, customer_id, total_cents, currency, created_at, expires_at)
-			SELECT gen_random_uuid(), $1, 100, 'EUR', now() - interval '1 day',
-			       now() + $3 * interval '1 microsecond' + n * interval '10 milliseconds'
-			FROM generate_series(1, $2::int) n
-			RETURNING id
-		)
-		INSERT INTO order_items SELECT id, $4, 1, 100, 'a product' FROM placed`, customer, n, due.Microseconds(), product)
-	return testenv.QueryAll[string](t, a.Pool, `SELECT id FROM orders WHERE customer_id = $1 ORDER BY expires_at`, customer)
+	var c commands
+	parser, err := app.NewParser(program(), &c)
+	testenv.Must(t, err)
+	flags := programtest.SampleFlags(programtest.Options(t, &commands{}), "serve")
+	_, err = parser.Parse(append([]string{"serve"}, flags...))
+	testenv.Must(t, err)
+	o := c.Serve
+	o.DatabaseURL, o.RedisURL = testenv.Postgres(t), "redis://127.0.0.1:1/0"
+	s, err := shop.Open(t.Context(), o.Config(program()), &o.Options, alone, slog.New(slog.DiscardHandler))
+	testenv.Must(t, err)
+	t.Cleanup(s.Close)
+	return s.Process, o.Ops.OpsToken
 }

@@ -44,8 +44,7 @@ func TestConfigurationTable(t *testing.T) {
 
 // TestObservedMetricsExist checks that the alerts, the dashboards and the documents name only metrics that exist.
 func TestObservedMetricsExist(t *testing.T) {
-	o := fullOptions(t)
-	o.DatabaseURL, o.RedisURL = testenv.Postgres(t), "redis://127.0.0.1:1/0"
+	process, _ := openFull(t)
 	docs := programtest.Documents(t, repositoryRoot, bench)
-	programtest.ObservedMetrics(t, openAppWith(t, &o).Registry, programtest.Read(t, alerts, dashboards), docs)
+	programtest.ObservedMetrics(t, process.Registry, programtest.Read(t, alerts, dashboards), docs)
 }

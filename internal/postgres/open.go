@@ -60,7 +60,7 @@ var IndexPlans = map[string]string{
 	"random_page_cost": "1.1",
 
 	// A plan that is made while a table is empty reads the whole table, and a session keeps it until the table has
-	// new statistics: for a minute or more after the first order.
+	// new statistics: for a minute or more after the first row.
 	"enable_seqscan": "off",
 
 	// PostgreSQL compiles a statement whose estimated cost is high. With enable_seqscan off, the estimate is high for

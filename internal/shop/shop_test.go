@@ -15,6 +15,7 @@ import (
 	"example.com/shop/internal/postgres"
 	"example.com/shop/internal/shop"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
 	"example.com/shop/migrations"
 )
 
@@ -23,14 +24,15 @@ var books = migrations.Set{Name: "books", Files: fstest.MapFS{
 	"00001_books.sql": {Data: []byte("-- +goose Up\nCREATE TABLE books (order_id uuid REFERENCES orders);\n")},
 }}
 
-func TestMain(m *testing.M) { testenv.Main(m, migrations.Up, books.Up) }
-
 // options returns the options of a process without Redis on a new database, which has the schema of books.
 func options(t *testing.T, roles ...string) *shop.Serve {
 	t.Helper()
 	var o shop.Serve
 	o.Roles, o.HTTPAddr, o.LogLevel = roles, "127.0.0.1:0", "info"
 	o.DatabaseURL, o.DatabaseConns, o.RedisURL, o.QueueShards = testenv.Postgres(t), 20, app.NoRedis, 1
+	_, db := parttest.OpenDB(t, o.DatabaseURL, 2)
+	_, err := books.Up(t.Context(), db)
+	testenv.Must(t, err)
 	o.ReconcileSchedule, o.ReconcileLookahead = "@every 1s", time.Minute
 	o.TokenKey, o.Ops.OpsToken = "0123456789abcdef-token-key-0123456789", "0123456789abcdef-ops-token-0123456789"
 	o.Order = order.Options{OrderTimeout: time.Minute}

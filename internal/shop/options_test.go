@@ -1,9 +1,7 @@
-package main
+package shop_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -15,19 +13,6 @@ import (
 	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/programtest"
 )
-
-// TestSecrets checks each secret of each command, set as a value and in a file.
-func TestSecrets(t *testing.T) { programtest.Secrets(t, func() any { return &commands{} }) }
-
-// TestSecretsHaveFileOptions checks that each secret and the option of its file belong to the same commands.
-func TestSecretsHaveFileOptions(t *testing.T) {
-	programtest.SecretFiles(t, programtest.Options(t, &commands{}))
-}
-
-// TestVariableNames checks that each variable is named after its flag.
-func TestVariableNames(t *testing.T) {
-	programtest.VariableNames(t, programtest.Options(t, &commands{}))
-}
 
 // parsedOptions returns the options of serve with the given flags.
 func parsedOptions(flags ...string) shop.Serve {
@@ -132,41 +117,6 @@ func checkValidation(t *testing.T, tests []validation) {
 	}
 }
 
-func TestCheckSecret(t *testing.T) {
-	tests := []struct {
-		name, secret, want string
-	}{
-		{"random", "9f86d081884c7d65", ""},
-		{"empty", "", ""},
-		{"one byte too short", "9f86d081884c7d6", "has 15 bytes, want at least 16"},
-		{"one character", strings.Repeat("a", 64), "has 1 different bytes, want at least 5"},
-		{"two characters", strings.Repeat("ab", 32), "has 2 different bytes"},
-		{"two characters, one of them once", strings.Repeat("a", 63) + "b", "has 2 different bytes"},
-		{"four characters", strings.Repeat("1234", 8), "has 4 different bytes"},
-		{"five characters", strings.Repeat("12345", 8), ""},
-		{"a word from an example", "changeme-9f86d081884c7d65", `the word "changeme"`},
-		{"a word from an example in capitals", "9f86d081-PassWord-884c7d65", `the word "password"`},
-		{"the word example", "this-is-an-example-token", `the word "example"`},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			got := ""
-			if err := app.CheckSecret("some-token", tt.secret, 16); err != nil {
-				got = err.Error()
-			}
-			if tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
-				t.Errorf("got the error %q, want %q", got, tt.want)
-			}
-			if tt.want != "" && !strings.HasPrefix(got, "SHOP_SOME_TOKEN (--some-token) ") {
-				t.Errorf("got the error %q, want the name of the option at its start", got)
-			}
-			if tt.secret != "" && strings.Contains(got, tt.secret) {
-				t.Errorf("got the error %q, want it without the secret", got)
-			}
-		})
-	}
-}
-
 // TestExitCodes runs commands that end before they serve. After exit code 2 the caller must change the command line or
 // the environment, and the message says which option.
 func TestExitCodes(t *testing.T) {
@@ -252,17 +202,5 @@ func TestExitCodes(t *testing.T) {
 				t.Errorf("printed %q, want one line", text)
 			}
 		})
-	}
-}
-
-// TestExitCodeOutput checks that nothing is printed for ErrFailed, and any other error in one line.
-func TestExitCodeOutput(t *testing.T) {
-	var out strings.Builder
-	shop := app.Program{Name: "shop", Err: &out}
-	if code := app.ExitCode(fmt.Errorf("doctor: %w", app.ErrFailed), shop); code != 1 || out.Len() > 0 {
-		t.Errorf("got exit code %d and the output %q, want 1 and no output", code, out.String())
-	}
-	if code := app.ExitCode(errors.New("two\n  lines"), shop); code != 1 || out.String() != "shop: two lines\n" {
-		t.Errorf("got exit code %d and the output %q, want 1 and one line", code, out.String())
 	}
 }

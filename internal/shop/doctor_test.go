@@ -1,4 +1,4 @@
-package main
+package shop_test
 
 import (
 	"strings"

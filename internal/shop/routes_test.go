@@ -1,4 +1,4 @@
-package main
+package shop_test
 
 import (
 	"bufio"
@@ -16,15 +16,7 @@ import (
 	"example.com/shop/internal/keyset"
 	"example.com/shop/internal/shop"
 	"example.com/shop/internal/testenv"
-	"example.com/shop/internal/testenv/programtest"
 )
-
-// TestHeadMatchesGet checks that each path that answers GET answers HEAD alike.
-func TestHeadMatchesGet(t *testing.T) {
-	o := fullOptions(t)
-	o.DatabaseURL, o.RedisURL = testenv.Postgres(t), "redis://127.0.0.1:1/0"
-	programtest.HeadMatchesGet(t, openAppWith(t, &o).Process, o.Ops.OpsToken)
-}
 
 // TestHalfClosedClient checks that a client gets its answer although it closes its half of the connection after the
 // request.
