@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -127,7 +128,13 @@ func TestLastEndsInClose(t *testing.T) {
 		{Role: Worker, Last: true, Run: component("of another role")},
 		{Run: component("first")},
 	}})
-	serveUntil(t, p, "the process runs", func() bool { return true })
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	testenv.Must(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx, ln) }()
+	stop()
+	testenv.Must(t, <-ended)
 	if len(events) != 1 || <-events != "first" {
 		t.Error("when Run returns, want that only the component that is not last has ended")
 	}

@@ -3,14 +3,11 @@ package app
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/sethvargo/go-retry"
 
 	"example.com/shop/internal/delay"
 )
@@ -46,17 +43,4 @@ func (p *Process) checkEviction(ctx context.Context) error {
 			ErrUnchecked, strings.Join(silent, " and "))
 	}
 	return nil
-}
-
-// warnOfEviction waits until Redis answers, and then logs the warning of checkEviction, if there is one.
-func (p *Process) warnOfEviction(ctx context.Context) {
-	err := retry.Do(ctx, retry.NewConstant(5*time.Second), func(ctx context.Context) error {
-		return retry.RetryableError(p.Redis.Ping(ctx).Err())
-	})
-	if err != nil { // the process stops
-		return
-	}
-	if err := p.checkEviction(ctx); errors.As(err, new(Warning)) {
-		p.Log.Warn(err.Error())
-	}
 }

@@ -198,9 +198,6 @@ func (p *Process) Run(ctx context.Context, ln net.Listener) error {
 	defer cancel()
 	components, ctx := errgroup.WithContext(ctx)
 	components.Go(func() error { return rest.Serve(ctx, ln, handler, p.Log) })
-	if p.Redis != nil {
-		components.Go(func() error { p.warnOfEviction(ctx); return nil })
-	}
 	for _, run := range p.components {
 		components.Go(func() error { return run(ctx) })
 	}
