@@ -3,7 +3,7 @@ package ops
 import (
 	"context"
 	"log/slog"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -26,8 +26,7 @@ type checker struct {
 	running singleflight.Group
 	next    time.Time // no check starts before this time; only the check that is under way uses it
 
-	mu   sync.Mutex
-	last checked
+	last atomic.Pointer[checked]
 }
 
 // checked is the result of a check that succeeded.
@@ -43,16 +42,16 @@ func (c *checker) result(ctx context.Context) checked {
 		c.run(context.WithoutCancel(ctx))
 		return nil, nil
 	})
-	timer := time.NewTimer(checkWait)
-	defer timer.Stop()
+	ctx, cancel := context.WithTimeout(ctx, checkWait)
+	defer cancel()
 	select {
 	case <-ended:
-	case <-timer.C:
 	case <-ctx.Done():
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.last
+	if last := c.last.Load(); last != nil {
+		return *last
+	}
+	return checked{violations: []app.Violation{}}
 }
 
 // run checks the invariants, unless a check has just ended.
@@ -70,7 +69,5 @@ func (c *checker) run(ctx context.Context) {
 		return
 	}
 	at := began.UTC()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.last = checked{violations, &at}
+	c.last.Store(&checked{violations, &at})
 }

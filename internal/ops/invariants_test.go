@@ -19,7 +19,7 @@ func TestInvariantsAreCheckedOneAtATime(t *testing.T) {
 		began := time.Now()
 		checks := 0
 		takes, found, failure := checkWait*5/2, []app.Violation{{Invariant: 1}}, error(nil)
-		c := &checker{log: slog.New(slog.DiscardHandler), last: checked{violations: []app.Violation{}}, check: func(context.Context, bool) ([]app.Violation, error) {
+		c := &checker{log: slog.New(slog.DiscardHandler), check: func(context.Context, bool) ([]app.Violation, error) {
 			checks++
 			<-time.After(takes)
 			return found, failure

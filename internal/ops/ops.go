@@ -58,7 +58,7 @@ func (o Options) checkToken(tokenKey string) error {
 // Add adds the operators' API to a process, which [Options.Guard] guards. find may be nil: then no route says where a
 // row is.
 func Add(p *app.Process, find Find) {
-	a := &api{process: p, invariants: &checker{check: p.Violations, log: p.Log, last: checked{violations: []app.Violation{}}}}
+	a := &api{process: p, invariants: &checker{check: p.Violations, log: p.Log}}
 	p.Add(app.Part{Contract: [][]byte{contract}, Routes: a.routes})
 	if find != nil {
 		p.Add(app.Part{Contract: [][]byte{whereContract}, Routes: func(_, ops gin.IRouter) {

@@ -180,11 +180,6 @@ func (t *task) sentence() string {
 
 func clock(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
-// duration returns a duration with the precision that a reader needs.
 func duration(seconds float64) string {
-	d := time.Duration(seconds * float64(time.Second))
-	if d < time.Minute {
-		return d.Round(time.Millisecond).String()
-	}
-	return d.Round(time.Second).String()
+	return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond).String()
 }
