@@ -2,6 +2,7 @@ package app
 
 import (
 	"fmt"
+	"regexp"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -35,9 +36,9 @@ func mergeMaps(into, from map[string]any, path string) error {
 		switch {
 		case !defined:
 			into[key] = value
-		case isShared(at) && haveList != nil && valueList != nil:
+		case shared.MatchString(at) && haveList != nil && valueList != nil:
 			into[key] = append(haveList, valueList...)
-		case isShared(at) && haveMap != nil && valueMap != nil:
+		case shared.MatchString(at) && haveMap != nil && valueMap != nil:
 			if err := mergeMaps(haveMap, valueMap, at); err != nil {
 				return err
 			}
@@ -48,13 +49,5 @@ func mergeMaps(into, from map[string]any, path string) error {
 	return nil
 }
 
-// isShared reports whether several pieces can have entries in the map or list at path.
-func isShared(path string) bool {
-	switch path {
-	case "/tags", "/paths", "/components", "/components/schemas", "/components/responses", "/components/parameters",
-		"/components/examples", "/components/headers", "/components/requestBodies", "/components/securitySchemes",
-		"/components/schemas/Stats", "/components/schemas/Stats/properties", "/components/schemas/Stats/required":
-		return true
-	}
-	return false
-}
+// shared matches the paths of the maps and lists in which several pieces can have entries.
+var shared = regexp.MustCompile(`^/(tags|paths|components(/\w+)?|components/schemas/Stats(/properties|/required)?)$`)

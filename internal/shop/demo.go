@@ -13,10 +13,13 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gin-gonic/gin"
+
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/demo"
 	"example.com/shop/internal/ops"
 	"example.com/shop/internal/order"
+	"example.com/shop/internal/rest"
 )
 
 // Demo has the options of `demo`.
@@ -119,7 +122,9 @@ func (c *Demo) Run(
 		return err
 	}
 	demo.Add(s.Process, servers.Redis, n.More)
-	s.Add(app.Part{Contract: [][]byte{loadContract}, Routes: s.loadRoutes})
+	s.Add(app.Part{Contract: [][]byte{loadContract}, Routes: func(_, ops gin.IRouter) {
+		ops.POST("/faults/place-orders", rest.Parameters(), rest.Handle(rest.RequireEmptyBody), rest.Handle(s.placeOrders))
+	}})
 	c.printWelcome(program, run.URL, o.Ops.OpsToken, n.Welcome, servers)
 	return s.Run(ctx, ln)
 }

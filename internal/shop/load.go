@@ -26,11 +26,6 @@ const (
 	loadTime    = 50 * time.Second // the time limit for all placements: a busy machine is slow
 )
 
-// loadRoutes adds the path of load_openapi.yaml to the operators' API of the demo.
-func (s *Shop) loadRoutes(_, ops gin.IRouter) {
-	ops.POST("/faults/place-orders", rest.Parameters(), rest.Handle(rest.RequireEmptyBody), rest.Handle(s.placeOrders))
-}
-
 // placeOrders is the handler of POST /ops/api/faults/place-orders. It places loadOrders orders that stay unpaid. Each
 // has a customer of its own, because the service limits the unpaid orders of a customer.
 func (s *Shop) placeOrders(c *gin.Context) error {

@@ -52,9 +52,7 @@ func (t *Tracer) Close() {
 
 // StartBatch begins a span that links to the requests which a transaction handles as a batch, for instance those that
 // create rows. spans are the spans of the requests.
-func (t *Tracer) StartBatch(
-	ctx context.Context, name string, spans [][]byte,
-) (span context.Context, end func(error)) {
+func (t *Tracer) StartBatch(ctx context.Context, name string, spans [][]byte) (context.Context, func(error)) {
 	return t.start(ctx, name, spans, attribute.Int("messaging.batch.message_count", len(spans)))
 }
 
