@@ -3,7 +3,6 @@ package main
 import (
 	"testing"
 
-	"example.com/shop/internal/testenv"
 	"example.com/shop/internal/testenv/programtest"
 )
 
