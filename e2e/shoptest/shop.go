@@ -30,7 +30,9 @@ func Service(module string) *faulttest.Service {
 		SignUp:     "/api/customers",
 		Collection: "/api/orders",
 		Actions: map[faulttest.Operation]func(string, []byte) faulttest.Request{
-			faulttest.Confirm: faulttest.Post("pay"), faulttest.Cancel: faulttest.Post("cancel"), faulttest.Extend: faulttest.Post("extend"),
+			faulttest.Confirm: faulttest.Post("pay"),
+			faulttest.Cancel:  faulttest.Post("cancel"),
+			faulttest.Extend:  faulttest.Post("extend"),
 		},
 		Create: func(body, key string) faulttest.Request {
 			r := faulttest.Request{Method: http.MethodPost, Path: "/api/orders", Body: body}

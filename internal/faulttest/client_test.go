@@ -40,7 +40,8 @@ paths:
 	}
 	mux.HandleFunc("POST /rides", func(w http.ResponseWriter, r *http.Request) {
 		codes++
-		answer(w, 201, fmt.Sprintf(`{"id":"1","status":"pending","code":"%d","by":%q}`, codes, r.Header.Get("Authorization")))
+		by := r.Header.Get("Authorization")
+		answer(w, 201, fmt.Sprintf(`{"id":"1","status":"pending","code":"%d","by":%q}`, codes, by))
 	})
 	mux.HandleFunc("POST /rides/1/accept", func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer driver" || r.Header.Get("Code") != fmt.Sprint(codes) {

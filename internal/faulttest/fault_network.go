@@ -26,8 +26,9 @@ func (s *Service) NetworkFaults() []Fault {
 				d.Sleep(4 * time.Second)
 				d.toRedis.Heal()
 			}},
-		{Name: "PostgreSQL slow", on: proxied, Bound: Bound{Late: 8 * time.Second, Answer: 5 * time.Second}, Rate: s.competing(),
-			also: contended,
+		{Name: "PostgreSQL slow", on: proxied, Rate: s.competing(),
+			Bound: Bound{Late: 8 * time.Second, Answer: 5 * time.Second},
+			also:  contended,
 			Inject: func(d *Deployment) {
 				d.toPostgres.Slow(30 * time.Millisecond)
 				d.Sleep(5 * time.Second)

@@ -113,7 +113,7 @@ func takeConnections(d *Deployment) {
 	}
 }
 
-// causeDeadlocks repeatedly locks two shared rows that one row needs, in both orders, one of which is not the service's.
+// causeDeadlocks repeatedly locks two shared rows that one row needs, in both orders. One of them is not the service's.
 func causeDeadlocks(d *Deployment) {
 	const deadlocks = `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`
 	both := d.Service.sharedTogether()
@@ -124,7 +124,8 @@ func causeDeadlocks(d *Deployment) {
 	for time.Since(began) < 4*time.Second {
 		tx, release := d.Lock(d.Service.Shared.Lock, both[1:])
 		d.Sleep(20 * time.Millisecond)
-		_, _ = tx.ExecContext(d.T.Context(), d.Service.Shared.Lock, both[:1]) // PostgreSQL rolls back this transaction or the service's
+		// PostgreSQL rolls back this transaction or the service's.
+		_, _ = tx.ExecContext(d.T.Context(), d.Service.Shared.Lock, both[:1])
 		release()
 		slices.Reverse(both)
 	}

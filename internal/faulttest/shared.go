@@ -96,8 +96,8 @@ func (s *Site) available(t testing.TB) (rows int) {
 	return rows
 }
 
-// checkSupplies checks how many units are free after all rows have ended: the confirmed rows have theirs, and all other
-// rows have given theirs back.
+// checkSupplies checks how many units are free after all rows have ended: the confirmed rows have theirs, and all
+// other rows have given theirs back.
 func (l *Load) checkSupplies(stored map[string]State) {
 	l.d.T.Helper()
 	taken := map[string]int{}
@@ -148,8 +148,8 @@ func (l *Load) holders(stored map[string]State) map[string][]holder {
 // exhausted reports whether a shared row that a row with this body needs may have been exhausted at a time. It does
 // not know when rows released their units. So its answer is exact only until the first row releases some: for a rush.
 //
-// If the units of a row must be together, then taken units leave at most one more piece than there are taken ones. Each
-// piece may be one unit too small.
+// If the units of a row must be together, the free units are in at most one more piece than there are taken units, and
+// each piece may be one unit too small.
 func (l *Load) exhausted(body string, at time.Duration, holders map[string][]holder) bool {
 	for shared, needed := range l.d.Service.Shared.Units(body) {
 		left := l.supplies[shared]

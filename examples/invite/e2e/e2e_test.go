@@ -54,7 +54,9 @@ var invitations = &faulttest.Service{
 		return parttest.LoadPieces(module+"/internal/app/openapi.yaml", module+"/internal/ops/openapi.yaml", module+"/examples/invite/openapi.yaml")
 	}),
 	Collection: "/invitations",
-	Actions:    map[faulttest.Operation]func(string, []byte) faulttest.Request{faulttest.Confirm: faulttest.Post("accept")},
+	Actions: map[faulttest.Operation]func(string, []byte) faulttest.Request{
+		faulttest.Confirm: faulttest.Post("accept"),
+	},
 	Create: func(body, key string) faulttest.Request {
 		return faulttest.Request{Method: http.MethodPost, Path: "/invitations", Body: `{"email":"` + key + body + `"}`}
 	},
