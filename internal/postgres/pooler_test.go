@@ -29,7 +29,7 @@ func TestPgBouncer(t *testing.T) {
 	const describes = "&default_query_exec_mode=cache_describe"
 	for name, test := range map[string]struct{ url, want string }{
 		"prepared statements":    {pooled, "add default_query_exec_mode=cache_describe"},
-		"a setting is unknown":   {without("synchronous_commit, ") + describes, "a pooler must ignore the settings of sessions"},
+		"a setting is unknown":   {without("synchronous_commit, ") + describes, "a pooler must ignore the settings"},
 		"a setting has no value": {without(`SET lock_timeout = "3s"; `) + describes, "lock_timeout is 0, want 3s"},
 		"a plan's setting":       {without(`SET enable_seqscan = off; `) + describes, "enable_seqscan is on, want off"},
 	} {
