@@ -26,7 +26,8 @@ func TestContractWithoutAPart(t *testing.T) {
 		}
 	}
 	for _, file := range files {
-		if dir := filepath.Dir(file); dir == titled || filepath.Base(dir) == "app" {
+		dir := filepath.Dir(file)
+		if folder := filepath.Base(dir); dir == titled || folder == "app" || folder == "rest" {
 			core = append(core, file)
 		} else {
 			others[filepath.Base(dir)] = append(others[filepath.Base(dir)], file)

@@ -36,7 +36,7 @@ func (s *Service) Shed(next http.Handler) http.Handler {
 // Routes adds the customers' API below /api.
 func (s *Service) Routes(r gin.IRouter, tokens *rest.Tokens) {
 	open := r.Group("/api")
-	open.POST("/customers", rest.Parameters(), rest.Handle(signUp(tokens)))
+	open.POST("/customers", rest.Parameters(), rest.Handle(tokens.SignUp))
 	open.Match(rest.ReadMethods, "/products", rest.Parameters(), rest.Handle(s.products))
 
 	own := open.Group("/orders", tokens.Authenticate())
@@ -49,22 +49,6 @@ func (s *Service) Routes(r gin.IRouter, tokens *rest.Tokens) {
 	own.POST("/:id/extend", rest.Parameters(), rest.Handle(act(s.Extend, http.StatusOK)))
 	if s.cfg.payAtOnce() {
 		own.POST("/:id/pay", rest.Parameters(), rest.Handle(act(s.Pay, http.StatusOK)))
-	}
-}
-
-func signUp(tokens *rest.Tokens) func(*gin.Context) error {
-	return func(c *gin.Context) error {
-		if err := rest.RequireEmptyBody(c); err != nil {
-			return err
-		}
-		id := keyset.NewID() // anonymous: the first order writes the customer's row
-		token, err := tokens.Issue(id)
-		if err != nil {
-			return err
-		}
-		tokens.SetCookie(c, token)
-		c.JSON(http.StatusCreated, gin.H{"customer_id": id, "token": token})
-		return nil
 	}
 }
 

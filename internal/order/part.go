@@ -80,7 +80,7 @@ func Add(p *app.Process, cancel *app.Kind, o Options, customers *rest.Tokens, ho
 	}
 	p.Metrics.MustRegister(newBookingGauge(store))
 	part := app.Part{
-		Contract: [][]byte{contract},
+		Contract: [][]byte{contract, rest.SignUpContract},
 		Routes: func(root, ops gin.IRouter) {
 			s.Routes(root, customers)
 			s.OpsRoutes(ops)

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	_ "embed"
 	"errors"
 	"fmt"
 	"net/http"
@@ -86,6 +87,27 @@ func (t *Tokens) SetCookie(c *gin.Context, token string) {
 		HttpOnly: true, SameSite: http.SameSiteStrictMode,
 		Secure: c.Request.TLS != nil || strings.EqualFold(c.GetHeader("X-Forwarded-Proto"), "https"),
 	})
+}
+
+// SignUpContract is the piece of the OpenAPI document about [Tokens.SignUp], as POST /api/customers.
+//
+//go:embed openapi.yaml
+var SignUpContract []byte
+
+// SignUp answers with the token of a new, anonymous customer. It stores nothing, because clients that only sign up must
+// not fill the database: what the customer creates first writes the customer's row.
+func (t *Tokens) SignUp(c *gin.Context) error {
+	if err := RequireEmptyBody(c); err != nil {
+		return err
+	}
+	id := keyset.NewID()
+	token, err := t.Issue(id)
+	if err != nil {
+		return err
+	}
+	t.SetCookie(c, token)
+	c.JSON(http.StatusCreated, gin.H{"customer_id": id, "token": token})
+	return nil
 }
 
 // Authenticate rejects requests without a valid token. It stores the customer of the others for [Customer]. A bearer

@@ -1,6 +1,7 @@
 package rest_test
 
 import (
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -142,5 +143,45 @@ func TestTokenCookie(t *testing.T) {
 		if got := send(t, "GET", "/own", header); got.Code != test.status {
 			t.Errorf("%s: the answer is %d %s, want %d", name, got.Code, got.Body, test.status)
 		}
+	}
+}
+
+// TestSignUp signs up twice. Each answer has the token of another customer, which is also in the cookie.
+func TestSignUp(t *testing.T) {
+	tokens, err := rest.NewTokens(rest.TokenConfig{Key: tokenKey, Issuer: "test", Audience: "customers", Cookie: "test_token"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := gin.New()
+	r.POST("/customers", rest.Handle(tokens.SignUp))
+	customers := map[string]bool{}
+	for _, body := range []string{"", "{}", `{"name": "Ada"}`} {
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/customers", strings.NewReader(body))
+		request.Header.Set("Content-Type", "application/json")
+		recorder := httptest.NewRecorder()
+		r.ServeHTTP(recorder, request)
+		if strings.Contains(body, "name") {
+			if recorder.Code != http.StatusUnprocessableEntity {
+				t.Errorf("a body with a field is answered with %d %s, want 422", recorder.Code, recorder.Body)
+			}
+			continue
+		}
+		var answer struct {
+			CustomerID string `json:"customer_id"`
+			Token      string
+		}
+		if err := json.Unmarshal(recorder.Body.Bytes(), &answer); err != nil || recorder.Code != http.StatusCreated {
+			t.Fatalf("sign-up is answered with %d %s (%v), want 201", recorder.Code, recorder.Body, err)
+		}
+		customers[answer.CustomerID] = true
+		if id, err := tokens.Customer(answer.Token); err != nil || id.String() != answer.CustomerID {
+			t.Errorf("the token is that of the customer %s, %v; want %s", id, err, answer.CustomerID)
+		}
+		if cookie := recorder.Header().Get("Set-Cookie"); !strings.HasPrefix(cookie, "test_token="+answer.Token+";") {
+			t.Errorf("the cookie is %q, want the token", cookie)
+		}
+	}
+	if len(customers) != 2 {
+		t.Errorf("the customers are %v, want two", customers)
 	}
 }
