@@ -167,12 +167,10 @@ func (t *Table) Check(ctx context.Context) error {
 			continue
 		}
 		prepared, err := tx.PrepareContext(ctx, statement)
-		if err == nil {
-			err = prepared.Close()
-		}
 		if err != nil {
 			return fmt.Errorf("the statement that begins with %.70q does not fit the schema: %w", statement, err)
 		}
+		defer prepared.Close()
 	}
 	return nil
 }
