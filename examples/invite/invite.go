@@ -49,6 +49,9 @@ var (
 //go:embed openapi.yaml
 var contract []byte
 
+// rows describes the invitations that time out: to time out an invitation means to expire it. Invitations share no rows.
+var rows = reconcile.Rows{Table: "invitations", Due: "expires_at", TimeOut: expireSQL}
+
 // addInvitations adds invitations to a process: their routes, the kind of task that expires them, and
 // their invariants.
 func addInvitations(p *app.Process, timeout time.Duration) error {
@@ -60,8 +63,6 @@ func addInvitations(p *app.Process, timeout time.Duration) error {
 	if p.Redis == nil {
 		invitations.WithoutTasks()
 	}
-	// To time out an invitation means to expire it. Invitations share no rows.
-	rows := reconcile.Rows{Table: "invitations", Due: "expires_at", TimeOut: expireSQL}
 	if err := expire.Handle(rows, delay.WorkerConfig{}); err != nil {
 		return err
 	}

@@ -14,10 +14,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"example.com/shop/internal/app"
 	"example.com/shop/internal/delay"
 	"example.com/shop/internal/ops"
 	"example.com/shop/internal/testenv"
+	"example.com/shop/internal/testenv/parttest"
 	"example.com/shop/internal/testenv/programtest"
 	"example.com/shop/migrations"
 )
@@ -196,4 +199,23 @@ func TestInvitationsAfterRedisWipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.waitForExpiry(t, path)
+}
+
+// TestInvitationPlans checks that a batch is read by the ids of its invitations, and a page of pending ones by its index.
+func TestInvitationPlans(t *testing.T) {
+	gdb, db := parttest.OpenDB(t, testenv.Postgres(t), 1)
+	testenv.Must(t, createTable(t.Context(), gdb))
+	pending, expire := rows.Statements()
+	ids := "'{" + uuid.NewString() + strings.Repeat(","+uuid.NewString(), 499) + "}'"
+	byDeadline, byID := []string{"invitations_pending_deadline"}, []string{"invitations_pkey"}
+	testenv.CheckPlans(t, db, []string{"invitations"}, map[string]testenv.Plan{
+		"pending": {Statement: pending, Params: "'0001-01-01', '" + uuid.NewString() + "', -1, 500", Uses: byDeadline},
+		"expire":  {Statement: expire, Params: ids + ", 'worker'", Uses: byID, Never: byDeadline},
+		"accept":  {Statement: acceptSQL, Params: "'" + uuid.NewString() + "'", Uses: byID, Never: byDeadline},
+	}, func(t testing.TB) {
+		testenv.Exec(t, db, `INSERT INTO invitations (id, email, status, created_at, expires_at, ended_at)
+			SELECT gen_random_uuid(), 'ada@example.com', CASE WHEN n % 100 = 0 THEN 'pending' ELSE 'accepted' END, now(),
+			       now() + interval '1 min', CASE WHEN n % 100 > 0 THEN now() END
+			FROM generate_series(1, 20000) AS n`)
+	})
 }

@@ -132,23 +132,15 @@ func (s *shop) checkPlacementPlans(t *testing.T) {
 					params[i] = named[name]
 				}
 				place := testenv.Explain(t, s.DB, order.PlaceSQL, strings.Join(params, ", "))
-				for _, index := range []string{"orders_pkey", "orders_idempotency_key", "orders_open", "order_items_pkey", "products_pkey"} {
-					if !strings.Contains(place, index) {
-						t.Errorf("the plan of place.sql does not use the index %s:\n%s", index, place)
-					}
-				}
 				if strings.Contains(place, "orders_pending_deadline") {
 					t.Errorf("the plan of place.sql reads open orders of all customers:\n%s", place)
 				}
 				lock := testenv.Explain(t, s.DB, order.LockSQL, ids+", "+ids+", '200'")
-				if !strings.Contains(lock, "products_pkey") {
-					t.Errorf("the plan of lock.sql does not use the index products_pkey:\n%s", lock)
-				}
-				for _, table := range []string{"orders", "order_items", "customers", "outbox", "products"} {
-					if plan := place + lock; strings.Contains(plan, "Seq Scan on "+table) {
-						t.Errorf("a plan reads the whole table %s:\n%s", table, plan)
-					}
-				}
+				tables := []string{"orders", "order_items", "customers", "outbox", "products"}
+				testenv.CheckPlan(t, lock, []string{"products_pkey"}, tables...)
+				testenv.CheckPlan(t, place, []string{
+					"orders_pkey", "orders_idempotency_key", "orders_open", "order_items_pkey", "products_pkey",
+				}, tables...)
 			})
 		}
 	}
