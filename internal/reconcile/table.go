@@ -170,7 +170,7 @@ func (t *Table) Check(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("the statement that begins with %.70q does not fit the schema: %w", statement, err)
 		}
-		defer prepared.Close()
+		defer func() { _ = prepared.Close() }()
 	}
 	return nil
 }
