@@ -89,9 +89,6 @@ func page(html string, files map[string]fs.FS, scripts []string) (gin.HandlerFun
 		}
 		fmt.Fprintf(&lines, "  <link data-part rel=\"modulepreload\" href=\"/assets/%s\">\n", script)
 	}
-	if !strings.Contains(html, marker) {
-		return nil, fmt.Errorf("a page lacks the line %q, which shows where the scripts of extensions belong", marker)
-	}
 	text := strings.Replace(html, marker, lines.String(), 1)
 	return func(c *gin.Context) {
 		http.ServeContent(c.Writer, c.Request, "page.html", time.Time{}, strings.NewReader(text))

@@ -36,23 +36,21 @@ type Options struct {
 // Check returns an error if the token is missing, is easy to guess, equals tokenKey, which signs the customers'
 // tokens, or has a character that a request cannot carry.
 func (o Options) Check(tokenKey string) error {
-	return app.JoinErrors(app.RequireOptions(map[string]string{"ops-token": o.OpsToken}),
-		app.CheckSecret("ops-token", o.OpsToken, 16), o.checkToken(tokenKey))
-}
-
-func (o Options) checkToken(tokenKey string) error {
 	name := app.OptionName("ops-token")
-	switch {
-	case o.OpsToken != "" && o.OpsToken == tokenKey:
+	errs := []error{
+		app.RequireOptions(map[string]string{"ops-token": o.OpsToken}), app.CheckSecret("ops-token", o.OpsToken, 16),
+	}
+	if o.OpsToken != "" && o.OpsToken == tokenKey {
 		// Operators send their token over the network. An eavesdropper with the token key could sign a token for any
 		// customer.
-		return fmt.Errorf("%s is the same as %s: set two different random values, for example from `openssl rand -hex 32`",
-			name, app.OptionName("token-key"))
-	case strings.ContainsFunc(o.OpsToken, func(r rune) bool { return r < ' ' || r > '~' }):
-		return fmt.Errorf("%s contains a character that an Authorization header cannot carry: "+
-			"use only printable ASCII characters", name)
+		errs = append(errs, fmt.Errorf("%s is the same as %s: set two different random values, "+
+			"for example from `openssl rand -hex 32`", name, app.OptionName("token-key")))
 	}
-	return nil
+	if strings.ContainsFunc(o.OpsToken, func(r rune) bool { return r < ' ' || r > '~' }) {
+		errs = append(errs, fmt.Errorf("%s contains a character that an Authorization header cannot carry: "+
+			"use only printable ASCII characters", name))
+	}
+	return app.JoinErrors(errs...)
 }
 
 // Add adds the operators' API to a process, which [Options.Guard] guards. find may be nil: then no route says where a

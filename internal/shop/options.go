@@ -16,18 +16,6 @@ type Options struct {
 	Ops   ops.Options   `embed:""`
 }
 
-// check returns one error that names all options with wrong values. api reports whether the process serves the API.
-func (o *Options) check(api bool) error {
-	if !api {
-		return o.Order.Check()
-	}
-	return app.JoinErrors(
-		o.Order.Check(),
-		app.RequireOptions(map[string]string{"token-key": o.TokenKey}), app.CheckSecret("token-key", o.TokenKey, 32),
-		o.Ops.Check(o.TokenKey),
-	)
-}
-
 // Serve has the options of `serve`.
 type Serve struct {
 	app.Serve
@@ -36,7 +24,12 @@ type Serve struct {
 
 // Check returns one error that names all options with wrong values.
 func (o *Serve) Check() error {
-	return app.JoinErrors(o.Serve.Check(), o.check(o.Has(app.API)))
+	errs := []error{o.Serve.Check(), o.Order.Check()}
+	if o.Has(app.API) {
+		errs = append(errs, app.RequireOptions(map[string]string{"token-key": o.TokenKey}),
+			app.CheckSecret("token-key", o.TokenKey, 32), o.Ops.Check(o.TokenKey))
+	}
+	return app.JoinErrors(errs...)
 }
 
 // NewTokens returns the tokens of customers, which a key signs.
