@@ -42,11 +42,11 @@ func (c *checker) result(ctx context.Context) checked {
 		c.run(context.WithoutCancel(ctx))
 		return nil, nil
 	})
-	ctx, cancel := context.WithTimeout(ctx, checkWait)
+	waiting, cancel := context.WithTimeout(ctx, checkWait)
 	defer cancel()
 	select {
 	case <-ended:
-	case <-ctx.Done():
+	case <-waiting.Done():
 	}
 	if last := c.last.Load(); last != nil {
 		return *last
