@@ -1,0 +1,192 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+
+	"github.com/gin-gonic/gin"
+
+	"example.com/shop/internal/keyset"
+	"example.com/shop/internal/rest"
+)
+
+// addRoutes adds the customers' API.
+func addRoutes(r gin.IRouter, tokens *rest.Tokens, s *service) {
+	open := r.Group("/api")
+	open.POST("/customers", rest.Parameters(), rest.Handle(signUp(tokens)))
+	open.Match(rest.ReadMethods, "/screenings", rest.Parameters(), rest.Handle(s.answerScreenings))
+	open.Match(rest.ReadMethods, "/screenings/:id", rest.Parameters(), rest.Handle(s.answerScreening))
+
+	own := open.Group("/bookings", tokens.Authenticate())
+	own.POST("", rest.Parameters(), rest.Handle(s.answerCreate))
+	own.Match(rest.ReadMethods, "", rest.Parameters("limit", "cursor"), rest.Handle(s.answerList))
+	own.Match(rest.ReadMethods, "/:id", rest.Parameters(), rest.Handle(s.answerGet))
+	own.POST("/:id/confirm", rest.Parameters(), rest.Handle(s.answerConfirm))
+	own.POST("/:id/cancel", rest.Parameters(), rest.Handle(s.answerCancel))
+}
+
+// signUp answers with the token of a new, anonymous customer. The first booking writes the customer's id.
+func signUp(tokens *rest.Tokens) func(*gin.Context) error {
+	return func(c *gin.Context) error {
+		if err := rest.RequireEmptyBody(c); err != nil {
+			return err
+		}
+		id := keyset.NewID()
+		token, err := tokens.Issue(id)
+		if err != nil {
+			return err
+		}
+		tokens.SetCookie(c, token)
+		c.JSON(http.StatusCreated, gin.H{"customer_id": id, "token": token})
+		return nil
+	}
+}
+
+// respond answers with a body, or returns the error.
+func respond(c *gin.Context, status int, body any, err error) error {
+	if err == nil {
+		c.JSON(status, body)
+	}
+	return err
+}
+
+func (s *service) answerScreenings(c *gin.Context) error {
+	screenings, err := s.store.screenings(c.Request.Context(), nil)
+	return respond(c, http.StatusOK, rest.List[screening]{Items: screenings}, err)
+}
+
+func (s *service) answerScreening(c *gin.Context) error {
+	id, err := rest.PathID(c, "a screening")
+	if err != nil {
+		return err
+	}
+	found, err := s.store.screenings(c.Request.Context(), &id)
+	if err != nil {
+		return err
+	}
+	if len(found) == 0 {
+		return rest.NotFound.Errorf("There is no screening with this id.")
+	}
+	return respond(c, http.StatusOK, found[0], nil)
+}
+
+func (s *service) answerCreate(c *gin.Context) error {
+	w, err := readWish(c)
+	if err != nil {
+		return err
+	}
+	b, replayed, err := s.create(c.Request.Context(), rest.Customer(c), w)
+	if err != nil {
+		return err
+	}
+	c.Header("Location", "/api/bookings/"+b.ID.String())
+	status := http.StatusCreated
+	if replayed {
+		status = http.StatusOK
+	}
+	type withCode struct {
+		*booking
+		Code string `json:"code"`
+	}
+	return respond(c, status, withCode{b, b.Code}, nil)
+}
+
+func (s *service) answerList(c *gin.Context) error {
+	page, err := rest.ReadPage(c)
+	if err != nil {
+		return err
+	}
+	more := page.Limit + 1 // the last one only shows that there is a next page
+	bookings, err := s.store.list(c.Request.Context(), rest.Customer(c), page.After, more)
+	var next *string
+	if len(bookings) == more {
+		bookings = bookings[:page.Limit]
+		last := bookings[page.Limit-1]
+		cursor := keyset.Cursor{At: last.CreatedAt, ID: last.ID}.String()
+		next = &cursor
+	}
+	return respond(c, http.StatusOK, rest.ListPage[booking]{Items: bookings, NextCursor: next}, err)
+}
+
+func (s *service) answerGet(c *gin.Context) error {
+	id, err := rest.PathID(c, "a booking")
+	if err != nil {
+		return err
+	}
+	b, err := s.get(c.Request.Context(), rest.Customer(c), id)
+	return respond(c, http.StatusOK, b, err)
+}
+
+func (s *service) answerConfirm(c *gin.Context) error {
+	id, err := rest.PathID(c, "a booking")
+	if err != nil {
+		return err
+	}
+	body, err := rest.ReadObject(c)
+	if err != nil {
+		return err
+	}
+	code, errs := body.Text("code", 20)
+	if errs = append(body.UnknownFields("", "code"), errs...); len(errs) > 0 {
+		return rest.InvalidFields(errs...)
+	}
+	b, err := s.confirm(c.Request.Context(), rest.Customer(c), id, code)
+	return respond(c, http.StatusOK, b, err)
+}
+
+func (s *service) answerCancel(c *gin.Context) error {
+	id, err := rest.PathID(c, "a booking")
+	if err != nil {
+		return err
+	}
+	if err := rest.RequireEmptyBody(c); err != nil {
+		return err
+	}
+	b, err := s.cancel(c.Request.Context(), rest.Customer(c), id)
+	return respond(c, http.StatusOK, b, err)
+}
+
+const maxSeats = 10 // of a booking
+
+var seatName = regexp.MustCompile(`^[A-Z]\d\d$`)
+
+// readWish reads the request for a booking, and returns one error for all wrong fields.
+func readWish(c *gin.Context) (w wish, err error) {
+	if w.key, err = rest.IdempotencyKey(c); err != nil {
+		return w, err
+	}
+	body, err := rest.ReadObject(c)
+	if err != nil {
+		return w, err
+	}
+	errs := body.UnknownFields("", "screening_id", "seats", "count")
+	id, _ := body["screening_id"].(string)
+	if w.screening, err = keyset.ParseID(id); err != nil {
+		errs = append(errs, rest.FieldError{Pointer: "/screening_id", Detail: "must be the UUID of a screening"})
+	}
+	seats, _ := body["seats"].([]any)
+	for i, seat := range seats {
+		name, _ := seat.(string)
+		if !seatName.MatchString(name) || slices.Contains(w.seats, name) {
+			detail := "must be the name of a seat, such as C05, each once"
+			errs = append(errs, rest.FieldError{Pointer: fmt.Sprintf("/seats/%d", i), Detail: detail})
+		}
+		w.seats = append(w.seats, name)
+	}
+	_, named := body["seats"]
+	_, counted := body["count"]
+	w.count, _ = rest.Integer(body["count"])
+	if named {
+		w.count = int64(len(seats))
+	}
+	if named == counted || w.count < 1 || w.count > maxSeats {
+		detail := fmt.Sprintf("must have either seats, a list of names, or count; at most %d seats", maxSeats)
+		errs = append(errs, rest.FieldError{Pointer: "", Detail: detail})
+	}
+	if len(errs) > 0 {
+		return w, rest.InvalidFields(errs...)
+	}
+	return w, nil
+}

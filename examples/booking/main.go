@@ -1,0 +1,78 @@
+// Command booking is a service whose customers book seats of screenings. A booking that is not confirmed within some
+// minutes expires, and its seats are free again. README.md describes it.
+package main
+
+import (
+	"context"
+	"log/slog"
+
+	"gorm.io/gorm"
+
+	"example.com/shop/internal/app"
+)
+
+func main() { app.Main(program(), &commands{}) }
+
+func program() app.Program {
+	return app.Program{
+		Name:        "booking",
+		Description: "Book seats, and release those that are not confirmed by their deadline.",
+		Version:     app.ModuleVersion(),
+	}
+}
+
+// commands is the command line. Every option is a flag and an environment variable.
+type commands struct {
+	Serve     serveCommand       `cmd:"" help:"Run the service, or some of its roles."`
+	Migrate   migrateCommand     `cmd:"" help:"Create or update the schema of the database."`
+	Reconcile reconcileCommand   `cmd:"" help:"Compare the bookings with Redis once, repair the differences, and print the report."`
+	Doctor    doctorCommand      `cmd:"" help:"Check the connections, the schema, the queue, the outbox, the reconciler and the invariants."`
+	Demo      demoCommand        `cmd:"" help:"Run the whole service in one process, with a private PostgreSQL and Redis. Its data is deleted when it stops."`
+	Health    app.HealthCommand  `cmd:"" help:"Check whether the process at an address is ready."`
+	Version   app.VersionCommand `cmd:"" help:"Print the version."`
+}
+
+// serveCommand is `booking serve`.
+type serveCommand struct {
+	app.Serve
+	options
+}
+
+func (c *serveCommand) Run(ctx context.Context, program app.Program) error {
+	if err := app.JoinErrors(c.Check(), c.check(c.Has(app.API))); err != nil {
+		return app.Usage(err)
+	}
+	return c.Serve.Run(ctx, program, c.open)
+}
+
+// migrateCommand is `booking migrate`. The migrations create the outbox and the table of the reconciler's reports, and
+// also the tables of orders, if there are any; they stay empty here.
+type migrateCommand struct {
+	Seed bool `name:"seed" help:"Add sample screenings, unless they exist."`
+	app.Migrate
+}
+
+func (c *migrateCommand) Run(ctx context.Context, program app.Program) error {
+	return c.Migrate.Run(ctx, program, nil, func(ctx context.Context, db *gorm.DB) error {
+		return createTables(ctx, db, c.Seed)
+	})
+}
+
+// openTool opens the process of a command that runs once.
+func openTool(ctx context.Context, cfg app.Config, log *slog.Logger) (*app.Process, error) {
+	return new(options).open(ctx, cfg, log)
+}
+
+// reconcileCommand is `booking reconcile`.
+type reconcileCommand struct{ app.Tool }
+
+func (c *reconcileCommand) Run(ctx context.Context, program app.Program) error {
+	return c.Sweep(ctx, program, openTool)
+}
+
+// doctorCommand is `booking doctor`.
+type doctorCommand struct{ app.Doctor }
+
+func (c *doctorCommand) Run(ctx context.Context, program app.Program) error {
+	return c.Doctor.Run(ctx, program, openTool)
+}
