@@ -63,7 +63,7 @@ func addBookings(p *app.Process, customers *rest.Tokens, o *options) error {
 		return err
 	}
 	p.Add(app.Part{
-		Contract:  [][]byte{contract},
+		Contract:  [][]byte{contract, rest.SignUpContract},
 		Routes:    func(root, _ gin.IRouter) { addRoutes(root, customers, &service{bookings, expire.Publisher}) },
 		Relations: []string{"bookings_idempotency_key", "bookings_pending_deadline", "seats_taken"},
 		Invariants: func(ctx context.Context, bound time.Duration, full bool) ([]app.Violation, error) {

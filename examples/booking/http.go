@@ -15,7 +15,7 @@ import (
 // addRoutes adds the customers' API.
 func addRoutes(r gin.IRouter, tokens *rest.Tokens, s *service) {
 	open := r.Group("/api")
-	open.POST("/customers", rest.Parameters(), rest.Handle(signUp(tokens)))
+	open.POST("/customers", rest.Parameters(), rest.Handle(tokens.SignUp))
 	open.Match(rest.ReadMethods, "/screenings", rest.Parameters(), rest.Handle(s.answerScreenings))
 	open.Match(rest.ReadMethods, "/screenings/:id", rest.Parameters(), rest.Handle(s.answerScreening))
 
@@ -25,23 +25,6 @@ func addRoutes(r gin.IRouter, tokens *rest.Tokens, s *service) {
 	own.Match(rest.ReadMethods, "/:id", rest.Parameters(), rest.Handle(s.answerGet))
 	own.POST("/:id/confirm", rest.Parameters(), rest.Handle(s.answerConfirm))
 	own.POST("/:id/cancel", rest.Parameters(), rest.Handle(s.answerCancel))
-}
-
-// signUp answers with the token of a new, anonymous customer. The first booking writes the customer's id.
-func signUp(tokens *rest.Tokens) func(*gin.Context) error {
-	return func(c *gin.Context) error {
-		if err := rest.RequireEmptyBody(c); err != nil {
-			return err
-		}
-		id := keyset.NewID()
-		token, err := tokens.Issue(id)
-		if err != nil {
-			return err
-		}
-		tokens.SetCookie(c, token)
-		c.JSON(http.StatusCreated, gin.H{"customer_id": id, "token": token})
-		return nil
-	}
 }
 
 // respond answers with a body, or returns the error.

@@ -40,7 +40,7 @@ type answered struct {
 
 func newClient(t *testing.T, c *cinema) *client {
 	t.Helper()
-	contract, err := parttest.LoadPieces("../../internal/app/openapi.yaml", "openapi.yaml")
+	contract, err := parttest.LoadPieces("../../internal/app/openapi.yaml", "../../internal/rest/openapi.yaml", "openapi.yaml")
 	testenv.Must(t, err)
 	router := parttest.NewRouter(slog.New(slog.DiscardHandler))
 	addRoutes(router, parttest.NewTokens(t), c.service)

@@ -53,7 +53,7 @@ var bookings = &faulttest.Service{
 
 	Contract: sync.OnceValues(func() (*parttest.Contract, error) {
 		return parttest.LoadPieces(module+"/internal/app/openapi.yaml", module+"/internal/ops/openapi.yaml",
-			module+"/examples/booking/openapi.yaml")
+			module+"/internal/rest/openapi.yaml", module+"/examples/booking/openapi.yaml")
 	}),
 	SignUp:     "/api/customers",
 	Collection: "/api/bookings",
